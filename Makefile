@@ -1,0 +1,73 @@
+# Workwire. `make help` lists what there is to do.
+
+SHELL       := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+VERSION    ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+KUBERNETES := v1.36.3
+LDFLAGS    := -s -w -X github.com/workwire/workwire/pkg/version.Version=$(VERSION)
+# Linking Kubernetes with -s -w takes half the time and space.
+CONTROLPLANE_LDFLAGS := -s -w -X k8s.io/component-base/version.gitVersion=$(KUBERNETES)
+
+export CGO_ENABLED ?= 0
+
+##@ Run it
+
+.PHONY: demo
+demo: build ## Start hub, broker, spoke and agent, apply the examples, show their status. ONCE=1 ends when they are available.
+	@bin/demo $(if $(ONCE),--once)
+
+##@ Build it
+
+.PHONY: build
+build: binaries bin/controlplane ## Build every binary into bin/.
+
+.PHONY: binaries
+binaries:
+	@mkdir -p bin
+	@echo "building work-agent, work-hub, work-broker, demo"
+	@go build -trimpath -ldflags "$(LDFLAGS)" -o bin/ ./cmd/...
+
+CONTROLPLANE_SOURCES := $(shell find controlplane -name '*.go' -not -name '*_test.go') controlplane/go.mod controlplane/go.sum
+
+bin/controlplane: $(CONTROLPLANE_SOURCES)
+	@mkdir -p bin
+	@echo "building controlplane: Kubernetes $(KUBERNETES) in one binary; the first time takes some minutes"
+	@hack/with-progress.sh go build -C controlplane -trimpath -ldflags "$(CONTROLPLANE_LDFLAGS)" -o ../bin/controlplane.new .
+	@mv bin/controlplane.new bin/controlplane
+	@ln -sf controlplane bin/kubectl
+
+.PHONY: clean
+clean: ## Remove what was built and what the demo left.
+	rm -rf bin .demo
+
+##@ Change it
+
+.PHONY: generate
+generate: ## Regenerate deepcopy, clientset, informers, listers and CRDs.
+	hack/generate.sh
+
+.PHONY: lint
+lint: ## Run golangci-lint.
+	@hack/lint.sh
+
+.PHONY: test
+test: build ## Run everything that CI runs: generated code, vet, unit, fuzz seeds and integration tests with -race.
+	hack/verify-generated.sh
+	go vet ./...
+	go vet -C controlplane ./...
+	CGO_ENABLED=1 go test -race -timeout 20m ./...
+	CGO_ENABLED=1 go test -C controlplane -timeout 10m ./...
+
+.PHONY: fuzz
+fuzz: ## Fuzz every decoder. FUZZTIME=30s each.
+	@hack/fuzz.sh $(or $(FUZZTIME),30s)
+
+##@ Find out
+
+.PHONY: help
+help: ## Show this list.
+	@awk 'BEGIN {FS = ":.*## "; printf "Usage: make <target>\n"} \
+		/^##@ / {printf "\n%s\n", substr($$0, 5)} \
+		/^[a-zA-Z_\/-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)

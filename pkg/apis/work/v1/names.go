@@ -1,0 +1,133 @@
+package v1
+
+// Finalizers.
+const (
+	// ManifestWorkFinalizer holds a ManifestWork on the hub until its objects are gone from the cluster.
+	ManifestWorkFinalizer = "cluster.open-cluster-management.io/manifest-work-cleanup"
+	// AppliedManifestWorkFinalizer holds an AppliedManifestWork until the objects it lists are gone.
+	AppliedManifestWorkFinalizer = "cluster.open-cluster-management.io/applied-manifest-work-cleanup"
+)
+
+// Labels and annotations.
+const (
+	// OriginalSourceLabelKey labels a work held by an agent, and its AppliedManifestWork, with the id of the source
+	// that it came from.
+	OriginalSourceLabelKey = "cloudevents.open-cluster-management.io/originalsource"
+	// DataTypeAnnotationKey annotates a work held by an agent with the CloudEvents data type that it came as.
+	DataTypeAnnotationKey = "cloudevents.open-cluster-management.io/datatype"
+	// ReplicaSetLabelKey labels a work generated from a ManifestWorkReplicaSet with "<namespace>.<name>" of it.
+	ReplicaSetLabelKey = "work.open-cluster-management.io/manifestworkreplicaset"
+	// PlacementNameLabelKey labels a work generated from a ManifestWorkReplicaSet with the name of the Placement.
+	PlacementNameLabelKey = "work.open-cluster-management.io/placementname"
+	// ManifestConfigSpecHashAnnotationKey annotates an object applied with ignoreFields with the hash of the
+	// manifest that was last applied.
+	ManifestConfigSpecHashAnnotationKey = "open-cluster-management.io/config-spec-hash"
+	// SpecHashAnnotationKey annotates Services and CSIDrivers written by the Update strategy with the hash of
+	// their spec.
+	SpecHashAnnotationKey = "operator.openshift.io/spec-hash"
+)
+
+// DefaultFieldManager is the field manager of an agent's writes, unless the manifest's strategy names another. It
+// is also the User-Agent of its requests.
+const DefaultFieldManager = "work-agent"
+
+// MaxManifestsSize is the number of bytes that all manifests of a work together may take up as JSON: 500 KiB.
+const MaxManifestsSize = 500 * 1024
+
+// Condition types of a ManifestWork.
+const (
+	// WorkApplied is True when every manifest was applied.
+	WorkApplied = "Applied"
+	// WorkAvailable is True when every object exists on the cluster. It says nothing about readiness.
+	WorkAvailable = "Available"
+	// WorkProgressing is set by condition rules only: True while objects are on their way to the spec.
+	WorkProgressing = "Progressing"
+	// WorkDegraded is set by condition rules only: True when objects do worse than they should.
+	WorkDegraded = "Degraded"
+	// WorkComplete is set by condition rules only: True when the work is finished and is not applied any more.
+	WorkComplete = "Complete"
+	// WorkDeleting is True while the objects of a deleted work are being removed.
+	WorkDeleting = "Deleting"
+	// WorkDeleted is True when they are gone: the last status of a work.
+	WorkDeleted = "Deleted"
+)
+
+// Condition types of one manifest of a ManifestWork.
+const (
+	// ManifestApplied is True when the manifest was applied.
+	ManifestApplied = "Applied"
+	// ManifestAvailable is True when the object exists on the cluster.
+	ManifestAvailable = "Available"
+	// ManifestStatusFeedbackSynced is True when all feedback values could be read, or none is asked for.
+	ManifestStatusFeedbackSynced = "StatusFeedbackSynced"
+	// ManifestProgressing is set by condition rules only; it aggregates into WorkProgressing.
+	ManifestProgressing = "Progressing"
+	// ManifestDegraded is set by condition rules only; it aggregates into WorkDegraded.
+	ManifestDegraded = "Degraded"
+	// ManifestComplete is set by condition rules only: a manifest that is complete is not applied any more.
+	ManifestComplete = "Complete"
+)
+
+// Reasons of the Applied condition.
+const (
+	// ReasonAppliedManifestComplete (True): the manifest was applied.
+	ReasonAppliedManifestComplete = "AppliedManifestComplete"
+	// ReasonAppliedManifestFailed (False): it was not; the message says why.
+	ReasonAppliedManifestFailed = "AppliedManifestFailed"
+	// ReasonAppliedManifestSSAIgnoreFieldError (False): its ignoreFields could not be evaluated.
+	ReasonAppliedManifestSSAIgnoreFieldError = "AppliedManifestSSAIgnoreFieldError"
+	// ReasonAppliedManifestWorkComplete (True): every manifest of the work was applied.
+	ReasonAppliedManifestWorkComplete = "AppliedManifestWorkComplete"
+	// ReasonAppliedManifestWorkFailed (False): at least one was not.
+	ReasonAppliedManifestWorkFailed = "AppliedManifestWorkFailed"
+)
+
+// Reasons of the Available condition.
+const (
+	// ReasonResourceAvailable (True): the object exists.
+	ReasonResourceAvailable = "ResourceAvailable"
+	// ReasonResourceNotAvailable (False): it does not.
+	ReasonResourceNotAvailable = "ResourceNotAvailable"
+	// ReasonFetchingResourceFailed (Unknown): it could not be read; the message says why.
+	ReasonFetchingResourceFailed = "FetchingResourceFailed"
+	// ReasonIncompleteResourceMeta (Unknown): its resource, version or name is not known.
+	ReasonIncompleteResourceMeta = "IncompleteResourceMeta"
+	// ReasonResourcesAvailable (True): every object of the work exists.
+	ReasonResourcesAvailable = "ResourcesAvailable"
+	// ReasonResourcesNotAvailable (False): at least one does not.
+	ReasonResourcesNotAvailable = "ResourcesNotAvailable"
+	// ReasonResourcesStatusUnknown (Unknown): none is known to be missing, but at least one could not be read.
+	ReasonResourcesStatusUnknown = "ResourcesStatusUnknown"
+)
+
+// Reasons of the StatusFeedbackSynced condition.
+const (
+	// ReasonNoStatusFeedbackSynced (True): no values are asked for.
+	ReasonNoStatusFeedbackSynced = "NoStatusFeedbackSynced"
+	// ReasonStatusFeedbackSynced (True): all values are reported.
+	ReasonStatusFeedbackSynced = "StatusFeedbackSynced"
+	// ReasonStatusFeedbackSyncFailed (False): some could not be read; the message says which and why.
+	ReasonStatusFeedbackSyncFailed = "StatusFeedbackSyncFailed"
+)
+
+// Reasons of conditions set by condition rules.
+const (
+	// ReasonConditionRuleEvaluated (True or False): the rule was evaluated.
+	ReasonConditionRuleEvaluated = "ConditionRuleEvaluated"
+	// ReasonConditionRuleExpressionError (False): an expression does not compile, failed, or gave no bool.
+	ReasonConditionRuleExpressionError = "ConditionRuleExpressionError"
+	// ReasonConditionRuleInternalError (Unknown): the rule could not be prepared for evaluation.
+	ReasonConditionRuleInternalError = "ConditionRuleInternalError"
+	// ReasonConditionRuleInvalid (Unknown): the agent does not know the type of the rule.
+	ReasonConditionRuleInvalid = "ConditionRuleInvalid"
+	// ReasonConditionRulesAggregated: a condition of the work, made from those of its manifests.
+	ReasonConditionRulesAggregated = "ConditionRulesAggregated"
+)
+
+// Reasons of the Deleting and Deleted conditions.
+const (
+	// ReasonWorkDeleting (True): the objects of the work are being removed.
+	ReasonWorkDeleting = "WorkDeleting"
+	// ReasonManifestsDeleted (True): they are gone.
+	ReasonManifestsDeleted = "ManifestsDeleted"
+)

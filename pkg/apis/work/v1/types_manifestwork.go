@@ -1,0 +1,223 @@
+package v1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// +genclient
+// +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:path=manifestworks,scope=Namespaced
+// +kubebuilder:printcolumn:name="Applied",type=string,JSONPath=`.status.conditions[?(@.type=="Applied")].status`
+// +kubebuilder:printcolumn:name="Available",type=string,JSONPath=`.status.conditions[?(@.type=="Available")].status`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+
+// ManifestWork is a set of Kubernetes objects for one cluster. It is created on the hub, in the namespace that
+// bears the cluster's name; the agent of that cluster applies the objects and reports back in the status.
+type ManifestWork struct {
+	metav1.TypeMeta `json:",inline"`
+	// metadata is the standard object metadata. Its namespace names the cluster; its labels are copied to the
+	// AppliedManifestWork on the cluster.
+	// +optional
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// spec says what the cluster shall hold.
+	// +required
+	Spec ManifestWorkSpec `json:"spec"`
+
+	// status is what the agent of the cluster last reported.
+	// +optional
+	Status ManifestWorkStatus `json:"status,omitempty"`
+}
+
+// +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
+
+// ManifestWorkList is a list of ManifestWorks.
+type ManifestWorkList struct {
+	metav1.TypeMeta `json:",inline"`
+	// metadata is the standard list metadata.
+	// +optional
+	metav1.ListMeta `json:"metadata,omitempty"`
+
+	// items are the works.
+	Items []ManifestWork `json:"items"`
+}
+
+// +kubebuilder:validation:XValidation:rule="has(self.workload) && has(self.workload.manifests) && size(self.workload.manifests) > 0",message="manifests should not be empty",fieldPath=".workload.manifests"
+
+// ManifestWorkSpec says which objects a cluster shall hold, and how the agent treats them.
+type ManifestWorkSpec struct {
+	// workload holds the objects themselves.
+	// +optional
+	Workload ManifestsTemplate `json:"workload,omitempty"`
+
+	// deleteOption says what happens to the applied objects when they leave the work or the work is deleted.
+	// Absent: they are deleted too.
+	// +optional
+	DeleteOption *DeleteOption `json:"deleteOption,omitempty"`
+
+	// manifestConfigs sets, for chosen manifests, the update strategy, the values to feed back and the rules for
+	// further conditions. Where several entries match a manifest, each of conditionRules, feedbackRules and
+	// updateStrategy comes whole from the first entry that sets it. An entry that matches nothing is ignored.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=4096
+	ManifestConfigs []ManifestConfigOption `json:"manifestConfigs,omitempty"`
+
+	// executor names an identity on the cluster. The agent applies a manifest only if that identity would be
+	// allowed to. Absent: the agent's own rights are what counts.
+	// +optional
+	Executor *ManifestWorkExecutor `json:"executor,omitempty"`
+}
+
+// ManifestsTemplate is the list of objects to apply.
+type ManifestsTemplate struct {
+	// manifests are the objects, in the order in which the status lists them. All manifests of a work together
+	// may take up to 500 KiB (512000 bytes) as JSON.
+	// At least one is needed.
+	// +optional
+	// +listType=atomic
+	Manifests []Manifest `json:"manifests,omitempty"`
+}
+
+// +kubebuilder:pruning:PreserveUnknownFields
+
+// Manifest is one Kubernetes object, of any kind, as JSON. It needs apiVersion, kind, metadata.name and, for a
+// namespaced kind, metadata.namespace; metadata.generateName is not allowed. The hub does not look into it: what
+// the cluster cannot apply is reported in the status of the work.
+type Manifest struct {
+	// RawExtension holds the JSON in Raw.
+	runtime.RawExtension `json:",inline"`
+}
+
+// ManifestWorkStatus is the state of a work on its cluster.
+type ManifestWorkStatus struct {
+	// conditions describe the work as a whole: Applied, Available, Deleting, Deleted, and one for each type that
+	// the condition rules of its manifests name. Their observedGeneration is that of the spec they speak about.
+	// +optional
+	// +listType=atomic
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+
+	// resourceStatus describes the work manifest by manifest.
+	// +optional
+	ResourceStatus ManifestResourceStatus `json:"resourceStatus,omitempty"`
+}
+
+// ManifestResourceStatus holds one entry for each manifest of the spec, in the order of the spec.
+type ManifestResourceStatus struct {
+	// manifests are the entries.
+	// +optional
+	// +listType=atomic
+	Manifests []ManifestCondition `json:"manifests,omitempty"`
+}
+
+// ManifestCondition is the state of one manifest on the cluster.
+type ManifestCondition struct {
+	// resourceMeta says which manifest, and which object on the cluster, this entry is about.
+	// +required
+	ResourceMeta ManifestResourceMeta `json:"resourceMeta"`
+
+	// statusFeedback holds the values that the feedback rules of the manifest ask for.
+	// +optional
+	StatusFeedbacks StatusFeedbackResult `json:"statusFeedback,omitempty"`
+
+	// conditions of the manifest: Applied, Available, StatusFeedbackSynced, and those of its condition rules.
+	// +optional
+	// +listType=atomic
+	Conditions []metav1.Condition `json:"conditions"`
+}
+
+// ManifestResourceMeta identifies a manifest of a work and its object on the cluster. All fields are always
+// written; those which the agent could not find out are empty.
+type ManifestResourceMeta struct {
+	// ordinal is the index of the manifest in the spec, from 0.
+	// +optional
+	Ordinal int32 `json:"ordinal"`
+
+	// group of the object's API; empty for the core group.
+	// +optional
+	Group string `json:"group"`
+
+	// version of the object's API, such as v1.
+	// +optional
+	Version string `json:"version"`
+
+	// kind of the object, such as Deployment.
+	// +optional
+	Kind string `json:"kind"`
+
+	// resource is the plural under which the cluster serves the kind, such as deployments; empty if it does not.
+	// +optional
+	Resource string `json:"resource"`
+
+	// name of the object.
+	// +optional
+	Name string `json:"name"`
+
+	// namespace of the object; empty for a cluster-scoped kind.
+	// +optional
+	Namespace string `json:"namespace"`
+}
+
+// StatusFeedbackResult holds the values read from the live object.
+type StatusFeedbackResult struct {
+	// values are in the order of the rules and, within a rule, of its paths. A value that the object does not
+	// have is left out.
+	// +optional
+	// +listType=atomic
+	Values []FeedbackValue `json:"values,omitempty"`
+}
+
+// FeedbackValue is one value read from the live object.
+type FeedbackValue struct {
+	// name of the value, as the rule gives it.
+	// +required
+	Name string `json:"name"`
+
+	// fieldValue is the value with its type.
+	// +required
+	Value FieldValue `json:"fieldValue"`
+}
+
+// +kubebuilder:validation:Enum=Integer;String;Boolean;JsonRaw
+
+// ValueType is the type of a FieldValue.
+type ValueType string
+
+// The types that a fed-back value can have.
+const (
+	// Integer is a whole number of 64 bits.
+	Integer ValueType = "Integer"
+	// String is a text.
+	String ValueType = "String"
+	// Boolean is true or false.
+	Boolean ValueType = "Boolean"
+	// JsonRaw is any other JSON value, as compact JSON text. The agent reports it only with its feature gate
+	// RawFeedbackJsonString.
+	JsonRaw ValueType = "JsonRaw" //nolint:revive // the name that OCM's users know
+)
+
+// FieldValue is a value together with its type. Exactly the field that belongs to the type is set.
+type FieldValue struct {
+	// type says which of the other fields holds the value.
+	// +required
+	Type ValueType `json:"type"`
+
+	// integer is the value, if type is Integer.
+	// +optional
+	Integer *int64 `json:"integer,omitempty"`
+
+	// string is the value, if type is String.
+	// +optional
+	String *string `json:"string,omitempty"`
+
+	// boolean is the value, if type is Boolean.
+	// +optional
+	Boolean *bool `json:"boolean,omitempty"`
+
+	// jsonRaw is the value as compact JSON, if type is JsonRaw; at most 1024 bytes.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	JsonRaw *string `json:"jsonRaw,omitempty"` //nolint:revive // the name that OCM's users know
+}

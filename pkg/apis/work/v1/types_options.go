@@ -1,0 +1,112 @@
+package v1
+
+// +kubebuilder:validation:Enum=Foreground;Orphan;SelectivelyOrphan
+
+// DeletePropagationPolicyType says which applied objects are deleted along with their work.
+type DeletePropagationPolicyType string
+
+// The propagation policies of deletion.
+const (
+	// DeletePropagationPolicyTypeForeground deletes all applied objects; the work goes when they are gone. It is
+	// the default.
+	DeletePropagationPolicyTypeForeground DeletePropagationPolicyType = "Foreground"
+	// DeletePropagationPolicyTypeOrphan leaves all applied objects on the cluster.
+	DeletePropagationPolicyTypeOrphan DeletePropagationPolicyType = "Orphan"
+	// DeletePropagationPolicyTypeSelectivelyOrphan leaves those that the orphaning rules name.
+	DeletePropagationPolicyTypeSelectivelyOrphan DeletePropagationPolicyType = "SelectivelyOrphan"
+)
+
+// DeleteOption says what happens to applied objects when their manifest leaves the work, or the work is deleted or
+// finished. A change takes effect when the manifest is next applied: to keep an object, set the option first,
+// wait until the work is Applied at that generation, then remove the manifest or the work.
+type DeleteOption struct {
+	// propagationPolicy is Foreground (applied objects are deleted), Orphan (none is) or SelectivelyOrphan (all are
+	// but those that selectivelyOrphans names).
+	// +optional
+	// +kubebuilder:default=Foreground
+	PropagationPolicy DeletePropagationPolicyType `json:"propagationPolicy,omitempty"`
+
+	// selectivelyOrphans names the objects that SelectivelyOrphan keeps. Absent or without rules: none.
+	// +optional
+	SelectivelyOrphan *SelectivelyOrphan `json:"selectivelyOrphans,omitempty"`
+
+	// ttlSecondsAfterFinished is the number of seconds after which a finished work is deleted from the hub,
+	// counted from the moment its Complete condition became True. 0 or less: at once. Absent: never.
+	// +optional
+	TTLSecondsAfterFinished *int64 `json:"ttlSecondsAfterFinished,omitempty"`
+}
+
+// SelectivelyOrphan names the objects to leave on the cluster.
+type SelectivelyOrphan struct {
+	// orphaningRules name the objects one by one.
+	// +optional
+	// +listType=atomic
+	OrphaningRules []OrphaningRule `json:"orphaningRules,omitempty"`
+}
+
+// OrphaningRule names one object. All four fields must be equal to those of the object; there are no wildcards.
+type OrphaningRule struct {
+	// group of the object's API; empty for the core group.
+	// +optional
+	Group string `json:"group"`
+
+	// resource is the plural name, such as services.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	Resource string `json:"resource"`
+
+	// namespace of the object; empty for a cluster-scoped kind.
+	// +optional
+	Namespace string `json:"namespace"`
+
+	// name of the object.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	Name string `json:"name"`
+}
+
+// ManifestWorkExecutor is the identity on whose behalf a work is applied.
+type ManifestWorkExecutor struct {
+	// subject is the identity.
+	// +required
+	Subject ManifestWorkExecutorSubject `json:"subject"`
+}
+
+// +kubebuilder:validation:Enum=ServiceAccount
+
+// ManifestWorkExecutorSubjectType is a kind of executor.
+type ManifestWorkExecutorSubjectType string
+
+// ExecutorSubjectTypeServiceAccount makes a ServiceAccount of the cluster the executor.
+const ExecutorSubjectTypeServiceAccount ManifestWorkExecutorSubjectType = "ServiceAccount"
+
+// +kubebuilder:validation:XValidation:rule="self.type != 'ServiceAccount' || has(self.serviceAccount)",message="serviceAccount is required for subjects of type ServiceAccount"
+
+// ManifestWorkExecutorSubject is an identity on the cluster.
+type ManifestWorkExecutorSubject struct {
+	// type is ServiceAccount, the only one there is.
+	// +required
+	Type ManifestWorkExecutorSubjectType `json:"type"`
+
+	// serviceAccount is the executor, if type is ServiceAccount.
+	// +optional
+	ServiceAccount *ManifestWorkSubjectServiceAccount `json:"serviceAccount,omitempty"`
+}
+
+// ManifestWorkSubjectServiceAccount names a ServiceAccount of the cluster. It need not exist; what counts is what
+// it may do.
+type ManifestWorkSubjectServiceAccount struct {
+	// namespace of the ServiceAccount on the cluster.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
+	Namespace string `json:"namespace"`
+
+	// name of the ServiceAccount.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`
+	Name string `json:"name"`
+}

@@ -1,0 +1,250 @@
+package wire
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	cloudevents "github.com/cloudevents/sdk-go/v2/event"
+	"github.com/cloudevents/sdk-go/v2/types"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	k8stypes "k8s.io/apimachinery/pkg/types"
+
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+)
+
+// DecodeError says why an event could not be decoded, and whose it is as far as
+// that could be read. An agent answers a spec that it can not decode by the work
+// named here (docs/protocol.md, Refused specs).
+type DecodeError struct {
+	// Type is the event's `type` attribute.
+	Type string
+	// Spec names the work when the event is a spec whose identity was read:
+	// everything but the Bundle. It is nil otherwise.
+	Spec *Spec
+	// Err is the cause. It never quotes the event's data.
+	Err error
+}
+
+// Error names the event's type, the work and the cause.
+func (e *DecodeError) Error() string {
+	if e.Spec != nil {
+		return fmt.Sprintf("decode %s of work %s: %v", e.Type, e.Spec.UID, e.Err)
+	}
+	return fmt.Sprintf("decode event of type %q: %v", e.Type, e.Err)
+}
+
+// Unwrap gives the cause.
+func (e *DecodeError) Unwrap() error { return e.Err }
+
+// ErrForeign is what Decode fails with on an event that is not about works. It
+// is to be ignored.
+var ErrForeign = errors.New("not an event about works")
+
+// Decode reads the message that e carries. Its errors are *[DecodeError]; those
+// for events of other data types wrap [ErrForeign].
+func Decode(e cloudevents.Event) (Message, error) {
+	fail := func(err error) (Message, error) {
+		return nil, &DecodeError{Type: e.Type(), Err: err}
+	}
+	t, err := ParseEventType(e.Type())
+	if err != nil {
+		return fail(err)
+	}
+	if t.Data != ManifestBundles {
+		return fail(fmt.Errorf("data type %s: %w", t.Data, ErrForeign))
+	}
+	var m Message
+	switch {
+	case t.Action == ResyncRequest && t.Subresource == SubresourceSpec:
+		m, err = decodeSpecResync(e)
+	case t.Action == ResyncRequest:
+		m, err = decodeStatusResync(e)
+	case t.Subresource == SubresourceSpec:
+		return decodeSpec(e, t.Action)
+	case t.Action == Delete:
+		err = errors.New("a status can not be deleted")
+	default:
+		m, err = decodeStatus(e, t.Action)
+	}
+	if err != nil {
+		return fail(err)
+	}
+	return m, nil
+}
+
+func decodeSpec(e cloudevents.Event, action Action) (Message, error) {
+	x := extensions(e.Extensions())
+	s := &Spec{Source: SourceID(e.Source()), Action: action, Trace: x.text(extLogTracing)}
+	fail := func(err error) (Message, error) {
+		failed := &DecodeError{Type: e.Type(), Err: err}
+		if s.UID != "" && s.Source != "" && s.Cluster != "" {
+			failed.Spec = s
+		}
+		return nil, failed
+	}
+	// Whatever else is wrong, read the identity first: the answer needs it.
+	s.UID = k8stypes.UID(x.text(extResourceID))
+	s.Cluster = ClusterName(x.text(extClusterName))
+	bare := metav1.ObjectMeta{Name: string(s.UID), Namespace: string(s.Cluster), UID: s.UID}
+	s.Meta, s.Bare = bare, true
+	if s.UID == "" || s.Cluster == "" || s.Source == "" {
+		return fail(errors.New("resourceid, clustername and source are required"))
+	}
+	var err error
+	if s.Generation, err = x.generation(); err != nil {
+		return fail(err)
+	}
+	if text := x.text(extMetadata); text != "" {
+		var meta metav1.ObjectMeta
+		if err := json.Unmarshal([]byte(text), &meta); err != nil {
+			return fail(fmt.Errorf("extension metadata: %w", err))
+		}
+		s.Meta, s.Bare = meta, false
+	}
+	if s.Meta.Name == "" {
+		s.Meta.Name = bare.Name
+	}
+	s.Meta.UID, s.Meta.Generation = s.UID, int64(s.Generation)
+	if s.DeletionTimestamp, err = x.deletionTimestamp(); err != nil {
+		return fail(err)
+	}
+	if s.Deletes() {
+		return s, nil
+	}
+	if action == Delete {
+		return fail(errors.New("a deletion needs extension deletiontimestamp"))
+	}
+	if s.Bundle, err = decodeBundle(e.Data()); err != nil {
+		return fail(err)
+	}
+	return s, nil
+}
+
+func decodeStatus(e cloudevents.Event, action Action) (Message, error) {
+	x := extensions(e.Extensions())
+	s := &Status{
+		UID:     k8stypes.UID(x.text(extResourceID)),
+		Source:  SourceID(x.text(extOriginalSource)),
+		Cluster: ClusterName(x.text(extClusterName)),
+		Agent:   e.Source(),
+		Action:  action,
+		Hash:    x.text(extStatusHash),
+		Trace:   x.text(extLogTracing),
+	}
+	if s.UID == "" || s.Cluster == "" {
+		return nil, errors.New("resourceid and clustername are required")
+	}
+	var err error
+	if s.Generation, err = x.generation(); err != nil {
+		return nil, err
+	}
+	if text := x.text(extSequenceID); text != "" {
+		if s.Sequence, err = ParseSequenceID(text); err != nil {
+			return nil, err
+		}
+	}
+	s.Meta = metav1.ObjectMeta{Name: string(s.UID), Namespace: string(s.Cluster), UID: s.UID}
+	if text := x.text(extMetadata); text != "" {
+		if err := json.Unmarshal([]byte(text), &s.Meta); err != nil {
+			return nil, fmt.Errorf("extension metadata: %w", err)
+		}
+		s.Meta.UID = s.UID
+	}
+	var data statusData
+	if len(e.Data()) > 0 {
+		if err := json.Unmarshal(e.Data(), &data); err != nil {
+			return nil, fmt.Errorf("data is no status: %w", err)
+		}
+	}
+	s.Status = workv1.ManifestWorkStatus{
+		Conditions:     data.Conditions,
+		ResourceStatus: workv1.ManifestResourceStatus{Manifests: data.ResourceStatus},
+	}
+	return s, nil
+}
+
+func decodeSpecResync(e cloudevents.Event) (Message, error) {
+	var data specResyncData
+	if err := json.Unmarshal(e.Data(), &data); err != nil {
+		return nil, fmt.Errorf("data is no list of resource versions: %w", err)
+	}
+	x := extensions(e.Extensions())
+	r := &SpecResync{
+		Agent:   e.Source(),
+		Cluster: ClusterName(x.text(extClusterName)),
+		Source:  SourceID(x.text(extOriginalSource)),
+		Have:    data.ResourceVersions,
+	}
+	if r.Cluster == "" {
+		return nil, errors.New("clustername is required")
+	}
+	return r, nil
+}
+
+func decodeStatusResync(e cloudevents.Event) (Message, error) {
+	var data statusResyncData
+	if err := json.Unmarshal(e.Data(), &data); err != nil {
+		return nil, fmt.Errorf("data is no list of status hashes: %w", err)
+	}
+	x := extensions(e.Extensions())
+	return &StatusResync{
+		Source:  SourceID(e.Source()),
+		Cluster: ClusterName(x.text(extClusterName)),
+		Have:    data.StatusHashes,
+	}, nil
+}
+
+func decodeBundle(data []byte) (*Bundle, error) {
+	var b Bundle
+	if err := json.Unmarshal(data, &b); err != nil {
+		return nil, fmt.Errorf("data is no ManifestBundle: %w", err)
+	}
+	if err := b.Validate(); err != nil {
+		return nil, err
+	}
+	return &b, nil
+}
+
+// extensions are those of one event. Reading them from the event copies all of
+// them each time.
+type extensions map[string]any
+
+// text reads an extension as text; absent ones are empty.
+func (x extensions) text(name string) string {
+	value, ok := x[name]
+	if !ok {
+		return ""
+	}
+	text, err := types.Format(value)
+	if err != nil {
+		return ""
+	}
+	return text
+}
+
+func (x extensions) generation() (Generation, error) {
+	text := x.text(extResourceVersion)
+	if text == "" {
+		return 0, nil
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n < 0 {
+		return 0, fmt.Errorf("extension resourceversion %q: want a generation, a whole number from 0", text)
+	}
+	return Generation(n), nil
+}
+
+func (x extensions) deletionTimestamp() (*metav1.Time, error) {
+	text := x.text(extDeletionTimestamp)
+	if text == "" {
+		return nil, nil
+	}
+	t, err := time.Parse(time.RFC3339Nano, text)
+	if year := t.UTC().Year(); err != nil || year < 0 || year > 9999 {
+		return nil, fmt.Errorf("extension deletiontimestamp %q: want an RFC 3339 time", text)
+	}
+	return &metav1.Time{Time: t}, nil
+}

@@ -1,0 +1,192 @@
+package wire
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"time"
+
+	cloudevents "github.com/cloudevents/sdk-go/v2/event"
+	"github.com/google/uuid"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+)
+
+// Extension names (docs/protocol.md, Extensions).
+const (
+	extResourceID        = "resourceid"
+	extResourceVersion   = "resourceversion"
+	extClusterName       = "clustername"
+	extOriginalSource    = "originalsource"
+	extMetadata          = "metadata"
+	extDeletionTimestamp = "deletiontimestamp"
+	extSequenceID        = "sequenceid"
+	extStatusHash        = "statushash"
+	extLogTracing        = "logtracing"
+)
+
+const contentType = "application/json"
+
+// statusData is the data of a status event (docs/protocol.md, Data).
+type statusData struct {
+	Conditions     []metav1.Condition         `json:"conditions,omitempty"`
+	ResourceStatus []workv1.ManifestCondition `json:"resourceStatus,omitempty"`
+}
+
+type specResyncData struct {
+	ResourceVersions []SpecVersion `json:"resourceVersions"`
+}
+
+type statusResyncData struct {
+	StatusHashes []StatusVersion `json:"statusHashes"`
+}
+
+// Encode makes the event for m, stamped with a new id and now. It fails when m
+// lacks what its kind requires.
+func Encode(m Message, now time.Time) (cloudevents.Event, error) {
+	eventType, err := m.eventType()
+	if err != nil {
+		return cloudevents.Event{}, err
+	}
+	e := cloudevents.New()
+	e.SetID(uuid.NewString())
+	e.SetType(eventType.String())
+	e.SetTime(now)
+	switch m := m.(type) {
+	case *Spec:
+		err = m.encode(&e)
+	case *Status:
+		err = m.encode(&e)
+	case *SpecResync:
+		e.SetSource(m.Agent)
+		e.SetExtension(extClusterName, string(m.Cluster))
+		e.SetExtension(extOriginalSource, string(m.Source))
+		err = setData(&e, specResyncData{ResourceVersions: orEmpty(m.Have)})
+	case *StatusResync:
+		e.SetSource(string(m.Source))
+		e.SetExtension(extClusterName, string(m.Cluster))
+		e.SetExtension(extOriginalSource, string(m.Source))
+		err = setData(&e, statusResyncData{StatusHashes: orEmpty(m.Have)})
+	}
+	if err != nil {
+		return cloudevents.Event{}, err
+	}
+	return e, nil
+}
+
+func (s *Spec) encode(e *cloudevents.Event) error {
+	e.SetSource(string(s.Source))
+	e.SetExtension(extResourceID, string(s.UID))
+	e.SetExtension(extResourceVersion, strconv.FormatInt(int64(s.Generation), 10))
+	e.SetExtension(extClusterName, string(s.Cluster))
+	e.SetExtension(extOriginalSource, "")
+	if s.Trace != "" {
+		e.SetExtension(extLogTracing, s.Trace)
+	}
+	if !s.Bare {
+		if err := setMetadata(e, &s.Meta); err != nil {
+			return err
+		}
+	}
+	if s.Deletes() {
+		e.SetExtension(extDeletionTimestamp, s.DeletionTimestamp.UTC().Format(time.RFC3339Nano))
+		return nil
+	}
+	return setData(e, s.Bundle)
+}
+
+func (s *Status) encode(e *cloudevents.Event) error {
+	hash := s.Hash
+	if hash == "" {
+		var err error
+		if hash, err = StatusHash(&s.Status); err != nil {
+			return err
+		}
+	}
+	e.SetSource(s.Agent)
+	e.SetExtension(extResourceID, string(s.UID))
+	e.SetExtension(extResourceVersion, strconv.FormatInt(int64(s.Generation), 10))
+	e.SetExtension(extClusterName, string(s.Cluster))
+	e.SetExtension(extOriginalSource, string(s.Source))
+	if s.Sequence != 0 {
+		e.SetExtension(extSequenceID, s.Sequence.String())
+	}
+	e.SetExtension(extStatusHash, hash)
+	if s.Trace != "" {
+		e.SetExtension(extLogTracing, s.Trace)
+	}
+	if err := setMetadata(e, &s.Meta); err != nil {
+		return err
+	}
+	return setData(e, statusData{Conditions: s.Status.Conditions, ResourceStatus: s.Status.ResourceStatus.Manifests})
+}
+
+func (s *Spec) eventType() (EventType, error) {
+	if s.UID == "" || s.Source == "" || s.Cluster == "" {
+		return EventType{}, fmt.Errorf("spec of work %q: uid, source and cluster are required", s.UID)
+	}
+	if s.Deletes() == (s.Bundle != nil) {
+		return EventType{}, fmt.Errorf("spec of work %q: want either manifests or a deletion timestamp", s.UID)
+	}
+	if s.Action == Delete && !s.Deletes() {
+		return EventType{}, fmt.Errorf("spec of work %q: action %q needs a deletion timestamp", s.UID, s.Action)
+	}
+	switch s.Action {
+	case Create, Update, Delete, ResyncResponse:
+		return EventType{Data: ManifestBundles, Subresource: SubresourceSpec, Action: s.Action}, nil
+	default:
+		return EventType{}, fmt.Errorf("spec of work %q: action %q is not one of a spec", s.UID, s.Action)
+	}
+}
+
+func (s *Status) eventType() (EventType, error) {
+	if s.UID == "" || s.Agent == "" || s.Cluster == "" {
+		return EventType{}, fmt.Errorf("status of work %q: uid, agent and cluster are required", s.UID)
+	}
+	switch s.Action {
+	case Create, Update, ResyncResponse:
+		return EventType{Data: ManifestBundles, Subresource: SubresourceStatus, Action: s.Action}, nil
+	default:
+		return EventType{}, fmt.Errorf("status of work %q: action %q is not one of a status", s.UID, s.Action)
+	}
+}
+
+func (r *SpecResync) eventType() (EventType, error) {
+	if r.Agent == "" || r.Cluster == "" {
+		return EventType{}, fmt.Errorf("spec resync request: agent and cluster are required")
+	}
+	return EventType{Data: ManifestBundles, Subresource: SubresourceSpec, Action: ResyncRequest}, nil
+}
+
+func (r *StatusResync) eventType() (EventType, error) {
+	if r.Source == "" {
+		return EventType{}, fmt.Errorf("status resync request: source is required")
+	}
+	return EventType{Data: ManifestBundles, Subresource: SubresourceStatus, Action: ResyncRequest}, nil
+}
+
+func setMetadata(e *cloudevents.Event, meta *metav1.ObjectMeta) error {
+	data, err := json.Marshal(meta)
+	if err != nil {
+		return fmt.Errorf("encode the metadata of work %q: %w", meta.Name, err)
+	}
+	e.SetExtension(extMetadata, string(data))
+	return nil
+}
+
+func setData(e *cloudevents.Event, data any) error {
+	encoded, err := json.Marshal(data)
+	if err != nil {
+		return fmt.Errorf("encode the data of event %s: %w", e.Type(), err)
+	}
+	return e.SetData(contentType, encoded)
+}
+
+// orEmpty makes an absent list an empty one, which is what the protocol says.
+func orEmpty[T any](list []T) []T {
+	if list == nil {
+		return []T{}
+	}
+	return list
+}

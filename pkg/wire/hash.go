@@ -1,0 +1,124 @@
+package wire
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+)
+
+// StatusHash is the lower-case hex SHA-256 of status as JSON with sorted keys
+// (docs/protocol.md, Status hash). Equal hashes mean that a source needs no new
+// status.
+func StatusHash(status *workv1.ManifestWorkStatus) (string, error) {
+	data, err := json.Marshal(sortedStatus(status))
+	if err == nil && bytes.Contains(data, []byte(`\ufffd`)) {
+		// Bytes that are no UTF-8 are escaped when they are first encoded; a source
+		// that has read them encodes them as the character.
+		var read hashedStatus
+		if err = json.Unmarshal(data, &read); err == nil {
+			data, err = json.Marshal(&read)
+		}
+	}
+	if err != nil {
+		return "", fmt.Errorf("hash the status: %w", err)
+	}
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:]), nil
+}
+
+// The types below are those of a ManifestWorkStatus with their fields in the
+// order of the JSON keys, so that encoding them sorts nothing. A test holds them
+// against the types that they mirror.
+type (
+	hashedStatus struct {
+		Conditions     []hashedCondition    `json:"conditions,omitempty"`
+		ResourceStatus hashedResourceStatus `json:"resourceStatus"`
+	}
+	hashedResourceStatus struct {
+		Manifests []hashedManifest `json:"manifests,omitempty"`
+	}
+	hashedManifest struct {
+		Conditions     []hashedCondition `json:"conditions"`
+		ResourceMeta   hashedMeta        `json:"resourceMeta"`
+		StatusFeedback hashedFeedback    `json:"statusFeedback"`
+	}
+	hashedMeta struct {
+		Group     string `json:"group"`
+		Kind      string `json:"kind"`
+		Name      string `json:"name"`
+		Namespace string `json:"namespace"`
+		Ordinal   int32  `json:"ordinal"`
+		Resource  string `json:"resource"`
+		Version   string `json:"version"`
+	}
+	hashedFeedback struct {
+		Values []hashedValue `json:"values,omitempty"`
+	}
+	hashedValue struct {
+		FieldValue hashedField `json:"fieldValue"`
+		Name       string      `json:"name"`
+	}
+	hashedField struct {
+		Boolean *bool            `json:"boolean,omitempty"`
+		Integer *int64           `json:"integer,omitempty"`
+		JSONRaw *string          `json:"jsonRaw,omitempty"`
+		String  *string          `json:"string,omitempty"`
+		Type    workv1.ValueType `json:"type"`
+	}
+	hashedCondition struct {
+		LastTransitionTime metav1.Time            `json:"lastTransitionTime"`
+		Message            string                 `json:"message"`
+		ObservedGeneration int64                  `json:"observedGeneration,omitempty"`
+		Reason             string                 `json:"reason"`
+		Status             metav1.ConditionStatus `json:"status"`
+		Type               string                 `json:"type"`
+	}
+)
+
+func sortedStatus(status *workv1.ManifestWorkStatus) *hashedStatus {
+	sorted := &hashedStatus{Conditions: sortedConditions(status.Conditions)}
+	for i := range status.ResourceStatus.Manifests {
+		m := &status.ResourceStatus.Manifests[i]
+		entry := hashedManifest{
+			Conditions: sortedConditions(m.Conditions),
+			ResourceMeta: hashedMeta{
+				Group: m.ResourceMeta.Group, Kind: m.ResourceMeta.Kind, Name: m.ResourceMeta.Name,
+				Namespace: m.ResourceMeta.Namespace, Ordinal: m.ResourceMeta.Ordinal,
+				Resource: m.ResourceMeta.Resource, Version: m.ResourceMeta.Version,
+			},
+		}
+		for _, v := range m.StatusFeedbacks.Values {
+			entry.StatusFeedback.Values = append(entry.StatusFeedback.Values, hashedValue{
+				Name: v.Name,
+				FieldValue: hashedField{
+					Boolean: v.Value.Boolean, Integer: v.Value.Integer, JSONRaw: v.Value.JsonRaw,
+					String: v.Value.String, Type: v.Value.Type,
+				},
+			})
+		}
+		sorted.ResourceStatus.Manifests = append(sorted.ResourceStatus.Manifests, entry)
+	}
+	return sorted
+}
+
+// sortedConditions keeps nil apart from empty, as JSON does.
+func sortedConditions(conditions []metav1.Condition) []hashedCondition {
+	if conditions == nil {
+		return nil
+	}
+	sorted := make([]hashedCondition, len(conditions))
+	for i := range conditions {
+		c := &conditions[i]
+		sorted[i] = hashedCondition{
+			LastTransitionTime: c.LastTransitionTime, Message: c.Message, ObservedGeneration: c.ObservedGeneration,
+			Reason: c.Reason, Status: c.Status, Type: c.Type,
+		}
+	}
+	return sorted
+}

@@ -1,0 +1,59 @@
+package wire
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+)
+
+// SequenceID orders the status events of one agent: 41 bits of milliseconds
+// since [sequenceEpoch], 10 bits of node, 12 bits of step (docs/protocol.md,
+// Sequence ids). Greater is later; 0 is none.
+type SequenceID int64
+
+const (
+	sequenceEpoch   = 1288834974657 // milliseconds since 1970
+	sequenceNode    = 1
+	sequenceTimeBit = 22
+	sequenceNodeBit = 12
+	sequenceSteps   = 1 << sequenceNodeBit
+)
+
+// ParseSequenceID reads the decimal form. It refuses what is no positive
+// number.
+func ParseSequenceID(s string) (SequenceID, error) {
+	n, err := strconv.ParseInt(s, 10, 64)
+	if err != nil || n <= 0 {
+		return 0, fmt.Errorf("sequence id %q: want a positive decimal number", s)
+	}
+	return SequenceID(n), nil
+}
+
+// String gives the decimal form that stands on the wire.
+func (id SequenceID) String() string { return strconv.FormatInt(int64(id), 10) }
+
+// Sequence hands out strictly increasing ids. Its zero value is ready. It is
+// not safe for concurrent use: one goroutine owns it.
+type Sequence struct {
+	millisecond int64
+	step        int64
+}
+
+// Resume makes every id to come greater than last, an id handed out by an
+// earlier Sequence: the clock may have been set back since. 0 changes nothing.
+func (s *Sequence) Resume(last SequenceID) {
+	if ms := int64(last >> sequenceTimeBit); ms >= s.millisecond && last > 0 {
+		s.millisecond, s.step = ms, sequenceSteps-1
+	}
+}
+
+// Next gives an id greater than all before it. A clock that stands still or
+// goes back only borrows from the milliseconds to come.
+func (s *Sequence) Next(now time.Time) SequenceID {
+	if ms := now.UnixMilli() - sequenceEpoch; ms > s.millisecond {
+		s.millisecond, s.step = ms, 0
+	} else if s.step++; s.step == sequenceSteps {
+		s.millisecond, s.step = s.millisecond+1, 0
+	}
+	return SequenceID(s.millisecond<<sequenceTimeBit | sequenceNode<<sequenceNodeBit | s.step)
+}

@@ -1,0 +1,65 @@
+package wire
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+)
+
+// Validate reports what an agent refuses before it applies anything: no
+// manifests, too much of them, and manifests that name no object
+// (docs/protocol.md, Refused specs). It reports all faults at once, each by the
+// manifest's index.
+func (b *Bundle) Validate() error {
+	if len(b.Manifests) == 0 {
+		return errors.New("manifests should not be empty")
+	}
+	size := 0
+	for i := range b.Manifests {
+		size += len(b.Manifests[i].Raw)
+	}
+	if size > workv1.MaxManifestsSize {
+		return fmt.Errorf("the size of manifests is %d bytes which exceeds the %d limit", size, workv1.MaxManifestsSize)
+	}
+	var faults []error
+	for i := range b.Manifests {
+		if err := validateManifest(b.Manifests[i].Raw); err != nil {
+			faults = append(faults, fmt.Errorf("manifest %d: %w", i, err))
+		}
+	}
+	return errors.Join(faults...)
+}
+
+func validateManifest(raw []byte) error {
+	var object struct {
+		APIVersion string `json:"apiVersion"`
+		Kind       string `json:"kind"`
+		Metadata   struct {
+			Name         string `json:"name"`
+			GenerateName string `json:"generateName"`
+		} `json:"metadata"`
+	}
+	var syntax *json.SyntaxError
+	var mistyped *json.UnmarshalTypeError
+	switch err := json.Unmarshal(raw, &object); {
+	case errors.As(err, &syntax):
+		return errors.New("not JSON")
+	case errors.As(err, &mistyped) && mistyped.Field != "":
+		return fmt.Errorf("field %s must not be a %s", mistyped.Field, mistyped.Value)
+	case errors.As(err, &mistyped):
+		return fmt.Errorf("want a Kubernetes object, got a %s", mistyped.Value)
+	case err != nil:
+		return errors.New("want a Kubernetes object")
+	case object.APIVersion == "":
+		return errors.New("apiVersion must be set in manifest")
+	case object.Kind == "":
+		return errors.New("kind must be set in manifest")
+	case object.Metadata.GenerateName != "":
+		return errors.New("generateName must not be set in manifest")
+	case object.Metadata.Name == "":
+		return errors.New("name must be set in manifest")
+	}
+	return nil
+}
