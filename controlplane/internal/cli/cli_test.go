@@ -1,0 +1,115 @@
+package cli
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/workwire/workwire/controlplane/internal/credentials"
+	"github.com/workwire/workwire/controlplane/internal/plane"
+)
+
+func execute(t *testing.T, args ...string) (string, error) {
+	t.Helper()
+	var out bytes.Buffer
+	cmd := NewCommand([]string{"etcd", "kubectl"})
+	cmd.SetArgs(args)
+	cmd.SetOut(&out)
+	cmd.SetErr(&out)
+	err := cmd.ExecuteContext(t.Context())
+	return out.String(), err
+}
+
+func TestAssetsLinksToThisProgram(t *testing.T) {
+	program, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(t.TempDir(), "assets")
+	for range 2 {
+		if out, err := execute(t, "assets", "--dir="+dir); err != nil || out != dir+"\n" {
+			t.Fatalf("printed %q, error %v", out, err)
+		}
+	}
+	for _, name := range []string{"etcd", "kubectl"} {
+		if target, err := os.Readlink(filepath.Join(dir, name)); err != nil || target != program {
+			t.Errorf("%s is a link to %q, error %v", name, target, err)
+		}
+	}
+}
+
+func TestAssetsSparesOtherFiles(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "kubectl")
+	if err := os.WriteFile(path, []byte("mine"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := execute(t, "assets", "--dir="+dir); err == nil || !strings.Contains(err.Error(), path+" is there and is no link") {
+		t.Errorf("error %v", err)
+	}
+	if data, err := os.ReadFile(path); err != nil || string(data) != "mine" {
+		t.Errorf("the file holds %q, error %v", data, err)
+	}
+}
+
+func TestKubeconfigForAUser(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.MkdirAll(plane.PKI(dir), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := credentials.OpenAuthority(plane.PKI(dir)); err != nil {
+		t.Fatal(err)
+	}
+	state := []byte(`{"role":"hub","name":"east","port":6443}`)
+	if err := os.WriteFile(filepath.Join(dir, "state.json"), state, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, err := execute(t, "kubeconfig", "--dir="+dir, "--user=jane", "--group=a", "--group=b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, err := clientcmd.Load([]byte(out))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if config.CurrentContext != "east" || config.Clusters["east"].Server != "https://127.0.0.1:6443" || config.AuthInfos["jane"] == nil {
+		t.Errorf("kubeconfig %s", out)
+	}
+	file := filepath.Join(dir, "jane")
+	if out, err := execute(t, "kubeconfig", "--dir="+dir, "--user=jane", "-o", file); err != nil || out != "" {
+		t.Errorf("printed %q, error %v", out, err)
+	}
+	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("file %v, error %v", info, err)
+	}
+}
+
+func TestFaultsAreNamed(t *testing.T) {
+	empty := t.TempDir()
+	tests := map[string]struct {
+		args []string
+		want string
+	}{
+		"kubeconfig of nothing":   {[]string{"kubeconfig", "--dir=" + empty, "--user=jane"}, "holds no control plane; start one there"},
+		"kubeconfig for nobody":   {[]string{"kubeconfig", "--dir=" + empty}, "--dir and --user are required"},
+		"assets nowhere":          {[]string{"assets"}, "--dir is required"},
+		"up without flags":        {[]string{"up"}, "--role must be hub or spoke"},
+		"an argument too many":    {[]string{"up", "now"}, `unknown command "now"`},
+		"a command that is not":   {[]string{"down"}, `unknown command "down"`},
+		"nodes asked of a hub":    {[]string{"up", "--role=hub", "--dir=" + empty, "--nodes=3"}, "a hub has no nodes"},
+		"a port that is no port":  {[]string{"up", "--role=hub", "--dir=" + empty, "--port=70000"}, "--port=70000"},
+		"a lifetime of the past":  {[]string{"kubeconfig", "--dir=" + empty, "--user=j", "--lifetime=-1h"}, "--lifetime=-1h0m0s must be positive"},
+		"a duration without unit": {[]string{"up", "--start-timeout=5"}, "missing unit"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			if _, err := execute(t, test.args...); err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("error %v, want %q", err, test.want)
+			}
+		})
+	}
+}

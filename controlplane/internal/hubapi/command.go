@@ -1,0 +1,90 @@
+// Package hubapi is the API server of a hub: Kubernetes' generic control
+// plane, that is, everything of kube-apiserver that is not about running
+// containers. Namespaces, RBAC, CustomResourceDefinitions, admission policies
+// and webhooks, leases, events, Secrets and ConfigMaps are there; pods and
+// nodes are not.
+//
+//	os.Exit(cli.Run(hubapi.NewCommand()))
+package hubapi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apiserver/pkg/server"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/client-go/rest"
+	cliflag "k8s.io/component-base/cli/flag"
+	"k8s.io/component-base/cli/globalflag"
+	"k8s.io/component-base/logs"
+	logsapi "k8s.io/component-base/logs/api/v1"
+	"k8s.io/component-base/version/verflag"
+	"k8s.io/kubernetes/pkg/controlplane/apiserver/options"
+	generic "k8s.io/kubernetes/pkg/controlplane/apiserver/samples/generic/server"
+)
+
+// NewCommand returns the command hub-apiserver. It takes the flags of
+// kube-apiserver that do not concern containers, and ends with SIGTERM.
+func NewCommand() *cobra.Command {
+	opts := generic.NewOptions()
+	cmd := &cobra.Command{
+		Use:          "hub-apiserver",
+		Short:        "The API server of a hub: Kubernetes without pods and nodes",
+		SilenceUsage: true,
+		Args:         cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			verflag.PrintAndExitIfRequested()
+			// The server is its own client; its warnings to itself help nobody.
+			rest.SetDefaultWarningHandler(rest.NoWarnings{})
+			if err := opts.GenericServerRunOptions.ComponentGlobalsRegistry.Set(); err != nil {
+				return fmt.Errorf("setting feature gates: %w", err)
+			}
+			if err := logsapi.ValidateAndApply(opts.Logs, utilfeature.DefaultFeatureGate); err != nil {
+				return fmt.Errorf("setting up logs: %w", err)
+			}
+			return serve(server.SetupSignalContext(), opts)
+		},
+	}
+	var sets cliflag.NamedFlagSets
+	opts.AddFlags(&sets)
+	global := sets.FlagSet("global")
+	verflag.AddFlags(global)
+	globalflag.AddGlobalFlags(global, cmd.Name(), logs.SkipLoggingConfigurationFlags())
+	for _, set := range sets.FlagSets {
+		cmd.Flags().AddFlagSet(set)
+	}
+	return cmd
+}
+
+func serve(ctx context.Context, opts *options.Options) error {
+	completed, err := opts.Complete(ctx, nil, nil)
+	if err != nil {
+		return fmt.Errorf("completing the flags: %w", err)
+	}
+	if faults := completed.Validate(); len(faults) > 0 {
+		return errors.Join(faults...)
+	}
+	config, err := generic.NewConfig(completed)
+	if err != nil {
+		return fmt.Errorf("configuring the server: %w", err)
+	}
+	// There is one server. With more, each new CRD would be served only
+	// after five seconds, so that all servers know it by then.
+	config.APIExtensions.ExtraConfig.MasterCount = 1
+
+	completedConfig, err := config.Complete()
+	if err != nil {
+		return fmt.Errorf("completing the configuration: %w", err)
+	}
+	chain, err := generic.CreateServerChain(completedConfig)
+	if err != nil {
+		return fmt.Errorf("building the server: %w", err)
+	}
+	prepared, err := chain.PrepareRun()
+	if err != nil {
+		return fmt.Errorf("preparing the server: %w", err)
+	}
+	return prepared.Run(ctx)
+}

@@ -1,0 +1,130 @@
+package plane
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/workwire/workwire/controlplane/internal/credentials"
+)
+
+// layout names the files of one control plane in its folder.
+//
+//	lock            held by every process of the control plane while it runs
+//	state.json      role, name and port
+//	kubeconfig      the administrator's access
+//	etcd/           etcd's data
+//	etcd.sock:0     etcd's socket (and etcd-peer.sock:0, which has no peers)
+//	pki/            certificates, keys, and one kubeconfig per component
+//	logs/           one log per component, and the one before as .log.1
+//	stages.yaml     what KWOK does with nodes and pods (spokes)
+type layout struct{ dir string }
+
+func (l layout) path(elem ...string) string {
+	return filepath.Join(append([]string{l.dir}, elem...)...)
+}
+func (l layout) pki(name string) string { return l.path("pki", name) }
+func (l layout) log(name string) string { return l.path("logs", name+".log") }
+
+// prepare makes the folders, and is where an unusable directory shows.
+func (l layout) prepare() error {
+	for _, dir := range []string{l.dir, l.path("pki"), l.path("logs"), l.path("etcd")} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return fmt.Errorf("cannot use --dir=%s: %w; give a directory this user may write to", l.dir, err)
+		}
+	}
+	probe, err := os.CreateTemp(l.dir, ".probe")
+	if err != nil {
+		return fmt.Errorf("cannot write in --dir=%s: %w; give a directory this user may write to", l.dir, err)
+	}
+	probe.Close()
+	return os.Remove(probe.Name())
+}
+
+// lock takes the directory for this process, whose id it writes into the
+// file. The lock belongs to the open file: children that inherit it hold it
+// too, so that a directory is free only when the last process of an instance
+// is gone. Since the children of a killed instance need a moment to notice,
+// lock waits for up to patience.
+func (l layout) lock(patience time.Duration) (*os.File, error) {
+	f, err := os.OpenFile(l.path("lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("cannot write in --dir=%s: %w; give a directory this user may write to", l.dir, err)
+	}
+	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		if !errors.Is(err, syscall.EWOULDBLOCK) || time.Now().After(deadline) {
+			break
+		}
+	}
+	if err == nil {
+		if err = f.Truncate(0); err == nil {
+			_, err = fmt.Fprintln(f, os.Getpid())
+		}
+	} else if errors.Is(err, syscall.EWOULDBLOCK) {
+		holder, _ := io.ReadAll(io.LimitReader(f, 20)) // for the message alone
+		err = fmt.Errorf("it is in use by another running control plane (process %s); stop that one or give another directory", strings.TrimSpace(string(holder)))
+	}
+	if err != nil {
+		f.Close()
+		return nil, fmt.Errorf("cannot use --dir=%s: %w", l.dir, err)
+	}
+	return f, nil
+}
+
+// State is what a control plane remembers about itself in its directory.
+type State struct {
+	Role Role   `json:"role"`
+	Name string `json:"name"`
+	// Port is the TCP port the API server listens on, or last did.
+	Port int `json:"port"`
+}
+
+// Server is the API server's URL.
+func (s State) Server() string { return fmt.Sprintf("https://127.0.0.1:%d", s.Port) }
+
+// ReadState reads the state kept in dir. The error wraps os.ErrNotExist when
+// no control plane has been started there.
+func ReadState(dir string) (State, error) {
+	path := layout{dir}.path("state.json")
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return State{}, fmt.Errorf("reading the control plane's state: %w", err)
+	}
+	s, err := decodeState(data)
+	if err != nil {
+		return State{}, fmt.Errorf("reading the control plane's state in %s: %w; remove the directory to start afresh", path, err)
+	}
+	return s, nil
+}
+
+func decodeState(data []byte) (State, error) {
+	var s State
+	if err := json.Unmarshal(data, &s); err != nil {
+		return State{}, err
+	}
+	if !s.Role.valid() {
+		return State{}, fmt.Errorf("role %q is neither hub nor spoke", s.Role)
+	}
+	if s.Port < 1 || s.Port > 65535 {
+		return State{}, fmt.Errorf("port %d is out of range", s.Port)
+	}
+	return s, nil
+}
+
+func (l layout) writeState(s State) error {
+	data, err := json.Marshal(s)
+	if err != nil {
+		return fmt.Errorf("encoding the control plane's state: %w", err)
+	}
+	return credentials.WriteFile(l.path("state.json"), append(data, '\n'), 0o600)
+}
+
+// PKI is the folder in dir that holds the certificate authority.
+func PKI(dir string) string { return layout{dir}.path("pki") }

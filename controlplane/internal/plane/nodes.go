@@ -1,0 +1,132 @@
+package plane
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	nodestages "sigs.k8s.io/kwok/kustomize/stage/node/fast"
+	heartbeat "sigs.k8s.io/kwok/kustomize/stage/node/heartbeat-with-lease"
+	podstages "sigs.k8s.io/kwok/kustomize/stage/pod/fast"
+)
+
+// nodeLabel marks the nodes that setNodes made and may remove.
+const nodeLabel = "workwire.dev/simulated"
+
+// stages is KWOK's own set: nodes become ready, pods run at once, pods of
+// Jobs succeed at once, pods that are deleted go.
+func stages() string {
+	return strings.Join([]string{
+		nodestages.DefaultNodeInit, heartbeat.DefaultNodeHeartbeatWithLease,
+		podstages.DefaultPodReady, podstages.DefaultPodComplete, podstages.DefaultPodDelete,
+	}, "\n---\n")
+}
+
+// setNodes makes the nodes node-1 to node-n be there, and no other of ours.
+func setNodes(ctx context.Context, client kubernetes.Interface, n int) error {
+	nodes := client.CoreV1().Nodes()
+	present, err := nodes.List(ctx, metav1.ListOptions{LabelSelector: nodeLabel})
+	if err != nil {
+		return fmt.Errorf("listing the simulated nodes: %w", err)
+	}
+	missing, surplus := planNodes(present.Items, n)
+	for _, name := range surplus {
+		if err := nodes.Delete(ctx, name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+			return fmt.Errorf("deleting the simulated node %s: %w", name, err)
+		}
+	}
+	for _, name := range missing {
+		if _, err := nodes.Create(ctx, node(name), metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+			return fmt.Errorf("creating the simulated node %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// planNodes compares the nodes present with node-1 to node-n.
+func planNodes(present []corev1.Node, n int) (missing, surplus []string) {
+	have := make(map[string]bool, len(present))
+	for _, node := range present {
+		have[node.Name] = true
+	}
+	for i := range n {
+		name := "node-" + strconv.Itoa(i+1)
+		if !have[name] {
+			missing = append(missing, name)
+		}
+		delete(have, name)
+	}
+	for _, node := range present {
+		if have[node.Name] {
+			surplus = append(surplus, node.Name)
+		}
+	}
+	return missing, surplus
+}
+
+func node(name string) *corev1.Node {
+	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{
+		Name:        name,
+		Annotations: map[string]string{"kwok.x-k8s.io/node": "fake"},
+		Labels: map[string]string{
+			nodeLabel:            "true",
+			corev1.LabelHostname: name,
+			corev1.LabelOSStable: "linux",
+			// What pods are told they run on; nothing runs.
+			corev1.LabelArchStable: runtime.GOARCH,
+		},
+	}}
+}
+
+// serving reports why the API server does not take requests yet, if so.
+func serving(ctx context.Context, client kubernetes.Interface) error {
+	return client.CoreV1().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
+}
+
+// usable reports why the cluster cannot take work yet, if so: a pod needs its
+// namespace's default ServiceAccount and a node.
+func usable(ctx context.Context, client kubernetes.Interface, wantNodes int) error {
+	if _, err := client.CoreV1().ServiceAccounts(metav1.NamespaceDefault).Get(ctx, "default", metav1.GetOptions{}); err != nil {
+		return fmt.Errorf("the default ServiceAccount: %w", err)
+	}
+	if wantNodes == 0 {
+		return nil
+	}
+	list, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{LabelSelector: nodeLabel})
+	if err != nil {
+		return fmt.Errorf("the nodes: %w", err)
+	}
+	ready := 0
+	for _, node := range list.Items {
+		if schedulable(node) {
+			ready++
+		}
+	}
+	if ready < wantNodes {
+		return fmt.Errorf("%d of %d nodes are ready", ready, wantNodes)
+	}
+	return nil
+}
+
+func schedulable(node corev1.Node) bool {
+	if node.Spec.Unschedulable {
+		return true // someone cordoned it: that will not change by waiting
+	}
+	for _, taint := range node.Spec.Taints {
+		if strings.HasPrefix(taint.Key, "node.kubernetes.io/") {
+			return false
+		}
+	}
+	for _, condition := range node.Status.Conditions {
+		if condition.Type == corev1.NodeReady {
+			return condition.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}

@@ -1,0 +1,240 @@
+package plane
+
+import (
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+func TestConfigCompleteReportsEveryFault(t *testing.T) {
+	tests := map[string]struct {
+		config Config
+		want   []string // parts of the error; none: no error
+	}{
+		"nothing given":     {Config{}, []string{"--role must be hub or spoke", "--dir must name"}},
+		"port too high":     {Config{Role: Hub, Dir: "d", Port: 65536}, []string{"--port=65536"}},
+		"port negative":     {Config{Role: Hub, Dir: "d", Port: -1}, []string{"--port=-1"}},
+		"nodes on a hub":    {Config{Role: Hub, Dir: "d", Nodes: 1}, []string{"a hub has no nodes"}},
+		"too many nodes":    {Config{Role: Spoke, Dir: "d", Nodes: 1001}, []string{"--nodes=1001"}},
+		"name with space":   {Config{Role: Spoke, Dir: "d", Name: "my spoke"}, []string{"--name=my spoke"}},
+		"negative time":     {Config{Role: Spoke, Dir: "d", StartTimeout: -1}, []string{"--start-timeout"}},
+		"two at once":       {Config{Role: "x", Dir: "d", Port: -1}, []string{"--role", "--port"}},
+		"a hub":             {Config{Role: Hub, Dir: "d"}, nil},
+		"a spoke, no nodes": {Config{Role: Spoke, Dir: "d"}, nil},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			got, err := test.config.complete()
+			if len(test.want) == 0 {
+				if err != nil {
+					t.Fatal(err)
+				}
+				if got.Name != string(test.config.Role) || !filepath.IsAbs(got.Dir) || got.StartTimeout != 2*time.Minute {
+					t.Errorf("defaults not filled in: %+v", got)
+				}
+				return
+			}
+			for _, part := range test.want {
+				if err == nil || !strings.Contains(err.Error(), part) {
+					t.Errorf("error %v does not mention %q", err, part)
+				}
+			}
+		})
+	}
+}
+
+func TestPlanNodes(t *testing.T) {
+	tests := map[string]struct {
+		present          []string
+		n                int
+		missing, surplus []string
+	}{
+		"fresh":    {nil, 2, []string{"node-1", "node-2"}, nil},
+		"same":     {[]string{"node-2", "node-1"}, 2, nil, nil},
+		"more":     {[]string{"node-1"}, 3, []string{"node-2", "node-3"}, nil},
+		"fewer":    {[]string{"node-1", "node-2", "node-3"}, 1, nil, []string{"node-2", "node-3"}},
+		"none":     {[]string{"node-1"}, 0, nil, []string{"node-1"}},
+		"one gone": {[]string{"node-1", "node-3"}, 3, []string{"node-2"}, nil},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			var present []corev1.Node
+			for _, name := range test.present {
+				present = append(present, corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}})
+			}
+			missing, surplus := planNodes(present, test.n)
+			if !slices.Equal(missing, test.missing) || !slices.Equal(surplus, test.surplus) {
+				t.Errorf("missing %v, surplus %v; want %v, %v", missing, surplus, test.missing, test.surplus)
+			}
+		})
+	}
+}
+
+func TestSchedulable(t *testing.T) {
+	ready := corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}}
+	notReady := corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionUnknown}}}
+	tests := map[string]struct {
+		node corev1.Node
+		want bool
+	}{
+		"new":         {corev1.Node{}, false},
+		"ready":       {corev1.Node{Status: ready}, true},
+		"not ready":   {corev1.Node{Status: notReady}, false},
+		"own taint":   {corev1.Node{Status: ready, Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: "gpu"}}}}, true},
+		"still taint": {corev1.Node{Status: ready, Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: "node.kubernetes.io/not-ready"}}}}, false},
+		"cordoned":    {corev1.Node{Spec: corev1.NodeSpec{Unschedulable: true}}, true},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			if got := schedulable(test.node); got != test.want {
+				t.Errorf("schedulable = %v, want %v", got, test.want)
+			}
+		})
+	}
+}
+
+func TestChooseState(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	takenPort := taken.Addr().(*net.TCPAddr).Port
+	free, err := freePort()
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	t.Run("a port of its own at first", func(t *testing.T) {
+		state, err := chooseState(layout{t.TempDir()}, Config{Role: Hub, Name: "h"})
+		if err != nil || state.Port == 0 || state.Name != "h" {
+			t.Errorf("state %+v, error %v", state, err)
+		}
+	})
+	t.Run("the last port when free", func(t *testing.T) {
+		files := layout{t.TempDir()}
+		if err := files.writeState(State{Role: Hub, Name: "h", Port: free}); err != nil {
+			t.Fatal(err)
+		}
+		if state, err := chooseState(files, Config{Role: Hub}); err != nil || state.Port != free {
+			t.Errorf("state %+v, error %v; want port %d", state, err, free)
+		}
+	})
+	t.Run("another one when the last is taken", func(t *testing.T) {
+		files := layout{t.TempDir()}
+		if err := files.writeState(State{Role: Hub, Name: "h", Port: takenPort}); err != nil {
+			t.Fatal(err)
+		}
+		if state, err := chooseState(files, Config{Role: Hub}); err != nil || state.Port == takenPort || state.Port == 0 {
+			t.Errorf("state %+v, error %v; want a port but %d", state, err, takenPort)
+		}
+	})
+	t.Run("the given port is taken", func(t *testing.T) {
+		_, err := chooseState(layout{t.TempDir()}, Config{Role: Hub, Port: takenPort})
+		if err == nil || !strings.Contains(err.Error(), "port "+strconv.Itoa(takenPort)+" on 127.0.0.1 is taken") {
+			t.Errorf("error %v", err)
+		}
+	})
+	t.Run("another role", func(t *testing.T) {
+		files := layout{t.TempDir()}
+		if err := files.writeState(State{Role: Hub, Name: "h", Port: free}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := chooseState(files, Config{Role: Spoke}); err == nil || !strings.Contains(err.Error(), "holds a hub control plane, not a spoke") {
+			t.Errorf("error %v", err)
+		}
+	})
+}
+
+func TestLockIsExclusiveUntilClosed(t *testing.T) {
+	files := layout{t.TempDir()}
+	first, err := files.lock(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := files.lock(0); err == nil || !strings.Contains(err.Error(), "in use by another running control plane (process "+strconv.Itoa(os.Getpid())+")") {
+		t.Errorf("second lock: error %v", err)
+	}
+	first.Close()
+	again, err := files.lock(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again.Close()
+}
+
+func TestPrepareUnusableDirectory(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	err := layout{filepath.Join(file, "below")}.prepare()
+	if err == nil || !strings.Contains(err.Error(), "cannot use --dir=") {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestPrograms(t *testing.T) {
+	flag := func(p program, want string) {
+		t.Helper()
+		if !slices.Contains(p.args, want) {
+			t.Errorf("%s lacks %s: %q", p.name, want, p.args)
+		}
+	}
+	flag(etcd(false), "--unsafe-no-fsync=true")
+	flag(etcd(true), "--unsafe-no-fsync=false")
+	for _, role := range []Role{Hub, Spoke} {
+		server := apiServer(role, 6443)
+		for _, want := range []string{"--secure-port=6443", "--bind-address=127.0.0.1", "--anonymous-auth=false", "--authorization-mode=RBAC"} {
+			flag(server, want)
+		}
+		for _, p := range controllers(role) {
+			flag(p, "--kubeconfig=pki/"+p.name+".kubeconfig")
+		}
+	}
+	if got := apiServer(Hub, 1).name; got != HubAPIServer {
+		t.Errorf("a hub's API server is %s", got)
+	}
+	if n := len(controllers(Hub)); n != 1 {
+		t.Errorf("a hub runs %d programs beside its API server, want the controller manager alone", n)
+	}
+	for _, p := range append(controllers(Spoke), etcd(false), apiServer(Spoke, 1)) {
+		if p.grace <= 0 {
+			t.Errorf("%s has no time to end", p.name)
+		}
+	}
+}
+
+func TestReadStateOfNothing(t *testing.T) {
+	if _, err := ReadState(t.TempDir()); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("error %v, want one that wraps os.ErrNotExist", err)
+	}
+}
+
+func FuzzDecodeState(f *testing.F) {
+	f.Add([]byte(`{"role":"hub","name":"hub","port":6443}`))
+	f.Add([]byte(`{"role":"cloud","port":6443}`))
+	f.Add([]byte(`{"role":"spoke","port":-1}`))
+	f.Add([]byte(`{`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		s, err := decodeState(data)
+		if err != nil {
+			if s != (State{}) {
+				t.Errorf("state %+v beside error %v", s, err)
+			}
+			return
+		}
+		if !s.Role.valid() || s.Port < 1 || s.Port > 65535 {
+			t.Errorf("accepted %+v", s)
+		}
+	})
+}

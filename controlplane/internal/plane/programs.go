@@ -1,0 +1,138 @@
+package plane
+
+import (
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Names of the programs a control plane is made of. The binary, started under
+// one of these names (argv[0]), is that program.
+const (
+	Etcd              = "etcd"
+	KubeAPIServer     = "kube-apiserver"
+	HubAPIServer      = "hub-apiserver"
+	ControllerManager = "kube-controller-manager"
+	Scheduler         = "kube-scheduler"
+	Kwok              = "kwok"
+)
+
+// program is one process of a control plane.
+type program struct {
+	name string
+	args []string
+	// user and groups are who it is to the API server; empty: it has no
+	// kubeconfig.
+	user   string
+	groups []string
+	// grace is how long it may take to end when asked.
+	grace time.Duration
+}
+
+// The sockets' names end in a port because etcd wants one in every URL it
+// advertises. They are relative, to the working directory of all programs,
+// because a socket's path may not be longer than some 100 bytes.
+const (
+	etcdURL     = "unix://etcd.sock:0"
+	etcdPeerURL = "unix://etcd-peer.sock:0"
+)
+
+// quotaBytes is the size at which etcd stops taking writes. Its default of
+// 2 GiB is less than a benchmark can fill between two compactions.
+const quotaBytes = 8 << 30
+
+func etcd(fsync bool) program {
+	return program{name: Etcd, grace: 3 * time.Second, args: []string{
+		"--name=controlplane",
+		"--data-dir=etcd",
+		"--listen-client-urls=" + etcdURL,
+		"--advertise-client-urls=" + etcdURL,
+		"--listen-peer-urls=" + etcdPeerURL,
+		"--initial-advertise-peer-urls=" + etcdPeerURL,
+		"--initial-cluster=controlplane=" + etcdPeerURL,
+		"--quota-backend-bytes=" + strconv.Itoa(quotaBytes),
+		"--unsafe-no-fsync=" + strconv.FormatBool(!fsync),
+		"--log-level=warn",
+	}}
+}
+
+func apiServer(role Role, port int) program {
+	args := []string{
+		"--etcd-servers=" + etcdURL,
+		"--bind-address=127.0.0.1",
+		"--advertise-address=127.0.0.1",
+		"--secure-port=" + strconv.Itoa(port),
+		"--tls-cert-file=pki/apiserver.crt",
+		"--tls-private-key-file=pki/apiserver.key",
+		"--client-ca-file=pki/ca.crt",
+		"--anonymous-auth=false",
+		"--authorization-mode=RBAC",
+		"--service-account-issuer=https://kubernetes.default.svc",
+		"--service-account-key-file=pki/service-account.pub",
+		"--service-account-signing-key-file=pki/service-account.key",
+		"--profiling=false",
+	}
+	if role == Hub {
+		return program{name: HubAPIServer, args: args, grace: 5 * time.Second}
+	}
+	return program{name: KubeAPIServer, grace: 5 * time.Second, args: append(args,
+		"--service-cluster-ip-range=10.96.0.0/16",
+		// The kubernetes Service has no endpoints: they may not be on loopback.
+		"--endpoint-reconciler-type=none",
+		"--allow-privileged=true",
+	)}
+}
+
+// hubControllers are those that a hub's API needs. All others are about
+// pods, nodes and volumes, which it does not have.
+var hubControllers = []string{
+	"certificatesigningrequest-cleaner-controller",
+	"certificatesigningrequest-signing-controller",
+	"clusterrole-aggregation-controller",
+	"garbage-collector-controller",
+	"namespace-controller",
+	"root-ca-certificate-publisher-controller",
+	"serviceaccount-controller",
+	"serviceaccount-token-controller",
+	"validatingadmissionpolicy-status-controller",
+}
+
+func controllers(role Role) []program {
+	enabled := "*,-node-ipam-controller"
+	if role == Hub {
+		enabled = strings.Join(hubControllers, ",")
+	}
+	limits := []string{"--kube-api-qps=1000", "--kube-api-burst=2000"}
+	list := []program{{
+		name: ControllerManager, user: "system:kube-controller-manager", groups: []string{"system:masters"}, grace: 3 * time.Second,
+		args: append([]string{
+			"--kubeconfig=pki/" + ControllerManager + ".kubeconfig",
+			"--controllers=" + enabled,
+			"--leader-elect=false",
+			"--secure-port=0",
+			"--root-ca-file=pki/ca.crt",
+			"--service-account-private-key-file=pki/service-account.key",
+			"--cluster-signing-cert-file=pki/ca.crt",
+			"--cluster-signing-key-file=pki/ca.key",
+			"--profiling=false",
+		}, limits...),
+	}}
+	if role == Hub {
+		return list
+	}
+	return append(list,
+		program{name: Scheduler, user: "system:kube-scheduler", grace: 3 * time.Second, args: append([]string{
+			"--kubeconfig=pki/" + Scheduler + ".kubeconfig",
+			"--leader-elect=false",
+			"--secure-port=0",
+			"--profiling=false",
+		}, limits...)},
+		program{name: Kwok, user: "kwok", groups: []string{"system:masters"}, grace: 3 * time.Second, args: []string{
+			"--kubeconfig=pki/" + Kwok + ".kubeconfig",
+			"--config=stages.yaml",
+			"--manage-all-nodes=true",
+			"--cidr=10.244.0.1/16",
+			"--node-lease-duration-seconds=40",
+		}},
+	)
+}

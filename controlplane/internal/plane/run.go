@@ -1,0 +1,118 @@
+package plane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/workwire/workwire/controlplane/internal/credentials"
+)
+
+// Run runs the control plane until ctx ends, then stops it and returns nil.
+// It returns an error, in one sentence, when the control plane cannot start,
+// is stopped before it is ready, or loses one of its processes. When Run
+// returns, all processes of the control plane are gone and the directory is
+// free for another Run; its data stays.
+func Run(ctx context.Context, c Config) error {
+	began := time.Now()
+	c, err := c.complete()
+	if err != nil {
+		return err
+	}
+	files := layout{c.Dir}
+	if err := files.prepare(); err != nil {
+		return err
+	}
+	lock, err := files.lock(2 * time.Second)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	state, err := chooseState(files, c)
+	if err != nil {
+		return err
+	}
+	ca, err := prepareFiles(files, c.Role)
+	if err != nil {
+		return err
+	}
+	// A port that was not asked for may be lost to another process between
+	// choosing it and listening on it: then another one will do.
+	const attempts = 5
+	for attempt := 1; ; attempt++ {
+		err := runOnce(ctx, &runner{config: c, files: files, state: state, ca: ca, lock: lock, began: began})
+		if !lostPort(err) || c.Port != 0 || attempt == attempts {
+			return err
+		}
+		c.Progress(fmt.Sprintf("port %d was taken meanwhile: trying another", state.Port))
+		if state.Port, err = freePort(); err != nil {
+			return err
+		}
+	}
+}
+
+// runOnce starts the processes, waits for the end, and stops them.
+func runOnce(ctx context.Context, r *runner) error {
+	life, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	if err := r.open(end); err != nil {
+		return err
+	}
+	defer r.close()
+
+	startCtx, cancel := context.WithTimeout(life, r.config.StartTimeout)
+	defer cancel()
+	if err := r.start(startCtx); err != nil {
+		switch {
+		case ctx.Err() != nil:
+			return errors.New("stopped before the control plane was ready")
+		case life.Err() != nil:
+			return context.Cause(life)
+		case startCtx.Err() != nil:
+			return fmt.Errorf("the control plane was not ready within %s: %w; see the logs in %s, or allow more with --start-timeout",
+				r.config.StartTimeout, err, r.files.path("logs"))
+		}
+		return err
+	}
+	r.config.Ready(Running{
+		Kubeconfig: r.files.path("kubeconfig"), Server: r.state.Server(), Took: time.Since(r.began),
+	})
+	<-life.Done()
+	if ctx.Err() != nil {
+		r.config.Progress("stopping")
+		return nil
+	}
+	return context.Cause(life)
+}
+
+// prepareFiles makes the files that do not depend on the port.
+func prepareFiles(files layout, role Role) (*credentials.Authority, error) {
+	// Sockets that a killed etcd left would look like a new one's.
+	for _, url := range []string{etcdURL, etcdPeerURL} {
+		if err := os.Remove(files.path(socketName(url))); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return nil, fmt.Errorf("removing an old socket: %w", err)
+		}
+	}
+	ca, err := credentials.OpenAuthority(files.path("pki"))
+	if err != nil {
+		return nil, err
+	}
+	if err := credentials.EnsureSigningKey(files.pki("service-account.key"), files.pki("service-account.pub")); err != nil {
+		return nil, err
+	}
+	serving, err := ca.IssueServer("apiserver", []string{
+		"127.0.0.1", "localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc",
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := credentials.WritePair(files.path("pki"), "apiserver", serving); err != nil {
+		return nil, err
+	}
+	if role == Spoke {
+		err = credentials.WriteFile(files.path("stages.yaml"), []byte(stages()), 0o600)
+	}
+	return ca, err
+}

@@ -1,0 +1,158 @@
+package plane
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/workwire/workwire/controlplane/internal/credentials"
+	"github.com/workwire/workwire/controlplane/internal/process"
+)
+
+// runner owns the processes of one control plane. One goroutine uses it.
+type runner struct {
+	config Config
+	files  layout
+	state  State
+	ca     *credentials.Authority
+	lock   *os.File
+	began  time.Time
+
+	lifeline *process.Lifeline
+	running  []runningProgram
+	watchers sync.WaitGroup
+	// end is called with the reason when a process ends by itself.
+	end context.CancelCauseFunc
+}
+
+type runningProgram struct {
+	*process.Child
+	grace time.Duration
+}
+
+func (r *runner) open(end context.CancelCauseFunc) (err error) {
+	r.end = end
+	r.lifeline, err = process.NewLifeline()
+	return err
+}
+
+// close stops the processes, the last started first, and waits for each: an
+// API server has to end before the etcd it writes to.
+func (r *runner) close() {
+	for i := len(r.running) - 1; i >= 0; i-- {
+		p := r.running[i]
+		if !p.Stop(p.grace) {
+			r.config.Progress(fmt.Sprintf("%s did not end within %s and was killed", p.Name(), p.grace))
+		}
+	}
+	r.watchers.Wait()
+	r.lifeline.Close()
+}
+
+// start starts the processes in the order they need each other and returns
+// when the control plane is ready for use.
+func (r *runner) start(ctx context.Context) error {
+	if err := r.writeAccess(); err != nil {
+		return err
+	}
+	if err := r.launch(etcd(r.config.Fsync)); err != nil {
+		return err
+	}
+	err := await(ctx, "etcd", func(context.Context) error {
+		_, err := os.Stat(r.files.path(socketName(etcdURL)))
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	server := apiServer(r.config.Role, r.state.Port)
+	if err := r.launch(server); err != nil {
+		return err
+	}
+	client, err := r.connect()
+	if err != nil {
+		return err
+	}
+	if err := await(ctx, server.name, func(ctx context.Context) error { return serving(ctx, client) }); err != nil {
+		return err
+	}
+	for _, p := range controllers(r.config.Role) {
+		if err := r.launch(p); err != nil {
+			return err
+		}
+	}
+	if r.config.Role == Spoke {
+		r.config.Progress(fmt.Sprintf("waiting for %d nodes", r.config.Nodes))
+		if err := setNodes(ctx, client, r.config.Nodes); err != nil {
+			return err
+		}
+	}
+	return await(ctx, "the controllers", func(ctx context.Context) error {
+		return usable(ctx, client, r.config.Nodes)
+	})
+}
+
+// launch starts a program and watches for its end.
+func (r *runner) launch(p program) error {
+	r.config.Progress("starting " + p.name)
+	if p.user != "" {
+		if err := r.writeKubeconfig(r.files.pki(p.name+".kubeconfig"), p.user, p.groups); err != nil {
+			return err
+		}
+	}
+	child, err := process.Start(process.Spec{
+		Name: p.name, Args: p.args, Dir: r.files.dir, Log: r.files.log(p.name),
+		Lifeline: r.lifeline, Keep: []*os.File{r.lock},
+	})
+	if err != nil {
+		return err
+	}
+	r.running = append(r.running, runningProgram{child, p.grace})
+	r.watchers.Go(func() { r.end(child.Err()) })
+	return nil
+}
+
+// connect returns a client with the administrator's access.
+func (r *runner) connect() (kubernetes.Interface, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", r.files.path("kubeconfig"))
+	if err != nil {
+		return nil, fmt.Errorf("reading back the kubeconfig: %w", err)
+	}
+	config.QPS = -1
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("making a client for %s: %w", r.state.Server(), err)
+	}
+	return client, nil
+}
+
+// writeAccess records the port and writes the administrator's kubeconfig.
+func (r *runner) writeAccess() error {
+	if err := r.files.writeState(r.state); err != nil {
+		return err
+	}
+	return r.writeKubeconfig(r.files.path("kubeconfig"), "admin", []string{"system:masters"})
+}
+
+func (r *runner) writeKubeconfig(path, user string, groups []string) error {
+	cert, err := r.ca.IssueClient(user, groups, credentials.Lifetime)
+	if err != nil {
+		return err
+	}
+	data, err := credentials.Kubeconfig(credentials.Access{
+		Context: r.state.Name, User: user, Server: r.state.Server(), CA: r.ca.CertPEM(), Client: cert,
+	})
+	if err != nil {
+		return err
+	}
+	return credentials.WriteFile(path, data, 0o600)
+}
+
+// socketName is the file, in the working directory, of a relative unix URL.
+func socketName(url string) string { return strings.TrimPrefix(url, "unix://") }

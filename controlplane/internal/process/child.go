@@ -1,0 +1,144 @@
+package process
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Spec describes a child process: this program again, under another name.
+type Spec struct {
+	// Name is argv[0], by which the program knows what to be.
+	Name string
+	// Args are the arguments after the name.
+	Args []string
+	// Dir is the working directory.
+	Dir string
+	// Log is the file that takes stdout and stderr. One earlier log is
+	// kept beside it as Log + ".1".
+	Log string
+	// Lifeline ends the child with its parent. Required.
+	Lifeline *Lifeline
+	// Keep are open files that the child holds for as long as it lives
+	// (for example a lock), and does nothing else with.
+	Keep []*os.File
+}
+
+// Child is a running child process. Its methods are safe for concurrent use.
+type Child struct {
+	name string
+	log  string
+	cmd  *exec.Cmd
+	done chan struct{}
+	err  error // written before done is closed
+}
+
+// Start starts the child. It has its own process group, so that a Ctrl-C in
+// the terminal reaches the parent alone, which then stops children in order.
+func Start(spec Spec) (*Child, error) {
+	program, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("starting %s: finding this program: %w", spec.Name, err)
+	}
+	if err := os.Rename(spec.Log, spec.Log+".1"); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("starting %s: setting the earlier log aside: %w", spec.Name, err)
+	}
+	log, err := os.OpenFile(spec.Log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("starting %s: opening its log: %w", spec.Name, err)
+	}
+	defer log.Close()
+
+	cmd := exec.Command(program)
+	cmd.Args = append([]string{spec.Name}, spec.Args...)
+	cmd.Dir = spec.Dir
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.ExtraFiles = append([]*os.File{spec.Lifeline.child}, spec.Keep...)
+	cmd.Env = append(childEnv(os.Environ()), lifelineEnv+"=3")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("starting %s: %w", spec.Name, err)
+	}
+	c := &Child{name: spec.Name, log: spec.Log, cmd: cmd, done: make(chan struct{})}
+	go func() {
+		c.err = cmd.Wait()
+		close(c.done)
+	}()
+	return c, nil
+}
+
+// Name returns the child's name.
+func (c *Child) Name() string { return c.name }
+
+// Done is closed when the child has ended.
+func (c *Child) Done() <-chan struct{} { return c.done }
+
+// Err says in one sentence how the child ended, with the last line of its
+// log; call it after Done is closed.
+func (c *Child) Err() error {
+	<-c.done
+	how := "exit status 0"
+	if c.err != nil {
+		how = c.err.Error()
+	}
+	if line := lastLine(c.log); line != "" {
+		return fmt.Errorf("%s ended by itself (%s), saying: %s (more in %s)", c.name, how, line, c.log)
+	}
+	return fmt.Errorf("%s ended by itself (%s); its log %s is empty", c.name, how, c.log)
+}
+
+// Stop asks the child to end and waits; after grace it kills it. When Stop
+// returns, the child is gone. It reports whether the child went when asked.
+func (c *Child) Stop(grace time.Duration) bool {
+	c.cmd.Process.Signal(syscall.SIGTERM) //nolint:errcheck // it has ended already: the select sees that
+	timer := time.NewTimer(grace)
+	defer timer.Stop()
+	select {
+	case <-c.done:
+		return true
+	case <-timer.C:
+		c.cmd.Process.Kill() //nolint:errcheck // likewise
+		<-c.done
+		return false
+	}
+}
+
+// childEnv keeps what a child may need. Everything else stays out: etcd, for
+// one, takes any ETCD_ variable as configuration.
+func childEnv(env []string) []string {
+	var kept []string
+	for _, entry := range env {
+		name, _, _ := strings.Cut(entry, "=")
+		switch name {
+		case "HOME", "PATH", "TMPDIR", "TZ", "GOMAXPROCS", "GOMEMLIMIT", "GOGC", "GODEBUG", "GOTRACEBACK":
+			kept = append(kept, entry)
+		}
+	}
+	return kept
+}
+
+// lastLine returns the last line of a log that is not blank, cut to a
+// readable length.
+func lastLine(path string) string {
+	const tail, most = 4096, 400
+	f, err := os.Open(path)
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err == nil && info.Size() > tail {
+		f.Seek(-tail, 2) //nolint:errcheck // then the head of the log is read
+	}
+	data := make([]byte, tail)
+	n, _ := f.Read(data)
+	lines := strings.Split(strings.TrimSpace(string(data[:n])), "\n")
+	line := strings.TrimSpace(lines[len(lines)-1])
+	if len(line) > most {
+		line = line[:most] + "…"
+	}
+	return line
+}

@@ -1,0 +1,35 @@
+// Command controlplane is a Kubernetes control plane in one binary, for demos,
+// for tests, and for hubs without a cluster:
+//
+//	controlplane up --role=spoke --dir=/tmp/spoke
+//
+// Started under the name of one of its parts (etcd, kube-apiserver,
+// kube-controller-manager, kube-scheduler, kubectl), it is that part, with the
+// flags that part always has. README.md says more.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+
+	"github.com/workwire/workwire/controlplane/internal/cli"
+	"github.com/workwire/workwire/controlplane/internal/component"
+	"github.com/workwire/workwire/controlplane/internal/process"
+)
+
+func main() {
+	if run, ok := component.Lookup(filepath.Base(os.Args[0])); ok {
+		process.HoldOn()
+		os.Exit(run())
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second signal ends the process at once
+	if err := cli.NewCommand(component.ForUsers()).ExecuteContext(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "controlplane:", err)
+		os.Exit(1)
+	}
+}
