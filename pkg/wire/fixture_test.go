@@ -1,7 +1,6 @@
 package wire_test
 
 import (
-	"context"
 	_ "embed"
 	"slices"
 	"strings"
@@ -67,7 +66,7 @@ func (p packet) event(t testing.TB) cloudevents.Event {
 	for name, value := range p.properties {
 		publish.Properties.User.Add(name, value)
 	}
-	e, err := binding.ToEvent(context.Background(), mqtt.NewMessage(publish))
+	e, err := binding.ToEvent(t.Context(), mqtt.NewMessage(publish))
 	if err != nil {
 		t.Fatalf("read the packet as an event: %v", err)
 	}
@@ -81,7 +80,7 @@ func packetOf(t testing.TB, topic string, e cloudevents.Event) packet {
 		t.Fatalf("event is not valid: %v", err)
 	}
 	publish := &paho.Publish{}
-	if err := mqtt.WritePubMessage(context.Background(), binding.ToMessage(&e), publish); err != nil {
+	if err := mqtt.WritePubMessage(t.Context(), binding.ToMessage(&e), publish); err != nil {
 		t.Fatalf("write the event as a packet: %v", err)
 	}
 	p := packet{topic: topic, properties: map[string]string{}, payload: string(publish.Payload)}

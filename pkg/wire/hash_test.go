@@ -86,7 +86,7 @@ func TestStatusHashKnowsEveryField(t *testing.T) {
 func fill(random *rand.Rand, v reflect.Value) {
 	if t, ok := v.Addr().Interface().(*metav1.Time); ok {
 		*t = metav1.Unix(random.Int64N(1<<32), 0)
-		t.Time = t.Time.In(time.UTC)
+		t.Time = t.In(time.UTC)
 		return
 	}
 	switch v.Kind() {

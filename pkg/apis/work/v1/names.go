@@ -80,6 +80,9 @@ const (
 	ReasonAppliedManifestWorkComplete = "AppliedManifestWorkComplete"
 	// ReasonAppliedManifestWorkFailed (False): at least one was not.
 	ReasonAppliedManifestWorkFailed = "AppliedManifestWorkFailed"
+	// ReasonInvalidManifestWork (False): the agent refused the spec as a whole; the message says why. An earlier spec
+	// stays in force.
+	ReasonInvalidManifestWork = "InvalidManifestWork"
 )
 
 // Reasons of the Available condition.

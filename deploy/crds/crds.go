@@ -1,0 +1,47 @@
+// Package crds holds the CustomResourceDefinitions of the project and installs them.
+//
+// The YAML files beside it are generated from pkg/apis (make generate) and can be applied with kubectl as well. A
+// hub needs those of [Hub], the cluster of an agent those of [Spoke]:
+//
+//	err := crds.Install(ctx, config, crds.Hub()...)
+//
+// When Install returns nil, clients can use the resources at once, kubectl included.
+package crds
+
+import (
+	"embed"
+	"fmt"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"sigs.k8s.io/yaml"
+)
+
+//go:embed work.open-cluster-management.io_*.yaml
+var files embed.FS
+
+// Hub gives fresh copies of the definitions that a hub needs: ManifestWork.
+func Hub() []*apiextensionsv1.CustomResourceDefinition {
+	return read("work.open-cluster-management.io_manifestworks.yaml")
+}
+
+// Spoke gives fresh copies of the definitions that the cluster of an agent needs: AppliedManifestWork.
+func Spoke() []*apiextensionsv1.CustomResourceDefinition {
+	return read("work.open-cluster-management.io_appliedmanifestworks.yaml")
+}
+
+// read decodes embedded files. They are part of the program: one that cannot be read is a fault of the build.
+func read(names ...string) []*apiextensionsv1.CustomResourceDefinition {
+	var definitions []*apiextensionsv1.CustomResourceDefinition
+	for _, name := range names {
+		text, err := files.ReadFile(name)
+		if err != nil {
+			panic(fmt.Sprintf("crds: embedded file: %v", err))
+		}
+		definition := &apiextensionsv1.CustomResourceDefinition{}
+		if err := yaml.UnmarshalStrict(text, definition); err != nil {
+			panic(fmt.Sprintf("crds: embedded file %s: %v", name, err))
+		}
+		definitions = append(definitions, definition)
+	}
+	return definitions
+}

@@ -1,0 +1,81 @@
+package crds_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/validation"
+
+	"github.com/workwire/workwire/deploy/crds"
+)
+
+func all() []*apiextensionsv1.CustomResourceDefinition { return append(crds.Hub(), crds.Spoke()...) }
+
+// The API server's own checks: structural schemas, defaults that fit them, the cost of rules.
+func TestDefinitionsAreValid(t *testing.T) {
+	for _, definition := range all() {
+		apiextensionsv1.SetDefaults_CustomResourceDefinition(definition)
+		apiextensionsv1.SetDefaults_CustomResourceDefinitionSpec(&definition.Spec)
+		internal := &apiextensions.CustomResourceDefinition{}
+		err := apiextensionsv1.Convert_v1_CustomResourceDefinition_To_apiextensions_CustomResourceDefinition(
+			definition, internal, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// The API server sets this on creation; the check wants it.
+		internal.Status.StoredVersions = []string{"v1"}
+		for _, fault := range validation.ValidateCustomResourceDefinition(t.Context(), internal) {
+			t.Errorf("%s: %v", definition.Name, fault)
+		}
+	}
+}
+
+func TestNames(t *testing.T) {
+	hub, spoke := crds.Hub(), crds.Spoke()
+	if len(hub) != 1 || hub[0].Name != "manifestworks.work.open-cluster-management.io" ||
+		hub[0].Spec.Scope != apiextensionsv1.NamespaceScoped {
+		t.Errorf("hub definitions: %+v", hub)
+	}
+	if len(spoke) != 1 || spoke[0].Name != "appliedmanifestworks.work.open-cluster-management.io" ||
+		spoke[0].Spec.Scope != apiextensionsv1.ClusterScoped {
+		t.Errorf("spoke definitions: %+v", spoke)
+	}
+	hub[0].Name = "changed"
+	if crds.Hub()[0].Name == "changed" {
+		t.Error("Hub gives the same object twice")
+	}
+}
+
+// Every field that users see in kubectl explain has a text.
+func TestEveryFieldIsDescribed(t *testing.T) {
+	for _, definition := range all() {
+		for _, version := range definition.Spec.Versions {
+			checkDescriptions(t, definition.Spec.Names.Kind, *version.Schema.OpenAPIV3Schema)
+		}
+	}
+}
+
+func checkDescriptions(t *testing.T, path string, schema apiextensionsv1.JSONSchemaProps) {
+	t.Helper()
+	if strings.HasSuffix(path, ".metadata") {
+		return // the API server describes it
+	}
+	if schema.Description == "" {
+		t.Errorf("%s has no description", path)
+	}
+	for name, property := range schema.Properties {
+		checkDescriptions(t, path+"."+name, property)
+	}
+	if schema.Items != nil && len(schema.Items.Schema.Properties) > 0 {
+		checkDescriptions(t, path+"[]", *schema.Items.Schema)
+	}
+}
+
+func jsonEqual(a, b any) bool {
+	left, errLeft := json.Marshal(a)
+	right, errRight := json.Marshal(b)
+	return errLeft == nil && errRight == nil && string(left) == string(right)
+}

@@ -1,0 +1,91 @@
+package kube
+
+import (
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/client-go/rest"
+)
+
+// CountRequests makes clients of config count their requests to the API server
+// in workwire_api_requests_total, by verb, resource and status code, registered
+// with r. It fails when r has that metric already: call it once for a process,
+// before making clients.
+func CountRequests(config *rest.Config, r prometheus.Registerer) error {
+	requests := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Namespace: "workwire", Subsystem: "api", Name: "requests_total",
+		Help: "Requests to the Kubernetes API, by verb, resource/subresource and status code; code 0: no answer.",
+	}, []string{"verb", "resource", "code"})
+	if err := r.Register(requests); err != nil {
+		return fmt.Errorf("register the metrics of API requests: %w", err)
+	}
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(request *http.Request) (*http.Response, error) {
+			response, err := next.RoundTrip(request)
+			code := 0
+			if err == nil {
+				code = response.StatusCode
+			}
+			verb, resource := Describe(request)
+			requests.WithLabelValues(verb, resource, strconv.Itoa(code)).Inc()
+			return response, err
+		})
+	})
+	return nil
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// Describe gives the verb of a request to an API server (get, list, watch,
+// create, update, patch, delete, deletecollection, or the method of another
+// request) and its resource/subresource ("manifestworks/status"), both of a
+// bounded number of values: what is no resource is "other".
+func Describe(request *http.Request) (verb, resource string) {
+	parts := strings.Split(strings.Trim(request.URL.Path, "/"), "/")
+	switch {
+	case len(parts) > 2 && parts[0] == "api":
+		parts = parts[2:]
+	case len(parts) > 3 && parts[0] == "apis":
+		parts = parts[3:]
+	default:
+		return strings.ToLower(request.Method), "other"
+	}
+	if len(parts) > 2 && parts[0] == "namespaces" {
+		parts = parts[2:]
+	}
+	resource, named := parts[0], len(parts) > 1
+	if len(parts) > 2 {
+		resource += "/" + parts[2]
+	}
+	switch request.Method {
+	case http.MethodGet, http.MethodHead:
+		watch := request.URL.Query().Get("watch")
+		switch {
+		case watch == "true" || watch == "1":
+			verb = "watch"
+		case named:
+			verb = "get"
+		default:
+			verb = "list"
+		}
+	case http.MethodPost:
+		verb = "create"
+	case http.MethodPut:
+		verb = "update"
+	case http.MethodPatch:
+		verb = "patch"
+	case http.MethodDelete:
+		verb = "delete"
+		if !named {
+			verb = "deletecollection"
+		}
+	default:
+		verb = strings.ToLower(request.Method)
+	}
+	return verb, resource
+}

@@ -1,0 +1,369 @@
+package leader_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/workwire/workwire/pkg/kube/kubetest"
+	"github.com/workwire/workwire/pkg/leader"
+)
+
+var plane *kubetest.Plane
+
+func TestMain(m *testing.M) {
+	kubetest.Main(m, kubetest.Hub, func(p *kubetest.Plane) error { plane = p; return nil })
+}
+
+// options are those of a test's candidate: a lease short enough to wait for, and
+// long enough for a machine that is busy with other tests.
+func options(namespace, identity string) leader.Options {
+	o := leader.NewOptions("lease")
+	o.Namespace, o.Identity = namespace, identity
+	o.LeaseDuration, o.RenewDeadline, o.RetryPeriod = 6*time.Second, 4*time.Second, 200*time.Millisecond
+	return o
+}
+
+// candidate is one running leader.Run.
+type candidate struct {
+	leads    chan struct{} // closed when its work began
+	standsBy chan struct{} // closed when it found another leader
+	returned chan error
+	stop     context.CancelFunc
+	requests *atomic.Int64
+}
+
+// start runs a candidate whose work blocks until its context ends and then
+// until end is closed, if there is one.
+func start(t *testing.T, o leader.Options, config *rest.Config, end <-chan struct{}) *candidate {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	c := &candidate{leads: make(chan struct{}), standsBy: make(chan struct{}), returned: make(chan error, 1), stop: cancel, requests: new(atomic.Int64)}
+	config = rest.CopyConfig(config)
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(r *http.Request) (*http.Response, error) {
+			c.requests.Add(1)
+			return next.RoundTrip(r)
+		})
+	})
+	finished := make(chan struct{})
+	logger := slog.New(&lines{Handler: slog.NewTextHandler(t.Output(), nil), message: "standing by", found: sync.OnceFunc(func() { close(c.standsBy) })})
+	go func() {
+		defer close(finished)
+		c.returned <- leader.Run(ctx, leader.Config{Options: o, REST: config, Logger: logger},
+			func(ctx context.Context) error {
+				close(c.leads)
+				<-ctx.Done()
+				if end != nil {
+					<-end
+				}
+				return ctx.Err()
+			})
+	}()
+	t.Cleanup(func() { cancel(); <-finished })
+	return c
+}
+
+// lines is a log handler that waits for a message.
+type lines struct {
+	slog.Handler
+	message string
+	found   func()
+}
+
+func (l *lines) Handle(ctx context.Context, r slog.Record) error {
+	if r.Message == l.message {
+		l.found()
+	}
+	return l.Handler.Handle(ctx, r)
+}
+
+func (l *lines) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return &lines{Handler: l.Handler.WithAttrs(attrs), message: l.message, found: l.found}
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+func await[T any](t *testing.T, what string, within time.Duration, from <-chan T) T {
+	t.Helper()
+	select {
+	case v := <-from:
+		return v
+	case <-time.After(within):
+		t.Fatalf("%s: not within %s", what, within)
+		panic("unreachable")
+	}
+}
+
+func client(t *testing.T) kubernetes.Interface {
+	t.Helper()
+	c, err := kubernetes.NewForConfig(plane.REST())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// awaitHolder waits until identity holds the Lease.
+func awaitHolder(t *testing.T, namespace, identity string) *coordinationv1.Lease {
+	t.Helper()
+	watch, err := client(t).CoordinationV1().Leases(namespace).Watch(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer watch.Stop()
+	deadline := time.After(10 * time.Second)
+	for {
+		select {
+		case event := <-watch.ResultChan():
+			lease, ok := event.Object.(*coordinationv1.Lease)
+			if ok && lease.Spec.HolderIdentity != nil && *lease.Spec.HolderIdentity == identity {
+				return lease
+			}
+		case <-deadline:
+			t.Fatalf("%s does not hold the Lease", identity)
+		}
+	}
+}
+
+func TestCleanStopHandsOverAtOnce(t *testing.T) {
+	namespace := plane.Namespace(t, "clean")
+	usual := func(identity string) leader.Options {
+		o := leader.NewOptions("lease")
+		o.Namespace, o.Identity = namespace, identity
+		return o
+	}
+	first := start(t, usual("first"), plane.REST(), nil)
+	await(t, "the first leads", 10*time.Second, first.leads)
+	second := start(t, usual("second"), plane.REST(), nil)
+	await(t, "the second stands by", 10*time.Second, second.standsBy)
+	stopped := time.Now()
+	first.stop()
+	await(t, "the second leads", 10*time.Second, second.leads)
+	// A second on an idle machine; half an expiry says that nobody waited for it.
+	took := time.Since(stopped)
+	t.Logf("handover took %s", took)
+	if took > leader.DefaultLeaseDuration/2 {
+		t.Errorf("handover took %s", took)
+	}
+	if err := await(t, "the first returns", 10*time.Second, first.returned); !errors.Is(err, context.Canceled) {
+		t.Errorf("the first returned %v, want its work's error", err)
+	}
+	if lease := awaitHolder(t, namespace, "second"); *lease.Spec.LeaseTransitions != 1 {
+		t.Errorf("%d transitions, want 1", *lease.Spec.LeaseTransitions)
+	}
+}
+
+func TestLeaseIsKeptWhileTheWorkEnds(t *testing.T) {
+	namespace := plane.Namespace(t, "ending")
+	end := make(chan struct{})
+	first := start(t, options(namespace, "first"), plane.REST(), end)
+	await(t, "the first leads", 10*time.Second, first.leads)
+	second := start(t, options(namespace, "second"), plane.REST(), nil)
+	await(t, "the second stands by", 10*time.Second, second.standsBy)
+	first.stop()
+	select {
+	case <-second.leads:
+		t.Error("the second leads before the first one's work has ended")
+	case <-time.After(7 * time.Second): // longer than the lease
+	}
+	close(end)
+	await(t, "the second leads", 10*time.Second, second.leads)
+}
+
+func TestStandbySendsNoRequests(t *testing.T) {
+	namespace := plane.Namespace(t, "quiet")
+	first := start(t, options(namespace, "first"), plane.REST(), nil)
+	await(t, "the first leads", 10*time.Second, first.leads)
+	standby := start(t, options(namespace, "standby"), plane.REST(), nil)
+	await(t, "the standby stands by", 10*time.Second, standby.standsBy)
+	before := first.requests.Load()
+	for first.requests.Load() < before+20 { // twenty renewals, four seconds
+		select {
+		case <-standby.leads:
+			t.Fatal("the standby leads beside the first")
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+	// One read, and a list or two with the watch.
+	if n := standby.requests.Load(); n > 4 {
+		t.Errorf("the standby sent %d requests", n)
+	}
+}
+
+// cutOff is a client configuration whose connections can be cut.
+func cutOff() (*rest.Config, func()) {
+	config := plane.REST()
+	ctx, cut := context.WithCancel(context.Background())
+	config.Dial = func(dialing context.Context, network, address string) (net.Conn, error) {
+		if ctx.Err() != nil {
+			return nil, errors.New("cut off")
+		}
+		conn, err := new(net.Dialer).DialContext(dialing, network, address)
+		if err == nil {
+			context.AfterFunc(ctx, func() { _ = conn.Close() })
+		}
+		return conn, err
+	}
+	return config, cut
+}
+
+func TestVanishedLeaderIsReplacedAfterExpiry(t *testing.T) {
+	namespace := plane.Namespace(t, "vanish")
+	config, cut := cutOff()
+	first := start(t, options(namespace, "first"), config, nil)
+	await(t, "the first leads", 10*time.Second, first.leads)
+	second := start(t, options(namespace, "second"), plane.REST(), nil)
+	await(t, "the second stands by", 10*time.Second, second.standsBy)
+	cut()
+	vanished := time.Now()
+	if err := await(t, "the first gives up", 10*time.Second, first.returned); !errors.Is(err, leader.ErrLost) {
+		t.Errorf("the first returned %v, want ErrLost", err)
+	}
+	select {
+	case <-second.leads:
+		t.Error("the second led before the first had stopped")
+	default:
+	}
+	await(t, "the second leads", 20*time.Second, second.leads)
+	// The last renewal was up to a retry period before the cut.
+	if took := time.Since(vanished); took < 5*time.Second {
+		t.Errorf("takeover after %s, want about the lease duration of 6s", took)
+	}
+}
+
+func TestDeletedLeaseEndsLeadership(t *testing.T) {
+	namespace := plane.Namespace(t, "deleted")
+	first := start(t, options(namespace, "first"), plane.REST(), nil)
+	await(t, "the first leads", 10*time.Second, first.leads)
+	if err := client(t).CoordinationV1().Leases(namespace).Delete(t.Context(), "lease", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := await(t, "the first gives up", 5*time.Second, first.returned); !errors.Is(err, leader.ErrLost) {
+		t.Errorf("the first returned %v, want ErrLost", err)
+	}
+	second := start(t, options(namespace, "second"), plane.REST(), nil)
+	await(t, "the second leads", 10*time.Second, second.leads)
+}
+
+func TestExpiredLeaseOfTheDeadIsTakenSoon(t *testing.T) {
+	namespace := plane.Namespace(t, "dead")
+	holder, seconds, long := "dead", int32(3600), metav1.NewMicroTime(time.Now().Add(-24*time.Hour))
+	_, err := client(t).CoordinationV1().Leases(namespace).Create(t.Context(), &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Name: "lease"},
+		Spec:       coordinationv1.LeaseSpec{HolderIdentity: &holder, LeaseDurationSeconds: &seconds, RenewTime: &long},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := start(t, options(namespace, "living"), plane.REST(), nil)
+	await(t, "the candidate leads", 10*time.Second, c.leads)
+}
+
+func TestOnlyOneOfManyLeads(t *testing.T) {
+	namespace := plane.Namespace(t, "many")
+	var leading, most atomic.Int64
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	const replicas = 8
+	returned := make(chan error, replicas)
+	terms := make(chan struct{}, replicas)
+	for i := range replicas {
+		o := options(namespace, fmt.Sprint("replica-", i))
+		go func() {
+			returned <- leader.Run(ctx, leader.Config{Options: o, REST: plane.REST(), Logger: slog.New(slog.DiscardHandler)},
+				func(ctx context.Context) error {
+					if n := leading.Add(1); n > most.Load() {
+						most.Store(n)
+					}
+					terms <- struct{}{}
+					<-time.After(100 * time.Millisecond)
+					leading.Add(-1)
+					return nil
+				})
+		}()
+	}
+	for range replicas {
+		if err := await(t, "each replica has its term", 30*time.Second, returned); err != nil {
+			t.Error(err)
+		}
+	}
+	if len(terms) != replicas || most.Load() != 1 {
+		t.Errorf("%d terms, at most %d at a time; want %d and 1", len(terms), most.Load(), replicas)
+	}
+}
+
+func TestErrorsAreClear(t *testing.T) {
+	namespace := plane.Namespace(t, "denied")
+	denied := plane.REST()
+	denied.Impersonate.UserName = "nobody"
+	fail := func(context.Context) error { t.Error("the work was run"); return nil }
+	for name, c := range map[string]struct {
+		namespace string
+		config    *rest.Config
+		want      []string
+		is        func(error) bool
+	}{
+		"no rights":    {namespace, denied, []string{"Lease " + namespace + "/lease", "grant create", "--disable-leader-election"}, apierrors.IsForbidden},
+		"no namespace": {"nowhere", plane.REST(), []string{"create that namespace", "--leader-election-namespace"}, apierrors.IsNotFound},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := leader.Run(t.Context(), leader.Config{
+				Options: options(c.namespace, "me"), REST: c.config, Logger: slog.New(slog.DiscardHandler),
+			}, fail)
+			if err == nil || !c.is(err) {
+				t.Fatalf("error %v", err)
+			}
+			for _, want := range c.want {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("error %q, want %q in it", err, want)
+				}
+			}
+		})
+	}
+}
+
+func TestUnreachableServerIsWaitedFor(t *testing.T) {
+	config, cut := cutOff()
+	cut()
+	c := start(t, options("any", "me"), config, nil)
+	for c.requests.Load() < 5 {
+		select {
+		case err := <-c.returned:
+			t.Fatalf("gave up: %v", err)
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+	c.stop()
+	if err := await(t, "Run returns", 5*time.Second, c.returned); err != nil {
+		t.Errorf("Run: %v", err)
+	}
+}
+
+func TestDisabledRunsTheWork(t *testing.T) {
+	want := errors.New("the work's")
+	var told []bool
+	err := leader.Run(t.Context(), leader.Config{
+		Options: leader.Options{Disabled: true},
+		Leading: func(leads bool) { told = append(told, leads) },
+	}, func(context.Context) error { return want })
+	if !errors.Is(err, want) || len(told) != 2 || !told[0] || told[1] {
+		t.Errorf("error %v, told %v", err, told)
+	}
+}

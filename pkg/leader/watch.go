@@ -1,0 +1,76 @@
+package leader
+
+import (
+	"context"
+	"log/slog"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	apiwatch "k8s.io/apimachinery/pkg/watch"
+	coordination "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"k8s.io/client-go/tools/cache"
+)
+
+// watch tells of changes of one Lease. run's goroutines write the channels,
+// the candidate reads them.
+type watch struct {
+	// leases holds the newest state that was not read yet; nil says that the
+	// Lease was deleted.
+	leases chan *coordinationv1.Lease
+	// refused holds the error when this client has no right to watch.
+	refused chan error
+}
+
+func newWatch() *watch {
+	return &watch{leases: make(chan *coordinationv1.Lease, 1), refused: make(chan error, 1)}
+}
+
+// run watches until ctx ends, reconnecting as informers do.
+func (w *watch) run(ctx context.Context, client coordination.LeasesGetter, o *Options, log *slog.Logger) {
+	only := fields.OneTermEqualSelector("metadata.name", o.Name).String()
+	leases := client.Leases(o.Namespace)
+	informer := cache.NewSharedIndexInformer(cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+			options.FieldSelector = only
+			return leases.List(ctx, options)
+		},
+		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (apiwatch.Interface, error) {
+			options.FieldSelector = only
+			return leases.Watch(ctx, options)
+		},
+	}, client), &coordinationv1.Lease{}, 0, nil)
+	// Neither call fails before the informer runs.
+	_ = informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
+		log.Debug("the watch of the Lease was interrupted", "error", err)
+		if apierrors.IsForbidden(err) {
+			select {
+			case w.refused <- err:
+			default:
+			}
+		}
+	})
+	_, _ = informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    w.changed,
+		UpdateFunc: func(_, object any) { w.changed(object) },
+		DeleteFunc: func(any) { w.put(nil) },
+	})
+	informer.RunWithContext(ctx)
+}
+
+func (w *watch) changed(object any) {
+	if lease, ok := object.(*coordinationv1.Lease); ok {
+		w.put(lease)
+	}
+}
+
+// put replaces what was not read yet. It is called by one goroutine at a time.
+func (w *watch) put(lease *coordinationv1.Lease) {
+	select {
+	case <-w.leases:
+	default:
+	}
+	w.leases <- lease
+}

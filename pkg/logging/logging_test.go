@@ -1,0 +1,61 @@
+package logging_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/spf13/pflag"
+	"k8s.io/klog/v2"
+
+	"github.com/workwire/workwire/pkg/logging"
+)
+
+func TestFlagsAndValidate(t *testing.T) {
+	o := logging.NewOptions()
+	fs := pflag.NewFlagSet("", pflag.ContinueOnError)
+	o.AddFlags(fs)
+	if faults := o.Validate(); len(faults) > 0 {
+		t.Error(faults)
+	}
+	if err := fs.Parse([]string{"--log-format=xml", "-v", "11"}); err != nil {
+		t.Fatal(err)
+	}
+	faults := o.Validate()
+	if len(faults) != 2 || !strings.Contains(faults[0].Error(), "--log-format") || !strings.Contains(faults[1].Error(), "--v 11") {
+		t.Errorf("faults %v", faults)
+	}
+}
+
+func TestVerbosityIsSlogsLevel(t *testing.T) {
+	for _, c := range []struct {
+		verbosity  int
+		debug, all bool
+	}{{0, false, false}, {3, false, false}, {4, true, false}, {10, true, true}} {
+		o := logging.Options{Format: logging.Text, Verbosity: c.verbosity}
+		logger := o.Logger(&bytes.Buffer{})
+		if !logger.Enabled(t.Context(), slog.LevelInfo) || logger.Enabled(t.Context(), slog.LevelDebug) != c.debug ||
+			logger.Enabled(t.Context(), slog.Level(-10)) != c.all {
+			t.Errorf("verbosity %d enables the wrong levels", c.verbosity)
+		}
+	}
+}
+
+func TestAdoptCarriesTheLibrariesLines(t *testing.T) {
+	t.Cleanup(klog.ClearLogger)
+	var out bytes.Buffer
+	o := logging.Options{Format: logging.JSON, Verbosity: 2}
+	o.Adopt(o.Logger(&out))
+	klog.V(2).InfoS("seen", "work", "w")
+	klog.V(3).InfoS("not seen")
+	klog.Flush()
+	var line map[string]any
+	if err := json.Unmarshal(out.Bytes(), &line); err != nil {
+		t.Fatalf("%v in %q", err, out.String())
+	}
+	if line["msg"] != "seen" || line["work"] != "w" {
+		t.Errorf("line %v", line)
+	}
+}

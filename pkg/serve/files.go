@@ -1,0 +1,78 @@
+package serve
+
+import (
+	"crypto/sha256"
+	"crypto/subtle"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"time"
+)
+
+// token is the bearer token in a file. It is read at each request, which are
+// few: a replaced file counts at once.
+type token struct{ file string }
+
+func (t *token) read() (string, error) {
+	data, err := os.ReadFile(t.file)
+	if err != nil {
+		return "", fmt.Errorf("read the listener's token (--listen-token-file): %w", err)
+	}
+	value := strings.TrimSpace(string(data))
+	if value == "" {
+		return "", fmt.Errorf("the listener's token file %s (--listen-token-file) is empty", t.file)
+	}
+	return value, nil
+}
+
+// presentedBy reports whether r carries the token. Digests are compared, so
+// that the time taken tells nothing, not even the length.
+func (t *token) presentedBy(r *http.Request) (bool, error) {
+	scheme, presented, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+	if !strings.EqualFold(scheme, "Bearer") {
+		return false, nil
+	}
+	value, err := t.read()
+	if err != nil {
+		return false, err
+	}
+	want, got := sha256.Sum256([]byte(value)), sha256.Sum256([]byte(strings.TrimSpace(presented)))
+	return subtle.ConstantTimeCompare(want[:], got[:]) == 1, nil
+}
+
+// certificate is the certificate in two files, loaded again when either has
+// changed.
+type certificate struct {
+	certFile, keyFile string
+
+	mu                sync.Mutex // guards what follows
+	loaded            *tls.Certificate
+	certTime, keyTime time.Time
+}
+
+// get is a tls.Config's GetCertificate. A pair that can not be loaded, as while
+// it is being replaced, leaves the one before in use.
+func (c *certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	certInfo, certErr := os.Stat(c.certFile)
+	keyInfo, keyErr := os.Stat(c.keyFile)
+	err := errors.Join(certErr, keyErr)
+	if err == nil {
+		if c.loaded != nil && certInfo.ModTime().Equal(c.certTime) && keyInfo.ModTime().Equal(c.keyTime) {
+			return c.loaded, nil
+		}
+		var pair tls.Certificate
+		if pair, err = tls.LoadX509KeyPair(c.certFile, c.keyFile); err == nil {
+			c.loaded, c.certTime, c.keyTime = &pair, certInfo.ModTime(), keyInfo.ModTime()
+		}
+	}
+	if c.loaded == nil {
+		return nil, fmt.Errorf("load the listener's certificate (--listen-cert-file, --listen-key-file): %w", err)
+	}
+	return c.loaded, nil
+}
