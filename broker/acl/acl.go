@@ -1,0 +1,201 @@
+// Package acl decides which MQTT topics a client of the broker may use.
+//
+// A client has one [Identity]: it is the agent of one cluster, one source, or a
+// monitor. The topics of the protocol (docs/protocol.md, Topics) name the source and
+// the cluster they belong to, so the identity alone decides, without a table:
+//
+//	              publishes                            subscribes
+//	agent of C    sources/<any>/clusters/C/agentevents sources/{+,<any>}/clusters/C/sourceevents
+//	              clusters/C/agentbroadcast            sources/{+,<any>}/sourcebroadcast
+//	source S      sources/S/clusters/<any>/sourceevents sources/S/clusters/{+,<any>}/agentevents
+//	              sources/S/sourcebroadcast            clusters/{+,<any>}/agentbroadcast
+//	monitor       nothing                              $SYS/…
+//
+// The words "sources" and "clusters" are configuration of the clients; any word of
+// lower-case letters takes their place. A subscription may carry a "$share/<group>/"
+// prefix. Everything else is refused.
+//
+//	acl.Allow(acl.Identity{Role: acl.Agent, ID: "c1"}, acl.Subscribe, "sources/+/clusters/c1/sourceevents") // true
+package acl
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Role is what a client is to the broker.
+type Role string
+
+// The roles. The zero Role may do nothing.
+const (
+	Agent   Role = "agent"   // the agent of the cluster that the identity's ID names
+	Source  Role = "source"  // the source (hub) that the identity's ID names
+	Monitor Role = "monitor" // reads the broker's own figures below $SYS/ and nothing else
+)
+
+// Identity is a role together with the id of the cluster or source that it is for.
+// For a monitor the ID is only a name in logs.
+type Identity struct {
+	Role Role
+	ID   string
+}
+
+// String returns "role:id", which no two identities share.
+func (i Identity) String() string { return string(i.Role) + ":" + i.ID }
+
+// Validate reports an unknown role, or an id that is not of the form [a-z0-9-]+, the
+// form that the topics of the protocol allow (docs/protocol.md, Topics).
+func (i Identity) Validate() error {
+	switch i.Role {
+	case Agent, Source, Monitor:
+	default:
+		return fmt.Errorf("role %q is unknown; use agent, source or monitor", i.Role)
+	}
+	if !isID(i.ID) {
+		return fmt.Errorf("id %q of role %s must consist of lower-case letters, digits and dashes", i.ID, i.Role)
+	}
+	return nil
+}
+
+// Action is what a client wants to do with a topic.
+type Action int
+
+// The actions. The zero Action is always refused.
+const (
+	Publish   Action = iota + 1 // send to a topic name, as a message or as a will
+	Subscribe                   // receive from a topic filter
+)
+
+// String returns "publish" or "subscribe".
+func (a Action) String() string {
+	switch a {
+	case Publish:
+		return "publish"
+	case Subscribe:
+		return "subscribe"
+	}
+	return fmt.Sprintf("action %d", int(a))
+}
+
+// Allow reports whether id may publish to the topic name, or subscribe to the topic
+// filter, given as topic. It refuses every filter that could match a topic outside the
+// identity's own. It is a pure function, safe for concurrent use.
+func Allow(id Identity, action Action, topic string) bool {
+	if id.Validate() != nil {
+		return false
+	}
+	if id.Role == Monitor {
+		return action == Subscribe && isSysFilter(topic)
+	}
+	t, ok := parse(topic)
+	if !ok {
+		return false
+	}
+	switch action {
+	case Publish:
+		return !t.shared && t.cluster != wildcard && t.source != wildcard && mayPublish(id, t)
+	case Subscribe:
+		return maySubscribe(id, t)
+	}
+	return false
+}
+
+func mayPublish(id Identity, t topicFilter) bool {
+	switch id.Role {
+	case Agent:
+		return (t.kind == agentEvents || t.kind == agentBroadcast) && t.cluster == id.ID
+	case Source:
+		return (t.kind == sourceEvents || t.kind == sourceBroadcast) && t.source == id.ID
+	}
+	return false
+}
+
+func maySubscribe(id Identity, t topicFilter) bool {
+	switch id.Role {
+	case Agent:
+		return t.kind == sourceEvents && t.cluster == id.ID || t.kind == sourceBroadcast
+	case Source:
+		return t.kind == agentEvents && t.source == id.ID || t.kind == agentBroadcast
+	}
+	return false
+}
+
+const (
+	wildcard = "+"
+
+	sourceEvents    = "sourceevents"
+	agentEvents     = "agentevents"
+	sourceBroadcast = "sourcebroadcast"
+	agentBroadcast  = "agentbroadcast"
+)
+
+// topicFilter is a topic of the protocol taken apart. source and cluster are an id, "+",
+// or empty where the kind of topic has none.
+type topicFilter struct {
+	shared          bool
+	source, cluster string
+	kind            string
+}
+
+func parse(topic string) (topicFilter, bool) {
+	var t topicFilter
+	if rest, ok := strings.CutPrefix(topic, "$share/"); ok {
+		group, filter, _ := strings.Cut(rest, "/")
+		if !isID(group) {
+			return t, false
+		}
+		t.shared, topic = true, filter
+	}
+	levels := strings.Split(topic, "/")
+	t.kind = levels[len(levels)-1]
+	switch {
+	case len(levels) == 5 && (t.kind == sourceEvents || t.kind == agentEvents):
+		t.source, t.cluster = levels[1], levels[3]
+		return t, isWord(levels[0]) && isWord(levels[2]) && isIDOrWildcard(t.source) && isIDOrWildcard(t.cluster)
+	case len(levels) == 3 && t.kind == sourceBroadcast:
+		t.source = levels[1]
+		return t, isWord(levels[0]) && isIDOrWildcard(t.source)
+	case len(levels) == 3 && t.kind == agentBroadcast:
+		t.cluster = levels[1]
+		return t, isWord(levels[0]) && isIDOrWildcard(t.cluster)
+	}
+	return t, false
+}
+
+// isSysFilter reports whether filter lies wholly below $SYS/ and is well formed.
+func isSysFilter(filter string) bool {
+	rest, ok := strings.CutPrefix(filter, "$SYS/")
+	if !ok || rest == "" {
+		return false
+	}
+	levels := strings.Split(rest, "/")
+	for i, level := range levels {
+		if level == "#" && i == len(levels)-1 || level == wildcard {
+			continue
+		}
+		if strings.ContainsAny(level, "+#\x00") {
+			return false
+		}
+	}
+	return true
+}
+
+func isIDOrWildcard(s string) bool { return s == wildcard || isID(s) }
+
+func isID(s string) bool {
+	for _, c := range []byte(s) {
+		if (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '-' {
+			return false
+		}
+	}
+	return s != ""
+}
+
+func isWord(s string) bool {
+	for _, c := range []byte(s) {
+		if c < 'a' || c > 'z' {
+			return false
+		}
+	}
+	return s != ""
+}

@@ -1,0 +1,175 @@
+package acl_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/workwire/workwire/broker/acl"
+)
+
+var (
+	agent   = acl.Identity{Role: acl.Agent, ID: "c1"}
+	source  = acl.Identity{Role: acl.Source, ID: "hub1"}
+	monitor = acl.Identity{Role: acl.Monitor, ID: "watch"}
+)
+
+func TestAllow(t *testing.T) {
+	const pub, sub = acl.Publish, acl.Subscribe
+	for _, test := range []struct {
+		id     acl.Identity
+		action acl.Action
+		topic  string
+		want   bool
+	}{
+		{agent, sub, "sources/+/clusters/c1/sourceevents", true},
+		{agent, sub, "sources/hub1/clusters/c1/sourceevents", true},
+		{agent, sub, "hubs/+/spokes/c1/sourceevents", true},
+		{agent, sub, "$share/replicas/sources/+/clusters/c1/sourceevents", true},
+		{agent, sub, "sources/+/sourcebroadcast", true},
+		{agent, sub, "sources/hub1/sourcebroadcast", true},
+		{agent, sub, "$share/a-1/sources/+/sourcebroadcast", true},
+		{agent, pub, "sources/hub1/clusters/c1/agentevents", true},
+		{agent, pub, "sources/any-0/clusters/c1/agentevents", true},
+		{agent, pub, "clusters/c1/agentbroadcast", true},
+
+		{agent, sub, "sources/+/clusters/c2/sourceevents", false},
+		{agent, sub, "sources/+/clusters/c11/sourceevents", false},
+		{agent, sub, "sources/+/clusters/+/sourceevents", false},
+		{agent, sub, "sources/+/clusters/c1/agentevents", false},
+		{agent, sub, "sources/+/clusters/c1/+", false},
+		{agent, sub, "sources/+/clusters/c1/#", false},
+		{agent, sub, "sources/#", false},
+		{agent, sub, "+/+/+/c1/sourceevents", false},
+		{agent, sub, "+/+/sourcebroadcast", false},
+		{agent, sub, "#", false},
+		{agent, sub, "", false},
+		{agent, sub, "/", false},
+		{agent, sub, "$SYS/#", false},
+		{agent, sub, "clusters/+/agentbroadcast", false},
+		{agent, sub, "clusters/c1/agentbroadcast", false},
+		{agent, sub, "$share/replicas/#", false},
+		{agent, sub, "$share/replicas/sources/+/clusters/+/sourceevents", false},
+		{agent, sub, "$share/+/sources/+/clusters/c1/sourceevents", false},
+		{agent, sub, "$share//sources/+/clusters/c1/sourceevents", false},
+		{agent, sub, "$share/replicas", false},
+		{agent, sub, "$share/replicas/$share/x/sources/+/clusters/c1/sourceevents", false},
+		{agent, sub, "$SHARE/replicas/sources/+/clusters/c1/sourceevents", false},
+		{agent, sub, "sources/+/clusters/c1/sourceevents/", false},
+		{agent, sub, "/sources/+/clusters/c1/sourceevents", false},
+		{agent, sub, "Sources/+/clusters/c1/sourceevents", false},
+		{agent, sub, "sources/Hub/clusters/c1/sourceevents", false},
+		{agent, sub, "sources//clusters/c1/sourceevents", false},
+		{agent, pub, "sources/hub1/clusters/c2/agentevents", false},
+		{agent, pub, "sources/hub1/clusters/c1/sourceevents", false},
+		{agent, pub, "sources/hub1/sourcebroadcast", false},
+		{agent, pub, "clusters/c2/agentbroadcast", false},
+		{agent, pub, "sources/+/clusters/c1/agentevents", false},
+		{agent, pub, "clusters/+/agentbroadcast", false},
+		{agent, pub, "$share/g/sources/hub1/clusters/c1/agentevents", false},
+		{agent, pub, "$SYS/broker/version", false},
+
+		{source, pub, "sources/hub1/clusters/c1/sourceevents", true},
+		{source, pub, "sources/hub1/sourcebroadcast", true},
+		{source, sub, "sources/hub1/clusters/+/agentevents", true},
+		{source, sub, "sources/hub1/clusters/c1/agentevents", true},
+		{source, sub, "$share/hub/sources/hub1/clusters/+/agentevents", true},
+		{source, sub, "clusters/+/agentbroadcast", true},
+		{source, sub, "clusters/c1/agentbroadcast", true},
+
+		{source, pub, "sources/hub2/clusters/c1/sourceevents", false},
+		{source, pub, "sources/hub1/clusters/+/sourceevents", false},
+		{source, pub, "sources/hub1/clusters/c1/agentevents", false},
+		{source, pub, "sources/hub2/sourcebroadcast", false},
+		{source, pub, "clusters/c1/agentbroadcast", false},
+		{source, sub, "sources/+/clusters/+/agentevents", false},
+		{source, sub, "sources/hub2/clusters/+/agentevents", false},
+		{source, sub, "sources/hub1/clusters/+/sourceevents", false},
+		{source, sub, "sources/+/sourcebroadcast", false},
+		{source, sub, "sources/hub1/#", false},
+		{source, sub, "#", false},
+
+		{monitor, sub, "$SYS/#", true},
+		{monitor, sub, "$SYS/broker/clients/connected", true},
+		{monitor, sub, "$SYS/broker/+/connected", true},
+		{monitor, sub, "$SYS", false},
+		{monitor, sub, "$SYS/", false},
+		{monitor, sub, "$SYS/#/x", false},
+		{monitor, sub, "$SYS/a#", false},
+		{monitor, sub, "#", false},
+		{monitor, sub, "+/broker/version", false},
+		{monitor, sub, "$share/g/$SYS/#", false},
+		{monitor, sub, "sources/+/sourcebroadcast", false},
+		{monitor, pub, "$SYS/broker/version", false},
+		{monitor, pub, "clusters/watch/agentbroadcast", false},
+
+		{acl.Identity{}, sub, "sources/+/sourcebroadcast", false},
+		{acl.Identity{Role: acl.Agent}, sub, "sources/+/sourcebroadcast", false},
+		{acl.Identity{Role: acl.Agent, ID: "+"}, sub, "sources/+/clusters/+/sourceevents", false},
+		{acl.Identity{Role: "admin", ID: "c1"}, sub, "sources/+/sourcebroadcast", false},
+		{agent, 0, "sources/+/sourcebroadcast", false},
+		{agent, 9, "clusters/c1/agentbroadcast", false},
+	} {
+		if got := acl.Allow(test.id, test.action, test.topic); got != test.want {
+			t.Errorf("%v, %v %q: got %v", test.id, test.action, test.topic, got)
+		}
+	}
+}
+
+func TestValidate(t *testing.T) {
+	for _, test := range []struct {
+		id   acl.Identity
+		want string
+	}{
+		{agent, ""}, {source, ""}, {monitor, ""},
+		{acl.Identity{Role: "admin", ID: "x"}, `role "admin" is unknown`},
+		{acl.Identity{Role: acl.Agent}, "must consist of"},
+		{acl.Identity{Role: acl.Agent, ID: "C1"}, "must consist of"},
+		{acl.Identity{Role: acl.Agent, ID: "a/b"}, "must consist of"},
+		{acl.Identity{Role: acl.Agent, ID: "ä"}, "must consist of"},
+	} {
+		err := test.id.Validate()
+		if test.want == "" && err != nil || test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)) {
+			t.Errorf("%v: got %v, want %q", test.id, err, test.want)
+		}
+	}
+}
+
+// FuzzAllow checks Allow against what it must never do, computed in another way: whatever an
+// agent or a source is allowed stays within the topics that carry its own id.
+func FuzzAllow(f *testing.F) {
+	for _, topic := range []string{
+		"sources/+/clusters/c1/sourceevents", "$share/g/sources/hub1/clusters/c1/agentevents", "clusters/+/agentbroadcast",
+		"sources/hub1/sourcebroadcast", "#", "$SYS/#", "a/b/c/d/sourceevents", "$share/g", "sources/+/clusters/c1/#",
+	} {
+		f.Add(topic, "c1", true)
+		f.Add(topic, "hub1", false)
+	}
+	f.Fuzz(func(t *testing.T, topic, id string, isAgent bool) {
+		who := acl.Identity{Role: acl.Source, ID: id}
+		if isAgent {
+			who.Role = acl.Agent
+		}
+		if acl.Allow(who, acl.Publish, topic) {
+			if strings.ContainsAny(topic, "+#$") || !strings.Contains(topic, "/"+id+"/") {
+				t.Errorf("%v may publish to %q", who, topic)
+			}
+			// Nobody publishes where another one of the same role may.
+			if other := (acl.Identity{Role: who.Role, ID: id + "x"}); acl.Allow(other, acl.Publish, topic) {
+				t.Errorf("%v and %v may both publish to %q", who, other, topic)
+			}
+			if acl.Allow(who, acl.Subscribe, topic) {
+				t.Errorf("%v may publish and subscribe to %q", who, topic)
+			}
+		}
+		if acl.Allow(who, acl.Subscribe, topic) {
+			_, kind := topic[:strings.LastIndex(topic, "/")], topic[strings.LastIndex(topic, "/")+1:]
+			addressed := kind == "sourceevents" || kind == "agentevents"
+			if strings.Contains(topic, "#") || addressed && !strings.Contains(topic, "/"+id+"/") {
+				t.Errorf("%v may subscribe to %q", who, topic)
+			}
+			if want := map[bool]string{true: "source", false: "agent"}[isAgent]; !strings.HasPrefix(kind, want) {
+				t.Errorf("%v may subscribe to %q", who, topic)
+			}
+		}
+	})
+}

@@ -1,0 +1,124 @@
+// Package brokertest starts real brokers inside a test: the one of this project, and
+// Mosquitto with the configuration of broker/mosquitto. Both take the same users.
+//
+//	users := []broker.User{
+//		{Username: "hub1", Password: "secret", Role: acl.Source},
+//		{Username: "cluster1", Password: "secret", Role: acl.Agent},
+//	}
+//	b := brokertest.Start(t, broker.Config{Users: users}) // or StartMosquitto(t, users)
+//	dial(b.Addr)                                          // 127.0.0.1:port
+//	b.Stop()
+//	b.Restart(t) // same address, same sessions
+package brokertest
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/workwire/workwire/broker"
+	"github.com/workwire/workwire/broker/mosquitto"
+)
+
+// startTimeout bounds the start of a broker, on a machine that is busy with other tests.
+const startTimeout = time.Minute
+
+// Running is a broker that runs until Stop or the end of the test. Its methods are for the
+// test's own goroutine.
+type Running struct {
+	// Addr is host:port of the first listener. Restart keeps it.
+	Addr string
+	// Broker is the running broker, nil for Mosquitto.
+	Broker *broker.Broker
+
+	start func(testing.TB)
+	stop  func() // nil while stopped
+}
+
+// Start runs a broker with cfg and returns when it accepts clients; the test fails when it
+// does not start. Without listeners in cfg it listens on a free loopback port, without a
+// DataDir it uses a temporary one, without a logger it logs to the test.
+func Start(t testing.TB, cfg broker.Config) *Running {
+	t.Helper()
+	if len(cfg.Listeners) == 0 {
+		cfg.Listeners = []broker.Listener{{Address: "127.0.0.1:0"}}
+	}
+	if cfg.DataDir == "" {
+		cfg.DataDir = t.TempDir()
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.NewTextHandler(t.Output(), nil))
+	}
+	r := &Running{}
+	r.start = func(t testing.TB) {
+		t.Helper()
+		b, err := broker.New(cfg)
+		if err != nil {
+			t.Fatalf("brokertest: %v", err)
+		}
+		ctx, cancel := context.WithCancel(context.Background())
+		ended := make(chan error, 1)
+		go func() { ended <- b.Run(ctx) }()
+		select {
+		case <-b.Ready():
+		case err := <-ended:
+			cancel()
+			t.Fatalf("brokertest: the broker did not start: %v", err)
+		}
+		r.Addr, r.Broker = b.Addr(), b
+		cfg.Listeners[0].Address = r.Addr
+		r.stop = func() {
+			cancel()
+			if err := <-ended; err != nil {
+				t.Errorf("brokertest: the broker ended with: %v", err)
+			}
+		}
+	}
+	cfg.Listeners = append([]broker.Listener(nil), cfg.Listeners...)
+	r.start(t)
+	t.Cleanup(r.Stop)
+	return r
+}
+
+// StartMosquitto runs Mosquitto for users on a free loopback port and returns when it accepts
+// clients. The test fails when Mosquitto is not installed.
+func StartMosquitto(t testing.TB, users []broker.User) *Running {
+	t.Helper()
+	cfg := mosquitto.Config{Dir: t.TempDir(), Users: users}
+	r := &Running{}
+	r.start = func(t testing.TB) {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+		defer cancel()
+		p, err := mosquitto.Start(ctx, cfg)
+		if err != nil {
+			t.Fatalf("brokertest: %v", err)
+		}
+		r.Addr, cfg.Port = p.Addr, p.Port
+		r.stop = func() {
+			if err := p.Stop(); err != nil {
+				t.Errorf("brokertest: %v", err)
+			}
+		}
+	}
+	r.start(t)
+	t.Cleanup(r.Stop)
+	return r
+}
+
+// Stop ends the broker as SIGTERM would and waits for it. Stopping it again does nothing.
+func (r *Running) Stop() {
+	if r.stop != nil {
+		r.stop()
+		r.stop = nil
+	}
+}
+
+// Restart stops the broker unless it is stopped, and starts it again on the same address
+// with the sessions and messages it had.
+func (r *Running) Restart(t testing.TB) {
+	t.Helper()
+	r.Stop()
+	r.start(t)
+}

@@ -1,0 +1,235 @@
+// Package mosquitto runs Eclipse Mosquitto 2 with the configuration and the access rules
+// that lie beside this file: mosquitto.conf and acl are what a user copies, and what the
+// tests of this project run.
+//
+//	p, err := mosquitto.Start(ctx, mosquitto.Config{Dir: dir, Users: users})
+//	dial(p.Addr)
+//	err = p.Stop() // keeps dir; Start again with Port: p.Port to restart
+package mosquitto
+
+import (
+	"bytes"
+	"context"
+	_ "embed" // the configuration files
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/workwire/workwire/broker"
+	"github.com/workwire/workwire/broker/acl"
+)
+
+var (
+	//go:embed mosquitto.conf
+	confFile string
+	//go:embed acl
+	aclFile string
+)
+
+const (
+	defaultListener = "listener 1883 127.0.0.1"
+	exampleSource   = "hub1"
+)
+
+// Config says what to run.
+type Config struct {
+	// Dir is an existing directory for the configuration, the data and mosquitto.log.
+	Dir string
+
+	// Port is the loopback TCP port. 0 picks a free one.
+	Port int
+
+	// Users may connect. Each needs a plain Password, and an ID that is empty or equal to
+	// its Username, because Mosquitto's rules go by the user name. Monitors are not supported.
+	Users []broker.User
+}
+
+// Render writes mosquitto.conf, acl and passwd into cfg.Dir, for cfg.Port. It needs the
+// program mosquitto_passwd.
+func Render(cfg Config) error {
+	rules, err := rules(cfg.Users)
+	if err != nil {
+		return fmt.Errorf("render the Mosquitto configuration: %w", err)
+	}
+	listener := fmt.Sprintf("listener %d 127.0.0.1", cfg.Port)
+	conf := strings.Replace(confFile, defaultListener, listener, 1)
+	if os.Geteuid() == 0 {
+		conf += "\nuser root\n" // else it becomes the user mosquitto, who cannot write to Dir
+	}
+	var passwords strings.Builder
+	for _, u := range cfg.Users {
+		fmt.Fprintf(&passwords, "%s:%s\n", u.Username, u.Password)
+	}
+	for name, content := range map[string]string{"mosquitto.conf": conf, "acl": rules, "passwd": passwords.String()} {
+		if err := os.WriteFile(filepath.Join(cfg.Dir, name), []byte(content), 0o600); err != nil {
+			return fmt.Errorf("render the Mosquitto configuration: %w", err)
+		}
+	}
+	program, err := find("mosquitto_passwd")
+	if err != nil {
+		return err
+	}
+	if out, err := exec.Command(program, "-U", filepath.Join(cfg.Dir, "passwd")).CombinedOutput(); err != nil {
+		return fmt.Errorf("hash the passwords with mosquitto_passwd: %w: %s", err, bytes.TrimSpace(out))
+	}
+	return nil
+}
+
+// rules returns the acl file with a block for each source among users. It is pure.
+func rules(users []broker.User) (string, error) {
+	agents, block, ok := strings.Cut(aclFile, "user "+exampleSource+"\n")
+	if !ok {
+		return "", errors.New("the acl file has no block for the example source")
+	}
+	out := agents
+	for _, u := range users {
+		id := u.Identity()
+		if err := id.Validate(); err != nil {
+			return "", fmt.Errorf("user %s: %w", u.Username, err)
+		}
+		switch {
+		case id.Role == acl.Monitor:
+			return "", fmt.Errorf("user %s: monitors are not supported", u.Username)
+		case id.ID != u.Username:
+			return "", fmt.Errorf("user %s: the id %s must equal the user name", u.Username, id.ID)
+		case u.Password == "":
+			return "", fmt.Errorf("user %s: a plain password is needed", u.Username)
+		case id.Role == acl.Source:
+			out += "user " + id.ID + "\n" + strings.ReplaceAll(block, exampleSource, id.ID) + "\n"
+		}
+	}
+	return out, nil
+}
+
+// Process is a running Mosquitto. Its methods may be called from one goroutine at a time.
+type Process struct {
+	// Addr is host:port, and Port the port in it.
+	Addr string
+	Port int
+
+	cmd   *exec.Cmd
+	ended chan struct{} // closed when the process is gone
+	err   error         // why; read after ended
+	log   string        // path
+}
+
+// Start renders cfg, starts mosquitto and returns when it accepts connections. It fails
+// with mosquitto's own words when it ends before that, or when ctx does. The process
+// outlives ctx: end it with Stop or Kill.
+func Start(ctx context.Context, cfg Config) (*Process, error) {
+	program, err := find("mosquitto")
+	if err != nil {
+		return nil, err
+	}
+	if cfg.Port, err = freePort(cfg.Port); err != nil {
+		return nil, err
+	}
+	if err := Render(cfg); err != nil {
+		return nil, err
+	}
+	p := &Process{
+		Addr:  net.JoinHostPort("127.0.0.1", strconv.Itoa(cfg.Port)),
+		Port:  cfg.Port,
+		ended: make(chan struct{}),
+		log:   filepath.Join(cfg.Dir, "mosquitto.log"),
+	}
+	if err := p.launch(program, cfg.Dir); err != nil {
+		return nil, err
+	}
+	if err := p.waitUntilAccepting(ctx); err != nil {
+		_ = p.Kill()
+		return nil, err
+	}
+	return p, nil
+}
+
+func (p *Process) launch(program, dir string) error {
+	log, err := os.OpenFile(p.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return fmt.Errorf("start mosquitto: %w", err)
+	}
+	defer func() { _ = log.Close() }() // the child has its own descriptor
+	p.cmd = exec.Command(program, "-c", "mosquitto.conf")
+	p.cmd.Dir, p.cmd.Stdout, p.cmd.Stderr = dir, log, log
+	if err := p.cmd.Start(); err != nil {
+		return fmt.Errorf("start mosquitto: %w", err)
+	}
+	go func() {
+		p.err = p.cmd.Wait()
+		close(p.ended)
+	}()
+	return nil
+}
+
+func (p *Process) waitUntilAccepting(ctx context.Context) error {
+	for {
+		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", p.Addr)
+		if err == nil {
+			return conn.Close()
+		}
+		select {
+		case <-p.ended:
+			log, _ := os.ReadFile(p.log) // without it the error says less
+			return fmt.Errorf("mosquitto ended instead of listening on %s (%s):\n%s", p.Addr, p.cmd.ProcessState, bytes.TrimSpace(log))
+		case <-ctx.Done():
+			return fmt.Errorf("mosquitto does not accept connections on %s: %w", p.Addr, ctx.Err())
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+}
+
+// Stop ends the process with SIGTERM, upon which it saves its sessions, and waits for it.
+// Stopping a stopped process does nothing.
+func (p *Process) Stop() error { return p.end(syscall.SIGTERM) }
+
+// Kill ends the process with SIGKILL and waits for it.
+func (p *Process) Kill() error { return p.end(syscall.SIGKILL) }
+
+func (p *Process) end(signal syscall.Signal) error {
+	select {
+	case <-p.ended:
+		return nil
+	default:
+	}
+	if err := p.cmd.Process.Signal(signal); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("signal mosquitto (process %d): %w", p.cmd.Process.Pid, err)
+	}
+	<-p.ended
+	status, _ := p.cmd.ProcessState.Sys().(syscall.WaitStatus)
+	if status.Signaled() && status.Signal() == signal {
+		return nil // also SIGTERM, early on: it listens before it handles signals
+	}
+	if p.err != nil {
+		return fmt.Errorf("mosquitto did not end well: %w", p.err)
+	}
+	return nil
+}
+
+// find returns the path of a program of Mosquitto's, also where it is not on PATH: Debian
+// installs the broker to /usr/sbin.
+func find(program string) (string, error) {
+	for _, name := range []string{program, "/usr/sbin/" + program, "/usr/local/sbin/" + program} {
+		if path, err := exec.LookPath(name); err == nil {
+			return path, nil
+		}
+	}
+	return "", fmt.Errorf("the program %s is not installed; on Debian: apt-get install -y mosquitto", program)
+}
+
+// freePort returns port when nobody listens there, or any free one for 0. Without this check
+// a process that fails for a port in use would be taken for the one that uses it.
+func freePort(port int) (int, error) {
+	l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+	if err != nil {
+		return 0, fmt.Errorf("start mosquitto: %w", err)
+	}
+	defer func() { _ = l.Close() }()
+	return l.Addr().(*net.TCPAddr).Port, nil
+}

@@ -1,0 +1,70 @@
+package mosquitto_test
+
+import (
+	"context"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/workwire/workwire/broker"
+	"github.com/workwire/workwire/broker/acl"
+	"github.com/workwire/workwire/broker/mosquitto"
+)
+
+func TestStartStopRestart(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	cfg := mosquitto.Config{Dir: t.TempDir(), Users: []broker.User{
+		{Username: "hub1", Password: "one", Role: acl.Source},
+		{Username: "cluster1", Password: "two", Role: acl.Agent},
+	}}
+	p, err := mosquitto.Start(ctx, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Stop(); err != nil {
+		t.Errorf("second Stop: %v", err)
+	}
+	if _, err := net.Dial("tcp", p.Addr); err == nil {
+		t.Error("it still accepts connections after Stop")
+	}
+
+	cfg.Port = p.Port
+	again, err := mosquitto.Start(ctx, cfg)
+	if err != nil {
+		t.Fatalf("restart on the same port: %v", err)
+	}
+	defer func() { _ = again.Kill() }()
+
+	cfg.Dir = t.TempDir()
+	second, err := mosquitto.Start(ctx, cfg)
+	if err == nil {
+		_ = second.Kill()
+	}
+	if err == nil || !strings.Contains(err.Error(), "address already in use") {
+		t.Errorf("start on a port in use: got %v, want an error that says so", err)
+	}
+}
+
+func TestRenderRefusesUsers(t *testing.T) {
+	for name, test := range map[string]struct {
+		user broker.User
+		want string
+	}{
+		"monitor":     {broker.User{Username: "m", Password: "x", Role: acl.Monitor}, "monitors are not supported"},
+		"other id":    {broker.User{Username: "m", ID: "n", Password: "x", Role: acl.Agent}, "must equal the user name"},
+		"no password": {broker.User{Username: "m", Role: acl.Agent}, "plain password"},
+		"bad id":      {broker.User{Username: "M\n", Password: "x", Role: acl.Agent}, "lower-case"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := mosquitto.Render(mosquitto.Config{Dir: t.TempDir(), Port: 1, Users: []broker.User{test.user}})
+			if err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("got %v, want an error with %q", err, test.want)
+			}
+		})
+	}
+}

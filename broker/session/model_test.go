@@ -1,0 +1,229 @@
+package session_test
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"path/filepath"
+	"strconv"
+	"testing"
+
+	"github.com/workwire/workwire/broker/session"
+	"github.com/workwire/workwire/broker/store"
+)
+
+// model drives a relay with random events, crashes among them, and holds it to what the
+// package comment promises:
+//
+//  1. A message that was acknowledged to its publisher reaches every session that
+//     subscribed, sooner or later.
+//  2. On one link messages come in the order of publishing.
+//  3. What a client has acknowledged does not come again, unless a crash came in between.
+type model struct {
+	t      *testing.T
+	rnd    *rand.Rand
+	path   string
+	relay  *session.Relay
+	store  *store.Store
+	commit func()
+
+	published int
+	topics    map[int]string
+	acked     map[int]bool // to the publisher
+	publisher *session.Link
+	order     []int // published and not yet acknowledged
+	clients   []*modelClient
+}
+
+type modelClient struct {
+	id        string
+	topic     string
+	link      *session.Link // nil: away
+	last      int           // message that came last on this link
+	unacked   map[uint16]int
+	seen      map[int]bool // ever received
+	settled   map[int]bool // acknowledged by the client
+	committed map[int]bool // settled that are on disk
+}
+
+func (m *model) open() {
+	m.relay, m.store, m.commit = open(m.t, m.path)
+	m.publisher, _ = m.relay.Connect(session.Connect{ID: "publisher"})
+	m.order = nil
+}
+
+func (m *model) connect(c *modelClient) {
+	var present bool
+	c.link, present = m.relay.Connect(session.Connect{ID: c.id, Expiry: session.NeverExpires, ReceiveMaximum: uint16(1 + m.rnd.IntN(5))})
+	if !present {
+		m.t.Fatalf("the session of %s is lost", c.id)
+	}
+	c.last, c.unacked = -1, map[uint16]int{}
+}
+
+func (m *model) publish() {
+	topic := []string{"one", "two", "both/x"}[m.rnd.IntN(3)]
+	payload := fmt.Sprint(m.published) + " " + topic
+	if err := m.publisher.Publish(&session.Message{Topic: topic, QoS: 1, Payload: []byte(payload)}, uint16(m.published%60000+1)); err != nil {
+		m.t.Fatal(err)
+	}
+	m.order, m.topics[m.published] = append(m.order, m.published), topic
+	m.published++
+}
+
+func (m *model) collectAcks() {
+	for {
+		out, ok, err := m.publisher.Next()
+		if err != nil || out.Code != 0 || out.Message != nil {
+			m.t.Fatalf("the publisher gets %+v, %v", out, err)
+		}
+		if !ok {
+			return
+		}
+		if want := uint16(m.order[0]%60000 + 1); out.PacketID != want {
+			m.t.Fatalf("message %d is acknowledged before %d", out.PacketID, want)
+		}
+		m.acked[m.order[0]] = true
+		m.order = m.order[1:]
+	}
+}
+
+func (m *model) receive(c *modelClient) bool {
+	out, ok, err := c.link.Next()
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	if !ok {
+		return false
+	}
+	var n int
+	var topic string
+	if _, err := fmt.Sscan(string(out.Message.Payload), &n, &topic); err != nil {
+		m.t.Fatal(err)
+	}
+	if topic != c.topic && topic != "both/x" || topic != out.Message.Topic {
+		m.t.Fatalf("%s gets message %d of %s", c.id, n, topic)
+	}
+	if n <= c.last {
+		m.t.Fatalf("%s gets message %d after %d", c.id, n, c.last)
+	}
+	if c.settled[n] {
+		m.t.Fatalf("%s gets message %d again, which it acknowledged", c.id, n)
+	}
+	c.last, c.seen[n], c.unacked[out.PacketID] = n, true, n
+	return true
+}
+
+func (m *model) ack(c *modelClient) {
+	for id, n := range c.unacked { // any one
+		c.link.Ack(id, 0)
+		c.settled[n] = true
+		delete(c.unacked, id)
+		return
+	}
+}
+
+func (m *model) write() {
+	m.commit()
+	for _, c := range m.clients {
+		c.committed = maps.Clone(c.settled)
+	}
+}
+
+// crash loses everything that is not committed.
+func (m *model) crash() {
+	if err := m.store.Close(); err != nil {
+		m.t.Fatal(err)
+	}
+	m.open()
+	for _, c := range m.clients {
+		c.link, c.settled = nil, maps.Clone(c.committed)
+	}
+}
+
+func (m *model) step() {
+	c := m.clients[m.rnd.IntN(len(m.clients))]
+	switch p := m.rnd.IntN(100); {
+	case p < 35:
+		m.publish()
+	case p < 45:
+		m.collectAcks()
+	case p < 53:
+		m.write()
+	case p < 55:
+		m.crash()
+	case c.link == nil:
+		m.connect(c)
+	case p < 75:
+		m.receive(c)
+	case p < 95:
+		m.ack(c)
+	default:
+		c.link.Disconnect(session.Disconnect{})
+		c.link = nil
+	}
+}
+
+func TestPromises(t *testing.T) {
+	seeds := uint64(40)
+	if testing.Short() {
+		seeds = 5
+	}
+	for seed := range seeds {
+		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
+			m := &model{t: t, rnd: rand.New(rand.NewPCG(seed, 1)), path: filepath.Join(t.TempDir(), "db"), acked: map[int]bool{}, topics: map[int]string{}}
+			m.open()
+			for _, c := range []*modelClient{{id: "c1", topic: "one"}, {id: "c2", topic: "two"}} {
+				c.seen, c.settled, c.committed = map[int]bool{}, map[int]bool{}, map[int]bool{}
+				c.link, _ = m.relay.Connect(session.Connect{ID: c.id, Expiry: session.NeverExpires})
+				subscribe(t, c.link, c.topic, "both/+")
+				c.link.Disconnect(session.Disconnect{})
+				c.link = nil
+				m.clients = append(m.clients, c)
+			}
+			m.write()
+			for range 400 {
+				m.step()
+			}
+			m.write()
+			m.collectAcks()
+			m.crash() // and at last, everybody takes what is left
+			for _, c := range m.clients {
+				m.connect(c)
+				for m.receive(c) || len(c.unacked) > 0 {
+					m.ack(c)
+				}
+			}
+			m.checkComplete()
+			m.write()
+			if s := m.relay.Stats(); s.Queued != 0 || s.QueuedBytes != 0 {
+				t.Errorf("left in queues: %+v", s)
+			}
+			for _, b := range []store.Bucket{store.Queue, store.Messages} {
+				if err := m.store.Each(b, func(key string, _ []byte) error { return fmt.Errorf("left on disk: %s %q", b, key) }); err != nil {
+					t.Error(err)
+				}
+			}
+			if err := m.store.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// checkComplete compares what was acknowledged to the publisher with what came.
+func (m *model) checkComplete() {
+	if len(m.acked) < 20 {
+		m.t.Fatalf("only %d messages were acknowledged: the test tests nothing", len(m.acked))
+	}
+	for n := range m.acked {
+		for _, c := range m.clients {
+			if m.topics[n] != "both/x" && m.topics[n] != c.topic {
+				continue
+			}
+			if !c.seen[n] {
+				m.t.Errorf("message %d was acknowledged to its publisher and never reached %s", n, c.id)
+			}
+		}
+	}
+}

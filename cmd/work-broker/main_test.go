@@ -1,0 +1,331 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/eclipse/paho.golang/packets"
+	"golang.org/x/crypto/bcrypt"
+)
+
+// TestMain runs the command itself when this binary is started by startBroker.
+func TestMain(m *testing.M) {
+	if os.Getenv("WORK_BROKER_TEST_RUN") == "1" {
+		main()
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+const (
+	password = "a password"
+	topic    = "sources/hub1/clusters/c1/sourceevents"
+	filter   = "sources/+/clusters/c1/sourceevents"
+)
+
+// process is a broker in a process of its own.
+type process struct {
+	addr string
+	cmd  *exec.Cmd
+	log  *bufio.Scanner
+}
+
+// writeConfig writes a configuration that listens on addr and returns its path.
+func writeConfig(t *testing.T, dir, addr string) string {
+	t.Helper()
+	hash, err := bcrypt.GenerateFromPassword([]byte(password), bcrypt.MinCost)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "broker.yaml")
+	config := fmt.Sprintf(`
+listeners: [{address: %q}]
+dataDir: data
+users:
+- {username: hub1, role: source, passwordHash: %q}
+- {username: c1, role: agent, passwordHash: %q}
+`, addr, hash, hash)
+	if err := os.WriteFile(path, []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func startBroker(t *testing.T, config string) *process {
+	t.Helper()
+	cmd := exec.Command(os.Args[0], "--config="+config)
+	cmd.Env = append(os.Environ(), "WORK_BROKER_TEST_RUN=1")
+	stderr, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	p := &process{cmd: cmd, log: bufio.NewScanner(stderr)}
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	for p.log.Scan() {
+		if _, rest, ok := strings.Cut(p.log.Text(), `msg="broker ready" addresses=[`); ok {
+			p.addr, _, _ = strings.Cut(rest, "]")
+			go func() { // lest the pipe fills
+				for p.log.Scan() {
+				}
+			}()
+			return p
+		}
+		t.Log(p.log.Text())
+	}
+	t.Fatal("the broker ended instead of starting")
+	return nil
+}
+
+// mqtt is a client that writes and reads single packets.
+type mqtt struct {
+	net.Conn
+	r *bufio.Reader
+}
+
+func connect(t *testing.T, addr, user string) (*mqtt, *packets.Connack) {
+	t.Helper()
+	conn, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	_ = conn.SetDeadline(time.Now().Add(2 * time.Minute))
+	c := &mqtt{Conn: conn, r: bufio.NewReader(conn)}
+	expiry := uint32(3600)
+	c.send(t, &packets.Connect{
+		ProtocolName: "MQTT", ProtocolVersion: 5, ClientID: user, KeepAlive: 60,
+		UsernameFlag: true, Username: user, PasswordFlag: true, Password: []byte(password),
+		Properties: &packets.Properties{SessionExpiryInterval: &expiry},
+	})
+	connack, ok := c.next(t).(*packets.Connack)
+	if !ok || connack.ReasonCode != 0 {
+		t.Fatalf("connect as %s: %v", user, connack)
+	}
+	return c, connack
+}
+
+func (c *mqtt) send(t *testing.T, p packets.Packet) {
+	t.Helper()
+	if _, err := p.WriteTo(c.Conn); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (c *mqtt) next(t *testing.T) packets.Packet {
+	t.Helper()
+	p, err := packets.ReadPacket(c.r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p.Content
+}
+
+// TestKilledBrokerKeepsWhatItAcknowledged kills the broker with SIGKILL in the middle of a
+// stream of messages for an agent that is away, several times over. Every message that was
+// acknowledged must reach the agent, in order, and the agent's acknowledgements must hold as
+// well: a message may come twice only around a kill.
+func TestKilledBrokerKeepsWhatItAcknowledged(t *testing.T) {
+	dir := t.TempDir()
+	config := writeConfig(t, dir, "127.0.0.1:0")
+	p := startBroker(t, config)
+	agent, _ := connect(t, p.addr, "c1")
+	agent.send(t, &packets.Subscribe{PacketID: 1, Properties: &packets.Properties{}, Subscriptions: []packets.SubOptions{{Topic: filter, QoS: 1}}})
+	if suback, ok := agent.next(t).(*packets.Suback); !ok || suback.Reasons[0] != 1 {
+		t.Fatalf("subscribe: %v", suback)
+	}
+	_ = agent.Close()
+
+	acked, next := map[int]bool{}, 0
+	for range 3 {
+		publishUntilKilled(t, p, acked, &next)
+		p = startBroker(t, config)
+	}
+
+	agent, connack := connect(t, p.addr, "c1")
+	if !connack.SessionPresent {
+		t.Fatal("the session is lost")
+	}
+	_ = agent.SetDeadline(time.Now().Add(30 * time.Second))
+	last := -1
+	seen := map[int]bool{}
+	for missing(acked, seen) > 0 {
+		publish, ok := agent.next(t).(*packets.Publish)
+		if !ok {
+			t.Fatalf("got %v", publish)
+		}
+		var n int
+		if _, err := fmt.Sscanf(string(publish.Payload), "%d", &n); err != nil {
+			t.Fatal(err)
+		}
+		if n <= last {
+			t.Fatalf("message %d came after %d", n, last)
+		}
+		last = n
+		seen[n] = true
+		agent.send(t, &packets.Puback{PacketID: publish.PacketID, Properties: &packets.Properties{}})
+	}
+	t.Logf("%d messages acknowledged, all arrived", len(acked))
+}
+
+func missing(acked, seen map[int]bool) int {
+	n := 0
+	for m := range acked {
+		if !seen[m] {
+			n++
+		}
+	}
+	return n
+}
+
+// publishUntilKilled publishes numbered messages, kills the broker after a thousand
+// acknowledgements, and records those that arrived until then.
+func publishUntilKilled(t *testing.T, p *process, acked map[int]bool, next *int) {
+	t.Helper()
+	source, _ := connect(t, p.addr, "hub1")
+	_ = source.SetDeadline(time.Now().Add(time.Minute))
+	window := make(chan struct{}, 500)
+	first := *next
+	go func() {
+		for n := first; ; n++ {
+			window <- struct{}{}
+			publish := &packets.Publish{Topic: topic, QoS: 1, PacketID: uint16(n%60000 + 1), Payload: []byte(fmt.Sprint(n)), Properties: &packets.Properties{}}
+			if _, err := publish.WriteTo(source.Conn); err != nil {
+				return
+			}
+		}
+	}()
+	for {
+		packet, err := packets.ReadPacket(source.r)
+		if err != nil {
+			break // killed
+		}
+		ack, ok := packet.Content.(*packets.Puback)
+		if !ok || ack.ReasonCode != 0 || int(ack.PacketID) != *next%60000+1 {
+			t.Fatalf("instead of the acknowledgement of %d came %v", *next, packet.Content)
+		}
+		acked[*next] = true
+		*next++
+		<-window
+		if *next == first+1000 {
+			if err := p.cmd.Process.Kill(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	_ = source.Close()
+	for len(window) > 0 { // let the publisher see it
+		<-window
+	}
+	_ = p.cmd.Wait()
+	*next += 1000 // those under way may or may not have been kept
+}
+
+func TestSigtermEndsWell(t *testing.T) {
+	p := startBroker(t, writeConfig(t, t.TempDir(), "127.0.0.1:0"))
+	connect(t, p.addr, "c1")
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.cmd.Wait(); err != nil {
+		t.Errorf("after SIGTERM: %v", err)
+	}
+}
+
+func TestStartErrors(t *testing.T) {
+	busy, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = busy.Close() }()
+	write := func(content string) string {
+		path := filepath.Join(t.TempDir(), "config.yaml")
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	hash, err := bcrypt.GenerateFromPassword([]byte(password), bcrypt.MinCost)
+	if err != nil {
+		t.Fatal(err)
+	}
+	user := fmt.Sprintf("users: [{username: c1, role: agent, passwordHash: %q}]\n", hash)
+	for name, test := range map[string]struct {
+		args []string
+		want string
+	}{
+		"no config":        {nil, "--config is missing"},
+		"unknown argument": {[]string{"--config=x", "serve"}, `unknown argument "serve"`},
+		"unknown flag":     {[]string{"--configuration=x"}, "flag provided but not defined: -configuration"},
+		"bad log format":   {[]string{"--config=x", "--log-format=xml"}, `--log-format "xml"`},
+		"no such file":     {[]string{"--config=/does/not/exist"}, "/does/not/exist: no such file"},
+		"unknown key":      {[]string{"--config=" + write("listner: []\n")}, `unknown field "listner"`},
+		"port in use":      {[]string{"--config=" + write(fmt.Sprintf("listeners: [{address: %q}]\n%s", busy.Addr(), user))}, "address already in use"},
+		"data dir":         {[]string{"--config=" + write("listeners: [{address: '127.0.0.1:0'}]\ndataDir: /dev/null/x\n"+user)}, "/dev/null"},
+		"no certificate": {[]string{"--config=" + write("listeners: [{address: '127.0.0.1:0', tls: {certFile: nothing.crt, keyFile: nothing.key}}]\n"+user)},
+			"nothing.crt: no such file"},
+		"no password file": {[]string{"--config=" + write("listeners: [{address: '127.0.0.1:0'}]\nusers: [{username: c1, role: agent, passwordFile: nothing}]\n")},
+			"nothing: no such file"},
+		"passwd with arguments": {[]string{"passwd", "secret"}, "standard input"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			err := run(ctx, test.args, strings.NewReader(""), io.Discard, io.Discard)
+			if err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("got %v, want an error with %q", err, test.want)
+			}
+		})
+	}
+}
+
+func TestTwoBrokersOneDatabase(t *testing.T) {
+	config := writeConfig(t, t.TempDir(), "127.0.0.1:0")
+	startBroker(t, config)
+	err := run(t.Context(), []string{"--config=" + config}, nil, io.Discard, io.Discard)
+	if err == nil || !strings.Contains(err.Error(), "another process has it open") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestHelp(t *testing.T) {
+	var out bytes.Buffer
+	if err := run(t.Context(), []string{"--help"}, nil, io.Discard, &out); !errors.Is(err, flag.ErrHelp) {
+		t.Errorf("got %v", err)
+	}
+	for _, word := range []string{"passwd", "-config", "-log-format", "-log-level"} {
+		if !strings.Contains(out.String(), word) {
+			t.Errorf("the help does not mention %s:\n%s", word, out.String())
+		}
+	}
+}
+
+func TestPasswd(t *testing.T) {
+	var out bytes.Buffer
+	if err := run(t.Context(), []string{"passwd"}, strings.NewReader("tiger\n"), &out, io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	if err := bcrypt.CompareHashAndPassword(bytes.TrimSpace(out.Bytes()), []byte("tiger")); err != nil {
+		t.Errorf("the hash %q does not fit: %v", out.String(), err)
+	}
+	for input, want := range map[string]string{"": "empty", "one\ntwo\n": "more than one line", strings.Repeat("x", 73): "72 bytes"} {
+		if err := run(t.Context(), []string{"passwd"}, strings.NewReader(input), io.Discard, io.Discard); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%.10q: got %v, want an error with %q", input, err, want)
+		}
+	}
+}
