@@ -1,0 +1,126 @@
+package memory
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	cloudevents "github.com/cloudevents/sdk-go/v2/event"
+
+	"github.com/workwire/workwire/pkg/transport"
+)
+
+// Transport is a client of a [Broker], by [Broker.Client].
+type Transport struct {
+	broker *Broker
+	id     string
+
+	started atomic.Bool
+	up      atomic.Pointer[connection] // between Connected and Lost, else nil
+	limit   atomic.Int64
+}
+
+var _ transport.Transport = (*Transport)(nil)
+
+var errStopping = errors.New("the transport is stopping")
+
+// Limit is the broker's; see [transport.Transport].
+func (t *Transport) Limit() int { return int(t.limit.Load()) }
+
+// Publish passes e to the broker; see [transport.Transport].
+func (t *Transport) Publish(ctx context.Context, topic string, e cloudevents.Event) error {
+	if err := t.publish(ctx, topic, e); err != nil {
+		return fmt.Errorf("publish to %s: %w", topic, err)
+	}
+	return nil
+}
+
+func (t *Transport) publish(ctx context.Context, topic string, e cloudevents.Event) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if err := e.Validate(); err != nil {
+		return fmt.Errorf("it is no valid CloudEvent: %w", err)
+	}
+	c := t.up.Load()
+	if c == nil {
+		return transport.ErrNotConnected
+	}
+	if n := size(topic, e); c.limit > 0 && n > c.limit {
+		return &transport.TooLargeError{Size: n, Limit: c.limit}
+	}
+	return t.broker.publish(t.id, c, topic, e)
+}
+
+// Run connects whenever the broker lets it, until ctx ends; see
+// [transport.Transport].
+func (t *Transport) Run(ctx context.Context, h transport.Handler) error {
+	if h.Received == nil {
+		return errors.New("memory transport: Handler.Received is required")
+	}
+	if !t.started.CompareAndSwap(false, true) {
+		return errors.New("memory transport: Run was called before: make another one with Client")
+	}
+	yield := false // to who took the connection, or both would take turns for ever
+	for ctx.Err() == nil {
+		c, resumed, changed := t.broker.connect(t.id, h.Subscriptions, yield)
+		if c == nil {
+			select {
+			case <-changed:
+			case <-ctx.Done():
+			}
+			continue
+		}
+		t.serve(ctx, h, c, resumed)
+		yield = errors.Is(c.reason, errTakenOver)
+	}
+	return nil
+}
+
+// serve delivers until c is lost or ctx ends.
+func (t *Transport) serve(ctx context.Context, h transport.Handler, c *connection, resumed bool) {
+	linkCtx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var group sync.WaitGroup
+	t.limit.Store(int64(c.limit))
+	t.up.Store(c)
+	if h.Connected != nil {
+		group.Go(func() { h.Connected(linkCtx, transport.Connection{Resumed: resumed, Limit: c.limit}) })
+	}
+	group.Go(func() { t.deliver(ctx, h, c) })
+	select {
+	case <-c.lost:
+	case <-ctx.Done():
+		t.broker.disconnect(t.id, c, errStopping)
+		<-c.lost
+	}
+	t.up.Store(nil)
+	cancel()
+	if h.Lost != nil {
+		h.Lost(c.reason)
+	}
+	group.Wait()
+}
+
+func (t *Transport) deliver(ctx context.Context, h transport.Handler, c *connection) {
+	marked := make(map[*message]bool) // acknowledged out of order; guarded by broker.mu
+	for {
+		select {
+		case <-c.lost:
+			return
+		default:
+		}
+		m, changed := t.broker.next(t.id, c)
+		if m == nil {
+			select {
+			case <-changed:
+			case <-c.lost:
+				return
+			}
+			continue
+		}
+		h.Received(ctx, transport.Message{Topic: m.topic, Event: m.event.Clone(), Ack: func() { t.broker.ack(t.id, c, m, marked) }})
+	}
+}

@@ -1,0 +1,158 @@
+package mqtt
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"syscall"
+
+	"github.com/eclipse/paho.golang/autopaho"
+	"github.com/eclipse/paho.golang/packets"
+)
+
+// reasonTakenOver is the reason code of a connection that ends because the same
+// client id connected again.
+const reasonTakenOver = packets.DisconnectSessionTakenOver
+
+// refusedError is what the broker said in a CONNACK, SUBACK, PUBACK or DISCONNECT.
+type refusedError struct {
+	code byte
+	text string // the broker's own words, may be empty
+}
+
+// Error names the reason code and its meaning.
+func (e *refusedError) Error() string {
+	meaning, known := meanings[e.code]
+	if !known {
+		meaning = "reason unknown to this client"
+	}
+	if e.text != "" {
+		return fmt.Sprintf("the broker says 0x%02X: %s (%q)", e.code, meaning, e.text)
+	}
+	return fmt.Sprintf("the broker says 0x%02X: %s", e.code, meaning)
+}
+
+// meanings are MQTT 5's reason codes.
+var meanings = map[byte]string{
+	0x00: "normal disconnection",
+	0x80: "unspecified error",
+	0x81: "malformed packet",
+	0x82: "protocol error",
+	0x83: "implementation specific error",
+	0x84: "unsupported protocol version",
+	0x85: "client identifier not valid",
+	0x86: "bad user name or password",
+	0x87: "not authorized",
+	0x88: "server unavailable",
+	0x89: "server busy",
+	0x8A: "banned",
+	0x8B: "server shutting down",
+	0x8C: "bad authentication method",
+	0x8D: "keep alive timeout",
+	0x8E: "session taken over",
+	0x8F: "topic filter invalid",
+	0x90: "topic name invalid",
+	0x91: "packet identifier in use",
+	0x93: "receive maximum exceeded",
+	0x94: "topic alias invalid",
+	0x95: "packet too large",
+	0x96: "message rate too high",
+	0x97: "quota exceeded",
+	0x98: "administrative action",
+	0x99: "payload format invalid",
+	0x9A: "retain not supported",
+	0x9B: "QoS not supported",
+	0x9C: "use another server",
+	0x9D: "server moved",
+	0x9E: "shared subscriptions not supported",
+	0x9F: "connection rate exceeded",
+	0xA0: "maximum connect time",
+	0xA1: "subscription identifiers not supported",
+	0xA2: "wildcard subscriptions not supported",
+}
+
+// advices say what to do about a refusal.
+var advices = map[byte]string{
+	0x81: "report a bug: the broker could not read what this client sent",
+	0x82: "report a bug: the broker did not expect what this client sent",
+	0x84: "use a broker that speaks MQTT 5",
+	0x85: "give another client id, or allow this one in the broker's configuration",
+	0x86: "check username and password (or passwordFile) of the transport configuration against the broker's",
+	0x87: "check the credentials of the transport configuration and the broker's access rules for this client",
+	0x8A: "ask the broker's operator to lift the ban of this client",
+	0x8E: "another client connected with the same client id: give each its own, or stop the other one",
+	0x95: "raise the broker's maximum packet size",
+	0x97: "raise the broker's quota for this client",
+	0x9C: "set brokerHost to the server that the broker refers to",
+	0x9D: "set brokerHost to where the broker has moved to",
+	0x9E: "remove $share from the topic patterns, or enable shared subscriptions on the broker",
+	0xA2: "enable wildcard subscriptions on the broker, or name the ids in the topic patterns",
+}
+
+// errNoAnswer is an attempt to connect that the broker ended without a word.
+var errNoAnswer = errors.New("the broker hung up without an answer")
+
+// reasonOf turns what autopaho reports of an attempt to connect into the reason.
+func reasonOf(err error) error {
+	var refused *autopaho.ConnackError
+	switch {
+	case errors.As(err, &refused):
+		return &refusedError{code: refused.ReasonCode, text: refused.Reason}
+	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET):
+		return fmt.Errorf("%w: %w", errNoAnswer, err)
+	default:
+		return err
+	}
+}
+
+// advise says what to do about err, or nothing when waiting is all there is to do.
+func advise(err error) string {
+	var (
+		refused    *refusedError
+		authority  x509.UnknownAuthorityError
+		hostname   x509.HostnameError
+		invalid    x509.CertificateInvalidError
+		record     tls.RecordHeaderError
+		lookup     *net.DNSError
+		path       *os.PathError
+		connection *net.OpError
+	)
+	switch {
+	case errors.As(err, &refused):
+		return advices[refused.code]
+	case errors.As(err, &authority):
+		return "set caFile (or caData) to the authority that signed the broker's certificate"
+	case errors.As(err, &hostname):
+		return "set brokerHost to a name that the broker's certificate holds, or give the broker one that holds this name"
+	case errors.As(err, &invalid):
+		return "renew the broker's certificate, or check the clocks"
+	case errors.As(err, &record):
+		return "use the broker's TLS port in brokerHost, or remove the certificates to connect without TLS"
+	case errors.As(err, &path):
+		return "make the file readable for this process"
+	case errors.As(err, &lookup):
+		return "check the host name in brokerHost"
+	case errors.As(err, &connection) && connection.Op == "remote error":
+		return "the broker refused this client's certificate: check clientCertFile, or give one if there is none"
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return "check brokerHost, and that the broker runs"
+	case errors.Is(err, errNoAnswer):
+		return "check that brokerHost is the broker's MQTT port, and whether that port wants TLS"
+	default:
+		return ""
+	}
+}
+
+// sameReason gives a text that is equal for errors of the same reason, whose
+// full texts may differ by the local port.
+func sameReason(err error) string {
+	var connection *net.OpError
+	if errors.As(err, &connection) {
+		return connection.Op + ": " + connection.Err.Error()
+	}
+	return err.Error()
+}

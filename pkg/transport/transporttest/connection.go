@@ -1,0 +1,141 @@
+package transporttest
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/workwire/workwire/pkg/transport"
+)
+
+func reconnects(t *testing.T, b Broker) {
+	hub, agent := pair(t, b)
+	b.Cut(Hub)
+	if reason := hub.WaitLost(); reason == nil {
+		t.Error("the loss has no reason")
+	}
+	if err := hub.Publish(context.Background(), ClusterSpecs, Event("refused", 64)); !errors.Is(err, transport.ErrNotConnected) {
+		t.Errorf("publish without connection gives %v", err)
+	}
+	agent.MustPublish(ClusterStatuses, Event("status", 64))
+	b.Restore(Hub)
+	if !hub.WaitConnected().Resumed {
+		t.Error("the session was not resumed")
+	}
+	hub.Expect("status")
+	hub.MustPublish(ClusterSpecs, Event("spec", 64))
+	agent.Expect("spec")
+}
+
+func waitsForConnected(t *testing.T, b Broker) {
+	ended, release := make(chan struct{}, 10), make(chan struct{})
+	agent := StartWith(t, b.Client(Cluster), transport.Handler{
+		Subscriptions: []string{ClusterSpecs},
+		Connected: func(ctx context.Context, _ transport.Connection) {
+			<-ctx.Done()
+			ended <- struct{}{}
+			<-release
+		},
+	})
+	agent.WaitConnected()
+	b.Cut(Cluster)
+	agent.WaitLost()
+	Wait(t, ended, "the end of Connected's context")
+	b.Restore(Cluster)
+	// The call before has not returned. Nothing tells when another one has not
+	// come, so this would miss a fault at times, yet never report a false one.
+	select {
+	case <-agent.Connected:
+		t.Error("Connected was called again before the call before it had returned")
+	case <-time.After(300 * time.Millisecond):
+	}
+	close(release)
+	agent.WaitConnected()
+	agent.Stop()
+	Wait(t, ended, "the end of Connected's context at the end of Run")
+	agent.WaitLost()
+	if len(agent.Lost) != 0 {
+		t.Error("Lost was called more often than Connected")
+	}
+}
+
+func restart(t *testing.T, b Broker) {
+	hub, agent := pair(t, b)
+	unacked := Event("unacked", 64)
+	hub.MustPublish(ClusterSpecs, unacked)
+	agent.Next()
+	b.Restart()
+	for _, c := range []*Client{hub, agent} {
+		c.WaitLost()
+		if !c.WaitConnected().Resumed {
+			t.Error("the session was not resumed")
+		}
+	}
+	agent.Expect("unacked")
+	hub.MustPublish(ClusterSpecs, Event("after", 64))
+	agent.Expect("after")
+}
+
+func forgotten(t *testing.T, b Broker) {
+	hub, agent := pair(t, b)
+	b.Cut(Cluster)
+	agent.WaitLost()
+	hub.MustPublish(ClusterSpecs, Event("forgotten", 64))
+	b.Cut(Hub)
+	hub.WaitLost()
+	b.Forget()
+	b.Restore(Cluster)
+	b.Restore(Hub)
+	for _, c := range []*Client{hub, agent} {
+		if c.WaitConnected().Resumed {
+			t.Error("a connection is resumed although the session was forgotten")
+		}
+	}
+	hub.MustPublish(ClusterSpecs, Event("new", 64))
+	agent.Expect("new")
+}
+
+func unreachable(t *testing.T, b Broker) {
+	b.Cut(Cluster)
+	agent := Start(t, b.Client(Cluster), ClusterSpecs)
+	if err := agent.Publish(context.Background(), ClusterStatuses, Event("one", 64)); !errors.Is(err, transport.ErrNotConnected) {
+		t.Errorf("publish gives %v", err)
+	}
+	if agent.Limit() != 0 {
+		t.Errorf("limit is %d", agent.Limit())
+	}
+	agent.Stop()
+	if len(agent.Connected)+len(agent.Lost) != 0 {
+		t.Error("a connection was reported")
+	}
+}
+
+func endsCleanly(t *testing.T, b Broker) {
+	before := runtime.NumGoroutine()
+	hub, agent := pair(t, b)
+	hub.MustPublish(ClusterSpecs, Event("one", 64))
+	agent.Expect("one")
+	for _, c := range []*Client{hub, agent} {
+		c.Stop()
+		if len(c.Lost) != 1 {
+			t.Errorf("Lost was called %d times", len(c.Lost))
+		}
+		if err := c.Publish(context.Background(), ClusterSpecs, Event("late", 64)); !errors.Is(err, transport.ErrNotConnected) {
+			t.Errorf("publish after Run gives %v", err)
+		}
+	}
+	Eventually(t, "the goroutines to end", func() bool { return runtime.NumGoroutine() <= before })
+}
+
+func runsOnce(t *testing.T, b Broker) {
+	agent := Start(t, b.Client(Cluster), ClusterSpecs)
+	agent.WaitConnected()
+	if err := agent.Run(context.Background(), transport.Handler{Received: func(context.Context, transport.Message) {}}); err == nil {
+		t.Error("Run runs twice")
+	}
+	if err := b.Client(Other).Run(context.Background(), transport.Handler{}); err == nil {
+		t.Error("Run runs without Received")
+	}
+}
