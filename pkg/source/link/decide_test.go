@@ -1,0 +1,251 @@
+package link
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/pkg/transport"
+	"github.com/workwire/workwire/pkg/wire"
+)
+
+func testWork(name string, generation int64) *workv1.ManifestWork {
+	work := &workv1.ManifestWork{}
+	work.Name, work.Namespace, work.Generation = name, "cluster1", generation
+	work.UID = wire.UIDFor("hub1", "cluster1", name)
+	work.Spec.Workload.Manifests = []workv1.Manifest{{}}
+	work.Spec.Workload.Manifests[0].Raw = fmt.Appendf(nil, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":%q},"data":{"generation":"%d"}}`, name, generation)
+	return work
+}
+
+func deleting(work *workv1.ManifestWork) *workv1.ManifestWork {
+	work.DeletionTimestamp = &metav1.Time{Time: time.Unix(1000, 0)}
+	return work
+}
+
+func appliedAt(work *workv1.ManifestWork, generation int64, reason string) *workv1.ManifestWork {
+	work.Status.Conditions = []metav1.Condition{{Type: workv1.WorkApplied, Status: metav1.ConditionTrue, Reason: reason, ObservedGeneration: generation}}
+	return work
+}
+
+func TestDecide(t *testing.T) {
+	now := time.Unix(2000, 0)
+	live := stampOf(testWork("w", 3))
+	for _, c := range []struct {
+		name   string
+		claim  claim
+		work   *workv1.ManifestWork
+		action wire.Action // empty: nothing is published
+		known  bool
+	}{
+		{name: "new", work: testWork("w", 1), action: wire.Create},
+		{name: "new, at a later generation", work: testWork("w", 3), action: wire.Create},
+		{name: "changed", claim: claim{first: 2, published: stamp{generation: 2}}, work: testWork("w", 3), action: wire.Update},
+		{name: "confirmed before", claim: claim{confirmed: 2}, work: testWork("w", 3), action: wire.Update},
+		{name: "repeat of a create", claim: claim{force: true, first: 3, published: live}, work: testWork("w", 3), action: wire.Create},
+		{name: "repeat of an update", claim: claim{force: true, first: 1, published: live}, work: testWork("w", 3), action: wire.Update},
+		{name: "nothing new", claim: claim{first: 3, published: live}, work: testWork("w", 3)},
+		{name: "asked for", claim: claim{force: true, resync: true, first: 3, published: live}, work: testWork("w", 3), action: wire.ResyncResponse},
+		{name: "applied before a restart", work: appliedAt(testWork("w", 3), 3, "AppliedManifestWorkComplete"), known: true},
+		{name: "an older one applied before a restart", work: appliedAt(testWork("w", 3), 2, "AppliedManifestWorkComplete"), action: wire.Create},
+		{name: "refused before a restart", work: appliedAt(testWork("w", 3), 3, ReasonTooLarge), action: wire.Create},
+		{name: "status arrived first", claim: claim{confirmed: 3}, work: testWork("w", 3), known: true},
+		{name: "deleting", claim: claim{first: 3, published: live}, work: deleting(testWork("w", 4)), action: wire.Delete},
+		{name: "deleting, applied before a restart", work: deleting(appliedAt(testWork("w", 3), 3, "X")), action: wire.Delete},
+		{name: "deleting, asked for", claim: claim{force: true, resync: true}, work: deleting(testWork("w", 4)), action: wire.ResyncResponse},
+		{name: "deleted already", claim: claim{deleted: true, published: live}, work: deleting(testWork("w", 4))},
+		{name: "refused", claim: claim{force: true, refused: &refusal{stamp: live}}, work: testWork("w", 3)},
+		{name: "refused, then changed", claim: claim{refused: &refusal{stamp: live}}, work: testWork("w", 4), action: wire.Create},
+		{name: "vanished", claim: claim{force: true, gone: &goneWork{generation: 3, meta: &metav1.ObjectMeta{Name: "w"}}}, action: wire.Delete},
+		{name: "never had", claim: claim{force: true, resync: true, gone: &goneWork{generation: 3}}, action: wire.ResyncResponse},
+		{name: "not there yet", claim: claim{}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			c.claim.key = key{uid: wire.UIDFor("hub1", "cluster1", "w"), cluster: "cluster1"}
+			p := decide(c.claim, c.work, "hub1", now)
+			if p.known != c.known {
+				t.Errorf("known is %v, want %v", p.known, c.known)
+			}
+			if p.spec == nil {
+				if c.action != "" {
+					t.Fatalf("nothing is published, want a %s", c.action)
+				}
+				return
+			}
+			if p.spec.Action != c.action {
+				t.Errorf("action %q, want %q", p.spec.Action, c.action)
+			}
+			wantDeletes := c.work == nil || c.work.DeletionTimestamp != nil
+			if p.spec.Deletes() != wantDeletes || (p.spec.Bundle == nil) != wantDeletes {
+				t.Errorf("deletes is %v with bundle %v, want %v", p.spec.Deletes(), p.spec.Bundle, wantDeletes)
+			}
+			if _, err := wire.Encode(p.spec, now); err != nil {
+				t.Errorf("it can not be encoded: %v", err)
+			}
+		})
+	}
+}
+
+// TestPublishedMetadata: agents get what is theirs, in as few bytes as it takes.
+func TestPublishedMetadata(t *testing.T) {
+	work := testWork("w", 3)
+	work.Labels = map[string]string{"app": "x"}
+	work.Annotations = map[string]string{"note": "y", corev1.LastAppliedConfigAnnotation: "the whole work"}
+	work.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubectl"}}
+	work.Finalizers = []string{workv1.ManifestWorkFinalizer}
+	work.OwnerReferences = []metav1.OwnerReference{{Name: "owner"}}
+	work.ResourceVersion = "12345"
+	p := decide(claim{}, work, "hub1", time.Unix(0, 0))
+	got, err := json.Marshal(p.spec.Meta)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := `{"name":"w","namespace":"cluster1","uid":"` + string(work.UID) + `","resourceVersion":"3","generation":3,"labels":{"app":"x"},"annotations":{"note":"y"}}`
+	if string(got) != want {
+		t.Errorf("metadata\n%s\nwant\n%s", got, want)
+	}
+	if work.Annotations[corev1.LastAppliedConfigAnnotation] == "" {
+		t.Error("the work itself has changed")
+	}
+}
+
+func TestStampTellsMetadataApart(t *testing.T) {
+	base := testWork("w", 1)
+	base.Labels = map[string]string{"a": "1", "b": "2"}
+	same := base.DeepCopy()
+	same.Annotations = map[string]string{corev1.LastAppliedConfigAnnotation: "x"}
+	same.Finalizers = []string{"f"}
+	same.ResourceVersion = "7"
+	if stampOf(base) != stampOf(same) {
+		t.Error("what agents do not get changes the stamp")
+	}
+	for name, change := range map[string]func(*workv1.ManifestWork){
+		"label added":      func(w *workv1.ManifestWork) { w.Labels["c"] = "3" },
+		"values exchanged": func(w *workv1.ManifestWork) { w.Labels["a"], w.Labels["b"] = "2", "1" },
+		"annotation, not label": func(w *workv1.ManifestWork) {
+			w.Annotations, w.Labels = w.Labels, nil
+		},
+	} {
+		other := base.DeepCopy()
+		change(other)
+		if stampOf(base) == stampOf(other) {
+			t.Errorf("%s: the stamp stays", name)
+		}
+	}
+}
+
+func TestJudge(t *testing.T) {
+	held := Held{Work: testWork("w", 5), Since: 3, Sequence: 10}
+	good := func() *wire.Status {
+		return &wire.Status{UID: held.Work.UID, Generation: 5, Source: "hub1", Cluster: "cluster1", Sequence: 12}
+	}
+	done := []metav1.Condition{{Type: workv1.WorkDeleted, Status: metav1.ConditionTrue}}
+	topic := sender{source: "hub1", cluster: "cluster1"}
+	for _, c := range []struct {
+		name   string
+		status func(*wire.Status)
+		from   sender
+		held   Held
+		has    bool
+		want   verdict
+	}{
+		{name: "good", from: topic, held: held, has: true, want: taken},
+		{name: "of an older generation", status: func(s *wire.Status) { s.Generation = 4 }, from: topic, held: held, has: true, want: taken},
+		{name: "without a generation", status: func(s *wire.Status) { s.Generation = 0 }, from: topic, held: held, has: true, want: taken},
+		{name: "without a sequence", status: func(s *wire.Status) { s.Sequence = 0 }, from: topic, held: held, has: true, want: taken},
+		{name: "without a source", status: func(s *wire.Status) { s.Source = "" }, from: topic, held: held, has: true, want: taken},
+		{name: "for another source", status: func(s *wire.Status) { s.Source = "hub2" }, from: topic, held: held, has: true, want: foreign},
+		{name: "on another source's topic", from: sender{source: "hub2", cluster: "cluster1"}, held: held, has: true, want: foreign},
+		{name: "of another cluster than its topic's", status: func(s *wire.Status) { s.Cluster = "cluster2" }, from: topic, held: held, has: true, want: wrongCluster},
+		{name: "from another cluster than the work's", status: func(s *wire.Status) { s.Cluster = "cluster2" },
+			from: sender{source: "hub1", cluster: "cluster2"}, held: held, has: true, want: wrongCluster},
+		{name: "on a topic of no cluster", from: sender{source: "hub1"}, held: held, has: true, want: wrongCluster},
+		{name: "unknown", from: topic, want: unknownWork},
+		{name: "of an earlier work", status: func(s *wire.Status) { s.Generation = 2 }, from: topic, held: held, has: true, want: formerWork},
+		{name: "of a generation to come", status: func(s *wire.Status) { s.Generation = 6 }, from: topic, held: held, has: true, want: ahead},
+		{name: "twice", status: func(s *wire.Status) { s.Sequence = 11 }, from: topic, held: held, has: true, want: outOfOrder},
+		{name: "older than what the store has", status: func(s *wire.Status) { s.Sequence = 10 }, from: topic, held: held, has: true, want: outOfOrder},
+		{name: "deleted unasked", status: func(s *wire.Status) { s.Status.Conditions = done }, from: topic, held: held, has: true, want: notDeleting},
+		{name: "deleted", status: func(s *wire.Status) { s.Status.Conditions = done }, from: topic,
+			held: Held{Work: deleting(testWork("w", 5))}, has: true, want: taken},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := good()
+			if c.status != nil {
+				c.status(s)
+			}
+			if got := judge(s, c.from, "hub1", c.held, c.has, 11); got != c.want {
+				t.Errorf("%s, want %s", got, c.want)
+			}
+		})
+	}
+}
+
+// TestSender: who may ask for what, by events topic and by broadcast.
+func TestSender(t *testing.T) {
+	events, broadcast := sender{source: "hub1", cluster: "cluster1"}, sender{cluster: "cluster1"}
+	for _, c := range []struct {
+		from    sender
+		named   wire.SourceID
+		cluster wire.ClusterName
+		want    verdict
+	}{
+		{events, "hub1", "cluster1", taken},
+		{events, "", "cluster1", taken},
+		{broadcast, "hub1", "cluster1", taken},
+		{broadcast, "", "cluster1", taken},
+		{broadcast, "hub2", "cluster1", foreign},
+		{broadcast, "", "cluster2", wrongCluster},
+		{sender{source: "hub2", cluster: "cluster1"}, "hub1", "cluster1", foreign},
+		{sender{}, "hub1", "", wrongCluster},
+	} {
+		if got := c.from.check("hub1", c.named, c.cluster); got != c.want {
+			t.Errorf("from %+v for source %q about cluster %q: %s, want %s", c.from, c.named, c.cluster, got, c.want)
+		}
+	}
+}
+
+func TestRefusal(t *testing.T) {
+	now := time.Unix(1000, 0)
+	at := stamp{generation: 4}
+	for _, c := range []struct {
+		err    error
+		reason string
+	}{
+		{fmt.Errorf("publish: %w", &transport.TooLargeError{Size: 600_000, Limit: 512_000}), ReasonTooLarge},
+		{fmt.Errorf("publish: %w", transport.ErrNotAuthorized), ReasonNotAuthorized},
+		{&addressError{errors.New("cluster name \"a.b\"")}, ReasonInvalidClusterName},
+		{transport.ErrNotConnected, ""},
+		{errors.New("quota exceeded"), ""},
+	} {
+		r, ok := refusalOf(c.err, at, now)
+		if ok != (c.reason != "") {
+			t.Errorf("%v: refused is %v", c.err, ok)
+			continue
+		}
+		if ok && (r.condition.Reason != c.reason || r.condition.ObservedGeneration != 4 || r.condition.Status != metav1.ConditionFalse) {
+			t.Errorf("%v: condition %+v, want reason %s", c.err, r.condition, c.reason)
+		}
+	}
+	r, _ := refusalOf(&transport.TooLargeError{Size: 600_000, Limit: 512_000}, at, now)
+	if !strings.Contains(r.condition.Message, "512000") {
+		t.Errorf("the message does not give the limit: %s", r.condition.Message)
+	}
+	older := &wire.Status{Generation: 3, Status: appliedAt(testWork("w", 3), 3, "AppliedManifestWorkComplete").Status}
+	r.overlay(older)
+	if got := older.Status.Conditions[0]; got.Reason != ReasonTooLarge || len(older.Status.Conditions) != 1 {
+		t.Errorf("a status of an older generation has %+v", older.Status.Conditions)
+	}
+	current := &wire.Status{Generation: 4, Status: appliedAt(testWork("w", 4), 4, "AppliedManifestWorkComplete").Status}
+	r.overlay(current)
+	if got := current.Status.Conditions[0]; got.Reason == ReasonTooLarge {
+		t.Error("a status of the refused generation is written over")
+	}
+}

@@ -1,0 +1,77 @@
+package link
+
+import (
+	"context"
+	"iter"
+	"log/slog"
+	"slices"
+	"testing"
+
+	cloudevents "github.com/cloudevents/sdk-go/v2/event"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/pkg/transport"
+	"github.com/workwire/workwire/pkg/transport/memory"
+	"github.com/workwire/workwire/pkg/wire"
+)
+
+// one is a Works that holds a single work.
+type one struct{ work *workv1.ManifestWork }
+
+func (o one) Get(uid types.UID) (Held, bool) { return Held{Work: o.work}, uid == o.work.UID }
+func (o one) OfCluster(name wire.ClusterName) iter.Seq[*workv1.ManifestWork] {
+	if string(name) != o.work.Namespace {
+		return slices.Values([]*workv1.ManifestWork(nil))
+	}
+	return slices.Values([]*workv1.ManifestWork{o.work})
+}
+func (o one) Clusters() iter.Seq[wire.ClusterName] {
+	return slices.Values([]wire.ClusterName{wire.ClusterName(o.work.Namespace)})
+}
+func (o one) Intake(context.Context, *wire.Status) error                 { return nil }
+func (o one) Refused(context.Context, types.UID, metav1.Condition) error { return nil }
+func (o one) Outdated(types.UID, wire.Generation)                        {}
+
+// FuzzReceived: whatever arrives, it is acknowledged once, and what other clusters
+// than the work's say about it changes nothing.
+func FuzzReceived(f *testing.F) {
+	const status = "io.open-cluster-management.works.v1alpha1.manifestbundles.status.update_request"
+	const resync = "io.open-cluster-management.works.v1alpha1.manifestbundles.spec.resync_request"
+	uid := string(testWork("w", 3).UID)
+	f.Add("sources/hub1/clusters/cluster1/agentevents", status, uid, "3", "cluster1", "hub1", "7", []byte(`{"conditions":[]}`))
+	f.Add("sources/hub1/clusters/cluster2/agentevents", status, uid, "3", "cluster1", "hub1", "7", []byte(`{"conditions":[{"type":"Deleted","status":"True"}]}`))
+	f.Add("sources/hub1/clusters/cluster2/agentevents", resync, "", "", "cluster2", "", "", []byte(`{"resourceVersions":[{"resourceID":"`+uid+`","resourceVersion":9}]}`))
+	f.Add("clusters/cluster1/agentbroadcast", resync, "", "", "cluster1", "", "", []byte(`{"resourceVersions":null}`))
+	f.Add("$SYS/x", "x", "", "-1", "", "", "x", []byte(`{`))
+	f.Fuzz(func(t *testing.T, topic, kind, id, version, cluster, source, sequence string, data []byte) {
+		works := one{testWork("w", 3)}
+		l, err := New(Config{Source: "hub1", Transport: memory.NewBroker().Client("hub1"), Works: works,
+			Topics: wire.Topics{SourceEvents: "sources/hub1/clusters/+/sourceevents", AgentEvents: "sources/hub1/clusters/+/agentevents"},
+			Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.Changed(works.work.UID)
+		e := cloudevents.New()
+		e.SetID("1")
+		e.SetSource("agent")
+		e.SetType(kind)
+		for name, value := range map[string]string{"resourceid": id, "resourceversion": version, "clustername": cluster, "originalsource": source, "sequenceid": sequence} {
+			if value != "" {
+				e.SetExtension(name, value)
+			}
+		}
+		_ = e.SetData("application/json", data)
+		acks := 0
+		l.received(t.Context(), transport.Message{Topic: topic, Event: e, Ack: func() { acks++ }})
+		if acks != 1 {
+			t.Fatalf("acknowledged %d times", acks)
+		}
+		_, from, _ := wire.SenderOf(topic)
+		if known := l.ledger.entries[keyOf(works.work)]; from != "cluster1" && (known.confirmed != 0 || known.sequence != 0 || l.intakes.len() != 0) {
+			t.Fatalf("a message from %q changed %+v", from, known)
+		}
+	})
+}

@@ -1,0 +1,166 @@
+package link
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/pkg/transport"
+	"github.com/workwire/workwire/pkg/wire"
+)
+
+// publishTimeout bounds one publish, so that a broker that never answers does not
+// hold its place for ever.
+const publishTimeout = time.Minute
+
+// publisher gives a pump the publishes whose turn it is.
+type publisher struct{ *Link }
+
+func (p publisher) next(now time.Time) (func(context.Context), bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	c, ok := p.ledger.next(now)
+	if !ok {
+		return nil, false
+	}
+	return func(ctx context.Context) { p.publish(ctx, c) }, true
+}
+
+func (p publisher) wakeAt() (time.Time, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.ledger.wakeAt()
+}
+
+// publish does what c's turn asks for and notes the outcome.
+func (l *Link) publish(ctx context.Context, c claim) {
+	began := time.Now()
+	work := l.workOf(c.key)
+	p := decide(c, work, l.config.Source, began)
+	if p.spec == nil {
+		l.note(func() { l.ledger.landed(c, p) })
+		return
+	}
+	log := l.log.With("work", p.spec.Meta.Name, "uid", c.uid, "cluster", c.cluster,
+		"generation", p.spec.Generation, "action", p.spec.Action)
+	err := l.send(ctx, c.cluster, p.spec)
+	switch {
+	case err == nil:
+		l.metrics.published.WithLabelValues(string(p.spec.Action), "ok").Inc()
+		if c.published == p.stamp && !c.resync {
+			l.metrics.repeated.Inc()
+		}
+		log.Debug("published")
+		l.note(func() { l.ledger.publishedOK(c, p, began) })
+	case l.refuse(c, p, work, log, err):
+		l.metrics.published.WithLabelValues(string(p.spec.Action), "refused").Inc()
+	default:
+		l.metrics.published.WithLabelValues(string(p.spec.Action), "failed").Inc()
+		if ctx.Err() == nil && !errors.Is(err, transport.ErrNotConnected) {
+			log.Warn("publish failed, it is tried again", "error", err)
+		}
+		l.note(func() { l.ledger.notPublished(c, time.Now()) })
+	}
+}
+
+// refuse handles an error that repeating does not mend, and reports whether err
+// is one.
+func (l *Link) refuse(c claim, p plan, work *workv1.ManifestWork, log *slog.Logger, err error) bool {
+	r, ok := refusalOf(err, p.stamp, time.Now())
+	if !ok {
+		return false
+	}
+	log.Error("the work can not be published", "reason", r.condition.Reason, "error", err)
+	l.note(func() { l.ledger.refuse(c, r) })
+	if work != nil {
+		l.intakes.put(c.key, intake{name: work.Name, refused: &r.condition})
+	}
+	return true
+}
+
+// note changes the ledger.
+func (l *Link) note(change func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	change()
+}
+
+// workOf gives the work of k as it is now, nil when the source has none.
+func (l *Link) workOf(k key) *workv1.ManifestWork {
+	held, ok := l.config.Works.Get(k.uid)
+	if !ok || wire.ClusterName(held.Work.Namespace) != k.cluster {
+		return nil
+	}
+	return held.Work
+}
+
+// send publishes m to a cluster's topic.
+func (l *Link) send(ctx context.Context, to wire.ClusterName, m wire.Message) error {
+	topic, err := l.topics.Specs(to)
+	if err != nil {
+		return &addressError{err}
+	}
+	event, err := wire.Encode(m, time.Now())
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
+	defer cancel()
+	return l.config.Transport.Publish(ctx, topic, event)
+}
+
+// intake is what is to be handed to Works about one work.
+type intake struct {
+	name     string
+	status   *wire.Status
+	refused  *metav1.Condition
+	outdated wire.Generation // that an agent holds; 0 when it is not newer than ours
+}
+
+// mergeIntakes makes one of two: of each kind the newer.
+func mergeIntakes(older, newer intake) intake {
+	if newer.status == nil {
+		newer.status = older.status
+	}
+	if newer.refused == nil {
+		newer.refused = older.refused
+	}
+	newer.outdated = max(newer.outdated, older.outdated)
+	return newer
+}
+
+// intake hands i to Works.
+func (l *Link) intake(ctx context.Context, k key, i intake) error {
+	log := l.log.With("work", i.name, "uid", k.uid, "cluster", k.cluster)
+	if i.outdated > 0 {
+		l.config.Works.Outdated(k.uid, i.outdated)
+	}
+	l.mu.Lock()
+	current := l.ledger.refusalFor(k)
+	l.mu.Unlock()
+	if i.status != nil {
+		current.overlay(i.status)
+		if err := l.config.Works.Intake(ctx, i.status); err != nil {
+			return l.intakeFailed(ctx, log, "status not taken in, it is tried again", err)
+		}
+	}
+	// The spec may have been accepted since.
+	if i.refused != nil && current != nil && current.condition.ObservedGeneration == i.refused.ObservedGeneration {
+		if err := l.config.Works.Refused(ctx, k.uid, *i.refused); err != nil {
+			return l.intakeFailed(ctx, log, "refusal not recorded, it is tried again", err)
+		}
+	}
+	return nil
+}
+
+func (l *Link) intakeFailed(ctx context.Context, log *slog.Logger, what string, err error) error {
+	l.metrics.intakeFailures.Inc()
+	if ctx.Err() == nil {
+		log.Warn(what, "error", err)
+	}
+	return err
+}

@@ -1,0 +1,238 @@
+package link_test
+
+import (
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/workwire/workwire/pkg/source/internal/agenttest"
+	"github.com/workwire/workwire/pkg/source/link"
+	"github.com/workwire/workwire/pkg/wire"
+)
+
+// TestLostPublish: what the broker took and the agent never saw is published again
+// once the cluster is heard from, not before, and with growing pauses.
+func TestLostPublish(t *testing.T) {
+	inBench(t, link.Config{}, func(b *bench) {
+		var lose atomic.Int32
+		a := b.agent("cluster1", func(c *agenttest.Config) {
+			c.Lose = func(m wire.Message) bool {
+				s, ok := m.(*wire.Spec)
+				return ok && s.Meta.Name == "lost" && lose.Add(-1) >= 0
+			}
+		})
+		b.start()
+		other := b.shelf.put(newWork("cluster1", "other")).UID
+		b.holds(a, other, 1)
+		lose.Store(3)
+		lost := b.shelf.put(newWork("cluster1", "lost")).UID
+		time.Sleep(time.Hour)
+		b.published(lost, 1) // the cluster is silent
+		a.Touch(other, "alive")
+		time.Sleep(29 * time.Second)
+		b.published(lost, 1) // it may be about to speak of it
+		time.Sleep(2 * time.Second)
+		b.published(lost, 2)
+		a.Touch(other, "alive still")
+		time.Sleep(58 * time.Second)
+		b.published(lost, 2)
+		time.Sleep(2 * time.Second)
+		b.published(lost, 3)
+		a.Touch(other, "alive as before")
+		time.Sleep(121 * time.Second)
+		b.published(lost, 4)
+		b.holds(a, lost, 1)
+		a.Touch(other, "and on")
+		time.Sleep(24 * time.Hour)
+		b.published(lost, 4)
+		if n := b.metric("workwire_source_repeated_total"); n != 3 {
+			t.Errorf("repeated_total is %v, want 3", n)
+		}
+		if n := b.metric("workwire_source_works_unconfirmed"); n != 0 {
+			t.Errorf("works_unconfirmed is %v, want 0", n)
+		}
+	})
+}
+
+// TestAway: while there is no connection changes wait, and only the newest goes out.
+func TestAway(t *testing.T) {
+	inBench(t, link.Config{}, func(b *bench) {
+		a := b.agent("cluster1")
+		b.broker.Cut("hub1")
+		b.start()
+		uid := b.shelf.put(newWork("cluster1", "w")).UID
+		for range 5 {
+			b.shelf.change(uid, bump)
+		}
+		short := b.shelf.put(newWork("cluster1", "short-lived"))
+		b.shelf.change(short.UID, doom)
+		time.Sleep(time.Hour)
+		if b.link.Connected() {
+			t.Error("it is connected")
+		}
+		b.broker.Restore("hub1")
+		b.holds(a, uid, 6)
+		b.published(uid, 1)
+		if !b.link.Connected() || b.metric("workwire_source_connected") != 1 {
+			t.Error("it is not connected")
+		}
+		if specs := b.published(short.UID, 1); !specs[0].Deletes() {
+			t.Error("a work that was deleted meanwhile was sent")
+		}
+		if b.shelf.get(short.UID) != nil {
+			t.Error("the deleted work is still there")
+		}
+	})
+}
+
+// TestReconnect: every connect repeats what is unconfirmed, and nothing else.
+func TestReconnect(t *testing.T) {
+	inBench(t, link.Config{}, func(b *bench) {
+		a := b.agent("cluster1", func(c *agenttest.Config) { c.KeepDeleting = true })
+		b.start()
+		settled := b.shelf.put(newWork("cluster1", "settled")).UID
+		dying := b.shelf.put(newWork("cluster1", "dying")).UID
+		b.holds(a, dying, 1)
+		b.shelf.change(dying, doom)
+		away := b.shelf.put(newWork("cluster2", "away")).UID
+		synctest.Wait()
+		b.published(dying, 2)
+		b.broker.Cut("hub1")
+		synctest.Wait()
+		b.broker.Restore("hub1")
+		b.published(settled, 1)
+		b.published(away, 2)
+		b.published(dying, 3) // Deleted may have been lost
+		a.Finish(dying)
+		synctest.Wait()
+		if b.shelf.get(dying) != nil {
+			t.Error("the deleted work is still there")
+		}
+	})
+}
+
+// TestPublishFails: what may succeed is tried again after growing pauses.
+func TestPublishFails(t *testing.T) {
+	inBench(t, link.Config{}, func(b *bench) {
+		a := b.agent("cluster1")
+		var tries atomic.Int32
+		b.tap.fail = func(m wire.Message) error {
+			if _, ok := m.(*wire.Spec); ok && tries.Add(1) <= 3 {
+				return errBroken
+			}
+			return nil
+		}
+		b.start()
+		uid := b.shelf.put(newWork("cluster1", "w")).UID
+		synctest.Wait()
+		if n := tries.Load(); n != 1 {
+			t.Fatalf("%d tries at once", n)
+		}
+		time.Sleep(7 * time.Second) // 1 + 2 + 4
+		b.holds(a, uid, 1)
+		if n := b.metric("workwire_source_published_total", "result", "failed"); n != 3 {
+			t.Errorf("%v publishes failed, want 3", n)
+		}
+	})
+}
+
+// TestTurns: one cluster with much to publish does not hold up another.
+func TestTurns(t *testing.T) {
+	inBench(t, link.Config{Parallel: 1}, func(b *bench) {
+		for i := range 500 {
+			b.shelf.put(newWork("busy", "w"+string(rune('a'+i%26))+strings.Repeat("x", i/26)))
+		}
+		b.shelf.put(newWork("quiet", "one"))
+		b.shelf.put(newWork("quiet", "two"))
+		b.start()
+		at := slices.Index(b.tap.topics, "sources/hub1/clusters/quiet/sourceevents")
+		if at < 0 || at > 20 {
+			t.Errorf("the quiet cluster's turn came after %d publishes", at)
+		}
+		specs := len(b.tap.events) - len(b.tap.asks())
+		if specs != 502 {
+			t.Errorf("%d works were published, want 502", specs)
+		}
+	})
+}
+
+// TestParallel: publishes that hang hold up no others while there are places.
+func TestParallel(t *testing.T) {
+	inBench(t, link.Config{Parallel: 8}, func(b *bench) {
+		hang := make(chan struct{})
+		slow := &slowTransport{Transport: b.broker.Client("hub2"), hang: hang}
+		shelf := b.shelf
+		l, err := link.New(link.Config{Source: "hub1", Topics: topics, Transport: slow, Works: shelf, Parallel: 8})
+		if err != nil {
+			t.Fatal(err)
+		}
+		shelf.link = l
+		for _, name := range []string{"a", "b", "c", "d", "e", "f", "g"} {
+			shelf.put(newWork("slow", name))
+		}
+		uid := shelf.put(newWork("fast", "w")).UID
+		a := b.agent("fast")
+		b.running.Go(func() { _ = l.Run(b.ctx) })
+		b.holds(a, uid, 1)
+		close(hang)
+	})
+}
+
+// TestLostDeletion: a deletion that got lost is repeated like a spec.
+func TestLostDeletion(t *testing.T) {
+	inBench(t, link.Config{}, func(b *bench) {
+		var lose atomic.Bool
+		a := b.agent("cluster1", func(c *agenttest.Config) {
+			c.Lose = func(m wire.Message) bool {
+				s, ok := m.(*wire.Spec)
+				return ok && s.Deletes() && lose.Load()
+			}
+		})
+		b.start()
+		other := b.shelf.put(newWork("cluster1", "other")).UID
+		uid := b.shelf.put(newWork("cluster1", "w")).UID
+		b.holds(a, uid, 1)
+		lose.Store(true)
+		b.shelf.change(uid, doom)
+		synctest.Wait()
+		lose.Store(false)
+		time.Sleep(time.Second)
+		a.Touch(other, "alive")
+		time.Sleep(time.Minute)
+		b.holds(a, uid, 0)
+		if b.shelf.get(uid) != nil {
+			t.Error("the deleted work is still there")
+		}
+	})
+}
+
+// TestChangedWhilePublished: what changes during a publish goes out after it.
+func TestChangedWhilePublished(t *testing.T) {
+	inBench(t, link.Config{}, func(b *bench) {
+		hang := make(chan struct{})
+		slow := &slowTransport{Transport: b.broker.Client("hub1"), hang: hang}
+		l, err := link.New(link.Config{Source: "hub1", Topics: topics, Transport: slow, Works: b.shelf})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.shelf.link = l
+		b.running.Go(func() { _ = l.Run(b.ctx) })
+		a := b.agent("slow", func(c *agenttest.Config) { c.Silent = true })
+		uid := b.shelf.put(newWork("slow", "w")).UID
+		synctest.Wait()
+		b.shelf.change(uid, bump)
+		b.shelf.change(uid, bump)
+		synctest.Wait()
+		if n := len(a.Specs(uid)); n != 0 {
+			t.Fatalf("%d events have got through", n)
+		}
+		close(hang)
+		b.holds(a, uid, 3)
+		if n := len(a.Specs(uid)); n != 2 {
+			t.Errorf("%d events were published, want the one that was under way and the newest", n)
+		}
+	})
+}

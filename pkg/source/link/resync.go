@@ -1,0 +1,169 @@
+package link
+
+import (
+	"context"
+	"errors"
+	"iter"
+
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/pkg/transport"
+	"github.com/workwire/workwire/pkg/wire"
+)
+
+const (
+	// resyncParallel is how many clusters are resynced at a time.
+	resyncParallel = 8
+	// resyncListMax bounds one status resync request, whatever the broker takes.
+	resyncListMax = 128 << 10
+	// resyncHeadroom is what an event needs besides its data: topic, attributes
+	// and extensions.
+	resyncHeadroom = 2 << 10
+)
+
+// resync is what a cluster is owed: an answer to its request, and our question.
+type resync struct {
+	request *wire.SpecResync
+	ask     bool
+}
+
+// mergeResyncs makes one of two: a request tells all that its agent holds, so the
+// newer stands for both.
+func mergeResyncs(older, newer resync) resync {
+	if newer.request == nil {
+		newer.request = older.request
+	}
+	newer.ask = newer.ask || older.ask
+	return newer
+}
+
+// resync does what r says for a cluster.
+func (l *Link) resync(ctx context.Context, name wire.ClusterName, r resync) error {
+	if r.request != nil {
+		l.answer(r.request)
+	}
+	if !r.ask {
+		return nil
+	}
+	err := l.ask(ctx, name)
+	if err == nil || ctx.Err() != nil {
+		return nil
+	}
+	var tooLarge *transport.TooLargeError
+	var address *addressError
+	switch {
+	case errors.Is(err, transport.ErrNotConnected):
+		return nil // the next connect asks again
+	case errors.As(err, &tooLarge), errors.As(err, &address), errors.Is(err, transport.ErrNotAuthorized):
+		l.log.Error("the cluster can not be asked for its statuses", "cluster", name, "error", err)
+		return nil
+	default:
+		l.log.Warn("asking for statuses failed, it is tried again", "cluster", name, "error", err)
+		return err
+	}
+}
+
+// answer puts in line what r asks for (docs/protocol.md, Spec resync). It costs
+// one pass over the works of the cluster and over what it listed.
+func (l *Link) answer(r *wire.SpecResync) {
+	generations := make(map[key]wire.Generation)
+	send, gone := r.Answer(l.worksOf(r.Cluster, generations))
+	l.mu.Lock()
+	for _, have := range r.Have {
+		k := key{uid: have.UID, cluster: r.Cluster}
+		if own, ok := generations[k]; ok && have.Generation <= own {
+			l.ledger.holds(k, have.Generation)
+		}
+	}
+	for _, uid := range send {
+		l.ledger.owed(key{uid: uid, cluster: r.Cluster}, true)
+	}
+	for _, have := range gone {
+		l.ledger.answerGone(key{uid: have.UID, cluster: r.Cluster}, have.Generation)
+	}
+	signal(l.wake)
+	l.mu.Unlock()
+
+	for _, have := range r.Have {
+		k := key{uid: have.UID, cluster: r.Cluster}
+		if own, ok := generations[k]; ok && have.Generation > own {
+			name := l.nameOf(k)
+			l.log.Warn("the agent holds a newer spec than the source has", "work", name, "uid", have.UID, "cluster", r.Cluster,
+				"generation", have.Generation, "sourceGeneration", own)
+			l.intakes.put(k, intake{name: name, outdated: have.Generation})
+		}
+	}
+	l.metrics.resyncAnswers.WithLabelValues("sent").Add(float64(len(send)))
+	l.metrics.resyncAnswers.WithLabelValues("gone").Add(float64(len(gone)))
+	l.log.Info("spec resync answered", "cluster", r.Cluster, "agent", r.Agent, "listed", len(r.Have), "sent", len(send), "gone", len(gone))
+}
+
+// nameOf is the name of the work of k, for logs; empty when there is none.
+func (l *Link) nameOf(k key) string {
+	if work := l.workOf(k); work != nil {
+		return work.Name
+	}
+	return ""
+}
+
+// worksOf gives the works of a cluster and notes their generations on the way.
+func (l *Link) worksOf(name wire.ClusterName, generations map[key]wire.Generation) iter.Seq[wire.SourceWork] {
+	return func(yield func(wire.SourceWork) bool) {
+		for work := range l.config.Works.OfCluster(name) {
+			generation := wire.Generation(work.Generation)
+			generations[keyOf(work)] = generation
+			if !yield(wire.SourceWork{UID: work.UID, Generation: generation, Deleting: work.DeletionTimestamp != nil}) {
+				return
+			}
+		}
+	}
+}
+
+// ask publishes the status resync requests for a cluster (docs/protocol.md, Status
+// resync). A cluster without works is not asked: an empty list would ask for
+// everything.
+func (l *Link) ask(ctx context.Context, name wire.ClusterName) error {
+	r := &wire.StatusResync{Source: l.config.Source, Cluster: name}
+	for work := range l.config.Works.OfCluster(name) {
+		hash, err := l.statusHash(work)
+		if err != nil {
+			return err
+		}
+		r.Have = append(r.Have, wire.StatusVersion{UID: work.UID, Hash: hash})
+	}
+	if len(r.Have) == 0 {
+		return nil
+	}
+	limit := resyncListMax
+	if announced := l.config.Transport.Limit(); announced > 0 {
+		limit = min(limit, max(announced-resyncHeadroom, 1))
+	}
+	for _, part := range r.Split(limit) {
+		if err := l.send(ctx, name, part); err != nil {
+			return err
+		}
+		l.metrics.statusResyncs.Inc()
+	}
+	return nil
+}
+
+// statusHash is that of work's status, computed once per version of work.
+func (l *Link) statusHash(work *workv1.ManifestWork) (string, error) {
+	k, version := keyOf(work), work.ResourceVersion
+	l.mu.Lock()
+	e, ok := l.ledger.entries[k]
+	if ok && version != "" && e.hashVersion == version {
+		defer l.mu.Unlock()
+		return e.hash, nil
+	}
+	l.mu.Unlock()
+	hash, err := wire.StatusHash(&work.Status)
+	if err != nil {
+		return "", err
+	}
+	l.note(func() {
+		if e, ok := l.ledger.entries[k]; ok {
+			e.hash, e.hashVersion = hash, version
+		}
+	})
+	return hash, nil
+}

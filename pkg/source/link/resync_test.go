@@ -1,0 +1,308 @@
+package link_test
+
+import (
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/pkg/source/internal/agenttest"
+	"github.com/workwire/workwire/pkg/source/link"
+	"github.com/workwire/workwire/pkg/wire"
+)
+
+// TestSpecResync: an agent that lost its session gets what it lacks and what is
+// being deleted, and is rid of what the source does not have.
+func TestSpecResync(t *testing.T) {
+	inBench(t, link.Config{}, func(b *bench) {
+		a := b.agent("cluster1", func(c *agenttest.Config) { c.KeepDeleting = true })
+		b.start()
+		same := b.shelf.put(newWork("cluster1", "same")).UID
+		changed := b.shelf.put(newWork("cluster1", "changed")).UID
+		dying := b.shelf.put(newWork("cluster1", "dying")).UID
+		b.holds(a, dying, 1)
+		b.shelf.change(dying, doom)
+		synctest.Wait()
+		a.Receive(&wire.Spec{UID: "stray", Generation: 4, Source: "hub1", Cluster: "cluster1", Meta: metav1.ObjectMeta{Name: "stray"}})
+		b.broker.Cut("cluster1")
+		b.broker.Forget("cluster1")
+		b.shelf.change(changed, bump)
+		fresh := b.shelf.put(newWork("cluster1", "fresh")).UID
+		synctest.Wait()
+		b.broker.Restore("cluster1")
+		b.holds(a, same, 1)
+		b.holds(a, changed, 2)
+		b.holds(a, fresh, 1)
+		b.published(same, 1)
+		for uid, events := range map[types.UID]int{changed: 3, fresh: 2, dying: 3, "stray": 1} {
+			specs := b.published(uid, events)
+			if got := specs[events-1].Action; got != wire.ResyncResponse {
+				t.Errorf("%s was answered by a %s", uid, got)
+			}
+		}
+		stray := b.published("stray", 1)[0]
+		if !stray.Bare || !stray.Deletes() || stray.Generation != 4 || stray.Cluster != "cluster1" {
+			t.Errorf("the stray work was answered by %+v", stray)
+		}
+		if !a.Holds()["stray"].Deletes() {
+			t.Error("the agent does not delete the stray work")
+		}
+		time.Sleep(24 * time.Hour)
+		b.published("stray", 1)
+		if n := b.metric("workwire_source_resync_answers_total", "answer", "gone"); n != 1 {
+			t.Errorf("%v works were answered as gone, want 1", n)
+		}
+	})
+}
+
+// TestSpecResyncOfNothing: an empty list asks for everything, and a cluster that
+// the source has nothing for is rid of what it lists.
+func TestSpecResyncOfNothing(t *testing.T) {
+	inBench(t, link.Config{}, func(b *bench) {
+		a := b.agent("cluster1", func(c *agenttest.Config) { c.EmptyResync = true })
+		b.start()
+		uid := b.shelf.put(newWork("cluster1", "w")).UID
+		b.holds(a, uid, 1)
+		a.Resync(t.Context())
+		b.published(uid, 2)
+
+		empty := b.agent("cluster2")
+		empty.Receive(&wire.Spec{UID: "stray", Generation: 1, Source: "hub1", Cluster: "cluster2"})
+		empty.Resync(t.Context())
+		b.holds(empty, "stray", 0)
+	})
+}
+
+// TestSpecResyncOfOthers: requests that are for another source, or lie about their
+// cluster, are not answered; nor can one cluster have another's work deleted.
+func TestSpecResyncOfOthers(t *testing.T) {
+	inBench(t, link.Config{}, func(b *bench) {
+		mallory := b.agent("cluster2")
+		a := b.agent("cluster1")
+		b.start()
+		uid := b.shelf.put(newWork("cluster1", "w")).UID
+		b.holds(a, uid, 1)
+		claims := []wire.SpecVersion{{UID: uid, Generation: 1}, {UID: "stray", Generation: 1}}
+		for _, r := range []*wire.SpecResync{
+			{Agent: "m", Cluster: "cluster2", Source: "hub2", Have: claims},
+			{Agent: "m", Cluster: "cluster1", Source: "hub1", Have: nil},
+		} {
+			if err := mallory.Send(t.Context(), r); err != nil {
+				t.Fatal(err)
+			}
+		}
+		b.published(uid, 1)
+		b.published("stray", 0)
+		if err := mallory.Send(t.Context(), &wire.SpecResync{Agent: "m", Cluster: "cluster2", Source: "hub1", Have: claims}); err != nil {
+			t.Fatal(err)
+		}
+		specs := b.published(uid, 2)
+		if specs[1].Cluster != "cluster2" || !specs[1].Deletes() {
+			t.Errorf("the claim was answered by %+v", specs[1])
+		}
+		b.holds(a, uid, 1)
+		b.shelf.change(uid, bump) // and the work itself is untouched by it
+		b.holds(a, uid, 2)
+		for verdict, want := range map[string]float64{"foreign": 1, "wrong_cluster": 1} {
+			if n := b.metric("workwire_source_received_total", "message", "spec_resync", "verdict", verdict); n != want {
+				t.Errorf("%s: %v, want %v", verdict, n, want)
+			}
+		}
+	})
+}
+
+// TestResyncConfirms: what an agent lists it has, so it is not published again.
+func TestResyncConfirms(t *testing.T) {
+	inBench(t, link.Config{}, func(b *bench) {
+		a := b.agent("cluster1", func(c *agenttest.Config) { c.Silent = true })
+		b.start()
+		uid := b.shelf.put(newWork("cluster1", "w")).UID
+		b.holds(a, uid, 1)
+		if n := b.metric("workwire_source_works_unconfirmed"); n != 1 {
+			t.Fatalf("works_unconfirmed is %v", n)
+		}
+		a.Resync(t.Context())
+		synctest.Wait()
+		time.Sleep(time.Hour)
+		b.broker.Cut("hub1")
+		b.broker.Restore("hub1")
+		b.published(uid, 1)
+		if n := b.metric("workwire_source_works_unconfirmed"); n != 0 {
+			t.Errorf("works_unconfirmed is %v", n)
+		}
+	})
+}
+
+// TestOutdated: an agent that holds a newer generation is reported, by resync and by
+// status, and its status is not taken.
+func TestOutdated(t *testing.T) {
+	inBench(t, link.Config{}, func(b *bench) {
+		a := b.agent("cluster1")
+		uid := newWork("cluster1", "w").UID
+		a.Receive(&wire.Spec{UID: uid, Generation: 9, Source: "hub1", Cluster: "cluster1", Meta: metav1.ObjectMeta{Name: "w"}})
+		b.shelf.put(newWork("cluster1", "w"))
+		b.start()
+		if len(b.shelf.outdated) == 0 || b.shelf.outdated[0] != 9 {
+			t.Fatalf("reported: %v", b.shelf.outdated)
+		}
+		if len(b.shelf.intakes) != 0 {
+			t.Error("a status of a generation to come was taken in")
+		}
+		b.shelf.outdated = nil
+		a.Resync(t.Context())
+		synctest.Wait()
+		if len(b.shelf.outdated) == 0 {
+			t.Error("the resync request did not report it")
+		}
+	})
+}
+
+// TestStatusResync: statuses that were lost come at the next connect of either
+// side, and only those.
+func TestStatusResync(t *testing.T) {
+	inBench(t, link.Config{}, func(b *bench) {
+		var lose atomic.Bool
+		a := b.agent("cluster1", func(c *agenttest.Config) { c.LoseStatus = func(*wire.Status) bool { return lose.Load() } })
+		b.start()
+		uid := b.shelf.put(newWork("cluster1", "w")).UID
+		other := b.shelf.put(newWork("cluster1", "other")).UID
+		b.holds(a, other, 1)
+		for _, id := range []string{"hub1", "cluster1"} {
+			lose.Store(true)
+			a.Touch(uid, "lost before the connect of "+id)
+			synctest.Wait()
+			lose.Store(false)
+			taken := len(b.shelf.intakes)
+			b.broker.Cut(id)
+			b.broker.Restore(id)
+			synctest.Wait()
+			got, _ := wire.StatusHash(&b.shelf.get(uid).Status)
+			status := a.Status(uid)
+			want, _ := wire.StatusHash(&status)
+			if got != want {
+				t.Errorf("after a connect of %s, the lost status is still missing", id)
+			}
+			if n := len(b.shelf.intakes) - taken; n != 1 {
+				t.Errorf("after a connect of %s, %d statuses came, want 1", id, n)
+			}
+		}
+	})
+}
+
+// TestStatusResyncFits: requests are cut to what the broker takes, and a cluster
+// without works is not asked.
+func TestStatusResyncFits(t *testing.T) {
+	inBench(t, link.Config{}, func(b *bench) {
+		b.broker.SetLimit(8000)
+		for i := range 200 {
+			b.shelf.put(newWork("cluster1", fmt.Sprintf("w%d", i)))
+		}
+		b.agent("cluster2")
+		b.start()
+		listed := make(map[types.UID]int)
+		for _, r := range b.tap.asks() {
+			if r.Cluster != "cluster1" || len(r.Have) == 0 {
+				t.Errorf("a request for %s lists %d works", r.Cluster, len(r.Have))
+			}
+			for _, have := range r.Have {
+				listed[have.UID]++
+			}
+		}
+		if len(listed) != 200 || len(b.tap.asks()) < 3 {
+			t.Errorf("%d works were listed in %d requests", len(listed), len(b.tap.asks()))
+		}
+		for uid, n := range listed {
+			if n != 1 {
+				t.Errorf("%s was listed %d times", uid, n)
+			}
+		}
+	})
+}
+
+// TestNoScans: a status costs no pass over other works.
+func TestNoScans(t *testing.T) {
+	inBench(t, link.Config{}, func(b *bench) {
+		a := b.agent("cluster1")
+		b.start()
+		for i := range 50 {
+			b.shelf.put(newWork("cluster1", fmt.Sprintf("w%d", i)))
+		}
+		synctest.Wait()
+		lists := b.shelf.lists
+		for i := range 50 {
+			uid := newWork("cluster1", fmt.Sprintf("w%d", i)).UID
+			a.Touch(uid, "x")
+			b.shelf.change(uid, func(w *workv1.ManifestWork) { bump(w) })
+		}
+		synctest.Wait()
+		if b.shelf.lists != lists {
+			t.Errorf("%d passes over a cluster's works", b.shelf.lists-lists)
+		}
+	})
+}
+
+// TestDuplicates: every message twice changes nothing but the counters.
+func TestDuplicates(t *testing.T) {
+	inBench(t, link.Config{}, func(b *bench) {
+		b.broker.Duplicate(1)
+		a := b.agent("cluster1")
+		b.start()
+		uid := b.shelf.put(newWork("cluster1", "w")).UID
+		b.shelf.change(uid, bump)
+		b.holds(a, uid, 2)
+		for i := range 3 {
+			a.Replay(t.Context(), i)
+		}
+		synctest.Wait()
+		seen := make(map[wire.SequenceID]bool)
+		for _, s := range b.shelf.intakes {
+			if seen[s.Sequence] {
+				t.Errorf("status %s was taken in twice", s.Sequence)
+			}
+			seen[s.Sequence] = true
+		}
+		if n := b.metric("workwire_source_received_total", "verdict", "out_of_order"); n == 0 {
+			t.Error("no status was dropped")
+		}
+		b.shelf.change(uid, doom)
+		synctest.Wait()
+		if b.shelf.get(uid) != nil {
+			t.Error("the deleted work is still there")
+		}
+	})
+}
+
+// TestForgedStatus: a cluster can not write another's status.
+func TestForgedStatus(t *testing.T) {
+	inBench(t, link.Config{}, func(b *bench) {
+		a, mallory := b.agent("cluster1"), b.agent("cluster2")
+		b.start()
+		uid := b.shelf.put(newWork("cluster1", "w")).UID
+		b.holds(a, uid, 1)
+		taken := len(b.shelf.intakes)
+		sequence := wire.SequenceID(1 << 62)
+		for _, cluster := range []wire.ClusterName{"cluster1", "cluster2"} {
+			forged := &wire.Status{UID: uid, Generation: 1, Source: "hub1", Cluster: cluster, Agent: "m", Action: wire.Update, Sequence: sequence}
+			if err := mallory.Send(t.Context(), forged); err != nil {
+				t.Fatal(err)
+			}
+		}
+		synctest.Wait()
+		if len(b.shelf.intakes) != taken {
+			t.Error("a forged status was taken in")
+		}
+		a.Touch(uid, "goes on")
+		synctest.Wait()
+		if len(b.shelf.intakes) != taken+1 {
+			t.Error("the forged sequence id shuts the agent out")
+		}
+		if n := b.metric("workwire_source_received_total", "verdict", "wrong_cluster"); n != 2 {
+			t.Errorf("wrong_cluster is %v, want 2", n)
+		}
+	})
+}

@@ -1,0 +1,90 @@
+package link
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+)
+
+// TestSchedule compares a schedule with a plain map, searched each time.
+func TestSchedule(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	start := time.Unix(0, 0)
+	var s schedule[int]
+	plain := make(map[int]time.Time)
+	for range 20_000 {
+		key := random.IntN(50)
+		switch random.IntN(4) {
+		case 0, 1:
+			at := start.Add(time.Duration(random.IntN(1000)))
+			s.set(key, at)
+			plain[key] = at
+		case 2:
+			s.remove(key)
+			delete(plain, key)
+		case 3:
+			now := start.Add(time.Duration(random.IntN(1000)))
+			popped, ok := s.pop(now)
+			earliest, any := earliest(plain)
+			if wantOK := any && !earliest.After(now); ok != wantOK {
+				t.Fatalf("pop(%v) gave %v, want %v", now, ok, wantOK)
+			}
+			if ok && !plain[popped].Equal(earliest) {
+				t.Fatalf("pop gave the key due at %v, the earliest is due at %v", plain[popped], earliest)
+			}
+			if ok {
+				delete(plain, popped)
+			}
+		}
+		at, ok := s.next()
+		want, wantOK := earliest(plain)
+		if ok != wantOK || !at.Equal(want) {
+			t.Fatalf("next gave %v %v, want %v %v", at, ok, want, wantOK)
+		}
+	}
+}
+
+func earliest(plain map[int]time.Time) (time.Time, bool) {
+	var found time.Time
+	for _, at := range plain {
+		if found.IsZero() || at.Before(found) {
+			found = at
+		}
+	}
+	return found, len(plain) > 0
+}
+
+func TestFIFO(t *testing.T) {
+	random := rand.New(rand.NewPCG(3, 4))
+	var q fifo[int]
+	var plain []int
+	for i := range 10_000 {
+		if random.IntN(2) == 0 {
+			q.push(i)
+			plain = append(plain, i)
+			continue
+		}
+		got, ok := q.pop()
+		if ok != (len(plain) > 0) {
+			t.Fatalf("pop gave %v with %d items", ok, len(plain))
+		}
+		if ok {
+			if got != plain[0] {
+				t.Fatalf("pop gave %d, want %d", got, plain[0])
+			}
+			plain = slices.Delete(plain, 0, 1)
+		}
+	}
+}
+
+func TestBackoff(t *testing.T) {
+	for _, c := range []struct {
+		n    int
+		want time.Duration
+	}{{0, time.Second}, {1, 2 * time.Second}, {4, 16 * time.Second}, {5, 30 * time.Second}, {1 << 30, 30 * time.Second}} {
+		if got := backoff(time.Second, c.n, 30*time.Second); got != c.want {
+			t.Errorf("backoff after %d: %s, want %s", c.n, got, c.want)
+		}
+	}
+}

@@ -1,0 +1,361 @@
+package link_test
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"log/slog"
+	"maps"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	cloudevents "github.com/cloudevents/sdk-go/v2/event"
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/pkg/source/internal/agenttest"
+	"github.com/workwire/workwire/pkg/source/link"
+	"github.com/workwire/workwire/pkg/transport"
+	"github.com/workwire/workwire/pkg/transport/memory"
+	"github.com/workwire/workwire/pkg/wire"
+)
+
+var topics = wire.Topics{
+	SourceEvents: "sources/hub1/clusters/+/sourceevents",
+	AgentEvents:  "sources/hub1/clusters/+/agentevents",
+}
+
+// shelf is a Works in a map, which drops finished works as a hub does.
+type shelf struct {
+	mu       sync.Mutex
+	works    map[types.UID]*workv1.ManifestWork
+	version  int
+	link     *link.Link
+	intakes  []*wire.Status
+	refused  []metav1.Condition
+	outdated []wire.Generation
+	fail     error // of the next Intake
+	lists    int   // calls of OfCluster
+}
+
+func (s *shelf) Get(uid types.UID) (link.Held, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	work, ok := s.works[uid]
+	return link.Held{Work: work}, ok
+}
+
+func (s *shelf) OfCluster(cluster wire.ClusterName) iter.Seq[*workv1.ManifestWork] {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lists++
+	var found []*workv1.ManifestWork
+	for _, work := range s.works {
+		if work.Namespace == string(cluster) {
+			found = append(found, work)
+		}
+	}
+	return slices.Values(found)
+}
+
+func (s *shelf) Clusters() iter.Seq[wire.ClusterName] {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	names := make(map[wire.ClusterName]bool)
+	for _, work := range s.works {
+		names[wire.ClusterName(work.Namespace)] = true
+	}
+	return maps.Keys(names)
+}
+
+func (s *shelf) Intake(_ context.Context, status *wire.Status) error {
+	s.mu.Lock()
+	if err := s.fail; err != nil {
+		s.fail = nil
+		s.mu.Unlock()
+		return err
+	}
+	s.intakes = append(s.intakes, status)
+	work, ok := s.works[status.UID]
+	s.mu.Unlock()
+	if !ok {
+		return nil
+	}
+	next := work.DeepCopy()
+	next.Status = status.Status
+	if work.DeletionTimestamp != nil && meta.IsStatusConditionTrue(status.Status.Conditions, workv1.WorkDeleted) {
+		s.remove(next)
+		return nil
+	}
+	s.put(next)
+	return nil
+}
+
+func (s *shelf) Refused(_ context.Context, uid types.UID, c metav1.Condition) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.refused = append(s.refused, c)
+	return nil
+}
+
+func (s *shelf) Outdated(_ types.UID, held wire.Generation) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.outdated = append(s.outdated, held)
+}
+
+// put stores work and tells the link.
+func (s *shelf) put(work *workv1.ManifestWork) *workv1.ManifestWork {
+	s.mu.Lock()
+	s.version++
+	work.ResourceVersion = strconv.Itoa(s.version)
+	s.works[work.UID] = work
+	s.mu.Unlock()
+	s.link.Changed(work.UID)
+	return work
+}
+
+// remove takes work off and tells the link.
+func (s *shelf) remove(work *workv1.ManifestWork) {
+	s.mu.Lock()
+	delete(s.works, work.UID)
+	s.mu.Unlock()
+	s.link.Gone(work)
+}
+
+func (s *shelf) get(uid types.UID) *workv1.ManifestWork {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.works[uid]
+}
+
+// change stores a changed copy of the work with uid.
+func (s *shelf) change(uid types.UID, f func(*workv1.ManifestWork)) *workv1.ManifestWork {
+	next := s.get(uid).DeepCopy()
+	f(next)
+	return s.put(next)
+}
+
+// bump changes the spec.
+func bump(w *workv1.ManifestWork) {
+	w.Generation++
+	w.Spec = specOf(w.Name, w.Generation)
+}
+
+func doom(w *workv1.ManifestWork) {
+	w.Generation++
+	now := metav1.Now()
+	w.DeletionTimestamp = &now
+}
+
+func specOf(name string, generation int64) workv1.ManifestWorkSpec {
+	manifest := workv1.Manifest{}
+	manifest.Raw = []byte(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"` + name + `"},"data":{"n":"` + strconv.FormatInt(generation, 10) + `"}}`)
+	return workv1.ManifestWorkSpec{Workload: workv1.ManifestsTemplate{Manifests: []workv1.Manifest{manifest}}}
+}
+
+func newWork(cluster, name string) *workv1.ManifestWork {
+	w := &workv1.ManifestWork{}
+	w.Name, w.Namespace, w.Generation = name, cluster, 1
+	w.UID = types.UID("uid-" + cluster + "-" + name)
+	w.Spec = specOf(name, 1)
+	return w
+}
+
+// tap records what the source publishes, and may make it fail.
+type tap struct {
+	transport.Transport
+	mu     sync.Mutex
+	events []wire.Message
+	topics []string
+	fail   func(wire.Message) error
+}
+
+func (t *tap) Publish(ctx context.Context, topic string, e cloudevents.Event) error {
+	m, err := wire.Decode(e)
+	if err != nil {
+		return err
+	}
+	t.mu.Lock()
+	if t.fail != nil {
+		if err := t.fail(m); err != nil {
+			t.mu.Unlock()
+			return err
+		}
+	}
+	t.mu.Unlock()
+	if err := t.Transport.Publish(ctx, topic, e); err != nil {
+		return err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.events = append(t.events, m)
+	t.topics = append(t.topics, topic)
+	return nil
+}
+
+// specs gives the spec events published for uid.
+func (t *tap) specs(uid types.UID) []*wire.Spec {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var found []*wire.Spec
+	for _, m := range t.events {
+		if s, ok := m.(*wire.Spec); ok && s.UID == uid {
+			found = append(found, s)
+		}
+	}
+	return found
+}
+
+// asks gives the status resync requests published.
+func (t *tap) asks() []*wire.StatusResync {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var found []*wire.StatusResync
+	for _, m := range t.events {
+		if r, ok := m.(*wire.StatusResync); ok {
+			found = append(found, r)
+		}
+	}
+	return found
+}
+
+// bench is a source, a broker and agents in a bubble.
+type bench struct {
+	t        *testing.T
+	broker   *memory.Broker
+	shelf    *shelf
+	tap      *tap
+	link     *link.Link
+	registry *prometheus.Registry
+	running  sync.WaitGroup
+	ctx      context.Context
+	cancel   context.CancelFunc
+}
+
+// inBench runs test in a bubble of its own, with the source hub1 not yet running.
+func inBench(t *testing.T, config link.Config, test func(b *bench)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		b := &bench{t: t, broker: memory.NewBroker(), shelf: &shelf{works: make(map[types.UID]*workv1.ManifestWork)},
+			registry: prometheus.NewRegistry()}
+		b.ctx, b.cancel = context.WithCancel(context.Background())
+		b.tap = &tap{Transport: b.broker.Client("hub1")}
+		config.Source, config.Topics, config.Transport, config.Works = "hub1", topics, b.tap, b.shelf
+		config.Logger = slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}))
+		config.Registerer = b.registry
+		var err error
+		if b.link, err = link.New(config); err != nil {
+			t.Fatal(err)
+		}
+		b.shelf.link = b.link
+		defer b.running.Wait()
+		defer b.cancel()
+		test(b)
+	})
+}
+
+// start runs the source and waits until it has nothing left to do.
+func (b *bench) start() {
+	b.running.Go(func() {
+		if err := b.link.Run(b.ctx); err != nil {
+			b.t.Errorf("Run: %v", err)
+		}
+	})
+	synctest.Wait()
+}
+
+// agent runs an agent for cluster, connected as cluster.
+func (b *bench) agent(cluster wire.ClusterName, options ...func(*agenttest.Config)) *agenttest.Agent {
+	config := agenttest.Config{Cluster: cluster, Source: "hub1", Topics: topics, Transport: b.broker.Client(string(cluster))}
+	for _, option := range options {
+		option(&config)
+	}
+	a := agenttest.New(config)
+	b.running.Go(func() {
+		if err := a.Run(b.ctx); err != nil {
+			b.t.Errorf("agent: %v", err)
+		}
+	})
+	synctest.Wait()
+	return a
+}
+
+// holds checks that the agent holds this generation of a work; 0 for none.
+func (b *bench) holds(a *agenttest.Agent, uid types.UID, generation wire.Generation) {
+	b.t.Helper()
+	synctest.Wait()
+	held, ok := a.Holds()[uid]
+	switch {
+	case generation == 0 && ok:
+		b.t.Fatalf("the agent still holds %s at generation %d", uid, held.Generation)
+	case generation != 0 && !ok:
+		b.t.Fatalf("the agent does not hold %s", uid)
+	case generation != 0 && held.Generation != generation:
+		b.t.Fatalf("the agent holds generation %d of %s, want %d", held.Generation, uid, generation)
+	}
+}
+
+// published checks how many spec events went out for a work.
+func (b *bench) published(uid types.UID, want int) []*wire.Spec {
+	b.t.Helper()
+	synctest.Wait()
+	specs := b.tap.specs(uid)
+	if len(specs) != want {
+		b.t.Fatalf("%d spec events for %s, want %d", len(specs), uid, want)
+	}
+	return specs
+}
+
+// metric gives the value of a counter or gauge; labels are pairs that must match.
+func (b *bench) metric(name string, labels ...string) float64 {
+	b.t.Helper()
+	families, err := b.registry.Gather()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	for _, family := range families {
+		if family.GetName() != name {
+			continue
+		}
+		sum := 0.0
+	metrics:
+		for _, m := range family.GetMetric() {
+			for i := 0; i+1 < len(labels); i += 2 {
+				if !slices.ContainsFunc(m.GetLabel(), func(l *dto.LabelPair) bool { return l.GetName() == labels[i] && l.GetValue() == labels[i+1] }) {
+					continue metrics
+				}
+			}
+			sum += m.GetCounter().GetValue() + m.GetGauge().GetValue()
+		}
+		return sum
+	}
+	b.t.Fatalf("no metric %s", name)
+	return 0
+}
+
+var errBroken = errors.New("broken")
+
+// slowTransport hangs on everything for the cluster slow until hang is closed.
+type slowTransport struct {
+	transport.Transport
+	hang chan struct{}
+}
+
+func (s *slowTransport) Publish(ctx context.Context, topic string, e cloudevents.Event) error {
+	if e.Extensions()["clustername"] == "slow" {
+		select {
+		case <-s.hang:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return s.Transport.Publish(ctx, topic, e)
+}

@@ -1,0 +1,152 @@
+package link
+
+import (
+	"hash/fnv"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/pkg/wire"
+)
+
+// stamp tells apart the states of a work that an agent must be told of. The zero
+// value stands for none.
+type stamp struct {
+	generation wire.Generation
+	deleting   bool
+	metadata   uint64
+}
+
+func stampOf(work *workv1.ManifestWork) stamp {
+	return stamp{
+		generation: wire.Generation(work.Generation),
+		deleting:   work.DeletionTimestamp != nil,
+		metadata:   metadataHash(&work.ObjectMeta),
+	}
+}
+
+// metadataHash changes when labels or annotations that agents get do.
+func metadataHash(m *metav1.ObjectMeta) uint64 {
+	sum := fnv.New64a()
+	for _, set := range []map[string]string{m.Labels, m.Annotations} {
+		for _, key := range slices.Sorted(maps.Keys(set)) {
+			if key == corev1.LastAppliedConfigAnnotation {
+				continue
+			}
+			sum.Write([]byte(key))
+			sum.Write([]byte{0})
+			sum.Write([]byte(set[key]))
+			sum.Write([]byte{0})
+		}
+		sum.Write([]byte{1})
+	}
+	return sum.Sum64()
+}
+
+// metadataFor is what of a work's metadata agents get: neither what is the
+// hub's own nor what only makes the event longer.
+func metadataFor(m *metav1.ObjectMeta) metav1.ObjectMeta {
+	slim := metav1.ObjectMeta{
+		Name:              m.Name,
+		Namespace:         m.Namespace,
+		UID:               m.UID,
+		Generation:        m.Generation,
+		ResourceVersion:   strconv.FormatInt(m.Generation, 10),
+		CreationTimestamp: m.CreationTimestamp,
+		Labels:            m.Labels,
+		Annotations:       m.Annotations,
+	}
+	if _, ok := slim.Annotations[corev1.LastAppliedConfigAnnotation]; ok {
+		slim.Annotations = maps.Clone(slim.Annotations)
+		delete(slim.Annotations, corev1.LastAppliedConfigAnnotation)
+	}
+	return slim
+}
+
+// plan is what to do about a work whose turn has come: publish spec, or, when
+// spec is nil, only note stamp.
+type plan struct {
+	spec  *wire.Spec
+	stamp stamp
+	// known reports that the agent has stamp although this Link did not publish it.
+	known bool
+}
+
+// decide plans what c asks for. work is the work as it is, nil when there is
+// none.
+func decide(c claim, work *workv1.ManifestWork, source wire.SourceID, now time.Time) plan {
+	if work == nil {
+		return decideGone(c, source, now)
+	}
+	p := plan{stamp: stampOf(work)}
+	switch {
+	case c.refused != nil && c.refused.stamp == p.stamp:
+		return p
+	case p.stamp.deleting && c.deleted && !c.force:
+		return p
+	case !c.force && c.published == p.stamp:
+		return p
+	case !c.force && c.published == (stamp{}) && !p.stamp.deleting && max(c.confirmed, confirmedBy(work)) >= p.stamp.generation:
+		p.known = true
+		return p
+	}
+	p.spec = &wire.Spec{
+		UID:        work.UID,
+		Generation: p.stamp.generation,
+		Source:     source,
+		Cluster:    c.key.cluster,
+		Action:     c.action(p.stamp),
+		Meta:       metadataFor(&work.ObjectMeta),
+	}
+	if p.stamp.deleting {
+		p.spec.DeletionTimestamp = work.DeletionTimestamp
+	} else {
+		p.spec.Bundle = wire.BundleOf(&work.Spec)
+	}
+	return p
+}
+
+// decideGone plans the deletion of a work that the source does not have, or no
+// longer.
+func decideGone(c claim, source wire.SourceID, now time.Time) plan {
+	if c.gone == nil {
+		return plan{}
+	}
+	p := plan{stamp: stamp{generation: c.gone.generation, deleting: true}}
+	if !c.force && c.published == p.stamp {
+		return p
+	}
+	at := c.gone.deletedAt
+	if at == nil {
+		at = &metav1.Time{Time: now}
+	}
+	p.spec = &wire.Spec{
+		UID:               c.key.uid,
+		Generation:        c.gone.generation,
+		Source:            source,
+		Cluster:           c.key.cluster,
+		Action:            c.action(p.stamp),
+		DeletionTimestamp: at,
+		Bare:              c.gone.meta == nil,
+	}
+	if c.gone.meta != nil {
+		p.spec.Meta = *c.gone.meta
+	}
+	return p
+}
+
+// confirmedBy is the generation that the agent has reported on, as the work's own
+// status tells; 0 when it tells none.
+func confirmedBy(work *workv1.ManifestWork) wire.Generation {
+	applied := meta.FindStatusCondition(work.Status.Conditions, workv1.WorkApplied)
+	if applied == nil || isRefusal(applied.Reason) {
+		return 0
+	}
+	return wire.Generation(applied.ObservedGeneration)
+}

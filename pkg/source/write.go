@@ -1,0 +1,276 @@
+package source
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/rand"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/pkg/wire"
+)
+
+// Create makes a work and has it published. It gives a copy of what is stored.
+func (m *manifestWorks) Create(ctx context.Context, work *workv1.ManifestWork, opts metav1.CreateOptions) (*workv1.ManifestWork, error) {
+	if err := m.client.begin(ctx); err != nil {
+		return nil, err
+	}
+	dry, err := dryRun(opts.DryRun)
+	if err != nil {
+		return nil, err
+	}
+	if m.namespace != "" && work.Namespace != "" && work.Namespace != m.namespace {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("the namespace of the work, %q, is not the namespace %q that it is created in",
+			work.Namespace, m.namespace))
+	}
+	namespace := m.namespace
+	if namespace == "" {
+		namespace = work.Namespace
+	}
+	return m.client.create(namespace, work, dry)
+}
+
+// create makes a work in the store.
+func (c *Client) create(namespace string, from *workv1.ManifestWork, dry bool) (*workv1.ManifestWork, error) {
+	if from.ResourceVersion != "" {
+		return nil, apierrors.NewBadRequest("resourceVersion should not be set on objects to be created")
+	}
+	work := &workv1.ManifestWork{ObjectMeta: *from.ObjectMeta.DeepCopy(), Spec: *from.Spec.DeepCopy()}
+	normalize(&work.Spec)
+	if work.Name == "" && work.GenerateName != "" {
+		work.Name = work.GenerateName + rand.String(5)
+	}
+	work.Namespace = namespace
+	work.UID = c.uid(namespace, work.Name)
+	work.CreationTimestamp = metav1.NewTime(time.Now().Truncate(time.Second))
+	work.DeletionTimestamp, work.DeletionGracePeriodSeconds = nil, nil
+	work.ManagedFields, work.SelfLink = nil, ""
+	if !slices.Contains(work.Finalizers, workv1.ManifestWorkFinalizer) {
+		work.Finalizers = append(work.Finalizers, workv1.ManifestWorkFinalizer)
+	}
+	if faults := c.validate(work); len(faults) > 0 {
+		return nil, apierrors.NewInvalid(workKind, work.Name, faults)
+	}
+	made, err := c.store.do(func(v *view) (*change, error) {
+		if old, ok := v.get(work.UID); ok {
+			err := apierrors.NewAlreadyExists(worksResource, work.Name)
+			if old.work.DeletionTimestamp != nil {
+				err.ErrStatus.Message = "object is being deleted: " + err.ErrStatus.Message
+			}
+			return nil, err
+		}
+		work.Generation = int64(v.floor) + 1
+		return when(!dry, &change{new: &record{work: work, since: wire.Generation(work.Generation)}}), nil
+	})
+	return stored(made, work, err)
+}
+
+// Update changes spec, labels, annotations, finalizers and owner references of a
+// work; its status stays.
+func (m *manifestWorks) Update(ctx context.Context, work *workv1.ManifestWork, opts metav1.UpdateOptions) (*workv1.ManifestWork, error) {
+	uid, err := m.named(ctx, work.Name)
+	if err != nil {
+		return nil, err
+	}
+	dry, err := dryRun(opts.DryRun)
+	if err != nil {
+		return nil, err
+	}
+	wanted := work.DeepCopy()
+	return m.client.update(uid, work.Name, dry, func(*workv1.ManifestWork) (*workv1.ManifestWork, error) {
+		if wanted.Namespace == "" {
+			wanted.Namespace = m.namespace
+		}
+		return wanted, nil
+	})
+}
+
+// update replaces the work with uid by what desire makes of it, which may share
+// no memory with it.
+func (c *Client) update(uid types.UID, name string, dry bool, desire func(*workv1.ManifestWork) (*workv1.ManifestWork, error)) (*workv1.ManifestWork, error) {
+	var result *workv1.ManifestWork
+	made, err := c.store.do(func(v *view) (*change, error) {
+		old, ok := v.get(uid)
+		if !ok {
+			return nil, apierrors.NewNotFound(worksResource, name)
+		}
+		wanted, err := desire(old.work)
+		if err != nil {
+			return nil, err
+		}
+		next, err := c.replace(old.work, wanted)
+		if err != nil {
+			return nil, err
+		}
+		result = next
+		if unchanged(old.work, next) {
+			result = old.work
+			return nil, nil
+		}
+		return when(!dry, &change{
+			old:  old,
+			new:  &record{work: next, since: old.since, sequence: old.sequence},
+			gone: next.DeletionTimestamp != nil && len(next.Finalizers) == 0,
+		}), nil
+	})
+	return stored(made, result, err)
+}
+
+// replace gives old with what of wanted an update may change, or the reason why
+// it can not be.
+func (c *Client) replace(old, wanted *workv1.ManifestWork) (*workv1.ManifestWork, error) {
+	conflict := func(format string, args ...any) error {
+		return apierrors.NewConflict(worksResource, old.Name, fmt.Errorf(format, args...))
+	}
+	switch {
+	case wanted.Name != old.Name || wanted.Namespace != old.Namespace:
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("the work is %s/%s, it can not become %s/%s",
+			old.Namespace, old.Name, wanted.Namespace, wanted.Name))
+	case wanted.UID != "" && wanted.UID != old.UID:
+		return nil, conflict("Precondition failed: UID in precondition: %v, UID in object meta: %v", wanted.UID, old.UID)
+	case wanted.ResourceVersion != "" && wanted.ResourceVersion != old.ResourceVersion:
+		return nil, conflict("the object has been modified; please apply your changes to the latest version and try again")
+	}
+	next := alter(old)
+	next.Labels, next.Annotations = wanted.Labels, wanted.Annotations
+	next.OwnerReferences, next.Finalizers = wanted.OwnerReferences, wanted.Finalizers
+	next.ResourceVersion = wanted.ResourceVersion
+	next.Spec = wanted.Spec
+	normalize(&next.Spec)
+	if old.DeletionTimestamp == nil && !slices.Contains(next.Finalizers, workv1.ManifestWorkFinalizer) {
+		next.Finalizers = append(slices.Clone(next.Finalizers), workv1.ManifestWorkFinalizer)
+	}
+	faults := validation.ValidateObjectMetaUpdate(&next.ObjectMeta, &old.ObjectMeta, field.NewPath("metadata"))
+	faults = append(faults, c.validate(next)...)
+	if len(faults) > 0 {
+		return nil, apierrors.NewInvalid(workKind, old.Name, faults)
+	}
+	next.ResourceVersion = old.ResourceVersion
+	if !equality.Semantic.DeepEqual(old.Spec, next.Spec) {
+		next.Generation++
+	}
+	return next, nil
+}
+
+// unchanged reports that an update would write nothing.
+func unchanged(old, next *workv1.ManifestWork) bool {
+	return old.Generation == next.Generation && equality.Semantic.DeepEqual(old.ObjectMeta, next.ObjectMeta)
+}
+
+// UpdateStatus is refused: the status comes from the agent.
+func (m *manifestWorks) UpdateStatus(_ context.Context, work *workv1.ManifestWork, _ metav1.UpdateOptions) (*workv1.ManifestWork, error) {
+	return nil, errStatus(work.Name)
+}
+
+func errStatus(name string) error {
+	err := apierrors.NewMethodNotSupported(worksResource, "update")
+	err.ErrStatus.Message = fmt.Sprintf("the status of ManifestWork %q can not be written: it comes from the agent of its cluster", name)
+	return err
+}
+
+// Delete marks a work for deletion. It goes when its agent has reported that its
+// objects are gone.
+func (m *manifestWorks) Delete(ctx context.Context, name string, opts metav1.DeleteOptions) error {
+	uid, err := m.named(ctx, name)
+	if err != nil {
+		return err
+	}
+	dry, err := dryRun(opts.DryRun)
+	if err != nil {
+		return err
+	}
+	_, err = m.client.store.do(func(v *view) (*change, error) {
+		old, ok := v.get(uid)
+		if !ok {
+			return nil, apierrors.NewNotFound(worksResource, name)
+		}
+		if err := precondition(old.work, opts.Preconditions); err != nil {
+			return nil, err
+		}
+		if old.work.DeletionTimestamp != nil {
+			return nil, nil
+		}
+		next := alter(old.work)
+		now := metav1.NewTime(time.Now().Truncate(time.Second))
+		next.DeletionTimestamp, next.DeletionGracePeriodSeconds = &now, new(int64)
+		next.Generation++ // as on an API server
+		return when(!dry, &change{old: old, new: &record{work: next, since: old.since, sequence: old.sequence}}), nil
+	})
+	return err
+}
+
+func precondition(work *workv1.ManifestWork, wanted *metav1.Preconditions) error {
+	var err error
+	switch {
+	case wanted == nil:
+	case wanted.UID != nil && *wanted.UID != work.UID:
+		err = fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", *wanted.UID, work.UID)
+	case wanted.ResourceVersion != nil && *wanted.ResourceVersion != work.ResourceVersion:
+		err = fmt.Errorf("Precondition failed: ResourceVersion in precondition: %v, ResourceVersion in object meta: %v",
+			*wanted.ResourceVersion, work.ResourceVersion)
+	}
+	if err == nil {
+		return nil
+	}
+	return apierrors.NewConflict(worksResource, work.Name, err)
+}
+
+// DeleteCollection marks all works that match for deletion. It goes on after an
+// error and gives the first one.
+func (m *manifestWorks) DeleteCollection(ctx context.Context, opts metav1.DeleteOptions, listOpts metav1.ListOptions) error {
+	list, err := m.List(ctx, listOpts)
+	if err != nil {
+		return err
+	}
+	var first error
+	for i := range list.Items {
+		one := &manifestWorks{client: m.client, namespace: list.Items[i].Namespace}
+		err := one.Delete(ctx, list.Items[i].Name, opts)
+		if err != nil && !apierrors.IsNotFound(err) && first == nil {
+			first = err
+		}
+	}
+	return first
+}
+
+// dryRun reads the DryRun option.
+func dryRun(option []string) (bool, error) {
+	for _, value := range option {
+		if value != metav1.DryRunAll {
+			return false, apierrors.NewBadRequest(fmt.Sprintf("dryRun %q: only %q is known", value, metav1.DryRunAll))
+		}
+	}
+	return len(option) > 0, nil
+}
+
+// when gives ch if it is to be made.
+func when(wanted bool, ch *change) *change {
+	if !wanted {
+		return nil
+	}
+	return ch
+}
+
+// stored gives a copy of what a write has made: of the work in its change, or of
+// result when it changed nothing.
+func stored(made *change, result *workv1.ManifestWork, err error) (*workv1.ManifestWork, error) {
+	if err != nil {
+		return nil, err
+	}
+	if made != nil {
+		result = made.new.work
+	}
+	if result == nil {
+		return nil, apierrors.NewInternalError(errors.New("the write gave no result"))
+	}
+	return result.DeepCopy(), nil
+}
