@@ -1,0 +1,346 @@
+// Package condition makes a work's status. It is pure: the status is a function
+// of the spec's generation, of what became of each manifest, of what is seen of
+// each object, and of the status before, from which transition times are carried
+// over.
+//
+//	status := condition.Work(condition.Input{Generation: 3, Manifests: manifests, Previous: &before, Now: now})
+//
+// Types, reasons and messages are API: users' scripts and other controllers
+// match them. docs/conditions.md lists them.
+package condition
+
+import (
+	"fmt"
+	"sort"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+)
+
+// Sight says what is known of an object on the cluster.
+type Sight int
+
+const (
+	// Seen: the object exists.
+	Seen Sight = iota
+	// Missing: the object does not exist.
+	Missing
+	// Unreadable: it could not be read; Manifest.ReadError says why.
+	Unreadable
+	// Unresolved: the manifest's resource, version or name is not known, so
+	// that there is nothing to look for.
+	Unresolved
+)
+
+// Manifest is what became of one manifest.
+type Manifest struct {
+	// Meta identifies it.
+	Meta workv1.ManifestResourceMeta
+	// ApplyError is why it could not be applied, nil when it was. IgnoreFields says
+	// that it is about the manifest's ignoreFields.
+	ApplyError   error
+	IgnoreFields bool
+	// Sight is what is known of its object; ReadError goes with Unreadable.
+	Sight     Sight
+	ReadError error
+	// HasFeedback reports that values are asked for. Values are those found in
+	// the object, FeedbackError why others were not. They count only when Sight
+	// is Seen.
+	HasFeedback   bool
+	Values        []workv1.FeedbackValue
+	FeedbackError error
+	// Rules are the types of the condition rules that the manifest has.
+	Rules []string
+}
+
+// Input is what a work's status is made of.
+type Input struct {
+	// Generation of the spec that the manifests are of.
+	Generation int64
+	// Manifests in spec order.
+	Manifests []Manifest
+	// Previous status, for transition times; nil when there is none.
+	Previous *workv1.ManifestWorkStatus
+	// Deleting reports that the work is being deleted.
+	Deleting bool
+	// Now stamps what changes.
+	Now metav1.Time
+}
+
+// Work makes the status of a work. Entries of manifests stand in spec order,
+// each with Applied, Available and, when its object is seen,
+// StatusFeedbackSynced.
+func Work(in Input) workv1.ManifestWorkStatus {
+	if in.Previous == nil {
+		in.Previous = &workv1.ManifestWorkStatus{}
+	}
+	before := indexEntries(in.Previous.ResourceStatus.Manifests)
+	entries := make([]workv1.ManifestCondition, len(in.Manifests))
+	for i := range in.Manifests {
+		entries[i] = entry(&in.Manifests[i], before.find(in.Manifests[i].Meta), in.Generation, in.Now)
+	}
+	conditions := []metav1.Condition{applied(entries, in.Generation), available(entries, in.Generation)}
+	conditions = append(conditions, aggregateRules(entries, in.Generation)...)
+	if in.Deleting {
+		conditions = append(conditions, Deleting(in.Generation))
+	}
+	carryTimes(conditions, in.Previous.Conditions, in.Now)
+	return workv1.ManifestWorkStatus{
+		Conditions:     conditions,
+		ResourceStatus: workv1.ManifestResourceStatus{Manifests: entries},
+	}
+}
+
+// Deleting is the condition of a work whose objects are being removed.
+func Deleting(generation int64) metav1.Condition {
+	return metav1.Condition{Type: workv1.WorkDeleting, Status: metav1.ConditionTrue,
+		Reason: workv1.ReasonWorkDeleting, Message: "ManifestWork is being deleted", ObservedGeneration: generation}
+}
+
+// Deleted adds to status the last condition of a work: its objects are gone from
+// cluster.
+func Deleted(status workv1.ManifestWorkStatus, cluster string, now metav1.Time) workv1.ManifestWorkStatus {
+	status.Conditions = append([]metav1.Condition(nil), status.Conditions...)
+	meta.SetStatusCondition(&status.Conditions, metav1.Condition{
+		Type: workv1.WorkDeleted, Status: metav1.ConditionTrue, Reason: workv1.ReasonManifestsDeleted,
+		Message: "The manifests are deleted from the cluster " + cluster, LastTransitionTime: now,
+	})
+	return status
+}
+
+// Removing is the status of a work that is being deleted: what was, with
+// Available as sight says, and Deleting. Sight Unresolved leaves a manifest as it
+// was.
+func Removing(previous workv1.ManifestWorkStatus, generation int64, sight func(workv1.ManifestResourceMeta) Sight, now metav1.Time) workv1.ManifestWorkStatus {
+	status := *previous.DeepCopy()
+	entries := status.ResourceStatus.Manifests
+	for i := range entries {
+		seen := sight(entries[i].ResourceMeta)
+		if seen == Unresolved {
+			continue
+		}
+		c := manifestAvailable(&Manifest{Sight: seen})
+		c.LastTransitionTime = now
+		meta.SetStatusCondition(&entries[i].Conditions, c)
+	}
+	conditions := []metav1.Condition{Deleting(generation)}
+	if len(entries) > 0 {
+		conditions = append(conditions, available(entries, generation))
+	}
+	for _, c := range conditions {
+		c.LastTransitionTime = now
+		meta.SetStatusCondition(&status.Conditions, c)
+	}
+	return status
+}
+
+// Refused is status, what is in force, with the word that the spec of generation
+// could not be decoded: Applied is False with reason InvalidManifestWork and the
+// decoder's message.
+func Refused(status, previous workv1.ManifestWorkStatus, generation int64, message string, now metav1.Time) workv1.ManifestWorkStatus {
+	conditions := []metav1.Condition{{
+		Type: workv1.WorkApplied, Status: metav1.ConditionFalse, Reason: workv1.ReasonInvalidManifestWork,
+		Message: message, ObservedGeneration: generation,
+	}}
+	carryTimes(conditions, previous.Conditions, now)
+	for _, c := range status.Conditions {
+		if c.Type != workv1.WorkApplied {
+			conditions = append(conditions, c)
+		}
+	}
+	return workv1.ManifestWorkStatus{Conditions: conditions, ResourceStatus: status.ResourceStatus}
+}
+
+func entry(m *Manifest, before *workv1.ManifestCondition, generation int64, now metav1.Time) workv1.ManifestCondition {
+	e := workv1.ManifestCondition{
+		ResourceMeta: m.Meta,
+		Conditions:   []metav1.Condition{manifestApplied(m, generation), manifestAvailable(m)},
+	}
+	if m.Sight == Seen {
+		e.StatusFeedbacks.Values = m.Values
+		e.Conditions = append(e.Conditions, feedbackSynced(m))
+	}
+	e.Conditions = append(e.Conditions, rules(m, generation)...)
+	if before == nil {
+		carryTimes(e.Conditions, nil, now)
+		return e
+	}
+	carryTimes(e.Conditions, before.Conditions, now)
+	if !equality.Semantic.DeepEqual(before.StatusFeedbacks.Values, e.StatusFeedbacks.Values) {
+		if c := meta.FindStatusCondition(e.Conditions, workv1.ManifestStatusFeedbackSynced); c != nil {
+			c.LastTransitionTime = now
+		}
+	}
+	return e
+}
+
+func manifestApplied(m *Manifest, generation int64) metav1.Condition {
+	c := metav1.Condition{Type: workv1.ManifestApplied, ObservedGeneration: generation,
+		Status: metav1.ConditionTrue, Reason: workv1.ReasonAppliedManifestComplete, Message: "Apply manifest complete"}
+	if m.ApplyError != nil {
+		c.Status, c.Reason = metav1.ConditionFalse, workv1.ReasonAppliedManifestFailed
+		c.Message = "Failed to apply manifest: " + m.ApplyError.Error()
+		if m.IgnoreFields {
+			c.Reason = workv1.ReasonAppliedManifestSSAIgnoreFieldError
+			c.Message = "Failed to process ignoreFields: " + m.ApplyError.Error()
+		}
+	}
+	return c
+}
+
+func manifestAvailable(m *Manifest) metav1.Condition {
+	c := metav1.Condition{Type: workv1.ManifestAvailable}
+	switch m.Sight {
+	case Seen:
+		c.Status, c.Reason, c.Message = metav1.ConditionTrue, workv1.ReasonResourceAvailable, "Resource is available"
+	case Missing:
+		c.Status, c.Reason, c.Message = metav1.ConditionFalse, workv1.ReasonResourceNotAvailable, "Resource is not available"
+	case Unreadable:
+		c.Status, c.Reason = metav1.ConditionUnknown, workv1.ReasonFetchingResourceFailed
+		c.Message = fmt.Sprintf("Failed to fetch resource: %v", m.ReadError)
+	case Unresolved:
+		c.Status, c.Reason, c.Message = metav1.ConditionUnknown, workv1.ReasonIncompleteResourceMeta, "Resource meta is incomplete"
+	}
+	return c
+}
+
+func feedbackSynced(m *Manifest) metav1.Condition {
+	c := metav1.Condition{Type: workv1.ManifestStatusFeedbackSynced, Status: metav1.ConditionTrue}
+	switch {
+	case !m.HasFeedback:
+		c.Reason = workv1.ReasonNoStatusFeedbackSynced
+	case m.FeedbackError != nil:
+		c.Status, c.Reason = metav1.ConditionFalse, workv1.ReasonStatusFeedbackSyncFailed
+		c.Message = "Sync status feedback failed with error " + m.FeedbackError.Error()
+	default:
+		c.Reason = workv1.ReasonStatusFeedbackSynced
+	}
+	return c
+}
+
+// rules tells that the manifest's condition rules are not evaluated, so that
+// nobody waits for them.
+func rules(m *Manifest, generation int64) []metav1.Condition {
+	conditions := make([]metav1.Condition, 0, len(m.Rules))
+	for _, kind := range m.Rules {
+		conditions = append(conditions, metav1.Condition{
+			Type: kind, Status: metav1.ConditionUnknown, Reason: workv1.ReasonConditionRuleInternalError,
+			Message: "this version of the agent does not evaluate condition rules", ObservedGeneration: generation,
+		})
+	}
+	return conditions
+}
+
+func applied(entries []workv1.ManifestCondition, generation int64) metav1.Condition {
+	c := metav1.Condition{Type: workv1.WorkApplied, Status: metav1.ConditionTrue, ObservedGeneration: generation,
+		Reason: workv1.ReasonAppliedManifestWorkComplete, Message: "Apply manifest work complete"}
+	for i := range entries {
+		if meta.IsStatusConditionFalse(entries[i].Conditions, workv1.ManifestApplied) {
+			c.Status, c.Reason, c.Message = metav1.ConditionFalse, workv1.ReasonAppliedManifestWorkFailed, "Failed to apply manifest work"
+		}
+	}
+	return c
+}
+
+func available(entries []workv1.ManifestCondition, generation int64) metav1.Condition {
+	missing, unknown := 0, 0
+	for i := range entries {
+		switch c := meta.FindStatusCondition(entries[i].Conditions, workv1.ManifestAvailable); {
+		case c == nil || c.Status == metav1.ConditionUnknown:
+			unknown++
+		case c.Status == metav1.ConditionFalse:
+			missing++
+		}
+	}
+	c := metav1.Condition{Type: workv1.WorkAvailable, Status: metav1.ConditionTrue, ObservedGeneration: generation,
+		Reason: workv1.ReasonResourcesAvailable, Message: "All resources are available"}
+	switch {
+	case missing > 0:
+		c.Status, c.Reason = metav1.ConditionFalse, workv1.ReasonResourcesNotAvailable
+		c.Message = fmt.Sprintf("%d of %d resources are not available", missing, len(entries))
+	case unknown > 0:
+		c.Status, c.Reason = metav1.ConditionUnknown, workv1.ReasonResourcesStatusUnknown
+		c.Message = fmt.Sprintf("%d of %d resources have unknown status", unknown, len(entries))
+	case len(entries) == 0:
+		c.Status, c.Reason = metav1.ConditionUnknown, workv1.ReasonResourcesStatusUnknown
+		c.Message = "cannot get any available resource "
+	}
+	return c
+}
+
+// aggregateRules makes the work's conditions of those that rules gave its
+// manifests, sorted by type.
+func aggregateRules(entries []workv1.ManifestCondition, generation int64) []metav1.Condition {
+	byType := map[string][]metav1.Condition{}
+	for i := range entries {
+		for _, c := range entries[i].Conditions {
+			if strings.HasPrefix(c.Reason, "ConditionRule") {
+				byType[c.Type] = append(byType[c.Type], c)
+			}
+		}
+	}
+	var conditions []metav1.Condition
+	for kind, of := range byType {
+		c := metav1.Condition{Type: kind, Status: metav1.ConditionTrue, ObservedGeneration: generation,
+			Reason: workv1.ReasonConditionRulesAggregated, Message: fmt.Sprintf("Aggregated from %d manifest conditions", len(of))}
+		for _, one := range of {
+			if one.Status == metav1.ConditionFalse || one.Status == metav1.ConditionUnknown && c.Status == metav1.ConditionTrue {
+				c.Status = one.Status
+			}
+		}
+		if len(of) == 1 {
+			c.Message = of[0].Message
+		}
+		conditions = append(conditions, c)
+	}
+	sort.Slice(conditions, func(i, j int) bool { return conditions[i].Type < conditions[j].Type })
+	return conditions
+}
+
+// carryTimes gives each condition the transition time that it had before if its
+// status is the same, else now.
+func carryTimes(conditions, before []metav1.Condition, now metav1.Time) {
+	for i := range conditions {
+		c := &conditions[i]
+		c.LastTransitionTime = now
+		if old := meta.FindStatusCondition(before, c.Type); old != nil && old.Status == c.Status {
+			c.LastTransitionTime = old.LastTransitionTime
+		}
+	}
+}
+
+// entryIndex finds the entry that a manifest had before: by equal identity, else
+// by equal identity but for the ordinal where that is unique.
+type entryIndex struct {
+	exact   map[workv1.ManifestResourceMeta]*workv1.ManifestCondition
+	unplace map[workv1.ManifestResourceMeta][]*workv1.ManifestCondition
+}
+
+func indexEntries(entries []workv1.ManifestCondition) entryIndex {
+	index := entryIndex{
+		exact:   make(map[workv1.ManifestResourceMeta]*workv1.ManifestCondition, len(entries)),
+		unplace: make(map[workv1.ManifestResourceMeta][]*workv1.ManifestCondition, len(entries)),
+	}
+	for i := range entries {
+		m := entries[i].ResourceMeta
+		index.exact[m] = &entries[i]
+		m.Ordinal = 0
+		index.unplace[m] = append(index.unplace[m], &entries[i])
+	}
+	return index
+}
+
+func (x entryIndex) find(m workv1.ManifestResourceMeta) *workv1.ManifestCondition {
+	if e, ok := x.exact[m]; ok {
+		return e
+	}
+	m.Ordinal = 0
+	if candidates := x.unplace[m]; len(candidates) == 1 {
+		return candidates[0]
+	}
+	return nil
+}

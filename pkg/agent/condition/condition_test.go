@@ -1,0 +1,171 @@
+package condition
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+)
+
+var (
+	earlier = metav1.NewTime(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
+	later   = metav1.NewTime(time.Date(2026, 1, 2, 0, 0, 0, 0, time.UTC))
+)
+
+func named(ordinal int32, name string) workv1.ManifestResourceMeta {
+	return workv1.ManifestResourceMeta{Ordinal: ordinal, Version: "v1", Kind: "ConfigMap", Resource: "configmaps", Namespace: "default", Name: name}
+}
+
+// lines gives conditions as type=status reason "message" @generation.
+func lines(conditions []metav1.Condition) []string {
+	var out []string
+	for _, c := range conditions {
+		out = append(out, fmt.Sprintf("%s=%s %s %q @%d", c.Type, c.Status, c.Reason, c.Message, c.ObservedGeneration))
+	}
+	return out
+}
+
+func TestManifestConditions(t *testing.T) {
+	appliedOK := `Applied=True AppliedManifestComplete "Apply manifest complete" @3`
+	availableOK := `Available=True ResourceAvailable "Resource is available" @0`
+	for name, c := range map[string]struct {
+		manifest Manifest
+		want     []string
+	}{
+		"fine":     {Manifest{}, []string{appliedOK, availableOK, `StatusFeedbackSynced=True NoStatusFeedbackSynced "" @0`}},
+		"fed back": {Manifest{HasFeedback: true}, []string{appliedOK, availableOK, `StatusFeedbackSynced=True StatusFeedbackSynced "" @0`}},
+		"feedback failed": {Manifest{HasFeedback: true, FeedbackError: errors.New("[a, b]")},
+			[]string{appliedOK, availableOK, `StatusFeedbackSynced=False StatusFeedbackSyncFailed "Sync status feedback failed with error [a, b]" @0`}},
+		"missing": {Manifest{Sight: Missing}, []string{appliedOK, `Available=False ResourceNotAvailable "Resource is not available" @0`}},
+		"unreadable": {Manifest{Sight: Unreadable, ReadError: errors.New("no")},
+			[]string{appliedOK, `Available=Unknown FetchingResourceFailed "Failed to fetch resource: no" @0`}},
+		"unknown kind": {Manifest{Sight: Unresolved, ApplyError: errors.New(`the server doesn't have a resource type "Widget"`)}, []string{
+			`Applied=False AppliedManifestFailed "Failed to apply manifest: the server doesn't have a resource type \"Widget\"" @3`,
+			`Available=Unknown IncompleteResourceMeta "Resource meta is incomplete" @0`}},
+		"ignoreFields": {Manifest{ApplyError: errors.New("no"), IgnoreFields: true}, []string{
+			`Applied=False AppliedManifestSSAIgnoreFieldError "Failed to process ignoreFields: no" @3`, availableOK,
+			`StatusFeedbackSynced=True NoStatusFeedbackSynced "" @0`}},
+		"failed but there": {Manifest{ApplyError: errors.New("conflict")}, []string{
+			`Applied=False AppliedManifestFailed "Failed to apply manifest: conflict" @3`, availableOK,
+			`StatusFeedbackSynced=True NoStatusFeedbackSynced "" @0`}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			status := Work(Input{Generation: 3, Manifests: []Manifest{c.manifest}, Now: later})
+			if diff := cmp.Diff(c.want, lines(status.ResourceStatus.Manifests[0].Conditions)); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestWorkConditions(t *testing.T) {
+	fine, missing, unknown := Manifest{}, Manifest{Sight: Missing}, Manifest{Sight: Unresolved}
+	failed := Manifest{ApplyError: errors.New("no")}
+	appliedOK := `Applied=True AppliedManifestWorkComplete "Apply manifest work complete" @3`
+	for name, c := range map[string]struct {
+		manifests []Manifest
+		want      []string
+	}{
+		"fine":    {[]Manifest{fine, fine}, []string{appliedOK, `Available=True ResourcesAvailable "All resources are available" @3`}},
+		"missing": {[]Manifest{fine, missing, unknown}, []string{appliedOK, `Available=False ResourcesNotAvailable "1 of 3 resources are not available" @3`}},
+		"unknown": {[]Manifest{fine, unknown}, []string{appliedOK, `Available=Unknown ResourcesStatusUnknown "1 of 2 resources have unknown status" @3`}},
+		"failed": {[]Manifest{fine, failed}, []string{`Applied=False AppliedManifestWorkFailed "Failed to apply manifest work" @3`,
+			`Available=True ResourcesAvailable "All resources are available" @3`}},
+		"none": {nil, []string{appliedOK, `Available=Unknown ResourcesStatusUnknown "cannot get any available resource " @3`}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			status := Work(Input{Generation: 3, Manifests: c.manifests, Now: later})
+			if diff := cmp.Diff(c.want, lines(status.Conditions)); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestTimesAreCarriedOver(t *testing.T) {
+	value := func(n int64) []workv1.FeedbackValue {
+		return []workv1.FeedbackValue{{Name: "n", Value: workv1.FieldValue{Type: workv1.Integer, Integer: &n}}}
+	}
+	manifests := func(n int64) []Manifest {
+		return []Manifest{{Meta: named(0, "a"), HasFeedback: true, Values: value(n)}, {Meta: named(1, "b")}}
+	}
+	first := Work(Input{Generation: 1, Manifests: manifests(1), Now: earlier})
+	same := Work(Input{Generation: 1, Manifests: manifests(1), Previous: &first, Now: later})
+	if diff := cmp.Diff(first, same); diff != "" {
+		t.Errorf("nothing happened, but the status differs: %s", diff)
+	}
+	at := func(status workv1.ManifestWorkStatus, i int, kind string) metav1.Time {
+		return meta.FindStatusCondition(status.ResourceStatus.Manifests[i].Conditions, kind).LastTransitionTime
+	}
+	changed := Work(Input{Generation: 2, Manifests: manifests(2), Previous: &first, Now: later})
+	if got := at(changed, 0, workv1.ManifestStatusFeedbackSynced); got != later {
+		t.Errorf("values changed, but the condition's time is %v", got)
+	}
+	if got := at(changed, 0, workv1.ManifestApplied); got != earlier {
+		t.Errorf("a new generation moved the time of Applied to %v although its status is the same", got)
+	}
+	swapped := Work(Input{Generation: 2, Manifests: []Manifest{{Meta: named(0, "b")}, {Meta: named(1, "c")}}, Previous: &first, Now: later})
+	if got := at(swapped, 0, workv1.ManifestApplied); got != earlier {
+		t.Errorf("a manifest that moved lost its time: %v", got)
+	}
+	if got := at(swapped, 1, workv1.ManifestApplied); got != later {
+		t.Errorf("a new manifest has the time %v", got)
+	}
+}
+
+func TestDeletion(t *testing.T) {
+	status := Work(Input{Generation: 4, Manifests: []Manifest{{Sight: Missing}}, Deleting: true, Now: earlier})
+	status = Deleted(status, "cluster1", later)
+	want := []string{
+		`Applied=True AppliedManifestWorkComplete "Apply manifest work complete" @4`,
+		`Available=False ResourcesNotAvailable "1 of 1 resources are not available" @4`,
+		`Deleting=True WorkDeleting "ManifestWork is being deleted" @4`,
+		`Deleted=True ManifestsDeleted "The manifests are deleted from the cluster cluster1" @0`,
+	}
+	if diff := cmp.Diff(want, lines(status.Conditions)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestRefusedKeepsWhatIsInForce(t *testing.T) {
+	before := Work(Input{Generation: 1, Manifests: []Manifest{{Meta: named(0, "a")}}, Now: earlier})
+	status := Refused(before, before, 2, "manifest 0: not JSON", later)
+	want := []string{`Applied=False InvalidManifestWork "manifest 0: not JSON" @2`, `Available=True ResourcesAvailable "All resources are available" @1`}
+	if diff := cmp.Diff(want, lines(status.Conditions)); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff(before.ResourceStatus, status.ResourceStatus); diff != "" {
+		t.Error(diff)
+	}
+	again := Refused(before, status, 2, "manifest 0: not JSON", metav1.Now())
+	if diff := cmp.Diff(status, again); diff != "" {
+		t.Errorf("nothing happened, but the status differs: %s", diff)
+	}
+}
+
+func TestRemovingFollowsTheObjects(t *testing.T) {
+	before := Work(Input{Generation: 1, Manifests: []Manifest{{Meta: named(0, "a")}, {Meta: named(1, "b")}}, Now: earlier})
+	status := Removing(before, 2, func(m workv1.ManifestResourceMeta) Sight {
+		if m.Name == "a" {
+			return Missing
+		}
+		return Seen
+	}, later)
+	want := []string{
+		`Applied=True AppliedManifestWorkComplete "Apply manifest work complete" @1`,
+		`Available=False ResourcesNotAvailable "1 of 2 resources are not available" @2`,
+		`Deleting=True WorkDeleting "ManifestWork is being deleted" @2`,
+	}
+	if diff := cmp.Diff(want, lines(status.Conditions)); diff != "" {
+		t.Error(diff)
+	}
+	if before.Conditions[1].Status != metav1.ConditionTrue {
+		t.Error("the status before was changed")
+	}
+}

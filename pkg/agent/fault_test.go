@@ -1,0 +1,408 @@
+package agent_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	cloudevents "github.com/cloudevents/sdk-go/v2/event"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apiextensions "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/workwire/workwire/pkg/agent"
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	workclientv1 "github.com/workwire/workwire/pkg/client/clientset/versioned/typed/work/v1"
+	"github.com/workwire/workwire/pkg/transport"
+	"github.com/workwire/workwire/pkg/wire"
+)
+
+// manifestSays waits until the Applied condition of one manifest has a message
+// that contains want.
+func (w *world) manifestSays(works workclientv1.ManifestWorkInterface, name string, manifest int, want string) {
+	w.Helper()
+	w.eventually(fmt.Sprintf("manifest %d of %s says %q", manifest, name, want), func() error {
+		work, err := works.Get(w.ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if len(work.Status.ResourceStatus.Manifests) <= manifest {
+			return fmt.Errorf("status: %+v", work.Status)
+		}
+		c := meta.FindStatusCondition(work.Status.ResourceStatus.Manifests[manifest].Conditions, workv1.ManifestApplied)
+		if c == nil || c.Status != metav1.ConditionFalse || !strings.Contains(c.Message, want) {
+			return fmt.Errorf("condition: %+v", c)
+		}
+		return nil
+	})
+}
+
+func TestBadManifestsStopNoOthers(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	works := w.source("hub1")
+	w.agent()
+	w.create(works, w.work("web",
+		configMap("fine", "1"),
+		"{apiVersion: v1, kind: ConfigMap, metadata: {name: nowhere, namespace: no-such-namespace}}",
+		"{apiVersion: v1, kind: ConfigMap, metadata: {name: a, namespace: NAMESPACE}, data: [1]}",
+		"{apiVersion: test.workwire.dev/v1, kind: Gadget, metadata: {name: a}}",
+		"{apiVersion: v1, kind: ConfigMap, metadata: {name: none}}",
+	))
+	w.is(works, "web", "Applied=False", "Available=False")
+	w.data("fine", "1")
+	w.manifestSays(works, "web", 1, `Failed to apply manifest: namespaces "no-such-namespace" not found`)
+	w.manifestSays(works, "web", 2, "Failed to apply manifest: ")
+	w.manifestSays(works, "web", 3, `Failed to apply manifest: the server doesn't have a resource type "Gadget"`)
+	w.manifestSays(works, "web", 4, "Failed to apply manifest: the server does not allow this method on the requested resource")
+
+	w.create(works, w.work("other", configMap("other", "1")))
+	w.is(works, "other", "Applied=True", "Available=True")
+
+	w.update(works, "web", func(work *workv1.ManifestWork) { work.Spec = w.work("", configMap("fine", "2")).Spec })
+	w.is(works, "web", "Applied=True", "Available=True")
+	w.data("fine", "2")
+}
+
+func TestUnknownKindIsAppliedWhenItsDefinitionComes(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	works := w.source("hub1")
+	w.agent()
+	w.create(works, w.work("web", configMap("a", "1"), "{apiVersion: late.workwire.dev/v1, kind: Widget, metadata: {name: w, namespace: NAMESPACE}}"))
+	w.manifestSays(works, "web", 1, `the server doesn't have a resource type "Widget"`)
+	// What is known is recorded all the same.
+	w.settle("web")
+
+	definitions := apiextensions.NewForConfigOrDie(plane.REST()).ApiextensionsV1().CustomResourceDefinitions()
+	_, err := definitions.Create(w.ctx, &apiextensionsv1.CustomResourceDefinition{
+		ObjectMeta: metav1.ObjectMeta{Name: "widgets.late.workwire.dev"},
+		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
+			Group: "late.workwire.dev", Scope: apiextensionsv1.NamespaceScoped,
+			Names: apiextensionsv1.CustomResourceDefinitionNames{Plural: "widgets", Kind: "Widget"},
+			Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{Name: "v1", Served: true, Storage: true,
+				Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{Type: "object"}}}},
+		},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := definitions.Delete(context.Background(), "widgets.late.workwire.dev", metav1.DeleteOptions{}); err != nil {
+			t.Error(err)
+		}
+	}()
+	w.is(works, "web", "Applied=True", "Available=True")
+	if err := works.Delete(w.ctx, "web", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	w.gone(works, "web")
+}
+
+func TestSpecThatCanNotBeDecodedIsAnswered(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	answers := make(chan *wire.Status, 1000)
+	raw := w.rawSource("hub1", answers)
+
+	spec := &wire.Spec{UID: "uid-1", Source: "hub1", Cluster: cluster, Generation: 1, Action: wire.Create,
+		Meta: metav1.ObjectMeta{Name: "web", Namespace: cluster, UID: "uid-1"}, Bundle: wire.BundleOf(&w.work("web", configMap("a", "1")).Spec)}
+	raw.send(spec, nil)
+	raw.answered(answers, "applied", func(s *wire.Status) bool {
+		return s.Generation == 1 && meta.IsStatusConditionTrue(s.Status.Conditions, workv1.WorkApplied)
+	})
+	spec.Generation, spec.Action = 2, wire.Update
+	for name, data := range map[string]string{
+		"data is no ManifestBundle":     `{"manifests":`,
+		"manifests should not be empty": `{"manifests":[]}`,
+		"want a Kubernetes object":      `{"manifests":["text"]}`,
+		"name must be set in manifest":  `{"manifests":[{"apiVersion":"v1","kind":"ConfigMap","metadata":{}}]}`,
+	} {
+		raw.send(spec, []byte(data))
+		raw.answered(answers, name, func(s *wire.Status) bool {
+			c := meta.FindStatusCondition(s.Status.Conditions, workv1.WorkApplied)
+			return s.Generation == spec.Generation && c != nil && c.Status == metav1.ConditionFalse &&
+				c.Reason == "InvalidManifestWork" && strings.Contains(c.Message, name) &&
+				meta.IsStatusConditionTrue(s.Status.Conditions, workv1.WorkAvailable)
+		})
+		spec.Generation++
+	}
+	w.data("a", "1")
+	spec.Bundle = wire.BundleOf(&w.work("web", configMap("a", "9")).Spec)
+	raw.send(spec, nil)
+	raw.answered(answers, "applied again", func(s *wire.Status) bool {
+		return s.Generation == spec.Generation && meta.IsStatusConditionTrue(s.Status.Conditions, workv1.WorkApplied)
+	})
+	w.data("a", "9")
+}
+
+func TestDuplicatesAndReorderedEvents(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.broker.Duplicate(2)
+	answers := make(chan *wire.Status, 1000)
+	raw := w.rawSource("hub1", answers)
+	spec := func(generation wire.Generation, value string) *wire.Spec {
+		return &wire.Spec{UID: "uid-1", Source: "hub1", Cluster: cluster, Generation: generation, Action: wire.Update,
+			Meta: metav1.ObjectMeta{Name: "web", Namespace: cluster, UID: "uid-1"}, Bundle: wire.BundleOf(&w.work("web", configMap("a", value)).Spec)}
+	}
+	raw.send(spec(3, "3"), nil)
+	raw.send(spec(1, "1"), nil)
+	raw.send(spec(2, "2"), nil)
+	raw.answered(answers, "applied at 3", func(s *wire.Status) bool {
+		return s.Generation == 3 && meta.IsStatusConditionTrue(s.Status.Conditions, workv1.WorkApplied)
+	})
+	w.data("a", "3")
+	now := metav1.Now()
+	// A deletion that names nothing but the UID finds its work, and a spec that
+	// comes after it does not bring the work back.
+	raw.send(&wire.Spec{UID: "uid-1", Source: "hub1", Cluster: cluster, Generation: 3, Action: wire.Delete, Bare: true, DeletionTimestamp: &now}, nil)
+	raw.send(spec(2, "2"), nil)
+	deleted := func(s *wire.Status) bool { return meta.IsStatusConditionTrue(s.Status.Conditions, workv1.WorkDeleted) }
+	raw.answered(answers, "deleted", deleted)
+	w.data("a", "")
+	w.noRecords()
+	raw.send(&wire.Spec{UID: "never-heard-of", Source: "hub1", Cluster: cluster, Generation: 1, Action: wire.Delete, Bare: true, DeletionTimestamp: &now}, nil)
+	raw.answered(answers, "the unknown work is answered for", func(s *wire.Status) bool { return s.UID == "never-heard-of" && deleted(s) })
+}
+
+func TestAgentRestart(t *testing.T) {
+	for name, state := range map[string]bool{"without state": false, "with state": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			works := w.source("hub1")
+			dir := ""
+			if state {
+				dir = t.TempDir()
+			}
+			restart := func() {
+				w.agent(func(c *agent.Config) { c.StateDir = dir })
+			}
+			restart()
+			for _, work := range []string{"kept", "changed", "deleted"} {
+				w.create(works, w.work(work, configMap(work, "1"), configMap(work+"-more", "1")))
+				w.is(works, work, "Available=True")
+				w.settle(work)
+			}
+			w.stop()
+
+			w.update(works, "changed", func(work *workv1.ManifestWork) { work.Spec = w.work("", configMap("changed", "2")).Spec })
+			if err := works.Delete(w.ctx, "deleted", metav1.DeleteOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			w.create(works, w.work("created", configMap("created", "1")))
+			w.requests.take()
+			restart()
+
+			w.gone(works, "deleted")
+			w.is(works, "changed", "Applied=True", "Available=True")
+			w.is(works, "created", "Applied=True", "Available=True")
+			w.is(works, "kept", "Applied=True", "Available=True")
+			w.data("changed", "2")
+			w.data("changed-more", "")
+			w.data("deleted", "")
+			w.data("created", "1")
+			for _, line := range w.requests.take() {
+				if strings.HasPrefix(line, "GET") || !strings.Contains(line, "kept") {
+					continue
+				}
+				t.Errorf("a work that has not changed was written again: %s", line)
+			}
+		})
+	}
+}
+
+func TestBrokerAway(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	works := w.source("hub1")
+	w.agent()
+	w.create(works, w.work("web", configMap("a", "1")))
+	w.is(works, "web", "Available=True")
+	for name, forget := range map[string]bool{"the session is kept": false, "the session is lost": true} {
+		w.broker.Cut(cluster + "-agent")
+		if forget {
+			w.broker.Forget(cluster + "-agent")
+		}
+		w.update(works, "web", func(work *workv1.ManifestWork) { work.Spec = w.work("", configMap("a", name)).Spec })
+		w.create(works, w.work("new"+fmt.Sprint(forget), configMap("new", name)))
+		w.broker.Restore(cluster + "-agent")
+		w.is(works, "web", "Applied=True", "Available=True")
+		w.data("a", name)
+		w.is(works, "new"+fmt.Sprint(forget), "Applied=True")
+	}
+}
+
+func TestTwoSourcesWithWorksOfOneName(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.topics = wire.Topics{
+		SourceEvents: "sources/+/clusters/+/sourceevents", AgentEvents: "sources/+/clusters/+/agentevents",
+		SourceBroadcast: "sources/+/sourcebroadcast", AgentBroadcast: "clusters/+/agentbroadcast",
+	}
+	one, two := w.source("one"), w.source("two")
+	w.agent()
+	w.create(one, w.work("web", configMap("a", "one")))
+	w.create(two, w.work("web", configMap("b", "two")))
+	w.is(one, "web", "Applied=True", "Available=True")
+	w.is(two, "web", "Applied=True", "Available=True")
+	w.data("a", "one")
+	w.data("b", "two")
+
+	// After a restart neither source takes the other's work for gone.
+	w.stop()
+	w.broker.Forget(cluster + "-agent")
+	w.agent()
+	w.update(two, "web", func(work *workv1.ManifestWork) { work.Spec = w.work("", configMap("b", "three")).Spec })
+	w.is(two, "web", "Applied=True", "Available=True")
+	w.data("b", "three")
+
+	if err := one.Delete(w.ctx, "web", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	w.gone(one, "web")
+	w.data("a", "")
+	w.data("b", "three")
+	w.is(two, "web", "Applied=True", "Available=True")
+}
+
+func TestNameThatComesBackWithAnotherUID(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	answers := make(chan *wire.Status, 1000)
+	raw := w.rawSource("hub1", answers)
+	spec := func(uid types.UID, manifests ...string) *wire.Spec {
+		return &wire.Spec{UID: uid, Source: "hub1", Cluster: cluster, Generation: 1, Action: wire.Create,
+			Meta: metav1.ObjectMeta{Name: "web", Namespace: cluster, UID: uid}, Bundle: wire.BundleOf(&w.work("web", manifests...).Spec)}
+	}
+	applied := func(uid types.UID) func(*wire.Status) bool {
+		return func(s *wire.Status) bool {
+			return s.UID == uid && meta.IsStatusConditionTrue(s.Status.Conditions, workv1.WorkApplied)
+		}
+	}
+	raw.send(spec("first", configMap("a", "1"), configMap("b", "1")), nil)
+	raw.answered(answers, "the first is applied", applied("first"))
+	raw.send(spec("second", configMap("b", "2"), configMap("c", "2")), nil)
+	raw.answered(answers, "the second is applied", applied("second"))
+	w.data("a", "")
+	w.data("b", "2")
+	w.data("c", "2")
+	now := metav1.Now()
+	raw.send(&wire.Spec{UID: "first", Source: "hub1", Cluster: cluster, Generation: 1, Action: wire.Delete, Bare: true, DeletionTimestamp: &now}, nil)
+	raw.answered(answers, "the first is gone", func(s *wire.Status) bool {
+		return s.UID == "first" && meta.IsStatusConditionTrue(s.Status.Conditions, workv1.WorkDeleted)
+	})
+	w.data("b", "2")
+}
+
+// rawSource is a source that speaks events itself, with an agent that has
+// subscribed.
+type rawSource struct {
+	*world
+	link  transport.Transport
+	topic string
+}
+
+func (w *world) rawSource(id wire.SourceID, answers chan<- *wire.Status) *rawSource {
+	w.Helper()
+	raw := &rawSource{world: w, link: w.broker.Client(string(id)), topic: fmt.Sprintf("sources/%s/clusters/%s/sourceevents", id, cluster)}
+	connected, asked := make(chan struct{}), make(chan struct{})
+	ask := sync.OnceFunc(func() { close(asked) })
+	w.run(func(ctx context.Context) error {
+		return raw.link.Run(ctx, transport.Handler{
+			Subscriptions: []string{fmt.Sprintf("sources/%s/clusters/+/agentevents", id)},
+			Connected:     func(context.Context, transport.Connection) { close(connected) },
+			Received: func(_ context.Context, m transport.Message) {
+				m.Ack()
+				message, err := wire.Decode(m.Event)
+				if err != nil {
+					w.Errorf("the agent sent what can not be decoded: %v", err)
+				}
+				switch message := message.(type) {
+				case *wire.Status:
+					answers <- message
+				case *wire.SpecResync:
+					ask()
+				}
+			},
+		})
+	})
+	// Nobody answers resync requests here: what is sent before the agent has
+	// subscribed would be lost.
+	w.await(connected, "the source connects")
+	w.agent()
+	w.await(asked, "the agent asks for specs")
+	return raw
+}
+
+func (w *world) await(c <-chan struct{}, what string) {
+	w.Helper()
+	select {
+	case <-c:
+	case <-time.After(wait):
+		w.Fatalf("%s: not within %v", what, wait)
+	}
+}
+
+// send publishes spec, with other data when data is given.
+func (r *rawSource) send(spec *wire.Spec, data []byte) {
+	r.Helper()
+	event, err := wire.Encode(spec, time.Now())
+	if err != nil {
+		r.Fatal(err)
+	}
+	if data != nil {
+		event.DataEncoded = data
+	}
+	r.publish(event)
+}
+
+func (r *rawSource) publish(event cloudevents.Event) {
+	r.Helper()
+	if err := r.link.Publish(r.ctx, r.topic, event); err != nil {
+		r.Fatal(err)
+	}
+}
+
+func (r *rawSource) answered(answers <-chan *wire.Status, what string, check func(*wire.Status) bool) {
+	r.Helper()
+	var last *wire.Status
+	for deadline := time.After(wait); ; {
+		select {
+		case last = <-answers:
+			if check(last) {
+				return
+			}
+		case <-deadline:
+			r.Fatalf("%s: not within %v; the last status is %+v", what, wait, last)
+		}
+	}
+}
+
+func TestWhatIsNotSupportedSaysSo(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	works := w.source("hub1")
+	w.agent()
+	executed := w.work("executed", configMap("executed", "1"))
+	executed.Spec.Executor = &workv1.ManifestWorkExecutor{Subject: workv1.ManifestWorkExecutorSubject{
+		Type: workv1.ExecutorSubjectTypeServiceAccount, ServiceAccount: &workv1.ManifestWorkSubjectServiceAccount{Namespace: "default", Name: "x"},
+	}}
+	w.create(works, executed)
+	w.manifestSays(works, "executed", 0, "does not check executors")
+	w.data("executed", "")
+
+	ruled := w.work("ruled", configMap("ruled", "1"))
+	ruled.Spec.ManifestConfigs = []workv1.ManifestConfigOption{{
+		ResourceIdentifier: workv1.ResourceIdentifier{Resource: "configmaps", Namespace: w.namespace, Name: "ruled"},
+		ConditionRules:     []workv1.ConditionRule{{Condition: "Complete", Type: workv1.CelConditionExpressionsType, CelExpressions: []string{"true"}}},
+	}}
+	w.create(works, ruled)
+	w.is(works, "ruled", "Applied=True", "Complete=Unknown")
+}

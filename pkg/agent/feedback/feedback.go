@@ -1,0 +1,130 @@
+package feedback
+
+import (
+	"encoding/json"
+	"fmt"
+	"reflect"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+)
+
+const (
+	defaultMaxRawLength = 1024
+	defaultMaxPaths     = 1024
+)
+
+// Config configures [New].
+type Config struct {
+	// RawJSON reports objects, lists and other values that are neither integer,
+	// string nor boolean, as JSON text (the feature gate RawFeedbackJsonString), and
+	// several matches of a path as one JSON list. Otherwise such a value is an error,
+	// and of several matches the first counts.
+	RawJSON bool
+	// MaxRawLength is the most bytes of one value of type JsonRaw. Default: 1024.
+	MaxRawLength int
+	// MaxPaths is the most parsed paths that are kept. Default: 1024.
+	MaxPaths int
+}
+
+// Reader reads feedback values. It is safe for concurrent use.
+type Reader struct {
+	config Config
+	paths  *paths
+}
+
+// New returns a reader.
+func New(config Config) *Reader {
+	if config.MaxRawLength <= 0 {
+		config.MaxRawLength = defaultMaxRawLength
+	}
+	if config.MaxPaths <= 0 {
+		config.MaxPaths = defaultMaxPaths
+	}
+	return &Reader{config: config, paths: newPaths(config.MaxPaths)}
+}
+
+// Values gives the values that rules ask of a live object, in the order of the
+// rules and, within a rule, of its paths. What is missing or null gives no value
+// and no error. Values that are found are given even when others fail. The text
+// of the error is that of one failure, or "[a, b]" for several, each once. Values
+// does not change obj, whatever it holds, and does not panic.
+func (r *Reader) Values(rules []workv1.FeedbackRule, obj *unstructured.Unstructured) ([]workv1.FeedbackValue, error) {
+	var values []workv1.FeedbackValue
+	var errs []error
+	add := func(name, path string) {
+		found, err := r.value(name, path, obj)
+		if err != nil {
+			errs = append(errs, err)
+		}
+		if found != nil {
+			values = append(values, workv1.FeedbackValue{Name: name, Value: *found})
+		}
+	}
+	kind := obj.GroupVersionKind()
+	for _, rule := range rules {
+		switch rule.Type {
+		case workv1.WellKnownStatusType:
+			known, ok := wellKnown[kind]
+			if !ok {
+				errs = append(errs, fmt.Errorf("cannot find the wellknown statuses for resource with gvk %s", kind))
+			}
+			for _, value := range known {
+				add(value.name, value.path)
+			}
+		case workv1.JSONPathsType:
+			for _, path := range rule.JsonPaths {
+				if path.Version != "" && path.Version != kind.Version {
+					errs = append(errs, fmt.Errorf("version set in the path %s is not matched for the related resource", path.Name))
+					continue
+				}
+				add(path.Name, path.Path)
+			}
+		default:
+			errs = append(errs, fmt.Errorf("unknown feedback rule type %q: it must be WellKnownStatus or JSONPaths", rule.Type))
+		}
+	}
+	return values, utilerrors.NewAggregate(errs)
+}
+
+// value reads one path. It is nil if that finds nothing.
+func (r *Reader) value(name, path string, obj *unstructured.Unstructured) (*workv1.FieldValue, error) {
+	found, err := r.paths.find(name, path, obj.Object)
+	if err != nil || len(found) == 0 {
+		return nil, err
+	}
+	if len(found) > 1 && r.config.RawJSON {
+		return r.raw(name, found)
+	}
+	switch first := found[0].(type) {
+	case nil:
+		return nil, nil // no value
+	case int64:
+		return &workv1.FieldValue{Type: workv1.Integer, Integer: &first}, nil
+	case string:
+		return &workv1.FieldValue{Type: workv1.String, String: &first}, nil
+	case bool:
+		return &workv1.FieldValue{Type: workv1.Boolean, Boolean: &first}, nil
+	default:
+		if r.config.RawJSON {
+			return r.raw(name, first)
+		}
+		return nil, fmt.Errorf("the type %s of the value for %s is not found", reflect.TypeOf(first), name)
+	}
+}
+
+// raw gives a value as compact JSON, with sorted keys.
+func (r *Reader) raw(name string, value any) (*workv1.FieldValue, error) {
+	encoded, err := json.Marshal(value)
+	if err != nil {
+		return nil, fmt.Errorf("failed to encode the value for %s: %w", name, err)
+	}
+	if len(encoded) > r.config.MaxRawLength {
+		return nil, fmt.Errorf("the length of returned json raw string for name %s is larger than the maximum length %d",
+			name, r.config.MaxRawLength)
+	}
+	text := string(encoded)
+	return &workv1.FieldValue{Type: workv1.JsonRaw, JsonRaw: &text}, nil
+}

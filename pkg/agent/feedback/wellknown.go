@@ -1,0 +1,65 @@
+package feedback
+
+import "k8s.io/apimachinery/pkg/runtime/schema"
+
+// value is a name and the path that it stands for.
+type value struct{ name, path string }
+
+// wellKnown are the values of a WellKnownStatus rule, by exact kind. A path that
+// finds nothing gives no value. Those of the first four kinds are given; the rest
+// follows their manner: counts by the name of their field, anything else with the
+// kind in front.
+var wellKnown = map[schema.GroupVersionKind][]value{
+	{Group: "apps", Version: "v1", Kind: "Deployment"}: {
+		{"ReadyReplicas", ".status.readyReplicas"},
+		{"Replicas", ".status.replicas"},
+		{"AvailableReplicas", ".status.availableReplicas"},
+	},
+	{Group: "apps", Version: "v1", Kind: "DaemonSet"}: {
+		{"NumberReady", ".status.numberReady"},
+		{"DesiredNumberScheduled", ".status.desiredNumberScheduled"},
+		{"NumberAvailable", ".status.numberAvailable"},
+	},
+	{Group: "batch", Version: "v1", Kind: "Job"}: {
+		{"JobComplete", `.status.conditions[?(@.type=="Complete")].status`},
+		{"JobSucceeded", ".status.succeeded"},
+	},
+	{Version: "v1", Kind: "Pod"}: {
+		{"PodReady", `.status.conditions[?(@.type=="Ready")].status`},
+		{"PodPhase", ".status.phase"},
+	},
+	{Group: "apps", Version: "v1", Kind: "StatefulSet"}: {
+		{"ReadyReplicas", ".status.readyReplicas"},
+		{"Replicas", ".status.replicas"},
+		{"AvailableReplicas", ".status.availableReplicas"},
+	},
+	{Group: "apps", Version: "v1", Kind: "ReplicaSet"}: {
+		{"ReadyReplicas", ".status.readyReplicas"},
+		{"Replicas", ".status.replicas"},
+		{"AvailableReplicas", ".status.availableReplicas"},
+	},
+	{Group: "batch", Version: "v1", Kind: "CronJob"}: {
+		{"CronJobLastScheduleTime", ".status.lastScheduleTime"},
+		{"CronJobLastSuccessfulTime", ".status.lastSuccessfulTime"},
+	},
+	{Version: "v1", Kind: "PersistentVolumeClaim"}: {
+		{"PersistentVolumeClaimPhase", ".status.phase"},
+		{"PersistentVolumeClaimCapacity", ".status.capacity.storage"},
+	},
+	{Version: "v1", Kind: "Service"}: {
+		{"ServiceClusterIP", ".spec.clusterIP"},
+		{"ServiceLoadBalancerIP", ".status.loadBalancer.ingress[*].ip"},
+		{"ServiceLoadBalancerHostname", ".status.loadBalancer.ingress[*].hostname"},
+	},
+	{Version: "v1", Kind: "Namespace"}: {
+		{"NamespacePhase", ".status.phase"},
+	},
+	{Group: "autoscaling", Version: "v2", Kind: "HorizontalPodAutoscaler"}: {
+		{"CurrentReplicas", ".status.currentReplicas"},
+		{"DesiredReplicas", ".status.desiredReplicas"},
+	},
+	{Group: "autoscaling", Version: "v1", Kind: "HorizontalPodAutoscaler"}: {
+		{"CurrentReplicas", ".status.currentReplicas"},
+		{"DesiredReplicas", ".status.desiredReplicas"},
+	},
+}

@@ -1,0 +1,100 @@
+package inbox
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/workwire/workwire/pkg/wire"
+)
+
+// record is an Entry as JSON in the state store.
+type record struct {
+	Source     wire.SourceID     `json:"source"`
+	UID        types.UID         `json:"uid"`
+	Cluster    wire.ClusterName  `json:"cluster"`
+	Generation wire.Generation   `json:"generation,omitempty"`
+	Meta       metav1.ObjectMeta `json:"metadata"`
+	Bundle     *wire.Bundle      `json:"bundle,omitempty"`
+	Deleting   *metav1.Time      `json:"deleting,omitempty"`
+	Refusal    *Refusal          `json:"refusal,omitempty"`
+	Trace      string            `json:"trace,omitempty"`
+}
+
+// encode gives e as a record; it is a [store.Encoder].
+func (e *Entry) encode() ([]byte, error) {
+	r := record{
+		Source: e.Source, UID: e.UID, Cluster: e.Cluster, Generation: e.Generation, Meta: e.Meta,
+		Deleting: e.Deleting, Refusal: e.Refusal, Trace: e.Trace,
+	}
+	if e.Good() {
+		r.Bundle = wire.BundleOf(&e.Spec)
+	}
+	data, err := json.Marshal(r)
+	if err != nil {
+		return nil, fmt.Errorf("encode work %s: %w", e.Key, err)
+	}
+	return data, nil
+}
+
+// decode reads what encode has written. It refuses what could not have come
+// from an event.
+func decode(data []byte) (*Entry, error) {
+	var r record
+	if err := json.Unmarshal(data, &r); err != nil {
+		return nil, fmt.Errorf("it is no record of a work: %w", err)
+	}
+	if r.Source == "" || r.UID == "" || r.Cluster == "" || r.Meta.Name == "" {
+		return nil, errors.New("source, uid, cluster and name are required")
+	}
+	if r.Generation < 0 {
+		return nil, errors.New("the generation is negative")
+	}
+	e := &Entry{
+		Key: Key{r.Source, r.UID}, Cluster: r.Cluster, Generation: r.Generation, Meta: r.Meta,
+		Deleting: r.Deleting, Refusal: r.Refusal, Trace: r.Trace,
+	}
+	if r.Bundle != nil {
+		if err := r.Bundle.Validate(); err != nil {
+			return nil, err
+		}
+		e.Spec = r.Bundle.WorkSpec()
+	}
+	if !e.Good() && e.Deleting == nil && e.Refusal == nil {
+		return nil, errors.New("it has neither manifests nor a refusal nor a deletion")
+	}
+	return e, nil
+}
+
+// Load reads what the store holds and reports each work as changed. Call it once
+// before anything else. A record that can not be read is logged and left out:
+// the next spec resync brings the work again. It fails when the file can not be
+// read.
+func (b *Inbox) Load() error {
+	var keys []Key
+	b.mu.Lock()
+	err := b.bucket.Each(func(at string, value []byte) error {
+		e, err := decode(value)
+		if err == nil && e.Record() != at {
+			err = errors.New("it stands under the key of another work")
+		}
+		if err != nil {
+			b.log.Error("state record of a work can not be read; its source is asked again", "record", at, "error", err)
+			return nil
+		}
+		b.place(e)
+		keys = append(keys, e.Key)
+		return nil
+	})
+	b.mu.Unlock()
+	if err != nil {
+		return fmt.Errorf("load the works held: %w", err)
+	}
+	for _, key := range keys {
+		b.changed(key)
+	}
+	return nil
+}

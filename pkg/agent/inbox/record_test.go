@@ -1,0 +1,58 @@
+package inbox
+
+import (
+	"encoding/json"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/google/go-cmp/cmp"
+
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+)
+
+// FuzzRecord: what is read from the disk is a work that could have come from an
+// event, and is written as it was read.
+func FuzzRecord(f *testing.F) {
+	entry := Entry{Key: Key{"hub", "uid"}, Cluster: "quay", Generation: 2, Meta: metav1.ObjectMeta{Name: "a", Labels: map[string]string{"b": "c"}}}
+	entry.Spec.Workload.Manifests = []workv1.Manifest{{RawExtension: runtime.RawExtension{
+		Raw: []byte(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"}}`)}}}
+	dead := entry
+	dead.Deleting = &metav1.Time{}
+	refused := Entry{Key: entry.Key, Cluster: "quay", Meta: entry.Meta, Refusal: &Refusal{Generation: 3, Message: "no kind"}, Trace: "{}"}
+	for _, e := range []*Entry{&entry, &dead, &refused} {
+		data, err := e.encode()
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(data)
+	}
+	f.Add([]byte(`{"source":"hub","uid":"u","cluster":"c","metadata":{"name":"n"},"bundle":{"manifests":[7]}}`))
+	f.Add([]byte(`null`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		e, err := decode(data)
+		if err != nil {
+			return
+		}
+		if e.Source == "" || e.UID == "" || e.Cluster == "" || e.Meta.Name == "" || e.Generation < 0 {
+			t.Fatalf("decode takes a work without identity: %+v", e)
+		}
+		if !e.Good() && e.Deleting == nil && e.Refusal == nil {
+			t.Fatalf("decode takes a work without a spec: %+v", e)
+		}
+		again, err := e.encode()
+		if err != nil {
+			t.Fatalf("encode of what was decoded: %v", err)
+		}
+		back, err := decode(again)
+		if err != nil {
+			t.Fatalf("decode of what was encoded: %v", err)
+		}
+		a, _ := json.Marshal(e)
+		b, _ := json.Marshal(back)
+		if diff := cmp.Diff(string(a), string(b)); diff != "" {
+			t.Fatalf("differs after a round trip (-want +got):\n%s", diff)
+		}
+	})
+}

@@ -1,0 +1,310 @@
+package agent_test
+
+import (
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/workwire/workwire/pkg/agent/applied"
+	"github.com/workwire/workwire/pkg/agent/object"
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	workclient "github.com/workwire/workwire/pkg/client/clientset/versioned"
+	workclientv1 "github.com/workwire/workwire/pkg/client/clientset/versioned/typed/work/v1"
+)
+
+func TestLifeOfAWork(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	works := w.source("hub1")
+	w.agent()
+
+	work := w.create(works, w.work("web", configMap("a", "1"), configMap("b", "1")))
+	w.is(works, "web", "Applied=True", "Available=True")
+	w.data("a", "1")
+	record, err := w.records.List(w.ctx, metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := slices.IndexFunc(record.Items, func(r workv1.AppliedManifestWork) bool { return r.Spec.AgentID == w.host })
+	if i < 0 || !strings.HasSuffix(record.Items[i].Name, "-web") || record.Items[i].Labels[workv1.OriginalSourceLabelKey] != "hub1" {
+		t.Fatalf("no AppliedManifestWork of web: %+v", record.Items)
+	}
+	w.eventually("the record names the objects", func() error {
+		got, err := w.records.Get(w.ctx, record.Items[i].Name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if len(got.Status.AppliedResources) != 2 || got.Status.AppliedResources[0].UID == "" {
+			return fmt.Errorf("%+v", got.Status)
+		}
+		return nil
+	})
+
+	w.update(works, "web", func(work *workv1.ManifestWork) {
+		work.Spec = w.work("", configMap("a", "2"), configMap("c", "2")).Spec
+	})
+	updated := w.is(works, "web", "Applied=True", "Available=True")
+	if len(updated.Status.ResourceStatus.Manifests) != 2 || updated.Generation == work.Generation {
+		t.Errorf("status after the update: %+v", updated.Status)
+	}
+	w.data("a", "2")
+	w.data("b", "")
+	w.data("c", "2")
+
+	if err := works.Delete(w.ctx, "web", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	w.gone(works, "web")
+	w.data("a", "")
+	w.data("c", "")
+	w.noRecords()
+}
+
+func TestRequestsOfAWork(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	works := w.source("hub1")
+	w.agent()
+	// The first work makes the agent look up the kind and watch the type.
+	w.create(works, w.work("first", configMap("first", "1")))
+	w.is(works, "first", "Applied=True")
+	w.settle("first")
+	w.requests.take()
+
+	w.create(works, w.work("web", configMap("a", "1"), configMap("b", "1"), configMap("c", "1")))
+	w.is(works, "web", "Available=True")
+	w.settle("web")
+	if got := w.requests.take(); len(got) != 3+2 {
+		t.Errorf("creating a work of 3 objects took %d requests, want 5:\n%s", len(got), strings.Join(got, "\n"))
+	}
+	w.update(works, "web", func(work *workv1.ManifestWork) {
+		work.Spec = w.work("", configMap("a", "1"), configMap("b", "2"), configMap("c", "1")).Spec
+	})
+	w.is(works, "web", "Applied=True")
+	w.data("b", "2")
+	if got := w.requests.take(); len(got) != 1 {
+		t.Errorf("changing 1 of 3 objects took %d requests, want 1:\n%s", len(got), strings.Join(got, "\n"))
+	}
+	if err := works.Delete(w.ctx, "web", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	w.gone(works, "web")
+	if got := w.requests.take(); len(got) != 3+2 {
+		t.Errorf("deleting a work of 3 objects took %d requests, want 5:\n%s", len(got), strings.Join(got, "\n"))
+	}
+}
+
+// settle waits until the record of a work names all its objects: the last
+// request of applying it.
+func (w *world) settle(name string) {
+	w.Helper()
+	w.eventually("the record of "+name+" is written", func() error {
+		list, err := w.records.List(w.ctx, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		for _, record := range list.Items {
+			if record.Spec.AgentID == w.host && record.Spec.ManifestWorkName == name && len(record.Status.AppliedResources) > 0 {
+				return nil
+			}
+		}
+		return fmt.Errorf("it is not")
+	})
+}
+
+func TestFeedbackFollowsTheCluster(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	works := w.source("hub1")
+	w.agent()
+	work := w.work("web", `
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, namespace: NAMESPACE}
+spec:
+  replicas: 2
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec: {containers: [{name: web, image: web}]}`)
+	work.Spec.ManifestConfigs = []workv1.ManifestConfigOption{{
+		ResourceIdentifier: workv1.ResourceIdentifier{Group: "apps", Resource: "deployments", Namespace: w.namespace, Name: "web"},
+		FeedbackRules: []workv1.FeedbackRule{{Type: workv1.WellKnownStatusType}, {Type: workv1.JSONPathsType, JsonPaths: []workv1.JsonPath{
+			{Name: "isAvailable", Path: `.status.conditions[?(@.type=="Available")].status`},
+		}}},
+	}}
+	w.create(works, work)
+	w.fedBack(works, "web", "ReadyReplicas=2 Replicas=2 AvailableReplicas=2 isAvailable=True")
+	w.update(works, "web", func(work *workv1.ManifestWork) {
+		raw := &work.Spec.Workload.Manifests[0].Raw
+		*raw = []byte(strings.Replace(string(*raw), `"replicas":2`, `"replicas":3`, 1))
+	})
+	w.fedBack(works, "web", "ReadyReplicas=3 Replicas=3 AvailableReplicas=3 isAvailable=True")
+}
+
+// fedBack waits until the first manifest of the work has the values.
+func (w *world) fedBack(works workclientv1.ManifestWorkInterface, name, want string) {
+	w.Helper()
+	w.eventually(name+" feeds back "+want, func() error {
+		work, err := works.Get(w.ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if len(work.Status.ResourceStatus.Manifests) == 0 {
+			return fmt.Errorf("no status")
+		}
+		var got []string
+		for _, v := range work.Status.ResourceStatus.Manifests[0].StatusFeedbacks.Values {
+			switch v.Value.Type {
+			case workv1.Integer:
+				got = append(got, fmt.Sprintf("%s=%d", v.Name, *v.Value.Integer))
+			default:
+				got = append(got, v.Name+"="+*v.Value.String)
+			}
+		}
+		if joined := strings.Join(got, " "); joined != want {
+			return fmt.Errorf("it has %q", joined)
+		}
+		return nil
+	})
+}
+
+func TestForeignChangesAreUndone(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	works := w.source("hub1")
+	w.agent()
+	w.create(works, w.work("web", configMap("a", "1"), configMap("b", "1")))
+	w.is(works, "web", "Available=True")
+	configMaps := w.cluster.CoreV1().ConfigMaps(w.namespace)
+	if err := configMaps.Delete(w.ctx, "a", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	w.data("a", "1")
+	if _, err := configMaps.Patch(w.ctx, "b", types.MergePatchType, []byte(`{"data":{"k":"mine","l":"too"}}`), metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	w.data("b", "1")
+	// Without the label the object is out of the watch's sight.
+	if _, err := configMaps.Patch(w.ctx, "b", types.MergePatchType, []byte(`{"metadata":{"labels":{"workwire.dev/agent":null}},"data":{"k":"mine"}}`), metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	w.data("b", "1")
+	w.is(works, "web", "Applied=True", "Available=True")
+}
+
+func TestDeletionWaitsForFinalizers(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	works := w.source("hub1")
+	w.agent()
+	w.create(works, w.work("web", configMap("free", "1"), strings.Replace(configMap("held", "1"), "metadata: {", `metadata: {finalizers: ["test.workwire.dev/hold"], `, 1)))
+	w.is(works, "web", "Available=True")
+	if err := works.Delete(w.ctx, "web", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	w.data("free", "")
+	work := w.is(works, "web", "Deleting=True", "Available=False")
+	if c := meta.FindStatusCondition(work.Status.Conditions, "Available"); c.Message != "1 of 2 resources are not available" {
+		t.Errorf("Available says %q", c.Message)
+	}
+	w.eventually("the record lists what is held, and stays", func() error {
+		list, err := w.records.List(w.ctx, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		for _, record := range list.Items {
+			if record.Spec.AgentID == w.host && record.DeletionTimestamp != nil &&
+				len(record.Status.AppliedResources) == 1 && record.Status.AppliedResources[0].Name == "held" {
+				return nil
+			}
+		}
+		return fmt.Errorf("%+v", list.Items)
+	})
+	if _, err := w.cluster.CoreV1().ConfigMaps(w.namespace).Patch(w.ctx, "held", types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	w.gone(works, "web")
+	w.data("held", "")
+	w.noRecords()
+}
+
+func TestRecordDeletedByHand(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	works := w.source("hub1")
+	w.agent()
+	w.create(works, w.work("web", configMap("a", "1")))
+	w.is(works, "web", "Available=True")
+	w.settle("web")
+	before, err := w.cluster.CoreV1().ConfigMaps(w.namespace).Get(w.ctx, "a", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := w.records.List(w.ctx, metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, record := range list.Items {
+		if record.Spec.AgentID == w.host {
+			if err := w.records.Delete(w.ctx, record.Name, metav1.DeleteOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	w.eventually("the object is made anew", func() error {
+		now, err := w.cluster.CoreV1().ConfigMaps(w.namespace).Get(w.ctx, "a", metav1.GetOptions{})
+		if err == nil && now.UID == before.UID {
+			return fmt.Errorf("it is the old one")
+		}
+		return err
+	})
+	w.is(works, "web", "Applied=True", "Available=True")
+}
+
+func TestRecordSparesItsSuccessor(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	records := applied.NewRecords(applied.Config{
+		Client: workclient.NewForConfigOrDie(plane.REST()), AgentID: w.host, Changed: func(string) {}, Logger: slog.New(slog.DiscardHandler),
+	})
+	work := applied.Work{Name: "web", UID: "1", Source: "hub1"}
+	old, err := records.Ensure(w.ctx, applied.HubHash(w.host, ""), work, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := records.Delete(w.ctx, old); err != nil {
+		t.Fatal(err)
+	}
+	going, _ := records.Get(old.Name)
+	if err := records.Release(w.ctx, going); err != nil {
+		t.Fatal(err)
+	}
+	successor, err := records.Ensure(w.ctx, applied.HubHash(w.host, ""), work, nil)
+	if err != nil || successor.UID == old.UID {
+		t.Fatalf("no successor: %v", err)
+	}
+	resource := applied.Resource{Ref: object.Ref{GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}, Namespace: "x", Name: "a"}, UID: "u"}
+	if _, err := records.Record(w.ctx, old, []applied.Resource{resource}); err == nil {
+		t.Error("the status of a record that is gone was written")
+	}
+	recorded, err := records.Record(w.ctx, successor, []applied.Resource{resource})
+	if err != nil || len(recorded.Status.AppliedResources) != 1 {
+		t.Errorf("the successor has %+v, %v", recorded, err)
+	}
+	going, err = records.Delete(w.ctx, recorded)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := records.Release(w.ctx, going); err != nil {
+		t.Error(err)
+	}
+	w.noRecords()
+}

@@ -1,0 +1,276 @@
+package observe
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/go-logr/logr"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/workwire/workwire/pkg/agent/object"
+)
+
+// ObjectsConfig configures [NewObjects].
+type ObjectsConfig[K comparable] struct {
+	// Client for the agent's cluster. Required.
+	Client dynamic.Interface
+	// Selector is the label selector of every watch. Required: an empty one
+	// would hold all objects of a type.
+	Selector string
+	// Changed is called with each follower of an object that has changed. It
+	// must not block. Required.
+	Changed func(K)
+	// Logger; required.
+	Logger *slog.Logger
+}
+
+// Objects is what is known of the objects that works are about. K identifies a
+// follower. It is safe for concurrent use.
+type Objects[K comparable] struct {
+	config ObjectsConfig[K]
+
+	mu        sync.Mutex
+	run       context.Context // set while Run runs
+	watches   sync.WaitGroup
+	types     map[schema.GroupVersionResource]*watchedType
+	followers map[object.Ref]map[K]struct{}
+	follows   map[K][]object.Ref
+}
+
+// watchedType is one resource type that somebody follows.
+type watchedType struct {
+	view *View[*unstructured.Unstructured]
+	refs int                // followed objects of this type; Objects.mu guards it
+	stop context.CancelFunc // ends the watch; Objects.mu guards it
+
+	failing atomic.Bool // the last list or watch failed
+	settle  sync.Once
+	settled chan struct{} // closed by the first failure
+}
+
+// tried notes how a list or a watch went.
+func (t *watchedType) tried(err error) {
+	t.failing.Store(err != nil)
+	if err != nil {
+		t.settle.Do(func() { close(t.settled) })
+	}
+}
+
+// NewObjects returns an empty store; Run makes it watch.
+func NewObjects[K comparable](config ObjectsConfig[K]) *Objects[K] {
+	return &Objects[K]{
+		config:    config,
+		types:     map[schema.GroupVersionResource]*watchedType{},
+		followers: map[object.Ref]map[K]struct{}{},
+		follows:   map[K][]object.Ref{},
+	}
+}
+
+// Run watches what is followed until ctx ends, and returns when all watches
+// have. It must be called once.
+func (o *Objects[K]) Run(ctx context.Context) error {
+	o.mu.Lock()
+	o.run = ctx
+	for gvr, t := range o.types {
+		o.start(gvr, t)
+	}
+	o.mu.Unlock()
+	<-ctx.Done()
+	o.mu.Lock()
+	o.run = nil
+	o.mu.Unlock()
+	o.watches.Wait()
+	return nil
+}
+
+// Follow sets the objects whose changes are reported to key, instead of those
+// it followed before; none ends its following. A type is watched as long as one
+// of its objects is followed.
+func (o *Objects[K]) Follow(key K, refs []object.Ref) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if slices.Equal(o.follows[key], refs) {
+		return
+	}
+	before := o.follows[key]
+	for _, ref := range refs {
+		o.add(key, ref)
+	}
+	keep := make(map[object.Ref]struct{}, len(refs))
+	for _, ref := range refs {
+		keep[ref] = struct{}{}
+	}
+	for _, ref := range before {
+		if _, ok := keep[ref]; !ok {
+			o.remove(key, ref)
+		}
+	}
+	if len(refs) == 0 {
+		delete(o.follows, key)
+		return
+	}
+	o.follows[key] = slices.Clone(refs)
+}
+
+func (o *Objects[K]) add(key K, ref object.Ref) {
+	followers := o.followers[ref]
+	if followers == nil {
+		followers = make(map[K]struct{}, 1)
+		o.followers[ref] = followers
+		t := o.types[ref.GroupVersionResource]
+		if t == nil {
+			t = &watchedType{view: o.newView(ref.GroupVersionResource), settled: make(chan struct{})}
+			o.types[ref.GroupVersionResource] = t
+			o.start(ref.GroupVersionResource, t)
+		}
+		t.refs++
+	}
+	followers[key] = struct{}{}
+}
+
+func (o *Objects[K]) remove(key K, ref object.Ref) {
+	followers := o.followers[ref]
+	if _, ok := followers[key]; !ok {
+		return
+	}
+	delete(followers, key)
+	if len(followers) > 0 {
+		return
+	}
+	delete(o.followers, ref)
+	t := o.types[ref.GroupVersionResource]
+	if t.refs--; t.refs > 0 {
+		return
+	}
+	delete(o.types, ref.GroupVersionResource)
+	if t.stop != nil {
+		t.stop()
+	}
+}
+
+func (o *Objects[K]) newView(gvr schema.GroupVersionResource) *View[*unstructured.Unstructured] {
+	return NewView[*unstructured.Unstructured](func(name types.NamespacedName) {
+		ref := object.Ref{GroupVersionResource: gvr, Namespace: name.Namespace, Name: name.Name}
+		o.mu.Lock()
+		keys := slices.Collect(maps.Keys(o.followers[ref]))
+		o.mu.Unlock()
+		for _, key := range keys {
+			o.config.Changed(key)
+		}
+	})
+}
+
+// start begins to watch t, if Run runs. The caller holds mu.
+func (o *Objects[K]) start(gvr schema.GroupVersionResource, t *watchedType) {
+	if o.run == nil {
+		return
+	}
+	ctx, stop := context.WithCancel(o.run)
+	t.stop = stop
+	client := o.config.Client.Resource(gvr)
+	source := &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+			options.LabelSelector = o.config.Selector
+			list, err := client.List(ctx, options)
+			t.tried(err)
+			return list, err
+		},
+		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+			options.LabelSelector = o.config.Selector
+			w, err := client.Watch(ctx, options)
+			t.tried(err)
+			return w, err
+		},
+	}
+	logger := logr.FromSlogHandler(o.config.Logger.Handler())
+	reflector := cache.NewReflectorWithOptions(
+		cache.ToListWatcherWithWatchListSemantics(source, o.config.Client),
+		&unstructured.Unstructured{}, t.view, cache.ReflectorOptions{Name: gvr.String(), Logger: &logger})
+	o.watches.Go(func() { reflector.RunWithContext(ctx) })
+}
+
+// Get returns what is known of ref.
+func (o *Objects[K]) Get(ref object.Ref) object.Live {
+	view := o.view(ref)
+	if view == nil {
+		return object.Live{}
+	}
+	// Looking whether the list came before looking for the object: the other
+	// way round, a list in between would make a present object absent.
+	synced := isClosed(view.Synced())
+	if live, ok := view.Get(types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}); ok {
+		return object.Live{State: object.Present, Object: live}
+	}
+	if synced {
+		return object.Live{State: object.Absent}
+	}
+	return object.Live{}
+}
+
+// Learn puts in live as a write or a read of ref has just returned it, or, when
+// live is nil, that ref is gone. Objects takes ownership of live. What nobody
+// follows is not kept.
+func (o *Objects[K]) Learn(ref object.Ref, live *unstructured.Unstructured) {
+	view := o.view(ref)
+	switch {
+	case view == nil:
+	case live == nil:
+		view.Forget(types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}, "")
+	default:
+		view.Learn(live)
+	}
+}
+
+// Watched reports whether gvr is followed and its watch has delivered. Where it
+// has not, because it is new or not permitted, changes go unnoticed.
+func (o *Objects[K]) Watched(gvr schema.GroupVersionResource) bool {
+	o.mu.Lock()
+	t := o.types[gvr]
+	o.mu.Unlock()
+	return t != nil && !t.failing.Load() && isClosed(t.view.Synced())
+}
+
+// Wait returns once every type that is followed now has delivered or can not be
+// watched, or when ctx ends.
+func (o *Objects[K]) Wait(ctx context.Context) {
+	o.mu.Lock()
+	pending := slices.Collect(maps.Values(o.types))
+	o.mu.Unlock()
+	for _, t := range pending {
+		select {
+		case <-t.view.Synced():
+		case <-t.settled:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (o *Objects[K]) view(ref object.Ref) *View[*unstructured.Unstructured] {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if t := o.types[ref.GroupVersionResource]; t != nil {
+		return t.view
+	}
+	return nil
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}

@@ -1,0 +1,237 @@
+package observe
+
+import (
+	"fmt"
+	"iter"
+	"maps"
+	"sync"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/client-go/tools/cache"
+)
+
+// View is what is known of the objects of one resource type. A reflector feeds
+// it; Learn and Forget put in what writes returned before the watch shows it.
+// Resource versions keep the two in order: neither can put back what the other
+// has overtaken. It is safe for concurrent use. Objects in it are shared: read
+// only.
+type View[T metav1.Object] struct {
+	changed func(types.NamespacedName)
+
+	mu     sync.Mutex
+	items  map[types.NamespacedName]T
+	latest string // the newest resource version that the watch has passed
+	synced chan struct{}
+	isSync bool
+}
+
+var (
+	_ cache.ReflectorStore         = (*View[metav1.Object])(nil)
+	_ cache.ReflectorBookmarkStore = (*View[metav1.Object])(nil)
+	_ cache.TransformingStore      = (*View[metav1.Object])(nil)
+)
+
+// NewView returns an empty view. changed is called, without a lock held, for
+// each object that the watch finds to differ from what is known; it must not
+// block.
+func NewView[T metav1.Object](changed func(types.NamespacedName)) *View[T] {
+	return &View[T]{
+		changed: changed,
+		items:   map[types.NamespacedName]T{},
+		synced:  make(chan struct{}),
+	}
+}
+
+// Synced is closed once the view has been filled from a list.
+func (v *View[T]) Synced() <-chan struct{} { return v.synced }
+
+// Get returns the object, and whether it exists. Before the view is synced, an
+// object that is not found may exist all the same.
+func (v *View[T]) Get(name types.NamespacedName) (T, bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	object, ok := v.items[name]
+	return object, ok
+}
+
+// All yields the objects known when it is called.
+func (v *View[T]) All() iter.Seq[T] {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return maps.Values(maps.Clone(v.items))
+}
+
+// Learn puts in an object that the API server has just returned. One that the
+// watch has overtaken already is ignored.
+func (v *View[T]) Learn(object T) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	name := nameOf(object)
+	known, exists := v.items[name]
+	if exists && !newer(object.GetResourceVersion(), known.GetResourceVersion()) {
+		return
+	}
+	if v.latest != "" && !newer(object.GetResourceVersion(), v.latest) {
+		return
+	}
+	object.SetManagedFields(nil)
+	v.items[name] = object
+}
+
+// Forget drops an object that the API server has just reported gone. uid guards
+// against dropping its successor; empty matches any.
+func (v *View[T]) Forget(name types.NamespacedName, uid types.UID) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if known, exists := v.items[name]; exists && (uid == "" || known.GetUID() == uid) {
+		delete(v.items, name)
+	}
+}
+
+// Add implements [cache.ReflectorStore].
+func (v *View[T]) Add(object any) error { return v.put(object) }
+
+// Update implements [cache.ReflectorStore].
+func (v *View[T]) Update(object any) error { return v.put(object) }
+
+func (v *View[T]) put(object any) error {
+	typed, err := v.typed(object)
+	if err != nil {
+		return err
+	}
+	name := nameOf(typed)
+	v.mu.Lock()
+	v.pass(typed.GetResourceVersion())
+	known, exists := v.items[name]
+	fresh := !exists || newer(typed.GetResourceVersion(), known.GetResourceVersion())
+	if fresh {
+		v.items[name] = typed
+	}
+	v.mu.Unlock()
+	if fresh {
+		v.changed(name)
+	}
+	return nil
+}
+
+// Delete implements [cache.ReflectorStore]. object is the last state, with the
+// resource version of the deletion.
+func (v *View[T]) Delete(object any) error {
+	typed, err := v.typed(object)
+	if err != nil {
+		return err
+	}
+	name := nameOf(typed)
+	v.mu.Lock()
+	v.pass(typed.GetResourceVersion())
+	known, exists := v.items[name]
+	gone := exists && !newer(known.GetResourceVersion(), typed.GetResourceVersion())
+	if gone {
+		delete(v.items, name)
+	}
+	v.mu.Unlock()
+	// Whoever waits for the object to go may have been told by Forget already.
+	if gone || !exists {
+		v.changed(name)
+	}
+	return nil
+}
+
+// Replace implements [cache.ReflectorStore]: list is all there was at
+// resourceVersion. What is known to be newer stays.
+func (v *View[T]) Replace(list []any, resourceVersion string) error {
+	items := make(map[types.NamespacedName]T, len(list))
+	for _, object := range list {
+		typed, err := v.typed(object)
+		if err != nil {
+			return err
+		}
+		items[nameOf(typed)] = typed
+	}
+	v.mu.Lock()
+	var differs []types.NamespacedName
+	for name, known := range v.items {
+		listed, ok := items[name]
+		switch {
+		case ok && newer(listed.GetResourceVersion(), known.GetResourceVersion()):
+			differs = append(differs, name)
+		case ok:
+			items[name] = known
+		case newer(known.GetResourceVersion(), resourceVersion):
+			items[name] = known
+		default:
+			differs = append(differs, name)
+		}
+	}
+	for name := range items {
+		if _, ok := v.items[name]; !ok {
+			differs = append(differs, name)
+		}
+	}
+	v.items = items
+	v.pass(resourceVersion)
+	if !v.isSync {
+		v.isSync = true
+		close(v.synced)
+	}
+	v.mu.Unlock()
+	for _, name := range differs {
+		v.changed(name)
+	}
+	return nil
+}
+
+// Bookmark implements [cache.ReflectorBookmarkStore].
+func (v *View[T]) Bookmark(resourceVersion string) error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.pass(resourceVersion)
+	return nil
+}
+
+// Resync implements [cache.ReflectorStore]: there is nothing to do.
+func (v *View[T]) Resync() error { return nil }
+
+// Transformer implements [cache.TransformingStore]: managedFields are dropped,
+// which are half of a small object.
+func (v *View[T]) Transformer() cache.TransformFunc {
+	return func(object any) (any, error) {
+		if typed, ok := object.(T); ok {
+			typed.SetManagedFields(nil)
+		}
+		return object, nil
+	}
+}
+
+// pass notes that the watch has come to resourceVersion. The caller holds mu.
+func (v *View[T]) pass(resourceVersion string) {
+	if v.latest == "" || newer(resourceVersion, v.latest) {
+		v.latest = resourceVersion
+	}
+}
+
+func (v *View[T]) typed(object any) (T, error) {
+	if unknown, ok := object.(cache.DeletedFinalStateUnknown); ok {
+		object = unknown.Obj
+	}
+	typed, ok := object.(T)
+	if !ok {
+		var want T
+		return want, fmt.Errorf("watch delivered a %T instead of a %T", object, want)
+	}
+	return typed, nil
+}
+
+func nameOf(object metav1.Object) types.NamespacedName {
+	return types.NamespacedName{Namespace: object.GetNamespace(), Name: object.GetName()}
+}
+
+// newer reports whether resource version a is later than b. Versions that can
+// not be compared, as those of an aggregated API may be, count as newer: what
+// arrives last is believed.
+func newer(a, b string) bool {
+	order, err := resourceversion.CompareResourceVersion(a, b)
+	return err != nil || order > 0
+}

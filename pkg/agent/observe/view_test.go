@@ -1,0 +1,166 @@
+package observe
+
+import (
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+func item(name string, uid types.UID, version int) *metav1.PartialObjectMetadata {
+	return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "ns", Name: name, UID: uid, ResourceVersion: strconv.Itoa(version),
+		ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "someone"}},
+	}}
+}
+
+// steps are what a view may be told, in the order of a test.
+type steps struct {
+	t       *testing.T
+	view    *View[*metav1.PartialObjectMetadata]
+	changed []string
+}
+
+func newSteps(t *testing.T) *steps {
+	s := &steps{t: t}
+	s.view = NewView[*metav1.PartialObjectMetadata](func(name types.NamespacedName) { s.changed = append(s.changed, name.Name) })
+	return s
+}
+
+func (s *steps) must(err error) *steps {
+	s.t.Helper()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return s
+}
+
+func (s *steps) list(version int, items ...any) *steps {
+	return s.must(s.view.Replace(items, strconv.Itoa(version)))
+}
+
+func (s *steps) wantVersion(name string, version int) *steps {
+	s.t.Helper()
+	got, ok := s.view.Get(types.NamespacedName{Namespace: "ns", Name: name})
+	switch {
+	case version == 0 && ok:
+		s.t.Errorf("%s is known at version %s, want it gone", name, got.ResourceVersion)
+	case version != 0 && !ok:
+		s.t.Errorf("%s is not known, want version %d", name, version)
+	case version != 0 && got.ResourceVersion != strconv.Itoa(version):
+		s.t.Errorf("%s is known at version %s, want %d", name, got.ResourceVersion, version)
+	}
+	return s
+}
+
+func (s *steps) wantChanged(names ...string) *steps {
+	s.t.Helper()
+	slices.Sort(s.changed)
+	if !slices.Equal(s.changed, names) {
+		s.t.Errorf("changes told of %v, want %v", s.changed, names)
+	}
+	s.changed = nil
+	return s
+}
+
+func TestViewKeepsTheNewest(t *testing.T) {
+	t.Run("a write's answer is ahead of the watch, whose echo is no change", func(t *testing.T) {
+		s := newSteps(t).list(5)
+		s.view.Learn(item("a", "1", 7))
+		s.wantVersion("a", 7).wantChanged()
+		s.must(s.view.Add(item("a", "1", 7))).wantVersion("a", 7).wantChanged()
+		s.must(s.view.Update(item("a", "1", 8))).wantVersion("a", 8).wantChanged("a")
+	})
+	t.Run("a late answer does not bring back what the watch saw go", func(t *testing.T) {
+		s := newSteps(t).list(5, item("a", "1", 4)).wantChanged("a")
+		s.must(s.view.Delete(item("a", "1", 9))).wantChanged("a")
+		s.view.Learn(item("a", "1", 8))
+		s.wantVersion("a", 0)
+		s.view.Learn(item("a", "2", 10))
+		s.wantVersion("a", 10)
+	})
+	t.Run("an old event does not hide a successor that a write returned", func(t *testing.T) {
+		s := newSteps(t).list(5, item("a", "1", 4))
+		s.view.Forget(types.NamespacedName{Namespace: "ns", Name: "a"}, "1")
+		s.view.Learn(item("a", "2", 12))
+		s.must(s.view.Delete(item("a", "1", 11))).wantVersion("a", 12)
+	})
+	t.Run("forgetting by uid spares the successor", func(t *testing.T) {
+		s := newSteps(t).list(5, item("a", "2", 4))
+		s.view.Forget(types.NamespacedName{Namespace: "ns", Name: "a"}, "1")
+		s.wantVersion("a", 4)
+	})
+	t.Run("a list drops what is older and keeps what is newer", func(t *testing.T) {
+		s := newSteps(t)
+		s.view.Learn(item("older", "1", 3))
+		s.view.Learn(item("newer", "2", 9))
+		s.list(5, item("other", "3", 2)).wantVersion("older", 0).wantVersion("newer", 9).wantVersion("other", 2)
+		s.wantChanged("older", "other")
+	})
+	t.Run("a bookmark moves the watch on", func(t *testing.T) {
+		s := newSteps(t).list(5)
+		s.must(s.view.Bookmark("20"))
+		s.view.Learn(item("a", "1", 19))
+		s.wantVersion("a", 0)
+	})
+	t.Run("managed fields are not kept", func(t *testing.T) {
+		s := newSteps(t).list(1)
+		s.view.Learn(item("a", "1", 2))
+		got, _ := s.view.Get(types.NamespacedName{Namespace: "ns", Name: "a"})
+		if got.ManagedFields != nil {
+			t.Error("a learnt object keeps its managed fields")
+		}
+	})
+}
+
+// TestViewConverges lets answers of writes arrive late and in any order beside a
+// watch that delivers the true history, and wants the truth at the end.
+func TestViewConverges(t *testing.T) {
+	for seed := range uint64(300) {
+		rng := rand.New(rand.NewPCG(seed, 1))
+		view := NewView[*metav1.PartialObjectMetadata](func(types.NamespacedName) {})
+		if err := view.Replace(nil, "1"); err != nil {
+			t.Fatal(err)
+		}
+		truth := map[string]int{}
+		var answers []*metav1.PartialObjectMetadata
+		for version := 2; version < 40; version++ {
+			name := string(rune('a' + rng.IntN(3)))
+			o := item(name, types.UID(name), version)
+			var err error
+			switch _, exists := truth[name]; {
+			case exists && rng.IntN(3) == 0:
+				delete(truth, name)
+				err = view.Delete(o)
+			default:
+				truth[name] = version
+				answers = append(answers, item(name, types.UID(name), version))
+				if rng.IntN(2) == 0 { // the answer first
+					view.Learn(item(name, types.UID(name), version))
+				}
+				err = view.Update(o)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(answers) > 0 && rng.IntN(2) == 0 {
+				view.Learn(answers[rng.IntN(len(answers))])
+			}
+		}
+		got := map[string]int{}
+		for o := range view.All() {
+			got[o.Name], _ = strconv.Atoi(o.ResourceVersion)
+		}
+		for name, version := range truth {
+			if got[name] != version {
+				t.Fatalf("seed %d: %s is known at %d, want %d", seed, name, got[name], version)
+			}
+		}
+		if len(got) != len(truth) {
+			t.Fatalf("seed %d: %v is known, want %v", seed, got, truth)
+		}
+	}
+}

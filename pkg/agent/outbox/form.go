@@ -1,0 +1,124 @@
+package outbox
+
+import (
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+)
+
+// ReasonStatusTooLarge is the reason of a StatusFeedbackSynced condition, of a
+// manifest or of the work, that says what was left out of a status because the
+// broker does not take packets of its size (docs/protocol.md, Limits).
+const ReasonStatusTooLarge = "StatusTooLarge"
+
+const (
+	noValuesMessage    = "The feedback values are left out: with them the status exceeds the broker's maximum packet size"
+	noManifestsMessage = "The status of the manifests is left out: with it the status exceeds the broker's maximum packet size"
+)
+
+// form is how much of a status is sent.
+type form int
+
+const (
+	// whole: all of it.
+	whole form = iota
+	// withoutValues: no feedback values; the manifests that had some say so.
+	withoutValues
+	// conditionsOnly: the work's conditions, with messages cut short, and one
+	// that says that the manifests are left out.
+	conditionsOnly
+)
+
+// maxCutMessage bounds, in bytes, the messages of conditionsOnly.
+const maxCutMessage = 256
+
+// of gives status in form f. status is not changed, and the result depends on
+// nothing but it, as long as it has a condition; else on now.
+func (f form) of(status workv1.ManifestWorkStatus, now time.Time) workv1.ManifestWorkStatus {
+	switch f {
+	case withoutValues:
+		manifests := make([]workv1.ManifestCondition, len(status.ResourceStatus.Manifests))
+		for i, m := range status.ResourceStatus.Manifests {
+			if len(m.StatusFeedbacks.Values) > 0 {
+				m.StatusFeedbacks = workv1.StatusFeedbackResult{}
+				m.Conditions = tooLarge(m.Conditions, noValuesMessage, 0, now)
+			}
+			manifests[i] = m
+		}
+		status.ResourceStatus.Manifests = manifests
+	case conditionsOnly:
+		conditions := make([]metav1.Condition, len(status.Conditions))
+		generation := int64(0)
+		for i, c := range status.Conditions {
+			if len(c.Message) > maxCutMessage {
+				c.Message = strings.ToValidUTF8(c.Message[:maxCutMessage-len("…")], "") + "…"
+			}
+			conditions[i] = c
+			generation = max(generation, c.ObservedGeneration)
+		}
+		status.Conditions = tooLarge(conditions, noManifestsMessage, generation, now)
+		status.ResourceStatus = workv1.ManifestResourceStatus{}
+	}
+	return status
+}
+
+// tooLarge gives conditions with StatusFeedbackSynced saying message. Its time
+// is that of the condition that it replaces, else the latest of the others, so
+// that the same status always gives the same result.
+func tooLarge(conditions []metav1.Condition, message string, generation int64, now time.Time) []metav1.Condition {
+	c := metav1.Condition{
+		Type:               workv1.ManifestStatusFeedbackSynced,
+		Status:             metav1.ConditionFalse,
+		ObservedGeneration: generation,
+		Reason:             ReasonStatusTooLarge,
+		Message:            message,
+	}
+	changed := make([]metav1.Condition, len(conditions), len(conditions)+1)
+	copy(changed, conditions)
+	for i := range changed {
+		if changed[i].Type == c.Type {
+			c.LastTransitionTime = changed[i].LastTransitionTime
+			changed[i] = c
+			return changed
+		}
+		if c.LastTransitionTime.Before(&changed[i].LastTransitionTime) {
+			c.LastTransitionTime = changed[i].LastTransitionTime
+		}
+	}
+	if c.LastTransitionTime.IsZero() {
+		c.LastTransitionTime = metav1.NewTime(now)
+	}
+	return append(changed, c)
+}
+
+// maxMetadata is how many bytes of labels and annotations go into an event.
+// MQTT carries the metadata as one user property of at most 65,535 bytes, quotes
+// escaped.
+const maxMetadata = 24 << 10
+
+func oversized(meta *metav1.ObjectMeta) bool {
+	size := 0
+	for _, m := range []map[string]string{meta.Labels, meta.Annotations} {
+		for k, v := range m {
+			size += len(k) + len(v)
+		}
+	}
+	return size > maxMetadata
+}
+
+// bare gives meta with no labels and annotations but the protocol's own.
+func bare(meta metav1.ObjectMeta) metav1.ObjectMeta {
+	meta.Labels = only(meta.Labels, workv1.OriginalSourceLabelKey)
+	meta.Annotations = only(meta.Annotations, workv1.DataTypeAnnotationKey)
+	return meta
+}
+
+func only(m map[string]string, key string) map[string]string {
+	if value, ok := m[key]; ok {
+		return map[string]string{key: value}
+	}
+	return nil
+}

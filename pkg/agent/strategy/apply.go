@@ -1,0 +1,371 @@
+package strategy
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+
+	"github.com/workwire/workwire/pkg/agent/object"
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+)
+
+const (
+	defaultParallel = 16
+	// maxAttempts bounds the writes for one manifest in one pass: after conflicts
+	// with other writers, or when the object comes and goes meanwhile.
+	maxAttempts = 4
+)
+
+// Cache is what is known of the cluster's objects without asking it.
+type Cache interface {
+	// Get gives an object as last seen.
+	Get(object.Ref) object.Live
+	// Learn takes over an object as the API server just gave it, without
+	// managedFields, or nil if it has none of that name. It is shared: read only.
+	Learn(object.Ref, *unstructured.Unstructured)
+}
+
+// Config configures [New].
+type Config struct {
+	// Client for the agent's cluster, made from a configuration that
+	// dynamic.ConfigFor gave. Its rate limit and User-Agent apply. Required.
+	Client rest.Interface
+	// Cache of the cluster's objects. Required.
+	Cache Cache
+	// AgentHash is the value of the label object.AgentLabel on all that is applied.
+	// Required.
+	AgentHash string
+	// FieldManager of writes for manifests that name none. Default: work-agent.
+	FieldManager string
+	// Parallel is the most objects that are worked on at a time, in all calls
+	// together. Default: 16.
+	Parallel int
+	// NotServed is called when the API server says that it does not serve a group
+	// and version, or not that resource of it: what is remembered of it is out of
+	// date. Wire it to kinds.Resolver.Forget. Nil: nobody is told.
+	NotServed func(schema.GroupVersion)
+}
+
+// Applier applies and removes the objects of works. It is safe for concurrent
+// use, but not for one object of one work at a time.
+type Applier struct {
+	config Config
+	slots  chan struct{} // holds one token for each object being worked on
+
+	mu      sync.Mutex
+	settled map[settledKey]*Settled // of objects that the API server made otherwise; dropped by Remove
+}
+
+// settledKey is an object of a work.
+type settledKey struct {
+	ref   object.Ref
+	owner types.UID
+}
+
+// New returns an applier.
+func New(config Config) *Applier {
+	if config.FieldManager == "" {
+		config.FieldManager = workv1.DefaultFieldManager
+	}
+	if config.Parallel <= 0 {
+		config.Parallel = defaultParallel
+	}
+	if config.NotServed == nil {
+		config.NotServed = func(schema.GroupVersion) {}
+	}
+	return &Applier{
+		config:  config,
+		slots:   make(chan struct{}, config.Parallel),
+		settled: map[settledKey]*Settled{},
+	}
+}
+
+// Action is what became of a manifest.
+type Action int
+
+const (
+	// Failed to be applied; Outcome.Err says why.
+	Failed Action = iota
+	// Unchanged means that the object is as it shall be: nothing was written.
+	Unchanged
+	// Created means that the object was made.
+	Created
+	// Updated means that the object was there and was written. The API server may
+	// have found nothing to change; then its resourceVersion is as before.
+	Updated
+	// Observed means that the strategy is ReadOnly; the object was not looked at.
+	Observed
+)
+
+var actionNames = [...]string{"failed", "unchanged", "created", "updated", "observed"}
+
+// String gives the action in lower case, as for logs and metrics.
+func (a Action) String() string {
+	if a < 0 || int(a) >= len(actionNames) {
+		return "?"
+	}
+	return actionNames[a]
+}
+
+// Outcome is what became of one manifest.
+type Outcome struct {
+	Action Action
+	// Live is the object as it is now, without managedFields; nil if it is not
+	// known, always so under ReadOnly. It is shared: read only.
+	Live *unstructured.Unstructured
+	// Differences are the JSON pointers of the fields that an update was for. Empty
+	// if there were none but the manifest had changed, and for other actions.
+	Differences []string
+	// Err says why the manifest could not be applied, in the API server's own words
+	// where it was the one to refuse. Nil unless Action is Failed.
+	Err error
+	// Requests is the number of requests made.
+	Requests int
+}
+
+// Apply makes the cluster hold what the manifests declare, rank after rank, those
+// of one rank in parallel, and returns one outcome for each, in their order. One
+// that fails stops no other. Previous gives the manifest that was last applied to
+// an object for this work, or nil if that is not known, as after a restart; it is
+// called from this goroutine only. Owner is what owned objects refer to; see
+// [Owner].
+//
+// When ctx ends, manifests not yet begun fail with its cause. Apply returns when
+// all that it started has ended.
+func (a *Applier) Apply(ctx context.Context, manifests []Manifest, previous func(object.Ref) *Manifest, owner metav1.OwnerReference) []Outcome {
+	outcomes := make([]Outcome, len(manifests))
+	for _, rank := range Ranks(manifests) {
+		var group sync.WaitGroup
+		for _, i := range rank {
+			m := &manifests[i]
+			if m.Err != nil {
+				outcomes[i] = Outcome{Err: m.Err}
+				continue
+			}
+			task, step := a.begin(m, previous, owner)
+			if step.Verb == Keep {
+				outcomes[i] = task.kept()
+				continue
+			}
+			release, err := a.acquire(ctx)
+			if err != nil {
+				outcomes[i] = Outcome{Err: fmt.Errorf("apply %s: %w", m.Ref, err)}
+				continue
+			}
+			group.Go(func() {
+				defer release()
+				outcomes[i] = task.run(ctx, step)
+			})
+		}
+		group.Wait()
+	}
+	return outcomes
+}
+
+// acquire waits for a slot; release gives it back.
+func (a *Applier) acquire(ctx context.Context) (release func(), err error) {
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	select {
+	case a.slots <- struct{}{}:
+		return func() { <-a.slots }, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// task is one manifest being applied. One goroutine owns it.
+type task struct {
+	applier   *Applier
+	m         *Manifest
+	situation Situation
+	force     bool
+	requests  requests
+	refused   *unstructured.Unstructured // the body of an update that was refused
+	refusal   error
+}
+
+// begin plans the first step of a manifest from memory.
+func (a *Applier) begin(m *Manifest, previous func(object.Ref) *Manifest, owner metav1.OwnerReference) (*task, Step) {
+	t := &task{
+		applier: a,
+		m:       m,
+		force:   m.Force,
+		situation: Situation{
+			Owner:        owner,
+			AgentHash:    a.config.AgentHash,
+			FieldManager: a.config.FieldManager,
+		},
+	}
+	if m.FieldManager != "" {
+		t.situation.FieldManager = m.FieldManager
+	}
+	t.requests = requests{rest: a.config.Client, ref: m.Ref, manager: t.situation.FieldManager}
+	if m.Strategy == workv1.UpdateStrategyTypeReadOnly {
+		return t, Step{}
+	}
+	t.situation.Live = a.config.Cache.Get(m.Ref)
+	if previous != nil {
+		t.situation.Previous = previous(m.Ref)
+	}
+	a.mu.Lock()
+	t.situation.Settled = a.settled[t.key()]
+	a.mu.Unlock()
+	return t, Plan(m, t.situation)
+}
+
+func (t *task) key() settledKey {
+	return settledKey{ref: t.m.Ref, owner: t.situation.Owner.UID}
+}
+
+// kept is the outcome when nothing is left to do.
+func (t *task) kept() Outcome {
+	if t.m.Strategy == workv1.UpdateStrategyTypeReadOnly {
+		return Outcome{Action: Observed}
+	}
+	return Outcome{Action: Unchanged, Live: withoutManagedFields(t.situation.Live.Object), Requests: t.requests.count}
+}
+
+// run carries out steps until none is left.
+func (t *task) run(ctx context.Context, step Step) Outcome {
+	for writes := 0; ; {
+		switch step.Verb {
+		case Keep:
+			return t.kept()
+		case Read:
+			if err := t.read(ctx); err != nil {
+				return t.failed(err)
+			}
+		default:
+			writes++
+			answer, err := t.requests.write(ctx, step.Verb, step.Object, t.force)
+			if err == nil {
+				return t.written(ctx, step, answer)
+			}
+			if writes >= maxAttempts {
+				return t.failed(err)
+			}
+			outcome, err := t.mend(ctx, step, err)
+			if err != nil {
+				return t.failed(err)
+			}
+			if outcome != nil {
+				return *outcome
+			}
+		}
+		if step = Plan(t.m, t.situation); step.Verb == Read && t.situation.Complete {
+			return t.failed(fmt.Errorf("apply %s: reading it changed nothing", t.m.Ref))
+		}
+		if t.refusal != nil && (step.Verb != Update || equalBodies(step.Object, t.refused)) {
+			return t.failed(t.refusal)
+		}
+	}
+}
+
+// read takes over the whole object.
+func (t *task) read(ctx context.Context) error {
+	live, err := t.requests.get(ctx)
+	if err != nil {
+		return err
+	}
+	t.situation.Live, t.situation.Complete = live, true
+	t.applier.config.Cache.Learn(t.m.Ref, withoutManagedFields(live.Object))
+	return nil
+}
+
+// mend makes of a refused write what the next step can be planned from. It
+// gives the error if nothing can be done about it.
+func (t *task) mend(ctx context.Context, step Step, err error) (*Outcome, error) {
+	switch {
+	case isNoSuchResource(err):
+		t.applier.config.NotServed(t.m.Ref.GroupVersion())
+		return nil, err
+	case step.Verb == Create && apierrors.IsAlreadyExists(err),
+		step.Verb == Update && (apierrors.IsConflict(err) || apierrors.IsNotFound(err)):
+		return nil, t.read(ctx)
+	case step.Verb == Update && apierrors.IsInvalid(err) && t.refusal == nil:
+		return t.refuse(ctx, step, err)
+	case step.Verb == Apply && !t.force && isConflictWith(err, t.situation.FieldManager):
+		// The fields were written by ourselves under another strategy. Another work
+		// that does so keeps them.
+		if readErr := t.read(ctx); readErr != nil {
+			return nil, readErr
+		}
+		if t.situation.Live.State == object.Present && shared(t.situation.Live.Object, t.situation.Owner) {
+			return nil, err
+		}
+		t.force = true
+		return nil, nil // to be planned anew
+	default:
+		return nil, err
+	}
+}
+
+// refuse handles an update that the API server finds invalid.
+func (t *task) refuse(ctx context.Context, step Step, err error) (*Outcome, error) {
+	if !t.situation.Complete {
+		if readErr := t.read(ctx); readErr != nil {
+			return nil, readErr
+		}
+	}
+	live := t.situation.Live
+	if isImmutable(err) && live.State == object.Present && live.Object.GetAnnotations()[object.HashAnnotation] == t.m.Hash {
+		// This very manifest was applied, and nobody can have changed such fields
+		// since: the API server made them so.
+		t.remember(settle(t.m, live.Object))
+		outcome := t.kept()
+		return &outcome, nil
+	}
+	t.refused, t.refusal, t.situation.Refused = step.Object, err, true
+	return nil, nil // to be planned anew
+}
+
+// written is the outcome of a write that succeeded.
+func (t *task) written(ctx context.Context, step Step, answer *unstructured.Unstructured) Outcome {
+	if t.m.Strategy != workv1.UpdateStrategyTypeCreateOnly {
+		t.remember(settle(t.m, answer))
+	}
+	action := Created
+	if step.Verb == Update || step.Verb == Apply && t.situation.Live.State == object.Present {
+		action = Updated
+	}
+	if step.Verb == Apply && !t.m.Owned {
+		// Apply leaves a reference that was set under another strategy.
+		if refs, ours := withOwner(answer.GetOwnerReferences(), t.situation.Owner, false); ours {
+			without, err := t.requests.setOwners(ctx, answer, refs)
+			if err != nil {
+				return t.failed(err)
+			}
+			answer = without
+		}
+	}
+	live := withoutManagedFields(answer)
+	t.applier.config.Cache.Learn(t.m.Ref, live)
+	return Outcome{Action: action, Live: live, Differences: step.Differences, Requests: t.requests.count}
+}
+
+func (t *task) failed(err error) Outcome {
+	outcome := Outcome{Err: err, Requests: t.requests.count}
+	if t.situation.Live.State == object.Present {
+		outcome.Live = withoutManagedFields(t.situation.Live.Object)
+	}
+	return outcome
+}
+
+func (t *task) remember(settled *Settled) {
+	t.applier.mu.Lock()
+	defer t.applier.mu.Unlock()
+	if settled == nil {
+		delete(t.applier.settled, t.key())
+		return
+	}
+	t.applier.settled[t.key()] = settled
+}

@@ -1,0 +1,168 @@
+package strategy_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/workwire/workwire/pkg/agent/object"
+	"github.com/workwire/workwire/pkg/agent/strategy"
+)
+
+// remove removes objects and gives what was done, such as "Delete gone".
+func (s *spoke) remove(entries ...strategy.Entry) string {
+	s.t.Helper()
+	var done []string
+	for _, outcome := range s.applier.Remove(s.t.Context(), entries, s.owner.UID) {
+		word := outcome.Done.String()
+		if outcome.Gone {
+			word += " gone"
+		}
+		if outcome.Err != nil {
+			word += " " + outcome.Err.Error()
+		}
+		done = append(done, word)
+	}
+	return strings.Join(done, ", ")
+}
+
+func (s *spoke) exists(ref object.Ref) bool {
+	s.t.Helper()
+	_, err := s.resource(ref).Get(s.t.Context(), ref.Name, metav1.GetOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		s.t.Fatal(err)
+	}
+	return err == nil
+}
+
+func (s *spoke) configMap(rest string) (*strategy.Manifest, strategy.Entry) {
+	s.t.Helper()
+	manifests := s.parse(nil, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"namespace":"NS","name":"c"`+rest+`}}`)
+	live := s.applied(manifests, "1× POST 201")[0].Live
+	return &manifests[0], strategy.Entry{Ref: manifests[0].Ref, UID: live.GetUID()}
+}
+
+func TestRemove(t *testing.T) {
+	s := newSpoke(t)
+	_, entry := s.configMap("")
+	if got := s.remove(entry); got != "Delete gone" || s.exists(entry.Ref) {
+		t.Errorf("got %s", got)
+	}
+	s.wantRequests("1× DELETE 200")
+	// It was learnt that it is gone, but somebody may have made another without our
+	// label.
+	if got := s.remove(entry); got != "Forget gone" {
+		t.Errorf("got %s", got)
+	}
+	s.wantRequests("1× GET 404")
+}
+
+func TestRemoveHeldByFinalizer(t *testing.T) {
+	s := newSpoke(t)
+	_, entry := s.configMap(`,"finalizers":["example.com/hold"]`)
+	if got := s.remove(entry); got != "Delete" {
+		t.Errorf("got %s", got)
+	}
+	s.wantRequests("1× DELETE 200")
+	if got := s.remove(entry); got != "Await" {
+		t.Errorf("got %s", got)
+	}
+	s.wantRequests("")
+	if s.get(entry.Ref).GetDeletionTimestamp() == nil {
+		t.Error("it is not being deleted")
+	}
+	if _, err := s.resource(entry.Ref).Patch(t.Context(), entry.Ref.Name, types.MergePatchType,
+		[]byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	s.cache.Learn(entry.Ref, nil)
+	if got := s.remove(entry); got != "Forget gone" {
+		t.Errorf("got %s", got)
+	}
+}
+
+// What the API server answers to a deletion differs by kind.
+func TestRemoveEveryKind(t *testing.T) {
+	s := newSpoke(t)
+	manifests := s.parse(nil, everyKind...)
+	var entries []strategy.Entry
+	for i, outcome := range s.applied(manifests, "27× POST 201") {
+		entries = append(entries, strategy.Entry{Ref: manifests[i].Ref, UID: outcome.Live.GetUID()})
+	}
+	for i, outcome := range s.applier.Remove(t.Context(), entries, s.owner.UID) {
+		kind := manifests[i].Meta.Kind
+		if outcome.Err != nil || outcome.Done != strategy.Delete && outcome.Done != strategy.Await {
+			t.Errorf("%s: %+v", kind, outcome)
+			continue
+		}
+		// Pods go gracefully, the others wait for a controller; those may be quick.
+		waits := kind == "Pod" || kind == "Namespace" || kind == "CustomResourceDefinition" || kind == "PersistentVolumeClaim"
+		if !waits && !outcome.Gone {
+			t.Errorf("%s is said to remain", kind)
+		}
+		// Another of that name may come: a controller writes aggregated roles.
+		live, err := s.resource(entries[i].Ref).Get(t.Context(), entries[i].Ref.Name, metav1.GetOptions{})
+		if err == nil && outcome.Gone && live.GetUID() == entries[i].UID {
+			t.Errorf("%s is said to be gone, but exists: %v", kind, live.Object["metadata"])
+		}
+	}
+}
+
+func TestRemoveShared(t *testing.T) {
+	s := newSpoke(t)
+	_, entry := s.configMap("")
+	second := s.newOwner("second")
+	s.patch(entry.Ref, "other", `{"metadata":{"ownerReferences":[`+asJSON(t, s.owner)+`,`+asJSON(t, second)+`]}}`)
+	if got := s.remove(entry); got != "DropOwner gone" {
+		t.Errorf("got %s", got)
+	}
+	s.wantRequests("1× PATCH 200")
+	live := s.get(entry.Ref)
+	if diff := cmp.Diff([]metav1.OwnerReference{second}, live.GetOwnerReferences()); diff != "" || live.GetUID() != entry.UID {
+		t.Errorf("owners: %s", diff)
+	}
+	if got := s.remove(entry); got != "Forget gone" || !s.exists(entry.Ref) {
+		t.Errorf("got %s", got)
+	}
+	s.wantRequests("")
+}
+
+// The cache does not know yet that another work has taken a share.
+func TestRemoveGuardsAgainstStaleCache(t *testing.T) {
+	s := newSpoke(t)
+	_, entry := s.configMap("")
+	stale := s.cache.Get(entry.Ref).Object
+	second := s.newOwner("second")
+	s.patch(entry.Ref, "other", `{"metadata":{"ownerReferences":[`+asJSON(t, s.owner)+`,`+asJSON(t, second)+`]}}`)
+	s.cache.Learn(entry.Ref, stale)
+	if got := s.remove(entry); got != "DropOwner gone" || !s.exists(entry.Ref) {
+		t.Errorf("got %s", got)
+	}
+	s.wantRequests("1× DELETE 409, 1× GET 200, 1× PATCH 200")
+}
+
+func TestRemoveKeepsWhatIsNotOurs(t *testing.T) {
+	s := newSpoke(t)
+	m, entry := s.configMap("")
+	// Another object of that name, found by reading.
+	former := entry
+	former.UID = "former"
+	s.restart()
+	if got := s.remove(former); got != "Forget gone" || !s.exists(entry.Ref) {
+		t.Errorf("another uid: %s", got)
+	}
+	s.wantRequests("1× GET 200")
+	s.patch(entry.Ref, "other", `{"metadata":{"ownerReferences":null}}`)
+	if got := s.remove(entry, strategy.Entry{Ref: m.Ref}); got != "Forget gone, Forget gone" || !s.exists(entry.Ref) {
+		t.Errorf("not owned: %s", got)
+	}
+	s.wantRequests("")
+	evil := strategy.Entry{Ref: object.Ref{GroupVersionResource: m.Ref.GroupVersionResource, Namespace: s.namespace, Name: ".."}}
+	if got := s.remove(evil); !strings.Contains(got, "may not be '..'") {
+		t.Errorf("a path: %s", got)
+	}
+}

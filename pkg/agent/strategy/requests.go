@@ -1,0 +1,192 @@
+package strategy
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/validate/content"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+
+	"github.com/workwire/workwire/pkg/agent/object"
+)
+
+// requests makes the requests for one object and counts them.
+type requests struct {
+	rest    rest.Interface
+	ref     object.Ref
+	manager string
+	count   int
+}
+
+func (r *requests) resource() dynamic.ResourceInterface {
+	resource := dynamic.New(r.rest).Resource(r.ref.GroupVersionResource)
+	if r.ref.Namespace == "" {
+		return resource
+	}
+	return resource.Namespace(r.ref.Namespace)
+}
+
+// get reads the object. It is Absent, without an error, if there is none.
+func (r *requests) get(ctx context.Context) (object.Live, error) {
+	r.count++
+	obj, err := r.resource().Get(ctx, r.ref.Name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return object.Live{State: object.Absent}, nil
+	case err != nil:
+		return object.Live{}, err
+	}
+	return object.Live{State: object.Present, Object: obj}, nil
+}
+
+func (r *requests) write(ctx context.Context, verb Verb, body *unstructured.Unstructured, force bool) (*unstructured.Unstructured, error) {
+	r.count++
+	// What the API server does not know it drops, and its answer tells us so.
+	const validation = metav1.FieldValidationIgnore
+	switch verb {
+	case Create:
+		return r.resource().Create(ctx, body, metav1.CreateOptions{FieldManager: r.manager, FieldValidation: validation})
+	case Update:
+		return r.resource().Update(ctx, body, metav1.UpdateOptions{FieldManager: r.manager, FieldValidation: validation})
+	case Apply:
+		patch, err := json.Marshal(body.Object)
+		if err != nil {
+			return nil, fmt.Errorf("encode %s: %w", r.ref, err)
+		}
+		return r.resource().Patch(ctx, r.ref.Name, types.ApplyPatchType, patch,
+			metav1.PatchOptions{FieldManager: r.manager, Force: &force, FieldValidation: validation})
+	default:
+		return nil, fmt.Errorf("%s is no write", verb)
+	}
+}
+
+// setOwners sets all owner references of the object that live is.
+func (r *requests) setOwners(ctx context.Context, live *unstructured.Unstructured, refs []metav1.OwnerReference) (*unstructured.Unstructured, error) {
+	r.count++
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid":             live.GetUID(),
+		"resourceVersion": live.GetResourceVersion(),
+		"ownerReferences": refs,
+	}})
+	if err != nil {
+		return nil, fmt.Errorf("encode the owner references of %s: %w", r.ref, err)
+	}
+	return r.resource().Patch(ctx, r.ref.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: r.manager})
+}
+
+// delete deletes the object in the background, if its uid is the one given and,
+// unless that is empty, its resourceVersion too. It gives the object as it stays
+// behind for its finalizers or its grace period, or nil if it is gone.
+func (r *requests) delete(ctx context.Context, uid types.UID, resourceVersion string) (*unstructured.Unstructured, error) {
+	r.count++
+	background := metav1.DeletePropagationBackground
+	options := metav1.DeleteOptions{
+		TypeMeta:          metav1.TypeMeta{Kind: "DeleteOptions", APIVersion: "v1"},
+		PropagationPolicy: &background,
+		Preconditions:     &metav1.Preconditions{UID: &uid},
+	}
+	if resourceVersion != "" {
+		options.Preconditions.ResourceVersion = &resourceVersion
+	}
+	body, err := json.Marshal(options)
+	if err != nil {
+		return nil, fmt.Errorf("encode the deletion of %s: %w", r.ref, err)
+	}
+	segments, err := r.path()
+	if err != nil {
+		return nil, err
+	}
+	// The dynamic client does not give the answer, which says what is left.
+	answer, err := r.rest.Delete().
+		AbsPath(segments...).
+		SetHeader("Content-Type", "application/json").
+		Body(body).
+		Do(ctx).Raw()
+	if err != nil {
+		return nil, err
+	}
+	var left map[string]any
+	if err := utiljson.Unmarshal(answer, &left); err != nil {
+		return nil, fmt.Errorf("decode the answer to the deletion of %s: %w", r.ref, err)
+	}
+	if obj := (&unstructured.Unstructured{Object: left}); remains(obj) {
+		return obj, nil
+	}
+	return nil, nil // nothing is left
+}
+
+// remains says whether the answer to a deletion is an object that still exists.
+// For some kinds it is the object as it was last; then nothing holds it.
+func remains(answer *unstructured.Unstructured) bool {
+	if answer.GetKind() == "Status" && answer.GetAPIVersion() == "v1" {
+		return false
+	}
+	grace := answer.GetDeletionGracePeriodSeconds()
+	finalizers, _, _ := unstructured.NestedSlice(answer.Object, "spec", "finalizers")
+	return len(answer.GetFinalizers()) > 0 || grace != nil && *grace > 0 ||
+		answer.GetKind() == "Namespace" && len(finalizers) > 0
+}
+
+func (r *requests) path() ([]string, error) {
+	for _, segment := range []string{r.ref.Namespace, r.ref.Name} {
+		if faults := content.IsPathSegmentName(segment); len(faults) > 0 {
+			return nil, fmt.Errorf("%q can not name an object: %s", segment, strings.Join(faults, "; "))
+		}
+	}
+	segments := []string{"/apis", r.ref.Group, r.ref.Version}
+	if r.ref.Group == "" {
+		segments = []string{"/api", r.ref.Version}
+	}
+	if r.ref.Namespace != "" {
+		segments = append(segments, "namespaces", r.ref.Namespace)
+	}
+	return append(segments, r.ref.Resource, r.ref.Name), nil
+}
+
+// isNoSuchResource says whether an error means that the API server does not
+// serve the resource at all.
+func isNoSuchResource(err error) bool {
+	return apierrors.IsNotFound(err) && apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
+}
+
+// isImmutable says whether all that the API server refuses is to change fields
+// that can not be changed.
+func isImmutable(err error) bool {
+	causes := causesOf(err)
+	for _, cause := range causes {
+		if !strings.Contains(cause.Message, "immutable") && !strings.Contains(cause.Message, "updates may not change fields") {
+			return false
+		}
+	}
+	return len(causes) > 0
+}
+
+// isConflictWith says whether an apply was refused for fields of this one
+// manager only.
+func isConflictWith(err error, manager string) bool {
+	causes := causesOf(err)
+	for _, cause := range causes {
+		other := strings.HasPrefix(cause.Message, fmt.Sprintf("conflict with %q", manager))
+		if cause.Type != metav1.CauseTypeFieldManagerConflict || !other {
+			return false
+		}
+	}
+	return apierrors.IsConflict(err) && len(causes) > 0
+}
+
+func causesOf(err error) []metav1.StatusCause {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) || status.Status().Details == nil {
+		return nil
+	}
+	return status.Status().Details.Causes
+}
