@@ -1,0 +1,163 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/workwire/workwire/broker"
+	"github.com/workwire/workwire/broker/acl"
+	"github.com/workwire/workwire/broker/brokertest"
+	"github.com/workwire/workwire/deploy/crds"
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	workclientv1 "github.com/workwire/workwire/pkg/client/clientset/versioned/typed/work/v1"
+	"github.com/workwire/workwire/pkg/kube/kubetest"
+	"github.com/workwire/workwire/pkg/source"
+	"github.com/workwire/workwire/pkg/transport/config"
+	"github.com/workwire/workwire/pkg/transport/mqtt"
+	"github.com/workwire/workwire/pkg/wire"
+)
+
+var plane *kubetest.Plane
+
+// asAgent makes the test binary run as work-agent: replicas are processes.
+const asAgent = "WORKWIRE_TEST_AS_AGENT"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asAgent) != "" {
+		main()
+	}
+	kubetest.Main(m, kubetest.Spoke, func(p *kubetest.Plane) error {
+		plane = p
+		return crds.Install(context.Background(), p.REST(), crds.Spoke()...)
+	})
+}
+
+const (
+	cluster  = "c1"
+	password = "secret"
+	wait     = 30 * time.Second
+)
+
+// replica runs work-agent until it is stopped.
+func replica(t *testing.T, configFile, state string) (stop func()) {
+	t.Helper()
+	cmd := exec.Command(os.Args[0],
+		"--cluster-name="+cluster, "--transport-config="+configFile, "--kubeconfig="+plane.Kubeconfig,
+		"--listen-address=127.0.0.1:0", "--leader-election-namespace=default", "--state-dir="+state)
+	cmd.Env = append(os.Environ(), asAgent+"=1")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	cmd.Stderr = t.Output()
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	stop = sync.OnceFunc(func() {
+		if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+			t.Error(err)
+		}
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("work-agent ended with %v", err)
+		}
+	})
+	t.Cleanup(stop)
+	return stop
+}
+
+// applied creates a work and waits until it is applied.
+func applied(t *testing.T, works workclientv1.ManifestWorkInterface, name string) {
+	t.Helper()
+	work := &workv1.ManifestWork{ObjectMeta: metav1.ObjectMeta{Namespace: cluster, Name: name}}
+	raw := fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"handover-%s","namespace":"default"}}`, name)
+	work.Spec.Workload.Manifests = []workv1.Manifest{{RawExtension: runtime.RawExtension{Raw: []byte(raw)}}}
+	if _, err := works.Create(t.Context(), work, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	changes, err := works.Watch(t.Context(), metav1.ListOptions{FieldSelector: "metadata.name=" + name})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer changes.Stop()
+	for deadline := time.After(wait); ; {
+		select {
+		case event := <-changes.ResultChan():
+			if w, ok := event.Object.(*workv1.ManifestWork); ok && meta.IsStatusConditionTrue(w.Status.Conditions, workv1.WorkApplied) {
+				return
+			}
+		case <-deadline:
+			t.Fatalf("%s is not applied within %v", name, wait)
+		}
+	}
+}
+
+// TestHandover stops the leading one of two replicas: the other serves the
+// cluster long before the Lease would have expired.
+func TestHandover(t *testing.T) {
+	b := brokertest.Start(t, broker.Config{Users: []broker.User{
+		{Username: "ops", Password: password, Role: acl.Source}, {Username: cluster, Password: password, Role: acl.Agent},
+	}})
+	topics := wire.Topics{SourceEvents: "sources/ops/clusters/+/sourceevents", AgentEvents: "sources/ops/clusters/+/agentevents"}
+	link, err := mqtt.New(mqtt.Config{ClientID: "ops", Broker: config.Config{BrokerHost: b.Addr, Username: "ops", Password: password, Topics: topics}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := source.New(source.Config{SourceID: "ops", Topics: topics, Transport: link})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- client.Run(ctx) }()
+	defer func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}()
+	works := client.ManifestWorks(cluster)
+	dir := t.TempDir()
+	file := filepath.Join(dir, "transport.yaml")
+	text := fmt.Sprintf("brokerHost: %s\nusername: %s\npassword: %s\ntopics: {sourceEvents: %s, agentEvents: %s}\n",
+		b.Addr, cluster, password, topics.SourceEvents, topics.AgentEvents)
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+
+	stopFirst := replica(t, file, filepath.Join(dir, "first"))
+	applied(t, works, "before")
+	replica(t, file, filepath.Join(dir, "second"))
+	stopFirst()
+	start := time.Now()
+	applied(t, works, "after")
+	if took := time.Since(start); took > 10*time.Second {
+		t.Errorf("the second replica took %v to serve the cluster: the Lease was not handed over", took)
+	}
+	for _, name := range []string{"before", "after"} {
+		if err := works.Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	deadline := time.Now().Add(wait)
+	for {
+		list, err := works.List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(list.Items) == 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%d works are not gone within %v", len(list.Items), wait)
+		}
+		<-time.After(50 * time.Millisecond)
+	}
+}

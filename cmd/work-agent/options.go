@@ -1,0 +1,180 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/spf13/pflag"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/workwire/workwire/pkg/agent"
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/pkg/command"
+	"github.com/workwire/workwire/pkg/kube"
+	"github.com/workwire/workwire/pkg/leader"
+	"github.com/workwire/workwire/pkg/logging"
+	"github.com/workwire/workwire/pkg/serve"
+	"github.com/workwire/workwire/pkg/transport/config"
+	"github.com/workwire/workwire/pkg/transport/mqtt"
+	"github.com/workwire/workwire/pkg/version"
+	"github.com/workwire/workwire/pkg/wire"
+)
+
+type options struct {
+	cluster         string
+	agentID         string
+	transport       string
+	transportConfig string
+	clientID        string
+	codecs          []string
+	stateDir        string
+	workers         int
+	syncInterval    time.Duration
+
+	kube    kube.Options
+	leader  leader.Options
+	serve   serve.Options
+	logging logging.Options
+
+	broker config.Config // read by validate
+}
+
+func newOptions() *options {
+	return &options{
+		transport:    "mqtt",
+		codecs:       []string{"manifestbundle"},
+		workers:      agent.DefaultWorkers,
+		syncInterval: agent.DefaultSyncInterval,
+		leader:       leader.NewOptions(""),
+		serve:        serve.Options{Address: "127.0.0.1:8081"},
+		logging:      logging.NewOptions(),
+	}
+}
+
+// sections binds the flags, in the groups that the help shows.
+func (o *options) sections() []command.Section {
+	return []command.Section{
+		{Title: "The cluster", Bind: func(fs *pflag.FlagSet) {
+			fs.StringVar(&o.cluster, "cluster-name", o.cluster, "name of the cluster that the agent serves: the namespace of its works on the hub; a-z, 0-9 and -; required")
+			fs.StringVar(&o.agentID, "agent-id", o.agentID, "id that AppliedManifestWorks are marked with as the agent's own; default: a hash of the broker's address")
+			o.kube.AddFlags(fs)
+		}},
+		{Title: "The broker", Bind: func(fs *pflag.FlagSet) {
+			fs.StringVar(&o.transport, "transport", o.transport, "how to reach the sources: mqtt")
+			fs.StringVar(&o.transportConfig, "transport-config", o.transportConfig, "file with the broker's address, credentials and topics, in YAML; required")
+			fs.StringVar(&o.clientID, "client-id", o.clientID, "client id at the broker, unique there; default: <cluster name>-agent")
+			fs.StringSliceVar(&o.codecs, "cloudevents-client-codecs", o.codecs, "event format; manifestbundle is the only one")
+		}},
+		{Title: "Works", Bind: func(fs *pflag.FlagSet) {
+			fs.IntVar(&o.workers, "workers", o.workers, "number of works brought up to date at a time, at least 1")
+			fs.DurationVar(&o.syncInterval, "status-sync-interval", o.syncInterval, "time between reads of objects that can not be watched; all others are watched")
+			fs.StringVar(&o.stateDir, "state-dir", o.stateDir, "folder that keeps works and unsent statuses over a restart; default: none, the sources are asked again")
+		}},
+		{Title: "Replicas", Bind: o.leader.AddFlags},
+		{Title: "Metrics and health", Bind: o.serve.AddFlags},
+		{Title: "Logs", Bind: o.logging.AddFlags},
+	}
+}
+
+// validate reports every fault, by flag.
+func (o *options) validate() []error {
+	var faults []error
+	if o.cluster == "" {
+		faults = append(faults, errors.New("--cluster-name is required: the name of the cluster's namespace on the hub"))
+	}
+	if o.transport != "mqtt" {
+		faults = append(faults, fmt.Errorf("--transport: %q is not supported, only mqtt is", o.transport))
+	}
+	if !slices.Equal(o.codecs, []string{"manifestbundle"}) {
+		faults = append(faults, fmt.Errorf("--cloudevents-client-codecs: %v is not supported, only manifestbundle is", o.codecs))
+	}
+	if o.workers < 1 {
+		faults = append(faults, fmt.Errorf("--workers: %d works at a time get nowhere, want at least 1", o.workers))
+	}
+	if o.syncInterval < time.Second {
+		faults = append(faults, fmt.Errorf("--status-sync-interval: %v would burden the API server, want at least 1s", o.syncInterval))
+	}
+	faults = append(faults, o.readTransport()...)
+	faults = append(faults, o.kube.Validate()...)
+	if o.clientID == "" {
+		o.clientID = o.cluster + "-agent"
+	}
+	if o.leader.Name == "" && o.cluster != "" {
+		o.leader.Name = "work-agent-" + o.cluster
+	}
+	if o.leader.Name != "" {
+		faults = append(faults, o.leader.Validate()...)
+	}
+	faults = append(faults, o.serve.Validate()...)
+	return append(faults, o.logging.Validate()...)
+}
+
+func (o *options) readTransport() []error {
+	if o.transportConfig == "" {
+		return []error{errors.New("--transport-config is required: a file that says where the broker is")}
+	}
+	broker, err := config.Load(o.transportConfig)
+	if err != nil {
+		return []error{fmt.Errorf("--transport-config: %w", err)}
+	}
+	o.broker = broker
+	if o.cluster == "" {
+		return nil
+	}
+	if _, err := broker.Topics.ForAgent(wire.ClusterName(o.cluster)); err != nil {
+		return []error{fmt.Errorf("--transport-config: %s: %w", o.transportConfig, err)}
+	}
+	return nil
+}
+
+// run serves the cluster until ctx ends.
+func (o *options) run(ctx context.Context) error {
+	logger := o.logging.Logger(os.Stderr)
+	o.logging.Adopt(logger)
+	kubeConfig, err := o.kube.RESTConfig(workv1.DefaultFieldManager)
+	if err != nil {
+		return err
+	}
+	registry := serve.NewRegistry()
+	if err := kube.CountRequests(kubeConfig, registry); err != nil {
+		return err
+	}
+	logger.Info("starting", "version", version.Version, "cluster", o.cluster, "broker", o.broker.BrokerHost, "clientID", o.clientID)
+
+	group, ctx := errgroup.WithContext(ctx)
+	// The agent is made only while leading: a replica that stands by holds nothing.
+	running := &standby{}
+	if o.serve.Enabled() {
+		server, err := serve.New(serve.Config{Options: o.serve, Registry: registry, Logger: logger, Ready: []serve.Check{
+			{Name: "agent", Func: func(context.Context) error { return running.check((*agent.Agent).Ready) }},
+			{Name: "broker", Func: func(context.Context) error { return running.check((*agent.Agent).Connected) }},
+		}})
+		if err != nil {
+			return err
+		}
+		group.Go(func() error { return server.Run(ctx) })
+	}
+	group.Go(func() error {
+		return leader.Run(ctx, leader.Config{Options: o.leader, REST: kubeConfig, Logger: logger}, func(ctx context.Context) error {
+			link, err := mqtt.New(mqtt.Config{Broker: o.broker, ClientID: o.clientID, Logger: logger, Registerer: registry})
+			if err != nil {
+				return err
+			}
+			a, err := agent.New(agent.Config{
+				Cluster: wire.ClusterName(o.cluster), ClientID: o.clientID, AgentID: o.agentID,
+				BrokerHost: o.broker.BrokerHost, Topics: o.broker.Topics, Transport: link, Kube: kubeConfig,
+				StateDir: o.stateDir, Workers: o.workers, SyncInterval: o.syncInterval, Registerer: registry, Logger: logger,
+			})
+			if err != nil {
+				return err
+			}
+			running.set(a)
+			return a.Run(ctx)
+		})
+	})
+	return group.Wait()
+}

@@ -1,0 +1,167 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+
+	"github.com/spf13/pflag"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/workwire/workwire/pkg/command"
+	"github.com/workwire/workwire/pkg/hub"
+	"github.com/workwire/workwire/pkg/hub/publish"
+	"github.com/workwire/workwire/pkg/kube"
+	"github.com/workwire/workwire/pkg/leader"
+	"github.com/workwire/workwire/pkg/logging"
+	"github.com/workwire/workwire/pkg/serve"
+	"github.com/workwire/workwire/pkg/transport/config"
+	"github.com/workwire/workwire/pkg/transport/mqtt"
+	"github.com/workwire/workwire/pkg/version"
+	"github.com/workwire/workwire/pkg/wire"
+)
+
+// The usual limit of requests: far above what a hub of thousands of works needs
+// in steady state, and what one API server with its etcd takes for a while.
+const (
+	defaultQPS   = 1000
+	defaultBurst = 2000
+)
+
+type options struct {
+	source          string
+	transport       string
+	transportConfig string
+	clientID        string
+	workers         int
+
+	kube    kube.Options
+	leader  leader.Options
+	serve   serve.Options
+	logging logging.Options
+
+	broker config.Config // read by validate
+}
+
+func newOptions() *options {
+	return &options{
+		transport: "mqtt",
+		workers:   publish.DefaultWorkers,
+		kube:      kube.Options{QPS: defaultQPS, Burst: defaultBurst},
+		leader:    leader.NewOptions(""),
+		serve:     serve.Options{Address: "127.0.0.1:8082"},
+		logging:   logging.NewOptions(),
+	}
+}
+
+// sections binds the flags, in the groups that the help shows.
+func (o *options) sections() []command.Section {
+	return []command.Section{
+		{Title: "The hub", Bind: func(fs *pflag.FlagSet) {
+			fs.StringVar(&o.source, "source-id", o.source, "id under which the hub owns its works, the same for all replicas and for ever; a-z, 0-9 and -; required")
+			o.kube.AddFlags(fs)
+			fs.IntVar(&o.workers, "workers", o.workers, "finalizers, and statuses, written at a time, 1 to 1024")
+		}},
+		{Title: "The broker", Bind: func(fs *pflag.FlagSet) {
+			fs.StringVar(&o.transport, "transport", o.transport, "how to reach the agents: mqtt")
+			fs.StringVar(&o.transportConfig, "transport-config", o.transportConfig, "file with the broker's address, credentials and topics, in YAML; required")
+			fs.StringVar(&o.clientID, "client-id", o.clientID, "client id at the broker, unique there but for this hub's replicas, of which one connects; default: <source id>-hub")
+		}},
+		{Title: "Replicas", Bind: o.leader.AddFlags},
+		{Title: "Metrics and health", Bind: o.serve.AddFlags},
+		{Title: "Logs", Bind: o.logging.AddFlags},
+	}
+}
+
+var sourceShape = regexp.MustCompile(`^[a-z0-9-]+$`)
+
+// validate fills in what follows from other flags and reports every fault, by
+// flag. It reads the transport configuration.
+func (o *options) validate() []error {
+	var faults []error
+	named := sourceShape.MatchString(o.source)
+	switch {
+	case o.source == "":
+		faults = append(faults, errors.New("--source-id is required: the id that the topics in --transport-config name"))
+	case !named:
+		faults = append(faults, fmt.Errorf("--source-id: %q can not stand in a topic, want only a-z, 0-9 and -", o.source))
+	}
+	if o.transport != "mqtt" {
+		faults = append(faults, fmt.Errorf("--transport: %q is not supported, only mqtt is", o.transport))
+	}
+	if o.workers < 1 || o.workers > 1024 {
+		faults = append(faults, fmt.Errorf("--workers: %d, want 1 to 1024", o.workers))
+	}
+	faults = append(faults, o.readTransport(named)...)
+	faults = append(faults, o.kube.Validate()...)
+	if named {
+		if o.clientID == "" {
+			o.clientID = o.source + "-hub"
+		}
+		if o.leader.Name == "" {
+			o.leader.Name = "work-hub-" + o.source
+		}
+		faults = append(faults, o.leader.Validate()...)
+	}
+	faults = append(faults, o.serve.Validate()...)
+	return append(faults, o.logging.Validate()...)
+}
+
+func (o *options) readTransport(named bool) []error {
+	if o.transportConfig == "" {
+		return []error{errors.New("--transport-config is required: a file that says where the broker is")}
+	}
+	broker, err := config.Load(o.transportConfig)
+	if err != nil {
+		return []error{fmt.Errorf("--transport-config: %w", err)}
+	}
+	o.broker = broker
+	if !named {
+		return nil
+	}
+	if _, err := broker.Topics.ForSource(wire.SourceID(o.source)); err != nil {
+		return []error{fmt.Errorf("--transport-config: %s: %w", o.transportConfig, err)}
+	}
+	return nil
+}
+
+// run is the hub until ctx ends; it logs to logs.
+func (o *options) run(ctx context.Context, logs io.Writer) error {
+	logger := o.logging.Logger(logs)
+	o.logging.Adopt(logger)
+	kubeConfig, err := o.kube.RESTConfig("work-hub")
+	if err != nil {
+		return err
+	}
+	registry := serve.NewRegistry()
+	if err := kube.CountRequests(kubeConfig, registry); err != nil {
+		return err
+	}
+	link, err := mqtt.New(mqtt.Config{Broker: o.broker, ClientID: o.clientID, Logger: logger, Registerer: registry})
+	if err != nil {
+		return err
+	}
+	h, err := hub.New(hub.Config{
+		REST: kubeConfig, Source: wire.SourceID(o.source), Topics: o.broker.Topics, Transport: link, Election: o.leader,
+		Workers: o.workers, Registerer: registry, Logger: logger,
+	})
+	if err != nil {
+		return err
+	}
+	server, err := serve.New(serve.Config{Options: o.serve, Registry: registry, Ready: h.Checks(), Logger: logger})
+	if err != nil {
+		return err
+	}
+	logger.Info("starting", "version", version.Version, "source", o.source, "api", kubeConfig.Host,
+		"broker", o.broker.BrokerHost, "clientID", o.clientID)
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return server.Run(ctx) })
+	group.Go(func() error { return h.Run(ctx) })
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	logger.Info("stopped")
+	return nil
+}

@@ -1,0 +1,57 @@
+package publish
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/pkg/hub/works"
+)
+
+// step is what a change of a work calls for; its parts are done in this order.
+type step struct {
+	// gone: the link is told that this work is no more.
+	gone *workv1.ManifestWork
+	// changed: the link is told to look at the work with this UID.
+	changed types.UID
+	// finalizer: the hub's finalizer has to be put on the work.
+	finalizer bool
+}
+
+// decide plans for a work that was before and is after: before is nil when it is
+// new, after when it was removed. They may be two works of one name.
+func decide(before, after *workv1.ManifestWork, addressable bool) step {
+	var s step
+	shown := after != nil && works.Visible(after, addressable)
+	if before != nil && works.Visible(before, addressable) && (!shown || after.UID != before.UID) {
+		s.gone = before
+	}
+	if shown {
+		s.changed = after.UID
+	}
+	s.finalizer = after != nil && works.NeedsFinalizer(after, addressable)
+	return s
+}
+
+// finalizerPatch is the merge patch that puts the hub's finalizer on work. A
+// merge patch replaces the whole list, so it must not meet another state of the
+// work than this.
+func finalizerPatch(work *workv1.ManifestWork) ([]byte, error) {
+	var patch struct {
+		Metadata struct {
+			UID             types.UID `json:"uid"`
+			ResourceVersion string    `json:"resourceVersion"`
+			Finalizers      []string  `json:"finalizers"`
+		} `json:"metadata"`
+	}
+	patch.Metadata.UID = work.UID
+	patch.Metadata.ResourceVersion = work.ResourceVersion
+	patch.Metadata.Finalizers = append(append([]string(nil), work.Finalizers...), workv1.ManifestWorkFinalizer)
+	data, err := json.Marshal(patch)
+	if err != nil {
+		return nil, fmt.Errorf("encode the patch: %w", err)
+	}
+	return data, nil
+}

@@ -1,0 +1,84 @@
+package publish
+
+import (
+	"encoding/json"
+	"reflect"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+)
+
+// work makes one; ours tells whether it carries the hub's finalizer.
+func work(uid types.UID, ours, deleting bool) *workv1.ManifestWork {
+	w := &workv1.ManifestWork{ObjectMeta: metav1.ObjectMeta{UID: uid, ResourceVersion: "7"}}
+	if ours {
+		w.Finalizers = []string{workv1.ManifestWorkFinalizer}
+	} else {
+		w.Finalizers = []string{"example.com/other"}
+	}
+	if deleting {
+		now := metav1.Now()
+		w.DeletionTimestamp = &now
+	}
+	return w
+}
+
+func TestDecide(t *testing.T) {
+	fresh, held := work("a", false, false), work("a", true, false)
+	deleting, done := work("a", true, true), work("a", false, true)
+	next, nextHeld := work("b", false, false), work("b", true, false)
+	for _, c := range []struct {
+		name          string
+		before, after *workv1.ManifestWork
+		unaddressable bool
+		want          step
+	}{
+		{name: "created", after: fresh, want: step{finalizer: true}},
+		{name: "found at the start", after: held, want: step{changed: "a"}},
+		{name: "found while being deleted", after: deleting, want: step{changed: "a"}},
+		{name: "finalizer put", before: fresh, after: held, want: step{changed: "a"}},
+		{name: "changed", before: held, after: held, want: step{changed: "a"}},
+		{name: "changed before its finalizer", before: fresh, after: fresh, want: step{finalizer: true}},
+		{name: "deletion asked for", before: held, after: deleting, want: step{changed: "a"}},
+		{name: "released, others hold it", before: deleting, after: done, want: step{gone: deleting}},
+		{name: "then gone", before: done},
+		{name: "released and gone", before: deleting, want: step{gone: deleting}},
+		{name: "removed by force", before: held, want: step{gone: held}},
+		{name: "deleted before its finalizer", before: fresh},
+		{name: "made anew unseen", before: held, after: next, want: step{gone: held, finalizer: true}},
+		{name: "made anew unseen, held", before: held, after: nextHeld, want: step{gone: held, changed: "b"}},
+		{name: "not addressable", after: fresh, unaddressable: true, want: step{changed: "a"}},
+		{name: "not addressable, deleted", before: fresh, unaddressable: true, want: step{gone: fresh}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if got := decide(c.before, c.after, !c.unaddressable); !reflect.DeepEqual(got, c.want) {
+				t.Errorf("got %+v, want %+v", got, c.want)
+			}
+		})
+	}
+}
+
+func TestFinalizerPatchKeepsTheOthersAndGuards(t *testing.T) {
+	before := work("a", false, false)
+	data, err := finalizerPatch(before)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got, want any
+	if err := json.Unmarshal(data, &got); err != nil {
+		t.Fatal(err)
+	}
+	text := `{"metadata":{"uid":"a","resourceVersion":"7","finalizers":["example.com/other","` + workv1.ManifestWorkFinalizer + `"]}}`
+	if err := json.Unmarshal([]byte(text), &want); err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("patch %s, want %s", data, text)
+	}
+	if len(before.Finalizers) != 1 {
+		t.Error("the cached work was written to")
+	}
+}

@@ -1,0 +1,204 @@
+// Package publish is the hub's way out: it watches ManifestWorks, puts the
+// finalizer on them that makes their deletion wait for the cluster, and tells
+// the link, which publishes them, of every change.
+//
+//	publisher, err := publish.New(publish.Config{Works: cache, Client: client, Link: link, ...})
+//	...
+//	err = publisher.Run(ctx)
+//
+// The finalizer comes first: a work that was published can not vanish from the
+// hub unnoticed, not even while no hub runs. It costs one request for each work.
+// Only a work that nobody can be sent, as its namespace can not stand in a topic,
+// gets none, since nobody would ever take it away.
+//
+// What is worth publishing is for the link to decide: it compares with what the
+// cluster is known to have, so that a change of status publishes nothing.
+package publish
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
+
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/pkg/client/clientset/versioned"
+	"github.com/workwire/workwire/pkg/hub/works"
+	"github.com/workwire/workwire/pkg/wire"
+)
+
+// DefaultWorkers is what the zero value of Config.Workers stands for.
+const DefaultWorkers = 16
+
+// Pauses between the tries of one work's finalizer.
+const (
+	retryAfter    = 5 * time.Millisecond
+	retryAfterMax = 30 * time.Second
+)
+
+// Link is what publishes: a *link.Link.
+type Link interface {
+	Changed(types.UID)
+	Gone(*workv1.ManifestWork)
+}
+
+// Config is what a [Publisher] is made of. All fields but those said to be
+// optional are required.
+type Config struct {
+	// Works is watched. It must be running.
+	Works *works.Cache
+	// Client writes finalizers.
+	Client versioned.Interface
+	// Link is told of changes. It must not wait.
+	Link Link
+	// Addressable tells whether a cluster can be sent anything.
+	Addressable func(wire.ClusterName) bool
+	// Workers is how many finalizers are put at a time; 0 for 16.
+	Workers int
+	// Logger gets a line about each failure.
+	Logger *slog.Logger
+	// Queues gives the queue its metrics; nil for none.
+	Queues workqueue.MetricsProvider
+	// Registerer gets the metric workwire_hub_finalizers_added_total; nil for
+	// none.
+	Registerer prometheus.Registerer
+}
+
+// Publisher watches works and tells the link of them.
+type Publisher struct {
+	cfg   Config
+	queue workqueue.TypedRateLimitingInterface[types.NamespacedName]
+	added *prometheus.CounterVec
+}
+
+// New makes a publisher. It does no I/O. It fails when the metric is registered
+// already.
+func New(cfg Config) (*Publisher, error) {
+	if cfg.Workers < 0 {
+		return nil, fmt.Errorf("publish: %d workers: want at least 1, or 0 for %d", cfg.Workers, DefaultWorkers)
+	}
+	if cfg.Workers == 0 {
+		cfg.Workers = DefaultWorkers
+	}
+	p := &Publisher{cfg: cfg, added: prometheus.NewCounterVec(prometheus.CounterOpts{
+		Namespace: "workwire", Subsystem: "hub", Name: "finalizers_added_total",
+		Help: "Finalizers put on ManifestWorks, by result: ok, gone (the work), conflict or failed (both tried again).",
+	}, []string{"result"})}
+	if cfg.Registerer != nil {
+		if err := cfg.Registerer.Register(p.added); err != nil {
+			return nil, fmt.Errorf("publish: %w", err)
+		}
+	}
+	return p, nil
+}
+
+// Run works until ctx ends; it returns nil then. It must be called once.
+func (p *Publisher) Run(ctx context.Context) error {
+	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](retryAfter, retryAfterMax)
+	p.queue = workqueue.NewTypedRateLimitingQueueWithConfig(limiter,
+		workqueue.TypedRateLimitingQueueConfig[types.NamespacedName]{Name: "finalizers", MetricsProvider: p.cfg.Queues})
+	defer p.queue.ShutDown()
+	stop, err := p.cfg.Works.Handle(cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(object any) { p.observe(nil, workOf(object)) },
+		UpdateFunc: func(before, after any) { p.observe(workOf(before), workOf(after)) },
+		DeleteFunc: func(object any) { p.observe(workOf(object), nil) },
+	})
+	if err != nil {
+		return err
+	}
+	defer stop()
+	var workers sync.WaitGroup
+	for range p.cfg.Workers {
+		workers.Go(func() { p.work(ctx) })
+	}
+	<-ctx.Done()
+	p.queue.ShutDown()
+	workers.Wait()
+	return nil
+}
+
+func workOf(object any) *workv1.ManifestWork {
+	if last, ok := object.(cache.DeletedFinalStateUnknown); ok {
+		object = last.Obj
+	}
+	work, _ := object.(*workv1.ManifestWork)
+	return work
+}
+
+// observe does what a change calls for, as far as it takes no time.
+func (p *Publisher) observe(before, after *workv1.ManifestWork) {
+	if before == nil && after == nil {
+		return
+	}
+	of := before
+	if after != nil {
+		of = after
+	}
+	s := decide(before, after, p.cfg.Addressable(wire.ClusterName(of.Namespace)))
+	if s.gone != nil {
+		p.cfg.Link.Gone(s.gone)
+	}
+	if s.changed != "" {
+		p.cfg.Link.Changed(s.changed)
+	}
+	if s.finalizer {
+		p.queue.Add(types.NamespacedName{Namespace: of.Namespace, Name: of.Name})
+	}
+}
+
+func (p *Publisher) work(ctx context.Context) {
+	for {
+		name, stopped := p.queue.Get()
+		if stopped {
+			return
+		}
+		if err := p.finalize(ctx, name); err != nil && ctx.Err() == nil {
+			p.queue.AddRateLimited(name)
+		} else {
+			p.queue.Forget(name)
+		}
+		p.queue.Done(name)
+	}
+}
+
+// finalize puts the finalizer on the work of this name if it needs it. Its error
+// asks for another try.
+func (p *Publisher) finalize(ctx context.Context, name types.NamespacedName) error {
+	work, ok := p.cfg.Works.Named(name)
+	if !ok || !works.NeedsFinalizer(work, p.cfg.Addressable(wire.ClusterName(name.Namespace))) {
+		return nil
+	}
+	patch, err := finalizerPatch(work)
+	if err != nil {
+		return err
+	}
+	_, err = p.cfg.Client.WorkV1().ManifestWorks(name.Namespace).Patch(ctx, name.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	switch {
+	case err == nil:
+		p.added.WithLabelValues("ok").Inc()
+		return nil
+	case apierrors.IsNotFound(err):
+		p.added.WithLabelValues("gone").Inc()
+		return nil
+	case apierrors.IsConflict(err):
+		// The work has changed; the cache is about to know.
+		p.added.WithLabelValues("conflict").Inc()
+		return err
+	case errors.Is(err, context.Canceled):
+		return err
+	default:
+		p.added.WithLabelValues("failed").Inc()
+		p.cfg.Logger.Warn("the finalizer can not be put on the work, which is not published before; trying again",
+			"work", name.Name, "cluster", name.Namespace, "uid", work.UID, "error", err)
+		return err
+	}
+}

@@ -1,0 +1,302 @@
+package hub_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/workwire/workwire/deploy/crds"
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/pkg/client/clientset/versioned"
+	"github.com/workwire/workwire/pkg/hub"
+	"github.com/workwire/workwire/pkg/kube"
+	"github.com/workwire/workwire/pkg/kube/kubetest"
+	"github.com/workwire/workwire/pkg/leader"
+	"github.com/workwire/workwire/pkg/transport/memory"
+)
+
+// patience is how long a test waits for what must come.
+const patience = 30 * time.Second
+
+var plane *kubetest.Plane
+
+func TestMain(m *testing.M) {
+	kubetest.Main(m, kubetest.Hub, func(p *kubetest.Plane) error {
+		plane = p
+		return crds.Install(context.Background(), p.REST(), crds.Hub()...)
+	})
+}
+
+// world is what a test plays in: a hub's API, which all tests share, a broker,
+// and a namespace.
+type world struct {
+	t         testing.TB
+	broker    *memory.Broker
+	client    versioned.Interface
+	namespace string
+}
+
+func newWorld(t testing.TB) *world {
+	t.Helper()
+	client, err := versioned.NewForConfig(plane.REST())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &world{t: t, broker: memory.NewBroker(), client: client, namespace: plane.Namespace(t, "cluster")}
+}
+
+// replica is a running hub.
+type replica struct {
+	*hub.Hub
+	registry *prometheus.Registry
+	stop     func()
+	ended    chan error
+
+	mu       sync.Mutex
+	requests []string // verb and resource of each request about this world's works
+}
+
+// electing are options for replicas of one world that exclude each other.
+func (w *world) electing(identity string) leader.Options {
+	o := leader.NewOptions("hub")
+	o.Namespace, o.Identity = w.namespace, identity
+	o.LeaseDuration, o.RenewDeadline, o.RetryPeriod = 15*time.Second, 10*time.Second, time.Second
+	return o
+}
+
+// startHub runs a hub until the test ends.
+func (w *world) startHub(election leader.Options) *replica {
+	w.t.Helper()
+	return w.startHubWith(func(c *hub.Config) { c.Election = election })
+}
+
+// startHubWith runs a hub whose usual configuration is changed.
+func (w *world) startHubWith(change func(*hub.Config)) *replica {
+	w.t.Helper()
+	r := &replica{registry: prometheus.NewRegistry(), ended: make(chan error, 1)}
+	config := hub.Config{
+		REST: plane.REST(), Source: source, Topics: topics, Transport: w.broker.Client("hub1-hub"), Election: alone(),
+		Registerer: r.registry, Logger: slog.New(slog.NewTextHandler(w.t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug})),
+	}
+	change(&config)
+	config.REST.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(request *http.Request) (*http.Response, error) {
+			if verb, resource := kube.Describe(request); resource == "manifestworks" || resource == "manifestworks/status" {
+				r.mu.Lock()
+				r.requests = append(r.requests, verb+" "+resource+" "+request.URL.Path)
+				r.mu.Unlock()
+			}
+			return next.RoundTrip(request)
+		})
+	})
+	var err error
+	r.Hub, err = hub.New(config)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	finished := make(chan struct{})
+	go func() {
+		defer close(finished)
+		err := r.Run(ctx)
+		if err != nil && ctx.Err() == nil {
+			w.t.Logf("hub: %v", err)
+		}
+		r.ended <- err
+	}()
+	r.stop = sync.OnceFunc(func() { cancel(); <-finished })
+	w.t.Cleanup(r.stop)
+	return r
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// alone is the election of a hub without replicas.
+func alone() leader.Options { return leader.Options{Disabled: true} }
+
+// writes counts the requests of the hub that name the work, by verb and resource.
+func (r *replica) writes(namespace, name string) map[string]int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	counts := map[string]int{}
+	path := "/apis/work.open-cluster-management.io/v1/namespaces/" + namespace + "/manifestworks/" + name
+	for _, request := range r.requests {
+		for _, end := range []string{"", "/status"} {
+			for _, verb := range []string{"get", "patch", "update"} {
+				if key := verb + " manifestworks" + end; request == key+" "+path+end {
+					counts[key]++
+				}
+			}
+		}
+	}
+	return counts
+}
+
+func manifest(name, value string) workv1.Manifest {
+	return workv1.Manifest{RawExtension: runtime.RawExtension{Raw: fmt.Appendf(nil,
+		`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":%q,"namespace":"default"},"data":{"value":%q}}`, name, value)}}
+}
+
+func (w *world) create(name string, change ...func(*workv1.ManifestWork)) *workv1.ManifestWork {
+	w.t.Helper()
+	work := &workv1.ManifestWork{
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: name},
+		Spec:       workv1.ManifestWorkSpec{Workload: workv1.ManifestsTemplate{Manifests: []workv1.Manifest{manifest(name, "1")}}},
+	}
+	for _, f := range change {
+		f(work)
+	}
+	created, err := w.client.WorkV1().ManifestWorks(w.namespace).Create(w.t.Context(), work, metav1.CreateOptions{})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return created
+}
+
+// update changes a work until it meets no other change.
+func (w *world) update(name string, change func(*workv1.ManifestWork)) *workv1.ManifestWork {
+	w.t.Helper()
+	for {
+		work := w.get(name)
+		change(work)
+		updated, err := w.client.WorkV1().ManifestWorks(w.namespace).Update(w.t.Context(), work, metav1.UpdateOptions{})
+		if err == nil {
+			return updated
+		}
+		if !apierrors.IsConflict(err) {
+			w.t.Fatal(err)
+		}
+	}
+}
+
+func (w *world) get(name string) *workv1.ManifestWork {
+	w.t.Helper()
+	work, err := w.client.WorkV1().ManifestWorks(w.namespace).Get(w.t.Context(), name, metav1.GetOptions{})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return work
+}
+
+func (w *world) delete(name string) {
+	w.t.Helper()
+	if err := w.client.WorkV1().ManifestWorks(w.namespace).Delete(w.t.Context(), name, metav1.DeleteOptions{}); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// await watches the work until it is as wanted; nil stands for a work that is
+// gone.
+func (w *world) await(name, what string, want func(*workv1.ManifestWork) bool) *workv1.ManifestWork {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
+	defer cancel()
+	for ctx.Err() == nil {
+		works, err := w.client.WorkV1().ManifestWorks(w.namespace).List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + name})
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		var work *workv1.ManifestWork
+		if len(works.Items) > 0 {
+			work = &works.Items[0]
+		}
+		if want(work) {
+			return work
+		}
+		changes, err := w.client.WorkV1().ManifestWorks(w.namespace).Watch(ctx,
+			metav1.ListOptions{FieldSelector: "metadata.name=" + name, ResourceVersion: works.ResourceVersion})
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		select {
+		case <-changes.ResultChan():
+		case <-ctx.Done():
+		}
+		changes.Stop()
+	}
+	w.t.Fatalf("work %s: not %s within %s", name, what, patience)
+	return nil
+}
+
+// applied tells of a work whose stored status says so at this generation.
+func applied(generation int64) func(*workv1.ManifestWork) bool {
+	return func(work *workv1.ManifestWork) bool {
+		if work == nil {
+			return false
+		}
+		c := meta.FindStatusCondition(work.Status.Conditions, workv1.WorkApplied)
+		return c != nil && c.Status == metav1.ConditionTrue && c.ObservedGeneration == generation
+	}
+}
+
+func gone(work *workv1.ManifestWork) bool { return work == nil }
+
+// awaitCheck waits until a check of the hub fails with an error that has text.
+func awaitCheck(t *testing.T, r *replica, name, text string) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); ; <-time.After(5 * time.Millisecond) {
+		var last error
+		for _, check := range r.Checks() {
+			if check.Name == name {
+				last = check.Func(t.Context())
+			}
+		}
+		if last != nil && strings.Contains(last.Error(), text) {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("check %s: %v, want %q", name, last, text)
+		}
+	}
+}
+
+// metric is the value of one of the hub's gauges or counters without labels.
+func metric(t *testing.T, r *replica, name string) float64 {
+	t.Helper()
+	families, err := r.registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, family := range families {
+		if family.GetName() == name {
+			m := family.GetMetric()[0]
+			return m.GetGauge().GetValue() + m.GetCounter().GetValue()
+		}
+	}
+	t.Fatalf("no metric %s", name)
+	return 0
+}
+
+// awaitReady waits until all checks of the hub pass.
+func (w *world) awaitReady(r *replica) {
+	w.t.Helper()
+	deadline := time.Now().Add(patience)
+	for {
+		var failing error
+		for _, check := range r.Checks() {
+			if err := check.Func(w.t.Context()); err != nil {
+				failing = fmt.Errorf("%s: %w", check.Name, err)
+			}
+		}
+		switch {
+		case failing == nil:
+			return
+		case time.Now().After(deadline):
+			w.t.Fatalf("the hub is not ready: %v", failing)
+		}
+		<-time.After(5 * time.Millisecond)
+	}
+}
