@@ -1,0 +1,201 @@
+// Package demo runs the whole of Workwire on one machine: a hub API, a hub, a
+// broker, a spoke cluster with KWOK nodes, and its agent, each the real program
+// in a process of its own, on loopback.
+//
+//	err := demo.Run(ctx, demo.Options{Once: true, Dir: ".demo", Bin: "bin", Out: os.Stdout})
+package demo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"k8s.io/client-go/rest"
+)
+
+// DefaultTimeout is how long the examples may take to become available.
+const DefaultTimeout = 3 * time.Minute
+
+// Options say what to run, and where.
+type Options struct {
+	// Once ends the demo when the examples are available with their feedback.
+	Once bool
+	// Dir is the folder for data, configuration and logs. What an earlier demo
+	// left in it is removed.
+	Dir string
+	// Bin is the folder of the binaries.
+	Bin string
+	// Timeout bounds how long the examples may take; 0 is [DefaultTimeout].
+	Timeout time.Duration
+	// Out is where progress and status are written.
+	Out io.Writer
+}
+
+// Names of the one source and the one cluster.
+const (
+	sourceID    = "hub1"
+	clusterName = "cluster1"
+)
+
+// stage is a demo under way.
+type stage struct {
+	Options
+	started time.Time
+	lock    *os.File
+	// running are the programs, in the order of their start.
+	running []*process
+	hub     *rest.Config
+	spoke   *rest.Config
+}
+
+// Run runs the demo until ctx ends, or, with Once, until the examples are
+// available. It leaves no process behind. Ending by ctx is no error.
+func Run(ctx context.Context, options Options) (err error) {
+	if options.Timeout == 0 {
+		options.Timeout = DefaultTimeout
+	}
+	s := &stage{Options: options, started: time.Now()}
+	if err := s.prepare(); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.end()) }()
+
+	bounded, cancel := context.WithTimeoutCause(ctx, options.Timeout, fmt.Errorf("not done within %v", options.Timeout))
+	defer cancel()
+	err = s.play(bounded)
+	switch {
+	case ctx.Err() != nil:
+		return nil // Ctrl-C
+	case err != nil || options.Once:
+		return err
+	}
+	s.goOn()
+	return s.watchOver(ctx)
+}
+
+// play starts everything and waits for the examples.
+func (s *stage) play(ctx context.Context) error {
+	s.say("starting a hub API and a cluster (real Kubernetes control planes)")
+	if err := s.startControlPlanes(ctx); err != nil {
+		return err
+	}
+	s.say("starting the broker, the hub and the agent")
+	if err := s.startWorkwire(ctx); err != nil {
+		return err
+	}
+	return s.showExamples(ctx)
+}
+
+// prepare makes an empty folder that no other demo uses.
+func (s *stage) prepare() error {
+	dir, err := filepath.Abs(s.Dir)
+	if err != nil {
+		return err
+	}
+	s.Dir = dir
+	if s.Bin, err = filepath.Abs(s.Bin); err != nil {
+		return err
+	}
+	for _, bin := range []string{"controlplane", "work-broker", "work-hub", "work-agent"} {
+		if _, err := os.Stat(filepath.Join(s.Bin, bin)); err != nil {
+			return fmt.Errorf("%w; build the binaries first: make build", err)
+		}
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	if s.lock, err = os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600); err != nil {
+		return err
+	}
+	if err := syscall.Flock(int(s.lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		return errors.Join(fmt.Errorf("another demo runs in %s: end it, or name another folder with --dir", dir), s.lock.Close())
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, entry := range entries {
+		if entry.Name() == "lock" {
+			continue
+		}
+		if err := os.RemoveAll(filepath.Join(dir, entry.Name())); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// end stops what runs, the last started first.
+func (s *stage) end() error {
+	var faults []error
+	if len(s.running) > 0 {
+		s.say("stopping")
+	}
+	for i := len(s.running) - 1; i >= 0; i-- {
+		faults = append(faults, s.running[i].stop())
+	}
+	return errors.Join(append(faults, s.lock.Close())...)
+}
+
+// watchOver waits for ctx to end, or for a program that ends before.
+func (s *stage) watchOver(ctx context.Context) error {
+	dead := make(chan *process, len(s.running))
+	for _, p := range s.running {
+		go func() {
+			<-p.done
+			dead <- p
+		}()
+	}
+	select {
+	case <-ctx.Done():
+		return nil
+	case p := <-dead:
+		return p.died()
+	}
+}
+
+func (s *stage) start(name string, args ...string) (*process, error) {
+	p, err := start(s.Dir, name, filepath.Join(s.Bin, args[0]), args[1:]...)
+	if err != nil {
+		return nil, err
+	}
+	s.running = append(s.running, p)
+	return p, nil
+}
+
+// say prints a line of progress with the time since the start.
+func (s *stage) say(format string, args ...any) {
+	fmt.Fprintf(s.Out, "%5.1fs  %s\n", time.Since(s.started).Seconds(), fmt.Sprintf(format, args...))
+}
+
+func (s *stage) path(name string) string { return filepath.Join(s.Dir, name) }
+
+// goOn prints what to do next.
+func (s *stage) goOn() {
+	relative := func(path string) string {
+		if wd, err := os.Getwd(); err == nil {
+			if short, err := filepath.Rel(wd, path); err == nil {
+				return short
+			}
+		}
+		return path
+	}
+	kubectl := relative(filepath.Join(s.Bin, "kubectl"))
+	hub := kubectl + " --kubeconfig " + relative(s.path("hub/kubeconfig"))
+	spoke := kubectl + " --kubeconfig " + relative(s.path("spoke/kubeconfig"))
+	fmt.Fprintf(s.Out, `
+It goes on until Ctrl-C. In another terminal, at the hub:
+  %[1]s -n %[3]s get manifestworks
+  %[1]s -n %[3]s edit manifestwork example-manifestwork
+  %[1]s -n %[3]s delete manifestwork hello-work-demo
+and at the cluster:
+  %[2]s get deployments,pods
+  %[2]s get appliedmanifestworks
+Logs: %[4]s
+`, hub, spoke, clusterName, relative(s.Dir)+"/*.log")
+}

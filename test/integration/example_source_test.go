@@ -1,0 +1,48 @@
+package integration
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+)
+
+// TestSourceExample runs examples/source as its readers do.
+func TestSourceExample(t *testing.T) {
+	onBothBrokers(t, func(w *world) {
+		w.agent(0, topicsOf(string(w.sdk)))
+		dir := w.TempDir()
+		file := filepath.Join(dir, "transport.yaml")
+		topics := topicsOf(string(w.sdk))
+		err := os.WriteFile(file, fmt.Appendf(nil, "brokerHost: %s\nusername: %s\npassword: %s\ntopics: {sourceEvents: %s, agentEvents: %s}\n",
+			w.broker.Addr, w.sdk, password, topics.SourceEvents, topics.AgentEvents), 0o600)
+		if err != nil {
+			w.Fatal(err)
+		}
+		work, err := yaml.Marshal(w.work(0, "web", "1", "a"))
+		if err != nil {
+			w.Fatal(err)
+		}
+		program := filepath.Join(dir, "source")
+		if out, err := exec.Command("go", "build", "-o", program, "../../examples/source").CombinedOutput(); err != nil {
+			w.Fatalf("build the example: %v\n%s", err, out)
+		}
+		cmd := exec.CommandContext(w.ctx, program, "--transport-config="+file, "--source-id="+string(w.sdk), "--state="+dir+"/state.db")
+		cmd.Stdin = strings.NewReader(string(work))
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			w.Fatalf("%v\n%s", err, out)
+		}
+		for _, want := range []string{"Applied=True", "Available=True", "Deleting=True", "gone from " + string(w.clusters[0])} {
+			if !strings.Contains(string(out), want) {
+				w.Errorf("the example does not print %q:\n%s", want, out)
+			}
+		}
+		w.holds(0, nil)
+		w.noRecords(0)
+	})
+}
