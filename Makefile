@@ -32,7 +32,7 @@ build: binaries bin/controlplane ## Build every binary into bin/.
 binaries:
 	@mkdir -p bin
 	@echo "building work-agent, work-hub, work-broker, demo"
-	@go build -ldflags "$(LDFLAGS)" -o bin/ ./cmd/...
+	@hack/with-progress.sh go build -ldflags "$(LDFLAGS)" -o bin/ ./cmd/...
 
 CONTROLPLANE_SOURCES := $(shell find controlplane -name '*.go' -not -name '*_test.go') controlplane/go.mod controlplane/go.sum
 

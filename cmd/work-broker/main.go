@@ -8,59 +8,74 @@ package main
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
-	"os/signal"
 	"strings"
-	"syscall"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/workwire/workwire/broker"
+	"github.com/workwire/workwire/pkg/command"
+	"github.com/workwire/workwire/pkg/logging"
 )
 
-const usage = `work-broker is an MQTT 5 broker that holds every client to its own topics.
-
-Usage:
-  work-broker --config=FILE   serve until SIGINT or SIGTERM; broker/work-broker.yaml shows FILE
-  work-broker passwd          read a password from standard input, print its hash for FILE
-
-Flags:
-`
-
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
-	stop()
-	switch {
-	case errors.Is(err, flag.ErrHelp):
-	case err != nil:
-		fmt.Fprintln(os.Stderr, "work-broker:", err)
-		os.Exit(1)
-	}
-}
+func main() { os.Exit(command.Main(newCommand(os.Stderr))) }
 
 // options are what the flags say.
 type options struct {
-	config    string
-	logFormat string
-	logLevel  slog.Level
+	config  string
+	logging logging.Options
 }
 
-func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) error {
-	if len(args) > 0 && args[0] == "passwd" {
-		return passwd(args[1:], stdin, stdout)
+// newCommand makes the command; it logs to logs.
+func newCommand(logs io.Writer) *cobra.Command {
+	o := &options{logging: logging.NewOptions()}
+	cmd := command.New(command.Config{
+		Use:   "work-broker --config=FILE",
+		Short: "Be an MQTT 5 broker that holds every client to its own topics",
+		Long: "An MQTT 5 broker that holds every client to its own topics, and keeps sessions and messages over a restart.\n" +
+			"work-broker passwd reads a password from standard input and prints its hash for FILE.",
+		Sections: []command.Section{
+			{Title: "Configuration", Bind: func(fs *pflag.FlagSet) {
+				fs.StringVar(&o.config, "config", o.config, "file with listeners, users and limits, in YAML; broker/work-broker.yaml is an example; required")
+			}},
+			{Title: "Logs", Bind: o.logging.AddFlags},
+		},
+		Validate: o.validate,
+		Run:      func(ctx context.Context) error { return o.run(ctx, logs) },
+	})
+	cmd.AddCommand(&cobra.Command{
+		Use: "passwd", Short: "Read a password from standard input, print its hash for the configuration",
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return errors.New("passwd takes no arguments: it reads the password from standard input, where other users cannot see it")
+			}
+			return nil
+		},
+		SilenceUsage: true, SilenceErrors: true,
+		RunE: func(cmd *cobra.Command, _ []string) error { return passwd(cmd.InOrStdin(), cmd.OutOrStdout()) },
+	})
+	cmd.CompletionOptions.DisableDefaultCmd = true
+	return cmd
+}
+
+func (o *options) validate() []error {
+	var faults []error
+	if o.config == "" {
+		faults = append(faults, errors.New("--config is required; broker/work-broker.yaml is an example to begin with"))
 	}
-	opts, err := parse(args, stderr)
+	return append(faults, o.logging.Validate()...)
+}
+
+// run is the broker until ctx ends; it logs to logs.
+func (o *options) run(ctx context.Context, logs io.Writer) error {
+	cfg, err := broker.LoadConfig(o.config)
 	if err != nil {
 		return err
 	}
-	cfg, err := broker.LoadConfig(opts.config)
-	if err != nil {
-		return err
-	}
-	cfg.Logger = opts.logger(stderr)
+	cfg.Logger = o.logging.Logger(logs)
 	b, err := broker.New(cfg)
 	if err != nil {
 		return err
@@ -68,47 +83,8 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	return b.Run(ctx)
 }
 
-// parse reads the flags and reports every fault at once.
-func parse(args []string, stderr io.Writer) (options, error) {
-	var o options
-	fs := flag.NewFlagSet("work-broker", flag.ContinueOnError)
-	fs.SetOutput(stderr)
-	fs.Usage = func() {
-		fmt.Fprint(stderr, usage)
-		fs.PrintDefaults()
-	}
-	fs.StringVar(&o.config, "config", "", "`file` with the configuration (YAML)")
-	fs.StringVar(&o.logFormat, "log-format", "text", "text or json")
-	fs.TextVar(&o.logLevel, "log-level", slog.LevelInfo, "debug, info, warn or error")
-	if err := fs.Parse(args); err != nil {
-		return o, err
-	}
-	var errs []error
-	if fs.NArg() > 0 {
-		errs = append(errs, fmt.Errorf("unknown argument %q; the only subcommand is passwd", fs.Arg(0)))
-	}
-	if o.config == "" {
-		errs = append(errs, errors.New("--config is missing; broker/work-broker.yaml is an example to begin with"))
-	}
-	if o.logFormat != "text" && o.logFormat != "json" {
-		errs = append(errs, fmt.Errorf("--log-format %q is neither text nor json", o.logFormat))
-	}
-	return o, errors.Join(errs...)
-}
-
-func (o options) logger(w io.Writer) *slog.Logger {
-	handlerOptions := &slog.HandlerOptions{Level: o.logLevel}
-	if o.logFormat == "json" {
-		return slog.New(slog.NewJSONHandler(w, handlerOptions))
-	}
-	return slog.New(slog.NewTextHandler(w, handlerOptions))
-}
-
 // passwd reads one line and prints its hash.
-func passwd(args []string, stdin io.Reader, stdout io.Writer) error {
-	if len(args) > 0 {
-		return errors.New("passwd takes no arguments: it reads the password from standard input, where other users cannot see it")
-	}
+func passwd(stdin io.Reader, stdout io.Writer) error {
 	data, err := io.ReadAll(io.LimitReader(stdin, 4096))
 	if err != nil {
 		return fmt.Errorf("read the password: %w", err)

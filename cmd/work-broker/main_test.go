@@ -4,8 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"net"
@@ -62,6 +60,18 @@ users:
 		t.Fatal(err)
 	}
 	return path
+}
+
+// run runs the command in this process, its log unseen.
+func run(ctx context.Context, args []string, stdin io.Reader, stdout io.Writer) error {
+	cmd := newCommand(io.Discard)
+	if args == nil {
+		args = []string{} // nil would mean those of the test
+	}
+	cmd.SetArgs(args)
+	cmd.SetIn(stdin)
+	cmd.SetOut(stdout)
+	return cmd.ExecuteContext(ctx)
 }
 
 func startBroker(t *testing.T, config string) *process {
@@ -269,9 +279,9 @@ func TestStartErrors(t *testing.T) {
 		args []string
 		want string
 	}{
-		"no config":        {nil, "--config is missing"},
-		"unknown argument": {[]string{"--config=x", "serve"}, `unknown argument "serve"`},
-		"unknown flag":     {[]string{"--configuration=x"}, "flag provided but not defined: -configuration"},
+		"no config":        {nil, "--config is required"},
+		"unknown argument": {[]string{"--config=x", "serve"}, `unknown command "serve"`},
+		"unknown flag":     {[]string{"--configuration=x"}, "unknown flag: --configuration"},
 		"bad log format":   {[]string{"--config=x", "--log-format=xml"}, `--log-format "xml"`},
 		"no such file":     {[]string{"--config=/does/not/exist"}, "/does/not/exist: no such file"},
 		"unknown key":      {[]string{"--config=" + write("listner: []\n")}, `unknown field "listner"`},
@@ -286,7 +296,7 @@ func TestStartErrors(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
-			err := run(ctx, test.args, strings.NewReader(""), io.Discard, io.Discard)
+			err := run(ctx, test.args, strings.NewReader(""), io.Discard)
 			if err == nil || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("got %v, want an error with %q", err, test.want)
 			}
@@ -297,7 +307,7 @@ func TestStartErrors(t *testing.T) {
 func TestTwoBrokersOneDatabase(t *testing.T) {
 	config := writeConfig(t, t.TempDir(), "127.0.0.1:0")
 	startBroker(t, config)
-	err := run(t.Context(), []string{"--config=" + config}, nil, io.Discard, io.Discard)
+	err := run(t.Context(), []string{"--config=" + config}, nil, io.Discard)
 	if err == nil || !strings.Contains(err.Error(), "another process has it open") {
 		t.Errorf("got %v", err)
 	}
@@ -305,10 +315,10 @@ func TestTwoBrokersOneDatabase(t *testing.T) {
 
 func TestHelp(t *testing.T) {
 	var out bytes.Buffer
-	if err := run(t.Context(), []string{"--help"}, nil, io.Discard, &out); !errors.Is(err, flag.ErrHelp) {
+	if err := run(t.Context(), []string{"--help"}, nil, &out); err != nil {
 		t.Errorf("got %v", err)
 	}
-	for _, word := range []string{"passwd", "-config", "-log-format", "-log-level"} {
+	for _, word := range []string{"passwd", "-config", "-log-format", "-v, --v"} {
 		if !strings.Contains(out.String(), word) {
 			t.Errorf("the help does not mention %s:\n%s", word, out.String())
 		}
@@ -317,14 +327,14 @@ func TestHelp(t *testing.T) {
 
 func TestPasswd(t *testing.T) {
 	var out bytes.Buffer
-	if err := run(t.Context(), []string{"passwd"}, strings.NewReader("tiger\n"), &out, io.Discard); err != nil {
+	if err := run(t.Context(), []string{"passwd"}, strings.NewReader("tiger\n"), &out); err != nil {
 		t.Fatal(err)
 	}
 	if err := bcrypt.CompareHashAndPassword(bytes.TrimSpace(out.Bytes()), []byte("tiger")); err != nil {
 		t.Errorf("the hash %q does not fit: %v", out.String(), err)
 	}
 	for input, want := range map[string]string{"": "empty", "one\ntwo\n": "more than one line", strings.Repeat("x", 73): "72 bytes"} {
-		if err := run(t.Context(), []string{"passwd"}, strings.NewReader(input), io.Discard, io.Discard); err == nil || !strings.Contains(err.Error(), want) {
+		if err := run(t.Context(), []string{"passwd"}, strings.NewReader(input), io.Discard); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%.10q: got %v, want an error with %q", input, err, want)
 		}
 	}
