@@ -57,8 +57,12 @@ generate: ## Regenerate deepcopy, clientset, informers, listers and CRDs.
 lint: ## Run golangci-lint.
 	@hack/lint.sh
 
+.PHONY: needs
+needs:
+	@hack/needs.sh
+
 .PHONY: test
-test: build ## Run everything that CI runs: generated code, vet, unit, fuzz seeds and integration tests with -race.
+test: needs build ## Run everything that CI runs: generated code, vet, unit, fuzz seeds and integration tests with -race.
 	hack/verify-generated.sh
 	go vet ./...
 	CGO_ENABLED=1 go test -race -timeout 20m ./...
