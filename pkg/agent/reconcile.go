@@ -72,6 +72,9 @@ func (a *Agent) pass(ctx context.Context, name string) {
 			result = "error"
 			logger.Warn("the work is not as it should be and is tried again", "retry", a.queue.NumRequeues(name)+1, "error", err)
 			a.queue.AddRateLimited(name)
+			if again > 0 {
+				a.queue.AddAfter(name, again) // what fails must not hold up what is polled
+			}
 		case again > 0:
 			a.queue.AddAfter(name, again)
 		default:

@@ -200,16 +200,17 @@ func (o *Objects[K]) start(gvr schema.GroupVersionResource, t *watchedType) {
 	o.watches.Go(func() { reflector.RunWithContext(ctx) })
 }
 
-// Get returns what is known of ref.
+// Get returns what is known of ref. While its type can not be watched, nothing
+// is: what was learnt of it may be out of date, and no event would tell.
 func (o *Objects[K]) Get(ref object.Ref) object.Live {
-	view := o.view(ref)
-	if view == nil {
+	t := o.watchedType(ref)
+	if t == nil || t.failing.Load() {
 		return object.Live{}
 	}
 	// Looking whether the list came before looking for the object: the other
 	// way round, a list in between would make a present object absent.
-	synced := isClosed(view.Synced())
-	if live, ok := view.Get(types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}); ok {
+	synced := isClosed(t.view.Synced())
+	if live, ok := t.view.Get(types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}); ok {
 		return object.Live{State: object.Present, Object: live}
 	}
 	if synced {
@@ -222,13 +223,13 @@ func (o *Objects[K]) Get(ref object.Ref) object.Live {
 // live is nil, that ref is gone. Objects takes ownership of live. What nobody
 // follows is not kept.
 func (o *Objects[K]) Learn(ref object.Ref, live *unstructured.Unstructured) {
-	view := o.view(ref)
+	t := o.watchedType(ref)
 	switch {
-	case view == nil:
+	case t == nil:
 	case live == nil:
-		view.Forget(types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}, "")
+		t.view.Forget(types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}, "")
 	default:
-		view.Learn(live)
+		t.view.Learn(live)
 	}
 }
 
@@ -257,13 +258,10 @@ func (o *Objects[K]) Wait(ctx context.Context) {
 	}
 }
 
-func (o *Objects[K]) view(ref object.Ref) *View[*unstructured.Unstructured] {
+func (o *Objects[K]) watchedType(ref object.Ref) *watchedType {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if t := o.types[ref.GroupVersionResource]; t != nil {
-		return t.view
-	}
-	return nil
+	return o.types[ref.GroupVersionResource]
 }
 
 func isClosed(c <-chan struct{}) bool {
