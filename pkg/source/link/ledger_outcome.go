@@ -135,18 +135,21 @@ func (l *ledger) wakeDue(now time.Time) {
 }
 
 // heard notes a message from a cluster. What was parked until then gets another
-// while: the cluster may be about to confirm it, or to ask for it.
-func (l *ledger) heard(name wire.ClusterName, now time.Time) {
+// while: the cluster may be about to confirm it, or to ask for it. It reports
+// whether there was any, and so wakeAt is another time now.
+func (l *ledger) heard(name wire.ClusterName, now time.Time) (scheduled bool) {
 	c, ok := l.clusters[name]
 	if !ok {
-		return
+		return false
 	}
 	c.heard = now
+	scheduled = len(c.parked) > 0
 	for e := range c.parked {
 		l.due.set(e, now.Add(l.repeatAfter))
 	}
 	l.parked -= len(c.parked)
 	clear(c.parked)
+	return scheduled
 }
 
 // holds notes that an agent holds this generation of the work of k.
@@ -206,6 +209,8 @@ func (l *ledger) outOfTurn(k key, s *wire.Status) {
 		return // gone meanwhile
 	}
 	e.sequence = max(e.sequence, s.Sequence)
+	// It holds nothing now: what it said before confirms no publish to come.
+	e.confirmed = 0
 	l.owed(k, false)
 }
 

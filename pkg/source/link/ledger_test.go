@@ -160,3 +160,42 @@ func TestSilentCluster(t *testing.T) {
 		t.Errorf("without a connection it is looked at at %v", at)
 	}
 }
+
+// TestParkedWorkIsScheduledWhenItsClusterIsHeardFrom: a publish that was lost while
+// its cluster was silent is repeated once the cluster speaks, whatever it speaks
+// of, and the publisher has to be woken for that.
+func TestParkedWorkIsScheduledWhenItsClusterIsHeardFrom(t *testing.T) {
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	l := newLedger(30 * time.Second)
+	l.connect(0)
+	k := key{uid: "1", cluster: "cluster1"}
+	l.changed(k)
+	c, ok := l.next(now)
+	if !ok {
+		t.Fatal("nothing to publish")
+	}
+	l.publishedOK(c, plan{stamp: stamp{generation: 2}}, now)
+
+	now = now.Add(time.Minute)
+	if _, ok := l.next(now); ok {
+		t.Fatal("published again to a cluster that is silent")
+	}
+	if at, ok := l.wakeAt(); ok {
+		t.Fatalf("a parked work wakes the publisher at %v", at)
+	}
+	if !l.heard("cluster1", now) {
+		t.Error("nobody is told that there is something to do at another time")
+	}
+	if l.heard("cluster1", now) {
+		t.Error("told twice")
+	}
+	at, ok := l.wakeAt()
+	if !ok || at != now.Add(30*time.Second) {
+		t.Fatalf("wakes the publisher at %v, %v", at, ok)
+	}
+	now = at
+	l.heard("cluster1", now)
+	if _, ok := l.next(now); !ok {
+		t.Error("not published again although the cluster speaks and does not confirm")
+	}
+}

@@ -86,7 +86,11 @@ func (l *Link) received(_ context.Context, m transport.Message) {
 	defer m.Ack()
 	topicSource, topicCluster, _ := wire.SenderOf(m.Topic)
 	from := sender{source: topicSource, cluster: topicCluster}
-	l.note(func() { l.ledger.heard(from.cluster, time.Now()) })
+	l.note(func() {
+		if l.ledger.heard(from.cluster, time.Now()) {
+			signal(l.wake)
+		}
+	})
 	var message wire.Message
 	err := m.Err
 	if err == nil {
