@@ -214,9 +214,9 @@ func TestTooLarge(t *testing.T) {
 		c := w.client()
 		w.run(c)
 		works := c.ManifestWorks("cluster1")
-		work := must(t)(works.Create(t.Context(), configMap("w", strings.Repeat("x", 3000)), metav1.CreateOptions{}))
+		must(t)(works.Create(t.Context(), configMap("w", strings.Repeat("x", 3000)), metav1.CreateOptions{}))
 		synctest.Wait()
-		work = must(t)(works.Get(t.Context(), "w", metav1.GetOptions{}))
+		work := must(t)(works.Get(t.Context(), "w", metav1.GetOptions{}))
 		condition := meta.FindStatusCondition(work.Status.Conditions, workv1.WorkApplied)
 		if condition == nil || condition.Reason != "TooLarge" || condition.ObservedGeneration != work.Generation {
 			t.Fatalf("status %+v", work.Status)

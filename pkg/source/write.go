@@ -53,7 +53,7 @@ func (c *Client) create(namespace string, from *workv1.ManifestWork, dry bool) (
 	work.UID = c.uid(namespace, work.Name)
 	work.CreationTimestamp = metav1.NewTime(time.Now().Truncate(time.Second))
 	work.DeletionTimestamp, work.DeletionGracePeriodSeconds = nil, nil
-	work.ManagedFields, work.SelfLink = nil, ""
+	work.ManagedFields = nil
 	if !slices.Contains(work.Finalizers, workv1.ManifestWorkFinalizer) {
 		work.Finalizers = append(work.Finalizers, workv1.ManifestWorkFinalizer)
 	}

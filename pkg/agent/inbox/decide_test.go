@@ -80,7 +80,6 @@ func held(t *testing.T, events ...any) *inbox.Entry {
 }
 
 func TestDecide(t *testing.T) {
-	type change = func(*wire.Spec)
 	for _, tc := range []struct {
 		name string
 		held []any

@@ -141,9 +141,7 @@ func heldMeta(held *Entry, in *wire.Spec) metav1.ObjectMeta {
 	}
 	meta.Labels = with(meta.Labels, workv1.OriginalSourceLabelKey, string(in.Source))
 	meta.Annotations = with(meta.Annotations, workv1.DataTypeAnnotationKey, wire.ManifestBundles.String())
-	if _, ok := meta.Annotations[lastApplied]; ok {
-		delete(meta.Annotations, lastApplied) // with has made a copy
-	}
+	delete(meta.Annotations, lastApplied) // with has made a copy
 	return meta
 }
 

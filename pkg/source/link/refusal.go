@@ -49,7 +49,7 @@ func refusalOf(err error, s stamp, now time.Time) (*refusal, bool) {
 	var tooLarge *transport.TooLargeError
 	var address *addressError
 	r := &refusal{stamp: s}
-	reason, message := "", err.Error()
+	var reason, message string
 	switch {
 	case errors.As(err, &tooLarge):
 		reason, r.limit = ReasonTooLarge, tooLarge.Limit

@@ -76,11 +76,11 @@ type FeedbackRule struct {
 	// jsonPaths are the values to report, if type is JSONPaths.
 	// +optional
 	// +listType=atomic
-	JsonPaths []JsonPath `json:"jsonPaths,omitempty"` //nolint:revive // the name that OCM's users know
+	JsonPaths []JsonPath `json:"jsonPaths,omitempty"`
 }
 
 // JsonPath is one value to report.
-type JsonPath struct { //nolint:revive // the name that OCM's users know
+type JsonPath struct {
 	// name under which the value is reported. Names need not be unique; each is reported.
 	// +required
 	// +kubebuilder:validation:MinLength=1

@@ -195,7 +195,7 @@ const (
 	Boolean ValueType = "Boolean"
 	// JsonRaw is any other JSON value, as compact JSON text. The agent reports it only with its feature gate
 	// RawFeedbackJsonString.
-	JsonRaw ValueType = "JsonRaw" //nolint:revive // the name that OCM's users know
+	JsonRaw ValueType = "JsonRaw"
 )
 
 // FieldValue is a value together with its type. Exactly the field that belongs to the type is set.
@@ -219,5 +219,5 @@ type FieldValue struct {
 	// jsonRaw is the value as compact JSON, if type is JsonRaw; at most 1024 bytes.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
-	JsonRaw *string `json:"jsonRaw,omitempty"` //nolint:revive // the name that OCM's users know
+	JsonRaw *string `json:"jsonRaw,omitempty"`
 }
