@@ -97,10 +97,11 @@ func (b *Broker) Run(ctx context.Context) (err error) {
 
 	stopping := make(chan struct{})
 	counters := newCounters()
-	server, err := b.newServer(n, &hook{
+	h := &hook{
 		cfg: b.cfg, auth: auth, relay: n.relay, counters: counters,
 		log: b.cfg.Logger, stopping: stopping, conns: map[string]*clientConn{},
-	})
+	}
+	server, err := b.newServer(n, h)
 	if err != nil {
 		return fmt.Errorf("start the broker: %w", err)
 	}
@@ -132,6 +133,7 @@ func (b *Broker) Run(ctx context.Context) (err error) {
 		<-ctx.Done()
 		n.relay.Stop()
 		close(stopping)
+		h.goodbye()
 		return server.Close()
 	})
 	err = group.Wait()

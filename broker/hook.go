@@ -267,3 +267,16 @@ func (h *hook) OnUnsubscribed(cl *mqtt.Client, pk packets.Packet) {
 		conn.link.Unsubscribe(f.Filter)
 	}
 }
+
+// goodbye tells every client that the broker shuts down, and ends its connection.
+func (h *hook) goodbye() {
+	h.mu.Lock()
+	conns := make([]*clientConn, 0, len(h.conns))
+	for _, conn := range h.conns {
+		conns = append(conns, conn)
+	}
+	h.mu.Unlock()
+	for _, conn := range conns {
+		_ = h.server.DisconnectClient(conn.cl, packets.ErrServerShuttingDown)
+	}
+}

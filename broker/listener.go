@@ -135,16 +135,16 @@ func (l *listener) leave(conn net.Conn) {
 	l.wg.Done()
 }
 
-// Close stops accepting, lets mochi-mqtt say goodbye to its clients, and waits for them. It
-// is called once.
-func (l *listener) Close(closeClients listeners.CloseFn) {
+// Close stops accepting, closes the connections that are left, and waits for them. It is
+// called once. The clients were told already, by hook.goodbye: mochi-mqtt's own way to tell
+// them, the function given here, deadlocks when a client leaves at the same moment.
+func (l *listener) Close(listeners.CloseFn) {
 	_ = l.socket.Close()
 	l.mu.Lock()
 	close(l.done)
 	l.mu.Unlock()
-	closeClients(l.id)
 	l.mu.Lock()
-	for conn := range l.conns { // those that have not sent their CONNECT
+	for conn := range l.conns {
 		_ = conn.Close()
 	}
 	l.mu.Unlock()
