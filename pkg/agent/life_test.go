@@ -292,10 +292,10 @@ func TestRecordSparesItsSuccessor(t *testing.T) {
 		t.Fatalf("no successor: %v", err)
 	}
 	resource := applied.Resource{Ref: object.Ref{GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}, Namespace: "x", Name: "a"}, UID: "u"}
-	if _, err := records.Record(w.ctx, old, []applied.Resource{resource}); err == nil {
+	if _, err := records.Record(w.ctx, old, applied.Contents{Resources: []applied.Resource{resource}}); err == nil {
 		t.Error("the status of a record that is gone was written")
 	}
-	recorded, err := records.Record(w.ctx, successor, []applied.Resource{resource})
+	recorded, err := records.Record(w.ctx, successor, applied.Contents{Resources: []applied.Resource{resource}})
 	if err != nil || len(recorded.Status.AppliedResources) != 1 {
 		t.Errorf("the successor has %+v, %v", recorded, err)
 	}

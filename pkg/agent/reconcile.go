@@ -160,8 +160,9 @@ func (a *Agent) apply(ctx context.Context, logger *slog.Logger, name string, ent
 	if err := a.guardExecutor(entry, manifests); err != nil {
 		logger.Warn("the work names an executor and is not applied", "error", err)
 	}
-	outcomes := a.applier.Apply(ctx, manifests, func(ref object.Ref) *strategy.Manifest { return memory.applied[ref] },
-		strategy.Owner(record.Name, record.UID))
+	outcomes := a.applier.Apply(ctx, manifests, strategy.Pass{
+		Owner: strategy.Owner(record.Name, record.UID), Previous: func(ref object.Ref) *strategy.Manifest { return memory.applied[ref] },
+	})
 	if ctx.Err() != nil {
 		return 0, ctx.Err()
 	}
@@ -169,7 +170,7 @@ func (a *Agent) apply(ctx context.Context, logger *slog.Logger, name string, ent
 	removals := a.applier.Remove(ctx, entriesOf(dropped), record.UID)
 	a.remember(logger, memory, entry, changed, manifests, outcomes, dropped, removals)
 	a.report(entry, a.statusOf(entry, manifests, outcomes, unread))
-	_, err = a.records.Record(ctx, record, resourcesOf(record, manifests, outcomes, dropped, removals))
+	_, err = a.records.Record(ctx, record, applied.Contents{Resources: resourcesOf(record, manifests, outcomes, dropped, removals)})
 	again := a.lookAgain(intended)
 	if poll {
 		again = a.config.SyncInterval

@@ -80,7 +80,7 @@ func (a *Agent) clear(ctx context.Context, logger *slog.Logger, name string, rec
 		return true, a.records.Release(ctx, record)
 	}
 	a.objects.Follow(name, refs)
-	if _, err := a.records.Record(ctx, record, pending); err != nil {
+	if _, err := a.records.Record(ctx, record, applied.Contents{Resources: pending}); err != nil {
 		return false, err
 	}
 	if err := removalFailure(removals); err != nil {

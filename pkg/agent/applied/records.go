@@ -137,15 +137,23 @@ func (r *Records) Ensure(ctx context.Context, hubHash string, work Work, intende
 	return r.patch(ctx, record, types.MergePatchType, patch)
 }
 
+// Contents is what [Records.Record] writes.
+type Contents struct {
+	// Resources are the objects of the work that exist.
+	Resources []Resource
+	// Transitions are the work's conditions in short, see [EncodeTransitions].
+	Transitions string
+}
+
 // Record writes what exists on the cluster for record, if that differs from what
 // it says: one request, or none.
-func (r *Records) Record(ctx context.Context, record *workv1.AppliedManifestWork, resources []Resource) (*workv1.AppliedManifestWork, error) {
-	list := statusOf(resources)
-	if equality.Semantic.DeepEqual(list, record.Status.AppliedResources) {
+func (r *Records) Record(ctx context.Context, record *workv1.AppliedManifestWork, contents Contents) (*workv1.AppliedManifestWork, error) {
+	list := statusOf(contents.Resources)
+	if equality.Semantic.DeepEqual(list, record.Status.AppliedResources) && contents.Transitions == record.Status.Transitions {
 		return record, nil
 	}
 	status := record.Status
-	status.AppliedResources = list
+	status.AppliedResources, status.Transitions = list, contents.Transitions
 	// A JSON patch, because the API server drops the metadata of a patch of the
 	// status before it compares the UID: a merge patch would land on whatever has
 	// the name now.

@@ -53,8 +53,11 @@ type Manifest struct {
 	HasFeedback   bool
 	Values        []workv1.FeedbackValue
 	FeedbackError error
-	// Rules are the types of the condition rules that the manifest has.
-	Rules []string
+	// Rules are the types of the conditions that the manifest's condition rules
+	// set, in their order. Evaluated are those conditions, as far as the rules gave
+	// any; they count only when Sight is Seen.
+	Rules     []string
+	Evaluated []metav1.Condition
 }
 
 // Input is what a work's status is made of.

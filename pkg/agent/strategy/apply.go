@@ -102,9 +102,11 @@ const (
 	Updated
 	// Observed means that the strategy is ReadOnly; the object was not looked at.
 	Observed
+	// Left means that the manifest was to be left alone, see Pass.Leave.
+	Left
 )
 
-var actionNames = [...]string{"failed", "unchanged", "created", "updated", "observed"}
+var actionNames = [...]string{"failed", "unchanged", "created", "updated", "observed", "left"}
 
 // String gives the action in lower case, as for logs and metrics.
 func (a Action) String() string {
@@ -123,6 +125,9 @@ type Outcome struct {
 	// Differences are the JSON pointers of the fields that an update was for. Empty
 	// if there were none but the manifest had changed, and for other actions.
 	Differences []string
+	// Rivals are the field managers other than the manifest's own that made the
+	// Differences, sorted. Only with Pass.Contested.
+	Rivals []string
 	// Err says why the manifest could not be applied, in the API server's own words
 	// where it was the one to refuse. Nil unless Action is Failed.
 	Err error
@@ -130,16 +135,29 @@ type Outcome struct {
 	Requests int
 }
 
+// Pass is what [Applier.Apply] has to know besides the manifests.
+type Pass struct {
+	// Owner is what owned objects refer to; see [Owner]. Required.
+	Owner metav1.OwnerReference
+	// Previous gives the manifest that was last applied to an object for this work,
+	// or nil if that is not known, as after a restart. It is called from the
+	// goroutine of Apply only. Nil: not known for any.
+	Previous func(object.Ref) *Manifest
+	// Leave says which manifests, by index, are left alone whatever the cluster
+	// holds: those that are complete. Nil: none. Called as Previous is.
+	Leave func(int) bool
+	// Contested makes an object be read before it is repaired, so that
+	// Outcome.Rivals names those who changed it: one more request a repair.
+	Contested bool
+}
+
 // Apply makes the cluster hold what the manifests declare, rank after rank, those
 // of one rank in parallel, and returns one outcome for each, in their order. One
-// that fails stops no other. Previous gives the manifest that was last applied to
-// an object for this work, or nil if that is not known, as after a restart; it is
-// called from this goroutine only. Owner is what owned objects refer to; see
-// [Owner].
+// that fails stops no other.
 //
 // When ctx ends, manifests not yet begun fail with its cause. Apply returns when
 // all that it started has ended.
-func (a *Applier) Apply(ctx context.Context, manifests []Manifest, previous func(object.Ref) *Manifest, owner metav1.OwnerReference) []Outcome {
+func (a *Applier) Apply(ctx context.Context, manifests []Manifest, pass Pass) []Outcome {
 	outcomes := make([]Outcome, len(manifests))
 	for _, rank := range Ranks(manifests) {
 		var group sync.WaitGroup
@@ -149,7 +167,11 @@ func (a *Applier) Apply(ctx context.Context, manifests []Manifest, previous func
 				outcomes[i] = Outcome{Err: m.Err}
 				continue
 			}
-			task, step := a.begin(m, previous, owner)
+			if pass.Leave != nil && pass.Leave(i) {
+				outcomes[i] = Outcome{Action: Left, Live: a.config.Cache.Get(m.Ref).Object}
+				continue
+			}
+			task, step := a.begin(m, pass)
 			if step.Verb == Keep {
 				outcomes[i] = task.kept()
 				continue
@@ -194,13 +216,13 @@ type task struct {
 }
 
 // begin plans the first step of a manifest from memory.
-func (a *Applier) begin(m *Manifest, previous func(object.Ref) *Manifest, owner metav1.OwnerReference) (*task, Step) {
+func (a *Applier) begin(m *Manifest, pass Pass) (*task, Step) {
 	t := &task{
 		applier: a,
 		m:       m,
 		force:   m.Force,
 		situation: Situation{
-			Owner:        owner,
+			Owner:        pass.Owner,
 			AgentHash:    a.config.AgentHash,
 			FieldManager: a.config.FieldManager,
 		},
@@ -213,8 +235,8 @@ func (a *Applier) begin(m *Manifest, previous func(object.Ref) *Manifest, owner 
 		return t, Step{}
 	}
 	t.situation.Live = a.config.Cache.Get(m.Ref)
-	if previous != nil {
-		t.situation.Previous = previous(m.Ref)
+	if pass.Previous != nil {
+		t.situation.Previous = pass.Previous(m.Ref)
 	}
 	a.mu.Lock()
 	t.situation.Settled = a.settled[t.key()]

@@ -212,7 +212,9 @@ func (s *spoke) parse(change func(*workv1.ManifestWorkSpec), texts ...string) []
 // apply applies manifests and remembers those that succeed.
 func (s *spoke) apply(manifests []strategy.Manifest) []strategy.Outcome {
 	s.t.Helper()
-	outcomes := s.applier.Apply(s.t.Context(), manifests, func(ref object.Ref) *strategy.Manifest { return s.last[ref] }, s.owner)
+	outcomes := s.applier.Apply(s.t.Context(), manifests, strategy.Pass{
+		Owner: s.owner, Previous: func(ref object.Ref) *strategy.Manifest { return s.last[ref] },
+	})
 	for i := range outcomes {
 		if outcomes[i].Err == nil {
 			s.last[manifests[i].Ref] = &manifests[i]

@@ -15,7 +15,7 @@
 //		return resolver.Resolve(ctx, kind)
 //	})
 //	applier := strategy.New(strategy.Config{Client: client, Cache: objects, AgentHash: object.AgentHash(id)})
-//	outcomes := applier.Apply(ctx, manifests, lastApplied, owner)
+//	outcomes := applier.Apply(ctx, manifests, strategy.Pass{Owner: owner, Previous: lastApplied})
 //
 // # What Update means
 //

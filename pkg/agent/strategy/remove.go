@@ -18,6 +18,8 @@ type Entry struct {
 	// UID that was recorded when the object was applied. Empty: not known, so that
 	// any object of that name which refers to the owner is meant.
 	UID types.UID
+	// Orphan keeps the object: only the reference to the owner is taken off it.
+	Orphan bool
 }
 
 // Removal is what is to be done, or was done, about an [Entry].

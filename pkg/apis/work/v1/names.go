@@ -27,6 +27,13 @@ const (
 	SpecHashAnnotationKey = "operator.openshift.io/spec-hash"
 )
 
+// RecreateAnnotationKey on a manifest allows the Update strategy to delete the object and create it anew, where the API
+// server refuses a change because a field is immutable. Its value is RecreateOnImmutable.
+const (
+	RecreateAnnotationKey = "workwire.dev/recreate"
+	RecreateOnImmutable   = "OnImmutable"
+)
+
 // DefaultFieldManager is the field manager of an agent's writes, unless the manifest's strategy names another. It
 // is also the User-Agent of its requests.
 const DefaultFieldManager = "work-agent"

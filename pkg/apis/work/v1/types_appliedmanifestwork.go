@@ -67,6 +67,11 @@ type AppliedManifestWorkStatus struct {
 	// After the agent's grace period it is deleted, and its objects with it. Absent: the work is known.
 	// +optional
 	EvictionStartTime *metav1.Time `json:"evictionStartTime,omitempty"`
+
+	// transitions are the conditions of the work and of its manifests, in short, as they last changed. The agent
+	// reads them after a restart, so that transition times and completion stay what they were. For the agent only.
+	// +optional
+	Transitions string `json:"transitions,omitempty"`
 }
 
 // AppliedManifestResourceMeta is one object on the cluster.

@@ -130,6 +130,8 @@ const (
 	UpdateStrategyTypeReadOnly UpdateStrategyType = "ReadOnly"
 )
 
+// +kubebuilder:validation:XValidation:rule="!has(self.force)",message="force belongs to the options of server-side apply: set updateStrategy.serverSideApply.force"
+
 // UpdateStrategy says how a manifest is written to the cluster.
 type UpdateStrategy struct {
 	// type is the strategy: Update, CreateOnly, ServerSideApply or ReadOnly.
@@ -140,6 +142,11 @@ type UpdateStrategy struct {
 	// serverSideApply holds the options of ServerSideApply. Other strategies do not look at it.
 	// +optional
 	ServerSideApply *ServerSideApplyConfig `json:"serverSideApply,omitempty"`
+
+	// force is no field of a strategy: it belongs to serverSideApply, and is refused here. Where it is not refused,
+	// as with schemas that do not know it, it would be lost without a word.
+	// +optional
+	MisplacedForce *bool `json:"force,omitempty"`
 }
 
 // ServerSideApplyConfig holds the options of the ServerSideApply strategy.

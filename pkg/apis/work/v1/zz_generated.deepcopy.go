@@ -720,6 +720,11 @@ func (in *UpdateStrategy) DeepCopyInto(out *UpdateStrategy) {
 		*out = new(ServerSideApplyConfig)
 		(*in).DeepCopyInto(*out)
 	}
+	if in.MisplacedForce != nil {
+		in, out := &in.MisplacedForce, &out.MisplacedForce
+		*out = new(bool)
+		**out = **in
+	}
 	return
 }
 
