@@ -14,14 +14,12 @@ controller_gen_version=v0.23.0
 
 module=$(go list -m)
 header=hack/boilerplate.go.txt
-groups=(work/v1) # group/version below pkg/apis
+# group/version below pkg/apis: those that hold objects, and those that hold only types which objects are made of.
+objects=(cluster/v1 cluster/v1beta1 work/v1 work/v1alpha1)
+parts=(cluster/v1alpha1)
 
-api_packages=()
-client_inputs=()
-for group in "${groups[@]}"; do
-  api_packages+=("./pkg/apis/$group")
-  client_inputs+=("$group")
-done
+api_packages=("${objects[@]/#/./pkg/apis/}")
+part_packages=("${parts[@]/#/./pkg/apis/}")
 
 # Fresh output beside the old, moved in place at the end: a failed run leaves the tree as it was.
 out=$(mktemp -d)
@@ -34,11 +32,11 @@ kube() {
 }
 
 echo "generate: deep copies"
-kube deepcopy-gen --output-file zz_generated.deepcopy.go "${api_packages[@]}"
+kube deepcopy-gen --output-file zz_generated.deepcopy.go "${api_packages[@]}" "${part_packages[@]}"
 
 echo "generate: clientset"
 kube client-gen --clientset-name versioned --fake-clientset=false \
-  --input-base "$module/pkg/apis" --input "$(IFS=,; echo "${client_inputs[*]}")" \
+  --input-base "$module/pkg/apis" --input "$(IFS=,; echo "${objects[*]}")" \
   --output-dir "$out/client/clientset" --output-pkg "$module/pkg/client/clientset"
 
 echo "generate: listers"

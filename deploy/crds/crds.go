@@ -16,12 +16,19 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-//go:embed work.open-cluster-management.io_*.yaml
+//go:embed *.yaml
 var files embed.FS
 
-// Hub gives fresh copies of the definitions that a hub needs: ManifestWork.
+// Hub gives fresh copies of the definitions that a hub needs: ManifestWork, ManifestWorkReplicaSet, ManagedCluster,
+// Placement and PlacementDecision.
 func Hub() []*apiextensionsv1.CustomResourceDefinition {
-	return read("work.open-cluster-management.io_manifestworks.yaml")
+	return read(
+		"work.open-cluster-management.io_manifestworks.yaml",
+		"work.open-cluster-management.io_manifestworkreplicasets.yaml",
+		"cluster.open-cluster-management.io_managedclusters.yaml",
+		"cluster.open-cluster-management.io_placements.yaml",
+		"cluster.open-cluster-management.io_placementdecisions.yaml",
+	)
 }
 
 // Spoke gives fresh copies of the definitions that the cluster of an agent needs: AppliedManifestWork.

@@ -2,6 +2,7 @@ package crds_test
 
 import (
 	"encoding/json"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -26,7 +27,7 @@ func TestDefinitionsAreValid(t *testing.T) {
 			t.Fatal(err)
 		}
 		// The API server sets this on creation; the check wants it.
-		internal.Status.StoredVersions = []string{"v1"}
+		internal.Status.StoredVersions = []string{definition.Spec.Versions[0].Name}
 		for _, fault := range validation.ValidateCustomResourceDefinition(t.Context(), internal) {
 			t.Errorf("%s: %v", definition.Name, fault)
 		}
@@ -34,18 +35,42 @@ func TestDefinitionsAreValid(t *testing.T) {
 }
 
 func TestNames(t *testing.T) {
-	hub, spoke := crds.Hub(), crds.Spoke()
-	if len(hub) != 1 || hub[0].Name != "manifestworks.work.open-cluster-management.io" ||
-		hub[0].Spec.Scope != apiextensionsv1.NamespaceScoped {
-		t.Errorf("hub definitions: %+v", hub)
-	}
-	if len(spoke) != 1 || spoke[0].Name != "appliedmanifestworks.work.open-cluster-management.io" ||
-		spoke[0].Spec.Scope != apiextensionsv1.ClusterScoped {
-		t.Errorf("spoke definitions: %+v", spoke)
-	}
+	checkNames(t, crds.Hub(), map[string]apiextensionsv1.ResourceScope{
+		"manifestworks.work.open-cluster-management.io":           apiextensionsv1.NamespaceScoped,
+		"manifestworkreplicasets.work.open-cluster-management.io": apiextensionsv1.NamespaceScoped,
+		"managedclusters.cluster.open-cluster-management.io":      apiextensionsv1.ClusterScoped,
+		"placements.cluster.open-cluster-management.io":           apiextensionsv1.NamespaceScoped,
+		"placementdecisions.cluster.open-cluster-management.io":   apiextensionsv1.NamespaceScoped,
+	})
+	checkNames(t, crds.Spoke(), map[string]apiextensionsv1.ResourceScope{
+		"appliedmanifestworks.work.open-cluster-management.io": apiextensionsv1.ClusterScoped,
+	})
+	hub := crds.Hub()
 	hub[0].Name = "changed"
 	if crds.Hub()[0].Name == "changed" {
 		t.Error("Hub gives the same object twice")
+	}
+}
+
+func checkNames(t *testing.T, definitions []*apiextensionsv1.CustomResourceDefinition, want map[string]apiextensionsv1.ResourceScope) {
+	t.Helper()
+	got := map[string]apiextensionsv1.ResourceScope{}
+	for _, definition := range definitions {
+		got[definition.Name] = definition.Spec.Scope
+	}
+	if !jsonEqual(want, got) {
+		t.Errorf("definitions %v, want %v", got, want)
+	}
+}
+
+// Every generated file is installed somewhere.
+func TestEveryFileIsUsed(t *testing.T) {
+	files, err := filepath.Glob("*.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(files) != len(all()) {
+		t.Errorf("%d files, %d definitions: %v", len(files), len(all()), files)
 	}
 }
 

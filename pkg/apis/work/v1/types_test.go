@@ -109,6 +109,7 @@ func TestSpecRoundTrip(t *testing.T) {
 		case "spec.ManifestConfigs[0].ResourceIdentifier.Group":
 		case "spec.ManifestConfigs[0].FeedbackRules[0].JsonPaths":
 		case "spec.ManifestConfigs[0].UpdateStrategy.ServerSideApply.Force":
+		case "spec.ManifestConfigs[0].UpdateStrategy.MisplacedForce": // it is not to be set
 		case "spec.ManifestConfigs[0].ConditionRules[1].CelExpressions",
 			"spec.ManifestConfigs[0].ConditionRules[1].Message",
 			"spec.ManifestConfigs[0].ConditionRules[1].MessageExpression":

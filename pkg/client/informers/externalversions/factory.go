@@ -12,6 +12,7 @@ import (
 	time "time"
 
 	versioned "github.com/workwire/workwire/pkg/client/clientset/versioned"
+	cluster "github.com/workwire/workwire/pkg/client/informers/externalversions/cluster"
 	internalinterfaces "github.com/workwire/workwire/pkg/client/informers/externalversions/internalinterfaces"
 	work "github.com/workwire/workwire/pkg/client/informers/externalversions/work"
 	v1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -312,7 +313,12 @@ type SharedInformerFactory interface {
 	// client.
 	InformerFor(obj runtime.Object, newFunc internalinterfaces.NewInformerFunc) cache.SharedIndexInformer
 
+	Cluster() cluster.Interface
 	Work() work.Interface
+}
+
+func (f *sharedInformerFactory) Cluster() cluster.Interface {
+	return cluster.New(f, f.namespace, f.tweakListOptions)
 }
 
 func (f *sharedInformerFactory) Work() work.Interface {

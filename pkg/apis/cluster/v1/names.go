@@ -1,0 +1,29 @@
+package v1
+
+// Condition types of a ManagedCluster.
+const (
+	// ManagedClusterConditionHubAccepted is True when an administrator of the hub accepts the cluster.
+	ManagedClusterConditionHubAccepted = "HubAcceptedManagedCluster"
+	// ManagedClusterConditionJoined is True once the agent of an accepted cluster was heard from.
+	ManagedClusterConditionJoined = "ManagedClusterJoined"
+	// ManagedClusterConditionAvailable is True while the agent of the cluster is connected.
+	ManagedClusterConditionAvailable = "ManagedClusterConditionAvailable"
+)
+
+// Labels and annotations.
+const (
+	// ClusterSetLabelKey labels a ManagedCluster with the name of the set that it belongs to. Placements choose sets
+	// by that name.
+	ClusterSetLabelKey = "cluster.open-cluster-management.io/clusterset"
+	// LastSeenAnnotationKey annotates a ManagedCluster with the time, as RFC 3339, at which its agent was last heard
+	// from.
+	LastSeenAnnotationKey = "workwire.dev/last-seen"
+)
+
+// Keys of the taints that the hub puts on clusters, with the effect NoSelect.
+const (
+	// ManagedClusterTaintUnavailable is on a cluster whose ManagedClusterConditionAvailable is False.
+	ManagedClusterTaintUnavailable = "cluster.open-cluster-management.io/unavailable"
+	// ManagedClusterTaintUnreachable is on a cluster whose ManagedClusterConditionAvailable is Unknown.
+	ManagedClusterTaintUnreachable = "cluster.open-cluster-management.io/unreachable"
+)

@@ -1,0 +1,179 @@
+package v1
+
+import (
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// +genclient
+// +genclient:nonNamespaced
+// +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:path=managedclusters,scope=Cluster,shortName={mcl,mcls}
+// +kubebuilder:printcolumn:name="Accepted",type=boolean,JSONPath=`.spec.hubAcceptsClient`
+// +kubebuilder:printcolumn:name="Available",type=string,JSONPath=`.status.conditions[?(@.type=="ManagedClusterConditionAvailable")].status`
+// +kubebuilder:printcolumn:name="Last seen",type=date,JSONPath=`.metadata.annotations.workwire\.dev/last-seen`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+
+// ManagedCluster is one cluster of the fleet, as the hub knows it. Its works are in the namespace of its name, and
+// are delivered once hubAcceptsClient is true.
+type ManagedCluster struct {
+	metav1.TypeMeta `json:",inline"`
+	// metadata is the standard object metadata. The name is that of the cluster; placements choose clusters by its
+	// labels.
+	// +optional
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// spec is what the hub decides about the cluster.
+	// +required
+	Spec ManagedClusterSpec `json:"spec"`
+
+	// status is what is known of the cluster.
+	// +optional
+	Status ManagedClusterStatus `json:"status,omitzero"`
+}
+
+// +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
+
+// ManagedClusterList is a list of ManagedClusters.
+type ManagedClusterList struct {
+	metav1.TypeMeta `json:",inline"`
+	// metadata is the standard list metadata.
+	// +optional
+	metav1.ListMeta `json:"metadata,omitempty"`
+
+	// items are the clusters.
+	Items []ManagedCluster `json:"items"`
+}
+
+// ManagedClusterSpec is what the hub decides about a cluster.
+type ManagedClusterSpec struct {
+	// hubAcceptsClient lets the cluster in: its works are delivered only while this is true. Absent: false.
+	// +optional
+	HubAcceptsClient bool `json:"hubAcceptsClient"`
+
+	// leaseDurationSeconds is how often, in seconds, an agent that keeps a lease on the hub renews it.
+	// +optional
+	// +kubebuilder:default=60
+	// +kubebuilder:validation:Minimum=1
+	LeaseDurationSeconds int32 `json:"leaseDurationSeconds,omitempty"`
+
+	// taints keep placements from choosing the cluster, unless they tolerate them.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=256
+	Taints []Taint `json:"taints,omitempty"`
+
+	// managedClusterClientConfigs say how the API server of the cluster is reached, for people and programs that
+	// want to know. Works do not need it.
+	// +optional
+	// +listType=atomic
+	ManagedClusterClientConfigs []ClientConfig `json:"managedClusterClientConfigs,omitempty"`
+}
+
+// ClientConfig is one way to reach the API server of a cluster.
+type ClientConfig struct {
+	// url of the API server, such as https://api.cluster1.example.com:6443.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	URL string `json:"url"`
+
+	// caBundle is the PEM bundle of the authorities that the certificate of the API server is checked with.
+	// Absent: those of the system.
+	// +optional
+	CABundle []byte `json:"caBundle,omitempty"`
+}
+
+// +kubebuilder:validation:Enum=NoSelect;PreferNoSelect;NoSelectIfNew
+
+// TaintEffect is what a taint does to the choice of clusters.
+type TaintEffect string
+
+// The effects of taints.
+const (
+	// TaintEffectNoSelect keeps placements from choosing the cluster, and those that chose it give it up.
+	TaintEffectNoSelect TaintEffect = "NoSelect"
+	// TaintEffectPreferNoSelect has placements choose the cluster only when there are not enough others.
+	TaintEffectPreferNoSelect TaintEffect = "PreferNoSelect"
+	// TaintEffectNoSelectIfNew keeps placements from choosing the cluster; those that chose it before keep it.
+	TaintEffectNoSelectIfNew TaintEffect = "NoSelectIfNew"
+)
+
+// Taint keeps placements that do not tolerate it from choosing a cluster.
+type Taint struct {
+	// key of the taint, such as cluster.open-cluster-management.io/unavailable.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=316
+	// +kubebuilder:validation:Pattern=`^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])$`
+	Key string `json:"key"`
+
+	// value of the taint.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	Value string `json:"value,omitempty"`
+
+	// effect on placements that do not tolerate the taint: NoSelect, PreferNoSelect or NoSelectIfNew.
+	// +required
+	Effect TaintEffect `json:"effect"`
+
+	// timeAdded is when the taint was put on. The tolerationSeconds of a placement count from then.
+	// +optional
+	// +nullable
+	TimeAdded metav1.Time `json:"timeAdded,omitzero"`
+}
+
+// ManagedClusterStatus is what is known of a cluster.
+type ManagedClusterStatus struct {
+	// conditions of the cluster: HubAcceptedManagedCluster, ManagedClusterJoined, ManagedClusterConditionAvailable.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+
+	// capacity is the sum of what the nodes of the cluster have, such as cpu and memory.
+	// +optional
+	Capacity ResourceList `json:"capacity,omitempty"`
+
+	// allocatable is the sum of what pods may use of it.
+	// +optional
+	Allocatable ResourceList `json:"allocatable,omitempty"`
+
+	// version of the software of the cluster.
+	// +optional
+	Version ManagedClusterVersion `json:"version,omitzero"`
+
+	// clusterClaims are facts that the cluster states about itself. Placements choose clusters by them.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	ClusterClaims []ManagedClusterClaim `json:"clusterClaims,omitempty"`
+}
+
+// ResourceName names a resource of a cluster, such as cpu or memory.
+type ResourceName string
+
+// ResourceList holds a quantity for each resource.
+type ResourceList map[ResourceName]resource.Quantity
+
+// ManagedClusterVersion is the version of the software of a cluster.
+type ManagedClusterVersion struct {
+	// kubernetes is the version of the API server, such as v1.36.3.
+	// +optional
+	Kubernetes string `json:"kubernetes,omitempty"`
+}
+
+// ManagedClusterClaim is a fact that a cluster states about itself.
+type ManagedClusterClaim struct {
+	// name of the claim, such as region.open-cluster-management.io.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
+
+	// value of the claim.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=1024
+	Value string `json:"value"`
+}

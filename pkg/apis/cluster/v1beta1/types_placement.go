@@ -1,0 +1,225 @@
+package v1beta1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
+)
+
+// +genclient
+// +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:path=placements,scope=Namespaced
+// +kubebuilder:printcolumn:name="Satisfied",type=string,JSONPath=`.status.conditions[?(@.type=="PlacementSatisfied")].status`
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="PlacementSatisfied")].reason`
+// +kubebuilder:printcolumn:name="Selected",type=integer,JSONPath=`.status.numberOfSelectedClusters`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+
+// Placement says which clusters are wanted. The clusters chosen are in PlacementDecisions of the same namespace, which
+// bear its name as a label. A cluster stays chosen while it qualifies.
+type Placement struct {
+	metav1.TypeMeta `json:",inline"`
+	// metadata is the standard object metadata.
+	// +optional
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// spec says which clusters are wanted. Empty: all that are not tainted.
+	// +optional
+	Spec PlacementSpec `json:"spec,omitzero"`
+
+	// status says how many are chosen, and where they are written down.
+	// +optional
+	Status PlacementStatus `json:"status,omitzero"`
+}
+
+// +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
+
+// PlacementList is a list of Placements.
+type PlacementList struct {
+	metav1.TypeMeta `json:",inline"`
+	// metadata is the standard list metadata.
+	// +optional
+	metav1.ListMeta `json:"metadata,omitempty"`
+
+	// items are the placements.
+	Items []Placement `json:"items"`
+}
+
+// PlacementSpec says which clusters are wanted.
+type PlacementSpec struct {
+	// clusterSets limits the choice to clusters whose label cluster.open-cluster-management.io/clusterset has one of
+	// these values. Empty: no limit.
+	// +optional
+	// +listType=atomic
+	ClusterSets []string `json:"clusterSets,omitempty"`
+
+	// numberOfClusters is how many clusters are chosen, at most. Absent: all that qualify.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	NumberOfClusters *int32 `json:"numberOfClusters,omitempty"`
+
+	// predicates say which clusters qualify: those that meet at least one of them. Empty: all.
+	// +optional
+	// +listType=atomic
+	Predicates []ClusterPredicate `json:"predicates,omitempty"`
+
+	// tolerations let the placement choose clusters in spite of their taints.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=256
+	Tolerations []Toleration `json:"tolerations,omitempty"`
+
+	// decisionStrategy says how the chosen clusters are divided into groups.
+	// +optional
+	DecisionStrategy DecisionStrategy `json:"decisionStrategy,omitzero"`
+}
+
+// ClusterPredicate is one way for a cluster to qualify.
+type ClusterPredicate struct {
+	// requiredClusterSelector is what the cluster must meet.
+	// +optional
+	RequiredClusterSelector ClusterSelector `json:"requiredClusterSelector,omitzero"`
+}
+
+// ClusterSelector selects clusters that meet both its selectors. An empty one selects all.
+type ClusterSelector struct {
+	// labelSelector selects by the labels of the ManagedCluster.
+	// +optional
+	LabelSelector metav1.LabelSelector `json:"labelSelector,omitzero"`
+
+	// claimSelector selects by the claims in the status of the ManagedCluster.
+	// +optional
+	ClaimSelector ClusterClaimSelector `json:"claimSelector,omitzero"`
+}
+
+// ClusterClaimSelector selects clusters by their claims.
+type ClusterClaimSelector struct {
+	// matchExpressions are requirements on claims, all of which must be met. They are written as those on labels,
+	// with the name of the claim as key.
+	// +optional
+	// +listType=atomic
+	MatchExpressions []metav1.LabelSelectorRequirement `json:"matchExpressions,omitempty"`
+}
+
+// +kubebuilder:validation:Enum=Exists;Equal
+
+// TolerationOperator says how a toleration compares its value with that of a taint.
+type TolerationOperator string
+
+// The operators of tolerations.
+const (
+	// TolerationOpExists tolerates any value.
+	TolerationOpExists TolerationOperator = "Exists"
+	// TolerationOpEqual tolerates an equal value. It is the default.
+	TolerationOpEqual TolerationOperator = "Equal"
+)
+
+// +kubebuilder:validation:XValidation:rule="has(self.key) && self.key != '' || has(self.operator) && self.operator == 'Exists'",message="a toleration without key needs operator Exists"
+// +kubebuilder:validation:XValidation:rule="!has(self.operator) || self.operator != 'Exists' || !has(self.value) || self.value == ''",message="a toleration with operator Exists has no value"
+
+// Toleration lets a placement choose a cluster in spite of a taint. It matches taints of its key, value and effect.
+type Toleration struct {
+	// key of the taint. Empty, with operator Exists: any taint.
+	// +optional
+	// +kubebuilder:validation:MaxLength=316
+	// +kubebuilder:validation:Pattern=`^(([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]))?$`
+	Key string `json:"key,omitempty"`
+
+	// operator is Equal, for an equal value, or Exists, for any.
+	// +optional
+	// +kubebuilder:default=Equal
+	Operator TolerationOperator `json:"operator,omitempty"`
+
+	// value of the taint, for operator Equal.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	Value string `json:"value,omitempty"`
+
+	// effect of the taint. Absent: any.
+	// +optional
+	Effect clusterv1.TaintEffect `json:"effect,omitempty"`
+
+	// tolerationSeconds is for how many seconds after its timeAdded the taint is tolerated; from then on a cluster
+	// with it is given up. 0 or less: not at all. Absent: for ever.
+	// +optional
+	TolerationSeconds *int64 `json:"tolerationSeconds,omitempty"`
+}
+
+// DecisionStrategy says how chosen clusters are divided.
+type DecisionStrategy struct {
+	// groupStrategy divides them into groups.
+	// +optional
+	GroupStrategy GroupStrategy `json:"groupStrategy,omitzero"`
+}
+
+// GroupStrategy divides chosen clusters into groups: first those that decisionGroups name, in their order, then groups
+// of what is left. Groups are counted from 0 in that order; rollouts go by it.
+type GroupStrategy struct {
+	// decisionGroups are groups by what clusters are. A cluster belongs to the first that selects it. A group larger
+	// than clustersPerDecisionGroup becomes several of the same name.
+	// +optional
+	// +listType=atomic
+	DecisionGroups []DecisionGroup `json:"decisionGroups,omitempty"`
+
+	// clustersPerDecisionGroup is how many clusters a group has, at most: a number, or a percentage of all chosen
+	// clusters, rounded up. Absent or 0: 100%.
+	// +optional
+	// +kubebuilder:default="100%"
+	// +kubebuilder:validation:XIntOrString
+	// +kubebuilder:validation:Pattern=`^((100|[1-9][0-9]?)%|[0-9]{1,9})$`
+	// +kubebuilder:validation:XValidation:rule="type(self) != int || self >= 0 && self <= 2147483647",message="must be a number of clusters, 0 or more, or a percentage"
+	ClustersPerDecisionGroup intstr.IntOrString `json:"clustersPerDecisionGroup,omitzero"`
+}
+
+// DecisionGroup is a group of chosen clusters.
+type DecisionGroup struct {
+	// groupName is the name of the group, a valid label value. Rollouts refer to it.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$`
+	GroupName string `json:"groupName"`
+
+	// groupClusterSelector selects the clusters of the group among those chosen.
+	// +optional
+	ClusterSelector ClusterSelector `json:"groupClusterSelector,omitzero"`
+}
+
+// PlacementStatus says what was chosen.
+type PlacementStatus struct {
+	// numberOfSelectedClusters is how many clusters are chosen.
+	// +optional
+	NumberOfSelectedClusters int32 `json:"numberOfSelectedClusters"`
+
+	// decisionGroups are the groups of chosen clusters, by index.
+	// +optional
+	// +listType=atomic
+	DecisionGroups []DecisionGroupStatus `json:"decisionGroups,omitempty"`
+
+	// conditions of the placement: PlacementSatisfied, PlacementMisconfigured.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// DecisionGroupStatus is one group of chosen clusters.
+type DecisionGroupStatus struct {
+	// decisionGroupIndex is the index of the group, from 0.
+	// +required
+	DecisionGroupIndex int32 `json:"decisionGroupIndex"`
+
+	// decisionGroupName is the name of the group; empty if it has none.
+	// +optional
+	DecisionGroupName string `json:"decisionGroupName"`
+
+	// decisions are the names of the PlacementDecisions that list its clusters.
+	// +optional
+	// +listType=atomic
+	Decisions []string `json:"decisions,omitempty"`
+
+	// clusterCount is how many clusters the group has.
+	// +required
+	ClustersCount int32 `json:"clusterCount"`
+}

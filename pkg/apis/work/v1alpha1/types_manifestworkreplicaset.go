@@ -1,0 +1,164 @@
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	clusterv1alpha1 "github.com/workwire/workwire/pkg/apis/cluster/v1alpha1"
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+)
+
+// +genclient
+// +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:path=manifestworkreplicasets,scope=Namespaced,shortName={mwrs}
+// +kubebuilder:printcolumn:name="Available",type=integer,JSONPath=`.status.summary.available`
+// +kubebuilder:printcolumn:name="Total",type=integer,JSONPath=`.status.summary.total`
+// +kubebuilder:printcolumn:name="Rolled out",type=string,JSONPath=`.status.conditions[?(@.type=="PlacementRolledOut")].status`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+
+// ManifestWorkReplicaSet is a ManifestWork for every cluster that its placements choose. The works are made from its
+// template, one in the namespace of each cluster; a change of the template reaches them as fast as the rollout
+// strategy of their placement allows.
+type ManifestWorkReplicaSet struct {
+	metav1.TypeMeta `json:",inline"`
+	// metadata is the standard object metadata. Its labels are copied to the works. Namespace and name together may
+	// have 62 characters.
+	// +optional
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// spec says what the clusters shall hold, which clusters, and how a change reaches them.
+	// +required
+	Spec ManifestWorkReplicaSetSpec `json:"spec"`
+
+	// status sums up the works.
+	// +optional
+	Status ManifestWorkReplicaSetStatus `json:"status,omitzero"`
+}
+
+// +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
+
+// ManifestWorkReplicaSetList is a list of ManifestWorkReplicaSets.
+type ManifestWorkReplicaSetList struct {
+	metav1.TypeMeta `json:",inline"`
+	// metadata is the standard list metadata.
+	// +optional
+	metav1.ListMeta `json:"metadata,omitempty"`
+
+	// items are the sets.
+	Items []ManifestWorkReplicaSet `json:"items"`
+}
+
+// +kubebuilder:validation:Enum=Background;Foreground
+
+// CascadeDeletionPolicy says how a deleted set waits for its works.
+type CascadeDeletionPolicy string
+
+// The ways to delete a set. Its works are deleted in each of them.
+const (
+	// Background lets the set go at once. It is the default.
+	Background CascadeDeletionPolicy = "Background"
+	// Foreground keeps the set until its works are gone.
+	Foreground CascadeDeletionPolicy = "Foreground"
+)
+
+// ManifestWorkReplicaSetSpec says what many clusters shall hold.
+type ManifestWorkReplicaSetSpec struct {
+	// manifestWorkTemplate is the spec of the works.
+	// +required
+	// +kubebuilder:validation:XValidation:rule="has(self.workload) && has(self.workload.manifests) && size(self.workload.manifests) > 0",message="Workload manifests should not be empty"
+	ManifestWorkTemplate workv1.ManifestWorkSpec `json:"manifestWorkTemplate"`
+
+	// placementRefs name the placements that choose the clusters, in the namespace of the set.
+	// +required
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=30
+	PlacementRefs []LocalPlacementReference `json:"placementRefs"`
+
+	// cascadeDeletionPolicy says what becomes of a deleted set: Background, it goes at once, and its works follow; or
+	// Foreground, it stays until they are gone.
+	// +optional
+	// +kubebuilder:default=Background
+	CascadeDeletionPolicy CascadeDeletionPolicy `json:"cascadeDeletionPolicy,omitempty"`
+}
+
+// LocalPlacementReference names a placement, and says how a change reaches its clusters.
+type LocalPlacementReference struct {
+	// name of the Placement.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
+
+	// rolloutStrategy says how a change reaches the clusters of the placement. Absent: all at once.
+	// +optional
+	RolloutStrategy clusterv1alpha1.RolloutStrategy `json:"rolloutStrategy,omitzero"`
+}
+
+// ManifestWorkReplicaSetStatus sums up the works of a set.
+type ManifestWorkReplicaSetStatus struct {
+	// conditions of the set: PlacementVerified, PlacementRolledOut, ManifestworkApplied.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+
+	// summary counts the works of all placements.
+	// +optional
+	Summary ManifestWorkReplicaSetSummary `json:"summary"`
+
+	// placementSummary counts the works of each placement.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	PlacementsSummary []PlacementSummary `json:"placementSummary,omitempty"`
+}
+
+// PlacementSummary counts the works of a placement.
+type PlacementSummary struct {
+	// name of the placement.
+	// +required
+	Name string `json:"name"`
+
+	// availableDecisionGroups is, for people, how many decision groups the placement has and how many of its clusters
+	// have a work of the current template: "3 (20 / 30 clusters applied)".
+	// +optional
+	AvailableDecisionGroups string `json:"availableDecisionGroups"`
+
+	// summary counts the works.
+	// +optional
+	Summary ManifestWorkReplicaSetSummary `json:"summary"`
+}
+
+// ManifestWorkReplicaSetSummary counts works. A work counts if its spec is the current template and it is not being
+// deleted.
+type ManifestWorkReplicaSetSummary struct {
+	// total is how many works there are.
+	// +optional
+	Total int `json:"total"`
+
+	// available is how many of them have the condition Available True.
+	// +optional
+	Available int `json:"available"`
+
+	// progressing is how many of them have the condition Progressing True.
+	// +optional
+	Progressing int `json:"progressing"`
+
+	// degraded is how many of them have the condition Degraded True.
+	// +optional
+	Degraded int `json:"degraded"`
+
+	// applied is how many of them have the condition Applied True.
+	// +optional
+	Applied int `json:"applied"`
+
+	// desiredTotal is in the API for clients that read it; the hub leaves it at 0.
+	// +optional
+	DesiredTotal int `json:"desiredTotal,omitempty"`
+
+	// updated is in the API for clients that read it; the hub leaves it at 0.
+	// +optional
+	Updated int `json:"updated,omitempty"`
+}
