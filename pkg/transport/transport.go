@@ -58,6 +58,12 @@ type Handler struct {
 	// Subscriptions are the topic filters to subscribe to at every connect.
 	Subscriptions []string
 
+	// Will, if it is set, is called before each connect for an event that the
+	// broker is to publish to a topic when that connection is lost. After a clean
+	// end of Run it is not published: who wants to say good bye does so before. It
+	// must return at once.
+	Will func() (topic string, e cloudevents.Event)
+
 	// Connected is called on a goroutine of its own after each connect, once
 	// every subscription is granted. ctx ends when that connection is lost; the
 	// transport waits for the call to return before it reports another one. It

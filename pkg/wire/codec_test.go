@@ -148,6 +148,8 @@ func messages(t testing.TB) map[string]wire.Message {
 		"spec-resync-all": &wire.SpecResync{Agent: "quay-7-agent", Cluster: "quay-7", Source: "harbor", Have: []wire.SpecVersion{}},
 		"status-resync-request": &wire.StatusResync{Source: "harbor", Cluster: "quay-7", Have: []wire.StatusVersion{
 			{UID: lantern, Hash: strings.Repeat("5f", 32)}}},
+		"presence":          &wire.Presence{Agent: "quay-7-agent", Cluster: "quay-7", Source: "harbor", Session: "41", Present: true},
+		"presence-gone":     &wire.Presence{Agent: "quay-7-agent", Cluster: "quay-7", Source: "harbor", Session: "41"},
 		"status-resync-all": &wire.StatusResync{Source: "harbor", Have: []wire.StatusVersion{}},
 	}
 }
@@ -284,6 +286,7 @@ func TestEncodeRefuses(t *testing.T) {
 		"status without agent":       {&wire.Status{UID: "u", Cluster: "c", Action: wire.Update}, "uid, agent and cluster are required"},
 		"status that deletes":        {&wire.Status{UID: "u", Cluster: "c", Agent: "a", Action: wire.Delete}, "is not one of a status"},
 		"spec resync of no cluster":  {&wire.SpecResync{Agent: "a"}, "agent and cluster are required"},
+		"presence of no session":     {&wire.Presence{Agent: "a", Cluster: "c"}, "agent, cluster and session are required"},
 		"status resync of no source": {&wire.StatusResync{Cluster: "c"}, "source is required"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -336,6 +339,10 @@ func TestDecodeRefuses(t *testing.T) {
 		"status metadata":           {"status", set("metadata", "x"), "extension metadata", false},
 		"spec resync of no cluster": {"spec-resync", set("clustername", ""), "clustername is required", false},
 		"spec resync of no list":    {"spec-resync", payload("{"), "no list of resource versions", false},
+		"presence of no cluster":    {"presence", set("clustername", ""), "clustername and session are required", false},
+		"presence of no session":    {"presence", payload("{}"), "clustername and session are required", false},
+		"presence with bad data":    {"presence", payload("7"), "data is no presence", false},
+		"another event of agents":   {"presence", set("type", "dev.workwire.v1alpha1.agents.spec.update_request"), "not an event about works", false},
 		"status resync of no list":  {"status-resync-request", payload(`{"statusHashes":{}}`), "no list of status hashes", false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -356,7 +363,7 @@ func TestDecodeRefuses(t *testing.T) {
 			if failure.Spec != nil && (failure.Spec.UID != lantern || failure.Spec.Source != "harbor" || failure.Spec.Cluster != "quay-7") {
 				t.Errorf("error names %s of %s for %s", failure.Spec.UID, failure.Spec.Source, failure.Spec.Cluster)
 			}
-			if foreign := errors.Is(err, wire.ErrForeign); foreign != (name == "foreign type") {
+			if foreign := errors.Is(err, wire.ErrForeign); foreign != (name == "foreign type" || name == "another event of agents") {
 				t.Errorf("error is ErrForeign: %v", foreign)
 			}
 		})

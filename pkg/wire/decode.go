@@ -53,6 +53,13 @@ func Decode(e cloudevents.Event) (Message, error) {
 	if err != nil {
 		return fail(err)
 	}
+	if t == (EventType{Data: Agents, Subresource: SubresourceStatus, Action: Update}) {
+		p, err := decodePresence(e)
+		if err != nil {
+			return fail(err)
+		}
+		return p, nil
+	}
 	if t.Data != ManifestBundles {
 		return fail(fmt.Errorf("data type %s: %w", t.Data, ErrForeign))
 	}
@@ -195,6 +202,22 @@ func decodeStatusResync(e cloudevents.Event) (Message, error) {
 		Cluster: ClusterName(x.text(extClusterName)),
 		Have:    data.StatusHashes,
 	}, nil
+}
+
+func decodePresence(e cloudevents.Event) (*Presence, error) {
+	var data presenceData
+	if err := json.Unmarshal(e.Data(), &data); err != nil {
+		return nil, fmt.Errorf("data is no presence: %w", err)
+	}
+	x := extensions(e.Extensions())
+	p := &Presence{
+		Agent: e.Source(), Cluster: ClusterName(x.text(extClusterName)), Source: SourceID(x.text(extOriginalSource)),
+		Session: data.Session, Present: data.Present,
+	}
+	if p.Cluster == "" || p.Session == "" {
+		return nil, errors.New("clustername and session are required")
+	}
+	return p, nil
 }
 
 func decodeBundle(data []byte) (*Bundle, error) {

@@ -34,6 +34,11 @@ type statusData struct {
 	ResourceStatus []workv1.ManifestCondition `json:"resourceStatus,omitempty"`
 }
 
+type presenceData struct {
+	Present bool   `json:"present"`
+	Session string `json:"session"`
+}
+
 type specResyncData struct {
 	ResourceVersions []SpecVersion `json:"resourceVersions"`
 }
@@ -63,6 +68,11 @@ func Encode(m Message, now time.Time) (cloudevents.Event, error) {
 		e.SetExtension(extClusterName, string(m.Cluster))
 		e.SetExtension(extOriginalSource, string(m.Source))
 		err = setData(&e, specResyncData{ResourceVersions: orEmpty(m.Have)})
+	case *Presence:
+		e.SetSource(m.Agent)
+		e.SetExtension(extClusterName, string(m.Cluster))
+		e.SetExtension(extOriginalSource, string(m.Source))
+		err = setData(&e, presenceData{Present: m.Present, Session: m.Session})
 	case *StatusResync:
 		e.SetSource(string(m.Source))
 		e.SetExtension(extClusterName, string(m.Cluster))
@@ -164,6 +174,13 @@ func (r *StatusResync) eventType() (EventType, error) {
 		return EventType{}, fmt.Errorf("status resync request: source is required")
 	}
 	return EventType{Data: ManifestBundles, Subresource: SubresourceStatus, Action: ResyncRequest}, nil
+}
+
+func (p *Presence) eventType() (EventType, error) {
+	if p.Agent == "" || p.Cluster == "" || p.Session == "" {
+		return EventType{}, fmt.Errorf("presence: agent, cluster and session are required")
+	}
+	return EventType{Data: Agents, Subresource: SubresourceStatus, Action: Update}, nil
 }
 
 func setMetadata(e *cloudevents.Event, meta *metav1.ObjectMeta) error {

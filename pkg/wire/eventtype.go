@@ -41,7 +41,11 @@ type DataType struct {
 	Group, Version, Resource string
 }
 
-// ManifestBundles is the data type of works, the only one spoken here.
+// Agents is the data type of presence. It is not of OCM's protocol: its sources
+// ignore such events.
+var Agents = DataType{Group: "dev.workwire", Version: "v1alpha1", Resource: "agents"}
+
+// ManifestBundles is the data type of works.
 var ManifestBundles = DataType{
 	Group:    "io.open-cluster-management.works",
 	Version:  "v1alpha1",

@@ -7,8 +7,8 @@ import (
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 )
 
-// Message is what an event says: *[Spec], *[Status], *[SpecResync] or
-// *[StatusResync].
+// Message is what an event says: *[Spec], *[Status], *[SpecResync],
+// *[StatusResync] or *[Presence].
 type Message interface {
 	// eventType gives the `type` attribute, or an error when the message's
 	// action is not one that its kind may have.
@@ -137,4 +137,20 @@ type StatusResync struct {
 type StatusVersion struct {
 	UID  types.UID `json:"resourceID"`
 	Hash string    `json:"statusHash"`
+}
+
+// Presence tells sources that an agent has come or gone (docs/protocol.md,
+// Presence).
+type Presence struct {
+	// Agent is the client id of the agent: the event's `source`; required.
+	Agent string
+	// Cluster that it serves; required.
+	Cluster ClusterName
+	// Source that is told; empty tells all.
+	Source SourceID
+	// Session tells the agent's connections apart: the end of one says nothing
+	// about a later one; required.
+	Session string
+	// Present says that the agent is there; otherwise that connection has ended.
+	Present bool
 }

@@ -63,6 +63,7 @@ type connection struct {
 	lost   chan struct{} // closed when it is lost
 	reason error         // set before lost is closed
 	limit  int
+	will   *message // published when the connection is lost
 }
 
 // NewBroker makes a broker without sessions.
@@ -133,9 +134,13 @@ func (b *Broker) drop(id string, reason error) {
 	if s == nil || s.conn == nil {
 		return
 	}
-	s.conn.reason = reason
-	close(s.conn.lost)
+	c := s.conn
+	c.reason = reason
+	close(c.lost)
 	s.conn = nil
+	if c.will != nil && !errors.Is(reason, errStopping) {
+		b.route(c.will.topic, c.will.event)
+	}
 	b.notify()
 }
 
@@ -147,7 +152,7 @@ func (b *Broker) notify() {
 
 // connect gives the client a connection, or nil and what to wait for. It takes
 // the connection from another client of that id, unless it yields to that.
-func (b *Broker) connect(id string, filters []string, yield bool) (c *connection, resumed bool, changed <-chan struct{}) {
+func (b *Broker) connect(id string, filters []string, will *message, yield bool) (c *connection, resumed bool, changed <-chan struct{}) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if held := b.sessions[id]; b.cut[id] || yield && held != nil && held.conn != nil {
@@ -160,7 +165,7 @@ func (b *Broker) connect(id string, filters []string, yield bool) (c *connection
 		b.sessions[id] = s
 	}
 	s.filters, s.handed = filters, 0
-	s.conn = &connection{lost: make(chan struct{}), limit: b.limit}
+	s.conn = &connection{lost: make(chan struct{}), limit: b.limit, will: will}
 	return s.conn, resumed, nil
 }
 
@@ -216,6 +221,13 @@ func (b *Broker) publish(id string, c *connection, topic string, e cloudevents.E
 			return transport.ErrNotAuthorized
 		}
 	}
+	b.route(topic, e)
+	b.notify()
+	return nil
+}
+
+// route queues e for every session that subscribes to topic; b.mu is held.
+func (b *Broker) route(topic string, e cloudevents.Event) {
 	groups := make(map[string][]*session)
 	for _, id := range sortedKeys(b.sessions) {
 		s := b.sessions[id]
@@ -235,8 +247,6 @@ func (b *Broker) publish(id string, c *connection, topic string, e cloudevents.E
 		b.turn++
 		b.deliver(pick(groups[group], b.turn), topic, e)
 	}
-	b.notify()
-	return nil
 }
 
 func (b *Broker) deliver(s *session, topic string, e cloudevents.Event) {

@@ -65,7 +65,12 @@ func (t *Transport) Run(ctx context.Context, h transport.Handler) error {
 	}
 	yield := false // to who took the connection, or both would take turns for ever
 	for ctx.Err() == nil {
-		c, resumed, changed := t.broker.connect(t.id, h.Subscriptions, yield)
+		var will *message
+		if h.Will != nil {
+			will = &message{}
+			will.topic, will.event = h.Will()
+		}
+		c, resumed, changed := t.broker.connect(t.id, h.Subscriptions, will, yield)
 		if c == nil {
 			select {
 			case <-changed:

@@ -98,7 +98,7 @@ func (r *runner) clientConfig(ctx context.Context) autopaho.ClientConfig {
 		AttemptConnection: func(ctx context.Context, _ autopaho.ClientConfig, _ *url.URL) (net.Conn, error) {
 			return r.dial(ctx)
 		},
-		ConnectPacketBuilder: func(p *paho.Connect, _ *url.URL) (*paho.Connect, error) { return r.connectPacket(p) },
+		ConnectPacketBuilder: func(p *paho.Connect, _ *url.URL) (*paho.Connect, error) { return r.connectPacket(ctx, p) },
 		OnConnectError:       r.notConnected,
 		OnConnectionUp: func(manager *autopaho.ConnectionManager, answer *paho.Connack) {
 			r.connected(ctx, manager, answer)
@@ -141,7 +141,7 @@ func (r *runner) dial(ctx context.Context) (net.Conn, error) {
 	return s.conn, nil
 }
 
-func (r *runner) connectPacket(p *paho.Connect) (*paho.Connect, error) {
+func (r *runner) connectPacket(ctx context.Context, p *paho.Connect) (*paho.Connect, error) {
 	broker := r.cfg.Broker
 	if broker.Username != "" {
 		secret, err := broker.Secret()
@@ -154,6 +154,16 @@ func (r *runner) connectPacket(p *paho.Connect) (*paho.Connect, error) {
 	p.Properties.ReceiveMaximum = &broker.ReceiveMaximum
 	p.Properties.MaximumPacketSize = &broker.MaximumPacketSize
 	p.Properties.RequestProblemInfo = true
+	if r.handler.Will == nil {
+		return p, nil
+	}
+	topic, event := r.handler.Will()
+	will, err := encode(ctx, topic, &event, 1)
+	if err != nil {
+		return nil, fmt.Errorf("the will: %w", err)
+	}
+	p.WillMessage = &paho.WillMessage{Topic: topic, QoS: will.QoS, Payload: will.Payload}
+	p.WillProperties = &paho.WillProperties{ContentType: will.Properties.ContentType, User: will.Properties.User}
 	return p, nil
 }
 

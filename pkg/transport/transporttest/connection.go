@@ -3,9 +3,13 @@ package transporttest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"runtime"
+	"strings"
 	"testing"
 	"time"
+
+	cloudevents "github.com/cloudevents/sdk-go/v2/event"
 
 	"github.com/workwire/workwire/pkg/transport"
 )
@@ -138,4 +142,36 @@ func runsOnce(t *testing.T, b Broker) {
 	if err := b.Client(Other).Run(context.Background(), transport.Handler{}); err == nil {
 		t.Error("Run runs without Received")
 	}
+}
+
+func will(t *testing.T, b Broker) {
+	hub := Start(t, b.Client(Hub), AllStatuses)
+	hub.WaitConnected()
+	connects := 0
+	agent := StartWith(t, b.Client(Cluster), transport.Handler{
+		Subscriptions: []string{ClusterSpecs},
+		Will: func() (string, cloudevents.Event) {
+			connects++ // one connect at a time
+			return ClusterStatuses, Event(fmt.Sprintf("gone-%d", connects), 64)
+		},
+	})
+	agent.WaitConnected()
+	agent.MustPublish(ClusterStatuses, Event("here", 64))
+	hub.Expect("here")
+	b.Cut(Cluster)
+	m := hub.Next()
+	if id := m.Event.ID(); !strings.HasPrefix(id, "gone-") || m.Topic != ClusterStatuses {
+		t.Errorf("after the loss of the agent comes %q on %s", id, m.Topic)
+	}
+	m.Ack()
+	b.Restore(Cluster)
+	agent.WaitConnected()
+	agent.MustPublish(ClusterStatuses, Event("back", 64))
+	hub.Expect("back")
+	agent.Stop()
+	// After a clean end nothing comes but what others say.
+	other := Start(t, b.Client(Cluster), ClusterSpecs)
+	other.WaitConnected()
+	other.MustPublish(ClusterStatuses, Event("other", 64))
+	hub.Expect("other")
 }

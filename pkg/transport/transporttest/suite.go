@@ -61,6 +61,7 @@ func Run(t *testing.T, start func(t *testing.T) Broker) {
 		"NotAuthorized":     notAuthorized,
 		"Unreachable":       unreachable,
 		"EndsCleanly":       endsCleanly,
+		"Will":              will,
 		"RunsOnce":          runsOnce,
 		"Cancelled":         cancelled,
 	}
