@@ -21,6 +21,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -62,6 +63,9 @@ type Config struct {
 	Link Link
 	// Addressable tells whether a cluster can be sent anything.
 	Addressable func(wire.ClusterName) bool
+	// Accepted tells whether a cluster is to get works; nil for all. Those of one that is not get
+	// no finalizer, and so are not published, until [Publisher.Admit].
+	Accepted func(wire.ClusterName) bool
 	// Workers is how many finalizers are put at a time; 0 for 16.
 	Workers int
 	// Logger gets a line about each failure.
@@ -78,6 +82,8 @@ type Publisher struct {
 	cfg   Config
 	queue workqueue.TypedRateLimitingInterface[types.NamespacedName]
 	added *prometheus.CounterVec
+
+	running atomic.Bool // queue is there
 }
 
 // New makes a publisher. It does no I/O. It fails when the metric is registered
@@ -88,6 +94,9 @@ func New(cfg Config) (*Publisher, error) {
 	}
 	if cfg.Workers == 0 {
 		cfg.Workers = DefaultWorkers
+	}
+	if cfg.Accepted == nil {
+		cfg.Accepted = func(wire.ClusterName) bool { return true }
 	}
 	p := &Publisher{cfg: cfg, added: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Namespace: "workwire", Subsystem: "hub", Name: "finalizers_added_total",
@@ -107,6 +116,7 @@ func (p *Publisher) Run(ctx context.Context) error {
 	p.queue = workqueue.NewTypedRateLimitingQueueWithConfig(limiter,
 		workqueue.TypedRateLimitingQueueConfig[types.NamespacedName]{Name: "finalizers", MetricsProvider: p.cfg.Queues})
 	defer p.queue.ShutDown()
+	p.running.Store(true)
 	stop, err := p.cfg.Works.Handle(cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(object any) { p.observe(nil, workOf(object)) },
 		UpdateFunc: func(before, after any) { p.observe(workOf(before), workOf(after)) },
@@ -150,8 +160,22 @@ func (p *Publisher) observe(before, after *workv1.ManifestWork) {
 	if s.changed != "" {
 		p.cfg.Link.Changed(s.changed)
 	}
-	if s.finalizer {
+	if s.finalizer && p.cfg.Accepted(wire.ClusterName(of.Namespace)) {
 		p.queue.Add(types.NamespacedName{Namespace: of.Namespace, Name: of.Name})
+	}
+}
+
+// Admit tells that a cluster may have been accepted: its works get their
+// finalizers. It never waits. It costs one pass over them.
+func (p *Publisher) Admit(cluster wire.ClusterName) {
+	if !p.running.Load() || !p.cfg.Accepted(cluster) {
+		return // Run looks at all of them
+	}
+	addressable := p.cfg.Addressable(cluster)
+	for work := range p.cfg.Works.OfCluster(cluster) {
+		if works.NeedsFinalizer(work, addressable) {
+			p.queue.Add(types.NamespacedName{Namespace: work.Namespace, Name: work.Name})
+		}
 	}
 }
 
@@ -174,7 +198,8 @@ func (p *Publisher) work(ctx context.Context) {
 // asks for another try.
 func (p *Publisher) finalize(ctx context.Context, name types.NamespacedName) error {
 	work, ok := p.cfg.Works.Named(name)
-	if !ok || !works.NeedsFinalizer(work, p.cfg.Addressable(wire.ClusterName(name.Namespace))) {
+	cluster := wire.ClusterName(name.Namespace)
+	if !ok || !p.cfg.Accepted(cluster) || !works.NeedsFinalizer(work, p.cfg.Addressable(cluster)) {
 		return nil
 	}
 	patch, err := finalizerPatch(work)

@@ -44,6 +44,8 @@ func TestDecide(t *testing.T) {
 		work   *workv1.ManifestWork
 		action wire.Action // empty: nothing is published
 		known  bool
+		// generation published, if it is not the work's
+		generation wire.Generation
 	}{
 		{name: "new", work: testWork("w", 1), action: wire.Create},
 		{name: "new, at a later generation", work: testWork("w", 3), action: wire.Create},
@@ -60,6 +62,15 @@ func TestDecide(t *testing.T) {
 		{name: "deleting", claim: claim{first: 3, published: live}, work: deleting(testWork("w", 4)), action: wire.Delete},
 		{name: "deleting, applied before a restart", work: deleting(appliedAt(testWork("w", 3), 3, "X")), action: wire.Delete},
 		{name: "deleting, asked for", claim: claim{force: true, resync: true}, work: deleting(testWork("w", 4)), action: wire.ResyncResponse},
+		{name: "changed and deleted before the change left", claim: claim{first: 3, published: live}, work: deleting(testWork("w", 5)), action: wire.Update, generation: 4},
+		{name: "the same, after a restart", work: deleting(appliedAt(testWork("w", 5), 3, "X")), action: wire.Create, generation: 4},
+		{name: "changed, deleted, and the change was published", claim: claim{first: 3, published: stamp{generation: 4}}, work: deleting(testWork("w", 5)), action: wire.Delete},
+		{name: "changed and deleted, and the change does not fit", claim: claim{first: 3, published: live, refused: &refusal{stamp: stamp{generation: 4, metadata: live.metadata}}},
+			work: deleting(testWork("w", 5)), action: wire.Delete},
+		{name: "never published, and deleted", work: deleting(testWork("w", 5)), action: wire.Delete},
+		{name: "both were published and lost, and the agent asks", claim: claim{force: true, resync: true, first: 3, published: stamp{generation: 5, deleting: true}, confirmed: 3},
+			work: deleting(testWork("w", 5)), action: wire.ResyncResponse, generation: 4},
+		{name: "deletion repeated", claim: claim{force: true, first: 3, published: stamp{generation: 5, deleting: true}}, work: deleting(testWork("w", 5)), action: wire.Delete},
 		{name: "deleted already", claim: claim{deleted: true, published: live}, work: deleting(testWork("w", 4))},
 		{name: "refused", claim: claim{force: true, refused: &refusal{stamp: live}}, work: testWork("w", 3)},
 		{name: "refused, then changed", claim: claim{refused: &refusal{stamp: live}}, work: testWork("w", 4), action: wire.Create},
@@ -82,7 +93,10 @@ func TestDecide(t *testing.T) {
 			if p.spec.Action != c.action {
 				t.Errorf("action %q, want %q", p.spec.Action, c.action)
 			}
-			wantDeletes := c.work == nil || c.work.DeletionTimestamp != nil
+			if c.generation != 0 && (p.spec.Generation != c.generation || p.spec.Meta.Generation != int64(c.generation) || !p.more) {
+				t.Errorf("generation %d, in the metadata %d, more is %v; want %d and more", p.spec.Generation, p.spec.Meta.Generation, p.more, c.generation)
+			}
+			wantDeletes := (c.work == nil || c.work.DeletionTimestamp != nil) && c.generation == 0
 			if p.spec.Deletes() != wantDeletes || (p.spec.Bundle == nil) != wantDeletes {
 				t.Errorf("deletes is %v with bundle %v, want %v", p.spec.Deletes(), p.spec.Bundle, wantDeletes)
 			}

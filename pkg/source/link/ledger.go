@@ -15,6 +15,7 @@ import (
 // but connect cost O(log n) at most.
 type ledger struct {
 	repeatAfter time.Duration
+	held        func(wire.ClusterName) bool // clusters that get no turns
 
 	entries  map[key]*entry
 	clusters map[wire.ClusterName]*cluster
@@ -107,9 +108,10 @@ func (c *claim) action(s stamp) wire.Action {
 	}
 }
 
-func newLedger(repeatAfter time.Duration) *ledger {
+func newLedger(repeatAfter time.Duration, held func(wire.ClusterName) bool) *ledger {
 	return &ledger{
 		repeatAfter: repeatAfter,
+		held:        held,
 		entries:     make(map[key]*entry),
 		clusters:    make(map[wire.ClusterName]*cluster),
 	}
@@ -206,6 +208,10 @@ func (l *ledger) next(now time.Time) (claim, bool) {
 		if !ok {
 			break
 		}
+		if l.held(c.name) {
+			c.inTurns = false // until it is released
+			continue
+		}
 		e, _ := c.queue.pop()
 		if c.inTurns = c.queue.len() > 0; c.inTurns {
 			l.turns.push(c)
@@ -223,6 +229,15 @@ func (l *ledger) next(now time.Time) (claim, bool) {
 		return made, true
 	}
 	return claim{}, false
+}
+
+// released notes that a cluster may be held no more.
+func (l *ledger) released(name wire.ClusterName) {
+	c, ok := l.clusters[name]
+	if ok && !c.inTurns && c.queue.len() > 0 {
+		c.inTurns = true
+		l.turns.push(c)
+	}
 }
 
 // wakeAt is the earliest time at which next may have more by time alone.

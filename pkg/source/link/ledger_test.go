@@ -1,6 +1,7 @@
 package link
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -21,7 +22,7 @@ type script struct {
 
 func newScript(t *testing.T) *script {
 	work := testWork("w", 1)
-	s := &script{t: t, ledger: newLedger(30 * time.Second), now: time.Unix(1000, 0), work: work, key: keyOf(work)}
+	s := &script{t: t, ledger: newLedger(30*time.Second, func(wire.ClusterName) bool { return false }), now: time.Unix(1000, 0), work: work, key: keyOf(work)}
 	s.ledger.connect(0)
 	return s
 }
@@ -166,7 +167,7 @@ func TestSilentCluster(t *testing.T) {
 // of, and the publisher has to be woken for that.
 func TestParkedWorkIsScheduledWhenItsClusterIsHeardFrom(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	l := newLedger(30 * time.Second)
+	l := newLedger(30*time.Second, func(wire.ClusterName) bool { return false })
 	l.connect(0)
 	k := key{uid: "1", cluster: "cluster1"}
 	l.changed(k)
@@ -197,5 +198,41 @@ func TestParkedWorkIsScheduledWhenItsClusterIsHeardFrom(t *testing.T) {
 	l.heard("cluster1", now)
 	if _, ok := l.next(now); !ok {
 		t.Error("not published again although the cluster speaks and does not confirm")
+	}
+}
+
+// TestHeldCluster: a cluster that is held gets nothing, and all of it once it is
+// released; others go on.
+func TestHeldCluster(t *testing.T) {
+	held := map[wire.ClusterName]bool{"held": true}
+	l := newLedger(time.Second, func(name wire.ClusterName) bool { return held[name] })
+	l.connect(0)
+	now := time.Unix(1000, 0)
+	for _, k := range []key{{"a", "held"}, {"b", "free"}, {"c", "held"}, {"d", "free"}} {
+		l.changed(k)
+	}
+	turns := func() []key {
+		var keys []key
+		for {
+			c, ok := l.next(now)
+			if !ok {
+				return keys
+			}
+			keys = append(keys, c.key)
+			l.landed(c, plan{})
+		}
+	}
+	if got := turns(); !slices.Equal(got, []key{{"b", "free"}, {"d", "free"}}) {
+		t.Errorf("turns %v", got)
+	}
+	l.answerGone(key{"e", "held"}, 1)
+	l.released("nowhere")
+	if got := turns(); len(got) > 0 {
+		t.Errorf("turns %v of a cluster that is held", got)
+	}
+	delete(held, "held")
+	l.released("held")
+	if got := turns(); !slices.Equal(got, []key{{"a", "held"}, {"c", "held"}, {"e", "held"}}) {
+		t.Errorf("turns after the release: %v", got)
 	}
 }

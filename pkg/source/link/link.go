@@ -46,6 +46,17 @@ type Config struct {
 	// times as long. 0 for 30 s.
 	RepeatAfter time.Duration
 
+	// Held, if it is set, tells whether nothing may be published to a cluster for
+	// now. What it is owed waits until [Link.Released]. It must not block.
+	Held func(cluster wire.ClusterName) bool
+	// Linked, if it is set, is called when there is a connection to the broker, and
+	// when it is lost. It must not block.
+	Linked func(up bool)
+	// Heard, if it is set, is called for each message that comes from a cluster, p
+	// being what an agent says of itself, if it is that (docs/protocol.md, Presence).
+	// It must not block.
+	Heard func(cluster wire.ClusterName, p *wire.Presence)
+
 	// Logger gets a line about what goes wrong, with name and uid of the work,
 	// and at debug level about each event. Nil is slog.Default.
 	Logger *slog.Logger
@@ -79,6 +90,15 @@ func (c *Config) validate() error {
 	}
 	if c.RepeatAfter < 0 {
 		faults = append(faults, fmt.Errorf("RepeatAfter is %s: want a time above 0, or 0 for %s", c.RepeatAfter, DefaultRepeatAfter))
+	}
+	if c.Held == nil {
+		c.Held = func(wire.ClusterName) bool { return false }
+	}
+	if c.Linked == nil {
+		c.Linked = func(bool) {}
+	}
+	if c.Heard == nil {
+		c.Heard = func(wire.ClusterName, *wire.Presence) {}
 	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()
@@ -114,7 +134,7 @@ func New(config Config) (*Link, error) {
 		config: config,
 		topics: topics,
 		log:    config.Logger.With("source", config.Source),
-		ledger: newLedger(config.RepeatAfter),
+		ledger: newLedger(config.RepeatAfter, config.Held),
 		wake:   make(chan struct{}, 1),
 	}
 	l.intakes = newLane(mergeIntakes, l.intake)
@@ -146,7 +166,10 @@ func (l *Link) Run(ctx context.Context) error {
 		Subscriptions: l.topics.Subscriptions(),
 		Connected:     l.connected,
 		Received:      l.received,
-		Lost:          func(reason error) { l.log.Info("connection lost", "reason", reason) },
+		Lost: func(reason error) {
+			l.log.Info("connection lost", "reason", reason)
+			l.config.Linked(false)
+		},
 	})
 	if err != nil {
 		return fmt.Errorf("source %q: %w", l.config.Source, err)
@@ -183,6 +206,15 @@ func (l *Link) Gone(last *workv1.ManifestWork) {
 	signal(l.wake)
 }
 
+// Released tells that a cluster is not held any more, see [Config.Held]: what it
+// is owed is published. It never waits.
+func (l *Link) Released(cluster wire.ClusterName) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.ledger.released(cluster)
+	signal(l.wake)
+}
+
 // Connected reports whether there is a connection to the broker.
 func (l *Link) Connected() bool {
 	l.mu.Lock()
@@ -201,6 +233,7 @@ func (l *Link) connected(ctx context.Context, c transport.Connection) {
 		l.ledger.disconnect(number)
 	})
 	signal(l.wake)
+	l.config.Linked(true)
 	l.log.Info("connected", "resumed", c.Resumed, "packetLimit", c.Limit)
 	for name := range l.config.Works.Clusters() {
 		l.resyncs.put(name, resync{ask: true})

@@ -56,8 +56,14 @@ func (l *Link) publish(ctx context.Context, c claim) {
 		}
 		log.Debug("published")
 		l.note(func() { l.ledger.publishedOK(c, p, began) })
+		if p.more {
+			l.Changed(c.uid)
+		}
 	case l.refuse(c, p, work, log, err):
 		l.metrics.published.WithLabelValues(string(p.spec.Action), "refused").Inc()
+		if p.more {
+			l.Changed(c.uid)
+		}
 	default:
 		l.metrics.published.WithLabelValues(string(p.spec.Action), "failed").Inc()
 		if ctx.Err() == nil && !errors.Is(err, transport.ErrNotConnected) {

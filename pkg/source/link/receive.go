@@ -107,12 +107,21 @@ func (l *Link) received(_ context.Context, m transport.Message) {
 	}
 	switch message := message.(type) {
 	case *wire.Status:
+		l.config.Heard(from.cluster, nil)
 		v := l.status(from, message)
 		l.metrics.received.WithLabelValues("status", string(v)).Inc()
+	case *wire.Presence:
+		v := from.check(l.config.Source, message.Source, message.Cluster)
+		l.metrics.received.WithLabelValues("presence", string(v)).Inc()
+		if v == taken {
+			l.config.Heard(message.Cluster, message)
+		}
+		return
 	case *wire.SpecResync:
 		v := from.check(l.config.Source, message.Source, message.Cluster)
 		l.metrics.received.WithLabelValues("spec_resync", string(v)).Inc()
 		if v == taken {
+			l.config.Heard(from.cluster, nil)
 			// An agent that asks has just connected, so it may have missed our question.
 			l.resyncs.put(message.Cluster, resync{request: message, ask: true})
 			return

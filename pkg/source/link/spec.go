@@ -76,6 +76,8 @@ type plan struct {
 	stamp stamp
 	// known reports that the agent has stamp although this Link did not publish it.
 	known bool
+	// more reports that another publish is due right after this one.
+	more bool
 }
 
 // decide plans what c asks for. work is the work as it is, nil when there is
@@ -85,6 +87,9 @@ func decide(c claim, work *workv1.ManifestWork, source wire.SourceID, now time.T
 		return decideGone(c, source, now)
 	}
 	p := plan{stamp: stampOf(work)}
+	if last := lastWords(c, work); last != (stamp{}) {
+		p.stamp, p.more = last, true
+	}
 	switch {
 	case c.refused != nil && c.refused.stamp == p.stamp:
 		return p
@@ -104,12 +109,38 @@ func decide(c claim, work *workv1.ManifestWork, source wire.SourceID, now time.T
 		Action:     c.action(p.stamp),
 		Meta:       metadataFor(&work.ObjectMeta),
 	}
+	if p.more {
+		p.spec.Meta.Generation, p.spec.Meta.ResourceVersion = int64(p.stamp.generation), strconv.FormatInt(int64(p.stamp.generation), 10)
+	}
 	if p.stamp.deleting {
 		p.spec.DeletionTimestamp = work.DeletionTimestamp
 	} else {
 		p.spec.Bundle = wire.BundleOf(&work.Spec)
 	}
 	return p
+}
+
+// lastWords gives the spec that an agent has to be told of before the deletion of
+// work: the last one, if it never left. The agent deletes as its deleteOption
+// says. A deletion is a generation of its own. It gives nothing when the agent
+// knows of no spec at all, when it knows the last one, or when it knows of the
+// deletion. An agent that asks may have missed what was published: then only its
+// own word counts.
+func lastWords(c claim, work *workv1.ManifestWork) stamp {
+	told := max(c.confirmed, confirmedBy(work))
+	if !c.resync {
+		told = max(told, c.published.generation)
+	}
+	last := stampOf(work)
+	last.generation--
+	if !last.deleting || c.deleted || told == 0 || told >= last.generation {
+		return stamp{}
+	}
+	last.deleting = false
+	if c.refused != nil && c.refused.stamp == last {
+		return stamp{}
+	}
+	return last
 }
 
 // decideGone plans the deletion of a work that the source does not have, or no
