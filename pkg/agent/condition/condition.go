@@ -12,7 +12,6 @@ package condition
 import (
 	"fmt"
 	"sort"
-	"strings"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -49,13 +48,16 @@ type Manifest struct {
 	ReadError error
 	// HasFeedback reports that values are asked for. Values are those found in
 	// the object, FeedbackError why others were not. They count only when Sight
-	// is Seen.
+	// is Seen: of an object that is Unreadable the values before are kept, of any
+	// other there are none.
 	HasFeedback   bool
 	Values        []workv1.FeedbackValue
 	FeedbackError error
 	// Rules are the types of the conditions that the manifest's condition rules
-	// set, in their order. Evaluated are those conditions, as far as the rules gave
-	// any; they count only when Sight is Seen.
+	// set, in their order. Evaluated are those conditions; their ObservedGeneration
+	// and LastTransitionTime are set here. They count only when Sight is Seen:
+	// otherwise a condition of Rules is Unknown, but for Complete that was True.
+	// Types that are BuiltIn are left out.
 	Rules     []string
 	Evaluated []metav1.Condition
 }
@@ -75,8 +77,9 @@ type Input struct {
 }
 
 // Work makes the status of a work. Entries of manifests stand in spec order,
-// each with Applied, Available and, when its object is seen,
-// StatusFeedbackSynced.
+// each with Applied, Available, StatusFeedbackSynced when its object is seen, and
+// the conditions of its rules. The work has Applied, then Available and the
+// aggregates of the rules by name, then Deleting.
 func Work(in Input) workv1.ManifestWorkStatus {
 	if in.Previous == nil {
 		in.Previous = &workv1.ManifestWorkStatus{}
@@ -86,8 +89,9 @@ func Work(in Input) workv1.ManifestWorkStatus {
 	for i := range in.Manifests {
 		entries[i] = entry(&in.Manifests[i], before.find(in.Manifests[i].Meta), in.Generation, in.Now)
 	}
-	conditions := []metav1.Condition{applied(entries, in.Generation), available(entries, in.Generation)}
-	conditions = append(conditions, aggregateRules(entries, in.Generation)...)
+	conditions := append(aggregateRules(entries, in.Generation), available(entries, in.Generation))
+	sort.Slice(conditions, func(i, j int) bool { return conditions[i].Type < conditions[j].Type })
+	conditions = append([]metav1.Condition{applied(entries, in.Generation)}, conditions...)
 	if in.Deleting {
 		conditions = append(conditions, Deleting(in.Generation))
 	}
@@ -159,19 +163,18 @@ func Refused(status, previous workv1.ManifestWorkStatus, generation int64, messa
 }
 
 func entry(m *Manifest, before *workv1.ManifestCondition, generation int64, now metav1.Time) workv1.ManifestCondition {
+	if before == nil {
+		before = &workv1.ManifestCondition{}
+	}
 	e := workv1.ManifestCondition{
 		ResourceMeta: m.Meta,
 		Conditions:   []metav1.Condition{manifestApplied(m, generation), manifestAvailable(m)},
 	}
-	if m.Sight == Seen {
-		e.StatusFeedbacks.Values = m.Values
-		e.Conditions = append(e.Conditions, feedbackSynced(m))
+	if synced, values, ok := feedback(m, before); ok {
+		e.StatusFeedbacks.Values = values
+		e.Conditions = append(e.Conditions, synced)
 	}
-	e.Conditions = append(e.Conditions, rules(m, generation)...)
-	if before == nil {
-		carryTimes(e.Conditions, nil, now)
-		return e
-	}
+	e.Conditions = append(e.Conditions, ruled(m, before, generation)...)
 	carryTimes(e.Conditions, before.Conditions, now)
 	if !equality.Semantic.DeepEqual(before.StatusFeedbacks.Values, e.StatusFeedbacks.Values) {
 		if c := meta.FindStatusCondition(e.Conditions, workv1.ManifestStatusFeedbackSynced); c != nil {
@@ -211,31 +214,34 @@ func manifestAvailable(m *Manifest) metav1.Condition {
 	return c
 }
 
-func feedbackSynced(m *Manifest) metav1.Condition {
-	c := metav1.Condition{Type: workv1.ManifestStatusFeedbackSynced, Status: metav1.ConditionTrue}
+// feedback gives the values of a manifest and the condition that goes with them;
+// false if there is neither. An object that can not be read now has those that it
+// had, as far as values are still asked for: that they may be old is what
+// Available Unknown says.
+func feedback(m *Manifest, before *workv1.ManifestCondition) (metav1.Condition, []workv1.FeedbackValue, bool) {
+	synced := metav1.Condition{Type: workv1.ManifestStatusFeedbackSynced, Status: metav1.ConditionTrue}
 	switch {
+	case m.Sight == Missing, m.Sight == Unresolved:
+		return synced, nil, false
+	case m.Sight == Unreadable:
+		old := meta.FindStatusCondition(before.Conditions, workv1.ManifestStatusFeedbackSynced)
+		if old == nil {
+			return synced, nil, false
+		}
+		if m.HasFeedback {
+			return *old, before.StatusFeedbacks.Values, true
+		}
+		synced.Reason = workv1.ReasonNoStatusFeedbackSynced
+		return synced, nil, true
 	case !m.HasFeedback:
-		c.Reason = workv1.ReasonNoStatusFeedbackSynced
+		synced.Reason = workv1.ReasonNoStatusFeedbackSynced
 	case m.FeedbackError != nil:
-		c.Status, c.Reason = metav1.ConditionFalse, workv1.ReasonStatusFeedbackSyncFailed
-		c.Message = "Sync status feedback failed with error " + m.FeedbackError.Error()
+		synced.Status, synced.Reason = metav1.ConditionFalse, workv1.ReasonStatusFeedbackSyncFailed
+		synced.Message = "Sync status feedback failed with error " + m.FeedbackError.Error()
 	default:
-		c.Reason = workv1.ReasonStatusFeedbackSynced
+		synced.Reason = workv1.ReasonStatusFeedbackSynced
 	}
-	return c
-}
-
-// rules tells that the manifest's condition rules are not evaluated, so that
-// nobody waits for them.
-func rules(m *Manifest, generation int64) []metav1.Condition {
-	conditions := make([]metav1.Condition, 0, len(m.Rules))
-	for _, kind := range m.Rules {
-		conditions = append(conditions, metav1.Condition{
-			Type: kind, Status: metav1.ConditionUnknown, Reason: workv1.ReasonConditionRuleInternalError,
-			Message: "this version of the agent does not evaluate condition rules", ObservedGeneration: generation,
-		})
-	}
-	return conditions
+	return synced, m.Values, true
 }
 
 func applied(entries []workv1.ManifestCondition, generation int64) metav1.Condition {
@@ -273,35 +279,6 @@ func available(entries []workv1.ManifestCondition, generation int64) metav1.Cond
 		c.Message = "cannot get any available resource "
 	}
 	return c
-}
-
-// aggregateRules makes the work's conditions of those that rules gave its
-// manifests, sorted by type.
-func aggregateRules(entries []workv1.ManifestCondition, generation int64) []metav1.Condition {
-	byType := map[string][]metav1.Condition{}
-	for i := range entries {
-		for _, c := range entries[i].Conditions {
-			if strings.HasPrefix(c.Reason, "ConditionRule") {
-				byType[c.Type] = append(byType[c.Type], c)
-			}
-		}
-	}
-	var conditions []metav1.Condition
-	for kind, of := range byType {
-		c := metav1.Condition{Type: kind, Status: metav1.ConditionTrue, ObservedGeneration: generation,
-			Reason: workv1.ReasonConditionRulesAggregated, Message: fmt.Sprintf("Aggregated from %d manifest conditions", len(of))}
-		for _, one := range of {
-			if one.Status == metav1.ConditionFalse || one.Status == metav1.ConditionUnknown && c.Status == metav1.ConditionTrue {
-				c.Status = one.Status
-			}
-		}
-		if len(of) == 1 {
-			c.Message = of[0].Message
-		}
-		conditions = append(conditions, c)
-	}
-	sort.Slice(conditions, func(i, j int) bool { return conditions[i].Type < conditions[j].Type })
-	return conditions
 }
 
 // carryTimes gives each condition the transition time that it had before if its

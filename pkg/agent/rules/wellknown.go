@@ -1,0 +1,41 @@
+package rules
+
+import (
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// wellKnown gives the test that is built in for a condition of objects of kind:
+// whether it is True of an object, and the message. It is nil if there is none.
+func wellKnown(kind schema.GroupVersionKind, condition string) func(object map[string]any) (result bool, message string) {
+	if condition != "Complete" {
+		return nil
+	}
+	switch kind {
+	case schema.GroupVersionKind{Group: "batch", Version: "v1", Kind: "Job"}:
+		return jobComplete
+	case schema.GroupVersionKind{Version: "v1", Kind: "Pod"}:
+		return podComplete
+	}
+	return nil
+}
+
+func jobComplete(job map[string]any) (bool, string) {
+	status, _ := job["status"].(map[string]any)
+	conditions, _ := status["conditions"].([]any)
+	for _, item := range conditions {
+		c, _ := item.(map[string]any)
+		if (c["type"] == "Complete" || c["type"] == "Failed") && c["status"] == "True" {
+			return true, "Job is finished"
+		}
+	}
+	return false, "Job is not finished"
+}
+
+func podComplete(pod map[string]any) (bool, string) {
+	status, _ := pod["status"].(map[string]any)
+	phase, _ := status["phase"].(string)
+	if phase == "" {
+		return false, "Pod has no phase yet"
+	}
+	return phase == "Succeeded" || phase == "Failed", "Pod is in phase " + phase
+}
