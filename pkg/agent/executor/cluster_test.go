@@ -1,0 +1,296 @@
+package executor_test
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/yaml"
+
+	"github.com/workwire/workwire/pkg/agent/executor"
+	"github.com/workwire/workwire/pkg/agent/kinds"
+	"github.com/workwire/workwire/pkg/agent/strategy"
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/pkg/kube"
+	"github.com/workwire/workwire/pkg/kube/kubetest"
+)
+
+// patience bounds waits for what takes well under a second.
+const patience = 60 * time.Second
+
+var plane *kubetest.Plane
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if flag.Lookup("test.fuzz").Value.String() != "" {
+		os.Exit(m.Run()) // each worker runs TestMain, and needs no cluster
+	}
+	kubetest.Main(m, kubetest.Spoke, func(p *kubetest.Plane) error {
+		plane = p
+		return nil
+	})
+}
+
+// world is a namespace of the cluster, an account in it, and an executor that
+// key "work" follows it with.
+type world struct {
+	*testing.T
+	ctx       context.Context
+	namespace string
+	account   executor.Account
+	cluster   kubernetes.Interface
+	requests  *requestCounter
+	checks    *executor.Executor[string]
+	changed   chan string
+}
+
+// modes runs a test in both modes.
+func modes(t *testing.T, test func(t *testing.T, inMemory bool)) {
+	for _, inMemory := range []bool{false, true} {
+		t.Run(fmt.Sprintf("inMemory=%t", inMemory), func(t *testing.T) {
+			t.Parallel()
+			test(t, inMemory)
+		})
+	}
+}
+
+func newWorld(t *testing.T, inMemory bool) *world {
+	t.Helper()
+	namespace := plane.Namespace(t, "executor")
+	w := &world{
+		T: t, ctx: t.Context(), namespace: namespace,
+		account: executor.Account{Namespace: namespace, Name: "executor1"},
+		cluster: kubernetes.NewForConfigOrDie(plane.REST()),
+		changed: make(chan string, 1000),
+	}
+	w.start(plane.REST(), inMemory)
+	w.checks.Follow("work", &w.account)
+	return w
+}
+
+// start runs an executor with config, until the test ends.
+func (w *world) start(config *rest.Config, inMemory bool) {
+	w.Helper()
+	w.requests = &requestCounter{counts: map[string]int{}}
+	config.Wrap(w.requests.wrap)
+	w.checks = executor.New(executor.Config[string]{
+		Client: clientFor(w, config), InMemory: inMemory, Changed: func(key string) { w.changed <- key },
+		Logger: slog.New(slog.DiscardHandler),
+	})
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- w.checks.Run(ctx) }()
+	w.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			w.Error(err)
+		}
+	})
+}
+
+func clientFor(t testing.TB, config *rest.Config) rest.Interface {
+	t.Helper()
+	config = dynamic.ConfigFor(config)
+	httpClient, err := rest.HTTPClientFor(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.GroupVersion = &schema.GroupVersion{}
+	client, err := rest.UnversionedRESTClientForConfigAndClient(config, httpClient)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
+}
+
+// requestCounter counts requests by verb and resource.
+type requestCounter struct {
+	mu     sync.Mutex
+	counts map[string]int
+}
+
+func (c *requestCounter) wrap(next http.RoundTripper) http.RoundTripper {
+	return roundTripper(func(request *http.Request) (*http.Response, error) {
+		verb, resource := kube.Describe(request)
+		c.mu.Lock()
+		c.counts[verb+" "+resource]++
+		c.mu.Unlock()
+		return next.RoundTrip(request)
+	})
+}
+
+// of gives how many requests of that verb and resource there were.
+func (c *requestCounter) of(what string) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.counts[what]
+}
+
+const reviews = "create subjectaccessreviews"
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// mappings has the resources that the tests' manifests are about.
+var mappings = map[string]kinds.Mapping{
+	"ConfigMap":          {Resource: corev1.SchemeGroupVersion.WithResource("configmaps"), Namespaced: true},
+	"Namespace":          {Resource: corev1.SchemeGroupVersion.WithResource("namespaces")},
+	"Deployment":         {Resource: schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}, Namespaced: true},
+	"Role":               {Resource: rbacv1.SchemeGroupVersion.WithResource("roles"), Namespaced: true},
+	"RoleBinding":        {Resource: rbacv1.SchemeGroupVersion.WithResource("rolebindings"), Namespaced: true},
+	"ClusterRole":        {Resource: rbacv1.SchemeGroupVersion.WithResource("clusterroles")},
+	"ClusterRoleBinding": {Resource: rbacv1.SchemeGroupVersion.WithResource("clusterrolebindings")},
+}
+
+// manifest reads one manifest as the agent does. configure may be nil.
+func manifest(t testing.TB, text string, configure func(*workv1.ManifestWorkSpec)) *strategy.Manifest {
+	t.Helper()
+	spec := &workv1.ManifestWorkSpec{Workload: workv1.ManifestsTemplate{Manifests: []workv1.Manifest{rawManifest(t, text)}}}
+	if configure != nil {
+		configure(spec)
+	}
+	m := strategy.Parse(spec, func(kind schema.GroupVersionKind) (kinds.Mapping, error) { return mappings[kind.Kind], nil })[0]
+	if m.Err != nil {
+		t.Fatal(m.Err)
+	}
+	return &m
+}
+
+func (w *world) manifest(format string, args ...any) *strategy.Manifest {
+	w.Helper()
+	return manifest(w, fmt.Sprintf(format, args...), nil)
+}
+
+func (w *world) configMap(name string) *strategy.Manifest {
+	w.Helper()
+	return w.manifest("{apiVersion: v1, kind: ConfigMap, metadata: {namespace: %s, name: %s}}", w.namespace, name)
+}
+
+// allow gives the account rights in its namespace, by a Role and a RoleBinding.
+func (w *world) allow(name string, rules ...rbacv1.PolicyRule) {
+	w.Helper()
+	w.role(name, rules...)
+	w.bind(name, "Role", name)
+}
+
+func (w *world) role(name string, rules ...rbacv1.PolicyRule) {
+	w.Helper()
+	w.must(w.cluster.RbacV1().Roles(w.namespace).Create(w.ctx,
+		&rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: rules}, metav1.CreateOptions{}))
+}
+
+// bind binds a role to the account in its namespace.
+func (w *world) bind(name, kind, roleName string) {
+	w.Helper()
+	w.must(w.cluster.RbacV1().RoleBindings(w.namespace).Create(w.ctx, &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: kind, Name: roleName},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: w.account.Name, Namespace: w.account.Namespace}},
+	}, metav1.CreateOptions{}))
+}
+
+// clusterRole makes a ClusterRole until the test ends, and gives its name.
+func (w *world) clusterRole(name string, rules ...rbacv1.PolicyRule) string {
+	w.Helper()
+	name = w.namespace + "-" + name
+	w.must(w.cluster.RbacV1().ClusterRoles().Create(w.ctx, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: rules}, metav1.CreateOptions{}))
+	w.Cleanup(func() {
+		if err := w.cluster.RbacV1().ClusterRoles().Delete(context.Background(), name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+			w.Error(err)
+		}
+	})
+	return name
+}
+
+// bindCluster makes a ClusterRoleBinding until the test ends, and gives its name.
+func (w *world) bindCluster(name, roleName string, subjects ...rbacv1.Subject) string {
+	w.Helper()
+	name = w.namespace + "-" + name
+	w.must(w.cluster.RbacV1().ClusterRoleBindings().Create(w.ctx, &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: roleName},
+		Subjects:   subjects,
+	}, metav1.CreateOptions{}))
+	w.Cleanup(func() {
+		if err := w.cluster.RbacV1().ClusterRoleBindings().Delete(context.Background(), name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+			w.Error(err)
+		}
+	})
+	return name
+}
+
+// must fails the test if a request failed.
+func (w *world) must(_ any, err error) {
+	w.Helper()
+	if err != nil {
+		w.Fatal(err)
+	}
+}
+
+// rule allows verbs on resources of a group.
+func rule(group string, resources []string, verbs ...string) rbacv1.PolicyRule {
+	return rbacv1.PolicyRule{APIGroups: []string{group}, Resources: resources, Verbs: verbs}
+}
+
+// applying is the verbs that are checked.
+var applying = []string{"create", "update", "patch", "get", "delete"}
+
+// check gives the text of a denial, "" if it is allowed.
+func (w *world) check(m *strategy.Manifest) string {
+	w.Helper()
+	_, err := w.checks.Check(w.ctx, w.account, m)
+	var denied *executor.DeniedError
+	if err != nil && !errors.As(err, &denied) {
+		w.Fatal(err)
+	}
+	return errorText(err)
+}
+
+// becomes checks m, as told to, until it says want.
+func (w *world) becomes(m *strategy.Manifest, want string) {
+	w.Helper()
+	deadline := time.After(patience)
+	for {
+		recheck, err := w.checks.Check(w.ctx, w.account, m)
+		text := errorText(err)
+		if text == want {
+			return
+		}
+		var again <-chan time.Time
+		if recheck > 0 {
+			again = time.After(recheck)
+		}
+		select {
+		case <-w.changed:
+		case <-again:
+		case <-deadline:
+			w.Fatalf("%s: %q, want %q", m.Ref, text, want)
+		}
+	}
+}
+
+func rawManifest(t testing.TB, text string) workv1.Manifest {
+	t.Helper()
+	raw, err := yaml.YAMLToJSON([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return workv1.Manifest{RawExtension: runtime.RawExtension{Raw: raw}}
+}

@@ -1,0 +1,97 @@
+package executor
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"strings"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/validate/content"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/workwire/workwire/pkg/agent/object"
+)
+
+// review asks the API server about the verbs of q, until one is denied.
+func (e *Executor[K]) review(ctx context.Context, account Account, q question) (verdict, error) {
+	for _, verb := range q.verbs() {
+		status, err := e.postReview(ctx, &authorizationv1.SubjectAccessReview{
+			TypeMeta: metav1.TypeMeta{APIVersion: authorizationv1.SchemeGroupVersion.String(), Kind: "SubjectAccessReview"},
+			Spec: authorizationv1.SubjectAccessReviewSpec{
+				User:   account.String(),
+				Groups: account.Groups(),
+				ResourceAttributes: &authorizationv1.ResourceAttributes{
+					Verb:      verb,
+					Group:     q.ref.Group,
+					Version:   q.ref.Version,
+					Resource:  q.ref.Resource,
+					Namespace: q.ref.Namespace,
+					Name:      q.ref.Name,
+				},
+			},
+		})
+		if err != nil {
+			return verdict{}, fmt.Errorf("ask whether the executor %s may %s %s, by a SubjectAccessReview: %w", account, verb, q.ref, err)
+		}
+		if status.Allowed && !status.Denied {
+			continue
+		}
+		// An evaluationError, such as a binding to a role that does not exist, leaves
+		// the answer valid.
+		return verdict{denied: verb, reason: cmp.Or(status.Reason, status.EvaluationError)}, nil
+	}
+	return verdict{}, nil
+}
+
+func (e *Executor[K]) postReview(ctx context.Context, review *authorizationv1.SubjectAccessReview) (authorizationv1.SubjectAccessReviewStatus, error) {
+	var status authorizationv1.SubjectAccessReviewStatus
+	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(review)
+	if err != nil {
+		return status, err
+	}
+	reviewed, err := e.client.Resource(authorizationv1.SchemeGroupVersion.WithResource("subjectaccessreviews")).
+		Create(ctx, &unstructured.Unstructured{Object: fields}, metav1.CreateOptions{})
+	if err != nil {
+		return status, err
+	}
+	var decoded authorizationv1.SubjectAccessReview
+	err = runtime.DefaultUnstructuredConverter.FromUnstructured(reviewed.Object, &decoded)
+	return decoded.Status, err
+}
+
+// tryCreate has the API server go through creating an object as account, with
+// dryRun: it refuses what gives rights that the account does not have, unless the
+// verbs escalate and bind allow that. Impersonating a service account's user name
+// brings its groups, and its rights by them, along.
+func (e *Executor[K]) tryCreate(ctx context.Context, account Account, ref object.Ref, body []byte) (verdict, error) {
+	segments := []string{"/apis", ref.Group, ref.Version}
+	if ref.Namespace != "" {
+		if faults := content.IsPathSegmentName(ref.Namespace); len(faults) > 0 {
+			return verdict{}, fmt.Errorf("%q can not name a namespace: %s", ref.Namespace, faults[0])
+		}
+		segments = append(segments, "namespaces", ref.Namespace)
+	}
+	err := e.config.Client.Post().
+		AbsPath(append(segments, ref.Resource)...).
+		SetHeader("Impersonate-User", account.String()).
+		SetHeader("Content-Type", runtime.ContentTypeJSON).
+		Param("dryRun", metav1.DryRunAll).
+		Param("fieldValidation", metav1.FieldValidationIgnore).
+		Body(body).
+		Do(ctx).Error()
+	switch {
+	case err == nil || apierrors.IsAlreadyExists(err):
+		return verdict{}, nil
+	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), `" cannot impersonate`):
+		// The agent, not the account, lacks a right; see docs/executor.md.
+		return verdict{}, fmt.Errorf("try to create %s as the executor %s: the agent may not impersonate it; "+
+			"give the agent the verb impersonate on serviceaccounts: %w", ref, account, err)
+	case apierrors.IsForbidden(err):
+		return verdict{denied: "create", reason: err.Error()}, nil
+	}
+	return verdict{}, err
+}
