@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"sync"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -172,6 +171,10 @@ func (a *Applier) Apply(ctx context.Context, manifests []Manifest, pass Pass) []
 				continue
 			}
 			task, step := a.begin(m, pass)
+			if step.Err != nil {
+				outcomes[i] = task.failed(step.Err)
+				continue
+			}
 			if step.Verb == Keep {
 				outcomes[i] = task.kept()
 				continue
@@ -202,192 +205,4 @@ func (a *Applier) acquire(ctx context.Context) (release func(), err error) {
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
-}
-
-// task is one manifest being applied. One goroutine owns it.
-type task struct {
-	applier   *Applier
-	m         *Manifest
-	situation Situation
-	force     bool
-	requests  requests
-	refused   *unstructured.Unstructured // the body of an update that was refused
-	refusal   error
-}
-
-// begin plans the first step of a manifest from memory.
-func (a *Applier) begin(m *Manifest, pass Pass) (*task, Step) {
-	t := &task{
-		applier: a,
-		m:       m,
-		force:   m.Force,
-		situation: Situation{
-			Owner:        pass.Owner,
-			AgentHash:    a.config.AgentHash,
-			FieldManager: a.config.FieldManager,
-		},
-	}
-	if m.FieldManager != "" {
-		t.situation.FieldManager = m.FieldManager
-	}
-	t.requests = requests{rest: a.config.Client, ref: m.Ref, manager: t.situation.FieldManager}
-	if m.Strategy == workv1.UpdateStrategyTypeReadOnly {
-		return t, Step{}
-	}
-	t.situation.Live = a.config.Cache.Get(m.Ref)
-	if pass.Previous != nil {
-		t.situation.Previous = pass.Previous(m.Ref)
-	}
-	a.mu.Lock()
-	t.situation.Settled = a.settled[t.key()]
-	a.mu.Unlock()
-	return t, Plan(m, t.situation)
-}
-
-func (t *task) key() settledKey {
-	return settledKey{ref: t.m.Ref, owner: t.situation.Owner.UID}
-}
-
-// kept is the outcome when nothing is left to do.
-func (t *task) kept() Outcome {
-	if t.m.Strategy == workv1.UpdateStrategyTypeReadOnly {
-		return Outcome{Action: Observed}
-	}
-	return Outcome{Action: Unchanged, Live: withoutManagedFields(t.situation.Live.Object), Requests: t.requests.count}
-}
-
-// run carries out steps until none is left.
-func (t *task) run(ctx context.Context, step Step) Outcome {
-	for writes := 0; ; {
-		switch step.Verb {
-		case Keep:
-			return t.kept()
-		case Read:
-			if err := t.read(ctx); err != nil {
-				return t.failed(err)
-			}
-		default:
-			writes++
-			answer, err := t.requests.write(ctx, step.Verb, step.Object, t.force)
-			if err == nil {
-				return t.written(ctx, step, answer)
-			}
-			if writes >= maxAttempts {
-				return t.failed(err)
-			}
-			outcome, err := t.mend(ctx, step, err)
-			if err != nil {
-				return t.failed(err)
-			}
-			if outcome != nil {
-				return *outcome
-			}
-		}
-		if step = Plan(t.m, t.situation); step.Verb == Read && t.situation.Complete {
-			return t.failed(fmt.Errorf("apply %s: reading it changed nothing", t.m.Ref))
-		}
-		if t.refusal != nil && (step.Verb != Update || equalBodies(step.Object, t.refused)) {
-			return t.failed(t.refusal)
-		}
-	}
-}
-
-// read takes over the whole object.
-func (t *task) read(ctx context.Context) error {
-	live, err := t.requests.get(ctx)
-	if err != nil {
-		return err
-	}
-	t.situation.Live, t.situation.Complete = live, true
-	t.applier.config.Cache.Learn(t.m.Ref, withoutManagedFields(live.Object))
-	return nil
-}
-
-// mend makes of a refused write what the next step can be planned from. It
-// gives the error if nothing can be done about it.
-func (t *task) mend(ctx context.Context, step Step, err error) (*Outcome, error) {
-	switch {
-	case isNoSuchResource(err):
-		t.applier.config.NotServed(t.m.Ref.GroupVersion())
-		return nil, err
-	case step.Verb == Create && apierrors.IsAlreadyExists(err),
-		step.Verb == Update && (apierrors.IsConflict(err) || apierrors.IsNotFound(err)):
-		return nil, t.read(ctx)
-	case step.Verb == Update && apierrors.IsInvalid(err) && t.refusal == nil:
-		return t.refuse(ctx, step, err)
-	case step.Verb == Apply && !t.force && isConflictWith(err, t.situation.FieldManager):
-		// The fields were written by ourselves under another strategy. Another work
-		// that does so keeps them.
-		if readErr := t.read(ctx); readErr != nil {
-			return nil, readErr
-		}
-		if t.situation.Live.State == object.Present && shared(t.situation.Live.Object, t.situation.Owner) {
-			return nil, err
-		}
-		t.force = true
-		return nil, nil // to be planned anew
-	default:
-		return nil, err
-	}
-}
-
-// refuse handles an update that the API server finds invalid.
-func (t *task) refuse(ctx context.Context, step Step, err error) (*Outcome, error) {
-	if !t.situation.Complete {
-		if readErr := t.read(ctx); readErr != nil {
-			return nil, readErr
-		}
-	}
-	live := t.situation.Live
-	if isImmutable(err) && live.State == object.Present && live.Object.GetAnnotations()[object.HashAnnotation] == t.m.Hash {
-		// This very manifest was applied, and nobody can have changed such fields
-		// since: the API server made them so.
-		t.remember(settle(t.m, live.Object))
-		outcome := t.kept()
-		return &outcome, nil
-	}
-	t.refused, t.refusal, t.situation.Refused = step.Object, err, true
-	return nil, nil // to be planned anew
-}
-
-// written is the outcome of a write that succeeded.
-func (t *task) written(ctx context.Context, step Step, answer *unstructured.Unstructured) Outcome {
-	if t.m.Strategy != workv1.UpdateStrategyTypeCreateOnly {
-		t.remember(settle(t.m, answer))
-	}
-	action := Created
-	if step.Verb == Update || step.Verb == Apply && t.situation.Live.State == object.Present {
-		action = Updated
-	}
-	if step.Verb == Apply && !t.m.Owned {
-		// Apply leaves a reference that was set under another strategy.
-		if refs, ours := withOwner(answer.GetOwnerReferences(), t.situation.Owner, false); ours {
-			without, err := t.requests.setOwners(ctx, answer, refs)
-			if err != nil {
-				return t.failed(err)
-			}
-			answer = without
-		}
-	}
-	live := withoutManagedFields(answer)
-	t.applier.config.Cache.Learn(t.m.Ref, live)
-	return Outcome{Action: action, Live: live, Differences: step.Differences, Requests: t.requests.count}
-}
-
-func (t *task) failed(err error) Outcome {
-	outcome := Outcome{Err: err, Requests: t.requests.count}
-	if t.situation.Live.State == object.Present {
-		outcome.Live = withoutManagedFields(t.situation.Live.Object)
-	}
-	return outcome
-}
-
-func (t *task) remember(settled *Settled) {
-	t.applier.mu.Lock()
-	defer t.applier.mu.Unlock()
-	if settled == nil {
-		delete(t.applier.settled, t.key())
-		return
-	}
-	t.applier.settled[t.key()] = settled
 }

@@ -191,7 +191,7 @@ func (c *comparison) value(want, got any, at *pointer) {
 }
 
 func (c *comparison) list(want, got []any, at *pointer) {
-	if c.quirks.moreItems {
+	if c.quirks.mayHaveMore(want) {
 		for i, item := range want {
 			if !slices.ContainsFunc(got, func(live any) bool { return contains(live, item, at, c.quirks) }) {
 				c.add(&pointer{parent: at, index: i}, absent{})

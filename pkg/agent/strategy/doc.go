@@ -33,4 +33,16 @@
 // stays too, and a key that ends in "-" removes the key without it. Finalizers
 // are set on creation only. The status is never written to an existing object.
 // The kinds that need more than this are named in quirks.go.
+//
+// # What server-side apply means
+//
+// Merging is the API server's. What Update wrote before is taken over first, so that
+// it neither conflicts nor stays behind. With ignoreFields an object is applied only
+// when its manifest changes; fields that are to be left alone then keep the values
+// they have.
+//
+// # What is not done
+//
+// No object is deleted and created anew, unless the manifest's annotation allows it
+// and the API server refuses an update because fields are immutable.
 package strategy

@@ -55,8 +55,12 @@ type Manifest struct {
 	ConditionRules     []workv1.ConditionRule
 	// Err says why the manifest can not be applied; nil if it can. Its text goes
 	// into the condition. It is a *kinds.UnknownKindError for a kind that the
-	// cluster does not serve (yet).
+	// cluster does not serve (yet), and an *IgnoreFieldsError where ignoreFields can
+	// not be processed.
 	Err error
+
+	ignore   *ignoring // nil without ignoreFields
+	recreate bool      // allowed by annotation
 }
 
 var (
@@ -70,8 +74,8 @@ var (
 	errNoNamespace = errors.New("the server does not allow this method on the requested resource")
 )
 
-// IgnoreFieldsError is the Err of a manifest whose ignoreFields can not be
-// processed. Its condition has a reason of its own,
+// IgnoreFieldsError is the Err of a manifest, or of its outcome, whose ignoreFields
+// can not be processed. Its condition has a reason of its own,
 // AppliedManifestSSAIgnoreFieldError.
 type IgnoreFieldsError struct{ Err error }
 
@@ -86,9 +90,10 @@ func (e *IgnoreFieldsError) Unwrap() error { return e.Err }
 // the resource of a kind; it is called once per manifest whose kind is readable.
 func Parse(spec *workv1.ManifestWorkSpec, resolve func(schema.GroupVersionKind) (kinds.Mapping, error)) []Manifest {
 	manifests := make([]Manifest, len(spec.Workload.Manifests))
+	ignored := selections{}
 	for i := range manifests {
 		manifests[i] = parse(i, &spec.Workload.Manifests[i], resolve)
-		configure(&manifests[i], spec)
+		configure(&manifests[i], spec, ignored)
 	}
 	refuseDuplicates(manifests)
 	return manifests
@@ -126,6 +131,9 @@ func parse(ordinal int, from *workv1.Manifest, resolve func(schema.GroupVersionK
 	m.Ref = object.Ref{GroupVersionResource: mapping.Resource, Namespace: m.Meta.Namespace, Name: m.Meta.Name}
 	m.FieldManager, m.Err = clean(desired)
 	m.Desired, m.Hash = desired, hash(desired)
+	if m.Err == nil {
+		m.recreate, m.Err = mayRecreate(desired)
+	}
 	if m.Err == nil && mapping.Namespaced && m.Meta.Namespace == "" {
 		m.Err = errNoNamespace
 	}

@@ -50,7 +50,7 @@ func (g merger) field(next map[string]any, want, previous any, key string) {
 	case []any:
 		if live, ok := next[key].([]any); ok {
 			before, _ := previous.([]any)
-			if g.quirks.moreItems {
+			if g.quirks.mayHaveMore(want) {
 				next[key] = g.union(live, want, before, key)
 			} else {
 				next[key] = g.list(live, want, before, key)

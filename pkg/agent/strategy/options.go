@@ -11,8 +11,8 @@ import (
 // configure sets on a manifest what its work says about it: ownership, strategy,
 // rules. Each of updateStrategy, feedbackRules (with their scrape type) and
 // conditionRules comes whole from the first option that sets it.
-func configure(m *Manifest, spec *workv1.ManifestWorkSpec) {
-	m.Owned = owned(m.Meta, spec.DeleteOption)
+func configure(m *Manifest, spec *workv1.ManifestWorkSpec, ignored selections) {
+	m.Owned = Owned(m.Meta, spec.DeleteOption)
 	var strategy *workv1.UpdateStrategy
 	for i := range spec.ManifestConfigs {
 		option := &spec.ManifestConfigs[i]
@@ -36,6 +36,9 @@ func configure(m *Manifest, spec *workv1.ManifestWorkSpec) {
 		m.Strategy = strategy.Type
 	}
 	err := m.adopt(strategy)
+	if err == nil && m.Err == nil && m.Strategy == workv1.UpdateStrategyTypeServerSideApply {
+		err = m.adoptIgnored(strategy, &spec.Workload.Manifests[m.Meta.Ordinal], ignored)
+	}
 	switch {
 	case m.Strategy == workv1.UpdateStrategyTypeReadOnly && m.Desired != nil:
 		m.Err = nil // what is wrong with writing it does not matter
@@ -46,6 +49,10 @@ func configure(m *Manifest, spec *workv1.ManifestWorkSpec) {
 
 // adopt takes over a strategy's options.
 func (m *Manifest) adopt(strategy *workv1.UpdateStrategy) error {
+	if strategy.MisplacedForce != nil {
+		return errors.New("updateStrategy.force is no field: force belongs to the options of server-side apply; " +
+			"move it to updateStrategy.serverSideApply.force")
+	}
 	switch m.Strategy {
 	case workv1.UpdateStrategyTypeUpdate, workv1.UpdateStrategyTypeCreateOnly, workv1.UpdateStrategyTypeReadOnly:
 		return nil
@@ -58,10 +65,6 @@ func (m *Manifest) adopt(strategy *workv1.UpdateStrategy) error {
 		return nil
 	}
 	m.Force = config.Force
-	if len(config.IgnoreFields) > 0 {
-		return &IgnoreFieldsError{Err: errors.New("this version of the agent does not support ignoreFields; " +
-			"remove them, or leave the fields out of the manifest")}
-	}
 	manager := config.FieldManager
 	if err := validFieldManager("serverSideApply.fieldManager", manager); err != nil {
 		return err
@@ -77,9 +80,29 @@ func (m *Manifest) adopt(strategy *workv1.UpdateStrategy) error {
 	return nil
 }
 
-// owned says whether an object goes with its work. A rule may name the resource
+// adoptIgnored takes over a strategy's ignoreFields. From is the manifest as the
+// spec has it.
+func (m *Manifest) adoptIgnored(strategy *workv1.UpdateStrategy, from *workv1.Manifest, ignored selections) error {
+	if strategy.ServerSideApply == nil || len(strategy.ServerSideApply.IgnoreFields) == 0 {
+		return nil
+	}
+	present, err := ignored.of(strategy)
+	if err == nil {
+		m.ignore, err = ignore(from, m.Desired, present)
+	}
+	if errors.Is(err, errTooLong) {
+		ignored[strategy] = selection{err: err} // once a pass is enough
+	}
+	if err != nil {
+		return &IgnoreFieldsError{Err: err}
+	}
+	return nil
+}
+
+// Owned says whether an object goes with its work, by the work's deleteOption, which
+// may be nil. A rule may name the resource
 // by its plural or by its kind.
-func owned(meta workv1.ManifestResourceMeta, option *workv1.DeleteOption) bool {
+func Owned(meta workv1.ManifestResourceMeta, option *workv1.DeleteOption) bool {
 	if option == nil {
 		return true
 	}

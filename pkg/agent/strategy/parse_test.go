@@ -250,10 +250,14 @@ func TestStrategies(t *testing.T) {
 		"empty":   {update: &workv1.UpdateStrategy{}, want: workv1.UpdateStrategyTypeUpdate},
 		"forced":  {update: serverSide(&workv1.ServerSideApplyConfig{Force: true}), want: workv1.UpdateStrategyTypeServerSideApply},
 		"unknown": {update: &workv1.UpdateStrategy{Type: "Replace"}, want: "Replace", err: `unknown update strategy "Replace": it must be Update, CreateOnly, ServerSideApply or ReadOnly`},
-		"ignoreFields": {
-			update: serverSide(&workv1.ServerSideApplyConfig{IgnoreFields: []workv1.IgnoreField{{}}}),
+		"force in the wrong place": {
+			update: &workv1.UpdateStrategy{Type: workv1.UpdateStrategyTypeServerSideApply, MisplacedForce: new(bool)},
 			want:   workv1.UpdateStrategyTypeServerSideApply,
-			err:    "this version of the agent does not support ignoreFields; remove them, or leave the fields out of the manifest",
+			err:    "updateStrategy.force is no field: force belongs to the options of server-side apply; move it to updateStrategy.serverSideApply.force",
+		},
+		"force in the wrong place, and of no concern": {
+			update: &workv1.UpdateStrategy{Type: workv1.UpdateStrategyTypeReadOnly, MisplacedForce: new(bool)},
+			want:   workv1.UpdateStrategyTypeReadOnly,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -264,10 +268,6 @@ func TestStrategies(t *testing.T) {
 			got := strategy.Parse(s, resolve)[0]
 			if got.Strategy != test.want || errorText(got.Err) != test.err || got.Force != (name == "forced") {
 				t.Errorf("got %s, force %v, error %q", got.Strategy, got.Force, errorText(got.Err))
-			}
-			var ignore *strategy.IgnoreFieldsError
-			if errors.As(got.Err, &ignore) != (name == "ignoreFields") {
-				t.Errorf("error is %T", got.Err)
 			}
 		})
 	}

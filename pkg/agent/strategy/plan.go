@@ -1,8 +1,6 @@
 package strategy
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"slices"
 	"strings"
 
@@ -27,9 +25,15 @@ const (
 	Update
 	// Apply the manifest: a server-side apply PATCH.
 	Apply
+	// Mark the object with owner references and the agent's label, and change nothing
+	// else: a merge PATCH, guarded as Update is.
+	Mark
+	// Claim for server-side apply what we wrote otherwise before: a JSON PATCH of
+	// managedFields, guarded by resourceVersion.
+	Claim
 )
 
-var verbNames = [...]string{"Keep", "Read", "Create", "Update", "Apply"}
+var verbNames = [...]string{"Keep", "Read", "Create", "Update", "Apply", "Mark", "Claim"}
 
 // String gives the verb's name.
 func (v Verb) String() string {
@@ -42,11 +46,13 @@ func (v Verb) String() string {
 // Step is the one thing to do next for a manifest.
 type Step struct {
 	Verb Verb
-	// Object is the body of Create, Update and Apply; else nil.
+	// Object is the body of Create, Update, Apply and Mark; else nil.
 	Object *unstructured.Unstructured
 	// Differences are JSON pointers of what is wrong with the live object, sorted.
 	// Empty where it does not exist, and where only the manifest has changed.
 	Differences []string
+	// Err says why there is no step that helps; the others are zero then.
+	Err error
 }
 
 // Situation is what is known when a step is planned.
@@ -74,17 +80,39 @@ type Situation struct {
 	Refused bool
 }
 
+// manager is the field manager of writes for a manifest.
+func (s *Situation) manager(m *Manifest) string {
+	if m.FieldManager != "" {
+		return m.FieldManager
+	}
+	return s.FieldManager
+}
+
+// managers are the field managers under which the work has written the object, as
+// far as can be known: the one of now, the one of the manifest before, and the
+// default on an object that is the work's alone.
+func (s *Situation) managers(m *Manifest) []string {
+	managers := []string{s.manager(m)}
+	if s.Previous != nil {
+		managers = append(managers, s.manager(s.Previous))
+	}
+	if s.Live.State == object.Present && !shared(s.Live.Object, s.Owner) {
+		for _, ref := range s.Live.Object.GetOwnerReferences() {
+			if ref.UID == s.Owner.UID {
+				managers = append(managers, s.FieldManager)
+			}
+		}
+	}
+	return managers
+}
+
 // Plan gives the next step towards what a manifest declares. It does not change
 // its arguments, and gives bodies that share nothing with them. The manifest must
 // have no Err.
 func Plan(m *Manifest, s Situation) Step {
-	if m.Strategy == workv1.UpdateStrategyTypeReadOnly {
-		return Step{}
-	}
-	if m.FieldManager != "" {
-		s.FieldManager = m.FieldManager
-	}
 	switch {
+	case m.Strategy == workv1.UpdateStrategyTypeReadOnly:
+		return Step{}
 	case m.Strategy == workv1.UpdateStrategyTypeServerSideApply:
 		return planApply(m, s)
 	case s.Live.State != object.Present:
@@ -162,14 +190,20 @@ func planUpdate(m *Manifest, s Situation) Step {
 	next.SetManagedFields(nil)
 	var dropped []string
 	if prune {
-		dropped = dropUndeclared(next, m.Desired, ownersOf(live, s.FieldManager), quirks)
+		dropped = dropUndeclared(next, m.Desired, updatersOf(live, s.managers(m)), quirks)
 	}
 	if len(wrong)+len(dropped) == 0 && !changed {
 		return Step{}
 	}
+	if m.recreate && live.GetDeletionTimestamp() != nil {
+		return Step{Err: awaiting(m, live)}
+	}
 	merger{quirks: quirks, changed: changed}.object(next, m.Desired, previous)
 	if quirks.bundles {
 		keepBundles(next.Object, live.Object)
+	}
+	if !shared(live, s.Owner) {
+		forgetApplies(next, s.manager(m))
 	}
 	mergeKeys(next, m.Desired, "labels")
 	mergeKeys(next, m.Desired, "annotations")
@@ -180,41 +214,14 @@ func planUpdate(m *Manifest, s Situation) Step {
 	return Step{Verb: Update, Object: next, Differences: slices.Compact(wrong)}
 }
 
-// planApply is for server-side apply, which leaves merging to the API server. The
-// hash has an annotation of its own for each field manager, so that two of them
-// can share an object.
-func planApply(m *Manifest, s Situation) Step {
-	if s.Live.State != object.Present && m.Desired.GetResourceVersion() != "" {
-		// An apply would create the object without a word; a POST is refused.
-		return planCreate(m, s)
+// forgetApplies removes what says that a manifest was applied by server-side apply:
+// it will not be so any more.
+func forgetApplies(next *unstructured.Unstructured, manager string) {
+	annotations, _, _ := unstructured.NestedFieldNoCopy(next.Object, "metadata", "annotations")
+	if annotations, ok := annotations.(map[string]any); ok {
+		delete(annotations, applyAnnotation(manager))
+		delete(annotations, workv1.ManifestConfigSpecHashAnnotationKey)
 	}
-	annotation := applyAnnotation(s.FieldManager)
-	var wrong []string
-	if s.Live.State == object.Present {
-		live := s.Live.Object
-		_, wrong = metadataDifferences(m, s)
-		wrong = append(wrong, differences(m, live, s.Settled)...)
-		changed := live.GetAnnotations()[annotation] != m.Hash
-		if s.Previous != nil && !changed {
-			changed = !sameWrite(m, s.Previous)
-		}
-		if len(wrong) == 0 && !changed {
-			return Step{}
-		}
-	}
-	body := m.Desired.DeepCopy()
-	if m.Owned {
-		refs, _ := withOwner(body.GetOwnerReferences(), s.Owner, true)
-		setOwners(body, refs)
-	}
-	mark(body, s.AgentHash, annotation, m.Hash)
-	slices.Sort(wrong)
-	return Step{Verb: Apply, Object: body, Differences: wrong}
-}
-
-func applyAnnotation(fieldManager string) string {
-	sum := sha256.Sum256([]byte(fieldManager))
-	return object.HashAnnotation + "." + hex.EncodeToString(sum[:])[:8]
 }
 
 // sameWrite says whether two manifests for one object would be written alike.

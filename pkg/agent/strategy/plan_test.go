@@ -121,29 +121,36 @@ func TestPlanVerbs(t *testing.T) {
 		situation strategy.Situation
 		want      strategy.Verb
 	}{
-		"unknown":                            {plain, strategy.Situation{}, strategy.Create},
-		"absent":                             {plain, strategy.Situation{Live: absent}, strategy.Create},
-		"unknown, but applied before":        {plain, strategy.Situation{Previous: plain}, strategy.Read},
-		"absent, but applied before":         {plain, strategy.Situation{Live: absent, Previous: plain}, strategy.Create},
-		"gone, and applied before":           {plain, strategy.Situation{Live: absent, Complete: true, Previous: plain}, strategy.Create},
-		"resourceVersion, unknown":           {versioned, strategy.Situation{}, strategy.Read},
-		"resourceVersion, absent":            {versioned, strategy.Situation{Live: absent}, strategy.Read},
-		"resourceVersion, gone":              {versioned, strategy.Situation{Live: absent, Complete: true}, strategy.Create},
-		"resourceVersion, present":           {versioned, strategy.Situation{Live: present(applied(t, versioned, `"data":{"k":"v"}`))}, strategy.Keep},
-		"the same":                           {plain, strategy.Situation{Live: present(applied(t, plain, `"data":{"k":"v"}`)), Previous: plain}, strategy.Keep},
-		"the same after a restart":           {plain, strategy.Situation{Live: present(applied(t, plain, `"data":{"k":"v"}`))}, strategy.Keep},
-		"changed, previous known":            {other, strategy.Situation{Live: present(applied(t, plain, `"data":{"k":"v"}`)), Previous: plain}, strategy.Update},
-		"changed, previous unknown":          {other, strategy.Situation{Live: present(applied(t, plain, `"data":{"k":"v"}`))}, strategy.Read},
-		"changed, read":                      {other, strategy.Situation{Live: present(applied(t, plain, `"data":{"k":"v"}`)), Complete: true}, strategy.Update},
-		"of others":                          {plain, strategy.Situation{Live: present(foreign), Complete: true}, strategy.Update},
-		"of others, from the cache":          {plain, strategy.Situation{Live: present(foreign)}, strategy.Read},
-		"drifted":                            {plain, strategy.Situation{Live: present(applied(t, plain, `"data":{"k":"x"}`))}, strategy.Update},
-		"read only":                          {readOnly, strategy.Situation{}, strategy.Keep},
-		"create only, unknown":               {createOnly, strategy.Situation{}, strategy.Create},
-		"create only, drifted":               {createOnly, strategy.Situation{Live: present(applied(t, createOnly, `"data":{"k":"x"}`))}, strategy.Keep},
-		"create only, of others":             {createOnly, strategy.Situation{Live: present(foreign)}, strategy.Update},
-		"server side, unknown":               {serverSide, strategy.Situation{}, strategy.Apply},
-		"server side, present but not by it": {serverSide, strategy.Situation{Live: present(applied(t, plain, `"data":{"k":"v"}`))}, strategy.Apply},
+		"unknown":                     {plain, strategy.Situation{}, strategy.Create},
+		"absent":                      {plain, strategy.Situation{Live: absent}, strategy.Create},
+		"unknown, but applied before": {plain, strategy.Situation{Previous: plain}, strategy.Read},
+		"absent, but applied before":  {plain, strategy.Situation{Live: absent, Previous: plain}, strategy.Create},
+		"gone, and applied before":    {plain, strategy.Situation{Live: absent, Complete: true, Previous: plain}, strategy.Create},
+		"resourceVersion, unknown":    {versioned, strategy.Situation{}, strategy.Read},
+		"resourceVersion, absent":     {versioned, strategy.Situation{Live: absent}, strategy.Read},
+		"resourceVersion, gone":       {versioned, strategy.Situation{Live: absent, Complete: true}, strategy.Create},
+		"resourceVersion, present":    {versioned, strategy.Situation{Live: present(applied(t, versioned, `"data":{"k":"v"}`))}, strategy.Keep},
+		"the same":                    {plain, strategy.Situation{Live: present(applied(t, plain, `"data":{"k":"v"}`)), Previous: plain}, strategy.Keep},
+		"the same after a restart":    {plain, strategy.Situation{Live: present(applied(t, plain, `"data":{"k":"v"}`))}, strategy.Keep},
+		"changed, previous known":     {other, strategy.Situation{Live: present(applied(t, plain, `"data":{"k":"v"}`)), Previous: plain}, strategy.Update},
+		"changed, previous unknown":   {other, strategy.Situation{Live: present(applied(t, plain, `"data":{"k":"v"}`))}, strategy.Read},
+		"changed, read":               {other, strategy.Situation{Live: present(applied(t, plain, `"data":{"k":"v"}`)), Complete: true}, strategy.Update},
+		"of others":                   {plain, strategy.Situation{Live: present(foreign), Complete: true}, strategy.Update},
+		"of others, from the cache":   {plain, strategy.Situation{Live: present(foreign)}, strategy.Read},
+		"drifted":                     {plain, strategy.Situation{Live: present(applied(t, plain, `"data":{"k":"x"}`))}, strategy.Update},
+		"read only":                   {readOnly, strategy.Situation{}, strategy.Keep},
+		"create only, unknown":        {createOnly, strategy.Situation{}, strategy.Create},
+		"create only, drifted":        {createOnly, strategy.Situation{Live: present(applied(t, createOnly, `"data":{"k":"x"}`))}, strategy.Keep},
+		"create only, of others":      {createOnly, strategy.Situation{Live: present(foreign)}, strategy.Update},
+		"server side, unknown":        {serverSide, strategy.Situation{}, strategy.Apply},
+		"server side, updated before": {serverSide, strategy.Situation{Live: present(applied(t, plain, `"data":{"k":"v"}`))}, strategy.Read},
+		"server side, updated before, read": {serverSide, strategy.Situation{
+			Live: present(managed(applied(t, plain, `"data":{"k":"v"}`), fields("work-agent", "", `{}`))), Complete: true,
+		}, strategy.Claim},
+		"server side, updated by others": {serverSide, strategy.Situation{
+			Live: present(managed(applied(t, plain, `"data":{"k":"v"}`), fields("other", "", `{}`))), Complete: true,
+		}, strategy.Apply},
+		"server side, of others": {serverSide, strategy.Situation{Live: present(foreign)}, strategy.Apply},
 	} {
 		t.Run(name, func(t *testing.T) {
 			test.situation.Owner, test.situation.AgentHash, test.situation.FieldManager = owner, agentHash, "work-agent"
@@ -156,7 +163,7 @@ func TestPlanVerbs(t *testing.T) {
 			if step.Verb != test.want {
 				t.Errorf("got %s %v, want %s", step.Verb, step.Differences, test.want)
 			}
-			if (step.Object != nil) != (test.want >= strategy.Create) {
+			if (step.Object != nil) != (test.want >= strategy.Create && test.want != strategy.Claim) {
 				t.Errorf("body: %v", step.Object)
 			}
 			if diff := cmp.Diff(before, test.m.Desired); diff != "" {
@@ -467,6 +474,11 @@ func fields(manager, subresource, set string) metav1.ManagedFieldsEntry {
 	}
 }
 
+func managed(live *unstructured.Unstructured, entries ...metav1.ManagedFieldsEntry) *unstructured.Unstructured {
+	live.SetManagedFields(entries)
+	return live
+}
+
 func TestPlanMetadata(t *testing.T) {
 	other := metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: "x", UID: "x"}
 	stale := owner
@@ -620,27 +632,39 @@ func TestDecideRemoval(t *testing.T) {
 		}
 		return object.Live{State: object.Present, Object: obj}
 	}
+	labelled := func(live object.Live) object.Live {
+		live.Object.SetLabels(map[string]string{object.AgentLabel: agentHash})
+		return live
+	}
 	for name, test := range map[string]struct {
 		live     object.Live
 		complete bool
 		uid      types.UID
+		orphan   bool
 		want     strategy.Removal
 	}{
-		"unknown":                        {uid: "uid", want: strategy.LookUp},
-		"absent from the watch":          {live: object.Live{State: object.Absent}, uid: "uid", want: strategy.LookUp},
-		"gone":                           {live: object.Live{State: object.Absent}, complete: true, uid: "uid", want: strategy.Forget},
-		"ours":                           {live: present(false, foreign, owner), uid: "uid", want: strategy.Delete},
-		"ours, uid not recorded":         {live: present(false, owner), want: strategy.Delete},
-		"not ours":                       {live: present(false, foreign), uid: "uid", want: strategy.Forget},
-		"of another work":                {live: present(false, second), uid: "uid", want: strategy.Forget},
-		"shared":                         {live: present(false, second, owner), uid: "uid", want: strategy.DropOwner},
-		"shared and deleting":            {live: present(true, second, owner), uid: "uid", want: strategy.DropOwner},
-		"another object of that name":    {live: present(false, owner), uid: "former", want: strategy.Forget},
-		"being deleted":                  {live: present(true, owner), uid: "uid", want: strategy.Await},
-		"being deleted, but another one": {live: present(true, owner), uid: "former", want: strategy.Forget},
+		"unknown":                         {uid: "uid", want: strategy.LookUp},
+		"absent from the watch":           {live: object.Live{State: object.Absent}, uid: "uid", want: strategy.LookUp},
+		"gone":                            {live: object.Live{State: object.Absent}, complete: true, uid: "uid", want: strategy.Forget},
+		"ours":                            {live: present(false, foreign, owner), uid: "uid", want: strategy.Delete},
+		"ours, uid not recorded":          {live: present(false, owner), want: strategy.Delete},
+		"not ours":                        {live: present(false, foreign), uid: "uid", want: strategy.Forget},
+		"of another work":                 {live: present(false, second), uid: "uid", want: strategy.Forget},
+		"shared":                          {live: present(false, second, owner), uid: "uid", want: strategy.DropOwner},
+		"shared and deleting":             {live: present(true, second, owner), uid: "uid", want: strategy.DropOwner},
+		"another object of that name":     {live: present(false, owner), uid: "former", want: strategy.Forget},
+		"being deleted":                   {live: present(true, owner), uid: "uid", want: strategy.Await},
+		"being deleted, but another one":  {live: present(true, owner), uid: "former", want: strategy.Forget},
+		"an orphan, unknown":              {orphan: true, want: strategy.LookUp},
+		"an orphan, gone":                 {live: object.Live{State: object.Absent}, complete: true, orphan: true, want: strategy.Forget},
+		"an orphan":                       {live: present(false, foreign, owner), orphan: true, want: strategy.DropOwner},
+		"an orphan that is deleted":       {live: present(true, owner), orphan: true, want: strategy.DropOwner},
+		"an orphan already":               {live: present(false, foreign), orphan: true, want: strategy.Forget},
+		"an orphan already, but labelled": {live: labelled(present(false, foreign)), orphan: true, want: strategy.DropOwner},
+		"another work's, and labelled":    {live: labelled(present(false, second)), orphan: true, want: strategy.Forget},
 	} {
 		t.Run(name, func(t *testing.T) {
-			entry := strategy.Entry{UID: test.uid}
+			entry := strategy.Entry{UID: test.uid, Orphan: test.orphan}
 			if got := strategy.DecideRemoval(entry, test.live, test.complete, owner.UID); got != test.want {
 				t.Errorf("got %s, want %s", got, test.want)
 			}

@@ -1,7 +1,6 @@
 package strategy
 
 import (
-	"bytes"
 	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -9,37 +8,20 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 )
 
-// fieldOwners are the fields of an object by who wrote them last.
-type fieldOwners struct {
-	ours   *fieldpath.Set
-	others *fieldpath.Set
-}
-
-// ownersOf reads the managedFields of an object for a field manager. An entry
-// that it can not read, or of ours in another API version, counts as nobody's:
-// its fields stay.
-func ownersOf(live *unstructured.Unstructured, manager string) fieldOwners {
-	owners := fieldOwners{ours: fieldpath.NewSet(), others: fieldpath.NewSet()}
-	for _, entry := range live.GetManagedFields() {
-		if entry.FieldsV1 == nil {
-			continue
-		}
-		set := fieldpath.NewSet()
-		if err := set.FromJSON(bytes.NewReader(entry.FieldsV1.GetRawBytes())); err != nil {
-			continue
-		}
+// updatersOf sorts the owners of an object's fields for Update: what we wrote, by
+// one of the managers, and what others did. An entry of ours in another API version
+// counts as nobody's: its fields stay.
+func updatersOf(live *unstructured.Unstructured, managers []string) fieldOwners {
+	return ownersOf(live, func(entry metav1.ManagedFieldsEntry) whose {
 		switch {
-		case entry.Manager != manager || entry.Subresource != "":
-			owners.others = owners.others.Union(set)
-		case entry.APIVersion == live.GetAPIVersion() && ourOperation(entry.Operation):
-			owners.ours = owners.ours.Union(set)
+		case !slices.Contains(managers, entry.Manager) || entry.Subresource != "":
+			return others
+		case entry.APIVersion != live.GetAPIVersion():
+			return nobodys
+		default:
+			return ours
 		}
-	}
-	return owners
-}
-
-func ourOperation(operation metav1.ManagedFieldsOperationType) bool {
-	return operation == metav1.ManagedFieldsOperationUpdate || operation == metav1.ManagedFieldsOperationApply
+	})
 }
 
 // dropUndeclared removes from next the fields that we wrote, that the manifest

@@ -1,6 +1,8 @@
 package strategy
 
 import (
+	"slices"
+
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -16,7 +18,8 @@ type quirks struct {
 	// injected are keys of exact maps that another actor fills in: neither compared
 	// nor written to an existing object.
 	injected map[string]bool
-	// moreItems allows lists to hold items of other actors. Their order is free.
+	// moreItems allows lists of objects to hold items of other actors. Their order is
+	// free.
 	moreItems bool
 	// leave names top-level fields that are not written to an existing object.
 	leave map[string]bool
@@ -31,6 +34,14 @@ const (
 	serviceBundleKey    = "service-ca.crt"
 	serviceAccountToken = "kubernetes.io/service-account-token"
 )
+
+// mayHaveMore says whether the live list may hold more than the declared items.
+func (q *quirks) mayHaveMore(want []any) bool {
+	return q.moreItems && !slices.ContainsFunc(want, func(item any) bool {
+		_, isMap := item.(map[string]any)
+		return !isMap
+	})
+}
 
 // quirks of a manifest; none where the API server merges.
 func (m *Manifest) quirks(live *unstructured.Unstructured) quirks {

@@ -7,6 +7,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/workwire/workwire/pkg/agent/object"
@@ -18,7 +19,8 @@ type Entry struct {
 	// UID that was recorded when the object was applied. Empty: not known, so that
 	// any object of that name which refers to the owner is meant.
 	UID types.UID
-	// Orphan keeps the object: only the reference to the owner is taken off it.
+	// Orphan keeps the object: only the reference to the owner is taken off it, and
+	// with the last reference to a work the agent's label.
 	Orphan bool
 }
 
@@ -30,7 +32,8 @@ const (
 	LookUp Removal = iota
 	// Forget it: it is gone, or it is not ours to delete.
 	Forget
-	// DropOwner takes our owner reference off an object of other works too.
+	// DropOwner takes our owner reference off an object that stays: another work's
+	// too, or an orphan.
 	DropOwner
 	// Delete it.
 	Delete
@@ -67,7 +70,10 @@ func DecideRemoval(entry Entry, live object.Live, complete bool, owner types.UID
 			others = true
 		}
 	}
+	_, labelled := live.Object.GetLabels()[object.AgentLabel]
 	switch {
+	case entry.Orphan && (ours || labelled && !others):
+		return DropOwner
 	case !ours:
 		return Forget
 	case others:
@@ -172,14 +178,26 @@ func (a *Applier) remove(ctx context.Context, entry Entry, live object.Live, own
 	}
 }
 
+// dropOwner takes the owner reference off the object that live is, and the label
+// by which we watch it where no work is left that it belongs to.
 func (a *Applier) dropOwner(ctx context.Context, r *requests, live object.Live, owner types.UID) error {
 	var kept []metav1.OwnerReference
+	shared := false
 	for _, ref := range live.Object.GetOwnerReferences() {
 		if ref.UID != owner {
 			kept = append(kept, ref)
+			shared = shared || isApplied(ref)
 		}
 	}
-	answer, err := r.setOwners(ctx, live.Object, kept)
+	label := live.Object.GetLabels()[object.AgentLabel]
+	body := markBody(live.Object, kept, nil)
+	if shared || label != a.config.AgentHash {
+		if len(kept) == len(live.Object.GetOwnerReferences()) {
+			return nil // labelled by another agent, and not ours
+		}
+		unstructured.RemoveNestedField(body.Object, "metadata", "labels")
+	}
+	answer, err := r.write(ctx, Mark, body, false)
 	if err == nil {
 		a.config.Cache.Learn(r.ref, withoutManagedFields(answer))
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/workwire/workwire/pkg/agent/object"
@@ -165,4 +166,91 @@ func TestRemoveKeepsWhatIsNotOurs(t *testing.T) {
 	if got := s.remove(evil); !strings.Contains(got, "may not be '..'") {
 		t.Errorf("a path: %s", got)
 	}
+}
+
+// What is orphaned by the same spec that drops it stays, without us.
+func TestRemoveOrphan(t *testing.T) {
+	for name, test := range map[string]struct {
+		rest     string                         // of the manifest
+		change   func(s *spoke, ref object.Ref) // before the removal
+		done     string                         // the removal
+		requests string
+		label    string // afterwards
+		owners   int
+	}{
+		"ours alone":       {done: "DropOwner gone", requests: "1× PATCH 200"},
+		"with a finalizer": {rest: `,"finalizers":["example.com/hold"]`, done: "DropOwner gone", requests: "1× PATCH 200"},
+		"of another owner too": {
+			change: func(s *spoke, ref object.Ref) {
+				namespace := s.get(object.Ref{GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}, Name: s.namespace})
+				s.patch(ref, "other", `{"metadata":{"ownerReferences":[`+asJSON(s.t, s.owner)+`,
+					{"apiVersion":"v1","kind":"Namespace","name":"`+s.namespace+`","uid":"`+string(namespace.GetUID())+`"}]}}`)
+			},
+			done: "DropOwner gone", requests: "1× PATCH 200", owners: 1,
+		},
+		"another work's too: it watches on": {
+			change: func(s *spoke, ref object.Ref) {
+				s.patch(ref, "other", `{"metadata":{"ownerReferences":[`+asJSON(s.t, s.owner)+`,`+asJSON(s.t, s.newOwner("second"))+`]}}`)
+			},
+			done: "DropOwner gone", requests: "1× PATCH 200", label: agentHash, owners: 1,
+		},
+		"orphaned before": {
+			change: func(s *spoke, ref object.Ref) { s.patch(ref, "other", `{"metadata":{"ownerReferences":null}}`) },
+			done:   "DropOwner gone", requests: "1× PATCH 200",
+		},
+		"orphaned before, and another agent's": {
+			change: func(s *spoke, ref object.Ref) {
+				s.patch(ref, "other", `{"metadata":{"ownerReferences":null,"labels":{"workwire.dev/agent":"another"}}}`)
+			},
+			done: "DropOwner gone", label: "another",
+		},
+		"orphaned before, and without label": {
+			change: func(s *spoke, ref object.Ref) {
+				s.patch(ref, "other", `{"metadata":{"ownerReferences":null,"labels":null}}`)
+			},
+			done: "Forget gone",
+		},
+		"not known": {
+			change: func(s *spoke, ref object.Ref) { s.restart() },
+			done:   "DropOwner gone", requests: "1× GET 200, 1× PATCH 200",
+		},
+		"changed meanwhile": {
+			change: func(s *spoke, ref object.Ref) { s.patchWithoutSeeing(ref, `{"metadata":{"labels":{"x":"y"}}}`) },
+			done:   "DropOwner gone", requests: "1× GET 200, 1× PATCH 200, 1× PATCH 409",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newSpoke(t)
+			_, entry := s.configMap(test.rest)
+			entry.Orphan = true
+			if test.change != nil {
+				test.change(s, entry.Ref)
+			}
+			if got := s.remove(entry); got != test.done {
+				t.Errorf("got %s", got)
+			}
+			s.wantRequests(test.requests)
+			live := s.get(entry.Ref)
+			if live.GetUID() != entry.UID || live.GetDeletionTimestamp() != nil {
+				t.Error("it was deleted")
+			}
+			if live.GetLabels()[object.AgentLabel] != test.label || len(live.GetOwnerReferences()) != test.owners {
+				t.Errorf("labels %v, owners %v", live.GetLabels(), live.GetOwnerReferences())
+			}
+		})
+	}
+}
+
+// An orphan may be gone, or another object by now.
+func TestRemoveOrphanThatIsGone(t *testing.T) {
+	s := newSpoke(t)
+	_, entry := s.configMap("")
+	entry.Orphan = true
+	if err := s.resource(entry.Ref).Delete(t.Context(), entry.Ref.Name, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if got := s.remove(entry); got != "Forget gone" {
+		t.Errorf("got %s", got)
+	}
+	s.wantRequests("1× PATCH 404")
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -13,8 +14,10 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/csaupgrade"
 
 	"github.com/workwire/workwire/pkg/agent/object"
 )
@@ -64,23 +67,36 @@ func (r *requests) write(ctx context.Context, verb Verb, body *unstructured.Unst
 		}
 		return r.resource().Patch(ctx, r.ref.Name, types.ApplyPatchType, patch,
 			metav1.PatchOptions{FieldManager: r.manager, Force: &force, FieldValidation: validation})
+	case Mark:
+		patch, err := json.Marshal(body.Object)
+		if err != nil {
+			return nil, fmt.Errorf("encode the owner references of %s: %w", r.ref, err)
+		}
+		return r.resource().Patch(ctx, r.ref.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: r.manager})
 	default:
 		return nil, fmt.Errorf("%s is no write", verb)
 	}
 }
 
-// setOwners sets all owner references of the object that live is.
-func (r *requests) setOwners(ctx context.Context, live *unstructured.Unstructured, refs []metav1.OwnerReference) (*unstructured.Unstructured, error) {
+// tryCreate asks whether the object could be created, were there none of its name;
+// then the error is AlreadyExists.
+func (r *requests) tryCreate(ctx context.Context, body *unstructured.Unstructured) error {
 	r.count++
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"uid":             live.GetUID(),
-		"resourceVersion": live.GetResourceVersion(),
-		"ownerReferences": refs,
-	}})
+	_, err := r.resource().Create(ctx, body, metav1.CreateOptions{
+		FieldManager: r.manager, FieldValidation: metav1.FieldValidationIgnore, DryRun: []string{metav1.DryRunAll},
+	})
+	return err
+}
+
+// claim makes the fields that managers have updated fields that r.manager has
+// applied.
+func (r *requests) claim(ctx context.Context, live *unstructured.Unstructured, managers []string) (*unstructured.Unstructured, error) {
+	r.count++
+	patch, err := csaupgrade.UpgradeManagedFieldsPatch(live, sets.New(managers...), r.manager)
 	if err != nil {
-		return nil, fmt.Errorf("encode the owner references of %s: %w", r.ref, err)
+		return nil, fmt.Errorf("take over the managed fields of %s: %w", r.ref, err)
 	}
-	return r.resource().Patch(ctx, r.ref.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: r.manager})
+	return r.resource().Patch(ctx, r.ref.Name, types.JSONPatchType, patch, metav1.PatchOptions{FieldManager: r.manager})
 }
 
 // delete deletes the object in the background, if its uid is the one given and,
@@ -158,25 +174,39 @@ func isNoSuchResource(err error) bool {
 	return apierrors.IsNotFound(err) && apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
 }
 
+// immutableTexts are what API servers say about fields that can not be changed. A
+// text that holds all strings of one of these is one.
+var immutableTexts = [][]string{
+	{"immutable"},
+	{"may not change"},     // Pod, Service
+	{"may not be changed"}, // PriorityClass
+	{"cannot change roleRef"},
+	{"updates to", "are forbidden"}, // StatefulSet
+}
+
 // isImmutable says whether all that the API server refuses is to change fields
 // that can not be changed.
 func isImmutable(err error) bool {
 	causes := causesOf(err)
 	for _, cause := range causes {
-		if !strings.Contains(cause.Message, "immutable") && !strings.Contains(cause.Message, "updates may not change fields") {
+		if !slices.ContainsFunc(immutableTexts, func(parts []string) bool {
+			return !slices.ContainsFunc(parts, func(part string) bool { return !strings.Contains(cause.Message, part) })
+		}) {
 			return false
 		}
 	}
 	return len(causes) > 0
 }
 
-// isConflictWith says whether an apply was refused for fields of this one
-// manager only.
-func isConflictWith(err error, manager string) bool {
+// isConflictWith says whether an apply was refused for fields of these managers
+// only.
+func isConflictWith(err error, managers []string) bool {
 	causes := causesOf(err)
 	for _, cause := range causes {
-		other := strings.HasPrefix(cause.Message, fmt.Sprintf("conflict with %q", manager))
-		if cause.Type != metav1.CauseTypeFieldManagerConflict || !other {
+		ours := slices.ContainsFunc(managers, func(manager string) bool {
+			return strings.HasPrefix(cause.Message, fmt.Sprintf("conflict with %q", manager))
+		})
+		if cause.Type != metav1.CauseTypeFieldManagerConflict || !ours {
 			return false
 		}
 	}
