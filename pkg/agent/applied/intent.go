@@ -1,13 +1,9 @@
 package applied
 
 import (
-	"bytes"
-	"compress/gzip"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -22,14 +18,8 @@ import (
 // of it in base64 after "gzip:".
 const IntentAnnotation = "workwire.dev/intended-resources"
 
-const (
-	gzipPrefix = "gzip:"
-	// plainIntent is the size from which the annotation is compressed.
-	plainIntent = 16 * 1024
-	// maxIntent bounds what reading an annotation may unpack to: a work has at
-	// most 500 KiB of manifests, and an annotation is far below.
-	maxIntent = 4 * 1024 * 1024
-)
+// plainIntent is the size in bytes from which the annotation is compressed.
+const plainIntent = 16 * 1024
 
 type intent map[string]map[string][]string
 
@@ -50,35 +40,19 @@ func encodeIntent(refs []object.Ref) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("name the intended resources: %w", err)
 	}
-	if len(plain) < plainIntent {
-		return string(plain), nil
+	text, err := pack(plain, plainIntent)
+	if err != nil {
+		return "", fmt.Errorf("name the intended resources: %w", err)
 	}
-	var packed bytes.Buffer
-	writer := gzip.NewWriter(&packed)
-	if _, err := writer.Write(plain); err != nil {
-		return "", fmt.Errorf("compress the intended resources: %w", err)
-	}
-	if err := writer.Close(); err != nil {
-		return "", fmt.Errorf("compress the intended resources: %w", err)
-	}
-	return gzipPrefix + base64.StdEncoding.EncodeToString(packed.Bytes()), nil
+	return text, nil
 }
 
 // decodeIntent reads what encodeIntent gave. It refuses what it could not have
 // given.
 func decodeIntent(value string) ([]object.Ref, error) {
-	plain := []byte(value)
-	if packed, ok := strings.CutPrefix(value, gzipPrefix); ok {
-		reader, err := gzip.NewReader(base64.NewDecoder(base64.StdEncoding, strings.NewReader(packed)))
-		if err != nil {
-			return nil, fmt.Errorf("annotation %s: %w", IntentAnnotation, err)
-		}
-		if plain, err = io.ReadAll(io.LimitReader(reader, maxIntent+1)); err != nil {
-			return nil, fmt.Errorf("annotation %s: %w", IntentAnnotation, err)
-		}
-		if len(plain) > maxIntent {
-			return nil, fmt.Errorf("annotation %s unpacks to more than %d bytes", IntentAnnotation, maxIntent)
-		}
+	plain, err := unpack(value)
+	if err != nil {
+		return nil, fmt.Errorf("annotation %s: %w", IntentAnnotation, err)
 	}
 	var grouped intent
 	if err := json.Unmarshal(plain, &grouped); err != nil {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -18,6 +19,12 @@ import (
 // a deletion that names nothing else finds it, and so that an agent that starts
 // without state can ask after it.
 const UIDAnnotation = "workwire.dev/work-uid"
+
+// LabelsAnnotation lists, on an AppliedManifestWork, the keys of the labels that it
+// has from its work, sorted and separated by commas, so that a label that the work
+// loses is taken off again, and those of others stay. The label that names the
+// source is not among them: it always stays.
+const LabelsAnnotation = "workwire.dev/work-labels"
 
 // Work is the work that an AppliedManifestWork stands for.
 type Work struct {
@@ -110,19 +117,24 @@ func (r *Records) desiredRecord(name, hubHash string, work Work, intended []obje
 	if err != nil {
 		return nil, err
 	}
+	annotations := map[string]string{IntentAnnotation: value, UIDAnnotation: string(work.UID)}
 	labels := maps.Clone(work.Labels)
 	if labels == nil {
 		labels = map[string]string{}
 	}
-	if work.Source != "" {
-		labels[workv1.OriginalSourceLabelKey] = string(work.Source)
+	delete(labels, workv1.OriginalSourceLabelKey)
+	if len(labels) > 0 {
+		annotations[LabelsAnnotation] = strings.Join(slices.Sorted(maps.Keys(labels)), ",")
+	}
+	if source := cmp.Or(string(work.Source), work.Labels[workv1.OriginalSourceLabelKey]); source != "" {
+		labels[workv1.OriginalSourceLabelKey] = source
 	}
 	return &workv1.AppliedManifestWork{
 		TypeMeta: metav1.TypeMeta{APIVersion: workv1.GroupVersion.String(), Kind: "AppliedManifestWork"},
 		ObjectMeta: metav1.ObjectMeta{
 			Name:        name,
 			Labels:      labels,
-			Annotations: map[string]string{IntentAnnotation: value, UIDAnnotation: string(work.UID)},
+			Annotations: annotations,
 			Finalizers:  []string{workv1.AppliedManifestWorkFinalizer},
 		},
 		Spec: workv1.AppliedManifestWorkSpec{HubHash: hubHash, AgentID: r.config.AgentID, ManifestWorkName: work.Name},
@@ -130,21 +142,20 @@ func (r *Records) desiredRecord(name, hubHash string, work Work, intended []obje
 }
 
 // adopt gives the merge patch that makes record serve as desired, whose
-// intention is intended, or nil when it does already. What record has beyond
-// that, labels and annotations of others included, stays; an intention only
-// grows here, and forgets what is gone when it does.
+// intention is intended, or nil when it does already. Labels follow the work:
+// they are set, changed, and taken off when the work had them and has them no
+// more. What record has beyond that, labels and annotations of others included,
+// stays; an intention only grows here, and forgets what is gone when it does.
 func adopt(record, desired *workv1.AppliedManifestWork, intended []object.Ref) (map[string]any, error) {
-	metadata := map[string]any{}
-	labels := map[string]any{}
-	for k, v := range desired.Labels {
-		if have, ok := record.Labels[k]; !ok || have != v {
-			labels[k] = v
-		}
-	}
-	if len(labels) > 0 {
+	metadata, annotations := map[string]any{}, map[string]any{}
+	if labels := adoptLabels(record, desired); len(labels) > 0 {
 		metadata["labels"] = labels
 	}
-	annotations := map[string]any{}
+	if have, want := record.Annotations[LabelsAnnotation], desired.Annotations[LabelsAnnotation]; want == "" && have != "" {
+		annotations[LabelsAnnotation] = nil
+	} else if want != have {
+		annotations[LabelsAnnotation] = want
+	}
 	if uid := desired.Annotations[UIDAnnotation]; record.Annotations[UIDAnnotation] != uid {
 		annotations[UIDAnnotation] = uid
 	}
@@ -172,6 +183,24 @@ func adopt(record, desired *workv1.AppliedManifestWork, intended []object.Ref) (
 	metadata["uid"] = record.UID
 	patch["metadata"] = metadata
 	return patch, nil
+}
+
+// adoptLabels gives the labels that record has to get, and, as nil, those that
+// it has to lose.
+func adoptLabels(record, desired *workv1.AppliedManifestWork) map[string]any {
+	labels := map[string]any{}
+	for k, v := range desired.Labels {
+		if have, ok := record.Labels[k]; !ok || have != v {
+			labels[k] = v
+		}
+	}
+	for k := range strings.SplitSeq(record.Annotations[LabelsAnnotation], ",") {
+		_, has := record.Labels[k]
+		if _, wanted := desired.Labels[k]; has && !wanted && k != workv1.OriginalSourceLabelKey {
+			labels[k] = nil
+		}
+	}
+	return labels
 }
 
 // grow gives the new value of the intention when intended names an object that

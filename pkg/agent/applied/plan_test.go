@@ -153,6 +153,7 @@ func TestAdopt(t *testing.T) {
 		"an object less":   {ready(nil), nil, nil},
 		"an object more":   {ready(nil), []object.Ref{a, b}, map[string]any{"annotations": map[string]any{IntentAnnotation: `{"v1/configmaps":{"default":["a","b"]}}`}}},
 		"label changed":    {ready(func(r *workv1.AppliedManifestWork) { r.Labels["team"] = "b" }), []object.Ref{a}, map[string]any{"labels": map[string]any{"team": "a"}}},
+		"labels recorded":  {ready(func(r *workv1.AppliedManifestWork) { r.Annotations[LabelsAnnotation] = "gone,other,away" }), []object.Ref{a}, map[string]any{"labels": map[string]any{"other": nil}, "annotations": map[string]any{LabelsAnnotation: nil}}},
 		"new uid":          {ready(func(r *workv1.AppliedManifestWork) { r.Annotations[UIDAnnotation] = "old" }), []object.Ref{a}, map[string]any{"annotations": map[string]any{UIDAnnotation: "w"}}},
 		"finalizer gone":   {ready(func(r *workv1.AppliedManifestWork) { r.Finalizers = []string{"x"} }), []object.Ref{a}, map[string]any{"finalizers": []string{"x", workv1.AppliedManifestWorkFinalizer}, "resourceVersion": "7"}},
 		"other agent's":    {ready(func(r *workv1.AppliedManifestWork) { r.Spec.AgentID = "other" }), []object.Ref{a}, map[string]any{"spec": desired.Spec}},

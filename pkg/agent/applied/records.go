@@ -6,9 +6,13 @@
 //	go records.Run(ctx)
 //	record, err := records.Ensure(ctx, hubHash, work, intended) // before applying
 //	...
-//	err = records.Record(ctx, record, resources)                // after
+//	record, err = records.Record(ctx, record, applied.Contents{Resources: resources, Transitions: text}) // after
 //
-// What is decided stands in plan.go, without I/O.
+// A record also remembers when the work's conditions last changed
+// ([EncodeTransitions]), so that a restart does not, and since when no work stands
+// behind it, which [DecideEviction] goes by.
+//
+// What is decided stands in plan.go, eviction.go and transitions.go, without I/O.
 package applied
 
 import (
@@ -18,6 +22,7 @@ import (
 	"iter"
 	"log/slog"
 	"slices"
+	"sync/atomic"
 
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -57,6 +62,7 @@ type Records struct {
 	client workclientv1.AppliedManifestWorkInterface
 	rest   rest.Interface
 	view   *observe.View[*workv1.AppliedManifestWork]
+	pruned atomic.Bool // the API server drops transitions
 }
 
 // NewRecords returns Records that know nothing yet; Run fills them.
@@ -141,26 +147,41 @@ func (r *Records) Ensure(ctx context.Context, hubHash string, work Work, intende
 type Contents struct {
 	// Resources are the objects of the work that exist.
 	Resources []Resource
-	// Transitions are the work's conditions in short, see [EncodeTransitions].
+	// Transitions are the work's conditions in short, see [EncodeTransitions]; ""
+	// drops those that are recorded.
 	Transitions string
 }
 
-// Record writes what exists on the cluster for record, if that differs from what
-// it says: one request, or none.
+// Record writes what exists on the cluster for record, as far as that differs
+// from what it says: one request, or none. It fails when record is gone or
+// another one has its name, and leaves the rest of its status alone.
+//
+// A definition of AppliedManifestWorks that is not this project's knows nothing
+// of transitions: the API server drops them. Records notices, and writes none
+// from then on.
 func (r *Records) Record(ctx context.Context, record *workv1.AppliedManifestWork, contents Contents) (*workv1.AppliedManifestWork, error) {
-	list := statusOf(contents.Resources)
-	if equality.Semantic.DeepEqual(list, record.Status.AppliedResources) && contents.Transitions == record.Status.Transitions {
+	var changes []operation
+	if list := statusOf(contents.Resources); !equality.Semantic.DeepEqual(list, record.Status.AppliedResources) {
+		changes = append(changes, operation{Op: "add", Path: "/status/appliedResources", Value: list})
+	}
+	sent := false
+	switch have := record.Status.Transitions; {
+	case r.pruned.Load() || contents.Transitions == have:
+	case contents.Transitions == "":
+		changes = append(changes, operation{Op: "remove", Path: "/status/transitions"})
+	default:
+		changes = append(changes, operation{Op: "add", Path: "/status/transitions", Value: contents.Transitions})
+		sent = true
+	}
+	if len(changes) == 0 {
 		return record, nil
 	}
-	status := record.Status
-	status.AppliedResources, status.Transitions = list, contents.Transitions
-	// A JSON patch, because the API server drops the metadata of a patch of the
-	// status before it compares the UID: a merge patch would land on whatever has
-	// the name now.
-	return r.patch(ctx, record, types.JSONPatchType, []map[string]any{
-		{"op": "test", "path": "/metadata/uid", "value": record.UID},
-		{"op": "add", "path": "/status", "value": status},
-	}, "status")
+	patched, err := r.patchStatus(ctx, record, changes...)
+	if err == nil && sent && patched.Status.Transitions == "" && !r.pruned.Swap(true) {
+		r.config.Logger.Warn("the cluster's definition of AppliedManifestWorks keeps no transitions: after a restart of the agent, " +
+			"transition times and completion start anew; install this project's definition, then restart the agent to change that")
+	}
+	return patched, err
 }
 
 // Delete asks for record to be deleted and returns it as it is then, or nil when
@@ -168,6 +189,18 @@ func (r *Records) Record(ctx context.Context, record *workv1.AppliedManifestWork
 func (r *Records) Delete(ctx context.Context, record *workv1.AppliedManifestWork) (*workv1.AppliedManifestWork, error) {
 	if record.DeletionTimestamp != nil {
 		return record, nil
+	}
+	if !slices.Contains(record.Finalizers, workv1.AppliedManifestWorkFinalizer) {
+		// Somebody else made it. Without the finalizer it would be gone before its
+		// objects are.
+		held, err := r.patch(ctx, record, types.MergePatchType, map[string]any{"metadata": map[string]any{
+			"uid": record.UID, "resourceVersion": record.ResourceVersion,
+			"finalizers": append(slices.Clone(record.Finalizers), workv1.AppliedManifestWorkFinalizer),
+		}})
+		if err != nil {
+			return nil, err
+		}
+		record = held
 	}
 	// The generated client throws away what DELETE answers: the record as it is
 	// now, whose resource version Release needs.
@@ -225,6 +258,28 @@ func (r *Records) patch(ctx context.Context, record *workv1.AppliedManifestWork,
 	}
 	r.view.Learn(patched)
 	return patched, nil
+}
+
+// operation is one of a JSON patch.
+type operation struct {
+	Op    string `json:"op"`
+	Path  string `json:"path"`
+	Value any    `json:"value,omitempty"`
+}
+
+// patchStatus changes fields of the status, if record is still what has its
+// name. It is a JSON patch, because the API server drops the metadata of a patch
+// of the status before it compares the UID: a merge patch would land on whatever
+// has the name now.
+func (r *Records) patchStatus(ctx context.Context, record *workv1.AppliedManifestWork, changes ...operation) (*workv1.AppliedManifestWork, error) {
+	patch := []operation{{Op: "test", Path: "/metadata/uid", Value: record.UID}}
+	if s := &record.Status; len(s.AppliedResources) == 0 && s.EvictionStartTime == nil && s.Transitions == "" {
+		// A field can only be added to a status that is there, and a status can only
+		// be added whole: nobody must have put one in between.
+		patch = append(patch, operation{Op: "test", Path: "/metadata/resourceVersion", Value: record.ResourceVersion},
+			operation{Op: "add", Path: "/status", Value: struct{}{}})
+	}
+	return r.patch(ctx, record, types.JSONPatchType, append(patch, changes...), "status")
 }
 
 // gone forgets record when err says that it does not exist any more.

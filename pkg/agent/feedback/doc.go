@@ -4,5 +4,7 @@
 //	reader := feedback.New(feedback.Config{RawJSON: true})
 //	values, err := reader.Values(manifest.FeedbackRules, live)
 //
-// It is pure: no requests, and no state but for parsed paths.
+// It is pure: no requests, and no state but for parsed paths. The same object
+// always gives the same values, in the same order, so that nothing is published
+// while nothing has changed. docs/feedback.md is the guide for users.
 package feedback

@@ -118,6 +118,7 @@ func TestValues(t *testing.T) {
 			rules: paths("b", ".a["), object: configMap,
 			wantErr: "failed to parse json path .a[ of b with error: unterminated array",
 		},
+		"range": {rules: paths("r", `range .status.conditions[*]}{.type}{end`), object: deployment, want: "r='Available'"},
 		"no leading dot": {
 			rules: paths("b", "spec.replicas"), object: deployment,
 			wantErr: "failed to find value for b with error: unrecognized identifier spec", //nolint:misspell // the library's text
@@ -138,6 +139,35 @@ func TestValues(t *testing.T) {
 			rules: append(append(paths("c", ".data"), wellKnown()...), wellKnown()...), object: configMap,
 			wantErr: "[the type map[string]interface {} of the value for c is not found, " +
 				"cannot find the wellknown statuses for resource with gvk /v1, Kind=ConfigMap]",
+		},
+		"one error many times": {
+			rules: append(wellKnown(), wellKnown()...), object: configMap,
+			wantErr: "cannot find the wellknown statuses for resource with gvk /v1, Kind=ConfigMap",
+		},
+		"null first": {rules: paths("n", ".status.conditions[*].lastTransitionTime"), object: deployment},
+		"all of several, null among them": {
+			config: gate, rules: paths("n", ".a[*]"), object: `{"a":[null,1,"x",{"b":true}]}`, want: `n=[null,1,"x",{"b":true}]`,
+		},
+		"one match is no list, with the gate": {config: gate, rules: paths("t", ".status.conditions[0:1].type"), object: deployment, want: "t='Available'"},
+		"fields in the order of their names":  {rules: paths("d", ".data.*"), object: `{"data":{"c":"3","a":"1","b":"2"}}`, want: "d='1'"},
+		"more than an integer holds": {
+			rules: paths("i", ".a", "j", ".b"), object: `{"a":9223372036854775807,"b":9223372036854775808}`, want: "i=9223372036854775807",
+			wantErr: "the type float64 of the value for j is not found",
+		},
+		"empty and zero": {rules: paths("s", ".s", "i", ".i", "b", ".b"), object: `{"s":"","i":0,"b":false}`, want: "s='' i=0 b=false"},
+		"several raw too long": {
+			config: feedback.Config{RawJSON: true, MaxRawLength: 26}, rules: paths("t", ".status.conditions[*].type", "c", ".spec.replicas"), object: deployment,
+			want: "c=3", wantErr: "the length of returned json raw string for name t is larger than the maximum length 26",
+		},
+		"several raw just fit": {
+			config: feedback.Config{RawJSON: true, MaxRawLength: 27}, rules: paths("t", ".status.conditions[*].type"), object: deployment,
+			want: `t=["Available","Progressing"]`,
+		},
+		"long text is no raw value": {config: feedback.Config{RawJSON: true, MaxRawLength: 1}, rules: paths("s", ".metadata.name", "i", ".spec.replicas"),
+			object: `{"metadata":{"name":"long"},"spec":{"replicas":12}}`, want: "s='long' i=12"},
+		"rules in their order": {
+			rules: append(append(paths("a", ".metadata.name"), wellKnown()...), paths("b", ".spec.paused")...), object: deployment,
+			want: "a='d' ReadyReplicas=2 Replicas=3 b=false",
 		},
 		"unknown rule": {
 			rules: []workv1.FeedbackRule{{Type: "Nope"}}, object: configMap,
@@ -191,23 +221,6 @@ func text(values []workv1.FeedbackValue) string {
 	return strings.Join(words, " ")
 }
 
-// A range cuts the parsed tree off as it runs; the next object must see it whole.
-func TestRangeIsNotRemembered(t *testing.T) {
-	reader := feedback.New(feedback.Config{RawJSON: true})
-	rules := paths("r", `range .status.conditions[*]}{.type}{end`)
-	first, err := reader.Values(rules, object(t, deployment))
-	if err != nil {
-		t.Fatal(err)
-	}
-	second, err := reader.Values(rules, object(t, deployment))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(text(first), text(second)); diff != "" || len(first) == 0 {
-		t.Errorf("the second reading differs: %s (first %q)", diff, text(first))
-	}
-}
-
 func TestValuesConcurrently(t *testing.T) {
 	reader := feedback.New(feedback.Config{MaxPaths: 2})
 	rules := append(wellKnown(), paths("a", `.status.conditions[?(@.type=="Available")].status`, "b", ".spec.replicas", "c", ".metadata.name")...)
@@ -247,6 +260,9 @@ func FuzzValues(f *testing.F) {
 		}
 		rules := append(wellKnown(), paths("p", path)...)
 		values, _ := reader.Values(rules, obj)
+		if again, _ := reader.Values(rules, obj); !cmp.Equal(values, again) {
+			t.Errorf("the same object gives other values: %s", cmp.Diff(values, again))
+		}
 		for _, value := range values {
 			fields := 0
 			for _, set := range []bool{value.Value.Integer != nil, value.Value.String != nil, value.Value.Boolean != nil, value.Value.JsonRaw != nil} {

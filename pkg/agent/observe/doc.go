@@ -11,6 +11,14 @@
 //	live := objects.Get(ref)    // from memory
 //	objects.Learn(ref, updated) // the answer to a write of ours
 //
+// [Named] is for the few objects that do not carry the label: a watch each, by
+// name, and no more than it is allowed.
+//
+//	named := observe.NewNamed(observe.NamedConfig[Key]{Client: client, Max: 50, Changed: queue.Add})
+//	go named.Run(ctx)
+//	named.Want(key, refs)
+//	live := named.Get(ref) // Unknown: not watched, read it
+//
 // Nothing here polls: where a type may not be watched, Get answers that it does
 // not know, and [Objects.Watched] reports it, so that the caller can read.
 package observe

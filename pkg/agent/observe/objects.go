@@ -6,17 +6,12 @@ import (
 	"maps"
 	"slices"
 	"sync"
-	"sync/atomic"
 
-	"github.com/go-logr/logr"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/tools/cache"
 
 	"github.com/workwire/workwire/pkg/agent/object"
 )
@@ -50,21 +45,9 @@ type Objects[K comparable] struct {
 
 // watchedType is one resource type that somebody follows.
 type watchedType struct {
-	view *View[*unstructured.Unstructured]
+	*feed
 	refs int                // followed objects of this type; Objects.mu guards it
 	stop context.CancelFunc // ends the watch; Objects.mu guards it
-
-	failing atomic.Bool // the last list or watch failed
-	settle  sync.Once
-	settled chan struct{} // closed by the first failure
-}
-
-// tried notes how a list or a watch went.
-func (t *watchedType) tried(err error) {
-	t.failing.Store(err != nil)
-	if err != nil {
-		t.settle.Do(func() { close(t.settled) })
-	}
 }
 
 // NewObjects returns an empty store; Run makes it watch.
@@ -130,7 +113,7 @@ func (o *Objects[K]) add(key K, ref object.Ref) {
 		o.followers[ref] = followers
 		t := o.types[ref.GroupVersionResource]
 		if t == nil {
-			t = &watchedType{view: o.newView(ref.GroupVersionResource), settled: make(chan struct{})}
+			t = &watchedType{feed: o.newFeed(ref.GroupVersionResource)}
 			o.types[ref.GroupVersionResource] = t
 			o.start(ref.GroupVersionResource, t)
 		}
@@ -159,8 +142,8 @@ func (o *Objects[K]) remove(key K, ref object.Ref) {
 	}
 }
 
-func (o *Objects[K]) newView(gvr schema.GroupVersionResource) *View[*unstructured.Unstructured] {
-	return NewView[*unstructured.Unstructured](func(name types.NamespacedName) {
+func (o *Objects[K]) newFeed(gvr schema.GroupVersionResource) *feed {
+	return newFeed(func(name types.NamespacedName) {
 		ref := object.Ref{GroupVersionResource: gvr, Namespace: name.Namespace, Name: name.Name}
 		o.mu.Lock()
 		keys := slices.Collect(maps.Keys(o.followers[ref]))
@@ -168,7 +151,7 @@ func (o *Objects[K]) newView(gvr schema.GroupVersionResource) *View[*unstructure
 		for _, key := range keys {
 			o.config.Changed(key)
 		}
-	})
+	}, nil)
 }
 
 // start begins to watch t, if Run runs. The caller holds mu.
@@ -178,45 +161,21 @@ func (o *Objects[K]) start(gvr schema.GroupVersionResource, t *watchedType) {
 	}
 	ctx, stop := context.WithCancel(o.run)
 	t.stop = stop
-	client := o.config.Client.Resource(gvr)
-	source := &cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-			options.LabelSelector = o.config.Selector
-			list, err := client.List(ctx, options)
-			t.tried(err)
-			return list, err
-		},
-		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-			options.LabelSelector = o.config.Selector
-			w, err := client.Watch(ctx, options)
-			t.tried(err)
-			return w, err
-		},
+	from := source{
+		client: o.config.Client, resource: o.config.Client.Resource(gvr), name: gvr.String(), logger: o.config.Logger,
+		narrow: func(options *metav1.ListOptions) { options.LabelSelector = o.config.Selector },
 	}
-	logger := logr.FromSlogHandler(o.config.Logger.Handler())
-	reflector := cache.NewReflectorWithOptions(
-		cache.ToListWatcherWithWatchListSemantics(source, o.config.Client),
-		&unstructured.Unstructured{}, t.view, cache.ReflectorOptions{Name: gvr.String(), Logger: &logger})
-	o.watches.Go(func() { reflector.RunWithContext(ctx) })
+	o.watches.Go(func() { t.run(ctx, from) })
 }
 
 // Get returns what is known of ref. While its type can not be watched, nothing
 // is: what was learnt of it may be out of date, and no event would tell.
 func (o *Objects[K]) Get(ref object.Ref) object.Live {
 	t := o.watchedType(ref)
-	if t == nil || t.failing.Load() {
+	if t == nil {
 		return object.Live{}
 	}
-	// Looking whether the list came before looking for the object: the other
-	// way round, a list in between would make a present object absent.
-	synced := isClosed(t.view.Synced())
-	if live, ok := t.view.Get(types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}); ok {
-		return object.Live{State: object.Present, Object: live}
-	}
-	if synced {
-		return object.Live{State: object.Absent}
-	}
-	return object.Live{}
+	return t.live(types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name})
 }
 
 // Learn puts in live as a write or a read of ref has just returned it, or, when
@@ -239,7 +198,7 @@ func (o *Objects[K]) Watched(gvr schema.GroupVersionResource) bool {
 	o.mu.Lock()
 	t := o.types[gvr]
 	o.mu.Unlock()
-	return t != nil && !t.failing.Load() && isClosed(t.view.Synced())
+	return t != nil && t.watched()
 }
 
 // Wait returns once every type that is followed now has delivered or can not be
@@ -262,13 +221,4 @@ func (o *Objects[K]) watchedType(ref object.Ref) *watchedType {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.types[ref.GroupVersionResource]
-}
-
-func isClosed(c <-chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
-		return false
-	}
 }

@@ -1,0 +1,363 @@
+package applied_test
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+
+	"github.com/workwire/workwire/deploy/crds"
+	"github.com/workwire/workwire/pkg/agent/applied"
+	"github.com/workwire/workwire/pkg/agent/object"
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	workclient "github.com/workwire/workwire/pkg/client/clientset/versioned"
+	"github.com/workwire/workwire/pkg/kube/kubetest"
+)
+
+var plane *kubetest.Plane
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if flag.Lookup("test.fuzz").Value.String() != "" {
+		os.Exit(m.Run()) // each worker runs TestMain, and needs no cluster
+	}
+	kubetest.Main(m, kubetest.Hub, func(p *kubetest.Plane) error {
+		plane = p
+		return crds.Install(context.Background(), p.REST(), crds.Spoke()...)
+	})
+}
+
+// cluster is what a test has of the API server.
+type cluster struct {
+	*testing.T
+	hub     string // hub hash of the test's records
+	client  workclient.Interface
+	records *applied.Records
+	log     *bytes.Buffer
+
+	mu       sync.Mutex
+	requests []string
+}
+
+// newCluster gives records whose requests are counted. They are not watched:
+// what is known of a record is what the last write answered.
+func newCluster(t *testing.T, config *rest.Config) *cluster {
+	t.Helper()
+	c := &cluster{T: t, hub: applied.HubHash(t.Name(), ""), log: &bytes.Buffer{}, client: workclient.NewForConfigOrDie(config)}
+	counted := rest.CopyConfig(config)
+	counted.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(request *http.Request) (*http.Response, error) {
+			line := request.Method
+			if request.Body != nil {
+				body, err := io.ReadAll(request.Body)
+				if err != nil {
+					return nil, err
+				}
+				request.Body = io.NopCloser(bytes.NewReader(body))
+				line += " " + string(body)
+			}
+			c.mu.Lock()
+			c.requests = append(c.requests, line)
+			c.mu.Unlock()
+			return next.RoundTrip(request)
+		})
+	})
+	c.records = applied.NewRecords(applied.Config{
+		Client: workclient.NewForConfigOrDie(counted), AgentID: "agent", Changed: func(string) {}, Logger: slog.New(slog.NewTextHandler(c.log, nil)),
+	})
+	t.Cleanup(func() { c.forget(c.hub + "-web") })
+	return c
+}
+
+// forget takes a record off the API server, whatever holds it.
+func (c *cluster) forget(name string) {
+	records := c.client.WorkV1().AppliedManifestWorks()
+	ctx := context.Background() // the test's has ended
+	_, err := records.Patch(ctx, name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
+	if err == nil {
+		err = records.Delete(ctx, name, metav1.DeleteOptions{})
+	}
+	if err != nil && !apierrors.IsNotFound(err) {
+		c.Error(err)
+	}
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(request *http.Request) (*http.Response, error) { return f(request) }
+
+// take gives the requests since the last call.
+func (c *cluster) take() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	taken := c.requests
+	c.requests = nil
+	return taken
+}
+
+func (c *cluster) wantRequests(want int) {
+	c.Helper()
+	if got := c.take(); len(got) != want {
+		c.Errorf("%d requests, want %d: %s", len(got), want, got)
+	}
+}
+
+func (c *cluster) ensure(labels map[string]string) *workv1.AppliedManifestWork {
+	c.Helper()
+	record, err := c.records.Ensure(c.Context(), c.hub, applied.Work{Name: "web", UID: "1", Source: "hub1", Labels: labels}, nil)
+	if err != nil {
+		c.Fatal(err)
+	}
+	return record
+}
+
+func (c *cluster) record(record *workv1.AppliedManifestWork, contents applied.Contents) *workv1.AppliedManifestWork {
+	c.Helper()
+	recorded, err := c.records.Record(c.Context(), record, contents)
+	if err != nil {
+		c.Fatal(err)
+	}
+	return recorded
+}
+
+func (c *cluster) setEviction(record *workv1.AppliedManifestWork, start *metav1.Time) *workv1.AppliedManifestWork {
+	c.Helper()
+	set, err := c.records.SetEviction(c.Context(), record, start)
+	if err != nil {
+		c.Fatal(err)
+	}
+	return set
+}
+
+// wantStatus compares with what the API server has.
+func (c *cluster) wantStatus(name string, want workv1.AppliedManifestWorkStatus) {
+	c.Helper()
+	live, err := c.client.WorkV1().AppliedManifestWorks().Get(c.Context(), name, metav1.GetOptions{})
+	if err != nil {
+		c.Fatal(err)
+	}
+	if diff := cmp.Diff(want, live.Status, cmpopts.EquateEmpty()); diff != "" {
+		c.Errorf("status: %s", diff)
+	}
+}
+
+func configMap(name string) applied.Resource {
+	return applied.Resource{UID: types.UID("uid-" + name), Ref: object.Ref{
+		GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}, Namespace: "shop", Name: name,
+	}}
+}
+
+func listed(names ...string) []workv1.AppliedManifestResourceMeta {
+	var list []workv1.AppliedManifestResourceMeta
+	for _, name := range names {
+		list = append(list, workv1.AppliedManifestResourceMeta{Version: "v1", UID: "uid-" + name, ResourceIdentifier: workv1.ResourceIdentifier{
+			Resource: "configmaps", Namespace: "shop", Name: name,
+		}})
+	}
+	return list
+}
+
+func TestRecordWritesWhatDiffers(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, plane.REST())
+	record := c.ensure(nil)
+	c.wantRequests(1)
+	// Nothing to say about a new record.
+	record = c.record(record, applied.Contents{})
+	c.wantRequests(0)
+	for _, step := range []struct {
+		what        string
+		resources   []string
+		transitions string
+		requests    int
+	}{
+		{"both", []string{"b", "a"}, "one", 1},
+		{"the same", []string{"a", "b"}, "one", 0},
+		{"transitions", []string{"a", "b"}, "two", 1},
+		{"resources", []string{"a"}, "two", 1},
+		{"no transitions", []string{"a"}, "", 1},
+		{"no transitions still", []string{"a"}, "", 0},
+		{"no resources", nil, "", 1},
+		{"transitions alone", nil, "three", 1},
+		{"nothing", nil, "", 1},
+		{"something again", []string{"a"}, "four", 1},
+	} {
+		var contents applied.Contents
+		for _, name := range step.resources {
+			contents.Resources = append(contents.Resources, configMap(name))
+		}
+		contents.Transitions = step.transitions
+		record = c.record(record, contents)
+		if got := c.take(); len(got) != step.requests {
+			t.Errorf("%s: requests %s", step.what, got)
+		}
+		c.wantStatus(record.Name, workv1.AppliedManifestWorkStatus{Transitions: step.transitions, AppliedResources: listed(slices.Sorted(slices.Values(step.resources))...)})
+	}
+}
+
+func TestEvictionIsSetOnPurposeOnly(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, plane.REST())
+	fresh := c.ensure(nil)
+	c.take()
+	start := metav1.NewTime(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC).Local())
+	marked := c.setEviction(fresh, &start)
+	c.wantRequests(1)
+	c.wantStatus(fresh.Name, workv1.AppliedManifestWorkStatus{EvictionStartTime: &start})
+	sameSecond := metav1.NewTime(start.Add(400 * time.Millisecond))
+	if c.setEviction(marked, &sameSecond) != marked {
+		t.Error("a time of the same second gives another record")
+	}
+	c.wantRequests(0)
+
+	// What is recorded meanwhile leaves it alone, whatever the caller last saw of it.
+	recorded := c.record(marked, applied.Contents{Resources: []applied.Resource{configMap("a")}, Transitions: "t"})
+	later := metav1.NewTime(start.Add(time.Hour))
+	moved := c.setEviction(recorded, &later)
+	again := c.record(recorded, applied.Contents{Resources: []applied.Resource{configMap("b")}, Transitions: "t"})
+	c.wantStatus(fresh.Name, workv1.AppliedManifestWorkStatus{AppliedResources: listed("b"), Transitions: "t", EvictionStartTime: &later})
+	// And the other way round.
+	cleared := c.setEviction(moved, nil)
+	c.wantStatus(fresh.Name, workv1.AppliedManifestWorkStatus{AppliedResources: listed("b"), Transitions: "t"})
+	c.take()
+	if c.setEviction(cleared, nil) != cleared {
+		t.Error("nothing to clear gives another record")
+	}
+	c.wantRequests(0)
+	// A record that was looked at when it had no status puts none over the one that
+	// it has now.
+	if _, err := c.records.Record(t.Context(), fresh, applied.Contents{Transitions: "u"}); err == nil {
+		t.Error("the status was replaced by one that knows nothing of it")
+	}
+	if _, err := c.records.SetEviction(t.Context(), fresh, &start); err == nil {
+		t.Error("the status was replaced by one that knows nothing of it")
+	}
+	c.wantStatus(fresh.Name, workv1.AppliedManifestWorkStatus{AppliedResources: listed("b"), Transitions: "t"})
+
+	// A successor of the same name is spared.
+	going, err := c.records.Delete(t.Context(), again)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.records.Release(t.Context(), going); err != nil {
+		t.Fatal(err)
+	}
+	c.records = newCluster(t, plane.REST()).records
+	if _, err := c.records.SetEviction(t.Context(), cleared, &start); !apierrors.IsNotFound(err) {
+		t.Errorf("marking a record that is gone: %v", err)
+	}
+	successor := c.ensure(nil)
+	if _, err := c.records.SetEviction(t.Context(), cleared, &start); err == nil {
+		t.Error("the successor was marked")
+	}
+	c.wantStatus(successor.Name, workv1.AppliedManifestWorkStatus{})
+}
+
+func TestLabelsFollowTheWork(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, plane.REST())
+	source := map[string]string{workv1.OriginalSourceLabelKey: "hub1"}
+	with := func(more map[string]string) map[string]string {
+		all := map[string]string{}
+		for _, labels := range []map[string]string{source, more} {
+			for k, v := range labels {
+				all[k] = v
+			}
+		}
+		return all
+	}
+	record := c.ensure(map[string]string{"team": "a", "tier": "web"})
+	c.take()
+	for _, step := range []struct {
+		what     string
+		labels   map[string]string
+		want     map[string]string
+		requests int
+	}{
+		{"the same", map[string]string{"team": "a", "tier": "web"}, map[string]string{"team": "a", "tier": "web"}, 0},
+		{"changed", map[string]string{"team": "b", "tier": "web"}, map[string]string{"team": "b", "tier": "web"}, 1},
+		{"one gone, one new", map[string]string{"team": "b", "zone": "x"}, map[string]string{"team": "b", "zone": "x"}, 1},
+		{"all gone", nil, nil, 1},
+		{"still gone", nil, nil, 0},
+		{"of its own, named as the source", map[string]string{workv1.OriginalSourceLabelKey: "fake", "a": "1"}, map[string]string{"a": "1"}, 1},
+		{"that gone", nil, nil, 1},
+	} {
+		record = c.ensure(step.labels)
+		if got := c.take(); len(got) != step.requests {
+			t.Errorf("%s: requests %s", step.what, got)
+		}
+		live, err := c.client.WorkV1().AppliedManifestWorks().Get(t.Context(), record.Name, metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(with(step.want), live.Labels); diff != "" {
+			t.Errorf("%s: %s", step.what, diff)
+		}
+	}
+	// What somebody else put there stays.
+	if _, err := c.client.WorkV1().AppliedManifestWorks().Patch(t.Context(), record.Name, types.MergePatchType,
+		[]byte(`{"metadata":{"labels":{"other":"x"}}}`), metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	c.ensure(map[string]string{"team": "a"})
+	record = c.ensure(nil)
+	if diff := cmp.Diff(with(map[string]string{"other": "x"}), record.Labels); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestRecordOnAnotherDefinition has a definition without transitions, as another
+// agent may have installed it.
+func TestRecordOnAnotherDefinition(t *testing.T) {
+	t.Parallel()
+	other, err := kubetest.Start(kubetest.Hub)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := other.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	definitions := crds.Spoke()
+	for _, version := range definitions[0].Spec.Versions {
+		delete(version.Schema.OpenAPIV3Schema.Properties["status"].Properties, "transitions")
+	}
+	if err := crds.Install(t.Context(), other.REST(), definitions...); err != nil {
+		t.Fatal(err)
+	}
+	c := newCluster(t, other.REST())
+	record := c.ensure(nil)
+	c.take()
+	resources := []applied.Resource{configMap("a")}
+	record = c.record(record, applied.Contents{Resources: resources, Transitions: "one"})
+	c.wantRequests(1)
+	for _, transitions := range []string{"one", "two", ""} {
+		record = c.record(record, applied.Contents{Resources: resources, Transitions: transitions})
+	}
+	c.wantRequests(0)
+	record = c.record(record, applied.Contents{Resources: []applied.Resource{configMap("b")}, Transitions: "three"})
+	if got := c.take(); len(got) != 1 || strings.Contains(got[0], "three") {
+		t.Errorf("what is dropped is sent again: %s", got)
+	}
+	c.wantStatus(record.Name, workv1.AppliedManifestWorkStatus{AppliedResources: listed("b")})
+	if got := strings.Count(c.log.String(), "level=WARN"); got != 1 {
+		t.Errorf("%d warnings, want one: %s", got, c.log)
+	}
+}

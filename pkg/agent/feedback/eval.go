@@ -1,0 +1,289 @@
+package feedback
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"k8s.io/client-go/third_party/forked/golang/template"
+	"k8s.io/client-go/util/jsonpath"
+)
+
+// evaluate gives what the nodes of a parsed JSONPath template match in an object.
+//
+// It is here because of what the library's own evaluation does: it walks the
+// fields of an object in random order, so that the first of several matches is
+// another one each time; it changes the parsed tree; it fails at null where it
+// does not at a missing field; it drops all matches at an empty list; and an error
+// may print what it found. Otherwise the two agree, which a test holds on to.
+func evaluate(nodes []jsonpath.Node, object any) ([]any, error) {
+	var found []any
+	for i := 0; i < len(nodes); i++ {
+		switch list, ok := nodes[i].(*jsonpath.ListNode); {
+		case ok && isIdentifier(list, "range"):
+			over, err := walkAll([]any{object}, list.Nodes[1:])
+			if err != nil {
+				return nil, err
+			}
+			end := endOfRange(nodes, i)
+			for _, item := range over {
+				matches, err := evaluate(nodes[i+1:end], item)
+				if err != nil {
+					return nil, err
+				}
+				found = append(found, matches...)
+			}
+			i = end
+		case ok && isIdentifier(list, "end"):
+			return nil, errors.New("not in range, nothing to end")
+		default:
+			matches, err := walk([]any{object}, nodes[i])
+			if err != nil {
+				return nil, err
+			}
+			found = append(found, matches...)
+		}
+	}
+	return found, nil
+}
+
+// endOfRange is the place of the end of the range that begins at start.
+func endOfRange(nodes []jsonpath.Node, start int) int {
+	depth := 0
+	for i := start; i < len(nodes); i++ {
+		list, ok := nodes[i].(*jsonpath.ListNode)
+		if ok && isIdentifier(list, "range") {
+			depth++
+		}
+		if ok && isIdentifier(list, "end") {
+			if depth--; depth == 0 {
+				return i
+			}
+		}
+	}
+	return len(nodes)
+}
+
+func isIdentifier(list *jsonpath.ListNode, name string) bool {
+	if len(list.Nodes) == 0 {
+		return false
+	}
+	identifier, ok := list.Nodes[0].(*jsonpath.IdentifierNode)
+	return ok && identifier.Name == name
+}
+
+// walkAll follows one node after the other.
+func walkAll(values []any, nodes []jsonpath.Node) ([]any, error) {
+	var err error
+	for _, node := range nodes {
+		if values, err = walk(values, node); err != nil {
+			return nil, err
+		}
+	}
+	return values, nil
+}
+
+// walk follows one node from each of values.
+func walk(values []any, node jsonpath.Node) ([]any, error) {
+	switch node := node.(type) {
+	case *jsonpath.ListNode:
+		return walkAll(values, node.Nodes)
+	case *jsonpath.FieldNode:
+		return fieldOf(values, node.Value), nil
+	case *jsonpath.ArrayNode:
+		return each(values, func(value any) ([]any, error) { return elements(value, node.Params) })
+	case *jsonpath.FilterNode:
+		return each(values, func(value any) ([]any, error) { return filter(value, node) })
+	case *jsonpath.WildcardNode:
+		return each(values, func(value any) ([]any, error) { return children(value), nil })
+	case *jsonpath.RecursiveNode:
+		return each(values, func(value any) ([]any, error) { return descend(nil, value), nil })
+	case *jsonpath.UnionNode:
+		var union []any
+		for _, list := range node.Nodes {
+			matches, err := walkAll(values, list.Nodes)
+			if err != nil {
+				return nil, err
+			}
+			union = append(union, matches...)
+		}
+		return union, nil
+	case *jsonpath.TextNode:
+		return []any{node.Text}, nil
+	case *jsonpath.IntNode:
+		return each(values, func(any) ([]any, error) { return []any{node.Value}, nil })
+	case *jsonpath.FloatNode:
+		return each(values, func(any) ([]any, error) { return []any{node.Value}, nil })
+	case *jsonpath.BoolNode:
+		return each(values, func(any) ([]any, error) { return []any{node.Value}, nil })
+	case *jsonpath.IdentifierNode:
+		return nil, fmt.Errorf("unrecognized identifier %s", node.Name)
+	default:
+		return nil, fmt.Errorf("unexpected node of type %s", node.Type())
+	}
+}
+
+// each joins what step makes of each of values.
+func each(values []any, step func(any) ([]any, error)) ([]any, error) {
+	var found []any
+	for _, value := range values {
+		matches, err := step(value)
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, matches...)
+	}
+	return found, nil
+}
+
+// fieldOf gives the field of that name of those values that have it.
+func fieldOf(values []any, name string) []any {
+	found := make([]any, 0, len(values))
+	for _, value := range values {
+		if fields, ok := value.(map[string]any); ok {
+			if field, ok := fields[name]; ok {
+				found = append(found, field)
+			}
+		}
+	}
+	return found
+}
+
+// children are the items of a list, or the fields of an object by their names.
+func children(value any) []any {
+	switch value := value.(type) {
+	case []any:
+		return value
+	case map[string]any:
+		fields := make([]any, 0, len(value))
+		for _, name := range slices.Sorted(maps.Keys(value)) {
+			fields = append(fields, value[name])
+		}
+		return fields
+	default:
+		return nil
+	}
+}
+
+// descend appends value and all in it, at any depth, that has something in it.
+// Texts count as such.
+func descend(found []any, value any) []any {
+	if text, ok := value.(string); ok && text != "" {
+		return append(found, value)
+	}
+	inner := children(value)
+	if len(inner) == 0 {
+		return found
+	}
+	found = append(found, value)
+	for _, child := range inner {
+		found = descend(found, child)
+	}
+	return found
+}
+
+// elements gives the items of a list from a start to before an end, by steps.
+func elements(value any, params [3]jsonpath.ParamsEntry) ([]any, error) {
+	if value == nil {
+		return nil, nil
+	}
+	list, ok := value.([]any)
+	if !ok {
+		return nil, fmt.Errorf("%T is not array or slice", value)
+	}
+	start, end, step := 0, len(list), 1
+	if params[0].Known {
+		start = params[0].Value
+	}
+	if start < 0 {
+		start += len(list)
+	}
+	if params[1].Known {
+		end = params[1].Value
+		if end < 0 || end == 0 && params[1].Derived { // the end of [-1] is derived to be 0
+			end += len(list)
+		}
+	}
+	if params[2].Known {
+		step = params[2].Value
+	}
+	switch {
+	case start == end:
+		return nil, nil
+	case start < 0 || start >= len(list):
+		return nil, fmt.Errorf("array index out of bounds: index %d, length %d", start, len(list))
+	case end < 0 || end > len(list):
+		return nil, fmt.Errorf("array index out of bounds: index %d, length %d", end-1, len(list))
+	case start > end:
+		return nil, fmt.Errorf("starting index %d is greater than ending index %d", start, end)
+	case step <= 0:
+		return nil, errors.New("step must be > 0")
+	case step == 1:
+		return list[start:end], nil
+	}
+	var found []any
+	for i := start; i < end; i += step {
+		found = append(found, list[i])
+	}
+	return found, nil
+}
+
+// filter gives the items of a list that a condition holds for.
+func filter(value any, condition *jsonpath.FilterNode) ([]any, error) {
+	if value == nil {
+		return nil, nil
+	}
+	list, ok := value.([]any)
+	if !ok {
+		return nil, fmt.Errorf("%T is not array or slice and cannot be filtered", value)
+	}
+	var found []any
+	for _, item := range list {
+		passes, err := holds(item, condition)
+		if err != nil {
+			return nil, err
+		}
+		if passes {
+			found = append(found, item)
+		}
+	}
+	return found, nil
+}
+
+func holds(item any, condition *jsonpath.FilterNode) (bool, error) {
+	left, err := walkAll([]any{item}, condition.Left.Nodes)
+	if condition.Operator == "exists" {
+		return err == nil && len(left) > 0, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	right, err := walkAll([]any{item}, condition.Right.Nodes)
+	if err != nil {
+		return false, err
+	}
+	if len(left) > 1 || len(right) > 1 {
+		return false, errors.New("can only compare one element at a time")
+	}
+	// What is missing or null is like nothing, and unlike nothing.
+	if len(left) == 0 || len(right) == 0 || left[0] == nil || right[0] == nil {
+		return false, nil
+	}
+	switch condition.Operator {
+	case "==":
+		return template.Equal(left[0], right[0])
+	case "!=":
+		return template.NotEqual(left[0], right[0])
+	case "<":
+		return template.Less(left[0], right[0])
+	case "<=":
+		return template.LessEqual(left[0], right[0])
+	case ">":
+		return template.Greater(left[0], right[0])
+	case ">=":
+		return template.GreaterEqual(left[0], right[0])
+	default:
+		return false, fmt.Errorf("unrecognized filter operator %s", condition.Operator)
+	}
+}

@@ -1,0 +1,54 @@
+package observe_test
+
+import (
+	"testing"
+
+	"github.com/workwire/workwire/pkg/agent/object"
+	"github.com/workwire/workwire/pkg/agent/observe"
+)
+
+func (c *cluster) objects() *observe.Objects[string] {
+	return observe.NewObjects(observe.ObjectsConfig[string]{
+		Client: c.agent, Selector: "test=" + c.namespace, Changed: c.report, Logger: discard,
+	})
+}
+
+func TestObjectsFollow(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	ours := map[string]string{"test": c.namespace}
+	a, other := c.configMap("a"), c.configMap("other")
+	c.create(other, nil)
+	objects := c.objects()
+	c.run(objects.Run)
+	objects.Follow("key", []object.Ref{a, other})
+	objects.Wait(t.Context())
+	if !objects.Watched(configMaps) || objects.Get(a).State != object.Absent || objects.Get(other).State != object.Absent {
+		t.Errorf("watched %v, a %v, without our label %v", objects.Watched(configMaps), objects.Get(a).State, objects.Get(other).State)
+	}
+	c.create(a, ours)
+	c.told("key", "a is there", func() bool { return objects.Get(a).State == object.Present })
+	c.remove(a)
+	c.told("key", "a is gone", func() bool { return objects.Get(a).State == object.Absent })
+	if c.wire.open() != 1 {
+		t.Errorf("%d watches for one type", c.wire.open())
+	}
+	objects.Follow("key", nil)
+	c.eventually("the watch has ended", func() bool { return c.wire.open() == 0 })
+	if objects.Watched(configMaps) || objects.Get(a).State != object.Unknown {
+		t.Errorf("watched %v, state %v of what nobody follows", objects.Watched(configMaps), objects.Get(a).State)
+	}
+}
+
+func TestObjectsForbidden(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, impersonate("nobody"))
+	a := c.configMap("a")
+	objects := c.objects()
+	c.run(objects.Run)
+	objects.Follow("key", []object.Ref{a})
+	objects.Wait(t.Context()) // comes back all the same
+	if objects.Watched(configMaps) || objects.Get(a).State != object.Unknown {
+		t.Errorf("watched %v, state %v", objects.Watched(configMaps), objects.Get(a).State)
+	}
+}
