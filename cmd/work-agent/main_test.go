@@ -29,9 +29,12 @@ func TestFaultsAreNamedAtOnce(t *testing.T) {
 		"nothing":      {"", nil, []string{"--cluster-name is required", "--transport-config is required", "See work-agent --help"}},
 		"unknown flag": {"", []string{"--cluster=c1"}, []string{"unknown flag: --cluster"}},
 		"wrong values": {"brokerHost: b:1883\n" + goodTopics,
-			[]string{"--cluster-name=c1", "--transport=grpc", "--cloudevents-client-codecs=manifest", "--workers=0", "--status-sync-interval=1ms", "--listen-address=0.0.0.0:1"},
-			[]string{"--transport:", "--cloudevents-client-codecs:", "--workers:", "--status-sync-interval:", "--listen-address"}},
-		"no such file": {"", []string{"--cluster-name=c1", "--transport-config=/no/such/file"}, []string{"--transport-config", "/no/such/file", "no such file"}},
+			[]string{"--cluster-name=c1", "--appliedmanifestwork-eviction-grace-period=0s", "--max-feedback-watch=-1", "--max-json-raw-length=2000", "--transport=grpc", "--cloudevents-client-codecs=manifest", "--workers=0", "--status-sync-interval=1ms", "--listen-address=0.0.0.0:1"},
+			[]string{"--appliedmanifestwork-eviction-grace-period:", "--max-feedback-watch:", "--max-json-raw-length: 2000", "--transport:", "--cloudevents-client-codecs:", "--workers:", "--status-sync-interval:", "--listen-address"}},
+		"a limit without its feature": {"brokerHost: b:1883\n" + goodTopics,
+			[]string{"--cluster-name=c1", "--max-json-raw-length=100"}, []string{"--max-json-raw-length=100 does nothing", "RawFeedbackJsonString=true"}},
+		"unknown feature": {"", []string{"--feature-gates=Flying=true"}, []string{"--feature-gates", "Flying"}},
+		"no such file":    {"", []string{"--cluster-name=c1", "--transport-config=/no/such/file"}, []string{"--transport-config", "/no/such/file", "no such file"}},
 		"several faults in the file": {"brokerhost: b\npassword: x\ntopics: {sourceEvents: a/b, agentEvents: sources/hub1/clusters/+/agentevents}",
 			[]string{"--cluster-name=c1"}, []string{"did you mean brokerHost", "brokerHost", "topics.sourceEvents"}},
 		"another cluster's topics": {"brokerHost: b:1883\ntopics: {sourceEvents: sources/hub1/clusters/c2/sourceevents, agentEvents: sources/hub1/clusters/+/agentevents}",
@@ -69,7 +72,8 @@ func TestOCMNames(t *testing.T) {
 		"--workload-source-driver=mqtt", "--workload-source-config=" + written(t, "brokerHost: b:1883\n"+goodTopics),
 		"--spoke-cluster-name=c1", "--spoke-kubeconfig=/no/such/kubeconfig", "--cloudevents-client-id=c1-agent",
 		"--cloudevents-client-codecs=manifestbundle", "--status-sync-interval=10s", "--agent-id=a", "--kube-api-qps=50",
-		"--kube-api-burst=100", "--disable-leader-election", "--workload-agent-workers=10", "--listen-address=0",
+		"--kube-api-burst=100", "--disable-leader-election", "--workload-agent-workers=10", "--max-feedback-watch=50", "--max-json-raw-length=1024",
+		"--appliedmanifestwork-eviction-grace-period=60m", "--feature-gates=RawFeedbackJsonString=true,ExecutorValidatingCaches=false", "--listen-address=0",
 	})
 	if err := cmd.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), "/no/such/kubeconfig") {
 		t.Errorf("ends with %v, want it to miss the kubeconfig", err)
@@ -84,7 +88,7 @@ func TestHelpNamesDefaultsAndAliases(t *testing.T) {
 	if err := cmd.ExecuteContext(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"The cluster:", "The broker:", "Works:", "--status-sync-interval duration", "(default 10s)", "--spoke-cluster-name (--cluster-name)"} {
+	for _, want := range []string{"The cluster:", "The broker:", "Works:", "Feature gates:", "ExecutorValidatingCaches", "--max-feedback-watch int", "--appliedmanifestwork-eviction-grace-period duration", "--status-sync-interval duration", "(default 10s)", "--spoke-cluster-name (--cluster-name)"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("the help does not say %q", want)
 		}

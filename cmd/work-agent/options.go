@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -34,6 +35,10 @@ type options struct {
 	stateDir        string
 	workers         int
 	syncInterval    time.Duration
+	evictionGrace   time.Duration
+	maxWatch        int
+	maxRawLength    int
+	features        features
 
 	kube    kube.Options
 	leader  leader.Options
@@ -45,13 +50,17 @@ type options struct {
 
 func newOptions() *options {
 	return &options{
-		transport:    "mqtt",
-		codecs:       []string{"manifestbundle"},
-		workers:      agent.DefaultWorkers,
-		syncInterval: agent.DefaultSyncInterval,
-		leader:       leader.NewOptions(""),
-		serve:        serve.Options{Address: "127.0.0.1:8081"},
-		logging:      logging.NewOptions(),
+		transport:     "mqtt",
+		codecs:        []string{"manifestbundle"},
+		workers:       agent.DefaultWorkers,
+		syncInterval:  agent.DefaultSyncInterval,
+		evictionGrace: agent.DefaultEvictionGrace,
+		maxWatch:      agent.DefaultMaxFeedbackWatch,
+		maxRawLength:  agent.DefaultMaxJSONRawLength,
+		features:      newFeatures(),
+		leader:        leader.NewOptions(""),
+		serve:         serve.Options{Address: "127.0.0.1:8081"},
+		logging:       logging.NewOptions(),
 	}
 }
 
@@ -71,8 +80,19 @@ func (o *options) sections() []command.Section {
 		}},
 		{Title: "Works", Bind: func(fs *pflag.FlagSet) {
 			fs.IntVar(&o.workers, "workers", o.workers, "number of works brought up to date at a time, at least 1")
-			fs.DurationVar(&o.syncInterval, "status-sync-interval", o.syncInterval, "time between reads of objects that can not be watched; all others are watched")
 			fs.StringVar(&o.stateDir, "state-dir", o.stateDir, "folder that keeps works and unsent statuses over a restart; default: none, the sources are asked again")
+			fs.DurationVar(&o.evictionGrace, "appliedmanifestwork-eviction-grace-period", o.evictionGrace,
+				"time that an AppliedManifestWork of this agent, and its objects, stay when no work stands behind it any more; 876000h (100 years) or more: for ever")
+		}},
+		{Title: "Feedback", Bind: func(fs *pflag.FlagSet) {
+			fs.DurationVar(&o.syncInterval, "status-sync-interval", o.syncInterval, "time between reads of objects that are not watched: ReadOnly ones, and those that may not be; at least 1s")
+			fs.IntVar(&o.maxWatch, "max-feedback-watch", o.maxWatch, "number of ReadOnly objects with feedbackScrapeType Watch that have a watch of their own; others are read like Poll ones; 0 for none")
+			fs.IntVar(&o.maxRawLength, "max-json-raw-length", o.maxRawLength, "bytes of one feedback value of type JsonRaw, 1 to 1024; needs the feature gate RawFeedbackJsonString")
+		}},
+		{Title: "Feature gates", Bind: func(fs *pflag.FlagSet) {
+			fs.Var(o.features, "feature-gates", "comma-separated gates to switch, as NAME=true or NAME=false; default: all false. The gates:\n"+
+				"RawFeedbackJsonString     report feedback values of any JSON type, as JsonRaw\n"+
+				"ExecutorValidatingCaches  answer what an executor may do from memory; for clusters that authorize by RBAC only")
 		}},
 		{Title: "Replicas", Bind: o.leader.AddFlags},
 		{Title: "Metrics and health", Bind: o.serve.AddFlags},
@@ -97,6 +117,18 @@ func (o *options) validate() []error {
 	}
 	if o.syncInterval < time.Second {
 		faults = append(faults, fmt.Errorf("--status-sync-interval: %v would burden the API server, want at least 1s", o.syncInterval))
+	}
+	if o.evictionGrace <= 0 {
+		faults = append(faults, fmt.Errorf("--appliedmanifestwork-eviction-grace-period: %v leaves a work no time to come, want more than 0; 876000h switches eviction off", o.evictionGrace))
+	}
+	if o.maxWatch < 0 {
+		faults = append(faults, fmt.Errorf("--max-feedback-watch: %d is negative, want 0 for none", o.maxWatch))
+	}
+	if o.maxRawLength < 1 || o.maxRawLength > agent.DefaultMaxJSONRawLength {
+		faults = append(faults, fmt.Errorf("--max-json-raw-length: %d, want 1 to %d: the schema of ManifestWork takes no longer values", o.maxRawLength, agent.DefaultMaxJSONRawLength))
+	}
+	if o.maxRawLength != agent.DefaultMaxJSONRawLength && !o.features.Enabled(rawFeedback) {
+		faults = append(faults, fmt.Errorf("--max-json-raw-length=%d does nothing without --feature-gates=%s=true: set both or neither", o.maxRawLength, rawFeedback))
 	}
 	faults = append(faults, o.readTransport()...)
 	faults = append(faults, o.kube.Validate()...)
@@ -167,7 +199,9 @@ func (o *options) run(ctx context.Context) error {
 			a, err := agent.New(agent.Config{
 				Cluster: wire.ClusterName(o.cluster), ClientID: o.clientID, AgentID: o.agentID,
 				BrokerHost: o.broker.BrokerHost, Topics: o.broker.Topics, Transport: link, Kube: kubeConfig,
-				StateDir: o.stateDir, Workers: o.workers, SyncInterval: o.syncInterval, Registerer: registry, Logger: logger,
+				StateDir: o.stateDir, Workers: o.workers, SyncInterval: o.syncInterval, EvictionGrace: o.evictionGrace,
+				MaxFeedbackWatch: cmp.Or(o.maxWatch, -1), RawFeedback: o.features.Enabled(rawFeedback), MaxJSONRawLength: o.maxRawLength,
+				ExecutorCaches: o.features.Enabled(executorCaches), Registerer: registry, Logger: logger,
 			})
 			if err != nil {
 				return err

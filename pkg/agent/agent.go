@@ -36,12 +36,14 @@ import (
 	"k8s.io/client-go/util/workqueue"
 
 	"github.com/workwire/workwire/pkg/agent/applied"
+	"github.com/workwire/workwire/pkg/agent/executor"
 	"github.com/workwire/workwire/pkg/agent/feedback"
 	"github.com/workwire/workwire/pkg/agent/inbox"
 	"github.com/workwire/workwire/pkg/agent/kinds"
 	"github.com/workwire/workwire/pkg/agent/object"
 	"github.com/workwire/workwire/pkg/agent/observe"
 	"github.com/workwire/workwire/pkg/agent/outbox"
+	"github.com/workwire/workwire/pkg/agent/rules"
 	"github.com/workwire/workwire/pkg/agent/store"
 	"github.com/workwire/workwire/pkg/agent/strategy"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
@@ -54,6 +56,10 @@ import (
 const (
 	DefaultWorkers      = 16
 	DefaultSyncInterval = 10 * time.Second
+	// DefaultEvictionGrace is how long an AppliedManifestWork outlives its work.
+	DefaultEvictionGrace    = time.Hour
+	DefaultMaxFeedbackWatch = 50
+	DefaultMaxJSONRawLength = 1024
 )
 
 const (
@@ -87,9 +93,22 @@ type Config struct {
 	StateDir string
 	// Workers is how many works are brought up to date at a time. Default 16.
 	Workers int
-	// SyncInterval is how often objects are read that can not be watched. Default
-	// 10 s.
+	// SyncInterval is how often objects are read that are not watched. Default 10 s.
 	SyncInterval time.Duration
+	// MaxFeedbackWatch is the most objects that have a watch of their own: ReadOnly
+	// ones with feedbackScrapeType Watch. Others of them are polled. Negative: none;
+	// default 50.
+	MaxFeedbackWatch int
+	// RawFeedback reports values of any JSON type (the feature gate
+	// RawFeedbackJsonString), of at most MaxJSONRawLength bytes, default 1024.
+	RawFeedback      bool
+	MaxJSONRawLength int
+	// ExecutorCaches answers what an executor may do from memory (the feature gate
+	// ExecutorValidatingCaches), for clusters that authorize by RBAC only.
+	ExecutorCaches bool
+	// EvictionGrace is how long an AppliedManifestWork of the agent's stays that no
+	// work stands behind. A hundred years or more: for ever. Default 1 h.
+	EvictionGrace time.Duration
 	// Registerer for the agent's metrics; nil for none.
 	Registerer prometheus.Registerer
 	// Logger; nil for slog.Default().
@@ -100,8 +119,9 @@ func (c *Config) complete() error {
 	if c.Cluster == "" || c.ClientID == "" || c.BrokerHost == "" || c.Transport == nil || c.Kube == nil {
 		return errors.New("agent: Cluster, ClientID, BrokerHost, Transport and Kube are required")
 	}
-	if c.Workers < 0 || c.SyncInterval < 0 {
-		return fmt.Errorf("agent: Workers %d and SyncInterval %v must not be negative", c.Workers, c.SyncInterval)
+	if c.Workers < 0 || c.SyncInterval < 0 || c.EvictionGrace < 0 || c.MaxJSONRawLength < 0 {
+		return fmt.Errorf("agent: Workers %d, SyncInterval %v, EvictionGrace %v and MaxJSONRawLength %d must not be negative",
+			c.Workers, c.SyncInterval, c.EvictionGrace, c.MaxJSONRawLength)
 	}
 	if c.AgentID == "" {
 		c.AgentID = applied.HubHash(c.BrokerHost, "")
@@ -111,6 +131,16 @@ func (c *Config) complete() error {
 	}
 	if c.SyncInterval == 0 {
 		c.SyncInterval = DefaultSyncInterval
+	}
+	if c.EvictionGrace == 0 {
+		c.EvictionGrace = DefaultEvictionGrace
+	}
+	if c.MaxFeedbackWatch == 0 {
+		c.MaxFeedbackWatch = DefaultMaxFeedbackWatch
+	}
+	c.MaxFeedbackWatch = max(c.MaxFeedbackWatch, 0)
+	if c.MaxJSONRawLength == 0 {
+		c.MaxJSONRawLength = DefaultMaxJSONRawLength
 	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()
@@ -123,22 +153,27 @@ type Agent struct {
 	config Config
 	topics wire.AgentTopics
 
-	state    *store.Store // nil without a state directory
-	inbox    *inbox.Inbox
-	client   dynamic.Interface
-	kinds    *kinds.Resolver
-	objects  *observe.Objects[string]
-	records  *applied.Records
-	applier  *strategy.Applier
-	feedback *feedback.Reader
-	outbox   *outbox.Outbox
+	state     *store.Store // nil without a state directory
+	inbox     *inbox.Inbox
+	client    dynamic.Interface
+	kinds     *kinds.Resolver
+	objects   *observe.Objects[string]
+	records   *applied.Records
+	named     *observe.Named[string] // objects that are not the agent's own
+	applier   *strategy.Applier
+	executors *executor.Executor[string]
+	rules     *rules.Evaluator
+	feedback  *feedback.Reader
+	outbox    *outbox.Outbox
 
-	holders *holders
-	waiting *waiting
-	queue   workqueue.TypedRateLimitingInterface[string] // names to bring up to date
-	asks    workqueue.TypedInterface[wire.SourceID]      // sources to ask for specs
-	works   *workMemories
-	metrics *metrics
+	holders  *holders
+	waiting  *waiting
+	queue    workqueue.TypedRateLimitingInterface[string] // names to bring up to date
+	asks     workqueue.TypedInterface[wire.SourceID]      // sources to ask for specs
+	works    *workMemories
+	answers  *answers
+	presence *presence
+	metrics  *metrics
 
 	synced    atomic.Bool
 	connected atomic.Bool
@@ -160,10 +195,14 @@ func New(config Config) (*Agent, error) {
 		holders: newHolders(),
 		waiting: newWaiting(),
 		works:   newWorkMemories(),
+		answers: newAnswers(),
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstRetry, lastRetry),
 			workqueue.TypedRateLimitingQueueConfig[string]{Name: "works"}),
 		asks: workqueue.NewTyped[wire.SourceID](),
+	}
+	if a.presence, err = newPresence(&a.config, topics); err != nil {
+		return nil, err
 	}
 	if config.StateDir != "" {
 		if a.state, err = store.Open(store.Config{Dir: config.StateDir, Log: config.Logger}); err != nil {
@@ -215,7 +254,16 @@ func (a *Agent) connectSteps() error {
 	a.applier = strategy.New(strategy.Config{
 		Client: rawClient, Cache: a.objects, AgentHash: hash, FieldManager: workv1.DefaultFieldManager, NotServed: a.kinds.Forget,
 	})
-	a.feedback = feedback.New(feedback.Config{})
+	a.named = observe.NewNamed(observe.NamedConfig[string]{
+		Client: dynamicClient, Max: config.MaxFeedbackWatch, Changed: a.queue.Add, Logger: config.Logger,
+	})
+	a.executors = executor.New(executor.Config[string]{
+		Client: rawClient, InMemory: config.ExecutorCaches, Changed: a.queue.Add, Logger: config.Logger,
+	})
+	if a.rules, err = rules.New(rules.Config{}); err != nil {
+		return err
+	}
+	a.feedback = feedback.New(feedback.Config{RawJSON: config.RawFeedback, MaxRawLength: config.MaxJSONRawLength})
 	a.outbox, err = outbox.New(outbox.Config{
 		Agent: config.ClientID, Publisher: config.Transport, Topic: a.topics.Events, Store: a.state,
 		Done: a.reported, Log: config.Logger,
@@ -244,9 +292,15 @@ func (a *Agent) Run(ctx context.Context) error {
 	group.Go(func() error { return a.kinds.Run(working) })
 	group.Go(func() error { return a.records.Run(working) })
 	group.Go(func() error { return a.objects.Run(working) })
+	group.Go(func() error { return a.named.Run(working) })
+	group.Go(func() error { return a.executors.Run(working) })
 	group.Go(func() error { return a.outbox.Run(working) })
 	group.Go(func() error {
 		a.runAsks(working)
+		return nil
+	})
+	group.Go(func() error {
+		a.presence.run(working)
 		return nil
 	})
 	group.Go(func() error {
@@ -271,6 +325,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	})
 	err := group.Wait()
 	a.synced.Store(false)
+	a.presence.leave(late)
 	stopLink()
 	err = errors.Join(err, link.Wait())
 	stopStore()

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
@@ -42,15 +43,16 @@ func TestMain(m *testing.M) {
 // has a name of its own, so that its AppliedManifestWorks are its own as well.
 type world struct {
 	*testing.T
-	ctx       context.Context
-	namespace string
-	host      string
-	broker    *memory.Broker
-	topics    wire.Topics
-	cluster   *kubernetes.Clientset
-	records   workclientv1.AppliedManifestWorkInterface
-	stop      func() // ends the agent
-	requests  *requests
+	ctx        context.Context
+	namespace  string
+	host       string
+	broker     *memory.Broker
+	topics     wire.Topics
+	cluster    *kubernetes.Clientset
+	records    workclientv1.AppliedManifestWorkInterface
+	stop       func() // ends the agent
+	stopSource func() // ends the source started last
+	requests   *requests
 }
 
 const (
@@ -85,7 +87,7 @@ func (w *world) source(id wire.SourceID) workclientv1.ManifestWorkInterface {
 	if err != nil {
 		w.Fatal(err)
 	}
-	w.run(client.Run)
+	w.stopSource = w.run(client.Run)
 	return client.ManifestWorks(cluster)
 }
 
@@ -289,4 +291,13 @@ func ignoreNotFound(err error) error {
 		return nil
 	}
 	return err
+}
+
+// patch changes a ConfigMap as kubectl does.
+func (w *world) patch(name, patch string) {
+	w.Helper()
+	if _, err := w.cluster.CoreV1().ConfigMaps(w.namespace).Patch(w.ctx, name, types.MergePatchType, []byte(patch),
+		metav1.PatchOptions{FieldManager: "kubectl-patch"}); err != nil {
+		w.Fatal(err)
+	}
 }

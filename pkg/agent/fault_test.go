@@ -148,8 +148,7 @@ func TestDuplicatesAndReorderedEvents(t *testing.T) {
 	answers := make(chan *wire.Status, 1000)
 	raw := w.rawSource("hub1", answers)
 	spec := func(generation wire.Generation, value string) *wire.Spec {
-		return &wire.Spec{UID: "uid-1", Source: "hub1", Cluster: cluster, Generation: generation, Action: wire.Update,
-			Meta: metav1.ObjectMeta{Name: "web", Namespace: cluster, UID: "uid-1"}, Bundle: wire.BundleOf(&w.work("web", configMap("a", value)).Spec)}
+		return raw.spec("web", "uid-1", generation, configMap("a", value))
 	}
 	raw.send(spec(3, "3"), nil)
 	raw.send(spec(1, "1"), nil)
@@ -305,9 +304,12 @@ type rawSource struct {
 	*world
 	link  transport.Transport
 	topic string
+
+	mu   sync.Mutex
+	have []wire.SpecVersion // that the agent listed last
 }
 
-func (w *world) rawSource(id wire.SourceID, answers chan<- *wire.Status) *rawSource {
+func (w *world) rawSource(id wire.SourceID, answers chan<- *wire.Status, configure ...func(*agent.Config)) *rawSource {
 	w.Helper()
 	raw := &rawSource{world: w, link: w.broker.Client(string(id)), topic: fmt.Sprintf("sources/%s/clusters/%s/sourceevents", id, cluster)}
 	connected, asked := make(chan struct{}), make(chan struct{})
@@ -326,6 +328,9 @@ func (w *world) rawSource(id wire.SourceID, answers chan<- *wire.Status) *rawSou
 				case *wire.Status:
 					answers <- message
 				case *wire.SpecResync:
+					raw.mu.Lock()
+					raw.have = message.Have
+					raw.mu.Unlock()
 					ask()
 				}
 			},
@@ -334,7 +339,7 @@ func (w *world) rawSource(id wire.SourceID, answers chan<- *wire.Status) *rawSou
 	// Nobody answers resync requests here: what is sent before the agent has
 	// subscribed would be lost.
 	w.await(connected, "the source connects")
-	w.agent()
+	w.agent(configure...)
 	w.await(asked, "the agent asks for specs")
 	return raw
 }
@@ -346,6 +351,19 @@ func (w *world) await(c <-chan struct{}, what string) {
 	case <-time.After(wait):
 		w.Fatalf("%s: not within %v", what, wait)
 	}
+}
+
+// listed is what the agent said last that it has.
+func (r *rawSource) listed() []wire.SpecVersion {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.have
+}
+
+// spec makes a spec of manifests in YAML.
+func (r *rawSource) spec(name string, uid types.UID, generation wire.Generation, manifests ...string) *wire.Spec {
+	return &wire.Spec{UID: uid, Source: "hub1", Cluster: cluster, Generation: generation, Action: wire.Update,
+		Meta: metav1.ObjectMeta{Name: name, Namespace: cluster, UID: uid}, Bundle: wire.BundleOf(&r.work(name, manifests...).Spec)}
 }
 
 // send publishes spec, with other data when data is given.
@@ -381,26 +399,4 @@ func (r *rawSource) answered(answers <-chan *wire.Status, what string, check fun
 			r.Fatalf("%s: not within %v; the last status is %+v", what, wait, last)
 		}
 	}
-}
-
-func TestWhatIsNotSupportedSaysSo(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	works := w.source("hub1")
-	w.agent()
-	executed := w.work("executed", configMap("executed", "1"))
-	executed.Spec.Executor = &workv1.ManifestWorkExecutor{Subject: workv1.ManifestWorkExecutorSubject{
-		Type: workv1.ExecutorSubjectTypeServiceAccount, ServiceAccount: &workv1.ManifestWorkSubjectServiceAccount{Namespace: "default", Name: "x"},
-	}}
-	w.create(works, executed)
-	w.manifestSays(works, "executed", 0, "does not check executors")
-	w.data("executed", "")
-
-	ruled := w.work("ruled", configMap("ruled", "1"))
-	ruled.Spec.ManifestConfigs = []workv1.ManifestConfigOption{{
-		ResourceIdentifier: workv1.ResourceIdentifier{Resource: "configmaps", Namespace: w.namespace, Name: "ruled"},
-		ConditionRules:     []workv1.ConditionRule{{Condition: "Complete", Type: workv1.CelConditionExpressionsType, CelExpressions: []string{"true"}}},
-	}}
-	w.create(works, ruled)
-	w.is(works, "ruled", "Applied=True", "Complete=Unknown")
 }

@@ -1,6 +1,9 @@
 package agent
 
 import (
+	"errors"
+	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -17,6 +20,8 @@ type memory struct {
 	// applied are the manifests that were last applied with success: what the next
 	// ones do not declare any more is told by them.
 	applied map[object.Ref]*strategy.Manifest
+	// errs says why manifests of spec were not applied when that was last tried.
+	errs []error
 	// gone are objects that the record names and that are known not to be there
 	// any more.
 	gone map[object.Ref]struct{}
@@ -25,6 +30,8 @@ type memory struct {
 	healed int
 	rest   time.Time
 	lastly time.Time // when it was last healed
+	// fights are the objects that others keep changing.
+	fights map[object.Ref]error
 }
 
 const (
@@ -33,9 +40,17 @@ const (
 	// speed. The first repair never waits.
 	firstRest = 100 * time.Millisecond
 	lastRest  = time.Minute
-	// peace is how long a work must need no repair to be repaired at once again.
+	// peace is how long a work must need no repair to be repaired at once again,
+	// and for a fight to be over.
 	peace = 2 * lastRest
+	// manyRepairs is how many repairs in a row make a fight.
+	manyRepairs = 3
 )
+
+// renew begins anew with another spec.
+func (m *memory) renew() {
+	m.healed, m.rest, m.gone, m.errs, m.fights = 0, time.Time{}, nil, nil, nil
+}
 
 // heal notes that the work had to be repaired at now.
 func (m *memory) heal(now time.Time) {
@@ -46,6 +61,52 @@ func (m *memory) heal(now time.Time) {
 	pause := firstRest << min(m.healed, 20)
 	m.rest = now.Add(min(pause, lastRest))
 	m.healed++
+}
+
+// contested says whether the next repair is one of many.
+func (m *memory) contested() bool { return m.healed >= manyRepairs }
+
+// fightOver notes that an object had to be repaired, once more.
+func (m *memory) fightOver(ref object.Ref, outcome *strategy.Outcome) {
+	if !m.contested() {
+		return
+	}
+	if m.fights == nil {
+		m.fights = map[object.Ref]error{}
+	}
+	m.fights[ref] = fight(outcome)
+}
+
+// fightFor gives what is to be said of an object that others keep changing, nil
+// if they do not.
+func (m *memory) fightFor(ref object.Ref) error { return m.fights[ref] }
+
+// calm ends fights when nothing had to be repaired for long, and says when that
+// will be; 0 if there are none.
+func (m *memory) calm(now time.Time) time.Duration {
+	if len(m.fights) == 0 {
+		return 0
+	}
+	if left := m.lastly.Add(peace).Sub(now); left > 0 {
+		return left
+	}
+	m.fights = nil
+	return 0
+}
+
+// fight says who keeps changing what. Its text does not change as long as the
+// fight is the same one.
+func fight(outcome *strategy.Outcome) error {
+	if outcome.Action == strategy.Created {
+		return errors.New("it is deleted again and again by another actor: it is made anew less and less often until that ends")
+	}
+	who := "another actor"
+	if len(outcome.Rivals) > 0 {
+		who = fmt.Sprintf("%q", outcome.Rivals)
+		who = "field manager " + strings.Trim(strings.ReplaceAll(who, `" "`, `", "`), "[]")
+	}
+	return fmt.Errorf("conflict with %s, which changes %s again and again: it is restored less and less often until that ends; "+
+		"leave the field to it, or ignore it with ignoreFields of ServerSideApply", who, strings.Join(outcome.Differences, ", "))
 }
 
 // workMemories are the memories by name. The map is safe for concurrent use, the

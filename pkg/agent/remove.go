@@ -24,6 +24,8 @@ import (
 // held by a finalizer of its own, the record and the work stay.
 func (a *Agent) remove(ctx context.Context, logger *slog.Logger, name string, entry *inbox.Entry) (time.Duration, error) {
 	a.waiting.set(name, nil)
+	a.named.Want(name, nil)
+	a.executors.Follow(name, nil)
 	if record, exists := a.records.Get(name); exists {
 		a.reportRemoving(entry)
 		going, err := a.records.Delete(ctx, record)
@@ -31,13 +33,13 @@ func (a *Agent) remove(ctx context.Context, logger *slog.Logger, name string, en
 			return 0, err
 		}
 		if going != nil {
-			cleared, err := a.clear(ctx, logger, name, going)
+			cleared, err := a.clear(ctx, logger, name, going, &entry.Spec)
 			a.reportRemoving(entry)
 			if err != nil {
 				return 0, err
 			}
 			if !cleared {
-				return a.lookAgain(a.following(going)), nil
+				return a.unwatched(a.following(going)), nil
 			}
 		}
 		if _, held := a.records.Get(name); held {
@@ -54,13 +56,14 @@ func (a *Agent) remove(ctx context.Context, logger *slog.Logger, name string, en
 }
 
 // clear removes what a record that is being deleted names, and lets the record
-// go once nothing is left. It reports whether that is so.
-func (a *Agent) clear(ctx context.Context, logger *slog.Logger, name string, record *workv1.AppliedManifestWork) (bool, error) {
+// go once nothing is left. It reports whether that is so. Spec is the work's, nil
+// if it is not known: what it orphans stays.
+func (a *Agent) clear(ctx context.Context, logger *slog.Logger, name string, record *workv1.AppliedManifestWork, spec *workv1.ManifestWorkSpec) (bool, error) {
 	resources, err := applied.Resources(record)
 	if err != nil {
 		logger.Warn("what was about to be applied is not known", "appliedManifestWork", record.Name, "error", err)
 	}
-	removals := a.applier.Remove(ctx, entriesOf(resources), record.UID)
+	removals := a.applier.Remove(ctx, a.entriesOf(resources, spec), record.UID)
 	var pending []applied.Resource
 	refs := make([]object.Ref, 0, len(resources))
 	for i := range removals {
@@ -80,13 +83,24 @@ func (a *Agent) clear(ctx context.Context, logger *slog.Logger, name string, rec
 		return true, a.records.Release(ctx, record)
 	}
 	a.objects.Follow(name, refs)
-	if _, err := a.records.Record(ctx, record, applied.Contents{Resources: pending}); err != nil {
+	if _, err := a.records.Record(ctx, record, applied.Contents{Resources: pending, Transitions: record.Status.Transitions}); err != nil {
 		return false, err
 	}
 	if err := removalFailure(removals); err != nil {
 		return false, fmt.Errorf("%d of %d objects could not be removed: %w", len(pending), len(resources), err)
 	}
 	return false, nil
+}
+
+// unwatched says when to look again for objects that no watch tells of; 0 if all
+// are watched.
+func (a *Agent) unwatched(refs []object.Ref) time.Duration {
+	for _, ref := range refs {
+		if !a.objects.Watched(ref.GroupVersionResource) {
+			return a.config.SyncInterval
+		}
+	}
+	return 0
 }
 
 // following gives the objects that a record names.

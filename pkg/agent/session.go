@@ -15,9 +15,11 @@ import (
 func (a *Agent) handler() transport.Handler {
 	return transport.Handler{
 		Subscriptions: a.topics.Subscriptions(),
+		Will:          a.presence.will(),
 		Connected: func(ctx context.Context, c transport.Connection) {
 			a.connected.Store(true)
 			a.outbox.Connected()
+			a.presence.announce()
 			a.resync(ctx, c)
 		},
 		Received: a.received,
@@ -42,7 +44,7 @@ func (a *Agent) resync(ctx context.Context, c transport.Connection) {
 	// were asked; one that it does not know may have sent something all the same.
 	topic, ok := a.topics.Broadcast()
 	if ok && !c.Resumed {
-		err := a.request(ctx, topic, &wire.SpecResync{Agent: a.config.ClientID, Cluster: a.config.Cluster})
+		err := a.request(ctx, topic, &wire.SpecResync{Agent: a.config.ClientID, Cluster: a.config.Cluster, Have: a.answers.ask("")})
 		a.logUnasked(ctx, "all", topic, err)
 	}
 }
@@ -61,13 +63,16 @@ func (a *Agent) ask(ctx context.Context, source wire.SourceID) {
 			topic = broadcast
 		}
 	}
-	request := &wire.SpecResync{Agent: a.config.ClientID, Cluster: a.config.Cluster, Source: source, Have: a.inbox.Versions(source)}
+	probe := a.answers.ask(source)
+	request := &wire.SpecResync{
+		Agent: a.config.ClientID, Cluster: a.config.Cluster, Source: source, Have: append(a.inbox.Versions(source), probe...),
+	}
 	err = a.request(ctx, topic, request)
 	var large *transport.TooLargeError
 	if errors.As(err, &large) {
 		// A list that leaves works out would make the source send those, and an
 		// empty one makes it send all: the same, and it fits.
-		request.Have = nil
+		request.Have = probe
 		err = a.request(ctx, topic, request)
 	}
 	a.logUnasked(ctx, source, topic, err)
@@ -126,6 +131,9 @@ func (a *Agent) received(_ context.Context, m transport.Message) {
 			a.ignore(workLogger(logger, message), m, "its source or cluster is not that of its topic", nil)
 			return
 		}
+		if a.answers.take(message) {
+			a.answered()
+		}
 		change := a.inbox.Put(message, held(m))
 		a.metrics.received.WithLabelValues(change.Verdict.String()).Inc()
 		workLogger(logger, message).Debug("received a spec", "generation", message.Generation, "action", message.Action, "verdict", change.Verdict.String())
@@ -136,6 +144,7 @@ func (a *Agent) received(_ context.Context, m transport.Message) {
 	case *wire.StatusResync:
 		if message.Source == source && (message.Cluster == "" || message.Cluster == a.config.Cluster) {
 			a.outbox.Resync(message)
+			a.presence.announce() // the source may have been away when it was told
 		}
 		m.Ack()
 	default:

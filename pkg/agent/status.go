@@ -1,15 +1,19 @@
 package agent
 
 import (
+	"context"
 	"errors"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/workwire/workwire/pkg/agent/condition"
 	"github.com/workwire/workwire/pkg/agent/inbox"
 	"github.com/workwire/workwire/pkg/agent/object"
 	"github.com/workwire/workwire/pkg/agent/outbox"
+	"github.com/workwire/workwire/pkg/agent/rules"
 	"github.com/workwire/workwire/pkg/agent/strategy"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 )
@@ -33,47 +37,72 @@ func (a *Agent) report(entry *inbox.Entry, status workv1.ManifestWorkStatus) {
 
 // reportUnrecorded tells that nothing was applied because the record could not
 // be made.
-func (a *Agent) reportUnrecorded(entry *inbox.Entry, manifests []strategy.Manifest, err error) {
-	outcomes := make([]strategy.Outcome, len(manifests))
-	for i := range outcomes {
-		outcomes[i].Err = err
-		if live := a.objects.Get(manifests[i].Ref); live.State == object.Present {
-			outcomes[i].Live = live.Object
-		}
+func (a *Agent) reportUnrecorded(ctx context.Context, u *under, err error) {
+	u.outcomes = make([]strategy.Outcome, len(u.manifests))
+	for i := range u.outcomes {
+		u.outcomes[i] = strategy.Outcome{Err: err, Live: u.sights[i].live.Object}
 	}
-	a.report(entry, a.statusOf(entry, manifests, outcomes, nil))
+	a.report(u.entry, a.statusOf(ctx, u))
 }
 
 // statusOf makes the work's status of what became of its manifests, and of what
 // could not be read.
-func (a *Agent) statusOf(entry *inbox.Entry, manifests []strategy.Manifest, outcomes []strategy.Outcome, unread map[int]error) workv1.ManifestWorkStatus {
-	in := condition.Input{Generation: int64(entry.Generation), Manifests: make([]condition.Manifest, len(manifests)), Now: metav1.Now()}
-	if last, ok := a.outbox.Last(entry.Key); ok {
-		in.Previous = &last.Status
+func (a *Agent) statusOf(ctx context.Context, u *under) workv1.ManifestWorkStatus {
+	in := condition.Input{
+		Generation: int64(u.entry.Generation), Manifests: make([]condition.Manifest, len(u.manifests)),
+		Previous: &u.previous, Now: metav1.Now(),
 	}
-	for i := range manifests {
-		m, outcome := &manifests[i], &outcomes[i]
-		c := condition.Manifest{Meta: m.Meta, ApplyError: outcome.Err, HasFeedback: len(m.FeedbackRules) > 0}
+	for i := range u.manifests {
+		m, live := &u.manifests[i], u.liveOf(i)
+		c := condition.Manifest{Meta: m.Meta, ApplyError: u.faultOf(i), HasFeedback: len(m.FeedbackRules) > 0}
 		var ignoreFields *strategy.IgnoreFieldsError
-		c.IgnoreFields = errors.As(outcome.Err, &ignoreFields)
-		c.Sight, c.ReadError = a.sight(m, outcome, unread[i])
+		c.IgnoreFields = errors.As(c.ApplyError, &ignoreFields)
+		if c.ApplyError == nil {
+			c.ApplyError = u.memory.fightFor(m.Ref)
+		}
+		c.Sight, c.ReadError = a.sightOf(u, i, live)
 		if c.Sight == condition.Seen && c.HasFeedback {
-			c.Values, c.FeedbackError = a.feedback.Values(m.FeedbackRules, outcome.Live)
+			c.Values, c.FeedbackError = a.feedback.Values(m.FeedbackRules, live)
 		}
-		for _, rule := range m.ConditionRules {
-			c.Rules = append(c.Rules, rule.Condition)
-		}
+		c.Rules = ruleTypes(m)
+		c.Evaluated = u.sights[i].of(ctx, a.rules, m, live)
 		in.Manifests[i] = c
 	}
 	return condition.Work(in)
 }
 
-// sight says what is known of a manifest's object.
-func (a *Agent) sight(m *strategy.Manifest, outcome *strategy.Outcome, unread error) (condition.Sight, error) {
+// ruleTypes are the conditions that a manifest's rules may set.
+func ruleTypes(m *strategy.Manifest) []string {
+	return rules.Types(m.ConditionRules, schema.GroupVersionKind{Group: m.Meta.Group, Version: m.Meta.Version, Kind: m.Meta.Kind})
+}
+
+// liveOf gives the object of a manifest as it is after the pass, nil if there is
+// none or it is not known.
+func (u *under) liveOf(i int) *unstructured.Unstructured {
+	switch u.outcomes[i].Action {
+	case strategy.Observed, strategy.Left:
+		return u.sights[i].live.Object
+	default:
+		return u.outcomes[i].Live
+	}
+}
+
+// faultOf says why a manifest is not applied, nil if it is. While repairs are
+// held back that is why it was not before.
+func (u *under) faultOf(i int) error {
+	if u.resting && u.outcomes[i].Action == strategy.Left && i < len(u.memory.errs) {
+		return u.memory.errs[i]
+	}
+	return u.outcomes[i].Err
+}
+
+// sightOf says what is known of a manifest's object.
+func (a *Agent) sightOf(u *under, i int, live *unstructured.Unstructured) (condition.Sight, error) {
+	m, outcome := &u.manifests[i], &u.outcomes[i]
 	switch {
-	case unread != nil:
-		return condition.Unreadable, unread
-	case outcome.Live != nil:
+	case u.sights[i].err != nil:
+		return condition.Unreadable, u.sights[i].err
+	case live != nil:
 		return condition.Seen, nil
 	case m.Ref == object.Ref{} && m.Meta.Resource == "":
 		return condition.Unresolved, nil

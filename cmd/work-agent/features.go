@@ -1,0 +1,30 @@
+package main
+
+import (
+	"github.com/spf13/pflag"
+	"k8s.io/component-base/featuregate"
+)
+
+// The feature gates, by OCM's names.
+const (
+	rawFeedback    featuregate.Feature = "RawFeedbackJsonString"
+	executorCaches featuregate.Feature = "ExecutorValidatingCaches"
+)
+
+// features are the gates as a flag.
+type features interface {
+	pflag.Value
+	Enabled(featuregate.Feature) bool
+}
+
+func newFeatures() features {
+	gates := featuregate.NewFeatureGate()
+	err := gates.Add(map[featuregate.Feature]featuregate.FeatureSpec{
+		rawFeedback:    {PreRelease: featuregate.Alpha},
+		executorCaches: {PreRelease: featuregate.Alpha},
+	})
+	if err != nil {
+		panic(err) // two of one name
+	}
+	return gates
+}

@@ -1,0 +1,248 @@
+package agent_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/workwire/workwire/pkg/agent/applied"
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+)
+
+// completing makes a work whose first manifest, a ConfigMap, is complete when the
+// expression says so.
+func (w *world) completing(name, expression string, manifests ...string) *workv1.ManifestWork {
+	work := w.work(name, manifests...)
+	work.Spec.ManifestConfigs = []workv1.ManifestConfigOption{{
+		ResourceIdentifier: workv1.ResourceIdentifier{Resource: "configmaps", Namespace: w.namespace, Name: "a"},
+		ConditionRules: []workv1.ConditionRule{{
+			Condition: workv1.ManifestComplete, Type: workv1.CelConditionExpressionsType, CelExpressions: []string{expression}, Message: "it is as it is",
+		}},
+	}}
+	return work
+}
+
+// job is a Job that KWOK finishes.
+const job = `{apiVersion: batch/v1, kind: Job, metadata: {name: once, namespace: NAMESPACE}, spec: {backoffLimit: 4, template: {spec: {
+	restartPolicy: Never, containers: [{name: c, image: "perl:5.34.0"}]}}}}`
+
+func (w *world) jobWork(name string) *workv1.ManifestWork {
+	work := w.work(name, job)
+	work.Spec.ManifestConfigs = []workv1.ManifestConfigOption{{
+		ResourceIdentifier: workv1.ResourceIdentifier{Group: "batch", Resource: "jobs", Namespace: w.namespace, Name: "once"},
+		ConditionRules:     []workv1.ConditionRule{{Condition: workv1.ManifestComplete, Type: workv1.WellKnownConditionsType}},
+	}}
+	return work
+}
+
+// deleteJob cleans the Job up, as its ttlSecondsAfterFinished would.
+func (w *world) deleteJob() {
+	w.Helper()
+	background := metav1.DeletePropagationBackground
+	if err := w.cluster.BatchV1().Jobs(w.namespace).Delete(w.ctx, "once", metav1.DeleteOptions{PropagationPolicy: &background}); err != nil {
+		w.Fatal(err)
+	}
+}
+
+// A Job that was cleaned up after it finished does not come back: not at once, not
+// with a change of its work, and not when the agent starts again knowing nothing.
+func TestCompletedJobStaysGone(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	works := w.source("hub1")
+	w.agent()
+	w.create(works, w.jobWork("web"))
+	work := w.is(works, "web", "Applied=True", "Complete=True")
+	c := meta.FindStatusCondition(work.Status.Conditions, workv1.WorkComplete)
+	if c.Message != "Job is finished" || c.Reason != workv1.ReasonConditionRulesAggregated {
+		t.Errorf("the work's condition is %+v", c)
+	}
+	w.deleteJob()
+	work = w.is(works, "web", "Applied=True", "Available=False", "Complete=True")
+
+	w.update(works, "web", func(work *workv1.ManifestWork) {
+		raw := &work.Spec.Workload.Manifests[0].Raw
+		*raw = []byte(strings.Replace(string(*raw), "perl:5.34.0", "perl:5.36.0", 1))
+	})
+	again := w.is(works, "web", "Applied=True", "Available=False", "Complete=True")
+	if again.Generation == work.Generation {
+		t.Fatal("the work was not changed")
+	}
+	record := w.backdate("web", workv1.WorkComplete)
+	w.agent()
+	w.eventually("Complete is as old as it was", func() error {
+		work, err := works.Get(w.ctx, "web", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		c := meta.FindStatusCondition(work.Status.Conditions, workv1.WorkComplete)
+		if c == nil || !c.LastTransitionTime.Equal(&record) || c.Status != metav1.ConditionTrue || c.Message != "Job is finished" {
+			return fmt.Errorf("it is %+v, not of %v", c, record)
+		}
+		return nil
+	})
+	if _, err := w.cluster.BatchV1().Jobs(w.namespace).Get(w.ctx, "once", metav1.GetOptions{}); err == nil {
+		t.Error("the Job came back")
+	}
+}
+
+// backdate ends the agent and lets a record's condition have changed an hour
+// before, so that a new agent which does not read it is found out.
+func (w *world) backdate(work string, kind string) metav1.Time {
+	w.Helper()
+	w.eventually("the record knows condition "+kind, func() error {
+		record, err := w.record(work)
+		if err != nil {
+			return err
+		}
+		status, err := applied.DecodeTransitions(record.Status.Transitions)
+		if err != nil {
+			return err
+		}
+		if meta.FindStatusCondition(status.Conditions, kind) == nil {
+			return fmt.Errorf("it has %q", record.Status.Transitions)
+		}
+		return nil
+	})
+	w.stop()
+	record, err := w.record(work)
+	if err != nil {
+		w.Fatal(err)
+	}
+	status, err := applied.DecodeTransitions(record.Status.Transitions)
+	if err != nil {
+		w.Fatal(err)
+	}
+	past := metav1.NewTime(time.Now().Add(-time.Hour).Truncate(time.Second))
+	for i := range status.Conditions {
+		status.Conditions[i].LastTransitionTime = past
+	}
+	for i := range status.ResourceStatus.Manifests {
+		for j := range status.ResourceStatus.Manifests[i].Conditions {
+			status.ResourceStatus.Manifests[i].Conditions[j].LastTransitionTime = past
+		}
+	}
+	if record.Status.Transitions, err = applied.EncodeTransitions(status, ""); err != nil {
+		w.Fatal(err)
+	}
+	if _, err := w.records.UpdateStatus(w.ctx, record, metav1.UpdateOptions{}); err != nil {
+		w.Fatal(err)
+	}
+	return past
+}
+
+// Transition times are those of before a restart, without a state directory.
+func TestTransitionTimesSurviveARestart(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	works := w.source("hub1")
+	w.agent()
+	w.create(works, w.work("web", configMap("a", "1"), configMap("b", "1")))
+	w.is(works, "web", "Applied=True", "Available=True")
+	past := w.backdate("web", workv1.WorkApplied)
+	w.update(works, "web", func(work *workv1.ManifestWork) {
+		work.Spec = w.work("", configMap("a", "2"), configMap("new", "1")).Spec
+	})
+	w.agent()
+	work := w.is(works, "web", "Applied=True", "Available=True")
+	for _, c := range work.Status.Conditions {
+		if !c.LastTransitionTime.Equal(&past) {
+			t.Errorf("the work's %s is of %v, want %v", c.Type, c.LastTransitionTime, past)
+		}
+	}
+	for i, old := range []bool{true, false} {
+		for _, c := range work.Status.ResourceStatus.Manifests[i].Conditions {
+			if c.LastTransitionTime.Equal(&past) != old {
+				t.Errorf("manifest %d: %s is of %v; before the restart it was %v", i, c.Type, c.LastTransitionTime, past)
+			}
+		}
+	}
+}
+
+// What is complete is not touched: no update, no repair, no removal of what has
+// left the spec. Without the rule the spec that was pending is applied at once.
+func TestRemovingACompleteRuleAppliesThePendingSpec(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	works := w.source("hub1")
+	w.agent()
+	w.create(works, w.completing("web", "true", configMap("a", "1"), configMap("b", "1")))
+	w.is(works, "web", "Applied=True", "Complete=True")
+	w.update(works, "web", func(work *workv1.ManifestWork) {
+		work.Spec.Workload = w.work("", configMap("a", "2"), configMap("c", "1")).Spec.Workload
+	})
+	w.is(works, "web", "Applied=True", "Available=False", "Complete=True")
+	for name, want := range map[string]string{"a": "1", "b": "1"} {
+		w.data(name, want)
+	}
+	w.update(works, "web", func(work *workv1.ManifestWork) { work.Spec.ManifestConfigs = nil })
+	w.data("a", "2")
+	w.data("b", "")
+	w.data("c", "1")
+	work := w.is(works, "web", "Applied=True", "Available=True")
+	if c := meta.FindStatusCondition(work.Status.Conditions, workv1.WorkComplete); c != nil {
+		t.Errorf("the work still has %+v", c)
+	}
+}
+
+// A rule that turns false lets the pending spec through at once.
+func TestCompletionThatTurnsFalse(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	works := w.source("hub1")
+	w.agent()
+	w.create(works, w.completing("web", `!("reopened" in object.metadata.annotations)`, configMap("a", "1")))
+	w.is(works, "web", "Applied=True", "Complete=True")
+	w.update(works, "web", func(work *workv1.ManifestWork) { work.Spec.Workload = w.work("", configMap("a", "2")).Spec.Workload })
+	w.is(works, "web", "Applied=True", "Complete=True")
+	w.data("a", "1")
+	w.patch("a", `{"metadata":{"annotations":{"reopened":"yes"}}}`)
+	w.data("a", "2")
+	w.is(works, "web", "Applied=True", "Complete=False")
+}
+
+// Of several manifests with a rule, those that are complete are left alone while
+// the work goes on.
+func TestMixedCompletion(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	works := w.source("hub1")
+	w.agent()
+	mixed := w.completing("web", "true", configMap("a", "1"), configMap("b", "1"))
+	rest := *mixed.Spec.ManifestConfigs[0].DeepCopy()
+	rest.ResourceIdentifier.Name, rest.ConditionRules[0].CelExpressions = "b", []string{"false"}
+	mixed.Spec.ManifestConfigs = append(mixed.Spec.ManifestConfigs, rest)
+	w.create(works, mixed)
+	w.is(works, "web", "Applied=True", "Complete=False")
+	w.update(works, "web", func(work *workv1.ManifestWork) {
+		work.Spec.Workload = w.work("", configMap("a", "2"), configMap("b", "2")).Spec.Workload
+	})
+	w.data("b", "2")
+	w.is(works, "web", "Applied=True", "Complete=False")
+	w.data("a", "1")
+	if err := w.cluster.CoreV1().ConfigMaps(w.namespace).Delete(w.ctx, "a", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	w.is(works, "web", "Applied=True", "Available=False", "Complete=False")
+	w.data("a", "")
+}
+
+// A rule may not take the name of a condition that the agent sets.
+func TestRuleNamedApplied(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	works := w.source("hub1")
+	w.agent()
+	work := w.completing("web", "false", configMap("a", "1"))
+	work.Spec.ManifestConfigs[0].ConditionRules[0].Condition = workv1.ManifestApplied
+	w.create(works, work)
+	w.manifestSays(works, "web", 0, "Applied")
+	got := w.is(works, "web", "Applied=False")
+	if n := len(got.Status.ResourceStatus.Manifests[0].Conditions); n > 3 {
+		t.Errorf("%d conditions: %+v", n, got.Status.ResourceStatus.Manifests[0].Conditions)
+	}
+}

@@ -1,0 +1,138 @@
+package agent_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/workwire/workwire/pkg/agent"
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/pkg/wire"
+)
+
+func (w *world) executed(name string, manifests ...string) *workv1.ManifestWork {
+	work := w.work(name, manifests...)
+	work.Spec.Executor = &workv1.ManifestWorkExecutor{Subject: workv1.ManifestWorkExecutorSubject{
+		Type:           workv1.ExecutorSubjectTypeServiceAccount,
+		ServiceAccount: &workv1.ManifestWorkSubjectServiceAccount{Namespace: w.namespace, Name: "executor1"},
+	}}
+	return work
+}
+
+// bind gives executor1 a role in the world's namespace.
+func (w *world) bind(name string, rules ...rbacv1.PolicyRule) {
+	w.Helper()
+	if _, err := w.cluster.RbacV1().Roles(w.namespace).Create(w.ctx, &rbacv1.Role{
+		ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: rules,
+	}, metav1.CreateOptions{}); err != nil {
+		w.Fatal(err)
+	}
+	if _, err := w.cluster.RbacV1().RoleBindings(w.namespace).Create(w.ctx, &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: name}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: name},
+		Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: w.namespace, Name: "executor1"}},
+	}, metav1.CreateOptions{}); err != nil {
+		w.Fatal(err)
+	}
+}
+
+// What the executor may not do is not done, what it may is; a right that is given
+// or taken counts at once, not after a minute.
+func TestExecutor(t *testing.T) {
+	t.Parallel()
+	for name, caches := range map[string]bool{"by reviews": false, "from memory": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			works := w.source("hub1")
+			if _, err := w.cluster.CoreV1().ServiceAccounts(w.namespace).Create(w.ctx,
+				&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "executor1"}}, metav1.CreateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			all := []string{"get", "create", "update", "patch", "delete"}
+			w.bind("config", rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: all})
+			w.agent(func(c *agent.Config) { c.ExecutorCaches = caches })
+			w.create(works, w.executed("web", configMap("a", "1"),
+				"{apiVersion: v1, kind: Secret, metadata: {name: s, namespace: NAMESPACE}, stringData: {k: v}}"))
+			w.manifestSays(works, "web", 1, "Failed to apply manifest: not allowed to apply the resource  secrets, "+w.namespace+" s, will try again in 1m0s")
+			w.data("a", "1")
+
+			w.bind("secrets", rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: all})
+			w.is(works, "web", "Applied=True", "Available=True")
+
+			if err := w.cluster.RbacV1().RoleBindings(w.namespace).Delete(w.ctx, "config", metav1.DeleteOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			w.manifestSays(works, "web", 0, "Failed to apply manifest: not allowed to apply the resource  configmaps, "+w.namespace+" a, will try again in 1m0s")
+			w.data("a", "1")
+			// Taking a right away deletes nothing, and deleting asks for none.
+			if err := works.Delete(w.ctx, "web", metav1.DeleteOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			w.gone(works, "web")
+			w.data("a", "")
+		})
+	}
+}
+
+// An executor that names nobody fails what it should do.
+func TestExecutorOfNoAccount(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	answers := make(chan *wire.Status, 100)
+	raw := w.rawSource("hub1", answers)
+	spec := raw.spec("web", "uid-1", 1, configMap("a", "1"))
+	for generation, c := range []struct {
+		subject workv1.ManifestWorkExecutorSubject
+		want    string
+	}{
+		{workv1.ManifestWorkExecutorSubject{Type: workv1.ExecutorSubjectTypeServiceAccount}, "the executor service account is nil"},
+		{workv1.ManifestWorkExecutorSubject{Type: "User"}, "only support ServiceAccount type for the executor"},
+	} {
+		spec.Generation, spec.Bundle.Executer = wire.Generation(generation+1), &workv1.ManifestWorkExecutor{Subject: c.subject}
+		raw.send(spec, nil)
+		raw.answered(answers, c.want, func(s *wire.Status) bool {
+			if s.Generation != spec.Generation || len(s.Status.ResourceStatus.Manifests) == 0 {
+				return false
+			}
+			applied := meta.FindStatusCondition(s.Status.ResourceStatus.Manifests[0].Conditions, workv1.ManifestApplied)
+			return applied != nil && applied.Status == metav1.ConditionFalse && strings.Contains(applied.Message, c.want)
+		})
+	}
+	w.data("a", "")
+}
+
+// While nothing changes in what the executor may do, it is not asked about.
+func TestExecutorCostsNothingAtRest(t *testing.T) {
+	t.Parallel()
+	for name, caches := range map[string]bool{"by reviews": false, "from memory": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			works := w.source("hub1")
+			w.bind("all", rbacv1.PolicyRule{APIGroups: []string{"*"}, Resources: []string{"*"}, Verbs: []string{"*"}})
+			w.agent(func(c *agent.Config) { c.ExecutorCaches = caches })
+			w.create(works, w.executed("web", configMap("a", "1")))
+			w.is(works, "web", "Applied=True")
+			w.settle("web")
+			change := 0
+			w.eventually("a change costs one request", func() error {
+				change++
+				value := fmt.Sprint(change)
+				w.requests.take()
+				w.update(works, "web", func(work *workv1.ManifestWork) {
+					work.Spec.Workload = w.work("", configMap("a", value)).Spec.Workload
+				})
+				w.data("a", value)
+				if got := w.requests.take(); len(got) != 1 {
+					return fmt.Errorf("it took %v", got)
+				}
+				return nil
+			})
+		})
+	}
+}

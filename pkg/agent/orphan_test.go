@@ -1,0 +1,262 @@
+package agent_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/pkg/transport"
+	"github.com/workwire/workwire/pkg/wire"
+)
+
+func orphan() *workv1.DeleteOption {
+	return &workv1.DeleteOption{PropagationPolicy: workv1.DeletePropagationPolicyTypeOrphan}
+}
+
+// orphaned waits until a ConfigMap is there and nobody's.
+func (w *world) orphaned(name string) {
+	w.Helper()
+	w.eventually(name+" is nobody's", func() error {
+		object, err := w.cluster.CoreV1().ConfigMaps(w.namespace).Get(w.ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if len(object.OwnerReferences) > 0 || object.DeletionTimestamp != nil {
+			return fmt.Errorf("owners %v, deleted at %v", object.OwnerReferences, object.DeletionTimestamp)
+		}
+		return nil
+	})
+}
+
+// A manifest that leaves the spec in the very update that orphans it is kept.
+func TestOrphaningAndRemovingInOneUpdate(t *testing.T) {
+	t.Parallel()
+	for name, option := range map[string]func(w *world) *workv1.DeleteOption{
+		"Orphan": func(*world) *workv1.DeleteOption { return orphan() },
+		"SelectivelyOrphan": func(w *world) *workv1.DeleteOption {
+			return &workv1.DeleteOption{PropagationPolicy: workv1.DeletePropagationPolicyTypeSelectivelyOrphan,
+				SelectivelyOrphan: &workv1.SelectivelyOrphan{OrphaningRules: []workv1.OrphaningRule{
+					{Resource: "configmaps", Namespace: w.namespace, Name: "a"},
+				}}}
+		},
+		"SelectivelyOrphan, by kind": func(w *world) *workv1.DeleteOption {
+			return &workv1.DeleteOption{PropagationPolicy: workv1.DeletePropagationPolicyTypeSelectivelyOrphan,
+				SelectivelyOrphan: &workv1.SelectivelyOrphan{OrphaningRules: []workv1.OrphaningRule{
+					{Resource: "ConfigMap", Namespace: w.namespace, Name: "a"},
+				}}}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			works := w.source("hub1")
+			w.agent()
+			w.create(works, w.work("web", configMap("a", "1"), configMap("b", "1")))
+			w.is(works, "web", "Available=True")
+			w.update(works, "web", func(work *workv1.ManifestWork) {
+				work.Spec = w.work("", configMap("b", "2")).Spec
+				work.Spec.DeleteOption = option(w)
+			})
+			w.data("b", "2")
+			w.orphaned("a")
+			if err := works.Delete(w.ctx, "web", metav1.DeleteOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			w.gone(works, "web")
+			w.orphaned("a")
+			w.noRecords()
+		})
+	}
+}
+
+// A work that is deleted right after an update that orphans its objects keeps
+// them, also when the agent was away for both.
+func TestOrphaningAndDeletingAtOnce(t *testing.T) {
+	t.Parallel()
+	for name, forget := range map[string]bool{"queued by the broker": false, "lost and asked for again": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			works := w.source("hub1")
+			w.agent()
+			w.create(works, w.work("web", configMap("a", "1")))
+			w.is(works, "web", "Available=True")
+			deletions := w.deletions("hub1")
+			w.broker.Cut(cluster + "-agent")
+			if forget {
+				w.broker.Forget(cluster + "-agent")
+			}
+			w.update(works, "web", func(work *workv1.ManifestWork) { work.Spec.DeleteOption = orphan() })
+			if err := works.Delete(w.ctx, "web", metav1.DeleteOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			w.await(deletions, "the source publishes the deletion")
+			w.broker.Restore(cluster + "-agent")
+			w.gone(works, "web")
+			w.orphaned("a")
+			w.noRecords()
+		})
+	}
+}
+
+// deletions is closed when a source publishes a deletion.
+func (w *world) deletions(source wire.SourceID) <-chan struct{} {
+	w.Helper()
+	connected, seen := make(chan struct{}), make(chan struct{})
+	see := sync.OnceFunc(func() { close(seen) })
+	w.run(func(ctx context.Context) error {
+		return w.broker.Client("observer").Run(ctx, transport.Handler{
+			Subscriptions: []string{fmt.Sprintf("sources/%s/clusters/+/sourceevents", source)},
+			Connected:     func(context.Context, transport.Connection) { close(connected) },
+			Received: func(_ context.Context, m transport.Message) {
+				m.Ack()
+				if message, err := wire.Decode(m.Event); err == nil {
+					if spec, ok := message.(*wire.Spec); ok && spec.Deletes() {
+						see()
+					}
+				}
+			},
+		})
+	})
+	w.await(connected, "the observer connects")
+	return seen
+}
+
+// A completed work still honours a change of deleteOption.
+func TestCompletedWorkIsOrphaned(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	works := w.source("hub1")
+	w.agent()
+	w.create(works, w.completing("web", "true", configMap("a", "1")))
+	w.is(works, "web", "Complete=True")
+	w.update(works, "web", func(work *workv1.ManifestWork) { work.Spec.DeleteOption = orphan() })
+	if err := works.Delete(w.ctx, "web", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	w.gone(works, "web")
+	w.orphaned("a")
+}
+
+// One kind that is not served neither freezes the record nor lets Deleted be
+// reported while objects remain.
+func TestUnknownKindDoesNotFreezeTheRecord(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	works := w.source("hub1")
+	w.agent()
+	unknown := "{apiVersion: nowhere.workwire.dev/v1, kind: Thing, metadata: {name: t, namespace: NAMESPACE}}"
+	w.create(works, w.work("web", unknown, configMap("a", "1"), configMap("b", "1")))
+	w.manifestSays(works, "web", 0, `the server doesn't have a resource type "Thing"`)
+	w.data("b", "1")
+	w.update(works, "web", func(work *workv1.ManifestWork) {
+		work.Spec = w.work("", unknown, configMap("a", "1"), configMap("c", "1")).Spec
+	})
+	w.data("b", "")
+	w.data("c", "1")
+	w.recorded("web", "a", "c")
+	if err := works.Delete(w.ctx, "web", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	w.gone(works, "web")
+	for _, name := range []string{"a", "c"} {
+		if _, err := w.cluster.CoreV1().ConfigMaps(w.namespace).Get(w.ctx, name, metav1.GetOptions{}); err == nil {
+			t.Errorf("the work is gone and ConfigMap %s is not", name)
+		}
+	}
+}
+
+// recorded waits until the record of a work names just these objects.
+func (w *world) recorded(work string, names ...string) *workv1.AppliedManifestWork {
+	w.Helper()
+	var found *workv1.AppliedManifestWork
+	w.eventually("the record of "+work+" names its objects", func() error {
+		record, err := w.record(work)
+		if err != nil {
+			return err
+		}
+		found = record
+		var have []string
+		for _, r := range record.Status.AppliedResources {
+			have = append(have, r.Name)
+		}
+		if len(have) != len(names) {
+			return fmt.Errorf("it names %v", have)
+		}
+		for i := range names {
+			if have[i] != names[i] {
+				return fmt.Errorf("it names %v", have)
+			}
+		}
+		return nil
+	})
+	return found
+}
+
+// record gives the world's record of a work.
+func (w *world) record(work string) (*workv1.AppliedManifestWork, error) {
+	list, err := w.records.List(w.ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	for i := range list.Items {
+		if r := &list.Items[i]; r.Spec.AgentID == w.host && r.Spec.ManifestWorkName == work {
+			return r, nil
+		}
+	}
+	return nil, errors.New("there is none")
+}
+
+// A label that comes later reaches the record.
+func TestLabelsReachTheRecord(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	works := w.source("hub1")
+	w.agent()
+	w.create(works, w.work("web", configMap("a", "1")))
+	w.is(works, "web", "Applied=True")
+	w.update(works, "web", func(work *workv1.ManifestWork) { work.Labels = map[string]string{"tier": "gold"} })
+	w.eventually("the label is there", func() error {
+		record, err := w.record("web")
+		if err != nil {
+			return err
+		}
+		if record.Labels["tier"] != "gold" {
+			return fmt.Errorf("labels %v", record.Labels)
+		}
+		return nil
+	})
+}
+
+// A name that no AppliedManifestWork can have is answered with a condition, be it
+// too long or no name for an object; so is the deletion of such a work.
+func TestWorkNameThatCanNotBeRecorded(t *testing.T) {
+	t.Parallel()
+	for what, name := range map[string]string{"too long": strings.Repeat("x", 200), "no name": "A_B"} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			answers := make(chan *wire.Status, 100)
+			raw := w.rawSource("hub1", answers)
+			raw.send(raw.spec(name, "uid-1", 1, configMap("a", "1")), nil)
+			raw.answered(answers, "it can not be applied", func(s *wire.Status) bool {
+				if len(s.Status.ResourceStatus.Manifests) == 0 {
+					return false
+				}
+				c := meta.FindStatusCondition(s.Status.ResourceStatus.Manifests[0].Conditions, workv1.ManifestApplied)
+				return meta.IsStatusConditionFalse(s.Status.Conditions, workv1.WorkApplied) && c != nil &&
+					c.Reason == workv1.ReasonAppliedManifestFailed && strings.Contains(c.Message, "188 characters")
+			})
+			now := metav1.Now()
+			raw.send(&wire.Spec{UID: "uid-1", Source: "hub1", Cluster: cluster, Generation: 1, Action: wire.Delete, DeletionTimestamp: &now, Bare: true}, nil)
+			raw.answered(answers, "it is gone", func(s *wire.Status) bool { return meta.IsStatusConditionTrue(s.Status.Conditions, workv1.WorkDeleted) })
+		})
+	}
+}
