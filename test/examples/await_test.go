@@ -1,0 +1,304 @@
+package examples
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/dynamic"
+
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+)
+
+// pollInterval is the time between two looks at what can not be watched.
+const pollInterval = 50 * time.Millisecond
+
+// patience is how long a test waits for what must come.
+const patience = 60 * time.Second
+
+// await watches an object until check finds nothing wrong with it; it is nil as
+// long as it does not exist. The test fails when that takes too long.
+func (w *world) await(client dynamic.Interface, resource schema.GroupVersionResource, namespace, name, what string,
+	check func(*unstructured.Unstructured) error,
+) *unstructured.Unstructured {
+	w.Helper()
+	ctx, cancel := context.WithTimeout(w.ctx, patience)
+	defer cancel()
+	objects := client.Resource(resource).Namespace(namespace)
+	options := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", name).String()}
+	for {
+		obj, last, err := watchUntil(ctx, objects, options, check)
+		if err == nil && last == nil {
+			return obj
+		}
+		if ctx.Err() != nil || err != nil {
+			w.Fatalf("%s %s: %s: %v", resource.Resource, name, what, errors.Join(last, err, ctx.Err()))
+		}
+	}
+}
+
+// watchUntil lists, and watches from there, until check is content or the watch
+// ends: then last says what was still wrong.
+func watchUntil(ctx context.Context, objects dynamic.ResourceInterface, options metav1.ListOptions,
+	check func(*unstructured.Unstructured) error,
+) (obj *unstructured.Unstructured, last, err error) {
+	list, err := objects.List(ctx, options)
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(list.Items) > 0 {
+		obj = &list.Items[0]
+	}
+	if last = check(obj); last == nil {
+		return obj, nil, nil
+	}
+	options.ResourceVersion = list.GetResourceVersion()
+	changes, err := objects.Watch(ctx, options)
+	if err != nil {
+		return nil, last, err
+	}
+	defer changes.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil, last, ctx.Err()
+		case event, open := <-changes.ResultChan():
+			if !open || event.Type == watch.Error {
+				return nil, last, nil
+			}
+			obj, _ = event.Object.(*unstructured.Unstructured)
+			if event.Type == watch.Deleted {
+				obj = nil
+			}
+			if last = check(obj); last == nil {
+				return obj, nil, nil
+			}
+		}
+	}
+}
+
+// object waits for an object of the test's namespace on the cluster.
+func (w *world) object(resource schema.GroupVersionResource, name, what string, check func(*unstructured.Unstructured) error) *unstructured.Unstructured {
+	w.Helper()
+	return w.await(w.spoke, resource, w.target, name, what, func(obj *unstructured.Unstructured) error {
+		if obj == nil {
+			return errors.New("there is none")
+		}
+		return check(obj)
+	})
+}
+
+// has waits until an object of the test's namespace on the cluster has a value.
+func (w *world) has(resource schema.GroupVersionResource, name string, want any, path ...any) *unstructured.Unstructured {
+	w.Helper()
+	return w.object(resource, name, text("has %v at %v", want, path), func(obj *unstructured.Unstructured) error {
+		if got := field(obj.Object, path...); got != want {
+			return fmt.Errorf("it has %v", got)
+		}
+		return nil
+	})
+}
+
+// exists waits until there is an object in the test's namespace on the cluster.
+func (w *world) exists(resource schema.GroupVersionResource, name string) *unstructured.Unstructured {
+	w.Helper()
+	return w.object(resource, name, "exists", func(*unstructured.Unstructured) error { return nil })
+}
+
+// gone waits until an object does not exist.
+func (w *world) gone(client dynamic.Interface, resource schema.GroupVersionResource, namespace, name string) {
+	w.Helper()
+	w.await(client, resource, namespace, name, "is gone", func(obj *unstructured.Unstructured) error {
+		if obj == nil {
+			return nil
+		}
+		finalizers, conditions := obj.GetFinalizers(), field(obj.Object, "status", "conditions")
+		return fmt.Errorf("it is there with finalizers %v and conditions %v", finalizers, conditions)
+	})
+}
+
+// state says what a work lacks for being in it, nil if it is.
+type state func(*workv1.ManifestWork) error
+
+// until waits until a work is in all states at once.
+func (w *world) until(name, what string, states ...state) *workv1.ManifestWork {
+	w.Helper()
+	var work *workv1.ManifestWork
+	w.await(w.hub, worksResource, w.cluster, name, what, func(obj *unstructured.Unstructured) error {
+		if obj == nil {
+			return errors.New("there is none")
+		}
+		work = &workv1.ManifestWork{}
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(obj.Object, work); err != nil {
+			return err
+		}
+		for _, is := range states {
+			if err := is(work); err != nil {
+				status, _ := json.Marshal(work.Status)
+				return fmt.Errorf("%w; at generation %d it has %s", err, work.Generation, status)
+			}
+		}
+		return nil
+	})
+	return work
+}
+
+// Work-level states that all examples come to.
+var (
+	applied    = workIs(workv1.WorkApplied, "True", "AppliedManifestWorkComplete", "Apply manifest work complete")
+	notApplied = workIs(workv1.WorkApplied, "False", "AppliedManifestWorkFailed", "Failed to apply manifest work")
+	available  = workIs(workv1.WorkAvailable, "True", "ResourcesAvailable", "All resources are available")
+)
+
+// workIs: the work has the condition, about its newest generation.
+func workIs(kind, status, reason, message string) state {
+	return func(work *workv1.ManifestWork) error {
+		if err := observed(kind)(work); err != nil {
+			return err
+		}
+		return conditionIs(work.Status.Conditions, kind, status, reason, message)
+	}
+}
+
+// observed: the work has a condition of the type about its newest generation.
+func observed(kind string) state {
+	return func(work *workv1.ManifestWork) error {
+		if c := meta.FindStatusCondition(work.Status.Conditions, kind); c == nil || c.ObservedGeneration != work.Generation {
+			return fmt.Errorf("%s is not about the newest generation", kind)
+		}
+		return nil
+	}
+}
+
+// manifestIs: the manifest has the condition.
+func manifestIs(i int, kind, status, reason, message string) state {
+	return func(work *workv1.ManifestWork) error {
+		if len(work.Status.ResourceStatus.Manifests) <= i {
+			return fmt.Errorf("no status of manifest %d", i)
+		}
+		return conditionIs(work.Status.ResourceStatus.Manifests[i].Conditions, kind, status, reason, message)
+	}
+}
+
+// manifestApplied: the manifest is applied.
+func manifestApplied(i int) state {
+	return manifestIs(i, workv1.ManifestApplied, "True", "AppliedManifestComplete", "Apply manifest complete")
+}
+
+// manifestFails: the manifest is not applied, and says why; the parts of the message
+// are found one after the other.
+func manifestFails(i int, parts ...string) state {
+	return func(work *workv1.ManifestWork) error {
+		if err := notApplied(work); err != nil {
+			return err
+		}
+		if len(work.Status.ResourceStatus.Manifests) <= i {
+			return fmt.Errorf("no status of manifest %d", i)
+		}
+		c := meta.FindStatusCondition(work.Status.ResourceStatus.Manifests[i].Conditions, workv1.ManifestApplied)
+		if c == nil || c.Status != metav1.ConditionFalse || c.Reason != "AppliedManifestFailed" {
+			return fmt.Errorf("Applied of manifest %d is %+v", i, c)
+		}
+		rest, ok := strings.CutPrefix(c.Message, "Failed to apply manifest: ")
+		for _, part := range parts {
+			if ok {
+				_, rest, ok = strings.Cut(rest, part)
+			}
+		}
+		if !ok {
+			return fmt.Errorf("manifest %d says %q, want %q", i, c.Message, parts)
+		}
+		return nil
+	}
+}
+
+func conditionIs(conditions []metav1.Condition, kind, status, reason, message string) error {
+	want := metav1.Condition{Type: kind, Status: metav1.ConditionStatus(status), Reason: reason, Message: message}
+	c := meta.FindStatusCondition(conditions, kind)
+	if c == nil {
+		return fmt.Errorf("no condition %s", kind)
+	}
+	if got := (metav1.Condition{Type: c.Type, Status: c.Status, Reason: c.Reason, Message: c.Message}); got != want {
+		return fmt.Errorf("condition %+v, want %+v", got, want)
+	}
+	return nil
+}
+
+// fedBack: the manifest's values are these and no others, in this order, as
+// name=value.
+func fedBack(i int, want string) state {
+	return func(work *workv1.ManifestWork) error {
+		if len(work.Status.ResourceStatus.Manifests) <= i {
+			return fmt.Errorf("no status of manifest %d", i)
+		}
+		var values []string
+		for _, v := range work.Status.ResourceStatus.Manifests[i].StatusFeedbacks.Values {
+			switch {
+			case v.Value.Type == workv1.Integer && v.Value.Integer != nil:
+				values = append(values, fmt.Sprintf("%s=%d", v.Name, *v.Value.Integer))
+			case v.Value.Type == workv1.String && v.Value.String != nil:
+				values = append(values, fmt.Sprintf("%s=%q", v.Name, *v.Value.String))
+			case v.Value.Type == workv1.Boolean && v.Value.Boolean != nil:
+				values = append(values, fmt.Sprintf("%s=%t", v.Name, *v.Value.Boolean))
+			case v.Value.Type == workv1.JsonRaw && v.Value.JsonRaw != nil:
+				values = append(values, v.Name+"="+*v.Value.JsonRaw)
+			default:
+				values = append(values, fmt.Sprintf("%s=%+v", v.Name, v.Value))
+			}
+		}
+		if got := strings.Join(values, " "); got != want {
+			return fmt.Errorf("fed back: %s, want %s", got, want)
+		}
+		return nil
+	}
+}
+
+// watchField makes a work feed back the value at a path of an object, as "seen": it
+// shows what the agent has seen of the object.
+func (w *world) watchField(spec map[string]any, resource schema.GroupVersionResource, name, path string) {
+	configs, _ := spec["manifestConfigs"].([]any)
+	spec["manifestConfigs"] = append(configs, map[string]any{
+		"resourceIdentifier": map[string]any{"group": resource.Group, "resource": resource.Resource, "namespace": w.target, "name": name},
+		"feedbackRules": []any{map[string]any{
+			"type": "JSONPaths", "jsonPaths": []any{map[string]any{"name": "seen", "path": path}},
+		}},
+	})
+}
+
+// managers lists who owns fields of an object, as "manager operation", sorted as the
+// API server does.
+func managers(obj *unstructured.Unstructured) []string {
+	var found []string
+	for _, entry := range obj.GetManagedFields() {
+		if entry.Subresource == "" {
+			found = append(found, entry.Manager+" "+string(entry.Operation))
+		}
+	}
+	return found
+}
+
+// owners gives the names of an object's owners.
+func owners(obj *unstructured.Unstructured) []string {
+	var names []string
+	for _, owner := range obj.GetOwnerReferences() {
+		names = append(names, owner.Name)
+	}
+	return names
+}
+
+func hash(host string) string {
+	sum := sha256.Sum256([]byte(host))
+	return hex.EncodeToString(sum[:])
+}

@@ -1,0 +1,283 @@
+package examples
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"sigs.k8s.io/yaml"
+
+	"github.com/workwire/workwire/examples"
+	"github.com/workwire/workwire/pkg/agent"
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/pkg/wire"
+)
+
+var (
+	worksResource       = workv1.SchemeGroupVersion.WithResource("manifestworks")
+	recordsResource     = workv1.SchemeGroupVersion.WithResource("appliedmanifestworks")
+	deploymentsResource = schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
+	jobsResource        = schema.GroupVersionResource{Group: "batch", Version: "v1", Resource: "jobs"}
+	configMapsResource  = schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
+	servicesResource    = schema.GroupVersionResource{Version: "v1", Resource: "services"}
+)
+
+// world is a cluster at the hub with its agent, and a namespace of its own on the
+// cluster that the agents of all tests share.
+type world struct {
+	*testing.T
+	ctx     context.Context
+	cluster string // at the hub: the agent's, and the namespace of its works
+	target  string // on the cluster: what "default" stands for in examples
+	host    string // hashed into the names of AppliedManifestWorks
+	hub     dynamic.Interface
+	spoke   dynamic.Interface
+}
+
+// newWorld starts the agent, which ends with the test.
+func newWorld(t *testing.T, configure ...func(*agent.Config)) *world {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	t.Cleanup(cancel)
+	w := &world{
+		T: t, ctx: ctx, cluster: hubPlane.Namespace(t, "cluster"), target: spokePlane.Namespace(t, "target"),
+		hub: dynamic.NewForConfigOrDie(hubPlane.REST()), spoke: dynamic.NewForConfigOrDie(spokePlane.REST()),
+	}
+	// The agents share a cluster: the records of their works need names of their own.
+	w.host = w.cluster + "." + brokerAddr
+	logger := slog.New(slog.NewTextHandler(t.Output(), nil))
+	link, err := connection(w.cluster, w.cluster+"-agent", logger)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := agent.Config{
+		Cluster: wire.ClusterName(w.cluster), ClientID: w.cluster + "-agent", BrokerHost: w.host, Topics: topics, Transport: link,
+		Kube: spokePlane.REST(), Logger: logger,
+		SyncInterval: time.Hour, // so that nothing happens only because something polls
+	}
+	for _, f := range configure {
+		f(&c)
+	}
+	a, err := agent.New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- a.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("the agent ended with %v", err)
+		}
+	})
+	return w
+}
+
+// read gives a file of examples/ as the object that kubectl would send.
+func read(t *testing.T, file string) *unstructured.Unstructured {
+	t.Helper()
+	text, err := examples.Files.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return parse(t, string(text))
+}
+
+func parse(t *testing.T, text string) *unstructured.Unstructured {
+	t.Helper()
+	data, err := yaml.YAMLToJSONStrict([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	obj := &unstructured.Unstructured{}
+	if err := obj.UnmarshalJSON(data); err != nil {
+		t.Fatal(err)
+	}
+	return obj
+}
+
+// place makes an example the test's own: the work goes to the test's cluster, and
+// the namespace "default", wherever one is named, becomes the test's. That is all
+// that is changed; TestEveryExampleIsAccepted takes the files as they are.
+func (w *world) place(obj *unstructured.Unstructured) *unstructured.Unstructured {
+	var rename func(value any)
+	rename = func(value any) {
+		switch value := value.(type) {
+		case map[string]any:
+			if value["namespace"] == "default" {
+				value["namespace"] = w.target
+			}
+			for _, field := range value {
+				rename(field)
+			}
+		case []any:
+			for _, item := range value {
+				rename(item)
+			}
+		}
+	}
+	rename(obj.Object)
+	obj.SetNamespace(w.cluster)
+	return obj
+}
+
+// apply creates the work of a file at the hub, and returns its name.
+func (w *world) apply(file string, change ...func(spec map[string]any)) string {
+	w.Helper()
+	return w.create(w.place(read(w.T, file)), change...)
+}
+
+// applyText does the same with a work that no file has.
+func (w *world) applyText(text string) string {
+	w.Helper()
+	return w.create(w.place(parse(w.T, text)))
+}
+
+func (w *world) create(work *unstructured.Unstructured, change ...func(spec map[string]any)) string {
+	w.Helper()
+	for _, f := range change {
+		f(work.Object["spec"].(map[string]any))
+	}
+	if _, err := w.works().Create(w.ctx, work, metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict}); err != nil {
+		w.Fatal(err)
+	}
+	return work.GetName()
+}
+
+// edit changes the spec of a work at the hub.
+func (w *world) edit(name string, change func(spec map[string]any)) {
+	w.Helper()
+	for {
+		work, err := w.works().Get(w.ctx, name, metav1.GetOptions{})
+		if err != nil {
+			w.Fatal(err)
+		}
+		change(work.Object["spec"].(map[string]any))
+		_, err = w.works().Update(w.ctx, work, metav1.UpdateOptions{FieldValidation: metav1.FieldValidationStrict})
+		if err == nil {
+			return
+		}
+		if !apierrors.IsConflict(err) {
+			w.Fatal(err)
+		}
+	}
+}
+
+func (w *world) delete(name string) {
+	w.Helper()
+	if err := w.works().Delete(w.ctx, name, metav1.DeleteOptions{}); err != nil {
+		w.Fatal(err)
+	}
+}
+
+// deleted deletes the work and waits until it is gone.
+func (w *world) deleted(name string) {
+	w.Helper()
+	w.delete(name)
+	w.gone(w.hub, worksResource, w.cluster, name)
+}
+
+func (w *world) works() dynamic.ResourceInterface {
+	return w.hub.Resource(worksResource).Namespace(w.cluster)
+}
+
+// objects are those of a type in the test's namespace on the cluster.
+func (w *world) objects(resource schema.GroupVersionResource) dynamic.ResourceInterface {
+	return w.spoke.Resource(resource).Namespace(w.target)
+}
+
+// get reads an object of the test's namespace on the cluster, nil if there is none.
+func (w *world) get(resource schema.GroupVersionResource, name string) *unstructured.Unstructured {
+	w.Helper()
+	obj, err := w.objects(resource).Get(w.ctx, name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil
+	case err != nil:
+		w.Fatal(err)
+	}
+	return obj
+}
+
+// patch changes an object on the cluster as another actor, by a merge patch.
+func (w *world) patch(resource schema.GroupVersionResource, name, patch string, subresources ...string) {
+	w.Helper()
+	_, err := w.objects(resource).Patch(w.ctx, name, types.MergePatchType, []byte(patch), metav1.PatchOptions{FieldManager: "somebody"}, subresources...)
+	if err != nil {
+		w.Fatal(err)
+	}
+}
+
+// remove deletes an object on the cluster as another actor.
+func (w *world) remove(resource schema.GroupVersionResource, name string) {
+	w.Helper()
+	background := metav1.DeletePropagationBackground
+	if err := w.objects(resource).Delete(w.ctx, name, metav1.DeleteOptions{PropagationPolicy: &background}); err != nil {
+		w.Fatal(err)
+	}
+}
+
+// recordName is the name of a work's AppliedManifestWork.
+func (w *world) recordName(work string) string {
+	return hash(w.host) + "-" + work
+}
+
+// serviceAccount makes a ServiceAccount in the test's namespace.
+func (w *world) serviceAccount(name string) {
+	w.Helper()
+	client := kubernetes.NewForConfigOrDie(spokePlane.REST())
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	if _, err := client.CoreV1().ServiceAccounts(w.target).Create(w.ctx, account, metav1.CreateOptions{}); err != nil {
+		w.Fatal(err)
+	}
+}
+
+// field is what is at a path within nested objects and lists: keys are fields,
+// numbers are indices.
+func field(value any, path ...any) any {
+	for _, step := range path {
+		switch at := value.(type) {
+		case map[string]any:
+			value = at[step.(string)]
+		case []any:
+			if step.(int) >= len(at) {
+				return nil
+			}
+			value = at[step.(int)]
+		default:
+			return nil
+		}
+	}
+	return value
+}
+
+// manifest is a manifest of a work's spec.
+func manifest(spec map[string]any, i int) map[string]any {
+	return field(spec, "workload", "manifests", i).(map[string]any)
+}
+
+// set puts a value into nested objects; all but the last exist.
+func set(object map[string]any, value any, path ...any) {
+	last := len(path) - 1
+	field(object, path[:last]...).(map[string]any)[path[last].(string)] = value
+}
+
+// addManifest adds a manifest, in YAML, to a work's spec.
+func (w *world) addManifest(spec map[string]any, text string) {
+	w.Helper()
+	added := parse(w.T, strings.ReplaceAll(text, "NAMESPACE", w.target)).Object
+	set(spec, append(field(spec, "workload", "manifests").([]any), added), "workload", "manifests")
+}
+
+func text(format string, args ...any) string { return fmt.Sprintf(format, args...) }
