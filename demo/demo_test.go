@@ -169,7 +169,7 @@ func TestTutorial(t *testing.T) {
 	s.shows("hub", []string{"Active"}, "get", "ns", "cluster1")
 
 	// Creating: the demo has applied examples/example-manifestwork.yaml.
-	s.shows("hub", []string{"APPLIED", "AVAILABLE", "AGE", work, "True"}, "-n", "cluster1", "get", "manifestwork", work)
+	s.shows("hub", []string{"APPLIED", "AVAILABLE", "COMPLETE", "AGE", work, "True"}, "-n", "cluster1", "get", "manifestwork", work)
 	s.shows("hub", []string{
 		"reason: AppliedManifestWorkComplete", "message: All resources are available", "type: Available",
 		"resourceStatus:", "name: nginx-deployment", "resource: deployments", "ordinal: 1", "kind: ServiceAccount",
