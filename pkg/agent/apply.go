@@ -123,12 +123,12 @@ func (a *Agent) take(ctx context.Context, logger *slog.Logger, name string, entr
 
 // applyTo does what a pass is for, once there is a record.
 func (a *Agent) applyTo(ctx context.Context, u *under, record *workv1.AppliedManifestWork, dropped []applied.Resource) error {
-	a.authorize(ctx, u)
 	memory := u.memory
 	u.outcomes = a.applier.Apply(ctx, u.manifests, strategy.Pass{
 		Owner:     strategy.Owner(record.Name, record.UID),
 		Previous:  func(ref object.Ref) *strategy.Manifest { return memory.applied[ref] },
 		Leave:     u.leave,
+		Permit:    a.permits(u),
 		Contested: memory.contested() && !u.changed,
 	})
 	if ctx.Err() != nil {

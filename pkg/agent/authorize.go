@@ -6,45 +6,38 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/workwire/workwire/pkg/agent/executor"
-	"github.com/workwire/workwire/pkg/agent/object"
+	"github.com/workwire/workwire/pkg/agent/strategy"
 )
 
-// reviewsAtATime is how many manifests of one work are reviewed at a time.
-const reviewsAtATime = 8
-
-// authorize lets manifests fail that the work's executor may not apply. Those
-// that are left alone are not reviewed.
-func (a *Agent) authorize(ctx context.Context, u *under) {
+// permits gives what decides whether the work's executor may do what applying a
+// manifest takes; nil if it has none. What it denies is looked at again when it
+// says so. What it allows is not: it is asked again when something is to be
+// written, and tells of changes by itself.
+func (a *Agent) permits(u *under) func(context.Context, *strategy.Manifest) error {
 	account, err := executor.AccountOf(u.entry.Spec.Executor)
 	a.executors.Follow(u.name, account)
-	if err == nil && account == nil {
-		return
+	switch {
+	case err != nil:
+		return func(context.Context, *strategy.Manifest) error { return err }
+	case account == nil:
+		return nil
 	}
 	var mu sync.Mutex // of u.again
-	var group errgroup.Group
-	group.SetLimit(reviewsAtATime)
-	for i := range u.manifests {
-		m := &u.manifests[i]
-		if m.Err != nil || m.Ref == (object.Ref{}) || u.leave(i) {
-			continue
+	return func(ctx context.Context, m *strategy.Manifest) error {
+		if m.Recreates() && !m.Owned {
+			// To create an object anew takes deleting it.
+			reviewed := *m
+			reviewed.Owned, m = true, &reviewed
 		}
-		if err != nil {
-			m.Err = err
-			continue
-		}
-		group.Go(func() error {
-			var recheck time.Duration
-			recheck, m.Err = a.executors.Check(ctx, *account, m)
+		recheck, err := a.executors.Check(ctx, *account, m)
+		if denied(err) {
 			mu.Lock()
 			defer mu.Unlock()
-			u.lookAgain(recheck)
-			return nil
-		})
+			u.lookAgain(max(recheck, time.Millisecond))
+		}
+		return err
 	}
-	_ = group.Wait() // what fails is in the manifests
 }
 
 // denied says whether an executor was found not to be allowed to, which is asked

@@ -1,6 +1,7 @@
 package agent_test
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -77,6 +78,40 @@ func TestExecutor(t *testing.T) {
 			w.data("a", "")
 		})
 	}
+}
+
+// A work that brings a namespace and a role in it is applied at once.
+func TestExecutorOfANamespaceAndItsRole(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	name := w.namespace + "-new"
+	if _, err := w.cluster.RbacV1().ClusterRoleBindings().Create(w.ctx, &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: name}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
+		Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: w.namespace, Name: "executor1"}},
+	}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	w.Cleanup(func() {
+		if err := w.cluster.RbacV1().ClusterRoleBindings().Delete(context.Background(), name, metav1.DeleteOptions{}); err != nil {
+			t.Error(err)
+		}
+	})
+	answers := make(chan *wire.Status, 100)
+	raw := w.rawSource("hub1", answers)
+	spec := raw.spec("web", "uid-1", 1,
+		"{apiVersion: v1, kind: Namespace, metadata: {name: NAMESPACE-new}}",
+		"{apiVersion: rbac.authorization.k8s.io/v1, kind: Role, metadata: {name: r, namespace: NAMESPACE-new}, rules: [{apiGroups: [''], resources: [pods], verbs: [get]}]}")
+	spec.Bundle.Executer = w.executed("web").Spec.Executor
+	raw.send(spec, nil)
+	raw.answered(answers, "all is applied", func(s *wire.Status) bool {
+		if !meta.IsStatusConditionTrue(s.Status.Conditions, workv1.WorkApplied) {
+			t.Errorf("a status on the way: %+v", s.Status.ResourceStatus.Manifests)
+		}
+		return true
+	})
+	now := metav1.Now()
+	raw.send(&wire.Spec{UID: "uid-1", Source: "hub1", Cluster: cluster, Generation: 2, Action: wire.Delete, DeletionTimestamp: &now, Bare: true}, nil)
+	raw.answered(answers, "it is gone", func(s *wire.Status) bool { return meta.IsStatusConditionTrue(s.Status.Conditions, workv1.WorkDeleted) })
 }
 
 // An executor that names nobody fails what it should do.

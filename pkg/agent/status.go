@@ -79,12 +79,16 @@ func ruleTypes(m *strategy.Manifest) []string {
 // liveOf gives the object of a manifest as it is after the pass, nil if there is
 // none or it is not known.
 func (u *under) liveOf(i int) *unstructured.Unstructured {
-	switch u.outcomes[i].Action {
-	case strategy.Observed, strategy.Left:
+	if seenBefore(&u.manifests[i], &u.outcomes[i]) {
 		return u.sights[i].live.Object
-	default:
-		return u.outcomes[i].Live
 	}
+	return u.outcomes[i].Live
+}
+
+// seenBefore says whether a manifest's object is as it was seen before applying,
+// which has not touched it.
+func seenBefore(m *strategy.Manifest, outcome *strategy.Outcome) bool {
+	return outcome.Action == strategy.Observed || outcome.Action == strategy.Left || readOnly(m)
 }
 
 // faultOf says why a manifest is not applied, nil if it is. While repairs are
@@ -106,6 +110,8 @@ func (a *Agent) sightOf(u *under, i int, live *unstructured.Unstructured) (condi
 		return condition.Seen, nil
 	case m.Ref == object.Ref{} && m.Meta.Resource == "":
 		return condition.Unresolved, nil
+	case seenBefore(m, outcome):
+		return condition.Missing, nil
 	case outcome.Err == nil, apierrors.IsNotFound(outcome.Err), a.objects.Get(m.Ref).State == object.Absent, m.Err != nil:
 		return condition.Missing, nil
 	default:

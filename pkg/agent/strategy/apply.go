@@ -145,6 +145,10 @@ type Pass struct {
 	// Leave says which manifests, by index, are left alone whatever the cluster
 	// holds: those that are complete. Nil: none. Called as Previous is.
 	Leave func(int) bool
+	// Permit is asked right before a manifest is applied, when those of lower ranks
+	// have been, and by several goroutines at a time; an error of it is the
+	// manifest's. Nil: all is permitted.
+	Permit func(context.Context, *Manifest) error
 	// Contested makes an object be read before it is repaired, so that
 	// Outcome.Rivals names those who changed it: one more request a repair.
 	Contested bool
@@ -171,11 +175,11 @@ func (a *Applier) Apply(ctx context.Context, manifests []Manifest, pass Pass) []
 				continue
 			}
 			task, step := a.begin(m, pass)
-			if step.Err != nil {
+			switch {
+			case step.Err != nil:
 				outcomes[i] = task.failed(step.Err)
 				continue
-			}
-			if step.Verb == Keep {
+			case step.Verb == Keep && pass.Permit == nil:
 				outcomes[i] = task.kept()
 				continue
 			}
@@ -186,6 +190,12 @@ func (a *Applier) Apply(ctx context.Context, manifests []Manifest, pass Pass) []
 			}
 			group.Go(func() {
 				defer release()
+				if pass.Permit != nil {
+					if err := pass.Permit(ctx, m); err != nil {
+						outcomes[i] = task.failed(err)
+						return
+					}
+				}
 				outcomes[i] = task.run(ctx, step)
 			})
 		}

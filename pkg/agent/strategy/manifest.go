@@ -63,6 +63,10 @@ type Manifest struct {
 	recreate bool      // allowed by annotation
 }
 
+// Recreates says whether applying may delete the object to create it anew: by the
+// manifest's annotation, where the API server refuses a change as immutable.
+func (m *Manifest) Recreates() bool { return m.recreate }
+
 var (
 	errNoObject     = errors.New("the manifest is not a JSON object; it needs apiVersion, kind and metadata.name")
 	errNoKind       = errors.New("kind must be set in manifest")

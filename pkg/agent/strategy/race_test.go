@@ -158,7 +158,7 @@ func TestTwoWorksShareByFieldManager(t *testing.T) {
 		t.Errorf("replicas %v", nested(t, live, "spec", "replicas"))
 	}
 	// One goes; the other one's object stays.
-	s.restart()
+	s.rolledOut(ref)
 	for _, owner := range []metav1.OwnerReference{s.owner, second} {
 		if exists := s.exists(ref); !exists {
 			t.Error("it is gone too early")
