@@ -260,7 +260,7 @@ func testColumns(ctx context.Context, t *testing.T, config *rest.Config, ns stri
 	for _, column := range table.ColumnDefinitions {
 		names = append(names, column.Name)
 	}
-	if want := []string{"Name", "Applied", "Available", "Age"}; !jsonEqual(want, names) {
+	if want := []string{"Name", "Applied", "Available", "Complete", "Age"}; !jsonEqual(want, names) {
 		t.Fatalf("columns %v, want %v", names, want)
 	}
 	if cells := table.Rows[0].Cells; cells[0] != "smallest" || cells[1] != "True" {

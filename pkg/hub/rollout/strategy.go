@@ -1,0 +1,109 @@
+package rollout
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	clusterv1alpha1 "github.com/workwire/workwire/pkg/apis/cluster/v1alpha1"
+)
+
+// Strategy is a RolloutStrategy that was read and found good. The zero value is All without a deadline. A Strategy is
+// not changed by its use, and safe for concurrent use.
+type Strategy struct {
+	kind        clusterv1alpha1.RolloutType // empty: All
+	minSuccess  time.Duration
+	deadline    time.Duration // 0: none
+	maxFailures amount
+	concurrency amount // 0: all
+	mandatory   []clusterv1alpha1.MandatoryDecisionGroup
+}
+
+// amount is a number of clusters, or a percentage of some number of them.
+type amount struct {
+	value   int
+	percent bool
+}
+
+// of gives the amount as a number, a percentage of total rounded up.
+func (a amount) of(total int) int {
+	if a.percent {
+		return (a.value*total + 99) / 100
+	}
+	return a.value
+}
+
+// Parse reads a strategy. The schema of the API refuses most of what is wrong here; the error, which may join several,
+// says of each field what is wrong with it and what it may be.
+func Parse(from *clusterv1alpha1.RolloutStrategy) (Strategy, error) {
+	if from.RolloutType != "" && from.Type != "" && from.RolloutType != from.Type {
+		return Strategy{}, fmt.Errorf("rollout strategy: rolloutType is %s and type is %s: they are two names of one field, set one of them",
+			from.RolloutType, from.Type)
+	}
+	strategy := Strategy{kind: from.Kind()}
+	var err error
+	switch strategy.kind {
+	case clusterv1alpha1.All:
+		if from.All != nil {
+			err = strategy.config("all", from.All.RolloutConfig)
+		}
+	case clusterv1alpha1.Progressive:
+		if options := from.Progressive; options != nil {
+			var errConcurrency error
+			strategy.concurrency, errConcurrency = parseAmount("progressive.maxConcurrency", options.MaxConcurrency)
+			strategy.mandatory = options.MandatoryDecisionGroups.DeepCopy().MandatoryDecisionGroups
+			err = errors.Join(errConcurrency, strategy.config("progressive", options.RolloutConfig))
+		}
+	case clusterv1alpha1.ProgressivePerGroup:
+		if options := from.ProgressivePerGroup; options != nil {
+			strategy.mandatory = options.MandatoryDecisionGroups.DeepCopy().MandatoryDecisionGroups
+			err = strategy.config("progressivePerGroup", options.RolloutConfig)
+		}
+	default:
+		err = fmt.Errorf("rolloutType is %q: must be All, Progressive or ProgressivePerGroup", strategy.kind)
+	}
+	if err != nil {
+		return Strategy{}, fmt.Errorf("rollout strategy: %w", err)
+	}
+	return strategy, nil
+}
+
+func (s *Strategy) config(options string, from clusterv1alpha1.RolloutConfig) error {
+	var errSuccess, errDeadline, errFailures error
+	s.minSuccess = from.MinSuccessTime.Duration
+	if s.minSuccess < 0 {
+		errSuccess = fmt.Errorf("%s.minSuccessTime is %s: must not be negative", options, s.minSuccess)
+	}
+	if from.ProgressDeadline != "" && from.ProgressDeadline != clusterv1alpha1.NoDeadline {
+		var err error
+		s.deadline, err = time.ParseDuration(from.ProgressDeadline)
+		if err != nil || s.deadline <= 0 {
+			errDeadline = fmt.Errorf("%s.progressDeadline is %q: must be %s or a time of more than 0, such as 10m or 1h30m",
+				options, from.ProgressDeadline, clusterv1alpha1.NoDeadline)
+		}
+	}
+	s.maxFailures, errFailures = parseAmount(options+".maxFailures", from.MaxFailures)
+	return errors.Join(errSuccess, errDeadline, errFailures)
+}
+
+func parseAmount(field string, from intstr.IntOrString) (amount, error) {
+	parsed := amount{value: int(from.IntVal)}
+	if from.Type == intstr.String {
+		var digits string
+		digits, parsed.percent = strings.CutSuffix(from.StrVal, "%")
+		value, err := strconv.ParseUint(digits, 10, 31)
+		if err != nil {
+			return amount{}, fmt.Errorf("%s is %q: must be a number of clusters, or a percentage from 0%% to 100%%", field, from.StrVal)
+		}
+		parsed.value = int(value)
+	}
+	if parsed.value < 0 || parsed.value > math.MaxInt32 || parsed.percent && parsed.value > 100 {
+		return amount{}, fmt.Errorf("%s is %q: must be a number of clusters, or a percentage from 0%% to 100%%", field, from.String())
+	}
+	return parsed, nil
+}
