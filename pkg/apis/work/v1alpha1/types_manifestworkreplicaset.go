@@ -65,7 +65,7 @@ const (
 type ManifestWorkReplicaSetSpec struct {
 	// manifestWorkTemplate is the spec of the works.
 	// +required
-	// +kubebuilder:validation:XValidation:rule="has(self.workload) && has(self.workload.manifests) && size(self.workload.manifests) > 0",message="Workload manifests should not be empty"
+	// +kubebuilder:validation:XValidation:rule="has(self.workload) && has(self.workload.manifests) && self.workload.manifests.size() > 0",message="Workload manifests should not be empty"
 	ManifestWorkTemplate workv1.ManifestWorkSpec `json:"manifestWorkTemplate"`
 
 	// placementRefs name the placements that choose the clusters, in the namespace of the set.
