@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"io"
 	"regexp"
+	"slices"
+	"strings"
+	"time"
 
 	"github.com/spf13/pflag"
 	"golang.org/x/sync/errgroup"
@@ -36,6 +39,9 @@ type options struct {
 	transportConfig string
 	clientID        string
 	workers         int
+	controllers     []string
+	autoRegister    bool
+	autoAccept      bool
 
 	kube    kube.Options
 	leader  leader.Options
@@ -46,13 +52,17 @@ type options struct {
 }
 
 func newOptions() *options {
+	// A fleet waits for its hub: another replica takes over within 5 seconds.
+	election := leader.NewOptions("")
+	election.LeaseDuration, election.RenewDeadline, election.RetryPeriod = 4*time.Second, 3*time.Second, 500*time.Millisecond
 	return &options{
-		transport: "mqtt",
-		workers:   publish.DefaultWorkers,
-		kube:      kube.Options{QPS: defaultQPS, Burst: defaultBurst},
-		leader:    leader.NewOptions(""),
-		serve:     serve.Options{Address: "127.0.0.1:8082"},
-		logging:   logging.NewOptions(),
+		transport:   "mqtt",
+		workers:     publish.DefaultWorkers,
+		controllers: []string{"*"},
+		kube:        kube.Options{QPS: defaultQPS, Burst: defaultBurst},
+		leader:      election,
+		serve:       serve.Options{Address: "127.0.0.1:8082"},
+		logging:     logging.NewOptions(),
 	}
 }
 
@@ -63,6 +73,12 @@ func (o *options) sections() []command.Section {
 			fs.StringVar(&o.source, "source-id", o.source, "id under which the hub owns its works, the same for all replicas and for ever; a-z, 0-9 and -; required")
 			o.kube.AddFlags(fs)
 			fs.IntVar(&o.workers, "workers", o.workers, "finalizers, and statuses, written at a time, 1 to 1024")
+			fs.StringSliceVar(&o.controllers, "controllers", o.controllers, "what the hub does besides publishing, comma-separated: * for all, NAME for one, -NAME to leave one out; the names: "+
+				strings.Join(hub.Controllers(), ", "))
+		}},
+		{Title: "Clusters", Bind: func(fs *pflag.FlagSet) {
+			fs.BoolVar(&o.autoRegister, "auto-register", o.autoRegister, "make a ManagedCluster, and its namespace, for each cluster first heard from; then no cluster gets works before its hubAcceptsClient is set")
+			fs.BoolVar(&o.autoAccept, "auto-accept", o.autoAccept, "accept the clusters that --auto-register makes: whoever may connect to the broker as a cluster gets its works")
 		}},
 		{Title: "The broker", Bind: func(fs *pflag.FlagSet) {
 			fs.StringVar(&o.transport, "transport", o.transport, "how to reach the agents: mqtt")
@@ -94,6 +110,17 @@ func (o *options) validate() []error {
 	if o.workers < 1 || o.workers > 1024 {
 		faults = append(faults, fmt.Errorf("--workers: %d, want 1 to 1024", o.workers))
 	}
+	chosen, err := hub.ChooseControllers(o.controllers)
+	if err != nil {
+		faults = append(faults, fmt.Errorf("--controllers: %w", err))
+	}
+	if o.autoAccept && !o.autoRegister {
+		faults = append(faults, errors.New("--auto-accept accepts what --auto-register makes: set both, or neither"))
+	}
+	if o.autoRegister && err == nil && !slices.Contains(chosen, hub.ControllerClusters) {
+		faults = append(faults, fmt.Errorf("--auto-register needs the controller %s, which --controllers leaves out", hub.ControllerClusters))
+	}
+	o.controllers = chosen
 	faults = append(faults, o.readTransport(named)...)
 	faults = append(faults, o.kube.Validate()...)
 	if named {
@@ -145,6 +172,7 @@ func (o *options) run(ctx context.Context, logs io.Writer) error {
 	}
 	h, err := hub.New(hub.Config{
 		REST: kubeConfig, Source: wire.SourceID(o.source), Topics: o.broker.Topics, Transport: link, Election: o.leader,
+		Controllers: o.controllers, AutoRegister: o.autoRegister, AutoAccept: o.autoAccept, KeepAlive: o.broker.KeepAlive,
 		Workers: o.workers, Registerer: registry, Logger: logger,
 	})
 	if err != nil {

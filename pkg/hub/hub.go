@@ -12,6 +12,9 @@
 // The parts, each in a folder: works, the cache of what is on the API server;
 // publish, from there to the link; intake, from the link to the API server. The
 // link (package source/link) speaks the protocol and knows what agents know.
+// Beside them run controllers, see [Controllers]: clusters says who is accepted
+// and there, placement chooses clusters, replicaset makes works for them, with
+// rollout to decide how fast, and ttl deletes those that are finished.
 // Nothing is kept but what is on the API server, so a hub can be restarted, or
 // replaced by another replica, at any time.
 //
@@ -25,13 +28,16 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync/atomic"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/workqueue"
 
 	"github.com/workwire/workwire/pkg/client/clientset/versioned"
+	"github.com/workwire/workwire/pkg/hub/clusters"
 	"github.com/workwire/workwire/pkg/hub/intake"
 	"github.com/workwire/workwire/pkg/hub/publish"
 	"github.com/workwire/workwire/pkg/hub/works"
@@ -56,6 +62,16 @@ type Config struct {
 	Transport transport.Transport
 	// Election chooses the leader among replicas.
 	Election leader.Options
+	// Controllers to run, by name, see [ChooseControllers]; nil for all.
+	Controllers []string
+	// AutoRegister makes a ManagedCluster for each cluster first heard from, and
+	// AutoAccept accepts those. With AutoRegister no cluster gets works before it is
+	// accepted. Both need the controller of clusters.
+	AutoRegister, AutoAccept bool
+	// Now tells the time that rollouts go by; nil for time.Now.
+	Now func() time.Time
+	// KeepAlive is that of the agents' connections to the broker; 0 for a minute.
+	KeepAlive time.Duration
 	// Workers is how many finalizers, and how many statuses, are written at a
 	// time; 0 for 16.
 	Workers int
@@ -73,7 +89,17 @@ type Hub struct {
 	works     *works.Cache
 	publisher *publish.Publisher
 	link      *link.Link
+	clusters  *clusters.Clusters // nil when it is switched off
+	events    *events            // nil without a controller that has any
+	others    []controller
 	leading   atomic.Bool
+}
+
+// controller is one that runs beside publishing.
+type controller struct {
+	name  string
+	run   func(context.Context) error
+	ready func(context.Context) error // nil: always
 }
 
 // New makes a hub. It does no I/O and starts nothing. It reports every fault of
@@ -87,6 +113,18 @@ func New(cfg Config) (*Hub, error) {
 		if field.missing {
 			required = append(required, fmt.Errorf("%s is required", field.name))
 		}
+	}
+	if cfg.Controllers == nil {
+		cfg.Controllers = Controllers()
+	}
+	if _, err := ChooseControllers(cfg.Controllers); err != nil {
+		required = append(required, err)
+	}
+	if cfg.AutoAccept && !cfg.AutoRegister {
+		required = append(required, errors.New("AutoAccept accepts what AutoRegister registers: set both, or neither"))
+	}
+	if cfg.AutoRegister && !slices.Contains(cfg.Controllers, ControllerClusters) {
+		required = append(required, fmt.Errorf("AutoRegister needs the controller %q", ControllerClusters))
 	}
 	faults := errors.Join(append(required, cfg.Election.Validate()...)...)
 	topics, err := cfg.Topics.ForSource(cfg.Source)
@@ -118,6 +156,13 @@ func (h *Hub) build(topics wire.SourceTopics) error {
 	if err != nil {
 		return err
 	}
+	events, err := h.buildRecorder()
+	if err != nil {
+		return err
+	}
+	if err := h.buildClusters(client, events, queues); err != nil {
+		return err
+	}
 	in, err := intake.New(intake.Config{
 		Works: h.works, Client: client, Logger: h.cfg.Logger, Registerer: h.cfg.Registerer,
 	})
@@ -128,15 +173,19 @@ func (h *Hub) build(topics wire.SourceTopics) error {
 		Source: h.cfg.Source, Topics: h.cfg.Topics, Transport: h.cfg.Transport,
 		Works:          shown{intake: in, cache: h.works, addressable: addressable},
 		IntakeParallel: h.cfg.Workers, Logger: h.cfg.Logger, Registerer: h.cfg.Registerer,
+		Held: func(cluster wire.ClusterName) bool { return !h.accepted(cluster) }, Heard: h.heard, Linked: h.linked,
 	})
 	if err != nil {
 		return err
 	}
 	h.publisher, err = publish.New(publish.Config{
-		Works: h.works, Client: client, Link: h.link, Addressable: addressable, Workers: h.cfg.Workers,
+		Works: h.works, Client: client, Link: h.link, Addressable: addressable, Accepted: h.accepted, Workers: h.cfg.Workers,
 		Logger: h.cfg.Logger, Queues: queues, Registerer: h.cfg.Registerer,
 	})
-	return err
+	if err != nil {
+		return err
+	}
+	return h.buildOthers(client, events, queues)
 }
 
 // Run waits for leadership and works until ctx ends; it returns nil then, after
@@ -155,15 +204,27 @@ func (h *Hub) Run(ctx context.Context) error {
 
 // lead is a term as leader, of which a Hub has one.
 func (h *Hub) lead(ctx context.Context) error {
-	return together(ctx,
+	parts := []func(context.Context) error{
 		func(ctx context.Context) error { h.works.Run(ctx); return nil },
 		func(ctx context.Context) error {
-			if !h.works.WaitForSync(ctx) {
+			if !h.works.WaitForSync(ctx) || h.clusters != nil && !h.clusters.WaitForSync(ctx) {
 				return nil
 			}
-			h.cfg.Logger.Info("the ManifestWorks are read; connecting to the broker")
-			return together(ctx, h.publisher.Run, h.link.Run)
-		})
+			h.cfg.Logger.Info("the ManifestWorks are read; connecting to the broker", "controllers", h.cfg.Controllers)
+			running := []func(context.Context) error{h.publisher.Run, h.link.Run}
+			for _, c := range h.others {
+				running = append(running, c.run)
+			}
+			return together(ctx, running...)
+		},
+	}
+	if h.clusters != nil {
+		parts = append(parts, h.clusters.Run)
+	}
+	if h.events != nil {
+		parts = append(parts, h.events.run)
+	}
+	return together(ctx, parts...)
 }
 
 // together runs parts until all have returned. The context of all ends when one
@@ -188,7 +249,7 @@ func together(ctx context.Context, parts ...func(context.Context) error) error {
 // Checks are the hub's conditions of readiness. A standby is ready: it can take
 // over.
 func (h *Hub) Checks() []serve.Check {
-	return []serve.Check{
+	checks := []serve.Check{
 		{Name: "works", Func: func(ctx context.Context) error {
 			if !h.leading.Load() {
 				return nil
@@ -202,4 +263,20 @@ func (h *Hub) Checks() []serve.Check {
 			return nil
 		}},
 	}
+	others := h.others
+	if h.clusters != nil {
+		others = append(slices.Clone(others), controller{name: ControllerClusters, ready: h.clusters.Ready})
+	}
+	for _, c := range others {
+		if c.ready == nil {
+			continue
+		}
+		checks = append(checks, serve.Check{Name: c.name, Func: func(ctx context.Context) error {
+			if !h.leading.Load() {
+				return nil
+			}
+			return c.ready(ctx)
+		}})
+	}
+	return checks
 }

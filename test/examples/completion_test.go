@@ -51,6 +51,24 @@ func TestJobsComplete(t *testing.T) {
 	}
 }
 
+// TestFinishedWorkIsCollected: after its time to live the work goes, and its Job
+// with it. The file says 30 seconds; the test does not wait for that.
+func TestFinishedWorkIsCollected(t *testing.T) {
+	t.Parallel()
+	for file, job := range map[string]string{
+		"completion/ttl.yaml":                   "my-job",
+		"completion/temp-job-with-cleanup.yaml": "temp-task",
+	} {
+		t.Run(file, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			name := w.apply(file, func(spec map[string]any) { set(spec, int64(1), "deleteOption", "ttlSecondsAfterFinished") })
+			w.gone(w.hub, worksResource, w.cluster, name)
+			w.gone(w.spoke, jobsResource, w.target, job)
+		})
+	}
+}
+
 // TestFailedJobIsComplete: the Job of this work waits for a pod that may not run,
 // until its time is up.
 func TestFailedJobIsComplete(t *testing.T) {

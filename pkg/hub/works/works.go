@@ -35,7 +35,11 @@ import (
 	"github.com/workwire/workwire/pkg/wire"
 )
 
-const byUID = "uid"
+// Names of the indexes.
+const (
+	byUID        = "uid"
+	byReplicaSet = "replicaset"
+)
 
 // Config says what a [Cache] holds.
 type Config struct {
@@ -67,6 +71,14 @@ func New(cfg Config) (*Cache, error) {
 		byUID: func(object any) ([]string, error) {
 			if work, ok := object.(*workv1.ManifestWork); ok {
 				return []string{string(work.UID)}, nil
+			}
+			return nil, nil
+		},
+		byReplicaSet: func(object any) ([]string, error) {
+			if work, ok := object.(*workv1.ManifestWork); ok {
+				if set, ok := work.Labels[workv1.ReplicaSetLabelKey]; ok {
+					return []string{set}, nil
+				}
 			}
 			return nil, nil
 		},
@@ -180,8 +192,18 @@ func (c *Cache) Get(uid types.UID) (*workv1.ManifestWork, bool) {
 // OfCluster gives the works of cluster, visible or not. It costs one pass over
 // them.
 func (c *Cache) OfCluster(cluster wire.ClusterName) iter.Seq[*workv1.ManifestWork] {
+	return c.indexed(cache.NamespaceIndex, string(cluster))
+}
+
+// OfReplicaSet gives the works whose label [workv1.ReplicaSetLabelKey] has this
+// value, visible or not. It costs one pass over them.
+func (c *Cache) OfReplicaSet(label string) iter.Seq[*workv1.ManifestWork] {
+	return c.indexed(byReplicaSet, label)
+}
+
+func (c *Cache) indexed(index, value string) iter.Seq[*workv1.ManifestWork] {
 	return func(yield func(*workv1.ManifestWork) bool) {
-		objects, err := c.informer.GetIndexer().ByIndex(cache.NamespaceIndex, string(cluster))
+		objects, err := c.informer.GetIndexer().ByIndex(index, value)
 		if err != nil {
 			return // no such index: New makes it
 		}

@@ -69,6 +69,16 @@ func TestLookups(t *testing.T) {
 	for range c.OfCluster("nowhere") {
 		t.Error("works of a cluster that has none")
 	}
+	labelled := work("c2", "of-set", "4")
+	labelled.Labels = map[string]string{workv1.ReplicaSetLabelKey: "ns.set"}
+	_ = c.informer.GetIndexer().Add(labelled)
+	if got := slices.Collect(c.OfReplicaSet("ns.set")); len(got) != 1 || got[0] != labelled {
+		t.Errorf("OfReplicaSet: %v", got)
+	}
+	for range c.OfReplicaSet("") {
+		t.Error("works of no replica set")
+	}
+	_ = c.informer.GetIndexer().Delete(labelled)
 	if got := slices.Sorted(c.Clusters()); !slices.Equal(got, []wire.ClusterName{"c1", "c2"}) {
 		t.Errorf("Clusters: %v", got)
 	}

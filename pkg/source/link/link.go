@@ -215,6 +215,10 @@ func (l *Link) Released(cluster wire.ClusterName) {
 	signal(l.wake)
 }
 
+// Probe asks a cluster for a sign of life, which [Config.Heard] is told of. It
+// never waits.
+func (l *Link) Probe(cluster wire.ClusterName) { l.resyncs.put(cluster, resync{probe: true}) }
+
 // Connected reports whether there is a connection to the broker.
 func (l *Link) Connected() bool {
 	l.mu.Lock()
@@ -238,6 +242,7 @@ func (l *Link) connected(ctx context.Context, c transport.Connection) {
 	for name := range l.config.Works.Clusters() {
 		l.resyncs.put(name, resync{ask: true})
 	}
+	l.probeAll(ctx)
 }
 
 func keyOf(work *workv1.ManifestWork) key {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"time"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/transport"
@@ -24,6 +25,7 @@ const (
 type resync struct {
 	request *wire.SpecResync
 	ask     bool
+	probe   bool // our question is only whether there is somebody
 }
 
 // mergeResyncs makes one of two: a request tells all that its agent holds, so the
@@ -33,6 +35,7 @@ func mergeResyncs(older, newer resync) resync {
 		newer.request = older.request
 	}
 	newer.ask = newer.ask || older.ask
+	newer.probe = newer.probe || older.probe
 	return newer
 }
 
@@ -41,10 +44,13 @@ func (l *Link) resync(ctx context.Context, name wire.ClusterName, r resync) erro
 	if r.request != nil {
 		l.answer(r.request)
 	}
-	if !r.ask {
-		return nil
+	var err error
+	if r.ask {
+		err = l.ask(ctx, name)
 	}
-	err := l.ask(ctx, name)
+	if r.probe && err == nil {
+		err = l.probe(ctx, name)
+	}
 	if err == nil || ctx.Err() != nil {
 		return nil
 	}
@@ -116,6 +122,35 @@ func (l *Link) worksOf(name wire.ClusterName, generations map[key]wire.Generatio
 			}
 		}
 	}
+}
+
+// probeAll asks all clusters for a sign of life, also those that the source does
+// not know yet, if there is a topic for it.
+func (l *Link) probeAll(ctx context.Context) {
+	topic, ok := l.topics.Broadcast()
+	if !ok {
+		return
+	}
+	event, err := wire.Encode(&wire.StatusResync{Source: l.config.Source, Have: []wire.StatusVersion{{UID: "none", Hash: "none"}}}, time.Now())
+	if err == nil {
+		err = l.config.Transport.Publish(ctx, topic, event)
+	}
+	if err != nil && ctx.Err() == nil && !errors.Is(err, transport.ErrNotConnected) {
+		l.log.Warn("clusters can not be asked to show themselves", "topic", topic, "error", err)
+	}
+}
+
+// probe publishes a status resync request for a single work, with a hash that no
+// status has: whoever is there answers with the status, if it has the work, and
+// announces itself, if it does that. It names none that there is where the cluster
+// has no works, since an empty list would ask for everything.
+func (l *Link) probe(ctx context.Context, name wire.ClusterName) error {
+	r := &wire.StatusResync{Source: l.config.Source, Cluster: name, Have: []wire.StatusVersion{{UID: "none", Hash: "none"}}}
+	for work := range l.config.Works.OfCluster(name) {
+		r.Have[0].UID = work.UID
+		break
+	}
+	return l.send(ctx, name, r)
 }
 
 // ask publishes the status resync requests for a cluster (docs/protocol.md, Status

@@ -104,6 +104,15 @@ func (b *Broker) Forget(id string) {
 	delete(b.sessions, id)
 }
 
+// Connected reports whether a client of that id is connected, with its
+// subscriptions.
+func (b *Broker) Connected(id string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	s := b.sessions[id]
+	return s != nil && s.conn != nil
+}
+
 // SetLimit sets the maximum packet size in bytes that the broker announces to
 // clients that connect from now on; 0 for none. The size of an event is that of
 // its topic, attributes and data.

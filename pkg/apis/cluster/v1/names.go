@@ -4,7 +4,7 @@ package v1
 const (
 	// ManagedClusterConditionHubAccepted is True when an administrator of the hub accepts the cluster.
 	ManagedClusterConditionHubAccepted = "HubAcceptedManagedCluster"
-	// ManagedClusterConditionJoined is True once the agent of an accepted cluster was heard from.
+	// ManagedClusterConditionJoined is True once the agent of the cluster was heard from.
 	ManagedClusterConditionJoined = "ManagedClusterJoined"
 	// ManagedClusterConditionAvailable is True while the agent of the cluster is connected.
 	ManagedClusterConditionAvailable = "ManagedClusterConditionAvailable"
@@ -12,8 +12,8 @@ const (
 
 // Labels and annotations.
 const (
-	// ClusterSetLabelKey labels a ManagedCluster with the name of the set that it belongs to. Placements choose sets
-	// by that name.
+	// ClusterSetLabelKey labels a ManagedCluster with the name of the set that it belongs to. Placements of this hub
+	// choose by labels, of which this is one.
 	ClusterSetLabelKey = "cluster.open-cluster-management.io/clusterset"
 	// LastSeenAnnotationKey annotates a ManagedCluster with the time, as RFC 3339, at which its agent was last heard
 	// from.

@@ -48,8 +48,7 @@ type PlacementList struct {
 
 // PlacementSpec says which clusters are wanted.
 type PlacementSpec struct {
-	// clusterSets limits the choice to clusters whose label cluster.open-cluster-management.io/clusterset has one of
-	// these values. Empty: no limit.
+	// clusterSets are not served by this hub: a placement that names some is misconfigured. Select by labels instead.
 	// +optional
 	// +listType=atomic
 	ClusterSets []string `json:"clusterSets,omitempty"`

@@ -1,0 +1,115 @@
+package hub_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/pkg/hub"
+	"github.com/workwire/workwire/pkg/wire"
+)
+
+// accept sets whether the world's cluster is accepted, as an administrator does.
+func (w *world) accept(accepted bool) {
+	w.t.Helper()
+	_, err := w.client.ClusterV1().ManagedClusters().Patch(w.t.Context(), w.namespace, types.MergePatchType,
+		fmt.Appendf(nil, `{"spec":{"hubAcceptsClient":%v}}`, accepted), metav1.PatchOptions{})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// managed waits until the world's cluster is as wanted.
+func (w *world) managed(what string, want func(*clusterv1.ManagedCluster) bool) {
+	w.t.Helper()
+	for deadline := time.Now().Add(patience); ; <-time.After(10 * time.Millisecond) {
+		cluster, err := w.client.ClusterV1().ManagedClusters().Get(w.t.Context(), w.namespace, metav1.GetOptions{})
+		switch {
+		case err == nil && want(cluster):
+			return
+		case err != nil && !apierrors.IsNotFound(err):
+			w.t.Fatal(err)
+		case time.Now().After(deadline):
+			w.t.Fatalf("the cluster is not %s: %+v, %v", what, cluster, err)
+		}
+	}
+}
+
+// TestAcceptance: a cluster that shows itself is registered; it gets no works
+// before it is accepted, then all, and no changes after it is refused, nor is
+// anything taken from it.
+func TestAcceptance(t *testing.T) {
+	w := newWorld(t)
+	w.startHubWith(func(c *hub.Config) {
+		c.Election, c.Controllers, c.AutoRegister = alone(), []string{hub.ControllerClusters}, true
+	})
+	w.awaitConnected()
+	work := w.create("early")
+	cluster := wire.ClusterName(w.namespace)
+	a := startAgent(t, cluster, w.broker.Client(w.namespace), nil)
+	a.awaitConnected()
+	a.replies <- &wire.Presence{Agent: w.namespace, Cluster: cluster, Source: source, Session: "1", Present: true}
+	w.managed("registered and there", func(c *clusterv1.ManagedCluster) bool {
+		return !c.Spec.HubAcceptsClient && meta.IsStatusConditionTrue(c.Status.Conditions, clusterv1.ManagedClusterConditionAvailable)
+	})
+	if specs := a.specs(work.UID); len(specs) > 0 {
+		t.Fatalf("a cluster that is not accepted got %d specs", len(specs))
+	}
+	if early := w.get("early"); len(early.Finalizers) > 0 {
+		t.Errorf("its work has the finalizers %v", early.Finalizers)
+	}
+	// A work that nobody was sent can be deleted.
+	w.create("never")
+	w.delete("never")
+	w.await("never", "gone", gone)
+
+	w.accept(true)
+	w.await("early", "applied", applied(work.Generation))
+	late := w.create("late")
+	w.await("late", "applied", applied(late.Generation))
+
+	w.accept(false)
+	w.managed("refused", func(c *clusterv1.ManagedCluster) bool {
+		return meta.IsStatusConditionFalse(c.Status.Conditions, clusterv1.ManagedClusterConditionHubAccepted)
+	})
+	changed := w.update("early", func(work *workv1.ManifestWork) {
+		work.Spec.Workload.Manifests = []workv1.Manifest{manifest("early", "2")}
+	})
+	// The agent asks for what it lacks; its question is not answered, so that nothing
+	// is taken from it either. What it says is heard.
+	a.stop()
+	b := startAgent(t, cluster, w.broker.Client(w.namespace), a)
+	b.awaitConnected()
+	b.replies <- &wire.Presence{Agent: w.namespace, Cluster: cluster, Source: source, Session: "2"}
+	b.replies <- &wire.Presence{Agent: w.namespace, Cluster: cluster, Source: source, Session: "3", Present: true}
+	b.replies <- &wire.Presence{Agent: w.namespace, Cluster: cluster, Source: source, Session: "3", Present: false}
+	w.managed("away", func(c *clusterv1.ManagedCluster) bool {
+		return !meta.IsStatusConditionTrue(c.Status.Conditions, clusterv1.ManagedClusterConditionAvailable)
+	})
+	if specs := b.specs(work.UID); len(specs) > 0 {
+		t.Errorf("a cluster that is refused got %+v", specs)
+	}
+	w.accept(true)
+	w.await("early", "applied", applied(changed.Generation))
+	for _, name := range []string{"early", "late"} {
+		w.delete(name)
+		w.await(name, "gone", gone)
+	}
+}
+
+// awaitConnected waits until the hub is connected.
+func (w *world) awaitConnected() {
+	w.t.Helper()
+	for deadline := time.Now().Add(patience); !w.broker.Connected("hub1-hub"); <-time.After(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			w.t.Fatal("the hub does not connect")
+		}
+	}
+}

@@ -1,0 +1,292 @@
+package clusters
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
+	"github.com/workwire/workwire/pkg/wire"
+)
+
+// AnnouncesAnnotationKey annotates, with "true", the ManagedCluster of an agent that
+// announces itself. After a restart of the hub such an agent has 1.5 keepalives to
+// show, others have Config.Silence.
+const AnnouncesAnnotationKey = "workwire.dev/announces"
+
+// NamespaceLabelKey labels the namespace of a cluster with the cluster's name.
+const NamespaceLabelKey = "cluster.open-cluster-management.io/managedCluster"
+
+// Reasons of the conditions of a ManagedCluster.
+const (
+	// ReasonAccepted and ReasonNotAccepted are of HubAcceptedManagedCluster.
+	ReasonAccepted    = "HubClusterAdminAccepted"
+	ReasonNotAccepted = "HubClusterAdminNotAccepted"
+	// ReasonJoined is of ManagedClusterJoined.
+	ReasonJoined = "ManagedClusterJoined"
+
+	// Of ManagedClusterConditionAvailable, the first with True, the others with
+	// Unknown:
+
+	// ReasonAvailable: the agent is there.
+	ReasonAvailable = "ManagedClusterAvailable"
+	// ReasonNotSeen: the agent was never heard from.
+	ReasonNotSeen = "ManagedClusterNotSeen"
+	// ReasonDisconnected: the agent has stopped, or its connection is lost.
+	ReasonDisconnected = "ManagedClusterDisconnected"
+	// ReasonSilent: the agent announces nothing and was not heard for too long.
+	ReasonSilent = "ManagedClusterSilent"
+	// ReasonMissing: the agent did not announce itself when it should have, as when
+	// the hub's own connection was restored.
+	ReasonMissing = "ManagedClusterMissing"
+)
+
+// Reasons of the events on a ManagedCluster.
+const (
+	EventRegistered  = "Registered"
+	EventAccepted    = "Accepted"
+	EventNotAccepted = "NotAccepted"
+	EventAvailable   = "Available"
+	EventUnavailable = "Unavailable"
+)
+
+// lastSeenEvery is how old the time in a ManagedCluster may get, while its agent is
+// heard.
+const lastSeenEvery = 5 * time.Minute
+
+// policy is what the hub was told about all clusters.
+type policy struct {
+	autoRegister, autoAccept bool
+	limits                   limits
+}
+
+// accepts tells whether works may be delivered to a cluster with this ManagedCluster,
+// nil standing for none.
+func (p policy) accepts(cluster *clusterv1.ManagedCluster) bool {
+	if cluster == nil {
+		return !p.autoRegister
+	}
+	return cluster.Spec.HubAcceptsClient && cluster.DeletionTimestamp == nil
+}
+
+// step is what the difference between what is known of a cluster and what is stored
+// calls for; its parts are done in this order.
+type step struct {
+	// register: this ManagedCluster is to be made. Then there is a next step.
+	register *clusterv1.ManagedCluster
+	// namespace: that of the cluster may be missing.
+	namespace bool
+	// conditions to store; nil for those that are.
+	conditions []metav1.Condition
+	// events that these conditions are.
+	events []event
+	// spec: taints, and the annotations, are to be stored.
+	spec        bool
+	taints      []clusterv1.Taint
+	annotations map[string]string
+}
+
+// event is one on a ManagedCluster.
+type event struct{ kind, reason, message string }
+
+// decide plans for the cluster with name.
+func decide(name wire.ClusterName, v view, p policy, now time.Time) step {
+	if v.stored == nil {
+		if p.autoRegister && v.spoken {
+			return step{register: registration(name, v, p)}
+		}
+		return step{}
+	}
+	s := step{conditions: conditionsFor(v, p, now)}
+	joined := meta.IsStatusConditionTrue(v.stored.Status.Conditions, clusterv1.ManagedClusterConditionJoined)
+	s.namespace = p.autoRegister && !joined && !v.presence.heard.IsZero() && v.stored.DeletionTimestamp == nil
+	if apiequality.Semantic.DeepEqual(s.conditions, v.stored.Status.Conditions) {
+		s.conditions = nil
+	} else {
+		s.events = eventsOf(v.stored.Status.Conditions, s.conditions)
+	}
+	available, _, _ := availability(v.presence.state, p.limits)
+	s.taints = taintsFor(v.stored.Spec.Taints, available, now)
+	s.annotations = annotationsFor(v.presence)
+	s.spec = !apiequality.Semantic.DeepEqual(s.taints, v.stored.Spec.Taints) || outdated(v.stored, v.presence) ||
+		v.stored.Annotations[AnnouncesAnnotationKey] != s.annotations[AnnouncesAnnotationKey]
+	return s
+}
+
+// registration is the ManagedCluster of a cluster that has none. One that was deleted
+// is for an administrator to accept.
+func registration(name wire.ClusterName, v view, p policy) *clusterv1.ManagedCluster {
+	return &clusterv1.ManagedCluster{
+		ObjectMeta: metav1.ObjectMeta{Name: string(name), Annotations: annotationsFor(v.presence)},
+		Spec:       clusterv1.ManagedClusterSpec{HubAcceptsClient: p.autoAccept && !v.removed},
+	}
+}
+
+// annotationsFor gives the annotations that tell of p.
+func annotationsFor(p presence) map[string]string {
+	annotations := map[string]string{}
+	if !p.heard.IsZero() {
+		annotations[clusterv1.LastSeenAnnotationKey] = p.heard.UTC().Format(time.RFC3339)
+	}
+	if p.announces {
+		annotations[AnnouncesAnnotationKey] = "true"
+	}
+	return annotations
+}
+
+// outdated reports whether cluster tells of a time when its agent was heard that is
+// too far from when it was.
+func outdated(cluster *clusterv1.ManagedCluster, p presence) bool {
+	if p.heard.IsZero() {
+		return false
+	}
+	at, err := time.Parse(time.RFC3339, cluster.Annotations[clusterv1.LastSeenAnnotationKey])
+	return err != nil || p.heard.Sub(at) >= lastSeenEvery
+}
+
+// conditionsFor gives the conditions of a ManagedCluster: ours, and those of others.
+func conditionsFor(v view, p policy, now time.Time) []metav1.Condition {
+	conditions := slices.Clone(v.stored.Status.Conditions)
+	set := func(kind string, status metav1.ConditionStatus, reason, message string) {
+		meta.SetStatusCondition(&conditions, metav1.Condition{
+			Type: kind, Status: status, Reason: reason, Message: message, LastTransitionTime: metav1.NewTime(now.Truncate(time.Second)),
+		})
+	}
+	if v.stored.Spec.HubAcceptsClient {
+		set(clusterv1.ManagedClusterConditionHubAccepted, metav1.ConditionTrue, ReasonAccepted, "Accepted by hub cluster admin")
+	} else {
+		set(clusterv1.ManagedClusterConditionHubAccepted, metav1.ConditionFalse, ReasonNotAccepted,
+			"Not accepted by hub cluster admin: works are delivered once spec.hubAcceptsClient is true")
+	}
+	if !v.presence.heard.IsZero() {
+		set(clusterv1.ManagedClusterConditionJoined, metav1.ConditionTrue, ReasonJoined, "Managed cluster joined")
+	}
+	status, reason, message := availability(v.presence.state, p.limits)
+	set(clusterv1.ManagedClusterConditionAvailable, status, reason, message)
+	return conditions
+}
+
+// availability says what s means for a cluster.
+func availability(s state, l limits) (status metav1.ConditionStatus, reason, message string) {
+	switch s {
+	case present:
+		return metav1.ConditionTrue, ReasonAvailable, "Managed cluster is available"
+	case ended:
+		return metav1.ConditionUnknown, ReasonDisconnected, "The agent of the cluster has stopped, or has lost its connection to the broker"
+	case silent:
+		return metav1.ConditionUnknown, ReasonSilent,
+			fmt.Sprintf("Nothing was heard for %s from the agent of the cluster, which does not announce itself", l.silence)
+	case missing:
+		return metav1.ConditionUnknown, ReasonMissing,
+			fmt.Sprintf("The agent of the cluster did not announce itself within %s, as it does while it is connected", l.absence)
+	default:
+		return metav1.ConditionUnknown, ReasonNotSeen, "The agent of the cluster was not heard from yet"
+	}
+}
+
+// stateOf is the state that a reason of availability stands for. What others have
+// written says that the cluster is not there.
+func stateOf(reason string) state {
+	switch reason {
+	case ReasonNotSeen:
+		return unseen
+	case ReasonSilent:
+		return silent
+	case ReasonMissing:
+		return missing
+	default:
+		return ended
+	}
+}
+
+// taintsFor gives taints with ours as they have to be for a cluster that is available
+// or not, those of others as they are.
+func taintsFor(taints []clusterv1.Taint, available metav1.ConditionStatus, now time.Time) []clusterv1.Taint {
+	want := ""
+	switch available {
+	case metav1.ConditionTrue:
+	case metav1.ConditionFalse:
+		want = clusterv1.ManagedClusterTaintUnavailable
+	default:
+		want = clusterv1.ManagedClusterTaintUnreachable
+	}
+	var kept []clusterv1.Taint
+	has := false
+	for _, taint := range taints {
+		ours := taint.Key == clusterv1.ManagedClusterTaintUnavailable || taint.Key == clusterv1.ManagedClusterTaintUnreachable
+		switch {
+		case !ours:
+		case taint.Key != want || has || taint.Effect != clusterv1.TaintEffectNoSelect:
+			continue
+		default:
+			has = true
+		}
+		kept = append(kept, taint)
+	}
+	if want != "" && !has {
+		kept = append(kept, clusterv1.Taint{
+			Key: want, Effect: clusterv1.TaintEffectNoSelect, TimeAdded: metav1.NewTime(now.Truncate(time.Second)),
+		})
+	}
+	return kept
+}
+
+// eventsOf gives the events that a change of conditions is.
+func eventsOf(before, after []metav1.Condition) []event {
+	var events []event
+	was, is := meta.FindStatusCondition(before, clusterv1.ManagedClusterConditionHubAccepted),
+		meta.FindStatusCondition(after, clusterv1.ManagedClusterConditionHubAccepted)
+	switch {
+	case is == nil || was != nil && was.Status == is.Status:
+	case is.Status == metav1.ConditionTrue:
+		events = append(events, event{corev1.EventTypeNormal, EventAccepted, "Works are delivered to the cluster"})
+	case was != nil:
+		events = append(events, event{corev1.EventTypeNormal, EventNotAccepted, "Works are no longer delivered to the cluster"})
+	}
+	was, is = meta.FindStatusCondition(before, clusterv1.ManagedClusterConditionAvailable),
+		meta.FindStatusCondition(after, clusterv1.ManagedClusterConditionAvailable)
+	switch {
+	case is == nil || was != nil && was.Status == is.Status:
+	case is.Status == metav1.ConditionTrue:
+		events = append(events, event{corev1.EventTypeNormal, EventAvailable, is.Message})
+	case was != nil:
+		events = append(events, event{corev1.EventTypeWarning, EventUnavailable, is.Message})
+	}
+	return events
+}
+
+// statusPatch is the merge patch that stores conditions in cluster. It replaces
+// lists, so it must not meet another state of cluster than this.
+func statusPatch(cluster *clusterv1.ManagedCluster, conditions []metav1.Condition) ([]byte, error) {
+	return encode(map[string]any{
+		"metadata": map[string]any{"resourceVersion": cluster.ResourceVersion},
+		"status":   map[string]any{"conditions": conditions},
+	})
+}
+
+// specPatch is the merge patch that stores taints and annotations in cluster, as it
+// is now.
+func specPatch(cluster *clusterv1.ManagedCluster, taints []clusterv1.Taint, annotations map[string]string) ([]byte, error) {
+	values := map[string]any{AnnouncesAnnotationKey: nil}
+	for key, value := range annotations {
+		values[key] = value
+	}
+	return encode(map[string]any{
+		"metadata": map[string]any{"resourceVersion": cluster.ResourceVersion, "annotations": values},
+		"spec":     map[string]any{"taints": taints},
+	})
+}
+
+func encode(patch any) ([]byte, error) {
+	data, err := json.Marshal(patch)
+	if err != nil {
+		return nil, fmt.Errorf("encode the patch: %w", err)
+	}
+	return data, nil
+}

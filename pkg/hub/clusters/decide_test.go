@@ -1,0 +1,243 @@
+package clusters
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
+)
+
+var (
+	registering = policy{autoRegister: true, limits: testLimits}
+	accepting   = policy{autoRegister: true, autoAccept: true, limits: testLimits}
+	manual      = policy{limits: testLimits}
+)
+
+// settled is a ManagedCluster that says all that is known of p.
+func settled(p presence, change ...func(*clusterv1.ManagedCluster)) *clusterv1.ManagedCluster {
+	cluster := &clusterv1.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: "c", UID: "u", ResourceVersion: "7", Annotations: annotationsFor(p)}}
+	cluster.Spec.HubAcceptsClient = true
+	cluster.Status.Conditions = conditionsFor(view{presence: p, stored: cluster}, manual, start)
+	status, _, _ := availability(p.state, testLimits)
+	cluster.Spec.Taints = taintsFor(nil, status, start)
+	for _, f := range change {
+		f(cluster)
+	}
+	return cluster
+}
+
+// summary is what of a step tests compare.
+type summary struct {
+	Register                string // "accepted" or "not accepted"
+	Namespace, Status, Spec bool
+	Available, Accepted     string // status and reason that are to be stored
+	Joined                  bool
+	Events                  []string
+	Taints                  []string
+}
+
+func summarize(s step) summary {
+	got := summary{Namespace: s.namespace, Status: s.conditions != nil, Spec: s.spec}
+	if s.register != nil {
+		got.Register = "not accepted"
+		if s.register.Spec.HubAcceptsClient {
+			got.Register = "accepted"
+		}
+	}
+	for _, c := range s.conditions {
+		switch c.Type {
+		case clusterv1.ManagedClusterConditionAvailable:
+			got.Available = string(c.Status) + " " + c.Reason
+		case clusterv1.ManagedClusterConditionHubAccepted:
+			got.Accepted = string(c.Status) + " " + c.Reason
+		case clusterv1.ManagedClusterConditionJoined:
+			got.Joined = true
+		}
+	}
+	for _, e := range s.events {
+		got.Events = append(got.Events, e.kind+" "+e.reason)
+	}
+	if s.spec {
+		for _, taint := range s.taints {
+			got.Taints = append(got.Taints, taint.Key)
+		}
+	}
+	return got
+}
+
+func TestDecide(t *testing.T) {
+	known := func(text string) presence { p, _ := play(t, presence{state: unseen}, text); return p }
+	never, there, heard := presence{state: unseen}, known("announce a"), known("message")
+	gone := known("announce a; left a")
+	later := there
+	later.heard = start.Add(lastSeenEvery)
+	soon := there
+	soon.heard = start.Add(lastSeenEvery - time.Second)
+	bare := &clusterv1.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: "c"}}
+	const unreachable, yes = clusterv1.ManagedClusterTaintUnreachable, "True " + ReasonAvailable
+	deleting := func(c *clusterv1.ManagedCluster) { now := metav1.NewTime(start); c.DeletionTimestamp = &now }
+	for _, c := range []struct {
+		name   string
+		policy policy
+		view   view
+		want   summary
+	}{
+		{"first heard from", registering, view{presence: there, spoken: true}, summary{Register: "not accepted"}},
+		{"first heard from, accepting", accepting, view{presence: there, spoken: true}, summary{Register: "accepted"}},
+		{"first heard from, not registering", manual, view{presence: there, spoken: true}, summary{}},
+		{"only its end was heard", registering, view{presence: known("left a")}, summary{}},
+		{"came and went before it was registered", registering, view{presence: gone, spoken: true}, summary{Register: "not accepted"}},
+		{"deleted", accepting, view{presence: there, removed: true}, summary{}},
+		{"deleted and heard again", accepting, view{presence: there, removed: true, spoken: true}, summary{Register: "not accepted"}},
+
+		{"just registered", registering, view{presence: there, stored: &clusterv1.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Annotations: annotationsFor(there)}}},
+			summary{Namespace: true, Status: true, Available: yes, Accepted: "False " + ReasonNotAccepted, Joined: true,
+				Events: []string{"Normal Available"}}},
+		{"made by hand, not heard from", registering, view{presence: never, stored: bare},
+			summary{Status: true, Available: "Unknown " + ReasonNotSeen, Accepted: "False " + ReasonNotAccepted, Spec: true, Taints: []string{unreachable}}},
+		{"made by hand, there", manual, view{presence: there, stored: bare},
+			summary{Status: true, Available: yes, Accepted: "False " + ReasonNotAccepted, Joined: true, Spec: true,
+				Events: []string{"Normal Available"}}},
+		{"made by hand, then heard from", registering, view{presence: there, stored: settled(never)},
+			summary{Namespace: true, Status: true, Available: yes, Accepted: "True " + ReasonAccepted, Joined: true, Spec: true,
+				Events: []string{"Normal Available"}}},
+
+		{"settled", registering, view{presence: there, stored: settled(there)}, summary{}},
+		{"heard again", registering, view{presence: soon, stored: settled(there)}, summary{}},
+		{"heard again later", registering, view{presence: later, stored: settled(there)}, summary{Spec: true}},
+		{"it announces itself", manual, view{presence: there, stored: settled(heard)}, summary{Spec: true}},
+		{"it does so no more", manual, view{presence: heard, stored: settled(there)}, summary{Spec: true}},
+		{"accepted", registering, view{presence: there, stored: settled(there, func(c *clusterv1.ManagedCluster) {
+			c.Status.Conditions[0].Status, c.Status.Conditions[0].Reason = metav1.ConditionFalse, ReasonNotAccepted
+		})}, summary{Status: true, Available: yes, Accepted: "True " + ReasonAccepted, Joined: true, Events: []string{"Normal Accepted"}}},
+		{"no longer accepted", registering, view{presence: there, stored: settled(there, func(c *clusterv1.ManagedCluster) {
+			c.Spec.HubAcceptsClient = false
+		})}, summary{Status: true, Available: yes, Accepted: "False " + ReasonNotAccepted, Joined: true, Events: []string{"Normal NotAccepted"}}},
+		{"gone", manual, view{presence: gone, stored: settled(there)},
+			summary{Status: true, Available: "Unknown " + ReasonDisconnected, Accepted: "True " + ReasonAccepted, Joined: true,
+				Events: []string{"Warning Unavailable"}, Spec: true, Taints: []string{unreachable}}},
+		{"back", manual, view{presence: there, stored: settled(gone)},
+			summary{Status: true, Available: yes, Accepted: "True " + ReasonAccepted, Joined: true, Events: []string{"Normal Available"}, Spec: true}},
+		{"gone and back unseen", manual, view{presence: known("announce a; left a; announce b"), stored: settled(there)}, summary{}},
+		{"the condition was written, the taint was not", manual, view{presence: gone, stored: settled(gone, func(c *clusterv1.ManagedCluster) {
+			c.Spec.Taints = nil
+		})}, summary{Spec: true, Taints: []string{unreachable}}},
+		{"being deleted", registering, view{presence: there, stored: settled(never, deleting)},
+			summary{Status: true, Available: yes, Accepted: "True " + ReasonAccepted, Joined: true, Spec: true, Events: []string{"Normal Available"}}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if diff := cmp.Diff(c.want, summarize(decide("c", c.view, c.policy, start))); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// What was decided and stored leaves nothing to do.
+func TestDecideSettles(t *testing.T) {
+	for _, text := range []string{"", "announce a", "message", "announce a; left a", "message; 300", "announce a; connect; 90"} {
+		p, _ := play(t, presence{state: unseen}, text)
+		stored := &clusterv1.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: "c"}}
+		for range 2 {
+			s := decide("c", view{presence: p, stored: stored}, registering, start)
+			stored = stored.DeepCopy()
+			stored.Status.Conditions, stored.Spec.Taints, stored.Annotations = s.conditions, s.taints, s.annotations
+			if got := summarize(decide("c", view{presence: p, stored: stored}, registering, start.Add(time.Hour))); !cmp.Equal(got, summary{}) {
+				t.Errorf("%s: still to do: %+v", text, got)
+			}
+			stored.Status.Conditions = nil
+		}
+	}
+}
+
+func TestAccepts(t *testing.T) {
+	yes, no := settled(presence{state: present}), settled(presence{state: present})
+	no.Spec.HubAcceptsClient = false
+	going := yes.DeepCopy()
+	at := metav1.NewTime(start)
+	going.DeletionTimestamp = &at
+	for _, c := range []struct {
+		name    string
+		policy  policy
+		cluster *clusterv1.ManagedCluster
+		want    bool
+	}{
+		{"accepted", registering, yes, true}, {"not accepted", registering, no, false}, {"being deleted", registering, going, false},
+		{"unknown", registering, nil, false}, {"unknown, auto-accept", accepting, nil, false},
+		{"accepted, manual", manual, yes, true}, {"not accepted, manual", manual, no, false}, {"being deleted, manual", manual, going, false},
+		{"unknown, manual", manual, nil, true},
+	} {
+		if got := c.policy.accepts(c.cluster); got != c.want {
+			t.Errorf("%s: %v", c.name, got)
+		}
+	}
+}
+
+func TestTaints(t *testing.T) {
+	const unreachable, unavailable = clusterv1.ManagedClusterTaintUnreachable, clusterv1.ManagedClusterTaintUnavailable
+	then, now := metav1.NewTime(start), start.Add(time.Hour)
+	taint := func(key string, at metav1.Time) clusterv1.Taint {
+		return clusterv1.Taint{Key: key, Effect: clusterv1.TaintEffectNoSelect, TimeAdded: at}
+	}
+	gpu, softly := taint("gpu", then), taint(unreachable, then)
+	softly.Effect = clusterv1.TaintEffectPreferNoSelect
+	for _, c := range []struct {
+		name         string
+		taints, want []clusterv1.Taint
+		available    metav1.ConditionStatus
+	}{
+		{"available", nil, nil, metav1.ConditionTrue},
+		{"unknown", nil, []clusterv1.Taint{taint(unreachable, metav1.NewTime(now))}, metav1.ConditionUnknown},
+		{"not available", nil, []clusterv1.Taint{taint(unavailable, metav1.NewTime(now))}, metav1.ConditionFalse},
+		{"still unknown", []clusterv1.Taint{taint(unreachable, then)}, []clusterv1.Taint{taint(unreachable, then)}, metav1.ConditionUnknown},
+		{"others stay", []clusterv1.Taint{gpu, taint(unreachable, then), gpu}, []clusterv1.Taint{gpu, gpu}, metav1.ConditionTrue},
+		{"others stay first", []clusterv1.Taint{gpu}, []clusterv1.Taint{gpu, taint(unreachable, metav1.NewTime(now))}, metav1.ConditionUnknown},
+		{"the other way", []clusterv1.Taint{taint(unavailable, then)}, []clusterv1.Taint{taint(unreachable, metav1.NewTime(now))}, metav1.ConditionUnknown},
+		{"both and twice", []clusterv1.Taint{taint(unavailable, then), taint(unreachable, then), taint(unreachable, then)},
+			[]clusterv1.Taint{taint(unreachable, then)}, metav1.ConditionUnknown},
+		{"another effect", []clusterv1.Taint{softly}, []clusterv1.Taint{taint(unreachable, metav1.NewTime(now))}, metav1.ConditionUnknown},
+	} {
+		if diff := cmp.Diff(c.want, taintsFor(c.taints, c.available, now)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", c.name, diff)
+		}
+	}
+}
+
+// The patches name the state that they are for, and only what is the hub's.
+func TestPatches(t *testing.T) {
+	cluster := &clusterv1.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: "c", ResourceVersion: "7"}}
+	gone, _ := play(t, presence{state: unseen}, "message; 300")
+	cluster.Status.Conditions = []metav1.Condition{{Type: "Other", Status: metav1.ConditionTrue, Reason: "R", LastTransitionTime: metav1.NewTime(start)}}
+	s := decide("c", view{presence: gone, stored: cluster}, manual, start)
+	spec, err := specPatch(cluster, s.taints, s.annotations)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := `{"metadata":{"annotations":{"workwire.dev/announces":null,"workwire.dev/last-seen":"2026-03-01T00:00:00Z"},"resourceVersion":"7"},` +
+		`"spec":{"taints":[{"key":"cluster.open-cluster-management.io/unreachable","effect":"NoSelect","timeAdded":"2026-03-01T00:00:00Z"}]}}`
+	if string(spec) != want {
+		t.Errorf("spec:\n%s\nwant\n%s", spec, want)
+	}
+	status, err := statusPatch(cluster, s.conditions)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got struct {
+		Metadata struct{ ResourceVersion string }
+		Status   struct{ Conditions []metav1.Condition }
+	}
+	if err := json.Unmarshal(status, &got); err != nil {
+		t.Fatal(err)
+	}
+	var types []string
+	for _, c := range got.Status.Conditions {
+		types = append(types, c.Type)
+	}
+	if diff := cmp.Diff([]string{"Other", "HubAcceptedManagedCluster", "ManagedClusterJoined", "ManagedClusterConditionAvailable"}, types); diff != "" || got.Metadata.ResourceVersion != "7" {
+		t.Errorf("status %s: %s", status, diff)
+	}
+}

@@ -1,0 +1,65 @@
+package placement
+
+import (
+	"slices"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
+	clusterv1beta1 "github.com/workwire/workwire/pkg/apis/cluster/v1beta1"
+)
+
+func TestFleetTellsWhomAChangeConcerns(t *testing.T) {
+	f := newFleet()
+	west, all, few := keyOf(placing(func(p *clusterv1beta1.Placement) { p.Name = "west" })), keyOf(placing()), keyOf(placing(func(p *clusterv1beta1.Placement) { p.Name = "few" }))
+	f.follow(west, mustRules(t, placing(predicates(byLabels("region", "west")))))
+	f.follow(all, mustRules(t, placing(naming("one", "1"))))
+	f.follow(few, mustRules(t, placing()))
+	f.follow(few, nil)
+	object := &clusterv1.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: "c"}}
+	for _, step := range []struct {
+		what   string
+		change func(*clusterv1.ManagedCluster)
+		want   []string
+	}{
+		{"it joins", func(*clusterv1.ManagedCluster) {}, nil},
+		{"it is accepted", func(c *clusterv1.ManagedCluster) { c.Spec.HubAcceptsClient = true }, []string{"p", "west"}},
+		{"it is heard from", func(c *clusterv1.ManagedCluster) {
+			metav1.SetMetaDataAnnotation(&c.ObjectMeta, clusterv1.LastSeenAnnotationKey, "now")
+			c.Status.Conditions = []metav1.Condition{{Type: clusterv1.ManagedClusterConditionAvailable}}
+		}, nil},
+		{"a label nobody selects", labelled("x", "y"), nil},
+		{"a label that one selects", labelled("region", "west"), []string{"west"}},
+		{"a label of a group", labelled("group", "1"), []string{"p"}},
+		{"a taint", tainting("k", clusterv1.TaintEffectNoSelect, 0), []string{"p", "west"}},
+		{"a taint more", tainting("l", clusterv1.TaintEffectNoSelect, 0), nil},
+		{"no taints", func(c *clusterv1.ManagedCluster) { c.Spec.Taints = nil }, []string{"p", "west"}},
+		{"a claim nobody selects", claiming("x", "y"), nil},
+		{"it is being deleted", func(c *clusterv1.ManagedCluster) { c.DeletionTimestamp = &metav1.Time{Time: noon} }, []string{"p", "west"}},
+	} {
+		object = object.DeepCopy()
+		step.change(object)
+		var got []string
+		for _, key := range f.observe(object, noon) {
+			got = append(got, key.Name)
+		}
+		slices.Sort(got)
+		if !slices.Equal(got, step.want) {
+			t.Errorf("%s: %v, want %v", step.what, got, step.want)
+		}
+	}
+	if got := f.byName(); len(got) != 1 || got[0].name != "c" || got[0].open {
+		t.Errorf("the clusters: %v", got)
+	}
+	f.observe(&clusterv1.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: "b"}, Spec: clusterv1.ManagedClusterSpec{HubAcceptsClient: true}}, noon)
+	if got := f.byName(); len(got) != 2 || got[0].name != "b" {
+		t.Errorf("the clusters: %v", got)
+	}
+	if got := f.drop("b", noon); len(got) != 2 || len(f.byName()) != 1 {
+		t.Errorf("one is gone: %v", got)
+	}
+	if got := f.drop("b", noon); got != nil {
+		t.Errorf("it was gone: %v", got)
+	}
+}

@@ -1,0 +1,396 @@
+package placement
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
+	clusterv1beta1 "github.com/workwire/workwire/pkg/apis/cluster/v1beta1"
+)
+
+// text writes groups as "name: a b | c"; a group without a name has none.
+func text(groups []group) string {
+	var parts []string
+	for _, g := range groups {
+		part := strings.Join(g.clusters, " ")
+		if g.name != "" {
+			part = g.name + ": " + part
+		}
+		parts = append(parts, part)
+	}
+	return strings.Join(parts, " | ")
+}
+
+// parse reads what text writes.
+func parse(s string) []group {
+	var groups []group
+	for part := range strings.SplitSeq(s, " | ") {
+		if part == "" {
+			continue
+		}
+		name, clusters, named := strings.Cut(part, ": ")
+		if !named {
+			name, clusters = "", part
+		}
+		groups = append(groups, group{name: name, clusters: strings.Fields(clusters)})
+	}
+	return groups
+}
+
+// plain makes clusters of these names.
+func plain(names string) []*cluster {
+	var clusters []*cluster
+	for _, name := range strings.Fields(names) {
+		clusters = append(clusters, accepted(name))
+	}
+	return clusters
+}
+
+func TestSchedule(t *testing.T) {
+	const never, ifNew, prefer = clusterv1.TaintEffectNoSelect, clusterv1.TaintEffectNoSelectIfNew, clusterv1.TaintEffectPreferNoSelect
+	west, east := labelled("group", "west"), labelled("group", "east")
+	for _, test := range []struct {
+		name      string
+		placement *clusterv1beta1.Placement
+		clusters  []*cluster
+		before    string
+		want      string
+	}{
+		{"all", placing(), plain("a b c"), "", "a b c"},
+		{"none there", placing(), nil, "", ""},
+		{"a number, by name", placing(number(2)), plain("a b c"), "", "a b"},
+		{"none wanted", placing(number(0)), plain("a b c"), "a b", ""},
+		{"more than there are", placing(number(5)), plain("a b c"), "", "a b c"},
+		{"who is chosen stays", placing(number(2)), plain("a b c"), "b c", "b c"},
+		{"a free place is filled by name", placing(number(3)), plain("a b c d e"), "c e", "a c e"},
+		{"who is gone is replaced", placing(number(2)), plain("a b d"), "c d", "a d"},
+		{"fewer wanted: the first by name stay", placing(number(2)), plain("a b c d"), "b c d", "b c"},
+
+		{"NoSelect", placing(), []*cluster{accepted("a"), accepted("b", tainting("k", never, 0))}, "a b", "a"},
+		{"NoSelectIfNew keeps others out", placing(), []*cluster{accepted("a"), accepted("b", tainting("k", ifNew, 0))}, "", "a"},
+		{"NoSelectIfNew keeps who is in", placing(), []*cluster{accepted("a"), accepted("b", tainting("k", ifNew, 0))}, "b", "a b"},
+		{"PreferNoSelect last", placing(number(2)), []*cluster{accepted("a", tainting("k", prefer, 0)), accepted("b"), accepted("c")}, "", "b c"},
+		{"PreferNoSelect if need be", placing(number(3)), []*cluster{accepted("a", tainting("k", prefer, 0)), accepted("b"), accepted("c")}, "", "a b c"},
+		{"PreferNoSelect keeps who is in", placing(number(2)), []*cluster{accepted("a", tainting("k", prefer, 0)), accepted("b"), accepted("c")}, "a", "a b"},
+		{"PreferNoSelect goes first", placing(number(1)), []*cluster{accepted("a", tainting("k", prefer, 0)), accepted("b")}, "a b", "b"},
+
+		{"groups of two", placing(perGroup(intstr.FromInt32(2))), plain("a b c d e"), "", "a b | c d | e"},
+		{"a percentage of all chosen", placing(perGroup(intstr.FromString("40%"))), plain("a b c d e"), "", "a b | c d | e"},
+		{"named groups first", placing(naming("w", "west"), naming("e", "east")),
+			[]*cluster{accepted("a"), accepted("b", east), accepted("c", west), accepted("d", west)}, "", "w: c d | e: b | a"},
+		{"the first that selects", placing(naming("w", "west"), naming("w2", "west")),
+			[]*cluster{accepted("a", west), accepted("b", west)}, "", "w: a b"},
+		{"named groups are bounded, too", placing(naming("w", "west"), perGroup(intstr.FromInt32(2))),
+			[]*cluster{accepted("a", west), accepted("b", west), accepted("c", west), accepted("d")}, "", "w: a b | w: c | d"},
+		{"named groups select among the chosen", placing(naming("w", "west"), number(2)),
+			[]*cluster{accepted("a"), accepted("b"), accepted("c", west)}, "", "a b"},
+
+		{"a cluster stays in its group", placing(perGroup(intstr.FromInt32(2))), plain("a b c d"), "c d | b", "c d | a b"},
+		{"a free place in a group is filled", placing(perGroup(intstr.FromInt32(2))), plain("a c d e"), "b c | d e", "a c | d e"},
+		{"the last group is given up", placing(perGroup(intstr.FromInt32(3))), plain("a c e f"), "a b | c d | e f", "a e f | c"},
+		{"a group that lost all is filled from the last", placing(perGroup(intstr.FromInt32(1))), plain("b c"), "a | b | c", "c | b"},
+		{"groups are made smaller", placing(perGroup(intstr.FromInt32(2))), plain("a b c d e"), "a b c | d e", "a b | d e | c"},
+		{"groups are made larger", placing(perGroup(intstr.FromInt32(4))), plain("a b c d e"), "a b | c d | e", "a b e | c d"},
+		{"a cluster changes its group", placing(naming("w", "west"), perGroup(intstr.FromInt32(2))),
+			[]*cluster{accepted("a", west), accepted("b"), accepted("c", west), accepted("d")}, "w: a b | c d", "w: a c | b d"},
+		{"two groups of one name", placing(naming("x", "west"), naming("x", "east")),
+			[]*cluster{accepted("a", east), accepted("b", west)}, "x: b | x: a", "x: b | x: a"},
+		{"listed twice", placing(perGroup(intstr.FromInt32(1))), plain("a b"), "a | a b", "a | b"},
+	} {
+		got := schedule(mustRules(t, test.placement), test.clusters, parse(test.before), noon)
+		if text(got.groups) != test.want {
+			t.Errorf("%s: %s, want %s", test.name, text(got.groups), test.want)
+		}
+		if n := len(strings.Fields(strings.NewReplacer("|", "", "w: ", "", "e: ", "", "x: ", "").Replace(test.want))); got.chosen != n {
+			t.Errorf("%s: %d are counted", test.name, got.chosen)
+		}
+	}
+}
+
+func TestWhenToLookAgain(t *testing.T) {
+	seconds := int64(3600)
+	tolerated := tolerating(clusterv1beta1.Toleration{Key: "k", Operator: clusterv1beta1.TolerationOpExists, TolerationSeconds: &seconds})
+	const never = clusterv1.TaintEffectNoSelect
+	clusters := []*cluster{accepted("a", tainting("k", never, 10*time.Minute)), accepted("b", tainting("k", never, 20*time.Minute)), accepted("c")}
+	for _, test := range []struct {
+		name      string
+		placement *clusterv1beta1.Placement
+		now       time.Time
+		chosen    string
+		again     time.Duration // after noon; 0: never
+	}{
+		{"not tolerated", placing(), noon, "c", 0},
+		{"the first to end", placing(tolerated), noon, "a b c", 40 * time.Minute},
+		{"of those that are chosen", placing(tolerated, number(1)), noon, "a", 50 * time.Minute},
+		{"then the next", placing(tolerated), noon.Add(40 * time.Minute), "a c", 50 * time.Minute},
+		{"then none", placing(tolerated), noon.Add(50 * time.Minute), "c", 0},
+	} {
+		o := schedule(mustRules(t, test.placement), clusters, nil, test.now)
+		want := time.Time{}
+		if test.again > 0 {
+			want = noon.Truncate(time.Second).Add(test.again)
+		}
+		if text(o.groups) != test.chosen || !o.again.Equal(want) {
+			t.Errorf("%s: %s, again at %s, want %s at %s", test.name, text(o.groups), o.again, test.chosen, want)
+		}
+	}
+}
+
+// world is a random fleet with a random placement. Everything follows from the
+// numbers that random gives.
+type world struct {
+	random    *rand.Rand
+	placement *clusterv1beta1.Placement
+	clusters  map[string]*cluster
+}
+
+func newWorld(seed uint64) *world {
+	w := &world{random: rand.New(rand.NewPCG(seed, 1)), clusters: map[string]*cluster{}}
+	w.change()
+	for range w.random.IntN(30) {
+		w.join()
+	}
+	return w
+}
+
+// change makes another placement.
+func (w *world) change() {
+	p := placing()
+	one := func(choices ...func(*clusterv1beta1.Placement)) { choices[w.random.IntN(len(choices))](p) }
+	same := func(*clusterv1beta1.Placement) {}
+	one(same, number(int32(w.random.IntN(25))))
+	one(same, predicates(byLabels("group", "1"), byLabels("group", "2")))
+	one(same, tolerating(clusterv1beta1.Toleration{Operator: clusterv1beta1.TolerationOpExists, Effect: clusterv1.TaintEffectNoSelect}))
+	one(same, naming("one", "1"), func(p *clusterv1beta1.Placement) { naming("two", "2")(p); naming("one", "1")(p) })
+	one(same, perGroup(intstr.FromInt32(int32(1+w.random.IntN(6)))), perGroup(intstr.FromString(fmt.Sprintf("%d%%", 1+w.random.IntN(100)))))
+	w.placement = p
+}
+
+// any makes a cluster.
+func (w *world) any(name string) *cluster {
+	changes := []func(*clusterv1.ManagedCluster){labelled("group", fmt.Sprint(w.random.IntN(4)))}
+	if w.random.IntN(4) == 0 {
+		effects := []clusterv1.TaintEffect{clusterv1.TaintEffectNoSelect, clusterv1.TaintEffectNoSelectIfNew, clusterv1.TaintEffectPreferNoSelect}
+		changes = append(changes, tainting("k", effects[w.random.IntN(3)], time.Hour))
+	}
+	if w.random.IntN(10) == 0 {
+		changes = append(changes, func(c *clusterv1.ManagedCluster) { c.Spec.HubAcceptsClient = false })
+	}
+	return accepted(name, changes...)
+}
+
+func (w *world) join() {
+	name := fmt.Sprintf("c%03d", w.random.IntN(1000))
+	w.clusters[name] = w.any(name)
+}
+
+func (w *world) leave() {
+	if names := w.names(); len(names) > 0 {
+		delete(w.clusters, names[w.random.IntN(len(names))])
+	}
+}
+
+func (w *world) names() []string { return slices.Sorted(maps.Keys(w.clusters)) }
+
+func (w *world) schedule(t *testing.T, before []group) outcome {
+	t.Helper()
+	var clusters []*cluster
+	for _, name := range w.names() {
+		clusters = append(clusters, w.clusters[name])
+	}
+	r := mustRules(t, w.placement)
+	o := schedule(r, clusters, before, noon)
+	if again := schedule(r, clusters, before, noon); text(again.groups) != text(o.groups) {
+		t.Fatalf("once %s, once %s", text(o.groups), text(again.groups))
+	}
+	return o
+}
+
+// check holds an outcome against what every outcome promises.
+func (w *world) check(t *testing.T, o outcome, before []group) {
+	t.Helper()
+	r := mustRules(t, w.placement)
+	seen, was := map[string]bool{}, map[string]bool{}
+	for _, g := range before {
+		for _, name := range g.clusters {
+			was[name] = true
+		}
+	}
+	limit, perRule, last := r.perGroup.of(o.chosen), map[int]int{}, 0
+	for _, g := range o.groups {
+		if len(g.clusters) == 0 || len(g.clusters) > limit || !slices.IsSorted(g.clusters) {
+			t.Errorf("group of %d, limit %d: %v", len(g.clusters), limit, g.clusters)
+		}
+		for _, name := range g.clusters {
+			v := r.judge(w.clusters[name], noon)
+			if seen[name] {
+				t.Errorf("%s is in two groups", name)
+			}
+			seen[name] = true
+			if v.fit != eligible && (v.fit != keepable || !was[name]) {
+				t.Errorf("%s is chosen: %+v", name, v)
+			}
+			if v.group < last {
+				t.Errorf("%s of rule %d comes after rule %d", name, v.group, last)
+			}
+			if want := append(slices.Clone(r.groups), groupRule{})[v.group].name; g.name != want {
+				t.Errorf("%s is in group %q, want %q", name, g.name, want)
+			}
+			last = v.group
+			perRule[v.group]++
+		}
+	}
+	groups := 0
+	for _, n := range perRule {
+		groups += (n + limit - 1) / limit
+	}
+	if len(o.groups) != groups {
+		t.Errorf("%d groups, want %d", len(o.groups), groups)
+	}
+	if len(seen) != o.chosen || r.wanted != everyCluster && o.chosen > r.wanted {
+		t.Errorf("%d are chosen, counted %d, wanted %d", len(seen), o.chosen, r.wanted)
+	}
+	for name, c := range w.clusters {
+		v := r.judge(c, noon)
+		if could := v.fit == eligible || v.fit == keepable && was[name]; could && !seen[name] && (r.wanted == everyCluster || o.chosen < r.wanted) {
+			t.Errorf("%s could have been chosen: %+v", name, v)
+		}
+		// Nobody who could stay has to go for somebody new.
+		if v.fit >= keepable && was[name] && !seen[name] {
+			for other := range seen {
+				if !was[other] {
+					t.Errorf("%s had to go for %s", name, other)
+				}
+			}
+		}
+	}
+}
+
+func eachWorld(t *testing.T, f func(*testing.T, *world)) {
+	for seed := range uint64(200) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) { f(t, newWorld(seed)) })
+		if t.Failed() {
+			return
+		}
+	}
+}
+
+func TestEveryOutcomeKeepsItsPromises(t *testing.T) {
+	eachWorld(t, func(t *testing.T, w *world) {
+		var before []group
+		for range 8 {
+			o := w.schedule(t, before)
+			w.check(t, o, before)
+			if next := w.schedule(t, o.groups); text(next.groups) != text(o.groups) {
+				t.Errorf("unchanged, and yet %s becomes %s", text(o.groups), text(next.groups))
+			}
+			before = o.groups
+			for range w.random.IntN(5) {
+				w.join()
+				w.leave()
+			}
+			if w.random.IntN(3) == 0 {
+				w.change()
+			}
+		}
+	})
+}
+
+// Clusters that come, and clusters that go without having been chosen, take
+// nobody's place.
+func TestChurnElsewhereChangesNothing(t *testing.T) {
+	eachWorld(t, func(t *testing.T, w *world) {
+		before := w.schedule(t, nil).groups
+		chosen := map[string]bool{}
+		for _, g := range before {
+			for _, name := range g.clusters {
+				chosen[name] = true
+			}
+		}
+		for range 5 {
+			name := fmt.Sprintf("c%03d", w.random.IntN(1000))
+			if !chosen[name] {
+				w.clusters[name] = w.any(name)
+			}
+			if names := w.names(); len(names) > 0 {
+				if name := names[w.random.IntN(len(names))]; !chosen[name] {
+					delete(w.clusters, name)
+				}
+			}
+			after := map[string]bool{}
+			for _, g := range w.schedule(t, before).groups {
+				for _, name := range g.clusters {
+					after[name] = true
+				}
+			}
+			for name := range chosen {
+				if !after[name] {
+					t.Errorf("%s is not chosen any more", name)
+				}
+			}
+		}
+	})
+}
+
+// A cluster that goes moves at most the clusters of one group.
+func TestOneDepartureMovesLittle(t *testing.T) {
+	eachWorld(t, func(t *testing.T, w *world) {
+		before := w.schedule(t, nil)
+		if before.chosen == 0 || w.placement.Spec.NumberOfClusters != nil {
+			return // another would take its place
+		}
+		if w.placement.Spec.DecisionStrategy.GroupStrategy.ClustersPerDecisionGroup.Type == intstr.String {
+			return // groups become smaller
+		}
+		at := map[string]int{}
+		for i, g := range before.groups {
+			for _, name := range g.clusters {
+				at[name] = i
+			}
+		}
+		leaving := slices.Sorted(maps.Keys(at))[w.random.IntN(len(at))]
+		delete(w.clusters, leaving)
+		after := w.schedule(t, before.groups)
+		// Groups behind one that is given up count one less.
+		moved := map[string]bool{}
+		for i, g := range after.groups {
+			for _, name := range g.clusters {
+				if at[name] != i && at[name] != i+1 {
+					moved[name] = true
+				}
+			}
+		}
+		if limit := w.placement.Spec.DecisionStrategy.GroupStrategy.ClustersPerDecisionGroup.IntValue(); limit > 0 && len(moved) > limit {
+			t.Errorf("%d moved for %s: %s becomes %s", len(moved), leaving, text(before.groups), text(after.groups))
+		}
+	})
+}
+
+func TestPassedOver(t *testing.T) {
+	p := placing(number(9), predicates(byLabels("group", "1")))
+	one := labelled("group", "1")
+	clusters := []*cluster{
+		accepted("a", func(c *clusterv1.ManagedCluster) { c.Spec.HubAcceptsClient = false }), accepted("b"),
+		accepted("c", one, tainting("k", clusterv1.TaintEffectNoSelect, 0)), accepted("d", one, tainting("k", clusterv1.TaintEffectNoSelectIfNew, 0)),
+		accepted("e", one),
+	}
+	o := schedule(mustRules(t, p), clusters, nil, noon)
+	if diff := cmp.Diff([eligible]bool{true, true, true, true}, o.passedOver); diff != "" {
+		t.Error(diff)
+	}
+	if got, want := whyNot(&o), ": other clusters are not accepted by the hub or are being deleted, or meet no predicate, "+
+		"or have a taint that is not tolerated, or have a taint NoSelectIfNew"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if o := schedule(mustRules(t, p), clusters[4:], nil, noon); whyNot(&o) != ": there are no others" {
+		t.Errorf("%q", whyNot(&o))
+	}
+}

@@ -1,0 +1,71 @@
+package replicaset
+
+import (
+	"bytes"
+	"encoding/json"
+	"reflect"
+
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+)
+
+// sameSpec reports whether a work with this spec has the template. Fields
+// metadata.creationTimestamp in manifests are passed over, since Go programs
+// write them, as null, wherever there is metadata. What the API server gives has
+// its keys in order, so equal manifests mostly are equal bytes.
+func sameSpec(spec, template *workv1.ManifestWorkSpec) bool {
+	if len(spec.Workload.Manifests) != len(template.Workload.Manifests) {
+		return false
+	}
+	for i := range spec.Workload.Manifests {
+		if !sameManifest(spec.Workload.Manifests[i].Raw, template.Workload.Manifests[i].Raw) {
+			return false
+		}
+	}
+	a, b := *spec, *template
+	a.Workload.Manifests, b.Workload.Manifests = nil, nil
+	return apiequality.Semantic.DeepEqual(&a, &b)
+}
+
+func sameManifest(a, b []byte) bool {
+	if bytes.Equal(a, b) {
+		return true
+	}
+	const key = "creationTimestamp"
+	if !bytes.Contains(a, []byte(key)) && !bytes.Contains(b, []byte(key)) {
+		return false
+	}
+	left, errLeft := withoutTimestamps(a)
+	right, errRight := withoutTimestamps(b)
+	return errLeft == nil && errRight == nil && reflect.DeepEqual(left, right)
+}
+
+// withoutTimestamps decodes a manifest and takes all metadata.creationTimestamp
+// from it, those of templates in it too.
+func withoutTimestamps(manifest []byte) (any, error) {
+	decoder := json.NewDecoder(bytes.NewReader(manifest))
+	decoder.UseNumber()
+	var object any
+	if err := decoder.Decode(&object); err != nil {
+		return nil, err
+	}
+	strip(object)
+	return object, nil
+}
+
+func strip(value any) {
+	switch value := value.(type) {
+	case map[string]any:
+		if metadata, ok := value["metadata"].(map[string]any); ok {
+			delete(metadata, "creationTimestamp")
+		}
+		for _, inner := range value {
+			strip(inner)
+		}
+	case []any:
+		for _, inner := range value {
+			strip(inner)
+		}
+	}
+}

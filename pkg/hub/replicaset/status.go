@@ -1,0 +1,168 @@
+package replicaset
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
+	"github.com/workwire/workwire/pkg/hub/rollout"
+)
+
+// Bounds of what a message names.
+const (
+	maxClusters = 20
+	maxMessage  = 32768 // bytes, by the schema of conditions
+)
+
+// count adds a chosen cluster to the progress. Its work counts if it has the
+// template.
+func (r *progress) count(cluster rollout.Cluster, work *workv1.ManifestWork, current bool) {
+	r.clusters[cluster.Status]++
+	if cluster.Away {
+		r.away++
+	}
+	if !current {
+		return
+	}
+	r.summary.Total++
+	for kind, counter := range map[string]*int{
+		workv1.WorkApplied: &r.summary.Applied, workv1.WorkAvailable: &r.summary.Available,
+		workv1.WorkProgressing: &r.summary.Progressing, workv1.WorkDegraded: &r.summary.Degraded,
+	} {
+		if meta.IsStatusConditionTrue(work.Status.Conditions, kind) {
+			*counter++
+		}
+	}
+}
+
+// summarize writes into status how the rollouts go.
+func summarize(status *workv1alpha1.ManifestWorkReplicaSetStatus, rollouts []progress, now time.Time) {
+	status.Summary = workv1alpha1.ManifestWorkReplicaSetSummary{}
+	status.PlacementsSummary = make([]workv1alpha1.PlacementSummary, 0, len(rollouts))
+	var selected, chosen, succeeded int
+	var faults []error
+	for _, r := range rollouts {
+		status.PlacementsSummary = append(status.PlacementsSummary, workv1alpha1.PlacementSummary{
+			Name:                    r.placement,
+			AvailableDecisionGroups: fmt.Sprintf("%d (%d / %d clusters applied)", r.groups, r.summary.Total, r.selected),
+			Summary:                 r.summary,
+		})
+		status.Summary.Total += r.summary.Total
+		status.Summary.Applied += r.summary.Applied
+		status.Summary.Available += r.summary.Available
+		status.Summary.Progressing += r.summary.Progressing
+		status.Summary.Degraded += r.summary.Degraded
+		selected += r.selected
+		chosen += r.chosen
+		succeeded += r.clusters[rollout.Succeeded]
+		faults = append(faults, r.fault)
+	}
+	fault := errors.Join(faults...)
+	set := setter(status, now)
+	set(verified(chosen, fault))
+	set(rolledOut(fault == nil && selected == succeeded, stopped(rollouts)))
+	set(applied(status.Summary, chosen))
+}
+
+func verified(chosen int, fault error) metav1.Condition {
+	const kind = workv1alpha1.ManifestWorkReplicaSetConditionPlacementVerified
+	switch {
+	case fault != nil:
+		return metav1.Condition{Type: kind, Status: metav1.ConditionFalse, Reason: workv1alpha1.ReasonNotAsExpected, Message: fault.Error()}
+	case chosen == 0:
+		return metav1.Condition{Type: kind, Status: metav1.ConditionFalse, Reason: workv1alpha1.ReasonPlacementDecisionEmpty}
+	}
+	return metav1.Condition{Type: kind, Status: metav1.ConditionTrue, Reason: workv1alpha1.ReasonAsExpected}
+}
+
+func rolledOut(complete bool, stopped string) metav1.Condition {
+	const kind = workv1alpha1.ManifestWorkReplicaSetConditionPlacementRolledOut
+	if complete {
+		return metav1.Condition{Type: kind, Status: metav1.ConditionTrue, Reason: workv1alpha1.ReasonComplete}
+	}
+	return metav1.Condition{Type: kind, Status: metav1.ConditionFalse, Reason: workv1alpha1.ReasonProgressing, Message: stopped}
+}
+
+func applied(works workv1alpha1.ManifestWorkReplicaSetSummary, chosen int) metav1.Condition {
+	c := metav1.Condition{
+		Type:   workv1alpha1.ManifestWorkReplicaSetConditionManifestworkApplied,
+		Status: metav1.ConditionFalse, Reason: workv1alpha1.ReasonNotAsExpected,
+	}
+	switch {
+	case works.Total == 0:
+		if chosen == 0 {
+			c.Reason = workv1alpha1.ReasonPlacementDecisionEmpty
+		}
+	case works.Available == works.Total && works.Progressing == 0 && works.Degraded == 0:
+		c.Status, c.Reason = metav1.ConditionTrue, workv1alpha1.ReasonAsExpected
+	case works.Progressing > 0 && works.Degraded == 0:
+		c.Reason = workv1alpha1.ReasonProcessing
+	}
+	return c
+}
+
+// stopped names the clusters whose failures stop rollouts; empty when none do.
+// Placements are named when there are several.
+func stopped(rollouts []progress) string {
+	var texts []string
+	for _, r := range rollouts {
+		clusters := r.decision.StoppedBy
+		if len(clusters) == 0 {
+			continue
+		}
+		where := ""
+		if len(rollouts) > 1 {
+			where = " in placement " + r.placement
+		}
+		noun := "clusters"
+		if len(clusters) == 1 {
+			noun = "cluster"
+		}
+		texts = append(texts, fmt.Sprintf("stopped%s: %d %s failed or timed out, more than allowed: %s", where, len(clusters), noun, names(clusters)))
+	}
+	return strings.Join(texts, "; ")
+}
+
+// names lists clusters, not endlessly many.
+func names(clusters []string) string {
+	if len(clusters) > maxClusters {
+		return fmt.Sprintf("%s and %d more", strings.Join(clusters[:maxClusters], ", "), len(clusters)-maxClusters)
+	}
+	return strings.Join(clusters, ", ")
+}
+
+// misnamed says that the set can have no works. Everything else stays.
+func misnamed(status *workv1alpha1.ManifestWorkReplicaSetStatus, fault string, now time.Time) {
+	setter(status, now)(metav1.Condition{
+		Type: workv1alpha1.ManifestWorkReplicaSetConditionManifestworkApplied, Status: metav1.ConditionFalse,
+		Reason: workv1alpha1.ReasonInvalidManifestWorkName, Message: fault,
+	})
+}
+
+// placementMissing says that a placement does not exist. Everything else stays.
+func placementMissing(status *workv1alpha1.ManifestWorkReplicaSetStatus, now time.Time) {
+	setter(status, now)(metav1.Condition{
+		Type: workv1alpha1.ManifestWorkReplicaSetConditionPlacementVerified, Status: metav1.ConditionFalse,
+		Reason: workv1alpha1.ReasonPlacementDecisionNotFound,
+	})
+}
+
+// setter sets conditions. Their time becomes now if their status is another than
+// before, else it stays.
+func setter(status *workv1alpha1.ManifestWorkReplicaSetStatus, now time.Time) func(metav1.Condition) {
+	status.Conditions = slices.Clone(status.Conditions)
+	return func(c metav1.Condition) {
+		c.LastTransitionTime = metav1.NewTime(now)
+		if len(c.Message) > maxMessage {
+			c.Message = strings.ToValidUTF8(c.Message[:maxMessage], "")
+		}
+		meta.SetStatusCondition(&status.Conditions, c)
+	}
+}
