@@ -18,7 +18,6 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/klog/v2"
 
 	"github.com/workwire/workwire/broker"
 	"github.com/workwire/workwire/broker/acl"
@@ -84,7 +83,7 @@ func start(t *testing.T, args ...string) (out *logs, stop func() error) {
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.ExecuteContext(ctx) }()
 	stop = sync.OnceValue(func() error { cancel(); return <-ended })
-	t.Cleanup(func() { _ = stop(); klog.ClearLogger() })
+	t.Cleanup(func() { _ = stop() })
 	return out, stop
 }
 
@@ -136,7 +135,7 @@ func TestPublishesServesAndStopsClean(t *testing.T) {
 			t.Fatalf("not ready:\n%s", out)
 		}
 	}
-	if _, body := get(t, url+"/readyz?verbose"); body != "[+]works ok\n[+]broker ok\nreadyz check passed\n" {
+	if _, body := get(t, url+"/readyz?verbose"); body != "[+]works ok\n[+]broker ok\n[+]placement ok\n[+]replicaset ok\n[+]clusters ok\nreadyz check passed\n" {
 		t.Errorf("readyz: %q", body)
 	}
 
@@ -186,7 +185,7 @@ func TestBrokerThatCanNotBeReachedIsWaitedFor(t *testing.T) {
 	if err := listener.Close(); err != nil { // nobody listens there now
 		t.Fatal(err)
 	}
-	out, stop := start(t, "--source-id=hub1", "--transport-config="+transportFile(t, address, ""), "--kubeconfig="+plane.Kubeconfig,
+	out, stop := start(t, "--source-id=hub1", "--controllers=", "--transport-config="+transportFile(t, address, ""), "--kubeconfig="+plane.Kubeconfig,
 		"--listen-address=127.0.0.1:0", "--leader-election-namespace=default", "--log-format=json")
 	out.await(t, `"level":"(?:WARN|ERROR)".*`+regexp.QuoteMeta(address)+`.*connection refused`)
 	url := "http://" + out.await(t, `serving metrics and health","address":"([^"]+)"`)

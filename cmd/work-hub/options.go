@@ -8,7 +8,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/pflag"
 	"golang.org/x/sync/errgroup"
@@ -52,15 +51,12 @@ type options struct {
 }
 
 func newOptions() *options {
-	// A fleet waits for its hub: another replica takes over within 5 seconds.
-	election := leader.NewOptions("")
-	election.LeaseDuration, election.RenewDeadline, election.RetryPeriod = 4*time.Second, 3*time.Second, 500*time.Millisecond
 	return &options{
 		transport:   "mqtt",
 		workers:     publish.DefaultWorkers,
 		controllers: []string{"*"},
 		kube:        kube.Options{QPS: defaultQPS, Burst: defaultBurst},
-		leader:      election,
+		leader:      hub.NewElection(""),
 		serve:       serve.Options{Address: "127.0.0.1:8082"},
 		logging:     logging.NewOptions(),
 	}

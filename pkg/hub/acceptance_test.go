@@ -1,7 +1,10 @@
 package hub_test
 
 import (
+	"errors"
 	"fmt"
+	"net/http"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -112,4 +115,57 @@ func (w *world) awaitConnected() {
 			w.t.Fatal("the hub does not connect")
 		}
 	}
+}
+
+// TestTakeover: a leader that loses its API server without a word is followed by
+// the other replica, and never do both speak.
+func TestTakeover(t *testing.T) {
+	w := newWorld(t)
+	if o := hub.NewElection("x"); o.LeaseDuration+o.RetryPeriod > 5*time.Second {
+		t.Errorf("a lease of %v, tried every %v, is not taken over within 5 s", o.LeaseDuration, o.RetryPeriod)
+	}
+	var cut atomic.Bool
+	replica := func(identity string) *replica {
+		return w.startHubWith(func(c *hub.Config) {
+			c.Transport, c.Election = w.broker.Client(identity), hub.NewElection("hub-"+w.namespace)
+			c.Election.Namespace, c.Election.Identity = w.namespace, identity
+			if identity != "first" {
+				return
+			}
+			c.REST.Wrap(func(next http.RoundTripper) http.RoundTripper {
+				return roundTripper(func(request *http.Request) (*http.Response, error) {
+					if cut.Load() {
+						return nil, errors.New("the network is gone")
+					}
+					return next.RoundTrip(request)
+				})
+			})
+		})
+	}
+	connected := func(identity string) {
+		t.Helper()
+		for deadline := time.Now().Add(patience); !w.broker.Connected(identity); <-time.After(5 * time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("%s is not connected", identity)
+			}
+			if w.broker.Connected("first") && w.broker.Connected("second") {
+				t.Fatal("two replicas are connected")
+			}
+		}
+	}
+	first := replica("first")
+	connected("first")
+	replica("second")
+	startAgent(t, wire.ClusterName(w.namespace), w.broker.Client(w.namespace), nil).awaitConnected()
+	before := w.create("before")
+	w.await("before", "applied", applied(before.Generation))
+	cut.Store(true)
+	lost := time.Now()
+	connected("second")
+	t.Logf("taken over after %v", time.Since(lost).Round(time.Millisecond))
+	if err := <-first.ended; err == nil {
+		t.Error("the leader that lost its API server ends well")
+	}
+	after := w.create("after")
+	w.await("after", "applied", applied(after.Generation))
 }

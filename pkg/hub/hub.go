@@ -83,6 +83,14 @@ type Config struct {
 	Logger *slog.Logger
 }
 
+// NewElection gives the usual options of a hub's election: a fleet waits for its
+// hub, so another replica takes over within 5 seconds of the end of its leader.
+func NewElection(name string) leader.Options {
+	o := leader.NewOptions(name)
+	o.LeaseDuration, o.RenewDeadline, o.RetryPeriod = 4*time.Second, 3*time.Second, 500*time.Millisecond
+	return o
+}
+
 // Hub is one replica. Its methods may be called from any goroutine.
 type Hub struct {
 	cfg       Config
@@ -164,7 +172,7 @@ func (h *Hub) build(topics wire.SourceTopics) error {
 		return err
 	}
 	in, err := intake.New(intake.Config{
-		Works: h.works, Client: client, Logger: h.cfg.Logger, Registerer: h.cfg.Registerer,
+		Works: h.works, Client: client, Recorder: events, Logger: h.cfg.Logger, Registerer: h.cfg.Registerer,
 	})
 	if err != nil {
 		return err

@@ -21,10 +21,12 @@ import (
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/record"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/client/clientset/versioned"
@@ -46,6 +48,9 @@ type Config struct {
 	Works *works.Cache
 	// Client writes.
 	Client versioned.Interface
+	// Recorder gets an event about each work that can not be published, or whose
+	// cluster holds a newer one; nil for none.
+	Recorder record.EventRecorder
 	// Logger gets a debug line about each work that is let go, and one about failures that
 	// repeating does not mend.
 	Logger *slog.Logger
@@ -119,7 +124,15 @@ func (i *Intake) Refused(ctx context.Context, uid types.UID, c metav1.Condition)
 		i.writes.WithLabelValues("unchanged").Inc()
 		return nil
 	}
+	i.warn(work, c.Reason, c.Message)
 	return i.store(ctx, work, status, c.ObservedGeneration)
+}
+
+// warn sends an event about a work.
+func (i *Intake) warn(work *workv1.ManifestWork, reason, message string) {
+	if i.cfg.Recorder != nil {
+		i.cfg.Recorder.Event(work, corev1.EventTypeWarning, reason, message)
+	}
 }
 
 // Outdated tells the operator of an agent that holds a newer spec than the hub:
@@ -128,6 +141,7 @@ func (i *Intake) Outdated(uid types.UID, held wire.Generation) {
 	log := i.cfg.Logger.With("uid", uid, "heldGeneration", held)
 	if work, ok := i.cfg.Works.Get(uid); ok {
 		log = log.With("work", work.Name, "cluster", work.Namespace, "generation", work.Generation)
+		i.warn(work, "Outdated", fmt.Sprintf("The agent holds generation %d and ignores this one, %d: delete the work and create it anew", held, work.Generation))
 	}
 	log.Warn("the agent holds a newer generation of the work than the hub and ignores this one, " +
 		"as after the hub was restored from a backup: delete the work and create it anew")

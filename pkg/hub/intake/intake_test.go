@@ -15,6 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/cache"
 
+	"k8s.io/client-go/tools/record"
+
 	"github.com/workwire/workwire/deploy/crds"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/client/clientset/versioned"
@@ -40,9 +42,10 @@ const ours, other = workv1.ManifestWorkFinalizer, "example.com/other"
 // was then.
 type frozen struct {
 	*intake.Intake
-	t     *testing.T
-	works workclient.ManifestWorkInterface
-	work  *workv1.ManifestWork // as the cache knows it
+	events *record.FakeRecorder
+	t      *testing.T
+	works  workclient.ManifestWorkInterface
+	work   *workv1.ManifestWork // as the cache knows it
 }
 
 func freeze(t *testing.T, finalizers []string, deleting bool) *frozen {
@@ -82,8 +85,9 @@ func freeze(t *testing.T, finalizers []string, deleting bool) *frozen {
 	stop()
 	cancel()
 	running.Wait()
+	f.events = record.NewFakeRecorder(10)
 	f.Intake, err = intake.New(intake.Config{
-		Works: c, Client: client, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
+		Works: c, Client: client, Recorder: f.events, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -172,6 +176,9 @@ func TestStatusesOfOneWorkInARow(t *testing.T) {
 	}
 	if got := meta.FindStatusCondition(f.get().Status.Conditions, workv1.WorkApplied); got.Reason != "TooLarge" || got.ObservedGeneration != 2 {
 		t.Errorf("refusal: %v", got)
+	}
+	if event := <-f.events.Events; event != "Warning TooLarge m" {
+		t.Errorf("the event of the refusal is %q", event)
 	}
 }
 
