@@ -69,6 +69,10 @@ test: needs build ## Run everything that CI runs: generated code, vet, unit, fuz
 	CGO_ENABLED=1 CONTROLPLANE_BIN=$(CURDIR)/bin/controlplane \
 		go test -C controlplane -race -count=1 -timeout 10m $(CONTROLPLANE_TESTED)
 
+.PHONY: bench
+bench: needs build ## Measure the hub with a hundred clusters: works a second, requests and memory a work.
+	go test -run '^$$' -bench . -benchtime 1x -timeout 20m ./test/fleet
+
 .PHONY: fuzz
 fuzz: ## Fuzz every decoder. FUZZTIME=30s each.
 	@hack/fuzz.sh $(or $(FUZZTIME),30s)
