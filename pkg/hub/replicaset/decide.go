@@ -181,8 +181,12 @@ func (p *plan) follow(s situation, placement placement, held map[string]*workv1.
 			}
 		}
 	}
-	for _, cluster := range r.decision.Begin {
-		p.begin(s, name, cluster, held)
+	// While the decisions are being written, a later group may be there before the
+	// first one. Then none begins; the placement's status, written last, tells.
+	if r.chosen == r.selected {
+		for _, cluster := range r.decision.Begin {
+			p.begin(s, name, cluster, held)
+		}
 	}
 	for _, cluster := range slices.Sorted(maps.Keys(held)) {
 		work := held[cluster]

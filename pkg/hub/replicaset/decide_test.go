@@ -385,6 +385,35 @@ func TestDecideEndsAtOnce(t *testing.T) {
 	}
 }
 
+// While the decisions of a placement are being written, none gets the template: a
+// later group may be there before the first one.
+func TestDecideHalfWritten(t *testing.T) {
+	set := newSet("p")
+	set.Spec.PlacementRefs[0].RolloutStrategy.RolloutType = clusterv1alpha1.ProgressivePerGroup
+	object, decisions := placementOf("p", []string{"c1"}, []string{"c2"})
+	for name, c := range map[string]struct {
+		selected  int32
+		decisions []*clusterv1beta1.PlacementDecision
+		want      []string
+	}{
+		"only the second group":                {0, decisions[1:], nil},
+		"all decisions, the status is to come": {0, decisions, nil},
+		"a decision is missing":                {2, decisions[1:], nil},
+		"all is written":                       {2, decisions, []string{"create c1"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			half := object.DeepCopy()
+			half.Status.NumberOfSelectedClusters = c.selected
+			p := decide(situation{
+				set: set, placements: []placement{{&set.Spec.PlacementRefs[0], half, c.decisions}}, named: nobody, presence: there, now: start,
+			})
+			if got := describe(p.changes); !slices.Equal(got, c.want) {
+				t.Errorf("changes %q, want %q", got, c.want)
+			}
+		})
+	}
+}
+
 // A cluster that two placements chose gets a work from each.
 func TestDecideOverlap(t *testing.T) {
 	set := newSet("p", "q")
