@@ -165,12 +165,12 @@ func (o *options) readTransport() []error {
 
 // run serves the cluster until ctx ends.
 func (o *options) run(ctx context.Context) error {
-	logger := o.logging.Logger(os.Stderr)
-	o.logging.Adopt(logger)
 	kubeConfig, err := o.kube.RESTConfig(workv1.DefaultFieldManager)
 	if err != nil {
 		return err
 	}
+	logger := o.logging.Logger(os.Stderr)
+	o.logging.Adopt(logger)
 	registry := serve.NewRegistry()
 	if err := kube.CountRequests(kubeConfig, registry); err != nil {
 		return err

@@ -152,12 +152,12 @@ func (o *options) readTransport(named bool) []error {
 
 // run is the hub until ctx ends; it logs to logs.
 func (o *options) run(ctx context.Context, logs io.Writer) error {
-	logger := o.logging.Logger(logs)
-	o.logging.Adopt(logger)
 	kubeConfig, err := o.kube.RESTConfig("work-hub")
 	if err != nil {
 		return err
 	}
+	logger := o.logging.Logger(logs)
+	o.logging.Adopt(logger)
 	registry := serve.NewRegistry()
 	if err := kube.CountRequests(kubeConfig, registry); err != nil {
 		return err
