@@ -131,7 +131,7 @@ func (a *Agent) unclaimed(ctx context.Context, logger *slog.Logger, name string)
 			return 0, ignoreNotFound(err)
 		}
 		return a.clearUnclaimed(ctx, logger, name, going)
-	case applied.None, applied.Wait:
+	case applied.None: // as long as the source has not answered
 		if source == "" || a.answers.of(source) {
 			break
 		}

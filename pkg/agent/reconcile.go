@@ -98,7 +98,6 @@ func (a *Agent) release(name string) {
 	a.objects.Follow(name, nil)
 	a.named.Want(name, nil)
 	a.executors.Follow(name, nil)
-	a.queue.Forget(name)
 }
 
 // finished reports whether the last status of a deleted work has been made.
