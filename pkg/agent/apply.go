@@ -200,17 +200,13 @@ func (a *Agent) remember(u *under, dropped []applied.Resource, removals []strate
 	for i := range u.manifests {
 		ref, outcome := u.manifests[i].Ref, &u.outcomes[i]
 		a.metrics.manifests.WithLabelValues(outcome.Action.String()).Inc()
-		switch {
-		case outcome.Action == strategy.Left:
-			if before := memory.applied[ref]; before != nil {
-				succeeded[ref] = before
-			}
-			continue
-		case outcome.Err != nil:
-			if before := memory.applied[ref]; before != nil {
-				succeeded[ref] = before
-			}
+		if outcome.Err != nil {
 			u.logger.Warn("a manifest was not applied", "object", ref, "manifest", i, "error", outcome.Err)
+		}
+		if outcome.Err != nil || outcome.Action == strategy.Left {
+			if before := memory.applied[ref]; before != nil {
+				succeeded[ref] = before
+			}
 			continue
 		}
 		if outcome.Action == strategy.Created || outcome.Action == strategy.Updated {

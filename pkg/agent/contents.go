@@ -26,10 +26,13 @@ func (a *Agent) dropped(u *under, record *workv1.AppliedManifestWork, wanted []o
 		if _, gone := u.memory.gone[r.Ref]; gone && r.UID == "" {
 			return true
 		}
-		return slices.ContainsFunc(u.manifests, func(m strategy.Manifest) bool {
-			return m.Ref == object.Ref{} && m.Meta.Group == r.Group && m.Meta.Name == r.Name
-		})
+		return slices.ContainsFunc(u.manifests, func(m strategy.Manifest) bool { return mayBe(&m, r) })
 	})
+}
+
+// mayBe says whether a manifest whose kind is not resolved may be about r.
+func mayBe(m *strategy.Manifest, r applied.Resource) bool {
+	return m.Ref == object.Ref{} && m.Meta.Group == r.Group && m.Meta.Name == r.Name
 }
 
 // entriesOf says what is to become of resources that spec does not name any more,
@@ -65,8 +68,7 @@ func resourcesOf(u *under, record *workv1.AppliedManifestWork, dropped []applied
 			continue
 		}
 		for _, r := range known {
-			same := applied.Same(r.Ref, m.Ref) || m.Ref == object.Ref{} && m.Meta.Group == r.Group && m.Meta.Name == r.Name
-			if same && r.UID != "" && !apierrors.IsNotFound(err) {
+			if same := applied.Same(r.Ref, m.Ref) || mayBe(m, r); same && r.UID != "" && !apierrors.IsNotFound(err) {
 				resources = append(resources, r)
 			}
 		}

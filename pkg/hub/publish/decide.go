@@ -1,9 +1,6 @@
 package publish
 
 import (
-	"encoding/json"
-	"fmt"
-
 	"k8s.io/apimachinery/pkg/types"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
@@ -33,25 +30,4 @@ func decide(before, after *workv1.ManifestWork, addressable bool) step {
 	}
 	s.finalizer = after != nil && works.NeedsFinalizer(after, addressable)
 	return s
-}
-
-// finalizerPatch is the merge patch that puts the hub's finalizer on work. A
-// merge patch replaces the whole list, so it must not meet another state of the
-// work than this.
-func finalizerPatch(work *workv1.ManifestWork) ([]byte, error) {
-	var patch struct {
-		Metadata struct {
-			UID             types.UID `json:"uid"`
-			ResourceVersion string    `json:"resourceVersion"`
-			Finalizers      []string  `json:"finalizers"`
-		} `json:"metadata"`
-	}
-	patch.Metadata.UID = work.UID
-	patch.Metadata.ResourceVersion = work.ResourceVersion
-	patch.Metadata.Finalizers = append(append([]string(nil), work.Finalizers...), workv1.ManifestWorkFinalizer)
-	data, err := json.Marshal(patch)
-	if err != nil {
-		return nil, fmt.Errorf("encode the patch: %w", err)
-	}
-	return data, nil
 }

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/pkg/kube"
 )
 
 // work makes one; ours tells whether it carries the hub's finalizer.
@@ -63,7 +64,7 @@ func TestDecide(t *testing.T) {
 
 func TestFinalizerPatchKeepsTheOthersAndGuards(t *testing.T) {
 	before := work("a", false, false)
-	data, err := finalizerPatch(before)
+	data, err := kube.FinalizerPatch(before, workv1.ManifestWorkFinalizer)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -34,6 +34,7 @@ import (
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/client/clientset/versioned"
 	"github.com/workwire/workwire/pkg/hub/works"
+	"github.com/workwire/workwire/pkg/kube"
 	"github.com/workwire/workwire/pkg/wire"
 )
 
@@ -202,7 +203,7 @@ func (p *Publisher) finalize(ctx context.Context, name types.NamespacedName) err
 	if !ok || !p.cfg.Accepted(cluster) || !works.NeedsFinalizer(work, p.cfg.Addressable(cluster)) {
 		return nil
 	}
-	patch, err := finalizerPatch(work)
+	patch, err := kube.FinalizerPatch(work, workv1.ManifestWorkFinalizer)
 	if err != nil {
 		return err
 	}

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
@@ -143,26 +142,6 @@ func labelsOf(set *workv1alpha1.ManifestWorkReplicaSet, placement string) (label
 		labels[key] = set.Labels[key]
 	}
 	return labels, strings.Join(keys, ",")
-}
-
-// finalizerPatch is the merge patch that puts the finalizer on set. It replaces
-// the whole list, so it must not meet another state of the set than this.
-func finalizerPatch(set *workv1alpha1.ManifestWorkReplicaSet) ([]byte, error) {
-	var patch struct {
-		Metadata struct {
-			UID             types.UID `json:"uid"`
-			ResourceVersion string    `json:"resourceVersion"`
-			Finalizers      []string  `json:"finalizers"`
-		} `json:"metadata"`
-	}
-	patch.Metadata.UID = set.UID
-	patch.Metadata.ResourceVersion = set.ResourceVersion
-	patch.Metadata.Finalizers = append(slices.Clone(set.Finalizers), workv1alpha1.ManifestWorkReplicaSetFinalizer)
-	data, err := json.Marshal(patch)
-	if err != nil {
-		return nil, fmt.Errorf("encode the patch: %w", err)
-	}
-	return data, nil
 }
 
 // releasePatch takes the finalizer, and no other, from set; nil when it has none.

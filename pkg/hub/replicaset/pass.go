@@ -15,6 +15,7 @@ import (
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
+	"github.com/workwire/workwire/pkg/kube"
 )
 
 // pass looks at a set and does what is to be done. Its error asks for another
@@ -67,7 +68,7 @@ func (c *Controller) worksOf(set *workv1alpha1.ManifestWorkReplicaSet, m *memory
 // finalize puts the finalizer on the set before it has works. It gives nil when
 // the set is gone.
 func (c *Controller) finalize(ctx context.Context, set *workv1alpha1.ManifestWorkReplicaSet, m *memory) (*workv1alpha1.ManifestWorkReplicaSet, error) {
-	patch, err := finalizerPatch(set)
+	patch, err := kube.FinalizerPatch(set, workv1alpha1.ManifestWorkReplicaSetFinalizer)
 	if err != nil {
 		return nil, err
 	}

@@ -110,6 +110,11 @@ func (l *Link) send(ctx context.Context, to wire.ClusterName, m wire.Message) er
 	if err != nil {
 		return &addressError{err}
 	}
+	return l.sendOn(ctx, topic, m)
+}
+
+// sendOn publishes m to topic.
+func (l *Link) sendOn(ctx context.Context, topic string, m wire.Message) error {
 	event, err := wire.Encode(m, time.Now())
 	if err != nil {
 		return err

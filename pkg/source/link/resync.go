@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"iter"
-	"time"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/transport"
@@ -124,6 +123,9 @@ func (l *Link) worksOf(name wire.ClusterName, generations map[key]wire.Generatio
 	}
 }
 
+// noStatus lists a work that there is not, with a hash that no status has.
+func noStatus() []wire.StatusVersion { return []wire.StatusVersion{{UID: "none", Hash: "none"}} }
+
 // probeAll asks all clusters for a sign of life, also those that the source does
 // not know yet, if there is a topic for it.
 func (l *Link) probeAll(ctx context.Context) {
@@ -131,10 +133,7 @@ func (l *Link) probeAll(ctx context.Context) {
 	if !ok {
 		return
 	}
-	event, err := wire.Encode(&wire.StatusResync{Source: l.config.Source, Have: []wire.StatusVersion{{UID: "none", Hash: "none"}}}, time.Now())
-	if err == nil {
-		err = l.config.Transport.Publish(ctx, topic, event)
-	}
+	err := l.sendOn(ctx, topic, &wire.StatusResync{Source: l.config.Source, Have: noStatus()})
 	if err != nil && ctx.Err() == nil && !errors.Is(err, transport.ErrNotConnected) {
 		l.log.Warn("clusters can not be asked to show themselves", "topic", topic, "error", err)
 	}
@@ -145,7 +144,7 @@ func (l *Link) probeAll(ctx context.Context) {
 // announces itself, if it does that. It names none that there is where the cluster
 // has no works, since an empty list would ask for everything.
 func (l *Link) probe(ctx context.Context, name wire.ClusterName) error {
-	r := &wire.StatusResync{Source: l.config.Source, Cluster: name, Have: []wire.StatusVersion{{UID: "none", Hash: "none"}}}
+	r := &wire.StatusResync{Source: l.config.Source, Cluster: name, Have: noStatus()}
 	for work := range l.config.Works.OfCluster(name) {
 		r.Have[0].UID = work.UID
 		break
