@@ -7,10 +7,13 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/rest"
 
 	"github.com/workwire/workwire/pkg/agent/object"
 	"github.com/workwire/workwire/pkg/agent/strategy"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	memorytransport "github.com/workwire/workwire/pkg/transport/memory"
+	"github.com/workwire/workwire/pkg/wire"
 )
 
 func TestCompleted(t *testing.T) {
@@ -130,5 +133,22 @@ func TestSourceIsAskedAgain(t *testing.T) {
 			t.Errorf("a wait of %v after one of %v", left, waited)
 		}
 		waited = left
+	}
+}
+
+// A record that can not be dealt with is retried less and less often, although no
+// work goes by its name.
+func TestReleaseKeepsTheCountOfFailures(t *testing.T) {
+	a, err := New(Config{
+		Cluster: "cluster1", ClientID: "agent", BrokerHost: "broker", Transport: memorytransport.NewBroker().Client("agent"), Kube: &rest.Config{},
+		Topics: wire.Topics{SourceEvents: "sources/hub1/clusters/+/sourceevents", AgentEvents: "sources/hub1/clusters/+/agentevents"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.queue.AddRateLimited("name")
+	a.release("name")
+	if n := a.queue.NumRequeues("name"); n != 1 {
+		t.Errorf("%d failures are counted, want 1", n)
 	}
 }
