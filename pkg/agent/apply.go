@@ -30,6 +30,7 @@ type under struct {
 	changed   bool                      // the spec is another than at the last pass
 	previous  workv1.ManifestWorkStatus // as reported last, or as the record has it
 	manifests []strategy.Manifest
+	earlier   *earlier
 	sights    []sight
 	complete  completion
 	resting   bool // repairs are held back
@@ -112,6 +113,7 @@ func (a *Agent) take(ctx context.Context, logger *slog.Logger, name string, entr
 		u.lookAgain(rest)
 	}
 	u.manifests = a.parse(ctx, entry)
+	u.earlier = newEarlier(memory, entry, u.manifests, func(spec *inbox.Entry) []strategy.Manifest { return a.parse(ctx, spec) })
 	was := condition.WasComplete(&u.previous)
 	u.sights = a.look(ctx, u, was)
 	for i := range u.sights {
@@ -126,7 +128,7 @@ func (a *Agent) applyTo(ctx context.Context, u *under, record *workv1.AppliedMan
 	memory := u.memory
 	u.outcomes = a.applier.Apply(ctx, u.manifests, strategy.Pass{
 		Owner:     strategy.Owner(record.Name, record.UID),
-		Previous:  func(ref object.Ref) *strategy.Manifest { return memory.applied[ref] },
+		Previous:  u.earlier.manifest,
 		Leave:     u.leave,
 		Permit:    a.permits(u),
 		Contested: memory.contested() && !u.changed,
@@ -195,8 +197,8 @@ func (a *Agent) remember(u *under, dropped []applied.Resource, removals []strate
 	if u.changed {
 		memory.renew()
 	}
-	succeeded := make(map[object.Ref]*strategy.Manifest, len(u.manifests))
-	healed := false
+	succeeded := make(map[object.Ref]*inbox.Entry, len(u.manifests))
+	healed, all := false, true
 	for i := range u.manifests {
 		ref, outcome := u.manifests[i].Ref, &u.outcomes[i]
 		a.metrics.manifests.WithLabelValues(outcome.Action.String()).Inc()
@@ -204,29 +206,30 @@ func (a *Agent) remember(u *under, dropped []applied.Resource, removals []strate
 			u.logger.Warn("a manifest was not applied", "object", ref, "manifest", i, "error", outcome.Err)
 		}
 		if outcome.Err != nil || outcome.Action == strategy.Left {
-			if before := memory.applied[ref]; before != nil {
+			before := u.earlier.spec(ref)
+			if before != nil && succeeded[ref] == nil {
 				succeeded[ref] = before
 			}
+			all = all && before == u.entry
 			continue
 		}
 		if outcome.Action == strategy.Created || outcome.Action == strategy.Updated {
-			repair := !u.changed && memory.applied[ref] != nil
+			repair := !u.changed && u.earlier.spec(ref) != nil
 			if repair {
 				healed = true
 				memory.fightOver(ref, outcome)
 			}
 			u.logger.Info("applied a manifest", "object", ref, "action", outcome.Action, "repair", repair, "differences", outcome.Differences)
 		}
-		succeeded[ref] = &u.manifests[i]
+		succeeded[ref] = u.entry
 	}
-	gone := map[object.Ref]struct{}{}
-	for ref := range memory.gone {
-		gone[ref] = struct{}{}
+	if all {
+		succeeded = nil
 	}
 	for i := range dropped {
 		switch {
 		case removals[i].Gone:
-			gone[dropped[i].Ref] = struct{}{}
+			memory.miss(dropped[i].Ref)
 			u.logger.Info("removed an object", "object", dropped[i].Ref, "how", removals[i].Done)
 		case removals[i].Err != nil:
 			u.logger.Warn("an object was not removed", "object", dropped[i].Ref, "error", removals[i].Err)
@@ -236,13 +239,24 @@ func (a *Agent) remember(u *under, dropped []applied.Resource, removals []strate
 		memory.heal(time.Now())
 	}
 	if !u.resting {
-		memory.errs = make([]error, len(u.outcomes))
-		for i := range u.outcomes {
-			memory.errs[i] = u.outcomes[i].Err
+		memory.errs = faults(u.outcomes)
+	}
+	memory.spec, memory.applied = u.entry, succeeded
+	u.lookAgain(memory.calm(time.Now()))
+}
+
+// faults gives the errors of outcomes, nil if there are none.
+func faults(outcomes []strategy.Outcome) []error {
+	var errs []error
+	for i := range outcomes {
+		if outcomes[i].Err != nil && errs == nil {
+			errs = make([]error, len(outcomes))
+		}
+		if errs != nil {
+			errs[i] = outcomes[i].Err
 		}
 	}
-	memory.spec, memory.applied, memory.gone = u.entry, succeeded, gone
-	u.lookAgain(memory.calm(time.Now()))
+	return errs
 }
 
 // failureOf joins what has to be tried again.

@@ -37,11 +37,16 @@ func (s *sight) of(ctx context.Context, evaluator *rules.Evaluator, m *strategy.
 	switch {
 	case live == nil || len(m.ConditionRules) == 0:
 		return nil
-	case live == s.evaluatedOf:
+	case sameState(live, s.evaluatedOf):
 		return s.conditions
 	default:
 		return evaluator.Evaluate(ctx, m.ConditionRules, live)
 	}
+}
+
+// sameState says whether two objects are one, seen in one state.
+func sameState(a, b *unstructured.Unstructured) bool {
+	return a == b || b != nil && a.GetUID() == b.GetUID() && a.GetResourceVersion() != "" && a.GetResourceVersion() == b.GetResourceVersion()
 }
 
 // look sees after the manifests' objects: in memory where a watch shows them, by

@@ -17,9 +17,10 @@ import (
 type memory struct {
 	// spec is the work that was applied last, nil after a start.
 	spec *inbox.Entry
-	// applied are the manifests that were last applied with success: what the next
-	// ones do not declare any more is told by them.
-	applied map[object.Ref]*strategy.Manifest
+	// applied says in which spec the manifest stands that was last applied to an
+	// object with success: what the next one does not declare any more is told by it.
+	// Nil: in spec, for all of its manifests. See earlier.
+	applied map[object.Ref]*inbox.Entry
 	// errs says why manifests of spec were not applied when that was last tried.
 	errs []error
 	// gone are objects that the record names and that are known not to be there
@@ -50,6 +51,14 @@ const (
 // renew begins anew with another spec.
 func (m *memory) renew() {
 	m.healed, m.rest, m.gone, m.errs, m.fights = 0, time.Time{}, nil, nil, nil
+}
+
+// miss notes that an object which the record names is not there any more.
+func (m *memory) miss(ref object.Ref) {
+	if m.gone == nil {
+		m.gone = map[object.Ref]struct{}{}
+	}
+	m.gone[ref] = struct{}{}
 }
 
 // heal notes that the work had to be repaired at now.

@@ -101,10 +101,7 @@ func (a *Agent) release(name string) {
 }
 
 // finished reports whether the last status of a deleted work has been made.
-func (a *Agent) finished(key inbox.Key) bool {
-	last, ok := a.outbox.Last(key)
-	return ok && last.Final
-}
+func (a *Agent) finished(key inbox.Key) bool { return a.outbox.Final(key) }
 
 // bring brings one work up to date. It returns when to look again, 0 for when
 // something changes.

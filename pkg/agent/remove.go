@@ -134,7 +134,7 @@ func (a *Agent) reportRemoving(entry *inbox.Entry) {
 		}
 	}, metav1.Now())
 	a.outbox.Set(entry.Key, outbox.Status{
-		Generation: entry.Generation, Cluster: entry.Cluster, Meta: entry.Meta, Status: status, Trace: entry.Trace,
+		Generation: entry.Generation, Cluster: entry.Cluster, Meta: &entry.Meta, Status: status, Trace: entry.Trace,
 	})
 }
 
@@ -145,7 +145,7 @@ func (a *Agent) reportDeleted(entry *inbox.Entry) {
 		status = last.Status
 	}
 	a.outbox.Set(entry.Key, outbox.Status{
-		Generation: entry.Generation, Cluster: entry.Cluster, Meta: entry.Meta, Trace: entry.Trace,
+		Generation: entry.Generation, Cluster: entry.Cluster, Meta: &entry.Meta, Trace: entry.Trace,
 		Status: condition.Deleted(status, string(entry.Cluster), metav1.Now()), Final: true,
 	})
 }

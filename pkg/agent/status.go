@@ -31,7 +31,7 @@ func (a *Agent) report(entry *inbox.Entry, status workv1.ManifestWorkStatus) {
 		status = condition.Refused(status, previous, int64(generation), entry.Refusal.Message, metav1.Now())
 	}
 	a.outbox.Set(entry.Key, outbox.Status{
-		Generation: generation, Cluster: entry.Cluster, Meta: entry.Meta, Status: status, Trace: entry.Trace,
+		Generation: generation, Cluster: entry.Cluster, Meta: &entry.Meta, Status: status, Trace: entry.Trace,
 	})
 }
 

@@ -71,9 +71,8 @@ func NewRecords(config Config) *Records {
 		config: config,
 		client: config.Client.WorkV1().AppliedManifestWorks(),
 		rest:   config.Client.WorkV1().RESTClient(),
-		view: observe.NewView[*workv1.AppliedManifestWork](func(name types.NamespacedName) {
-			config.Changed(name.Name)
-		}),
+		view: observe.NewView(func() *workv1.AppliedManifestWork { return &workv1.AppliedManifestWork{} },
+			func(name types.NamespacedName) { config.Changed(name.Name) }),
 	}
 }
 
@@ -101,7 +100,7 @@ func (r *Records) Synced() <-chan struct{} { return r.view.Synced() }
 // All yields all records known.
 func (r *Records) All() iter.Seq[*workv1.AppliedManifestWork] { return r.view.All() }
 
-// Get returns the record of that name. It is shared: read only.
+// Get returns the record of that name; the caller owns it.
 func (r *Records) Get(name string) (*workv1.AppliedManifestWork, bool) {
 	return r.view.Get(types.NamespacedName{Name: name})
 }

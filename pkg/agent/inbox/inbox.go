@@ -23,6 +23,7 @@ package inbox
 import (
 	"iter"
 	"log/slog"
+	"maps"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -74,9 +75,11 @@ type Inbox struct {
 	changed func(Key)
 	log     *slog.Logger
 
-	mu    sync.Mutex
-	works map[wire.SourceID]*shelf
-	count int
+	mu          sync.Mutex
+	works       map[wire.SourceID]*shelf
+	count       int
+	labels      latest // of entries
+	annotations latest
 }
 
 // shelf holds the works of one source.
@@ -297,6 +300,7 @@ func (b *Inbox) hold(e *Entry) (superseded *Key) {
 }
 
 func (b *Inbox) place(e *Entry) (superseded *Key) {
+	e.Meta.Labels, e.Meta.Annotations = b.labels.share(e.Meta.Labels), b.annotations.share(e.Meta.Annotations)
 	s := b.works[e.Source]
 	if s == nil {
 		s = &shelf{byUID: map[types.UID]*work{}, byName: map[string]types.UID{}}
@@ -322,6 +326,17 @@ func (b *Inbox) place(e *Entry) (superseded *Key) {
 	s.byUID[e.UID] = &work{entry: e}
 	b.count++
 	return superseded
+}
+
+// latest is the map of the entry that came last. Works of one source mostly have the
+// same labels and annotations: then they have them in one map.
+type latest struct{ content map[string]string }
+
+func (l *latest) share(content map[string]string) map[string]string {
+	if !maps.Equal(l.content, content) {
+		l.content = content
+	}
+	return l.content
 }
 
 func (b *Inbox) drop(e *Entry) {

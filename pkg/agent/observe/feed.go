@@ -31,7 +31,8 @@ type feed struct {
 }
 
 func newFeed(changed func(types.NamespacedName), lost func()) *feed {
-	return &feed{view: NewView[*unstructured.Unstructured](changed), lost: lost, settled: make(chan struct{})}
+	blank := func() *unstructured.Unstructured { return &unstructured.Unstructured{} }
+	return &feed{view: NewView(blank, changed), lost: lost, settled: make(chan struct{})}
 }
 
 // source says what a feed watches.

@@ -35,28 +35,27 @@ type ObjectsConfig[K comparable] struct {
 type Objects[K comparable] struct {
 	config ObjectsConfig[K]
 
-	mu        sync.Mutex
-	run       context.Context // set while Run runs
-	watches   sync.WaitGroup
-	types     map[schema.GroupVersionResource]*watchedType
-	followers map[object.Ref]map[K]struct{}
-	follows   map[K][]object.Ref
+	mu      sync.Mutex
+	run     context.Context // set while Run runs
+	watches sync.WaitGroup
+	types   map[schema.GroupVersionResource]*watchedType[K]
+	follows map[K][]object.Ref
 }
 
-// watchedType is one resource type that somebody follows.
-type watchedType struct {
+// watchedType is one resource type that somebody follows. Objects.mu guards its
+// fields, but for the feed.
+type watchedType[K comparable] struct {
 	*feed
-	refs int                // followed objects of this type; Objects.mu guards it
-	stop context.CancelFunc // ends the watch; Objects.mu guards it
+	followers map[types.NamespacedName][]K
+	stop      context.CancelFunc // ends the watch
 }
 
 // NewObjects returns an empty store; Run makes it watch.
 func NewObjects[K comparable](config ObjectsConfig[K]) *Objects[K] {
 	return &Objects[K]{
-		config:    config,
-		types:     map[schema.GroupVersionResource]*watchedType{},
-		followers: map[object.Ref]map[K]struct{}{},
-		follows:   map[K][]object.Ref{},
+		config:  config,
+		types:   map[schema.GroupVersionResource]*watchedType[K]{},
+		follows: map[K][]object.Ref{},
 	}
 }
 
@@ -107,33 +106,31 @@ func (o *Objects[K]) Follow(key K, refs []object.Ref) {
 }
 
 func (o *Objects[K]) add(key K, ref object.Ref) {
-	followers := o.followers[ref]
-	if followers == nil {
-		followers = make(map[K]struct{}, 1)
-		o.followers[ref] = followers
-		t := o.types[ref.GroupVersionResource]
-		if t == nil {
-			t = &watchedType{feed: o.newFeed(ref.GroupVersionResource)}
-			o.types[ref.GroupVersionResource] = t
-			o.start(ref.GroupVersionResource, t)
-		}
-		t.refs++
+	t := o.types[ref.GroupVersionResource]
+	if t == nil {
+		t = o.newType(ref.GroupVersionResource)
+		o.types[ref.GroupVersionResource] = t
+		o.start(ref.GroupVersionResource, t)
 	}
-	followers[key] = struct{}{}
+	name := types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}
+	if followers := t.followers[name]; !slices.Contains(followers, key) {
+		t.followers[name] = append(followers, key)
+	}
 }
 
 func (o *Objects[K]) remove(key K, ref object.Ref) {
-	followers := o.followers[ref]
-	if _, ok := followers[key]; !ok {
-		return
-	}
-	delete(followers, key)
-	if len(followers) > 0 {
-		return
-	}
-	delete(o.followers, ref)
 	t := o.types[ref.GroupVersionResource]
-	if t.refs--; t.refs > 0 {
+	if t == nil { // it stood twice among what was followed
+		return
+	}
+	name := types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}
+	left := slices.DeleteFunc(t.followers[name], func(other K) bool { return other == key })
+	if len(left) > 0 {
+		t.followers[name] = left
+		return
+	}
+	delete(t.followers, name)
+	if len(t.followers) > 0 {
 		return
 	}
 	delete(o.types, ref.GroupVersionResource)
@@ -142,20 +139,21 @@ func (o *Objects[K]) remove(key K, ref object.Ref) {
 	}
 }
 
-func (o *Objects[K]) newFeed(gvr schema.GroupVersionResource) *feed {
-	return newFeed(func(name types.NamespacedName) {
-		ref := object.Ref{GroupVersionResource: gvr, Namespace: name.Namespace, Name: name.Name}
+func (o *Objects[K]) newType(gvr schema.GroupVersionResource) *watchedType[K] {
+	t := &watchedType[K]{followers: map[types.NamespacedName][]K{}}
+	t.feed = newFeed(func(name types.NamespacedName) {
 		o.mu.Lock()
-		keys := slices.Collect(maps.Keys(o.followers[ref]))
+		keys := slices.Clone(t.followers[name])
 		o.mu.Unlock()
 		for _, key := range keys {
 			o.config.Changed(key)
 		}
 	}, nil)
+	return t
 }
 
 // start begins to watch t, if Run runs. The caller holds mu.
-func (o *Objects[K]) start(gvr schema.GroupVersionResource, t *watchedType) {
+func (o *Objects[K]) start(gvr schema.GroupVersionResource, t *watchedType[K]) {
 	if o.run == nil {
 		return
 	}
@@ -179,7 +177,7 @@ func (o *Objects[K]) Get(ref object.Ref) object.Live {
 }
 
 // Learn puts in live as a write or a read of ref has just returned it, or, when
-// live is nil, that ref is gone. Objects takes ownership of live. What nobody
+// live is nil, that ref is gone. Objects takes its managedFields off. What nobody
 // follows is not kept.
 func (o *Objects[K]) Learn(ref object.Ref, live *unstructured.Unstructured) {
 	t := o.watchedType(ref)
@@ -217,7 +215,7 @@ func (o *Objects[K]) Wait(ctx context.Context) {
 	}
 }
 
-func (o *Objects[K]) watchedType(ref object.Ref) *watchedType {
+func (o *Objects[K]) watchedType(ref object.Ref) *watchedType[K] {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.types[ref.GroupVersionResource]

@@ -7,24 +7,35 @@ import (
 	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/workwire/workwire/pkg/agent/packed"
 )
 
 // View is what is known of the objects of one resource type. A reflector feeds
 // it; Learn and Forget put in what writes returned before the watch shows it.
 // Resource versions keep the two in order: neither can put back what the other
-// has overtaken. It is safe for concurrent use. Objects in it are shared: read
-// only.
+// has overtaken. It is safe for concurrent use. Objects are held packed: each that
+// is given out is the caller's own.
 type View[T metav1.Object] struct {
+	blank   func() T
 	changed func(types.NamespacedName)
+	kind    packed.Kind
 
 	mu     sync.Mutex
-	items  map[types.NamespacedName]T
+	items  map[types.NamespacedName]snapshot
 	latest string // the newest resource version that the watch has passed
 	synced chan struct{}
 	isSync bool
+}
+
+// snapshot is an object, and its resource version.
+type snapshot struct {
+	version string
+	data    packed.Data
 }
 
 var (
@@ -33,13 +44,14 @@ var (
 	_ cache.TransformingStore      = (*View[metav1.Object])(nil)
 )
 
-// NewView returns an empty view. changed is called, without a lock held, for
-// each object that the watch finds to differ from what is known; it must not
-// block.
-func NewView[T metav1.Object](changed func(types.NamespacedName)) *View[T] {
+// NewView returns an empty view. blank gives an empty object. changed is called,
+// without a lock held, for each object that the watch finds to differ from what is
+// known; it must not block.
+func NewView[T metav1.Object](blank func() T, changed func(types.NamespacedName)) *View[T] {
 	return &View[T]{
+		blank:   blank,
 		changed: changed,
-		items:   map[types.NamespacedName]T{},
+		items:   map[types.NamespacedName]snapshot{},
 		synced:  make(chan struct{}),
 	}
 }
@@ -51,33 +63,49 @@ func (v *View[T]) Synced() <-chan struct{} { return v.synced }
 // object that is not found may exist all the same.
 func (v *View[T]) Get(name types.NamespacedName) (T, bool) {
 	v.mu.Lock()
-	defer v.mu.Unlock()
-	object, ok := v.items[name]
-	return object, ok
+	held, ok := v.items[name]
+	v.mu.Unlock()
+	if !ok {
+		var none T
+		return none, false
+	}
+	return v.unpack(held), true
 }
 
 // All yields the objects known when it is called.
 func (v *View[T]) All() iter.Seq[T] {
 	v.mu.Lock()
-	defer v.mu.Unlock()
-	return maps.Values(maps.Clone(v.items))
+	items := maps.Clone(v.items)
+	v.mu.Unlock()
+	return func(yield func(T) bool) {
+		for _, held := range items {
+			if !yield(v.unpack(held)) {
+				return
+			}
+		}
+	}
 }
 
-// Learn puts in an object that the API server has just returned. One that the
-// watch has overtaken already is ignored.
+// Learn puts in an object that the API server has just returned, without its
+// managedFields, which it takes off. One that the watch has overtaken already is
+// ignored.
 func (v *View[T]) Learn(object T) {
+	object.SetManagedFields(nil)
+	learnt, err := v.pack(object)
+	if err != nil {
+		return // the watch will deliver it, and say so
+	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	name := nameOf(object)
 	known, exists := v.items[name]
-	if exists && !newer(object.GetResourceVersion(), known.GetResourceVersion()) {
+	if exists && !newer(learnt.version, known.version) {
 		return
 	}
-	if v.latest != "" && !newer(object.GetResourceVersion(), v.latest) {
+	if v.latest != "" && !newer(learnt.version, v.latest) {
 		return
 	}
-	object.SetManagedFields(nil)
-	v.items[name] = object
+	v.items[name] = learnt
 }
 
 // Forget drops an object that the API server has just reported gone. uid guards
@@ -85,7 +113,7 @@ func (v *View[T]) Learn(object T) {
 func (v *View[T]) Forget(name types.NamespacedName, uid types.UID) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if known, exists := v.items[name]; exists && (uid == "" || known.GetUID() == uid) {
+	if known, exists := v.items[name]; exists && (uid == "" || v.unpack(known).GetUID() == uid) {
 		delete(v.items, name)
 	}
 }
@@ -101,19 +129,35 @@ func (v *View[T]) put(object any) error {
 	if err != nil {
 		return err
 	}
-	name := nameOf(typed)
+	name, version := nameOf(typed), typed.GetResourceVersion()
+	if !v.isNews(name, version) {
+		return nil
+	}
+	seen, err := v.pack(typed)
+	if err != nil {
+		return err
+	}
 	v.mu.Lock()
-	v.pass(typed.GetResourceVersion())
 	known, exists := v.items[name]
-	fresh := !exists || newer(typed.GetResourceVersion(), known.GetResourceVersion())
+	fresh := !exists || newer(version, known.version)
 	if fresh {
-		v.items[name] = typed
+		v.items[name] = seen
 	}
 	v.mu.Unlock()
 	if fresh {
 		v.changed(name)
 	}
 	return nil
+}
+
+// isNews notes that the watch has come to version, and says whether that is news
+// of the object: mostly it is what a write has returned.
+func (v *View[T]) isNews(name types.NamespacedName, version string) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.pass(version)
+	known, exists := v.items[name]
+	return !exists || newer(version, known.version)
 }
 
 // Delete implements [cache.ReflectorStore]. object is the last state, with the
@@ -127,7 +171,7 @@ func (v *View[T]) Delete(object any) error {
 	v.mu.Lock()
 	v.pass(typed.GetResourceVersion())
 	known, exists := v.items[name]
-	gone := exists && !newer(known.GetResourceVersion(), typed.GetResourceVersion())
+	gone := exists && !newer(known.version, typed.GetResourceVersion())
 	if gone {
 		delete(v.items, name)
 	}
@@ -142,24 +186,26 @@ func (v *View[T]) Delete(object any) error {
 // Replace implements [cache.ReflectorStore]: list is all there was at
 // resourceVersion. What is known to be newer stays.
 func (v *View[T]) Replace(list []any, resourceVersion string) error {
-	items := make(map[types.NamespacedName]T, len(list))
+	items := make(map[types.NamespacedName]snapshot, len(list))
 	for _, object := range list {
 		typed, err := v.typed(object)
 		if err != nil {
 			return err
 		}
-		items[nameOf(typed)] = typed
+		if items[nameOf(typed)], err = v.pack(typed); err != nil {
+			return err
+		}
 	}
 	v.mu.Lock()
 	var differs []types.NamespacedName
 	for name, known := range v.items {
 		listed, ok := items[name]
 		switch {
-		case ok && newer(listed.GetResourceVersion(), known.GetResourceVersion()):
+		case ok && newer(listed.version, known.version):
 			differs = append(differs, name)
 		case ok:
 			items[name] = known
-		case newer(known.GetResourceVersion(), resourceVersion):
+		case newer(known.version, resourceVersion):
 			items[name] = known
 		default:
 			differs = append(differs, name)
@@ -210,6 +256,28 @@ func (v *View[T]) pass(resourceVersion string) {
 	if v.latest == "" || newer(resourceVersion, v.latest) {
 		v.latest = resourceVersion
 	}
+}
+
+func (v *View[T]) pack(object T) (snapshot, error) {
+	data, err := v.kind.Pack(contentOf(object))
+	if err != nil {
+		return snapshot{}, fmt.Errorf("hold %s: %w", nameOf(object), err)
+	}
+	return snapshot{version: object.GetResourceVersion(), data: data}, nil
+}
+
+func (v *View[T]) unpack(held snapshot) T {
+	object := v.blank()
+	v.kind.Unpack(held.data, contentOf(object))
+	return object
+}
+
+// contentOf points to what stands for an object.
+func contentOf(object metav1.Object) any {
+	if free, ok := object.(*unstructured.Unstructured); ok {
+		return &free.Object
+	}
+	return object
 }
 
 func (v *View[T]) typed(object any) (T, error) {

@@ -18,6 +18,8 @@ func item(name string, uid types.UID, version int) *metav1.PartialObjectMetadata
 }
 
 // steps are what a view may be told, in the order of a test.
+func blank() *metav1.PartialObjectMetadata { return &metav1.PartialObjectMetadata{} }
+
 type steps struct {
 	t       *testing.T
 	view    *View[*metav1.PartialObjectMetadata]
@@ -26,7 +28,7 @@ type steps struct {
 
 func newSteps(t *testing.T) *steps {
 	s := &steps{t: t}
-	s.view = NewView[*metav1.PartialObjectMetadata](func(name types.NamespacedName) { s.changed = append(s.changed, name.Name) })
+	s.view = NewView(blank, func(name types.NamespacedName) { s.changed = append(s.changed, name.Name) })
 	return s
 }
 
@@ -121,7 +123,7 @@ func TestViewKeepsTheNewest(t *testing.T) {
 func TestViewConverges(t *testing.T) {
 	for seed := range uint64(300) {
 		rng := rand.New(rand.NewPCG(seed, 1))
-		view := NewView[*metav1.PartialObjectMetadata](func(types.NamespacedName) {})
+		view := NewView(blank, func(types.NamespacedName) {})
 		if err := view.Replace(nil, "1"); err != nil {
 			t.Fatal(err)
 		}

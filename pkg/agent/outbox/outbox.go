@@ -8,7 +8,7 @@
 //	err = out.Load(known)
 //	go out.Run(ctx)
 //	...
-//	out.Set(key, outbox.Status{Generation: 2, Cluster: cluster, Meta: entry.Meta, Status: status})
+//	out.Set(key, outbox.Status{Generation: 2, Cluster: cluster, Meta: &entry.Meta, Status: status})
 //
 // The transport's handler tells it when there is a connection, and hands it the
 // sources' resync requests:
@@ -32,6 +32,7 @@ import (
 
 	"github.com/workwire/workwire/pkg/agent/condition"
 	"github.com/workwire/workwire/pkg/agent/inbox"
+	"github.com/workwire/workwire/pkg/agent/packed"
 	"github.com/workwire/workwire/pkg/agent/store"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/transport"
@@ -78,10 +79,10 @@ type Status struct {
 	Generation wire.Generation
 	// Cluster that reports.
 	Cluster wire.ClusterName
-	// Meta is the work's metadata as the inbox holds it. Final statuses are sent
-	// without its finalizers.
-	Meta metav1.ObjectMeta
-	// Status is shared: it must not change any more.
+	// Meta is the work's metadata as the inbox holds it, which must not change any
+	// more. Final statuses are sent without its finalizers.
+	Meta *metav1.ObjectMeta
+	// Status of the work; it is not kept.
 	Status workv1.ManifestWorkStatus
 	// Trace is the `logtracing` extension of the work's spec.
 	Trace string
@@ -122,6 +123,8 @@ type Outbox struct {
 	acked    *store.Bucket
 	wake     chan struct{}
 	sequence wire.Sequence // Load's, then Run's
+
+	kind packed.Kind // of statuses
 
 	mu        sync.Mutex
 	works     map[wire.SourceID]map[types.UID]*work
@@ -187,7 +190,7 @@ func gone(in *wire.Spec, now time.Time) Status {
 	return Status{
 		Generation: in.Generation,
 		Cluster:    in.Cluster,
-		Meta:       meta,
+		Meta:       &meta,
 		Status:     condition.Deleted(workv1.ManifestWorkStatus{}, string(in.Cluster), metav1.NewTime(now)),
 		Trace:      in.Trace,
 		Final:      true,
@@ -195,10 +198,16 @@ func gone(in *wire.Spec, now time.Time) Status {
 }
 
 func (o *Outbox) set(key inbox.Key, s Status, answer bool) {
-	if s.Final {
-		s.Meta.Finalizers = nil
+	if s.Final && len(s.Meta.Finalizers) > 0 {
+		meta := *s.Meta
+		meta.Finalizers = nil
+		s.Meta = &meta
 	}
 	hash, err := wire.StatusHash(&s.Status)
+	var last kept
+	if err == nil {
+		last, err = o.keep(&s)
+	}
 	if err != nil {
 		o.config.Log.Error("status can not be encoded and is not reported",
 			"work", s.Meta.Name, "uid", key.UID, "source", key.Source, "error", err)
@@ -212,10 +221,10 @@ func (o *Outbox) set(key inbox.Key, s Status, answer bool) {
 	if w == nil {
 		w = o.add(key)
 	}
-	if w.last.Final && !w.answer && !s.Final && w.acked != w.want {
+	if w.last.final && !w.answer && !s.Final && w.acked != w.want {
 		return // the work is gone; this is from before
 	}
-	w.last, w.answer, w.dropped = s, answer, false
+	w.last, w.answer, w.dropped = last, answer, false
 	if w.want == want {
 		o.stats.Unchanged++
 		return
@@ -227,20 +236,30 @@ func (o *Outbox) set(key inbox.Key, s Status, answer bool) {
 		o.rouse(w) // what was too large is gone
 	}
 	w.want, w.form = want, whole
-	o.statuses.Put(key.Record(), w.record().encode)
+	o.statuses.Put(key.Record(), record(key, want, s, answer).encode)
 	o.push(w)
 }
 
-// Last gives the status that was set last, or false when there is none. It is
-// shared: read only.
+// Last gives the status that was set last, or false when there is none. Its Meta is
+// shared, the rest is the caller's.
 func (o *Outbox) Last(key inbox.Key) (Status, bool) {
+	o.mu.Lock()
+	w := o.find(key)
+	if w == nil || w.dropped {
+		o.mu.Unlock()
+		return Status{}, false
+	}
+	last, generation := w.last, w.want.Generation
+	o.mu.Unlock()
+	return o.unpack(&last, generation), true
+}
+
+// Final reports whether the status that was set last is the final one.
+func (o *Outbox) Final(key inbox.Key) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	w := o.find(key)
-	if w == nil || w.dropped {
-		return Status{}, false
-	}
-	return w.last, true
+	return w != nil && !w.dropped && w.last.final
 }
 
 // Forget drops the status of a work that is not reported on any more: another

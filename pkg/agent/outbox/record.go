@@ -34,11 +34,10 @@ type ackRecord struct {
 	Sequence wire.SequenceID `json:"sequence"`
 }
 
-// record gives what is to be kept of w's newest status.
-func (w *work) record() *statusRecord {
+// record gives what is to be kept of a work's newest status.
+func record(key inbox.Key, v version, s Status, answer bool) *statusRecord {
 	return &statusRecord{
-		Source: w.key.Source, UID: w.key.UID, Version: w.want, Cluster: w.last.Cluster, Meta: w.last.Meta,
-		Status: w.last.Status, Trace: w.last.Trace, Answer: w.answer,
+		Source: key.Source, UID: key.UID, Version: v, Cluster: s.Cluster, Meta: *s.Meta, Status: s.Status, Trace: s.Trace, Answer: answer,
 	}
 }
 
@@ -107,9 +106,13 @@ func (o *Outbox) Load(known func(inbox.Key) bool) error {
 			o.statuses.Delete(at)
 			return nil
 		}
+		last, err := o.keep(&Status{Cluster: r.Cluster, Meta: &r.Meta, Status: r.Status, Trace: r.Trace, Final: r.Version.Final})
+		if err != nil {
+			unreadable(at, err)
+			return nil
+		}
 		w := o.add(key)
-		w.want, w.answer = r.Version, r.Answer
-		w.last = Status{Generation: r.Version.Generation, Cluster: r.Cluster, Meta: r.Meta, Status: r.Status, Trace: r.Trace, Final: r.Version.Final}
+		w.want, w.answer, w.last = r.Version, r.Answer, last
 		byRecord[at] = w
 		return nil
 	})

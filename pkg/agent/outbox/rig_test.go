@@ -144,7 +144,7 @@ func key(name string) inbox.Key { return inbox.Key{Source: "hub", UID: types.UID
 func status(generation wire.Generation, text string) outbox.Status {
 	return outbox.Status{
 		Generation: generation, Cluster: "quay",
-		Meta: metav1.ObjectMeta{Name: "lamp", Finalizers: []string{workv1.ManifestWorkFinalizer}},
+		Meta: &metav1.ObjectMeta{Name: "lamp", Finalizers: []string{workv1.ManifestWorkFinalizer}},
 		Status: workv1.ManifestWorkStatus{Conditions: []metav1.Condition{{
 			Type: "Applied", Status: metav1.ConditionTrue, Reason: "R", Message: text, ObservedGeneration: int64(generation),
 			LastTransitionTime: metav1.Date(2031, 3, 4, 5, 6, 7, 0, time.UTC)}}},

@@ -21,7 +21,7 @@ const (
 // flight is one publish.
 type flight struct {
 	work     *work
-	status   Status
+	last     kept
 	version  version
 	form     form
 	action   wire.Action
@@ -94,7 +94,7 @@ func (o *Outbox) take() (f *flight, pause time.Duration, settled bool) {
 	}
 	w := o.queue.Remove(o.queue.Front()).(*work)
 	w.state, w.flight = flying, w.want
-	f = &flight{work: w, status: w.last, version: w.want, form: w.form, action: wire.Update, epoch: o.epoch, resync: w.resync}
+	f = &flight{work: w, last: w.last, version: w.want, form: w.form, action: wire.Update, epoch: o.epoch, resync: w.resync}
 	if w.resync {
 		f.action, w.resync = wire.ResyncResponse, false
 	}
@@ -129,24 +129,25 @@ func (o *Outbox) publish(ctx context.Context, f *flight) error {
 	if err != nil {
 		return fmt.Errorf("find the topic for source %q: %w", key.Source, err)
 	}
+	last := o.unpack(&f.last, f.version.Generation)
 	message := wire.Status{
 		UID:        key.UID,
-		Generation: f.status.Generation,
+		Generation: last.Generation,
 		Source:     key.Source,
-		Cluster:    f.status.Cluster,
+		Cluster:    last.Cluster,
 		Agent:      o.config.Agent,
 		Action:     f.action,
-		Meta:       f.status.Meta,
+		Meta:       *last.Meta,
 		Sequence:   f.sequence,
 		Hash:       f.version.Hash,
-		Status:     f.status.Status,
-		Trace:      f.status.Trace,
+		Status:     last.Status,
+		Trace:      last.Trace,
 	}
 	if f.form != whole || oversized(&message.Meta) {
 		message.Meta = bare(message.Meta)
 	}
 	if f.form != whole {
-		message.Status = f.form.of(f.status.Status, o.config.Now())
+		message.Status = f.form.of(last.Status, o.config.Now())
 		if message.Hash, err = wire.StatusHash(&message.Status); err != nil {
 			return err
 		}
@@ -215,7 +216,7 @@ func (o *Outbox) refused(w *work, err error) {
 }
 
 func (o *Outbox) logger(w *work) *slog.Logger {
-	return o.config.Log.With("work", w.last.Meta.Name, "uid", w.key.UID, "source", w.key.Source)
+	return o.config.Log.With("work", w.last.meta.Name, "uid", w.key.UID, "source", w.key.Source)
 }
 
 // landed takes note that the broker has taken f.

@@ -5,9 +5,11 @@ import (
 	"container/list"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/workwire/workwire/pkg/agent/inbox"
+	"github.com/workwire/workwire/pkg/agent/packed"
 	"github.com/workwire/workwire/pkg/wire"
 )
 
@@ -40,7 +42,7 @@ const (
 // work is what an Outbox knows of one work. Outbox.mu guards it.
 type work struct {
 	key    inbox.Key
-	last   Status  // newest
+	last   kept    // newest
 	want   version // of last
 	flight version // under way, while flying
 	acked  version // the broker took it last
@@ -56,6 +58,26 @@ type work struct {
 	index    int           // in resting, while rested
 	due      time.Time     // while rested
 	failures int           // refusals in a row
+}
+
+// kept is a status as it is held.
+type kept struct {
+	cluster wire.ClusterName
+	meta    *metav1.ObjectMeta
+	status  packed.Data
+	trace   string
+	final   bool
+}
+
+func (o *Outbox) keep(s *Status) (kept, error) {
+	status, err := o.kind.Pack(&s.Status)
+	return kept{cluster: s.Cluster, meta: s.Meta, status: status, trace: s.Trace, final: s.Final}, err
+}
+
+func (o *Outbox) unpack(last *kept, generation wire.Generation) Status {
+	s := Status{Generation: generation, Cluster: last.cluster, Meta: last.meta, Trace: last.trace, Final: last.final}
+	o.kind.Unpack(last.status, &s.Status)
+	return s
 }
 
 // sentHash is the hash that the source knows when it has what was sent last,
