@@ -130,7 +130,7 @@ func (v *View[T]) put(object any) error {
 		return err
 	}
 	name, version := nameOf(typed), typed.GetResourceVersion()
-	if !v.isNews(name, version) {
+	if v.passed(name, version) {
 		return nil
 	}
 	seen, err := v.pack(typed)
@@ -138,8 +138,9 @@ func (v *View[T]) put(object any) error {
 		return err
 	}
 	v.mu.Lock()
-	known, exists := v.items[name]
-	fresh := !exists || newer(version, known.version)
+	// Only now: as soon as the watch has passed a version, Learn drops it.
+	v.pass(version)
+	fresh := v.isNews(name, version)
 	if fresh {
 		v.items[name] = seen
 	}
@@ -150,12 +151,21 @@ func (v *View[T]) put(object any) error {
 	return nil
 }
 
-// isNews notes that the watch has come to version, and says whether that is news
-// of the object: mostly it is what a write has returned.
-func (v *View[T]) isNews(name types.NamespacedName, version string) bool {
+// passed lets the watch pass version if that is no news of the object: mostly it
+// is what a write has returned, and need not be packed again.
+func (v *View[T]) passed(name types.NamespacedName, version string) bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	if v.isNews(name, version) {
+		return false
+	}
 	v.pass(version)
+	return true
+}
+
+// isNews says whether version is later than what is known of the object. The
+// caller holds mu.
+func (v *View[T]) isNews(name types.NamespacedName, version string) bool {
 	known, exists := v.items[name]
 	return !exists || newer(version, known.version)
 }

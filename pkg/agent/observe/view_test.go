@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strconv"
+	"sync"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,9 +18,9 @@ func item(name string, uid types.UID, version int) *metav1.PartialObjectMetadata
 	}}
 }
 
-// steps are what a view may be told, in the order of a test.
 func blank() *metav1.PartialObjectMetadata { return &metav1.PartialObjectMetadata{} }
 
+// steps are what a view may be told, in the order of a test.
 type steps struct {
 	t       *testing.T
 	view    *View[*metav1.PartialObjectMetadata]
@@ -116,6 +117,33 @@ func TestViewKeepsTheNewest(t *testing.T) {
 			t.Error("a learnt object keeps its managed fields")
 		}
 	})
+}
+
+// TestWhatIsLearntIsKnown: whoever has put in the answer of a write finds it, or
+// something later, also while the watch delivers the same.
+func TestWhatIsLearntIsKnown(t *testing.T) {
+	t.Parallel()
+	view := NewView(blank, func(types.NamespacedName) {})
+	if err := view.Replace(nil, "1"); err != nil {
+		t.Fatal(err)
+	}
+	for version := 2; version < 5000; version++ {
+		var watch sync.WaitGroup
+		begun := make(chan struct{})
+		watch.Go(func() {
+			close(begun)
+			if err := view.Update(item("a", "1", version)); err != nil {
+				t.Error(err)
+			}
+		})
+		<-begun
+		view.Learn(item("a", "1", version))
+		got, ok := view.Get(types.NamespacedName{Namespace: "ns", Name: "a"})
+		if !ok || got.ResourceVersion != strconv.Itoa(version) {
+			t.Fatalf("version %d was learnt, and %+v is known", version, got)
+		}
+		watch.Wait()
+	}
 }
 
 // TestViewConverges lets answers of writes arrive late and in any order beside a
