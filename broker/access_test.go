@@ -1,214 +1,440 @@
 package broker_test
 
 import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/eclipse/paho.golang/paho"
 
+	"github.com/workwire/workwire/broker"
+	"github.com/workwire/workwire/broker/acl"
+	"github.com/workwire/workwire/broker/acl/acltest"
 	"github.com/workwire/workwire/broker/brokertest"
+	"github.com/workwire/workwire/broker/mosquitto"
 )
 
-// TestAccess holds both brokers to the same rules. What counts is what gets through: how a
-// broker refuses is its own affair (TestRefusals has work-broker's way).
+// fleet is a broker with the identities of acltest, and how to connect as each.
+type fleet struct {
+	addr      string
+	ca        *authority // of client certificates; nil: passwords
+	mosquitto bool
+	certs     map[acl.Identity]*tls.Config // issued so far
+}
+
+// The publishers of the messages that mark the end: an agent and a source of their own.
+var (
+	fenceAgent  = acl.Identity{Role: acl.Agent, ID: "fence"}
+	fenceSource = acl.Identity{Role: acl.Source, ID: "fence-hub"}
+)
+
+// fleets are both brokers, with passwords and with client certificates.
+func fleets() map[string]func(*testing.T) *fleet {
+	return map[string]func(*testing.T) *fleet{
+		"work-broker, passwords": func(t *testing.T) *fleet {
+			return &fleet{addr: brokertest.Start(t, broker.Config{Users: fleetUsers()}).Addr}
+		},
+		"work-broker, certificates": func(t *testing.T) *fleet {
+			ca := newAuthority(t)
+			listener := ca.write(t, t.TempDir(), 1)
+			listener.TLS.RequireClientCert = true
+			return &fleet{addr: brokertest.Start(t, broker.Config{Listeners: []broker.Listener{listener}}).Addr, ca: ca}
+		},
+		"mosquitto, passwords": func(t *testing.T) *fleet {
+			return &fleet{addr: brokertest.StartMosquitto(t, fleetUsers()).Addr, mosquitto: true}
+		},
+		"mosquitto, certificates": func(t *testing.T) *fleet {
+			ca := newAuthority(t)
+			files := ca.write(t, t.TempDir(), 1).TLS
+			return &fleet{ca: ca, mosquitto: true, addr: brokertest.StartMosquittoWith(t, mosquitto.Config{
+				Users: fleetUsers(), TLS: &mosquitto.TLS{CertFile: files.CertFile, KeyFile: files.KeyFile, ClientCAFile: files.ClientCAFile},
+			}).Addr}
+		},
+	}
+}
+
+// fleetUsers are the agents by their cluster, and the sources by names that no cluster has.
+func fleetUsers() []broker.User {
+	var out []broker.User
+	for _, id := range append(acltest.Identities(), fenceAgent, fenceSource) {
+		out = append(out, broker.User{Username: userOf(id), Password: password, Role: id.Role, ID: id.ID})
+	}
+	return out
+}
+
+func userOf(id acl.Identity) string {
+	if id.Role == acl.Source {
+		return "source." + id.ID
+	}
+	return id.ID
+}
+
+// as returns the options to connect as id.
+func (f *fleet) as(t *testing.T, id acl.Identity, clientID string) options {
+	t.Helper()
+	if f.ca == nil {
+		return options{user: userOf(id), clientID: clientID}
+	}
+	if f.certs[id] == nil {
+		if f.certs == nil {
+			f.certs = map[acl.Identity]*tls.Config{}
+		}
+		f.certs[id] = f.certificate(t, f.ca, id)
+	}
+	return options{anonymous: true, clientID: clientID, tls: f.certs[id]}
+}
+
+// certificate gives Mosquitto the user name as common name, and work-broker the role as unit.
+func (f *fleet) certificate(t *testing.T, ca *authority, id acl.Identity) *tls.Config {
+	t.Helper()
+	if f.mosquitto {
+		return ca.client(t, userOf(id))
+	}
+	return ca.client(t, id.ID, string(id.Role)+"s")
+}
+
+// TestAccess puts both brokers through the attempts of acltest. What counts is what gets
+// through: how a broker refuses is its own affair (TestRefusals has work-broker's way).
 func TestAccess(t *testing.T) {
-	for name, start := range brokers() {
+	t.Parallel()
+	for name, start := range fleets() {
 		t.Run(name, func(t *testing.T) {
-			b := start(t)
-			t.Run("login", func(t *testing.T) { checkLogin(t, b) })
-			t.Run("reading", func(t *testing.T) { checkReading(t, b) })
-			t.Run("publishing", func(t *testing.T) { checkPublishing(t, b) })
-			t.Run("wills", func(t *testing.T) { checkWills(t, b) })
-			t.Run("retained", func(t *testing.T) { checkRetained(t, b) })
-			t.Run("client ids", func(t *testing.T) { checkClientIDs(t, b) })
+			t.Parallel()
+			f := start(t)
+			t.Run("login", f.checkLogin)
+			t.Run("reading", f.checkReading)
+			t.Run("publishing", f.checkPublishing)
+			t.Run("client ids", f.checkClientIDs)
 		})
 	}
 }
 
-func checkLogin(t *testing.T, b *brokertest.Running) {
+// checkLogin has clients that are nobody. None may get beyond CONNECT.
+func (f *fleet) checkLogin(t *testing.T) {
 	ctx := testContext(t)
-	for name, o := range map[string]options{
-		"anonymous":      {anonymous: true, clientID: "x"},
+	strangers := map[string]options{
+		"anonymous":      {anonymous: true},
 		"wrong password": {user: "c1", password: "wrong"},
 		"no password":    {user: "c1", password: "-"},
 		"unknown user":   {user: "nobody"},
-	} {
-		c, err := tryDial(ctx, t, b.Addr, o)
+	}
+	if f.ca != nil {
+		foreign := f.certificate(t, newAuthority(t), acltest.A)
+		foreign.RootCAs = f.ca.client(t, "").RootCAs
+		for name, o := range strangers {
+			o.tls = f.ca.client(t, "")
+			strangers[name] = o
+		}
+		strangers["certificate of another CA"] = options{anonymous: true, tls: foreign}
+	}
+	for name, o := range strangers {
+		o.clientID = "stranger"
+		c, err := tryDial(ctx, t, f.addr, o)
 		if err == nil {
 			t.Errorf("%s: accepted", name)
-		} else if c.connack == nil || c.connack.ReasonCode < 0x80 {
+		} else if f.ca == nil && (c.connack == nil || c.connack.ReasonCode < 0x80) {
 			t.Errorf("%s: refused without a reason: %v", name, err)
 		}
 	}
+	if f.ca == nil {
+		return
+	}
+	if _, err := tryDial(ctx, t, f.addr, options{anonymous: true, clientID: "plain"}); err == nil {
+		t.Error("a client without TLS is accepted")
+	}
+	// The name that a client gives itself must not count besides its certificate.
+	if c, err := tryDial(ctx, t, f.addr, options{user: "c2", password: "-", clientID: "two names", tls: f.certificate(t, f.ca, acltest.A)}); err == nil {
+		if code := c.publish(ctx, t, "clusters/c2/agentbroadcast", "forged"); code < 0x80 {
+			t.Error("a client with the certificate of c1 and the name of c2 is c2")
+		}
+	}
 }
 
-// allTopics has one topic of every kind for source hub1 and cluster c1, with what may be
-// done with it by whom.
-var allTopics = []struct{ topic, publisher, reader string }{
-	{"sources/hub1/clusters/c1/sourceevents", "hub1", "c1"},
-	{"sources/hub1/clusters/c1/agentevents", "c1", "hub1"},
-	{"sources/hub1/sourcebroadcast", "hub1", "c1"},
-	{"clusters/c1/agentbroadcast", "c1", "hub1"},
-}
-
-// checkReading publishes on every topic and looks at who gets it, whatever they subscribed to.
-func checkReading(t *testing.T, b *brokertest.Running) {
+// checkReading has a client for every attempt to subscribe, whether it is granted or not. Each
+// topic has a message retained before and gets one after; then everybody gets a last message
+// on a topic of its own. What came until then is what can be read.
+func (f *fleet) checkReading(t *testing.T) {
 	ctx := testContext(t)
-	readers := map[string]*client{}
-	for _, user := range []string{"hub1", "hub2", "c1", "c2"} {
-		c := dial(ctx, t, b.Addr, options{user: user, clientID: "reader-" + user})
-		readers[user] = c
-		for _, filter := range []string{
-			"#", "+/#", "sources/#", "sources/+/clusters/+/sourceevents", "sources/+/clusters/+/agentevents",
-			"$share/g/sources/+/clusters/+/sourceevents", "+/+/+/+/+", "+/+/+", "clusters/#",
-			specTopic, "sources/hub1/clusters/c1/agentevents", "$share/g2/" + specTopic,
-		} {
-			c.subscribe(ctx, t, filter) // what a broker answers is not the point here
+	owners := map[acl.Identity]*client{}
+	for _, id := range append(acltest.Identities(), fenceAgent, fenceSource) {
+		owners[id] = dial(ctx, t, f.addr, f.as(t, id, "owner of "+id.String()))
+	}
+	send := func(who acl.Identity, topic, payload string, retain bool) {
+		t.Helper()
+		code := owners[who].publishPacket(ctx, t, &paho.Publish{Topic: topic, QoS: 1, Retain: retain, Payload: []byte(payload)})
+		if code >= 0x80 {
+			t.Fatalf("%v may not publish to %s: 0x%x", who, topic, code)
 		}
 	}
-	// The proper subscriptions, so that delivery of what is allowed marks the end.
-	readers["c1"].mustSubscribe(ctx, t, specFilter)
-	readers["c2"].mustSubscribe(ctx, t, "sources/+/clusters/c2/sourceevents")
-	readers["hub1"].mustSubscribe(ctx, t, "sources/hub1/clusters/+/agentevents")
-	readers["hub2"].mustSubscribe(ctx, t, "sources/hub2/clusters/+/agentevents")
-
-	publishers := map[string]*client{}
-	for user := range readers {
-		publishers[user] = dial(ctx, t, b.Addr, options{user: user, clientID: "publisher-" + user})
+	defer f.clear(ctx, t)
+	for _, topic := range acltest.Topics() {
+		send(topic.Publisher, topic.Name, "retained", true)
 	}
-	for _, e := range allTopics[:2] {
-		if code := publishers[e.publisher].publish(ctx, t, e.topic, "secret"); code >= 0x80 {
-			t.Fatalf("%s may not publish to %s: 0x%x", e.publisher, e.topic, code)
+	readers := map[acltest.Attempt]*client{}
+	for i, a := range acltest.Attempts() {
+		if a.Action != acl.Subscribe || a.Who == acltest.Watcher {
+			continue
 		}
+		c := dial(ctx, t, f.addr, f.as(t, a.Who, fmt.Sprintf("reader %d", i)))
+		code := c.subscribe(ctx, t, a.Topic)
+		if a.Allowed && code >= 0x80 || !a.Allowed && code < 0x80 && !f.mosquitto {
+			t.Errorf("%v: SUBACK 0x%x", a, code)
+		}
+		fence, _ := fenceOf(a.Who)
+		c.mustSubscribe(ctx, t, fence)
+		readers[a] = c
 	}
-	for _, topic := range []string{"sources/hub1/clusters/c2/sourceevents", "sources/hub2/clusters/c1/sourceevents"} {
-		publishers[topic[len("sources/"):len("sources/hub1")]].publish(ctx, t, topic, "end")
+	for _, topic := range acltest.Topics() {
+		send(topic.Publisher, topic.Name, "live", false)
 	}
-	for _, topic := range []string{"sources/hub2/clusters/c1/agentevents", "sources/hub1/clusters/c1/agentevents"} {
-		publishers["c1"].publish(ctx, t, topic, "end")
+	for _, id := range acltest.Identities() {
+		fence, publisher := fenceOf(id)
+		send(publisher, fence, "end", false)
 	}
-	for user, c := range readers {
-		c.await(ctx, t, "the end at "+user, func() bool {
-			return len(c.received) > 0 && string(c.received[len(c.received)-1].Payload) == "end"
+	for a, c := range readers {
+		fence, _ := fenceOf(a.Who)
+		c.await(ctx, t, "the end of "+a.String(), func() bool {
+			return slices.ContainsFunc(c.received, func(p *paho.Publish) bool { return p.Topic == fence })
 		})
+		got := map[string]bool{}
 		c.mu.Lock()
-		secret := false
 		for _, p := range c.received {
-			if string(p.Payload) != "secret" {
-				continue
+			if p.Topic != fence {
+				got[string(p.Payload)+" "+p.Topic] = true
 			}
-			secret = true
-			allowed := false
-			for _, e := range allTopics {
-				allowed = allowed || e.topic == p.Topic && e.reader == user
-			}
-			if !allowed {
-				t.Errorf("%s received %s", user, p.Topic)
-			}
-		}
-		if wanted := user == "c1" || user == "hub1"; secret != wanted {
-			t.Errorf("%s received a message of its own: %v, want %v", user, secret, wanted)
 		}
 		c.mu.Unlock()
+		f.checkRead(t, a, got)
 	}
 }
 
-// checkPublishing dials anew for every attempt: Mosquitto 2.0.11 ends the connection after it
-// has refused a message.
-func checkPublishing(t *testing.T, b *brokertest.Running) {
-	ctx := testContext(t)
-	for _, user := range []string{"hub1", "hub2", "c1", "c2"} {
-		for _, e := range allTopics {
-			code := dial(ctx, t, b.Addr, options{user: user}).publish(ctx, t, e.topic, "x")
-			if allowed := user == e.publisher; allowed != (code < 0x80) {
-				t.Errorf("%s publishes to %s: reason 0x%x, allowed %v", user, e.topic, code, allowed)
+// clear removes the retained messages.
+func (f *fleet) clear(ctx context.Context, t *testing.T) {
+	t.Helper()
+	for _, topic := range acltest.Topics() {
+		dial(ctx, t, f.addr, f.as(t, topic.Publisher, "clearer")).publishPacket(ctx, t, &paho.Publish{Topic: topic.Name, QoS: 1, Retain: true})
+	}
+}
+
+// checkRead compares what came of an attempt with what may. Mosquitto grants subscriptions
+// that are too wide and delivers what the client may read of them, and what a source has
+// broadcast itself; and it sends retained messages to shared subscriptions, which MQTT does not.
+func (f *fleet) checkRead(t *testing.T, a acltest.Attempt, got map[string]bool) {
+	t.Helper()
+	filter, shared := acltest.Unshared(a.Topic)
+	want := map[string]bool{}
+	for _, topic := range acltest.Topics() {
+		own := topic.Publisher == a.Who && strings.HasSuffix(topic.Name, "/sourcebroadcast")
+		if acltest.Matches(filter, topic.Name) && (topic.ReadBy(a.Who) && a.Allowed || f.mosquitto && (topic.ReadBy(a.Who) || own)) {
+			want["live "+topic.Name] = true
+			if !shared || f.mosquitto {
+				want["retained "+topic.Name] = true
 			}
 		}
-		for _, topic := range []string{"other", "sources/hub1/clusters/c1/other", "sources/hub1/clusters/c1/sourceevents/more", "$SYS/broker/version"} {
-			if code := dial(ctx, t, b.Addr, options{user: user}).publish(ctx, t, topic, "x"); code < 0x80 {
-				t.Errorf("%s publishes to %s: reason 0x%x", user, topic, code)
+	}
+	if shared && !a.Allowed {
+		for message := range got { // members of a group share what they may read
+			if !want[message] {
+				t.Errorf("%v: received %s", a, message)
 			}
+		}
+		return
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("%v: received %v, want %v", a, slices.Sorted(maps.Keys(got)), slices.Sorted(maps.Keys(want)))
+	}
+}
+
+// fenceOf is a topic that id alone reads, and who publishes to it.
+func fenceOf(id acl.Identity) (topic string, publisher acl.Identity) {
+	if id.Role == acl.Source {
+		return "sources/" + id.ID + "/clusters/" + fenceAgent.ID + "/agentevents", fenceAgent
+	}
+	return "sources/" + fenceSource.ID + "/clusters/" + id.ID + "/sourceevents", fenceSource
+}
+
+// ways are the ways to publish.
+var ways = []string{"at QoS 0", "at QoS 1", "retained", "as a will"}
+
+// checkPublishing makes every attempt to publish in every way, and looks at what the readers
+// of the topics get, live and retained.
+func (f *fleet) checkPublishing(t *testing.T) {
+	ctx := testContext(t)
+	reader := func(id acl.Identity, name string) *client {
+		c := dial(ctx, t, f.addr, f.as(t, id, name+" "+id.String()))
+		for _, a := range acltest.Attempts() {
+			if _, shared := acltest.Unshared(a.Topic); a.Who == id && a.Action == acl.Subscribe && a.Allowed && !shared {
+				c.mustSubscribe(ctx, t, a.Topic)
+			}
+		}
+		fence, _ := fenceOf(id)
+		c.mustSubscribe(ctx, t, fence)
+		return c
+	}
+	defer f.clear(ctx, t)
+	live := map[acl.Identity]*client{}
+	for _, id := range acltest.Identities() {
+		live[id] = reader(id, "live reader")
+	}
+	for i, a := range acltest.Attempts() {
+		if a.Action == acl.Publish && a.Who != acltest.Watcher {
+			for _, way := range ways {
+				f.publish(ctx, t, a, way, fmt.Sprintf("publisher %d", i))
+			}
+		}
+	}
+	late := map[acl.Identity]*client{}
+	for _, id := range acltest.Identities() {
+		late[id] = reader(id, "late reader")
+		fence, publisher := fenceOf(id)
+		dial(ctx, t, f.addr, f.as(t, publisher, "fence")).publish(ctx, t, fence, "end")
+	}
+	for _, id := range acltest.Identities() {
+		wantLive, wantLate := map[string]bool{}, map[string]bool{}
+		for _, topic := range acltest.Topics() {
+			if topic.ReadBy(id) {
+				for _, way := range ways {
+					wantLive[sent(topic.Name, way, topic.Publisher)] = true
+				}
+				wantLate[sent(topic.Name, "retained", topic.Publisher)] = true
+			}
+		}
+		f.checkReceived(ctx, t, id, live[id], wantLive)
+		f.checkReceived(ctx, t, id, late[id], wantLate)
+	}
+}
+
+func sent(topic, way string, by acl.Identity) string { return topic + " " + way + " by " + by.String() }
+
+// publish makes one attempt and returns when the broker is done with it.
+func (f *fleet) publish(ctx context.Context, t *testing.T, a acltest.Attempt, way, clientID string) {
+	t.Helper()
+	o := f.as(t, a.Who, clientID)
+	payload := []byte(sent(a.Topic, way, a.Who))
+	if way == "as a will" {
+		o.will = &paho.WillMessage{Topic: a.Topic, QoS: 1, Payload: payload}
+	}
+	c, err := tryDial(ctx, t, f.addr, o)
+	if err != nil {
+		if way != "as a will" || a.Allowed {
+			t.Errorf("%v %s: %v", a, way, err)
+		}
+		return
+	}
+	switch way {
+	case "at QoS 0":
+		_, _ = c.Publish(ctx, &paho.Publish{Topic: a.Topic, Payload: payload}) // what comes of it shows
+		c.leave()
+	case "as a will":
+		c.drop()
+	default:
+		code := c.publishPacket(ctx, t, &paho.Publish{Topic: a.Topic, QoS: 1, Retain: way == "retained", Payload: payload})
+		if a.Allowed != (code < 0x80) {
+			t.Errorf("%v %s: PUBACK 0x%x", a, way, code)
+		}
+		c.leave()
+		return // it has answered
+	}
+	// A broker lets a client in only when it is done with the last one of that client id.
+	o.will = nil
+	dial(ctx, t, f.addr, o).leave()
+}
+
+// checkReceived waits for the last message and compares what came before.
+func (f *fleet) checkReceived(ctx context.Context, t *testing.T, id acl.Identity, c *client, want map[string]bool) {
+	t.Helper()
+	fence, _ := fenceOf(id)
+	c.await(ctx, t, "the end at "+id.String(), func() bool {
+		return slices.ContainsFunc(c.received, func(p *paho.Publish) bool { return p.Topic == fence })
+	})
+	got := map[string]bool{}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, p := range c.received {
+		if p.Topic != fence {
+			got[string(p.Payload)] = true
+		}
+	}
+	for message := range got {
+		if !want[message] {
+			t.Errorf("%v received %q", id, message)
+		}
+	}
+	for message := range want {
+		if !got[message] {
+			t.Errorf("%v did not receive %q", id, message)
 		}
 	}
 }
 
-// checkWills has every client try to speak as another after its death.
-func checkWills(t *testing.T, b *brokertest.Running) {
+// checkClientIDs has one cluster use the client id of another: what waits for that one must
+// not be handed over. work-broker does not even disturb it.
+func (f *fleet) checkClientIDs(t *testing.T) {
 	ctx := testContext(t)
-	agent := dial(ctx, t, b.Addr, options{user: "c1", clientID: "reader-c1"})
-	agent.mustSubscribe(ctx, t, specFilter)
-	source := dial(ctx, t, b.Addr, options{user: "hub1", clientID: "reader-hub1"})
-	source.mustSubscribe(ctx, t, "clusters/+/agentbroadcast")
-	source.mustSubscribe(ctx, t, "sources/hub1/clusters/+/agentevents")
-	for _, e := range allTopics {
-		for _, user := range []string{"hub1", "hub2", "c1", "c2"} {
-			if user == e.publisher {
-				continue
-			}
-			c, err := tryDial(ctx, t, b.Addr, options{user: user, clientID: "will", will: &paho.WillMessage{Topic: e.topic, QoS: 1, Payload: []byte("forged by " + user)}})
-			if err == nil {
-				c.drop()
-			}
-		}
-	}
-	// A will of its own goes through, and after all the others.
-	dial(ctx, t, b.Addr, options{user: "c1", clientID: "will", will: &paho.WillMessage{Topic: "clusters/c1/agentbroadcast", QoS: 1, Payload: []byte("end")}}).drop()
-	if got := source.payloads(ctx, t, 1); got[0] != "end" {
-		t.Errorf("the source received %q", got[0])
-	}
-	dial(ctx, t, b.Addr, options{user: "hub1", clientID: "will"}).publish(ctx, t, specTopic, "end")
-	if got := agent.payloads(ctx, t, 1); got[0] != "end" {
-		t.Errorf("the agent received %q", got[0])
-	}
-}
-
-func checkRetained(t *testing.T, b *brokertest.Running) {
-	ctx := testContext(t)
-	retain := func(user, topic, payload string) byte {
-		return dial(ctx, t, b.Addr, options{user: user, clientID: "retain"}).publishPacket(ctx, t,
-			&paho.Publish{Topic: topic, QoS: 1, Retain: true, Payload: []byte(payload)})
-	}
-	if code := retain("hub1", specTopic, "kept"); code >= 0x80 {
-		t.Fatalf("retain: 0x%x", code)
-	}
-	if code := retain("c1", specTopic, "forged"); code < 0x80 {
-		t.Error("an agent replaced what a source retained")
-	}
-	if code := retain("hub2", specTopic, ""); code < 0x80 {
-		t.Error("a source deleted what another one retained")
-	}
-	for user, want := range map[string]string{"c1": "kept", "c2": "end", "hub2": "end"} {
-		c := dial(ctx, t, b.Addr, options{user: user, clientID: "reader-" + user})
-		c.subscribe(ctx, t, "#")
-		c.subscribe(ctx, t, specTopic)
-		switch user {
-		case "c2":
-			c.mustSubscribe(ctx, t, "sources/+/clusters/c2/sourceevents")
-			dial(ctx, t, b.Addr, options{user: "hub1"}).publish(ctx, t, "sources/hub1/clusters/c2/sourceevents", "end")
-		case "hub2":
-			c.mustSubscribe(ctx, t, "sources/hub2/clusters/+/agentevents")
-			dial(ctx, t, b.Addr, options{user: "c1"}).publish(ctx, t, "sources/hub2/clusters/c1/agentevents", "end")
-		}
-		if got := c.payloads(ctx, t, 1); got[0] != want {
-			t.Errorf("%s received %q, want %q", user, got[0], want)
-		}
-	}
-	retain("hub1", specTopic, "")
-}
-
-// checkClientIDs has one cluster use the client id of another, whose messages wait.
-func checkClientIDs(t *testing.T, b *brokertest.Running) {
-	ctx := testContext(t)
-	victim := dial(ctx, t, b.Addr, options{user: "c1", clientID: "victim", expiry: 3600})
+	hub := dial(ctx, t, f.addr, f.as(t, acltest.Hub, "hub"))
+	victimOptions := f.as(t, acltest.A, "victim")
+	victimOptions.expiry = 3600
+	victim := dial(ctx, t, f.addr, victimOptions)
 	victim.mustSubscribe(ctx, t, specFilter)
 	victim.drop()
-	dial(ctx, t, b.Addr, options{user: "hub1"}).publish(ctx, t, specTopic, "secret")
-	thief, err := tryDial(ctx, t, b.Addr, options{user: "c2", clientID: "victim", expiry: 3600})
-	if err != nil {
-		return // refused is fine too
+	hub.publish(ctx, t, specTopic, "secret")
+	thiefOptions := f.as(t, acltest.B, "victim")
+	thiefOptions.expiry = 3600
+	if thief, err := tryDial(ctx, t, f.addr, thiefOptions); err == nil { // refused is fine too
+		thief.mustSubscribe(ctx, t, "sources/+/clusters/c2/sourceevents")
+		hub.publish(ctx, t, "sources/hub1/clusters/c2/sourceevents", "end")
+		if got := thief.payloads(ctx, t, 1); got[0] != "end" {
+			t.Errorf("another cluster received %q", got[0])
+		}
+		thief.leave()
 	}
-	thief.mustSubscribe(ctx, t, "sources/+/clusters/c2/sourceevents")
-	dial(ctx, t, b.Addr, options{user: "hub1"}).publish(ctx, t, "sources/hub1/clusters/c2/sourceevents", "end")
-	if got := thief.payloads(ctx, t, 1); got[0] != "end" {
-		t.Errorf("another cluster received %q", got[0])
+	if f.mosquitto {
+		return
+	}
+	victim = dial(ctx, t, f.addr, victimOptions)
+	if got := victim.payloads(ctx, t, 1); got[0] != "secret" {
+		t.Errorf("its own messages: %q", got)
+	}
+	dial(ctx, t, f.addr, thiefOptions)
+	if code := victim.publish(ctx, t, "clusters/c1/agentbroadcast", "x"); code >= 0x80 || victim.disconnected != nil {
+		t.Errorf("the client is disturbed by another one's: 0x%x, %+v", code, victim.disconnected)
+	}
+}
+
+// TestMosquittoClientIDs shows what mosquitto.conf says about client ids: another user can put
+// a client off, unless the user name is the client id.
+func TestMosquittoClientIDs(t *testing.T) {
+	for _, one := range []bool{false, true} {
+		t.Run(fmt.Sprintf("use_username_as_clientid %v", one), func(t *testing.T) {
+			ctx := testContext(t)
+			b := brokertest.StartMosquittoWith(t, mosquitto.Config{Users: users(), OneSessionPerUser: one})
+			victim := dial(ctx, t, b.Addr, options{user: "c1", clientID: "victim"})
+			thief := dial(ctx, t, b.Addr, options{user: "c2", clientID: "victim"})
+			if !one {
+				victim.awaitEnd(ctx, t)
+				return
+			}
+			for user, c := range map[string]*client{"c1": victim, "c2": thief} {
+				if code := c.publish(ctx, t, "clusters/"+user+"/agentbroadcast", "x"); code >= 0x80 {
+					t.Errorf("%s: 0x%x", user, code)
+				}
+			}
+			dial(ctx, t, b.Addr, options{user: "c1", clientID: "another"})
+			victim.awaitEnd(ctx, t)
+		})
+	}
+}
+
+// awaitEnd waits until the connection has ended.
+func (c *client) awaitEnd(ctx context.Context, t *testing.T) {
+	t.Helper()
+	select {
+	case <-c.Done():
+	case <-ctx.Done():
+		t.Error("the connection is not ended")
 	}
 }

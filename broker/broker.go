@@ -117,6 +117,10 @@ func (b *Broker) Run(ctx context.Context) (err error) {
 		tick(ctx, n.relay, server)
 		return nil
 	})
+	group.Go(func() error {
+		h.recheckCertificates(ctx)
+		return nil
+	})
 	if n.http != nil {
 		b.httpAddr = n.http.Addr().String()
 		handler := b.handler(promhttp.HandlerFor(newRegistry(counters, n.relay, server), promhttp.HandlerOpts{}))

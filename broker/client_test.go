@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/eclipse/paho.golang/packets"
 	"github.com/eclipse/paho.golang/paho"
 
 	"github.com/workwire/workwire/broker"
@@ -86,7 +87,7 @@ func tryDial(ctx context.Context, t *testing.T, addr string, o options) (*client
 		t.Fatal(err)
 	}
 	if o.tls != nil {
-		conn = tls.Client(conn, o.tls)
+		conn = packets.NewThreadSafeConn(tls.Client(conn, o.tls)) // paho writes a packet in pieces
 	}
 	c := &client{conn: conn, changed: make(chan struct{})}
 	c.Client = paho.NewClient(paho.ClientConfig{

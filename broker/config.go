@@ -79,8 +79,10 @@ type Listener struct {
 	TLS *ListenerTLS `json:"tls,omitempty"`
 }
 
-// ListenerTLS names PEM files. They are read again when they change, at the next
-// connection; while a changed file cannot be used, the former content stays in use.
+// ListenerTLS names PEM files. They are read again within a second when they change; while a
+// changed file cannot be used, the former content stays in use. New connections get what is
+// new at once. Of those there are, the ones end whose client certificate has expired, or is
+// revoked, or of a CA that ClientCAFile does not hold any more.
 type ListenerTLS struct {
 	// CertFile and KeyFile are the broker's certificate chain and key.
 	CertFile string `json:"certFile"`
@@ -89,6 +91,10 @@ type ListenerTLS struct {
 	// ClientCAFile holds the CAs of client certificates. With it, a client may identify
 	// itself by certificate instead of a user name; a certificate of another CA is refused.
 	ClientCAFile string `json:"clientCAFile,omitempty"`
+
+	// CRLFile holds revocation lists, in PEM, of those CAs: a client certificate on one is
+	// refused, and a connection with it ended. A list past its next update counts on.
+	CRLFile string `json:"crlFile,omitempty"`
 
 	// RequireClientCert refuses connections without a client certificate, also of users.
 	RequireClientCert bool `json:"requireClientCert,omitempty"`
@@ -180,6 +186,7 @@ func (c *Config) resolve(dir string) {
 			abs(&t.CertFile)
 			abs(&t.KeyFile)
 			abs(&t.ClientCAFile)
+			abs(&t.CRLFile)
 		}
 	}
 }
@@ -283,6 +290,9 @@ func (l Listener) validate() error {
 	}
 	if l.TLS.RequireClientCert && l.TLS.ClientCAFile == "" {
 		return errors.New("tls: requireClientCert needs a clientCAFile")
+	}
+	if l.TLS.CRLFile != "" && l.TLS.ClientCAFile == "" {
+		return errors.New("tls: crlFile needs a clientCAFile, whose certificates it revokes")
 	}
 	return nil
 }

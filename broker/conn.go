@@ -33,6 +33,10 @@ type clientConn struct {
 	net.Conn
 	attachment
 
+	tls     *tlsFiles // nil: plain TCP
+	checked *tlsState // what recheck has accepted the client certificate by, used by recheck alone
+	until   time.Time // likewise: when the certificate expires
+
 	frames  framer
 	tooBig  bool // the next Read refuses
 	packets int  // packets begun, the refused one included
@@ -43,12 +47,16 @@ type clientConn struct {
 
 // peerCertificate returns the client certificate that TLS verified, or nil.
 func (c *clientConn) peerCertificate() *x509.Certificate {
-	t, ok := c.Conn.(*tls.Conn)
-	if !ok {
-		return nil
-	}
-	if certs := t.ConnectionState().PeerCertificates; len(certs) > 0 {
+	if certs := c.peerCertificates(); len(certs) > 0 {
 		return certs[0]
+	}
+	return nil
+}
+
+// peerCertificates returns it with the others that the client sent along.
+func (c *clientConn) peerCertificates() []*x509.Certificate {
+	if t, ok := c.Conn.(*tls.Conn); ok {
+		return t.ConnectionState().PeerCertificates
 	}
 	return nil
 }

@@ -3,6 +3,8 @@ package broker
 import (
 	"errors"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -130,7 +132,11 @@ func (h *hook) OnSessionEstablished(cl *mqtt.Client, _ packets.Packet) {
 			cl.State.Subscriptions.Add(sub.Filter, filter)
 		}
 	}
-	h.log.Info("client connected", "session", conn.sessionID, "remote", cl.Net.Remote, "listener", cl.Net.Listener, "sessionPresent", conn.present)
+	args := []any{"session", conn.sessionID, "remote", cl.Net.Remote, "listener", cl.Net.Listener, "sessionPresent", conn.present}
+	if cert := conn.peerCertificate(); cert != nil {
+		args = append(args, "certificateIssuer", cert.Issuer.CommonName, "certificateExpires", cert.NotAfter)
+	}
+	h.log.Info("client connected", args...)
 	conn.startPump()
 }
 
@@ -270,13 +276,13 @@ func (h *hook) OnUnsubscribed(cl *mqtt.Client, pk packets.Packet) {
 
 // goodbye tells every client that the broker shuts down, and ends its connection.
 func (h *hook) goodbye() {
-	h.mu.Lock()
-	conns := make([]*clientConn, 0, len(h.conns))
-	for _, conn := range h.conns {
-		conns = append(conns, conn)
-	}
-	h.mu.Unlock()
-	for _, conn := range conns {
+	for _, conn := range h.connections() {
 		_ = h.server.DisconnectClient(conn.cl, packets.ErrServerShuttingDown)
 	}
+}
+
+func (h *hook) connections() []*clientConn {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Collect(maps.Values(h.conns))
 }

@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -22,8 +23,8 @@ const connectTimeout = 10 * time.Second
 type listener struct {
 	id     string
 	socket net.Listener
-	tls    *tls.Config // nil: plain TCP
-	max    uint32      // maximum packet size in bytes
+	tls    *tlsFiles // nil: plain TCP
+	max    uint32    // maximum packet size in bytes
 	log    *slog.Logger
 
 	mu    sync.Mutex
@@ -40,7 +41,7 @@ func listen(cfg Listener, maxPacketSize uint32, log *slog.Logger) (*listener, er
 		if err != nil {
 			return nil, fmt.Errorf("listener %s: %w", cfg.Address, err)
 		}
-		l.tls = files.serverConfig()
+		l.tls = files
 	}
 	socket, err := net.Listen("tcp", cfg.Address)
 	if errors.Is(err, syscall.EADDRINUSE) {
@@ -96,12 +97,12 @@ func (l *listener) Serve(establish listeners.EstablishFn) {
 
 func (l *listener) handle(conn net.Conn, establish listeners.EstablishFn) {
 	_ = conn.SetDeadline(time.Now().Add(connectTimeout))
-	client := &clientConn{Conn: conn, frames: framer{max: uint64(l.max)}}
+	client := &clientConn{Conn: conn, tls: l.tls, frames: framer{max: uint64(l.max)}}
 	defer client.finish()
 	if l.tls != nil {
-		secure := tls.Server(conn, l.tls)
+		secure := tls.Server(conn, l.tls.serverConfig())
 		if err := secure.Handshake(); err != nil {
-			l.log.Info("TLS handshake failed", "listener", l.id, "remote", conn.RemoteAddr().String(), "error", err)
+			l.logHandshake(conn, err)
 			return
 		}
 		client.Conn = secure
@@ -109,6 +110,21 @@ func (l *listener) handle(conn net.Conn, establish listeners.EstablishFn) {
 	if err := establish(l.id, client); err != nil {
 		l.log.Debug("connection ended", "listener", l.id, "remote", conn.RemoteAddr().String(), "error", err)
 	}
+}
+
+// logHandshake tells why a handshake failed: louder, and with the name, when a client showed
+// a certificate that is not accepted, since anybody may knock on a port.
+func (l *listener) logHandshake(conn net.Conn, err error) {
+	var unverified *tls.CertificateVerificationError
+	var revoked *revokedError
+	level, subject := slog.LevelInfo, ""
+	switch {
+	case errors.As(err, &revoked):
+		level, subject = slog.LevelWarn, revoked.cert.Subject.String()
+	case errors.As(err, &unverified) && len(unverified.UnverifiedCertificates) > 0:
+		level, subject = slog.LevelWarn, unverified.UnverifiedCertificates[0].Subject.String()
+	}
+	l.log.Log(context.Background(), level, "TLS handshake failed", "listener", l.id, "remote", conn.RemoteAddr().String(), "certificate", subject, "error", err)
 }
 
 // enter counts a connection in, or Serve itself for nil. It refuses once Close was called.

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/workwire/workwire/broker/acl"
+	"github.com/workwire/workwire/broker/acl/acltest"
 )
 
 var (
@@ -13,6 +14,17 @@ var (
 	monitor = acl.Identity{Role: acl.Monitor, ID: "watch"}
 )
 
+// TestAttempts puts the rules through what every broker is put through.
+func TestAttempts(t *testing.T) {
+	for _, a := range acltest.Attempts() {
+		if got := acl.Allow(a.Who, a.Action, a.Topic); got != a.Allowed {
+			t.Errorf("%v: got %v, want %v", a, got, a.Allowed)
+		}
+	}
+}
+
+// TestAllow has what the attempts do not: other words, topics and filters that are malformed,
+// which a broker never sees, and identities that nobody has.
 func TestAllow(t *testing.T) {
 	const pub, sub = acl.Publish, acl.Subscribe
 	for _, test := range []struct {
@@ -21,34 +33,15 @@ func TestAllow(t *testing.T) {
 		topic  string
 		want   bool
 	}{
-		{agent, sub, "sources/+/clusters/c1/sourceevents", true},
-		{agent, sub, "sources/hub1/clusters/c1/sourceevents", true},
 		{agent, sub, "hubs/+/spokes/c1/sourceevents", true},
-		{agent, sub, "$share/replicas/sources/+/clusters/c1/sourceevents", true},
-		{agent, sub, "sources/+/sourcebroadcast", true},
-		{agent, sub, "sources/hub1/sourcebroadcast", true},
 		{agent, sub, "$share/a-1/sources/+/sourcebroadcast", true},
-		{agent, pub, "sources/hub1/clusters/c1/agentevents", true},
 		{agent, pub, "sources/any-0/clusters/c1/agentevents", true},
-		{agent, pub, "clusters/c1/agentbroadcast", true},
+		{source, sub, "clusters/c9/agentbroadcast", true},
+		{monitor, sub, "$SYS/broker/clients/connected", true},
 
-		{agent, sub, "sources/+/clusters/c2/sourceevents", false},
-		{agent, sub, "sources/+/clusters/c11/sourceevents", false},
-		{agent, sub, "sources/+/clusters/+/sourceevents", false},
-		{agent, sub, "sources/+/clusters/c1/agentevents", false},
-		{agent, sub, "sources/+/clusters/c1/+", false},
-		{agent, sub, "sources/+/clusters/c1/#", false},
-		{agent, sub, "sources/#", false},
 		{agent, sub, "+/+/+/c1/sourceevents", false},
-		{agent, sub, "+/+/sourcebroadcast", false},
-		{agent, sub, "#", false},
 		{agent, sub, "", false},
 		{agent, sub, "/", false},
-		{agent, sub, "$SYS/#", false},
-		{agent, sub, "clusters/+/agentbroadcast", false},
-		{agent, sub, "clusters/c1/agentbroadcast", false},
-		{agent, sub, "$share/replicas/#", false},
-		{agent, sub, "$share/replicas/sources/+/clusters/+/sourceevents", false},
 		{agent, sub, "$share/+/sources/+/clusters/c1/sourceevents", false},
 		{agent, sub, "$share//sources/+/clusters/c1/sourceevents", false},
 		{agent, sub, "$share/replicas", false},
@@ -59,48 +52,14 @@ func TestAllow(t *testing.T) {
 		{agent, sub, "Sources/+/clusters/c1/sourceevents", false},
 		{agent, sub, "sources/Hub/clusters/c1/sourceevents", false},
 		{agent, sub, "sources//clusters/c1/sourceevents", false},
-		{agent, pub, "sources/hub1/clusters/c2/agentevents", false},
-		{agent, pub, "sources/hub1/clusters/c1/sourceevents", false},
-		{agent, pub, "sources/hub1/sourcebroadcast", false},
-		{agent, pub, "clusters/c2/agentbroadcast", false},
 		{agent, pub, "sources/+/clusters/c1/agentevents", false},
 		{agent, pub, "clusters/+/agentbroadcast", false},
 		{agent, pub, "$share/g/sources/hub1/clusters/c1/agentevents", false},
-		{agent, pub, "$SYS/broker/version", false},
-
-		{source, pub, "sources/hub1/clusters/c1/sourceevents", true},
-		{source, pub, "sources/hub1/sourcebroadcast", true},
-		{source, sub, "sources/hub1/clusters/+/agentevents", true},
-		{source, sub, "sources/hub1/clusters/c1/agentevents", true},
-		{source, sub, "$share/hub/sources/hub1/clusters/+/agentevents", true},
-		{source, sub, "clusters/+/agentbroadcast", true},
-		{source, sub, "clusters/c1/agentbroadcast", true},
-
-		{source, pub, "sources/hub2/clusters/c1/sourceevents", false},
 		{source, pub, "sources/hub1/clusters/+/sourceevents", false},
-		{source, pub, "sources/hub1/clusters/c1/agentevents", false},
-		{source, pub, "sources/hub2/sourcebroadcast", false},
-		{source, pub, "clusters/c1/agentbroadcast", false},
-		{source, sub, "sources/+/clusters/+/agentevents", false},
-		{source, sub, "sources/hub2/clusters/+/agentevents", false},
-		{source, sub, "sources/hub1/clusters/+/sourceevents", false},
-		{source, sub, "sources/+/sourcebroadcast", false},
-		{source, sub, "sources/hub1/#", false},
-		{source, sub, "#", false},
-
-		{monitor, sub, "$SYS/#", true},
-		{monitor, sub, "$SYS/broker/clients/connected", true},
-		{monitor, sub, "$SYS/broker/+/connected", true},
 		{monitor, sub, "$SYS", false},
 		{monitor, sub, "$SYS/", false},
 		{monitor, sub, "$SYS/#/x", false},
 		{monitor, sub, "$SYS/a#", false},
-		{monitor, sub, "#", false},
-		{monitor, sub, "+/broker/version", false},
-		{monitor, sub, "$share/g/$SYS/#", false},
-		{monitor, sub, "sources/+/sourcebroadcast", false},
-		{monitor, pub, "$SYS/broker/version", false},
-		{monitor, pub, "clusters/watch/agentbroadcast", false},
 
 		{acl.Identity{}, sub, "sources/+/sourcebroadcast", false},
 		{acl.Identity{Role: acl.Agent}, sub, "sources/+/sourcebroadcast", false},

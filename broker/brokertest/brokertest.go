@@ -85,7 +85,14 @@ func Start(t testing.TB, cfg broker.Config) *Running {
 // clients. The test fails when Mosquitto is not installed.
 func StartMosquitto(t testing.TB, users []broker.User) *Running {
 	t.Helper()
-	cfg := mosquitto.Config{Dir: t.TempDir(), Users: users}
+	return StartMosquittoWith(t, mosquitto.Config{Users: users})
+}
+
+// StartMosquittoWith runs Mosquitto with cfg, of which it chooses Dir and Port, as
+// StartMosquitto does.
+func StartMosquittoWith(t testing.TB, cfg mosquitto.Config) *Running {
+	t.Helper()
+	cfg.Dir, cfg.Port = t.TempDir(), 0
 	r := &Running{}
 	r.start = func(t testing.TB) {
 		t.Helper()

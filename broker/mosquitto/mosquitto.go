@@ -33,9 +33,14 @@ var (
 	aclFile string
 )
 
+// What Render looks for in the two files.
 const (
 	defaultListener = "listener 1883 127.0.0.1"
+	tlsListener     = "#listener 8883\n"
+	crlSetting      = "crlfile client-ca.crl\n"
+	userAsClientID  = "#use_username_as_clientid true"
 	exampleSource   = "hub1"
+	exampleBlock    = "user source." + exampleSource + "\n"
 )
 
 // Config says what to run.
@@ -46,31 +51,47 @@ type Config struct {
 	// Port is the loopback TCP port. 0 picks a free one.
 	Port int
 
-	// Users may connect. Each needs a plain Password, and an ID that is empty or equal to
-	// its Username, because Mosquitto's rules go by the user name. Monitors are not supported.
+	// Users may connect. Each needs a plain Password, unless TLS is set. The ID of an agent
+	// is empty or equal to its Username, because Mosquitto's rules go by the user name; a
+	// source may have any, and one that is no id of a cluster, such as "source.hub1", keeps
+	// it from acting as an agent. Monitors are not supported.
 	Users []broker.User
+
+	// TLS makes the listener take only clients with a certificate, whose common name is the
+	// user name. nil: plain TCP and passwords.
+	TLS *TLS
+
+	// OneSessionPerUser makes the user name the client id, so that no client can put off
+	// another one by using its client id.
+	OneSessionPerUser bool
 }
 
+// TLS names PEM files: the broker's certificate and key, the CAs of client certificates, and
+// what they have revoked, which may be left out.
+type TLS struct{ CertFile, KeyFile, ClientCAFile, CRLFile string }
+
 // Render writes mosquitto.conf, acl and passwd into cfg.Dir, for cfg.Port. It needs the
-// program mosquitto_passwd.
+// program mosquitto_passwd, unless cfg.TLS is set.
 func Render(cfg Config) error {
 	rules, err := rules(cfg.Users)
 	if err != nil {
 		return fmt.Errorf("render the Mosquitto configuration: %w", err)
 	}
-	listener := fmt.Sprintf("listener %d 127.0.0.1", cfg.Port)
-	conf := strings.Replace(confFile, defaultListener, listener, 1)
+	passwords, err := passwords(cfg)
+	if err != nil {
+		return fmt.Errorf("render the Mosquitto configuration: %w", err)
+	}
+	conf := settings(cfg)
 	if os.Geteuid() == 0 {
 		conf += "\nuser root\n" // else it becomes the user mosquitto, who cannot write to Dir
 	}
-	var passwords strings.Builder
-	for _, u := range cfg.Users {
-		fmt.Fprintf(&passwords, "%s:%s\n", u.Username, u.Password)
-	}
-	for name, content := range map[string]string{"mosquitto.conf": conf, "acl": rules, "passwd": passwords.String()} {
+	for name, content := range map[string]string{"mosquitto.conf": conf, "acl": rules, "passwd": passwords} {
 		if err := os.WriteFile(filepath.Join(cfg.Dir, name), []byte(content), 0o600); err != nil {
 			return fmt.Errorf("render the Mosquitto configuration: %w", err)
 		}
+	}
+	if passwords == "" {
+		return nil
 	}
 	program, err := find("mosquitto_passwd")
 	if err != nil {
@@ -82,9 +103,45 @@ func Render(cfg Config) error {
 	return nil
 }
 
+// settings returns mosquitto.conf as cfg wants it. It is pure.
+func settings(cfg Config) string {
+	conf := confFile
+	listener := fmt.Sprintf("listener %d 127.0.0.1", cfg.Port)
+	if cfg.TLS == nil {
+		conf = strings.Replace(conf, defaultListener, listener, 1)
+	} else {
+		above, block, _ := strings.Cut(conf, tlsListener)
+		block = strings.ReplaceAll("\n"+block, "\n#", "\n")
+		if cfg.TLS.CRLFile == "" {
+			block = strings.Replace(block, crlSetting, "", 1)
+		}
+		block = strings.NewReplacer("client-ca.crl", cfg.TLS.CRLFile, "server.crt", cfg.TLS.CertFile, "server.key", cfg.TLS.KeyFile, "client-ca.crt", cfg.TLS.ClientCAFile).Replace(block)
+		conf = strings.Replace(above, defaultListener, "", 1) + listener + block
+	}
+	if cfg.OneSessionPerUser {
+		conf = strings.Replace(conf, userAsClientID, userAsClientID[1:], 1)
+	}
+	return conf
+}
+
+// passwords returns the password file, not yet hashed; empty with TLS. It is pure.
+func passwords(cfg Config) (string, error) {
+	if cfg.TLS != nil {
+		return "", nil
+	}
+	var out strings.Builder
+	for _, u := range cfg.Users {
+		if u.Password == "" {
+			return "", fmt.Errorf("user %s: a plain password is needed", u.Username)
+		}
+		fmt.Fprintf(&out, "%s:%s\n", u.Username, u.Password)
+	}
+	return out.String(), nil
+}
+
 // rules returns the acl file with a block for each source among users. It is pure.
 func rules(users []broker.User) (string, error) {
-	agents, block, ok := strings.Cut(aclFile, "user "+exampleSource+"\n")
+	agents, block, ok := strings.Cut(aclFile, exampleBlock)
 	if !ok {
 		return "", errors.New("the acl file has no block for the example source")
 	}
@@ -94,15 +151,21 @@ func rules(users []broker.User) (string, error) {
 		if err := id.Validate(); err != nil {
 			return "", fmt.Errorf("user %s: %w", u.Username, err)
 		}
-		switch {
-		case id.Role == acl.Monitor:
+		switch id.Role {
+		case acl.Monitor:
 			return "", fmt.Errorf("user %s: monitors are not supported", u.Username)
-		case id.ID != u.Username:
-			return "", fmt.Errorf("user %s: the id %s must equal the user name", u.Username, id.ID)
-		case u.Password == "":
-			return "", fmt.Errorf("user %s: a plain password is needed", u.Username)
-		case id.Role == acl.Source:
-			out += "user " + id.ID + "\n" + strings.ReplaceAll(block, exampleSource, id.ID) + "\n"
+		case acl.Agent:
+			if id.ID != u.Username {
+				return "", fmt.Errorf("user %s: the id %s of an agent must equal the user name", u.Username, id.ID)
+			}
+		case acl.Source:
+			out += "user " + u.Username + "\n" + strings.ReplaceAll(block, exampleSource, id.ID)
+			for _, other := range users {
+				if o := other.Identity(); o.Role == acl.Source && o.ID != id.ID {
+					out += "topic deny sources/" + o.ID + "/sourcebroadcast\n"
+				}
+			}
+			out += "\n"
 		}
 	}
 	return out, nil

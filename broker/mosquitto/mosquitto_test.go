@@ -56,7 +56,7 @@ func TestRenderRefusesUsers(t *testing.T) {
 		want string
 	}{
 		"monitor":     {broker.User{Username: "m", Password: "x", Role: acl.Monitor}, "monitors are not supported"},
-		"other id":    {broker.User{Username: "m", ID: "n", Password: "x", Role: acl.Agent}, "must equal the user name"},
+		"other id":    {broker.User{Username: "m", ID: "n", Password: "x", Role: acl.Agent}, "of an agent must equal the user name"},
 		"no password": {broker.User{Username: "m", Role: acl.Agent}, "plain password"},
 		"bad id":      {broker.User{Username: "M\n", Password: "x", Role: acl.Agent}, "lower-case"},
 	} {

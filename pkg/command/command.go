@@ -49,13 +49,12 @@ type Config struct {
 
 // New makes the command.
 func New(c Config) *cobra.Command {
-	name, _, _ := strings.Cut(c.Use, " ")
 	cmd := &cobra.Command{
 		Use: c.Use, Short: c.Short, Long: c.Long, Version: version.Version,
 		Args: cobra.NoArgs, SilenceUsage: true, SilenceErrors: true, DisableFlagsInUseLine: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if faults := c.Validate(); len(faults) > 0 {
-				return fmt.Errorf("%w\nSee %s --help", errors.Join(faults...), name)
+				return fmt.Errorf("%w\nSee %s --help", errors.Join(faults...), cmd.CommandPath())
 			}
 			return c.Run(cmd.Context())
 		},

@@ -61,6 +61,9 @@ func (c Config) TLS(certs Certificates) (*tls.Config, error) {
 				c.ClientCert.name("clientCertFile", "clientCertData"), c.ClientKey.name("clientKeyFile", "clientKeyData"), err))
 		}
 		settings.Certificates = []tls.Certificate{pair}
+		// Without this, a certificate of an authority that the broker does not trust is
+		// not even shown, and both ends say that there is none.
+		settings.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &pair, nil }
 	}
 	return settings, errors.Join(faults...)
 }

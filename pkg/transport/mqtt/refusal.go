@@ -125,7 +125,7 @@ func advise(err error) string {
 	case errors.As(err, &refused):
 		return advices[refused.code]
 	case errors.As(err, &authority):
-		return "set caFile (or caData) to the authority that signed the broker's certificate"
+		return "set caFile (or caData) to the authority that signed the broker's certificate, or add it there while the authority is being replaced"
 	case errors.As(err, &hostname):
 		return "set brokerHost to a name that the broker's certificate holds, or give the broker one that holds this name"
 	case errors.As(err, &invalid):
@@ -137,7 +137,7 @@ func advise(err error) string {
 	case errors.As(err, &lookup):
 		return "check the host name in brokerHost"
 	case errors.As(err, &connection) && connection.Op == "remote error":
-		return "the broker refused this client's certificate: check clientCertFile, or give one if there is none"
+		return alertAdvice(connection.Err)
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return "check brokerHost, and that the broker runs"
 	case errors.Is(err, errNoAnswer):
@@ -145,6 +145,26 @@ func advise(err error) string {
 	default:
 		return ""
 	}
+}
+
+// alertAdvices say what to do when the broker refuses to talk TLS on, by the alert that
+// it sends.
+var alertAdvices = map[tls.AlertError]string{
+	42:  "the broker refused this client's certificate, which may be revoked: its log says why; give another one in clientCertFile and clientKeyFile",
+	44:  "this client's certificate is revoked: give another one in clientCertFile and clientKeyFile",
+	45:  "this client's certificate has expired: renew it (clientCertFile, clientKeyFile), or check the clocks",
+	48:  "the broker does not trust the authority of this client's certificate: give one of an authority that it does (clientCertFile), or add the authority to the broker's",
+	116: "the broker wants a client certificate: set clientCertFile and clientKeyFile",
+}
+
+// alertAdvice goes by the text of alert: its type is crypto/tls's own.
+func alertAdvice(alert error) string {
+	for code, advice := range alertAdvices {
+		if alert.Error() == code.Error() {
+			return advice
+		}
+	}
+	return "the broker refused this client's certificate: check clientCertFile, or give one if there is none"
 }
 
 // sameReason gives a text that is equal for errors of the same reason, whose

@@ -225,7 +225,7 @@ func TestTLSFaults(t *testing.T) {
 		"authority": {config.Config{BrokerHost: b.Addr, CA: config.PEM{Data: other.pem}}, []string{"unknown authority", "set caFile"}},
 		"name":      {config.Config{BrokerHost: net.JoinHostPort("localhost", port), CA: config.PEM{Data: ca.pem}}, []string{"set brokerHost to a name that the broker's certificate holds"}},
 		"client certificate": {config.Config{BrokerHost: b.Addr, CA: config.PEM{Data: ca.pem}, ClientCert: config.PEM{Data: foreignCert}, ClientKey: config.PEM{Data: foreignKey}},
-			[]string{"refused this client's certificate"}},
+			[]string{"does not trust the authority of this client's certificate"}},
 		"TLS to a plain port": {config.Config{BrokerHost: plain.Addr, CA: config.PEM{Data: ca.pem}}, []string{"advice="}},
 		"plain to a TLS port": {config.Config{BrokerHost: b.Addr}, []string{"advice="}},
 		"nothing listens":     {config.Config{BrokerHost: unused.Addr().String()}, []string{"connection refused", "that the broker runs"}},

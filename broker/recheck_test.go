@@ -1,0 +1,228 @@
+package broker_test
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/workwire/workwire/broker"
+	"github.com/workwire/workwire/broker/brokertest"
+	"github.com/workwire/workwire/pkg/certificates"
+)
+
+// kept is a broker with certificates that are kept, those of its clients among them.
+type kept struct {
+	*testing.T
+	dir    string
+	keeper *certificates.Keeper
+	broker *brokertest.Running
+	log    *logBuffer
+}
+
+func keep(t *testing.T, certs ...certificates.Certificate) *kept {
+	t.Helper()
+	k := &kept{T: t, dir: t.TempDir(), log: &logBuffer{}}
+	k.configure(certs...)
+	listener := broker.Listener{Address: "127.0.0.1:0", TLS: &broker.ListenerTLS{
+		CertFile: k.path("broker/tls.crt"), KeyFile: k.path("broker/tls.key"), ClientCAFile: k.path("broker/ca.crt"),
+		CRLFile: k.path("broker/ca.crl"), RequireClientCert: true,
+	}}
+	k.broker = brokertest.Start(t, broker.Config{Listeners: []broker.Listener{listener}, Users: users(), Logger: k.log.logger()})
+	return k
+}
+
+func (k *kept) path(name string) string { return filepath.Join(k.dir, name) }
+
+// configure makes certs the certificates that are kept, and has them issued.
+func (k *kept) configure(certs ...certificates.Certificate) {
+	k.Helper()
+	certs = append(certs, certificates.Certificate{Name: "broker", Role: certificates.Broker, Hosts: []string{"127.0.0.1"}})
+	for i := range certs {
+		certs[i].Directory, certs[i].CommonName = certs[i].Name, certs[i].Name
+		if certs[i].Validity.Duration == 0 {
+			certs[i].Validity.Duration = time.Hour
+		}
+	}
+	k.keeper = certificates.New(certificates.Options{Dir: k.dir, Config: certificates.Config{
+		Authority:    certificates.Authority{Directory: "authority", Name: "test", Validity: metav1.Duration{Duration: 24 * time.Hour}},
+		Certificates: certs,
+	}})
+	if _, err := k.keeper.Ensure(); err != nil {
+		k.Fatal(err)
+	}
+}
+
+func (k *kept) rotate(step certificates.Step) {
+	k.Helper()
+	if _, err := k.keeper.Rotate(step); err != nil {
+		k.Fatal(err)
+	}
+}
+
+// tls gives what a client connects with that has the certificate name now.
+func (k *kept) tls(name string) *tls.Config {
+	k.Helper()
+	pair, err := tls.LoadX509KeyPair(k.path(name+"/tls.crt"), k.path(name+"/tls.key"))
+	if err != nil {
+		k.Fatal(err)
+	}
+	trusted, err := os.ReadFile(k.path(name + "/ca.crt"))
+	if err != nil {
+		k.Fatal(err)
+	}
+	config := &tls.Config{
+		ServerName: "127.0.0.1", RootCAs: x509.NewCertPool(), Certificates: []tls.Certificate{pair},
+		// It may not get around showing its certificate again.
+		ClientSessionCache: tls.NewLRUClientSessionCache(1),
+	}
+	config.RootCAs.AppendCertsFromPEM(trusted)
+	return config
+}
+
+func (k *kept) dial(ctx context.Context, clientID string, config *tls.Config) (*client, error) {
+	k.Helper()
+	return tryDial(ctx, k.T, k.broker.Addr, options{clientID: clientID, anonymous: true, tls: config, expiry: 100})
+}
+
+// refused dials until config is not good enough, and for the reason given.
+func (k *kept) refused(ctx context.Context, config *tls.Config, reason string) {
+	k.Helper()
+	if c, err := k.dial(ctx, "other", config); err == nil || c.connack != nil {
+		k.Fatalf("the client is let in: %v", err)
+	}
+	if !strings.Contains(k.log.String(), reason) {
+		k.Errorf("the log lacks %q:\n%s", reason, k.log)
+	}
+}
+
+func agentCert(name string) certificates.Certificate {
+	return certificates.Certificate{Name: name, Role: certificates.Agent}
+}
+
+// ended waits until the broker ends the client's connection, and says why.
+func (k *kept) ended(ctx context.Context, c *client) {
+	k.Helper()
+	if code := c.disconnectCode(ctx, k.T); code != 0x87 {
+		k.Errorf("disconnected with 0x%x, want 0x87", code)
+	}
+	if !strings.Contains(k.log.String(), "its certificate is not accepted any more") {
+		k.Errorf("the log does not say why:\n%s", k.log)
+	}
+}
+
+// TestConnectionEndsWithItsCertificate has the certificate of a connected client expire.
+func TestConnectionEndsWithItsCertificate(t *testing.T) {
+	ctx := testContext(t)
+	short := agentCert("c1")
+	short.Validity.Duration = 3 * time.Second
+	k := keep(t, short, agentCert("c2"))
+	config := k.tls("c1")
+	c1, err := k.dial(ctx, "x", config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c2, err := k.dial(ctx, "x", k.tls("c2"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	k.ended(ctx, c1)
+	k.refused(ctx, config, "expired")
+	if code := c2.publish(ctx, t, "clusters/c2/agentbroadcast", "x"); code >= 0x80 {
+		t.Errorf("the other client: 0x%x", code)
+	}
+}
+
+// TestRevoke revokes the certificate of a connected client, which comes back with another.
+func TestRevoke(t *testing.T) {
+	ctx := testContext(t)
+	k := keep(t, agentCert("c1"), agentCert("c2"))
+	stolen := k.tls("c1")
+	c1, err := k.dial(ctx, "x", stolen)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c2, err := k.dial(ctx, "x", k.tls("c2"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c1.mustSubscribe(ctx, t, "sources/+/clusters/c1/sourceevents")
+	if _, err := k.keeper.Revoke("c1"); err != nil {
+		t.Fatal(err)
+	}
+	k.ended(ctx, c1)
+	k.refused(ctx, stolen, "is revoked")
+	if code := c2.publish(ctx, t, "clusters/c2/agentbroadcast", "x"); code >= 0x80 {
+		t.Errorf("the other client: 0x%x", code)
+	}
+	if _, err := k.keeper.Ensure(); err != nil {
+		t.Fatal(err)
+	}
+	again, err := k.dial(ctx, "x", k.tls("c1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !again.connack.SessionPresent {
+		t.Error("the session is lost")
+	}
+}
+
+// TestAuthorityIsDropped replaces the authority under a client that does not go along.
+func TestAuthorityIsDropped(t *testing.T) {
+	ctx := testContext(t)
+	k := keep(t, agentCert("c1"))
+	old := k.tls("c1")
+	c1, err := k.dial(ctx, "x", old)
+	if err != nil {
+		t.Fatal(err)
+	}
+	k.rotate(certificates.Trust)
+	k.rotate(certificates.Issue)
+	fresh, err := k.dial(ctx, "y", k.tls("c1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	old.RootCAs = k.tls("c1").RootCAs
+	if _, err := k.dial(ctx, "z", old); err != nil {
+		t.Errorf("before the last step: %v", err)
+	}
+	if code := c1.publish(ctx, t, "clusters/c1/agentbroadcast", "x"); code >= 0x80 {
+		t.Errorf("before the last step: 0x%x", code)
+	}
+	k.rotate(certificates.Drop)
+	k.ended(ctx, c1)
+	k.refused(ctx, old, "unknown authority")
+	if code := fresh.publish(ctx, t, "clusters/c1/agentbroadcast", "x"); code >= 0x80 {
+		t.Errorf("with a certificate of the next authority: 0x%x", code)
+	}
+}
+
+// TestServerCertificatesAreNoClients tries the broker's own certificate as a client's.
+func TestServerCertificatesAreNoClients(t *testing.T) {
+	k := keep(t)
+	k.refused(testContext(t), k.tls("broker"), "incompatible key usage")
+}
+
+// TestBadRevocationList has the broker stay with the list that it could read.
+func TestBadRevocationList(t *testing.T) {
+	ctx := testContext(t)
+	k := keep(t, agentCert("c1"), agentCert("c2"))
+	stolen := k.tls("c1")
+	if _, err := k.keeper.Revoke("c1"); err != nil {
+		t.Fatal(err)
+	}
+	k.refused(ctx, stolen, "is revoked")
+	if err := os.WriteFile(k.path("broker/ca.crl"), []byte("rubbish"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	k.refused(ctx, stolen, "cannot be used")
+	if _, err := k.dial(ctx, "x", k.tls("c2")); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,184 @@
+package rotation
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/workwire/workwire/pkg/certificates"
+	"github.com/workwire/workwire/pkg/transport"
+	"github.com/workwire/workwire/pkg/transport/config"
+	"github.com/workwire/workwire/pkg/transport/mqtt"
+)
+
+// TestRefusals connects with certificates that are not good, and looks at what either
+// side says.
+func TestRefusals(t *testing.T) {
+	onBothBrokers(t, func(w *world) {
+		w.configure("- {name: revoked, role: agent}", "- {name: former, role: agent}")
+		former := w.pair("former")
+		for _, step := range []certificates.Step{certificates.Trust, certificates.Issue} {
+			w.keep(w.keeper.Rotate(step))
+		}
+		w.accepted(former)
+		w.keep(w.keeper.Rotate(certificates.Drop))
+		w.refused("former authority", former, "does not trust the authority of this client's certificate", "unknown authority")
+		w.accepted(w.pair("former"))
+
+		stranger := *w
+		stranger.dir, stranger.broker = w.TempDir(), nil
+		stranger.configure()
+		w.refused("foreign authority", stranger.pair(w.cluster), "does not trust the authority of this client's certificate", "unknown authority")
+		w.refused("no certificate", pair{}, "the broker wants a client certificate", "didn't provide a certificate")
+		w.refused("a server's certificate", w.pair("broker"), "refused this client's certificate", "incompatible key usage")
+
+		fresh := w.pair("revoked")
+		w.accepted(fresh)
+		if _, err := w.keeper.Revoke("revoked"); err != nil {
+			w.Fatal(err)
+		}
+		w.keep(certificates.Report{}, nil)
+		w.refused("revoked", fresh, "revoked", "is revoked")
+		w.configure("- {name: brief, role: agent, validity: 2s}")
+		brief := w.pair("brief")
+		w.eventually("the certificate expires", func() error {
+			if now := time.Now(); now.Before(brief.notAfter(w)) {
+				return fmt.Errorf("it is %s", now)
+			}
+			return nil
+		})
+		w.refused("expired", brief, "has expired: renew it", "expired")
+	})
+}
+
+// TestBrokerRefused has the certificate of the broker be what is not good.
+func TestBrokerRefused(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		age  time.Duration // of the certificate that the broker shows
+		name string        // of it
+		want string
+	}{
+		"expired":                 {48 * time.Hour, "broker", "renew the broker's certificate"},
+		"a client in its place":   {0, "agent", "a name that the broker's certificate holds"},
+		"of an unknown authority": {0, "", "set caFile (or caData) to the authority"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ctx, cancel := context.WithTimeout(context.Background(), wait)
+			t.Cleanup(cancel)
+			text := "certificates:\n- {name: broker, role: broker, hosts: [127.0.0.1], validity: 24h}\n- {name: agent, role: agent, validity: 24h}\n"
+			list, err := certificates.Parse([]byte(text))
+			if err != nil {
+				t.Fatal(err)
+			}
+			ours, other := &world{T: t, ctx: ctx, dir: t.TempDir()}, &world{T: t, ctx: ctx, dir: t.TempDir()}
+			for _, w := range []*world{ours, other} {
+				keeper := certificates.New(certificates.Options{Config: list, Dir: w.dir, Now: func() time.Time { return time.Now().Add(-test.age) }})
+				w.keep(keeper.Ensure())
+			}
+			shown := ours.pair("broker")
+			switch test.name {
+			case "":
+				shown = other.pair("broker")
+			case "agent":
+				shown = ours.pair("agent")
+			}
+			keyPair, err := tls.X509KeyPair(shown.cert, shown.key)
+			if err != nil {
+				t.Fatal(err)
+			}
+			listener, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{keyPair}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = listener.Close() })
+			go func() {
+				for {
+					conn, err := listener.Accept()
+					if err != nil {
+						return
+					}
+					go func() { _ = conn.(*tls.Conn).Handshake(); _ = conn.Close() }()
+				}
+			}()
+			ours.connect(listener.Addr().String(), pair{}, test.want)
+		})
+	}
+}
+
+// pair is a certificate and its key as they were at some time.
+type pair struct{ cert, key []byte }
+
+func (w *world) pair(name string) pair {
+	w.Helper()
+	cert, certErr := os.ReadFile(w.path(name + "/tls.crt"))
+	key, keyErr := os.ReadFile(w.path(name + "/tls.key"))
+	if certErr != nil || keyErr != nil {
+		w.Fatal(certErr, keyErr)
+	}
+	return pair{cert, key}
+}
+
+func (p pair) notAfter(w *world) time.Time {
+	w.Helper()
+	keyPair, err := tls.X509KeyPair(p.cert, p.key)
+	if err != nil {
+		w.Fatal(err)
+	}
+	cert, err := x509.ParseCertificate(keyPair.Certificate[0])
+	if err != nil {
+		w.Fatal(err)
+	}
+	return cert.NotAfter
+}
+
+func (w *world) accepted(p pair) {
+	w.Helper()
+	w.connect(w.broker.Addr, p, "connected to the broker")
+}
+
+// refused has the client's log hold what the client is to do, and work-broker's why.
+func (w *world) refused(what string, p pair, advice, reason string) {
+	w.Helper()
+	w.Log(what)
+	w.connect(w.broker.Addr, p, advice)
+	if w.broker.Broker != nil && !strings.Contains(w.log.String(), reason) {
+		w.Errorf("%s: the broker's log lacks %q:\n%s", what, reason, w.log)
+	}
+}
+
+// connect connects with p until the client's log holds want.
+func (w *world) connect(addr string, p pair, want string) {
+	w.Helper()
+	var log logBuffer
+	link, err := mqtt.New(mqtt.Config{ClientID: "tester", Logger: slog.New(slog.NewTextHandler(&log, nil)), Broker: config.Config{
+		BrokerHost: addr, CA: config.PEM{File: w.path("broker/ca.crt")}, ClientCert: config.PEM{Data: p.cert}, ClientKey: config.PEM{Data: p.key},
+	}})
+	if err != nil {
+		w.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(w.ctx)
+	ended := make(chan error, 1)
+	go func() {
+		ended <- link.Run(ctx, transport.Handler{Received: func(context.Context, transport.Message) {}})
+	}()
+	defer func() {
+		cancel()
+		if err := <-ended; err != nil {
+			w.Error(err)
+		}
+	}()
+	w.eventually("the client says "+want, func() error {
+		if !strings.Contains(log.String(), want) {
+			return fmt.Errorf("it says:\n%s", log.String())
+		}
+		return nil
+	})
+}
