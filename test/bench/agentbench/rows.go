@@ -1,0 +1,77 @@
+package agentbench
+
+import (
+	"fmt"
+
+	"github.com/workwire/workwire/test/bench/report"
+)
+
+// Names of the rows.
+const (
+	creates       = "create works"
+	updates       = "update works"
+	deletes       = "delete works"
+	normalised    = "create works, per plain create"
+	requests      = "API requests per created work"
+	statuses      = "status events per created work"
+	broker        = "messages through the broker alone"
+	memorySmall   = "agent memory"
+	latencyP50    = "one work, p50"
+	latencyP99    = "one work, p99"
+	largeWork     = "large work"
+	again         = "subscribed after broker restart"
+	againLong     = "subscribed after a longer absence"
+	resyncAsked   = "resync with nothing changed: requests"
+	resyncMoved   = "resync with nothing changed: works"
+	scaleCreate   = "scale: create"
+	scaleRestart  = "scale: resync after agent restart"
+	scaleStatuses = "scale: status resync"
+	memoryScale   = "agent memory per further work"
+	steadyAsked   = "steady state: API requests"
+	steadyCPU     = "steady state: CPU"
+	healDeleted   = "foreign delete healed, p95"
+	healChanged   = "foreign change healed, p95"
+	fedBack       = "feedback change, p95"
+)
+
+var (
+	throughputRows = []string{creates, updates, deletes, normalised, requests, statuses, broker, memorySmall}
+	latencyRows    = []string{latencyP50, latencyP99}
+	largeRows      = []string{largeWork}
+	reconnectRows  = []string{again, againLong, resyncAsked, resyncMoved}
+	scaleRows      = []string{scaleCreate, scaleRestart, scaleStatuses, memoryScale, steadyAsked, steadyCPU, healDeleted, healChanged, fedBack}
+)
+
+// Rows are the rows about agents, in the order of the table.
+func Rows(o Options) []*report.Row {
+	least, most := func(x float64) *float64 { return &x }, func(x float64) *float64 { return &x }
+	factor := float64(o.Scale) / float64(o.Works)
+	share := func(name string) *report.Row {
+		return &report.Row{Name: name, Target: "≥ 0.6 of the API server alone", Unit: "works/s", Ratio: true, Least: least(0.6)}
+	}
+	linear := func(name string) *report.Row {
+		return &report.Row{Name: name, Target: fmt.Sprintf("≤ %.3g× the time for %g× the works", 1.1*factor, factor), Unit: "×", Most: most(1.1 * factor)}
+	}
+	return []*report.Row{
+		share(creates), share(updates), share(deletes),
+		{Name: normalised, Target: "≥ 260/1950 = 0.133", Unit: "", Ratio: true, Least: least(260.0 / 1950)},
+		{Name: requests, Target: fmt.Sprintf("≤ M + 2 = %d", objects+2), Unit: "", Most: most(objects + 2)},
+		{Name: statuses, Target: "1", Unit: "", Most: most(1)},
+		{Name: broker, Unit: "messages/s"},
+		{Name: latencyP50, Target: "≤ 15 ms", Unit: "ms", Most: most(15)},
+		{Name: latencyP99, Target: "≤ 50 ms", Unit: "ms", Most: most(50)},
+		{Name: largeWork, Target: "≥ 1 of small works' objects/s", Unit: "objects/s", Ratio: true, Least: least(1)},
+		{Name: again, Target: "≤ 1000 ms", Unit: "ms", Most: most(1000)},
+		{Name: againLong, Target: "≤ 1000 ms", Unit: "ms", Most: most(1000)},
+		{Name: resyncAsked, Target: "1", Unit: "", Most: most(1)},
+		{Name: resyncMoved, Target: "0", Unit: "", Most: most(0)},
+		{Name: memorySmall, Target: fmt.Sprintf("≤ 60 MB at %d works", o.Works), Unit: "MB", Most: most(60)},
+		{Name: memoryScale, Target: "≤ 6 KB", Unit: "KB", Most: most(6)},
+		linear(scaleCreate), linear(scaleRestart), linear(scaleStatuses),
+		{Name: steadyAsked, Target: "0 but watches", Unit: "", Most: most(0)},
+		{Name: steadyCPU, Target: "≤ 1 % of a core", Unit: "%", Most: most(1)},
+		{Name: healDeleted, Target: "< 1000 ms", Unit: "ms", Most: most(1000)},
+		{Name: healChanged, Target: "< 1000 ms", Unit: "ms", Most: most(1000)},
+		{Name: fedBack, Target: "< 300 ms", Unit: "ms", Most: most(300)},
+	}
+}

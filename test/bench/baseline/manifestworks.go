@@ -1,0 +1,61 @@
+package baseline
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/pkg/wire"
+)
+
+// ManifestWorks makes the writes of users and of a hub for works, without a hub.
+type ManifestWorks struct {
+	API      *API
+	Prefix   string // of names
+	Clusters []wire.ClusterName
+
+	uids []string
+}
+
+// Create makes n works of two ConfigMaps each, in turn for all clusters.
+func (w *ManifestWorks) Create(ctx context.Context, n int) (time.Duration, error) {
+	w.uids = make([]string, n)
+	return each(n, func(i int) error {
+		manifest := func(j int) string {
+			return fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"%s-%d","namespace":"default"},"data":%s}`, w.name(i), j, Data("1"))
+		}
+		made, err := w.API.write(ctx, "POST", w.path(i), "", fmt.Appendf(nil,
+			`{"apiVersion":"work.open-cluster-management.io/v1","kind":"ManifestWork","metadata":{"name":%q},"spec":{"workload":{"manifests":[%s,%s]}}}`,
+			w.name(i), manifest(0), manifest(1)))
+		w.uids[i] = made.Metadata.UID
+		return err
+	})
+}
+
+// PatchStatus writes the status of every work, as a hub does: one JSON patch
+// each.
+func (w *ManifestWorks) PatchStatus(ctx context.Context, status func() workv1.ManifestWorkStatus) (time.Duration, error) {
+	return each(len(w.uids), func(i int) error {
+		text, err := json.Marshal(status())
+		if err != nil {
+			return err
+		}
+		_, err = w.API.write(ctx, "PATCH", w.path(i)+"/"+w.name(i)+"/status", jsonPatch, fmt.Appendf(nil,
+			`[{"op":"test","path":"/metadata/uid","value":%q},{"op":"add","path":"/status","value":%s}]`, w.uids[i], text))
+		return err
+	})
+}
+
+func (w *ManifestWorks) path(i int) string {
+	return fmt.Sprintf("/apis/work.open-cluster-management.io/v1/namespaces/%s/manifestworks", w.Clusters[i%len(w.Clusters)])
+}
+
+func (w *ManifestWorks) name(i int) string { return fmt.Sprintf("%s-%d", w.Prefix, i) }
+
+// Each calls do for 0 to n-1, [Clients] at a time.
+func Each(n int, do func(i int) error) error {
+	_, err := each(n, do)
+	return err
+}

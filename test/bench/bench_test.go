@@ -1,0 +1,78 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestQuick runs the whole benchmark with small numbers, so that it can not rot.
+// Of the figures it looks at the counters only: how long something takes on a
+// busy machine says nothing.
+func TestQuick(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "bench.json")
+	var table bytes.Buffer
+	cmd := newCommand(&table, t.Output())
+	cmd.SetArgs([]string{"--quick", "--bin=../../bin", "--json=" + file, "--logs=" + filepath.Join(dir, "logs"), "--profile=" + filepath.Join(dir, "profiles")})
+	if err := cmd.ExecuteContext(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Log(table.String())
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var result struct {
+		Rows []struct {
+			Name    string
+			Why     string
+			Median  float64
+			Samples []any
+		}
+	}
+	if err := json.Unmarshal(text, &result); err != nil {
+		t.Fatal(err)
+	}
+	counters := map[string]float64{
+		"API requests per created work":         4,
+		"status events per created work":        1,
+		"resync with nothing changed: requests": 1,
+		"resync with nothing changed: works":    0,
+		"steady state: API requests":            0,
+		"hub: API requests per work":            2,
+	}
+	for _, row := range result.Rows {
+		if len(row.Samples) != 1 {
+			t.Errorf("%s has %d figures: %s", row.Name, len(row.Samples), row.Why)
+		}
+		if want, ok := counters[row.Name]; ok && row.Median != want {
+			t.Errorf("%s: %v, want %v", row.Name, row.Median, want)
+		}
+		delete(counters, row.Name)
+		if !strings.Contains(table.String(), row.Name) {
+			t.Errorf("the table lacks %s", row.Name)
+		}
+	}
+	for name := range counters {
+		t.Errorf("there is no row %s", name)
+	}
+	profiles, err := filepath.Glob(filepath.Join(dir, "profiles", "*.pprof"))
+	if err != nil || len(profiles) == 0 {
+		t.Errorf("no profiles: %v", err)
+	}
+}
+
+func TestFaultsAreNamedAtOnce(t *testing.T) {
+	cmd := newCommand(&bytes.Buffer{}, t.Output())
+	cmd.SetArgs([]string{"--runs=0", "--works=1", "--scale=1", "--broker=rabbit", "--only=(", "--hub-works=0"})
+	err := cmd.ExecuteContext(t.Context())
+	for _, want := range []string{"--runs 0", "--works 1", "--scale 1", "--broker", "--only", "--hub-works 0"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v does not name %s", err, want)
+		}
+	}
+}

@@ -1,0 +1,377 @@
+// Package hubbench measures a work-hub between a real API and a real broker. The
+// agents are simulated: each has its own connection, receives its specs, and
+// publishes the statuses that it is told to.
+package hubbench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/pkg/client/clientset/versioned"
+	"github.com/workwire/workwire/pkg/kube/kubetest"
+	"github.com/workwire/workwire/pkg/wire"
+	"github.com/workwire/workwire/test/bench/baseline"
+	"github.com/workwire/workwire/test/bench/events"
+	"github.com/workwire/workwire/test/bench/plane"
+	"github.com/workwire/workwire/test/bench/procs"
+	"github.com/workwire/workwire/test/bench/report"
+)
+
+const source wire.SourceID = "hub1"
+
+// Options say what to measure. All are required but Profile.
+type Options struct {
+	Hub      string // program
+	Broker   string // program, or "mosquitto"
+	Control  string // the controlplane program
+	Dir      string // for data and logs
+	Profile  string // folder for profiles of the hub; empty: none
+	Runs     int
+	Works    int
+	Clusters int
+	Progress func(format string, args ...any)
+}
+
+// Names of the rows.
+const (
+	published = "hub: works published"
+	taken     = "hub: status intake"
+	asked     = "hub: API requests per work"
+	memory    = "hub: memory"
+)
+
+// Rows are the rows about hubs, in the order of the table.
+func Rows(o Options) []*report.Row {
+	half, most, two := 0.5, 0.6, 2.0
+	return []*report.Row{
+		{Name: published, Target: "≥ 0.5 of the API's own creates", Unit: "works/s", Ratio: true, Least: &half},
+		{Name: taken, Target: "≥ 0.6 of the API's own status patches", Unit: "statuses/s", Ratio: true, Least: &most},
+		{Name: asked, Target: "2: finalizer and status", Most: &two},
+		{Name: memory, Target: fmt.Sprintf("at %d works", o.Works), Unit: "MB"},
+	}
+}
+
+// world is what is measured, and what measures it.
+type world struct {
+	Options
+	board    *report.Board
+	plane    *plane.Plane
+	works    versioned.Interface
+	broker   *procs.Broker
+	agents   *events.Agents
+	clusters []wire.ClusterName
+
+	hub    *procs.Process // nil: not running
+	listen string         // its address for metrics
+}
+
+// Run measures the rows of board that are about hubs.
+func Run(ctx context.Context, o Options, board *report.Board) (err error) {
+	if !board.Wants(published, taken, asked, memory) {
+		return nil
+	}
+	w := &world{Options: o, board: board}
+	for i := range o.Clusters {
+		w.clusters = append(w.clusters, wire.ClusterName(fmt.Sprintf("cluster-%03d", i)))
+	}
+	defer func() { err = errors.Join(err, w.close()) }()
+	if err := w.start(ctx); err != nil {
+		return err
+	}
+	for run := range o.Runs {
+		if err := w.measure(ctx, run); err != nil {
+			if w.hub != nil {
+				err = errors.Join(err, w.hub.Died())
+			}
+			return fmt.Errorf("run %d of the hub: %w", run+1, err)
+		}
+	}
+	return nil
+}
+
+func (w *world) start(ctx context.Context) (err error) {
+	w.Progress("starting a hub API, a broker and %d simulated agents", w.Clusters)
+	if w.plane, err = plane.Start(ctx, w.Dir, w.Control, kubetest.Hub); err != nil {
+		return err
+	}
+	if w.works, err = versioned.NewForConfig(w.plane.REST()); err != nil {
+		return err
+	}
+	for _, cluster := range w.clusters {
+		if err := w.plane.Namespace(ctx, string(cluster)); err != nil {
+			return err
+		}
+	}
+	if w.broker, err = procs.StartBroker(ctx, w.Dir, w.Broker, source, w.clusters...); err != nil {
+		return err
+	}
+	w.agents, err = events.NewAgents(ctx, w.broker.Transport, source, w.clusters)
+	return err
+}
+
+func (w *world) close() error {
+	err := errors.Join(w.hub.Stop(), w.agents.Close(), w.broker.Stop())
+	if w.plane != nil {
+		err = errors.Join(err, w.plane.Stop())
+	}
+	return err
+}
+
+// measure creates works and reports on them: first with no hub, then with one.
+func (w *world) measure(ctx context.Context, run int) error {
+	create, patch, err := w.alone(ctx, run)
+	if err != nil {
+		return err
+	}
+	w.Progress("run %d: the hub API alone: %.0f creates/s, %.0f status patches/s", run+1, create, patch)
+	if err := w.launch(ctx); err != nil {
+		return err
+	}
+	before, err := w.cost(ctx)
+	if err != nil {
+		return err
+	}
+	stop := w.profile(ctx, run, "publish")
+	w.agents.Expect(w.Works)
+	start := time.Now()
+	api, err := baseline.NewAPI(w.plane.REST())
+	if err != nil {
+		return err
+	}
+	works := baseline.ManifestWorks{API: api, Prefix: fmt.Sprintf("work-%d", run), Clusters: w.clusters}
+	created, err := works.Create(ctx, w.Works)
+	if err != nil {
+		return err
+	}
+	all, err := w.agents.Await(ctx, start)
+	if err != nil {
+		return err
+	}
+	stop()
+	middle, err := w.cost(ctx)
+	if err != nil {
+		return err
+	}
+	detail := middle.since(before)
+	detail["createdSeconds"], detail["publishedSeconds"] = created.Seconds(), all.Seconds()
+	rate := float64(w.Works) / all.Seconds()
+	w.board.Add(published, report.Sample{Measured: rate, Baseline: create, Detail: detail})
+	w.Progress("run %d: %s: %.0f/s", run+1, published, rate)
+
+	stop = w.profile(ctx, run, "intake")
+	start = time.Now()
+	if err := w.agents.Report(ctx); err != nil {
+		return err
+	}
+	sent := time.Since(start)
+	if err := w.stored(ctx, w.Works); err != nil {
+		return err
+	}
+	all = time.Since(start)
+	stop()
+	if err := w.verify(ctx); err != nil {
+		return err
+	}
+	after, err := w.cost(ctx)
+	if err != nil {
+		return err
+	}
+	detail = after.since(middle)
+	detail["sentSeconds"], detail["storedSeconds"] = sent.Seconds(), all.Seconds()
+	rate = float64(w.Works) / all.Seconds()
+	w.board.Add(taken, report.Sample{Measured: rate, Baseline: patch, Detail: detail})
+	w.board.Add(asked, report.Sample{Measured: float64(after.requests.Others-before.requests.Others) / float64(w.Works),
+		Detail: map[string]any{"everybody": plane.Grown(before.served, after.served)}})
+	w.Progress("run %d: %s: %.0f/s", run+1, taken, rate)
+	used, err := procs.Of(w.hub.PID())
+	if err != nil {
+		return err
+	}
+	w.board.Add(memory, report.Sample{Measured: float64(used.RSS) / 1e6, Detail: map[string]any{"peakMB": float64(used.Peak) / 1e6}})
+	w.heap(ctx, run)
+	err = w.hub.Stop()
+	w.hub = nil
+	return errors.Join(err, w.clear(ctx))
+}
+
+// alone creates as many works and patches their statuses with no hub: works and
+// statuses a second.
+func (w *world) alone(ctx context.Context, run int) (create, patch float64, err error) {
+	api, err := baseline.NewAPI(w.plane.REST())
+	if err != nil {
+		return 0, 0, err
+	}
+	// The API server makes much of what it needs for a resource at its first use.
+	warm := baseline.ManifestWorks{API: api, Prefix: fmt.Sprintf("warm-%d", run), Clusters: w.clusters}
+	if _, err := warm.Create(ctx, min(w.Works, 100)); err != nil {
+		return 0, 0, err
+	}
+	if _, err := warm.PatchStatus(ctx, status); err != nil {
+		return 0, 0, err
+	}
+	works := baseline.ManifestWorks{API: api, Prefix: fmt.Sprintf("alone-%d", run), Clusters: w.clusters}
+	created, err := works.Create(ctx, w.Works)
+	if err != nil {
+		return 0, 0, err
+	}
+	patched, err := works.PatchStatus(ctx, status)
+	if err != nil {
+		return 0, 0, err
+	}
+	return float64(w.Works) / created.Seconds(), float64(w.Works) / patched.Seconds(), w.clear(ctx)
+}
+
+func status() workv1.ManifestWorkStatus { return events.Well(1) }
+
+// clear deletes all works, whatever holds them.
+func (w *world) clear(ctx context.Context) error {
+	return baseline.Each(len(w.clusters), func(i int) error {
+		works := w.works.WorkV1().ManifestWorks(string(w.clusters[i]))
+		list, err := works.List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		for _, work := range list.Items {
+			if len(work.Finalizers) == 0 {
+				continue
+			}
+			work.Finalizers = nil
+			if _, err := works.Update(ctx, &work, metav1.UpdateOptions{}); err != nil {
+				return err
+			}
+		}
+		return works.DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{})
+	})
+}
+
+// launch starts the hub and waits until it is at work.
+func (w *world) launch(ctx context.Context) error {
+	transport, err := w.broker.WriteTransport(string(source), source)
+	if err != nil {
+		return err
+	}
+	w.hub, err = procs.Start(w.Dir, "hub", w.Hub, "--source-id="+string(source), "--kubeconfig="+w.plane.Kubeconfig,
+		"--transport-config="+transport, "--disable-leader-election", "--listen-address=127.0.0.1:0", "--profiling")
+	if err != nil {
+		return err
+	}
+	bounded, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	w.listen, err = w.hub.Line(bounded, procs.Listening)
+	if err != nil {
+		return err
+	}
+	for {
+		_, err := procs.Get(bounded, "http://"+w.listen+"/readyz")
+		if err == nil {
+			return nil
+		}
+		if died := w.hub.Died(); died != nil {
+			return died
+		}
+		if procs.Pause(bounded, 50*time.Millisecond) != nil {
+			return fmt.Errorf("the hub is not ready: %w", err)
+		}
+	}
+}
+
+// stored waits until the hub says that it has written so many statuses: reading
+// its metrics costs the API server nothing.
+func (w *world) stored(ctx context.Context, n int) error {
+	bounded, cancel := context.WithTimeout(ctx, 10*time.Minute)
+	defer cancel()
+	for {
+		text, err := procs.Get(bounded, "http://"+w.listen+"/metrics")
+		if err != nil {
+			return err
+		}
+		written := 0
+		plane.Series(string(text), "workwire_hub_status_writes_total", func(labels string, value float64) {
+			if strings.Contains(labels, `"written"`) {
+				written += int(value)
+			}
+		})
+		if written >= n {
+			return nil
+		}
+		if err := procs.Pause(bounded, 20*time.Millisecond); err != nil {
+			return fmt.Errorf("%d of %d statuses are stored: %w", written, n, err)
+		}
+	}
+}
+
+// verify looks whether every work has its status: the hub's own word is not
+// taken for it.
+func (w *world) verify(ctx context.Context) error {
+	list, err := w.works.WorkV1().ManifestWorks("").List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	missing := 0
+	for i := range list.Items {
+		if len(list.Items[i].Status.Conditions) == 0 {
+			missing++
+		}
+	}
+	if missing > 0 || len(list.Items) != w.Works {
+		return fmt.Errorf("%d works, of which %d have no status; want %d with one", len(list.Items), missing, w.Works)
+	}
+	return nil
+}
+
+type cost struct {
+	hub, plane, broker, bench time.Duration
+	requests                  plane.Requests
+	served                    map[string]int
+}
+
+func (w *world) cost(ctx context.Context) (c cost, err error) {
+	if c.requests, err = w.plane.Requests(ctx); err != nil {
+		return c, err
+	}
+	if c.served, err = w.plane.Served(ctx); err != nil {
+		return c, err
+	}
+	hub, err := procs.Of(w.hub.PID())
+	if err != nil {
+		return c, errors.Join(err, w.hub.Died())
+	}
+	bench, err := procs.Of(os.Getpid())
+	c.hub, c.bench, c.plane, c.broker = hub.CPU, bench.CPU, w.plane.CPU(), w.broker.CPU()
+	return c, err
+}
+
+func (c cost) since(before cost) map[string]any {
+	return map[string]any{
+		"hubCPUSeconds": (c.hub - before.hub).Seconds(), "controlPlaneCPUSeconds": (c.plane - before.plane).Seconds(),
+		"brokerCPUSeconds": (c.broker - before.broker).Seconds(), "benchCPUSeconds": (c.bench - before.bench).Seconds(),
+		"requests": c.requests.Others - before.requests.Others,
+	}
+}
+
+// profile takes a CPU profile of the hub in the first run, when profiles are
+// wanted; the function it gives waits for it.
+func (w *world) profile(ctx context.Context, run int, name string) (wait func()) {
+	if w.Profile == "" || run > 0 {
+		return func() {}
+	}
+	return procs.Profile(ctx, w.listen, w.Profile, "hub-"+name, max(time.Second, time.Duration(w.Works)*time.Millisecond/2), w.Progress)
+}
+
+func (w *world) heap(ctx context.Context, run int) {
+	if w.Profile == "" || run > 0 {
+		return
+	}
+	for _, kind := range []string{"heap", "allocs"} {
+		if err := procs.Fetch(ctx, fmt.Sprintf("http://%s/debug/pprof/%s", w.listen, kind), w.Profile, "hub-"+kind); err != nil {
+			w.Progress("no profile: %v", err)
+		}
+	}
+}

@@ -1,0 +1,203 @@
+// Command bench measures the agent and the hub on this machine, against what
+// their surroundings alone can do in the same run. See docs/performance.md.
+//
+//	go run ./test/bench --runs=3
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/workwire/workwire/pkg/command"
+	"github.com/workwire/workwire/test/bench/agentbench"
+	"github.com/workwire/workwire/test/bench/hubbench"
+	"github.com/workwire/workwire/test/bench/report"
+)
+
+func main() { os.Exit(command.Main(newCommand(os.Stdout, os.Stderr))) }
+
+type options struct {
+	bin, agent, hub, broker, jsonFile, profile, only, logs string
+	agentArgs                                              []string
+	runs, works, scale, hubWorks                           int
+	quick, markdown                                        bool
+
+	wanted *regexp.Regexp // read by validate
+}
+
+func newCommand(out, progress io.Writer) *cobra.Command {
+	o := &options{bin: "bin", broker: "work-broker", runs: 3, works: 1000, scale: 10_000, hubWorks: 10_000}
+	return command.New(command.Config{
+		Use:   "bench",
+		Short: "Measure the agent and the hub against their surroundings",
+		Long: "Measures the agent and the hub on this machine against what the API server and the broker alone do in the same run.\n" +
+			"With the defaults it takes about 20 minutes on 2 idle cores.",
+		Sections: []command.Section{
+			{Title: "What is measured", Bind: func(fs *pflag.FlagSet) {
+				fs.StringVar(&o.bin, "bin", o.bin, "folder of the programs that make build makes")
+				fs.StringVar(&o.agent, "agent", o.agent, "agent to measure: path, and what comes before its flags, by OCM's names of which it is called; default: work-agent in --bin")
+				fs.StringArrayVar(&o.agentArgs, "agent-arg", o.agentArgs, "one more flag for the agent; may be given several times")
+				fs.StringVar(&o.hub, "hub", o.hub, "hub to measure; default: work-hub in --bin")
+				fs.StringVar(&o.broker, "broker", o.broker, "broker between them: work-broker, or mosquitto")
+			}},
+			{Title: "How much", Bind: func(fs *pflag.FlagSet) {
+				fs.IntVar(&o.runs, "runs", o.runs, "times that each figure is measured, at least 1; the table has the median")
+				fs.IntVar(&o.works, "works", o.works, "works of the usual load, at least 10")
+				fs.IntVar(&o.scale, "scale", o.scale, "works of the large load, more than --works")
+				fs.IntVar(&o.hubWorks, "hub-works", o.hubWorks, "works given to the hub, at least 10")
+				fs.StringVar(&o.only, "only", o.only, "regular expression: only rows with such names; default: all")
+				fs.BoolVar(&o.quick, "quick", o.quick, "one run of everything with small numbers, to try it out: the figures mean nothing")
+			}},
+			{Title: "What comes out", Bind: func(fs *pflag.FlagSet) {
+				fs.BoolVar(&o.markdown, "markdown", o.markdown, "print the table for docs/performance.md")
+				fs.StringVar(&o.jsonFile, "json", o.jsonFile, "file for all figures of all runs as JSON; default: none")
+				fs.StringVar(&o.profile, "profile", o.profile, "folder for CPU and memory profiles of the first run; they slow that down a little; default: none")
+				fs.StringVar(&o.logs, "logs", o.logs, "folder that keeps the logs of the programs; default: a temporary one, removed at the end")
+			}},
+		},
+		Validate: o.validate,
+		Run:      func(ctx context.Context) error { return o.run(ctx, out, progress) },
+	})
+}
+
+func (o *options) validate() []error {
+	var faults []error
+	check := func(ok bool, format string, args ...any) {
+		if !ok {
+			faults = append(faults, fmt.Errorf(format, args...))
+		}
+	}
+	var err error
+	o.wanted, err = regexp.Compile(o.only)
+	check(err == nil, "--only: %v", err)
+	check(o.broker == "work-broker" || o.broker == "mosquitto", "--broker: %q is neither work-broker nor mosquitto", o.broker)
+	check(o.runs >= 1, "--runs %d: want at least 1", o.runs)
+	check(o.works >= 10, "--works %d: want at least 10", o.works)
+	check(o.scale > o.works, "--scale %d: want more than --works %d", o.scale, o.works)
+	check(o.hubWorks >= 10, "--hub-works %d: want at least 10", o.hubWorks)
+	return faults
+}
+
+// run measures what is asked for and prints it.
+func (o *options) run(ctx context.Context, out, progress io.Writer) (err error) {
+	bin, err := filepath.Abs(o.bin)
+	if err != nil {
+		return err
+	}
+	dir := o.logs
+	if dir == "" {
+		if dir, err = os.MkdirTemp("", "workwire-bench-"); err != nil {
+			return err
+		}
+		defer func() {
+			if err == nil {
+				err = os.RemoveAll(dir)
+			} else {
+				err = fmt.Errorf("%w\nthe logs are in %s", err, dir)
+			}
+		}()
+	} else if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	start := time.Now()
+	agentOptions, hubOptions := o.agentOptions(bin, dir), o.hubOptions(bin, dir)
+	tell := func(format string, args ...any) {
+		fmt.Fprintf(progress, "%7.1fs  %s\n", time.Since(start).Seconds(), fmt.Sprintf(format, args...))
+	}
+	agentOptions.Progress, hubOptions.Progress = tell, tell
+	rows := append(agentbench.Rows(agentOptions), hubbench.Rows(hubOptions)...)
+	board := report.NewBoard(o.wanted, rows...)
+	if len(board.Rows()) == 0 {
+		return fmt.Errorf("--only=%s: no such figure", o.only)
+	}
+	result := &report.Report{Began: start, Machine: o.machine(ctx, bin), Runs: agentOptions.Runs, Rows: board.Rows(), Options: map[string]int{
+		"works": agentOptions.Works, "scale": agentOptions.Scale, "hubWorks": hubOptions.Works, "hubClusters": hubOptions.Clusters,
+	}}
+	measured := agentbench.Run(ctx, agentOptions, board)
+	if measured == nil {
+		measured = hubbench.Run(ctx, hubOptions, board)
+	}
+	result.Took = time.Since(start)
+	return errors.Join(measured, o.show(result, out)) // what there is, is shown
+}
+
+func (o *options) agentOptions(bin, dir string) agentbench.Options {
+	agent := strings.Fields(o.agent)
+	if len(agent) == 0 {
+		agent = []string{filepath.Join(bin, "work-agent")}
+	}
+	a := agentbench.Options{
+		Agent: agent, AgentArgs: o.agentArgs, Broker: o.brokerProgram(bin), Control: filepath.Join(bin, "controlplane"), Dir: dir, Profile: o.profile,
+		Runs: o.runs, Works: o.works, Scale: o.scale, Latencies: 205, Samples: 100, Steady: time.Minute, Settle: 5 * time.Second,
+		Away: 5 * time.Second, Large: 500,
+	}
+	if o.quick {
+		a.Runs, a.Works, a.Scale, a.Latencies, a.Samples, a.Large = 1, 20, 60, 10, 5, 50
+		a.Steady, a.Settle, a.Away = 2*time.Second, 100*time.Millisecond, 200*time.Millisecond
+	}
+	return a
+}
+
+func (o *options) hubOptions(bin, dir string) hubbench.Options {
+	hub := o.hub
+	if hub == "" {
+		hub = filepath.Join(bin, "work-hub")
+	}
+	h := hubbench.Options{
+		Hub: hub, Broker: o.brokerProgram(bin), Control: filepath.Join(bin, "controlplane"), Dir: dir, Profile: o.profile,
+		Runs: o.runs, Works: o.hubWorks, Clusters: 100,
+	}
+	if o.quick {
+		h.Runs, h.Works, h.Clusters = 1, 50, 5
+	}
+	return h
+}
+
+func (o *options) brokerProgram(bin string) string {
+	if o.broker == "work-broker" {
+		return filepath.Join(bin, o.broker)
+	}
+	return o.broker
+}
+
+func (o *options) machine(ctx context.Context, bin string) report.Machine {
+	m := report.ThisMachine()
+	m.Broker, m.Agent = o.broker, "work-agent"
+	if o.agent != "" {
+		m.Agent = o.agent
+	}
+	version, err := exec.CommandContext(ctx, filepath.Join(bin, "kubectl"), "version", "--client").Output()
+	if err == nil {
+		_, rest, _ := strings.Cut(string(version), "Client Version: ")
+		m.Kubernetes, _, _ = strings.Cut(rest, "\n")
+	}
+	return m
+}
+
+// show prints the table and writes the JSON.
+func (o *options) show(r *report.Report, out io.Writer) error {
+	print := r.Table
+	if o.markdown {
+		print = r.Markdown
+	}
+	if err := print(out); err != nil || o.jsonFile == "" {
+		return err
+	}
+	text, err := json.MarshalIndent(r.Summary(), "", "  ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(o.jsonFile, append(text, '\n'), 0o600)
+}
