@@ -1,0 +1,270 @@
+{{/* A file that kustomize uses too, for the namespace of the release. Takes a list: root, path, namespace in the file. */}}
+{{- define "workwire.file" -}}
+{{- $root := index . 0 }}
+{{- $text := $root.Files.Get (index . 1) | required (printf "the chart lacks %s" (index . 1)) }}
+---
+{{ $text | replace (printf "namespace: %s\n" (index . 2)) (printf "namespace: %s\n" $root.Release.Namespace) | replace (printf ".%s.svc\n" (index . 2)) (printf ".%s.svc\n" $root.Release.Namespace) }}
+{{- end }}
+
+{{/* A part's definitions, which outlive the release. Takes a list: root, pattern of the file names. */}}
+{{- define "workwire.crds" -}}
+{{- $root := index . 0 }}
+{{- if $root.Values.crds.install }}
+{{- range $path, $_ := $root.Files.Glob "files/crds/*.yaml" }}
+{{- if regexMatch (index $ 1) (base $path) }}
+{{- $crd := $root.Files.Get $path | fromYaml }}
+{{- $_ := set $crd.metadata.annotations "helm.sh/resource-policy" "keep" }}
+---
+{{ toYaml $crd }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- define "workwire.labels" -}}
+app.kubernetes.io/name: {{ . }}
+app.kubernetes.io/part-of: workwire
+{{- end }}
+
+{{- define "workwire.pod-security" -}}
+runAsNonRoot: true
+runAsUser: 65532
+runAsGroup: 65532
+fsGroup: 65532
+seccompProfile:
+  type: RuntimeDefault
+{{- end }}
+
+{{- define "workwire.container-security" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities:
+  drop: [ALL]
+{{- end }}
+
+{{/* The transport configuration of agent and hub. */}}
+{{- define "workwire.transport" -}}
+{{- $source := .Values.sourceID }}
+{{- $usual := dict
+  "brokerHost" (required "brokerHost is required: host:port of the broker" .Values.brokerHost)
+  "caFile" "/etc/workwire/broker/ca.crt"
+  "clientCertFile" "/etc/workwire/broker/tls.crt"
+  "clientKeyFile" "/etc/workwire/broker/tls.key"
+  "topics" (dict
+    "sourceEvents" (printf "sources/%s/clusters/+/sourceevents" $source)
+    "agentEvents" (printf "sources/%s/clusters/+/agentevents" $source)
+    "sourceBroadcast" "sources/+/sourcebroadcast"
+    "agentBroadcast" "clusters/+/agentbroadcast") }}
+{{- $given := deepCopy .Values.transport }}
+{{- range $key, $value := .Values.transport }}
+{{- if kindIs "invalid" $value }}
+{{- $_ := unset $usual $key }}
+{{- $_ := unset $given $key }}
+{{- end }}
+{{- end }}
+{{- mergeOverwrite $usual $given | toYaml }}
+{{- end }}
+
+{{/*
+The workload of agent or hub. Takes a dict: root, values (of the part), name, account, identity (flag and value), state.
+*/}}
+{{- define "workwire.deployment" -}}
+{{- $root := .root }}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata:
+  name: {{ .name }}
+  namespace: {{ $root.Release.Namespace }}
+  labels:
+    {{- include "workwire.labels" .name | nindent 4 }}
+data:
+  transport.yaml: |
+    {{- include "workwire.transport" $root | nindent 4 }}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata:
+  name: {{ .name }}
+  namespace: {{ $root.Release.Namespace }}
+  labels:
+    {{- include "workwire.labels" .name | nindent 4 }}
+spec:
+  replicas: {{ .values.replicas }}
+  selector:
+    matchLabels:
+      app.kubernetes.io/name: {{ .name }}
+  template:
+    metadata:
+      labels:
+        {{- include "workwire.labels" .name | nindent 8 }}
+      annotations:
+        # Not read again while it runs.
+        checksum/config: {{ include "workwire.transport" $root | sha256sum }}
+    spec:
+      serviceAccountName: {{ .account }}
+      {{- with $root.Values.imagePullSecrets }}
+      imagePullSecrets:
+        {{- toYaml . | nindent 8 }}
+      {{- end }}
+      securityContext:
+        {{- include "workwire.pod-security" . | nindent 8 }}
+      topologySpreadConstraints:
+      - maxSkew: 1
+        topologyKey: kubernetes.io/hostname
+        whenUnsatisfiable: ScheduleAnyway
+        labelSelector:
+          matchLabels:
+            app.kubernetes.io/name: {{ .name }}
+      {{- with .values.nodeSelector }}
+      nodeSelector:
+        {{- toYaml . | nindent 8 }}
+      {{- end }}
+      {{- with .values.tolerations }}
+      tolerations:
+        {{- toYaml . | nindent 8 }}
+      {{- end }}
+      containers:
+      - name: {{ .name }}
+        image: {{ $root.Values.image.registry }}/{{ .name }}:{{ $root.Values.image.tag | default $root.Chart.AppVersion }}
+        imagePullPolicy: {{ $root.Values.image.pullPolicy }}
+        args:
+        - {{ .identity | quote }}
+        - --transport-config=/etc/workwire/config/transport.yaml
+        {{- if .state }}
+        - --state-dir=/var/lib/workwire/state
+        {{- end }}
+        - --listen-address=:8443
+        - --listen-cert-file=/etc/workwire/listener/tls.crt
+        - --listen-key-file=/etc/workwire/listener/tls.key
+        - --listen-token-file=/etc/workwire/listener/token
+        - --log-format=json
+        {{- range .values.extraArgs }}
+        - {{ . | quote }}
+        {{- end }}
+        ports:
+        - name: https
+          containerPort: 8443
+        livenessProbe:
+          httpGet:
+            path: /healthz
+            port: https
+            scheme: HTTPS
+          periodSeconds: 10
+          timeoutSeconds: 6
+        readinessProbe:
+          httpGet:
+            path: /readyz
+            port: https
+            scheme: HTTPS
+          periodSeconds: 5
+          timeoutSeconds: 6
+        resources:
+          {{- toYaml .values.resources | nindent 10 }}
+        securityContext:
+          {{- include "workwire.container-security" . | nindent 10 }}
+        volumeMounts:
+        - name: config
+          mountPath: /etc/workwire/config
+          readOnly: true
+        - name: broker
+          mountPath: /etc/workwire/broker
+          readOnly: true
+        - name: listener
+          mountPath: /etc/workwire/listener
+          readOnly: true
+        {{- if .state }}
+        - name: state
+          mountPath: /var/lib/workwire
+        {{- end }}
+      volumes:
+      - name: config
+        configMap:
+          name: {{ .name }}
+      - name: broker
+        secret:
+          secretName: {{ .values.brokerSecret }}
+          defaultMode: 0440
+      - name: listener
+        projected:
+          defaultMode: 0440
+          sources:
+          - secret:
+              name: {{ .values.listener.secret | default (printf "%s-listener" .name) }}
+          - secret:
+              name: {{ .values.listener.tokenSecret | default (printf "%s-listener-token" .name) }}
+      {{- with .state }}
+      - name: state
+        {{- toYaml . | nindent 8 }}
+      {{- end }}
+{{ include "workwire.listener" . }}
+{{- end }}
+
+{{/* What the part serves metrics and health with, made once unless there are Secrets. */}}
+{{- define "workwire.listener" -}}
+{{- $namespace := .root.Release.Namespace }}
+{{- if not .values.listener.secret }}
+{{- $name := printf "%s-listener" .name }}
+{{- $data := dict }}
+{{- with lookup "v1" "Secret" $namespace $name }}
+{{- $data = .data }}
+{{- else }}
+{{- $host := printf "%s.%s.svc" .name $namespace }}
+{{- $ca := genCA (printf "%s listener" .name) 3650 }}
+{{- $cert := genSignedCert $host nil (list $host) 3650 $ca }}
+{{- $data = dict "ca.crt" ($ca.Cert | b64enc) "tls.crt" ($cert.Cert | b64enc) "tls.key" ($cert.Key | b64enc) }}
+{{- end }}
+---
+apiVersion: v1
+kind: Secret
+metadata:
+  name: {{ $name }}
+  namespace: {{ $namespace }}
+  labels:
+    {{- include "workwire.labels" .name | nindent 4 }}
+type: kubernetes.io/tls
+data:
+  {{- toYaml $data | nindent 2 }}
+{{- end }}
+{{- if not .values.listener.tokenSecret }}
+{{- $name := printf "%s-listener-token" .name }}
+{{- $data := dict }}
+{{- with lookup "v1" "Secret" $namespace $name }}
+{{- $data = .data }}
+{{- else }}
+{{- $data = dict "token" (randAlphaNum 48 | b64enc) }}
+{{- end }}
+---
+apiVersion: v1
+kind: Secret
+metadata:
+  name: {{ $name }}
+  namespace: {{ $namespace }}
+  labels:
+    {{- include "workwire.labels" .name | nindent 4 }}
+data:
+  {{- toYaml $data | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{/* Budget, monitor and network policy of a part. Takes a dict: root, folder, namespace, name, and listener or none. */}}
+{{- define "workwire.around" -}}
+{{- if .root.Values.monitoring.enabled }}
+{{- if .listener }}
+{{ include "workwire.file" (list .root (printf "files/%s/monitoring/service.yaml" .folder) .namespace) }}
+{{- end }}
+{{- $monitor := include "workwire.file" (list .root (printf "files/%s/monitoring/service-monitor.yaml" .folder) .namespace) }}
+{{- with .listener }}
+{{- with .tokenSecret }}{{ $monitor = $monitor | replace (printf "%s-listener-token\n" $.name) (printf "%s\n" .) }}{{ end }}
+{{- with .secret }}{{ $monitor = $monitor | replace (printf "%s-listener\n" $.name) (printf "%s\n" .) }}{{ end }}
+{{- end }}
+{{ $monitor }}
+{{- end }}
+{{- if .root.Values.networkPolicy.enabled }}
+{{- $policy := include "workwire.file" (list .root (printf "files/%s/network-policy/network-policy.yaml" .folder) .namespace) }}
+{{- if .listener }}
+{{- $policy = $policy | replace "{port: 8883," (printf "{port: %s," (regexFind "[0-9]+$" .root.Values.brokerHost)) }}
+{{- end }}
+{{ $policy | replace "metadata.name: monitoring\n" (printf "metadata.name: %s\n" .root.Values.networkPolicy.monitoringNamespace) }}
+{{- end }}
+{{- end }}

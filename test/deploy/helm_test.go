@@ -1,0 +1,204 @@
+package deploy
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+// parts are releases of the chart, each with all that it offers.
+var parts = map[string]string{
+	"agent": "-n " + agentNamespace + " --set agent.enabled=true,agent.clusterName=cluster1,agent.rbac.ocmRights=true" +
+		",brokerHost=broker.example.com:8883",
+	"hub": "-n " + hubNamespace + " --set hub.enabled=true,hub.extraArgs={--auto-register}" +
+		",brokerHost=work-broker.workwire-broker.svc:8883",
+	"broker": "-n " + brokerNamespace + " --set broker.enabled=true,broker.service.type=LoadBalancer",
+}
+
+const around = " --set monitoring.enabled=true,networkPolicy.enabled=true,image.registry=registry.example.com/workwire"
+
+// TestChartIsKustomize compares what the chart and the example overlays say: it is
+// the same, but for what each of the two does its own way.
+func TestChartIsKustomize(t *testing.T) {
+	c := newCopy(t)
+	c.helm()
+	c.secrets()
+	for part, flags := range parts {
+		chart := objectsOf(t, []byte(c.run("helm template workwire deploy/helm/workwire "+flags+around)))
+		overlay := objectsOf(t, []byte(c.run("kubectl kustomize deploy/kustomize/example/"+part)))
+		for _, objects := range []map[string]*unstructured.Unstructured{chart, overlay} {
+			for key, obj := range objects {
+				// Helm does not make namespaces. It makes Secrets of its own, and names configurations otherwise.
+				if kind := obj.GetKind(); kind == "Namespace" || kind == "Secret" || kind == "ConfigMap" {
+					delete(objects, key)
+				}
+				level(t, obj)
+			}
+		}
+		if len(overlay) < 6 {
+			t.Errorf("only %d objects of the %s to compare", len(overlay), part)
+		}
+		if diff := cmp.Diff(overlay, chart); diff != "" {
+			t.Errorf("%s: kustomize (-) and Helm (+) differ:\n%s", part, diff)
+		}
+	}
+}
+
+// level takes out of an object what kustomize and Helm do their own ways.
+func level(t *testing.T, obj *unstructured.Unstructured) {
+	t.Helper()
+	// Numbers become of one type.
+	text, err := json.Marshal(obj.Object)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Kustomize writes a blank line more than there is where it folds the text of an expression.
+	text = bytes.ReplaceAll(text, []byte(`\n\n`), []byte(`\n`))
+	obj.Object = nil
+	if err := json.Unmarshal(text, &obj.Object); err != nil {
+		t.Fatal(err)
+	}
+	annotations := obj.GetAnnotations()
+	delete(annotations, "helm.sh/resource-policy")
+	obj.SetAnnotations(annotations)
+	pod, found, err := unstructured.NestedMap(obj.Object, "spec", "template")
+	if !found || err != nil {
+		if obj.GetKind() == "Service" {
+			unstructured.RemoveNestedField(obj.Object, "spec", "externalTrafficPolicy") // the example's
+		}
+		return
+	}
+	unstructured.RemoveNestedField(pod, "metadata", "annotations")
+	containers, _, _ := unstructured.NestedSlice(pod, "spec", "containers")
+	container := containers[0].(map[string]any)
+	delete(container, "env")
+	delete(container, "imagePullPolicy")
+	args := container["args"].([]any)
+	for i := range args {
+		args[i] = strings.NewReplacer("$(CLUSTER_NAME)", "cluster1", "$(SOURCE_ID)", "hub1").Replace(args[i].(string))
+	}
+	volumes, _, _ := unstructured.NestedSlice(pod, "spec", "volumes")
+	for _, volume := range volumes {
+		if configMap, ok := volume.(map[string]any)["configMap"].(map[string]any); ok {
+			configMap["name"] = obj.GetName() // kustomize adds a hash
+		}
+	}
+	for field, value := range map[string][]any{"containers": containers, "volumes": volumes} {
+		if err := unstructured.SetNestedSlice(pod, value, "spec", field); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := unstructured.SetNestedMap(obj.Object, pod, "spec", "template"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestHelm installs, changes and removes releases of the packaged chart.
+func TestHelm(t *testing.T) {
+	c := newCluster(t)
+	c.helm()
+	c.serviceMonitors()
+	c.volume("data")
+	for _, flags := range parts {
+		_, flags, _ = strings.Cut(flags, "--set")
+		c.run("helm lint --strict deploy/helm/workwire --set" + flags + around)
+	}
+	c.run("helm package deploy/helm/workwire -d .")
+	for part, flags := range parts {
+		c.run("helm install " + part + " workwire-*.tgz --create-namespace " + flags)
+	}
+	namespaces := map[string]string{"agent": agentNamespace, "hub": hubNamespace, "broker": brokerNamespace}
+	for _, namespace := range namespaces {
+		c.workloadsAreReady(namespace)
+	}
+	c.run("kubectl create namespace cluster1")
+	c.run(`kubectl create --validate=strict -f - <<'END'
+apiVersion: work.open-cluster-management.io/v1
+kind: ManifestWork
+metadata: {name: kept, namespace: cluster1}
+spec: {workload: {manifests: [{apiVersion: v1, kind: ConfigMap, metadata: {name: c, namespace: default}}]}}
+END`)
+	listeners := func() string {
+		return c.run("kubectl get secrets -A -l app.kubernetes.io/part-of=workwire -o jsonpath='{range .items[*]}{.metadata.name} {.data}{end}'")
+	}
+	before := listeners()
+	if strings.Count(before, "tls.key") != 2 || strings.Count(before, `"token"`) != 2 {
+		t.Errorf("Secrets %q", before)
+	}
+
+	for part, flags := range parts {
+		if part != "broker" {
+			flags += "," + part + ".replicas=1"
+		}
+		c.run("helm upgrade " + part + " workwire-*.tgz " + flags + around)
+		c.workloadsAreReady(namespaces[part])
+		c.run("kubectl get servicemonitor,networkpolicy -n " + namespaces[part] + " -o name | grep -c work- | grep -qx 2")
+	}
+	if replicas := c.run("kubectl get deployment -n " + agentNamespace + " work-agent -o jsonpath={.spec.replicas}"); replicas != "1" {
+		t.Errorf("%s replicas after the upgrade", replicas)
+	}
+	if after := listeners(); after != before {
+		t.Error("the upgrade has made the listeners' Secrets anew")
+	}
+
+	for part := range parts {
+		c.run("helm uninstall " + part + " --wait -n " + namespaces[part])
+		// Definitions stay, and the works; the queue's volume as well.
+		c.run("! kubectl get deployment,statefulset,clusterrole,clusterrolebinding -A -l app.kubernetes.io/part-of=workwire -o name | grep -E 'work(wire)?-'" + part)
+	}
+	c.run("kubectl get manifestwork -n cluster1 kept; kubectl get appliedmanifestworks; kubectl get pvc -n " + brokerNamespace + " data-work-broker-0")
+	for part, flags := range parts {
+		c.run("helm install " + part + " workwire-*.tgz " + flags)
+		c.workloadsAreReady(namespaces[part])
+	}
+}
+
+// TestChartRefuses says what is wrong before anything is installed.
+func TestChartRefuses(t *testing.T) {
+	c := newCopy(t)
+	c.helm()
+	for flags, want := range map[string]string{
+		"":                                     "nothing is enabled",
+		"agent.enabled=true,brokerHost=b:8883": "agent.clusterName is required",
+		"agent.enabled=true,agent.clusterName=c1":                                 "brokerHost is required",
+		"agent.enabled=true,agent.clusterName=c1,brokerHost=mqtts://b:1":          "brokerHost",
+		"agent.enabled=true,agent.clusterName=C_1,brokerHost=b:1":                 "clusterName",
+		"hub.enabled=true,brokerHost=b:1,hub.replica=2":                           "replica",
+		"hub.enabled=true,brokerHost=b:1,hub.extraArgs={auto-register}":           "extraArgs",
+		"broker.enabled=true,broker.service.type=ExternalName":                    "type",
+		"agent.enabled=true,agent.clusterName=c1,brokerHost=b:1,agent.image=mine": "image",
+	} {
+		_, stderr, err := c.try(fmt.Sprintf("helm template x deploy/helm/workwire --set '%s'", flags))
+		if err == nil || !strings.Contains(stderr, want) {
+			t.Errorf("%q: %v, %q does not name %q", flags, err, stderr, want)
+		}
+	}
+}
+
+// TestTransportOfTheChart takes a key away, and adds others.
+func TestTransportOfTheChart(t *testing.T) {
+	c := newCopy(t)
+	c.helm()
+	out := c.run("helm template x deploy/helm/workwire --set agent.enabled=true,agent.clusterName=c1,brokerHost=b:1883,sourceID=hub2,networkPolicy.enabled=true" +
+		",transport.clientCertFile=null,transport.clientKeyFile=null,transport.username=c1,transport.topics.sourceBroadcast=origins/+/sourcebroadcast")
+	config, _, _ := unstructured.NestedString(objectsOf(t, []byte(out))["ConfigMap work-agent"].Object, "data", "transport.yaml")
+	want := `brokerHost: b:1883
+caFile: /etc/workwire/broker/ca.crt
+topics:
+  agentBroadcast: clusters/+/agentbroadcast
+  agentEvents: sources/hub2/clusters/+/agentevents
+  sourceBroadcast: origins/+/sourcebroadcast
+  sourceEvents: sources/hub2/clusters/+/sourceevents
+username: c1`
+	if strings.TrimSpace(config) != want {
+		t.Errorf("the transport configuration is\n%s\nwant\n%s", config, want)
+	}
+	if !strings.Contains(out, "{port: 1883, protocol: TCP}") || strings.Contains(out, "8883") {
+		t.Error("the network policy does not name the broker's port")
+	}
+}

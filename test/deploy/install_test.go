@@ -1,0 +1,51 @@
+package deploy
+
+import (
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+var fence = regexp.MustCompile("(?ms)^```sh\n(.*?)^```$")
+
+// TestInstallationGuide runs the commands of docs/install.md, those of kustomize
+// and those of Helm on a cluster each, which then has all three parts.
+func TestInstallationGuide(t *testing.T) {
+	text, err := os.ReadFile("../../docs/install.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sections := map[string][]string{} // commands by heading
+	for _, section := range strings.Split(string(text), "\n## ")[1:] {
+		title, body, _ := strings.Cut(section, "\n")
+		for _, m := range fence.FindAllStringSubmatch(body, -1) {
+			sections[title] = append(sections[title], m[1])
+		}
+	}
+	if len(sections["Certificates"]) == 0 {
+		t.Fatal("no command makes certificates")
+	}
+	for _, way := range []string{"With kustomize", "With Helm"} {
+		t.Run(way, func(t *testing.T) {
+			if len(sections[way]) < 4 {
+				t.Fatalf("only %d blocks of commands", len(sections[way]))
+			}
+			c := newCluster(t)
+			c.helm()
+			c.serviceMonitors()
+			c.volume("data")
+			for _, commands := range append(append([]string{}, sections["Certificates"]...), sections[way]...) {
+				c.run(commands)
+			}
+			// What stays of the definitions is all, and nothing runs any more.
+			if definitions := c.run("kubectl get crd -o name | grep -c open-cluster-management.io"); strings.TrimSpace(definitions) != "6" {
+				t.Errorf("%s definitions are left", definitions)
+			}
+			left := c.run("kubectl get all,clusterroles,clusterrolebindings -A -l app.kubernetes.io/part-of=workwire -o name | grep -v ^pod/ || true")
+			if left != "" {
+				t.Errorf("left behind:\n%s", left)
+			}
+		})
+	}
+}

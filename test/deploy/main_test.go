@@ -1,0 +1,237 @@
+// Package deploy applies everything in deploy/ to real API servers, as its users
+// do, by kubectl and by Helm; and runs agent and hub with no more rights than
+// they are given there.
+package deploy
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/workwire/workwire/pkg/kube/kubetest"
+)
+
+const (
+	// patience bounds each wait, on a machine that is busy with other tests.
+	patience     = 2 * time.Minute
+	pollInterval = 50 * time.Millisecond
+)
+
+// cluster is a control plane of the test's own, and a copy of deploy/ to work in.
+type cluster struct {
+	*testing.T
+	*kubetest.Plane
+	client *kubernetes.Clientset
+	root   string // holds deploy/
+	path   string // of the commands, for PATH
+}
+
+// newCluster starts a control plane that ends with the test. The nodes are
+// simulated: pods become ready whatever their images, and volumes are not mounted.
+func newCluster(t *testing.T) *cluster {
+	t.Helper()
+	c := newCopy(t)
+	plane, err := kubetest.Start(kubetest.Spoke)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := plane.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	c.Plane, c.client = plane, kubernetes.NewForConfigOrDie(plane.REST())
+	return c
+}
+
+// newCopy is a copy of deploy/ without a control plane, for what is only rendered.
+func newCopy(t *testing.T) *cluster {
+	t.Helper()
+	c := &cluster{T: t, root: t.TempDir(), path: repository(t) + "/bin:" + os.Getenv("PATH")}
+	// As it is in the repository: without what somebody has put below the examples.
+	// Not what is Docker's: the docker-compose.yaml at the root runs that.
+	copied := exec.Command("tar", "-C", "../..", "--exclude=deploy/compose", "--exclude=deploy/images",
+		"--exclude=secrets", "--exclude=authority", "--exclude=testdata", "--exclude=*.go", "-cf", "-", "deploy")
+	unpack := exec.Command("tar", "-C", c.root, "-xf", "-")
+	var err error
+	if unpack.Stdin, err = copied.StdoutPipe(); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(unpack.Start(), copied.Run(), unpack.Wait()); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// repository is the root of this repository.
+func repository(t *testing.T) string {
+	t.Helper()
+	dir, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// run runs a shell script in the root of the copy and gives what it printed.
+func (c *cluster) run(script string) (stdout string) {
+	c.Helper()
+	stdout, stderr, err := c.try(script)
+	if err != nil {
+		c.Fatalf("%s: %v\n%s%s", script, err, stdout, stderr)
+	}
+	if strings.Contains(stderr, "Warning") {
+		c.Errorf("%s warns:\n%s", script, stderr)
+	}
+	return stdout
+}
+
+func (c *cluster) try(script string) (stdout, stderr string, err error) {
+	c.Helper()
+	ctx, cancel := context.WithTimeout(c.Context(), 2*patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c", script)
+	cmd.Dir = c.root
+	home := filepath.Join(c.root, "home") // for what kubectl and Helm keep
+	cmd.Env = append(os.Environ(), "PATH="+c.path, "HOME="+home, "XDG_CACHE_HOME="+home, "XDG_CONFIG_HOME="+home, "XDG_DATA_HOME="+home)
+	if c.Plane != nil {
+		cmd.Env = append(cmd.Env, "KUBECONFIG="+c.Kubeconfig)
+	}
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	err = cmd.Run()
+	return out.String(), errs.String(), err
+}
+
+// write writes a file below the root.
+func (c *cluster) write(name, text string) {
+	c.Helper()
+	file := filepath.Join(c.root, name)
+	if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(text), 0o600)); err != nil {
+		c.Fatal(err)
+	}
+}
+
+func (c *cluster) eventually(what string, check func(ctx context.Context) error) {
+	c.Helper()
+	ctx, cancel := context.WithTimeout(c.Context(), patience)
+	defer cancel()
+	var last error
+	err := wait.PollUntilContextCancel(ctx, pollInterval, true, func(ctx context.Context) (bool, error) {
+		err := check(ctx)
+		if ctx.Err() == nil {
+			last = err // and not that the time is up
+		}
+		return err == nil, nil
+	})
+	if err != nil {
+		c.Fatalf("%s: not within %v: %v", what, patience, last)
+	}
+}
+
+// helm gives the commands a helm.
+func (c *cluster) helm() {
+	c.Helper()
+	binary, err := findHelm()
+	if err != nil {
+		c.Fatal(err)
+	}
+	c.path = filepath.Dir(binary) + ":" + c.path
+}
+
+var findHelm = sync.OnceValues(func() (string, error) {
+	cmd := exec.Command("../../hack/helm.sh")
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("hack/helm.sh: %w", err)
+	}
+	return strings.TrimSpace(string(out)), nil
+})
+
+// volume is one that a broker's claim can have: simulated nodes bring none.
+func (c *cluster) volume(name string) {
+	c.Helper()
+	_, err := c.client.CoreV1().PersistentVolumes().Create(c.Context(), &corev1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: corev1.PersistentVolumeSpec{
+			Capacity:               corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("100Gi")},
+			AccessModes:            []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+			PersistentVolumeSource: corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/nowhere"}},
+		},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		c.Fatal(err)
+	}
+}
+
+// secrets makes the files that the example overlays take their Secrets from.
+func (c *cluster) secrets() {
+	c.Helper()
+	c.run("workctl certs ensure --config=deploy/kustomize/example/certificates.yaml")
+	for _, part := range []string{"agent", "hub"} {
+		c.write("deploy/kustomize/example/"+part+"/secrets/token", "secret")
+	}
+}
+
+// operator is the Go module that has the real definition of ServiceMonitors.
+const operator = "github.com/prometheus-operator/prometheus-operator@v0.85.0"
+
+var downloadOperator = sync.OnceValues(func() (string, error) {
+	cmd := exec.Command("go", "mod", "download", "-json", operator)
+	cmd.Dir = os.TempDir() // it is no dependency
+	out, err := cmd.Output()
+	var module struct{ Dir, Error string }
+	if jsonErr := json.Unmarshal(out, &module); jsonErr != nil || module.Dir == "" {
+		return "", fmt.Errorf("download %s: %w: %s %w", operator, err, module.Error, jsonErr)
+	}
+	return module.Dir, nil
+})
+
+// serviceMonitors makes the cluster know ServiceMonitors.
+func (c *cluster) serviceMonitors() {
+	c.Helper()
+	dir, err := downloadOperator()
+	if err != nil {
+		c.Fatal(err)
+	}
+	c.run("kubectl create -f " + dir + "/example/prometheus-operator-crd/monitoring.coreos.com_servicemonitors.yaml")
+	c.run("kubectl wait --for=condition=Established --timeout=60s crd/servicemonitors.monitoring.coreos.com")
+	c.eventually("ServiceMonitors are served", func(context.Context) error {
+		_, stderr, err := c.try("kubectl get servicemonitors -A")
+		if err != nil {
+			return errors.New(stderr)
+		}
+		return nil
+	})
+}
+
+// workloadsAreReady waits for every Deployment and StatefulSet of a namespace.
+func (c *cluster) workloadsAreReady(namespace string) {
+	c.Helper()
+	found := c.run("kubectl get deployments,statefulsets -o name -n " + namespace)
+	if found == "" {
+		c.Fatalf("no workload in %s", namespace)
+	}
+	for _, name := range strings.Fields(found) {
+		if _, stderr, err := c.try("kubectl rollout status --timeout=60s -n " + namespace + " " + name); err != nil {
+			described, _, _ := c.try("kubectl get events -n " + namespace + " --sort-by=.lastTimestamp | tail -20")
+			c.Errorf("%s in %s: %s\n%s", name, namespace, stderr, described)
+		}
+	}
+}

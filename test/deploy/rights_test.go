@@ -1,0 +1,559 @@
+package deploy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/yaml"
+
+	"github.com/workwire/workwire/broker"
+	"github.com/workwire/workwire/broker/acl"
+	"github.com/workwire/workwire/broker/brokertest"
+	"github.com/workwire/workwire/deploy/crds"
+	"github.com/workwire/workwire/examples"
+	"github.com/workwire/workwire/pkg/agent"
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/pkg/client/clientset/versioned"
+	workclientv1 "github.com/workwire/workwire/pkg/client/clientset/versioned/typed/work/v1"
+	"github.com/workwire/workwire/pkg/hub"
+	"github.com/workwire/workwire/pkg/kube"
+	"github.com/workwire/workwire/pkg/leader"
+	"github.com/workwire/workwire/pkg/source"
+	"github.com/workwire/workwire/pkg/transport"
+	"github.com/workwire/workwire/pkg/transport/config"
+	"github.com/workwire/workwire/pkg/transport/mqtt"
+	"github.com/workwire/workwire/pkg/wire"
+)
+
+const (
+	sourceID = "hub1"
+	served   = "cluster1" // the agent's cluster
+	password = "secret"
+	agentSA  = "klusterlet-work-sa"
+	user     = "system:serviceaccount:" + agentNamespace + ":" + agentSA
+)
+
+var topics = wire.Topics{
+	SourceEvents: "sources/hub1/clusters/+/sourceevents", AgentEvents: "sources/hub1/clusters/+/agentevents",
+	SourceBroadcast: "sources/+/sourcebroadcast", AgentBroadcast: "clusters/+/agentbroadcast",
+}
+
+// refusals are the requests that the API server has forbidden.
+type refusals struct {
+	mu   sync.Mutex
+	seen []string // what and why
+}
+
+func (r *refusals) list() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.seen)
+}
+
+// note adds what the API server forbids config's clients.
+func (r *refusals) note(config *rest.Config) {
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(request *http.Request) (*http.Response, error) {
+			response, err := next.RoundTrip(request)
+			if err == nil && response.StatusCode == http.StatusForbidden {
+				verb, what := kube.Describe(request)
+				body, _ := io.ReadAll(io.LimitReader(response.Body, 1000))
+				response.Body = struct {
+					io.Reader
+					io.Closer
+				}{io.MultiReader(strings.NewReader(string(body)), response.Body), response.Body}
+				r.mu.Lock()
+				r.seen = append(r.seen, verb+" "+what+": "+string(body))
+				r.mu.Unlock()
+			}
+			return response, err
+		})
+	})
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// as is how a pod of the ServiceAccount talks to the API server: by its token.
+func (c *cluster) as(namespace, name string) (*rest.Config, *refusals) {
+	c.Helper()
+	request := &authenticationv1.TokenRequest{}
+	token, err := c.client.CoreV1().ServiceAccounts(namespace).CreateToken(c.Context(), name, request, metav1.CreateOptions{})
+	if err != nil {
+		c.Fatal(err)
+	}
+	config := rest.AnonymousClientConfig(c.REST())
+	config.BearerToken = token.Status.Token
+	config.QPS = -1
+	refused := &refusals{}
+	refused.note(config)
+	return config, refused
+}
+
+// goes runs run until the test ends, which it must not do by itself.
+func (c *cluster) goes(run func(context.Context) error) {
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- run(ctx) }()
+	c.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			c.Error(err)
+		}
+	})
+}
+
+func (c *cluster) logger() *slog.Logger { return slog.New(slog.NewTextHandler(c.Output(), nil)) }
+
+func (c *cluster) broker() string {
+	c.Helper()
+	return brokertest.Start(c.T, broker.Config{Users: []broker.User{
+		{Username: sourceID, Password: password, Role: acl.Source}, {Username: served, Password: password, Role: acl.Agent},
+	}}).Addr
+}
+
+func (c *cluster) link(broker, user string) transport.Transport {
+	c.Helper()
+	link, err := mqtt.New(mqtt.Config{ClientID: user + "-client", Logger: c.logger(), Broker: config.Config{
+		BrokerHost: broker, Username: user, Password: password, Topics: topics,
+	}})
+	if err != nil {
+		c.Fatal(err)
+	}
+	return link
+}
+
+// agent runs the agent as its replicas do: by a Lease, in its namespace.
+func (c *cluster) agent(broker string, as *rest.Config) {
+	c.Helper()
+	a, err := agent.New(agent.Config{
+		Cluster: served, ClientID: served + "-client", BrokerHost: broker, Topics: topics,
+		Transport: c.link(broker, served), Kube: as, Logger: c.logger(), SyncInterval: time.Second,
+	})
+	if err != nil {
+		c.Fatal(err)
+	}
+	election := leader.NewOptions("work-agent-" + served)
+	election.Namespace = agentNamespace
+	c.goes(func(ctx context.Context) error {
+		return leader.Run(ctx, leader.Config{Options: election, REST: as, Logger: c.logger()}, a.Run)
+	})
+}
+
+// create creates a work.
+func (c *cluster) create(works workclientv1.ManifestWorkInterface, text string) *workv1.ManifestWork {
+	c.Helper()
+	work := &workv1.ManifestWork{}
+	if err := yaml.UnmarshalStrict([]byte(text), work); err != nil {
+		c.Fatal(err)
+	}
+	work.Namespace = served
+	created, err := works.Create(c.Context(), work, metav1.CreateOptions{})
+	if err != nil {
+		c.Fatal(err)
+	}
+	return created
+}
+
+// applied waits until the work is applied.
+func (c *cluster) applied(works workclientv1.ManifestWorkInterface, name string) {
+	c.Helper()
+	c.eventually(name+" is applied", func(ctx context.Context) error {
+		work, err := works.Get(ctx, name, metav1.GetOptions{})
+		if err == nil && !meta.IsStatusConditionTrue(work.Status.Conditions, workv1.WorkApplied) {
+			err = fmt.Errorf("status %+v", work.Status)
+		}
+		return err
+	})
+}
+
+const machineWork = `
+metadata: {name: machine}
+spec:
+  workload:
+    manifests:
+    - {apiVersion: cluster.x-k8s.io/v1beta1, kind: Machine, metadata: {name: m, namespace: default}}
+`
+
+// usualWork has what the agent may do without further ado.
+const usualWork = `
+metadata: {name: usual}
+spec:
+  workload:
+    manifests:
+    - {apiVersion: v1, kind: Namespace, metadata: {name: shop}}
+    - {apiVersion: v1, kind: Secret, metadata: {name: s, namespace: shop}}
+    - {apiVersion: v1, kind: ServiceAccount, metadata: {name: a, namespace: shop}}
+    - apiVersion: batch/v1
+      kind: CronJob
+      metadata: {name: j, namespace: shop}
+      spec:
+        schedule: "0 0 1 1 *"
+        jobTemplate: {spec: {template: {spec: {restartPolicy: Never, containers: [{name: c, image: i}]}}}}
+    # More than the agent may itself: "escalate" and "bind".
+    - apiVersion: rbac.authorization.k8s.io/v1
+      kind: ClusterRole
+      metadata: {name: shop-nodes}
+      rules: [{apiGroups: [""], resources: [nodes], verbs: ["*"]}]
+    - apiVersion: rbac.authorization.k8s.io/v1
+      kind: ClusterRoleBinding
+      metadata: {name: shop-nodes}
+      roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: cluster-admin}
+      subjects: [{kind: ServiceAccount, name: a, namespace: shop}]
+    - apiVersion: rbac.authorization.k8s.io/v1
+      kind: RoleBinding
+      metadata: {name: executor, namespace: shop}
+      roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: admin}
+      subjects: [{kind: ServiceAccount, name: a, namespace: shop}]
+    - apiVersion: apiextensions.k8s.io/v1
+      kind: CustomResourceDefinition
+      metadata: {name: shops.example.com}
+      spec:
+        group: example.com
+        scope: Namespaced
+        names: {plural: shops, kind: Shop}
+        versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object}}}]
+`
+
+// executorWork makes the agent ask what somebody else may do, and act as him.
+const executorWork = `
+metadata: {name: executor}
+spec:
+  executor: {subject: {type: ServiceAccount, serviceAccount: {namespace: shop, name: a}}}
+  workload:
+    manifests:
+    - {apiVersion: v1, kind: ConfigMap, metadata: {name: c, namespace: shop}}
+    - apiVersion: rbac.authorization.k8s.io/v1
+      kind: Role
+      metadata: {name: r, namespace: shop}
+      rules: [{apiGroups: [""], resources: [configmaps], verbs: [get]}]
+`
+
+// TestAgentsRights runs an agent as the ServiceAccount of deploy/kustomize. What it
+// may not do shows in the work's status, in the API server's words, until a work
+// carries a ClusterRole that gives it the right. Nothing is restarted.
+func TestAgentsRights(t *testing.T) {
+	c := newCluster(t)
+	c.run("kubectl apply --validate=strict -k deploy/kustomize/agent/crds; kubectl apply --validate=strict -k deploy/kustomize/agent/rbac")
+	machines := &apiextensionsv1.CustomResourceDefinition{}
+	text, err := os.ReadFile("../examples/testdata/machines.yaml")
+	if err == nil {
+		err = yaml.UnmarshalStrict(text, machines)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := crds.Install(t.Context(), c.REST(), append(crds.Spoke(), machines)...); err != nil {
+		t.Fatal(err)
+	}
+	host := c.broker()
+	sdk, err := source.New(source.Config{SourceID: sourceID, Topics: topics, Transport: c.link(host, sourceID), Logger: c.logger()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.goes(sdk.Run)
+	works := sdk.ManifestWorks(served)
+	as, refused := c.as(agentNamespace, agentSA)
+	c.agent(host, as)
+
+	for _, work := range []string{usualWork, executorWork} {
+		c.applied(works, c.create(works, work).Name)
+	}
+	if seen := refused.list(); len(seen) > 0 {
+		t.Errorf("the agent was refused\n%s", strings.Join(seen, "\n"))
+	}
+
+	c.create(works, machineWork)
+	want := `machines.cluster.x-k8s.io is forbidden: User "` + user + `" cannot create resource "machines" in API group "cluster.x-k8s.io" in the namespace "default"`
+	c.eventually("the status says what is forbidden", func(ctx context.Context) error {
+		work, err := works.Get(ctx, "machine", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		for _, manifest := range work.Status.ResourceStatus.Manifests {
+			applied := meta.FindStatusCondition(manifest.Conditions, workv1.ManifestApplied)
+			if applied != nil && applied.Status == metav1.ConditionFalse && strings.Contains(applied.Message, want) {
+				return nil
+			}
+		}
+		return fmt.Errorf("status %+v", work.Status)
+	})
+	for _, seen := range refused.list() {
+		if !strings.Contains(seen, "machines.cluster.x-k8s.io") {
+			t.Errorf("the agent was refused %s", seen)
+		}
+	}
+
+	permission, err := examples.Files.ReadFile("permissions/aggregated-cluster-role.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.applied(works, c.create(works, string(permission)).Name)
+	c.applied(works, "machine")
+	c.run("kubectl get machine -n default m")
+	c.run("kubectl get lease -n " + agentNamespace + " work-agent-" + served)
+
+	for _, name := range []string{"machine", "executor", "usual", "permission-set"} {
+		if err := works.Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		c.eventually(name+" is gone", func(ctx context.Context) error {
+			if _, err := works.Get(ctx, name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+				return fmt.Errorf("it is there: %w", err)
+			}
+			return nil
+		})
+	}
+}
+
+// TestRecordsOfAnotherAgent follows docs/install.md with an object that another
+// agent has applied: this one applies it too, and the other's record goes.
+func TestRecordsOfAnotherAgent(t *testing.T) {
+	c := newCluster(t)
+	c.run("kubectl apply -k deploy/kustomize/agent/crds; kubectl apply -k deploy/kustomize/agent/rbac")
+	if err := crds.Install(t.Context(), c.REST(), crds.Spoke()...); err != nil {
+		t.Fatal(err)
+	}
+	c.write("old.yaml", `
+apiVersion: work.open-cluster-management.io/v1
+kind: AppliedManifestWork
+metadata: {name: old-web, finalizers: [cluster.open-cluster-management.io/applied-manifest-work-cleanup]}
+spec: {agentID: old, hubHash: old, manifestWorkName: web}
+`)
+	c.run(`kubectl create --validate=strict -f old.yaml
+uid=$(kubectl get appliedmanifestwork old-web -o jsonpath={.metadata.uid})
+kubectl create -f - <<END
+apiVersion: v1
+kind: ConfigMap
+metadata:
+  name: web
+  namespace: default
+  ownerReferences: [{apiVersion: work.open-cluster-management.io/v1, kind: AppliedManifestWork, name: old-web, uid: $uid}]
+data: {a: b}
+END`)
+	host := c.broker()
+	sdk, err := source.New(source.Config{SourceID: sourceID, Topics: topics, Transport: c.link(host, sourceID), Logger: c.logger()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.goes(sdk.Run)
+	works := sdk.ManifestWorks(served)
+	as, _ := c.as(agentNamespace, agentSA)
+	c.agent(host, as)
+	c.applied(works, c.create(works, `
+metadata: {name: web}
+spec: {workload: {manifests: [{apiVersion: v1, kind: ConfigMap, metadata: {name: web, namespace: default}, data: {a: b}}]}}
+`).Name)
+	owners := func() string {
+		return c.run("kubectl get configmap web -o jsonpath='{.metadata.uid} {.metadata.ownerReferences[*].name}'")
+	}
+	before := strings.Fields(owners())
+	if len(before) != 3 {
+		t.Fatalf("the object and its owners are %v, want two owners", before)
+	}
+	c.run(`kubectl patch appliedmanifestwork old-web --type=merge -p '{"metadata":{"finalizers":null}}'
+kubectl delete appliedmanifestwork old-web`)
+	c.eventually("the object belongs to the new record only", func(context.Context) error {
+		after := strings.Fields(owners())
+		if len(after) != 2 || after[0] != before[0] || after[1] == "old-web" {
+			return fmt.Errorf("the object and its owners are %v", after)
+		}
+		return nil
+	})
+}
+
+// TestWhatTheAgentMay says what the agent's rights are and are not.
+func TestWhatTheAgentMay(t *testing.T) {
+	c := newCluster(t)
+	c.run("kubectl apply -k deploy/kustomize/agent/rbac")
+	may := func(verb, resource string) authorizationv1.SubjectAccessReviewStatus {
+		group, name := "", resource
+		if at := strings.IndexByte(resource, '.'); at >= 0 {
+			name, group = resource[:at], resource[at+1:]
+		}
+		name, subresource, _ := strings.Cut(name, "/")
+		review, err := c.client.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), &authorizationv1.SubjectAccessReview{
+			Spec: authorizationv1.SubjectAccessReviewSpec{
+				User: user, Groups: []string{"system:serviceaccounts", "system:serviceaccounts:" + agentNamespace, "system:authenticated"},
+				ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: verb, Group: group, Resource: name, Subresource: subresource},
+			},
+		}, metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return review.Status
+	}
+	c.eventually("the rights are in force", func(context.Context) error {
+		if !may("escalate", "clusterroles.rbac.authorization.k8s.io").Allowed || !may("create", "deployments.apps").Allowed {
+			return errors.New("not yet")
+		}
+		return nil
+	})
+	allowed := []string{
+		// What "admin" gives, in every namespace: Secrets too, to read and to write.
+		"get secrets", "list secrets", "create secrets", "create deployments.apps", "delete services", "create roles.rbac.authorization.k8s.io",
+		"create pods/exec", "impersonate serviceaccounts", "create networkpolicies.networking.k8s.io",
+		// What is added to that.
+		"create namespaces", "delete customresourcedefinitions.apiextensions.k8s.io", "bind clusterroles.rbac.authorization.k8s.io",
+		"bind roles.rbac.authorization.k8s.io", "create clusterrolebindings.rbac.authorization.k8s.io", "create subjectaccessreviews.authorization.k8s.io",
+		"patch appliedmanifestworks/status.work.open-cluster-management.io",
+	}
+	denied := []string{
+		"create nodes", "patch nodes", "create persistentvolumes", "create resourcequotas", "impersonate users", "impersonate groups",
+		"create machines.cluster.x-k8s.io", "create priorityclasses.scheduling.k8s.io", "create storageclasses.storage.k8s.io",
+		"create mutatingwebhookconfigurations.admissionregistration.k8s.io", "create validatingadmissionpolicies.admissionregistration.k8s.io",
+		"approve signers.certificates.k8s.io", "create certificatesigningrequests.certificates.k8s.io", "get manifestworks.work.open-cluster-management.io",
+		"* *.*",
+	}
+	for i, list := range [][]string{denied, allowed} {
+		for _, right := range list {
+			verb, resource, _ := strings.Cut(right, " ")
+			if status := may(verb, resource); status.Allowed != (i == 1) {
+				t.Errorf("%s: allowed is %t: %s", right, status.Allowed, status.Reason)
+			}
+		}
+	}
+	c.run("kubectl apply -f deploy/kustomize/agent/ocm-rights/cluster-role.yaml")
+	c.eventually("OCM's rights are given", func(context.Context) error {
+		for _, right := range []string{"create priorityclasses.scheduling.k8s.io", "create mutatingwebhookconfigurations.admissionregistration.k8s.io"} {
+			if verb, resource, _ := strings.Cut(right, " "); !may(verb, resource).Allowed {
+				return errors.New("not " + right)
+			}
+		}
+		return nil
+	})
+}
+
+// fleet is a replica set for the clusters of a placement, whose works name an
+// executor: the hub needs execute-as for that.
+const fleet = `
+apiVersion: cluster.open-cluster-management.io/v1beta1
+kind: Placement
+metadata: {name: all, namespace: default}
+spec: {}
+---
+apiVersion: work.open-cluster-management.io/v1alpha1
+kind: ManifestWorkReplicaSet
+metadata: {name: everywhere, namespace: default}
+spec:
+  placementRefs: [{name: all, rolloutStrategy: {rolloutType: All}}]
+  manifestWorkTemplate:
+    executor: {subject: {type: ServiceAccount, serviceAccount: {namespace: default, name: deployer}}}
+    workload:
+      manifests:
+      - {apiVersion: v1, kind: ConfigMap, metadata: {name: everywhere, namespace: default}}
+`
+
+// finished is a work that the hub deletes.
+const finished = `
+apiVersion: work.open-cluster-management.io/v1
+kind: ManifestWork
+metadata: {name: finished, namespace: cluster1}
+spec:
+  deleteOption: {ttlSecondsAfterFinished: 0}
+  workload:
+    manifests:
+    - apiVersion: batch/v1
+      kind: Job
+      metadata: {name: once, namespace: default}
+      spec: {template: {spec: {restartPolicy: Never, containers: [{name: c, image: i}]}}}
+  manifestConfigs:
+  - resourceIdentifier: {group: batch, resource: jobs, name: once, namespace: default}
+    conditionRules: [{type: WellKnownConditions, condition: Complete}]
+`
+
+// TestHubsRights runs a hub, with all its controllers, as the ServiceAccount of
+// deploy/kustomize, its admission policies in force.
+func TestHubsRights(t *testing.T) {
+	c := newCluster(t)
+	c.run("kubectl apply -k deploy/kustomize/hub/crds; kubectl apply -k deploy/policies; kubectl apply --validate=strict -k deploy/kustomize/hub/rbac")
+	c.run("kubectl create rolebinding deployer --clusterrole=admin --serviceaccount=default:deployer -n default")
+	c.run("kubectl create namespace " + agentNamespace)
+	if err := crds.Install(t.Context(), c.REST(), append(crds.Hub(), crds.Spoke()...)...); err != nil {
+		t.Fatal(err)
+	}
+	host := c.broker()
+	as, refused := c.as(hubNamespace, "work-hub")
+	election := hub.NewElection("work-hub-" + sourceID)
+	election.Namespace = hubNamespace
+	h, err := hub.New(hub.Config{
+		REST: as, Source: sourceID, Topics: topics, Transport: c.link(host, sourceID), Election: election,
+		AutoRegister: true, AutoAccept: true, Logger: c.logger(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.goes(h.Run)
+	c.agent(host, c.REST())
+
+	client := versioned.NewForConfigOrDie(c.REST())
+	c.eventually("the cluster is there", func(ctx context.Context) error {
+		registered, err := client.ClusterV1().ManagedClusters().Get(ctx, served, metav1.GetOptions{})
+		if err == nil && !meta.IsStatusConditionTrue(registered.Status.Conditions, "ManagedClusterConditionAvailable") {
+			err = fmt.Errorf("conditions %+v", registered.Status.Conditions)
+		}
+		return err
+	})
+	c.write("fleet.yaml", fleet)
+	c.write("finished.yaml", finished)
+	c.run("kubectl apply --validate=strict -f fleet.yaml -f finished.yaml")
+	c.eventually("the replica set is applied", func(ctx context.Context) error {
+		set, err := client.WorkV1alpha1().ManifestWorkReplicaSets("default").Get(ctx, "everywhere", metav1.GetOptions{})
+		if err == nil && set.Status.Summary.Applied != 1 {
+			err = fmt.Errorf("status %+v", set.Status)
+		}
+		return err
+	})
+	c.eventually("the finished work is gone", func(ctx context.Context) error {
+		if _, err := client.WorkV1().ManifestWorks(served).Get(ctx, "finished", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+			return fmt.Errorf("it is there: %w", err)
+		}
+		return nil
+	})
+	// A change of the spec is written to the work, and taking all away deletes it.
+	c.run("kubectl patch manifestworkreplicaset everywhere --type=json -p " +
+		`'[{"op":"add","path":"/spec/manifestWorkTemplate/workload/manifests/0/data","value":{"a":"b"}}]'`)
+	c.eventually("the change arrives", func(ctx context.Context) error {
+		changed, err := c.client.CoreV1().ConfigMaps("default").Get(ctx, "everywhere", metav1.GetOptions{})
+		if err == nil && changed.Data["a"] != "b" {
+			err = fmt.Errorf("data %v", changed.Data)
+		}
+		return err
+	})
+	c.run("kubectl delete -f fleet.yaml --timeout=60s")
+	c.eventually("its work is gone", func(ctx context.Context) error {
+		list, err := client.WorkV1().ManifestWorks(served).List(ctx, metav1.ListOptions{})
+		if err == nil && len(list.Items) > 0 {
+			err = fmt.Errorf("%d works", len(list.Items))
+		}
+		return err
+	})
+	c.eventually("events are written", func(ctx context.Context) error {
+		list, err := c.client.CoreV1().Events("").List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.kind=ManagedCluster"})
+		if err == nil && len(list.Items) == 0 {
+			err = errors.New("none")
+		}
+		return err
+	})
+	if seen := refused.list(); len(seen) > 0 {
+		t.Errorf("the hub was refused\n%s", strings.Join(seen, "\n"))
+	}
+}
