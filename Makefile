@@ -43,9 +43,14 @@ bin/controlplane: $(CONTROLPLANE_SOURCES)
 	@mv bin/controlplane.new bin/controlplane
 	@ln -sf controlplane bin/kubectl
 
+.PHONY: images
+images: export CGO_ENABLED := 0
+images: build ## Build the container images workwire/NAME:VERSION with docker, from scratch, with their SBOMs. For docker-compose.yaml.
+	@hack/images.sh "$(VERSION)"
+
 .PHONY: clean
 clean: ## Remove what was built and what the demo left.
-	rm -rf bin .demo
+	rm -rf bin .demo deploy/images/*/made-by-make-images
 
 ##@ Change it
 
@@ -69,9 +74,14 @@ test: needs build ## Run everything that CI runs: generated code, vet, unit, fuz
 	CGO_ENABLED=1 CONTROLPLANE_BIN=$(CURDIR)/bin/controlplane \
 		go test -C controlplane -race -count=1 -timeout 10m $(CONTROLPLANE_TESTED)
 
+.PHONY: e2e
+e2e: ## Run docker-compose.yaml for real: the tutorial, kills, a cut network, new certificates. Needs docker; E2E_REQUIRED=1 E2E_RUN=REGEXP.
+	@hack/e2e.sh
+
 .PHONY: bench
-bench: needs build ## Measure the hub with a hundred clusters: works a second, requests and memory a work.
-	go test -run '^$$' -bench . -benchtime 1x -timeout 20m ./test/fleet
+bench: build ## Measure agent and hub against their surroundings, 20 minutes. AGENT=PATH ONLY=REGEXP RUNS=3 BROKER=mosquitto PROFILE=1; see docs/performance.md.
+	@go run ./test/bench --json=bin/bench.json $(if $(AGENT),--agent="$(AGENT)") $(if $(ONLY),--only="$(ONLY)") \
+		$(if $(RUNS),--runs=$(RUNS)) $(if $(BROKER),--broker=$(BROKER)) $(if $(PROFILE),--profile=bin/profiles) $(BENCHFLAGS)
 
 .PHONY: fuzz
 fuzz: ## Fuzz every decoder. FUZZTIME=30s each.

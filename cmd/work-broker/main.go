@@ -36,7 +36,8 @@ func newCommand(logs io.Writer) *cobra.Command {
 		Use:   "work-broker --config=FILE",
 		Short: "Be an MQTT 5 broker that holds every client to its own topics",
 		Long: "An MQTT 5 broker that holds every client to its own topics, and keeps sessions and messages over a restart.\n" +
-			"work-broker passwd reads a password from standard input and prints its hash for FILE.",
+			"work-broker passwd reads a password from standard input and prints its hash for FILE.\n" +
+			"work-broker health tells whether the one that runs here is ready.",
 		Sections: []command.Section{
 			{Title: "Configuration", Bind: func(fs *pflag.FlagSet) {
 				fs.StringVar(&o.config, "config", o.config, "file with listeners, users and limits, in YAML; broker/work-broker.yaml is an example; required")
@@ -57,6 +58,7 @@ func newCommand(logs io.Writer) *cobra.Command {
 		SilenceUsage: true, SilenceErrors: true,
 		RunE: func(cmd *cobra.Command, _ []string) error { return passwd(cmd.InOrStdin(), cmd.OutOrStdout()) },
 	})
+	cmd.AddCommand(command.Health("http://127.0.0.1:9641/readyz")) // httpAddress of the example
 	cmd.CompletionOptions.DisableDefaultCmd = true
 	return cmd
 }

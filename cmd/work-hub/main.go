@@ -18,14 +18,17 @@ func main() { os.Exit(command.Main(newCommand(os.Stderr))) }
 // newCommand makes the command; it logs to logs.
 func newCommand(logs io.Writer) *cobra.Command {
 	o := newOptions()
-	return command.New(command.Config{
+	cmd := command.New(command.Config{
 		Use:   "work-hub --source-id=ID --transport-config=FILE --kubeconfig=FILE",
 		Short: "Publish the ManifestWorks of a Kubernetes API over MQTT",
 		Long: "Publishes the ManifestWorks of a Kubernetes API to the agents of their clusters over MQTT, and stores the\n" +
 			"statuses that come back. A work's namespace names its cluster. The API needs deploy/crds, and may be a\n" +
-			"cluster or bin/controlplane up --role=hub.",
+			"cluster or bin/controlplane up --role=hub. work-hub health tells whether the one that runs here is ready.",
 		Sections: o.sections(),
 		Validate: o.validate,
 		Run:      func(ctx context.Context) error { return o.run(ctx, logs) },
 	})
+	cmd.AddCommand(command.Health("http://" + o.serve.Address + "/readyz"))
+	cmd.CompletionOptions.DisableDefaultCmd = true
+	return cmd
 }

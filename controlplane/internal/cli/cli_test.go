@@ -79,6 +79,10 @@ func TestKubeconfigForAUser(t *testing.T) {
 	if config.CurrentContext != "east" || config.Clusters["east"].Server != "https://127.0.0.1:6443" || config.AuthInfos["jane"] == nil {
 		t.Errorf("kubeconfig %s", out)
 	}
+	out, err = execute(t, "kubeconfig", "--dir="+dir, "--user=jane", "--server=https://hub-api:7443")
+	if err != nil || !strings.Contains(out, "server: https://hub-api:7443\n") {
+		t.Errorf("for another server: %s, error %v", out, err)
+	}
 	file := filepath.Join(dir, "jane")
 	if out, err := execute(t, "kubeconfig", "--dir="+dir, "--user=jane", "-o", file); err != nil || out != "" {
 		t.Errorf("printed %q, error %v", out, err)
@@ -102,6 +106,10 @@ func TestFaultsAreNamed(t *testing.T) {
 		"a command that is not":   {[]string{"down"}, `unknown command "down"`},
 		"nodes asked of a hub":    {[]string{"up", "--role=hub", "--dir=" + empty, "--nodes=3"}, "a hub has no nodes"},
 		"a port that is no port":  {[]string{"up", "--role=hub", "--dir=" + empty, "--port=70000"}, "--port=70000"},
+		"an access without file":  {[]string{"up", "--role=hub", "--dir=" + empty, "--kubeconfig-for=jane"}, "--kubeconfig-for=jane= must be USER=FILE"},
+		"health of nothing":       {[]string{"health", "--dir=" + empty}, "is not ready: it does not run, or is starting still"},
+		"health nowhere":          {[]string{"health"}, "--dir is required"},
+		"health in no time":       {[]string{"health", "--dir=" + empty, "--timeout=0s"}, "--timeout=0s must be positive"},
 		"a lifetime of the past":  {[]string{"kubeconfig", "--dir=" + empty, "--user=j", "--lifetime=-1h"}, "--lifetime=-1h0m0s must be positive"},
 		"a duration without unit": {[]string{"up", "--start-timeout=5"}, "missing unit"},
 	}

@@ -17,11 +17,12 @@ func NewCommand(assets []string) *cobra.Command {
 		Long: `controlplane runs a real Kubernetes control plane (etcd, API server, controllers)
 on this machine, for demos, tests, and hubs without a cluster.
 
-It listens on 127.0.0.1 only and asks every client for a certificate or token.`,
+It listens on 127.0.0.1 unless told otherwise, and asks every client for a
+certificate or token.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
 	cmd.CompletionOptions.HiddenDefaultCmd = true
-	cmd.AddCommand(newUp(), newKubeconfig(), newAssets(assets))
+	cmd.AddCommand(newUp(), newKubeconfig(), newHealth(), newAssets(assets))
 	return cmd
 }

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -13,7 +14,7 @@ import (
 )
 
 func newKubeconfig() *cobra.Command {
-	var dir, user, output string
+	var dir, user, server, output string
 	var groups []string
 	var lifetime time.Duration
 	cmd := &cobra.Command{
@@ -26,7 +27,7 @@ kubeconfig is for the port it last had. A certificate cannot be revoked.`,
 		Example: `  controlplane kubeconfig --dir=/tmp/hub --user=jane --group=developers --output=jane.kubeconfig`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			data, err := issue(dir, user, groups, lifetime)
+			data, err := issue(dir, user, server, groups, lifetime)
 			if err != nil {
 				return err
 			}
@@ -41,12 +42,13 @@ kubeconfig is for the port it last had. A certificate cannot be revoked.`,
 	flags.StringVar(&dir, "dir", "", "the control plane's directory (required)")
 	flags.StringVar(&user, "user", "", "user name (required)")
 	flags.StringArrayVar(&groups, "group", nil, "group of the user; may be given several times")
+	flags.StringVar(&server, "server", "", "URL of the API server for the user, https://NAME:PORT; NAME is a --hostname of up (default: at 127.0.0.1, the port it last had)")
 	flags.DurationVar(&lifetime, "lifetime", credentials.Lifetime, "how long the certificate is valid, as a duration like 1h")
 	flags.StringVarP(&output, "output", "o", "", "file to write, with mode 0600 (default: print to stdout)")
 	return cmd
 }
 
-func issue(dir, user string, groups []string, lifetime time.Duration) ([]byte, error) {
+func issue(dir, user, server string, groups []string, lifetime time.Duration) ([]byte, error) {
 	if dir == "" || user == "" {
 		return nil, errors.New("--dir and --user are required")
 	}
@@ -69,6 +71,6 @@ func issue(dir, user string, groups []string, lifetime time.Duration) ([]byte, e
 		return nil, err
 	}
 	return credentials.Kubeconfig(credentials.Access{
-		Context: state.Name, User: user, Server: state.Server(), CA: ca.CertPEM(), Client: cert,
+		Context: state.Name, User: user, Server: cmp.Or(server, state.Server()), CA: ca.CertPEM(), Client: cert,
 	})
 }

@@ -46,19 +46,16 @@ func Lookup(name string) (run func() int, ok bool) {
 		return func() int { return cli.Run(scheduler.NewSchedulerCommand()) }, true
 	case plane.Kwok:
 		return runKwok, true
-	case Kubectl:
+	case plane.Kubectl:
 		return runKubectl, true
 	}
 	return nil, false
 }
 
-// Kubectl is the name of the client program, which no control plane runs.
-const Kubectl = "kubectl"
-
 // ForUsers are the programs that are of use outside a control plane, under
 // the names that envtest and people expect.
 func ForUsers() []string {
-	return []string{plane.Etcd, plane.KubeAPIServer, plane.ControllerManager, plane.Scheduler, Kubectl}
+	return []string{plane.Etcd, plane.KubeAPIServer, plane.ControllerManager, plane.Scheduler, plane.Kubectl}
 }
 
 func runEtcd() int {

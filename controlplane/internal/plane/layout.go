@@ -1,12 +1,15 @@
 package plane
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -19,6 +22,7 @@ import (
 //	lock            held by every process of the control plane while it runs
 //	state.json      role, name and port
 //	kubeconfig      the administrator's access
+//	ready           there while the control plane is ready for use
 //	etcd/           etcd's data
 //	etcd.sock:0     etcd's socket (and etcd-peer.sock:0, which has no peers)
 //	pki/            certificates, keys, and one kubeconfig per component
@@ -82,12 +86,20 @@ func (l layout) lock(patience time.Duration) (*os.File, error) {
 type State struct {
 	Role Role   `json:"role"`
 	Name string `json:"name"`
+	// Host is the IP address at which this machine reaches the API server.
+	// Empty means 127.0.0.1.
+	Host string `json:"host,omitempty"`
 	// Port is the TCP port the API server listens on, or last did.
 	Port int `json:"port"`
 }
 
 // Server is the API server's URL.
-func (s State) Server() string { return fmt.Sprintf("https://127.0.0.1:%d", s.Port) }
+func (s State) Server() string { return s.at(cmp.Or(s.Host, loopback)) }
+
+// at is the API server's URL for clients that reach it by host.
+func (s State) at(host string) string {
+	return "https://" + net.JoinHostPort(host, strconv.Itoa(s.Port))
+}
 
 // ReadState reads the state kept in dir. The error wraps os.ErrNotExist when
 // no control plane has been started there.

@@ -13,6 +13,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
 func TestConfigCompleteReportsEveryFault(t *testing.T) {
@@ -27,9 +28,17 @@ func TestConfigCompleteReportsEveryFault(t *testing.T) {
 		"too many nodes":    {Config{Role: Spoke, Dir: "d", Nodes: 1001}, []string{"--nodes=1001"}},
 		"name with space":   {Config{Role: Spoke, Dir: "d", Name: "my spoke"}, []string{"--name=my spoke"}},
 		"negative time":     {Config{Role: Spoke, Dir: "d", StartTimeout: -1}, []string{"--start-timeout"}},
+		"no IP address":     {Config{Role: Hub, Dir: "d", BindAddress: "localhost"}, []string{"--bind-address=localhost must be an IP address"}},
+		"no hostname":       {Config{Role: Hub, Dir: "d", Hosts: []string{"hub", "10.0.0.1", "a b"}}, []string{"--hostname=a b must be"}},
+		"access of nobody":  {Config{Role: Hub, Dir: "d", Access: []Access{{File: "f"}}}, []string{"--kubeconfig-for=", "must be USER=FILE"}},
+		"access nowhere":    {Config{Role: Hub, Dir: "d", Access: []Access{{User: "jane"}}}, []string{"--kubeconfig-for=jane= must be USER=FILE"}},
 		"two at once":       {Config{Role: "x", Dir: "d", Port: -1}, []string{"--role", "--port"}},
 		"a hub":             {Config{Role: Hub, Dir: "d"}, nil},
 		"a spoke, no nodes": {Config{Role: Spoke, Dir: "d"}, nil},
+		"a hub for others": {Config{
+			Role: Hub, Dir: "d", BindAddress: "::", Hosts: []string{"hub-api", "::1"},
+			Access: []Access{{"jane", "file"}}, Apply: []string{"crds"},
+		}, nil},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -38,7 +47,17 @@ func TestConfigCompleteReportsEveryFault(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if got.Name != string(test.config.Role) || !filepath.IsAbs(got.Dir) || got.StartTimeout != 2*time.Minute {
+				for _, a := range got.Access {
+					if !filepath.IsAbs(a.File) {
+						t.Errorf("%s stays relative, for children that run elsewhere", a.File)
+					}
+				}
+				for _, path := range got.Apply {
+					if !filepath.IsAbs(path) {
+						t.Errorf("%s stays relative, for children that run elsewhere", path)
+					}
+				}
+				if got.BindAddress == "" || got.Name != string(test.config.Role) || !filepath.IsAbs(got.Dir) || got.StartTimeout != 2*time.Minute {
 					t.Errorf("defaults not filled in: %+v", got)
 				}
 				return
@@ -109,13 +128,13 @@ func TestChooseState(t *testing.T) {
 	}
 	defer taken.Close()
 	takenPort := taken.Addr().(*net.TCPAddr).Port
-	free, err := freePort()
+	free, err := freePort(loopback)
 	if err != nil {
 		t.Fatal(err)
 	}
 
 	t.Run("a port of its own at first", func(t *testing.T) {
-		state, err := chooseState(layout{t.TempDir()}, Config{Role: Hub, Name: "h"})
+		state, err := chooseState(layout{t.TempDir()}, Config{Role: Hub, Name: "h", BindAddress: loopback})
 		if err != nil || state.Port == 0 || state.Name != "h" {
 			t.Errorf("state %+v, error %v", state, err)
 		}
@@ -125,7 +144,7 @@ func TestChooseState(t *testing.T) {
 		if err := files.writeState(State{Role: Hub, Name: "h", Port: free}); err != nil {
 			t.Fatal(err)
 		}
-		if state, err := chooseState(files, Config{Role: Hub}); err != nil || state.Port != free {
+		if state, err := chooseState(files, Config{Role: Hub, BindAddress: loopback}); err != nil || state.Port != free {
 			t.Errorf("state %+v, error %v; want port %d", state, err, free)
 		}
 	})
@@ -134,16 +153,26 @@ func TestChooseState(t *testing.T) {
 		if err := files.writeState(State{Role: Hub, Name: "h", Port: takenPort}); err != nil {
 			t.Fatal(err)
 		}
-		if state, err := chooseState(files, Config{Role: Hub}); err != nil || state.Port == takenPort || state.Port == 0 {
+		if state, err := chooseState(files, Config{Role: Hub, BindAddress: loopback}); err != nil || state.Port == takenPort || state.Port == 0 {
 			t.Errorf("state %+v, error %v; want a port but %d", state, err, takenPort)
 		}
 	})
 	t.Run("the given port is taken", func(t *testing.T) {
-		_, err := chooseState(layout{t.TempDir()}, Config{Role: Hub, Port: takenPort})
+		_, err := chooseState(layout{t.TempDir()}, Config{Role: Hub, Port: takenPort, BindAddress: loopback})
 		if err == nil || !strings.Contains(err.Error(), "port "+strconv.Itoa(takenPort)+" on 127.0.0.1 is taken") {
 			t.Errorf("error %v", err)
 		}
 	})
+	for bind, server := range map[string]string{
+		loopback: "https://127.0.0.1:", "0.0.0.0": "https://127.0.0.1:", "127.0.0.2": "https://127.0.0.2:", "::": "https://127.0.0.1:",
+	} {
+		t.Run("reached at "+bind, func(t *testing.T) {
+			state, err := chooseState(layout{t.TempDir()}, Config{Role: Hub, BindAddress: bind})
+			if err != nil || state.Server() != server+strconv.Itoa(state.Port) {
+				t.Errorf("server %s, error %v; want %sPORT", state.Server(), err, server)
+			}
+		})
+	}
 	t.Run("another role", func(t *testing.T) {
 		files := layout{t.TempDir()}
 		if err := files.writeState(State{Role: Hub, Name: "h", Port: free}); err != nil {
@@ -193,7 +222,8 @@ func TestPrograms(t *testing.T) {
 	flag(etcd(false), "--unsafe-no-fsync=true")
 	flag(etcd(true), "--unsafe-no-fsync=false")
 	for _, role := range []Role{Hub, Spoke} {
-		server := apiServer(role, 6443)
+		server := apiServer(role, loopback, 6443)
+		flag(apiServer(role, "0.0.0.0", 6443), "--bind-address=0.0.0.0")
 		for _, want := range []string{"--secure-port=6443", "--bind-address=127.0.0.1", "--anonymous-auth=false", "--authorization-mode=RBAC"} {
 			flag(server, want)
 		}
@@ -201,15 +231,47 @@ func TestPrograms(t *testing.T) {
 			flag(p, "--kubeconfig=pki/"+p.name+".kubeconfig")
 		}
 	}
-	if got := apiServer(Hub, 1).name; got != HubAPIServer {
+	if got := apiServer(Hub, loopback, 1).name; got != HubAPIServer {
 		t.Errorf("a hub's API server is %s", got)
 	}
 	if n := len(controllers(Hub)); n != 1 {
 		t.Errorf("a hub runs %d programs beside its API server, want the controller manager alone", n)
 	}
-	for _, p := range append(controllers(Spoke), etcd(false), apiServer(Spoke, 1)) {
+	for _, p := range append(controllers(Spoke), etcd(false), apiServer(Spoke, loopback, 1)) {
 		if p.grace <= 0 {
 			t.Errorf("%s has no time to end", p.name)
+		}
+	}
+}
+
+func TestSettled(t *testing.T) {
+	condition := func(kind, status string) any { return map[string]any{"type": kind, "status": status} }
+	for name, test := range map[string]struct {
+		conditions []any
+		want       bool
+	}{
+		"new":         {nil, false},
+		"accepted":    {[]any{condition("NamesAccepted", "True"), condition("Established", "False")}, false},
+		"served":      {[]any{condition("NamesAccepted", "True"), condition("Established", "True")}, true},
+		"names taken": {[]any{condition("NamesAccepted", "False"), condition("Established", "False")}, true},
+	} {
+		object := map[string]any{"status": map[string]any{"conditions": test.conditions}}
+		if got := settled(unstructured.Unstructured{Object: object}); got != test.want {
+			t.Errorf("%s: settled is %t", name, got)
+		}
+	}
+}
+
+func TestSource(t *testing.T) {
+	plain, kustomized := t.TempDir(), t.TempDir()
+	if err := os.WriteFile(filepath.Join(kustomized, "Kustomization"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{
+		plain: "--filename=" + plain, kustomized: "--kustomize=" + kustomized, "a.yaml": "--filename=a.yaml",
+	} {
+		if got := source(path); got != want {
+			t.Errorf("kubectl's flag for %s is %s, want %s", path, got, want)
 		}
 	}
 }

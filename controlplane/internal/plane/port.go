@@ -12,7 +12,7 @@ import (
 
 // chooseState decides the name and port of this run.
 func chooseState(files layout, c Config) (State, error) {
-	state := State{Role: c.Role, Name: c.Name, Port: c.Port}
+	state := State{Role: c.Role, Name: c.Name, Host: reachable(c.BindAddress), Port: c.Port}
 	before, err := ReadState(files.dir)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return State{}, err
@@ -21,32 +21,41 @@ func chooseState(files layout, c Config) (State, error) {
 		return State{}, fmt.Errorf("--dir=%s holds a %s control plane, not a %s; give another directory", files.dir, before.Role, c.Role)
 	}
 	if c.Port != 0 {
-		return state, checkPort(c.Port)
+		return state, checkPort(c.BindAddress, c.Port)
 	}
-	if before.Port != 0 && checkPort(before.Port) == nil {
+	if before.Port != 0 && checkPort(c.BindAddress, before.Port) == nil {
 		state.Port = before.Port
 		return state, nil
 	}
-	state.Port, err = freePort()
+	state.Port, err = freePort(c.BindAddress)
 	return state, err
 }
 
-// checkPort reports why port cannot be listened on, if so.
-func checkPort(port int) error {
-	listener, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+// reachable is an address by which this machine reaches what listens on
+// address.
+func reachable(address string) string {
+	if ip := net.ParseIP(address); ip != nil && ip.IsUnspecified() {
+		return loopback // one of all
+	}
+	return address
+}
+
+// checkPort reports why port of address cannot be listened on, if so.
+func checkPort(address string, port int) error {
+	listener, err := net.Listen("tcp", net.JoinHostPort(address, strconv.Itoa(port)))
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		return fmt.Errorf("port %d on 127.0.0.1 is taken by another program; give another --port, or leave it out for any free one", port)
+		return fmt.Errorf("port %d on %s is taken by another program; give another --port, or leave it out for any free one", port, address)
 	case err != nil:
-		return fmt.Errorf("cannot listen on --port=%d: %w; give another --port, or leave it out for any free one", port, err)
+		return fmt.Errorf("cannot listen on --port=%d of %s: %w; give another --port, or leave it out for any free one", port, address, err)
 	}
 	return listener.Close()
 }
 
-func freePort() (int, error) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+func freePort(address string) (int, error) {
+	listener, err := net.Listen("tcp", net.JoinHostPort(address, "0"))
 	if err != nil {
-		return 0, fmt.Errorf("finding a free port on 127.0.0.1: %w", err)
+		return 0, fmt.Errorf("finding a free port on %s: %w", address, err)
 	}
 	defer listener.Close()
 	return listener.Addr().(*net.TCPAddr).Port, nil

@@ -56,11 +56,11 @@ func etcd(fsync bool) program {
 	}}
 }
 
-func apiServer(role Role, port int) program {
+func apiServer(role Role, address string, port int) program {
 	args := []string{
 		"--etcd-servers=" + etcdURL,
-		"--bind-address=127.0.0.1",
-		"--advertise-address=127.0.0.1",
+		"--bind-address=" + address,
+		"--advertise-address=127.0.0.1", // to nobody: see the endpoint reconciler
 		"--secure-port=" + strconv.Itoa(port),
 		"--tls-cert-file=pki/apiserver.crt",
 		"--tls-private-key-file=pki/apiserver.key",

@@ -34,7 +34,7 @@ func Run(ctx context.Context, c Config) error {
 	if err != nil {
 		return err
 	}
-	ca, err := prepareFiles(files, c.Role)
+	ca, err := prepareFiles(files, c)
 	if err != nil {
 		return err
 	}
@@ -47,7 +47,7 @@ func Run(ctx context.Context, c Config) error {
 			return err
 		}
 		c.Progress(fmt.Sprintf("port %d was taken meanwhile: trying another", state.Port))
-		if state.Port, err = freePort(); err != nil {
+		if state.Port, err = freePort(c.BindAddress); err != nil {
 			return err
 		}
 	}
@@ -61,6 +61,7 @@ func runOnce(ctx context.Context, r *runner) error {
 		return err
 	}
 	defer r.close()
+	defer r.files.unmarkReady()
 
 	startCtx, cancel := context.WithTimeout(life, r.config.StartTimeout)
 	defer cancel()
@@ -76,6 +77,9 @@ func runOnce(ctx context.Context, r *runner) error {
 		}
 		return err
 	}
+	if err := r.files.markReady(); err != nil {
+		return err
+	}
 	r.config.Ready(Running{
 		Kubeconfig: r.files.path("kubeconfig"), Server: r.state.Server(), Took: time.Since(r.began),
 	})
@@ -88,7 +92,8 @@ func runOnce(ctx context.Context, r *runner) error {
 }
 
 // prepareFiles makes the files that do not depend on the port.
-func prepareFiles(files layout, role Role) (*credentials.Authority, error) {
+func prepareFiles(files layout, c Config) (*credentials.Authority, error) {
+	files.unmarkReady() // a killed control plane leaves its mark
 	// Sockets that a killed etcd left would look like a new one's.
 	for _, url := range []string{etcdURL, etcdPeerURL} {
 		if err := os.Remove(files.path(socketName(url))); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -102,16 +107,16 @@ func prepareFiles(files layout, role Role) (*credentials.Authority, error) {
 	if err := credentials.EnsureSigningKey(files.pki("service-account.key"), files.pki("service-account.pub")); err != nil {
 		return nil, err
 	}
-	serving, err := ca.IssueServer("apiserver", []string{
-		"127.0.0.1", "localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc",
-	})
+	serving, err := ca.IssueServer("apiserver", append([]string{
+		loopback, "localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", reachable(c.BindAddress),
+	}, c.Hosts...))
 	if err != nil {
 		return nil, err
 	}
 	if err := credentials.WritePair(files.path("pki"), "apiserver", serving); err != nil {
 		return nil, err
 	}
-	if role == Spoke {
+	if c.Role == Spoke {
 		err = credentials.WriteFile(files.path("stages.yaml"), []byte(stages()), 0o600)
 	}
 	return ca, err

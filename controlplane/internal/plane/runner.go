@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/workwire/workwire/controlplane/internal/credentials"
 	"github.com/workwire/workwire/controlplane/internal/process"
@@ -71,7 +70,7 @@ func (r *runner) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	server := apiServer(r.config.Role, r.state.Port)
+	server := apiServer(r.config.Role, r.config.BindAddress, r.state.Port)
 	if err := r.launch(server); err != nil {
 		return err
 	}
@@ -93,16 +92,19 @@ func (r *runner) start(ctx context.Context) error {
 			return err
 		}
 	}
-	return await(ctx, "the controllers", func(ctx context.Context) error {
+	if err := await(ctx, "the controllers", func(ctx context.Context) error {
 		return usable(ctx, client, r.config.Nodes)
-	})
+	}); err != nil {
+		return err
+	}
+	return r.apply(ctx)
 }
 
 // launch starts a program and watches for its end.
 func (r *runner) launch(p program) error {
 	r.config.Progress("starting " + p.name)
 	if p.user != "" {
-		if err := r.writeKubeconfig(r.files.pki(p.name+".kubeconfig"), p.user, p.groups); err != nil {
+		if err := r.writeKubeconfig(r.files.pki(p.name+".kubeconfig"), r.state.Server(), p.user, p.groups); err != nil {
 			return err
 		}
 	}
@@ -120,11 +122,10 @@ func (r *runner) launch(p program) error {
 
 // connect returns a client with the administrator's access.
 func (r *runner) connect() (kubernetes.Interface, error) {
-	config, err := clientcmd.BuildConfigFromFlags("", r.files.path("kubeconfig"))
+	config, err := r.files.administrator()
 	if err != nil {
-		return nil, fmt.Errorf("reading back the kubeconfig: %w", err)
+		return nil, err
 	}
-	config.QPS = -1
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("making a client for %s: %w", r.state.Server(), err)
@@ -132,21 +133,34 @@ func (r *runner) connect() (kubernetes.Interface, error) {
 	return client, nil
 }
 
-// writeAccess records the port and writes the administrator's kubeconfig.
+// writeAccess records the port and writes the kubeconfigs of the administrator
+// and of those whom Config.Access names.
 func (r *runner) writeAccess() error {
 	if err := r.files.writeState(r.state); err != nil {
 		return err
 	}
-	return r.writeKubeconfig(r.files.path("kubeconfig"), "admin", []string{"system:masters"})
+	if err := r.writeKubeconfig(r.files.path("kubeconfig"), r.state.Server(), "admin", []string{"system:masters"}); err != nil {
+		return err
+	}
+	server := r.state.Server()
+	if len(r.config.Hosts) > 0 {
+		server = r.state.at(r.config.Hosts[0])
+	}
+	for _, a := range r.config.Access {
+		if err := r.writeKubeconfig(a.File, server, a.User, nil); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
-func (r *runner) writeKubeconfig(path, user string, groups []string) error {
+func (r *runner) writeKubeconfig(path, server, user string, groups []string) error {
 	cert, err := r.ca.IssueClient(user, groups, credentials.Lifetime)
 	if err != nil {
 		return err
 	}
 	data, err := credentials.Kubeconfig(credentials.Access{
-		Context: r.state.Name, User: user, Server: r.state.Server(), CA: r.ca.CertPEM(), Client: cert,
+		Context: r.state.Name, User: user, Server: server, CA: r.ca.CertPEM(), Client: cert,
 	})
 	if err != nil {
 		return err

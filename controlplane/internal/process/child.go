@@ -1,6 +1,7 @@
 package process
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -89,6 +90,22 @@ func (c *Child) Err() error {
 		return fmt.Errorf("%s ended by itself (%s), saying: %s (more in %s)", c.name, how, line, c.log)
 	}
 	return fmt.Errorf("%s ended by itself (%s); its log %s is empty", c.name, how, c.log)
+}
+
+// Finish waits for a child that has one thing to do: it returns nil when the
+// child has done it (exit status 0), else what Err says. When ctx ends first,
+// the child is killed.
+func (c *Child) Finish(ctx context.Context) error {
+	select {
+	case <-c.done:
+	case <-ctx.Done():
+		c.Stop(0)
+		return context.Cause(ctx)
+	}
+	if c.err == nil {
+		return nil
+	}
+	return c.Err()
 }
 
 // Stop asks the child to end and waits; after grace it kills it. When Stop

@@ -1,0 +1,124 @@
+package plane
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/workwire/workwire/controlplane/internal/process"
+)
+
+// Kubectl is the name of the client program.
+const Kubectl = "kubectl"
+
+var definitions = schema.GroupVersionResource{
+	Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions",
+}
+
+// apply applies Config.Apply and waits until all CustomResourceDefinitions
+// are served, or never will be.
+func (r *runner) apply(ctx context.Context) error {
+	if len(r.config.Apply) == 0 {
+		return nil
+	}
+	for _, path := range r.config.Apply {
+		r.config.Progress("applying " + path)
+		if err := r.applyPath(ctx, path); err != nil {
+			return err
+		}
+	}
+	config, err := r.files.administrator()
+	if err != nil {
+		return err
+	}
+	client, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return fmt.Errorf("making a client for %s: %w", r.state.Server(), err)
+	}
+	return await(ctx, "--apply", func(ctx context.Context) error {
+		list, err := client.Resource(definitions).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return fmt.Errorf("listing CustomResourceDefinitions: %w", err)
+		}
+		for _, definition := range list.Items {
+			if !settled(definition) {
+				return fmt.Errorf("the CustomResourceDefinition %s is not served yet", definition.GetName())
+			}
+		}
+		return nil
+	})
+}
+
+// applyPath lets kubectl apply path, and once more while it fails: the
+// definition of an object's kind may be among what is applied, and is served
+// a moment later.
+func (r *runner) applyPath(ctx context.Context, path string) error {
+	const pause = time.Second
+	var last error
+	return await(ctx, "--apply="+path, func(ctx context.Context) error {
+		err := r.applyOnce(ctx, path)
+		if err == nil {
+			return nil
+		}
+		if last == nil || ctx.Err() == nil { // not that the time is over, but what kubectl said
+			last = err
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause):
+		}
+		return last
+	})
+}
+
+func (r *runner) applyOnce(ctx context.Context, path string) error {
+	child, err := process.Start(process.Spec{
+		Name: Kubectl, Dir: r.files.dir, Log: r.files.log(Kubectl),
+		Args:     []string{"--kubeconfig=kubeconfig", "apply", "--server-side", "--force-conflicts", source(path)},
+		Lifeline: r.lifeline, Keep: []*os.File{r.lock},
+	})
+	if err != nil {
+		return err
+	}
+	return child.Finish(ctx)
+}
+
+// source is kubectl's flag for path.
+func source(path string) string {
+	for _, name := range []string{"kustomization.yaml", "kustomization.yml", "Kustomization"} {
+		if _, err := os.Stat(filepath.Join(path, name)); err == nil {
+			return "--kustomize=" + path
+		}
+	}
+	return "--filename=" + path
+}
+
+// settled tells whether a definition is served, or refused because another one
+// has its names.
+func settled(definition unstructured.Unstructured) bool {
+	conditions, _, err := unstructured.NestedSlice(definition.Object, "status", "conditions")
+	if err != nil {
+		return false
+	}
+	for _, c := range conditions {
+		condition, _ := c.(map[string]any)
+		switch condition["type"] {
+		case "Established":
+			if condition["status"] == "True" {
+				return true
+			}
+		case "NamesAccepted":
+			if condition["status"] == "False" {
+				return true
+			}
+		}
+	}
+	return false
+}

@@ -1,0 +1,63 @@
+#!/usr/bin/env bash
+# Makes the container images workwire/NAME:VERSION, and :dev, from the static binaries in bin/ and
+# deploy/images/NAME. Nothing is pulled. Called by make images: images.sh VERSION [NAME...]
+set -euo pipefail
+cd "$(dirname "$0")/.."
+version=$1
+shift
+if [ $# = 0 ]; then
+	set -- work-agent work-hub work-broker workctl controlplane
+	if mosquitto=$(PATH=$PATH:/usr/sbin command -v mosquitto) && command -v mosquitto_pub >/dev/null; then
+		set -- "$@" mosquitto
+	else
+		echo "workwire/mosquitto is left out: Mosquitto and its clients are not installed here"
+	fi
+fi
+revision=$(git rev-parse HEAD 2>/dev/null || echo unknown)
+sbom=$(mktemp)
+trap 'rm -f "$sbom"' EXIT
+go build -o "$sbom" ./hack/sbom
+
+# A dynamically linked program of this machine, with its libraries, below a folder.
+copy_dynamic() {
+	local file
+	for file in "$1" $(ldd "$1" | grep -o '/[^ ]*'); do
+		mkdir -p "$2$(dirname "$file")"
+		cp -L "$file" "$2$file"
+	done
+}
+
+# Makes what the Dockerfile copies: root/ as it is, owned/ for the user that the image runs as.
+stage() {
+	local name=$1 to=deploy/images/$1/made-by-make-images
+	rm -rf "$to"
+	mkdir -p "$to/root/bin"
+	if [ "$name" = mosquitto ]; then
+		copy_dynamic "$mosquitto" "$to/root"
+		copy_dynamic "$(command -v mosquitto_pub)" "$to/root"
+		mkdir -p -m 700 "$to/owned/data"
+		return
+	fi
+	if [[ $(go version -m "bin/$name") != *CGO_ENABLED=0* ]]; then
+		echo "bin/$name is not static: build it with CGO_ENABLED=0 (make images does)" >&2
+		exit 1
+	fi
+	cp "bin/$name" "$to/root/bin/"
+	"$sbom" "bin/$name" "$version" >"$to/root/sbom.cdx.json"
+	cp "$to/root/sbom.cdx.json" "bin/$name.cdx.json"
+	case $name in
+	work-agent | work-broker) mkdir -p -m 700 "$to/owned/data" ;;
+	controlplane)
+		mkdir -p -m 700 "$to/owned/data" "$to/owned/access"
+		ln -s controlplane "$to/root/bin/kubectl"
+		;;
+	esac
+	chmod -R go+rX "$to/root"
+}
+
+for name; do
+	stage "$name"
+	docker build --quiet --tag "workwire/$name:$version" --tag "workwire/$name:dev" \
+		--build-arg "VERSION=$version" --build-arg "REVISION=$revision" "deploy/images/$name" >/dev/null
+	echo "workwire/$name:$version, $(($(docker image inspect --format '{{.Size}}' "workwire/$name:$version") / 1000000)) MB"
+done
