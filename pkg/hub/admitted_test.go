@@ -1,0 +1,85 @@
+package hub_test
+
+import (
+	"context"
+	"maps"
+	"testing"
+	"time"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/workwire/workwire/deploy/policies"
+	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/pkg/hub"
+	"github.com/workwire/workwire/pkg/hub/works"
+	"github.com/workwire/workwire/pkg/wire"
+)
+
+// admitFinalizers puts the policy of finalizers in force for the world's cluster.
+func (w *world) admitFinalizers() {
+	w.t.Helper()
+	policy := policies.Finalizers()
+	policy.Policy.Name += "-" + w.namespace
+	policy.Binding.Name, policy.Binding.Spec.PolicyName = policy.Policy.Name, policy.Policy.Name
+	policy.Binding.Spec.MatchResources = &admissionv1.MatchResources{NamespaceSelector: &metav1.LabelSelector{
+		MatchLabels: map[string]string{"kubernetes.io/metadata.name": w.namespace},
+	}}
+	if err := policies.InstallMutation(w.t.Context(), plane.REST(), policy); err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() {
+		if err := policies.RemoveMutation(context.Background(), plane.REST(), policy); err != nil {
+			w.t.Error(err)
+		}
+	})
+	// For seconds after a definition has been made, the API server refuses what a policy may have to change.
+	probe := &workv1.ManifestWork{ObjectMeta: metav1.ObjectMeta{Name: "probe"}}
+	probe.Spec.Workload.Manifests = []workv1.Manifest{manifest("probe", "1")}
+	client := w.client.WorkV1().ManifestWorks(w.namespace)
+	for deadline := time.Now().Add(patience); ; <-time.After(50 * time.Millisecond) {
+		made, err := client.Create(w.t.Context(), probe, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		if err == nil && works.HasFinalizer(made) {
+			return
+		}
+		if time.Now().After(deadline) {
+			w.t.Fatalf("the policy of finalizers does not come into force: %v", err)
+		}
+	}
+}
+
+// TestFinalizerByPolicy: a work that the API server gives the finalizer costs the
+// hub no request before it is published; and one for a cluster that is not accepted
+// waits all the same.
+func TestFinalizerByPolicy(t *testing.T) {
+	w := newWorld(t)
+	w.admitFinalizers()
+	r := w.startHubWith(func(c *hub.Config) {
+		c.Election, c.Controllers, c.AutoRegister = alone(), []string{hub.ControllerClusters}, true
+	})
+	w.awaitConnected()
+	work := w.create("web")
+	if !works.HasFinalizer(work) {
+		t.Fatalf("created with the finalizers %v", work.Finalizers)
+	}
+	cluster := wire.ClusterName(w.namespace)
+	a := startAgent(t, cluster, w.broker.Client(w.namespace), nil)
+	a.awaitConnected()
+	a.replies <- &wire.Presence{Agent: w.namespace, Cluster: cluster, Source: source, Session: "1", Present: true}
+	w.managed("registered and there", func(c *clusterv1.ManagedCluster) bool {
+		return !c.Spec.HubAcceptsClient && meta.IsStatusConditionTrue(c.Status.Conditions, clusterv1.ManagedClusterConditionAvailable)
+	})
+	if specs := a.specs(work.UID); len(specs) > 0 {
+		t.Fatalf("a cluster that is not accepted got %d specs", len(specs))
+	}
+	w.accept(true)
+	w.await("web", "applied", applied(work.Generation))
+	w.delete("web")
+	w.await("web", "gone", gone)
+	want := map[string]int{"patch manifestworks": 1, "patch manifestworks/status": 1} // the finalizer taken, the status
+	if got := r.writes(w.namespace, "web"); !maps.Equal(got, want) {
+		t.Errorf("requests %v, want %v", got, want)
+	}
+}
