@@ -201,7 +201,9 @@ func (w *world) measureAdmitted(ctx context.Context, run int, create float64) (e
 	if err := w.admit(ctx); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, policies.RemoveMutation(context.WithoutCancel(ctx), w.plane.REST(), policies.Finalizers())) }()
+	defer func() {
+		err = errors.Join(err, policies.RemoveMutation(context.WithoutCancel(ctx), w.plane.REST(), policies.Finalizers()))
+	}()
 	if err := w.launch(ctx); err != nil {
 		return err
 	}

@@ -1,0 +1,230 @@
+// Package e2e runs docker-compose.yaml for real, with docker-compose and kubectl as a user would:
+//
+//	make e2e
+//
+// (hack/e2e.sh) does it; go test alone leaves it out.
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+var (
+	// name is the tag of the images and begins the names of the projects: hack/e2e.sh makes the former and removes
+	// what is left of the latter.
+	name = os.Getenv("E2E_NAME")
+	// compose is docker-compose, or docker compose.
+	compose = strings.Fields(os.Getenv("E2E_COMPOSE"))
+)
+
+const (
+	soon    = 2 * time.Minute        // enough for what takes seconds, on a machine that has much else to do
+	between = 500 * time.Millisecond // two looks
+)
+
+func TestMain(m *testing.M) {
+	if name == "" {
+		fmt.Println("left out: make e2e runs it")
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// stack is a project of docker-compose.
+type stack struct {
+	*testing.T
+	project    string
+	env        []string
+	dir        string // of what the user gets out of it: hub.kubeconfig, certificates
+	hubPort    string
+	brokerPort string
+	// want is the value in the ConfigMap of each work of ours that is to be there.
+	want map[string]string
+}
+
+// up starts a project of these files from nothing; it is gone when the test ends.
+func up(t *testing.T, project string, files ...string) *stack {
+	t.Helper()
+	s := &stack{T: t, project: name + project, dir: t.TempDir(), hubPort: freePort(t), brokerPort: freePort(t), want: map[string]string{}}
+	s.env = append(os.Environ(), "COMPOSE_PROJECT_NAME="+s.project, "WORKWIRE_VERSION="+name,
+		"HUB_PORT="+s.hubPort, "BROKER_PORT="+s.brokerPort, "KUBECACHEDIR="+filepath.Join(s.dir, "cache"))
+	s.with(files...)
+	t.Cleanup(s.down)
+	start := time.Now()
+	s.compose("up", "-d")
+	if code := s.docker("wait", s.id("applied")); code != "0" {
+		t.Fatalf("the service applied ended with %s", code)
+	}
+	t.Logf("from nothing to an applied example: %.0f s", time.Since(start).Seconds())
+	s.healthy()
+	// As docs/compose.md says.
+	s.keep("hub.kubeconfig", s.compose("exec", "-T", "hub-api", "controlplane", "kubeconfig", "--dir=/data", "--user=me", "--group=system:masters"))
+	return s
+}
+
+// with has docker-compose read these files from now on.
+func (s *stack) with(files ...string) {
+	s.env = append(s.env, "COMPOSE_FILE="+strings.Join(files, ":"))
+}
+
+// on is s for a subtest.
+func (s *stack) on(t *testing.T) *stack {
+	sub := *s
+	sub.T = t
+	return &sub
+}
+
+// down removes the project, and tells what happened if the test has failed.
+func (s *stack) down() {
+	if s.Failed() {
+		s.tell()
+	}
+	if _, err := s.run("", compose[0], append(compose[1:], "down", "-v", "--timeout=5")...); err != nil {
+		s.Error(err)
+	}
+	for _, kind := range [][]string{{"container", "ls", "-a"}, {"volume", "ls"}, {"network", "ls"}} {
+		if left := s.docker(append(kind, "-q", "--filter=label=com.docker.compose.project="+s.project)...); left != "" {
+			s.Errorf("docker-compose down -v leaves a %s: %s", kind[0], left)
+		}
+	}
+}
+
+// tell prints the state of the project and the end of each log.
+func (s *stack) tell() {
+	for _, args := range [][]string{{"ps", "-a"}, {"logs", "--no-color", "--tail=30"}} {
+		out, err := s.run("", compose[0], append(slices.Clone(compose[1:]), args...)...)
+		s.Logf("docker-compose %s: %v\n%s", args[0], err, out)
+	}
+}
+
+// run runs a program at the root of the repository and returns its output.
+func (s *stack) run(input, program string, args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 4*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, program, args...)
+	cmd.Dir, cmd.Env, cmd.Stdin = "..", s.env, strings.NewReader(input)
+	cmd.WaitDelay = time.Second
+	var out, faults bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &faults
+	if err := cmd.Run(); err != nil {
+		return "", fmt.Errorf("%s %s: %w: %s%s", program, strings.Join(args, " "), err, &out, &faults)
+	}
+	return strings.TrimSpace(out.String()), nil
+}
+
+func (s *stack) must(out string, err error) string {
+	s.Helper()
+	if err != nil {
+		s.Fatal(err)
+	}
+	return out
+}
+
+func (s *stack) compose(args ...string) string {
+	s.Helper()
+	return s.must(s.run("", compose[0], append(slices.Clone(compose[1:]), args...)...))
+}
+
+func (s *stack) docker(args ...string) string {
+	s.Helper()
+	return s.must(s.run("", "docker", args...))
+}
+
+// id is the container of a service.
+func (s *stack) id(service string) string {
+	s.Helper()
+	id := s.docker("ps", "-aq", "--no-trunc", "--filter=label=com.docker.compose.project="+s.project, "--filter=label=com.docker.compose.service="+service)
+	if id == "" || strings.Contains(id, "\n") {
+		s.Fatalf("the service %s has the containers %q", service, id)
+	}
+	return id
+}
+
+// tryHub runs the user's own kubectl at the hub API.
+func (s *stack) tryHub(input string, args ...string) (string, error) {
+	return s.run(input, "bin/kubectl", append([]string{"--kubeconfig=" + s.path("hub.kubeconfig")}, args...)...)
+}
+
+func (s *stack) hub(args ...string) string {
+	s.Helper()
+	return s.must(s.tryHub("", args...))
+}
+
+// trySpoke runs the kubectl that is in the container of a control plane, which is what docker-compose exec does, in
+// less time.
+func (s *stack) trySpoke(service string, args ...string) (string, error) {
+	return s.run("", "docker", append([]string{"exec", s.id(service), "kubectl"}, args...)...)
+}
+
+func (s *stack) spoke(args ...string) string {
+	s.Helper()
+	return s.must(s.trySpoke("spoke", args...))
+}
+
+// eventually looks until check finds nothing wrong, and returns how long that took.
+func (s *stack) eventually(what string, within time.Duration, check func() error) time.Duration {
+	s.Helper()
+	start := time.Now()
+	for {
+		err := check()
+		took := time.Since(start)
+		if err == nil {
+			s.Logf("%s: %.1f s", what, took.Seconds())
+			return took
+		}
+		if took > within {
+			s.Fatalf("not within %s: %s: %v", within, what, err)
+		}
+		<-time.After(between)
+	}
+}
+
+// decoded is eventually's check of something that kubectl prints as JSON.
+func decoded[T any](out string, err error) (T, error) {
+	var object T
+	if err == nil {
+		err = json.Unmarshal([]byte(out), &object)
+	}
+	return object, err
+}
+
+func (s *stack) path(file string) string { return filepath.Join(s.dir, file) }
+
+func (s *stack) keep(file, text string) {
+	s.Helper()
+	if err := os.WriteFile(s.path(file), []byte(text), 0o600); err != nil {
+		s.Fatal(err)
+	}
+}
+
+// certificates copies a certificate with its key, and the authorities, to dir/to.
+func (s *stack) certificates(of, to string) {
+	s.Helper()
+	s.docker("cp", s.id("certs")+":/certs/"+of+"/.", s.path(to))
+}
+
+// freePort is one that nobody listens on.
+func freePort(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, port, splitErr := net.SplitHostPort(l.Addr().String())
+	if err := errors.Join(splitErr, l.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return port
+}
