@@ -41,6 +41,9 @@ type under struct {
 // leave says whether a manifest is not to be applied in this pass.
 func (u *under) leave(i int) bool { return u.resting || u.complete.work || u.complete.manifests[i] }
 
+// seen gives the object of a manifest as a watch showed it when the pass began.
+func (u *under) seen(i int) (object.Live, bool) { return u.sights[i].live, u.sights[i].watched }
+
 // lookAgain brings the next look forward to within d; 0 says nothing.
 func (u *under) lookAgain(d time.Duration) {
 	if d > 0 && (u.again == 0 || d < u.again) {
@@ -79,7 +82,7 @@ func (a *Agent) apply(ctx context.Context, logger *slog.Logger, name string, ent
 	if u.complete.work {
 		intended = nil // nothing is about to be applied
 	}
-	record, err := a.records.Ensure(ctx, a.hubHash(entry.Source), applied.Work{
+	record, err := a.records.Ensure(ctx, known, a.hubHash(entry.Source), applied.Work{
 		Name: entry.Meta.Name, UID: entry.UID, Source: entry.Source, Labels: entry.Meta.Labels,
 	}, intended)
 	if err != nil {
@@ -129,6 +132,7 @@ func (a *Agent) applyTo(ctx context.Context, u *under, record *workv1.AppliedMan
 	u.outcomes = a.applier.Apply(ctx, u.manifests, strategy.Pass{
 		Owner:     strategy.Owner(record.Name, record.UID),
 		Previous:  u.earlier.manifest,
+		Seen:      u.seen,
 		Leave:     u.leave,
 		Permit:    a.permits(u),
 		Contested: memory.contested() && !u.changed,

@@ -276,7 +276,7 @@ func TestRecordSparesItsSuccessor(t *testing.T) {
 		Client: workclient.NewForConfigOrDie(plane.REST()), AgentID: w.host, Changed: func(string) {}, Logger: slog.New(slog.DiscardHandler),
 	})
 	work := applied.Work{Name: "web", UID: "1", Source: "hub1"}
-	old, err := records.Ensure(w.ctx, applied.HubHash(w.host, ""), work, nil)
+	old, err := records.Ensure(w.ctx, nil, applied.HubHash(w.host, ""), work, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -287,7 +287,7 @@ func TestRecordSparesItsSuccessor(t *testing.T) {
 	if err := records.Release(w.ctx, going); err != nil {
 		t.Fatal(err)
 	}
-	successor, err := records.Ensure(w.ctx, applied.HubHash(w.host, ""), work, nil)
+	successor, err := records.Ensure(w.ctx, nil, applied.HubHash(w.host, ""), work, nil)
 	if err != nil || successor.UID == old.UID {
 		t.Fatalf("no successor: %v", err)
 	}

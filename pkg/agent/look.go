@@ -16,8 +16,9 @@ import (
 // sight is what is seen of a manifest's object before it is applied, and what
 // the manifest's rules say of it.
 type sight struct {
-	live object.Live
-	err  error // why it could not be read
+	live    object.Live
+	watched bool  // live is what a watch shows of the agent's own objects
+	err     error // why it could not be read
 
 	conditions  []metav1.Condition
 	evaluatedOf *unstructured.Unstructured
@@ -68,7 +69,7 @@ func (a *Agent) look(ctx context.Context, u *under, was func(workv1.ManifestReso
 			continue
 		}
 		s.live = a.objects.Get(m.Ref)
-		if s.live.State == object.Present {
+		if s.watched = s.live.State == object.Present; s.watched {
 			continue
 		}
 		if readOnly(m) {

@@ -4,7 +4,8 @@
 //
 //	records := applied.NewRecords(applied.Config{Client: client, AgentID: id, Changed: ...})
 //	go records.Run(ctx)
-//	record, err := records.Ensure(ctx, hubHash, work, intended) // before applying
+//	known, _ := records.Get(name)
+//	record, err := records.Ensure(ctx, known, hubHash, work, intended) // before applying
 //	...
 //	record, err = records.Record(ctx, record, applied.Contents{Resources: resources, Transitions: text}) // after
 //
@@ -107,9 +108,10 @@ func (r *Records) Get(name string) (*workv1.AppliedManifestWork, bool) {
 
 // Ensure returns the record of work, made or brought up to date where needed, so
 // that it names all of intended: what the caller is about to apply, and what it
-// still has to remove. It costs no request when nothing is new, else one. A
-// record that is being deleted is returned as it is.
-func (r *Records) Ensure(ctx context.Context, hubHash string, work Work, intended []object.Ref) (*workv1.AppliedManifestWork, error) {
+// still has to remove. Record is what Get gave of it just now, nil if there is none.
+// It costs no request when nothing is new, else one. A record that is being deleted
+// is returned as it is.
+func (r *Records) Ensure(ctx context.Context, record *workv1.AppliedManifestWork, hubHash string, work Work, intended []object.Ref) (*workv1.AppliedManifestWork, error) {
 	name, err := Name(hubHash, work.Name)
 	if err != nil {
 		return nil, err
@@ -118,8 +120,7 @@ func (r *Records) Ensure(ctx context.Context, hubHash string, work Work, intende
 	if err != nil {
 		return nil, err
 	}
-	record, exists := r.Get(name)
-	if !exists {
+	if record == nil {
 		created, err := r.client.Create(ctx, desired, metav1.CreateOptions{FieldManager: workv1.DefaultFieldManager})
 		if err == nil {
 			r.view.Learn(created)

@@ -120,7 +120,12 @@ func (c *cluster) wantRequests(want int) {
 
 func (c *cluster) ensure(labels map[string]string) *workv1.AppliedManifestWork {
 	c.Helper()
-	record, err := c.records.Ensure(c.Context(), c.hub, applied.Work{Name: "web", UID: "1", Source: "hub1", Labels: labels}, nil)
+	name, err := applied.Name(c.hub, "web")
+	if err != nil {
+		c.Fatal(err)
+	}
+	known, _ := c.records.Get(name)
+	record, err := c.records.Ensure(c.Context(), known, c.hub, applied.Work{Name: "web", UID: "1", Source: "hub1", Labels: labels}, nil)
 	if err != nil {
 		c.Fatal(err)
 	}

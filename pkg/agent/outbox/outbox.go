@@ -82,7 +82,7 @@ type Status struct {
 	// Meta is the work's metadata as the inbox holds it, which must not change any
 	// more. Final statuses are sent without its finalizers.
 	Meta *metav1.ObjectMeta
-	// Status of the work; it is not kept.
+	// Status is shared: it must not change any more.
 	Status workv1.ManifestWorkStatus
 	// Trace is the `logtracing` extension of the work's spec.
 	Trace string
@@ -204,10 +204,6 @@ func (o *Outbox) set(key inbox.Key, s Status, answer bool) {
 		s.Meta = &meta
 	}
 	hash, err := wire.StatusHash(&s.Status)
-	var last kept
-	if err == nil {
-		last, err = o.keep(&s)
-	}
 	if err != nil {
 		o.config.Log.Error("status can not be encoded and is not reported",
 			"work", s.Meta.Name, "uid", key.UID, "source", key.Source, "error", err)
@@ -224,11 +220,13 @@ func (o *Outbox) set(key inbox.Key, s Status, answer bool) {
 	if w.last.final && !w.answer && !s.Final && w.acked != w.want {
 		return // the work is gone; this is from before
 	}
-	w.last, w.answer, w.dropped = last, answer, false
+	w.answer, w.dropped = answer, false
 	if w.want == want {
+		w.last.cluster, w.last.meta, w.last.trace = s.Cluster, s.Meta, s.Trace
 		o.stats.Unchanged++
 		return
 	}
+	w.last = keep(s)
 	if w.state == queued || w.state == rested {
 		o.stats.Coalesced++
 	}
@@ -240,8 +238,8 @@ func (o *Outbox) set(key inbox.Key, s Status, answer bool) {
 	o.push(w)
 }
 
-// Last gives the status that was set last, or false when there is none. Its Meta is
-// shared, the rest is the caller's.
+// Last gives the status that was set last, or false when there is none. It is
+// shared: read only.
 func (o *Outbox) Last(key inbox.Key) (Status, bool) {
 	o.mu.Lock()
 	w := o.find(key)

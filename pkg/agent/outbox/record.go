@@ -106,13 +106,9 @@ func (o *Outbox) Load(known func(inbox.Key) bool) error {
 			o.statuses.Delete(at)
 			return nil
 		}
-		last, err := o.keep(&Status{Cluster: r.Cluster, Meta: &r.Meta, Status: r.Status, Trace: r.Trace, Final: r.Version.Final})
-		if err != nil {
-			unreadable(at, err)
-			return nil
-		}
 		w := o.add(key)
-		w.want, w.answer, w.last = r.Version, r.Answer, last
+		w.want, w.answer = r.Version, r.Answer
+		w.last = keep(Status{Cluster: r.Cluster, Meta: &r.Meta, Status: r.Status, Trace: r.Trace, Final: r.Version.Final})
 		byRecord[at] = w
 		return nil
 	})
@@ -139,6 +135,9 @@ func (o *Outbox) Load(known func(inbox.Key) bool) error {
 	}
 	o.sequence.Resume(newest)
 	for _, w := range byRecord {
+		if w.want == w.acked {
+			o.pack(w)
+		}
 		o.push(w)
 	}
 	return nil

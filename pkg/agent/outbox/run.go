@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/workwire/workwire/pkg/agent/packed"
 	"github.com/workwire/workwire/pkg/transport"
 	"github.com/workwire/workwire/pkg/wire"
 )
@@ -28,7 +29,8 @@ type flight struct {
 	sequence wire.SequenceID
 	epoch    uint64
 	resync   bool
-	sent     string // hash of what went out
+	sent     string      // hash of what went out
+	packed   packed.Data // of last.fresh, once that is out; empty if it can not be
 }
 
 // Run publishes until ctx ends, then what is still pending for as long as
@@ -105,6 +107,9 @@ func (o *Outbox) take() (f *flight, pause time.Duration, settled bool) {
 // fly publishes f and says how it ended.
 func (o *Outbox) fly(ctx context.Context, f *flight) {
 	err := o.publish(ctx, f)
+	if err == nil && f.last.fresh != nil {
+		f.packed, _ = o.kind.Pack(f.last.fresh) // else it stays as it is
+	}
 	if o.land(f, err) {
 		o.config.Done(f.work.key)
 		o.finish(f)
@@ -229,6 +234,9 @@ func (o *Outbox) landed(f *flight) (done bool) {
 	w.failures = 0
 	delete(o.refusing, w.key.Source)
 	w.acked, w.sent = f.version, f.sent
+	if f.packed != "" && w.last.fresh == f.last.fresh {
+		w.last.fresh, w.last.packed = nil, f.packed
+	}
 	if f.version.Final && w.want == f.version {
 		if w.answer {
 			o.remove(w)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/workwire/workwire/pkg/agent/inbox"
 	"github.com/workwire/workwire/pkg/agent/packed"
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/wire"
 )
 
@@ -60,23 +61,34 @@ type work struct {
 	failures int           // refusals in a row
 }
 
-// kept is a status as it is held.
+// kept is a status as it is held: packed once the broker has taken it.
 type kept struct {
 	cluster wire.ClusterName
 	meta    *metav1.ObjectMeta
-	status  packed.Data
+	fresh   *workv1.ManifestWorkStatus // nil once packed
+	packed  packed.Data
 	trace   string
 	final   bool
 }
 
-func (o *Outbox) keep(s *Status) (kept, error) {
-	status, err := o.kind.Pack(&s.Status)
-	return kept{cluster: s.Cluster, meta: s.Meta, status: status, trace: s.Trace, final: s.Final}, err
+func keep(s Status) kept {
+	return kept{cluster: s.Cluster, meta: s.Meta, fresh: &s.Status, trace: s.Trace, final: s.Final}
+}
+
+// pack packs what is not to be sent soon; what can not be packed stays as it is.
+func (o *Outbox) pack(w *work) {
+	if data, err := o.kind.Pack(w.last.fresh); err == nil {
+		w.last.fresh, w.last.packed = nil, data
+	}
 }
 
 func (o *Outbox) unpack(last *kept, generation wire.Generation) Status {
 	s := Status{Generation: generation, Cluster: last.cluster, Meta: last.meta, Trace: last.trace, Final: last.final}
-	o.kind.Unpack(last.status, &s.Status)
+	if last.fresh != nil {
+		s.Status = *last.fresh
+	} else {
+		o.kind.Unpack(last.packed, &s.Status)
+	}
 	return s
 }
 

@@ -142,6 +142,9 @@ type Pass struct {
 	// or nil if that is not known, as after a restart. It is called from the
 	// goroutine of Apply only. Nil: not known for any.
 	Previous func(object.Ref) *Manifest
+	// Seen gives the object of a manifest, by index, where the caller has just asked the
+	// Cache for it: that is not done again. Nil: for none.
+	Seen func(int) (object.Live, bool)
 	// Leave says which manifests, by index, are left alone whatever the cluster
 	// holds: those that are complete. Nil: none. Called as Previous is.
 	Leave func(int) bool
@@ -171,10 +174,10 @@ func (a *Applier) Apply(ctx context.Context, manifests []Manifest, pass Pass) []
 				continue
 			}
 			if pass.Leave != nil && pass.Leave(i) {
-				outcomes[i] = Outcome{Action: Left, Live: a.config.Cache.Get(m.Ref).Object}
+				outcomes[i] = Outcome{Action: Left, Live: a.live(i, m, pass).Object}
 				continue
 			}
-			task, step := a.begin(m, pass)
+			task, step := a.begin(i, m, pass)
 			switch {
 			case step.Err != nil:
 				outcomes[i] = task.failed(step.Err)
@@ -202,6 +205,16 @@ func (a *Applier) Apply(ctx context.Context, manifests []Manifest, pass Pass) []
 		group.Wait()
 	}
 	return outcomes
+}
+
+// live gives what is known of a manifest's object.
+func (a *Applier) live(i int, m *Manifest, pass Pass) object.Live {
+	if pass.Seen != nil {
+		if live, ok := pass.Seen(i); ok {
+			return live
+		}
+	}
+	return a.config.Cache.Get(m.Ref)
 }
 
 // acquire waits for a slot; release gives it back.

@@ -23,8 +23,8 @@ type task struct {
 	refusal   error
 }
 
-// begin plans the first step of a manifest from memory.
-func (a *Applier) begin(m *Manifest, pass Pass) (*task, Step) {
+// begin plans the first step of manifest i from memory.
+func (a *Applier) begin(i int, m *Manifest, pass Pass) (*task, Step) {
 	t := &task{
 		applier: a,
 		m:       m,
@@ -39,7 +39,7 @@ func (a *Applier) begin(m *Manifest, pass Pass) (*task, Step) {
 	if m.Strategy == workv1.UpdateStrategyTypeReadOnly {
 		return t, Step{}
 	}
-	t.situation.Live = a.config.Cache.Get(m.Ref)
+	t.situation.Live = a.live(i, m, pass)
 	if pass.Previous != nil {
 		t.situation.Previous = pass.Previous(m.Ref)
 	}

@@ -3,6 +3,7 @@ package agentbench
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/workwire/workwire/pkg/wire"
@@ -27,12 +28,14 @@ func (w *world) throughput(ctx context.Context, run int) error {
 	if err := w.begin(ctx); err != nil {
 		return err
 	}
-	stop := w.profile(ctx, run, "create", time.Duration(w.Works)*2*time.Millisecond)
 	part := func(row string, specs []*wire.Spec, met func(*wire.Status) bool, alone time.Duration) (cost, events.Took, error) {
 		before, err := w.cost(ctx)
 		if err != nil {
 			return cost{}, events.Took{}, err
 		}
+		name, _, _ := strings.Cut(row, " ")
+		stop := w.profile(ctx, run, name, time.Duration(w.Works)*3*time.Millisecond)
+		defer stop()
 		took, err := w.publish(ctx, specs, met)
 		if err != nil {
 			return cost{}, took, fmt.Errorf("%s: %w", row, err)
@@ -53,7 +56,6 @@ func (w *world) throughput(ctx context.Context, run int) error {
 	if err != nil {
 		return err
 	}
-	stop()
 	plain := rate(objects*w.Works, base.plain)
 	w.board.Add(normalised, report.Sample{Measured: rate(w.Works, took.All), Baseline: plain})
 	w.board.Add(requests, report.Sample{Measured: float64(spent.requests.Others) / float64(w.Works)})
