@@ -31,7 +31,7 @@ build: binaries bin/controlplane ## Build every binary into bin/.
 .PHONY: binaries
 binaries:
 	@mkdir -p bin
-	@echo "building work-agent, work-hub, work-broker, demo"
+	@echo "building work-agent, work-hub, work-broker, workctl, demo"
 	@hack/with-progress.sh go build -ldflags "$(LDFLAGS)" -o bin/ ./cmd/...
 
 CONTROLPLANE_SOURCES := $(shell find controlplane -name '*.go' -not -name '*_test.go') controlplane/go.mod controlplane/go.sum
@@ -69,6 +69,7 @@ needs:
 .PHONY: test
 test: needs build ## Run everything that CI runs: generated code, vet, unit, fuzz seeds and integration tests with -race.
 	hack/verify-generated.sh
+	@hack/helm.sh >/dev/null
 	go vet ./...
 	CGO_ENABLED=1 go test -race -timeout 20m ./...
 	CGO_ENABLED=1 CONTROLPLANE_BIN=$(CURDIR)/bin/controlplane \

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime/debug"
 	"slices"
 	"time"
 
@@ -202,6 +203,7 @@ func (o *options) run(ctx context.Context) error {
 				StateDir: o.stateDir, Workers: o.workers, SyncInterval: o.syncInterval, EvictionGrace: o.evictionGrace,
 				MaxFeedbackWatch: cmp.Or(o.maxWatch, -1), RawFeedback: o.features.Enabled(rawFeedback), MaxJSONRawLength: o.maxRawLength,
 				ExecutorCaches: o.features.Enabled(executorCaches), Registerer: registry, Logger: logger,
+				Idle: debug.FreeOSMemory,
 			})
 			if err != nil {
 				return err

@@ -109,6 +109,9 @@ type Config struct {
 	// EvictionGrace is how long an AppliedManifestWork of the agent's stays that no
 	// work stands behind. A hundred years or more: for ever. Default 1 h.
 	EvictionGrace time.Duration
+	// Idle is called when nothing is to be done after much was, such as the first
+	// works: a time to give memory back. It may take some milliseconds. Optional.
+	Idle func()
 	// Registerer for the agent's metrics; nil for none.
 	Registerer prometheus.Registerer
 	// Logger; nil for slog.Default().
@@ -177,6 +180,8 @@ type Agent struct {
 
 	synced    atomic.Bool
 	connected atomic.Bool
+	passes    atomic.Uint64
+	busy      chan struct{} // wakes runIdle
 }
 
 // New makes an agent that does nothing until Run. It opens the state directory,
@@ -200,6 +205,7 @@ func New(config Config) (*Agent, error) {
 			workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstRetry, lastRetry),
 			workqueue.TypedRateLimitingQueueConfig[string]{Name: "works"}),
 		asks: workqueue.NewTyped[wire.SourceID](),
+		busy: make(chan struct{}, 1),
 	}
 	if a.presence, err = newPresence(&a.config, topics); err != nil {
 		return nil, err
@@ -301,6 +307,10 @@ func (a *Agent) Run(ctx context.Context) error {
 	})
 	group.Go(func() error {
 		a.presence.run(working)
+		return nil
+	})
+	group.Go(func() error {
+		a.runIdle(working)
 		return nil
 	})
 	group.Go(func() error {

@@ -22,6 +22,7 @@ func (a *Agent) runWorkers(ctx context.Context) {
 				}
 				a.pass(ctx, name)
 				a.queue.Done(name)
+				a.passed()
 			}
 		})
 	}

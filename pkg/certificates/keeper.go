@@ -78,7 +78,7 @@ type Report struct {
 	Warnings []string
 }
 
-// All, in place of a name, stands for every certificate.
+// All stands, in place of a name, for every certificate.
 const All = "all"
 
 // Ensure issues the certificates that are missing or due, and those that renew

@@ -10,10 +10,10 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/yaml"
+	sigsyaml "sigs.k8s.io/yaml"
 
 	"github.com/workwire/workwire/pkg/transport/config"
 	"github.com/workwire/workwire/pkg/wire"
-	sigsyaml "sigs.k8s.io/yaml"
 )
 
 // build is what kustomize makes of a folder.

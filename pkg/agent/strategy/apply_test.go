@@ -338,7 +338,7 @@ func TestErrors(t *testing.T) {
 		`ConfigMap "Not-Valid" is invalid: metadata.name: Invalid value`,
 		`ConfigMap in version "v1" cannot be handled as a ConfigMap`,
 		"",
-		`invalid namespace "../../NS": [may not contain '/']`,
+		`"../../NS" can not name an object: may not contain '/'`,
 	} {
 		got := errorText(outcomes[i].Err)
 		want = strings.ReplaceAll(want, "NS", s.namespace)

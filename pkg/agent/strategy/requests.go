@@ -6,12 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/validate/content"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -51,31 +53,52 @@ func (r *requests) get(ctx context.Context) (object.Live, error) {
 	return object.Live{State: object.Present, Object: obj}, nil
 }
 
+// write makes the request itself: the dynamic client reads every answer twice.
 func (r *requests) write(ctx context.Context, verb Verb, body *unstructured.Unstructured, force bool) (*unstructured.Unstructured, error) {
 	r.count++
-	// What the API server does not know it drops, and its answer tells us so.
-	const validation = metav1.FieldValidationIgnore
+	data, err := json.Marshal(body.Object)
+	if err != nil {
+		return nil, fmt.Errorf("encode %s: %w", r.ref, err)
+	}
+	path, err := r.path()
+	if err != nil {
+		return nil, err
+	}
+	var request *rest.Request
 	switch verb {
 	case Create:
-		return r.resource().Create(ctx, body, metav1.CreateOptions{FieldManager: r.manager, FieldValidation: validation})
+		request = r.rest.Post().AbsPath(path[:len(path)-1]...).SetHeader("Content-Type", runtime.ContentTypeJSON)
 	case Update:
-		return r.resource().Update(ctx, body, metav1.UpdateOptions{FieldManager: r.manager, FieldValidation: validation})
+		request = r.rest.Put().AbsPath(path...).SetHeader("Content-Type", runtime.ContentTypeJSON)
 	case Apply:
-		patch, err := json.Marshal(body.Object)
-		if err != nil {
-			return nil, fmt.Errorf("encode %s: %w", r.ref, err)
-		}
-		return r.resource().Patch(ctx, r.ref.Name, types.ApplyPatchType, patch,
-			metav1.PatchOptions{FieldManager: r.manager, Force: &force, FieldValidation: validation})
+		request = r.rest.Patch(types.ApplyPatchType).AbsPath(path...).Param("force", strconv.FormatBool(force))
 	case Mark:
-		patch, err := json.Marshal(body.Object)
-		if err != nil {
-			return nil, fmt.Errorf("encode the owner references of %s: %w", r.ref, err)
-		}
-		return r.resource().Patch(ctx, r.ref.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: r.manager})
+		request = r.rest.Patch(types.MergePatchType).AbsPath(path...)
 	default:
 		return nil, fmt.Errorf("%s is no write", verb)
 	}
+	// What the API server does not know it drops, and its answer tells us so.
+	content, err := r.answer(request.Param("fieldManager", r.manager).Param("fieldValidation", metav1.FieldValidationIgnore).Body(data).Do(ctx))
+	if err != nil {
+		return nil, err
+	}
+	return &unstructured.Unstructured{Object: content}, nil
+}
+
+// answer reads what the API server says to a request.
+func (r *requests) answer(result rest.Result) (map[string]any, error) {
+	if err := result.Error(); err != nil {
+		return nil, err
+	}
+	data, err := result.Raw()
+	if err != nil {
+		return nil, err
+	}
+	var content map[string]any
+	if err := utiljson.Unmarshal(data, &content); err != nil {
+		return nil, fmt.Errorf("decode the API server's answer about %s: %w", r.ref, err)
+	}
+	return content, nil
 }
 
 // tryCreate asks whether the object could be created, were there none of its name;
@@ -122,17 +145,9 @@ func (r *requests) delete(ctx context.Context, uid types.UID, resourceVersion st
 		return nil, err
 	}
 	// The dynamic client does not give the answer, which says what is left.
-	answer, err := r.rest.Delete().
-		AbsPath(segments...).
-		SetHeader("Content-Type", "application/json").
-		Body(body).
-		Do(ctx).Raw()
+	left, err := r.answer(r.rest.Delete().AbsPath(segments...).SetHeader("Content-Type", runtime.ContentTypeJSON).Body(body).Do(ctx))
 	if err != nil {
 		return nil, err
-	}
-	var left map[string]any
-	if err := utiljson.Unmarshal(answer, &left); err != nil {
-		return nil, fmt.Errorf("decode the answer to the deletion of %s: %w", r.ref, err)
 	}
 	if obj := (&unstructured.Unstructured{Object: left}); remains(obj) {
 		return obj, nil

@@ -15,7 +15,6 @@ import (
 type size struct {
 	create, restart, statuses time.Duration
 	used                      procs.Usage
-	missing                   string // why there is no restart
 }
 
 // scale measures at the usual number of works and at the large one, and at the

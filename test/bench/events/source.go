@@ -59,7 +59,6 @@ type campaign struct {
 	start   time.Time
 	open    map[types.UID]struct{}
 	met     func(*wire.Status) bool
-	last    time.Time
 	elapsed map[types.UID]time.Duration
 	done    chan struct{}
 }

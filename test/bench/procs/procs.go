@@ -78,7 +78,7 @@ func (p *Process) Stop() error {
 func (p *Process) Died() error {
 	select {
 	case <-p.done:
-		return fmt.Errorf("%s ended: %v; its log %s ends with\n%s", p.name, p.err, p.log, p.tail())
+		return fmt.Errorf("%s ended: %w; its log %s ends with\n%s", p.name, p.err, p.log, p.tail())
 	default:
 		return nil
 	}
