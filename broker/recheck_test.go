@@ -97,8 +97,18 @@ func (k *kept) refused(ctx context.Context, config *tls.Config, reason string) {
 	if c, err := k.dial(ctx, "other", config); err == nil || c.connack != nil {
 		k.Fatalf("the client is let in: %v", err)
 	}
-	if !strings.Contains(k.log.String(), reason) {
-		k.Errorf("the log lacks %q:\n%s", reason, k.log)
+	k.logged(ctx, reason)
+}
+
+// logged waits until the broker's log has text: it may tell the client first.
+func (k *kept) logged(ctx context.Context, text string) {
+	k.Helper()
+	for !strings.Contains(k.log.String(), text) {
+		select {
+		case <-ctx.Done():
+			k.Fatalf("the log lacks %q:\n%s", text, k.log)
+		case <-time.After(time.Millisecond):
+		}
 	}
 }
 
@@ -112,9 +122,7 @@ func (k *kept) ended(ctx context.Context, c *client) {
 	if code := c.disconnectCode(ctx, k.T); code != 0x87 {
 		k.Errorf("disconnected with 0x%x, want 0x87", code)
 	}
-	if !strings.Contains(k.log.String(), "its certificate is not accepted any more") {
-		k.Errorf("the log does not say why:\n%s", k.log)
-	}
+	k.logged(ctx, "its certificate is not accepted any more")
 }
 
 // TestConnectionEndsWithItsCertificate has the certificate of a connected client expire.

@@ -125,7 +125,9 @@ func TestEveryFileIsApplied(t *testing.T) {
 	for _, folder := range folders {
 		c.run("kubectl apply --validate=strict -k " + folder)
 	}
-	c.run("kubectl apply --validate=strict -f deploy/policies/nil-executor.yaml")
+	for _, optional := range []string{"nil-executor.yaml", "finalizers.yaml"} {
+		c.run("kubectl apply --validate=strict -f deploy/policies/" + optional)
+	}
 	for _, name := range objects {
 		if _, stderr, err := c.try("kubectl get -f " + name); err != nil {
 			t.Errorf("%s is applied by nothing: %s", name, stderr)

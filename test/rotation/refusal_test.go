@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -149,9 +150,15 @@ func (w *world) refused(what string, p pair, advice, reason string) {
 	w.Helper()
 	w.Log(what)
 	w.connect(w.broker.Addr, p, advice)
-	if w.broker.Broker != nil && !strings.Contains(w.log.String(), reason) {
-		w.Errorf("%s: the broker's log lacks %q:\n%s", what, reason, w.log)
+	if w.broker.Broker == nil {
+		return
 	}
+	w.eventually("the broker's log has "+reason, func() error {
+		if !strings.Contains(w.log.String(), reason) {
+			return errors.New(w.log.String())
+		}
+		return nil
+	})
 }
 
 // connect connects with p until the client's log holds want.
