@@ -147,7 +147,10 @@ END`)
 	}
 
 	for part := range parts {
-		c.run("helm uninstall " + part + " --wait -n " + namespaces[part])
+		// Not with --wait: Kubernetes' controller of aggregated ClusterRoles applies the one that it
+		// has just seen, and so may bring it back (docs/install.md, What stays).
+		c.run("helm uninstall " + part + " -n " + namespaces[part])
+		c.run("kubectl delete clusterrole workwire-agent-aggregate --ignore-not-found")
 		// Definitions stay, and the works; the queue's volume as well.
 		c.run("! kubectl get deployment,statefulset,clusterrole,clusterrolebinding -A -l app.kubernetes.io/part-of=workwire -o name | grep -E 'work(wire)?-'" + part)
 	}
