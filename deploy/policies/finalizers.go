@@ -1,16 +1,12 @@
 package policies
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"sigs.k8s.io/yaml"
 )
 
 // Mutation is a policy that changes what is created, together with the binding
@@ -24,19 +20,8 @@ type Mutation struct {
 // when they are created: it saves the hub a request a work. Not for every hub, see
 // docs/policies.md. It needs Kubernetes 1.36 or newer.
 func Finalizers() Mutation {
-	const name = "finalizers.yaml"
 	m := Mutation{&admissionv1.MutatingAdmissionPolicy{}, &admissionv1.MutatingAdmissionPolicyBinding{}}
-	text, err := files.ReadFile(name)
-	policy, binding, _ := bytes.Cut(text, []byte("\n---\n"))
-	if err == nil {
-		err = yaml.UnmarshalStrict(policy, m.Policy)
-	}
-	if err == nil {
-		err = yaml.UnmarshalStrict(binding, m.Binding)
-	}
-	if err != nil {
-		panic(fmt.Sprintf("policies: embedded file %s: %v", name, err))
-	}
+	decode("finalizers.yaml", m.Policy, m.Binding)
 	return m
 }
 
@@ -48,17 +33,13 @@ func InstallMutation(ctx context.Context, config *rest.Config, m Mutation) error
 		return fmt.Errorf("install MutatingAdmissionPolicies: client configuration: %w", err)
 	}
 	registration := client.AdmissionregistrationV1()
-	err = put(ctx, registration.MutatingAdmissionPolicies(), m.Policy,
+	err = put(ctx, "MutatingAdmissionPolicy", registration.MutatingAdmissionPolicies(), m.Policy,
 		func(current *admissionv1.MutatingAdmissionPolicy) { current.Spec = m.Policy.Spec })
 	if err != nil {
-		return fmt.Errorf("install MutatingAdmissionPolicy %s: %w", m.Policy.Name, err)
+		return err
 	}
-	err = put(ctx, registration.MutatingAdmissionPolicyBindings(), m.Binding,
+	return put(ctx, "MutatingAdmissionPolicyBinding", registration.MutatingAdmissionPolicyBindings(), m.Binding,
 		func(current *admissionv1.MutatingAdmissionPolicyBinding) { current.Spec = m.Binding.Spec })
-	if err != nil {
-		return fmt.Errorf("install MutatingAdmissionPolicyBinding %s: %w", m.Binding.Name, err)
-	}
-	return nil
 }
 
 // RemoveMutation is [Remove] for a Mutation. Works that have the finalizer keep it.
@@ -68,13 +49,9 @@ func RemoveMutation(ctx context.Context, config *rest.Config, m Mutation) error 
 		return fmt.Errorf("remove MutatingAdmissionPolicies: client configuration: %w", err)
 	}
 	registration := client.AdmissionregistrationV1()
-	err = registration.MutatingAdmissionPolicyBindings().Delete(ctx, m.Binding.Name, metav1.DeleteOptions{})
-	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("remove MutatingAdmissionPolicyBinding %s: %w", m.Binding.Name, err)
+	err = remove(ctx, "MutatingAdmissionPolicyBinding", registration.MutatingAdmissionPolicyBindings(), m.Binding)
+	if err != nil {
+		return err
 	}
-	err = registration.MutatingAdmissionPolicies().Delete(ctx, m.Policy.Name, metav1.DeleteOptions{})
-	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("remove MutatingAdmissionPolicy %s: %w", m.Policy.Name, err)
-	}
-	return nil
+	return remove(ctx, "MutatingAdmissionPolicy", registration.MutatingAdmissionPolicies(), m.Policy)
 }

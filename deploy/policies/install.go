@@ -33,15 +33,15 @@ func Install(ctx context.Context, config *rest.Config, policies ...Policy) error
 	}
 	registration := client.AdmissionregistrationV1()
 	for _, p := range policies {
-		err := put(ctx, registration.ValidatingAdmissionPolicies(), p.Policy,
+		err := put(ctx, "ValidatingAdmissionPolicy", registration.ValidatingAdmissionPolicies(), p.Policy,
 			func(current *admissionv1.ValidatingAdmissionPolicy) { current.Spec = p.Policy.Spec })
 		if err != nil {
-			return fmt.Errorf("install ValidatingAdmissionPolicy %s: %w", p.Policy.Name, err)
+			return err
 		}
-		err = put(ctx, registration.ValidatingAdmissionPolicyBindings(), p.Binding,
+		err = put(ctx, "ValidatingAdmissionPolicyBinding", registration.ValidatingAdmissionPolicyBindings(), p.Binding,
 			func(current *admissionv1.ValidatingAdmissionPolicyBinding) { current.Spec = p.Binding.Spec })
 		if err != nil {
-			return fmt.Errorf("install ValidatingAdmissionPolicyBinding %s: %w", p.Binding.Name, err)
+			return err
 		}
 	}
 	return nil
@@ -56,13 +56,12 @@ func Remove(ctx context.Context, config *rest.Config, policies ...Policy) error 
 	}
 	registration := client.AdmissionregistrationV1()
 	for _, p := range policies {
-		err := registration.ValidatingAdmissionPolicyBindings().Delete(ctx, p.Binding.Name, metav1.DeleteOptions{})
-		if err != nil && !apierrors.IsNotFound(err) {
-			return fmt.Errorf("remove ValidatingAdmissionPolicyBinding %s: %w", p.Binding.Name, err)
+		err := remove(ctx, "ValidatingAdmissionPolicyBinding", registration.ValidatingAdmissionPolicyBindings(), p.Binding)
+		if err != nil {
+			return err
 		}
-		err = registration.ValidatingAdmissionPolicies().Delete(ctx, p.Policy.Name, metav1.DeleteOptions{})
-		if err != nil && !apierrors.IsNotFound(err) {
-			return fmt.Errorf("remove ValidatingAdmissionPolicy %s: %w", p.Policy.Name, err)
+		if err := remove(ctx, "ValidatingAdmissionPolicy", registration.ValidatingAdmissionPolicies(), p.Policy); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -73,10 +72,19 @@ type resource[T metav1.Object] interface {
 	Get(ctx context.Context, name string, options metav1.GetOptions) (T, error)
 	Create(ctx context.Context, object T, options metav1.CreateOptions) (T, error)
 	Update(ctx context.Context, object T, options metav1.UpdateOptions) (T, error)
+	Delete(ctx context.Context, name string, options metav1.DeleteOptions) error
+}
+
+// remove deletes the object of that name, if there is one.
+func remove[T metav1.Object](ctx context.Context, kind string, client resource[T], object T) error {
+	if err := client.Delete(ctx, object.GetName(), metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("remove %s %s: %w", kind, object.GetName(), err)
+	}
+	return nil
 }
 
 // put creates the object, or updates the one of its name, to which setSpec gives the wanted spec.
-func put[T metav1.Object](ctx context.Context, client resource[T], wanted T, setSpec func(current T)) error {
+func put[T metav1.Object](ctx context.Context, kind string, client resource[T], wanted T, setSpec func(current T)) error {
 	var lost error
 	err := wait.PollUntilContextCancel(ctx, retryInterval, true, func(ctx context.Context) (bool, error) {
 		current, err := client.Get(ctx, wanted.GetName(), metav1.GetOptions{})
@@ -96,9 +104,12 @@ func put[T metav1.Object](ctx context.Context, client resource[T], wanted T, set
 		return err == nil, err
 	})
 	if wait.Interrupted(err) && lost != nil {
-		return fmt.Errorf("%w: %w", err, lost)
+		err = fmt.Errorf("%w: %w", err, lost)
 	}
-	return err
+	if err != nil {
+		return fmt.Errorf("install %s %s: %w", kind, wanted.GetName(), err)
+	}
+	return nil
 }
 
 // merged is current with the entries of wanted.

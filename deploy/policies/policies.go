@@ -39,22 +39,27 @@ func NilExecutor() []Policy { return read("nil-executor.yaml") }
 func read(names ...string) []Policy {
 	var policies []Policy
 	for _, name := range names {
-		text, err := files.ReadFile(name)
-		if err != nil {
-			panic(fmt.Sprintf("policies: embedded file: %v", err))
-		}
-		policy, binding, found := bytes.Cut(text, []byte("\n---\n"))
-		if !found {
-			panic(fmt.Sprintf("policies: embedded file %s: no binding", name))
-		}
 		p := Policy{&admissionv1.ValidatingAdmissionPolicy{}, &admissionv1.ValidatingAdmissionPolicyBinding{}}
-		if err := yaml.UnmarshalStrict(policy, p.Policy); err != nil {
-			panic(fmt.Sprintf("policies: embedded file %s: policy: %v", name, err))
-		}
-		if err := yaml.UnmarshalStrict(binding, p.Binding); err != nil {
-			panic(fmt.Sprintf("policies: embedded file %s: binding: %v", name, err))
-		}
+		decode(name, p.Policy, p.Binding)
 		policies = append(policies, p)
 	}
 	return policies
+}
+
+// decode reads the two documents of an embedded file.
+func decode(name string, policy, binding any) {
+	text, err := files.ReadFile(name)
+	if err != nil {
+		panic(fmt.Sprintf("policies: embedded file: %v", err))
+	}
+	first, second, found := bytes.Cut(text, []byte("\n---\n"))
+	if !found {
+		panic(fmt.Sprintf("policies: embedded file %s: no binding", name))
+	}
+	if err := yaml.UnmarshalStrict(first, policy); err != nil {
+		panic(fmt.Sprintf("policies: embedded file %s: policy: %v", name, err))
+	}
+	if err := yaml.UnmarshalStrict(second, binding); err != nil {
+		panic(fmt.Sprintf("policies: embedded file %s: binding: %v", name, err))
+	}
 }

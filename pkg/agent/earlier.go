@@ -11,16 +11,16 @@ import (
 // the inbox holds anyway; they are read again only when a spec has changed. The
 // worker that does the pass owns it.
 type earlier struct {
-	memory *memory
-	parse  func(*inbox.Entry) []strategy.Manifest
-	parsed map[*inbox.Entry]map[object.Ref]*strategy.Manifest
+	memory  *memory
+	entry   *inbox.Entry
+	current []strategy.Manifest // of entry
+	parse   func(*inbox.Entry) []strategy.Manifest
+	parsed  map[*inbox.Entry]map[object.Ref]*strategy.Manifest // filled when asked for
 }
 
 // newEarlier is for a pass over entry, whose manifests are read already.
 func newEarlier(m *memory, entry *inbox.Entry, manifests []strategy.Manifest, parse func(*inbox.Entry) []strategy.Manifest) *earlier {
-	e := &earlier{memory: m, parse: parse, parsed: make(map[*inbox.Entry]map[object.Ref]*strategy.Manifest, 1)}
-	e.parsed[entry] = byRef(manifests)
-	return e
+	return &earlier{memory: m, entry: entry, current: manifests, parse: parse, parsed: map[*inbox.Entry]map[object.Ref]*strategy.Manifest{}}
 }
 
 // manifest gives the one last applied to ref, nil if that is not known.
@@ -44,12 +44,15 @@ func (e *earlier) spec(ref object.Ref) *inbox.Entry {
 }
 
 func (e *earlier) manifests(spec *inbox.Entry) map[object.Ref]*strategy.Manifest {
-	manifests, ok := e.parsed[spec]
-	if !ok {
-		manifests = byRef(e.parse(spec))
-		e.parsed[spec] = manifests
+	if known, ok := e.parsed[spec]; ok {
+		return known
 	}
-	return manifests
+	manifests := e.current
+	if spec != e.entry {
+		manifests = e.parse(spec)
+	}
+	e.parsed[spec] = byRef(manifests)
+	return e.parsed[spec]
 }
 
 // byRef leaves out what can not be applied.
