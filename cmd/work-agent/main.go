@@ -4,24 +4,13 @@ package main
 
 import (
 	"os"
-	"runtime/debug"
 
 	"github.com/spf13/cobra"
 
 	"github.com/workwire/workwire/pkg/command"
 )
 
-// gcPercent is the agent's GOGC where the environment sets none: what it holds is
-// packed and scanned in no time, so that collecting twice as often costs less than
-// the memory (docs/performance.md).
-const gcPercent = 50
-
-func main() {
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(gcPercent)
-	}
-	os.Exit(command.Main(newCommand()))
-}
+func main() { os.Exit(command.Main(newCommand())) }
 
 func newCommand() *cobra.Command {
 	o := newOptions()

@@ -167,6 +167,7 @@ func (a *Applier) Apply(ctx context.Context, manifests []Manifest, pass Pass) []
 	outcomes := make([]Outcome, len(manifests))
 	for _, rank := range Ranks(manifests) {
 		var group sync.WaitGroup
+		var begun func() // the last one, which gets a goroutine when there is another
 		for _, i := range rank {
 			m := &manifests[i]
 			if m.Err != nil {
@@ -186,12 +187,16 @@ func (a *Applier) Apply(ctx context.Context, manifests []Manifest, pass Pass) []
 				outcomes[i] = task.kept()
 				continue
 			}
+			if begun != nil { // it holds a slot: waiting for another before it runs could be for ever
+				group.Go(begun)
+				begun = nil
+			}
 			release, err := a.acquire(ctx)
 			if err != nil {
 				outcomes[i] = Outcome{Err: fmt.Errorf("apply %s: %w", m.Ref, err)}
 				continue
 			}
-			group.Go(func() {
+			begun = func() {
 				defer release()
 				if pass.Permit != nil {
 					if err := pass.Permit(ctx, m); err != nil {
@@ -200,7 +205,10 @@ func (a *Applier) Apply(ctx context.Context, manifests []Manifest, pass Pass) []
 					}
 				}
 				outcomes[i] = task.run(ctx, step)
-			})
+			}
+		}
+		if begun != nil {
+			begun() // here, where the stack has grown already
 		}
 		group.Wait()
 	}

@@ -1,13 +1,22 @@
 package mqtt
 
 import (
+	"errors"
 	"math"
+	"net"
+	"syscall"
 	"time"
 )
 
 const (
 	firstRetry = 100 * time.Millisecond // the first attempt to reconnect begins within this
 	lastRetry  = 30 * time.Second       // and later ones at most this far apart
+
+	// While nothing listens at the broker's address an attempt costs the broker
+	// nothing, and a restart is soon over: so the intervals do not grow beyond those
+	// of attempt absentRetry, 0.8 s, until the outage has lasted for absentFor.
+	absentRetry = 3
+	absentFor   = time.Minute
 
 	// A connection that lived shorter is as if it had not come up, so that a
 	// broker that hangs up at once is not stormed.
@@ -31,12 +40,17 @@ func retryDelay(n int, random float64) time.Duration {
 // retries counts the attempts to connect since the connection was last good.
 // One goroutine at a time may use it.
 type retries struct {
-	next      int // the number of the next attempt; -1 before the first of all
-	takeovers int // in a row
+	next      int       // the number of the next attempt; -1 before the first of all
+	takeovers int       // in a row
+	absent    bool      // nothing listened at the last attempt
+	since     time.Time // when that was so first; zero: not since the connection was last good
 }
 
-// attempt is the delay before the next attempt.
-func (r *retries) attempt(random float64) time.Duration {
+// attempt is the delay before the next attempt, asked for at now.
+func (r *retries) attempt(now time.Time, random float64) time.Duration {
+	if r.absent && now.Sub(r.since) < absentFor {
+		r.next = min(r.next, absentRetry)
+	}
 	n := r.next
 	r.next++
 	if n < 0 {
@@ -45,9 +59,28 @@ func (r *retries) attempt(random float64) time.Duration {
 	return retryDelay(n, random)
 }
 
+// failed takes note that an attempt failed at now.
+func (r *retries) failed(now time.Time, err error) {
+	r.absent = isAbsent(err)
+	if r.absent && r.since.IsZero() {
+		r.since = now
+	}
+}
+
+// isAbsent says whether err means that nothing listens at an address: a port that
+// nobody has, or a name that, as that of a container, went with who had it.
+func isAbsent(err error) bool {
+	var dns *net.DNSError
+	return errors.Is(err, syscall.ECONNREFUSED) || errors.As(err, &dns) && dns.IsNotFound
+}
+
 // lost takes note that a connection ended that had lived so long, by a takeover
 // or for any other reason.
 func (r *retries) lost(lived time.Duration, takeover bool) {
+	r.absent = false
+	if lived >= shortLife {
+		r.since = time.Time{}
+	}
 	switch {
 	case takeover && lived < shortTakeover:
 		r.takeovers++

@@ -94,7 +94,7 @@ func (r *runner) clientConfig(ctx context.Context) autopaho.ClientConfig {
 		KeepAlive:             uint16(broker.KeepAlive / time.Second),
 		SessionExpiryInterval: uint32(broker.SessionExpiry / time.Second),
 		ConnectTimeout:        broker.DialTimeout,
-		ReconnectBackoff:      func(int) time.Duration { return r.retries.attempt(rand.Float64()) },
+		ReconnectBackoff:      func(int) time.Duration { return r.retries.attempt(time.Now(), rand.Float64()) },
 		AttemptConnection: func(ctx context.Context, _ autopaho.ClientConfig, _ *url.URL) (net.Conn, error) {
 			return r.dial(ctx)
 		},
@@ -169,6 +169,7 @@ func (r *runner) connectPacket(ctx context.Context, p *paho.Connect) (*paho.Conn
 
 func (r *runner) notConnected(err error) {
 	r.metrics.failures.WithLabelValues(failureConnect).Inc()
+	r.retries.failed(time.Now(), err)
 	err = reasonOf(err)
 	r.complaints.log(r.cfg.Logger, "can not connect to the broker, trying on", err, "brokerHost", r.cfg.Broker.BrokerHost)
 }

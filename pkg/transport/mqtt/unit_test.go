@@ -44,11 +44,11 @@ func TestRetryDelay(t *testing.T) {
 }
 
 func TestRetries(t *testing.T) {
-	r := retries{next: -1}
+	r, now := retries{next: -1}, time.Now()
 	expect := func(what string, want ...time.Duration) {
 		t.Helper()
 		for i, w := range want {
-			if got := r.attempt(0); got != w {
+			if got := r.attempt(now, 0); got != w {
 				t.Errorf("%s, attempt %d waits %s, want %s", what, i, got, w)
 			}
 		}
@@ -71,6 +71,51 @@ func TestRetries(t *testing.T) {
 	expect("lost otherwise", 0)
 	r.lost(time.Minute, true)
 	expect("taken over anew", 800*ms)
+}
+
+// TestRetriesOfWhoIsNotThere: a broker that comes back within a minute is found
+// within a second, one that is there and refuses is left in peace.
+func TestRetriesOfWhoIsNotThere(t *testing.T) {
+	r, now := retries{next: -1}, time.Now()
+	refused := &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
+	noName := &net.OpError{Op: "dial", Err: &net.DNSError{Err: "no such host", IsNotFound: true}}
+	attempt := func(err error) time.Duration {
+		now = now.Add(time.Second)
+		r.failed(now, err)
+		return r.attempt(now, 0.999999).Round(time.Millisecond)
+	}
+	const ms = time.Millisecond
+	r.attempt(now, 0)
+	for i, want := range []time.Duration{100 * ms, 200 * ms, 400 * ms, 800 * ms, 800 * ms, 800 * ms} {
+		if got := attempt(refused); got != want {
+			t.Errorf("attempt %d waits %s, want %s", i, got, want)
+		}
+	}
+	for i, want := range []time.Duration{1600 * ms, 3200 * ms, 6400 * ms} {
+		if got := attempt(io.EOF); got != want {
+			t.Errorf("attempt %d at a broker that hangs up waits %s, want %s", i, got, want)
+		}
+	}
+	for now.Sub(r.since) < absentFor-time.Second {
+		if got := attempt(noName); got != 800*ms {
+			t.Fatalf("while the name is gone, an attempt waits %s", got)
+		}
+	}
+	for i, want := range []time.Duration{1600 * ms, 3200 * ms, 6400 * ms} {
+		if got := attempt(refused); got != want {
+			t.Errorf("attempt %d after a minute waits %s, want %s", i, got, want)
+		}
+	}
+	r.lost(time.Millisecond, false)
+	if got := attempt(refused); got < 6400*ms {
+		t.Errorf("after a connection that was hardly up an attempt waits %s", got)
+	}
+	r.lost(time.Minute, false)
+	for range 10 {
+		if got := attempt(refused); got > 800*ms {
+			t.Errorf("in another outage an attempt waits %s", got)
+		}
+	}
 }
 
 func TestWindow(t *testing.T) {

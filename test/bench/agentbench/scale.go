@@ -13,8 +13,19 @@ import (
 
 // size is what is measured at one number of works.
 type size struct {
+	works                     int
 	create, restart, statuses time.Duration
+	spent                     cost // on creating
 	used                      procs.Usage
+}
+
+// each is what creating one work has cost, in milliseconds of CPU.
+func (s size) each() map[string]any {
+	return map[string]any{
+		"agent":        milliseconds(s.spent.agent) / float64(s.works),
+		"controlPlane": milliseconds(s.spent.plane) / float64(s.works),
+		"others":       milliseconds(s.spent.broker+s.spent.bench) / float64(s.works),
+	}
 }
 
 // scale measures at the usual number of works and at the large one, and at the
@@ -36,17 +47,17 @@ func (w *world) scale(ctx context.Context, run int) error {
 	if err != nil {
 		return err
 	}
-	compare := func(row string, few, many time.Duration) {
+	compare := func(row string, few, many time.Duration, detail map[string]any) {
 		if few == 0 || many == 0 {
 			w.board.Miss(row, "no statuses after a restart")
 			return
 		}
-		w.board.Add(row, report.Sample{Measured: many.Seconds() / few.Seconds(),
-			Detail: map[string]any{"fewSeconds": few.Seconds(), "manySeconds": many.Seconds()}})
+		detail["fewSeconds"], detail["manySeconds"] = few.Seconds(), many.Seconds()
+		w.board.Add(row, report.Sample{Measured: many.Seconds() / few.Seconds(), Detail: detail})
 	}
-	compare(scaleCreate, few.create, many.create)
-	compare(scaleRestart, few.restart, many.restart)
-	compare(scaleStatuses, few.statuses, many.statuses)
+	compare(scaleCreate, few.create, many.create, map[string]any{"fewCPUMillisecondsEach": few.each(), "manyCPUMillisecondsEach": many.each()})
+	compare(scaleRestart, few.restart, many.restart, map[string]any{})
+	compare(scaleStatuses, few.statuses, many.statuses, map[string]any{})
 	w.board.Add(memoryScale, report.Sample{Measured: float64(many.used.RSS-few.used.RSS) / float64(w.Scale-w.Works) / 1e3, Detail: map[string]any{
 		"fewMB": float64(few.used.RSS) / 1e6, "manyMB": float64(many.used.RSS) / 1e6, "manyPeakMB": float64(many.used.Peak) / 1e6,
 	}})
@@ -59,6 +70,11 @@ func (w *world) sized(ctx context.Context, run, n int, then func([]*wire.Spec) e
 		return s, err
 	}
 	specs := w.maker.Works("scale", n, objects)
+	s.works = n
+	before, err := w.cost(ctx)
+	if err != nil {
+		return s, err
+	}
 	name := fmt.Sprintf("create-%d", n)
 	stop := w.profile(ctx, run, name, time.Duration(n)*2*time.Millisecond)
 	took, err := w.publish(ctx, specs, events.Applied(1))
@@ -67,6 +83,11 @@ func (w *world) sized(ctx context.Context, run, n int, then func([]*wire.Spec) e
 	}
 	s.create = took.All
 	stop()
+	after, err := w.cost(ctx)
+	if err != nil {
+		return s, err
+	}
+	s.spent = after.since(before)
 	w.Progress("run %d: %d works created in %v", run+1, n, s.create.Round(time.Millisecond))
 	if s.used, err = w.memory(ctx); err != nil {
 		return s, err

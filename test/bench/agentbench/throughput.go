@@ -17,71 +17,101 @@ type alone struct {
 	plain, create, update, remove, relay time.Duration
 }
 
-// throughput creates, updates and deletes works: first the same writes by plain
-// clients with no agent running, then by the agent.
+// part is one load on the agent: all works created, changed or deleted.
+type part struct {
+	took  events.Took
+	spent cost
+}
+
+// throughput creates, updates and deletes works: by the agent, and before and
+// after that the same writes by plain clients with no agent running.
 func (w *world) throughput(ctx context.Context, run int) error {
 	specs := w.maker.Works("work", w.Works, objects)
-	base, err := w.alone(ctx, run, specs)
+	before, err := w.alone(ctx, fmt.Sprintf("before-%d", run), specs)
 	if err != nil {
 		return err
 	}
 	if err := w.begin(ctx); err != nil {
 		return err
 	}
-	part := func(row string, specs []*wire.Spec, met func(*wire.Status) bool, alone time.Duration) (cost, events.Took, error) {
-		before, err := w.cost(ctx)
-		if err != nil {
-			return cost{}, events.Took{}, err
-		}
-		name, _, _ := strings.Cut(row, " ")
-		stop := w.profile(ctx, run, name, time.Duration(w.Works)*3*time.Millisecond)
-		defer stop()
-		took, err := w.publish(ctx, specs, met)
-		if err != nil {
-			return cost{}, took, fmt.Errorf("%s: %w", row, err)
-		}
-		// Records are written after the status; a second status would be one too many.
-		if err := w.source.AwaitQuiet(ctx, time.Second); err != nil {
-			return cost{}, took, err
-		}
-		after, err := w.cost(ctx)
-		spent := after.since(before)
-		detail := spent.detail()
-		detail["publishedSeconds"], detail["allSeconds"] = took.Published.Seconds(), took.All.Seconds()
-		w.board.Add(row, report.Sample{Measured: rate(w.Works, took.All), Baseline: rate(w.Works, alone), Detail: detail})
-		w.Progress("run %d: %s: %.0f/s, the API server alone %.0f/s", run+1, row, rate(w.Works, took.All), rate(w.Works, alone))
-		return spent, took, err
-	}
-	spent, took, err := part(creates, specs, events.Applied(1), base.create)
+	created, err := w.load(ctx, run, creates, specs, events.Applied(1))
 	if err != nil {
 		return err
 	}
-	plain := rate(objects*w.Works, base.plain)
-	w.board.Add(normalised, report.Sample{Measured: rate(w.Works, took.All), Baseline: plain})
-	w.board.Add(requests, report.Sample{Measured: float64(spent.requests.Others) / float64(w.Works)})
-	w.board.Add(statuses, report.Sample{Measured: float64(spent.events.Statuses) / float64(w.Works)})
-	w.board.Add(broker, report.Sample{Measured: rate(w.Works, base.relay)})
 	used, err := w.memory(ctx)
 	if err != nil {
 		return err
 	}
 	w.board.Add(memorySmall, report.Sample{Measured: float64(used.RSS) / 1e6, Detail: map[string]any{"peakMB": float64(used.Peak) / 1e6}})
+	w.board.Add(requests, report.Sample{Measured: float64(created.spent.requests.Others) / float64(w.Works)})
+	w.board.Add(statuses, report.Sample{Measured: float64(created.spent.events.Statuses) / float64(w.Works)})
 	w.heap(ctx, run, "create")
-	if _, _, err := part(updates, events.Changed(specs), events.Applied(2), base.update); err != nil {
+	updated, err := w.load(ctx, run, updates, events.Changed(specs), events.Applied(2))
+	if err != nil {
 		return err
 	}
-	if _, _, err := part(deletes, events.Deleted(specs), events.Gone, base.remove); err != nil {
+	deleted, err := w.load(ctx, run, deletes, events.Deleted(specs), events.Gone)
+	if err != nil {
 		return err
 	}
-	return w.end(ctx, nil)
+	if err := w.end(ctx, nil); err != nil {
+		return err
+	}
+	after, err := w.alone(ctx, fmt.Sprintf("after-%d", run), specs)
+	if err != nil {
+		return err
+	}
+	for _, row := range []struct {
+		name          string
+		load          part
+		before, after time.Duration
+	}{
+		{creates, created, before.create, after.create},
+		{updates, updated, before.update, after.update},
+		{deletes, deleted, before.remove, after.remove},
+	} {
+		detail := row.load.spent.detail()
+		detail["publishedSeconds"], detail["allSeconds"] = row.load.took.Published.Seconds(), row.load.took.All.Seconds()
+		detail["baselineBefore"], detail["baselineAfter"] = rate(w.Works, row.before), rate(w.Works, row.after)
+		w.board.Add(row.name, report.Sample{Measured: rate(w.Works, row.load.took.All), Baseline: rate(2*w.Works, row.before+row.after), Detail: detail})
+		w.Progress("run %d: %s: %.0f/s, the API server alone %.0f/s before and %.0f/s after", run+1, row.name,
+			rate(w.Works, row.load.took.All), rate(w.Works, row.before), rate(w.Works, row.after))
+	}
+	w.board.Add(normalised, report.Sample{Measured: rate(w.Works, created.took.All), Baseline: rate(2*objects*w.Works, before.plain+after.plain)})
+	w.board.Add(broker, report.Sample{Measured: rate(2*w.Works, before.relay+after.relay)})
+	return nil
 }
 
-func (w *world) alone(ctx context.Context, run int, specs []*wire.Spec) (a alone, err error) {
-	w.Progress("run %d: the API server and the broker alone", run+1)
-	if err := w.warm(ctx, run); err != nil {
+// load publishes specs and waits until the agent has reported of each what met
+// is for.
+func (w *world) load(ctx context.Context, run int, row string, specs []*wire.Spec, met func(*wire.Status) bool) (part, error) {
+	w.Progress("run %d: %s", run+1, row)
+	before, err := w.cost(ctx)
+	if err != nil {
+		return part{}, err
+	}
+	name, _, _ := strings.Cut(row, " ")
+	stop := w.profile(ctx, run, name, time.Duration(w.Works)*3*time.Millisecond)
+	defer stop()
+	took, err := w.publish(ctx, specs, met)
+	if err != nil {
+		return part{}, fmt.Errorf("%s: %w", row, err)
+	}
+	// Records are written after the status; a second status would be one too many.
+	if err := w.source.AwaitQuiet(ctx, time.Second); err != nil {
+		return part{}, err
+	}
+	after, err := w.cost(ctx)
+	return part{took: took, spent: after.since(before)}, err
+}
+
+// alone measures the surroundings; prefix is of the objects' names.
+func (w *world) alone(ctx context.Context, prefix string, specs []*wire.Spec) (a alone, err error) {
+	w.Progress("%s: the API server and the broker alone", prefix)
+	if err := w.warm(ctx, prefix); err != nil {
 		return a, err
 	}
-	writes := baseline.Works{API: w.api, Namespace: namespace, Prefix: fmt.Sprintf("alone-%d", run), Objects: objects}
+	writes := baseline.Works{API: w.api, Namespace: namespace, Prefix: prefix, Objects: objects}
 	if a.plain, err = writes.Creates(ctx, objects*w.Works); err != nil {
 		return a, err
 	}
@@ -100,8 +130,8 @@ func (w *world) alone(ctx context.Context, run int, specs []*wire.Spec) (a alone
 
 // warm lets the API server do each kind of write some times before it counts: it
 // makes much of what it needs for a resource when that is first used.
-func (w *world) warm(ctx context.Context, run int) error {
-	writes := baseline.Works{API: w.api, Namespace: namespace, Prefix: fmt.Sprintf("warm-%d", run), Objects: objects}
+func (w *world) warm(ctx context.Context, prefix string) error {
+	writes := baseline.Works{API: w.api, Namespace: namespace, Prefix: "warm-" + prefix, Objects: objects}
 	if _, err := writes.Create(ctx, min(w.Works, 100)); err != nil {
 		return err
 	}
