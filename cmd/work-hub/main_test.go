@@ -209,7 +209,7 @@ func TestWrongFlagsAreToldAllAtOnce(t *testing.T) {
 	}{
 		"nothing": {nil, []string{"--source-id is required", "--transport-config is required", "work-hub --help"}},
 		"each flag": {
-			[]string{"--source-id=Hub_1", "--transport=kafka", "--transport-config=/nowhere", "--workers=0", "--kube-api-burst=0",
+			[]string{"--source-id=Hub_1", "--transport=kafka", "--transport-config=/nowhere", "--workers=0", "--kube-api-burst=-1",
 				"--listen-address=:80", "--log-format=xml", "--v=-1"},
 			[]string{"--source-id", "--transport:", "/nowhere", "--workers", "--kube-api-burst", "--listen-address", "--log-format", "--v"},
 		},
@@ -257,7 +257,7 @@ func TestHelpShowsEveryFlagInItsGroup(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"The hub:\n", "The broker:\n", "Replicas:\n", "Metrics and health:\n", "Logs:\n",
-		"--source-id", "--kubeconfig", "--kube-api-qps", "(default 1000)", "--transport-config", "--client-id",
+		"--source-id", "--kubeconfig", "--kube-api-qps", "--kube-api-burst", "--transport-config", "--client-id",
 		"--disable-leader-election", "--leader-election-namespace", "--listen-address", "--log-format", "-v, --v"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in the help", want)

@@ -25,13 +25,6 @@ import (
 	"github.com/workwire/workwire/pkg/wire"
 )
 
-// The usual limit of requests: far above what a hub of thousands of works needs
-// in steady state, and what one API server with its etcd takes for a while.
-const (
-	defaultQPS   = 1000
-	defaultBurst = 2000
-)
-
 type options struct {
 	source          string
 	transport       string
@@ -55,7 +48,6 @@ func newOptions() *options {
 		transport:   "mqtt",
 		workers:     publish.DefaultWorkers,
 		controllers: []string{"*"},
-		kube:        kube.Options{QPS: defaultQPS, Burst: defaultBurst},
 		leader:      hub.NewElection(""),
 		serve:       serve.Options{Address: "127.0.0.1:8082"},
 		logging:     logging.NewOptions(),

@@ -10,6 +10,7 @@ package kube
 import (
 	"errors"
 	"fmt"
+	"math"
 
 	"github.com/spf13/pflag"
 	"k8s.io/client-go/rest"
@@ -25,7 +26,7 @@ type Options struct {
 	// 0 or less is no limit of its own: the API server's priority and fairness
 	// then shares its capacity out.
 	QPS float32
-	// Burst is how many requests may exceed QPS at once; at least 1 with a QPS.
+	// Burst is how many requests may exceed QPS at once; 0 is as many as QPS.
 	Burst int
 }
 
@@ -34,14 +35,14 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.Kubeconfig, "kubeconfig", o.Kubeconfig, "file that says how to reach the Kubernetes API; default: the pod's service account")
 	fs.Float32Var(&o.QPS, "kube-api-qps", o.QPS,
 		"requests a second to the Kubernetes API at most; 0 or less: no limit but the API server's own priority and fairness")
-	fs.IntVar(&o.Burst, "kube-api-burst", o.Burst, "requests that may exceed --kube-api-qps at once")
+	fs.IntVar(&o.Burst, "kube-api-burst", o.Burst, "requests that may exceed --kube-api-qps at once; 0: as many as those of a second")
 }
 
 // Validate reports every fault of o, by flag and with what to do. It reads no
 // file.
 func (o *Options) Validate() []error {
-	if o.QPS > 0 && o.Burst < 1 {
-		return []error{fmt.Errorf("--kube-api-burst %d: want at least 1 with --kube-api-qps %v, or a QPS of 0 for no limit", o.Burst, o.QPS)}
+	if o.Burst < 0 {
+		return []error{fmt.Errorf("--kube-api-burst %d: want at least 1, or 0 for as many as --kube-api-qps", o.Burst)}
 	}
 	return nil
 }
@@ -57,8 +58,11 @@ func (o *Options) RESTConfig(userAgent string) (*rest.Config, error) {
 	}
 	config.UserAgent = userAgent
 	config.QPS, config.Burst = o.QPS, o.Burst
-	if o.QPS <= 0 {
+	switch {
+	case o.QPS <= 0:
 		config.QPS = -1 // client-go takes 0 for "5"
+	case o.Burst == 0:
+		config.Burst = int(math.Ceil(float64(o.QPS))) // client-go takes 0 for "10"
 	}
 	return config, nil
 }

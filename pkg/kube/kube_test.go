@@ -31,14 +31,16 @@ func TestRESTConfig(t *testing.T) {
 	for _, c := range []struct {
 		options kube.Options
 		qps     float32
+		burst   int
 		fault   string
 	}{
-		{kube.Options{Kubeconfig: good, QPS: 50, Burst: 100}, 50, ""},
-		{kube.Options{Kubeconfig: good}, -1, ""},
-		{kube.Options{Kubeconfig: good, QPS: -3}, -1, ""},
-		{kube.Options{Kubeconfig: bad}, 0, bad + " (--kubeconfig)"},
-		{kube.Options{Kubeconfig: "/nowhere"}, 0, "/nowhere (--kubeconfig)"},
-		{kube.Options{}, 0, "--kubeconfig is not set"},
+		{kube.Options{Kubeconfig: good, QPS: 50, Burst: 100}, 50, 100, ""},
+		{kube.Options{Kubeconfig: good, QPS: 0.5}, 0.5, 1, ""},
+		{kube.Options{Kubeconfig: good}, -1, 0, ""},
+		{kube.Options{Kubeconfig: good, QPS: -3}, -1, 0, ""},
+		{kube.Options{Kubeconfig: bad}, 0, 0, bad + " (--kubeconfig)"},
+		{kube.Options{Kubeconfig: "/nowhere"}, 0, 0, "/nowhere (--kubeconfig)"},
+		{kube.Options{}, 0, 0, "--kubeconfig is not set"},
 	} {
 		config, err := c.options.RESTConfig("me")
 		if c.fault != "" {
@@ -50,7 +52,7 @@ func TestRESTConfig(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if config.QPS != c.qps || config.Burst != c.options.Burst || config.UserAgent != "me" || config.Host != "https://127.0.0.1:6443" {
+		if config.QPS != c.qps || config.Burst != c.burst || config.UserAgent != "me" || config.Host != "https://127.0.0.1:6443" {
 			t.Errorf("%+v: QPS %v, burst %d, agent %q, host %q", c.options, config.QPS, config.Burst, config.UserAgent, config.Host)
 		}
 	}
@@ -63,16 +65,16 @@ func TestFlagsAndValidate(t *testing.T) {
 	if faults := o.Validate(); len(faults) > 0 {
 		t.Error(faults)
 	}
-	if err := fs.Parse([]string{"--kubeconfig=f", "--kube-api-qps=7", "--kube-api-burst=0"}); err != nil {
+	if err := fs.Parse([]string{"--kubeconfig=f", "--kube-api-qps=7", "--kube-api-burst=-1"}); err != nil {
 		t.Fatal(err)
 	}
-	if want := (kube.Options{Kubeconfig: "f", QPS: 7}); o != want {
+	if want := (kube.Options{Kubeconfig: "f", QPS: 7, Burst: -1}); o != want {
 		t.Errorf("got %+v", o)
 	}
 	if faults := o.Validate(); len(faults) != 1 || !strings.Contains(faults[0].Error(), "--kube-api-burst") {
 		t.Errorf("faults %v", faults)
 	}
-	o.QPS = 0
+	o.Burst = 0
 	if faults := o.Validate(); len(faults) > 0 {
 		t.Error(faults)
 	}

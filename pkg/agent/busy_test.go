@@ -1,0 +1,135 @@
+package agent_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	flowv1 "k8s.io/api/flowcontrol/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/workwire/workwire/pkg/agent"
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+)
+
+// TestBusyAPIServer: an API server that lets the agent write next to nothing at a
+// time and refuses the rest as too much (429) slows the agent down. Nothing is lost
+// and no work is reported as failed.
+func TestBusyAPIServer(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	works := w.source("hub1")
+	user := "agent-of-" + w.namespace
+	w.grant(user, "all", []rbacv1.PolicyRule{{APIGroups: []string{"*"}, Resources: []string{"*"}, Verbs: []string{"*"}}})
+	w.narrow(user)
+	w.agent(func(c *agent.Config) { c.Kube.Impersonate = rest.ImpersonationConfig{UserName: user} })
+	changes, err := works.Watch(w.ctx, metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer changes.Stop()
+
+	const many = 10
+	for i := range many {
+		w.create(works, w.work(fmt.Sprintf("busy-%d", i), configMap(fmt.Sprintf("busy-%d-a", i), "1"), configMap(fmt.Sprintf("busy-%d-b", i), "1")))
+	}
+	applied := map[string]bool{}
+	for len(applied) < many {
+		var work *workv1.ManifestWork
+		select {
+		case event := <-changes.ResultChan():
+			work = event.Object.(*workv1.ManifestWork)
+		case <-time.After(wait):
+			t.Fatalf("only %v are applied", applied)
+		}
+		switch c := meta.FindStatusCondition(work.Status.Conditions, workv1.WorkApplied); {
+		case c == nil:
+		case c.Status == metav1.ConditionTrue:
+			applied[work.Name] = true
+		default:
+			t.Errorf("%s: %s", work.Name, c.Message)
+		}
+	}
+	if w.refused(user) == 0 {
+		t.Error("the API server has refused nothing: this tells nothing")
+	}
+	for i := range many {
+		w.data(fmt.Sprintf("busy-%d-b", i), "1")
+	}
+}
+
+// narrow has the API server serve few writes of a user at a time, and queue none,
+// until the test ends.
+func (w *world) narrow(user string) {
+	w.Helper()
+	flows := w.cluster.FlowcontrolV1()
+	one, none := int32(1), int32(0)
+	_, err := flows.PriorityLevelConfigurations().Create(w.ctx, &flowv1.PriorityLevelConfiguration{
+		ObjectMeta: metav1.ObjectMeta{Name: user},
+		Spec: flowv1.PriorityLevelConfigurationSpec{Type: flowv1.PriorityLevelEnablementLimited, Limited: &flowv1.LimitedPriorityLevelConfiguration{
+			NominalConcurrencyShares: &one, BorrowingLimitPercent: &none,
+			LimitResponse: flowv1.LimitResponse{Type: flowv1.LimitResponseTypeReject},
+		}},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		w.Fatal(err)
+	}
+	_, err = flows.FlowSchemas().Create(w.ctx, &flowv1.FlowSchema{
+		ObjectMeta: metav1.ObjectMeta{Name: user},
+		Spec: flowv1.FlowSchemaSpec{
+			MatchingPrecedence:         1000,
+			PriorityLevelConfiguration: flowv1.PriorityLevelConfigurationReference{Name: user},
+			Rules: []flowv1.PolicyRulesWithSubjects{{
+				Subjects: []flowv1.Subject{{Kind: flowv1.SubjectKindUser, User: &flowv1.UserSubject{Name: user}}},
+				ResourceRules: []flowv1.ResourcePolicyRule{{
+					Verbs: []string{"create", "update", "patch"}, APIGroups: []string{"*"}, Resources: []string{"*"}, ClusterScope: true, Namespaces: []string{"*"},
+				}},
+			}},
+		},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		w.Fatal(err)
+	}
+	w.Cleanup(func() {
+		for _, err := range []error{
+			flows.FlowSchemas().Delete(context.Background(), user, metav1.DeleteOptions{}),
+			flows.PriorityLevelConfigurations().Delete(context.Background(), user, metav1.DeleteOptions{}),
+		} {
+			if err != nil && !apierrors.IsNotFound(err) {
+				w.Error(err)
+			}
+		}
+	})
+	w.eventually("the flow schema is in force", func() error {
+		text, err := w.cluster.Discovery().RESTClient().Get().AbsPath("/debug/api_priority_and_fairness/dump_priority_levels").DoRaw(w.ctx)
+		if err == nil && !strings.Contains(string(text), user) {
+			err = fmt.Errorf("%s", text)
+		}
+		return err
+	})
+}
+
+// refused is how many requests of a narrow user the API server has refused.
+func (w *world) refused(user string) (count int) {
+	w.Helper()
+	text, err := w.cluster.Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(w.ctx)
+	if err != nil {
+		w.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if strings.HasPrefix(line, "apiserver_flowcontrol_rejected_requests_total{") && strings.Contains(line, `flow_schema="`+user+`"`) {
+			var n int
+			if _, err := fmt.Sscan(line[strings.LastIndexByte(line, ' ')+1:], &n); err != nil {
+				w.Fatal(err)
+			}
+			count += n
+		}
+	}
+	return count
+}
