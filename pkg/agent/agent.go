@@ -174,6 +174,7 @@ type Agent struct {
 	queue    workqueue.TypedRateLimitingInterface[string] // names to bring up to date
 	asks     workqueue.TypedInterface[wire.SourceID]      // sources to ask for specs
 	works    *workMemories
+	news     *news
 	answers  *answers
 	presence *presence
 	metrics  *metrics
@@ -200,6 +201,7 @@ func New(config Config) (*Agent, error) {
 		holders: newHolders(),
 		waiting: newWaiting(),
 		works:   newWorkMemories(),
+		news:    newNews(),
 		answers: newAnswers(),
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstRetry, lastRetry),
@@ -252,10 +254,10 @@ func (a *Agent) connectSteps() error {
 	}})
 	a.client = dynamicClient
 	a.objects = observe.NewObjects(observe.ObjectsConfig[string]{
-		Client: dynamicClient, Selector: object.AgentLabel + "=" + hash, Changed: a.queue.Add, Logger: config.Logger,
+		Client: dynamicClient, Selector: object.AgentLabel + "=" + hash, Changed: a.objectChanged, Logger: config.Logger,
 	})
 	a.records = applied.NewRecords(applied.Config{
-		Client: works, AgentID: config.AgentID, Changed: a.queue.Add, Logger: config.Logger,
+		Client: works, AgentID: config.AgentID, Changed: a.recordChanged, Logger: config.Logger,
 	})
 	a.applier = strategy.New(strategy.Config{
 		Client: rawClient, Cache: a.objects, AgentHash: hash, FieldManager: workv1.DefaultFieldManager, NotServed: a.kinds.Forget,

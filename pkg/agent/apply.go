@@ -35,7 +35,8 @@ type under struct {
 	complete  completion
 	resting   bool // repairs are held back
 	outcomes  []strategy.Outcome
-	again     time.Duration // when to look again; 0: when something changes
+	record    *workv1.AppliedManifestWork // as it is now; nil: not known
+	again     time.Duration               // when to look again; 0: when something changes
 }
 
 // leave says whether a manifest is not to be applied in this pass.
@@ -54,8 +55,19 @@ func (u *under) lookAgain(d time.Duration) {
 // apply makes the cluster hold what the work's spec declares, and reports what
 // it holds.
 func (a *Agent) apply(ctx context.Context, logger *slog.Logger, name string, entry *inbox.Entry) (time.Duration, error) {
+	a.news.begin(name)
 	known, exists := a.records.Get(name)
 	u := a.take(ctx, logger, name, entry, known)
+	again, err := a.applyAs(ctx, u, known, exists)
+	if u.missed(a.news.end(name)) {
+		a.queue.Add(name)
+	}
+	return again, err
+}
+
+// applyAs is apply for a work of which the record is known, if there is one.
+func (a *Agent) applyAs(ctx context.Context, u *under, known *workv1.AppliedManifestWork, exists bool) (time.Duration, error) {
+	logger, name, entry := u.logger, u.name, u.entry
 	wanted := refsOf(u.manifests)
 	var dropped []applied.Resource
 	if exists {
@@ -98,7 +110,8 @@ func (a *Agent) apply(ctx context.Context, logger *slog.Logger, name string, ent
 		u.memory.spec, u.memory.applied = nil, nil
 		return a.config.SyncInterval, nil
 	}
-	err = a.applyTo(ctx, u, record, dropped)
+	u.record = record
+	err = a.applyTo(ctx, u, dropped)
 	u.lookAgain(a.unwatched(following))
 	return u.again, err
 }
@@ -127,8 +140,8 @@ func (a *Agent) take(ctx context.Context, logger *slog.Logger, name string, entr
 }
 
 // applyTo does what a pass is for, once there is a record.
-func (a *Agent) applyTo(ctx context.Context, u *under, record *workv1.AppliedManifestWork, dropped []applied.Resource) error {
-	memory := u.memory
+func (a *Agent) applyTo(ctx context.Context, u *under, dropped []applied.Resource) error {
+	memory, record := u.memory, u.record
 	u.outcomes = a.applier.Apply(ctx, u.manifests, strategy.Pass{
 		Owner:     strategy.Owner(record.Name, record.UID),
 		Previous:  u.earlier.manifest,
@@ -159,9 +172,12 @@ func (a *Agent) applyTo(ctx context.Context, u *under, record *workv1.AppliedMan
 			return err
 		}
 	}
-	_, err = a.records.Record(ctx, record, applied.Contents{
+	record, err = a.records.Record(ctx, record, applied.Contents{
 		Resources: resourcesOf(u, record, dropped, removals), Transitions: transitions,
 	})
+	if err == nil {
+		u.record = record
+	}
 	return errors.Join(err, failureOf(u), removalFailure(removals))
 }
 
@@ -222,6 +238,9 @@ func (a *Agent) remember(u *under, dropped []applied.Resource, removals []strate
 			if repair {
 				healed = true
 				memory.fightOver(ref, outcome)
+			}
+			for _, other := range a.objects.Others(ref, u.name) {
+				a.objectChanged(other, ref, outcome.Live.GetResourceVersion()) // no watch tells of what the agent itself has written
 			}
 			u.logger.Info("applied a manifest", "object", ref, "action", outcome.Action, "repair", repair, "differences", outcome.Differences)
 		}

@@ -273,7 +273,7 @@ func TestRecordSparesItsSuccessor(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	records := applied.NewRecords(applied.Config{
-		Client: workclient.NewForConfigOrDie(plane.REST()), AgentID: w.host, Changed: func(string) {}, Logger: slog.New(slog.DiscardHandler),
+		Client: workclient.NewForConfigOrDie(plane.REST()), AgentID: w.host, Changed: func(string, string) {}, Logger: slog.New(slog.DiscardHandler),
 	})
 	work := applied.Work{Name: "web", UID: "1", Source: "hub1"}
 	old, err := records.Ensure(w.ctx, nil, applied.HubHash(w.host, ""), work, nil)

@@ -48,9 +48,10 @@ type Config struct {
 	Client workclient.Interface
 	// AgentID is written to every record. Required.
 	AgentID string
-	// Changed is called with the name of a record that somebody else changed or
-	// deleted. It must not block. Required.
-	Changed func(name string)
+	// Changed is called with the name of a record that was changed or deleted, as
+	// far as is known by somebody else, and with the resource version at which it
+	// was. It must not block. Required.
+	Changed func(name, version string)
 	// Logger; required.
 	Logger *slog.Logger
 }
@@ -73,7 +74,7 @@ func NewRecords(config Config) *Records {
 		client: config.Client.WorkV1().AppliedManifestWorks(),
 		rest:   config.Client.WorkV1().RESTClient(),
 		view: observe.NewView(func() *workv1.AppliedManifestWork { return &workv1.AppliedManifestWork{} },
-			func(name types.NamespacedName) { config.Changed(name.Name) }),
+			func(name types.NamespacedName, version string) { config.Changed(name.Name, version) }),
 	}
 }
 

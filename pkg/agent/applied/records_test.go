@@ -79,7 +79,7 @@ func newCluster(t *testing.T, config *rest.Config) *cluster {
 		})
 	})
 	c.records = applied.NewRecords(applied.Config{
-		Client: workclient.NewForConfigOrDie(counted), AgentID: "agent", Changed: func(string) {}, Logger: slog.New(slog.NewTextHandler(c.log, nil)),
+		Client: workclient.NewForConfigOrDie(counted), AgentID: "agent", Changed: func(string, string) {}, Logger: slog.New(slog.NewTextHandler(c.log, nil)),
 	})
 	t.Cleanup(func() { c.forget(c.hub + "-web") })
 	return c

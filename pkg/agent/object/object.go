@@ -7,6 +7,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 )
 
 // AgentLabel is the label that every object the agent applies carries. Its value
@@ -56,4 +57,12 @@ type Live struct {
 	// Object is set if and only if State is Present. It is shared: read only. It
 	// has no managedFields when it comes from a watch.
 	Object *unstructured.Unstructured
+}
+
+// Newer reports whether resource version a is later than b. Versions that can
+// not be compared, as those of an aggregated API may be, count as newer: what
+// arrives last is believed.
+func Newer(a, b string) bool {
+	order, err := resourceversion.CompareResourceVersion(a, b)
+	return err != nil || order > 0
 }

@@ -5,7 +5,7 @@
 // that some work is interested in, each from one watch that selects by the
 // agent's label, and tells which works a change concerns:
 //
-//	objects := observe.NewObjects(observe.ObjectsConfig[Key]{Client: client, Selector: selector, Changed: queue.Add})
+//	objects := observe.NewObjects(observe.ObjectsConfig[Key]{Client: client, Selector: selector, Changed: changed})
 //	go objects.Run(ctx)
 //	objects.Follow(key, refs)   // watches their types, and has Changed called with key
 //	live := objects.Get(ref)    // from memory

@@ -30,7 +30,7 @@ type feed struct {
 	settled chan struct{} // closed by the first failure
 }
 
-func newFeed(changed func(types.NamespacedName), lost func()) *feed {
+func newFeed(changed func(name types.NamespacedName, version string), lost func()) *feed {
 	blank := func() *unstructured.Unstructured { return &unstructured.Unstructured{} }
 	return &feed{view: NewView(blank, changed), lost: lost, settled: make(chan struct{})}
 }

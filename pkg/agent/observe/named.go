@@ -133,7 +133,7 @@ func (n *Named[K]) add(key K, ref object.Ref) {
 	if o == nil {
 		o = &namedObject[K]{ref: ref, keys: make(map[K]struct{}, 1)}
 		changed := func() { n.changed(o) }
-		o.feed = newFeed(func(types.NamespacedName) { changed() }, changed)
+		o.feed = newFeed(func(types.NamespacedName, string) { changed() }, changed)
 		n.objects[ref] = o
 		n.waiting = append(n.waiting, o)
 		n.look()

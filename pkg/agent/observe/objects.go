@@ -23,9 +23,9 @@ type ObjectsConfig[K comparable] struct {
 	// Selector is the label selector of every watch. Required: an empty one
 	// would hold all objects of a type.
 	Selector string
-	// Changed is called with each follower of an object that has changed. It
-	// must not block. Required.
-	Changed func(K)
+	// Changed is called with each follower of an object that has changed, and with
+	// the resource version at which it has. It must not block. Required.
+	Changed func(follower K, ref object.Ref, version string)
 	// Logger; required.
 	Logger *slog.Logger
 }
@@ -141,12 +141,13 @@ func (o *Objects[K]) remove(key K, ref object.Ref) {
 
 func (o *Objects[K]) newType(gvr schema.GroupVersionResource) *watchedType[K] {
 	t := &watchedType[K]{followers: map[types.NamespacedName][]K{}}
-	t.feed = newFeed(func(name types.NamespacedName) {
+	t.feed = newFeed(func(name types.NamespacedName, version string) {
 		o.mu.Lock()
 		keys := slices.Clone(t.followers[name])
 		o.mu.Unlock()
+		ref := object.Ref{GroupVersionResource: gvr, Namespace: name.Namespace, Name: name.Name}
 		for _, key := range keys {
-			o.config.Changed(key)
+			o.config.Changed(key, ref, version)
 		}
 	}, nil)
 	return t
@@ -188,6 +189,21 @@ func (o *Objects[K]) Learn(ref object.Ref, live *unstructured.Unstructured) {
 	default:
 		t.view.Learn(live)
 	}
+}
+
+// Others gives who else than key follows ref.
+func (o *Objects[K]) Others(ref object.Ref, key K) []K {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	t := o.types[ref.GroupVersionResource]
+	if t == nil {
+		return nil
+	}
+	followers := t.followers[types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}]
+	if len(followers) < 2 {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(followers), func(other K) bool { return other == key })
 }
 
 // Watched reports whether gvr is followed and its watch has delivered. Where it

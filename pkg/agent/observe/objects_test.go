@@ -9,7 +9,7 @@ import (
 
 func (c *cluster) objects() *observe.Objects[string] {
 	return observe.NewObjects(observe.ObjectsConfig[string]{
-		Client: c.agent, Selector: "test=" + c.namespace, Changed: c.report, Logger: discard,
+		Client: c.agent, Selector: "test=" + c.namespace, Changed: func(key string, _ object.Ref, _ string) { c.report(key) }, Logger: discard,
 	})
 }
 

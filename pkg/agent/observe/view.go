@@ -9,9 +9,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/workwire/workwire/pkg/agent/object"
 	"github.com/workwire/workwire/pkg/agent/packed"
 )
 
@@ -22,7 +22,7 @@ import (
 // is given out is the caller's own.
 type View[T metav1.Object] struct {
 	blank   func() T
-	changed func(types.NamespacedName)
+	changed func(name types.NamespacedName, version string)
 	kind    packed.Kind
 
 	mu     sync.Mutex
@@ -46,8 +46,8 @@ var (
 
 // NewView returns an empty view. blank gives an empty object. changed is called,
 // without a lock held, for each object that the watch finds to differ from what is
-// known; it must not block.
-func NewView[T metav1.Object](blank func() T, changed func(types.NamespacedName)) *View[T] {
+// known, with the resource version at which it does; it must not block.
+func NewView[T metav1.Object](blank func() T, changed func(name types.NamespacedName, version string)) *View[T] {
 	return &View[T]{
 		blank:   blank,
 		changed: changed,
@@ -89,20 +89,20 @@ func (v *View[T]) All() iter.Seq[T] {
 // Learn puts in an object that the API server has just returned, without its
 // managedFields, which it takes off. One that the watch has overtaken already is
 // ignored.
-func (v *View[T]) Learn(object T) {
-	object.SetManagedFields(nil)
-	learnt, err := v.pack(object)
+func (v *View[T]) Learn(answer T) {
+	answer.SetManagedFields(nil)
+	learnt, err := v.pack(answer)
 	if err != nil {
 		return // the watch will deliver it, and say so
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	name := nameOf(object)
+	name := nameOf(answer)
 	known, exists := v.items[name]
-	if exists && !newer(learnt.version, known.version) {
+	if exists && !object.Newer(learnt.version, known.version) {
 		return
 	}
-	if v.latest != "" && !newer(learnt.version, v.latest) {
+	if v.latest != "" && !object.Newer(learnt.version, v.latest) {
 		return
 	}
 	v.items[name] = learnt
@@ -146,7 +146,7 @@ func (v *View[T]) put(object any) error {
 	}
 	v.mu.Unlock()
 	if fresh {
-		v.changed(name)
+		v.changed(name, version)
 	}
 	return nil
 }
@@ -167,13 +167,13 @@ func (v *View[T]) passed(name types.NamespacedName, version string) bool {
 // caller holds mu.
 func (v *View[T]) isNews(name types.NamespacedName, version string) bool {
 	known, exists := v.items[name]
-	return !exists || newer(version, known.version)
+	return !exists || object.Newer(version, known.version)
 }
 
-// Delete implements [cache.ReflectorStore]. object is the last state, with the
+// Delete implements [cache.ReflectorStore]. last is the last state, with the
 // resource version of the deletion.
-func (v *View[T]) Delete(object any) error {
-	typed, err := v.typed(object)
+func (v *View[T]) Delete(last any) error {
+	typed, err := v.typed(last)
 	if err != nil {
 		return err
 	}
@@ -181,14 +181,14 @@ func (v *View[T]) Delete(object any) error {
 	v.mu.Lock()
 	v.pass(typed.GetResourceVersion())
 	known, exists := v.items[name]
-	gone := exists && !newer(known.version, typed.GetResourceVersion())
+	gone := exists && !object.Newer(known.version, typed.GetResourceVersion())
 	if gone {
 		delete(v.items, name)
 	}
 	v.mu.Unlock()
 	// Whoever waits for the object to go may have been told by Forget already.
 	if gone || !exists {
-		v.changed(name)
+		v.changed(name, typed.GetResourceVersion())
 	}
 	return nil
 }
@@ -207,23 +207,23 @@ func (v *View[T]) Replace(list []any, resourceVersion string) error {
 		}
 	}
 	v.mu.Lock()
-	var differs []types.NamespacedName
+	differs := map[types.NamespacedName]string{}
 	for name, known := range v.items {
 		listed, ok := items[name]
 		switch {
-		case ok && newer(listed.version, known.version):
-			differs = append(differs, name)
+		case ok && object.Newer(listed.version, known.version):
+			differs[name] = listed.version
 		case ok:
 			items[name] = known
-		case newer(known.version, resourceVersion):
+		case object.Newer(known.version, resourceVersion):
 			items[name] = known
 		default:
-			differs = append(differs, name)
+			differs[name] = resourceVersion // of the list that does not have it
 		}
 	}
-	for name := range items {
+	for name, listed := range items {
 		if _, ok := v.items[name]; !ok {
-			differs = append(differs, name)
+			differs[name] = listed.version
 		}
 	}
 	v.items = items
@@ -233,8 +233,8 @@ func (v *View[T]) Replace(list []any, resourceVersion string) error {
 		close(v.synced)
 	}
 	v.mu.Unlock()
-	for _, name := range differs {
-		v.changed(name)
+	for name, version := range differs {
+		v.changed(name, version)
 	}
 	return nil
 }
@@ -263,7 +263,7 @@ func (v *View[T]) Transformer() cache.TransformFunc {
 
 // pass notes that the watch has come to resourceVersion. The caller holds mu.
 func (v *View[T]) pass(resourceVersion string) {
-	if v.latest == "" || newer(resourceVersion, v.latest) {
+	if v.latest == "" || object.Newer(resourceVersion, v.latest) {
 		v.latest = resourceVersion
 	}
 }
@@ -304,12 +304,4 @@ func (v *View[T]) typed(object any) (T, error) {
 
 func nameOf(object metav1.Object) types.NamespacedName {
 	return types.NamespacedName{Namespace: object.GetNamespace(), Name: object.GetName()}
-}
-
-// newer reports whether resource version a is later than b. Versions that can
-// not be compared, as those of an aggregated API may be, count as newer: what
-// arrives last is believed.
-func newer(a, b string) bool {
-	order, err := resourceversion.CompareResourceVersion(a, b)
-	return err != nil || order > 0
 }

@@ -29,7 +29,7 @@ type steps struct {
 
 func newSteps(t *testing.T) *steps {
 	s := &steps{t: t}
-	s.view = NewView(blank, func(name types.NamespacedName) { s.changed = append(s.changed, name.Name) })
+	s.view = NewView(blank, func(name types.NamespacedName, _ string) { s.changed = append(s.changed, name.Name) })
 	return s
 }
 
@@ -123,7 +123,7 @@ func TestViewKeepsTheNewest(t *testing.T) {
 // something later, also while the watch delivers the same.
 func TestWhatIsLearntIsKnown(t *testing.T) {
 	t.Parallel()
-	view := NewView(blank, func(types.NamespacedName) {})
+	view := NewView(blank, func(types.NamespacedName, string) {})
 	if err := view.Replace(nil, "1"); err != nil {
 		t.Fatal(err)
 	}
@@ -151,7 +151,7 @@ func TestWhatIsLearntIsKnown(t *testing.T) {
 func TestViewConverges(t *testing.T) {
 	for seed := range uint64(300) {
 		rng := rand.New(rand.NewPCG(seed, 1))
-		view := NewView(blank, func(types.NamespacedName) {})
+		view := NewView(blank, func(types.NamespacedName, string) {})
 		if err := view.Replace(nil, "1"); err != nil {
 			t.Fatal(err)
 		}

@@ -1,0 +1,186 @@
+package agent_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/workwire/workwire/pkg/agent"
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/pkg/kube"
+)
+
+// TestEchoesCostNoPass has the watches show what the agent writes before it gets
+// the answer, and counts how often it looks at the work. It does not run beside
+// others: an agent has a look at every record of its cluster, whoever made it.
+func TestEchoesCostNoPass(t *testing.T) {
+	w := newWorld(t)
+	works := w.source("hub1")
+	registry := prometheus.NewRegistry()
+	slow := &slowAnswers{shown: make(chan struct{}, 1)}
+	w.agent(func(c *agent.Config) {
+		c.Registerer = registry
+		c.Kube.Wrap(slow.wrap)
+	})
+	w.create(works, w.work("web", configMap("a", "0"), configMap("b", "0")))
+	w.is(works, "web", "Applied=True")
+	w.settle("web")
+	before := passes(t, registry)
+	slow.begin()
+	const updates = 10
+	for i := range updates {
+		value := fmt.Sprint(i + 1)
+		w.update(works, "web", func(work *workv1.ManifestWork) {
+			work.Spec = w.work("", configMap("a", value), configMap("b", value)).Spec
+		})
+		w.is(works, "web", "Applied=True")
+	}
+	if held := slow.end(); held < 2*updates {
+		t.Errorf("only %d answers came after their echo: this tells nothing", held)
+	}
+	// A pass counts when it ends, which is after its status is out.
+	if got := passes(t, registry) - before; got < updates-1 || got > updates+3 {
+		t.Errorf("the agent looked %d times at a work that was changed %d times", got, updates)
+	}
+	// What others do meanwhile is not taken for an echo.
+	w.patch("a", `{"data":{"k":"foreign"}}`)
+	w.data("a", fmt.Sprint(updates))
+}
+
+// TestTwoWorksFight: each of two works restores what it declares, until both say
+// that somebody else does not let them.
+func TestTwoWorksFight(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	works := w.source("hub1")
+	w.agent()
+	w.create(works, w.work("one", configMap("a", "1")))
+	w.is(works, "one", "Applied=True")
+	w.create(works, w.work("two", configMap("a", "2")))
+	for _, name := range []string{"one", "two"} {
+		w.manifestSays(works, name, 0, "again and again")
+	}
+	if err := works.Delete(w.ctx, "two", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	w.gone(works, "two")
+	w.data("a", "1")
+}
+
+// passes is how often the agent has looked at works.
+func passes(t *testing.T, registry *prometheus.Registry) (count int) {
+	t.Helper()
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, family := range families {
+		if family.GetName() == "workwire_agent_pass_duration_seconds" {
+			for _, m := range family.GetMetric() {
+				count += int(m.GetHistogram().GetSampleCount())
+			}
+		}
+	}
+	return count
+}
+
+// slowAnswers keeps the answers to writes back until a watch has shown what they
+// say.
+type slowAnswers struct {
+	shown chan struct{} // a watch has shown more
+
+	mu      sync.Mutex
+	slow    bool
+	held    int
+	watched bytes.Buffer
+}
+
+func (s *slowAnswers) begin() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.slow = true
+}
+
+// end gives the number of answers that were kept back.
+func (s *slowAnswers) end() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.slow = false
+	return s.held
+}
+
+func (s *slowAnswers) wrap(next http.RoundTripper) http.RoundTripper {
+	return roundTripper(func(request *http.Request) (*http.Response, error) {
+		response, err := next.RoundTrip(request)
+		if err != nil {
+			return nil, err
+		}
+		switch verb, _ := kube.Describe(request); {
+		case verb == "watch":
+			response.Body = &shownBody{ReadCloser: response.Body, to: s}
+		case request.Method != http.MethodGet && response.StatusCode < 300:
+			answer, err := io.ReadAll(response.Body)
+			if err != nil {
+				return nil, err
+			}
+			s.keep(request.Context(), answer)
+			response.Body = io.NopCloser(bytes.NewReader(answer))
+		}
+		return response, nil
+	})
+}
+
+// keep returns once a watch has shown the answer, or ctx ends.
+func (s *slowAnswers) keep(ctx context.Context, answer []byte) {
+	var written metav1.PartialObjectMetadata
+	if json.Unmarshal(answer, &written) != nil || written.ResourceVersion == "" {
+		return
+	}
+	for {
+		s.mu.Lock()
+		slow, shown := s.slow, strings.Contains(s.watched.String(), `"resourceVersion":"`+written.ResourceVersion+`"`)
+		if slow && shown {
+			s.held++
+		}
+		s.mu.Unlock()
+		if !slow || shown {
+			s.wake() // another may wait for what came with it
+			return
+		}
+		select {
+		case <-s.shown:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (s *slowAnswers) wake() {
+	select {
+	case s.shown <- struct{}{}:
+	default:
+	}
+}
+
+type shownBody struct {
+	io.ReadCloser
+	to *slowAnswers
+}
+
+func (b *shownBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	b.to.mu.Lock()
+	b.to.watched.Write(p[:n])
+	b.to.mu.Unlock()
+	b.to.wake()
+	return n, err
+}
