@@ -2,6 +2,7 @@ package agentbench
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -15,16 +16,17 @@ import (
 type size struct {
 	works                     int
 	create, restart, statuses time.Duration
-	spent                     cost // on creating
+	created, restarted        cost
 	used                      procs.Usage
 }
 
-// each is what creating one work has cost, in milliseconds of CPU.
-func (s size) each() map[string]any {
+// each is what a cost is for one of n works, in milliseconds of CPU.
+func (c cost) each(n int) map[string]any {
 	return map[string]any{
-		"agent":        milliseconds(s.spent.agent) / float64(s.works),
-		"controlPlane": milliseconds(s.spent.plane) / float64(s.works),
-		"others":       milliseconds(s.spent.broker+s.spent.bench) / float64(s.works),
+		"agent":        milliseconds(c.agent) / float64(n),
+		"controlPlane": milliseconds(c.plane) / float64(n),
+		"broker":       milliseconds(c.broker) / float64(n),
+		"bench":        milliseconds(c.bench) / float64(n),
 	}
 }
 
@@ -55,8 +57,12 @@ func (w *world) scale(ctx context.Context, run int) error {
 		detail["fewSeconds"], detail["manySeconds"] = few.Seconds(), many.Seconds()
 		w.board.Add(row, report.Sample{Measured: many.Seconds() / few.Seconds(), Detail: detail})
 	}
-	compare(scaleCreate, few.create, many.create, map[string]any{"fewCPUMillisecondsEach": few.each(), "manyCPUMillisecondsEach": many.each()})
-	compare(scaleRestart, few.restart, many.restart, map[string]any{})
+	compare(scaleCreate, few.create, many.create, map[string]any{
+		"fewCPUMillisecondsEach": few.created.each(few.works), "manyCPUMillisecondsEach": many.created.each(many.works),
+	})
+	compare(scaleRestart, few.restart, many.restart, map[string]any{
+		"fewCPUMillisecondsEach": few.restarted.each(few.works), "manyCPUMillisecondsEach": many.restarted.each(many.works),
+	})
 	compare(scaleStatuses, few.statuses, many.statuses, map[string]any{})
 	w.board.Add(memoryScale, report.Sample{Measured: float64(many.used.RSS-few.used.RSS) / float64(w.Scale-w.Works) / 1e3, Detail: map[string]any{
 		"fewMB": float64(few.used.RSS) / 1e6, "manyMB": float64(many.used.RSS) / 1e6, "manyPeakMB": float64(many.used.Peak) / 1e6,
@@ -87,7 +93,7 @@ func (w *world) sized(ctx context.Context, run, n int, then func([]*wire.Spec) e
 	if err != nil {
 		return s, err
 	}
-	s.spent = after.since(before)
+	s.created = after.since(before)
 	w.Progress("run %d: %d works created in %v", run+1, n, s.create.Round(time.Millisecond))
 	if s.used, err = w.memory(ctx); err != nil {
 		return s, err
@@ -101,7 +107,7 @@ func (w *world) sized(ctx context.Context, run, n int, then func([]*wire.Spec) e
 			return s, err
 		}
 	}
-	if s.restart, err = w.restart(ctx); err != nil {
+	if s.restart, s.restarted, err = w.restart(ctx, run, n); err != nil {
 		return s, err
 	}
 	w.Progress("run %d: %d works: status resync in %v, current after a restart of the agent in %v", run+1, n,
@@ -121,16 +127,30 @@ func (w *world) statusResync(ctx context.Context) (time.Duration, error) {
 }
 
 // restart stops the agent, starts it again, and gives the time from its start
-// until it has reported on every work.
-func (w *world) restart(ctx context.Context) (time.Duration, error) {
+// until it has reported on every work, and what that has cost.
+func (w *world) restart(ctx context.Context, run, n int) (time.Duration, cost, error) {
 	if err := w.agent.Stop(); err != nil {
-		return 0, err
+		return 0, cost{}, err
+	}
+	w.agent = nil
+	before, err := w.cost(ctx)
+	if err != nil {
+		return 0, cost{}, err
 	}
 	bounded, cancel := context.WithTimeout(ctx, 10*time.Minute)
 	defer cancel()
-	took, err := w.source.Await(bounded, func() error { return w.launch(ctx) })
+	stop := func() {}
+	took, err := w.source.Await(bounded, func() error {
+		err := w.launch(ctx)
+		if err == nil {
+			stop = w.profile(ctx, run, fmt.Sprintf("restart-%d", n), time.Duration(n)*1200*time.Microsecond)
+		}
+		return err
+	})
 	if err != nil {
-		return 0, err
+		return 0, cost{}, err
 	}
-	return took.All, w.source.AwaitQuiet(ctx, time.Second)
+	after, err := w.cost(ctx)
+	stop()
+	return took.All, after.since(before), errors.Join(err, w.source.AwaitQuiet(ctx, time.Second))
 }
