@@ -80,7 +80,7 @@ e2e: ## Run docker-compose.yaml for real: the tutorial, kills, a cut network, ne
 	@hack/e2e.sh
 
 .PHONY: bench
-bench: build ## Measure agent and hub against their surroundings, half an hour. AGENT=PATH ONLY=REGEXP RUNS=3 BROKER=mosquitto PROFILE=1; see docs/performance.md.
+bench: build ## Measure agent and hub against their surroundings, 45 minutes. AGENT=PATH ONLY=REGEXP RUNS=3 BROKER=mosquitto PROFILE=1; see docs/performance.md.
 	@go run ./test/bench --json=bin/bench.json $(if $(AGENT),--agent="$(AGENT)") $(if $(ONLY),--only="$(ONLY)") \
 		$(if $(RUNS),--runs=$(RUNS)) $(if $(BROKER),--broker=$(BROKER)) $(if $(PROFILE),--profile=bin/profiles) $(BENCHFLAGS)
 

@@ -56,21 +56,21 @@ func (u *under) lookAgain(d time.Duration) {
 // it holds.
 func (a *Agent) apply(ctx context.Context, logger *slog.Logger, name string, entry *inbox.Entry) (time.Duration, error) {
 	a.news.begin(name)
-	known, exists := a.records.Get(name)
+	known, _ := a.records.Get(name)
 	u := a.take(ctx, logger, name, entry, known)
-	again, err := a.applyAs(ctx, u, known, exists)
+	again, err := a.applyAs(ctx, u, known)
 	if u.missed(a.news.end(name)) {
 		a.queue.Add(name)
 	}
 	return again, err
 }
 
-// applyAs is apply for a work of which the record is known, if there is one.
-func (a *Agent) applyAs(ctx context.Context, u *under, known *workv1.AppliedManifestWork, exists bool) (time.Duration, error) {
+// applyAs is apply for a work of which the record is known, nil if there is none.
+func (a *Agent) applyAs(ctx context.Context, u *under, known *workv1.AppliedManifestWork) (time.Duration, error) {
 	logger, name, entry := u.logger, u.name, u.entry
 	wanted := refsOf(u.manifests)
 	var dropped []applied.Resource
-	if exists {
+	if known != nil {
 		dropped = a.dropped(u, known, wanted)
 	}
 	following := slices.Clone(wanted)
@@ -79,7 +79,7 @@ func (a *Agent) applyAs(ctx context.Context, u *under, known *workv1.AppliedMani
 	}
 	a.objects.Follow(name, following)
 	a.waiting.set(name, unknownKinds(u.manifests))
-	if u.complete.work && !exists {
+	if u.complete.work && known == nil {
 		// Its record was deleted by hand, and its objects with it: what is complete
 		// does not come back.
 		u.outcomes = make([]strategy.Outcome, len(u.manifests))

@@ -14,7 +14,6 @@ import (
 
 // size is what is measured at one number of works.
 type size struct {
-	works                     int
 	create, restart, statuses time.Duration
 	created, restarted        cost
 	used                      procs.Usage
@@ -58,10 +57,10 @@ func (w *world) scale(ctx context.Context, run int) error {
 		w.board.Add(row, report.Sample{Measured: many.Seconds() / few.Seconds(), Detail: detail})
 	}
 	compare(scaleCreate, few.create, many.create, map[string]any{
-		"fewCPUMillisecondsEach": few.created.each(few.works), "manyCPUMillisecondsEach": many.created.each(many.works),
+		"fewCPUMillisecondsEach": few.created.each(w.Works), "manyCPUMillisecondsEach": many.created.each(w.Scale),
 	})
 	compare(scaleRestart, few.restart, many.restart, map[string]any{
-		"fewCPUMillisecondsEach": few.restarted.each(few.works), "manyCPUMillisecondsEach": many.restarted.each(many.works),
+		"fewCPUMillisecondsEach": few.restarted.each(w.Works), "manyCPUMillisecondsEach": many.restarted.each(w.Scale),
 	})
 	compare(scaleStatuses, few.statuses, many.statuses, map[string]any{})
 	w.board.Add(memoryScale, report.Sample{Measured: float64(many.used.RSS-few.used.RSS) / float64(w.Scale-w.Works) / 1e3, Detail: map[string]any{
@@ -76,7 +75,6 @@ func (w *world) sized(ctx context.Context, run, n int, then func([]*wire.Spec) e
 		return s, err
 	}
 	specs := w.maker.Works("scale", n, objects)
-	s.works = n
 	before, err := w.cost(ctx)
 	if err != nil {
 		return s, err
