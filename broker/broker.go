@@ -98,7 +98,7 @@ func (b *Broker) Run(ctx context.Context) (err error) {
 	stopping := make(chan struct{})
 	counters := newCounters()
 	h := &hook{
-		cfg: b.cfg, auth: auth, relay: n.relay, counters: counters,
+		cfg: b.cfg, auth: auth, router: n.router, counters: counters,
 		log: b.cfg.Logger, stopping: stopping, conns: map[string]*clientConn{},
 	}
 	server, err := b.newServer(n, h)
@@ -114,7 +114,7 @@ func (b *Broker) Run(ctx context.Context) (err error) {
 		group.Go(func() error { return n.store.Run(storeCtx) })
 	}
 	group.Go(func() error {
-		tick(ctx, n.relay, server)
+		tick(ctx, n.router, server)
 		return nil
 	})
 	group.Go(func() error {
@@ -123,7 +123,7 @@ func (b *Broker) Run(ctx context.Context) (err error) {
 	})
 	if n.http != nil {
 		b.httpAddr = n.http.Addr().String()
-		handler := b.handler(promhttp.HandlerFor(newRegistry(counters, n.relay, server), promhttp.HandlerOpts{}))
+		handler := b.handler(promhttp.HandlerFor(newRegistry(counters, n.router, server), promhttp.HandlerOpts{}))
 		group.Go(func() error { return serveHTTP(ctx, n.http, handler) })
 	}
 	group.Go(func() error {
@@ -132,10 +132,10 @@ func (b *Broker) Run(ctx context.Context) (err error) {
 			return fmt.Errorf("serve MQTT: %w", err)
 		}
 		n.served = true
-		b.cfg.Logger.Info("broker ready", "addresses", b.addrs, "http", b.httpAddr, "sessions", n.relay.Stats().Sessions)
+		b.cfg.Logger.Info("broker ready", "addresses", b.addrs, "http", b.httpAddr, "sessions", n.router.Stats().Sessions)
 		close(b.ready)
 		<-ctx.Done()
-		n.relay.Stop()
+		n.router.Stop()
 		close(stopping)
 		h.goodbye()
 		return server.Close()
@@ -182,7 +182,7 @@ func (b *Broker) capabilities() *mqtt.Capabilities {
 // needs is what a running broker holds of the machine.
 type needs struct {
 	store     *store.Store // nil without a data directory
-	relay     *session.Relay
+	router    *session.Router
 	listeners []*listener
 	http      net.Listener // nil when not served
 	served    bool         // the listeners are mochi-mqtt's to close
@@ -196,7 +196,7 @@ func (b *Broker) open() (n *needs, err error) {
 			err = errors.Join(err, n.close())
 		}
 	}()
-	relayCfg := session.Config{
+	routerCfg := session.Config{
 		MaxQueuedMessages: b.cfg.MaxQueuedMessages,
 		MaxQueuedBytes:    b.cfg.MaxQueuedBytes,
 		ReceiveMaximum:    int(b.cfg.ReceiveMaximum),
@@ -205,14 +205,14 @@ func (b *Broker) open() (n *needs, err error) {
 	if b.cfg.DataDir != "" {
 		n.store, err = store.Open(store.Config{
 			Path:     filepath.Join(b.cfg.DataDir, databaseFile),
-			OnCommit: func(batch uint64) { n.relay.Committed(batch) },
+			OnCommit: func(batch uint64) { n.router.Committed(batch) },
 		})
 		if err != nil {
 			return n, err
 		}
-		relayCfg.Store = n.store
+		routerCfg.Store = n.store
 	}
-	if n.relay, err = session.New(relayCfg); err != nil {
+	if n.router, err = session.New(routerCfg); err != nil {
 		return n, err
 	}
 	for _, cfg := range b.cfg.Listeners {
@@ -250,7 +250,7 @@ func (n *needs) close() error {
 }
 
 // tick runs what must be done now and then until ctx ends.
-func tick(ctx context.Context, relay *session.Relay, server *mqtt.Server) {
+func tick(ctx context.Context, router *session.Router, server *mqtt.Server) {
 	ticker := time.NewTicker(time.Second)
 	defer ticker.Stop()
 	for {
@@ -258,13 +258,13 @@ func tick(ctx context.Context, relay *session.Relay, server *mqtt.Server) {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
-			relay.Tick()
-			reportSys(relay.Stats(), server)
+			router.Tick()
+			reportSys(router.Stats(), server)
 		}
 	}
 }
 
-// reportSys gives mochi-mqtt the figures of the relay, which it publishes below $SYS.
+// reportSys gives mochi-mqtt the figures of the router, which it publishes below $SYS.
 func reportSys(stats session.Stats, server *mqtt.Server) {
 	var dropped uint64
 	for _, n := range stats.Dropped {

@@ -21,7 +21,7 @@ type attachment struct {
 	connect   session.Connect
 	leave     session.Disconnect // how the client said it leaves
 
-	link    *session.Link // nil until the session is established
+	sess    *session.Conn // nil until the session is established
 	present bool          // there was a session
 	pumped  chan struct{} // nil until the pump runs
 	done    chan struct{} // closed when all is over; nil before begin
@@ -52,7 +52,7 @@ func (a *attachment) startPump() {
 
 func (a *attachment) pump() {
 	for {
-		out, ok, err := a.link.Next()
+		out, ok, err := a.sess.Next()
 		if err != nil {
 			a.hook.log.Error("client disconnected: its messages cannot be read", "session", a.sessionID, "error", err)
 			_ = a.hook.server.DisconnectClient(a.cl, packets.ErrUnspecifiedError)
@@ -65,8 +65,8 @@ func (a *attachment) pump() {
 			continue
 		}
 		select {
-		case <-a.link.Wake():
-		case <-a.link.Ended():
+		case <-a.sess.Wake():
+		case <-a.sess.Done():
 			a.farewell()
 			return
 		}
@@ -74,11 +74,11 @@ func (a *attachment) pump() {
 }
 
 // write sends one packet. false means that the connection is of no more use.
-func (a *attachment) write(out session.Out) bool {
+func (a *attachment) write(out session.Packet) bool {
 	err := a.cl.WritePacket(packetOf(out))
 	if errors.Is(err, packets.ErrPacketTooLarge) && out.Message != nil {
 		a.hook.log.Warn("message dropped: larger than the client's maximum packet size", "session", a.sessionID, "topic", out.Message.Topic, "maximumPacketSize", a.cl.Properties.Props.MaximumPacketSize)
-		a.link.Drop(out.PacketID)
+		a.sess.Drop(out.PacketID)
 		return true
 	}
 	if err != nil {
@@ -88,9 +88,9 @@ func (a *attachment) write(out session.Out) bool {
 	return true
 }
 
-// farewell disconnects a client whose session the relay has ended.
+// farewell disconnects a client whose session the router has ended.
 func (a *attachment) farewell() {
-	if a.link.Why() != session.Disconnected {
+	if a.sess.EndReason() != session.Disconnected {
 		_ = a.hook.server.DisconnectClient(a.cl, packets.ErrQuotaExceeded)
 	}
 }
@@ -103,10 +103,10 @@ func (c *clientConn) finish() {
 	}
 	defer close(c.done)
 	defer c.hook.exit(c)
-	if c.link == nil {
+	if c.sess == nil {
 		return
 	}
-	c.link.Disconnect(c.leave)
+	c.sess.Disconnect(c.leave)
 	if c.pumped != nil {
 		<-c.pumped
 	}
@@ -159,7 +159,7 @@ func willOf(pk packets.Packet) *session.Will {
 }
 
 // packetOf converts what is to be sent into a packet.
-func packetOf(out session.Out) packets.Packet {
+func packetOf(out session.Packet) packets.Packet {
 	m := out.Message
 	if m == nil {
 		ack := packets.Packet{FixedHeader: packets.FixedHeader{Type: packets.Puback}, PacketID: out.PacketID, ReasonCode: out.Code}

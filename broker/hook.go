@@ -25,7 +25,7 @@ type hook struct {
 	mqtt.HookBase
 	cfg      Config
 	auth     *authenticator
-	relay    *session.Relay
+	router   *session.Router
 	server   *mqtt.Server
 	counters *counters
 	log      *slog.Logger
@@ -101,7 +101,7 @@ func (h *hook) OnSessionEstablish(cl *mqtt.Client, _ packets.Packet) {
 		_ = h.server.DisconnectClient(former.cl, packets.ErrSessionTakenOver)
 		<-former.done
 	}
-	conn.link, conn.present = h.relay.Connect(conn.connect)
+	conn.sess, conn.present = h.router.Connect(conn.connect)
 }
 
 // enter makes conn the connection of its session and returns the one before, if there is one.
@@ -126,7 +126,7 @@ func (h *hook) exit(conn *clientConn) {
 func (h *hook) OnSessionEstablished(cl *mqtt.Client, _ packets.Packet) {
 	conn := cl.Net.Conn.(*clientConn)
 	if conn.present {
-		for _, sub := range conn.link.Subscriptions() { // mochi-mqtt serves $SYS by them
+		for _, sub := range conn.sess.Subscriptions() { // mochi-mqtt serves $SYS by them
 			filter := packets.Subscription{Filter: sub.Filter, Qos: sub.QoS, Identifier: sub.ID}
 			h.server.Topics.Subscribe(cl.ID, filter)
 			cl.State.Subscriptions.Add(sub.Filter, filter)
@@ -158,12 +158,12 @@ func (h *hook) OnACLCheck(cl *mqtt.Client, topic string, write bool) bool {
 // OnPacketRead sees every packet first.
 func (h *hook) OnPacketRead(cl *mqtt.Client, pk packets.Packet) (packets.Packet, error) {
 	conn := cl.Net.Conn.(*clientConn)
-	if conn.link == nil {
+	if conn.sess == nil {
 		return pk, nil // CONNECT
 	}
 	switch pk.FixedHeader.Type {
 	case packets.Puback:
-		conn.link.Ack(pk.PacketID, pk.ReasonCode)
+		conn.sess.Ack(pk.PacketID, pk.ReasonCode)
 	case packets.Disconnect:
 		conn.leave = session.Disconnect{Normal: pk.ReasonCode != packets.CodeDisconnectWillMessage.Code}
 		if pk.Properties.SessionExpiryIntervalFlag {
@@ -207,7 +207,7 @@ func (h *hook) OnPacketEncode(cl *mqtt.Client, pk packets.Packet) packets.Packet
 	if pk.FixedHeader.Type != packets.Connack {
 		return pk
 	}
-	if conn := cl.Net.Conn.(*clientConn); conn.link != nil {
+	if conn := cl.Net.Conn.(*clientConn); conn.sess != nil {
 		pk.SessionPresent = conn.present
 	}
 	pk.Properties.MaximumPacketSize = h.cfg.MaxPacketSize
@@ -222,7 +222,7 @@ func (h *hook) OnPublish(cl *mqtt.Client, pk packets.Packet) (packets.Packet, er
 		h.denyPublish(conn, pk)
 		return pk, packets.ErrRejectPacket
 	}
-	err := conn.link.Publish(messageOf(pk, time.Now()), pk.PacketID)
+	err := conn.sess.Publish(messageOf(pk, time.Now()), pk.PacketID)
 	if errors.Is(err, session.ErrReceiveMaximum) {
 		h.log.Warn("client disconnected: it sent more messages than the receive maximum allows before they were acknowledged", "session", conn.sessionID, "receiveMaximum", h.cfg.ReceiveMaximum)
 		_ = h.server.DisconnectClient(cl, packets.ErrReceiveMaximum)
@@ -234,7 +234,7 @@ func (h *hook) denyPublish(conn *clientConn, pk packets.Packet) {
 	h.counters.denied(acl.Publish)
 	h.log.Warn("message refused: not a topic of this client", "session", conn.sessionID, "topic", pk.TopicName, "qos", pk.FixedHeader.Qos)
 	if pk.FixedHeader.Qos > 0 {
-		conn.link.Refuse(pk.PacketID, packets.ErrNotAuthorized.Code)
+		conn.sess.Refuse(pk.PacketID, packets.ErrNotAuthorized.Code)
 	}
 }
 
@@ -246,7 +246,7 @@ func (h *hook) OnSubscribed(cl *mqtt.Client, pk packets.Packet, codes []byte) {
 		if codes[i] >= packets.ErrUnspecifiedError.Code {
 			continue
 		}
-		err := conn.link.Subscribe(session.Subscription{
+		err := conn.sess.Subscribe(session.Subscription{
 			Filter: f.Filter, QoS: min(f.Qos, 1), ID: f.Identifier,
 			NoLocal: f.NoLocal, RetainAsPublished: f.RetainAsPublished, RetainHandling: f.RetainHandling,
 		})
@@ -256,7 +256,7 @@ func (h *hook) OnSubscribed(cl *mqtt.Client, pk packets.Packet, codes []byte) {
 		}
 	}
 	select {
-	case <-conn.link.Durable():
+	case <-conn.sess.Durable():
 	case <-h.stopping:
 		cl.Stop(packets.ErrServerShuttingDown) // rather than promise what may not hold
 	}
@@ -270,7 +270,7 @@ func (h *hook) OnUnsubscribed(cl *mqtt.Client, pk packets.Packet) {
 	}
 	conn := cl.Net.Conn.(*clientConn)
 	for _, f := range pk.Filters {
-		conn.link.Unsubscribe(f.Filter)
+		conn.sess.Unsubscribe(f.Filter)
 	}
 }
 

@@ -51,7 +51,7 @@ func (c *counters) refused(why error) {
 	c.refusals.WithLabelValues(reason).Inc()
 }
 
-// reading is one metric that is read off the relay or mochi-mqtt when it is asked for.
+// reading is one metric that is read off the router or mochi-mqtt when it is asked for.
 type reading struct {
 	desc *prometheus.Desc
 	kind prometheus.ValueType
@@ -68,26 +68,26 @@ func readings() []reading {
 	info := func(field func(*mqtt.Server) *int64) func(session.Stats, *mqtt.Server) float64 {
 		return func(_ session.Stats, s *mqtt.Server) float64 { return float64(atomic.LoadInt64(field(s))) }
 	}
-	relay := func(field func(session.Stats) float64) func(session.Stats, *mqtt.Server) float64 {
+	router := func(field func(session.Stats) float64) func(session.Stats, *mqtt.Server) float64 {
 		return func(s session.Stats, _ *mqtt.Server) float64 { return field(s) }
 	}
 	return []reading{
 		{describe("clients_connected", "Clients connected now."), gauge,
-			relay(func(s session.Stats) float64 { return float64(s.Connected) })},
+			router(func(s session.Stats) float64 { return float64(s.Connected) })},
 		{describe("sessions", "Sessions now, with and without a client."), gauge,
-			relay(func(s session.Stats) float64 { return float64(s.Sessions) })},
+			router(func(s session.Stats) float64 { return float64(s.Sessions) })},
 		{describe("subscriptions", "Subscriptions now."), gauge,
-			relay(func(s session.Stats) float64 { return float64(s.Subscriptions) })},
+			router(func(s session.Stats) float64 { return float64(s.Subscriptions) })},
 		{describe("retained_messages", "Retained messages now."), gauge,
-			relay(func(s session.Stats) float64 { return float64(s.Retained) })},
+			router(func(s session.Stats) float64 { return float64(s.Retained) })},
 		{describe("messages_queued", "Messages waiting for sessions now, those sent and not acknowledged included."), gauge,
-			relay(func(s session.Stats) float64 { return float64(s.Queued) })},
+			router(func(s session.Stats) float64 { return float64(s.Queued) })},
 		{describe("queued_bytes", "Size of the queued messages."), gauge,
-			relay(func(s session.Stats) float64 { return float64(s.QueuedBytes) })},
+			router(func(s session.Stats) float64 { return float64(s.QueuedBytes) })},
 		{describe("messages_received_total", "Messages accepted from clients, wills included."), counter,
-			relay(func(s session.Stats) float64 { return float64(s.Received) })},
+			router(func(s session.Stats) float64 { return float64(s.Received) })},
 		{describe("messages_sent_total", "Messages sent to clients, repetitions included."), counter,
-			relay(func(s session.Stats) float64 { return float64(s.Sent) })},
+			router(func(s session.Stats) float64 { return float64(s.Sent) })},
 		{describe("bytes_received_total", "Bytes of MQTT packets received."), counter,
 			info(func(s *mqtt.Server) *int64 { return &s.Info.BytesReceived })},
 		{describe("bytes_sent_total", "Bytes of MQTT packets sent."), counter,
@@ -97,7 +97,7 @@ func readings() []reading {
 
 // collector implements prometheus.Collector.
 type collector struct {
-	relay    *session.Relay
+	router   *session.Router
 	server   *mqtt.Server
 	readings []reading
 	dropped  *prometheus.Desc
@@ -111,7 +111,7 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 }
 
 func (c *collector) Collect(ch chan<- prometheus.Metric) {
-	stats := c.relay.Stats()
+	stats := c.router.Stats()
 	for _, r := range c.readings {
 		ch <- prometheus.MustNewConstMetric(r.desc, r.kind, r.of(stats, c.server))
 	}
@@ -122,11 +122,11 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 
 // newRegistry returns the broker's own registry: nothing is registered globally, so that
 // several brokers can live in one process.
-func newRegistry(c *counters, relay *session.Relay, server *mqtt.Server) *prometheus.Registry {
+func newRegistry(c *counters, router *session.Router, server *mqtt.Server) *prometheus.Registry {
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(
 		c.denials, c.refusals,
-		&collector{relay: relay, server: server, readings: readings(),
+		&collector{router: router, server: server, readings: readings(),
 			dropped: describe("messages_dropped_total", "Messages that were queued and will not be delivered.", "reason")},
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),

@@ -20,10 +20,10 @@ import (
 // kept is a broker with certificates that are kept, those of its clients among them.
 type kept struct {
 	*testing.T
-	dir    string
-	keeper *certificates.Keeper
-	broker *brokertest.Running
-	log    *logBuffer
+	dir     string
+	manager *certificates.Manager
+	broker  *brokertest.Running
+	log     *logBuffer
 }
 
 func keep(t *testing.T, certs ...certificates.Certificate) *kept {
@@ -50,18 +50,18 @@ func (k *kept) configure(certs ...certificates.Certificate) {
 			certs[i].Validity.Duration = time.Hour
 		}
 	}
-	k.keeper = certificates.New(certificates.Options{Dir: k.dir, Config: certificates.Config{
+	k.manager = certificates.New(certificates.Options{Dir: k.dir, Config: certificates.Config{
 		Authority:    certificates.Authority{Directory: "authority", Name: "test", Validity: metav1.Duration{Duration: 24 * time.Hour}},
 		Certificates: certs,
 	}})
-	if _, err := k.keeper.Ensure(); err != nil {
+	if _, err := k.manager.Ensure(); err != nil {
 		k.Fatal(err)
 	}
 }
 
 func (k *kept) rotate(step certificates.Step) {
 	k.Helper()
-	if _, err := k.keeper.Rotate(step); err != nil {
+	if _, err := k.manager.Rotate(step); err != nil {
 		k.Fatal(err)
 	}
 }
@@ -161,7 +161,7 @@ func TestRevoke(t *testing.T) {
 		t.Fatal(err)
 	}
 	c1.mustSubscribe(ctx, t, "sources/+/clusters/c1/sourceevents")
-	if _, err := k.keeper.Revoke("c1"); err != nil {
+	if _, err := k.manager.Revoke("c1"); err != nil {
 		t.Fatal(err)
 	}
 	k.ended(ctx, c1)
@@ -169,7 +169,7 @@ func TestRevoke(t *testing.T) {
 	if code := c2.publish(ctx, t, "clusters/c2/agentbroadcast", "x"); code >= 0x80 {
 		t.Errorf("the other client: 0x%x", code)
 	}
-	if _, err := k.keeper.Ensure(); err != nil {
+	if _, err := k.manager.Ensure(); err != nil {
 		t.Fatal(err)
 	}
 	again, err := k.dial(ctx, "x", k.tls("c1"))
@@ -222,7 +222,7 @@ func TestBadRevocationList(t *testing.T) {
 	ctx := testContext(t)
 	k := keep(t, agentCert("c1"), agentCert("c2"))
 	stolen := k.tls("c1")
-	if _, err := k.keeper.Revoke("c1"); err != nil {
+	if _, err := k.manager.Revoke("c1"); err != nil {
 		t.Fatal(err)
 	}
 	k.refused(ctx, stolen, "is revoked")

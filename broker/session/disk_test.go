@@ -10,15 +10,15 @@ import (
 	"github.com/workwire/workwire/broker/store"
 )
 
-// open returns a relay on the store at path whose commits happen at commit only.
-func open(t *testing.T, path string) (*session.Relay, *store.Store, func()) {
+// open returns a router on the store at path whose commits happen at commit only.
+func open(t *testing.T, path string) (*session.Router, *store.Store, func()) {
 	t.Helper()
-	var relay *session.Relay
-	st, err := store.Open(store.Config{Path: path, OnCommit: func(b uint64) { relay.Committed(b) }})
+	var router *session.Router
+	st, err := store.Open(store.Config{Path: path, OnCommit: func(b uint64) { router.Committed(b) }})
 	if err != nil {
 		t.Fatal(err)
 	}
-	relay, err = session.New(session.Config{Store: st, MaxQueuedMessages: 1000, MaxQueuedBytes: 1 << 20, ReceiveMaximum: 1000, Logger: slog.New(slog.DiscardHandler)})
+	router, err = session.New(session.Config{Store: st, MaxQueuedMessages: 1000, MaxQueuedBytes: 1 << 20, ReceiveMaximum: 1000, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,13 +30,13 @@ func open(t *testing.T, path string) (*session.Relay, *store.Store, func()) {
 			t.Fatal(err)
 		}
 	}
-	return relay, st, commit
+	return router, st, commit
 }
 
 func TestDurable(t *testing.T) {
-	relay, st, commit := open(t, filepath.Join(t.TempDir(), "db"))
+	router, st, commit := open(t, filepath.Join(t.TempDir(), "db"))
 	defer func() { _ = st.Close() }()
-	l, _ := relay.Connect(session.Connect{ID: "c", Expiry: 10})
+	l, _ := router.Connect(session.Connect{ID: "c", Expiry: 10})
 	subscribe(t, l, "t")
 	done := l.Durable()
 	select {
@@ -48,14 +48,14 @@ func TestDurable(t *testing.T) {
 	<-done
 	<-l.Durable() // nothing to wait for
 
-	p, _ := relay.Connect(session.Connect{ID: "p"})
+	p, _ := router.Connect(session.Connect{ID: "p"})
 	publish(t, p, "t", "x", nil)
 	check(t, "before the commit", drain(t, p), "")
 	commit()
 	check(t, "after the commit", drain(t, p), "ack1/0")
 	publish(t, p, "t", "waits", nil)
 	<-p.Durable() // nothing of p's is to be written
-	other, _ := relay.Connect(session.Connect{ID: "other"})
+	other, _ := router.Connect(session.Connect{ID: "other"})
 	publish(t, other, "nobody's", "x", nil)
 	check(t, "nothing to write for it", drain(t, other), "ack1/0")
 	check(t, "still waiting", drain(t, p), "")

@@ -2,14 +2,14 @@
 // messages that wait for them, in order, until the clients acknowledge them. It knows
 // nothing of connections; package broker puts packets in and takes packets out.
 //
-//	relay, err := session.New(session.Config{Store: st, …})
-//	link, present := relay.Connect(session.Connect{ID: "agent:c1/x", Expiry: 3600})
-//	link.Subscribe(session.Subscription{Filter: "sources/+/clusters/c1/sourceevents", QoS: 1})
+//	router, err := session.New(session.Config{Store: st, …})
+//	conn, present := router.Connect(session.Connect{ID: "agent:c1/x", Expiry: 3600})
+//	conn.Subscribe(session.Subscription{Filter: "sources/+/clusters/c1/sourceevents", QoS: 1})
 //	for {
-//		out, ok := link.Next() // write it, or wait for link.Wake()
+//		out, ok := conn.Next() // write it, or wait for conn.Wake()
 //	}
-//	link.Ack(packetID, 0)
-//	link.Disconnect(session.Disconnect{})
+//	conn.Ack(packetID, 0)
+//	conn.Disconnect(session.Disconnect{})
 //
 // What is promised:
 //

@@ -9,11 +9,11 @@ import (
 
 func TestExpiry(t *testing.T) {
 	b := newBench(t, nil)
-	b.link("ten", 10).Disconnect(session.Disconnect{})
-	b.link("forever", session.NeverExpires).Disconnect(session.Disconnect{})
+	b.conn("ten", 10).Disconnect(session.Disconnect{})
+	b.conn("forever", session.NeverExpires).Disconnect(session.Disconnect{})
 	zero := uint32(0)
-	b.link("changed", 10).Disconnect(session.Disconnect{Expiry: &zero})
-	connected := b.link("connected", 10)
+	b.conn("changed", 10).Disconnect(session.Disconnect{Expiry: &zero})
+	connected := b.conn("connected", 10)
 	b.advance(9 * time.Second)
 	if got := b.Stats().Sessions; got != 3 {
 		t.Errorf("after 9 s %d sessions", got)
@@ -23,21 +23,21 @@ func TestExpiry(t *testing.T) {
 		t.Errorf("after 10 s %d sessions", got)
 	}
 	b.advance(100 * 365 * 24 * time.Hour)
-	if got := b.Stats(); got.Sessions != 2 || got.Connected != 1 || connected.Why() != "" {
+	if got := b.Stats(); got.Sessions != 2 || got.Connected != 1 || connected.EndReason() != "" {
 		t.Errorf("after 100 years: %+v", got)
 	}
 }
 
 func TestMessageExpiry(t *testing.T) {
 	b := newBench(t, nil)
-	l := b.link("c", 1000)
+	l := b.conn("c", 1000)
 	subscribe(t, l, "t")
 	l.Disconnect(session.Disconnect{})
-	p := b.link("p", 0)
+	p := b.conn("p", 0)
 	publish(t, p, "t", "short", func(m *session.Message) { m.Expires = b.now.Unix() + 5 })
 	publish(t, p, "t", "long", func(m *session.Message) { m.Expires = b.now.Unix() + 50 })
 	b.advance(5 * time.Second)
-	check(t, "after 5 s", drain(t, b.link("c", 1000)), "long")
+	check(t, "after 5 s", drain(t, b.conn("c", 1000)), "long")
 	if got := b.Stats().Dropped[session.MessageExpired]; got != 1 {
 		t.Errorf("%d expired", got)
 	}
@@ -49,36 +49,36 @@ func TestWills(t *testing.T) {
 	}
 	for name, test := range map[string]struct {
 		connect session.Connect
-		then    func(*bench, *session.Link)
+		then    func(*bench, *session.Conn)
 		want    string
 	}{
-		"lost":          {session.Connect{Will: will(0)}, func(_ *bench, l *session.Link) { l.Disconnect(session.Disconnect{}) }, "will"},
-		"in good order": {session.Connect{Will: will(0)}, func(_ *bench, l *session.Link) { l.Disconnect(session.Disconnect{Normal: true}) }, ""},
-		"twice": {session.Connect{Will: will(0), Expiry: 9}, func(_ *bench, l *session.Link) {
+		"lost":          {session.Connect{Will: will(0)}, func(_ *bench, l *session.Conn) { l.Disconnect(session.Disconnect{}) }, "will"},
+		"in good order": {session.Connect{Will: will(0)}, func(_ *bench, l *session.Conn) { l.Disconnect(session.Disconnect{Normal: true}) }, ""},
+		"twice": {session.Connect{Will: will(0), Expiry: 9}, func(_ *bench, l *session.Conn) {
 			l.Disconnect(session.Disconnect{})
 			l.Disconnect(session.Disconnect{})
 		}, "will"},
-		"session ends at once": {session.Connect{Will: will(9)}, func(_ *bench, l *session.Link) { l.Disconnect(session.Disconnect{}) }, "will"},
-		"delayed, too early":   {session.Connect{Will: will(9), Expiry: 100}, func(b *bench, l *session.Link) { l.Disconnect(session.Disconnect{}); b.advance(8 * time.Second) }, ""},
-		"delayed": {session.Connect{Will: will(9), Expiry: 100}, func(b *bench, l *session.Link) {
+		"session ends at once": {session.Connect{Will: will(9)}, func(_ *bench, l *session.Conn) { l.Disconnect(session.Disconnect{}) }, "will"},
+		"delayed, too early":   {session.Connect{Will: will(9), Expiry: 100}, func(b *bench, l *session.Conn) { l.Disconnect(session.Disconnect{}); b.advance(8 * time.Second) }, ""},
+		"delayed": {session.Connect{Will: will(9), Expiry: 100}, func(b *bench, l *session.Conn) {
 			l.Disconnect(session.Disconnect{})
 			b.advance(9 * time.Second)
 			b.advance(time.Second)
 		}, "will"},
-		"session expires first": {session.Connect{Will: will(99), Expiry: 9}, func(b *bench, l *session.Link) { l.Disconnect(session.Disconnect{}); b.advance(9 * time.Second) }, "will"},
-		"back in time": {session.Connect{Will: will(9), Expiry: 100}, func(b *bench, l *session.Link) {
+		"session expires first": {session.Connect{Will: will(99), Expiry: 9}, func(b *bench, l *session.Conn) { l.Disconnect(session.Disconnect{}); b.advance(9 * time.Second) }, "will"},
+		"back in time": {session.Connect{Will: will(9), Expiry: 100}, func(b *bench, l *session.Conn) {
 			l.Disconnect(session.Disconnect{})
-			b.link("c", 100)
+			b.conn("c", 100)
 			b.advance(time.Minute)
 		}, ""},
-		"taken over":                {session.Connect{Will: will(0), Expiry: 100}, func(b *bench, _ *session.Link) { b.link("c", 100) }, "will"},
-		"taken over, delayed":       {session.Connect{Will: will(9), Expiry: 100}, func(b *bench, _ *session.Link) { b.link("c", 100); b.advance(time.Minute) }, ""},
-		"taken over by clean start": {session.Connect{Will: will(9), Expiry: 100}, func(b *bench, _ *session.Link) { b.Connect(session.Connect{ID: "c", CleanStart: true}) }, "will"},
-		"broker stops":              {session.Connect{Will: will(0)}, func(b *bench, l *session.Link) { b.Stop(); l.Disconnect(session.Disconnect{}) }, ""},
+		"taken over":                {session.Connect{Will: will(0), Expiry: 100}, func(b *bench, _ *session.Conn) { b.conn("c", 100) }, "will"},
+		"taken over, delayed":       {session.Connect{Will: will(9), Expiry: 100}, func(b *bench, _ *session.Conn) { b.conn("c", 100); b.advance(time.Minute) }, ""},
+		"taken over by clean start": {session.Connect{Will: will(9), Expiry: 100}, func(b *bench, _ *session.Conn) { b.Connect(session.Connect{ID: "c", CleanStart: true}) }, "will"},
+		"broker stops":              {session.Connect{Will: will(0)}, func(b *bench, l *session.Conn) { b.Stop(); l.Disconnect(session.Disconnect{}) }, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t, nil)
-			reader := b.link("reader", 0)
+			reader := b.conn("reader", 0)
 			subscribe(t, reader, "w")
 			test.connect.ID = "c"
 			l, _ := b.Connect(test.connect)
@@ -94,7 +94,7 @@ func TestWillThatFillsItsOwnSession(t *testing.T) {
 	connect := session.Connect{ID: "c", Expiry: 100, Will: &session.Will{Message: session.Message{Topic: "t", Payload: []byte("w"), QoS: 1}}}
 	l, _ := b.Connect(connect)
 	subscribe(t, l, "t")
-	publish(t, b.link("p", 0), "t", "m", nil)
+	publish(t, b.conn("p", 0), "t", "m", nil)
 	if _, present := b.Connect(connect); present {
 		t.Error("the session was too full for the will and should be gone")
 	}

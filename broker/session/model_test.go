@@ -12,25 +12,25 @@ import (
 	"github.com/workwire/workwire/broker/store"
 )
 
-// model drives a relay with random events, crashes among them, and holds it to what the
+// model drives a router with random events, crashes among them, and holds it to what the
 // package comment promises:
 //
 //  1. A message that was acknowledged to its publisher reaches every session that
 //     subscribed, sooner or later.
-//  2. On one link messages come in the order of publishing.
+//  2. On one conn messages come in the order of publishing.
 //  3. What a client has acknowledged does not come again, unless a crash came in between.
 type model struct {
 	t      *testing.T
 	rnd    *rand.Rand
 	path   string
-	relay  *session.Relay
+	router *session.Router
 	store  *store.Store
 	commit func()
 
 	published int
 	topics    map[int]string
 	acked     map[int]bool // to the publisher
-	publisher *session.Link
+	publisher *session.Conn
 	order     []int // published and not yet acknowledged
 	clients   []*modelClient
 }
@@ -38,8 +38,8 @@ type model struct {
 type modelClient struct {
 	id        string
 	topic     string
-	link      *session.Link // nil: away
-	last      int           // message that came last on this link
+	conn      *session.Conn // nil: away
+	last      int           // message that came last on this connection
 	unacked   map[uint16]int
 	seen      map[int]bool // ever received
 	settled   map[int]bool // acknowledged by the client
@@ -47,14 +47,14 @@ type modelClient struct {
 }
 
 func (m *model) open() {
-	m.relay, m.store, m.commit = open(m.t, m.path)
-	m.publisher, _ = m.relay.Connect(session.Connect{ID: "publisher"})
+	m.router, m.store, m.commit = open(m.t, m.path)
+	m.publisher, _ = m.router.Connect(session.Connect{ID: "publisher"})
 	m.order = nil
 }
 
 func (m *model) connect(c *modelClient) {
 	var present bool
-	c.link, present = m.relay.Connect(session.Connect{ID: c.id, Expiry: session.NeverExpires, ReceiveMaximum: uint16(1 + m.rnd.IntN(5))})
+	c.conn, present = m.router.Connect(session.Connect{ID: c.id, Expiry: session.NeverExpires, ReceiveMaximum: uint16(1 + m.rnd.IntN(5))})
 	if !present {
 		m.t.Fatalf("the session of %s is lost", c.id)
 	}
@@ -89,7 +89,7 @@ func (m *model) collectAcks() {
 }
 
 func (m *model) receive(c *modelClient) bool {
-	out, ok, err := c.link.Next()
+	out, ok, err := c.conn.Next()
 	if err != nil {
 		m.t.Fatal(err)
 	}
@@ -116,7 +116,7 @@ func (m *model) receive(c *modelClient) bool {
 
 func (m *model) ack(c *modelClient) {
 	for id, n := range c.unacked { // any one
-		c.link.Ack(id, 0)
+		c.conn.Ack(id, 0)
 		c.settled[n] = true
 		delete(c.unacked, id)
 		return
@@ -137,7 +137,7 @@ func (m *model) crash() {
 	}
 	m.open()
 	for _, c := range m.clients {
-		c.link, c.settled = nil, maps.Clone(c.committed)
+		c.conn, c.settled = nil, maps.Clone(c.committed)
 	}
 }
 
@@ -152,15 +152,15 @@ func (m *model) step() {
 		m.write()
 	case p < 55:
 		m.crash()
-	case c.link == nil:
+	case c.conn == nil:
 		m.connect(c)
 	case p < 75:
 		m.receive(c)
 	case p < 95:
 		m.ack(c)
 	default:
-		c.link.Disconnect(session.Disconnect{})
-		c.link = nil
+		c.conn.Disconnect(session.Disconnect{})
+		c.conn = nil
 	}
 }
 
@@ -175,10 +175,10 @@ func TestPromises(t *testing.T) {
 			m.open()
 			for _, c := range []*modelClient{{id: "c1", topic: "one"}, {id: "c2", topic: "two"}} {
 				c.seen, c.settled, c.committed = map[int]bool{}, map[int]bool{}, map[int]bool{}
-				c.link, _ = m.relay.Connect(session.Connect{ID: c.id, Expiry: session.NeverExpires})
-				subscribe(t, c.link, c.topic, "both/+")
-				c.link.Disconnect(session.Disconnect{})
-				c.link = nil
+				c.conn, _ = m.router.Connect(session.Connect{ID: c.id, Expiry: session.NeverExpires})
+				subscribe(t, c.conn, c.topic, "both/+")
+				c.conn.Disconnect(session.Disconnect{})
+				c.conn = nil
 				m.clients = append(m.clients, c)
 			}
 			m.write()
@@ -196,7 +196,7 @@ func TestPromises(t *testing.T) {
 			}
 			m.checkComplete()
 			m.write()
-			if s := m.relay.Stats(); s.Queued != 0 || s.QueuedBytes != 0 {
+			if s := m.router.Stats(); s.Queued != 0 || s.QueuedBytes != 0 {
 				t.Errorf("left in queues: %+v", s)
 			}
 			for _, b := range []store.Bucket{store.Queue, store.Messages} {

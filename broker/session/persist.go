@@ -49,7 +49,7 @@ func splitQueueKey(key string) (sessionID string, id uint64, ok bool) {
 
 // record writes what must be known of s after a restart. Callers hold r.mu, as for all
 // functions below but read.
-func (r *Relay) record(s *session) {
+func (r *Router) record(s *session) {
 	if r.cfg.Store == nil || r.sessions[s.id] != s {
 		return
 	}
@@ -58,7 +58,7 @@ func (r *Relay) record(s *session) {
 		return
 	}
 	rec := sessionRecord{Owner: s.owner, Expiry: s.expiry}
-	if s.link == nil {
+	if s.conn == nil {
 		rec.Left = s.since.Unix()
 	}
 	for _, sub := range s.subs {
@@ -69,7 +69,7 @@ func (r *Relay) record(s *session) {
 	r.cfg.Store.Put(store.Sessions, s.id, func() []byte { return mustJSON(rec) })
 }
 
-func (r *Relay) forget(s *session) {
+func (r *Router) forget(s *session) {
 	if s.recorded {
 		s.recorded = false
 		r.cfg.Store.Delete(store.Sessions, s.id)
@@ -77,7 +77,7 @@ func (r *Relay) forget(s *session) {
 }
 
 // keep writes a queue entry and, with the first one, its message.
-func (r *Relay) keep(s *session, e *entry) {
+func (r *Router) keep(s *session, e *entry) {
 	e.onDisk = true
 	r.writes++
 	msg := e.msg
@@ -92,7 +92,7 @@ func (r *Relay) keep(s *session, e *entry) {
 	msg.batch = r.barrier()
 }
 
-func (r *Relay) unkeep(s *session, e *entry) {
+func (r *Router) unkeep(s *session, e *entry) {
 	r.cfg.Store.Remove(store.Queue, queueKey(s.id, e.msg.id))
 	e.msg.diskRefs--
 	if e.msg.diskRefs == 0 {
@@ -100,14 +100,14 @@ func (r *Relay) unkeep(s *session, e *entry) {
 	}
 }
 
-func (r *Relay) keepRetained(m *Message) {
+func (r *Router) keepRetained(m *Message) {
 	if r.cfg.Store != nil {
 		r.writes++
 		r.cfg.Store.Put(store.Retained, m.Topic, m.encode)
 	}
 }
 
-func (r *Relay) forgetRetained(topic string) {
+func (r *Router) forgetRetained(topic string) {
 	if r.cfg.Store != nil {
 		r.writes++
 		r.cfg.Store.Delete(store.Retained, topic)
@@ -115,7 +115,7 @@ func (r *Relay) forgetRetained(topic string) {
 }
 
 // barrier returns the batch with which everything so far is durable; 0 without a store.
-func (r *Relay) barrier() uint64 {
+func (r *Router) barrier() uint64 {
 	if r.cfg.Store == nil {
 		return 0
 	}
@@ -123,7 +123,7 @@ func (r *Relay) barrier() uint64 {
 }
 
 // read returns a message from disk. The store has its own lock.
-func (r *Relay) read(id uint64) (*Message, error) {
+func (r *Router) read(id uint64) (*Message, error) {
 	data, ok, err := r.cfg.Store.Get(store.Messages, messageKey(id))
 	if err != nil {
 		return nil, err
@@ -148,8 +148,8 @@ func (s *session) reset() {
 	s.ids = map[uint16]*list.Element{}
 }
 
-// adopt puts a new session into the relay's maps.
-func (r *Relay) adopt(s *session) {
+// adopt puts a new session into the router's maps.
+func (r *Router) adopt(s *session) {
 	r.sessions[s.id] = s
 	if r.owners[s.owner] == nil {
 		r.owners[s.owner] = map[*session]struct{}{}
@@ -159,7 +159,7 @@ func (r *Relay) adopt(s *session) {
 
 // load reads the sessions, their queues and the retained messages from the store, and has
 // deleted what no session needs.
-func (r *Relay) load() error {
+func (r *Router) load() error {
 	if err := r.cfg.Store.Each(store.Sessions, r.loadSession); err != nil {
 		return fmt.Errorf("load sessions from the broker's database: %w", err)
 	}
@@ -211,7 +211,7 @@ func (r *Relay) load() error {
 	return nil
 }
 
-func (r *Relay) loadSession(id string, value []byte) error {
+func (r *Router) loadSession(id string, value []byte) error {
 	var rec sessionRecord
 	if err := json.Unmarshal(value, &rec); err != nil {
 		return fmt.Errorf("session %s: %w", id, err)
@@ -230,7 +230,7 @@ func (r *Relay) loadSession(id string, value []byte) error {
 }
 
 // loadEntry returns false when the entry belongs to no session or has no message.
-func (r *Relay) loadEntry(key string, value []byte, messages map[uint64]*shared) (bool, error) {
+func (r *Router) loadEntry(key string, value []byte, messages map[uint64]*shared) (bool, error) {
 	sessionID, id, ok := splitQueueKey(key)
 	s, msg := r.sessions[sessionID], messages[id]
 	if !ok || s == nil || msg == nil {

@@ -2,12 +2,12 @@ package session
 
 import "maps"
 
-// Reason says why a link or a session ended, or a message was not delivered.
+// Reason says why a connection or a session ended, or a message was not delivered.
 type Reason string
 
 // The reasons.
 const (
-	// Why links and sessions end. Messages that wait for a session end with it.
+	// Why connections and sessions end. Messages that wait for a session end with it.
 	CleanStart      Reason = "clean_start"       // its client began anew
 	Disconnected    Reason = "disconnected"      // the connection ended, and QoS 0 messages or the whole session with it
 	Expired         Reason = "session_expired"   // its client did not come back in time
@@ -25,7 +25,7 @@ func Reasons() []Reason {
 	return []Reason{CleanStart, Disconnected, Expired, QueueFull, TooManySessions, MessageExpired, TooLarge, RefusedByClient}
 }
 
-// Stats are figures of a relay since it was made.
+// Stats are figures of a router since it was made.
 type Stats struct {
 	Sessions      int               // now, with and without clients
 	Connected     int               // clients now
@@ -39,14 +39,14 @@ type Stats struct {
 }
 
 // Stats returns the figures of this moment. It looks at every session.
-func (r *Relay) Stats() Stats {
+func (r *Router) Stats() Stats {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	out := r.stats
 	out.Dropped = maps.Clone(r.stats.Dropped)
 	out.Sessions, out.Retained = len(r.sessions), len(r.retained)
 	for _, s := range r.sessions {
-		if s.link != nil {
+		if s.conn != nil {
 			out.Connected++
 		}
 		out.Subscriptions += len(s.subs)

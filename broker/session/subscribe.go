@@ -4,11 +4,11 @@ import "slices"
 
 // Subscribe adds or replaces a subscription and queues the retained messages that it asks
 // for. It returns ErrQuota when the session holds too many.
-func (l *Link) Subscribe(sub Subscription) error {
-	r, s := l.relay, l.s
+func (l *Conn) Subscribe(sub Subscription) error {
+	r, s := l.router, l.s
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if s.link != l {
+	if s.conn != l {
 		return nil // the client is gone and so is who would read the answer
 	}
 	_, existed := s.subs[sub.Filter]
@@ -22,7 +22,7 @@ func (l *Link) Subscribe(sub Subscription) error {
 		return nil
 	}
 	for topic, m := range r.retained { // a few, if any: the protocol retains nothing
-		if s.link != l {
+		if s.conn != l {
 			break // the retained messages were too many for it
 		}
 		if matches(sub.Filter, topic) {
@@ -37,11 +37,11 @@ func (l *Link) Subscribe(sub Subscription) error {
 }
 
 // Unsubscribe removes a subscription, if the session has it. What is queued stays.
-func (l *Link) Unsubscribe(filter string) {
-	r, s := l.relay, l.s
+func (l *Conn) Unsubscribe(filter string) {
+	r, s := l.router, l.s
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if _, ok := s.subs[filter]; !ok || s.link != l {
+	if _, ok := s.subs[filter]; !ok || s.conn != l {
 		return
 	}
 	delete(s.subs, filter)
@@ -50,9 +50,9 @@ func (l *Link) Unsubscribe(filter string) {
 }
 
 // Subscriptions returns a copy of the session's subscriptions, in no order.
-func (l *Link) Subscriptions() []Subscription {
-	l.relay.mu.Lock()
-	defer l.relay.mu.Unlock()
+func (l *Conn) Subscriptions() []Subscription {
+	l.router.mu.Lock()
+	defer l.router.mu.Unlock()
 	var subs []Subscription
 	for _, sub := range l.s.subs {
 		subs = append(subs, sub)
@@ -62,8 +62,8 @@ func (l *Link) Subscriptions() []Subscription {
 
 // Durable returns a channel that is closed when the session as it is now is durable, which
 // is at once for a session that ends with its connection.
-func (l *Link) Durable() <-chan struct{} {
-	r := l.relay
+func (l *Conn) Durable() <-chan struct{} {
+	r := l.router
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	done := make(chan struct{})
@@ -84,7 +84,7 @@ type barrier struct {
 
 // release lets those go who waited for batches up to this one. Later waiters never wait for
 // smaller batches.
-func (r *Relay) release(batch uint64) {
+func (r *Router) release(batch uint64) {
 	n := 0
 	for n < len(r.barriers) && r.barriers[n].batch <= batch {
 		close(r.barriers[n].done)

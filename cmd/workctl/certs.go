@@ -65,8 +65,8 @@ func parseOwner(text string) (*certificates.Owner, error) {
 	return &certificates.Owner{UID: int(uid), GID: int(gid)}, nil
 }
 
-// keeper reads the configuration, which may have changed since it was read last.
-func (f *files) keeper() (*certificates.Keeper, error) {
+// manager reads the configuration, which may have changed since it was read last.
+func (f *files) manager() (*certificates.Manager, error) {
 	config, err := certificates.Load(f.config)
 	if err != nil {
 		return nil, err
@@ -87,11 +87,11 @@ func ensureCommand(out, complaints io.Writer) *cobra.Command {
 		every time.Duration
 	)
 	once := func() error {
-		keeper, err := f.keeper()
+		manager, err := f.manager()
 		if err != nil {
 			return err
 		}
-		report, err := keeper.Ensure(renew...)
+		report, err := manager.Ensure(renew...)
 		printReport(out, complaints, report)
 		return err
 	}
@@ -170,20 +170,20 @@ func showCommand(out io.Writer) *cobra.Command {
 		Sections: []command.Section{f.section()},
 		Validate: f.validate,
 		Run: func(context.Context) error {
-			keeper, err := f.keeper()
+			manager, err := f.manager()
 			if err != nil {
 				return err
 			}
-			state, err := keeper.List()
+			state, err := manager.Status()
 			if err != nil {
 				return err
 			}
-			return printState(out, state)
+			return printStatus(out, state)
 		},
 	})
 }
 
-func printState(out io.Writer, state certificates.State) error {
+func printStatus(out io.Writer, state certificates.Status) error {
 	for _, a := range state.Authorities {
 		if _, err := fmt.Fprintf(out, "authority %s %s; until %s; %d revoked\n", a.Name, a.Place, day(a.NotAfter), a.Revoked); err != nil {
 			return err
@@ -224,11 +224,11 @@ func secretCommand(out io.Writer) *cobra.Command {
 			return append(f.validate(), required(flag{"name", name}, flag{"namespace", namespace})...)
 		},
 		Run: func(context.Context) error {
-			keeper, err := f.keeper()
+			manager, err := f.manager()
 			if err != nil {
 				return err
 			}
-			text, err := keeper.Secret(name, namespace, secretName)
+			text, err := manager.Secret(name, namespace, secretName)
 			if err != nil {
 				return err
 			}
@@ -282,11 +282,11 @@ func rotateCommand(out, complaints io.Writer) *cobra.Command {
 			return faults
 		},
 		Run: func(context.Context) error {
-			keeper, err := f.keeper()
+			manager, err := f.manager()
 			if err != nil {
 				return err
 			}
-			report, err := keeper.Rotate(certificates.Step(step))
+			report, err := manager.Rotate(certificates.Step(step))
 			if report.Authority == "" && err == nil {
 				report.Authority = "nothing to do, the step was taken before"
 			}
@@ -315,11 +315,11 @@ func revokeCommand(out io.Writer) *cobra.Command {
 		}}},
 		Validate: func() []error { return append(f.validate(), required(flag{"name", name})...) },
 		Run: func(context.Context) error {
-			keeper, err := f.keeper()
+			manager, err := f.manager()
 			if err != nil {
 				return err
 			}
-			count, err := keeper.Revoke(name)
+			count, err := manager.Revoke(name)
 			if err != nil {
 				return err
 			}

@@ -5,11 +5,11 @@
 //
 //	config, err := certificates.Load(path)
 //	...
-//	keeper := certificates.New(certificates.Options{Config: config, Dir: filepath.Dir(path)})
-//	report, err := keeper.Ensure()
+//	manager := certificates.New(certificates.Options{Config: config, Dir: filepath.Dir(path)})
+//	report, err := manager.Ensure()
 //
 // Ensure issues what is missing, renews what is due and leaves the rest alone.
-// Rotate replaces the authority in steps, Revoke takes certificates back, List
+// Rotate replaces the authority in steps, Revoke takes certificates back, Status
 // and Secret show what there is. Nothing is kept but files, all in PEM except
 // the list of what was issued:
 //

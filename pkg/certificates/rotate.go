@@ -21,27 +21,27 @@ const (
 	Drop Step = "drop"
 )
 
-// Rotate takes one step of replacing the authority, and does what [Keeper.Ensure]
+// Rotate takes one step of replacing the authority, and does what [Manager.Ensure]
 // does. It refuses a step out of order.
-func (k *Keeper) Rotate(step Step) (Report, error) {
+func (m *Manager) Rotate(step Step) (Report, error) {
 	var report Report
-	err := k.with(false, func(a *authorities) error {
-		done, err := k.rotate(a, step)
+	err := m.with(false, func(a *authorities) error {
+		done, err := m.rotate(a, step)
 		if err != nil {
 			return err
 		}
 		report.Authority = done
-		return k.ensure(a, nil, &report)
+		return m.ensure(a, nil, &report)
 	})
 	return report, err
 }
 
-func (k *Keeper) rotate(a *authorities, step Step) (done string, err error) {
+func (m *Manager) rotate(a *authorities, step Step) (done string, err error) {
 	switch {
 	case step == Trust && a.former != nil:
 		return "", errors.New("a replacement is under way and has got to its last step: take --step=drop first")
 	case step == Trust && a.next == nil:
-		if a.next, err = newIssuer(k.config.Authority, k.now()); err != nil {
+		if a.next, err = newIssuer(m.config.Authority, m.now()); err != nil {
 			return "", err
 		}
 		done = "made the next authority " + a.next.cert.Subject.CommonName
@@ -56,7 +56,7 @@ func (k *Keeper) rotate(a *authorities, step Step) (done string, err error) {
 	case step == Drop && a.former != nil:
 		// Whoever still has a certificate of the former one would be shut out.
 		var report Report
-		if err := k.ensure(a, nil, &report); err != nil {
+		if err := m.ensure(a, nil, &report); err != nil {
 			return "", err
 		}
 		done = a.former.cert.Subject.CommonName + " is not trusted any more, and its key is gone"
@@ -72,9 +72,9 @@ func (k *Keeper) rotate(a *authorities, step Step) (done string, err error) {
 // the revocation lists that brokers get. A name that is not listed any more can be
 // revoked as well. It gives how many they are; Ensure issues a new one to a name
 // that is listed.
-func (k *Keeper) Revoke(name string) (int, error) {
+func (m *Manager) Revoke(name string) (int, error) {
 	count := 0
-	err := k.with(false, func(a *authorities) error {
+	err := m.with(false, func(a *authorities) error {
 		list, err := a.issued()
 		if err != nil {
 			return err
@@ -82,7 +82,7 @@ func (k *Keeper) Revoke(name string) (int, error) {
 		for _, p := range a.all() {
 			var serials []*big.Int
 			for _, i := range list {
-				if i.name == name && i.issuer == fmt.Sprintf("%x", p.issuer.cert.SubjectKeyId) && i.notAfter.After(k.now()) {
+				if i.name == name && i.issuer == fmt.Sprintf("%x", p.issuer.cert.SubjectKeyId) && i.notAfter.After(m.now()) {
 					serials = append(serials, i.serial)
 				}
 			}
@@ -90,14 +90,14 @@ func (k *Keeper) Revoke(name string) (int, error) {
 				continue
 			}
 			count += len(serials)
-			if err := a.saveRevocations(p, serials, k.now()); err != nil {
+			if err := a.saveRevocations(p, serials, m.now()); err != nil {
 				return err
 			}
 		}
 		if count == 0 {
 			return fmt.Errorf("no certificate that is still valid was issued to %q", name)
 		}
-		return k.publishRevocations(a)
+		return m.publishRevocations(a)
 	})
 	return count, err
 }
@@ -110,13 +110,13 @@ func (a *authorities) saveRevocations(p placed, serials []*big.Int, now time.Tim
 	return replace(a.dir, file{name: p.name + ".crl", data: pemOf("X509 CRL", p.issuer.crl.Raw), mode: 0o644})
 }
 
-func (k *Keeper) publishRevocations(a *authorities) error {
-	for _, c := range k.config.Certificates {
-		dir := k.path(c.Directory)
+func (m *Manager) publishRevocations(a *authorities) error {
+	for _, c := range m.config.Certificates {
+		dir := m.path(c.Directory)
 		if c.Role != Broker || !exists(dir) {
 			continue // Ensure writes it
 		}
-		if _, err := update(dir, file{crlFile, a.revocations(), 0o644, k.ownerOf(dir)}); err != nil {
+		if _, err := update(dir, file{crlFile, a.revocations(), 0o644, m.ownerOf(dir)}); err != nil {
 			return fmt.Errorf("certificate %s: %w", c.Name, err)
 		}
 	}

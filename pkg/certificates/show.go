@@ -12,8 +12,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Status is how one certificate is.
-type Status struct {
+// CertificateStatus is how one certificate is.
+type CertificateStatus struct {
 	Certificate
 	// Issuer is the common name of the authority that issued it; empty when there
 	// is no certificate.
@@ -23,12 +23,12 @@ type Status struct {
 	Due string
 }
 
-// State is how an installation is.
-type State struct {
+// Status is how an installation is.
+type Status struct {
 	// Authorities are those that are trusted, by name: the current one first.
 	Authorities []AuthorityStatus
 	// Certificates are in the order of the configuration.
-	Certificates []Status
+	Certificates []CertificateStatus
 }
 
 // AuthorityStatus is how one authority is.
@@ -41,15 +41,15 @@ type AuthorityStatus struct {
 	Revoked int
 }
 
-// List tells how everything is, and changes nothing.
-func (k *Keeper) List() (State, error) {
-	var state State
-	a, err := openAuthorities(k.path(k.config.Authority.Directory))
+// Status tells how everything is, and changes nothing.
+func (m *Manager) Status() (Status, error) {
+	var status Status
+	a, err := openAuthorities(m.path(m.config.Authority.Directory))
 	if errors.Is(err, os.ErrNotExist) {
-		return state, fmt.Errorf("there is no authority yet: `workctl certs ensure` makes it: %w", err)
+		return status, fmt.Errorf("there is no authority yet: `workctl certs ensure` makes it: %w", err)
 	}
 	if err != nil {
-		return state, err
+		return status, err
 	}
 	places := map[string]string{currentFiles: "issues", nextFiles: "is the next one", formerFiles: "is the former one"}
 	for _, p := range a.all() {
@@ -57,17 +57,17 @@ func (k *Keeper) List() (State, error) {
 		if p.issuer.crl != nil {
 			s.Revoked = len(p.issuer.crl.RevokedCertificateEntries)
 		}
-		state.Authorities = append(state.Authorities, s)
+		status.Authorities = append(status.Authorities, s)
 	}
-	for _, want := range k.config.Certificates {
-		have := readHeld(k.path(want.Directory))
-		s := Status{Certificate: want, Due: decide(want, have, a.current, k.now())}
+	for _, want := range m.config.Certificates {
+		have := readHeld(m.path(want.Directory))
+		s := CertificateStatus{Certificate: want, Due: decide(want, have, a.current, m.now())}
 		if have.cert != nil {
 			s.Issuer, s.NotAfter = have.cert.Issuer.CommonName, have.cert.NotAfter
 		}
-		state.Certificates = append(state.Certificates, s)
+		status.Certificates = append(status.Certificates, s)
 	}
-	return state, nil
+	return status, nil
 }
 
 // secret is as much of a Kubernetes Secret as there is to say.
@@ -87,8 +87,8 @@ type secretMeta struct {
 // Secret gives the files of the certificate name as a Secret of type
 // kubernetes.io/tls, in YAML. Its name is that of the certificate unless
 // secretName says otherwise. It refuses files of which one is missing, or is not PEM.
-func (k *Keeper) Secret(name, namespace, secretName string) ([]byte, error) {
-	want, err := k.certificate(name)
+func (m *Manager) Secret(name, namespace, secretName string) ([]byte, error) {
+	want, err := m.certificate(name)
 	if err != nil {
 		return nil, err
 	}
@@ -99,7 +99,7 @@ func (k *Keeper) Secret(name, namespace, secretName string) ([]byte, error) {
 		files = append(files, crlFile)
 	}
 	for _, f := range files {
-		path := filepath.Join(k.path(want.Directory), f)
+		path := filepath.Join(m.path(want.Directory), f)
 		data, err := os.ReadFile(path)
 		if err != nil {
 			return nil, fmt.Errorf("certificate %s: %w", name, err)
@@ -109,7 +109,7 @@ func (k *Keeper) Secret(name, namespace, secretName string) ([]byte, error) {
 		}
 		s.Data[f] = data
 	}
-	if fault := readHeld(k.path(want.Directory)).fault; fault != nil {
+	if fault := readHeld(m.path(want.Directory)).fault; fault != nil {
 		return nil, fmt.Errorf("certificate %s: %s", name, strings.TrimSpace(fault.Error()))
 	}
 	return yaml.Marshal(s)

@@ -25,10 +25,10 @@ func TestRefusals(t *testing.T) {
 		w.configure("- {name: revoked, role: agent}", "- {name: former, role: agent}")
 		former := w.pair("former")
 		for _, step := range []certificates.Step{certificates.Trust, certificates.Issue} {
-			w.keep(w.keeper.Rotate(step))
+			w.keep(w.manager.Rotate(step))
 		}
 		w.accepted(former)
-		w.keep(w.keeper.Rotate(certificates.Drop))
+		w.keep(w.manager.Rotate(certificates.Drop))
 		w.refused("former authority", former, "does not trust the authority of this client's certificate", "unknown authority")
 		w.accepted(w.pair("former"))
 
@@ -41,7 +41,7 @@ func TestRefusals(t *testing.T) {
 
 		fresh := w.pair("revoked")
 		w.accepted(fresh)
-		if _, err := w.keeper.Revoke("revoked"); err != nil {
+		if _, err := w.manager.Revoke("revoked"); err != nil {
 			w.Fatal(err)
 		}
 		w.keep(certificates.Report{}, nil)
@@ -81,8 +81,8 @@ func TestBrokerRefused(t *testing.T) {
 			}
 			ours, other := &world{T: t, ctx: ctx, dir: t.TempDir()}, &world{T: t, ctx: ctx, dir: t.TempDir()}
 			for _, w := range []*world{ours, other} {
-				keeper := certificates.New(certificates.Options{Config: list, Dir: w.dir, Now: func() time.Time { return time.Now().Add(-test.age) }})
-				w.keep(keeper.Ensure())
+				manager := certificates.New(certificates.Options{Config: list, Dir: w.dir, Now: func() time.Time { return time.Now().Add(-test.age) }})
+				w.keep(manager.Ensure())
 			}
 			shown := ours.pair("broker")
 			switch test.name {

@@ -65,10 +65,10 @@ func TestRotation(t *testing.T) {
 			s.goOn(10)
 		}
 		for range 3 {
-			step("renew all", func() (certificates.Report, error) { return w.keeper.Ensure(certificates.All) })
+			step("renew all", func() (certificates.Report, error) { return w.manager.Ensure(certificates.All) })
 		}
 		for _, s := range []certificates.Step{certificates.Trust, certificates.Issue, certificates.Drop} {
-			step(string(s), func() (certificates.Report, error) { return w.keeper.Rotate(s) })
+			step(string(s), func() (certificates.Report, error) { return w.manager.Rotate(s) })
 		}
 		changes := s.stop()
 

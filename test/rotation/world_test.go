@@ -50,7 +50,7 @@ type world struct {
 	*testing.T
 	ctx     context.Context
 	dir     string
-	keeper  *certificates.Keeper
+	manager *certificates.Manager
 	broker  *brokertest.Running
 	cluster string
 	log     *logBuffer // the broker's
@@ -107,8 +107,8 @@ func (w *world) configure(others ...string) {
 	if err != nil {
 		w.Fatalf("%v\n%s", err, text)
 	}
-	w.keeper = certificates.New(certificates.Options{Config: list, Dir: w.dir})
-	w.keep(w.keeper.Ensure())
+	w.manager = certificates.New(certificates.Options{Config: list, Dir: w.dir})
+	w.keep(w.manager.Ensure())
 }
 
 // keep fails the test when keeping certificates did, and has the broker take them.

@@ -38,22 +38,22 @@ type Options struct {
 	Now func() time.Time
 }
 
-// Keeper keeps the certificates of a [Config]. Several processes may use the same
+// Manager keeps the certificates of a [Config]. Several processes may use the same
 // directories: who changes them waits for others that do.
-type Keeper struct {
+type Manager struct {
 	config Config
 	dir    string
 	owner  *Owner
 	now    func() time.Time
 }
 
-// New gives a keeper. It reads and writes nothing.
-func New(o Options) *Keeper {
-	k := &Keeper{config: o.Config, dir: o.Dir, owner: o.Owner, now: o.Now}
-	if k.now == nil {
-		k.now = time.Now
+// New gives a manager. It reads and writes nothing.
+func New(o Options) *Manager {
+	m := &Manager{config: o.Config, dir: o.Dir, owner: o.Owner, now: o.Now}
+	if m.now == nil {
+		m.now = time.Now
 	}
-	return k
+	return m
 }
 
 // Outcome is what was done about one certificate.
@@ -84,25 +84,25 @@ const All = "all"
 // Ensure issues the certificates that are missing or due, and those that renew
 // names. It makes the authority if there is none at all. What was done before an
 // error is in the report.
-func (k *Keeper) Ensure(renew ...string) (Report, error) {
+func (m *Manager) Ensure(renew ...string) (Report, error) {
 	var report Report
 	for _, name := range renew {
-		if _, err := k.certificate(name); err != nil && name != All {
+		if _, err := m.certificate(name); err != nil && name != All {
 			return report, err
 		}
 	}
-	err := k.with(true, func(a *authorities) error {
+	err := m.with(true, func(a *authorities) error {
 		if a.made {
 			report.Authority = "made the authority " + a.current.cert.Subject.CommonName
 		}
-		return k.ensure(a, renew, &report)
+		return m.ensure(a, renew, &report)
 	})
 	return report, err
 }
 
 // with runs do on the authorities, alone. It makes one if create says so.
-func (k *Keeper) with(create bool, do func(*authorities) error) (err error) {
-	dir := k.path(k.config.Authority.Directory)
+func (m *Manager) with(create bool, do func(*authorities) error) (err error) {
+	dir := m.path(m.config.Authority.Directory)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("authority: %w", err)
 	}
@@ -117,7 +117,7 @@ func (k *Keeper) with(create bool, do func(*authorities) error) (err error) {
 	a, err := openAuthorities(dir)
 	if errors.Is(err, os.ErrNotExist) && create {
 		a = &authorities{dir: dir, made: true}
-		if a.current, err = newIssuer(k.config.Authority, k.now()); err == nil {
+		if a.current, err = newIssuer(m.config.Authority, m.now()); err == nil {
 			err = a.write(currentFiles, a.current)
 		}
 	}
@@ -128,22 +128,22 @@ func (k *Keeper) with(create bool, do func(*authorities) error) (err error) {
 		if p.issuer.crl != nil {
 			continue
 		}
-		if err := a.saveRevocations(p, nil, k.now()); err != nil {
+		if err := a.saveRevocations(p, nil, m.now()); err != nil {
 			return err
 		}
 	}
 	return do(a)
 }
 
-func (k *Keeper) path(directory string) string {
+func (m *Manager) path(directory string) string {
 	if filepath.IsAbs(directory) {
 		return directory
 	}
-	return filepath.Join(k.dir, directory)
+	return filepath.Join(m.dir, directory)
 }
 
-func (k *Keeper) certificate(name string) (Certificate, error) {
-	for _, c := range k.config.Certificates {
+func (m *Manager) certificate(name string) (Certificate, error) {
+	for _, c := range m.config.Certificates {
 		if c.Name == name {
 			return c, nil
 		}
@@ -151,8 +151,8 @@ func (k *Keeper) certificate(name string) (Certificate, error) {
 	return Certificate{}, fmt.Errorf("certificate %q is not in the list", name)
 }
 
-func (k *Keeper) ensure(a *authorities, renew []string, report *Report) error {
-	now := k.now()
+func (m *Manager) ensure(a *authorities, renew []string, report *Report) error {
+	now := m.now()
 	if !now.Before(a.current.cert.NotAfter) {
 		return fmt.Errorf("the authority %s has expired on %s: nothing that it issues is accepted; replace it with rotate-authority, which can not go without an outage any more",
 			a.current.cert.Subject.CommonName, a.current.cert.NotAfter.UTC().Format(time.DateOnly))
@@ -162,9 +162,9 @@ func (k *Keeper) ensure(a *authorities, renew []string, report *Report) error {
 			a.current.cert.Subject.CommonName, a.current.cert.NotAfter.UTC().Format(time.DateOnly)))
 	}
 	var faults []error
-	for _, want := range k.config.Certificates {
+	for _, want := range m.config.Certificates {
 		forced := slices.Contains(renew, want.Name) || slices.Contains(renew, All)
-		outcome, err := k.ensureOne(a, want, forced, now)
+		outcome, err := m.ensureOne(a, want, forced, now)
 		if err != nil {
 			faults = append(faults, fmt.Errorf("certificate %s: %w", want.Name, err))
 			continue
@@ -174,13 +174,13 @@ func (k *Keeper) ensure(a *authorities, renew []string, report *Report) error {
 	return errors.Join(faults...)
 }
 
-func (k *Keeper) ensureOne(a *authorities, want Certificate, forced bool, now time.Time) (Outcome, error) {
-	dir := k.path(want.Directory)
+func (m *Manager) ensureOne(a *authorities, want Certificate, forced bool, now time.Time) (Outcome, error) {
+	dir := m.path(want.Directory)
 	outcome := Outcome{Name: want.Name, Directory: dir}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return outcome, err
 	}
-	owner := k.ownerOf(dir)
+	owner := m.ownerOf(dir)
 	// Who is to trust comes before what needs the trust.
 	updates := []file{{trustFile, a.trust(), 0o644, owner}}
 	if want.Role == Broker {
@@ -218,9 +218,9 @@ func (k *Keeper) ensureOne(a *authorities, want Certificate, forced bool, now ti
 }
 
 // ownerOf gives who shall own the files in dir, nil for the process.
-func (k *Keeper) ownerOf(dir string) *Owner {
-	if k.owner != nil || os.Geteuid() != 0 {
-		return k.owner
+func (m *Manager) ownerOf(dir string) *Owner {
+	if m.owner != nil || os.Geteuid() != 0 {
+		return m.owner
 	}
 	info, err := os.Stat(dir)
 	if err != nil {

@@ -34,16 +34,16 @@ type Disconnect struct {
 	Expiry *uint32
 }
 
-// Link is a session with a client on it. It is safe for concurrent use, but Next is meant
+// Conn is a session with a client on it. It is safe for concurrent use, but Next is meant
 // for one goroutine.
-type Link struct {
-	relay  *Relay
+type Conn struct {
+	router *Router
 	s      *session
 	window int // messages the client takes before it acknowledges
 	wake   chan struct{}
 	ended  chan struct{}
 
-	// Guarded by relay.mu.
+	// Guarded by router.mu.
 	why     Reason // of ended
 	will    *Will
 	acks    []ack // to the client, in the order of its messages
@@ -56,8 +56,8 @@ type ack struct {
 	batch    uint64 // not before this batch is durable
 }
 
-// Out is a packet for the client.
-type Out struct {
+// Packet is a packet for the client.
+type Packet struct {
 	// Message to publish; nil: acknowledge the client's message PacketID with Code.
 	Message  *Message
 	PacketID uint16
@@ -70,13 +70,13 @@ type Out struct {
 	SubIDs []int
 }
 
-// Connect puts a client on its session and returns the link, and whether there was such a
+// Connect puts a client on its session and returns the connection, and whether there was such a
 // session before. A client that is still on it is disconnected from it.
-func (r *Relay) Connect(c Connect) (l *Link, present bool) {
+func (r *Router) Connect(c Connect) (l *Conn, present bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if s := r.sessions[c.ID]; s != nil && s.link != nil {
-		r.disconnect(s.link, Disconnect{})
+	if s := r.sessions[c.ID]; s != nil && s.conn != nil {
+		r.disconnect(s.conn, Disconnect{})
 	}
 	s := r.sessions[c.ID]
 	if s != nil && c.CleanStart {
@@ -96,8 +96,8 @@ func (r *Relay) Connect(c Connect) (l *Link, present bool) {
 	if c.ReceiveMaximum == 0 {
 		window = maxWindow
 	}
-	l = &Link{relay: r, s: s, window: window, will: c.Will, wake: make(chan struct{}, 1), ended: make(chan struct{})}
-	s.link, s.next = l, s.queue.Front()
+	l = &Conn{router: r, s: s, window: window, will: c.Will, wake: make(chan struct{}, 1), ended: make(chan struct{})}
+	s.conn, s.next = l, s.queue.Front()
 	r.record(s)
 	l.signal()
 	return l, present
@@ -105,13 +105,13 @@ func (r *Relay) Connect(c Connect) (l *Link, present bool) {
 
 // makeRoom ends the session of owner that was left longest ago when there are too many.
 // Callers hold r.mu.
-func (r *Relay) makeRoom(owner string) {
+func (r *Router) makeRoom(owner string) {
 	if len(r.owners[owner]) < maxSessionsPerOwner {
 		return
 	}
 	var oldest *session
 	for s := range r.owners[owner] {
-		if s.link == nil && (oldest == nil || s.since.Before(oldest.since)) {
+		if s.conn == nil && (oldest == nil || s.since.Before(oldest.since)) {
 			oldest = s
 		}
 	}
@@ -121,9 +121,9 @@ func (r *Relay) makeRoom(owner string) {
 }
 
 // detach takes the client off s. Callers hold r.mu.
-func (r *Relay) detach(s *session) {
-	delete(r.waiting, s.link)
-	s.link, s.since = nil, r.cfg.Now()
+func (r *Router) detach(s *session) {
+	delete(r.waiting, s.conn)
+	s.conn, s.since = nil, r.cfg.Now()
 	for el := s.queue.Front(); el != nil; {
 		next := el.Next()
 		if el.Value.(*entry).qos == 0 {
@@ -135,17 +135,17 @@ func (r *Relay) detach(s *session) {
 }
 
 // Disconnect takes the client off the session. The session ends when its expiry is 0. It
-// does nothing when the session has left this link.
-func (l *Link) Disconnect(d Disconnect) {
-	l.relay.mu.Lock()
-	defer l.relay.mu.Unlock()
-	if l.s.link == l {
-		l.relay.disconnect(l, d)
+// does nothing when the session has left this connection.
+func (l *Conn) Disconnect(d Disconnect) {
+	l.router.mu.Lock()
+	defer l.router.mu.Unlock()
+	if l.s.conn == l {
+		l.router.disconnect(l, d)
 	}
 }
 
-// disconnect takes the client of l, which must be its session's link, off. Callers hold r.mu.
-func (r *Relay) disconnect(l *Link, d Disconnect) {
+// disconnect takes the client of l, which must be its session's connection, off. Callers hold r.mu.
+func (r *Router) disconnect(l *Conn, d Disconnect) {
 	s := l.s
 	l.close(Disconnected)
 	r.detach(s)
@@ -167,27 +167,27 @@ func (r *Relay) disconnect(l *Link, d Disconnect) {
 }
 
 // Wake returns a channel that receives when Next may have something again.
-func (l *Link) Wake() <-chan struct{} { return l.wake }
+func (l *Conn) Wake() <-chan struct{} { return l.wake }
 
-// Ended returns a channel that is closed when the session has left this link.
-func (l *Link) Ended() <-chan struct{} { return l.ended }
+// Done returns a channel that is closed when the session has left this connection.
+func (l *Conn) Done() <-chan struct{} { return l.ended }
 
-// Why returns why the link has ended, or "".
-func (l *Link) Why() Reason {
-	l.relay.mu.Lock()
-	defer l.relay.mu.Unlock()
+// EndReason returns why the connection has ended, or "".
+func (l *Conn) EndReason() Reason {
+	l.router.mu.Lock()
+	defer l.router.mu.Unlock()
 	return l.why
 }
 
-// close marks the link as ended, once. Callers hold relay.mu.
-func (l *Link) close(why Reason) {
+// close marks the connection as ended, once. Callers hold router.mu.
+func (l *Conn) close(why Reason) {
 	if l.why == "" {
 		l.why = why
 		close(l.ended)
 	}
 }
 
-func (l *Link) signal() {
+func (l *Conn) signal() {
 	select {
 	case l.wake <- struct{}{}:
 	default:
@@ -196,8 +196,8 @@ func (l *Link) signal() {
 
 // Publish routes a message from the client. One of QoS 1 is acknowledged by a later Next.
 // It fails with ErrReceiveMaximum when the client has too many unacknowledged.
-func (l *Link) Publish(m *Message, packetID uint16) error {
-	r := l.relay
+func (l *Conn) Publish(m *Message, packetID uint16) error {
+	r := l.router
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if m.QoS > 0 && len(l.acks) >= r.cfg.ReceiveMaximum {
@@ -219,14 +219,14 @@ func (l *Link) Publish(m *Message, packetID uint16) error {
 
 // Refuse acknowledges a message of the client's, that was not published, with a reason of
 // 0x80 or above, after the acknowledgements of the messages before it.
-func (l *Link) Refuse(packetID uint16, code byte) {
-	l.relay.mu.Lock()
-	defer l.relay.mu.Unlock()
+func (l *Conn) Refuse(packetID uint16, code byte) {
+	l.router.mu.Lock()
+	defer l.router.mu.Unlock()
 	l.acknowledge(ack{packetID: packetID, code: code})
 }
 
-// acknowledge queues an acknowledgement. Callers hold relay.mu.
-func (l *Link) acknowledge(a ack) {
+// acknowledge queues an acknowledgement. Callers hold router.mu.
+func (l *Conn) acknowledge(a ack) {
 	l.acks = append(l.acks, a)
 	if len(l.acks) == 1 {
 		l.signal()
@@ -236,15 +236,15 @@ func (l *Link) acknowledge(a ack) {
 // Next returns what to write to the client next. false means nothing for now: wait for Wake
 // or Ended. A message's body may come from the disk; failing to read it is an error, upon
 // which the client should be disconnected so that it is tried again.
-func (l *Link) Next() (Out, bool, error) {
+func (l *Conn) Next() (Packet, bool, error) {
 	out, msg := l.next()
 	if msg == nil {
 		return out, out.PacketID != 0, nil
 	}
 	if out.Message == nil {
-		m, err := l.relay.read(msg.id)
+		m, err := l.router.read(msg.id)
 		if err != nil {
-			return Out{}, false, fmt.Errorf("deliver a queued message of session %s: %w", l.s.id, err)
+			return Packet{}, false, fmt.Errorf("deliver a queued message of session %s: %w", l.s.id, err)
 		}
 		out.Message = m
 	}
@@ -252,17 +252,17 @@ func (l *Link) Next() (Out, bool, error) {
 }
 
 // next returns an acknowledgement without, or a publication with, its shared message.
-func (l *Link) next() (Out, *shared) {
-	r, s := l.relay, l.s
+func (l *Conn) next() (Packet, *shared) {
+	r, s := l.router, l.s
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if s.link != l {
-		return Out{}, nil
+	if s.conn != l {
+		return Packet{}, nil
 	}
 	if len(l.acks) > 0 {
 		if a := l.acks[0]; a.batch <= r.committed {
 			l.acks = l.acks[1:]
-			return Out{PacketID: a.packetID, Code: a.code}, nil
+			return Packet{PacketID: a.packetID, Code: a.code}, nil
 		}
 		r.waiting[l] = struct{}{}
 	}
@@ -270,7 +270,7 @@ func (l *Link) next() (Out, *shared) {
 		el := s.next
 		e := el.Value.(*entry)
 		if e.qos > 0 && l.unacked >= l.window {
-			return Out{}, nil
+			return Packet{}, nil
 		}
 		if at := e.msg.expires; at > 0 && at <= r.cfg.Now().Unix() {
 			r.stats.Dropped[MessageExpired]++
@@ -279,7 +279,7 @@ func (l *Link) next() (Out, *shared) {
 		}
 		s.next = el.Next()
 		r.stats.Sent++
-		out := Out{Message: e.msg.body, QoS: e.qos, Retain: e.retain, SubIDs: e.subIDs}
+		out := Packet{Message: e.msg.body, QoS: e.qos, Retain: e.retain, SubIDs: e.subIDs}
 		msg := e.msg
 		if e.qos == 0 {
 			r.remove(s, el)
@@ -294,12 +294,12 @@ func (l *Link) next() (Out, *shared) {
 		out.PacketID = e.packetID
 		return out, msg
 	}
-	return Out{}, nil
+	return Packet{}, nil
 }
 
 // Ack records that the client has acknowledged a message; a code of 0x80 or above means that
 // it did not want it, which ends its delivery all the same.
-func (l *Link) Ack(packetID uint16, code byte) {
+func (l *Conn) Ack(packetID uint16, code byte) {
 	if code >= 0x80 {
 		l.settle(packetID, RefusedByClient)
 		return
@@ -309,13 +309,13 @@ func (l *Link) Ack(packetID uint16, code byte) {
 
 // Drop gives up on a message that was not written because the client takes no packet as
 // large as that.
-func (l *Link) Drop(packetID uint16) { l.settle(packetID, TooLarge) }
+func (l *Conn) Drop(packetID uint16) { l.settle(packetID, TooLarge) }
 
-func (l *Link) settle(packetID uint16, dropped Reason) {
-	r, s := l.relay, l.s
+func (l *Conn) settle(packetID uint16, dropped Reason) {
+	r, s := l.router, l.s
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if s.link != l {
+	if s.conn != l {
 		return
 	}
 	if dropped != "" {

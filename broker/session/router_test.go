@@ -12,9 +12,9 @@ import (
 	"github.com/workwire/workwire/broker/session"
 )
 
-// bench is a relay without a store, with a clock that the test moves.
+// bench is a router without a store, with a clock that the test moves.
 type bench struct {
-	*session.Relay
+	*session.Router
 	now time.Time
 }
 
@@ -27,7 +27,7 @@ func newBench(t *testing.T, change func(*session.Config)) *bench {
 		change(&cfg)
 	}
 	var err error
-	if b.Relay, err = session.New(cfg); err != nil {
+	if b.Router, err = session.New(cfg); err != nil {
 		t.Fatal(err)
 	}
 	return b
@@ -38,12 +38,12 @@ func (b *bench) advance(d time.Duration) {
 	b.Tick()
 }
 
-func (b *bench) link(id string, expiry uint32) *session.Link {
+func (b *bench) conn(id string, expiry uint32) *session.Conn {
 	l, _ := b.Connect(session.Connect{ID: id, Owner: "owner", Expiry: expiry})
 	return l
 }
 
-func subscribe(t *testing.T, l *session.Link, filters ...string) {
+func subscribe(t *testing.T, l *session.Conn, filters ...string) {
 	t.Helper()
 	for _, f := range filters {
 		if err := l.Subscribe(session.Subscription{Filter: f, QoS: 1}); err != nil {
@@ -52,7 +52,7 @@ func subscribe(t *testing.T, l *session.Link, filters ...string) {
 	}
 }
 
-func publish(t *testing.T, l *session.Link, topic, payload string, change func(*session.Message)) {
+func publish(t *testing.T, l *session.Conn, topic, payload string, change func(*session.Message)) {
 	t.Helper()
 	m := &session.Message{Topic: topic, Payload: []byte(payload), QoS: 1}
 	if change != nil {
@@ -63,8 +63,8 @@ func publish(t *testing.T, l *session.Link, topic, payload string, change func(*
 	}
 }
 
-// drain takes everything off the link and returns it as text, a word per packet.
-func drain(t *testing.T, l *session.Link) string {
+// drain takes everything off the connection and returns it as text, a word per packet.
+func drain(t *testing.T, l *session.Conn) string {
 	t.Helper()
 	var out []string
 	for {
@@ -101,7 +101,7 @@ func TestWindowAndAcknowledgement(t *testing.T) {
 	b := newBench(t, nil)
 	l, _ := b.Connect(session.Connect{ID: "c", ReceiveMaximum: 2, Expiry: 10})
 	subscribe(t, l, "t")
-	p := b.link("p", 0)
+	p := b.conn("p", 0)
 	for i := range 5 {
 		publish(t, p, "t", fmt.Sprint("m", i), nil)
 	}
@@ -117,11 +117,11 @@ func TestWindowAndAcknowledgement(t *testing.T) {
 		t.Fatal("no session")
 	}
 	select {
-	case <-l.Ended():
+	case <-l.Done():
 	default:
-		t.Error("the former link does not know that it has ended")
+		t.Error("the former conn does not know that it has ended")
 	}
-	check(t, "former link", drain(t, l), "")
+	check(t, "former conn", drain(t, l), "")
 	check(t, "again", drain(t, again), "m0+dup")
 	again.Ack(3, 0x80) // refused, before it was repeated: settled all the same
 	again.Ack(1, 0)
@@ -133,9 +133,9 @@ func TestWindowAndAcknowledgement(t *testing.T) {
 
 func TestQoS0(t *testing.T) {
 	b := newBench(t, nil)
-	l := b.link("c", 10)
+	l := b.conn("c", 10)
 	subscribe(t, l, "t")
-	p := b.link("p", 0)
+	p := b.conn("p", 0)
 	zero := func(m *session.Message) { m.QoS = 0 }
 	publish(t, p, "t", "a", nil)
 	publish(t, p, "t", "b", zero)
@@ -144,19 +144,19 @@ func TestQoS0(t *testing.T) {
 	publish(t, p, "t", "lost", zero)
 	l.Disconnect(session.Disconnect{Normal: true})
 	publish(t, p, "t", "never queued", zero)
-	check(t, "back", drain(t, b.link("c", 10)), "a+dup c+dup")
+	check(t, "back", drain(t, b.conn("c", 10)), "a+dup c+dup")
 }
 
 func TestOverlappingSubscriptions(t *testing.T) {
 	b := newBench(t, nil)
-	l := b.link("c", 10)
+	l := b.conn("c", 10)
 	for _, s := range []session.Subscription{{Filter: "a/+", QoS: 0, ID: 1}, {Filter: "a/#", QoS: 1, ID: 2}, {Filter: "a/b", NoLocal: true}} {
 		if err := l.Subscribe(s); err != nil {
 			t.Fatal(err)
 		}
 	}
 	publish(t, l, "a/b", "once", nil)
-	var got session.Out
+	var got session.Packet
 	for {
 		o, ok, _ := l.Next()
 		if !ok {
@@ -185,12 +185,12 @@ func TestOverlappingSubscriptions(t *testing.T) {
 
 func TestSharedSubscriptionPrefersTheIdle(t *testing.T) {
 	b := newBench(t, nil)
-	away, one, two := b.link("away", 10), b.link("one", 10), b.link("two", 10)
-	for _, l := range []*session.Link{away, one, two} {
+	away, one, two := b.conn("away", 10), b.conn("one", 10), b.conn("two", 10)
+	for _, l := range []*session.Conn{away, one, two} {
 		subscribe(t, l, "$share/g/t")
 	}
 	away.Disconnect(session.Disconnect{})
-	p := b.link("p", 0)
+	p := b.conn("p", 0)
 	for i := range 4 {
 		publish(t, p, "t", fmt.Sprint("m", i), nil)
 	}
@@ -199,19 +199,19 @@ func TestSharedSubscriptionPrefersTheIdle(t *testing.T) {
 	one.Disconnect(session.Disconnect{})
 	two.Disconnect(session.Disconnect{})
 	publish(t, p, "t", "m4", nil)
-	check(t, "nobody there: the one with least waiting", drain(t, b.link("away", 10)), "m4")
+	check(t, "nobody there: the one with least waiting", drain(t, b.conn("away", 10)), "m4")
 }
 
 func TestRetained(t *testing.T) {
 	b := newBench(t, nil)
-	p := b.link("p", 0)
+	p := b.conn("p", 0)
 	retain := func(m *session.Message) { m.Retain = true }
 	publish(t, p, "a", "old", retain)
 	publish(t, p, "a", "new", retain)
 	publish(t, p, "b", "b", retain)
 	publish(t, p, "b", "", retain)
 	publish(t, p, "nothing", "", retain)
-	l := b.link("c", 10)
+	l := b.conn("c", 10)
 	subscribe(t, l, "+")
 	check(t, "at subscribing", drain(t, l), "new+retain")
 	publish(t, p, "a", "live", retain)
@@ -235,7 +235,7 @@ func TestRetained(t *testing.T) {
 
 func TestRetainedBound(t *testing.T) {
 	b := newBench(t, func(c *session.Config) { c.ReceiveMaximum = 1 << 30 })
-	p := b.link("p", 0)
+	p := b.conn("p", 0)
 	retain := func(m *session.Message) { m.Retain = true }
 	for i := range 10_000 {
 		publish(t, p, fmt.Sprint("t", i), "x", retain)
@@ -255,10 +255,10 @@ func TestRetainedBound(t *testing.T) {
 
 func TestLimitsEndTheSession(t *testing.T) {
 	b := newBench(t, nil)
-	messages, bytes := b.link("messages", 10), b.link("bytes", 10)
+	messages, bytes := b.conn("messages", 10), b.conn("bytes", 10)
 	subscribe(t, messages, "m")
 	subscribe(t, bytes, "b")
-	p := b.link("p", 0)
+	p := b.conn("p", 0)
 	for range 100 {
 		publish(t, p, "m", "x", nil)
 		drain(t, p)
@@ -269,12 +269,12 @@ func TestLimitsEndTheSession(t *testing.T) {
 	}
 	publish(t, p, "m", "x", nil)
 	publish(t, p, "b", "x", nil)
-	for name, l := range map[string]*session.Link{"messages": messages, "bytes": bytes} {
-		if l.Why() != session.QueueFull {
-			t.Errorf("%s: ended by %q", name, l.Why())
+	for name, l := range map[string]*session.Conn{"messages": messages, "bytes": bytes} {
+		if l.EndReason() != session.QueueFull {
+			t.Errorf("%s: ended by %q", name, l.EndReason())
 		}
 		if err := l.Subscribe(session.Subscription{Filter: "x"}); err != nil {
-			t.Errorf("%s: a link that has ended answers %v", name, err)
+			t.Errorf("%s: a connection that has ended answers %v", name, err)
 		}
 		l.Ack(1, 0)
 		l.Disconnect(session.Disconnect{})
@@ -286,7 +286,7 @@ func TestLimitsEndTheSession(t *testing.T) {
 
 func TestReceiveMaximum(t *testing.T) {
 	b := newBench(t, nil)
-	p := b.link("p", 0)
+	p := b.conn("p", 0)
 	for range 10 {
 		publish(t, p, "t", "x", nil)
 	}
@@ -300,7 +300,7 @@ func TestReceiveMaximum(t *testing.T) {
 
 func TestTooManySubscriptionsAndSessions(t *testing.T) {
 	b := newBench(t, nil)
-	l := b.link("c", 10)
+	l := b.conn("c", 10)
 	for i := range 1000 {
 		subscribe(t, l, fmt.Sprint("t", i))
 	}
@@ -310,7 +310,7 @@ func TestTooManySubscriptionsAndSessions(t *testing.T) {
 	subscribe(t, l, "t1") // replacing is no more
 	for i := range 200 {
 		b.now = b.now.Add(time.Second)
-		b.link(fmt.Sprint("s", i), 1000).Disconnect(session.Disconnect{})
+		b.conn(fmt.Sprint("s", i), 1000).Disconnect(session.Disconnect{})
 	}
 	if got := b.Stats().Sessions; got != 100 {
 		t.Errorf("%d sessions of one owner, want 100", got)
@@ -318,7 +318,7 @@ func TestTooManySubscriptionsAndSessions(t *testing.T) {
 	if _, present := b.Connect(session.Connect{ID: "s199", Owner: "owner", Expiry: 1}); !present {
 		t.Error("the youngest session was ended")
 	}
-	if l.Why() != "" {
+	if l.EndReason() != "" {
 		t.Error("a connected session was ended")
 	}
 }

@@ -17,12 +17,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// place is a directory with a keeper at a time that the test sets.
+// place is a directory with a manager at a time that the test sets.
 type place struct {
 	*testing.T
-	dir    string
-	keeper *Keeper
-	now    time.Time
+	dir     string
+	manager *Manager
+	now     time.Time
 }
 
 func newPlace(t *testing.T) *place {
@@ -38,12 +38,12 @@ func (p *place) list(text string) {
 	if err != nil {
 		p.Fatal(err)
 	}
-	p.keeper = New(Options{Config: config, Dir: p.dir, Now: func() time.Time { return p.now }})
+	p.manager = New(Options{Config: config, Dir: p.dir, Now: func() time.Time { return p.now }})
 }
 
 func (p *place) ensure(renew ...string) Report {
 	p.Helper()
-	report, err := p.keeper.Ensure(renew...)
+	report, err := p.manager.Ensure(renew...)
 	if err != nil {
 		p.Fatal(err)
 	}
@@ -52,7 +52,7 @@ func (p *place) ensure(renew ...string) Report {
 
 func (p *place) rotate(step Step) Report {
 	p.Helper()
-	report, err := p.keeper.Rotate(step)
+	report, err := p.manager.Rotate(step)
 	if err != nil {
 		p.Fatal(err)
 	}
@@ -126,7 +126,7 @@ func TestEnsure(t *testing.T) {
 	if r := p.ensure("hub1"); renewed(r) != "hub1" {
 		t.Errorf("asked for hub1: %+v", r)
 	}
-	if _, err := p.keeper.Ensure("nobody"); err == nil {
+	if _, err := p.manager.Ensure("nobody"); err == nil {
 		t.Error("an unknown name is accepted")
 	}
 	p.now = p.now.Add(17 * time.Hour)
@@ -157,7 +157,7 @@ func TestEnsureAtOnce(t *testing.T) {
 	var group sync.WaitGroup
 	for range 8 {
 		group.Go(func() {
-			if _, err := p.keeper.Ensure(); err != nil {
+			if _, err := p.manager.Ensure(); err != nil {
 				t.Error(err)
 			}
 		})
@@ -228,13 +228,13 @@ func TestDecide(t *testing.T) {
 
 func TestRotate(t *testing.T) {
 	p := newPlace(t)
-	if _, err := p.keeper.Rotate(Trust); err == nil {
+	if _, err := p.manager.Rotate(Trust); err == nil {
 		t.Error("an authority that is not there is replaced")
 	}
 	p.ensure()
 	refuse := func(step Step) {
 		t.Helper()
-		if _, err := p.keeper.Rotate(step); err == nil {
+		if _, err := p.manager.Rotate(step); err == nil {
 			t.Errorf("step %s is taken out of order", step)
 		}
 	}
@@ -323,7 +323,7 @@ func TestHalfAnAuthority(t *testing.T) {
 		if err := os.Remove(filepath.Join(p.dir, "ca", name)); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := p.keeper.Ensure(); err == nil || !strings.Contains(err.Error(), "restore that") {
+		if _, err := p.manager.Ensure(); err == nil || !strings.Contains(err.Error(), "restore that") {
 			t.Errorf("without %s: %v", name, err)
 		}
 	}
@@ -337,10 +337,10 @@ func TestRevoke(t *testing.T) {
 	p.rotate(Trust)
 	p.rotate(Issue)
 	// Two of the former authority, one of the current one.
-	if n, err := p.keeper.Revoke("hub1"); n != 3 || err != nil {
+	if n, err := p.manager.Revoke("hub1"); n != 3 || err != nil {
 		t.Errorf("revoked %d, %v, want 3", n, err)
 	}
-	if _, err := p.keeper.Revoke("nobody"); err == nil {
+	if _, err := p.manager.Revoke("nobody"); err == nil {
 		t.Error("nobody's certificates are revoked")
 	}
 	a, err := openAuthorities(filepath.Join(p.dir, "ca"))
@@ -358,23 +358,23 @@ func TestRevoke(t *testing.T) {
 	}
 	// A name that is gone from the list can be revoked.
 	p.list("authority: {directory: ca, validity: 8760h}\ncertificates: [{name: broker, role: broker, hosts: [b]}]")
-	if n, err := p.keeper.Revoke("cluster1"); n == 0 || err != nil {
+	if n, err := p.manager.Revoke("cluster1"); n == 0 || err != nil {
 		t.Errorf("revoked %d, %v", n, err)
 	}
 	p.now = p.now.Add(9000 * time.Hour)
-	if _, err := p.keeper.Revoke("cluster1"); err == nil {
+	if _, err := p.manager.Revoke("cluster1"); err == nil {
 		t.Error("expired certificates are revoked")
 	}
 }
 
 func TestList(t *testing.T) {
 	p := newPlace(t)
-	if _, err := p.keeper.List(); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := p.manager.Status(); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("without an authority: %v", err)
 	}
 	p.ensure()
 	p.now = p.now.Add(20 * time.Hour)
-	state, err := p.keeper.List()
+	state, err := p.manager.Status()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -387,18 +387,18 @@ func TestList(t *testing.T) {
 		t.Errorf("warnings about an old authority: %q", r.Warnings)
 	}
 	p.now = p.now.Add(7000 * time.Hour)
-	if _, err := p.keeper.Ensure(); err == nil || !strings.Contains(err.Error(), "expired") {
+	if _, err := p.manager.Ensure(); err == nil || !strings.Contains(err.Error(), "expired") {
 		t.Errorf("with an expired authority: %v", err)
 	}
 }
 
 func TestSecret(t *testing.T) {
 	p := newPlace(t)
-	if _, err := p.keeper.Secret("hub1", "ns", ""); err == nil {
+	if _, err := p.manager.Secret("hub1", "ns", ""); err == nil {
 		t.Error("a Secret of nothing")
 	}
 	p.ensure()
-	text, err := p.keeper.Secret("hub1", "ns", "")
+	text, err := p.manager.Secret("hub1", "ns", "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -407,10 +407,10 @@ func TestSecret(t *testing.T) {
 			t.Errorf("the Secret lacks %q:\n%s", want, text)
 		}
 	}
-	if text, err = p.keeper.Secret("broker", "ns", "tls"); err != nil || !strings.Contains(string(text), "  ca.crl: ") || !strings.Contains(string(text), "  name: tls\n") {
+	if text, err = p.manager.Secret("broker", "ns", "tls"); err != nil || !strings.Contains(string(text), "  ca.crl: ") || !strings.Contains(string(text), "  name: tls\n") {
 		t.Errorf("%v:\n%s", err, text)
 	}
-	if _, err := p.keeper.Secret("nobody", "ns", ""); err == nil {
+	if _, err := p.manager.Secret("nobody", "ns", ""); err == nil {
 		t.Error("a Secret of nobody")
 	}
 }

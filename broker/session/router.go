@@ -40,7 +40,7 @@ var (
 	ErrReceiveMaximum = errors.New("the client has more messages unacknowledged than the receive maximum allows")
 )
 
-// Config says how a relay works.
+// Config says how a router works.
 type Config struct {
 	// Store keeps sessions that outlive their connection. nil: everything ends with the process.
 	Store *store.Store
@@ -56,11 +56,11 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// Relay holds every session. It is safe for concurrent use.
-type Relay struct {
+// Router holds every session. It is safe for concurrent use.
+type Router struct {
 	cfg Config
 
-	mu        sync.Mutex // guards all below, and all state of sessions, links and shared messages
+	mu        sync.Mutex // guards all below, and all state of sessions, connections and shared messages
 	sessions  map[string]*session
 	owners    map[string]map[*session]struct{}
 	index     index
@@ -70,7 +70,7 @@ type Relay struct {
 	lastID    uint64             // of a shared message
 	writes    uint64             // changes to messages given to the store
 	committed uint64             // batch of the store
-	waiting   map[*Link]struct{} // those with an acknowledgement that waits for a batch
+	waiting   map[*Conn]struct{} // those with an acknowledgement that waits for a batch
 	fresh     []*shared          // on their way to the disk, oldest first
 	cached    int64              // bytes of message bodies in memory
 	barriers  []barrier          // who waits for a batch, smallest first
@@ -78,21 +78,21 @@ type Relay struct {
 	stats     Stats
 }
 
-// New returns a relay with the sessions that the store holds. Until Committed is called by
+// New returns a router with the sessions that the store holds. Until Committed is called by
 // the store's OnCommit, nothing counts as durable.
-func New(cfg Config) (*Relay, error) {
+func New(cfg Config) (*Router, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
 	}
-	r := &Relay{
+	r := &Router{
 		cfg:      cfg,
 		sessions: map[string]*session{},
 		owners:   map[string]map[*session]struct{}{},
 		retained: map[string]*Message{},
-		waiting:  map[*Link]struct{}{},
+		waiting:  map[*Conn]struct{}{},
 		stats:    Stats{Dropped: map[Reason]uint64{}},
 	}
 	if cfg.Store == nil {
@@ -101,19 +101,19 @@ func New(cfg Config) (*Relay, error) {
 	return r, r.load()
 }
 
-// session is one client's state. It lives in Relay.sessions.
+// session is one client's state. It lives in Router.sessions.
 type session struct {
 	id, owner string
 	expiry    uint32 // seconds without a client until it ends; NeverExpires
 	subs      map[string]Subscription
 
 	queue list.List                // of *entry, in order of arrival
-	next  *list.Element            // the first that was not sent on this link; nil: none
+	next  *list.Element            // the first that was not sent on this connection; nil: none
 	ids   map[uint16]*list.Element // entries that have a packet identifier
 	last  uint16                   // packet identifier given last
 	bytes int64                    // of the queue
 
-	link  *Link     // nil while no client is connected
+	conn  *Conn     // nil while no client is connected
 	since time.Time // when the last client left
 
 	recorded bool // the store knows the session
@@ -132,7 +132,7 @@ type entry struct {
 	subIDs []int
 
 	packetID uint16 // 0: never sent
-	sent     *Link  // the link it was last sent on
+	sent     *Conn  // the connection it was last sent on
 	onDisk   bool
 }
 
@@ -151,7 +151,7 @@ type shared struct {
 
 // Committed records that the store's batches up to this one are durable. It is the store's
 // OnCommit.
-func (r *Relay) Committed(batch uint64) {
+func (r *Router) Committed(batch uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.committed = batch
@@ -174,12 +174,12 @@ func (r *Relay) Committed(batch uint64) {
 
 // Tick ends sessions whose time is over and publishes wills whose delay is. Call it about
 // once a second; it looks at every session, which is cheap at that rate.
-func (r *Relay) Tick() {
+func (r *Router) Tick() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := r.cfg.Now()
 	for _, s := range r.sessions {
-		if s.link != nil {
+		if s.conn != nil {
 			continue
 		}
 		if s.will != nil && !now.Before(s.willAt) {
@@ -192,7 +192,7 @@ func (r *Relay) Tick() {
 }
 
 // Stop keeps the wills of clients that are disconnected from now on from being published.
-func (r *Relay) Stop() {
+func (r *Router) Stop() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.stopping = true
@@ -208,7 +208,7 @@ type target struct {
 
 // publish retains and queues m for every matching session but origin, when that asked not
 // to get its own. Callers hold r.mu.
-func (r *Relay) publish(origin *session, m *Message) error {
+func (r *Router) publish(origin *session, m *Message) error {
 	r.stats.Received++
 	if m.Retain {
 		if err := r.retain(m); err != nil {
@@ -246,8 +246,8 @@ func (r *Relay) publish(origin *session, m *Message) error {
 func pick(group map[*session]Subscription) *session {
 	var best *session
 	better := func(s *session) bool {
-		if (s.link != nil) != (best.link != nil) {
-			return s.link != nil
+		if (s.conn != nil) != (best.conn != nil) {
+			return s.conn != nil
 		}
 		if a, b := s.queue.Len(), best.queue.Len(); a != b {
 			return a < b
@@ -267,11 +267,11 @@ func newShared(m *Message) *shared {
 }
 
 // enqueue appends e for msg to the queue of s. Callers hold r.mu.
-func (r *Relay) enqueue(s *session, msg *shared, e *entry) {
+func (r *Router) enqueue(s *session, msg *shared, e *entry) {
 	if r.sessions[s.id] != s {
 		return // ended by a message before
 	}
-	if s.link == nil && e.qos == 0 {
+	if s.conn == nil && e.qos == 0 {
 		return // MQTT: QoS 0 is for those who are there
 	}
 	if s.queue.Len() >= r.cfg.MaxQueuedMessages || s.bytes+msg.bytes > r.cfg.MaxQueuedBytes {
@@ -300,13 +300,13 @@ func (r *Relay) enqueue(s *session, msg *shared, e *entry) {
 	} else {
 		msg.pinned = true
 	}
-	if s.link != nil {
-		s.link.signal()
+	if s.conn != nil {
+		s.conn.signal()
 	}
 }
 
 // remove takes an entry out of its queue. Callers hold r.mu.
-func (r *Relay) remove(s *session, el *list.Element) {
+func (r *Router) remove(s *session, el *list.Element) {
 	e := el.Value.(*entry)
 	if s.next == el {
 		s.next = el.Next()
@@ -330,10 +330,10 @@ func (r *Relay) remove(s *session, el *list.Element) {
 
 // end forgets a session and what waits for it. Its client, if any, is told to go. Callers
 // hold r.mu.
-func (r *Relay) end(s *session, why Reason) {
-	if s.link != nil {
-		s.link.close(why)
-		s.link = nil
+func (r *Router) end(s *session, why Reason) {
+	if s.conn != nil {
+		s.conn.close(why)
+		s.conn = nil
 	}
 	if n := s.queue.Len(); n > 0 {
 		r.stats.Dropped[why] += uint64(n)
@@ -355,7 +355,7 @@ func (r *Relay) end(s *session, why Reason) {
 }
 
 // publishWill publishes the will that s still has, once. Callers hold r.mu.
-func (r *Relay) publishWill(s *session) {
+func (r *Router) publishWill(s *session) {
 	will := s.will
 	s.will = nil
 	if will == nil || r.stopping {
@@ -368,7 +368,7 @@ func (r *Relay) publishWill(s *session) {
 
 // retain keeps or, when it is empty, deletes the retained message of a topic. Callers hold
 // r.mu.
-func (r *Relay) retain(m *Message) error {
+func (r *Router) retain(m *Message) error {
 	var had int64
 	old := r.retained[m.Topic]
 	if old != nil {
