@@ -50,10 +50,14 @@ func (k *kept) configure(certs ...certificates.Certificate) {
 			certs[i].Validity.Duration = time.Hour
 		}
 	}
-	k.manager = certificates.New(certificates.Options{Dir: k.dir, Config: certificates.Config{
+	var err error
+	k.manager, err = certificates.New(certificates.ManagerConfig{Dir: k.dir, Config: certificates.Config{
 		Authority:    certificates.Authority{Directory: "authority", Name: "test", Validity: metav1.Duration{Duration: 24 * time.Hour}},
 		Certificates: certs,
 	}})
+	if err != nil {
+		k.Fatal(err)
+	}
 	if _, err := k.manager.Ensure(); err != nil {
 		k.Fatal(err)
 	}

@@ -75,9 +75,9 @@ func (f *files) manager() (*certificates.Manager, error) {
 	if err != nil {
 		return nil, err
 	}
-	return certificates.New(certificates.Options{
+	return certificates.New(certificates.ManagerConfig{
 		Config: config, Dir: cmp.Or(f.dir, filepath.Dir(f.config)), Owner: owner,
-	}), nil
+	})
 }
 
 func ensureCommand(out, complaints io.Writer) *cobra.Command {

@@ -5,7 +5,7 @@
 //
 //	config, err := certificates.Load(path)
 //	...
-//	manager := certificates.New(certificates.Options{Config: config, Dir: filepath.Dir(path)})
+//	manager, err := certificates.New(certificates.ManagerConfig{Config: config, Dir: filepath.Dir(path)})
 //	report, err := manager.Ensure()
 //
 // Ensure issues what is missing, renews what is due and leaves the rest alone.

@@ -24,17 +24,16 @@ const (
 // Owner is who shall own the files of certificates.
 type Owner struct{ UID, GID int }
 
-// Options are what [New] needs.
-type Options struct {
-	// Config, as [Load] gives it. Required.
+// ManagerConfig is the configuration of a [Manager].
+type ManagerConfig struct {
+	// Config lists the certificates; required. New applies its defaults and validates it.
 	Config Config
-	// Dir is what relative directories in Config are relative to; the working
-	// directory when empty.
+	// Dir is the base of relative directories in Config; default the working directory.
 	Dir string
-	// Owner of the certificates' files, not of the authority's; nil: who owns their
-	// directory, when the process may give files away.
+	// Owner owns the files of the certificates, but not those of the authority; default the
+	// owner of each certificate's directory if the process runs as root, else the process.
 	Owner *Owner
-	// Now tells the time; nil for time.Now.
+	// Now returns the current time; default time.Now.
 	Now func() time.Time
 }
 
@@ -47,13 +46,21 @@ type Manager struct {
 	now    func() time.Time
 }
 
-// New gives a manager. It reads and writes nothing.
-func New(o Options) *Manager {
-	m := &Manager{config: o.Config, dir: o.Dir, owner: o.Owner, now: o.Now}
-	if m.now == nil {
-		m.now = time.Now
+// New returns a manager. It reads and writes no files, and reports every fault of cfg at once.
+func New(cfg ManagerConfig) (*Manager, error) {
+	cfg.Config.Certificates = slices.Clone(cfg.Config.Certificates)
+	cfg.Config.setDefaults()
+	errs := []error{cfg.Config.validate()}
+	if o := cfg.Owner; o != nil && (o.UID < 0 || o.GID < 0) {
+		errs = append(errs, fmt.Errorf("owner %d:%d: user and group ids must not be negative", o.UID, o.GID))
 	}
-	return m
+	if err := errors.Join(errs...); err != nil {
+		return nil, fmt.Errorf("certificates configuration: %w", err)
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	return &Manager{config: cfg.Config, dir: cfg.Dir, owner: cfg.Owner, now: cfg.Now}, nil
 }
 
 // Outcome is what was done about one certificate.

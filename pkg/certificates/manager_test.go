@@ -38,7 +38,9 @@ func (p *place) list(text string) {
 	if err != nil {
 		p.Fatal(err)
 	}
-	p.manager = New(Options{Config: config, Dir: p.dir, Now: func() time.Time { return p.now }})
+	if p.manager, err = New(ManagerConfig{Config: config, Dir: p.dir, Now: func() time.Time { return p.now }}); err != nil {
+		p.Fatal(err)
+	}
 }
 
 func (p *place) ensure(renew ...string) Report {

@@ -81,7 +81,10 @@ func TestBrokerRefused(t *testing.T) {
 			}
 			ours, other := &world{T: t, ctx: ctx, dir: t.TempDir()}, &world{T: t, ctx: ctx, dir: t.TempDir()}
 			for _, w := range []*world{ours, other} {
-				manager := certificates.New(certificates.Options{Config: list, Dir: w.dir, Now: func() time.Time { return time.Now().Add(-test.age) }})
+				manager, err := certificates.New(certificates.ManagerConfig{Config: list, Dir: w.dir, Now: func() time.Time { return time.Now().Add(-test.age) }})
+				if err != nil {
+					t.Fatal(err)
+				}
 				w.keep(manager.Ensure())
 			}
 			shown := ours.pair("broker")

@@ -107,7 +107,9 @@ func (w *world) configure(others ...string) {
 	if err != nil {
 		w.Fatalf("%v\n%s", err, text)
 	}
-	w.manager = certificates.New(certificates.Options{Config: list, Dir: w.dir})
+	if w.manager, err = certificates.New(certificates.ManagerConfig{Config: list, Dir: w.dir}); err != nil {
+		w.Fatal(err)
+	}
 	w.keep(w.manager.Ensure())
 }
 
