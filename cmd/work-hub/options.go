@@ -14,7 +14,7 @@ import (
 
 	"github.com/workwire/workwire/pkg/command"
 	"github.com/workwire/workwire/pkg/hub"
-	"github.com/workwire/workwire/pkg/hub/publish"
+	"github.com/workwire/workwire/pkg/hub/finalizer"
 	"github.com/workwire/workwire/pkg/kube"
 	"github.com/workwire/workwire/pkg/leader"
 	"github.com/workwire/workwire/pkg/logging"
@@ -46,7 +46,7 @@ type options struct {
 func newOptions() *options {
 	return &options{
 		transport:   "mqtt",
-		workers:     publish.DefaultWorkers,
+		workers:     finalizer.DefaultWorkers,
 		controllers: []string{"*"},
 		leader:      hub.NewElection(""),
 		serve:       serve.Options{Address: "127.0.0.1:8082"},

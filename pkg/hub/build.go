@@ -114,7 +114,7 @@ func (h *Hub) accepted(cluster wire.ClusterName) bool {
 // acceptanceChanged lets the works of a cluster go out that may have been
 // accepted.
 func (h *Hub) acceptanceChanged(cluster wire.ClusterName) {
-	h.publisher.Admit(cluster)
+	h.finalizers.Admit(cluster)
 	h.link.Released(cluster)
 }
 

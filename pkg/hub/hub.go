@@ -10,7 +10,7 @@
 //	err = h.Run(ctx)
 //
 // The parts, each in a folder: works, the cache of what is on the API server;
-// publish, from there to the link; intake, from the link to the API server. The
+// finalizer, from there to the link; statusreceiver, from the link to the API server. The
 // link (package source/link) speaks the protocol and knows what agents know.
 // Beside them run controllers, see [Controllers]: clusters says who is accepted
 // and there, placement chooses clusters, replicaset makes works for them, with
@@ -38,8 +38,8 @@ import (
 
 	"github.com/workwire/workwire/pkg/client/clientset/versioned"
 	"github.com/workwire/workwire/pkg/hub/clusters"
-	"github.com/workwire/workwire/pkg/hub/intake"
-	"github.com/workwire/workwire/pkg/hub/publish"
+	"github.com/workwire/workwire/pkg/hub/finalizer"
+	"github.com/workwire/workwire/pkg/hub/statusreceiver"
 	"github.com/workwire/workwire/pkg/hub/works"
 	"github.com/workwire/workwire/pkg/kube"
 	"github.com/workwire/workwire/pkg/leader"
@@ -93,14 +93,14 @@ func NewElection(name string) leader.Options {
 
 // Hub is one replica. Its methods may be called from any goroutine.
 type Hub struct {
-	cfg       Config
-	works     *works.Cache
-	publisher *publish.Publisher
-	link      *link.Link
-	clusters  *clusters.Clusters // nil when it is switched off
-	events    *events            // nil without a controller that has any
-	others    []controller
-	leading   atomic.Bool
+	cfg        Config
+	works      *works.Cache
+	finalizers *finalizer.Controller
+	link       *link.Link
+	clusters   *clusters.Clusters // nil when it is switched off
+	events     *events            // nil without a controller that has any
+	others     []controller
+	leading    atomic.Bool
 }
 
 // controller is one that runs beside publishing.
@@ -171,7 +171,7 @@ func (h *Hub) build(topics wire.SourceTopics) error {
 	if err := h.buildClusters(client, events, queues); err != nil {
 		return err
 	}
-	in, err := intake.New(intake.Config{
+	in, err := statusreceiver.New(statusreceiver.Config{
 		Works: h.works, Client: client, Recorder: events, Logger: h.cfg.Logger, Registerer: h.cfg.Registerer,
 	})
 	if err != nil {
@@ -179,14 +179,14 @@ func (h *Hub) build(topics wire.SourceTopics) error {
 	}
 	h.link, err = link.New(link.Config{
 		Source: h.cfg.Source, Topics: h.cfg.Topics, Transport: h.cfg.Transport,
-		Works:          shown{intake: in, cache: h.works, addressable: addressable},
+		Works:          shown{statuses: in, cache: h.works, addressable: addressable},
 		IntakeParallel: h.cfg.Workers, Logger: h.cfg.Logger, Registerer: h.cfg.Registerer,
 		Held: func(cluster wire.ClusterName) bool { return !h.accepted(cluster) }, Heard: h.heard, Linked: h.linked,
 	})
 	if err != nil {
 		return err
 	}
-	h.publisher, err = publish.New(publish.Config{
+	h.finalizers, err = finalizer.New(finalizer.Config{
 		Works: h.works, Client: client, Link: h.link, Addressable: addressable, Accepted: h.accepted, Workers: h.cfg.Workers,
 		Logger: h.cfg.Logger, Queues: queues, Registerer: h.cfg.Registerer,
 	})
@@ -219,7 +219,7 @@ func (h *Hub) lead(ctx context.Context) error {
 				return nil
 			}
 			h.cfg.Logger.Info("the ManifestWorks are read; connecting to the broker", "controllers", h.cfg.Controllers)
-			running := []func(context.Context) error{h.publisher.Run, h.link.Run}
+			running := []func(context.Context) error{h.finalizers.Run, h.link.Run}
 			for _, c := range h.others {
 				running = append(running, c.run)
 			}

@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
-	"github.com/workwire/workwire/pkg/hub/intake"
+	"github.com/workwire/workwire/pkg/hub/statusreceiver"
 	"github.com/workwire/workwire/pkg/hub/works"
 	"github.com/workwire/workwire/pkg/source/link"
 	"github.com/workwire/workwire/pkg/wire"
@@ -16,7 +16,7 @@ import (
 
 // shown is what the link sees of the works: the visible ones.
 type shown struct {
-	intake      *intake.Intake
+	statuses    *statusreceiver.Receiver
 	cache       *works.Cache
 	addressable func(wire.ClusterName) bool
 }
@@ -49,13 +49,13 @@ func (s shown) Clusters() iter.Seq[wire.ClusterName] { return s.cache.Clusters()
 
 // Intake is part of [link.Works].
 func (s shown) Intake(ctx context.Context, status *wire.Status) error {
-	return s.intake.Intake(ctx, status)
+	return s.statuses.Receive(ctx, status)
 }
 
 // Refused is part of [link.Works].
 func (s shown) Refused(ctx context.Context, uid types.UID, c metav1.Condition) error {
-	return s.intake.Refused(ctx, uid, c)
+	return s.statuses.Refused(ctx, uid, c)
 }
 
 // Outdated is part of [link.Works].
-func (s shown) Outdated(uid types.UID, held wire.Generation) { s.intake.Outdated(uid, held) }
+func (s shown) Outdated(uid types.UID, held wire.Generation) { s.statuses.Outdated(uid, held) }

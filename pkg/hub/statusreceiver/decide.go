@@ -1,4 +1,4 @@
-package intake
+package statusreceiver
 
 import (
 	"encoding/json"

@@ -1,10 +1,10 @@
-// Package publish is the hub's way out: it watches ManifestWorks, puts the
+// Package finalizer is the hub's way out: it watches ManifestWorks, puts the
 // finalizer on them that makes their deletion wait for the cluster, and tells
 // the link, which publishes them, of every change.
 //
-//	publisher, err := publish.New(publish.Config{Works: cache, Client: client, Link: link, ...})
+//	controller, err := finalizer.New(finalizer.Config{Works: cache, Client: client, Link: link, ...})
 //	...
-//	err = publisher.Run(ctx)
+//	err = controller.Run(ctx)
 //
 // The finalizer comes first: a work that was published can not vanish from the
 // hub unnoticed, not even while no hub runs. It costs one request for each work.
@@ -13,7 +13,7 @@
 //
 // What is worth publishing is for the link to decide: it compares with what the
 // cluster is known to have, so that a change of status publishes nothing.
-package publish
+package finalizer
 
 import (
 	"context"
@@ -53,7 +53,7 @@ type Link interface {
 	Gone(*workv1.ManifestWork)
 }
 
-// Config is what a [Publisher] is made of. All fields but those said to be
+// Config is what a [Controller] is made of. All fields but those said to be
 // optional are required.
 type Config struct {
 	// Works is watched. It must be running.
@@ -65,7 +65,7 @@ type Config struct {
 	// Addressable tells whether a cluster can be sent anything.
 	Addressable func(wire.ClusterName) bool
 	// Accepted tells whether a cluster is to get works; nil for all. Those of one that is not get
-	// no finalizer, and so are not published, until [Publisher.Admit].
+	// no finalizer, and so are not published, until [Controller.Admit].
 	Accepted func(wire.ClusterName) bool
 	// Workers is how many finalizers are put at a time; 0 for 16.
 	Workers int
@@ -78,8 +78,8 @@ type Config struct {
 	Registerer prometheus.Registerer
 }
 
-// Publisher watches works and tells the link of them.
-type Publisher struct {
+// Controller watches works and tells the link of them.
+type Controller struct {
 	cfg   Config
 	queue workqueue.TypedRateLimitingInterface[types.NamespacedName]
 	added *prometheus.CounterVec
@@ -87,11 +87,11 @@ type Publisher struct {
 	running atomic.Bool // queue is there
 }
 
-// New makes a publisher. It does no I/O. It fails when the metric is registered
+// New returns a controller. It does no I/O. It fails when the metric is registered
 // already.
-func New(cfg Config) (*Publisher, error) {
+func New(cfg Config) (*Controller, error) {
 	if cfg.Workers < 0 {
-		return nil, fmt.Errorf("publish: %d workers: want at least 1, or 0 for %d", cfg.Workers, DefaultWorkers)
+		return nil, fmt.Errorf("finalizer: %d workers: want at least 1, or 0 for %d", cfg.Workers, DefaultWorkers)
 	}
 	if cfg.Workers == 0 {
 		cfg.Workers = DefaultWorkers
@@ -99,40 +99,40 @@ func New(cfg Config) (*Publisher, error) {
 	if cfg.Accepted == nil {
 		cfg.Accepted = func(wire.ClusterName) bool { return true }
 	}
-	p := &Publisher{cfg: cfg, added: prometheus.NewCounterVec(prometheus.CounterOpts{
+	c := &Controller{cfg: cfg, added: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Namespace: "workwire", Subsystem: "hub", Name: "finalizers_added_total",
 		Help: "Finalizers put on ManifestWorks, by result: ok, gone (the work), conflict or failed (both tried again).",
 	}, []string{"result"})}
 	if cfg.Registerer != nil {
-		if err := cfg.Registerer.Register(p.added); err != nil {
-			return nil, fmt.Errorf("publish: %w", err)
+		if err := cfg.Registerer.Register(c.added); err != nil {
+			return nil, fmt.Errorf("finalizer: %w", err)
 		}
 	}
-	return p, nil
+	return c, nil
 }
 
 // Run works until ctx ends; it returns nil then. It must be called once.
-func (p *Publisher) Run(ctx context.Context) error {
+func (c *Controller) Run(ctx context.Context) error {
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](retryAfter, retryAfterMax)
-	p.queue = workqueue.NewTypedRateLimitingQueueWithConfig(limiter,
-		workqueue.TypedRateLimitingQueueConfig[types.NamespacedName]{Name: "finalizers", MetricsProvider: p.cfg.Queues})
-	defer p.queue.ShutDown()
-	p.running.Store(true)
-	stop, err := p.cfg.Works.Handle(cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(object any) { p.observe(nil, workOf(object)) },
-		UpdateFunc: func(before, after any) { p.observe(workOf(before), workOf(after)) },
-		DeleteFunc: func(object any) { p.observe(workOf(object), nil) },
+	c.queue = workqueue.NewTypedRateLimitingQueueWithConfig(limiter,
+		workqueue.TypedRateLimitingQueueConfig[types.NamespacedName]{Name: "finalizers", MetricsProvider: c.cfg.Queues})
+	defer c.queue.ShutDown()
+	c.running.Store(true)
+	stop, err := c.cfg.Works.Handle(cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(object any) { c.observe(nil, workOf(object)) },
+		UpdateFunc: func(before, after any) { c.observe(workOf(before), workOf(after)) },
+		DeleteFunc: func(object any) { c.observe(workOf(object), nil) },
 	})
 	if err != nil {
 		return err
 	}
 	defer stop()
 	var workers sync.WaitGroup
-	for range p.cfg.Workers {
-		workers.Go(func() { p.work(ctx) })
+	for range c.cfg.Workers {
+		workers.Go(func() { c.work(ctx) })
 	}
 	<-ctx.Done()
-	p.queue.ShutDown()
+	c.queue.ShutDown()
 	workers.Wait()
 	return nil
 }
@@ -146,7 +146,7 @@ func workOf(object any) *workv1.ManifestWork {
 }
 
 // observe does what a change calls for, as far as it takes no time.
-func (p *Publisher) observe(before, after *workv1.ManifestWork) {
+func (c *Controller) observe(before, after *workv1.ManifestWork) {
 	if before == nil && after == nil {
 		return
 	}
@@ -154,76 +154,76 @@ func (p *Publisher) observe(before, after *workv1.ManifestWork) {
 	if after != nil {
 		of = after
 	}
-	s := decide(before, after, p.cfg.Addressable(wire.ClusterName(of.Namespace)))
+	s := decide(before, after, c.cfg.Addressable(wire.ClusterName(of.Namespace)))
 	if s.gone != nil {
-		p.cfg.Link.Gone(s.gone)
+		c.cfg.Link.Gone(s.gone)
 	}
 	if s.changed != "" {
-		p.cfg.Link.Changed(s.changed)
+		c.cfg.Link.Changed(s.changed)
 	}
-	if s.finalizer && p.cfg.Accepted(wire.ClusterName(of.Namespace)) {
-		p.queue.Add(types.NamespacedName{Namespace: of.Namespace, Name: of.Name})
+	if s.finalizer && c.cfg.Accepted(wire.ClusterName(of.Namespace)) {
+		c.queue.Add(types.NamespacedName{Namespace: of.Namespace, Name: of.Name})
 	}
 }
 
 // Admit tells that a cluster may have been accepted: its works get their
 // finalizers. It never waits. It costs one pass over them.
-func (p *Publisher) Admit(cluster wire.ClusterName) {
-	if !p.running.Load() || !p.cfg.Accepted(cluster) {
+func (c *Controller) Admit(cluster wire.ClusterName) {
+	if !c.running.Load() || !c.cfg.Accepted(cluster) {
 		return // Run looks at all of them
 	}
-	addressable := p.cfg.Addressable(cluster)
-	for work := range p.cfg.Works.OfCluster(cluster) {
+	addressable := c.cfg.Addressable(cluster)
+	for work := range c.cfg.Works.OfCluster(cluster) {
 		if works.NeedsFinalizer(work, addressable) {
-			p.queue.Add(types.NamespacedName{Namespace: work.Namespace, Name: work.Name})
+			c.queue.Add(types.NamespacedName{Namespace: work.Namespace, Name: work.Name})
 		}
 	}
 }
 
-func (p *Publisher) work(ctx context.Context) {
+func (c *Controller) work(ctx context.Context) {
 	for {
-		name, stopped := p.queue.Get()
+		name, stopped := c.queue.Get()
 		if stopped {
 			return
 		}
-		if err := p.finalize(ctx, name); err != nil && ctx.Err() == nil {
-			p.queue.AddRateLimited(name)
+		if err := c.finalize(ctx, name); err != nil && ctx.Err() == nil {
+			c.queue.AddRateLimited(name)
 		} else {
-			p.queue.Forget(name)
+			c.queue.Forget(name)
 		}
-		p.queue.Done(name)
+		c.queue.Done(name)
 	}
 }
 
 // finalize puts the finalizer on the work of this name if it needs it. Its error
 // asks for another try.
-func (p *Publisher) finalize(ctx context.Context, name types.NamespacedName) error {
-	work, ok := p.cfg.Works.Named(name)
+func (c *Controller) finalize(ctx context.Context, name types.NamespacedName) error {
+	work, ok := c.cfg.Works.Named(name)
 	cluster := wire.ClusterName(name.Namespace)
-	if !ok || !p.cfg.Accepted(cluster) || !works.NeedsFinalizer(work, p.cfg.Addressable(cluster)) {
+	if !ok || !c.cfg.Accepted(cluster) || !works.NeedsFinalizer(work, c.cfg.Addressable(cluster)) {
 		return nil
 	}
 	patch, err := kube.FinalizerPatch(work, workv1.ManifestWorkFinalizer)
 	if err != nil {
 		return err
 	}
-	_, err = p.cfg.Client.WorkV1().ManifestWorks(name.Namespace).Patch(ctx, name.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	_, err = c.cfg.Client.WorkV1().ManifestWorks(name.Namespace).Patch(ctx, name.Name, types.MergePatchType, patch, metav1.PatchOptions{})
 	switch {
 	case err == nil:
-		p.added.WithLabelValues("ok").Inc()
+		c.added.WithLabelValues("ok").Inc()
 		return nil
 	case apierrors.IsNotFound(err):
-		p.added.WithLabelValues("gone").Inc()
+		c.added.WithLabelValues("gone").Inc()
 		return nil
 	case apierrors.IsConflict(err):
 		// The work has changed; the cache is about to know.
-		p.added.WithLabelValues("conflict").Inc()
+		c.added.WithLabelValues("conflict").Inc()
 		return err
 	case errors.Is(err, context.Canceled):
 		return err
 	default:
-		p.added.WithLabelValues("failed").Inc()
-		p.cfg.Logger.Warn("the finalizer can not be put on the work, which is not published before; trying again",
+		c.added.WithLabelValues("failed").Inc()
+		c.cfg.Logger.Warn("the finalizer can not be put on the work, which is not published before; trying again",
 			"work", name.Name, "cluster", name.Namespace, "uid", work.UID, "error", err)
 		return err
 	}

@@ -1,4 +1,4 @@
-package publish
+package finalizer
 
 import (
 	"encoding/json"

@@ -1,4 +1,4 @@
-package publish
+package finalizer
 
 import (
 	"k8s.io/apimachinery/pkg/types"

@@ -1,4 +1,4 @@
-package intake_test
+package statusreceiver_test
 
 import (
 	"context"
@@ -20,7 +20,7 @@ import (
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/client/clientset/versioned"
 	workclient "github.com/workwire/workwire/pkg/client/clientset/versioned/typed/work/v1"
-	"github.com/workwire/workwire/pkg/hub/intake"
+	"github.com/workwire/workwire/pkg/hub/statusreceiver"
 	"github.com/workwire/workwire/pkg/hub/works"
 	"github.com/workwire/workwire/pkg/kube/kubetest"
 	"github.com/workwire/workwire/pkg/wire"
@@ -37,10 +37,10 @@ func TestMain(m *testing.M) {
 
 const ours, other = workv1.ManifestWorkFinalizer, "example.com/other"
 
-// frozen is an intake whose cache has stopped following: it knows the work as it
+// frozen is a Receiver whose cache has stopped following: it knows the work as it
 // was then.
 type frozen struct {
-	*intake.Intake
+	*statusreceiver.Receiver
 	events *record.FakeRecorder
 	t      *testing.T
 	works  workclient.ManifestWorkInterface
@@ -53,7 +53,7 @@ func freeze(t *testing.T, finalizers []string, deleting bool) *frozen {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &frozen{t: t, works: client.WorkV1().ManifestWorks(plane.Namespace(t, "intake"))}
+	f := &frozen{t: t, works: client.WorkV1().ManifestWorks(plane.Namespace(t, "statusreceiver"))}
 	f.work = f.create(finalizers)
 	if deleting {
 		f.delete()
@@ -85,7 +85,7 @@ func freeze(t *testing.T, finalizers []string, deleting bool) *frozen {
 	cancel()
 	running.Wait()
 	f.events = record.NewFakeRecorder(10)
-	f.Intake, err = intake.New(intake.Config{
+	f.Receiver, err = statusreceiver.New(statusreceiver.Config{
 		Works: c, Client: client, Recorder: f.events, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
 	})
 	if err != nil {
@@ -155,7 +155,7 @@ func TestStatusesOfOneWorkInARow(t *testing.T) {
 	f := freeze(t, []string{ours}, false)
 	// The cache knows none of the writes: only what was written may count.
 	for _, reason := range []string{"A", "B", "B", "A"} {
-		if err := f.Intake.Intake(t.Context(), f.status(workv1.WorkApplied, reason)); err != nil {
+		if err := f.Receiver.Receive(t.Context(), f.status(workv1.WorkApplied, reason)); err != nil {
 			t.Fatal(err)
 		}
 		if got := f.get().Status.Conditions; len(got) != 1 || got[0].Reason != reason {
@@ -163,7 +163,7 @@ func TestStatusesOfOneWorkInARow(t *testing.T) {
 		}
 	}
 	before := f.get().ResourceVersion
-	if err := f.Intake.Intake(t.Context(), f.status(workv1.WorkApplied, "A")); err != nil {
+	if err := f.Receiver.Receive(t.Context(), f.status(workv1.WorkApplied, "A")); err != nil {
 		t.Fatal(err)
 	}
 	if f.get().ResourceVersion != before {
@@ -185,7 +185,7 @@ func TestAWorkMadeAnewGetsNothing(t *testing.T) {
 	t.Run("status", func(t *testing.T) {
 		f := freeze(t, nil, false)
 		f.recreate(nil)
-		if err := f.Intake.Intake(t.Context(), f.status(workv1.WorkApplied, "Old")); err != nil {
+		if err := f.Receiver.Receive(t.Context(), f.status(workv1.WorkApplied, "Old")); err != nil {
 			t.Error(err)
 		}
 		refused := metav1.Condition{Type: workv1.WorkApplied, Status: metav1.ConditionFalse, Reason: "TooLarge"}
@@ -199,7 +199,7 @@ func TestAWorkMadeAnewGetsNothing(t *testing.T) {
 	t.Run("release", func(t *testing.T) {
 		f := freeze(t, []string{ours}, true)
 		f.recreate([]string{ours})
-		if err := f.Intake.Intake(t.Context(), f.status(workv1.WorkDeleted, "Old")); err != nil {
+		if err := f.Receiver.Receive(t.Context(), f.status(workv1.WorkDeleted, "Old")); err != nil {
 			t.Error(err)
 		}
 		if got := f.get(); !works.HasFinalizer(got) || len(got.Status.Conditions) > 0 {
@@ -217,13 +217,13 @@ func TestAWorkThatIsGoneIsNoError(t *testing.T) {
 			f.delete()
 		}
 		for _, condition := range []string{workv1.WorkApplied, workv1.WorkDeleted} {
-			if err := f.Intake.Intake(t.Context(), f.status(condition, "R")); err != nil {
+			if err := f.Receiver.Receive(t.Context(), f.status(condition, "R")); err != nil {
 				t.Errorf("finalizers %v, %s: %v", finalizers, condition, err)
 			}
 		}
 		unknown := f.status(workv1.WorkApplied, "R")
 		unknown.UID = "unknown"
-		if err := f.Intake.Intake(t.Context(), unknown); err != nil {
+		if err := f.Receiver.Receive(t.Context(), unknown); err != nil {
 			t.Error(err)
 		}
 	}
@@ -238,7 +238,7 @@ func TestReleaseTakesOursOnly(t *testing.T) {
 	} {
 		f := freeze(t, c.known, true)
 		f.setFinalizers(c.now)
-		if err := f.Intake.Intake(t.Context(), f.status(workv1.WorkDeleted, "R")); err != nil {
+		if err := f.Receiver.Receive(t.Context(), f.status(workv1.WorkDeleted, "R")); err != nil {
 			t.Errorf("%v, known as %v: %v", c.now, c.known, err)
 		}
 		work := f.get()
@@ -247,7 +247,7 @@ func TestReleaseTakesOursOnly(t *testing.T) {
 		}
 	}
 	f := freeze(t, []string{ours}, true)
-	if err := f.Intake.Intake(t.Context(), f.status(workv1.WorkDeleted, "R")); err != nil {
+	if err := f.Receiver.Receive(t.Context(), f.status(workv1.WorkDeleted, "R")); err != nil {
 		t.Error(err)
 	}
 	if _, err := f.works.Get(t.Context(), "w", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
@@ -260,7 +260,7 @@ func TestFailuresAskForAnotherCall(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	for _, condition := range []string{workv1.WorkApplied, workv1.WorkDeleted} {
-		if err := f.Intake.Intake(ended, f.status(condition, "R")); err == nil {
+		if err := f.Receiver.Receive(ended, f.status(condition, "R")); err == nil {
 			t.Errorf("%s: no error", condition)
 		}
 	}
