@@ -64,7 +64,7 @@ lint: ## Run golangci-lint.
 
 .PHONY: needs
 needs:
-	@hack/needs.sh
+	@hack/needs.sh test
 
 .PHONY: test
 test: needs build ## Run everything that CI runs: generated code, vet, unit, fuzz seeds and integration tests with -race.

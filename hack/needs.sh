@@ -1,12 +1,48 @@
 #!/usr/bin/env bash
-# Says at once what this machine lacks for the tests, before anything is built.
+# Checks that this machine has the programs that the tests need, before anything is built.
+#
+#   hack/needs.sh test              for make test
+#   hack/needs.sh e2e               for make e2e
+#   hack/needs.sh --packages WHAT   prints the missing Debian packages, one a line, and exits 0
 set -euo pipefail
-PATH=$PATH:/usr/sbin
+PATH=$PATH:/usr/sbin:/sbin
+only_print=""
+if [ "${1:-}" = --packages ]; then
+	only_print=1
+	shift
+fi
 missing=()
-command -v mosquitto >/dev/null || missing+=(mosquitto)
-# The race detector is linked in by a C compiler.
-command -v "${CC:-gcc}" >/dev/null || missing+=(gcc libc6-dev)
-if [ ${#missing[@]} -gt 0 ]; then
-	echo "the tests need more than Go, git and make: apt-get install -y --no-install-recommends ${missing[*]}" >&2
+# need PROGRAM PACKAGE...: PROGRAM comes with PACKAGE.
+need() {
+	local program=$1
+	shift
+	command -v "$program" >/dev/null || missing+=("$@")
+}
+case ${1:-} in
+test)
+	need mosquitto mosquitto
+	# The race detector is linked by a C compiler.
+	need "${CC:-gcc}" gcc libc6-dev
+	;;
+e2e)
+	# hack/images.sh puts both programs into the image of Mosquitto.
+	need mosquitto mosquitto
+	need mosquitto_pub mosquitto-clients
+	need dockerd docker.io
+	# Debian 13 packages the client on its own.
+	need docker docker-cli
+	need docker-compose docker-compose
+	need ip iproute2
+	need iptables iptables
+	;;
+*)
+	echo "usage: hack/needs.sh [--packages] test|e2e" >&2
+	exit 2
+	;;
+esac
+if [ -n "$only_print" ]; then
+	[ ${#missing[@]} = 0 ] || printf '%s\n' "${missing[@]}"
+elif [ ${#missing[@]} -gt 0 ]; then
+	echo "make $1 needs programs that are not installed; on Debian: apt-get install -y --no-install-recommends ${missing[*]}" >&2
 	exit 1
 fi
