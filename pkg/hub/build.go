@@ -67,7 +67,7 @@ func (h *Hub) buildClusters(client versioned.Interface, recorder record.EventRec
 	h.clusters, err = clusters.New(clusters.Config{
 		Client: client, Namespaces: h.events.core.Namespaces(), AutoRegister: h.cfg.AutoRegister, AutoAccept: h.cfg.AutoAccept,
 		KeepAlive: h.cfg.KeepAlive, Recorder: recorder, Changed: h.acceptanceChanged,
-		Asks:   func(cluster wire.ClusterName) { h.link.Probe(cluster) },
+		Asks:   func(cluster wire.ClusterName) { h.delivery.ProbeCluster(cluster) },
 		Logger: h.cfg.Logger, Registerer: h.cfg.Registerer, Queues: queues,
 	})
 	return err
@@ -115,7 +115,7 @@ func (h *Hub) accepted(cluster wire.ClusterName) bool {
 // accepted.
 func (h *Hub) acceptanceChanged(cluster wire.ClusterName) {
 	h.finalizers.Admit(cluster)
-	h.link.Released(cluster)
+	h.delivery.ResumeCluster(cluster)
 }
 
 // heard takes note of a sign of life.

@@ -10,8 +10,8 @@
 //	err = h.Run(ctx)
 //
 // The parts, each in a folder: works, the cache of what is on the API server;
-// finalizer, from there to the link; statusreceiver, from the link to the API server. The
-// link (package source/link) speaks the protocol and knows what agents know.
+// finalizer, from there to the delivery engine; statusreceiver, from that engine to the API server. The
+// engine (package source/delivery) speaks the protocol and knows what agents know.
 // Beside them run controllers, see [Controllers]: clusters says who is accepted
 // and there, placement chooses clusters, replicaset makes works for them, with
 // rollout to decide how fast, and ttl deletes those that are finished.
@@ -44,7 +44,7 @@ import (
 	"github.com/workwire/workwire/pkg/kube"
 	"github.com/workwire/workwire/pkg/leader"
 	"github.com/workwire/workwire/pkg/serve"
-	"github.com/workwire/workwire/pkg/source/link"
+	"github.com/workwire/workwire/pkg/source/delivery"
 	"github.com/workwire/workwire/pkg/transport"
 	"github.com/workwire/workwire/pkg/wire"
 )
@@ -96,7 +96,7 @@ type Hub struct {
 	cfg        Config
 	works      *works.Cache
 	finalizers *finalizer.Controller
-	link       *link.Link
+	delivery   *delivery.Engine
 	clusters   *clusters.Clusters // nil when it is switched off
 	events     *events            // nil without a controller that has any
 	others     []controller
@@ -177,17 +177,17 @@ func (h *Hub) build(topics wire.SourceTopics) error {
 	if err != nil {
 		return err
 	}
-	h.link, err = link.New(link.Config{
+	h.delivery, err = delivery.New(delivery.Config{
 		Source: h.cfg.Source, Topics: h.cfg.Topics, Transport: h.cfg.Transport,
-		Works:          shown{statuses: in, cache: h.works, addressable: addressable},
-		IntakeParallel: h.cfg.Workers, Logger: h.cfg.Logger, Registerer: h.cfg.Registerer,
-		Held: func(cluster wire.ClusterName) bool { return !h.accepted(cluster) }, Heard: h.heard, Linked: h.linked,
+		Works:         shown{statuses: in, cache: h.works, addressable: addressable},
+		StatusWorkers: h.cfg.Workers, Logger: h.cfg.Logger, Registerer: h.cfg.Registerer,
+		ClusterPaused: func(cluster wire.ClusterName) bool { return !h.accepted(cluster) }, OnClusterMessage: h.heard, OnConnectionChange: h.linked,
 	})
 	if err != nil {
 		return err
 	}
 	h.finalizers, err = finalizer.New(finalizer.Config{
-		Works: h.works, Client: client, Link: h.link, Addressable: addressable, Accepted: h.accepted, Workers: h.cfg.Workers,
+		Works: h.works, Client: client, Link: h.delivery, Addressable: addressable, Accepted: h.accepted, Workers: h.cfg.Workers,
 		Logger: h.cfg.Logger, Queues: queues, Registerer: h.cfg.Registerer,
 	})
 	if err != nil {
@@ -219,7 +219,7 @@ func (h *Hub) lead(ctx context.Context) error {
 				return nil
 			}
 			h.cfg.Logger.Info("the ManifestWorks are read; connecting to the broker", "controllers", h.cfg.Controllers)
-			running := []func(context.Context) error{h.finalizers.Run, h.link.Run}
+			running := []func(context.Context) error{h.finalizers.Run, h.delivery.Run}
 			for _, c := range h.others {
 				running = append(running, c.run)
 			}
@@ -265,7 +265,7 @@ func (h *Hub) Checks() []serve.Check {
 			return h.works.Ready(ctx)
 		}},
 		{Name: "broker", Func: func(context.Context) error {
-			if h.leading.Load() && !h.link.Connected() {
+			if h.leading.Load() && !h.delivery.Connected() {
 				return errors.New("not connected; the log says why")
 			}
 			return nil

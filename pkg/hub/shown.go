@@ -10,30 +10,30 @@ import (
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/hub/statusreceiver"
 	"github.com/workwire/workwire/pkg/hub/works"
-	"github.com/workwire/workwire/pkg/source/link"
+	"github.com/workwire/workwire/pkg/source/delivery"
 	"github.com/workwire/workwire/pkg/wire"
 )
 
-// shown is what the link sees of the works: the visible ones.
+// shown is what the delivery engine sees of the works: the visible ones.
 type shown struct {
 	statuses    *statusreceiver.Receiver
 	cache       *works.Cache
 	addressable func(wire.ClusterName) bool
 }
 
-var _ link.Works = shown{}
+var _ delivery.WorkStore = shown{}
 
-// Get is part of [link.Works].
-func (s shown) Get(uid types.UID) (link.Held, bool) {
+// Get is part of [delivery.WorkStore].
+func (s shown) Get(uid types.UID) (delivery.StoredWork, bool) {
 	work, ok := s.cache.Get(uid)
 	if !ok || !works.Visible(work, s.addressable(wire.ClusterName(work.Namespace))) {
-		return link.Held{}, false
+		return delivery.StoredWork{}, false
 	}
-	return link.Held{Work: work}, true
+	return delivery.StoredWork{Work: work}, true
 }
 
-// OfCluster is part of [link.Works].
-func (s shown) OfCluster(cluster wire.ClusterName) iter.Seq[*workv1.ManifestWork] {
+// ListCluster is part of [delivery.WorkStore].
+func (s shown) ListCluster(cluster wire.ClusterName) iter.Seq[*workv1.ManifestWork] {
 	addressable := s.addressable(cluster)
 	return func(yield func(*workv1.ManifestWork) bool) {
 		for work := range s.cache.OfCluster(cluster) {
@@ -44,18 +44,18 @@ func (s shown) OfCluster(cluster wire.ClusterName) iter.Seq[*workv1.ManifestWork
 	}
 }
 
-// Clusters is part of [link.Works].
+// Clusters is part of [delivery.WorkStore].
 func (s shown) Clusters() iter.Seq[wire.ClusterName] { return s.cache.Clusters() }
 
-// Intake is part of [link.Works].
-func (s shown) Intake(ctx context.Context, status *wire.Status) error {
+// UpdateStatus is part of [delivery.WorkStore].
+func (s shown) UpdateStatus(ctx context.Context, status *wire.Status) error {
 	return s.statuses.Receive(ctx, status)
 }
 
-// Refused is part of [link.Works].
-func (s shown) Refused(ctx context.Context, uid types.UID, c metav1.Condition) error {
+// SetCondition is part of [delivery.WorkStore].
+func (s shown) SetCondition(ctx context.Context, uid types.UID, c metav1.Condition) error {
 	return s.statuses.Refused(ctx, uid, c)
 }
 
-// Outdated is part of [link.Works].
-func (s shown) Outdated(uid types.UID, held wire.Generation) { s.statuses.Outdated(uid, held) }
+// AgentAhead is part of [delivery.WorkStore].
+func (s shown) AgentAhead(uid types.UID, held wire.Generation) { s.statuses.Outdated(uid, held) }

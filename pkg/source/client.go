@@ -14,7 +14,7 @@ import (
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	workclient "github.com/workwire/workwire/pkg/client/clientset/versioned/typed/work/v1"
-	"github.com/workwire/workwire/pkg/source/link"
+	"github.com/workwire/workwire/pkg/source/delivery"
 	"github.com/workwire/workwire/pkg/transport"
 	"github.com/workwire/workwire/pkg/wire"
 )
@@ -38,12 +38,12 @@ type Config struct {
 	// namespace, a name and a spec; the rest is as with Create. An error ends Run.
 	Load func(ctx context.Context) ([]*workv1.ManifestWork, error)
 
-	// Parallel is how many publishes may be under way at a time: 1 to 1024, 0
-	// for 64.
-	Parallel int
-	// RepeatAfter is how long a work may stay unconfirmed, while its cluster is
-	// heard from, until it is published again. 0 for 30 s.
-	RepeatAfter time.Duration
+	// PublishWorkers is the maximum number of concurrent publishes: 1 to 1024,
+	// default 64.
+	PublishWorkers int
+	// RepublishAfter is how long a work may stay unconfirmed, while its cluster sends
+	// messages, before it is published again. Default 30 s.
+	RepublishAfter time.Duration
 	// Logger gets structured logs. Nil is slog.Default.
 	Logger *slog.Logger
 	// Registerer gets the metrics workwire_source_*; nil for none.
@@ -55,7 +55,7 @@ type Config struct {
 type Client struct {
 	config Config
 	topics wire.SourceTopics
-	link   *link.Link
+	engine *delivery.Engine
 	store  *store
 
 	started  atomic.Bool
@@ -77,15 +77,15 @@ func New(config Config) (*Client, error) {
 	c := &Client{config: config, ready: make(chan struct{}), ending: make(chan struct{})}
 	c.store = newStore(generationBase(time.Now()))
 	var err error
-	c.link, err = link.New(link.Config{
-		Source:      config.SourceID,
-		Topics:      config.Topics,
-		Transport:   config.Transport,
-		Works:       intake{c.store},
-		Parallel:    config.Parallel,
-		RepeatAfter: config.RepeatAfter,
-		Logger:      config.Logger,
-		Registerer:  config.Registerer,
+	c.engine, err = delivery.New(delivery.Config{
+		Source:         config.SourceID,
+		Topics:         config.Topics,
+		Transport:      config.Transport,
+		Works:          storeAdapter{c.store},
+		PublishWorkers: config.PublishWorkers,
+		RepublishAfter: config.RepublishAfter,
+		Logger:         config.Logger,
+		Registerer:     config.Registerer,
 	})
 	if err != nil {
 		return nil, err
@@ -93,7 +93,7 @@ func New(config Config) (*Client, error) {
 	if c.topics, err = config.Topics.ForSource(config.SourceID); err != nil {
 		return nil, err
 	}
-	c.store.published = c.tell
+	c.store.published = c.notifyEngine
 	if config.StateFile == "" && config.Load == nil {
 		close(c.ready)
 	}
@@ -116,7 +116,7 @@ func (c *Client) Run(ctx context.Context) (err error) {
 		}
 		return fmt.Errorf("source %q: %w", c.config.SourceID, err)
 	}
-	return c.link.Run(ctx)
+	return c.engine.Run(ctx)
 }
 
 // load fills the store from StateFile or Load.
@@ -166,7 +166,7 @@ func (c *Client) ManifestWorks(namespace string) workclient.ManifestWorkInterfac
 }
 
 // Connected reports whether there is a connection to the broker.
-func (c *Client) Connected() bool { return c.link.Connected() }
+func (c *Client) Connected() bool { return c.engine.Connected() }
 
 // begin waits until the store can be used.
 func (c *Client) begin(ctx context.Context) error {
@@ -185,12 +185,12 @@ func (c *Client) begin(ctx context.Context) error {
 }
 
 // tell passes a change of the store on to the link.
-func (c *Client) tell(ch change) {
+func (c *Client) notifyEngine(ch change) {
 	switch {
 	case ch.gone:
-		c.link.Gone(ch.new.work)
+		c.engine.WorkRemoved(ch.new.work)
 	case !ch.statusOnly:
-		c.link.Changed(ch.new.work.UID)
+		c.engine.WorkChanged(ch.new.work.UID)
 	}
 }
 

@@ -360,10 +360,10 @@ func TestConfig(t *testing.T) {
 	broker := memory.NewBroker()
 	good := source.Config{SourceID: "ops", Topics: topics, Transport: broker.Client("ops")}
 	for name, change := range map[string]func(*source.Config){
-		"SourceID":  func(c *source.Config) { c.SourceID = "Not Possible" },
-		"Topics":    func(c *source.Config) { c.Topics = wire.Topics{} },
-		"Transport": func(c *source.Config) { c.Transport = transport.Transport(nil) },
-		"Parallel":  func(c *source.Config) { c.Parallel = -1 },
+		"SourceID":       func(c *source.Config) { c.SourceID = "Not Possible" },
+		"Topics":         func(c *source.Config) { c.Topics = wire.Topics{} },
+		"Transport":      func(c *source.Config) { c.Transport = transport.Transport(nil) },
+		"PublishWorkers": func(c *source.Config) { c.PublishWorkers = -1 },
 		"both": func(c *source.Config) {
 			c.StateFile, c.Load = "x", func(context.Context) ([]*workv1.ManifestWork, error) { return nil, nil }
 		},

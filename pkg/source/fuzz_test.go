@@ -25,12 +25,12 @@ func FuzzDecodeRecord(f *testing.F) {
 		if r.work == nil || r.work.UID != types.UID(uid) || r.work.Name == "" {
 			t.Fatalf("a record without identity: %+v", r)
 		}
-		again, err := json.Marshal(savedRecord{Since: r.since, Sequence: r.sequence, Work: r.work})
+		again, err := json.Marshal(savedRecord{Since: r.firstGeneration, Sequence: r.lastSequence, Work: r.work})
 		if err != nil {
 			t.Skip() // a manifest that is JSON to one reader only
 		}
 		second, err := decodeRecord([]byte(uid), again)
-		if err != nil || !equality.Semantic.DeepEqual(r.work.ObjectMeta, second.work.ObjectMeta) || r.since != second.since {
+		if err != nil || !equality.Semantic.DeepEqual(r.work.ObjectMeta, second.work.ObjectMeta) || r.firstGeneration != second.firstGeneration {
 			t.Fatalf("written and read again it differs: %v", err)
 		}
 	})

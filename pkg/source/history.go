@@ -53,7 +53,7 @@ func (ch change) event(match func(*workv1.ManifestWork) bool) (watch.EventType, 
 	case does:
 		return watch.Added, ch.new.work, true
 	case did && !ch.gone: // it still is, but matches no more: as it was when it did
-		last := alter(ch.old.work)
+		last := shallowCopy(ch.old.work)
 		last.ResourceVersion = ch.new.work.ResourceVersion
 		return watch.Deleted, last, true
 	case did:

@@ -12,29 +12,29 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
-	"github.com/workwire/workwire/pkg/source/link"
+	"github.com/workwire/workwire/pkg/source/delivery"
 	"github.com/workwire/workwire/pkg/wire"
 )
 
 // intake is the store as its link sees it.
-type intake struct{ *store }
+type storeAdapter struct{ *store }
 
-var _ link.Works = intake{}
+var _ delivery.WorkStore = storeAdapter{}
 
-func (i intake) Get(uid types.UID) (link.Held, bool) {
+func (i storeAdapter) Get(uid types.UID) (delivery.StoredWork, bool) {
 	r, ok := i.get(uid)
 	if !ok {
-		return link.Held{}, false
+		return delivery.StoredWork{}, false
 	}
-	return link.Held{Work: r.work, Since: r.since, Sequence: r.sequence}, true
+	return delivery.StoredWork{Work: r.work, FirstGeneration: r.firstGeneration, LastSequence: r.lastSequence}, true
 }
 
-func (i intake) OfCluster(cluster wire.ClusterName) iter.Seq[*workv1.ManifestWork] {
+func (i storeAdapter) ListCluster(cluster wire.ClusterName) iter.Seq[*workv1.ManifestWork] {
 	works, _ := i.snapshot(string(cluster))
 	return slices.Values(works)
 }
 
-func (i intake) Clusters() iter.Seq[wire.ClusterName] {
+func (i storeAdapter) Clusters() iter.Seq[wire.ClusterName] {
 	return func(yield func(wire.ClusterName) bool) {
 		for name := range i.clusters() {
 			if !yield(wire.ClusterName(name)) {
@@ -45,13 +45,13 @@ func (i intake) Clusters() iter.Seq[wire.ClusterName] {
 }
 
 // Intake sets the status of a work, and ends a deletion that is complete.
-func (i intake) Intake(_ context.Context, s *wire.Status) error {
+func (i storeAdapter) UpdateStatus(_ context.Context, s *wire.Status) error {
 	_, err := i.do(func(v *view) (*change, error) {
 		r, ok := v.get(s.UID)
 		if !ok {
 			return nil, nil
 		}
-		next := &record{work: alter(r.work), since: r.since, sequence: max(r.sequence, s.Sequence)}
+		next := &storedWork{work: shallowCopy(r.work), firstGeneration: r.firstGeneration, lastSequence: max(r.lastSequence, s.Sequence)}
 		next.work.Status = s.Status
 		if r.work.DeletionTimestamp != nil && meta.IsStatusConditionTrue(s.Status.Conditions, workv1.WorkDeleted) {
 			next.work.Finalizers = without(r.work.Finalizers, workv1.ManifestWorkFinalizer)
@@ -66,13 +66,13 @@ func (i intake) Intake(_ context.Context, s *wire.Status) error {
 }
 
 // Refused sets a condition in the status of a work.
-func (i intake) Refused(_ context.Context, uid types.UID, c metav1.Condition) error {
+func (i storeAdapter) SetCondition(_ context.Context, uid types.UID, c metav1.Condition) error {
 	_, err := i.do(func(v *view) (*change, error) {
 		r, ok := v.get(uid)
 		if !ok {
 			return nil, nil
 		}
-		next := &record{work: alter(r.work), since: r.since, sequence: r.sequence}
+		next := &storedWork{work: shallowCopy(r.work), firstGeneration: r.firstGeneration, lastSequence: r.lastSequence}
 		next.work.Status = *r.work.Status.DeepCopy()
 		if !meta.SetStatusCondition(&next.work.Status.Conditions, c) {
 			return nil, nil
@@ -84,11 +84,11 @@ func (i intake) Refused(_ context.Context, uid types.UID, c metav1.Condition) er
 
 // outdatedMax is how far ahead of what the clock allows an agent's generation may
 // be and still be believed, so that a false agent can not use generations up.
-const outdatedMax = 30 * 24 * 60 * 60
+const maxGenerationLead = 30 * 24 * 60 * 60
 
 // Outdated lets a work go on from the generation that an agent holds.
-func (i intake) Outdated(uid types.UID, held wire.Generation) {
-	if held > generationBase(time.Now())+outdatedMax {
+func (i storeAdapter) AgentAhead(uid types.UID, held wire.Generation) {
+	if held > generationBase(time.Now())+maxGenerationLead {
 		return
 	}
 	// The one error there can be is that the store can not be written to; the agent
@@ -98,7 +98,7 @@ func (i intake) Outdated(uid types.UID, held wire.Generation) {
 		if !ok || held <= wire.Generation(r.work.Generation) {
 			return nil, nil
 		}
-		next := &record{work: alter(r.work), since: r.since, sequence: r.sequence}
+		next := &storedWork{work: shallowCopy(r.work), firstGeneration: r.firstGeneration, lastSequence: r.lastSequence}
 		next.work.Generation = int64(held) + 1
 		return &change{old: r, new: next}, nil
 	})
@@ -106,7 +106,7 @@ func (i intake) Outdated(uid types.UID, held wire.Generation) {
 
 // alter gives a copy of work whose direct fields may be set; what they point to
 // is shared.
-func alter(work *workv1.ManifestWork) *workv1.ManifestWork {
+func shallowCopy(work *workv1.ManifestWork) *workv1.ManifestWork {
 	altered := *work
 	return &altered
 }

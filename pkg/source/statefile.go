@@ -40,7 +40,7 @@ type savedRecord struct {
 
 // saved is what a file holds.
 type saved struct {
-	records []*record
+	records []*storedWork
 	version int64
 	floor   wire.Generation
 }
@@ -106,7 +106,7 @@ func (f *stateFile) load() (saved, error) {
 }
 
 // decodeRecord reads one record of the works bucket.
-func decodeRecord(uid, data []byte) (*record, error) {
+func decodeRecord(uid, data []byte) (*storedWork, error) {
 	var r savedRecord
 	if err := json.Unmarshal(data, &r); err != nil {
 		return nil, fmt.Errorf("work %s is damaged: %w", uid, err)
@@ -114,7 +114,7 @@ func decodeRecord(uid, data []byte) (*record, error) {
 	if r.Work == nil || string(r.Work.UID) != string(uid) || r.Work.Name == "" || r.Work.Namespace == "" {
 		return nil, fmt.Errorf("work %s is damaged: it lacks its name or UID", uid)
 	}
-	return &record{work: r.Work, since: r.Since, sequence: r.Sequence}, nil
+	return &storedWork{work: r.Work, firstGeneration: r.Since, lastSequence: r.Sequence}, nil
 }
 
 // save writes what v has staged, all or nothing.
@@ -128,7 +128,7 @@ func (f *stateFile) save(v *view) error {
 				}
 				continue
 			}
-			data, err := json.Marshal(savedRecord{Since: r.since, Sequence: r.sequence, Work: r.work})
+			data, err := json.Marshal(savedRecord{Since: r.firstGeneration, Sequence: r.lastSequence, Work: r.work})
 			if err != nil {
 				return fmt.Errorf("work %s/%s: %w", r.work.Namespace, r.work.Name, err)
 			}

@@ -41,8 +41,8 @@ type store struct {
 
 // state is what a store holds.
 type state struct {
-	works    map[types.UID]*record
-	clusters map[string]map[types.UID]*record
+	works    map[types.UID]*storedWork
+	clusters map[string]map[types.UID]*storedWork
 	// version is the resourceVersion of the last change.
 	version int64
 	// floor is the highest generation that a work which no longer exists may have
@@ -51,16 +51,16 @@ type state struct {
 }
 
 // record is a work and what the source knows besides.
-type record struct {
-	work     *workv1.ManifestWork
-	since    wire.Generation // generation at creation
-	sequence wire.SequenceID // of the last status
+type storedWork struct {
+	work            *workv1.ManifestWork
+	firstGeneration wire.Generation // generation at creation
+	lastSequence    wire.SequenceID // of the last status
 }
 
 // change replaces a record.
 type change struct {
-	old *record // nil: the work is new
-	new *record // its resourceVersion is set by the store
+	old *storedWork // nil: the work is new
+	new *storedWork // its resourceVersion is set by the store
 	// gone: the work ceases to exist, and new is its last state.
 	gone bool
 	// statusOnly: nothing that an agent needs to know has changed.
@@ -70,12 +70,12 @@ type change struct {
 // view is what a write sees: the store with all writes before it.
 type view struct {
 	base    *state
-	staged  map[types.UID]*record // nil: gone
+	staged  map[types.UID]*storedWork // nil: gone
 	version int64
 	floor   wire.Generation
 }
 
-func (v *view) get(uid types.UID) (*record, bool) {
+func (v *view) get(uid types.UID) (*storedWork, bool) {
 	if r, ok := v.staged[uid]; ok {
 		return r, r != nil
 	}
@@ -124,8 +124,8 @@ func newStore(floor wire.Generation) *store {
 	return &store{
 		turn: make(chan struct{}, 1),
 		state: state{
-			works:    make(map[types.UID]*record),
-			clusters: make(map[string]map[types.UID]*record),
+			works:    make(map[types.UID]*storedWork),
+			clusters: make(map[string]map[types.UID]*storedWork),
 			floor:    floor,
 		},
 		changed: make(chan struct{}),
@@ -173,7 +173,7 @@ func (s *store) commit(batch []*request) {
 		fail(apierrors.NewServiceUnavailable("the source's Run has ended"))
 		return
 	}
-	v := &view{base: &s.state, staged: make(map[types.UID]*record), version: s.state.version, floor: s.state.floor}
+	v := &view{base: &s.state, staged: make(map[types.UID]*storedWork), version: s.state.version, floor: s.state.floor}
 	var changes []*change
 	for _, r := range batch {
 		r.outcome.change, r.outcome.err = r.write(v)
@@ -227,7 +227,7 @@ func (s *store) show(v *view, changes []*change) {
 }
 
 // put sets the record of uid; nil removes it.
-func (s *state) put(uid types.UID, r *record) {
+func (s *state) put(uid types.UID, r *storedWork) {
 	if old, ok := s.works[uid]; ok && r == nil {
 		delete(s.works, uid)
 		cluster := s.clusters[old.work.Namespace]
@@ -242,14 +242,14 @@ func (s *state) put(uid types.UID, r *record) {
 	s.works[uid] = r
 	cluster, ok := s.clusters[r.work.Namespace]
 	if !ok {
-		cluster = make(map[types.UID]*record)
+		cluster = make(map[types.UID]*storedWork)
 		s.clusters[r.work.Namespace] = cluster
 	}
 	cluster[uid] = r
 }
 
 // get gives the record of uid.
-func (s *store) get(uid types.UID) (*record, bool) {
+func (s *store) get(uid types.UID) (*storedWork, bool) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	r, ok := s.state.works[uid]

@@ -69,7 +69,7 @@ func (c *Client) create(namespace string, from *workv1.ManifestWork, dry bool) (
 			return nil, err
 		}
 		work.Generation = int64(v.floor) + 1
-		return when(!dry, &change{new: &record{work: work, since: wire.Generation(work.Generation)}}), nil
+		return when(!dry, &change{new: &storedWork{work: work, firstGeneration: wire.Generation(work.Generation)}}), nil
 	})
 	return stored(made, work, err)
 }
@@ -118,7 +118,7 @@ func (c *Client) update(uid types.UID, name string, dry bool, desire func(*workv
 		}
 		return when(!dry, &change{
 			old:  old,
-			new:  &record{work: next, since: old.since, sequence: old.sequence},
+			new:  &storedWork{work: next, firstGeneration: old.firstGeneration, lastSequence: old.lastSequence},
 			gone: next.DeletionTimestamp != nil && len(next.Finalizers) == 0,
 		}), nil
 	})
@@ -140,7 +140,7 @@ func (c *Client) replace(old, wanted *workv1.ManifestWork) (*workv1.ManifestWork
 	case wanted.ResourceVersion != "" && wanted.ResourceVersion != old.ResourceVersion:
 		return nil, conflict("the object has been modified; please apply your changes to the latest version and try again")
 	}
-	next := alter(old)
+	next := shallowCopy(old)
 	next.Labels, next.Annotations = wanted.Labels, wanted.Annotations
 	next.OwnerReferences, next.Finalizers = wanted.OwnerReferences, wanted.Finalizers
 	next.ResourceVersion = wanted.ResourceVersion
@@ -199,11 +199,11 @@ func (m *manifestWorks) Delete(ctx context.Context, name string, opts metav1.Del
 		if old.work.DeletionTimestamp != nil {
 			return nil, nil
 		}
-		next := alter(old.work)
+		next := shallowCopy(old.work)
 		now := metav1.NewTime(time.Now().Truncate(time.Second))
 		next.DeletionTimestamp, next.DeletionGracePeriodSeconds = &now, new(int64)
 		next.Generation++ // as on an API server
-		return when(!dry, &change{old: old, new: &record{work: next, since: old.since, sequence: old.sequence}}), nil
+		return when(!dry, &change{old: old, new: &storedWork{work: next, firstGeneration: old.firstGeneration, lastSequence: old.lastSequence}}), nil
 	})
 	return err
 }

@@ -18,7 +18,7 @@ import (
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/hub/clusters"
-	"github.com/workwire/workwire/pkg/source/link"
+	"github.com/workwire/workwire/pkg/source/delivery"
 	"github.com/workwire/workwire/pkg/transport"
 	"github.com/workwire/workwire/pkg/transport/config"
 	"github.com/workwire/workwire/pkg/transport/memory"
@@ -45,14 +45,14 @@ var topics = wire.Topics{
 // nothing is a source without works.
 type nothing struct{}
 
-func (nothing) Get(types.UID) (link.Held, bool) { return link.Held{}, false }
-func (nothing) OfCluster(wire.ClusterName) iter.Seq[*workv1.ManifestWork] {
+func (nothing) Get(types.UID) (delivery.StoredWork, bool) { return delivery.StoredWork{}, false }
+func (nothing) ListCluster(wire.ClusterName) iter.Seq[*workv1.ManifestWork] {
 	return func(func(*workv1.ManifestWork) bool) {}
 }
-func (nothing) Clusters() iter.Seq[wire.ClusterName]                       { return func(func(wire.ClusterName) bool) {} }
-func (nothing) Intake(context.Context, *wire.Status) error                 { return nil }
-func (nothing) Refused(context.Context, types.UID, metav1.Condition) error { return nil }
-func (nothing) Outdated(types.UID, wire.Generation)                        {}
+func (nothing) Clusters() iter.Seq[wire.ClusterName]                            { return func(func(wire.ClusterName) bool) {} }
+func (nothing) UpdateStatus(context.Context, *wire.Status) error                { return nil }
+func (nothing) SetCondition(context.Context, types.UID, metav1.Condition) error { return nil }
+func (nothing) AgentAhead(types.UID, wire.Generation)                           {}
 
 // net is how the hub and the agent reach a broker.
 type net struct {
@@ -111,21 +111,21 @@ func overTCP(noticed time.Duration, start func(testing.TB, []broker.User) *broke
 // hub runs a fleet and a link to it, until stopped.
 func (w *world) hub(tr transport.Transport, change ...func(*clusters.Config)) *fleet {
 	w.Helper()
-	var l *link.Link
+	var l *delivery.Engine
 	f := w.start(append([]func(*clusters.Config){func(c *clusters.Config) {
 		c.KeepAlive = keepAlive
 		asks := c.Asks
-		c.Asks = func(cluster wire.ClusterName) { asks(cluster); l.Probe(cluster) }
+		c.Asks = func(cluster wire.ClusterName) { asks(cluster); l.ProbeCluster(cluster) }
 	}}, change...)...)
-	l, err := link.New(link.Config{
+	l, err := delivery.New(delivery.Config{
 		Source: "hub1", Topics: topics, Transport: tr, Works: nothing{},
-		Heard: func(cluster wire.ClusterName, p *wire.Presence) {
+		OnClusterMessage: func(cluster wire.ClusterName, p *wire.Presence) {
 			f.Heard(cluster, p)
 			if p != nil && p.Present {
 				f.note(func() { f.announced[cluster]++ })
 			}
 		},
-		Linked: func(up bool) {
+		OnConnectionChange: func(up bool) {
 			if up {
 				f.Connected()
 			} else {

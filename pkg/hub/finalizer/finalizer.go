@@ -47,10 +47,10 @@ const (
 	retryAfterMax = 30 * time.Second
 )
 
-// Link is what publishes: a *link.Link.
+// Link is what publishes: a *delivery.Engine.
 type Link interface {
-	Changed(types.UID)
-	Gone(*workv1.ManifestWork)
+	WorkChanged(types.UID)
+	WorkRemoved(*workv1.ManifestWork)
 }
 
 // Config is what a [Controller] is made of. All fields but those said to be
@@ -156,10 +156,10 @@ func (c *Controller) observe(before, after *workv1.ManifestWork) {
 	}
 	s := decide(before, after, c.cfg.Addressable(wire.ClusterName(of.Namespace)))
 	if s.gone != nil {
-		c.cfg.Link.Gone(s.gone)
+		c.cfg.Link.WorkRemoved(s.gone)
 	}
 	if s.changed != "" {
-		c.cfg.Link.Changed(s.changed)
+		c.cfg.Link.WorkChanged(s.changed)
 	}
 	if s.finalizer && c.cfg.Accepted(wire.ClusterName(of.Namespace)) {
 		c.queue.Add(types.NamespacedName{Namespace: of.Namespace, Name: of.Name})

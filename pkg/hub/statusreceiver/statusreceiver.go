@@ -6,7 +6,7 @@
 //	...
 //	err = receiver.Receive(ctx, status)
 //
-// It is the writing half of link.Works; the link makes one call per work at a
+// It is the writing half of delivery.WorkStore; the delivery engine makes one call per work at a
 // time, with the newest status only, and repeats a call that failed.
 //
 // A status costs one patch, or nothing when it says what is stored already.

@@ -1,4 +1,4 @@
-package link
+package delivery
 
 import (
 	"encoding/json"
@@ -37,10 +37,10 @@ func appliedAt(work *workv1.ManifestWork, generation int64, reason string) *work
 
 func TestDecide(t *testing.T) {
 	now := time.Unix(2000, 0)
-	live := stampOf(testWork("w", 3))
+	live := revisionOf(testWork("w", 3))
 	for _, c := range []struct {
 		name   string
-		claim  claim
+		claim  attempt
 		work   *workv1.ManifestWork
 		action wire.Action // empty: nothing is published
 		known  bool
@@ -49,38 +49,38 @@ func TestDecide(t *testing.T) {
 	}{
 		{name: "new", work: testWork("w", 1), action: wire.Create},
 		{name: "new, at a later generation", work: testWork("w", 3), action: wire.Create},
-		{name: "changed", claim: claim{first: 2, published: stamp{generation: 2}}, work: testWork("w", 3), action: wire.Update},
-		{name: "confirmed before", claim: claim{confirmed: 2}, work: testWork("w", 3), action: wire.Update},
-		{name: "repeat of a create", claim: claim{force: true, first: 3, published: live}, work: testWork("w", 3), action: wire.Create},
-		{name: "repeat of an update", claim: claim{force: true, first: 1, published: live}, work: testWork("w", 3), action: wire.Update},
-		{name: "nothing new", claim: claim{first: 3, published: live}, work: testWork("w", 3)},
-		{name: "asked for", claim: claim{force: true, resync: true, first: 3, published: live}, work: testWork("w", 3), action: wire.ResyncResponse},
+		{name: "changed", claim: attempt{first: 2, published: revision{generation: 2}}, work: testWork("w", 3), action: wire.Update},
+		{name: "confirmed before", claim: attempt{confirmed: 2}, work: testWork("w", 3), action: wire.Update},
+		{name: "repeat of a create", claim: attempt{force: true, first: 3, published: live}, work: testWork("w", 3), action: wire.Create},
+		{name: "repeat of an update", claim: attempt{force: true, first: 1, published: live}, work: testWork("w", 3), action: wire.Update},
+		{name: "nothing new", claim: attempt{first: 3, published: live}, work: testWork("w", 3)},
+		{name: "asked for", claim: attempt{force: true, resync: true, first: 3, published: live}, work: testWork("w", 3), action: wire.ResyncResponse},
 		{name: "applied before a restart", work: appliedAt(testWork("w", 3), 3, "AppliedManifestWorkComplete"), known: true},
 		{name: "an older one applied before a restart", work: appliedAt(testWork("w", 3), 2, "AppliedManifestWorkComplete"), action: wire.Create},
 		{name: "refused before a restart", work: appliedAt(testWork("w", 3), 3, ReasonTooLarge), action: wire.Create},
-		{name: "status arrived first", claim: claim{confirmed: 3}, work: testWork("w", 3), known: true},
-		{name: "deleting", claim: claim{first: 3, published: live}, work: deleting(testWork("w", 4)), action: wire.Delete},
+		{name: "status arrived first", claim: attempt{confirmed: 3}, work: testWork("w", 3), known: true},
+		{name: "deleting", claim: attempt{first: 3, published: live}, work: deleting(testWork("w", 4)), action: wire.Delete},
 		{name: "deleting, applied before a restart", work: deleting(appliedAt(testWork("w", 3), 3, "X")), action: wire.Delete},
-		{name: "deleting, asked for", claim: claim{force: true, resync: true}, work: deleting(testWork("w", 4)), action: wire.ResyncResponse},
-		{name: "changed and deleted before the change left", claim: claim{first: 3, published: live}, work: deleting(testWork("w", 5)), action: wire.Update, generation: 4},
+		{name: "deleting, asked for", claim: attempt{force: true, resync: true}, work: deleting(testWork("w", 4)), action: wire.ResyncResponse},
+		{name: "changed and deleted before the change left", claim: attempt{first: 3, published: live}, work: deleting(testWork("w", 5)), action: wire.Update, generation: 4},
 		{name: "the same, after a restart", work: deleting(appliedAt(testWork("w", 5), 3, "X")), action: wire.Create, generation: 4},
-		{name: "changed, deleted, and the change was published", claim: claim{first: 3, published: stamp{generation: 4}}, work: deleting(testWork("w", 5)), action: wire.Delete},
-		{name: "changed and deleted, and the change does not fit", claim: claim{first: 3, published: live, refused: &refusal{stamp: stamp{generation: 4, metadata: live.metadata}}},
+		{name: "changed, deleted, and the change was published", claim: attempt{first: 3, published: revision{generation: 4}}, work: deleting(testWork("w", 5)), action: wire.Delete},
+		{name: "changed and deleted, and the change does not fit", claim: attempt{first: 3, published: live, refused: &refusal{revision: revision{generation: 4, metadata: live.metadata}}},
 			work: deleting(testWork("w", 5)), action: wire.Delete},
 		{name: "never published, and deleted", work: deleting(testWork("w", 5)), action: wire.Delete},
-		{name: "both were published and lost, and the agent asks", claim: claim{force: true, resync: true, first: 3, published: stamp{generation: 5, deleting: true}, confirmed: 3},
+		{name: "both were published and lost, and the agent asks", claim: attempt{force: true, resync: true, first: 3, published: revision{generation: 5, deleting: true}, confirmed: 3},
 			work: deleting(testWork("w", 5)), action: wire.ResyncResponse, generation: 4},
-		{name: "deletion repeated", claim: claim{force: true, first: 3, published: stamp{generation: 5, deleting: true}}, work: deleting(testWork("w", 5)), action: wire.Delete},
-		{name: "deleted already", claim: claim{deleted: true, published: live}, work: deleting(testWork("w", 4))},
-		{name: "refused", claim: claim{force: true, refused: &refusal{stamp: live}}, work: testWork("w", 3)},
-		{name: "refused, then changed", claim: claim{refused: &refusal{stamp: live}}, work: testWork("w", 4), action: wire.Create},
-		{name: "vanished", claim: claim{force: true, gone: &goneWork{generation: 3, meta: &metav1.ObjectMeta{Name: "w"}}}, action: wire.Delete},
-		{name: "never had", claim: claim{force: true, resync: true, gone: &goneWork{generation: 3}}, action: wire.ResyncResponse},
-		{name: "not there yet", claim: claim{}},
+		{name: "deletion repeated", claim: attempt{force: true, first: 3, published: revision{generation: 5, deleting: true}}, work: deleting(testWork("w", 5)), action: wire.Delete},
+		{name: "deleted already", claim: attempt{deleted: true, published: live}, work: deleting(testWork("w", 4))},
+		{name: "refused", claim: attempt{force: true, refused: &refusal{revision: live}}, work: testWork("w", 3)},
+		{name: "refused, then changed", claim: attempt{refused: &refusal{revision: live}}, work: testWork("w", 4), action: wire.Create},
+		{name: "vanished", claim: attempt{force: true, removed: &removedWork{generation: 3, meta: &metav1.ObjectMeta{Name: "w"}}}, action: wire.Delete},
+		{name: "never had", claim: attempt{force: true, resync: true, removed: &removedWork{generation: 3}}, action: wire.ResyncResponse},
+		{name: "not there yet", claim: attempt{}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			c.claim.key = key{uid: wire.UIDFor("hub1", "cluster1", "w"), cluster: "cluster1"}
-			p := decide(c.claim, c.work, "hub1", now)
+			c.claim.workKey = workKey{uid: wire.UIDFor("hub1", "cluster1", "w"), cluster: "cluster1"}
+			p := planPublish(c.claim, c.work, "hub1", now)
 			if p.known != c.known {
 				t.Errorf("known is %v, want %v", p.known, c.known)
 			}
@@ -116,7 +116,7 @@ func TestPublishedMetadata(t *testing.T) {
 	work.Finalizers = []string{workv1.ManifestWorkFinalizer}
 	work.OwnerReferences = []metav1.OwnerReference{{Name: "owner"}}
 	work.ResourceVersion = "12345"
-	p := decide(claim{}, work, "hub1", time.Unix(0, 0))
+	p := planPublish(attempt{}, work, "hub1", time.Unix(0, 0))
 	got, err := json.Marshal(p.spec.Meta)
 	if err != nil {
 		t.Fatal(err)
@@ -137,7 +137,7 @@ func TestStampTellsMetadataApart(t *testing.T) {
 	same.Annotations = map[string]string{corev1.LastAppliedConfigAnnotation: "x"}
 	same.Finalizers = []string{"f"}
 	same.ResourceVersion = "7"
-	if stampOf(base) != stampOf(same) {
+	if revisionOf(base) != revisionOf(same) {
 		t.Error("what agents do not get changes the stamp")
 	}
 	for name, change := range map[string]func(*workv1.ManifestWork){
@@ -149,14 +149,14 @@ func TestStampTellsMetadataApart(t *testing.T) {
 	} {
 		other := base.DeepCopy()
 		change(other)
-		if stampOf(base) == stampOf(other) {
+		if revisionOf(base) == revisionOf(other) {
 			t.Errorf("%s: the stamp stays", name)
 		}
 	}
 }
 
 func TestJudge(t *testing.T) {
-	held := Held{Work: testWork("w", 5), Since: 3, Sequence: 10}
+	held := StoredWork{Work: testWork("w", 5), FirstGeneration: 3, LastSequence: 10}
 	good := func() *wire.Status {
 		return &wire.Status{UID: held.Work.UID, Generation: 5, Source: "hub1", Cluster: "cluster1", Sequence: 12}
 	}
@@ -166,15 +166,15 @@ func TestJudge(t *testing.T) {
 		name   string
 		status func(*wire.Status)
 		from   sender
-		held   Held
+		held   StoredWork
 		has    bool
 		want   verdict
 	}{
-		{name: "good", from: topic, held: held, has: true, want: taken},
-		{name: "of an older generation", status: func(s *wire.Status) { s.Generation = 4 }, from: topic, held: held, has: true, want: taken},
-		{name: "without a generation", status: func(s *wire.Status) { s.Generation = 0 }, from: topic, held: held, has: true, want: taken},
-		{name: "without a sequence", status: func(s *wire.Status) { s.Sequence = 0 }, from: topic, held: held, has: true, want: taken},
-		{name: "without a source", status: func(s *wire.Status) { s.Source = "" }, from: topic, held: held, has: true, want: taken},
+		{name: "good", from: topic, held: held, has: true, want: accepted},
+		{name: "of an older generation", status: func(s *wire.Status) { s.Generation = 4 }, from: topic, held: held, has: true, want: accepted},
+		{name: "without a generation", status: func(s *wire.Status) { s.Generation = 0 }, from: topic, held: held, has: true, want: accepted},
+		{name: "without a sequence", status: func(s *wire.Status) { s.Sequence = 0 }, from: topic, held: held, has: true, want: accepted},
+		{name: "without a source", status: func(s *wire.Status) { s.Source = "" }, from: topic, held: held, has: true, want: accepted},
 		{name: "for another source", status: func(s *wire.Status) { s.Source = "hub2" }, from: topic, held: held, has: true, want: foreign},
 		{name: "on another source's topic", from: sender{source: "hub2", cluster: "cluster1"}, held: held, has: true, want: foreign},
 		{name: "of another cluster than its topic's", status: func(s *wire.Status) { s.Cluster = "cluster2" }, from: topic, held: held, has: true, want: wrongCluster},
@@ -188,14 +188,14 @@ func TestJudge(t *testing.T) {
 		{name: "older than what the store has", status: func(s *wire.Status) { s.Sequence = 10 }, from: topic, held: held, has: true, want: outOfOrder},
 		{name: "deleted unasked", status: func(s *wire.Status) { s.Status.Conditions = done }, from: topic, held: held, has: true, want: notDeleting},
 		{name: "deleted", status: func(s *wire.Status) { s.Status.Conditions = done }, from: topic,
-			held: Held{Work: deleting(testWork("w", 5))}, has: true, want: taken},
+			held: StoredWork{Work: deleting(testWork("w", 5))}, has: true, want: accepted},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := good()
 			if c.status != nil {
 				c.status(s)
 			}
-			if got := judge(s, c.from, "hub1", c.held, c.has, 11); got != c.want {
+			if got := checkStatus(s, c.from, "hub1", c.held, c.has, 11); got != c.want {
 				t.Errorf("%s, want %s", got, c.want)
 			}
 		})
@@ -211,10 +211,10 @@ func TestSender(t *testing.T) {
 		cluster wire.ClusterName
 		want    verdict
 	}{
-		{events, "hub1", "cluster1", taken},
-		{events, "", "cluster1", taken},
-		{broadcast, "hub1", "cluster1", taken},
-		{broadcast, "", "cluster1", taken},
+		{events, "hub1", "cluster1", accepted},
+		{events, "", "cluster1", accepted},
+		{broadcast, "hub1", "cluster1", accepted},
+		{broadcast, "", "cluster1", accepted},
 		{broadcast, "hub2", "cluster1", foreign},
 		{broadcast, "", "cluster2", wrongCluster},
 		{sender{source: "hub2", cluster: "cluster1"}, "hub1", "cluster1", foreign},
@@ -228,7 +228,7 @@ func TestSender(t *testing.T) {
 
 func TestRefusal(t *testing.T) {
 	now := time.Unix(1000, 0)
-	at := stamp{generation: 4}
+	at := revision{generation: 4}
 	for _, c := range []struct {
 		err    error
 		reason string

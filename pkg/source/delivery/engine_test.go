@@ -1,4 +1,4 @@
-package link_test
+package delivery_test
 
 import (
 	"strings"
@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
-	"github.com/workwire/workwire/pkg/source/link"
+	"github.com/workwire/workwire/pkg/source/delivery"
 	"github.com/workwire/workwire/pkg/transport"
 	"github.com/workwire/workwire/pkg/transport/memory"
 	"github.com/workwire/workwire/pkg/wire"
@@ -18,22 +18,22 @@ import (
 
 // TestLife follows one work from creation to its end.
 func TestLife(t *testing.T) {
-	inBench(t, link.Config{}, func(b *bench) {
+	inBench(t, delivery.Config{}, func(b *bench) {
 		a := b.agent("cluster1")
 		b.start()
-		uid := b.shelf.put(newWork("cluster1", "w")).UID
+		uid := b.store.put(newWork("cluster1", "w")).UID
 		b.holds(a, uid, 1)
-		if status := b.shelf.get(uid).Status; !meta.IsStatusConditionTrue(status.Conditions, workv1.WorkApplied) {
+		if status := b.store.get(uid).Status; !meta.IsStatusConditionTrue(status.Conditions, workv1.WorkApplied) {
 			t.Fatalf("status %+v", status)
 		}
-		b.shelf.change(uid, bump)
+		b.store.change(uid, bump)
 		b.holds(a, uid, 2)
-		b.shelf.change(uid, func(w *workv1.ManifestWork) { w.Labels = map[string]string{"a": "b"} })
-		b.shelf.change(uid, func(w *workv1.ManifestWork) { w.Finalizers = []string{"not the agent's"} })
+		b.store.change(uid, func(w *workv1.ManifestWork) { w.Labels = map[string]string{"a": "b"} })
+		b.store.change(uid, func(w *workv1.ManifestWork) { w.Finalizers = []string{"not the agent's"} })
 		specs := b.published(uid, 3)
-		b.shelf.change(uid, doom)
+		b.store.change(uid, doom)
 		b.holds(a, uid, 0)
-		if b.shelf.get(uid) != nil {
+		if b.store.get(uid) != nil {
 			t.Error("the work is still there")
 		}
 		specs = append(specs, b.published(uid, 4)[3])
@@ -52,22 +52,22 @@ func TestLife(t *testing.T) {
 
 // TestRestart: a new link over works that have been applied publishes nothing.
 func TestRestart(t *testing.T) {
-	inBench(t, link.Config{}, func(b *bench) {
+	inBench(t, delivery.Config{}, func(b *bench) {
 		applied := newWork("cluster1", "applied")
 		applied.Generation = 7
 		applied.Status.Conditions = []metav1.Condition{{Type: workv1.WorkApplied, Status: metav1.ConditionFalse, ObservedGeneration: 7, Reason: workv1.ReasonAppliedManifestWorkFailed}}
 		changed := applied.DeepCopy()
 		changed.Name, changed.UID, changed.Generation = "changed", "uid-changed", 8
-		b.shelf.put(applied)
-		b.shelf.put(changed)
+		b.store.put(applied)
+		b.store.put(changed)
 		b.start()
 		b.published(applied.UID, 0)
 		if specs := b.published(changed.UID, 1); specs[0].Generation != 8 {
 			t.Errorf("generation %d was published", specs[0].Generation)
 		}
-		b.shelf.change(applied.UID, func(w *workv1.ManifestWork) { w.Status.Conditions[0].Message = "again" })
+		b.store.change(applied.UID, func(w *workv1.ManifestWork) { w.Status.Conditions[0].Message = "again" })
 		b.published(applied.UID, 0)
-		b.shelf.change(applied.UID, bump)
+		b.store.change(applied.UID, bump)
 		if specs := b.published(applied.UID, 1); specs[0].Action != wire.Update {
 			t.Errorf("it was published by a %s", specs[0].Action)
 		}
@@ -77,38 +77,38 @@ func TestRestart(t *testing.T) {
 // TestTooLarge: a spec beyond the broker's limit is refused by a condition, which
 // older statuses keep, and goes out once it fits or the limit has changed.
 func TestTooLarge(t *testing.T) {
-	inBench(t, link.Config{}, func(b *bench) {
+	inBench(t, delivery.Config{}, func(b *bench) {
 		b.broker.SetLimit(4000)
 		a := b.agent("cluster1")
 		b.start()
-		uid := b.shelf.put(newWork("cluster1", "w")).UID
+		uid := b.store.put(newWork("cluster1", "w")).UID
 		b.holds(a, uid, 1)
-		b.shelf.change(uid, func(w *workv1.ManifestWork) {
+		b.store.change(uid, func(w *workv1.ManifestWork) {
 			bump(w)
 			w.Spec.Workload.Manifests[0].Raw = []byte(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"w"},"data":{"x":"` + strings.Repeat("x", 5000) + `"}}`)
 		})
 		synctest.Wait()
-		if len(b.shelf.refused) != 1 || b.shelf.refused[0].Reason != link.ReasonTooLarge || b.shelf.refused[0].ObservedGeneration != 2 {
-			t.Fatalf("refused: %+v", b.shelf.refused)
+		if len(b.store.refused) != 1 || b.store.refused[0].Reason != delivery.ReasonTooLarge || b.store.refused[0].ObservedGeneration != 2 {
+			t.Fatalf("refused: %+v", b.store.refused)
 		}
 		a.Touch(uid, "the old one goes on")
 		synctest.Wait()
-		applied := meta.FindStatusCondition(b.shelf.get(uid).Status.Conditions, workv1.WorkApplied)
-		if applied == nil || applied.Reason != link.ReasonTooLarge {
+		applied := meta.FindStatusCondition(b.store.get(uid).Status.Conditions, workv1.WorkApplied)
+		if applied == nil || applied.Reason != delivery.ReasonTooLarge {
 			t.Errorf("a status of the old generation says %+v", applied)
 		}
 		b.broker.Cut("hub1")
 		b.broker.Restore("hub1")
 		time.Sleep(time.Hour)
 		b.published(uid, 1)
-		if len(b.shelf.refused) != 1 {
+		if len(b.store.refused) != 1 {
 			t.Errorf("it was tried again under the same limit")
 		}
 		b.broker.Cut("hub1")
 		b.broker.SetLimit(20_000)
 		b.broker.Restore("hub1")
 		b.holds(a, uid, 2)
-		applied = meta.FindStatusCondition(b.shelf.get(uid).Status.Conditions, workv1.WorkApplied)
+		applied = meta.FindStatusCondition(b.store.get(uid).Status.Conditions, workv1.WorkApplied)
 		if applied == nil || applied.Status != metav1.ConditionTrue {
 			t.Errorf("after it went out, the status says %+v", applied)
 		}
@@ -117,21 +117,21 @@ func TestTooLarge(t *testing.T) {
 
 // TestRefusedByTheBroker: access rules refuse one cluster; others go on.
 func TestRefusedByTheBroker(t *testing.T) {
-	inBench(t, link.Config{}, func(b *bench) {
+	inBench(t, delivery.Config{}, func(b *bench) {
 		b.broker.Deny("hub1", "sources/hub1/clusters/forbidden/#")
 		a := b.agent("cluster1")
 		b.start()
-		b.shelf.put(newWork("forbidden", "w"))
-		b.shelf.put(newWork("no.topic", "w"))
-		uid := b.shelf.put(newWork("cluster1", "w")).UID
+		b.store.put(newWork("forbidden", "w"))
+		b.store.put(newWork("no.topic", "w"))
+		uid := b.store.put(newWork("cluster1", "w")).UID
 		b.holds(a, uid, 1)
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		reasons := make(map[string]int)
-		for _, c := range b.shelf.refused {
+		for _, c := range b.store.refused {
 			reasons[c.Reason]++
 		}
-		if len(reasons) != 2 || reasons[link.ReasonNotAuthorized] != 1 || reasons[link.ReasonInvalidClusterName] != 1 {
+		if len(reasons) != 2 || reasons[delivery.ReasonNotAuthorized] != 1 || reasons[delivery.ReasonInvalidClusterName] != 1 {
 			t.Errorf("refusals: %v", reasons)
 		}
 		if n := b.metric("workwire_source_works_pending"); n != 0 {
@@ -142,14 +142,14 @@ func TestRefusedByTheBroker(t *testing.T) {
 
 // TestGone: a work that vanishes without its agent's word is deleted nevertheless.
 func TestGone(t *testing.T) {
-	inBench(t, link.Config{}, func(b *bench) {
+	inBench(t, delivery.Config{}, func(b *bench) {
 		a := b.agent("cluster1")
 		b.start()
-		uid := b.shelf.put(newWork("cluster1", "w")).UID
+		uid := b.store.put(newWork("cluster1", "w")).UID
 		b.holds(a, uid, 1)
 		b.broker.Cut("hub1")
 		synctest.Wait()
-		b.shelf.remove(b.shelf.get(uid))
+		b.store.remove(b.store.get(uid))
 		b.broker.Restore("hub1")
 		b.holds(a, uid, 0)
 		specs := b.published(uid, 2)
@@ -168,15 +168,15 @@ func TestGone(t *testing.T) {
 
 // TestEvicted: an agent that says Deleted of a living work gets it again.
 func TestEvicted(t *testing.T) {
-	inBench(t, link.Config{}, func(b *bench) {
+	inBench(t, delivery.Config{}, func(b *bench) {
 		a := b.agent("cluster1")
 		b.start()
-		uid := b.shelf.put(newWork("cluster1", "w")).UID
+		uid := b.store.put(newWork("cluster1", "w")).UID
 		b.holds(a, uid, 1)
 		a.Evict(uid)
 		b.holds(a, uid, 1)
 		b.published(uid, 2)
-		conditions := b.shelf.get(uid).Status.Conditions
+		conditions := b.store.get(uid).Status.Conditions
 		if meta.IsStatusConditionTrue(conditions, workv1.WorkDeleted) {
 			t.Errorf("the work is said to be deleted: %+v", conditions)
 		}
@@ -185,23 +185,23 @@ func TestEvicted(t *testing.T) {
 
 // TestIntakeFails: an Intake that fails is repeated, with the newest.
 func TestIntakeFails(t *testing.T) {
-	inBench(t, link.Config{}, func(b *bench) {
+	inBench(t, delivery.Config{}, func(b *bench) {
 		a := b.agent("cluster1")
 		b.start()
-		b.shelf.fail = errBroken
-		uid := b.shelf.put(newWork("cluster1", "w")).UID
+		b.store.fail = errBroken
+		uid := b.store.put(newWork("cluster1", "w")).UID
 		b.holds(a, uid, 1)
-		if len(b.shelf.intakes) != 0 {
+		if len(b.store.updates) != 0 {
 			t.Fatal("the first one did not fail")
 		}
 		a.Touch(uid, "newer")
 		synctest.Wait()
 		time.Sleep(time.Second)
 		synctest.Wait()
-		if len(b.shelf.intakes) != 1 {
-			t.Fatalf("%d statuses were taken in, want the newest only", len(b.shelf.intakes))
+		if len(b.store.updates) != 1 {
+			t.Fatalf("%d statuses were taken in, want the newest only", len(b.store.updates))
 		}
-		if !meta.IsStatusConditionTrue(b.shelf.get(uid).Status.Conditions, workv1.WorkAvailable) {
+		if !meta.IsStatusConditionTrue(b.store.get(uid).Status.Conditions, workv1.WorkAvailable) {
 			t.Error("the newest status is lost")
 		}
 		if n := b.metric("workwire_source_intake_failures_total"); n != 1 {
@@ -212,22 +212,22 @@ func TestIntakeFails(t *testing.T) {
 
 func TestConfig(t *testing.T) {
 	broker := memory.NewBroker()
-	good := link.Config{Source: "hub1", Topics: topics, Transport: broker.Client("hub1"), Works: &shelf{}}
-	if _, err := link.New(good); err != nil {
+	good := delivery.Config{Source: "hub1", Topics: topics, Transport: broker.Client("hub1"), Works: &fakeStore{}}
+	if _, err := delivery.New(good); err != nil {
 		t.Fatal(err)
 	}
-	_, err := link.New(link.Config{Source: "hub1", Parallel: 2000, IntakeParallel: -1, RepeatAfter: -1})
+	_, err := delivery.New(delivery.Config{Source: "hub1", PublishWorkers: 2000, StatusWorkers: -1, RepublishAfter: -1})
 	if err == nil {
 		t.Fatal("a faulty configuration is accepted")
 	}
-	for _, word := range []string{"Transport", "Works", "Parallel", "IntakeParallel", "RepeatAfter", "sourceEvents", "agentEvents"} {
+	for _, word := range []string{"Transport", "Works", "PublishWorkers", "StatusWorkers", "RepublishAfter", "sourceEvents", "agentEvents"} {
 		if !strings.Contains(err.Error(), word) {
 			t.Errorf("the error does not name %s: %v", word, err)
 		}
 	}
 	other := good
 	other.Source = "hub2"
-	if _, err := link.New(other); err == nil || !strings.Contains(err.Error(), "hub2") {
+	if _, err := delivery.New(other); err == nil || !strings.Contains(err.Error(), "hub2") {
 		t.Errorf("topics of another source: %v", err)
 	}
 }

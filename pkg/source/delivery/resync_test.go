@@ -1,4 +1,4 @@
-package link_test
+package delivery_test
 
 import (
 	"fmt"
@@ -11,28 +11,28 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/pkg/source/delivery"
 	"github.com/workwire/workwire/pkg/source/internal/agenttest"
-	"github.com/workwire/workwire/pkg/source/link"
 	"github.com/workwire/workwire/pkg/wire"
 )
 
 // TestSpecResync: an agent that lost its session gets what it lacks and what is
 // being deleted, and is rid of what the source does not have.
 func TestSpecResync(t *testing.T) {
-	inBench(t, link.Config{}, func(b *bench) {
+	inBench(t, delivery.Config{}, func(b *bench) {
 		a := b.agent("cluster1", func(c *agenttest.Config) { c.KeepDeleting = true })
 		b.start()
-		same := b.shelf.put(newWork("cluster1", "same")).UID
-		changed := b.shelf.put(newWork("cluster1", "changed")).UID
-		dying := b.shelf.put(newWork("cluster1", "dying")).UID
+		same := b.store.put(newWork("cluster1", "same")).UID
+		changed := b.store.put(newWork("cluster1", "changed")).UID
+		dying := b.store.put(newWork("cluster1", "dying")).UID
 		b.holds(a, dying, 1)
-		b.shelf.change(dying, doom)
+		b.store.change(dying, doom)
 		synctest.Wait()
 		a.Receive(&wire.Spec{UID: "stray", Generation: 4, Source: "hub1", Cluster: "cluster1", Meta: metav1.ObjectMeta{Name: "stray"}})
 		b.broker.Cut("cluster1")
 		b.broker.Forget("cluster1")
-		b.shelf.change(changed, bump)
-		fresh := b.shelf.put(newWork("cluster1", "fresh")).UID
+		b.store.change(changed, bump)
+		fresh := b.store.put(newWork("cluster1", "fresh")).UID
 		synctest.Wait()
 		b.broker.Restore("cluster1")
 		b.holds(a, same, 1)
@@ -63,10 +63,10 @@ func TestSpecResync(t *testing.T) {
 // TestSpecResyncOfNothing: an empty list asks for everything, and a cluster that
 // the source has nothing for is rid of what it lists.
 func TestSpecResyncOfNothing(t *testing.T) {
-	inBench(t, link.Config{}, func(b *bench) {
+	inBench(t, delivery.Config{}, func(b *bench) {
 		a := b.agent("cluster1", func(c *agenttest.Config) { c.EmptyResync = true })
 		b.start()
-		uid := b.shelf.put(newWork("cluster1", "w")).UID
+		uid := b.store.put(newWork("cluster1", "w")).UID
 		b.holds(a, uid, 1)
 		a.Resync(t.Context())
 		b.published(uid, 2)
@@ -81,11 +81,11 @@ func TestSpecResyncOfNothing(t *testing.T) {
 // TestSpecResyncOfOthers: requests that are for another source, or lie about their
 // cluster, are not answered; nor can one cluster have another's work deleted.
 func TestSpecResyncOfOthers(t *testing.T) {
-	inBench(t, link.Config{}, func(b *bench) {
+	inBench(t, delivery.Config{}, func(b *bench) {
 		mallory := b.agent("cluster2")
 		a := b.agent("cluster1")
 		b.start()
-		uid := b.shelf.put(newWork("cluster1", "w")).UID
+		uid := b.store.put(newWork("cluster1", "w")).UID
 		b.holds(a, uid, 1)
 		claims := []wire.SpecVersion{{UID: uid, Generation: 1}, {UID: "stray", Generation: 1}}
 		for _, r := range []*wire.SpecResync{
@@ -106,7 +106,7 @@ func TestSpecResyncOfOthers(t *testing.T) {
 			t.Errorf("the claim was answered by %+v", specs[1])
 		}
 		b.holds(a, uid, 1)
-		b.shelf.change(uid, bump) // and the work itself is untouched by it
+		b.store.change(uid, bump) // and the work itself is untouched by it
 		b.holds(a, uid, 2)
 		for verdict, want := range map[string]float64{"foreign": 1, "wrong_cluster": 1} {
 			if n := b.metric("workwire_source_received_total", "message", "spec_resync", "verdict", verdict); n != want {
@@ -118,10 +118,10 @@ func TestSpecResyncOfOthers(t *testing.T) {
 
 // TestResyncConfirms: what an agent lists it has, so it is not published again.
 func TestResyncConfirms(t *testing.T) {
-	inBench(t, link.Config{}, func(b *bench) {
+	inBench(t, delivery.Config{}, func(b *bench) {
 		a := b.agent("cluster1", func(c *agenttest.Config) { c.Silent = true })
 		b.start()
-		uid := b.shelf.put(newWork("cluster1", "w")).UID
+		uid := b.store.put(newWork("cluster1", "w")).UID
 		b.holds(a, uid, 1)
 		if n := b.metric("workwire_source_works_unconfirmed"); n != 1 {
 			t.Fatalf("works_unconfirmed is %v", n)
@@ -141,22 +141,22 @@ func TestResyncConfirms(t *testing.T) {
 // TestOutdated: an agent that holds a newer generation is reported, by resync and by
 // status, and its status is not taken.
 func TestOutdated(t *testing.T) {
-	inBench(t, link.Config{}, func(b *bench) {
+	inBench(t, delivery.Config{}, func(b *bench) {
 		a := b.agent("cluster1")
 		uid := newWork("cluster1", "w").UID
 		a.Receive(&wire.Spec{UID: uid, Generation: 9, Source: "hub1", Cluster: "cluster1", Meta: metav1.ObjectMeta{Name: "w"}})
-		b.shelf.put(newWork("cluster1", "w"))
+		b.store.put(newWork("cluster1", "w"))
 		b.start()
-		if len(b.shelf.outdated) == 0 || b.shelf.outdated[0] != 9 {
-			t.Fatalf("reported: %v", b.shelf.outdated)
+		if len(b.store.outdated) == 0 || b.store.outdated[0] != 9 {
+			t.Fatalf("reported: %v", b.store.outdated)
 		}
-		if len(b.shelf.intakes) != 0 {
+		if len(b.store.updates) != 0 {
 			t.Error("a status of a generation to come was taken in")
 		}
-		b.shelf.outdated = nil
+		b.store.outdated = nil
 		a.Resync(t.Context())
 		synctest.Wait()
-		if len(b.shelf.outdated) == 0 {
+		if len(b.store.outdated) == 0 {
 			t.Error("the resync request did not report it")
 		}
 	})
@@ -165,29 +165,29 @@ func TestOutdated(t *testing.T) {
 // TestStatusResync: statuses that were lost come at the next connect of either
 // side, and only those.
 func TestStatusResync(t *testing.T) {
-	inBench(t, link.Config{}, func(b *bench) {
+	inBench(t, delivery.Config{}, func(b *bench) {
 		var lose atomic.Bool
 		a := b.agent("cluster1", func(c *agenttest.Config) { c.LoseStatus = func(*wire.Status) bool { return lose.Load() } })
 		b.start()
-		uid := b.shelf.put(newWork("cluster1", "w")).UID
-		other := b.shelf.put(newWork("cluster1", "other")).UID
+		uid := b.store.put(newWork("cluster1", "w")).UID
+		other := b.store.put(newWork("cluster1", "other")).UID
 		b.holds(a, other, 1)
 		for _, id := range []string{"hub1", "cluster1"} {
 			lose.Store(true)
 			a.Touch(uid, "lost before the connect of "+id)
 			synctest.Wait()
 			lose.Store(false)
-			taken := len(b.shelf.intakes)
+			taken := len(b.store.updates)
 			b.broker.Cut(id)
 			b.broker.Restore(id)
 			synctest.Wait()
-			got, _ := wire.StatusHash(&b.shelf.get(uid).Status)
+			got, _ := wire.StatusHash(&b.store.get(uid).Status)
 			status := a.Status(uid)
 			want, _ := wire.StatusHash(&status)
 			if got != want {
 				t.Errorf("after a connect of %s, the lost status is still missing", id)
 			}
-			if n := len(b.shelf.intakes) - taken; n != 1 {
+			if n := len(b.store.updates) - taken; n != 1 {
 				t.Errorf("after a connect of %s, %d statuses came, want 1", id, n)
 			}
 		}
@@ -197,10 +197,10 @@ func TestStatusResync(t *testing.T) {
 // TestStatusResyncFits: requests are cut to what the broker takes, and a cluster
 // without works is not asked.
 func TestStatusResyncFits(t *testing.T) {
-	inBench(t, link.Config{}, func(b *bench) {
+	inBench(t, delivery.Config{}, func(b *bench) {
 		b.broker.SetLimit(8000)
 		for i := range 200 {
-			b.shelf.put(newWork("cluster1", fmt.Sprintf("w%d", i)))
+			b.store.put(newWork("cluster1", fmt.Sprintf("w%d", i)))
 		}
 		b.agent("cluster2")
 		b.start()
@@ -226,41 +226,41 @@ func TestStatusResyncFits(t *testing.T) {
 
 // TestNoScans: a status costs no pass over other works.
 func TestNoScans(t *testing.T) {
-	inBench(t, link.Config{}, func(b *bench) {
+	inBench(t, delivery.Config{}, func(b *bench) {
 		a := b.agent("cluster1")
 		b.start()
 		for i := range 50 {
-			b.shelf.put(newWork("cluster1", fmt.Sprintf("w%d", i)))
+			b.store.put(newWork("cluster1", fmt.Sprintf("w%d", i)))
 		}
 		synctest.Wait()
-		lists := b.shelf.lists
+		lists := b.store.lists
 		for i := range 50 {
 			uid := newWork("cluster1", fmt.Sprintf("w%d", i)).UID
 			a.Touch(uid, "x")
-			b.shelf.change(uid, func(w *workv1.ManifestWork) { bump(w) })
+			b.store.change(uid, func(w *workv1.ManifestWork) { bump(w) })
 		}
 		synctest.Wait()
-		if b.shelf.lists != lists {
-			t.Errorf("%d passes over a cluster's works", b.shelf.lists-lists)
+		if b.store.lists != lists {
+			t.Errorf("%d passes over a cluster's works", b.store.lists-lists)
 		}
 	})
 }
 
 // TestDuplicates: every message twice changes nothing but the counters.
 func TestDuplicates(t *testing.T) {
-	inBench(t, link.Config{}, func(b *bench) {
+	inBench(t, delivery.Config{}, func(b *bench) {
 		b.broker.Duplicate(1)
 		a := b.agent("cluster1")
 		b.start()
-		uid := b.shelf.put(newWork("cluster1", "w")).UID
-		b.shelf.change(uid, bump)
+		uid := b.store.put(newWork("cluster1", "w")).UID
+		b.store.change(uid, bump)
 		b.holds(a, uid, 2)
 		for i := range 3 {
 			a.Replay(t.Context(), i)
 		}
 		synctest.Wait()
 		seen := make(map[wire.SequenceID]bool)
-		for _, s := range b.shelf.intakes {
+		for _, s := range b.store.updates {
 			if seen[s.Sequence] {
 				t.Errorf("status %s was taken in twice", s.Sequence)
 			}
@@ -269,9 +269,9 @@ func TestDuplicates(t *testing.T) {
 		if n := b.metric("workwire_source_received_total", "verdict", "out_of_order"); n == 0 {
 			t.Error("no status was dropped")
 		}
-		b.shelf.change(uid, doom)
+		b.store.change(uid, doom)
 		synctest.Wait()
-		if b.shelf.get(uid) != nil {
+		if b.store.get(uid) != nil {
 			t.Error("the deleted work is still there")
 		}
 	})
@@ -279,12 +279,12 @@ func TestDuplicates(t *testing.T) {
 
 // TestForgedStatus: a cluster can not write another's status.
 func TestForgedStatus(t *testing.T) {
-	inBench(t, link.Config{}, func(b *bench) {
+	inBench(t, delivery.Config{}, func(b *bench) {
 		a, mallory := b.agent("cluster1"), b.agent("cluster2")
 		b.start()
-		uid := b.shelf.put(newWork("cluster1", "w")).UID
+		uid := b.store.put(newWork("cluster1", "w")).UID
 		b.holds(a, uid, 1)
-		taken := len(b.shelf.intakes)
+		taken := len(b.store.updates)
 		sequence := wire.SequenceID(1 << 62)
 		for _, cluster := range []wire.ClusterName{"cluster1", "cluster2"} {
 			forged := &wire.Status{UID: uid, Generation: 1, Source: "hub1", Cluster: cluster, Agent: "m", Action: wire.Update, Sequence: sequence}
@@ -293,12 +293,12 @@ func TestForgedStatus(t *testing.T) {
 			}
 		}
 		synctest.Wait()
-		if len(b.shelf.intakes) != taken {
+		if len(b.store.updates) != taken {
 			t.Error("a forged status was taken in")
 		}
 		a.Touch(uid, "goes on")
 		synctest.Wait()
-		if len(b.shelf.intakes) != taken+1 {
+		if len(b.store.updates) != taken+1 {
 			t.Error("the forged sequence id shuts the agent out")
 		}
 		if n := b.metric("workwire_source_received_total", "verdict", "wrong_cluster"); n != 2 {

@@ -1,4 +1,4 @@
-package link
+package delivery
 
 import (
 	"context"
@@ -20,8 +20,10 @@ import (
 // one is a Works that holds a single work.
 type one struct{ work *workv1.ManifestWork }
 
-func (o one) Get(uid types.UID) (Held, bool) { return Held{Work: o.work}, uid == o.work.UID }
-func (o one) OfCluster(name wire.ClusterName) iter.Seq[*workv1.ManifestWork] {
+func (o one) Get(uid types.UID) (StoredWork, bool) {
+	return StoredWork{Work: o.work}, uid == o.work.UID
+}
+func (o one) ListCluster(name wire.ClusterName) iter.Seq[*workv1.ManifestWork] {
 	if string(name) != o.work.Namespace {
 		return slices.Values([]*workv1.ManifestWork(nil))
 	}
@@ -30,9 +32,9 @@ func (o one) OfCluster(name wire.ClusterName) iter.Seq[*workv1.ManifestWork] {
 func (o one) Clusters() iter.Seq[wire.ClusterName] {
 	return slices.Values([]wire.ClusterName{wire.ClusterName(o.work.Namespace)})
 }
-func (o one) Intake(context.Context, *wire.Status) error                 { return nil }
-func (o one) Refused(context.Context, types.UID, metav1.Condition) error { return nil }
-func (o one) Outdated(types.UID, wire.Generation)                        {}
+func (o one) UpdateStatus(context.Context, *wire.Status) error                { return nil }
+func (o one) SetCondition(context.Context, types.UID, metav1.Condition) error { return nil }
+func (o one) AgentAhead(types.UID, wire.Generation)                           {}
 
 // FuzzReceived: whatever arrives, it is acknowledged once, and what other clusters
 // than the work's say about it changes nothing.
@@ -53,7 +55,7 @@ func FuzzReceived(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		l.Changed(works.work.UID)
+		l.WorkChanged(works.work.UID)
 		e := cloudevents.New()
 		e.SetID("1")
 		e.SetSource("agent")
@@ -65,12 +67,12 @@ func FuzzReceived(f *testing.F) {
 		}
 		_ = e.SetData("application/json", data)
 		acks := 0
-		l.received(t.Context(), transport.Message{Topic: topic, Event: e, Ack: func() { acks++ }})
+		l.receive(t.Context(), transport.Message{Topic: topic, Event: e, Ack: func() { acks++ }})
 		if acks != 1 {
 			t.Fatalf("acknowledged %d times", acks)
 		}
 		_, from, _ := wire.SenderOf(topic)
-		if known := l.ledger.entries[keyOf(works.work)]; from != "cluster1" && (known.confirmed != 0 || known.sequence != 0 || l.intakes.len() != 0) {
+		if known := l.state.works[keyOf(works.work)]; from != "cluster1" && (known.confirmed != 0 || known.sequence != 0 || l.statusQueue.len() != 0) {
 			t.Fatalf("a message from %q changed %+v", from, known)
 		}
 	})

@@ -1,4 +1,4 @@
-package link_test
+package delivery_test
 
 import (
 	"slices"
@@ -8,15 +8,15 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/workwire/workwire/pkg/source/delivery"
 	"github.com/workwire/workwire/pkg/source/internal/agenttest"
-	"github.com/workwire/workwire/pkg/source/link"
 	"github.com/workwire/workwire/pkg/wire"
 )
 
 // TestLostPublish: what the broker took and the agent never saw is published again
 // once the cluster is heard from, not before, and with growing pauses.
 func TestLostPublish(t *testing.T) {
-	inBench(t, link.Config{}, func(b *bench) {
+	inBench(t, delivery.Config{}, func(b *bench) {
 		var lose atomic.Int32
 		a := b.agent("cluster1", func(c *agenttest.Config) {
 			c.Lose = func(m wire.Message) bool {
@@ -25,10 +25,10 @@ func TestLostPublish(t *testing.T) {
 			}
 		})
 		b.start()
-		other := b.shelf.put(newWork("cluster1", "other")).UID
+		other := b.store.put(newWork("cluster1", "other")).UID
 		b.holds(a, other, 1)
 		lose.Store(3)
-		lost := b.shelf.put(newWork("cluster1", "lost")).UID
+		lost := b.store.put(newWork("cluster1", "lost")).UID
 		time.Sleep(time.Hour)
 		b.published(lost, 1) // the cluster is silent
 		a.Touch(other, "alive")
@@ -59,30 +59,30 @@ func TestLostPublish(t *testing.T) {
 
 // TestAway: while there is no connection changes wait, and only the newest goes out.
 func TestAway(t *testing.T) {
-	inBench(t, link.Config{}, func(b *bench) {
+	inBench(t, delivery.Config{}, func(b *bench) {
 		a := b.agent("cluster1")
 		b.broker.Cut("hub1")
 		b.start()
-		uid := b.shelf.put(newWork("cluster1", "w")).UID
+		uid := b.store.put(newWork("cluster1", "w")).UID
 		for range 5 {
-			b.shelf.change(uid, bump)
+			b.store.change(uid, bump)
 		}
-		short := b.shelf.put(newWork("cluster1", "short-lived"))
-		b.shelf.change(short.UID, doom)
+		short := b.store.put(newWork("cluster1", "short-lived"))
+		b.store.change(short.UID, doom)
 		time.Sleep(time.Hour)
-		if b.link.Connected() {
+		if b.engine.Connected() {
 			t.Error("it is connected")
 		}
 		b.broker.Restore("hub1")
 		b.holds(a, uid, 6)
 		b.published(uid, 1)
-		if !b.link.Connected() || b.metric("workwire_source_connected") != 1 {
+		if !b.engine.Connected() || b.metric("workwire_source_connected") != 1 {
 			t.Error("it is not connected")
 		}
 		if specs := b.published(short.UID, 1); !specs[0].Deletes() {
 			t.Error("a work that was deleted meanwhile was sent")
 		}
-		if b.shelf.get(short.UID) != nil {
+		if b.store.get(short.UID) != nil {
 			t.Error("the deleted work is still there")
 		}
 	})
@@ -90,14 +90,14 @@ func TestAway(t *testing.T) {
 
 // TestReconnect: every connect repeats what is unconfirmed, and nothing else.
 func TestReconnect(t *testing.T) {
-	inBench(t, link.Config{}, func(b *bench) {
+	inBench(t, delivery.Config{}, func(b *bench) {
 		a := b.agent("cluster1", func(c *agenttest.Config) { c.KeepDeleting = true })
 		b.start()
-		settled := b.shelf.put(newWork("cluster1", "settled")).UID
-		dying := b.shelf.put(newWork("cluster1", "dying")).UID
+		settled := b.store.put(newWork("cluster1", "settled")).UID
+		dying := b.store.put(newWork("cluster1", "dying")).UID
 		b.holds(a, dying, 1)
-		b.shelf.change(dying, doom)
-		away := b.shelf.put(newWork("cluster2", "away")).UID
+		b.store.change(dying, doom)
+		away := b.store.put(newWork("cluster2", "away")).UID
 		synctest.Wait()
 		b.published(dying, 2)
 		b.broker.Cut("hub1")
@@ -108,7 +108,7 @@ func TestReconnect(t *testing.T) {
 		b.published(dying, 3) // Deleted may have been lost
 		a.Finish(dying)
 		synctest.Wait()
-		if b.shelf.get(dying) != nil {
+		if b.store.get(dying) != nil {
 			t.Error("the deleted work is still there")
 		}
 	})
@@ -116,7 +116,7 @@ func TestReconnect(t *testing.T) {
 
 // TestPublishFails: what may succeed is tried again after growing pauses.
 func TestPublishFails(t *testing.T) {
-	inBench(t, link.Config{}, func(b *bench) {
+	inBench(t, delivery.Config{}, func(b *bench) {
 		a := b.agent("cluster1")
 		var tries atomic.Int32
 		b.tap.fail = func(m wire.Message) error {
@@ -126,7 +126,7 @@ func TestPublishFails(t *testing.T) {
 			return nil
 		}
 		b.start()
-		uid := b.shelf.put(newWork("cluster1", "w")).UID
+		uid := b.store.put(newWork("cluster1", "w")).UID
 		synctest.Wait()
 		if n := tries.Load(); n != 1 {
 			t.Fatalf("%d tries at once", n)
@@ -141,12 +141,12 @@ func TestPublishFails(t *testing.T) {
 
 // TestTurns: one cluster with much to publish does not hold up another.
 func TestTurns(t *testing.T) {
-	inBench(t, link.Config{Parallel: 1}, func(b *bench) {
+	inBench(t, delivery.Config{PublishWorkers: 1}, func(b *bench) {
 		for i := range 500 {
-			b.shelf.put(newWork("busy", "w"+string(rune('a'+i%26))+strings.Repeat("x", i/26)))
+			b.store.put(newWork("busy", "w"+string(rune('a'+i%26))+strings.Repeat("x", i/26)))
 		}
-		b.shelf.put(newWork("quiet", "one"))
-		b.shelf.put(newWork("quiet", "two"))
+		b.store.put(newWork("quiet", "one"))
+		b.store.put(newWork("quiet", "two"))
 		b.start()
 		at := slices.Index(b.tap.topics, "sources/hub1/clusters/quiet/sourceevents")
 		if at < 0 || at > 20 {
@@ -161,15 +161,15 @@ func TestTurns(t *testing.T) {
 
 // TestParallel: publishes that hang hold up no others while there are places.
 func TestParallel(t *testing.T) {
-	inBench(t, link.Config{Parallel: 8}, func(b *bench) {
+	inBench(t, delivery.Config{PublishWorkers: 8}, func(b *bench) {
 		hang := make(chan struct{})
 		slow := &slowTransport{Transport: b.broker.Client("hub2"), hang: hang}
-		shelf := b.shelf
-		l, err := link.New(link.Config{Source: "hub1", Topics: topics, Transport: slow, Works: shelf, Parallel: 8})
+		shelf := b.store
+		l, err := delivery.New(delivery.Config{Source: "hub1", Topics: topics, Transport: slow, Works: shelf, PublishWorkers: 8})
 		if err != nil {
 			t.Fatal(err)
 		}
-		shelf.link = l
+		shelf.engine = l
 		for _, name := range []string{"a", "b", "c", "d", "e", "f", "g"} {
 			shelf.put(newWork("slow", name))
 		}
@@ -183,7 +183,7 @@ func TestParallel(t *testing.T) {
 
 // TestLostDeletion: a deletion that got lost is repeated like a spec.
 func TestLostDeletion(t *testing.T) {
-	inBench(t, link.Config{}, func(b *bench) {
+	inBench(t, delivery.Config{}, func(b *bench) {
 		var lose atomic.Bool
 		a := b.agent("cluster1", func(c *agenttest.Config) {
 			c.Lose = func(m wire.Message) bool {
@@ -192,18 +192,18 @@ func TestLostDeletion(t *testing.T) {
 			}
 		})
 		b.start()
-		other := b.shelf.put(newWork("cluster1", "other")).UID
-		uid := b.shelf.put(newWork("cluster1", "w")).UID
+		other := b.store.put(newWork("cluster1", "other")).UID
+		uid := b.store.put(newWork("cluster1", "w")).UID
 		b.holds(a, uid, 1)
 		lose.Store(true)
-		b.shelf.change(uid, doom)
+		b.store.change(uid, doom)
 		synctest.Wait()
 		lose.Store(false)
 		time.Sleep(time.Second)
 		a.Touch(other, "alive")
 		time.Sleep(time.Minute)
 		b.holds(a, uid, 0)
-		if b.shelf.get(uid) != nil {
+		if b.store.get(uid) != nil {
 			t.Error("the deleted work is still there")
 		}
 	})
@@ -211,20 +211,20 @@ func TestLostDeletion(t *testing.T) {
 
 // TestChangedWhilePublished: what changes during a publish goes out after it.
 func TestChangedWhilePublished(t *testing.T) {
-	inBench(t, link.Config{}, func(b *bench) {
+	inBench(t, delivery.Config{}, func(b *bench) {
 		hang := make(chan struct{})
 		slow := &slowTransport{Transport: b.broker.Client("hub1"), hang: hang}
-		l, err := link.New(link.Config{Source: "hub1", Topics: topics, Transport: slow, Works: b.shelf})
+		l, err := delivery.New(delivery.Config{Source: "hub1", Topics: topics, Transport: slow, Works: b.store})
 		if err != nil {
 			t.Fatal(err)
 		}
-		b.shelf.link = l
+		b.store.engine = l
 		b.running.Go(func() { _ = l.Run(b.ctx) })
 		a := b.agent("slow", func(c *agenttest.Config) { c.Silent = true })
-		uid := b.shelf.put(newWork("slow", "w")).UID
+		uid := b.store.put(newWork("slow", "w")).UID
 		synctest.Wait()
-		b.shelf.change(uid, bump)
-		b.shelf.change(uid, bump)
+		b.store.change(uid, bump)
+		b.store.change(uid, bump)
 		synctest.Wait()
 		if n := len(a.Specs(uid)); n != 0 {
 			t.Fatalf("%d events have got through", n)

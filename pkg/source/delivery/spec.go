@@ -1,4 +1,4 @@
-package link
+package delivery
 
 import (
 	"hash/fnv"
@@ -17,14 +17,14 @@ import (
 
 // stamp tells apart the states of a work that an agent must be told of. The zero
 // value stands for none.
-type stamp struct {
+type revision struct {
 	generation wire.Generation
 	deleting   bool
 	metadata   uint64
 }
 
-func stampOf(work *workv1.ManifestWork) stamp {
-	return stamp{
+func revisionOf(work *workv1.ManifestWork) revision {
+	return revision{
 		generation: wire.Generation(work.Generation),
 		deleting:   work.DeletionTimestamp != nil,
 		metadata:   metadataHash(&work.ObjectMeta),
@@ -72,8 +72,8 @@ func metadataFor(m *metav1.ObjectMeta) metav1.ObjectMeta {
 // plan is what to do about a work whose turn has come: publish spec, or, when
 // spec is nil, only note stamp.
 type plan struct {
-	spec  *wire.Spec
-	stamp stamp
+	spec     *wire.Spec
+	revision revision
 	// known reports that the agent has stamp although this Link did not publish it.
 	known bool
 	// more reports that another publish is due right after this one.
@@ -82,37 +82,37 @@ type plan struct {
 
 // decide plans what c asks for. work is the work as it is, nil when there is
 // none.
-func decide(c claim, work *workv1.ManifestWork, source wire.SourceID, now time.Time) plan {
+func planPublish(c attempt, work *workv1.ManifestWork, source wire.SourceID, now time.Time) plan {
 	if work == nil {
-		return decideGone(c, source, now)
+		return planDeletion(c, source, now)
 	}
-	p := plan{stamp: stampOf(work)}
-	if last := lastWords(c, work); last != (stamp{}) {
-		p.stamp, p.more = last, true
+	p := plan{revision: revisionOf(work)}
+	if last := undeliveredSpec(c, work); last != (revision{}) {
+		p.revision, p.more = last, true
 	}
 	switch {
-	case c.refused != nil && c.refused.stamp == p.stamp:
+	case c.refused != nil && c.refused.revision == p.revision:
 		return p
-	case p.stamp.deleting && c.deleted && !c.force:
+	case p.revision.deleting && c.deleted && !c.force:
 		return p
-	case !c.force && c.published == p.stamp:
+	case !c.force && c.published == p.revision:
 		return p
-	case !c.force && c.published == (stamp{}) && !p.stamp.deleting && max(c.confirmed, confirmedBy(work)) >= p.stamp.generation:
+	case !c.force && c.published == (revision{}) && !p.revision.deleting && max(c.confirmed, confirmedBy(work)) >= p.revision.generation:
 		p.known = true
 		return p
 	}
 	p.spec = &wire.Spec{
 		UID:        work.UID,
-		Generation: p.stamp.generation,
+		Generation: p.revision.generation,
 		Source:     source,
-		Cluster:    c.key.cluster,
-		Action:     c.action(p.stamp),
+		Cluster:    c.workKey.cluster,
+		Action:     c.action(p.revision),
 		Meta:       metadataFor(&work.ObjectMeta),
 	}
 	if p.more {
-		p.spec.Meta.Generation, p.spec.Meta.ResourceVersion = int64(p.stamp.generation), strconv.FormatInt(int64(p.stamp.generation), 10)
+		p.spec.Meta.Generation, p.spec.Meta.ResourceVersion = int64(p.revision.generation), strconv.FormatInt(int64(p.revision.generation), 10)
 	}
-	if p.stamp.deleting {
+	if p.revision.deleting {
 		p.spec.DeletionTimestamp = work.DeletionTimestamp
 	} else {
 		p.spec.Bundle = wire.BundleOf(&work.Spec)
@@ -126,48 +126,48 @@ func decide(c claim, work *workv1.ManifestWork, source wire.SourceID, now time.T
 // knows of no spec at all, when it knows the last one, or when it knows of the
 // deletion. An agent that asks may have missed what was published: then only its
 // own word counts.
-func lastWords(c claim, work *workv1.ManifestWork) stamp {
+func undeliveredSpec(c attempt, work *workv1.ManifestWork) revision {
 	told := max(c.confirmed, confirmedBy(work))
 	if !c.resync {
 		told = max(told, c.published.generation)
 	}
-	last := stampOf(work)
+	last := revisionOf(work)
 	last.generation--
 	if !last.deleting || c.deleted || told == 0 || told >= last.generation {
-		return stamp{}
+		return revision{}
 	}
 	last.deleting = false
-	if c.refused != nil && c.refused.stamp == last {
-		return stamp{}
+	if c.refused != nil && c.refused.revision == last {
+		return revision{}
 	}
 	return last
 }
 
 // decideGone plans the deletion of a work that the source does not have, or no
 // longer.
-func decideGone(c claim, source wire.SourceID, now time.Time) plan {
-	if c.gone == nil {
+func planDeletion(c attempt, source wire.SourceID, now time.Time) plan {
+	if c.removed == nil {
 		return plan{}
 	}
-	p := plan{stamp: stamp{generation: c.gone.generation, deleting: true}}
-	if !c.force && c.published == p.stamp {
+	p := plan{revision: revision{generation: c.removed.generation, deleting: true}}
+	if !c.force && c.published == p.revision {
 		return p
 	}
-	at := c.gone.deletedAt
+	at := c.removed.deletedAt
 	if at == nil {
 		at = &metav1.Time{Time: now}
 	}
 	p.spec = &wire.Spec{
-		UID:               c.key.uid,
-		Generation:        c.gone.generation,
+		UID:               c.workKey.uid,
+		Generation:        c.removed.generation,
 		Source:            source,
-		Cluster:           c.key.cluster,
-		Action:            c.action(p.stamp),
+		Cluster:           c.workKey.cluster,
+		Action:            c.action(p.revision),
 		DeletionTimestamp: at,
-		Bare:              c.gone.meta == nil,
+		Bare:              c.removed.meta == nil,
 	}
-	if c.gone.meta != nil {
-		p.spec.Meta = *c.gone.meta
+	if c.removed.meta != nil {
+		p.spec.Meta = *c.removed.meta
 	}
 	return p
 }

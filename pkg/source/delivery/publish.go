@@ -1,4 +1,4 @@
-package link
+package delivery
 
 import (
 	"context"
@@ -18,85 +18,85 @@ import (
 const publishTimeout = time.Minute
 
 // publisher gives a pump the publishes whose turn it is.
-type publisher struct{ *Link }
+type publishQueue struct{ *Engine }
 
-func (p publisher) next(now time.Time) (func(context.Context), bool) {
+func (p publishQueue) next(now time.Time) (func(context.Context), bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	c, ok := p.ledger.next(now)
+	c, ok := p.state.dequeue(now)
 	if !ok {
 		return nil, false
 	}
 	return func(ctx context.Context) { p.publish(ctx, c) }, true
 }
 
-func (p publisher) wakeAt() (time.Time, bool) {
+func (p publishQueue) nextDue() (time.Time, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.ledger.wakeAt()
+	return p.state.nextDue()
 }
 
 // publish does what c's turn asks for and notes the outcome.
-func (l *Link) publish(ctx context.Context, c claim) {
+func (l *Engine) publish(ctx context.Context, c attempt) {
 	began := time.Now()
-	work := l.workOf(c.key)
-	p := decide(c, work, l.config.Source, began)
+	work := l.currentWork(c.workKey)
+	p := planPublish(c, work, l.config.Source, began)
 	if p.spec == nil {
-		l.note(func() { l.ledger.landed(c, p) })
+		l.updateState(func() { l.state.skipped(c, p) })
 		return
 	}
 	log := l.log.With("work", p.spec.Meta.Name, "uid", c.uid, "cluster", c.cluster,
 		"generation", p.spec.Generation, "action", p.spec.Action)
-	err := l.send(ctx, c.cluster, p.spec)
+	err := l.publishToCluster(ctx, c.cluster, p.spec)
 	switch {
 	case err == nil:
 		l.metrics.published.WithLabelValues(string(p.spec.Action), "ok").Inc()
-		if c.published == p.stamp && !c.resync {
-			l.metrics.repeated.Inc()
+		if c.published == p.revision && !c.resync {
+			l.metrics.republished.Inc()
 		}
 		log.Debug("published")
-		l.note(func() { l.ledger.publishedOK(c, p, began) })
+		l.updateState(func() { l.state.publishSucceeded(c, p, began) })
 		if p.more {
-			l.Changed(c.uid)
+			l.WorkChanged(c.uid)
 		}
 	case l.refuse(c, p, work, log, err):
 		l.metrics.published.WithLabelValues(string(p.spec.Action), "refused").Inc()
 		if p.more {
-			l.Changed(c.uid)
+			l.WorkChanged(c.uid)
 		}
 	default:
 		l.metrics.published.WithLabelValues(string(p.spec.Action), "failed").Inc()
 		if ctx.Err() == nil && !errors.Is(err, transport.ErrNotConnected) {
 			log.Warn("publish failed, it is tried again", "error", err)
 		}
-		l.note(func() { l.ledger.notPublished(c, time.Now()) })
+		l.updateState(func() { l.state.publishFailed(c, time.Now()) })
 	}
 }
 
 // refuse handles an error that repeating does not mend, and reports whether err
 // is one.
-func (l *Link) refuse(c claim, p plan, work *workv1.ManifestWork, log *slog.Logger, err error) bool {
-	r, ok := refusalOf(err, p.stamp, time.Now())
+func (l *Engine) refuse(c attempt, p plan, work *workv1.ManifestWork, log *slog.Logger, err error) bool {
+	r, ok := refusalOf(err, p.revision, time.Now())
 	if !ok {
 		return false
 	}
 	log.Error("the work can not be published", "reason", r.condition.Reason, "error", err)
-	l.note(func() { l.ledger.refuse(c, r) })
+	l.updateState(func() { l.state.publishRefused(c, r) })
 	if work != nil {
-		l.intakes.put(c.key, intake{name: work.Name, refused: &r.condition})
+		l.statusQueue.add(c.workKey, statusUpdate{name: work.Name, refused: &r.condition})
 	}
 	return true
 }
 
 // note changes the ledger.
-func (l *Link) note(change func()) {
+func (l *Engine) updateState(change func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	change()
 }
 
 // workOf gives the work of k as it is now, nil when the source has none.
-func (l *Link) workOf(k key) *workv1.ManifestWork {
+func (l *Engine) currentWork(k workKey) *workv1.ManifestWork {
 	held, ok := l.config.Works.Get(k.uid)
 	if !ok || wire.ClusterName(held.Work.Namespace) != k.cluster {
 		return nil
@@ -105,16 +105,16 @@ func (l *Link) workOf(k key) *workv1.ManifestWork {
 }
 
 // send publishes m to a cluster's topic.
-func (l *Link) send(ctx context.Context, to wire.ClusterName, m wire.Message) error {
+func (l *Engine) publishToCluster(ctx context.Context, to wire.ClusterName, m wire.Message) error {
 	topic, err := l.topics.Specs(to)
 	if err != nil {
 		return &addressError{err}
 	}
-	return l.sendOn(ctx, topic, m)
+	return l.publishTo(ctx, topic, m)
 }
 
 // sendOn publishes m to topic.
-func (l *Link) sendOn(ctx context.Context, topic string, m wire.Message) error {
+func (l *Engine) publishTo(ctx context.Context, topic string, m wire.Message) error {
 	event, err := wire.Encode(m, time.Now())
 	if err != nil {
 		return err
@@ -125,7 +125,7 @@ func (l *Link) sendOn(ctx context.Context, topic string, m wire.Message) error {
 }
 
 // intake is what is to be handed to Works about one work.
-type intake struct {
+type statusUpdate struct {
 	name     string
 	status   *wire.Status
 	refused  *metav1.Condition
@@ -133,7 +133,7 @@ type intake struct {
 }
 
 // mergeIntakes makes one of two: of each kind the newer.
-func mergeIntakes(older, newer intake) intake {
+func mergeStatusUpdates(older, newer statusUpdate) statusUpdate {
 	if newer.status == nil {
 		newer.status = older.status
 	}
@@ -145,31 +145,31 @@ func mergeIntakes(older, newer intake) intake {
 }
 
 // intake hands i to Works.
-func (l *Link) intake(ctx context.Context, k key, i intake) error {
+func (l *Engine) writeStatus(ctx context.Context, k workKey, i statusUpdate) error {
 	log := l.log.With("work", i.name, "uid", k.uid, "cluster", k.cluster)
 	if i.outdated > 0 {
-		l.config.Works.Outdated(k.uid, i.outdated)
+		l.config.Works.AgentAhead(k.uid, i.outdated)
 	}
 	l.mu.Lock()
-	current := l.ledger.refusalFor(k)
+	current := l.state.refusalFor(k)
 	l.mu.Unlock()
 	if i.status != nil {
 		current.overlay(i.status)
-		if err := l.config.Works.Intake(ctx, i.status); err != nil {
-			return l.intakeFailed(ctx, log, "status not taken in, it is tried again", err)
+		if err := l.config.Works.UpdateStatus(ctx, i.status); err != nil {
+			return l.statusWriteFailed(ctx, log, "status not taken in, it is tried again", err)
 		}
 	}
 	// The spec may have been accepted since.
 	if i.refused != nil && current != nil && current.condition.ObservedGeneration == i.refused.ObservedGeneration {
-		if err := l.config.Works.Refused(ctx, k.uid, *i.refused); err != nil {
-			return l.intakeFailed(ctx, log, "refusal not recorded, it is tried again", err)
+		if err := l.config.Works.SetCondition(ctx, k.uid, *i.refused); err != nil {
+			return l.statusWriteFailed(ctx, log, "refusal not recorded, it is tried again", err)
 		}
 	}
 	return nil
 }
 
-func (l *Link) intakeFailed(ctx context.Context, log *slog.Logger, what string, err error) error {
-	l.metrics.intakeFailures.Inc()
+func (l *Engine) statusWriteFailed(ctx context.Context, log *slog.Logger, what string, err error) error {
+	l.metrics.statusWriteFailures.Inc()
 	if ctx.Err() == nil {
 		log.Warn(what, "error", err)
 	}

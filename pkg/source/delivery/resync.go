@@ -1,4 +1,4 @@
-package link
+package delivery
 
 import (
 	"context"
@@ -21,34 +21,34 @@ const (
 )
 
 // resync is what a cluster is owed: an answer to its request, and our question.
-type resync struct {
-	request *wire.SpecResync
-	ask     bool
-	probe   bool // our question is only whether there is somebody
+type resyncTask struct {
+	request         *wire.SpecResync
+	requestStatuses bool
+	probe           bool // our question is only whether there is somebody
 }
 
 // mergeResyncs makes one of two: a request tells all that its agent holds, so the
 // newer stands for both.
-func mergeResyncs(older, newer resync) resync {
+func mergeResyncTasks(older, newer resyncTask) resyncTask {
 	if newer.request == nil {
 		newer.request = older.request
 	}
-	newer.ask = newer.ask || older.ask
+	newer.requestStatuses = newer.requestStatuses || older.requestStatuses
 	newer.probe = newer.probe || older.probe
 	return newer
 }
 
 // resync does what r says for a cluster.
-func (l *Link) resync(ctx context.Context, name wire.ClusterName, r resync) error {
+func (l *Engine) runResync(ctx context.Context, name wire.ClusterName, r resyncTask) error {
 	if r.request != nil {
-		l.answer(r.request)
+		l.answerSpecResync(r.request)
 	}
 	var err error
-	if r.ask {
-		err = l.ask(ctx, name)
+	if r.requestStatuses {
+		err = l.requestStatusResync(ctx, name)
 	}
 	if r.probe && err == nil {
-		err = l.probe(ctx, name)
+		err = l.probeCluster(ctx, name)
 	}
 	if err == nil || ctx.Err() != nil {
 		return nil
@@ -69,32 +69,32 @@ func (l *Link) resync(ctx context.Context, name wire.ClusterName, r resync) erro
 
 // answer puts in line what r asks for (docs/protocol.md, Spec resync). It costs
 // one pass over the works of the cluster and over what it listed.
-func (l *Link) answer(r *wire.SpecResync) {
-	generations := make(map[key]wire.Generation)
-	send, gone := r.Answer(l.worksOf(r.Cluster, generations))
+func (l *Engine) answerSpecResync(r *wire.SpecResync) {
+	generations := make(map[workKey]wire.Generation)
+	send, gone := r.Answer(l.listWorks(r.Cluster, generations))
 	l.mu.Lock()
 	for _, have := range r.Have {
-		k := key{uid: have.UID, cluster: r.Cluster}
+		k := workKey{uid: have.UID, cluster: r.Cluster}
 		if own, ok := generations[k]; ok && have.Generation <= own {
-			l.ledger.holds(k, have.Generation)
+			l.state.agentHolds(k, have.Generation)
 		}
 	}
 	for _, uid := range send {
-		l.ledger.owed(key{uid: uid, cluster: r.Cluster}, true)
+		l.state.forcePublish(workKey{uid: uid, cluster: r.Cluster}, true)
 	}
 	for _, have := range gone {
-		l.ledger.answerGone(key{uid: have.UID, cluster: r.Cluster}, have.Generation)
+		l.state.deleteUnknown(workKey{uid: have.UID, cluster: r.Cluster}, have.Generation)
 	}
-	signal(l.wake)
+	notify(l.wake)
 	l.mu.Unlock()
 
 	for _, have := range r.Have {
-		k := key{uid: have.UID, cluster: r.Cluster}
+		k := workKey{uid: have.UID, cluster: r.Cluster}
 		if own, ok := generations[k]; ok && have.Generation > own {
-			name := l.nameOf(k)
+			name := l.workName(k)
 			l.log.Warn("the agent holds a newer spec than the source has", "work", name, "uid", have.UID, "cluster", r.Cluster,
 				"generation", have.Generation, "sourceGeneration", own)
-			l.intakes.put(k, intake{name: name, outdated: have.Generation})
+			l.statusQueue.add(k, statusUpdate{name: name, outdated: have.Generation})
 		}
 	}
 	l.metrics.resyncAnswers.WithLabelValues("sent").Add(float64(len(send)))
@@ -103,17 +103,17 @@ func (l *Link) answer(r *wire.SpecResync) {
 }
 
 // nameOf is the name of the work of k, for logs; empty when there is none.
-func (l *Link) nameOf(k key) string {
-	if work := l.workOf(k); work != nil {
+func (l *Engine) workName(k workKey) string {
+	if work := l.currentWork(k); work != nil {
 		return work.Name
 	}
 	return ""
 }
 
 // worksOf gives the works of a cluster and notes their generations on the way.
-func (l *Link) worksOf(name wire.ClusterName, generations map[key]wire.Generation) iter.Seq[wire.SourceWork] {
+func (l *Engine) listWorks(name wire.ClusterName, generations map[workKey]wire.Generation) iter.Seq[wire.SourceWork] {
 	return func(yield func(wire.SourceWork) bool) {
-		for work := range l.config.Works.OfCluster(name) {
+		for work := range l.config.Works.ListCluster(name) {
 			generation := wire.Generation(work.Generation)
 			generations[keyOf(work)] = generation
 			if !yield(wire.SourceWork{UID: work.UID, Generation: generation, Deleting: work.DeletionTimestamp != nil}) {
@@ -128,12 +128,12 @@ func noStatus() []wire.StatusVersion { return []wire.StatusVersion{{UID: "none",
 
 // probeAll asks all clusters for a sign of life, also those that the source does
 // not know yet, if there is a topic for it.
-func (l *Link) probeAll(ctx context.Context) {
+func (l *Engine) probeAllClusters(ctx context.Context) {
 	topic, ok := l.topics.Broadcast()
 	if !ok {
 		return
 	}
-	err := l.sendOn(ctx, topic, &wire.StatusResync{Source: l.config.Source, Have: noStatus()})
+	err := l.publishTo(ctx, topic, &wire.StatusResync{Source: l.config.Source, Have: noStatus()})
 	if err != nil && ctx.Err() == nil && !errors.Is(err, transport.ErrNotConnected) {
 		l.log.Warn("clusters can not be asked to show themselves", "topic", topic, "error", err)
 	}
@@ -143,21 +143,21 @@ func (l *Link) probeAll(ctx context.Context) {
 // status has: whoever is there answers with the status, if it has the work, and
 // announces itself, if it does that. It names none that there is where the cluster
 // has no works, since an empty list would ask for everything.
-func (l *Link) probe(ctx context.Context, name wire.ClusterName) error {
+func (l *Engine) probeCluster(ctx context.Context, name wire.ClusterName) error {
 	r := &wire.StatusResync{Source: l.config.Source, Cluster: name, Have: noStatus()}
-	for work := range l.config.Works.OfCluster(name) {
+	for work := range l.config.Works.ListCluster(name) {
 		r.Have[0].UID = work.UID
 		break
 	}
-	return l.send(ctx, name, r)
+	return l.publishToCluster(ctx, name, r)
 }
 
 // ask publishes the status resync requests for a cluster (docs/protocol.md, Status
 // resync). A cluster without works is not asked: an empty list would ask for
 // everything.
-func (l *Link) ask(ctx context.Context, name wire.ClusterName) error {
+func (l *Engine) requestStatusResync(ctx context.Context, name wire.ClusterName) error {
 	r := &wire.StatusResync{Source: l.config.Source, Cluster: name}
-	for work := range l.config.Works.OfCluster(name) {
+	for work := range l.config.Works.ListCluster(name) {
 		hash, err := l.statusHash(work)
 		if err != nil {
 			return err
@@ -172,7 +172,7 @@ func (l *Link) ask(ctx context.Context, name wire.ClusterName) error {
 		limit = min(limit, max(announced-resyncHeadroom, 1))
 	}
 	for _, part := range r.Split(limit) {
-		if err := l.send(ctx, name, part); err != nil {
+		if err := l.publishToCluster(ctx, name, part); err != nil {
 			return err
 		}
 		l.metrics.statusResyncs.Inc()
@@ -181,10 +181,10 @@ func (l *Link) ask(ctx context.Context, name wire.ClusterName) error {
 }
 
 // statusHash is that of work's status, computed once per version of work.
-func (l *Link) statusHash(work *workv1.ManifestWork) (string, error) {
+func (l *Engine) statusHash(work *workv1.ManifestWork) (string, error) {
 	k, version := keyOf(work), work.ResourceVersion
 	l.mu.Lock()
-	e, ok := l.ledger.entries[k]
+	e, ok := l.state.works[k]
 	if ok && version != "" && e.hashVersion == version {
 		defer l.mu.Unlock()
 		return e.hash, nil
@@ -194,8 +194,8 @@ func (l *Link) statusHash(work *workv1.ManifestWork) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	l.note(func() {
-		if e, ok := l.ledger.entries[k]; ok {
+	l.updateState(func() {
+		if e, ok := l.state.works[k]; ok {
 			e.hash, e.hashVersion = hash, version
 		}
 	})

@@ -1,4 +1,4 @@
-package link
+package delivery
 
 import (
 	"context"
@@ -8,47 +8,47 @@ import (
 
 // Pauses between the tries of a lane.
 const (
-	laneRetry    = 100 * time.Millisecond
-	laneRetryMax = 30 * time.Second
+	retryMin = 100 * time.Millisecond
+	retryMax = 30 * time.Second
 )
 
 // lane does something with the newest value of each key: one key at a time once,
 // several keys at once, values that come meanwhile merged, and again after a pause
 // when it failed. It is safe for concurrent use.
-type lane[K comparable, V any] struct {
+type keyedQueue[K comparable, V any] struct {
 	// merge makes one value of an older and a newer one.
 	merge func(older, newer V) V
 	do    func(context.Context, K, V) error
 	wake  chan struct{} // room for one
 
 	mu      sync.Mutex
-	pending map[K]*laneItem[V] // guarded by mu
-	ready   fifo[K]            // guarded by mu
-	retries schedule[K]        // guarded by mu
+	pending map[K]*queueItem[V] // guarded by mu
+	ready   fifo[K]             // guarded by mu
+	retries schedule[K]         // guarded by mu
 }
 
 // laneItem is the state of one key, which is at any time exactly one of: ready,
 // running, or waiting for its retry.
-type laneItem[V any] struct {
+type queueItem[V any] struct {
 	value    V
 	has      bool // value is to be done
 	failures int
 }
 
-func newLane[K comparable, V any](merge func(older, newer V) V, do func(context.Context, K, V) error) *lane[K, V] {
-	return &lane[K, V]{merge: merge, do: do, wake: make(chan struct{}, 1), pending: make(map[K]*laneItem[V])}
+func newKeyedQueue[K comparable, V any](merge func(older, newer V) V, do func(context.Context, K, V) error) *keyedQueue[K, V] {
+	return &keyedQueue[K, V]{merge: merge, do: do, wake: make(chan struct{}, 1), pending: make(map[K]*queueItem[V])}
 }
 
 // put hands value in. It never waits.
-func (l *lane[K, V]) put(key K, value V) {
+func (l *keyedQueue[K, V]) add(key K, value V) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	item, ok := l.pending[key]
 	switch {
 	case !ok:
-		l.pending[key] = &laneItem[V]{value: value, has: true}
+		l.pending[key] = &queueItem[V]{value: value, has: true}
 		l.ready.push(key)
-		signal(l.wake)
+		notify(l.wake)
 	case item.has:
 		item.value = l.merge(item.value, value)
 	default:
@@ -57,13 +57,13 @@ func (l *lane[K, V]) put(key K, value V) {
 }
 
 // len is the number of keys that wait or run.
-func (l *lane[K, V]) len() int {
+func (l *keyedQueue[K, V]) len() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.pending)
 }
 
-func (l *lane[K, V]) next(now time.Time) (func(context.Context), bool) {
+func (l *keyedQueue[K, V]) next(now time.Time) (func(context.Context), bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for {
@@ -84,7 +84,7 @@ func (l *lane[K, V]) next(now time.Time) (func(context.Context), bool) {
 	return func(ctx context.Context) { l.done(key, value, l.do(ctx, key, value)) }, true
 }
 
-func (l *lane[K, V]) done(key K, value V, err error) {
+func (l *keyedQueue[K, V]) done(key K, value V, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	item := l.pending[key]
@@ -93,7 +93,7 @@ func (l *lane[K, V]) done(key K, value V, err error) {
 			value = l.merge(value, item.value)
 		}
 		item.value, item.has = value, true
-		l.retries.set(key, time.Now().Add(backoff(laneRetry, item.failures, laneRetryMax)))
+		l.retries.set(key, time.Now().Add(backoff(retryMin, item.failures, retryMax)))
 		item.failures++
 		return
 	}
@@ -105,7 +105,7 @@ func (l *lane[K, V]) done(key K, value V, err error) {
 	l.ready.push(key)
 }
 
-func (l *lane[K, V]) wakeAt() (time.Time, bool) {
+func (l *keyedQueue[K, V]) nextDue() (time.Time, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.retries.next()

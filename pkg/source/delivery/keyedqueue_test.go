@@ -1,4 +1,4 @@
-package link
+package delivery
 
 import (
 	"context"
@@ -17,7 +17,7 @@ func TestLane(t *testing.T) {
 		var mu sync.Mutex
 		calls := make(map[string][]int)
 		release := make(chan error)
-		l := newLane(func(older, newer int) int { return older + newer }, func(ctx context.Context, key string, value int) error {
+		l := newKeyedQueue(func(older, newer int) int { return older + newer }, func(ctx context.Context, key string, value int) error {
 			mu.Lock()
 			calls[key] = append(calls[key], value)
 			mu.Unlock()
@@ -27,7 +27,7 @@ func TestLane(t *testing.T) {
 			return nil
 		})
 		var running sync.WaitGroup
-		running.Go(func() { pump(ctx, 2, l.wake, l) })
+		running.Go(func() { runWorkers(ctx, 2, l.wake, l) })
 		seen := func(key string, want ...int) {
 			t.Helper()
 			synctest.Wait()
@@ -42,16 +42,16 @@ func TestLane(t *testing.T) {
 				}
 			}
 		}
-		l.put("slow", 1)
+		l.add("slow", 1)
 		seen("slow", 1)
-		l.put("slow", 10)
-		l.put("slow", 100)
-		l.put("fast", 5)
+		l.add("slow", 10)
+		l.add("slow", 100)
+		l.add("fast", 5)
 		seen("fast", 5)
 		seen("slow", 1)
 		release <- errors.New("fails")
 		seen("slow", 1) // waits for its retry
-		time.Sleep(laneRetry)
+		time.Sleep(retryMin)
 		seen("slow", 1, 111)
 		release <- nil
 		synctest.Wait()

@@ -1,4 +1,4 @@
-package link
+package delivery
 
 import (
 	"context"
@@ -16,7 +16,7 @@ import (
 type verdict string
 
 const (
-	taken       verdict = "taken"
+	accepted    verdict = "taken"
 	undecodable verdict = "undecodable"
 	// foreign: about something else, or meant for another source.
 	foreign verdict = "foreign"
@@ -48,14 +48,14 @@ func (s sender) check(source, named wire.SourceID, cluster wire.ClusterName) ver
 	case s.cluster == "" || s.cluster != cluster:
 		return wrongCluster
 	default:
-		return taken
+		return accepted
 	}
 }
 
 // judge decides what becomes of a status (docs/protocol.md, Ordering). held is
 // the work, if has; last is the sequence id of the last status of it.
-func judge(s *wire.Status, from sender, source wire.SourceID, held Held, has bool, last wire.SequenceID) verdict {
-	if v := from.check(source, s.Source, s.Cluster); v != taken {
+func checkStatus(s *wire.Status, from sender, source wire.SourceID, held StoredWork, has bool, last wire.SequenceID) verdict {
+	if v := from.check(source, s.Source, s.Cluster); v != accepted {
 		return v
 	}
 	switch {
@@ -63,16 +63,16 @@ func judge(s *wire.Status, from sender, source wire.SourceID, held Held, has boo
 		return unknownWork
 	case wire.ClusterName(held.Work.Namespace) != s.Cluster:
 		return wrongCluster
-	case s.Generation != 0 && s.Generation < held.Since:
+	case s.Generation != 0 && s.Generation < held.FirstGeneration:
 		return formerWork
 	case s.Generation > wire.Generation(held.Work.Generation):
 		return ahead
-	case s.Sequence != 0 && s.Sequence <= max(last, held.Sequence):
+	case s.Sequence != 0 && s.Sequence <= max(last, held.LastSequence):
 		return outOfOrder
 	case isTrue(s, workv1.WorkDeleted) && held.Work.DeletionTimestamp == nil:
 		return notDeleting
 	default:
-		return taken
+		return accepted
 	}
 }
 
@@ -82,13 +82,13 @@ func isTrue(s *wire.Status, condition string) bool {
 
 // received takes a message in. What it says is in the ledger or in a lane when it
 // returns, which is when the message is acknowledged.
-func (l *Link) received(_ context.Context, m transport.Message) {
+func (l *Engine) receive(_ context.Context, m transport.Message) {
 	defer m.Ack()
 	topicSource, topicCluster, _ := wire.SenderOf(m.Topic)
 	from := sender{source: topicSource, cluster: topicCluster}
-	l.note(func() {
-		if l.ledger.heard(from.cluster, time.Now()) {
-			signal(l.wake)
+	l.updateState(func() {
+		if l.state.clusterHeard(from.cluster, time.Now()) {
+			notify(l.wake)
 		}
 	})
 	var message wire.Message
@@ -107,23 +107,23 @@ func (l *Link) received(_ context.Context, m transport.Message) {
 	}
 	switch message := message.(type) {
 	case *wire.Status:
-		l.config.Heard(from.cluster, nil)
-		v := l.status(from, message)
+		l.config.OnClusterMessage(from.cluster, nil)
+		v := l.receiveStatus(from, message)
 		l.metrics.received.WithLabelValues("status", string(v)).Inc()
 	case *wire.Presence:
 		v := from.check(l.config.Source, message.Source, message.Cluster)
 		l.metrics.received.WithLabelValues("presence", string(v)).Inc()
-		if v == taken {
-			l.config.Heard(message.Cluster, message)
+		if v == accepted {
+			l.config.OnClusterMessage(message.Cluster, message)
 		}
 		return
 	case *wire.SpecResync:
 		v := from.check(l.config.Source, message.Source, message.Cluster)
 		l.metrics.received.WithLabelValues("spec_resync", string(v)).Inc()
-		if v == taken {
-			l.config.Heard(from.cluster, nil)
+		if v == accepted {
+			l.config.OnClusterMessage(from.cluster, nil)
 			// An agent that asks has just connected, so it may have missed our question.
-			l.resyncs.put(message.Cluster, resync{request: message, ask: true})
+			l.resyncQueue.add(message.Cluster, resyncTask{request: message, requestStatuses: true})
 			return
 		}
 		if v == wrongCluster {
@@ -135,34 +135,34 @@ func (l *Link) received(_ context.Context, m transport.Message) {
 }
 
 // status judges s and puts it in line for Works.
-func (l *Link) status(from sender, s *wire.Status) verdict {
+func (l *Engine) receiveStatus(from sender, s *wire.Status) verdict {
 	held, has := l.config.Works.Get(s.UID)
-	k := key{uid: s.UID, cluster: s.Cluster}
+	k := workKey{uid: s.UID, cluster: s.Cluster}
 	deleted := isTrue(s, workv1.WorkDeleted)
 	l.mu.Lock()
-	v := judge(s, from, l.config.Source, held, has, l.ledger.lastSequence(k))
+	v := checkStatus(s, from, l.config.Source, held, has, l.state.lastSequence(k))
 	switch {
-	case v == taken:
+	case v == accepted:
 		deleting := isTrue(s, workv1.WorkDeleting) || s.Meta.DeletionTimestamp != nil
-		l.ledger.took(k, s, deleting, deleted)
+		l.state.statusAccepted(k, s, deleting, deleted)
 	case v == unknownWork && deleted:
-		l.ledger.agentForgot(k)
+		l.state.agentDeleted(k)
 	case v == notDeleting:
-		l.ledger.outOfTurn(k, s)
-		signal(l.wake)
+		l.state.deletedUnexpectedly(k, s)
+		notify(l.wake)
 	}
 	l.mu.Unlock()
 
 	log := l.log.With("work", s.Meta.Name, "uid", s.UID, "cluster", s.Cluster, "agent", s.Agent, "generation", s.Generation)
 	switch v {
-	case taken:
+	case accepted:
 		log.Debug("status received", "sequence", s.Sequence)
-		l.intakes.put(k, intake{name: held.Work.Name, status: s})
+		l.statusQueue.add(k, statusUpdate{name: held.Work.Name, status: s})
 	case wrongCluster:
 		log.Warn("status dropped: it comes from another cluster than its work's", "topicCluster", from.cluster)
 	case ahead:
 		log.Warn("status dropped: it is about a newer spec than the source has", "sourceGeneration", held.Work.Generation)
-		l.intakes.put(k, intake{name: held.Work.Name, outdated: s.Generation})
+		l.statusQueue.add(k, statusUpdate{name: held.Work.Name, outdated: s.Generation})
 	case notDeleting:
 		log.Warn("the agent has deleted a work that is not being deleted, it is published again")
 	default:

@@ -1,4 +1,4 @@
-package link
+package delivery
 
 // fifo is a queue whose zero value is empty. Push and pop cost O(1) amortised.
 type fifo[T any] struct {

@@ -1,4 +1,4 @@
-package link
+package delivery
 
 import (
 	"context"
@@ -7,16 +7,16 @@ import (
 )
 
 // jobs is where a pump gets what it does.
-type jobs interface {
+type jobSource interface {
 	// next gives a job that can be done now.
 	next(now time.Time) (job func(context.Context), ok bool)
 	// wakeAt is when the next job becomes possible by time alone.
-	wakeAt() (time.Time, bool)
+	nextDue() (time.Time, bool)
 }
 
 // pump does jobs, at most parallel at a time, until ctx ends and those begun have
 // ended. A send on wake makes it look for more.
-func pump(ctx context.Context, parallel int, wake <-chan struct{}, from jobs) {
+func runWorkers(ctx context.Context, parallel int, wake <-chan struct{}, from jobSource) {
 	var running sync.WaitGroup
 	defer running.Wait()
 	done := make(chan struct{}, parallel)
@@ -37,7 +37,7 @@ func pump(ctx context.Context, parallel int, wake <-chan struct{}, from jobs) {
 		}
 		timer.Stop()
 		var due <-chan time.Time
-		if at, ok := from.wakeAt(); ok && active < parallel {
+		if at, ok := from.nextDue(); ok && active < parallel {
 			timer.Reset(time.Until(at))
 			due = timer.C
 		}
@@ -53,7 +53,7 @@ func pump(ctx context.Context, parallel int, wake <-chan struct{}, from jobs) {
 }
 
 // signal wakes a pump; wake has room for one.
-func signal(wake chan<- struct{}) {
+func notify(wake chan<- struct{}) {
 	select {
 	case wake <- struct{}{}:
 	default:

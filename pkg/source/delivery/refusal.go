@@ -1,4 +1,4 @@
-package link
+package delivery
 
 import (
 	"errors"
@@ -32,7 +32,7 @@ func isRefusal(reason string) bool {
 
 // refusal says that a state of a work can not be published.
 type refusal struct {
-	stamp     stamp
+	revision  revision
 	limit     int // broker's at the time, when the reason is its packet limit
 	condition metav1.Condition
 }
@@ -45,10 +45,10 @@ func (e *addressError) Unwrap() error { return e.err }
 
 // refusalOf tells whether err, which publishing s failed with, is of the kind
 // that repeating does not mend.
-func refusalOf(err error, s stamp, now time.Time) (*refusal, bool) {
+func refusalOf(err error, s revision, now time.Time) (*refusal, bool) {
 	var tooLarge *transport.TooLargeError
 	var address *addressError
-	r := &refusal{stamp: s}
+	r := &refusal{revision: s}
 	var reason, message string
 	switch {
 	case errors.As(err, &tooLarge):
@@ -88,7 +88,7 @@ func (r *refusal) stillRefused(limit int) bool {
 
 // overlay puts r's condition over a status that is about an older generation.
 func (r *refusal) overlay(s *wire.Status) {
-	if r == nil || s.Generation >= r.stamp.generation {
+	if r == nil || s.Generation >= r.revision.generation {
 		return
 	}
 	meta.SetStatusCondition(&s.Status.Conditions, r.condition)

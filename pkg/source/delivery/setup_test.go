@@ -1,4 +1,4 @@
-package link_test
+package delivery_test
 
 import (
 	"context"
@@ -20,8 +20,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/pkg/source/delivery"
 	"github.com/workwire/workwire/pkg/source/internal/agenttest"
-	"github.com/workwire/workwire/pkg/source/link"
 	"github.com/workwire/workwire/pkg/transport"
 	"github.com/workwire/workwire/pkg/transport/memory"
 	"github.com/workwire/workwire/pkg/wire"
@@ -33,26 +33,26 @@ var topics = wire.Topics{
 }
 
 // shelf is a Works in a map, which drops finished works as a hub does.
-type shelf struct {
+type fakeStore struct {
 	mu       sync.Mutex
 	works    map[types.UID]*workv1.ManifestWork
 	version  int
-	link     *link.Link
-	intakes  []*wire.Status
+	engine   *delivery.Engine
+	updates  []*wire.Status
 	refused  []metav1.Condition
 	outdated []wire.Generation
 	fail     error // of the next Intake
 	lists    int   // calls of OfCluster
 }
 
-func (s *shelf) Get(uid types.UID) (link.Held, bool) {
+func (s *fakeStore) Get(uid types.UID) (delivery.StoredWork, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	work, ok := s.works[uid]
-	return link.Held{Work: work}, ok
+	return delivery.StoredWork{Work: work}, ok
 }
 
-func (s *shelf) OfCluster(cluster wire.ClusterName) iter.Seq[*workv1.ManifestWork] {
+func (s *fakeStore) ListCluster(cluster wire.ClusterName) iter.Seq[*workv1.ManifestWork] {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.lists++
@@ -65,7 +65,7 @@ func (s *shelf) OfCluster(cluster wire.ClusterName) iter.Seq[*workv1.ManifestWor
 	return slices.Values(found)
 }
 
-func (s *shelf) Clusters() iter.Seq[wire.ClusterName] {
+func (s *fakeStore) Clusters() iter.Seq[wire.ClusterName] {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	names := make(map[wire.ClusterName]bool)
@@ -75,14 +75,14 @@ func (s *shelf) Clusters() iter.Seq[wire.ClusterName] {
 	return maps.Keys(names)
 }
 
-func (s *shelf) Intake(_ context.Context, status *wire.Status) error {
+func (s *fakeStore) UpdateStatus(_ context.Context, status *wire.Status) error {
 	s.mu.Lock()
 	if err := s.fail; err != nil {
 		s.fail = nil
 		s.mu.Unlock()
 		return err
 	}
-	s.intakes = append(s.intakes, status)
+	s.updates = append(s.updates, status)
 	work, ok := s.works[status.UID]
 	s.mu.Unlock()
 	if !ok {
@@ -98,46 +98,46 @@ func (s *shelf) Intake(_ context.Context, status *wire.Status) error {
 	return nil
 }
 
-func (s *shelf) Refused(_ context.Context, uid types.UID, c metav1.Condition) error {
+func (s *fakeStore) SetCondition(_ context.Context, uid types.UID, c metav1.Condition) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.refused = append(s.refused, c)
 	return nil
 }
 
-func (s *shelf) Outdated(_ types.UID, held wire.Generation) {
+func (s *fakeStore) AgentAhead(_ types.UID, held wire.Generation) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.outdated = append(s.outdated, held)
 }
 
 // put stores work and tells the link.
-func (s *shelf) put(work *workv1.ManifestWork) *workv1.ManifestWork {
+func (s *fakeStore) put(work *workv1.ManifestWork) *workv1.ManifestWork {
 	s.mu.Lock()
 	s.version++
 	work.ResourceVersion = strconv.Itoa(s.version)
 	s.works[work.UID] = work
 	s.mu.Unlock()
-	s.link.Changed(work.UID)
+	s.engine.WorkChanged(work.UID)
 	return work
 }
 
 // remove takes work off and tells the link.
-func (s *shelf) remove(work *workv1.ManifestWork) {
+func (s *fakeStore) remove(work *workv1.ManifestWork) {
 	s.mu.Lock()
 	delete(s.works, work.UID)
 	s.mu.Unlock()
-	s.link.Gone(work)
+	s.engine.WorkRemoved(work)
 }
 
-func (s *shelf) get(uid types.UID) *workv1.ManifestWork {
+func (s *fakeStore) get(uid types.UID) *workv1.ManifestWork {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.works[uid]
 }
 
 // change stores a changed copy of the work with uid.
-func (s *shelf) change(uid types.UID, f func(*workv1.ManifestWork)) *workv1.ManifestWork {
+func (s *fakeStore) change(uid types.UID, f func(*workv1.ManifestWork)) *workv1.ManifestWork {
 	next := s.get(uid).DeepCopy()
 	f(next)
 	return s.put(next)
@@ -231,9 +231,9 @@ func (t *tap) asks() []*wire.StatusResync {
 type bench struct {
 	t        *testing.T
 	broker   *memory.Broker
-	shelf    *shelf
+	store    *fakeStore
 	tap      *tap
-	link     *link.Link
+	engine   *delivery.Engine
 	registry *prometheus.Registry
 	running  sync.WaitGroup
 	ctx      context.Context
@@ -241,21 +241,21 @@ type bench struct {
 }
 
 // inBench runs test in a bubble of its own, with the source hub1 not yet running.
-func inBench(t *testing.T, config link.Config, test func(b *bench)) {
+func inBench(t *testing.T, config delivery.Config, test func(b *bench)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		b := &bench{t: t, broker: memory.NewBroker(), shelf: &shelf{works: make(map[types.UID]*workv1.ManifestWork)},
+		b := &bench{t: t, broker: memory.NewBroker(), store: &fakeStore{works: make(map[types.UID]*workv1.ManifestWork)},
 			registry: prometheus.NewRegistry()}
 		b.ctx, b.cancel = context.WithCancel(context.Background())
 		b.tap = &tap{Transport: b.broker.Client("hub1")}
-		config.Source, config.Topics, config.Transport, config.Works = "hub1", topics, b.tap, b.shelf
+		config.Source, config.Topics, config.Transport, config.Works = "hub1", topics, b.tap, b.store
 		config.Logger = slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}))
 		config.Registerer = b.registry
 		var err error
-		if b.link, err = link.New(config); err != nil {
+		if b.engine, err = delivery.New(config); err != nil {
 			t.Fatal(err)
 		}
-		b.shelf.link = b.link
+		b.store.engine = b.engine
 		defer b.running.Wait()
 		defer b.cancel()
 		test(b)
@@ -265,7 +265,7 @@ func inBench(t *testing.T, config link.Config, test func(b *bench)) {
 // start runs the source and waits until it has nothing left to do.
 func (b *bench) start() {
 	b.running.Go(func() {
-		if err := b.link.Run(b.ctx); err != nil {
+		if err := b.engine.Run(b.ctx); err != nil {
 			b.t.Errorf("Run: %v", err)
 		}
 	})

@@ -1,4 +1,4 @@
-package link
+package delivery
 
 import (
 	"math/rand/v2"

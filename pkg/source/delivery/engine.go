@@ -1,0 +1,246 @@
+package delivery
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/types"
+
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/pkg/transport"
+	"github.com/workwire/workwire/pkg/wire"
+)
+
+// Defaults and limits of [Config].
+const (
+	DefaultPublishWorkers = 64
+	DefaultStatusWorkers  = 16
+	DefaultRepublishAfter = 30 * time.Second
+	maxWorkers            = 1024
+)
+
+// Config configures an [Engine].
+type Config struct {
+	// Source is the id of the source; required.
+	Source wire.SourceID
+	// Topics are the topics of the transport configuration; required. They must be
+	// valid for Source.
+	Topics wire.Topics
+	// Transport connects to the broker; required. [Engine.Run] runs it.
+	Transport transport.Transport
+	// Works stores the works of the source; required.
+	Works WorkStore
+
+	// PublishWorkers is the maximum number of concurrent publishes: 1 to 1024,
+	// default 64.
+	PublishWorkers int
+	// StatusWorkers is the maximum number of concurrent calls of
+	// [WorkStore.UpdateStatus]: 1 to 1024, default 16.
+	StatusWorkers int
+	// RepublishAfter is how long a work may stay unconfirmed, while its cluster sends
+	// messages, before it is published again. The pause doubles with each repetition,
+	// up to 20 times RepublishAfter. Default 30 s.
+	RepublishAfter time.Duration
+
+	// ClusterPaused reports whether publishes to a cluster must wait until
+	// [Engine.ResumeCluster] is called for it. It must not block. Default: never.
+	ClusterPaused func(cluster wire.ClusterName) bool
+	// OnConnectionChange is called when the connection to the broker is established
+	// (up) and when it is lost. It must not block. Optional.
+	OnConnectionChange func(up bool)
+	// OnClusterMessage is called for each message from a cluster; p is the content of
+	// a presence message (docs/protocol.md, Presence) and nil for other messages. It
+	// must not block. Optional.
+	OnClusterMessage func(cluster wire.ClusterName, p *wire.Presence)
+
+	// Logger receives failures with the name and uid of the work, and each event at
+	// debug level; default slog.Default().
+	Logger *slog.Logger
+	// Registerer registers the metrics workwire_source_*; nil registers none.
+	Registerer prometheus.Registerer
+}
+
+// setDefaults sets the defaults and reports all invalid fields.
+func (c *Config) setDefaults() error {
+	var errs []error
+	if c.Transport == nil {
+		errs = append(errs, errors.New("Transport is required"))
+	}
+	if c.Works == nil {
+		errs = append(errs, errors.New("Works is required"))
+	}
+	c.PublishWorkers = cmp.Or(c.PublishWorkers, DefaultPublishWorkers)
+	c.StatusWorkers = cmp.Or(c.StatusWorkers, DefaultStatusWorkers)
+	c.RepublishAfter = cmp.Or(c.RepublishAfter, DefaultRepublishAfter)
+	c.Logger = cmp.Or(c.Logger, slog.Default())
+	if n := c.PublishWorkers; n < 1 || n > maxWorkers {
+		errs = append(errs, fmt.Errorf("PublishWorkers must be 1 to %d, got %d", maxWorkers, n))
+	}
+	if n := c.StatusWorkers; n < 1 || n > maxWorkers {
+		errs = append(errs, fmt.Errorf("StatusWorkers must be 1 to %d, got %d", maxWorkers, n))
+	}
+	if c.RepublishAfter < 0 {
+		errs = append(errs, fmt.Errorf("RepublishAfter must be above 0, got %s", c.RepublishAfter))
+	}
+	if c.ClusterPaused == nil {
+		c.ClusterPaused = func(wire.ClusterName) bool { return false }
+	}
+	if c.OnConnectionChange == nil {
+		c.OnConnectionChange = func(bool) {}
+	}
+	if c.OnClusterMessage == nil {
+		c.OnClusterMessage = func(wire.ClusterName, *wire.Presence) {}
+	}
+	return errors.Join(errs...)
+}
+
+// Engine delivers the works of a source and receives their statuses. All methods
+// are safe for concurrent use.
+type Engine struct {
+	config  Config
+	topics  wire.SourceTopics
+	log     *slog.Logger
+	metrics *metrics
+
+	mu    sync.Mutex
+	state *deliveryState // guarded by mu
+	wake  chan struct{}  // buffered: state may have a publish that is due
+
+	statusQueue *keyedQueue[workKey, statusUpdate]
+	resyncQueue *keyedQueue[wire.ClusterName, resyncTask]
+}
+
+// New returns an Engine. It does no I/O and starts nothing. It returns an error that
+// names every invalid field of config, or the metric that cannot be registered.
+func New(config Config) (*Engine, error) {
+	configErr := config.setDefaults()
+	topics, err := config.Topics.ForSource(config.Source)
+	if err := errors.Join(configErr, err); err != nil {
+		return nil, fmt.Errorf("source %q: %w", config.Source, err)
+	}
+	e := &Engine{
+		config: config,
+		topics: topics,
+		log:    config.Logger.With("source", config.Source),
+		state:  newDeliveryState(config.RepublishAfter, config.ClusterPaused),
+		wake:   make(chan struct{}, 1),
+	}
+	e.statusQueue = newKeyedQueue(mergeStatusUpdates, e.writeStatus)
+	e.resyncQueue = newKeyedQueue(mergeResyncTasks, e.runResync)
+	if e.metrics, err = newMetrics(config.Registerer, e); err != nil {
+		return nil, fmt.Errorf("source %q: register metrics: %w", config.Source, err)
+	}
+	return e, nil
+}
+
+// Run runs the transport and delivers works and statuses until ctx ends. It returns
+// nil then, after all goroutines it started have ended, or the transport's error.
+// Statuses that were acknowledged but not stored yet are requested again at the next
+// start. Run must be called once, after the WorkStore is complete.
+func (e *Engine) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer cancel()
+	running.Go(func() { runWorkers(ctx, e.config.PublishWorkers, e.wake, publishQueue{e}) })
+	running.Go(func() { runWorkers(ctx, e.config.StatusWorkers, e.statusQueue.wake, e.statusQueue) })
+	running.Go(func() { runWorkers(ctx, resyncParallel, e.resyncQueue.wake, e.resyncQueue) })
+	for name := range e.config.Works.Clusters() {
+		for work := range e.config.Works.ListCluster(name) {
+			e.WorkChanged(work.UID)
+		}
+	}
+	err := e.config.Transport.Run(ctx, transport.Handler{
+		Subscriptions: e.topics.Subscriptions(),
+		Connected:     e.connected,
+		Received:      e.receive,
+		Lost: func(reason error) {
+			e.log.Info("connection lost", "reason", reason)
+			e.config.OnConnectionChange(false)
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("source %q: %w", e.config.Source, err)
+	}
+	return nil
+}
+
+// WorkChanged publishes the work with this UID if its current state in the WorkStore
+// is not published yet. It may be called for every change of a work, also for those
+// that do not concern the agent. It does not block and may be called before Run.
+func (e *Engine) WorkChanged(uid types.UID) {
+	held, ok := e.config.Works.Get(uid)
+	if !ok {
+		return
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.state.workChanged(keyOf(held.Work))
+	notify(e.wake)
+}
+
+// WorkRemoved publishes the deletion of a work that was removed from the WorkStore,
+// until its agent reports Deleted; last is its last known state. It does not block
+// and may be called before Run.
+func (e *Engine) WorkRemoved(last *workv1.ManifestWork) {
+	meta := metadataFor(&last.ObjectMeta)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.state.workRemoved(keyOf(last), removedWork{
+		generation: wire.Generation(last.Generation),
+		deletedAt:  last.DeletionTimestamp,
+		meta:       &meta,
+	})
+	notify(e.wake)
+}
+
+// ResumeCluster publishes what waited while [Config.ClusterPaused] reported true for
+// the cluster. It does not block.
+func (e *Engine) ResumeCluster(cluster wire.ClusterName) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.state.resumeCluster(cluster)
+	notify(e.wake)
+}
+
+// ProbeCluster asks the cluster's agents for a message, which
+// [Config.OnClusterMessage] then reports. It does not block.
+func (e *Engine) ProbeCluster(cluster wire.ClusterName) {
+	e.resyncQueue.add(cluster, resyncTask{probe: true})
+}
+
+// Connected reports whether the transport is connected to the broker.
+func (e *Engine) Connected() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.state.connected != 0
+}
+
+// connected handles a new connection, which lasts until ctx ends.
+func (e *Engine) connected(ctx context.Context, c transport.Connection) {
+	e.mu.Lock()
+	number := e.state.connect(c.Limit)
+	e.mu.Unlock()
+	context.AfterFunc(ctx, func() {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.state.disconnect(number)
+	})
+	notify(e.wake)
+	e.config.OnConnectionChange(true)
+	e.log.Info("connected", "resumed", c.Resumed, "packetLimit", c.Limit)
+	for name := range e.config.Works.Clusters() {
+		e.resyncQueue.add(name, resyncTask{requestStatuses: true})
+	}
+	e.probeAllClusters(ctx)
+}
+
+func keyOf(work *workv1.ManifestWork) workKey {
+	return workKey{uid: work.UID, cluster: wire.ClusterName(work.Namespace)}
+}
