@@ -36,6 +36,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 
 	"github.com/workwire/workwire/pkg/agent/applied"
+	"github.com/workwire/workwire/pkg/agent/conditionrules"
 	"github.com/workwire/workwire/pkg/agent/executor"
 	"github.com/workwire/workwire/pkg/agent/feedback"
 	"github.com/workwire/workwire/pkg/agent/inbox"
@@ -43,7 +44,6 @@ import (
 	"github.com/workwire/workwire/pkg/agent/object"
 	"github.com/workwire/workwire/pkg/agent/observe"
 	"github.com/workwire/workwire/pkg/agent/outbox"
-	"github.com/workwire/workwire/pkg/agent/rules"
 	"github.com/workwire/workwire/pkg/agent/store"
 	"github.com/workwire/workwire/pkg/agent/strategy"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
@@ -161,11 +161,11 @@ type Agent struct {
 	client    dynamic.Interface
 	kinds     *kinds.Resolver
 	objects   *observe.Objects[string]
-	records   *applied.Records
+	records   *applied.Client
 	named     *observe.Named[string] // objects that are not the agent's own
 	applier   *strategy.Applier
 	executors *executor.Executor[string]
-	rules     *rules.Evaluator
+	rules     *conditionrules.Evaluator
 	feedback  *feedback.Reader
 	outbox    *outbox.Outbox
 
@@ -213,7 +213,7 @@ func New(config Config) (*Agent, error) {
 		return nil, err
 	}
 	if config.StateDir != "" {
-		if a.state, err = store.Open(store.Config{Dir: config.StateDir, Log: config.Logger}); err != nil {
+		if a.state, err = store.Open(store.Config{Dir: config.StateDir, Logger: config.Logger}); err != nil {
 			return nil, err
 		}
 	}
@@ -246,7 +246,7 @@ func (a *Agent) connectSteps() error {
 		return fmt.Errorf("connect to the cluster: %w", err)
 	}
 	hash := object.AgentHash(config.AgentID)
-	a.inbox = inbox.New(inbox.Config{Store: a.state, Changed: a.specChanged, Log: config.Logger})
+	a.inbox = inbox.New(inbox.Config{Store: a.state, Changed: a.specChanged, Logger: config.Logger})
 	a.kinds = kinds.New(kinds.Config{Client: rawClient, Logger: config.Logger, Changed: func(kind schema.GroupKind) {
 		for _, name := range a.waiting.on(kind) {
 			a.retryNow(name)
@@ -256,7 +256,7 @@ func (a *Agent) connectSteps() error {
 	a.objects = observe.NewObjects(observe.ObjectsConfig[string]{
 		Client: dynamicClient, Selector: object.AgentLabel + "=" + hash, Changed: a.objectChanged, Logger: config.Logger,
 	})
-	a.records = applied.NewRecords(applied.Config{
+	a.records = applied.NewClient(applied.Config{
 		Client: works, AgentID: config.AgentID, Changed: a.recordChanged, Logger: config.Logger,
 	})
 	a.applier = strategy.New(strategy.Config{
@@ -268,13 +268,13 @@ func (a *Agent) connectSteps() error {
 	a.executors = executor.New(executor.Config[string]{
 		Client: rawClient, InMemory: config.ExecutorCaches, Changed: a.queue.Add, Logger: config.Logger,
 	})
-	if a.rules, err = rules.New(rules.Config{}); err != nil {
+	if a.rules, err = conditionrules.New(conditionrules.Config{}); err != nil {
 		return err
 	}
 	a.feedback = feedback.New(feedback.Config{RawJSON: config.RawFeedback, MaxRawLength: config.MaxJSONRawLength})
 	a.outbox, err = outbox.New(outbox.Config{
 		Agent: config.ClientID, Publisher: config.Transport, Topic: a.topics.Events, Store: a.state,
-		Done: a.reported, Log: config.Logger,
+		Done: a.reported, Logger: config.Logger,
 	})
 	return err
 }

@@ -12,10 +12,10 @@ import (
 
 	"github.com/workwire/workwire/pkg/agent/applied"
 	"github.com/workwire/workwire/pkg/agent/condition"
+	"github.com/workwire/workwire/pkg/agent/conditionrules"
 	"github.com/workwire/workwire/pkg/agent/inbox"
 	"github.com/workwire/workwire/pkg/agent/kinds"
 	"github.com/workwire/workwire/pkg/agent/object"
-	"github.com/workwire/workwire/pkg/agent/rules"
 	"github.com/workwire/workwire/pkg/agent/strategy"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 )
@@ -172,7 +172,7 @@ func (a *Agent) applyTo(ctx context.Context, u *under, dropped []applied.Resourc
 			return err
 		}
 	}
-	record, err = a.records.Record(ctx, record, applied.Contents{
+	record, err = a.records.UpdateStatus(ctx, record, applied.Status{
 		Resources: resourcesOf(u, record, dropped, removals), Transitions: transitions,
 	})
 	if err == nil {
@@ -205,7 +205,7 @@ func (a *Agent) parse(ctx context.Context, entry *inbox.Entry) []strategy.Manife
 	})
 	for i := range manifests {
 		if manifests[i].Err == nil {
-			manifests[i].Err = rules.Check(manifests[i].ConditionRules)
+			manifests[i].Err = conditionrules.Validate(manifests[i].ConditionRules)
 		}
 	}
 	return manifests

@@ -68,7 +68,7 @@ func resourcesOf(u *under, record *workv1.AppliedManifestWork, dropped []applied
 			continue
 		}
 		for _, r := range known {
-			if same := applied.Same(r.Ref, m.Ref) || mayBe(m, r); same && r.UID != "" && !apierrors.IsNotFound(err) {
+			if same := applied.SameObject(r.Ref, m.Ref) || mayBe(m, r); same && r.UID != "" && !apierrors.IsNotFound(err) {
 				resources = append(resources, r)
 			}
 		}

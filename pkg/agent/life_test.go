@@ -272,7 +272,7 @@ func TestRecordDeletedByHand(t *testing.T) {
 func TestRecordSparesItsSuccessor(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	records := applied.NewRecords(applied.Config{
+	records := applied.NewClient(applied.Config{
 		Client: workclient.NewForConfigOrDie(plane.REST()), AgentID: w.host, Changed: func(string, string) {}, Logger: slog.New(slog.DiscardHandler),
 	})
 	work := applied.Work{Name: "web", UID: "1", Source: "hub1"}
@@ -284,7 +284,7 @@ func TestRecordSparesItsSuccessor(t *testing.T) {
 		t.Fatal(err)
 	}
 	going, _ := records.Get(old.Name)
-	if err := records.Release(w.ctx, going); err != nil {
+	if err := records.RemoveFinalizer(w.ctx, going); err != nil {
 		t.Fatal(err)
 	}
 	successor, err := records.Ensure(w.ctx, nil, applied.HubHash(w.host, ""), work, nil)
@@ -292,10 +292,10 @@ func TestRecordSparesItsSuccessor(t *testing.T) {
 		t.Fatalf("no successor: %v", err)
 	}
 	resource := applied.Resource{Ref: object.Ref{GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}, Namespace: "x", Name: "a"}, UID: "u"}
-	if _, err := records.Record(w.ctx, old, applied.Contents{Resources: []applied.Resource{resource}}); err == nil {
+	if _, err := records.UpdateStatus(w.ctx, old, applied.Status{Resources: []applied.Resource{resource}}); err == nil {
 		t.Error("the status of a record that is gone was written")
 	}
-	recorded, err := records.Record(w.ctx, successor, applied.Contents{Resources: []applied.Resource{resource}})
+	recorded, err := records.UpdateStatus(w.ctx, successor, applied.Status{Resources: []applied.Resource{resource}})
 	if err != nil || len(recorded.Status.AppliedResources) != 1 {
 		t.Errorf("the successor has %+v, %v", recorded, err)
 	}
@@ -303,7 +303,7 @@ func TestRecordSparesItsSuccessor(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := records.Release(w.ctx, going); err != nil {
+	if err := records.RemoveFinalizer(w.ctx, going); err != nil {
 		t.Error(err)
 	}
 	w.noRecords()

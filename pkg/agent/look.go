@@ -7,8 +7,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/workwire/workwire/pkg/agent/conditionrules"
 	"github.com/workwire/workwire/pkg/agent/object"
-	"github.com/workwire/workwire/pkg/agent/rules"
 	"github.com/workwire/workwire/pkg/agent/strategy"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 )
@@ -25,7 +25,7 @@ type sight struct {
 }
 
 // evaluate evaluates the manifest's rules on the object.
-func (s *sight) evaluate(ctx context.Context, evaluator *rules.Evaluator, m *strategy.Manifest) {
+func (s *sight) evaluate(ctx context.Context, evaluator *conditionrules.Evaluator, m *strategy.Manifest) {
 	if len(m.ConditionRules) > 0 {
 		s.conditions = s.of(ctx, evaluator, m, s.live.Object)
 		s.evaluatedOf = s.live.Object
@@ -34,7 +34,7 @@ func (s *sight) evaluate(ctx context.Context, evaluator *rules.Evaluator, m *str
 
 // of gives what the rules say of live, without evaluating them again for an
 // object that has not changed.
-func (s *sight) of(ctx context.Context, evaluator *rules.Evaluator, m *strategy.Manifest, live *unstructured.Unstructured) []metav1.Condition {
+func (s *sight) of(ctx context.Context, evaluator *conditionrules.Evaluator, m *strategy.Manifest, live *unstructured.Unstructured) []metav1.Condition {
 	switch {
 	case live == nil || len(m.ConditionRules) == 0:
 		return nil

@@ -110,7 +110,7 @@ func (a *Agent) bring(ctx context.Context, logger *slog.Logger, name string, ent
 	switch {
 	case entry.Deleting != nil:
 		return a.remove(ctx, logger, name, entry)
-	case entry.Good():
+	case entry.HasSpec():
 		return a.apply(ctx, logger, name, entry)
 	case entry.Refusal != nil:
 		a.report(entry, workv1.ManifestWorkStatus{})

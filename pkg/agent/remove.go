@@ -80,10 +80,10 @@ func (a *Agent) clear(ctx context.Context, logger *slog.Logger, name string, rec
 		refs = append(refs, resources[i].Ref)
 	}
 	if len(pending) == 0 {
-		return true, a.records.Release(ctx, record)
+		return true, a.records.RemoveFinalizer(ctx, record)
 	}
 	a.objects.Follow(name, refs)
-	if _, err := a.records.Record(ctx, record, applied.Contents{Resources: pending, Transitions: record.Status.Transitions}); err != nil {
+	if _, err := a.records.UpdateStatus(ctx, record, applied.Status{Resources: pending, Transitions: record.Status.Transitions}); err != nil {
 		return false, err
 	}
 	if err := removalFailure(removals); err != nil {
@@ -119,14 +119,14 @@ func (a *Agent) reportRemoving(entry *inbox.Entry) {
 	if last, ok := a.outbox.Last(entry.Key); ok {
 		previous = last.Status
 	}
-	status := condition.Removing(previous, int64(entry.Generation), func(m workv1.ManifestResourceMeta) condition.Sight {
+	status := condition.DeletingStatus(previous, int64(entry.Generation), func(m workv1.ManifestResourceMeta) condition.Presence {
 		ref := object.Ref{
 			GroupVersionResource: schema.GroupVersionResource{Group: m.Group, Version: m.Version, Resource: m.Resource},
 			Namespace:            m.Namespace, Name: m.Name,
 		}
 		switch a.objects.Get(ref).State {
 		case object.Present:
-			return condition.Seen
+			return condition.Present
 		case object.Absent:
 			return condition.Missing
 		default:
@@ -146,6 +146,6 @@ func (a *Agent) reportDeleted(entry *inbox.Entry) {
 	}
 	a.outbox.Set(entry.Key, outbox.Status{
 		Generation: entry.Generation, Cluster: entry.Cluster, Meta: &entry.Meta, Trace: entry.Trace,
-		Status: condition.Deleted(status, string(entry.Cluster), metav1.Now()), Final: true,
+		Status: condition.WithDeleted(status, string(entry.Cluster), metav1.Now()), Final: true,
 	})
 }

@@ -10,10 +10,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/workwire/workwire/pkg/agent/condition"
+	"github.com/workwire/workwire/pkg/agent/conditionrules"
 	"github.com/workwire/workwire/pkg/agent/inbox"
 	"github.com/workwire/workwire/pkg/agent/object"
 	"github.com/workwire/workwire/pkg/agent/outbox"
-	"github.com/workwire/workwire/pkg/agent/rules"
 	"github.com/workwire/workwire/pkg/agent/strategy"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 )
@@ -28,7 +28,7 @@ func (a *Agent) report(entry *inbox.Entry, status workv1.ManifestWorkStatus) {
 		if last, ok := a.outbox.Last(entry.Key); ok {
 			previous = last.Status
 		}
-		status = condition.Refused(status, previous, int64(generation), entry.Refusal.Message, metav1.Now())
+		status = condition.InvalidStatus(status, previous, int64(generation), entry.Refusal.Message, metav1.Now())
 	}
 	a.outbox.Set(entry.Key, outbox.Status{
 		Generation: generation, Cluster: entry.Cluster, Meta: &entry.Meta, Status: status, Trace: entry.Trace,
@@ -60,20 +60,20 @@ func (a *Agent) statusOf(ctx context.Context, u *under) workv1.ManifestWorkStatu
 		if c.ApplyError == nil {
 			c.ApplyError = u.memory.fightFor(m.Ref)
 		}
-		c.Sight, c.ReadError = a.sightOf(u, i, live)
-		if c.Sight == condition.Seen && c.HasFeedback {
+		c.Presence, c.ReadError = a.sightOf(u, i, live)
+		if c.Presence == condition.Present && c.HasFeedback {
 			c.Values, c.FeedbackError = a.feedback.Values(m.FeedbackRules, live)
 		}
 		c.Rules = ruleTypes(m)
 		c.Evaluated = u.sights[i].of(ctx, a.rules, m, live)
 		in.Manifests[i] = c
 	}
-	return condition.Work(in)
+	return condition.WorkStatus(in)
 }
 
 // ruleTypes are the conditions that a manifest's rules may set.
 func ruleTypes(m *strategy.Manifest) []string {
-	return rules.Types(m.ConditionRules, schema.GroupVersionKind{Group: m.Meta.Group, Version: m.Meta.Version, Kind: m.Meta.Kind})
+	return conditionrules.ConditionTypes(m.ConditionRules, schema.GroupVersionKind{Group: m.Meta.Group, Version: m.Meta.Version, Kind: m.Meta.Kind})
 }
 
 // liveOf gives the object of a manifest as it is after the pass, nil if there is
@@ -101,13 +101,13 @@ func (u *under) faultOf(i int) error {
 }
 
 // sightOf says what is known of a manifest's object.
-func (a *Agent) sightOf(u *under, i int, live *unstructured.Unstructured) (condition.Sight, error) {
+func (a *Agent) sightOf(u *under, i int, live *unstructured.Unstructured) (condition.Presence, error) {
 	m, outcome := &u.manifests[i], &u.outcomes[i]
 	switch {
 	case u.sights[i].err != nil:
 		return condition.Unreadable, u.sights[i].err
 	case live != nil:
-		return condition.Seen, nil
+		return condition.Present, nil
 	case m.Ref == object.Ref{} && m.Meta.Resource == "":
 		return condition.Unresolved, nil
 	case seenBefore(m, outcome):

@@ -19,7 +19,7 @@ const (
 	// None: nothing.
 	None Eviction = iota
 	// Mark: write down that it is unmanaged from now on, with
-	// [Records.SetEviction].
+	// [Client.SetEviction].
 	Mark
 	// Clear: take that back.
 	Clear
@@ -90,7 +90,7 @@ func DecideEviction(record *workv1.AppliedManifestWork, rule EvictionRule) (Evic
 // SetEviction writes since when record is unmanaged, or, when start is nil, that
 // it is not: one request, or none when it says so already. It fails when record
 // is gone or another one has its name, and leaves the rest of its status alone.
-func (r *Records) SetEviction(ctx context.Context, record *workv1.AppliedManifestWork, start *metav1.Time) (*workv1.AppliedManifestWork, error) {
+func (r *Client) SetEviction(ctx context.Context, record *workv1.AppliedManifestWork, start *metav1.Time) (*workv1.AppliedManifestWork, error) {
 	have := record.Status.EvictionStartTime
 	switch {
 	case start == nil && have == nil:

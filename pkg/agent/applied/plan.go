@@ -40,9 +40,9 @@ type Resource struct {
 	UID types.UID
 }
 
-// Same reports whether two refs name the same object: its version does not
+// SameObject reports whether two refs name the same object: its version does not
 // matter.
-func Same(a, b object.Ref) bool {
+func SameObject(a, b object.Ref) bool {
 	return a.GroupResource() == b.GroupResource() && a.Namespace == b.Namespace && a.Name == b.Name
 }
 
@@ -112,7 +112,7 @@ func statusOf(resources []Resource) []workv1.AppliedManifestResourceMeta {
 
 // desiredRecord is the AppliedManifestWork that work needs before intended are
 // applied.
-func (r *Records) desiredRecord(name, hubHash string, work Work, intended []object.Ref) (*workv1.AppliedManifestWork, error) {
+func (r *Client) desiredRecord(name, hubHash string, work Work, intended []object.Ref) (*workv1.AppliedManifestWork, error) {
 	value, err := encodeIntent(intended)
 	if err != nil {
 		return nil, err

@@ -33,7 +33,7 @@ const (
 )
 
 // EncodeTransitions gives what a restarted agent has to know of a work's status,
-// as text for [Contents].Transitions: of every condition of the work and of its
+// as text for [Status].Transitions: of every condition of the work and of its
 // manifests the type, the status and the transition time, in seconds, and, where
 // a condition rule set it, the reason and the message, cut at 256 bytes. Nothing
 // to remember gives "". One status gives one text, in whatever order its manifests

@@ -3,7 +3,7 @@
 // each object, and of the status before, from which transition times are carried
 // over.
 //
-//	status := condition.Work(condition.Input{Generation: 3, Manifests: manifests, Previous: &before, Now: now})
+//	status := condition.WorkStatus(condition.Input{Generation: 3, Manifests: manifests, Previous: &before, Now: now})
 //
 // Types, reasons and messages are API: users' scripts and other controllers
 // match them. docs/conditions.md lists them.
@@ -20,12 +20,12 @@ import (
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 )
 
-// Sight says what is known of an object on the cluster.
-type Sight int
+// Presence says what is known of an object on the cluster.
+type Presence int
 
 const (
-	// Seen: the object exists.
-	Seen Sight = iota
+	// Present: the object exists.
+	Present Presence = iota
 	// Missing: the object does not exist.
 	Missing
 	// Unreadable: it could not be read; Manifest.ReadError says why.
@@ -43,19 +43,19 @@ type Manifest struct {
 	// that it is about the manifest's ignoreFields.
 	ApplyError   error
 	IgnoreFields bool
-	// Sight is what is known of its object; ReadError goes with Unreadable.
-	Sight     Sight
+	// Presence is what is known of its object; ReadError goes with Unreadable.
+	Presence  Presence
 	ReadError error
 	// HasFeedback reports that values are asked for. Values are those found in
-	// the object, FeedbackError why others were not. They count only when Sight
-	// is Seen: of an object that is Unreadable the values before are kept, of any
+	// the object, FeedbackError why others were not. They count only when Presence
+	// is Present: of an object that is Unreadable the values before are kept, of any
 	// other there are none.
 	HasFeedback   bool
 	Values        []workv1.FeedbackValue
 	FeedbackError error
 	// Rules are the types of the conditions that the manifest's condition rules
 	// set, in their order. Evaluated are those conditions; their ObservedGeneration
-	// and LastTransitionTime are set here. They count only when Sight is Seen:
+	// and LastTransitionTime are set here. They count only when Presence is Present:
 	// otherwise a condition of Rules is Unknown, but for Complete that was True.
 	// Types that are BuiltIn are left out.
 	Rules     []string
@@ -80,7 +80,7 @@ type Input struct {
 // each with Applied, Available, StatusFeedbackSynced when its object is seen, and
 // the conditions of its rules. The work has Applied, then Available and the
 // aggregates of the rules by name, then Deleting.
-func Work(in Input) workv1.ManifestWorkStatus {
+func WorkStatus(in Input) workv1.ManifestWorkStatus {
 	if in.Previous == nil {
 		in.Previous = &workv1.ManifestWorkStatus{}
 	}
@@ -110,7 +110,7 @@ func Deleting(generation int64) metav1.Condition {
 
 // Deleted adds to status the last condition of a work: its objects are gone from
 // cluster.
-func Deleted(status workv1.ManifestWorkStatus, cluster string, now metav1.Time) workv1.ManifestWorkStatus {
+func WithDeleted(status workv1.ManifestWorkStatus, cluster string, now metav1.Time) workv1.ManifestWorkStatus {
 	status.Conditions = append([]metav1.Condition(nil), status.Conditions...)
 	meta.SetStatusCondition(&status.Conditions, metav1.Condition{
 		Type: workv1.WorkDeleted, Status: metav1.ConditionTrue, Reason: workv1.ReasonManifestsDeleted,
@@ -120,9 +120,9 @@ func Deleted(status workv1.ManifestWorkStatus, cluster string, now metav1.Time) 
 }
 
 // Removing is the status of a work that is being deleted: what was, with
-// Available as sight says, and Deleting. Sight Unresolved leaves a manifest as it
+// Available as sight says, and Deleting. Presence Unresolved leaves a manifest as it
 // was.
-func Removing(previous workv1.ManifestWorkStatus, generation int64, sight func(workv1.ManifestResourceMeta) Sight, now metav1.Time) workv1.ManifestWorkStatus {
+func DeletingStatus(previous workv1.ManifestWorkStatus, generation int64, sight func(workv1.ManifestResourceMeta) Presence, now metav1.Time) workv1.ManifestWorkStatus {
 	status := *previous.DeepCopy()
 	entries := status.ResourceStatus.Manifests
 	for i := range entries {
@@ -130,7 +130,7 @@ func Removing(previous workv1.ManifestWorkStatus, generation int64, sight func(w
 		if seen == Unresolved {
 			continue
 		}
-		c := manifestAvailable(&Manifest{Sight: seen})
+		c := manifestAvailable(&Manifest{Presence: seen})
 		c.LastTransitionTime = now
 		meta.SetStatusCondition(&entries[i].Conditions, c)
 	}
@@ -148,7 +148,7 @@ func Removing(previous workv1.ManifestWorkStatus, generation int64, sight func(w
 // Refused is status, what is in force, with the word that the spec of generation
 // could not be decoded: Applied is False with reason InvalidManifestWork and the
 // decoder's message.
-func Refused(status, previous workv1.ManifestWorkStatus, generation int64, message string, now metav1.Time) workv1.ManifestWorkStatus {
+func InvalidStatus(status, previous workv1.ManifestWorkStatus, generation int64, message string, now metav1.Time) workv1.ManifestWorkStatus {
 	conditions := []metav1.Condition{{
 		Type: workv1.WorkApplied, Status: metav1.ConditionFalse, Reason: workv1.ReasonInvalidManifestWork,
 		Message: message, ObservedGeneration: generation,
@@ -200,8 +200,8 @@ func manifestApplied(m *Manifest, generation int64) metav1.Condition {
 
 func manifestAvailable(m *Manifest) metav1.Condition {
 	c := metav1.Condition{Type: workv1.ManifestAvailable}
-	switch m.Sight {
-	case Seen:
+	switch m.Presence {
+	case Present:
 		c.Status, c.Reason, c.Message = metav1.ConditionTrue, workv1.ReasonResourceAvailable, "Resource is available"
 	case Missing:
 		c.Status, c.Reason, c.Message = metav1.ConditionFalse, workv1.ReasonResourceNotAvailable, "Resource is not available"
@@ -221,9 +221,9 @@ func manifestAvailable(m *Manifest) metav1.Condition {
 func feedback(m *Manifest, before *workv1.ManifestCondition) (metav1.Condition, []workv1.FeedbackValue, bool) {
 	synced := metav1.Condition{Type: workv1.ManifestStatusFeedbackSynced, Status: metav1.ConditionTrue}
 	switch {
-	case m.Sight == Missing, m.Sight == Unresolved:
+	case m.Presence == Missing, m.Presence == Unresolved:
 		return synced, nil, false
-	case m.Sight == Unreadable:
+	case m.Presence == Unreadable:
 		old := meta.FindStatusCondition(before.Conditions, workv1.ManifestStatusFeedbackSynced)
 		if old == nil {
 			return synced, nil, false

@@ -42,10 +42,10 @@ func TestManifestConditions(t *testing.T) {
 		"fed back": {Manifest{HasFeedback: true}, []string{appliedOK, availableOK, `StatusFeedbackSynced=True StatusFeedbackSynced "" @0`}},
 		"feedback failed": {Manifest{HasFeedback: true, FeedbackError: errors.New("[a, b]")},
 			[]string{appliedOK, availableOK, `StatusFeedbackSynced=False StatusFeedbackSyncFailed "Sync status feedback failed with error [a, b]" @0`}},
-		"missing": {Manifest{Sight: Missing}, []string{appliedOK, `Available=False ResourceNotAvailable "Resource is not available" @0`}},
-		"unreadable": {Manifest{Sight: Unreadable, ReadError: errors.New("no")},
+		"missing": {Manifest{Presence: Missing}, []string{appliedOK, `Available=False ResourceNotAvailable "Resource is not available" @0`}},
+		"unreadable": {Manifest{Presence: Unreadable, ReadError: errors.New("no")},
 			[]string{appliedOK, `Available=Unknown FetchingResourceFailed "Failed to fetch resource: no" @0`}},
-		"unknown kind": {Manifest{Sight: Unresolved, ApplyError: errors.New(`the server doesn't have a resource type "Widget"`)}, []string{
+		"unknown kind": {Manifest{Presence: Unresolved, ApplyError: errors.New(`the server doesn't have a resource type "Widget"`)}, []string{
 			`Applied=False AppliedManifestFailed "Failed to apply manifest: the server doesn't have a resource type \"Widget\"" @3`,
 			`Available=Unknown IncompleteResourceMeta "Resource meta is incomplete" @0`}},
 		"ignoreFields": {Manifest{ApplyError: errors.New("no"), IgnoreFields: true}, []string{
@@ -56,7 +56,7 @@ func TestManifestConditions(t *testing.T) {
 			`StatusFeedbackSynced=True NoStatusFeedbackSynced "" @0`}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			status := Work(Input{Generation: 3, Manifests: []Manifest{c.manifest}, Now: later})
+			status := WorkStatus(Input{Generation: 3, Manifests: []Manifest{c.manifest}, Now: later})
 			if diff := cmp.Diff(c.want, lines(status.ResourceStatus.Manifests[0].Conditions)); diff != "" {
 				t.Error(diff)
 			}
@@ -65,7 +65,7 @@ func TestManifestConditions(t *testing.T) {
 }
 
 func TestWorkConditions(t *testing.T) {
-	fine, missing, unknown := Manifest{}, Manifest{Sight: Missing}, Manifest{Sight: Unresolved}
+	fine, missing, unknown := Manifest{}, Manifest{Presence: Missing}, Manifest{Presence: Unresolved}
 	failed := Manifest{ApplyError: errors.New("no")}
 	appliedOK := `Applied=True AppliedManifestWorkComplete "Apply manifest work complete" @3`
 	for name, c := range map[string]struct {
@@ -80,7 +80,7 @@ func TestWorkConditions(t *testing.T) {
 		"none": {nil, []string{appliedOK, `Available=Unknown ResourcesStatusUnknown "cannot get any available resource " @3`}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			status := Work(Input{Generation: 3, Manifests: c.manifests, Now: later})
+			status := WorkStatus(Input{Generation: 3, Manifests: c.manifests, Now: later})
 			if diff := cmp.Diff(c.want, lines(status.Conditions)); diff != "" {
 				t.Error(diff)
 			}
@@ -95,22 +95,22 @@ func TestTimesAreCarriedOver(t *testing.T) {
 	manifests := func(n int64) []Manifest {
 		return []Manifest{{Meta: named(0, "a"), HasFeedback: true, Values: value(n)}, {Meta: named(1, "b")}}
 	}
-	first := Work(Input{Generation: 1, Manifests: manifests(1), Now: earlier})
-	same := Work(Input{Generation: 1, Manifests: manifests(1), Previous: &first, Now: later})
+	first := WorkStatus(Input{Generation: 1, Manifests: manifests(1), Now: earlier})
+	same := WorkStatus(Input{Generation: 1, Manifests: manifests(1), Previous: &first, Now: later})
 	if diff := cmp.Diff(first, same); diff != "" {
 		t.Errorf("nothing happened, but the status differs: %s", diff)
 	}
 	at := func(status workv1.ManifestWorkStatus, i int, kind string) metav1.Time {
 		return meta.FindStatusCondition(status.ResourceStatus.Manifests[i].Conditions, kind).LastTransitionTime
 	}
-	changed := Work(Input{Generation: 2, Manifests: manifests(2), Previous: &first, Now: later})
+	changed := WorkStatus(Input{Generation: 2, Manifests: manifests(2), Previous: &first, Now: later})
 	if got := at(changed, 0, workv1.ManifestStatusFeedbackSynced); got != later {
 		t.Errorf("values changed, but the condition's time is %v", got)
 	}
 	if got := at(changed, 0, workv1.ManifestApplied); got != earlier {
 		t.Errorf("a new generation moved the time of Applied to %v although its status is the same", got)
 	}
-	swapped := Work(Input{Generation: 2, Manifests: []Manifest{{Meta: named(0, "b")}, {Meta: named(1, "c")}}, Previous: &first, Now: later})
+	swapped := WorkStatus(Input{Generation: 2, Manifests: []Manifest{{Meta: named(0, "b")}, {Meta: named(1, "c")}}, Previous: &first, Now: later})
 	if got := at(swapped, 0, workv1.ManifestApplied); got != earlier {
 		t.Errorf("a manifest that moved lost its time: %v", got)
 	}
@@ -120,8 +120,8 @@ func TestTimesAreCarriedOver(t *testing.T) {
 }
 
 func TestDeletion(t *testing.T) {
-	status := Work(Input{Generation: 4, Manifests: []Manifest{{Sight: Missing}}, Deleting: true, Now: earlier})
-	status = Deleted(status, "cluster1", later)
+	status := WorkStatus(Input{Generation: 4, Manifests: []Manifest{{Presence: Missing}}, Deleting: true, Now: earlier})
+	status = WithDeleted(status, "cluster1", later)
 	want := []string{
 		`Applied=True AppliedManifestWorkComplete "Apply manifest work complete" @4`,
 		`Available=False ResourcesNotAvailable "1 of 1 resources are not available" @4`,
@@ -134,8 +134,8 @@ func TestDeletion(t *testing.T) {
 }
 
 func TestRefusedKeepsWhatIsInForce(t *testing.T) {
-	before := Work(Input{Generation: 1, Manifests: []Manifest{{Meta: named(0, "a")}}, Now: earlier})
-	status := Refused(before, before, 2, "manifest 0: not JSON", later)
+	before := WorkStatus(Input{Generation: 1, Manifests: []Manifest{{Meta: named(0, "a")}}, Now: earlier})
+	status := InvalidStatus(before, before, 2, "manifest 0: not JSON", later)
 	want := []string{`Applied=False InvalidManifestWork "manifest 0: not JSON" @2`, `Available=True ResourcesAvailable "All resources are available" @1`}
 	if diff := cmp.Diff(want, lines(status.Conditions)); diff != "" {
 		t.Error(diff)
@@ -143,19 +143,19 @@ func TestRefusedKeepsWhatIsInForce(t *testing.T) {
 	if diff := cmp.Diff(before.ResourceStatus, status.ResourceStatus); diff != "" {
 		t.Error(diff)
 	}
-	again := Refused(before, status, 2, "manifest 0: not JSON", metav1.Now())
+	again := InvalidStatus(before, status, 2, "manifest 0: not JSON", metav1.Now())
 	if diff := cmp.Diff(status, again); diff != "" {
 		t.Errorf("nothing happened, but the status differs: %s", diff)
 	}
 }
 
 func TestRemovingFollowsTheObjects(t *testing.T) {
-	before := Work(Input{Generation: 1, Manifests: []Manifest{{Meta: named(0, "a")}, {Meta: named(1, "b")}}, Now: earlier})
-	status := Removing(before, 2, func(m workv1.ManifestResourceMeta) Sight {
+	before := WorkStatus(Input{Generation: 1, Manifests: []Manifest{{Meta: named(0, "a")}, {Meta: named(1, "b")}}, Now: earlier})
+	status := DeletingStatus(before, 2, func(m workv1.ManifestResourceMeta) Presence {
 		if m.Name == "a" {
 			return Missing
 		}
-		return Seen
+		return Present
 	}, later)
 	want := []string{
 		`Applied=True AppliedManifestWorkComplete "Apply manifest work complete" @1`,

@@ -62,7 +62,7 @@ func ruled(m *Manifest, before *workv1.ManifestCondition, generation int64) []me
 		c.ObservedGeneration = generation
 		conditions = append(conditions, c)
 	}
-	if m.Sight == Seen {
+	if m.Presence == Present {
 		for _, c := range m.Evaluated {
 			add(c)
 		}
@@ -70,7 +70,7 @@ func ruled(m *Manifest, before *workv1.ManifestCondition, generation int64) []me
 	}
 	for _, kind := range m.Rules {
 		c := metav1.Condition{Type: kind, Status: metav1.ConditionUnknown,
-			Reason: workv1.ReasonConditionRuleInternalError, Message: unseen(m.Sight)}
+			Reason: workv1.ReasonConditionRuleInternalError, Message: unseen(m.Presence)}
 		if kind == workv1.ManifestComplete {
 			if done := completion(before); done != nil {
 				c = *done
@@ -82,7 +82,7 @@ func ruled(m *Manifest, before *workv1.ManifestCondition, generation int64) []me
 }
 
 // unseen says why the rules of an object could not be evaluated.
-func unseen(sight Sight) string {
+func unseen(sight Presence) string {
 	switch sight {
 	case Missing:
 		return "The object does not exist"

@@ -21,13 +21,13 @@ func evaluated(kind string, status metav1.ConditionStatus, message string) metav
 
 // complete is the status of a work of one manifest that was complete.
 func complete(generation int64) *workv1.ManifestWorkStatus {
-	status := Work(Input{Generation: generation, Now: earlier, Manifests: []Manifest{{Meta: named(0, "a"), Rules: []string{"Complete"},
+	status := WorkStatus(Input{Generation: generation, Now: earlier, Manifests: []Manifest{{Meta: named(0, "a"), Rules: []string{"Complete"},
 		Evaluated: []metav1.Condition{evaluated("Complete", metav1.ConditionTrue, "Job is finished")}}}})
 	return &status
 }
 
 func TestRuleConditionsOfAManifest(t *testing.T) {
-	incomplete := Work(Input{Generation: 2, Now: earlier, Manifests: []Manifest{{Meta: named(0, "a"),
+	incomplete := WorkStatus(Input{Generation: 2, Now: earlier, Manifests: []Manifest{{Meta: named(0, "a"),
 		Evaluated: []metav1.Condition{evaluated("Complete", metav1.ConditionFalse, "Job is not finished")}}}})
 	foreign := complete(2)
 	foreign.ResourceStatus.Manifests[0].Conditions[3].Reason = "SomebodySaysSo"
@@ -51,27 +51,27 @@ func TestRuleConditionsOfAManifest(t *testing.T) {
 		"not complete any more": {Manifest{Evaluated: []metav1.Condition{evaluated("Complete", metav1.ConditionFalse, "other")}}, complete(2),
 			[]string{`Complete=False ConditionRuleEvaluated "other" @3`}},
 		"no rule any more": {Manifest{}, complete(2), nil},
-		"missing": {Manifest{Sight: Missing, Rules: []string{"B", "A", "B", "Applied", ""}}, nil, []string{
+		"missing": {Manifest{Presence: Missing, Rules: []string{"B", "A", "B", "Applied", ""}}, nil, []string{
 			`B=Unknown ConditionRuleInternalError "The object does not exist" @3`, `A=Unknown ConditionRuleInternalError "The object does not exist" @3`}},
-		"unreadable": {Manifest{Sight: Unreadable, ReadError: errors.New("no"), Rules: []string{"B"}}, nil,
+		"unreadable": {Manifest{Presence: Unreadable, ReadError: errors.New("no"), Rules: []string{"B"}}, nil,
 			[]string{`B=Unknown ConditionRuleInternalError "The object can not be read" @3`}},
-		"unresolved": {Manifest{Sight: Unresolved, Rules: []string{"B"}}, nil,
+		"unresolved": {Manifest{Presence: Unresolved, Rules: []string{"B"}}, nil,
 			[]string{`B=Unknown ConditionRuleInternalError "The kind of the object is not known" @3`}},
-		"evaluated, but not seen": {Manifest{Sight: Missing, Evaluated: []metav1.Condition{evaluated("B", metav1.ConditionTrue, "")}}, nil, nil},
-		"complete and cleaned up": {Manifest{Sight: Missing, Rules: []string{"B", "Complete"}}, complete(2), []string{
+		"evaluated, but not seen": {Manifest{Presence: Missing, Evaluated: []metav1.Condition{evaluated("B", metav1.ConditionTrue, "")}}, nil, nil},
+		"complete and cleaned up": {Manifest{Presence: Missing, Rules: []string{"B", "Complete"}}, complete(2), []string{
 			`B=Unknown ConditionRuleInternalError "The object does not exist" @3`, `Complete=True ConditionRuleEvaluated "Job is finished" @3 carried`}},
-		"complete and unreadable": {Manifest{Sight: Unreadable, Rules: []string{"Complete"}}, complete(2),
+		"complete and unreadable": {Manifest{Presence: Unreadable, Rules: []string{"Complete"}}, complete(2),
 			[]string{`Complete=True ConditionRuleEvaluated "Job is finished" @3 carried`}},
-		"complete and unresolved": {Manifest{Sight: Unresolved, Rules: []string{"Complete"}}, complete(2),
+		"complete and unresolved": {Manifest{Presence: Unresolved, Rules: []string{"Complete"}}, complete(2),
 			[]string{`Complete=True ConditionRuleEvaluated "Job is finished" @3 carried`}},
-		"complete before a restart":     {Manifest{Sight: Missing, Rules: []string{"Complete"}}, restored, []string{`Complete=True ConditionRuleEvaluated "Job is finished" @3 carried`}},
-		"cleaned up, no rule any more":  {Manifest{Sight: Missing, Rules: []string{"B"}}, complete(2), []string{`B=Unknown ConditionRuleInternalError "The object does not exist" @3`}},
-		"was not complete, and missing": {Manifest{Sight: Missing, Rules: []string{"Complete"}}, &incomplete, []string{`Complete=Unknown ConditionRuleInternalError "The object does not exist" @3`}},
-		"complete by no rule":           {Manifest{Sight: Missing, Rules: []string{"Complete"}}, foreign, []string{`Complete=Unknown ConditionRuleInternalError "The object does not exist" @3`}},
+		"complete before a restart":     {Manifest{Presence: Missing, Rules: []string{"Complete"}}, restored, []string{`Complete=True ConditionRuleEvaluated "Job is finished" @3 carried`}},
+		"cleaned up, no rule any more":  {Manifest{Presence: Missing, Rules: []string{"B"}}, complete(2), []string{`B=Unknown ConditionRuleInternalError "The object does not exist" @3`}},
+		"was not complete, and missing": {Manifest{Presence: Missing, Rules: []string{"Complete"}}, &incomplete, []string{`Complete=Unknown ConditionRuleInternalError "The object does not exist" @3`}},
+		"complete by no rule":           {Manifest{Presence: Missing, Rules: []string{"Complete"}}, foreign, []string{`Complete=Unknown ConditionRuleInternalError "The object does not exist" @3`}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.manifest.Meta = named(0, "a")
-			status := Work(Input{Generation: 3, Manifests: []Manifest{c.manifest}, Previous: c.previous, Now: later})
+			status := WorkStatus(Input{Generation: 3, Manifests: []Manifest{c.manifest}, Previous: c.previous, Now: later})
 			var got []string
 			for _, one := range status.ResourceStatus.Manifests[0].Conditions {
 				if BuiltIn(one.Type) {
@@ -104,9 +104,9 @@ func TestRuleConditionsOfAManifest(t *testing.T) {
 // TestCompletionLastsThroughStatuses follows a finished Job that is cleaned up.
 func TestCompletionLastsThroughStatuses(t *testing.T) {
 	status := *complete(1)
-	gone := []Manifest{{Meta: named(0, "a"), Sight: Missing, Rules: []string{"Complete"}}}
+	gone := []Manifest{{Meta: named(0, "a"), Presence: Missing, Rules: []string{"Complete"}}}
 	for generation := int64(1); generation <= 3; generation++ {
-		status = Work(Input{Generation: generation, Manifests: gone, Previous: &status, Now: later})
+		status = WorkStatus(Input{Generation: generation, Manifests: gone, Previous: &status, Now: later})
 	}
 	want := []string{
 		`Applied=True AppliedManifestWorkComplete "Apply manifest work complete" @3`,
@@ -124,9 +124,9 @@ func TestCompletionLastsThroughStatuses(t *testing.T) {
 func TestFeedbackOfAnObjectThatIsNotSeen(t *testing.T) {
 	n := int64(1)
 	values := []workv1.FeedbackValue{{Name: "n", Value: workv1.FieldValue{Type: workv1.Integer, Integer: &n}}}
-	fine := Work(Input{Generation: 2, Now: earlier, Manifests: []Manifest{{Meta: named(0, "a"), HasFeedback: true, Values: values}}})
-	failed := Work(Input{Generation: 2, Now: earlier, Manifests: []Manifest{{Meta: named(0, "a"), HasFeedback: true, Values: values, FeedbackError: errors.New("x")}}})
-	none := Work(Input{Generation: 2, Now: earlier, Manifests: []Manifest{{Meta: named(0, "a")}}})
+	fine := WorkStatus(Input{Generation: 2, Now: earlier, Manifests: []Manifest{{Meta: named(0, "a"), HasFeedback: true, Values: values}}})
+	failed := WorkStatus(Input{Generation: 2, Now: earlier, Manifests: []Manifest{{Meta: named(0, "a"), HasFeedback: true, Values: values, FeedbackError: errors.New("x")}}})
+	none := WorkStatus(Input{Generation: 2, Now: earlier, Manifests: []Manifest{{Meta: named(0, "a")}}})
 	for name, c := range map[string]struct {
 		manifest Manifest
 		previous *workv1.ManifestWorkStatus
@@ -134,17 +134,17 @@ func TestFeedbackOfAnObjectThatIsNotSeen(t *testing.T) {
 		values   int
 		at       metav1.Time
 	}{
-		"missing":              {Manifest{Sight: Missing, HasFeedback: true}, &fine, "", 0, later},
-		"unresolved":           {Manifest{Sight: Unresolved, HasFeedback: true}, &fine, "", 0, later},
-		"unreadable":           {Manifest{Sight: Unreadable, HasFeedback: true}, &fine, `StatusFeedbackSynced=True StatusFeedbackSynced "" @0`, 1, earlier},
-		"unreadable, failed":   {Manifest{Sight: Unreadable, HasFeedback: true}, &failed, `StatusFeedbackSynced=False StatusFeedbackSyncFailed "Sync status feedback failed with error x" @0`, 1, earlier},
-		"never read":           {Manifest{Sight: Unreadable, HasFeedback: true}, nil, "", 0, later},
-		"not asked for now":    {Manifest{Sight: Unreadable}, &fine, `StatusFeedbackSynced=True NoStatusFeedbackSynced "" @0`, 0, later},
-		"not asked for at all": {Manifest{Sight: Unreadable}, &none, `StatusFeedbackSynced=True NoStatusFeedbackSynced "" @0`, 0, earlier},
+		"missing":              {Manifest{Presence: Missing, HasFeedback: true}, &fine, "", 0, later},
+		"unresolved":           {Manifest{Presence: Unresolved, HasFeedback: true}, &fine, "", 0, later},
+		"unreadable":           {Manifest{Presence: Unreadable, HasFeedback: true}, &fine, `StatusFeedbackSynced=True StatusFeedbackSynced "" @0`, 1, earlier},
+		"unreadable, failed":   {Manifest{Presence: Unreadable, HasFeedback: true}, &failed, `StatusFeedbackSynced=False StatusFeedbackSyncFailed "Sync status feedback failed with error x" @0`, 1, earlier},
+		"never read":           {Manifest{Presence: Unreadable, HasFeedback: true}, nil, "", 0, later},
+		"not asked for now":    {Manifest{Presence: Unreadable}, &fine, `StatusFeedbackSynced=True NoStatusFeedbackSynced "" @0`, 0, later},
+		"not asked for at all": {Manifest{Presence: Unreadable}, &none, `StatusFeedbackSynced=True NoStatusFeedbackSynced "" @0`, 0, earlier},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.manifest.Meta = named(0, "a")
-			entry := Work(Input{Generation: 3, Manifests: []Manifest{c.manifest}, Previous: c.previous, Now: later}).ResourceStatus.Manifests[0]
+			entry := WorkStatus(Input{Generation: 3, Manifests: []Manifest{c.manifest}, Previous: c.previous, Now: later}).ResourceStatus.Manifests[0]
 			var got string
 			if synced := meta.FindStatusCondition(entry.Conditions, workv1.ManifestStatusFeedbackSynced); synced != nil {
 				got = lines([]metav1.Condition{*synced})[0]
@@ -161,7 +161,7 @@ func TestFeedbackOfAnObjectThatIsNotSeen(t *testing.T) {
 
 func TestOrderInAWork(t *testing.T) {
 	rules := []metav1.Condition{evaluated("Progressing", metav1.ConditionTrue, ""), evaluated("Complete", metav1.ConditionTrue, ""), evaluated("Aborted", metav1.ConditionTrue, "")}
-	status := Work(Input{Generation: 3, Manifests: []Manifest{{Evaluated: rules}}, Deleting: true, Now: later})
+	status := WorkStatus(Input{Generation: 3, Manifests: []Manifest{{Evaluated: rules}}, Deleting: true, Now: later})
 	var got []string
 	for _, c := range status.Conditions {
 		got = append(got, c.Type)
@@ -204,7 +204,7 @@ func TestAggregation(t *testing.T) {
 			if len(c.of) > 1 {
 				message = fmt.Sprintf("Aggregated from %d manifest conditions", len(c.of))
 			}
-			status := Work(Input{Generation: 3, Manifests: manifests, Now: later})
+			status := WorkStatus(Input{Generation: 3, Manifests: manifests, Now: later})
 			got := meta.FindStatusCondition(status.Conditions, kind)
 			if got == nil || got.Status != want || got.Message != message || got.Reason != "ConditionRulesAggregated" || got.ObservedGeneration != 3 {
 				t.Errorf("%s of %v is %+v", kind, c.of, got)

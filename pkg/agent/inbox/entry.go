@@ -44,8 +44,8 @@ type Refusal struct {
 	Message string `json:"message"`
 }
 
-// Good reports whether a spec is in force: e has manifests.
-func (e *Entry) Good() bool { return len(e.Spec.Workload.Manifests) > 0 }
+// HasSpec reports whether a spec is in force: e has manifests.
+func (e *Entry) HasSpec() bool { return len(e.Spec.Workload.Manifests) > 0 }
 
 // seen is the latest generation that was received, be it in force or refused.
 func (e *Entry) seen() wire.Generation {

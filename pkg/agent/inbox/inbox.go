@@ -42,8 +42,8 @@ type Key struct {
 // String gives source/uid.
 func (k Key) String() string { return string(k.Source) + "/" + string(k.UID) }
 
-// Record is the key under which the work is kept in the state store.
-func (k Key) Record() string { return string(k.Source) + "\x00" + string(k.UID) }
+// StoreKey is the key under which the work is kept in the state store.
+func (k Key) StoreKey() string { return string(k.Source) + "\x00" + string(k.UID) }
 
 // Config is what an Inbox needs.
 type Config struct {
@@ -53,8 +53,8 @@ type Config struct {
 	// the Inbox is locked. It must return at once. Calls for one work may
 	// coincide or come late: it is a hint to look at Get. Required.
 	Changed func(Key)
-	// Log receives what Load could not read. Default slog.Default().
-	Log *slog.Logger
+	// Logger receives what Load could not read. Default slog.Default().
+	Logger *slog.Logger
 }
 
 // Change is what an event led to.
@@ -97,14 +97,14 @@ type work struct {
 
 // New makes an empty Inbox.
 func New(c Config) *Inbox {
-	if c.Log == nil {
-		c.Log = slog.Default()
+	if c.Logger == nil {
+		c.Logger = slog.Default()
 	}
 	return &Inbox{
 		bucket:  c.Store.Bucket(store.Specs),
 		store:   c.Store,
 		changed: c.Changed,
-		log:     c.Log,
+		log:     c.Logger,
 		works:   map[wire.SourceID]*shelf{},
 	}
 }
@@ -295,7 +295,7 @@ func (b *Inbox) each(source wire.SourceID) iter.Seq[*work] {
 // on without the name when it is being deleted.
 func (b *Inbox) hold(e *Entry) (superseded *Key) {
 	superseded = b.place(e)
-	b.bucket.Put(e.Record(), e.encode)
+	b.bucket.Put(e.StoreKey(), e.encode)
 	return superseded
 }
 
@@ -310,7 +310,7 @@ func (b *Inbox) place(e *Entry) (superseded *Key) {
 	switch {
 	case !taken:
 		s.byName[e.Meta.Name] = e.UID
-	case holder != e.UID && e.Deleting == nil && e.Good():
+	case holder != e.UID && e.Deleting == nil && e.HasSpec():
 		if other := s.byUID[holder].entry; other.Deleting == nil {
 			superseded = &other.Key
 			b.drop(other)
@@ -349,5 +349,5 @@ func (b *Inbox) drop(e *Entry) {
 		delete(b.works, e.Source)
 	}
 	b.count--
-	b.bucket.Delete(e.Record())
+	b.bucket.Delete(e.StoreKey())
 }

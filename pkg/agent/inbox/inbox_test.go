@@ -42,7 +42,7 @@ type watched struct {
 
 func watch(s *store.Store) *watched {
 	w := &watched{}
-	w.Inbox = inbox.New(inbox.Config{Store: s, Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Changed: func(k inbox.Key) {
+	w.Inbox = inbox.New(inbox.Config{Store: s, Logger: slog.New(slog.NewTextHandler(io.Discard, nil)), Changed: func(k inbox.Key) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.changes = append(w.changes, k)
@@ -114,7 +114,7 @@ func TestLifeOfAWork(t *testing.T) {
 	if diff := cmp.Diff(want, first.Meta); diff != "" {
 		t.Errorf("metadata differs (-want +got):\n%s", diff)
 	}
-	if first.Cluster != "quay" || first.Generation != 1 || manifests(first) != "lamp" || first.Deleting != nil || !first.Good() {
+	if first.Cluster != "quay" || first.Generation != 1 || manifests(first) != "lamp" || first.Deleting != nil || !first.HasSpec() {
 		t.Errorf("held is %+v", first)
 	}
 
@@ -330,7 +330,7 @@ func TestRefusedSpecs(t *testing.T) {
 	failure := undecodable("d", 4, "no kind")
 	failure.Spec.Meta.Name = "lamp"
 	refuse(failure, inbox.Refused, keyOf("d"))
-	if e := b.get(t, keyOf("d")); e.Good() || e.Refusal == nil || e.Generation != 0 || e.Meta.Name != "lamp" {
+	if e := b.get(t, keyOf("d")); e.HasSpec() || e.Refusal == nil || e.Generation != 0 || e.Meta.Name != "lamp" {
 		t.Errorf("held is %+v", e)
 	}
 	if e, _ := b.ByName("hub", "lamp"); e.Key != keyOf("c") {
@@ -389,7 +389,7 @@ func TestRecoveredWork(t *testing.T) {
 		}
 	}
 	e := b.get(t, a)
-	if e.Good() || e.Deleting != nil || e.Refusal != nil || e.Meta.Name != "lamp" || e.Meta.Labels[workv1.OriginalSourceLabelKey] != "hub" {
+	if e.HasSpec() || e.Deleting != nil || e.Refusal != nil || e.Meta.Name != "lamp" || e.Meta.Labels[workv1.OriginalSourceLabelKey] != "hub" {
 		t.Errorf("held is %+v", e)
 	}
 	if got := b.Versions("hub"); !slices.Equal(got, []wire.SpecVersion{{UID: "uid-a"}}) {
@@ -404,7 +404,7 @@ func TestRecoveredWork(t *testing.T) {
 
 	// Its source sends it, or says that it is gone.
 	b.put(t, spec("a", 3, named("lamp")), inbox.Replaced, a)
-	if !b.Recover(a, "quay", "lamp") || !b.get(t, a).Good() {
+	if !b.Recover(a, "quay", "lamp") || !b.get(t, a).HasSpec() {
 		t.Error("a work that is held did not stay as it is")
 	}
 	b.Recover(keyOf("c"), "quay", "beam")
@@ -422,7 +422,7 @@ func TestRecoveredWork(t *testing.T) {
 // opened gives a store that runs until the returned function is called.
 func opened(t *testing.T, dir string) (*store.Store, func()) {
 	t.Helper()
-	s, err := store.Open(store.Config{Dir: dir, Log: slog.New(slog.NewTextHandler(io.Discard, nil))})
+	s, err := store.Open(store.Config{Dir: dir, Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -546,7 +546,7 @@ func TestLoadLeavesOutWhatItCanNotRead(t *testing.T) {
 	s, stop = opened(t, dir)
 	var moved []byte
 	err := s.Bucket(store.Specs).Each(func(k string, v []byte) error {
-		if k == keyOf("z").Record() {
+		if k == keyOf("z").StoreKey() {
 			moved = slices.Clone(v)
 		}
 		return nil
@@ -592,7 +592,7 @@ func TestManyAtOnce(t *testing.T) {
 			for range 100 {
 				b.Versions(source)
 				for _, key := range b.Keys() {
-					if e, ok := b.Get(key); ok && !e.Good() {
+					if e, ok := b.Get(key); ok && !e.HasSpec() {
 						t.Errorf("work %v has no manifests", key)
 					}
 				}

@@ -30,7 +30,7 @@ func (e *Entry) encode() ([]byte, error) {
 		Source: e.Source, UID: e.UID, Cluster: e.Cluster, Generation: e.Generation, Meta: e.Meta,
 		Deleting: e.Deleting, Refusal: e.Refusal, Trace: e.Trace,
 	}
-	if e.Good() {
+	if e.HasSpec() {
 		r.Bundle = wire.BundleOf(&e.Spec)
 	}
 	data, err := json.Marshal(r)
@@ -63,7 +63,7 @@ func decode(data []byte) (*Entry, error) {
 		}
 		e.Spec = r.Bundle.WorkSpec()
 	}
-	if !e.Good() && e.Deleting == nil && e.Refusal == nil {
+	if !e.HasSpec() && e.Deleting == nil && e.Refusal == nil {
 		return nil, errors.New("it has neither manifests nor a refusal nor a deletion")
 	}
 	return e, nil
@@ -78,7 +78,7 @@ func (b *Inbox) Load() error {
 	b.mu.Lock()
 	err := b.bucket.Each(func(at string, value []byte) error {
 		e, err := decode(value)
-		if err == nil && e.Record() != at {
+		if err == nil && e.StoreKey() != at {
 			err = errors.New("it stands under the key of another work")
 		}
 		if err != nil {

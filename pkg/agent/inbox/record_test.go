@@ -38,7 +38,7 @@ func FuzzRecord(f *testing.F) {
 		if e.Source == "" || e.UID == "" || e.Cluster == "" || e.Meta.Name == "" || e.Generation < 0 {
 			t.Fatalf("decode takes a work without identity: %+v", e)
 		}
-		if !e.Good() && e.Deleting == nil && e.Refusal == nil {
+		if !e.HasSpec() && e.Deleting == nil && e.Refusal == nil {
 			t.Fatalf("decode takes a work without a spec: %+v", e)
 		}
 		again, err := e.encode()

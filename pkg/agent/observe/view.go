@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/workwire/workwire/pkg/agent/compress"
 	"github.com/workwire/workwire/pkg/agent/object"
-	"github.com/workwire/workwire/pkg/agent/packed"
 )
 
 // View is what is known of the objects of one resource type. A reflector feeds
@@ -23,7 +23,7 @@ import (
 type View[T metav1.Object] struct {
 	blank   func() T
 	changed func(name types.NamespacedName, version string)
-	kind    packed.Kind
+	codec   compress.Codec
 
 	mu     sync.Mutex
 	items  map[types.NamespacedName]snapshot
@@ -35,7 +35,7 @@ type View[T metav1.Object] struct {
 // snapshot is an object, and its resource version.
 type snapshot struct {
 	version string
-	data    packed.Data
+	data    compress.Data
 }
 
 var (
@@ -269,7 +269,7 @@ func (v *View[T]) pass(resourceVersion string) {
 }
 
 func (v *View[T]) pack(object T) (snapshot, error) {
-	data, err := v.kind.Pack(contentOf(object))
+	data, err := v.codec.Encode(contentOf(object))
 	if err != nil {
 		return snapshot{}, fmt.Errorf("hold %s: %w", nameOf(object), err)
 	}
@@ -278,7 +278,7 @@ func (v *View[T]) pack(object T) (snapshot, error) {
 
 func (v *View[T]) unpack(held snapshot) T {
 	object := v.blank()
-	v.kind.Unpack(held.data, contentOf(object))
+	v.codec.Decode(held.data, contentOf(object))
 	return object
 }
 

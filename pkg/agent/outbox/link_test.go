@@ -99,13 +99,13 @@ func started(t *testing.T, run func(context.Context) error) (stop func()) {
 // live is one life of an agent with its state in dir.
 func live(t *testing.T, b *memory.Broker, dir string, during func(*outbox.Outbox)) {
 	quiet := slog.New(slog.NewTextHandler(io.Discard, nil))
-	state, err := store.Open(store.Config{Dir: dir, Log: quiet})
+	state, err := store.Open(store.Config{Dir: dir, Logger: quiet})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer started(t, state.Run)() // ends last
 	link := b.Client("quay-agent")
-	out, err := outbox.New(outbox.Config{Agent: "quay-agent", Publisher: link, Store: state, Log: quiet, Done: func(inbox.Key) {},
+	out, err := outbox.New(outbox.Config{Agent: "quay-agent", Publisher: link, Store: state, Logger: quiet, Done: func(inbox.Key) {},
 		Topic: func(s wire.SourceID) (string, error) { return "to/" + string(s), nil }, InFlight: 8, Flush: time.Millisecond})
 	if err != nil {
 		t.Fatal(err)

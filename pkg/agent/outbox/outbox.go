@@ -30,9 +30,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/workwire/workwire/pkg/agent/compress"
 	"github.com/workwire/workwire/pkg/agent/condition"
 	"github.com/workwire/workwire/pkg/agent/inbox"
-	"github.com/workwire/workwire/pkg/agent/packed"
 	"github.com/workwire/workwire/pkg/agent/store"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/transport"
@@ -62,8 +62,8 @@ type Config struct {
 	Flush time.Duration
 	// Now is the clock. Default time.Now.
 	Now func() time.Time
-	// Log receives refused publishes. Default slog.Default().
-	Log *slog.Logger
+	// Logger receives refused publishes. Default slog.Default().
+	Logger *slog.Logger
 }
 
 // Publisher is the part of [transport.Transport] that an Outbox uses.
@@ -124,7 +124,7 @@ type Outbox struct {
 	wake     chan struct{}
 	sequence wire.Sequence // Load's, then Run's
 
-	kind packed.Kind // of statuses
+	codec compress.Codec // of statuses
 
 	mu        sync.Mutex
 	works     map[wire.SourceID]map[types.UID]*work
@@ -155,8 +155,8 @@ func New(c Config) (*Outbox, error) {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	if c.Log == nil {
-		c.Log = slog.Default()
+	if c.Logger == nil {
+		c.Logger = slog.Default()
 	}
 	return &Outbox{
 		config:   c,
@@ -191,7 +191,7 @@ func gone(in *wire.Spec, now time.Time) Status {
 		Generation: in.Generation,
 		Cluster:    in.Cluster,
 		Meta:       &meta,
-		Status:     condition.Deleted(workv1.ManifestWorkStatus{}, string(in.Cluster), metav1.NewTime(now)),
+		Status:     condition.WithDeleted(workv1.ManifestWorkStatus{}, string(in.Cluster), metav1.NewTime(now)),
 		Trace:      in.Trace,
 		Final:      true,
 	}
@@ -205,7 +205,7 @@ func (o *Outbox) set(key inbox.Key, s Status, answer bool) {
 	}
 	hash, err := wire.StatusHash(&s.Status)
 	if err != nil {
-		o.config.Log.Error("status can not be encoded and is not reported",
+		o.config.Logger.Error("status can not be encoded and is not reported",
 			"work", s.Meta.Name, "uid", key.UID, "source", key.Source, "error", err)
 		return
 	}
@@ -234,7 +234,7 @@ func (o *Outbox) set(key inbox.Key, s Status, answer bool) {
 		o.rouse(w) // what was too large is gone
 	}
 	w.want, w.form = want, whole
-	o.statuses.Put(key.Record(), record(key, want, s, answer).encode)
+	o.statuses.Put(key.StoreKey(), record(key, want, s, answer).encode)
 	o.push(w)
 }
 

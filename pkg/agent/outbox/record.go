@@ -88,7 +88,7 @@ func (o *Outbox) Load(known func(inbox.Key) bool) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	unreadable := func(at string, err error) {
-		o.config.Log.Error("state record of a status can not be read; the status is reported anew", "record", at, "error", err)
+		o.config.Logger.Error("state record of a status can not be read; the status is reported anew", "record", at, "error", err)
 	}
 	byRecord := map[string]*work{}
 	err := o.statuses.Each(func(at string, value []byte) error {
@@ -98,7 +98,7 @@ func (o *Outbox) Load(known func(inbox.Key) bool) error {
 			return nil
 		}
 		key := inbox.Key{Source: r.Source, UID: r.UID}
-		if at != key.Record() {
+		if at != key.StoreKey() {
 			unreadable(at, errors.New("it stands under the key of another work"))
 			return nil
 		}

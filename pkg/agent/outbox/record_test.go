@@ -21,7 +21,7 @@ import (
 // kept runs test with a store in dir, and ends the store after it.
 func kept(t *testing.T, dir string, test func(*store.Store)) {
 	t.Helper()
-	s, err := store.Open(store.Config{Dir: dir, Log: slog.New(slog.NewTextHandler(io.Discard, nil))})
+	s, err := store.Open(store.Config{Dir: dir, Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -112,7 +112,7 @@ func prepare(t *testing.T, b *broker, change ...func(*outbox.Config)) *rig {
 		Publisher: b,
 		Topic:     func(s wire.SourceID) (string, error) { return "to/" + string(s), nil },
 		Done:      func(k inbox.Key) { mu.Lock(); defer mu.Unlock(); r.done = append(r.done, k) },
-		Log:       slog.New(slog.NewTextHandler(r.log, nil)),
+		Logger:    slog.New(slog.NewTextHandler(r.log, nil)),
 	}
 	for _, c := range change {
 		c(&config)
@@ -154,7 +154,7 @@ func status(generation wire.Generation, text string) outbox.Status {
 func final(generation wire.Generation) outbox.Status {
 	s := status(generation, "was")
 	s.Final = true
-	s.Status = condition.Deleted(s.Status, "quay", metav1.Date(2031, 3, 4, 5, 6, 7, 0, time.UTC))
+	s.Status = condition.WithDeleted(s.Status, "quay", metav1.Date(2031, 3, 4, 5, 6, 7, 0, time.UTC))
 	return s
 }
 

@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/workwire/workwire/pkg/agent/packed"
+	"github.com/workwire/workwire/pkg/agent/compress"
 	"github.com/workwire/workwire/pkg/transport"
 	"github.com/workwire/workwire/pkg/wire"
 )
@@ -29,8 +29,8 @@ type flight struct {
 	sequence wire.SequenceID
 	epoch    uint64
 	resync   bool
-	sent     string      // hash of what went out
-	packed   packed.Data // of last.fresh, once that is out; empty if it can not be
+	sent     string        // hash of what went out
+	packed   compress.Data // of last.fresh, once that is out; empty if it can not be
 }
 
 // Run publishes until ctx ends, then what is still pending for as long as
@@ -68,7 +68,7 @@ func (o *Outbox) Run(ctx context.Context) error {
 		case <-ending:
 			ending, deadline = nil, time.After(o.config.Flush)
 		case <-deadline:
-			o.config.Log.Warn("the agent ends before all statuses are sent",
+			o.config.Logger.Warn("the agent ends before all statuses are sent",
 				"count", o.Stats().Pending)
 			return nil
 		}
@@ -108,7 +108,7 @@ func (o *Outbox) take() (f *flight, pause time.Duration, settled bool) {
 func (o *Outbox) fly(ctx context.Context, f *flight) {
 	err := o.publish(ctx, f)
 	if err == nil && f.last.fresh != nil {
-		f.packed, _ = o.kind.Pack(f.last.fresh) // else it stays as it is
+		f.packed, _ = o.codec.Encode(f.last.fresh) // else it stays as it is
 	}
 	if o.land(f, err) {
 		o.config.Done(f.work.key)
@@ -221,7 +221,7 @@ func (o *Outbox) refused(w *work, err error) {
 }
 
 func (o *Outbox) logger(w *work) *slog.Logger {
-	return o.config.Log.With("work", w.last.meta.Name, "uid", w.key.UID, "source", w.key.Source)
+	return o.config.Logger.With("work", w.last.meta.Name, "uid", w.key.UID, "source", w.key.Source)
 }
 
 // landed takes note that the broker has taken f.
@@ -244,7 +244,7 @@ func (o *Outbox) landed(f *flight) (done bool) {
 		return !w.answer
 	}
 	r := ackRecord{version: f.version, Sent: f.sent, Sequence: f.sequence}
-	o.acked.Put(w.key.Record(), r.encode)
+	o.acked.Put(w.key.StoreKey(), r.encode)
 	o.push(w)
 	return false
 }

@@ -8,8 +8,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/workwire/workwire/pkg/agent/compress"
 	"github.com/workwire/workwire/pkg/agent/inbox"
-	"github.com/workwire/workwire/pkg/agent/packed"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/wire"
 )
@@ -66,7 +66,7 @@ type kept struct {
 	cluster wire.ClusterName
 	meta    *metav1.ObjectMeta
 	fresh   *workv1.ManifestWorkStatus // nil once packed
-	packed  packed.Data
+	packed  compress.Data
 	trace   string
 	final   bool
 }
@@ -77,7 +77,7 @@ func keep(s Status) kept {
 
 // pack packs what is not to be sent soon; what can not be packed stays as it is.
 func (o *Outbox) pack(w *work) {
-	if data, err := o.kind.Pack(w.last.fresh); err == nil {
+	if data, err := o.codec.Encode(w.last.fresh); err == nil {
 		w.last.fresh, w.last.packed = nil, data
 	}
 }
@@ -87,7 +87,7 @@ func (o *Outbox) unpack(last *kept, generation wire.Generation) Status {
 	if last.fresh != nil {
 		s.Status = *last.fresh
 	} else {
-		o.kind.Unpack(last.packed, &s.Status)
+		o.codec.Decode(last.packed, &s.Status)
 	}
 	return s
 }
@@ -142,8 +142,8 @@ func (o *Outbox) remove(w *work) {
 
 // erase removes w's records.
 func (o *Outbox) erase(w *work) {
-	o.statuses.Delete(w.key.Record())
-	o.acked.Delete(w.key.Record())
+	o.statuses.Delete(w.key.StoreKey())
+	o.acked.Delete(w.key.StoreKey())
 }
 
 // push queues w when it stands idle and something of it is to be sent.

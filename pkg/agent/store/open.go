@@ -40,8 +40,8 @@ func Open(c Config) (*Store, error) {
 	if c.Delay <= 0 {
 		c.Delay = 50 * time.Millisecond
 	}
-	if c.Log == nil {
-		c.Log = slog.Default()
+	if c.Logger == nil {
+		c.Logger = slog.Default()
 	}
 	if err := os.MkdirAll(c.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make the state directory: %w: give a directory that this user (uid %d) can write", err, os.Getuid())
@@ -62,7 +62,7 @@ func Open(c Config) (*Store, error) {
 	return &Store{
 		db:      db,
 		update:  db.Update,
-		log:     c.Log,
+		log:     c.Logger,
 		wait:    c.Delay,
 		wake:    make(chan struct{}, 1),
 		pending: map[slot]Encoder{},

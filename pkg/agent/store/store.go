@@ -62,8 +62,8 @@ type Config struct {
 	// Delay is how long writes may gather while nobody waits for them at a
 	// barrier. Default 50ms.
 	Delay time.Duration
-	// Log receives failed commits. Default slog.Default().
-	Log *slog.Logger
+	// Logger receives failed commits. Default slog.Default().
+	Logger *slog.Logger
 }
 
 // Store is a state file. All methods may be called from any goroutine.

@@ -1,4 +1,4 @@
-package rules
+package conditionrules
 
 import (
 	"context"
@@ -149,7 +149,7 @@ func TestOutcomes(t *testing.T) {
 			if diff := cmp.Diff(before.Object, live.Object); diff != "" {
 				t.Errorf("the object was changed: %s", diff)
 			}
-			if types := Types([]workv1.ConditionRule{c.rule}, live.GroupVersionKind()); len(types) != len(got) || len(got) > 0 && types[0] != got[0].Type {
+			if types := ConditionTypes([]workv1.ConditionRule{c.rule}, live.GroupVersionKind()); len(types) != len(got) || len(got) > 0 && types[0] != got[0].Type {
 				t.Errorf("the types are said to be %v", types)
 			}
 		})
@@ -224,10 +224,10 @@ func TestOrderAndRepeatedConditions(t *testing.T) {
 			t.Errorf("%+v", c)
 		}
 	}
-	if diff := cmp.Diff([]string{"B", "A", "C", "Complete"}, Types(rules, live.GroupVersionKind())); diff != "" {
+	if diff := cmp.Diff([]string{"B", "A", "C", "Complete"}, ConditionTypes(rules, live.GroupVersionKind())); diff != "" {
 		t.Error(diff)
 	}
-	if diff := cmp.Diff([]string{"B", "A", "C"}, Types(rules, schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"})); diff != "" {
+	if diff := cmp.Diff([]string{"B", "A", "C"}, ConditionTypes(rules, schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"})); diff != "" {
 		t.Error(diff)
 	}
 	if got := evaluator(t).Evaluate(context.Background(), rules, nil); got != nil {
@@ -364,16 +364,16 @@ func TestCheck(t *testing.T) {
 		return rules
 	}
 	for _, fine := range [][]workv1.ConditionRule{nil, of("CEL", "Complete", "example.com/Ready", "Progressing", "Complete"), of("WellKnownConditions", "", "Complete")} {
-		if err := Check(fine); err != nil {
+		if err := Validate(fine); err != nil {
 			t.Errorf("%v: %v", fine, err)
 		}
 	}
 	for _, name := range []string{"Applied", "Available", "StatusFeedbackSynced", "Deleting", "Deleted"} {
 		want := "conditionRules[1] sets the condition " + name + ", which the agent sets itself: name another condition, such as Complete"
-		if err := Check(of("CEL", "Complete", name)); err == nil || err.Error() != want {
+		if err := Validate(of("CEL", "Complete", name)); err == nil || err.Error() != want {
 			t.Errorf("%v", err)
 		}
-		if err := Check(of("WellKnownConditions", name)); err == nil {
+		if err := Validate(of("WellKnownConditions", name)); err == nil {
 			t.Errorf("a well-known rule may set %s", name)
 		}
 	}
@@ -382,7 +382,7 @@ func TestCheck(t *testing.T) {
 		"is done":                `conditionRules[0] sets the condition "is done", which is no condition type: name one of at most 316 letters, digits, '-', '_' and '.', such as Complete`,
 		strings.Repeat("a", 317): `conditionRules[0] sets the condition "` + strings.Repeat("a", 316) + `", which is no condition type: name one of at most 316 letters, digits, '-', '_' and '.', such as Complete`,
 	} {
-		if err := Check(of("CEL", name)); err == nil || err.Error() != want {
+		if err := Validate(of("CEL", name)); err == nil || err.Error() != want {
 			t.Errorf("%q: %v", name, err)
 		}
 	}

@@ -1,4 +1,4 @@
-package rules
+package conditionrules
 
 import (
 	"k8s.io/apimachinery/pkg/runtime/schema"

@@ -48,7 +48,7 @@ type cluster struct {
 	*testing.T
 	hub     string // hub hash of the test's records
 	client  workclient.Interface
-	records *applied.Records
+	records *applied.Client
 	log     *bytes.Buffer
 
 	mu       sync.Mutex
@@ -78,7 +78,7 @@ func newCluster(t *testing.T, config *rest.Config) *cluster {
 			return next.RoundTrip(request)
 		})
 	})
-	c.records = applied.NewRecords(applied.Config{
+	c.records = applied.NewClient(applied.Config{
 		Client: workclient.NewForConfigOrDie(counted), AgentID: "agent", Changed: func(string, string) {}, Logger: slog.New(slog.NewTextHandler(c.log, nil)),
 	})
 	t.Cleanup(func() { c.forget(c.hub + "-web") })
@@ -132,9 +132,9 @@ func (c *cluster) ensure(labels map[string]string) *workv1.AppliedManifestWork {
 	return record
 }
 
-func (c *cluster) record(record *workv1.AppliedManifestWork, contents applied.Contents) *workv1.AppliedManifestWork {
+func (c *cluster) record(record *workv1.AppliedManifestWork, status applied.Status) *workv1.AppliedManifestWork {
 	c.Helper()
-	recorded, err := c.records.Record(c.Context(), record, contents)
+	recorded, err := c.records.UpdateStatus(c.Context(), record, status)
 	if err != nil {
 		c.Fatal(err)
 	}
@@ -184,7 +184,7 @@ func TestRecordWritesWhatDiffers(t *testing.T) {
 	record := c.ensure(nil)
 	c.wantRequests(1)
 	// Nothing to say about a new record.
-	record = c.record(record, applied.Contents{})
+	record = c.record(record, applied.Status{})
 	c.wantRequests(0)
 	for _, step := range []struct {
 		what        string
@@ -203,12 +203,12 @@ func TestRecordWritesWhatDiffers(t *testing.T) {
 		{"nothing", nil, "", 1},
 		{"something again", []string{"a"}, "four", 1},
 	} {
-		var contents applied.Contents
+		var status applied.Status
 		for _, name := range step.resources {
-			contents.Resources = append(contents.Resources, configMap(name))
+			status.Resources = append(status.Resources, configMap(name))
 		}
-		contents.Transitions = step.transitions
-		record = c.record(record, contents)
+		status.Transitions = step.transitions
+		record = c.record(record, status)
 		if got := c.take(); len(got) != step.requests {
 			t.Errorf("%s: requests %s", step.what, got)
 		}
@@ -232,10 +232,10 @@ func TestEvictionIsSetOnPurposeOnly(t *testing.T) {
 	c.wantRequests(0)
 
 	// What is recorded meanwhile leaves it alone, whatever the caller last saw of it.
-	recorded := c.record(marked, applied.Contents{Resources: []applied.Resource{configMap("a")}, Transitions: "t"})
+	recorded := c.record(marked, applied.Status{Resources: []applied.Resource{configMap("a")}, Transitions: "t"})
 	later := metav1.NewTime(start.Add(time.Hour))
 	moved := c.setEviction(recorded, &later)
-	again := c.record(recorded, applied.Contents{Resources: []applied.Resource{configMap("b")}, Transitions: "t"})
+	again := c.record(recorded, applied.Status{Resources: []applied.Resource{configMap("b")}, Transitions: "t"})
 	c.wantStatus(fresh.Name, workv1.AppliedManifestWorkStatus{AppliedResources: listed("b"), Transitions: "t", EvictionStartTime: &later})
 	// And the other way round.
 	cleared := c.setEviction(moved, nil)
@@ -247,7 +247,7 @@ func TestEvictionIsSetOnPurposeOnly(t *testing.T) {
 	c.wantRequests(0)
 	// A record that was looked at when it had no status puts none over the one that
 	// it has now.
-	if _, err := c.records.Record(t.Context(), fresh, applied.Contents{Transitions: "u"}); err == nil {
+	if _, err := c.records.UpdateStatus(t.Context(), fresh, applied.Status{Transitions: "u"}); err == nil {
 		t.Error("the status was replaced by one that knows nothing of it")
 	}
 	if _, err := c.records.SetEviction(t.Context(), fresh, &start); err == nil {
@@ -260,7 +260,7 @@ func TestEvictionIsSetOnPurposeOnly(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := c.records.Release(t.Context(), going); err != nil {
+	if err := c.records.RemoveFinalizer(t.Context(), going); err != nil {
 		t.Fatal(err)
 	}
 	c.records = newCluster(t, plane.REST()).records
@@ -351,13 +351,13 @@ func TestRecordOnAnotherDefinition(t *testing.T) {
 	record := c.ensure(nil)
 	c.take()
 	resources := []applied.Resource{configMap("a")}
-	record = c.record(record, applied.Contents{Resources: resources, Transitions: "one"})
+	record = c.record(record, applied.Status{Resources: resources, Transitions: "one"})
 	c.wantRequests(1)
 	for _, transitions := range []string{"one", "two", ""} {
-		record = c.record(record, applied.Contents{Resources: resources, Transitions: transitions})
+		record = c.record(record, applied.Status{Resources: resources, Transitions: transitions})
 	}
 	c.wantRequests(0)
-	record = c.record(record, applied.Contents{Resources: []applied.Resource{configMap("b")}, Transitions: "three"})
+	record = c.record(record, applied.Status{Resources: []applied.Resource{configMap("b")}, Transitions: "three"})
 	if got := c.take(); len(got) != 1 || strings.Contains(got[0], "three") {
 		t.Errorf("what is dropped is sent again: %s", got)
 	}

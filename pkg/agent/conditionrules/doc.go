@@ -1,8 +1,8 @@
 // Package rules evaluates the condition rules of a manifest on its live object.
 //
-//	evaluator, err := rules.New(rules.Config{})
+//	evaluator, err := conditionrules.New(conditionrules.Config{})
 //	...
-//	if err := rules.Check(manifest.ConditionRules); err != nil {
+//	if err := conditionrules.Validate(manifest.ConditionRules); err != nil {
 //		// the manifest is refused: a rule sets what the agent sets itself
 //	}
 //	conditions := evaluator.Evaluate(ctx, manifest.ConditionRules, live)
@@ -16,4 +16,4 @@
 // expression and 10,000,000 for all rules of one manifest, in the units of cel-go
 // and of the Kubernetes libraries. Where those count only after the work is done,
 // or do not count it at all, guard.go counts before.
-package rules
+package conditionrules

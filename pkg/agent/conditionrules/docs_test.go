@@ -1,4 +1,4 @@
-package rules
+package conditionrules
 
 import (
 	"context"
@@ -28,7 +28,7 @@ func TestDocumentedRules(t *testing.T) {
 		t.Fatal(err)
 	}
 	rules := spec.ManifestConfigs[0].ConditionRules
-	if err := Check(rules); err != nil {
+	if err := Validate(rules); err != nil {
 		t.Error(err)
 	}
 	for job, want := range map[string][]string{

@@ -2,12 +2,12 @@
 // what was applied for each work, from which it is removed again, whatever
 // happened to the agent in between.
 //
-//	records := applied.NewRecords(applied.Config{Client: client, AgentID: id, Changed: ...})
+//	records := applied.NewClient(applied.Config{Client: client, AgentID: id, Changed: ...})
 //	go records.Run(ctx)
 //	known, _ := records.Get(name)
 //	record, err := records.Ensure(ctx, known, hubHash, work, intended) // before applying
 //	...
-//	record, err = records.Record(ctx, record, applied.Contents{Resources: resources, Transitions: text}) // after
+//	record, err = records.UpdateStatus(ctx, record, applied.Status{Resources: resources, Transitions: text}) // after
 //
 // A record also remembers when the work's conditions last changed
 // ([EncodeTransitions]), so that a restart does not, and since when no work stands
@@ -42,7 +42,7 @@ import (
 	workclientv1 "github.com/workwire/workwire/pkg/client/clientset/versioned/typed/work/v1"
 )
 
-// Config configures [NewRecords].
+// Config configures [NewClient].
 type Config struct {
 	// Client for the agent's cluster. Required.
 	Client workclient.Interface
@@ -59,7 +59,7 @@ type Config struct {
 // Records are the AppliedManifestWorks of a cluster, held in memory from one
 // watch. It is safe for concurrent use, but two calls about one record must not
 // run at the same time.
-type Records struct {
+type Client struct {
 	config Config
 	client workclientv1.AppliedManifestWorkInterface
 	rest   rest.Interface
@@ -67,9 +67,9 @@ type Records struct {
 	pruned atomic.Bool // the API server drops transitions
 }
 
-// NewRecords returns Records that know nothing yet; Run fills them.
-func NewRecords(config Config) *Records {
-	return &Records{
+// NewClient returns Records that know nothing yet; Run fills them.
+func NewClient(config Config) *Client {
+	return &Client{
 		config: config,
 		client: config.Client.WorkV1().AppliedManifestWorks(),
 		rest:   config.Client.WorkV1().RESTClient(),
@@ -79,7 +79,7 @@ func NewRecords(config Config) *Records {
 }
 
 // Run watches the records until ctx ends.
-func (r *Records) Run(ctx context.Context) error {
+func (r *Client) Run(ctx context.Context) error {
 	source := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 			return r.client.List(ctx, options)
@@ -97,13 +97,13 @@ func (r *Records) Run(ctx context.Context) error {
 }
 
 // Synced is closed once all records are known.
-func (r *Records) Synced() <-chan struct{} { return r.view.Synced() }
+func (r *Client) Synced() <-chan struct{} { return r.view.Synced() }
 
 // All yields all records known.
-func (r *Records) All() iter.Seq[*workv1.AppliedManifestWork] { return r.view.All() }
+func (r *Client) All() iter.Seq[*workv1.AppliedManifestWork] { return r.view.All() }
 
 // Get returns the record of that name; the caller owns it.
-func (r *Records) Get(name string) (*workv1.AppliedManifestWork, bool) {
+func (r *Client) Get(name string) (*workv1.AppliedManifestWork, bool) {
 	return r.view.Get(types.NamespacedName{Name: name})
 }
 
@@ -112,7 +112,7 @@ func (r *Records) Get(name string) (*workv1.AppliedManifestWork, bool) {
 // still has to remove. Record is what Get gave of it just now, nil if there is none.
 // It costs no request when nothing is new, else one. A record that is being deleted
 // is returned as it is.
-func (r *Records) Ensure(ctx context.Context, record *workv1.AppliedManifestWork, hubHash string, work Work, intended []object.Ref) (*workv1.AppliedManifestWork, error) {
+func (r *Client) Ensure(ctx context.Context, record *workv1.AppliedManifestWork, hubHash string, work Work, intended []object.Ref) (*workv1.AppliedManifestWork, error) {
 	name, err := Name(hubHash, work.Name)
 	if err != nil {
 		return nil, err
@@ -144,8 +144,8 @@ func (r *Records) Ensure(ctx context.Context, record *workv1.AppliedManifestWork
 	return r.patch(ctx, record, types.MergePatchType, patch)
 }
 
-// Contents is what [Records.Record] writes.
-type Contents struct {
+// Contents is what [Client.Record] writes.
+type Status struct {
 	// Resources are the objects of the work that exist.
 	Resources []Resource
 	// Transitions are the work's conditions in short, see [EncodeTransitions]; ""
@@ -160,18 +160,18 @@ type Contents struct {
 // A definition of AppliedManifestWorks that is not this project's knows nothing
 // of transitions: the API server drops them. Records notices, and writes none
 // from then on.
-func (r *Records) Record(ctx context.Context, record *workv1.AppliedManifestWork, contents Contents) (*workv1.AppliedManifestWork, error) {
+func (r *Client) UpdateStatus(ctx context.Context, record *workv1.AppliedManifestWork, status Status) (*workv1.AppliedManifestWork, error) {
 	var changes []operation
-	if list := statusOf(contents.Resources); !equality.Semantic.DeepEqual(list, record.Status.AppliedResources) {
+	if list := statusOf(status.Resources); !equality.Semantic.DeepEqual(list, record.Status.AppliedResources) {
 		changes = append(changes, operation{Op: "add", Path: "/status/appliedResources", Value: list})
 	}
 	sent := false
 	switch have := record.Status.Transitions; {
-	case r.pruned.Load() || contents.Transitions == have:
-	case contents.Transitions == "":
+	case r.pruned.Load() || status.Transitions == have:
+	case status.Transitions == "":
 		changes = append(changes, operation{Op: "remove", Path: "/status/transitions"})
 	default:
-		changes = append(changes, operation{Op: "add", Path: "/status/transitions", Value: contents.Transitions})
+		changes = append(changes, operation{Op: "add", Path: "/status/transitions", Value: status.Transitions})
 		sent = true
 	}
 	if len(changes) == 0 {
@@ -187,7 +187,7 @@ func (r *Records) Record(ctx context.Context, record *workv1.AppliedManifestWork
 
 // Delete asks for record to be deleted and returns it as it is then, or nil when
 // it is gone at once. Its finalizer holds it until Release.
-func (r *Records) Delete(ctx context.Context, record *workv1.AppliedManifestWork) (*workv1.AppliedManifestWork, error) {
+func (r *Client) Delete(ctx context.Context, record *workv1.AppliedManifestWork) (*workv1.AppliedManifestWork, error) {
 	if record.DeletionTimestamp != nil {
 		return record, nil
 	}
@@ -222,7 +222,7 @@ func (r *Records) Delete(ctx context.Context, record *workv1.AppliedManifestWork
 // Release takes the agent's finalizer off record, whose objects are gone. A
 // record that somebody changed meanwhile gives a conflict: try again with the
 // record of that time.
-func (r *Records) Release(ctx context.Context, record *workv1.AppliedManifestWork) error {
+func (r *Client) RemoveFinalizer(ctx context.Context, record *workv1.AppliedManifestWork) error {
 	if !slices.Contains(record.Finalizers, workv1.AppliedManifestWorkFinalizer) {
 		return nil
 	}
@@ -239,7 +239,7 @@ func (r *Records) Release(ctx context.Context, record *workv1.AppliedManifestWor
 	return nil
 }
 
-func (r *Records) read(ctx context.Context, name string) (*workv1.AppliedManifestWork, error) {
+func (r *Client) read(ctx context.Context, name string) (*workv1.AppliedManifestWork, error) {
 	record, err := r.client.Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("get AppliedManifestWork %s: %w", name, err)
@@ -248,7 +248,7 @@ func (r *Records) read(ctx context.Context, name string) (*workv1.AppliedManifes
 	return record, nil
 }
 
-func (r *Records) patch(ctx context.Context, record *workv1.AppliedManifestWork, kind types.PatchType, patch any, subresources ...string) (*workv1.AppliedManifestWork, error) {
+func (r *Client) patch(ctx context.Context, record *workv1.AppliedManifestWork, kind types.PatchType, patch any, subresources ...string) (*workv1.AppliedManifestWork, error) {
 	data, err := json.Marshal(patch)
 	if err != nil {
 		return nil, fmt.Errorf("patch AppliedManifestWork %s: %w", record.Name, err)
@@ -272,7 +272,7 @@ type operation struct {
 // name. It is a JSON patch, because the API server drops the metadata of a patch
 // of the status before it compares the UID: a merge patch would land on whatever
 // has the name now.
-func (r *Records) patchStatus(ctx context.Context, record *workv1.AppliedManifestWork, changes ...operation) (*workv1.AppliedManifestWork, error) {
+func (r *Client) patchStatus(ctx context.Context, record *workv1.AppliedManifestWork, changes ...operation) (*workv1.AppliedManifestWork, error) {
 	patch := []operation{{Op: "test", Path: "/metadata/uid", Value: record.UID}}
 	if s := &record.Status; len(s.AppliedResources) == 0 && s.EvictionStartTime == nil && s.Transitions == "" {
 		// A field can only be added to a status that is there, and a status can only
@@ -284,7 +284,7 @@ func (r *Records) patchStatus(ctx context.Context, record *workv1.AppliedManifes
 }
 
 // gone forgets record when err says that it does not exist any more.
-func (r *Records) gone(record *workv1.AppliedManifestWork, err error) error {
+func (r *Client) gone(record *workv1.AppliedManifestWork, err error) error {
 	if apierrors.IsNotFound(err) {
 		r.view.Forget(types.NamespacedName{Name: record.Name}, record.UID)
 	}

@@ -1,4 +1,4 @@
-package packed
+package compress
 
 import (
 	"fmt"
@@ -33,7 +33,7 @@ func decoded(text string) map[string]any {
 	return content
 }
 
-func TestKindGivesBackWhatItPacked(t *testing.T) {
+func TestCodecRoundTrip(t *testing.T) {
 	texts := []string{
 		`{}`,
 		`{"a":null}`,
@@ -43,23 +43,23 @@ func TestKindGivesBackWhatItPacked(t *testing.T) {
 		`{"long":"` + strings.Repeat("0123456789abcdef", 20_000) + `"}`,
 	}
 	for _, first := range texts {
-		var kind Kind
+		var codec Codec
 		for _, text := range append([]string{first}, texts...) {
 			want := decoded(text)
-			data, err := kind.Pack(want)
+			data, err := codec.Encode(want)
 			if err != nil {
 				t.Fatal(err)
 			}
 			var got map[string]any
-			kind.Unpack(data, &got)
+			codec.Decode(data, &got)
 			if !reflect.DeepEqual(got, want) {
-				t.Errorf("after %.40s: packed %.80v, got %.80v", first, want, got)
+				t.Errorf("after %.40s: encoded %.80v, got %.80v", first, want, got)
 			}
 		}
 	}
 }
 
-func TestKindPacksStructs(t *testing.T) {
+func TestCodecEncodesStructs(t *testing.T) {
 	when := metav1.NewTime(time.Unix(1_700_000_000, 0))
 	number, text := int64(3), "ready"
 	want := workv1.ManifestWorkStatus{
@@ -73,44 +73,44 @@ func TestKindPacksStructs(t *testing.T) {
 			Conditions: []metav1.Condition{},
 		}}},
 	}
-	var kind Kind
-	data, err := kind.Pack(&want)
+	var codec Codec
+	data, err := codec.Encode(&want)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var got workv1.ManifestWorkStatus
-	kind.Unpack(data, &got)
+	codec.Decode(data, &got)
 	if !equality.Semantic.DeepEqual(got, want) {
-		t.Errorf("packed %+v, got %+v", want, got)
+		t.Errorf("encoded %+v, got %+v", want, got)
 	}
 }
 
-func TestKindRefusesWhatIsNoJSON(t *testing.T) {
-	var kind Kind
-	if _, err := kind.Pack(map[string]any{"f": func() {}}); err == nil {
-		t.Error("a function was packed")
+func TestCodecRefusesWhatIsNoJSON(t *testing.T) {
+	var codec Codec
+	if _, err := codec.Encode(map[string]any{"f": func() {}}); err == nil {
+		t.Error("a function was encoded")
 	}
 }
 
-func TestUnpackPanicsOnForeignData(t *testing.T) {
-	var kind Kind
-	if _, err := kind.Pack(object(0)); err != nil {
+func TestDecodePanicsOnForeignData(t *testing.T) {
+	var codec Codec
+	if _, err := codec.Encode(object(0)); err != nil {
 		t.Fatal(err)
 	}
 	defer func() {
 		if recover() == nil {
-			t.Error("data of nobody's was unpacked")
+			t.Error("data that the codec did not encode was decoded")
 		}
 	}()
 	var got map[string]any
-	kind.Unpack("no packed data", &got)
+	codec.Decode("not encoded data", &got)
 }
 
 func TestObjectsOfAKindBecomeSmall(t *testing.T) {
-	var kind Kind
+	var codec Codec
 	total := 0
 	for i := range 100 {
-		data, err := kind.Pack(object(i))
+		data, err := codec.Encode(object(i))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -122,23 +122,23 @@ func TestObjectsOfAKindBecomeSmall(t *testing.T) {
 	}
 }
 
-func TestKindIsSafeForConcurrentUse(t *testing.T) {
+func TestCodecIsSafeForConcurrentUse(t *testing.T) {
 	t.Parallel()
-	var kind Kind
+	var codec Codec
 	var group sync.WaitGroup
 	for worker := range 8 {
 		group.Go(func() {
 			for i := range 50 {
 				want := object(worker*1000 + i)
-				data, err := kind.Pack(want)
+				data, err := codec.Encode(want)
 				if err != nil {
 					t.Error(err)
 					return
 				}
 				var got map[string]any
-				kind.Unpack(data, &got)
+				codec.Decode(data, &got)
 				if !reflect.DeepEqual(got, want) {
-					t.Errorf("packed %v, got %v", want, got)
+					t.Errorf("encoded %v, got %v", want, got)
 					return
 				}
 			}
@@ -147,26 +147,26 @@ func TestKindIsSafeForConcurrentUse(t *testing.T) {
 	group.Wait()
 }
 
-func BenchmarkPack(b *testing.B) {
-	var kind Kind
+func BenchmarkEncode(b *testing.B) {
+	var codec Codec
 	content := object(1)
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := kind.Pack(content); err != nil {
+		if _, err := codec.Encode(content); err != nil {
 			b.Fatal(err)
 		}
 	}
 }
 
-func BenchmarkUnpack(b *testing.B) {
-	var kind Kind
-	data, err := kind.Pack(object(1))
+func BenchmarkDecode(b *testing.B) {
+	var codec Codec
+	data, err := codec.Encode(object(1))
 	if err != nil {
 		b.Fatal(err)
 	}
 	b.ReportAllocs()
 	for b.Loop() {
 		var content map[string]any
-		kind.Unpack(data, &content)
+		codec.Decode(data, &content)
 	}
 }

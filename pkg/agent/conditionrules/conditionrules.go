@@ -1,4 +1,4 @@
-package rules
+package conditionrules
 
 import (
 	"context"
@@ -88,9 +88,9 @@ func (e *Evaluator) Evaluate(ctx context.Context, rules []workv1.ConditionRule, 
 	return conditions
 }
 
-// Types are the types of the conditions that rules set for objects of kind, each
+// ConditionTypes returns the types of the conditions that rules set for objects of kind, each
 // once, in the order in which [Evaluator.Evaluate] gives them.
-func Types(rules []workv1.ConditionRule, kind schema.GroupVersionKind) []string {
+func ConditionTypes(rules []workv1.ConditionRule, kind schema.GroupVersionKind) []string {
 	var types []string
 	for i := range rules {
 		if gives(&rules[i], kind) && !slices.Contains(types, rules[i].Condition) {
@@ -109,11 +109,11 @@ func gives(rule *workv1.ConditionRule, kind schema.GroupVersionKind) bool {
 
 var typePattern = regexp.MustCompile(`^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])$`)
 
-// Check refuses rules that can not do what they say: a rule whose condition the
+// Validate refuses rules that can not do what they say: a rule whose condition the
 // agent sets itself, or is not a condition type of the Kubernetes API, or a CEL
 // rule that names none. The error is about the first such rule, names it and says
 // what to do; it fits a condition's message.
-func Check(rules []workv1.ConditionRule) error {
+func Validate(rules []workv1.ConditionRule) error {
 	for i := range rules {
 		if fault := fault(&rules[i]); fault != nil {
 			return fmt.Errorf("conditionRules[%d] %w", i, fault)

@@ -1,0 +1,75 @@
+// Package compress encodes API objects in about a tenth of the memory that their maps and structs
+// take. The agent keeps every object that it has applied, so that it notices changes without a
+// request, but reads few of them at a time:
+//
+//	var configMaps compress.Codec
+//	data, err := configMaps.Encode(object.Object)
+//	...
+//	var content map[string]any
+//	configMaps.Decode(data, &content)
+//
+// Objects of one kind share keys, labels and owners. A Codec uses the first object that it encodes
+// as the compression dictionary for all others. The uncompressed encoding is CBOR, which, like
+// Kubernetes, distinguishes integers from floating-point numbers.
+package compress
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/klauspost/compress/s2"
+	"k8s.io/apimachinery/pkg/runtime/serializer/cbor/direct"
+)
+
+// Data is one encoded value. It is immutable and holds no pointers for the garbage collector to
+// follow.
+type Data string
+
+// Codec encodes and decodes similar values. The zero Codec is ready to use. It must not be copied
+// after first use and is safe for concurrent use.
+type Codec struct {
+	first sync.Once
+	dict  atomic.Pointer[s2.Dict]
+}
+
+// Encode encodes value, which is a map[string]any as decoded from JSON or a struct with JSON tags.
+// It returns an error if value cannot be encoded as CBOR. The result shares no memory with value.
+func (c *Codec) Encode(value any) (Data, error) {
+	plain, err := direct.Marshal(value)
+	if err != nil {
+		return "", fmt.Errorf("encode %T: %w", value, err)
+	}
+	c.first.Do(func() { c.dict.Store(dictionary(plain)) })
+	buffer := buffers.Get().(*[]byte)
+	defer buffers.Put(buffer)
+	*buffer = c.dict.Load().Encode((*buffer)[:cap(*buffer)], plain)
+	return Data(*buffer), nil
+}
+
+// Decode sets value, a pointer to a zero value of the type that was encoded, from data, which the
+// same Codec must have encoded. It panics if data cannot be decoded: memory is corrupt then, and
+// the agent must not act on it.
+func (c *Codec) Decode(data Data, value any) {
+	buffer := buffers.Get().(*[]byte)
+	defer buffers.Put(buffer)
+	plain, err := c.dict.Load().Decode((*buffer)[:cap(*buffer)], []byte(data))
+	if err == nil {
+		*buffer = plain
+		err = direct.Unmarshal(plain, value)
+	}
+	if err != nil {
+		panic(fmt.Sprintf("compress: decode %T: %v", value, err))
+	}
+}
+
+// dictionary returns a dictionary made from the first value.
+func dictionary(sample []byte) *s2.Dict {
+	if short := s2.MinDictSize - len(sample); short > 0 {
+		sample = append(sample, make([]byte, short)...)
+	}
+	return s2.MakeDict(sample[:min(len(sample), s2.MaxDictSize)], nil)
+}
+
+// buffers holds scratch space that is used during a single call.
+var buffers = sync.Pool{New: func() any { return new([]byte) }}
