@@ -103,7 +103,7 @@ func decide(s situation) plan {
 	for _, placement := range s.placements {
 		rollout := p.follow(s, placement, held[placement.ref.Name])
 		p.rollouts = append(p.rollouts, rollout)
-		p.again = earlier(p.again, rollout.decision.Again)
+		p.again = earlier(p.again, rollout.decision.RequeueAt)
 	}
 	summarize(&p.status, p.rollouts, s.now)
 	return p
@@ -184,7 +184,7 @@ func (p *plan) follow(s situation, placement placement, held map[string]*workv1.
 	// While the decisions are being written, a later group may be there before the
 	// first one. Then none begins; the placement's status, written last, tells.
 	if r.chosen == r.selected {
-		for _, cluster := range r.decision.Begin {
+		for _, cluster := range r.decision.Start {
 			p.begin(s, name, cluster, held)
 		}
 	}

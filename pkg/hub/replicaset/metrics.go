@@ -66,7 +66,7 @@ func standingOf(p *plan) standing {
 			progressing, failed = r.clusters[rollout.Progressing], r.clusters[rollout.Failed]
 		}
 		for i, n := range []int{
-			r.clusters[rollout.ToApply] - len(d.Begin), len(d.Begin), progressing, r.clusters[rollout.Succeeded], failed, timedOut, r.away,
+			r.clusters[rollout.ToApply] - len(d.Start), len(d.Start), progressing, r.clusters[rollout.Succeeded], failed, timedOut, r.away,
 		} {
 			s.clusters[i] += n
 		}

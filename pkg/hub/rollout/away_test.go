@@ -12,47 +12,47 @@ import (
 	"github.com/workwire/workwire/pkg/hub/rollout"
 )
 
-// A cluster that was away before the rollout began is, to those that are there, as if it were not there at all.
+// Clusters that were away before the rollout do not affect the decision for the others.
 func TestPropertyAwayBlocksNobody(t *testing.T) {
-	forSeeds(t, func(t *testing.T, w *world) {
-		// Percentages are of all clusters, also those away; mandatory groups want one success.
-		if w.from.Progressive != nil {
-			w.from = progressive(fmt.Sprint(1+w.random.IntN(5)), w.options)
-			w.from.Progressive.MaxFailures = intstr.FromInt32(2)
+	forSeeds(t, func(t *testing.T, s *simulation) {
+		// Percentages include clusters that are away, and mandatory groups need one success.
+		if s.from.Progressive != nil {
+			s.from = progressive(fmt.Sprint(1+s.random.IntN(5)), s.options)
+			s.from.Progressive.MaxFailures = intstr.FromInt32(2)
 		}
-		if w.from.ProgressivePerGroup != nil {
-			w.from.ProgressivePerGroup.MaxFailures = intstr.FromInt32(2)
-			w.from.ProgressivePerGroup.MandatoryDecisionGroups = clusterv1alpha1.MandatoryDecisionGroups{}
+		if s.from.ProgressivePerGroup != nil {
+			s.from.ProgressivePerGroup.MaxFailures = intstr.FromInt32(2)
+			s.from.ProgressivePerGroup.MandatoryDecisionGroups = clusterv1alpha1.MandatoryDecisionGroups{}
 		}
-		strategy, err := rollout.Parse(&w.from)
+		strategy, err := rollout.Parse(&s.from)
 		if err != nil {
 			t.Fatal(err)
 		}
-		w.scramble(false)
+		s.scramble(false)
 		var without []rollout.Group
-		for _, group := range w.groups {
+		for _, group := range s.groups {
 			rest := rollout.Group{Index: group.Index, Name: group.Name}
 			for _, name := range group.Clusters {
-				c := w.clusters[name]
-				if w.random.IntN(3) == 0 && (c.Status == rollout.ToApply || c.Status == rollout.Progressing) {
+				c := s.clusters[name]
+				if s.random.IntN(3) == 0 && (c.Status == rollout.ToApply || c.Status == rollout.Progressing) {
 					c.Away, c.PresenceSince = true, c.Since.Add(-time.Hour)
-					w.clusters[name] = c
+					s.clusters[name] = c
 				} else {
 					rest.Clusters = append(rest.Clusters, name)
 				}
 			}
 			without = append(without, rest)
 		}
-		want := strategy.Decide(without, w.clusters, w.now)
-		got := strategy.Decide(w.groups, w.clusters, w.now)
+		want := strategy.Decide(without, s.clusters, s.now)
+		got := strategy.Decide(s.groups, s.clusters, s.now)
 		present := func(names []string) []string {
-			return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return w.clusters[name].Away })
+			return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return s.clusters[name].Away })
 		}
 		for _, list := range []struct {
 			name      string
 			want, got []string
 		}{
-			{"begin", want.Begin, present(got.Begin)}, {"waiting", want.Waiting, present(got.Waiting)},
+			{"start", want.Start, present(got.Start)}, {"waiting", want.Waiting, present(got.Waiting)},
 			{"failed", want.Failed, got.Failed}, {"timed out", want.TimedOut, got.TimedOut},
 		} {
 			if !slices.Equal(list.want, list.got) {
@@ -62,68 +62,68 @@ func TestPropertyAwayBlocksNobody(t *testing.T) {
 	})
 }
 
-// However many are away, only so many of them meet a template that none of them has tried.
-func TestPropertyBudgetOfThoseAway(t *testing.T) {
+// At most maxConcurrency clusters that are away receive a template before any of them has answered.
+func TestPropertyBudgetOfAwayClusters(t *testing.T) {
 	tried := 0
-	forSeeds(t, func(t *testing.T, w *world) {
-		if w.kind() != clusterv1alpha1.Progressive {
+	forSeeds(t, func(t *testing.T, s *simulation) {
+		if s.kind() != clusterv1alpha1.Progressive {
 			return
 		}
-		for _, name := range w.names(func(rollout.Cluster) bool { return true }) {
-			if w.random.IntN(2) == 0 {
-				w.setAway(name, true)
+		for _, name := range s.names(func(rollout.Cluster) bool { return true }) {
+			if s.random.IntN(2) == 0 {
+				s.setAway(name, true)
 			}
 		}
 		for range 20 {
-			d := w.decide()
-			w.begin(d)
-			for _, domain := range w.domains() {
-				if domain.mandatory {
+			d := s.decide()
+			s.apply(d)
+			for _, unit := range s.units() {
+				if unit.mandatory {
 					continue
 				}
 				holders := 0
-				for _, name := range domain.clusters {
-					c := w.clusters[name]
+				for _, name := range unit.clusters {
+					c := s.clusters[name]
 					holders += count(c.Away && c.Status == rollout.Progressing)
 				}
 				tried += holders
-				if places := w.places(domain.clusters); holders > places {
-					t.Errorf("%d that are away have the template, %d may", holders, places)
+				if slots := s.slots(unit.clusters); holders > slots {
+					t.Errorf("%d that are away have the template, %d may", holders, slots)
 				}
 			}
-			w.now = w.now.Add(time.Minute)
-			for _, name := range w.names(func(c rollout.Cluster) bool { return !c.Away && c.Status == rollout.Progressing }) {
-				w.set(name, rollout.Succeeded)
+			s.now = s.now.Add(time.Minute)
+			for _, name := range s.names(func(c rollout.Cluster) bool { return !c.Away && c.Status == rollout.Progressing }) {
+				s.set(name, rollout.Succeeded)
 			}
 		}
 	})
 	if tried == 0 {
-		t.Error("no cluster that is away ever got the template")
+		t.Error("no cluster that is away received the template")
 	}
 }
 
-// A template that cuts off every cluster it reaches is stopped.
+// A template that disconnects every cluster is stopped.
 func TestPropertyDeadlyTemplate(t *testing.T) {
-	forSeeds(t, func(t *testing.T, w *world) {
-		if w.kind() == clusterv1alpha1.All || w.deadline > 0 { // with a deadline, maxFailures limits it
+	forSeeds(t, func(t *testing.T, s *simulation) {
+		if s.kind() == clusterv1alpha1.All || s.deadline > 0 { // with a deadline, maxFailures limits it
 			return
 		}
 		for range 40 {
-			d := w.decide()
-			w.begin(d)
-			w.now = w.now.Add(time.Second)
-			for _, name := range d.Begin {
-				w.setAway(name, true)
+			d := s.decide()
+			s.apply(d)
+			s.now = s.now.Add(time.Second)
+			for _, name := range d.Start {
+				s.setAway(name, true)
 			}
 		}
-		lost := len(w.names(func(c rollout.Cluster) bool { return c.Away }))
-		domains := slices.DeleteFunc(w.domains(), func(d domain) bool { return len(d.clusters) == 0 })
-		if len(domains) == 0 {
+		lost := len(s.names(func(c rollout.Cluster) bool { return c.Away }))
+		units := slices.DeleteFunc(s.units(), func(u unit) bool { return len(u.clusters) == 0 })
+		if len(units) == 0 {
 			return
 		}
-		limit := len(domains[0].clusters)
-		if w.kind() == clusterv1alpha1.Progressive && !domains[0].mandatory {
-			limit = min(limit, 2*w.places(domains[0].clusters))
+		limit := len(units[0].clusters)
+		if s.kind() == clusterv1alpha1.Progressive && !units[0].mandatory {
+			limit = min(limit, 2*s.slots(units[0].clusters))
 		}
 		if lost != limit {
 			t.Errorf("%d clusters lost, want %d", lost, limit)

@@ -12,8 +12,8 @@ import (
 	"github.com/workwire/workwire/pkg/hub/rollout"
 )
 
-// workFrom reads conditions "Applied=True@3:2m Progressing=False@2:1m": status, generation, how long ago it changed; the
-// work is of generation 3, and got its template an hour ago.
+// workFrom parses conditions "Applied=True@3:2m Progressing=False@2:1m": status, generation and age
+// of the transition; the work is of generation 3, and got its template an hour ago.
 func workFrom(t *testing.T, text string) *workv1.ManifestWork {
 	t.Helper()
 	work := &workv1.ManifestWork{ObjectMeta: metav1.ObjectMeta{

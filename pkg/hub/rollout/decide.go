@@ -7,33 +7,37 @@ import (
 	clusterv1alpha1 "github.com/workwire/workwire/pkg/apis/cluster/v1alpha1"
 )
 
-// Decision is what a strategy says at one moment. All lists of clusters are in the order of the rollout: mandatory
-// groups first, then groups by index (Progressive: all other clusters in one row), by name within.
+// Decision is the outcome of a strategy at one moment. All lists of clusters are in rollout order:
+// mandatory groups first, then groups by index (Progressive: all other clusters in one sequence),
+// and by name within a group.
 type Decision struct {
-	// Begin are clusters that do not have the current template and get it now.
-	Begin []string
-	// Rollout are all clusters that shall have the current template now: those of Begin, and those that have it.
+	// Start lists the clusters that do not have the current template and receive it now.
+	Start []string
+	// Rollout lists all clusters that should have the current template now: Start, and the clusters
+	// that have it.
 	Rollout []string
-	// Waiting are clusters that do not have the current template, and do not get it yet.
+	// Waiting lists the clusters that do not have the current template and do not receive it yet.
 	Waiting []string
-	// Failed are clusters that report a failure and have not timed out.
+	// Failed lists the clusters that report a failure and have not timed out.
 	Failed []string
-	// TimedOut are clusters that were given up, for the deadline of the strategy.
+	// TimedOut lists the clusters for which the deadline of the strategy has passed.
 	TimedOut []string
-	// StoppedBy are the failed and timed-out clusters because of which those of Waiting wait, when they are more than
-	// the strategy tolerates.
+	// StoppedBy lists the failed and timed-out clusters that keep Waiting clusters from starting,
+	// if there are more of them than the strategy tolerates.
 	StoppedBy []string
-	// Missing are mandatory groups that the strategy names and the placement does not have. Nothing is begun with
-	// while a group of that name is missing; one that is named by its index is passed over.
+	// Missing lists the mandatory groups that the strategy names and the placement does not have.
+	// Nothing starts while a group named by GroupName is missing. A group named by GroupIndex is
+	// ignored.
 	Missing []clusterv1alpha1.MandatoryDecisionGroup
-	// Done says that every cluster succeeded or is skipped; also if there is none.
+	// Done reports that every cluster succeeded or is skipped. It is true if there are no clusters.
 	Done bool
-	// Again is when to decide again if nothing else has changed until then; zero: then there is nothing to decide.
-	Again time.Time
+	// RequeueAt is when to decide again if nothing has changed until then; zero means never.
+	RequeueAt time.Time
 }
 
-// Decide says which clusters get the current template now. Clusters which the map does not have are ToApply and
-// present; those which no group has are ignored. It takes O(n log n) for n clusters, and changes none of its arguments.
+// Decide returns which clusters receive the current template now. A cluster that the map does not
+// contain is ToApply and present. A cluster that is in no group is ignored. Decide takes O(n log n)
+// for n clusters and does not modify its arguments.
 func (s Strategy) Decide(groups []Group, clusters map[string]Cluster, now time.Time) Decision {
 	d := decider{Strategy: s, clusters: clusters, now: now}
 	mandatory, others := d.split(ordered(groups))
@@ -45,45 +49,51 @@ func (s Strategy) Decide(groups []Group, clusters map[string]Cluster, now time.T
 	switch s.kind {
 	case clusterv1alpha1.Progressive:
 		for _, group := range mandatory {
-			d.mandatoryGroup(group)
+			d.decideMandatoryGroup(group)
 		}
-		var row []string
+		var sequence []string
 		for _, group := range others {
-			row = append(row, group.Clusters...)
+			sequence = append(sequence, group.Clusters...)
 		}
-		slices.Sort(row)
-		d.row(row, total)
+		slices.Sort(sequence)
+		d.decideSequence(sequence, total)
 	case clusterv1alpha1.ProgressivePerGroup:
 		for _, group := range mandatory {
-			d.mandatoryGroup(group)
+			d.decideMandatoryGroup(group)
 		}
 		for _, group := range others {
-			d.group(group)
+			d.decideGroup(group)
 		}
 	default:
 		for _, group := range others {
-			d.all(group)
+			t := d.count(group.Clusters, func(tally) int { return len(group.Clusters) })
+			d.assign(group.Clusters, slices.Concat(t.toApply, t.awayToApply))
 		}
 	}
 	d.Done = d.finished == total
-	return d.decision()
+	d.RequeueAt = d.timeOutAt
+	if len(d.Waiting) > 0 {
+		d.StoppedBy = d.stoppers
+		d.RequeueAt = earlier(d.RequeueAt, d.minSuccessAt)
+	}
+	return d.Decision
 }
 
-// decider is a decision in the making.
+// decider is the working state of one call of Decide.
 type decider struct {
 	Strategy
 	Decision
-	clusters  map[string]Cluster
-	now       time.Time
-	blocked   bool      // nothing further is begun with
-	stoppers  []string  // failures because of which it is blocked
-	proven    bool      // some cluster succeeded
-	finished  int       // clusters that succeeded or are skipped
-	timeOutAt time.Time // the first time-out to come
-	settledAt time.Time // the first end of a minSuccessTime to come
+	clusters     map[string]Cluster
+	now          time.Time
+	blocked      bool      // no further cluster starts
+	stoppers     []string  // the failures that blocked the rollout
+	proven       bool      // some cluster succeeded
+	finished     int       // clusters that succeeded or are skipped
+	timeOutAt    time.Time // the earliest time-out to come
+	minSuccessAt time.Time // the earliest end of a minSuccessTime to come
 }
 
-// split gives the groups that the strategy says must come first, and the others, each by index.
+// split separates the mandatory groups of the strategy from the others. Both are ordered by index.
 func (d *decider) split(groups []Group) (mandatory, others []Group) {
 	names, indexes := map[string]bool{}, map[int]bool{}
 	for _, group := range groups {
@@ -115,84 +125,80 @@ func (d *decider) split(groups []Group) (mandatory, others []Group) {
 	return mandatory, others
 }
 
-// all begins with every cluster of the group.
-func (d *decider) all(group Group) {
-	t := d.count(group.Clusters, func(tally) int { return len(group.Clusters) })
-	d.begin(group.Clusters, slices.Concat(t.toApply, t.awayToApply))
-}
-
-// mandatoryGroup begins with every cluster of the group, unless a group before it blocks, and blocks what comes after
-// until all have succeeded.
-func (d *decider) mandatoryGroup(group Group) {
+// decideMandatoryGroup starts every cluster of the group unless an earlier group blocks, and blocks
+// later groups until all its clusters have succeeded.
+func (d *decider) decideMandatoryGroup(group Group) {
 	t := d.count(group.Clusters, func(tally) int { return 0 })
 	failures := t.failures()
-	d.stopIf(len(failures) > 0, failures)
-	d.beginGroup(group.Clusters, t)
-	nobody := t.succeeded == 0 && t.skipped < len(group.Clusters)
-	d.blocked = d.blocked || len(t.toApply) > 0 || t.busy > 0 || nobody
+	d.blockIf(len(failures) > 0, failures)
+	d.startGroup(group.Clusters, t)
+	noneSucceeded := t.succeeded == 0 && t.skipped < len(group.Clusters)
+	d.blocked = d.blocked || len(t.toApply) > 0 || t.inProgress > 0 || noneSucceeded
 }
 
-// group does the same, and lets maxFailures of its clusters fail.
-func (d *decider) group(group Group) {
+// decideGroup is decideMandatoryGroup for a group of ProgressivePerGroup: maxFailures of its
+// clusters may fail.
+func (d *decider) decideGroup(group Group) {
 	t := d.count(group.Clusters, func(t tally) int { return t.succeeded })
 	failures := t.failures()
-	d.stopIf(len(failures) > d.maxFailures.of(len(group.Clusters)), failures)
-	d.beginGroup(group.Clusters, t)
-	d.blocked = d.blocked || len(t.toApply) > 0 || t.busy > 0
+	d.blockIf(len(failures) > d.maxFailures.resolve(len(group.Clusters)), failures)
+	d.startGroup(group.Clusters, t)
+	d.blocked = d.blocked || len(t.toApply) > 0 || t.inProgress > 0
 }
 
-// row begins with as many clusters as there are places. Failures are measured by the number of all clusters of the
-// placement.
-func (d *decider) row(clusters []string, total int) {
-	places := d.concurrency.of(len(clusters))
-	if places == 0 {
-		places = len(clusters)
+// decideSequence starts as many clusters as there are free slots. maxFailures is relative to total,
+// the number of all clusters of the placement.
+func (d *decider) decideSequence(clusters []string, total int) {
+	slots := d.concurrency.resolve(len(clusters))
+	if slots == 0 {
+		slots = len(clusters)
 	}
-	t := d.count(clusters, func(tally) int { return places })
+	t := d.count(clusters, func(tally) int { return slots })
 	failures := t.failures()
-	d.stopIf(len(failures) > d.maxFailures.of(total), failures)
-	var next []string
+	d.blockIf(len(failures) > d.maxFailures.resolve(total), failures)
+	var starting []string
 	if !d.blocked {
-		next = slices.Concat(
-			first(t.toApply, places-t.busy-len(t.failed)), first(t.awayToApply, places-t.excused))
+		starting = slices.Concat(
+			first(t.toApply, slots-t.inProgress-len(t.failed)), first(t.awayToApply, slots-t.excused))
 	}
-	d.begin(clusters, next)
+	d.assign(clusters, starting)
 }
 
-// stopIf blocks everything that comes, because of these failures, unless something else did before.
-func (d *decider) stopIf(stop bool, failures []string) {
-	if stop && !d.blocked {
+// blockIf blocks the rest of the rollout because of the failures, unless it is blocked already.
+func (d *decider) blockIf(exceeded bool, failures []string) {
+	if exceeded && !d.blocked {
 		d.blocked = true
 		d.stoppers = failures
 	}
 }
 
-// beginGroup begins with every cluster of a group, unless something blocks. Those that are away get the template only
-// in the first group, or when some cluster has succeeded with it.
-func (d *decider) beginGroup(clusters []string, t tally) {
-	var next []string
+// startGroup starts every cluster of a group unless the rollout is blocked. Clusters that are away
+// start only in the first group, or after some cluster has succeeded.
+func (d *decider) startGroup(clusters []string, t tally) {
+	var starting []string
 	if !d.blocked {
-		next = t.toApply
+		starting = t.toApply
 		if len(d.Rollout) == 0 || d.proven {
-			next = slices.Concat(next, t.awayToApply)
+			starting = slices.Concat(starting, t.awayToApply)
 		}
 	}
-	d.begin(clusters, next)
+	d.assign(clusters, starting)
 }
 
-// begin puts the clusters where they belong in the decision. next are those that get the template now.
-func (d *decider) begin(clusters, next []string) {
-	now := make(map[string]bool, len(next))
-	for _, name := range next {
-		now[name] = true
+// assign adds the clusters to the lists of the decision, in their order. starting are the clusters
+// that receive the template now.
+func (d *decider) assign(clusters, starting []string) {
+	starts := make(map[string]bool, len(starting))
+	for _, name := range starting {
+		starts[name] = true
 	}
 	for _, name := range clusters {
 		switch status := d.clusters[name].Status; {
 		case status == Skip:
 		case status != ToApply:
 			d.Rollout = append(d.Rollout, name)
-		case now[name]:
-			d.Begin = append(d.Begin, name)
+		case starts[name]:
+			d.Start = append(d.Start, name)
 			d.Rollout = append(d.Rollout, name)
 		default:
 			d.Waiting = append(d.Waiting, name)
@@ -200,19 +206,9 @@ func (d *decider) begin(clusters, next []string) {
 	}
 }
 
-// decision completes the decision with what follows from all groups together.
-func (d *decider) decision() Decision {
-	d.Again = d.timeOutAt
-	if len(d.Waiting) > 0 {
-		d.StoppedBy = d.stoppers
-		d.Again = earlier(d.Again, d.settledAt)
-	}
-	return d.Decision
-}
-
 func first(names []string, n int) []string { return names[:max(0, min(n, len(names)))] }
 
-// earlier is the earlier of two times, of which zero stands for never.
+// earlier returns the earlier of two times. The zero time means never.
 func earlier(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b

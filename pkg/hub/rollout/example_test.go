@@ -13,8 +13,8 @@ import (
 	"github.com/workwire/workwire/pkg/hub/rollout"
 )
 
-// TestDocumentedExample rolls the set of the documentation out, with the numbers of clusters that its status shows:
-// where it shows 20 of 30 and 15 of 20, the rollout comes by.
+// TestDocumentedExample rolls out the documented replica set with the cluster counts of the
+// documentation, and passes through the intermediate states 20 of 30 and 15 of 20 shown there.
 func TestDocumentedExample(t *testing.T) {
 	text, err := os.ReadFile("../../../examples/replicaset/mwrset-cronjob.yaml")
 	if err != nil {
@@ -36,7 +36,7 @@ func TestDocumentedExample(t *testing.T) {
 	}
 	tests := map[string]struct {
 		groups []rollout.Group
-		want   []string // what it has come to at each moment that something is begun with
+		want   []string // progress at each moment at which clusters start
 	}{
 		"placement-rollout-all": {
 			[]rollout.Group{{Clusters: clusters("c", 10)}}, []string{"10 / 10 after 0s"},
@@ -68,7 +68,7 @@ func TestDocumentedExample(t *testing.T) {
 	}
 }
 
-// rollOut has every cluster succeed at once, and waits no longer than it is told to.
+// rollOut lets every started cluster succeed at once, and advances the time to RequeueAt.
 func rollOut(t *testing.T, from clusterv1alpha1.RolloutStrategy, groups []rollout.Group) (steps []string) {
 	t.Helper()
 	strategy, err := rollout.Parse(&from)
@@ -81,15 +81,15 @@ func rollOut(t *testing.T, from clusterv1alpha1.RolloutStrategy, groups []rollou
 		switch {
 		case d.Done:
 			return steps
-		case len(d.Begin) > 0:
+		case len(d.Start) > 0:
 			steps = append(steps, fmt.Sprintf("%d / %d after %s", len(d.Rollout), len(d.Rollout)+len(d.Waiting), at.Sub(now)))
-			for _, name := range d.Begin {
+			for _, name := range d.Start {
 				clusters[name] = rollout.Cluster{Status: rollout.Succeeded, Since: at}
 			}
-		case d.Again.After(at):
-			at = d.Again
+		case d.RequeueAt.After(at):
+			at = d.RequeueAt
 		default:
-			t.Fatalf("stuck after %q: %s", steps, shown(d))
+			t.Fatalf("stuck after %q: %s", steps, format(d))
 		}
 	}
 }

@@ -11,20 +11,23 @@ import (
 
 // Group is one decision group of a placement.
 type Group struct {
-	// Index of the group, from 0: rollouts go by it.
+	// Index of the group, from 0. It determines the order of the rollout.
 	Index int
-	// Name of the group; empty if it has none. Several groups may have one name.
+	// Name of the group; empty if it has none. Several groups may have the same name.
 	Name string
-	// Clusters of the group, in any order. A cluster that is in several groups belongs to the one with the lowest index.
+	// Clusters of the group, in any order. A cluster in several groups belongs to the one with the
+	// lowest index.
 	Clusters []string
 }
 
-// GroupsOf reads the decision groups of a placement from its PlacementDecisions, by their labels, sorted by index.
-// Decisions of one group are put together. One without the label of the index is of group 0, so that decisions of
-// controllers without groups can be used; an index that is no number is an error that names the decision.
+// GroupsOf returns the decision groups of a placement, sorted by index, as the labels of its
+// PlacementDecisions describe them. Decisions of the same group are merged. A decision without the
+// index label belongs to group 0, so that decisions of controllers without groups work. GroupsOf
+// fails if an index label is not a number.
 //
-// Groups which the spec of the placement names, and which no cluster is in, come last and are empty, so that a rollout
-// can tell them from groups that do not exist. A nil placement names none.
+// Groups that the spec of the placement names and that have no clusters are appended as empty
+// groups, so that a rollout can distinguish them from groups that do not exist. A nil placement
+// names none.
 func GroupsOf(placement *clusterv1beta1.Placement, decisions []*clusterv1beta1.PlacementDecision) ([]Group, error) {
 	byIndex := map[int]*Group{}
 	names := map[string]bool{}
@@ -71,7 +74,8 @@ func sortGroups(groups []Group) {
 	slices.SortStableFunc(groups, func(a, b Group) int { return cmp.Compare(a.Index, b.Index) })
 }
 
-// ordered gives the groups by index, with sorted clusters, each cluster once. The input stays as it is.
+// ordered returns the groups by index, with sorted clusters and each cluster once. It does not
+// modify its argument.
 func ordered(groups []Group) []Group {
 	out := slices.Clone(groups)
 	sortGroups(out)

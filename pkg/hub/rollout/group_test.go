@@ -57,7 +57,7 @@ func TestGroupsOfDecisionsWithoutGroups(t *testing.T) {
 	}
 }
 
-func TestGroupsOfRefuses(t *testing.T) {
+func TestGroupsOfRejectsBadIndexes(t *testing.T) {
 	for _, index := range []string{"", "-1", "one", "4294967296", "0x1"} {
 		_, err := rollout.GroupsOf(nil, []*clusterv1beta1.PlacementDecision{decisionOf("p-1", map[string]string{"index": index}, "a")})
 		if err == nil || !strings.Contains(err.Error(), "PlacementDecision ns/p-1") {
@@ -66,7 +66,7 @@ func TestGroupsOfRefuses(t *testing.T) {
 	}
 }
 
-// FuzzGroupsOf checks that labels of any text give an error, or groups in order that hold all clusters.
+// FuzzGroupsOf checks that any label text yields an error, or ordered groups with all clusters.
 func FuzzGroupsOf(f *testing.F) {
 	f.Add("0", "west", "1", "")
 	f.Add("3", "a", "3", "b")

@@ -13,25 +13,25 @@ import (
 	"github.com/workwire/workwire/pkg/hub/rollout"
 )
 
-// seeds is how many worlds each property is tried on.
+// seeds is the number of simulations per property.
 const seeds = 1000
 
-// forSeeds runs the check on many worlds. Each has a number with which it can be run alone: -run 'Name/seed_12$'.
-func forSeeds(t *testing.T, check func(t *testing.T, w *world)) {
+// forSeeds runs the check on many simulations. To run a single one: -run 'Name/seed_12$'.
+func forSeeds(t *testing.T, check func(t *testing.T, s *simulation)) {
 	t.Helper()
 	for seed := range uint64(seeds) {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
-			w := newWorld(t, seed)
-			check(t, w)
+			s := newSimulation(t, seed)
+			check(t, s)
 			if t.Failed() {
-				t.Logf("strategy %+v %+v %+v, groups %+v, mandatory %v", w.from, w.from.Progressive,
-					w.from.ProgressivePerGroup, w.groups, w.mandatory)
+				t.Logf("strategy %+v %+v %+v, groups %+v, mandatory %v", s.from, s.from.Progressive,
+					s.from.ProgressivePerGroup, s.groups, s.mandatory)
 			}
 		})
 	}
 }
 
-// checkLists checks what holds for the lists of every decision.
+// checkLists checks the invariants of the lists of every decision.
 func checkLists(t *testing.T, groups []rollout.Group, clusters map[string]rollout.Cluster, d rollout.Decision) {
 	t.Helper()
 	seen := map[string]int{}
@@ -46,22 +46,22 @@ func checkLists(t *testing.T, groups []rollout.Group, clusters map[string]rollou
 				t.Errorf("%s (%s) is %d times in rollout and waiting", name, status, seen[name])
 			}
 			if status != rollout.ToApply && slices.Contains(d.Waiting, name) {
-				t.Errorf("%s has the template, is %s and shall wait", name, status)
+				t.Errorf("%s has the template, is %s and waits", name, status)
 			}
-			if status == rollout.ToApply && slices.Contains(d.Rollout, name) != slices.Contains(d.Begin, name) {
-				t.Errorf("%s is to have the template and not to get it, or the other way round", name)
+			if status == rollout.ToApply && slices.Contains(d.Rollout, name) != slices.Contains(d.Start, name) {
+				t.Errorf("%s is in only one of Rollout and Start", name)
 			}
 			done = done && (status == rollout.Succeeded || status == rollout.Skip)
 		}
 	}
-	for _, name := range d.Begin {
+	for _, name := range d.Start {
 		if clusters[name].Status != rollout.ToApply {
-			t.Errorf("%s is begun with and %s", name, clusters[name].Status)
+			t.Errorf("%s starts and is %s", name, clusters[name].Status)
 		}
 	}
 	for _, name := range d.StoppedBy {
 		if !slices.Contains(d.Failed, name) && !slices.Contains(d.TimedOut, name) {
-			t.Errorf("%s stops the rollout and did not fail", name)
+			t.Errorf("%s stops the rollout without having failed", name)
 		}
 	}
 	if d.Done != done {
@@ -69,74 +69,74 @@ func checkLists(t *testing.T, groups []rollout.Group, clusters map[string]rollou
 	}
 }
 
-// checkLimits checks a decision against the rules, read one by one from scratch.
-func checkLimits(t *testing.T, w *world, d rollout.Decision) {
+// checkLimits checks a decision against an independent implementation of the limits.
+func checkLimits(t *testing.T, s *simulation, d rollout.Decision) {
 	t.Helper()
-	begun := func(name string) bool { return slices.Contains(d.Begin, name) }
-	if w.kind() == clusterv1alpha1.All {
+	starts := func(name string) bool { return slices.Contains(d.Start, name) }
+	if s.kind() == clusterv1alpha1.All {
 		if len(d.Waiting) > 0 {
 			t.Errorf("All lets %v wait", d.Waiting)
 		}
 		return
 	}
-	open := "" // why nothing of a later domain may be begun with
-	for _, domain := range w.domains() {
-		var failing, settling, holding, begin int
-		for _, name := range domain.clusters {
-			failing += count(w.failing(name))
-			settling += count(w.settling(name))
-			holding += count(w.holdsPlace(name))
-			begin += count(begun(name))
+	blocker := "" // why no cluster of a later unit may start
+	for _, unit := range s.units() {
+		var failing, inProgress, holding, starting int
+		for _, name := range unit.clusters {
+			failing += count(s.hasFailed(name))
+			inProgress += count(s.inProgress(name))
+			holding += count(s.holdsSlot(name))
+			starting += count(starts(name))
 		}
-		if begin > 0 && open != "" {
-			t.Errorf("%d of %v begun with, but %s", begin, domain.clusters, open)
+		if starting > 0 && blocker != "" {
+			t.Errorf("%d of %v start, but %s", starting, unit.clusters, blocker)
 		}
-		if begin > 0 && failing > w.tolerated(domain) {
-			t.Errorf("%d of %v begun with, but %d fail and %d may", begin, domain.clusters, failing, w.tolerated(domain))
+		if starting > 0 && failing > s.tolerated(unit) {
+			t.Errorf("%d of %v start, but %d fail and %d may", starting, unit.clusters, failing, s.tolerated(unit))
 		}
-		if w.kind() == clusterv1alpha1.Progressive && !domain.mandatory {
+		if s.kind() == clusterv1alpha1.Progressive && !unit.mandatory {
 			var present int
-			for _, name := range domain.clusters {
-				present += count(begun(name) && !w.clusters[name].Away)
+			for _, name := range unit.clusters {
+				present += count(starts(name) && !s.clusters[name].Away)
 			}
-			if places := w.places(domain.clusters); present > 0 && present+holding > places {
-				t.Errorf("%d begun with, %d hold a place, but there are %d", present, holding, places)
+			if slots := s.slots(unit.clusters); present > 0 && present+holding > slots {
+				t.Errorf("%d start, %d hold a slot, but there are %d slots", present, holding, slots)
 			}
-			if open == "" && failing <= w.tolerated(domain) && begin+holding < w.places(domain.clusters) &&
-				slices.ContainsFunc(domain.clusters, func(name string) bool {
-					return slices.Contains(d.Waiting, name) && !w.clusters[name].Away
-				}) && len(w.names(func(c rollout.Cluster) bool { return c.Away })) == 0 {
-				t.Errorf("%d begun with, %d hold a place, there are %d, and %v wait", begin, holding, w.places(domain.clusters), d.Waiting)
+			if blocker == "" && failing <= s.tolerated(unit) && starting+holding < s.slots(unit.clusters) &&
+				slices.ContainsFunc(unit.clusters, func(name string) bool {
+					return slices.Contains(d.Waiting, name) && !s.clusters[name].Away
+				}) && len(s.names(func(c rollout.Cluster) bool { return c.Away })) == 0 {
+				t.Errorf("%d start, %d hold a slot, there are %d slots, and %v wait", starting, holding, s.slots(unit.clusters), d.Waiting)
 			}
 		}
-		if open == "" {
-			open = w.open(domain, failing, settling)
+		if blocker == "" {
+			blocker = s.blocker(unit, failing, inProgress)
 		}
 	}
-	// What was begun and what failed is all that may hold the rest up: with neither, something is begun with.
-	if open == "" && len(d.Waiting) > 0 && w.kind() == clusterv1alpha1.ProgressivePerGroup &&
-		!slices.ContainsFunc(d.Waiting, func(name string) bool { return w.clusters[name].Away }) {
+	// Only clusters in progress and failures may keep the others waiting.
+	if blocker == "" && len(d.Waiting) > 0 && s.kind() == clusterv1alpha1.ProgressivePerGroup &&
+		!slices.ContainsFunc(d.Waiting, func(name string) bool { return s.clusters[name].Away }) {
 		t.Errorf("%v wait for nothing", d.Waiting)
 	}
 }
 
-// open says why the domain is not done.
-func (w *world) open(d domain, failing, settling int) string {
+// blocker returns why the unit is not complete; empty if it is.
+func (s *simulation) blocker(u unit, failing, inProgress int) string {
 	succeeded, skipped := 0, 0
-	for _, name := range d.clusters {
-		c := w.clusters[name]
+	for _, name := range u.clusters {
+		c := s.clusters[name]
 		succeeded += count(c.Status == rollout.Succeeded)
 		skipped += count(c.Status == rollout.Skip)
 		if c.Status == rollout.ToApply && !c.Away {
-			return name + " has not begun"
+			return name + " has not started"
 		}
 	}
 	switch {
-	case failing > w.tolerated(d):
+	case failing > s.tolerated(u):
 		return fmt.Sprintf("%d before it fail", failing)
-	case settling > 0:
-		return fmt.Sprintf("%d before it settle", settling)
-	case d.mandatory && succeeded == 0 && skipped < len(d.clusters):
+	case inProgress > 0:
+		return fmt.Sprintf("%d before it are in progress", inProgress)
+	case u.mandatory && succeeded == 0 && skipped < len(u.clusters):
 		return "none before it succeeded"
 	}
 	return ""
@@ -149,29 +149,29 @@ func count(b bool) int {
 	return 0
 }
 
-// Whatever state a fleet is in, no decision goes beyond what is allowed.
+// No decision exceeds the limits, whatever the state of the clusters.
 func TestPropertyLimits(t *testing.T) {
-	forSeeds(t, func(t *testing.T, w *world) {
+	forSeeds(t, func(t *testing.T, s *simulation) {
 		for round := range 4 {
-			w.scramble(round%2 == 1)
-			d := w.decide()
-			checkLists(t, w.groups, w.clusters, d)
-			checkLimits(t, w, d)
+			s.scramble(round%2 == 1)
+			d := s.decide()
+			checkLists(t, s.groups, s.clusters, d)
+			checkLimits(t, s, d)
 		}
 	})
 }
 
-// The order of groups and of the clusters in them changes nothing.
+// The order of the groups and of their clusters does not change the decision.
 func TestPropertyDeterministic(t *testing.T) {
-	forSeeds(t, func(t *testing.T, w *world) {
-		w.scramble(true)
-		want := w.decide()
-		for i := range w.groups {
-			w.groups[i].Clusters = slices.Clone(w.groups[i].Clusters)
-			shuffle(w.random, w.groups[i].Clusters)
+	forSeeds(t, func(t *testing.T, s *simulation) {
+		s.scramble(true)
+		want := s.decide()
+		for i := range s.groups {
+			s.groups[i].Clusters = slices.Clone(s.groups[i].Clusters)
+			shuffle(s.random, s.groups[i].Clusters)
 		}
-		shuffle(w.random, w.groups)
-		if diff := cmp.Diff(want, w.decide()); diff != "" {
+		shuffle(s.random, s.groups)
+		if diff := cmp.Diff(want, s.decide()); diff != "" {
 			t.Errorf("decision of the same in another order (-want +got):\n%s", diff)
 		}
 	})
@@ -181,92 +181,93 @@ func shuffle[T any](random *rand.Rand, items []T) {
 	random.Shuffle(len(items), func(i, j int) { items[i], items[j] = items[j], items[i] })
 }
 
-// Between now and Again, nothing is to be decided; and what a decision begins with, it does not begin with twice.
-func TestPropertyAgain(t *testing.T) {
-	forSeeds(t, func(t *testing.T, w *world) {
-		w.scramble(true)
-		first := w.decide()
-		w.begin(first)
-		settled := w.decide()
-		if len(settled.Begin) > 0 {
-			t.Errorf("begun with %v, and at once with %v", first.Begin, settled.Begin)
+// The decision does not change between now and RequeueAt, and starts no cluster twice.
+func TestPropertyRequeueAt(t *testing.T) {
+	forSeeds(t, func(t *testing.T, s *simulation) {
+		s.scramble(true)
+		first := s.decide()
+		s.apply(first)
+		second := s.decide()
+		if len(second.Start) > 0 {
+			t.Errorf("started %v, and again %v", first.Start, second.Start)
 		}
-		until := settled.Again
+		until := second.RequeueAt
 		if until.IsZero() {
-			until = w.now.Add(9999 * time.Hour)
-		} else if !until.After(w.now) {
-			t.Fatalf("again at %s, which is not after %s", until, w.now)
+			until = s.now.Add(9999 * time.Hour)
+		} else if !until.After(s.now) {
+			t.Fatalf("RequeueAt is %s, which is not after %s", until, s.now)
 		}
-		w.now = w.now.Add(time.Duration(w.random.Int64N(int64(until.Sub(w.now)))))
-		if diff := cmp.Diff(settled, w.decide()); diff != "" {
-			t.Errorf("at %s, before %s (-settled +later):\n%s", w.now, until, diff)
+		s.now = s.now.Add(time.Duration(s.random.Int64N(int64(until.Sub(s.now)))))
+		if diff := cmp.Diff(second, s.decide()); diff != "" {
+			t.Errorf("at %s, before %s (-second +later):\n%s", s.now, until, diff)
 		}
 	})
 }
 
-// With every step of a rollout within its limits, it comes to its end when clusters succeed, also if they fail, time
-// out or go away for a while before they do.
+// A rollout finishes when its clusters succeed, even if they fail, time out or go away before.
+// Every decision on the way is within the limits.
 func TestPropertyFinishes(t *testing.T) {
-	forSeeds(t, func(t *testing.T, w *world) {
-		trouble := w.random.IntN(3) // none; failures; failures and clusters that go away
-		begun := map[string]bool{}
-		for step := range 100 + 60*len(w.clusters) {
-			d := w.decide()
-			checkLists(t, w.groups, w.clusters, d)
-			checkLimits(t, w, d)
-			for name := range begun {
+	forSeeds(t, func(t *testing.T, s *simulation) {
+		trouble := s.random.IntN(3) // none; failures; failures and clusters that go away
+		started := map[string]bool{}
+		for i := range 100 + 60*len(s.clusters) {
+			d := s.decide()
+			checkLists(t, s.groups, s.clusters, d)
+			checkLimits(t, s, d)
+			for name := range started {
 				if !slices.Contains(d.Rollout, name) {
-					t.Fatalf("%s had the template and shall not have it", name)
+					t.Fatalf("%s had the template and is not in Rollout", name)
 				}
 			}
 			if d.Done {
 				return
 			}
-			for _, name := range d.Begin {
-				begun[name] = true
+			for _, name := range d.Start {
+				started[name] = true
 			}
-			w.begin(d)
-			if step > 50*len(w.clusters) {
+			s.apply(d)
+			if i > 50*len(s.clusters) {
 				trouble = 0
 			}
-			w.live(t, d, trouble)
+			s.step(t, d, trouble)
 			if t.Failed() {
 				return
 			}
 		}
-		t.Errorf("not done: %s", shown(w.decide()))
+		t.Errorf("not done: %s", format(s.decide()))
 	})
 }
 
-// live lets something happen: time goes by, and a cluster takes a step.
-func (w *world) live(t *testing.T, d rollout.Decision, trouble int) {
+// step advances the time and the state of one cluster.
+func (s *simulation) step(t *testing.T, d rollout.Decision, trouble int) {
 	t.Helper()
-	w.now = w.now.Add(time.Duration(w.random.IntN(300)) * time.Second)
-	onTheWay := w.names(func(c rollout.Cluster) bool {
+	s.now = s.now.Add(time.Duration(s.random.IntN(300)) * time.Second)
+	onTheWay := s.names(func(c rollout.Cluster) bool {
 		return !c.Away && (c.Status == rollout.Progressing || c.Status == rollout.Failed)
 	})
-	away := w.names(func(c rollout.Cluster) bool { return c.Away })
-	switch roll := w.random.IntN(10); {
+	away := s.names(func(c rollout.Cluster) bool { return c.Away })
+	switch roll := s.random.IntN(10); {
 	case trouble == 2 && roll == 0:
-		if here := w.names(func(c rollout.Cluster) bool { return !c.Away }); len(here) > 0 {
-			w.setAway(here[w.random.IntN(len(here))], true)
+		if here := s.names(func(c rollout.Cluster) bool { return !c.Away }); len(here) > 0 {
+			s.setAway(here[s.random.IntN(len(here))], true)
 		}
 	case trouble > 0 && roll == 1 && len(onTheWay) > 0:
-		w.set(onTheWay[w.random.IntN(len(onTheWay))], rollout.Failed)
+		s.set(onTheWay[s.random.IntN(len(onTheWay))], rollout.Failed)
 	case len(onTheWay) > 0:
-		w.set(onTheWay[w.random.IntN(len(onTheWay))], rollout.Succeeded)
+		s.set(onTheWay[s.random.IntN(len(onTheWay))], rollout.Succeeded)
 	case len(away) > 0:
-		w.setAway(away[w.random.IntN(len(away))], false)
-	case !d.Again.IsZero():
-		if d.Again.After(w.now) {
-			w.now = d.Again
+		s.setAway(away[s.random.IntN(len(away))], false)
+	case !d.RequeueAt.IsZero():
+		if d.RequeueAt.After(s.now) {
+			s.now = d.RequeueAt
 		}
-	case len(d.Begin) == 0:
-		t.Errorf("stuck: %s", shown(d))
+	case len(d.Start) == 0:
+		t.Errorf("stuck: %s", format(d))
 	}
 }
 
-// 16 times the clusters take about 21 times the time; a quadratic step anywhere would make that 256.
+// 16 times the clusters take about 21 times as long. A quadratic algorithm would take 256 times as
+// long.
 func TestManyClusters(t *testing.T) {
 	for _, from := range []clusterv1alpha1.RolloutStrategy{
 		{}, progressive("10%", config(time.Minute, "10m", "100%")), perGroup(config(time.Minute, "10m", "100%")),
@@ -275,7 +276,7 @@ func TestManyClusters(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		best := func(n int) time.Duration { // of three: others use this machine too
+		best := func(n int) time.Duration { // of three runs, since other processes share the machine
 			groups, clusters := manyClusters(n)
 			fastest := time.Hour
 			for range 3 {

@@ -13,8 +13,8 @@ import (
 	clusterv1alpha1 "github.com/workwire/workwire/pkg/apis/cluster/v1alpha1"
 )
 
-// Strategy is a RolloutStrategy that was read and found good. The zero value is All without a deadline. A Strategy is
-// not changed by its use, and safe for concurrent use.
+// Strategy is a valid, parsed RolloutStrategy. The zero value is All without a deadline. A Strategy
+// is immutable and safe for concurrent use.
 type Strategy struct {
 	kind        clusterv1alpha1.RolloutType // empty: All
 	minSuccess  time.Duration
@@ -24,25 +24,25 @@ type Strategy struct {
 	mandatory   []clusterv1alpha1.MandatoryDecisionGroup
 }
 
-// amount is a number of clusters, or a percentage of some number of them.
+// amount is a number of clusters, or a percentage of a number of clusters.
 type amount struct {
 	value   int
 	percent bool
 }
 
-// of gives the amount as a number, a percentage of total rounded up.
-func (a amount) of(total int) int {
+// resolve returns the amount as a number of clusters. A percentage of total is rounded up.
+func (a amount) resolve(total int) int {
 	if a.percent {
 		return (a.value*total + 99) / 100
 	}
 	return a.value
 }
 
-// Parse reads a strategy. The schema of the API refuses most of what is wrong here; the error, which may join several,
-// says of each field what is wrong with it and what it may be.
+// Parse parses and validates a strategy. Its error joins one error per invalid field, each with the
+// valid values. The schema of the API rejects most invalid strategies earlier.
 func Parse(from *clusterv1alpha1.RolloutStrategy) (Strategy, error) {
 	if from.RolloutType != "" && from.Type != "" && from.RolloutType != from.Type {
-		return Strategy{}, fmt.Errorf("rollout strategy: rolloutType is %s and type is %s: they are two names of one field, set one of them",
+		return Strategy{}, fmt.Errorf("rollout strategy: rolloutType is %s and type is %s: both name the same field, set only one",
 			from.RolloutType, from.Type)
 	}
 	strategy := Strategy{kind: from.Kind()}
@@ -50,19 +50,19 @@ func Parse(from *clusterv1alpha1.RolloutStrategy) (Strategy, error) {
 	switch strategy.kind {
 	case clusterv1alpha1.All:
 		if from.All != nil {
-			err = strategy.config("all", from.All.RolloutConfig)
+			err = strategy.parseConfig("all", from.All.RolloutConfig)
 		}
 	case clusterv1alpha1.Progressive:
 		if options := from.Progressive; options != nil {
 			var errConcurrency error
 			strategy.concurrency, errConcurrency = parseAmount("progressive.maxConcurrency", options.MaxConcurrency)
 			strategy.mandatory = options.MandatoryDecisionGroups.DeepCopy().MandatoryDecisionGroups
-			err = errors.Join(errConcurrency, strategy.config("progressive", options.RolloutConfig))
+			err = errors.Join(errConcurrency, strategy.parseConfig("progressive", options.RolloutConfig))
 		}
 	case clusterv1alpha1.ProgressivePerGroup:
 		if options := from.ProgressivePerGroup; options != nil {
 			strategy.mandatory = options.MandatoryDecisionGroups.DeepCopy().MandatoryDecisionGroups
-			err = strategy.config("progressivePerGroup", options.RolloutConfig)
+			err = strategy.parseConfig("progressivePerGroup", options.RolloutConfig)
 		}
 	default:
 		err = fmt.Errorf("rolloutType is %q: must be All, Progressive or ProgressivePerGroup", strategy.kind)
@@ -73,7 +73,7 @@ func Parse(from *clusterv1alpha1.RolloutStrategy) (Strategy, error) {
 	return strategy, nil
 }
 
-func (s *Strategy) config(options string, from clusterv1alpha1.RolloutConfig) error {
+func (s *Strategy) parseConfig(options string, from clusterv1alpha1.RolloutConfig) error {
 	var errSuccess, errDeadline, errFailures error
 	s.minSuccess = from.MinSuccessTime.Duration
 	if s.minSuccess < 0 {

@@ -11,7 +11,7 @@ import (
 	"github.com/workwire/workwire/pkg/hub/rollout"
 )
 
-func TestParseRefuses(t *testing.T) {
+func TestParseRejects(t *testing.T) {
 	tests := map[string]struct {
 		json string
 		want []string
@@ -49,8 +49,8 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
-// Options of the types that are not used are not looked at, and neither is what they would refuse.
-func TestParseReadsTheOptionsOfItsType(t *testing.T) {
+// Parse ignores the options of other types, valid or not.
+func TestParseIgnoresOptionsOfOtherTypes(t *testing.T) {
 	for _, text := range []string{
 		`{"progressive":{"maxFailures":"few"}}`,
 		`{"type":"Progressive","all":{"maxFailures":"few"}}`,
@@ -66,8 +66,8 @@ func TestParseReadsTheOptionsOfItsType(t *testing.T) {
 	}
 }
 
-// FuzzParse checks that every strategy that can be read at all is refused, or gives decisions that hold what is promised
-// for all of them.
+// FuzzParse checks that Parse rejects a strategy, or that its decisions satisfy the invariants of
+// all decisions.
 func FuzzParse(f *testing.F) {
 	for _, seed := range []string{
 		`{}`, `{"type":"Progressive","progressive":{"maxConcurrency":"10%","maxFailures":2,"progressDeadline":"5m"}}`,

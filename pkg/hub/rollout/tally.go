@@ -6,16 +6,19 @@ import (
 	"time"
 )
 
-// tally is how the clusters of a group, or of the row, do. Names are in the order in which they were counted.
+// tally summarizes the clusters of a group, or of the sequence of Progressive. The names are in the
+// order in which they were counted.
 type tally struct {
 	toApply     []string // present, without the template
-	awayToApply []string // away, without it
-	busy        int      // have it and hold a place: on their way, missing and not excused, or not succeeded for long enough
-	excused     int      // have it, and were away before they got it
-	failed      []string
-	timedOut    []string
-	succeeded   int
-	skipped     int
+	awayToApply []string // away, without the template
+	// inProgress counts the clusters that have the template and hold a slot: progressing, missing
+	// and not excused, or within minSuccessTime.
+	inProgress int
+	excused    int // have the template and were away before they received it
+	failed     []string
+	timedOut   []string
+	succeeded  int
+	skipped    int
 }
 
 func (t tally) failures() []string {
@@ -24,12 +27,19 @@ func (t tally) failures() []string {
 	return names
 }
 
-// count tells how the clusters do, and notes those that failed or timed out in the decision. excuse says how many
-// missing clusters are excused: it sees the tally without them.
-func (d *decider) count(clusters []string, excuse func(tally) int) tally {
+// count returns the tally of the clusters and adds failed and timed-out clusters to the decision.
+// excusable returns how many missing clusters are excused, given the tally without them.
+func (d *decider) count(clusters []string, excusable func(tally) int) tally {
 	var t tally
 	var missing []string
 	timedOut := map[string]bool{}
+	progressing := func(name string, since time.Time) {
+		if d.expired(since) {
+			timedOut[name] = true
+		} else {
+			t.inProgress++
+		}
+	}
 	for _, name := range clusters {
 		cluster := d.clusters[name]
 		switch cluster.Status {
@@ -46,13 +56,13 @@ func (d *decider) count(clusters []string, excuse func(tally) int) tally {
 			case cluster.Away:
 				missing = append(missing, name)
 			default:
-				d.progress(&t, timedOut, name, begun(cluster))
+				progressing(name, deadlineStart(cluster))
 			}
 		case Succeeded:
 			t.succeeded++
 			if end := cluster.Since.Add(d.minSuccess); d.minSuccess > 0 && end.After(d.now) {
-				t.busy++
-				d.settledAt = earlier(d.settledAt, end)
+				t.inProgress++
+				d.minSuccessAt = earlier(d.minSuccessAt, end)
 			}
 		case Failed:
 			if d.expired(cluster.Since) {
@@ -66,11 +76,12 @@ func (d *decider) count(clusters []string, excuse func(tally) int) tally {
 			t.skipped++
 		}
 	}
-	slices.SortFunc(missing, func(a, b string) int { // those excused stay so when others go missing too
+	// The order by time keeps an excused cluster excused when others go missing later.
+	slices.SortFunc(missing, func(a, b string) int {
 		return cmp.Or(d.clusters[a].PresenceSince.Compare(d.clusters[b].PresenceSince), cmp.Compare(a, b))
 	})
-	for _, name := range missing[min(len(missing), excuse(t)):] {
-		d.progress(&t, timedOut, name, d.clusters[name].Since)
+	for _, name := range missing[min(len(missing), excusable(t)):] {
+		progressing(name, d.clusters[name].Since)
 	}
 	for _, name := range clusters {
 		if timedOut[name] {
@@ -84,16 +95,8 @@ func (d *decider) count(clusters []string, excuse func(tally) int) tally {
 	return t
 }
 
-// progress counts a cluster that is on its way since then.
-func (d *decider) progress(t *tally, timedOut map[string]bool, name string, since time.Time) {
-	if d.expired(since) {
-		timedOut[name] = true
-	} else {
-		t.busy++
-	}
-}
-
-// expired tells whether the deadline of the strategy is over for what began then, and notes when it will be.
+// expired reports whether the deadline of the strategy, counted from since, has passed. If it has
+// not, expired records when it will.
 func (d *decider) expired(since time.Time) bool {
 	if d.deadline == 0 || since.IsZero() {
 		return false
@@ -106,8 +109,9 @@ func (d *decider) expired(since time.Time) bool {
 	return true
 }
 
-// begun is when the deadline of a cluster that is present and on its way began: it begins again when a cluster returns.
-func begun(cluster Cluster) time.Time {
+// deadlineStart returns when the deadline of a progressing, present cluster started. The deadline
+// starts again when a cluster returns.
+func deadlineStart(cluster Cluster) time.Time {
 	if !cluster.Since.IsZero() && cluster.PresenceSince.After(cluster.Since) {
 		return cluster.PresenceSince
 	}
