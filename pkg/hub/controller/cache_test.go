@@ -1,0 +1,172 @@
+package controller
+
+import (
+	"errors"
+	"log/slog"
+	"maps"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+)
+
+type works = Cache[*workv1.ManifestWork]
+
+var key = types.NamespacedName{Namespace: "c", Name: "w"}
+
+// newWorks returns a cache without an API server behind it, and the time it goes by.
+func newWorks(t *testing.T, held ...*workv1.ManifestWork) (*works, *time.Time) {
+	t.Helper()
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	c := NewInformers(InformersConfig{Now: func() time.Time { return now }, Logger: slog.New(slog.DiscardHandler)}).ManifestWorks()
+	for _, w := range held {
+		see(t, c, nil, w)
+	}
+	return c, &now
+}
+
+// see has the informer of c see a change.
+func see(t *testing.T, c *works, before, after *workv1.ManifestWork) {
+	t.Helper()
+	var err error
+	if after != nil {
+		err = c.informer.GetIndexer().Update(after)
+	} else {
+		err = c.informer.GetIndexer().Delete(before)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.forget(before, after)
+}
+
+func work(uid, version string) *workv1.ManifestWork {
+	return &workv1.ManifestWork{ObjectMeta: metav1.ObjectMeta{Namespace: "c", Name: "w", UID: types.UID(uid), ResourceVersion: version}}
+}
+
+// checkLatest compares the latest state with a resource version, "" standing for none, in each way to read it.
+func checkLatest(t *testing.T, c *works, when, want string) {
+	t.Helper()
+	got := ""
+	if w, ok := c.Latest(key); ok {
+		got = w.ResourceVersion
+	}
+	listed := ""
+	for _, w := range c.LatestList(cache.NamespaceIndex, "c") {
+		listed += w.ResourceVersion
+	}
+	if got != want || listed != want {
+		t.Errorf("%s: Latest %q, LatestList %q, want %q", when, got, listed, want)
+	}
+}
+
+func TestUpdatesAreKnownUntilTheInformerCatchesUp(t *testing.T) {
+	c, _ := newWorks(t, work("a", "9"))
+	checkLatest(t, c, "without writes", "9")
+	c.Wrote(work("a", "11"))
+	c.Wrote(work("a", "10"))
+	checkLatest(t, c, "after a write and an older answer", "11")
+	see(t, c, work("a", "9"), work("a", "10"))
+	checkLatest(t, c, "while the informer is behind", "11")
+	see(t, c, work("a", "10"), work("a", "12"))
+	checkLatest(t, c, "when the informer has caught up", "12")
+	c.Wrote(work("a", "11"))
+	checkLatest(t, c, "after an answer that the informer was faster than", "12")
+	c.Wrote(work("a", "13"))
+	see(t, c, work("a", "12"), nil)
+	checkLatest(t, c, "when the object is gone", "")
+	c.Wrote(work("a", "14"))
+	checkLatest(t, c, "after a write to an object that is gone", "")
+	if len(c.written) > 0 {
+		t.Errorf("%d writes are kept", len(c.written))
+	}
+}
+
+func TestCreationsAreKnownUntilTheyExpire(t *testing.T) {
+	c, now := newWorks(t)
+	c.Created(work("a", "1"))
+	c.Wrote(work("a", "2"))
+	checkLatest(t, c, "after create and update", "2")
+	see(t, c, nil, work("a", "1"))
+	checkLatest(t, c, "when the informer sees the creation", "2")
+	see(t, c, work("a", "1"), nil)
+	checkLatest(t, c, "when it is deleted", "")
+
+	c.Created(work("b", "5"))
+	*now = now.Add(WriteTimeout - 1)
+	checkLatest(t, c, "just before it expires", "5")
+	*now = now.Add(1)
+	checkLatest(t, c, "when it expires", "")
+	c.Created(work("c", "6"))
+	c.Deleted(work("c", "6"))
+	checkLatest(t, c, "when it is deleted here at once", "")
+	if len(c.written) != 1 {
+		t.Errorf("%d writes are kept, want 1", len(c.written))
+	}
+}
+
+func TestDeletionsAreKnownUntilTheInformerCatchesUp(t *testing.T) {
+	c, now := newWorks(t, work("a", "1"))
+	c.Deleted(work("a", "1"))
+	checkLatest(t, c, "after the deletion", "")
+	see(t, c, work("a", "1"), nil)
+	see(t, c, nil, work("b", "3"))
+	checkLatest(t, c, "when it was created again", "3")
+	c.Deleted(work("b", "3"))
+	see(t, c, work("b", "3"), work("c", "5"))
+	checkLatest(t, c, "when it was replaced while the watch was away", "5")
+	c.Deleted(work("c", "5"))
+	*now = now.Add(WriteTimeout)
+	checkLatest(t, c, "when the deletion never came", "5")
+	c.Deleted(work("d", "6"))
+	held := work("c", "7")
+	held.DeletionTimestamp = &metav1.Time{Time: *now}
+	see(t, c, work("c", "5"), held)
+	checkLatest(t, c, "while a finalizer holds it", "7")
+}
+
+func TestTrim(t *testing.T) {
+	w := work("a", "1")
+	w.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubectl"}}
+	w.Annotations = map[string]string{corev1.LastAppliedConfigAnnotation: "long", "mine": "kept"}
+	if _, err := trim(w); err != nil || w.ManagedFields != nil || !maps.Equal(w.Annotations, map[string]string{"mine": "kept"}) {
+		t.Errorf("%v, %v", w.ObjectMeta, err)
+	}
+}
+
+func TestReadyNamesTheCause(t *testing.T) {
+	resource := workv1.Resource("manifestworks")
+	for _, test := range []struct {
+		err  error
+		want string
+	}{
+		{nil, "have not been read yet"},
+		{apierrors.NewNotFound(resource, ""), "does not serve manifestworks.work.open-cluster-management.io: apply deploy/crds"},
+		{apierrors.NewForbidden(resource, "", errors.New("no")), "grant get, list and watch on manifestworks"},
+		{errors.New("connection refused"), "connection refused"},
+		{apierrors.NewResourceExpired("too old"), "have not been read yet"},
+	} {
+		c, _ := newWorks(t)
+		if test.err != nil {
+			c.informers.observeFailure(resource, test.err)
+		}
+		if err := c.Ready(t.Context()); err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("after %v: %v, want %q", test.err, err, test.want)
+		}
+	}
+}
+
+func TestOneCachePerResource(t *testing.T) {
+	i := NewInformers(InformersConfig{})
+	if i.Placements() != i.Placements() || i.ManagedClusters() != i.ManagedClusters() ||
+		i.PlacementDecisions() != i.PlacementDecisions() || i.ManifestWorkReplicaSets() != i.ManifestWorkReplicaSets() {
+		t.Error("a resource has two caches")
+	}
+}

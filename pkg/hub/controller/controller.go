@@ -1,0 +1,255 @@
+package controller
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/util/workqueue"
+)
+
+// Defaults of [Config].
+const (
+	DefaultWorkers    = 4
+	DefaultBackoff    = 5 * time.Millisecond
+	DefaultMaxBackoff = 30 * time.Second
+)
+
+// Config configures a [Controller].
+type Config[K comparable] struct {
+	// Name of the controller, in logs and as the label "queue" of its metrics; required.
+	Name string
+	// Reconcile brings one key to its desired state; required. It is called for one key at a time by
+	// one worker. A positive requeueAfter calls it again after that time. An error calls it again after a
+	// backoff; requeueAfter is ignored then.
+	Reconcile func(ctx context.Context, key K) (requeueAfter time.Duration, err error)
+	// Watches are the caches to wait for before the first call of Reconcile, with the handlers that add
+	// keys; see [On].
+	Watches []Watch
+	// Workers is the number of keys that are reconciled at a time; default 4.
+	Workers int
+	// Interval is the minimum time between the starts of two reconciles of one key; default none.
+	Interval time.Duration
+	// Backoff is the pause after a first error; it doubles up to MaxBackoff. Default 5ms and 30s.
+	Backoff, MaxBackoff time.Duration
+	// Queues creates the metrics of the queue; default none.
+	Queues workqueue.MetricsProvider
+	// Logger gets a line about each failed reconcile; default slog.Default().
+	Logger *slog.Logger
+}
+
+// Controller reconciles keys of type K from a rate-limited queue. Its methods are safe for concurrent
+// use.
+type Controller[K comparable] struct {
+	cfg      Config[K]
+	log      *slog.Logger
+	queue    atomic.Pointer[workqueue.TypedRateLimitingInterface[K]] // nil before Run
+	throttle throttle[K]
+	synced   chan struct{} // closed when all watches have synced
+}
+
+// New returns a controller. It starts nothing. It reports every fault of cfg.
+func New[K comparable](cfg Config[K]) (*Controller[K], error) {
+	var errs []error
+	if cfg.Name == "" {
+		errs = append(errs, errors.New("Name is required"))
+	}
+	if cfg.Reconcile == nil {
+		errs = append(errs, errors.New("Reconcile is required"))
+	}
+	if cfg.Workers < 0 {
+		errs = append(errs, fmt.Errorf("Workers must be at least 1, or 0 for the default, got %d", cfg.Workers))
+	}
+	cfg.Backoff, cfg.MaxBackoff = cmp.Or(cfg.Backoff, DefaultBackoff), cmp.Or(cfg.MaxBackoff, DefaultMaxBackoff)
+	if cfg.Interval < 0 || cfg.Backoff < 0 || cfg.MaxBackoff < cfg.Backoff {
+		errs = append(errs, fmt.Errorf("want 0 <= Interval and 0 < Backoff <= MaxBackoff, got %s, %s and %s",
+			cfg.Interval, cfg.Backoff, cfg.MaxBackoff))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, fmt.Errorf("controller %q: %w", cfg.Name, err)
+	}
+	cfg.Workers = cmp.Or(cfg.Workers, DefaultWorkers)
+	return &Controller[K]{
+		cfg: cfg, log: cmp.Or(cfg.Logger, slog.Default()).With("controller", cfg.Name),
+		throttle: throttle[K]{interval: cfg.Interval, started: make(map[K]time.Time)}, synced: make(chan struct{}),
+	}, nil
+}
+
+// Add queues key, to be reconciled as soon as a worker is free and the interval has passed. A key that is
+// queued already is not added again. Before [Controller.Run], Add does nothing: the handlers of Watches
+// are called for every object first.
+func (c *Controller[K]) Add(key K) { c.AddAfter(key, 0) }
+
+// AddAfter is [Controller.Add] after a time.
+func (c *Controller[K]) AddAfter(key K, after time.Duration) {
+	if queue := c.queue.Load(); queue != nil {
+		(*queue).AddAfter(key, max(after, c.throttle.remaining(key, time.Now())))
+	}
+}
+
+// Run reconciles until ctx ends; it returns nil then, when everything that it started has ended. The
+// informers of Watches must be run by the caller; they are waited for. Run must be called once.
+func (c *Controller[K]) Run(ctx context.Context) error {
+	queue := workqueue.NewTypedRateLimitingQueueWithConfig(
+		workqueue.NewTypedItemExponentialFailureRateLimiter[K](c.cfg.Backoff, c.cfg.MaxBackoff),
+		workqueue.TypedRateLimitingQueueConfig[K]{Name: c.cfg.Name, MetricsProvider: c.cfg.Queues})
+	var workers sync.WaitGroup
+	defer workers.Wait()
+	defer queue.ShutDown()
+	c.queue.Store(&queue)
+	var synced []<-chan struct{}
+	for _, watch := range c.cfg.Watches {
+		done, stop, err := watch.start()
+		if err != nil {
+			return fmt.Errorf("controller %s: %w", c.cfg.Name, err)
+		}
+		defer stop()
+		synced = append(synced, done)
+	}
+	for _, done := range synced {
+		if !waitFor(ctx, done) {
+			return nil
+		}
+	}
+	close(c.synced)
+	c.log.Debug("caches synced, starting workers", "workers", c.cfg.Workers)
+	for range c.cfg.Workers {
+		workers.Go(func() {
+			for {
+				key, shutdown := queue.Get()
+				if shutdown {
+					return
+				}
+				c.reconcile(ctx, queue, key)
+				queue.Done(key)
+			}
+		})
+	}
+	<-ctx.Done()
+	return nil
+}
+
+// reconcile calls Reconcile for a key and decides when to call it again.
+func (c *Controller[K]) reconcile(ctx context.Context, queue workqueue.TypedRateLimitingInterface[K], key K) {
+	if ctx.Err() != nil {
+		return
+	}
+	if remaining := c.throttle.start(key, time.Now()); remaining > 0 {
+		queue.AddAfter(key, remaining)
+		return
+	}
+	requeueAfter, err := c.cfg.Reconcile(ctx, key)
+	switch {
+	case ctx.Err() != nil:
+		queue.Forget(key)
+	case err == nil:
+		queue.Forget(key)
+		if requeueAfter > 0 {
+			queue.AddAfter(key, requeueAfter)
+		}
+	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+		c.log.Debug("reconcile failed, not retrying: the namespace is being deleted", "key", key, "error", err)
+		queue.Forget(key)
+	case apierrors.IsConflict(err):
+		c.log.Debug("reconcile met a newer object, retrying", "key", key, "error", err)
+		queue.AddRateLimited(key)
+	default:
+		c.log.Warn("reconcile failed, retrying", "key", key, "error", err)
+		queue.AddRateLimited(key)
+	}
+}
+
+// WaitForSync waits until all watches have delivered every object to their handlers, and reports false
+// when ctx ended before.
+func (c *Controller[K]) WaitForSync(ctx context.Context) bool { return waitFor(ctx, c.synced) }
+
+// HasSynced reports whether [Controller.WaitForSync] would return at once.
+func (c *Controller[K]) HasSynced() bool {
+	select {
+	case <-c.synced:
+		return true
+	default:
+		return false
+	}
+}
+
+// Ready returns why the controller does not reconcile yet; nil once it does.
+func (c *Controller[K]) Ready(ctx context.Context) error {
+	if c.HasSynced() {
+		return nil
+	}
+	for _, watch := range c.cfg.Watches {
+		if err := watch.ready(ctx); err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("controller %s has not started yet", c.cfg.Name)
+}
+
+// Watch is a cache that a controller waits for, and what it does with the cache's events.
+type Watch struct {
+	start func() (synced <-chan struct{}, stop func(), err error)
+	ready func(context.Context) error
+}
+
+// On watches c. changed is called as for [Cache.AddEventHandler], from [Controller.Run] on; nil only
+// waits for the cache.
+func On[T Object](c *Cache[T], changed func(before, after T)) Watch {
+	return Watch{ready: c.Ready, start: func() (<-chan struct{}, func(), error) {
+		if changed == nil {
+			return c.informer.HasSyncedChecker().Done(), func() {}, nil
+		}
+		registration, err := c.AddEventHandler(changed)
+		if err != nil {
+			return nil, nil, fmt.Errorf("watch %s: %w", c.resource, err)
+		}
+		return registration.HasSyncedChecker().Done(), func() { c.RemoveEventHandler(registration) }, nil
+	}}
+}
+
+// throttle spaces out the reconciles of a key.
+type throttle[K comparable] struct {
+	interval time.Duration
+
+	mu      sync.Mutex
+	started map[K]time.Time // guarded by mu: when the last reconcile started
+	order   []K             // guarded by mu: the keys of started, oldest first
+}
+
+// remaining returns the time until a reconcile of key may start.
+func (t *throttle[K]) remaining(key K, now time.Time) time.Duration {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	started, ok := t.started[key]
+	if !ok {
+		return 0
+	}
+	return max(0, t.interval-now.Sub(started))
+}
+
+// start notes that a reconcile of key starts, and returns 0; or, if it may not start yet, the time until
+// then.
+func (t *throttle[K]) start(key K, now time.Time) time.Duration {
+	if t.interval == 0 {
+		return 0
+	}
+	if remaining := t.remaining(key, now); remaining > 0 {
+		return remaining
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for len(t.order) > 0 && now.Sub(t.started[t.order[0]]) >= t.interval {
+		delete(t.started, t.order[0])
+		t.order = t.order[1:]
+	}
+	t.started[key] = now
+	t.order = append(t.order, key)
+	return 0
+}
