@@ -30,7 +30,7 @@ func TestSpecDoesNotReviveADeletedWork(t *testing.T) {
 	raw.send(raw.spec("web", "uid-1", 1, held(configMap("a", "1"))), nil)
 	raw.answered(answers, "applied", func(s *wire.Status) bool { return meta.IsStatusConditionTrue(s.Status.Conditions, workv1.WorkApplied) })
 	now := metav1.Now()
-	raw.send(&wire.Spec{UID: "uid-1", Source: "hub1", Cluster: cluster, Generation: 2, Action: wire.Delete, DeletionTimestamp: &now, Bare: true}, nil)
+	raw.send(&wire.Spec{UID: "uid-1", Source: "hub1", Cluster: cluster, Generation: 2, Action: wire.Delete, DeletionTimestamp: &now, NoMetadata: true}, nil)
 	deleting := func(s *wire.Status) bool { return meta.IsStatusConditionTrue(s.Status.Conditions, workv1.WorkDeleting) }
 	raw.answered(answers, "deleting", deleting)
 

@@ -76,7 +76,7 @@ func (s *answers) repeat(source wire.SourceID, first time.Duration, now time.Tim
 // take notes the answer that spec is, if it is one, and reports whether it is the
 // first of its source.
 func (s *answers) take(spec *wire.Spec) bool {
-	if spec.UID != s.probe || !spec.Deletes() {
+	if spec.UID != s.probe || !spec.IsDeletion() {
 		return false
 	}
 	s.mu.Lock()

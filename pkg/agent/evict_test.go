@@ -138,7 +138,7 @@ func TestNothingIsEvictedBeforeTheSourceAnswers(t *testing.T) {
 	now := metav1.Now()
 	for _, have := range raw.listed() {
 		raw.send(&wire.Spec{UID: have.UID, Source: "hub1", Cluster: cluster, Generation: have.Generation,
-			Action: wire.ResyncResponse, Bare: true, DeletionTimestamp: &now}, nil)
+			Action: wire.ResyncResponse, NoMetadata: true, DeletionTimestamp: &now}, nil)
 	}
 	w.recordGone(stray.Name)
 	w.data("stray", "")

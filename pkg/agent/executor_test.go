@@ -110,7 +110,7 @@ func TestExecutorOfANamespaceAndItsRole(t *testing.T) {
 		return true
 	})
 	now := metav1.Now()
-	raw.send(&wire.Spec{UID: "uid-1", Source: "hub1", Cluster: cluster, Generation: 2, Action: wire.Delete, DeletionTimestamp: &now, Bare: true}, nil)
+	raw.send(&wire.Spec{UID: "uid-1", Source: "hub1", Cluster: cluster, Generation: 2, Action: wire.Delete, DeletionTimestamp: &now, NoMetadata: true}, nil)
 	raw.answered(answers, "it is gone", func(s *wire.Status) bool { return meta.IsStatusConditionTrue(s.Status.Conditions, workv1.WorkDeleted) })
 }
 

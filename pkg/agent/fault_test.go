@@ -111,7 +111,7 @@ func TestSpecThatCanNotBeDecodedIsAnswered(t *testing.T) {
 	raw := w.rawSource("hub1", answers)
 
 	spec := &wire.Spec{UID: "uid-1", Source: "hub1", Cluster: cluster, Generation: 1, Action: wire.Create,
-		Meta: metav1.ObjectMeta{Name: "web", Namespace: cluster, UID: "uid-1"}, Bundle: wire.BundleOf(&w.work("web", configMap("a", "1")).Spec)}
+		Meta: metav1.ObjectMeta{Name: "web", Namespace: cluster, UID: "uid-1"}, Bundle: wire.NewBundle(&w.work("web", configMap("a", "1")).Spec)}
 	raw.send(spec, nil)
 	raw.answered(answers, "applied", func(s *wire.Status) bool {
 		return s.Generation == 1 && meta.IsStatusConditionTrue(s.Status.Conditions, workv1.WorkApplied)
@@ -133,7 +133,7 @@ func TestSpecThatCanNotBeDecodedIsAnswered(t *testing.T) {
 		spec.Generation++
 	}
 	w.data("a", "1")
-	spec.Bundle = wire.BundleOf(&w.work("web", configMap("a", "9")).Spec)
+	spec.Bundle = wire.NewBundle(&w.work("web", configMap("a", "9")).Spec)
 	raw.send(spec, nil)
 	raw.answered(answers, "applied again", func(s *wire.Status) bool {
 		return s.Generation == spec.Generation && meta.IsStatusConditionTrue(s.Status.Conditions, workv1.WorkApplied)
@@ -159,12 +159,12 @@ func TestDuplicatesAndReorderedEvents(t *testing.T) {
 	w.data("a", "3")
 	now := metav1.Now()
 	// A deletion that names nothing but the UID finds its work.
-	raw.send(&wire.Spec{UID: "uid-1", Source: "hub1", Cluster: cluster, Generation: 3, Action: wire.Delete, Bare: true, DeletionTimestamp: &now}, nil)
+	raw.send(&wire.Spec{UID: "uid-1", Source: "hub1", Cluster: cluster, Generation: 3, Action: wire.Delete, NoMetadata: true, DeletionTimestamp: &now}, nil)
 	deleted := func(s *wire.Status) bool { return meta.IsStatusConditionTrue(s.Status.Conditions, workv1.WorkDeleted) }
 	raw.answered(answers, "deleted", deleted)
 	w.data("a", "")
 	w.noRecords()
-	raw.send(&wire.Spec{UID: "never-heard-of", Source: "hub1", Cluster: cluster, Generation: 1, Action: wire.Delete, Bare: true, DeletionTimestamp: &now}, nil)
+	raw.send(&wire.Spec{UID: "never-heard-of", Source: "hub1", Cluster: cluster, Generation: 1, Action: wire.Delete, NoMetadata: true, DeletionTimestamp: &now}, nil)
 	raw.answered(answers, "the unknown work is answered for", func(s *wire.Status) bool { return s.UID == "never-heard-of" && deleted(s) })
 }
 
@@ -276,7 +276,7 @@ func TestNameThatComesBackWithAnotherUID(t *testing.T) {
 	raw := w.rawSource("hub1", answers)
 	spec := func(uid types.UID, manifests ...string) *wire.Spec {
 		return &wire.Spec{UID: uid, Source: "hub1", Cluster: cluster, Generation: 1, Action: wire.Create,
-			Meta: metav1.ObjectMeta{Name: "web", Namespace: cluster, UID: uid}, Bundle: wire.BundleOf(&w.work("web", manifests...).Spec)}
+			Meta: metav1.ObjectMeta{Name: "web", Namespace: cluster, UID: uid}, Bundle: wire.NewBundle(&w.work("web", manifests...).Spec)}
 	}
 	applied := func(uid types.UID) func(*wire.Status) bool {
 		return func(s *wire.Status) bool {
@@ -291,7 +291,7 @@ func TestNameThatComesBackWithAnotherUID(t *testing.T) {
 	w.data("b", "2")
 	w.data("c", "2")
 	now := metav1.Now()
-	raw.send(&wire.Spec{UID: "first", Source: "hub1", Cluster: cluster, Generation: 1, Action: wire.Delete, Bare: true, DeletionTimestamp: &now}, nil)
+	raw.send(&wire.Spec{UID: "first", Source: "hub1", Cluster: cluster, Generation: 1, Action: wire.Delete, NoMetadata: true, DeletionTimestamp: &now}, nil)
 	raw.answered(answers, "the first is gone", func(s *wire.Status) bool {
 		return s.UID == "first" && meta.IsStatusConditionTrue(s.Status.Conditions, workv1.WorkDeleted)
 	})
@@ -329,7 +329,7 @@ func (w *world) rawSource(id wire.SourceID, answers chan<- *wire.Status, configu
 					answers <- message
 				case *wire.SpecResync:
 					raw.mu.Lock()
-					raw.have = message.Have
+					raw.have = message.Versions
 					raw.mu.Unlock()
 					ask()
 				}
@@ -363,7 +363,7 @@ func (r *rawSource) listed() []wire.SpecVersion {
 // spec makes a spec of manifests in YAML.
 func (r *rawSource) spec(name string, uid types.UID, generation wire.Generation, manifests ...string) *wire.Spec {
 	return &wire.Spec{UID: uid, Source: "hub1", Cluster: cluster, Generation: generation, Action: wire.Update,
-		Meta: metav1.ObjectMeta{Name: name, Namespace: cluster, UID: uid}, Bundle: wire.BundleOf(&r.work(name, manifests...).Spec)}
+		Meta: metav1.ObjectMeta{Name: name, Namespace: cluster, UID: uid}, Bundle: wire.NewBundle(&r.work(name, manifests...).Spec)}
 }
 
 // send publishes spec, with other data when data is given.

@@ -118,7 +118,7 @@ func (w *world) deletions(source wire.SourceID) <-chan struct{} {
 			Received: func(_ context.Context, m transport.Message) {
 				m.Ack()
 				if message, err := wire.Decode(m.Event); err == nil {
-					if spec, ok := message.(*wire.Spec); ok && spec.Deletes() {
+					if spec, ok := message.(*wire.Spec); ok && spec.IsDeletion() {
 						see()
 					}
 				}
@@ -255,7 +255,7 @@ func TestWorkNameThatCanNotBeRecorded(t *testing.T) {
 					c.Reason == workv1.ReasonAppliedManifestFailed && strings.Contains(c.Message, "188 characters")
 			})
 			now := metav1.Now()
-			raw.send(&wire.Spec{UID: "uid-1", Source: "hub1", Cluster: cluster, Generation: 1, Action: wire.Delete, DeletionTimestamp: &now, Bare: true}, nil)
+			raw.send(&wire.Spec{UID: "uid-1", Source: "hub1", Cluster: cluster, Generation: 1, Action: wire.Delete, DeletionTimestamp: &now, NoMetadata: true}, nil)
 			raw.answered(answers, "it is gone", func(s *wire.Status) bool { return meta.IsStatusConditionTrue(s.Status.Conditions, workv1.WorkDeleted) })
 		})
 	}

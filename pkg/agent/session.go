@@ -44,7 +44,7 @@ func (a *Agent) resync(ctx context.Context, c transport.Connection) {
 	// were asked; one that it does not know may have sent something all the same.
 	topic, ok := a.topics.Broadcast()
 	if ok && !c.Resumed {
-		err := a.request(ctx, topic, &wire.SpecResync{Agent: a.config.ClientID, Cluster: a.config.Cluster, Have: a.answers.ask("")})
+		err := a.request(ctx, topic, &wire.SpecResync{Agent: a.config.ClientID, Cluster: a.config.Cluster, Versions: a.answers.ask("")})
 		a.logUnasked(ctx, "all", topic, err)
 	}
 }
@@ -65,14 +65,14 @@ func (a *Agent) ask(ctx context.Context, source wire.SourceID) {
 	}
 	probe := a.answers.ask(source)
 	request := &wire.SpecResync{
-		Agent: a.config.ClientID, Cluster: a.config.Cluster, Source: source, Have: append(a.inbox.Versions(source), probe...),
+		Agent: a.config.ClientID, Cluster: a.config.Cluster, Source: source, Versions: append(a.inbox.Versions(source), probe...),
 	}
 	err = a.request(ctx, topic, request)
 	var large *transport.TooLargeError
 	if errors.As(err, &large) {
 		// A list that leaves works out would make the source send those, and an
 		// empty one makes it send all: the same, and it fits.
-		request.Have = probe
+		request.Versions = probe
 		err = a.request(ctx, topic, request)
 	}
 	a.logUnasked(ctx, source, topic, err)
@@ -99,7 +99,7 @@ func (a *Agent) request(ctx context.Context, topic string, request *wire.SpecRes
 
 // received takes one message in. What it says is held when it is acknowledged.
 func (a *Agent) received(_ context.Context, m transport.Message) {
-	source, cluster, shaped := wire.SenderOf(m.Topic)
+	source, cluster, shaped := wire.TopicSender(m.Topic)
 	logger := a.config.Logger.With("topic", m.Topic)
 	switch {
 	case m.Err != nil:
@@ -115,7 +115,7 @@ func (a *Agent) received(_ context.Context, m transport.Message) {
 	message, err := wire.Decode(m.Event)
 	var failure *wire.DecodeError
 	switch {
-	case errors.Is(err, wire.ErrForeign):
+	case errors.Is(err, wire.ErrUnknownDataType):
 		m.Ack()
 		return
 	case errors.As(err, &failure):

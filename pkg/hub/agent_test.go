@@ -106,7 +106,7 @@ func (a *agent) resync(ctx context.Context, _ transport.Connection) {
 	request := &wire.SpecResync{Agent: string(a.cluster) + "-agent", Cluster: a.cluster, Source: source}
 	a.mu.Lock()
 	for uid, spec := range a.held {
-		request.Have = append(request.Have, wire.SpecVersion{UID: uid, Generation: spec.Generation})
+		request.Versions = append(request.Versions, wire.SpecVersion{UID: uid, Generation: spec.Generation})
 	}
 	a.mu.Unlock()
 	if err := a.publish(ctx, request); err != nil && ctx.Err() == nil {
@@ -132,14 +132,14 @@ func (a *agent) receive(_ context.Context, m transport.Message) {
 	a.changed = make(chan struct{})
 	keep := a.keep
 	switch {
-	case !spec.Deletes():
+	case !spec.IsDeletion():
 		a.held[spec.UID] = spec
 	case !keep:
 		delete(a.held, spec.UID)
 	}
 	a.mu.Unlock()
 	switch {
-	case !spec.Deletes():
+	case !spec.IsDeletion():
 		a.report(spec, condition(workv1.WorkApplied, "AppliedManifestWorkComplete", spec.Generation),
 			condition(workv1.WorkAvailable, "ResourcesAvailable", spec.Generation))
 	case !keep:
@@ -221,9 +221,9 @@ func (a *agent) await(what string, want func(*wire.Spec) bool) *wire.Spec {
 }
 
 func generation(uid types.UID, n wire.Generation) func(*wire.Spec) bool {
-	return func(s *wire.Spec) bool { return s.UID == uid && s.Generation == n && !s.Deletes() }
+	return func(s *wire.Spec) bool { return s.UID == uid && s.Generation == n && !s.IsDeletion() }
 }
 
 func deletion(uid types.UID) func(*wire.Spec) bool {
-	return func(s *wire.Spec) bool { return s.UID == uid && s.Deletes() }
+	return func(s *wire.Spec) bool { return s.UID == uid && s.IsDeletion() }
 }

@@ -166,7 +166,7 @@ func TestLoad(t *testing.T) {
 			t.Fatalf("of the loaded work the agent holds %+v", held)
 		}
 		for _, s := range a.Specs(kept) {
-			if s.Deletes() {
+			if s.IsDeletion() {
 				t.Error("the loaded work was deleted")
 			}
 		}

@@ -135,7 +135,7 @@ func messages(t testing.TB) map[string]wire.Message {
 		"update": spec(wire.Update, 2, wire.Spec{Meta: specMeta(2, "42"), Bundle: update,
 			Trace: `{"traceparent":"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}`}),
 		"delete": spec(wire.Delete, 2, wire.Spec{Meta: specMeta(2, "42"), DeletionTimestamp: ptr(at(t, "2031-03-04T05:08:07.454198249Z"))}),
-		"delete-bare": spec(wire.ResyncResponse, 2, wire.Spec{Meta: bareMeta, Bare: true,
+		"delete-bare": spec(wire.ResyncResponse, 2, wire.Spec{Meta: bareMeta, NoMetadata: true,
 			DeletionTimestamp: ptr(at(t, "2031-03-04T05:08:08Z"))}),
 		"status":          status(wire.Update, 2690781301568442368, agentMeta(), available(t), hash("status")),
 		"status-deleting": status(wire.Update, 2690781546935226368, deletingMeta, deleting, hash("status-deleting")),
@@ -143,14 +143,14 @@ func messages(t testing.TB) map[string]wire.Message {
 		"status-unknown": status(wire.Update, 2690781556372410368, deletedMeta,
 			workv1.ManifestWorkStatus{Conditions: []metav1.Condition{gone}}, hash("status-unknown")),
 		"status-resync": status(wire.ResyncResponse, 2690781766087610368, agentMeta(), available(t), hash("status-resync")),
-		"spec-resync": &wire.SpecResync{Agent: "quay-7-agent", Cluster: "quay-7", Have: []wire.SpecVersion{
+		"spec-resync": &wire.SpecResync{Agent: "quay-7-agent", Cluster: "quay-7", Versions: []wire.SpecVersion{
 			{UID: lantern, Generation: 2}, {UID: "0d9f4f0e-0000-4000-8000-00000000beef"}}},
-		"spec-resync-all": &wire.SpecResync{Agent: "quay-7-agent", Cluster: "quay-7", Source: "harbor", Have: []wire.SpecVersion{}},
-		"status-resync-request": &wire.StatusResync{Source: "harbor", Cluster: "quay-7", Have: []wire.StatusVersion{
+		"spec-resync-all": &wire.SpecResync{Agent: "quay-7-agent", Cluster: "quay-7", Source: "harbor", Versions: []wire.SpecVersion{}},
+		"status-resync-request": &wire.StatusResync{Source: "harbor", Cluster: "quay-7", Hashes: []wire.StatusVersion{
 			{UID: lantern, Hash: strings.Repeat("5f", 32)}}},
 		"presence":          &wire.Presence{Agent: "quay-7-agent", Cluster: "quay-7", Source: "harbor", Session: "41", Present: true},
 		"presence-gone":     &wire.Presence{Agent: "quay-7-agent", Cluster: "quay-7", Source: "harbor", Session: "41"},
-		"status-resync-all": &wire.StatusResync{Source: "harbor", Have: []wire.StatusVersion{}},
+		"status-resync-all": &wire.StatusResync{Source: "harbor", Hashes: []wire.StatusVersion{}},
 	}
 }
 
@@ -251,7 +251,7 @@ func TestStatusWithoutSequenceStaysWithout(t *testing.T) {
 func TestBundleAndWorkSpecAreTheSame(t *testing.T) {
 	bundle := messages(t)["update"].(*wire.Spec).Bundle
 	spec := bundle.WorkSpec()
-	if diff := cmp.Diff(bundle, wire.BundleOf(&spec)); diff != "" {
+	if diff := cmp.Diff(bundle, wire.NewBundle(&spec)); diff != "" {
 		t.Errorf("bundle differs after WorkSpec and BundleOf (-want +got):\n%s", diff)
 	}
 	if spec.Executor == nil || spec.Executor.Subject.ServiceAccount.Name != "keeper" {
@@ -363,8 +363,8 @@ func TestDecodeRefuses(t *testing.T) {
 			if failure.Spec != nil && (failure.Spec.UID != lantern || failure.Spec.Source != "harbor" || failure.Spec.Cluster != "quay-7") {
 				t.Errorf("error names %s of %s for %s", failure.Spec.UID, failure.Spec.Source, failure.Spec.Cluster)
 			}
-			if foreign := errors.Is(err, wire.ErrForeign); foreign != (name == "foreign type" || name == "another event of agents") {
-				t.Errorf("error is ErrForeign: %v", foreign)
+			if foreign := errors.Is(err, wire.ErrUnknownDataType); foreign != (name == "foreign type" || name == "another event of agents") {
+				t.Errorf("error is ErrUnknownDataType: %v", foreign)
 			}
 		})
 	}
@@ -398,8 +398,8 @@ func TestDecodeReadsWhatIsOptional(t *testing.T) {
 		t.Fatal(err)
 	}
 	spec := m.(*wire.Spec)
-	if spec.Generation != 0 || !spec.Bare || spec.Meta.Name != lantern || spec.Meta.Namespace != "quay-7" {
-		t.Errorf("Decode = generation %d, bare %v, %s/%s", spec.Generation, spec.Bare, spec.Meta.Namespace, spec.Meta.Name)
+	if spec.Generation != 0 || !spec.NoMetadata || spec.Meta.Name != lantern || spec.Meta.Namespace != "quay-7" {
+		t.Errorf("Decode = generation %d, bare %v, %s/%s", spec.Generation, spec.NoMetadata, spec.Meta.Namespace, spec.Meta.Name)
 	}
 
 	// What metadata says of the identity does not count.

@@ -39,12 +39,12 @@ func (e *DecodeError) Error() string {
 // Unwrap gives the cause.
 func (e *DecodeError) Unwrap() error { return e.Err }
 
-// ErrForeign is what Decode fails with on an event that is not about works. It
+// ErrUnknownDataType is what Decode fails with on an event that is not about works. It
 // is to be ignored.
-var ErrForeign = errors.New("not an event about works")
+var ErrUnknownDataType = errors.New("not an event about works")
 
 // Decode reads the message that e carries. Its errors are *[DecodeError]; those
-// for events of other data types wrap [ErrForeign].
+// for events of other data types wrap [ErrUnknownDataType].
 func Decode(e cloudevents.Event) (Message, error) {
 	fail := func(err error) (Message, error) {
 		return nil, &DecodeError{Type: e.Type(), Err: err}
@@ -61,7 +61,7 @@ func Decode(e cloudevents.Event) (Message, error) {
 		return p, nil
 	}
 	if t.Data != ManifestBundles {
-		return fail(fmt.Errorf("data type %s: %w", t.Data, ErrForeign))
+		return fail(fmt.Errorf("data type %s: %w", t.Data, ErrUnknownDataType))
 	}
 	var m Message
 	switch {
@@ -96,7 +96,7 @@ func decodeSpec(e cloudevents.Event, action Action) (Message, error) {
 	s.UID = k8stypes.UID(x.text(extResourceID))
 	s.Cluster = ClusterName(x.text(extClusterName))
 	bare := metav1.ObjectMeta{Name: string(s.UID), Namespace: string(s.Cluster), UID: s.UID}
-	s.Meta, s.Bare = bare, true
+	s.Meta, s.NoMetadata = bare, true
 	if s.UID == "" || s.Cluster == "" || s.Source == "" {
 		return fail(errors.New("resourceid, clustername and source are required"))
 	}
@@ -109,7 +109,7 @@ func decodeSpec(e cloudevents.Event, action Action) (Message, error) {
 		if err := json.Unmarshal([]byte(text), &meta); err != nil {
 			return fail(fmt.Errorf("extension metadata: %w", err))
 		}
-		s.Meta, s.Bare = meta, false
+		s.Meta, s.NoMetadata = meta, false
 	}
 	if s.Meta.Name == "" {
 		s.Meta.Name = bare.Name
@@ -118,7 +118,7 @@ func decodeSpec(e cloudevents.Event, action Action) (Message, error) {
 	if s.DeletionTimestamp, err = x.deletionTimestamp(); err != nil {
 		return fail(err)
 	}
-	if s.Deletes() {
+	if s.IsDeletion() {
 		return s, nil
 	}
 	if action == Delete {
@@ -180,10 +180,10 @@ func decodeSpecResync(e cloudevents.Event) (Message, error) {
 	}
 	x := extensions(e.Extensions())
 	r := &SpecResync{
-		Agent:   e.Source(),
-		Cluster: ClusterName(x.text(extClusterName)),
-		Source:  SourceID(x.text(extOriginalSource)),
-		Have:    data.ResourceVersions,
+		Agent:    e.Source(),
+		Cluster:  ClusterName(x.text(extClusterName)),
+		Source:   SourceID(x.text(extOriginalSource)),
+		Versions: data.ResourceVersions,
 	}
 	if r.Cluster == "" {
 		return nil, errors.New("clustername is required")
@@ -200,7 +200,7 @@ func decodeStatusResync(e cloudevents.Event) (Message, error) {
 	return &StatusResync{
 		Source:  SourceID(e.Source()),
 		Cluster: ClusterName(x.text(extClusterName)),
-		Have:    data.StatusHashes,
+		Hashes:  data.StatusHashes,
 	}, nil
 }
 

@@ -67,7 +67,7 @@ func Encode(m Message, now time.Time) (cloudevents.Event, error) {
 		e.SetSource(m.Agent)
 		e.SetExtension(extClusterName, string(m.Cluster))
 		e.SetExtension(extOriginalSource, string(m.Source))
-		err = setData(&e, specResyncData{ResourceVersions: orEmpty(m.Have)})
+		err = setData(&e, specResyncData{ResourceVersions: orEmpty(m.Versions)})
 	case *Presence:
 		e.SetSource(m.Agent)
 		e.SetExtension(extClusterName, string(m.Cluster))
@@ -77,7 +77,7 @@ func Encode(m Message, now time.Time) (cloudevents.Event, error) {
 		e.SetSource(string(m.Source))
 		e.SetExtension(extClusterName, string(m.Cluster))
 		e.SetExtension(extOriginalSource, string(m.Source))
-		err = setData(&e, statusResyncData{StatusHashes: orEmpty(m.Have)})
+		err = setData(&e, statusResyncData{StatusHashes: orEmpty(m.Hashes)})
 	}
 	if err != nil {
 		return cloudevents.Event{}, err
@@ -94,12 +94,12 @@ func (s *Spec) encode(e *cloudevents.Event) error {
 	if s.Trace != "" {
 		e.SetExtension(extLogTracing, s.Trace)
 	}
-	if !s.Bare {
+	if !s.NoMetadata {
 		if err := setMetadata(e, &s.Meta); err != nil {
 			return err
 		}
 	}
-	if s.Deletes() {
+	if s.IsDeletion() {
 		e.SetExtension(extDeletionTimestamp, s.DeletionTimestamp.UTC().Format(time.RFC3339Nano))
 		return nil
 	}
@@ -136,10 +136,10 @@ func (s *Spec) eventType() (EventType, error) {
 	if s.UID == "" || s.Source == "" || s.Cluster == "" {
 		return EventType{}, fmt.Errorf("spec of work %q: uid, source and cluster are required", s.UID)
 	}
-	if s.Deletes() == (s.Bundle != nil) {
+	if s.IsDeletion() == (s.Bundle != nil) {
 		return EventType{}, fmt.Errorf("spec of work %q: want either manifests or a deletion timestamp", s.UID)
 	}
-	if s.Action == Delete && !s.Deletes() {
+	if s.Action == Delete && !s.IsDeletion() {
 		return EventType{}, fmt.Errorf("spec of work %q: action %q needs a deletion timestamp", s.UID, s.Action)
 	}
 	switch s.Action {

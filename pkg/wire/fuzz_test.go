@@ -48,8 +48,8 @@ func FuzzDecode(f *testing.F) {
 			}
 			return
 		}
-		if s, ok := m.(*wire.Spec); ok && s.Deletes() == (s.Bundle != nil) {
-			t.Fatalf("a spec that deletes %v and has manifests %v", s.Deletes(), s.Bundle != nil)
+		if s, ok := m.(*wire.Spec); ok && s.IsDeletion() == (s.Bundle != nil) {
+			t.Fatalf("a spec that deletes %v and has manifests %v", s.IsDeletion(), s.Bundle != nil)
 		}
 		again, err := wire.Encode(m, time.Now())
 		if err != nil {
@@ -135,7 +135,7 @@ func FuzzTopics(f *testing.F) {
 				t.Fatalf("ForAgent takes %+v, Validate does not", topics)
 			}
 			if topic, err := agent.Events(wire.SourceID(source)); err == nil {
-				from, to, ok := wire.SenderOf(topic)
+				from, to, ok := wire.TopicSender(topic)
 				if !topicName.MatchString(topic) || !ok || string(from) != source || string(to) != cluster {
 					t.Fatalf("Events(%q) of cluster %q is %q", source, cluster, topic)
 				}
@@ -149,13 +149,13 @@ func FuzzTopics(f *testing.F) {
 				t.Fatalf("ForSource takes %+v, Validate does not", topics)
 			}
 			if topic, err := hub.Specs(wire.ClusterName(cluster)); err == nil {
-				from, to, ok := wire.SenderOf(topic)
+				from, to, ok := wire.TopicSender(topic)
 				if !topicName.MatchString(topic) || !ok || string(from) != source || string(to) != cluster {
 					t.Fatalf("Specs(%q) of source %q is %q", cluster, source, topic)
 				}
 			}
 		}
-		if from, to, ok := wire.SenderOf(sourceEvents); ok && !topicName.MatchString(string(from)+"/"+string(to)) {
+		if from, to, ok := wire.TopicSender(sourceEvents); ok && !topicName.MatchString(string(from)+"/"+string(to)) {
 			t.Fatalf("SenderOf(%q) = %q, %q", sourceEvents, from, to)
 		}
 	})

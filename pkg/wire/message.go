@@ -29,11 +29,11 @@ type Spec struct {
 	// Action is Create, Update, Delete or ResyncResponse.
 	Action Action
 	// Meta is the work's metadata. An event without it decodes to a Meta whose
-	// name and UID are UID, and Bare is set.
+	// name and UID are UID, and NoMetadata is set.
 	Meta metav1.ObjectMeta
-	// Bare reports that the event carried no metadata: what a source sends for
+	// NoMetadata reports that the event carried no metadata: what a source sends for
 	// an id that it does not have.
-	Bare bool
+	NoMetadata bool
 	// DeletionTimestamp is set on a deletion, which carries no Bundle.
 	DeletionTimestamp *metav1.Time
 	// Bundle is the spec; nil on a deletion.
@@ -43,8 +43,8 @@ type Spec struct {
 	Trace string
 }
 
-// Deletes reports whether s asks for the work to be deleted.
-func (s *Spec) Deletes() bool { return s.DeletionTimestamp != nil }
+// IsDeletion reports whether s asks for the work to be deleted.
+func (s *Spec) IsDeletion() bool { return s.DeletionTimestamp != nil }
 
 // Bundle is the data of a spec event (docs/protocol.md, Data).
 type Bundle struct {
@@ -55,8 +55,8 @@ type Bundle struct {
 	Executer *workv1.ManifestWorkExecutor `json:"executer,omitempty"`
 }
 
-// BundleOf gives the bundle that carries spec. It shares memory with spec.
-func BundleOf(spec *workv1.ManifestWorkSpec) *Bundle {
+// NewBundle returns the bundle that carries spec. It shares memory with spec.
+func NewBundle(spec *workv1.ManifestWorkSpec) *Bundle {
 	return &Bundle{
 		Manifests:       spec.Workload.Manifests,
 		DeleteOption:    spec.DeleteOption,
@@ -111,8 +111,8 @@ type SpecResync struct {
 	Cluster ClusterName
 	// Source that is asked; empty asks all.
 	Source SourceID
-	// Have lists what the agent holds; empty asks for everything.
-	Have []SpecVersion
+	// Versions lists what the agent holds; empty asks for everything.
+	Versions []SpecVersion
 }
 
 // SpecVersion names a spec that an agent holds.
@@ -128,9 +128,9 @@ type StatusResync struct {
 	Source SourceID
 	// Cluster that is asked; empty asks all.
 	Cluster ClusterName
-	// Have lists what the source holds; empty asks for everything. A work that
+	// Hashes lists what the source holds; empty asks for everything. A work that
 	// a non-empty list leaves out is not sent.
-	Have []StatusVersion
+	Hashes []StatusVersion
 }
 
 // StatusVersion names a status that a source holds.

@@ -7,9 +7,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// SourceWork is what a source knows of one of its works when it answers a spec
+// WorkVersion is what a source knows of one of its works when it answers a spec
 // resync.
-type SourceWork struct {
+type WorkVersion struct {
 	UID        types.UID
 	Generation Generation
 	Deleting   bool
@@ -20,12 +20,12 @@ type SourceWork struct {
 // holds and the source does not have, to be answered by a deletion. works are
 // all works of the asking cluster that belong to this source. It costs one pass
 // over both.
-func (r *SpecResync) Answer(works iter.Seq[SourceWork]) (send []types.UID, gone []SpecVersion) {
-	held := make(map[types.UID]Generation, len(r.Have))
-	for _, h := range r.Have {
+func (r *SpecResync) Answer(works iter.Seq[WorkVersion]) (send []types.UID, gone []SpecVersion) {
+	held := make(map[types.UID]Generation, len(r.Versions))
+	for _, h := range r.Versions {
 		held[h.UID] = h.Generation
 	}
-	known := make(map[types.UID]struct{}, len(r.Have))
+	known := make(map[types.UID]struct{}, len(r.Versions))
 	for work := range works {
 		known[work.UID] = struct{}{}
 		have, holds := held[work.UID]
@@ -33,7 +33,7 @@ func (r *SpecResync) Answer(works iter.Seq[SourceWork]) (send []types.UID, gone 
 			send = append(send, work.UID)
 		}
 	}
-	for _, h := range r.Have {
+	for _, h := range r.Versions {
 		if _, ok := known[h.UID]; !ok {
 			gone = append(gone, h)
 		}
@@ -47,13 +47,13 @@ func (r *SpecResync) Answer(works iter.Seq[SourceWork]) (send []types.UID, gone 
 // to the asking source, and false for a work that does not; all gives the UIDs of
 // all works of that source and is called only for an empty list.
 func (r *StatusResync) Answer(hash func(types.UID) (string, bool), all iter.Seq[types.UID]) (send []types.UID) {
-	if len(r.Have) == 0 {
+	if len(r.Hashes) == 0 {
 		for uid := range all {
 			send = append(send, uid)
 		}
 		return send
 	}
-	for _, have := range r.Have {
+	for _, have := range r.Hashes {
 		if current, ok := hash(have.UID); ok && current != have.Hash {
 			send = append(send, have.UID)
 		}
@@ -66,24 +66,24 @@ func (r *StatusResync) Answer(hash func(types.UID) (string, bool), all iter.Seq[
 // answered (docs/protocol.md, Limits). A request that asks for everything comes
 // back as it is, and an entry that alone exceeds limit stands alone.
 func (r *StatusResync) Split(limit int) []*StatusResync {
-	if limit <= 0 || len(r.Have) == 0 {
+	if limit <= 0 || len(r.Hashes) == 0 {
 		return []*StatusResync{r}
 	}
 	const around = len(`{"statusHashes":[]}`)
 	var parts []*StatusResync
 	start, size := 0, around
 	cut := func(end int) {
-		parts = append(parts, &StatusResync{Source: r.Source, Cluster: r.Cluster, Have: r.Have[start:end]})
+		parts = append(parts, &StatusResync{Source: r.Source, Cluster: r.Cluster, Hashes: r.Hashes[start:end]})
 		start, size = end, around
 	}
-	for i := range r.Have {
-		entry := jsonSize(&r.Have[i]) + len(",")
+	for i := range r.Hashes {
+		entry := jsonSize(&r.Hashes[i]) + len(",")
 		if size+entry > limit && i > start {
 			cut(i)
 		}
 		size += entry
 	}
-	cut(len(r.Have))
+	cut(len(r.Hashes))
 	return parts
 }
 

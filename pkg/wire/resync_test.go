@@ -17,11 +17,11 @@ import (
 )
 
 func TestSpecResyncAnswer(t *testing.T) {
-	works := []wire.SourceWork{
+	works := []wire.WorkVersion{
 		{UID: "older", Generation: 3}, {UID: "equal", Generation: 3}, {UID: "newer", Generation: 3},
 		{UID: "unversioned"}, {UID: "deleting", Generation: 3, Deleting: true},
 	}
-	have := func(list ...wire.SpecVersion) *wire.SpecResync { return &wire.SpecResync{Have: list} }
+	have := func(list ...wire.SpecVersion) *wire.SpecResync { return &wire.SpecResync{Versions: list} }
 	for name, tc := range map[string]struct {
 		request *wire.SpecResync
 		send    []types.UID
@@ -61,7 +61,7 @@ func TestStatusResyncAnswer(t *testing.T) {
 		"none on the wire": {[]wire.StatusVersion{{UID: "c", Hash: "1"}}, []types.UID{"c"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := &wire.StatusResync{Source: "harbor", Have: tc.have}
+			r := &wire.StatusResync{Source: "harbor", Hashes: tc.have}
 			listed := 0
 			got := r.Answer(func(uid types.UID) (string, bool) {
 				listed++
@@ -85,10 +85,10 @@ func TestAnswersAgreeWithTheSlowWay(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	uid := func() types.UID { return types.UID(fmt.Sprint(random.IntN(12))) }
 	for range 2000 {
-		var works []wire.SourceWork
+		var works []wire.WorkVersion
 		for range random.IntN(8) {
-			w := wire.SourceWork{UID: uid(), Generation: wire.Generation(random.IntN(4)), Deleting: random.IntN(4) == 0}
-			if !slices.ContainsFunc(works, func(o wire.SourceWork) bool { return o.UID == w.UID }) {
+			w := wire.WorkVersion{UID: uid(), Generation: wire.Generation(random.IntN(4)), Deleting: random.IntN(4) == 0}
+			if !slices.ContainsFunc(works, func(o wire.WorkVersion) bool { return o.UID == w.UID }) {
 				works = append(works, w)
 			}
 		}
@@ -98,15 +98,15 @@ func TestAnswersAgreeWithTheSlowWay(t *testing.T) {
 		for range random.IntN(8) {
 			if u := uid(); !listed[u] {
 				listed[u] = true
-				specs.Have = append(specs.Have, wire.SpecVersion{UID: u, Generation: wire.Generation(random.IntN(4))})
-				statuses.Have = append(statuses.Have, wire.StatusVersion{UID: u, Hash: fmt.Sprint(random.IntN(3))})
+				specs.Versions = append(specs.Versions, wire.SpecVersion{UID: u, Generation: wire.Generation(random.IntN(4))})
+				statuses.Hashes = append(statuses.Hashes, wire.StatusVersion{UID: u, Hash: fmt.Sprint(random.IntN(3))})
 			}
 		}
 
 		send, gone := specs.Answer(slices.Values(works))
-		wantSend, wantGone := slowSpecs(specs.Have, works)
+		wantSend, wantGone := slowSpecs(specs.Versions, works)
 		if !slices.Equal(send, wantSend) || !slices.Equal(gone, wantGone) {
-			t.Fatalf("spec resync of %v against %v = %v, %v; want %v, %v", specs.Have, works, send, gone, wantSend, wantGone)
+			t.Fatalf("spec resync of %v against %v = %v, %v; want %v, %v", specs.Versions, works, send, gone, wantSend, wantGone)
 		}
 
 		hashes := map[types.UID]string{}
@@ -114,16 +114,16 @@ func TestAnswersAgreeWithTheSlowWay(t *testing.T) {
 			hashes[w.UID] = fmt.Sprint(int(w.Generation) % 3)
 		}
 		got := statuses.Answer(func(u types.UID) (string, bool) { h, ok := hashes[u]; return h, ok }, maps.Keys(hashes))
-		want := slowStatuses(statuses.Have, hashes)
+		want := slowStatuses(statuses.Hashes, hashes)
 		slices.Sort(got)
 		slices.Sort(want)
 		if !slices.Equal(got, want) {
-			t.Fatalf("status resync of %v against %v = %v, want %v", statuses.Have, hashes, got, want)
+			t.Fatalf("status resync of %v against %v = %v, want %v", statuses.Hashes, hashes, got, want)
 		}
 	}
 }
 
-func slowSpecs(have []wire.SpecVersion, works []wire.SourceWork) (send []types.UID, gone []wire.SpecVersion) {
+func slowSpecs(have []wire.SpecVersion, works []wire.WorkVersion) (send []types.UID, gone []wire.SpecVersion) {
 	for _, w := range works {
 		needed := true
 		for _, h := range have {
@@ -136,7 +136,7 @@ func slowSpecs(have []wire.SpecVersion, works []wire.SourceWork) (send []types.U
 		}
 	}
 	for _, h := range have {
-		if !slices.ContainsFunc(works, func(w wire.SourceWork) bool { return w.UID == h.UID }) {
+		if !slices.ContainsFunc(works, func(w wire.WorkVersion) bool { return w.UID == h.UID }) {
 			gone = append(gone, h)
 		}
 	}
@@ -180,7 +180,7 @@ func TestSplit(t *testing.T) {
 		"many":                        {entries(1000), 64 << 10, 3},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := &wire.StatusResync{Source: "harbor", Cluster: "quay-7", Have: tc.have}
+			r := &wire.StatusResync{Source: "harbor", Cluster: "quay-7", Hashes: tc.have}
 			parts := r.Split(tc.limit)
 			if len(parts) != tc.parts {
 				t.Errorf("Split gives %d parts, want %d", len(parts), tc.parts)
@@ -190,17 +190,17 @@ func TestSplit(t *testing.T) {
 				if part.Source != r.Source || part.Cluster != r.Cluster {
 					t.Errorf("a part is for %s and %s", part.Source, part.Cluster)
 				}
-				if len(part.Have) == 0 && len(tc.have) > 0 {
+				if len(part.Hashes) == 0 && len(tc.have) > 0 {
 					t.Error("a part is empty: it would ask for everything")
 				}
 				e, err := wire.Encode(part, time.Now())
 				if err != nil {
 					t.Fatal(err)
 				}
-				if size := len(e.Data()); tc.limit > 0 && size > tc.limit && len(part.Have) > 1 {
+				if size := len(e.Data()); tc.limit > 0 && size > tc.limit && len(part.Hashes) > 1 {
 					t.Errorf("a part has %d bytes, more than %d", size, tc.limit)
 				}
-				all = append(all, part.Have...)
+				all = append(all, part.Hashes...)
 			}
 			if !slices.Equal(all, tc.have) {
 				t.Error("the parts together are not the request")

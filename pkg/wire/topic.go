@@ -232,11 +232,11 @@ func (s SourceTopics) Broadcast() (string, bool) {
 	return s.broadcast.name(), true
 }
 
-// SenderOf gives the source and the cluster that name, the topic of a message,
+// TopicSender returns the source and the cluster that name, the topic of a message,
 // stands for; what a broadcast does not name is empty. A broker's ACL vouches
 // for them, the event itself does not. It reports false for a topic of no known
 // shape.
-func SenderOf(name string) (SourceID, ClusterName, bool) {
+func TopicSender(name string) (SourceID, ClusterName, bool) {
 	// The shapes are those of patterns: a name has no wildcards and no share.
 	if strings.HasPrefix(name, "$") || strings.Contains(name, "+") {
 		return "", "", false

@@ -232,7 +232,7 @@ func TestSenderOf(t *testing.T) {
 		"sources/+/clusters/quay-7/sourceevents":               {},
 		"":                                                     {},
 	} {
-		source, cluster, ok := wire.SenderOf(topic)
+		source, cluster, ok := wire.TopicSender(topic)
 		if source != want.source || cluster != want.cluster || ok != want.ok {
 			t.Errorf("SenderOf(%q) = %q, %q, %v; want %+v", topic, source, cluster, ok, want)
 		}

@@ -264,7 +264,7 @@ func well(spec *wire.Spec) *workv1.ManifestWorkStatus {
 		return metav1.Condition{Type: kind, Status: metav1.ConditionTrue, Reason: "Simulated", ObservedGeneration: generation, LastTransitionTime: now}
 	}
 	status := &workv1.ManifestWorkStatus{}
-	if spec.Deletes() {
+	if spec.IsDeletion() {
 		meta.SetStatusCondition(&status.Conditions, condition(workv1.WorkDeleted, 0))
 		return status
 	}

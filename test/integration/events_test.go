@@ -89,7 +89,7 @@ func (s *speaker) say(spec *wire.Spec, times int) {
 func (s *speaker) spec(generation wire.Generation, value string) *wire.Spec {
 	work := s.work(0, "web", value, "a")
 	return &wire.Spec{UID: "uid-1", Source: s.sdk, Cluster: s.clusters[0], Generation: generation, Action: wire.Update,
-		Meta: metav1.ObjectMeta{Name: "web", Namespace: string(s.clusters[0]), UID: "uid-1"}, Bundle: wire.BundleOf(&work.Spec)}
+		Meta: metav1.ObjectMeta{Name: "web", Namespace: string(s.clusters[0]), UID: "uid-1"}, Bundle: wire.NewBundle(&work.Spec)}
 }
 
 // hears waits for a status with the condition, of a generation.

@@ -53,7 +53,7 @@ func (v Verdict) Changes() bool { return v >= Added && v <= Refused }
 // UID, nil when there is none. It never gives Refused or Nameless: see
 // [DecideRefusal].
 func Decide(held *Entry, in *wire.Spec) Verdict {
-	if in.Deletes() {
+	if in.IsDeletion() {
 		switch {
 		case held == nil:
 			return Unknown
@@ -96,7 +96,7 @@ func DecideRefusal(held *Entry, in Refusal) Verdict {
 
 // same reports whether in would change nothing of held but the generation.
 func same(held *Entry, in *wire.Spec) bool {
-	if !in.Bare {
+	if !in.NoMetadata {
 		meta := heldMeta(held, in)
 		if !maps.Equal(meta.Labels, held.Meta.Labels) || !maps.Equal(meta.Annotations, held.Meta.Annotations) {
 			return false

@@ -48,7 +48,7 @@ func deleting(in *wire.Spec) {
 
 // bare takes the metadata away, as a source does for an id it does not have.
 func bare(in *wire.Spec) {
-	in.Bare = true
+	in.NoMetadata = true
 	in.Meta = metav1.ObjectMeta{Name: string(in.UID), Namespace: "quay", UID: in.UID, Generation: int64(in.Generation)}
 }
 

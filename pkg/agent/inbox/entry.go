@@ -135,7 +135,7 @@ func heldMeta(held *Entry, in *wire.Spec) metav1.ObjectMeta {
 	}
 	if held != nil {
 		meta.Name, meta.Namespace, meta.CreationTimestamp = held.Meta.Name, held.Meta.Namespace, held.Meta.CreationTimestamp
-		if in.Bare {
+		if in.NoMetadata {
 			meta.Labels, meta.Annotations = held.Meta.Labels, held.Meta.Annotations
 		}
 	}

@@ -31,7 +31,7 @@ func (e *Entry) encode() ([]byte, error) {
 		Deleting: e.Deleting, Refusal: e.Refusal, Trace: e.Trace,
 	}
 	if e.HasSpec() {
-		r.Bundle = wire.BundleOf(&e.Spec)
+		r.Bundle = wire.NewBundle(&e.Spec)
 	}
 	data, err := json.Marshal(r)
 	if err != nil {

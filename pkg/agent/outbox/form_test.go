@@ -73,7 +73,7 @@ func TestStatusTooLarge(t *testing.T) {
 			t.Errorf("Stats = %+v, the log says\n%s", r.Stats(), r.log)
 		}
 		// The source has what could be sent: it is not owed again, and not sent again.
-		r.Resync(&wire.StatusResync{Source: "hub", Have: []wire.StatusVersion{{UID: "a", Hash: got.Hash}}})
+		r.Resync(&wire.StatusResync{Source: "hub", Hashes: []wire.StatusVersion{{UID: "a", Hash: got.Hash}}})
 		r.Set(key("a"), bulky(5000))
 		r.took(t, "")
 		// Once it fits, all of it is sent.

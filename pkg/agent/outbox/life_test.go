@@ -88,7 +88,7 @@ func TestAnswerForAnUnknownWork(t *testing.T) {
 		r := start(t, &broker{})
 		at := metav1.Now()
 		in := &wire.Spec{UID: "ghost", Source: "hub", Cluster: "quay", Generation: 4, Action: wire.Delete,
-			Meta: metav1.ObjectMeta{Name: "ghost", Namespace: "quay", UID: "ghost"}, Bare: true, DeletionTimestamp: &at}
+			Meta: metav1.ObjectMeta{Name: "ghost", Namespace: "quay", UID: "ghost"}, NoMetadata: true, DeletionTimestamp: &at}
 		r.Answer(in)
 		got := r.took(t, "ghost@4 Deleted")[0]
 		c := got.Status.Conditions[0]
@@ -189,7 +189,7 @@ func TestResync(t *testing.T) {
 		}
 
 		ask := func(source wire.SourceID, have ...wire.StatusVersion) {
-			r.Resync(&wire.StatusResync{Source: source, Cluster: "quay", Have: have})
+			r.Resync(&wire.StatusResync{Source: source, Cluster: "quay", Hashes: have})
 		}
 		ask("hub", wire.StatusVersion{UID: "a", Hash: hash}, wire.StatusVersion{UID: "b", Hash: "old"}, wire.StatusVersion{UID: "ghost", Hash: "x"})
 		r.took(t, "b@1 up resync_response")

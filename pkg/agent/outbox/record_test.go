@@ -100,7 +100,7 @@ func TestStatusesOutliveTheAgent(t *testing.T) {
 			if !slices.Equal(r.done, []inbox.Key{key("ended")}) {
 				t.Errorf("done are %v", r.done)
 			}
-			r.Resync(&wire.StatusResync{Source: "hub", Have: []wire.StatusVersion{{UID: "sent", Hash: hashOf(t, status(1, "up"))}}})
+			r.Resync(&wire.StatusResync{Source: "hub", Hashes: []wire.StatusVersion{{UID: "sent", Hash: hashOf(t, status(1, "up"))}}})
 			r.took(t, "")
 			r.stop()
 		})

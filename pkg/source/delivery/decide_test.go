@@ -97,8 +97,8 @@ func TestDecide(t *testing.T) {
 				t.Errorf("generation %d, in the metadata %d, more is %v; want %d and more", p.spec.Generation, p.spec.Meta.Generation, p.more, c.generation)
 			}
 			wantDeletes := (c.work == nil || c.work.DeletionTimestamp != nil) && c.generation == 0
-			if p.spec.Deletes() != wantDeletes || (p.spec.Bundle == nil) != wantDeletes {
-				t.Errorf("deletes is %v with bundle %v, want %v", p.spec.Deletes(), p.spec.Bundle, wantDeletes)
+			if p.spec.IsDeletion() != wantDeletes || (p.spec.Bundle == nil) != wantDeletes {
+				t.Errorf("deletes is %v with bundle %v, want %v", p.spec.IsDeletion(), p.spec.Bundle, wantDeletes)
 			}
 			if _, err := wire.Encode(p.spec, now); err != nil {
 				t.Errorf("it can not be encoded: %v", err)

@@ -71,7 +71,7 @@ func FuzzReceived(f *testing.F) {
 		if acks != 1 {
 			t.Fatalf("acknowledged %d times", acks)
 		}
-		_, from, _ := wire.SenderOf(topic)
+		_, from, _ := wire.TopicSender(topic)
 		if known := l.state.works[keyOf(works.work)]; from != "cluster1" && (known.confirmed != 0 || known.sequence != 0 || l.statusQueue.len() != 0) {
 			t.Fatalf("a message from %q changed %+v", from, known)
 		}

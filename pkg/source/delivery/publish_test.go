@@ -79,7 +79,7 @@ func TestAway(t *testing.T) {
 		if !b.engine.Connected() || b.metric("workwire_source_connected") != 1 {
 			t.Error("it is not connected")
 		}
-		if specs := b.published(short.UID, 1); !specs[0].Deletes() {
+		if specs := b.published(short.UID, 1); !specs[0].IsDeletion() {
 			t.Error("a work that was deleted meanwhile was sent")
 		}
 		if b.store.get(short.UID) != nil {
@@ -188,7 +188,7 @@ func TestLostDeletion(t *testing.T) {
 		a := b.agent("cluster1", func(c *agenttest.Config) {
 			c.Lose = func(m wire.Message) bool {
 				s, ok := m.(*wire.Spec)
-				return ok && s.Deletes() && lose.Load()
+				return ok && s.IsDeletion() && lose.Load()
 			}
 		})
 		b.start()

@@ -84,7 +84,7 @@ func isTrue(s *wire.Status, condition string) bool {
 // returns, which is when the message is acknowledged.
 func (l *Engine) receive(_ context.Context, m transport.Message) {
 	defer m.Ack()
-	topicSource, topicCluster, _ := wire.SenderOf(m.Topic)
+	topicSource, topicCluster, _ := wire.TopicSender(m.Topic)
 	from := sender{source: topicSource, cluster: topicCluster}
 	l.updateState(func() {
 		if l.state.clusterHeard(from.cluster, time.Now()) {
@@ -97,7 +97,7 @@ func (l *Engine) receive(_ context.Context, m transport.Message) {
 		message, err = wire.Decode(m.Event)
 	}
 	switch {
-	case errors.Is(err, wire.ErrForeign):
+	case errors.Is(err, wire.ErrUnknownDataType):
 		l.metrics.received.WithLabelValues("unknown", string(foreign)).Inc()
 		return
 	case err != nil:

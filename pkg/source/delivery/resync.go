@@ -73,7 +73,7 @@ func (l *Engine) answerSpecResync(r *wire.SpecResync) {
 	generations := make(map[workKey]wire.Generation)
 	send, gone := r.Answer(l.listWorks(r.Cluster, generations))
 	l.mu.Lock()
-	for _, have := range r.Have {
+	for _, have := range r.Versions {
 		k := workKey{uid: have.UID, cluster: r.Cluster}
 		if own, ok := generations[k]; ok && have.Generation <= own {
 			l.state.agentHolds(k, have.Generation)
@@ -88,7 +88,7 @@ func (l *Engine) answerSpecResync(r *wire.SpecResync) {
 	notify(l.wake)
 	l.mu.Unlock()
 
-	for _, have := range r.Have {
+	for _, have := range r.Versions {
 		k := workKey{uid: have.UID, cluster: r.Cluster}
 		if own, ok := generations[k]; ok && have.Generation > own {
 			name := l.workName(k)
@@ -99,7 +99,7 @@ func (l *Engine) answerSpecResync(r *wire.SpecResync) {
 	}
 	l.metrics.resyncAnswers.WithLabelValues("sent").Add(float64(len(send)))
 	l.metrics.resyncAnswers.WithLabelValues("gone").Add(float64(len(gone)))
-	l.log.Info("spec resync answered", "cluster", r.Cluster, "agent", r.Agent, "listed", len(r.Have), "sent", len(send), "gone", len(gone))
+	l.log.Info("spec resync answered", "cluster", r.Cluster, "agent", r.Agent, "listed", len(r.Versions), "sent", len(send), "gone", len(gone))
 }
 
 // nameOf is the name of the work of k, for logs; empty when there is none.
@@ -111,12 +111,12 @@ func (l *Engine) workName(k workKey) string {
 }
 
 // worksOf gives the works of a cluster and notes their generations on the way.
-func (l *Engine) listWorks(name wire.ClusterName, generations map[workKey]wire.Generation) iter.Seq[wire.SourceWork] {
-	return func(yield func(wire.SourceWork) bool) {
+func (l *Engine) listWorks(name wire.ClusterName, generations map[workKey]wire.Generation) iter.Seq[wire.WorkVersion] {
+	return func(yield func(wire.WorkVersion) bool) {
 		for work := range l.config.Works.ListCluster(name) {
 			generation := wire.Generation(work.Generation)
 			generations[keyOf(work)] = generation
-			if !yield(wire.SourceWork{UID: work.UID, Generation: generation, Deleting: work.DeletionTimestamp != nil}) {
+			if !yield(wire.WorkVersion{UID: work.UID, Generation: generation, Deleting: work.DeletionTimestamp != nil}) {
 				return
 			}
 		}
@@ -133,7 +133,7 @@ func (l *Engine) probeAllClusters(ctx context.Context) {
 	if !ok {
 		return
 	}
-	err := l.publishTo(ctx, topic, &wire.StatusResync{Source: l.config.Source, Have: noStatus()})
+	err := l.publishTo(ctx, topic, &wire.StatusResync{Source: l.config.Source, Hashes: noStatus()})
 	if err != nil && ctx.Err() == nil && !errors.Is(err, transport.ErrNotConnected) {
 		l.log.Warn("clusters can not be asked to show themselves", "topic", topic, "error", err)
 	}
@@ -144,9 +144,9 @@ func (l *Engine) probeAllClusters(ctx context.Context) {
 // announces itself, if it does that. It names none that there is where the cluster
 // has no works, since an empty list would ask for everything.
 func (l *Engine) probeCluster(ctx context.Context, name wire.ClusterName) error {
-	r := &wire.StatusResync{Source: l.config.Source, Cluster: name, Have: noStatus()}
+	r := &wire.StatusResync{Source: l.config.Source, Cluster: name, Hashes: noStatus()}
 	for work := range l.config.Works.ListCluster(name) {
-		r.Have[0].UID = work.UID
+		r.Hashes[0].UID = work.UID
 		break
 	}
 	return l.publishToCluster(ctx, name, r)
@@ -162,9 +162,9 @@ func (l *Engine) requestStatusResync(ctx context.Context, name wire.ClusterName)
 		if err != nil {
 			return err
 		}
-		r.Have = append(r.Have, wire.StatusVersion{UID: work.UID, Hash: hash})
+		r.Hashes = append(r.Hashes, wire.StatusVersion{UID: work.UID, Hash: hash})
 	}
-	if len(r.Have) == 0 {
+	if len(r.Hashes) == 0 {
 		return nil
 	}
 	limit := resyncListMax

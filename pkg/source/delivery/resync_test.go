@@ -46,10 +46,10 @@ func TestSpecResync(t *testing.T) {
 			}
 		}
 		stray := b.published("stray", 1)[0]
-		if !stray.Bare || !stray.Deletes() || stray.Generation != 4 || stray.Cluster != "cluster1" {
+		if !stray.NoMetadata || !stray.IsDeletion() || stray.Generation != 4 || stray.Cluster != "cluster1" {
 			t.Errorf("the stray work was answered by %+v", stray)
 		}
-		if !a.Holds()["stray"].Deletes() {
+		if !a.Holds()["stray"].IsDeletion() {
 			t.Error("the agent does not delete the stray work")
 		}
 		time.Sleep(24 * time.Hour)
@@ -89,8 +89,8 @@ func TestSpecResyncOfOthers(t *testing.T) {
 		b.holds(a, uid, 1)
 		claims := []wire.SpecVersion{{UID: uid, Generation: 1}, {UID: "stray", Generation: 1}}
 		for _, r := range []*wire.SpecResync{
-			{Agent: "m", Cluster: "cluster2", Source: "hub2", Have: claims},
-			{Agent: "m", Cluster: "cluster1", Source: "hub1", Have: nil},
+			{Agent: "m", Cluster: "cluster2", Source: "hub2", Versions: claims},
+			{Agent: "m", Cluster: "cluster1", Source: "hub1", Versions: nil},
 		} {
 			if err := mallory.Send(t.Context(), r); err != nil {
 				t.Fatal(err)
@@ -98,11 +98,11 @@ func TestSpecResyncOfOthers(t *testing.T) {
 		}
 		b.published(uid, 1)
 		b.published("stray", 0)
-		if err := mallory.Send(t.Context(), &wire.SpecResync{Agent: "m", Cluster: "cluster2", Source: "hub1", Have: claims}); err != nil {
+		if err := mallory.Send(t.Context(), &wire.SpecResync{Agent: "m", Cluster: "cluster2", Source: "hub1", Versions: claims}); err != nil {
 			t.Fatal(err)
 		}
 		specs := b.published(uid, 2)
-		if specs[1].Cluster != "cluster2" || !specs[1].Deletes() {
+		if specs[1].Cluster != "cluster2" || !specs[1].IsDeletion() {
 			t.Errorf("the claim was answered by %+v", specs[1])
 		}
 		b.holds(a, uid, 1)
@@ -206,10 +206,10 @@ func TestStatusResyncFits(t *testing.T) {
 		b.start()
 		listed := make(map[types.UID]int)
 		for _, r := range b.tap.asks() {
-			if r.Cluster != "cluster1" || len(r.Have) == 0 {
-				t.Errorf("a request for %s lists %d works", r.Cluster, len(r.Have))
+			if r.Cluster != "cluster1" || len(r.Hashes) == 0 {
+				t.Errorf("a request for %s lists %d works", r.Cluster, len(r.Hashes))
 			}
-			for _, have := range r.Have {
+			for _, have := range r.Hashes {
 				listed[have.UID]++
 			}
 		}

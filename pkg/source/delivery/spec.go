@@ -115,7 +115,7 @@ func planPublish(c attempt, work *workv1.ManifestWork, source wire.SourceID, now
 	if p.revision.deleting {
 		p.spec.DeletionTimestamp = work.DeletionTimestamp
 	} else {
-		p.spec.Bundle = wire.BundleOf(&work.Spec)
+		p.spec.Bundle = wire.NewBundle(&work.Spec)
 	}
 	return p
 }
@@ -164,7 +164,7 @@ func planDeletion(c attempt, source wire.SourceID, now time.Time) plan {
 		Cluster:           c.workKey.cluster,
 		Action:            c.action(p.revision),
 		DeletionTimestamp: at,
-		Bare:              c.removed.meta == nil,
+		NoMetadata:        c.removed.meta == nil,
 	}
 	if c.removed.meta != nil {
 		p.spec.Meta = *c.removed.meta

@@ -64,7 +64,7 @@ func TestNothingIsLeft(t *testing.T) {
 		s := newScript(t)
 		s.work = nil
 		s.ledger.deleteUnknown(s.key, 4)
-		if spec := s.turn(); spec == nil || !spec.Bare {
+		if spec := s.turn(); spec == nil || !spec.NoMetadata {
 			t.Fatalf("published %+v", spec)
 		}
 		s.counts(0)
@@ -87,7 +87,7 @@ func TestNothingIsLeft(t *testing.T) {
 		s.turn()
 		s.work = nil
 		s.ledger.workRemoved(s.key, removedWork{generation: 1, meta: &metav1.ObjectMeta{Name: "w"}})
-		if spec := s.turn(); spec == nil || !spec.Deletes() {
+		if spec := s.turn(); spec == nil || !spec.IsDeletion() {
 			t.Fatalf("published %+v", spec)
 		}
 		s.counts(1)
@@ -124,7 +124,7 @@ func TestBackToLife(t *testing.T) {
 	s.work = testWork("w", 2)
 	s.ledger.workChanged(s.key)
 	s.ledger.publishSucceeded(c, p, s.now)
-	if spec := s.turn(); spec == nil || spec.Deletes() || spec.Generation != 2 {
+	if spec := s.turn(); spec == nil || spec.IsDeletion() || spec.Generation != 2 {
 		t.Fatalf("published %+v", spec)
 	}
 	s.ledger.statusAccepted(s.key, &wire.Status{Generation: 2}, true, false) // of the former work

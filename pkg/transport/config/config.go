@@ -99,8 +99,8 @@ type PEM struct {
 	Data []byte
 }
 
-// Empty reports that neither field is set.
-func (p PEM) Empty() bool { return p.File == "" && len(p.Data) == 0 }
+// IsEmpty reports that neither field is set.
+func (p PEM) IsEmpty() bool { return p.File == "" && len(p.Data) == 0 }
 
 func (p PEM) read() ([]byte, error) {
 	if p.File == "" {
@@ -138,11 +138,11 @@ func setDefault[T comparable](field *T, value T) {
 
 // UsesTLS reports whether the connection is encrypted.
 func (c Config) UsesTLS() bool {
-	return !c.CA.Empty() || !c.ClientCert.Empty() || !c.ClientKey.Empty()
+	return !c.CA.IsEmpty() || !c.ClientCert.IsEmpty() || !c.ClientKey.IsEmpty()
 }
 
-// Secret gives the password, reading PasswordFile if that is set.
-func (c Config) Secret() (string, error) {
+// ReadPassword returns the password, reading PasswordFile if that is set.
+func (c Config) ReadPassword() (string, error) {
 	if c.PasswordFile == "" {
 		return c.Password, nil
 	}
@@ -161,13 +161,13 @@ func (c Config) Validate() error {
 	fault := func(key, format string, args ...any) {
 		faults = append(faults, fmt.Errorf(key+": "+format, args...))
 	}
-	if err := checkBrokerHost(c.BrokerHost); err != nil {
+	if err := validateBrokerHost(c.BrokerHost); err != nil {
 		faults = append(faults, err)
 	}
 	if c.Password != "" && c.PasswordFile != "" {
 		fault("passwordFile", "password is given as well: keep one of them")
 	}
-	if _, err := c.Secret(); err != nil {
+	if _, err := c.ReadPassword(); err != nil {
 		faults = append(faults, err)
 	}
 	if (c.Password != "" || c.PasswordFile != "") && c.Username == "" {
@@ -192,10 +192,10 @@ func (c Config) Validate() error {
 	if c.MaximumPacketSize != 0 && c.MaximumPacketSize < 1024 {
 		fault("maximumPacketSize", "%d bytes hold no event: use at least 1024", c.MaximumPacketSize)
 	}
-	return errors.Join(append(faults, c.checkTLS())...)
+	return errors.Join(append(faults, c.validateTLS())...)
 }
 
-func checkBrokerHost(hostPort string) error {
+func validateBrokerHost(hostPort string) error {
 	const example = `for example "broker.example.com:1883"`
 	if hostPort == "" {
 		return errors.New("brokerHost: required, host:port of the MQTT broker, " + example)

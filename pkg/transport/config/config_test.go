@@ -66,14 +66,14 @@ maximumPacketSize: 524288
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("loaded (-want +got):\n%s", diff)
 	}
-	if secret, err := got.Secret(); err != nil || secret != "s3cret" {
+	if secret, err := got.ReadPassword(); err != nil || secret != "s3cret" {
 		t.Errorf("secret is %q, %v", secret, err)
 	}
 	certs, err := got.Certificates()
 	if err != nil {
 		t.Fatal(err)
 	}
-	settings, err := got.TLS(certs)
+	settings, err := got.TLSConfig(certs)
 	if err != nil {
 		t.Fatal(err)
 	}

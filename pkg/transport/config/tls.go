@@ -39,9 +39,9 @@ func (c Config) Certificates() (Certificates, error) {
 	return certs, errors.Join(faults...)
 }
 
-// TLS gives the settings for a TLS connection to the broker at c.BrokerHost
+// TLSConfig returns the settings for a TLS connection to the broker at c.BrokerHost
 // with certs. Errors name the key at fault.
-func (c Config) TLS(certs Certificates) (*tls.Config, error) {
+func (c Config) TLSConfig(certs Certificates) (*tls.Config, error) {
 	var faults []error
 	host, _, err := net.SplitHostPort(c.BrokerHost)
 	if err != nil {
@@ -51,14 +51,14 @@ func (c Config) TLS(certs Certificates) (*tls.Config, error) {
 	if len(certs.CA) > 0 {
 		settings.RootCAs = x509.NewCertPool()
 		if !settings.RootCAs.AppendCertsFromPEM(certs.CA) {
-			faults = append(faults, fmt.Errorf("%s holds no PEM certificate", c.CA.name("caFile", "caData")))
+			faults = append(faults, fmt.Errorf("%s holds no PEM certificate", c.CA.keyName("caFile", "caData")))
 		}
 	}
 	if len(certs.ClientCert) > 0 || len(certs.ClientKey) > 0 {
 		pair, err := tls.X509KeyPair(certs.ClientCert, certs.ClientKey)
 		if err != nil {
 			faults = append(faults, fmt.Errorf("%s and %s are no pair of certificate and key: %w",
-				c.ClientCert.name("clientCertFile", "clientCertData"), c.ClientKey.name("clientKeyFile", "clientKeyData"), err))
+				c.ClientCert.keyName("clientCertFile", "clientCertData"), c.ClientKey.keyName("clientKeyFile", "clientKeyData"), err))
 		}
 		settings.Certificates = []tls.Certificate{pair}
 		// Without this, a certificate of an authority that the broker does not trust is
@@ -69,14 +69,14 @@ func (c Config) TLS(certs Certificates) (*tls.Config, error) {
 }
 
 // name tells p by its key, and the path if it has one.
-func (p PEM) name(fileKey, dataKey string) string {
+func (p PEM) keyName(fileKey, dataKey string) string {
 	if p.File == "" {
 		return dataKey
 	}
 	return fmt.Sprintf("%s %q", fileKey, p.File)
 }
 
-func (c Config) checkTLS() error {
+func (c Config) validateTLS() error {
 	var faults []error
 	for _, p := range []struct {
 		value PEM
@@ -87,9 +87,9 @@ func (c Config) checkTLS() error {
 		}
 	}
 	switch {
-	case !c.ClientCert.Empty() && c.ClientKey.Empty():
+	case !c.ClientCert.IsEmpty() && c.ClientKey.IsEmpty():
 		faults = append(faults, errors.New("clientKeyFile: required with a client certificate: give clientKeyFile or clientKeyData"))
-	case c.ClientCert.Empty() && !c.ClientKey.Empty():
+	case c.ClientCert.IsEmpty() && !c.ClientKey.IsEmpty():
 		faults = append(faults, errors.New("clientCertFile: required with a client key: give clientCertFile or clientCertData"))
 	}
 	if !c.UsesTLS() || len(faults) > 0 {
@@ -99,9 +99,9 @@ func (c Config) checkTLS() error {
 	if err != nil {
 		return err
 	}
-	if checkBrokerHost(c.BrokerHost) != nil {
+	if validateBrokerHost(c.BrokerHost) != nil {
 		return nil // reported by itself
 	}
-	_, err = c.TLS(certs)
+	_, err = c.TLSConfig(certs)
 	return err
 }

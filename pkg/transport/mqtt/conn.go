@@ -144,7 +144,7 @@ func dial(ctx context.Context, broker config.Config) (raw, secured net.Conn, cer
 		if certs, err = broker.Certificates(); err != nil {
 			return nil, nil, certs, err
 		}
-		if settings, err = broker.TLS(certs); err != nil {
+		if settings, err = broker.TLSConfig(certs); err != nil {
 			return nil, nil, certs, err
 		}
 	}

@@ -184,7 +184,7 @@ func (r *runner) watchCertificates(ctx context.Context) {
 		}
 		certs, err := r.cfg.Broker.Certificates()
 		if err == nil && !certs.Equal(l.certs) {
-			_, err = r.cfg.Broker.TLS(certs)
+			_, err = r.cfg.Broker.TLSConfig(certs)
 		}
 		switch {
 		case err != nil:

@@ -144,7 +144,7 @@ func (r *runner) dial(ctx context.Context) (net.Conn, error) {
 func (r *runner) connectPacket(ctx context.Context, p *paho.Connect) (*paho.Connect, error) {
 	broker := r.cfg.Broker
 	if broker.Username != "" {
-		secret, err := broker.Secret()
+		secret, err := broker.ReadPassword()
 		if err != nil {
 			return nil, err
 		}

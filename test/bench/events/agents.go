@@ -93,7 +93,7 @@ func (a *Agents) received(m transport.Message) {
 		return
 	}
 	spec, ok := message.(*wire.Spec)
-	if !ok || spec.Deletes() || a.specs == nil || a.specs[spec.UID] != nil || len(a.specs) == a.want {
+	if !ok || spec.IsDeletion() || a.specs == nil || a.specs[spec.UID] != nil || len(a.specs) == a.want {
 		return
 	}
 	a.specs[spec.UID] = spec

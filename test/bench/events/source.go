@@ -172,7 +172,7 @@ func (s *Source) Ask(ctx context.Context, current bool) (Took, error) {
 		} else {
 			uids = append(uids, uid)
 		}
-		request.Have = append(request.Have, wire.StatusVersion{UID: uid, Hash: hash})
+		request.Hashes = append(request.Hashes, wire.StatusVersion{UID: uid, Hash: hash})
 	}
 	s.mu.Unlock()
 	var packets []packet
@@ -319,7 +319,7 @@ func (s *Source) answer(request *wire.SpecResync) {
 	for _, lost := range gone {
 		now := metav1.Now()
 		messages = append(messages, &wire.Spec{UID: lost.UID, Generation: lost.Generation, Source: s.id, Cluster: s.cluster,
-			Action: wire.ResyncResponse, Bare: true, DeletionTimestamp: &now})
+			Action: wire.ResyncResponse, NoMetadata: true, DeletionTimestamp: &now})
 	}
 	s.counts.Answers += len(messages)
 	s.answers.Go(func() {
@@ -346,10 +346,10 @@ func (s *Source) failed(err error) {
 	}
 }
 
-func (s *Source) all() iter.Seq[wire.SourceWork] {
-	return func(yield func(wire.SourceWork) bool) {
+func (s *Source) all() iter.Seq[wire.WorkVersion] {
+	return func(yield func(wire.WorkVersion) bool) {
 		for uid, spec := range s.works {
-			if !yield(wire.SourceWork{UID: uid, Generation: spec.Generation, Deleting: spec.Deletes()}) {
+			if !yield(wire.WorkVersion{UID: uid, Generation: spec.Generation, Deleting: spec.IsDeletion()}) {
 				return
 			}
 		}

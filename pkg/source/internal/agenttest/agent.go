@@ -110,7 +110,7 @@ func (a *Agent) Resync(ctx context.Context) {
 	request := &wire.SpecResync{Agent: a.name(), Cluster: a.config.Cluster, Source: a.config.Source}
 	if !a.config.EmptyResync {
 		for uid, spec := range a.works {
-			request.Have = append(request.Have, wire.SpecVersion{UID: uid, Generation: spec.Generation})
+			request.Versions = append(request.Versions, wire.SpecVersion{UID: uid, Generation: spec.Generation})
 		}
 	}
 	a.mu.Unlock()
@@ -156,15 +156,15 @@ func (a *Agent) Receive(m wire.Message) {
 func (a *Agent) spec(s *wire.Spec) {
 	held, known := a.works[s.UID]
 	switch {
-	case s.Deletes() && !known:
+	case s.IsDeletion() && !known:
 		a.forget(s)
-	case s.Deletes() && a.config.KeepDeleting:
+	case s.IsDeletion() && a.config.KeepDeleting:
 		deleting := *held
 		deleting.DeletionTimestamp, deleting.Generation = s.DeletionTimestamp, s.Generation
 		a.works[s.UID] = &deleting
 		a.set(s.UID, metav1.Condition{Type: workv1.WorkDeleting, Status: metav1.ConditionTrue, Reason: workv1.ReasonWorkDeleting})
 		a.report(&deleting, wire.Update)
-	case s.Deletes():
+	case s.IsDeletion():
 		a.forget(s)
 	case known && (held.DeletionTimestamp != nil || s.Generation != 0 && s.Generation <= held.Generation):
 	default:
