@@ -40,10 +40,10 @@ import (
 	"github.com/workwire/workwire/pkg/agent/executor"
 	"github.com/workwire/workwire/pkg/agent/feedback"
 	"github.com/workwire/workwire/pkg/agent/inbox"
-	"github.com/workwire/workwire/pkg/agent/kinds"
 	"github.com/workwire/workwire/pkg/agent/object"
 	"github.com/workwire/workwire/pkg/agent/observe"
 	"github.com/workwire/workwire/pkg/agent/outbox"
+	"github.com/workwire/workwire/pkg/agent/restmapper"
 	"github.com/workwire/workwire/pkg/agent/store"
 	"github.com/workwire/workwire/pkg/agent/strategy"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
@@ -159,7 +159,7 @@ type Agent struct {
 	state     *store.Store // nil without a state directory
 	inbox     *inbox.Inbox
 	client    dynamic.Interface
-	kinds     *kinds.Resolver
+	mapper    *restmapper.Mapper
 	objects   *observe.Objects[string]
 	records   *applied.Client
 	named     *observe.Named[string] // objects that are not the agent's own
@@ -247,11 +247,14 @@ func (a *Agent) connectSteps() error {
 	}
 	hash := object.AgentHash(config.AgentID)
 	a.inbox = inbox.New(inbox.Config{Store: a.state, Changed: a.specChanged, Logger: config.Logger})
-	a.kinds = kinds.New(kinds.Config{Client: rawClient, Logger: config.Logger, Changed: func(kind schema.GroupKind) {
+	a.mapper, err = restmapper.New(restmapper.Config{Client: rawClient, Logger: config.Logger, Changed: func(kind schema.GroupKind) {
 		for _, name := range a.waiting.on(kind) {
 			a.retryNow(name)
 		}
 	}})
+	if err != nil {
+		return err
+	}
 	a.client = dynamicClient
 	a.objects = observe.NewObjects(observe.ObjectsConfig[string]{
 		Client: dynamicClient, Selector: object.AgentLabel + "=" + hash, Changed: a.objectChanged, Logger: config.Logger,
@@ -260,7 +263,7 @@ func (a *Agent) connectSteps() error {
 		Client: works, AgentID: config.AgentID, Changed: a.recordChanged, Logger: config.Logger,
 	})
 	a.applier = strategy.New(strategy.Config{
-		Client: rawClient, Cache: a.objects, AgentHash: hash, FieldManager: workv1.DefaultFieldManager, NotServed: a.kinds.Forget,
+		Client: rawClient, Cache: a.objects, AgentHash: hash, FieldManager: workv1.DefaultFieldManager, NotServed: a.mapper.Forget,
 	})
 	a.named = observe.NewNamed(observe.NamedConfig[string]{
 		Client: dynamicClient, Max: config.MaxFeedbackWatch, Changed: a.queue.Add, Logger: config.Logger,
@@ -297,7 +300,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	var link, state errgroup.Group
 	state.Go(func() error { return a.state.Run(storing) })
 	group, working := errgroup.WithContext(ctx)
-	group.Go(func() error { return a.kinds.Run(working) })
+	group.Go(func() error { return a.mapper.Run(working) })
 	group.Go(func() error { return a.records.Run(working) })
 	group.Go(func() error { return a.objects.Run(working) })
 	group.Go(func() error { return a.named.Run(working) })

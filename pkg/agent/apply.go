@@ -8,13 +8,13 @@ import (
 	"slices"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/workwire/workwire/pkg/agent/applied"
 	"github.com/workwire/workwire/pkg/agent/condition"
 	"github.com/workwire/workwire/pkg/agent/conditionrules"
 	"github.com/workwire/workwire/pkg/agent/inbox"
-	"github.com/workwire/workwire/pkg/agent/kinds"
 	"github.com/workwire/workwire/pkg/agent/object"
 	"github.com/workwire/workwire/pkg/agent/strategy"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
@@ -200,8 +200,8 @@ func (a *Agent) previous(logger *slog.Logger, entry *inbox.Entry, known *workv1.
 
 // parse reads the work's manifests.
 func (a *Agent) parse(ctx context.Context, entry *inbox.Entry) []strategy.Manifest {
-	manifests := strategy.Parse(&entry.Spec, func(kind schema.GroupVersionKind) (kinds.Mapping, error) {
-		return a.kinds.Resolve(ctx, kind)
+	manifests := strategy.Parse(&entry.Spec, func(kind schema.GroupVersionKind) (*meta.RESTMapping, error) {
+		return a.mapper.RESTMapping(ctx, kind)
 	})
 	for i := range manifests {
 		if manifests[i].Err == nil {

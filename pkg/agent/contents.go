@@ -5,10 +5,10 @@ import (
 	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/workwire/workwire/pkg/agent/applied"
-	"github.com/workwire/workwire/pkg/agent/kinds"
 	"github.com/workwire/workwire/pkg/agent/object"
 	"github.com/workwire/workwire/pkg/agent/strategy"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
@@ -97,9 +97,9 @@ func refsOf(manifests []strategy.Manifest) []object.Ref {
 func unknownKinds(manifests []strategy.Manifest) []schema.GroupKind {
 	var unknown []schema.GroupKind
 	for i := range manifests {
-		var err *kinds.UnknownKindError
+		var err *meta.NoKindMatchError
 		if errors.As(manifests[i].Err, &err) {
-			unknown = append(unknown, err.Kind.GroupKind())
+			unknown = append(unknown, err.GroupKind)
 		}
 	}
 	return unknown

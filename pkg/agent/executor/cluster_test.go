@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -24,7 +25,6 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/workwire/workwire/pkg/agent/executor"
-	"github.com/workwire/workwire/pkg/agent/kinds"
 	"github.com/workwire/workwire/pkg/agent/strategy"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/kube"
@@ -149,14 +149,14 @@ type roundTripper func(*http.Request) (*http.Response, error)
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 // mappings has the resources that the tests' manifests are about.
-var mappings = map[string]kinds.Mapping{
-	"ConfigMap":          {Resource: corev1.SchemeGroupVersion.WithResource("configmaps"), Namespaced: true},
-	"Namespace":          {Resource: corev1.SchemeGroupVersion.WithResource("namespaces")},
-	"Deployment":         {Resource: schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}, Namespaced: true},
-	"Role":               {Resource: rbacv1.SchemeGroupVersion.WithResource("roles"), Namespaced: true},
-	"RoleBinding":        {Resource: rbacv1.SchemeGroupVersion.WithResource("rolebindings"), Namespaced: true},
-	"ClusterRole":        {Resource: rbacv1.SchemeGroupVersion.WithResource("clusterroles")},
-	"ClusterRoleBinding": {Resource: rbacv1.SchemeGroupVersion.WithResource("clusterrolebindings")},
+var mappings = map[string]*meta.RESTMapping{
+	"ConfigMap":          {Resource: corev1.SchemeGroupVersion.WithResource("configmaps"), Scope: meta.RESTScopeNamespace},
+	"Namespace":          {Resource: corev1.SchemeGroupVersion.WithResource("namespaces"), Scope: meta.RESTScopeRoot},
+	"Deployment":         {Resource: schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}, Scope: meta.RESTScopeNamespace},
+	"Role":               {Resource: rbacv1.SchemeGroupVersion.WithResource("roles"), Scope: meta.RESTScopeNamespace},
+	"RoleBinding":        {Resource: rbacv1.SchemeGroupVersion.WithResource("rolebindings"), Scope: meta.RESTScopeNamespace},
+	"ClusterRole":        {Resource: rbacv1.SchemeGroupVersion.WithResource("clusterroles"), Scope: meta.RESTScopeRoot},
+	"ClusterRoleBinding": {Resource: rbacv1.SchemeGroupVersion.WithResource("clusterrolebindings"), Scope: meta.RESTScopeRoot},
 }
 
 // manifest reads one manifest as the agent does. configure may be nil.
@@ -166,7 +166,7 @@ func manifest(t testing.TB, text string, configure func(*workv1.ManifestWorkSpec
 	if configure != nil {
 		configure(spec)
 	}
-	m := strategy.Parse(spec, func(kind schema.GroupVersionKind) (kinds.Mapping, error) { return mappings[kind.Kind], nil })[0]
+	m := strategy.Parse(spec, func(kind schema.GroupVersionKind) (*meta.RESTMapping, error) { return mappings[kind.Kind], nil })[0]
 	if m.Err != nil {
 		t.Fatal(m.Err)
 	}

@@ -48,7 +48,7 @@ type Config struct {
 	Parallel int
 	// NotServed is called when the API server says that it does not serve a group
 	// and version, or not that resource of it: what is remembered of it is out of
-	// date. Wire it to kinds.Resolver.Forget. Nil: nobody is told.
+	// date. Wire it to restmapper.Mapper.Forget. Nil: nobody is told.
 	NotServed func(schema.GroupVersion)
 }
 

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -21,8 +22,8 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/workwire/workwire/deploy/crds"
-	"github.com/workwire/workwire/pkg/agent/kinds"
 	"github.com/workwire/workwire/pkg/agent/object"
+	"github.com/workwire/workwire/pkg/agent/restmapper"
 	"github.com/workwire/workwire/pkg/agent/strategy"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/kube/kubetest"
@@ -142,7 +143,7 @@ type spoke struct {
 	owner     metav1.OwnerReference
 	requests  *counter
 	cache     *memory
-	resolver  *kinds.Resolver
+	mapper    *restmapper.Mapper
 	applier   *strategy.Applier
 	last      map[object.Ref]*strategy.Manifest
 	admin     *dynamic.DynamicClient
@@ -177,7 +178,10 @@ func (s *spoke) restart(change ...func(*strategy.Config)) {
 	s.requests = &counter{}
 	s.cache = &memory{known: map[object.Ref]*unstructured.Unstructured{}}
 	s.last = map[object.Ref]*strategy.Manifest{}
-	s.resolver = kinds.New(kinds.Config{Client: client(s.t, nil)})
+	var err error
+	if s.mapper, err = restmapper.New(restmapper.Config{Client: client(s.t, nil)}); err != nil {
+		s.t.Fatal(err)
+	}
 	config := strategy.Config{
 		Client: client(s.t, func(next http.RoundTripper) http.RoundTripper {
 			s.requests.next = next
@@ -185,7 +189,7 @@ func (s *spoke) restart(change ...func(*strategy.Config)) {
 		}),
 		Cache:     s.cache,
 		AgentHash: agentHash,
-		NotServed: s.resolver.Forget,
+		NotServed: s.mapper.Forget,
 	}
 	for _, change := range change {
 		change(&config)
@@ -204,8 +208,8 @@ func (s *spoke) parse(change func(*workv1.ManifestWorkSpec), texts ...string) []
 	if change != nil {
 		change(work)
 	}
-	return strategy.Parse(work, func(kind schema.GroupVersionKind) (kinds.Mapping, error) {
-		return s.resolver.Resolve(s.t.Context(), kind)
+	return strategy.Parse(work, func(kind schema.GroupVersionKind) (*meta.RESTMapping, error) {
+		return s.mapper.RESTMapping(s.t.Context(), kind)
 	})
 }
 

@@ -11,8 +11,8 @@
 // A new object costs one POST, which carries label, annotation and owner
 // reference; a known object that holds what its manifest declares costs nothing.
 //
-//	manifests := strategy.Parse(&work.Spec, func(kind schema.GroupVersionKind) (kinds.Mapping, error) {
-//		return resolver.Resolve(ctx, kind)
+//	manifests := strategy.Parse(&work.Spec, func(kind schema.GroupVersionKind) (*meta.RESTMapping, error) {
+//		return mapper.RESTMapping(ctx, kind)
 //	})
 //	applier := strategy.New(strategy.Config{Client: client, Cache: objects, AgentHash: object.AgentHash(id)})
 //	outcomes := applier.Apply(ctx, manifests, strategy.Pass{Owner: owner, Previous: lastApplied})

@@ -11,11 +11,11 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 
-	"github.com/workwire/workwire/pkg/agent/kinds"
 	"github.com/workwire/workwire/pkg/agent/object"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 )
@@ -54,7 +54,7 @@ type Manifest struct {
 	FeedbackScrapeType workv1.FeedbackScrapeType
 	ConditionRules     []workv1.ConditionRule
 	// Err says why the manifest can not be applied; nil if it can. Its text goes
-	// into the condition. It is a *kinds.UnknownKindError for a kind that the
+	// into the condition. It wraps a *meta.NoKindMatchError for a kind that the
 	// cluster does not serve (yet), and an *IgnoreFieldsError where ignoreFields can
 	// not be processed.
 	Err error
@@ -92,7 +92,7 @@ func (e *IgnoreFieldsError) Unwrap() error { return e.Err }
 // Parse reads the manifests of a spec, in its order, one result each. A manifest
 // that can not be applied has Err set; the others are not affected. Resolve gives
 // the resource of a kind; it is called once per manifest whose kind is readable.
-func Parse(spec *workv1.ManifestWorkSpec, resolve func(schema.GroupVersionKind) (kinds.Mapping, error)) []Manifest {
+func Parse(spec *workv1.ManifestWorkSpec, resolve func(schema.GroupVersionKind) (*meta.RESTMapping, error)) []Manifest {
 	manifests := make([]Manifest, len(spec.Workload.Manifests))
 	ignored := selections{}
 	for i := range manifests {
@@ -104,7 +104,7 @@ func Parse(spec *workv1.ManifestWorkSpec, resolve func(schema.GroupVersionKind) 
 }
 
 // parse reads one manifest, without its options.
-func parse(ordinal int, from *workv1.Manifest, resolve func(schema.GroupVersionKind) (kinds.Mapping, error)) Manifest {
+func parse(ordinal int, from *workv1.Manifest, resolve func(schema.GroupVersionKind) (*meta.RESTMapping, error)) Manifest {
 	m := Manifest{
 		Meta:     workv1.ManifestResourceMeta{Ordinal: int32(ordinal)}, // a spec has at most 500 KiB
 		Strategy: workv1.UpdateStrategyTypeUpdate,
@@ -128,7 +128,8 @@ func parse(ordinal int, from *workv1.Manifest, resolve func(schema.GroupVersionK
 		return m
 	}
 	m.Meta.Resource = mapping.Resource.Resource
-	if !mapping.Namespaced {
+	namespaced := mapping.Scope.Name() == meta.RESTScopeNameNamespace
+	if !namespaced {
 		m.Meta.Namespace = ""
 		desired.SetNamespace("")
 	}
@@ -138,7 +139,7 @@ func parse(ordinal int, from *workv1.Manifest, resolve func(schema.GroupVersionK
 	if m.Err == nil {
 		m.recreate, m.Err = mayRecreate(desired)
 	}
-	if m.Err == nil && mapping.Namespaced && m.Meta.Namespace == "" {
+	if m.Err == nil && namespaced && m.Meta.Namespace == "" {
 		m.Err = errNoNamespace
 	}
 	return m

@@ -8,27 +8,31 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/workwire/workwire/pkg/agent/kinds"
 	"github.com/workwire/workwire/pkg/agent/object"
 	"github.com/workwire/workwire/pkg/agent/strategy"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 )
 
 // resolve knows a few kinds; everything else is unknown.
-func resolve(kind schema.GroupVersionKind) (kinds.Mapping, error) {
+func resolve(kind schema.GroupVersionKind) (*meta.RESTMapping, error) {
 	resource, known := map[string]string{
 		"ConfigMap": "configmaps", "Secret": "secrets", "Namespace": "namespaces", "Deployment": "deployments", "Job": "jobs",
 		"ClusterRole": "clusterroles", "Service": "services", "ServiceAccount": "serviceaccounts", "Pod": "pods",
 		"ValidatingWebhookConfiguration": "validatingwebhookconfigurations",
 	}[kind.Kind]
 	if !known {
-		return kinds.Mapping{}, &kinds.UnknownKindError{Kind: kind}
+		return nil, &meta.NoKindMatchError{GroupKind: kind.GroupKind(), SearchedVersions: []string{kind.Version}}
 	}
-	clusterScoped := map[string]bool{"Namespace": true, "ClusterRole": true, "ValidatingWebhookConfiguration": true}
-	return kinds.Mapping{Resource: kind.GroupVersion().WithResource(resource), Namespaced: !clusterScoped[kind.Kind]}, nil
+	mapping := &meta.RESTMapping{Resource: kind.GroupVersion().WithResource(resource), GroupVersionKind: kind, Scope: meta.RESTScopeNamespace}
+	switch kind.Kind {
+	case "Namespace", "ClusterRole", "ValidatingWebhookConfiguration":
+		mapping.Scope = meta.RESTScopeRoot
+	}
+	return mapping, nil
 }
 
 func spec(manifests ...string) *workv1.ManifestWorkSpec {
@@ -103,7 +107,7 @@ func TestParseManifests(t *testing.T) {
 		"unknown kind": {
 			manifest: `{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"namespace":"ns","name":"w"}}`,
 			meta:     workv1.ManifestResourceMeta{Group: "example.com", Version: "v1", Kind: "Widget", Namespace: "ns", Name: "w"},
-			err:      `the server doesn't have a resource type "Widget"`,
+			err:      `no matches for kind "Widget" in version "example.com/v1"`,
 		},
 		"a list":        {manifest: `[]`, err: "the manifest is not a JSON object; it needs apiVersion, kind and metadata.name"},
 		"null":          {manifest: `null`, err: "the manifest is not a JSON object; it needs apiVersion, kind and metadata.name"},
@@ -140,8 +144,8 @@ func TestParseManifests(t *testing.T) {
 		})
 	}
 	unknown := strategy.Parse(spec(`{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"w"}}`), resolve)[0]
-	var kind *kinds.UnknownKindError
-	if !errors.As(unknown.Err, &kind) || kind.Kind.Kind != "Widget" {
+	var kind *meta.NoKindMatchError
+	if !errors.As(unknown.Err, &kind) || kind.GroupKind.Kind != "Widget" {
 		t.Errorf("the error of an unknown kind is %#v", unknown.Err)
 	}
 }

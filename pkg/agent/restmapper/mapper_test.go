@@ -1,4 +1,4 @@
-package kinds_test
+package restmapper_test
 
 import (
 	"context"
@@ -13,13 +13,14 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 	testclock "k8s.io/utils/clock/testing"
 
-	"github.com/workwire/workwire/pkg/agent/kinds"
+	"github.com/workwire/workwire/pkg/agent/restmapper"
 	"github.com/workwire/workwire/pkg/kube/kubetest"
 )
 
@@ -76,13 +77,13 @@ const core = `{"kind":"APIResourceList","groupVersion":"v1","resources":[
 	{"name":"configmaps","namespaced":true,"kind":"ConfigMap"},{"name":"namespaces","kind":"Namespace"},
 	{"name":"namespaces/status","kind":"Namespace"},{"name":"pods/eviction","namespaced":true,"group":"policy","version":"v1","kind":"Eviction"}]}`
 
-func newFake(t *testing.T) (*discovery, *testclock.FakeClock, *kinds.Resolver) {
+func newFake(t *testing.T) (*discovery, *testclock.FakeClock, *restmapper.Mapper) {
 	t.Helper()
 	fake := &discovery{answers: map[string]string{"/api/v1": core}}
 	server := httptest.NewServer(fake)
 	t.Cleanup(server.Close)
 	clock := testclock.NewFakeClock(time.Unix(1_000_000, 0))
-	return fake, clock, kinds.New(kinds.Config{Client: client(t, &rest.Config{Host: server.URL}), Clock: clock})
+	return fake, clock, newMapper(t, restmapper.Config{Client: client(t, &rest.Config{Host: server.URL}), Clock: clock})
 }
 
 func client(t *testing.T, config *rest.Config) rest.Interface {
@@ -112,23 +113,33 @@ func until(t *testing.T, done func() bool) {
 }
 
 func isUnknown(err error) bool {
-	var unknown *kinds.UnknownKindError
-	return errors.As(err, &unknown)
+	var noMatch *meta.NoKindMatchError
+	return errors.As(err, &noMatch)
 }
 
-func TestResolve(t *testing.T) {
-	fake, _, resolver := newFake(t)
-	for kind, want := range map[string]kinds.Mapping{
-		"ConfigMap": {Resource: schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}, Namespaced: true},
-		"Namespace": {Resource: schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}},
+func newMapper(t *testing.T, config restmapper.Config) *restmapper.Mapper {
+	t.Helper()
+	mapper, err := restmapper.New(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return mapper
+}
+
+func TestRESTMapping(t *testing.T) {
+	fake, _, mapper := newFake(t)
+	for kind, want := range map[string]meta.RESTMapping{
+		"ConfigMap": {Resource: schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}, Scope: meta.RESTScopeNamespace},
+		"Namespace": {Resource: schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}, Scope: meta.RESTScopeRoot},
 	} {
-		got, err := resolver.Resolve(t.Context(), schema.GroupVersionKind{Version: "v1", Kind: kind})
-		if err != nil || got != want {
+		want.GroupVersionKind = schema.GroupVersionKind{Version: "v1", Kind: kind}
+		got, err := mapper.RESTMapping(t.Context(), want.GroupVersionKind)
+		if err != nil || *got != want {
 			t.Errorf("%s: got %v, %v", kind, got, err)
 		}
 	}
 	for _, kind := range []schema.GroupVersionKind{widget, {Version: "v1", Kind: "Eviction"}} {
-		_, err := resolver.Resolve(t.Context(), kind)
+		_, err := mapper.RESTMapping(t.Context(), kind)
 		if !isUnknown(err) || err.Error() != fmt.Sprintf("the server doesn't have a resource type %q", kind.Kind) {
 			t.Errorf("%s: %v", kind, err)
 		}
@@ -139,11 +150,11 @@ func TestResolve(t *testing.T) {
 }
 
 func TestMissesAreRationed(t *testing.T) {
-	fake, clock, resolver := newFake(t)
+	fake, clock, mapper := newFake(t)
 	ask := func(want int64, unknown bool) {
 		t.Helper()
 		for range 10 {
-			if _, err := resolver.Resolve(t.Context(), widget); isUnknown(err) != unknown || !unknown && err != nil {
+			if _, err := mapper.RESTMapping(t.Context(), widget); isUnknown(err) != unknown || !unknown && err != nil {
 				t.Fatalf("got %v", err)
 			}
 		}
@@ -164,15 +175,15 @@ func TestMissesAreRationed(t *testing.T) {
 	ask(3, false)
 	clock.Step(time.Hour)
 	ask(3, false)
-	resolver.Forget(widget.GroupVersion())
+	mapper.Forget(widget.GroupVersion())
 	ask(4, false)
 }
 
 func TestErrorsAreNotUnknownKinds(t *testing.T) {
-	fake, clock, resolver := newFake(t)
+	fake, clock, mapper := newFake(t)
 	fake.set(func() { fake.status = http.StatusForbidden })
 	for range 5 {
-		if _, err := resolver.Resolve(t.Context(), configMap); err == nil || isUnknown(err) || !strings.Contains(err.Error(), "discover the resources of v1") {
+		if _, err := mapper.RESTMapping(t.Context(), configMap); err == nil || isUnknown(err) || !strings.Contains(err.Error(), "discover the resources of v1") {
 			t.Fatalf("got %v", err)
 		}
 	}
@@ -181,27 +192,27 @@ func TestErrorsAreNotUnknownKinds(t *testing.T) {
 	}
 	fake.set(func() { fake.status = 0 })
 	clock.Step(3 * time.Second)
-	if _, err := resolver.Resolve(t.Context(), configMap); err != nil {
+	if _, err := mapper.RESTMapping(t.Context(), configMap); err != nil {
 		t.Error(err)
 	}
 	// What is known stays known while the API server has trouble.
 	fake.set(func() { fake.status = http.StatusForbidden })
 	clock.Step(time.Minute)
-	if _, err := resolver.Resolve(t.Context(), schema.GroupVersionKind{Version: "v1", Kind: "New"}); err == nil || isUnknown(err) {
+	if _, err := mapper.RESTMapping(t.Context(), schema.GroupVersionKind{Version: "v1", Kind: "New"}); err == nil || isUnknown(err) {
 		t.Errorf("got %v", err)
 	}
-	if _, err := resolver.Resolve(t.Context(), configMap); err != nil {
+	if _, err := mapper.RESTMapping(t.Context(), configMap); err != nil {
 		t.Error(err)
 	}
 }
 
 func TestConcurrentMissesShareARequest(t *testing.T) {
-	fake, _, resolver := newFake(t)
+	fake, _, mapper := newFake(t)
 	fake.gate = make(chan struct{})
 	var group sync.WaitGroup
 	for range 20 {
 		group.Go(func() {
-			if _, err := resolver.Resolve(t.Context(), configMap); err != nil {
+			if _, err := mapper.RESTMapping(t.Context(), configMap); err != nil {
 				t.Error(err)
 			}
 		})
@@ -215,17 +226,17 @@ func TestConcurrentMissesShareARequest(t *testing.T) {
 
 // The one who asks gives up; those who wait for the answer ask themselves.
 func TestAbandonedRequest(t *testing.T) {
-	fake, _, resolver := newFake(t)
+	fake, _, mapper := newFake(t)
 	fake.gate = make(chan struct{})
 	ctx, cancel := context.WithCancel(t.Context())
 	first := make(chan error, 1)
 	go func() {
-		_, err := resolver.Resolve(ctx, configMap)
+		_, err := mapper.RESTMapping(ctx, configMap)
 		first <- err
 	}()
 	second := make(chan error, 1)
 	go func() {
-		_, err := resolver.Resolve(t.Context(), configMap)
+		_, err := mapper.RESTMapping(t.Context(), configMap)
 		second <- err
 	}()
 	until(t, func() bool { return fake.requests.Load() > 0 })
@@ -247,24 +258,24 @@ const definition = `{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResour
 
 const definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
-// running starts a resolver; changes takes the kinds that it reports.
-func running(t *testing.T, config *rest.Config, logger *slog.Logger) (resolver *kinds.Resolver, changes chan schema.GroupKind) {
+// running starts a mapper; changes takes the kinds that it reports.
+func running(t *testing.T, config *rest.Config, logger *slog.Logger) (mapper *restmapper.Mapper, changes chan schema.GroupKind) {
 	t.Helper()
 	changes = make(chan schema.GroupKind, 100)
-	resolver = kinds.New(kinds.Config{
+	mapper = newMapper(t, restmapper.Config{
 		Client: client(t, config), Changed: func(kind schema.GroupKind) { changes <- kind }, Logger: logger,
 		MissInterval: time.Hour, // so that only the watch helps
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- resolver.Run(ctx) }()
+	go func() { done <- mapper.Run(ctx) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-done; err != nil {
 			t.Errorf("Run: %v", err)
 		}
 	})
-	return resolver, changes
+	return mapper, changes
 }
 
 func await(t *testing.T, changes <-chan schema.GroupKind, want schema.GroupKind) {
@@ -291,22 +302,22 @@ func do(t *testing.T, request *rest.Request) {
 
 func TestDefinitions(t *testing.T) {
 	admin := client(t, plane.REST())
-	resolver, changes := running(t, plane.REST(), nil)
+	mapper, changes := running(t, plane.REST(), nil)
 	group := fmt.Sprintf("come-and-go-%d.example.com", time.Now().UnixNano())
 	gadget := schema.GroupVersionKind{Group: group, Version: "v1", Kind: "Gadget"}
-	if _, err := resolver.Resolve(t.Context(), gadget); !isUnknown(err) {
+	if _, err := mapper.RESTMapping(t.Context(), gadget); !isUnknown(err) {
 		t.Fatalf("before: %v", err)
 	}
 	do(t, admin.Post().SetHeader("Content-Type", "application/json").AbsPath(definitions).Body([]byte(fmt.Sprintf(definition, "gadgets", group, "Gadget", "Namespaced"))))
 	await(t, changes, gadget.GroupKind())
-	got, err := resolver.Resolve(t.Context(), gadget)
-	want := kinds.Mapping{Resource: schema.GroupVersionResource{Group: group, Version: "v1", Resource: "gadgets"}, Namespaced: true}
-	if err != nil || got != want {
+	got, err := mapper.RESTMapping(t.Context(), gadget)
+	want := meta.RESTMapping{Resource: gadget.GroupVersion().WithResource("gadgets"), GroupVersionKind: gadget, Scope: meta.RESTScopeNamespace}
+	if err != nil || *got != want {
 		t.Errorf("established: %v, %v", got, err)
 	}
 	old := gadget
 	old.Version = "v1old"
-	if _, err := resolver.Resolve(t.Context(), old); !isUnknown(err) {
+	if _, err := mapper.RESTMapping(t.Context(), old); !isUnknown(err) {
 		t.Errorf("a version that is not served: %v", err)
 	}
 	// It can be used at once, ahead of discovery.
@@ -322,14 +333,14 @@ func TestDefinitions(t *testing.T) {
 			{"name":"v1old","served":true,"storage":false,"schema":{"openAPIV3Schema":{"type":"object"}}}]}}`)))
 	await(t, changes, gadget.GroupKind())
 	for _, kind := range []schema.GroupVersionKind{gadget, old} {
-		if got, err := resolver.Resolve(t.Context(), kind); err != nil || got.Resource.Resource != "gadgets" || !got.Namespaced {
+		if got, err := mapper.RESTMapping(t.Context(), kind); err != nil || got.Resource.Resource != "gadgets" || got.Scope != meta.RESTScopeNamespace {
 			t.Errorf("%s: %v, %v", kind, got, err)
 		}
 	}
 
 	do(t, admin.Delete().AbsPath(definitions, "gadgets."+group))
 	await(t, changes, gadget.GroupKind())
-	if _, err := resolver.Resolve(t.Context(), gadget); !isUnknown(err) {
+	if _, err := mapper.RESTMapping(t.Context(), gadget); !isUnknown(err) {
 		t.Errorf("after: %v", err)
 	}
 }
@@ -343,23 +354,23 @@ func TestForbidden(t *testing.T) {
 	config := plane.REST()
 	config.Impersonate = rest.ImpersonationConfig{UserName: "nobody", Groups: []string{"system:authenticated"}}
 	log := &lines{}
-	resolver := kinds.New(kinds.Config{
+	mapper := newMapper(t, restmapper.Config{
 		Client: client(t, config), Logger: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		MissInterval: 50 * time.Millisecond,
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- resolver.Run(ctx) }()
+	go func() { done <- mapper.Run(ctx) }()
 	until(t, func() bool {
-		mapping, err := resolver.Resolve(t.Context(), schema.GroupVersionKind{Group: group, Version: "v1", Kind: "Gear"})
-		return err == nil && !mapping.Namespaced && mapping.Resource.Resource == "gears" &&
-			log.count("cannot watch CustomResourceDefinitions") > 0
+		mapping, err := mapper.RESTMapping(t.Context(), schema.GroupVersionKind{Group: group, Version: "v1", Kind: "Gear"})
+		return err == nil && mapping.Scope == meta.RESTScopeRoot && mapping.Resource.Resource == "gears" &&
+			log.count("watch of CustomResourceDefinitions forbidden") > 0
 	})
 	cancel()
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
-	if got := log.count("cannot watch CustomResourceDefinitions"); got != 1 {
+	if got := log.count("watch of CustomResourceDefinitions forbidden"); got != 1 {
 		t.Errorf("logged %d times: %s", got, log.text())
 	}
 }
