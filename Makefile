@@ -48,6 +48,10 @@ images: export CGO_ENABLED := 0
 images: build ## Build the container images workwire/NAME:VERSION with docker, from scratch, with their SBOMs. For docker-compose.yaml.
 	@hack/images.sh "$(VERSION)"
 
+.PHONY: release-dry-run
+release-dry-run: ## Build, sign and verify a release against a registry on loopback. Publishes nothing.
+	@hack/release.sh --dry-run
+
 .PHONY: clean
 clean: ## Remove what was built and what the demo left.
 	rm -rf bin .demo deploy/images/*/made-by-make-images
