@@ -21,14 +21,14 @@ import (
 	"github.com/workwire/workwire/deploy/crds"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	workclientv1 "github.com/workwire/workwire/pkg/client/clientset/versioned/typed/work/v1"
-	"github.com/workwire/workwire/pkg/kube/kubetest"
 	"github.com/workwire/workwire/pkg/source"
 	"github.com/workwire/workwire/pkg/transport/config"
 	"github.com/workwire/workwire/pkg/transport/mqtt"
 	"github.com/workwire/workwire/pkg/wire"
+	"github.com/workwire/workwire/test/kit/controlplane"
 )
 
-var plane *kubetest.Plane
+var plane *controlplane.Plane
 
 // asAgent makes the test binary run as work-agent: replicas are processes.
 const asAgent = "WORKWIRE_TEST_AS_AGENT"
@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(asAgent) != "" {
 		main()
 	}
-	kubetest.Main(m, kubetest.Spoke, func(p *kubetest.Plane) error {
+	controlplane.Main(m, controlplane.Spoke, func(p *controlplane.Plane) error {
 		plane = p
 		return crds.Install(context.Background(), p.REST(), crds.Spoke()...)
 	})

@@ -25,15 +25,15 @@ import (
 	"github.com/workwire/workwire/deploy/crds"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/client/clientset/versioned"
-	"github.com/workwire/workwire/pkg/kube/kubetest"
+	"github.com/workwire/workwire/test/kit/controlplane"
 )
 
 const patience = 30 * time.Second
 
-var plane *kubetest.Plane
+var plane *controlplane.Plane
 
 func TestMain(m *testing.M) {
-	kubetest.Main(m, kubetest.Hub, func(p *kubetest.Plane) error {
+	controlplane.Main(m, controlplane.Hub, func(p *controlplane.Plane) error {
 		plane = p
 		return crds.Install(context.Background(), p.REST(), crds.Hub()...)
 	})

@@ -27,14 +27,14 @@ import (
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/client/clientset/versioned"
 	"github.com/workwire/workwire/pkg/client/informers/externalversions"
-	"github.com/workwire/workwire/pkg/kube/kubetest"
+	"github.com/workwire/workwire/test/kit/controlplane"
 )
 
 var works = workv1.GroupVersion.WithResource("manifestworks")
 
 // TestOnAPIServer runs against a real hub control plane: what the definitions mean is decided there.
 func TestOnAPIServer(t *testing.T) {
-	plane, err := kubetest.Start(kubetest.Hub)
+	plane, err := controlplane.Start(controlplane.Hub)
 	if err != nil {
 		t.Fatal(err)
 	}

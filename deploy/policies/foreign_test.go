@@ -16,12 +16,12 @@ import (
 	"github.com/workwire/workwire/deploy/crds"
 	"github.com/workwire/workwire/deploy/policies"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
-	"github.com/workwire/workwire/pkg/kube/kubetest"
+	"github.com/workwire/workwire/test/kit/controlplane"
 )
 
 // TestForeignDefinitions runs on a hub whose definitions, made by somebody else, refuse nothing.
 func TestForeignDefinitions(t *testing.T) {
-	lax, err := kubetest.Start(kubetest.Hub)
+	lax, err := controlplane.Start(controlplane.Hub)
 	fatal(t, err)
 	t.Cleanup(func() {
 		if err := lax.Stop(); err != nil {

@@ -26,7 +26,7 @@ import (
 	"github.com/workwire/workwire/deploy/policies"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
-	"github.com/workwire/workwire/pkg/kube/kubetest"
+	"github.com/workwire/workwire/test/kit/controlplane"
 )
 
 var (
@@ -35,10 +35,10 @@ var (
 )
 
 // plane is a hub as the project makes it: its definitions, and the policies of Default.
-var plane *kubetest.Plane
+var plane *controlplane.Plane
 
 func TestMain(m *testing.M) {
-	kubetest.Main(m, kubetest.Hub, func(p *kubetest.Plane) error {
+	controlplane.Main(m, controlplane.Hub, func(p *controlplane.Plane) error {
 		plane = p
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 		defer cancel()
@@ -210,7 +210,7 @@ func run(t *testing.T, program, input string, args ...string) (string, error) {
 }
 
 // login makes a user of the plane with a certificate, and gives its kubeconfig.
-func login(t *testing.T, p *kubetest.Plane, user string) string {
+func login(t *testing.T, p *controlplane.Plane, user string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "kubeconfig")
 	output, err := run(t, "controlplane", "", "kubeconfig", "--dir="+filepath.Dir(p.Kubeconfig), "--user="+user, "--output="+file)

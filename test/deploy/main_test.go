@@ -23,7 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/workwire/workwire/pkg/kube/kubetest"
+	"github.com/workwire/workwire/test/kit/controlplane"
 )
 
 const (
@@ -35,7 +35,7 @@ const (
 // cluster is a control plane of the test's own, and a copy of deploy/ to work in.
 type cluster struct {
 	*testing.T
-	*kubetest.Plane
+	*controlplane.Plane
 	client *kubernetes.Clientset
 	root   string // holds deploy/
 	path   string // of the commands, for PATH
@@ -46,7 +46,7 @@ type cluster struct {
 func newCluster(t *testing.T) *cluster {
 	t.Helper()
 	c := newCopy(t)
-	plane, err := kubetest.Start(kubetest.Spoke)
+	plane, err := controlplane.Start(controlplane.Spoke)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,18 +21,18 @@ import (
 	"github.com/workwire/workwire/broker/acl"
 	"github.com/workwire/workwire/deploy/crds"
 	"github.com/workwire/workwire/pkg/hub"
-	"github.com/workwire/workwire/pkg/kube/kubetest"
 	"github.com/workwire/workwire/pkg/leader"
 	"github.com/workwire/workwire/pkg/transport"
 	"github.com/workwire/workwire/pkg/transport/config"
 	"github.com/workwire/workwire/pkg/transport/mqtt"
 	"github.com/workwire/workwire/pkg/wire"
+	"github.com/workwire/workwire/test/kit/controlplane"
 )
 
 // What all tests share: a hub with its API, a broker, and a cluster with simulated
 // nodes. The agents are the tests' own.
 var (
-	hubPlane, spokePlane *kubetest.Plane
+	hubPlane, spokePlane *controlplane.Plane
 	brokerAddr           string
 )
 
@@ -71,15 +71,15 @@ func TestMain(m *testing.M) {
 func run(m *testing.M) (code int, err error) {
 	var starting errgroup.Group
 	for _, p := range []struct {
-		role        kubetest.Role
-		plane       **kubetest.Plane
+		role        controlplane.Role
+		plane       **controlplane.Plane
 		definitions []*apiextensionsv1.CustomResourceDefinition
 	}{
-		{kubetest.Hub, &hubPlane, crds.Hub()},
-		{kubetest.Spoke, &spokePlane, append(crds.Spoke(), definition("machines.yaml"), definition("mycustomresources.yaml"))},
+		{controlplane.Hub, &hubPlane, crds.Hub()},
+		{controlplane.Spoke, &spokePlane, append(crds.Spoke(), definition("machines.yaml"), definition("mycustomresources.yaml"))},
 	} {
 		starting.Go(func() error {
-			plane, err := kubetest.Start(p.role)
+			plane, err := controlplane.Start(p.role)
 			if err != nil {
 				return err
 			}
@@ -89,7 +89,7 @@ func run(m *testing.M) (code int, err error) {
 	}
 	started := starting.Wait()
 	defer func() {
-		for _, plane := range []*kubetest.Plane{hubPlane, spokePlane} {
+		for _, plane := range []*controlplane.Plane{hubPlane, spokePlane} {
 			if plane != nil {
 				err = errors.Join(err, plane.Stop())
 			}

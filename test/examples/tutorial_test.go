@@ -12,7 +12,7 @@ import (
 	"k8s.io/client-go/discovery"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
-	"github.com/workwire/workwire/pkg/kube/kubetest"
+	"github.com/workwire/workwire/test/kit/controlplane"
 )
 
 var serviceAccountsResource = schema.GroupVersionResource{Version: "v1", Resource: "serviceaccounts"}
@@ -20,7 +20,7 @@ var serviceAccountsResource = schema.GroupVersionResource{Version: "v1", Resourc
 func TestPrerequisites(t *testing.T) {
 	t.Parallel()
 	for _, at := range []struct {
-		plane *kubetest.Plane
+		plane *controlplane.Plane
 		kind  string
 	}{{hubPlane, "ManifestWork"}, {spokePlane, "AppliedManifestWork"}} {
 		list, err := discovery.NewDiscoveryClientForConfigOrDie(at.plane.REST()).ServerResourcesForGroupVersion("work.open-cluster-management.io/v1")

@@ -30,27 +30,27 @@ import (
 	workclient "github.com/workwire/workwire/pkg/client/clientset/versioned"
 	workclientv1 "github.com/workwire/workwire/pkg/client/clientset/versioned/typed/work/v1"
 	"github.com/workwire/workwire/pkg/hub"
-	"github.com/workwire/workwire/pkg/kube/kubetest"
 	"github.com/workwire/workwire/pkg/leader"
 	"github.com/workwire/workwire/pkg/transport"
 	"github.com/workwire/workwire/pkg/transport/config"
 	"github.com/workwire/workwire/pkg/transport/mqtt"
 	"github.com/workwire/workwire/pkg/wire"
+	"github.com/workwire/workwire/test/kit/controlplane"
 )
 
 // The hub API serves as the cluster of second agents as well: all that they need
 // is namespaces and ConfigMaps.
-var hubPlane, spokePlane *kubetest.Plane
+var hubPlane, spokePlane *controlplane.Plane
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) (code int) {
 	planes := []struct {
-		role  kubetest.Role
-		plane **kubetest.Plane
-	}{{kubetest.Hub, &hubPlane}, {kubetest.Spoke, &spokePlane}}
+		role  controlplane.Role
+		plane **controlplane.Plane
+	}{{controlplane.Hub, &hubPlane}, {controlplane.Spoke, &spokePlane}}
 	for _, p := range planes {
-		plane, err := kubetest.Start(p.role)
+		plane, err := controlplane.Start(p.role)
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			return 1
@@ -128,7 +128,7 @@ func newWorld(t *testing.T, start func(testing.TB, []broker.User) *brokertest.Ru
 	return w
 }
 
-func (w *world) plane(i int) *kubetest.Plane {
+func (w *world) plane(i int) *controlplane.Plane {
 	if i == 0 {
 		return spokePlane
 	}

@@ -28,24 +28,24 @@ import (
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	workclient "github.com/workwire/workwire/pkg/client/clientset/versioned"
 	"github.com/workwire/workwire/pkg/hub"
-	"github.com/workwire/workwire/pkg/kube/kubetest"
 	"github.com/workwire/workwire/pkg/leader"
 	"github.com/workwire/workwire/pkg/transport"
 	"github.com/workwire/workwire/pkg/transport/config"
 	"github.com/workwire/workwire/pkg/transport/mqtt"
 	"github.com/workwire/workwire/pkg/wire"
+	"github.com/workwire/workwire/test/kit/controlplane"
 )
 
-var hubPlane, spokePlane *kubetest.Plane
+var hubPlane, spokePlane *controlplane.Plane
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) (code int) {
 	for _, p := range []struct {
-		role  kubetest.Role
-		plane **kubetest.Plane
-	}{{kubetest.Hub, &hubPlane}, {kubetest.Spoke, &spokePlane}} {
-		plane, err := kubetest.Start(p.role)
+		role  controlplane.Role
+		plane **controlplane.Plane
+	}{{controlplane.Hub, &hubPlane}, {controlplane.Spoke, &spokePlane}} {
+		plane, err := controlplane.Start(p.role)
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			return 1

@@ -21,18 +21,18 @@ import (
 	"github.com/workwire/workwire/broker/mosquitto"
 	"github.com/workwire/workwire/deploy/crds"
 	"github.com/workwire/workwire/pkg/certificates"
-	"github.com/workwire/workwire/pkg/kube/kubetest"
 	"github.com/workwire/workwire/pkg/transport"
 	"github.com/workwire/workwire/pkg/transport/config"
 	"github.com/workwire/workwire/pkg/transport/mqtt"
 	"github.com/workwire/workwire/pkg/wire"
+	"github.com/workwire/workwire/test/kit/controlplane"
 )
 
 // plane is the hub's API and the cluster alike.
-var plane *kubetest.Plane
+var plane *controlplane.Plane
 
 func TestMain(m *testing.M) {
-	kubetest.Main(m, kubetest.Hub, func(p *kubetest.Plane) error {
+	controlplane.Main(m, controlplane.Hub, func(p *controlplane.Plane) error {
 		plane = p
 		return crds.Install(context.Background(), p.REST(), append(crds.Hub(), crds.Spoke()...)...)
 	})

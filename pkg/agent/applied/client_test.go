@@ -27,17 +27,17 @@ import (
 	"github.com/workwire/workwire/pkg/agent/object"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	workclient "github.com/workwire/workwire/pkg/client/clientset/versioned"
-	"github.com/workwire/workwire/pkg/kube/kubetest"
+	"github.com/workwire/workwire/test/kit/controlplane"
 )
 
-var plane *kubetest.Plane
+var plane *controlplane.Plane
 
 func TestMain(m *testing.M) {
 	flag.Parse()
 	if flag.Lookup("test.fuzz").Value.String() != "" {
 		os.Exit(m.Run()) // each worker runs TestMain, and needs no cluster
 	}
-	kubetest.Main(m, kubetest.Hub, func(p *kubetest.Plane) error {
+	controlplane.Main(m, controlplane.Hub, func(p *controlplane.Plane) error {
 		plane = p
 		return crds.Install(context.Background(), p.REST(), crds.Spoke()...)
 	})
@@ -331,7 +331,7 @@ func TestLabelsFollowTheWork(t *testing.T) {
 // agent may have installed it.
 func TestRecordOnAnotherDefinition(t *testing.T) {
 	t.Parallel()
-	other, err := kubetest.Start(kubetest.Hub)
+	other, err := controlplane.Start(controlplane.Hub)
 	if err != nil {
 		t.Fatal(err)
 	}

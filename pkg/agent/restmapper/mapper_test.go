@@ -21,13 +21,13 @@ import (
 	testclock "k8s.io/utils/clock/testing"
 
 	"github.com/workwire/workwire/pkg/agent/restmapper"
-	"github.com/workwire/workwire/pkg/kube/kubetest"
+	"github.com/workwire/workwire/test/kit/controlplane"
 )
 
-var plane *kubetest.Plane
+var plane *controlplane.Plane
 
 func TestMain(m *testing.M) {
-	kubetest.Main(m, kubetest.Hub, func(p *kubetest.Plane) error {
+	controlplane.Main(m, controlplane.Hub, func(p *controlplane.Plane) error {
 		plane = p
 		return nil
 	})

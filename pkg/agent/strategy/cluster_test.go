@@ -26,20 +26,20 @@ import (
 	"github.com/workwire/workwire/pkg/agent/restmapper"
 	"github.com/workwire/workwire/pkg/agent/strategy"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
-	"github.com/workwire/workwire/pkg/kube/kubetest"
+	"github.com/workwire/workwire/test/kit/controlplane"
 )
 
 // patience bounds waits for what takes well under a second.
 const patience = 60 * time.Second
 
-var plane *kubetest.Plane
+var plane *controlplane.Plane
 
 func TestMain(m *testing.M) {
 	flag.Parse()
 	if flag.Lookup("test.fuzz").Value.String() != "" {
 		os.Exit(m.Run()) // each worker runs TestMain, and needs no cluster
 	}
-	kubetest.Main(m, kubetest.Spoke, func(p *kubetest.Plane) error {
+	controlplane.Main(m, controlplane.Spoke, func(p *controlplane.Plane) error {
 		plane = p
 		return crds.Install(context.Background(), p.REST(), crds.Spoke()...)
 	})

@@ -27,19 +27,19 @@ import (
 	"github.com/workwire/workwire/pkg/client/clientset/versioned"
 	"github.com/workwire/workwire/pkg/hub/clusters"
 	"github.com/workwire/workwire/pkg/kube"
-	"github.com/workwire/workwire/pkg/kube/kubetest"
 	"github.com/workwire/workwire/pkg/wire"
+	"github.com/workwire/workwire/test/kit/controlplane"
 )
 
 // patience is how long a test waits for what must come.
 const patience = 30 * time.Second
 
-var plane *kubetest.Plane
+var plane *controlplane.Plane
 
 // The agents of these tests apply nothing, so that a hub's API does for their
 // clusters as well.
 func TestMain(m *testing.M) {
-	kubetest.Main(m, kubetest.Hub, func(p *kubetest.Plane) error {
+	controlplane.Main(m, controlplane.Hub, func(p *controlplane.Plane) error {
 		plane = p
 		return crds.Install(context.Background(), p.REST(), append(crds.Hub(), crds.Spoke()...)...)
 	})

@@ -28,16 +28,16 @@ import (
 	"github.com/workwire/workwire/pkg/client/clientset/versioned"
 	"github.com/workwire/workwire/pkg/hub/placement"
 	"github.com/workwire/workwire/pkg/kube"
-	"github.com/workwire/workwire/pkg/kube/kubetest"
+	"github.com/workwire/workwire/test/kit/controlplane"
 )
 
 // patience is how long a test waits for what must come.
 const patience = 60 * time.Second
 
-var plane *kubetest.Plane
+var plane *controlplane.Plane
 
 func TestMain(m *testing.M) {
-	kubetest.Main(m, kubetest.Hub, func(p *kubetest.Plane) error {
+	controlplane.Main(m, controlplane.Hub, func(p *controlplane.Plane) error {
 		plane = p
 		return crds.Install(context.Background(), p.REST(), crds.Hub()...)
 	})

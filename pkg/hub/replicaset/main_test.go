@@ -5,13 +5,13 @@ import (
 	"testing"
 
 	"github.com/workwire/workwire/deploy/crds"
-	"github.com/workwire/workwire/pkg/kube/kubetest"
+	"github.com/workwire/workwire/test/kit/controlplane"
 )
 
-var plane *kubetest.Plane
+var plane *controlplane.Plane
 
 func TestMain(m *testing.M) {
-	kubetest.Main(m, kubetest.Hub, func(p *kubetest.Plane) error {
+	controlplane.Main(m, controlplane.Hub, func(p *controlplane.Plane) error {
 		plane = p
 		return crds.Install(context.Background(), p.REST(), crds.Hub()...)
 	})

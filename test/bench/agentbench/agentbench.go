@@ -14,13 +14,13 @@ import (
 	"time"
 
 	"github.com/workwire/workwire/deploy/crds"
-	"github.com/workwire/workwire/pkg/kube/kubetest"
 	"github.com/workwire/workwire/pkg/wire"
 	"github.com/workwire/workwire/test/bench/baseline"
 	"github.com/workwire/workwire/test/bench/events"
 	"github.com/workwire/workwire/test/bench/plane"
 	"github.com/workwire/workwire/test/bench/procs"
 	"github.com/workwire/workwire/test/bench/report"
+	"github.com/workwire/workwire/test/kit/controlplane"
 )
 
 const (
@@ -109,7 +109,7 @@ func (w *world) start(ctx context.Context) (err error) {
 	help, _ := exec.CommandContext(ctx, w.Agent[0], append(w.Agent[1:len(w.Agent):len(w.Agent)], "--help")...).CombinedOutput() // that of others may fail
 	w.own = strings.Contains(string(help), "--profiling") && strings.Contains(string(help), "--listen-address")
 	w.Progress("starting a cluster, a broker and a source")
-	if w.plane, err = plane.Start(ctx, w.Dir, w.Control, kubetest.Spoke); err != nil {
+	if w.plane, err = plane.Start(ctx, w.Dir, w.Control, controlplane.Spoke); err != nil {
 		return err
 	}
 	if err := w.plane.Namespace(ctx, namespace); err != nil {

@@ -17,13 +17,13 @@ import (
 	"github.com/workwire/workwire/deploy/policies"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/client/clientset/versioned"
-	"github.com/workwire/workwire/pkg/kube/kubetest"
 	"github.com/workwire/workwire/pkg/wire"
 	"github.com/workwire/workwire/test/bench/baseline"
 	"github.com/workwire/workwire/test/bench/events"
 	"github.com/workwire/workwire/test/bench/plane"
 	"github.com/workwire/workwire/test/bench/procs"
 	"github.com/workwire/workwire/test/bench/report"
+	"github.com/workwire/workwire/test/kit/controlplane"
 )
 
 const source wire.SourceID = "hub1"
@@ -102,7 +102,7 @@ func Run(ctx context.Context, o Options, board *report.Board) (err error) {
 
 func (w *world) start(ctx context.Context) (err error) {
 	w.Progress("starting a hub API, a broker and %d simulated agents", w.Clusters)
-	if w.plane, err = plane.Start(ctx, w.Dir, w.Control, kubetest.Hub); err != nil {
+	if w.plane, err = plane.Start(ctx, w.Dir, w.Control, controlplane.Hub); err != nil {
 		return err
 	}
 	if w.works, err = versioned.NewForConfig(w.plane.REST()); err != nil {

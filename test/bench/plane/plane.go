@@ -26,8 +26,8 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/workwire/workwire/deploy/crds"
-	"github.com/workwire/workwire/pkg/kube/kubetest"
 	"github.com/workwire/workwire/test/bench/procs"
+	"github.com/workwire/workwire/test/kit/controlplane"
 )
 
 // User is who the measured program is to the API server.
@@ -40,34 +40,34 @@ type Plane struct {
 	// Client is the administrator's, without a limit of requests.
 	Client kubernetes.Interface
 
-	plane *kubetest.Plane
+	plane *controlplane.Plane
 }
 
 // Start starts a control plane with the definitions that it needs in its role.
-func Start(ctx context.Context, dir, controlplane string, role kubetest.Role) (*Plane, error) {
-	started, err := kubetest.Start(role)
+func Start(ctx context.Context, dir, binary string, role controlplane.Role) (*Plane, error) {
+	started, err := controlplane.Start(role)
 	if err != nil {
 		return nil, err
 	}
 	p := &Plane{plane: started, Kubeconfig: filepath.Join(dir, string(role)+".kubeconfig")}
-	if err := p.setUp(ctx, controlplane, role); err != nil {
+	if err := p.setUp(ctx, binary, role); err != nil {
 		return nil, errors.Join(err, p.Stop())
 	}
 	return p, nil
 }
 
-func (p *Plane) setUp(ctx context.Context, controlplane string, role kubetest.Role) (err error) {
+func (p *Plane) setUp(ctx context.Context, binary string, role controlplane.Role) (err error) {
 	if p.Client, err = kubernetes.NewForConfig(p.REST()); err != nil {
 		return err
 	}
 	definitions := crds.Spoke()
-	if role == kubetest.Hub {
+	if role == controlplane.Hub {
 		definitions = crds.Hub()
 	}
 	if err := crds.Install(ctx, p.REST(), definitions...); err != nil {
 		return err
 	}
-	out, err := exec.CommandContext(ctx, controlplane, "kubeconfig", "--dir="+filepath.Dir(p.plane.Kubeconfig),
+	out, err := exec.CommandContext(ctx, binary, "kubeconfig", "--dir="+filepath.Dir(p.plane.Kubeconfig),
 		"--user="+User, "--output="+p.Kubeconfig).CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("make a user of the control plane: %w: %s", err, out)

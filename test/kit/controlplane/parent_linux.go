@@ -1,4 +1,4 @@
-package kubetest
+package controlplane
 
 import (
 	"os/exec"

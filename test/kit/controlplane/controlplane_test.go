@@ -1,4 +1,4 @@
-package kubetest_test
+package controlplane_test
 
 import (
 	"bufio"
@@ -14,17 +14,17 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/workwire/workwire/pkg/kube/kubetest"
+	"github.com/workwire/workwire/test/kit/controlplane"
 )
 
 // child makes this binary start a control plane and wait for its end.
-const child = "WORKWIRE_KUBETEST_CHILD"
+const child = "WORKWIRE_CONTROLPLANE_CHILD"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(child) == "" {
 		os.Exit(m.Run())
 	}
-	plane, err := kubetest.Start(kubetest.Hub)
+	plane, err := controlplane.Start(controlplane.Hub)
 	if err != nil {
 		fmt.Println("none", err)
 		os.Exit(1)
@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 }
 
 func TestStartAndStop(t *testing.T) {
-	plane, err := kubetest.Start(kubetest.Hub)
+	plane, err := controlplane.Start(controlplane.Hub)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,6 @@
 //go:build !linux
 
-package kubetest
+package controlplane
 
 import "os/exec"
 

@@ -1,0 +1,238 @@
+// Package controlplane starts real Kubernetes API servers for tests: the project's bin/controlplane, as
+// a process in a temporary directory.
+//
+//	var plane *controlplane.Plane
+//
+//	func TestMain(m *testing.M) {
+//		controlplane.MainShared(m, controlplane.Hub, func(p *controlplane.Plane) error {
+//			plane = p
+//			return crds.Install(context.Background(), p.REST(), crds.Hub()...)
+//		})
+//	}
+//
+// One control plane serves all tests of a package; they keep apart by namespace, see
+// [Plane.Namespace]. [MainShared] uses the control plane of the whole test run if there is one: `make
+// test` starts one of each [Role] and names their kubeconfigs in WORKWIRE_TEST_HUB_KUBECONFIG and
+// WORKWIRE_TEST_SPOKE_KUBECONFIG. Its packages run side by side on it. Without these variables, as with
+// `go test ./pkg/agent`, it starts one for the package.
+//
+// A package needs a control plane of its own, from [Main] or [Start], when its tests count the requests
+// or objects of the whole cluster, change cluster-scoped objects that others use, run controllers of all
+// namespaces, or stop the API server.
+package controlplane
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/workwire/workwire/test/kit"
+)
+
+// Role is the kind of a control plane.
+type Role string
+
+// Roles: an API server without pods, and a whole cluster with simulated nodes.
+const (
+	Hub   Role = "hub"
+	Spoke Role = "spoke"
+)
+
+// Limits of a start and of a stop.
+const (
+	startTimeout = 2 * time.Minute
+	stopTimeout  = 30 * time.Second
+)
+
+// Plane is a running control plane. Its methods may be called from any
+// goroutine.
+type Plane struct {
+	// Kubeconfig is the path of the administrator's.
+	Kubeconfig string
+
+	config  *rest.Config
+	dir     string
+	command *exec.Cmd // nil for a shared control plane
+	exited  chan error
+}
+
+// Main runs the tests of a package with a control plane of its own and ends the process. setup is
+// called before the tests and may be nil.
+func Main(m *testing.M, role Role, setup func(*Plane) error) {
+	os.Exit(run(m, func() (*Plane, error) { return Start(role) }, setup))
+}
+
+// MainShared is like Main with the control plane of the test run, if there is one. setup must be safe
+// to call in several packages at a time.
+func MainShared(m *testing.M, role Role, setup func(*Plane) error) {
+	os.Exit(run(m, func() (*Plane, error) { return Shared(role) }, setup))
+}
+
+func run(m *testing.M, start func() (*Plane, error), setup func(*Plane) error) (code int) {
+	plane, err := start()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer func() {
+		if err := plane.Stop(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+	}()
+	if setup != nil {
+		if err := setup(plane); err != nil {
+			fmt.Fprintln(os.Stderr, "controlplane: set up:", err)
+			return 1
+		}
+	}
+	return m.Run()
+}
+
+// Shared returns the control plane of the test run, or starts one if there is none. Stop must be called.
+func Shared(role Role) (*Plane, error) {
+	kubeconfig := os.Getenv("WORKWIRE_TEST_" + strings.ToUpper(string(role)) + "_KUBECONFIG")
+	if kubeconfig == "" {
+		return Start(role)
+	}
+	p := &Plane{Kubeconfig: kubeconfig}
+	return p, p.connect()
+}
+
+// connect reads the kubeconfig.
+func (p *Plane) connect() (err error) {
+	if p.config, err = clientcmd.BuildConfigFromFlags("", p.Kubeconfig); err != nil {
+		return fmt.Errorf("controlplane: %w", err)
+	}
+	p.config.QPS = -1
+	return nil
+}
+
+// Start starts a control plane in a new temporary directory and returns when it
+// is ready. Stop must be called.
+func Start(role Role) (*Plane, error) {
+	binary, err := find()
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp("", "workwire-"+string(role)+"-")
+	if err != nil {
+		return nil, fmt.Errorf("controlplane: %w", err)
+	}
+	p := &Plane{dir: dir, exited: make(chan error, 1)}
+	p.command = exec.Command(binary, "up", "--role="+string(role), "--dir="+dir)
+	var progress strings.Builder // read once the process has exited
+	p.command.Stderr = &progress
+	out, err := p.command.StdoutPipe()
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("controlplane: %w", err), os.RemoveAll(dir))
+	}
+	started, ready := make(chan error, 1), make(chan string, 1)
+	go p.run(out, started, ready)
+	if err := <-started; err != nil {
+		return nil, errors.Join(fmt.Errorf("controlplane: start %s: %w", binary, err), os.RemoveAll(dir))
+	}
+	select {
+	case p.Kubeconfig = <-ready:
+	case <-time.After(startTimeout):
+	}
+	if p.Kubeconfig == "" {
+		err := p.Stop()
+		return nil, fmt.Errorf("controlplane: the control plane did not become ready: %w\n%s", err, progress.String())
+	}
+	if err := p.connect(); err != nil {
+		return nil, errors.Join(err, p.Stop())
+	}
+	return p, nil
+}
+
+// run starts the process and stays until it has exited. It keeps its thread,
+// since the kernel ends the process with the thread that started it, see
+// endWithParent.
+func (p *Plane) run(out io.Reader, started chan<- error, ready chan<- string) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	endWithParent(p.command)
+	err := p.command.Start()
+	started <- err
+	if err != nil {
+		return
+	}
+	reader := bufio.NewReader(out)
+	line, _ := reader.ReadString('\n')
+	ready <- strings.TrimSpace(line)
+	_, _ = io.Copy(io.Discard, reader)
+	p.exited <- p.command.Wait()
+}
+
+// Stop ends the control plane and removes its files, unless it is shared. It must be called once.
+func (p *Plane) Stop() error {
+	if p.command == nil {
+		return nil
+	}
+	_ = p.command.Process.Signal(syscall.SIGTERM)
+	var err error
+	select {
+	case err = <-p.exited:
+	case <-time.After(stopTimeout):
+		_ = p.command.Process.Kill()
+		err = fmt.Errorf("killed after %s: %w", stopTimeout, <-p.exited)
+	}
+	if err != nil {
+		err = fmt.Errorf("controlplane: the control plane in %s did not stop clean: %w", p.dir, err)
+	}
+	return errors.Join(err, os.RemoveAll(p.dir))
+}
+
+// REST returns a new client configuration of the administrator, without a rate limit.
+func (p *Plane) REST() *rest.Config { return rest.CopyConfig(p.config) }
+
+// Namespace creates a namespace for a test, named by prefix and a random suffix. It lasts as long as the
+// control plane.
+func (p *Plane) Namespace(t testing.TB, prefix string) string {
+	t.Helper()
+	client, err := kubernetes.NewForConfig(p.REST())
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := kit.Unique(prefix)
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	if _, err := client.CoreV1().Namespaces().Create(t.Context(), namespace, metav1.CreateOptions{}); err != nil {
+		t.Fatalf("create namespace %s: %v", name, err)
+	}
+	return name
+}
+
+// find looks for bin/controlplane in the directories above the test's.
+func find() (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", fmt.Errorf("controlplane: %w", err)
+	}
+	for {
+		binary := filepath.Join(dir, "bin", "controlplane")
+		if _, err := os.Stat(binary); err == nil {
+			return binary, nil
+		}
+		above := filepath.Dir(dir)
+		if above == dir {
+			return "", errors.New("controlplane: no bin/controlplane in the directories above: run make build")
+		}
+		dir = above
+	}
+}
