@@ -84,7 +84,7 @@ func passes(t *testing.T, registry *prometheus.Registry) (count int) {
 		t.Fatal(err)
 	}
 	for _, family := range families {
-		if family.GetName() == "workwire_agent_pass_duration_seconds" {
+		if family.GetName() == "workwire_agent_reconcile_duration_seconds" {
 			for _, m := range family.GetMetric() {
 				count += int(m.GetHistogram().GetSampleCount())
 			}

@@ -7,7 +7,7 @@
 //
 //	objects := observe.NewObjects(observe.ObjectsConfig[Key]{Client: client, Selector: selector, Changed: changed})
 //	go objects.Run(ctx)
-//	objects.Follow(key, refs)   // watches their types, and has Changed called with key
+//	objects.Follow(key, nil, refs) // watches their types, and has Changed called with key
 //	live := objects.Get(ref)    // from memory
 //	objects.Learn(ref, updated) // the answer to a write of ours
 //
@@ -16,7 +16,7 @@
 //
 //	named := observe.NewNamed(observe.NamedConfig[Key]{Client: client, Max: 50, Changed: queue.Add})
 //	go named.Run(ctx)
-//	named.Want(key, refs)
+//	named.Follow(key, nil, refs)
 //	live := named.Get(ref) // Unknown: not watched, read it
 //
 // Nothing here polls: where a type may not be watched, Get answers that it does

@@ -38,7 +38,6 @@ type Named[K comparable] struct {
 	wake   chan struct{} // tells Run that a watch may be started
 
 	mu      sync.Mutex
-	wants   map[K][]object.Ref
 	objects map[object.Ref]*namedObject[K]
 	waiting []*namedObject[K] // for a watch, the longest first
 	running int               // watches that have not ended
@@ -58,7 +57,6 @@ func NewNamed[K comparable](config NamedConfig[K]) *Named[K] {
 	return &Named[K]{
 		config:  config,
 		wake:    make(chan struct{}, 1),
-		wants:   map[K][]object.Ref{},
 		objects: map[object.Ref]*namedObject[K]{},
 	}
 }
@@ -83,28 +81,23 @@ func (n *Named[K]) Run(ctx context.Context) error {
 	}
 }
 
-// Want sets the objects that key wants watched, instead of those before; none
-// ends its wanting. What nobody wants any more is not watched any more.
-func (n *Named[K]) Want(key K, refs []object.Ref) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	before := n.wants[key]
-	if slices.Equal(before, refs) {
+// Follow replaces the objects whose changes are reported to key: before, as of the previous call,
+// by after. An object is watched as long as it is followed. Calls for one key must not run at the
+// same time.
+func (n *Named[K]) Follow(key K, before, after []object.Ref) {
+	if slices.Equal(before, after) {
 		return
 	}
-	for _, ref := range refs {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, ref := range after {
 		n.add(key, ref)
 	}
 	for _, ref := range before {
-		if !slices.Contains(refs, ref) {
+		if !slices.Contains(after, ref) {
 			n.remove(key, ref)
 		}
 	}
-	if len(refs) == 0 {
-		delete(n.wants, key)
-		return
-	}
-	n.wants[key] = slices.Clone(refs)
 }
 
 // Get returns what is known of ref: nothing, unless it is watched, and the watch

@@ -40,9 +40,9 @@ func TestNamedFollowsAnObject(t *testing.T) {
 			named := c.named(10)
 			stop := c.run(named.Run)
 			if got := named.Get(ref); got.State != object.Unknown {
-				t.Errorf("%v is known of an object that nobody wants", got)
+				t.Errorf("%v is known of an object that nobody follows", got)
 			}
-			named.Want("key", []object.Ref{ref})
+			named.Follow("key", nil, []object.Ref{ref})
 			c.eventually("the object is known to be absent", state(named, ref, object.Absent))
 			c.create(ref, nil)
 			c.told("key", "the object is there", state(named, ref, object.Present))
@@ -74,28 +74,28 @@ func TestNamedKeepsToItsLimit(t *testing.T) {
 		c.create(ref, nil)
 	}
 	named := c.named(2)
-	named.Want("one", []object.Ref{a, b}) // before Run
+	named.Follow("one", nil, []object.Ref{a, b}) // before Run
 	c.run(named.Run)
 	c.told("one", "a is there", state(named, a, object.Present))
 	c.eventually("b is there", state(named, b, object.Present))
 
-	named.Want("two", []object.Ref{d, b})
-	named.Want("three", []object.Ref{e})
+	named.Follow("two", nil, []object.Ref{d, b})
+	named.Follow("three", nil, []object.Ref{e})
 	if named.Get(d).State != object.Unknown || named.Get(e).State != object.Unknown {
 		t.Error("objects beyond the limit are known")
 	}
 	if named.Watching() != 2 || c.wire.open() != 2 {
 		t.Errorf("%d watches, %d requests, want 2", named.Watching(), c.wire.open())
 	}
-	// b is still wanted: only the place of a becomes free, and d waits longest.
-	named.Want("one", nil)
+	// b is still followed: only the place of a becomes free, and d waits longest.
+	named.Follow("one", []object.Ref{a, b}, nil)
 	c.told("two", "d is there", state(named, d, object.Present))
 	if named.Get(a).State != object.Unknown || named.Get(e).State != object.Unknown || named.Get(b).State != object.Present {
 		t.Errorf("a %v, e %v, b %v", named.Get(a).State, named.Get(e).State, named.Get(b).State)
 	}
 	// One that waits and is given up does not get a place.
-	named.Want("three", []object.Ref{a})
-	named.Want("two", nil)
+	named.Follow("three", []object.Ref{e}, []object.Ref{a})
+	named.Follow("two", []object.Ref{d, b}, nil)
 	c.told("three", "a is there", state(named, a, object.Present))
 	c.eventually("the other watches have ended", func() bool { return c.wire.open() == 1 && named.Watching() == 1 })
 	if _, most := c.wire.counts(); most > 2 {
@@ -111,7 +111,7 @@ func TestNamedWithoutWatches(t *testing.T) {
 	for _, limit := range []int{0, -1} {
 		named := c.named(limit)
 		stop := c.run(named.Run)
-		named.Want("key", []object.Ref{ref})
+		named.Follow("key", nil, []object.Ref{ref})
 		stop()
 		if requests, _ := c.wire.counts(); requests != 0 || named.Watching() != 0 {
 			t.Errorf("limit %d: %d requests, %d watches", limit, requests, named.Watching())
@@ -126,24 +126,24 @@ func TestNamedSharesAndReleases(t *testing.T) {
 	c.create(ref, nil)
 	named := c.named(5)
 	c.run(named.Run)
-	named.Want("one", []object.Ref{ref, ref})
-	named.Want("two", []object.Ref{ref})
+	named.Follow("one", nil, []object.Ref{ref, ref})
+	named.Follow("two", nil, []object.Ref{ref})
 	c.eventually("the object is there", state(named, ref, object.Present))
 	if c.wire.open() != 1 {
 		t.Errorf("%d watches for one object", c.wire.open())
 	}
-	named.Want("one", nil)
+	named.Follow("one", []object.Ref{ref, ref}, nil)
 	c.annotate(ref, "1")
 	c.told("two", "the object has changed", annotation(named, ref, "1"))
 	if c.wire.open() != 1 {
-		t.Errorf("%d watches while the object is still wanted", c.wire.open())
+		t.Errorf("%d watches while the object is still followed", c.wire.open())
 	}
-	named.Want("two", nil)
+	named.Follow("two", []object.Ref{ref}, nil)
 	c.eventually("the watch has ended", func() bool { return c.wire.open() == 0 && named.Watching() == 0 })
 	if got := named.Get(ref).State; got != object.Unknown {
-		t.Errorf("state %v of an object that nobody wants", got)
+		t.Errorf("state %v of an object that nobody follows", got)
 	}
-	named.Want("one", []object.Ref{ref})
+	named.Follow("one", nil, []object.Ref{ref})
 	c.told("one", "the object is there again", state(named, ref, object.Present))
 }
 
@@ -155,7 +155,7 @@ func TestNamedForbidden(t *testing.T) {
 	c.create(ref, nil)
 	named := c.named(5)
 	c.run(named.Run)
-	named.Want("key", []object.Ref{ref})
+	named.Follow("key", nil, []object.Ref{ref})
 	c.eventually("it is tried", func() bool { requests, _ := c.wire.counts(); return requests > 1 })
 	if got := named.Get(ref).State; got != object.Unknown || c.wire.open() != 0 {
 		t.Errorf("state %v, %d watches of an object that may not be watched", got, c.wire.open())
@@ -171,7 +171,7 @@ func TestNamedTellsThatItsWatchIsLost(t *testing.T) {
 	c.create(ref, nil)
 	named := c.named(5)
 	c.run(named.Run)
-	named.Want("key", []object.Ref{ref})
+	named.Follow("key", nil, []object.Ref{ref})
 	c.told("key", "the object is there", state(named, ref, object.Present))
 	c.wire.sever()
 	c.told("key", "nothing is known any more", state(named, ref, object.Unknown))
@@ -195,6 +195,7 @@ func TestNamedUnderLoad(t *testing.T) {
 	for key := range 4 {
 		group.Go(func() {
 			rng := rand.New(rand.NewPCG(uint64(key), 1))
+			var before []object.Ref
 			for range 100 {
 				var wanted []object.Ref
 				for _, ref := range refs {
@@ -202,12 +203,13 @@ func TestNamedUnderLoad(t *testing.T) {
 						wanted = append(wanted, ref)
 					}
 				}
-				named.Want(fmt.Sprint(key), wanted)
+				named.Follow(fmt.Sprint(key), before, wanted)
+				before = wanted
 				if live := named.Get(refs[rng.IntN(len(refs))]); live.State == object.Absent {
 					t.Error("an object that exists is said to be absent")
 				}
 			}
-			named.Want(fmt.Sprint(key), nil)
+			named.Follow(fmt.Sprint(key), before, nil)
 		})
 	}
 	group.Wait()
@@ -215,7 +217,7 @@ func TestNamedUnderLoad(t *testing.T) {
 	if _, most := c.wire.counts(); most > 3 {
 		t.Errorf("there were %d watches at a time", most)
 	}
-	named.Want("last", refs[:3])
+	named.Follow("last", nil, refs[:3])
 	for _, ref := range refs[:3] {
 		c.eventually("the store works on", state(named, ref, object.Present))
 	}
@@ -228,7 +230,7 @@ func TestNamedLeavesNoGoroutines(t *testing.T) {
 	var stop func()
 	pprof.Do(t.Context(), pprof.Labels("test", t.Name()), func(context.Context) { stop = c.run(named.Run) })
 	refs := []object.Ref{c.configMap("a"), c.configMap("b")}
-	named.Want("key", refs)
+	named.Follow("key", nil, refs)
 	for _, ref := range refs {
 		c.eventually("the watches go", state(named, ref, object.Absent))
 	}

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/dynamic"
 
 	"github.com/workwire/workwire/pkg/agent/object"
@@ -39,7 +40,6 @@ type Objects[K comparable] struct {
 	run     context.Context // set while Run runs
 	watches sync.WaitGroup
 	types   map[schema.GroupVersionResource]*watchedType[K]
-	follows map[K][]object.Ref
 }
 
 // watchedType is one resource type that somebody follows. Objects.mu guards its
@@ -53,9 +53,8 @@ type watchedType[K comparable] struct {
 // NewObjects returns an empty store; Run makes it watch.
 func NewObjects[K comparable](config ObjectsConfig[K]) *Objects[K] {
 	return &Objects[K]{
-		config:  config,
-		types:   map[schema.GroupVersionResource]*watchedType[K]{},
-		follows: map[K][]object.Ref{},
+		config: config,
+		types:  map[schema.GroupVersionResource]*watchedType[K]{},
 	}
 }
 
@@ -76,33 +75,24 @@ func (o *Objects[K]) Run(ctx context.Context) error {
 	return nil
 }
 
-// Follow sets the objects whose changes are reported to key, instead of those
-// it followed before; none ends its following. A type is watched as long as one
-// of its objects is followed.
-func (o *Objects[K]) Follow(key K, refs []object.Ref) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if slices.Equal(o.follows[key], refs) {
+// Follow replaces the objects whose changes are reported to key: before, as of the previous call,
+// by after. A type is watched as long as one of its objects is followed. Calls for one key must not
+// run at the same time.
+func (o *Objects[K]) Follow(key K, before, after []object.Ref) {
+	if slices.Equal(before, after) {
 		return
 	}
-	before := o.follows[key]
-	for _, ref := range refs {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, ref := range after {
 		o.add(key, ref)
 	}
-	keep := make(map[object.Ref]struct{}, len(refs))
-	for _, ref := range refs {
-		keep[ref] = struct{}{}
-	}
+	keep := sets.New(after...)
 	for _, ref := range before {
-		if _, ok := keep[ref]; !ok {
+		if !keep.Has(ref) {
 			o.remove(key, ref)
 		}
 	}
-	if len(refs) == 0 {
-		delete(o.follows, key)
-		return
-	}
-	o.follows[key] = slices.Clone(refs)
 }
 
 func (o *Objects[K]) add(key K, ref object.Ref) {

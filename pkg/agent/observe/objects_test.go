@@ -21,7 +21,7 @@ func TestObjectsFollow(t *testing.T) {
 	c.create(other, nil)
 	objects := c.objects()
 	c.run(objects.Run)
-	objects.Follow("key", []object.Ref{a, other})
+	objects.Follow("key", nil, []object.Ref{a, other})
 	objects.Wait(t.Context())
 	if !objects.Watched(configMaps) || objects.Get(a).State != object.Absent || objects.Get(other).State != object.Absent {
 		t.Errorf("watched %v, a %v, without our label %v", objects.Watched(configMaps), objects.Get(a).State, objects.Get(other).State)
@@ -33,7 +33,7 @@ func TestObjectsFollow(t *testing.T) {
 	if c.wire.open() != 1 {
 		t.Errorf("%d watches for one type", c.wire.open())
 	}
-	objects.Follow("key", nil)
+	objects.Follow("key", []object.Ref{a, other}, nil)
 	c.eventually("the watch has ended", func() bool { return c.wire.open() == 0 })
 	if objects.Watched(configMaps) || objects.Get(a).State != object.Unknown {
 		t.Errorf("watched %v, state %v of what nobody follows", objects.Watched(configMaps), objects.Get(a).State)
@@ -46,7 +46,7 @@ func TestObjectsForbidden(t *testing.T) {
 	a := c.configMap("a")
 	objects := c.objects()
 	c.run(objects.Run)
-	objects.Follow("key", []object.Ref{a})
+	objects.Follow("key", nil, []object.Ref{a})
 	objects.Wait(t.Context()) // comes back all the same
 	if objects.Watched(configMaps) || objects.Get(a).State != object.Unknown {
 		t.Errorf("watched %v, state %v", objects.Watched(configMaps), objects.Get(a).State)

@@ -1,4 +1,4 @@
-package agent
+package reconcile
 
 import (
 	"errors"
@@ -9,7 +9,7 @@ import (
 	"github.com/workwire/workwire/pkg/agent/strategy"
 )
 
-func TestEarlierFindsTheManifestLastApplied(t *testing.T) {
+func TestLastAppliedFindsTheManifestLastApplied(t *testing.T) {
 	first, second := &inbox.Entry{Trace: "first"}, &inbox.Entry{Trace: "second"}
 	a, b, c := object.Ref{Name: "a"}, object.Ref{Name: "b"}, object.Ref{Name: "c"}
 	specs := map[*inbox.Entry][]strategy.Manifest{
@@ -17,24 +17,24 @@ func TestEarlierFindsTheManifestLastApplied(t *testing.T) {
 		second: {{Ref: a, Hash: "a2"}, {Ref: c, Hash: "c2"}, {Ref: a, Hash: "twice", Err: errors.New("duplicate")}},
 	}
 	for name, test := range map[string]struct {
-		memory memory
-		now    *inbox.Entry
-		want   map[object.Ref]string
-		parses int
+		history history
+		now     *inbox.Entry
+		want    map[object.Ref]string
+		parses  int
 	}{
 		"nothing after a start":                 {now: first, want: map[object.Ref]string{a: "", b: ""}},
-		"all of the same spec, not read again":  {memory: memory{spec: first}, now: first, want: map[object.Ref]string{a: "a1", b: "b1", c: ""}},
-		"all of an earlier spec, read once":     {memory: memory{spec: first}, now: second, want: map[object.Ref]string{a: "a1", b: "b1", c: ""}, parses: 1},
-		"not the one that could not be applied": {memory: memory{spec: second}, now: second, want: map[object.Ref]string{a: "a2", c: "c2"}},
+		"all of the same spec, not read again":  {history: history{spec: first}, now: first, want: map[object.Ref]string{a: "a1", b: "b1", c: ""}},
+		"all of an earlier spec, read once":     {history: history{spec: first}, now: second, want: map[object.Ref]string{a: "a1", b: "b1", c: ""}, parses: 1},
+		"not the one that could not be applied": {history: history{spec: second}, now: second, want: map[object.Ref]string{a: "a2", c: "c2"}},
 		"each of its own spec": {
-			memory: memory{spec: second, applied: map[object.Ref]*inbox.Entry{a: first, c: second}}, now: second,
+			history: history{spec: second, applied: map[object.Ref]*inbox.Entry{a: first, c: second}}, now: second,
 			want: map[object.Ref]string{a: "a1", b: "", c: "c2"}, parses: 1,
 		},
-		"none with success": {memory: memory{spec: first, applied: map[object.Ref]*inbox.Entry{}}, now: first, want: map[object.Ref]string{a: "", b: ""}},
+		"none with success": {history: history{spec: first, applied: map[object.Ref]*inbox.Entry{}}, now: first, want: map[object.Ref]string{a: "", b: ""}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			parses := 0
-			e := newEarlier(&test.memory, test.now, specs[test.now], func(spec *inbox.Entry) []strategy.Manifest {
+			e := newLastApplied(&test.history, test.now, specs[test.now], func(spec *inbox.Entry) []strategy.Manifest {
 				parses++
 				return specs[spec]
 			})

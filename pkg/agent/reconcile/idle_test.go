@@ -1,4 +1,4 @@
-package agent
+package reconcile
 
 import (
 	"context"
@@ -8,33 +8,33 @@ import (
 	"time"
 )
 
-// TestIdleComesOnceAfterMuch: not while works are looked at, not after few, and
+// TestIdleComesOnceAfterMuch: not while works are reconciled, not after few, and
 // once only after many.
 func TestIdleComesOnceAfterMuch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var calls atomic.Int32
-		a := &Agent{config: Config{Idle: func() { calls.Add(1) }}, busy: make(chan struct{}, 1)}
+		d := newIdleDetector(func() { calls.Add(1) })
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
-			a.runIdle(ctx)
+			d.run(ctx)
 		}()
 		steps := []struct {
-			passes      int
+			reconciles  int
 			every, rest time.Duration
 			want        int
 		}{
-			{passes: busyPasses - 1, rest: time.Minute},
-			{passes: 1, rest: time.Minute, want: 1}, // together they are many
-			{passes: 10, rest: time.Hour, want: 1},
-			{passes: 3 * busyPasses, every: time.Second, want: 1}, // never at rest
+			{reconciles: idleThreshold - 1, rest: time.Minute},
+			{reconciles: 1, rest: time.Minute, want: 1}, // together they are many
+			{reconciles: 10, rest: time.Hour, want: 1},
+			{reconciles: 3 * idleThreshold, every: time.Second, want: 1}, // never at rest
 			{rest: time.Minute, want: 2},
 			{rest: time.Hour, want: 2},
 		}
 		for i, s := range steps {
-			for range s.passes {
-				a.passed()
+			for range s.reconciles {
+				d.reconciled()
 				synctest.Wait()
 				time.Sleep(s.every)
 			}

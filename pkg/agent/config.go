@@ -1,0 +1,101 @@
+package agent
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/client-go/rest"
+
+	"github.com/workwire/workwire/pkg/agent/applied"
+	"github.com/workwire/workwire/pkg/transport"
+	"github.com/workwire/workwire/pkg/wire"
+)
+
+// Defaults of [Config].
+const (
+	DefaultWorkers          = 16
+	DefaultSyncInterval     = 10 * time.Second
+	DefaultEvictionGrace    = time.Hour
+	DefaultMaxFeedbackWatch = 50
+	DefaultMaxJSONRawLength = 1024
+)
+
+// Config configures [New].
+type Config struct {
+	// Cluster that the agent serves. Required.
+	Cluster wire.ClusterName
+	// ClientID of the agent at the broker, the source of its events. Required.
+	ClientID string
+	// AgentID is written to the AppliedManifestWorks that belong to the agent. Default: the hub hash.
+	AgentID string
+	// BrokerHost is hashed into the names of AppliedManifestWorks. Required.
+	BrokerHost string
+	// Topics to subscribe and publish to. Required.
+	Topics wire.Topics
+	// Transport to the broker. Run runs it. Required.
+	Transport transport.Transport
+	// Kube is the client configuration for the cluster. Required.
+	Kube *rest.Config
+	// StateDir keeps works and unsent statuses over a restart. Empty keeps them in memory; sources
+	// are then asked again after a restart.
+	StateDir string
+	// Workers is the number of works reconciled at a time. Default 16.
+	Workers int
+	// SyncInterval is the time between reads of objects that are not watched. Default 10 s.
+	SyncInterval time.Duration
+	// MaxFeedbackWatch is the maximum number of objects with a watch of their own: ReadOnly objects
+	// with feedbackScrapeType Watch. Others are polled. Negative: none; default 50.
+	MaxFeedbackWatch int
+	// RawFeedback reports feedback values of any JSON type (feature gate RawFeedbackJsonString).
+	RawFeedback bool
+	// MaxJSONRawLength is the maximum size of such a value in bytes. Default 1024.
+	MaxJSONRawLength int
+	// ExecutorCaches evaluates the permissions of executors in memory (feature gate
+	// ExecutorValidatingCaches), for clusters that authorize by RBAC only.
+	ExecutorCaches bool
+	// EvictionGrace is how long an AppliedManifestWork of the agent outlives its work. A hundred
+	// years or more: forever. Default 1 h.
+	EvictionGrace time.Duration
+	// Idle is called when many reconciles are followed by none, which is a time to return memory to
+	// the operating system. It may take some milliseconds. Default: nothing is called.
+	Idle func()
+	// Registerer for metrics. Default: none.
+	Registerer prometheus.Registerer
+	// Logger, default slog.Default().
+	Logger *slog.Logger
+}
+
+// complete validates c and sets defaults.
+func (c *Config) complete() error {
+	var errs []error
+	for _, field := range []struct {
+		name string
+		ok   bool
+	}{
+		{"Cluster", c.Cluster != ""},
+		{"ClientID", c.ClientID != ""},
+		{"BrokerHost", c.BrokerHost != ""},
+		{"Transport", c.Transport != nil},
+		{"Kube", c.Kube != nil},
+	} {
+		if !field.ok {
+			errs = append(errs, fmt.Errorf("agent: %s is required", field.name))
+		}
+	}
+	if c.Workers < 0 || c.SyncInterval < 0 || c.EvictionGrace < 0 || c.MaxJSONRawLength < 0 {
+		errs = append(errs, fmt.Errorf("agent: Workers %d, SyncInterval %v, EvictionGrace %v and MaxJSONRawLength %d must not be negative",
+			c.Workers, c.SyncInterval, c.EvictionGrace, c.MaxJSONRawLength))
+	}
+	c.AgentID = cmp.Or(c.AgentID, applied.HubHash(c.BrokerHost, ""))
+	c.Workers = cmp.Or(c.Workers, DefaultWorkers)
+	c.SyncInterval = cmp.Or(c.SyncInterval, DefaultSyncInterval)
+	c.EvictionGrace = cmp.Or(c.EvictionGrace, DefaultEvictionGrace)
+	c.MaxFeedbackWatch = max(cmp.Or(c.MaxFeedbackWatch, DefaultMaxFeedbackWatch), 0)
+	c.MaxJSONRawLength = cmp.Or(c.MaxJSONRawLength, DefaultMaxJSONRawLength)
+	c.Logger = cmp.Or(c.Logger, slog.Default())
+	return errors.Join(errs...)
+}

@@ -1,0 +1,164 @@
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/workwire/workwire/pkg/agent/applied"
+	"github.com/workwire/workwire/pkg/agent/executor"
+	"github.com/workwire/workwire/pkg/agent/inbox"
+	"github.com/workwire/workwire/pkg/agent/strategy"
+)
+
+// apply makes the cluster hold what the work's spec declares, and reports what the cluster holds. It
+// returns after how long to do so again, 0 for when something changes.
+func (r *Reconciler) apply(ctx context.Context, logger *slog.Logger, e *entry, work *inbox.Entry) (time.Duration, error) {
+	r.Table.holdEvents(e)
+	rec := r.prepare(ctx, logger, e, work)
+	after, err := r.applySpec(ctx, rec)
+	if rec.missed(r.Table.takeEvents(e)) {
+		r.Table.Enqueue(e.name)
+	}
+	return after, err
+}
+
+// applySpec makes sure that the AppliedManifestWork names what is about to be applied, and applies
+// it.
+func (r *Reconciler) applySpec(ctx context.Context, rec *reconciliation) (time.Duration, error) {
+	work := rec.work
+	if rec.complete.work && rec.known == nil {
+		// Its AppliedManifestWork was deleted by hand, and its objects with it. A complete work is
+		// not applied again.
+		rec.outcomes = make([]strategy.Outcome, len(rec.manifests))
+		for i := range rec.outcomes {
+			rec.outcomes[i].Action = strategy.Left
+		}
+		r.remember(rec)
+		r.report(work, r.status(ctx, rec))
+		return rec.requeueAfter, nil
+	}
+	intended := rec.tracked
+	if rec.complete.work {
+		intended = nil
+	}
+	amw, err := r.Applied.Ensure(ctx, rec.known, r.naming.hubHash(work.Source), applied.Work{
+		Name: work.Meta.Name, UID: work.UID, Source: work.Source, Labels: work.Meta.Labels,
+	}, intended)
+	if err != nil {
+		r.reportNotApplied(ctx, rec, err)
+		return 0, err
+	}
+	if amw.DeletionTimestamp != nil {
+		// Somebody deleted the AppliedManifestWork. What it names goes with it, and is applied again
+		// under a new one.
+		if _, err := r.removeResources(ctx, rec.logger, rec.entry, amw, &work.Spec); err != nil {
+			return 0, err
+		}
+		h := rec.history()
+		h.spec, h.applied = nil, nil
+		return r.SyncInterval, nil
+	}
+	rec.amw = amw
+	err = r.applyManifests(ctx, rec)
+	rec.requeueWithin(r.pollInterval(rec.tracked))
+	return rec.requeueAfter, err
+}
+
+// applyManifests applies the manifests, removes the dropped objects, and records and reports the
+// result.
+func (r *Reconciler) applyManifests(ctx context.Context, rec *reconciliation) error {
+	amw := rec.amw
+	rec.outcomes = r.Applier.Apply(ctx, rec.manifests, strategy.Pass{
+		Owner:     strategy.Owner(amw.Name, amw.UID),
+		Previous:  rec.last.manifest,
+		Seen:      rec.watched,
+		Leave:     rec.skip,
+		Permit:    r.permits(rec),
+		Contested: rec.history().repairs.contested() && !rec.changed,
+	})
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	rec.removals = make([]strategy.RemoveOutcome, len(rec.dropped))
+	if !rec.complete.work {
+		rec.removals = r.Applier.Remove(ctx, r.removalEntries(rec.dropped, &rec.work.Spec), amw.UID)
+	}
+	r.remember(rec)
+	status := r.status(ctx, rec)
+	if ctx.Err() != nil {
+		return ctx.Err() // condition rules may not have been evaluated to the end
+	}
+	r.report(rec.work, status)
+	transitions, err := applied.EncodeTransitions(&status, amw.Status.Transitions)
+	if err != nil {
+		return err
+	}
+	if amw.Status.EvictionStartTime != nil {
+		if amw, err = r.Applied.SetEviction(ctx, amw, nil); err != nil {
+			return err
+		}
+	}
+	amw, err = r.Applied.UpdateStatus(ctx, amw, applied.Status{Resources: rec.appliedResources(amw), Transitions: transitions})
+	if err == nil {
+		rec.amw = amw
+	}
+	return errors.Join(err, rec.manifestErrors(), removalErrors(rec.removals))
+}
+
+// manifestErrors joins the errors of the manifests that are to be retried with backoff.
+func (rec *reconciliation) manifestErrors() error {
+	var errs []error
+	for i := range rec.outcomes {
+		if err := rec.outcomes[i].Err; err != nil && !denied(err) {
+			meta := rec.manifests[i].Meta
+			errs = append(errs, fmt.Errorf("manifest %d, %s %s/%s: %w", i, meta.Kind, meta.Namespace, meta.Name, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// removalErrors joins the errors of removals.
+func removalErrors(removals []strategy.RemoveOutcome) error {
+	var errs []error
+	for i := range removals {
+		errs = append(errs, removals[i].Err)
+	}
+	return errors.Join(errs...)
+}
+
+// permits returns the function that authorizes each manifest, nil if the work has no executor. A
+// denial is checked again at the time that comes with it. A permission is not: it is checked before
+// each write, and the executor's watches report changes.
+func (r *Reconciler) permits(rec *reconciliation) func(context.Context, *strategy.Manifest) error {
+	if rec.accountErr != nil {
+		return func(context.Context, *strategy.Manifest) error { return rec.accountErr }
+	}
+	if rec.account == nil {
+		return nil
+	}
+	var mu sync.Mutex // guards rec.requeueAfter
+	return func(ctx context.Context, m *strategy.Manifest) error {
+		if m.Recreates() && !m.Owned {
+			// Creating an object again requires deleting it.
+			reviewed := *m
+			reviewed.Owned, m = true, &reviewed
+		}
+		recheck, err := r.Executors.Check(ctx, *rec.account, m)
+		if denied(err) {
+			mu.Lock()
+			defer mu.Unlock()
+			rec.requeueWithin(max(recheck, time.Millisecond))
+		}
+		return err
+	}
+}
+
+// denied reports whether err is the denial of an executor, which has a retry time of its own.
+func denied(err error) bool {
+	var denial *executor.DeniedError
+	return errors.As(err, &denial)
+}

@@ -1,0 +1,19 @@
+// Package reconcile makes the cluster hold what works declare, and reports what the cluster holds.
+//
+// A [Table] has one entry for each name of an AppliedManifestWork, and one queue. Everything that
+// concerns a work enqueues its name: a new spec, a change of one of its objects, a kind that the
+// cluster now serves. A [Reconciler] takes names from the queue and reconciles their works, each
+// name in one goroutine at a time:
+//
+//	table := reconcile.NewTable()
+//	objects := observe.NewObjects(observe.ObjectsConfig[string]{Changed: table.ObjectChanged, ...})
+//	...
+//	r, err := reconcile.New(reconcile.Config{Table: table, Objects: objects, ...})
+//	if r.Recover(ctx) {
+//		err = r.Run(ctx)
+//	}
+//
+// A reconcile is worker.go, then remove.go for a deleted work, evict.go for an AppliedManifestWork
+// without a work, and apply.go for all others. The last one prepares (reconciliation.go), applies,
+// remembers the results for the next reconcile (remember.go), and reports the status (status.go).
+package reconcile

@@ -1,0 +1,28 @@
+package reconcile
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+)
+
+// metrics are explained in docs/operations.md.
+type metrics struct {
+	duration  *prometheus.HistogramVec
+	manifests *prometheus.CounterVec
+}
+
+func newMetrics(registerer prometheus.Registerer, table *Table) *metrics {
+	factory := promauto.With(registerer)
+	factory.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "workwire_agent_queue_length", Help: "Works that wait for a worker.",
+	}, func() float64 { return float64(table.queue.Len()) })
+	return &metrics{
+		duration: factory.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "workwire_agent_reconcile_duration_seconds", Help: "Time to reconcile one work, by result.",
+			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 14),
+		}, []string{"result"}),
+		manifests: factory.NewCounterVec(prometheus.CounterOpts{
+			Name: "workwire_agent_manifests_total", Help: "Manifests reconciled, by action.",
+		}, []string{"action"}),
+	}
+}

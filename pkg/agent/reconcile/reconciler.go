@@ -1,0 +1,146 @@
+package reconcile
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/workwire/workwire/pkg/agent/applied"
+	"github.com/workwire/workwire/pkg/agent/conditionrules"
+	"github.com/workwire/workwire/pkg/agent/executor"
+	"github.com/workwire/workwire/pkg/agent/feedback"
+	"github.com/workwire/workwire/pkg/agent/inbox"
+	"github.com/workwire/workwire/pkg/agent/observe"
+	"github.com/workwire/workwire/pkg/agent/outbox"
+	"github.com/workwire/workwire/pkg/agent/restmapper"
+	"github.com/workwire/workwire/pkg/agent/strategy"
+	"github.com/workwire/workwire/pkg/wire"
+)
+
+// Config configures [New]. Fields without a default are required.
+type Config struct {
+	// Cluster that the agent serves.
+	Cluster wire.ClusterName
+	// AgentID selects the AppliedManifestWorks that belong to the agent.
+	AgentID string
+	// BrokerHost and Topics determine the names of AppliedManifestWorks.
+	BrokerHost string
+	Topics     wire.AgentTopics
+
+	// Table whose names are reconciled. The watches below report to it.
+	Table *Table
+	// The steps of a reconcile, in order.
+	Inbox      *inbox.Inbox
+	RESTMapper *restmapper.Mapper
+	Applied    *applied.Client
+	Executors  *executor.Executor[string]
+	Applier    *strategy.Applier
+	Objects    *observe.Objects[string]
+	Named      *observe.Named[string] // objects without the agent's label
+	Client     dynamic.Interface      // reads objects that are not watched
+	Rules      *conditionrules.Evaluator
+	Feedback   *feedback.Reader
+	Outbox     *outbox.Outbox
+	// Sources tells which sources answered a resync.
+	Sources Sources
+
+	// Workers is the number of works reconciled at a time.
+	Workers int
+	// SyncInterval is the time between reads of objects that are not watched.
+	SyncInterval time.Duration
+	// EvictionGrace is how long an AppliedManifestWork outlives its work.
+	EvictionGrace time.Duration
+	// Idle is called when many reconciles are followed by none. Default: nothing is called.
+	Idle func()
+	// Registerer for metrics. Default: none.
+	Registerer prometheus.Registerer
+	// Logger, default slog.Default().
+	Logger *slog.Logger
+}
+
+// Sources tells which sources answered a resync request. Only then does an AppliedManifestWork
+// without a work belong to no work.
+type Sources interface {
+	// Answered reports whether source has answered; any source if it is empty.
+	Answered(source wire.SourceID) bool
+	// AskAgain asks a source that has not answered if it is time to, and returns when to call
+	// AskAgain next.
+	AskAgain(source wire.SourceID) time.Duration
+}
+
+func (c *Config) validate() error {
+	var errs []error
+	for _, field := range []struct {
+		name string
+		ok   bool
+	}{
+		{"Cluster", c.Cluster != ""},
+		{"AgentID", c.AgentID != ""},
+		{"BrokerHost", c.BrokerHost != ""},
+		{"Table", c.Table != nil},
+		{"Inbox", c.Inbox != nil},
+		{"RESTMapper", c.RESTMapper != nil},
+		{"Applied", c.Applied != nil},
+		{"Executors", c.Executors != nil},
+		{"Applier", c.Applier != nil},
+		{"Objects", c.Objects != nil},
+		{"Named", c.Named != nil},
+		{"Client", c.Client != nil},
+		{"Rules", c.Rules != nil},
+		{"Feedback", c.Feedback != nil},
+		{"Outbox", c.Outbox != nil},
+		{"Sources", c.Sources != nil},
+	} {
+		if !field.ok {
+			errs = append(errs, fmt.Errorf("reconcile: %s is required", field.name))
+		}
+	}
+	if c.Workers < 1 || c.SyncInterval <= 0 || c.EvictionGrace <= 0 {
+		errs = append(errs, fmt.Errorf("reconcile: Workers %d, SyncInterval %v and EvictionGrace %v must be positive",
+			c.Workers, c.SyncInterval, c.EvictionGrace))
+	}
+	return errors.Join(errs...)
+}
+
+// Reconciler makes the cluster hold what the works of its table declare, and reports what the
+// cluster holds. See [New].
+type Reconciler struct {
+	Config
+	naming  naming
+	idle    *idleDetector
+	metrics *metrics
+}
+
+// New returns a Reconciler that does nothing until [Reconciler.Recover] and [Reconciler.Run].
+func New(config Config) (*Reconciler, error) {
+	if err := config.validate(); err != nil {
+		return nil, err
+	}
+	config.Logger = cmp.Or(config.Logger, slog.Default())
+	return &Reconciler{
+		Config:  config,
+		naming:  naming{brokerHost: config.BrokerHost, topics: config.Topics},
+		idle:    newIdleDetector(config.Idle),
+		metrics: newMetrics(config.Registerer, config.Table),
+	}, nil
+}
+
+// watch replaces what the watches report to e. The worker that holds e calls it.
+func (r *Reconciler) watch(e *entry, next interest) {
+	r.Objects.Follow(e.name, e.interest.objects, next.objects)
+	r.Named.Follow(e.name, e.interest.named, next.named)
+	r.Executors.Follow(e.name, next.account)
+	e.interest = next
+}
+
+// forget drops everything that is known of a name which no work has.
+func (r *Reconciler) forget(e *entry) {
+	e.history = history{}
+	r.Table.await(e, nil)
+	r.watch(e, interest{})
+}

@@ -1,0 +1,129 @@
+package reconcile
+
+import (
+	"time"
+
+	"github.com/workwire/workwire/pkg/agent/inbox"
+	"github.com/workwire/workwire/pkg/agent/object"
+	"github.com/workwire/workwire/pkg/agent/strategy"
+)
+
+// remember keeps the results of a reconcile for the next one, and reports them in logs and metrics.
+func (r *Reconciler) remember(rec *reconciliation) {
+	h := rec.history()
+	if rec.changed {
+		h.reset()
+	}
+	r.logOutcomes(rec)
+	r.notifyOthers(rec)
+	rec.rememberRepairs(time.Now())
+	rec.rememberRemovals()
+	if !rec.backoff {
+		h.errs = outcomeErrors(rec.outcomes)
+	}
+	h.spec, h.applied = rec.work, rec.appliedSpecs()
+}
+
+// wrote reports whether the object of manifest i was created or updated.
+func (rec *reconciliation) wrote(i int) bool {
+	outcome := &rec.outcomes[i]
+	return outcome.Err == nil && (outcome.Action == strategy.Created || outcome.Action == strategy.Updated)
+}
+
+// repaired reports whether the object of manifest i was written although its manifest did not change.
+func (rec *reconciliation) repaired(i int) bool {
+	return rec.wrote(i) && !rec.changed && rec.last.spec(rec.manifests[i].Ref) != nil
+}
+
+// logOutcomes logs and counts what happened to each manifest.
+func (r *Reconciler) logOutcomes(rec *reconciliation) {
+	for i := range rec.outcomes {
+		ref, outcome := rec.manifests[i].Ref, &rec.outcomes[i]
+		r.metrics.manifests.WithLabelValues(outcome.Action.String()).Inc()
+		if outcome.Err != nil {
+			rec.logger.Warn("applying a manifest failed", "object", ref, "manifest", i, "error", outcome.Err)
+		} else if rec.wrote(i) {
+			rec.logger.Info("applied a manifest", "object", ref, "action", outcome.Action, "repair", rec.repaired(i), "differences", outcome.Differences)
+		}
+	}
+}
+
+// notifyOthers tells the other works that declare an object of its write: the watch does not report
+// the agent's own writes.
+func (r *Reconciler) notifyOthers(rec *reconciliation) {
+	for i := range rec.outcomes {
+		if !rec.wrote(i) {
+			continue
+		}
+		ref := rec.manifests[i].Ref
+		for _, other := range r.Objects.Others(ref, rec.entry.name) {
+			r.Table.ObjectChanged(other, ref, rec.outcomes[i].Live.GetResourceVersion())
+		}
+	}
+}
+
+// appliedSpecs maps each object to the work whose spec it was last applied from; nil if that is this
+// one for all of them.
+func (rec *reconciliation) appliedSpecs() map[object.Ref]*inbox.Entry {
+	specs, all := make(map[object.Ref]*inbox.Entry, len(rec.manifests)), true
+	for i := range rec.manifests {
+		ref, outcome := rec.manifests[i].Ref, &rec.outcomes[i]
+		if outcome.Err == nil && outcome.Action != strategy.Left {
+			specs[ref] = rec.work
+			continue
+		}
+		before := rec.last.spec(ref)
+		if before != nil && specs[ref] == nil {
+			specs[ref] = before
+		}
+		all = all && before == rec.work
+	}
+	if all {
+		return nil
+	}
+	return specs
+}
+
+// rememberRepairs counts the repairs of this reconcile and keeps their conflicts.
+func (rec *reconciliation) rememberRepairs(now time.Time) {
+	repairs, any := &rec.history().repairs, false
+	for i := range rec.outcomes {
+		if rec.repaired(i) {
+			any = true
+			repairs.noteConflict(rec.manifests[i].Ref, &rec.outcomes[i])
+		}
+	}
+	if any {
+		repairs.note(now)
+	}
+	rec.requeueWithin(repairs.expireConflicts(now))
+}
+
+// rememberRemovals logs the removals and keeps which objects are gone.
+func (rec *reconciliation) rememberRemovals() {
+	for i := range rec.removals {
+		ref, removal := rec.dropped[i].Ref, &rec.removals[i]
+		switch {
+		case removal.Gone:
+			rec.history().markGone(ref)
+			rec.logger.Info("removed an object", "object", ref, "how", removal.Done)
+		case removal.Err != nil:
+			rec.logger.Warn("removing an object failed", "object", ref, "error", removal.Err)
+		}
+	}
+}
+
+// outcomeErrors returns the error of each outcome, nil if there are none.
+func outcomeErrors(outcomes []strategy.Outcome) []error {
+	var errs []error
+	for i := range outcomes {
+		if outcomes[i].Err == nil {
+			continue
+		}
+		if errs == nil {
+			errs = make([]error, len(outcomes))
+		}
+		errs[i] = outcomes[i].Err
+	}
+	return errs
+}

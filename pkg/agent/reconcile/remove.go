@@ -1,0 +1,95 @@
+package reconcile
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/workwire/workwire/pkg/agent/applied"
+	"github.com/workwire/workwire/pkg/agent/inbox"
+	"github.com/workwire/workwire/pkg/agent/object"
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+)
+
+// remove removes a deleted work from the cluster. It reports Deleting, deletes the
+// AppliedManifestWork, removes the objects that it names, and takes its finalizer off. When nothing
+// is left it reports Deleted, the last status of the work. An object with a finalizer of its own
+// keeps the AppliedManifestWork and the work.
+func (r *Reconciler) remove(ctx context.Context, logger *slog.Logger, e *entry, work *inbox.Entry) (time.Duration, error) {
+	r.Table.await(e, nil)
+	r.watch(e, interest{objects: e.interest.objects})
+	if amw, exists := r.Applied.Get(e.name); exists {
+		r.reportRemoving(work)
+		deleting, err := r.Applied.Delete(ctx, amw)
+		if err != nil && !apierrors.IsNotFound(err) {
+			return 0, err
+		}
+		if deleting != nil {
+			done, err := r.removeResources(ctx, logger, e, deleting, &work.Spec)
+			r.reportRemoving(work)
+			if err != nil {
+				return 0, err
+			}
+			if !done {
+				return r.pollInterval(e.interest.objects), nil
+			}
+		}
+		if _, exists := r.Applied.Get(e.name); exists {
+			return 0, nil // until somebody else's finalizer is off, which the watch reports
+		}
+	}
+	r.forget(e)
+	r.reportDeleted(work)
+	logger.Info("removed the work from the cluster", "generation", work.Generation)
+	return 0, nil
+}
+
+// removeResources removes what an AppliedManifestWork that is being deleted names, and takes its
+// finalizer off once nothing is left. It reports whether that is so. spec is the work's, and decides
+// what is orphaned; nil if it is not known.
+func (r *Reconciler) removeResources(ctx context.Context, logger *slog.Logger, e *entry, amw *workv1.AppliedManifestWork, spec *workv1.ManifestWorkSpec) (bool, error) {
+	resources, err := applied.Resources(amw)
+	if err != nil {
+		logger.Warn(intentUnreadable, "appliedManifestWork", amw.Name, "error", err)
+	}
+	removals := r.Applier.Remove(ctx, r.removalEntries(resources, spec), amw.UID)
+	var pending []applied.Resource
+	for i := range removals {
+		switch {
+		case removals[i].Gone:
+			logger.Info("removed an object", "object", resources[i].Ref)
+			continue
+		case removals[i].Err != nil:
+			logger.Warn("removing an object failed", "object", resources[i].Ref, "error", removals[i].Err)
+		default:
+			logger.Info("an object waits for its finalizers", "object", resources[i].Ref)
+		}
+		pending = append(pending, resources[i])
+	}
+	if len(pending) == 0 {
+		return true, r.Applied.RemoveFinalizer(ctx, amw)
+	}
+	next := e.interest
+	next.objects = refsOf(pending)
+	r.watch(e, next)
+	if _, err := r.Applied.UpdateStatus(ctx, amw, applied.Status{Resources: pending, Transitions: amw.Status.Transitions}); err != nil {
+		return false, err
+	}
+	if err := removalErrors(removals); err != nil {
+		return false, fmt.Errorf("remove %d of %d objects: %w", len(pending), len(resources), err)
+	}
+	return false, nil
+}
+
+// pollInterval returns after how long to read refs again, 0 if all of them are watched.
+func (r *Reconciler) pollInterval(refs []object.Ref) time.Duration {
+	for _, ref := range refs {
+		if !r.Objects.Watched(ref.GroupVersionResource) {
+			return r.SyncInterval
+		}
+	}
+	return 0
+}

@@ -1,0 +1,58 @@
+package reconcile
+
+import (
+	"slices"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/workwire/workwire/pkg/agent/applied"
+	"github.com/workwire/workwire/pkg/agent/object"
+	"github.com/workwire/workwire/pkg/agent/strategy"
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+)
+
+// appliedResources returns what amw is to name after the reconcile: the objects that exist, those
+// that could not be read, and those that are still to be removed.
+func (rec *reconciliation) appliedResources(amw *workv1.AppliedManifestWork) []applied.Resource {
+	known, _ := applied.Resources(amw) // prepare has logged the error
+	var resources []applied.Resource
+	for i := range rec.manifests {
+		m, err := &rec.manifests[i], rec.applyError(i)
+		if live := rec.live(i); live != nil {
+			resources = append(resources, applied.Resource{Ref: m.Ref, UID: live.GetUID()})
+			continue
+		}
+		if err == nil {
+			continue
+		}
+		for _, res := range known {
+			if same := applied.SameObject(res.Ref, m.Ref) || mayBe(m, res); same && res.UID != "" && !apierrors.IsNotFound(err) {
+				resources = append(resources, res)
+			}
+		}
+	}
+	for i := range rec.dropped {
+		if !rec.removals[i].Gone && rec.dropped[i].UID != "" {
+			resources = append(resources, rec.dropped[i])
+		}
+	}
+	return slices.CompactFunc(resources, func(a, b applied.Resource) bool { return a == b })
+}
+
+// removalEntries returns how resources are to be removed. The deleteOption of spec, which may be
+// nil, decides which of them are orphaned.
+func (r *Reconciler) removalEntries(resources []applied.Resource, spec *workv1.ManifestWorkSpec) []strategy.Entry {
+	entries := make([]strategy.Entry, len(resources))
+	for i, res := range resources {
+		entries[i] = strategy.Entry{Ref: res.Ref, UID: res.UID}
+		if spec == nil || spec.DeleteOption == nil {
+			continue
+		}
+		meta := workv1.ManifestResourceMeta{Group: res.Group, Version: res.Version, Resource: res.Resource, Namespace: res.Namespace, Name: res.Name}
+		if live := r.Objects.Get(res.Ref); live.State == object.Present {
+			meta.Kind = live.Object.GetKind() // a rule may name the kind instead of the resource
+		}
+		entries[i].Orphan = !strategy.Owned(meta, spec.DeleteOption)
+	}
+	return entries
+}

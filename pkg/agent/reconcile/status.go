@@ -1,0 +1,125 @@
+package reconcile
+
+import (
+	"context"
+	"errors"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/workwire/workwire/pkg/agent/condition"
+	"github.com/workwire/workwire/pkg/agent/conditionrules"
+	"github.com/workwire/workwire/pkg/agent/inbox"
+	"github.com/workwire/workwire/pkg/agent/object"
+	"github.com/workwire/workwire/pkg/agent/outbox"
+	"github.com/workwire/workwire/pkg/agent/strategy"
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/pkg/wire"
+)
+
+// report makes status the newest status of a work. A refused spec shows in it.
+func (r *Reconciler) report(work *inbox.Entry, status workv1.ManifestWorkStatus) {
+	generation := work.Generation
+	if work.Refusal != nil {
+		generation = max(generation, work.Refusal.Generation)
+		status = condition.InvalidStatus(status, r.lastStatus(work), int64(generation), work.Refusal.Message, metav1.Now())
+	}
+	r.setStatus(work, generation, status, false)
+}
+
+// reportNotApplied reports that nothing was applied because of err.
+func (r *Reconciler) reportNotApplied(ctx context.Context, rec *reconciliation, err error) {
+	rec.outcomes = make([]strategy.Outcome, len(rec.manifests))
+	for i := range rec.outcomes {
+		rec.outcomes[i] = strategy.Outcome{Err: err, Live: rec.observed[i].live.Object}
+	}
+	r.report(rec.work, r.status(ctx, rec))
+}
+
+// reportRemoving reports which objects of a deleted work still exist.
+func (r *Reconciler) reportRemoving(work *inbox.Entry) {
+	status := condition.DeletingStatus(r.lastStatus(work), int64(work.Generation), func(m workv1.ManifestResourceMeta) condition.Presence {
+		ref := object.Ref{
+			GroupVersionResource: schema.GroupVersionResource{Group: m.Group, Version: m.Version, Resource: m.Resource},
+			Namespace:            m.Namespace, Name: m.Name,
+		}
+		switch r.Objects.Get(ref).State {
+		case object.Present:
+			return condition.Present
+		case object.Absent:
+			return condition.Missing
+		default:
+			return condition.Unresolved
+		}
+	}, metav1.Now())
+	r.setStatus(work, work.Generation, status, false)
+}
+
+// reportDeleted reports the last status of a work.
+func (r *Reconciler) reportDeleted(work *inbox.Entry) {
+	r.setStatus(work, work.Generation, condition.WithDeleted(r.lastStatus(work), string(work.Cluster), metav1.Now()), true)
+}
+
+// lastStatus returns the status reported last, an empty one if there is none.
+func (r *Reconciler) lastStatus(work *inbox.Entry) workv1.ManifestWorkStatus {
+	last, _ := r.Outbox.Last(work.Key)
+	return last.Status
+}
+
+// setStatus puts a status into the outbox.
+func (r *Reconciler) setStatus(work *inbox.Entry, generation wire.Generation, status workv1.ManifestWorkStatus, final bool) {
+	r.Outbox.Set(work.Key, outbox.Status{
+		Generation: generation, Cluster: work.Cluster, Meta: &work.Meta, Status: status, Trace: work.Trace, Final: final,
+	})
+}
+
+// status returns the work's status after applying.
+func (r *Reconciler) status(ctx context.Context, rec *reconciliation) workv1.ManifestWorkStatus {
+	in := condition.Input{
+		Generation: int64(rec.work.Generation), Manifests: make([]condition.Manifest, len(rec.manifests)),
+		Previous: &rec.previous, Now: metav1.Now(),
+	}
+	for i := range rec.manifests {
+		m, live := &rec.manifests[i], rec.live(i)
+		c := condition.Manifest{Meta: m.Meta, ApplyError: rec.applyError(i), HasFeedback: len(m.FeedbackRules) > 0}
+		var ignoreFields *strategy.IgnoreFieldsError
+		c.IgnoreFields = errors.As(c.ApplyError, &ignoreFields)
+		if c.ApplyError == nil {
+			c.ApplyError = rec.history().repairs.conflicts[m.Ref]
+		}
+		c.Presence, c.ReadError = r.presence(rec, i, live)
+		if c.Presence == condition.Present && c.HasFeedback {
+			c.Values, c.FeedbackError = r.Feedback.Values(m.FeedbackRules, live)
+		}
+		c.Rules = ruleTypes(m)
+		c.Evaluated = rec.observed[i].evaluate(ctx, r.Rules, m, live)
+		in.Manifests[i] = c
+	}
+	return condition.WorkStatus(in)
+}
+
+// ruleTypes returns the condition types that the rules of a manifest can set.
+func ruleTypes(m *strategy.Manifest) []string {
+	return conditionrules.ConditionTypes(m.ConditionRules, schema.GroupVersionKind{Group: m.Meta.Group, Version: m.Meta.Version, Kind: m.Meta.Kind})
+}
+
+// presence returns what is known of the object of manifest i, live, and why it could not be read.
+func (r *Reconciler) presence(rec *reconciliation, i int, live *unstructured.Unstructured) (condition.Presence, error) {
+	m, outcome := &rec.manifests[i], &rec.outcomes[i]
+	switch {
+	case rec.observed[i].err != nil:
+		return condition.Unreadable, rec.observed[i].err
+	case live != nil:
+		return condition.Present, nil
+	case m.Ref == object.Ref{} && m.Meta.Resource == "":
+		return condition.Unresolved, nil
+	case rec.untouched(i):
+		return condition.Missing, nil
+	case outcome.Err == nil, apierrors.IsNotFound(outcome.Err), r.Objects.Get(m.Ref).State == object.Absent, m.Err != nil:
+		return condition.Missing, nil
+	default:
+		return condition.Unreadable, outcome.Err
+	}
+}

@@ -1,0 +1,243 @@
+package reconcile
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/client-go/util/workqueue"
+
+	"github.com/workwire/workwire/pkg/agent/executor"
+	"github.com/workwire/workwire/pkg/agent/inbox"
+	"github.com/workwire/workwire/pkg/agent/object"
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+)
+
+// Bounds of the wait before a work is reconciled again after a failure. The wait doubles.
+const (
+	minRetryDelay = 5 * time.Millisecond
+	maxRetryDelay = time.Minute
+)
+
+// Table holds everything the agent knows about a name from one reconcile to the next, and the
+// queue of names to reconcile. A name is that of an AppliedManifestWork. More than one work can
+// have a name: a work that is being deleted and the one that follows it.
+//
+// Events come in through the exported methods, which never block; a [Reconciler] handles them.
+// A Table is safe for concurrent use.
+type Table struct {
+	queue workqueue.TypedRateLimitingInterface[string]
+
+	mu       sync.Mutex // guards the maps and the fields of entry that say so
+	entries  map[string]*entry
+	names    map[inbox.Key]string                  // index of entry.keys
+	awaiting map[schema.GroupKind]sets.Set[string] // index of entry.awaited
+}
+
+// entry is the state of one name.
+type entry struct {
+	name string // of the AppliedManifestWork; never changes
+
+	// Guarded by Table.mu.
+	keys    []inbox.Key           // works that have the name, oldest first
+	awaited []schema.GroupKind    // kinds that the cluster does not serve yet
+	active  bool                  // a worker holds the entry
+	holding bool                  // events are held back in pending
+	pending map[object.Ref]string // newest resource version of each changed object
+
+	// Owned by the worker that holds the entry.
+	history  history
+	interest interest
+}
+
+// interest is what the watches report to a name.
+type interest struct {
+	objects []object.Ref      // by watches that select the agent's label
+	named   []object.Ref      // by a watch each
+	account *executor.Account // whose permissions matter; nil: none
+}
+
+// NewTable returns an empty table.
+func NewTable() *Table {
+	return &Table{
+		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
+			workqueue.NewTypedItemExponentialFailureRateLimiter[string](minRetryDelay, maxRetryDelay),
+			workqueue.TypedRateLimitingQueueConfig[string]{Name: "works"}),
+		entries:  map[string]*entry{},
+		names:    map[inbox.Key]string{},
+		awaiting: map[schema.GroupKind]sets.Set[string]{},
+	}
+}
+
+// Enqueue has name reconciled. A name that is backing off after a failure is reconciled now.
+func (t *Table) Enqueue(name string) { t.queue.Add(name) }
+
+// ObjectChanged handles the change of an object at version. While name is being reconciled, the
+// change is held until the reconcile knows whether it has seen it: most changes are echoes of the
+// reconcile's own writes, and often arrive before the response to the write.
+func (t *Table) ObjectChanged(name string, ref object.Ref, version string) {
+	if !t.hold(name, ref, version) {
+		t.queue.Add(name)
+	}
+}
+
+// AppliedManifestWorkChanged is ObjectChanged for the AppliedManifestWork called name.
+func (t *Table) AppliedManifestWorkChanged(name, version string) {
+	t.ObjectChanged(name, appliedManifestWorkRef(name), version)
+}
+
+// KindChanged retries the works that wait for kind.
+func (t *Table) KindChanged(kind schema.GroupKind) {
+	t.mu.Lock()
+	names := t.awaiting[kind].UnsortedList()
+	t.mu.Unlock()
+	for _, name := range names {
+		t.retryNow(name)
+	}
+}
+
+// retryNow enqueues name and resets its backoff.
+func (t *Table) retryNow(name string) {
+	t.queue.Forget(name)
+	t.queue.Add(name)
+}
+
+// add gives name to key.
+func (t *Table) add(name string, key inbox.Key) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if _, exists := t.names[key]; exists {
+		return
+	}
+	t.names[key] = name
+	e := t.entry(name)
+	e.keys = append(e.keys, key)
+}
+
+// name returns the name that key has.
+func (t *Table) name(key inbox.Key) (string, bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	name, ok := t.names[key]
+	return name, ok
+}
+
+// remove takes name from key, if key still has it.
+func (t *Table) remove(name string, key inbox.Key) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.names[key] != name {
+		return
+	}
+	delete(t.names, key)
+	e := t.entries[name]
+	e.keys = slices.DeleteFunc(e.keys, func(k inbox.Key) bool { return k == key })
+	t.prune(e)
+}
+
+// keys returns the works that have name, oldest first.
+func (t *Table) keys(name string) []inbox.Key {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if e := t.entries[name]; e != nil {
+		return slices.Clone(e.keys)
+	}
+	return nil
+}
+
+// acquire returns the entry of name to the worker that reconciles it. The queue hands a name to one
+// worker at a time.
+func (t *Table) acquire(name string) *entry {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e := t.entry(name)
+	e.active = true
+	return e
+}
+
+// release ends acquire.
+func (t *Table) release(e *entry) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e.active = false
+	t.prune(e)
+}
+
+// await replaces the kinds that e waits for.
+func (t *Table) await(e *entry, kinds []schema.GroupKind) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, kind := range e.awaited {
+		if names := t.awaiting[kind].Delete(e.name); names.Len() == 0 {
+			delete(t.awaiting, kind)
+		}
+	}
+	e.awaited = kinds
+	for _, kind := range kinds {
+		if t.awaiting[kind] == nil {
+			t.awaiting[kind] = sets.Set[string]{}
+		}
+		t.awaiting[kind].Insert(e.name)
+	}
+}
+
+// holdEvents holds the events of e's objects from now on.
+func (t *Table) holdEvents(e *entry) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e.holding = true
+}
+
+// takeEvents ends holdEvents and returns the newest resource version of each changed object.
+func (t *Table) takeEvents(e *entry) map[object.Ref]string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	pending := e.pending
+	e.holding, e.pending = false, nil
+	return pending
+}
+
+// hold keeps the version at which an object changed, and reports whether events of name are held.
+func (t *Table) hold(name string, ref object.Ref, version string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e := t.entries[name]
+	if e == nil || !e.holding {
+		return false
+	}
+	if e.pending == nil {
+		e.pending = map[object.Ref]string{}
+	}
+	if before, ok := e.pending[ref]; !ok || object.Newer(version, before) {
+		e.pending[ref] = version
+	}
+	return true
+}
+
+// entry returns the entry of name, a new one if there is none. The caller holds mu.
+func (t *Table) entry(name string) *entry {
+	e := t.entries[name]
+	if e == nil {
+		e = &entry{name: name}
+		t.entries[name] = e
+	}
+	return e
+}
+
+// prune deletes an entry that says nothing. The caller holds mu.
+func (t *Table) prune(e *entry) {
+	if !e.active && len(e.keys) == 0 && len(e.awaited) == 0 && e.history.isZero() && e.interest.isZero() {
+		delete(t.entries, e.name)
+	}
+}
+
+func (i *interest) isZero() bool {
+	return len(i.objects) == 0 && len(i.named) == 0 && i.account == nil
+}
+
+// appliedManifestWorkRef returns the AppliedManifestWork called name as an object.
+func appliedManifestWorkRef(name string) object.Ref {
+	return object.Ref{GroupVersionResource: workv1.GroupVersion.WithResource("appliedmanifestworks"), Name: name}
+}

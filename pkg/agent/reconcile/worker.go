@@ -1,0 +1,115 @@
+package reconcile
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/workwire/workwire/pkg/agent/inbox"
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+)
+
+// Run reconciles the names in the table's queue until ctx ends. It returns when no reconcile runs
+// any more, and must be called once.
+func (r *Reconciler) Run(ctx context.Context) error {
+	var workers sync.WaitGroup
+	workers.Go(func() { r.idle.run(ctx) })
+	for range r.Workers {
+		workers.Go(func() {
+			for {
+				name, stopped := r.Table.queue.Get()
+				if stopped {
+					return
+				}
+				r.reconcile(ctx, name)
+				r.Table.queue.Done(name)
+				r.idle.reconciled()
+			}
+		})
+	}
+	<-ctx.Done()
+	r.Table.queue.ShutDown()
+	workers.Wait()
+	return nil
+}
+
+// reconcile reconciles the works that have name, the oldest first, and requeues name where that is
+// due.
+func (r *Reconciler) reconcile(ctx context.Context, name string) {
+	start, result := time.Now(), "ok"
+	defer func() { r.metrics.duration.WithLabelValues(result).Observe(time.Since(start).Seconds()) }()
+	e := r.Table.acquire(name)
+	defer r.Table.release(e)
+	keys := r.Table.keys(name)
+	if len(keys) == 0 {
+		logger := r.Logger.With("appliedManifestWork", name)
+		after, err := r.evict(ctx, logger, e)
+		if !r.requeue(ctx, logger, name, after, err) {
+			result = "error"
+		}
+		return
+	}
+	for _, key := range keys {
+		// In this order: a work that was final before it was looked up may have been forgotten, and
+		// may have come back under the same UID, in between.
+		final := r.Outbox.Final(key)
+		work, held := r.Inbox.Get(key)
+		if !held {
+			r.Table.remove(name, key)
+			continue
+		}
+		if work.Deleting != nil && final {
+			continue // the outbox is sending the last status
+		}
+		logger := r.Logger.With("work", work.Meta.Name, "uid", key.UID, "source", key.Source)
+		after, err := r.reconcileWork(ctx, logger, e, work)
+		if !r.requeue(ctx, logger, name, after, err) {
+			result = "error"
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		if _, held := r.Inbox.Get(key); !held && work.Deleting == nil {
+			r.Outbox.Forget(key) // another work took the name in the meantime
+		}
+		if work.Deleting != nil && !r.Outbox.Final(key) {
+			return // the next work of that name waits until this one is gone
+		}
+	}
+}
+
+// requeue enqueues name for its next reconcile: with backoff after an error, and after a time if
+// that is not 0. It reports whether there was no error.
+func (r *Reconciler) requeue(ctx context.Context, logger *slog.Logger, name string, after time.Duration, err error) bool {
+	if ctx.Err() != nil {
+		return true
+	}
+	queue := r.Table.queue
+	if err != nil {
+		logger.Warn("reconcile failed, retrying", "retry", queue.NumRequeues(name)+1, "error", err)
+		queue.AddRateLimited(name)
+	} else {
+		queue.Forget(name)
+	}
+	if after > 0 {
+		queue.AddAfter(name, after) // a failure must not delay what is polled
+	}
+	return err == nil
+}
+
+// reconcileWork reconciles one work. It returns after how long to do so again, 0 for when something
+// changes.
+func (r *Reconciler) reconcileWork(ctx context.Context, logger *slog.Logger, e *entry, work *inbox.Entry) (time.Duration, error) {
+	switch {
+	case work.Deleting != nil:
+		return r.remove(ctx, logger, e, work)
+	case work.HasSpec():
+		return r.apply(ctx, logger, e, work)
+	case work.Refusal != nil:
+		r.report(work, workv1.ManifestWorkStatus{})
+		return 0, nil
+	default:
+		return 0, nil // known by its AppliedManifestWork only, until its source sends it
+	}
+}

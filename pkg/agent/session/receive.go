@@ -1,0 +1,110 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+
+	"github.com/workwire/workwire/pkg/agent/inbox"
+	"github.com/workwire/workwire/pkg/transport"
+	"github.com/workwire/workwire/pkg/wire"
+)
+
+// foreignTopic is the reason to ignore a message that a source or cluster may not send there.
+const foreignTopic = "its source or cluster is not that of its topic"
+
+// receive handles one message. It acknowledges the message once its effect is held.
+func (s *Session) receive(_ context.Context, m transport.Message) {
+	source, cluster, shaped := wire.TopicSender(m.Topic)
+	logger := s.config.Logger.With("topic", m.Topic)
+	switch {
+	case m.Err != nil:
+		s.ignore(logger, m, "not a CloudEvent", m.Err)
+		return
+	case !shaped:
+		s.ignore(logger, m, "on a topic of no known shape", nil)
+		return
+	case cluster != "" && cluster != s.config.Cluster:
+		s.ignore(logger, m, "for another cluster", nil)
+		return
+	}
+	message, err := wire.Decode(m.Event)
+	var failure *wire.DecodeError
+	switch {
+	case errors.Is(err, wire.ErrUnknownDataType):
+		m.Ack()
+		return
+	case errors.As(err, &failure):
+		s.refuse(logger, m, source, failure)
+		return
+	case err != nil:
+		s.ignore(logger, m, "undecodable", err)
+		return
+	}
+	switch message := message.(type) {
+	case *wire.Spec:
+		s.receiveSpec(workLogger(logger, message), m, source, message)
+	case *wire.StatusResync:
+		if message.Source == source && (message.Cluster == "" || message.Cluster == s.config.Cluster) {
+			s.config.Outbox.Resync(message)
+			s.presence.announce() // the source may not have received the last announcement
+		}
+		m.Ack()
+	default:
+		s.ignore(logger, m, "not for an agent", nil)
+	}
+}
+
+// receiveSpec handles a spec from a topic of source.
+func (s *Session) receiveSpec(logger *slog.Logger, m transport.Message, source wire.SourceID, spec *wire.Spec) {
+	if spec.Source != source || spec.Cluster != s.config.Cluster {
+		s.ignore(logger, m, foreignTopic, nil)
+		return
+	}
+	if s.resyncs.noteAnswer(spec) {
+		s.config.SourceAnswered()
+	}
+	change := s.config.Inbox.Put(spec, ackWhenHeld(m))
+	s.received.WithLabelValues(change.Verdict.String()).Inc()
+	logger.Debug("received a spec", "generation", spec.Generation, "action", spec.Action, "verdict", change.Verdict.String())
+	if change.Superseded != nil {
+		s.config.Superseded(*change.Superseded)
+	}
+	if change.Verdict == inbox.Unknown {
+		s.config.Outbox.Answer(spec)
+	}
+}
+
+// refuse handles a spec that could not be decoded. The status of its work will tell why.
+func (s *Session) refuse(logger *slog.Logger, m transport.Message, source wire.SourceID, failure *wire.DecodeError) {
+	if spec := failure.Spec; spec != nil {
+		logger = workLogger(logger, spec)
+		if spec.Source != source || spec.Cluster != s.config.Cluster {
+			s.ignore(logger, m, foreignTopic, failure)
+			return
+		}
+	}
+	change := s.config.Inbox.Refuse(failure, ackWhenHeld(m))
+	s.received.WithLabelValues(change.Verdict.String()).Inc()
+	logger.Warn("refused a spec", "error", failure.Err, "verdict", change.Verdict.String())
+}
+
+// ignore acknowledges and drops a message that nobody can be told about.
+func (s *Session) ignore(logger *slog.Logger, m transport.Message, reason string, err error) {
+	s.received.WithLabelValues("ignored").Inc()
+	logger.Warn("ignored a message", "reason", reason, "error", err)
+	m.Ack()
+}
+
+// ackWhenHeld returns the callback that acknowledges m once its effect is held.
+func ackWhenHeld(m transport.Message) func(error) {
+	return func(err error) {
+		if err == nil {
+			m.Ack()
+		}
+	}
+}
+
+func workLogger(logger *slog.Logger, spec *wire.Spec) *slog.Logger {
+	return logger.With("work", spec.Meta.Name, "uid", spec.UID, "source", spec.Source)
+}

@@ -1,0 +1,105 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/workwire/workwire/pkg/transport"
+	"github.com/workwire/workwire/pkg/wire"
+)
+
+// Ask has source asked for the specs that the agent does not hold.
+func (s *Session) Ask(source wire.SourceID) { s.asks.Add(source) }
+
+// Answered reports whether source has answered a resync request; any source if it is empty.
+func (s *Session) Answered(source wire.SourceID) bool { return s.resyncs.answeredBy(source) }
+
+// AskAgain has a silent source asked again if it is time to. It returns when to call AskAgain next.
+func (s *Session) AskAgain(source wire.SourceID) time.Duration {
+	wait := s.resyncs.retryAfter(source, s.config.RetryInterval, time.Now())
+	if wait == 0 {
+		s.Ask(source)
+		wait = s.config.RetryInterval
+	}
+	return wait
+}
+
+// runAsks asks the sources of Ask until ctx ends. What fails without a connection is made up for by
+// the next connection.
+func (s *Session) runAsks(ctx context.Context) error {
+	stop := context.AfterFunc(ctx, s.asks.ShutDown)
+	defer stop()
+	for {
+		source, stopped := s.asks.Get()
+		if stopped {
+			return nil
+		}
+		s.ask(ctx, source)
+		s.asks.Done(source)
+	}
+}
+
+// resync asks for the specs that the agent has missed (docs/protocol.md, Spec resync).
+func (s *Session) resync(ctx context.Context, c transport.Connection) {
+	if source, one := s.config.Topics.Source(); one {
+		s.ask(ctx, source)
+		return
+	}
+	for _, source := range s.config.Inbox.Sources() {
+		s.ask(ctx, source)
+	}
+	// Without a session the broker has kept nothing. The known sources were asked; an unknown one
+	// may have sent something, too.
+	topic, ok := s.config.Topics.Broadcast()
+	if ok && !c.Resumed {
+		err := s.request(ctx, topic, &wire.SpecResync{Agent: s.config.ClientID, Cluster: s.config.Cluster, Versions: s.resyncs.noteRequest("")})
+		s.logRequest(ctx, "all", topic, err)
+	}
+}
+
+// ask asks one source for the specs that the agent does not hold.
+func (s *Session) ask(ctx context.Context, source wire.SourceID) {
+	topic, err := s.config.Topics.Events(source)
+	if err != nil {
+		s.config.Logger.Error("resync failed: the source has no topic", "source", source, "error", err)
+		return
+	}
+	// If the topics name one source, only that source listens to the broadcast topic, and OCM's
+	// sources expect requests there.
+	if broadcast, ok := s.config.Topics.Broadcast(); ok {
+		if _, one := s.config.Topics.Source(); one {
+			topic = broadcast
+		}
+	}
+	probe := s.resyncs.noteRequest(source)
+	request := &wire.SpecResync{
+		Agent: s.config.ClientID, Cluster: s.config.Cluster, Source: source, Versions: append(s.config.Inbox.Versions(source), probe...),
+	}
+	err = s.request(ctx, topic, request)
+	var large *transport.TooLargeError
+	if errors.As(err, &large) {
+		// The source sends every work that the list leaves out, so a part of the list is no better
+		// than an empty one.
+		request.Versions = probe
+		err = s.request(ctx, topic, request)
+	}
+	s.logRequest(ctx, source, topic, err)
+}
+
+// logRequest logs why a request failed, unless the next connection repeats it.
+func (s *Session) logRequest(ctx context.Context, source wire.SourceID, topic string, err error) {
+	if err == nil || ctx.Err() != nil || errors.Is(err, transport.ErrNotConnected) {
+		return
+	}
+	s.config.Logger.Error("resync failed; specs sent while the agent was away may be missing", "source", source, "topic", topic, "error", err)
+}
+
+func (s *Session) request(ctx context.Context, topic string, request *wire.SpecResync) error {
+	event, err := wire.Encode(request, time.Now())
+	if err != nil {
+		return err
+	}
+	s.requests.Inc()
+	return s.config.Transport.Publish(ctx, topic, event)
+}

@@ -1,0 +1,147 @@
+// Package session is the agent's side of the connection to the broker. It receives specs into the
+// inbox, asks sources for the specs that the agent has missed, and tells sources whether the agent
+// is present.
+//
+//	s, err := session.New(session.Config{...})
+//	go s.Run(ctx)
+//	go transport.Run(ctx, s.Handler())
+package session
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+	"golang.org/x/sync/errgroup"
+	"k8s.io/client-go/util/workqueue"
+
+	"github.com/workwire/workwire/pkg/agent/inbox"
+	"github.com/workwire/workwire/pkg/agent/outbox"
+	"github.com/workwire/workwire/pkg/transport"
+	"github.com/workwire/workwire/pkg/wire"
+)
+
+// Config configures [New]. Fields without a default are required.
+type Config struct {
+	// Cluster that the agent serves.
+	Cluster wire.ClusterName
+	// ClientID of the agent at the broker, the source of its events.
+	ClientID string
+	// Topics to subscribe and publish to.
+	Topics wire.AgentTopics
+	// Transport to the broker.
+	Transport transport.Transport
+	// Inbox that holds the specs received.
+	Inbox *inbox.Inbox
+	// Outbox that answers sources.
+	Outbox *outbox.Outbox
+	// Superseded is called with a work whose name another work took. It must not block.
+	Superseded func(inbox.Key)
+	// SourceAnswered is called when a source answers a resync request for the first time. It must
+	// not block.
+	SourceAnswered func()
+	// RetryInterval is the first wait before a silent source is asked again. The wait doubles.
+	RetryInterval time.Duration
+	// Registerer for metrics. Default: none.
+	Registerer prometheus.Registerer
+	// Logger, default slog.Default().
+	Logger *slog.Logger
+}
+
+func (c *Config) validate() error {
+	var errs []error
+	for _, field := range []struct {
+		name string
+		ok   bool
+	}{
+		{"Cluster", c.Cluster != ""},
+		{"ClientID", c.ClientID != ""},
+		{"Transport", c.Transport != nil},
+		{"Inbox", c.Inbox != nil},
+		{"Outbox", c.Outbox != nil},
+		{"Superseded", c.Superseded != nil},
+		{"SourceAnswered", c.SourceAnswered != nil},
+		{"RetryInterval", c.RetryInterval > 0},
+	} {
+		if !field.ok {
+			errs = append(errs, fmt.Errorf("session: %s is required", field.name))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Session is the agent's side of the connection. It is safe for concurrent use.
+type Session struct {
+	config    Config
+	resyncs   *resyncTracker
+	asks      workqueue.TypedInterface[wire.SourceID] // sources to ask for specs
+	presence  *presence
+	connected atomic.Bool
+
+	received *prometheus.CounterVec
+	requests prometheus.Counter
+}
+
+// New returns a Session that does nothing until [Session.Run].
+func New(config Config) (*Session, error) {
+	if err := config.validate(); err != nil {
+		return nil, err
+	}
+	config.Logger = cmp.Or(config.Logger, slog.Default())
+	presence, err := newPresence(&config)
+	if err != nil {
+		return nil, err
+	}
+	factory := promauto.With(config.Registerer)
+	return &Session{
+		config:   config,
+		resyncs:  newResyncTracker(),
+		asks:     workqueue.NewTyped[wire.SourceID](),
+		presence: presence,
+		received: factory.NewCounterVec(prometheus.CounterOpts{
+			Name: "workwire_agent_specs_received_total", Help: "Messages received, by their effect on the inbox.",
+		}, []string{"verdict"}),
+		requests: factory.NewCounter(prometheus.CounterOpts{
+			Name: "workwire_agent_spec_resyncs_total", Help: "Spec resync requests sent.",
+		}),
+	}, nil
+}
+
+// Run publishes presence and resync requests until ctx ends. It must be called once.
+func (s *Session) Run(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return s.runAsks(ctx) })
+	group.Go(func() error { return s.presence.run(ctx) })
+	return group.Wait()
+}
+
+// Leave tells sources that the agent is about to disconnect. It returns within a second.
+func (s *Session) Leave(ctx context.Context) { s.presence.leave(ctx) }
+
+// Connected reports whether the agent is connected to the broker.
+func (s *Session) Connected() bool { return s.connected.Load() }
+
+// Handler returns the handler that the transport is to call.
+func (s *Session) Handler() transport.Handler {
+	return transport.Handler{
+		Subscriptions: s.config.Topics.Subscriptions(),
+		Will:          s.presence.will(),
+		Connected: func(ctx context.Context, c transport.Connection) {
+			s.connected.Store(true)
+			s.config.Outbox.Connected()
+			s.presence.announce()
+			s.resync(ctx, c)
+		},
+		Received: s.receive,
+		Lost: func(error) {
+			s.connected.Store(false)
+			s.config.Outbox.Lost()
+		},
+	}
+}
