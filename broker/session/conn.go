@@ -1,78 +1,83 @@
 package session
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 )
 
-// Connect is what a client says when it connects.
+// Connect holds the fields of a client's CONNECT packet.
 type Connect struct {
-	// ID names the session. Owner is the identity it belongs to; an ID must always come
-	// with the same owner.
-	ID, Owner string
-	// CleanStart ends a session of that ID first.
+	// ID names the session; required.
+	ID string
+	// Owner is the identity that the session belongs to. The same ID always has the same owner.
+	Owner string
+	// CleanStart ends an existing session with this ID first.
 	CleanStart bool
-	// Expiry is how many seconds the session outlives the connection; 0: it does not.
+	// Expiry is the time in seconds for which the session outlives its connection; 0 ends the
+	// session with the connection.
 	Expiry uint32
-	// ReceiveMaximum is how many messages the client takes before it acknowledges; 0: 65535.
+	// ReceiveMaximum is the number of unacknowledged messages that the client accepts; 0
+	// means 65535.
 	ReceiveMaximum uint16
-	// Will is published unless the client leaves in good order. nil: none.
+	// Will is published unless the client disconnects normally; nil means no will.
 	Will *Will
 }
 
-// Will is a message that is published when a client is gone.
+// Will is a message that is published when its client is gone.
 type Will struct {
 	Message Message
-	Delay   uint32 // seconds to wait for the client to come back
+	Delay   uint32 // seconds to wait for the client to reconnect
 }
 
-// Disconnect says how a client left.
+// Disconnect holds how a client disconnected.
 type Disconnect struct {
-	// Normal drops the client's will.
+	// Normal discards the client's will.
 	Normal bool
-	// Expiry, when not nil, replaces the session expiry of Connect.
+	// Expiry, if not nil, replaces the session expiry of Connect.
 	Expiry *uint32
 }
 
-// Conn is a session with a client on it. It is safe for concurrent use, but Next is meant
-// for one goroutine.
+// Conn is a client's connection to its session. It is safe for concurrent use, but only one
+// goroutine may call Next.
 type Conn struct {
 	router *Router
 	s      *session
-	window int // messages the client takes before it acknowledges
+	window int // maximum number of messages that the client has not acknowledged
 	wake   chan struct{}
-	ended  chan struct{}
+	done   chan struct{}
 
 	// Guarded by router.mu.
-	why     Reason // of ended
-	will    *Will
-	acks    []ack // to the client, in the order of its messages
-	unacked int   // messages sent and not acknowledged by the client
+	endReason Reason // "" until done is closed
+	will      *Will
+	acks      []ack // acknowledgements for the client, in the order of its messages
+	unacked   int   // messages sent and not acknowledged by the client
 }
 
 type ack struct {
 	packetID uint16
 	code     byte
-	batch    uint64 // not before this batch is durable
+	batch    uint64 // send it once the store has committed this batch
 }
 
-// Packet is a packet for the client.
+// Packet is a PUBLISH or a PUBACK for the client.
 type Packet struct {
-	// Message to publish; nil: acknowledge the client's message PacketID with Code.
+	// Message is the message to publish. If it is nil, the packet acknowledges the client's
+	// message PacketID with Code.
 	Message  *Message
 	PacketID uint16
 	Code     byte
 
-	// For a message: how to publish it.
+	// Fields of a PUBLISH.
 	QoS    byte
 	Retain bool
 	Dup    bool
 	SubIDs []int
 }
 
-// Connect puts a client on its session and returns the connection, and whether there was such a
-// session before. A client that is still on it is disconnected from it.
-func (r *Router) Connect(c Connect) (l *Conn, present bool) {
+// Connect connects a client to its session and reports whether the session existed before.
+// The previous connection of the session, if any, is ended.
+func (r *Router) Connect(c Connect) (conn *Conn, present bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if s := r.sessions[c.ID]; s != nil && s.conn != nil {
@@ -85,33 +90,28 @@ func (r *Router) Connect(c Connect) (l *Conn, present bool) {
 	}
 	present = s != nil
 	if s == nil {
-		s = &session{id: c.ID, owner: c.Owner}
-		s.reset()
-		r.makeRoom(c.Owner)
-		r.adopt(s)
+		r.limitSessions(c.Owner)
+		s = r.addSession(c.ID, c.Owner)
 	}
-	s.will = nil // the client is back
+	s.will = nil // the client has reconnected
 	s.expiry = c.Expiry
-	window := min(int(c.ReceiveMaximum), maxWindow)
-	if c.ReceiveMaximum == 0 {
-		window = maxWindow
-	}
-	l = &Conn{router: r, s: s, window: window, will: c.Will, wake: make(chan struct{}, 1), ended: make(chan struct{})}
-	s.conn, s.next = l, s.queue.Front()
-	r.record(s)
-	l.signal()
-	return l, present
+	window := min(cmp.Or(int(c.ReceiveMaximum), maxWindow), maxWindow)
+	conn = &Conn{router: r, s: s, window: window, will: c.Will, wake: make(chan struct{}, 1), done: make(chan struct{})}
+	s.conn, s.next = conn, s.queue.Front()
+	r.storeSession(s)
+	conn.signal()
+	return conn, present
 }
 
-// makeRoom ends the session of owner that was left longest ago when there are too many.
-// Callers hold r.mu.
-func (r *Router) makeRoom(owner string) {
+// limitSessions ends the session of owner whose client disconnected first if owner has the
+// maximum number of sessions. Callers hold r.mu.
+func (r *Router) limitSessions(owner string) {
 	if len(r.owners[owner]) < maxSessionsPerOwner {
 		return
 	}
 	var oldest *session
 	for s := range r.owners[owner] {
-		if s.conn == nil && (oldest == nil || s.since.Before(oldest.since)) {
+		if s.conn == nil && (oldest == nil || s.disconnectedAt.Before(oldest.disconnectedAt)) {
 			oldest = s
 		}
 	}
@@ -120,10 +120,10 @@ func (r *Router) makeRoom(owner string) {
 	}
 }
 
-// detach takes the client off s. Callers hold r.mu.
+// detach removes the connection from s and drops queued QoS 0 messages. Callers hold r.mu.
 func (r *Router) detach(s *session) {
-	delete(r.waiting, s.conn)
-	s.conn, s.since = nil, r.cfg.Now()
+	delete(r.ackWaiters, s.conn)
+	s.conn, s.disconnectedAt = nil, r.cfg.Now()
 	for el := s.queue.Front(); el != nil; {
 		next := el.Next()
 		if el.Value.(*entry).qos == 0 {
@@ -134,27 +134,27 @@ func (r *Router) detach(s *session) {
 	}
 }
 
-// Disconnect takes the client off the session. The session ends when its expiry is 0. It
-// does nothing when the session has left this connection.
-func (l *Conn) Disconnect(d Disconnect) {
-	l.router.mu.Lock()
-	defer l.router.mu.Unlock()
-	if l.s.conn == l {
-		l.router.disconnect(l, d)
+// Disconnect ends the connection, and the session if its expiry is 0. It does nothing if the
+// connection has ended already.
+func (c *Conn) Disconnect(d Disconnect) {
+	c.router.mu.Lock()
+	defer c.router.mu.Unlock()
+	if c.s.conn == c {
+		c.router.disconnect(c, d)
 	}
 }
 
-// disconnect takes the client of l, which must be its session's connection, off. Callers hold r.mu.
-func (r *Router) disconnect(l *Conn, d Disconnect) {
-	s := l.s
-	l.close(Disconnected)
+// disconnect ends c, which must be the current connection of its session. Callers hold r.mu.
+func (r *Router) disconnect(c *Conn, d Disconnect) {
+	s := c.s
+	c.end(Disconnected)
 	r.detach(s)
 	if d.Expiry != nil {
 		s.expiry = *d.Expiry
 	}
-	if !d.Normal && l.will != nil {
-		s.will = l.will
-		s.willAt = s.since.Add(time.Duration(l.will.Delay) * time.Second)
+	if !d.Normal && c.will != nil {
+		s.will = c.will
+		s.willAt = s.disconnectedAt.Add(time.Duration(c.will.Delay) * time.Second)
 	}
 	if s.expiry == 0 {
 		r.end(s, Disconnected)
@@ -163,48 +163,48 @@ func (r *Router) disconnect(l *Conn, d Disconnect) {
 	if s.will != nil && s.will.Delay == 0 {
 		r.publishWill(s)
 	}
-	r.record(s)
+	r.storeSession(s)
 }
 
-// Wake returns a channel that receives when Next may have something again.
-func (l *Conn) Wake() <-chan struct{} { return l.wake }
+// Wake returns a channel that receives when Next may have another packet.
+func (c *Conn) Wake() <-chan struct{} { return c.wake }
 
-// Done returns a channel that is closed when the session has left this connection.
-func (l *Conn) Done() <-chan struct{} { return l.ended }
+// Done returns a channel that is closed when the connection has ended.
+func (c *Conn) Done() <-chan struct{} { return c.done }
 
-// EndReason returns why the connection has ended, or "".
-func (l *Conn) EndReason() Reason {
-	l.router.mu.Lock()
-	defer l.router.mu.Unlock()
-	return l.why
+// EndReason returns why the connection has ended, or "" if it has not.
+func (c *Conn) EndReason() Reason {
+	c.router.mu.Lock()
+	defer c.router.mu.Unlock()
+	return c.endReason
 }
 
-// close marks the connection as ended, once. Callers hold router.mu.
-func (l *Conn) close(why Reason) {
-	if l.why == "" {
-		l.why = why
-		close(l.ended)
+// end marks the connection as ended, once. Callers hold router.mu.
+func (c *Conn) end(reason Reason) {
+	if c.endReason == "" {
+		c.endReason = reason
+		close(c.done)
 	}
 }
 
-func (l *Conn) signal() {
+func (c *Conn) signal() {
 	select {
-	case l.wake <- struct{}{}:
+	case c.wake <- struct{}{}:
 	default:
 	}
 }
 
-// Publish routes a message from the client. One of QoS 1 is acknowledged by a later Next.
-// It fails with ErrReceiveMaximum when the client has too many unacknowledged.
-func (l *Conn) Publish(m *Message, packetID uint16) error {
-	r := l.router
+// Publish routes a message from the client. A later Next acknowledges a QoS 1 message. Publish
+// returns ErrReceiveMaximum if the client has too many unacknowledged messages.
+func (c *Conn) Publish(m *Message, packetID uint16) error {
+	r := c.router
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if m.QoS > 0 && len(l.acks) >= r.cfg.ReceiveMaximum {
+	if m.QoS > 0 && len(c.acks) >= r.cfg.ReceiveMaximum {
 		return ErrReceiveMaximum
 	}
 	a, before := ack{packetID: packetID}, r.writes
-	if r.publish(l.s, m) != nil {
+	if r.publish(c.s, m) != nil {
 		a.code = 0x97 // quota exceeded
 	}
 	if m.QoS == 0 {
@@ -213,63 +213,62 @@ func (l *Conn) Publish(m *Message, packetID uint16) error {
 	if r.writes != before {
 		a.batch = r.barrier()
 	}
-	l.acknowledge(a)
+	c.acknowledge(a)
 	return nil
 }
 
-// Refuse acknowledges a message of the client's, that was not published, with a reason of
-// 0x80 or above, after the acknowledgements of the messages before it.
-func (l *Conn) Refuse(packetID uint16, code byte) {
-	l.router.mu.Lock()
-	defer l.router.mu.Unlock()
-	l.acknowledge(ack{packetID: packetID, code: code})
+// Refuse acknowledges a message of the client that was not published, with a reason code of
+// 0x80 or above. Acknowledgements keep the order of the client's messages.
+func (c *Conn) Refuse(packetID uint16, code byte) {
+	c.router.mu.Lock()
+	defer c.router.mu.Unlock()
+	c.acknowledge(ack{packetID: packetID, code: code})
 }
 
 // acknowledge queues an acknowledgement. Callers hold router.mu.
-func (l *Conn) acknowledge(a ack) {
-	l.acks = append(l.acks, a)
-	if len(l.acks) == 1 {
-		l.signal()
+func (c *Conn) acknowledge(a ack) {
+	c.acks = append(c.acks, a)
+	if len(c.acks) == 1 {
+		c.signal()
 	}
 }
 
-// Next returns what to write to the client next. false means nothing for now: wait for Wake
-// or Ended. A message's body may come from the disk; failing to read it is an error, upon
-// which the client should be disconnected so that it is tried again.
-func (l *Conn) Next() (Packet, bool, error) {
-	out, msg := l.next()
+// Next returns the next packet for the client. If ok is false there is none yet: wait for Wake
+// or Done. Next may read the message from disk. If that fails, it returns an error; disconnect
+// the client, so that the message is sent again after a reconnect.
+func (c *Conn) Next() (p Packet, ok bool, err error) {
+	p, msg := c.next()
 	if msg == nil {
-		return out, out.PacketID != 0, nil
+		return p, p.PacketID != 0, nil
 	}
-	if out.Message == nil {
-		m, err := l.router.read(msg.id)
-		if err != nil {
-			return Packet{}, false, fmt.Errorf("deliver a queued message of session %s: %w", l.s.id, err)
+	if p.Message == nil {
+		if p.Message, err = c.router.readMessage(msg.id); err != nil {
+			return Packet{}, false, fmt.Errorf("deliver a queued message of session %s: %w", c.s.id, err)
 		}
-		out.Message = m
 	}
-	return out, true, nil
+	return p, true, nil
 }
 
-// next returns an acknowledgement without, or a publication with, its shared message.
-func (l *Conn) next() (Packet, *shared) {
-	r, s := l.router, l.s
+// next returns the next packet. For a PUBLISH it returns the shared message too, and leaves
+// Packet.Message nil if the message must be read from disk.
+func (c *Conn) next() (Packet, *shared) {
+	r, s := c.router, c.s
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if s.conn != l {
+	if s.conn != c {
 		return Packet{}, nil
 	}
-	if len(l.acks) > 0 {
-		if a := l.acks[0]; a.batch <= r.committed {
-			l.acks = l.acks[1:]
+	if len(c.acks) > 0 {
+		if a := c.acks[0]; a.batch <= r.committed {
+			c.acks = c.acks[1:]
 			return Packet{PacketID: a.packetID, Code: a.code}, nil
 		}
-		r.waiting[l] = struct{}{}
+		r.ackWaiters[c] = struct{}{}
 	}
 	for s.next != nil {
 		el := s.next
 		e := el.Value.(*entry)
-		if e.qos > 0 && l.unacked >= l.window {
+		if e.qos > 0 && c.unacked >= c.window {
 			return Packet{}, nil
 		}
 		if at := e.msg.expires; at > 0 && at <= r.cfg.Now().Unix() {
@@ -279,66 +278,66 @@ func (l *Conn) next() (Packet, *shared) {
 		}
 		s.next = el.Next()
 		r.stats.Sent++
-		out := Packet{Message: e.msg.body, QoS: e.qos, Retain: e.retain, SubIDs: e.subIDs}
+		p := Packet{Message: e.msg.body, QoS: e.qos, Retain: e.retain, SubIDs: e.subIDs}
 		msg := e.msg
 		if e.qos == 0 {
 			r.remove(s, el)
-			return out, msg
+			return p, msg
 		}
-		if out.Dup = e.packetID != 0; !out.Dup {
+		if p.Dup = e.packetID != 0; !p.Dup {
 			e.packetID = s.freePacketID()
-			s.ids[e.packetID] = el
+			s.byPacketID[e.packetID] = el
 		}
-		e.sent = l
-		l.unacked++
-		out.PacketID = e.packetID
-		return out, msg
+		e.sentOn = c
+		c.unacked++
+		p.PacketID = e.packetID
+		return p, msg
 	}
 	return Packet{}, nil
 }
 
-// Ack records that the client has acknowledged a message; a code of 0x80 or above means that
-// it did not want it, which ends its delivery all the same.
-func (l *Conn) Ack(packetID uint16, code byte) {
+// Ack completes the delivery of a message that the client has acknowledged. A code of 0x80 or
+// above, by which the client refuses the message, completes it too.
+func (c *Conn) Ack(packetID uint16, code byte) {
 	if code >= 0x80 {
-		l.settle(packetID, RefusedByClient)
+		c.complete(packetID, RefusedByClient)
 		return
 	}
-	l.settle(packetID, "")
+	c.complete(packetID, "")
 }
 
-// Drop gives up on a message that was not written because the client takes no packet as
-// large as that.
-func (l *Conn) Drop(packetID uint16) { l.settle(packetID, TooLarge) }
+// Drop discards a message that exceeds the client's maximum packet size.
+func (c *Conn) Drop(packetID uint16) { c.complete(packetID, TooLarge) }
 
-func (l *Conn) settle(packetID uint16, dropped Reason) {
-	r, s := l.router, l.s
+// complete removes a message from the queue. dropped is "" if the client has received it.
+func (c *Conn) complete(packetID uint16, dropped Reason) {
+	r, s := c.router, c.s
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if s.conn != l {
+	if s.conn != c {
 		return
 	}
 	if dropped != "" {
 		r.stats.Dropped[dropped]++
 	}
-	el := s.ids[packetID]
+	el := s.byPacketID[packetID]
 	if el == nil {
 		return
 	}
-	if el.Value.(*entry).sent == l {
-		l.unacked--
+	if el.Value.(*entry).sentOn == c {
+		c.unacked--
 	}
 	r.remove(s, el)
-	l.signal()
+	c.signal()
 }
 
-// freePacketID returns an identifier that no entry has. There always is one: no more than
-// maxWindow entries have one at a time.
+// freePacketID returns an unused packet identifier. There always is one, since at most
+// maxWindow entries have an identifier.
 func (s *session) freePacketID() uint16 {
 	for {
-		s.last++
-		if _, taken := s.ids[s.last]; s.last != 0 && !taken {
-			return s.last
+		s.lastPacketID++
+		if _, taken := s.byPacketID[s.lastPacketID]; s.lastPacketID != 0 && !taken {
+			return s.lastPacketID
 		}
 	}
 }

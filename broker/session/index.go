@@ -2,18 +2,19 @@ package session
 
 import "strings"
 
-// Subscription is what a session asked to receive, and how.
+// Subscription is a subscription of a session.
 type Subscription struct {
 	Filter            string `json:"filter"` // with its $share/<group>/ prefix, if any
-	QoS               byte   `json:"qos"`    // the most to deliver with: 0 or 1
+	QoS               byte   `json:"qos"`    // maximum QoS of deliveries: 0 or 1
 	ID                int    `json:"id,omitempty"`
 	NoLocal           bool   `json:"noLocal,omitempty"`
 	RetainAsPublished bool   `json:"retainAsPublished,omitempty"`
 	RetainHandling    byte   `json:"retainHandling,omitempty"`
 }
 
-// index finds the subscriptions that match a topic, in time proportional to the topic's
-// levels and the matches. The zero index is empty. It is not safe for concurrent use.
+// index finds the subscriptions that match a topic, in time proportional to the number of
+// levels of the topic and the number of matches. The zero index is empty. It is not safe for
+// concurrent use.
 type index struct{ root node }
 
 type node struct {
@@ -22,7 +23,7 @@ type node struct {
 	shared   map[string]map[*session]Subscription // by group, then subscriber
 }
 
-// splitShare takes "$share/group/filter" apart; without that prefix group is "".
+// splitShare splits "$share/group/filter". Without that prefix group is "".
 func splitShare(filter string) (group, rest string) {
 	after, ok := strings.CutPrefix(filter, "$share/")
 	if !ok {
@@ -63,7 +64,7 @@ func (x *index) add(s *session, sub Subscription) {
 	n.shared[group][s] = sub
 }
 
-// remove removes the session's subscription to filter, and nodes that became empty.
+// remove removes the session's subscription to filter, and empty nodes.
 func (x *index) remove(s *session, filter string) {
 	group, rest := splitShare(filter)
 	x.root.remove(s, group, strings.Split(rest, "/"))
@@ -88,8 +89,8 @@ func (n *node) remove(s *session, group string, levels []string) {
 	}
 }
 
-// match calls plain for every matching subscription and shared for every matching group of
-// a shared subscription.
+// match calls plain for every matching subscription, and shared for every matching shared
+// subscription with its members.
 func (x *index) match(topic string, plain func(*session, Subscription), shared func(map[*session]Subscription)) {
 	visit := func(n *node) {
 		for s, sub := range n.subs {
@@ -102,11 +103,11 @@ func (x *index) match(topic string, plain func(*session, Subscription), shared f
 	x.root.match(strings.Split(topic, "/"), strings.HasPrefix(topic, "$"), visit)
 }
 
-// match visits the nodes that match levels; systemTopic keeps wildcards of the first level
-// from matching topics that begin with "$".
+// match visits the nodes that match levels. If systemTopic is set, wildcards do not match the
+// first level: the topic begins with "$".
 func (n *node) match(levels []string, systemTopic bool, visit func(*node)) {
 	if !systemTopic {
-		if rest := n.children["#"]; rest != nil { // also matches the level above it
+		if rest := n.children["#"]; rest != nil { // "a/#" matches "a" too
 			visit(rest)
 		}
 	}

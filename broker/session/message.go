@@ -5,28 +5,29 @@ import (
 	"errors"
 )
 
-// Message is an application message. It must not be changed once it is published.
+// Message is an application message. It must not be modified after it is published.
 type Message struct {
 	Topic   string
 	Payload []byte
 	QoS     byte // 0 or 1
 	Retain  bool
 
-	// Properties of MQTT 5 that are carried through unchanged.
+	// Properties of MQTT 5 that are forwarded unchanged.
 	ContentType     string
 	ResponseTopic   string
 	CorrelationData []byte
 	UTF8            bool // the payload format indicator
 	User            []Property
 
-	// Expires is the Unix time in seconds after which it is not delivered any more; 0: never.
+	// Expires is the Unix time in seconds after which the message is not delivered; 0 means
+	// never.
 	Expires int64
 }
 
-// Property is an MQTT user property. CloudEvents attributes travel in them.
+// Property is an MQTT user property. CloudEvents attributes are user properties.
 type Property struct{ Key, Value string }
 
-// size is what a message counts against limits, in bytes.
+// size returns the size in bytes that counts against limits.
 func (m *Message) size() int64 {
 	n := len(m.Topic) + len(m.Payload) + len(m.ContentType) + len(m.ResponseTopic) + len(m.CorrelationData)
 	for _, p := range m.User {
@@ -44,8 +45,8 @@ const (
 	flagUTF8
 )
 
-// encode returns m as bytes for the database: version, flags, expiry, then every field with
-// its length before it.
+// encode encodes m for the database: version, flags, expiry, then each field prefixed with
+// its length.
 func (m *Message) encode() []byte {
 	buf := make([]byte, 0, int(m.size())+64)
 	var flags byte
@@ -78,7 +79,7 @@ func appendBytes[T string | []byte](buf []byte, s T) []byte {
 
 var errBadMessage = errors.New("the stored message cannot be decoded")
 
-// decodeMessage reverses encode. The message keeps parts of data.
+// decodeMessage decodes an encoded message. The message refers to data.
 func decodeMessage(data []byte) (*Message, error) {
 	expires, err := decodeExpiry(data)
 	if err != nil || data[1] > flagQoS1|flagRetain|flagUTF8 {
@@ -92,7 +93,7 @@ func decodeMessage(data []byte) (*Message, error) {
 	m.ResponseTopic = string(d.bytes())
 	m.CorrelationData = d.bytes()
 	count := d.number()
-	if count > uint64(len(d.data))/2 { // a property takes two bytes at least
+	if count > uint64(len(d.data))/2 { // a property has at least two bytes
 		return nil, errBadMessage
 	}
 	for range count {
@@ -118,7 +119,7 @@ func decodeExpiry(data []byte) (int64, error) {
 	return at, nil
 }
 
-// decoder reads fields off the front of data. Once bad it returns zero values.
+// decoder reads fields from data. After an error it sets bad and returns zero values.
 type decoder struct {
 	data []byte
 	bad  bool

@@ -1,7 +1,6 @@
 package session
 
 import (
-	"container/list"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -13,23 +12,25 @@ import (
 	"github.com/workwire/workwire/broker/store"
 )
 
-// What the database holds:
+// The buckets of the database, with their keys and values:
 //
 //	sessions  session id              → sessionRecord as JSON
-//	queue     session id 0x00 number  → entryRecord as JSON; number is the message's, 8 bytes big endian
-//	messages  number                  → message.encode
-//	retained  topic                   → message.encode
+//	queue     session id 0x00 number  → entryRecord as JSON; the message's number, 8 bytes big endian
+//	messages  number                  → Message.encode
+//	retained  topic                   → Message.encode
 //
-// Numbers grow with arrival, so that the order of the keys is the order of a queue. A
-// message is deleted with the last queue entry that has its number.
+// Numbers ascend in order of arrival, so the order of the keys is the order of the queue. A
+// message is deleted with the last queue entry that refers to it.
 
+// sessionRecord is a session in the database.
 type sessionRecord struct {
-	Owner  string         `json:"owner"`
-	Expiry uint32         `json:"expiry"`
-	Left   int64          `json:"left,omitempty"` // Unix seconds; 0 while a client is connected
-	Subs   []Subscription `json:"subs,omitempty"`
+	Owner          string         `json:"owner"`
+	Expiry         uint32         `json:"expiry"`
+	DisconnectedAt int64          `json:"left,omitempty"` // Unix seconds; 0 while a client is connected
+	Subs           []Subscription `json:"subs,omitempty"`
 }
 
+// entryRecord is a queue entry in the database.
 type entryRecord struct {
 	Retain bool  `json:"retain,omitempty"`
 	SubIDs []int `json:"subIDs,omitempty"`
@@ -47,74 +48,75 @@ func splitQueueKey(key string) (sessionID string, id uint64, ok bool) {
 	return key[:i], binary.BigEndian.Uint64([]byte(key[i+1:])), true
 }
 
-// record writes what must be known of s after a restart. Callers hold r.mu, as for all
-// functions below but read.
-func (r *Router) record(s *session) {
+// storeSession stores s, or deletes it if it is not durable. Callers hold r.mu, as for all
+// functions below except readMessage.
+func (r *Router) storeSession(s *session) {
 	if r.cfg.Store == nil || r.sessions[s.id] != s {
 		return
 	}
 	if !s.durable() {
-		r.forget(s)
+		r.deleteSession(s)
 		return
 	}
 	rec := sessionRecord{Owner: s.owner, Expiry: s.expiry}
 	if s.conn == nil {
-		rec.Left = s.since.Unix()
+		rec.DisconnectedAt = s.disconnectedAt.Unix()
 	}
 	for _, sub := range s.subs {
 		rec.Subs = append(rec.Subs, sub)
 	}
 	slices.SortFunc(rec.Subs, func(a, b Subscription) int { return strings.Compare(a.Filter, b.Filter) })
-	s.recorded = true
+	s.stored = true
 	r.cfg.Store.Put(store.Sessions, s.id, func() []byte { return mustJSON(rec) })
 }
 
-func (r *Router) forget(s *session) {
-	if s.recorded {
-		s.recorded = false
+func (r *Router) deleteSession(s *session) {
+	if s.stored {
+		s.stored = false
 		r.cfg.Store.Delete(store.Sessions, s.id)
 	}
 }
 
-// keep writes a queue entry and, with the first one, its message.
-func (r *Router) keep(s *session, e *entry) {
-	e.onDisk = true
+// storeEntry stores a queue entry, and its message if it is the message's first entry.
+func (r *Router) storeEntry(s *session, e *entry) {
+	e.stored = true
 	r.writes++
 	msg := e.msg
-	if msg.diskRefs == 0 {
+	if msg.storedRefs == 0 {
 		body := msg.body
 		r.cfg.Store.Add(store.Messages, messageKey(msg.id), body.encode)
-		r.fresh = append(r.fresh, msg)
+		r.uncommitted = append(r.uncommitted, msg)
 	}
-	msg.diskRefs++
+	msg.storedRefs++
 	rec := entryRecord{Retain: e.retain, SubIDs: e.subIDs}
 	r.cfg.Store.Add(store.Queue, queueKey(s.id, msg.id), func() []byte { return mustJSON(rec) })
 	msg.batch = r.barrier()
 }
 
-func (r *Router) unkeep(s *session, e *entry) {
+// deleteEntry deletes a queue entry, and its message if it is the message's last entry.
+func (r *Router) deleteEntry(s *session, e *entry) {
 	r.cfg.Store.Remove(store.Queue, queueKey(s.id, e.msg.id))
-	e.msg.diskRefs--
-	if e.msg.diskRefs == 0 {
+	e.msg.storedRefs--
+	if e.msg.storedRefs == 0 {
 		r.cfg.Store.Remove(store.Messages, messageKey(e.msg.id))
 	}
 }
 
-func (r *Router) keepRetained(m *Message) {
+func (r *Router) storeRetained(m *Message) {
 	if r.cfg.Store != nil {
 		r.writes++
 		r.cfg.Store.Put(store.Retained, m.Topic, m.encode)
 	}
 }
 
-func (r *Router) forgetRetained(topic string) {
+func (r *Router) deleteRetained(topic string) {
 	if r.cfg.Store != nil {
 		r.writes++
 		r.cfg.Store.Delete(store.Retained, topic)
 	}
 }
 
-// barrier returns the batch with which everything so far is durable; 0 without a store.
+// barrier returns the batch that makes all changes so far durable, or 0 without a store.
 func (r *Router) barrier() uint64 {
 	if r.cfg.Store == nil {
 		return 0
@@ -122,8 +124,8 @@ func (r *Router) barrier() uint64 {
 	return r.cfg.Store.Barrier()
 }
 
-// read returns a message from disk. The store has its own lock.
-func (r *Router) read(id uint64) (*Message, error) {
+// readMessage returns a message from the store, which has its own lock.
+func (r *Router) readMessage(id uint64) (*Message, error) {
 	data, ok, err := r.cfg.Store.Get(store.Messages, messageKey(id))
 	if err != nil {
 		return nil, err
@@ -142,71 +144,37 @@ func mustJSON(v any) []byte {
 	return data
 }
 
-// reset makes the maps of a new session.
-func (s *session) reset() {
-	s.subs = map[string]Subscription{}
-	s.ids = map[uint16]*list.Element{}
-}
-
-// adopt puts a new session into the router's maps.
-func (r *Router) adopt(s *session) {
-	r.sessions[s.id] = s
-	if r.owners[s.owner] == nil {
-		r.owners[s.owner] = map[*session]struct{}{}
-	}
-	r.owners[s.owner][s] = struct{}{}
-}
-
-// load reads the sessions, their queues and the retained messages from the store, and has
-// deleted what no session needs.
+// load reads sessions, queues and retained messages from the store. It deletes queue entries
+// without a session or a message, and messages without a queue entry.
 func (r *Router) load() error {
-	if err := r.cfg.Store.Each(store.Sessions, r.loadSession); err != nil {
-		return fmt.Errorf("load sessions from the broker's database: %w", err)
-	}
-	sizes := map[uint64]*shared{}
-	err := r.cfg.Store.Each(store.Messages, func(key string, value []byte) error {
-		if len(key) != 8 {
-			return errors.New("a message has a key of the wrong length")
-		}
-		id := binary.BigEndian.Uint64([]byte(key))
-		expires, err := decodeExpiry(value)
-		sizes[id] = &shared{id: id, bytes: int64(len(value)), expires: expires}
-		r.lastID = max(r.lastID, id)
-		return err
-	})
-	if err != nil {
-		return fmt.Errorf("load messages from the broker's database: %w", err)
-	}
+	messages := map[uint64]*shared{}
 	var orphans []string
-	err = r.cfg.Store.Each(store.Queue, func(key string, value []byte) error {
-		ok, err := r.loadEntry(key, value, sizes)
-		if !ok {
-			orphans = append(orphans, key)
+	for _, step := range []struct {
+		bucket store.Bucket
+		load   func(key string, value []byte) error
+	}{
+		{store.Sessions, r.loadSession},
+		{store.Messages, func(key string, value []byte) error { return r.loadMessage(key, value, messages) }},
+		{store.Queue, func(key string, value []byte) error {
+			ok, err := r.loadEntry(key, value, messages)
+			if !ok {
+				orphans = append(orphans, key)
+			}
+			return err
+		}},
+		{store.Retained, r.loadRetained},
+	} {
+		if err := r.cfg.Store.Each(step.bucket, step.load); err != nil {
+			return fmt.Errorf("load %s from the broker's database: %w", step.bucket, err)
 		}
-		return err
-	})
-	if err != nil {
-		return fmt.Errorf("load queues from the broker's database: %w", err)
 	}
 	for _, key := range orphans {
 		r.cfg.Store.Delete(store.Queue, key)
 	}
-	for id, msg := range sizes {
+	for id, msg := range messages {
 		if msg.refs == 0 {
 			r.cfg.Store.Delete(store.Messages, messageKey(id))
 		}
-	}
-	err = r.cfg.Store.Each(store.Retained, func(topic string, value []byte) error {
-		m, err := decodeMessage(slices.Clone(value))
-		if err != nil {
-			return err
-		}
-		r.retained[topic] = m
-		r.retainedB += m.size()
-		return nil
-	})
-	if err != nil {
-		return fmt.Errorf("load retained messages from the broker's database: %w", err)
 	}
 	return nil
 }
@@ -216,20 +184,41 @@ func (r *Router) loadSession(id string, value []byte) error {
 	if err := json.Unmarshal(value, &rec); err != nil {
 		return fmt.Errorf("session %s: %w", id, err)
 	}
-	s := &session{id: id, owner: rec.Owner, expiry: rec.Expiry, since: r.cfg.Now(), recorded: true}
-	if rec.Left > 0 {
-		s.since = time.Unix(rec.Left, 0)
+	s := r.addSession(id, rec.Owner)
+	s.expiry, s.disconnectedAt, s.stored = rec.Expiry, r.cfg.Now(), true
+	if rec.DisconnectedAt > 0 {
+		s.disconnectedAt = time.Unix(rec.DisconnectedAt, 0)
 	}
-	s.reset()
 	for _, sub := range rec.Subs {
 		s.subs[sub.Filter] = sub
 		r.index.add(s, sub)
 	}
-	r.adopt(s)
 	return nil
 }
 
-// loadEntry returns false when the entry belongs to no session or has no message.
+// loadMessage adds a message to messages, without its body.
+func (r *Router) loadMessage(key string, value []byte, messages map[uint64]*shared) error {
+	if len(key) != 8 {
+		return errors.New("a message has a key of the wrong length")
+	}
+	id := binary.BigEndian.Uint64([]byte(key))
+	expires, err := decodeExpiry(value)
+	messages[id] = &shared{id: id, bytes: int64(len(value)), expires: expires}
+	r.lastID = max(r.lastID, id)
+	return err
+}
+
+func (r *Router) loadRetained(topic string, value []byte) error {
+	m, err := decodeMessage(slices.Clone(value))
+	if err != nil {
+		return err
+	}
+	r.retained[topic] = m
+	r.retainedBytes += m.size()
+	return nil
+}
+
+// loadEntry reports whether the entry has a session and a message.
 func (r *Router) loadEntry(key string, value []byte, messages map[uint64]*shared) (bool, error) {
 	sessionID, id, ok := splitQueueKey(key)
 	s, msg := r.sessions[sessionID], messages[id]
@@ -240,11 +229,7 @@ func (r *Router) loadEntry(key string, value []byte, messages map[uint64]*shared
 	if err := json.Unmarshal(value, &rec); err != nil {
 		return true, fmt.Errorf("queue of session %s: %w", sessionID, err)
 	}
-	s.queue.PushBack(&entry{msg: msg, qos: 1, retain: rec.Retain, subIDs: rec.SubIDs, onDisk: true})
-	msg.refs++
-	msg.diskRefs++
-	s.bytes += msg.bytes
-	r.stats.Queued++
-	r.stats.QueuedBytes += msg.bytes
+	r.push(s, msg, &entry{qos: 1, retain: rec.Retain, subIDs: rec.SubIDs, stored: true})
+	msg.storedRefs++
 	return true, nil
 }

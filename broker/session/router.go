@@ -1,8 +1,9 @@
 package session
 
 import (
-	"container/list"
+	"cmp"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
 	"time"
@@ -10,90 +11,106 @@ import (
 	"github.com/workwire/workwire/broker/store"
 )
 
-// Bounds that no configuration needs to change. They keep one client that is allowed to
-// connect from using up the broker.
+// Fixed limits. They keep a single client from exhausting the broker.
 const (
-	// maxSubscriptions is how many filters one session may hold. The protocol needs two.
+	// maxSubscriptions is the maximum number of filters per session. The protocol needs two.
 	maxSubscriptions = 1000
-	// maxSessionsPerOwner is how many sessions one identity may have; a further one ends the
-	// one that has been without a client for longest.
+	// maxSessionsPerOwner is the maximum number of sessions per identity. Another one ends the
+	// session whose client disconnected first.
 	maxSessionsPerOwner = 100
-	// maxRetained and maxRetainedBytes bound the retained messages of all clients together.
+	// maxRetained and maxRetainedBytes limit the retained messages of all clients together.
 	maxRetained      = 10_000
 	maxRetainedBytes = 64 << 20
-	// maxWindow is how many messages are sent to a client ahead of its acknowledgements,
-	// also when it would take more.
+	// maxWindow is the maximum number of unacknowledged messages per connection, even if the
+	// client accepts more.
 	maxWindow = 1000
-	// bodyCache is how many bytes of queued messages stay in memory although they are on disk.
+	// bodyCache is the size in bytes of the queued messages that are kept in memory although
+	// they are on disk.
 	bodyCache = 64 << 20
 )
 
-// NeverExpires is the session expiry of MQTT that means just that.
+// NeverExpires is the session expiry of a session that never expires (MQTT 5, 3.1.2.11.2).
 const NeverExpires = 0xFFFFFFFF
 
 // Errors that clients can cause.
 var (
-	// ErrQuota: the message cannot be retained or the subscription not be made, because the
-	// broker's bounds are reached.
-	ErrQuota = errors.New("a bound of the broker is reached")
-	// ErrReceiveMaximum: the client sent more messages than it may before acknowledgement.
-	ErrReceiveMaximum = errors.New("the client has more messages unacknowledged than the receive maximum allows")
+	// ErrQuota means that a message cannot be retained, or a subscription cannot be added,
+	// because a fixed limit of the broker is reached.
+	ErrQuota = errors.New("a limit of the broker is reached")
+	// ErrReceiveMaximum means that the client published more messages than it may before they
+	// are acknowledged.
+	ErrReceiveMaximum = errors.New("the client has more unacknowledged messages than the receive maximum allows")
 )
 
-// Config says how a router works.
+// Config is the configuration of a [Router].
 type Config struct {
-	// Store keeps sessions that outlive their connection. nil: everything ends with the process.
+	// Store keeps sessions that outlive their connection. nil keeps all sessions in memory.
 	Store *store.Store
-	// MaxQueuedMessages and MaxQueuedBytes bound what waits for one session. Both must be
-	// positive.
+	// MaxQueuedMessages and MaxQueuedBytes limit the queue of one session; required.
 	MaxQueuedMessages int
 	MaxQueuedBytes    int64
-	// ReceiveMaximum bounds what one client has published and not seen acknowledged.
+	// ReceiveMaximum limits the messages that one client has published and that are not yet
+	// acknowledged; required.
 	ReceiveMaximum int
-	// Now is the clock. nil: time.Now.
+	// Now returns the current time; default time.Now.
 	Now func() time.Time
-	// Logger is told about sessions that end with messages waiting. nil: slog.Default().
+	// Logger receives a warning for each session that ends with queued messages; default
+	// slog.Default().
 	Logger *slog.Logger
 }
 
-// Router holds every session. It is safe for concurrent use.
+func (c Config) validate() error {
+	var errs []error
+	atLeastOne := func(name string, value int64) {
+		if value < 1 {
+			errs = append(errs, fmt.Errorf("%s must be at least 1, got %d", name, value))
+		}
+	}
+	atLeastOne("MaxQueuedMessages", int64(c.MaxQueuedMessages))
+	atLeastOne("MaxQueuedBytes", c.MaxQueuedBytes)
+	atLeastOne("ReceiveMaximum", int64(c.ReceiveMaximum))
+	return errors.Join(errs...)
+}
+
+// Router holds all sessions and routes messages to them. It is safe for concurrent use.
 type Router struct {
 	cfg Config
 
-	mu        sync.Mutex // guards all below, and all state of sessions, connections and shared messages
-	sessions  map[string]*session
-	owners    map[string]map[*session]struct{}
-	index     index
-	retained  map[string]*Message
-	retainedB int64 // bytes
+	mu            sync.Mutex // guards all below, and the state of sessions, connections and shared messages
+	sessions      map[string]*session
+	owners        map[string]map[*session]struct{}
+	index         index
+	retained      map[string]*Message // by topic
+	retainedBytes int64
 
-	lastID    uint64             // of a shared message
-	writes    uint64             // changes to messages given to the store
-	committed uint64             // batch of the store
-	waiting   map[*Conn]struct{} // those with an acknowledgement that waits for a batch
-	fresh     []*shared          // on their way to the disk, oldest first
-	cached    int64              // bytes of message bodies in memory
-	barriers  []barrier          // who waits for a batch, smallest first
-	stopping  bool
-	stats     Stats
+	lastID      uint64             // of a shared message
+	writes      uint64             // number of changes to messages passed to the store
+	committed   uint64             // last batch that the store has committed
+	ackWaiters  map[*Conn]struct{} // connections with an acknowledgement that waits for a batch
+	uncommitted []*shared          // messages passed to the store, oldest first
+	cachedBytes int64              // size of the message bodies in memory
+	barriers    []barrier          // waiters for a batch, by ascending batch
+	stopping    bool
+	stats       Stats
 }
 
-// New returns a router with the sessions that the store holds. Until Committed is called by
-// the store's OnCommit, nothing counts as durable.
+// New returns a router with the sessions in the store. It reports every fault of cfg at once.
+// The store's OnCommit must call [Router.Committed]; nothing is durable before.
 func New(cfg Config) (*Router, error) {
+	if err := cfg.validate(); err != nil {
+		return nil, fmt.Errorf("session configuration: %w", err)
+	}
+	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	if cfg.Logger == nil {
-		cfg.Logger = slog.Default()
-	}
 	r := &Router{
-		cfg:      cfg,
-		sessions: map[string]*session{},
-		owners:   map[string]map[*session]struct{}{},
-		retained: map[string]*Message{},
-		waiting:  map[*Conn]struct{}{},
-		stats:    Stats{Dropped: map[Reason]uint64{}},
+		cfg:        cfg,
+		sessions:   map[string]*session{},
+		owners:     map[string]map[*session]struct{}{},
+		retained:   map[string]*Message{},
+		ackWaiters: map[*Conn]struct{}{},
+		stats:      Stats{Dropped: map[Reason]uint64{}},
 	}
 	if cfg.Store == nil {
 		return r, nil
@@ -101,79 +118,31 @@ func New(cfg Config) (*Router, error) {
 	return r, r.load()
 }
 
-// session is one client's state. It lives in Router.sessions.
-type session struct {
-	id, owner string
-	expiry    uint32 // seconds without a client until it ends; NeverExpires
-	subs      map[string]Subscription
-
-	queue list.List                // of *entry, in order of arrival
-	next  *list.Element            // the first that was not sent on this connection; nil: none
-	ids   map[uint16]*list.Element // entries that have a packet identifier
-	last  uint16                   // packet identifier given last
-	bytes int64                    // of the queue
-
-	conn  *Conn     // nil while no client is connected
-	since time.Time // when the last client left
-
-	recorded bool // the store knows the session
-
-	will   *Will // of the client that left, still to be published
-	willAt time.Time
-}
-
-func (s *session) durable() bool { return s.expiry > 0 }
-
-// entry is a message in a session's queue.
-type entry struct {
-	msg    *shared
-	qos    byte
-	retain bool
-	subIDs []int
-
-	packetID uint16 // 0: never sent
-	sent     *Conn  // the connection it was last sent on
-	onDisk   bool
-}
-
-// shared is a message in one or more queues. Its body is dropped from memory when it is on
-// disk and memory is short.
-type shared struct {
-	id       uint64
-	bytes    int64
-	body     *Message // nil: read it from the store
-	refs     int      // entries
-	diskRefs int      // entries that are on disk
-	expires  int64    // as in Message
-	pinned   bool     // an entry that is not on disk needs the body
-	batch    uint64   // with which it is durable
-}
-
-// Committed records that the store's batches up to this one are durable. It is the store's
-// OnCommit.
+// Committed records that the store's batches up to batch are durable. The store's OnCommit
+// calls it.
 func (r *Router) Committed(batch uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.committed = batch
-	r.release(batch)
-	for l := range r.waiting {
-		l.signal()
+	r.releaseBarriers(batch)
+	for c := range r.ackWaiters {
+		c.signal()
 	}
-	clear(r.waiting)
+	clear(r.ackWaiters)
 
 	n := 0
-	for n < len(r.fresh) && r.fresh[n].batch <= batch {
-		if m := r.fresh[n]; r.cached > bodyCache && m.refs > 0 && !m.pinned {
+	for n < len(r.uncommitted) && r.uncommitted[n].batch <= batch {
+		if m := r.uncommitted[n]; r.cachedBytes > bodyCache && m.refs > 0 && !m.pinned {
 			m.body = nil
-			r.cached -= m.bytes
+			r.cachedBytes -= m.bytes
 		}
 		n++
 	}
-	r.fresh = append(r.fresh[:0:0], r.fresh[n:]...)
+	r.uncommitted = append(r.uncommitted[:0:0], r.uncommitted[n:]...)
 }
 
-// Tick ends sessions whose time is over and publishes wills whose delay is. Call it about
-// once a second; it looks at every session, which is cheap at that rate.
+// Tick ends expired sessions and publishes delayed wills that are due. Call it about once a
+// second: it visits every session.
 func (r *Router) Tick() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -185,20 +154,21 @@ func (r *Router) Tick() {
 		if s.will != nil && !now.Before(s.willAt) {
 			r.publishWill(s)
 		}
-		if s.expiry != NeverExpires && now.Sub(s.since) >= time.Duration(s.expiry)*time.Second {
+		if s.expiry != NeverExpires && now.Sub(s.disconnectedAt) >= time.Duration(s.expiry)*time.Second {
 			r.end(s, Expired)
 		}
 	}
 }
 
-// Stop keeps the wills of clients that are disconnected from now on from being published.
+// Stop prevents the publication of wills from now on. Call it before the broker disconnects
+// its clients to shut down.
 func (r *Router) Stop() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.stopping = true
 }
 
-// target is a session that a message goes to.
+// target holds how a message is delivered to a session: its matching subscriptions combined.
 type target struct {
 	qos     byte
 	retain  bool // keep the message's retain flag
@@ -206,8 +176,8 @@ type target struct {
 	noLocal bool
 }
 
-// publish retains and queues m for every matching session but origin, when that asked not
-// to get its own. Callers hold r.mu.
+// publish retains m if it asks for that, and queues it for every matching session. origin is
+// left out if all its matching subscriptions are NoLocal. Callers hold r.mu.
 func (r *Router) publish(origin *session, m *Message) error {
 	r.stats.Received++
 	if m.Retain {
@@ -217,17 +187,17 @@ func (r *Router) publish(origin *session, m *Message) error {
 	}
 	targets := map[*session]target{}
 	add := func(s *session, sub Subscription) {
-		t, again := targets[s]
+		t, seen := targets[s]
 		t.qos = max(t.qos, sub.QoS)
 		t.retain = t.retain || sub.RetainAsPublished
-		t.noLocal = sub.NoLocal && (t.noLocal || !again)
+		t.noLocal = sub.NoLocal && (t.noLocal || !seen)
 		if sub.ID > 0 {
 			t.ids = append(t.ids, sub.ID)
 		}
 		targets[s] = t
 	}
 	r.index.match(m.Topic, add, func(group map[*session]Subscription) {
-		if s := pick(group); s != nil {
+		if s := chooseMember(group); s != nil {
 			add(s, group[s])
 		}
 	})
@@ -241,9 +211,9 @@ func (r *Router) publish(origin *session, m *Message) error {
 	return nil
 }
 
-// pick chooses who gets a message of a shared subscription: the connected member with the
-// least to do, or without one the member that has least waiting.
-func pick(group map[*session]Subscription) *session {
+// chooseMember returns the member of a shared subscription that receives the next message: a
+// connected member before others, then the one with the shortest queue.
+func chooseMember(group map[*session]Subscription) *session {
 	var best *session
 	better := func(s *session) bool {
 		if (s.conn != nil) != (best.conn != nil) {
@@ -262,131 +232,27 @@ func pick(group map[*session]Subscription) *session {
 	return best
 }
 
-func newShared(m *Message) *shared {
-	return &shared{bytes: m.size(), body: m, expires: m.Expires}
-}
-
-// enqueue appends e for msg to the queue of s. Callers hold r.mu.
-func (r *Router) enqueue(s *session, msg *shared, e *entry) {
-	if r.sessions[s.id] != s {
-		return // ended by a message before
-	}
-	if s.conn == nil && e.qos == 0 {
-		return // MQTT: QoS 0 is for those who are there
-	}
-	if s.queue.Len() >= r.cfg.MaxQueuedMessages || s.bytes+msg.bytes > r.cfg.MaxQueuedBytes {
-		r.stats.Dropped[QueueFull]++
-		r.end(s, QueueFull)
-		return
-	}
-	if msg.id == 0 {
-		r.lastID++
-		msg.id = r.lastID
-	}
-	if msg.refs == 0 && msg.body != nil {
-		r.cached += msg.bytes
-	}
-	e.msg = msg
-	msg.refs++
-	s.bytes += msg.bytes
-	r.stats.Queued++
-	r.stats.QueuedBytes += msg.bytes
-	el := s.queue.PushBack(e)
-	if s.next == nil {
-		s.next = el
-	}
-	if r.cfg.Store != nil && e.qos > 0 && s.durable() {
-		r.keep(s, e)
-	} else {
-		msg.pinned = true
-	}
-	if s.conn != nil {
-		s.conn.signal()
-	}
-}
-
-// remove takes an entry out of its queue. Callers hold r.mu.
-func (r *Router) remove(s *session, el *list.Element) {
-	e := el.Value.(*entry)
-	if s.next == el {
-		s.next = el.Next()
-	}
-	s.queue.Remove(el)
-	if e.packetID != 0 {
-		delete(s.ids, e.packetID)
-	}
-	s.bytes -= e.msg.bytes
-	r.stats.Queued--
-	r.stats.QueuedBytes -= e.msg.bytes
-	if e.onDisk {
-		r.unkeep(s, e)
-	}
-	e.msg.refs--
-	if e.msg.refs == 0 && e.msg.body != nil {
-		r.cached -= e.msg.bytes
-		e.msg.body = nil
-	}
-}
-
-// end forgets a session and what waits for it. Its client, if any, is told to go. Callers
+// retain replaces the retained message of a topic, or deletes it if m has no payload. Callers
 // hold r.mu.
-func (r *Router) end(s *session, why Reason) {
-	if s.conn != nil {
-		s.conn.close(why)
-		s.conn = nil
-	}
-	if n := s.queue.Len(); n > 0 {
-		r.stats.Dropped[why] += uint64(n)
-		r.cfg.Logger.Warn("session ended with messages waiting", "session", s.id, "messages", n, "bytes", s.bytes, "reason", string(why))
-	}
-	for el := s.queue.Front(); el != nil; el = s.queue.Front() {
-		r.remove(s, el)
-	}
-	for filter := range s.subs {
-		r.index.remove(s, filter)
-	}
-	delete(r.sessions, s.id)
-	delete(r.owners[s.owner], s)
-	if len(r.owners[s.owner]) == 0 {
-		delete(r.owners, s.owner)
-	}
-	r.forget(s)
-	r.publishWill(s)
-}
-
-// publishWill publishes the will that s still has, once. Callers hold r.mu.
-func (r *Router) publishWill(s *session) {
-	will := s.will
-	s.will = nil
-	if will == nil || r.stopping {
-		return
-	}
-	if err := r.publish(s, &will.Message); err != nil {
-		r.cfg.Logger.Warn("will not published", "session", s.id, "topic", will.Message.Topic, "error", err)
-	}
-}
-
-// retain keeps or, when it is empty, deletes the retained message of a topic. Callers hold
-// r.mu.
 func (r *Router) retain(m *Message) error {
-	var had int64
+	var oldSize int64
 	old := r.retained[m.Topic]
 	if old != nil {
-		had = old.size()
+		oldSize = old.size()
 	}
 	if len(m.Payload) == 0 {
 		if old != nil {
 			delete(r.retained, m.Topic)
-			r.retainedB -= had
-			r.forgetRetained(m.Topic)
+			r.retainedBytes -= oldSize
+			r.deleteRetained(m.Topic)
 		}
 		return nil
 	}
-	if old == nil && len(r.retained) >= maxRetained || r.retainedB-had+m.size() > maxRetainedBytes {
+	if old == nil && len(r.retained) >= maxRetained || r.retainedBytes-oldSize+m.size() > maxRetainedBytes {
 		return ErrQuota
 	}
 	r.retained[m.Topic] = m
-	r.retainedB += m.size() - had
-	r.keepRetained(m)
+	r.retainedBytes += m.size() - oldSize
+	r.storeRetained(m)
 	return nil
 }

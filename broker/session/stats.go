@@ -2,22 +2,22 @@ package session
 
 import "maps"
 
-// Reason says why a connection or a session ended, or a message was not delivered.
+// Reason is why a connection or a session ended, or why a message was dropped.
 type Reason string
 
 // The reasons.
 const (
-	// Why connections and sessions end. Messages that wait for a session end with it.
-	CleanStart      Reason = "clean_start"       // its client began anew
-	Disconnected    Reason = "disconnected"      // the connection ended, and QoS 0 messages or the whole session with it
-	Expired         Reason = "session_expired"   // its client did not come back in time
-	QueueFull       Reason = "queue_full"        // more was waiting for it than allowed
-	TooManySessions Reason = "too_many_sessions" // its identity made too many sessions
+	// Reasons for the end of connections and sessions. The end of a session drops its queue.
+	CleanStart      Reason = "clean_start"       // the client asked for a clean start
+	Disconnected    Reason = "disconnected"      // the connection ended, and with it QoS 0 messages or the session
+	Expired         Reason = "session_expired"   // the client did not reconnect in time
+	QueueFull       Reason = "queue_full"        // the queue exceeded its limits
+	TooManySessions Reason = "too_many_sessions" // the identity has too many sessions
 
-	// Why single messages are not delivered.
-	MessageExpired  Reason = "message_expired"   // its publisher gave it that long
-	TooLarge        Reason = "too_large"         // its receiver takes no packet as large as that
-	RefusedByClient Reason = "refused_by_client" // its receiver acknowledged it with an error
+	// Reasons for dropping single messages.
+	MessageExpired  Reason = "message_expired"   // the message expiry interval elapsed
+	TooLarge        Reason = "too_large"         // the message exceeds the client's maximum packet size
+	RefusedByClient Reason = "refused_by_client" // the client acknowledged it with an error
 )
 
 // Reasons returns every reason for which messages are dropped.
@@ -25,20 +25,20 @@ func Reasons() []Reason {
 	return []Reason{CleanStart, Disconnected, Expired, QueueFull, TooManySessions, MessageExpired, TooLarge, RefusedByClient}
 }
 
-// Stats are figures of a router since it was made.
+// Stats holds current numbers, and counts since the start of the router.
 type Stats struct {
-	Sessions      int               // now, with and without clients
-	Connected     int               // clients now
-	Subscriptions int               // now
-	Retained      int               // messages now
-	Queued        int               // messages in all queues now, those in flight included
-	QueuedBytes   int64             // of these
-	Received      uint64            // messages accepted from clients, wills included
-	Sent          uint64            // messages given out for sending, repetitions included
-	Dropped       map[Reason]uint64 // messages that were queued and will not be delivered
+	Sessions      int               // current sessions, with and without a connection
+	Connected     int               // current connections
+	Subscriptions int               // current subscriptions
+	Retained      int               // current retained messages
+	Queued        int               // messages in all queues, including sent and unacknowledged ones
+	QueuedBytes   int64             // size of the queued messages
+	Received      uint64            // messages accepted from clients, including wills
+	Sent          uint64            // messages returned by Next, including repetitions
+	Dropped       map[Reason]uint64 // messages that were queued and dropped
 }
 
-// Stats returns the figures of this moment. It looks at every session.
+// Stats returns the current statistics. It visits every session.
 func (r *Router) Stats() Stats {
 	r.mu.Lock()
 	defer r.mu.Unlock()

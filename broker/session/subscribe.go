@@ -1,15 +1,18 @@
 package session
 
-import "slices"
+import (
+	"maps"
+	"slices"
+)
 
-// Subscribe adds or replaces a subscription and queues the retained messages that it asks
-// for. It returns ErrQuota when the session holds too many.
-func (l *Conn) Subscribe(sub Subscription) error {
-	r, s := l.router, l.s
+// Subscribe adds or replaces a subscription, and queues the retained messages that it asks
+// for. It returns ErrQuota if the session has the maximum number of subscriptions.
+func (c *Conn) Subscribe(sub Subscription) error {
+	r, s := c.router, c.s
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if s.conn != l {
-		return nil // the client is gone and so is who would read the answer
+	if s.conn != c {
+		return nil // the client is gone: nobody reads the result
 	}
 	_, existed := s.subs[sub.Filter]
 	if !existed && len(s.subs) >= maxSubscriptions {
@@ -17,13 +20,13 @@ func (l *Conn) Subscribe(sub Subscription) error {
 	}
 	s.subs[sub.Filter] = sub
 	r.index.add(s, sub)
-	r.record(s)
+	r.storeSession(s)
 	if group, _ := splitShare(sub.Filter); group != "" || sub.RetainHandling == 2 || sub.RetainHandling == 1 && existed {
 		return nil
 	}
-	for topic, m := range r.retained { // a few, if any: the protocol retains nothing
-		if s.conn != l {
-			break // the retained messages were too many for it
+	for topic, m := range r.retained { // few, if any: the protocol retains nothing
+		if s.conn != c {
+			break // the retained messages exceeded the limits of the session
 		}
 		if matches(sub.Filter, topic) {
 			e := &entry{qos: min(sub.QoS, m.QoS), retain: true}
@@ -36,39 +39,35 @@ func (l *Conn) Subscribe(sub Subscription) error {
 	return nil
 }
 
-// Unsubscribe removes a subscription, if the session has it. What is queued stays.
-func (l *Conn) Unsubscribe(filter string) {
-	r, s := l.router, l.s
+// Unsubscribe removes a subscription, if the session has it. Queued messages stay queued.
+func (c *Conn) Unsubscribe(filter string) {
+	r, s := c.router, c.s
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if _, ok := s.subs[filter]; !ok || s.conn != l {
+	if _, ok := s.subs[filter]; !ok || s.conn != c {
 		return
 	}
 	delete(s.subs, filter)
 	r.index.remove(s, filter)
-	r.record(s)
+	r.storeSession(s)
 }
 
-// Subscriptions returns a copy of the session's subscriptions, in no order.
-func (l *Conn) Subscriptions() []Subscription {
-	l.router.mu.Lock()
-	defer l.router.mu.Unlock()
-	var subs []Subscription
-	for _, sub := range l.s.subs {
-		subs = append(subs, sub)
-	}
-	return subs
+// Subscriptions returns the subscriptions of the session in no particular order.
+func (c *Conn) Subscriptions() []Subscription {
+	c.router.mu.Lock()
+	defer c.router.mu.Unlock()
+	return slices.Collect(maps.Values(c.s.subs))
 }
 
-// Durable returns a channel that is closed when the session as it is now is durable, which
-// is at once for a session that ends with its connection.
-func (l *Conn) Durable() <-chan struct{} {
-	r := l.router
+// Durable returns a channel that is closed when the current state of the session is durable.
+// It is closed at once for a session that ends with its connection.
+func (c *Conn) Durable() <-chan struct{} {
+	r := c.router
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	done := make(chan struct{})
 	batch := r.barrier()
-	if !l.s.durable() || batch <= r.committed {
+	if !c.s.durable() || batch <= r.committed {
 		close(done)
 		return done
 	}
@@ -76,15 +75,14 @@ func (l *Conn) Durable() <-chan struct{} {
 	return done
 }
 
-// barrier is someone who waits for a batch.
+// barrier is a waiter for a batch of the store.
 type barrier struct {
 	batch uint64
 	done  chan struct{}
 }
 
-// release lets those go who waited for batches up to this one. Later waiters never wait for
-// smaller batches.
-func (r *Router) release(batch uint64) {
+// releaseBarriers releases the waiters for batches up to batch.
+func (r *Router) releaseBarriers(batch uint64) {
 	n := 0
 	for n < len(r.barriers) && r.barriers[n].batch <= batch {
 		close(r.barriers[n].done)
