@@ -225,7 +225,7 @@ func (f *fleet) clear(ctx context.Context, t *testing.T) {
 // broadcast itself; and it sends retained messages to shared subscriptions, which MQTT does not.
 func (f *fleet) checkRead(t *testing.T, a acltest.Attempt, got map[string]bool) {
 	t.Helper()
-	filter, shared := acltest.Unshared(a.Topic)
+	filter, shared := acltest.TrimShare(a.Topic)
 	want := map[string]bool{}
 	for _, topic := range acltest.Topics() {
 		own := topic.Publisher == a.Who && strings.HasSuffix(topic.Name, "/sourcebroadcast")
@@ -267,7 +267,7 @@ func (f *fleet) checkPublishing(t *testing.T) {
 	reader := func(id acl.Identity, name string) *client {
 		c := dial(ctx, t, f.addr, f.as(t, id, name+" "+id.String()))
 		for _, a := range acltest.Attempts() {
-			if _, shared := acltest.Unshared(a.Topic); a.Who == id && a.Action == acl.Subscribe && a.Allowed && !shared {
+			if _, shared := acltest.TrimShare(a.Topic); a.Who == id && a.Action == acl.Subscribe && a.Allowed && !shared {
 				c.mustSubscribe(ctx, t, a.Topic)
 			}
 		}

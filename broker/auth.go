@@ -17,11 +17,11 @@ import (
 	"github.com/workwire/workwire/broker/acl"
 )
 
-// HashPassword returns the bcrypt hash of password for [User.PasswordHash]. Passwords are
-// limited to 72 bytes by bcrypt; a longer or an empty one is an error.
+// HashPassword returns the bcrypt hash of password for [User.PasswordHash]. It returns an error
+// if the password is empty or longer than 72 bytes, the limit of bcrypt.
 func HashPassword(password string) (string, error) {
 	if password == "" {
-		return "", errors.New("hash the password: it is empty")
+		return "", errors.New("hash the password: the password is empty")
 	}
 	hash, err := bcrypt.GenerateFromPassword([]byte(password), bcrypt.DefaultCost)
 	if err != nil {
@@ -30,33 +30,33 @@ func HashPassword(password string) (string, error) {
 	return string(hash), nil
 }
 
-// Why a client was refused. They are kept apart in the log and in metrics; the client
-// learns only "bad user name or password" or "not authorized".
+// Errors of authentication. Log and metrics distinguish them; the client receives only "bad
+// user name or password".
 var (
-	errAnonymous   = errors.New("neither a user name nor a client certificate was given; anonymous clients are refused")
+	errAnonymous   = errors.New("no user name and no client certificate; anonymous clients are refused")
 	errBadPassword = errors.New("unknown user name or wrong password")
 )
 
-// decoyHash is what the passwords of unknown users are compared with, so that they take as
-// long as known ones. It is the hash of random bytes that nobody has kept.
+// decoyHash is compared with the passwords of unknown users, so that the time of a refusal
+// does not reveal whether the user exists. It is the hash of random bytes.
 const decoyHash = "$2a$10$I7E44C5VdnNU3Izjvw3aV.CM2IbizTue7ADt.AArKNmGYFm7SeS4u"
 
-// authenticator turns what a client shows into an identity. It is safe for concurrent use.
+// authenticator authenticates clients. It is safe for concurrent use.
 type authenticator struct {
-	users map[string]*account // by user name; never changes
-	certs map[string]Certificate
+	users map[string]*account    // by user name; constant
+	certs map[string]Certificate // by common name; constant
 
-	// macKey makes the remembered passwords in account.verified useless outside this process.
+	// macKey makes account.verified useless outside this process.
 	macKey [32]byte
 }
 
-// account is one user. mu guards the fields below it.
+// account is the account of one user.
 type account struct {
 	user User
 	file *watchedFile // nil unless user.PasswordFile is set
 
 	mu       sync.Mutex
-	verified map[string]struct{} // hash + MAC of the password last accepted for it; at most one
+	verified string // hash and MAC of the password accepted last
 }
 
 func newAuthenticator(cfg Config) (*authenticator, error) {
@@ -80,9 +80,9 @@ func newAuthenticator(cfg Config) (*authenticator, error) {
 	return a, nil
 }
 
-// byPassword checks a user's password. A password accepted once is recognised by its MAC
-// afterwards, because a bcrypt check per reconnecting agent would take a broker with a
-// thousand agents half a minute.
+// byPassword authenticates a user by password. A password that was accepted before is
+// recognized by its MAC: a bcrypt check for each of a thousand reconnecting agents would take
+// half a minute.
 func (a *authenticator) byPassword(username string, password []byte) (acl.Identity, error) {
 	acc, ok := a.users[username]
 	if !ok {
@@ -101,18 +101,18 @@ func (a *authenticator) byPassword(username string, password []byte) (acl.Identi
 	}
 	mac := hmac.New(sha256.New, a.macKey[:])
 	mac.Write(password)
-	known := hash + string(mac.Sum(nil))
-	if acc.remembers(known) {
+	verified := hash + string(mac.Sum(nil))
+	if acc.isVerified(verified) {
 		return acc.user.Identity(), nil
 	}
 	if bcrypt.CompareHashAndPassword([]byte(hash), password) != nil {
 		return acl.Identity{}, errBadPassword
 	}
-	acc.remember(known)
+	acc.setVerified(verified)
 	return acc.user.Identity(), nil
 }
 
-// hash returns the bcrypt hash in force, from the file when there is one.
+// hash returns the current bcrypt hash, from the password file if there is one.
 func (c *account) hash() (string, error) {
 	if c.file == nil {
 		return c.user.PasswordHash, nil
@@ -123,31 +123,30 @@ func (c *account) hash() (string, error) {
 	}
 	hash := strings.TrimSpace(string(data))
 	if _, err := bcrypt.Cost([]byte(hash)); err != nil {
-		return "", fmt.Errorf("password file %s holds no bcrypt hash; `work-broker passwd` makes one", c.file.path)
+		return "", fmt.Errorf("password file %s has no bcrypt hash; generate one with `work-broker passwd`", c.file.path)
 	}
 	return hash, nil
 }
 
-func (c *account) remembers(known string) bool {
+func (c *account) isVerified(verified string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	_, ok := c.verified[known]
-	return ok
+	return subtle.ConstantTimeCompare([]byte(c.verified), []byte(verified)) == 1
 }
 
-func (c *account) remember(known string) {
+func (c *account) setVerified(verified string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.verified = map[string]struct{}{known: {}}
+	c.verified = verified
 }
 
-// byCertificate identifies the holder of a certificate that TLS has already verified.
+// byCertificate returns the identity of a client certificate that TLS has verified.
 func (a *authenticator) byCertificate(cert *x509.Certificate) (acl.Identity, error) {
 	return certificateIdentity(cert.Subject.CommonName, cert.Subject.OrganizationalUnit, a.certs)
 }
 
-// certificateIdentity maps a certificate's subject to an identity: by an entry for its
-// common name, else with the common name as id and the role that its units name. It is pure.
+// certificateIdentity returns the identity for the subject of a certificate: the one mapped to
+// its common name, else the common name as id, with the role named by an organizational unit.
 func certificateIdentity(commonName string, units []string, mapped map[string]Certificate) (acl.Identity, error) {
 	if c, ok := mapped[commonName]; ok {
 		return c.Identity(), nil
@@ -159,21 +158,21 @@ func certificateIdentity(commonName string, units []string, mapped map[string]Ce
 			continue
 		}
 		if id.Role != "" && id.Role != role {
-			return acl.Identity{}, fmt.Errorf("client certificate %q names more than one role in its organisational units", commonName)
+			return acl.Identity{}, fmt.Errorf("client certificate %q has organizational units of more than one role", commonName)
 		}
 		id = acl.Identity{Role: role, ID: commonName}
 	}
 	if id.Role == "" {
-		return acl.Identity{}, fmt.Errorf("client certificate %q has no organisational unit agents, sources or monitors and is not listed under certificates", commonName)
+		return acl.Identity{}, fmt.Errorf("client certificate %q has no organizational unit agents, sources or monitors and is not listed under certificates", commonName)
 	}
 	if err := id.Validate(); err != nil {
-		return acl.Identity{}, fmt.Errorf("client certificate %q: %w; list it under certificates to give it another id", commonName, err)
+		return acl.Identity{}, fmt.Errorf("client certificate %q: %w; list it under certificates with another id", commonName, err)
 	}
 	return id, nil
 }
 
-// watchedFile is a small file that is read again only when its size or modification time
-// has changed. It is safe for concurrent use.
+// watchedFile is a small file that is read again when its size or modification time changes.
+// It is safe for concurrent use.
 type watchedFile struct {
 	path string
 
@@ -182,10 +181,10 @@ type watchedFile struct {
 	data  []byte
 }
 
-// fileStamp tells one content of a file from the next.
+// fileStamp changes when the content of a file changes.
 type fileStamp struct {
 	size    int64
-	modTime int64
+	modTime int64 // Unix nanoseconds
 }
 
 func stampOf(path string) (fileStamp, error) {

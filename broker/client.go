@@ -2,7 +2,6 @@ package broker
 
 import (
 	"errors"
-	"time"
 
 	mqtt "github.com/mochi-mqtt/server/v2"
 	"github.com/mochi-mqtt/server/v2/packets"
@@ -11,28 +10,28 @@ import (
 	"github.com/workwire/workwire/broker/session"
 )
 
-// attachment is the broker's side of one client's connection. All of it belongs to the
-// connection's goroutine; pumped is closed by the pump.
-type attachment struct {
-	hook      *hook
-	cl        *mqtt.Client
-	id        acl.Identity
-	sessionID string
-	connect   session.Connect
-	leave     session.Disconnect // how the client said it leaves
+// clientSession connects a client to its session. The goroutine of the connection owns it;
+// the sender goroutine only closes senderDone.
+type clientSession struct {
+	hook       *hook
+	cl         *mqtt.Client
+	id         acl.Identity
+	sessionID  string
+	connect    session.Connect
+	disconnect session.Disconnect // from the client's DISCONNECT
 
-	sess    *session.Conn // nil until the session is established
-	present bool          // there was a session
-	pumped  chan struct{} // nil until the pump runs
-	done    chan struct{} // closed when all is over; nil before begin
+	sess       *session.Conn // nil until the session is established
+	present    bool          // the session existed before
+	senderDone chan struct{} // nil until the sender runs
+	done       chan struct{} // closed when everything has ended; nil before init
 }
 
-// begin records who has connected.
-func (a *attachment) begin(h *hook, cl *mqtt.Client, id acl.Identity, pk packets.Packet) {
-	a.hook, a.cl, a.id, a.done = h, cl, id, make(chan struct{})
-	a.sessionID = id.String() + "/" + cl.ID // an identity contains no slash
-	a.connect = session.Connect{
-		ID:             a.sessionID,
+// init sets the fields that are known from the CONNECT.
+func (c *clientSession) init(h *hook, cl *mqtt.Client, id acl.Identity, pk packets.Packet) {
+	c.hook, c.cl, c.id, c.done = h, cl, id, make(chan struct{})
+	c.sessionID = id.String() + "/" + cl.ID // an identity contains no slash
+	c.connect = session.Connect{
+		ID:             c.sessionID,
 		Owner:          id.String(),
 		CleanStart:     pk.Connect.Clean,
 		Expiry:         pk.Properties.SessionExpiryInterval,
@@ -41,170 +40,73 @@ func (a *attachment) begin(h *hook, cl *mqtt.Client, id acl.Identity, pk packets
 	}
 }
 
-// startPump begins to write what the session has for the client.
-func (a *attachment) startPump() {
-	a.pumped = make(chan struct{})
+// startSender starts the goroutine that writes the packets of the session.
+func (c *clientSession) startSender() {
+	c.senderDone = make(chan struct{})
 	go func() {
-		defer close(a.pumped)
-		a.pump()
+		defer close(c.senderDone)
+		c.send()
 	}()
 }
 
-func (a *attachment) pump() {
+func (c *clientSession) send() {
 	for {
-		out, ok, err := a.sess.Next()
+		packet, ok, err := c.sess.Next()
 		if err != nil {
-			a.hook.log.Error("client disconnected: its messages cannot be read", "session", a.sessionID, "error", err)
-			_ = a.hook.server.DisconnectClient(a.cl, packets.ErrUnspecifiedError)
+			c.hook.logger.Error("client disconnected, reading its messages failed", "session", c.sessionID, "error", err)
+			_ = c.hook.server.DisconnectClient(c.cl, packets.ErrUnspecifiedError)
 			return
 		}
 		if ok {
-			if !a.write(out) {
+			if !c.write(packet) {
 				return
 			}
 			continue
 		}
 		select {
-		case <-a.sess.Wake():
-		case <-a.sess.Done():
-			a.farewell()
+		case <-c.sess.Wake():
+		case <-c.sess.Done():
+			if c.sess.EndReason() != session.Disconnected { // the router has ended the session
+				_ = c.hook.server.DisconnectClient(c.cl, packets.ErrQuotaExceeded)
+			}
 			return
 		}
 	}
 }
 
-// write sends one packet. false means that the connection is of no more use.
-func (a *attachment) write(out session.Packet) bool {
-	err := a.cl.WritePacket(packetOf(out))
-	if errors.Is(err, packets.ErrPacketTooLarge) && out.Message != nil {
-		a.hook.log.Warn("message dropped: larger than the client's maximum packet size", "session", a.sessionID, "topic", out.Message.Topic, "maximumPacketSize", a.cl.Properties.Props.MaximumPacketSize)
-		a.sess.Drop(out.PacketID)
+// write writes one packet and reports whether the connection can still be used.
+func (c *clientSession) write(packet session.Packet) bool {
+	err := c.cl.WritePacket(packetOf(packet))
+	if errors.Is(err, packets.ErrPacketTooLarge) && packet.Message != nil {
+		c.hook.logger.Warn("message dropped, client's maximum packet size exceeded", "session", c.sessionID, "topic", packet.Message.Topic, "maximumPacketSize", c.cl.Properties.Props.MaximumPacketSize)
+		c.sess.Drop(packet.PacketID)
 		return true
 	}
 	if err != nil {
-		a.cl.Stop(err)
+		c.cl.Stop(err)
 		return false
 	}
 	return true
 }
 
-// farewell disconnects a client whose session the router has ended.
-func (a *attachment) farewell() {
-	if a.sess.EndReason() != session.Disconnected {
-		_ = a.hook.server.DisconnectClient(a.cl, packets.ErrQuotaExceeded)
-	}
-}
-
-// finish takes the client off its session when the connection is closed, and waits for
-// the pump.
+// finish disconnects the client from its session after the connection is closed, and waits
+// for the sender.
 func (c *clientConn) finish() {
 	if c.done == nil {
-		return // it never got as far as a CONNECT
+		return // no CONNECT was accepted
 	}
 	defer close(c.done)
-	defer c.hook.exit(c)
+	defer c.hook.removeConn(c)
 	if c.sess == nil {
 		return
 	}
-	c.sess.Disconnect(c.leave)
-	if c.pumped != nil {
-		<-c.pumped
+	c.sess.Disconnect(c.disconnect)
+	if c.senderDone != nil {
+		<-c.senderDone
 	}
-	c.hook.log.Info("client disconnected", "session", c.sessionID, "remote", c.cl.Net.Remote, "inGoodOrder", c.leave.Normal, "reason", reasonOf(c.cl.StopCause()))
-}
-
-func reasonOf(cause error) string {
-	if cause == nil {
-		return "connection closed"
+	reason := "connection closed"
+	if cause := c.cl.StopCause(); cause != nil {
+		reason = cause.Error()
 	}
-	return cause.Error()
-}
-
-// messageOf converts a PUBLISH that arrived now.
-func messageOf(pk packets.Packet, now time.Time) *session.Message {
-	return &session.Message{
-		Topic:           pk.TopicName,
-		Payload:         pk.Payload,
-		QoS:             pk.FixedHeader.Qos,
-		Retain:          pk.FixedHeader.Retain,
-		ContentType:     pk.Properties.ContentType,
-		ResponseTopic:   pk.Properties.ResponseTopic,
-		CorrelationData: pk.Properties.CorrelationData,
-		UTF8:            pk.Properties.PayloadFormat == 1,
-		User:            propertiesOf(pk.Properties.User),
-		Expires:         expiresAt(pk.Properties.MessageExpiryInterval, now),
-	}
-}
-
-// willOf returns the will in a CONNECT, or nil.
-func willOf(pk packets.Packet) *session.Will {
-	if !pk.Connect.WillFlag {
-		return nil
-	}
-	props := pk.Connect.WillProperties
-	return &session.Will{
-		Delay: props.WillDelayInterval,
-		Message: session.Message{
-			Topic:           pk.Connect.WillTopic,
-			Payload:         pk.Connect.WillPayload,
-			QoS:             pk.Connect.WillQos,
-			Retain:          pk.Connect.WillRetain,
-			ContentType:     props.ContentType,
-			ResponseTopic:   props.ResponseTopic,
-			CorrelationData: props.CorrelationData,
-			UTF8:            props.PayloadFormat == 1,
-			User:            propertiesOf(props.User),
-		},
-	}
-}
-
-// packetOf converts what is to be sent into a packet.
-func packetOf(out session.Packet) packets.Packet {
-	m := out.Message
-	if m == nil {
-		ack := packets.Packet{FixedHeader: packets.FixedHeader{Type: packets.Puback}, PacketID: out.PacketID, ReasonCode: out.Code}
-		switch out.Code {
-		case packets.ErrNotAuthorized.Code:
-			ack.Properties.ReasonString = "this client may not publish to this topic"
-		case packets.ErrQuotaExceeded.Code:
-			ack.Properties.ReasonString = "the broker retains no more messages"
-		}
-		return ack
-	}
-	pk := packets.Packet{
-		FixedHeader: packets.FixedHeader{Type: packets.Publish, Qos: out.QoS, Retain: out.Retain, Dup: out.Dup},
-		PacketID:    out.PacketID,
-		TopicName:   m.Topic,
-		Payload:     m.Payload,
-		Expiry:      m.Expires,
-		Properties: packets.Properties{
-			ContentType:            m.ContentType,
-			ResponseTopic:          m.ResponseTopic,
-			CorrelationData:        m.CorrelationData,
-			SubscriptionIdentifier: out.SubIDs,
-		},
-	}
-	if m.UTF8 {
-		pk.Properties.PayloadFormat, pk.Properties.PayloadFormatFlag = 1, true
-	}
-	for _, p := range m.User {
-		pk.Properties.User = append(pk.Properties.User, packets.UserProperty{Key: p.Key, Val: p.Value})
-	}
-	return pk
-}
-
-func propertiesOf(user []packets.UserProperty) []session.Property {
-	var out []session.Property
-	for _, p := range user {
-		out = append(out, session.Property{Key: p.Key, Value: p.Val})
-	}
-	return out
-}
-
-// expiresAt returns the Unix time at which a message expires; an interval of 0 is never.
-func expiresAt(interval uint32, now time.Time) int64 {
-	if interval == 0 {
-		return 0
-	}
-	return now.Unix() + int64(interval)
+	c.hook.logger.Info("client disconnected", "session", c.sessionID, "remote", c.cl.Net.Remote, "normal", c.disconnect.Normal, "reason", reason)
 }

@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -22,132 +23,127 @@ const (
 	DefaultMaxQueuedBytes    = 512 << 20 // bytes a session
 )
 
-// Config says how a broker is reached, by whom, and what it keeps. The zero value is not
-// usable: at least one listener, and one user or client CA, are needed. The YAML file
-// that [LoadConfig] reads has the same keys as the JSON names below.
+// Config is the configuration of a [Broker]. It needs at least one listener, and one user or
+// client CA. The YAML file that [LoadConfig] reads has the JSON names below as its keys.
 type Config struct {
 	// Listeners are the addresses for MQTT clients, at least one.
 	Listeners []Listener `json:"listeners"`
 
-	// Users may connect with a name and a password.
+	// Users are the clients that connect with a user name and a password.
 	Users []User `json:"users,omitempty"`
 
-	// Certificates maps client certificates to identities. A certificate that is not
-	// listed is identified by its subject: the common name is the id, the organisational
-	// unit "agents", "sources" or "monitors" the role.
+	// Certificates maps client certificates to identities. The subject of a certificate that
+	// is not listed is its identity: the common name is the id, the organizational unit
+	// "agents", "sources" or "monitors" is the role.
 	Certificates []Certificate `json:"certificates,omitempty"`
 
-	// DataDir is the directory of the broker's database, made when missing. Empty: sessions
-	// and queued messages live in memory and end with the broker.
+	// DataDir is the directory of the broker's database; it is created if it does not exist.
+	// If it is empty, sessions and messages are kept in memory and end with the broker.
 	DataDir string `json:"dataDir,omitempty"`
 
-	// MaxPacketSize is the size in bytes of the largest MQTT packet that is accepted. It is
-	// announced to clients; a larger one ends the connection with reason 0x95. 0 means
-	// [DefaultMaxPacketSize]; at least 1024, at most 268435460 (the limit of MQTT).
+	// MaxPacketSize is the maximum size of an MQTT packet in bytes, 1024 to 268435460 (the
+	// limit of MQTT); default [DefaultMaxPacketSize]. It is announced to clients. A larger
+	// packet ends the connection with reason 0x95.
 	MaxPacketSize uint32 `json:"maxPacketSize,omitempty"`
 
-	// ReceiveMaximum is the number of messages that a client may have published and not
-	// yet seen acknowledged; announced to clients. 0 means [DefaultReceiveMaximum].
+	// ReceiveMaximum is the maximum number of messages that a client has published and the
+	// broker has not acknowledged; default [DefaultReceiveMaximum]. It is announced to clients.
 	ReceiveMaximum uint16 `json:"receiveMaximum,omitempty"`
 
-	// MaxQueuedMessages and MaxQueuedBytes bound what waits for one session. A session that
-	// would exceed either is ended whole, never thinned out: its client is disconnected
-	// with reason 0x97 and finds no session when it returns, which makes it resync.
-	// 0 means [DefaultMaxQueuedMessages] and [DefaultMaxQueuedBytes].
+	// MaxQueuedMessages and MaxQueuedBytes limit the queue of one session; default
+	// [DefaultMaxQueuedMessages] and [DefaultMaxQueuedBytes]. A session that would exceed a
+	// limit is ended as a whole: its client is disconnected with reason 0x97, finds no session
+	// when it reconnects, and resyncs.
 	MaxQueuedMessages int   `json:"maxQueuedMessages,omitempty"`
 	MaxQueuedBytes    int64 `json:"maxQueuedBytes,omitempty"`
 
-	// HTTPAddress is where /metrics, /healthz and /readyz are served, without TLS and
-	// therefore on loopback only, unless HTTPExposed is set. Empty: not served.
+	// HTTPAddress is the host:port that serves /metrics, /healthz and /readyz without TLS. It
+	// must be a loopback address unless HTTPExposed is set. Empty means not served.
 	HTTPAddress string `json:"httpAddress,omitempty"`
 
-	// HTTPExposed allows an HTTPAddress beyond loopback, for scrapers and probes on other
-	// machines; /metrics then tells anyone who asks how many clients and messages there are.
+	// HTTPExposed allows an HTTPAddress that is not loopback, for scrapers and probes on other
+	// machines. Anyone who can reach it can then read the numbers of clients and messages.
 	HTTPExposed bool `json:"httpExposed,omitempty"`
 
-	// Logger receives the broker's log: no payloads, no passwords. nil means slog.Default().
+	// Logger receives the broker's log, which has no payloads and no passwords; default
+	// slog.Default().
 	Logger *slog.Logger `json:"-"`
 }
 
 // Listener is one address for MQTT clients.
 type Listener struct {
-	// Address is host:port. Port 0 picks a free one. Without TLS the host must be a
+	// Address is host:port. Port 0 chooses a free port. Without TLS the host must be a
 	// loopback address.
 	Address string `json:"address"`
 
-	// TLS encrypts the listener. nil: plain TCP.
+	// TLS encrypts the connections; nil means plain TCP.
 	TLS *ListenerTLS `json:"tls,omitempty"`
 }
 
-// ListenerTLS names PEM files. They are read again within a second when they change; while a
-// changed file cannot be used, the former content stays in use. New connections get what is
-// new at once. Of those there are, the ones end whose client certificate has expired, or is
-// revoked, or of a CA that ClientCAFile does not hold any more.
+// ListenerTLS names PEM files. Changed files are reloaded within a second; if they cannot be
+// used, the previous content stays in use. New connections use the new content. The broker
+// ends connections whose client certificate has expired, is revoked, or was issued by a CA
+// that is no longer in ClientCAFile.
 type ListenerTLS struct {
 	// CertFile and KeyFile are the broker's certificate chain and key.
 	CertFile string `json:"certFile"`
 	KeyFile  string `json:"keyFile"`
 
-	// ClientCAFile holds the CAs of client certificates. With it, a client may identify
-	// itself by certificate instead of a user name; a certificate of another CA is refused.
+	// ClientCAFile holds the CAs of client certificates. With it, clients may authenticate by
+	// certificate instead of user name and password; certificates of other CAs are refused.
 	ClientCAFile string `json:"clientCAFile,omitempty"`
 
-	// CRLFile holds revocation lists, in PEM, of those CAs: a client certificate on one is
-	// refused, and a connection with it ended. A list past its next update counts on.
+	// CRLFile holds revocation lists of those CAs. Connections with a revoked certificate are
+	// refused or ended. A list stays valid after its next update.
 	CRLFile string `json:"crlFile,omitempty"`
 
-	// RequireClientCert refuses connections without a client certificate, also of users.
+	// RequireClientCert refuses connections without a client certificate, even with a user
+	// name and a password.
 	RequireClientCert bool `json:"requireClientCert,omitempty"`
 }
 
-// User is a client that connects with a name and a password. Exactly one of PasswordHash,
-// PasswordFile and Password is set.
+// User is a client that connects with a user name and a password. Exactly one of PasswordHash,
+// PasswordFile and Password must be set.
 type User struct {
 	Username string `json:"username"`
 
 	// PasswordHash is a bcrypt hash, as `work-broker passwd` prints it.
 	PasswordHash string `json:"passwordHash,omitempty"`
 
-	// PasswordFile names a file that holds such a hash. It is read again when it changes.
+	// PasswordFile names a file that holds such a hash. It is reloaded when it changes.
 	PasswordFile string `json:"passwordFile,omitempty"`
 
-	// Password is the password itself, for programs that embed a broker and make the
-	// password up when they start. It cannot be set in a file.
+	// Password is the password itself, for programs that embed a broker and generate the
+	// password when they start. A configuration file cannot set it.
 	Password string `json:"-"`
 
 	// Role is agent, source or monitor.
 	Role acl.Role `json:"role"`
 
-	// ID is the cluster of an agent or the id of a source. Empty: the user name.
+	// ID is the cluster of an agent or the id of a source; default Username.
 	ID string `json:"id,omitempty"`
 }
 
-// Identity returns the identity that u has once its password is accepted.
+// Identity returns the identity of an authenticated user.
 func (u User) Identity() acl.Identity {
-	if u.ID == "" {
-		return acl.Identity{Role: u.Role, ID: u.Username}
-	}
-	return acl.Identity{Role: u.Role, ID: u.ID}
+	return acl.Identity{Role: u.Role, ID: cmp.Or(u.ID, u.Username)}
 }
 
-// Certificate gives the client certificates of one common name an identity.
+// Certificate maps client certificates with a common name to an identity.
 type Certificate struct {
 	CommonName string   `json:"commonName"`
 	Role       acl.Role `json:"role"`
-	// ID is the cluster of an agent or the id of a source. Empty: the common name.
+	// ID is the cluster of an agent or the id of a source; default CommonName.
 	ID string `json:"id,omitempty"`
 }
 
-// Identity returns the identity of the holder of such a certificate.
+// Identity returns the identity of a client with such a certificate.
 func (c Certificate) Identity() acl.Identity {
-	if c.ID == "" {
-		return acl.Identity{Role: c.Role, ID: c.CommonName}
-	}
-	return acl.Identity{Role: c.Role, ID: c.ID}
+	return acl.Identity{Role: c.Role, ID: cmp.Or(c.ID, c.CommonName)}
 }
 
-// LoadConfig reads a YAML file strictly: a key that Config does not have is an error that
-// names it. Relative file names in it are relative to the file's own directory.
+// LoadConfig reads a YAML file. An unknown key is an error. Relative file names in it are
+// relative to the directory of the file.
 func LoadConfig(path string) (Config, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -161,8 +157,8 @@ func LoadConfig(path string) (Config, error) {
 	return cfg, nil
 }
 
-// ParseConfig decodes the YAML of a configuration file, strictly. It does not validate it
-// ([New] does) and leaves relative file names as they are.
+// ParseConfig decodes the YAML of a configuration file. An unknown key is an error. It leaves
+// relative file names as they are, and validation to [New].
 func ParseConfig(data []byte) (Config, error) {
 	var cfg Config
 	if err := yaml.UnmarshalStrict(data, &cfg); err != nil {
@@ -192,86 +188,85 @@ func (c *Config) resolve(dir string) {
 }
 
 func (c *Config) setDefaults() {
-	if c.MaxPacketSize == 0 {
-		c.MaxPacketSize = DefaultMaxPacketSize
-	}
-	if c.ReceiveMaximum == 0 {
-		c.ReceiveMaximum = DefaultReceiveMaximum
-	}
-	if c.MaxQueuedMessages == 0 {
-		c.MaxQueuedMessages = DefaultMaxQueuedMessages
-	}
-	if c.MaxQueuedBytes == 0 {
-		c.MaxQueuedBytes = DefaultMaxQueuedBytes
-	}
-	if c.Logger == nil {
-		c.Logger = slog.Default()
-	}
+	c.MaxPacketSize = cmp.Or(c.MaxPacketSize, DefaultMaxPacketSize)
+	c.ReceiveMaximum = cmp.Or(c.ReceiveMaximum, DefaultReceiveMaximum)
+	c.MaxQueuedMessages = cmp.Or(c.MaxQueuedMessages, DefaultMaxQueuedMessages)
+	c.MaxQueuedBytes = cmp.Or(c.MaxQueuedBytes, DefaultMaxQueuedBytes)
+	c.Logger = cmp.Or(c.Logger, slog.Default())
 }
 
 // validate reports every fault at once. It does no I/O.
 func (c *Config) validate() error {
 	var errs []error
-	fault := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
-
-	if len(c.Listeners) == 0 {
-		fault("listeners: none is configured; add at least one address, for instance 127.0.0.1:1883")
-	}
 	clientCA := false
+	if len(c.Listeners) == 0 {
+		errs = append(errs, errors.New("listeners: at least one is required, for instance {address: 127.0.0.1:1883}"))
+	}
 	for i, l := range c.Listeners {
 		if err := l.validate(); err != nil {
-			fault("listeners[%d]: %w", i, err)
+			errs = append(errs, fmt.Errorf("listeners[%d]: %w", i, err))
 		}
 		clientCA = clientCA || l.TLS != nil && l.TLS.ClientCAFile != ""
 	}
 	if len(c.Users) == 0 && !clientCA {
-		fault("users: none is configured and no listener has a clientCAFile, so nobody could connect; anonymous clients are always refused")
+		errs = append(errs, errors.New("users: at least one user, or a listener with a clientCAFile, is required; anonymous clients are refused"))
 	}
+	errs = append(errs, c.validateIdentities()...)
+	if c.MaxPacketSize < 1024 || c.MaxPacketSize > 268435460 {
+		errs = append(errs, fmt.Errorf("maxPacketSize: must be 1024 to 268435460 bytes, got %d", c.MaxPacketSize))
+	}
+	if c.MaxQueuedMessages < 0 {
+		errs = append(errs, fmt.Errorf("maxQueuedMessages: must not be negative, got %d", c.MaxQueuedMessages))
+	}
+	if c.MaxQueuedBytes < int64(c.MaxPacketSize) {
+		errs = append(errs, fmt.Errorf("maxQueuedBytes: must be at least maxPacketSize (%d bytes), got %d", c.MaxPacketSize, c.MaxQueuedBytes))
+	}
+	return errors.Join(append(errs, c.validateHTTP())...)
+}
+
+// validateIdentities validates users and certificates.
+func (c *Config) validateIdentities() (errs []error) {
 	names := map[string]bool{}
 	for i, u := range c.Users {
 		if err := u.validate(); err != nil {
-			fault("users[%d] (%s): %w", i, u.Username, err)
+			errs = append(errs, fmt.Errorf("users[%d] (%s): %w", i, u.Username, err))
 		}
 		if names[u.Username] {
-			fault("users[%d]: username %q is listed twice", i, u.Username)
+			errs = append(errs, fmt.Errorf("users[%d]: username %q is listed twice", i, u.Username))
 		}
 		names[u.Username] = true
 	}
-	names = map[string]bool{}
-	for i, m := range c.Certificates {
-		if m.CommonName == "" {
-			fault("certificates[%d]: commonName is missing", i)
+	clear(names)
+	for i, cert := range c.Certificates {
+		if cert.CommonName == "" {
+			errs = append(errs, fmt.Errorf("certificates[%d]: commonName is required", i))
 		}
-		if names[m.CommonName] {
-			fault("certificates[%d]: commonName %q is listed twice", i, m.CommonName)
+		if names[cert.CommonName] {
+			errs = append(errs, fmt.Errorf("certificates[%d]: commonName %q is listed twice", i, cert.CommonName))
 		}
-		names[m.CommonName] = true
-		if err := m.Identity().Validate(); err != nil {
-			fault("certificates[%d] (%s): %w", i, m.CommonName, err)
-		}
-	}
-	if c.MaxPacketSize < 1024 || c.MaxPacketSize > 268435460 {
-		fault("maxPacketSize: %d is outside 1024 to 268435460 bytes", c.MaxPacketSize)
-	}
-	if c.MaxQueuedMessages < 0 {
-		fault("maxQueuedMessages: %d is negative", c.MaxQueuedMessages)
-	}
-	if c.MaxQueuedBytes < int64(c.MaxPacketSize) {
-		fault("maxQueuedBytes: %d is less than maxPacketSize (%d), so that one message could exceed it", c.MaxQueuedBytes, c.MaxPacketSize)
-	}
-	if c.HTTPAddress == "" && c.HTTPExposed {
-		fault("httpExposed: true has no effect without an httpAddress")
-	}
-	if c.HTTPAddress != "" {
-		loopback, err := isLoopback(c.HTTPAddress)
-		switch {
-		case err != nil:
-			fault("httpAddress: %w", err)
-		case !loopback && !c.HTTPExposed:
-			fault("httpAddress: %s is not a loopback address and metrics are served without authentication; use 127.0.0.1 or set httpExposed: true", c.HTTPAddress)
+		names[cert.CommonName] = true
+		if err := cert.Identity().Validate(); err != nil {
+			errs = append(errs, fmt.Errorf("certificates[%d] (%s): %w", i, cert.CommonName, err))
 		}
 	}
-	return errors.Join(errs...)
+	return errs
+}
+
+func (c *Config) validateHTTP() error {
+	if c.HTTPAddress == "" {
+		if c.HTTPExposed {
+			return errors.New("httpExposed: requires an httpAddress")
+		}
+		return nil
+	}
+	loopback, err := isLoopback(c.HTTPAddress)
+	if err != nil {
+		return fmt.Errorf("httpAddress: %w", err)
+	}
+	if !loopback && !c.HTTPExposed {
+		return fmt.Errorf("httpAddress: %s is not a loopback address, and metrics are served without authentication; use 127.0.0.1 or set httpExposed: true", c.HTTPAddress)
+	}
+	return nil
 }
 
 func (l Listener) validate() error {
@@ -281,25 +276,25 @@ func (l Listener) validate() error {
 	}
 	if l.TLS == nil {
 		if !loopback {
-			return fmt.Errorf("address %s is not a loopback address and has no TLS; add tls.certFile and tls.keyFile, or listen on 127.0.0.1", l.Address)
+			return fmt.Errorf("address %s is not a loopback address and has no TLS; set tls.certFile and tls.keyFile, or listen on 127.0.0.1", l.Address)
 		}
 		return nil
 	}
 	if l.TLS.CertFile == "" || l.TLS.KeyFile == "" {
-		return errors.New("tls: certFile and keyFile are both needed")
+		return errors.New("tls: certFile and keyFile are both required")
 	}
 	if l.TLS.RequireClientCert && l.TLS.ClientCAFile == "" {
 		return errors.New("tls: requireClientCert needs a clientCAFile")
 	}
 	if l.TLS.CRLFile != "" && l.TLS.ClientCAFile == "" {
-		return errors.New("tls: crlFile needs a clientCAFile, whose certificates it revokes")
+		return errors.New("tls: crlFile needs a clientCAFile")
 	}
 	return nil
 }
 
 func (u User) validate() error {
 	if u.Username == "" {
-		return errors.New("username is missing")
+		return errors.New("username is required")
 	}
 	given := 0
 	for _, s := range []string{u.PasswordHash, u.PasswordFile, u.Password} {
@@ -308,18 +303,18 @@ func (u User) validate() error {
 		}
 	}
 	if given != 1 {
-		return errors.New("exactly one of passwordHash and passwordFile is needed; `work-broker passwd` makes a hash")
+		return errors.New("exactly one of passwordHash and passwordFile is required; generate a hash with `work-broker passwd`")
 	}
 	if u.PasswordHash != "" {
 		if _, err := bcrypt.Cost([]byte(u.PasswordHash)); err != nil {
-			return errors.New("passwordHash is no bcrypt hash; `work-broker passwd` makes one")
+			return errors.New("passwordHash is not a bcrypt hash; generate one with `work-broker passwd`")
 		}
 	}
 	return u.Identity().Validate()
 }
 
-// isLoopback reports whether address (host:port) can be reached from this machine only.
-// A host name counts only when it is "localhost", so that no lookup decides about safety.
+// isLoopback reports whether only this machine can reach address (host:port). Of host names,
+// only "localhost" is accepted: the result must not depend on a DNS lookup.
 func isLoopback(address string) (bool, error) {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {

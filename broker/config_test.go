@@ -114,7 +114,7 @@ func TestValidation(t *testing.T) {
 		change func(*broker.Config)
 		want   string // "": fine
 	}{
-		"no listener":      {func(c *broker.Config) { c.Listeners = nil }, "listeners: none"},
+		"no listener":      {func(c *broker.Config) { c.Listeners = nil }, "listeners: at least one is required"},
 		"no port":          {func(c *broker.Config) { c.Listeners[0].Address = "127.0.0.1" }, "is not host:port"},
 		"plain on all":     {func(c *broker.Config) { c.Listeners[0].Address = ":1883" }, "not a loopback address and has no TLS"},
 		"plain on 0.0.0.0": {func(c *broker.Config) { c.Listeners[0].Address = "0.0.0.0:1883" }, "not a loopback address"},
@@ -128,27 +128,27 @@ func TestValidation(t *testing.T) {
 		"TLS without CA": {func(c *broker.Config) {
 			c.Listeners[0].TLS = &broker.ListenerTLS{CertFile: "a", KeyFile: "b", RequireClientCert: true}
 		}, "needs a clientCAFile"},
-		"nobody": {func(c *broker.Config) { c.Users = nil }, "nobody could connect"},
+		"nobody": {func(c *broker.Config) { c.Users = nil }, "users: at least one user"},
 		"certificates only": {func(c *broker.Config) {
 			c.Users, c.Listeners[0].TLS = nil, &broker.ListenerTLS{CertFile: "a", KeyFile: "b", ClientCAFile: "c"}
 		}, ""},
-		"no username":    {func(c *broker.Config) { c.Users[0].Username = "" }, "username is missing"},
+		"no username":    {func(c *broker.Config) { c.Users[0].Username = "" }, "username is required"},
 		"no password":    {func(c *broker.Config) { c.Users[0].PasswordHash = "" }, "exactly one of passwordHash and passwordFile"},
 		"two passwords":  {func(c *broker.Config) { c.Users[0].PasswordFile = "x" }, "exactly one of"},
-		"plain password": {func(c *broker.Config) { c.Users[0].PasswordHash = "secret" }, "passwordHash is no bcrypt hash"},
+		"plain password": {func(c *broker.Config) { c.Users[0].PasswordHash = "secret" }, "passwordHash is not a bcrypt hash"},
 		"role":           {func(c *broker.Config) { c.Users[0].Role = "root" }, `role "root" is unknown`},
 		"id":             {func(c *broker.Config) { c.Users[0].ID = "C/1" }, `id "C/1"`},
 		"user twice":     {func(c *broker.Config) { c.Users = append(c.Users, c.Users[0]) }, `"c1" is listed twice`},
-		"certificate":    {func(c *broker.Config) { c.Certificates = []broker.Certificate{{Role: acl.Agent, ID: "x"}} }, "commonName is missing"},
+		"certificate":    {func(c *broker.Config) { c.Certificates = []broker.Certificate{{Role: acl.Agent, ID: "x"}} }, "commonName is required"},
 		"certificate id": {func(c *broker.Config) { c.Certificates = []broker.Certificate{{CommonName: "X", Role: acl.Agent}} }, `id "X"`},
 		"certificate twice": {func(c *broker.Config) {
 			x := broker.Certificate{CommonName: "x", Role: acl.Agent}
 			c.Certificates = []broker.Certificate{x, x}
 		}, "listed twice"},
-		"small packets":      {func(c *broker.Config) { c.MaxPacketSize = 100 }, "maxPacketSize: 100"},
-		"large packets":      {func(c *broker.Config) { c.MaxPacketSize = 1 << 31; c.MaxQueuedBytes = 1 << 40 }, "maxPacketSize: 2147483648"},
-		"small queue":        {func(c *broker.Config) { c.MaxQueuedBytes = 1000 }, "maxQueuedBytes: 1000"},
-		"negative queue":     {func(c *broker.Config) { c.MaxQueuedMessages = -1 }, "maxQueuedMessages: -1"},
+		"small packets":      {func(c *broker.Config) { c.MaxPacketSize = 100 }, "maxPacketSize: must be 1024 to 268435460 bytes, got 100"},
+		"large packets":      {func(c *broker.Config) { c.MaxPacketSize = 1 << 31; c.MaxQueuedBytes = 1 << 40 }, "maxPacketSize: must be 1024 to 268435460 bytes, got 2147483648"},
+		"small queue":        {func(c *broker.Config) { c.MaxQueuedBytes = 1000 }, "maxQueuedBytes: must be at least maxPacketSize (1048576 bytes), got 1000"},
+		"negative queue":     {func(c *broker.Config) { c.MaxQueuedMessages = -1 }, "maxQueuedMessages: must not be negative, got -1"},
 		"metrics for all":    {func(c *broker.Config) { c.HTTPAddress = ":9641" }, "set httpExposed"},
 		"metrics, exposed":   {func(c *broker.Config) { c.HTTPAddress, c.HTTPExposed = ":9641", true }, ""},
 		"metrics, no port":   {func(c *broker.Config) { c.HTTPAddress = "localhost" }, "httpAddress"},

@@ -11,38 +11,39 @@ import (
 )
 
 const (
-	// writeTimeout is how long a client may leave a packet unread before it is disconnected.
+	// writeTimeout limits how long a client may leave a packet unread.
 	writeTimeout = 30 * time.Second
-	// hurryTimeout replaces it once somebody waits for the connection to end.
-	hurryTimeout = time.Second
-	// lingerTime is how long the rest of a refused packet is read and thrown away, so that
-	// the client gets to see why: closing at once would reset the connection under the reason.
+	// shortWriteTimeout replaces writeTimeout once another goroutine waits for the connection
+	// to end.
+	shortWriteTimeout = time.Second
+	// lingerTime is how long the rest of a refused packet is read and discarded. Closing the
+	// connection at once would reset it before the client has read the reason.
 	lingerTime = 2 * time.Second
 )
 
-// errPacketTooLarge ends a connection on which a packet beyond the maximum was announced.
+// errPacketTooLarge means that a packet exceeds the maximum packet size.
 var errPacketTooLarge = errors.New("the client sent a packet larger than the maximum packet size")
 
-// clientConn is a client's connection, as mochi-mqtt sees it. It follows the packet
-// boundaries of what is read and refuses a packet by its header alone, before room for it
-// is made: mochi-mqtt would end the connection without telling the client the reason.
-// And it bounds every write, so that a client that does not read cannot hold up anyone.
+// clientConn is the connection of a client that mochi-mqtt reads and writes. It refuses a
+// packet that is too large by its header, before memory for it is allocated; mochi-mqtt would
+// end the connection without a reason. It also limits the time of every write, so that a
+// client that does not read delays nobody.
 //
 // One goroutine reads. Writing is safe for concurrent use.
 type clientConn struct {
 	net.Conn
-	attachment
+	clientSession
 
-	tls     *tlsFiles // nil: plain TCP
-	checked *tlsState // what recheck has accepted the client certificate by, used by recheck alone
-	until   time.Time // likewise: when the certificate expires
+	tls        *tlsFiles // nil: plain TCP
+	checkedBy  *tlsState // accepted the client certificate last; owned by recheckCertificates
+	validUntil time.Time // when the client certificate expires; likewise
 
-	frames  framer
-	tooBig  bool // the next Read refuses
-	packets int  // packets begun, the refused one included
+	frames   framer
+	tooLarge bool // the next Read refuses a packet
+	packets  int  // packets begun, including the refused one
 
-	mu      sync.Mutex
-	hurried bool // write deadlines stay as hurry has set them
+	mu          sync.Mutex
+	shortWrites bool // the write deadline stays as shortenWrites has set it
 }
 
 // peerCertificate returns the client certificate that TLS verified, or nil.
@@ -53,7 +54,8 @@ func (c *clientConn) peerCertificate() *x509.Certificate {
 	return nil
 }
 
-// peerCertificates returns it with the others that the client sent along.
+// peerCertificates returns the client certificate, followed by the intermediate certificates
+// that the client sent.
 func (c *clientConn) peerCertificates() []*x509.Certificate {
 	if t, ok := c.Conn.(*tls.Conn); ok {
 		return t.ConnectionState().PeerCertificates
@@ -61,11 +63,11 @@ func (c *clientConn) peerCertificates() []*x509.Certificate {
 	return nil
 }
 
-// Read returns bytes of packets that are small enough. At the first one that is not, it
-// tells the client reason 0x95 and fails with errPacketTooLarge.
+// Read reads bytes of packets that are small enough. At the first packet that is too large,
+// it sends the client reason 0x95 and returns errPacketTooLarge.
 func (c *clientConn) Read(p []byte) (int, error) {
-	if c.tooBig {
-		c.refuse()
+	if c.tooLarge {
+		c.refusePacket()
 		return 0, errPacketTooLarge
 	}
 	n, err := c.Conn.Read(p)
@@ -74,19 +76,19 @@ func (c *clientConn) Read(p []byte) (int, error) {
 	if ok {
 		return n, err
 	}
-	c.tooBig = true
+	c.tooLarge = true
 	if good > 0 {
 		return good, nil // the packets before it are handled first
 	}
 	return c.Read(p)
 }
 
-func (c *clientConn) refuse() {
+func (c *clientConn) refusePacket() {
 	reason := []byte{0xE0, 2, 0x95, 0} // DISCONNECT, packet too large
 	if c.packets <= 1 {
 		reason = []byte{0x20, 3, 0, 0x95, 0} // CONNACK: the packet was the CONNECT
 	}
-	c.hurry()
+	c.shortenWrites()
 	if _, err := c.Write(reason); err != nil {
 		return
 	}
@@ -100,23 +102,24 @@ func (c *clientConn) refuse() {
 // Write writes p within writeTimeout.
 func (c *clientConn) Write(p []byte) (int, error) {
 	c.mu.Lock()
-	if !c.hurried {
+	if !c.shortWrites {
 		_ = c.SetWriteDeadline(time.Now().Add(writeTimeout))
 	}
 	c.mu.Unlock()
 	return c.Conn.Write(p)
 }
 
-// SetDeadline sets the deadline for reading, by which mochi-mqtt enforces the keep alive.
-// The deadline for writing is this type's own.
+// SetDeadline sets the read deadline, with which mochi-mqtt enforces the keep alive. Write
+// sets the write deadline.
 func (c *clientConn) SetDeadline(t time.Time) error { return c.SetReadDeadline(t) }
 
-// hurry makes all writes, also one that is under way, end within hurryTimeout from now.
-func (c *clientConn) hurry() {
+// shortenWrites makes all writes, including a current one, end within shortWriteTimeout from
+// now.
+func (c *clientConn) shortenWrites() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.hurried {
-		c.hurried = true
-		_ = c.SetWriteDeadline(time.Now().Add(hurryTimeout))
+	if !c.shortWrites {
+		c.shortWrites = true
+		_ = c.SetWriteDeadline(time.Now().Add(shortWriteTimeout))
 	}
 }

@@ -2,19 +2,19 @@ package broker
 
 // framer finds the boundaries of MQTT packets in a stream of bytes.
 type framer struct {
-	max uint64 // size in bytes of the largest packet allowed, its header included
+	max uint64 // maximum packet size in bytes, including the header
 
-	header int    // bytes of the current packet's header seen so far; 0 before the first
-	length uint64 // remaining length decoded so far
-	body   uint64 // bytes of the current packet's body still to come
-	lost   bool   // a malformed length was seen: the reader behind will fail on it
+	header    int    // bytes of the current packet's header read so far; 0 before the first
+	length    uint64 // remaining length decoded so far
+	body      uint64 // bytes of the current packet's body not read yet
+	malformed bool   // a malformed length was read: mochi-mqtt rejects the stream
 }
 
-// scan advances over p. It returns how many bytes of p precede the header of the first
-// packet that is too large (a header that spans calls has its earlier bytes delivered),
-// how many packets began in p, and whether all were small enough.
+// scan advances over p. It returns the number of bytes of p before the header of the first
+// packet that is too large, the number of packets that begin in p, and whether all packets
+// are small enough. Earlier bytes of a header that spans calls are not held back.
 func (f *framer) scan(p []byte) (good, begun int, ok bool) {
-	for i := 0; i < len(p) && !f.lost; {
+	for i := 0; i < len(p) && !f.malformed; {
 		if f.body > 0 {
 			step := min(f.body, uint64(len(p)-i))
 			f.body -= step
@@ -33,7 +33,7 @@ func (f *framer) scan(p []byte) (good, begun int, ok bool) {
 		f.length |= uint64(b&0x7f) << (7 * (f.header - 1))
 		f.header++
 		if b&0x80 != 0 {
-			f.lost = f.header > 4
+			f.malformed = f.header > 4
 			continue
 		}
 		if f.length+uint64(f.header) > f.max {

@@ -15,12 +15,12 @@ import (
 	"github.com/workwire/workwire/broker/session"
 )
 
-// hook is where mochi-mqtt and this broker meet. mochi-mqtt speaks MQTT with the clients; who
-// they are, what they may do, and every message between them is decided here. mochi-mqtt's
-// own sessions and queues stay empty, because it acknowledges messages before it keeps them,
-// reorders them when a client reconnects, and drops them beyond a limit without a word.
+// hook connects mochi-mqtt to this broker. mochi-mqtt exchanges packets with the clients; the
+// hook authenticates and authorizes them, and routes their messages. mochi-mqtt's own sessions
+// and queues stay empty, because mochi-mqtt acknowledges messages before it stores them,
+// reorders them when a client reconnects, and silently drops them above a limit.
 //
-// Its methods are called by mochi-mqtt from the goroutine of the client they concern.
+// mochi-mqtt calls its methods from the goroutine of the client that they concern.
 type hook struct {
 	mqtt.HookBase
 	cfg      Config
@@ -28,17 +28,17 @@ type hook struct {
 	router   *session.Router
 	server   *mqtt.Server
 	counters *counters
-	log      *slog.Logger
-	stopping <-chan struct{} // closed when the broker begins to stop
+	logger   *slog.Logger
+	stopping chan struct{} // closed when the broker begins to stop
 
 	mu    sync.Mutex
-	conns map[string]*clientConn // by session; a connection waits for the one before it to end
+	conns map[string]*clientConn // by session id; a connection waits for the end of the previous one
 }
 
-// ID names the hook in mochi-mqtt's log.
+// ID returns the name of the hook in mochi-mqtt's log.
 func (h *hook) ID() string { return "workwire" }
 
-// Provides tells mochi-mqtt which methods to call.
+// Provides reports whether mochi-mqtt calls a method.
 func (h *hook) Provides(b byte) bool {
 	switch b {
 	case mqtt.OnConnect, mqtt.OnConnectAuthenticate, mqtt.OnSessionEstablish, mqtt.OnSessionEstablished,
@@ -49,23 +49,23 @@ func (h *hook) Provides(b byte) bool {
 	return false
 }
 
-// OnConnect decides whether a client may connect, and tells it when it may not.
+// OnConnect authenticates a client, and sends it the reason if it refuses it.
 func (h *hook) OnConnect(cl *mqtt.Client, pk packets.Packet) error {
 	conn := cl.Net.Conn.(*clientConn)
 	id, err := h.identify(conn, pk)
 	if err != nil {
-		h.counters.refused(err)
+		h.counters.authFailed(err)
 		return h.refuse(cl, packets.ErrBadUsernameOrPassword, err)
 	}
 	if pk.Connect.WillFlag && !acl.Allow(id, acl.Publish, pk.Connect.WillTopic) {
 		h.counters.denied(acl.Publish)
-		return h.refuse(cl, packets.ErrNotAuthorized, errors.New("its will goes to a topic that "+id.String()+" may not publish to: "+pk.Connect.WillTopic))
+		return h.refuse(cl, packets.ErrNotAuthorized, errors.New(id.String()+" may not publish to the topic of its will: "+pk.Connect.WillTopic))
 	}
-	conn.begin(h, cl, id, pk)
-	// A client id belongs to the identity that uses it: nobody can take over, or keep away
-	// from, the session of another by using its client id.
+	conn.init(h, cl, id, pk)
+	// Client ids of different identities are different sessions, so that no client can take
+	// over the session of another identity or disturb it.
 	cl.ID = conn.sessionID
-	// mochi-mqtt is to forget a client with its connection.
+	// mochi-mqtt removes the client with its connection.
 	cl.Properties.Props.SessionExpiryInterval = 0
 	cl.Properties.Props.SessionExpiryIntervalFlag = true
 	cl.Properties.Will = mqtt.Will{}
@@ -82,39 +82,39 @@ func (h *hook) identify(conn *clientConn, pk packets.Packet) (acl.Identity, erro
 	return acl.Identity{}, errAnonymous
 }
 
-func (h *hook) refuse(cl *mqtt.Client, code packets.Code, why error) error {
-	h.log.Warn("client refused", "clientID", cl.ID, "remote", cl.Net.Remote, "listener", cl.Net.Listener, "username", string(cl.Properties.Username), "reason", why)
-	_ = h.server.SendConnack(cl, code, false, nil) // the client may be gone, which is as well
+func (h *hook) refuse(cl *mqtt.Client, code packets.Code, reason error) error {
+	h.logger.Warn("client refused", "clientID", cl.ID, "remote", cl.Net.Remote, "listener", cl.Net.Listener, "username", string(cl.Properties.Username), "reason", reason)
+	_ = h.server.SendConnack(cl, code, false, nil) // fails if the client has gone
 	return code
 }
 
-// OnConnectAuthenticate agrees: OnConnect has decided.
+// OnConnectAuthenticate returns true: OnConnect has authenticated the client.
 func (h *hook) OnConnectAuthenticate(*mqtt.Client, packets.Packet) bool { return true }
 
-// OnSessionEstablish puts the client on its session, before the CONNACK that says whether
-// there was one.
+// OnSessionEstablish connects the client to its session. The CONNACK that follows reports
+// whether the session existed.
 func (h *hook) OnSessionEstablish(cl *mqtt.Client, _ packets.Packet) {
 	conn := cl.Net.Conn.(*clientConn)
-	if former := h.enter(conn); former != nil {
-		h.log.Info("client takes its session over from another connection", "session", conn.sessionID, "remote", cl.Net.Remote)
-		former.hurry() // it may be dead with a full buffer
-		_ = h.server.DisconnectClient(former.cl, packets.ErrSessionTakenOver)
-		<-former.done
+	if previous := h.addConn(conn); previous != nil {
+		h.logger.Info("session taken over, disconnecting its previous client", "session", conn.sessionID, "remote", cl.Net.Remote)
+		previous.shortenWrites() // the client may be dead with a full buffer
+		_ = h.server.DisconnectClient(previous.cl, packets.ErrSessionTakenOver)
+		<-previous.done
 	}
 	conn.sess, conn.present = h.router.Connect(conn.connect)
 }
 
-// enter makes conn the connection of its session and returns the one before, if there is one.
-func (h *hook) enter(conn *clientConn) (former *clientConn) {
+// addConn makes conn the connection of its session and returns the previous one, or nil.
+func (h *hook) addConn(conn *clientConn) (previous *clientConn) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	former = h.conns[conn.sessionID]
+	previous = h.conns[conn.sessionID]
 	h.conns[conn.sessionID] = conn
-	return former
+	return previous
 }
 
-// exit undoes enter, unless another connection has entered since.
-func (h *hook) exit(conn *clientConn) {
+// removeConn removes conn unless its session has a newer connection.
+func (h *hook) removeConn(conn *clientConn) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.conns[conn.sessionID] == conn {
@@ -122,11 +122,11 @@ func (h *hook) exit(conn *clientConn) {
 	}
 }
 
-// OnSessionEstablished starts sending, after the CONNACK.
+// OnSessionEstablished starts the sender after the CONNACK.
 func (h *hook) OnSessionEstablished(cl *mqtt.Client, _ packets.Packet) {
 	conn := cl.Net.Conn.(*clientConn)
 	if conn.present {
-		for _, sub := range conn.sess.Subscriptions() { // mochi-mqtt serves $SYS by them
+		for _, sub := range conn.sess.Subscriptions() { // mochi-mqtt publishes $SYS by them
 			filter := packets.Subscription{Filter: sub.Filter, Qos: sub.QoS, Identifier: sub.ID}
 			h.server.Topics.Subscribe(cl.ID, filter)
 			cl.State.Subscriptions.Add(sub.Filter, filter)
@@ -136,12 +136,12 @@ func (h *hook) OnSessionEstablished(cl *mqtt.Client, _ packets.Packet) {
 	if cert := conn.peerCertificate(); cert != nil {
 		args = append(args, "certificateIssuer", cert.Issuer.CommonName, "certificateExpires", cert.NotAfter)
 	}
-	h.log.Info("client connected", args...)
-	conn.startPump()
+	h.logger.Info("client connected", args...)
+	conn.startSender()
 }
 
-// OnACLCheck decides about subscriptions. About publishing OnPublish does, which can answer
-// in order.
+// OnACLCheck authorizes subscriptions. OnPublish authorizes messages, because it can
+// acknowledge them in order.
 func (h *hook) OnACLCheck(cl *mqtt.Client, topic string, write bool) bool {
 	if write {
 		return true
@@ -151,11 +151,11 @@ func (h *hook) OnACLCheck(cl *mqtt.Client, topic string, write bool) bool {
 		return true
 	}
 	h.counters.denied(acl.Subscribe)
-	h.log.Warn("subscription refused: not a topic of this client", "session", conn.sessionID, "filter", topic)
+	h.logger.Warn("subscription refused, not authorized", "session", conn.sessionID, "filter", topic)
 	return false
 }
 
-// OnPacketRead sees every packet first.
+// OnPacketRead handles the packets that mochi-mqtt must not handle alone.
 func (h *hook) OnPacketRead(cl *mqtt.Client, pk packets.Packet) (packets.Packet, error) {
 	conn := cl.Net.Conn.(*clientConn)
 	if conn.sess == nil {
@@ -165,7 +165,7 @@ func (h *hook) OnPacketRead(cl *mqtt.Client, pk packets.Packet) (packets.Packet,
 	case packets.Puback:
 		conn.sess.Ack(pk.PacketID, pk.ReasonCode)
 	case packets.Disconnect:
-		conn.leave = session.Disconnect{Normal: pk.ReasonCode != packets.CodeDisconnectWillMessage.Code}
+		conn.disconnect = session.Disconnect{Normal: pk.ReasonCode != packets.CodeDisconnectWillMessage.Code}
 		if pk.Properties.SessionExpiryIntervalFlag {
 			return pk, h.changeExpiry(cl, conn, &pk)
 		}
@@ -175,33 +175,34 @@ func (h *hook) OnPacketRead(cl *mqtt.Client, pk packets.Packet) (packets.Packet,
 			return pk, packets.ErrRejectPacket
 		}
 		if !mqtt.IsValidFilter(pk.TopicName, true) && pk.FixedHeader.Qos == 1 {
-			// $SYS; mochi-mqtt would drop it without an answer.
+			// $SYS: mochi-mqtt would drop it without an acknowledgement.
 			h.denyPublish(conn, pk)
 		}
 	}
 	return pk, nil
 }
 
-// changeExpiry takes a new session expiry out of a DISCONNECT, since mochi-mqtt believes
-// that it was 0.
+// changeExpiry handles a session expiry in a DISCONNECT and removes it from the packet,
+// because mochi-mqtt rejects it: for mochi-mqtt the expiry is 0.
 func (h *hook) changeExpiry(cl *mqtt.Client, conn *clientConn, pk *packets.Packet) error {
 	expiry := pk.Properties.SessionExpiryInterval
 	if expiry > 0 && conn.connect.Expiry == 0 {
-		conn.leave = session.Disconnect{}
+		conn.disconnect = session.Disconnect{}
 		_ = h.server.DisconnectClient(cl, packets.ErrProtocolViolationZeroNonZeroExpiry)
 		return packets.ErrRejectPacket
 	}
-	conn.leave.Expiry = &expiry
+	conn.disconnect.Expiry = &expiry
 	pk.Properties.SessionExpiryInterval, pk.Properties.SessionExpiryIntervalFlag = 0, false
 	return nil
 }
 
-// OnPacketEncode completes the CONNACK: mochi-mqtt does not know about the session, and does
-// not announce its maximum packet size.
+// OnPacketEncode completes the CONNACK: mochi-mqtt does not know the session and does not
+// announce the maximum packet size.
 func (h *hook) OnPacketEncode(cl *mqtt.Client, pk packets.Packet) packets.Packet {
 	if pk.FixedHeader.Type == packets.Publish {
-		// mochi-mqtt strips user properties from messages to a client that wants no problem
-		// information. MQTT does not mean those, and CloudEvents lives in them.
+		// mochi-mqtt removes user properties from messages to a client that requests no
+		// problem information. MQTT requires that for other packets only, and CloudEvents
+		// attributes are user properties.
 		pk.Mods.DisallowProblemInfo = false
 	}
 	if pk.FixedHeader.Type != packets.Connack {
@@ -214,8 +215,8 @@ func (h *hook) OnPacketEncode(cl *mqtt.Client, pk packets.Packet) packets.Packet
 	return pk
 }
 
-// OnPublish routes a message. It always returns ErrRejectPacket, which tells mochi-mqtt to
-// do nothing more; the pump acknowledges.
+// OnPublish authorizes and routes a message. It always returns ErrRejectPacket, so that
+// mochi-mqtt does nothing more; the sender acknowledges the message.
 func (h *hook) OnPublish(cl *mqtt.Client, pk packets.Packet) (packets.Packet, error) {
 	conn := cl.Net.Conn.(*clientConn)
 	if !acl.Allow(conn.id, acl.Publish, pk.TopicName) {
@@ -224,7 +225,7 @@ func (h *hook) OnPublish(cl *mqtt.Client, pk packets.Packet) (packets.Packet, er
 	}
 	err := conn.sess.Publish(messageOf(pk, time.Now()), pk.PacketID)
 	if errors.Is(err, session.ErrReceiveMaximum) {
-		h.log.Warn("client disconnected: it sent more messages than the receive maximum allows before they were acknowledged", "session", conn.sessionID, "receiveMaximum", h.cfg.ReceiveMaximum)
+		h.logger.Warn("client disconnected, receive maximum exceeded", "session", conn.sessionID, "receiveMaximum", h.cfg.ReceiveMaximum)
 		_ = h.server.DisconnectClient(cl, packets.ErrReceiveMaximum)
 	}
 	return pk, packets.ErrRejectPacket
@@ -232,14 +233,14 @@ func (h *hook) OnPublish(cl *mqtt.Client, pk packets.Packet) (packets.Packet, er
 
 func (h *hook) denyPublish(conn *clientConn, pk packets.Packet) {
 	h.counters.denied(acl.Publish)
-	h.log.Warn("message refused: not a topic of this client", "session", conn.sessionID, "topic", pk.TopicName, "qos", pk.FixedHeader.Qos)
+	h.logger.Warn("message refused, not authorized", "session", conn.sessionID, "topic", pk.TopicName, "qos", pk.FixedHeader.Qos)
 	if pk.FixedHeader.Qos > 0 {
 		conn.sess.Refuse(pk.PacketID, packets.ErrNotAuthorized.Code)
 	}
 }
 
-// OnSubscribed adds the subscriptions that mochi-mqtt granted. The SUBACK is sent when it
-// returns, which is when they are durable.
+// OnSubscribed adds the subscriptions that mochi-mqtt granted. It returns when they are
+// durable; mochi-mqtt sends the SUBACK after that.
 func (h *hook) OnSubscribed(cl *mqtt.Client, pk packets.Packet, codes []byte) {
 	conn := cl.Net.Conn.(*clientConn)
 	for i, f := range pk.Filters {
@@ -251,19 +252,19 @@ func (h *hook) OnSubscribed(cl *mqtt.Client, pk packets.Packet, codes []byte) {
 			NoLocal: f.NoLocal, RetainAsPublished: f.RetainAsPublished, RetainHandling: f.RetainHandling,
 		})
 		if err != nil {
-			h.log.Warn("subscription refused", "session", conn.sessionID, "filter", f.Filter, "reason", err)
+			h.logger.Warn("subscription refused", "session", conn.sessionID, "filter", f.Filter, "reason", err)
 			codes[i] = packets.ErrQuotaExceeded.Code
 		}
 	}
 	select {
 	case <-conn.sess.Durable():
 	case <-h.stopping:
-		cl.Stop(packets.ErrServerShuttingDown) // rather than promise what may not hold
+		cl.Stop(packets.ErrServerShuttingDown) // the subscriptions may not become durable
 	}
 }
 
-// OnUnsubscribed removes subscriptions. mochi-mqtt also calls it when a connection ends, to
-// clean up after itself, which must not touch the session.
+// OnUnsubscribed removes subscriptions. mochi-mqtt calls it at the end of a connection too;
+// then the session must keep its subscriptions.
 func (h *hook) OnUnsubscribed(cl *mqtt.Client, pk packets.Packet) {
 	if cl.Closed() {
 		return
@@ -274,8 +275,8 @@ func (h *hook) OnUnsubscribed(cl *mqtt.Client, pk packets.Packet) {
 	}
 }
 
-// goodbye tells every client that the broker shuts down, and ends its connection.
-func (h *hook) goodbye() {
+// disconnectAll disconnects every client with the reason that the broker shuts down.
+func (h *hook) disconnectAll() {
 	for _, conn := range h.connections() {
 		_ = h.server.DisconnectClient(conn.cl, packets.ErrServerShuttingDown)
 	}

@@ -14,30 +14,30 @@ import (
 	"github.com/mochi-mqtt/server/v2/listeners"
 )
 
-// connectTimeout is how long a new connection may take until its CONNECT is read, the TLS
-// handshake included.
+// connectTimeout limits the time from the accept of a connection until its CONNECT is read,
+// including the TLS handshake.
 const connectTimeout = 10 * time.Second
 
-// listener accepts connections for mochi-mqtt (it is one of its Listener implementations).
-// Close returns only when every connection's goroutine has ended.
+// listener accepts connections for mochi-mqtt; it implements mochi-mqtt's Listener. Close
+// returns when the goroutines of all connections have ended.
 type listener struct {
 	id     string
 	socket net.Listener
 	tls    *tlsFiles // nil: plain TCP
 	max    uint32    // maximum packet size in bytes
-	log    *slog.Logger
+	logger *slog.Logger
 
 	mu    sync.Mutex
 	conns map[net.Conn]struct{}
 	done  chan struct{}  // closed by Close
-	wg    sync.WaitGroup // one per connection, and one for Serve; added to while done is open
+	wg    sync.WaitGroup // one for each connection and one for Serve, added while done is open
 }
 
 // listen opens the socket of a listener.
-func listen(cfg Listener, maxPacketSize uint32, log *slog.Logger) (*listener, error) {
-	l := &listener{id: cfg.Address, max: maxPacketSize, log: log, conns: map[net.Conn]struct{}{}, done: make(chan struct{})}
+func listen(cfg Listener, maxPacketSize uint32, logger *slog.Logger) (*listener, error) {
+	l := &listener{id: cfg.Address, max: maxPacketSize, logger: logger, conns: map[net.Conn]struct{}{}, done: make(chan struct{})}
 	if cfg.TLS != nil {
-		files, err := newTLSFiles(*cfg.TLS, log)
+		files, err := newTLSFiles(*cfg.TLS, logger)
 		if err != nil {
 			return nil, fmt.Errorf("listener %s: %w", cfg.Address, err)
 		}
@@ -59,12 +59,12 @@ func (l *listener) ID() string       { return l.id }
 func (l *listener) Address() string  { return l.socket.Addr().String() }
 func (l *listener) Protocol() string { return "tcp" }
 
-// Init has nothing to do: the socket is open already.
+// Init does nothing: the socket is open already.
 func (l *listener) Init(*slog.Logger) error { return nil }
 
 // Serve accepts connections until Close.
 func (l *listener) Serve(establish listeners.EstablishFn) {
-	if !l.enter(nil) {
+	if !l.track(nil) {
 		return
 	}
 	defer l.wg.Done()
@@ -74,9 +74,9 @@ func (l *listener) Serve(establish listeners.EstablishFn) {
 			if errors.Is(err, net.ErrClosed) {
 				return
 			}
-			// Out of file descriptors, or a client that went away in between: the
-			// listener must outlive both.
-			l.log.Warn("accepting a connection failed", "listener", l.id, "error", err)
+			// The process has no file descriptors left, or the client has gone. Neither
+			// may end the listener.
+			l.logger.Warn("accept failed, retrying", "listener", l.id, "error", err)
 			select {
 			case <-time.After(50 * time.Millisecond):
 				continue
@@ -84,12 +84,12 @@ func (l *listener) Serve(establish listeners.EstablishFn) {
 				return
 			}
 		}
-		if !l.enter(conn) {
+		if !l.track(conn) {
 			_ = conn.Close()
 			return
 		}
 		go func() {
-			defer l.leave(conn)
+			defer l.untrack(conn)
 			l.handle(conn, establish)
 		}()
 	}
@@ -108,12 +108,12 @@ func (l *listener) handle(conn net.Conn, establish listeners.EstablishFn) {
 		client.Conn = secure
 	}
 	if err := establish(l.id, client); err != nil {
-		l.log.Debug("connection ended", "listener", l.id, "remote", conn.RemoteAddr().String(), "error", err)
+		l.logger.Debug("connection ended", "listener", l.id, "remote", conn.RemoteAddr().String(), "error", err)
 	}
 }
 
-// logHandshake tells why a handshake failed: louder, and with the name, when a client showed
-// a certificate that is not accepted, since anybody may knock on a port.
+// logHandshake logs a failed handshake: as a warning with the subject if the client presented
+// a certificate that is not accepted, else at level info, since anyone can connect to a port.
 func (l *listener) logHandshake(conn net.Conn, err error) {
 	var unverified *tls.CertificateVerificationError
 	var revoked *revokedError
@@ -124,11 +124,11 @@ func (l *listener) logHandshake(conn net.Conn, err error) {
 	case errors.As(err, &unverified) && len(unverified.UnverifiedCertificates) > 0:
 		level, subject = slog.LevelWarn, unverified.UnverifiedCertificates[0].Subject.String()
 	}
-	l.log.Log(context.Background(), level, "TLS handshake failed", "listener", l.id, "remote", conn.RemoteAddr().String(), "certificate", subject, "error", err)
+	l.logger.Log(context.Background(), level, "TLS handshake failed", "listener", l.id, "remote", conn.RemoteAddr().String(), "certificate", subject, "error", err)
 }
 
-// enter counts a connection in, or Serve itself for nil. It refuses once Close was called.
-func (l *listener) enter(conn net.Conn) bool {
+// track adds a connection, or Serve itself for nil. It returns false after Close.
+func (l *listener) track(conn net.Conn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	select {
@@ -143,7 +143,7 @@ func (l *listener) enter(conn net.Conn) bool {
 	return true
 }
 
-func (l *listener) leave(conn net.Conn) {
+func (l *listener) untrack(conn net.Conn) {
 	_ = conn.Close()
 	l.mu.Lock()
 	delete(l.conns, conn)
@@ -151,15 +151,13 @@ func (l *listener) leave(conn net.Conn) {
 	l.wg.Done()
 }
 
-// Close stops accepting, closes the connections that are left, and waits for them. It is
-// called once. The clients were told already, by hook.goodbye: mochi-mqtt's own way to tell
-// them, the function given here, deadlocks when a client leaves at the same moment.
+// Close stops accepting, closes the remaining connections and waits for their goroutines. It
+// is called once. hook.disconnectAll has disconnected the clients before: mochi-mqtt's own
+// CloseFn deadlocks if a client disconnects at the same moment.
 func (l *listener) Close(listeners.CloseFn) {
 	_ = l.socket.Close()
 	l.mu.Lock()
 	close(l.done)
-	l.mu.Unlock()
-	l.mu.Lock()
 	for conn := range l.conns {
 		_ = conn.Close()
 	}

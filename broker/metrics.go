@@ -12,122 +12,84 @@ import (
 	"github.com/workwire/workwire/broker/session"
 )
 
-// counters are the figures that nobody else keeps.
+// counters are the metrics that the hook counts.
 type counters struct {
 	denials  *prometheus.CounterVec
-	refusals *prometheus.CounterVec
+	failures *prometheus.CounterVec
 }
 
 func newCounters() *counters {
 	c := &counters{
 		denials: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "workwire_broker_acl_denials_total",
-			Help: "Publications, wills and subscriptions refused because the topic is not the client's.",
+			Help: "Number of messages, wills and subscriptions refused because the client may not use the topic.",
 		}, []string{"action"}),
-		refusals: prometheus.NewCounterVec(prometheus.CounterOpts{
+		failures: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "workwire_broker_auth_failures_total",
-			Help: "Connections refused because the client did not prove an identity.",
+			Help: "Number of connections refused because the client could not be authenticated.",
 		}, []string{"reason"}),
 	}
 	for _, a := range []acl.Action{acl.Publish, acl.Subscribe} {
 		c.denials.WithLabelValues(a.String())
 	}
 	for _, reason := range []string{"anonymous", "password", "other"} {
-		c.refusals.WithLabelValues(reason)
+		c.failures.WithLabelValues(reason)
 	}
 	return c
 }
 
 func (c *counters) denied(a acl.Action) { c.denials.WithLabelValues(a.String()).Inc() }
 
-func (c *counters) refused(why error) {
-	reason := "other" // a certificate without a role, a password file that cannot be read
+func (c *counters) authFailed(err error) {
+	reason := "other" // a certificate without a role, an unreadable password file
 	switch {
-	case errors.Is(why, errAnonymous):
+	case errors.Is(err, errAnonymous):
 		reason = "anonymous"
-	case errors.Is(why, errBadPassword):
+	case errors.Is(err, errBadPassword):
 		reason = "password"
 	}
-	c.refusals.WithLabelValues(reason).Inc()
+	c.failures.WithLabelValues(reason).Inc()
 }
 
-// reading is one metric that is read off the router or mochi-mqtt when it is asked for.
-type reading struct {
-	desc *prometheus.Desc
-	kind prometheus.ValueType
-	of   func(session.Stats, *mqtt.Server) float64
-}
-
-func describe(name, help string, labels ...string) *prometheus.Desc {
-	return prometheus.NewDesc("workwire_broker_"+name, help, labels, nil)
-}
-
-// readings lists them.
-func readings() []reading {
-	gauge, counter := prometheus.GaugeValue, prometheus.CounterValue
-	info := func(field func(*mqtt.Server) *int64) func(session.Stats, *mqtt.Server) float64 {
-		return func(_ session.Stats, s *mqtt.Server) float64 { return float64(atomic.LoadInt64(field(s))) }
-	}
-	router := func(field func(session.Stats) float64) func(session.Stats, *mqtt.Server) float64 {
-		return func(s session.Stats, _ *mqtt.Server) float64 { return field(s) }
-	}
-	return []reading{
-		{describe("clients_connected", "Clients connected now."), gauge,
-			router(func(s session.Stats) float64 { return float64(s.Connected) })},
-		{describe("sessions", "Sessions now, with and without a client."), gauge,
-			router(func(s session.Stats) float64 { return float64(s.Sessions) })},
-		{describe("subscriptions", "Subscriptions now."), gauge,
-			router(func(s session.Stats) float64 { return float64(s.Subscriptions) })},
-		{describe("retained_messages", "Retained messages now."), gauge,
-			router(func(s session.Stats) float64 { return float64(s.Retained) })},
-		{describe("messages_queued", "Messages waiting for sessions now, those sent and not acknowledged included."), gauge,
-			router(func(s session.Stats) float64 { return float64(s.Queued) })},
-		{describe("queued_bytes", "Size of the queued messages."), gauge,
-			router(func(s session.Stats) float64 { return float64(s.QueuedBytes) })},
-		{describe("messages_received_total", "Messages accepted from clients, wills included."), counter,
-			router(func(s session.Stats) float64 { return float64(s.Received) })},
-		{describe("messages_sent_total", "Messages sent to clients, repetitions included."), counter,
-			router(func(s session.Stats) float64 { return float64(s.Sent) })},
-		{describe("bytes_received_total", "Bytes of MQTT packets received."), counter,
-			info(func(s *mqtt.Server) *int64 { return &s.Info.BytesReceived })},
-		{describe("bytes_sent_total", "Bytes of MQTT packets sent."), counter,
-			info(func(s *mqtt.Server) *int64 { return &s.Info.BytesSent })},
-	}
-}
-
-// collector implements prometheus.Collector.
+// collector collects the metrics that the router and mochi-mqtt count.
 type collector struct {
-	router   *session.Router
-	server   *mqtt.Server
-	readings []reading
-	dropped  *prometheus.Desc
+	router *session.Router
+	server *mqtt.Server
 }
 
-func (c *collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, r := range c.readings {
-		ch <- r.desc
-	}
-	ch <- c.dropped
-}
+// Describe implements [prometheus.Collector].
+func (c *collector) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByCollect(c, ch) }
 
+// Collect implements [prometheus.Collector].
 func (c *collector) Collect(ch chan<- prometheus.Metric) {
-	stats := c.router.Stats()
-	for _, r := range c.readings {
-		ch <- prometheus.MustNewConstMetric(r.desc, r.kind, r.of(stats, c.server))
+	collect := func(kind prometheus.ValueType, name, help string, value float64) {
+		ch <- prometheus.MustNewConstMetric(prometheus.NewDesc("workwire_broker_"+name, help, nil, nil), kind, value)
 	}
+	gauge, counter := prometheus.GaugeValue, prometheus.CounterValue
+	stats, info := c.router.Stats(), c.server.Info
+	collect(gauge, "clients_connected", "Current number of connected clients.", float64(stats.Connected))
+	collect(gauge, "sessions", "Current number of sessions, with and without a connected client.", float64(stats.Sessions))
+	collect(gauge, "subscriptions", "Current number of subscriptions.", float64(stats.Subscriptions))
+	collect(gauge, "retained_messages", "Current number of retained messages.", float64(stats.Retained))
+	collect(gauge, "messages_queued", "Current number of messages in session queues, including sent and unacknowledged ones.", float64(stats.Queued))
+	collect(gauge, "queued_bytes", "Current size of the messages in session queues in bytes.", float64(stats.QueuedBytes))
+	collect(counter, "messages_received_total", "Number of messages accepted from clients, including wills.", float64(stats.Received))
+	collect(counter, "messages_sent_total", "Number of messages sent to clients, including repetitions.", float64(stats.Sent))
+	collect(counter, "bytes_received_total", "Size of the received MQTT packets in bytes.", float64(atomic.LoadInt64(&info.BytesReceived)))
+	collect(counter, "bytes_sent_total", "Size of the sent MQTT packets in bytes.", float64(atomic.LoadInt64(&info.BytesSent)))
+	dropped := prometheus.NewDesc("workwire_broker_messages_dropped_total", "Number of messages that were queued and dropped.", []string{"reason"}, nil)
 	for _, reason := range session.Reasons() {
-		ch <- prometheus.MustNewConstMetric(c.dropped, prometheus.CounterValue, float64(stats.Dropped[reason]), string(reason))
+		ch <- prometheus.MustNewConstMetric(dropped, counter, float64(stats.Dropped[reason]), string(reason))
 	}
 }
 
-// newRegistry returns the broker's own registry: nothing is registered globally, so that
-// several brokers can live in one process.
+// newRegistry returns a registry of this broker alone, so that several brokers can run in one
+// process.
 func newRegistry(c *counters, router *session.Router, server *mqtt.Server) *prometheus.Registry {
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(
-		c.denials, c.refusals,
-		&collector{router: router, server: server, readings: readings(),
-			dropped: describe("messages_dropped_total", "Messages that were queued and will not be delivered.", "reason")},
+		c.denials, c.failures,
+		&collector{router: router, server: server},
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)

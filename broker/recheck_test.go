@@ -126,7 +126,7 @@ func (k *kept) ended(ctx context.Context, c *client) {
 	if code := c.disconnectCode(ctx, k.T); code != 0x87 {
 		k.Errorf("disconnected with 0x%x, want 0x87", code)
 	}
-	k.logged(ctx, "its certificate is not accepted any more")
+	k.logged(ctx, "certificate no longer accepted")
 }
 
 // TestConnectionEndsWithItsCertificate has the certificate of a connected client expire.
@@ -233,7 +233,7 @@ func TestBadRevocationList(t *testing.T) {
 	if err := os.WriteFile(k.path("broker/ca.crl"), []byte("rubbish"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	k.refused(ctx, stolen, "cannot be used")
+	k.refused(ctx, stolen, "reloading TLS files failed")
 	if _, err := k.dial(ctx, "x", k.tls("c2")); err != nil {
 		t.Error(err)
 	}

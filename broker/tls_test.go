@@ -197,7 +197,7 @@ func TestFilesChange(t *testing.T) {
 	if got := serial(); got != 10 {
 		t.Errorf("with a bad file: serial number %d, want the former one's", got)
 	}
-	if !strings.Contains(log.String(), "cannot be used") {
+	if !strings.Contains(log.String(), "reloading TLS files failed") {
 		t.Error("the bad file is not in the log")
 	}
 	ca.write(t, dir, 11)
@@ -306,7 +306,7 @@ func TestRunEndsWithItsContext(t *testing.T) {
 	}
 	stacks := make([]byte, 1<<20)
 	stacks = stacks[:runtime.Stack(stacks, true)]
-	for _, pkg := range []string{"broker.(", "broker.serveHTTP", "broker.tick", "broker/session.", "broker/store."} {
+	for _, pkg := range []string{"broker.(", "broker.serveHTTP", "broker.every", "broker/session.", "broker/store."} {
 		if strings.Contains(string(stacks), "github.com/workwire/workwire/"+pkg) {
 			t.Errorf("a goroutine of %s is left:\n%s", pkg, stacks)
 		}

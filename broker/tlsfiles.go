@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/big"
@@ -13,23 +14,24 @@ import (
 	"time"
 )
 
-// tlsFiles serves a listener's TLS configuration from files that may change. It is safe
-// for concurrent use.
+// tlsFiles loads the TLS configuration of a listener, and reloads it when its files change.
+// It is safe for concurrent use.
 type tlsFiles struct {
-	files ListenerTLS
-	log   *slog.Logger
+	files  ListenerTLS
+	logger *slog.Logger
 
-	mu     sync.Mutex
-	stamps tlsStamps
-	state  *tlsState // the last one that could be loaded
-	bad    string    // what was said about files that could not be, so that it is said once
+	mu        sync.Mutex
+	stamps    tlsStamps
+	state     *tlsState // loaded last
+	lastError string    // of the last reload; a repeated error is logged once
 }
 
+// tlsStamps are the stamps of certificate, key, client CA and revocation lists.
 type tlsStamps [4]fileStamp
 
-// newTLSFiles loads the files once, so that a broker does not start with bad ones.
-func newTLSFiles(files ListenerTLS, log *slog.Logger) (*tlsFiles, error) {
-	t := &tlsFiles{files: files, log: log}
+// newTLSFiles loads the files, so that a broker does not start with unusable ones.
+func newTLSFiles(files ListenerTLS, logger *slog.Logger) (*tlsFiles, error) {
+	t := &tlsFiles{files: files, logger: logger}
 	stamps, err := t.stat()
 	if err != nil {
 		return nil, err
@@ -41,7 +43,7 @@ func newTLSFiles(files ListenerTLS, log *slog.Logger) (*tlsFiles, error) {
 	return t, nil
 }
 
-// serverConfig returns the configuration to listen with.
+// serverConfig returns a configuration that uses the current state for each connection.
 func (t *tlsFiles) serverConfig() *tls.Config {
 	return &tls.Config{
 		MinVersion:         tls.VersionTLS12,
@@ -49,26 +51,27 @@ func (t *tlsFiles) serverConfig() *tls.Config {
 	}
 }
 
-// current returns what the files say now, loading changed ones first.
+// current returns the current state. It reloads changed files first; if they cannot be used,
+// the previous state stays in use.
 func (t *tlsFiles) current() *tlsState {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	stamps, err := t.stat()
 	if err == nil && stamps == t.stamps {
-		t.bad = ""
+		t.lastError = ""
 		return t.state
 	}
 	if err == nil {
 		var state *tlsState
 		if state, err = loadTLS(t.files); err == nil {
-			t.log.Info("TLS files changed and were read again", "certFile", t.files.CertFile)
-			t.stamps, t.state, t.bad = stamps, state, ""
+			t.logger.Info("TLS files reloaded", "certFile", t.files.CertFile)
+			t.stamps, t.state, t.lastError = stamps, state, ""
 			return state
 		}
 	}
-	if t.bad != err.Error() {
-		t.log.Error("TLS files changed but cannot be used; the former ones stay in use", "error", err)
-		t.bad = err.Error()
+	if t.lastError != err.Error() {
+		t.logger.Error("reloading TLS files failed, previous files stay in use", "error", err)
+		t.lastError = err.Error()
 	}
 	return t.state
 }
@@ -85,10 +88,10 @@ func (t *tlsFiles) stat() (stamps tlsStamps, err error) {
 	return stamps, nil
 }
 
-// tlsState is what one content of the files says. It does not change.
+// tlsState is the content of the files. It is immutable.
 type tlsState struct {
 	config  *tls.Config
-	revoked map[string]struct{} // by revocation
+	revoked map[string]struct{} // by revocationKey
 }
 
 func loadTLS(files ListenerTLS) (*tlsState, error) {
@@ -112,8 +115,7 @@ func loadTLS(files ListenerTLS) (*tlsState, error) {
 	if files.RequireClientCert {
 		s.config.ClientAuth = tls.RequireAndVerifyClientCert
 	}
-	// A client shows its certificate every time: what it was once let in with may be
-	// revoked since.
+	// A client presents its certificate for every connection, since it may be revoked by then.
 	s.config.SessionTicketsDisabled = true
 	if files.CRLFile == "" {
 		return s, nil
@@ -123,19 +125,19 @@ func loadTLS(files ListenerTLS) (*tlsState, error) {
 	}
 	s.config.VerifyConnection = func(c tls.ConnectionState) error {
 		if len(c.VerifiedChains) == 0 {
-			return nil // no certificate was given
+			return nil // the client has no certificate
 		}
-		_, err := s.until(c.VerifiedChains)
+		_, err := s.checkRevocation(c.VerifiedChains)
 		return err
 	}
 	return s, nil
 }
 
-// admits checks at the time now a client certificate that was good once, with those that
-// came along with it, and returns until when it is.
-func (s *tlsState) admits(certs []*x509.Certificate, now time.Time) (until time.Time, err error) {
+// verify verifies a client certificate, which is followed by its intermediate certificates, at
+// the time now. It returns the time at which the certificate expires.
+func (s *tlsState) verify(certs []*x509.Certificate, now time.Time) (expires time.Time, err error) {
 	if s.config.ClientCAs == nil {
-		return time.Time{}, fmt.Errorf("client certificates are not accepted any more")
+		return time.Time{}, errors.New("client certificates are no longer accepted")
 	}
 	options := x509.VerifyOptions{
 		Roots: s.config.ClientCAs, Intermediates: x509.NewCertPool(), CurrentTime: now,
@@ -148,13 +150,14 @@ func (s *tlsState) admits(certs []*x509.Certificate, now time.Time) (until time.
 	if err != nil {
 		return time.Time{}, err
 	}
-	return s.until(chains)
+	return s.checkRevocation(chains)
 }
 
-// until returns how long the best chain lasts of which nothing is revoked.
-func (s *tlsState) until(chains [][]*x509.Certificate) (until time.Time, err error) {
+// checkRevocation returns the expiry of the longest-lasting chain without a revoked
+// certificate, or an error if there is no such chain.
+func (s *tlsState) checkRevocation(chains [][]*x509.Certificate) (expires time.Time, err error) {
 	for _, chain := range chains {
-		if cert := s.revokedOf(chain); cert != nil {
+		if cert := s.findRevoked(chain); cert != nil {
 			err = &revokedError{cert}
 			continue
 		}
@@ -164,35 +167,37 @@ func (s *tlsState) until(chains [][]*x509.Certificate) (until time.Time, err err
 				end = c.NotAfter
 			}
 		}
-		if end.After(until) {
-			until = end
+		if end.After(expires) {
+			expires = end
 		}
 	}
-	if until.IsZero() {
-		return until, err
+	if expires.IsZero() {
+		return expires, err
 	}
-	return until, nil
+	return expires, nil
 }
 
-func (s *tlsState) revokedOf(chain []*x509.Certificate) *x509.Certificate {
+func (s *tlsState) findRevoked(chain []*x509.Certificate) *x509.Certificate {
 	for _, c := range chain {
-		if _, is := s.revoked[revocation(c.RawIssuer, c.SerialNumber)]; is {
+		if _, revoked := s.revoked[revocationKey(c.RawIssuer, c.SerialNumber)]; revoked {
 			return c
 		}
 	}
 	return nil
 }
 
-// revokedError says that a client showed a certificate that is revoked.
+// revokedError means that a client presented a revoked certificate.
 type revokedError struct{ cert *x509.Certificate }
 
-// Error names the certificate.
+// Error returns the subject and the serial number of the certificate.
 func (e *revokedError) Error() string {
 	return fmt.Sprintf("client certificate %q, serial number %x, is revoked", e.cert.Subject, e.cert.SerialNumber)
 }
 
-// revocation names a certificate by who issued it and its serial number.
-func revocation(issuer []byte, serial *big.Int) string { return string(issuer) + "/" + serial.String() }
+// revocationKey identifies a certificate by its issuer and its serial number.
+func revocationKey(issuer []byte, serial *big.Int) string {
+	return string(issuer) + "/" + serial.String()
+}
 
 func readCertificates(path string) ([]*x509.Certificate, error) {
 	var certs []*x509.Certificate
@@ -203,8 +208,8 @@ func readCertificates(path string) ([]*x509.Certificate, error) {
 	})
 }
 
-// readRevocations reads revocation lists of authorities. Lists of others are left aside:
-// while an authority is being replaced, its list may be there for longer than itself.
+// readRevocations reads the revocation lists of authorities. It ignores lists of other
+// authorities: the list of a replaced authority may be removed after the authority itself.
 func readRevocations(path string, authorities []*x509.Certificate) (map[string]struct{}, error) {
 	revoked := map[string]struct{}{}
 	return revoked, readPEM(path, "X509 CRL", func(der []byte) error {
@@ -220,41 +225,37 @@ func readRevocations(path string, authorities []*x509.Certificate) (map[string]s
 				return fmt.Errorf("list of %s: %w", a.Subject, err)
 			}
 			for _, entry := range list.RevokedCertificateEntries {
-				revoked[revocation(list.RawIssuer, entry.SerialNumber)] = struct{}{}
+				revoked[revocationKey(list.RawIssuer, entry.SerialNumber)] = struct{}{}
 			}
 		}
 		return nil
 	})
 }
 
-// isIssuer reports whether list says that it is of a.
+// isIssuer reports whether list names a as its issuer.
 func isIssuer(a *x509.Certificate, list *x509.RevocationList) bool {
 	return bytes.Equal(a.RawSubject, list.RawIssuer) &&
 		(len(a.SubjectKeyId) == 0 || len(list.AuthorityKeyId) == 0 || bytes.Equal(a.SubjectKeyId, list.AuthorityKeyId))
 }
 
-// readPEM gives each block of the kind, and complains when there is none.
-func readPEM(path, kind string, each func(der []byte) error) error {
-	rest, err := os.ReadFile(path)
+// readPEM calls f for each PEM block of a type. A file without such a block is an error.
+func readPEM(path, blockType string, f func(der []byte) error) error {
+	data, err := os.ReadFile(path)
 	if err != nil {
 		return err
 	}
 	found := false
-	for {
-		var block *pem.Block
-		if block, rest = pem.Decode(rest); block == nil {
-			break
-		}
-		if block.Type != kind {
+	for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {
+		if block.Type != blockType {
 			continue
 		}
 		found = true
-		if err := each(block.Bytes); err != nil {
+		if err := f(block.Bytes); err != nil {
 			return fmt.Errorf("%s: %w", path, err)
 		}
 	}
 	if !found {
-		return fmt.Errorf("%s holds no PEM block %s", path, kind)
+		return fmt.Errorf("%s has no PEM block of type %s", path, blockType)
 	}
 	return nil
 }

@@ -11,8 +11,8 @@
 //	              sources/S/sourcebroadcast            clusters/{+,<any>}/agentbroadcast
 //	monitor       nothing                              $SYS/…
 //
-// The words "sources" and "clusters" are configuration of the clients; any word of
-// lower-case letters takes their place. A subscription may carry a "$share/<group>/"
+// The words "sources" and "clusters" are configuration of the clients: any word of
+// lower-case letters is allowed in their place. A subscription may have a "$share/<group>/"
 // prefix. Everything else is refused.
 //
 //	acl.Allow(acl.Identity{Role: acl.Agent, ID: "c1"}, acl.Subscribe, "sources/+/clusters/c1/sourceevents") // true
@@ -23,28 +23,28 @@ import (
 	"strings"
 )
 
-// Role is what a client is to the broker.
+// Role is the role of a client.
 type Role string
 
-// The roles. The zero Role may do nothing.
+// The roles. The zero Role has no access.
 const (
-	Agent   Role = "agent"   // the agent of the cluster that the identity's ID names
-	Source  Role = "source"  // the source (hub) that the identity's ID names
-	Monitor Role = "monitor" // reads the broker's own figures below $SYS/ and nothing else
+	Agent   Role = "agent"   // the agent of the cluster that Identity.ID names
+	Source  Role = "source"  // the source (hub) that Identity.ID names
+	Monitor Role = "monitor" // reads the broker's statistics below $SYS/ and nothing else
 )
 
-// Identity is a role together with the id of the cluster or source that it is for.
-// For a monitor the ID is only a name in logs.
+// Identity is a role, and the id of a cluster or a source. For a monitor the ID is used in
+// logs only.
 type Identity struct {
 	Role Role
 	ID   string
 }
 
-// String returns "role:id", which no two identities share.
+// String returns "role:id", which is unique.
 func (i Identity) String() string { return string(i.Role) + ":" + i.ID }
 
-// Validate reports an unknown role, or an id that is not of the form [a-z0-9-]+, the
-// form that the topics of the protocol allow (docs/protocol.md, Topics).
+// Validate returns an error if the role is unknown, or the id is not of the form [a-z0-9-]+
+// (docs/protocol.md, Topics).
 func (i Identity) Validate() error {
 	switch i.Role {
 	case Agent, Source, Monitor:
@@ -57,7 +57,7 @@ func (i Identity) Validate() error {
 	return nil
 }
 
-// Action is what a client wants to do with a topic.
+// Action is an access of a client to a topic.
 type Action int
 
 // The actions. The zero Action is always refused.
@@ -77,9 +77,9 @@ func (a Action) String() string {
 	return fmt.Sprintf("action %d", int(a))
 }
 
-// Allow reports whether id may publish to the topic name, or subscribe to the topic
-// filter, given as topic. It refuses every filter that could match a topic outside the
-// identity's own. It is a pure function, safe for concurrent use.
+// Allow reports whether id may publish to a topic name or subscribe to a topic filter. It
+// refuses every filter that could match a topic that id may not read. It is safe for
+// concurrent use.
 func Allow(id Identity, action Action, topic string) bool {
 	if id.Validate() != nil {
 		return false
@@ -129,8 +129,8 @@ const (
 	agentBroadcast  = "agentbroadcast"
 )
 
-// topicFilter is a topic of the protocol taken apart. source and cluster are an id, "+",
-// or empty where the kind of topic has none.
+// topicFilter is a parsed topic of the protocol. source and cluster are an id, "+", or empty
+// if the kind of topic has none.
 type topicFilter struct {
 	shared          bool
 	source, cluster string
@@ -162,7 +162,7 @@ func parse(topic string) (topicFilter, bool) {
 	return t, false
 }
 
-// isSysFilter reports whether filter lies wholly below $SYS/ and is well formed.
+// isSysFilter reports whether filter is valid and matches topics below $SYS/ only.
 func isSysFilter(filter string) bool {
 	rest, ok := strings.CutPrefix(filter, "$SYS/")
 	if !ok || rest == "" {

@@ -66,7 +66,7 @@ func parse(text string) ([]rule, error) {
 // filter of a subscription compared level by level, without its $share. Its configuration denies
 // what no rule matches.
 func decide(rules []rule, username string, action acl.Action, topic string) bool {
-	topic, _ = acltest.Unshared(topic)
+	topic, _ = acltest.TrimShare(topic)
 	for _, r := range rules {
 		if r.anything {
 			return r.allow

@@ -1,10 +1,9 @@
-// Package mosquitto runs Eclipse Mosquitto 2 with the configuration and the access rules
-// that lie beside this file: mosquitto.conf and acl are what a user copies, and what the
-// tests of this project run.
+// Package mosquitto runs Eclipse Mosquitto 2 with the configuration and the access rules in
+// this directory: users copy mosquitto.conf and acl, and the tests of this project run them.
 //
 //	p, err := mosquitto.Start(ctx, mosquitto.Config{Dir: dir, Users: users})
 //	dial(p.Addr)
-//	err = p.Stop() // keeps dir; Start again with Port: p.Port to restart
+//	err = p.Stop() // keeps dir; to restart, call Start with Port: p.Port
 package mosquitto
 
 import (
@@ -33,7 +32,7 @@ var (
 	aclFile string
 )
 
-// What Render looks for in the two files.
+// Parts of the two files that Render replaces.
 const (
 	defaultListener = "listener 1883 127.0.0.1"
 	tlsListener     = "#listener 8883\n"
@@ -43,35 +42,35 @@ const (
 	exampleBlock    = "user source." + exampleSource + "\n"
 )
 
-// Config says what to run.
+// Config is the configuration of a Mosquitto process.
 type Config struct {
-	// Dir is an existing directory for the configuration, the data and mosquitto.log.
+	// Dir is an existing directory for the configuration, the data and mosquitto.log; required.
 	Dir string
 
-	// Port is the loopback TCP port. 0 picks a free one.
+	// Port is the TCP port on loopback; 0 chooses a free port.
 	Port int
 
-	// Users may connect. Each needs a plain Password, unless TLS is set. The ID of an agent
-	// is empty or equal to its Username, because Mosquitto's rules go by the user name; a
-	// source may have any, and one that is no id of a cluster, such as "source.hub1", keeps
-	// it from acting as an agent. Monitors are not supported.
+	// Users are the clients. Each needs a plain Password, unless TLS is set. The ID of an
+	// agent must be empty or equal to its Username, because Mosquitto's rules use the user
+	// name. A source may have any user name; one that is not a valid cluster id, such as
+	// "source.hub1", prevents it from acting as an agent. Monitors are not supported.
 	Users []broker.User
 
-	// TLS makes the listener take only clients with a certificate, whose common name is the
-	// user name. nil: plain TCP and passwords.
+	// TLS requires client certificates, whose common name is the user name. nil means plain
+	// TCP and passwords.
 	TLS *TLS
 
-	// OneSessionPerUser makes the user name the client id, so that no client can put off
-	// another one by using its client id.
+	// OneSessionPerUser uses the user name as the client id, so that a client cannot
+	// disconnect another user by using its client id.
 	OneSessionPerUser bool
 }
 
 // TLS names PEM files: the broker's certificate and key, the CAs of client certificates, and
-// what they have revoked, which may be left out.
+// optionally their revocation lists.
 type TLS struct{ CertFile, KeyFile, ClientCAFile, CRLFile string }
 
-// Render writes mosquitto.conf, acl and passwd into cfg.Dir, for cfg.Port. It needs the
-// program mosquitto_passwd, unless cfg.TLS is set.
+// Render writes mosquitto.conf, acl and passwd for cfg.Port to cfg.Dir. It runs the program
+// mosquitto_passwd, unless cfg.TLS is set.
 func Render(cfg Config) error {
 	rules, err := rules(cfg.Users)
 	if err != nil {
@@ -83,7 +82,7 @@ func Render(cfg Config) error {
 	}
 	conf := settings(cfg)
 	if os.Geteuid() == 0 {
-		conf += "\nuser root\n" // else it becomes the user mosquitto, who cannot write to Dir
+		conf += "\nuser root\n" // the default user mosquitto cannot write to Dir
 	}
 	for name, content := range map[string]string{"mosquitto.conf": conf, "acl": rules, "passwd": passwords} {
 		if err := os.WriteFile(filepath.Join(cfg.Dir, name), []byte(content), 0o600); err != nil {
@@ -103,7 +102,7 @@ func Render(cfg Config) error {
 	return nil
 }
 
-// settings returns mosquitto.conf as cfg wants it. It is pure.
+// settings returns the content of mosquitto.conf for cfg.
 func settings(cfg Config) string {
 	conf := confFile
 	listener := fmt.Sprintf("listener %d 127.0.0.1", cfg.Port)
@@ -124,7 +123,7 @@ func settings(cfg Config) string {
 	return conf
 }
 
-// passwords returns the password file, not yet hashed; empty with TLS. It is pure.
+// passwords returns the content of the password file before hashing. It is empty with TLS.
 func passwords(cfg Config) (string, error) {
 	if cfg.TLS != nil {
 		return "", nil
@@ -132,14 +131,14 @@ func passwords(cfg Config) (string, error) {
 	var out strings.Builder
 	for _, u := range cfg.Users {
 		if u.Password == "" {
-			return "", fmt.Errorf("user %s: a plain password is needed", u.Username)
+			return "", fmt.Errorf("user %s: a plain password is required", u.Username)
 		}
 		fmt.Fprintf(&out, "%s:%s\n", u.Username, u.Password)
 	}
 	return out.String(), nil
 }
 
-// rules returns the acl file with a block for each source among users. It is pure.
+// rules returns the content of the acl file, with a block for each source among users.
 func rules(users []broker.User) (string, error) {
 	agents, block, ok := strings.Cut(aclFile, exampleBlock)
 	if !ok {
@@ -171,20 +170,21 @@ func rules(users []broker.User) (string, error) {
 	return out, nil
 }
 
-// Process is a running Mosquitto. Its methods may be called from one goroutine at a time.
+// Process is a running Mosquitto process. Its methods are not safe for concurrent use.
 type Process struct {
-	// Addr is host:port, and Port the port in it.
+	// Addr is host:port.
 	Addr string
+	// Port is the port of Addr.
 	Port int
 
 	cmd   *exec.Cmd
-	ended chan struct{} // closed when the process is gone
-	err   error         // why; read after ended
-	log   string        // path
+	ended chan struct{} // closed when the process has ended
+	err   error         // of the process; written before ended is closed
+	log   string        // path of the log file
 }
 
-// Start renders cfg, starts mosquitto and returns when it accepts connections. It fails
-// with mosquitto's own words when it ends before that, or when ctx does. The process
+// Start renders cfg, starts mosquitto and returns when it accepts connections. It returns an
+// error with mosquitto's output if mosquitto ends before that, or if ctx ends. The process
 // outlives ctx: end it with Stop or Kill.
 func Start(ctx context.Context, cfg Config) (*Process, error) {
 	program, err := find("mosquitto")
@@ -239,17 +239,17 @@ func (p *Process) waitUntilAccepting(ctx context.Context) error {
 		}
 		select {
 		case <-p.ended:
-			log, _ := os.ReadFile(p.log) // without it the error says less
-			return fmt.Errorf("mosquitto ended instead of listening on %s (%s):\n%s", p.Addr, p.cmd.ProcessState, bytes.TrimSpace(log))
+			log, _ := os.ReadFile(p.log) // best effort
+			return fmt.Errorf("start mosquitto on %s: it ended (%s):\n%s", p.Addr, p.cmd.ProcessState, bytes.TrimSpace(log))
 		case <-ctx.Done():
-			return fmt.Errorf("mosquitto does not accept connections on %s: %w", p.Addr, ctx.Err())
+			return fmt.Errorf("start mosquitto on %s: it does not accept connections: %w", p.Addr, ctx.Err())
 		case <-time.After(5 * time.Millisecond):
 		}
 	}
 }
 
-// Stop ends the process with SIGTERM, upon which it saves its sessions, and waits for it.
-// Stopping a stopped process does nothing.
+// Stop ends the process with SIGTERM, which makes it save its sessions, and waits for it. It
+// does nothing if the process has ended.
 func (p *Process) Stop() error { return p.end(syscall.SIGTERM) }
 
 // Kill ends the process with SIGKILL and waits for it.
@@ -267,16 +267,16 @@ func (p *Process) end(signal syscall.Signal) error {
 	<-p.ended
 	status, _ := p.cmd.ProcessState.Sys().(syscall.WaitStatus)
 	if status.Signaled() && status.Signal() == signal {
-		return nil // also SIGTERM, early on: it listens before it handles signals
+		return nil // even for SIGTERM: it listens before it handles signals
 	}
 	if p.err != nil {
-		return fmt.Errorf("mosquitto did not end well: %w", p.err)
+		return fmt.Errorf("stop mosquitto: %w", p.err)
 	}
 	return nil
 }
 
-// find returns the path of a program of Mosquitto's, also where it is not on PATH: Debian
-// installs the broker to /usr/sbin.
+// find returns the path of a program of Mosquitto. It searches the directories for system
+// programs too: Debian installs the broker to /usr/sbin, which is not on every PATH.
 func find(program string) (string, error) {
 	for _, name := range []string{program, "/usr/sbin/" + program, "/usr/local/sbin/" + program} {
 		if path, err := exec.LookPath(name); err == nil {
@@ -286,8 +286,8 @@ func find(program string) (string, error) {
 	return "", fmt.Errorf("the program %s is not installed; on Debian: apt-get install -y mosquitto", program)
 }
 
-// freePort returns port when nobody listens there, or any free one for 0. Without this check
-// a process that fails for a port in use would be taken for the one that uses it.
+// freePort returns port if it is free, or any free port for 0. Without this check, Start could
+// connect to another process that uses the port.
 func freePort(port int) (int, error) {
 	l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 	if err != nil {

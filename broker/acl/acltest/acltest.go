@@ -1,5 +1,5 @@
-// Package acltest holds what a broker must let through and what not, as data: every broker,
-// and every file of rules for one, is put through the same attempts.
+// Package acltest is a table of attempts to publish and subscribe, with the decision that a
+// broker must make. Every broker, and every file of access rules, is tested with this table.
 //
 //	for _, a := range acltest.Attempts() {
 //		if got := try(a); got != a.Allowed { … }
@@ -8,12 +8,13 @@ package acltest
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/workwire/workwire/broker/acl"
 )
 
-// The identities of the attempts. There is a cluster with the name of a source on purpose.
+// The identities of the attempts. Namesake is a cluster with the name of a source.
 var (
 	A         = acl.Identity{Role: acl.Agent, ID: "c1"}
 	B         = acl.Identity{Role: acl.Agent, ID: "c2"}
@@ -27,21 +28,21 @@ var (
 	subscribe = acl.Subscribe
 )
 
-// Attempt is what one client does, and whether a broker may let it.
+// Attempt is an attempt of a client, and whether a broker must allow it.
 type Attempt struct {
 	Who     acl.Identity
 	Action  acl.Action
-	Topic   string // a name to publish to, a filter to subscribe to
+	Topic   string // a topic name to publish to, or a topic filter to subscribe to
 	Allowed bool
 }
 
-// String says who does what.
+// String returns identity, action and topic.
 func (a Attempt) String() string { return fmt.Sprintf("%v %v %s", a.Who, a.Action, a.Topic) }
 
-// Identities are those of the attempts, but for the monitor: the agents and sources of a fleet.
-func Identities() []acl.Identity { return append(append([]acl.Identity(nil), agents...), sources...) }
+// Identities returns the agents and sources of the attempts, without the monitor.
+func Identities() []acl.Identity { return slices.Concat(agents, sources) }
 
-// Topic is one topic of the fleet, with the only one that may publish to it and the only ones
+// Topic is a topic with the only identity that may publish to it, and the only identities
 // that may read it.
 type Topic struct {
 	Name      string
@@ -50,16 +51,9 @@ type Topic struct {
 }
 
 // ReadBy reports whether id is one of the readers.
-func (t Topic) ReadBy(id acl.Identity) bool {
-	for _, r := range t.Readers {
-		if r == id {
-			return true
-		}
-	}
-	return false
-}
+func (t Topic) ReadBy(id acl.Identity) bool { return slices.Contains(t.Readers, id) }
 
-// Topics are all topics between the identities.
+// Topics returns all topics between the identities.
 func Topics() []Topic {
 	var all []Topic
 	for _, s := range sources {
@@ -77,8 +71,8 @@ func Topics() []Topic {
 	return all
 }
 
-// Attempts are all attempts. Those that may not succeed are against what the topics of the
-// protocol say (docs/protocol.md, Topics), in every way that a topic filter offers.
+// Attempts returns all attempts. The forbidden ones violate the topics of the protocol
+// (docs/protocol.md, Topics) in every way that topic filters offer.
 func Attempts() []Attempt {
 	all := allowed()
 	for _, t := range Topics() {
@@ -91,14 +85,14 @@ func Attempts() []Attempt {
 		for _, filter := range tooWide {
 			all = append(all, Attempt{id, subscribe, filter, false})
 		}
-		for _, name := range nobodys {
+		for _, name := range unknownTopics {
 			all = append(all, Attempt{id, publish, name, false})
 		}
 	}
-	return append(all, refused...)
+	return append(all, foreign...)
 }
 
-// allowed are the subscriptions of the usual configuration.
+// allowed returns the subscriptions of the usual configuration.
 func allowed() []Attempt {
 	var all []Attempt
 	for _, a := range agents {
@@ -124,14 +118,14 @@ var tooWide = []string{
 	"$SYS/#", "$SYS/broker/version", "$SYS/broker/clients/+",
 }
 
-// nobodys are names that nobody may publish to.
-var nobodys = []string{
+// unknownTopics are names that nobody may publish to.
+var unknownTopics = []string{
 	"other", "sources", "sources/hub1/clusters/c1/other", "sources/hub1/clusters/c1/sourceevents/more",
 	"sources/hub3/clusters/c1/sourceevents", "sources/hub1/clusters/c3/agentevents", "$SYS/broker/version",
 }
 
-// refused are attempts on others' topics by filters that their owners may use.
-var refused = []Attempt{
+// foreign are attempts with filters that only other identities may use.
+var foreign = []Attempt{
 	{B, subscribe, "sources/+/clusters/c1/sourceevents", false},
 	{B, subscribe, "$share/stolen/sources/+/clusters/c1/sourceevents", false},
 	{B, subscribe, "$share/stolen-exact/sources/hub1/clusters/c1/sourceevents", false},
@@ -153,8 +147,8 @@ var refused = []Attempt{
 	{Watcher, publish, "clusters/watch/agentbroadcast", false},
 }
 
-// Matches reports whether an MQTT topic filter matches a topic name: "+" stands for one level,
-// "#" for the rest. Topics that begin with "$" are not among those of a fleet.
+// Matches reports whether an MQTT topic filter matches a topic name. It does not implement
+// topics that begin with "$", which the attempts do not need.
 func Matches(filter, name string) bool {
 	f, n := strings.Split(filter, "/"), strings.Split(name, "/")
 	for i, level := range f {
@@ -168,8 +162,9 @@ func Matches(filter, name string) bool {
 	return len(f) == len(n)
 }
 
-// Unshared takes "$share/<group>/" off a filter and reports whether it was there.
-func Unshared(filter string) (string, bool) {
+// TrimShare removes the prefix "$share/<group>/" from a filter and reports whether it was
+// there.
+func TrimShare(filter string) (string, bool) {
 	if rest, ok := strings.CutPrefix(filter, "$share/"); ok {
 		if _, inner, ok := strings.Cut(rest, "/"); ok {
 			return inner, true

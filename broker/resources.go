@@ -1,0 +1,84 @@
+package broker
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"path/filepath"
+
+	"github.com/workwire/workwire/broker/session"
+	"github.com/workwire/workwire/broker/store"
+)
+
+// databaseFile is the name of the database in [Config.DataDir].
+const databaseFile = "broker.db"
+
+// resources are the files and ports of a running broker.
+type resources struct {
+	store     *store.Store // nil without a data directory
+	router    *session.Router
+	listeners []*listener
+	http      net.Listener // nil if not served
+	served    bool         // mochi-mqtt closes the listeners
+}
+
+// openResources opens all files and ports, or none.
+func openResources(cfg Config) (res *resources, err error) {
+	res = &resources{}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, res.close())
+		}
+	}()
+	routerCfg := session.Config{
+		MaxQueuedMessages: cfg.MaxQueuedMessages,
+		MaxQueuedBytes:    cfg.MaxQueuedBytes,
+		ReceiveMaximum:    int(cfg.ReceiveMaximum),
+		Logger:            cfg.Logger,
+	}
+	if cfg.DataDir != "" {
+		res.store, err = store.Open(store.Config{
+			Path:     filepath.Join(cfg.DataDir, databaseFile),
+			OnCommit: func(batch uint64) { res.router.Committed(batch) },
+		})
+		if err != nil {
+			return res, err
+		}
+		routerCfg.Store = res.store
+	}
+	if res.router, err = session.New(routerCfg); err != nil {
+		return res, err
+	}
+	for _, c := range cfg.Listeners {
+		l, err := listen(c, cfg.MaxPacketSize, cfg.Logger)
+		if err != nil {
+			return res, err
+		}
+		res.listeners = append(res.listeners, l)
+	}
+	if cfg.HTTPAddress != "" {
+		if res.http, err = net.Listen("tcp", cfg.HTTPAddress); err != nil {
+			return res, fmt.Errorf("listen for metrics and health: %w", err)
+		}
+	}
+	return res, nil
+}
+
+// close closes what openResources opened. It may be called more than once.
+func (res *resources) close() error {
+	var errs []error
+	if !res.served {
+		for _, l := range res.listeners {
+			errs = append(errs, l.socket.Close())
+		}
+	}
+	if res.http != nil {
+		if err := res.http.Close(); !errors.Is(err, net.ErrClosed) {
+			errs = append(errs, err)
+		}
+	}
+	if res.store != nil {
+		errs = append(errs, res.store.Close())
+	}
+	return errors.Join(errs...)
+}
