@@ -12,8 +12,8 @@ import (
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/source"
-	"github.com/workwire/workwire/pkg/source/internal/agenttest"
 	"github.com/workwire/workwire/pkg/transport/memory"
+	"github.com/workwire/workwire/test/kit/wirekit"
 )
 
 // BenchmarkRoundTrip measures a change of one work, from Update until its status is
@@ -27,7 +27,7 @@ func BenchmarkRoundTrip(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			agent := agenttest.New(agenttest.Config{Cluster: "cluster1", Source: "ops", Topics: topics, Transport: broker.Client("cluster1")})
+			agent := wirekit.NewAgent(wirekit.AgentConfig{Cluster: "cluster1", Source: "ops", Topics: topics, Transport: broker.Client("cluster1")})
 			var running sync.WaitGroup
 			defer running.Wait()
 			defer cancel()

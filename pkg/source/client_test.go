@@ -17,16 +17,16 @@ import (
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/source"
-	"github.com/workwire/workwire/pkg/source/internal/agenttest"
 	"github.com/workwire/workwire/pkg/transport"
 	"github.com/workwire/workwire/pkg/transport/memory"
 	"github.com/workwire/workwire/pkg/wire"
+	"github.com/workwire/workwire/test/kit/wirekit"
 )
 
 // TestLife follows a work from creation to its end, and its name to the next work.
 func TestLife(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
-		a := w.agent("cluster1", func(c *agenttest.Config) { c.KeepDeleting = true })
+		a := w.agent("cluster1", func(c *wirekit.AgentConfig) { c.KeepDeleting = true })
 		c := w.client()
 		w.run(c)
 		works := c.ManifestWorks("cluster1")

@@ -17,8 +17,8 @@ import (
 
 	workclient "github.com/workwire/workwire/pkg/client/clientset/versioned/typed/work/v1"
 	"github.com/workwire/workwire/pkg/source"
-	"github.com/workwire/workwire/pkg/source/internal/agenttest"
 	"github.com/workwire/workwire/pkg/wire"
+	"github.com/workwire/workwire/test/kit/wirekit"
 )
 
 // TestConverges does random things to a source, its agents and the broker between
@@ -54,7 +54,7 @@ type storm struct {
 	path   string
 	client *source.Client
 	stop   func()
-	agents map[string]*agenttest.Agent
+	agents map[string]*wirekit.Agent
 
 	mu          sync.Mutex
 	loseSpecs   int // of the next spec events, acknowledged and lost; guarded by mu
@@ -63,9 +63,9 @@ type storm struct {
 }
 
 func newStorm(t *testing.T, w *world, seed uint64, path string) *storm {
-	s := &storm{world: w, t: t, rand: rand.New(rand.NewPCG(seed, 0)), path: path, agents: make(map[string]*agenttest.Agent)}
+	s := &storm{world: w, t: t, rand: rand.New(rand.NewPCG(seed, 0)), path: path, agents: make(map[string]*wirekit.Agent)}
 	for _, cluster := range []string{"cluster1", "cluster2"} {
-		s.agents[cluster] = w.agent(wire.ClusterName(cluster), func(c *agenttest.Config) {
+		s.agents[cluster] = w.agent(wire.ClusterName(cluster), func(c *wirekit.AgentConfig) {
 			c.Lose = func(m wire.Message) bool {
 				s.mu.Lock()
 				defer s.mu.Unlock()

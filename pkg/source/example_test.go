@@ -12,9 +12,9 @@ import (
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/source"
-	"github.com/workwire/workwire/pkg/source/internal/agenttest"
 	"github.com/workwire/workwire/pkg/transport/memory"
 	"github.com/workwire/workwire/pkg/wire"
+	"github.com/workwire/workwire/test/kit/wirekit"
 )
 
 // A program hands a ConfigMap to a cluster, waits until its agent has applied it,
@@ -40,7 +40,7 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	agent := agenttest.New(agenttest.Config{Cluster: "cluster1", Source: "ops", Topics: topics, Transport: broker.Client("agent")})
+	agent := wirekit.NewAgent(wirekit.AgentConfig{Cluster: "cluster1", Source: "ops", Topics: topics, Transport: broker.Client("agent")})
 	running.Go(func() { _ = client.Run(ctx) })
 	running.Go(func() { _ = agent.Run(ctx) })
 

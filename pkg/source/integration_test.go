@@ -17,9 +17,9 @@ import (
 	"github.com/workwire/workwire/broker/brokertest"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/source"
-	"github.com/workwire/workwire/pkg/source/internal/agenttest"
 	"github.com/workwire/workwire/pkg/transport/config"
 	"github.com/workwire/workwire/pkg/transport/mqtt"
+	"github.com/workwire/workwire/test/kit/wirekit"
 )
 
 // TestRealBrokers runs a source and an agent over MQTT: works are created, changed
@@ -44,7 +44,7 @@ func overMQTT(t *testing.T, b *brokertest.Running) {
 	r := &real{t: t, broker: b, path: filepath.Join(t.TempDir(), "ops.db")}
 	const works = 100
 	r.startSource()
-	agent := agenttest.New(agenttest.Config{Cluster: "cluster1", Source: "ops", Topics: topics, Transport: r.transport("cluster1")})
+	agent := wirekit.NewAgent(wirekit.AgentConfig{Cluster: "cluster1", Source: "ops", Topics: topics, Transport: r.transport("cluster1")})
 	stopAgent := r.goRun("agent", agent.Run)
 
 	r.each(works, r.create)
@@ -56,7 +56,7 @@ func overMQTT(t *testing.T, b *brokertest.Running) {
 	r.each(10, func(i int) { r.delete(works + i - 10) })
 	r.stopSource()
 	r.startSource()
-	agent = agenttest.New(agenttest.Config{Cluster: "cluster1", Source: "ops", Topics: topics, Transport: r.transport("cluster1")})
+	agent = wirekit.NewAgent(wirekit.AgentConfig{Cluster: "cluster1", Source: "ops", Topics: topics, Transport: r.transport("cluster1")})
 	stopAgent = r.goRun("agent", agent.Run) // it has forgotten everything
 	r.until("the changes are applied and the deleted works gone", allApplied(works-10))
 	for uid, spec := range agent.Holds() {

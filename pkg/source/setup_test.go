@@ -14,9 +14,9 @@ import (
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/source"
-	"github.com/workwire/workwire/pkg/source/internal/agenttest"
 	"github.com/workwire/workwire/pkg/transport/memory"
 	"github.com/workwire/workwire/pkg/wire"
+	"github.com/workwire/workwire/test/kit/wirekit"
 )
 
 var topics = wire.Topics{
@@ -79,12 +79,12 @@ func (w *world) run(c *source.Client) (stop func()) {
 }
 
 // agent runs an agent that is connected under the name of its cluster.
-func (w *world) agent(cluster wire.ClusterName, options ...func(*agenttest.Config)) *agenttest.Agent {
-	config := agenttest.Config{Cluster: cluster, Source: "ops", Topics: topics, Transport: w.broker.Client(string(cluster))}
+func (w *world) agent(cluster wire.ClusterName, options ...func(*wirekit.AgentConfig)) *wirekit.Agent {
+	config := wirekit.AgentConfig{Cluster: cluster, Source: "ops", Topics: topics, Transport: w.broker.Client(string(cluster))}
 	for _, option := range options {
 		option(&config)
 	}
-	a := agenttest.New(config)
+	a := wirekit.NewAgent(config)
 	w.running.Go(func() {
 		if err := a.Run(w.ctx); err != nil {
 			w.t.Errorf("agent: %v", err)

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/workwire/workwire/pkg/source/delivery"
-	"github.com/workwire/workwire/pkg/source/internal/agenttest"
 	"github.com/workwire/workwire/pkg/wire"
+	"github.com/workwire/workwire/test/kit/wirekit"
 )
 
 // TestLostPublish: what the broker took and the agent never saw is published again
@@ -18,7 +18,7 @@ import (
 func TestLostPublish(t *testing.T) {
 	inBench(t, delivery.Config{}, func(b *bench) {
 		var lose atomic.Int32
-		a := b.agent("cluster1", func(c *agenttest.Config) {
+		a := b.agent("cluster1", func(c *wirekit.AgentConfig) {
 			c.Lose = func(m wire.Message) bool {
 				s, ok := m.(*wire.Spec)
 				return ok && s.Meta.Name == "lost" && lose.Add(-1) >= 0
@@ -91,7 +91,7 @@ func TestAway(t *testing.T) {
 // TestReconnect: every connect repeats what is unconfirmed, and nothing else.
 func TestReconnect(t *testing.T) {
 	inBench(t, delivery.Config{}, func(b *bench) {
-		a := b.agent("cluster1", func(c *agenttest.Config) { c.KeepDeleting = true })
+		a := b.agent("cluster1", func(c *wirekit.AgentConfig) { c.KeepDeleting = true })
 		b.start()
 		settled := b.store.put(newWork("cluster1", "settled")).UID
 		dying := b.store.put(newWork("cluster1", "dying")).UID
@@ -185,7 +185,7 @@ func TestParallel(t *testing.T) {
 func TestLostDeletion(t *testing.T) {
 	inBench(t, delivery.Config{}, func(b *bench) {
 		var lose atomic.Bool
-		a := b.agent("cluster1", func(c *agenttest.Config) {
+		a := b.agent("cluster1", func(c *wirekit.AgentConfig) {
 			c.Lose = func(m wire.Message) bool {
 				s, ok := m.(*wire.Spec)
 				return ok && s.IsDeletion() && lose.Load()
@@ -220,7 +220,7 @@ func TestChangedWhilePublished(t *testing.T) {
 		}
 		b.store.engine = l
 		b.running.Go(func() { _ = l.Run(b.ctx) })
-		a := b.agent("slow", func(c *agenttest.Config) { c.Silent = true })
+		a := b.agent("slow", func(c *wirekit.AgentConfig) { c.Silent = true })
 		uid := b.store.put(newWork("slow", "w")).UID
 		synctest.Wait()
 		b.store.change(uid, bump)

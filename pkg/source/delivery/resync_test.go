@@ -12,15 +12,15 @@ import (
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/source/delivery"
-	"github.com/workwire/workwire/pkg/source/internal/agenttest"
 	"github.com/workwire/workwire/pkg/wire"
+	"github.com/workwire/workwire/test/kit/wirekit"
 )
 
 // TestSpecResync: an agent that lost its session gets what it lacks and what is
 // being deleted, and is rid of what the source does not have.
 func TestSpecResync(t *testing.T) {
 	inBench(t, delivery.Config{}, func(b *bench) {
-		a := b.agent("cluster1", func(c *agenttest.Config) { c.KeepDeleting = true })
+		a := b.agent("cluster1", func(c *wirekit.AgentConfig) { c.KeepDeleting = true })
 		b.start()
 		same := b.store.put(newWork("cluster1", "same")).UID
 		changed := b.store.put(newWork("cluster1", "changed")).UID
@@ -64,7 +64,7 @@ func TestSpecResync(t *testing.T) {
 // the source has nothing for is rid of what it lists.
 func TestSpecResyncOfNothing(t *testing.T) {
 	inBench(t, delivery.Config{}, func(b *bench) {
-		a := b.agent("cluster1", func(c *agenttest.Config) { c.EmptyResync = true })
+		a := b.agent("cluster1", func(c *wirekit.AgentConfig) { c.EmptyResync = true })
 		b.start()
 		uid := b.store.put(newWork("cluster1", "w")).UID
 		b.holds(a, uid, 1)
@@ -119,7 +119,7 @@ func TestSpecResyncOfOthers(t *testing.T) {
 // TestResyncConfirms: what an agent lists it has, so it is not published again.
 func TestResyncConfirms(t *testing.T) {
 	inBench(t, delivery.Config{}, func(b *bench) {
-		a := b.agent("cluster1", func(c *agenttest.Config) { c.Silent = true })
+		a := b.agent("cluster1", func(c *wirekit.AgentConfig) { c.Silent = true })
 		b.start()
 		uid := b.store.put(newWork("cluster1", "w")).UID
 		b.holds(a, uid, 1)
@@ -167,7 +167,7 @@ func TestOutdated(t *testing.T) {
 func TestStatusResync(t *testing.T) {
 	inBench(t, delivery.Config{}, func(b *bench) {
 		var lose atomic.Bool
-		a := b.agent("cluster1", func(c *agenttest.Config) { c.LoseStatus = func(*wire.Status) bool { return lose.Load() } })
+		a := b.agent("cluster1", func(c *wirekit.AgentConfig) { c.LoseStatus = func(*wire.Status) bool { return lose.Load() } })
 		b.start()
 		uid := b.store.put(newWork("cluster1", "w")).UID
 		other := b.store.put(newWork("cluster1", "other")).UID

@@ -21,10 +21,10 @@ import (
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/source/delivery"
-	"github.com/workwire/workwire/pkg/source/internal/agenttest"
 	"github.com/workwire/workwire/pkg/transport"
 	"github.com/workwire/workwire/pkg/transport/memory"
 	"github.com/workwire/workwire/pkg/wire"
+	"github.com/workwire/workwire/test/kit/wirekit"
 )
 
 var topics = wire.Topics{
@@ -273,12 +273,12 @@ func (b *bench) start() {
 }
 
 // agent runs an agent for cluster, connected as cluster.
-func (b *bench) agent(cluster wire.ClusterName, options ...func(*agenttest.Config)) *agenttest.Agent {
-	config := agenttest.Config{Cluster: cluster, Source: "hub1", Topics: topics, Transport: b.broker.Client(string(cluster))}
+func (b *bench) agent(cluster wire.ClusterName, options ...func(*wirekit.AgentConfig)) *wirekit.Agent {
+	config := wirekit.AgentConfig{Cluster: cluster, Source: "hub1", Topics: topics, Transport: b.broker.Client(string(cluster))}
 	for _, option := range options {
 		option(&config)
 	}
-	a := agenttest.New(config)
+	a := wirekit.NewAgent(config)
 	b.running.Go(func() {
 		if err := a.Run(b.ctx); err != nil {
 			b.t.Errorf("agent: %v", err)
@@ -289,7 +289,7 @@ func (b *bench) agent(cluster wire.ClusterName, options ...func(*agenttest.Confi
 }
 
 // holds checks that the agent holds this generation of a work; 0 for none.
-func (b *bench) holds(a *agenttest.Agent, uid types.UID, generation wire.Generation) {
+func (b *bench) holds(a *wirekit.Agent, uid types.UID, generation wire.Generation) {
 	b.t.Helper()
 	synctest.Wait()
 	held, ok := a.Holds()[uid]

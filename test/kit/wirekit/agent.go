@@ -1,18 +1,11 @@
-// Package agenttest is an agent for tests of sources: it speaks the protocol and
-// applies nothing. Whatever it is sent it reports as applied, in the order and
-// with the faults that a test asks for.
-//
-//	agent := agenttest.New(agenttest.Config{Cluster: "cluster1", Source: "hub1", Topics: topics, Transport: broker.Client("agent1")})
-//	go agent.Run(ctx)
-//	...
-//	agent.Holds() // what it was sent, by UID
-package agenttest
+package wirekit
 
 import (
 	"context"
 	"maps"
 	"slices"
 	"sync"
+	"testing"
 	"time"
 
 	cloudevents "github.com/cloudevents/sdk-go/v2/event"
@@ -23,46 +16,58 @@ import (
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/transport"
 	"github.com/workwire/workwire/pkg/wire"
+	"github.com/workwire/workwire/test/kit"
 )
 
-// Config says which agent it is.
-type Config struct {
+// AgentConfig configures an [Agent].
+type AgentConfig struct {
 	// Cluster, Source, Topics and Transport are required.
 	Cluster   wire.ClusterName
 	Source    wire.SourceID
 	Topics    wire.Topics
 	Transport transport.Transport
-	// Lose tells whether a message, acknowledged already, is lost before the agent
-	// sees it. It may be nil.
+	// Holds are the works that the agent has from an earlier run.
+	Holds map[types.UID]*wire.Spec
+	// Conditions returns the conditions that the agent reports of a spec that it applied; default Applied.
+	Conditions func(*wire.Spec) []metav1.Condition
+	// Lose reports whether a message, acknowledged already, is lost before the agent handles it. It may be
+	// nil.
 	Lose func(wire.Message) bool
-	// LoseStatus tells the same of a status that the broker has taken. It may be nil.
+	// LoseStatus reports the same of a status that the broker has acknowledged. It may be nil.
 	LoseStatus func(*wire.Status) bool
-	// KeepDeleting makes the agent report Deleting and go no further until Finish.
+	// KeepDeleting makes the agent report Deleting, and Deleted only on Finish.
 	KeepDeleting bool
 	// Silent makes it report nothing until SetSilent(false).
 	Silent bool
 	// EmptyResync makes its spec resync requests list nothing.
 	EmptyResync bool
+	// NoStatusResync makes it ignore status resync requests.
+	NoStatusResync bool
 }
 
-// Agent is the agent.
+// Agent is a scripted agent. Its methods may be called from any goroutine.
 type Agent struct {
-	config Config
-	topic  string
-	wake   chan struct{}
+	// Stop ends the agent that StartAgent started. The end of the test does as well.
+	Stop func()
+
+	config    AgentConfig
+	topic     string
+	wake      chan struct{}
+	connected chan struct{} // one value for each connection
+	log       journal       // all messages received
 
 	mu       sync.Mutex
 	works    map[types.UID]*wire.Spec
 	status   map[types.UID]workv1.ManifestWorkStatus
 	outbox   []*wire.Status // to be published, oldest first
 	sequence wire.Sequence
-	log      []wire.Message      // all messages seen, oldest first
 	sent     []cloudevents.Event // all statuses published, oldest first
 	silent   bool
+	ignore   bool // deletions get no answer
 }
 
-// New makes an agent. It panics on topics that do not fit.
-func New(config Config) *Agent {
+// NewAgent returns an agent that does not run yet. It panics on invalid topics.
+func NewAgent(config AgentConfig) *Agent {
 	topics, err := config.Topics.ForAgent(config.Cluster)
 	if err != nil {
 		panic(err)
@@ -72,10 +77,31 @@ func New(config Config) *Agent {
 		panic(err)
 	}
 	return &Agent{
-		config: config, topic: topic, wake: make(chan struct{}, 1), silent: config.Silent,
-		works:  make(map[types.UID]*wire.Spec),
+		config: config, topic: topic, wake: make(chan struct{}, 1), connected: make(chan struct{}, 1000), silent: config.Silent,
+		works:  maps.Collect(maps.All(config.Holds)),
 		status: make(map[types.UID]workv1.ManifestWorkStatus),
 	}
+}
+
+// StartAgent runs an agent until the end of the test.
+func StartAgent(t testing.TB, config AgentConfig) *Agent {
+	t.Helper()
+	a := NewAgent(config)
+	a.Stop = kit.Run(t, "agent of "+string(config.Cluster), a.Run)
+	return a
+}
+
+// AwaitConnected waits for one more connection.
+func (a *Agent) AwaitConnected(t testing.TB) {
+	t.Helper()
+	kit.Receive(t, "agent of "+string(a.config.Cluster)+" connects", a.connected)
+}
+
+// Await returns the first spec for which want returns true, of all that were received.
+func (a *Agent) Await(t testing.TB, what string, want func(*wire.Spec) bool) *wire.Spec {
+	t.Helper()
+	a.log.seek("*wire.Spec", 0)
+	return next(t, &a.log, "agent of "+string(a.config.Cluster)+": "+what, want)
 }
 
 // Run runs the agent until ctx ends.
@@ -94,6 +120,10 @@ func (a *Agent) Run(ctx context.Context) error {
 		Connected: func(ctx context.Context, _ transport.Connection) {
 			a.Resync(ctx)
 			a.signal()
+			select {
+			case a.connected <- struct{}{}:
+			default: // nobody waits for connections
+			}
 		},
 		Received: func(_ context.Context, m transport.Message) {
 			defer m.Ack()
@@ -104,7 +134,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	})
 }
 
-// Resync asks the source for specs.
+// Resync requests the specs of the source.
 func (a *Agent) Resync(ctx context.Context) {
 	a.mu.Lock()
 	request := &wire.SpecResync{Agent: a.name(), Cluster: a.config.Cluster, Source: a.config.Source}
@@ -126,19 +156,21 @@ func (a *Agent) Send(ctx context.Context, m wire.Message) error {
 	return a.config.Transport.Publish(ctx, a.topic, event)
 }
 
-// Receive is what the agent does with a message; a test may hand it one that was
-// delivered before.
+// Receive handles a message. A test may pass one that was delivered before.
 func (a *Agent) Receive(m wire.Message) {
 	if a.config.Lose != nil && a.config.Lose(m) {
 		return
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.log = append(a.log, m)
+	a.log.add(m)
 	switch m := m.(type) {
 	case *wire.Spec:
 		a.spec(m)
 	case *wire.StatusResync:
+		if a.config.NoStatusResync {
+			return
+		}
 		hash := func(uid types.UID) (string, bool) {
 			status, ok := a.status[uid]
 			if !ok {
@@ -156,6 +188,7 @@ func (a *Agent) Receive(m wire.Message) {
 func (a *Agent) spec(s *wire.Spec) {
 	held, known := a.works[s.UID]
 	switch {
+	case s.IsDeletion() && a.ignore:
 	case s.IsDeletion() && !known:
 		a.forget(s)
 	case s.IsDeletion() && a.config.KeepDeleting:
@@ -169,13 +202,19 @@ func (a *Agent) spec(s *wire.Spec) {
 	case known && (held.DeletionTimestamp != nil || s.Generation != 0 && s.Generation <= held.Generation):
 	default:
 		a.works[s.UID] = s
-		a.set(s.UID, metav1.Condition{Type: workv1.WorkApplied, Status: metav1.ConditionTrue,
-			Reason: workv1.ReasonAppliedManifestWorkComplete, ObservedGeneration: int64(s.Generation)})
+		conditions := []metav1.Condition{{Type: workv1.WorkApplied, Status: metav1.ConditionTrue,
+			Reason: workv1.ReasonAppliedManifestWorkComplete, ObservedGeneration: int64(s.Generation)}}
+		if a.config.Conditions != nil {
+			conditions = a.config.Conditions(s)
+		}
+		for _, c := range conditions {
+			a.set(s.UID, c)
+		}
 		a.report(s, wire.Update)
 	}
 }
 
-// Finish ends the deletion that KeepDeleting has held up.
+// Finish completes the deletion of a work that KeepDeleting holds.
 func (a *Agent) Finish(uid types.UID) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -184,13 +223,23 @@ func (a *Agent) Finish(uid types.UID) {
 	}
 }
 
-// Evict makes the agent delete a work of its own accord.
+// Evict makes the agent delete a work that is not deleted at the source.
 func (a *Agent) Evict(uid types.UID) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if s, ok := a.works[uid]; ok {
 		a.forget(s)
 	}
+}
+
+// Report publishes this status of a spec.
+func (a *Agent) Report(s *wire.Spec, status workv1.ManifestWorkStatus) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if _, ok := a.works[s.UID]; ok {
+		a.status[s.UID] = status
+	}
+	a.enqueue(s, wire.Update, status)
 }
 
 // Touch changes the status of a work that the agent holds.
@@ -202,6 +251,13 @@ func (a *Agent) Touch(uid types.UID, message string) {
 			Reason: workv1.ReasonResourcesAvailable, Message: message, ObservedGeneration: int64(s.Generation)})
 		a.report(s, wire.Update)
 	}
+}
+
+// IgnoreDeletions makes the agent neither execute nor answer deletions from now on.
+func (a *Agent) IgnoreDeletions(ignore bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.ignore = ignore
 }
 
 // SetSilent makes the agent stop or begin to report.
@@ -229,19 +285,22 @@ func (a *Agent) set(uid types.UID, c metav1.Condition) {
 }
 
 func (a *Agent) report(s *wire.Spec, action wire.Action) {
+	a.enqueue(s, action, a.status[s.UID])
+}
+
+func (a *Agent) enqueue(s *wire.Spec, action wire.Action, current workv1.ManifestWorkStatus) {
 	about := s.Meta
 	about.DeletionTimestamp = s.DeletionTimestamp
 	status := &wire.Status{
 		UID: s.UID, Generation: s.Generation, Source: a.config.Source, Cluster: a.config.Cluster, Agent: a.name(),
 		Action: action, Meta: about, Sequence: a.sequence.Next(time.Now()),
 	}
-	held := a.status[s.UID]
-	status.Status = *held.DeepCopy()
+	status.Status = *current.DeepCopy()
 	a.outbox = append(a.outbox, status)
 	a.signal()
 }
 
-// publish sends the outbox, and again after a connect what could not be sent.
+// publish sends the outbox. After a connect it retries what failed before.
 func (a *Agent) publish(ctx context.Context) {
 	for {
 		select {
@@ -278,8 +337,7 @@ func (a *Agent) publishOne(ctx context.Context) bool {
 	return true
 }
 
-// Replay publishes a status again that was published before; n counts from the
-// oldest and wraps around.
+// Replay publishes a status again that was published before: the n-th, modulo their number.
 func (a *Agent) Replay(ctx context.Context, n int) {
 	a.mu.Lock()
 	sent := slices.Clone(a.sent)
@@ -289,14 +347,14 @@ func (a *Agent) Replay(ctx context.Context, n int) {
 	}
 }
 
-// Holds gives what the agent holds.
+// Holds returns the specs that the agent holds, by UID.
 func (a *Agent) Holds() map[types.UID]*wire.Spec {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return maps.Clone(a.works)
 }
 
-// Status gives the status of a work that the agent holds.
+// Status returns the status of a work that the agent holds.
 func (a *Agent) Status(uid types.UID) workv1.ManifestWorkStatus {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -304,25 +362,21 @@ func (a *Agent) Status(uid types.UID) workv1.ManifestWorkStatus {
 	return *status.DeepCopy()
 }
 
-// Specs gives the spec events that the agent has seen of a work, oldest first.
+// Specs returns the specs of a work that the agent has received, oldest first; with "" those of all works.
 func (a *Agent) Specs(uid types.UID) []*wire.Spec {
 	var specs []*wire.Spec
 	for _, m := range a.Log() {
-		if s, ok := m.(*wire.Spec); ok && s.UID == uid {
+		if s, ok := m.(*wire.Spec); ok && (uid == "" || s.UID == uid) {
 			specs = append(specs, s)
 		}
 	}
 	return specs
 }
 
-// Log gives all messages that the agent has seen, oldest first.
-func (a *Agent) Log() []wire.Message {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return slices.Clone(a.log)
-}
+// Log returns all messages that the agent has received, oldest first.
+func (a *Agent) Log() []wire.Message { return a.log.all() }
 
-// Topic is the one that the agent publishes to.
+// Topic returns the topic that the agent publishes to.
 func (a *Agent) Topic() string { return a.topic }
 
 func (a *Agent) name() string { return string(a.config.Cluster) + "-agent" }
