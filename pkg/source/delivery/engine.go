@@ -148,9 +148,9 @@ func (e *Engine) Run(ctx context.Context) error {
 	var running sync.WaitGroup
 	defer running.Wait()
 	defer cancel()
-	running.Go(func() { runWorkers(ctx, e.config.PublishWorkers, e.wake, publishQueue{e}) })
-	running.Go(func() { runWorkers(ctx, e.config.StatusWorkers, e.statusQueue.wake, e.statusQueue) })
-	running.Go(func() { runWorkers(ctx, resyncParallel, e.resyncQueue.wake, e.resyncQueue) })
+	running.Go(func() { e.runPublishes(ctx) })
+	running.Go(func() { e.statusQueue.run(ctx, e.config.StatusWorkers) })
+	running.Go(func() { e.resyncQueue.run(ctx, resyncWorkers) })
 	for name := range e.config.Works.Clusters() {
 		for work := range e.config.Works.ListCluster(name) {
 			e.WorkChanged(work.UID)
@@ -182,7 +182,7 @@ func (e *Engine) WorkChanged(uid types.UID) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.state.workChanged(keyOf(held.Work))
-	notify(e.wake)
+	e.wakePublisher()
 }
 
 // WorkRemoved publishes the deletion of a work that was removed from the WorkStore,
@@ -197,7 +197,7 @@ func (e *Engine) WorkRemoved(last *workv1.ManifestWork) {
 		deletedAt:  last.DeletionTimestamp,
 		meta:       &meta,
 	})
-	notify(e.wake)
+	e.wakePublisher()
 }
 
 // ResumeCluster publishes what waited while [Config.ClusterPaused] reported true for
@@ -206,7 +206,7 @@ func (e *Engine) ResumeCluster(cluster wire.ClusterName) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.state.resumeCluster(cluster)
-	notify(e.wake)
+	e.wakePublisher()
 }
 
 // ProbeCluster asks the cluster's agents for a message, which
@@ -232,7 +232,7 @@ func (e *Engine) connected(ctx context.Context, c transport.Connection) {
 		defer e.mu.Unlock()
 		e.state.disconnect(number)
 	})
-	notify(e.wake)
+	e.wakePublisher()
 	e.config.OnConnectionChange(true)
 	e.log.Info("connected", "resumed", c.Resumed, "packetLimit", c.Limit)
 	for name := range e.config.Works.Clusters() {

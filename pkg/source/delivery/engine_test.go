@@ -204,8 +204,8 @@ func TestIntakeFails(t *testing.T) {
 		if !meta.IsStatusConditionTrue(b.store.get(uid).Status.Conditions, workv1.WorkAvailable) {
 			t.Error("the newest status is lost")
 		}
-		if n := b.metric("workwire_source_intake_failures_total"); n != 1 {
-			t.Errorf("intake_failures_total is %v", n)
+		if n := b.metric("workwire_source_status_write_failures_total"); n != 1 {
+			t.Errorf("status_write_failures_total is %v", n)
 		}
 	})
 }

@@ -4,117 +4,126 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"k8s.io/client-go/util/workqueue"
 )
 
-// Pauses between the tries of a lane.
+// Limits of the exponential backoff between retries of a key.
 const (
 	retryMin = 100 * time.Millisecond
 	retryMax = 30 * time.Second
 )
 
-// lane does something with the newest value of each key: one key at a time once,
-// several keys at once, values that come meanwhile merged, and again after a pause
-// when it failed. It is safe for concurrent use.
+// keyedQueue passes the newest value of each key to process. Calls are serialized per key and
+// concurrent across keys. Values that are added meanwhile are merged. A call that fails is retried
+// with the merged value after a backoff; values added during the backoff do not shorten it.
+// All methods are safe for concurrent use.
 type keyedQueue[K comparable, V any] struct {
-	// merge makes one value of an older and a newer one.
-	merge func(older, newer V) V
-	do    func(context.Context, K, V) error
-	wake  chan struct{} // room for one
+	merge   func(older, newer V) V
+	process func(context.Context, K, V) error
+	ready   *workqueue.Typed[K]
+	backoff workqueue.TypedRateLimiter[K]
 
 	mu      sync.Mutex
 	pending map[K]*queueItem[V] // guarded by mu
-	ready   fifo[K]             // guarded by mu
-	retries schedule[K]         // guarded by mu
 }
 
-// laneItem is the state of one key, which is at any time exactly one of: ready,
-// running, or waiting for its retry.
+// queueItem is the state of a key that has a value or is busy.
 type queueItem[V any] struct {
 	value    V
-	has      bool // value is to be done
-	failures int
+	hasValue bool // value has not been processed
+	busy     bool // in process or in backoff: the key is not in ready
 }
 
-func newKeyedQueue[K comparable, V any](merge func(older, newer V) V, do func(context.Context, K, V) error) *keyedQueue[K, V] {
-	return &keyedQueue[K, V]{merge: merge, do: do, wake: make(chan struct{}, 1), pending: make(map[K]*queueItem[V])}
-}
-
-// put hands value in. It never waits.
-func (l *keyedQueue[K, V]) add(key K, value V) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	item, ok := l.pending[key]
-	switch {
-	case !ok:
-		l.pending[key] = &queueItem[V]{value: value, has: true}
-		l.ready.push(key)
-		notify(l.wake)
-	case item.has:
-		item.value = l.merge(item.value, value)
-	default:
-		item.value, item.has = value, true
+func newKeyedQueue[K comparable, V any](merge func(older, newer V) V, process func(context.Context, K, V) error) *keyedQueue[K, V] {
+	return &keyedQueue[K, V]{
+		merge:   merge,
+		process: process,
+		ready:   workqueue.NewTyped[K](),
+		backoff: workqueue.NewTypedItemExponentialFailureRateLimiter[K](retryMin, retryMax),
+		pending: make(map[K]*queueItem[V]),
 	}
 }
 
-// len is the number of keys that wait or run.
-func (l *keyedQueue[K, V]) len() int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return len(l.pending)
-}
-
-func (l *keyedQueue[K, V]) next(now time.Time) (func(context.Context), bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for {
-		key, ok := l.retries.pop(now)
-		if !ok {
-			break
-		}
-		l.ready.push(key)
-	}
-	key, ok := l.ready.pop()
+// add enqueues value. It does not block.
+func (q *keyedQueue[K, V]) add(key K, value V) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	item, ok := q.pending[key]
 	if !ok {
-		return nil, false
+		item = &queueItem[V]{}
+		q.pending[key] = item
 	}
-	item := l.pending[key]
+	if item.hasValue {
+		value = q.merge(item.value, value)
+	}
+	item.value, item.hasValue = value, true
+	if !item.busy {
+		q.ready.Add(key)
+	}
+}
+
+// len returns the number of keys that wait, are in process, or are in backoff.
+func (q *keyedQueue[K, V]) len() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.pending)
+}
+
+// run processes values with this many workers until ctx ends and all calls have returned.
+func (q *keyedQueue[K, V]) run(ctx context.Context, workers int) {
+	defer context.AfterFunc(ctx, q.ready.ShutDown)()
+	var running sync.WaitGroup
+	for range workers {
+		running.Go(func() {
+			for q.processNext(ctx) {
+			}
+		})
+	}
+	running.Wait()
+}
+
+func (q *keyedQueue[K, V]) processNext(ctx context.Context) bool {
+	key, shutdown := q.ready.Get()
+	if shutdown || ctx.Err() != nil {
+		return false
+	}
+	defer q.ready.Done(key)
+	q.mu.Lock()
+	item := q.pending[key]
 	value := item.value
-	var none V
-	item.value, item.has = none, false
-	return func(ctx context.Context) { l.done(key, value, l.do(ctx, key, value)) }, true
+	*item = queueItem[V]{busy: true}
+	q.mu.Unlock()
+	q.complete(key, value, q.process(ctx, key, value))
+	return true
 }
 
-func (l *keyedQueue[K, V]) done(key K, value V, err error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	item := l.pending[key]
+// complete handles the outcome of processing value.
+func (q *keyedQueue[K, V]) complete(key K, value V, err error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	item := q.pending[key]
 	if err != nil {
-		if item.has {
-			value = l.merge(value, item.value)
+		if item.hasValue {
+			value = q.merge(value, item.value)
 		}
-		item.value, item.has = value, true
-		l.retries.set(key, time.Now().Add(backoff(retryMin, item.failures, retryMax)))
-		item.failures++
+		item.value, item.hasValue = value, true
+		time.AfterFunc(q.backoff.When(key), func() { q.requeue(key) })
 		return
 	}
-	item.failures = 0
-	if !item.has {
-		delete(l.pending, key)
+	q.backoff.Forget(key)
+	if !item.hasValue {
+		delete(q.pending, key)
 		return
 	}
-	l.ready.push(key)
+	item.busy = false
+	q.ready.Add(key)
 }
 
-func (l *keyedQueue[K, V]) nextDue() (time.Time, bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.retries.next()
-}
-
-// backoff is first doubled n times, at most limit.
-func backoff(first time.Duration, n int, limit time.Duration) time.Duration {
-	for ; n > 0 && first < limit; n-- {
-		first *= 2
-	}
-	return min(first, limit)
+// requeue ends the backoff of key.
+func (q *keyedQueue[K, V]) requeue(key K) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.pending[key].busy = false
+	q.ready.Add(key)
 }

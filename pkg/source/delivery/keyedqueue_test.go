@@ -9,15 +9,15 @@ import (
 	"time"
 )
 
-// TestLane: one call per key at a time, values that come meanwhile merge, a failed
-// one is tried again with what has come since, and other keys go on.
-func TestLane(t *testing.T) {
+// TestKeyedQueue: calls are serialized per key, values added meanwhile are merged, a failed call is
+// retried after its backoff with the merged value, and other keys are not delayed.
+func TestKeyedQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var mu sync.Mutex
 		calls := make(map[string][]int)
 		release := make(chan error)
-		l := newKeyedQueue(func(older, newer int) int { return older + newer }, func(ctx context.Context, key string, value int) error {
+		q := newKeyedQueue(func(older, newer int) int { return older + newer }, func(ctx context.Context, key string, value int) error {
 			mu.Lock()
 			calls[key] = append(calls[key], value)
 			mu.Unlock()
@@ -27,7 +27,7 @@ func TestLane(t *testing.T) {
 			return nil
 		})
 		var running sync.WaitGroup
-		running.Go(func() { runWorkers(ctx, 2, l.wake, l) })
+		running.Go(func() { q.run(ctx, 2) })
 		seen := func(key string, want ...int) {
 			t.Helper()
 			synctest.Wait()
@@ -42,20 +42,20 @@ func TestLane(t *testing.T) {
 				}
 			}
 		}
-		l.add("slow", 1)
+		q.add("slow", 1)
 		seen("slow", 1)
-		l.add("slow", 10)
-		l.add("slow", 100)
-		l.add("fast", 5)
+		q.add("slow", 10)
+		q.add("slow", 100)
+		q.add("fast", 5)
 		seen("fast", 5)
 		seen("slow", 1)
 		release <- errors.New("fails")
-		seen("slow", 1) // waits for its retry
+		seen("slow", 1) // in backoff
 		time.Sleep(retryMin)
 		seen("slow", 1, 111)
 		release <- nil
 		synctest.Wait()
-		if n := l.len(); n != 0 {
+		if n := q.len(); n != 0 {
 			t.Errorf("%d keys are left", n)
 		}
 		cancel()

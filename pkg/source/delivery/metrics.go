@@ -4,7 +4,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// metrics of a Link.
+// metrics are the metrics of an Engine.
 type metrics struct {
 	published           *prometheus.CounterVec
 	republished         prometheus.Counter
@@ -14,8 +14,8 @@ type metrics struct {
 	statusWriteFailures prometheus.Counter
 }
 
-// newMetrics makes them and registers them with r unless it is nil.
-func newMetrics(r prometheus.Registerer, l *Engine) (*metrics, error) {
+// newMetrics returns the metrics of e, registered with r unless it is nil.
+func newMetrics(r prometheus.Registerer, e *Engine) (*metrics, error) {
 	counter := func(name, help string) prometheus.CounterOpts {
 		return prometheus.CounterOpts{Namespace: "workwire", Subsystem: "source", Name: name, Help: help}
 	}
@@ -23,44 +23,48 @@ func newMetrics(r prometheus.Registerer, l *Engine) (*metrics, error) {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: "workwire", Subsystem: "source", Name: name, Help: help},
 			func() float64 { return float64(value()) })
 	}
-	ofLedger := func(value func(*deliveryState) int) func() int {
+	ofState := func(value func(*deliveryState) int) func() int {
 		return func() int {
-			l.mu.Lock()
-			defer l.mu.Unlock()
-			return value(l.state)
+			e.mu.Lock()
+			defer e.mu.Unlock()
+			return value(e.state)
 		}
 	}
 	m := &metrics{
 		published: prometheus.NewCounterVec(counter("published_total",
-			"Specs and deletions published, by action and result: ok, failed (tried again) or refused (by the broker, not tried again)."),
+			"Specs and deletions published, by action and result: ok, failed (retried) or refused (by the broker, not retried)."),
 			[]string{"action", "result"}),
-		republished: prometheus.NewCounter(counter("repeated_total",
+		republished: prometheus.NewCounter(counter("republished_total",
 			"Specs published again because their cluster did not confirm them.")),
 		received: prometheus.NewCounterVec(counter("received_total",
-			"Messages received, by kind and by what became of them."), []string{"message", "verdict"}),
+			"Messages received, by kind and verdict."), []string{"message", "verdict"}),
 		resyncAnswers: prometheus.NewCounterVec(counter("resync_answers_total",
-			"Works that spec resync requests were answered by: sent, or gone (a deletion of what the source does not have)."), []string{"answer"}),
+			"Works in the answers to spec resync requests: sent, or gone (a deletion of a work that the source does not have)."), []string{"answer"}),
 		statusResyncs: prometheus.NewCounter(counter("status_resync_requests_total",
 			"Status resync requests published.")),
-		statusWriteFailures: prometheus.NewCounter(counter("intake_failures_total",
-			"Statuses that could not be taken in at once; they are tried again.")),
+		statusWriteFailures: prometheus.NewCounter(counter("status_write_failures_total",
+			"Status updates that failed and are retried.")),
 	}
 	if r == nil {
 		return m, nil
 	}
 	for _, c := range []prometheus.Collector{
 		m.published, m.republished, m.received, m.resyncAnswers, m.statusResyncs, m.statusWriteFailures,
-		gauge("connected", "1 while there is a connection to the broker.",
-			ofLedger(func(l *deliveryState) int { return min(int(l.connected), 1) })),
-		gauge("works_pending", "Works that wait to be published or are being published.",
-			ofLedger(func(l *deliveryState) int { return l.pending })),
-		gauge("works_unconfirmed", "Works published that their cluster has not confirmed yet.",
-			ofLedger(func(l *deliveryState) int { return len(l.due.slots) + l.awaitingContact })),
-		gauge("intakes_pending", "Works whose status waits to be taken in.", l.statusQueue.len),
+		gauge("connected", "1 while connected to the broker, else 0.",
+			ofState(func(d *deliveryState) int { return min(int(d.connected), 1) })),
+		gauge("works_pending", "Works that are queued or in flight.",
+			ofState(func(d *deliveryState) int { return d.pending })),
+		gauge("works_unconfirmed", "Works that are published and not confirmed by their cluster.",
+			ofState(func(d *deliveryState) int { return len(d.due.heap) + d.awaitingContact })),
+		gauge("statuses_pending", "Works with a status update that is queued or in progress.", e.statusQueue.len),
 	} {
 		if err := r.Register(c); err != nil {
 			return nil, err
 		}
 	}
 	return m, nil
+}
+
+func (m *metrics) countReceived(kind string, v verdict) {
+	m.received.WithLabelValues(kind, string(v)).Inc()
 }

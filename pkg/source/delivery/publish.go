@@ -4,174 +4,158 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync"
 	"time"
-
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/transport"
 	"github.com/workwire/workwire/pkg/wire"
 )
 
-// publishTimeout bounds one publish, so that a broker that never answers does not
-// hold its place for ever.
+// publishTimeout limits one publish, so that a broker that does not answer does not block a worker
+// forever.
 const publishTimeout = time.Minute
 
-// publisher gives a pump the publishes whose turn it is.
-type publishQueue struct{ *Engine }
-
-func (p publishQueue) next(now time.Time) (func(context.Context), bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	c, ok := p.state.dequeue(now)
-	if !ok {
-		return nil, false
+// runPublishes publishes the works that are ready, at most Config.PublishWorkers concurrently,
+// until ctx ends and all publishes have returned.
+func (e *Engine) runPublishes(ctx context.Context) {
+	var running sync.WaitGroup
+	defer running.Wait()
+	done := make(chan struct{}, e.config.PublishWorkers)
+	active := 0
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		for active < e.config.PublishWorkers && ctx.Err() == nil {
+			a, ok := e.nextAttempt()
+			if !ok {
+				break
+			}
+			active++
+			running.Go(func() {
+				e.publish(ctx, a)
+				done <- struct{}{}
+			})
+		}
+		timer.Stop()
+		var due <-chan time.Time
+		if at, ok := e.nextDue(); ok && active < e.config.PublishWorkers {
+			timer.Reset(time.Until(at))
+			due = timer.C
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-e.wake:
+		case <-done:
+			active--
+		case <-due:
+		}
 	}
-	return func(ctx context.Context) { p.publish(ctx, c) }, true
 }
 
-func (p publishQueue) nextDue() (time.Time, bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.state.nextDue()
+func (e *Engine) nextAttempt() (attempt, bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.state.dequeue(time.Now())
 }
 
-// publish does what c's turn asks for and notes the outcome.
-func (l *Engine) publish(ctx context.Context, c attempt) {
+func (e *Engine) nextDue() (time.Time, bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.state.nextDue()
+}
+
+// wakePublisher makes runPublishes check the state again.
+func (e *Engine) wakePublisher() {
+	select {
+	case e.wake <- struct{}{}:
+	default:
+	}
+}
+
+// updateState runs update with the state locked.
+func (e *Engine) updateState(update func()) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	update()
+}
+
+// publish carries out an attempt and records its outcome.
+func (e *Engine) publish(ctx context.Context, a attempt) {
 	began := time.Now()
-	work := l.currentWork(c.workKey)
-	p := planPublish(c, work, l.config.Source, began)
+	work := e.currentWork(a.workKey)
+	p := planPublish(a, work, e.config.Source, began)
 	if p.spec == nil {
-		l.updateState(func() { l.state.skipped(c, p) })
+		e.updateState(func() { e.state.skipped(a, p) })
 		return
 	}
-	log := l.log.With("work", p.spec.Meta.Name, "uid", c.uid, "cluster", c.cluster,
+	log := e.log.With("work", p.spec.Meta.Name, "uid", a.uid, "cluster", a.cluster,
 		"generation", p.spec.Generation, "action", p.spec.Action)
-	err := l.publishToCluster(ctx, c.cluster, p.spec)
+	err := e.publishToCluster(ctx, a.cluster, p.spec)
+	result := "failed"
 	switch {
 	case err == nil:
-		l.metrics.published.WithLabelValues(string(p.spec.Action), "ok").Inc()
-		if c.published == p.revision && !c.resync {
-			l.metrics.republished.Inc()
+		result = "ok"
+		if a.published == p.revision && !a.resync {
+			e.metrics.republished.Inc()
 		}
-		log.Debug("published")
-		l.updateState(func() { l.state.publishSucceeded(c, p, began) })
-		if p.more {
-			l.WorkChanged(c.uid)
-		}
-	case l.refuse(c, p, work, log, err):
-		l.metrics.published.WithLabelValues(string(p.spec.Action), "refused").Inc()
-		if p.more {
-			l.WorkChanged(c.uid)
-		}
+		log.Debug("spec published")
+		e.updateState(func() { e.state.publishSucceeded(a, p, began) })
+	case e.publishRefused(a, p, work, log, err):
+		result = "refused"
 	default:
-		l.metrics.published.WithLabelValues(string(p.spec.Action), "failed").Inc()
 		if ctx.Err() == nil && !errors.Is(err, transport.ErrNotConnected) {
-			log.Warn("publish failed, it is tried again", "error", err)
+			log.Warn("publish failed, retrying", "error", err)
 		}
-		l.updateState(func() { l.state.publishFailed(c, time.Now()) })
+		e.updateState(func() { e.state.publishFailed(a, time.Now()) })
+	}
+	e.metrics.published.WithLabelValues(string(p.spec.Action), result).Inc()
+	if p.more && result != "failed" {
+		e.WorkChanged(a.uid)
 	}
 }
 
-// refuse handles an error that repeating does not mend, and reports whether err
-// is one.
-func (l *Engine) refuse(c attempt, p plan, work *workv1.ManifestWork, log *slog.Logger, err error) bool {
-	r, ok := refusalOf(err, p.revision, time.Now())
+// publishRefused handles an error that a retry cannot change. It reports whether err is one.
+func (e *Engine) publishRefused(a attempt, p plan, work *workv1.ManifestWork, log *slog.Logger, err error) bool {
+	r, ok := newRefusal(err, p.revision, time.Now())
 	if !ok {
 		return false
 	}
-	log.Error("the work can not be published", "reason", r.condition.Reason, "error", err)
-	l.updateState(func() { l.state.publishRefused(c, r) })
+	log.Error("publish refused, not retrying", "reason", r.condition.Reason, "error", err)
+	e.updateState(func() { e.state.publishRefused(a, r) })
 	if work != nil {
-		l.statusQueue.add(c.workKey, statusUpdate{name: work.Name, refused: &r.condition})
+		e.statusQueue.add(a.workKey, statusUpdate{name: work.Name, refused: &r.condition})
 	}
 	return true
 }
 
-// note changes the ledger.
-func (l *Engine) updateState(change func()) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	change()
-}
-
-// workOf gives the work of k as it is now, nil when the source has none.
-func (l *Engine) currentWork(k workKey) *workv1.ManifestWork {
-	held, ok := l.config.Works.Get(k.uid)
-	if !ok || wire.ClusterName(held.Work.Namespace) != k.cluster {
+// currentWork returns the work of k from the store, nil if the source does not have it.
+func (e *Engine) currentWork(k workKey) *workv1.ManifestWork {
+	stored, ok := e.config.Works.Get(k.uid)
+	if !ok || wire.ClusterName(stored.Work.Namespace) != k.cluster {
 		return nil
 	}
-	return held.Work
+	return stored.Work
 }
 
-// send publishes m to a cluster's topic.
-func (l *Engine) publishToCluster(ctx context.Context, to wire.ClusterName, m wire.Message) error {
-	topic, err := l.topics.Specs(to)
+// publishToCluster publishes m to the topic of a cluster. It fails with *invalidClusterError if the
+// cluster's name cannot be part of a topic.
+func (e *Engine) publishToCluster(ctx context.Context, cluster wire.ClusterName, m wire.Message) error {
+	topic, err := e.topics.Specs(cluster)
 	if err != nil {
-		return &addressError{err}
+		return &invalidClusterError{err}
 	}
-	return l.publishTo(ctx, topic, m)
+	return e.publishTo(ctx, topic, m)
 }
 
-// sendOn publishes m to topic.
-func (l *Engine) publishTo(ctx context.Context, topic string, m wire.Message) error {
+// publishTo publishes m to topic.
+func (e *Engine) publishTo(ctx context.Context, topic string, m wire.Message) error {
 	event, err := wire.Encode(m, time.Now())
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()
-	return l.config.Transport.Publish(ctx, topic, event)
-}
-
-// intake is what is to be handed to Works about one work.
-type statusUpdate struct {
-	name     string
-	status   *wire.Status
-	refused  *metav1.Condition
-	outdated wire.Generation // that an agent holds; 0 when it is not newer than ours
-}
-
-// mergeIntakes makes one of two: of each kind the newer.
-func mergeStatusUpdates(older, newer statusUpdate) statusUpdate {
-	if newer.status == nil {
-		newer.status = older.status
-	}
-	if newer.refused == nil {
-		newer.refused = older.refused
-	}
-	newer.outdated = max(newer.outdated, older.outdated)
-	return newer
-}
-
-// intake hands i to Works.
-func (l *Engine) writeStatus(ctx context.Context, k workKey, i statusUpdate) error {
-	log := l.log.With("work", i.name, "uid", k.uid, "cluster", k.cluster)
-	if i.outdated > 0 {
-		l.config.Works.AgentAhead(k.uid, i.outdated)
-	}
-	l.mu.Lock()
-	current := l.state.refusalFor(k)
-	l.mu.Unlock()
-	if i.status != nil {
-		current.overlay(i.status)
-		if err := l.config.Works.UpdateStatus(ctx, i.status); err != nil {
-			return l.statusWriteFailed(ctx, log, "status not taken in, it is tried again", err)
-		}
-	}
-	// The spec may have been accepted since.
-	if i.refused != nil && current != nil && current.condition.ObservedGeneration == i.refused.ObservedGeneration {
-		if err := l.config.Works.SetCondition(ctx, k.uid, *i.refused); err != nil {
-			return l.statusWriteFailed(ctx, log, "refusal not recorded, it is tried again", err)
-		}
-	}
-	return nil
-}
-
-func (l *Engine) statusWriteFailed(ctx context.Context, log *slog.Logger, what string, err error) error {
-	l.metrics.statusWriteFailures.Inc()
-	if ctx.Err() == nil {
-		log.Warn(what, "error", err)
-	}
-	return err
+	return e.config.Transport.Publish(ctx, topic, event)
 }

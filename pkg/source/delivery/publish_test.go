@@ -48,8 +48,8 @@ func TestLostPublish(t *testing.T) {
 		a.Touch(other, "and on")
 		time.Sleep(24 * time.Hour)
 		b.published(lost, 4)
-		if n := b.metric("workwire_source_repeated_total"); n != 3 {
-			t.Errorf("repeated_total is %v, want 3", n)
+		if n := b.metric("workwire_source_republished_total"); n != 3 {
+			t.Errorf("republished_total is %v, want 3", n)
 		}
 		if n := b.metric("workwire_source_works_unconfirmed"); n != 0 {
 			t.Errorf("works_unconfirmed is %v, want 0", n)

@@ -5,42 +5,39 @@ import (
 	"errors"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/meta"
-
-	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/transport"
 	"github.com/workwire/workwire/pkg/wire"
 )
 
-// verdict says what becomes of a message; it labels a metric.
+// verdict is what happens to a message; it is a metric label.
 type verdict string
 
 const (
-	accepted    verdict = "taken"
+	accepted    verdict = "accepted"
 	undecodable verdict = "undecodable"
-	// foreign: about something else, or meant for another source.
+	// foreign: of another data type, or addressed to another source.
 	foreign verdict = "foreign"
-	// wrongCluster: the sender's topic is not the work's cluster's.
+	// wrongCluster: the sender's topic is not that of the work's cluster.
 	wrongCluster verdict = "wrong_cluster"
 	unknownWork  verdict = "unknown_work"
-	// formerWork: about an earlier work of the same UID.
+	// formerWork: about an earlier work with the same UID.
 	formerWork verdict = "former_work"
-	// ahead: about a generation that the source has not made yet.
+	// ahead: about a generation that the source does not have yet.
 	ahead verdict = "ahead"
-	// outOfOrder: a later status was seen already, or this one.
+	// outOfOrder: a duplicate, or a later status was received before.
 	outOfOrder verdict = "out_of_order"
-	// notDeleting: says Deleted of a work that is not being deleted.
+	// notDeleting: Deleted=True of a work that is not being deleted.
 	notDeleting verdict = "not_deleting"
 )
 
-// sender is who the topic of a message vouches for.
+// sender identifies who may publish to the topic of a message.
 type sender struct {
-	source  wire.SourceID // empty on a broadcast
+	source  wire.SourceID // empty on a broadcast topic
 	cluster wire.ClusterName
 }
 
-// check tells whether source is to hear a message from s that names this source,
-// or none, and this cluster.
+// check decides whether source accepts a message from s that names this source (empty for all) and
+// this cluster.
 func (s sender) check(source, named wire.SourceID, cluster wire.ClusterName) verdict {
 	switch {
 	case s.source != "" && s.source != source, named != "" && named != source:
@@ -52,43 +49,14 @@ func (s sender) check(source, named wire.SourceID, cluster wire.ClusterName) ver
 	}
 }
 
-// judge decides what becomes of a status (docs/protocol.md, Ordering). held is
-// the work, if has; last is the sequence id of the last status of it.
-func checkStatus(s *wire.Status, from sender, source wire.SourceID, held StoredWork, has bool, last wire.SequenceID) verdict {
-	if v := from.check(source, s.Source, s.Cluster); v != accepted {
-		return v
-	}
-	switch {
-	case !has:
-		return unknownWork
-	case wire.ClusterName(held.Work.Namespace) != s.Cluster:
-		return wrongCluster
-	case s.Generation != 0 && s.Generation < held.FirstGeneration:
-		return formerWork
-	case s.Generation > wire.Generation(held.Work.Generation):
-		return ahead
-	case s.Sequence != 0 && s.Sequence <= max(last, held.LastSequence):
-		return outOfOrder
-	case isTrue(s, workv1.WorkDeleted) && held.Work.DeletionTimestamp == nil:
-		return notDeleting
-	default:
-		return accepted
-	}
-}
-
-func isTrue(s *wire.Status, condition string) bool {
-	return meta.IsStatusConditionTrue(s.Status.Conditions, condition)
-}
-
-// received takes a message in. What it says is in the ledger or in a lane when it
-// returns, which is when the message is acknowledged.
-func (l *Engine) receive(_ context.Context, m transport.Message) {
+// receive handles a message and acknowledges it. Its content is in the state or in a queue then.
+func (e *Engine) receive(_ context.Context, m transport.Message) {
 	defer m.Ack()
-	topicSource, topicCluster, _ := wire.TopicSender(m.Topic)
-	from := sender{source: topicSource, cluster: topicCluster}
-	l.updateState(func() {
-		if l.state.clusterHeard(from.cluster, time.Now()) {
-			notify(l.wake)
+	source, cluster, _ := wire.TopicSender(m.Topic)
+	from := sender{source: source, cluster: cluster}
+	e.updateState(func() {
+		if e.state.clusterHeard(from.cluster, time.Now()) {
+			e.wakePublisher()
 		}
 	})
 	var message wire.Message
@@ -98,75 +66,35 @@ func (l *Engine) receive(_ context.Context, m transport.Message) {
 	}
 	switch {
 	case errors.Is(err, wire.ErrUnknownDataType):
-		l.metrics.received.WithLabelValues("unknown", string(foreign)).Inc()
+		e.metrics.countReceived("unknown", foreign)
 		return
 	case err != nil:
-		l.metrics.received.WithLabelValues("unknown", string(undecodable)).Inc()
-		l.log.Warn("message dropped: it can not be decoded", "topic", m.Topic, "error", err)
+		e.metrics.countReceived("unknown", undecodable)
+		e.log.Warn("message dropped: decoding failed", "topic", m.Topic, "error", err)
 		return
 	}
 	switch message := message.(type) {
 	case *wire.Status:
-		l.config.OnClusterMessage(from.cluster, nil)
-		v := l.receiveStatus(from, message)
-		l.metrics.received.WithLabelValues("status", string(v)).Inc()
+		e.config.OnClusterMessage(from.cluster, nil)
+		e.metrics.countReceived("status", e.receiveStatus(from, message))
 	case *wire.Presence:
-		v := from.check(l.config.Source, message.Source, message.Cluster)
-		l.metrics.received.WithLabelValues("presence", string(v)).Inc()
+		v := from.check(e.config.Source, message.Source, message.Cluster)
+		e.metrics.countReceived("presence", v)
 		if v == accepted {
-			l.config.OnClusterMessage(message.Cluster, message)
+			e.config.OnClusterMessage(message.Cluster, message)
 		}
-		return
 	case *wire.SpecResync:
-		v := from.check(l.config.Source, message.Source, message.Cluster)
-		l.metrics.received.WithLabelValues("spec_resync", string(v)).Inc()
-		if v == accepted {
-			l.config.OnClusterMessage(from.cluster, nil)
-			// An agent that asks has just connected, so it may have missed our question.
-			l.resyncQueue.add(message.Cluster, resyncTask{request: message, requestStatuses: true})
-			return
-		}
-		if v == wrongCluster {
-			l.log.Warn("resync request dropped: it names another cluster than its topic", "topic", m.Topic, "cluster", message.Cluster)
+		v := from.check(e.config.Source, message.Source, message.Cluster)
+		e.metrics.countReceived("spec_resync", v)
+		switch v {
+		case accepted:
+			e.config.OnClusterMessage(from.cluster, nil)
+			// The agent has just connected, so it may have missed the status resync request.
+			e.resyncQueue.add(message.Cluster, resyncTask{request: message, requestStatuses: true})
+		case wrongCluster:
+			e.log.Warn("resync request dropped: it names another cluster than its topic", "topic", m.Topic, "cluster", message.Cluster)
 		}
 	default:
-		l.metrics.received.WithLabelValues("unknown", string(foreign)).Inc()
+		e.metrics.countReceived("unknown", foreign)
 	}
-}
-
-// status judges s and puts it in line for Works.
-func (l *Engine) receiveStatus(from sender, s *wire.Status) verdict {
-	held, has := l.config.Works.Get(s.UID)
-	k := workKey{uid: s.UID, cluster: s.Cluster}
-	deleted := isTrue(s, workv1.WorkDeleted)
-	l.mu.Lock()
-	v := checkStatus(s, from, l.config.Source, held, has, l.state.lastSequence(k))
-	switch {
-	case v == accepted:
-		deleting := isTrue(s, workv1.WorkDeleting) || s.Meta.DeletionTimestamp != nil
-		l.state.statusAccepted(k, s, deleting, deleted)
-	case v == unknownWork && deleted:
-		l.state.agentDeleted(k)
-	case v == notDeleting:
-		l.state.deletedUnexpectedly(k, s)
-		notify(l.wake)
-	}
-	l.mu.Unlock()
-
-	log := l.log.With("work", s.Meta.Name, "uid", s.UID, "cluster", s.Cluster, "agent", s.Agent, "generation", s.Generation)
-	switch v {
-	case accepted:
-		log.Debug("status received", "sequence", s.Sequence)
-		l.statusQueue.add(k, statusUpdate{name: held.Work.Name, status: s})
-	case wrongCluster:
-		log.Warn("status dropped: it comes from another cluster than its work's", "topicCluster", from.cluster)
-	case ahead:
-		log.Warn("status dropped: it is about a newer spec than the source has", "sourceGeneration", held.Work.Generation)
-		l.statusQueue.add(k, statusUpdate{name: held.Work.Name, outdated: s.Generation})
-	case notDeleting:
-		log.Warn("the agent has deleted a work that is not being deleted, it is published again")
-	default:
-		log.Debug("status dropped", "verdict", v)
-	}
-	return v
 }

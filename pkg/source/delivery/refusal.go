@@ -12,17 +12,17 @@ import (
 	"github.com/workwire/workwire/pkg/wire"
 )
 
-// Reasons of the Applied condition that [Works.Refused] is given: why a spec never
-// left the source.
+// Reasons of the Applied condition that [WorkStore.SetCondition] receives: why a spec cannot be
+// published.
 const (
-	// ReasonTooLarge: the spec exceeds the broker's maximum packet size. It is
-	// tried again when the spec changes or the broker announces another limit.
+	// ReasonTooLarge: the spec exceeds the broker's maximum packet size. The publish is retried
+	// when the spec changes or the broker announces another limit.
 	ReasonTooLarge = "TooLarge"
-	// ReasonNotAuthorized: the broker's access rules do not let this source
-	// publish to the cluster. It is tried again at the next connect.
+	// ReasonNotAuthorized: the broker's access rules do not allow this source to publish to the
+	// cluster. The publish is retried at the next connect.
 	ReasonNotAuthorized = "NotAuthorized"
-	// ReasonInvalidClusterName: the work's namespace can not stand in a topic, or
-	// is not the cluster that the topics name.
+	// ReasonInvalidClusterName: the work's namespace cannot be part of a topic, or is not the
+	// cluster that the topics name.
 	ReasonInvalidClusterName = "InvalidClusterName"
 )
 
@@ -30,25 +30,25 @@ func isRefusal(reason string) bool {
 	return reason == ReasonTooLarge || reason == ReasonNotAuthorized || reason == ReasonInvalidClusterName
 }
 
-// refusal says that a state of a work can not be published.
+// refusal describes why a revision of a work cannot be published.
 type refusal struct {
 	revision  revision
-	limit     int // broker's at the time, when the reason is its packet limit
+	limit     int // the broker's packet limit, for ReasonTooLarge
 	condition metav1.Condition
 }
 
-// addressError is a cluster name that no topic can be made of.
-type addressError struct{ err error }
+// invalidClusterError reports a cluster name that cannot be part of a topic.
+type invalidClusterError struct{ err error }
 
-func (e *addressError) Error() string { return e.err.Error() }
-func (e *addressError) Unwrap() error { return e.err }
+func (e *invalidClusterError) Error() string { return e.err.Error() }
+func (e *invalidClusterError) Unwrap() error { return e.err }
 
-// refusalOf tells whether err, which publishing s failed with, is of the kind
-// that repeating does not mend.
-func refusalOf(err error, s revision, now time.Time) (*refusal, bool) {
+// newRefusal returns the refusal for err, which publishing r failed with, and false if a retry may
+// succeed.
+func newRefusal(err error, published revision, now time.Time) (*refusal, bool) {
 	var tooLarge *transport.TooLargeError
-	var address *addressError
-	r := &refusal{revision: s}
+	var invalidCluster *invalidClusterError
+	r := &refusal{revision: published}
 	var reason, message string
 	switch {
 	case errors.As(err, &tooLarge):
@@ -57,9 +57,9 @@ func refusalOf(err error, s revision, now time.Time) (*refusal, bool) {
 	case errors.Is(err, transport.ErrNotAuthorized):
 		reason = ReasonNotAuthorized
 		message = "The work is not sent to its cluster: " + transport.ErrNotAuthorized.Error() + " of that cluster"
-	case errors.As(err, &address):
+	case errors.As(err, &invalidCluster):
 		reason = ReasonInvalidClusterName
-		message = "The work can not be sent: " + address.Error()
+		message = "The work can not be sent: " + invalidCluster.Error()
 	default:
 		return nil, false
 	}
@@ -68,13 +68,13 @@ func refusalOf(err error, s revision, now time.Time) (*refusal, bool) {
 		Status:             metav1.ConditionFalse,
 		Reason:             reason,
 		Message:            message,
-		ObservedGeneration: int64(s.generation),
+		ObservedGeneration: int64(published.generation),
 		LastTransitionTime: metav1.NewTime(now.Truncate(time.Second)),
 	}
 	return r, true
 }
 
-// stillRefused reports whether a connection with this packet limit changes nothing.
+// stillRefused reports whether a connection with this packet limit would refuse the revision too.
 func (r *refusal) stillRefused(limit int) bool {
 	switch r.condition.Reason {
 	case ReasonTooLarge:
@@ -86,8 +86,8 @@ func (r *refusal) stillRefused(limit int) bool {
 	}
 }
 
-// overlay puts r's condition over a status that is about an older generation.
-func (r *refusal) overlay(s *wire.Status) {
+// addTo sets r's condition in a status of an older generation. A nil r does nothing.
+func (r *refusal) addTo(s *wire.Status) {
 	if r == nil || s.Generation >= r.revision.generation {
 		return
 	}

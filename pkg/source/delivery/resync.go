@@ -11,24 +11,24 @@ import (
 )
 
 const (
-	// resyncParallel is how many clusters are resynced at a time.
-	resyncParallel = 8
-	// resyncListMax bounds one status resync request, whatever the broker takes.
+	// resyncWorkers is the number of clusters that are resynced concurrently.
+	resyncWorkers = 8
+	// resyncListMax is the maximum size in bytes of a status resync request, whatever larger
+	// packets the broker accepts.
 	resyncListMax = 128 << 10
-	// resyncHeadroom is what an event needs besides its data: topic, attributes
-	// and extensions.
+	// resyncHeadroom is the maximum size in bytes of an event's topic, attributes and extensions.
 	resyncHeadroom = 2 << 10
 )
 
-// resync is what a cluster is owed: an answer to its request, and our question.
+// resyncTask is what to do for a cluster.
 type resyncTask struct {
-	request         *wire.SpecResync
+	request         *wire.SpecResync // answer it, if set
 	requestStatuses bool
-	probe           bool // our question is only whether there is somebody
+	probe           bool
 }
 
-// mergeResyncs makes one of two: a request tells all that its agent holds, so the
-// newer stands for both.
+// mergeResyncTasks merges two tasks. A request lists all works that its agent holds, so the newer
+// one replaces the older.
 func mergeResyncTasks(older, newer resyncTask) resyncTask {
 	if newer.request == nil {
 		newer.request = older.request
@@ -38,82 +38,82 @@ func mergeResyncTasks(older, newer resyncTask) resyncTask {
 	return newer
 }
 
-// resync does what r says for a cluster.
-func (l *Engine) runResync(ctx context.Context, name wire.ClusterName, r resyncTask) error {
+// runResync carries out the task of a cluster.
+func (e *Engine) runResync(ctx context.Context, name wire.ClusterName, r resyncTask) error {
 	if r.request != nil {
-		l.answerSpecResync(r.request)
+		e.answerSpecResync(r.request)
 	}
 	var err error
 	if r.requestStatuses {
-		err = l.requestStatusResync(ctx, name)
+		err = e.requestStatusResync(ctx, name)
 	}
 	if r.probe && err == nil {
-		err = l.probeCluster(ctx, name)
+		err = e.probeCluster(ctx, name)
 	}
 	if err == nil || ctx.Err() != nil {
 		return nil
 	}
 	var tooLarge *transport.TooLargeError
-	var address *addressError
+	var invalidCluster *invalidClusterError
 	switch {
 	case errors.Is(err, transport.ErrNotConnected):
-		return nil // the next connect asks again
-	case errors.As(err, &tooLarge), errors.As(err, &address), errors.Is(err, transport.ErrNotAuthorized):
-		l.log.Error("the cluster can not be asked for its statuses", "cluster", name, "error", err)
+		return nil // the next connect requests again
+	case errors.As(err, &tooLarge), errors.As(err, &invalidCluster), errors.Is(err, transport.ErrNotAuthorized):
+		e.log.Error("status resync request refused, not retrying", "cluster", name, "error", err)
 		return nil
 	default:
-		l.log.Warn("asking for statuses failed, it is tried again", "cluster", name, "error", err)
+		e.log.Warn("status resync request failed, retrying", "cluster", name, "error", err)
 		return err
 	}
 }
 
-// answer puts in line what r asks for (docs/protocol.md, Spec resync). It costs
-// one pass over the works of the cluster and over what it listed.
-func (l *Engine) answerSpecResync(r *wire.SpecResync) {
+// answerSpecResync enqueues the works that r requests (docs/protocol.md, Spec resync). It costs O(n)
+// for n works of the cluster and of the request.
+func (e *Engine) answerSpecResync(r *wire.SpecResync) {
 	generations := make(map[workKey]wire.Generation)
-	send, gone := r.Answer(l.listWorks(r.Cluster, generations))
-	l.mu.Lock()
+	send, gone := r.Answer(e.listWorks(r.Cluster, generations))
+	e.mu.Lock()
 	for _, have := range r.Versions {
 		k := workKey{uid: have.UID, cluster: r.Cluster}
 		if own, ok := generations[k]; ok && have.Generation <= own {
-			l.state.agentHolds(k, have.Generation)
+			e.state.agentHolds(k, have.Generation)
 		}
 	}
 	for _, uid := range send {
-		l.state.forcePublish(workKey{uid: uid, cluster: r.Cluster}, true)
+		e.state.forcePublish(workKey{uid: uid, cluster: r.Cluster}, true)
 	}
 	for _, have := range gone {
-		l.state.deleteUnknown(workKey{uid: have.UID, cluster: r.Cluster}, have.Generation)
+		e.state.deleteUnknown(workKey{uid: have.UID, cluster: r.Cluster}, have.Generation)
 	}
-	notify(l.wake)
-	l.mu.Unlock()
+	e.wakePublisher()
+	e.mu.Unlock()
 
 	for _, have := range r.Versions {
 		k := workKey{uid: have.UID, cluster: r.Cluster}
 		if own, ok := generations[k]; ok && have.Generation > own {
-			name := l.workName(k)
-			l.log.Warn("the agent holds a newer spec than the source has", "work", name, "uid", have.UID, "cluster", r.Cluster,
+			name := e.workName(k)
+			e.log.Warn("agent holds a higher generation than the source", "work", name, "uid", have.UID, "cluster", r.Cluster,
 				"generation", have.Generation, "sourceGeneration", own)
-			l.statusQueue.add(k, statusUpdate{name: name, outdated: have.Generation})
+			e.statusQueue.add(k, statusUpdate{name: name, agentGeneration: have.Generation})
 		}
 	}
-	l.metrics.resyncAnswers.WithLabelValues("sent").Add(float64(len(send)))
-	l.metrics.resyncAnswers.WithLabelValues("gone").Add(float64(len(gone)))
-	l.log.Info("spec resync answered", "cluster", r.Cluster, "agent", r.Agent, "listed", len(r.Versions), "sent", len(send), "gone", len(gone))
+	e.metrics.resyncAnswers.WithLabelValues("sent").Add(float64(len(send)))
+	e.metrics.resyncAnswers.WithLabelValues("gone").Add(float64(len(gone)))
+	e.log.Info("spec resync answered", "cluster", r.Cluster, "agent", r.Agent, "listed", len(r.Versions), "sent", len(send), "gone", len(gone))
 }
 
-// nameOf is the name of the work of k, for logs; empty when there is none.
-func (l *Engine) workName(k workKey) string {
-	if work := l.currentWork(k); work != nil {
+// workName returns the name of the work of k for logs, empty if there is none.
+func (e *Engine) workName(k workKey) string {
+	if work := e.currentWork(k); work != nil {
 		return work.Name
 	}
 	return ""
 }
 
-// worksOf gives the works of a cluster and notes their generations on the way.
-func (l *Engine) listWorks(name wire.ClusterName, generations map[workKey]wire.Generation) iter.Seq[wire.WorkVersion] {
+// listWorks returns the works of a cluster and puts their generations into generations.
+func (e *Engine) listWorks(name wire.ClusterName, generations map[workKey]wire.Generation) iter.Seq[wire.WorkVersion] {
 	return func(yield func(wire.WorkVersion) bool) {
-		for work := range l.config.Works.ListCluster(name) {
+		for work := range e.config.Works.ListCluster(name) {
 			generation := wire.Generation(work.Generation)
 			generations[keyOf(work)] = generation
 			if !yield(wire.WorkVersion{UID: work.UID, Generation: generation, Deleting: work.DeletionTimestamp != nil}) {
@@ -123,42 +123,41 @@ func (l *Engine) listWorks(name wire.ClusterName, generations map[workKey]wire.G
 	}
 }
 
-// noStatus lists a work that there is not, with a hash that no status has.
+// noStatus lists a work that does not exist, with a hash that no status has.
 func noStatus() []wire.StatusVersion { return []wire.StatusVersion{{UID: "none", Hash: "none"}} }
 
-// probeAll asks all clusters for a sign of life, also those that the source does
-// not know yet, if there is a topic for it.
-func (l *Engine) probeAllClusters(ctx context.Context) {
-	topic, ok := l.topics.Broadcast()
+// probeAllClusters asks all clusters for a message, also those that the source does not know yet,
+// if a broadcast topic is configured.
+func (e *Engine) probeAllClusters(ctx context.Context) {
+	topic, ok := e.topics.Broadcast()
 	if !ok {
 		return
 	}
-	err := l.publishTo(ctx, topic, &wire.StatusResync{Source: l.config.Source, Hashes: noStatus()})
+	err := e.publishTo(ctx, topic, &wire.StatusResync{Source: e.config.Source, Hashes: noStatus()})
 	if err != nil && ctx.Err() == nil && !errors.Is(err, transport.ErrNotConnected) {
-		l.log.Warn("clusters can not be asked to show themselves", "topic", topic, "error", err)
+		e.log.Warn("probe of all clusters failed", "topic", topic, "error", err)
 	}
 }
 
-// probe publishes a status resync request for a single work, with a hash that no
-// status has: whoever is there answers with the status, if it has the work, and
-// announces itself, if it does that. It names none that there is where the cluster
-// has no works, since an empty list would ask for everything.
-func (l *Engine) probeCluster(ctx context.Context, name wire.ClusterName) error {
-	r := &wire.StatusResync{Source: l.config.Source, Cluster: name, Hashes: noStatus()}
-	for work := range l.config.Works.ListCluster(name) {
+// probeCluster publishes a status resync request for a single work with a hash that no status has.
+// The agent answers with the status if it has the work, and publishes its presence if it supports
+// that. For a cluster without works the request lists a work that does not exist, since an empty
+// list would request everything.
+func (e *Engine) probeCluster(ctx context.Context, name wire.ClusterName) error {
+	r := &wire.StatusResync{Source: e.config.Source, Cluster: name, Hashes: noStatus()}
+	for work := range e.config.Works.ListCluster(name) {
 		r.Hashes[0].UID = work.UID
 		break
 	}
-	return l.publishToCluster(ctx, name, r)
+	return e.publishToCluster(ctx, name, r)
 }
 
-// ask publishes the status resync requests for a cluster (docs/protocol.md, Status
-// resync). A cluster without works is not asked: an empty list would ask for
-// everything.
-func (l *Engine) requestStatusResync(ctx context.Context, name wire.ClusterName) error {
-	r := &wire.StatusResync{Source: l.config.Source, Cluster: name}
-	for work := range l.config.Works.ListCluster(name) {
-		hash, err := l.statusHash(work)
+// requestStatusResync publishes the status resync requests for a cluster (docs/protocol.md, Status
+// resync). A cluster without works gets none, since an empty list would request everything.
+func (e *Engine) requestStatusResync(ctx context.Context, name wire.ClusterName) error {
+	r := &wire.StatusResync{Source: e.config.Source, Cluster: name}
+	for work := range e.config.Works.ListCluster(name) {
+		hash, err := e.statusHash(work)
 		if err != nil {
 			return err
 		}
@@ -168,35 +167,35 @@ func (l *Engine) requestStatusResync(ctx context.Context, name wire.ClusterName)
 		return nil
 	}
 	limit := resyncListMax
-	if announced := l.config.Transport.Limit(); announced > 0 {
+	if announced := e.config.Transport.Limit(); announced > 0 {
 		limit = min(limit, max(announced-resyncHeadroom, 1))
 	}
 	for _, part := range r.Split(limit) {
-		if err := l.publishToCluster(ctx, name, part); err != nil {
+		if err := e.publishToCluster(ctx, name, part); err != nil {
 			return err
 		}
-		l.metrics.statusResyncs.Inc()
+		e.metrics.statusResyncs.Inc()
 	}
 	return nil
 }
 
-// statusHash is that of work's status, computed once per version of work.
-func (l *Engine) statusHash(work *workv1.ManifestWork) (string, error) {
+// statusHash returns the hash of work's status. It is computed once per resourceVersion.
+func (e *Engine) statusHash(work *workv1.ManifestWork) (string, error) {
 	k, version := keyOf(work), work.ResourceVersion
-	l.mu.Lock()
-	e, ok := l.state.works[k]
-	if ok && version != "" && e.hashVersion == version {
-		defer l.mu.Unlock()
-		return e.hash, nil
+	e.mu.Lock()
+	w, ok := e.state.works[k]
+	if ok && version != "" && w.hashVersion == version {
+		defer e.mu.Unlock()
+		return w.hash, nil
 	}
-	l.mu.Unlock()
+	e.mu.Unlock()
 	hash, err := wire.StatusHash(&work.Status)
 	if err != nil {
 		return "", err
 	}
-	l.updateState(func() {
-		if e, ok := l.state.works[k]; ok {
-			e.hash, e.hashVersion = hash, version
+	e.updateState(func() {
+		if w, ok := e.state.works[k]; ok {
+			w.hash, w.hashVersion = hash, version
 		}
 	})
 	return hash, nil

@@ -87,9 +87,9 @@ func TestSpecResyncOfOthers(t *testing.T) {
 		b.start()
 		uid := b.store.put(newWork("cluster1", "w")).UID
 		b.holds(a, uid, 1)
-		claims := []wire.SpecVersion{{UID: uid, Generation: 1}, {UID: "stray", Generation: 1}}
+		versions := []wire.SpecVersion{{UID: uid, Generation: 1}, {UID: "stray", Generation: 1}}
 		for _, r := range []*wire.SpecResync{
-			{Agent: "m", Cluster: "cluster2", Source: "hub2", Versions: claims},
+			{Agent: "m", Cluster: "cluster2", Source: "hub2", Versions: versions},
 			{Agent: "m", Cluster: "cluster1", Source: "hub1", Versions: nil},
 		} {
 			if err := mallory.Send(t.Context(), r); err != nil {
@@ -98,7 +98,7 @@ func TestSpecResyncOfOthers(t *testing.T) {
 		}
 		b.published(uid, 1)
 		b.published("stray", 0)
-		if err := mallory.Send(t.Context(), &wire.SpecResync{Agent: "m", Cluster: "cluster2", Source: "hub1", Versions: claims}); err != nil {
+		if err := mallory.Send(t.Context(), &wire.SpecResync{Agent: "m", Cluster: "cluster2", Source: "hub1", Versions: versions}); err != nil {
 			t.Fatal(err)
 		}
 		specs := b.published(uid, 2)

@@ -5,81 +5,64 @@ import (
 	"time"
 )
 
-// schedule holds keys with the time at which each is due, one time per key.
-// Its zero value is empty. Every operation costs O(log n).
-type schedule[K comparable] struct {
-	slots slots[K]
-	byKey map[K]*slot[K]
-}
+// schedule is a heap of works by the time at which each is due. A work is in it at most once; the
+// zero value is empty. All operations cost O(log n).
+type schedule struct{ heap dueHeap }
 
-type slot[K comparable] struct {
-	key   K
-	at    time.Time
-	index int
-}
-
-// set makes key due at, in place of the time it had.
-func (s *schedule[K]) set(key K, at time.Time) {
-	if found, ok := s.byKey[key]; ok {
-		found.at = at
-		heap.Fix(&s.slots, found.index)
+// set makes w due at this time, in place of an earlier or later one.
+func (s *schedule) set(w *workState, at time.Time) {
+	w.dueAt = at
+	if w.dueIndex > 0 {
+		heap.Fix(&s.heap, w.dueIndex-1)
 		return
 	}
-	if s.byKey == nil {
-		s.byKey = make(map[K]*slot[K])
-	}
-	added := &slot[K]{key: key, at: at}
-	s.byKey[key] = added
-	heap.Push(&s.slots, added)
+	heap.Push(&s.heap, w)
 }
 
-// remove makes key due never.
-func (s *schedule[K]) remove(key K) {
-	if found, ok := s.byKey[key]; ok {
-		heap.Remove(&s.slots, found.index)
-		delete(s.byKey, key)
+// remove takes w off the schedule if it is on it.
+func (s *schedule) remove(w *workState) {
+	if w.dueIndex > 0 {
+		heap.Remove(&s.heap, w.dueIndex-1)
 	}
 }
 
-// pop removes and gives one key that is due by now.
-func (s *schedule[K]) pop(now time.Time) (K, bool) {
-	if len(s.slots) == 0 || s.slots[0].at.After(now) {
-		var none K
-		return none, false
+// pop removes and returns one work that is due by now, nil if there is none.
+func (s *schedule) pop(now time.Time) *workState {
+	if len(s.heap) == 0 || s.heap[0].dueAt.After(now) {
+		return nil
 	}
-	key := s.slots[0].key
-	s.remove(key)
-	return key, true
+	return heap.Pop(&s.heap).(*workState)
 }
 
-// next is the earliest time at which a key is due.
-func (s *schedule[K]) next() (time.Time, bool) {
-	if len(s.slots) == 0 {
+// next returns the earliest time at which a work is due.
+func (s *schedule) next() (time.Time, bool) {
+	if len(s.heap) == 0 {
 		return time.Time{}, false
 	}
-	return s.slots[0].at, true
+	return s.heap[0].dueAt, true
 }
 
-// slots is the heap of a schedule.
-type slots[K comparable] []*slot[K]
+// dueHeap implements [heap.Interface]. The dueIndex of a work is its position plus 1, or 0.
+type dueHeap []*workState
 
-func (s slots[K]) Len() int           { return len(s) }
-func (s slots[K]) Less(i, j int) bool { return s[i].at.Before(s[j].at) }
-func (s slots[K]) Swap(i, j int) {
-	s[i], s[j] = s[j], s[i]
-	s[i].index, s[j].index = i, j
+func (h dueHeap) Len() int           { return len(h) }
+func (h dueHeap) Less(i, j int) bool { return h[i].dueAt.Before(h[j].dueAt) }
+func (h dueHeap) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].dueIndex, h[j].dueIndex = i+1, j+1
 }
 
-func (s *slots[K]) Push(x any) {
-	added := x.(*slot[K])
-	added.index = len(*s)
-	*s = append(*s, added)
+func (h *dueHeap) Push(x any) {
+	w := x.(*workState)
+	*h = append(*h, w)
+	w.dueIndex = len(*h)
 }
 
-func (s *slots[K]) Pop() any {
-	last := len(*s) - 1
-	popped := (*s)[last]
-	(*s)[last] = nil
-	*s = (*s)[:last]
-	return popped
+func (h *dueHeap) Pop() any {
+	last := len(*h) - 1
+	w := (*h)[last]
+	(*h)[last] = nil
+	*h = (*h)[:last]
+	w.dueIndex = 0
+	return w
 }

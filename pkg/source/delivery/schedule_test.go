@@ -2,19 +2,19 @@ package delivery
 
 import (
 	"math/rand/v2"
-	"slices"
 	"testing"
 	"time"
 )
 
-// TestSchedule compares a schedule with a plain map, searched each time.
+// TestSchedule compares a schedule with a map that is searched each time.
 func TestSchedule(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	start := time.Unix(0, 0)
-	var s schedule[int]
-	plain := make(map[int]time.Time)
+	var s schedule
+	works := make([]workState, 50)
+	plain := make(map[*workState]time.Time)
 	for range 20_000 {
-		key := random.IntN(50)
+		key := &works[random.IntN(len(works))]
 		switch random.IntN(4) {
 		case 0, 1:
 			at := start.Add(time.Duration(random.IntN(1000)))
@@ -25,7 +25,8 @@ func TestSchedule(t *testing.T) {
 			delete(plain, key)
 		case 3:
 			now := start.Add(time.Duration(random.IntN(1000)))
-			popped, ok := s.pop(now)
+			popped := s.pop(now)
+			ok := popped != nil
 			earliest, any := earliest(plain)
 			if wantOK := any && !earliest.After(now); ok != wantOK {
 				t.Fatalf("pop(%v) gave %v, want %v", now, ok, wantOK)
@@ -45,7 +46,7 @@ func TestSchedule(t *testing.T) {
 	}
 }
 
-func earliest(plain map[int]time.Time) (time.Time, bool) {
+func earliest(plain map[*workState]time.Time) (time.Time, bool) {
 	var found time.Time
 	for _, at := range plain {
 		if found.IsZero() || at.Before(found) {
@@ -53,29 +54,6 @@ func earliest(plain map[int]time.Time) (time.Time, bool) {
 		}
 	}
 	return found, len(plain) > 0
-}
-
-func TestFIFO(t *testing.T) {
-	random := rand.New(rand.NewPCG(3, 4))
-	var q fifo[int]
-	var plain []int
-	for i := range 10_000 {
-		if random.IntN(2) == 0 {
-			q.push(i)
-			plain = append(plain, i)
-			continue
-		}
-		got, ok := q.pop()
-		if ok != (len(plain) > 0) {
-			t.Fatalf("pop gave %v with %d items", ok, len(plain))
-		}
-		if ok {
-			if got != plain[0] {
-				t.Fatalf("pop gave %d, want %d", got, plain[0])
-			}
-			plain = slices.Delete(plain, 0, 1)
-		}
-	}
 }
 
 func TestBackoff(t *testing.T) {

@@ -5,83 +5,86 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
 
 	"github.com/workwire/workwire/pkg/wire"
 )
 
-// ledger is what a Link knows of what its agents know: for each work what was
-// published, what was confirmed, and when to try again. It decides and does
-// nothing: no I/O, no clock, no goroutines. Its owner guards it by a lock. All
-// but connect cost O(log n) at most.
+// deliveryState records for each work which state was published, which one its agent confirmed,
+// and when to publish again. It is pure: it does no I/O, reads no clock and starts no goroutines.
+// It is not safe for concurrent use; [Engine] guards it with a lock. All operations but connect
+// cost at most O(log n).
 type deliveryState struct {
 	republishAfter time.Duration
-	paused         func(wire.ClusterName) bool // clusters that get no turns
+	paused         func(wire.ClusterName) bool // clusters that nothing is published to
 
 	works      map[workKey]*workState
 	clusters   map[wire.ClusterName]*clusterState
-	roundRobin fifo[*clusterState]  // clusters whose queue is not empty
-	due        schedule[*workState] // entries to look at again, at a time
-	// connected is the number of the connection that stands, 0 for none.
+	roundRobin workqueue.Queue[*clusterState] // clusters whose queue is not empty
+	due        schedule                       // works to check again later
+	// connected is the number of the current connection, 0 for none.
 	connected uint64
 	lastConn  uint64
 
-	pending         int // entries queued or in flight
-	awaitingContact int // entries that wait for their cluster to be heard from
+	pending         int // works that are queued or in flight
+	awaitingContact int // works that wait for a message from their cluster
 }
 
-// key names a work as an agent sees it. A cluster can claim to hold a UID of
-// another cluster's work, so the UID alone will not do.
+// workKey identifies a work as seen by an agent. The UID alone is not enough, since a cluster can
+// claim to hold the UID of another cluster's work.
 type workKey struct {
 	uid     types.UID
 	cluster wire.ClusterName
 }
 
-// cluster is what the ledger knows of a cluster that has entries.
+// clusterState is the state of a cluster that has works.
 type clusterState struct {
 	name            wire.ClusterName
 	works           int
-	heard           time.Time // when a message last came from it
-	queue           fifo[*workState]
+	heard           time.Time // of the last message from the cluster
+	queue           workqueue.Queue[*workState]
 	inRoundRobin    bool
 	awaitingContact map[*workState]struct{}
 }
 
-// entry is what the ledger knows of a work. It is queued, in flight, or neither;
-// what is in flight is never queued.
+// workState is the state of a work. A work is queued, in flight, or neither, never both.
 type workState struct {
 	key     workKey
 	cluster *clusterState
 
 	queued, inFlight bool
-	changedInFlight  bool // marked while in flight
-	force            bool // publish even what was published already
-	resync           bool // as the answer to a resync request
+	changedInFlight  bool // enqueued again when the attempt ends
+	force            bool // publish even the state that was published last
+	resync           bool // publish as the answer to a resync request
 
-	first       wire.Generation // first one published or confirmed
+	dueAt    time.Time
+	dueIndex int // owned by schedule
+
+	first       wire.Generation // the first one published or confirmed
 	published   revision
 	publishedAt time.Time
-	confirmed   wire.Generation // highest that the agent spoke of
-	deleteHeard bool            // the agent has said that it is deleting the work
-	deleted     bool            // and that it is done
+	confirmed   wire.Generation // the highest one that the agent reported
+	deleteHeard bool            // the agent reported that it is deleting the work
+	deleted     bool            // the agent reported Deleted
 	republishes int             // of published, on this connection
-	failures    int             // in a row
-	failed      bool            // the last try failed
-	refused     *refusal        // the newest state can not be published
-	removed     *removedWork    // the source does not have the work (any more)
+	failures    int             // consecutive
+	failed      bool            // the last attempt failed
+	refused     *refusal        // why the newest state cannot be published
+	removed     *removedWork    // set if the source does not have the work
 
-	sequence    wire.SequenceID // of the last status taken
+	sequence    wire.SequenceID // of the last accepted status
 	hash        string          // of the status at hashVersion
 	hashVersion string
 }
 
-// goneWork is what is left of a work that a deletion is still owed for.
+// removedWork describes the deletion to publish for a work that the source does not have.
 type removedWork struct {
 	generation wire.Generation
-	deletedAt  *metav1.Time       // nil: now
-	meta       *metav1.ObjectMeta // nil: the source never had it
+	deletedAt  *metav1.Time       // nil: the time of the publish
+	meta       *metav1.ObjectMeta // nil: the source never had the work
 }
 
-// claim is an entry whose turn it is, as it was at that moment.
+// attempt is one attempt to publish a work: a copy of the work's state at its beginning.
 type attempt struct {
 	work *workState
 	workKey
@@ -94,14 +97,14 @@ type attempt struct {
 	removed       *removedWork
 }
 
-// action is the one under which s is published.
-func (c *attempt) action(s revision) wire.Action {
+// action returns the action of an event that publishes r.
+func (a *attempt) action(r revision) wire.Action {
 	switch {
-	case c.resync:
+	case a.resync:
 		return wire.ResyncResponse
-	case s.deleting:
+	case r.deleting:
 		return wire.Delete
-	case c.confirmed == 0 && (c.first == 0 || c.first == s.generation):
+	case a.confirmed == 0 && (a.first == 0 || a.first == r.generation):
 		return wire.Create
 	default:
 		return wire.Update
@@ -114,174 +117,178 @@ func newDeliveryState(repeatAfter time.Duration, held func(wire.ClusterName) boo
 		paused:         held,
 		works:          make(map[workKey]*workState),
 		clusters:       make(map[wire.ClusterName]*clusterState),
+		roundRobin:     workqueue.DefaultQueue[*clusterState](),
 	}
 }
 
-// entryOf gives the entry of k, a new one if need be.
-func (l *deliveryState) ensure(k workKey) *workState {
-	if e, ok := l.works[k]; ok {
-		return e
+// ensure returns the state of k, which it creates if necessary.
+func (d *deliveryState) ensure(k workKey) *workState {
+	if w, ok := d.works[k]; ok {
+		return w
 	}
-	c, ok := l.clusters[k.cluster]
+	c, ok := d.clusters[k.cluster]
 	if !ok {
-		c = &clusterState{name: k.cluster, awaitingContact: make(map[*workState]struct{})}
-		l.clusters[k.cluster] = c
+		c = &clusterState{
+			name:            k.cluster,
+			queue:           workqueue.DefaultQueue[*workState](),
+			awaitingContact: make(map[*workState]struct{}),
+		}
+		d.clusters[k.cluster] = c
 	}
 	c.works++
-	e := &workState{key: k, cluster: c}
-	l.works[k] = e
-	return e
+	w := &workState{key: k, cluster: c}
+	d.works[k] = w
+	return w
 }
 
-// drop forgets e, which must not be in flight.
-func (l *deliveryState) forget(e *workState) {
-	delete(l.works, e.key)
-	l.unschedule(e)
-	if e.queued {
-		e.queued = false // the queue skips it
-		l.pending--
+// forget removes w, which must not be in flight.
+func (d *deliveryState) forget(w *workState) {
+	delete(d.works, w.key)
+	d.unschedule(w)
+	if w.queued {
+		w.queued = false // dequeue skips it
+		d.pending--
 	}
-	if e.cluster.works--; e.cluster.works == 0 {
-		delete(l.clusters, e.cluster.name)
+	if w.cluster.works--; w.cluster.works == 0 {
+		delete(d.clusters, w.cluster.name)
 	}
 }
 
-// mark queues e, or has it queued when it lands.
-func (l *deliveryState) enqueue(e *workState) {
+// enqueue queues w, or has it queued when the attempt in flight ends.
+func (d *deliveryState) enqueue(w *workState) {
 	switch {
-	case e.inFlight:
-		e.changedInFlight = true
-	case !e.queued:
-		e.queued = true
-		l.pending++
-		e.cluster.queue.push(e)
-		if !e.cluster.inRoundRobin {
-			e.cluster.inRoundRobin = true
-			l.roundRobin.push(e.cluster)
-		}
+	case w.inFlight:
+		w.changedInFlight = true
+	case !w.queued:
+		w.queued = true
+		d.pending++
+		w.cluster.queue.Push(w)
+		d.enterRoundRobin(w.cluster)
 	}
 }
 
-// changed notes that the work of k may have a new state.
-func (l *deliveryState) workChanged(k workKey) { l.enqueue(l.ensure(k)) }
-
-// owed notes that the work of k must be published whatever was published before.
-func (l *deliveryState) forcePublish(k workKey, resync bool) {
-	e := l.ensure(k)
-	e.force = true
-	e.resync = e.resync || resync
-	l.enqueue(e)
+func (d *deliveryState) enterRoundRobin(c *clusterState) {
+	if !c.inRoundRobin {
+		c.inRoundRobin = true
+		d.roundRobin.Push(c)
+	}
 }
 
-// vanished notes that the source no longer has the work of k. What its agent has
-// deleted is forgotten; for the rest a deletion is owed.
-func (l *deliveryState) workRemoved(k workKey, g removedWork) {
-	e := l.ensure(k)
-	e.removed = &g
-	if e.deleted {
-		if !e.inFlight {
-			l.forget(e)
+// workChanged enqueues k, whose work may have a new state.
+func (d *deliveryState) workChanged(k workKey) { d.enqueue(d.ensure(k)) }
+
+// forcePublish enqueues k to be published even if its state was published before.
+func (d *deliveryState) forcePublish(k workKey, resync bool) {
+	w := d.ensure(k)
+	w.force = true
+	w.resync = w.resync || resync
+	d.enqueue(w)
+}
+
+// workRemoved handles the removal of the work of k from the source: the state is forgotten if the
+// agent has deleted the work, otherwise the deletion is enqueued.
+func (d *deliveryState) workRemoved(k workKey, g removedWork) {
+	w := d.ensure(k)
+	w.removed = &g
+	if w.deleted {
+		if !w.inFlight {
+			d.forget(w)
 		}
 		return
 	}
-	e.force = true
-	l.enqueue(e)
+	w.force = true
+	d.enqueue(w)
 }
 
-// answerGone owes a deletion for an id that an agent holds and the source does
-// not have.
-func (l *deliveryState) deleteUnknown(k workKey, held wire.Generation) {
-	e := l.ensure(k)
-	if e.removed == nil {
-		e.removed = &removedWork{generation: held}
+// deleteUnknown enqueues a deletion of a work that an agent holds and the source does not have.
+func (d *deliveryState) deleteUnknown(k workKey, held wire.Generation) {
+	w := d.ensure(k)
+	if w.removed == nil {
+		w.removed = &removedWork{generation: held}
 	}
-	e.deleted = false
-	e.force, e.resync = true, true
-	l.enqueue(e)
+	w.deleted = false
+	w.force, w.resync = true, true
+	d.enqueue(w)
 }
 
-// next claims the entry whose turn it is. There are turns only while connected.
-func (l *deliveryState) dequeue(now time.Time) (attempt, bool) {
-	l.requeueDue(now)
-	for l.connected != 0 {
-		c, ok := l.roundRobin.pop()
-		if !ok {
-			break
+// dequeue begins an attempt for the next work, by round robin over the clusters. It returns false
+// if no work is ready or there is no connection.
+func (d *deliveryState) dequeue(now time.Time) (attempt, bool) {
+	d.requeueDue(now)
+	for d.connected != 0 && d.roundRobin.Len() > 0 {
+		c := d.roundRobin.Pop()
+		c.inRoundRobin = false
+		if d.paused(c.name) {
+			continue // until resumeCluster
 		}
-		if l.paused(c.name) {
-			c.inRoundRobin = false // until it is released
+		w := c.queue.Pop()
+		if c.queue.Len() > 0 {
+			d.enterRoundRobin(c)
+		}
+		if !w.queued {
 			continue
 		}
-		e, _ := c.queue.pop()
-		if c.inRoundRobin = c.queue.len() > 0; c.inRoundRobin {
-			l.roundRobin.push(c)
-		}
-		if e == nil || !e.queued {
-			continue
-		}
-		e.queued, e.inFlight = false, true
-		l.unschedule(e)
+		w.queued, w.inFlight = false, true
+		d.unschedule(w)
 		made := attempt{
-			work: e, workKey: e.key, force: e.force, resync: e.resync, first: e.first, published: e.published,
-			confirmed: e.confirmed, deleted: e.deleted, refused: e.refused, removed: e.removed,
+			work: w, workKey: w.key, force: w.force, resync: w.resync, first: w.first, published: w.published,
+			confirmed: w.confirmed, deleted: w.deleted, refused: w.refused, removed: w.removed,
 		}
-		e.force, e.resync = false, false
+		w.force, w.resync = false, false
 		return made, true
 	}
 	return attempt{}, false
 }
 
-// released notes that a cluster may be held no more.
-func (l *deliveryState) resumeCluster(name wire.ClusterName) {
-	c, ok := l.clusters[name]
-	if ok && !c.inRoundRobin && c.queue.len() > 0 {
-		c.inRoundRobin = true
-		l.roundRobin.push(c)
+// resumeCluster puts a cluster that was paused back into the round robin.
+func (d *deliveryState) resumeCluster(name wire.ClusterName) {
+	if c, ok := d.clusters[name]; ok && c.queue.Len() > 0 {
+		d.enterRoundRobin(c)
 	}
 }
 
-// wakeAt is the earliest time at which next may have more by time alone.
-func (l *deliveryState) nextDue() (time.Time, bool) {
-	if l.connected == 0 {
+// nextDue returns the earliest time at which dequeue may return another work without any event.
+func (d *deliveryState) nextDue() (time.Time, bool) {
+	if d.connected == 0 {
 		return time.Time{}, false
 	}
-	return l.due.next()
+	return d.due.next()
 }
 
-// rest takes e off the schedule and out of its cluster's parking place.
-func (l *deliveryState) unschedule(e *workState) {
-	l.due.remove(e)
-	if _, ok := e.cluster.awaitingContact[e]; ok {
-		delete(e.cluster.awaitingContact, e)
-		l.awaitingContact--
+// unschedule removes w from the schedule and from the works that await contact.
+func (d *deliveryState) unschedule(w *workState) {
+	d.due.remove(w)
+	if _, ok := w.cluster.awaitingContact[w]; ok {
+		delete(w.cluster.awaitingContact, w)
+		d.awaitingContact--
 	}
 }
 
-// connect begins a connection with this packet limit and gives its number. What
-// is not known to have arrived is owed again. It costs O(n), once a connect.
-func (l *deliveryState) connect(limit int) uint64 {
-	l.lastConn++
-	l.connected = l.lastConn
-	for _, e := range l.works {
-		if e.refused != nil {
-			if e.refused.stillRefused(limit) {
+// connect begins a connection with this packet limit and returns its number. It enqueues all works
+// whose last publish is not confirmed. It costs O(n) for n works.
+func (d *deliveryState) connect(limit int) uint64 {
+	d.lastConn++
+	d.connected = d.lastConn
+	for _, w := range d.works {
+		if w.refused != nil {
+			if w.refused.stillRefused(limit) {
 				continue
 			}
-			e.refused = nil
-			e.force = true
+			w.refused = nil
+			w.force = true
 		}
-		e.republishes, e.failures = 0, 0
-		if e.force || e.failed || e.unconfirmed() || e.published.deleting && !e.deleted {
-			e.force = true
-			l.enqueue(e)
+		w.republishes, w.failures = 0, 0
+		if w.force || w.failed || w.unconfirmed() || w.published.deleting && !w.deleted {
+			w.force = true
+			d.enqueue(w)
 		}
 	}
-	return l.connected
+	return d.connected
 }
 
-// disconnect ends the connection with this number, unless another one stands.
-func (l *deliveryState) disconnect(number uint64) {
-	if l.connected == number {
-		l.connected = 0
+// disconnect ends the connection with this number, if it is the current one.
+func (d *deliveryState) disconnect(number uint64) {
+	if d.connected == number {
+		d.connected = 0
 	}
 }

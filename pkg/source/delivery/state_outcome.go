@@ -6,218 +6,222 @@ import (
 	"github.com/workwire/workwire/pkg/wire"
 )
 
-// Pauses between tries that failed, and the longest one between repeats.
+// Backoff after failed publishes, and the longest pause between republishes.
 const (
 	publishRetryMin    = time.Second
 	publishRetryMax    = 30 * time.Second
-	maxRepublishFactor = 20 // times repeatAfter
+	maxRepublishFactor = 20 // times republishAfter
 )
 
-// unsettled reports that e was published and that its agent has not said so.
-func (e *workState) unconfirmed() bool {
+// unconfirmed reports whether w was published and its agent has not confirmed it.
+func (w *workState) unconfirmed() bool {
 	switch {
-	case e.published == revision{}:
+	case w.published == revision{}:
 		return false
-	case e.published.deleting:
-		return !e.deleteHeard
+	case w.published.deleting:
+		return !w.deleteHeard
 	default:
-		return e.confirmed < e.published.generation
+		return w.confirmed < w.published.generation
 	}
 }
 
-// landed notes that c's turn is over, with nothing to publish for p.
-func (l *deliveryState) skipped(c attempt, p plan) {
-	e := c.work
+// skipped ends an attempt that published nothing.
+func (d *deliveryState) skipped(a attempt, p plan) {
+	w := a.work
 	if p.known {
-		e.published, e.first = p.revision, p.revision.generation
-		e.confirmed = max(e.confirmed, p.revision.generation)
+		w.published, w.first = p.revision, p.revision.generation
+		w.confirmed = max(w.confirmed, p.revision.generation)
 	}
-	if e.refused != nil && e.refused.revision != p.revision {
-		e.refused = nil
+	if w.refused != nil && w.refused.revision != p.revision {
+		w.refused = nil
 	}
-	l.complete(c, p, e.publishedAt)
+	d.complete(a, p, w.publishedAt)
 }
 
-// publishedOK notes that p was published; the try began at began.
-func (l *deliveryState) publishSucceeded(c attempt, p plan, began time.Time) {
-	e := c.work
-	if e.first == 0 {
-		e.first = p.revision.generation
+// publishSucceeded ends an attempt that published p; it began at began.
+func (d *deliveryState) publishSucceeded(a attempt, p plan, began time.Time) {
+	w := a.work
+	if w.first == 0 {
+		w.first = p.revision.generation
 	}
-	if e.published != p.revision {
-		e.republishes = 0
+	if w.published != p.revision {
+		w.republishes = 0
 	} else {
-		e.republishes++
+		w.republishes++
 	}
-	e.published, e.publishedAt = p.revision, began
-	e.failed, e.failures, e.refused = false, 0, nil
-	l.complete(c, p, began)
+	w.published, w.publishedAt = p.revision, began
+	w.failed, w.failures, w.refused = false, 0, nil
+	d.complete(a, p, began)
 }
 
-// notPublished notes that publishing for c failed in a way that repeating mends.
-func (l *deliveryState) publishFailed(c attempt, now time.Time) {
-	e := c.work
-	e.failed = true
-	e.force, e.resync = true, e.resync || c.resync
-	l.endAttempt(e)
-	if e.inFlight || e.queued || l.works[e.key] != e {
+// publishFailed ends an attempt that failed and schedules the next one.
+func (d *deliveryState) publishFailed(a attempt, now time.Time) {
+	w := a.work
+	w.failed = true
+	w.force, w.resync = true, w.resync || a.resync
+	d.endAttempt(w)
+	if w.inFlight || w.queued || d.works[w.key] != w {
 		return
 	}
-	l.due.set(e, now.Add(backoff(publishRetryMin, e.failures, publishRetryMax)))
-	e.failures++
+	d.due.set(w, now.Add(backoff(publishRetryMin, w.failures, publishRetryMax)))
+	w.failures++
 }
 
-// refuse notes that c's state can not be published. A deletion of what the source
-// does not have is given up: the agent will ask.
-func (l *deliveryState) publishRefused(c attempt, r *refusal) {
-	e := c.work
-	e.failed, e.failures = false, 0
-	e.refused = r
-	if c.removed != nil && e.removed == c.removed && !e.changedInFlight {
-		e.deleted = true
+// publishRefused ends an attempt that failed for a reason that a retry cannot change. The deletion
+// of a work that the source does not have is dropped: the agent sends another resync request.
+func (d *deliveryState) publishRefused(a attempt, r *refusal) {
+	w := a.work
+	w.failed, w.failures = false, 0
+	w.refused = r
+	if a.removed != nil && w.removed == a.removed && !w.changedInFlight {
+		w.deleted = true
 	}
-	l.endAttempt(e)
+	d.endAttempt(w)
 }
 
-// settle ends c's turn and, when the agent's word is outstanding, schedules the
-// next look.
-func (l *deliveryState) complete(c attempt, p plan, began time.Time) {
-	e := c.work
-	if e.removed == c.removed {
+// complete ends an attempt and schedules the next check if the agent has not confirmed the work.
+func (d *deliveryState) complete(a attempt, p plan, began time.Time) {
+	w := a.work
+	if w.removed == a.removed {
 		switch {
 		case p.revision == revision{}:
 		case !p.revision.deleting:
-			e.removed, e.deleteHeard, e.deleted = nil, false, false
-		case e.removed != nil && e.removed.meta == nil && !e.changedInFlight:
-			// The answer to a resync: the next request tells whether it arrived.
-			e.deleted = true
+			w.removed, w.deleteHeard, w.deleted = nil, false, false
+		case w.removed != nil && w.removed.meta == nil && !w.changedInFlight:
+			// It answered a resync request: the next request shows whether it arrived.
+			w.deleted = true
 		}
 	}
-	l.endAttempt(e)
-	if e.inFlight || e.queued || l.works[e.key] != e || !e.unconfirmed() {
+	d.endAttempt(w)
+	if w.inFlight || w.queued || d.works[w.key] != w || !w.unconfirmed() {
 		return
 	}
-	l.due.set(e, began.Add(backoff(l.republishAfter, e.republishes, maxRepublishFactor*l.republishAfter)))
+	d.due.set(w, began.Add(backoff(d.republishAfter, w.republishes, maxRepublishFactor*d.republishAfter)))
 }
 
-// finish lands e and queues it again when it was marked meanwhile.
-func (l *deliveryState) endAttempt(e *workState) {
-	e.inFlight = false
-	l.pending--
-	if e.removed != nil && e.deleted {
-		l.forget(e)
+// endAttempt ends the attempt in flight, and enqueues w again if it changed meanwhile.
+func (d *deliveryState) endAttempt(w *workState) {
+	w.inFlight = false
+	d.pending--
+	if w.removed != nil && w.deleted {
+		d.forget(w)
 		return
 	}
-	if e.changedInFlight {
-		e.changedInFlight = false
-		l.enqueue(e)
+	if w.changedInFlight {
+		w.changedInFlight = false
+		d.enqueue(w)
 	}
 }
 
-// wakeDue looks at what is due. What failed is tried again; what is unconfirmed is
-// published again when its cluster has been heard from since, and parked until it
-// is otherwise.
-func (l *deliveryState) requeueDue(now time.Time) {
-	for l.connected != 0 {
-		e, ok := l.due.pop(now)
-		if !ok {
+// requeueDue enqueues the works that are due: those whose last attempt failed, and unconfirmed ones
+// whose cluster sent a message since. Other unconfirmed works await contact.
+func (d *deliveryState) requeueDue(now time.Time) {
+	for d.connected != 0 {
+		w := d.due.pop(now)
+		if w == nil {
 			return
 		}
 		switch {
-		case e.failed || e.unconfirmed() && e.cluster.heard.After(e.publishedAt):
-			e.force = true
-			l.enqueue(e)
-		case e.unconfirmed():
-			e.cluster.awaitingContact[e] = struct{}{}
-			l.awaitingContact++
+		case w.failed || w.unconfirmed() && w.cluster.heard.After(w.publishedAt):
+			w.force = true
+			d.enqueue(w)
+		case w.unconfirmed():
+			w.cluster.awaitingContact[w] = struct{}{}
+			d.awaitingContact++
 		}
 	}
 }
 
-// heard notes a message from a cluster. What was parked until then gets another
-// while: the cluster may be about to confirm it, or to ask for it. It reports
-// whether there was any, and so wakeAt is another time now.
-func (l *deliveryState) clusterHeard(name wire.ClusterName, now time.Time) (scheduled bool) {
-	c, ok := l.clusters[name]
+// clusterHeard records a message from a cluster. Works that awaited it are scheduled rather than
+// enqueued, since the agent may be about to confirm or to request them. It reports whether there
+// were any, which changes nextDue.
+func (d *deliveryState) clusterHeard(name wire.ClusterName, now time.Time) (scheduled bool) {
+	c, ok := d.clusters[name]
 	if !ok {
 		return false
 	}
 	c.heard = now
 	scheduled = len(c.awaitingContact) > 0
-	for e := range c.awaitingContact {
-		l.due.set(e, now.Add(l.republishAfter))
+	for w := range c.awaitingContact {
+		d.due.set(w, now.Add(d.republishAfter))
 	}
-	l.awaitingContact -= len(c.awaitingContact)
+	d.awaitingContact -= len(c.awaitingContact)
 	clear(c.awaitingContact)
 	return scheduled
 }
 
-// holds notes that an agent holds this generation of the work of k.
-func (l *deliveryState) agentHolds(k workKey, held wire.Generation) {
-	e, ok := l.works[k]
-	if !ok || e.removed != nil {
+// agentHolds records that the agent holds this generation of k.
+func (d *deliveryState) agentHolds(k workKey, held wire.Generation) {
+	w, ok := d.works[k]
+	if !ok || w.removed != nil {
 		return
 	}
-	e.confirmed = max(e.confirmed, held)
-	if !e.unconfirmed() && !e.failed {
-		l.unschedule(e)
+	w.confirmed = max(w.confirmed, held)
+	if !w.unconfirmed() && !w.failed {
+		d.unschedule(w)
 	}
 }
 
-// took notes that s was taken in; deleting and deleted are what s says of the
-// work's deletion.
-func (l *deliveryState) statusAccepted(k workKey, s *wire.Status, deleting, deleted bool) {
-	e, ok := l.works[k]
+// statusAccepted records an accepted status; deleting and deleted are its conditions.
+func (d *deliveryState) statusAccepted(k workKey, s *wire.Status, deleting, deleted bool) {
+	w, ok := d.works[k]
 	if !ok {
-		return // gone meanwhile
+		return // removed meanwhile
 	}
-	e.sequence = max(e.sequence, s.Sequence)
-	e.confirmed = max(e.confirmed, s.Generation)
-	e.deleteHeard = e.deleteHeard || deleting || deleted
-	e.deleted = e.deleted || deleted
-	if !e.unconfirmed() && !e.failed {
-		l.unschedule(e)
+	w.sequence = max(w.sequence, s.Sequence)
+	w.confirmed = max(w.confirmed, s.Generation)
+	w.deleteHeard = w.deleteHeard || deleting || deleted
+	w.deleted = w.deleted || deleted
+	if !w.unconfirmed() && !w.failed {
+		d.unschedule(w)
 	}
 }
 
-// agentForgot notes the agent's word that it is done with a work that the source
-// does not have any more.
-func (l *deliveryState) agentDeleted(k workKey) {
-	e, ok := l.works[k]
+// agentDeleted records that the agent has deleted a work that the source does not have anymore.
+func (d *deliveryState) agentDeleted(k workKey) {
+	w, ok := d.works[k]
 	if !ok {
 		return
 	}
-	e.deleteHeard, e.deleted = true, true
-	if e.removed != nil && !e.inFlight {
-		l.forget(e)
+	w.deleteHeard, w.deleted = true, true
+	if w.removed != nil && !w.inFlight {
+		d.forget(w)
 	}
 }
 
-// lastSequence is that of the last status taken of the work of k.
-func (l *deliveryState) lastSequence(k workKey) wire.SequenceID {
-	if e, ok := l.works[k]; ok {
-		return e.sequence
+// lastSequence returns the sequence id of the last accepted status of k.
+func (d *deliveryState) lastSequence(k workKey) wire.SequenceID {
+	if w, ok := d.works[k]; ok {
+		return w.sequence
 	}
 	return 0
 }
 
-// outOfTurn notes a status that says Deleted of a work that is not being deleted:
-// the agent has forgotten what it should hold.
-func (l *deliveryState) deletedUnexpectedly(k workKey, s *wire.Status) {
-	e, ok := l.works[k]
+// deletedUnexpectedly handles a status with Deleted=True of a work that is not being deleted: the
+// agent has forgotten the work, so it is published again.
+func (d *deliveryState) deletedUnexpectedly(k workKey, s *wire.Status) {
+	w, ok := d.works[k]
 	if !ok {
-		return // gone meanwhile
+		return // removed meanwhile
 	}
-	e.sequence = max(e.sequence, s.Sequence)
-	// It holds nothing now: what it said before confirms no publish to come.
-	e.confirmed = 0
-	l.forcePublish(k, false)
+	w.sequence = max(w.sequence, s.Sequence)
+	// Earlier confirmations do not apply to the publishes that follow.
+	w.confirmed = 0
+	d.forcePublish(k, false)
 }
 
-// refusalFor is the refusal of the newest state of the work of k, nil for none.
-func (l *deliveryState) refusalFor(k workKey) *refusal {
-	if e, ok := l.works[k]; ok {
-		return e.refused
+// refusalFor returns why the newest state of k cannot be published, nil if it can.
+func (d *deliveryState) refusalFor(k workKey) *refusal {
+	if w, ok := d.works[k]; ok {
+		return w.refused
 	}
 	return nil
+}
+
+// backoff returns first doubled n times, at most limit.
+func backoff(first time.Duration, n int, limit time.Duration) time.Duration {
+	for ; n > 0 && first < limit; n-- {
+		first *= 2
+	}
+	return min(first, limit)
 }

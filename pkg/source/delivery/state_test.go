@@ -11,161 +11,160 @@ import (
 	"github.com/workwire/workwire/pkg/wire"
 )
 
-// script drives a ledger as a Link does, with a clock of its own.
+// script drives a deliveryState like an Engine does, with its own clock.
 type script struct {
-	t      *testing.T
-	ledger *deliveryState
-	now    time.Time
-	work   *workv1.ManifestWork // nil: the source has none
-	key    workKey
+	t     *testing.T
+	state *deliveryState
+	now   time.Time
+	work  *workv1.ManifestWork // nil: the source has none
+	key   workKey
 }
 
 func newScript(t *testing.T) *script {
 	work := testWork("w", 1)
-	s := &script{t: t, ledger: newDeliveryState(30*time.Second, func(wire.ClusterName) bool { return false }), now: time.Unix(1000, 0), work: work, key: keyOf(work)}
-	s.ledger.connect(0)
+	s := &script{t: t, state: newDeliveryState(30*time.Second, func(wire.ClusterName) bool { return false }), now: time.Unix(1000, 0), work: work, key: keyOf(work)}
+	s.state.connect(0)
 	return s
 }
 
-// turn takes the next turn and publishes what it asks for; it gives nil when there
-// is no turn or nothing to publish.
-func (s *script) turn() *wire.Spec {
+// publishNext carries out the next attempt. It returns nil if there is no attempt or it publishes
+// nothing.
+func (s *script) publishNext() *wire.Spec {
 	s.t.Helper()
-	c, ok := s.ledger.dequeue(s.now)
+	c, ok := s.state.dequeue(s.now)
 	if !ok {
 		return nil
 	}
 	p := planPublish(c, s.work, "hub1", s.now)
 	if p.spec == nil {
-		s.ledger.skipped(c, p)
+		s.state.skipped(c, p)
 		return nil
 	}
-	s.ledger.publishSucceeded(c, p, s.now)
+	s.state.publishSucceeded(c, p, s.now)
 	return p.spec
 }
 
-// counts checks that the books are balanced.
-func (s *script) counts(entries int) {
+// counts checks the number of works, and that nothing is pending.
+func (s *script) counts(works int) {
 	s.t.Helper()
-	if n := len(s.ledger.works); n != entries {
-		s.t.Errorf("%d entries, want %d", n, entries)
+	if n := len(s.state.works); n != works {
+		s.t.Errorf("%d works, want %d", n, works)
 	}
-	if entries == 0 && (len(s.ledger.clusters) != 0 || len(s.ledger.due.slots) != 0 || s.ledger.awaitingContact != 0) {
-		s.t.Errorf("%d clusters, %d due and %d parked are left", len(s.ledger.clusters), len(s.ledger.due.slots), s.ledger.awaitingContact)
+	if works == 0 && (len(s.state.clusters) != 0 || len(s.state.due.heap) != 0 || s.state.awaitingContact != 0) {
+		s.t.Errorf("%d clusters, %d due and %d awaiting contact are left", len(s.state.clusters), len(s.state.due.heap), s.state.awaitingContact)
 	}
-	if s.ledger.pending != 0 {
-		s.t.Errorf("%d are pending", s.ledger.pending)
+	if s.state.pending != 0 {
+		s.t.Errorf("%d are pending", s.state.pending)
 	}
 }
 
-// TestNothingIsLeft: what is over is forgotten.
+// TestNothingIsLeft: works whose deletion is complete are forgotten.
 func TestNothingIsLeft(t *testing.T) {
 	t.Run("never had", func(t *testing.T) {
 		s := newScript(t)
 		s.work = nil
-		s.ledger.deleteUnknown(s.key, 4)
-		if spec := s.turn(); spec == nil || !spec.NoMetadata {
+		s.state.deleteUnknown(s.key, 4)
+		if spec := s.publishNext(); spec == nil || !spec.NoMetadata {
 			t.Fatalf("published %+v", spec)
 		}
 		s.counts(0)
 	})
 	t.Run("deleted, then gone", func(t *testing.T) {
 		s := newScript(t)
-		s.ledger.workChanged(s.key)
-		s.turn()
+		s.state.workChanged(s.key)
+		s.publishNext()
 		s.work = deleting(testWork("w", 2))
-		s.ledger.workChanged(s.key)
-		s.turn()
-		s.ledger.statusAccepted(s.key, &wire.Status{Generation: 2}, true, true)
+		s.state.workChanged(s.key)
+		s.publishNext()
+		s.state.statusAccepted(s.key, &wire.Status{Generation: 2}, true, true)
 		s.work = nil
-		s.ledger.workRemoved(s.key, removedWork{generation: 2, meta: &metav1.ObjectMeta{}})
+		s.state.workRemoved(s.key, removedWork{generation: 2, meta: &metav1.ObjectMeta{}})
 		s.counts(0)
 	})
 	t.Run("gone, then deleted", func(t *testing.T) {
 		s := newScript(t)
-		s.ledger.workChanged(s.key)
-		s.turn()
+		s.state.workChanged(s.key)
+		s.publishNext()
 		s.work = nil
-		s.ledger.workRemoved(s.key, removedWork{generation: 1, meta: &metav1.ObjectMeta{Name: "w"}})
-		if spec := s.turn(); spec == nil || !spec.IsDeletion() {
+		s.state.workRemoved(s.key, removedWork{generation: 1, meta: &metav1.ObjectMeta{Name: "w"}})
+		if spec := s.publishNext(); spec == nil || !spec.IsDeletion() {
 			t.Fatalf("published %+v", spec)
 		}
 		s.counts(1)
-		s.ledger.agentDeleted(s.key)
+		s.state.agentDeleted(s.key)
 		s.counts(0)
 	})
 	t.Run("deleted while the deletion is published", func(t *testing.T) {
 		s := newScript(t)
 		s.work = nil
-		s.ledger.workRemoved(s.key, removedWork{generation: 1, meta: &metav1.ObjectMeta{Name: "w"}})
-		c, _ := s.ledger.dequeue(s.now)
-		s.ledger.agentDeleted(s.key)
-		s.ledger.publishSucceeded(c, planPublish(c, nil, "hub1", s.now), s.now)
+		s.state.workRemoved(s.key, removedWork{generation: 1, meta: &metav1.ObjectMeta{Name: "w"}})
+		c, _ := s.state.dequeue(s.now)
+		s.state.agentDeleted(s.key)
+		s.state.publishSucceeded(c, planPublish(c, nil, "hub1", s.now), s.now)
 		s.counts(0)
 	})
 	t.Run("gone and refused", func(t *testing.T) {
 		s := newScript(t)
 		s.work = nil
-		s.ledger.workRemoved(s.key, removedWork{generation: 1, meta: &metav1.ObjectMeta{Name: "w"}})
-		c, _ := s.ledger.dequeue(s.now)
-		s.ledger.publishRefused(c, &refusal{})
+		s.state.workRemoved(s.key, removedWork{generation: 1, meta: &metav1.ObjectMeta{Name: "w"}})
+		c, _ := s.state.dequeue(s.now)
+		s.state.publishRefused(c, &refusal{})
 		s.counts(0)
 	})
 }
 
-// TestBackToLife: a work that comes back under its UID is published, and its next
-// deletion is waited for as the first was.
-func TestBackToLife(t *testing.T) {
+// TestRecreated: a work that is created again with its UID is published, and its next deletion must
+// be confirmed like the first one.
+func TestRecreated(t *testing.T) {
 	s := newScript(t)
 	s.work = nil
-	s.ledger.workRemoved(s.key, removedWork{generation: 1, meta: &metav1.ObjectMeta{Name: "w"}})
-	c, _ := s.ledger.dequeue(s.now) // the deletion is under way
+	s.state.workRemoved(s.key, removedWork{generation: 1, meta: &metav1.ObjectMeta{Name: "w"}})
+	c, _ := s.state.dequeue(s.now) // the deletion is under way
 	p := planPublish(c, nil, "hub1", s.now)
 	s.work = testWork("w", 2)
-	s.ledger.workChanged(s.key)
-	s.ledger.publishSucceeded(c, p, s.now)
-	if spec := s.turn(); spec == nil || spec.IsDeletion() || spec.Generation != 2 {
+	s.state.workChanged(s.key)
+	s.state.publishSucceeded(c, p, s.now)
+	if spec := s.publishNext(); spec == nil || spec.IsDeletion() || spec.Generation != 2 {
 		t.Fatalf("published %+v", spec)
 	}
-	s.ledger.statusAccepted(s.key, &wire.Status{Generation: 2}, true, false) // of the former work
+	s.state.statusAccepted(s.key, &wire.Status{Generation: 2}, true, false) // of the former work
 	s.work = testWork("w", 3)
-	s.ledger.workChanged(s.key)
-	s.turn()
+	s.state.workChanged(s.key)
+	s.publishNext()
 	s.work = deleting(testWork("w", 4))
-	s.ledger.workChanged(s.key)
-	s.turn()
-	if e := s.ledger.works[s.key]; !e.unconfirmed() {
-		t.Error("a deletion that nobody has confirmed is taken for confirmed")
+	s.state.workChanged(s.key)
+	s.publishNext()
+	if e := s.state.works[s.key]; !e.unconfirmed() {
+		t.Error("an unconfirmed deletion is taken for confirmed")
 	}
 	s.counts(1)
 }
 
-// TestSilentCluster: what waits for a silent cluster costs no time at all.
+// TestSilentCluster: works that await contact with a silent cluster are not scheduled.
 func TestSilentCluster(t *testing.T) {
 	s := newScript(t)
-	s.ledger.workChanged(s.key)
-	s.turn()
+	s.state.workChanged(s.key)
+	s.publishNext()
 	s.now = s.now.Add(31 * time.Second)
-	if spec := s.turn(); spec != nil {
+	if spec := s.publishNext(); spec != nil {
 		t.Fatalf("published %+v", spec)
 	}
-	if at, ok := s.ledger.nextDue(); ok {
-		t.Errorf("it is looked at again at %v", at)
+	if at, ok := s.state.nextDue(); ok {
+		t.Errorf("the next check is due at %v", at)
 	}
-	s.ledger.clusterHeard(s.key.cluster, s.now)
-	if at, ok := s.ledger.nextDue(); !ok || !at.Equal(s.now.Add(30*time.Second)) {
-		t.Errorf("after a sign of life it is looked at again at %v %v", at, ok)
+	s.state.clusterHeard(s.key.cluster, s.now)
+	if at, ok := s.state.nextDue(); !ok || !at.Equal(s.now.Add(30*time.Second)) {
+		t.Errorf("after a message the next check is due at %v %v", at, ok)
 	}
-	s.ledger.disconnect(s.ledger.connected)
-	if at, ok := s.ledger.nextDue(); ok {
-		t.Errorf("without a connection it is looked at at %v", at)
+	s.state.disconnect(s.state.connected)
+	if at, ok := s.state.nextDue(); ok {
+		t.Errorf("without a connection a check is due at %v", at)
 	}
 }
 
-// TestParkedWorkIsScheduledWhenItsClusterIsHeardFrom: a publish that was lost while
-// its cluster was silent is repeated once the cluster speaks, whatever it speaks
-// of, and the publisher has to be woken for that.
-func TestParkedWorkIsScheduledWhenItsClusterIsHeardFrom(t *testing.T) {
+// TestAwaitingContact: a publish that was lost while its cluster was silent is repeated after the
+// next message from the cluster, whatever it is about, and the publisher must be woken for that.
+func TestAwaitingContact(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	l := newDeliveryState(30*time.Second, func(wire.ClusterName) bool { return false })
 	l.connect(0)
@@ -182,13 +181,13 @@ func TestParkedWorkIsScheduledWhenItsClusterIsHeardFrom(t *testing.T) {
 		t.Fatal("published again to a cluster that is silent")
 	}
 	if at, ok := l.nextDue(); ok {
-		t.Fatalf("a parked work wakes the publisher at %v", at)
+		t.Fatalf("a work that awaits contact wakes the publisher at %v", at)
 	}
 	if !l.clusterHeard("cluster1", now) {
-		t.Error("nobody is told that there is something to do at another time")
+		t.Error("clusterHeard does not report the new due time")
 	}
 	if l.clusterHeard("cluster1", now) {
-		t.Error("told twice")
+		t.Error("clusterHeard reports the due time twice")
 	}
 	at, ok := l.nextDue()
 	if !ok || at != now.Add(30*time.Second) {
@@ -197,21 +196,21 @@ func TestParkedWorkIsScheduledWhenItsClusterIsHeardFrom(t *testing.T) {
 	now = at
 	l.clusterHeard("cluster1", now)
 	if _, ok := l.dequeue(now); !ok {
-		t.Error("not published again although the cluster speaks and does not confirm")
+		t.Error("not published again although the cluster sends messages and does not confirm")
 	}
 }
 
-// TestHeldCluster: a cluster that is held gets nothing, and all of it once it is
-// released; others go on.
-func TestHeldCluster(t *testing.T) {
-	held := map[wire.ClusterName]bool{"held": true}
-	l := newDeliveryState(time.Second, func(name wire.ClusterName) bool { return held[name] })
+// TestPausedCluster: nothing is published to a paused cluster until it is resumed; others are not
+// delayed.
+func TestPausedCluster(t *testing.T) {
+	paused := map[wire.ClusterName]bool{"paused": true}
+	l := newDeliveryState(time.Second, func(name wire.ClusterName) bool { return paused[name] })
 	l.connect(0)
 	now := time.Unix(1000, 0)
-	for _, k := range []workKey{{"a", "held"}, {"b", "free"}, {"c", "held"}, {"d", "free"}} {
+	for _, k := range []workKey{{"a", "paused"}, {"b", "free"}, {"c", "paused"}, {"d", "free"}} {
 		l.workChanged(k)
 	}
-	turns := func() []workKey {
+	attempts := func() []workKey {
 		var keys []workKey
 		for {
 			c, ok := l.dequeue(now)
@@ -222,17 +221,17 @@ func TestHeldCluster(t *testing.T) {
 			l.skipped(c, plan{})
 		}
 	}
-	if got := turns(); !slices.Equal(got, []workKey{{"b", "free"}, {"d", "free"}}) {
-		t.Errorf("turns %v", got)
+	if got := attempts(); !slices.Equal(got, []workKey{{"b", "free"}, {"d", "free"}}) {
+		t.Errorf("attempts %v", got)
 	}
-	l.deleteUnknown(workKey{"e", "held"}, 1)
+	l.deleteUnknown(workKey{"e", "paused"}, 1)
 	l.resumeCluster("nowhere")
-	if got := turns(); len(got) > 0 {
-		t.Errorf("turns %v of a cluster that is held", got)
+	if got := attempts(); len(got) > 0 {
+		t.Errorf("attempts %v for a paused cluster", got)
 	}
-	delete(held, "held")
-	l.resumeCluster("held")
-	if got := turns(); !slices.Equal(got, []workKey{{"a", "held"}, {"c", "held"}, {"e", "held"}}) {
-		t.Errorf("turns after the release: %v", got)
+	delete(paused, "paused")
+	l.resumeCluster("paused")
+	if got := attempts(); !slices.Equal(got, []workKey{{"a", "paused"}, {"c", "paused"}, {"e", "paused"}}) {
+		t.Errorf("attempts after resumeCluster: %v", got)
 	}
 }

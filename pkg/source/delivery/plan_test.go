@@ -35,52 +35,52 @@ func appliedAt(work *workv1.ManifestWork, generation int64, reason string) *work
 	return work
 }
 
-func TestDecide(t *testing.T) {
+func TestPlanPublish(t *testing.T) {
 	now := time.Unix(2000, 0)
 	live := revisionOf(testWork("w", 3))
 	for _, c := range []struct {
-		name   string
-		claim  attempt
-		work   *workv1.ManifestWork
-		action wire.Action // empty: nothing is published
-		known  bool
+		name    string
+		attempt attempt
+		work    *workv1.ManifestWork
+		action  wire.Action // empty: nothing is published
+		known   bool
 		// generation published, if it is not the work's
 		generation wire.Generation
 	}{
 		{name: "new", work: testWork("w", 1), action: wire.Create},
 		{name: "new, at a later generation", work: testWork("w", 3), action: wire.Create},
-		{name: "changed", claim: attempt{first: 2, published: revision{generation: 2}}, work: testWork("w", 3), action: wire.Update},
-		{name: "confirmed before", claim: attempt{confirmed: 2}, work: testWork("w", 3), action: wire.Update},
-		{name: "repeat of a create", claim: attempt{force: true, first: 3, published: live}, work: testWork("w", 3), action: wire.Create},
-		{name: "repeat of an update", claim: attempt{force: true, first: 1, published: live}, work: testWork("w", 3), action: wire.Update},
-		{name: "nothing new", claim: attempt{first: 3, published: live}, work: testWork("w", 3)},
-		{name: "asked for", claim: attempt{force: true, resync: true, first: 3, published: live}, work: testWork("w", 3), action: wire.ResyncResponse},
+		{name: "changed", attempt: attempt{first: 2, published: revision{generation: 2}}, work: testWork("w", 3), action: wire.Update},
+		{name: "confirmed before", attempt: attempt{confirmed: 2}, work: testWork("w", 3), action: wire.Update},
+		{name: "repeat of a create", attempt: attempt{force: true, first: 3, published: live}, work: testWork("w", 3), action: wire.Create},
+		{name: "repeat of an update", attempt: attempt{force: true, first: 1, published: live}, work: testWork("w", 3), action: wire.Update},
+		{name: "nothing new", attempt: attempt{first: 3, published: live}, work: testWork("w", 3)},
+		{name: "asked for", attempt: attempt{force: true, resync: true, first: 3, published: live}, work: testWork("w", 3), action: wire.ResyncResponse},
 		{name: "applied before a restart", work: appliedAt(testWork("w", 3), 3, "AppliedManifestWorkComplete"), known: true},
 		{name: "an older one applied before a restart", work: appliedAt(testWork("w", 3), 2, "AppliedManifestWorkComplete"), action: wire.Create},
 		{name: "refused before a restart", work: appliedAt(testWork("w", 3), 3, ReasonTooLarge), action: wire.Create},
-		{name: "status arrived first", claim: attempt{confirmed: 3}, work: testWork("w", 3), known: true},
-		{name: "deleting", claim: attempt{first: 3, published: live}, work: deleting(testWork("w", 4)), action: wire.Delete},
+		{name: "status arrived first", attempt: attempt{confirmed: 3}, work: testWork("w", 3), known: true},
+		{name: "deleting", attempt: attempt{first: 3, published: live}, work: deleting(testWork("w", 4)), action: wire.Delete},
 		{name: "deleting, applied before a restart", work: deleting(appliedAt(testWork("w", 3), 3, "X")), action: wire.Delete},
-		{name: "deleting, asked for", claim: attempt{force: true, resync: true}, work: deleting(testWork("w", 4)), action: wire.ResyncResponse},
-		{name: "changed and deleted before the change left", claim: attempt{first: 3, published: live}, work: deleting(testWork("w", 5)), action: wire.Update, generation: 4},
+		{name: "deleting, asked for", attempt: attempt{force: true, resync: true}, work: deleting(testWork("w", 4)), action: wire.ResyncResponse},
+		{name: "changed and deleted before the change left", attempt: attempt{first: 3, published: live}, work: deleting(testWork("w", 5)), action: wire.Update, generation: 4},
 		{name: "the same, after a restart", work: deleting(appliedAt(testWork("w", 5), 3, "X")), action: wire.Create, generation: 4},
-		{name: "changed, deleted, and the change was published", claim: attempt{first: 3, published: revision{generation: 4}}, work: deleting(testWork("w", 5)), action: wire.Delete},
-		{name: "changed and deleted, and the change does not fit", claim: attempt{first: 3, published: live, refused: &refusal{revision: revision{generation: 4, metadata: live.metadata}}},
+		{name: "changed, deleted, and the change was published", attempt: attempt{first: 3, published: revision{generation: 4}}, work: deleting(testWork("w", 5)), action: wire.Delete},
+		{name: "changed and deleted, and the change does not fit", attempt: attempt{first: 3, published: live, refused: &refusal{revision: revision{generation: 4, metadata: live.metadata}}},
 			work: deleting(testWork("w", 5)), action: wire.Delete},
 		{name: "never published, and deleted", work: deleting(testWork("w", 5)), action: wire.Delete},
-		{name: "both were published and lost, and the agent asks", claim: attempt{force: true, resync: true, first: 3, published: revision{generation: 5, deleting: true}, confirmed: 3},
+		{name: "both were published and lost, and the agent asks", attempt: attempt{force: true, resync: true, first: 3, published: revision{generation: 5, deleting: true}, confirmed: 3},
 			work: deleting(testWork("w", 5)), action: wire.ResyncResponse, generation: 4},
-		{name: "deletion repeated", claim: attempt{force: true, first: 3, published: revision{generation: 5, deleting: true}}, work: deleting(testWork("w", 5)), action: wire.Delete},
-		{name: "deleted already", claim: attempt{deleted: true, published: live}, work: deleting(testWork("w", 4))},
-		{name: "refused", claim: attempt{force: true, refused: &refusal{revision: live}}, work: testWork("w", 3)},
-		{name: "refused, then changed", claim: attempt{refused: &refusal{revision: live}}, work: testWork("w", 4), action: wire.Create},
-		{name: "vanished", claim: attempt{force: true, removed: &removedWork{generation: 3, meta: &metav1.ObjectMeta{Name: "w"}}}, action: wire.Delete},
-		{name: "never had", claim: attempt{force: true, resync: true, removed: &removedWork{generation: 3}}, action: wire.ResyncResponse},
-		{name: "not there yet", claim: attempt{}},
+		{name: "deletion repeated", attempt: attempt{force: true, first: 3, published: revision{generation: 5, deleting: true}}, work: deleting(testWork("w", 5)), action: wire.Delete},
+		{name: "deleted already", attempt: attempt{deleted: true, published: live}, work: deleting(testWork("w", 4))},
+		{name: "refused", attempt: attempt{force: true, refused: &refusal{revision: live}}, work: testWork("w", 3)},
+		{name: "refused, then changed", attempt: attempt{refused: &refusal{revision: live}}, work: testWork("w", 4), action: wire.Create},
+		{name: "removed", attempt: attempt{force: true, removed: &removedWork{generation: 3, meta: &metav1.ObjectMeta{Name: "w"}}}, action: wire.Delete},
+		{name: "never had", attempt: attempt{force: true, resync: true, removed: &removedWork{generation: 3}}, action: wire.ResyncResponse},
+		{name: "not there yet", attempt: attempt{}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			c.claim.workKey = workKey{uid: wire.UIDFor("hub1", "cluster1", "w"), cluster: "cluster1"}
-			p := planPublish(c.claim, c.work, "hub1", now)
+			c.attempt.workKey = workKey{uid: wire.UIDFor("hub1", "cluster1", "w"), cluster: "cluster1"}
+			p := planPublish(c.attempt, c.work, "hub1", now)
 			if p.known != c.known {
 				t.Errorf("known is %v, want %v", p.known, c.known)
 			}
@@ -101,13 +101,13 @@ func TestDecide(t *testing.T) {
 				t.Errorf("deletes is %v with bundle %v, want %v", p.spec.IsDeletion(), p.spec.Bundle, wantDeletes)
 			}
 			if _, err := wire.Encode(p.spec, now); err != nil {
-				t.Errorf("it can not be encoded: %v", err)
+				t.Errorf("Encode: %v", err)
 			}
 		})
 	}
 }
 
-// TestPublishedMetadata: agents get what is theirs, in as few bytes as it takes.
+// TestPublishedMetadata: agents receive only the metadata that concerns them.
 func TestPublishedMetadata(t *testing.T) {
 	work := testWork("w", 3)
 	work.Labels = map[string]string{"app": "x"}
@@ -130,7 +130,7 @@ func TestPublishedMetadata(t *testing.T) {
 	}
 }
 
-func TestStampTellsMetadataApart(t *testing.T) {
+func TestRevisionIncludesMetadata(t *testing.T) {
 	base := testWork("w", 1)
 	base.Labels = map[string]string{"a": "1", "b": "2"}
 	same := base.DeepCopy()
@@ -138,7 +138,7 @@ func TestStampTellsMetadataApart(t *testing.T) {
 	same.Finalizers = []string{"f"}
 	same.ResourceVersion = "7"
 	if revisionOf(base) != revisionOf(same) {
-		t.Error("what agents do not get changes the stamp")
+		t.Error("metadata that agents do not receive changes the revision")
 	}
 	for name, change := range map[string]func(*workv1.ManifestWork){
 		"label added":      func(w *workv1.ManifestWork) { w.Labels["c"] = "3" },
@@ -150,12 +150,12 @@ func TestStampTellsMetadataApart(t *testing.T) {
 		other := base.DeepCopy()
 		change(other)
 		if revisionOf(base) == revisionOf(other) {
-			t.Errorf("%s: the stamp stays", name)
+			t.Errorf("%s: the revision does not change", name)
 		}
 	}
 }
 
-func TestJudge(t *testing.T) {
+func TestCheckStatus(t *testing.T) {
 	held := StoredWork{Work: testWork("w", 5), FirstGeneration: 3, LastSequence: 10}
 	good := func() *wire.Status {
 		return &wire.Status{UID: held.Work.UID, Generation: 5, Source: "hub1", Cluster: "cluster1", Sequence: 12}
@@ -202,7 +202,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// TestSender: who may ask for what, by events topic and by broadcast.
+// TestSender: which senders may send which requests, on events and broadcast topics.
 func TestSender(t *testing.T) {
 	events, broadcast := sender{source: "hub1", cluster: "cluster1"}, sender{cluster: "cluster1"}
 	for _, c := range []struct {
@@ -235,11 +235,11 @@ func TestRefusal(t *testing.T) {
 	}{
 		{fmt.Errorf("publish: %w", &transport.TooLargeError{Size: 600_000, Limit: 512_000}), ReasonTooLarge},
 		{fmt.Errorf("publish: %w", transport.ErrNotAuthorized), ReasonNotAuthorized},
-		{&addressError{errors.New("cluster name \"a.b\"")}, ReasonInvalidClusterName},
+		{&invalidClusterError{errors.New("cluster name \"a.b\"")}, ReasonInvalidClusterName},
 		{transport.ErrNotConnected, ""},
 		{errors.New("quota exceeded"), ""},
 	} {
-		r, ok := refusalOf(c.err, at, now)
+		r, ok := newRefusal(c.err, at, now)
 		if ok != (c.reason != "") {
 			t.Errorf("%v: refused is %v", c.err, ok)
 			continue
@@ -248,18 +248,18 @@ func TestRefusal(t *testing.T) {
 			t.Errorf("%v: condition %+v, want reason %s", c.err, r.condition, c.reason)
 		}
 	}
-	r, _ := refusalOf(&transport.TooLargeError{Size: 600_000, Limit: 512_000}, at, now)
+	r, _ := newRefusal(&transport.TooLargeError{Size: 600_000, Limit: 512_000}, at, now)
 	if !strings.Contains(r.condition.Message, "512000") {
 		t.Errorf("the message does not give the limit: %s", r.condition.Message)
 	}
 	older := &wire.Status{Generation: 3, Status: appliedAt(testWork("w", 3), 3, "AppliedManifestWorkComplete").Status}
-	r.overlay(older)
+	r.addTo(older)
 	if got := older.Status.Conditions[0]; got.Reason != ReasonTooLarge || len(older.Status.Conditions) != 1 {
 		t.Errorf("a status of an older generation has %+v", older.Status.Conditions)
 	}
 	current := &wire.Status{Generation: 4, Status: appliedAt(testWork("w", 4), 4, "AppliedManifestWorkComplete").Status}
-	r.overlay(current)
+	r.addTo(current)
 	if got := current.Status.Conditions[0]; got.Reason == ReasonTooLarge {
-		t.Error("a status of the refused generation is written over")
+		t.Error("a status of the refused generation is overwritten")
 	}
 }

@@ -15,8 +15,7 @@ import (
 	"github.com/workwire/workwire/pkg/wire"
 )
 
-// stamp tells apart the states of a work that an agent must be told of. The zero
-// value stands for none.
+// revision identifies a state of a work as far as agents need to know it. The zero value is none.
 type revision struct {
 	generation wire.Generation
 	deleting   bool
@@ -31,7 +30,7 @@ func revisionOf(work *workv1.ManifestWork) revision {
 	}
 }
 
-// metadataHash changes when labels or annotations that agents get do.
+// metadataHash returns a hash of the labels and annotations that agents receive.
 func metadataHash(m *metav1.ObjectMeta) uint64 {
 	sum := fnv.New64a()
 	for _, set := range []map[string]string{m.Labels, m.Annotations} {
@@ -49,8 +48,8 @@ func metadataHash(m *metav1.ObjectMeta) uint64 {
 	return sum.Sum64()
 }
 
-// metadataFor is what of a work's metadata agents get: neither what is the
-// hub's own nor what only makes the event longer.
+// metadataFor returns the part of a work's metadata that agents receive, without fields that only
+// concern the hub and without the last-applied-configuration annotation.
 func metadataFor(m *metav1.ObjectMeta) metav1.ObjectMeta {
 	slim := metav1.ObjectMeta{
 		Name:              m.Name,
@@ -69,35 +68,33 @@ func metadataFor(m *metav1.ObjectMeta) metav1.ObjectMeta {
 	return slim
 }
 
-// plan is what to do about a work whose turn has come: publish spec, or, when
-// spec is nil, only note stamp.
+// plan is what an attempt does: publish spec, or, if spec is nil, only record revision.
 type plan struct {
 	spec     *wire.Spec
 	revision revision
-	// known reports that the agent has stamp although this Link did not publish it.
+	// known reports that the agent has revision although this Engine did not publish it.
 	known bool
-	// more reports that another publish is due right after this one.
+	// more reports that another publish must follow this one.
 	more bool
 }
 
-// decide plans what c asks for. work is the work as it is, nil when there is
-// none.
-func planPublish(c attempt, work *workv1.ManifestWork, source wire.SourceID, now time.Time) plan {
+// planPublish plans attempt a. work is the current work, nil if the source does not have it.
+func planPublish(a attempt, work *workv1.ManifestWork, source wire.SourceID, now time.Time) plan {
 	if work == nil {
-		return planDeletion(c, source, now)
+		return planDeletion(a, source, now)
 	}
 	p := plan{revision: revisionOf(work)}
-	if last := undeliveredSpec(c, work); last != (revision{}) {
+	if last := undeliveredSpec(a, work); last != (revision{}) {
 		p.revision, p.more = last, true
 	}
 	switch {
-	case c.refused != nil && c.refused.revision == p.revision:
+	case a.refused != nil && a.refused.revision == p.revision:
 		return p
-	case p.revision.deleting && c.deleted && !c.force:
+	case p.revision.deleting && a.deleted && !a.force:
 		return p
-	case !c.force && c.published == p.revision:
+	case !a.force && a.published == p.revision:
 		return p
-	case !c.force && c.published == (revision{}) && !p.revision.deleting && max(c.confirmed, confirmedBy(work)) >= p.revision.generation:
+	case !a.force && a.published == (revision{}) && !p.revision.deleting && max(a.confirmed, confirmedBy(work)) >= p.revision.generation:
 		p.known = true
 		return p
 	}
@@ -105,8 +102,8 @@ func planPublish(c attempt, work *workv1.ManifestWork, source wire.SourceID, now
 		UID:        work.UID,
 		Generation: p.revision.generation,
 		Source:     source,
-		Cluster:    c.workKey.cluster,
-		Action:     c.action(p.revision),
+		Cluster:    a.workKey.cluster,
+		Action:     a.action(p.revision),
 		Meta:       metadataFor(&work.ObjectMeta),
 	}
 	if p.more {
@@ -120,60 +117,58 @@ func planPublish(c attempt, work *workv1.ManifestWork, source wire.SourceID, now
 	return p
 }
 
-// lastWords gives the spec that an agent has to be told of before the deletion of
-// work: the last one, if it never left. The agent deletes as its deleteOption
-// says. A deletion is a generation of its own. It gives nothing when the agent
-// knows of no spec at all, when it knows the last one, or when it knows of the
-// deletion. An agent that asks may have missed what was published: then only its
-// own word counts.
-func undeliveredSpec(c attempt, work *workv1.ManifestWork) revision {
-	told := max(c.confirmed, confirmedBy(work))
-	if !c.resync {
-		told = max(told, c.published.generation)
+// undeliveredSpec returns the revision to publish before the deletion of work: its last spec, since
+// the agent deletes by the deleteOption in it. (The deletion increments the generation.) It returns
+// the zero revision if the agent has no spec of the work, has the last one, or has deleted the
+// work. An agent that sent a resync request may have missed earlier publishes: then only what it
+// confirmed counts.
+func undeliveredSpec(a attempt, work *workv1.ManifestWork) revision {
+	agentHas := max(a.confirmed, confirmedBy(work))
+	if !a.resync {
+		agentHas = max(agentHas, a.published.generation)
 	}
 	last := revisionOf(work)
 	last.generation--
-	if !last.deleting || c.deleted || told == 0 || told >= last.generation {
+	if !last.deleting || a.deleted || agentHas == 0 || agentHas >= last.generation {
 		return revision{}
 	}
 	last.deleting = false
-	if c.refused != nil && c.refused.revision == last {
+	if a.refused != nil && a.refused.revision == last {
 		return revision{}
 	}
 	return last
 }
 
-// decideGone plans the deletion of a work that the source does not have, or no
-// longer.
-func planDeletion(c attempt, source wire.SourceID, now time.Time) plan {
-	if c.removed == nil {
+// planDeletion plans the deletion of a work that the source does not have.
+func planDeletion(a attempt, source wire.SourceID, now time.Time) plan {
+	if a.removed == nil {
 		return plan{}
 	}
-	p := plan{revision: revision{generation: c.removed.generation, deleting: true}}
-	if !c.force && c.published == p.revision {
+	p := plan{revision: revision{generation: a.removed.generation, deleting: true}}
+	if !a.force && a.published == p.revision {
 		return p
 	}
-	at := c.removed.deletedAt
+	at := a.removed.deletedAt
 	if at == nil {
 		at = &metav1.Time{Time: now}
 	}
 	p.spec = &wire.Spec{
-		UID:               c.workKey.uid,
-		Generation:        c.removed.generation,
+		UID:               a.workKey.uid,
+		Generation:        a.removed.generation,
 		Source:            source,
-		Cluster:           c.workKey.cluster,
-		Action:            c.action(p.revision),
+		Cluster:           a.workKey.cluster,
+		Action:            a.action(p.revision),
 		DeletionTimestamp: at,
-		NoMetadata:        c.removed.meta == nil,
+		NoMetadata:        a.removed.meta == nil,
 	}
-	if c.removed.meta != nil {
-		p.spec.Meta = *c.removed.meta
+	if a.removed.meta != nil {
+		p.spec.Meta = *a.removed.meta
 	}
 	return p
 }
 
-// confirmedBy is the generation that the agent has reported on, as the work's own
-// status tells; 0 when it tells none.
+// confirmedBy returns the generation that the agent reported according to the work's status, 0 for
+// none.
 func confirmedBy(work *workv1.ManifestWork) wire.Generation {
 	applied := meta.FindStatusCondition(work.Status.Conditions, workv1.WorkApplied)
 	if applied == nil || isRefusal(applied.Reason) {

@@ -1,0 +1,127 @@
+package delivery
+
+import (
+	"context"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/pkg/wire"
+)
+
+// checkStatus decides whether a status is accepted (docs/protocol.md, Ordering). stored is the
+// work, if has; last is the sequence id of the last accepted status of the work.
+func checkStatus(s *wire.Status, from sender, source wire.SourceID, stored StoredWork, has bool, last wire.SequenceID) verdict {
+	if v := from.check(source, s.Source, s.Cluster); v != accepted {
+		return v
+	}
+	switch {
+	case !has:
+		return unknownWork
+	case wire.ClusterName(stored.Work.Namespace) != s.Cluster:
+		return wrongCluster
+	case s.Generation != 0 && s.Generation < stored.FirstGeneration:
+		return formerWork
+	case s.Generation > wire.Generation(stored.Work.Generation):
+		return ahead
+	case s.Sequence != 0 && s.Sequence <= max(last, stored.LastSequence):
+		return outOfOrder
+	case isTrue(s, workv1.WorkDeleted) && stored.Work.DeletionTimestamp == nil:
+		return notDeleting
+	default:
+		return accepted
+	}
+}
+
+func isTrue(s *wire.Status, condition string) bool {
+	return meta.IsStatusConditionTrue(s.Status.Conditions, condition)
+}
+
+// receiveStatus checks s and, if it is accepted, enqueues it for the store.
+func (e *Engine) receiveStatus(from sender, s *wire.Status) verdict {
+	stored, has := e.config.Works.Get(s.UID)
+	k := workKey{uid: s.UID, cluster: s.Cluster}
+	deleted := isTrue(s, workv1.WorkDeleted)
+	e.mu.Lock()
+	v := checkStatus(s, from, e.config.Source, stored, has, e.state.lastSequence(k))
+	switch {
+	case v == accepted:
+		deleting := isTrue(s, workv1.WorkDeleting) || s.Meta.DeletionTimestamp != nil
+		e.state.statusAccepted(k, s, deleting, deleted)
+	case v == unknownWork && deleted:
+		e.state.agentDeleted(k)
+	case v == notDeleting:
+		e.state.deletedUnexpectedly(k, s)
+		e.wakePublisher()
+	}
+	e.mu.Unlock()
+
+	log := e.log.With("work", s.Meta.Name, "uid", s.UID, "cluster", s.Cluster, "agent", s.Agent, "generation", s.Generation)
+	switch v {
+	case accepted:
+		log.Debug("status received", "sequence", s.Sequence)
+		e.statusQueue.add(k, statusUpdate{name: stored.Work.Name, status: s})
+	case wrongCluster:
+		log.Warn("status dropped: it comes from another cluster than the work's", "topicCluster", from.cluster)
+	case ahead:
+		log.Warn("status dropped: its generation is higher than the source's", "sourceGeneration", stored.Work.Generation)
+		e.statusQueue.add(k, statusUpdate{name: stored.Work.Name, agentGeneration: s.Generation})
+	case notDeleting:
+		log.Warn("agent deleted a work that is not being deleted, publishing it again")
+	default:
+		log.Debug("status dropped", "verdict", v)
+	}
+	return v
+}
+
+// statusUpdate is what the WorkStore is to be told about one work.
+type statusUpdate struct {
+	name            string
+	status          *wire.Status
+	refused         *metav1.Condition
+	agentGeneration wire.Generation // that the agent holds, if it is higher than the source's
+}
+
+// mergeStatusUpdates returns the newer one of each field.
+func mergeStatusUpdates(older, newer statusUpdate) statusUpdate {
+	if newer.status == nil {
+		newer.status = older.status
+	}
+	if newer.refused == nil {
+		newer.refused = older.refused
+	}
+	newer.agentGeneration = max(newer.agentGeneration, older.agentGeneration)
+	return newer
+}
+
+// writeStatus writes u to the WorkStore.
+func (e *Engine) writeStatus(ctx context.Context, k workKey, u statusUpdate) error {
+	if u.agentGeneration > 0 {
+		e.config.Works.AgentAhead(k.uid, u.agentGeneration)
+	}
+	e.mu.Lock()
+	current := e.state.refusalFor(k)
+	e.mu.Unlock()
+	if u.status != nil {
+		current.addTo(u.status)
+		if err := e.config.Works.UpdateStatus(ctx, u.status); err != nil {
+			return e.statusWriteFailed(ctx, k, u, "status update failed, retrying", err)
+		}
+	}
+	// The spec may have been published since.
+	if u.refused != nil && current != nil && current.condition.ObservedGeneration == u.refused.ObservedGeneration {
+		if err := e.config.Works.SetCondition(ctx, k.uid, *u.refused); err != nil {
+			return e.statusWriteFailed(ctx, k, u, "condition update failed, retrying", err)
+		}
+	}
+	return nil
+}
+
+func (e *Engine) statusWriteFailed(ctx context.Context, k workKey, u statusUpdate, message string, err error) error {
+	e.metrics.statusWriteFailures.Inc()
+	if ctx.Err() == nil {
+		e.log.Warn(message, "work", u.name, "uid", k.uid, "cluster", k.cluster, "error", err)
+	}
+	return err
+}
