@@ -20,8 +20,8 @@ import (
 	"github.com/workwire/workwire/pkg/wire"
 )
 
-// component is the source of the hub's events.
-const component = "work-hub"
+// eventSource is the component in the source of the hub's events.
+const eventSource = "work-hub"
 
 // events sends Kubernetes Events about the objects of the hub.
 type events struct {
@@ -51,40 +51,45 @@ func (h *Hub) buildRecorder() (record.EventRecorder, error) {
 	broadcaster := record.NewBroadcaster()
 	h.events = &events{
 		broadcaster: broadcaster, core: core.CoreV1(),
-		recorder: broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: component}),
+		recorder: broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: eventSource}),
 	}
 	return h.events.recorder, nil
 }
 
-// runs says whether a controller is to run.
-func (h *Hub) runs(name string) bool { return slices.Contains(h.cfg.Controllers, name) }
+// enabled reports whether a controller runs.
+func (h *Hub) enabled(name string) bool { return slices.Contains(h.cfg.Controllers, name) }
 
 func (h *Hub) buildClusters(client versioned.Interface, recorder record.EventRecorder, queues workqueue.MetricsProvider) error {
-	if !h.runs(ControllerClusters) {
+	if !h.enabled(ControllerClusters) {
 		return nil
 	}
 	var err error
 	h.clusters, err = clusters.New(clusters.Config{
 		Client: client, Namespaces: h.events.core.Namespaces(), AutoRegister: h.cfg.AutoRegister, AutoAccept: h.cfg.AutoAccept,
-		KeepAlive: h.cfg.KeepAlive, Recorder: recorder, Changed: h.acceptanceChanged,
+		KeepAlive: h.cfg.KeepAlive, Recorder: recorder,
+		Changed: func(cluster wire.ClusterName) {
+			h.finalizer.AcceptanceChanged(cluster)
+			h.delivery.ResumeCluster(cluster)
+		},
 		Asks:   func(cluster wire.ClusterName) { h.delivery.ProbeCluster(cluster) },
 		Logger: h.cfg.Logger, Registerer: h.cfg.Registerer, Queues: queues,
 	})
+	h.fleet = h.clusters
 	return err
 }
 
 // buildOthers makes the controllers that only read and write the API.
 func (h *Hub) buildOthers(client versioned.Interface, recorder record.EventRecorder, queues workqueue.MetricsProvider) error {
-	if h.runs(ControllerPlacement) {
+	if h.enabled(ControllerPlacement) {
 		c, err := placement.New(placement.Config{
 			Client: client, Recorder: recorder, Logger: h.cfg.Logger, Registerer: h.cfg.Registerer, Queues: queues,
 		})
 		if err != nil {
 			return err
 		}
-		h.others = append(h.others, controller{name: ControllerPlacement, run: c.Run, ready: c.Ready})
+		h.others = append(h.others, component{name: ControllerPlacement, run: c.Run, ready: c.Ready})
 	}
-	if h.runs(ControllerReplicaSet) {
+	if h.enabled(ControllerReplicaSet) {
 		c, err := replicaset.New(replicaset.Config{
 			Works: h.works, Client: client, Recorder: recorder, Now: h.cfg.Now, Logger: h.cfg.Logger,
 			Registerer: h.cfg.Registerer, Queues: queues, Workers: h.cfg.Workers,
@@ -92,46 +97,16 @@ func (h *Hub) buildOthers(client versioned.Interface, recorder record.EventRecor
 		if err != nil {
 			return err
 		}
-		h.others = append(h.others, controller{name: ControllerReplicaSet, run: c.Run, ready: c.Ready})
+		h.others = append(h.others, component{name: ControllerReplicaSet, run: c.Run, ready: c.Ready})
 	}
-	if h.runs(ControllerTTL) {
+	if h.enabled(ControllerTTL) {
 		c, err := ttl.New(ttl.Config{
 			Works: h.works, Client: client, Recorder: recorder, Logger: h.cfg.Logger, Registerer: h.cfg.Registerer, Queues: queues,
 		})
 		if err != nil {
 			return err
 		}
-		h.others = append(h.others, controller{name: ControllerTTL, run: c.Run})
+		h.others = append(h.others, component{name: ControllerTTL, run: c.Run})
 	}
 	return nil
-}
-
-// accepted says whether a cluster gets works.
-func (h *Hub) accepted(cluster wire.ClusterName) bool {
-	return h.clusters == nil || h.clusters.Accepted(cluster)
-}
-
-// acceptanceChanged lets the works of a cluster go out that may have been
-// accepted.
-func (h *Hub) acceptanceChanged(cluster wire.ClusterName) {
-	h.finalizers.Admit(cluster)
-	h.delivery.ResumeCluster(cluster)
-}
-
-// heard takes note of a sign of life.
-func (h *Hub) heard(cluster wire.ClusterName, p *wire.Presence) {
-	if h.clusters != nil {
-		h.clusters.Heard(cluster, p)
-	}
-}
-
-// linked takes note of the hub's own connection.
-func (h *Hub) linked(up bool) {
-	switch {
-	case h.clusters == nil:
-	case up:
-		h.clusters.Connected()
-	default:
-		h.clusters.Lost()
-	}
 }

@@ -33,11 +33,13 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/workqueue"
 
 	"github.com/workwire/workwire/pkg/client/clientset/versioned"
 	"github.com/workwire/workwire/pkg/hub/clusters"
+	"github.com/workwire/workwire/pkg/hub/controller"
 	"github.com/workwire/workwire/pkg/hub/finalizer"
 	"github.com/workwire/workwire/pkg/hub/statusreceiver"
 	"github.com/workwire/workwire/pkg/hub/works"
@@ -93,18 +95,20 @@ func NewElection(name string) leader.Options {
 
 // Hub is one replica. Its methods may be called from any goroutine.
 type Hub struct {
-	cfg        Config
-	works      *works.Cache
-	finalizers *finalizer.Controller
-	delivery   *delivery.Engine
-	clusters   *clusters.Clusters // nil when it is switched off
-	events     *events            // nil without a controller that has any
-	others     []controller
-	leading    atomic.Bool
+	cfg       Config
+	informers *controller.Informers
+	works     *works.Cache
+	finalizer *finalizer.Controller
+	delivery  *delivery.Engine
+	fleet     fleet
+	clusters  *clusters.Clusters // nil when it is disabled
+	events    *events            // nil when no controller records any
+	others    []component
+	leading   atomic.Bool
 }
 
-// controller is one that runs beside publishing.
-type controller struct {
+// component is a controller that runs beside publishing.
+type component struct {
 	name  string
 	run   func(context.Context) error
 	ready func(context.Context) error // nil: always
@@ -139,7 +143,7 @@ func New(cfg Config) (*Hub, error) {
 	if err := errors.Join(faults, err); err != nil {
 		return nil, fmt.Errorf("hub: %w", err)
 	}
-	h := &Hub{cfg: cfg}
+	h := &Hub{cfg: cfg, fleet: openFleet{}}
 	if err := h.build(topics); err != nil {
 		return nil, fmt.Errorf("hub: %w", err)
 	}
@@ -160,7 +164,8 @@ func (h *Hub) build(topics wire.SourceTopics) error {
 	if queues, err = kube.NewQueueMetrics(h.cfg.Registerer); err != nil {
 		return err
 	}
-	h.works, err = works.New(works.Config{Client: client, Logger: h.cfg.Logger, Registerer: h.cfg.Registerer})
+	h.informers = controller.NewInformers(controller.InformersConfig{Client: client, Logger: h.cfg.Logger})
+	h.works, err = works.New(works.Config{Informers: h.informers, Registerer: h.cfg.Registerer})
 	if err != nil {
 		return err
 	}
@@ -171,7 +176,7 @@ func (h *Hub) build(topics wire.SourceTopics) error {
 	if err := h.buildClusters(client, events, queues); err != nil {
 		return err
 	}
-	in, err := statusreceiver.New(statusreceiver.Config{
+	receiver, err := statusreceiver.New(statusreceiver.Config{
 		Works: h.works, Client: client, Recorder: events, Logger: h.cfg.Logger, Registerer: h.cfg.Registerer,
 	})
 	if err != nil {
@@ -179,15 +184,23 @@ func (h *Hub) build(topics wire.SourceTopics) error {
 	}
 	h.delivery, err = delivery.New(delivery.Config{
 		Source: h.cfg.Source, Topics: h.cfg.Topics, Transport: h.cfg.Transport,
-		Works:         shown{statuses: in, cache: h.works, addressable: addressable},
+		Works:         workStore{Receiver: receiver, cache: h.works, addressable: addressable},
 		StatusWorkers: h.cfg.Workers, Logger: h.cfg.Logger, Registerer: h.cfg.Registerer,
-		ClusterPaused: func(cluster wire.ClusterName) bool { return !h.accepted(cluster) }, OnClusterMessage: h.heard, OnConnectionChange: h.linked,
+		ClusterPaused:    func(cluster wire.ClusterName) bool { return !h.fleet.Accepted(cluster) },
+		OnClusterMessage: h.fleet.Heard,
+		OnConnectionChange: func(up bool) {
+			if up {
+				h.fleet.Connected()
+			} else {
+				h.fleet.Lost()
+			}
+		},
 	})
 	if err != nil {
 		return err
 	}
-	h.finalizers, err = finalizer.New(finalizer.Config{
-		Works: h.works, Client: client, Link: h.delivery, Addressable: addressable, Accepted: h.accepted, Workers: h.cfg.Workers,
+	h.finalizer, err = finalizer.New(finalizer.Config{
+		Works: h.works, Client: client, Publisher: h.delivery, Clusters: h.fleet, Addressable: addressable, Workers: h.cfg.Workers,
 		Logger: h.cfg.Logger, Queues: queues, Registerer: h.cfg.Registerer,
 	})
 	if err != nil {
@@ -210,48 +223,29 @@ func (h *Hub) Run(ctx context.Context) error {
 	return nil
 }
 
-// lead is a term as leader, of which a Hub has one.
+// lead runs one term as leader; a Hub has only one.
 func (h *Hub) lead(ctx context.Context) error {
-	parts := []func(context.Context) error{
-		func(ctx context.Context) error { h.works.Run(ctx); return nil },
-		func(ctx context.Context) error {
-			if !h.works.WaitForSync(ctx) || h.clusters != nil && !h.clusters.WaitForSync(ctx) {
-				return nil
-			}
-			h.cfg.Logger.Info("the ManifestWorks are read; connecting to the broker", "controllers", h.cfg.Controllers)
-			running := []func(context.Context) error{h.finalizers.Run, h.delivery.Run}
-			for _, c := range h.others {
-				running = append(running, c.run)
-			}
-			return together(ctx, running...)
-		},
+	group, ctx := errgroup.WithContext(ctx)
+	run := func(components ...func(context.Context) error) {
+		for _, component := range components {
+			group.Go(func() error { return component(ctx) })
+		}
 	}
+	run(h.informers.Run)
 	if h.clusters != nil {
-		parts = append(parts, h.clusters.Run)
+		run(h.clusters.Run)
 	}
 	if h.events != nil {
-		parts = append(parts, h.events.run)
+		run(h.events.run)
 	}
-	return together(ctx, parts...)
-}
-
-// together runs parts until all have returned. The context of all ends when one
-// returns before ctx has ended, or fails. The error is that of the first to fail.
-func together(ctx context.Context, parts ...func(context.Context) error) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	results := make(chan error, len(parts))
-	for _, part := range parts {
-		go func() { results <- part(ctx) }()
-	}
-	var first error
-	for range parts {
-		if err := <-results; err != nil && first == nil {
-			first = err
+	if h.works.WaitForSync(ctx) && (h.clusters == nil || h.clusters.WaitForSync(ctx)) {
+		h.cfg.Logger.Info("caches synced, connecting to the broker", "controllers", h.cfg.Controllers)
+		run(h.finalizer.Run, h.delivery.Run)
+		for _, c := range h.others {
+			run(c.run)
 		}
-		cancel()
 	}
-	return first
+	return group.Wait()
 }
 
 // Checks are the hub's conditions of readiness. A standby is ready: it can take
@@ -273,7 +267,7 @@ func (h *Hub) Checks() []serve.Check {
 	}
 	others := h.others
 	if h.clusters != nil {
-		others = append(slices.Clone(others), controller{name: ControllerClusters, ready: h.clusters.Ready})
+		others = append(slices.Clone(others), component{name: ControllerClusters, ready: h.clusters.Ready})
 	}
 	for _, c := range others {
 		if c.ready == nil {

@@ -7,25 +7,25 @@ import (
 	"github.com/workwire/workwire/pkg/hub/works"
 )
 
-// step is what a change of a work calls for; its parts are done in this order.
+// step is the plan for one watch event, in the order in which it is carried out.
 type step struct {
-	// gone: the link is told that this work is no more.
-	gone *workv1.ManifestWork
-	// changed: the link is told to look at the work with this UID.
+	// removed is the work that the publisher must be told is gone; nil for none.
+	removed *workv1.ManifestWork
+	// changed is the UID of the work that the publisher must look at; empty for none.
 	changed types.UID
-	// finalizer: the hub's finalizer has to be put on the work.
+	// finalizer is whether the work needs the hub's finalizer.
 	finalizer bool
 }
 
-// decide plans for a work that was before and is after: before is nil when it is
-// new, after when it was removed. They may be two works of one name.
+// decide plans for a work that changed from before to after: before is nil for a new work, after for one
+// that was removed. They may be two different works of one name.
 func decide(before, after *workv1.ManifestWork, addressable bool) step {
 	var s step
-	shown := after != nil && works.Visible(after, addressable)
-	if before != nil && works.Visible(before, addressable) && (!shown || after.UID != before.UID) {
-		s.gone = before
+	visible := after != nil && works.Visible(after, addressable)
+	if before != nil && works.Visible(before, addressable) && (!visible || after.UID != before.UID) {
+		s.removed = before
 	}
-	if shown {
+	if visible {
 		s.changed = after.UID
 	}
 	s.finalizer = after != nil && works.NeedsFinalizer(after, addressable)

@@ -44,15 +44,15 @@ func TestDecide(t *testing.T) {
 		{name: "changed", before: held, after: held, want: step{changed: "a"}},
 		{name: "changed before its finalizer", before: fresh, after: fresh, want: step{finalizer: true}},
 		{name: "deletion asked for", before: held, after: deleting, want: step{changed: "a"}},
-		{name: "released, others hold it", before: deleting, after: done, want: step{gone: deleting}},
+		{name: "released, others hold it", before: deleting, after: done, want: step{removed: deleting}},
 		{name: "then gone", before: done},
-		{name: "released and gone", before: deleting, want: step{gone: deleting}},
-		{name: "removed by force", before: held, want: step{gone: held}},
+		{name: "released and gone", before: deleting, want: step{removed: deleting}},
+		{name: "removed by force", before: held, want: step{removed: held}},
 		{name: "deleted before its finalizer", before: fresh},
-		{name: "made anew unseen", before: held, after: next, want: step{gone: held, finalizer: true}},
-		{name: "made anew unseen, held", before: held, after: nextHeld, want: step{gone: held, changed: "b"}},
+		{name: "made anew unseen", before: held, after: next, want: step{removed: held, finalizer: true}},
+		{name: "made anew unseen, held", before: held, after: nextHeld, want: step{removed: held, changed: "b"}},
 		{name: "not addressable", after: fresh, unaddressable: true, want: step{changed: "a"}},
-		{name: "not addressable, deleted", before: fresh, unaddressable: true, want: step{gone: fresh}},
+		{name: "not addressable, deleted", before: fresh, unaddressable: true, want: step{removed: fresh}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if got := decide(c.before, c.after, !c.unaddressable); !reflect.DeepEqual(got, c.want) {

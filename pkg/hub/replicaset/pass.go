@@ -41,7 +41,7 @@ func (c *Controller) pass(ctx context.Context, name types.NamespacedName, m *mem
 	}
 	p := decide(situation{
 		set: set, placements: c.source.placementsOf(set), works: c.worksOf(set, m, now),
-		named: c.cfg.Works.Named, presence: c.source.presence, now: now,
+		named: c.cfg.Works.Get, presence: c.source.presence, now: now,
 	})
 	errStatus := c.storeStatus(ctx, set, &p.status, m)
 	if errStatus == nil {
@@ -61,8 +61,8 @@ func (c *Controller) wake(set types.NamespacedName, at, now time.Time) {
 
 // worksOf gives the works of a set as they are, as far as it is known.
 func (c *Controller) worksOf(set *workv1alpha1.ManifestWorkReplicaSet, m *memory, now time.Time) []*workv1.ManifestWork {
-	found := slices.Collect(c.cfg.Works.OfReplicaSet(Label(nameOf(set))))
-	return m.latestWorks(found, c.cfg.Works.Named, now)
+	found := c.cfg.Works.OfReplicaSet(Label(nameOf(set)))
+	return m.latestWorks(found, c.cfg.Works.Get, now)
 }
 
 // finalize puts the finalizer on the set before it has works. It gives nil when

@@ -22,13 +22,15 @@ import (
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
 	"github.com/workwire/workwire/pkg/client/clientset/versioned"
+	"github.com/workwire/workwire/pkg/hub/controller"
 	"github.com/workwire/workwire/pkg/hub/works"
 )
 
 func TestNewChecksItsConfig(t *testing.T) {
 	logger := slog.New(slog.DiscardHandler)
 	client := versioned.NewForConfigOrDie(plane.REST())
-	cache, err := works.New(works.Config{Client: client, Logger: logger})
+	informers := controller.NewInformers(controller.InformersConfig{Client: client, Logger: logger})
+	cache, err := works.New(works.Config{Informers: informers})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -522,7 +524,8 @@ func TestWriteOne(t *testing.T) {
 	w := newWorld(t, 1)
 	client := w.client
 	logger := slog.New(slog.DiscardHandler)
-	cache, err := works.New(works.Config{Client: client, Logger: logger})
+	informers := controller.NewInformers(controller.InformersConfig{Client: client, Logger: logger})
+	cache, err := works.New(works.Config{Informers: informers})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -574,7 +577,8 @@ func TestWriteOne(t *testing.T) {
 func TestFinishLooksTwice(t *testing.T) {
 	w := newWorld(t, 1)
 	logger := slog.New(slog.DiscardHandler)
-	cache, err := works.New(works.Config{Client: w.client, Logger: logger}) // never runs: it is behind
+	informers := controller.NewInformers(controller.InformersConfig{Client: w.client, Logger: logger})
+	cache, err := works.New(works.Config{Informers: informers}) // never runs: it is behind
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -24,11 +24,11 @@ func (c *Controller) watch() (stop func(), err error) {
 			stop()
 		}
 	}
-	stopWorks, err := c.cfg.Works.Handle(handler(c.workChanged))
+	works, err := c.cfg.Works.AddEventHandler(c.workChanged)
 	if err != nil {
 		return nil, err
 	}
-	stops = append(stops, stopWorks)
+	stops = append(stops, func() { c.cfg.Works.RemoveEventHandler(works) })
 	for _, watched := range []struct {
 		informer cache.SharedIndexInformer
 		handler  cache.ResourceEventHandler

@@ -29,6 +29,7 @@ import (
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
 	"github.com/workwire/workwire/pkg/client/clientset/versioned"
+	"github.com/workwire/workwire/pkg/hub/controller"
 	"github.com/workwire/workwire/pkg/hub/works"
 	"github.com/workwire/workwire/pkg/kube"
 )
@@ -165,7 +166,8 @@ func (w *world) start() *running {
 		w.t.Fatal(err)
 	}
 	logger := slog.New(slog.NewTextHandler(w.t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}))
-	cache, err := works.New(works.Config{Client: client, Logger: logger})
+	informers := controller.NewInformers(controller.InformersConfig{Client: client, Logger: logger})
+	cache, err := works.New(works.Config{Informers: informers})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -177,7 +179,7 @@ func (w *world) start() *running {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	var group sync.WaitGroup
-	group.Go(func() { cache.Run(ctx) })
+	group.Go(func() { _ = informers.Run(ctx) })
 	group.Go(func() {
 		if err := r.Run(ctx); err != nil {
 			w.t.Error(err)

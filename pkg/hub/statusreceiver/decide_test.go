@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/pkg/kube"
 )
 
 func condition(name string, generation int64) metav1.Condition {
@@ -59,15 +60,15 @@ func TestDecide(t *testing.T) {
 }
 
 func TestStatusPatchReplacesAll(t *testing.T) {
-	got, err := statusPatch("u", &workv1.ManifestWorkStatus{})
+	got, err := kube.StatusPatch("u", &workv1.ManifestWorkStatus{}).Encode()
 	if want := `[{"op":"test","path":"/metadata/uid","value":"u"},{"op":"add","path":"/status","value":{"resourceStatus":{}}}]`; err != nil || string(got) != want {
 		t.Errorf("patch %s, %v; want %s", got, err, want)
 	}
 }
 
-func TestReleasePatch(t *testing.T) {
+func TestRemoveFinalizerPatch(t *testing.T) {
 	work := &workv1.ManifestWork{ObjectMeta: metav1.ObjectMeta{UID: "u", Finalizers: []string{"a", workv1.ManifestWorkFinalizer, "b"}}}
-	got, err := releasePatch(work)
+	got, err := kube.RemoveFinalizerPatch(work, workv1.ManifestWorkFinalizer).Encode()
 	want := `[{"op":"test","path":"/metadata/uid","value":"u"},` +
 		`{"op":"test","path":"/metadata/finalizers/1","value":"` + workv1.ManifestWorkFinalizer + `"},` +
 		`{"op":"remove","path":"/metadata/finalizers/1"}]`
@@ -75,8 +76,8 @@ func TestReleasePatch(t *testing.T) {
 		t.Errorf("patch %s, %v; want %s", got, err, want)
 	}
 	work.Finalizers = []string{"a"}
-	if got, err := releasePatch(work); got != nil || err != nil {
-		t.Errorf("patch %s, %v; want none", got, err)
+	if got := kube.RemoveFinalizerPatch(work, workv1.ManifestWorkFinalizer); got != nil {
+		t.Errorf("patch %v, want none", got)
 	}
 }
 

@@ -1,21 +1,17 @@
-// Package statusreceiver is the hub's way in: it writes the statuses that agents report
-// into the status of their ManifestWorks, and lets a deleted work go when its
-// agent says that everything is gone from the cluster.
+// Package statusreceiver writes the statuses that agents report into their ManifestWorks, and removes the
+// hub's finalizer from a deleted work when its agent confirms the deletion.
 //
-//	receiver, err := statusreceiver.New(statusreceiver.Config{Works: cache, Client: client, Logger: logger})
-//	...
-//	err = receiver.Receive(ctx, status)
+// A [Receiver] is the writing half of delivery.WorkStore. The engine makes one call per work at a time,
+// with the newest status only, and retries a call that failed.
 //
-// It is the writing half of delivery.WorkStore; the delivery engine makes one call per work at a
-// time, with the newest status only, and repeats a call that failed.
-//
-// A status costs one patch, or nothing when it says what is stored already.
-// Every write is for one UID: a work that was deleted and made anew under the
-// same name gets nothing of its predecessor's.
+// A status costs one patch, or nothing when it is stored already. Each write is for one UID: a work that
+// was deleted and created again under the same name gets no status of its predecessor.
 package statusreceiver
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
@@ -31,69 +27,76 @@ import (
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/client/clientset/versioned"
 	"github.com/workwire/workwire/pkg/hub/works"
+	"github.com/workwire/workwire/pkg/kube"
 	"github.com/workwire/workwire/pkg/wire"
 )
 
 const (
-	// ConditionStatusStored is set, to False, on a work whose reported status the
-	// API server refuses, and goes with the next status that it takes.
+	// ConditionStatusStored is False on a work whose reported status the API server refuses. The next
+	// status that the API server accepts removes it.
 	ConditionStatusStored = "StatusStored"
-	// ReasonRefused is its reason.
+	// ReasonRefused is the reason of ConditionStatusStored.
 	ReasonRefused = "Refused"
 )
 
-// Config is what a [Receiver] is made of. All fields but Registerer are required.
+// Config configures a [Receiver].
 type Config struct {
-	// Works tells what is stored, and is told of what is written.
+	// Works holds what is stored, and is told of writes; required.
 	Works *works.Cache
-	// Client writes.
+	// Client writes; required.
 	Client versioned.Interface
-	// Recorder gets an event about each work that can not be published, or whose
-	// cluster holds a newer one; nil for none.
+	// Recorder gets an event about each work that cannot be published, or whose agent holds a newer
+	// generation; default none.
 	Recorder record.EventRecorder
-	// Logger gets a debug line about each work that is let go, and one about failures that
-	// repeating does not mend.
-	Logger *slog.Logger
 	// Registerer gets the metrics workwire_hub_status_writes_total and
-	// workwire_hub_finalizers_removed_total; nil for none.
+	// workwire_hub_finalizers_removed_total; default none.
 	Registerer prometheus.Registerer
+	// Logger gets a debug line about each finalizer that is removed, and a line about each failure that
+	// no retry can repair; default slog.Default().
+	Logger *slog.Logger
 }
 
-// Receiver writes statuses. Its methods may be called from any goroutine, for one
-// work from one at a time.
+// Receiver writes statuses. Its methods are safe for concurrent use, with one call per work at a time.
 type Receiver struct {
 	cfg      Config
 	writes   *prometheus.CounterVec
 	released *prometheus.CounterVec
 }
 
-// New returns a receiver. It does no I/O. It fails when the metrics are registered
-// already.
+// New returns a receiver. It does no I/O. It reports every fault of cfg, and fails when the metrics are
+// registered already.
 func New(cfg Config) (*Receiver, error) {
+	var errs []error
+	if cfg.Works == nil {
+		errs = append(errs, errors.New("Works is required"))
+	}
+	if cfg.Client == nil {
+		errs = append(errs, errors.New("Client is required"))
+	}
+	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
 	counter := func(name, help string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "workwire", Subsystem: "hub", Name: name, Help: help}, []string{"result"})
 	}
 	r := &Receiver{
 		cfg: cfg,
-		writes: counter("status_writes_total", "Statuses taken in, by result: written, unchanged, gone (the work), "+
-			"refused (by the API server, for good) or failed (tried again)."),
-		released: counter("finalizers_removed_total", "Finalizers taken from ManifestWorks whose cluster is done, by result: ok, gone (the work) or failed (tried again)."),
+		writes: counter("status_writes_total", "Statuses received from agents, by result: written, unchanged, gone (the work), "+
+			"refused (by the API server, not retried) or failed (retried)."),
+		released: counter("finalizers_removed_total",
+			"Finalizers removed from ManifestWorks that agents have deleted, by result: ok, gone (the work) or failed (retried)."),
 	}
 	if cfg.Registerer != nil {
-		for _, c := range []prometheus.Collector{r.writes, r.released} {
-			if err := cfg.Registerer.Register(c); err != nil {
-				return nil, fmt.Errorf("statusreceiver: %w", err)
-			}
-		}
+		errs = append(errs, cfg.Registerer.Register(r.writes), cfg.Registerer.Register(r.released))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, fmt.Errorf("statusreceiver: %w", err)
 	}
 	return r, nil
 }
 
-// Receive stores s in the status of its work, as it is, and takes the hub's
-// finalizer away when s says Deleted of a work that is being deleted. A work
-// that is not there any more is no error. An error asks for another call.
-func (r *Receiver) Receive(ctx context.Context, s *wire.Status) error {
-	work, ok := r.cfg.Works.Latest(s.UID)
+// UpdateStatus stores s in the status of its work, and removes the hub's finalizer when s has Deleted=True
+// and the work is being deleted. A work that no longer exists is no error. An error asks for a retry.
+func (r *Receiver) UpdateStatus(ctx context.Context, s *wire.Status) error {
+	work, ok := r.cfg.Works.LatestByUID(s.UID)
 	if !ok {
 		r.writes.WithLabelValues("gone").Inc()
 		return nil
@@ -112,10 +115,10 @@ func (r *Receiver) Receive(ctx context.Context, s *wire.Status) error {
 	return nil
 }
 
-// Refused stores c, why the newest spec of a work can not be published, in the
-// work's status.
-func (r *Receiver) Refused(ctx context.Context, uid types.UID, c metav1.Condition) error {
-	work, ok := r.cfg.Works.Latest(uid)
+// SetCondition sets c, the reason why the newest spec of a work cannot be published, in the work's status.
+// An error asks for a retry.
+func (r *Receiver) SetCondition(ctx context.Context, uid types.UID, c metav1.Condition) error {
+	work, ok := r.cfg.Works.LatestByUID(uid)
 	if !ok {
 		return nil
 	}
@@ -128,125 +131,124 @@ func (r *Receiver) Refused(ctx context.Context, uid types.UID, c metav1.Conditio
 	return r.store(ctx, work, status, c.ObservedGeneration)
 }
 
-// warn sends an event about a work.
+// warn records an event about a work.
 func (r *Receiver) warn(work *workv1.ManifestWork, reason, message string) {
 	if r.cfg.Recorder != nil {
 		r.cfg.Recorder.Event(work, corev1.EventTypeWarning, reason, message)
 	}
 }
 
-// Outdated tells the operator of an agent that holds a newer spec than the hub:
-// a Kubernetes API counts generations itself, so a person has to act.
-func (r *Receiver) Outdated(uid types.UID, held wire.Generation) {
+// AgentAhead reports an agent that holds a newer generation than the hub, as after the hub was restored
+// from a backup. A Kubernetes API server assigns generations itself, so an operator has to act.
+func (r *Receiver) AgentAhead(uid types.UID, held wire.Generation) {
 	log := r.cfg.Logger.With("uid", uid, "heldGeneration", held)
-	if work, ok := r.cfg.Works.Get(uid); ok {
+	if work, ok := r.cfg.Works.ByUID(uid); ok {
 		log = log.With("work", work.Name, "cluster", work.Namespace, "generation", work.Generation)
-		r.warn(work, "Outdated", fmt.Sprintf("The agent holds generation %d and ignores this one, %d: delete the work and create it anew", held, work.Generation))
+		r.warn(work, "Outdated", fmt.Sprintf("The agent holds generation %d and ignores this one, %d: delete the work and create it again", held, work.Generation))
 	}
-	log.Warn("the agent holds a newer generation of the work than the hub and ignores this one, " +
-		"as after the hub was restored from a backup: delete the work and create it anew")
+	log.Warn("agent holds a newer generation of the work and ignores this one: delete the work and create it again")
 }
 
 // store writes status to work.
 func (r *Receiver) store(ctx context.Context, work *workv1.ManifestWork, status *workv1.ManifestWorkStatus, generation int64) error {
 	err := r.patchStatus(ctx, work, status)
+	result := "written"
+	if apierrors.IsConflict(err) || isRefusal(err) {
+		// The API server also answers so when the work was created again under its name.
+		current, getErr := r.current(ctx, work)
+		switch {
+		case getErr != nil:
+			result, err = "failed", getErr
+		case current == nil:
+			result, err = "gone", nil
+		case isRefusal(err):
+			r.writes.WithLabelValues("refused").Inc()
+			return r.storeRefusal(ctx, current, generation, err)
+		}
+	}
 	switch {
-	case err == nil:
-		r.writes.WithLabelValues("written").Inc()
-		return nil
 	case apierrors.IsNotFound(err):
-		r.writes.WithLabelValues("gone").Inc()
-		return nil
-	case !apierrors.IsConflict(err) && !isRefusal(err):
-		r.writes.WithLabelValues("failed").Inc()
-		return fmt.Errorf("write the status of ManifestWork %s/%s: %w", work.Namespace, work.Name, err)
+		result, err = "gone", nil
+	case err != nil:
+		result = "failed"
 	}
-	// Either answer also comes when the work was made anew.
-	current, getErr := r.current(ctx, work)
-	switch {
-	case getErr != nil:
-		r.writes.WithLabelValues("failed").Inc()
-		return getErr
-	case current == nil:
-		r.writes.WithLabelValues("gone").Inc()
-		return nil
-	case apierrors.IsConflict(err):
-		r.writes.WithLabelValues("failed").Inc()
-		return fmt.Errorf("write the status of ManifestWork %s/%s: %w", work.Namespace, work.Name, err)
-	}
-	r.writes.WithLabelValues("refused").Inc()
-	r.cfg.Logger.Error("the API server refuses the work's status", "work", work.Name, "cluster", work.Namespace,
-		"uid", work.UID, "generation", generation, "error", err)
-	err = r.patchStatus(ctx, work, unstorable(&current.Status, generation, err))
-	if err != nil && !apierrors.IsNotFound(err) && !isRefusal(err) {
-		return fmt.Errorf("write a condition of ManifestWork %s/%s: %w", work.Namespace, work.Name, err)
-	}
-	return nil
+	r.writes.WithLabelValues(result).Inc()
+	return err
 }
 
-func (r *Receiver) patchStatus(ctx context.Context, work *workv1.ManifestWork, status *workv1.ManifestWorkStatus) error {
-	patch, err := statusPatch(work.UID, status)
-	if err != nil {
-		return err
-	}
-	written, err := r.cfg.Client.WorkV1().ManifestWorks(work.Namespace).
-		Patch(ctx, work.Name, types.JSONPatchType, patch, metav1.PatchOptions{}, "status")
-	if err == nil {
-		r.cfg.Works.Wrote(written)
+// storeRefusal writes a condition to work in place of the status that the API server refused.
+func (r *Receiver) storeRefusal(ctx context.Context, work *workv1.ManifestWork, generation int64, refusal error) error {
+	r.cfg.Logger.Error("API server refused the work's status, not retrying", "work", work.Name, "cluster", work.Namespace,
+		"uid", work.UID, "generation", generation, "error", refusal)
+	err := r.patchStatus(ctx, work, unstorable(&work.Status, generation, refusal))
+	if apierrors.IsNotFound(err) || isRefusal(err) {
+		return nil
 	}
 	return err
 }
 
-// release takes the hub's finalizer from work, which its cluster is done with.
-func (r *Receiver) release(ctx context.Context, work *workv1.ManifestWork) error {
-	log := r.cfg.Logger.With("work", work.Name, "cluster", work.Namespace, "uid", work.UID)
-	fail := func(err error) error {
-		r.released.WithLabelValues("failed").Inc()
-		return fmt.Errorf("take the finalizer from ManifestWork %s/%s: %w", work.Namespace, work.Name, err)
+func (r *Receiver) patchStatus(ctx context.Context, work *workv1.ManifestWork, status *workv1.ManifestWorkStatus) error {
+	return r.patch(ctx, "write the status of", work, kube.StatusPatch(work.UID, status), "status")
+}
+
+// patch writes to work.
+func (r *Receiver) patch(ctx context.Context, operation string, work *workv1.ManifestWork, patch kube.JSONPatch, subresources ...string) error {
+	data, err := patch.Encode()
+	if err != nil {
+		return err
 	}
+	written, err := r.cfg.Client.WorkV1().ManifestWorks(work.Namespace).
+		Patch(ctx, work.Name, types.JSONPatchType, data, metav1.PatchOptions{}, subresources...)
+	if err != nil {
+		return fmt.Errorf("%s ManifestWork %s/%s: %w", operation, work.Namespace, work.Name, err)
+	}
+	r.cfg.Works.Wrote(written)
+	return nil
+}
+
+// release removes the hub's finalizer from work.
+func (r *Receiver) release(ctx context.Context, work *workv1.ManifestWork) error {
 	for attempt := 0; ; attempt++ {
-		patch, err := releasePatch(work)
-		if err != nil {
-			return fail(err)
-		}
+		patch := kube.RemoveFinalizerPatch(work, workv1.ManifestWorkFinalizer)
 		if patch == nil {
 			return nil
 		}
-		written, err := r.cfg.Client.WorkV1().ManifestWorks(work.Namespace).
-			Patch(ctx, work.Name, types.JSONPatchType, patch, metav1.PatchOptions{})
+		err := r.patch(ctx, "remove the finalizer from", work, patch)
+		if attempt == 0 && (apierrors.IsInvalid(err) || apierrors.IsConflict(err)) {
+			// The cache has an older list of finalizers.
+			var current *workv1.ManifestWork
+			if current, err = r.current(ctx, work); current != nil {
+				work = current
+				continue
+			}
+			if err == nil {
+				r.released.WithLabelValues("gone").Inc()
+				return nil
+			}
+		}
 		switch {
 		case err == nil:
 			r.released.WithLabelValues("ok").Inc()
-			r.cfg.Works.Wrote(written)
-			log.Debug("the cluster is done with the deleted work")
+			r.cfg.Logger.Debug("finalizer removed", "work", work.Name, "cluster", work.Namespace, "uid", work.UID)
 			return nil
 		case apierrors.IsNotFound(err):
 			r.released.WithLabelValues("gone").Inc()
 			return nil
-		case attempt > 0 || !apierrors.IsInvalid(err) && !apierrors.IsConflict(err):
-			return fail(err)
+		default:
+			r.released.WithLabelValues("failed").Inc()
+			return err
 		}
-		// The list is another one than the cache knows.
-		current, err := r.current(ctx, work)
-		switch {
-		case err != nil:
-			return fail(err)
-		case current == nil:
-			r.released.WithLabelValues("gone").Inc()
-			return nil
-		}
-		work = current
 	}
 }
 
-// current reads work from the API server; nil when it is gone or another one.
+// current reads work from the API server; nil when it is gone, or another work has its name.
 func (r *Receiver) current(ctx context.Context, work *workv1.ManifestWork) (*workv1.ManifestWork, error) {
 	current, err := r.cfg.Client.WorkV1().ManifestWorks(work.Namespace).Get(ctx, work.Name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil, nil
 	case err != nil:
-		return nil, fmt.Errorf("read ManifestWork %s/%s: %w", work.Namespace, work.Name, err)
+		return nil, fmt.Errorf("get ManifestWork %s/%s: %w", work.Namespace, work.Name, err)
 	case current.UID != work.UID:
 		return nil, nil
 	default:
@@ -254,13 +256,12 @@ func (r *Receiver) current(ctx context.Context, work *workv1.ManifestWork) (*wor
 	}
 }
 
-// isRefusal reports whether the API server will never take what it refused with
-// err.
+// isRefusal reports whether err is an answer of the API server that no retry can change.
 func isRefusal(err error) bool {
-	return apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsRequestEntityTooLargeError(err) ||
-		strings.Contains(err.Error(), etcdTooLarge)
+	return err != nil && (apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsRequestEntityTooLargeError(err) ||
+		strings.Contains(err.Error(), etcdTooLarge))
 }
 
-// etcdTooLarge is etcd's answer to an object beyond its limit, 1.5 MiB by
-// default; API servers pass it on as an internal error without a reason.
+// etcdTooLarge is etcd's answer to an object beyond its limit, 1.5 MiB by default. API servers pass it on
+// as an internal error without a reason.
 const etcdTooLarge = "etcdserver: request is too large"

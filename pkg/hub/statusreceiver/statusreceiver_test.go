@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"sync"
 	"testing"
 	"time"
 
@@ -13,16 +12,17 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 
 	"github.com/workwire/workwire/deploy/crds"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/client/clientset/versioned"
 	workclient "github.com/workwire/workwire/pkg/client/clientset/versioned/typed/work/v1"
+	"github.com/workwire/workwire/pkg/hub/controller"
 	"github.com/workwire/workwire/pkg/hub/statusreceiver"
 	"github.com/workwire/workwire/pkg/hub/works"
 	"github.com/workwire/workwire/pkg/wire"
+	"github.com/workwire/workwire/test/kit"
 	"github.com/workwire/workwire/test/kit/controlplane"
 )
 
@@ -59,31 +59,14 @@ func freeze(t *testing.T, finalizers []string, deleting bool) *frozen {
 		f.delete()
 		f.work = f.get()
 	}
-	c, err := works.New(works.Config{Client: client, Logger: slog.New(slog.DiscardHandler)})
+	informers := controller.NewInformers(controller.InformersConfig{Client: client, Logger: slog.New(slog.DiscardHandler)})
+	c, err := works.New(works.Config{Informers: informers})
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	var running sync.WaitGroup
-	seen := make(chan struct{})
-	once := sync.OnceFunc(func() { close(seen) })
-	stop, err := c.Handle(cache.ResourceEventHandlerFuncs{AddFunc: func(object any) {
-		if object.(*workv1.ManifestWork).UID == f.work.UID {
-			once()
-		}
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	running.Go(func() { c.Run(ctx) })
-	select {
-	case <-seen:
-	case <-time.After(30 * time.Second):
-		t.Error("the cache does not see the work")
-	}
+	stop := kit.Run(t, "informers", informers.Run)
+	kit.True(t, "the cache sees the work", func() bool { _, ok := c.ByUID(f.work.UID); return ok })
 	stop()
-	cancel()
-	running.Wait()
 	f.events = record.NewFakeRecorder(10)
 	f.Receiver, err = statusreceiver.New(statusreceiver.Config{
 		Works: c, Client: client, Recorder: f.events, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
@@ -155,7 +138,7 @@ func TestStatusesOfOneWorkInARow(t *testing.T) {
 	f := freeze(t, []string{ours}, false)
 	// The cache knows none of the writes: only what was written may count.
 	for _, reason := range []string{"A", "B", "B", "A"} {
-		if err := f.Receiver.Receive(t.Context(), f.status(workv1.WorkApplied, reason)); err != nil {
+		if err := f.UpdateStatus(t.Context(), f.status(workv1.WorkApplied, reason)); err != nil {
 			t.Fatal(err)
 		}
 		if got := f.get().Status.Conditions; len(got) != 1 || got[0].Reason != reason {
@@ -163,14 +146,14 @@ func TestStatusesOfOneWorkInARow(t *testing.T) {
 		}
 	}
 	before := f.get().ResourceVersion
-	if err := f.Receiver.Receive(t.Context(), f.status(workv1.WorkApplied, "A")); err != nil {
+	if err := f.UpdateStatus(t.Context(), f.status(workv1.WorkApplied, "A")); err != nil {
 		t.Fatal(err)
 	}
 	if f.get().ResourceVersion != before {
 		t.Error("the same status was written again")
 	}
 	refused := metav1.Condition{Type: workv1.WorkApplied, Status: metav1.ConditionFalse, Reason: "TooLarge", Message: "m", ObservedGeneration: 2}
-	if err := f.Refused(t.Context(), f.work.UID, refused); err != nil {
+	if err := f.SetCondition(t.Context(), f.work.UID, refused); err != nil {
 		t.Fatal(err)
 	}
 	if got := meta.FindStatusCondition(f.get().Status.Conditions, workv1.WorkApplied); got.Reason != "TooLarge" || got.ObservedGeneration != 2 {
@@ -185,11 +168,11 @@ func TestAWorkMadeAnewGetsNothing(t *testing.T) {
 	t.Run("status", func(t *testing.T) {
 		f := freeze(t, nil, false)
 		f.recreate(nil)
-		if err := f.Receiver.Receive(t.Context(), f.status(workv1.WorkApplied, "Old")); err != nil {
+		if err := f.UpdateStatus(t.Context(), f.status(workv1.WorkApplied, "Old")); err != nil {
 			t.Error(err)
 		}
 		refused := metav1.Condition{Type: workv1.WorkApplied, Status: metav1.ConditionFalse, Reason: "TooLarge"}
-		if err := f.Refused(t.Context(), f.work.UID, refused); err != nil {
+		if err := f.SetCondition(t.Context(), f.work.UID, refused); err != nil {
 			t.Error(err)
 		}
 		if got := f.get().Status.Conditions; len(got) > 0 {
@@ -199,7 +182,7 @@ func TestAWorkMadeAnewGetsNothing(t *testing.T) {
 	t.Run("release", func(t *testing.T) {
 		f := freeze(t, []string{ours}, true)
 		f.recreate([]string{ours})
-		if err := f.Receiver.Receive(t.Context(), f.status(workv1.WorkDeleted, "Old")); err != nil {
+		if err := f.UpdateStatus(t.Context(), f.status(workv1.WorkDeleted, "Old")); err != nil {
 			t.Error(err)
 		}
 		if got := f.get(); !works.HasFinalizer(got) || len(got.Status.Conditions) > 0 {
@@ -217,13 +200,13 @@ func TestAWorkThatIsGoneIsNoError(t *testing.T) {
 			f.delete()
 		}
 		for _, condition := range []string{workv1.WorkApplied, workv1.WorkDeleted} {
-			if err := f.Receiver.Receive(t.Context(), f.status(condition, "R")); err != nil {
+			if err := f.UpdateStatus(t.Context(), f.status(condition, "R")); err != nil {
 				t.Errorf("finalizers %v, %s: %v", finalizers, condition, err)
 			}
 		}
 		unknown := f.status(workv1.WorkApplied, "R")
 		unknown.UID = "unknown"
-		if err := f.Receiver.Receive(t.Context(), unknown); err != nil {
+		if err := f.UpdateStatus(t.Context(), unknown); err != nil {
 			t.Error(err)
 		}
 	}
@@ -238,7 +221,7 @@ func TestReleaseTakesOursOnly(t *testing.T) {
 	} {
 		f := freeze(t, c.known, true)
 		f.setFinalizers(c.now)
-		if err := f.Receiver.Receive(t.Context(), f.status(workv1.WorkDeleted, "R")); err != nil {
+		if err := f.UpdateStatus(t.Context(), f.status(workv1.WorkDeleted, "R")); err != nil {
 			t.Errorf("%v, known as %v: %v", c.now, c.known, err)
 		}
 		work := f.get()
@@ -247,7 +230,7 @@ func TestReleaseTakesOursOnly(t *testing.T) {
 		}
 	}
 	f := freeze(t, []string{ours}, true)
-	if err := f.Receiver.Receive(t.Context(), f.status(workv1.WorkDeleted, "R")); err != nil {
+	if err := f.UpdateStatus(t.Context(), f.status(workv1.WorkDeleted, "R")); err != nil {
 		t.Error(err)
 	}
 	if _, err := f.works.Get(t.Context(), "w", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
@@ -260,11 +243,11 @@ func TestFailuresAskForAnotherCall(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	for _, condition := range []string{workv1.WorkApplied, workv1.WorkDeleted} {
-		if err := f.Receiver.Receive(ended, f.status(condition, "R")); err == nil {
+		if err := f.UpdateStatus(ended, f.status(condition, "R")); err == nil {
 			t.Errorf("%s: no error", condition)
 		}
 	}
-	if err := f.Refused(ended, f.work.UID, metav1.Condition{Type: workv1.WorkApplied, Status: metav1.ConditionFalse}); err == nil {
-		t.Error("Refused: no error")
+	if err := f.SetCondition(ended, f.work.UID, metav1.Condition{Type: workv1.WorkApplied, Status: metav1.ConditionFalse}); err == nil {
+		t.Error("SetCondition: no error")
 	}
 }

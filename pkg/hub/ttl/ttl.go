@@ -23,7 +23,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/workqueue"
 
@@ -103,14 +102,11 @@ func (c *Collector) Run(ctx context.Context) error {
 		workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](retryAfter, retryAfterMax),
 		workqueue.TypedRateLimitingQueueConfig[types.NamespacedName]{Name: "ttl", MetricsProvider: c.cfg.Queues})
 	defer c.queue.ShutDown()
-	stop, err := c.cfg.Works.Handle(cache.ResourceEventHandlerFuncs{
-		AddFunc:    c.changed,
-		UpdateFunc: func(_, after any) { c.changed(after) },
-	})
+	registration, err := c.cfg.Works.AddEventHandler(c.changed)
 	if err != nil {
 		return err
 	}
-	defer stop()
+	defer c.cfg.Works.RemoveEventHandler(registration)
 	var group sync.WaitGroup
 	for range workers {
 		group.Go(func() { c.work(ctx) })
@@ -122,9 +118,8 @@ func (c *Collector) Run(ctx context.Context) error {
 }
 
 // changed queues a work for when it is due.
-func (c *Collector) changed(object any) {
-	work, ok := object.(*workv1.ManifestWork)
-	if !ok {
+func (c *Collector) changed(_, work *workv1.ManifestWork) {
+	if work == nil {
 		return
 	}
 	if due, ok := Due(work); ok {
@@ -150,7 +145,7 @@ func (c *Collector) work(ctx context.Context) {
 // collect deletes the work of this name if it is due. Its error asks for another
 // try.
 func (c *Collector) collect(ctx context.Context, name types.NamespacedName) error {
-	work, ok := c.cfg.Works.Named(name)
+	work, ok := c.cfg.Works.Get(name)
 	if !ok {
 		return nil
 	}

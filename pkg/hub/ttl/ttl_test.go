@@ -15,6 +15,7 @@ import (
 	"github.com/workwire/workwire/deploy/crds"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/client/clientset/versioned"
+	"github.com/workwire/workwire/pkg/hub/controller"
 	"github.com/workwire/workwire/pkg/hub/ttl"
 	"github.com/workwire/workwire/pkg/hub/works"
 	"github.com/workwire/workwire/test/kit/controlplane"
@@ -83,7 +84,8 @@ func TestFinishedWorksGo(t *testing.T) {
 	cluster := client.WorkV1().ManifestWorks(namespace)
 	ctx, cancel := context.WithCancel(t.Context())
 	logger := slog.New(slog.NewTextHandler(t.Output(), nil))
-	cache, err := works.New(works.Config{Client: client, Logger: logger})
+	informers := controller.NewInformers(controller.InformersConfig{Client: client, Logger: logger})
+	cache, err := works.New(works.Config{Informers: informers})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +95,7 @@ func TestFinishedWorksGo(t *testing.T) {
 		t.Fatal(err)
 	}
 	ended := make(chan error, 1)
-	go cache.Run(ctx)
+	go func() { _ = informers.Run(ctx) }()
 	go func() { ended <- collector.Run(ctx) }()
 	defer func() {
 		cancel()
