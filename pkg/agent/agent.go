@@ -147,10 +147,10 @@ func (a *Agent) newReconciler(topics wire.AgentTopics, clients clients) error {
 	if err != nil {
 		return err
 	}
-	objects := observe.NewObjects(observe.ObjectsConfig[string]{
+	objects := observe.NewObjects(observe.ObjectsConfig{
 		Client: clients.dynamic, Selector: object.AgentLabel + "=" + hash, Changed: table.ObjectChanged, Logger: config.Logger,
 	})
-	named := observe.NewNamed(observe.NamedConfig[string]{
+	named := observe.NewNamed(observe.NamedConfig{
 		Client: clients.dynamic, Max: config.MaxFeedbackWatch, Changed: table.Enqueue, Logger: config.Logger,
 	})
 	records := applied.NewClient(applied.Config{

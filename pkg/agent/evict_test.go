@@ -17,13 +17,13 @@ import (
 	"github.com/workwire/workwire/pkg/wire"
 )
 
-// stray makes a record of no work, as another agent may have left it, that owns a
-// ConfigMap of the same name.
-func (w *world) stray(name string, hubHash string) *workv1.AppliedManifestWork {
+// stray creates an AppliedManifestWork of agentID without a work, which owns a ConfigMap of the same
+// name.
+func (w *world) stray(name, hubHash, agentID string) *workv1.AppliedManifestWork {
 	w.Helper()
 	record, err := w.records.Create(w.ctx, &workv1.AppliedManifestWork{
 		ObjectMeta: metav1.ObjectMeta{Name: hubHash + "-" + name},
-		Spec:       workv1.AppliedManifestWorkSpec{HubHash: hubHash, AgentID: w.host, ManifestWorkName: name},
+		Spec:       workv1.AppliedManifestWorkSpec{HubHash: hubHash, AgentID: agentID, ManifestWorkName: name},
 	}, metav1.CreateOptions{})
 	if err != nil {
 		w.Fatal(err)
@@ -58,12 +58,8 @@ func TestEviction(t *testing.T) {
 	w.agent(func(c *agent.Config) { c.EvictionGrace = 2 * time.Second })
 	w.create(works, w.work("web", configMap("a", "1")))
 	w.is(works, "web", "Applied=True")
-	stray, moved := w.stray("stray", ours), w.stray("moved", elsewhere)
-	foreign := w.stray("foreign", elsewhere+"f")
-	foreign.Spec.AgentID = "another-" + w.host
-	if _, err := w.records.Update(w.ctx, foreign, metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	stray, moved := w.stray("stray", ours, w.host), w.stray("moved", elsewhere, w.host)
+	foreign := w.stray("foreign", elsewhere+"f", "another-"+w.host)
 	w.recordGone(stray.Name)
 	w.recordGone(moved.Name)
 	w.data("stray", "")
@@ -82,7 +78,7 @@ func TestEvictionIsCancelled(t *testing.T) {
 	w := newWorld(t)
 	works := w.source("hub1")
 	w.agent()
-	record := w.stray("web", applied.HubHash(w.host, ""))
+	record := w.stray("web", applied.HubHash(w.host, ""), w.host)
 	w.marked(record.Name, true)
 	w.create(works, w.work("web", configMap("web", "2")))
 	w.is(works, "web", "Applied=True", "Available=True")
@@ -122,7 +118,7 @@ func TestNothingIsEvictedBeforeTheSourceAnswers(t *testing.T) {
 	w.settle("web")
 	w.stop()
 	w.stopSource()
-	stray := w.stray("stray", applied.HubHash(w.host, ""))
+	stray := w.stray("stray", applied.HubHash(w.host, ""), w.host)
 
 	answers := make(chan *wire.Status, 100)
 	raw := w.rawSource("hub1", answers, func(c *agent.Config) { c.EvictionGrace = time.Second })
@@ -156,7 +152,7 @@ func TestEvictionSwitchedOff(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	works := w.source("hub1")
-	stray := w.stray("stray", applied.HubHash(w.host, ""))
+	stray := w.stray("stray", applied.HubHash(w.host, ""), w.host)
 	start := metav1.NewTime(time.Now().Add(-time.Hour))
 	stray.Status.EvictionStartTime = &start
 	if _, err := w.records.UpdateStatus(w.ctx, stray, metav1.UpdateOptions{}); err != nil {

@@ -25,7 +25,6 @@ import (
 	"slices"
 	"sync/atomic"
 
-	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -36,7 +35,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/workwire/workwire/pkg/agent/object"
-	"github.com/workwire/workwire/pkg/agent/observe"
+	"github.com/workwire/workwire/pkg/agent/watchcache"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	workclient "github.com/workwire/workwire/pkg/client/clientset/versioned"
 	workclientv1 "github.com/workwire/workwire/pkg/client/clientset/versioned/typed/work/v1"
@@ -63,7 +62,7 @@ type Client struct {
 	config Config
 	client workclientv1.AppliedManifestWorkInterface
 	rest   rest.Interface
-	view   *observe.View[*workv1.AppliedManifestWork]
+	view   *watchcache.Cache[*workv1.AppliedManifestWork]
 	pruned atomic.Bool // the API server drops transitions
 }
 
@@ -73,26 +72,21 @@ func NewClient(config Config) *Client {
 		config: config,
 		client: config.Client.WorkV1().AppliedManifestWorks(),
 		rest:   config.Client.WorkV1().RESTClient(),
-		view: observe.NewView(func() *workv1.AppliedManifestWork { return &workv1.AppliedManifestWork{} },
+		view: watchcache.New(func() *workv1.AppliedManifestWork { return &workv1.AppliedManifestWork{} },
 			func(name types.NamespacedName, version string) { config.Changed(name.Name, version) }),
 	}
 }
 
 // Run watches the records until ctx ends.
 func (r *Client) Run(ctx context.Context) error {
-	source := &cache.ListWatch{
+	r.view.Run(ctx, watchcache.Watch{Name: "appliedmanifestworks", Client: r.config.Client, Logger: r.config.Logger, List: &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 			return r.client.List(ctx, options)
 		},
 		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 			return r.client.Watch(ctx, options)
 		},
-	}
-	logger := logr.FromSlogHandler(r.config.Logger.Handler())
-	cache.NewReflectorWithOptions(
-		cache.ToListWatcherWithWatchListSemantics(source, r.config.Client),
-		&workv1.AppliedManifestWork{}, r.view, cache.ReflectorOptions{Name: "appliedmanifestworks", Logger: &logger},
-	).RunWithContext(ctx)
+	}})
 	return nil
 }
 

@@ -1,24 +1,21 @@
-// Package observe keeps what the agent's cluster holds in memory, from watches.
+// Package observe watches the objects that works declare.
 //
-// A [View] holds one resource type: what a watch delivers, and, ahead of it, what
-// the agent's own writes returned. [Objects] holds a View of every resource type
-// that some work is interested in, each from one watch that selects by the
-// agent's label, and tells which works a change concerns:
+// [Objects] has one watch for each resource type, which selects the agent's label. It reports each
+// change to the names that follow the object:
 //
-//	objects := observe.NewObjects(observe.ObjectsConfig[Key]{Client: client, Selector: selector, Changed: changed})
+//	objects := observe.NewObjects(observe.ObjectsConfig{Client: client, Selector: selector, Changed: changed})
 //	go objects.Run(ctx)
-//	objects.Follow(key, nil, refs) // watches their types, and has Changed called with key
-//	live := objects.Get(ref)    // from memory
-//	objects.Learn(ref, updated) // the answer to a write of ours
+//	objects.Follow(name, nil, refs) // watches their types, and has Changed called with name
+//	live := objects.Get(ref)        // from memory
+//	objects.Learn(ref, updated)     // the response to a write
 //
-// [Named] is for the few objects that do not carry the label: a watch each, by
-// name, and no more than it is allowed.
+// [Named] has a watch for each object, for the few objects without the label, up to a limit:
 //
-//	named := observe.NewNamed(observe.NamedConfig[Key]{Client: client, Max: 50, Changed: queue.Add})
+//	named := observe.NewNamed(observe.NamedConfig{Client: client, Max: 50, Changed: enqueue})
 //	go named.Run(ctx)
-//	named.Follow(key, nil, refs)
+//	named.Follow(name, nil, refs)
 //	live := named.Get(ref) // Unknown: not watched, read it
 //
-// Nothing here polls: where a type may not be watched, Get answers that it does
-// not know, and [Objects.Watched] reports it, so that the caller can read.
+// Nothing here polls. Where a type cannot be watched, Get returns Unknown, and [Objects.Watched]
+// returns false, so that the caller reads the object.
 package observe

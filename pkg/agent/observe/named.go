@@ -1,75 +1,71 @@
 package observe
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
-	"maps"
 	"slices"
 	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/dynamic"
 
 	"github.com/workwire/workwire/pkg/agent/object"
 )
 
 // NamedConfig configures [NewNamed].
-type NamedConfig[K comparable] struct {
+type NamedConfig struct {
 	// Client for the agent's cluster. Required.
 	Client dynamic.Interface
-	// Max is how many watches there may be at a time; 0 or less: none.
+	// Max is the maximum number of watches at a time; 0 or less: none.
 	Max int
-	// Changed is called with each key that wants an object which was added, changed
-	// or deleted, or whose watch was lost. It must not block. Required.
-	Changed func(K)
-	// Logger; required.
+	// Changed is called with each name that follows an object which was added, changed or deleted, or
+	// whose watch was lost. It must not block. Required.
+	Changed func(name string)
+	// Logger, default slog.Default().
 	Logger *slog.Logger
 }
 
-// Named watches single objects by name, for objects that do not carry the label
-// by which [Objects] selects. Each costs a watch of its own, hence the limit:
-// objects beyond it wait, in the order in which they were first wanted, until
-// nobody wants one that is watched. K identifies who wants objects. It is safe for
-// concurrent use.
-type Named[K comparable] struct {
-	config NamedConfig[K]
-	wake   chan struct{} // tells Run that a watch may be started
+// Named watches single objects by name, for objects without the label that [Objects] selects. Each
+// object costs a watch. Objects beyond the limit wait, in the order in which they were first followed,
+// until a watched object is not followed any more. It is safe for concurrent use.
+type Named struct {
+	config NamedConfig
+	wake   chan struct{} // holds a token when a watch may start
 
 	mu      sync.Mutex
-	objects map[object.Ref]*namedObject[K]
-	waiting []*namedObject[K] // for a watch, the longest first
-	running int               // watches that have not ended
+	objects map[object.Ref]*namedObject
+	waiting []*namedObject // for a watch, the longest first
+	running int            // watches that have not ended
 }
 
-// namedObject is an object that somebody wants. Named.mu guards its fields, but
-// for what never changes: ref and feed.
-type namedObject[K comparable] struct {
-	ref  object.Ref
-	feed *feed
-	keys map[K]struct{}
-	stop context.CancelFunc // ends the watch; nil while there is none
+// namedObject is an object with followers. Named.mu guards its fields, except ref and watcher, which
+// never change.
+type namedObject struct {
+	ref       object.Ref
+	watcher   *watcher
+	followers sets.Set[string]
+	stop      context.CancelFunc // ends the watch; nil while there is none
 }
 
-// NewNamed returns an empty store; Run makes it watch.
-func NewNamed[K comparable](config NamedConfig[K]) *Named[K] {
-	return &Named[K]{
-		config:  config,
-		wake:    make(chan struct{}, 1),
-		objects: map[object.Ref]*namedObject[K]{},
-	}
+// NewNamed returns a Named without watches, which start with Run.
+func NewNamed(config NamedConfig) *Named {
+	config.Logger = cmp.Or(config.Logger, slog.Default())
+	return &Named{config: config, wake: make(chan struct{}, 1), objects: map[object.Ref]*namedObject{}}
 }
 
-// Run watches what is wanted until ctx ends, and returns when all watches have.
-// It must be called once.
-func (n *Named[K]) Run(ctx context.Context) error {
+// Run watches the followed objects until ctx ends. It returns when all watches have ended, and must be
+// called once.
+func (n *Named) Run(ctx context.Context) error {
 	var watches sync.WaitGroup
 	defer watches.Wait()
 	for {
 		for watching, o := n.next(ctx); o != nil; watching, o = n.next(ctx) {
 			watches.Go(func() {
-				o.feed.run(watching, n.source(o.ref))
+				o.watcher.run(watching, n.selection(o.ref))
 				n.ended(o)
 			})
 		}
@@ -81,28 +77,28 @@ func (n *Named[K]) Run(ctx context.Context) error {
 	}
 }
 
-// Follow replaces the objects whose changes are reported to key: before, as of the previous call,
-// by after. An object is watched as long as it is followed. Calls for one key must not run at the
-// same time.
-func (n *Named[K]) Follow(key K, before, after []object.Ref) {
+// Follow replaces the objects whose changes are reported to name: before, as of the previous call, by
+// after. An object is watched as long as it is followed. Calls for one name must not run at the same
+// time.
+func (n *Named) Follow(name string, before, after []object.Ref) {
 	if slices.Equal(before, after) {
 		return
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, ref := range after {
-		n.add(key, ref)
+		n.add(name, ref)
 	}
 	for _, ref := range before {
 		if !slices.Contains(after, ref) {
-			n.remove(key, ref)
+			n.remove(name, ref)
 		}
 	}
 }
 
-// Get returns what is known of ref: nothing, unless it is watched, and the watch
-// has delivered and goes on. Then whoever wants it has to read it.
-func (n *Named[K]) Get(ref object.Ref) object.Live {
+// Get returns what is known of ref. That is nothing unless it is watched, and its watch has delivered
+// and goes on.
+func (n *Named) Get(ref object.Ref) object.Live {
 	n.mu.Lock()
 	o := n.objects[ref]
 	watched := o != nil && o.stop != nil
@@ -110,37 +106,36 @@ func (n *Named[K]) Get(ref object.Ref) object.Live {
 	if !watched {
 		return object.Live{}
 	}
-	return o.feed.live(types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name})
+	return o.watcher.live(namespacedName(ref))
 }
 
-// Watching is how many watches there are: never more than the limit. One that is
-// refused counts, since it is tried again, with back-off.
-func (n *Named[K]) Watching() int {
+// Watching returns the number of watches, which never exceeds the limit. A watch that is refused
+// counts, since it is retried.
+func (n *Named) Watching() int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.running
 }
 
-func (n *Named[K]) add(key K, ref object.Ref) {
+func (n *Named) add(name string, ref object.Ref) {
 	o := n.objects[ref]
 	if o == nil {
-		o = &namedObject[K]{ref: ref, keys: make(map[K]struct{}, 1)}
+		o = &namedObject{ref: ref, followers: sets.Set[string]{}}
 		changed := func() { n.changed(o) }
-		o.feed = newFeed(func(types.NamespacedName, string) { changed() }, changed)
+		o.watcher = newWatcher(func(types.NamespacedName, string) { changed() }, changed)
 		n.objects[ref] = o
 		n.waiting = append(n.waiting, o)
-		n.look()
+		n.wakeRun()
 	}
-	o.keys[key] = struct{}{}
+	o.followers.Insert(name)
 }
 
-func (n *Named[K]) remove(key K, ref object.Ref) {
+func (n *Named) remove(name string, ref object.Ref) {
 	o := n.objects[ref]
-	if o == nil { // it stood twice among what was wanted
+	if o == nil { // ref was followed twice, and is removed
 		return
 	}
-	delete(o.keys, key)
-	if len(o.keys) > 0 {
+	if o.followers.Delete(name); o.followers.Len() > 0 {
 		return
 	}
 	delete(n.objects, ref)
@@ -148,20 +143,19 @@ func (n *Named[K]) remove(key K, ref object.Ref) {
 		o.stop()
 		return
 	}
-	n.waiting = slices.DeleteFunc(n.waiting, func(other *namedObject[K]) bool { return other == o })
+	n.waiting = slices.DeleteFunc(n.waiting, func(other *namedObject) bool { return other == o })
 }
 
-// look has Run see whether a watch may be started.
-func (n *Named[K]) look() {
+// wakeRun has Run start the watches that may start.
+func (n *Named) wakeRun() {
 	select {
 	case n.wake <- struct{}{}:
-	default: // it will look anyway
+	default: // Run has yet to receive the last token
 	}
 }
 
-// next takes the object that is to be watched next, and the context of its
-// watch; nil when none may be.
-func (n *Named[K]) next(ctx context.Context) (context.Context, *namedObject[K]) {
+// next returns the object to watch next, and the context of its watch; nil if none may start.
+func (n *Named) next(ctx context.Context) (context.Context, *namedObject) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if ctx.Err() != nil || len(n.waiting) == 0 || n.running >= n.config.Max {
@@ -175,34 +169,34 @@ func (n *Named[K]) next(ctx context.Context) (context.Context, *namedObject[K]) 
 	return watching, o
 }
 
-// ended gives the place of a watch that has ended to another.
-func (n *Named[K]) ended(o *namedObject[K]) {
+// ended notes that the watch of o has ended, so that another may start.
+func (n *Named) ended(o *namedObject) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	o.stop() // Run may have ended instead
+	o.stop() // it may have ended with Run
 	o.stop = nil
 	n.running--
-	n.look()
+	n.wakeRun()
 }
 
-func (n *Named[K]) changed(o *namedObject[K]) {
+func (n *Named) changed(o *namedObject) {
 	n.mu.Lock()
-	keys := slices.Collect(maps.Keys(o.keys))
+	followers := o.followers.UnsortedList()
 	n.mu.Unlock()
-	for _, key := range keys {
-		n.config.Changed(key)
+	for _, name := range followers {
+		n.config.Changed(name)
 	}
 }
 
-func (n *Named[K]) source(ref object.Ref) source {
-	from := source{
+func (n *Named) selection(ref object.Ref) selection {
+	s := selection{
 		client: n.config.Client, resource: n.config.Client.Resource(ref.GroupVersionResource), name: ref.String(), logger: n.config.Logger,
-		narrow: func(options *metav1.ListOptions) {
+		restrict: func(options *metav1.ListOptions) {
 			options.FieldSelector = fields.OneTermEqualSelector("metadata.name", ref.Name).String()
 		},
 	}
 	if ref.Namespace != "" {
-		from.resource = n.config.Client.Resource(ref.GroupVersionResource).Namespace(ref.Namespace)
+		s.resource = n.config.Client.Resource(ref.GroupVersionResource).Namespace(ref.Namespace)
 	}
-	return from
+	return s
 }

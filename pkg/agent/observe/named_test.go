@@ -14,15 +14,15 @@ import (
 	"github.com/workwire/workwire/pkg/agent/observe"
 )
 
-func (c *cluster) named(max int) *observe.Named[string] {
-	return observe.NewNamed(observe.NamedConfig[string]{Client: c.agent, Max: max, Changed: c.report, Logger: discard})
+func (c *cluster) named(max int) *observe.Named {
+	return observe.NewNamed(observe.NamedConfig{Client: c.agent, Max: max, Changed: c.report, Logger: discard})
 }
 
-func state(n *observe.Named[string], ref object.Ref, want object.State) func() bool {
+func state(n *observe.Named, ref object.Ref, want object.State) func() bool {
 	return func() bool { return n.Get(ref).State == want }
 }
 
-func annotation(n *observe.Named[string], ref object.Ref, want string) func() bool {
+func annotation(n *observe.Named, ref object.Ref, want string) func() bool {
 	return func() bool {
 		live := n.Get(ref)
 		return live.State == object.Present && live.Object.GetAnnotations()["test"] == want
@@ -189,7 +189,7 @@ func TestNamedUnderLoad(t *testing.T) {
 		refs[i] = c.configMap(fmt.Sprint("o", i))
 		c.create(refs[i], nil)
 	}
-	named := observe.NewNamed(observe.NamedConfig[string]{Client: c.agent, Max: 3, Changed: func(string) {}, Logger: discard})
+	named := observe.NewNamed(observe.NamedConfig{Client: c.agent, Max: 3, Changed: func(string) {}, Logger: discard})
 	c.run(named.Run)
 	var group sync.WaitGroup
 	for key := range 4 {

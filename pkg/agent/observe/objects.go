@@ -1,6 +1,7 @@
 package observe
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"maps"
@@ -18,108 +19,109 @@ import (
 )
 
 // ObjectsConfig configures [NewObjects].
-type ObjectsConfig[K comparable] struct {
+type ObjectsConfig struct {
 	// Client for the agent's cluster. Required.
 	Client dynamic.Interface
-	// Selector is the label selector of every watch. Required: an empty one
-	// would hold all objects of a type.
+	// Selector is the label selector of every watch. Required: an empty selector would hold all
+	// objects of a type.
 	Selector string
-	// Changed is called with each follower of an object that has changed, and with
-	// the resource version at which it has. It must not block. Required.
-	Changed func(follower K, ref object.Ref, version string)
-	// Logger; required.
+	// Changed is called with each name that follows a changed object, and with the resource version
+	// of the change. It must not block. Required.
+	Changed func(name string, ref object.Ref, version string)
+	// Logger, default slog.Default().
 	Logger *slog.Logger
 }
 
-// Objects is what is known of the objects that works are about. K identifies a
-// follower. It is safe for concurrent use.
-type Objects[K comparable] struct {
-	config ObjectsConfig[K]
-
-	mu      sync.Mutex
-	run     context.Context // set while Run runs
+// Objects watches the resource types of the objects that are followed. It is safe for concurrent use.
+type Objects struct {
+	config  ObjectsConfig
 	watches sync.WaitGroup
-	types   map[schema.GroupVersionResource]*watchedType[K]
+
+	mu sync.Mutex
+	// begin starts a watch and returns the function that ends it. It is set while Run runs.
+	begin func(watch func(context.Context)) context.CancelFunc
+	types map[schema.GroupVersionResource]*watchedType
 }
 
-// watchedType is one resource type that somebody follows. Objects.mu guards its
-// fields, but for the feed.
-type watchedType[K comparable] struct {
-	*feed
-	followers map[types.NamespacedName][]K
+// watchedType is a resource type with followers. Objects.mu guards its fields, except the watcher.
+type watchedType struct {
+	*watcher
+	followers map[types.NamespacedName][]string
 	stop      context.CancelFunc // ends the watch
 }
 
-// NewObjects returns an empty store; Run makes it watch.
-func NewObjects[K comparable](config ObjectsConfig[K]) *Objects[K] {
-	return &Objects[K]{
-		config: config,
-		types:  map[schema.GroupVersionResource]*watchedType[K]{},
-	}
+// NewObjects returns an Objects without watches, which start with Run.
+func NewObjects(config ObjectsConfig) *Objects {
+	config.Logger = cmp.Or(config.Logger, slog.Default())
+	return &Objects{config: config, types: map[schema.GroupVersionResource]*watchedType{}}
 }
 
-// Run watches what is followed until ctx ends, and returns when all watches
-// have. It must be called once.
-func (o *Objects[K]) Run(ctx context.Context) error {
+// Run watches the followed types until ctx ends. It returns when all watches have ended, and must be
+// called once.
+func (o *Objects) Run(ctx context.Context) error {
 	o.mu.Lock()
-	o.run = ctx
+	o.begin = func(watch func(context.Context)) context.CancelFunc {
+		ctx, stop := context.WithCancel(ctx)
+		o.watches.Go(func() { watch(ctx) })
+		return stop
+	}
 	for gvr, t := range o.types {
 		o.start(gvr, t)
 	}
 	o.mu.Unlock()
 	<-ctx.Done()
 	o.mu.Lock()
-	o.run = nil
+	o.begin = nil
 	o.mu.Unlock()
 	o.watches.Wait()
 	return nil
 }
 
-// Follow replaces the objects whose changes are reported to key: before, as of the previous call,
-// by after. A type is watched as long as one of its objects is followed. Calls for one key must not
-// run at the same time.
-func (o *Objects[K]) Follow(key K, before, after []object.Ref) {
+// Follow replaces the objects whose changes are reported to name: before, as of the previous call, by
+// after. A type is watched as long as one of its objects is followed. Calls for one name must not run
+// at the same time.
+func (o *Objects) Follow(name string, before, after []object.Ref) {
 	if slices.Equal(before, after) {
 		return
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, ref := range after {
-		o.add(key, ref)
+		o.add(name, ref)
 	}
 	keep := sets.New(after...)
 	for _, ref := range before {
 		if !keep.Has(ref) {
-			o.remove(key, ref)
+			o.remove(name, ref)
 		}
 	}
 }
 
-func (o *Objects[K]) add(key K, ref object.Ref) {
+func (o *Objects) add(name string, ref object.Ref) {
 	t := o.types[ref.GroupVersionResource]
 	if t == nil {
 		t = o.newType(ref.GroupVersionResource)
 		o.types[ref.GroupVersionResource] = t
 		o.start(ref.GroupVersionResource, t)
 	}
-	name := types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}
-	if followers := t.followers[name]; !slices.Contains(followers, key) {
-		t.followers[name] = append(followers, key)
+	key := namespacedName(ref)
+	if followers := t.followers[key]; !slices.Contains(followers, name) {
+		t.followers[key] = append(followers, name)
 	}
 }
 
-func (o *Objects[K]) remove(key K, ref object.Ref) {
+func (o *Objects) remove(name string, ref object.Ref) {
 	t := o.types[ref.GroupVersionResource]
-	if t == nil { // it stood twice among what was followed
+	if t == nil { // ref was followed twice, and is removed
 		return
 	}
-	name := types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}
-	left := slices.DeleteFunc(t.followers[name], func(other K) bool { return other == key })
+	key := namespacedName(ref)
+	left := slices.DeleteFunc(t.followers[key], func(other string) bool { return other == name })
 	if len(left) > 0 {
-		t.followers[name] = left
+		t.followers[key] = left
 		return
 	}
-	delete(t.followers, name)
+	delete(t.followers, key)
 	if len(t.followers) > 0 {
 		return
 	}
@@ -129,100 +131,95 @@ func (o *Objects[K]) remove(key K, ref object.Ref) {
 	}
 }
 
-func (o *Objects[K]) newType(gvr schema.GroupVersionResource) *watchedType[K] {
-	t := &watchedType[K]{followers: map[types.NamespacedName][]K{}}
-	t.feed = newFeed(func(name types.NamespacedName, version string) {
+func (o *Objects) newType(gvr schema.GroupVersionResource) *watchedType {
+	t := &watchedType{followers: map[types.NamespacedName][]string{}}
+	t.watcher = newWatcher(func(key types.NamespacedName, version string) {
 		o.mu.Lock()
-		keys := slices.Clone(t.followers[name])
+		followers := slices.Clone(t.followers[key])
 		o.mu.Unlock()
-		ref := object.Ref{GroupVersionResource: gvr, Namespace: name.Namespace, Name: name.Name}
-		for _, key := range keys {
-			o.config.Changed(key, ref, version)
+		ref := object.Ref{GroupVersionResource: gvr, Namespace: key.Namespace, Name: key.Name}
+		for _, name := range followers {
+			o.config.Changed(name, ref, version)
 		}
 	}, nil)
 	return t
 }
 
-// start begins to watch t, if Run runs. The caller holds mu.
-func (o *Objects[K]) start(gvr schema.GroupVersionResource, t *watchedType[K]) {
-	if o.run == nil {
+// start starts the watch of t if Run runs. The caller holds mu.
+func (o *Objects) start(gvr schema.GroupVersionResource, t *watchedType) {
+	if o.begin == nil {
 		return
 	}
-	ctx, stop := context.WithCancel(o.run)
-	t.stop = stop
-	from := source{
-		client: o.config.Client, resource: o.config.Client.Resource(gvr), name: gvr.String(), logger: o.config.Logger,
-		narrow: func(options *metav1.ListOptions) { options.LabelSelector = o.config.Selector },
-	}
-	o.watches.Go(func() { t.run(ctx, from) })
+	t.stop = o.begin(func(ctx context.Context) {
+		t.run(ctx, selection{
+			client: o.config.Client, resource: o.config.Client.Resource(gvr), name: gvr.String(), logger: o.config.Logger,
+			restrict: func(options *metav1.ListOptions) { options.LabelSelector = o.config.Selector },
+		})
+	})
 }
 
-// Get returns what is known of ref. While its type can not be watched, nothing
-// is: what was learnt of it may be out of date, and no event would tell.
-func (o *Objects[K]) Get(ref object.Ref) object.Live {
-	t := o.watchedType(ref)
+// Get returns what is known of ref. That is nothing while its type cannot be watched.
+func (o *Objects) Get(ref object.Ref) object.Live {
+	t := o.watchedType(ref.GroupVersionResource)
 	if t == nil {
 		return object.Live{}
 	}
-	return t.live(types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name})
+	return t.live(namespacedName(ref))
 }
 
-// Learn puts in live as a write or a read of ref has just returned it, or, when
-// live is nil, that ref is gone. Objects takes its managedFields off. What nobody
-// follows is not kept.
-func (o *Objects[K]) Learn(ref object.Ref, live *unstructured.Unstructured) {
-	t := o.watchedType(ref)
+// Learn adds the response to a write or read of ref: live, or nil if ref is gone. It removes the
+// managedFields of live. It ignores types that are not followed.
+func (o *Objects) Learn(ref object.Ref, live *unstructured.Unstructured) {
+	t := o.watchedType(ref.GroupVersionResource)
 	switch {
 	case t == nil:
 	case live == nil:
-		t.view.Forget(types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}, "")
+		t.cache.Forget(namespacedName(ref), "")
 	default:
-		t.view.Learn(live)
+		t.cache.Learn(live)
 	}
 }
 
-// Others gives who else than key follows ref.
-func (o *Objects[K]) Others(ref object.Ref, key K) []K {
+// Others returns the names other than name that follow ref.
+func (o *Objects) Others(ref object.Ref, name string) []string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	t := o.types[ref.GroupVersionResource]
 	if t == nil {
 		return nil
 	}
-	followers := t.followers[types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}]
+	followers := t.followers[namespacedName(ref)]
 	if len(followers) < 2 {
 		return nil
 	}
-	return slices.DeleteFunc(slices.Clone(followers), func(other K) bool { return other == key })
+	return slices.DeleteFunc(slices.Clone(followers), func(other string) bool { return other == name })
 }
 
-// Watched reports whether gvr is followed and its watch has delivered. Where it
-// has not, because it is new or not permitted, changes go unnoticed.
-func (o *Objects[K]) Watched(gvr schema.GroupVersionResource) bool {
-	o.mu.Lock()
-	t := o.types[gvr]
-	o.mu.Unlock()
+// Watched reports whether gvr is followed and its watch works. If not, because the watch has yet to
+// deliver or is forbidden, changes are not noticed.
+func (o *Objects) Watched(gvr schema.GroupVersionResource) bool {
+	t := o.watchedType(gvr)
 	return t != nil && t.watched()
 }
 
-// Wait returns once every type that is followed now has delivered or can not be
-// watched, or when ctx ends.
-func (o *Objects[K]) Wait(ctx context.Context) {
+// Wait returns once the watch of each type that is followed now has delivered or failed, or when ctx
+// ends.
+func (o *Objects) Wait(ctx context.Context) {
 	o.mu.Lock()
 	pending := slices.Collect(maps.Values(o.types))
 	o.mu.Unlock()
 	for _, t := range pending {
 		select {
-		case <-t.view.Synced():
-		case <-t.settled:
+		case <-t.cache.Synced():
+		case <-t.failed:
 		case <-ctx.Done():
 			return
 		}
 	}
 }
 
-func (o *Objects[K]) watchedType(ref object.Ref) *watchedType[K] {
+func (o *Objects) watchedType(gvr schema.GroupVersionResource) *watchedType {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.types[ref.GroupVersionResource]
+	return o.types[gvr]
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/workwire/workwire/pkg/agent/observe"
 )
 
-func (c *cluster) objects() *observe.Objects[string] {
-	return observe.NewObjects(observe.ObjectsConfig[string]{
+func (c *cluster) objects() *observe.Objects {
+	return observe.NewObjects(observe.ObjectsConfig{
 		Client: c.agent, Selector: "test=" + c.namespace, Changed: func(key string, _ object.Ref, _ string) { c.report(key) }, Logger: discard,
 	})
 }

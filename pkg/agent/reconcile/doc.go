@@ -6,7 +6,7 @@
 // name in one goroutine at a time:
 //
 //	table := reconcile.NewTable()
-//	objects := observe.NewObjects(observe.ObjectsConfig[string]{Changed: table.ObjectChanged, ...})
+//	objects := observe.NewObjects(observe.ObjectsConfig{Changed: table.ObjectChanged, ...})
 //	...
 //	r, err := reconcile.New(reconcile.Config{Table: table, Objects: objects, ...})
 //	if r.Recover(ctx) {

@@ -40,9 +40,9 @@ type Config struct {
 	Applied    *applied.Client
 	Executors  *executor.Executor[string]
 	Applier    *strategy.Applier
-	Objects    *observe.Objects[string]
-	Named      *observe.Named[string] // objects without the agent's label
-	Client     dynamic.Interface      // reads objects that are not watched
+	Objects    *observe.Objects
+	Named      *observe.Named    // objects without the agent's label
+	Client     dynamic.Interface // reads objects that are not watched
 	Rules      *conditionrules.Evaluator
 	Feedback   *feedback.Reader
 	Outbox     *outbox.Outbox

@@ -86,14 +86,14 @@ func (rec *reconciliation) appliedSpecs() map[object.Ref]*inbox.Entry {
 
 // rememberRepairs counts the repairs of this reconcile and keeps their conflicts.
 func (rec *reconciliation) rememberRepairs(now time.Time) {
-	repairs, any := &rec.history().repairs, false
+	repairs, repaired := &rec.history().repairs, false
 	for i := range rec.outcomes {
 		if rec.repaired(i) {
-			any = true
+			repaired = true
 			repairs.noteConflict(rec.manifests[i].Ref, &rec.outcomes[i])
 		}
 	}
-	if any {
+	if repaired {
 		repairs.note(now)
 	}
 	rec.requeueWithin(repairs.expireConflicts(now))

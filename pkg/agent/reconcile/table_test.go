@@ -71,7 +71,7 @@ func TestEntriesEndWithTheirState(t *testing.T) {
 func TestForgetKeepsTheBackoff(t *testing.T) {
 	table := NewTable()
 	r := &Reconciler{Config: Config{
-		Table: table, Objects: observe.NewObjects(observe.ObjectsConfig[string]{}), Named: observe.NewNamed(observe.NamedConfig[string]{}),
+		Table: table, Objects: observe.NewObjects(observe.ObjectsConfig{}), Named: observe.NewNamed(observe.NamedConfig{}),
 		Executors: executor.New(executor.Config[string]{}),
 	}}
 	table.queue.AddRateLimited("name")

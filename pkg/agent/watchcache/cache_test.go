@@ -1,4 +1,4 @@
-package observe
+package watchcache
 
 import (
 	"math/rand/v2"
@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-func item(name string, uid types.UID, version int) *metav1.PartialObjectMetadata {
+func metadata(name string, uid types.UID, version int) *metav1.PartialObjectMetadata {
 	return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
 		Namespace: "ns", Name: name, UID: uid, ResourceVersion: strconv.Itoa(version),
 		ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "someone"}},
@@ -20,16 +20,16 @@ func item(name string, uid types.UID, version int) *metav1.PartialObjectMetadata
 
 func blank() *metav1.PartialObjectMetadata { return &metav1.PartialObjectMetadata{} }
 
-// steps are what a view may be told, in the order of a test.
+// steps are what a cache may be told, in the order of a test.
 type steps struct {
 	t       *testing.T
-	view    *View[*metav1.PartialObjectMetadata]
+	cache   *Cache[*metav1.PartialObjectMetadata]
 	changed []string
 }
 
 func newSteps(t *testing.T) *steps {
 	s := &steps{t: t}
-	s.view = NewView(blank, func(name types.NamespacedName, _ string) { s.changed = append(s.changed, name.Name) })
+	s.cache = New(blank, func(name types.NamespacedName, _ string) { s.changed = append(s.changed, name.Name) })
 	return s
 }
 
@@ -42,12 +42,12 @@ func (s *steps) must(err error) *steps {
 }
 
 func (s *steps) list(version int, items ...any) *steps {
-	return s.must(s.view.Replace(items, strconv.Itoa(version)))
+	return s.must(s.cache.Replace(items, strconv.Itoa(version)))
 }
 
 func (s *steps) wantVersion(name string, version int) *steps {
 	s.t.Helper()
-	got, ok := s.view.Get(types.NamespacedName{Namespace: "ns", Name: name})
+	got, ok := s.cache.Get(types.NamespacedName{Namespace: "ns", Name: name})
 	switch {
 	case version == 0 && ok:
 		s.t.Errorf("%s is known at version %s, want it gone", name, got.ResourceVersion)
@@ -69,50 +69,50 @@ func (s *steps) wantChanged(names ...string) *steps {
 	return s
 }
 
-func TestViewKeepsTheNewest(t *testing.T) {
+func TestCacheKeepsTheNewest(t *testing.T) {
 	t.Run("a write's answer is ahead of the watch, whose echo is no change", func(t *testing.T) {
 		s := newSteps(t).list(5)
-		s.view.Learn(item("a", "1", 7))
+		s.cache.Learn(metadata("a", "1", 7))
 		s.wantVersion("a", 7).wantChanged()
-		s.must(s.view.Add(item("a", "1", 7))).wantVersion("a", 7).wantChanged()
-		s.must(s.view.Update(item("a", "1", 8))).wantVersion("a", 8).wantChanged("a")
+		s.must(s.cache.Add(metadata("a", "1", 7))).wantVersion("a", 7).wantChanged()
+		s.must(s.cache.Update(metadata("a", "1", 8))).wantVersion("a", 8).wantChanged("a")
 	})
 	t.Run("a late answer does not bring back what the watch saw go", func(t *testing.T) {
-		s := newSteps(t).list(5, item("a", "1", 4)).wantChanged("a")
-		s.must(s.view.Delete(item("a", "1", 9))).wantChanged("a")
-		s.view.Learn(item("a", "1", 8))
+		s := newSteps(t).list(5, metadata("a", "1", 4)).wantChanged("a")
+		s.must(s.cache.Delete(metadata("a", "1", 9))).wantChanged("a")
+		s.cache.Learn(metadata("a", "1", 8))
 		s.wantVersion("a", 0)
-		s.view.Learn(item("a", "2", 10))
+		s.cache.Learn(metadata("a", "2", 10))
 		s.wantVersion("a", 10)
 	})
 	t.Run("an old event does not hide a successor that a write returned", func(t *testing.T) {
-		s := newSteps(t).list(5, item("a", "1", 4))
-		s.view.Forget(types.NamespacedName{Namespace: "ns", Name: "a"}, "1")
-		s.view.Learn(item("a", "2", 12))
-		s.must(s.view.Delete(item("a", "1", 11))).wantVersion("a", 12)
+		s := newSteps(t).list(5, metadata("a", "1", 4))
+		s.cache.Forget(types.NamespacedName{Namespace: "ns", Name: "a"}, "1")
+		s.cache.Learn(metadata("a", "2", 12))
+		s.must(s.cache.Delete(metadata("a", "1", 11))).wantVersion("a", 12)
 	})
 	t.Run("forgetting by uid spares the successor", func(t *testing.T) {
-		s := newSteps(t).list(5, item("a", "2", 4))
-		s.view.Forget(types.NamespacedName{Namespace: "ns", Name: "a"}, "1")
+		s := newSteps(t).list(5, metadata("a", "2", 4))
+		s.cache.Forget(types.NamespacedName{Namespace: "ns", Name: "a"}, "1")
 		s.wantVersion("a", 4)
 	})
 	t.Run("a list drops what is older and keeps what is newer", func(t *testing.T) {
 		s := newSteps(t)
-		s.view.Learn(item("older", "1", 3))
-		s.view.Learn(item("newer", "2", 9))
-		s.list(5, item("other", "3", 2)).wantVersion("older", 0).wantVersion("newer", 9).wantVersion("other", 2)
+		s.cache.Learn(metadata("older", "1", 3))
+		s.cache.Learn(metadata("newer", "2", 9))
+		s.list(5, metadata("other", "3", 2)).wantVersion("older", 0).wantVersion("newer", 9).wantVersion("other", 2)
 		s.wantChanged("older", "other")
 	})
 	t.Run("a bookmark moves the watch on", func(t *testing.T) {
 		s := newSteps(t).list(5)
-		s.must(s.view.Bookmark("20"))
-		s.view.Learn(item("a", "1", 19))
+		s.must(s.cache.Bookmark("20"))
+		s.cache.Learn(metadata("a", "1", 19))
 		s.wantVersion("a", 0)
 	})
 	t.Run("managed fields are not kept", func(t *testing.T) {
 		s := newSteps(t).list(1)
-		s.view.Learn(item("a", "1", 2))
-		got, _ := s.view.Get(types.NamespacedName{Namespace: "ns", Name: "a"})
+		s.cache.Learn(metadata("a", "1", 2))
+		got, _ := s.cache.Get(types.NamespacedName{Namespace: "ns", Name: "a"})
 		if got.ManagedFields != nil {
 			t.Error("a learnt object keeps its managed fields")
 		}
@@ -123,8 +123,8 @@ func TestViewKeepsTheNewest(t *testing.T) {
 // something later, also while the watch delivers the same.
 func TestWhatIsLearntIsKnown(t *testing.T) {
 	t.Parallel()
-	view := NewView(blank, func(types.NamespacedName, string) {})
-	if err := view.Replace(nil, "1"); err != nil {
+	cache := New(blank, func(types.NamespacedName, string) {})
+	if err := cache.Replace(nil, "1"); err != nil {
 		t.Fatal(err)
 	}
 	for version := 2; version < 5000; version++ {
@@ -132,13 +132,13 @@ func TestWhatIsLearntIsKnown(t *testing.T) {
 		begun := make(chan struct{})
 		watch.Go(func() {
 			close(begun)
-			if err := view.Update(item("a", "1", version)); err != nil {
+			if err := cache.Update(metadata("a", "1", version)); err != nil {
 				t.Error(err)
 			}
 		})
 		<-begun
-		view.Learn(item("a", "1", version))
-		got, ok := view.Get(types.NamespacedName{Namespace: "ns", Name: "a"})
+		cache.Learn(metadata("a", "1", version))
+		got, ok := cache.Get(types.NamespacedName{Namespace: "ns", Name: "a"})
 		if !ok || got.ResourceVersion != strconv.Itoa(version) {
 			t.Fatalf("version %d was learnt, and %+v is known", version, got)
 		}
@@ -146,42 +146,42 @@ func TestWhatIsLearntIsKnown(t *testing.T) {
 	}
 }
 
-// TestViewConverges lets answers of writes arrive late and in any order beside a
+// TestCacheConverges lets answers of writes arrive late and in any order beside a
 // watch that delivers the true history, and wants the truth at the end.
-func TestViewConverges(t *testing.T) {
+func TestCacheConverges(t *testing.T) {
 	for seed := range uint64(300) {
 		rng := rand.New(rand.NewPCG(seed, 1))
-		view := NewView(blank, func(types.NamespacedName, string) {})
-		if err := view.Replace(nil, "1"); err != nil {
+		cache := New(blank, func(types.NamespacedName, string) {})
+		if err := cache.Replace(nil, "1"); err != nil {
 			t.Fatal(err)
 		}
 		truth := map[string]int{}
 		var answers []*metav1.PartialObjectMetadata
 		for version := 2; version < 40; version++ {
 			name := string(rune('a' + rng.IntN(3)))
-			o := item(name, types.UID(name), version)
+			o := metadata(name, types.UID(name), version)
 			var err error
 			switch _, exists := truth[name]; {
 			case exists && rng.IntN(3) == 0:
 				delete(truth, name)
-				err = view.Delete(o)
+				err = cache.Delete(o)
 			default:
 				truth[name] = version
-				answers = append(answers, item(name, types.UID(name), version))
+				answers = append(answers, metadata(name, types.UID(name), version))
 				if rng.IntN(2) == 0 { // the answer first
-					view.Learn(item(name, types.UID(name), version))
+					cache.Learn(metadata(name, types.UID(name), version))
 				}
-				err = view.Update(o)
+				err = cache.Update(o)
 			}
 			if err != nil {
 				t.Fatal(err)
 			}
 			if len(answers) > 0 && rng.IntN(2) == 0 {
-				view.Learn(answers[rng.IntN(len(answers))])
+				cache.Learn(answers[rng.IntN(len(answers))])
 			}
 		}
 		got := map[string]int{}
-		for o := range view.All() {
+		for o := range cache.All() {
 			got[o.Name], _ = strconv.Atoi(o.ResourceVersion)
 		}
 		for name, version := range truth {
