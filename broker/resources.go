@@ -8,6 +8,7 @@ import (
 
 	"github.com/workwire/workwire/broker/session"
 	"github.com/workwire/workwire/broker/store"
+	"github.com/workwire/workwire/pkg/statestore"
 )
 
 // databaseFile is the name of the database in [Config.DataDir].
@@ -15,7 +16,7 @@ const databaseFile = "broker.db"
 
 // resources are the files and ports of a running broker.
 type resources struct {
-	store     *store.Store // nil without a data directory
+	store     *statestore.Store // nil without a data directory
 	router    *session.Router
 	listeners []*listener
 	http      net.Listener // nil if not served
@@ -40,6 +41,7 @@ func openResources(cfg Config) (res *resources, err error) {
 		res.store, err = store.Open(store.Config{
 			Path:     filepath.Join(cfg.DataDir, databaseFile),
 			OnCommit: func(batch uint64) { res.router.Committed(batch) },
+			Logger:   cfg.Logger,
 		})
 		if err != nil {
 			return res, err

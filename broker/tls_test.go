@@ -306,7 +306,7 @@ func TestRunEndsWithItsContext(t *testing.T) {
 	}
 	stacks := make([]byte, 1<<20)
 	stacks = stacks[:runtime.Stack(stacks, true)]
-	for _, pkg := range []string{"broker.(", "broker.serveHTTP", "broker.every", "broker/session.", "broker/store."} {
+	for _, pkg := range []string{"broker.(", "broker.serveHTTP", "broker.every", "broker/session.", "pkg/statestore."} {
 		if strings.Contains(string(stacks), "github.com/workwire/workwire/"+pkg) {
 			t.Errorf("a goroutine of %s is left:\n%s", pkg, stacks)
 		}

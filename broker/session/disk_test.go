@@ -8,10 +8,11 @@ import (
 
 	"github.com/workwire/workwire/broker/session"
 	"github.com/workwire/workwire/broker/store"
+	"github.com/workwire/workwire/pkg/statestore"
 )
 
 // open returns a router on the store at path whose commits happen at commit only.
-func open(t *testing.T, path string) (*session.Router, *store.Store, func()) {
+func open(t *testing.T, path string) (*session.Router, *statestore.Store, func()) {
 	t.Helper()
 	var router *session.Router
 	st, err := store.Open(store.Config{Path: path, OnCommit: func(b uint64) { router.Committed(b) }})
@@ -61,9 +62,9 @@ func TestDurable(t *testing.T) {
 	check(t, "still waiting", drain(t, p), "")
 	commit()
 	check(t, "written", drain(t, p), "ack1/0")
-	barrier := st.Barrier()
+	barrier := st.Batch()
 	publish(t, p, "t", "x", func(m *session.Message) { m.QoS = 0 })
-	if st.Barrier() != barrier {
+	if st.Batch() != barrier {
 		t.Error("a QoS 0 message goes to disk")
 	}
 }

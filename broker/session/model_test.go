@@ -10,6 +10,7 @@ import (
 
 	"github.com/workwire/workwire/broker/session"
 	"github.com/workwire/workwire/broker/store"
+	"github.com/workwire/workwire/pkg/statestore"
 )
 
 // model drives a router with random events, crashes among them, and holds it to what the
@@ -24,7 +25,7 @@ type model struct {
 	rnd    *rand.Rand
 	path   string
 	router *session.Router
-	store  *store.Store
+	store  *statestore.Store
 	commit func()
 
 	published int
@@ -199,7 +200,7 @@ func TestPromises(t *testing.T) {
 			if s := m.router.Stats(); s.Queued != 0 || s.QueuedBytes != 0 {
 				t.Errorf("left in queues: %+v", s)
 			}
-			for _, b := range []store.Bucket{store.Queue, store.Messages} {
+			for _, b := range []statestore.Bucket{store.Queue, store.Messages} {
 				if err := m.store.Each(b, func(key string, _ []byte) error { return fmt.Errorf("left on disk: %s %q", b, key) }); err != nil {
 					t.Error(err)
 				}

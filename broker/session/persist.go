@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/workwire/workwire/broker/store"
+	"github.com/workwire/workwire/pkg/statestore"
 )
 
 // The buckets of the database, with their keys and values:
@@ -67,7 +68,7 @@ func (r *Router) storeSession(s *session) {
 	}
 	slices.SortFunc(rec.Subs, func(a, b Subscription) int { return strings.Compare(a.Filter, b.Filter) })
 	s.stored = true
-	r.cfg.Store.Put(store.Sessions, s.id, func() []byte { return mustJSON(rec) })
+	r.cfg.Store.Put(store.Sessions, s.id, func() ([]byte, error) { return json.Marshal(rec) })
 }
 
 func (r *Router) deleteSession(s *session) {
@@ -84,12 +85,12 @@ func (r *Router) storeEntry(s *session, e *entry) {
 	msg := e.msg
 	if msg.storedRefs == 0 {
 		body := msg.body
-		r.cfg.Store.Add(store.Messages, messageKey(msg.id), body.encode)
+		r.cfg.Store.Add(store.Messages, messageKey(msg.id), func() ([]byte, error) { return body.encode(), nil })
 		r.uncommitted = append(r.uncommitted, msg)
 	}
 	msg.storedRefs++
 	rec := entryRecord{Retain: e.retain, SubIDs: e.subIDs}
-	r.cfg.Store.Add(store.Queue, queueKey(s.id, msg.id), func() []byte { return mustJSON(rec) })
+	r.cfg.Store.Add(store.Queue, queueKey(s.id, msg.id), func() ([]byte, error) { return json.Marshal(rec) })
 	msg.batch = r.barrier()
 }
 
@@ -105,7 +106,7 @@ func (r *Router) deleteEntry(s *session, e *entry) {
 func (r *Router) storeRetained(m *Message) {
 	if r.cfg.Store != nil {
 		r.writes++
-		r.cfg.Store.Put(store.Retained, m.Topic, m.encode)
+		r.cfg.Store.Put(store.Retained, m.Topic, func() ([]byte, error) { return m.encode(), nil })
 	}
 }
 
@@ -121,7 +122,7 @@ func (r *Router) barrier() uint64 {
 	if r.cfg.Store == nil {
 		return 0
 	}
-	return r.cfg.Store.Barrier()
+	return r.cfg.Store.Batch()
 }
 
 // readMessage returns a message from the store, which has its own lock.
@@ -136,21 +137,13 @@ func (r *Router) readMessage(id uint64) (*Message, error) {
 	return decodeMessage(data)
 }
 
-func mustJSON(v any) []byte {
-	data, err := json.Marshal(v)
-	if err != nil {
-		panic(err) // plain structs of strings and numbers
-	}
-	return data
-}
-
 // load reads sessions, queues and retained messages from the store. It deletes queue entries
 // without a session or a message, and messages without a queue entry.
 func (r *Router) load() error {
 	messages := map[uint64]*shared{}
 	var orphans []string
 	for _, step := range []struct {
-		bucket store.Bucket
+		bucket statestore.Bucket
 		load   func(key string, value []byte) error
 	}{
 		{store.Sessions, r.loadSession},

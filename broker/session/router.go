@@ -8,7 +8,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/workwire/workwire/broker/store"
+	"github.com/workwire/workwire/pkg/statestore"
 )
 
 // Fixed limits. They keep a single client from exhausting the broker.
@@ -45,7 +45,7 @@ var (
 // Config is the configuration of a [Router].
 type Config struct {
 	// Store keeps sessions that outlive their connection. nil keeps all sessions in memory.
-	Store *store.Store
+	Store *statestore.Store
 	// MaxQueuedMessages and MaxQueuedBytes limit the queue of one session; required.
 	MaxQueuedMessages int
 	MaxQueuedBytes    int64

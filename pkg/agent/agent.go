@@ -40,14 +40,15 @@ import (
 	"github.com/workwire/workwire/pkg/agent/strategy"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	workclient "github.com/workwire/workwire/pkg/client/clientset/versioned"
+	"github.com/workwire/workwire/pkg/statestore"
 	"github.com/workwire/workwire/pkg/wire"
 )
 
 // Agent serves one cluster. See [New].
 type Agent struct {
 	config     Config
-	state      *store.Store // nil without a state directory
-	watches    []runner     // feed the table of reconciler
+	state      *statestore.Store // nil without a state directory
+	watches    []runner          // feed the table of reconciler
 	inbox      *inbox.Inbox
 	outbox     *outbox.Outbox
 	session    *session.Session

@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/workwire/workwire/pkg/agent/inbox"
+	"github.com/workwire/workwire/pkg/agent/store"
 )
 
 // runner is a function that runs until its context ends.
@@ -58,7 +59,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
 	var running stages
-	running.start(ctx, fail, a.state.Run)
+	running.start(ctx, fail, func(ctx context.Context) error { return store.Run(ctx, a.state, a.config.Logger) })
 	running.start(ctx, fail, a.watches...)
 	if a.reconciler.Recover(ctx) {
 		a.ready.Store(true)

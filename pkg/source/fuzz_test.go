@@ -18,7 +18,7 @@ func FuzzDecodeRecord(f *testing.F) {
 	f.Add("u", []byte(`{"work":{"metadata":{"uid":"other"}}}`))
 	f.Add("", []byte(`{`))
 	f.Fuzz(func(t *testing.T, uid string, data []byte) {
-		r, err := decodeRecord([]byte(uid), data)
+		r, err := decodeRecord(uid, data)
 		if err != nil {
 			return
 		}
@@ -29,7 +29,7 @@ func FuzzDecodeRecord(f *testing.F) {
 		if err != nil {
 			t.Skip() // a manifest that is JSON to one reader only
 		}
-		second, err := decodeRecord([]byte(uid), again)
+		second, err := decodeRecord(uid, again)
 		if err != nil || !equality.Semantic.DeepEqual(r.work.ObjectMeta, second.work.ObjectMeta) || r.firstGeneration != second.firstGeneration {
 			t.Fatalf("written and read again it differs: %v", err)
 		}

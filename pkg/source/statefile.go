@@ -1,34 +1,30 @@
 package source
 
 import (
+	"context"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"time"
 
 	"go.etcd.io/bbolt"
-	bbolterrors "go.etcd.io/bbolt/errors"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/pkg/statestore"
 	"github.com/workwire/workwire/pkg/wire"
 )
 
-// The layout of a state file: bucket "works" holds a savedRecord as JSON by UID,
-// bucket "source" the keys below.
-var (
-	worksBucket  = []byte("works")
-	sourceBucket = []byte("source")
-	keyFormat    = []byte("format")  // stateFormat
-	keySource    = []byte("id")      // the source that the file belongs to
-	keyVersion   = []byte("version") // big-endian, the last resourceVersion
-	keyFloor     = []byte("floor")   // big-endian, state.floor
-)
-
+// The layout of a state file: bucket "works" holds a savedRecord as JSON by UID, bucket "source"
+// the keys below.
 const (
+	worksBucket  statestore.Bucket = "works"
+	sourceBucket statestore.Bucket = "source"
+	keyFormat                      = "format"  // stateFormat
+	keySource                      = "id"      // the source that the file belongs to
+	keyVersion                     = "version" // big-endian, the last resourceVersion
+	keyFloor                       = "floor"   // big-endian, state.floor
+
 	stateFormat = "1"
-	// lockTimeout is how long to wait for another process to let go of the file.
-	lockTimeout = time.Second
 )
 
 // savedRecord is a record in the file.
@@ -46,108 +42,100 @@ type saved struct {
 }
 
 // stateFile keeps a store on disk.
-type stateFile struct{ db *bbolt.DB }
+type stateFile struct {
+	*statestore.Store
+	stop  context.CancelFunc
+	ended chan error // result of Store.Run
+}
 
-// openStateFile opens the file of a source, or makes it.
+// openStateFile opens or creates the file of a source. Close it when done.
 func openStateFile(path string, source wire.SourceID) (*stateFile, error) {
-	db, err := bbolt.Open(path, 0o600, &bbolt.Options{Timeout: lockTimeout})
-	if errors.Is(err, bbolterrors.ErrTimeout) {
-		return nil, fmt.Errorf("state file %s is in use by another process", path)
-	}
+	file, err := statestore.Open(statestore.Config{
+		Name: "state file", Path: path, Buckets: []statestore.Bucket{worksBucket},
+		Meta: sourceBucket,
+		Check: func(meta *bbolt.Bucket) error {
+			if err := statestore.RequireValue(meta, keyFormat, stateFormat); err != nil {
+				return err
+			}
+			return statestore.RequireValue(meta, keySource, string(source))
+		},
+	})
 	if err != nil {
-		return nil, fmt.Errorf("open state file %s: %w", path, err)
+		return nil, err
 	}
-	err = db.Update(func(tx *bbolt.Tx) error {
-		if _, err := tx.CreateBucketIfNotExists(worksBucket); err != nil {
-			return err
-		}
-		about, err := tx.CreateBucketIfNotExists(sourceBucket)
+	ctx, stop := context.WithCancel(context.Background())
+	f := &stateFile{Store: file, stop: stop, ended: make(chan error, 1)}
+	go func() { f.ended <- file.Run(ctx) }()
+	return f, nil
+}
+
+// close waits for the updates that have begun and closes the file.
+func (f *stateFile) close() error {
+	f.stop()
+	return errors.Join(<-f.ended, f.Store.Close())
+}
+
+// load reads the whole file.
+func (f *stateFile) load() (saved, error) {
+	var s saved
+	version, _, err := f.Get(sourceBucket, keyVersion)
+	if err != nil {
+		return saved{}, err
+	}
+	floor, _, err := f.Get(sourceBucket, keyFloor)
+	if err != nil {
+		return saved{}, err
+	}
+	s.version, s.floor = number(version), wire.Generation(number(floor))
+	err = f.Each(worksBucket, func(uid string, data []byte) error {
+		r, err := decodeRecord(uid, data)
 		if err != nil {
 			return err
 		}
-		for key, want := range map[string]string{string(keyFormat): stateFormat, string(keySource): string(source)} {
-			switch got := about.Get([]byte(key)); {
-			case got == nil:
-				if err := about.Put([]byte(key), []byte(want)); err != nil {
-					return err
-				}
-			case string(got) != want:
-				return fmt.Errorf("its %s is %q, want %q", key, got, want)
-			}
-		}
+		s.records = append(s.records, r)
 		return nil
 	})
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("state file %s can not be used: %w", path, err), db.Close())
-	}
-	return &stateFile{db: db}, nil
-}
-
-// load reads all that the file holds.
-func (f *stateFile) load() (saved, error) {
-	var s saved
-	err := f.db.View(func(tx *bbolt.Tx) error {
-		about := tx.Bucket(sourceBucket)
-		s.version = number(about.Get(keyVersion))
-		s.floor = wire.Generation(number(about.Get(keyFloor)))
-		return tx.Bucket(worksBucket).ForEach(func(uid, data []byte) error {
-			r, err := decodeRecord(uid, data)
-			if err != nil {
-				return err
-			}
-			s.records = append(s.records, r)
-			return nil
-		})
-	})
-	if err != nil {
-		return saved{}, fmt.Errorf("read state file %s: %w", f.db.Path(), err)
+		return saved{}, fmt.Errorf("read state file: %w", err)
 	}
 	return s, nil
 }
 
 // decodeRecord reads one record of the works bucket.
-func decodeRecord(uid, data []byte) (*storedWork, error) {
+func decodeRecord(uid string, data []byte) (*storedWork, error) {
 	var r savedRecord
 	if err := json.Unmarshal(data, &r); err != nil {
 		return nil, fmt.Errorf("work %s is damaged: %w", uid, err)
 	}
-	if r.Work == nil || string(r.Work.UID) != string(uid) || r.Work.Name == "" || r.Work.Namespace == "" {
+	if r.Work == nil || string(r.Work.UID) != uid || r.Work.Name == "" || r.Work.Namespace == "" {
 		return nil, fmt.Errorf("work %s is damaged: it lacks its name or UID", uid)
 	}
 	return &storedWork{work: r.Work, firstGeneration: r.Since, lastSequence: r.Sequence}, nil
 }
 
-// save writes what v has staged, all or nothing.
-func (f *stateFile) save(v *view) error {
-	return f.db.Update(func(tx *bbolt.Tx) error {
-		works, about := tx.Bucket(worksBucket), tx.Bucket(sourceBucket)
-		for uid, r := range v.staged {
-			if r == nil {
-				if err := works.Delete([]byte(uid)); err != nil {
-					return err
-				}
-				continue
-			}
-			data, err := json.Marshal(savedRecord{Since: r.firstGeneration, Sequence: r.lastSequence, Work: r.work})
+// save adds ch to writes. version and floor are those of the store after ch.
+func save(writes statestore.Writes, ch *change, version int64, floor wire.Generation) {
+	work := ch.new.work
+	if ch.gone {
+		writes.Delete(worksBucket, string(work.UID))
+	} else {
+		writes.Put(worksBucket, string(work.UID), func() ([]byte, error) {
+			data, err := json.Marshal(savedRecord{Since: ch.new.firstGeneration, Sequence: ch.new.lastSequence, Work: work})
 			if err != nil {
-				return fmt.Errorf("work %s/%s: %w", r.work.Namespace, r.work.Name, err)
+				return nil, fmt.Errorf("work %s/%s: %w", work.Namespace, work.Name, err)
 			}
-			if err := works.Put([]byte(uid), data); err != nil {
-				return err
-			}
-		}
-		if err := about.Put(keyVersion, bytesOf(v.version)); err != nil {
-			return err
-		}
-		return about.Put(keyFloor, bytesOf(int64(v.floor)))
-	})
+			return data, nil
+		})
+	}
+	writes.Put(sourceBucket, keyVersion, encodeNumber(version))
+	writes.Put(sourceBucket, keyFloor, encodeNumber(int64(floor)))
 }
 
-func (f *stateFile) close() error { return f.db.Close() }
+func encodeNumber(n int64) statestore.Encoder {
+	return func() ([]byte, error) { return binary.BigEndian.AppendUint64(nil, uint64(n)), nil }
+}
 
-func bytesOf(n int64) []byte { return binary.BigEndian.AppendUint64(nil, uint64(n)) }
-
-// number reads what bytesOf wrote; anything else is 0.
+// number decodes what encodeNumber encoded; anything else is 0.
 func number(data []byte) int64 {
 	if len(data) != 8 {
 		return 0

@@ -2,7 +2,7 @@ package source
 
 import (
 	"cmp"
-	"fmt"
+	"errors"
 	"iter"
 	"maps"
 	"slices"
@@ -13,30 +13,26 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/pkg/statestore"
 	"github.com/workwire/workwire/pkg/wire"
 )
 
-// batchMax is how many writes share one transaction of the state file.
-const batchMax = 256
-
-// store holds the works of a source. Records and the works in them are never
-// changed once they are in it, so they may be read without a lock. Whoever writes
-// takes a turn: it does all writes that wait, its own among them, in one
-// transaction, and makes them visible only when the file has them.
+// store holds the works of a source. Works are immutable once the store holds them, so they can be
+// read without a lock. Writes run one after the other and become visible once they are on disk.
 type store struct {
 	// published is called after each change, in the order of changes; it must not
 	// write. It is set before the first write.
 	published func(change)
 
-	turn  chan struct{} // held by the one who writes
-	queue writes
+	file    *stateFile // nil: memory only. Set before the first write.
+	writing sync.Mutex // serializes writes without a file, which else its Run does
+	closed  bool       // guarded by writing
+	view    *view      // the writes of the current transaction; nil: none
 
-	mu      sync.RWMutex // guards what follows; only who holds turn changes it
+	mu      sync.RWMutex // guards state, history and changed; only the current write changes them
 	state   state
 	history history
 	changed chan struct{} // closed and replaced at each change
-	file    *stateFile    // nil: memory only
-	closed  bool
 }
 
 // state is what a store holds.
@@ -86,43 +82,8 @@ func (v *view) get(uid types.UID) (*storedWork, bool) {
 // write decides on a change, or none, by what it sees. It is called once.
 type write func(*view) (*change, error)
 
-type request struct {
-	write   write
-	outcome outcome
-	done    chan struct{}
-}
-
-type outcome struct {
-	change *change
-	err    error
-}
-
-// writes is the queue of requests.
-type writes struct {
-	mu      sync.Mutex
-	waiting []*request
-}
-
-func (q *writes) push(r *request) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.waiting = append(q.waiting, r)
-}
-
-func (q *writes) take(n int) []*request {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	n = min(n, len(q.waiting))
-	taken := q.waiting[:n:n]
-	if q.waiting = q.waiting[n:]; len(q.waiting) == 0 {
-		q.waiting = nil
-	}
-	return taken
-}
-
 func newStore(floor wire.Generation) *store {
 	return &store{
-		turn: make(chan struct{}, 1),
 		state: state{
 			works:    make(map[types.UID]*storedWork),
 			clusters: make(map[string]map[types.UID]*storedWork),
@@ -132,68 +93,59 @@ func newStore(floor wire.Generation) *store {
 	}
 }
 
-// do carries w out and gives the change it made, nil for none. What w gives as
-// error is returned as it is.
-func (s *store) do(w write) (*change, error) {
-	r := &request{write: w, done: make(chan struct{})}
-	s.queue.push(r)
-	for done := false; !done; {
-		s.turn <- struct{}{}
-		select {
-		case <-r.done: // by who had the turn before
+// do runs w and returns the change that it made, nil for none. It returns an error of w as it is.
+func (s *store) do(w write) (made *change, err error) {
+	if s.file == nil {
+		s.writing.Lock()
+		defer s.writing.Unlock()
+		if s.closed {
+			return nil, errRunEnded()
+		}
+		made, err = s.prepare(w)
+		s.finish(made)
+		return made, err
+	}
+	done := make(chan struct{})
+	s.file.Update(func(writes statestore.Writes) {
+		if made, err = s.prepare(w); made != nil {
+			save(writes, made, s.view.version, s.view.floor)
+		}
+	}, func(failed error) {
+		defer close(done)
+		switch {
+		case errors.Is(failed, statestore.ErrClosed):
+			made, err = nil, errRunEnded()
+		case failed != nil:
+			s.view = nil
+			made, err = nil, apierrors.NewInternalError(failed)
 		default:
-			s.commit(s.queue.take(batchMax))
+			s.finish(made)
 		}
-		<-s.turn
-		select {
-		case <-r.done:
-			done = true
-		default: // more than one batch was waiting
-		}
-	}
-	if r.outcome.err != nil {
-		return nil, r.outcome.err
-	}
-	return r.outcome.change, nil
+	})
+	<-done
+	return made, err
 }
 
-// commit carries out a batch. The turn is held.
-func (s *store) commit(batch []*request) {
-	defer func() {
-		for _, r := range batch {
-			close(r.done)
-		}
-	}()
-	fail := func(err error) {
-		for _, r := range batch {
-			r.outcome = outcome{err: err}
-		}
+func errRunEnded() error { return apierrors.NewServiceUnavailable("the source's Run has ended") }
+
+// prepare runs w on the store with all writes before it.
+func (s *store) prepare(w write) (*change, error) {
+	if s.view == nil {
+		s.view = &view{base: &s.state, staged: make(map[types.UID]*storedWork), version: s.state.version, floor: s.state.floor}
 	}
-	if s.closed {
-		fail(apierrors.NewServiceUnavailable("the source's Run has ended"))
-		return
+	ch, err := w(s.view)
+	if err != nil || ch == nil {
+		return nil, err
 	}
-	v := &view{base: &s.state, staged: make(map[types.UID]*storedWork), version: s.state.version, floor: s.state.floor}
-	var changes []*change
-	for _, r := range batch {
-		r.outcome.change, r.outcome.err = r.write(v)
-		if r.outcome.err != nil || r.outcome.change == nil {
-			continue
-		}
-		v.stage(r.outcome.change)
-		changes = append(changes, r.outcome.change)
-	}
-	if len(changes) == 0 {
-		return
-	}
-	if s.file != nil {
-		if err := s.file.save(v); err != nil {
-			fail(apierrors.NewInternalError(fmt.Errorf("write the state file: %w", err)))
-			return
-		}
-	}
-	s.show(v, changes)
-	for _, ch := range changes {
+	s.view.stage(ch)
+	return ch, nil
+}
+
+// finish makes ch, which may be nil, visible.
+func (s *store) finish(ch *change) {
+	s.view = nil
+	if ch != nil {
+		s.show(ch)
 		s.published(*ch)
 	}
 }
@@ -211,17 +163,19 @@ func (v *view) stage(ch *change) {
 	v.staged[work.UID] = ch.new
 }
 
-// show makes changes visible to all.
-func (s *store) show(v *view, changes []*change) {
+// show makes ch visible to all.
+func (s *store) show(ch *change) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for uid, r := range v.staged {
-		s.state.put(uid, r)
+	work := ch.new.work
+	if ch.gone {
+		s.state.put(work.UID, nil)
+		s.state.floor = max(s.state.floor, wire.Generation(work.Generation))
+	} else {
+		s.state.put(work.UID, ch.new)
 	}
-	s.state.version, s.state.floor = v.version, v.floor
-	for _, ch := range changes {
-		s.history.add(*ch)
-	}
+	s.state.version++
+	s.history.add(*ch)
 	close(s.changed)
 	s.changed = make(chan struct{})
 }
@@ -283,10 +237,8 @@ func (s *store) clusters() iter.Seq[string] {
 	return slices.Values(slices.Collect(maps.Keys(s.state.clusters)))
 }
 
-// restore makes the store hold what file does, and keep it there.
+// restore fills the store from file, and keeps it there from now on. No write may be in progress.
 func (s *store) restore(file *stateFile) error {
-	s.turn <- struct{}{}
-	defer func() { <-s.turn }()
 	saved, err := file.load()
 	if err != nil {
 		return err
@@ -305,11 +257,11 @@ func (s *store) restore(file *stateFile) error {
 
 // close refuses writes from now on and closes the file.
 func (s *store) close() error {
-	s.turn <- struct{}{}
-	defer func() { <-s.turn }()
-	s.closed = true
-	if s.file == nil {
-		return nil
+	if s.file != nil {
+		return s.file.close()
 	}
-	return s.file.close()
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	s.closed = true
+	return nil
 }

@@ -29,6 +29,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/workwire/workwire/pkg/agent/store"
+	"github.com/workwire/workwire/pkg/statestore"
 	"github.com/workwire/workwire/pkg/wire"
 )
 
@@ -48,7 +49,7 @@ func (k Key) StoreKey() string { return string(k.Source) + "\x00" + string(k.UID
 // Config is what an Inbox needs.
 type Config struct {
 	// Store keeps the works over a restart; nil keeps them in memory only.
-	Store *store.Store
+	Store *statestore.Store
 	// Changed is called after each change of a work, with its key, never while
 	// the Inbox is locked. It must return at once. Calls for one work may
 	// coincide or come late: it is a hint to look at Get. Required.
@@ -70,8 +71,7 @@ type Change struct {
 // Inbox holds works. All methods may be called from any goroutine; each costs
 // O(1) unless it says otherwise.
 type Inbox struct {
-	bucket  *store.Bucket
-	store   *store.Store
+	store   *statestore.Store
 	changed func(Key)
 	log     *slog.Logger
 
@@ -101,7 +101,6 @@ func New(c Config) *Inbox {
 		c.Logger = slog.Default()
 	}
 	return &Inbox{
-		bucket:  c.Store.Bucket(store.Specs),
 		store:   c.Store,
 		changed: c.Changed,
 		log:     c.Logger,
@@ -295,7 +294,7 @@ func (b *Inbox) each(source wire.SourceID) iter.Seq[*work] {
 // on without the name when it is being deleted.
 func (b *Inbox) hold(e *Entry) (superseded *Key) {
 	superseded = b.place(e)
-	b.bucket.Put(e.StoreKey(), e.encode)
+	b.store.Put(store.Specs, e.StoreKey(), e.encode)
 	return superseded
 }
 
@@ -349,5 +348,5 @@ func (b *Inbox) drop(e *Entry) {
 		delete(b.works, e.Source)
 	}
 	b.count--
-	b.bucket.Delete(e.StoreKey())
+	b.store.Delete(store.Specs, e.StoreKey())
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/workwire/workwire/pkg/agent/inbox"
 	"github.com/workwire/workwire/pkg/agent/store"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/pkg/statestore"
 	"github.com/workwire/workwire/pkg/wire"
 )
 
@@ -40,7 +41,7 @@ type watched struct {
 	changes []inbox.Key
 }
 
-func watch(s *store.Store) *watched {
+func watch(s *statestore.Store) *watched {
 	w := &watched{}
 	w.Inbox = inbox.New(inbox.Config{Store: s, Logger: slog.New(slog.NewTextHandler(io.Discard, nil)), Changed: func(k inbox.Key) {
 		w.mu.Lock()
@@ -420,7 +421,7 @@ func TestRecoveredWork(t *testing.T) {
 }
 
 // opened gives a store that runs until the returned function is called.
-func opened(t *testing.T, dir string) (*store.Store, func()) {
+func opened(t *testing.T, dir string) (*statestore.Store, func()) {
 	t.Helper()
 	s, err := store.Open(store.Config{Dir: dir, Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
 	if err != nil {
@@ -428,7 +429,7 @@ func opened(t *testing.T, dir string) (*store.Store, func()) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- s.Run(ctx) }()
+	go func() { ended <- store.Run(ctx, s, nil) }()
 	stop := sync.OnceFunc(func() {
 		cancel()
 		if err := <-ended; err != nil {
@@ -526,7 +527,7 @@ func TestNothingIsHeldBeforeItIsOnDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if err := <-acked; !errors.Is(err, store.ErrClosed) {
+		if err := <-acked; !errors.Is(err, statestore.ErrClosed) {
 			t.Errorf("held with %v, want ErrClosed", err)
 		}
 	}
@@ -537,15 +538,15 @@ func TestLoadLeavesOutWhatItCanNotRead(t *testing.T) {
 	s, stop := opened(t, dir)
 	b := watch(s)
 	b.Put(spec("a", 1), nil)
-	bucket := s.Bucket(store.Specs)
+
 	for key, text := range map[string]string{"hub\x00x": "no JSON", "hub\x00y": `{"source":"hub"}`} {
-		bucket.Put(key, func() ([]byte, error) { return []byte(text), nil })
+		s.Put(store.Specs, key, func() ([]byte, error) { return []byte(text), nil })
 	}
 	b.Put(spec("z", 1), nil)
 	stop()
 	s, stop = opened(t, dir)
 	var moved []byte
-	err := s.Bucket(store.Specs).Each(func(k string, v []byte) error {
+	err := s.Each(store.Specs, func(k string, v []byte) error {
 		if k == keyOf("z").StoreKey() {
 			moved = slices.Clone(v)
 		}
@@ -554,7 +555,7 @@ func TestLoadLeavesOutWhatItCanNotRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.Bucket(store.Specs).Put("foe\x00uid-z", func() ([]byte, error) { return moved, nil })
+	s.Put(store.Specs, "foe\x00uid-z", func() ([]byte, error) { return moved, nil })
 	stop()
 
 	s, _ = opened(t, dir)

@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/workwire/workwire/pkg/agent/store"
 	"github.com/workwire/workwire/pkg/wire"
 )
 
@@ -76,7 +77,7 @@ func decode(data []byte) (*Entry, error) {
 func (b *Inbox) Load() error {
 	var keys []Key
 	b.mu.Lock()
-	err := b.bucket.Each(func(at string, value []byte) error {
+	err := b.store.Each(store.Specs, func(at string, value []byte) error {
 		e, err := decode(value)
 		if err == nil && e.StoreKey() != at {
 			err = errors.New("it stands under the key of another work")

@@ -35,6 +35,7 @@ import (
 	"github.com/workwire/workwire/pkg/agent/inbox"
 	"github.com/workwire/workwire/pkg/agent/store"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/pkg/statestore"
 	"github.com/workwire/workwire/pkg/transport"
 	"github.com/workwire/workwire/pkg/wire"
 )
@@ -53,7 +54,7 @@ type Config struct {
 	// which is held and was found to have no final status before has none. Required.
 	Done func(inbox.Key)
 	// Store keeps statuses over a restart; nil keeps them in memory only.
-	Store *store.Store
+	Store *statestore.Store
 	// InFlight is how many publishes may be under way at once, over all works.
 	// Default 64.
 	InFlight int
@@ -119,8 +120,6 @@ type Stats struct {
 // for the broker or the disk.
 type Outbox struct {
 	config   Config
-	statuses *store.Bucket
-	acked    *store.Bucket
 	wake     chan struct{}
 	sequence wire.Sequence // Load's, then Run's
 
@@ -160,8 +159,6 @@ func New(c Config) (*Outbox, error) {
 	}
 	return &Outbox{
 		config:   c,
-		statuses: c.Store.Bucket(store.Statuses),
-		acked:    c.Store.Bucket(store.Acked),
 		wake:     make(chan struct{}, 1),
 		works:    map[wire.SourceID]map[types.UID]*work{},
 		refusing: map[wire.SourceID]struct{}{},
@@ -234,7 +231,7 @@ func (o *Outbox) set(key inbox.Key, s Status, answer bool) {
 		o.rouse(w) // what was too large is gone
 	}
 	w.want, w.form = want, whole
-	o.statuses.Put(key.StoreKey(), record(key, want, s, answer).encode)
+	o.config.Store.Put(store.Statuses, key.StoreKey(), record(key, want, s, answer).encode)
 	o.push(w)
 }
 

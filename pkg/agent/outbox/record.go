@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/workwire/workwire/pkg/agent/inbox"
+	"github.com/workwire/workwire/pkg/agent/store"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/wire"
 )
@@ -91,7 +92,7 @@ func (o *Outbox) Load(known func(inbox.Key) bool) error {
 		o.config.Logger.Error("state record of a status can not be read; the status is reported anew", "record", at, "error", err)
 	}
 	byRecord := map[string]*work{}
-	err := o.statuses.Each(func(at string, value []byte) error {
+	err := o.config.Store.Each(store.Statuses, func(at string, value []byte) error {
 		r, err := decodeStatus(value)
 		if err != nil {
 			unreadable(at, err)
@@ -103,7 +104,7 @@ func (o *Outbox) Load(known func(inbox.Key) bool) error {
 			return nil
 		}
 		if !r.Version.Final && !known(key) {
-			o.statuses.Delete(at)
+			o.config.Store.Delete(store.Statuses, at)
 			return nil
 		}
 		w := o.add(key)
@@ -116,7 +117,7 @@ func (o *Outbox) Load(known func(inbox.Key) bool) error {
 		return fmt.Errorf("load the statuses held: %w", err)
 	}
 	var newest wire.SequenceID
-	err = o.acked.Each(func(at string, value []byte) error {
+	err = o.config.Store.Each(store.Acked, func(at string, value []byte) error {
 		r, err := decodeAck(value)
 		if err != nil {
 			unreadable(at, err)
@@ -126,7 +127,7 @@ func (o *Outbox) Load(known func(inbox.Key) bool) error {
 		if w := byRecord[at]; w != nil {
 			w.acked, w.sent = r.version, r.Sent
 		} else {
-			o.acked.Delete(at)
+			o.config.Store.Delete(store.Acked, at)
 		}
 		return nil
 	})

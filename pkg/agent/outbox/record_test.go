@@ -15,11 +15,12 @@ import (
 	"github.com/workwire/workwire/pkg/agent/inbox"
 	"github.com/workwire/workwire/pkg/agent/outbox"
 	"github.com/workwire/workwire/pkg/agent/store"
+	"github.com/workwire/workwire/pkg/statestore"
 	"github.com/workwire/workwire/pkg/wire"
 )
 
 // kept runs test with a store in dir, and ends the store after it.
-func kept(t *testing.T, dir string, test func(*store.Store)) {
+func kept(t *testing.T, dir string, test func(*statestore.Store)) {
 	t.Helper()
 	s, err := store.Open(store.Config{Dir: dir, Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
 	if err != nil {
@@ -27,7 +28,7 @@ func kept(t *testing.T, dir string, test func(*store.Store)) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- s.Run(ctx) }()
+	go func() { ended <- store.Run(ctx, s, nil) }()
 	defer func() {
 		cancel()
 		if err := <-ended; err != nil {
@@ -37,7 +38,7 @@ func kept(t *testing.T, dir string, test func(*store.Store)) {
 	test(s)
 }
 
-func with(s *store.Store) func(*outbox.Config) { return func(c *outbox.Config) { c.Store = s } }
+func with(s *statestore.Store) func(*outbox.Config) { return func(c *outbox.Config) { c.Store = s } }
 
 func anyWork(inbox.Key) bool { return true }
 
@@ -47,7 +48,7 @@ func TestStatusesOutliveTheAgent(t *testing.T) {
 	dir := t.TempDir()
 	var last wire.SequenceID
 	synctest.Test(t, func(t *testing.T) {
-		kept(t, dir, func(s *store.Store) {
+		kept(t, dir, func(s *statestore.Store) {
 			r := start(t, &broker{}, with(s))
 			r.Set(key("sent"), status(1, "up"))
 			r.Set(key("changed"), status(1, "up"))
@@ -72,7 +73,7 @@ func TestStatusesOutliveTheAgent(t *testing.T) {
 		})
 	})
 	synctest.Test(t, func(t *testing.T) {
-		kept(t, dir, func(s *store.Store) {
+		kept(t, dir, func(s *statestore.Store) {
 			r := prepare(t, &broker{}, with(s), func(c *outbox.Config) {
 				c.Now = func() time.Time { return time.Date(1990, 1, 1, 0, 0, 0, 0, time.UTC) }
 			})
@@ -106,7 +107,7 @@ func TestStatusesOutliveTheAgent(t *testing.T) {
 		})
 	})
 	synctest.Test(t, func(t *testing.T) {
-		kept(t, dir, func(s *store.Store) {
+		kept(t, dir, func(s *statestore.Store) {
 			r := prepare(t, &broker{}, with(s))
 			if err := r.Load(anyWork); err != nil {
 				t.Fatal(err)
@@ -129,18 +130,18 @@ func hashOf(t *testing.T, s outbox.Status) string {
 
 func TestLoadLeavesOutWhatItCanNotRead(t *testing.T) {
 	dir := t.TempDir()
-	kept(t, dir, func(s *store.Store) {
+	kept(t, dir, func(s *statestore.Store) {
 		for record, text := range map[string]string{
 			"hub\x00a": "no JSON",
 			"hub\x00b": `{"source":"hub","uid":"b"}`,
 			"hub\x00c": `{"source":"hub","uid":"other","cluster":"quay","version":{"hash":"h"}}`,
 			"hub\x00d": `{"source":"hub","uid":"d","cluster":"quay","version":{"hash":"h"}}`,
 		} {
-			s.Bucket(store.Statuses).Put(record, func() ([]byte, error) { return []byte(text), nil })
-			s.Bucket(store.Acked).Put(record, func() ([]byte, error) { return []byte(`{"hash":""}`), nil })
+			s.Put(store.Statuses, record, func() ([]byte, error) { return []byte(text), nil })
+			s.Put(store.Acked, record, func() ([]byte, error) { return []byte(`{"hash":""}`), nil })
 		}
 	})
-	kept(t, dir, func(s *store.Store) {
+	kept(t, dir, func(s *statestore.Store) {
 		r := prepare(t, &broker{}, with(s))
 		if err := r.Load(anyWork); err != nil {
 			t.Fatal(err)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/workwire/workwire/pkg/agent/compress"
+	"github.com/workwire/workwire/pkg/agent/store"
 	"github.com/workwire/workwire/pkg/transport"
 	"github.com/workwire/workwire/pkg/wire"
 )
@@ -244,7 +245,7 @@ func (o *Outbox) landed(f *flight) (done bool) {
 		return !w.answer
 	}
 	r := ackRecord{version: f.version, Sent: f.sent, Sequence: f.sequence}
-	o.acked.Put(w.key.StoreKey(), r.encode)
+	o.config.Store.Put(store.Acked, w.key.StoreKey(), r.encode)
 	o.push(w)
 	return false
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/workwire/workwire/pkg/agent/compress"
 	"github.com/workwire/workwire/pkg/agent/inbox"
+	"github.com/workwire/workwire/pkg/agent/store"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/wire"
 )
@@ -142,8 +143,8 @@ func (o *Outbox) remove(w *work) {
 
 // erase removes w's records.
 func (o *Outbox) erase(w *work) {
-	o.statuses.Delete(w.key.StoreKey())
-	o.acked.Delete(w.key.StoreKey())
+	o.config.Store.Delete(store.Statuses, w.key.StoreKey())
+	o.config.Store.Delete(store.Acked, w.key.StoreKey())
 }
 
 // push queues w when it stands idle and something of it is to be sent.

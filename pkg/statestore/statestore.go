@@ -1,0 +1,242 @@
+// Package statestore keeps program state in one bbolt file. The agent, the broker and the source
+// use it.
+//
+// A durable write takes milliseconds, because it waits for the disk. A Store therefore collects
+// changes in memory while it writes the previous batch, and commits all of them in the next
+// transaction (group commit). Put and Delete return at once; a caller that must not continue
+// before its changes are on disk uses Barrier or Batch. Update runs a function between two
+// batches and reports the result of its commit to the caller.
+//
+//	store, err := statestore.Open(statestore.Config{Name: "state file", Path: path, ...})
+//	go store.Run(ctx)
+//	store.Put(bucket, key, encode)
+//	store.Barrier(func(err error) { ... everything put so far is on disk ... })
+//
+// bbolt's own DB.Batch delays every call by a fixed time, calls a function again after the failure
+// of another one, and does not order the results, so it cannot replace this package.
+//
+// A nil *Store is valid: it stores nothing, and its barriers succeed at once.
+package statestore
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"go.etcd.io/bbolt"
+)
+
+// ErrClosed is the error of barriers and updates whose changes were not on disk when the store was
+// closed.
+var ErrClosed = errors.New("the state store is closed")
+
+// Bucket is the name of a bucket.
+type Bucket string
+
+// Encoder returns the value to write. The Store calls it from Run when it writes the batch, and
+// does not call it if a later change replaced this one. It must not use the Store, and the data
+// that it reads must not change.
+type Encoder func() ([]byte, error)
+
+// Config configures [Open].
+type Config struct {
+	// Name of the file in error messages, such as "state file". Required.
+	Name string
+	// Path of the file. Its directory must exist. Required.
+	Path string
+	// Meta is the bucket that identifies the file. Open calls Check with it, which verifies
+	// the format and writes it to a new file. An error that wraps [ErrIncompatible] is
+	// reported as it is, any other one as damage. Required.
+	Meta  Bucket
+	Check func(meta *bbolt.Bucket) error
+	// Buckets are created if they do not exist.
+	Buckets []Bucket
+	// Recovery completes error messages about a damaged file: what happens after the file is
+	// moved away.
+	Recovery string
+
+	// LockTimeout is how long Open waits while another process holds the file. Default 1s.
+	LockTimeout time.Duration
+	// Delay is how long changes collect while no caller waits for them. Default 0.
+	Delay time.Duration
+	// NoFreelistSync makes commits cheaper and Open slower, see [bbolt.Options].
+	NoFreelistSync bool
+	// OnCommit, if not nil, is called from Run with the number of each batch that is on disk.
+	// Numbers grow from 1.
+	OnCommit func(batch uint64)
+	// Logger; default slog.Default().
+	Logger *slog.Logger
+}
+
+// Store is an open state file. Its methods are safe for concurrent use.
+type Store struct {
+	config Config
+	db     *bbolt.DB
+	wake   chan struct{} // signals changes; capacity 1
+
+	mu      sync.Mutex
+	pending map[slot]change
+	batch   uint64 // the number of the batch that will contain pending
+	waiting []update
+	failed  error // of the last commit
+	closed  bool
+}
+
+// slot is the place of a value.
+type slot struct {
+	bucket Bucket
+	key    string
+}
+
+// change is a pending write.
+type change struct {
+	encode Encoder // nil deletes
+	added  bool    // the key is not on disk
+	update bool    // part of an update
+}
+
+// Put writes the value of encode under key with the next batch.
+func (s *Store) Put(b Bucket, key string, encode Encoder) {
+	s.change(slot{b, key}, change{encode: encode})
+}
+
+// Delete deletes key with the next batch, if it exists.
+func (s *Store) Delete(b Bucket, key string) { s.change(slot{b, key}, change{}) }
+
+// Add is like Put, for a key that does not exist. Remove can cancel it before it is written.
+func (s *Store) Add(b Bucket, key string, encode Encoder) {
+	s.change(slot{b, key}, change{encode: encode, added: true})
+}
+
+// Remove is like Delete, but cancels an Add that is still pending.
+func (s *Store) Remove(b Bucket, key string) {
+	if s == nil {
+		return
+	}
+	at := slot{b, key}
+	s.mu.Lock()
+	if s.pending[at].added {
+		delete(s.pending, at)
+		s.mu.Unlock()
+		return
+	}
+	s.mu.Unlock()
+	s.change(at, change{})
+}
+
+func (s *Store) change(at slot, c change) {
+	if s == nil {
+		return
+	}
+	s.mu.Lock()
+	if !s.closed {
+		s.pending[at] = c
+	}
+	s.mu.Unlock()
+	s.signal()
+}
+
+// Barrier calls done once all previous changes are on disk, or with [ErrClosed] if the store is
+// closed first. Run calls done once; done must return at once. A nil or closed Store calls it
+// before Barrier returns.
+func (s *Store) Barrier(done func(error)) {
+	if s == nil {
+		done(nil)
+		return
+	}
+	s.wait(update{done: done})
+}
+
+// Update calls write from Run between two batches, commits the changes that write collects, and
+// then calls done with the result. Several updates share a transaction: Run calls write for each
+// of them in the order of the calls to Update, commits, and calls done for each of them in the same
+// order. A failed commit is not retried and fails all updates of the transaction. A transaction
+// without changes does not access the disk. done must return at once.
+func (s *Store) Update(write func(Writes), done func(error)) { s.wait(update{write, done}) }
+
+type update struct {
+	write func(Writes) // nil: a barrier
+	done  func(error)
+}
+
+func (s *Store) wait(u update) {
+	s.mu.Lock()
+	closed := s.closed
+	if !closed {
+		s.waiting = append(s.waiting, u)
+	}
+	s.mu.Unlock()
+	if closed {
+		u.done(ErrClosed)
+		return
+	}
+	s.signal()
+}
+
+// Batch returns the number of the batch that makes all previous changes durable. Compare it with
+// the numbers that Config.OnCommit receives.
+func (s *Store) Batch() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.pending) == 0 {
+		return s.batch - 1
+	}
+	return s.batch
+}
+
+// Err returns the error of the last commit, or nil if it succeeded.
+func (s *Store) Err() error {
+	if s == nil {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.failed
+}
+
+func (s *Store) signal() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Get returns a copy of the value of key as it is on disk, and whether it exists. Pending changes
+// are not visible.
+func (s *Store) Get(b Bucket, key string) (value []byte, ok bool, err error) {
+	err = guard(func() error {
+		return s.db.View(func(tx *bbolt.Tx) error {
+			value = bytes.Clone(tx.Bucket([]byte(b)).Get([]byte(key)))
+			return nil
+		})
+	})
+	if err != nil {
+		return nil, false, fmt.Errorf("read %s %s: %w", s.config.Name, s.db.Path(), err)
+	}
+	return value, value != nil, nil
+}
+
+// Each calls read for every key of a bucket that is on disk, in the order of the keys, until read
+// returns an error, and returns that error. value is valid during the call only. Pending changes
+// are not visible.
+func (s *Store) Each(b Bucket, read func(key string, value []byte) error) error {
+	if s == nil {
+		return nil
+	}
+	var failed error
+	err := guard(func() error {
+		return s.db.View(func(tx *bbolt.Tx) error {
+			return tx.Bucket([]byte(b)).ForEach(func(k, v []byte) error {
+				failed = read(string(k), v)
+				return failed
+			})
+		})
+	})
+	if err != nil && failed == nil {
+		return s.config.damaged(err)
+	}
+	return failed
+}
