@@ -18,7 +18,7 @@ import (
 
 // TestLife follows one work from creation to its end.
 func TestLife(t *testing.T) {
-	inBench(t, delivery.Config{}, func(b *bench) {
+	withHarness(t, delivery.Config{}, func(b *harness) {
 		a := b.agent("cluster1")
 		b.start()
 		uid := b.store.put(newWork("cluster1", "w")).UID
@@ -44,15 +44,15 @@ func TestLife(t *testing.T) {
 		}
 		time.Sleep(time.Hour)
 		b.published(uid, 4)
-		if n := b.metric("workwire_source_published_total", "result", "ok"); n != 4 {
+		if n := b.metric("workwire_source_published_total", "result=ok"); n != 4 {
 			t.Errorf("published_total is %v, want 4", n)
 		}
 	})
 }
 
-// TestRestart: a new link over works that have been applied publishes nothing.
+// TestRestart: a new engine for works that have been applied publishes nothing.
 func TestRestart(t *testing.T) {
-	inBench(t, delivery.Config{}, func(b *bench) {
+	withHarness(t, delivery.Config{}, func(b *harness) {
 		applied := newWork("cluster1", "applied")
 		applied.Generation = 7
 		applied.Status.Conditions = []metav1.Condition{{Type: workv1.WorkApplied, Status: metav1.ConditionFalse, ObservedGeneration: 7, Reason: workv1.ReasonAppliedManifestWorkFailed}}
@@ -74,10 +74,10 @@ func TestRestart(t *testing.T) {
 	})
 }
 
-// TestTooLarge: a spec beyond the broker's limit is refused by a condition, which
-// older statuses keep, and goes out once it fits or the limit has changed.
+// TestTooLarge: a spec that exceeds the broker's limit is refused with a condition, which statuses of
+// older generations keep. It is published once it fits or the limit has changed.
 func TestTooLarge(t *testing.T) {
-	inBench(t, delivery.Config{}, func(b *bench) {
+	withHarness(t, delivery.Config{}, func(b *harness) {
 		b.broker.SetLimit(4000)
 		a := b.agent("cluster1")
 		b.start()
@@ -115,9 +115,9 @@ func TestTooLarge(t *testing.T) {
 	})
 }
 
-// TestRefusedByTheBroker: access rules refuse one cluster; others go on.
+// TestRefusedByTheBroker: access rules refuse one cluster; others are not affected.
 func TestRefusedByTheBroker(t *testing.T) {
-	inBench(t, delivery.Config{}, func(b *bench) {
+	withHarness(t, delivery.Config{}, func(b *harness) {
 		b.broker.Deny("hub1", "sources/hub1/clusters/forbidden/#")
 		a := b.agent("cluster1")
 		b.start()
@@ -140,9 +140,9 @@ func TestRefusedByTheBroker(t *testing.T) {
 	})
 }
 
-// TestGone: a work that vanishes without its agent's word is deleted nevertheless.
-func TestGone(t *testing.T) {
-	inBench(t, delivery.Config{}, func(b *bench) {
+// TestWorkRemoved: a work that is removed before its agent reports Deleted is deleted from the cluster.
+func TestWorkRemoved(t *testing.T) {
+	withHarness(t, delivery.Config{}, func(b *harness) {
 		a := b.agent("cluster1")
 		b.start()
 		uid := b.store.put(newWork("cluster1", "w")).UID
@@ -166,9 +166,9 @@ func TestGone(t *testing.T) {
 	})
 }
 
-// TestEvicted: an agent that says Deleted of a living work gets it again.
+// TestEvicted: a work that the agent reports as Deleted without a deletion is published again.
 func TestEvicted(t *testing.T) {
-	inBench(t, delivery.Config{}, func(b *bench) {
+	withHarness(t, delivery.Config{}, func(b *harness) {
 		a := b.agent("cluster1")
 		b.start()
 		uid := b.store.put(newWork("cluster1", "w")).UID
@@ -183,9 +183,9 @@ func TestEvicted(t *testing.T) {
 	})
 }
 
-// TestIntakeFails: an Intake that fails is repeated, with the newest.
-func TestIntakeFails(t *testing.T) {
-	inBench(t, delivery.Config{}, func(b *bench) {
+// TestStatusUpdateFails: an UpdateStatus that fails is retried with the newest status.
+func TestStatusUpdateFails(t *testing.T) {
+	withHarness(t, delivery.Config{}, func(b *harness) {
 		a := b.agent("cluster1")
 		b.start()
 		b.store.fail = errBroken
@@ -218,7 +218,7 @@ func TestConfig(t *testing.T) {
 	}
 	_, err := delivery.New(delivery.Config{Source: "hub1", PublishWorkers: 2000, StatusWorkers: -1, RepublishAfter: -1})
 	if err == nil {
-		t.Fatal("a faulty configuration is accepted")
+		t.Fatal("an invalid configuration is accepted")
 	}
 	for _, word := range []string{"Transport", "Works", "PublishWorkers", "StatusWorkers", "RepublishAfter", "sourceEvents", "agentEvents"} {
 		if !strings.Contains(err.Error(), word) {

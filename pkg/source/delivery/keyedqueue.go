@@ -10,17 +10,18 @@ import (
 
 // Limits of the exponential backoff between retries of a key.
 const (
-	retryMin = 100 * time.Millisecond
-	retryMax = 30 * time.Second
+	minRetryDelay = 100 * time.Millisecond
+	maxRetryDelay = 30 * time.Second
 )
 
 // keyedQueue passes the newest value of each key to process. Calls are serialized per key and
-// concurrent across keys. Values that are added meanwhile are merged. A call that fails is retried
-// with the merged value after a backoff; values added during the backoff do not shorten it.
+// concurrent across keys. Values that are added meanwhile are merged. If process asks for a retry, it
+// is called again with the merged value after a backoff; values added during the backoff do not
+// shorten it.
 // All methods are safe for concurrent use.
 type keyedQueue[K comparable, V any] struct {
 	merge   func(older, newer V) V
-	process func(context.Context, K, V) error
+	process func(context.Context, K, V) (retry bool)
 	ready   *workqueue.Typed[K]
 	backoff workqueue.TypedRateLimiter[K]
 
@@ -35,12 +36,12 @@ type queueItem[V any] struct {
 	busy     bool // in process or in backoff: the key is not in ready
 }
 
-func newKeyedQueue[K comparable, V any](merge func(older, newer V) V, process func(context.Context, K, V) error) *keyedQueue[K, V] {
+func newKeyedQueue[K comparable, V any](merge func(older, newer V) V, process func(context.Context, K, V) (retry bool)) *keyedQueue[K, V] {
 	return &keyedQueue[K, V]{
 		merge:   merge,
 		process: process,
 		ready:   workqueue.NewTyped[K](),
-		backoff: workqueue.NewTypedItemExponentialFailureRateLimiter[K](retryMin, retryMax),
+		backoff: workqueue.NewTypedItemExponentialFailureRateLimiter[K](minRetryDelay, maxRetryDelay),
 		pending: make(map[K]*queueItem[V]),
 	}
 }
@@ -98,12 +99,12 @@ func (q *keyedQueue[K, V]) processNext(ctx context.Context) bool {
 	return true
 }
 
-// complete handles the outcome of processing value.
-func (q *keyedQueue[K, V]) complete(key K, value V, err error) {
+// complete ends the processing of value.
+func (q *keyedQueue[K, V]) complete(key K, value V, retry bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	item := q.pending[key]
-	if err != nil {
+	if retry {
 		if item.hasValue {
 			value = q.merge(value, item.value)
 		}

@@ -2,7 +2,6 @@ package delivery
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -10,21 +9,21 @@ import (
 )
 
 // TestKeyedQueue: calls are serialized per key, values added meanwhile are merged, a failed call is
-// retried after its backoff with the merged value, and other keys are not delayed.
+// retried after a backoff with the merged value, and other keys are not delayed.
 func TestKeyedQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var mu sync.Mutex
 		calls := make(map[string][]int)
-		release := make(chan error)
-		q := newKeyedQueue(func(older, newer int) int { return older + newer }, func(ctx context.Context, key string, value int) error {
+		retry := make(chan bool)
+		q := newKeyedQueue(func(older, newer int) int { return older + newer }, func(ctx context.Context, key string, value int) bool {
 			mu.Lock()
 			calls[key] = append(calls[key], value)
 			mu.Unlock()
 			if key == "slow" {
-				return <-release
+				return <-retry
 			}
-			return nil
+			return false
 		})
 		var running sync.WaitGroup
 		running.Go(func() { q.run(ctx, 2) })
@@ -49,11 +48,11 @@ func TestKeyedQueue(t *testing.T) {
 		q.add("fast", 5)
 		seen("fast", 5)
 		seen("slow", 1)
-		release <- errors.New("fails")
+		retry <- true
 		seen("slow", 1) // in backoff
-		time.Sleep(retryMin)
+		time.Sleep(minRetryDelay)
 		seen("slow", 1, 111)
-		release <- nil
+		retry <- false
 		synctest.Wait()
 		if n := q.len(); n != 0 {
 			t.Errorf("%d keys are left", n)

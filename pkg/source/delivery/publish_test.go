@@ -13,10 +13,10 @@ import (
 	"github.com/workwire/workwire/test/kit/wirekit"
 )
 
-// TestLostPublish: what the broker took and the agent never saw is published again
-// once the cluster is heard from, not before, and with growing pauses.
+// TestLostPublish: a spec that the broker acknowledged and the agent never received is published
+// again after a message from the cluster, not before, and with growing pauses.
 func TestLostPublish(t *testing.T) {
-	inBench(t, delivery.Config{}, func(b *bench) {
+	withHarness(t, delivery.Config{}, func(b *harness) {
 		var lose atomic.Int32
 		a := b.agent("cluster1", func(c *wirekit.AgentConfig) {
 			c.Lose = func(m wire.Message) bool {
@@ -57,9 +57,9 @@ func TestLostPublish(t *testing.T) {
 	})
 }
 
-// TestAway: while there is no connection changes wait, and only the newest goes out.
+// TestAway: without a connection changes wait, and only the newest is published.
 func TestAway(t *testing.T) {
-	inBench(t, delivery.Config{}, func(b *bench) {
+	withHarness(t, delivery.Config{}, func(b *harness) {
 		a := b.agent("cluster1")
 		b.broker.Cut("hub1")
 		b.start()
@@ -88,9 +88,9 @@ func TestAway(t *testing.T) {
 	})
 }
 
-// TestReconnect: every connect repeats what is unconfirmed, and nothing else.
+// TestReconnect: each connect publishes the unconfirmed works again, and no others.
 func TestReconnect(t *testing.T) {
-	inBench(t, delivery.Config{}, func(b *bench) {
+	withHarness(t, delivery.Config{}, func(b *harness) {
 		a := b.agent("cluster1", func(c *wirekit.AgentConfig) { c.KeepDeleting = true })
 		b.start()
 		settled := b.store.put(newWork("cluster1", "settled")).UID
@@ -114,9 +114,9 @@ func TestReconnect(t *testing.T) {
 	})
 }
 
-// TestPublishFails: what may succeed is tried again after growing pauses.
+// TestPublishFails: a publish that may succeed is retried with a backoff.
 func TestPublishFails(t *testing.T) {
-	inBench(t, delivery.Config{}, func(b *bench) {
+	withHarness(t, delivery.Config{}, func(b *harness) {
 		a := b.agent("cluster1")
 		var tries atomic.Int32
 		b.tap.fail = func(m wire.Message) error {
@@ -133,15 +133,15 @@ func TestPublishFails(t *testing.T) {
 		}
 		time.Sleep(7 * time.Second) // 1 + 2 + 4
 		b.holds(a, uid, 1)
-		if n := b.metric("workwire_source_published_total", "result", "failed"); n != 3 {
+		if n := b.metric("workwire_source_published_total", "result=failed"); n != 3 {
 			t.Errorf("%v publishes failed, want 3", n)
 		}
 	})
 }
 
-// TestTurns: one cluster with much to publish does not hold up another.
-func TestTurns(t *testing.T) {
-	inBench(t, delivery.Config{PublishWorkers: 1}, func(b *bench) {
+// TestRoundRobin: a cluster with many works does not delay another.
+func TestRoundRobin(t *testing.T) {
+	withHarness(t, delivery.Config{PublishWorkers: 1}, func(b *harness) {
 		for i := range 500 {
 			b.store.put(newWork("busy", "w"+string(rune('a'+i%26))+strings.Repeat("x", i/26)))
 		}
@@ -159,9 +159,9 @@ func TestTurns(t *testing.T) {
 	})
 }
 
-// TestParallel: publishes that hang hold up no others while there are places.
+// TestParallel: publishes that hang do not delay others while workers are idle.
 func TestParallel(t *testing.T) {
-	inBench(t, delivery.Config{PublishWorkers: 8}, func(b *bench) {
+	withHarness(t, delivery.Config{PublishWorkers: 8}, func(b *harness) {
 		hang := make(chan struct{})
 		slow := &slowTransport{Transport: b.broker.Client("hub2"), hang: hang}
 		shelf := b.store
@@ -175,15 +175,15 @@ func TestParallel(t *testing.T) {
 		}
 		uid := shelf.put(newWork("fast", "w")).UID
 		a := b.agent("fast")
-		b.running.Go(func() { _ = l.Run(b.ctx) })
+		b.run("Run", l.Run)
 		b.holds(a, uid, 1)
 		close(hang)
 	})
 }
 
-// TestLostDeletion: a deletion that got lost is repeated like a spec.
+// TestLostDeletion: a lost deletion is published again like a spec.
 func TestLostDeletion(t *testing.T) {
-	inBench(t, delivery.Config{}, func(b *bench) {
+	withHarness(t, delivery.Config{}, func(b *harness) {
 		var lose atomic.Bool
 		a := b.agent("cluster1", func(c *wirekit.AgentConfig) {
 			c.Lose = func(m wire.Message) bool {
@@ -209,9 +209,9 @@ func TestLostDeletion(t *testing.T) {
 	})
 }
 
-// TestChangedWhilePublished: what changes during a publish goes out after it.
+// TestChangedWhilePublished: a change during a publish is published after it.
 func TestChangedWhilePublished(t *testing.T) {
-	inBench(t, delivery.Config{}, func(b *bench) {
+	withHarness(t, delivery.Config{}, func(b *harness) {
 		hang := make(chan struct{})
 		slow := &slowTransport{Transport: b.broker.Client("hub1"), hang: hang}
 		l, err := delivery.New(delivery.Config{Source: "hub1", Topics: topics, Transport: slow, Works: b.store})
@@ -219,7 +219,7 @@ func TestChangedWhilePublished(t *testing.T) {
 			t.Fatal(err)
 		}
 		b.store.engine = l
-		b.running.Go(func() { _ = l.Run(b.ctx) })
+		b.run("Run", l.Run)
 		a := b.agent("slow", func(c *wirekit.AgentConfig) { c.Silent = true })
 		uid := b.store.put(newWork("slow", "w")).UID
 		synctest.Wait()

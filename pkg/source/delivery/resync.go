@@ -38,8 +38,8 @@ func mergeResyncTasks(older, newer resyncTask) resyncTask {
 	return newer
 }
 
-// runResync carries out the task of a cluster.
-func (e *Engine) runResync(ctx context.Context, name wire.ClusterName, r resyncTask) error {
+// runResync carries out the task of a cluster. It reports whether to retry.
+func (e *Engine) runResync(ctx context.Context, name wire.ClusterName, r resyncTask) (retry bool) {
 	if r.request != nil {
 		e.answerSpecResync(r.request)
 	}
@@ -50,21 +50,18 @@ func (e *Engine) runResync(ctx context.Context, name wire.ClusterName, r resyncT
 	if r.probe && err == nil {
 		err = e.probeCluster(ctx, name)
 	}
-	if err == nil || ctx.Err() != nil {
-		return nil
-	}
 	var tooLarge *transport.TooLargeError
 	var invalidCluster *invalidClusterError
 	switch {
-	case errors.Is(err, transport.ErrNotConnected):
-		return nil // the next connect requests again
+	case err == nil, ctx.Err() != nil:
+	case errors.Is(err, transport.ErrNotConnected): // the next connect requests again
 	case errors.As(err, &tooLarge), errors.As(err, &invalidCluster), errors.Is(err, transport.ErrNotAuthorized):
 		e.log.Error("status resync request refused, not retrying", "cluster", name, "error", err)
-		return nil
 	default:
 		e.log.Warn("status resync request failed, retrying", "cluster", name, "error", err)
-		return err
+		return true
 	}
+	return false
 }
 
 // answerSpecResync enqueues the works that r requests (docs/protocol.md, Spec resync). It costs O(n)

@@ -16,10 +16,10 @@ import (
 	"github.com/workwire/workwire/test/kit/wirekit"
 )
 
-// TestSpecResync: an agent that lost its session gets what it lacks and what is
-// being deleted, and is rid of what the source does not have.
+// TestSpecResync: an agent that lost its session receives the works that it lacks and those that are
+// being deleted, and a deletion of each work that the source does not have.
 func TestSpecResync(t *testing.T) {
-	inBench(t, delivery.Config{}, func(b *bench) {
+	withHarness(t, delivery.Config{}, func(b *harness) {
 		a := b.agent("cluster1", func(c *wirekit.AgentConfig) { c.KeepDeleting = true })
 		b.start()
 		same := b.store.put(newWork("cluster1", "same")).UID
@@ -54,16 +54,16 @@ func TestSpecResync(t *testing.T) {
 		}
 		time.Sleep(24 * time.Hour)
 		b.published("stray", 1)
-		if n := b.metric("workwire_source_resync_answers_total", "answer", "gone"); n != 1 {
+		if n := b.metric("workwire_source_resync_answers_total", "answer=gone"); n != 1 {
 			t.Errorf("%v works were answered as gone, want 1", n)
 		}
 	})
 }
 
-// TestSpecResyncOfNothing: an empty list asks for everything, and a cluster that
-// the source has nothing for is rid of what it lists.
+// TestSpecResyncOfNothing: an empty list requests everything, and the source answers with a deletion
+// for each listed work of a cluster that it has no works for.
 func TestSpecResyncOfNothing(t *testing.T) {
-	inBench(t, delivery.Config{}, func(b *bench) {
+	withHarness(t, delivery.Config{}, func(b *harness) {
 		a := b.agent("cluster1", func(c *wirekit.AgentConfig) { c.EmptyResync = true })
 		b.start()
 		uid := b.store.put(newWork("cluster1", "w")).UID
@@ -78,10 +78,10 @@ func TestSpecResyncOfNothing(t *testing.T) {
 	})
 }
 
-// TestSpecResyncOfOthers: requests that are for another source, or lie about their
-// cluster, are not answered; nor can one cluster have another's work deleted.
+// TestSpecResyncOfOthers: requests for another source, or with a forged cluster, are not answered, and
+// one cluster cannot have another's work deleted.
 func TestSpecResyncOfOthers(t *testing.T) {
-	inBench(t, delivery.Config{}, func(b *bench) {
+	withHarness(t, delivery.Config{}, func(b *harness) {
 		mallory := b.agent("cluster2")
 		a := b.agent("cluster1")
 		b.start()
@@ -109,16 +109,16 @@ func TestSpecResyncOfOthers(t *testing.T) {
 		b.store.change(uid, bump) // and the work itself is untouched by it
 		b.holds(a, uid, 2)
 		for verdict, want := range map[string]float64{"foreign": 1, "wrong_cluster": 1} {
-			if n := b.metric("workwire_source_received_total", "message", "spec_resync", "verdict", verdict); n != want {
+			if n := b.metric("workwire_source_received_total", "message=spec_resync", "verdict="+verdict); n != want {
 				t.Errorf("%s: %v, want %v", verdict, n, want)
 			}
 		}
 	})
 }
 
-// TestResyncConfirms: what an agent lists it has, so it is not published again.
+// TestResyncConfirms: a work that an agent lists is confirmed and not published again.
 func TestResyncConfirms(t *testing.T) {
-	inBench(t, delivery.Config{}, func(b *bench) {
+	withHarness(t, delivery.Config{}, func(b *harness) {
 		a := b.agent("cluster1", func(c *wirekit.AgentConfig) { c.Silent = true })
 		b.start()
 		uid := b.store.put(newWork("cluster1", "w")).UID
@@ -138,10 +138,10 @@ func TestResyncConfirms(t *testing.T) {
 	})
 }
 
-// TestOutdated: an agent that holds a newer generation is reported, by resync and by
-// status, and its status is not taken.
-func TestOutdated(t *testing.T) {
-	inBench(t, delivery.Config{}, func(b *bench) {
+// TestAgentAhead: an agent that holds a higher generation, by its resync request or its status, is
+// reported to the store, and its status is dropped.
+func TestAgentAhead(t *testing.T) {
+	withHarness(t, delivery.Config{}, func(b *harness) {
 		a := b.agent("cluster1")
 		uid := newWork("cluster1", "w").UID
 		a.Receive(&wire.Spec{UID: uid, Generation: 9, Source: "hub1", Cluster: "cluster1", Meta: metav1.ObjectMeta{Name: "w"}})
@@ -162,10 +162,9 @@ func TestOutdated(t *testing.T) {
 	})
 }
 
-// TestStatusResync: statuses that were lost come at the next connect of either
-// side, and only those.
+// TestStatusResync: lost statuses, and only those, are sent again at the next connect of either side.
 func TestStatusResync(t *testing.T) {
-	inBench(t, delivery.Config{}, func(b *bench) {
+	withHarness(t, delivery.Config{}, func(b *harness) {
 		var lose atomic.Bool
 		a := b.agent("cluster1", func(c *wirekit.AgentConfig) { c.LoseStatus = func(*wire.Status) bool { return lose.Load() } })
 		b.start()
@@ -194,10 +193,10 @@ func TestStatusResync(t *testing.T) {
 	})
 }
 
-// TestStatusResyncFits: requests are cut to what the broker takes, and a cluster
-// without works is not asked.
+// TestStatusResyncFits: requests are split to fit the broker's limit, and a cluster without works gets
+// none.
 func TestStatusResyncFits(t *testing.T) {
-	inBench(t, delivery.Config{}, func(b *bench) {
+	withHarness(t, delivery.Config{}, func(b *harness) {
 		b.broker.SetLimit(8000)
 		for i := range 200 {
 			b.store.put(newWork("cluster1", fmt.Sprintf("w%d", i)))
@@ -224,9 +223,9 @@ func TestStatusResyncFits(t *testing.T) {
 	})
 }
 
-// TestNoScans: a status costs no pass over other works.
+// TestNoScans: a status does not list the other works.
 func TestNoScans(t *testing.T) {
-	inBench(t, delivery.Config{}, func(b *bench) {
+	withHarness(t, delivery.Config{}, func(b *harness) {
 		a := b.agent("cluster1")
 		b.start()
 		for i := range 50 {
@@ -246,9 +245,9 @@ func TestNoScans(t *testing.T) {
 	})
 }
 
-// TestDuplicates: every message twice changes nothing but the counters.
+// TestDuplicates: duplicates of all messages change only the counters.
 func TestDuplicates(t *testing.T) {
-	inBench(t, delivery.Config{}, func(b *bench) {
+	withHarness(t, delivery.Config{}, func(b *harness) {
 		b.broker.Duplicate(1)
 		a := b.agent("cluster1")
 		b.start()
@@ -266,7 +265,7 @@ func TestDuplicates(t *testing.T) {
 			}
 			seen[s.Sequence] = true
 		}
-		if n := b.metric("workwire_source_received_total", "verdict", "out_of_order"); n == 0 {
+		if n := b.metric("workwire_source_received_total", "verdict=out_of_order"); n == 0 {
 			t.Error("no status was dropped")
 		}
 		b.store.change(uid, doom)
@@ -277,9 +276,9 @@ func TestDuplicates(t *testing.T) {
 	})
 }
 
-// TestForgedStatus: a cluster can not write another's status.
+// TestForgedStatus: a cluster cannot write another's status.
 func TestForgedStatus(t *testing.T) {
-	inBench(t, delivery.Config{}, func(b *bench) {
+	withHarness(t, delivery.Config{}, func(b *harness) {
 		a, mallory := b.agent("cluster1"), b.agent("cluster2")
 		b.start()
 		uid := b.store.put(newWork("cluster1", "w")).UID
@@ -301,7 +300,7 @@ func TestForgedStatus(t *testing.T) {
 		if len(b.store.updates) != taken+1 {
 			t.Error("the forged sequence id shuts the agent out")
 		}
-		if n := b.metric("workwire_source_received_total", "verdict", "wrong_cluster"); n != 2 {
+		if n := b.metric("workwire_source_received_total", "verdict=wrong_cluster"); n != 2 {
 			t.Errorf("wrong_cluster is %v, want 2", n)
 		}
 	})

@@ -27,12 +27,12 @@ func TestSchedule(t *testing.T) {
 			now := start.Add(time.Duration(random.IntN(1000)))
 			popped := s.pop(now)
 			ok := popped != nil
-			earliest, any := earliest(plain)
-			if wantOK := any && !earliest.After(now); ok != wantOK {
+			want, scheduled := earliest(plain)
+			if wantOK := scheduled && !want.After(now); ok != wantOK {
 				t.Fatalf("pop(%v) gave %v, want %v", now, ok, wantOK)
 			}
-			if ok && !plain[popped].Equal(earliest) {
-				t.Fatalf("pop gave the key due at %v, the earliest is due at %v", plain[popped], earliest)
+			if ok && !plain[popped].Equal(want) {
+				t.Fatalf("pop gave the key due at %v, the earliest is due at %v", plain[popped], want)
 			}
 			if ok {
 				delete(plain, popped)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"iter"
-	"log/slog"
 	"maps"
 	"slices"
 	"strconv"
@@ -14,7 +13,6 @@ import (
 
 	cloudevents "github.com/cloudevents/sdk-go/v2/event"
 	"github.com/prometheus/client_golang/prometheus"
-	dto "github.com/prometheus/client_model/go"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -24,6 +22,7 @@ import (
 	"github.com/workwire/workwire/pkg/transport"
 	"github.com/workwire/workwire/pkg/transport/memory"
 	"github.com/workwire/workwire/pkg/wire"
+	"github.com/workwire/workwire/test/kit"
 	"github.com/workwire/workwire/test/kit/wirekit"
 )
 
@@ -32,7 +31,7 @@ var topics = wire.Topics{
 	AgentEvents:  "sources/hub1/clusters/+/agentevents",
 }
 
-// shelf is a Works in a map, which drops finished works as a hub does.
+// fakeStore is a WorkStore in a map. It removes deleted works like a hub does.
 type fakeStore struct {
 	mu       sync.Mutex
 	works    map[types.UID]*workv1.ManifestWork
@@ -41,8 +40,8 @@ type fakeStore struct {
 	updates  []*wire.Status
 	refused  []metav1.Condition
 	outdated []wire.Generation
-	fail     error // of the next Intake
-	lists    int   // calls of OfCluster
+	fail     error // of the next UpdateStatus
+	lists    int   // calls of ListCluster
 }
 
 func (s *fakeStore) Get(uid types.UID) (delivery.StoredWork, bool) {
@@ -111,7 +110,7 @@ func (s *fakeStore) AgentAhead(_ types.UID, held wire.Generation) {
 	s.outdated = append(s.outdated, held)
 }
 
-// put stores work and tells the link.
+// put stores work and notifies the engine.
 func (s *fakeStore) put(work *workv1.ManifestWork) *workv1.ManifestWork {
 	s.mu.Lock()
 	s.version++
@@ -122,7 +121,7 @@ func (s *fakeStore) put(work *workv1.ManifestWork) *workv1.ManifestWork {
 	return work
 }
 
-// remove takes work off and tells the link.
+// remove removes work and notifies the engine.
 func (s *fakeStore) remove(work *workv1.ManifestWork) {
 	s.mu.Lock()
 	delete(s.works, work.UID)
@@ -143,7 +142,7 @@ func (s *fakeStore) change(uid types.UID, f func(*workv1.ManifestWork)) *workv1.
 	return s.put(next)
 }
 
-// bump changes the spec.
+// bump changes the spec of w.
 func bump(w *workv1.ManifestWork) {
 	w.Generation++
 	w.Spec = specOf(w.Name, w.Generation)
@@ -201,7 +200,7 @@ func (t *tap) Publish(ctx context.Context, topic string, e cloudevents.Event) er
 	return nil
 }
 
-// specs gives the spec events published for uid.
+// specs returns the spec events published for uid.
 func (t *tap) specs(uid types.UID) []*wire.Spec {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -214,7 +213,7 @@ func (t *tap) specs(uid types.UID) []*wire.Spec {
 	return found
 }
 
-// asks gives the status resync requests published.
+// asks returns the status resync requests published.
 func (t *tap) asks() []*wire.StatusResync {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -227,8 +226,8 @@ func (t *tap) asks() []*wire.StatusResync {
 	return found
 }
 
-// bench is a source, a broker and agents in a bubble.
-type bench struct {
+// harness is a source, a broker and agents in a synctest bubble.
+type harness struct {
 	t        *testing.T
 	broker   *memory.Broker
 	store    *fakeStore
@@ -236,20 +235,27 @@ type bench struct {
 	engine   *delivery.Engine
 	registry *prometheus.Registry
 	running  sync.WaitGroup
-	ctx      context.Context
-	cancel   context.CancelFunc
+	run      func(what string, run func(context.Context) error) // until the end of the test
 }
 
-// inBench runs test in a bubble of its own, with the source hub1 not yet running.
-func inBench(t *testing.T, config delivery.Config, test func(b *bench)) {
+// withHarness runs test in its own bubble. The source hub1 does not run yet.
+func withHarness(t *testing.T, config delivery.Config, test func(b *harness)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		b := &bench{t: t, broker: memory.NewBroker(), store: &fakeStore{works: make(map[types.UID]*workv1.ManifestWork)},
+		b := &harness{t: t, broker: memory.NewBroker(), store: &fakeStore{works: make(map[types.UID]*workv1.ManifestWork)},
 			registry: prometheus.NewRegistry()}
-		b.ctx, b.cancel = context.WithCancel(context.Background())
+		ctx, cancel := context.WithCancel(context.Background())
+		b.run = func(what string, run func(context.Context) error) {
+			b.running.Go(func() {
+				if err := run(ctx); err != nil {
+					t.Errorf("%s: %v", what, err)
+				}
+			})
+			synctest.Wait()
+		}
 		b.tap = &tap{Transport: b.broker.Client("hub1")}
 		config.Source, config.Topics, config.Transport, config.Works = "hub1", topics, b.tap, b.store
-		config.Logger = slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}))
+		config.Logger = kit.Logger(t)
 		config.Registerer = b.registry
 		var err error
 		if b.engine, err = delivery.New(config); err != nil {
@@ -257,39 +263,29 @@ func inBench(t *testing.T, config delivery.Config, test func(b *bench)) {
 		}
 		b.store.engine = b.engine
 		defer b.running.Wait()
-		defer b.cancel()
+		defer cancel()
 		test(b)
 	})
 }
 
-// start runs the source and waits until it has nothing left to do.
-func (b *bench) start() {
-	b.running.Go(func() {
-		if err := b.engine.Run(b.ctx); err != nil {
-			b.t.Errorf("Run: %v", err)
-		}
-	})
-	synctest.Wait()
+// start runs the source and waits until it is idle.
+func (b *harness) start() {
+	b.run("Run", b.engine.Run)
 }
 
 // agent runs an agent for cluster, connected as cluster.
-func (b *bench) agent(cluster wire.ClusterName, options ...func(*wirekit.AgentConfig)) *wirekit.Agent {
+func (b *harness) agent(cluster wire.ClusterName, options ...func(*wirekit.AgentConfig)) *wirekit.Agent {
 	config := wirekit.AgentConfig{Cluster: cluster, Source: "hub1", Topics: topics, Transport: b.broker.Client(string(cluster))}
 	for _, option := range options {
 		option(&config)
 	}
 	a := wirekit.NewAgent(config)
-	b.running.Go(func() {
-		if err := a.Run(b.ctx); err != nil {
-			b.t.Errorf("agent: %v", err)
-		}
-	})
-	synctest.Wait()
+	b.run("agent", a.Run)
 	return a
 }
 
 // holds checks that the agent holds this generation of a work; 0 for none.
-func (b *bench) holds(a *wirekit.Agent, uid types.UID, generation wire.Generation) {
+func (b *harness) holds(a *wirekit.Agent, uid types.UID, generation wire.Generation) {
 	b.t.Helper()
 	synctest.Wait()
 	held, ok := a.Holds()[uid]
@@ -304,7 +300,7 @@ func (b *bench) holds(a *wirekit.Agent, uid types.UID, generation wire.Generatio
 }
 
 // published checks how many spec events went out for a work.
-func (b *bench) published(uid types.UID, want int) []*wire.Spec {
+func (b *harness) published(uid types.UID, want int) []*wire.Spec {
 	b.t.Helper()
 	synctest.Wait()
 	specs := b.tap.specs(uid)
@@ -314,31 +310,10 @@ func (b *bench) published(uid types.UID, want int) []*wire.Spec {
 	return specs
 }
 
-// metric gives the value of a counter or gauge; labels are pairs that must match.
-func (b *bench) metric(name string, labels ...string) float64 {
+// metric returns the sum of a metric over all samples that have the labels, each "name=value".
+func (b *harness) metric(name string, labels ...string) float64 {
 	b.t.Helper()
-	families, err := b.registry.Gather()
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	for _, family := range families {
-		if family.GetName() != name {
-			continue
-		}
-		sum := 0.0
-	metrics:
-		for _, m := range family.GetMetric() {
-			for i := 0; i+1 < len(labels); i += 2 {
-				if !slices.ContainsFunc(m.GetLabel(), func(l *dto.LabelPair) bool { return l.GetName() == labels[i] && l.GetValue() == labels[i+1] }) {
-					continue metrics
-				}
-			}
-			sum += m.GetCounter().GetValue() + m.GetGauge().GetValue()
-		}
-		return sum
-	}
-	b.t.Fatalf("no metric %s", name)
-	return 0
+	return kit.Metric(b.t, b.registry, name, labels...)
 }
 
 var errBroken = errors.New("broken")

@@ -8,8 +8,8 @@ import (
 
 // Backoff after failed publishes, and the longest pause between republishes.
 const (
-	publishRetryMin    = time.Second
-	publishRetryMax    = 30 * time.Second
+	minPublishDelay    = time.Second
+	maxPublishDelay    = 30 * time.Second
 	maxRepublishFactor = 20 // times republishAfter
 )
 
@@ -63,7 +63,7 @@ func (d *deliveryState) publishFailed(a attempt, now time.Time) {
 	if w.inFlight || w.queued || d.works[w.key] != w {
 		return
 	}
-	d.due.set(w, now.Add(backoff(publishRetryMin, w.failures, publishRetryMax)))
+	d.due.set(w, now.Add(backoff(minPublishDelay, w.failures, maxPublishDelay)))
 	w.failures++
 }
 

@@ -95,8 +95,20 @@ func mergeStatusUpdates(older, newer statusUpdate) statusUpdate {
 	return newer
 }
 
-// writeStatus writes u to the WorkStore.
-func (e *Engine) writeStatus(ctx context.Context, k workKey, u statusUpdate) error {
+// writeStatus writes u to the WorkStore. It reports whether to retry.
+func (e *Engine) writeStatus(ctx context.Context, k workKey, u statusUpdate) (retry bool) {
+	err := e.updateStore(ctx, k, u)
+	if err == nil {
+		return false
+	}
+	e.metrics.statusWriteFailures.Inc()
+	if ctx.Err() == nil {
+		e.log.Warn("status update failed, retrying", "work", u.name, "uid", k.uid, "cluster", k.cluster, "error", err)
+	}
+	return true
+}
+
+func (e *Engine) updateStore(ctx context.Context, k workKey, u statusUpdate) error {
 	if u.agentGeneration > 0 {
 		e.config.Works.AgentAhead(k.uid, u.agentGeneration)
 	}
@@ -106,22 +118,12 @@ func (e *Engine) writeStatus(ctx context.Context, k workKey, u statusUpdate) err
 	if u.status != nil {
 		current.addTo(u.status)
 		if err := e.config.Works.UpdateStatus(ctx, u.status); err != nil {
-			return e.statusWriteFailed(ctx, k, u, "status update failed, retrying", err)
+			return err
 		}
 	}
 	// The spec may have been published since.
 	if u.refused != nil && current != nil && current.condition.ObservedGeneration == u.refused.ObservedGeneration {
-		if err := e.config.Works.SetCondition(ctx, k.uid, *u.refused); err != nil {
-			return e.statusWriteFailed(ctx, k, u, "condition update failed, retrying", err)
-		}
+		return e.config.Works.SetCondition(ctx, k.uid, *u.refused)
 	}
 	return nil
-}
-
-func (e *Engine) statusWriteFailed(ctx context.Context, k workKey, u statusUpdate, message string, err error) error {
-	e.metrics.statusWriteFailures.Inc()
-	if ctx.Err() == nil {
-		e.log.Warn(message, "work", u.name, "uid", k.uid, "cluster", k.cluster, "error", err)
-	}
-	return err
 }
