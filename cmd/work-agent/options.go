@@ -171,7 +171,7 @@ func (o *options) run(ctx context.Context) error {
 		return err
 	}
 	logger := o.logging.Logger(os.Stderr)
-	o.logging.Adopt(logger)
+	o.logging.SetKlog(logger)
 	registry := serve.NewRegistry()
 	if err := kube.CountRequests(kubeConfig, registry); err != nil {
 		return err

@@ -282,7 +282,7 @@ func TestStartErrors(t *testing.T) {
 		"no config":        {nil, "--config is required"},
 		"unknown argument": {[]string{"--config=x", "serve"}, `unknown command "serve"`},
 		"unknown flag":     {[]string{"--configuration=x"}, "unknown flag: --configuration"},
-		"bad log format":   {[]string{"--config=x", "--log-format=xml"}, `--log-format "xml"`},
+		"bad log format":   {[]string{"--config=x", "--log-format=xml"}, `--log-format must be text or json, got "xml"`},
 		"no such file":     {[]string{"--config=/does/not/exist"}, "/does/not/exist: no such file"},
 		"unknown key":      {[]string{"--config=" + write("listner: []\n")}, `unknown field "listner"`},
 		"port in use":      {[]string{"--config=" + write(fmt.Sprintf("listeners: [{address: %q}]\n%s", busy.Addr(), user))}, "address already in use"},

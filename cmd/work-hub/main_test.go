@@ -225,7 +225,7 @@ func TestWrongFlagsAreToldAllAtOnce(t *testing.T) {
 			[]string{"--source-id=hub1", "--transport-config=" + transportFile(t, "127.0.0.1:1883", "borkerHost: x\n")},
 			[]string{"borkerHost"},
 		},
-		"no kubeconfig":         {[]string{"--source-id=hub1", "--transport-config=" + good}, []string{"--kubeconfig is not set"}},
+		"no kubeconfig":         {[]string{"--source-id=hub1", "--transport-config=" + good}, []string{"--kubeconfig is required outside of a pod"}},
 		"kubeconfig is missing": {[]string{"--source-id=hub1", "--transport-config=" + good, "--kubeconfig=/nowhere"}, []string{"/nowhere"}},
 		"unknown flag":          {[]string{"--nope"}, []string{"--nope"}},
 		"argument":              {[]string{"up"}, []string{`"up"`}},

@@ -149,7 +149,7 @@ func (o *options) run(ctx context.Context, logs io.Writer) error {
 		return err
 	}
 	logger := o.logging.Logger(logs)
-	o.logging.Adopt(logger)
+	o.logging.SetKlog(logger)
 	registry := serve.NewRegistry()
 	if err := kube.CountRequests(kubeConfig, registry); err != nil {
 		return err

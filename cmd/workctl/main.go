@@ -1,6 +1,5 @@
-// Command workctl does for an operator what no program that runs all the time
-// does. So far it keeps certificates: see package certificates and
-// docs/certificates.md.
+// Command workctl is the operator's command line. It issues and renews certificates: see package
+// certificates and docs/certificates.md.
 //
 //	workctl certs ensure --config=certificates.yaml
 package main
@@ -17,19 +16,18 @@ import (
 
 func main() { os.Exit(command.Main(newCommand(os.Stdout, os.Stderr))) }
 
-// newCommand makes the command; it writes what was asked for to out, and what else
-// there is to say to complaints.
-func newCommand(out, complaints io.Writer) *cobra.Command {
-	root := group("workctl", "Do the operator's part: certificates")
+// newCommand returns the command. It writes results to stdout, warnings and errors to stderr.
+func newCommand(stdout, stderr io.Writer) *cobra.Command {
+	root := group("workctl", "Operate an installation of Workwire")
 	root.Version = version.Version
 	root.CompletionOptions.DisableDefaultCmd = true
-	certs := group("certs", "Keep the certificates of hubs, brokers and agents, all from one authority")
-	certs.AddCommand(ensureCommand(out, complaints), showCommand(out), secretCommand(out), rotateCommand(out, complaints), revokeCommand(out))
+	certs := group("certs", "Issue and renew the certificates of hubs, brokers and agents from one authority")
+	certs.AddCommand(ensureCommand(stdout, stderr), showCommand(stdout), secretCommand(stdout), rotateCommand(stdout, stderr), revokeCommand(stdout))
 	root.AddCommand(certs)
 	return root
 }
 
-// group is a command that only has others.
+// group returns a command that has only subcommands.
 func group(name, short string) *cobra.Command {
 	return &cobra.Command{
 		Use: name, Short: short, SilenceUsage: true, SilenceErrors: true, Args: cobra.NoArgs,

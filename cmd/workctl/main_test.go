@@ -8,12 +8,13 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
+
+	"github.com/workwire/workwire/test/kit"
 )
 
 const list = "certificates:\n- {name: broker, role: broker, hosts: [localhost]}\n- {name: cluster1, role: agent}\n"
 
-// run runs the command and gives what it prints.
+// run runs the command and returns its output.
 func run(ctx context.Context, t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	var out bytes.Buffer
@@ -33,24 +34,24 @@ func writeList(t *testing.T) string {
 	return path
 }
 
-// TestLife goes through all commands in the order of an installation's life.
-func TestLife(t *testing.T) {
+// TestLifecycle runs all commands in the order in which an operator needs them.
+func TestLifecycle(t *testing.T) {
 	config := "--config=" + writeList(t)
 	for _, step := range []struct {
 		args []string
 		want string // a pattern
 	}{
-		{[]string{"ensure"}, `(?s)made the authority workwire .*broker: issued until .*cluster1: issued until`},
-		{[]string{"ensure", "--renew=broker"}, `(?s)broker: issued .*asked for.*1 certificates are as they should be`},
-		{[]string{"show"}, `(?s)authority workwire \w+ issues; .*cluster1 +agent +- +workwire \w+ +20.* good\n`},
+		{[]string{"ensure"}, `(?s)created the authority workwire .*broker: issued until .*cluster1: issued until`},
+		{[]string{"ensure", "--renew=broker"}, `(?s)broker: issued .*requested.*1 certificates unchanged`},
+		{[]string{"show"}, `(?s)authority workwire \w+ \(current\), .*cluster1 +agent +- +workwire \w+ +20.* good\n`},
 		{[]string{"secret", "--name=cluster1", "--namespace=ns"}, `kind: Secret`},
 		{[]string{"revoke", "--name=cluster1"}, `cluster1: 1 certificates revoked`},
 		{[]string{"show"}, `(?s)1 revoked.*due: it is revoked`},
 		{[]string{"ensure"}, `cluster1: issued .*revoked`},
-		{[]string{"rotate-authority", "--step=trust"}, `(?s)made the next authority .*go on with --step=issue`},
-		{[]string{"rotate-authority", "--step=issue"}, `(?s)issues from now on.*go on with --step=drop`},
-		{[]string{"rotate-authority", "--step=drop"}, `is not trusted any more`},
-		{[]string{"rotate-authority", "--step=drop"}, `nothing to do`},
+		{[]string{"rotate-authority", "--step=trust"}, `(?s)created the next authority .*continue with --step=issue`},
+		{[]string{"rotate-authority", "--step=issue"}, `(?s)is now the issuing authority.*continue with --step=drop`},
+		{[]string{"rotate-authority", "--step=drop"}, `is no longer trusted`},
+		{[]string{"rotate-authority", "--step=drop"}, `unchanged, the step was taken before`},
 	} {
 		out, err := run(t.Context(), t, append([]string{"certs"}, append(step.args, config)...)...)
 		if err != nil || !regexp.MustCompile(step.want).MatchString(out) {
@@ -65,11 +66,11 @@ func TestFaults(t *testing.T) {
 		"--config is required":                 {"ensure"},
 		"--owner \"root\"":                     {"ensure", config, "--owner=root"},
 		"--every":                              {"ensure", config, "--every=1ms"},
-		"again and again":                      {"ensure", config, "--every=1h", "--renew=all"},
+		"exclude each other":                   {"ensure", config, "--every=1h", "--renew=all"},
 		"is not in the list":                   {"ensure", config, "--renew=nobody"},
 		"--name is required":                   {"secret", config},
 		"--namespace is required":              {"secret", config},
-		"--step \"\"":                          {"rotate-authority", config},
+		"--step must be":                       {"rotate-authority", config},
 		"there is no authority yet":            {"show", config},
 		"See workctl certs revoke --help":      {"revoke", config},
 		"unknown command \"enshure\" for":      {"enshure"},
@@ -81,28 +82,19 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// TestEvery does it again, and follows the list.
+// TestEvery checks that ensure --every repeats and reads the changed list.
 func TestEvery(t *testing.T) {
 	path, dir := writeList(t), t.TempDir()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	ended := make(chan error, 1)
-	go func() {
+	stop := kit.Run(t, "ensure --every", func(ctx context.Context) error {
 		_, err := run(ctx, t, "certs", "ensure", "--config="+path, "--dir="+dir, "--every=1s")
-		ended <- err
-	}()
+		return err
+	})
 	await := func(name string) {
 		t.Helper()
-		for {
-			if _, err := os.Stat(filepath.Join(dir, name, "tls.crt")); err == nil {
-				return
-			}
-			select {
-			case <-ctx.Done():
-				t.Fatalf("%s does not come", name)
-			case <-time.After(10 * time.Millisecond):
-			}
-		}
+		kit.Eventually(t, "the certificate "+name, func() error {
+			_, err := os.Stat(filepath.Join(dir, name, "tls.crt"))
+			return err
+		})
 	}
 	await("cluster1")
 	if err := os.WriteFile(path+".new", []byte(list+"- {name: cluster2, role: agent}\n"), 0o600); err != nil {
@@ -112,8 +104,5 @@ func TestEvery(t *testing.T) {
 		t.Fatal(err)
 	}
 	await("cluster2")
-	cancel()
-	if err := <-ended; err != nil {
-		t.Error(err)
-	}
+	stop()
 }

@@ -45,7 +45,7 @@ func TestParse(t *testing.T) {
 
 func TestFaults(t *testing.T) {
 	for name, test := range map[string]struct{ text, want string }{
-		"nothing":          {"", "certificates: none is listed"},
+		"nothing":          {"", "certificates: at least one is required"},
 		"no YAML":          {"certificates: [", "decode YAML"},
 		"unknown key":      {"certificates: [{name: a, role: agent, host: b}]", `unknown field "host"`},
 		"a key twice":      {"validity: 1h\nvalidity: 2h", "already set"},
@@ -53,12 +53,12 @@ func TestFaults(t *testing.T) {
 		"name":             {"certificates: [{name: Cluster_1, role: agent}]", `name "Cluster_1" must consist of`},
 		"no name":          {"certificates: [{role: agent}]", `name "" must consist of`},
 		"twice":            {"certificates: [{name: a, role: agent}, {name: a, role: source}]", `name "a" is listed twice`},
-		"one directory":    {"certificates: [{name: a, role: agent}, {name: b, role: agent, directory: ./a}]", "directory ./a is that of a"},
-		"authority's":      {"certificates: [{name: authority, role: agent}]", "directory authority is that of the authority"},
+		"one directory":    {"certificates: [{name: a, role: agent}, {name: b, role: agent, directory: ./a}]", "directory ./a is used by a"},
+		"authority's":      {"certificates: [{name: authority, role: agent}]", "directory authority is used by the authority"},
 		"role":             {"certificates: [{name: a, role: hub}]", `role "hub" is unknown`},
-		"no hosts":         {"certificates: [{name: a, role: broker}]", "hosts: none is given"},
-		"hosts of clients": {"certificates: [{name: a, role: agent, hosts: [b]}]", "the certificate of a client has none"},
-		"host with port":   {`certificates: [{name: a, role: server, hosts: ["b:8883"]}]`, "ports do not belong here"},
+		"no hosts":         {"certificates: [{name: a, role: broker}]", "hosts: at least one is required"},
+		"hosts of clients": {"certificates: [{name: a, role: agent, hosts: [b]}]", "must be empty for the certificate of a client"},
+		"host with port":   {`certificates: [{name: a, role: server, hosts: ["b:8883"]}]`, "remove a port"},
 		"negative":         {"certificates: [{name: a, role: agent, validity: -1h}]", "is too short"},
 		"outlives":         {"authority: {validity: 1h}\ncertificates: [{name: a, role: agent}]", "longer than the authority's 1h"},
 		"common name":      {`certificates: [{name: a, role: agent, commonName: "a b"}]`, "without spaces"},
@@ -94,7 +94,7 @@ func FuzzParseIssued(f *testing.F) {
 		}
 		text := formatIssued(list, time.Time{})
 		if _, err := parseIssued(text); err != nil {
-			t.Errorf("can not read %q, which it wrote: %v", text, err)
+			t.Errorf("cannot parse %q, which formatIssued returned: %v", text, err)
 		}
 	})
 }

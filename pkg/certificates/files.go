@@ -9,18 +9,16 @@ import (
 	"syscall"
 )
 
-// file is one to be written.
+// file is a file to write.
 type file struct {
-	name string
-	data []byte
-	mode os.FileMode
-	to   *Owner // nil for the process
+	name  string
+	data  []byte
+	mode  os.FileMode
+	owner *Owner // nil means the process
 }
 
-// replace writes files into dir, each at once and whole: a reader sees the old
-// content or the new. They are on disk first and renamed after that, one right
-// after the other in the order given, so that a reader hardly ever sees one that
-// does not fit the next.
+// replace atomically replaces each of the files in dir. It syncs all files to disk first and
+// then renames them in the given order, so that a reader rarely sees files that do not match.
 func replace(dir string, files ...file) (err error) {
 	written := make([]string, 0, len(files))
 	defer func() {
@@ -52,8 +50,8 @@ func writeTemporary(dir string, f file) (path string, err error) {
 	}
 	_, err = t.Write(f.data)
 	err = errors.Join(err, t.Chmod(f.mode))
-	if f.to != nil {
-		err = errors.Join(err, t.Chown(f.to.UID, f.to.GID))
+	if f.owner != nil {
+		err = errors.Join(err, t.Chown(f.owner.UID, f.owner.GID))
 	}
 	if err = errors.Join(err, t.Sync(), t.Close()); err != nil {
 		return "", errors.Join(err, os.Remove(t.Name()))
@@ -61,10 +59,10 @@ func writeTemporary(dir string, f file) (path string, err error) {
 	return t.Name(), nil
 }
 
-// update is replace for one file, unless it is as it should be.
+// update replaces a file if its content differs.
 func update(dir string, f file) (changed bool, err error) {
-	held, err := os.ReadFile(filepath.Join(dir, f.name))
-	if err == nil && bytes.Equal(held, f.data) {
+	data, err := os.ReadFile(filepath.Join(dir, f.name))
+	if err == nil && bytes.Equal(data, f.data) {
 		return false, nil
 	}
 	return true, replace(dir, f)
@@ -83,7 +81,7 @@ func exists(path string) bool {
 	return !errors.Is(err, os.ErrNotExist)
 }
 
-// lock keeps other processes from changing dir until the function that it gives is called.
+// lock locks dir against other processes until unlock is called.
 func lock(dir string) (unlock func() error, err error) {
 	f, err := os.OpenFile(filepath.Join(dir, ".lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -92,5 +90,5 @@ func lock(dir string) (unlock func() error, err error) {
 	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX); err != nil {
 		return nil, errors.Join(fmt.Errorf("lock the authority's directory %s: %w", dir, err), f.Close())
 	}
-	return f.Close, nil // which unlocks
+	return f.Close, nil // closing the file unlocks it
 }

@@ -14,20 +14,16 @@ import (
 
 const issuedFile = "issued"
 
-// issued is one certificate in the list of those that can be revoked.
+// issued is an entry in the list of certificates that can be revoked.
 type issued struct {
 	serial   *big.Int
-	issuer   string // the authority's key id, in hex
+	issuer   string // key id of the authority, in hex
 	notAfter time.Time
 	name     string
 }
 
-func issuedOf(name string, cert *x509.Certificate) issued {
-	return issued{cert.SerialNumber, hex.EncodeToString(cert.AuthorityKeyId), cert.NotAfter, name}
-}
-
-// parseIssued reads a list: a line for each certificate, with its serial number,
-// the key id of its authority, its end, and its name.
+// parseIssued parses a list. It has a line for each certificate, with its serial number, the
+// key id of its authority, its expiry and its name.
 func parseIssued(data []byte) ([]issued, error) {
 	var list []issued
 	for lines := bufio.NewScanner(bytes.NewReader(data)); lines.Scan(); {
@@ -38,15 +34,14 @@ func parseIssued(data []byte) ([]issued, error) {
 		n, ok := new(big.Int).SetString(serial, 16)
 		notAfter, err := time.Parse(time.RFC3339, end)
 		if !ok || err != nil {
-			return nil, fmt.Errorf("line %d: no serial number, or no time", len(list)+1)
+			return nil, fmt.Errorf("line %d: invalid serial number or time", len(list)+1)
 		}
 		list = append(list, issued{n, issuer, notAfter, name})
 	}
 	return list, nil
 }
 
-// formatIssued writes a list without those that have expired by now, which nobody
-// needs to revoke.
+// formatIssued encodes the list without expired certificates, which need not be revoked.
 func formatIssued(list []issued, now time.Time) []byte {
 	var out bytes.Buffer
 	for _, i := range list {
@@ -57,6 +52,7 @@ func formatIssued(list []issued, now time.Time) []byte {
 	return out.Bytes()
 }
 
+// issued returns the list of issued certificates.
 func (a *authorities) issued() ([]issued, error) {
 	data, err := os.ReadFile(a.path(issuedFile))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -69,11 +65,12 @@ func (a *authorities) issued() ([]issued, error) {
 	return list, nil
 }
 
-// record adds cert to the list of what was issued.
-func (a *authorities) record(name string, cert *x509.Certificate, now time.Time) error {
+// addIssued adds cert to the list of issued certificates.
+func (a *authorities) addIssued(name string, cert *x509.Certificate, now time.Time) error {
 	list, err := a.issued()
 	if err != nil {
 		return err
 	}
-	return replace(a.dir, file{name: issuedFile, data: formatIssued(append(list, issuedOf(name, cert)), now), mode: 0o600})
+	list = append(list, issued{cert.SerialNumber, hex.EncodeToString(cert.AuthorityKeyId), cert.NotAfter, name})
+	return replace(a.dir, file{name: issuedFile, data: formatIssued(list, now), mode: 0o600})
 }

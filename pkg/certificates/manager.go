@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,7 +12,7 @@ import (
 	"time"
 )
 
-// The files of a certificate, named as in a Secret of type kubernetes.io/tls.
+// Names of the files of a certificate, as in a Secret of type kubernetes.io/tls.
 const (
 	certFile  = "tls.crt"
 	keyFile   = "tls.key"
@@ -21,7 +20,7 @@ const (
 	crlFile   = "ca.crl"
 )
 
-// Owner is who shall own the files of certificates.
+// Owner is the owner of the files of certificates, by user and group id.
 type Owner struct{ UID, GID int }
 
 // ManagerConfig is the configuration of a [Manager].
@@ -37,8 +36,8 @@ type ManagerConfig struct {
 	Now func() time.Time
 }
 
-// Manager keeps the certificates of a [Config]. Several processes may use the same
-// directories: who changes them waits for others that do.
+// Manager issues and renews the certificates of a [Config]. Several processes may use the same
+// directories; a lock file serializes their changes.
 type Manager struct {
 	config Config
 	dir    string
@@ -63,34 +62,32 @@ func New(cfg ManagerConfig) (*Manager, error) {
 	return &Manager{config: cfg.Config, dir: cfg.Dir, owner: cfg.Owner, now: cfg.Now}, nil
 }
 
-// Outcome is what was done about one certificate.
+// Outcome is the result for one certificate.
 type Outcome struct {
 	Name      string
 	Directory string
-	// Renewed says why it was issued, and is empty when it was kept.
-	Renewed string
-	// Updated reports that the authorities to trust, or what they have revoked,
-	// have changed.
+	// RenewalReason is why it was issued; empty if it was kept.
+	RenewalReason string
+	// Updated reports whether the trusted authorities or their revocation lists have changed.
 	Updated  bool
 	NotAfter time.Time
 }
 
-// Report is what was done.
+// Report is the result of a change.
 type Report struct {
-	// Authority says what was done about the authority, empty for nothing.
+	// Authority describes the change of the authority; empty without a change.
 	Authority string
 	// Outcomes are in the order of the configuration.
 	Outcomes []Outcome
-	// Warnings say what somebody should look after.
+	// Warnings are problems that need an operator.
 	Warnings []string
 }
 
-// All stands, in place of a name, for every certificate.
+// All is the name for every certificate in [Manager.Ensure].
 const All = "all"
 
-// Ensure issues the certificates that are missing or due, and those that renew
-// names. It makes the authority if there is none at all. What was done before an
-// error is in the report.
+// Ensure issues the certificates that are missing or due, and those named in renew. It creates
+// the authority if there is none. With an error, the report holds what was done before it.
 func (m *Manager) Ensure(renew ...string) (Report, error) {
 	var report Report
 	for _, name := range renew {
@@ -98,17 +95,18 @@ func (m *Manager) Ensure(renew ...string) (Report, error) {
 			return report, err
 		}
 	}
-	err := m.with(true, func(a *authorities) error {
-		if a.made {
-			report.Authority = "made the authority " + a.current.cert.Subject.CommonName
+	err := m.withAuthorities(true, func(a *authorities) error {
+		if a.created {
+			report.Authority = "created the authority " + a.current.cert.Subject.CommonName
 		}
 		return m.ensure(a, renew, &report)
 	})
 	return report, err
 }
 
-// with runs do on the authorities, alone. It makes one if create says so.
-func (m *Manager) with(create bool, do func(*authorities) error) (err error) {
+// withAuthorities calls f with the authorities, under the lock of their directory. If there is
+// no authority, it creates one if create is set.
+func (m *Manager) withAuthorities(create bool, f func(*authorities) error) (err error) {
 	dir := m.path(m.config.Authority.Directory)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("authority: %w", err)
@@ -118,12 +116,12 @@ func (m *Manager) with(create bool, do func(*authorities) error) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, unlock()) }()
-	if err := finish(dir); err != nil {
+	if err := finishPromotion(dir); err != nil {
 		return err
 	}
 	a, err := openAuthorities(dir)
 	if errors.Is(err, os.ErrNotExist) && create {
-		a = &authorities{dir: dir, made: true}
+		a = &authorities{dir: dir, created: true}
 		if a.current, err = newIssuer(m.config.Authority, m.now()); err == nil {
 			err = a.write(currentFiles, a.current)
 		}
@@ -139,7 +137,7 @@ func (m *Manager) with(create bool, do func(*authorities) error) (err error) {
 			return err
 		}
 	}
-	return do(a)
+	return f(a)
 }
 
 func (m *Manager) path(directory string) string {
@@ -161,24 +159,24 @@ func (m *Manager) certificate(name string) (Certificate, error) {
 func (m *Manager) ensure(a *authorities, renew []string, report *Report) error {
 	now := m.now()
 	if !now.Before(a.current.cert.NotAfter) {
-		return fmt.Errorf("the authority %s has expired on %s: nothing that it issues is accepted; replace it with rotate-authority, which can not go without an outage any more",
+		return fmt.Errorf("the authority %s expired on %s, and with it all its certificates; replace it with rotate-authority, which now causes an outage",
 			a.current.cert.Subject.CommonName, a.current.cert.NotAfter.UTC().Format(time.DateOnly))
 	}
-	if due(a.current.cert, now) && a.next == nil {
-		report.Warnings = append(report.Warnings, fmt.Sprintf("the authority %s ends on %s, and with it all that it issued: replace it with rotate-authority",
+	if isDue(a.current.cert, now) && a.next == nil {
+		report.Warnings = append(report.Warnings, fmt.Sprintf("the authority %s expires on %s, and with it all its certificates; replace it with rotate-authority",
 			a.current.cert.Subject.CommonName, a.current.cert.NotAfter.UTC().Format(time.DateOnly)))
 	}
-	var faults []error
+	var errs []error
 	for _, want := range m.config.Certificates {
 		forced := slices.Contains(renew, want.Name) || slices.Contains(renew, All)
 		outcome, err := m.ensureOne(a, want, forced, now)
 		if err != nil {
-			faults = append(faults, fmt.Errorf("certificate %s: %w", want.Name, err))
+			errs = append(errs, fmt.Errorf("certificate %s: %w", want.Name, err))
 			continue
 		}
 		report.Outcomes = append(report.Outcomes, outcome)
 	}
-	return errors.Join(faults...)
+	return errors.Join(errs...)
 }
 
 func (m *Manager) ensureOne(a *authorities, want Certificate, forced bool, now time.Time) (Outcome, error) {
@@ -188,7 +186,7 @@ func (m *Manager) ensureOne(a *authorities, want Certificate, forced bool, now t
 		return outcome, err
 	}
 	owner := m.ownerOf(dir)
-	// Who is to trust comes before what needs the trust.
+	// Trusted authorities are written before the certificate that they must verify.
 	updates := []file{{trustFile, a.trust(), 0o644, owner}}
 	if want.Role == Broker {
 		updates = append(updates, file{crlFile, a.revocations(), 0o644, owner})
@@ -200,38 +198,38 @@ func (m *Manager) ensureOne(a *authorities, want Certificate, forced bool, now t
 		}
 		outcome.Updated = outcome.Updated || changed
 	}
-	have := readHeld(dir)
-	outcome.Renewed = decide(want, have, a.current, now)
-	if forced && outcome.Renewed == "" {
-		outcome.Renewed = "it was asked for"
+	have := readInstalled(dir)
+	outcome.RenewalReason = renewalReason(want, have, a.current, now)
+	if forced && outcome.RenewalReason == "" {
+		outcome.RenewalReason = "requested"
 	}
 	cert := have.cert
-	if outcome.Renewed != "" {
-		fresh, certPEM, keyPEM, err := a.current.issue(want, now)
+	if outcome.RenewalReason != "" {
+		issued, certPEM, keyPEM, err := a.current.issue(want, now)
 		if err != nil {
 			return outcome, err
 		}
-		// Recorded first: one that nobody knows of could not be revoked.
-		if err := a.record(want.Name, fresh, now); err != nil {
+		// Listed first: a certificate that is not listed cannot be revoked.
+		if err := a.addIssued(want.Name, issued, now); err != nil {
 			return outcome, err
 		}
 		if err := replace(dir, file{keyFile, keyPEM, 0o600, owner}, file{certFile, certPEM, 0o644, owner}); err != nil {
 			return outcome, err
 		}
-		cert = fresh
+		cert = issued
 	}
 	outcome.NotAfter = cert.NotAfter
-	return outcome, own(dir, want.Role, owner)
+	return outcome, setOwner(dir, want.Role, owner)
 }
 
-// ownerOf gives who shall own the files in dir, nil for the process.
+// ownerOf returns the owner for the files in dir; nil means the process.
 func (m *Manager) ownerOf(dir string) *Owner {
 	if m.owner != nil || os.Geteuid() != 0 {
 		return m.owner
 	}
 	info, err := os.Stat(dir)
 	if err != nil {
-		return nil // writing to it will tell
+		return nil // writing to dir returns the error
 	}
 	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
 		return &Owner{int(stat.Uid), int(stat.Gid)}
@@ -239,8 +237,8 @@ func (m *Manager) ownerOf(dir string) *Owner {
 	return nil
 }
 
-// own gives the directory and what was kept in it to owner.
-func own(dir string, role Role, owner *Owner) error {
+// setOwner sets the owner of the directory and of all its files.
+func setOwner(dir string, role Role, owner *Owner) error {
 	if err := os.Chmod(filepath.Join(dir, keyFile), 0o600); err != nil {
 		return err
 	}
@@ -253,32 +251,25 @@ func own(dir string, role Role, owner *Owner) error {
 	}
 	for _, path := range paths {
 		if err := os.Lchown(path, owner.UID, owner.GID); err != nil {
-			return fmt.Errorf("give it to user %d: %w", owner.UID, err)
+			return fmt.Errorf("change the owner to user %d: %w", owner.UID, err)
 		}
 	}
 	return nil
 }
 
-// readHeld reads the certificate in dir.
-func readHeld(dir string) held {
+// readInstalled reads the certificate in dir.
+func readInstalled(dir string) installed {
 	cert, certErr := os.ReadFile(filepath.Join(dir, certFile))
 	key, keyErr := os.ReadFile(filepath.Join(dir, keyFile))
 	if errors.Is(certErr, os.ErrNotExist) && errors.Is(keyErr, os.ErrNotExist) {
-		return held{}
+		return installed{}
 	}
 	if err := errors.Join(certErr, keyErr); err != nil {
-		return held{fault: err}
+		return installed{err: err}
 	}
 	pair, err := tls.X509KeyPair(bytes.TrimSpace(cert), bytes.TrimSpace(key))
 	if err != nil {
-		return held{fault: err}
+		return installed{err: err}
 	}
-	return held{cert: pair.Leaf}
-}
-
-func parseIP(host string) string {
-	if ip := net.ParseIP(host); ip != nil {
-		return ip.String()
-	}
-	return ""
+	return installed{cert: pair.Leaf}
 }

@@ -65,7 +65,7 @@ func (p *place) rotate(step Step) Report {
 func renewed(r Report) string {
 	var names []string
 	for _, o := range r.Outcomes {
-		if o.Renewed != "" {
+		if o.RenewalReason != "" {
 			names = append(names, o.Name)
 		}
 	}
@@ -101,7 +101,7 @@ func (p *place) trusted(directory string, cert *x509.Certificate) bool {
 
 func TestEnsure(t *testing.T) {
 	p := newPlace(t)
-	if r := p.ensure(); renewed(r) != "broker hub1 cluster1" || !strings.HasPrefix(r.Authority, "made the authority example ") {
+	if r := p.ensure(); renewed(r) != "broker hub1 cluster1" || !strings.HasPrefix(r.Authority, "created the authority example ") {
 		t.Errorf("at first: %+v", r)
 	}
 	if r := p.ensure(); renewed(r) != "" || r.Authority != "" || len(r.Outcomes) != 3 {
@@ -170,7 +170,7 @@ func TestEnsureAtOnce(t *testing.T) {
 	}
 }
 
-func TestDecide(t *testing.T) {
+func TestRenewalReason(t *testing.T) {
 	now := time.Now()
 	day := 24 * time.Hour
 	authority := func() *issuer {
@@ -182,7 +182,7 @@ func TestDecide(t *testing.T) {
 	}
 	current, other := authority(), authority()
 	want := Certificate{Name: "broker", CommonName: "broker", Role: Broker, Hosts: []string{"b.example.com", "10.0.0.1"}, Validity: metav1.Duration{Duration: 30 * day}}
-	issue := func(i *issuer, change func(*Certificate)) held {
+	issue := func(i *issuer, change func(*Certificate)) installed {
 		c := want
 		if change != nil {
 			change(&c)
@@ -191,7 +191,7 @@ func TestDecide(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return held{cert: cert}
+		return installed{cert: cert}
 	}
 	gone := issue(current, nil)
 	if err := current.revoke([]*big.Int{gone.cert.SerialNumber}, now); err != nil {
@@ -200,12 +200,12 @@ func TestDecide(t *testing.T) {
 	good := issue(current, nil)
 	long := issue(current, func(c *Certificate) { c.Validity = metav1.Duration{Duration: 1000 * day} })
 	for name, test := range map[string]struct {
-		have held
+		have installed
 		at   time.Duration
 		want string
 	}{
-		"none":                 {held{}, 0, "there is none"},
-		"broken":               {held{fault: errors.New("no PEM")}, 0, "no PEM"},
+		"none":                 {installed{}, 0, "does not exist"},
+		"broken":               {installed{err: errors.New("no PEM")}, 0, "no PEM"},
 		"good":                 {good, 0, ""},
 		"before two thirds":    {good, 19 * day, ""},
 		"after two thirds":     {good, 20 * day, "two thirds"},
@@ -221,7 +221,7 @@ func TestDecide(t *testing.T) {
 		"ended with authority": {long, 101 * day, "expired"},
 		"server in broker's":   {issue(current, func(c *Certificate) { c.Role = Server }), 0, ""}, // they are alike
 	} {
-		got := decide(want, test.have, current, now.Add(test.at))
+		got := renewalReason(want, test.have, current, now.Add(test.at))
 		if (test.want == "") != (got == "") || !strings.Contains(got, test.want) {
 			t.Errorf("%s: %q, want %q", name, got, test.want)
 		}
@@ -325,7 +325,7 @@ func TestHalfAnAuthority(t *testing.T) {
 		if err := os.Remove(filepath.Join(p.dir, "ca", name)); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := p.manager.Ensure(); err == nil || !strings.Contains(err.Error(), "restore that") {
+		if _, err := p.manager.Ensure(); err == nil || !strings.Contains(err.Error(), "restore the") {
 			t.Errorf("without %s: %v", name, err)
 		}
 	}
@@ -349,7 +349,7 @@ func TestRevoke(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !a.former.revoked(first.SerialNumber) || !a.current.revoked(p.cert("hub1").SerialNumber) || a.current.revoked(p.cert("broker").SerialNumber) {
+	if !a.former.hasRevoked(first.SerialNumber) || !a.current.hasRevoked(p.cert("hub1").SerialNumber) || a.current.hasRevoked(p.cert("broker").SerialNumber) {
 		t.Error("the wrong ones are revoked")
 	}
 	if !bytes.Equal(p.read("broker/ca.crl"), a.revocations()) {
@@ -369,7 +369,7 @@ func TestRevoke(t *testing.T) {
 	}
 }
 
-func TestList(t *testing.T) {
+func TestStatus(t *testing.T) {
 	p := newPlace(t)
 	if _, err := p.manager.Status(); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("without an authority: %v", err)
@@ -380,8 +380,8 @@ func TestList(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(state.Authorities) != 1 || state.Authorities[0].Place != "issues" || len(state.Certificates) != 3 ||
-		state.Certificates[0].Due != "" || state.Certificates[2].Due == "" || state.Certificates[0].Issuer != state.Authorities[0].Name {
+	if len(state.Authorities) != 1 || state.Authorities[0].Place != "current" || len(state.Certificates) != 3 ||
+		state.Certificates[0].RenewalReason != "" || state.Certificates[2].RenewalReason == "" || state.Certificates[0].Issuer != state.Authorities[0].Name {
 		t.Errorf("state is %+v", state)
 	}
 	p.now = p.now.Add(7000 * time.Hour)

@@ -7,25 +7,24 @@ import (
 	"time"
 )
 
-// Step is a step of replacing the authority. Each may be repeated.
+// Step is a step of the replacement of the authority. Each step may be repeated.
 type Step string
 
-// The steps, in their order. Between them, what was written has to reach those who
-// use it.
+// The steps in their order. Between two steps, distribute the written files to their users.
 const (
-	// Trust makes the next authority, and has everybody trust it besides the current one.
+	// Trust creates the next authority, and adds it to the trusted authorities.
 	Trust Step = "trust"
-	// Issue makes the next authority the current one, and issues every certificate anew.
+	// Issue makes the next authority the current one, and issues all certificates again.
 	Issue Step = "issue"
-	// Drop has nobody trust the former authority any more.
+	// Drop removes the previous authority from the trusted authorities.
 	Drop Step = "drop"
 )
 
-// Rotate takes one step of replacing the authority, and does what [Manager.Ensure]
-// does. It refuses a step out of order.
+// Rotate takes one step of the replacement of the authority, and then does what
+// [Manager.Ensure] does. A step out of order is an error.
 func (m *Manager) Rotate(step Step) (Report, error) {
 	var report Report
-	err := m.with(false, func(a *authorities) error {
+	err := m.withAuthorities(false, func(a *authorities) error {
 		done, err := m.rotate(a, step)
 		if err != nil {
 			return err
@@ -39,42 +38,41 @@ func (m *Manager) Rotate(step Step) (Report, error) {
 func (m *Manager) rotate(a *authorities, step Step) (done string, err error) {
 	switch {
 	case step == Trust && a.former != nil:
-		return "", errors.New("a replacement is under way and has got to its last step: take --step=drop first")
+		return "", errors.New("the last step of a replacement is missing: run --step=drop first")
 	case step == Trust && a.next == nil:
 		if a.next, err = newIssuer(m.config.Authority, m.now()); err != nil {
 			return "", err
 		}
-		done = "made the next authority " + a.next.cert.Subject.CommonName
+		done = "created the next authority " + a.next.cert.Subject.CommonName
 		return done, a.write(nextFiles, a.next)
 	case step == Issue && a.next == nil && a.former == nil:
-		return "", errors.New("there is no next authority that everybody trusts: begin with --step=trust")
+		return "", errors.New("there is no next authority: run --step=trust first")
 	case step == Issue && a.next != nil:
-		done = a.next.cert.Subject.CommonName + " issues from now on"
+		done = a.next.cert.Subject.CommonName + " is now the issuing authority"
 		return done, a.promote()
 	case step == Drop && a.next != nil:
-		return "", errors.New("the next authority does not issue yet: take --step=issue first")
+		return "", errors.New("the next authority does not issue yet: run --step=issue first")
 	case step == Drop && a.former != nil:
-		// Whoever still has a certificate of the former one would be shut out.
+		// Holders of a certificate of the previous authority would be refused.
 		var report Report
 		if err := m.ensure(a, nil, &report); err != nil {
 			return "", err
 		}
-		done = a.former.cert.Subject.CommonName + " is not trusted any more, and its key is gone"
-		return done, a.forget()
+		done = a.former.cert.Subject.CommonName + " is no longer trusted, its key is deleted"
+		return done, a.deleteFormer()
 	case step == Trust || step == Issue || step == Drop:
 		return "", nil
 	default:
-		return "", fmt.Errorf("step %q is unknown: use trust, issue or drop", step)
+		return "", fmt.Errorf("step %q is unknown; use trust, issue or drop", step)
 	}
 }
 
-// Revoke puts the certificates that were issued to name, and have not expired, on
-// the revocation lists that brokers get. A name that is not listed any more can be
-// revoked as well. It gives how many they are; Ensure issues a new one to a name
-// that is listed.
+// Revoke adds the certificates that were issued to name and have not expired to the
+// revocation lists, and returns their number. The name need not be listed anymore; if it is,
+// Ensure issues a new certificate.
 func (m *Manager) Revoke(name string) (int, error) {
 	count := 0
-	err := m.with(false, func(a *authorities) error {
+	err := m.withAuthorities(false, func(a *authorities) error {
 		list, err := a.issued()
 		if err != nil {
 			return err
@@ -95,26 +93,27 @@ func (m *Manager) Revoke(name string) (int, error) {
 			}
 		}
 		if count == 0 {
-			return fmt.Errorf("no certificate that is still valid was issued to %q", name)
+			return fmt.Errorf("revoke %q: no valid certificate was issued to this name", name)
 		}
 		return m.publishRevocations(a)
 	})
 	return count, err
 }
 
-// saveRevocations adds serials to the revocation list of p.
-func (a *authorities) saveRevocations(p placed, serials []*big.Int, now time.Time) error {
+// saveRevocations adds serials to the revocation list of authority p, and writes it.
+func (a *authorities) saveRevocations(p placedIssuer, serials []*big.Int, now time.Time) error {
 	if err := p.issuer.revoke(serials, now); err != nil {
 		return err
 	}
 	return replace(a.dir, file{name: p.name + ".crl", data: pemOf("X509 CRL", p.issuer.crl.Raw), mode: 0o644})
 }
 
+// publishRevocations writes the revocation lists to the directories of brokers.
 func (m *Manager) publishRevocations(a *authorities) error {
 	for _, c := range m.config.Certificates {
 		dir := m.path(c.Directory)
 		if c.Role != Broker || !exists(dir) {
-			continue // Ensure writes it
+			continue // Ensure will write it
 		}
 		if _, err := update(dir, file{crlFile, a.revocations(), 0o644, m.ownerOf(dir)}); err != nil {
 			return fmt.Errorf("certificate %s: %w", c.Name, err)

@@ -1,5 +1,5 @@
-// Package command makes the project's commands alike: flags in groups, every
-// fault of the flags reported at once, a clean end on SIGINT and SIGTERM.
+// Package command builds the commands of the project in one way: flags in sections, all errors
+// of flags reported at once, and a graceful end on SIGINT and SIGTERM.
 //
 //	func main() {
 //		os.Exit(command.Main(command.New(command.Config{
@@ -9,6 +9,7 @@
 package command
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,35 +27,35 @@ import (
 
 // Section is a group of flags in the help.
 type Section struct {
-	// Title stands above them.
+	// Title is the heading of the section.
 	Title string
-	// Bind adds the flags; their order is kept.
+	// Bind adds the flags; the help keeps their order.
 	Bind func(*pflag.FlagSet)
 }
 
-// Config says what a command is. All fields but Aliases are required.
+// Config is the configuration of a command. All fields except Aliases are required.
 type Config struct {
-	// Use is the command's name and its usual flags; Short and Long describe it.
+	// Use is the name of the command and its usual flags; Short and Long describe it.
 	Use, Short, Long string
 	// Sections are its flags.
 	Sections []Section
-	// Aliases are other names of flags, by those, without dashes.
+	// Aliases maps other names of flags to the names of flags, without dashes.
 	Aliases map[string]string
-	// Validate reports every fault of the flags, each by its flag and with what to
-	// do. It is called before Run.
+	// Validate returns an error for each invalid flag, with what to do. It is called before
+	// Run.
 	Validate func() []error
-	// Run does the command's work until ctx ends, and returns nil then.
+	// Run runs the command until it is done or ctx ends.
 	Run func(ctx context.Context) error
 }
 
-// New makes the command.
+// New returns the command.
 func New(c Config) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: c.Use, Short: c.Short, Long: c.Long, Version: version.Version,
 		Args: cobra.NoArgs, SilenceUsage: true, SilenceErrors: true, DisableFlagsInUseLine: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if faults := c.Validate(); len(faults) > 0 {
-				return fmt.Errorf("%w\nSee %s --help", errors.Join(faults...), cmd.CommandPath())
+			if errs := c.Validate(); len(errs) > 0 {
+				return fmt.Errorf("%w\nSee %s --help", errors.Join(errs...), cmd.CommandPath())
 			}
 			return c.Run(cmd.Context())
 		},
@@ -69,12 +70,9 @@ func New(c Config) *cobra.Command {
 	}
 	cmd.Flags().SortFlags = false
 	if len(c.Aliases) > 0 {
-		fmt.Fprintf(&help, "\nOther names for the same flags, as OCM has them:\n  %s\n", strings.Join(list(c.Aliases), "\n  "))
+		fmt.Fprintf(&help, "\nAliases, as in OCM:\n  %s\n", strings.Join(aliasLines(c.Aliases), "\n  "))
 		cmd.Flags().SetNormalizeFunc(func(_ *pflag.FlagSet, flag string) pflag.NormalizedName {
-			if ours, ok := c.Aliases[flag]; ok {
-				flag = ours
-			}
-			return pflag.NormalizedName(flag)
+			return pflag.NormalizedName(cmp.Or(c.Aliases[flag], flag))
 		})
 	}
 	cmd.SetUsageFunc(func(cmd *cobra.Command) error {
@@ -84,18 +82,18 @@ func New(c Config) *cobra.Command {
 	return cmd
 }
 
-// list gives aliases for the help, sorted.
-func list(aliases map[string]string) []string {
+// aliasLines returns the lines of the help for aliases, sorted.
+func aliasLines(aliases map[string]string) []string {
 	lines := make([]string, 0, len(aliases))
-	for other, ours := range aliases {
-		lines = append(lines, "--"+other+" (--"+ours+")")
+	for alias, flag := range aliases {
+		lines = append(lines, "--"+alias+" (--"+flag+")")
 	}
 	slices.Sort(lines)
 	return lines
 }
 
-// Main runs cmd until it ends or the process is told to, and returns the exit
-// code. An error is printed to standard error.
+// Main runs cmd until it ends, or until the process receives SIGINT or SIGTERM. It prints an
+// error to standard error and returns the exit code.
 func Main(cmd *cobra.Command) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

@@ -2,7 +2,6 @@ package command
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/url"
 	"time"
@@ -13,29 +12,29 @@ import (
 	"github.com/workwire/workwire/pkg/serve"
 )
 
-// Health makes the subcommand health: it asks the listener of a running command
-// whether that is ready, and fails with the listener's words when it is not. It
-// serves as health check where there is no other program, as in a container.
-// address is the URL asked unless --url says otherwise.
+// Health returns the subcommand health. It gets the readiness of a running command from its
+// listener, and fails with the listener's response if the command is not ready. It is the
+// health check of containers, which have no other program. address is the default of --url.
 func Health(address string) *cobra.Command {
 	timeout := 3 * time.Second
 	return New(Config{
 		Use:   "health",
-		Short: "Tell by the exit code whether the command that runs here is ready",
-		Long:  "Asks a running command whether it is ready. The exit code is 0 when it is, else 1, with what is not ready.",
-		Sections: []Section{{Title: "What to ask", Bind: func(fs *pflag.FlagSet) {
-			fs.StringVar(&address, "url", address, "URL of /readyz or /healthz; with https any certificate is taken")
-			fs.DurationVar(&timeout, "timeout", timeout, "time for the answer")
+		Short: "Check whether the running command is ready",
+		Long: "Gets the readiness of a running command from its listener. The exit code is 0 if it is ready, else 1, and the\n" +
+			"failed checks are printed.",
+		Sections: []Section{{Title: "Check", Bind: func(fs *pflag.FlagSet) {
+			fs.StringVar(&address, "url", address, "URL of /readyz or /healthz; with https the certificate is not verified")
+			fs.DurationVar(&timeout, "timeout", timeout, "maximum time until the response")
 		}}},
 		Validate: func() []error {
-			var faults []error
+			var errs []error
 			if u, err := url.Parse(address); err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
-				faults = append(faults, fmt.Errorf("--url %q: want http://HOST:PORT/readyz, or https", address))
+				errs = append(errs, fmt.Errorf("--url must be http://HOST:PORT/readyz, or https, got %q", address))
 			}
 			if timeout <= 0 {
-				faults = append(faults, errors.New("--timeout: want more than 0"))
+				errs = append(errs, fmt.Errorf("--timeout must be more than 0, got %s", timeout))
 			}
-			return faults
+			return errs
 		},
 		Run: func(ctx context.Context) error {
 			ctx, cancel := context.WithTimeout(ctx, timeout)

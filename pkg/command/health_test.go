@@ -25,7 +25,7 @@ func TestHealth(t *testing.T) {
 		"ready":       {nil, ""},
 		"not ready":   {[]string{"--url=" + server.URL + "/healthz"}, "[-]broker failed: not connected"},
 		"no URL":      {[]string{"--url=127.0.0.1:8081"}, "--url"},
-		"no time":     {[]string{"--timeout=0s"}, "--timeout: want more than 0\nSee agent health --help"},
+		"no time":     {[]string{"--timeout=0s"}, "--timeout must be more than 0, got 0s\nSee agent health --help"},
 		"an argument": {[]string{"now"}, `unknown command "now" for "agent health"`},
 	} {
 		t.Run(name, func(t *testing.T) {

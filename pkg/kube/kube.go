@@ -1,5 +1,5 @@
-// Package kube makes the configuration with which a command talks to a
-// Kubernetes API server: which one, as whom, and how fast.
+// Package kube configures clients of a Kubernetes API server by flags, and has what their users
+// share: patches, and metrics of requests and queues.
 //
 //	options := kube.Options{QPS: 50, Burst: 100}
 //	options.AddFlags(flags)
@@ -17,40 +17,36 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// Options say how to reach an API server. Set defaults in the fields before
-// [Options.AddFlags].
+// Options configure clients of an API server by flags. Set the defaults of the flags in the
+// fields before [Options.AddFlags].
 type Options struct {
-	// Kubeconfig is a file; empty means the service account of the pod.
+	// Kubeconfig is the path of a kubeconfig file; default the pod's service account.
 	Kubeconfig string
-	// QPS is how many requests a second this process sends at most, over time.
-	// 0 or less is no limit of its own: the API server's priority and fairness
-	// then shares its capacity out.
+	// QPS limits the requests per second of this process. 0 or less means no limit: then only
+	// the API server's priority and fairness limits the requests.
 	QPS float32
-	// Burst is how many requests may exceed QPS at once; 0 is as many as QPS.
+	// Burst is the number of requests that may exceed QPS at once; 0 means as many as QPS.
 	Burst int
 }
 
-// AddFlags adds the flags that set o, with o's present values as defaults.
+// AddFlags adds the flags that set o, with the current values of o as defaults.
 func (o *Options) AddFlags(fs *pflag.FlagSet) {
-	fs.StringVar(&o.Kubeconfig, "kubeconfig", o.Kubeconfig, "file that says how to reach the Kubernetes API; default: the pod's service account")
+	fs.StringVar(&o.Kubeconfig, "kubeconfig", o.Kubeconfig, "kubeconfig file for the Kubernetes API (default: the pod's service account)")
 	fs.Float32Var(&o.QPS, "kube-api-qps", o.QPS,
-		"requests a second to the Kubernetes API at most; 0 or less: no limit but the API server's own priority and fairness")
-	fs.IntVar(&o.Burst, "kube-api-burst", o.Burst, "requests that may exceed --kube-api-qps at once; 0: as many as those of a second")
+		"maximum requests per second to the Kubernetes API; 0 or less means no limit except the API server's priority and fairness")
+	fs.IntVar(&o.Burst, "kube-api-burst", o.Burst, "number of requests that may exceed --kube-api-qps at once; 0 means as many as --kube-api-qps")
 }
 
-// Validate reports every fault of o, by flag and with what to do. It reads no
-// file.
+// Validate returns an error for each invalid flag. It reads no files.
 func (o *Options) Validate() []error {
 	if o.Burst < 0 {
-		return []error{fmt.Errorf("--kube-api-burst %d: want at least 1, or 0 for as many as --kube-api-qps", o.Burst)}
+		return []error{fmt.Errorf("--kube-api-burst must be at least 1, or 0 for as many as --kube-api-qps, got %d", o.Burst)}
 	}
 	return nil
 }
 
-// RESTConfig reads the kubeconfig, or what a pod finds, and gives the
-// configuration for clients that call themselves userAgent. Clients made from
-// one RESTConfig do not share its limit: make one, and give it to all that
-// shall.
+// RESTConfig reads the kubeconfig or the pod's service account, and returns the configuration
+// for clients with the given user agent. Each client made from it has a rate limit of its own.
 func (o *Options) RESTConfig(userAgent string) (*rest.Config, error) {
 	config, err := o.load()
 	if err != nil {
@@ -60,9 +56,9 @@ func (o *Options) RESTConfig(userAgent string) (*rest.Config, error) {
 	config.QPS, config.Burst = o.QPS, o.Burst
 	switch {
 	case o.QPS <= 0:
-		config.QPS = -1 // client-go takes 0 for "5"
+		config.QPS = -1 // for client-go, 0 means 5
 	case o.Burst == 0:
-		config.Burst = int(math.Ceil(float64(o.QPS))) // client-go takes 0 for "10"
+		config.Burst = int(math.Ceil(float64(o.QPS))) // for client-go, 0 means 10
 	}
 	return config, nil
 }
@@ -71,11 +67,10 @@ func (o *Options) load() (*rest.Config, error) {
 	if o.Kubeconfig == "" {
 		config, err := rest.InClusterConfig()
 		if errors.Is(err, rest.ErrNotInCluster) {
-			return nil, errors.New("--kubeconfig is not set, and this is no pod with a service account: " +
-				"name the kubeconfig file of the Kubernetes API to use")
+			return nil, errors.New("--kubeconfig is required outside of a pod: set the kubeconfig file of the Kubernetes API")
 		}
 		if err != nil {
-			return nil, fmt.Errorf("read the pod's service account (--kubeconfig names a file instead): %w", err)
+			return nil, fmt.Errorf("read the pod's service account: %w; to use a kubeconfig file, set --kubeconfig", err)
 		}
 		return config, nil
 	}

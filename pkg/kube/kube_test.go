@@ -40,7 +40,7 @@ func TestRESTConfig(t *testing.T) {
 		{kube.Options{Kubeconfig: good, QPS: -3}, -1, 0, ""},
 		{kube.Options{Kubeconfig: bad}, 0, 0, bad + " (--kubeconfig)"},
 		{kube.Options{Kubeconfig: "/nowhere"}, 0, 0, "/nowhere (--kubeconfig)"},
-		{kube.Options{}, 0, 0, "--kubeconfig is not set"},
+		{kube.Options{}, 0, 0, "--kubeconfig is required outside of a pod"},
 	} {
 		config, err := c.options.RESTConfig("me")
 		if c.fault != "" {

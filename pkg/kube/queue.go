@@ -8,10 +8,9 @@ import (
 	"k8s.io/client-go/util/workqueue"
 )
 
-// QueueMetrics gives the work queues of a process their metrics
-// workwire_queue_*, each labelled with the queue's name. It is a
-// [workqueue.MetricsProvider] for a queue's configuration, in place of
-// client-go's, which is one for the whole process.
+// QueueMetrics has the metrics workwire_queue_* of work queues, labelled with the name of the
+// queue. It is a [workqueue.MetricsProvider] for the configuration of a queue; client-go's own
+// provider is global.
 type QueueMetrics struct {
 	depth, unfinished, longest *prometheus.GaugeVec
 	adds, retries              *prometheus.CounterVec
@@ -20,8 +19,8 @@ type QueueMetrics struct {
 
 var _ workqueue.MetricsProvider = (*QueueMetrics)(nil)
 
-// NewQueueMetrics makes the metrics and registers them with r; nil registers
-// them nowhere. It fails when r has them already.
+// NewQueueMetrics creates the metrics and registers them with r, unless r is nil. It returns an
+// error if r has them already.
 func NewQueueMetrics(r prometheus.Registerer) (*QueueMetrics, error) {
 	name := []string{"queue"}
 	gauge := func(metric, help string) *prometheus.GaugeVec {
@@ -36,58 +35,58 @@ func NewQueueMetrics(r prometheus.Registerer) (*QueueMetrics, error) {
 		}, name)
 	}
 	m := &QueueMetrics{
-		depth:      gauge("depth", "Items that wait."),
-		unfinished: gauge("unfinished_work_seconds", "How long the items under way have been under way, summed up."),
-		longest:    gauge("longest_running_seconds", "How long the item that is under way for longest has been."),
-		adds:       counter("adds_total", "Items added; those that were waiting already are not counted."),
-		retries:    counter("retries_total", "Items added again after a failure."),
-		latency:    histogram("wait_seconds", "How long items waited."),
-		duration:   histogram("work_seconds", "How long items took."),
+		depth:      gauge("depth", "Current number of items that wait."),
+		unfinished: gauge("unfinished_work_seconds", "Sum of the time in seconds that the items in progress have taken so far."),
+		longest:    gauge("longest_running_seconds", "Time in seconds that the longest-running item in progress has taken so far."),
+		adds:       counter("adds_total", "Number of items added, without items that were waiting already."),
+		retries:    counter("retries_total", "Number of items requeued after a failure."),
+		latency:    histogram("wait_seconds", "Time in seconds that items waited."),
+		duration:   histogram("work_seconds", "Time in seconds that processing items took."),
 	}
 	if r == nil {
 		return m, nil
 	}
-	var faults []error
+	var errs []error
 	for _, c := range []prometheus.Collector{m.depth, m.unfinished, m.longest, m.adds, m.retries, m.latency, m.duration} {
-		faults = append(faults, r.Register(c))
+		errs = append(errs, r.Register(c))
 	}
-	if err := errors.Join(faults...); err != nil {
+	if err := errors.Join(errs...); err != nil {
 		return nil, fmt.Errorf("register the metrics of queues: %w", err)
 	}
 	return m, nil
 }
 
-// NewDepthMetric is called by the queue name.
+// NewDepthMetric implements [workqueue.MetricsProvider].
 func (m *QueueMetrics) NewDepthMetric(name string) workqueue.GaugeMetric {
 	return m.depth.WithLabelValues(name)
 }
 
-// NewAddsMetric is called by the queue name.
+// NewAddsMetric implements [workqueue.MetricsProvider].
 func (m *QueueMetrics) NewAddsMetric(name string) workqueue.CounterMetric {
 	return m.adds.WithLabelValues(name)
 }
 
-// NewLatencyMetric is called by the queue name.
+// NewLatencyMetric implements [workqueue.MetricsProvider].
 func (m *QueueMetrics) NewLatencyMetric(name string) workqueue.HistogramMetric {
 	return m.latency.WithLabelValues(name)
 }
 
-// NewWorkDurationMetric is called by the queue name.
+// NewWorkDurationMetric implements [workqueue.MetricsProvider].
 func (m *QueueMetrics) NewWorkDurationMetric(name string) workqueue.HistogramMetric {
 	return m.duration.WithLabelValues(name)
 }
 
-// NewUnfinishedWorkSecondsMetric is called by the queue name.
+// NewUnfinishedWorkSecondsMetric implements [workqueue.MetricsProvider].
 func (m *QueueMetrics) NewUnfinishedWorkSecondsMetric(name string) workqueue.SettableGaugeMetric {
 	return m.unfinished.WithLabelValues(name)
 }
 
-// NewLongestRunningProcessorSecondsMetric is called by the queue name.
+// NewLongestRunningProcessorSecondsMetric implements [workqueue.MetricsProvider].
 func (m *QueueMetrics) NewLongestRunningProcessorSecondsMetric(name string) workqueue.SettableGaugeMetric {
 	return m.longest.WithLabelValues(name)
 }
 
-// NewRetriesMetric is called by the queue name.
+// NewRetriesMetric implements [workqueue.MetricsProvider].
 func (m *QueueMetrics) NewRetriesMetric(name string) workqueue.CounterMetric {
 	return m.retries.WithLabelValues(name)
 }

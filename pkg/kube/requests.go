@@ -10,14 +10,13 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// CountRequests makes clients of config count their requests to the API server
-// in workwire_api_requests_total, by verb, resource and status code, registered
-// with r. It fails when r has that metric already: call it once for a process,
-// before making clients.
+// CountRequests makes the clients of config count their requests in the metric
+// workwire_api_requests_total, and registers it with r. Call it once, before clients are made.
+// It returns an error if r has the metric already.
 func CountRequests(config *rest.Config, r prometheus.Registerer) error {
 	requests := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Namespace: "workwire", Subsystem: "api", Name: "requests_total",
-		Help: "Requests to the Kubernetes API, by verb, resource/subresource and status code; code 0: no answer.",
+		Help: "Number of requests to the Kubernetes API by verb, resource/subresource and status code; code 0 means no response.",
 	}, []string{"verb", "resource", "code"})
 	if err := r.Register(requests); err != nil {
 		return fmt.Errorf("register the metrics of API requests: %w", err)
@@ -41,10 +40,10 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// Describe gives the verb of a request to an API server (get, list, watch,
-// create, update, patch, delete, deletecollection, or the method of another
-// request) and its resource/subresource ("manifestworks/status"), both of a
-// bounded number of values: what is no resource is "other".
+// Describe returns the verb of a request to an API server (get, list, watch, create, update,
+// patch, delete, deletecollection, else the HTTP method) and its resource/subresource, such as
+// "manifestworks/status". For a path that is not a resource, it returns "other". Both have a
+// limited number of values, so they can be labels of metrics.
 func Describe(request *http.Request) (verb, resource string) {
 	parts := strings.Split(strings.Trim(request.URL.Path, "/"), "/")
 	switch {

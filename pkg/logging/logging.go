@@ -1,11 +1,11 @@
-// Package logging sets up the structured logs of a command: one handler for its
-// own slog lines and for those of the Kubernetes libraries.
+// Package logging configures the structured log of a command: one handler for its own log and
+// for that of the Kubernetes libraries.
 //
 //	options := logging.NewOptions()
 //	options.AddFlags(flags)
 //	...
 //	logger := options.Logger(os.Stderr)
-//	options.Adopt(logger)
+//	options.SetKlog(logger)
 package logging
 
 import (
@@ -25,43 +25,42 @@ const (
 	JSON = "json"
 )
 
-// maxVerbosity is the most that the libraries distinguish.
+// maxVerbosity is the highest verbosity that the libraries use.
 const maxVerbosity = 10
 
-// Options say how to log. Make them with [NewOptions].
+// Options configure the log by flags. Create them with [NewOptions].
 type Options struct {
 	// Format is Text or JSON.
 	Format string
-	// Verbosity is 0 for what an operator needs, 4 for debugging (slog's
-	// Debug level), up to 10 for everything that the libraries have to say,
-	// requests included.
+	// Verbosity is 0 for operators, 4 for debugging (slog's Debug level), and up to 10 for
+	// everything that the libraries log, including requests.
 	Verbosity int
 }
 
-// NewOptions gives the defaults: text, verbosity 0.
+// NewOptions returns the defaults: text, verbosity 0.
 func NewOptions() Options { return Options{Format: Text} }
 
-// AddFlags adds the flags that set o, with o's present values as defaults.
+// AddFlags adds the flags that set o, with the current values of o as defaults.
 func (o *Options) AddFlags(fs *pflag.FlagSet) {
-	fs.StringVar(&o.Format, "log-format", o.Format, "format of the log on stderr: text or json")
-	fs.IntVarP(&o.Verbosity, "v", "v", o.Verbosity, "verbosity of the log: 0 normal, 4 debugging, up to 10 with the libraries' requests")
+	fs.StringVar(&o.Format, "log-format", o.Format, "format of the log on standard error: text or json")
+	fs.IntVarP(&o.Verbosity, "v", "v", o.Verbosity, "verbosity of the log: 0 for operators, 4 for debugging, up to 10 for all requests of the libraries")
 }
 
-// Validate reports every fault of o, by flag and with what to do.
+// Validate returns an error for each invalid flag.
 func (o *Options) Validate() []error {
-	var faults []error
+	var errs []error
 	if o.Format != Text && o.Format != JSON {
-		faults = append(faults, fmt.Errorf("--log-format %q: want %s or %s", o.Format, Text, JSON))
+		errs = append(errs, fmt.Errorf("--log-format must be %s or %s, got %q", Text, JSON, o.Format))
 	}
 	if o.Verbosity < 0 || o.Verbosity > maxVerbosity {
-		faults = append(faults, fmt.Errorf("--v %d: want a verbosity from 0 to %d", o.Verbosity, maxVerbosity))
+		errs = append(errs, fmt.Errorf("--v must be 0 to %d, got %d", maxVerbosity, o.Verbosity))
 	}
-	return faults
+	return errs
 }
 
-// Logger makes a logger that writes to w. It starts nothing.
+// Logger returns a logger that writes to w.
 func (o *Options) Logger(w io.Writer) *slog.Logger {
-	// Verbosity n is level -n, as logr has it: 4 is slog's Debug.
+	// As in logr, verbosity n is level -n: 4 is slog's Debug.
 	options := &slog.HandlerOptions{Level: slog.Level(-o.Verbosity)}
 	if o.Format == JSON {
 		return slog.New(slog.NewJSONHandler(w, options))
@@ -69,11 +68,10 @@ func (o *Options) Logger(w io.Writer) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, options))
 }
 
-// Adopt makes the Kubernetes libraries, which log through klog, use logger, at
-// o's verbosity. It is for the start of a command, before anything else runs:
-// klog is one for the whole process.
-func (o *Options) Adopt(logger *slog.Logger) {
+// SetKlog makes the Kubernetes libraries, which log with klog, use logger, with the verbosity of
+// o. Call it at the start of a command, before anything else runs: klog is global.
+func (o *Options) SetKlog(logger *slog.Logger) {
 	klog.SetLoggerWithOptions(logr.FromSlogHandler(logger.Handler()), klog.ContextualLogger(true))
 	var level klog.Level
-	_ = level.Set(strconv.Itoa(o.Verbosity)) // which accepts every number
+	_ = level.Set(strconv.Itoa(o.Verbosity)) // accepts every number
 }

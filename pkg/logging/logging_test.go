@@ -24,7 +24,7 @@ func TestFlagsAndValidate(t *testing.T) {
 		t.Fatal(err)
 	}
 	faults := o.Validate()
-	if len(faults) != 2 || !strings.Contains(faults[0].Error(), "--log-format") || !strings.Contains(faults[1].Error(), "--v 11") {
+	if len(faults) != 2 || !strings.Contains(faults[0].Error(), "--log-format") || !strings.Contains(faults[1].Error(), "--v must be 0 to 10, got 11") {
 		t.Errorf("faults %v", faults)
 	}
 }
@@ -43,11 +43,11 @@ func TestVerbosityIsSlogsLevel(t *testing.T) {
 	}
 }
 
-func TestAdoptCarriesTheLibrariesLines(t *testing.T) {
+func TestSetKlog(t *testing.T) {
 	t.Cleanup(klog.ClearLogger)
 	var out bytes.Buffer
 	o := logging.Options{Format: logging.JSON, Verbosity: 2}
-	o.Adopt(o.Logger(&out))
+	o.SetKlog(o.Logger(&out))
 	klog.V(2).InfoS("seen", "work", "w")
 	klog.V(3).InfoS("not seen")
 	klog.Flush()

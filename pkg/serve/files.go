@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// token is the bearer token in a file. It is read at each request, which are
-// few: a replaced file counts at once.
+// token is the bearer token in a file. The file is read for each request, so that a new token
+// is accepted at once; requests are rare.
 type token struct{ file string }
 
 func (t *token) read() (string, error) {
@@ -29,8 +29,8 @@ func (t *token) read() (string, error) {
 	return value, nil
 }
 
-// presentedBy reports whether r carries the token. Digests are compared, so
-// that the time taken tells nothing, not even the length.
+// presentedBy reports whether r carries the token. It compares digests, so that the time does
+// not reveal the token or its length.
 func (t *token) presentedBy(r *http.Request) (bool, error) {
 	scheme, presented, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	if !strings.EqualFold(scheme, "Bearer") {
@@ -44,18 +44,17 @@ func (t *token) presentedBy(r *http.Request) (bool, error) {
 	return subtle.ConstantTimeCompare(want[:], got[:]) == 1, nil
 }
 
-// certificate is the certificate in two files, loaded again when either has
-// changed.
+// certificate is a certificate and its key in two files, which are reloaded when they change.
 type certificate struct {
 	certFile, keyFile string
 
-	mu                sync.Mutex // guards what follows
+	mu                sync.Mutex // guards the fields below
 	loaded            *tls.Certificate
 	certTime, keyTime time.Time
 }
 
-// get is a tls.Config's GetCertificate. A pair that can not be loaded, as while
-// it is being replaced, leaves the one before in use.
+// get implements [tls.Config].GetCertificate. If the files cannot be loaded, for instance while
+// they are being replaced, the previous certificate stays in use.
 func (c *certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

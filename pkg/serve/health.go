@@ -8,23 +8,22 @@ import (
 	"time"
 )
 
-// checkTimeout bounds each answer: a check that hangs must not look like a
-// process that hangs.
+// checkTimeout limits the time of all checks of a request, so that a check that hangs does not
+// look like a process that hangs.
 const checkTimeout = 5 * time.Second
 
 // Check is one named condition of health.
 type Check struct {
-	// Name stands in the answer, such as "broker"; required.
+	// Name is the name of the check in the response, such as "broker"; required.
 	Name string
-	// Func returns nil while the condition holds, else what is wrong and what to
-	// do, in words fit to be read by a person. It may be called at any time from
-	// any goroutine and must return when its context ends, after 5 s at most.
+	// Func returns nil if the condition holds, else an error that tells an operator the cause
+	// and what to do; required. It must be safe for concurrent use, and return when its
+	// context ends, after at most 5 s.
 	Func func(context.Context) error
 }
 
-// health answers 200 while all checks pass, 503 otherwise, with one line a check
-// when one fails or the query has "verbose". A caller who is not authorized is
-// told the outcome only.
+// health responds with 200 if all checks pass, else with 503. The body has a line for each
+// check if one fails or the query has "verbose", unless the caller is not authorized.
 func health(name string, checks []Check, authorized func(*http.Request) bool) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), checkTimeout)
@@ -48,7 +47,7 @@ func health(name string, checks []Check, authorized func(*http.Request) bool) ht
 	})
 }
 
-// report runs the checks in order: one line each, and whether any failed.
+// report runs the checks in order. It returns a line for each, and whether any has failed.
 func report(ctx context.Context, checks []Check) (lines string, failed bool) {
 	var b strings.Builder
 	for _, check := range checks {

@@ -9,12 +9,12 @@ import (
 	"strings"
 )
 
-// maxProbeAnswer is how many bytes of an answer a probe reads.
-const maxProbeAnswer = 4096
+// maxProbeResponse is the maximum size of a response in bytes that a probe reads.
+const maxProbeResponse = 4096
 
-// Probe asks url, a listener's /readyz or /healthz, and returns nil when the answer is
-// 200. Otherwise the error says what the listener answered, or that it does not. Like the
-// kubelet's probes it takes any certificate: nothing is sent that a stranger may not see.
+// Probe gets url, the /readyz or /healthz of a listener, and returns nil if the status code is
+// 200. Otherwise the error contains the response. Like a probe of the kubelet, it does not
+// verify the certificate: it sends no secrets.
 func Probe(ctx context.Context, url string) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
@@ -29,12 +29,12 @@ func Probe(ctx context.Context, url string) error {
 		return err // names method and URL
 	}
 	defer func() { _ = response.Body.Close() }()
-	answer, err := io.ReadAll(io.LimitReader(response.Body, maxProbeAnswer))
+	body, err := io.ReadAll(io.LimitReader(response.Body, maxProbeResponse))
 	if err != nil {
-		return fmt.Errorf("read the answer of %s: %w", url, err)
+		return fmt.Errorf("read the response of %s: %w", url, err)
 	}
 	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s answers %d:\n%s", url, response.StatusCode, strings.TrimSpace(string(answer)))
+		return fmt.Errorf("%s returned %d:\n%s", url, response.StatusCode, strings.TrimSpace(string(body)))
 	}
 	return nil
 }

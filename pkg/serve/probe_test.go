@@ -29,9 +29,9 @@ func TestProbe(t *testing.T) {
 		want    string // part of the error; empty: none
 	}{
 		"ready":                    {"http", serve.Options{Address: "127.0.0.1:0"}, ready, ""},
-		"not ready":                {"http", serve.Options{Address: "127.0.0.1:0"}, away, "answers 503:\n[-]broker failed: not connected\nreadyz check failed"},
+		"not ready":                {"http", serve.Options{Address: "127.0.0.1:0"}, away, "returned 503:\n[-]broker failed: not connected\nreadyz check failed"},
 		"with TLS and token":       {"https", secured, ready, ""},
-		"not ready, TLS and token": {"https", secured, away, "answers 503:\nreadyz check failed"},
+		"not ready, TLS and token": {"https", secured, away, "returned 503:\nreadyz check failed"},
 		"no answer in time":        {"http", serve.Options{Address: "127.0.0.1:0"}, hangs, "context deadline exceeded"},
 	} {
 		t.Run(name, func(t *testing.T) {

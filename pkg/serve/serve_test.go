@@ -47,7 +47,7 @@ func TestValidate(t *testing.T) {
 		{"beyond without token", serve.Options{Address: ":8443", CertFile: "c", KeyFile: "k"}, []string{"reachable from other machines"}},
 		{"beyond without TLS", serve.Options{Address: ":8443", TokenFile: "t"}, []string{"reachable from other machines"}},
 		{"key alone", serve.Options{Address: "127.0.0.1:1", KeyFile: "k"}, []string{"set both or neither"}},
-		{"no port", serve.Options{Address: "127.0.0.1"}, []string{"want host:port"}},
+		{"no port", serve.Options{Address: "127.0.0.1"}, []string{"must be host:port"}},
 		{"bad port", serve.Options{Address: "127.0.0.1:http", CertFile: "c"}, []string{"both or neither", `got "http"`}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/pprof"
+	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -16,15 +18,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// Bounds of one request and of the shutdown.
+// Limits of a request and of the shutdown.
 const (
 	headerTimeout   = 10 * time.Second
 	idleTimeout     = 2 * time.Minute
 	shutdownTimeout = 3 * time.Second
 )
 
-// NewRegistry makes a registry that holds the metrics of the Go runtime and of
-// the process.
+// NewRegistry returns a registry with the metrics of the Go runtime and of the process.
 func NewRegistry() *prometheus.Registry {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(),
@@ -32,49 +33,51 @@ func NewRegistry() *prometheus.Registry {
 	return registry
 }
 
-// Config is what a [Server] is made of.
+// Config is the configuration of a [Server].
 type Config struct {
-	// Options say where to listen; they must have passed Validate.
+	// Options configure the listener.
 	Options Options
-	// Registry is served under /metrics; required.
+	// Registry is served at /metrics; default [NewRegistry].
 	Registry *prometheus.Registry
-	// Live are the checks of /healthz, all of which must pass. None: the process
-	// is alive when it answers.
+	// Live are the checks of /healthz, all of which must pass.
 	Live []Check
 	// Ready are the checks of /readyz, all of which must pass.
 	Ready []Check
-	// Logger is required.
+	// Logger receives errors of requests; default slog.Default().
 	Logger *slog.Logger
 }
 
-// Server serves until its context ends. Its methods may be called from any
-// goroutine.
+// Server serves metrics, health and profiles. Its methods are safe for concurrent use.
 type Server struct {
 	cfg       Config
 	listening chan struct{}
 	address   string // set before listening closes
 }
 
-// New makes a server. It fails on options that [Options.Validate] refuses and on
-// a check without name or function.
+// New returns a server that is not running. It reports every fault of cfg at once.
 func New(cfg Config) (*Server, error) {
-	if faults := cfg.Options.Validate(); len(faults) > 0 {
-		return nil, errors.Join(faults...)
-	}
-	for _, check := range append(append([]Check(nil), cfg.Live...), cfg.Ready...) {
+	errs := cfg.Options.Validate()
+	for _, check := range slices.Concat(cfg.Live, cfg.Ready) {
 		if check.Name == "" || check.Func == nil {
-			return nil, fmt.Errorf("serve: health check %q: name and function are required", check.Name)
+			errs = append(errs, fmt.Errorf("serve: health check %q: name and function are required", check.Name))
 		}
 	}
+	if len(errs) > 0 {
+		return nil, errors.Join(errs...)
+	}
+	if cfg.Registry == nil {
+		cfg.Registry = NewRegistry()
+	}
+	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
 	return &Server{cfg: cfg, listening: make(chan struct{})}, nil
 }
 
-// Listening is closed once the server accepts connections. It never is when the
-// listener is switched off or Run has failed.
+// Listening returns a channel that is closed once the server accepts connections. It stays open
+// forever if the listener is disabled or Run fails.
 func (s *Server) Listening() <-chan struct{} { return s.listening }
 
-// Addr is the address listened on, host:port with the port taken. It is empty
-// until Listening is closed.
+// Addr returns the host:port of the listener, with the chosen port if the configured port is 0.
+// It returns "" before [Server.Listening].
 func (s *Server) Addr() string {
 	select {
 	case <-s.listening:
@@ -84,10 +87,9 @@ func (s *Server) Addr() string {
 	}
 }
 
-// Run listens and serves until ctx ends, then lets requests under way finish
-// for at most 3 s and returns nil. It fails when the address is taken or a
-// certificate or token can not be read. With the listener switched off it only
-// waits for ctx. Run must be called once.
+// Run serves until ctx ends, then waits up to 3 s for active requests and returns nil. It
+// returns an error if the address is in use, or the certificate or the token cannot be read. If
+// the listener is disabled, it only waits for ctx. A Server runs once.
 func (s *Server) Run(ctx context.Context) error {
 	if !s.cfg.Options.Enabled() {
 		<-ctx.Done()
@@ -131,24 +133,24 @@ func (s *Server) Run(ctx context.Context) error {
 	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
 	defer cancel()
 	if server.Shutdown(grace) != nil {
-		_ = server.Close() // a profile under way may take long: cut it
+		_ = server.Close() // a profile may take longer than the timeout
 	}
 	<-served
 	return nil
 }
 
-// handler routes the paths and guards them.
+// handler returns the handler of all paths, with authorization.
 func (s *Server) handler() (http.Handler, error) {
 	authorized := func(*http.Request) bool { return true }
 	if file := s.cfg.Options.TokenFile; file != "" {
-		guard := &token{file: file}
-		if _, err := guard.read(); err != nil {
+		bearer := &token{file: file}
+		if _, err := bearer.read(); err != nil {
 			return nil, err
 		}
 		authorized = func(r *http.Request) bool {
-			ok, err := guard.presentedBy(r)
+			ok, err := bearer.presentedBy(r)
 			if err != nil {
-				s.cfg.Logger.Error("refuse a request to the metrics listener", "error", err)
+				s.cfg.Logger.Error("request refused, reading the token failed", "error", err)
 			}
 			return ok
 		}

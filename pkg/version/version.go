@@ -1,5 +1,5 @@
-// Package version says which version of Workwire a binary is.
+// Package version holds the version of Workwire.
 package version
 
-// Version is set by the linker; a plain `go build` leaves "dev".
+// Version is the version of Workwire, set by the linker. It is "dev" after a plain go build.
 var Version = "dev"

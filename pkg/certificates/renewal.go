@@ -3,28 +3,29 @@ package certificates
 import (
 	"bytes"
 	"crypto/x509"
+	"net"
 	"slices"
 	"strings"
 	"time"
 )
 
-// held is what is found in a certificate's directory.
-type held struct {
-	cert  *x509.Certificate // nil unless certificate and key are there and fit
-	fault error             // why they do not; nil when nothing is there
+// installed is the content of a certificate's directory.
+type installed struct {
+	cert *x509.Certificate // nil without a matching pair of certificate and key
+	err  error             // why the files cannot be used; nil if there are none
 }
 
-// decide says why the certificate that is wanted has to be issued anew, or "" when
-// the one that is held can stay. It is pure.
-func decide(want Certificate, have held, current *issuer, now time.Time) string {
+// renewalReason returns why the certificate must be issued again, or "" if the installed one
+// can stay.
+func renewalReason(want Certificate, have installed, current *issuer, now time.Time) string {
 	switch cert := have.cert; {
-	case have.fault != nil:
-		return "what is there can not be used: " + have.fault.Error()
+	case have.err != nil:
+		return "the files cannot be used: " + have.err.Error()
 	case cert == nil:
-		return "there is none"
+		return "it does not exist"
 	case !bytes.Equal(cert.AuthorityKeyId, current.cert.SubjectKeyId) || cert.CheckSignatureFrom(current.cert) != nil:
 		return "another authority issued it"
-	case current.revoked(cert.SerialNumber):
+	case current.hasRevoked(cert.SerialNumber):
 		return "it is revoked"
 	case cert.Subject.String() != subjectOf(want).String() || len(cert.ExtKeyUsage) != 1 || cert.ExtKeyUsage[0] != usageOf(want.Role):
 		return "it is for another name or role"
@@ -32,15 +33,15 @@ func decide(want Certificate, have held, current *issuer, now time.Time) string 
 		return "it is for other hosts"
 	case !now.Before(cert.NotAfter):
 		return "it has expired"
-	case due(cert, now) && cert.NotAfter.Before(current.cert.NotAfter):
-		return "two thirds of its life are over"
+	case isDue(cert, now) && cert.NotAfter.Before(current.cert.NotAfter):
+		return "two thirds of its lifetime have passed"
 	default:
 		return ""
 	}
 }
 
-// due reports whether two thirds of cert's life are over.
-func due(cert *x509.Certificate, now time.Time) bool {
+// isDue reports whether two thirds of the certificate's lifetime have passed.
+func isDue(cert *x509.Certificate, now time.Time) bool {
 	life := cert.NotAfter.Sub(cert.NotBefore)
 	return now.Sub(cert.NotBefore) >= life/3*2
 }
@@ -53,19 +54,15 @@ func sameHosts(want []string, cert *x509.Certificate) bool {
 	return slices.Equal(canonical(want), canonical(have))
 }
 
-// canonical gives hosts in one order and spelling.
+// canonical returns hosts sorted, without duplicates, in canonical form.
 func canonical(hosts []string) []string {
 	list := make([]string, 0, len(hosts))
 	for _, host := range hosts {
-		list = append(list, hostName(host))
+		if ip := net.ParseIP(host); ip != nil {
+			host = ip.String()
+		}
+		list = append(list, strings.ToLower(host))
 	}
 	slices.Sort(list)
 	return slices.Compact(list)
-}
-
-func hostName(host string) string {
-	if ip := parseIP(host); ip != "" {
-		return ip
-	}
-	return strings.ToLower(host)
 }

@@ -1,6 +1,7 @@
 package certificates
 
 import (
+	"cmp"
 	"encoding/pem"
 	"errors"
 	"fmt"
@@ -12,46 +13,45 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// CertificateStatus is how one certificate is.
+// CertificateStatus is the status of one certificate.
 type CertificateStatus struct {
 	Certificate
-	// Issuer is the common name of the authority that issued it; empty when there
-	// is no certificate.
+	// Issuer is the common name of the issuing authority; empty without a certificate.
 	Issuer   string
 	NotAfter time.Time
-	// Due says why Ensure will issue it anew, and is empty when it is good.
-	Due string
+	// RenewalReason is why Ensure will issue it again; empty if Ensure will keep it.
+	RenewalReason string
 }
 
-// Status is how an installation is.
+// Status is the status of an installation.
 type Status struct {
-	// Authorities are those that are trusted, by name: the current one first.
+	// Authorities are the trusted authorities, the current one first.
 	Authorities []AuthorityStatus
 	// Certificates are in the order of the configuration.
 	Certificates []CertificateStatus
 }
 
-// AuthorityStatus is how one authority is.
+// AuthorityStatus is the status of one authority.
 type AuthorityStatus struct {
 	Name     string
 	NotAfter time.Time
-	// Place says what it is: "issues", "is the next one" or "is the former one".
+	// Place is its place in a replacement: "current", "next" or "former".
 	Place string
-	// Revoked is how many of its certificates are revoked.
+	// Revoked is the number of its revoked certificates.
 	Revoked int
 }
 
-// Status tells how everything is, and changes nothing.
+// Status reads the status of all certificates and changes nothing.
 func (m *Manager) Status() (Status, error) {
 	var status Status
 	a, err := openAuthorities(m.path(m.config.Authority.Directory))
 	if errors.Is(err, os.ErrNotExist) {
-		return status, fmt.Errorf("there is no authority yet: `workctl certs ensure` makes it: %w", err)
+		return status, fmt.Errorf("there is no authority yet; create it with `workctl certs ensure`: %w", err)
 	}
 	if err != nil {
 		return status, err
 	}
-	places := map[string]string{currentFiles: "issues", nextFiles: "is the next one", formerFiles: "is the former one"}
+	places := map[string]string{currentFiles: "current", nextFiles: "next", formerFiles: "former"}
 	for _, p := range a.all() {
 		s := AuthorityStatus{Name: p.issuer.cert.Subject.CommonName, NotAfter: p.issuer.cert.NotAfter, Place: places[p.name]}
 		if p.issuer.crl != nil {
@@ -60,8 +60,8 @@ func (m *Manager) Status() (Status, error) {
 		status.Authorities = append(status.Authorities, s)
 	}
 	for _, want := range m.config.Certificates {
-		have := readHeld(m.path(want.Directory))
-		s := CertificateStatus{Certificate: want, Due: decide(want, have, a.current, m.now())}
+		have := readInstalled(m.path(want.Directory))
+		s := CertificateStatus{Certificate: want, RenewalReason: renewalReason(want, have, a.current, m.now())}
 		if have.cert != nil {
 			s.Issuer, s.NotAfter = have.cert.Issuer.CommonName, have.cert.NotAfter
 		}
@@ -70,7 +70,7 @@ func (m *Manager) Status() (Status, error) {
 	return status, nil
 }
 
-// secret is as much of a Kubernetes Secret as there is to say.
+// secret is a Kubernetes Secret.
 type secret struct {
 	APIVersion string            `json:"apiVersion"`
 	Kind       string            `json:"kind"`
@@ -84,16 +84,14 @@ type secretMeta struct {
 	Namespace string `json:"namespace"`
 }
 
-// Secret gives the files of the certificate name as a Secret of type
-// kubernetes.io/tls, in YAML. Its name is that of the certificate unless
-// secretName says otherwise. It refuses files of which one is missing, or is not PEM.
+// Secret returns the YAML of a Secret of type kubernetes.io/tls with the files of the
+// certificate called name. secretName defaults to name. A missing or invalid file is an error.
 func (m *Manager) Secret(name, namespace, secretName string) ([]byte, error) {
 	want, err := m.certificate(name)
 	if err != nil {
 		return nil, err
 	}
-	setDefault(&secretName, name)
-	s := secret{APIVersion: "v1", Kind: "Secret", Metadata: secretMeta{secretName, namespace}, Type: "kubernetes.io/tls", Data: map[string][]byte{}}
+	s := secret{APIVersion: "v1", Kind: "Secret", Metadata: secretMeta{cmp.Or(secretName, name), namespace}, Type: "kubernetes.io/tls", Data: map[string][]byte{}}
 	files := []string{certFile, keyFile, trustFile}
 	if want.Role == Broker {
 		files = append(files, crlFile)
@@ -105,12 +103,12 @@ func (m *Manager) Secret(name, namespace, secretName string) ([]byte, error) {
 			return nil, fmt.Errorf("certificate %s: %w", name, err)
 		}
 		if block, _ := pem.Decode(data); block == nil {
-			return nil, fmt.Errorf("certificate %s: %s holds no PEM", name, path)
+			return nil, fmt.Errorf("certificate %s: %s has no PEM block", name, path)
 		}
 		s.Data[f] = data
 	}
-	if fault := readHeld(m.path(want.Directory)).fault; fault != nil {
-		return nil, fmt.Errorf("certificate %s: %s", name, strings.TrimSpace(fault.Error()))
+	if err := readInstalled(m.path(want.Directory)).err; err != nil {
+		return nil, fmt.Errorf("certificate %s: %s", name, strings.TrimSpace(err.Error()))
 	}
 	return yaml.Marshal(s)
 }

@@ -1,0 +1,194 @@
+package certificates
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"net"
+	"time"
+)
+
+// maxSkew is the maximum of skew.
+const maxSkew = 5 * time.Minute
+
+// skew returns how long before now a certificate becomes valid, for clients and servers with a
+// slow clock.
+func skew(validity time.Duration) time.Duration { return min(maxSkew, validity/10) }
+
+// issuer is an authority: its certificate, its key and its revocation list.
+type issuer struct {
+	cert *x509.Certificate
+	key  crypto.Signer
+	crl  *x509.RevocationList
+}
+
+// newIssuer creates an authority with an empty revocation list.
+func newIssuer(config Authority, now time.Time) (*issuer, error) {
+	key, id, err := newKey()
+	if err != nil {
+		return nil, err
+	}
+	serial, err := newSerial()
+	if err != nil {
+		return nil, err
+	}
+	template := &x509.Certificate{
+		SerialNumber: serial,
+		// Successive authorities need different names: programs look up the issuer and
+		// its revocation list by name.
+		Subject:               pkix.Name{CommonName: fmt.Sprintf("%s %x", config.Name, id[:4])},
+		NotBefore:             now.Add(-skew(config.Validity.Duration)),
+		NotAfter:              now.Add(config.Validity.Duration),
+		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
+		BasicConstraintsValid: true,
+		IsCA:                  true,
+		MaxPathLenZero:        true,
+		SubjectKeyId:          id,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		return nil, fmt.Errorf("create an authority: %w", err)
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		return nil, fmt.Errorf("create an authority: %w", err)
+	}
+	i := &issuer{cert: cert, key: key}
+	return i, i.revoke(nil, now)
+}
+
+// issue issues a certificate and returns it, parsed and in PEM, with its key in PEM.
+func (i *issuer) issue(want Certificate, now time.Time) (cert *x509.Certificate, certPEM, keyPEM []byte, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("issue a certificate for %s: %w", want.Name, err)
+		}
+	}()
+	key, id, err := newKey()
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	serial, err := newSerial()
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	template := &x509.Certificate{
+		SerialNumber: serial,
+		Subject:      subjectOf(want),
+		NotBefore:    now.Add(-skew(want.Validity.Duration)),
+		NotAfter:     now.Add(want.Validity.Duration),
+		KeyUsage:     x509.KeyUsageDigitalSignature,
+		ExtKeyUsage:  []x509.ExtKeyUsage{usageOf(want.Role)},
+		// IsCA is false.
+		BasicConstraintsValid: true,
+		SubjectKeyId:          id,
+	}
+	if template.NotAfter.After(i.cert.NotAfter) {
+		template.NotAfter = i.cert.NotAfter
+	}
+	for _, host := range want.Hosts {
+		if ip := net.ParseIP(host); ip != nil {
+			template.IPAddresses = append(template.IPAddresses, ip)
+		} else {
+			template.DNSNames = append(template.DNSNames, host)
+		}
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, i.cert, key.Public(), i.key)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	if cert, err = x509.ParseCertificate(der); err != nil {
+		return nil, nil, nil, err
+	}
+	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	return cert, pemOf("CERTIFICATE", der), pemOf("PRIVATE KEY", keyDER), nil
+}
+
+// subjectOf returns the subject by which the broker identifies the client.
+func subjectOf(c Certificate) pkix.Name {
+	name := pkix.Name{CommonName: c.CommonName}
+	if unit := units[c.Role]; unit != "" {
+		name.OrganizationalUnit = []string{unit}
+	}
+	return name
+}
+
+// usageOf returns the extended key usage: the certificate of a client cannot serve as that of a
+// broker, nor vice versa.
+func usageOf(r Role) x509.ExtKeyUsage {
+	if r.isServer() {
+		return x509.ExtKeyUsageServerAuth
+	}
+	return x509.ExtKeyUsageClientAuth
+}
+
+// revoke adds serial numbers to the revocation list, and creates the list if there is none. The
+// list is valid as long as the authority: a list that is not renewed must not make brokers
+// refuse all clients.
+func (i *issuer) revoke(serials []*big.Int, now time.Time) error {
+	template := &x509.RevocationList{Number: big.NewInt(1), ThisUpdate: now.Add(-maxSkew), NextUpdate: i.cert.NotAfter}
+	if i.crl != nil {
+		template.Number = new(big.Int).Add(i.crl.Number, big.NewInt(1))
+		template.RevokedCertificateEntries = i.crl.RevokedCertificateEntries
+	}
+	for _, serial := range serials {
+		if !i.hasRevoked(serial) {
+			template.RevokedCertificateEntries = append(template.RevokedCertificateEntries, x509.RevocationListEntry{SerialNumber: serial, RevocationTime: now})
+		}
+	}
+	der, err := x509.CreateRevocationList(rand.Reader, template, i.cert, i.key)
+	if err != nil {
+		return fmt.Errorf("create the revocation list of %s: %w", i.cert.Subject.CommonName, err)
+	}
+	i.crl, err = x509.ParseRevocationList(der)
+	return err
+}
+
+func (i *issuer) hasRevoked(serial *big.Int) bool {
+	if i.crl == nil {
+		return false
+	}
+	for _, entry := range i.crl.RevokedCertificateEntries {
+		if entry.SerialNumber.Cmp(serial) == 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// newKey creates a key and its key id.
+func newKey() (*ecdsa.PrivateKey, []byte, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, nil, fmt.Errorf("create a key: %w", err)
+	}
+	public, err := key.PublicKey.Bytes()
+	if err != nil {
+		return nil, nil, fmt.Errorf("create a key: %w", err)
+	}
+	digest := sha256.Sum256(public)
+	return key, digest[:20], nil
+}
+
+// newSerial returns a random serial number of 127 bits that is not 0.
+func newSerial() (*big.Int, error) {
+	n, err := rand.Int(rand.Reader, new(big.Int).Sub(new(big.Int).Lsh(big.NewInt(1), 127), big.NewInt(1)))
+	if err != nil {
+		return nil, fmt.Errorf("create a serial number: %w", err)
+	}
+	return n.Add(n, big.NewInt(1)), nil
+}
+
+func pemOf(kind string, der []byte) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
+}
