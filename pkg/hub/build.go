@@ -82,7 +82,7 @@ func (h *Hub) buildClusters(client versioned.Interface, recorder record.EventRec
 func (h *Hub) buildOthers(client versioned.Interface, recorder record.EventRecorder, queues workqueue.MetricsProvider) error {
 	if h.enabled(ControllerPlacement) {
 		c, err := placement.New(placement.Config{
-			Client: client, Recorder: recorder, Logger: h.cfg.Logger, Registerer: h.cfg.Registerer, Queues: queues,
+			Informers: h.informers, Client: client, Recorder: recorder, Logger: h.cfg.Logger, Registerer: h.cfg.Registerer, Queues: queues,
 		})
 		if err != nil {
 			return err

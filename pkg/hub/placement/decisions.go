@@ -10,109 +10,112 @@ import (
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	clusterv1beta1 "github.com/workwire/workwire/pkg/apis/cluster/v1beta1"
 )
 
-// write brings one PlacementDecision to a state.
+// write creates or updates one PlacementDecision.
 type write struct {
-	object   *clusterv1beta1.PlacementDecision // as it is to be; never shared memory
+	object   *clusterv1beta1.PlacementDecision // the desired state; not shared
 	create   bool
-	metadata bool     // labels or owner differ from what is stored
-	status   bool     // the clusters differ from what is stored
-	held     []string // the clusters that are stored
+	metadata bool     // labels or owner differ from the stored object
+	status   bool     // the clusters differ from the stored object
+	stored   []string // the clusters of the stored object
+	// previous is the object of the write to the same PlacementDecision in the first stage; nil if
+	// there is none.
+	previous *clusterv1beta1.PlacementDecision
 }
 
-// plan is what has to be written for a Placement. A cluster that stays chosen is
-// in at least one PlacementDecision at any time if first, each in any order,
-// precedes then and then precedes remove: who sees a cluster leave the decisions
-// takes its works away.
+// plan contains the writes for a Placement. The stages first, then and remove must be executed one
+// after the other, the writes of a stage in any order. A cluster that stays chosen is then in at
+// least one PlacementDecision at any time. This matters because readers delete the works of a
+// cluster that disappears from the decisions.
 type plan struct {
 	first, then []write
 	remove      []*clusterv1beta1.PlacementDecision
-	// groups is the part of the Placement's status that tells of groups.
+	// groups is status.decisionGroups of the Placement.
 	groups []clusterv1beta1.DecisionGroupStatus
-	// added and removed are the clusters that are chosen now and were not before,
-	// and the other way round, by name.
+	// added and removed are the sorted names of the clusters that are newly chosen and no longer
+	// chosen.
 	added, removed []string
 }
 
-// empty reports whether nothing has to be written.
+// empty reports whether the plan has no writes.
 func (p *plan) empty() bool { return len(p.first)+len(p.then)+len(p.remove) == 0 }
 
-// place is where a group's clusters are to be written.
-type place struct {
-	existing *clusterv1beta1.PlacementDecision // nil: to be created as name
+// target assigns clusters of a group to a PlacementDecision.
+type target struct {
+	existing *clusterv1beta1.PlacementDecision // nil if it must be created
 	name     string
 	group    int
 	clusters []string
 }
 
-// planDecisions plans how to write groups down for p, given its PlacementDecisions.
-// taken reports names that others use. No PlacementDecision holds more than 100
-// clusters or those of two groups. As far as they can, clusters stay in the
-// PlacementDecision that they are in. When no cluster is chosen there is one
-// PlacementDecision without clusters, which tells that from a Placement that
-// nobody has looked at.
+// planDecisions returns the writes that bring the PlacementDecisions of p, existing, to groups.
+// taken reports names that belong to other objects. A PlacementDecision holds at most 100 clusters,
+// all of one group. Clusters stay in their PlacementDecision where possible. If no cluster is
+// chosen, one PlacementDecision without clusters exists: it distinguishes this case from a
+// Placement that was never reconciled.
 //
-// When clusters move from group to group, there may be more PlacementDecisions
-// than are needed; carrying out the next plan mends that.
-func planDecisions(p *clusterv1beta1.Placement, groups []group, mine []*clusterv1beta1.PlacementDecision, taken func(string) bool) plan {
-	places, spare := allot(groups, numbered(p.Name, mine))
-	places, spare = name(p.Name, places, spare, taken)
+// When clusters move between groups, the result may have more PlacementDecisions than necessary.
+// The next plan removes them.
+func planDecisions(p *clusterv1beta1.Placement, groups []group, existing []*clusterv1beta1.PlacementDecision, taken func(string) bool) plan {
+	targets, unused := assignClusters(groups, sortedByNumber(p.Name, existing))
+	targets, unused = assignNames(p.Name, targets, unused, taken)
 
-	result := plan{remove: spare, groups: make([]clusterv1beta1.DecisionGroupStatus, len(groups))}
+	result := plan{remove: unused, groups: make([]clusterv1beta1.DecisionGroupStatus, len(groups))}
 	for i, g := range groups {
 		result.groups[i] = clusterv1beta1.DecisionGroupStatus{
 			DecisionGroupIndex: int32(i), DecisionGroupName: g.name, ClustersCount: int32(len(g.clusters)),
 		}
 	}
 	var writes []write
-	for _, at := range places {
+	for _, t := range targets {
 		var groupName string
-		if at.group < len(groups) {
-			groupName = groups[at.group].name
-			status := &result.groups[at.group]
-			status.Decisions = append(status.Decisions, at.name)
+		if t.group < len(groups) {
+			groupName = groups[t.group].name
+			status := &result.groups[t.group]
+			status.Decisions = append(status.Decisions, t.name)
 		}
-		if w := at.write(p, groupName); w.create || w.metadata || w.status {
+		if w := t.write(p, groupName); w.create || w.metadata || w.status {
 			writes = append(writes, w)
 		}
 	}
 	for i := range result.groups {
-		slices.SortFunc(result.groups[i].Decisions, func(a, b string) int { return byNumber(p.Name, a, b) })
+		slices.SortFunc(result.groups[i].Decisions, func(a, b string) int { return compareNumbers(p.Name, a, b) })
 	}
-	if len(writes)+len(spare) > 0 {
-		result.order(writes, places)
-		result.compare(mine, places)
+	if len(writes)+len(unused) > 0 {
+		result.stage(writes, targets)
+		result.diff(existing, targets)
 	}
 	return result
 }
 
-// write gives what brings the PlacementDecision of a place into being, or up to
-// date; one without a cause when it is.
-func (at place) write(p *clusterv1beta1.Placement, groupName string) write {
+// write returns the write for a target. None of create, metadata and status is set if the stored
+// object is up to date.
+func (t target) write(p *clusterv1beta1.Placement, groupName string) write {
 	labels := map[string]string{
 		clusterv1beta1.PlacementLabel:          p.Name,
-		clusterv1beta1.DecisionGroupIndexLabel: strconv.Itoa(at.group),
+		clusterv1beta1.DecisionGroupIndexLabel: strconv.Itoa(t.group),
 		clusterv1beta1.DecisionGroupNameLabel:  groupName,
 	}
-	w := write{create: at.existing == nil, status: len(at.clusters) > 0}
+	w := write{create: t.existing == nil, status: len(t.clusters) > 0}
 	if w.create {
-		w.object = &clusterv1beta1.PlacementDecision{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: at.name}}
+		w.object = &clusterv1beta1.PlacementDecision{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: t.name}}
 	} else {
-		w.status = !slices.EqualFunc(at.existing.Status.Decisions, at.clusters,
+		w.status = !slices.EqualFunc(t.existing.Status.Decisions, t.clusters,
 			func(d clusterv1beta1.ClusterDecision, cluster string) bool { return d.ClusterName == cluster })
-		w.metadata = !ownedBy(at.existing, p)
+		w.metadata = !ownedBy(t.existing, p)
 		for key, value := range labels {
-			has, ok := at.existing.Labels[key]
-			w.metadata = w.metadata || !ok || has != value
+			stored, ok := t.existing.Labels[key]
+			w.metadata = w.metadata || !ok || stored != value
 		}
 		if !w.status && !w.metadata {
 			return w
 		}
-		w.held = clustersOf(at.existing)
-		w.object = at.existing.DeepCopy()
+		w.stored = clusterNames(t.existing)
+		w.object = t.existing.DeepCopy()
 	}
 	for key, value := range labels {
 		metav1.SetMetaDataLabel(&w.object.ObjectMeta, key, value)
@@ -123,83 +126,69 @@ func (at place) write(p *clusterv1beta1.Placement, groupName string) write {
 			APIVersion: clusterv1beta1.GroupVersion.String(), Kind: "Placement", Name: p.Name, UID: p.UID, Controller: &controller,
 		})
 	}
-	w.object.Status.Decisions = decisionsOf(at.clusters)
+	w.object.Status.Decisions = clusterDecisions(t.clusters)
 	return w
 }
 
-// order puts writes into stages.
-func (p *plan) order(writes []write, places []place) {
-	home := make(map[string]string) // the object in which each chosen cluster is to be, unless it is there
-	for _, at := range places {
-		for _, cluster := range at.clusters {
-			home[cluster] = at.name
+// stage distributes the writes over the stages of the plan.
+func (p *plan) stage(writes []write, targets []target) {
+	destination := make(map[string]string) // chosen cluster -> object that must hold it and does not yet
+	for _, t := range targets {
+		for _, cluster := range t.clusters {
+			destination[cluster] = t.name
 		}
-		if at.existing != nil {
-			for _, d := range at.existing.Status.Decisions {
-				if home[d.ClusterName] == at.name {
-					delete(home, d.ClusterName)
+		if t.existing != nil {
+			for _, d := range t.existing.Status.Decisions {
+				if destination[d.ClusterName] == t.name {
+					delete(destination, d.ClusterName)
 				}
 			}
 		}
 	}
 	for _, w := range writes {
 		var leaving []string // for another object
-		for _, cluster := range w.held {
-			if at, comes := home[cluster]; comes && at != w.object.Name {
+		for _, cluster := range w.stored {
+			if name, moves := destination[cluster]; moves && name != w.object.Name {
 				leaving = append(leaving, cluster)
 			}
 		}
-		clusters := clustersOf(w.object)
-		gains := slices.ContainsFunc(clusters, func(cluster string) bool { return !slices.Contains(w.held, cluster) })
+		clusters := clusterNames(w.object)
+		gains := slices.ContainsFunc(clusters, func(cluster string) bool { return !slices.Contains(w.stored, cluster) })
 		switch {
 		case len(leaving) == 0:
 			p.first = append(p.first, w)
 		case !gains:
 			p.then = append(p.then, w)
 		default:
-			// Clusters come from elsewhere while others leave for elsewhere: it holds both
-			// for a while.
+			// Clusters arrive from and leave for other objects: hold both until the second stage.
 			both := w
 			both.object = w.object.DeepCopy()
-			both.object.Status.Decisions = decisionsOf(slices.Sorted(slices.Values(slices.Concat(clusters, leaving))))
+			both.object.Status.Decisions = clusterDecisions(slices.Sorted(slices.Values(slices.Concat(clusters, leaving))))
 			p.first = append(p.first, both)
-			w.metadata = false
+			w.metadata, w.previous = false, both.object
 			p.then = append(p.then, w)
 		}
 	}
 }
 
-// compare notes which clusters come and go.
-func (p *plan) compare(mine []*clusterv1beta1.PlacementDecision, places []place) {
-	before, after := make(map[string]bool), make(map[string]bool)
-	for _, d := range mine {
-		for _, cluster := range clustersOf(d) {
-			before[cluster] = true
-		}
+// diff sets added and removed.
+func (p *plan) diff(existing []*clusterv1beta1.PlacementDecision, targets []target) {
+	before, after := sets.New[string](), sets.New[string]()
+	for _, d := range existing {
+		before.Insert(clusterNames(d)...)
 	}
-	for _, at := range places {
-		for _, cluster := range at.clusters {
-			after[cluster] = true
-			if !before[cluster] {
-				p.added = append(p.added, cluster)
-			}
-		}
+	for _, t := range targets {
+		after.Insert(t.clusters...)
 	}
-	for cluster := range before {
-		if !after[cluster] {
-			p.removed = append(p.removed, cluster)
-		}
-	}
-	slices.Sort(p.added)
-	slices.Sort(p.removed)
+	p.added = slices.Sorted(maps.Keys(after.Difference(before)))
+	p.removed = slices.Sorted(maps.Keys(before.Difference(after)))
 }
 
-// allot divides the clusters of each group among existing PlacementDecisions, and
-// places that have neither an object nor a name yet. spare are the objects that
-// are not needed.
-func allot(groups []group, mine []*clusterv1beta1.PlacementDecision) (places []place, spare []*clusterv1beta1.PlacementDecision) {
+// assignClusters distributes the clusters of each group over existing PlacementDecisions and over
+// targets without object and name. It also returns the existing objects that are not used.
+func assignClusters(groups []group, existing []*clusterv1beta1.PlacementDecision) (targets []target, unused []*clusterv1beta1.PlacementDecision) {
 	if len(groups) == 0 {
-		return []place{{}}, mine
+		return []target{{}}, existing
 	}
 	groupOf := make(map[string]int)
 	for i, g := range groups {
@@ -207,42 +196,43 @@ func allot(groups []group, mine []*clusterv1beta1.PlacementDecision) (places []p
 			groupOf[cluster] = i
 		}
 	}
-	type inGroup struct {
+	type previous struct {
 		objects  []*clusterv1beta1.PlacementDecision
 		clusters [][]string
-		leaving  []int // how many of the clusters of each are in another group now
+		leaving  []int // per object, the number of its clusters that are in another group now
 	}
-	earlier := make([]inGroup, len(groups))
-	for _, d := range mine {
-		clusters := clustersOf(d)
-		i, leaving, ok := belongs(d, clusters, groupOf)
+	perGroup := make([]previous, len(groups))
+	for _, d := range existing {
+		clusters := clusterNames(d)
+		i, leaving, ok := majorityGroup(d, clusters, groupOf)
 		if !ok {
-			spare = append(spare, d)
+			unused = append(unused, d)
 			continue
 		}
-		e := &earlier[i]
+		e := &perGroup[i]
 		e.objects, e.clusters, e.leaving = append(e.objects, d), append(e.clusters, clusters), append(e.leaving, leaving)
 	}
 	for i, g := range groups {
-		objects := earlier[i].objects
-		bins := pack(slices.Clone(g.clusters), earlier[i].clusters, clusterv1beta1.MaxDecisions, earlier[i].leaving)
+		objects := perGroup[i].objects
+		bins := pack(slices.Clone(g.clusters), perGroup[i].clusters, clusterv1beta1.MaxDecisions, perGroup[i].leaving)
 		for n, clusters := range bins {
-			at := place{group: i, clusters: clusters}
+			t := target{group: i, clusters: clusters}
 			if n < len(objects) {
-				at.existing, at.name = objects[n], objects[n].Name
+				t.existing, t.name = objects[n], objects[n].Name
 			}
-			places = append(places, at)
+			targets = append(targets, t)
 		}
 		if len(objects) > len(bins) {
-			spare = append(spare, objects[len(bins):]...)
+			unused = append(unused, objects[len(bins):]...)
 		}
 	}
-	return places, spare
+	return targets, unused
 }
 
-// belongs gives the group that most of the clusters of d are in, in doubt the one
-// that its label names, and how many chosen ones are in another.
-func belongs(d *clusterv1beta1.PlacementDecision, clusters []string, groupOf map[string]int) (group, leaving int, ok bool) {
+// majorityGroup returns the group of most of the clusters of d, and the number of its chosen
+// clusters in other groups. Of equal groups it prefers the one that the label of d names. ok is
+// false if no cluster is chosen.
+func majorityGroup(d *clusterv1beta1.PlacementDecision, clusters []string, groupOf map[string]int) (group, leaving int, ok bool) {
 	in, chosen := make(map[int]int), 0
 	for _, cluster := range clusters {
 		if i, is := groupOf[cluster]; is {
@@ -260,64 +250,63 @@ func belongs(d *clusterv1beta1.PlacementDecision, clusters []string, groupOf map
 	return group, chosen - in[group], chosen > 0
 }
 
-// name gives each place without one an object that is not needed any more, or
-// else the lowest name that is free. It gives the objects that are left over.
-// Objects that hold a chosen cluster are not given away: it is read there until
-// it is written elsewhere.
-func name(placement string, places []place, spare []*clusterv1beta1.PlacementDecision, taken func(string) bool) (
-	[]place, []*clusterv1beta1.PlacementDecision) {
-	if !slices.ContainsFunc(places, func(at place) bool { return at.name == "" }) {
-		return places, spare
+// assignNames gives each target without a name an unused object or, if there is none, the lowest
+// free name. It returns the objects that remain unused. An object with a chosen cluster is not
+// reused, since readers find the cluster there until it is written elsewhere.
+func assignNames(placement string, targets []target, unused []*clusterv1beta1.PlacementDecision, taken func(string) bool) (
+	[]target, []*clusterv1beta1.PlacementDecision) {
+	if !slices.ContainsFunc(targets, func(t target) bool { return t.name == "" }) {
+		return targets, unused
 	}
 	chosen, used := make(map[string]bool), make(map[string]bool)
-	for _, at := range places {
-		used[at.name] = true
-		for _, cluster := range at.clusters {
+	for _, t := range targets {
+		used[t.name] = true
+		for _, cluster := range t.clusters {
 			chosen[cluster] = true
 		}
 	}
-	spare = numbered(placement, spare)
-	for _, d := range spare {
+	unused = sortedByNumber(placement, unused)
+	for _, d := range unused {
 		used[d.Name] = true
 	}
 	n := 0
-	for i := range places {
-		at := &places[i]
-		if at.name != "" {
+	for i := range targets {
+		t := &targets[i]
+		if t.name != "" {
 			continue
 		}
-		free := slices.IndexFunc(spare, func(d *clusterv1beta1.PlacementDecision) bool {
-			return !slices.ContainsFunc(clustersOf(d), func(cluster string) bool { return chosen[cluster] })
+		free := slices.IndexFunc(unused, func(d *clusterv1beta1.PlacementDecision) bool {
+			return !slices.ContainsFunc(clusterNames(d), func(cluster string) bool { return chosen[cluster] })
 		})
 		if free >= 0 {
-			at.existing, at.name = spare[free], spare[free].Name
-			spare = slices.Delete(spare, free, free+1)
+			t.existing, t.name = unused[free], unused[free].Name
+			unused = slices.Delete(unused, free, free+1)
 			continue
 		}
-		for at.name == "" || used[at.name] || taken(at.name) {
+		for t.name == "" || used[t.name] || taken(t.name) {
 			n++
-			at.name = fmt.Sprintf("%s-decision-%d", placement, n)
+			t.name = fmt.Sprintf("%s-decision-%d", placement, n)
 		}
-		used[at.name] = true
+		used[t.name] = true
 	}
-	return places, spare
+	return targets, unused
 }
 
-// ownedBy reports whether d belongs to p, and to no namesake that was before it.
+// ownedBy reports whether p owns d. A deleted Placement of the same name is a different owner.
 func ownedBy(d *clusterv1beta1.PlacementDecision, p *clusterv1beta1.Placement) bool {
 	return slices.ContainsFunc(d.OwnerReferences, func(o metav1.OwnerReference) bool { return isPlacement(o) && o.UID == p.UID })
 }
 
-// isPlacement reports whether o is a Placement.
+// isPlacement reports whether o refers to a Placement.
 func isPlacement(o metav1.OwnerReference) bool {
 	group, _, _ := strings.Cut(o.APIVersion, "/")
 	return o.Kind == "Placement" && group == clusterv1beta1.GroupName
 }
 
-// groupsOf reads back which groups were chosen, in the order of their indices.
-func groupsOf(placement string, mine []*clusterv1beta1.PlacementDecision) []group {
+// readGroups returns the groups that the PlacementDecisions hold, in the order of their indices.
+func readGroups(placement string, existing []*clusterv1beta1.PlacementDecision) []group {
 	byIndex := make(map[int]*group)
-	for _, d := range numbered(placement, mine) {
+	for _, d := range sortedByNumber(placement, existing) {
 		if len(d.Status.Decisions) == 0 {
 			continue
 		}
@@ -330,7 +319,7 @@ func groupsOf(placement string, mine []*clusterv1beta1.PlacementDecision) []grou
 			g = &group{name: d.Labels[clusterv1beta1.DecisionGroupNameLabel]}
 			byIndex[index] = g
 		}
-		g.clusters = append(g.clusters, clustersOf(d)...)
+		g.clusters = append(g.clusters, clusterNames(d)...)
 	}
 	var groups []group
 	for _, index := range slices.Sorted(maps.Keys(byIndex)) {
@@ -340,15 +329,15 @@ func groupsOf(placement string, mine []*clusterv1beta1.PlacementDecision) []grou
 	return groups
 }
 
-// numbered gives decisions in the order of their numbers.
-func numbered(placement string, decisions []*clusterv1beta1.PlacementDecision) []*clusterv1beta1.PlacementDecision {
+// sortedByNumber returns the decisions in the order of the numbers in their names.
+func sortedByNumber(placement string, decisions []*clusterv1beta1.PlacementDecision) []*clusterv1beta1.PlacementDecision {
 	return slices.SortedFunc(slices.Values(decisions), func(a, b *clusterv1beta1.PlacementDecision) int {
-		return byNumber(placement, a.Name, b.Name)
+		return compareNumbers(placement, a.Name, b.Name)
 	})
 }
 
-// byNumber orders names by the number that they end in, others last.
-func byNumber(placement, a, b string) int {
+// compareNumbers orders names by their number. Names without a number come last.
+func compareNumbers(placement, a, b string) int {
 	number := func(name string) int {
 		text, ok := strings.CutPrefix(name, placement+"-decision-")
 		if n, err := strconv.Atoi(text); ok && err == nil {
@@ -359,8 +348,8 @@ func byNumber(placement, a, b string) int {
 	return cmp.Or(cmp.Compare(number(a), number(b)), strings.Compare(a, b))
 }
 
-// clustersOf gives the clusters that d holds, in its order.
-func clustersOf(d *clusterv1beta1.PlacementDecision) []string {
+// clusterNames returns the clusters of d in their order.
+func clusterNames(d *clusterv1beta1.PlacementDecision) []string {
 	names := make([]string, len(d.Status.Decisions))
 	for i, decision := range d.Status.Decisions {
 		names[i] = decision.ClusterName
@@ -368,7 +357,7 @@ func clustersOf(d *clusterv1beta1.PlacementDecision) []string {
 	return names
 }
 
-func decisionsOf(clusters []string) []clusterv1beta1.ClusterDecision {
+func clusterDecisions(clusters []string) []clusterv1beta1.ClusterDecision {
 	decisions := make([]clusterv1beta1.ClusterDecision, len(clusters))
 	for i, name := range clusters {
 		decisions[i] = clusterv1beta1.ClusterDecision{ClusterName: name}

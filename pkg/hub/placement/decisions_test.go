@@ -17,12 +17,12 @@ import (
 	clusterv1beta1 "github.com/workwire/workwire/pkg/apis/cluster/v1beta1"
 )
 
-// stored is what an API server would hold: PlacementDecisions by name.
+// stored simulates an API server: PlacementDecisions by name.
 type stored map[string]*clusterv1beta1.PlacementDecision
 
 func (s stored) all() []*clusterv1beta1.PlacementDecision { return slices.Collect(maps.Values(s)) }
 
-// apply does one write.
+// apply performs one write.
 func (s stored) apply(t *testing.T, w write) {
 	t.Helper()
 	held, exists := s[w.object.Name]
@@ -45,27 +45,27 @@ func (s stored) apply(t *testing.T, w write) {
 	s[next.Name] = next
 }
 
-// listed are all clusters that some object holds.
+// listed returns all clusters of all objects.
 func (s stored) listed() map[string]bool {
 	listed := map[string]bool{}
 	for _, d := range s {
-		for _, name := range clustersOf(d) {
+		for _, name := range clusterNames(d) {
 			listed[name] = true
 		}
 	}
 	return listed
 }
 
-// carryOut does the writes of a plan, those of each stage in any order, and
-// checks that no cluster of stay is ever missing.
-func (s stored) carryOut(t *testing.T, p plan, random *rand.Rand, stay map[string]bool) {
+// execute performs the writes of a plan, those of a stage in random order, and checks that no
+// cluster of stay is missing at any time.
+func (s stored) execute(t *testing.T, p plan, random *rand.Rand, stay map[string]bool) {
 	t.Helper()
 	check := func() {
 		t.Helper()
 		listed := s.listed()
 		for name := range stay {
 			if !listed[name] {
-				t.Errorf("%s is not listed for a while", name)
+				t.Errorf("%s is temporarily not listed", name)
 			}
 		}
 	}
@@ -83,12 +83,12 @@ func (s stored) carryOut(t *testing.T, p plan, random *rand.Rand, stay map[strin
 
 func never(string) bool { return false }
 
-// show writes objects as "name[index/group] clusters", by number.
+// show formats objects as "number[index/group] clusters".
 func (s stored) show() string {
 	var parts []string
-	for _, d := range numbered("p", s.all()) {
+	for _, d := range sortedByNumber("p", s.all()) {
 		parts = append(parts, fmt.Sprintf("%s[%s/%s] %s", strings.TrimPrefix(d.Name, "p-decision-"),
-			d.Labels[clusterv1beta1.DecisionGroupIndexLabel], d.Labels[clusterv1beta1.DecisionGroupNameLabel], strings.Join(clustersOf(d), " ")))
+			d.Labels[clusterv1beta1.DecisionGroupIndexLabel], d.Labels[clusterv1beta1.DecisionGroupNameLabel], strings.Join(clusterNames(d), " ")))
 	}
 	return strings.Join(parts, "; ")
 }
@@ -96,9 +96,9 @@ func (s stored) show() string {
 func TestPlanDecisions(t *testing.T) {
 	for _, test := range []struct {
 		name   string
-		states []string // of groups, one after the other
+		states []string // consecutive groups
 		want   string
-		writes string // of the last: created, updated, removed
+		writes string // for the last state: created, updated, removed
 	}{
 		{"none", []string{""}, "1[0/] ", "1 0 0"},
 		{"the first", []string{"", "a b"}, "1[0/] a b", "0 1 0"},
@@ -130,7 +130,7 @@ func TestPlanDecisions(t *testing.T) {
 					}
 				}
 			}
-			objects.carryOut(t, p, random, stay)
+			objects.execute(t, p, random, stay)
 			before = now
 		}
 		if got := objects.show(); got != test.want {
@@ -153,7 +153,7 @@ func TestPlanDecisions(t *testing.T) {
 func TestNamesThatAreTaken(t *testing.T) {
 	objects := stored{}
 	p := planDecisions(placing(), parse("a | b"), nil, func(name string) bool { return name == "p-decision-1" })
-	objects.carryOut(t, p, rand.New(rand.NewPCG(1, 2)), nil)
+	objects.execute(t, p, rand.New(rand.NewPCG(1, 2)), nil)
 	if got, want := objects.show(), "2[0/] a; 3[1/] b"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
@@ -162,8 +162,8 @@ func TestNamesThatAreTaken(t *testing.T) {
 	}
 }
 
-// What another controller has written is taken over, with what others put on it.
-func TestTakingOver(t *testing.T) {
+// Decisions of another controller are adopted, including additional labels.
+func TestAdoption(t *testing.T) {
 	controller := true
 	objects := stored{"p-decision-1": {
 		ObjectMeta: metav1.ObjectMeta{
@@ -175,13 +175,13 @@ func TestTakingOver(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Name: "by-hand", Namespace: "ns", Labels: map[string]string{clusterv1beta1.PlacementLabel: "p"}},
 		Status:     clusterv1beta1.PlacementDecisionStatus{Decisions: []clusterv1beta1.ClusterDecision{{ClusterName: "x"}}},
 	}}
-	before := groupsOf("p", objects.all())
+	before := readGroups("p", objects.all())
 	if got := text(before); got != "a b x" {
 		t.Errorf("read back: %s", got)
 	}
 	o := schedule(mustRules(t, placing(number(2))), plain("a b c x"), before, noon)
 	p := planDecisions(placing(), o.groups, objects.all(), never)
-	objects.carryOut(t, p, rand.New(rand.NewPCG(1, 2)), map[string]bool{"a": true, "b": true})
+	objects.execute(t, p, rand.New(rand.NewPCG(1, 2)), map[string]bool{"a": true, "b": true})
 	if got, want := objects.show(), "1[0/] a b"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
@@ -189,33 +189,33 @@ func TestTakingOver(t *testing.T) {
 	if d.Labels["mine"] != "kept" || len(d.OwnerReferences) != 1 || !slices.Equal(p.removed, []string{"x"}) || p.added != nil {
 		t.Errorf("%v, added %v, removed %v", d.ObjectMeta, p.added, p.removed)
 	}
-	// Without labels and owner it is put right.
+	// Missing labels and owner are added.
 	d.Labels, d.OwnerReferences = map[string]string{clusterv1beta1.PlacementLabel: "p"}, nil
 	p = planDecisions(placing(), o.groups, objects.all(), never)
-	objects.carryOut(t, p, rand.New(rand.NewPCG(1, 2)), nil)
+	objects.execute(t, p, rand.New(rand.NewPCG(1, 2)), nil)
 	d = objects["p-decision-1"]
 	if owner := metav1.GetControllerOf(d); owner == nil || owner.UID != types.UID("uid-p") || d.Labels[clusterv1beta1.DecisionGroupIndexLabel] != "0" {
 		t.Errorf("%v", d.ObjectMeta)
 	}
 	if p := planDecisions(placing(), o.groups, objects.all(), never); !p.empty() {
-		t.Errorf("not settled: %+v", p)
+		t.Errorf("not stable: %+v", p)
 	}
 }
 
-// However a placement and its fleet change: what is written is what was chosen,
-// no object mixes groups or holds more than 100 clusters, who stays chosen is
-// listed all the time, and a second look writes nothing.
+// For random changes of a placement and its clusters: the decisions hold exactly the chosen
+// clusters, no object mixes groups or holds more than 100 clusters, a cluster that stays chosen is
+// listed at any time, and a second plan is empty.
 func TestDecisionsFollowEveryOutcome(t *testing.T) {
 	for seed := range uint64(60) {
-		w, objects := newWorld(seed), stored{}
-		if seed%3 == 0 { // a large one
+		s, objects := newSimulation(seed), stored{}
+		if seed%3 == 0 { // many clusters
 			for range 500 {
-				w.join()
+				s.join()
 			}
 		}
 		for range 6 {
 			before := objects.listed()
-			o := w.schedule(t, groupsOf("p", objects.all()))
+			o := s.schedule(t, readGroups("p", objects.all()))
 			stay := map[string]bool{}
 			for _, g := range o.groups {
 				for _, name := range g.clusters {
@@ -224,28 +224,28 @@ func TestDecisionsFollowEveryOutcome(t *testing.T) {
 					}
 				}
 			}
-			p := planDecisions(w.placement, o.groups, objects.all(), never)
-			objects.carryOut(t, p, w.random, stay)
-			if again := planDecisions(w.placement, o.groups, objects.all(), never); !again.empty() { // clusters went from group to group
+			p := planDecisions(s.placement, o.groups, objects.all(), never)
+			objects.execute(t, p, s.random, stay)
+			if again := planDecisions(s.placement, o.groups, objects.all(), never); !again.empty() { // clusters moved between groups
 				if len(again.added)+len(again.removed) > 0 {
-					t.Errorf("nothing has changed: %v added, %v removed", again.added, again.removed)
+					t.Errorf("added and removed without a change: %v added, %v removed", again.added, again.removed)
 				}
-				objects.carryOut(t, again, w.random, objects.listed())
+				objects.execute(t, again, s.random, objects.listed())
 				p = again
 			}
 			checkWritten(t, objects, o, p)
-			if again := planDecisions(w.placement, o.groups, objects.all(), never); !again.empty() {
+			if again := planDecisions(s.placement, o.groups, objects.all(), never); !again.empty() {
 				t.Errorf("written once more: %+v", again)
 			}
-			if back := groupsOf("p", objects.all()); len(back) != len(o.groups) {
+			if back := readGroups("p", objects.all()); len(back) != len(o.groups) {
 				t.Errorf("read back %s, written %s", text(back), text(o.groups))
 			}
-			for range w.random.IntN(20) {
-				w.join()
-				w.leave()
+			for range s.random.IntN(20) {
+				s.join()
+				s.leave()
 			}
-			if w.random.IntN(2) == 0 {
-				w.change()
+			if s.random.IntN(2) == 0 {
+				s.change()
 			}
 		}
 		if t.Failed() {
@@ -254,9 +254,8 @@ func TestDecisionsFollowEveryOutcome(t *testing.T) {
 	}
 }
 
-// Whatever is in the decisions that are there, those of another controller or of
-// people: in a few looks they are as they should be.
-func FuzzTakingOver(f *testing.F) {
+// FuzzAdoption checks that a few plans are enough for any existing decisions.
+func FuzzAdoption(f *testing.F) {
 	f.Add("p-decision-1", "0", "w", "a b", "p-decision-2", "1", "", "c")
 	f.Add("p-decision-1", "0", "", "a b", "p-decision-1x", "0", "v", "b a")
 	f.Add("q", "", "w", "c a", "p-decision-01", "-7", "w", "c b x y")
@@ -272,14 +271,14 @@ func FuzzTakingOver(f *testing.F) {
 				ObjectMeta: metav1.ObjectMeta{Name: d[0], Namespace: "ns", Labels: map[string]string{
 					clusterv1beta1.PlacementLabel: "p", clusterv1beta1.DecisionGroupIndexLabel: d[1], clusterv1beta1.DecisionGroupNameLabel: d[2],
 				}},
-				Status: clusterv1beta1.PlacementDecisionStatus{Decisions: decisionsOf(clusters)},
+				Status: clusterv1beta1.PlacementDecisionStatus{Decisions: clusterDecisions(clusters)},
 			}
 		}
 		before := objects.listed()
 		r := mustRules(t, placing(number(3), naming("w", "west"), perGroup(intstr.FromInt32(2))))
 		clusters := []*cluster{accepted("a"), accepted("b", labelled("group", "west")), accepted("c"), accepted("d"), accepted("x")}
-		for look := range 4 {
-			o := schedule(r, clusters, groupsOf("p", objects.all()), noon)
+		for i := range 4 {
+			o := schedule(r, clusters, readGroups("p", objects.all()), noon)
 			stay := map[string]bool{}
 			for _, g := range o.groups {
 				for _, name := range g.clusters {
@@ -292,16 +291,16 @@ func FuzzTakingOver(f *testing.F) {
 				checkWritten(t, objects, o, p)
 				return
 			}
-			if look == 3 {
-				t.Errorf("not settled: %s", objects.show())
+			if i == 3 {
+				t.Errorf("not stable: %s", objects.show())
 			}
-			objects.carryOut(t, p, rand.New(rand.NewPCG(1, 2)), stay)
+			objects.execute(t, p, rand.New(rand.NewPCG(1, 2)), stay)
 		}
 	})
 }
 
-// An object that is full, and lists a cluster that is at home elsewhere, has no
-// need to keep it when another comes.
+// A full object that lists a cluster of another object does not keep that cluster when another one
+// is added.
 func TestListedTwiceInFullObjects(t *testing.T) {
 	objects := stored{}
 	var names []string
@@ -309,23 +308,23 @@ func TestListedTwiceInFullObjects(t *testing.T) {
 		names = append(names, fmt.Sprintf("c%03d", i))
 	}
 	random := rand.New(rand.NewPCG(1, 2))
-	objects.carryOut(t, planDecisions(placing(), []group{{clusters: names}}, nil, never), random, nil)
+	objects.execute(t, planDecisions(placing(), []group{{clusters: names}}, nil, never), random, nil)
 	objects["p-decision-2"].Status.Decisions[0].ClusterName = "c000"
 	p := planDecisions(placing(), []group{{clusters: names}}, objects.all(), never)
-	objects.carryOut(t, p, random, objects.listed())
-	checkWritten(t, objects, outcome{groups: []group{{clusters: names}}}, p)
+	objects.execute(t, p, random, objects.listed())
+	checkWritten(t, objects, result{groups: []group{{clusters: names}}}, p)
 }
 
-func checkWritten(t *testing.T, objects stored, o outcome, p plan) {
+func checkWritten(t *testing.T, objects stored, o result, p plan) {
 	t.Helper()
 	needed := 0
 	for i, g := range o.groups {
 		needed += (len(g.clusters) + 99) / 100
 		var held, names []string
-		for _, d := range numbered("p", objects.all()) {
+		for _, d := range sortedByNumber("p", objects.all()) {
 			if d.Labels[clusterv1beta1.DecisionGroupIndexLabel] == fmt.Sprint(i) && d.Labels[clusterv1beta1.DecisionGroupNameLabel] == g.name {
-				held, names = append(held, clustersOf(d)...), append(names, d.Name)
-				if !slices.IsSorted(clustersOf(d)) {
+				held, names = append(held, clusterNames(d)...), append(names, d.Name)
+				if !slices.IsSorted(clusterNames(d)) {
 					t.Errorf("%s is not sorted", d.Name)
 				}
 			}
@@ -342,7 +341,7 @@ func checkWritten(t *testing.T, objects stored, o outcome, p plan) {
 	}
 }
 
-// In a large fleet one cluster that comes or goes costs one write.
+// With many clusters, adding or removing one costs one write.
 func TestOneChangeCostsOneWrite(t *testing.T) {
 	r, objects, random := mustRules(t, placing()), stored{}, rand.New(rand.NewPCG(1, 2))
 	var clusters []*cluster
@@ -353,12 +352,12 @@ func TestOneChangeCostsOneWrite(t *testing.T) {
 		clusters []*cluster
 		writes   int
 	}{{clusters, 50}, {clusters[1:], 1}, {clusters, 1}, {clusters[:4999], 1}, {clusters[:4901], 1}, {clusters[:4900], 1}} {
-		o := schedule(r, step.clusters, groupsOf("p", objects.all()), noon)
+		o := schedule(r, step.clusters, readGroups("p", objects.all()), noon)
 		p := planDecisions(placing(), o.groups, objects.all(), never)
 		if got := len(p.first) + len(p.then) + len(p.remove); got != step.writes {
 			t.Errorf("%d clusters: %d writes, want %d", len(step.clusters), got, step.writes)
 		}
-		objects.carryOut(t, p, random, nil)
+		objects.execute(t, p, random, nil)
 	}
 }
 
@@ -369,17 +368,17 @@ func TestStatus(t *testing.T) {
 		clusters  string
 		want      string
 	}{
-		{"all of none", placing(), "", "False NoManagedClusterMatched No ManagedCluster matches: there are no others"},
+		{"all of none", placing(), "", "False NoManagedClusterMatched No ManagedCluster matches: there are no other clusters"},
 		{"all", placing(), "a b", "True AllDecisionsScheduled All cluster decisions scheduled"},
 		{"none wanted", placing(number(0)), "a", "True AllDecisionsScheduled All cluster decisions scheduled"},
 		{"as many as wanted", placing(number(1)), "a b", "True AllDecisionsScheduled All cluster decisions scheduled"},
-		{"some", placing(number(5)), "a b", "False NotAllDecisionsScheduled 3 cluster decisions unscheduled: there are no others"},
+		{"some", placing(number(5)), "a b", "False NotAllDecisionsScheduled 3 cluster decisions unscheduled: there are no other clusters"},
 		{"some of none", placing(number(5), predicates(byLabels("x", "y"))), "a b",
-			"False NoManagedClusterMatched No ManagedCluster matches: other clusters meet no predicate"},
+			"False NoManagedClusterMatched No ManagedCluster matches: other clusters match no predicate"},
 	} {
 		r := mustRules(t, test.placement)
 		o := schedule(r, plain(test.clusters), nil, noon)
-		status := satisfied(test.placement, r, &o, nil)
+		status := scheduledStatus(test.placement, r, &o, nil)
 		c := meta.FindStatusCondition(status.Conditions, clusterv1beta1.PlacementConditionSatisfied)
 		if got := fmt.Sprint(c.Status, " ", c.Reason, " ", c.Message); got != test.want || c.ObservedGeneration != 1 {
 			t.Errorf("%s: %s, want %s", test.name, got, test.want)
@@ -392,22 +391,22 @@ func TestStatus(t *testing.T) {
 
 	p := placing()
 	p.Status.NumberOfSelectedClusters = 7
-	status := misconfigured(p, errors.Join(errors.New("one"), errors.New("two"+strings.Repeat("ü", messageMax))))
+	status := misconfiguredStatus(p, errors.Join(errors.New("one"), errors.New("two"+strings.Repeat("ü", messageMax))))
 	if status.NumberOfSelectedClusters != 7 || len(status.Conditions) != 2 {
 		t.Errorf("%+v", status)
 	}
 	for kind, is := range map[string]metav1.ConditionStatus{"PlacementSatisfied": metav1.ConditionFalse, "PlacementMisconfigured": metav1.ConditionTrue} {
 		c := meta.FindStatusCondition(status.Conditions, kind)
-		if c == nil || c.Status != is || c.Reason != "Misconfigured" || !strings.Contains(c.Message, "stay as they were: one; two") || len(c.Message) > messageMax+100 {
+		if c == nil || c.Status != is || c.Reason != "Misconfigured" || !strings.Contains(c.Message, "decisions are unchanged: one; two") || len(c.Message) > messageMax+100 {
 			t.Errorf("%s: %+v", kind, c)
 		}
 	}
 }
 
 func TestSummary(t *testing.T) {
-	o := &outcome{chosen: 12, groups: make([]group, 2)}
+	o := &result{chosen: 12, groups: make([]group, 2)}
 	p := &plan{added: strings.Fields("a b c d e f g"), removed: []string{"x"}}
-	if got, want := summary(o, p), "12 clusters chosen, in 2 decision groups; added: a, b, c, d, e and 2 more; removed: x"; got != want {
+	if got, want := changeSummary(o, p), "12 clusters selected in 2 decision groups; added: a, b, c, d, e and 2 more; removed: x"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 }

@@ -1,34 +1,30 @@
-// Package placement serves Placement: it chooses clusters for each one, and
-// writes them down in PlacementDecisions.
+// Package placement serves Placements: it chooses clusters for each Placement and writes them to
+// PlacementDecisions.
 //
-//	controller, err := placement.New(placement.Config{Client: client, Logger: logger, ...})
+//	c, err := placement.New(placement.Config{Informers: informers, Client: client})
 //	...
-//	err = controller.Run(ctx)
+//	err = c.Run(ctx)
 //
-// The choice is a pure function (schedule) of the Placement, the clusters, what
-// was chosen before, and the time; how to write it down is another
-// (planDecisions). Both move as little as they can: what stays chosen stays where
-// it is written, so that a cluster that comes or goes costs one write, whatever
-// the number of clusters, and nothing is written that is written already.
+// The choice is a pure function (schedule) of the Placement, the clusters, the previous choice and
+// the time. How to write it is another pure function (planDecisions). Both change as little as
+// possible: a cluster that stays chosen stays in its PlacementDecision, a cluster that comes or
+// goes costs one write regardless of the number of clusters, and nothing is written that is stored
+// already.
 //
-// Nothing is kept but what is on the API server. A change of a cluster leads to
-// another look at those placements only in whose eyes it has changed.
+// All state is on the API server. A change of a cluster causes a reconcile only of those Placements
+// that evaluate it differently.
 //
-// One controller must serve Placement on an API server: do not run this one where
-// another does. What others have written for a Placement, under its label and
-// owner, is taken over as it is.
+// Only one controller may serve the Placements of an API server. PlacementDecisions of another
+// controller, with the label and the owner of a Placement, are adopted.
 package placement
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
@@ -37,239 +33,107 @@ import (
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
 	clusterv1beta1 "github.com/workwire/workwire/pkg/apis/cluster/v1beta1"
 	"github.com/workwire/workwire/pkg/client/clientset/versioned"
-	informersv1 "github.com/workwire/workwire/pkg/client/informers/externalversions/cluster/v1"
-	informersv1beta1 "github.com/workwire/workwire/pkg/client/informers/externalversions/cluster/v1beta1"
+	"github.com/workwire/workwire/pkg/hub/controller"
 )
 
-// workers is how many placements are looked at at a time.
-const workers = 4
+// interval is the minimum time between two reconciles of a Placement.
+const interval = 100 * time.Millisecond
 
-// Pauses: between looks at one placement, and between the tries of one that fails.
-const (
-	pause         = 100 * time.Millisecond
-	retryAfter    = 5 * time.Millisecond
-	retryAfterMax = 30 * time.Second
-)
-
-// Config is what a [Controller] is made of. All fields but those said to be
-// optional are required.
+// Config configures a [Controller].
 type Config struct {
-	// Client reads placements and clusters, and writes decisions.
+	// Informers provide Placements, PlacementDecisions and ManagedClusters; required.
+	Informers *controller.Informers
+	// Client writes PlacementDecisions and the status of Placements; required.
 	Client versioned.Interface
-	// Recorder gets an Event on a Placement when its decisions change, and a
-	// warning when it can not be followed; nil for none.
+	// Recorder gets an event on a Placement when its decisions change, and a warning when its spec
+	// is invalid; default none.
 	Recorder record.EventRecorder
-	// Logger gets a line about each change of decisions and about each failure.
+	// Logger gets a line about each change of decisions and each failure; default slog.Default().
 	Logger *slog.Logger
-	// Registerer gets the metrics workwire_hub_placement_*; nil for none.
+	// Registerer gets the metrics workwire_hub_placement_*; default none.
 	Registerer prometheus.Registerer
-	// Queues gives the queue its metrics; nil for none.
+	// Queues creates the metrics of the queue; default none.
 	Queues workqueue.MetricsProvider
 }
 
-// Controller serves Placement.
+// Controller serves Placements.
 type Controller struct {
-	cfg     Config
-	metrics *metrics
-	fleet   *fleet
-
-	clusters, placements, decisions cache.SharedIndexInformer
-	synced                          []cache.InformerSynced // of the handlers: fleet and queue know what the caches know
-
-	queue    workqueue.TypedRateLimitingInterface[types.NamespacedName]
-	progress *progress
-
-	mu       sync.Mutex
-	failures map[string]error // guarded by mu: why a resource can not be read, until all have been
+	*controller.Controller[types.NamespacedName]
+	cfg        Config
+	metrics    *metrics
+	clusters   *clusterIndex
+	placements *controller.Cache[*clusterv1beta1.Placement]
+	decisions  *controller.Cache[*clusterv1beta1.PlacementDecision]
 }
 
-// New makes a controller. It does no I/O and starts nothing. It fails when the
-// metrics are registered already.
+// New returns a controller. It does no I/O and starts nothing. It reports every fault of cfg, and
+// fails if the metrics are registered already.
 func New(cfg Config) (*Controller, error) {
-	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](retryAfter, retryAfterMax)
-	c := &Controller{
-		cfg: cfg, fleet: newFleet(), progress: newProgress(), failures: make(map[string]error),
-		clusters:   informersv1.NewManagedClusterInformer(cfg.Client, 0, cache.Indexers{}),
-		placements: informersv1beta1.NewPlacementInformer(cfg.Client, "", 0, cache.Indexers{}),
-		decisions:  informersv1beta1.NewPlacementDecisionInformer(cfg.Client, "", 0, cache.Indexers{byPlacement: placementsOf}),
-		queue: workqueue.NewTypedRateLimitingQueueWithConfig(limiter,
-			workqueue.TypedRateLimitingQueueConfig[types.NamespacedName]{Name: "placements", MetricsProvider: cfg.Queues}),
+	var errs []error
+	if cfg.Informers == nil {
+		errs = append(errs, errors.New("Informers is required"))
 	}
-	c.metrics = newMetrics(c.placements.GetStore())
-	err := errors.Join(
-		c.watch(c.clusters, "managedclusters", c.clusterChanged, c.clusterGone),
-		c.watch(c.placements, "placements", c.placementChanged, c.placementGone),
-		c.watch(c.decisions, "placementdecisions", c.decisionChanged, c.decisionChanged),
-		c.metrics.register(cfg.Registerer),
-	)
+	if cfg.Client == nil {
+		errs = append(errs, errors.New("Client is required"))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, fmt.Errorf("placement: %w", err)
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.Default()
+	}
+	c := &Controller{
+		cfg: cfg, clusters: newClusterIndex(),
+		placements: cfg.Informers.Placements(), decisions: cfg.Informers.PlacementDecisions(),
+	}
+	c.metrics = newMetrics(c.placements)
+	var err error
+	c.Controller, err = controller.New(controller.Config[types.NamespacedName]{
+		Name: "placements", Reconcile: c.reconcile, Interval: interval, Queues: cfg.Queues, Logger: cfg.Logger,
+		Watches: []controller.Watch{
+			controller.On(cfg.Informers.ManagedClusters(), c.clusterChanged),
+			controller.On(c.placements, c.placementChanged),
+			controller.On(c.decisions, c.decisionChanged),
+		},
+	})
+	err = errors.Join(err, c.decisions.AddIndexers(cache.Indexers{byPlacement: indexByPlacement}), c.metrics.register(cfg.Registerer))
 	if err != nil {
-		c.queue.ShutDown()
 		return nil, fmt.Errorf("placement: %w", err)
 	}
 	return c, nil
 }
 
-// watch has changed called for each object and each change, gone for each that is
-// no more.
-func (c *Controller) watch(informer cache.SharedIndexInformer, resource string, changed, gone func(any)) error {
-	handler, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    changed,
-		UpdateFunc: func(_, object any) { changed(object) },
-		DeleteFunc: func(object any) {
-			if last, ok := object.(cache.DeletedFinalStateUnknown); ok {
-				object = last.Obj
-			}
-			gone(object)
-		},
-	})
-	if err != nil {
-		return fmt.Errorf("watch %s: %w", resource, err)
+func (c *Controller) clusterChanged(before, after *clusterv1.ManagedCluster) {
+	var affected []types.NamespacedName
+	if after != nil {
+		affected = c.clusters.observe(after, time.Now())
+	} else {
+		affected = c.clusters.remove(before.Name, time.Now())
 	}
-	c.synced = append(c.synced, handler.HasSynced)
-	return errors.Join(informer.SetTransform(slim), informer.SetWatchErrorHandlerWithContext(
-		func(_ context.Context, _ *cache.Reflector, err error) { c.failed(resource, err) }))
+	for _, key := range affected {
+		c.Add(key)
+	}
 }
 
-// slim drops what the controller has no use for. What it writes in whole,
-// PlacementDecisions and the status of Placements, it keeps, but for
-// managedFields, which need not be sent back.
-func slim(object any) (any, error) {
-	switch o := object.(type) {
-	case *clusterv1.ManagedCluster:
-		o.ManagedFields, o.Annotations = nil, nil
-		o.Status = clusterv1.ManagedClusterStatus{ClusterClaims: o.Status.ClusterClaims}
-	case *clusterv1beta1.Placement:
-		o.ManagedFields = nil
-	case *clusterv1beta1.PlacementDecision:
-		o.ManagedFields = nil
-	}
-	return object, nil
-}
-
-// failed notes why a list or watch failed, and says what to do.
-func (c *Controller) failed(resource string, err error) {
-	switch {
-	case apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || apierrors.IsTimeout(err):
-		c.cfg.Logger.Debug("the watch starts again", "resource", resource, "reason", err)
+func (c *Controller) placementChanged(before, after *clusterv1beta1.Placement) {
+	if after == nil {
+		c.clusters.setRules(controller.KeyOf(before), nil)
+		c.Add(controller.KeyOf(before))
 		return
-	case apierrors.IsNotFound(err):
-		err = fmt.Errorf("the hub's API serves no %s: apply deploy/crds to it: %w", resource, err)
-	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):
-		err = fmt.Errorf("the hub may not read %s: grant list and watch on %s.%s: %w", resource, resource, clusterv1.GroupName, err)
-	default:
-		err = fmt.Errorf("list and watch %s: %w", resource, err)
 	}
-	c.mu.Lock()
-	c.failures[resource] = err
-	c.mu.Unlock()
-	c.cfg.Logger.Warn("placements can not be served; trying again", "resource", resource, "error", err)
+	r, err := newRules(after)
+	if err != nil {
+		r = nil // clusters do not affect an invalid Placement
+	}
+	c.clusters.setRules(controller.KeyOf(after), r)
+	c.Add(controller.KeyOf(after))
 }
 
-// Ready tells why placements are not served yet; nil once they are. It may be
-// called from any goroutine, at any time.
-func (c *Controller) Ready(context.Context) error {
-	for _, synced := range c.synced {
-		if !synced() {
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			for _, err := range c.failures {
-				return err
-			}
-			return errors.New("the placements, decisions and clusters have not been read yet")
-		}
+func (c *Controller) decisionChanged(before, after *clusterv1beta1.PlacementDecision) {
+	if after == nil {
+		after = before
 	}
-	return nil
-}
-
-// Run serves placements until ctx ends; it returns nil then. An API server that
-// can not be reached, or does not serve them yet, is tried again for ever. It
-// must be called once.
-func (c *Controller) Run(ctx context.Context) error {
-	var running sync.WaitGroup
-	defer running.Wait()
-	defer c.queue.ShutDown()
-	for _, informer := range []cache.SharedIndexInformer{c.clusters, c.placements, c.decisions} {
-		running.Go(func() { informer.RunWithContext(ctx) })
-	}
-	if !cache.WaitForCacheSync(ctx.Done(), c.synced...) {
-		return nil
-	}
-	c.cfg.Logger.Debug("the placements, decisions and clusters are read")
-	for range workers {
-		running.Go(func() { c.work(ctx) })
-	}
-	<-ctx.Done()
-	return nil
-}
-
-func (c *Controller) work(ctx context.Context) {
-	for {
-		key, stopped := c.queue.Get()
-		if stopped {
-			return
-		}
-		c.progress.looked(key, time.Now())
-		again, err := c.look(ctx, key)
-		switch {
-		case ctx.Err() != nil:
-			c.queue.Forget(key)
-		case err != nil:
-			c.queue.AddRateLimited(key)
-		default:
-			c.queue.Forget(key)
-			if again > 0 {
-				c.queue.AddAfter(key, again)
-			}
-		}
-		c.queue.Done(key)
-	}
-}
-
-// enqueue has the placement looked at, at once when that has not been done
-// lately.
-func (c *Controller) enqueue(key types.NamespacedName) {
-	c.queue.AddAfter(key, c.progress.rest(key, time.Now()))
-}
-
-func (c *Controller) clusterChanged(object any) {
-	if cluster, ok := object.(*clusterv1.ManagedCluster); ok {
-		for _, key := range c.fleet.observe(cluster, time.Now()) {
-			c.enqueue(key)
-		}
-	}
-}
-
-func (c *Controller) clusterGone(object any) {
-	if cluster, ok := object.(*clusterv1.ManagedCluster); ok {
-		for _, key := range c.fleet.drop(cluster.Name, time.Now()) {
-			c.enqueue(key)
-		}
-	}
-}
-
-func (c *Controller) placementChanged(object any) {
-	if p, ok := object.(*clusterv1beta1.Placement); ok {
-		key := keyOf(p)
-		r, err := newRules(p)
-		if err != nil {
-			r = nil // no cluster concerns it before it is mended
-		}
-		c.fleet.follow(key, r)
-		c.enqueue(key)
-	}
-}
-
-func (c *Controller) placementGone(object any) {
-	if p, ok := object.(*clusterv1beta1.Placement); ok {
-		c.fleet.follow(keyOf(p), nil)
-		c.enqueue(keyOf(p))
-	}
-}
-
-func (c *Controller) decisionChanged(object any) {
-	if d, ok := object.(*clusterv1beta1.PlacementDecision); ok {
-		for _, key := range placementKeys(d) {
-			c.enqueue(key)
-		}
+	for _, key := range placementKeys(after) {
+		c.Add(key)
 	}
 }

@@ -18,37 +18,37 @@ import (
 	clusterv1beta1 "github.com/workwire/workwire/pkg/apis/cluster/v1beta1"
 )
 
-// everyCluster is the number of clusters that a Placement without a number wants.
+// everyCluster is rules.wanted of a Placement without numberOfClusters.
 const everyCluster = -1
 
-// forever is a time, in seconds, that is not waited for.
-const forever = 1 << 40
+// maxTolerationSeconds is the longest toleration that expires.
+const maxTolerationSeconds = 1 << 40
 
-// rules are the spec of a Placement, parsed. They are never changed.
+// rules is the parsed spec of a Placement. It is immutable.
 type rules struct {
-	wanted      int        // how many clusters, at most, or everyCluster
-	predicates  []selector // a cluster meets one of them; none: every cluster does
+	wanted      int        // the maximum number of clusters, or everyCluster
+	predicates  []selector // a cluster must match one of them, if there are any
 	tolerations []clusterv1beta1.Toleration
 	groups      []groupRule
 	perGroup    size
 }
 
-// groupRule is one of the groups that a Placement names.
+// groupRule is a named group of a Placement.
 type groupRule struct {
 	name     string
 	selector selector
 }
 
-// newRules parses the spec of p. Its error names every fault.
+// newRules parses the spec of p. Its error joins one error per invalid field.
 func newRules(p *clusterv1beta1.Placement) (*rules, error) {
 	r := &rules{wanted: everyCluster, tolerations: p.Spec.Tolerations}
-	var faults []error
+	var errs []error
 	if len(p.Name) > validation.LabelValueMaxLength {
-		faults = append(faults, fmt.Errorf("metadata.name: it has %d characters, but labels of PlacementDecisions bear it, "+
-			"which take %d: choose a shorter name", len(p.Name), validation.LabelValueMaxLength))
+		errs = append(errs, fmt.Errorf("metadata.name: has %d characters, but is also a label value of PlacementDecisions, "+
+			"which have at most %d: choose a shorter name", len(p.Name), validation.LabelValueMaxLength))
 	}
 	if len(p.Spec.ClusterSets) > 0 {
-		faults = append(faults, fmt.Errorf("spec.clusterSets: cluster sets are not served by this hub: "+
+		errs = append(errs, fmt.Errorf("spec.clusterSets: this hub does not support cluster sets: "+
 			"select the label %s in spec.predicates instead", clusterv1.ClusterSetLabelKey))
 	}
 	if n := p.Spec.NumberOfClusters; n != nil {
@@ -57,7 +57,7 @@ func newRules(p *clusterv1beta1.Placement) (*rules, error) {
 	for i, predicate := range p.Spec.Predicates {
 		s, err := newSelector(predicate.RequiredClusterSelector)
 		if err != nil {
-			faults = append(faults, fmt.Errorf("spec.predicates[%d].requiredClusterSelector.%w", i, err))
+			errs = append(errs, fmt.Errorf("spec.predicates[%d].requiredClusterSelector.%w", i, err))
 		}
 		r.predicates = append(r.predicates, s)
 	}
@@ -65,21 +65,21 @@ func newRules(p *clusterv1beta1.Placement) (*rules, error) {
 	for i, g := range strategy.DecisionGroups {
 		s, err := newSelector(g.ClusterSelector)
 		if err != nil {
-			faults = append(faults, fmt.Errorf("spec.decisionStrategy.groupStrategy.decisionGroups[%d].groupClusterSelector.%w", i, err))
+			errs = append(errs, fmt.Errorf("spec.decisionStrategy.groupStrategy.decisionGroups[%d].groupClusterSelector.%w", i, err))
 		}
 		r.groups = append(r.groups, groupRule{name: g.GroupName, selector: s})
 	}
 	var err error
 	if r.perGroup, err = newSize(strategy.ClustersPerDecisionGroup); err != nil {
-		faults = append(faults, fmt.Errorf("spec.decisionStrategy.groupStrategy.clustersPerDecisionGroup: %w", err))
+		errs = append(errs, fmt.Errorf("spec.decisionStrategy.groupStrategy.clustersPerDecisionGroup: %w", err))
 	}
-	if err := errors.Join(faults...); err != nil {
+	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
 	return r, nil
 }
 
-// selector selects clusters by labels and by claims.
+// selector selects clusters by labels and claims.
 type selector struct {
 	labels labels.Selector
 	claims []requirement
@@ -113,8 +113,8 @@ func (s selector) matches(c *cluster) bool {
 	return true
 }
 
-// requirement is a demand on the value of one claim. It is not a
-// labels.Requirement, since claims have values that no label can have.
+// requirement is a condition on one claim. A labels.Requirement does not fit, since its values must
+// be valid label values.
 type requirement metav1.LabelSelectorRequirement
 
 func newRequirement(r metav1.LabelSelectorRequirement) (requirement, error) {
@@ -128,7 +128,7 @@ func newRequirement(r metav1.LabelSelectorRequirement) (requirement, error) {
 			return requirement{}, fmt.Errorf("operator %s takes no values", r.Operator)
 		}
 	default:
-		return requirement{}, fmt.Errorf("%q is no operator: want In, NotIn, Exists or DoesNotExist", r.Operator)
+		return requirement{}, fmt.Errorf("unknown operator %q: must be In, NotIn, Exists or DoesNotExist", r.Operator)
 	}
 	return requirement(r), nil
 }
@@ -142,13 +142,13 @@ func (r requirement) matches(claims map[string]string) bool {
 		return !exists || !slices.Contains(r.Values, value)
 	case metav1.LabelSelectorOpExists:
 		return exists
-	default: // DoesNotExist: newRequirement lets no other through
+	default: // DoesNotExist, see newRequirement
 		return !exists
 	}
 }
 
-// size is how many clusters a group has, at most: a number, or a percentage of
-// all chosen ones. The zero value is 100%.
+// size is the maximum number of clusters of a group: a number, or a percentage of all chosen
+// clusters. The zero value is 100%.
 type size struct {
 	number, percent int
 }
@@ -176,8 +176,8 @@ func newSize(v intstr.IntOrString) (size, error) {
 	return s, nil
 }
 
-// of gives the size of groups when so many clusters are chosen; at least 1.
-func (s size) of(chosen int) int {
+// resolve returns the size of groups for a number of chosen clusters; at least 1.
+func (s size) resolve(chosen int) int {
 	switch {
 	case s.number > 0:
 		return s.number
@@ -188,34 +188,34 @@ func (s size) of(chosen int) int {
 	}
 }
 
-// fit says whether a placement may choose a cluster, or why not.
+// fit is whether a placement can choose a cluster.
 type fit uint8
 
 const (
-	closed     fit = iota // the hub does not accept it, or it is being deleted
-	unselected            // it meets no predicate
-	tainted               // it has a NoSelect taint that is not tolerated
-	keepable              // it stays chosen, but is not chosen anew: NoSelectIfNew
+	notAccepted fit = iota // not accepted by the hub, or being deleted
+	notSelected            // matches no predicate
+	tainted                // has a NoSelect taint that is not tolerated
+	keepable               // stays chosen, but is not newly chosen: NoSelectIfNew
 	eligible
 )
 
-// verdict is how a cluster measures up to rules. Equal verdicts have equal
-// consequences.
+// verdict is the result of evaluating a cluster against rules. Clusters with equal verdicts are
+// treated equally.
 type verdict struct {
 	fit   fit
-	avoid bool  // chosen anew only when there are no others: PreferNoSelect
-	until int64 // when its fit ends, by itself, in Unix seconds; 0: never
-	group int   // index of the first groupRule that selects it; their number: none does
+	avoid bool  // newly chosen only if there are no others: PreferNoSelect
+	until int64 // Unix seconds when a toleration expires; 0 means never
+	group int   // index of the first groupRule that selects it; len(groups) if none does
 }
 
-// judge measures c at a moment.
-func (r *rules) judge(c *cluster, now time.Time) verdict {
-	if !c.open {
-		return verdict{fit: closed}
+// evaluate returns the verdict on c at the time now.
+func (r *rules) evaluate(c *cluster, now time.Time) verdict {
+	if !c.accepted {
+		return verdict{fit: notAccepted}
 	}
 	matches := func(s selector) bool { return s.matches(c) }
 	if len(r.predicates) > 0 && !slices.ContainsFunc(r.predicates, matches) {
-		return verdict{fit: unselected}
+		return verdict{fit: notSelected}
 	}
 	v := verdict{fit: eligible}
 	for _, t := range c.taints {
@@ -239,24 +239,24 @@ func (r *rules) judge(c *cluster, now time.Time) verdict {
 	return v
 }
 
-// toleratedUntil gives the Unix second from which on t is not tolerated any
-// more: math.MaxInt64 for never.
+// toleratedUntil returns the Unix time at which the toleration of t expires; math.MaxInt64 if it
+// does not expire.
 func (r *rules) toleratedUntil(t taint) int64 {
 	until := int64(math.MinInt64)
 	for i := range r.tolerations {
-		tolerance := &r.tolerations[i]
-		if !tolerates(tolerance, t) {
+		toleration := &r.tolerations[i]
+		if !tolerates(toleration, t) {
 			continue
 		}
-		if tolerance.TolerationSeconds == nil || *tolerance.TolerationSeconds > forever {
+		if toleration.TolerationSeconds == nil || *toleration.TolerationSeconds > maxTolerationSeconds {
 			return math.MaxInt64
 		}
-		until = max(until, t.since.Unix()+max(0, *tolerance.TolerationSeconds))
+		until = max(until, t.since.Unix()+max(0, *toleration.TolerationSeconds))
 	}
 	return until
 }
 
-// tolerates reports whether the toleration is about t.
+// tolerates reports whether the toleration matches t.
 func tolerates(toleration *clusterv1beta1.Toleration, t taint) bool {
 	exists := toleration.Operator == clusterv1beta1.TolerationOpExists
 	switch {

@@ -12,10 +12,10 @@ import (
 	clusterv1beta1 "github.com/workwire/workwire/pkg/apis/cluster/v1beta1"
 )
 
-// noon is the moment at which tests look.
+// noon is the time of evaluations in tests.
 var noon = time.Date(2026, 3, 1, 12, 0, 0, 500, time.UTC)
 
-// accepted makes a cluster that the hub accepts.
+// accepted returns a cluster that the hub accepts.
 func accepted(name string, change ...func(*clusterv1.ManagedCluster)) *cluster {
 	c := &clusterv1.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: clusterv1.ManagedClusterSpec{HubAcceptsClient: true}}
 	for _, f := range change {
@@ -38,14 +38,14 @@ func claiming(name, value string) func(*clusterv1.ManagedCluster) {
 	}
 }
 
-// tainting puts on a taint with the value "v", age ago.
+// tainting adds a taint with the value "v" and an age.
 func tainting(key string, effect clusterv1.TaintEffect, age time.Duration) func(*clusterv1.ManagedCluster) {
 	return func(c *clusterv1.ManagedCluster) {
 		c.Spec.Taints = append(c.Spec.Taints, clusterv1.Taint{Key: key, Value: "v", Effect: effect, TimeAdded: metav1.NewTime(noon.Add(-age))})
 	}
 }
 
-// placing makes a Placement.
+// placing returns a Placement.
 func placing(change ...func(*clusterv1beta1.Placement)) *clusterv1beta1.Placement {
 	p := &clusterv1beta1.Placement{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p", UID: "uid-p", Generation: 1}}
 	for _, f := range change {
@@ -64,7 +64,7 @@ func perGroup(size intstr.IntOrString) func(*clusterv1beta1.Placement) {
 	}
 }
 
-// naming adds a decision group of the clusters with the label group=selected.
+// naming adds a decision group for clusters with the label group=selected.
 func naming(name, selected string) func(*clusterv1beta1.Placement) {
 	return func(p *clusterv1beta1.Placement) {
 		strategy := &p.Spec.DecisionStrategy.GroupStrategy
@@ -120,20 +120,20 @@ func TestSelection(t *testing.T) {
 		{"no predicate", nil, eligible},
 		{"an empty one", []clusterv1beta1.ClusterSelector{{}}, eligible},
 		{"label", []clusterv1beta1.ClusterSelector{byLabels("region", "west")}, eligible},
-		{"other value", []clusterv1beta1.ClusterSelector{byLabels("region", "east")}, unselected},
+		{"other value", []clusterv1beta1.ClusterSelector{byLabels("region", "east")}, notSelected},
 		{"one of two predicates", []clusterv1beta1.ClusterSelector{byLabels("region", "east"), byLabels("tier", "gold")}, eligible},
 		{"labels and claims", []clusterv1beta1.ClusterSelector{both}, eligible},
-		{"labels, but not claims", []clusterv1beta1.ClusterSelector{bothNot}, unselected},
+		{"labels, but not claims", []clusterv1beta1.ClusterSelector{bothNot}, notSelected},
 		{"claim that is no label value", []clusterv1beta1.ClusterSelector{byClaim("id.k8s.io", in, "https://a b/ü")}, eligible},
 		{"claim is there", []clusterv1beta1.ClusterSelector{byClaim("gpus", exists)}, eligible},
-		{"claim is not there", []clusterv1beta1.ClusterSelector{byClaim("cpus", exists)}, unselected},
+		{"claim is not there", []clusterv1beta1.ClusterSelector{byClaim("cpus", exists)}, notSelected},
 		{"absent as wanted", []clusterv1beta1.ClusterSelector{byClaim("cpus", not)}, eligible},
-		{"there, unwanted", []clusterv1beta1.ClusterSelector{byClaim("gpus", not)}, unselected},
-		{"not in", []clusterv1beta1.ClusterSelector{byClaim("gpus", notIn, "4", "5")}, unselected},
+		{"there, unwanted", []clusterv1beta1.ClusterSelector{byClaim("gpus", not)}, notSelected},
+		{"not in", []clusterv1beta1.ClusterSelector{byClaim("gpus", notIn, "4", "5")}, notSelected},
 		{"absent is not in", []clusterv1beta1.ClusterSelector{byClaim("cpus", notIn, "4")}, eligible},
-		{"in, but absent", []clusterv1beta1.ClusterSelector{byClaim("cpus", in, "")}, unselected},
+		{"in, but absent", []clusterv1beta1.ClusterSelector{byClaim("cpus", in, "")}, notSelected},
 	} {
-		if got := mustRules(t, placing(predicates(test.of...))).judge(c, noon).fit; got != test.want {
+		if got := mustRules(t, placing(predicates(test.of...))).evaluate(c, noon).fit; got != test.want {
 			t.Errorf("%s: %d, want %d", test.name, got, test.want)
 		}
 	}
@@ -142,7 +142,7 @@ func TestSelection(t *testing.T) {
 		"not accepted":  func(c *clusterv1.ManagedCluster) { c.Spec.HubAcceptsClient = false },
 		"being deleted": func(c *clusterv1.ManagedCluster) { c.DeletionTimestamp = &metav1.Time{Time: noon} },
 	} {
-		if got := all.judge(accepted("c", change), noon).fit; got != closed {
+		if got := all.evaluate(accepted("c", change), noon).fit; got != notAccepted {
 			t.Errorf("%s: %d", what, got)
 		}
 	}
@@ -197,22 +197,22 @@ func TestTolerations(t *testing.T) {
 			verdict{fit: eligible, avoid: true}},
 	} {
 		c := accepted("c", tainting("k", test.effect, time.Hour))
-		if got := mustRules(t, placing(tolerating(test.by...))).judge(c, noon); got != test.want {
+		if got := mustRules(t, placing(tolerating(test.by...))).evaluate(c, noon); got != test.want {
 			t.Errorf("%s: %+v, want %+v", test.name, got, test.want)
 		}
 	}
 	two := accepted("c", tainting("a", never, time.Hour), tainting("b", never, time.Minute))
 	r := mustRules(t, placing(tolerating(tolerance{Operator: exists, TolerationSeconds: seconds(2 * hour)})))
-	if got := r.judge(two, noon); got.until != end(time.Hour, 2*time.Hour) {
+	if got := r.evaluate(two, noon); got.until != end(time.Hour, 2*time.Hour) {
 		t.Errorf("of two taints the first to end counts: %+v", got)
 	}
 	r = mustRules(t, placing(tolerating(tolerance{Key: "a", Operator: exists})))
-	if got := r.judge(two, noon); got.fit != tainted {
+	if got := r.evaluate(two, noon); got.fit != tainted {
 		t.Errorf("one of two taints is tolerated: %+v", got)
 	}
 }
 
-// A taint without a time counts since it was seen first.
+// A taint without timeAdded counts from when it was first seen.
 func TestTaintWithoutTime(t *testing.T) {
 	seconds := int64(60)
 	r := mustRules(t, placing(tolerating(clusterv1beta1.Toleration{Operator: clusterv1beta1.TolerationOpExists, TolerationSeconds: &seconds})))
@@ -220,34 +220,34 @@ func TestTaintWithoutTime(t *testing.T) {
 		HubAcceptsClient: true, Taints: []clusterv1.Taint{{Key: "k", Effect: clusterv1.TaintEffectNoSelect}},
 	}}
 	first := newCluster(object, nil, noon)
-	if got := r.judge(first, noon); got != (verdict{fit: eligible, until: noon.Unix() + 60}) {
+	if got := r.evaluate(first, noon); got != (verdict{fit: eligible, until: noon.Unix() + 60}) {
 		t.Errorf("when it is new: %+v", got)
 	}
 	object.Labels = map[string]string{"changed": "yes"}
 	later := newCluster(object, first, noon.Add(30*time.Second))
-	if got := r.judge(later, noon); got.until != noon.Unix()+60 {
+	if got := r.evaluate(later, noon); got.until != noon.Unix()+60 {
 		t.Errorf("after another change: %+v", got)
 	}
 	object.Spec.Taints[0].Value = "other"
-	if got := r.judge(newCluster(object, later, noon.Add(30*time.Second)), noon); got.until != noon.Unix()+90 {
+	if got := r.evaluate(newCluster(object, later, noon.Add(30*time.Second)), noon); got.until != noon.Unix()+90 {
 		t.Errorf("another taint: %+v", got)
 	}
 }
 
 func TestMisconfigured(t *testing.T) {
 	for want, change := range map[string]func(*clusterv1beta1.Placement){
-		"metadata.name: it has 64 characters":                                                                 func(p *clusterv1beta1.Placement) { p.Name = strings.Repeat("n", 64) },
-		"spec.clusterSets: cluster sets are not served by this hub":                                           func(p *clusterv1beta1.Placement) { p.Spec.ClusterSets = []string{"s"} },
-		"spec.predicates[1].requiredClusterSelector.labelSelector: ":                                          predicates(clusterv1beta1.ClusterSelector{}, byLabels("a b", "c")),
-		`spec.predicates[0].requiredClusterSelector.claimSelector.matchExpressions[0]: "Like" is no operator`: predicates(byClaim("a", "Like")),
-		"operator In needs values":                                                                            predicates(byClaim("a", metav1.LabelSelectorOpIn)),
-		"operator NotIn needs values":                                                                         predicates(byClaim("a", metav1.LabelSelectorOpNotIn)),
-		"operator Exists takes no values":                                                                     predicates(byClaim("a", metav1.LabelSelectorOpExists, "b")),
-		"groupStrategy.decisionGroups[0].groupClusterSelector.labelSelector":                                  func(p *clusterv1beta1.Placement) { naming("g", "c d")(p) },
-		`clustersPerDecisionGroup: "5 %" is neither a number`:                                                 perGroup(intstr.FromString("5 %")),
-		`clustersPerDecisionGroup: "101%" is neither a number`:                                                perGroup(intstr.FromString("101%")),
-		`clustersPerDecisionGroup: -1 is negative`:                                                            perGroup(intstr.FromInt32(-1)),
-		`clustersPerDecisionGroup: -1% is negative`:                                                           perGroup(intstr.FromString("-1%")),
+		"metadata.name: has 64 characters":                                                                      func(p *clusterv1beta1.Placement) { p.Name = strings.Repeat("n", 64) },
+		"spec.clusterSets: this hub does not support cluster sets":                                              func(p *clusterv1beta1.Placement) { p.Spec.ClusterSets = []string{"s"} },
+		"spec.predicates[1].requiredClusterSelector.labelSelector: ":                                            predicates(clusterv1beta1.ClusterSelector{}, byLabels("a b", "c")),
+		`spec.predicates[0].requiredClusterSelector.claimSelector.matchExpressions[0]: unknown operator "Like"`: predicates(byClaim("a", "Like")),
+		"operator In needs values":                                                                              predicates(byClaim("a", metav1.LabelSelectorOpIn)),
+		"operator NotIn needs values":                                                                           predicates(byClaim("a", metav1.LabelSelectorOpNotIn)),
+		"operator Exists takes no values":                                                                       predicates(byClaim("a", metav1.LabelSelectorOpExists, "b")),
+		"groupStrategy.decisionGroups[0].groupClusterSelector.labelSelector":                                    func(p *clusterv1beta1.Placement) { naming("g", "c d")(p) },
+		`clustersPerDecisionGroup: "5 %" is neither a number`:                                                   perGroup(intstr.FromString("5 %")),
+		`clustersPerDecisionGroup: "101%" is neither a number`:                                                  perGroup(intstr.FromString("101%")),
+		`clustersPerDecisionGroup: -1 is negative`:                                                              perGroup(intstr.FromInt32(-1)),
+		`clustersPerDecisionGroup: -1% is negative`:                                                             perGroup(intstr.FromString("-1%")),
 	} {
 		if _, err := newRules(placing(change)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
@@ -270,13 +270,13 @@ func TestSize(t *testing.T) {
 		{intstr.FromString("10%"), 0, 1},
 	} {
 		s, err := newSize(test.size)
-		if got := s.of(test.chosen); err != nil || got != test.want {
+		if got := s.resolve(test.chosen); err != nil || got != test.want {
 			t.Errorf("%s of %d: %d (%v), want %d", test.size.String(), test.chosen, got, err, test.want)
 		}
 	}
 }
 
-// Whatever the text, a size is at least 1 and, if a percentage, at most all.
+// FuzzSize checks that a size is at least 1 and that a percentage is at most all clusters.
 func FuzzSize(f *testing.F) {
 	for _, text := range []string{"", "5", "100%", "0", "0%", "-1", "99999999999", "101%", "%", "1 %", "+5%"} {
 		f.Add(text, 10)
@@ -289,7 +289,7 @@ func FuzzSize(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if got := s.of(chosen); got < 1 || strings.HasSuffix(text, "%") && got > max(1, chosen) {
+		if got := s.resolve(chosen); got < 1 || strings.HasSuffix(text, "%") && got > max(1, chosen) {
 			t.Errorf("%q of %d: %d", text, chosen, got)
 		}
 	})

@@ -5,73 +5,71 @@ import (
 	"time"
 )
 
-// group is a decision group: clusters by name, in the order of their names.
+// group is a decision group: the sorted names of its clusters.
 type group struct {
-	name     string // empty: of the clusters that no named group selects
+	name     string // empty for clusters that no named group selects
 	clusters []string
 }
 
-// outcome is what a placement comes to.
-type outcome struct {
-	groups []group   // none is empty; each chosen cluster is in one
-	chosen int       // clusters in groups
-	again  time.Time // when time alone changes the choice; zero: never
-	// passedOver tells which kinds of clusters there are that were not chosen,
-	// though more were wanted.
-	passedOver [eligible]bool
+// result is the outcome of [schedule].
+type result struct {
+	groups []group // not empty; each chosen cluster is in one
+	chosen int     // clusters in groups
+	// requeueAt is when the result changes without another change; zero means never.
+	requeueAt time.Time
+	// skipped reports, by fit, whether there are clusters that could not be chosen.
+	skipped [eligible]bool
 }
 
-// candidate is a cluster that may be chosen.
+// candidate is a cluster that can be chosen.
 type candidate struct {
 	name string
 	verdict
 }
 
-// schedule chooses among clusters, which are in the order of their names, and
-// divides what it has chosen into groups. before is what was chosen last time:
+// schedule chooses from clusters, which are sorted by name, and divides the chosen clusters into
+// groups. before contains the previous choice, which changes as little as possible:
 //
-//   - A cluster that was chosen stays while it is eligible, as long as not fewer
-//     clusters are wanted. Free places go to others, by name, those with a
-//     PreferNoSelect taint last.
-//   - A cluster stays in its group while that group's rule selects it and the
-//     group is not too large. Free places in groups go to clusters by name.
-//     There are never more groups than are needed.
-func schedule(r *rules, clusters []*cluster, before []group, now time.Time) outcome {
-	was := make(map[string]bool, len(clusters))
+//   - A chosen cluster stays chosen while it is eligible, unless fewer clusters are wanted. Other
+//     clusters are added by name, those with a PreferNoSelect taint last.
+//   - A cluster stays in its group while the rule of the group selects it and the group is not too
+//     large. Other clusters are added to groups by name. There are no more groups than necessary.
+func schedule(r *rules, clusters []*cluster, before []group, now time.Time) result {
+	previous := make(map[string]bool, len(clusters))
 	for _, g := range before {
 		for _, name := range g.clusters {
-			was[name] = true
+			previous[name] = true
 		}
 	}
-	kept, fresh := make([]candidate, 0, len(was)), []candidate(nil)
-	var o outcome
+	kept, added := make([]candidate, 0, len(previous)), []candidate(nil)
+	var o result
 	for _, c := range clusters {
-		switch v := r.judge(c, now); {
-		case v.fit >= keepable && was[c.name]:
+		switch v := r.evaluate(c, now); {
+		case v.fit >= keepable && previous[c.name]:
 			kept = append(kept, candidate{c.name, v})
 		case v.fit == eligible:
-			fresh = append(fresh, candidate{c.name, v})
+			added = append(added, candidate{c.name, v})
 		default:
-			o.passedOver[v.fit] = true
+			o.skipped[v.fit] = true
 		}
 	}
-	chosen := append(inOrder(kept), inOrder(fresh)...)
+	chosen := append(sortByPreference(kept), sortByPreference(added)...)
 	if r.wanted != everyCluster && r.wanted < len(chosen) {
 		chosen = chosen[:r.wanted]
 	}
 	o.chosen = len(chosen)
-	o.groups = divide(r, chosen, before)
+	o.groups = makeGroups(r, chosen, before)
 	for _, c := range chosen {
-		if end := time.Unix(c.until, 0); c.until != 0 && (o.again.IsZero() || end.Before(o.again)) {
-			o.again = end
+		if end := time.Unix(c.until, 0); c.until != 0 && (o.requeueAt.IsZero() || end.Before(o.requeueAt)) {
+			o.requeueAt = end
 		}
 	}
 	return o
 }
 
-// inOrder puts candidates that are better avoided behind the others.
-func inOrder(of []candidate) []candidate {
-	slices.SortStableFunc(of, func(a, b candidate) int {
+// sortByPreference moves candidates with a PreferNoSelect taint to the end.
+func sortByPreference(candidates []candidate) []candidate {
+	slices.SortStableFunc(candidates, func(a, b candidate) int {
 		switch {
 		case a.avoid == b.avoid:
 			return 0
@@ -81,46 +79,44 @@ func inOrder(of []candidate) []candidate {
 			return -1
 		}
 	})
-	return of
+	return candidates
 }
 
-// divide makes groups of the chosen clusters, those of named groups first, in
-// the order of the rules.
-func divide(r *rules, chosen []candidate, before []group) []group {
+// makeGroups divides the chosen clusters into groups: named groups in the order of the rules, then
+// the others.
+func makeGroups(r *rules, chosen []candidate, before []group) []group {
 	members := make([][]string, len(r.groups)+1)
 	for _, c := range chosen {
 		members[c.group] = append(members[c.group], c.name)
 	}
-	limit := r.perGroup.of(len(chosen))
+	limit := r.perGroup.resolve(len(chosen))
 	var groups []group
 	for i, names := range members {
 		var name string
 		if i < len(r.groups) {
 			name = r.groups[i].name
 		}
-		var earlier [][]string
+		var previous [][]string
 		for _, g := range before {
 			if g.name == name {
-				earlier = append(earlier, g.clusters)
+				previous = append(previous, g.clusters)
 			}
 		}
-		for _, part := range pack(names, earlier, limit, nil) {
+		for _, part := range pack(names, previous, limit, nil) {
 			groups = append(groups, group{name: name, clusters: part})
 		}
 	}
 	return groups
 }
 
-// pack puts names into as few bins as hold them, limit in each, with as few
-// moves as that allows: a name stays in the bin of before that it is in, bins
-// that are not needed are given up from the end, and free places are filled from
-// the front, in the order of the names. Bin i is what became of before[i], and
-// each is sorted. reserved, which may be nil, is how many places of a bin of
-// before, fewer than limit, have to stay free; there may be bins more on account
-// of them.
+// pack distributes names over as few bins as possible, with at most limit names per bin, and moves
+// as few names as possible. A name stays in its bin of before, bins are removed from the end, and
+// free places are filled from the front in the order of the names. Bin i corresponds to before[i].
+// Each bin is sorted. reserved, which may be nil, is the number of places per bin of before, less
+// than limit, that must stay free; more bins may be necessary because of it.
 func pack(names []string, before [][]string, limit int, reserved []int) [][]string {
 	slices.Sort(names)
-	free := func(bin int) int { // places to fill
+	free := func(bin int) int { // places that may be filled
 		if bin < len(reserved) {
 			return limit - reserved[bin]
 		}

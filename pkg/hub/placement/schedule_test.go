@@ -16,7 +16,7 @@ import (
 	clusterv1beta1 "github.com/workwire/workwire/pkg/apis/cluster/v1beta1"
 )
 
-// text writes groups as "name: a b | c"; a group without a name has none.
+// text formats groups as "name: a b | c", unnamed groups without a name.
 func text(groups []group) string {
 	var parts []string
 	for _, g := range groups {
@@ -29,7 +29,7 @@ func text(groups []group) string {
 	return strings.Join(parts, " | ")
 }
 
-// parse reads what text writes.
+// parse is the inverse of text.
 func parse(s string) []group {
 	var groups []group
 	for part := range strings.SplitSeq(s, " | ") {
@@ -45,7 +45,7 @@ func parse(s string) []group {
 	return groups
 }
 
-// plain makes clusters of these names.
+// plain returns accepted clusters with these names.
 func plain(names string) []*cluster {
 	var clusters []*cluster
 	for _, name := range strings.Fields(names) {
@@ -115,7 +115,7 @@ func TestSchedule(t *testing.T) {
 	}
 }
 
-func TestWhenToLookAgain(t *testing.T) {
+func TestRequeueAt(t *testing.T) {
 	seconds := int64(3600)
 	tolerated := tolerating(clusterv1beta1.Toleration{Key: "k", Operator: clusterv1beta1.TolerationOpExists, TolerationSeconds: &seconds})
 	const never = clusterv1.TaintEffectNoSelect
@@ -138,75 +138,74 @@ func TestWhenToLookAgain(t *testing.T) {
 		if test.again > 0 {
 			want = noon.Truncate(time.Second).Add(test.again)
 		}
-		if text(o.groups) != test.chosen || !o.again.Equal(want) {
-			t.Errorf("%s: %s, again at %s, want %s at %s", test.name, text(o.groups), o.again, test.chosen, want)
+		if text(o.groups) != test.chosen || !o.requeueAt.Equal(want) {
+			t.Errorf("%s: %s, requeue at %s, want %s at %s", test.name, text(o.groups), o.requeueAt, test.chosen, want)
 		}
 	}
 }
 
-// world is a random fleet with a random placement. Everything follows from the
-// numbers that random gives.
-type world struct {
+// simulation is a random placement with random clusters, generated from a seed.
+type simulation struct {
 	random    *rand.Rand
 	placement *clusterv1beta1.Placement
 	clusters  map[string]*cluster
 }
 
-func newWorld(seed uint64) *world {
-	w := &world{random: rand.New(rand.NewPCG(seed, 1)), clusters: map[string]*cluster{}}
-	w.change()
-	for range w.random.IntN(30) {
-		w.join()
+func newSimulation(seed uint64) *simulation {
+	s := &simulation{random: rand.New(rand.NewPCG(seed, 1)), clusters: map[string]*cluster{}}
+	s.change()
+	for range s.random.IntN(30) {
+		s.join()
 	}
-	return w
+	return s
 }
 
-// change makes another placement.
-func (w *world) change() {
+// change replaces the placement.
+func (s *simulation) change() {
 	p := placing()
-	one := func(choices ...func(*clusterv1beta1.Placement)) { choices[w.random.IntN(len(choices))](p) }
+	one := func(choices ...func(*clusterv1beta1.Placement)) { choices[s.random.IntN(len(choices))](p) }
 	same := func(*clusterv1beta1.Placement) {}
-	one(same, number(int32(w.random.IntN(25))))
+	one(same, number(int32(s.random.IntN(25))))
 	one(same, predicates(byLabels("group", "1"), byLabels("group", "2")))
 	one(same, tolerating(clusterv1beta1.Toleration{Operator: clusterv1beta1.TolerationOpExists, Effect: clusterv1.TaintEffectNoSelect}))
 	one(same, naming("one", "1"), func(p *clusterv1beta1.Placement) { naming("two", "2")(p); naming("one", "1")(p) })
-	one(same, perGroup(intstr.FromInt32(int32(1+w.random.IntN(6)))), perGroup(intstr.FromString(fmt.Sprintf("%d%%", 1+w.random.IntN(100)))))
-	w.placement = p
+	one(same, perGroup(intstr.FromInt32(int32(1+s.random.IntN(6)))), perGroup(intstr.FromString(fmt.Sprintf("%d%%", 1+s.random.IntN(100)))))
+	s.placement = p
 }
 
-// any makes a cluster.
-func (w *world) any(name string) *cluster {
-	changes := []func(*clusterv1.ManagedCluster){labelled("group", fmt.Sprint(w.random.IntN(4)))}
-	if w.random.IntN(4) == 0 {
+// newCluster generates a cluster.
+func (s *simulation) newCluster(name string) *cluster {
+	changes := []func(*clusterv1.ManagedCluster){labelled("group", fmt.Sprint(s.random.IntN(4)))}
+	if s.random.IntN(4) == 0 {
 		effects := []clusterv1.TaintEffect{clusterv1.TaintEffectNoSelect, clusterv1.TaintEffectNoSelectIfNew, clusterv1.TaintEffectPreferNoSelect}
-		changes = append(changes, tainting("k", effects[w.random.IntN(3)], time.Hour))
+		changes = append(changes, tainting("k", effects[s.random.IntN(3)], time.Hour))
 	}
-	if w.random.IntN(10) == 0 {
+	if s.random.IntN(10) == 0 {
 		changes = append(changes, func(c *clusterv1.ManagedCluster) { c.Spec.HubAcceptsClient = false })
 	}
 	return accepted(name, changes...)
 }
 
-func (w *world) join() {
-	name := fmt.Sprintf("c%03d", w.random.IntN(1000))
-	w.clusters[name] = w.any(name)
+func (s *simulation) join() {
+	name := fmt.Sprintf("c%03d", s.random.IntN(1000))
+	s.clusters[name] = s.newCluster(name)
 }
 
-func (w *world) leave() {
-	if names := w.names(); len(names) > 0 {
-		delete(w.clusters, names[w.random.IntN(len(names))])
+func (s *simulation) leave() {
+	if names := s.names(); len(names) > 0 {
+		delete(s.clusters, names[s.random.IntN(len(names))])
 	}
 }
 
-func (w *world) names() []string { return slices.Sorted(maps.Keys(w.clusters)) }
+func (s *simulation) names() []string { return slices.Sorted(maps.Keys(s.clusters)) }
 
-func (w *world) schedule(t *testing.T, before []group) outcome {
+func (s *simulation) schedule(t *testing.T, before []group) result {
 	t.Helper()
 	var clusters []*cluster
-	for _, name := range w.names() {
-		clusters = append(clusters, w.clusters[name])
+	for _, name := range s.names() {
+		clusters = append(clusters, s.clusters[name])
 	}
-	r := mustRules(t, w.placement)
+	r := mustRules(t, s.placement)
 	o := schedule(r, clusters, before, noon)
 	if again := schedule(r, clusters, before, noon); text(again.groups) != text(o.groups) {
 		t.Fatalf("once %s, once %s", text(o.groups), text(again.groups))
@@ -214,23 +213,23 @@ func (w *world) schedule(t *testing.T, before []group) outcome {
 	return o
 }
 
-// check holds an outcome against what every outcome promises.
-func (w *world) check(t *testing.T, o outcome, before []group) {
+// check checks the invariants of every result.
+func (s *simulation) check(t *testing.T, o result, before []group) {
 	t.Helper()
-	r := mustRules(t, w.placement)
+	r := mustRules(t, s.placement)
 	seen, was := map[string]bool{}, map[string]bool{}
 	for _, g := range before {
 		for _, name := range g.clusters {
 			was[name] = true
 		}
 	}
-	limit, perRule, last := r.perGroup.of(o.chosen), map[int]int{}, 0
+	limit, perRule, last := r.perGroup.resolve(o.chosen), map[int]int{}, 0
 	for _, g := range o.groups {
 		if len(g.clusters) == 0 || len(g.clusters) > limit || !slices.IsSorted(g.clusters) {
 			t.Errorf("group of %d, limit %d: %v", len(g.clusters), limit, g.clusters)
 		}
 		for _, name := range g.clusters {
-			v := r.judge(w.clusters[name], noon)
+			v := r.evaluate(s.clusters[name], noon)
 			if seen[name] {
 				t.Errorf("%s is in two groups", name)
 			}
@@ -258,57 +257,56 @@ func (w *world) check(t *testing.T, o outcome, before []group) {
 	if len(seen) != o.chosen || r.wanted != everyCluster && o.chosen > r.wanted {
 		t.Errorf("%d are chosen, counted %d, wanted %d", len(seen), o.chosen, r.wanted)
 	}
-	for name, c := range w.clusters {
-		v := r.judge(c, noon)
+	for name, c := range s.clusters {
+		v := r.evaluate(c, noon)
 		if could := v.fit == eligible || v.fit == keepable && was[name]; could && !seen[name] && (r.wanted == everyCluster || o.chosen < r.wanted) {
 			t.Errorf("%s could have been chosen: %+v", name, v)
 		}
-		// Nobody who could stay has to go for somebody new.
+		// No chosen cluster is replaced while it can stay.
 		if v.fit >= keepable && was[name] && !seen[name] {
 			for other := range seen {
 				if !was[other] {
-					t.Errorf("%s had to go for %s", name, other)
+					t.Errorf("%s was replaced by %s", name, other)
 				}
 			}
 		}
 	}
 }
 
-func eachWorld(t *testing.T, f func(*testing.T, *world)) {
+func eachSimulation(t *testing.T, f func(*testing.T, *simulation)) {
 	for seed := range uint64(200) {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) { f(t, newWorld(seed)) })
+		t.Run(fmt.Sprint(seed), func(t *testing.T) { f(t, newSimulation(seed)) })
 		if t.Failed() {
 			return
 		}
 	}
 }
 
-func TestEveryOutcomeKeepsItsPromises(t *testing.T) {
-	eachWorld(t, func(t *testing.T, w *world) {
+func TestResultInvariants(t *testing.T) {
+	eachSimulation(t, func(t *testing.T, s *simulation) {
 		var before []group
 		for range 8 {
-			o := w.schedule(t, before)
-			w.check(t, o, before)
-			if next := w.schedule(t, o.groups); text(next.groups) != text(o.groups) {
-				t.Errorf("unchanged, and yet %s becomes %s", text(o.groups), text(next.groups))
+			o := s.schedule(t, before)
+			s.check(t, o, before)
+			if next := s.schedule(t, o.groups); text(next.groups) != text(o.groups) {
+				t.Errorf("%s becomes %s without a change", text(o.groups), text(next.groups))
 			}
 			before = o.groups
-			for range w.random.IntN(5) {
-				w.join()
-				w.leave()
+			for range s.random.IntN(5) {
+				s.join()
+				s.leave()
 			}
-			if w.random.IntN(3) == 0 {
-				w.change()
+			if s.random.IntN(3) == 0 {
+				s.change()
 			}
 		}
 	})
 }
 
-// Clusters that come, and clusters that go without having been chosen, take
-// nobody's place.
-func TestChurnElsewhereChangesNothing(t *testing.T) {
-	eachWorld(t, func(t *testing.T, w *world) {
-		before := w.schedule(t, nil).groups
+// Chosen clusters stay chosen when other clusters are added and removed.
+func TestOtherClustersDoNotReplaceChosenOnes(t *testing.T) {
+	eachSimulation(t, func(t *testing.T, s *simulation) {
+		before := s.schedule(t, nil).groups
 		chosen := map[string]bool{}
 		for _, g := range before {
 			for _, name := range g.clusters {
@@ -316,17 +314,17 @@ func TestChurnElsewhereChangesNothing(t *testing.T) {
 			}
 		}
 		for range 5 {
-			name := fmt.Sprintf("c%03d", w.random.IntN(1000))
+			name := fmt.Sprintf("c%03d", s.random.IntN(1000))
 			if !chosen[name] {
-				w.clusters[name] = w.any(name)
+				s.clusters[name] = s.newCluster(name)
 			}
-			if names := w.names(); len(names) > 0 {
-				if name := names[w.random.IntN(len(names))]; !chosen[name] {
-					delete(w.clusters, name)
+			if names := s.names(); len(names) > 0 {
+				if name := names[s.random.IntN(len(names))]; !chosen[name] {
+					delete(s.clusters, name)
 				}
 			}
 			after := map[string]bool{}
-			for _, g := range w.schedule(t, before).groups {
+			for _, g := range s.schedule(t, before).groups {
 				for _, name := range g.clusters {
 					after[name] = true
 				}
@@ -340,14 +338,14 @@ func TestChurnElsewhereChangesNothing(t *testing.T) {
 	})
 }
 
-// A cluster that goes moves at most the clusters of one group.
-func TestOneDepartureMovesLittle(t *testing.T) {
-	eachWorld(t, func(t *testing.T, w *world) {
-		before := w.schedule(t, nil)
-		if before.chosen == 0 || w.placement.Spec.NumberOfClusters != nil {
+// The removal of a cluster moves at most the clusters of one group.
+func TestRemovalMovesOneGroup(t *testing.T) {
+	eachSimulation(t, func(t *testing.T, s *simulation) {
+		before := s.schedule(t, nil)
+		if before.chosen == 0 || s.placement.Spec.NumberOfClusters != nil {
 			return // another would take its place
 		}
-		if w.placement.Spec.DecisionStrategy.GroupStrategy.ClustersPerDecisionGroup.Type == intstr.String {
+		if s.placement.Spec.DecisionStrategy.GroupStrategy.ClustersPerDecisionGroup.Type == intstr.String {
 			return // groups become smaller
 		}
 		at := map[string]int{}
@@ -356,10 +354,10 @@ func TestOneDepartureMovesLittle(t *testing.T) {
 				at[name] = i
 			}
 		}
-		leaving := slices.Sorted(maps.Keys(at))[w.random.IntN(len(at))]
-		delete(w.clusters, leaving)
-		after := w.schedule(t, before.groups)
-		// Groups behind one that is given up count one less.
+		leaving := slices.Sorted(maps.Keys(at))[s.random.IntN(len(at))]
+		delete(s.clusters, leaving)
+		after := s.schedule(t, before.groups)
+		// The index of groups after a removed one decreases by one.
 		moved := map[string]bool{}
 		for i, g := range after.groups {
 			for _, name := range g.clusters {
@@ -368,13 +366,13 @@ func TestOneDepartureMovesLittle(t *testing.T) {
 				}
 			}
 		}
-		if limit := w.placement.Spec.DecisionStrategy.GroupStrategy.ClustersPerDecisionGroup.IntValue(); limit > 0 && len(moved) > limit {
+		if limit := s.placement.Spec.DecisionStrategy.GroupStrategy.ClustersPerDecisionGroup.IntValue(); limit > 0 && len(moved) > limit {
 			t.Errorf("%d moved for %s: %s becomes %s", len(moved), leaving, text(before.groups), text(after.groups))
 		}
 	})
 }
 
-func TestPassedOver(t *testing.T) {
+func TestSkippedReasons(t *testing.T) {
 	p := placing(number(9), predicates(byLabels("group", "1")))
 	one := labelled("group", "1")
 	clusters := []*cluster{
@@ -383,14 +381,14 @@ func TestPassedOver(t *testing.T) {
 		accepted("e", one),
 	}
 	o := schedule(mustRules(t, p), clusters, nil, noon)
-	if diff := cmp.Diff([eligible]bool{true, true, true, true}, o.passedOver); diff != "" {
+	if diff := cmp.Diff([eligible]bool{true, true, true, true}, o.skipped); diff != "" {
 		t.Error(diff)
 	}
-	if got, want := whyNot(&o), ": other clusters are not accepted by the hub or are being deleted, or meet no predicate, "+
-		"or have a taint that is not tolerated, or have a taint NoSelectIfNew"; got != want {
+	if got, want := skippedReasons(&o), ": other clusters are not accepted by the hub or are being deleted, or match no predicate, "+
+		"or have a NoSelect taint that is not tolerated, or have a NoSelectIfNew taint"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
-	if o := schedule(mustRules(t, p), clusters[4:], nil, noon); whyNot(&o) != ": there are no others" {
-		t.Errorf("%q", whyNot(&o))
+	if o := schedule(mustRules(t, p), clusters[4:], nil, noon); skippedReasons(&o) != ": there are no other clusters" {
+		t.Errorf("%q", skippedReasons(&o))
 	}
 }

@@ -5,13 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net/http"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
@@ -26,13 +23,12 @@ import (
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
 	clusterv1beta1 "github.com/workwire/workwire/pkg/apis/cluster/v1beta1"
 	"github.com/workwire/workwire/pkg/client/clientset/versioned"
+	"github.com/workwire/workwire/pkg/hub/controller"
 	"github.com/workwire/workwire/pkg/hub/placement"
 	"github.com/workwire/workwire/pkg/kube"
+	"github.com/workwire/workwire/test/kit"
 	"github.com/workwire/workwire/test/kit/controlplane"
 )
-
-// patience is how long a test waits for what must come.
-const patience = 60 * time.Second
 
 var plane *controlplane.Plane
 
@@ -43,89 +39,68 @@ func TestMain(m *testing.M) {
 	})
 }
 
-// world is what a test plays in: a namespace, and clusters that bear its name as
-// the label "world". Tests do not run in parallel, since each runs a controller,
-// which serves all of the API server.
-type world struct {
+// env is the environment of one test: a namespace, and clusters with its name as the label "env".
+// Tests do not run in parallel, since the controller of each serves all namespaces.
+type env struct {
 	*testing.T
 	client    versioned.Interface
 	namespace string
 }
 
-func newWorld(t *testing.T) *world {
+func newEnv(t *testing.T) *env {
 	t.Helper()
-	return &world{T: t, client: versioned.NewForConfigOrDie(plane.REST()), namespace: plane.Namespace(t, "world")}
+	return &env{T: t, client: versioned.NewForConfigOrDie(plane.REST()), namespace: plane.Namespace(t, "placement")}
 }
 
-// controller is a running one.
-type controller struct {
+// running is a running controller.
+type running struct {
 	*placement.Controller
+	t        *testing.T
 	registry *prometheus.Registry
+	requests *kit.Requests
 	stop     func()
 
-	mu       sync.Mutex
-	requests []string                 // verb, resource and path of each
-	failing  string                   // the verb and resource of requests that fail
-	held     map[string]chan struct{} // by resource: what its watch delivers is held back until this is closed
+	mu   sync.Mutex
+	held map[string]chan struct{} // guarded by mu: by resource, blocks the events of its watch until closed
 }
 
-type roundTripper func(*http.Request) (*http.Response, error)
-
-func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
-
-// serve runs a controller until the test ends.
-func (w *world) serve(recorder record.EventRecorder) *controller {
-	w.Helper()
-	c := &controller{registry: prometheus.NewRegistry()}
-	config := plane.REST()
-	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
-		return roundTripper(func(request *http.Request) (*http.Response, error) {
-			verb, resource := kube.Describe(request)
-			c.mu.Lock()
-			c.requests = append(c.requests, verb+" "+resource+" "+request.URL.Path)
-			failing := c.failing == verb+" "+resource
-			c.mu.Unlock()
-			if failing {
-				return nil, errors.New("the test wants it to fail")
-			}
-			response, err := next.RoundTrip(request)
-			if err == nil && verb == "watch" {
-				response.Body = &heldBody{ReadCloser: response.Body, controller: c, resource: resource, ctx: request.Context()}
-			}
-			return response, err
-		})
+// start runs a controller until the test ends.
+func (e *env) start(recorder record.EventRecorder) *running {
+	e.Helper()
+	c := &running{t: e.T, registry: prometheus.NewRegistry()}
+	config := kit.Intercept(plane.REST(), func(next http.RoundTripper, request *http.Request) (*http.Response, error) {
+		response, err := next.RoundTrip(request)
+		if verb, resource := kube.Describe(request); err == nil && verb == "watch" {
+			response.Body = &heldBody{ReadCloser: response.Body, controller: c, resource: resource, ctx: request.Context()}
+		}
+		return response, err
 	})
+	c.requests = kit.CountRequests(config)
 	queues, err := kube.NewQueueMetrics(c.registry)
 	if err != nil {
-		w.Fatal(err)
+		e.Fatal(err)
 	}
+	client := versioned.NewForConfigOrDie(config)
+	informers := controller.NewInformers(controller.InformersConfig{Client: client, Logger: kit.Logger(e)})
 	c.Controller, err = placement.New(placement.Config{
-		Client: versioned.NewForConfigOrDie(config), Recorder: recorder, Registerer: c.registry, Queues: queues,
-		Logger: slog.New(slog.NewTextHandler(w.Output(), &slog.HandlerOptions{Level: slog.LevelDebug})),
+		Informers: informers, Client: client, Recorder: recorder, Registerer: c.registry, Queues: queues, Logger: kit.Logger(e),
 	})
 	if err != nil {
-		w.Fatal(err)
+		e.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- c.Run(ctx) }()
-	c.stop = sync.OnceFunc(func() {
-		cancel()
-		if err := <-ended; err != nil {
-			w.Errorf("Run: %v", err)
-		}
-	})
-	w.Cleanup(c.stop)
-	w.eventually("the controller is ready", func() bool { return c.Ready(context.Background()) == nil })
+	stopInformers := kit.Run(e, "informers", informers.Run)
+	stopController := kit.Run(e, "controller", c.Run)
+	c.stop = func() { stopController(); stopInformers() }
+	kit.Eventually(e, "the controller is ready", func() error { return c.Ready(context.Background()) })
 	return c
 }
 
-// heldBody is the answer to a watch, which a test can hold back.
+// heldBody is the response to a watch, whose events a test can hold back.
 type heldBody struct {
 	io.ReadCloser
-	controller *controller
+	controller *running
 	resource   string
-	ctx        context.Context // of the request
+	ctx        context.Context //nolint:containedctx // of the request
 }
 
 func (b *heldBody) Read(p []byte) (int, error) {
@@ -143,7 +118,7 @@ func (b *heldBody) Read(p []byte) (int, error) {
 }
 
 // hold keeps changes of the resource from the controller until release is called.
-func (c *controller) hold(resource string) (release func()) {
+func (c *running) hold(resource string) (release func()) {
 	gate := make(chan struct{})
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -156,125 +131,98 @@ func (c *controller) hold(resource string) (release func()) {
 	})
 }
 
-// asked reports whether a request of this verb and resource has been made for an
-// object with this name.
-func (c *controller) asked(verbAndResource, name string) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return slices.ContainsFunc(c.requests, func(r string) bool {
-		return strings.HasPrefix(r, verbAndResource+" ") && strings.HasSuffix(r, "/"+name)
+// asked reports whether a request, such as "get placements", was made for an object with this name.
+func (c *running) asked(request, name string) bool {
+	return c.requests.Counts(kit.Named(name))[request] > 0
+}
+
+// fail lets requests, such as "update placements/status", fail from now on; "" ends that.
+func (c *running) fail(request string) {
+	c.requests.Fail(func(r kit.Request) error {
+		if r.String() == request {
+			return errors.New("refused by the test")
+		}
+		return nil
 	})
 }
 
-// fail has requests of this verb and resource fail from now on; "" ends that.
-func (c *controller) fail(verbAndResource string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.failing = verbAndResource
+// writes returns the requests that change something in the namespace.
+func (c *running) writes(namespace string) []kit.Request {
+	return c.requests.All(kit.Request.Writes, kit.InNamespace(namespace))
 }
 
-// writes gives the requests that change something in the namespace.
-func (c *controller) writes(namespace string) []string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return slices.DeleteFunc(slices.Clone(c.requests), func(r string) bool {
-		verb, _, _ := strings.Cut(r, " ")
-		return slices.Contains([]string{"get", "list", "watch"}, verb) || !strings.Contains(r, "/namespaces/"+namespace+"/")
-	})
+// metric returns the sum of the samples with these labels, each "name=value".
+func (c *running) metric(name string, labels ...string) float64 {
+	c.t.Helper()
+	return kit.Gather(c.t, c.registry).Sum(name, labels...)
 }
 
-// metric sums up the metric with this name, over all labels or those that have
-// one of these values.
-func (c *controller) metric(t *testing.T, name string, labels ...string) float64 {
-	t.Helper()
-	families, err := c.registry.Gather()
-	if err != nil {
-		t.Fatal(err)
+// evaluations returns the number of reconciles, or of those with one of these results.
+func (c *running) evaluations(results ...string) float64 {
+	c.t.Helper()
+	const name = "workwire_hub_placement_evaluations_total"
+	if len(results) == 0 {
+		return c.metric(name)
 	}
 	sum := 0.0
-	for _, family := range families {
-		if family.GetName() != name {
-			continue
-		}
-		for _, m := range family.Metric {
-			counts := len(labels) == 0
-			for _, l := range m.Label {
-				counts = counts || slices.Contains(labels, l.GetValue())
-			}
-			if counts {
-				sum += m.GetCounter().GetValue() + m.GetGauge().GetValue()
-			}
-		}
+	for _, result := range results {
+		sum += c.metric(name, "result="+result)
 	}
 	return sum
 }
 
-func (w *world) eventually(what string, is func() bool) {
-	w.Helper()
-	for deadline := time.Now().Add(patience); !is(); <-time.After(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			w.Fatalf("not within %s: %s", patience, what)
-		}
-	}
-}
-
-// join makes an accepted cluster, labelled as of this world.
-func (w *world) join(name string, change ...func(*clusterv1.ManagedCluster)) {
-	w.Helper()
+// createCluster creates an accepted cluster of this environment.
+func (e *env) createCluster(name string, change ...func(*clusterv1.ManagedCluster)) {
+	e.Helper()
 	c := &clusterv1.ManagedCluster{
-		ObjectMeta: metav1.ObjectMeta{Name: w.namespace + "-" + name, Labels: map[string]string{"world": w.namespace}},
+		ObjectMeta: metav1.ObjectMeta{Name: e.namespace + "-" + name, Labels: map[string]string{"env": e.namespace}},
 		Spec:       clusterv1.ManagedClusterSpec{HubAcceptsClient: true},
 	}
 	for _, f := range change {
 		f(c)
 	}
-	if _, err := w.client.ClusterV1().ManagedClusters().Create(w.Context(), c, metav1.CreateOptions{}); err != nil {
-		w.Fatal(err)
+	if _, err := e.client.ClusterV1().ManagedClusters().Create(e.Context(), c, metav1.CreateOptions{}); err != nil {
+		e.Fatal(err)
 	}
-	w.Cleanup(func() {
-		_ = w.client.ClusterV1().ManagedClusters().Delete(context.Background(), c.Name, metav1.DeleteOptions{})
+	e.Cleanup(func() {
+		_ = e.client.ClusterV1().ManagedClusters().Delete(context.Background(), c.Name, metav1.DeleteOptions{})
 	})
 }
 
-func (w *world) leave(name string) {
-	w.Helper()
-	if err := w.client.ClusterV1().ManagedClusters().Delete(w.Context(), w.namespace+"-"+name, metav1.DeleteOptions{}); err != nil {
-		w.Fatal(err)
+func (e *env) deleteCluster(name string) {
+	e.Helper()
+	if err := e.client.ClusterV1().ManagedClusters().Delete(e.Context(), e.namespace+"-"+name, metav1.DeleteOptions{}); err != nil {
+		e.Fatal(err)
 	}
 }
 
-// cluster changes a cluster.
-func (w *world) cluster(name string, change func(*clusterv1.ManagedCluster)) {
-	w.Helper()
-	for {
-		c, err := w.client.ClusterV1().ManagedClusters().Get(w.Context(), w.namespace+"-"+name, metav1.GetOptions{})
+func (e *env) updateCluster(name string, change func(*clusterv1.ManagedCluster)) {
+	e.Helper()
+	kit.Eventually(e, "update cluster "+name, func() error {
+		c, err := e.client.ClusterV1().ManagedClusters().Get(e.Context(), e.namespace+"-"+name, metav1.GetOptions{})
 		if err != nil {
-			w.Fatal(err)
+			return err
 		}
 		change(c)
-		if _, err = w.client.ClusterV1().ManagedClusters().Update(w.Context(), c, metav1.UpdateOptions{}); err == nil {
-			return
-		}
-		if !apierrors.IsConflict(err) {
-			w.Fatal(err)
-		}
-	}
+		_, err = e.client.ClusterV1().ManagedClusters().Update(e.Context(), c, metav1.UpdateOptions{})
+		return err
+	})
 }
 
-// place makes a placement among the clusters of this world.
-func (w *world) place(name string, change ...func(*clusterv1beta1.Placement)) *clusterv1beta1.Placement {
-	w.Helper()
-	p := &clusterv1beta1.Placement{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: name}}
-	p.Spec.Predicates = []clusterv1beta1.ClusterPredicate{{RequiredClusterSelector: selecting("world", w.namespace)}}
+// createPlacement creates a placement that selects from the clusters of this environment.
+func (e *env) createPlacement(name string, change ...func(*clusterv1beta1.Placement)) *clusterv1beta1.Placement {
+	e.Helper()
+	p := &clusterv1beta1.Placement{ObjectMeta: metav1.ObjectMeta{Namespace: e.namespace, Name: name}}
+	p.Spec.Predicates = []clusterv1beta1.ClusterPredicate{{RequiredClusterSelector: selecting("env", e.namespace)}}
 	for _, f := range change {
 		f(p)
 	}
-	created, err := w.client.ClusterV1beta1().Placements(p.Namespace).Create(w.Context(), p, metav1.CreateOptions{})
+	created, err := e.client.ClusterV1beta1().Placements(p.Namespace).Create(e.Context(), p, metav1.CreateOptions{})
 	if err != nil {
-		w.Fatal(err)
+		e.Fatal(err)
 	}
-	w.Cleanup(func() {
-		_ = w.client.ClusterV1beta1().Placements(p.Namespace).Delete(context.Background(), p.Name, metav1.DeleteOptions{})
+	e.Cleanup(func() {
+		_ = e.client.ClusterV1beta1().Placements(p.Namespace).Delete(context.Background(), p.Name, metav1.DeleteOptions{})
 	})
 	return created
 }
@@ -283,87 +231,76 @@ func selecting(key, value string) clusterv1beta1.ClusterSelector {
 	return clusterv1beta1.ClusterSelector{LabelSelector: metav1.LabelSelector{MatchLabels: map[string]string{key: value}}}
 }
 
-// placement changes the spec of a placement.
-func (w *world) placement(name string, change func(*clusterv1beta1.Placement)) {
-	w.Helper()
-	for {
-		p := w.get(name)
+func (e *env) updatePlacement(name string, change func(*clusterv1beta1.Placement)) {
+	e.Helper()
+	kit.Eventually(e, "update placement "+name, func() error {
+		p := e.placement(name)
 		change(p)
-		_, err := w.client.ClusterV1beta1().Placements(w.namespace).Update(w.Context(), p, metav1.UpdateOptions{})
-		if err == nil {
-			return
-		}
-		if !apierrors.IsConflict(err) {
-			w.Fatal(err)
-		}
-	}
+		_, err := e.client.ClusterV1beta1().Placements(e.namespace).Update(e.Context(), p, metav1.UpdateOptions{})
+		return err
+	})
 }
 
-func (w *world) get(name string) *clusterv1beta1.Placement {
-	w.Helper()
-	p, err := w.client.ClusterV1beta1().Placements(w.namespace).Get(w.Context(), name, metav1.GetOptions{})
+func (e *env) placement(name string) *clusterv1beta1.Placement {
+	e.Helper()
+	p, err := e.client.ClusterV1beta1().Placements(e.namespace).Get(e.Context(), name, metav1.GetOptions{})
 	if err != nil {
-		w.Fatal(err)
+		e.Fatal(err)
 	}
 	return p
 }
 
-// decisions gives the PlacementDecisions of the placement, by name.
-func (w *world) decisions(name string) []clusterv1beta1.PlacementDecision {
-	w.Helper()
-	list, err := w.client.ClusterV1beta1().PlacementDecisions(w.namespace).List(w.Context(),
+// decisions returns the PlacementDecisions of the placement, by name.
+func (e *env) decisions(name string) []clusterv1beta1.PlacementDecision {
+	e.Helper()
+	list, err := e.client.ClusterV1beta1().PlacementDecisions(e.namespace).List(e.Context(),
 		metav1.ListOptions{LabelSelector: clusterv1beta1.PlacementLabel + "=" + name})
 	if err != nil {
-		w.Fatal(err)
+		e.Fatal(err)
 	}
 	return list.Items
 }
 
-// chosen writes the decisions of a placement as "index/group: a b; ...", by
-// number of the decision, without the world's name.
-func (w *world) chosen(name string) string {
-	w.Helper()
+// chosen returns the decisions of a placement as "index/group: a b; ...", by name of the decision,
+// without the prefix of cluster names.
+func (e *env) chosen(name string) string {
+	e.Helper()
 	parts := []string{}
-	for _, d := range w.decisions(name) {
+	for _, d := range e.decisions(name) {
 		part := fmt.Sprintf("%s/%s:", d.Labels[clusterv1beta1.DecisionGroupIndexLabel], d.Labels[clusterv1beta1.DecisionGroupNameLabel])
 		for _, decision := range d.Status.Decisions {
-			part += " " + strings.TrimPrefix(decision.ClusterName, w.namespace+"-")
+			part += " " + strings.TrimPrefix(decision.ClusterName, e.namespace+"-")
 		}
 		parts = append(parts, part)
 	}
 	return strings.Join(parts, "; ")
 }
 
-// await waits until these decisions are written, and the status says the same.
-func (w *world) await(name, want string) {
-	w.Helper()
-	var got string
-	var status clusterv1beta1.PlacementStatus
-	for deadline := time.Now().Add(patience); ; <-time.After(10 * time.Millisecond) {
-		got = w.chosen(name)
-		status = w.get(name).Status
+// await waits until these decisions are written and the status agrees.
+func (e *env) await(name, want string) {
+	e.Helper()
+	kit.Eventually(e, "decisions of "+name, func() error {
+		got, status := e.chosen(name), e.placement(name).Status
 		n, groups := len(strings.Fields(want))-strings.Count(want, ":"), 0
 		if n > 0 {
 			groups = strings.Count(want, ":")
 		}
-		if got == want && int(status.NumberOfSelectedClusters) == n && len(status.DecisionGroups) == groups {
-			return
+		if got != want || int(status.NumberOfSelectedClusters) != n || len(status.DecisionGroups) != groups {
+			return fmt.Errorf("%q, want %q; status %+v", got, want, status)
 		}
-		if time.Now().After(deadline) {
-			w.Fatalf("placement %s: %q, want %q; status %+v", name, got, want, status)
-		}
-	}
+		return nil
+	})
 }
 
-// withoutGarbageCollector keeps that of the API server, which may be faster, from
-// deleting decisions in the namespace.
-func (w *world) withoutGarbageCollector() {
-	w.Helper()
+// withoutGarbageCollector prevents the garbage collector of the API server, which may be faster,
+// from deleting decisions in the namespace.
+func (e *env) withoutGarbageCollector() {
+	e.Helper()
 	const collector = "system:kube-controller-manager"
 	config := plane.REST()
 	client := kubernetes.NewForConfigOrDie(config).AdmissionregistrationV1()
 	policy := &admissionv1.ValidatingAdmissionPolicy{
-		ObjectMeta: metav1.ObjectMeta{Name: w.namespace + "-keeps-decisions"},
+		ObjectMeta: metav1.ObjectMeta{Name: e.namespace + "-keeps-decisions"},
 		Spec: admissionv1.ValidatingAdmissionPolicySpec{
 			MatchConstraints: &admissionv1.MatchResources{ResourceRules: []admissionv1.NamedRuleWithOperations{{
 				RuleWithOperations: admissionv1.RuleWithOperations{
@@ -380,25 +317,25 @@ func (w *world) withoutGarbageCollector() {
 		Spec: admissionv1.ValidatingAdmissionPolicyBindingSpec{
 			PolicyName: policy.Name, ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny},
 			MatchResources: &admissionv1.MatchResources{NamespaceSelector: &metav1.LabelSelector{
-				MatchLabels: map[string]string{corev1.LabelMetadataName: w.namespace},
+				MatchLabels: map[string]string{corev1.LabelMetadataName: e.namespace},
 			}},
 		},
 	}
-	_, err := client.ValidatingAdmissionPolicies().Create(w.Context(), policy, metav1.CreateOptions{})
+	_, err := client.ValidatingAdmissionPolicies().Create(e.Context(), policy, metav1.CreateOptions{})
 	if err == nil {
-		_, err = client.ValidatingAdmissionPolicyBindings().Create(w.Context(), binding, metav1.CreateOptions{})
+		_, err = client.ValidatingAdmissionPolicyBindings().Create(e.Context(), binding, metav1.CreateOptions{})
 	}
-	probe := &clusterv1beta1.PlacementDecision{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "probe"}}
+	probe := &clusterv1beta1.PlacementDecision{ObjectMeta: metav1.ObjectMeta{Namespace: e.namespace, Name: "probe"}}
 	if err == nil {
-		_, err = w.client.ClusterV1beta1().PlacementDecisions(w.namespace).Create(w.Context(), probe, metav1.CreateOptions{})
+		_, err = e.client.ClusterV1beta1().PlacementDecisions(e.namespace).Create(e.Context(), probe, metav1.CreateOptions{})
 	}
 	if err != nil {
-		w.Fatal(err)
+		e.Fatal(err)
 	}
 	config.Impersonate = rest.ImpersonationConfig{UserName: collector, Groups: []string{"system:masters"}}
-	as := versioned.NewForConfigOrDie(config).ClusterV1beta1().PlacementDecisions(w.namespace)
-	w.eventually("the policy is in force", func() bool {
-		err := as.Delete(w.Context(), probe.Name, metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}})
+	as := versioned.NewForConfigOrDie(config).ClusterV1beta1().PlacementDecisions(e.namespace)
+	kit.True(e, "the policy is in force", func() bool {
+		err := as.Delete(e.Context(), probe.Name, metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}})
 		return apierrors.IsInvalid(err) || apierrors.IsForbidden(err)
 	})
 }

@@ -10,12 +10,11 @@ import (
 	clusterv1beta1 "github.com/workwire/workwire/pkg/apis/cluster/v1beta1"
 )
 
-// messageMax is how long the message of a condition gets; the API server takes
-// 32768 characters.
+// messageMax is the maximum length of a condition message. The API server accepts 32768 characters.
 const messageMax = 4096
 
-// satisfied gives the status of p once groups are chosen.
-func satisfied(p *clusterv1beta1.Placement, r *rules, o *outcome, groups []clusterv1beta1.DecisionGroupStatus) *clusterv1beta1.PlacementStatus {
+// scheduledStatus returns the status of p for a result of schedule.
+func scheduledStatus(p *clusterv1beta1.Placement, r *rules, o *result, groups []clusterv1beta1.DecisionGroupStatus) *clusterv1beta1.PlacementStatus {
 	status := p.Status.DeepCopy()
 	status.NumberOfSelectedClusters = int32(o.chosen)
 	status.DecisionGroups = groups
@@ -28,30 +27,29 @@ func satisfied(p *clusterv1beta1.Placement, r *rules, o *outcome, groups []clust
 		c.Message = "All cluster decisions scheduled"
 	case o.chosen == 0:
 		c.Reason = clusterv1beta1.ReasonNoManagedClusterMatched
-		c.Message = "No ManagedCluster matches" + whyNot(o)
+		c.Message = "No ManagedCluster matches" + skippedReasons(o)
 	default:
 		c.Reason = clusterv1beta1.ReasonNotAllDecisionsScheduled
-		c.Message = fmt.Sprintf("%d cluster decisions unscheduled", r.wanted-o.chosen) + whyNot(o)
+		c.Message = fmt.Sprintf("%d cluster decisions unscheduled", r.wanted-o.chosen) + skippedReasons(o)
 	}
 	meta.SetStatusCondition(&status.Conditions, c)
 	meta.SetStatusCondition(&status.Conditions, metav1.Condition{
 		Type: clusterv1beta1.PlacementConditionMisconfigured, Status: metav1.ConditionFalse, ObservedGeneration: p.Generation,
-		Reason: clusterv1beta1.ReasonSucceedConfigured, Message: "The spec can be followed",
+		Reason: clusterv1beta1.ReasonSucceedConfigured, Message: "The spec is valid",
 	})
 	return status
 }
 
-// misconfigured gives the status of p when its spec can not be followed: what was
-// chosen before stays so.
-func misconfigured(p *clusterv1beta1.Placement, fault error) *clusterv1beta1.PlacementStatus {
+// misconfiguredStatus returns the status of p if its spec is invalid. The decisions stay unchanged.
+func misconfiguredStatus(p *clusterv1beta1.Placement, err error) *clusterv1beta1.PlacementStatus {
 	status := p.Status.DeepCopy()
-	text := strings.ReplaceAll(fault.Error(), "\n", "; ")
+	text := strings.ReplaceAll(err.Error(), "\n", "; ")
 	if len(text) > messageMax {
 		text = strings.ToValidUTF8(text[:messageMax], "") + " ..."
 	}
 	c := metav1.Condition{
 		Type: clusterv1beta1.PlacementConditionSatisfied, Status: metav1.ConditionFalse, ObservedGeneration: p.Generation,
-		Reason: clusterv1beta1.ReasonMisconfigured, Message: "The spec can not be followed, the decisions stay as they were: " + text,
+		Reason: clusterv1beta1.ReasonMisconfigured, Message: "The spec is invalid, decisions are unchanged: " + text,
 	}
 	meta.SetStatusCondition(&status.Conditions, c)
 	c.Type, c.Status = clusterv1beta1.PlacementConditionMisconfigured, metav1.ConditionTrue
@@ -59,38 +57,38 @@ func misconfigured(p *clusterv1beta1.Placement, fault error) *clusterv1beta1.Pla
 	return status
 }
 
-// whyNot tells why clusters were not chosen. It names no numbers, which would
-// change with every cluster and be written each time.
-func whyNot(o *outcome) string {
+// skippedReasons explains why clusters were not chosen. It contains no numbers, so that the status
+// does not change with every cluster.
+func skippedReasons(o *result) string {
 	var why []string
 	for fit, text := range [eligible]string{
-		closed:     "are not accepted by the hub or are being deleted",
-		unselected: "meet no predicate",
-		tainted:    "have a taint that is not tolerated",
-		keepable:   "have a taint NoSelectIfNew",
+		notAccepted: "are not accepted by the hub or are being deleted",
+		notSelected: "match no predicate",
+		tainted:     "have a NoSelect taint that is not tolerated",
+		keepable:    "have a NoSelectIfNew taint",
 	} {
-		if o.passedOver[fit] {
+		if o.skipped[fit] {
 			why = append(why, text)
 		}
 	}
 	if len(why) == 0 {
-		return ": there are no others"
+		return ": there are no other clusters"
 	}
 	return ": other clusters " + strings.Join(why, ", or ")
 }
 
-// summary tells people how a choice has changed.
-func summary(o *outcome, p *plan) string {
-	text := fmt.Sprintf("%d clusters chosen, in %d decision groups", o.chosen, len(o.groups))
+// changeSummary describes a change of the decisions for events and logs.
+func changeSummary(o *result, p *plan) string {
+	text := fmt.Sprintf("%d clusters selected in %d decision groups", o.chosen, len(o.groups))
 	for _, change := range []struct {
-		what     string
+		verb     string
 		clusters []string
 	}{{"added", p.added}, {"removed", p.removed}} {
 		const named = 5
 		if n := len(change.clusters); n > named {
-			text += fmt.Sprintf("; %s: %s and %d more", change.what, strings.Join(change.clusters[:named], ", "), n-named)
+			text += fmt.Sprintf("; %s: %s and %d more", change.verb, strings.Join(change.clusters[:named], ", "), n-named)
 		} else if n > 0 {
-			text += fmt.Sprintf("; %s: %s", change.what, strings.Join(change.clusters, ", "))
+			text += fmt.Sprintf("; %s: %s", change.verb, strings.Join(change.clusters, ", "))
 		}
 	}
 	return text

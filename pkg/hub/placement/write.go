@@ -3,8 +3,6 @@ package placement
 import (
 	"context"
 	"fmt"
-	"sync"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -15,73 +13,52 @@ import (
 	typed "github.com/workwire/workwire/pkg/client/clientset/versioned/typed/cluster/v1beta1"
 )
 
-// parallel is how many PlacementDecisions of one placement are written at a time.
-const parallel = 8
+// parallelWrites is the number of PlacementDecisions of a Placement that are written at a time.
+const parallelWrites = 8
 
-// carrier carries out one plan.
-type carrier struct {
-	*Controller
-	key    types.NamespacedName
-	client typed.PlacementDecisionInterface
-
-	mu      sync.Mutex
-	written map[string]metav1.ObjectMeta // guarded by mu: by name, as the API server last returned it
-}
-
-// carryOut writes what p calls for, in its order.
-func (c *Controller) carryOut(ctx context.Context, key types.NamespacedName, p *plan) error {
-	carrier := &carrier{
-		Controller: c, key: key, client: c.cfg.Client.ClusterV1beta1().PlacementDecisions(key.Namespace),
-		written: make(map[string]metav1.ObjectMeta),
-	}
+// execute performs the writes of p in their order.
+func (c *Controller) execute(ctx context.Context, key types.NamespacedName, p *plan) error {
+	client := c.cfg.Client.ClusterV1beta1().PlacementDecisions(key.Namespace)
 	for _, stage := range [][]write{p.first, p.then} {
-		if err := inParallel(stage, func(w write) error { return carrier.write(ctx, w) }); err != nil {
+		if err := inParallel(stage, func(w write) error { return c.write(ctx, client, w) }); err != nil {
 			return err
 		}
 	}
 	return c.removeAll(ctx, key, p.remove)
 }
 
-// write carries out w.
-func (c *carrier) write(ctx context.Context, w write) (err error) {
-	what := "update"
+// write performs w and sets the metadata of w.object to the stored metadata.
+func (c *Controller) write(ctx context.Context, client typed.PlacementDecisionInterface, w write) (err error) {
+	operation := "update"
 	if w.create {
-		what = "create"
+		operation = "create"
 	}
-	defer func() { c.metrics.wrote(what, err) }()
-	c.mu.Lock()
-	if earlier, ok := c.written[w.object.Name]; ok {
-		w.object.ObjectMeta = earlier
+	defer func() { c.metrics.countWrite(operation, err) }()
+	if w.previous != nil {
+		w.object.ObjectMeta = w.previous.ObjectMeta
 	}
-	c.mu.Unlock()
-	object := w.object
+	written := w.object
 	switch {
 	case w.create:
-		object, err = c.client.Create(ctx, object, metav1.CreateOptions{})
+		if written, err = client.Create(ctx, w.object, metav1.CreateOptions{}); err == nil {
+			c.decisions.Created(written)
+		}
 	case w.metadata:
-		object, err = c.client.Update(ctx, object, metav1.UpdateOptions{})
+		if written, err = client.Update(ctx, w.object, metav1.UpdateOptions{}); err == nil {
+			c.decisions.Wrote(written)
+		}
 	}
 	if err == nil && w.status {
-		if w.create || w.metadata {
-			c.wrote(object)
+		w.object.ObjectMeta = written.ObjectMeta // written has the stored clusters
+		if written, err = client.UpdateStatus(ctx, w.object, metav1.UpdateOptions{}); err == nil {
+			c.decisions.Wrote(written)
 		}
-		next := w.object // what the API server returned has the clusters as they were
-		next.ObjectMeta = object.ObjectMeta
-		object, err = c.client.UpdateStatus(ctx, next, metav1.UpdateOptions{})
 	}
 	if err != nil {
-		return fmt.Errorf("%s PlacementDecision %s/%s: %w", what, c.key.Namespace, w.object.Name, err)
+		return fmt.Errorf("%s PlacementDecision %s/%s: %w", operation, w.object.Namespace, w.object.Name, err)
 	}
-	c.wrote(object)
+	w.object.ObjectMeta = written.ObjectMeta
 	return nil
-}
-
-// wrote notes what the API server returned.
-func (c *carrier) wrote(object *clusterv1beta1.PlacementDecision) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.written[object.Name] = object.ObjectMeta
-	c.progress.await(c.key, echo{name: object.Name, uid: object.UID, version: object.ResourceVersion}, time.Now())
 }
 
 // removeAll deletes decisions.
@@ -92,20 +69,20 @@ func (c *Controller) removeAll(ctx context.Context, key types.NamespacedName, de
 		if apierrors.IsNotFound(err) {
 			err = nil
 		}
-		c.metrics.wrote("delete", err)
+		c.metrics.countWrite("delete", err)
 		if err != nil {
 			return fmt.Errorf("delete PlacementDecision %s/%s: %w", key.Namespace, d.Name, err)
 		}
-		c.progress.await(key, echo{name: d.Name, uid: d.UID}, time.Now())
+		c.decisions.Deleted(d)
 		return nil
 	})
 }
 
-// inParallel does something to all items and returns when all are done. One that
-// fails does not keep others from being done; the error is the first.
+// inParallel calls do for all items and returns when all calls have returned. It returns the first
+// error; an error does not stop the other calls.
 func inParallel[T any](items []T, do func(T) error) error {
 	var group errgroup.Group
-	group.SetLimit(parallel)
+	group.SetLimit(parallelWrites)
 	for _, item := range items {
 		group.Go(func() error { return do(item) })
 	}
