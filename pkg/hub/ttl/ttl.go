@@ -1,12 +1,9 @@
-// Package ttl deletes finished ManifestWorks: those that have asked for it with
-// deleteOption.ttlSecondsAfterFinished, that long after their condition Complete
-// became True.
+// Package ttl deletes finished ManifestWorks: those with deleteOption.ttlSecondsAfterFinished, that long
+// after their condition Complete became True.
 //
-//	collector, err := ttl.New(ttl.Config{Works: cache, Client: client, Logger: logger})
+//	c, err := ttl.New(ttl.Config{Works: works, Client: client})
 //	...
-//	err = collector.Run(ctx)
-//
-// It waits by a timer for each work; a work that changes is looked at again.
+//	err = c.Run(ctx)
 package ttl
 
 import (
@@ -14,7 +11,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -28,58 +24,77 @@ import (
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/client/clientset/versioned"
+	"github.com/workwire/workwire/pkg/hub/controller"
 	"github.com/workwire/workwire/pkg/hub/works"
 )
 
-const (
-	workers       = 4
-	retryAfter    = 10 * time.Millisecond
-	retryAfterMax = time.Minute
-)
-
-// Config is what a [Collector] is made of. All fields but those said to be
-// optional are required.
+// Config configures a [Controller].
 type Config struct {
-	// Works is watched. It must be running.
+	// Works is the cache of works; required.
 	Works *works.Cache
-	// Client deletes works.
+	// Client deletes works; required.
 	Client versioned.Interface
-	// Recorder gets an event for each work that is deleted; nil for none.
+	// Recorder gets an event for each deleted work; default none.
 	Recorder record.EventRecorder
-	// Logger gets a line for each work that is deleted, and about each failure.
+	// Logger gets a line for each deleted work and each failure; default slog.Default().
 	Logger *slog.Logger
-	// Queues gives the queue its metrics; nil for none.
+	// Queues creates the metrics of the queue; default none.
 	Queues workqueue.MetricsProvider
-	// Registerer gets the metric workwire_hub_works_collected_total; nil for none.
+	// Registerer gets the metric workwire_hub_works_collected_total; default none.
 	Registerer prometheus.Registerer
 }
 
-// Collector deletes finished works.
-type Collector struct {
-	cfg       Config
-	queue     workqueue.TypedRateLimitingInterface[types.NamespacedName]
-	collected *prometheus.CounterVec
+// Controller deletes finished works.
+type Controller struct {
+	*controller.Controller[types.NamespacedName]
+	cfg     Config
+	deleted *prometheus.CounterVec
 }
 
-// New makes a collector. It does no I/O. It fails when the metric is registered
-// already.
-func New(cfg Config) (*Collector, error) {
-	c := &Collector{cfg: cfg, collected: prometheus.NewCounterVec(prometheus.CounterOpts{
+// New returns a controller. It does no I/O and starts nothing. It reports every fault of cfg, and fails
+// if the metric is registered already.
+func New(cfg Config) (*Controller, error) {
+	var errs []error
+	if cfg.Works == nil {
+		errs = append(errs, errors.New("Works is required"))
+	}
+	if cfg.Client == nil {
+		errs = append(errs, errors.New("Client is required"))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, fmt.Errorf("ttl: %w", err)
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.Default()
+	}
+	c := &Controller{cfg: cfg, deleted: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Namespace: "workwire", Subsystem: "hub", Name: "works_collected_total",
-		Help: "Finished ManifestWorks whose time to live has passed, by result of deleting them: ok, changed or failed (both looked at again).",
+		Help: "Deletions of finished ManifestWorks after their time to live, by result: ok, gone, conflict (the work has changed) or failed.",
 	}, []string{"result"})}
-	if cfg.Registerer != nil {
-		if err := cfg.Registerer.Register(c.collected); err != nil {
-			return nil, fmt.Errorf("ttl: %w", err)
-		}
+	var err error
+	c.Controller, err = controller.New(controller.Config[types.NamespacedName]{
+		Name: "ttl", Reconcile: c.reconcile, Queues: cfg.Queues, Logger: cfg.Logger,
+		Watches: []controller.Watch{controller.On(cfg.Works.Cache, func(_, work *workv1.ManifestWork) {
+			if work == nil {
+				return
+			}
+			if due, ok := Due(work); ok {
+				c.AddAfter(controller.KeyOf(work), time.Until(due))
+			}
+		})},
+	})
+	if err == nil && cfg.Registerer != nil {
+		err = cfg.Registerer.Register(c.deleted)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("ttl: %w", err)
 	}
 	return c, nil
 }
 
-// Due says when a work is to be deleted, and false when it is not, as it stands.
-// It is not without ttlSecondsAfterFinished, before it is complete, while it is
-// being deleted, and when it is one of a replica set, which would make it anew. A
-// time to live below 0 is as good as 0: at once.
+// Due returns when a work must be deleted. It returns false if the work has no ttlSecondsAfterFinished,
+// is not complete, is being deleted, or belongs to a replica set, which would create it again. A negative
+// time to live counts as 0.
 func Due(work *workv1.ManifestWork) (time.Time, bool) {
 	option := work.Spec.DeleteOption
 	if option == nil || option.TTLSecondsAfterFinished == nil || work.DeletionTimestamp != nil {
@@ -88,7 +103,7 @@ func Due(work *workv1.ManifestWork) (time.Time, bool) {
 	if _, ok := work.Labels[workv1.ReplicaSetLabelKey]; ok {
 		return time.Time{}, false
 	}
-	// A condition of an earlier spec says nothing about this one.
+	// A condition that observes an earlier generation does not apply to the current spec.
 	complete := meta.FindStatusCondition(work.Status.Conditions, workv1.WorkComplete)
 	if complete == nil || complete.Status != metav1.ConditionTrue || complete.ObservedGeneration != 0 && complete.ObservedGeneration < work.Generation {
 		return time.Time{}, false
@@ -96,90 +111,34 @@ func Due(work *workv1.ManifestWork) (time.Time, bool) {
 	return complete.LastTransitionTime.Add(time.Duration(max(*option.TTLSecondsAfterFinished, 0)) * time.Second), true
 }
 
-// Run deletes works until ctx ends; it returns nil then. It must be called once.
-func (c *Collector) Run(ctx context.Context) error {
-	c.queue = workqueue.NewTypedRateLimitingQueueWithConfig(
-		workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](retryAfter, retryAfterMax),
-		workqueue.TypedRateLimitingQueueConfig[types.NamespacedName]{Name: "ttl", MetricsProvider: c.cfg.Queues})
-	defer c.queue.ShutDown()
-	registration, err := c.cfg.Works.AddEventHandler(c.changed)
-	if err != nil {
-		return err
-	}
-	defer c.cfg.Works.RemoveEventHandler(registration)
-	var group sync.WaitGroup
-	for range workers {
-		group.Go(func() { c.work(ctx) })
-	}
-	<-ctx.Done()
-	c.queue.ShutDown()
-	group.Wait()
-	return nil
-}
-
-// changed queues a work for when it is due.
-func (c *Collector) changed(_, work *workv1.ManifestWork) {
-	if work == nil {
-		return
-	}
-	if due, ok := Due(work); ok {
-		c.queue.AddAfter(types.NamespacedName{Namespace: work.Namespace, Name: work.Name}, time.Until(due))
-	}
-}
-
-func (c *Collector) work(ctx context.Context) {
-	for {
-		name, stopped := c.queue.Get()
-		if stopped {
-			return
-		}
-		if err := c.collect(ctx, name); err != nil && ctx.Err() == nil {
-			c.queue.AddRateLimited(name)
-		} else {
-			c.queue.Forget(name)
-		}
-		c.queue.Done(name)
-	}
-}
-
-// collect deletes the work of this name if it is due. Its error asks for another
-// try.
-func (c *Collector) collect(ctx context.Context, name types.NamespacedName) error {
-	work, ok := c.cfg.Works.Get(name)
+// reconcile deletes the work if it is due.
+func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (requeueAfter time.Duration, err error) {
+	work, ok := c.cfg.Works.Get(key)
 	if !ok {
-		return nil
+		return 0, nil
 	}
 	due, ok := Due(work)
 	if !ok {
-		return nil
+		return 0, nil
 	}
 	if left := time.Until(due); left > 0 {
-		c.queue.AddAfter(name, left)
-		return nil
+		return left, nil
 	}
-	log := c.cfg.Logger.With("work", work.Name, "cluster", work.Namespace, "uid", work.UID)
-	err := c.cfg.Client.WorkV1().ManifestWorks(name.Namespace).Delete(ctx, name.Name, metav1.DeleteOptions{
+	err = c.cfg.Client.WorkV1().ManifestWorks(key.Namespace).Delete(ctx, key.Name, metav1.DeleteOptions{
 		Preconditions: &metav1.Preconditions{UID: &work.UID, ResourceVersion: &work.ResourceVersion},
 	})
-	switch {
-	case err == nil:
-		c.collected.WithLabelValues("ok").Inc()
-		log.Info("a finished work is deleted: its time to live has passed", "finished", due)
-		if c.cfg.Recorder != nil {
-			c.cfg.Recorder.Eventf(work, corev1.EventTypeNormal, "Finished",
-				"Deleted: it was complete for ttlSecondsAfterFinished of %d s", *work.Spec.DeleteOption.TTLSecondsAfterFinished)
-		}
-		return nil
-	case apierrors.IsNotFound(err):
-		return nil
-	case apierrors.IsConflict(err): // the cache is about to know
-		c.collected.WithLabelValues("changed").Inc()
-		return err
-	case errors.Is(err, context.Canceled):
-		return err
-	default:
-		c.collected.WithLabelValues("failed").Inc()
-		log.Warn("a finished work can not be deleted; trying again", "error", err)
-		return fmt.Errorf("delete the finished work %s: %w", name, err)
+	c.deleted.WithLabelValues(controller.Result(err)).Inc()
+	if apierrors.IsNotFound(err) {
+		return 0, nil
 	}
+	if err != nil {
+		return 0, fmt.Errorf("delete finished ManifestWork %s: %w", key, err)
+	}
+	c.cfg.Logger.Info("finished work deleted after its time to live",
+		"work", work.Name, "cluster", work.Namespace, "uid", work.UID, "finished", due)
+	if c.cfg.Recorder != nil {
+		c.cfg.Recorder.Eventf(work, corev1.EventTypeNormal, "Finished",
+			"Deleted: it was complete for ttlSecondsAfterFinished of %d s", *work.Spec.DeleteOption.TTLSecondsAfterFinished)
+	}
+	return 0, nil
 }

@@ -2,12 +2,10 @@ package ttl_test
 
 import (
 	"context"
-	"fmt"
-	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/record"
@@ -18,6 +16,7 @@ import (
 	"github.com/workwire/workwire/pkg/hub/controller"
 	"github.com/workwire/workwire/pkg/hub/ttl"
 	"github.com/workwire/workwire/pkg/hub/works"
+	"github.com/workwire/workwire/test/kit"
 	"github.com/workwire/workwire/test/kit/controlplane"
 )
 
@@ -30,7 +29,7 @@ func TestMain(m *testing.M) {
 	})
 }
 
-// finished is a work that was complete at a time and may live for so long.
+// finished returns a work that has been complete since a time, with a time to live in seconds.
 func finished(at time.Time, seconds int64, change ...func(*workv1.ManifestWork)) *workv1.ManifestWork {
 	work := &workv1.ManifestWork{
 		ObjectMeta: metav1.ObjectMeta{Generation: 2},
@@ -76,33 +75,24 @@ func TestDue(t *testing.T) {
 	}
 }
 
-// TestFinishedWorksGo: on a real API server, works go when their time has come,
-// those that changed in between do not, and what is not finished stays.
-func TestFinishedWorksGo(t *testing.T) {
+// TestFinishedWorksAreDeleted checks that works are deleted when their time to live has passed, and that
+// works that are not finished stay.
+func TestFinishedWorksAreDeleted(t *testing.T) {
 	client := versioned.NewForConfigOrDie(plane.REST())
-	namespace := plane.Namespace(t, "ttl")
+	namespace, ctx := plane.Namespace(t, "ttl"), t.Context()
 	cluster := client.WorkV1().ManifestWorks(namespace)
-	ctx, cancel := context.WithCancel(t.Context())
-	logger := slog.New(slog.NewTextHandler(t.Output(), nil))
-	informers := controller.NewInformers(controller.InformersConfig{Client: client, Logger: logger})
+	informers := controller.NewInformers(controller.InformersConfig{Client: client, Logger: kit.Logger(t)})
 	cache, err := works.New(works.Config{Informers: informers})
 	if err != nil {
 		t.Fatal(err)
 	}
 	events := record.NewFakeRecorder(100)
-	collector, err := ttl.New(ttl.Config{Works: cache, Client: client, Recorder: events, Logger: logger})
+	c, err := ttl.New(ttl.Config{Works: cache, Client: client, Recorder: events, Logger: kit.Logger(t)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	ended := make(chan error, 1)
-	go func() { _ = informers.Run(ctx) }()
-	go func() { ended <- collector.Run(ctx) }()
-	defer func() {
-		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	}()
+	kit.Run(t, "informers", informers.Run)
+	kit.Run(t, "controller", c.Run)
 
 	create := func(name string, seconds int64, since time.Duration) {
 		t.Helper()
@@ -130,20 +120,10 @@ func TestFinishedWorksGo(t *testing.T) {
 	create("soon", 3, 2*time.Second)
 	create("later", 3600, time.Minute)
 	for _, name := range []string{"at-once", "past", "soon"} {
-		eventually(t, name+" is gone", func() error {
-			work, err := cluster.Get(ctx, name, metav1.GetOptions{})
-			if apierrors.IsNotFound(err) {
-				return nil
-			}
-			return fmt.Errorf("%+v, %w", work, err)
-		})
-		select {
-		case event := <-events.Events:
-			if want := "Normal Finished Deleted: it was complete for ttlSecondsAfterFinished of "; len(event) < len(want) || event[:len(want)] != want {
-				t.Errorf("the event is %q", event)
-			}
-		case <-time.After(patience):
-			t.Errorf("no event for %s", name)
+		kit.Await(t, cluster, name, "is deleted", func(work *workv1.ManifestWork) bool { return work == nil })
+		const want = "Normal Finished Deleted: it was complete for ttlSecondsAfterFinished of "
+		if event := kit.Receive(t, "the event for "+name, events.Events); !strings.HasPrefix(event, want) {
+			t.Errorf("the event is %q", event)
 		}
 	}
 	for _, name := range []string{"open", "later"} {
@@ -153,17 +133,8 @@ func TestFinishedWorksGo(t *testing.T) {
 	}
 }
 
-const patience = 30 * time.Second
-
-func eventually(t *testing.T, what string, check func() error) {
-	t.Helper()
-	for deadline := time.Now().Add(patience); ; <-time.After(20 * time.Millisecond) {
-		err := check()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%s: %v", what, err)
-		}
+func TestNewReportsEveryFault(t *testing.T) {
+	if _, err := ttl.New(ttl.Config{}); err == nil || !strings.Contains(err.Error(), "Works is required") || !strings.Contains(err.Error(), "Client is required") {
+		t.Errorf("%v", err)
 	}
 }
