@@ -37,7 +37,7 @@ import (
 	"github.com/workwire/workwire/pkg/agent/restmapper"
 	"github.com/workwire/workwire/pkg/agent/session"
 	"github.com/workwire/workwire/pkg/agent/store"
-	"github.com/workwire/workwire/pkg/agent/strategy"
+	"github.com/workwire/workwire/pkg/agent/strategy/apply"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	workclient "github.com/workwire/workwire/pkg/client/clientset/versioned"
 	"github.com/workwire/workwire/pkg/statestore"
@@ -165,12 +165,16 @@ func (a *Agent) newReconciler(topics wire.AgentTopics, clients clients) error {
 		return err
 	}
 	a.watches = []runner{mapper.Run, records.Run, objects.Run, named.Run, executors.Run}
+	applier, err := apply.New(apply.Config{
+		Client: clients.raw, Cache: objects, AgentHash: hash, FieldManager: workv1.DefaultFieldManager, NotServed: mapper.Forget,
+	})
+	if err != nil {
+		return err
+	}
 	a.reconciler, err = reconcile.New(reconcile.Config{
 		Cluster: config.Cluster, AgentID: config.AgentID, BrokerHost: config.BrokerHost, Topics: topics,
 		Table: table, Inbox: a.inbox, RESTMapper: mapper, Applied: records, Executors: executors,
-		Applier: strategy.New(strategy.Config{
-			Client: clients.raw, Cache: objects, AgentHash: hash, FieldManager: workv1.DefaultFieldManager, NotServed: mapper.Forget,
-		}),
+		Applier: applier,
 		Objects: objects, Named: named, Client: clients.dynamic, Rules: evaluator,
 		Feedback: feedback.New(feedback.Config{RawJSON: config.RawFeedback, MaxRawLength: config.MaxJSONRawLength}),
 		Outbox:   a.outbox, Sources: a.session,

@@ -12,7 +12,7 @@ import (
 
 	"github.com/workwire/workwire/pkg/agent"
 	"github.com/workwire/workwire/pkg/agent/applied"
-	"github.com/workwire/workwire/pkg/agent/strategy"
+	"github.com/workwire/workwire/pkg/agent/strategy/ownership"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/wire"
 )
@@ -169,7 +169,7 @@ func TestEvictionSwitchedOff(t *testing.T) {
 func (w *world) configMapOf(name string, record *workv1.AppliedManifestWork) types.UID {
 	w.Helper()
 	object, err := w.cluster.CoreV1().ConfigMaps(w.namespace).Create(w.ctx, &corev1.ConfigMap{
-		ObjectMeta: metav1.ObjectMeta{Name: name, OwnerReferences: []metav1.OwnerReference{strategy.Owner(record.Name, record.UID)}},
+		ObjectMeta: metav1.ObjectMeta{Name: name, OwnerReferences: []metav1.OwnerReference{ownership.Reference(record.Name, record.UID)}},
 		Data:       map[string]string{"k": "1"},
 	}, metav1.CreateOptions{})
 	if err != nil {

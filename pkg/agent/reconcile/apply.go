@@ -12,6 +12,8 @@ import (
 	"github.com/workwire/workwire/pkg/agent/executor"
 	"github.com/workwire/workwire/pkg/agent/inbox"
 	"github.com/workwire/workwire/pkg/agent/strategy"
+	"github.com/workwire/workwire/pkg/agent/strategy/apply"
+	"github.com/workwire/workwire/pkg/agent/strategy/ownership"
 )
 
 // apply makes the cluster hold what the work's spec declares, and reports what the cluster holds. It
@@ -33,9 +35,9 @@ func (r *Reconciler) applySpec(ctx context.Context, rec *reconciliation) (time.D
 	if rec.complete.work && rec.known == nil {
 		// Its AppliedManifestWork was deleted by hand, and its objects with it. A complete work is
 		// not applied again.
-		rec.outcomes = make([]strategy.Outcome, len(rec.manifests))
+		rec.outcomes = make([]apply.Outcome, len(rec.manifests))
 		for i := range rec.outcomes {
-			rec.outcomes[i].Action = strategy.Left
+			rec.outcomes[i].Action = apply.Left
 		}
 		r.remember(rec)
 		r.report(work, r.status(ctx, rec))
@@ -72,18 +74,18 @@ func (r *Reconciler) applySpec(ctx context.Context, rec *reconciliation) (time.D
 // result.
 func (r *Reconciler) applyManifests(ctx context.Context, rec *reconciliation) error {
 	amw := rec.amw
-	rec.outcomes = r.Applier.Apply(ctx, rec.manifests, strategy.Pass{
-		Owner:     strategy.Owner(amw.Name, amw.UID),
-		Previous:  rec.last.manifest,
-		Seen:      rec.watched,
-		Leave:     rec.skip,
-		Permit:    r.permits(rec),
-		Contested: rec.history().repairs.contested() && !rec.changed,
+	rec.outcomes = r.Applier.Apply(ctx, rec.manifests, apply.Options{
+		Owner:           ownership.Reference(amw.Name, amw.UID),
+		Previous:        rec.last.manifest,
+		Live:            rec.watched,
+		Skip:            rec.skip,
+		Authorize:       r.permits(rec),
+		DetectConflicts: rec.history().repairs.contested() && !rec.changed,
 	})
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	rec.removals = make([]strategy.RemoveOutcome, len(rec.dropped))
+	rec.removals = make([]apply.RemovalOutcome, len(rec.dropped))
 	if !rec.complete.work {
 		rec.removals = r.Applier.Remove(ctx, r.removalEntries(rec.dropped, &rec.work.Spec), amw.UID)
 	}
@@ -122,7 +124,7 @@ func (rec *reconciliation) manifestErrors() error {
 }
 
 // removalErrors joins the errors of removals.
-func removalErrors(removals []strategy.RemoveOutcome) error {
+func removalErrors(removals []apply.RemovalOutcome) error {
 	var errs []error
 	for i := range removals {
 		errs = append(errs, removals[i].Err)
@@ -142,7 +144,7 @@ func (r *Reconciler) permits(rec *reconciliation) func(context.Context, *strateg
 	}
 	var mu sync.Mutex // guards rec.requeueAfter
 	return func(ctx context.Context, m *strategy.Manifest) error {
-		if m.Recreates() && !m.Owned {
+		if m.RecreateOnImmutable && !m.Owned {
 			// Creating an object again requires deleting it.
 			reviewed := *m
 			reviewed.Owned, m = true, &reviewed

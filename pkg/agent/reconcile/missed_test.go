@@ -8,6 +8,7 @@ import (
 
 	"github.com/workwire/workwire/pkg/agent/object"
 	"github.com/workwire/workwire/pkg/agent/strategy"
+	"github.com/workwire/workwire/pkg/agent/strategy/apply"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 )
 
@@ -25,7 +26,7 @@ func TestMissed(t *testing.T) {
 	rec := &reconciliation{
 		entry:     &entry{name: "work"},
 		manifests: []strategy.Manifest{{Ref: ref("a")}, {Ref: ref("failed")}},
-		outcomes:  []strategy.Outcome{{Action: strategy.Updated, Live: at("10")}, {Action: strategy.Failed}},
+		outcomes:  []apply.Outcome{{Action: apply.Updated, Live: at("10")}, {Action: apply.Failed}},
 		amw:       amw,
 	}
 	for name, c := range map[string]struct {

@@ -18,7 +18,7 @@ import (
 	"github.com/workwire/workwire/pkg/agent/observe"
 	"github.com/workwire/workwire/pkg/agent/outbox"
 	"github.com/workwire/workwire/pkg/agent/restmapper"
-	"github.com/workwire/workwire/pkg/agent/strategy"
+	"github.com/workwire/workwire/pkg/agent/strategy/apply"
 	"github.com/workwire/workwire/pkg/wire"
 )
 
@@ -39,7 +39,7 @@ type Config struct {
 	RESTMapper *restmapper.Mapper
 	Applied    *applied.Client
 	Executors  *executor.Executor[string]
-	Applier    *strategy.Applier
+	Applier    *apply.Applier
 	Objects    *observe.Objects
 	Named      *observe.Named    // objects without the agent's label
 	Client     dynamic.Interface // reads objects that are not watched

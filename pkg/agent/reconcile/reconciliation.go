@@ -18,6 +18,7 @@ import (
 	"github.com/workwire/workwire/pkg/agent/inbox"
 	"github.com/workwire/workwire/pkg/agent/object"
 	"github.com/workwire/workwire/pkg/agent/strategy"
+	"github.com/workwire/workwire/pkg/agent/strategy/apply"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 )
 
@@ -40,8 +41,8 @@ type reconciliation struct {
 	complete   completion
 	backoff    bool // repairs have to wait
 
-	outcomes     []strategy.Outcome          // of each manifest
-	removals     []strategy.RemoveOutcome    // of each dropped resource
+	outcomes     []apply.Outcome             // of each manifest
+	removals     []apply.RemovalOutcome      // of each dropped resource
 	amw          *workv1.AppliedManifestWork // as it is now; nil: not known
 	requeueAfter time.Duration               // 0: when something changes
 }
@@ -77,13 +78,13 @@ func (rec *reconciliation) live(i int) *unstructured.Unstructured {
 // untouched reports whether applying did not touch the object of manifest i.
 func (rec *reconciliation) untouched(i int) bool {
 	action := rec.outcomes[i].Action
-	return action == strategy.Observed || action == strategy.Left || readOnly(&rec.manifests[i])
+	return action == apply.Observed || action == apply.Left || readOnly(&rec.manifests[i])
 }
 
 // applyError returns why manifest i is not applied, nil if it is. While repairs have to wait, that
 // is the error from before.
 func (rec *reconciliation) applyError(i int) error {
-	if errs := rec.history().errs; rec.backoff && rec.outcomes[i].Action == strategy.Left && i < len(errs) {
+	if errs := rec.history().errs; rec.backoff && rec.outcomes[i].Action == apply.Left && i < len(errs) {
 		return errs[i]
 	}
 	return rec.outcomes[i].Err

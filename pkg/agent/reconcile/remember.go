@@ -5,7 +5,7 @@ import (
 
 	"github.com/workwire/workwire/pkg/agent/inbox"
 	"github.com/workwire/workwire/pkg/agent/object"
-	"github.com/workwire/workwire/pkg/agent/strategy"
+	"github.com/workwire/workwire/pkg/agent/strategy/apply"
 )
 
 // remember keeps the results of a reconcile for the next one, and reports them in logs and metrics.
@@ -27,7 +27,7 @@ func (r *Reconciler) remember(rec *reconciliation) {
 // wrote reports whether the object of manifest i was created or updated.
 func (rec *reconciliation) wrote(i int) bool {
 	outcome := &rec.outcomes[i]
-	return outcome.Err == nil && (outcome.Action == strategy.Created || outcome.Action == strategy.Updated)
+	return outcome.Err == nil && (outcome.Action == apply.Created || outcome.Action == apply.Updated)
 }
 
 // repaired reports whether the object of manifest i was written although its manifest did not change.
@@ -68,7 +68,7 @@ func (rec *reconciliation) appliedSpecs() map[object.Ref]*inbox.Entry {
 	specs, all := make(map[object.Ref]*inbox.Entry, len(rec.manifests)), true
 	for i := range rec.manifests {
 		ref, outcome := rec.manifests[i].Ref, &rec.outcomes[i]
-		if outcome.Err == nil && outcome.Action != strategy.Left {
+		if outcome.Err == nil && outcome.Action != apply.Left {
 			specs[ref] = rec.work
 			continue
 		}
@@ -106,7 +106,7 @@ func (rec *reconciliation) rememberRemovals() {
 		switch {
 		case removal.Gone:
 			rec.history().markGone(ref)
-			rec.logger.Info("removed an object", "object", ref, "how", removal.Done)
+			rec.logger.Info("removed an object", "object", ref, "how", removal.Step)
 		case removal.Err != nil:
 			rec.logger.Warn("removing an object failed", "object", ref, "error", removal.Err)
 		}
@@ -114,7 +114,7 @@ func (rec *reconciliation) rememberRemovals() {
 }
 
 // outcomeErrors returns the error of each outcome, nil if there are none.
-func outcomeErrors(outcomes []strategy.Outcome) []error {
+func outcomeErrors(outcomes []apply.Outcome) []error {
 	var errs []error
 	for i := range outcomes {
 		if outcomes[i].Err == nil {

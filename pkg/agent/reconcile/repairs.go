@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/workwire/workwire/pkg/agent/object"
-	"github.com/workwire/workwire/pkg/agent/strategy"
+	"github.com/workwire/workwire/pkg/agent/strategy/apply"
 )
 
 const (
@@ -46,7 +46,7 @@ func (r *repairs) note(now time.Time) {
 func (r *repairs) contested() bool { return r.count >= conflictThreshold }
 
 // noteConflict notes that an object was repaired. It is a conflict once there were many repairs.
-func (r *repairs) noteConflict(ref object.Ref, outcome *strategy.Outcome) {
+func (r *repairs) noteConflict(ref object.Ref, outcome *apply.Outcome) {
 	if !r.contested() {
 		return
 	}
@@ -71,13 +71,13 @@ func (r *repairs) expireConflicts(now time.Time) time.Duration {
 
 // conflictError describes who keeps changing which fields. The text stays the same as long as the
 // conflict does.
-func conflictError(outcome *strategy.Outcome) error {
-	if outcome.Action == strategy.Created {
+func conflictError(outcome *apply.Outcome) error {
+	if outcome.Action == apply.Created {
 		return errors.New("it is deleted again and again by another actor: it is made anew less and less often until that ends")
 	}
 	who := "another actor"
-	if len(outcome.Rivals) > 0 {
-		who = fmt.Sprintf("%q", outcome.Rivals)
+	if len(outcome.ConflictingManagers) > 0 {
+		who = fmt.Sprintf("%q", outcome.ConflictingManagers)
 		who = "field manager " + strings.Trim(strings.ReplaceAll(who, `" "`, `", "`), "[]")
 	}
 	return fmt.Errorf("conflict with %s, which changes %s again and again: it is restored less and less often until that ends; "+

@@ -5,14 +5,14 @@ import (
 	"time"
 
 	"github.com/workwire/workwire/pkg/agent/object"
-	"github.com/workwire/workwire/pkg/agent/strategy"
+	"github.com/workwire/workwire/pkg/agent/strategy/apply"
 )
 
 func TestRepairsBackOff(t *testing.T) {
 	r := &repairs{}
 	ref := object.Ref{Name: "a"}
 	now := time.Unix(1000, 0)
-	outcome := &strategy.Outcome{Action: strategy.Updated, Differences: []string{"/data/k"}, Rivals: []string{"kubectl", "other"}}
+	outcome := &apply.Outcome{Action: apply.Updated, Differences: []string{"/data/k"}, ConflictingManagers: []string{"kubectl", "other"}}
 	last := time.Duration(0)
 	for i := range 15 {
 		if r.contested() != (i >= conflictThreshold) {

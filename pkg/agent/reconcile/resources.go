@@ -8,6 +8,7 @@ import (
 	"github.com/workwire/workwire/pkg/agent/applied"
 	"github.com/workwire/workwire/pkg/agent/object"
 	"github.com/workwire/workwire/pkg/agent/strategy"
+	"github.com/workwire/workwire/pkg/agent/strategy/plan"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 )
 
@@ -41,10 +42,10 @@ func (rec *reconciliation) appliedResources(amw *workv1.AppliedManifestWork) []a
 
 // removalEntries returns how resources are to be removed. The deleteOption of spec, which may be
 // nil, decides which of them are orphaned.
-func (r *Reconciler) removalEntries(resources []applied.Resource, spec *workv1.ManifestWorkSpec) []strategy.Entry {
-	entries := make([]strategy.Entry, len(resources))
+func (r *Reconciler) removalEntries(resources []applied.Resource, spec *workv1.ManifestWorkSpec) []plan.Removal {
+	entries := make([]plan.Removal, len(resources))
 	for i, res := range resources {
-		entries[i] = strategy.Entry{Ref: res.Ref, UID: res.UID}
+		entries[i] = plan.Removal{Ref: res.Ref, UID: res.UID}
 		if spec == nil || spec.DeleteOption == nil {
 			continue
 		}

@@ -15,6 +15,8 @@ import (
 	"github.com/workwire/workwire/pkg/agent/object"
 	"github.com/workwire/workwire/pkg/agent/outbox"
 	"github.com/workwire/workwire/pkg/agent/strategy"
+	"github.com/workwire/workwire/pkg/agent/strategy/apply"
+	"github.com/workwire/workwire/pkg/agent/strategy/ignore"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/wire"
 )
@@ -31,9 +33,9 @@ func (r *Reconciler) report(work *inbox.Entry, status workv1.ManifestWorkStatus)
 
 // reportNotApplied reports that nothing was applied because of err.
 func (r *Reconciler) reportNotApplied(ctx context.Context, rec *reconciliation, err error) {
-	rec.outcomes = make([]strategy.Outcome, len(rec.manifests))
+	rec.outcomes = make([]apply.Outcome, len(rec.manifests))
 	for i := range rec.outcomes {
-		rec.outcomes[i] = strategy.Outcome{Err: err, Live: rec.observed[i].live.Object}
+		rec.outcomes[i] = apply.Outcome{Err: err, Live: rec.observed[i].live.Object}
 	}
 	r.report(rec.work, r.status(ctx, rec))
 }
@@ -84,7 +86,7 @@ func (r *Reconciler) status(ctx context.Context, rec *reconciliation) workv1.Man
 	for i := range rec.manifests {
 		m, live := &rec.manifests[i], rec.live(i)
 		c := condition.Manifest{Meta: m.Meta, ApplyError: rec.applyError(i), HasFeedback: len(m.FeedbackRules) > 0}
-		var ignoreFields *strategy.IgnoreFieldsError
+		var ignoreFields *ignore.Error
 		c.IgnoreFields = errors.As(c.ApplyError, &ignoreFields)
 		if c.ApplyError == nil {
 			c.ApplyError = rec.history().repairs.conflicts[m.Ref]

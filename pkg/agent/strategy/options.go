@@ -5,13 +5,16 @@ import (
 	"fmt"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/workwire/workwire/pkg/agent/strategy/ignore"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 )
 
-// configure sets on a manifest what its work says about it: ownership, strategy,
-// rules. Each of updateStrategy, feedbackRules (with their scrape type) and
-// conditionRules comes whole from the first option that sets it.
-func configure(m *Manifest, spec *workv1.ManifestWorkSpec, ignored selections) {
+// configure sets the options of the spec on a manifest: ownership, strategy and rules.
+// Each of updateStrategy, feedbackRules (with their scrape type) and conditionRules comes
+// as a whole from the first option that sets it.
+func (m *Manifest) configure(spec *workv1.ManifestWorkSpec, compiled compiledFields) {
 	m.Owned = Owned(m.Meta, spec.DeleteOption)
 	var strategy *workv1.UpdateStrategy
 	for i := range spec.ManifestConfigs {
@@ -35,20 +38,20 @@ func configure(m *Manifest, spec *workv1.ManifestWorkSpec, ignored selections) {
 	if strategy.Type != "" {
 		m.Strategy = strategy.Type
 	}
-	err := m.adopt(strategy)
+	err := m.setStrategy(strategy)
 	if err == nil && m.Err == nil && m.Strategy == workv1.UpdateStrategyTypeServerSideApply {
-		err = m.adoptIgnored(strategy, &spec.Workload.Manifests[m.Meta.Ordinal], ignored)
+		err = m.setIgnored(strategy, &spec.Workload.Manifests[m.Meta.Ordinal], compiled)
 	}
 	switch {
 	case m.Strategy == workv1.UpdateStrategyTypeReadOnly && m.Desired != nil:
-		m.Err = nil // what is wrong with writing it does not matter
+		m.Err = nil // it is not written
 	case m.Err == nil:
 		m.Err = err
 	}
 }
 
-// adopt takes over a strategy's options.
-func (m *Manifest) adopt(strategy *workv1.UpdateStrategy) error {
+// setStrategy sets a strategy's options on the manifest, except for ignoreFields.
+func (m *Manifest) setStrategy(strategy *workv1.UpdateStrategy) error {
 	if strategy.MisplacedForce != nil {
 		return errors.New("updateStrategy.force is no field: force belongs to the options of server-side apply; " +
 			"move it to updateStrategy.serverSideApply.force")
@@ -66,11 +69,11 @@ func (m *Manifest) adopt(strategy *workv1.UpdateStrategy) error {
 	}
 	m.Force = config.Force
 	manager := config.FieldManager
-	if err := validFieldManager("serverSideApply.fieldManager", manager); err != nil {
+	if err := validateFieldManager("serverSideApply.fieldManager", manager); err != nil {
 		return err
 	}
-	// The hub's schema fills in the default, so that value says nothing against
-	// another in the manifest itself.
+	// The hub's schema sets the default, so that the default does not contradict another
+	// value in the manifest.
 	if m.FieldManager == "" {
 		m.FieldManager = manager
 	} else if manager != "" && manager != workv1.DefaultFieldManager && manager != m.FieldManager {
@@ -80,28 +83,67 @@ func (m *Manifest) adopt(strategy *workv1.UpdateStrategy) error {
 	return nil
 }
 
-// adoptIgnored takes over a strategy's ignoreFields. From is the manifest as the
+// compiledFields caches the compiled ignoreFields of a spec by strategy, which several
+// manifests may share.
+type compiledFields map[*workv1.UpdateStrategy]compileResult
+
+type compileResult struct {
+	fields *ignore.Fields
+	err    error
+}
+
+// setIgnored sets Ignored if the strategy has ignoreFields. From is the manifest as the
 // spec has it.
-func (m *Manifest) adoptIgnored(strategy *workv1.UpdateStrategy, from *workv1.Manifest, ignored selections) error {
+func (m *Manifest) setIgnored(strategy *workv1.UpdateStrategy, from *workv1.Manifest, compiled compiledFields) error {
 	if strategy.ServerSideApply == nil || len(strategy.ServerSideApply.IgnoreFields) == 0 {
 		return nil
 	}
-	present, err := ignored.of(strategy)
-	if err == nil {
-		m.ignore, err = ignore(from, m.Desired, present)
+	result, ok := compiled[strategy]
+	if !ok {
+		result.fields, result.err = ignore.Compile(strategy.ServerSideApply.IgnoreFields)
+		compiled[strategy] = result
 	}
-	if errors.Is(err, errTooLong) {
-		ignored[strategy] = selection{err: err} // once a pass is enough
+	err := result.err
+	if err == nil {
+		m.Ignored, err = m.without(result.fields, from)
+	}
+	if errors.Is(err, ignore.ErrTooLong) {
+		compiled[strategy] = compileResult{err: err} // do not wait for the timeout again
 	}
 	if err != nil {
-		return &IgnoreFieldsError{Err: err}
+		return &ignore.Error{Err: err}
 	}
 	return nil
 }
 
-// Owned says whether an object goes with its work, by the work's deleteOption, which
-// may be nil. A rule may name the resource
-// by its plural or by its kind.
+// without evaluates ignored fields on a manifest as the spec has it.
+func (m *Manifest) without(ignored *ignore.Fields, from *workv1.Manifest) (*Ignored, error) {
+	content, err := decode(from)
+	if err != nil {
+		return nil, err
+	}
+	dropNullTimestamps(content)
+	if content, err = ignored.Remove(content); err != nil {
+		return nil, err
+	}
+	rest := &unstructured.Unstructured{Object: content}
+	hash := ignore.Hash(rest)
+	if _, err := clean(rest); err != nil {
+		return nil, err
+	}
+	// The identity of the object cannot be ignored.
+	rest.SetGroupVersionKind(m.Desired.GroupVersionKind())
+	if _, ok := content["metadata"].(map[string]any); !ok {
+		content["metadata"] = map[string]any{}
+	}
+	rest.SetName(m.Desired.GetName())
+	rest.SetNamespace(m.Desired.GetNamespace())
+	return &Ignored{Fields: ignored, Rest: rest, Hash: hash}, nil
+}
+
+// Owned reports whether an object is deleted with its work, as the work's deleteOption
+// says, which may be nil. An orphaning rule may name the resource by its plural or by its
+// kind.
 func Owned(meta workv1.ManifestResourceMeta, option *workv1.DeleteOption) bool {
 	if option == nil {
 		return true
@@ -125,14 +167,14 @@ func Owned(meta workv1.ManifestResourceMeta, option *workv1.DeleteOption) bool {
 	return true
 }
 
-// matches says whether an option is for a manifest.
+// matches reports whether an option is for a manifest.
 func matches(id workv1.ResourceIdentifier, meta workv1.ManifestResourceMeta) bool {
 	return meta.Resource != "" && id.Group == meta.Group && id.Resource == meta.Resource &&
 		matchesPattern(id.Namespace, meta.Namespace) && matchesPattern(id.Name, meta.Name)
 }
 
-// matchesPattern says whether text is pattern, in which each * stands for any
-// run of characters.
+// matchesPattern reports whether text matches pattern, in which each * stands for any
+// characters.
 func matchesPattern(pattern, text string) bool {
 	parts := strings.Split(pattern, "*")
 	if len(parts) == 1 {
@@ -153,10 +195,10 @@ func matchesPattern(pattern, text string) bool {
 	return true
 }
 
-// refuseDuplicates lets the last of several manifests for one object win, where
-// they differ, and fails the others: applied in turn they would undo each other
-// for ever. Server-side appliers with managers of their own may share an object.
-func refuseDuplicates(manifests []Manifest) {
+// rejectDuplicates sets Err on all but the last of several different manifests for one
+// object: applied in turn they would undo each other forever. Manifests for server-side
+// apply may share an object if their field managers differ.
+func rejectDuplicates(manifests []Manifest) {
 	type identity struct{ group, resource, namespace, name, manager string }
 	last := make(map[identity]int, len(manifests))
 	for i := len(manifests) - 1; i >= 0; i-- {

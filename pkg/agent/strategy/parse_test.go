@@ -9,75 +9,14 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/workwire/workwire/pkg/agent/object"
 	"github.com/workwire/workwire/pkg/agent/strategy"
+	"github.com/workwire/workwire/pkg/agent/strategy/ownership"
+	"github.com/workwire/workwire/pkg/agent/strategy/plan"
+	"github.com/workwire/workwire/pkg/agent/strategy/strategytest"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 )
-
-// resolve knows a few kinds; everything else is unknown.
-func resolve(kind schema.GroupVersionKind) (*meta.RESTMapping, error) {
-	resource, known := map[string]string{
-		"ConfigMap": "configmaps", "Secret": "secrets", "Namespace": "namespaces", "Deployment": "deployments", "Job": "jobs",
-		"ClusterRole": "clusterroles", "Service": "services", "ServiceAccount": "serviceaccounts", "Pod": "pods",
-		"ValidatingWebhookConfiguration": "validatingwebhookconfigurations",
-	}[kind.Kind]
-	if !known {
-		return nil, &meta.NoKindMatchError{GroupKind: kind.GroupKind(), SearchedVersions: []string{kind.Version}}
-	}
-	mapping := &meta.RESTMapping{Resource: kind.GroupVersion().WithResource(resource), GroupVersionKind: kind, Scope: meta.RESTScopeNamespace}
-	switch kind.Kind {
-	case "Namespace", "ClusterRole", "ValidatingWebhookConfiguration":
-		mapping.Scope = meta.RESTScopeRoot
-	}
-	return mapping, nil
-}
-
-func spec(manifests ...string) *workv1.ManifestWorkSpec {
-	s := &workv1.ManifestWorkSpec{}
-	for _, manifest := range manifests {
-		s.Workload.Manifests = append(s.Workload.Manifests, workv1.Manifest{RawExtension: runtime.RawExtension{Raw: []byte(manifest)}})
-	}
-	return s
-}
-
-func configMap(name, rest string) string {
-	return fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"namespace":"ns","name":%q}%s}`, name, rest)
-}
-
-// manifest parses one manifest, which must be without fault.
-func manifest(t testing.TB, text string, change ...func(*workv1.ManifestWorkSpec)) *strategy.Manifest {
-	t.Helper()
-	s := spec(text)
-	for _, change := range change {
-		change(s)
-	}
-	parsed := strategy.Parse(s, resolve)
-	if parsed[0].Err != nil {
-		t.Fatalf("parse %s: %v", text, parsed[0].Err)
-	}
-	return &parsed[0]
-}
-
-// configured sets a strategy for all ConfigMaps.
-func configured(update *workv1.UpdateStrategy) func(*workv1.ManifestWorkSpec) {
-	return func(s *workv1.ManifestWorkSpec) {
-		s.ManifestConfigs = append(s.ManifestConfigs, workv1.ManifestConfigOption{
-			ResourceIdentifier: workv1.ResourceIdentifier{Resource: "configmaps", Namespace: "*", Name: "*"},
-			UpdateStrategy:     update,
-		})
-	}
-}
-
-func serverSide(config *workv1.ServerSideApplyConfig) *workv1.UpdateStrategy {
-	return &workv1.UpdateStrategy{Type: workv1.UpdateStrategyTypeServerSideApply, ServerSideApply: config}
-}
-
-func orphan(s *workv1.ManifestWorkSpec) {
-	s.DeleteOption = &workv1.DeleteOption{PropagationPolicy: workv1.DeletePropagationPolicyTypeOrphan}
-}
 
 func TestParseManifests(t *testing.T) {
 	for name, test := range map[string]struct {
@@ -87,7 +26,7 @@ func TestParseManifests(t *testing.T) {
 		err      string
 	}{
 		"namespaced": {
-			manifest: configMap("c", ""),
+			manifest: strategytest.ConfigMap("c", ""),
 			meta:     workv1.ManifestResourceMeta{Version: "v1", Kind: "ConfigMap", Resource: "configmaps", Namespace: "ns", Name: "c"},
 			ref:      "configmaps ns/c",
 		},
@@ -130,7 +69,7 @@ func TestParseManifests(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := strategy.Parse(spec(configMap("first", ""), test.manifest), resolve)[1]
+			got := strategy.Parse(strategytest.Spec(strategytest.ConfigMap("first", ""), test.manifest), strategytest.Mapping)[1]
 			test.meta.Ordinal = 1
 			if diff := cmp.Diff(test.meta, got.Meta); diff != "" {
 				t.Error(diff)
@@ -138,27 +77,20 @@ func TestParseManifests(t *testing.T) {
 			if test.ref == "" && got.Ref != (object.Ref{}) || test.ref != "" && got.Ref.String() != test.ref {
 				t.Errorf("ref %q, want %q", got.Ref, test.ref)
 			}
-			if message := errorText(got.Err); message != test.err {
+			if message := strategytest.ErrorText(got.Err); message != test.err {
 				t.Errorf("error %q, want %q", message, test.err)
 			}
 		})
 	}
-	unknown := strategy.Parse(spec(`{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"w"}}`), resolve)[0]
+	unknown := strategy.Parse(strategytest.Spec(`{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"w"}}`), strategytest.Mapping)[0]
 	var kind *meta.NoKindMatchError
 	if !errors.As(unknown.Err, &kind) || kind.GroupKind.Kind != "Widget" {
 		t.Errorf("the error of an unknown kind is %#v", unknown.Err)
 	}
 }
 
-func errorText(err error) string {
-	if err == nil {
-		return ""
-	}
-	return err.Error()
-}
-
 func TestParseCleans(t *testing.T) {
-	m := manifest(t, `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"namespace":"ns","name":"d","uid":"u","resourceVersion":"5",
+	m := strategytest.Manifest(t, `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"namespace":"ns","name":"d","uid":"u","resourceVersion":"5",
 		"creationTimestamp":null,"managedFields":[{}],"selfLink":"/x","options":{"fieldManager":"jenkins"},"finalizers":["a/b"]},
 		"spec":{"replicas":3,"ratio":1.5,"template":{"metadata":{"creationTimestamp":null,"labels":{"a":"b"}}}}}`)
 	want := map[string]any{
@@ -175,7 +107,7 @@ func TestParseCleans(t *testing.T) {
 	if m.FieldManager != "jenkins" {
 		t.Errorf("field manager %q", m.FieldManager)
 	}
-	secret := manifest(t, `{"apiVersion":"v1","kind":"Secret","metadata":{"namespace":"ns","name":"s"},"data":{"a":"MQ=="},"stringData":{"a":"1","b":"2"}}`)
+	secret := strategytest.Manifest(t, `{"apiVersion":"v1","kind":"Secret","metadata":{"namespace":"ns","name":"s"},"data":{"a":"MQ=="},"stringData":{"a":"1","b":"2"}}`)
 	wantData := map[string]any{"a": "MQ==", "b": "Mg=="}
 	if _, left := secret.Desired.Object["stringData"]; left || !reflect.DeepEqual(wantData, secret.Desired.Object["data"]) {
 		t.Errorf("secret %v", secret.Desired.Object)
@@ -183,15 +115,15 @@ func TestParseCleans(t *testing.T) {
 }
 
 func TestHash(t *testing.T) {
-	base := manifest(t, configMap("c", `,"data":{"a":"1","b":"2"}`)).Hash
+	base := strategytest.Manifest(t, strategytest.ConfigMap("c", `,"data":{"a":"1","b":"2"}`)).Hash
 	if len(base) != 16 {
 		t.Errorf("hash %q", base)
 	}
 	for text, same := range map[string]bool{
 		`{"kind":"ConfigMap","apiVersion":"v1","data":{"b":"2","a":"1"},"metadata":{"name":"c","namespace":"ns","uid":"x"}}`: true,
-		configMap("c", `,"data":{"a":"1","b":"3"}`): false,
+		strategytest.ConfigMap("c", `,"data":{"a":"1","b":"3"}`):                                                             false,
 	} {
-		if got := manifest(t, text).Hash; (got == base) != same {
+		if got := strategytest.Manifest(t, text).Hash; (got == base) != same {
 			t.Errorf("%s: hash %s, the other %s", text, got, base)
 		}
 	}
@@ -207,13 +139,13 @@ func TestFieldManager(t *testing.T) {
 		want     string
 		err      string
 	}{
-		"none":                         {manifest: configMap("c", "")},
+		"none":                         {manifest: strategytest.ConfigMap("c", "")},
 		"of the manifest":              {manifest: named("jenkins"), want: "jenkins"},
-		"of the strategy":              {manifest: configMap("c", ""), update: serverSide(&workv1.ServerSideApplyConfig{FieldManager: "work-agent-x"}), want: "work-agent-x"},
-		"both alike":                   {manifest: named("work-agent-x"), update: serverSide(&workv1.ServerSideApplyConfig{FieldManager: "work-agent-x"}), want: "work-agent-x"},
-		"the strategy has the default": {manifest: named("jenkins"), update: serverSide(&workv1.ServerSideApplyConfig{FieldManager: "work-agent"}), want: "jenkins"},
+		"of the strategy":              {manifest: strategytest.ConfigMap("c", ""), update: strategytest.ServerSide(&workv1.ServerSideApplyConfig{FieldManager: "work-agent-x"}), want: "work-agent-x"},
+		"both alike":                   {manifest: named("work-agent-x"), update: strategytest.ServerSide(&workv1.ServerSideApplyConfig{FieldManager: "work-agent-x"}), want: "work-agent-x"},
+		"the strategy has the default": {manifest: named("jenkins"), update: strategytest.ServerSide(&workv1.ServerSideApplyConfig{FieldManager: "work-agent"}), want: "jenkins"},
 		"both, and they differ": {
-			manifest: named("jenkins"), update: serverSide(&workv1.ServerSideApplyConfig{FieldManager: "work-agent-x"}), want: "jenkins",
+			manifest: named("jenkins"), update: strategytest.ServerSide(&workv1.ServerSideApplyConfig{FieldManager: "work-agent-x"}), want: "jenkins",
 			err: `metadata.options.fieldManager "jenkins" and serverSideApply.fieldManager "work-agent-x" differ; set one of them, or both alike`,
 		},
 		"128 characters": {manifest: named(strings.Repeat("ä", 128)), want: strings.Repeat("ä", 128)},
@@ -229,13 +161,13 @@ func TestFieldManager(t *testing.T) {
 		"of no concern": {manifest: named("a\tb"), update: &workv1.UpdateStrategy{Type: workv1.UpdateStrategyTypeReadOnly}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := spec(test.manifest)
+			s := strategytest.Spec(test.manifest)
 			if test.update != nil {
-				configured(test.update)(s)
+				strategytest.Configured(test.update)(s)
 			}
-			got := strategy.Parse(s, resolve)[0]
-			if errorText(got.Err) != test.err || test.err == "" && got.FieldManager != test.want {
-				t.Errorf("got %q, error %q", got.FieldManager, errorText(got.Err))
+			got := strategy.Parse(s, strategytest.Mapping)[0]
+			if strategytest.ErrorText(got.Err) != test.err || test.err == "" && got.FieldManager != test.want {
+				t.Errorf("got %q, error %q", got.FieldManager, strategytest.ErrorText(got.Err))
 			}
 			if strings.Contains(fmt.Sprint(got.Desired.Object), "options") {
 				t.Errorf("the options are still there: %v", got.Desired.Object)
@@ -252,7 +184,7 @@ func TestStrategies(t *testing.T) {
 	}{
 		"none":    {want: workv1.UpdateStrategyTypeUpdate},
 		"empty":   {update: &workv1.UpdateStrategy{}, want: workv1.UpdateStrategyTypeUpdate},
-		"forced":  {update: serverSide(&workv1.ServerSideApplyConfig{Force: true}), want: workv1.UpdateStrategyTypeServerSideApply},
+		"forced":  {update: strategytest.ServerSide(&workv1.ServerSideApplyConfig{Force: true}), want: workv1.UpdateStrategyTypeServerSideApply},
 		"unknown": {update: &workv1.UpdateStrategy{Type: "Replace"}, want: "Replace", err: `unknown update strategy "Replace": it must be Update, CreateOnly, ServerSideApply or ReadOnly`},
 		"force in the wrong place": {
 			update: &workv1.UpdateStrategy{Type: workv1.UpdateStrategyTypeServerSideApply, MisplacedForce: new(bool)},
@@ -265,13 +197,13 @@ func TestStrategies(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := spec(configMap("c", ""))
+			s := strategytest.Spec(strategytest.ConfigMap("c", ""))
 			if test.update != nil {
-				configured(test.update)(s)
+				strategytest.Configured(test.update)(s)
 			}
-			got := strategy.Parse(s, resolve)[0]
-			if got.Strategy != test.want || errorText(got.Err) != test.err || got.Force != (name == "forced") {
-				t.Errorf("got %s, force %v, error %q", got.Strategy, got.Force, errorText(got.Err))
+			got := strategy.Parse(s, strategytest.Mapping)[0]
+			if got.Strategy != test.want || strategytest.ErrorText(got.Err) != test.err || got.Force != (name == "forced") {
+				t.Errorf("got %s, force %v, error %q", got.Strategy, got.Force, strategytest.ErrorText(got.Err))
 			}
 		})
 	}
@@ -287,13 +219,13 @@ func TestMatching(t *testing.T) {
 		{"a*b*c", "aXbYc", true}, {"a*b*c", "acb", false}, {"*b*", "abc", true}, {"*b*b*", "abc", false}, {"**", "", true},
 		{"a.c", "abc", false}, {"*-[x]", "y-[x]", true}, {"a*b*b", "ab", false}, {"a?", "ab", false},
 	} {
-		s := spec(configMap("c", ""))
+		s := strategytest.Spec(strategytest.ConfigMap("c", ""))
 		s.Workload.Manifests[0].Raw = []byte(fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"namespace":"ns","name":%q}}`, "x"+test.text))
 		s.ManifestConfigs = []workv1.ManifestConfigOption{{
 			ResourceIdentifier: workv1.ResourceIdentifier{Resource: "configmaps", Namespace: "n*", Name: "x" + test.pattern},
 			UpdateStrategy:     &workv1.UpdateStrategy{Type: workv1.UpdateStrategyTypeCreateOnly},
 		}}
-		if got := strategy.Parse(s, resolve)[0].Strategy == workv1.UpdateStrategyTypeCreateOnly; got != test.want {
+		if got := strategy.Parse(s, strategytest.Mapping)[0].Strategy == workv1.UpdateStrategyTypeCreateOnly; got != test.want {
 			t.Errorf("%q matches %q: %v, want %v", test.pattern, test.text, got, test.want)
 		}
 	}
@@ -304,7 +236,7 @@ func TestMergedOptions(t *testing.T) {
 	feedback := func(name string) []workv1.FeedbackRule {
 		return []workv1.FeedbackRule{{Type: workv1.JSONPathsType, JsonPaths: []workv1.JsonPath{{Name: name, Path: "." + name}}}}
 	}
-	s := spec(configMap("c", ""), `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"n"}}`)
+	s := strategytest.Spec(strategytest.ConfigMap("c", ""), `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"n"}}`)
 	s.ManifestConfigs = []workv1.ManifestConfigOption{
 		{ResourceIdentifier: all},
 		{ResourceIdentifier: workv1.ResourceIdentifier{Resource: "secrets", Namespace: "*", Name: "*"}, FeedbackRules: feedback("other")},
@@ -315,7 +247,7 @@ func TestMergedOptions(t *testing.T) {
 		{ResourceIdentifier: all, UpdateStrategy: &workv1.UpdateStrategy{Type: workv1.UpdateStrategyTypeCreateOnly}},
 		{ResourceIdentifier: workv1.ResourceIdentifier{Resource: "namespaces", Namespace: "*", Name: "n"}, FeedbackRules: feedback("cluster")},
 	}
-	parsed := strategy.Parse(s, resolve)
+	parsed := strategy.Parse(s, strategytest.Mapping)
 	got := parsed[0]
 	if got.Strategy != workv1.UpdateStrategyTypeReadOnly || got.FeedbackScrapeType != workv1.FeedbackScrapeTypeWatch {
 		t.Errorf("strategy %s, scrape type %s", got.Strategy, got.FeedbackScrapeType)
@@ -355,9 +287,9 @@ func TestOwned(t *testing.T) {
 		"the kind for once": {option: selective(kind)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := spec(configMap("c", ""))
+			s := strategytest.Spec(strategytest.ConfigMap("c", ""))
 			s.DeleteOption = test.option
-			if got := strategy.Parse(s, resolve)[0].Owned; got != test.want {
+			if got := strategy.Parse(s, strategytest.Mapping)[0].Owned; got != test.want {
 				t.Errorf("got %v", got)
 			}
 		})
@@ -372,12 +304,12 @@ func TestDuplicates(t *testing.T) {
 		want      []string
 	}{
 		"the last wins": {
-			manifests: []string{configMap("c", `,"data":{"a":"1"}`), configMap("d", ""), configMap("c", `,"data":{"a":"2"}`)},
+			manifests: []string{strategytest.ConfigMap("c", `,"data":{"a":"1"}`), strategytest.ConfigMap("d", ""), strategytest.ConfigMap("c", `,"data":{"a":"2"}`)},
 			want:      []string{"duplicate manifest for resource ns/c with resource type v1.ConfigMap: manifest 2 of the work is applied instead", "", ""},
 		},
-		"alike": {manifests: []string{configMap("c", ""), configMap("c", "")}, want: []string{"", ""}},
+		"alike": {manifests: []string{strategytest.ConfigMap("c", ""), strategytest.ConfigMap("c", "")}, want: []string{"", ""}},
 		"server-side appliers share": {
-			manifests: []string{fmt.Sprintf(applier, "one", "a"), fmt.Sprintf(applier, "two", "b")}, update: serverSide(nil), want: []string{"", ""},
+			manifests: []string{fmt.Sprintf(applier, "one", "a"), fmt.Sprintf(applier, "two", "b")}, update: strategytest.ServerSide(nil), want: []string{"", ""},
 		},
 		"updaters do not": {
 			manifests: []string{fmt.Sprintf(applier, "one", "a"), fmt.Sprintf(applier, "two", "b")},
@@ -385,13 +317,13 @@ func TestDuplicates(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := spec(test.manifests...)
+			s := strategytest.Spec(test.manifests...)
 			if test.update != nil {
-				configured(test.update)(s)
+				strategytest.Configured(test.update)(s)
 			}
-			for i, m := range strategy.Parse(s, resolve) {
-				if errorText(m.Err) != test.want[i] {
-					t.Errorf("manifest %d: error %q, want %q", i, errorText(m.Err), test.want[i])
+			for i, m := range strategy.Parse(s, strategytest.Mapping) {
+				if strategytest.ErrorText(m.Err) != test.want[i] {
+					t.Errorf("manifest %d: error %q, want %q", i, strategytest.ErrorText(m.Err), test.want[i])
 				}
 			}
 		})
@@ -402,8 +334,8 @@ func TestRanks(t *testing.T) {
 	of := func(kind string) string {
 		return fmt.Sprintf(`{"apiVersion":"v1","kind":%q,"metadata":{"namespace":"ns","name":"x"}}`, kind)
 	}
-	manifests := strategy.Parse(spec(of("Widget"), of("Deployment"), of("ConfigMap"), of("Namespace"), of("ValidatingWebhookConfiguration"),
-		of("Secret"), of("ClusterRole"), of("Service"), of("ServiceAccount"), `[]`, of("Job")), resolve)
+	manifests := strategy.Parse(strategytest.Spec(of("Widget"), of("Deployment"), of("ConfigMap"), of("Namespace"), of("ValidatingWebhookConfiguration"),
+		of("Secret"), of("ClusterRole"), of("Service"), of("ServiceAccount"), `[]`, of("Job")), strategytest.Mapping)
 	want := [][]int{{3}, {6}, {8}, {2, 5}, {7}, {1, 10}, {4}, {0, 9}}
 	if diff := cmp.Diff(want, strategy.Ranks(manifests)); diff != "" {
 		t.Error(diff)
@@ -420,13 +352,13 @@ func FuzzParse(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		m := strategy.Parse(spec(string(raw)), resolve)[0]
+		m := strategy.Parse(strategytest.Spec(string(raw)), strategytest.Mapping)[0]
 		if m.Err == nil && (m.Desired == nil || m.Ref.Resource == "" || m.Ref.Name == "" || m.Hash == "") {
 			t.Errorf("a manifest without fault lacks something: %+v", m)
 		}
 		if m.Err == nil {
-			step := strategy.Plan(&m, strategy.Situation{Owner: owner, AgentHash: agentHash})
-			if step.Verb != strategy.Create && m.Desired.GetResourceVersion() == "" {
+			step := plan.Next(&m, plan.State{Owner: ownership.Reference("hub-work", "owner-uid"), AgentHash: "0123456789abcdef"})
+			if step.Verb != plan.Create && m.Desired.GetResourceVersion() == "" {
 				t.Errorf("a new object leads to %s", step.Verb)
 			}
 		}

@@ -1,0 +1,289 @@
+package apply
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"sync"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+
+	"github.com/workwire/workwire/pkg/agent/object"
+	"github.com/workwire/workwire/pkg/agent/strategy"
+	"github.com/workwire/workwire/pkg/agent/strategy/plan"
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+)
+
+const (
+	defaultParallel = 16
+	// maxAttempts bounds the writes for one manifest in one call: after conflicts with
+	// other writers, or when the object is created and deleted meanwhile.
+	maxAttempts = 4
+)
+
+// Cache holds what is known of the cluster's objects without a request.
+type Cache interface {
+	// Get returns an object as last seen.
+	Get(object.Ref) object.Live
+	// Learn stores an object as the API server just returned it, without managedFields,
+	// or nil if it does not exist. The object is shared and must not be changed.
+	Learn(object.Ref, *unstructured.Unstructured)
+}
+
+// Config configures [New].
+type Config struct {
+	// Client for the agent's cluster, made from a configuration that
+	// dynamic.ConfigFor returned. Its rate limit and User-Agent apply. Required.
+	Client rest.Interface
+	// Cache of the cluster's objects. Required.
+	Cache Cache
+	// AgentHash is the value of the label object.AgentLabel on all applied objects.
+	// Required.
+	AgentHash string
+	// FieldManager of writes for manifests that name none. Default: work-agent.
+	FieldManager string
+	// Parallel is the maximum number of objects that all calls together work on at a
+	// time. Default: 16.
+	Parallel int
+	// NotServed is called when the API server answers that it does not serve a group and
+	// version, or a resource of it: what is cached of it is out of date. Pass
+	// restmapper.Mapper.Forget. Optional.
+	NotServed func(schema.GroupVersion)
+}
+
+// Applier applies and removes the objects of works. It is safe for concurrent use, but
+// only one call at a time may be about the same object of the same work.
+type Applier struct {
+	config Config
+	slots  chan struct{} // holds one token for each object being worked on
+
+	mu         sync.Mutex
+	normalized map[normalizedKey]*plan.NormalizedFields // Remove deletes from it
+}
+
+// normalizedKey is an object of a work.
+type normalizedKey struct {
+	ref   object.Ref
+	owner types.UID
+}
+
+// New returns an applier.
+func New(cfg Config) (*Applier, error) {
+	var errs []error
+	if cfg.Client == nil {
+		errs = append(errs, errors.New("Client is required"))
+	}
+	if cfg.Cache == nil {
+		errs = append(errs, errors.New("Cache is required"))
+	}
+	if cfg.AgentHash == "" {
+		errs = append(errs, errors.New("AgentHash is required"))
+	}
+	if cfg.Parallel < 0 {
+		errs = append(errs, fmt.Errorf("Parallel must not be negative, got %d", cfg.Parallel))
+	}
+	if len(errs) > 0 {
+		return nil, fmt.Errorf("create the applier: %w", errors.Join(errs...))
+	}
+	cfg.FieldManager = cmp.Or(cfg.FieldManager, workv1.DefaultFieldManager)
+	cfg.Parallel = cmp.Or(cfg.Parallel, defaultParallel)
+	if cfg.NotServed == nil {
+		cfg.NotServed = func(schema.GroupVersion) {}
+	}
+	return &Applier{
+		config:     cfg,
+		slots:      make(chan struct{}, cfg.Parallel),
+		normalized: map[normalizedKey]*plan.NormalizedFields{},
+	}, nil
+}
+
+// Action is the result of applying a manifest.
+type Action int
+
+const (
+	// Failed to be applied; Outcome.Err is the reason.
+	Failed Action = iota
+	// Unchanged means that the object already was as declared: nothing was written.
+	Unchanged
+	// Created means that the object was created.
+	Created
+	// Updated means that the object existed and was written. The API server may have
+	// found nothing to change; then its resourceVersion is as before.
+	Updated
+	// Observed means that the strategy is ReadOnly; no request was made.
+	Observed
+	// Left means that the manifest was skipped, see Options.Skip.
+	Left
+)
+
+var actionNames = [...]string{"failed", "unchanged", "created", "updated", "observed", "left"}
+
+// String returns the action in lower case, for logs and metrics.
+func (a Action) String() string {
+	if a < 0 || int(a) >= len(actionNames) {
+		return "?"
+	}
+	return actionNames[a]
+}
+
+// Outcome is the result for one manifest.
+type Outcome struct {
+	Action Action
+	// Live is the current object without managedFields; nil if it is not known, and under
+	// ReadOnly. It is shared and must not be changed.
+	Live *unstructured.Unstructured
+	// Differences are the JSON pointers of the fields that an update corrected. Empty if
+	// only the manifest had changed, and for other actions.
+	Differences []string
+	// ConflictingManagers are the field managers, sorted, that made the Differences,
+	// except for the manifest's own. Only with Options.DetectConflicts.
+	ConflictingManagers []string
+	// Err is the reason why the manifest could not be applied, in the API server's own
+	// words if it refused. Nil unless Action is Failed.
+	Err error
+	// Requests is the number of requests made.
+	Requests int
+}
+
+// Options are the arguments of [Applier.Apply] besides the manifests. Functions may be
+// nil unless stated otherwise.
+type Options struct {
+	// Owner is the owner reference of owned objects; see [ownership.Reference]. Required.
+	Owner metav1.OwnerReference
+	// Previous returns the manifest that was last applied to an object for this work, or
+	// nil if it is not known, for example after a restart. Apply calls it from its own
+	// goroutine only.
+	Previous func(object.Ref) *strategy.Manifest
+	// Live returns the object of a manifest, by index, if the caller has just looked it up
+	// in the Cache, so that Apply does not do so again.
+	Live func(int) (object.Live, bool)
+	// Skip reports whether a manifest, by index, is complete and must not be applied
+	// again, whatever the cluster holds. It is called like Previous.
+	Skip func(int) bool
+	// Authorize is called right before a manifest is applied, after those of lower ranks,
+	// and by several goroutines at a time. Its error is the manifest's.
+	Authorize func(context.Context, *strategy.Manifest) error
+	// DetectConflicts makes Apply read an object before it repairs it, so that
+	// Outcome.ConflictingManagers names those who changed it: one more request for each
+	// repair.
+	DetectConflicts bool
+}
+
+// Apply makes the cluster hold what the manifests declare, rank after rank, those of one
+// rank in parallel. It returns one outcome for each manifest, in their order. A manifest
+// that fails does not stop the others.
+//
+// When ctx ends, manifests that have not been started fail with its cause. Apply returns
+// after everything that it started has ended.
+func (a *Applier) Apply(ctx context.Context, manifests []strategy.Manifest, options Options) []Outcome {
+	outcomes := make([]Outcome, len(manifests))
+	for _, rank := range strategy.Ranks(manifests) {
+		var group sync.WaitGroup
+		var last func() // gets a goroutine when there is another after it
+		for _, i := range rank {
+			outcome, run := a.prepare(ctx, i, &manifests[i], options)
+			if run == nil {
+				outcomes[i] = outcome
+				continue
+			}
+			if last != nil { // it holds a slot, so it must run before waiting for another
+				group.Go(last)
+				last = nil
+			}
+			release, err := a.acquire(ctx)
+			if err != nil {
+				outcomes[i] = Outcome{Err: fmt.Errorf("apply %s: %w", manifests[i].Ref, err)}
+				continue
+			}
+			last = func() {
+				defer release()
+				outcomes[i] = run()
+			}
+		}
+		if last != nil {
+			last() // here, where the stack has grown already
+		}
+		group.Wait()
+	}
+	return outcomes
+}
+
+// prepare returns the outcome of manifest i if no request is needed, otherwise the
+// function that applies it.
+func (a *Applier) prepare(ctx context.Context, i int, m *strategy.Manifest, options Options) (Outcome, func() Outcome) {
+	if m.Err != nil {
+		return Outcome{Err: m.Err}, nil
+	}
+	if options.Skip != nil && options.Skip(i) {
+		return Outcome{Action: Left, Live: a.live(i, m, options).Object}, nil
+	}
+	t, step := a.begin(i, m, options)
+	switch {
+	case step.Err != nil:
+		return t.failed(step.Err), nil
+	case step.Verb == plan.Keep && options.Authorize == nil:
+		return t.kept(), nil
+	}
+	return Outcome{}, func() Outcome {
+		if options.Authorize != nil {
+			if err := options.Authorize(ctx, m); err != nil {
+				return t.failed(err)
+			}
+		}
+		return t.run(ctx, step)
+	}
+}
+
+// live returns the object of manifest i from memory.
+func (a *Applier) live(i int, m *strategy.Manifest, options Options) object.Live {
+	if options.Live != nil {
+		if live, ok := options.Live(i); ok {
+			return live
+		}
+	}
+	return a.config.Cache.Get(m.Ref)
+}
+
+// acquire waits for a slot; release frees it.
+func (a *Applier) acquire(ctx context.Context) (release func(), err error) {
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	select {
+	case a.slots <- struct{}{}:
+		return func() { <-a.slots }, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// learn stores an object, or that it does not exist, in the cache. It returns the object
+// as stored.
+func (a *Applier) learn(ref object.Ref, live *unstructured.Unstructured) *unstructured.Unstructured {
+	live = withoutManagedFields(live)
+	a.config.Cache.Learn(ref, live)
+	return live
+}
+
+// withoutManagedFields returns the object without managedFields, sharing the rest; nil for
+// nil.
+func withoutManagedFields(obj *unstructured.Unstructured) *unstructured.Unstructured {
+	if obj == nil {
+		return nil
+	}
+	metadata, ok := obj.Object["metadata"].(map[string]any)
+	if !ok || metadata["managedFields"] == nil {
+		return obj
+	}
+	content := maps.Clone(obj.Object)
+	slim := maps.Clone(metadata)
+	delete(slim, "managedFields")
+	content["metadata"] = slim
+	return &unstructured.Unstructured{Object: content}
+}

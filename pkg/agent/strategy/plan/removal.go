@@ -1,0 +1,77 @@
+package plan
+
+import (
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/workwire/workwire/pkg/agent/object"
+	"github.com/workwire/workwire/pkg/agent/strategy/ownership"
+)
+
+// Removal is an object that has to be removed.
+type Removal struct {
+	Ref object.Ref
+	// UID that was recorded when the object was applied. Empty if it is not known; then
+	// any object of that name with a reference to the owner is meant.
+	UID types.UID
+	// Orphan keeps the object: only the reference to the owner is removed, and with the
+	// last reference to a work the agent's label.
+	Orphan bool
+}
+
+// RemovalStep is the next action for a [Removal].
+type RemovalStep int
+
+const (
+	// LookUp the object: it is not known well enough.
+	LookUp RemovalStep = iota
+	// Forget it: it does not exist, or the work does not own it.
+	Forget
+	// DropOwner removes the reference to the owner from an object that stays: another
+	// work owns it too, or it is an orphan.
+	DropOwner
+	// Delete it.
+	Delete
+	// Await its deletion, which has begun.
+	Await
+)
+
+var removalStepNames = [...]string{"LookUp", "Forget", "DropOwner", "Delete", "Await"}
+
+// String returns the step's name.
+func (r RemovalStep) String() string { return name(removalStepNames[:], int(r)) }
+
+// NextRemoval returns the next step of a removal. Complete reports that live was just
+// read, so that Absent means that the object does not exist. Owner is the uid of the
+// AppliedManifestWork.
+func NextRemoval(r Removal, live object.Live, complete bool, owner types.UID) RemovalStep {
+	if live.State != object.Present {
+		if complete && live.State == object.Absent {
+			return Forget
+		}
+		return LookUp
+	}
+	var owned, shared bool
+	for _, ref := range live.Object.GetOwnerReferences() {
+		switch {
+		case ref.UID == owner:
+			owned = true
+		case ownership.IsWork(ref):
+			shared = true
+		}
+	}
+	_, labelled := live.Object.GetLabels()[object.AgentLabel]
+	switch {
+	case r.Orphan && (owned || labelled && !shared):
+		return DropOwner
+	case !owned:
+		return Forget
+	case shared:
+		return DropOwner
+	case r.UID != "" && r.UID != live.Object.GetUID():
+		return Forget
+	case live.Object.GetDeletionTimestamp() != nil:
+		return Await
+	default:
+		return Delete
+	}
+}
