@@ -1,6 +1,5 @@
-// Command source is a source of ManifestWorks in one file: it sends a work to a
-// cluster over MQTT, prints its status as it arrives, and deletes it again. There
-// is no hub.
+// Command source is a source of ManifestWorks in one file, without a hub. It delivers a work to a cluster
+// over MQTT, prints its status as it arrives, and deletes the work again.
 //
 //	go run ./examples/source --transport-config=ops.yaml --source-id=ops --state=ops.db < work.yaml
 package main
@@ -10,8 +9,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"log"
-	"log/slog"
 	"os"
 	"os/signal"
 
@@ -29,13 +26,15 @@ import (
 )
 
 func main() {
-	transport := flag.String("transport-config", "", "file that says where the broker is")
-	id := flag.String("source-id", "", "id of this source; the topics name it too")
-	state := flag.String("state", "", "file that keeps the works; a source must not forget them")
+	transport := flag.String("transport-config", "", "path of the transport configuration file")
+	id := flag.String("source-id", "", "id of this source, the one that the topics name")
+	state := flag.String("state", "", "path of the file that stores the works")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	if err := run(ctx, *transport, *id, *state, os.Stdin); err != nil {
-		log.Fatalln("source:", err)
+		stop()
+		fmt.Fprintln(os.Stderr, "source:", err)
+		os.Exit(1)
 	}
 	stop()
 }
@@ -47,17 +46,17 @@ func run(ctx context.Context, transport, id, state string, in io.Reader) error {
 	}
 	work := &workv1.ManifestWork{}
 	if err := yaml.UnmarshalStrict(text, work); err != nil {
-		return fmt.Errorf("read the work: %w", err)
+		return fmt.Errorf("decode the work: %w", err)
 	}
 	broker, err := config.Load(transport)
 	if err != nil {
 		return err
 	}
-	link, err := mqtt.New(mqtt.Config{Broker: broker, ClientID: id, Logger: slog.Default()})
+	connection, err := mqtt.New(mqtt.Config{Broker: broker, ClientID: id})
 	if err != nil {
 		return err
 	}
-	client, err := source.New(source.Config{SourceID: wire.SourceID(id), Topics: broker.Topics, Transport: link, StateFile: state})
+	client, err := source.New(source.Config{SourceID: wire.SourceID(id), Topics: broker.Topics, Transport: connection, StateFile: state})
 	if err != nil {
 		return err
 	}
@@ -71,8 +70,8 @@ func run(ctx context.Context, transport, id, state string, in io.Reader) error {
 	return group.Wait()
 }
 
-// sendAndDelete creates the work, waits until it is available, deletes it, and
-// waits until it is gone from the cluster.
+// sendAndDelete creates the work, waits until it is available, deletes it, and waits until it is deleted
+// from the cluster.
 func sendAndDelete(ctx context.Context, client *source.Client, work *workv1.ManifestWork) error {
 	works := client.ManifestWorks(work.Namespace)
 	changes, err := works.Watch(ctx, metav1.ListOptions{})

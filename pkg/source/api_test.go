@@ -15,7 +15,7 @@ import (
 	"github.com/workwire/workwire/pkg/transport/memory"
 )
 
-// offline is a client that never runs, which is enough for what follows.
+// offline returns a client that never runs, which is enough for these tests.
 func offline(t *testing.T) *source.Client {
 	t.Helper()
 	c, err := source.New(source.Config{SourceID: "ops", Topics: topics, Transport: memory.NewBroker().Client("ops")})
@@ -25,7 +25,7 @@ func offline(t *testing.T) *source.Client {
 	return c
 }
 
-// TestInvalid: bad works are refused with the path of what is bad.
+// TestInvalid: invalid works are refused with the path of the invalid field.
 func TestInvalid(t *testing.T) {
 	works := offline(t).ManifestWorks("cluster1")
 	for _, c := range []struct {
@@ -106,7 +106,7 @@ func TestCreate(t *testing.T) {
 	given.UID, given.Generation = "mine", 77
 	made := must(t)(works.Create(ctx, given, metav1.CreateOptions{}))
 	if made.UID == "mine" || made.Generation == 77 || len(made.Status.Conditions) != 0 || made.CreationTimestamp.IsZero() {
-		t.Errorf("what is the source's was taken from the work: %+v %+v", made.ObjectMeta, made.Status)
+		t.Errorf("fields that the source sets were taken from the argument: %+v %+v", made.ObjectMeta, made.Status)
 	}
 	if given.Namespace != "" || given.UID != "mine" {
 		t.Error("Create has changed its argument")

@@ -16,8 +16,8 @@ import (
 	"github.com/workwire/workwire/test/kit/wirekit"
 )
 
-// BenchmarkRoundTrip measures a change of one work, from Update until its status is
-// back, beside as many works as the name says: the cost must not grow with them.
+// BenchmarkRoundTrip measures a change of one work, from Update until its status is received, with the
+// number of works in the name: the cost must not grow with it.
 func BenchmarkRoundTrip(b *testing.B) {
 	for _, works := range []int{100, 10_000} {
 		b.Run(fmt.Sprint(works), func(b *testing.B) {
@@ -43,10 +43,10 @@ func BenchmarkRoundTrip(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			settled := make(map[string]bool)
-			for len(settled) < works {
+			appliedWorks := make(map[string]bool)
+			for len(appliedWorks) < works {
 				if work := next(b, changes); applied(work) {
-					settled[work.Name] = true
+					appliedWorks[work.Name] = true
 				}
 			}
 			b.ResetTimer()

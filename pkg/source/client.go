@@ -19,23 +19,22 @@ import (
 	"github.com/workwire/workwire/pkg/wire"
 )
 
-// Config says how a [Client] works.
+// Config configures a [Client].
 type Config struct {
-	// SourceID is the id of the source: lower-case letters, digits and "-";
-	// required. No two programs may run under one id at the same time.
+	// SourceID is the id of the source: lower-case letters, digits and "-"; required. Two programs
+	// must not run with the same id at the same time.
 	SourceID wire.SourceID
-	// Topics of the configuration; required, and they must fit SourceID.
+	// Topics are the topics of the transport configuration; required. They must be valid for SourceID.
 	Topics wire.Topics
-	// Transport to speak over; required. The client runs it.
+	// Transport connects to the broker; required. Run runs it.
 	Transport transport.Transport
 
-	// StateFile is the file in which works and statuses are kept, made if it does
-	// not exist. It belongs to one source and one process at a time. Empty keeps
-	// them in memory.
+	// StateFile is the file that works and statuses are stored in. It is created if it does not
+	// exist, and can be used by one source and one process at a time. Empty stores them in memory.
 	StateFile string
-	// Load gives the works that the source has at its start, and is called once,
-	// before the client connects. It excludes StateFile. The works need a
-	// namespace, a name and a spec; the rest is as with Create. An error ends Run.
+	// Load returns the works that the source has at its start. It is called once, before the client
+	// connects. The works must have a namespace, a name and a spec; other fields are treated as by
+	// Create. Run returns its error. It cannot be combined with StateFile.
 	Load func(ctx context.Context) ([]*workv1.ManifestWork, error)
 
 	// PublishWorkers is the maximum number of concurrent publishes: 1 to 1024,
@@ -44,14 +43,13 @@ type Config struct {
 	// RepublishAfter is how long a work may stay unconfirmed, while its cluster sends
 	// messages, before it is published again. Default 30 s.
 	RepublishAfter time.Duration
-	// Logger gets structured logs. Nil is slog.Default.
+	// Logger receives the logs; default slog.Default().
 	Logger *slog.Logger
-	// Registerer gets the metrics workwire_source_*; nil for none.
+	// Registerer registers the metrics workwire_source_*; nil registers none.
 	Registerer prometheus.Registerer
 }
 
-// Client is a source. All methods may be called at the same time from any
-// goroutine.
+// Client is a source of ManifestWorks. All methods are safe for concurrent use.
 type Client struct {
 	config Config
 	topics wire.SourceTopics
@@ -59,23 +57,22 @@ type Client struct {
 	store  *store
 
 	started  atomic.Bool
-	ready    chan struct{} // closed when the store holds what the source has
+	ready    chan struct{} // closed when the store is loaded
 	ending   chan struct{} // closed when Run ends
 	mu       sync.Mutex
-	ended    bool           // guarded by mu; no watch begins any more
-	watching sync.WaitGroup // watches; Add under mu while not ended
+	ended    bool                  // guarded by mu; new watches are refused
+	watchers map[*watcher]struct{} // guarded by mu
+	watching sync.WaitGroup        // Go is called under mu while not ended
 }
 
 var _ workclient.ManifestWorksGetter = (*Client)(nil)
 
-// New makes a client. It does no I/O and starts nothing. It fails on a faulty
-// Config, naming every fault.
+// New returns a Client. It does no I/O and starts nothing. Its error names every invalid field of
+// config.
 func New(config Config) (*Client, error) {
-	if config.StateFile != "" && config.Load != nil {
-		return nil, fmt.Errorf("source %q: StateFile and Load exclude each other: the file holds the works already", config.SourceID)
-	}
-	c := &Client{config: config, ready: make(chan struct{}), ending: make(chan struct{})}
+	c := &Client{config: config, ready: make(chan struct{}), ending: make(chan struct{}), watchers: make(map[*watcher]struct{})}
 	c.store = newStore(generationBase(time.Now()))
+	c.store.onChange = c.notifyEngine
 	var err error
 	c.engine, err = delivery.New(delivery.Config{
 		Source:         config.SourceID,
@@ -87,27 +84,28 @@ func New(config Config) (*Client, error) {
 		Logger:         config.Logger,
 		Registerer:     config.Registerer,
 	})
+	if config.StateFile != "" && config.Load != nil {
+		err = errors.Join(fmt.Errorf("source %q: StateFile and Load cannot be combined: set one of them", config.SourceID), err)
+	}
 	if err != nil {
 		return nil, err
 	}
 	if c.topics, err = config.Topics.ForSource(config.SourceID); err != nil {
 		return nil, err
 	}
-	c.store.published = c.notifyEngine
 	if config.StateFile == "" && config.Load == nil {
 		close(c.ready)
 	}
 	return c, nil
 }
 
-// Run reads what the source has, connects, and keeps works and statuses up to
-// date until ctx ends; it returns nil then, after everything it started and every
-// watch has ended. It fails when the state file or Load does, and when the
-// transport can not be used at all; a broker that can not be reached is waited
-// for. It must be called once.
+// Run loads the works, connects, and delivers works and statuses until ctx ends. It returns nil then,
+// after all goroutines that it started and all watches have ended. It returns an error if the state
+// file, Load or the transport fails; a broker that cannot be reached is not an error. Run must be
+// called once.
 func (c *Client) Run(ctx context.Context) (err error) {
 	if !c.started.CompareAndSwap(false, true) {
-		return fmt.Errorf("source %q: Run was called before", c.config.SourceID)
+		return fmt.Errorf("source %q: Run must be called once", c.config.SourceID)
 	}
 	defer func() { err = errors.Join(err, c.end()) }()
 	if err := c.load(ctx); err != nil {
@@ -119,7 +117,7 @@ func (c *Client) Run(ctx context.Context) (err error) {
 	return c.engine.Run(ctx)
 }
 
-// load fills the store from StateFile or Load.
+// load loads the store from StateFile or Load.
 func (c *Client) load(ctx context.Context) error {
 	switch {
 	case c.config.StateFile != "":
@@ -133,7 +131,7 @@ func (c *Client) load(ctx context.Context) error {
 	case c.config.Load != nil:
 		works, err := c.config.Load(ctx)
 		if err != nil {
-			return fmt.Errorf("load the works: %w", err)
+			return fmt.Errorf("load works: %w", err)
 		}
 		for _, work := range works {
 			if _, err := c.create(work.Namespace, work, false); err != nil {
@@ -151,30 +149,32 @@ func (c *Client) load(ctx context.Context) error {
 func (c *Client) end() error {
 	c.mu.Lock()
 	c.ended = true
+	for w := range c.watchers {
+		w.cancel()
+	}
 	c.mu.Unlock()
 	close(c.ending)
 	c.watching.Wait()
 	return c.store.close()
 }
 
-// ManifestWorks gives access to the works of a cluster, or with an empty
-// namespace to those of all of them. With a StateFile or Load, calls wait until
-// Run has read it, or until their context ends. After Run, they fail with
-// ServiceUnavailable.
+// ManifestWorks returns a client for the works of a cluster, or for those of all clusters if namespace
+// is empty. With a StateFile or Load, its calls wait until Run has loaded the works, or until their
+// context ends. After Run, they fail with ServiceUnavailable.
 func (c *Client) ManifestWorks(namespace string) workclient.ManifestWorkInterface {
 	return &manifestWorks{client: c, namespace: namespace}
 }
 
-// Connected reports whether there is a connection to the broker.
+// Connected reports whether the client is connected to the broker.
 func (c *Client) Connected() bool { return c.engine.Connected() }
 
-// begin waits until the store can be used.
-func (c *Client) begin(ctx context.Context) error {
+// waitReady waits until the store can be used.
+func (c *Client) waitReady(ctx context.Context) error {
 	select {
 	case <-c.ready:
 	case <-c.ending:
 	case <-ctx.Done():
-		return fmt.Errorf("source %q: waiting for Run to read what the source has: %w", c.config.SourceID, ctx.Err())
+		return fmt.Errorf("source %q: wait for Run to load the works: %w", c.config.SourceID, ctx.Err())
 	}
 	select {
 	case <-c.ending:
@@ -184,18 +184,17 @@ func (c *Client) begin(ctx context.Context) error {
 	}
 }
 
-// tell passes a change of the store on to the link.
+// notifyEngine tells the engine about a change of the store.
 func (c *Client) notifyEngine(ch change) {
 	switch {
-	case ch.gone:
+	case ch.removed:
 		c.engine.WorkRemoved(ch.new.work)
 	case !ch.statusOnly:
 		c.engine.WorkChanged(ch.new.work.UID)
 	}
 }
 
-// generationBase is the least generation that a new work has at a time: seconds
-// since the start of 2025.
+// generationBase returns the minimum generation of a new work: the seconds since the start of 2025.
 func generationBase(now time.Time) wire.Generation {
 	const start = 1735689600 // 2025-01-01T00:00:00Z
 	return wire.Generation(max(now.Unix()-start, 0))

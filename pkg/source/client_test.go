@@ -23,7 +23,7 @@ import (
 	"github.com/workwire/workwire/test/kit/wirekit"
 )
 
-// TestLife follows a work from creation to its end, and its name to the next work.
+// TestLife follows a work from its creation to its removal, and to the next work of the same name.
 func TestLife(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		a := w.agent("cluster1", func(c *wirekit.AgentConfig) { c.KeepDeleting = true })
@@ -78,8 +78,8 @@ func TestLife(t *testing.T) {
 	})
 }
 
-// TestGiveUp: a work whose agent never answers goes with its finalizers, and the
-// agent is told when it comes after all.
+// TestGiveUp: a work whose agent never answers is removed with its finalizers, and deleted from the
+// cluster if the agent connects later.
 func TestGiveUp(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		a := w.agent("cluster1")
@@ -130,8 +130,8 @@ func TestForeignFinalizer(t *testing.T) {
 	})
 }
 
-// TestLoad: what Load gives is there before the first agent is answered, so nothing
-// is deleted from clusters that ask; what it leaves out is.
+// TestLoad: the works that Load returns are loaded before the first agent is answered, so they are not
+// deleted from clusters; works that it does not return are.
 func TestLoad(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		a := w.agent("cluster1")
@@ -180,9 +180,8 @@ func TestLoad(t *testing.T) {
 	})
 }
 
-// TestOutdated: a source whose generations have fallen behind what an agent holds
-// goes on from there.
-func TestOutdated(t *testing.T) {
+// TestAgentAhead: a source whose generations are lower than those of an agent continues above them.
+func TestAgentAhead(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		a := w.agent("cluster1")
 		uid := wire.UIDFor("ops", "cluster1", "w")
@@ -206,7 +205,7 @@ func TestOutdated(t *testing.T) {
 	})
 }
 
-// TestTooLarge: a work that the broker does not take says so in its status.
+// TestTooLarge: a work that exceeds the broker's limit has a condition that says so.
 func TestTooLarge(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		w.broker.SetLimit(2000)
@@ -230,8 +229,8 @@ func TestTooLarge(t *testing.T) {
 	})
 }
 
-// TestStateFile: works, statuses and generations survive, nothing is published
-// again, and what happened meanwhile is made up for.
+// TestStateFile: works, statuses and generations survive a restart, delivered works are not published
+// again, and undelivered changes are.
 func TestStateFile(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		path := filepath.Join(t.TempDir(), "ops.db")
@@ -319,11 +318,11 @@ func TestStateFileFaults(t *testing.T) {
 		t.Errorf("the file of another source: %v", err)
 	}
 	if err := run("ops", t.TempDir()); err == nil {
-		t.Error("a directory is taken for a state file")
+		t.Error("a directory is accepted as a state file")
 	}
 }
 
-// TestRunFails: a faulty Load ends Run, and everything that waits for it.
+// TestRunFails: a Load that fails ends Run and the calls that wait for it.
 func TestRunFails(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		failure := errors.New("no such table")
@@ -332,17 +331,17 @@ func TestRunFails(t *testing.T) {
 		})
 		waiting := make(chan error, 1)
 		go func() {
-			_, err := c.ManifestWorks("cluster1").Get(w.ctx, "w", metav1.GetOptions{})
+			_, err := c.ManifestWorks("cluster1").Get(t.Context(), "w", metav1.GetOptions{})
 			waiting <- err
 		}()
 		synctest.Wait()
-		if err := c.Run(w.ctx); !errors.Is(err, failure) {
+		if err := c.Run(t.Context()); !errors.Is(err, failure) {
 			t.Errorf("Run: %v", err)
 		}
 		if err := <-waiting; !apierrors.IsServiceUnavailable(err) {
 			t.Errorf("a call that waited: %v", err)
 		}
-		if err := c.Run(w.ctx); err == nil {
+		if err := c.Run(t.Context()); err == nil {
 			t.Error("Run can be called twice")
 		}
 		bad := w.client(func(c *source.Config) {
@@ -350,7 +349,7 @@ func TestRunFails(t *testing.T) {
 				return []*workv1.ManifestWork{{ObjectMeta: metav1.ObjectMeta{Name: "empty", Namespace: "cluster1"}}}, nil
 			}
 		})
-		if err := bad.Run(w.ctx); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "cluster1/empty") {
+		if err := bad.Run(t.Context()); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "cluster1/empty") {
 			t.Errorf("Run with a bad work: %v", err)
 		}
 	})
@@ -371,7 +370,7 @@ func TestConfig(t *testing.T) {
 		c := good
 		change(&c)
 		if _, err := source.New(c); err == nil {
-			t.Errorf("a faulty %s is accepted", name)
+			t.Errorf("an invalid %s is accepted", name)
 		}
 	}
 	if _, err := source.New(good); err != nil {

@@ -21,10 +21,9 @@ import (
 	"github.com/workwire/workwire/test/kit/wirekit"
 )
 
-// TestConverges does random things to a source, its agents and the broker between
-// them, loses, repeats and reorders what they say, and checks that in the end each
-// cluster holds what its source has, the source knows how it is, and nothing is
-// left of what was deleted.
+// TestConverges performs random operations on a source, its agents and their broker, and loses, repeats
+// and reorders messages. In the end, each cluster must hold the works of the source, the source must
+// have their statuses, and deleted works must be gone.
 func TestConverges(t *testing.T) {
 	seeds := uint64(40)
 	if testing.Short() {
@@ -46,7 +45,7 @@ func TestConverges(t *testing.T) {
 	}
 }
 
-// storm is one run.
+// storm is one run of TestConverges.
 type storm struct {
 	*world
 	t      *testing.T
@@ -104,17 +103,17 @@ func (s *storm) cluster() string { return []string{"cluster1", "cluster2"}[s.ran
 
 func (s *storm) someone() string { return []string{"ops", "cluster1", "cluster2"}[s.rand.IntN(3)] }
 
-// any gives a UID that the agent of cluster holds, or one that nobody does.
-func (s *storm) any(cluster string) types.UID {
+// anyUID returns a UID that the agent of cluster holds, or an unknown one.
+func (s *storm) anyUID(cluster string) types.UID {
 	for uid := range s.agents[cluster].Holds() {
 		return uid
 	}
 	return "unknown"
 }
 
-// step does one random thing.
+// step performs one random operation.
 func (s *storm) step() {
-	ctx := s.ctx
+	ctx := s.t.Context()
 	cluster, name := s.cluster(), string(rune('a'+s.rand.IntN(5)))
 	works := s.client.ManifestWorks(cluster)
 	switch n := s.rand.IntN(100); {
@@ -152,9 +151,9 @@ func (s *storm) step() {
 			s.agents[cluster].Receive(m)
 		}
 	case n < 93:
-		s.agents[cluster].Touch(s.any(cluster), fmt.Sprint(n))
+		s.agents[cluster].Touch(s.anyUID(cluster), fmt.Sprint(n))
 	case n < 94:
-		s.agents[cluster].Evict(s.any(cluster))
+		s.agents[cluster].Evict(s.anyUID(cluster))
 	case n < 96:
 		s.restart()
 	default:
@@ -183,8 +182,8 @@ func (s *storm) accept(err error, expected func(error) bool) {
 	}
 }
 
-// calm ends all faults and gives everybody the time to find out. Statuses that were
-// lost are found out about at a connect only, specs also by their silence.
+// calm ends all faults and waits until they are repaired. Lost statuses are only repaired at a connect,
+// lost specs also without one.
 func (s *storm) calm() {
 	s.mu.Lock()
 	s.loseSpecs, s.loseStatus = 0, 0
@@ -205,18 +204,18 @@ func (s *storm) calm() {
 		return
 	}
 	for range 200 {
-		for cluster, agent := range s.agents { // a sign of life
-			_ = agent.Send(s.ctx, &wire.Status{UID: "nothing", Generation: 1, Source: "ops", Cluster: wire.ClusterName(cluster), Agent: "a", Action: wire.Update})
+		for cluster, agent := range s.agents { // a message from the cluster
+			_ = agent.Send(s.t.Context(), &wire.Status{UID: "nothing", Generation: 1, Source: "ops", Cluster: wire.ClusterName(cluster), Agent: "a", Action: wire.Update})
 		}
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
 	}
 }
 
-// check compares the two sides.
+// check compares the source with its agents.
 func (s *storm) check() {
 	s.t.Helper()
-	list, err := s.client.ManifestWorks("").List(s.ctx, metav1.ListOptions{})
+	list, err := s.client.ManifestWorks("").List(s.t.Context(), metav1.ListOptions{})
 	if err != nil {
 		s.t.Fatal(err)
 	}

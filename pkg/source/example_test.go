@@ -3,7 +3,6 @@ package source_test
 import (
 	"context"
 	"fmt"
-	"io"
 	"log/slog"
 	"sync"
 
@@ -17,9 +16,8 @@ import (
 	"github.com/workwire/workwire/test/kit/wirekit"
 )
 
-// A program hands a ConfigMap to a cluster, waits until its agent has applied it,
-// and takes it back. Here the broker is one in memory; package mqtt connects to a
-// real one.
+// A program delivers a ConfigMap to a cluster, waits until its agent has applied it, and deletes it again.
+// The broker in this example is in memory; package mqtt connects to a real one.
 func Example() {
 	var running sync.WaitGroup
 	defer running.Wait()
@@ -34,7 +32,7 @@ func Example() {
 		SourceID:  "ops",
 		Topics:    topics,
 		Transport: broker.Client("ops"),
-		Logger:    slog.New(slog.NewTextHandler(io.Discard, nil)),
+		Logger:    slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		fmt.Println(err)

@@ -11,7 +11,7 @@ import (
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 )
 
-// FuzzDecodeRecord: whatever stands in a state file, it is read or refused.
+// FuzzDecodeRecord: every record of a state file is decoded or refused, without a panic.
 func FuzzDecodeRecord(f *testing.F) {
 	f.Add("u", []byte(`{"since":3,"sequence":4,"work":{"metadata":{"name":"w","namespace":"c","uid":"u","generation":3}}}`))
 	f.Add("u", []byte(`{"work":null}`))
@@ -25,7 +25,7 @@ func FuzzDecodeRecord(f *testing.F) {
 		if r.work == nil || r.work.UID != types.UID(uid) || r.work.Name == "" {
 			t.Fatalf("a record without identity: %+v", r)
 		}
-		again, err := json.Marshal(savedRecord{Since: r.firstGeneration, Sequence: r.lastSequence, Work: r.work})
+		again, err := json.Marshal(recordJSON{Since: r.firstGeneration, Sequence: r.lastSequence, Work: r.work})
 		if err != nil {
 			t.Skip() // a manifest that is JSON to one reader only
 		}
@@ -36,7 +36,7 @@ func FuzzDecodeRecord(f *testing.F) {
 	})
 }
 
-// FuzzPatch: whatever a patch says, it gives a work or an error.
+// FuzzPatch: every patch returns either a work or an error.
 func FuzzPatch(f *testing.F) {
 	f.Add(string(types.MergePatchType), []byte(`{"metadata":{"labels":{"a":"b"}}}`))
 	f.Add(string(types.MergePatchType), []byte(`[]`))
@@ -49,19 +49,18 @@ func FuzzPatch(f *testing.F) {
 	old.Spec.Workload.Manifests = make([]workv1.Manifest, 1)
 	old.Spec.Workload.Manifests[0].Raw = []byte(`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"n"}}`)
 	f.Fuzz(func(t *testing.T, kind string, data []byte) {
-		patch, err := patcher(types.PatchType(kind), data)
+		patch, err := newPatch(types.PatchType(kind), data)
 		if err != nil {
 			return
 		}
-		next, err := patched(old, patch, "Strict")
+		next, err := applyPatch(old, patch, "Strict")
 		if (next == nil) == (err == nil) {
 			t.Fatalf("%v, %v", next, err)
 		}
 	})
 }
 
-// FuzzManifest: a manifest that passes validation is stored in one form, whatever
-// form it came in.
+// FuzzManifest: a valid manifest has one normalized form.
 func FuzzManifest(f *testing.F) {
 	f.Add([]byte(`{"kind":"Namespace", "apiVersion":"v1","metadata":{"name":"<n>"},"x":1e400}`))
 	f.Add([]byte(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"n"}} {}`))
@@ -71,12 +70,12 @@ func FuzzManifest(f *testing.F) {
 		spec := workv1.ManifestWorkSpec{}
 		spec.Workload.Manifests = make([]workv1.Manifest, 1)
 		spec.Workload.Manifests[0].Raw = raw
-		normalize(&spec)
+		normalizeManifests(&spec)
 		if len(validateSpec(&spec, field.NewPath("spec"))) > 0 {
 			return
 		}
 		first := string(spec.Workload.Manifests[0].Raw)
-		normalize(&spec)
+		normalizeManifests(&spec)
 		if second := string(spec.Workload.Manifests[0].Raw); first != second {
 			t.Fatalf("%q becomes %q", first, second)
 		}

@@ -6,14 +6,14 @@ import (
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 )
 
-// historySize is how many changes a watch may be behind.
+// historySize is the number of changes that a watch may be behind.
 const historySize = 4096
 
-// history is the latest changes of a store, each with the resourceVersion after
-// that of the one before. Its zero value is empty.
+// history contains the latest changes of a store, with consecutive resourceVersions. Its zero value is
+// empty.
 type history struct {
-	events []change // of versions first()..last, in a ring
-	next   int      // where the next one goes once the ring is full
+	events []change // a ring buffer
+	next   int      // the position of the next change once the ring is full
 	last   int64
 }
 
@@ -28,8 +28,8 @@ func (h *history) add(ch change) {
 	h.next = (h.next + 1) % historySize
 }
 
-// after gives up to n changes that follow version, or false when they are no
-// longer all there.
+// after returns up to n changes that follow version, and false if some of them are no longer in the
+// history.
 func (h *history) after(version int64, n int) ([]change, bool) {
 	missing := h.last - version
 	if missing > int64(len(h.events)) {
@@ -43,20 +43,20 @@ func (h *history) after(version int64, n int) ([]change, bool) {
 	return found, true
 }
 
-// event is what a watch for works that match sees of ch, or false for nothing.
-func (ch change) event(match func(*workv1.ManifestWork) bool) (watch.EventType, *workv1.ManifestWork, bool) {
-	did := ch.old != nil && match(ch.old.work)
-	does := !ch.gone && match(ch.new.work)
+// watchEvent returns the event for ch in a watch on the works that match, and false for none.
+func (ch change) watchEvent(match func(*workv1.ManifestWork) bool) (watch.EventType, *workv1.ManifestWork, bool) {
+	matched := ch.old != nil && match(ch.old.work)
+	matches := !ch.removed && match(ch.new.work)
 	switch {
-	case did && does:
+	case matched && matches:
 		return watch.Modified, ch.new.work, true
-	case does:
+	case matches:
 		return watch.Added, ch.new.work, true
-	case did && !ch.gone: // it still is, but matches no more: as it was when it did
+	case matched && !ch.removed: // the work does not match anymore: its last state that did
 		last := shallowCopy(ch.old.work)
 		last.ResourceVersion = ch.new.work.ResourceVersion
 		return watch.Deleted, last, true
-	case did:
+	case matched:
 		return watch.Deleted, ch.new.work, true
 	default:
 		return "", nil, false

@@ -3,7 +3,6 @@ package source_test
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -19,11 +18,12 @@ import (
 	"github.com/workwire/workwire/pkg/source"
 	"github.com/workwire/workwire/pkg/transport/config"
 	"github.com/workwire/workwire/pkg/transport/mqtt"
+	"github.com/workwire/workwire/test/kit"
 	"github.com/workwire/workwire/test/kit/wirekit"
 )
 
-// TestRealBrokers runs a source and an agent over MQTT: works are created, changed
-// and deleted while the broker, the agent and the source are restarted under them.
+// TestRealBrokers runs a source and an agent over MQTT: works are created, changed and deleted while the
+// broker, the agent and the source are restarted.
 func TestRealBrokers(t *testing.T) {
 	users := []broker.User{
 		{Username: "ops", Password: "secret", Role: acl.Source},
@@ -41,11 +41,11 @@ func TestRealBrokers(t *testing.T) {
 }
 
 func overMQTT(t *testing.T, b *brokertest.Running) {
-	r := &real{t: t, broker: b, path: filepath.Join(t.TempDir(), "ops.db")}
+	r := &sourceOverMQTT{t: t, broker: b, path: filepath.Join(t.TempDir(), "ops.db")}
 	const works = 100
 	r.startSource()
 	agent := wirekit.NewAgent(wirekit.AgentConfig{Cluster: "cluster1", Source: "ops", Topics: topics, Transport: r.transport("cluster1")})
-	stopAgent := r.goRun("agent", agent.Run)
+	stopAgent := kit.Run(t, "agent", agent.Run)
 
 	r.each(works, r.create)
 	b.Restart(t) // in the middle of it
@@ -57,7 +57,7 @@ func overMQTT(t *testing.T, b *brokertest.Running) {
 	r.stopSource()
 	r.startSource()
 	agent = wirekit.NewAgent(wirekit.AgentConfig{Cluster: "cluster1", Source: "ops", Topics: topics, Transport: r.transport("cluster1")})
-	stopAgent = r.goRun("agent", agent.Run) // it has forgotten everything
+	stopAgent = kit.Run(t, "agent", agent.Run) // without the works it had
 	r.until("the changes are applied and the deleted works gone", allApplied(works-10))
 	for uid, spec := range agent.Holds() {
 		if spec.Meta.Labels["changed"] != "yes" {
@@ -76,8 +76,8 @@ func overMQTT(t *testing.T, b *brokertest.Running) {
 	}
 }
 
-// real is a source over a real broker.
-type real struct {
+// sourceOverMQTT is a source on a real broker.
+type sourceOverMQTT struct {
 	t          *testing.T
 	broker     *brokertest.Running
 	path       string
@@ -85,20 +85,20 @@ type real struct {
 	stopSource func()
 }
 
-func (r *real) startSource() {
+func (r *sourceOverMQTT) startSource() {
 	r.t.Helper()
 	c, err := source.New(source.Config{SourceID: "ops", Topics: topics, Transport: r.transport("ops"), StateFile: r.path,
-		Logger: slog.New(slog.NewTextHandler(r.t.Output(), nil))})
+		Logger: kit.Logger(r.t)})
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	r.client, r.stopSource = c, r.goRun("source", c.Run)
+	r.client, r.stopSource = c, kit.Run(r.t, "source", c.Run)
 }
 
-// transport makes a connection as a user of the broker.
-func (r *real) transport(user string) *mqtt.Transport {
+// transport returns a transport for a user of the broker.
+func (r *sourceOverMQTT) transport(user string) *mqtt.Transport {
 	r.t.Helper()
-	m, err := mqtt.New(mqtt.Config{ClientID: user + "-client", Logger: slog.New(slog.NewTextHandler(r.t.Output(), nil)),
+	m, err := mqtt.New(mqtt.Config{ClientID: user + "-client", Logger: kit.Logger(r.t),
 		Broker: config.Config{BrokerHost: r.broker.Addr, Username: user, Password: "secret", Topics: topics}})
 	if err != nil {
 		r.t.Fatal(err)
@@ -106,23 +106,8 @@ func (r *real) transport(user string) *mqtt.Transport {
 	return m
 }
 
-// goRun runs something until the test ends or stop is called.
-func (r *real) goRun(what string, run func(context.Context) error) (stop func()) {
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		if err := run(ctx); err != nil {
-			r.t.Errorf("%s: %v", what, err)
-		}
-	}()
-	stop = sync.OnceFunc(func() { cancel(); <-done })
-	r.t.Cleanup(stop)
-	return stop
-}
-
-// each does something n times at once.
-func (r *real) each(n int, do func(i int)) {
+// each runs do n times concurrently.
+func (r *sourceOverMQTT) each(n int, do func(i int)) {
 	var doing sync.WaitGroup
 	for i := range n {
 		doing.Go(func() { do(i) })
@@ -130,30 +115,30 @@ func (r *real) each(n int, do func(i int)) {
 	doing.Wait()
 }
 
-func (r *real) create(i int) {
+func (r *sourceOverMQTT) create(i int) {
 	_, err := r.client.ManifestWorks("cluster1").Create(r.t.Context(), configMap(fmt.Sprintf("w%d", i), "one"), metav1.CreateOptions{})
 	r.check(err)
 }
 
-func (r *real) change(i int) {
+func (r *sourceOverMQTT) change(i int) {
 	patch := []byte(`{"metadata":{"labels":{"changed":"yes"}},"spec":{"deleteOption":{"propagationPolicy":"Foreground"}}}`)
 	_, err := r.client.ManifestWorks("cluster1").Patch(r.t.Context(), fmt.Sprintf("w%d", i), types.MergePatchType, patch, metav1.PatchOptions{})
 	r.check(err)
 }
 
-func (r *real) delete(i int) {
+func (r *sourceOverMQTT) delete(i int) {
 	r.check(r.client.ManifestWorks("cluster1").Delete(r.t.Context(), fmt.Sprintf("w%d", i), metav1.DeleteOptions{}))
 }
 
-func (r *real) check(err error) {
+func (r *sourceOverMQTT) check(err error) {
 	r.t.Helper()
 	if err != nil {
 		r.t.Error(err)
 	}
 }
 
-// until waits, change by change, until the works are as they should be.
-func (r *real) until(what string, is func([]workv1.ManifestWork) bool) {
+// until waits until the condition holds for the works. It checks after each change.
+func (r *sourceOverMQTT) until(what string, is func([]workv1.ManifestWork) bool) {
 	r.t.Helper()
 	ctx, cancel := context.WithTimeout(r.t.Context(), 2*time.Minute)
 	defer cancel()
@@ -178,7 +163,7 @@ func (r *real) until(what string, is func([]workv1.ManifestWork) bool) {
 	}
 }
 
-// allApplied asks for n works, all of them applied in their newest generation.
+// allApplied requires n works, all of them applied at their newest generation.
 func allApplied(n int) func([]workv1.ManifestWork) bool {
 	return func(works []workv1.ManifestWork) bool {
 		for i := range works {

@@ -18,43 +18,42 @@ import (
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 )
 
-// Patch changes a work by a JSON patch, a merge patch or a strategic merge patch,
-// all at once. A resourceVersion in the patch must be the work's. Lists of a work
-// have no merge keys, so a strategic merge patch replaces them as a merge patch
-// does.
+// Patch applies a JSON patch, a merge patch or a strategic merge patch to a work. A resourceVersion in
+// the patch must be the work's. The lists in a work have no merge keys, so a strategic merge patch
+// replaces them like a merge patch.
 func (m *manifestWorks) Patch(ctx context.Context, name string, kind types.PatchType, data []byte, opts metav1.PatchOptions, subresources ...string) (*workv1.ManifestWork, error) {
-	uid, err := m.named(ctx, name)
+	uid, err := m.resolve(ctx, name)
 	if err != nil {
 		return nil, err
 	}
 	switch {
 	case len(subresources) == 1 && subresources[0] == "status":
-		return nil, errStatus(name)
+		return nil, errStatusUpdate(name)
 	case len(subresources) > 0:
 		return nil, apierrors.NewNotFound(worksResource, name+"/"+strings.Join(subresources, "/"))
 	case opts.Force != nil:
-		return nil, apierrors.NewBadRequest("force is for apply patches only")
+		return nil, apierrors.NewBadRequest("force is only allowed in apply patches")
 	}
 	dry, err := dryRun(opts.DryRun)
 	if err != nil {
 		return nil, err
 	}
-	patch, err := patcher(kind, data)
+	patch, err := newPatch(kind, data)
 	if err != nil {
 		return nil, err
 	}
 	return m.client.update(uid, name, dry, func(old *workv1.ManifestWork) (*workv1.ManifestWork, error) {
-		return patched(old, patch, opts.FieldValidation)
+		return applyPatch(old, patch, opts.FieldValidation)
 	})
 }
 
-// patcher reads a patch, to be applied to the JSON of a work.
-func patcher(kind types.PatchType, data []byte) (func([]byte) ([]byte, error), error) {
+// newPatch parses a patch. It returns a function that applies the patch to the JSON of a work.
+func newPatch(kind types.PatchType, data []byte) (func([]byte) ([]byte, error), error) {
 	switch kind {
 	case types.JSONPatchType:
 		patch, err := jsonpatch.DecodePatch(data)
 		if err != nil {
-			return nil, apierrors.NewBadRequest(fmt.Sprintf("the JSON patch can not be read: %v", err))
+			return nil, apierrors.NewBadRequest(fmt.Sprintf("parse JSON patch: %v", err))
 		}
 		return patch.Apply, nil
 	case types.MergePatchType:
@@ -71,8 +70,8 @@ func patcher(kind types.PatchType, data []byte) (func([]byte) ([]byte, error), e
 	}
 }
 
-// patched gives what patch makes of old.
-func patched(old *workv1.ManifestWork, patch func([]byte) ([]byte, error), fieldValidation string) (*workv1.ManifestWork, error) {
+// applyPatch returns a copy of old with the patch applied.
+func applyPatch(old *workv1.ManifestWork, patch func([]byte) ([]byte, error), fieldValidation string) (*workv1.ManifestWork, error) {
 	before, err := json.Marshal(old)
 	if err != nil {
 		return nil, apierrors.NewInternalError(fmt.Errorf("encode work %s/%s: %w", old.Namespace, old.Name, err))
@@ -80,7 +79,7 @@ func patched(old *workv1.ManifestWork, patch func([]byte) ([]byte, error), field
 	after, err := patch(before)
 	if err != nil {
 		refused := apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "patch", worksResource, old.Name, "", 0, false)
-		refused.ErrStatus.Message = fmt.Sprintf("the patch can not be applied to ManifestWork %q: %v", old.Name, err)
+		refused.ErrStatus.Message = fmt.Sprintf("apply patch to ManifestWork %q: %v", old.Name, err)
 		return nil, refused
 	}
 	var next workv1.ManifestWork
@@ -89,7 +88,7 @@ func patched(old *workv1.ManifestWork, patch func([]byte) ([]byte, error), field
 		err = errors.Join(strict...)
 	}
 	if err != nil {
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("the patch makes no ManifestWork of %q: %v", old.Name, err))
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("ManifestWork %q is invalid with the patch: %v", old.Name, err))
 	}
 	return &next, nil
 }

@@ -22,7 +22,7 @@ var (
 	workKind      = schema.GroupKind{Group: workv1.GroupName, Kind: "ManifestWork"}
 )
 
-// manifestWorks are the works of a namespace, or of all.
+// manifestWorks implements the client interface for a namespace, or for all if it is empty.
 type manifestWorks struct {
 	client    *Client
 	namespace string
@@ -30,13 +30,13 @@ type manifestWorks struct {
 
 var _ workclient.ManifestWorkInterface = (*manifestWorks)(nil)
 
-// Get gives a copy of the work.
+// Get returns a copy of the work.
 func (m *manifestWorks) Get(ctx context.Context, name string, opts metav1.GetOptions) (*workv1.ManifestWork, error) {
-	uid, err := m.named(ctx, name)
+	uid, err := m.resolve(ctx, name)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := m.client.atLeast(opts.ResourceVersion); err != nil {
+	if _, err := m.client.parseResourceVersion(opts.ResourceVersion); err != nil {
 		return nil, err
 	}
 	r, ok := m.client.store.get(uid)
@@ -46,22 +46,22 @@ func (m *manifestWorks) Get(ctx context.Context, name string, opts metav1.GetOpt
 	return r.work.DeepCopy(), nil
 }
 
-// List gives copies of the works that match, all at once.
+// List returns copies of all works that match, without paging.
 func (m *manifestWorks) List(ctx context.Context, opts metav1.ListOptions) (*workv1.ManifestWorkList, error) {
-	if err := m.client.begin(ctx); err != nil {
+	if err := m.client.waitReady(ctx); err != nil {
 		return nil, err
 	}
-	match, err := selects(opts)
+	match, err := newMatcher(opts)
 	if err != nil {
 		return nil, err
 	}
-	asked, err := m.client.atLeast(opts.ResourceVersion)
+	requested, err := m.client.parseResourceVersion(opts.ResourceVersion)
 	if err != nil {
 		return nil, err
 	}
 	works, version := m.client.store.snapshot(m.namespace)
-	if opts.ResourceVersionMatch == metav1.ResourceVersionMatchExact && asked != version {
-		return nil, apierrors.NewResourceExpired(fmt.Sprintf("resource version %d is gone: only the newest one, %d, can be listed", asked, version))
+	if opts.ResourceVersionMatch == metav1.ResourceVersionMatchExact && requested != version {
+		return nil, apierrors.NewResourceExpired(fmt.Sprintf("resource version %d is not available: only the newest one, %d, can be listed", requested, version))
 	}
 	list := &workv1.ManifestWorkList{Items: []workv1.ManifestWork{}}
 	list.ResourceVersion = strconv.FormatInt(version, 10)
@@ -73,47 +73,47 @@ func (m *manifestWorks) List(ctx context.Context, opts metav1.ListOptions) (*wor
 	return list, nil
 }
 
-// named begins a call about one work and gives its UID.
-func (m *manifestWorks) named(ctx context.Context, name string) (types.UID, error) {
+// resolve checks the name of a work, waits until the store can be used, and returns the work's UID.
+func (m *manifestWorks) resolve(ctx context.Context, name string) (types.UID, error) {
 	switch {
 	case name == "":
 		return "", apierrors.NewBadRequest("the name of a ManifestWork is required")
 	case m.namespace == "":
 		return "", apierrors.NewBadRequest("a namespace, the cluster's name, is required to name a ManifestWork")
 	}
-	return m.client.uid(m.namespace, name), m.client.begin(ctx)
+	return m.client.uid(m.namespace, name), m.client.waitReady(ctx)
 }
 
-// uid is that of the work of a name.
+// uid returns the UID of the work with this name.
 func (c *Client) uid(namespace, name string) types.UID {
 	return wire.UIDFor(c.config.SourceID, namespace, name)
 }
 
-// atLeast reads a resourceVersion that the answer must not be older than; none is
-// 0. A version that does not exist yet can not be served.
-func (c *Client) atLeast(resourceVersion string) (int64, error) {
+// parseResourceVersion parses the minimum resourceVersion of a read, 0 for none. It fails if the
+// version does not exist yet.
+func (c *Client) parseResourceVersion(resourceVersion string) (int64, error) {
 	if resourceVersion == "" {
 		return 0, nil
 	}
-	asked, err := strconv.ParseInt(resourceVersion, 10, 64)
-	if err != nil || asked < 0 {
-		return 0, apierrors.NewBadRequest(fmt.Sprintf("resourceVersion %q: want a number", resourceVersion))
+	requested, err := strconv.ParseInt(resourceVersion, 10, 64)
+	if err != nil || requested < 0 {
+		return 0, apierrors.NewBadRequest(fmt.Sprintf("resourceVersion %q must be a number", resourceVersion))
 	}
 	c.store.mu.RLock()
 	version := c.store.state.version
 	c.store.mu.RUnlock()
-	if asked > version {
-		err := apierrors.NewTimeoutError(fmt.Sprintf("Too large resource version: %d, current: %d", asked, version), 1)
+	if requested > version {
+		err := apierrors.NewTimeoutError(fmt.Sprintf("Too large resource version: %d, current: %d", requested, version), 1)
 		err.ErrStatus.Details.Causes = []metav1.StatusCause{{
 			Type: metav1.CauseTypeResourceVersionTooLarge, Message: "Too large resource version",
 		}}
 		return 0, err
 	}
-	return asked, nil
+	return requested, nil
 }
 
-// selects makes one test of the selectors of opts.
-func selects(opts metav1.ListOptions) (func(*workv1.ManifestWork) bool, error) {
+// newMatcher returns a function that reports whether a work matches the selectors of opts.
+func newMatcher(opts metav1.ListOptions) (func(*workv1.ManifestWork) bool, error) {
 	byLabel, err := labels.Parse(opts.LabelSelector)
 	if err != nil {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("label selector %q: %v", opts.LabelSelector, err))

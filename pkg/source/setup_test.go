@@ -3,7 +3,6 @@ package source_test
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -16,6 +15,7 @@ import (
 	"github.com/workwire/workwire/pkg/source"
 	"github.com/workwire/workwire/pkg/transport/memory"
 	"github.com/workwire/workwire/pkg/wire"
+	"github.com/workwire/workwire/test/kit"
 	"github.com/workwire/workwire/test/kit/wirekit"
 )
 
@@ -24,35 +24,45 @@ var topics = wire.Topics{
 	AgentEvents:  "sources/ops/clusters/+/agentevents",
 }
 
-// world is a broker with whatever runs on it, in a bubble.
+// world is a broker with sources and agents, in a synctest bubble.
 type world struct {
 	t       *testing.T
 	broker  *memory.Broker
 	running sync.WaitGroup
-	ctx     context.Context
-	cancel  context.CancelFunc
+	start   func(what string, run func(context.Context) error) (stop func())
 }
 
-// inWorld runs test in a bubble of its own; whatever it starts must end with the
-// world's context.
+// inWorld runs test in its own bubble. All goroutines of the bubble must end with the test.
 func inWorld(t *testing.T, test func(t *testing.T, w *world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		time.Sleep(time.Until(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))) // generations count from 2025
 		w := &world{t: t, broker: memory.NewBroker()}
-		w.ctx, w.cancel = context.WithCancel(context.Background())
+		ctx, cancel := context.WithCancel(context.Background())
+		w.start = func(what string, run func(context.Context) error) (stop func()) {
+			ctx, cancel := context.WithCancel(ctx)
+			done := make(chan struct{})
+			w.running.Go(func() {
+				defer close(done)
+				if err := run(ctx); err != nil {
+					t.Errorf("%s: %v", what, err)
+				}
+			})
+			synctest.Wait()
+			return func() { cancel(); <-done }
+		}
 		defer w.running.Wait()
-		defer w.cancel()
+		defer cancel()
 		test(t, w)
 	})
 }
 
-// client makes a source that does not run yet.
+// client returns a source that does not run yet.
 func (w *world) client(options ...func(*source.Config)) *source.Client {
 	w.t.Helper()
 	config := source.Config{
 		SourceID: "ops", Topics: topics, Transport: w.broker.Client("ops"),
-		Logger: slog.New(slog.NewTextHandler(w.t.Output(), nil)),
+		Logger: kit.Logger(w.t),
 	}
 	for _, option := range options {
 		option(&config)
@@ -64,37 +74,21 @@ func (w *world) client(options ...func(*source.Config)) *source.Client {
 	return c
 }
 
-// run runs c and gives what ends it.
-func (w *world) run(c *source.Client) (stop func()) {
-	ctx, cancel := context.WithCancel(w.ctx)
-	done := make(chan struct{})
-	w.running.Go(func() {
-		defer close(done)
-		if err := c.Run(ctx); err != nil {
-			w.t.Errorf("Run: %v", err)
-		}
-	})
-	synctest.Wait()
-	return func() { cancel(); <-done }
-}
+// run runs c until stop is called or the test ends.
+func (w *world) run(c *source.Client) (stop func()) { return w.start("Run", c.Run) }
 
-// agent runs an agent that is connected under the name of its cluster.
+// agent runs an agent whose client id is the name of its cluster.
 func (w *world) agent(cluster wire.ClusterName, options ...func(*wirekit.AgentConfig)) *wirekit.Agent {
 	config := wirekit.AgentConfig{Cluster: cluster, Source: "ops", Topics: topics, Transport: w.broker.Client(string(cluster))}
 	for _, option := range options {
 		option(&config)
 	}
 	a := wirekit.NewAgent(config)
-	w.running.Go(func() {
-		if err := a.Run(w.ctx); err != nil {
-			w.t.Errorf("agent: %v", err)
-		}
-	})
-	synctest.Wait()
+	w.start("agent", a.Run)
 	return a
 }
 
-// configMap is a work with one ConfigMap that holds value.
+// configMap returns a work with one ConfigMap that contains value.
 func configMap(name, value string) *workv1.ManifestWork {
 	w := &workv1.ManifestWork{}
 	w.Name = name
@@ -108,7 +102,7 @@ func specOf(value string) workv1.ManifestWorkSpec {
 	return workv1.ManifestWorkSpec{Workload: workv1.ManifestsTemplate{Manifests: []workv1.Manifest{manifest}}}
 }
 
-// must gives work, or ends the test.
+// must returns work, or fails the test.
 func must(t *testing.T) func(work *workv1.ManifestWork, err error) *workv1.ManifestWork {
 	return func(work *workv1.ManifestWork, err error) *workv1.ManifestWork {
 		t.Helper()

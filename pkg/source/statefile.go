@@ -14,7 +14,7 @@ import (
 	"github.com/workwire/workwire/pkg/wire"
 )
 
-// The layout of a state file: bucket "works" holds a savedRecord as JSON by UID, bucket "source"
+// The layout of a state file: bucket "works" maps UIDs to a recordJSON, bucket "source"
 // the keys below.
 const (
 	worksBucket  statestore.Bucket = "works"
@@ -27,21 +27,21 @@ const (
 	stateFormat = "1"
 )
 
-// savedRecord is a record in the file.
-type savedRecord struct {
+// recordJSON is a work in the file.
+type recordJSON struct {
 	Since    wire.Generation      `json:"since"`
 	Sequence wire.SequenceID      `json:"sequence,omitempty"`
 	Work     *workv1.ManifestWork `json:"work"`
 }
 
-// saved is what a file holds.
-type saved struct {
+// fileContent is the content of a file.
+type fileContent struct {
 	records []*storedWork
 	version int64
 	floor   wire.Generation
 }
 
-// stateFile keeps a store on disk.
+// stateFile persists a store.
 type stateFile struct {
 	*statestore.Store
 	stop  context.CancelFunc
@@ -76,17 +76,17 @@ func (f *stateFile) close() error {
 }
 
 // load reads the whole file.
-func (f *stateFile) load() (saved, error) {
-	var s saved
+func (f *stateFile) load() (fileContent, error) {
+	var s fileContent
 	version, _, err := f.Get(sourceBucket, keyVersion)
 	if err != nil {
-		return saved{}, err
+		return fileContent{}, err
 	}
 	floor, _, err := f.Get(sourceBucket, keyFloor)
 	if err != nil {
-		return saved{}, err
+		return fileContent{}, err
 	}
-	s.version, s.floor = number(version), wire.Generation(number(floor))
+	s.version, s.floor = decodeNumber(version), wire.Generation(decodeNumber(floor))
 	err = f.Each(worksBucket, func(uid string, data []byte) error {
 		r, err := decodeRecord(uid, data)
 		if err != nil {
@@ -96,19 +96,19 @@ func (f *stateFile) load() (saved, error) {
 		return nil
 	})
 	if err != nil {
-		return saved{}, fmt.Errorf("read state file: %w", err)
+		return fileContent{}, fmt.Errorf("read state file: %w", err)
 	}
 	return s, nil
 }
 
 // decodeRecord reads one record of the works bucket.
 func decodeRecord(uid string, data []byte) (*storedWork, error) {
-	var r savedRecord
+	var r recordJSON
 	if err := json.Unmarshal(data, &r); err != nil {
 		return nil, fmt.Errorf("work %s is damaged: %w", uid, err)
 	}
 	if r.Work == nil || string(r.Work.UID) != uid || r.Work.Name == "" || r.Work.Namespace == "" {
-		return nil, fmt.Errorf("work %s is damaged: it lacks its name or UID", uid)
+		return nil, fmt.Errorf("work %s is damaged: its name, namespace or UID is missing", uid)
 	}
 	return &storedWork{work: r.Work, firstGeneration: r.Since, lastSequence: r.Sequence}, nil
 }
@@ -116,11 +116,11 @@ func decodeRecord(uid string, data []byte) (*storedWork, error) {
 // save adds ch to writes. version and floor are those of the store after ch.
 func save(writes statestore.Writes, ch *change, version int64, floor wire.Generation) {
 	work := ch.new.work
-	if ch.gone {
+	if ch.removed {
 		writes.Delete(worksBucket, string(work.UID))
 	} else {
 		writes.Put(worksBucket, string(work.UID), func() ([]byte, error) {
-			data, err := json.Marshal(savedRecord{Since: ch.new.firstGeneration, Sequence: ch.new.lastSequence, Work: work})
+			data, err := json.Marshal(recordJSON{Since: ch.new.firstGeneration, Sequence: ch.new.lastSequence, Work: work})
 			if err != nil {
 				return nil, fmt.Errorf("work %s/%s: %w", work.Namespace, work.Name, err)
 			}
@@ -135,8 +135,8 @@ func encodeNumber(n int64) statestore.Encoder {
 	return func() ([]byte, error) { return binary.BigEndian.AppendUint64(nil, uint64(n)), nil }
 }
 
-// number decodes what encodeNumber encoded; anything else is 0.
-func number(data []byte) int64 {
+// decodeNumber decodes what encodeNumber encoded, and returns 0 for anything else.
+func decodeNumber(data []byte) int64 {
 	if len(data) != 8 {
 		return 0
 	}

@@ -20,12 +20,12 @@ import (
 // store holds the works of a source. Works are immutable once the store holds them, so they can be
 // read without a lock. Writes run one after the other and become visible once they are on disk.
 type store struct {
-	// published is called after each change, in the order of changes; it must not
-	// write. It is set before the first write.
-	published func(change)
+	// onChange is called after each change, in the order of the changes. It must not write to the
+	// store. It is set before the first write.
+	onChange func(change)
 
 	file    *stateFile // nil: memory only. Set before the first write.
-	writing sync.Mutex // serializes writes without a file, which else its Run does
+	writing sync.Mutex // serializes writes if there is no file; otherwise file.Run does
 	closed  bool       // guarded by writing
 	view    *view      // the writes of the current transaction; nil: none
 
@@ -35,38 +35,38 @@ type store struct {
 	changed chan struct{} // closed and replaced at each change
 }
 
-// state is what a store holds.
+// state is the content of a store.
 type state struct {
 	works    map[types.UID]*storedWork
 	clusters map[string]map[types.UID]*storedWork
 	// version is the resourceVersion of the last change.
 	version int64
-	// floor is the highest generation that a work which no longer exists may have
-	// had: new ones begin above it.
+	// floor is the highest generation that a removed work can have had. The generations of new
+	// works begin above it.
 	floor wire.Generation
 }
 
-// record is a work and what the source knows besides.
+// storedWork is a work together with what the source remembers about it.
 type storedWork struct {
 	work            *workv1.ManifestWork
 	firstGeneration wire.Generation // generation at creation
 	lastSequence    wire.SequenceID // of the last status
 }
 
-// change replaces a record.
+// change is a change of one work.
 type change struct {
 	old *storedWork // nil: the work is new
 	new *storedWork // its resourceVersion is set by the store
-	// gone: the work ceases to exist, and new is its last state.
-	gone bool
-	// statusOnly: nothing that an agent needs to know has changed.
+	// removed: the work is removed, and new is its last state.
+	removed bool
+	// statusOnly: nothing that concerns the agent has changed.
 	statusOnly bool
 }
 
-// view is what a write sees: the store with all writes before it.
+// view is the state of the store as seen by an update: with all updates before it.
 type view struct {
 	base    *state
-	staged  map[types.UID]*storedWork // nil: gone
+	staged  map[types.UID]*storedWork // nil: removed
 	version int64
 	floor   wire.Generation
 }
@@ -79,8 +79,8 @@ func (v *view) get(uid types.UID) (*storedWork, bool) {
 	return r, ok
 }
 
-// write decides on a change, or none, by what it sees. It is called once.
-type write func(*view) (*change, error)
+// updateFunc returns the change to make, nil for none. It is called once.
+type updateFunc func(*view) (*change, error)
 
 func newStore(floor wire.Generation) *store {
 	return &store{
@@ -93,21 +93,21 @@ func newStore(floor wire.Generation) *store {
 	}
 }
 
-// do runs w and returns the change that it made, nil for none. It returns an error of w as it is.
-func (s *store) do(w write) (made *change, err error) {
+// update runs f and returns the change that it made, nil for none, or the error of f.
+func (s *store) update(f updateFunc) (made *change, err error) {
 	if s.file == nil {
 		s.writing.Lock()
 		defer s.writing.Unlock()
 		if s.closed {
 			return nil, errRunEnded()
 		}
-		made, err = s.prepare(w)
+		made, err = s.prepare(f)
 		s.finish(made)
 		return made, err
 	}
 	done := make(chan struct{})
 	s.file.Update(func(writes statestore.Writes) {
-		if made, err = s.prepare(w); made != nil {
+		if made, err = s.prepare(f); made != nil {
 			save(writes, made, s.view.version, s.view.floor)
 		}
 	}, func(failed error) {
@@ -128,12 +128,12 @@ func (s *store) do(w write) (made *change, err error) {
 
 func errRunEnded() error { return apierrors.NewServiceUnavailable("the source's Run has ended") }
 
-// prepare runs w on the store with all writes before it.
-func (s *store) prepare(w write) (*change, error) {
+// prepare runs f on the store with all updates before it.
+func (s *store) prepare(f updateFunc) (*change, error) {
 	if s.view == nil {
 		s.view = &view{base: &s.state, staged: make(map[types.UID]*storedWork), version: s.state.version, floor: s.state.floor}
 	}
-	ch, err := w(s.view)
+	ch, err := f(s.view)
 	if err != nil || ch == nil {
 		return nil, err
 	}
@@ -141,21 +141,21 @@ func (s *store) prepare(w write) (*change, error) {
 	return ch, nil
 }
 
-// finish makes ch, which may be nil, visible.
+// finish makes ch visible to readers; ch may be nil.
 func (s *store) finish(ch *change) {
 	s.view = nil
 	if ch != nil {
-		s.show(ch)
-		s.published(*ch)
+		s.apply(ch)
+		s.onChange(*ch)
 	}
 }
 
-// stage makes ch visible to the writes that follow.
+// stage makes ch visible to the updates that follow.
 func (v *view) stage(ch *change) {
 	v.version++
 	work := ch.new.work
 	work.ResourceVersion = strconv.FormatInt(v.version, 10)
-	if ch.gone {
+	if ch.removed {
 		v.staged[work.UID] = nil
 		v.floor = max(v.floor, wire.Generation(work.Generation))
 		return
@@ -163,12 +163,12 @@ func (v *view) stage(ch *change) {
 	v.staged[work.UID] = ch.new
 }
 
-// show makes ch visible to all.
-func (s *store) show(ch *change) {
+// apply makes ch visible to readers.
+func (s *store) apply(ch *change) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	work := ch.new.work
-	if ch.gone {
+	if ch.removed {
 		s.state.put(work.UID, nil)
 		s.state.floor = max(s.state.floor, wire.Generation(work.Generation))
 	} else {
@@ -180,7 +180,7 @@ func (s *store) show(ch *change) {
 	s.changed = make(chan struct{})
 }
 
-// put sets the record of uid; nil removes it.
+// put stores r; nil removes the work with this UID.
 func (s *state) put(uid types.UID, r *storedWork) {
 	if old, ok := s.works[uid]; ok && r == nil {
 		delete(s.works, uid)
@@ -202,7 +202,7 @@ func (s *state) put(uid types.UID, r *storedWork) {
 	cluster[uid] = r
 }
 
-// get gives the record of uid.
+// get returns the work with this UID.
 func (s *store) get(uid types.UID) (*storedWork, bool) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -210,8 +210,8 @@ func (s *store) get(uid types.UID) (*storedWork, bool) {
 	return r, ok
 }
 
-// snapshot gives the works of a namespace, or of all when it is empty, in the
-// order of namespace and name, and the resourceVersion that they are of.
+// snapshot returns the works of a namespace, of all if it is empty, sorted by namespace and name, and
+// the resourceVersion of the store.
 func (s *store) snapshot(namespace string) ([]*workv1.ManifestWork, int64) {
 	s.mu.RLock()
 	from := s.state.works
@@ -230,7 +230,16 @@ func (s *store) snapshot(namespace string) ([]*workv1.ManifestWork, int64) {
 	return works, version
 }
 
-// clusters gives the namespaces that have works.
+// changesAfter returns up to n changes that follow version, and false if the history does not reach
+// back that far. The channel is closed at the next change.
+func (s *store) changesAfter(version int64, n int) ([]change, bool, <-chan struct{}) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	changes, ok := s.history.after(version, n)
+	return changes, ok, s.changed
+}
+
+// clusters returns the namespaces that have works.
 func (s *store) clusters() iter.Seq[string] {
 	s.mu.RLock()
 	defer s.mu.RUnlock()

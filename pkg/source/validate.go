@@ -15,14 +15,14 @@ import (
 	"github.com/workwire/workwire/pkg/wire"
 )
 
-// nameMax is the longest name of a work: agents keep it as an AppliedManifestWork
-// whose name is a hash of 64 characters, a dash and the work's name, at most 253.
+// nameMax is the maximum length of a work's name. The name of its AppliedManifestWork is a hash of 64
+// characters, a dash and the work's name, and at most 253 characters long.
 const nameMax = 253 - 65
 
-// normalize gives manifests the form in which they are stored and sent: JSON
-// without spaces and with sorted keys, so that equal specs are equal bytes. What is
-// no JSON stays as it is, for validate to refuse.
-func normalize(spec *workv1.ManifestWorkSpec) {
+// normalizeManifests encodes manifests as they are stored and sent: as JSON without spaces and with
+// sorted keys, so that equal specs are equal bytes. It does not change invalid JSON, which validate
+// rejects.
+func normalizeManifests(spec *workv1.ManifestWorkSpec) {
 	for i := range spec.Workload.Manifests {
 		manifest := &spec.Workload.Manifests[i]
 		if len(manifest.Raw) == 0 && manifest.Object != nil {
@@ -56,46 +56,45 @@ func sortKeys(raw []byte) ([]byte, error) {
 	return bytes.TrimSpace(sorted.Bytes()), nil
 }
 
-// validate finds what is wrong with a work, by field.
+// validate returns the invalid fields of a work.
 func (c *Client) validate(work *workv1.ManifestWork) field.ErrorList {
 	meta := field.NewPath("metadata")
-	faults := validation.ValidateObjectMeta(&work.ObjectMeta, true, validation.NameIsDNSSubdomain, meta)
+	errs := validation.ValidateObjectMeta(&work.ObjectMeta, true, validation.NameIsDNSSubdomain, meta)
 	if len(work.Name) > nameMax {
-		faults = append(faults, field.TooLong(meta.Child("name"), work.Name, nameMax))
+		errs = append(errs, field.TooLong(meta.Child("name"), work.Name, nameMax))
 	}
 	if work.Namespace != "" {
 		if _, err := c.topics.Specs(wire.ClusterName(work.Namespace)); err != nil {
-			faults = append(faults, field.Invalid(meta.Child("namespace"), work.Namespace, err.Error()))
+			errs = append(errs, field.Invalid(meta.Child("namespace"), work.Namespace, err.Error()))
 		}
 	}
-	return append(faults, validateSpec(&work.Spec, field.NewPath("spec"))...)
+	return append(errs, validateSpec(&work.Spec, field.NewPath("spec"))...)
 }
 
 func validateSpec(spec *workv1.ManifestWorkSpec, path *field.Path) field.ErrorList {
-	faults := validateManifests(spec.Workload.Manifests, path.Child("workload", "manifests"))
+	errs := validateManifests(spec.Workload.Manifests, path.Child("workload", "manifests"))
 	if option := spec.DeleteOption; option != nil {
-		faults = append(faults, oneOf(option.PropagationPolicy, true, path.Child("deleteOption", "propagationPolicy"),
+		errs = append(errs, oneOf(option.PropagationPolicy, true, path.Child("deleteOption", "propagationPolicy"),
 			workv1.DeletePropagationPolicyTypeForeground, workv1.DeletePropagationPolicyTypeOrphan,
 			workv1.DeletePropagationPolicyTypeSelectivelyOrphan)...)
 	}
 	for i := range spec.ManifestConfigs {
-		faults = append(faults, validateConfig(&spec.ManifestConfigs[i], path.Child("manifestConfigs").Index(i))...)
+		errs = append(errs, validateConfig(&spec.ManifestConfigs[i], path.Child("manifestConfigs").Index(i))...)
 	}
 	if spec.Executor != nil {
 		subject, at := spec.Executor.Subject, path.Child("executor", "subject")
-		faults = append(faults, oneOf(subject.Type, false, at.Child("type"), workv1.ExecutorSubjectTypeServiceAccount)...)
+		errs = append(errs, oneOf(subject.Type, false, at.Child("type"), workv1.ExecutorSubjectTypeServiceAccount)...)
 		if account := subject.ServiceAccount; account == nil {
-			faults = append(faults, field.Required(at.Child("serviceAccount"), ""))
+			errs = append(errs, field.Required(at.Child("serviceAccount"), ""))
 		} else {
-			faults = append(faults, required(account.Namespace, at.Child("serviceAccount", "namespace"))...)
-			faults = append(faults, required(account.Name, at.Child("serviceAccount", "name"))...)
+			errs = append(errs, required(account.Namespace, at.Child("serviceAccount", "namespace"))...)
+			errs = append(errs, required(account.Name, at.Child("serviceAccount", "name"))...)
 		}
 	}
-	return faults
+	return errs
 }
 
-// validateManifests finds what agents would refuse (docs/protocol.md, Refused
-// specs).
+// validateManifests returns what agents would refuse (docs/protocol.md, Refused specs).
 func validateManifests(manifests []workv1.Manifest, path *field.Path) field.ErrorList {
 	if len(manifests) == 0 {
 		return field.ErrorList{field.Required(path, "a work needs at least one manifest")}
@@ -107,46 +106,46 @@ func validateManifests(manifests []workv1.Manifest, path *field.Path) field.Erro
 	if size > workv1.MaxManifestsSize {
 		return field.ErrorList{field.TooLong(path, "", workv1.MaxManifestsSize)}
 	}
-	var faults field.ErrorList
+	var errs field.ErrorList
 	for i := range manifests {
 		one := wire.Bundle{Manifests: manifests[i : i+1]}
 		if err := one.Validate(); err != nil {
-			// The path says which one it is.
+			// The path contains the index already.
 			reason := strings.TrimPrefix(err.Error(), "manifest 0: ")
-			faults = append(faults, field.Invalid(path.Index(i), field.OmitValueType{}, reason))
+			errs = append(errs, field.Invalid(path.Index(i), field.OmitValueType{}, reason))
 		}
 	}
-	return faults
+	return errs
 }
 
 func validateConfig(option *workv1.ManifestConfigOption, path *field.Path) field.ErrorList {
 	identifier := path.Child("resourceIdentifier")
-	faults := required(option.ResourceIdentifier.Resource, identifier.Child("resource"))
-	faults = append(faults, required(option.ResourceIdentifier.Name, identifier.Child("name"))...)
-	faults = append(faults, oneOf(option.FeedbackScrapeType, true, path.Child("feedbackScrapeType"),
+	errs := required(option.ResourceIdentifier.Resource, identifier.Child("resource"))
+	errs = append(errs, required(option.ResourceIdentifier.Name, identifier.Child("name"))...)
+	errs = append(errs, oneOf(option.FeedbackScrapeType, true, path.Child("feedbackScrapeType"),
 		workv1.FeedbackScrapeTypePoll, workv1.FeedbackScrapeTypeWatch)...)
 	if strategy := option.UpdateStrategy; strategy != nil {
-		faults = append(faults, oneOf(strategy.Type, true, path.Child("updateStrategy", "type"),
+		errs = append(errs, oneOf(strategy.Type, true, path.Child("updateStrategy", "type"),
 			workv1.UpdateStrategyTypeUpdate, workv1.UpdateStrategyTypeCreateOnly,
 			workv1.UpdateStrategyTypeServerSideApply, workv1.UpdateStrategyTypeReadOnly)...)
 	}
 	for i, rule := range option.FeedbackRules {
 		at := path.Child("feedbackRules").Index(i)
-		faults = append(faults, oneOf(rule.Type, false, at.Child("type"), workv1.WellKnownStatusType, workv1.JSONPathsType)...)
+		errs = append(errs, oneOf(rule.Type, false, at.Child("type"), workv1.WellKnownStatusType, workv1.JSONPathsType)...)
 		for j, value := range rule.JsonPaths {
-			faults = append(faults, required(value.Name, at.Child("jsonPaths").Index(j).Child("name"))...)
-			faults = append(faults, required(value.Path, at.Child("jsonPaths").Index(j).Child("path"))...)
+			errs = append(errs, required(value.Name, at.Child("jsonPaths").Index(j).Child("name"))...)
+			errs = append(errs, required(value.Path, at.Child("jsonPaths").Index(j).Child("path"))...)
 		}
 	}
 	for i, rule := range option.ConditionRules {
 		at := path.Child("conditionRules").Index(i)
-		faults = append(faults, oneOf(rule.Type, false, at.Child("type"),
+		errs = append(errs, oneOf(rule.Type, false, at.Child("type"),
 			workv1.CelConditionExpressionsType, workv1.WellKnownConditionsType)...)
 		if rule.Type == workv1.CelConditionExpressionsType {
-			faults = append(faults, required(rule.Condition, at.Child("condition"))...)
+			errs = append(errs, required(rule.Condition, at.Child("condition"))...)
 		}
 	}
-	return faults
+	return errs
 }
 
 func required(value string, path *field.Path) field.ErrorList {

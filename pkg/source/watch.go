@@ -4,11 +4,11 @@ import (
 	"context"
 	"fmt"
 	"strconv"
-	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apimachinery/pkg/watch"
 
@@ -16,75 +16,86 @@ import (
 )
 
 const (
-	// watchChunk is how many changes a watch takes out of the history at a time.
+	// watchChunk is the maximum number of changes that a watch reads from the history at once.
 	watchChunk = 64
-	// bookmarkEvery is how often a watch that allows bookmarks gets one.
-	bookmarkEvery = time.Minute
+	// bookmarkInterval is the interval of bookmarks in a watch that allows them.
+	bookmarkInterval = time.Minute
 )
 
-// Watch gives the changes of the works that match, beginning as on an API server:
-// after a resourceVersion, or with all works that there are. It ends with Stop, with
-// ctx, after TimeoutSeconds, and with the client's Run. A reader that falls behind
-// more than 4096 changes gets an Expired error and must list again.
+// Watch returns the changes of the works that match, and begins like on an API server: after a
+// resourceVersion, or with all existing works. It ends with Stop, with ctx, after TimeoutSeconds,
+// and with the client's Run. A reader that is more than 4096 changes behind receives an Expired
+// error and must list again.
 func (m *manifestWorks) Watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
 	c := m.client
-	if err := c.begin(ctx); err != nil {
+	if err := c.waitReady(ctx); err != nil {
 		return nil, err
 	}
-	w := &watcher{store: c.store, results: make(chan watch.Event), stop: make(chan struct{}), ending: c.ending}
-	match, err := selects(opts)
+	match, err := newMatcher(opts)
 	if err != nil {
 		return nil, err
 	}
+	w := &watcher{store: c.store, results: make(chan watch.Event)}
 	w.match = func(work *workv1.ManifestWork) bool {
 		return (m.namespace == "" || work.Namespace == m.namespace) && match(work)
 	}
-	if err := w.start(m, opts); err != nil {
+	if err := w.setStart(m, opts); err != nil {
 		return nil, err
-	}
-	var timeout <-chan time.Time
-	if opts.TimeoutSeconds != nil {
-		timeout = time.After(time.Duration(*opts.TimeoutSeconds) * time.Second)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.ended {
 		return nil, apierrors.NewServiceUnavailable(fmt.Sprintf("source %q: Run has ended", c.config.SourceID))
 	}
-	c.watching.Go(func() { w.run(ctx, timeout) })
+	if opts.TimeoutSeconds != nil {
+		ctx, w.cancel = context.WithTimeout(ctx, time.Duration(*opts.TimeoutSeconds)*time.Second)
+	} else {
+		ctx, w.cancel = context.WithCancel(ctx)
+	}
+	c.watchers[w] = struct{}{}
+	c.watching.Go(func() {
+		defer c.removeWatcher(w)
+		defer close(w.results)
+		w.run(ctx)
+	})
 	return w, nil
 }
 
-// watcher is one watch. Its goroutine reads the store's history from version on.
+func (c *Client) removeWatcher(w *watcher) {
+	w.cancel()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.watchers, w)
+}
+
+// watcher is one watch. Its goroutine reads the store's history after version.
 type watcher struct {
-	store     *store
-	match     func(*workv1.ManifestWork) bool
-	initial   []*workv1.ManifestWork // to be sent as added first
-	announce  bool                   // then the bookmark that says so
-	bookmarks bool
-	version   int64 // of the last change seen
+	store           *store
+	match           func(*workv1.ManifestWork) bool
+	initial         []*workv1.ManifestWork // sent first, as ADDED
+	initialBookmark bool                   // sent after initial
+	bookmarks       bool
+	version         int64 // of the last change read
 
 	results chan watch.Event
-	stop    chan struct{}
-	once    sync.Once // closes stop
-	ending  <-chan struct{}
+	cancel  context.CancelFunc
 }
 
 // Stop ends the watch.
-func (w *watcher) Stop() { w.once.Do(func() { close(w.stop) }) }
+func (w *watcher) Stop() { w.cancel() }
 
-// ResultChan gives the events; it is closed at the end of the watch.
+// ResultChan returns the channel of events. It is closed when the watch ends.
 func (w *watcher) ResultChan() <-chan watch.Event { return w.results }
 
-// start decides where the watch begins.
-func (w *watcher) start(m *manifestWorks, opts metav1.ListOptions) error {
+// setStart sets what the watch begins with.
+func (w *watcher) setStart(m *manifestWorks, opts metav1.ListOptions) error {
 	path := field.NewPath("sendInitialEvents")
 	explicit := opts.SendInitialEvents != nil
 	if explicit && opts.ResourceVersionMatch != metav1.ResourceVersionMatchNotOlderThan {
 		return apierrors.NewInvalid(metav1.SchemeGroupVersion.WithKind("ListOptions").GroupKind(), "",
-			field.ErrorList{field.Forbidden(path, "it goes with resourceVersionMatch NotOlderThan only")})
+			field.ErrorList{field.Forbidden(path, "it requires resourceVersionMatch NotOlderThan")})
 	}
-	asked, err := m.client.atLeast(opts.ResourceVersion)
+	requested, err := m.client.parseResourceVersion(opts.ResourceVersion)
 	if err != nil {
 		return err
 	}
@@ -93,16 +104,13 @@ func (w *watcher) start(m *manifestWorks, opts metav1.ListOptions) error {
 	w.version = version
 	switch {
 	case explicit && *opts.SendInitialEvents:
-		w.initial, w.announce = works, w.bookmarks
-	case asked == 0 && !explicit:
+		w.initial, w.initialBookmark = works, w.bookmarks
+	case requested == 0 && !explicit:
 		w.initial = works
-	case asked > 0:
-		w.version = asked
-		w.store.mu.RLock()
-		_, ok := w.store.history.after(asked, 0)
-		w.store.mu.RUnlock()
-		if !ok {
-			return expired(asked)
+	case requested > 0:
+		w.version = requested
+		if _, ok, _ := w.store.changesAfter(requested, 0); !ok {
+			return expired(requested)
 		}
 	}
 	return nil
@@ -112,47 +120,32 @@ func expired(version int64) *apierrors.StatusError {
 	return apierrors.NewResourceExpired(fmt.Sprintf("too old resource version: %d", version))
 }
 
-// run sends events until the watch ends.
-func (w *watcher) run(ctx context.Context, timeout <-chan time.Time) {
-	defer close(w.results)
+// run sends events until ctx ends or the reader is too slow.
+func (w *watcher) run(ctx context.Context) {
 	var bookmark <-chan time.Time
 	if w.bookmarks {
-		ticker := time.NewTicker(bookmarkEvery)
+		ticker := time.NewTicker(bookmarkInterval)
 		defer ticker.Stop()
 		bookmark = ticker.C
 	}
-	send := func(kind watch.EventType, work *workv1.ManifestWork) bool {
-		select {
-		case w.results <- watch.Event{Type: kind, Object: work.DeepCopy()}:
-			return true
-		case <-w.stop:
-		case <-w.ending:
-		case <-timeout:
-		case <-ctx.Done():
-		}
-		return false
-	}
 	for _, work := range w.initial {
-		if w.match(work) && !send(watch.Added, work) {
+		if w.match(work) && !w.send(ctx, watch.Added, work.DeepCopy()) {
 			return
 		}
 	}
 	w.initial = nil
-	if w.announce && !send(watch.Bookmark, w.bookmark(true)) {
+	if w.initialBookmark && !w.sendBookmark(ctx, map[string]string{metav1.InitialEventsAnnotationKey: "true"}) {
 		return
 	}
 	for {
-		w.store.mu.RLock()
-		changes, ok := w.store.history.after(w.version, watchChunk)
-		changed := w.store.changed
-		w.store.mu.RUnlock()
+		changes, ok, changed := w.store.changesAfter(w.version, watchChunk)
 		if !ok {
-			w.fail(ctx, timeout)
+			w.send(ctx, watch.Error, &expired(w.version).ErrStatus)
 			return
 		}
 		for _, ch := range changes {
 			w.version++
-			if kind, work, ok := ch.event(w.match); ok && !send(kind, work) {
+			if kind, work, ok := ch.watchEvent(w.match); ok && !w.send(ctx, kind, work.DeepCopy()) {
 				return
 			}
 		}
@@ -162,40 +155,28 @@ func (w *watcher) run(ctx context.Context, timeout <-chan time.Time) {
 		select {
 		case <-changed:
 		case <-bookmark:
-			if !send(watch.Bookmark, w.bookmark(false)) {
+			if !w.sendBookmark(ctx, nil) {
 				return
 			}
-		case <-w.stop:
-			return
-		case <-w.ending:
-			return
-		case <-timeout:
-			return
 		case <-ctx.Done():
 			return
 		}
 	}
 }
 
-// fail tells a reader that is too slow.
-func (w *watcher) fail(ctx context.Context, timeout <-chan time.Time) {
-	status := expired(w.version).ErrStatus
+// send reports whether the event was received before ctx ended.
+func (w *watcher) send(ctx context.Context, kind watch.EventType, object runtime.Object) bool {
 	select {
-	case w.results <- watch.Event{Type: watch.Error, Object: &status}:
-	case <-w.stop:
-	case <-w.ending:
-	case <-timeout:
+	case w.results <- watch.Event{Type: kind, Object: object}:
+		return true
 	case <-ctx.Done():
+		return false
 	}
 }
 
-// bookmark says up to where the watch has come; initial marks the end of the
-// works that there were at its start.
-func (w *watcher) bookmark(initial bool) *workv1.ManifestWork {
-	mark := &workv1.ManifestWork{}
-	mark.ResourceVersion = strconv.FormatInt(w.version, 10)
-	if initial {
-		mark.Annotations = map[string]string{metav1.InitialEventsAnnotationKey: "true"}
-	}
-	return mark
+// sendBookmark sends the version of the last change read.
+func (w *watcher) sendBookmark(ctx context.Context, annotations map[string]string) bool {
+	bookmark := &workv1.ManifestWork{}
+	bookmark.ResourceVersion, bookmark.Annotations = strconv.FormatInt(w.version, 10), annotations
+	return w.send(ctx, watch.Bookmark, bookmark)
 }

@@ -20,7 +20,7 @@ import (
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 )
 
-// drain gives what a watch has to say by now, as "TYPE namespace/name".
+// drain returns the events of a watch up to now, as "TYPE namespace/name".
 func drain(w watch.Interface) []string {
 	var seen []string
 	for {
@@ -129,7 +129,7 @@ func TestWatch(t *testing.T) {
 	})
 }
 
-// TestWatchErrors: what can not be served says so at once.
+// TestWatchErrors: Watch returns an error for invalid options.
 func TestWatchErrors(t *testing.T) {
 	works := offline(t).ManifestWorks("cluster1")
 	must(t)(works.Create(t.Context(), configMap("a", "x"), metav1.CreateOptions{}))
@@ -149,8 +149,7 @@ func TestWatchErrors(t *testing.T) {
 	}
 }
 
-// TestSlowWatch: a reader that falls behind is told to list again, and holds up
-// nobody meanwhile.
+// TestSlowWatch: a reader that is too slow receives an Expired error, and does not delay writers.
 func TestSlowWatch(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		c := w.client()
@@ -190,8 +189,8 @@ func TestSlowWatch(t *testing.T) {
 	})
 }
 
-// TestInformer: a client-go informer works on a source as on an API server, by
-// streaming lists and by plain ones.
+// TestInformer: client-go informers work with a source like with an API server, with streaming and with
+// plain lists.
 func TestInformer(t *testing.T) {
 	for _, streaming := range []bool{true, false} {
 		t.Run(fmt.Sprintf("streaming=%v", streaming), func(t *testing.T) {
@@ -217,8 +216,8 @@ func TestInformer(t *testing.T) {
 					},
 				}
 				informer := cache.NewSharedIndexInformer(lw, &workv1.ManifestWork{}, 0, cache.Indexers{})
-				w.running.Go(func() { informer.RunWithContext(w.ctx) })
-				if !cache.WaitForCacheSync(w.ctx.Done(), informer.HasSynced) {
+				w.start("informer", func(ctx context.Context) error { informer.RunWithContext(ctx); return nil })
+				if !cache.WaitForCacheSync(t.Context().Done(), informer.HasSynced) {
 					t.Fatal("the informer does not sync")
 				}
 				if streamed != streaming {

@@ -19,9 +19,9 @@ import (
 	"github.com/workwire/workwire/pkg/wire"
 )
 
-// Create makes a work and has it published. It gives a copy of what is stored.
+// Create stores and publishes a work. It returns a copy of what is stored.
 func (m *manifestWorks) Create(ctx context.Context, work *workv1.ManifestWork, opts metav1.CreateOptions) (*workv1.ManifestWork, error) {
-	if err := m.client.begin(ctx); err != nil {
+	if err := m.client.waitReady(ctx); err != nil {
 		return nil, err
 	}
 	dry, err := dryRun(opts.DryRun)
@@ -29,7 +29,7 @@ func (m *manifestWorks) Create(ctx context.Context, work *workv1.ManifestWork, o
 		return nil, err
 	}
 	if m.namespace != "" && work.Namespace != "" && work.Namespace != m.namespace {
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("the namespace of the work, %q, is not the namespace %q that it is created in",
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("the namespace of the work, %q, must be the namespace %q of the request",
 			work.Namespace, m.namespace))
 	}
 	namespace := m.namespace
@@ -39,13 +39,13 @@ func (m *manifestWorks) Create(ctx context.Context, work *workv1.ManifestWork, o
 	return m.client.create(namespace, work, dry)
 }
 
-// create makes a work in the store.
+// create stores a work.
 func (c *Client) create(namespace string, from *workv1.ManifestWork, dry bool) (*workv1.ManifestWork, error) {
 	if from.ResourceVersion != "" {
 		return nil, apierrors.NewBadRequest("resourceVersion should not be set on objects to be created")
 	}
 	work := &workv1.ManifestWork{ObjectMeta: *from.ObjectMeta.DeepCopy(), Spec: *from.Spec.DeepCopy()}
-	normalize(&work.Spec)
+	normalizeManifests(&work.Spec)
 	if work.Name == "" && work.GenerateName != "" {
 		work.Name = work.GenerateName + rand.String(5)
 	}
@@ -57,10 +57,10 @@ func (c *Client) create(namespace string, from *workv1.ManifestWork, dry bool) (
 	if !slices.Contains(work.Finalizers, workv1.ManifestWorkFinalizer) {
 		work.Finalizers = append(work.Finalizers, workv1.ManifestWorkFinalizer)
 	}
-	if faults := c.validate(work); len(faults) > 0 {
-		return nil, apierrors.NewInvalid(workKind, work.Name, faults)
+	if errs := c.validate(work); len(errs) > 0 {
+		return nil, apierrors.NewInvalid(workKind, work.Name, errs)
 	}
-	made, err := c.store.do(func(v *view) (*change, error) {
+	made, err := c.store.update(func(v *view) (*change, error) {
 		if old, ok := v.get(work.UID); ok {
 			err := apierrors.NewAlreadyExists(worksResource, work.Name)
 			if old.work.DeletionTimestamp != nil {
@@ -69,15 +69,15 @@ func (c *Client) create(namespace string, from *workv1.ManifestWork, dry bool) (
 			return nil, err
 		}
 		work.Generation = int64(v.floor) + 1
-		return when(!dry, &change{new: &storedWork{work: work, firstGeneration: wire.Generation(work.Generation)}}), nil
+		return unlessDryRun(dry, &change{new: &storedWork{work: work, firstGeneration: wire.Generation(work.Generation)}}), nil
 	})
-	return stored(made, work, err)
+	return resultOrError(made, work, err)
 }
 
-// Update changes spec, labels, annotations, finalizers and owner references of a
-// work; its status stays.
+// Update changes the spec, labels, annotations, finalizers and owner references of a work, not its
+// status.
 func (m *manifestWorks) Update(ctx context.Context, work *workv1.ManifestWork, opts metav1.UpdateOptions) (*workv1.ManifestWork, error) {
-	uid, err := m.named(ctx, work.Name)
+	uid, err := m.resolve(ctx, work.Name)
 	if err != nil {
 		return nil, err
 	}
@@ -94,20 +94,20 @@ func (m *manifestWorks) Update(ctx context.Context, work *workv1.ManifestWork, o
 	})
 }
 
-// update replaces the work with uid by what desire makes of it, which may share
-// no memory with it.
-func (c *Client) update(uid types.UID, name string, dry bool, desire func(*workv1.ManifestWork) (*workv1.ManifestWork, error)) (*workv1.ManifestWork, error) {
+// update replaces the work with this UID by the one that desired returns, which must not share memory
+// with its argument.
+func (c *Client) update(uid types.UID, name string, dry bool, desired func(*workv1.ManifestWork) (*workv1.ManifestWork, error)) (*workv1.ManifestWork, error) {
 	var result *workv1.ManifestWork
-	made, err := c.store.do(func(v *view) (*change, error) {
+	made, err := c.store.update(func(v *view) (*change, error) {
 		old, ok := v.get(uid)
 		if !ok {
 			return nil, apierrors.NewNotFound(worksResource, name)
 		}
-		wanted, err := desire(old.work)
+		wanted, err := desired(old.work)
 		if err != nil {
 			return nil, err
 		}
-		next, err := c.replace(old.work, wanted)
+		next, err := c.applyUpdate(old.work, wanted)
 		if err != nil {
 			return nil, err
 		}
@@ -116,24 +116,24 @@ func (c *Client) update(uid types.UID, name string, dry bool, desire func(*workv
 			result = old.work
 			return nil, nil
 		}
-		return when(!dry, &change{
-			old:  old,
-			new:  &storedWork{work: next, firstGeneration: old.firstGeneration, lastSequence: old.lastSequence},
-			gone: next.DeletionTimestamp != nil && len(next.Finalizers) == 0,
+		return unlessDryRun(dry, &change{
+			old:     old,
+			new:     &storedWork{work: next, firstGeneration: old.firstGeneration, lastSequence: old.lastSequence},
+			removed: next.DeletionTimestamp != nil && len(next.Finalizers) == 0,
 		}), nil
 	})
-	return stored(made, result, err)
+	return resultOrError(made, result, err)
 }
 
-// replace gives old with what of wanted an update may change, or the reason why
-// it can not be.
-func (c *Client) replace(old, wanted *workv1.ManifestWork) (*workv1.ManifestWork, error) {
+// applyUpdate returns a copy of old with the fields of wanted that an update may change, or why the
+// update is invalid.
+func (c *Client) applyUpdate(old, wanted *workv1.ManifestWork) (*workv1.ManifestWork, error) {
 	conflict := func(format string, args ...any) error {
 		return apierrors.NewConflict(worksResource, old.Name, fmt.Errorf(format, args...))
 	}
 	switch {
 	case wanted.Name != old.Name || wanted.Namespace != old.Namespace:
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("the work is %s/%s, it can not become %s/%s",
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("work %s/%s cannot be renamed to %s/%s",
 			old.Namespace, old.Name, wanted.Namespace, wanted.Name))
 	case wanted.UID != "" && wanted.UID != old.UID:
 		return nil, conflict("Precondition failed: UID in precondition: %v, UID in object meta: %v", wanted.UID, old.UID)
@@ -145,14 +145,14 @@ func (c *Client) replace(old, wanted *workv1.ManifestWork) (*workv1.ManifestWork
 	next.OwnerReferences, next.Finalizers = wanted.OwnerReferences, wanted.Finalizers
 	next.ResourceVersion = wanted.ResourceVersion
 	next.Spec = wanted.Spec
-	normalize(&next.Spec)
+	normalizeManifests(&next.Spec)
 	if old.DeletionTimestamp == nil && !slices.Contains(next.Finalizers, workv1.ManifestWorkFinalizer) {
 		next.Finalizers = append(slices.Clone(next.Finalizers), workv1.ManifestWorkFinalizer)
 	}
-	faults := validation.ValidateObjectMetaUpdate(&next.ObjectMeta, &old.ObjectMeta, field.NewPath("metadata"))
-	faults = append(faults, c.validate(next)...)
-	if len(faults) > 0 {
-		return nil, apierrors.NewInvalid(workKind, old.Name, faults)
+	errs := validation.ValidateObjectMetaUpdate(&next.ObjectMeta, &old.ObjectMeta, field.NewPath("metadata"))
+	errs = append(errs, c.validate(next)...)
+	if len(errs) > 0 {
+		return nil, apierrors.NewInvalid(workKind, old.Name, errs)
 	}
 	next.ResourceVersion = old.ResourceVersion
 	if !equality.Semantic.DeepEqual(old.Spec, next.Spec) {
@@ -161,26 +161,25 @@ func (c *Client) replace(old, wanted *workv1.ManifestWork) (*workv1.ManifestWork
 	return next, nil
 }
 
-// unchanged reports that an update would write nothing.
+// unchanged reports whether an update changes nothing.
 func unchanged(old, next *workv1.ManifestWork) bool {
 	return old.Generation == next.Generation && equality.Semantic.DeepEqual(old.ObjectMeta, next.ObjectMeta)
 }
 
-// UpdateStatus is refused: the status comes from the agent.
+// UpdateStatus fails: only the agent changes the status.
 func (m *manifestWorks) UpdateStatus(_ context.Context, work *workv1.ManifestWork, _ metav1.UpdateOptions) (*workv1.ManifestWork, error) {
-	return nil, errStatus(work.Name)
+	return nil, errStatusUpdate(work.Name)
 }
 
-func errStatus(name string) error {
+func errStatusUpdate(name string) error {
 	err := apierrors.NewMethodNotSupported(worksResource, "update")
-	err.ErrStatus.Message = fmt.Sprintf("the status of ManifestWork %q can not be written: it comes from the agent of its cluster", name)
+	err.ErrStatus.Message = fmt.Sprintf("the status of ManifestWork %q cannot be written: it comes from the agent of its cluster", name)
 	return err
 }
 
-// Delete marks a work for deletion. It goes when its agent has reported that its
-// objects are gone.
+// Delete marks a work for deletion. It is removed once its agent has reported Deleted.
 func (m *manifestWorks) Delete(ctx context.Context, name string, opts metav1.DeleteOptions) error {
-	uid, err := m.named(ctx, name)
+	uid, err := m.resolve(ctx, name)
 	if err != nil {
 		return err
 	}
@@ -188,7 +187,7 @@ func (m *manifestWorks) Delete(ctx context.Context, name string, opts metav1.Del
 	if err != nil {
 		return err
 	}
-	_, err = m.client.store.do(func(v *view) (*change, error) {
+	_, err = m.client.store.update(func(v *view) (*change, error) {
 		old, ok := v.get(uid)
 		if !ok {
 			return nil, apierrors.NewNotFound(worksResource, name)
@@ -203,7 +202,7 @@ func (m *manifestWorks) Delete(ctx context.Context, name string, opts metav1.Del
 		now := metav1.NewTime(time.Now().Truncate(time.Second))
 		next.DeletionTimestamp, next.DeletionGracePeriodSeconds = &now, new(int64)
 		next.Generation++ // as on an API server
-		return when(!dry, &change{old: old, new: &storedWork{work: next, firstGeneration: old.firstGeneration, lastSequence: old.lastSequence}}), nil
+		return unlessDryRun(dry, &change{old: old, new: &storedWork{work: next, firstGeneration: old.firstGeneration, lastSequence: old.lastSequence}}), nil
 	})
 	return err
 }
@@ -224,8 +223,8 @@ func precondition(work *workv1.ManifestWork, wanted *metav1.Preconditions) error
 	return apierrors.NewConflict(worksResource, work.Name, err)
 }
 
-// DeleteCollection marks all works that match for deletion. It goes on after an
-// error and gives the first one.
+// DeleteCollection marks all works that match for deletion. It continues after an error and returns
+// the first one.
 func (m *manifestWorks) DeleteCollection(ctx context.Context, opts metav1.DeleteOptions, listOpts metav1.ListOptions) error {
 	list, err := m.List(ctx, listOpts)
 	if err != nil {
@@ -242,27 +241,26 @@ func (m *manifestWorks) DeleteCollection(ctx context.Context, opts metav1.Delete
 	return first
 }
 
-// dryRun reads the DryRun option.
+// dryRun parses the DryRun option.
 func dryRun(option []string) (bool, error) {
 	for _, value := range option {
 		if value != metav1.DryRunAll {
-			return false, apierrors.NewBadRequest(fmt.Sprintf("dryRun %q: only %q is known", value, metav1.DryRunAll))
+			return false, apierrors.NewBadRequest(fmt.Sprintf("dryRun %q is not supported: use %q", value, metav1.DryRunAll))
 		}
 	}
 	return len(option) > 0, nil
 }
 
-// when gives ch if it is to be made.
-func when(wanted bool, ch *change) *change {
-	if !wanted {
+// unlessDryRun returns ch, or nil in a dry run.
+func unlessDryRun(dry bool, ch *change) *change {
+	if dry {
 		return nil
 	}
 	return ch
 }
 
-// stored gives a copy of what a write has made: of the work in its change, or of
-// result when it changed nothing.
-func stored(made *change, result *workv1.ManifestWork, err error) (*workv1.ManifestWork, error) {
+// resultOrError returns a copy of the work that an update stored, or of result if it changed nothing.
+func resultOrError(made *change, result *workv1.ManifestWork, err error) (*workv1.ManifestWork, error) {
 	if err != nil {
 		return nil, err
 	}
@@ -270,7 +268,7 @@ func stored(made *change, result *workv1.ManifestWork, err error) (*workv1.Manif
 		result = made.new.work
 	}
 	if result == nil {
-		return nil, apierrors.NewInternalError(errors.New("the write gave no result"))
+		return nil, apierrors.NewInternalError(errors.New("the update has no result"))
 	}
 	return result.DeepCopy(), nil
 }

@@ -1,6 +1,7 @@
 package mqtt
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -54,12 +55,8 @@ func (c Config) validate() (Config, error) {
 		return Config{}, fmt.Errorf("mqtt transport: %w", err)
 	}
 	c.Broker = c.Broker.WithDefaults()
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
-	if c.ReloadInterval == 0 {
-		c.ReloadInterval = DefaultReloadInterval
-	}
+	c.Logger = cmp.Or(c.Logger, slog.Default())
+	c.ReloadInterval = cmp.Or(c.ReloadInterval, DefaultReloadInterval)
 	return c, nil
 }
 

@@ -16,27 +16,27 @@ import (
 	"github.com/workwire/workwire/pkg/wire"
 )
 
-// intake is the store as its link sees it.
+// storeAdapter implements [delivery.WorkStore] with a store.
 type storeAdapter struct{ *store }
 
 var _ delivery.WorkStore = storeAdapter{}
 
-func (i storeAdapter) Get(uid types.UID) (delivery.StoredWork, bool) {
-	r, ok := i.get(uid)
+func (a storeAdapter) Get(uid types.UID) (delivery.StoredWork, bool) {
+	r, ok := a.get(uid)
 	if !ok {
 		return delivery.StoredWork{}, false
 	}
 	return delivery.StoredWork{Work: r.work, FirstGeneration: r.firstGeneration, LastSequence: r.lastSequence}, true
 }
 
-func (i storeAdapter) ListCluster(cluster wire.ClusterName) iter.Seq[*workv1.ManifestWork] {
-	works, _ := i.snapshot(string(cluster))
+func (a storeAdapter) ListCluster(cluster wire.ClusterName) iter.Seq[*workv1.ManifestWork] {
+	works, _ := a.snapshot(string(cluster))
 	return slices.Values(works)
 }
 
-func (i storeAdapter) Clusters() iter.Seq[wire.ClusterName] {
+func (a storeAdapter) Clusters() iter.Seq[wire.ClusterName] {
 	return func(yield func(wire.ClusterName) bool) {
-		for name := range i.clusters() {
+		for name := range a.clusters() {
 			if !yield(wire.ClusterName(name)) {
 				return
 			}
@@ -44,9 +44,9 @@ func (i storeAdapter) Clusters() iter.Seq[wire.ClusterName] {
 	}
 }
 
-// Intake sets the status of a work, and ends a deletion that is complete.
-func (i storeAdapter) UpdateStatus(_ context.Context, s *wire.Status) error {
-	_, err := i.do(func(v *view) (*change, error) {
+// UpdateStatus stores the status of a work, and removes the work if its deletion is complete.
+func (a storeAdapter) UpdateStatus(_ context.Context, s *wire.Status) error {
+	_, err := a.update(func(v *view) (*change, error) {
 		r, ok := v.get(s.UID)
 		if !ok {
 			return nil, nil
@@ -55,7 +55,7 @@ func (i storeAdapter) UpdateStatus(_ context.Context, s *wire.Status) error {
 		next.work.Status = s.Status
 		if r.work.DeletionTimestamp != nil && meta.IsStatusConditionTrue(s.Status.Conditions, workv1.WorkDeleted) {
 			next.work.Finalizers = without(r.work.Finalizers, workv1.ManifestWorkFinalizer)
-			return &change{old: r, new: next, gone: len(next.work.Finalizers) == 0, statusOnly: true}, nil
+			return &change{old: r, new: next, removed: len(next.work.Finalizers) == 0, statusOnly: true}, nil
 		}
 		if equality.Semantic.DeepEqual(r.work.Status, next.work.Status) {
 			return nil, nil
@@ -65,9 +65,9 @@ func (i storeAdapter) UpdateStatus(_ context.Context, s *wire.Status) error {
 	return err
 }
 
-// Refused sets a condition in the status of a work.
-func (i storeAdapter) SetCondition(_ context.Context, uid types.UID, c metav1.Condition) error {
-	_, err := i.do(func(v *view) (*change, error) {
+// SetCondition sets a condition in the status of a work.
+func (a storeAdapter) SetCondition(_ context.Context, uid types.UID, c metav1.Condition) error {
+	_, err := a.update(func(v *view) (*change, error) {
 		r, ok := v.get(uid)
 		if !ok {
 			return nil, nil
@@ -82,18 +82,17 @@ func (i storeAdapter) SetCondition(_ context.Context, uid types.UID, c metav1.Co
 	return err
 }
 
-// outdatedMax is how far ahead of what the clock allows an agent's generation may
-// be and still be believed, so that a false agent can not use generations up.
+// maxGenerationLead limits how far the generation that an agent reports may be ahead of
+// generationBase, so that a malicious agent cannot exhaust the generations.
 const maxGenerationLead = 30 * 24 * 60 * 60
 
-// Outdated lets a work go on from the generation that an agent holds.
-func (i storeAdapter) AgentAhead(uid types.UID, held wire.Generation) {
+// AgentAhead raises the generation of a work above the one that its agent holds.
+func (a storeAdapter) AgentAhead(uid types.UID, held wire.Generation) {
 	if held > generationBase(time.Now())+maxGenerationLead {
 		return
 	}
-	// The one error there can be is that the store can not be written to; the agent
-	// will report the same again.
-	_, _ = i.do(func(v *view) (*change, error) {
+	// The only possible error is a failed write to the store; the agent reports the same again.
+	_, _ = a.update(func(v *view) (*change, error) {
 		r, ok := v.get(uid)
 		if !ok || held <= wire.Generation(r.work.Generation) {
 			return nil, nil
@@ -104,14 +103,13 @@ func (i storeAdapter) AgentAhead(uid types.UID, held wire.Generation) {
 	})
 }
 
-// alter gives a copy of work whose direct fields may be set; what they point to
-// is shared.
+// shallowCopy returns a copy of work whose direct fields may be set; it shares what they point to.
 func shallowCopy(work *workv1.ManifestWork) *workv1.ManifestWork {
 	altered := *work
 	return &altered
 }
 
-// without gives list without item.
+// without returns list without item.
 func without(list []string, item string) []string {
 	return slices.DeleteFunc(slices.Clone(list), func(s string) bool { return s == item })
 }
