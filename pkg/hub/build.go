@@ -17,7 +17,6 @@ import (
 	"github.com/workwire/workwire/pkg/hub/placement"
 	"github.com/workwire/workwire/pkg/hub/replicaset"
 	"github.com/workwire/workwire/pkg/hub/ttl"
-	"github.com/workwire/workwire/pkg/wire"
 )
 
 // eventSource is the component in the source of the hub's events.
@@ -65,14 +64,9 @@ func (h *Hub) buildClusters(client versioned.Interface, recorder record.EventRec
 	}
 	var err error
 	h.clusters, err = clusters.New(clusters.Config{
-		Client: client, Namespaces: h.events.core.Namespaces(), AutoRegister: h.cfg.AutoRegister, AutoAccept: h.cfg.AutoAccept,
-		KeepAlive: h.cfg.KeepAlive, Recorder: recorder,
-		Changed: func(cluster wire.ClusterName) {
-			h.finalizer.AcceptanceChanged(cluster)
-			h.delivery.ResumeCluster(cluster)
-		},
-		Asks:   func(cluster wire.ClusterName) { h.delivery.ProbeCluster(cluster) },
-		Logger: h.cfg.Logger, Registerer: h.cfg.Registerer, Queues: queues,
+		Informers: h.informers, Client: client, Namespaces: h.events.core.Namespaces(),
+		AutoRegister: h.cfg.AutoRegister, AutoAccept: h.cfg.AutoAccept, KeepAlive: h.cfg.KeepAlive,
+		Recorder: recorder, Registerer: h.cfg.Registerer, Queues: queues, Logger: h.cfg.Logger,
 	})
 	h.fleet = h.clusters
 	return err

@@ -1,22 +1,36 @@
 package hub
 
-import "github.com/workwire/workwire/pkg/wire"
+import (
+	"github.com/workwire/workwire/pkg/hub/clusters"
+	"github.com/workwire/workwire/pkg/hub/finalizer"
+	"github.com/workwire/workwire/pkg/source/delivery"
+	"github.com/workwire/workwire/pkg/wire"
+)
 
-// fleet decides which clusters get works, and is told what is heard from them.
+// fleet decides which clusters get works, and is told what is received from them: *clusters.Clusters.
 type fleet interface {
-	// Accepted reports whether a cluster gets works.
-	Accepted(cluster wire.ClusterName) bool
-	// Heard handles a message of a cluster; p is nil for messages other than presence.
-	Heard(cluster wire.ClusterName, p *wire.Presence)
-	// Connected and Lost follow the hub's own connection to the broker.
-	Connected()
-	Lost()
+	finalizer.Clusters
+	MessageReceived(cluster wire.ClusterName, p *wire.Presence)
+	ConnectionChanged(up bool)
 }
 
-// openFleet accepts all clusters, without the controller of clusters.
+// openFleet is the fleet without the controller of clusters: it accepts all of them.
 type openFleet struct{}
 
-func (openFleet) Accepted(wire.ClusterName) bool         { return true }
-func (openFleet) Heard(wire.ClusterName, *wire.Presence) {}
-func (openFleet) Connected()                             {}
-func (openFleet) Lost()                                  {}
+func (openFleet) Accepted(wire.ClusterName) bool                   { return true }
+func (openFleet) MessageReceived(wire.ClusterName, *wire.Presence) {}
+func (openFleet) ConnectionChanged(bool)                           {}
+
+// clusterListener forwards what [clusters.Clusters] reports to those who act on it.
+type clusterListener struct {
+	*delivery.Engine // ProbeCluster
+	finalizer        *finalizer.Controller
+}
+
+var _ clusters.Listener = clusterListener{}
+
+// AcceptanceChanged implements [clusters.Listener].
+func (l clusterListener) AcceptanceChanged(cluster wire.ClusterName) {
+	l.finalizer.AcceptanceChanged(cluster)
+	l.ResumeCluster(cluster)
+}

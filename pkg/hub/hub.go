@@ -187,14 +187,7 @@ func (h *Hub) build(topics wire.SourceTopics) error {
 		Works:         workStore{Receiver: receiver, cache: h.works, addressable: addressable},
 		StatusWorkers: h.cfg.Workers, Logger: h.cfg.Logger, Registerer: h.cfg.Registerer,
 		ClusterPaused:    func(cluster wire.ClusterName) bool { return !h.fleet.Accepted(cluster) },
-		OnClusterMessage: h.fleet.Heard,
-		OnConnectionChange: func(up bool) {
-			if up {
-				h.fleet.Connected()
-			} else {
-				h.fleet.Lost()
-			}
-		},
+		OnClusterMessage: h.fleet.MessageReceived, OnConnectionChange: h.fleet.ConnectionChanged,
 	})
 	if err != nil {
 		return err
@@ -205,6 +198,9 @@ func (h *Hub) build(topics wire.SourceTopics) error {
 	})
 	if err != nil {
 		return err
+	}
+	if h.clusters != nil {
+		h.clusters.Listen(clusterListener{Engine: h.delivery, finalizer: h.finalizer})
 	}
 	return h.buildOthers(client, events, queues)
 }

@@ -111,32 +111,22 @@ func overTCP(noticed time.Duration, start func(testing.TB, []broker.User) *broke
 // hub runs a fleet and a link to it, until stopped.
 func (w *world) hub(tr transport.Transport, change ...func(*clusters.Config)) *fleet {
 	w.Helper()
-	var l *delivery.Engine
-	f := w.start(append([]func(*clusters.Config){func(c *clusters.Config) {
-		c.KeepAlive = keepAlive
-		asks := c.Asks
-		c.Asks = func(cluster wire.ClusterName) { asks(cluster); l.ProbeCluster(cluster) }
-	}}, change...)...)
+	f := w.start(append([]func(*clusters.Config){func(c *clusters.Config) { c.KeepAlive = keepAlive }}, change...)...)
 	l, err := delivery.New(delivery.Config{
 		Source: "hub1", Topics: topics, Transport: tr, Works: nothing{},
 		OnClusterMessage: func(cluster wire.ClusterName, p *wire.Presence) {
-			f.Heard(cluster, p)
+			f.MessageReceived(cluster, p)
 			if p != nil && p.Present {
 				f.note(func() { f.announced[cluster]++ })
 			}
 		},
-		OnConnectionChange: func(up bool) {
-			if up {
-				f.Connected()
-			} else {
-				f.Lost()
-			}
-		},
-		Logger: slog.New(slog.NewTextHandler(w.Output(), nil)),
+		OnConnectionChange: f.ConnectionChanged,
+		Logger:             slog.New(slog.NewTextHandler(w.Output(), nil)),
 	})
 	if err != nil {
 		w.Fatal(err)
 	}
+	f.engine.Store(l)
 	stopLink, stopFleet := w.run(l.Run), f.stop
 	for deadline := time.Now().Add(patience); !l.Connected(); <-time.After(5 * time.Millisecond) {
 		if time.Now().After(deadline) {

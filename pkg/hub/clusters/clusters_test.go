@@ -1,7 +1,6 @@
 package clusters_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -27,7 +26,9 @@ import (
 	"github.com/workwire/workwire/pkg/client/clientset/versioned"
 	"github.com/workwire/workwire/pkg/client/clientset/versioned/scheme"
 	"github.com/workwire/workwire/pkg/hub/clusters"
+	"github.com/workwire/workwire/pkg/hub/controller"
 	"github.com/workwire/workwire/pkg/wire"
+	"github.com/workwire/workwire/test/kit"
 )
 
 func TestRegistration(t *testing.T) {
@@ -111,7 +112,7 @@ func TestDeleted(t *testing.T) {
 	w.await("other", "available", available)
 	w.await("del", "gone still", gone)
 
-	f.Heard("del", nil)
+	f.MessageReceived("del", nil)
 	again := w.await("del", "available again", available)
 	if again.UID == first.UID || again.Spec.HubAcceptsClient || f.accepted("del") {
 		t.Errorf("registered anew as %+v", again.Spec)
@@ -213,7 +214,7 @@ func TestPresenceIsWritten(t *testing.T) {
 		f.says(name, session, true)
 		cluster := w.await(name, "available", available)
 		for range 1000 {
-			f.Heard(wire.ClusterName(name), nil)
+			f.MessageReceived(wire.ClusterName(name), nil)
 		}
 		check := func() {
 			t.Helper()
@@ -259,17 +260,17 @@ func TestPresenceIsWritten(t *testing.T) {
 func TestSilence(t *testing.T) {
 	w := newWorld(t)
 	f := w.start(func(c *clusters.Config) { c.Silence = 400 * time.Millisecond })
-	f.Connected()
-	f.Heard("ocm", nil)
+	f.ConnectionChanged(true)
+	f.MessageReceived("ocm", nil)
 	cluster := w.await("ocm", "available", available)
 	if cluster.Annotations[clusters.AnnouncesAnnotationKey] != "" {
 		t.Errorf("annotations %v", cluster.Annotations)
 	}
-	f.awaitAsked("ocm")
-	f.Heard("ocm", nil)
-	f.awaitAsked("ocm")
+	f.awaitProbed("ocm")
+	f.MessageReceived("ocm", nil)
+	f.awaitProbed("ocm")
 	w.await("ocm", "silent", silent)
-	f.Heard("ocm", nil)
+	f.MessageReceived("ocm", nil)
 	w.await("ocm", "available", available)
 }
 
@@ -279,12 +280,12 @@ func TestRestart(t *testing.T) {
 	w := newWorld(t)
 	short := func(c *clusters.Config) { c.KeepAlive = time.Second }
 	first := w.start(short)
-	first.Connected()
+	first.ConnectionChanged(true)
 	for _, name := range []string{"shows", "hides", "left"} {
 		first.says(name, "a", true)
 	}
 	first.says("left", "a", false)
-	first.Heard("ocm", nil)
+	first.MessageReceived("ocm", nil)
 	for _, name := range []string{"shows", "hides", "ocm"} {
 		w.await(name, "available", available)
 	}
@@ -296,9 +297,9 @@ func TestRestart(t *testing.T) {
 		t.Error("a start changed what has not changed")
 	}
 	began := time.Now()
-	second.Connected()
+	second.ConnectionChanged(true)
 	for _, name := range []string{"shows", "hides", "left", "ocm"} {
-		second.awaitAsked(name)
+		second.awaitProbed(name)
 	}
 	second.says("shows", "a", true)
 	w.await("hides", "missing", missing)
@@ -324,9 +325,9 @@ func TestRestart(t *testing.T) {
 func TestMadeByHand(t *testing.T) {
 	w := newWorld(t)
 	f := w.start()
-	f.Connected()
+	f.ConnectionChanged(true)
 	w.create("hand")
-	f.awaitAsked("hand")
+	f.awaitProbed("hand")
 	w.await("hand", "not seen", notSeen)
 	f.says("hand", "a", true)
 	w.await("hand", "available", available)
@@ -534,13 +535,13 @@ func TestInvalidNames(t *testing.T) {
 	w := newWorld(t)
 	f := w.start()
 	for _, name := range []wire.ClusterName{"", "-a", "a-", "A", "a.b", "a/b", wire.ClusterName(strings.Repeat("a", 64))} {
-		f.Heard(name, nil)
-		f.Heard(name, &wire.Presence{Cluster: name, Session: "s", Present: true})
+		f.MessageReceived(name, nil)
+		f.MessageReceived(name, &wire.Presence{Cluster: name, Session: "s", Present: true})
 		if f.Accepted(name) {
 			t.Errorf("%q is accepted", name)
 		}
 	}
-	if n := f.metric("workwire_hub_clusters_unnoted_total", "invalid_name"); n != 14 {
+	if n := f.metric("workwire_hub_clusters_ignored_total", "invalid_name"); n != 14 {
 		t.Errorf("%v counted", n)
 	}
 	f.says("valid", "a", true)
@@ -585,26 +586,24 @@ func TestReadyTellsWhatIsMissing(t *testing.T) {
 	w := newWorld(t)
 	denied := plane.REST()
 	denied.Impersonate.UserName = "nobody"
-	c, err := clusters.New(clusters.Config{Client: versioned.NewForConfigOrDie(denied), Logger: slog.New(slog.DiscardHandler)})
+	client := versioned.NewForConfigOrDie(denied)
+	informers := controller.NewInformers(controller.InformersConfig{Client: client, Logger: slog.New(slog.DiscardHandler)})
+	c, err := clusters.New(clusters.Config{Informers: informers, Client: client, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- c.Run(ctx) }()
-	for deadline := time.Now().Add(patience); ; <-time.After(5 * time.Millisecond) {
-		if err := c.Ready(t.Context()); err != nil && strings.Contains(err.Error(), "grant get, list, watch") {
-			break
-		} else if time.Now().After(deadline) {
-			t.Fatalf("ready: %v", err)
-		}
-	}
+	kit.Run(t, "informers", informers.Run)
+	stop := kit.Run(t, "clusters", c.Run)
+	kit.True(t, "Ready names the missing rights", func() bool {
+		err := c.Ready(t.Context())
+		return err != nil && strings.Contains(err.Error(), "grant get, list and watch")
+	})
 	if c.Accepted("any") {
 		t.Error("accepted, and nothing is known")
 	}
-	cancel()
-	if err := <-ended; err != nil || c.WaitForSync(ctx) {
-		t.Errorf("Run: %v", err)
+	stop()
+	if c.HasSynced() {
+		t.Error("synced without having read anything")
 	}
 	if err := w.start().Ready(t.Context()); err != nil {
 		t.Errorf("ready: %v", err)
@@ -616,13 +615,14 @@ func TestNewTellsEveryFault(t *testing.T) {
 	if err == nil {
 		t.Fatal("no error")
 	}
-	for _, want := range []string{"Client", "Namespaces", "Logger", "KeepAlive is -1ns", "Silence is 1µs", "-1 Workers"} {
+	for _, want := range []string{"Informers", "Client", "Namespaces", "KeepAlive must be at least 1ms, got -1ns", "Silence must be at least 1ms, got 1µs", "Workers must be at least 1, got -1"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("error %q does not tell of %s", err, want)
 		}
 	}
 	registry := prometheus.NewRegistry()
-	config := clusters.Config{Client: newWorld(t).client, Logger: slog.New(slog.DiscardHandler), Registerer: registry}
+	client := newWorld(t).client
+	config := clusters.Config{Informers: controller.NewInformers(controller.InformersConfig{Client: client}), Client: client, Registerer: registry}
 	if _, err := clusters.New(config); err != nil {
 		t.Error(err)
 	}

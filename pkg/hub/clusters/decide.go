@@ -15,9 +15,8 @@ import (
 	"github.com/workwire/workwire/pkg/wire"
 )
 
-// AnnouncesAnnotationKey annotates, with "true", the ManagedCluster of an agent that
-// announces itself. After a restart of the hub such an agent has 1.5 keepalives to
-// show, others have Config.Silence.
+// AnnouncesAnnotationKey is "true" on the ManagedCluster of an agent that announces itself. After a restart
+// of the hub such an agent has 1.5 keepalives to send a message, others have Config.Silence.
 const AnnouncesAnnotationKey = "workwire.dev/announces"
 
 // NamespaceLabelKey labels the namespace of a cluster with the cluster's name.
@@ -25,25 +24,24 @@ const NamespaceLabelKey = "cluster.open-cluster-management.io/managedCluster"
 
 // Reasons of the conditions of a ManagedCluster.
 const (
-	// ReasonAccepted and ReasonNotAccepted are of HubAcceptedManagedCluster.
+	// ReasonAccepted and ReasonNotAccepted are reasons of HubAcceptedManagedCluster.
 	ReasonAccepted    = "HubClusterAdminAccepted"
 	ReasonNotAccepted = "HubClusterAdminNotAccepted"
-	// ReasonJoined is of ManagedClusterJoined.
+	// ReasonJoined is the reason of ManagedClusterJoined.
 	ReasonJoined = "ManagedClusterJoined"
 
-	// Of ManagedClusterConditionAvailable, the first with True, the others with
-	// Unknown:
+	// Reasons of ManagedClusterConditionAvailable, the first with status True, the others with Unknown:
 
-	// ReasonAvailable: the agent is there.
+	// ReasonAvailable: the agent is present.
 	ReasonAvailable = "ManagedClusterAvailable"
-	// ReasonNotSeen: the agent was never heard from.
+	// ReasonNotSeen: the agent has never sent a message.
 	ReasonNotSeen = "ManagedClusterNotSeen"
 	// ReasonDisconnected: the agent has stopped, or its connection is lost.
 	ReasonDisconnected = "ManagedClusterDisconnected"
-	// ReasonSilent: the agent announces nothing and was not heard for too long.
+	// ReasonSilent: the agent does not announce itself and has sent no message for too long.
 	ReasonSilent = "ManagedClusterSilent"
-	// ReasonMissing: the agent did not announce itself when it should have, as when
-	// the hub's own connection was restored.
+	// ReasonMissing: the agent did not announce itself when it should have, as when the hub's own
+	// connection was restored.
 	ReasonMissing = "ManagedClusterMissing"
 )
 
@@ -56,18 +54,16 @@ const (
 	EventUnavailable = "Unavailable"
 )
 
-// lastSeenEvery is how old the time in a ManagedCluster may get, while its agent is
-// heard.
-const lastSeenEvery = 5 * time.Minute
+// lastSeenInterval is the maximum age of the last-seen annotation while the agent sends messages.
+const lastSeenInterval = 5 * time.Minute
 
-// policy is what the hub was told about all clusters.
+// policy is the part of the configuration that decides about clusters.
 type policy struct {
 	autoRegister, autoAccept bool
 	limits                   limits
 }
 
-// accepts tells whether works may be delivered to a cluster with this ManagedCluster,
-// nil standing for none.
+// accepts reports whether works may be delivered to a cluster with this ManagedCluster; nil is for none.
 func (p policy) accepts(cluster *clusterv1.ManagedCluster) bool {
 	if cluster == nil {
 		return !p.autoRegister
@@ -75,27 +71,26 @@ func (p policy) accepts(cluster *clusterv1.ManagedCluster) bool {
 	return cluster.Spec.HubAcceptsClient && cluster.DeletionTimestamp == nil
 }
 
-// step is what the difference between what is known of a cluster and what is stored
-// calls for; its parts are done in this order.
+// step is the plan for one reconcile, in the order in which it is carried out.
 type step struct {
-	// register: this ManagedCluster is to be made. Then there is a next step.
+	// register is the ManagedCluster to create; then another step follows. nil for none.
 	register *clusterv1.ManagedCluster
-	// namespace: that of the cluster may be missing.
+	// namespace is whether the namespace of the cluster may be missing.
 	namespace bool
-	// conditions to store; nil for those that are.
+	// conditions to store; nil for no change.
 	conditions []metav1.Condition
-	// events that these conditions are.
+	// events to record about the change of conditions.
 	events []event
-	// spec: taints, and the annotations, are to be stored.
+	// spec is whether to store taints and annotations.
 	spec        bool
 	taints      []clusterv1.Taint
 	annotations map[string]string
 }
 
-// event is one on a ManagedCluster.
+// event is an event about a ManagedCluster.
 type event struct{ kind, reason, message string }
 
-// decide plans for the cluster with name.
+// decide plans the reconcile of a cluster.
 func decide(name wire.ClusterName, v view, p policy, now time.Time) step {
 	if v.stored == nil {
 		if p.autoRegister && v.spoken {
@@ -109,7 +104,7 @@ func decide(name wire.ClusterName, v view, p policy, now time.Time) step {
 	if apiequality.Semantic.DeepEqual(s.conditions, v.stored.Status.Conditions) {
 		s.conditions = nil
 	} else {
-		s.events = eventsOf(v.stored.Status.Conditions, s.conditions)
+		s.events = eventsFor(v.stored.Status.Conditions, s.conditions)
 	}
 	available, _, _ := availability(v.presence.state, p.limits)
 	s.taints = taintsFor(v.stored.Spec.Taints, available, now)
@@ -119,8 +114,8 @@ func decide(name wire.ClusterName, v view, p policy, now time.Time) step {
 	return s
 }
 
-// registration is the ManagedCluster of a cluster that has none. One that was deleted
-// is for an administrator to accept.
+// registration returns the ManagedCluster to create for a cluster. If one was deleted before, only an
+// administrator accepts the next.
 func registration(name wire.ClusterName, v view, p policy) *clusterv1.ManagedCluster {
 	return &clusterv1.ManagedCluster{
 		ObjectMeta: metav1.ObjectMeta{Name: string(name), Annotations: annotationsFor(v.presence)},
@@ -128,7 +123,7 @@ func registration(name wire.ClusterName, v view, p policy) *clusterv1.ManagedClu
 	}
 }
 
-// annotationsFor gives the annotations that tell of p.
+// annotationsFor returns the annotations that store p.
 func annotationsFor(p presence) map[string]string {
 	annotations := map[string]string{}
 	if !p.heard.IsZero() {
@@ -140,17 +135,16 @@ func annotationsFor(p presence) map[string]string {
 	return annotations
 }
 
-// outdated reports whether cluster tells of a time when its agent was heard that is
-// too far from when it was.
+// outdated reports whether the last-seen annotation of cluster is too old.
 func outdated(cluster *clusterv1.ManagedCluster, p presence) bool {
 	if p.heard.IsZero() {
 		return false
 	}
 	at, err := time.Parse(time.RFC3339, cluster.Annotations[clusterv1.LastSeenAnnotationKey])
-	return err != nil || p.heard.Sub(at) >= lastSeenEvery
+	return err != nil || p.heard.Sub(at) >= lastSeenInterval
 }
 
-// conditionsFor gives the conditions of a ManagedCluster: ours, and those of others.
+// conditionsFor returns the conditions of a ManagedCluster: ours, and those of others.
 func conditionsFor(v view, p policy, now time.Time) []metav1.Condition {
 	conditions := slices.Clone(v.stored.Status.Conditions)
 	set := func(kind string, status metav1.ConditionStatus, reason, message string) {
@@ -172,7 +166,7 @@ func conditionsFor(v view, p policy, now time.Time) []metav1.Condition {
 	return conditions
 }
 
-// availability says what s means for a cluster.
+// availability returns the condition ManagedClusterConditionAvailable for a state.
 func availability(s state, l limits) (status metav1.ConditionStatus, reason, message string) {
 	switch s {
 	case present:
@@ -190,9 +184,9 @@ func availability(s state, l limits) (status metav1.ConditionStatus, reason, mes
 	}
 }
 
-// stateOf is the state that a reason of availability stands for. What others have
-// written says that the cluster is not there.
-func stateOf(reason string) state {
+// stateForReason returns the state for a reason of ManagedClusterConditionAvailable. A reason of others
+// stands for a cluster that is not present.
+func stateForReason(reason string) state {
 	switch reason {
 	case ReasonNotSeen:
 		return unseen
@@ -205,8 +199,8 @@ func stateOf(reason string) state {
 	}
 }
 
-// taintsFor gives taints with ours as they have to be for a cluster that is available
-// or not, those of others as they are.
+// taintsFor returns the taints of a cluster for a status of ManagedClusterConditionAvailable: ours, and
+// those of others.
 func taintsFor(taints []clusterv1.Taint, available metav1.ConditionStatus, now time.Time) []clusterv1.Taint {
 	want := ""
 	switch available {
@@ -237,8 +231,8 @@ func taintsFor(taints []clusterv1.Taint, available metav1.ConditionStatus, now t
 	return kept
 }
 
-// eventsOf gives the events that a change of conditions is.
-func eventsOf(before, after []metav1.Condition) []event {
+// eventsFor returns the events about a change of conditions.
+func eventsFor(before, after []metav1.Condition) []event {
 	var events []event
 	was, is := meta.FindStatusCondition(before, clusterv1.ManagedClusterConditionHubAccepted),
 		meta.FindStatusCondition(after, clusterv1.ManagedClusterConditionHubAccepted)
@@ -261,8 +255,8 @@ func eventsOf(before, after []metav1.Condition) []event {
 	return events
 }
 
-// statusPatch is the merge patch that stores conditions in cluster. It replaces
-// lists, so it must not meet another state of cluster than this.
+// statusPatch returns the merge patch that stores conditions in cluster. It replaces lists, so it applies
+// to this resource version only.
 func statusPatch(cluster *clusterv1.ManagedCluster, conditions []metav1.Condition) ([]byte, error) {
 	return encode(map[string]any{
 		"metadata": map[string]any{"resourceVersion": cluster.ResourceVersion},
@@ -270,8 +264,8 @@ func statusPatch(cluster *clusterv1.ManagedCluster, conditions []metav1.Conditio
 	})
 }
 
-// specPatch is the merge patch that stores taints and annotations in cluster, as it
-// is now.
+// specPatch returns the merge patch that stores taints and annotations in cluster. It applies to this
+// resource version only.
 func specPatch(cluster *clusterv1.ManagedCluster, taints []clusterv1.Taint, annotations map[string]string) ([]byte, error) {
 	values := map[string]any{AnnouncesAnnotationKey: nil}
 	for key, value := range annotations {

@@ -74,9 +74,9 @@ func TestDecide(t *testing.T) {
 	never, there, heard := presence{state: unseen}, known("announce a"), known("message")
 	gone := known("announce a; left a")
 	later := there
-	later.heard = start.Add(lastSeenEvery)
+	later.heard = start.Add(lastSeenInterval)
 	soon := there
-	soon.heard = start.Add(lastSeenEvery - time.Second)
+	soon.heard = start.Add(lastSeenInterval - time.Second)
 	bare := &clusterv1.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: "c"}}
 	const unreachable, yes = clusterv1.ManagedClusterTaintUnreachable, "True " + ReasonAvailable
 	deleting := func(c *clusterv1.ManagedCluster) { now := metav1.NewTime(start); c.DeletionTimestamp = &now }

@@ -1,24 +1,15 @@
-// Package clusters keeps the ManagedClusters of a hub: who is registered, who is
-// accepted, and who is there.
+// Package clusters keeps the ManagedClusters of a hub: which clusters are registered, accepted and
+// present.
 //
-//	fleet, err := clusters.New(clusters.Config{Client: client, Namespaces: kube.CoreV1().Namespaces(), AutoRegister: true, ...})
-//	...
-//	go fleet.Run(ctx)
-//	if fleet.WaitForSync(ctx) {
-//		... connect; for each message of a cluster: fleet.Heard(cluster, presence) ...
-//		... before a work is published: fleet.Accepted(cluster) ...
-//	}
+// A message of a cluster changes only memory ([Clusters.MessageReceived], index.go), through a state
+// machine without I/O (presence.go). When the ManagedCluster must show a change, the cluster is queued. A
+// worker then compares what is stored with what is known (decide.go) and writes the difference
+// (reconcile.go): at most one request for the conditions and one for taints and annotations, whatever
+// happened meanwhile, and none for a message of a cluster that was present before.
 //
-// What is heard of a cluster changes only memory (roster.go), by a state machine
-// without any I/O (presence.go). When something has changed that the ManagedCluster
-// must show, its name is queued, and a worker compares what is stored with what is
-// known and writes the difference (decide.go, write.go): one request for the
-// conditions and one for taints and annotations, whatever has happened meanwhile,
-// and none for a message of a cluster that was there before.
+// All state is on the API server. A hub that starts takes the presence of a cluster from its
+// ManagedCluster, until the cluster sends a message, or sends none within 1.5 keepalives of the hub's own
+// connection.
 //
-// Nothing is kept but what is on the API server. A hub that starts takes a cluster
-// for what its ManagedCluster says, until it hears otherwise, or does not hear from
-// it within 1.5 keepalives of its own connection.
-//
-// docs/clusters.md tells users what they see of this.
+// docs/clusters.md describes what users see.
 package clusters

@@ -4,11 +4,13 @@ import (
 	"errors"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/workwire/workwire/pkg/hub/controller"
 )
 
-// metrics of the fleet. Those of its size are read from the roster.
+// metrics counts what happens to clusters. How many there are is read from the index.
 type metrics struct {
-	changes, unnoted, writes *prometheus.CounterVec
+	changes, ignored, writes *prometheus.CounterVec
 }
 
 func newMetrics() *metrics {
@@ -16,28 +18,30 @@ func newMetrics() *metrics {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "workwire", Subsystem: "hub", Name: name, Help: help}, labels)
 	}
 	return &metrics{
-		changes: counter("presence_changes_total", "Changes of the presence of clusters, by what they became: present, "+
-			"disconnected, silent or missing.", "to"),
-		unnoted: counter("clusters_unnoted_total", "Messages of clusters that are not taken note of, as they have no ManagedCluster "+
-			"and their name can not be one's (invalid_name), or there are too many such clusters (too_many).", "reason"),
+		changes: counter("presence_changes_total", "Changes of the presence of clusters, by new state: present, disconnected, silent or missing.", "to"),
+		ignored: counter("clusters_ignored_total", "Messages of clusters without a ManagedCluster that were not recorded, by reason: "+
+			"invalid_name (of a ManagedCluster) or too_many (such clusters).", "reason"),
 		writes: counter("cluster_writes_total", "Writes about clusters, by what: register, namespace, status or spec, and by "+
-			"result: ok, exists, gone, canceled, conflict or failed (the last two are tried again).", "what", "result"),
+			"result: ok, exists, gone, canceled, conflict or failed (the last two are retried).", "what", "result"),
 	}
 }
 
-func (m *metrics) count(what string, err error) { m.writes.WithLabelValues(what, result(err)).Inc() }
+// countWrite counts a write that returned err.
+func (m *metrics) countWrite(what string, err error) {
+	m.writes.WithLabelValues(what, controller.Result(err)).Inc()
+}
 
-// register registers m and the metrics of r with registerer, if there is one.
-func (m *metrics) register(registerer prometheus.Registerer, r *roster) error {
+// register registers m and the metrics of x; registerer may be nil.
+func (m *metrics) register(registerer prometheus.Registerer, x *clusterIndex) error {
 	if registerer == nil {
 		return nil
 	}
-	return errors.Join(registerer.Register(m.changes), registerer.Register(m.unnoted), registerer.Register(m.writes),
-		registerer.Register(size{r}))
+	return errors.Join(registerer.Register(m.changes), registerer.Register(m.ignored), registerer.Register(m.writes),
+		registerer.Register(sizeCollector{x}))
 }
 
-// size is the collector of how many clusters there are.
-type size struct{ roster *roster }
+// sizeCollector collects how many clusters there are.
+type sizeCollector struct{ index *clusterIndex }
 
 var (
 	clustersDesc = prometheus.NewDesc("workwire_hub_clusters", "Clusters that the hub knows, by state: present, disconnected, silent, "+
@@ -45,34 +49,34 @@ var (
 	acceptedDesc = prometheus.NewDesc("workwire_hub_clusters_accepted", "ManagedClusters that are accepted.", nil, nil)
 )
 
-// Describe is part of [prometheus.Collector].
-func (s size) Describe(to chan<- *prometheus.Desc) { to <- clustersDesc; to <- acceptedDesc }
+// Describe implements [prometheus.Collector].
+func (s sizeCollector) Describe(to chan<- *prometheus.Desc) { to <- clustersDesc; to <- acceptedDesc }
 
-// Collect is part of [prometheus.Collector].
-func (s size) Collect(to chan<- prometheus.Metric) {
-	states, accepted := s.roster.count()
+// Collect implements [prometheus.Collector].
+func (s sizeCollector) Collect(to chan<- prometheus.Metric) {
+	states, accepted := s.index.count()
 	for state, n := range states {
 		to <- prometheus.MustNewConstMetric(clustersDesc, prometheus.GaugeValue, float64(n), state)
 	}
 	to <- prometheus.MustNewConstMetric(acceptedDesc, prometheus.GaugeValue, float64(accepted))
 }
 
-// count gives the number of clusters by state, and of those accepted. It is one pass
-// over them.
-func (r *roster) count() (states map[string]int, accepted int) {
+// count returns the number of clusters by state, and of those accepted. It is one pass over them.
+func (x *clusterIndex) count() (states map[string]int, accepted int) {
 	states = map[string]int{"unregistered": 0}
 	for _, s := range []state{unseen, present, ended, silent, missing} {
 		states[string(s)] = 0
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, e := range r.entries {
-		if e.stored == nil {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for name, e := range x.entries {
+		stored := x.stored(name)
+		if stored == nil {
 			states["unregistered"]++
 			continue
 		}
 		states[string(e.presence.state)]++
-		if r.policy.accepts(e.stored) {
+		if x.policy.accepts(stored) {
 			accepted++
 		}
 	}

@@ -9,38 +9,35 @@ import (
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
 )
 
-// state says whether a cluster is there, and if it is not, how that is known. It
-// labels a metric.
+// state is whether a cluster is present and, if it is not, how that is known. It is a metric label.
 type state string
 
 const (
-	// unseen: its agent was never heard from.
+	// unseen: the agent has never sent a message.
 	unseen  state = "unseen"
 	present state = "present"
-	// ended: its agent has stopped, or its connection is lost. The broker, or the
-	// agent itself, has said so.
+	// ended: the agent has stopped, or its connection was lost. The broker or the agent has said so.
 	ended state = "disconnected"
-	// silent: its agent announces nothing, and was not heard from for too long.
+	// silent: the agent does not announce itself, and has sent no message for too long.
 	silent state = "silent"
-	// missing: its agent, one that announces itself, did not when it should have, as
-	// when the hub's own connection was restored.
+	// missing: the agent announces itself, but did not when it should have, as when the hub's own
+	// connection was restored.
 	missing state = "missing"
 )
 
 // limits are the times by which presence is decided.
 type limits struct {
-	// ask: an agent that has not shown so long after the hub connected is asked.
-	ask time.Duration
-	// absence: an agent of those that announce themselves is missing if it has not
-	// done so this long after the hub connected, or after its last message.
+	// probe is the time after the hub connected at which an agent without a message is probed.
+	probe time.Duration
+	// absence is the time after the hub connected, or after the last message, at which an agent that
+	// announces itself and has not done so is missing.
 	absence time.Duration
-	// silence: an agent that announces nothing is gone so long after its last
-	// message.
+	// silence is the time after the last message at which another agent is silent.
 	silence time.Duration
 }
 
-// waits is how long p holds without a sign of life.
-func (l limits) waits(p presence) time.Duration {
+// timeout returns how long p lasts without a message.
+func (l limits) timeout(p presence) time.Duration {
 	if p.announces {
 		return l.absence
 	}
@@ -48,115 +45,114 @@ func (l limits) waits(p presence) time.Duration {
 }
 
 func newLimits(keepAlive, silence time.Duration) limits {
-	return limits{ask: keepAlive / 4, absence: keepAlive * 3 / 2, silence: silence}
+	return limits{probe: keepAlive / 4, absence: keepAlive * 3 / 2, silence: silence}
 }
 
-// presence is what is known of a cluster's agent. Its methods give what is known
-// after something has happened; they have no other effect.
+// presence is what is known of a cluster's agent. Its methods return what is known after an event; they
+// have no other effect.
 //
-//	unseen, ended, silent, missing ── announced, spoke ──▶ present
-//	present ── left ──▶ ended
-//	present ── at, the hub being connected ──▶ silent, missing
+//	unseen, ended, silent, missing ── sessionStarted, messageReceived ──▶ present
+//	present ── sessionEnded ──▶ ended
+//	present ── expire, while the hub is connected ──▶ silent, missing
 //
-// Agents that announce themselves (docs/protocol.md, Presence) have sessions: one
-// that has ended does not begin again, and the end of an older one than the last
-// says nothing. Of other agents only messages tell.
+// Agents that announce themselves (docs/protocol.md, Presence) have sessions: a session that has ended does
+// not start again, and the end of a session before the last one says nothing. Of other agents only
+// messages are known.
 type presence struct {
 	state state
-	// session that was announced last, and closed, the one whose end was told last.
-	session, closed string
-	// vouched: the agent is present since it has announced itself, so its end will be
-	// told. Otherwise it is present since it was heard, for a while.
+	// session is the last one that started, endedSession the last one that ended.
+	session, endedSession string
+	// vouched is whether the agent is present because it announced itself, so that its end will be
+	// announced too. Otherwise it is present for a while after each message.
 	vouched bool
-	// announces: the agent is one that announces itself, as far as that is known.
+	// announces is whether the agent is known to announce itself.
 	announces bool
-	// heard is when the agent last gave a sign of life; zero: it never did.
+	// heard is the time of the last message; zero: none.
 	heard time.Time
-	// since is when it became present, or was heard first without being vouched for.
+	// since is when the agent became present, or when its first message without a session came.
 	since time.Time
-	// until is when it stops being present unless it is heard before; zero: never.
+	// until is when it stops being present unless it sends a message; zero: never.
 	until time.Time
-	// askAt is when to ask it for a sign of life; zero: never.
-	askAt time.Time
+	// probeAt is when to probe it; zero: never.
+	probeAt time.Time
 }
 
-// announced is called for an agent's word that it is there, in session.
-func (p presence) announced(session string, now time.Time) presence {
-	if session == p.closed {
-		return p // delivered once more, or late
+// sessionStarted handles an announcement of the agent.
+func (p presence) sessionStarted(session string, now time.Time) presence {
+	if session == p.endedSession {
+		return p // delivered twice, or late
 	}
-	p = p.is(present, now)
+	p = p.withState(present, now)
 	p.session, p.vouched, p.announces = session, true, true
-	p.heard, p.until, p.askAt = now, time.Time{}, time.Time{}
+	p.heard, p.until, p.probeAt = now, time.Time{}, time.Time{}
 	return p
 }
 
-// left is called for the end of session: an agent's good bye, or its will.
-func (p presence) left(session string, now time.Time) presence {
+// sessionEnded handles the end of a session: a message of the agent, or its will.
+func (p presence) sessionEnded(session string, now time.Time) presence {
 	if p.session != "" && p.session != session {
 		return p
 	}
-	unsure := p.session == "" && p.closed != session || p.state == present && !p.vouched
-	p = p.is(ended, now)
+	unsure := p.session == "" && p.endedSession != session || p.state == present && !p.vouched
+	p = p.withState(ended, now)
 	if unsure {
-		// It began before this process did, and need not be the last of those; or
-		// the agent, perhaps another one by now, has been heard since.
-		p.askAt = now
+		// The session started before this process and may not have been the last one, or the agent,
+		// perhaps another one by now, has sent a message since.
+		p.probeAt = now
 	}
-	p.closed, p.vouched, p.announces, p.until = session, false, true, time.Time{}
+	p.endedSession, p.vouched, p.announces, p.until = session, false, true, time.Time{}
 	return p
 }
 
-// spoke is called for any other message of the agent.
-func (p presence) spoke(now time.Time, l limits) presence {
-	p.heard, p.askAt = now, time.Time{}
+// messageReceived handles any other message of the agent.
+func (p presence) messageReceived(now time.Time, l limits) presence {
+	p.heard, p.probeAt = now, time.Time{}
 	if p.state == present && p.vouched && p.session != "" {
 		p.until = time.Time{}
 		return p
 	}
-	if p.vouched { // but by what was stored: it may be another agent by now
+	if p.vouched { // by the stored state only: it may be another agent by now
 		p.vouched, p.since = false, now
 	}
-	p = p.is(present, now)
+	p = p.withState(present, now)
 	if now.Sub(p.since) >= l.absence {
-		p.announces = false // it would have
+		p.announces = false // it would have announced itself by now
 	}
-	wait := l.waits(p)
-	p.until, p.askAt = now.Add(wait), now.Add(wait/2)
+	timeout := l.timeout(p)
+	p.until, p.probeAt = now.Add(timeout), now.Add(timeout/2)
 	return p
 }
 
-// connected is called when the hub has connected: agents may have come and gone
-// unnoticed, and are to show themselves.
-func (p presence) connected(now time.Time, l limits) presence {
-	p.askAt = now.Add(l.ask)
+// hubConnected handles a connection of the hub: agents may have come and gone unnoticed, and are expected
+// to send a message.
+func (p presence) hubConnected(now time.Time, l limits) presence {
+	p.probeAt = now.Add(l.probe)
 	if p.state == present {
-		p.until = now.Add(l.waits(p))
+		p.until = now.Add(l.timeout(p))
 	}
 	return p
 }
 
-// at is called as time goes by, while the hub is connected. It tells whether the
-// agent is to be asked for a sign of life.
-func (p presence) at(now time.Time) (_ presence, ask bool) {
-	if due(p.askAt, now) {
-		p.askAt, ask = time.Time{}, true
+// expire handles the passing of time while the hub is connected. It reports whether to probe the agent.
+func (p presence) expire(now time.Time) (_ presence, probe bool) {
+	if reached(p.probeAt, now) {
+		p.probeAt, probe = time.Time{}, true
 	}
-	if p.state == present && due(p.until, now) {
+	if p.state == present && reached(p.until, now) {
 		next := silent
 		if p.announces {
 			next = missing
 		}
-		p = p.is(next, now)
-		p.announces = p.vouched // else it was heard, and would have announced itself
-		p.vouched, p.until, p.askAt = false, time.Time{}, time.Time{}
-		ask = false
+		p = p.withState(next, now)
+		p.announces = p.vouched // an agent that only sent messages would have announced itself
+		p.vouched, p.until, p.probeAt = false, time.Time{}, time.Time{}
+		probe = false
 	}
-	return p, ask
+	return p, probe
 }
 
-// is gives p in state s.
-func (p presence) is(s state, now time.Time) presence {
+// withState returns p in state s.
+func (p presence) withState(s state, now time.Time) presence {
 	if s == present && p.state != present {
 		p.since = now
 	}
@@ -164,18 +160,18 @@ func (p presence) is(s state, now time.Time) presence {
 	return p
 }
 
-// next is when at has something to say; zero: never.
-func (p presence) next() time.Time {
-	if p.askAt.IsZero() || !p.until.IsZero() && p.until.Before(p.askAt) {
+// deadline returns when expire must be called; zero: never.
+func (p presence) deadline() time.Time {
+	if p.probeAt.IsZero() || !p.until.IsZero() && p.until.Before(p.probeAt) {
 		return p.until
 	}
-	return p.askAt
+	return p.probeAt
 }
 
-func due(at, now time.Time) bool { return !at.IsZero() && !at.After(now) }
+func reached(at, now time.Time) bool { return !at.IsZero() && !at.After(now) }
 
-// restored is what is known of a cluster when the hub starts: what was stored.
-func restored(cluster *clusterv1.ManagedCluster) presence {
+// restorePresence returns the presence that a ManagedCluster has stored.
+func restorePresence(cluster *clusterv1.ManagedCluster) presence {
 	p := presence{state: unseen, announces: cluster.Annotations[AnnouncesAnnotationKey] == "true"}
 	if at, err := time.Parse(time.RFC3339, cluster.Annotations[clusterv1.LastSeenAnnotationKey]); err == nil {
 		p.heard = at
@@ -186,7 +182,7 @@ func restored(cluster *clusterv1.ManagedCluster) presence {
 	case available.Status == metav1.ConditionTrue:
 		p.state, p.since, p.vouched = present, available.LastTransitionTime.Time, p.announces
 	default:
-		p.state = stateOf(available.Reason)
+		p.state = stateForReason(available.Reason)
 	}
 	return p
 }

@@ -31,13 +31,13 @@ func play(t *testing.T, p presence, text string) (presence, []string) {
 		switch verb {
 		case "":
 		case "announce":
-			p = p.announced(argument, now)
+			p = p.sessionStarted(argument, now)
 		case "left":
-			p = p.left(argument, now)
+			p = p.sessionEnded(argument, now)
 		case "message":
-			p = p.spoke(now, testLimits)
+			p = p.messageReceived(now, testLimits)
 		case "connect":
-			p = p.connected(now, testLimits)
+			p = p.hubConnected(now, testLimits)
 		case "away": // the hub has no connection for so long
 			var seconds int
 			if _, err := fmt.Sscan(argument, &seconds); err != nil {
@@ -50,9 +50,9 @@ func play(t *testing.T, p presence, text string) (presence, []string) {
 				t.Fatalf("step %q: %v", step, err)
 			}
 			end := now.Add(time.Duration(seconds) * time.Second)
-			for at := p.next(); !at.IsZero() && !at.After(end); at = p.next() {
+			for at := p.deadline(); !at.IsZero() && !at.After(end); at = p.deadline() {
 				var ask bool
-				if p, ask = p.at(at); ask {
+				if p, ask = p.expire(at); ask {
 					log = append(log, fmt.Sprintf("ask %d", int(at.Sub(start).Seconds())))
 				}
 			}
@@ -154,12 +154,12 @@ func TestRestored(t *testing.T) {
 		known, _ := play(t, presence{state: unseen}, text)
 		cluster := &clusterv1.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Annotations: annotationsFor(known)}}
 		cluster.Status.Conditions = conditionsFor(view{presence: known, stored: cluster}, policy{limits: testLimits}, start)
-		got := restored(cluster)
+		got := restorePresence(cluster)
 		if got.state != known.state || got.vouched != known.vouched || got.announces != known.announces || !got.heard.Equal(known.heard) {
 			t.Errorf("%s: restored %+v from %+v", text, got, known)
 		}
-		if cluster.Status.Conditions = nil; restored(cluster).state != unseen {
-			t.Errorf("%s: without conditions %+v", text, restored(cluster))
+		if cluster.Status.Conditions = nil; restorePresence(cluster).state != unseen {
+			t.Errorf("%s: without conditions %+v", text, restorePresence(cluster))
 		}
 	}
 }
@@ -203,11 +203,11 @@ func (m *model) take(step string) {
 	verb, argument, _ := strings.Cut(step, " ")
 	switch verb {
 	case "announce":
-		m.known = m.known.announced(argument, m.now)
+		m.known = m.known.sessionStarted(argument, m.now)
 	case "left":
-		m.known = m.known.left(argument, m.now)
+		m.known = m.known.sessionEnded(argument, m.now)
 	case "message":
-		m.known = m.known.spoke(m.now, testLimits)
+		m.known = m.known.messageReceived(m.now, testLimits)
 	}
 }
 
@@ -250,10 +250,10 @@ func (m *model) goes() {
 func (m *model) pass(d time.Duration) {
 	end := m.now.Add(d)
 	m.log = append(m.log, d.String())
-	for at := m.known.next(); m.connected && !at.IsZero() && !at.After(end); at = m.known.next() {
+	for at := m.known.deadline(); m.connected && !at.IsZero() && !at.After(end); at = m.known.deadline() {
 		m.now = at
 		var ask bool
-		if m.known, ask = m.known.at(at); ask {
+		if m.known, ask = m.known.expire(at); ask {
 			m.speak()
 		}
 	}
@@ -263,7 +263,7 @@ func (m *model) pass(d time.Duration) {
 func (m *model) hubConnects() {
 	m.log = append(m.log, "hub connects")
 	m.connected = true
-	m.known = m.known.connected(m.now, testLimits)
+	m.known = m.known.hubConnected(m.now, testLimits)
 	if m.random.IntN(3) > 0 {
 		for _, step := range m.missed {
 			m.send(step)
@@ -276,7 +276,7 @@ func (m *model) hubRestarts() {
 	m.log = append(m.log, "hub restarts")
 	cluster := &clusterv1.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Annotations: annotationsFor(m.known)}}
 	cluster.Status.Conditions = conditionsFor(view{presence: m.known, stored: cluster}, policy{limits: testLimits}, m.now)
-	m.known = restored(cluster)
+	m.known = restorePresence(cluster)
 	m.connected = false
 }
 

@@ -2,9 +2,7 @@ package clusters_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"slices"
 	"strings"
@@ -14,6 +12,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -26,8 +25,11 @@ import (
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
 	"github.com/workwire/workwire/pkg/client/clientset/versioned"
 	"github.com/workwire/workwire/pkg/hub/clusters"
+	"github.com/workwire/workwire/pkg/hub/controller"
 	"github.com/workwire/workwire/pkg/kube"
+	"github.com/workwire/workwire/pkg/source/delivery"
 	"github.com/workwire/workwire/pkg/wire"
+	"github.com/workwire/workwire/test/kit"
 	"github.com/workwire/workwire/test/kit/controlplane"
 )
 
@@ -77,10 +79,11 @@ type fleet struct {
 	events   *record.FakeRecorder
 	registry *prometheus.Registry
 	stop     func()
+	engine   atomic.Pointer[delivery.Engine] // see world.hub; may be nil
 
 	mu        sync.Mutex
 	changed   []wire.ClusterName
-	asked     []wire.ClusterName
+	probed    []wire.ClusterName
 	requests  []string                 // verb, resource and name
 	announced map[wire.ClusterName]int // see world.hub
 	busy      int                      // requests under way, but for watches
@@ -96,9 +99,7 @@ func (w *world) start(change ...func(*clusters.Config)) *fleet {
 	w.Helper()
 	f := &fleet{w: w, events: record.NewFakeRecorder(10_000), registry: prometheus.NewRegistry(), pulse: make(chan struct{}), announced: map[wire.ClusterName]int{}}
 	config := plane.REST()
-	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
-		return roundTripper(func(r *http.Request) (*http.Response, error) { return f.roundTrip(next, r) })
-	})
+	kit.Intercept(config, f.roundTrip)
 	httpClient, err := rest.HTTPClientFor(config)
 	if err != nil {
 		w.Fatal(err)
@@ -111,11 +112,11 @@ func (w *world) start(change ...func(*clusters.Config)) *fleet {
 	if err != nil {
 		w.Fatal(err)
 	}
+	logger := kit.Logger(w)
+	informers := controller.NewInformers(controller.InformersConfig{Client: client, Logger: logger})
 	c := clusters.Config{
-		Client: client, Namespaces: core.CoreV1().Namespaces(), AutoRegister: true, Recorder: f.events, Registerer: f.registry,
-		Changed: func(name wire.ClusterName) { f.note(func() { f.changed = append(f.changed, name) }) },
-		Asks:    func(name wire.ClusterName) { f.note(func() { f.asked = append(f.asked, name) }) },
-		Logger:  slog.New(slog.NewTextHandler(w.Output(), &slog.HandlerOptions{Level: slog.LevelDebug})),
+		Informers: informers, Client: client, Namespaces: core.CoreV1().Namespaces(), AutoRegister: true, Recorder: f.events,
+		Registerer: f.registry, Logger: logger,
 	}
 	for _, set := range change {
 		set(&c)
@@ -123,16 +124,13 @@ func (w *world) start(change ...func(*clusters.Config)) *fleet {
 	if f.Clusters, err = clusters.New(c); err != nil {
 		w.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- f.Run(ctx) }()
-	f.stop = sync.OnceFunc(func() {
-		cancel()
-		if err := <-ended; err != nil {
-			w.Errorf("Run: %v", err)
-		}
+	f.Listen(f)
+	f.stop = kit.Run(w, "fleet", func(ctx context.Context) error {
+		group, ctx := errgroup.WithContext(ctx)
+		group.Go(func() error { return informers.Run(ctx) })
+		group.Go(func() error { return f.Run(ctx) })
+		return group.Wait()
 	})
-	w.Cleanup(f.stop)
 	bounded, done := context.WithTimeout(w.Context(), patience)
 	defer done()
 	if !f.WaitForSync(bounded) {
@@ -141,9 +139,18 @@ func (w *world) start(change ...func(*clusters.Config)) *fleet {
 	return f
 }
 
-type roundTripper func(*http.Request) (*http.Response, error)
+// AcceptanceChanged implements [clusters.Listener].
+func (f *fleet) AcceptanceChanged(name wire.ClusterName) {
+	f.note(func() { f.changed = append(f.changed, name) })
+}
 
-func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+// ProbeCluster implements [clusters.Listener].
+func (f *fleet) ProbeCluster(name wire.ClusterName) {
+	f.note(func() { f.probed = append(f.probed, name) })
+	if engine := f.engine.Load(); engine != nil {
+		engine.ProbeCluster(name)
+	}
+}
 
 func (f *fleet) roundTrip(next http.RoundTripper, r *http.Request) (*http.Response, error) {
 	verb, resource := kube.Describe(r)
@@ -220,10 +227,10 @@ func cutLast(s string) (string, string, bool) {
 	return s[:max(i, 0)], s[i+1:], i >= 0
 }
 
-// hasChanged tells whether Changed was called for a cluster, and forgets it.
+// awaitChanged waits until AcceptanceChanged was called for a cluster.
 func (f *fleet) awaitChanged(name string) {
 	f.w.Helper()
-	f.await("Changed of "+name, func() bool {
+	f.await("AcceptanceChanged of "+name, func() bool {
 		i := slices.Index(f.changed, wire.ClusterName(name))
 		if i >= 0 {
 			f.changed = slices.Delete(f.changed, i, i+1)
@@ -232,13 +239,13 @@ func (f *fleet) awaitChanged(name string) {
 	})
 }
 
-// awaitAsked waits until the agent of a cluster was asked for a sign of life.
-func (f *fleet) awaitAsked(name string) {
+// awaitProbed waits until the agent of a cluster was probed.
+func (f *fleet) awaitProbed(name string) {
 	f.w.Helper()
-	f.await("Asks of "+name, func() bool {
-		i := slices.Index(f.asked, wire.ClusterName(name))
+	f.await("probe of "+name, func() bool {
+		i := slices.Index(f.probed, wire.ClusterName(name))
 		if i >= 0 {
-			f.asked = slices.Delete(f.asked, i, i+1)
+			f.probed = slices.Delete(f.probed, i, i+1)
 		}
 		return i >= 0
 	})
@@ -261,7 +268,7 @@ func (f *fleet) awaitEvents(want ...string) {
 
 // says has the agent of a cluster announce a session, or its end.
 func (f *fleet) says(name, session string, present bool) {
-	f.Heard(wire.ClusterName(name), &wire.Presence{Agent: name + "-agent", Cluster: wire.ClusterName(name), Session: session, Present: present})
+	f.MessageReceived(wire.ClusterName(name), &wire.Presence{Agent: name + "-agent", Cluster: wire.ClusterName(name), Session: session, Present: present})
 }
 
 func (f *fleet) accepted(name string) bool { return f.Accepted(wire.ClusterName(name)) }
@@ -322,41 +329,10 @@ func (w *world) delete(name string) {
 	}
 }
 
-// await watches a cluster until it is as wanted; nil stands for one that is not there.
+// await watches a cluster until it is as wanted; nil stands for one that does not exist.
 func (w *world) await(name, what string, want func(*clusterv1.ManagedCluster) bool) *clusterv1.ManagedCluster {
 	w.Helper()
-	var last *clusterv1.ManagedCluster
-	ctx, cancel := context.WithTimeout(w.Context(), patience)
-	defer cancel()
-	for ctx.Err() == nil {
-		options := metav1.ListOptions{FieldSelector: "metadata.name=" + name}
-		list, err := w.client.ClusterV1().ManagedClusters().List(ctx, options)
-		if err != nil {
-			if errors.Is(err, context.DeadlineExceeded) {
-				break
-			}
-			w.Fatal(err)
-		}
-		last = nil
-		if len(list.Items) > 0 {
-			last = &list.Items[0]
-		}
-		if want(last) {
-			return last
-		}
-		options.ResourceVersion = list.ResourceVersion
-		changes, err := w.client.ClusterV1().ManagedClusters().Watch(ctx, options)
-		if err != nil {
-			w.Fatal(err)
-		}
-		select {
-		case <-changes.ResultChan():
-		case <-ctx.Done():
-		}
-		changes.Stop()
-	}
-	w.Fatalf("cluster %s: not %s within %s: %+v", name, what, patience, last)
-	return nil
+	return kit.Await(w, w.client.ClusterV1().ManagedClusters(), name, what, want)
 }
 
 // awaitAll watches until there are so many clusters, and all are as wanted.

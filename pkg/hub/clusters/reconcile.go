@@ -1,0 +1,163 @@
+package clusters
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
+	"github.com/workwire/workwire/pkg/wire"
+)
+
+// minTick is the minimum time between two passes over the index.
+const minTick = 50 * time.Millisecond
+
+// runTimer applies what follows from the passing of time, until ctx ends.
+func (c *Clusters) runTimer(ctx context.Context) {
+	for {
+		now := time.Now()
+		probe, next := c.index.tick(now)
+		if c.listener != nil {
+			for _, name := range probe {
+				c.listener.ProbeCluster(name)
+			}
+		}
+		var timer <-chan time.Time
+		if !next.IsZero() {
+			timer = time.After(max(next.Sub(now), minTick))
+		}
+		select {
+		case <-timer:
+		case <-c.index.wake:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// reconcile writes what is known of a cluster and not stored yet.
+func (c *Clusters) reconcile(ctx context.Context, name wire.ClusterName) (time.Duration, error) {
+	err := c.write(ctx, name)
+	if err != nil {
+		c.index.requeued(name)
+	}
+	return 0, err
+}
+
+func (c *Clusters) write(ctx context.Context, name wire.ClusterName) error {
+	v, ok := c.index.view(name)
+	if !ok {
+		return nil
+	}
+	s := decide(name, v, c.policy, time.Now())
+	if s.register != nil {
+		if err := c.register(ctx, s.register); err != nil {
+			return err
+		}
+		if v, ok = c.index.view(name); !ok || v.stored == nil {
+			return nil // somebody else has created it, and a watch event follows
+		}
+		s = decide(name, v, c.policy, time.Now())
+	}
+	if s.namespace {
+		if err := c.createNamespace(ctx, name); err != nil {
+			return err
+		}
+	}
+	cluster := v.stored
+	if s.conditions != nil {
+		patch, err := statusPatch(cluster, s.conditions)
+		if err != nil {
+			return err
+		}
+		if cluster, err = c.patch(ctx, cluster, patch, "status"); cluster == nil || err != nil {
+			return err
+		}
+		c.recordEvents(cluster, s.events...)
+	}
+	if s.spec {
+		patch, err := specPatch(cluster, s.taints, s.annotations)
+		if err != nil {
+			return err
+		}
+		_, err = c.patch(ctx, cluster, patch)
+		return err
+	}
+	return nil
+}
+
+// register creates a ManagedCluster.
+func (c *Clusters) register(ctx context.Context, cluster *clusterv1.ManagedCluster) error {
+	created, err := c.cfg.Client.ClusterV1().ManagedClusters().Create(ctx, cluster, metav1.CreateOptions{})
+	c.metrics.countWrite("register", err)
+	switch {
+	case apierrors.IsAlreadyExists(err):
+		return nil
+	case err != nil:
+		return fmt.Errorf("create ManagedCluster %s: %w", cluster.Name, err)
+	}
+	c.cache.Created(created)
+	c.recordEvents(created, event{corev1.EventTypeNormal, EventRegistered, "The cluster was heard from for the first time"})
+	return nil
+}
+
+// createNamespace creates the namespace of a cluster if there is none.
+func (c *Clusters) createNamespace(ctx context.Context, name wire.ClusterName) error {
+	_, err := c.cfg.Namespaces.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+		Name: string(name), Labels: map[string]string{NamespaceLabelKey: string(name)},
+	}}, metav1.CreateOptions{})
+	c.metrics.countWrite("namespace", err)
+	if err == nil {
+		return nil
+	}
+	if !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("create namespace %s of the cluster: %w", name, err)
+	}
+	found, err := c.cfg.Namespaces.Get(ctx, string(name), metav1.GetOptions{})
+	switch {
+	case err != nil:
+		return fmt.Errorf("get namespace %s of the cluster: %w", name, err)
+	case found.DeletionTimestamp != nil:
+		return fmt.Errorf("namespace %s of the cluster is being deleted, and is created again after that", name)
+	default:
+		return nil
+	}
+}
+
+// patch writes to cluster and returns the result; nil if the cluster is gone.
+func (c *Clusters) patch(
+	ctx context.Context, cluster *clusterv1.ManagedCluster, patch []byte, subresources ...string,
+) (*clusterv1.ManagedCluster, error) {
+	written, err := c.cfg.Client.ClusterV1().ManagedClusters().
+		Patch(ctx, cluster.Name, types.MergePatchType, patch, metav1.PatchOptions{}, subresources...)
+	part := "spec"
+	if len(subresources) > 0 {
+		part = "status"
+	}
+	c.metrics.countWrite(part, err)
+	switch {
+	case apierrors.IsNotFound(err):
+		c.cache.Deleted(cluster)
+		c.index.removed(wire.ClusterName(cluster.Name))
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("patch the %s of ManagedCluster %s: %w", part, cluster.Name, err)
+	}
+	c.cache.Wrote(written)
+	return written, nil
+}
+
+// recordEvents records events about a cluster and logs them.
+func (c *Clusters) recordEvents(cluster *clusterv1.ManagedCluster, events ...event) {
+	for _, e := range events {
+		c.cfg.Logger.Info("cluster event", "cluster", cluster.Name, "event", e.reason, "message", e.message)
+		if c.cfg.Recorder != nil {
+			c.cfg.Recorder.Event(cluster, e.kind, e.reason, e.message)
+		}
+	}
+}
