@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/workwire/workwire/deploy/crds"
+	"github.com/workwire/workwire/deploy/install"
 )
 
 // startControlPlanes starts the hub API and the cluster, side by side, and
@@ -38,7 +39,7 @@ func (s *stage) startControlPlanes(ctx context.Context) error {
 		if s.hub, err = s.ready(ctx, hub, "hub"); err != nil {
 			return err
 		}
-		if err := crds.Install(ctx, s.hub, crds.Hub()...); err != nil {
+		if err := install.CRDs(ctx, s.hub, crds.Hub()...); err != nil {
 			return err
 		}
 		return createNamespace(ctx, s.hub, clusterName)
@@ -49,7 +50,7 @@ func (s *stage) startControlPlanes(ctx context.Context) error {
 		}
 		// The agent needs AppliedManifestWorks only. The tutorial looks for
 		// ManifestWorks on the cluster too, so that a cluster can be a hub of others.
-		return crds.Install(ctx, s.spoke, append(crds.Spoke(), crds.Hub()...)...)
+		return install.CRDs(ctx, s.spoke, append(crds.Spoke(), crds.Hub()...)...)
 	})
 	return group.Wait()
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/workwire/workwire/broker/acl"
 	"github.com/workwire/workwire/broker/brokertest"
 	"github.com/workwire/workwire/deploy/crds"
+	"github.com/workwire/workwire/deploy/install"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	workclientv1 "github.com/workwire/workwire/pkg/client/clientset/versioned/typed/work/v1"
 	"github.com/workwire/workwire/pkg/source"
@@ -39,7 +40,7 @@ func TestMain(m *testing.M) {
 	}
 	controlplane.Main(m, controlplane.Spoke, func(p *controlplane.Plane) error {
 		plane = p
-		return crds.Install(context.Background(), p.REST(), crds.Spoke()...)
+		return install.CRDs(context.Background(), p.REST(), crds.Spoke()...)
 	})
 }
 

@@ -1,11 +1,9 @@
-// Package crds holds the CustomResourceDefinitions of the project and installs them.
+// Package crds holds the CustomResourceDefinitions of the project.
 //
-// The YAML files beside it are generated from pkg/apis (make generate) and can be applied with kubectl as well. A
-// hub needs those of [Hub], the cluster of an agent those of [Spoke]:
+// The YAML files in this directory are generated from pkg/apis (make generate) and can be applied with
+// kubectl as well. A hub needs those of [Hub], the cluster of an agent those of [Spoke]:
 //
-//	err := crds.Install(ctx, config, crds.Hub()...)
-//
-// When Install returns nil, clients can use the resources at once, kubectl included.
+//	err := install.CRDs(ctx, config, crds.Hub()...)
 package crds
 
 import (
@@ -19,8 +17,8 @@ import (
 //go:embed *.yaml
 var files embed.FS
 
-// Hub gives fresh copies of the definitions that a hub needs: ManifestWork, ManifestWorkReplicaSet, ManagedCluster,
-// Placement and PlacementDecision.
+// Hub returns new copies of the definitions that a hub needs: ManifestWork, ManifestWorkReplicaSet,
+// ManagedCluster, Placement and PlacementDecision.
 func Hub() []*apiextensionsv1.CustomResourceDefinition {
 	return read(
 		"work.open-cluster-management.io_manifestworks.yaml",
@@ -31,12 +29,12 @@ func Hub() []*apiextensionsv1.CustomResourceDefinition {
 	)
 }
 
-// Spoke gives fresh copies of the definitions that the cluster of an agent needs: AppliedManifestWork.
+// Spoke returns new copies of the definitions that the cluster of an agent needs: AppliedManifestWork.
 func Spoke() []*apiextensionsv1.CustomResourceDefinition {
 	return read("work.open-cluster-management.io_appliedmanifestworks.yaml")
 }
 
-// read decodes embedded files. They are part of the program: one that cannot be read is a fault of the build.
+// read decodes embedded files. It panics on one that cannot be read, which is an error of the build.
 func read(names ...string) []*apiextensionsv1.CustomResourceDefinition {
 	var definitions []*apiextensionsv1.CustomResourceDefinition
 	for _, name := range names {

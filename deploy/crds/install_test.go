@@ -24,6 +24,7 @@ import (
 	"k8s.io/client-go/restmapper"
 
 	"github.com/workwire/workwire/deploy/crds"
+	"github.com/workwire/workwire/deploy/install"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/client/clientset/versioned"
 	"github.com/workwire/workwire/pkg/client/informers/externalversions"
@@ -75,7 +76,7 @@ func testInstallServes(ctx context.Context, t *testing.T, config *rest.Config) {
 	var installs sync.WaitGroup
 	for range 3 { // several processes start at once
 		installs.Go(func() {
-			if err := crds.Install(ctx, config, append(crds.Hub(), crds.Spoke()...)...); err != nil {
+			if err := install.CRDs(ctx, config, append(crds.Hub(), crds.Spoke()...)...); err != nil {
 				t.Error(err)
 			}
 		})
@@ -116,7 +117,7 @@ func testInstallAgain(ctx context.Context, t *testing.T, config *rest.Config) {
 	if _, err := definitions.Patch(ctx, name, types.JSONPatchType, patch, metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := crds.Install(ctx, config, crds.Hub()...); err != nil {
+	if err := install.CRDs(ctx, config, crds.Hub()...); err != nil {
 		t.Fatal(err)
 	}
 	after, err := definitions.Get(ctx, name, metav1.GetOptions{})
@@ -130,7 +131,7 @@ func testInstallAgain(ctx context.Context, t *testing.T, config *rest.Config) {
 	if len(spec.XValidations) == 0 {
 		t.Error("Install left the old schema")
 	}
-	if err := crds.Install(ctx, config, crds.Hub()...); err != nil {
+	if err := install.CRDs(ctx, config, crds.Hub()...); err != nil {
 		t.Fatal(err)
 	}
 	again, err := definitions.Get(ctx, name, metav1.GetOptions{})
@@ -295,7 +296,7 @@ func testNamesTaken(ctx context.Context, t *testing.T, config *rest.Config) {
 			t.Error(err)
 		}
 	})
-	err := crds.Install(ctx, config, rival)
+	err := install.CRDs(ctx, config, rival)
 	if err == nil || !strings.Contains(err.Error(), rival.Name+": names not accepted") {
 		t.Errorf("Install of a second definition of ManifestWork: %v", err)
 	}
@@ -304,7 +305,7 @@ func testNamesTaken(ctx context.Context, t *testing.T, config *rest.Config) {
 func testContextEnds(ctx context.Context, t *testing.T, config *rest.Config) {
 	ctx, cancel := context.WithCancel(ctx)
 	cancel()
-	err := crds.Install(ctx, config, crds.Hub()...)
+	err := install.CRDs(ctx, config, crds.Hub()...)
 	if !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), crds.Hub()[0].Name) {
 		t.Errorf("Install with a context that has ended: %v", err)
 	}
@@ -333,13 +334,13 @@ func testTerminating(ctx context.Context, t *testing.T, config *rest.Config) {
 
 	short, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	if err := crds.Install(short, config, crds.Spoke()...); err == nil ||
+	if err := install.CRDs(short, config, crds.Spoke()...); err == nil ||
 		!strings.Contains(err.Error(), "still being deleted") {
 		t.Errorf("Install over a definition being deleted: %v", err)
 	}
 
 	done := make(chan error, 1)
-	go func() { done <- crds.Install(ctx, config, crds.Spoke()...) }()
+	go func() { done <- install.CRDs(ctx, config, crds.Spoke()...) }()
 	release := []byte(`{"metadata":{"finalizers":null}}`)
 	if _, err := applied.Patch(ctx, held.Name, types.MergePatchType, release, metav1.PatchOptions{}); err != nil {
 		t.Error(err)

@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/workwire/workwire/deploy/crds"
+	"github.com/workwire/workwire/deploy/install"
 	"github.com/workwire/workwire/deploy/policies"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/test/kit/controlplane"
@@ -29,19 +30,19 @@ func TestForeignDefinitions(t *testing.T) {
 		}
 	})
 	config := lax.REST()
-	fatal(t, crds.Install(t.Context(), config, withoutRules()...))
+	fatal(t, install.CRDs(t.Context(), config, withoutRules()...))
 	ns := lax.Namespace(t, "shop")
 	fatal(t, grant(t.Context(), config, ns, "hub", hubRules))
 	old := storeRefused(t, config, ns)
 
-	fatal(t, policies.Install(t.Context(), config, policies.Default()...))
+	fatal(t, install.Policies(t.Context(), config, policies.Default()...))
 	fatal(t, inForce(t.Context(), config, policies.Default()...))
 	t.Run("refused", func(t *testing.T) { testAllRefused(t, config, ns) })
 	t.Run("accepted", func(t *testing.T) { testAccepted(t, config, ns) })
 	t.Run("another limit", func(t *testing.T) { testLimit(t, config, ns) })
 	t.Run("stored before", func(t *testing.T) { testStoredBefore(t, config, ns, old) })
 
-	fatal(t, policies.Install(t.Context(), config, policies.NilExecutor()...))
+	fatal(t, install.Policies(t.Context(), config, policies.NilExecutor()...))
 	fatal(t, inForce(t.Context(), config, policies.NilExecutor()...))
 	t.Run("no executor", func(t *testing.T) { testNilExecutor(t, config, lax.Namespace(t, "nil")) })
 	t.Run("removed", func(t *testing.T) { testRemoved(t, config, ns) })
@@ -128,10 +129,10 @@ func testLimit(t *testing.T, config *rest.Config, ns string) {
 			object(works, "limit", specOf(manifests...)), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		return err
 	}
-	fatal(t, policies.Install(t.Context(), config, smaller...))
+	fatal(t, install.Policies(t.Context(), config, smaller...))
 	until(t, "the limit is lower", func() bool { return create() != nil })
 	denied(t, create(), "workwire-manifests", "the size of manifests is 1001 bytes which exceeds the 1000 limit")
-	fatal(t, policies.Install(t.Context(), config, policies.Default()...))
+	fatal(t, install.Policies(t.Context(), config, policies.Default()...))
 	until(t, "the limit is back", func() bool { return create() == nil })
 }
 
@@ -216,7 +217,7 @@ func testNilExecutor(t *testing.T, config *rest.Config, ns string) {
 }
 
 func testRemoved(t *testing.T, config *rest.Config, ns string) {
-	fatal(t, policies.Remove(t.Context(), config, all()...))
+	fatal(t, install.RemovePolicies(t.Context(), config, all()...))
 	client := dynamic.NewForConfigOrDie(as(config, "probe")).Resource(works).Namespace(ns)
 	fatal(t, grant(t.Context(), config, ns, "probe", writer))
 	until(t, "everything is accepted", func() bool {

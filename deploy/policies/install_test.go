@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/workwire/workwire/deploy/install"
 	"github.com/workwire/workwire/deploy/policies"
 )
 
@@ -33,7 +34,7 @@ func TestInstall(t *testing.T) {
 	var installs sync.WaitGroup
 	for range 3 { // several processes start at once
 		installs.Go(func() {
-			if err := policies.Install(ctx, plane.REST(), p); err != nil {
+			if err := install.Policies(ctx, plane.REST(), p); err != nil {
 				t.Error(err)
 			}
 		})
@@ -48,7 +49,7 @@ func TestInstall(t *testing.T) {
 	patch = []byte(`{"spec":{"validationActions":["Warn"]}}`)
 	_, err = registration.ValidatingAdmissionPolicyBindings().Patch(ctx, p.Binding.Name, types.MergePatchType, patch, metav1.PatchOptions{})
 	fatal(t, err)
-	fatal(t, policies.Install(ctx, plane.REST(), p))
+	fatal(t, install.Policies(ctx, plane.REST(), p))
 	policy, err := registration.ValidatingAdmissionPolicies().Get(ctx, p.Policy.Name, metav1.GetOptions{})
 	fatal(t, err)
 	binding, err := registration.ValidatingAdmissionPolicyBindings().Get(ctx, p.Binding.Name, metav1.GetOptions{})
@@ -60,27 +61,27 @@ func TestInstall(t *testing.T) {
 		t.Errorf("Install left %+v and %+v", policy.Spec, binding.Spec)
 	}
 
-	fatal(t, policies.Install(ctx, plane.REST(), p))
+	fatal(t, install.Policies(ctx, plane.REST(), p))
 	again, err := registration.ValidatingAdmissionPolicyBindings().Get(ctx, p.Binding.Name, metav1.GetOptions{})
 	fatal(t, err)
 	if again.ResourceVersion != binding.ResourceVersion {
 		t.Error("Install wrote a binding that was up to date")
 	}
 
-	fatal(t, policies.Remove(ctx, plane.REST(), p))
+	fatal(t, install.RemovePolicies(ctx, plane.REST(), p))
 	_, errPolicy := registration.ValidatingAdmissionPolicies().Get(ctx, p.Policy.Name, metav1.GetOptions{})
 	_, errBinding := registration.ValidatingAdmissionPolicyBindings().Get(ctx, p.Binding.Name, metav1.GetOptions{})
 	if !apierrors.IsNotFound(errPolicy) || !apierrors.IsNotFound(errBinding) {
 		t.Errorf("Remove left something: %v, %v", errPolicy, errBinding)
 	}
-	fatal(t, policies.Remove(ctx, plane.REST(), p)) // nothing is left to do
+	fatal(t, install.RemovePolicies(ctx, plane.REST(), p)) // nothing is left to do
 }
 
 func TestInstallFails(t *testing.T) {
 	p := harmless(t)
 	nobody := as(plane.REST(), "nobody")
 	for what, err := range map[string]error{
-		"Install": policies.Install(t.Context(), nobody, p), "Remove": policies.Remove(t.Context(), nobody, p),
+		"Install": install.Policies(t.Context(), nobody, p), "Remove": install.RemovePolicies(t.Context(), nobody, p),
 	} {
 		if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), p.Policy.Name) {
 			t.Errorf("%s without rights: %v", what, err)
@@ -89,14 +90,14 @@ func TestInstallFails(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	for what, err := range map[string]error{
-		"Install": policies.Install(ended, plane.REST(), p), "Remove": policies.Remove(ended, plane.REST(), p),
+		"Install": install.Policies(ended, plane.REST(), p), "Remove": install.RemovePolicies(ended, plane.REST(), p),
 	} {
 		if !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), p.Policy.Name) {
 			t.Errorf("%s with a context that has ended: %v", what, err)
 		}
 	}
 	p.Policy.Spec.Validations[0].Expression = "no such thing"
-	if err := policies.Install(t.Context(), plane.REST(), p); !apierrors.IsInvalid(err) {
+	if err := install.Policies(t.Context(), plane.REST(), p); !apierrors.IsInvalid(err) {
 		t.Errorf("Install of what is no expression: %v", err)
 	}
 }

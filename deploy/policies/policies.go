@@ -1,10 +1,11 @@
-// Package policies holds the ValidatingAdmissionPolicies of a hub and installs them.
+// Package policies holds the admission policies of a hub.
 //
-// They refuse, while its author looks on, a ManifestWork or ManifestWorkReplicaSet that no agent would take, and one
-// with an executor that its author may not use. The API server evaluates them itself: there is no webhook to run. The
-// YAML files beside this one can be applied with kubectl as well; docs/policies.md says what they refuse.
+// They deny a ManifestWork or ManifestWorkReplicaSet that every agent would reject, and one with an executor
+// that its author may not use, when it is written. The API server evaluates them itself: there is no webhook
+// to run. The YAML files in this directory can be applied with kubectl as well; docs/policies.md describes
+// them.
 //
-//	err := policies.Install(ctx, config, policies.Default()...)
+//	err := install.Policies(ctx, config, policies.Default()...)
 //
 // They need Kubernetes 1.33 or newer.
 package policies
@@ -15,27 +16,31 @@ import (
 	"fmt"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/yaml"
 )
 
 //go:embed *.yaml
 var files embed.FS
 
-// Policy is a policy together with the binding that puts it in force.
+// Policy is a policy with its binding.
 type Policy struct {
 	Policy  *admissionv1.ValidatingAdmissionPolicy
 	Binding *admissionv1.ValidatingAdmissionPolicyBinding
 }
 
-// Default gives fresh copies of the policies that every hub can have: what a work must be, and who may name which
+// Objects returns the policy and the binding.
+func (p Policy) Objects() []runtime.Object { return []runtime.Object{p.Policy, p.Binding} }
+
+// Default returns new copies of the policies for every hub: what a work must contain, and who may use which
 // executor.
 func Default() []Policy { return read("manifests.yaml", "executors.yaml") }
 
-// NilExecutor gives a fresh copy of the policy for hubs where works need an executor: who may do without. It goes with
-// those of Default, and is what the feature gate NilExecutorValidating is elsewhere.
+// NilExecutor returns a new copy of the policy for hubs where works need an executor: who may omit it. It
+// complements those of Default, and corresponds to OCM's feature gate NilExecutorValidating.
 func NilExecutor() []Policy { return read("nil-executor.yaml") }
 
-// read decodes embedded files. They are part of the program: one that cannot be read is a fault of the build.
+// read decodes embedded files. It panics on one that cannot be read, which is an error of the build.
 func read(names ...string) []Policy {
 	var policies []Policy
 	for _, name := range names {

@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/workwire/workwire/deploy/crds"
+	"github.com/workwire/workwire/deploy/install"
 	"github.com/workwire/workwire/deploy/policies"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
@@ -42,10 +43,10 @@ func TestMain(m *testing.M) {
 		plane = p
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 		defer cancel()
-		if err := crds.Install(ctx, p.REST(), crds.Hub()...); err != nil {
+		if err := install.CRDs(ctx, p.REST(), crds.Hub()...); err != nil {
 			return err
 		}
-		if err := policies.Install(ctx, p.REST(), policies.Default()...); err != nil {
+		if err := install.Policies(ctx, p.REST(), policies.Default()...); err != nil {
 			return err
 		}
 		return inForce(ctx, p.REST(), policies.Default()...)

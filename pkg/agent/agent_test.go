@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/workwire/workwire/deploy/crds"
+	"github.com/workwire/workwire/deploy/install"
 	"github.com/workwire/workwire/pkg/agent"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	workclient "github.com/workwire/workwire/pkg/client/clientset/versioned"
@@ -35,7 +36,7 @@ var plane *controlplane.Plane
 func TestMain(m *testing.M) {
 	controlplane.Main(m, controlplane.Spoke, func(p *controlplane.Plane) error {
 		plane = p
-		return crds.Install(context.Background(), p.REST(), crds.Spoke()...)
+		return install.CRDs(context.Background(), p.REST(), crds.Spoke()...)
 	})
 }
 

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/workwire/workwire/deploy/install"
 	"github.com/workwire/workwire/deploy/policies"
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
@@ -27,11 +28,11 @@ func (w *world) admitFinalizers() {
 	policy.Binding.Spec.MatchResources = &admissionv1.MatchResources{NamespaceSelector: &metav1.LabelSelector{
 		MatchLabels: map[string]string{"kubernetes.io/metadata.name": w.namespace},
 	}}
-	if err := policies.InstallMutation(w.t.Context(), plane.REST(), policy); err != nil {
+	if err := install.Policies(w.t.Context(), plane.REST(), policy); err != nil {
 		w.t.Fatal(err)
 	}
 	w.t.Cleanup(func() {
-		if err := policies.RemoveMutation(context.Background(), plane.REST(), policy); err != nil {
+		if err := install.RemovePolicies(context.Background(), plane.REST(), policy); err != nil {
 			w.t.Error(err)
 		}
 	})

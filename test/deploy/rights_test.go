@@ -27,6 +27,7 @@ import (
 	"github.com/workwire/workwire/broker/acl"
 	"github.com/workwire/workwire/broker/brokertest"
 	"github.com/workwire/workwire/deploy/crds"
+	"github.com/workwire/workwire/deploy/install"
 	"github.com/workwire/workwire/examples"
 	"github.com/workwire/workwire/pkg/agent"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
@@ -261,7 +262,7 @@ func TestAgentsRights(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := crds.Install(t.Context(), c.REST(), append(crds.Spoke(), machines)...); err != nil {
+	if err := install.CRDs(t.Context(), c.REST(), append(crds.Spoke(), machines)...); err != nil {
 		t.Fatal(err)
 	}
 	host := c.broker()
@@ -329,7 +330,7 @@ func TestAgentsRights(t *testing.T) {
 func TestRecordsOfAnotherAgent(t *testing.T) {
 	c := newCluster(t)
 	c.run("kubectl apply -k deploy/kustomize/agent/crds; kubectl apply -k deploy/kustomize/agent/rbac")
-	if err := crds.Install(t.Context(), c.REST(), crds.Spoke()...); err != nil {
+	if err := install.CRDs(t.Context(), c.REST(), crds.Spoke()...); err != nil {
 		t.Fatal(err)
 	}
 	c.write("old.yaml", `
@@ -487,7 +488,7 @@ func TestHubsRights(t *testing.T) {
 	c.run("kubectl apply -k deploy/kustomize/hub/crds; kubectl apply -k deploy/policies; kubectl apply --validate=strict -k deploy/kustomize/hub/rbac")
 	c.run("kubectl create rolebinding deployer --clusterrole=admin --serviceaccount=default:deployer -n default")
 	c.run("kubectl create namespace " + agentNamespace)
-	if err := crds.Install(t.Context(), c.REST(), append(crds.Hub(), crds.Spoke()...)...); err != nil {
+	if err := install.CRDs(t.Context(), c.REST(), append(crds.Hub(), crds.Spoke()...)...); err != nil {
 		t.Fatal(err)
 	}
 	host := c.broker()

@@ -20,6 +20,7 @@ import (
 	"github.com/workwire/workwire/broker"
 	"github.com/workwire/workwire/broker/acl"
 	"github.com/workwire/workwire/deploy/crds"
+	"github.com/workwire/workwire/deploy/install"
 	"github.com/workwire/workwire/pkg/hub"
 	"github.com/workwire/workwire/pkg/leader"
 	"github.com/workwire/workwire/pkg/transport"
@@ -84,7 +85,7 @@ func run(m *testing.M) (code int, err error) {
 				return err
 			}
 			*p.plane = plane
-			return crds.Install(context.Background(), plane.REST(), p.definitions...)
+			return install.CRDs(context.Background(), plane.REST(), p.definitions...)
 		})
 	}
 	started := starting.Wait()

@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/workwire/workwire/deploy/crds"
+	"github.com/workwire/workwire/deploy/install"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/client/clientset/versioned"
 	"github.com/workwire/workwire/pkg/hub"
@@ -39,7 +40,7 @@ var plane *controlplane.Plane
 func TestMain(m *testing.M) {
 	controlplane.Main(m, controlplane.Hub, func(p *controlplane.Plane) error {
 		plane = p
-		return crds.Install(context.Background(), p.REST(), crds.Hub()...)
+		return install.CRDs(context.Background(), p.REST(), crds.Hub()...)
 	})
 }
 

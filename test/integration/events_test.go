@@ -1,11 +1,9 @@
 package integration
 
 import (
-	"context"
+	"errors"
 	"fmt"
-	"sync"
 	"testing"
-	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -13,134 +11,87 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
-	"github.com/workwire/workwire/pkg/transport"
 	"github.com/workwire/workwire/pkg/wire"
+	"github.com/workwire/workwire/test/kit"
+	"github.com/workwire/workwire/test/kit/wirekit"
 )
 
-// speaker is a source that sends events itself, as often and in whatever order a
-// test wants.
-type speaker struct {
+// scriptedSource publishes events itself, as often and in whatever order a test needs.
+type scriptedSource struct {
 	*world
-	link     transport.Transport
-	statuses chan *wire.Status
+	peer *wirekit.Peer
 }
 
-// speaker starts one, and the agent, and waits until the agent listens.
-func (w *world) speaker() *speaker {
+// scriptedSource connects one, starts the agent, and waits until the agent is subscribed.
+func (w *world) scriptedSource() *scriptedSource {
 	w.Helper()
 	topics := topicsOf(string(w.sdk))
-	s := &speaker{world: w, link: w.link(string(w.sdk), string(w.sdk), topics), statuses: make(chan *wire.Status, 1000)}
-	connected, asked := make(chan struct{}), make(chan struct{})
-	connect, ask := sync.OnceFunc(func() { close(connected) }), sync.OnceFunc(func() { close(asked) })
 	ours, err := topics.ForSource(w.sdk)
 	if err != nil {
 		w.Fatal(err)
 	}
-	w.run("source", func(ctx context.Context) error {
-		return s.link.Run(ctx, transport.Handler{
-			Subscriptions: ours.Subscriptions(),
-			Connected:     func(context.Context, transport.Connection) { connect() },
-			Received: func(_ context.Context, m transport.Message) {
-				m.Ack()
-				message, err := wire.Decode(m.Event)
-				if err != nil {
-					w.Errorf("the agent sent what can not be decoded: %v", err)
-				}
-				switch message := message.(type) {
-				case *wire.Status:
-					s.statuses <- message
-				case *wire.SpecResync:
-					ask()
-				}
-			},
-		})
-	})
-	s.within(connected, "the source connects")
+	s := &scriptedSource{w, wirekit.Connect(w, w.transport(string(w.sdk), string(w.sdk), topics), ours.Subscriptions()...)}
 	w.agent(0, topics)
-	s.within(asked, "the agent asks for specs")
+	wirekit.Next(w, s.peer, "the agent requests specs", func(*wire.SpecResync) bool { return true })
 	return s
 }
 
-func (s *speaker) within(c <-chan struct{}, what string) {
+// publish publishes the spec times over.
+func (s *scriptedSource) publish(spec *wire.Spec, times int) {
 	s.Helper()
-	select {
-	case <-c:
-	case <-time.After(wait):
-		s.Fatalf("%s: not within %v", what, wait)
-	}
-}
-
-// say publishes the spec times over.
-func (s *speaker) say(spec *wire.Spec, times int) {
-	s.Helper()
-	event, err := wire.Encode(spec, time.Now())
-	if err != nil {
-		s.Fatal(err)
-	}
-	topic := fmt.Sprintf("sources/%s/clusters/%s/sourceevents", s.sdk, s.clusters[0])
 	for range times {
-		if err := s.link.Publish(s.ctx, topic, event); err != nil {
-			s.Fatal(err)
-		}
+		s.peer.Publish(s, fmt.Sprintf("sources/%s/clusters/%s/sourceevents", s.sdk, s.clusters[0]), spec, nil)
 	}
 }
 
-// spec is a work of one ConfigMap at a generation.
-func (s *speaker) spec(generation wire.Generation, value string) *wire.Spec {
+// spec returns a work of one ConfigMap at a generation.
+func (s *scriptedSource) spec(generation wire.Generation, value string) *wire.Spec {
 	work := s.work(0, "web", value, "a")
 	return &wire.Spec{UID: "uid-1", Source: s.sdk, Cluster: s.clusters[0], Generation: generation, Action: wire.Update,
 		Meta: metav1.ObjectMeta{Name: "web", Namespace: string(s.clusters[0]), UID: "uid-1"}, Bundle: wire.NewBundle(&work.Spec)}
 }
 
-// hears waits for a status with the condition, of a generation.
-func (s *speaker) hears(generation wire.Generation, condition string) {
-	s.Helper()
-	for deadline := time.After(wait); ; {
-		select {
-		case status := <-s.statuses:
-			if status.Generation == generation && meta.IsStatusConditionTrue(status.Status.Conditions, condition) {
-				return
-			}
-		case <-deadline:
-			s.Fatalf("no status of generation %d with %s within %v", generation, condition, wait)
-		}
+// has returns a condition for statuses of a generation that have a condition.
+func has(generation wire.Generation, condition string) func(*wire.Status) bool {
+	return func(status *wire.Status) bool {
+		return status.Generation == generation && meta.IsStatusConditionTrue(status.Status.Conditions, condition)
 	}
 }
 
-// answers says a deletion, and reports whether Deleted is heard within a while.
-func (s *speaker) answers(deletion *wire.Spec, within time.Duration) bool {
+// awaits waits for a status of a generation with the condition.
+func (s *scriptedSource) awaits(generation wire.Generation, condition string) {
 	s.Helper()
-	s.say(deletion, 1)
-	for deadline := time.After(within); ; {
-		select {
-		case status := <-s.statuses:
-			if status.Generation == deletion.Generation && meta.IsStatusConditionTrue(status.Status.Conditions, workv1.WorkDeleted) {
-				return true
-			}
-		case <-deadline:
-			return false
-		}
-	}
+	wirekit.Next(s, s.peer, fmt.Sprintf("%s at generation %d", condition, generation), has(generation, condition))
 }
 
-// finalizers sets those of a ConfigMap on the cluster.
-func (s *speaker) finalizers(name, value string) {
+// finalizers sets the finalizers of a ConfigMap on the cluster.
+func (s *scriptedSource) finalizers(name, value string) {
 	s.Helper()
 	client := kubernetes.NewForConfigOrDie(s.plane(0).REST())
-	_, err := client.CoreV1().ConfigMaps(s.targets[0]).Patch(s.ctx, name, types.MergePatchType,
+	_, err := client.CoreV1().ConfigMaps(s.targets[0]).Patch(s.Context(), name, types.MergePatchType,
 		fmt.Appendf(nil, `{"metadata":{"finalizers":%s}}`, value), metav1.PatchOptions{})
 	if err != nil {
 		s.Fatal(err)
 	}
 }
 
+// count returns the number of statuses received for which want returns true.
+func (s *scriptedSource) count(want func(*wire.Status) bool) (n int) {
+	for _, message := range s.peer.Received() {
+		if status, ok := message.(*wire.Status); ok && want(status) {
+			n++
+		}
+	}
+	return n
+}
+
 func TestDuplicateAndReorderedEvents(t *testing.T) {
 	onBothBrokers(t, func(w *world) {
-		s := w.speaker()
-		s.say(s.spec(3, "3"), 3)
-		s.say(s.spec(1, "1"), 2)
-		s.say(s.spec(2, "2"), 2)
-		s.hears(3, workv1.WorkApplied)
+		s := w.scriptedSource()
+		s.publish(s.spec(3, "3"), 3)
+		s.publish(s.spec(1, "1"), 2)
+		s.publish(s.spec(2, "2"), 2)
+		s.awaits(3, workv1.WorkApplied)
 		w.holds(0, map[string]string{"a": "3"})
 
 		// A finalizer keeps the deletion from being done before all is said.
@@ -148,19 +99,23 @@ func TestDuplicateAndReorderedEvents(t *testing.T) {
 		now := metav1.Now()
 		deletion := s.spec(4, "")
 		deletion.Action, deletion.Bundle, deletion.DeletionTimestamp = wire.Delete, nil, &now
-		s.say(deletion, 2)
-		s.say(s.spec(3, "3"), 2) // too late: nothing takes a deletion back
-		s.hears(4, workv1.WorkDeleting)
+		s.publish(deletion, 2)
+		s.publish(s.spec(3, "3"), 2) // too late: nothing takes a deletion back
+		s.awaits(4, workv1.WorkDeleting)
 		s.finalizers("a", "null")
-		s.hears(4, workv1.WorkDeleted)
+		s.awaits(4, workv1.WorkDeleted)
 		w.holds(0, nil)
-		w.noRecords(0)
-		// A deletion of what is gone already is answered again, once the agent knows
-		// that its last word was taken; until then that word is the answer.
-		for deadline := time.Now().Add(wait); !s.answers(deletion, time.Second); {
-			if time.Now().After(deadline) {
-				t.Fatal("the deletion of a work that is gone is not answered")
+		w.noAppliedManifestWorks(0)
+		// A deletion of a work that is gone is answered again, once the broker has acknowledged the agent's
+		// last status; until then that status is the answer. So publish it again until it is answered.
+		answered := func() int { return s.count(has(deletion.Generation, workv1.WorkDeleted)) }
+		before := answered()
+		kit.Eventually(t, "the deletion of a work that is gone is answered", func() error {
+			if answered() == before {
+				s.publish(deletion, 1)
+				return errors.New("it is not")
 			}
-		}
+			return nil
+		})
 	})
 }

@@ -31,7 +31,7 @@ func TestSourceExample(t *testing.T) {
 		if out, err := exec.Command("go", "build", "-o", program, "../../examples/source").CombinedOutput(); err != nil {
 			w.Fatalf("build the example: %v\n%s", err, out)
 		}
-		cmd := exec.CommandContext(w.ctx, program, "--transport-config="+file, "--source-id="+string(w.sdk), "--state="+dir+"/state.db")
+		cmd := exec.CommandContext(w.Context(), program, "--transport-config="+file, "--source-id="+string(w.sdk), "--state="+dir+"/state.db")
 		cmd.Stdin = strings.NewReader(string(work))
 		out, err := cmd.CombinedOutput()
 		if err != nil {
@@ -43,6 +43,6 @@ func TestSourceExample(t *testing.T) {
 			}
 		}
 		w.holds(0, nil)
-		w.noRecords(0)
+		w.noAppliedManifestWorks(0)
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/workwire/workwire/pkg/source"
+	"github.com/workwire/workwire/test/kit"
 )
 
 func TestCreateUpdateDelete(t *testing.T) {
@@ -21,7 +22,7 @@ func TestCreateUpdateDelete(t *testing.T) {
 		w.delete(works, "web")
 		w.gone(works, "web")
 		w.holds(0, nil)
-		w.noRecords(0)
+		w.noAppliedManifestWorks(0)
 	})
 }
 
@@ -50,7 +51,7 @@ func (w *world) churn(leave func() (back func())) {
 	}
 	w.gone(works, "kept", "changed", "created")
 	w.holds(0, nil)
-	w.noRecords(0)
+	w.noAppliedManifestWorks(0)
 }
 
 func TestAgentAway(t *testing.T) {
@@ -113,7 +114,7 @@ func TestBrokerRestartAmidst100Works(t *testing.T) {
 		}
 		w.gone(works, names...)
 		w.holds(0, nil)
-		w.noRecords(0)
+		w.noAppliedManifestWorks(0)
 	})
 }
 
@@ -140,13 +141,13 @@ func TestOneAgentOfTwoSources(t *testing.T) {
 	onBothBrokers(t, func(w *world) {
 		w.hub()
 		client, err := source.New(source.Config{
-			SourceID: w.sdk, Topics: topicsOf(string(w.sdk)), StateFile: w.TempDir() + "/state.db", Logger: w.logger,
-			Transport: w.link(string(w.sdk), string(w.sdk), topicsOf(string(w.sdk))),
+			SourceID: w.sdk, Topics: topicsOf(string(w.sdk)), StateFile: w.TempDir() + "/state.db", Logger: kit.Logger(w),
+			Transport: w.transport(string(w.sdk), string(w.sdk), topicsOf(string(w.sdk))),
 		})
 		if err != nil {
 			w.Fatal(err)
 		}
-		w.run("source", client.Run)
+		kit.Run(w, "source", client.Run)
 		fromHub, fromSDK := w.works(0), client.ManifestWorks(string(w.clusters[0]))
 		stop := w.agent(0, topicsOf("+"))
 		w.create(fromHub, w.work(0, "web", "hub", "a"))
@@ -165,6 +166,6 @@ func TestOneAgentOfTwoSources(t *testing.T) {
 		w.delete(fromSDK, "web")
 		w.gone(fromSDK, "web")
 		w.holds(0, nil)
-		w.noRecords(0)
+		w.noAppliedManifestWorks(0)
 	})
 }

@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/workwire/workwire/deploy/crds"
+	"github.com/workwire/workwire/deploy/install"
 	"github.com/workwire/workwire/pkg/agent/applied"
 	"github.com/workwire/workwire/pkg/agent/object"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
@@ -39,7 +40,7 @@ func TestMain(m *testing.M) {
 	}
 	controlplane.Main(m, controlplane.Hub, func(p *controlplane.Plane) error {
 		plane = p
-		return crds.Install(context.Background(), p.REST(), crds.Spoke()...)
+		return install.CRDs(context.Background(), p.REST(), crds.Spoke()...)
 	})
 }
 
@@ -344,7 +345,7 @@ func TestRecordOnAnotherDefinition(t *testing.T) {
 	for _, version := range definitions[0].Spec.Versions {
 		delete(version.Schema.OpenAPIV3Schema.Properties["status"].Properties, "transitions")
 	}
-	if err := crds.Install(t.Context(), other.REST(), definitions...); err != nil {
+	if err := install.CRDs(t.Context(), other.REST(), definitions...); err != nil {
 		t.Fatal(err)
 	}
 	c := newCluster(t, other.REST())

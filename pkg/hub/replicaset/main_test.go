@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/workwire/workwire/deploy/crds"
+	"github.com/workwire/workwire/deploy/install"
 	"github.com/workwire/workwire/test/kit/controlplane"
 )
 
@@ -13,6 +14,6 @@ var plane *controlplane.Plane
 func TestMain(m *testing.M) {
 	controlplane.Main(m, controlplane.Hub, func(p *controlplane.Plane) error {
 		plane = p
-		return crds.Install(context.Background(), p.REST(), crds.Hub()...)
+		return install.CRDs(context.Background(), p.REST(), crds.Hub()...)
 	})
 }

@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/tools/record"
 
 	"github.com/workwire/workwire/deploy/crds"
+	"github.com/workwire/workwire/deploy/install"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/client/clientset/versioned"
 	"github.com/workwire/workwire/pkg/hub/controller"
@@ -25,7 +26,7 @@ var plane *controlplane.Plane
 func TestMain(m *testing.M) {
 	controlplane.Main(m, controlplane.Hub, func(p *controlplane.Plane) error {
 		plane = p
-		return crds.Install(context.Background(), p.REST(), crds.Hub()...)
+		return install.CRDs(context.Background(), p.REST(), crds.Hub()...)
 	})
 }
 

@@ -13,7 +13,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/workwire/workwire/deploy/crds"
+	"github.com/workwire/workwire/deploy/install"
 	"github.com/workwire/workwire/pkg/wire"
 	"github.com/workwire/workwire/test/bench/baseline"
 	"github.com/workwire/workwire/test/bench/events"
@@ -115,7 +115,7 @@ func (w *world) start(ctx context.Context) (err error) {
 	if err := w.plane.Namespace(ctx, namespace); err != nil {
 		return err
 	}
-	if err := crds.Install(ctx, w.plane.REST(), widgets()); err != nil {
+	if err := install.CRDs(ctx, w.plane.REST(), widgets()); err != nil {
 		return err
 	}
 	if w.api, err = baseline.NewAPI(w.plane.REST()); err != nil {

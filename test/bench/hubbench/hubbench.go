@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/workwire/workwire/deploy/install"
 	"github.com/workwire/workwire/deploy/policies"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/client/clientset/versioned"
@@ -202,7 +203,7 @@ func (w *world) measureAdmitted(ctx context.Context, run int, create float64) (e
 		return err
 	}
 	defer func() {
-		err = errors.Join(err, policies.RemoveMutation(context.WithoutCancel(ctx), w.plane.REST(), policies.Finalizers()))
+		err = errors.Join(err, install.RemovePolicies(context.WithoutCancel(ctx), w.plane.REST(), policies.Finalizers()))
 	}()
 	if err := w.launch(ctx); err != nil {
 		return err
@@ -224,7 +225,7 @@ func (w *world) measureAdmitted(ctx context.Context, run int, create float64) (e
 
 // admit puts the policy in force, and waits until it is.
 func (w *world) admit(ctx context.Context) error {
-	if err := policies.InstallMutation(ctx, w.plane.REST(), policies.Finalizers()); err != nil {
+	if err := install.Policies(ctx, w.plane.REST(), policies.Finalizers()); err != nil {
 		return err
 	}
 	bounded, cancel := context.WithTimeout(ctx, time.Minute)

@@ -26,6 +26,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/workwire/workwire/deploy/crds"
+	"github.com/workwire/workwire/deploy/install"
 	"github.com/workwire/workwire/test/bench/procs"
 	"github.com/workwire/workwire/test/kit/controlplane"
 )
@@ -64,7 +65,7 @@ func (p *Plane) setUp(ctx context.Context, binary string, role controlplane.Role
 	if role == controlplane.Hub {
 		definitions = crds.Hub()
 	}
-	if err := crds.Install(ctx, p.REST(), definitions...); err != nil {
+	if err := install.CRDs(ctx, p.REST(), definitions...); err != nil {
 		return err
 	}
 	out, err := exec.CommandContext(ctx, binary, "kubeconfig", "--dir="+filepath.Dir(p.plane.Kubeconfig),

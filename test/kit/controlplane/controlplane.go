@@ -6,7 +6,7 @@
 //	func TestMain(m *testing.M) {
 //		controlplane.MainShared(m, controlplane.Hub, func(p *controlplane.Plane) error {
 //			plane = p
-//			return crds.Install(context.Background(), p.REST(), crds.Hub()...)
+//			return install.CRDs(context.Background(), p.REST(), crds.Hub()...)
 //		})
 //	}
 //

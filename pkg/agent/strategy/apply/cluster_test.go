@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/workwire/workwire/deploy/crds"
+	"github.com/workwire/workwire/deploy/install"
 	"github.com/workwire/workwire/pkg/agent/object"
 	"github.com/workwire/workwire/pkg/agent/restmapper"
 	"github.com/workwire/workwire/pkg/agent/strategy"
@@ -47,7 +48,7 @@ func TestMain(m *testing.M) {
 	}
 	controlplane.Main(m, controlplane.Spoke, func(p *controlplane.Plane) error {
 		plane = p
-		return crds.Install(context.Background(), p.REST(), crds.Spoke()...)
+		return install.CRDs(context.Background(), p.REST(), crds.Spoke()...)
 	})
 }
 

@@ -1,14 +1,13 @@
-package rotation
+package integration
 
 import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
 	"fmt"
 	"log/slog"
 	"os"
-	"strings"
+	"regexp"
 	"testing"
 	"time"
 
@@ -16,26 +15,25 @@ import (
 	"github.com/workwire/workwire/pkg/transport"
 	"github.com/workwire/workwire/pkg/transport/config"
 	"github.com/workwire/workwire/pkg/transport/mqtt"
+	"github.com/workwire/workwire/test/kit"
 )
 
-// TestRefusals connects with certificates that are not good, and looks at what either
-// side says.
+// TestRefusals connects with invalid certificates, and checks the logs of both sides.
 func TestRefusals(t *testing.T) {
-	onBothBrokers(t, func(w *world) {
+	onBothSecuredBrokers(t, func(w *secured) {
 		w.configure("- {name: revoked, role: agent}", "- {name: former, role: agent}")
 		former := w.pair("former")
 		for _, step := range []certificates.Step{certificates.Trust, certificates.Issue} {
-			w.keep(w.manager.Rotate(step))
+			w.use(w.manager.Rotate(step))
 		}
 		w.accepted(former)
-		w.keep(w.manager.Rotate(certificates.Drop))
+		w.use(w.manager.Rotate(certificates.Drop))
 		w.refused("former authority", former, "does not trust the authority of this client's certificate", "unknown authority")
 		w.accepted(w.pair("former"))
 
-		stranger := *w
-		stranger.dir, stranger.broker = w.TempDir(), nil
-		stranger.configure()
-		w.refused("foreign authority", stranger.pair(w.cluster), "does not trust the authority of this client's certificate", "unknown authority")
+		foreign := &secured{world: &world{T: w.T, source: w.source, clusters: w.clusters}, dir: w.TempDir()}
+		foreign.configure()
+		w.refused("foreign authority", foreign.pair(w.cluster()), "does not trust the authority of this client's certificate", "unknown authority")
 		w.refused("no certificate", pair{}, "the broker wants a client certificate", "didn't provide a certificate")
 		w.refused("a server's certificate", w.pair("broker"), "refused this client's certificate", "incompatible key usage")
 
@@ -44,11 +42,11 @@ func TestRefusals(t *testing.T) {
 		if _, err := w.manager.Revoke("revoked"); err != nil {
 			w.Fatal(err)
 		}
-		w.keep(certificates.Report{}, nil)
+		w.use(certificates.Report{}, nil)
 		w.refused("revoked", fresh, "revoked", "is revoked")
 		w.configure("- {name: brief, role: agent, validity: 2s}")
 		brief := w.pair("brief")
-		w.eventually("the certificate expires", func() error {
+		kit.Eventually(w, "the certificate expires", func() error {
 			if now := time.Now(); now.Before(brief.notAfter(w)) {
 				return fmt.Errorf("it is %s", now)
 			}
@@ -58,7 +56,7 @@ func TestRefusals(t *testing.T) {
 	})
 }
 
-// TestBrokerRefused has the certificate of the broker be what is not good.
+// TestBrokerRefused connects to a broker with an invalid certificate.
 func TestBrokerRefused(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -72,20 +70,18 @@ func TestBrokerRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			ctx, cancel := context.WithTimeout(context.Background(), wait)
-			t.Cleanup(cancel)
 			text := "certificates:\n- {name: broker, role: broker, hosts: [127.0.0.1], validity: 24h}\n- {name: agent, role: agent, validity: 24h}\n"
 			list, err := certificates.Parse([]byte(text))
 			if err != nil {
 				t.Fatal(err)
 			}
-			ours, other := &world{T: t, ctx: ctx, dir: t.TempDir()}, &world{T: t, ctx: ctx, dir: t.TempDir()}
-			for _, w := range []*world{ours, other} {
+			ours, other := &secured{world: &world{T: t}, dir: t.TempDir()}, &secured{world: &world{T: t}, dir: t.TempDir()}
+			for _, w := range []*secured{ours, other} {
 				manager, err := certificates.New(certificates.ManagerConfig{Config: list, Dir: w.dir, Now: func() time.Time { return time.Now().Add(-test.age) }})
 				if err != nil {
 					t.Fatal(err)
 				}
-				w.keep(manager.Ensure())
+				w.use(manager.Ensure())
 			}
 			shown := ours.pair("broker")
 			switch test.name {
@@ -117,10 +113,10 @@ func TestBrokerRefused(t *testing.T) {
 	}
 }
 
-// pair is a certificate and its key as they were at some time.
+// pair is a certificate and its key, read at some time.
 type pair struct{ cert, key []byte }
 
-func (w *world) pair(name string) pair {
+func (w *secured) pair(name string) pair {
 	w.Helper()
 	cert, certErr := os.ReadFile(w.path(name + "/tls.crt"))
 	key, keyErr := os.ReadFile(w.path(name + "/tls.key"))
@@ -130,7 +126,7 @@ func (w *world) pair(name string) pair {
 	return pair{cert, key}
 }
 
-func (p pair) notAfter(w *world) time.Time {
+func (p pair) notAfter(w *secured) time.Time {
 	w.Helper()
 	keyPair, err := tls.X509KeyPair(p.cert, p.key)
 	if err != nil {
@@ -143,52 +139,35 @@ func (p pair) notAfter(w *world) time.Time {
 	return cert.NotAfter
 }
 
-func (w *world) accepted(p pair) {
+func (w *secured) accepted(p pair) {
 	w.Helper()
 	w.connect(w.broker.Addr, p, "connected to the broker")
 }
 
-// refused has the client's log hold what the client is to do, and work-broker's why.
-func (w *world) refused(what string, p pair, advice, reason string) {
+// refused checks that the client's log has the advice, and the log of work-broker the reason.
+func (w *secured) refused(what string, p pair, advice, reason string) {
 	w.Helper()
 	w.Log(what)
 	w.connect(w.broker.Addr, p, advice)
 	if w.broker.Broker == nil {
 		return
 	}
-	w.eventually("the broker's log has "+reason, func() error {
-		if !strings.Contains(w.log.String(), reason) {
-			return errors.New(w.log.String())
-		}
-		return nil
-	})
+	w.log.Await(w, regexp.QuoteMeta(reason))
 }
 
 // connect connects with p until the client's log holds want.
-func (w *world) connect(addr string, p pair, want string) {
+func (w *secured) connect(addr string, p pair, want string) {
 	w.Helper()
-	var log logBuffer
-	link, err := mqtt.New(mqtt.Config{ClientID: "tester", Logger: slog.New(slog.NewTextHandler(&log, nil)), Broker: config.Config{
+	var log kit.Log
+	tr, err := mqtt.New(mqtt.Config{ClientID: "tester", Logger: slog.New(slog.NewTextHandler(&log, nil)), Broker: config.Config{
 		BrokerHost: addr, CA: config.PEM{File: w.path("broker/ca.crt")}, ClientCert: config.PEM{Data: p.cert}, ClientKey: config.PEM{Data: p.key},
 	}})
 	if err != nil {
 		w.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(w.ctx)
-	ended := make(chan error, 1)
-	go func() {
-		ended <- link.Run(ctx, transport.Handler{Received: func(context.Context, transport.Message) {}})
-	}()
-	defer func() {
-		cancel()
-		if err := <-ended; err != nil {
-			w.Error(err)
-		}
-	}()
-	w.eventually("the client says "+want, func() error {
-		if !strings.Contains(log.String(), want) {
-			return fmt.Errorf("it says:\n%s", log.String())
-		}
-		return nil
+	stop := kit.Run(w, "the client", func(ctx context.Context) error {
+		return tr.Run(ctx, transport.Handler{Received: func(context.Context, transport.Message) {}})
 	})
+	defer stop()
+	log.Await(w, regexp.QuoteMeta(want))
 }
