@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -45,13 +46,16 @@ type world struct {
 	spoke   dynamic.Interface
 }
 
+// worlds is the number of worlds so far. The broker's users have their numbers.
+var worlds atomic.Int64
+
 // newWorld starts the agent, which ends with the test.
 func newWorld(t *testing.T, configure ...func(*agent.Config)) *world {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(cancel)
 	w := &world{
-		T: t, ctx: ctx, cluster: hubPlane.Namespace(t, "cluster"), target: spokePlane.Namespace(t, "target"),
+		T: t, ctx: ctx, cluster: hubPlane.CreateNamespace(t, fmt.Sprintf("cluster-%d", worlds.Add(1))), target: spokePlane.Namespace(t, "target"),
 		hub: dynamic.NewForConfigOrDie(hubPlane.REST()), spoke: dynamic.NewForConfigOrDie(spokePlane.REST()),
 	}
 	// The agents share a cluster: the records of their works need names of their own.

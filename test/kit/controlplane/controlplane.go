@@ -202,15 +202,20 @@ func (p *Plane) Stop() error {
 // REST returns a new client configuration of the administrator, without a rate limit.
 func (p *Plane) REST() *rest.Config { return rest.CopyConfig(p.config) }
 
-// Namespace creates a namespace for a test, named by prefix and a random suffix. It lasts as long as the
-// control plane.
+// Namespace creates a namespace for a test, named by prefix and a random suffix, and returns its name. It
+// lasts as long as the control plane.
 func (p *Plane) Namespace(t testing.TB, prefix string) string {
+	t.Helper()
+	return p.CreateNamespace(t, kit.Unique(prefix))
+}
+
+// CreateNamespace creates a namespace of this name, for tests that need it, and returns the name.
+func (p *Plane) CreateNamespace(t testing.TB, name string) string {
 	t.Helper()
 	client, err := kubernetes.NewForConfig(p.REST())
 	if err != nil {
 		t.Fatal(err)
 	}
-	name := kit.Unique(prefix)
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	if _, err := client.CoreV1().Namespaces().Create(t.Context(), namespace, metav1.CreateOptions{}); err != nil {
 		t.Fatalf("create namespace %s: %v", name, err)
