@@ -1,46 +1,25 @@
 package demo_test
 
 import (
-	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
-	"time"
 
 	"github.com/workwire/workwire/demo"
+	"github.com/workwire/workwire/test/kit"
 )
 
-// screen is what the demo has written so far.
-type screen struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (s *screen) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.text.Write(p)
-}
-
-func (s *screen) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.text.String()
-}
-
-// show is a demo that goes on.
+// show is a running demo.
 type show struct {
 	*testing.T
 	dir, bin string
-	screen   *screen
+	screen   *kit.Log
 }
-
-const wait = time.Minute
 
 func start(t *testing.T) *show {
 	t.Helper()
@@ -48,15 +27,8 @@ func start(t *testing.T) *show {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &show{T: t, dir: t.TempDir(), bin: bin, screen: &screen{}}
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- demo.Run(ctx, demo.Options{Dir: s.dir, Bin: bin, Out: s.screen}) }()
+	s := &show{T: t, dir: t.TempDir(), bin: bin, screen: &kit.Log{}}
 	t.Cleanup(func() {
-		cancel()
-		if err := <-ended; err != nil {
-			t.Errorf("the demo ended with %v", err)
-		}
 		if left, err := exec.Command("pgrep", "-f", s.dir).Output(); err == nil {
 			t.Errorf("the demo left processes behind: %s", left)
 		}
@@ -64,18 +36,22 @@ func start(t *testing.T) *show {
 			t.Logf("the screen:\n%s", s.screen)
 		}
 	})
-	deadline := time.Now().Add(demo.DefaultTimeout + wait)
-	for !strings.Contains(s.screen.String(), "It goes on until Ctrl-C") {
+	ended := make(chan struct{})
+	kit.Run(t, "the demo", func(ctx context.Context) error {
+		defer close(ended)
+		return demo.Run(ctx, demo.Options{Dir: s.dir, Bin: bin, Out: s.screen})
+	})
+	kit.Within(t, demo.DefaultTimeout+kit.Patience, "the demo shows the works", func() error {
 		select {
-		case err := <-ended:
-			ended <- err
-			t.Fatalf("the demo ended early: %v", err)
-		case <-time.After(100 * time.Millisecond):
+		case <-ended:
+			t.Fatal("the demo ended early")
+		default:
 		}
-		if time.Now().After(deadline) {
-			t.Fatal("the demo does not come to its end")
+		if !strings.Contains(s.screen.String(), "It goes on until Ctrl-C") {
+			return errors.New("it does not")
 		}
-	}
+		return nil
+	})
 	return s
 }
 
@@ -103,7 +79,7 @@ func (s *show) does(at string, args ...string) string {
 // shows waits until kubectl prints all of want.
 func (s *show) shows(at string, want []string, args ...string) {
 	s.Helper()
-	s.until(func() error {
+	kit.Eventually(s, "kubectl", func() error {
 		out, err := s.kubectl(at, nil, args...)
 		if err != nil {
 			return err
@@ -120,28 +96,13 @@ func (s *show) shows(at string, want []string, args ...string) {
 // missing waits until kubectl does not find it.
 func (s *show) missing(at string, args ...string) {
 	s.Helper()
-	s.until(func() error {
+	kit.Eventually(s, "kubectl", func() error {
 		out, err := s.kubectl(at, nil, args...)
 		if err != nil && strings.Contains(out, "NotFound") {
 			return nil
 		}
 		return fmt.Errorf("kubectl %s prints:\n%s", strings.Join(args, " "), out)
 	})
-}
-
-func (s *show) until(check func() error) {
-	s.Helper()
-	deadline := time.Now().Add(wait)
-	for {
-		err := check()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			s.Fatalf("not within %v: %v", wait, err)
-		}
-		<-time.After(200 * time.Millisecond)
-	}
 }
 
 // edit is kubectl edit with an editor that runs sed.
@@ -152,7 +113,7 @@ func (s *show) edit(expression string, args ...string) {
 	}
 }
 
-// TestTutorial does what the tutorial does, with kubectl, on the demo.
+// TestTutorial follows the tutorial, with kubectl, on the demo.
 func TestTutorial(t *testing.T) {
 	s := start(t)
 	for _, want := range []string{"ReadyReplicas=1", "Replicas=1", "AvailableReplicas=1", "isAvailable=True"} {
@@ -177,7 +138,7 @@ func TestTutorial(t *testing.T) {
 	}, "-n", "cluster1", "get", "manifestwork", work, "-o", "yaml")
 	running := func(n int) {
 		t.Helper()
-		s.until(func() error {
+		kit.Eventually(s, "kubectl", func() error {
 			out, err := s.kubectl("spoke", nil, "get", "pod", "-l", "app=nginx")
 			if got := strings.Count(out, "Running"); got != n {
 				return fmt.Errorf("%d of %d pods run:\n%s", got, n, out)
@@ -194,24 +155,23 @@ func TestTutorial(t *testing.T) {
 	s.shows("spoke", []string{"5"}, "get", "deployment", "nginx-deployment", "-o", "jsonpath={.spec.replicas}")
 	running(5)
 	s.shows("spoke", []string{"-" + work}, "get", "appliedmanifestwork")
-	record := "appliedmanifestwork/" + strings.TrimPrefix(recordOf(s, work), "appliedmanifestwork.work.open-cluster-management.io/")
+	applied := "appliedmanifestwork/" + strings.TrimPrefix(appliedOf(s, work), "appliedmanifestwork.work.open-cluster-management.io/")
 
-	// Deleting: what is held by a finalizer of its own holds the work and its
-	// record as well.
+	// Deleting: an object held by a finalizer holds the work and its AppliedManifestWork as well.
 	s.does("spoke", "patch", "deployment", "nginx-deployment", "--type=merge", "-p", `{"metadata":{"finalizers":["test.workwire.dev/hold"]}}`)
 	s.does("hub", "-n", "cluster1", "delete", "manifestwork", work, "--wait=false")
 	s.missing("spoke", "get", "serviceaccount", "my-sa")
 	s.shows("hub", []string{"type: Deleting", "deletionTimestamp", "manifest-work-cleanup"}, "-n", "cluster1", "get", "manifestwork", work, "-o", "yaml")
-	s.shows("spoke", []string{"deletionTimestamp", "applied-manifest-work-cleanup", "nginx-deployment"}, "get", record, "-o", "yaml")
+	s.shows("spoke", []string{"deletionTimestamp", "applied-manifest-work-cleanup", "nginx-deployment"}, "get", applied, "-o", "yaml")
 	s.shows("spoke", []string{"deletionTimestamp"}, "get", "deployment", "nginx-deployment", "-o", "yaml")
 	s.does("spoke", "patch", "deployment", "nginx-deployment", "--type=merge", "-p", `{"metadata":{"finalizers":null}}`)
 	s.missing("hub", "-n", "cluster1", "get", "manifestwork", work)
-	s.missing("spoke", "get", record)
+	s.missing("spoke", "get", applied)
 	s.missing("spoke", "get", "deployment", "nginx-deployment")
 	running(0)
 }
 
-func recordOf(s *show, work string) string {
+func appliedOf(s *show, work string) string {
 	s.Helper()
 	for _, line := range strings.Split(s.does("spoke", "get", "appliedmanifestwork", "-o", "name"), "\n") {
 		if strings.HasSuffix(line, "-"+work) {

@@ -1,8 +1,8 @@
-// Package e2e runs docker-compose.yaml for real, with docker-compose and kubectl as a user would:
+// Package e2e runs docker-compose.yaml in containers, with docker-compose and kubectl as a user does:
 //
 //	make e2e
 //
-// (hack/e2e.sh) does it; go test alone leaves it out.
+// (hack/e2e.sh) runs it; go test alone skips it.
 package e2e
 
 import (
@@ -19,24 +19,24 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/workwire/workwire/test/kit"
 )
 
 var (
-	// name is the tag of the images and begins the names of the projects: hack/e2e.sh makes the former and removes
-	// what is left of the latter.
+	// name is the tag of the images, which hack/e2e.sh builds, and the prefix of the names of the projects, of which
+	// it removes what is left.
 	name = os.Getenv("E2E_NAME")
 	// compose is docker-compose, or docker compose.
 	compose = strings.Fields(os.Getenv("E2E_COMPOSE"))
 )
 
-const (
-	soon    = 2 * time.Minute        // enough for what takes seconds, on a machine that has much else to do
-	between = 500 * time.Millisecond // two looks
-)
+// soon is the limit of what takes seconds on an idle machine.
+const soon = 2 * time.Minute
 
 func TestMain(m *testing.M) {
 	if name == "" {
-		fmt.Println("left out: make e2e runs it")
+		fmt.Println("skipped: make e2e runs it")
 		os.Exit(0)
 	}
 	os.Exit(m.Run())
@@ -50,11 +50,11 @@ type stack struct {
 	dir        string // of what the user gets out of it: hub.kubeconfig, certificates
 	hubPort    string
 	brokerPort string
-	// want is the value in the ConfigMap of each work of ours that is to be there.
+	// want is the value in the ConfigMap of each work that must exist.
 	want map[string]string
 }
 
-// up starts a project of these files from nothing; it is gone when the test ends.
+// up starts a new project of these files, and removes it when the test ends.
 func up(t *testing.T, project string, files ...string) *stack {
 	t.Helper()
 	s := &stack{T: t, project: name + project, dir: t.TempDir(), hubPort: freePort(t), brokerPort: freePort(t), want: map[string]string{}}
@@ -74,22 +74,22 @@ func up(t *testing.T, project string, files ...string) *stack {
 	return s
 }
 
-// with has docker-compose read these files from now on.
+// with makes docker-compose read these files from now on.
 func (s *stack) with(files ...string) {
 	s.env = append(s.env, "COMPOSE_FILE="+strings.Join(files, ":"))
 }
 
-// on is s for a subtest.
+// on returns s for a subtest.
 func (s *stack) on(t *testing.T) *stack {
 	sub := *s
 	sub.T = t
 	return &sub
 }
 
-// down removes the project, and tells what happened if the test has failed.
+// down removes the project. It logs its state before if the test has failed.
 func (s *stack) down() {
 	if s.Failed() {
-		s.tell()
+		s.logState()
 	}
 	if _, err := s.run("", compose[0], append(compose[1:], "down", "-v", "--timeout=5")...); err != nil {
 		s.Error(err)
@@ -101,8 +101,8 @@ func (s *stack) down() {
 	}
 }
 
-// tell prints the state of the project and the end of each log.
-func (s *stack) tell() {
+// logState logs the state of the project and the end of each log.
+func (s *stack) logState() {
 	for _, args := range [][]string{{"ps", "-a"}, {"logs", "--no-color", "--tail=30"}} {
 		out, err := s.run("", compose[0], append(slices.Clone(compose[1:]), args...)...)
 		s.Logf("docker-compose %s: %v\n%s", args[0], err, out)
@@ -116,10 +116,10 @@ func (s *stack) run(input, program string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Dir, cmd.Env, cmd.Stdin = "..", s.env, strings.NewReader(input)
 	cmd.WaitDelay = time.Second
-	var out, faults bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &faults
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
 	if err := cmd.Run(); err != nil {
-		return "", fmt.Errorf("%s %s: %w: %s%s", program, strings.Join(args, " "), err, &out, &faults)
+		return "", fmt.Errorf("%s %s: %w: %s%s", program, strings.Join(args, " "), err, &out, &errs)
 	}
 	return strings.TrimSpace(out.String()), nil
 }
@@ -142,7 +142,7 @@ func (s *stack) docker(args ...string) string {
 	return s.must(s.run("", "docker", args...))
 }
 
-// id is the container of a service.
+// id returns the container of a service.
 func (s *stack) id(service string) string {
 	s.Helper()
 	id := s.docker("ps", "-aq", "--no-trunc", "--filter=label=com.docker.compose.project="+s.project, "--filter=label=com.docker.compose.service="+service)
@@ -152,7 +152,7 @@ func (s *stack) id(service string) string {
 	return id
 }
 
-// tryHub runs the user's own kubectl at the hub API.
+// tryHub runs the user's kubectl at the hub API.
 func (s *stack) tryHub(input string, args ...string) (string, error) {
 	return s.run(input, "bin/kubectl", append([]string{"--kubeconfig=" + s.path("hub.kubeconfig")}, args...)...)
 }
@@ -162,8 +162,7 @@ func (s *stack) hub(args ...string) string {
 	return s.must(s.tryHub("", args...))
 }
 
-// trySpoke runs the kubectl that is in the container of a control plane, which is what docker-compose exec does, in
-// less time.
+// trySpoke runs the kubectl in the container of a control plane, as docker-compose exec does, but faster.
 func (s *stack) trySpoke(service string, args ...string) (string, error) {
 	return s.run("", "docker", append([]string{"exec", s.id(service), "kubectl"}, args...)...)
 }
@@ -173,25 +172,15 @@ func (s *stack) spoke(args ...string) string {
 	return s.must(s.trySpoke("spoke", args...))
 }
 
-// eventually looks until check finds nothing wrong, and returns how long that took.
+// eventually waits until check returns nil, and returns how long it took.
 func (s *stack) eventually(what string, within time.Duration, check func() error) time.Duration {
 	s.Helper()
-	start := time.Now()
-	for {
-		err := check()
-		took := time.Since(start)
-		if err == nil {
-			s.Logf("%s: %.1f s", what, took.Seconds())
-			return took
-		}
-		if took > within {
-			s.Fatalf("not within %s: %s: %v", within, what, err)
-		}
-		<-time.After(between)
-	}
+	took := kit.Within(s, within, what, check)
+	s.Logf("%s: %.1f s", what, took.Seconds())
+	return took
 }
 
-// decoded is eventually's check of something that kubectl prints as JSON.
+// decoded decodes JSON that kubectl printed.
 func decoded[T any](out string, err error) (T, error) {
 	var object T
 	if err == nil {
@@ -215,7 +204,7 @@ func (s *stack) certificates(of, to string) {
 	s.docker("cp", s.id("certs")+":/certs/"+of+"/.", s.path(to))
 }
 
-// freePort is one that nobody listens on.
+// freePort returns a port that nobody listens on.
 func freePort(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -16,7 +16,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
@@ -28,6 +27,7 @@ import (
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/client/clientset/versioned"
 	"github.com/workwire/workwire/pkg/client/informers/externalversions"
+	"github.com/workwire/workwire/test/kit"
 	"github.com/workwire/workwire/test/kit/controlplane"
 )
 
@@ -327,7 +327,7 @@ func testTerminating(ctx context.Context, t *testing.T, config *rest.Config) {
 	if err := definitions.Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	until(ctx, t, "the object is being deleted", func() bool {
+	kit.True(t, "the object is being deleted", func() bool {
 		object, err := applied.Get(ctx, held.Name, metav1.GetOptions{})
 		return err == nil && object.DeletionTimestamp != nil
 	})
@@ -357,15 +357,6 @@ func testTerminating(ctx context.Context, t *testing.T, config *rest.Config) {
 	}
 	if _, err := applied.List(ctx, metav1.ListOptions{}); err != nil {
 		t.Error(err)
-	}
-}
-
-func until(ctx context.Context, t *testing.T, what string, done func() bool) {
-	t.Helper()
-	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, 30*time.Second, true,
-		func(context.Context) (bool, error) { return done(), nil })
-	if err != nil {
-		t.Fatalf("waiting until %s: %v", what, err)
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/workwire/workwire/deploy/install"
 	"github.com/workwire/workwire/deploy/policies"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/test/kit"
 	"github.com/workwire/workwire/test/kit/controlplane"
 )
 
@@ -130,10 +131,10 @@ func testLimit(t *testing.T, config *rest.Config, ns string) {
 		return err
 	}
 	fatal(t, install.Policies(t.Context(), config, smaller...))
-	until(t, "the limit is lower", func() bool { return create() != nil })
+	kit.True(t, "the limit is lower", func() bool { return create() != nil })
 	denied(t, create(), "workwire-manifests", "the size of manifests is 1001 bytes which exceeds the 1000 limit")
 	fatal(t, install.Policies(t.Context(), config, policies.Default()...))
-	until(t, "the limit is back", func() bool { return create() == nil })
+	kit.True(t, "the limit is back", func() bool { return create() == nil })
 }
 
 // testStoredBefore: what is stored already is the hub's to hold by a finalizer, to report about and to let go, and
@@ -220,7 +221,7 @@ func testRemoved(t *testing.T, config *rest.Config, ns string) {
 	fatal(t, install.RemovePolicies(t.Context(), config, all()...))
 	client := dynamic.NewForConfigOrDie(as(config, "probe")).Resource(works).Namespace(ns)
 	fatal(t, grant(t.Context(), config, ns, "probe", writer))
-	until(t, "everything is accepted", func() bool {
+	kit.True(t, "everything is accepted", func() bool {
 		_, err := client.Create(t.Context(), object(works, "removed", specWith("probe")), metav1.CreateOptions{})
 		return err == nil
 	})

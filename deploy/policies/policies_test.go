@@ -9,6 +9,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/workwire/workwire/deploy/policies"
+	"github.com/workwire/workwire/test/kit"
 )
 
 func all() []policies.Policy { return append(policies.Default(), policies.NilExecutor()...) }
@@ -52,7 +53,7 @@ func TestTypes(t *testing.T) {
 	client := kubernetes.NewForConfigOrDie(plane.REST()).AdmissionregistrationV1().ValidatingAdmissionPolicies()
 	for _, p := range policies.Default() {
 		var current *admissionv1.ValidatingAdmissionPolicy
-		until(t, "the types are checked", func() bool {
+		kit.True(t, "the types are checked", func() bool {
 			var err error
 			current, err = client.Get(t.Context(), p.Policy.Name, metav1.GetOptions{})
 			fatal(t, err)

@@ -241,13 +241,3 @@ func fatal(t *testing.T, err error) {
 		t.Fatal(err)
 	}
 }
-
-// until waits for a condition.
-func until(t *testing.T, what string, done func() bool) {
-	t.Helper()
-	err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, 30*time.Second, true,
-		func(context.Context) (bool, error) { return done(), nil })
-	if err != nil {
-		t.Fatalf("waiting until %s: %v", what, err)
-	}
-}

@@ -1,6 +1,7 @@
-// Package deploy applies everything in deploy/ to real API servers, as its users
-// do, by kubectl and by Helm; and runs agent and hub with no more rights than
-// they are given there.
+// Package deploy applies everything in deploy/ to real API servers with kubectl and Helm, as its users do, and
+// runs agent and hub with exactly the rights that they have there.
+//
+// Each test has a control plane of its own: the tests change cluster-scoped objects.
 package deploy
 
 import (
@@ -20,19 +21,16 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/workwire/workwire/test/kit"
 	"github.com/workwire/workwire/test/kit/controlplane"
 )
 
-const (
-	// patience bounds each wait, on a machine that is busy with other tests.
-	patience     = 2 * time.Minute
-	pollInterval = 50 * time.Millisecond
-)
+// patience is the limit of each wait: control planes of several tests run at a time.
+const patience = 2 * time.Minute
 
-// cluster is a control plane of the test's own, and a copy of deploy/ to work in.
+// cluster is a control plane of the test's own, and a copy of deploy/.
 type cluster struct {
 	*testing.T
 	*controlplane.Plane
@@ -41,8 +39,8 @@ type cluster struct {
 	path   string // of the commands, for PATH
 }
 
-// newCluster starts a control plane that ends with the test. The nodes are
-// simulated: pods become ready whatever their images, and volumes are not mounted.
+// newCluster starts a control plane that ends with the test. Its nodes are simulated: pods become ready with any
+// image, and volumes are not mounted.
 func newCluster(t *testing.T) *cluster {
 	t.Helper()
 	c := newCopy(t)
@@ -59,12 +57,12 @@ func newCluster(t *testing.T) *cluster {
 	return c
 }
 
-// newCopy is a copy of deploy/ without a control plane, for what is only rendered.
+// newCopy copies deploy/ without starting a control plane, to render only.
 func newCopy(t *testing.T) *cluster {
 	t.Helper()
 	c := &cluster{T: t, root: t.TempDir(), path: repository(t) + "/bin:" + os.Getenv("PATH")}
-	// As it is in the repository: without what somebody has put below the examples.
-	// Not what is Docker's: the docker-compose.yaml at the root runs that.
+	// As it is in the repository: without secrets that a user has put into the examples, and without the files for
+	// Docker, which make e2e tests.
 	copied := exec.Command("tar", "-C", "../..", "--exclude=deploy/compose", "--exclude=deploy/images",
 		"--exclude=secrets", "--exclude=authority", "--exclude=testdata", "--exclude=*.go", "-cf", "-", "deploy")
 	unpack := exec.Command("tar", "-C", c.root, "-xf", "-")
@@ -78,7 +76,7 @@ func newCopy(t *testing.T) *cluster {
 	return c
 }
 
-// repository is the root of this repository.
+// repository returns the root of this repository.
 func repository(t *testing.T) string {
 	t.Helper()
 	dir, err := filepath.Abs("../..")
@@ -88,7 +86,7 @@ func repository(t *testing.T) string {
 	return dir
 }
 
-// run runs a shell script in the root of the copy and gives what it printed.
+// run runs a shell script in the root of the copy and returns its output.
 func (c *cluster) run(script string) (stdout string) {
 	c.Helper()
 	stdout, stderr, err := c.try(script)
@@ -129,22 +127,10 @@ func (c *cluster) write(name, text string) {
 
 func (c *cluster) eventually(what string, check func(ctx context.Context) error) {
 	c.Helper()
-	ctx, cancel := context.WithTimeout(c.Context(), patience)
-	defer cancel()
-	var last error
-	err := wait.PollUntilContextCancel(ctx, pollInterval, true, func(ctx context.Context) (bool, error) {
-		err := check(ctx)
-		if ctx.Err() == nil {
-			last = err // and not that the time is up
-		}
-		return err == nil, nil
-	})
-	if err != nil {
-		c.Fatalf("%s: not within %v: %v", what, patience, last)
-	}
+	kit.Within(c, patience, what, func() error { return check(c.Context()) })
 }
 
-// helm gives the commands a helm.
+// helm puts helm into the PATH of the commands.
 func (c *cluster) helm() {
 	c.Helper()
 	binary, err := findHelm()
@@ -164,7 +150,7 @@ var findHelm = sync.OnceValues(func() (string, error) {
 	return strings.TrimSpace(string(out)), nil
 })
 
-// volume is one that a broker's claim can have: simulated nodes bring none.
+// volume creates a volume for a broker's claim: simulated nodes have none.
 func (c *cluster) volume(name string) {
 	c.Helper()
 	_, err := c.client.CoreV1().PersistentVolumes().Create(c.Context(), &corev1.PersistentVolume{
@@ -180,7 +166,7 @@ func (c *cluster) volume(name string) {
 	}
 }
 
-// secrets makes the files that the example overlays take their Secrets from.
+// secrets creates the files that the example overlays make Secrets of.
 func (c *cluster) secrets() {
 	c.Helper()
 	c.run("workctl certs ensure --config=deploy/kustomize/example/certificates.yaml")
@@ -189,7 +175,7 @@ func (c *cluster) secrets() {
 	}
 }
 
-// operator is the Go module that has the real definition of ServiceMonitors.
+// operator is the Go module with the definition of ServiceMonitors.
 const operator = "github.com/prometheus-operator/prometheus-operator@v0.85.0"
 
 var downloadOperator = sync.OnceValues(func() (string, error) {
@@ -203,7 +189,7 @@ var downloadOperator = sync.OnceValues(func() (string, error) {
 	return module.Dir, nil
 })
 
-// serviceMonitors makes the cluster know ServiceMonitors.
+// serviceMonitors installs the definition of ServiceMonitors.
 func (c *cluster) serviceMonitors() {
 	c.Helper()
 	dir, err := downloadOperator()

@@ -1,7 +1,6 @@
 package deploy
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -13,9 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 
@@ -31,42 +28,16 @@ import (
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/client/clientset/versioned"
+	"github.com/workwire/workwire/test/kit"
 )
 
-// process is what a pod of deploy/ would run, on this machine.
+// process is the program of a pod of deploy/, run on this machine.
 type process struct {
 	*cluster
 	name string
 	dir  string // the pod's file system
 
-	mu  sync.Mutex // guards log
-	log bytes.Buffer
-}
-
-func (p *process) Write(text []byte) (int, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.log.Write(text)
-}
-
-func (p *process) logged() string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.log.String()
-}
-
-// await waits for a line and gives what the expression's group matches.
-func (p *process) await(expression string) string {
-	p.Helper()
-	pattern := regexp.MustCompile(expression)
-	var found []string
-	p.eventually(p.name+" logs "+expression, func(context.Context) error {
-		if found = pattern.FindStringSubmatch(p.logged()); found == nil {
-			return errors.New(p.logged())
-		}
-		return nil
-	})
-	return found[1]
+	log kit.Log
 }
 
 // pod runs the binary of a workload that kustomize has rendered, with its
@@ -104,7 +75,7 @@ func (c *cluster) pod(objects map[string]*unstructured.Unstructured, key string,
 	}
 	cmd := exec.Command(filepath.Join(repository(c.T), "bin", name), append(args, more...)...)
 	cmd.Env = []string{"PATH=/nowhere"}
-	cmd.Stderr = p
+	cmd.Stderr = &p.log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
 		c.Fatal(err)
@@ -112,7 +83,7 @@ func (c *cluster) pod(objects map[string]*unstructured.Unstructured, key string,
 	c.Cleanup(func() {
 		_ = cmd.Process.Signal(syscall.SIGTERM)
 		if err := cmd.Wait(); err != nil {
-			c.Errorf("%s %v: %v\n%s", name, args, err, p.logged())
+			c.Errorf("%s %v: %v\n%s", name, args, err, p.log.String())
 		}
 	})
 	return p
@@ -189,7 +160,7 @@ func TestWhatPodsRun(t *testing.T) {
 
 	local := []string{":8883", "127.0.0.1:0", ":9641", "127.0.0.1:0", ":8443", "127.0.0.1:0"}
 	broker := c.pod(rendered["broker"], "StatefulSet work-broker", strings.NewReplacer(local...))
-	address := broker.await(`"broker ready","addresses":\["([^"]+)"\]`)
+	address := broker.log.Await(c, `"broker ready","addresses":\["([^"]+)"\]`)
 	local = append([]string{"broker.example.com:8883", address, "work-broker.workwire-broker.svc:8883", address}, local...)
 	hub := c.pod(rendered["hub"], "Deployment work-hub", strings.NewReplacer(local...),
 		"--kubeconfig="+c.kubeconfig(hubNamespace, "work-hub"), "--leader-election-namespace="+hubNamespace)
@@ -218,9 +189,9 @@ END`)
 	})
 
 	for part, p := range map[string]*process{"hub": hub, "agent": agent} {
-		p.scraped(rendered[part], p.await(`serving metrics and health","address":"([^"]+)","tls":true`))
-		if strings.Contains(p.logged(), "forbidden") {
-			t.Errorf("%s is refused something:\n%s", p.name, p.logged())
+		p.scraped(rendered[part], p.log.Await(p, `serving metrics and health","address":"([^"]+)","tls":true`))
+		if strings.Contains(p.log.String(), "forbidden") {
+			t.Errorf("%s is refused something:\n%s", p.name, p.log.String())
 		}
 	}
 }

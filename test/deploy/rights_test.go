@@ -1,11 +1,11 @@
 package deploy
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net/http"
 	"os"
 	"slices"
@@ -41,6 +41,7 @@ import (
 	"github.com/workwire/workwire/pkg/transport/config"
 	"github.com/workwire/workwire/pkg/transport/mqtt"
 	"github.com/workwire/workwire/pkg/wire"
+	"github.com/workwire/workwire/test/kit"
 )
 
 const (
@@ -68,30 +69,22 @@ func (r *refusals) list() []string {
 	return slices.Clone(r.seen)
 }
 
-// note adds what the API server forbids config's clients.
+// note adds the requests of config's clients that the API server forbids.
 func (r *refusals) note(config *rest.Config) {
-	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
-		return roundTripper(func(request *http.Request) (*http.Response, error) {
-			response, err := next.RoundTrip(request)
-			if err == nil && response.StatusCode == http.StatusForbidden {
-				verb, what := kube.Describe(request)
-				body, _ := io.ReadAll(io.LimitReader(response.Body, 1000))
-				response.Body = struct {
-					io.Reader
-					io.Closer
-				}{io.MultiReader(strings.NewReader(string(body)), response.Body), response.Body}
-				r.mu.Lock()
-				r.seen = append(r.seen, verb+" "+what+": "+string(body))
-				r.mu.Unlock()
-			}
-			return response, err
-		})
+	kit.Intercept(config, func(next http.RoundTripper, request *http.Request) (*http.Response, error) {
+		response, err := next.RoundTrip(request)
+		if err == nil && response.StatusCode == http.StatusForbidden {
+			verb, resource := kube.Describe(request)
+			body, _ := io.ReadAll(response.Body)
+			_ = response.Body.Close()
+			response.Body = io.NopCloser(bytes.NewReader(body))
+			r.mu.Lock()
+			r.seen = append(r.seen, verb+" "+resource+": "+string(body))
+			r.mu.Unlock()
+		}
+		return response, err
 	})
 }
-
-type roundTripper func(*http.Request) (*http.Response, error)
-
-func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 // as is how a pod of the ServiceAccount talks to the API server: by its token.
 func (c *cluster) as(namespace, name string) (*rest.Config, *refusals) {
@@ -109,21 +102,6 @@ func (c *cluster) as(namespace, name string) (*rest.Config, *refusals) {
 	return config, refused
 }
 
-// goes runs run until the test ends, which it must not do by itself.
-func (c *cluster) goes(run func(context.Context) error) {
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- run(ctx) }()
-	c.Cleanup(func() {
-		cancel()
-		if err := <-ended; err != nil {
-			c.Error(err)
-		}
-	})
-}
-
-func (c *cluster) logger() *slog.Logger { return slog.New(slog.NewTextHandler(c.Output(), nil)) }
-
 func (c *cluster) broker() string {
 	c.Helper()
 	return brokertest.Start(c.T, broker.Config{Users: []broker.User{
@@ -133,7 +111,7 @@ func (c *cluster) broker() string {
 
 func (c *cluster) link(broker, user string) transport.Transport {
 	c.Helper()
-	link, err := mqtt.New(mqtt.Config{ClientID: user + "-client", Logger: c.logger(), Broker: config.Config{
+	link, err := mqtt.New(mqtt.Config{ClientID: user + "-client", Logger: kit.Logger(c), Broker: config.Config{
 		BrokerHost: broker, Username: user, Password: password, Topics: topics,
 	}})
 	if err != nil {
@@ -147,15 +125,15 @@ func (c *cluster) agent(broker string, as *rest.Config) {
 	c.Helper()
 	a, err := agent.New(agent.Config{
 		Cluster: served, ClientID: served + "-client", BrokerHost: broker, Topics: topics,
-		Transport: c.link(broker, served), Kube: as, Logger: c.logger(), SyncInterval: time.Second,
+		Transport: c.link(broker, served), Kube: as, Logger: kit.Logger(c), SyncInterval: time.Second,
 	})
 	if err != nil {
 		c.Fatal(err)
 	}
 	election := leader.NewOptions("work-agent-" + served)
 	election.Namespace = agentNamespace
-	c.goes(func(ctx context.Context) error {
-		return leader.Run(ctx, leader.Config{Options: election, REST: as, Logger: c.logger()}, a.Run)
+	kit.Run(c, "agent", func(ctx context.Context) error {
+		return leader.Run(ctx, leader.Config{Options: election, REST: as, Logger: kit.Logger(c)}, a.Run)
 	})
 }
 
@@ -266,11 +244,11 @@ func TestAgentsRights(t *testing.T) {
 		t.Fatal(err)
 	}
 	host := c.broker()
-	sdk, err := source.New(source.Config{SourceID: sourceID, Topics: topics, Transport: c.link(host, sourceID), Logger: c.logger()})
+	sdk, err := source.New(source.Config{SourceID: sourceID, Topics: topics, Transport: c.link(host, sourceID), Logger: kit.Logger(c)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.goes(sdk.Run)
+	kit.Run(c, "source", sdk.Run)
 	works := sdk.ManifestWorks(served)
 	as, refused := c.as(agentNamespace, agentSA)
 	c.agent(host, as)
@@ -351,11 +329,11 @@ metadata:
 data: {a: b}
 END`)
 	host := c.broker()
-	sdk, err := source.New(source.Config{SourceID: sourceID, Topics: topics, Transport: c.link(host, sourceID), Logger: c.logger()})
+	sdk, err := source.New(source.Config{SourceID: sourceID, Topics: topics, Transport: c.link(host, sourceID), Logger: kit.Logger(c)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.goes(sdk.Run)
+	kit.Run(c, "source", sdk.Run)
 	works := sdk.ManifestWorks(served)
 	as, _ := c.as(agentNamespace, agentSA)
 	c.agent(host, as)
@@ -497,12 +475,12 @@ func TestHubsRights(t *testing.T) {
 	election.Namespace = hubNamespace
 	h, err := hub.New(hub.Config{
 		REST: as, Source: sourceID, Topics: topics, Transport: c.link(host, sourceID), Election: election,
-		AutoRegister: true, AutoAccept: true, Logger: c.logger(),
+		AutoRegister: true, AutoAccept: true, Logger: kit.Logger(c),
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.goes(h.Run)
+	kit.Run(c, "hub", h.Run)
 	c.agent(host, c.REST())
 
 	client := versioned.NewForConfigOrDie(c.REST())

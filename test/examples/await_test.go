@@ -1,92 +1,30 @@
 package examples
 
 import (
-	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/test/kit"
 )
 
-// pollInterval is the time between two looks at what can not be watched.
-const pollInterval = 50 * time.Millisecond
-
-// patience is how long a test waits for what must come.
-const patience = 60 * time.Second
-
-// await watches an object until check finds nothing wrong with it; it is nil as
-// long as it does not exist. The test fails when that takes too long.
+// await watches an object until check returns nil. It passes nil while the object does not exist.
 func (w *world) await(client dynamic.Interface, resource schema.GroupVersionResource, namespace, name, what string,
 	check func(*unstructured.Unstructured) error,
 ) *unstructured.Unstructured {
 	w.Helper()
-	ctx, cancel := context.WithTimeout(w.ctx, patience)
-	defer cancel()
-	objects := client.Resource(resource).Namespace(namespace)
-	options := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", name).String()}
-	for {
-		obj, last, err := watchUntil(ctx, objects, options, check)
-		if err == nil && last == nil {
-			return obj
-		}
-		if ctx.Err() != nil || err != nil {
-			w.Fatalf("%s %s: %s: %v", resource.Resource, name, what, errors.Join(last, err, ctx.Err()))
-		}
-	}
-}
-
-// watchUntil lists, and watches from there, until check is content or the watch
-// ends: then last says what was still wrong.
-func watchUntil(ctx context.Context, objects dynamic.ResourceInterface, options metav1.ListOptions,
-	check func(*unstructured.Unstructured) error,
-) (obj *unstructured.Unstructured, last, err error) {
-	list, err := objects.List(ctx, options)
-	if err != nil {
-		return nil, nil, err
-	}
-	if len(list.Items) > 0 {
-		obj = &list.Items[0]
-	}
-	if last = check(obj); last == nil {
-		return obj, nil, nil
-	}
-	options.ResourceVersion = list.GetResourceVersion()
-	changes, err := objects.Watch(ctx, options)
-	if err != nil {
-		return nil, last, err
-	}
-	defer changes.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil, last, ctx.Err()
-		case event, open := <-changes.ResultChan():
-			if !open || event.Type == watch.Error {
-				return nil, last, nil
-			}
-			obj, _ = event.Object.(*unstructured.Unstructured)
-			if event.Type == watch.Deleted {
-				obj = nil
-			}
-			if last = check(obj); last == nil {
-				return obj, nil, nil
-			}
-		}
-	}
+	return kit.AwaitCheck(w, client.Resource(resource).Namespace(namespace), name, resource.Resource+" "+what, check)
 }
 
 // object waits for an object of the test's namespace on the cluster.
@@ -129,7 +67,7 @@ func (w *world) gone(client dynamic.Interface, resource schema.GroupVersionResou
 	})
 }
 
-// state says what a work lacks for being in it, nil if it is.
+// state returns what a work lacks to be in it, nil if it is.
 type state func(*workv1.ManifestWork) error
 
 // until waits until a work is in all states at once.
@@ -155,14 +93,14 @@ func (w *world) until(name, what string, states ...state) *workv1.ManifestWork {
 	return work
 }
 
-// Work-level states that all examples come to.
+// States of works.
 var (
 	applied    = workIs(workv1.WorkApplied, "True", "AppliedManifestWorkComplete", "Apply manifest work complete")
 	notApplied = workIs(workv1.WorkApplied, "False", "AppliedManifestWorkFailed", "Failed to apply manifest work")
 	available  = workIs(workv1.WorkAvailable, "True", "ResourcesAvailable", "All resources are available")
 )
 
-// workIs: the work has the condition, about its newest generation.
+// workIs returns the state of a work with a condition that observes its latest generation.
 func workIs(kind, status, reason, message string) state {
 	return func(work *workv1.ManifestWork) error {
 		if err := observed(kind)(work); err != nil {
@@ -172,17 +110,17 @@ func workIs(kind, status, reason, message string) state {
 	}
 }
 
-// observed: the work has a condition of the type about its newest generation.
+// observed returns the state of a work with a condition of this type that observes its latest generation.
 func observed(kind string) state {
 	return func(work *workv1.ManifestWork) error {
 		if c := meta.FindStatusCondition(work.Status.Conditions, kind); c == nil || c.ObservedGeneration != work.Generation {
-			return fmt.Errorf("%s is not about the newest generation", kind)
+			return fmt.Errorf("%s does not observe the latest generation", kind)
 		}
 		return nil
 	}
 }
 
-// manifestIs: the manifest has the condition.
+// manifestIs returns the state of a work whose manifest has the condition.
 func manifestIs(i int, kind, status, reason, message string) state {
 	return func(work *workv1.ManifestWork) error {
 		if len(work.Status.ResourceStatus.Manifests) <= i {
@@ -192,13 +130,13 @@ func manifestIs(i int, kind, status, reason, message string) state {
 	}
 }
 
-// manifestApplied: the manifest is applied.
+// manifestApplied returns the state of a work whose manifest is applied.
 func manifestApplied(i int) state {
 	return manifestIs(i, workv1.ManifestApplied, "True", "AppliedManifestComplete", "Apply manifest complete")
 }
 
-// manifestFails: the manifest is not applied, and says why; the parts of the message
-// are found one after the other.
+// manifestFails returns the state of a work whose manifest is not applied. The message has the parts, in this
+// order.
 func manifestFails(i int, parts ...string) state {
 	return func(work *workv1.ManifestWork) error {
 		if err := notApplied(work); err != nil {
@@ -236,7 +174,7 @@ func conditionIs(conditions []metav1.Condition, kind, status, reason, message st
 	return nil
 }
 
-// fedBack: the manifest's values are these and no others, in this order, as
+// fedBack returns the state of a work whose manifest has exactly these feedback values, in this order, as
 // name=value.
 func fedBack(i int, want string) state {
 	return func(work *workv1.ManifestWork) error {
@@ -265,8 +203,8 @@ func fedBack(i int, want string) state {
 	}
 }
 
-// watchField makes a work feed back the value at a path of an object, as "seen": it
-// shows what the agent has seen of the object.
+// watchField makes a work feed back the value at a path of an object as "seen": it shows which state of the
+// object the agent has observed.
 func (w *world) watchField(spec map[string]any, resource schema.GroupVersionResource, name, path string) {
 	configs, _ := spec["manifestConfigs"].([]any)
 	spec["manifestConfigs"] = append(configs, map[string]any{
@@ -277,8 +215,8 @@ func (w *world) watchField(spec map[string]any, resource schema.GroupVersionReso
 	})
 }
 
-// managers lists who owns fields of an object, as "manager operation", sorted as the
-// API server does.
+// managers returns the managers of an object's fields, as "manager operation", in the order of the API
+// server.
 func managers(obj *unstructured.Unstructured) []string {
 	var found []string
 	for _, entry := range obj.GetManagedFields() {
@@ -289,7 +227,7 @@ func managers(obj *unstructured.Unstructured) []string {
 	return found
 }
 
-// owners gives the names of an object's owners.
+// owners returns the names of an object's owners.
 func owners(obj *unstructured.Unstructured) []string {
 	var names []string
 	for _, owner := range obj.GetOwnerReferences() {

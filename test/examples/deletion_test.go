@@ -25,8 +25,8 @@ func TestGarbageCollection(t *testing.T) {
 	w := newWorld(t)
 	name := w.apply("manifestwork/hello-work-demo.yaml")
 	w.until(name, "is applied", applied, available)
-	record := w.recordName(name)
-	w.await(w.spoke, recordsResource, "", record, "names the Deployment", func(obj *unstructured.Unstructured) error {
+	record := w.appliedName(name)
+	w.await(w.spoke, appliedWorksResource, "", record, "names the Deployment", func(obj *unstructured.Unstructured) error {
 		if obj == nil {
 			return errors.New("there is none")
 		}
@@ -47,7 +47,7 @@ func TestGarbageCollection(t *testing.T) {
 	w.patch(deploymentsResource, "hello", `{"metadata":{"finalizers":["test.workwire.dev/hold"]}}`)
 	w.delete(name)
 	w.until(name, "waits", workIs("Deleting", "True", "WorkDeleting", "ManifestWork is being deleted"))
-	w.await(w.spoke, recordsResource, "", record, "waits", func(obj *unstructured.Unstructured) error {
+	w.await(w.spoke, appliedWorksResource, "", record, "waits", func(obj *unstructured.Unstructured) error {
 		if obj == nil || obj.GetDeletionTimestamp() == nil {
 			return fmt.Errorf("it is %v", obj)
 		}
@@ -61,7 +61,7 @@ func TestGarbageCollection(t *testing.T) {
 	})
 	w.patch(deploymentsResource, "hello", `{"metadata":{"finalizers":null}}`)
 	w.gone(w.hub, worksResource, w.cluster, name)
-	w.gone(w.spoke, recordsResource, "", record)
+	w.gone(w.spoke, appliedWorksResource, "", record)
 	w.gone(w.spoke, deploymentsResource, w.target, "hello")
 }
 
@@ -72,7 +72,7 @@ func TestOrphan(t *testing.T) {
 	w.until(name, "is applied", applied, available)
 	deployment := w.exists(deploymentsResource, "hello")
 	w.deleted(name)
-	w.gone(w.spoke, recordsResource, "", w.recordName(name))
+	w.gone(w.spoke, appliedWorksResource, "", w.appliedName(name))
 	w.stays(deploymentsResource, deployment)
 }
 
@@ -82,7 +82,7 @@ func TestSelectivelyOrphan(t *testing.T) {
 	name := w.apply("delete-options/selectively-orphan.yaml")
 	w.until(name, "is applied", applied, available)
 	service := w.exists(servicesResource, "helloworld")
-	if deployment := w.exists(deploymentsResource, "helloworld"); !slices.Equal(owners(deployment), []string{w.recordName(name)}) {
+	if deployment := w.exists(deploymentsResource, "helloworld"); !slices.Equal(owners(deployment), []string{w.appliedName(name)}) {
 		t.Errorf("the Deployment is of %v", owners(deployment))
 	}
 	w.deleted(name)
@@ -104,6 +104,6 @@ func TestOrphanAndRemoveAtOnce(t *testing.T) {
 	})
 	w.until(name, "is applied", applied, available)
 	w.deleted(name)
-	w.gone(w.spoke, recordsResource, "", w.recordName(name))
+	w.gone(w.spoke, appliedWorksResource, "", w.appliedName(name))
 	w.stays(deploymentsResource, deployment)
 }

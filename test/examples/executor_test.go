@@ -22,7 +22,7 @@ func (w *world) allow(account string) {
 			APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"create", "update", "patch", "get", "delete"},
 		}},
 	}
-	if _, err := client.Roles(w.target).Create(w.ctx, role, metav1.CreateOptions{}); err != nil {
+	if _, err := client.Roles(w.target).Create(w.Context(), role, metav1.CreateOptions{}); err != nil {
 		w.Fatal(err)
 	}
 	binding := &rbacv1.RoleBinding{
@@ -30,7 +30,7 @@ func (w *world) allow(account string) {
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: account},
 		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: w.target, Name: account}},
 	}
-	if _, err := client.RoleBindings(w.target).Create(w.ctx, binding, metav1.CreateOptions{}); err != nil {
+	if _, err := client.RoleBindings(w.target).Create(w.Context(), binding, metav1.CreateOptions{}); err != nil {
 		w.Fatal(err)
 	}
 }

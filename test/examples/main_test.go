@@ -1,12 +1,12 @@
-// Package examples applies the files of examples/ at a hub, as their readers do,
-// and checks on the cluster and in the works' statuses that what the documentation
-// says of them happens. Its name for the readers of docs/features.md is
-// test/examples; see world_test.go for what it plays in.
+// Package examples applies the files of examples/ at a hub, as their readers do, and checks the cluster and
+// the works' statuses for what the documentation says about them. docs/features.md refers to it as
+// test/examples.
+//
+// It has control planes of its own: its hub handles all works of its API server.
 package examples
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"log/slog"
@@ -30,8 +30,8 @@ import (
 	"github.com/workwire/workwire/test/kit/controlplane"
 )
 
-// What all tests share: a hub with its API, a broker, and a cluster with simulated
-// nodes. The agents are the tests' own.
+// All tests share a hub with its API server, a broker, and a cluster with simulated nodes. Each has an agent of
+// its own.
 var (
 	hubPlane, spokePlane *controlplane.Plane
 	brokerAddr           string
@@ -40,10 +40,9 @@ var (
 const (
 	source   = wire.SourceID("hub1")
 	password = "secret"
-	// clusters is how many agents the broker lets in: cluster-1, cluster-2 and so on.
+	// clusters is the number of agents that the broker accepts: cluster-1, cluster-2 and so on.
 	clusters = 1000
-	// parallel is how many tests run at a time, unless -parallel says otherwise: they
-	// wait for servers most of the time.
+	// parallel is the default of -parallel: tests wait for servers most of the time.
 	parallel = "8"
 )
 
@@ -61,59 +60,30 @@ func TestMain(m *testing.M) {
 			panic(err)
 		}
 	}
-	code, err := run(m)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = max(code, 1)
-	}
-	os.Exit(code)
+	controlplane.MainPair(m, setUp)
 }
 
-func run(m *testing.M) (code int, err error) {
-	var starting errgroup.Group
-	for _, p := range []struct {
-		role        controlplane.Role
-		plane       **controlplane.Plane
-		definitions []*apiextensionsv1.CustomResourceDefinition
-	}{
-		{controlplane.Hub, &hubPlane, crds.Hub()},
-		{controlplane.Spoke, &spokePlane, append(crds.Spoke(), definition("machines.yaml"), definition("mycustomresources.yaml"))},
-	} {
-		starting.Go(func() error {
-			plane, err := controlplane.Start(p.role)
-			if err != nil {
-				return err
-			}
-			*p.plane = plane
-			return install.CRDs(context.Background(), plane.REST(), p.definitions...)
-		})
-	}
-	started := starting.Wait()
-	defer func() {
-		for _, plane := range []*controlplane.Plane{hubPlane, spokePlane} {
-			if plane != nil {
-				err = errors.Join(err, plane.Stop())
-			}
-		}
-	}()
-	if started != nil {
-		return 1, started
-	}
-
-	logger := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+// setUp installs the definitions and starts broker and hub.
+func setUp(hub, spoke *controlplane.Plane) (teardown func() error, err error) {
+	hubPlane, spokePlane = hub, spoke
 	ctx, cancel := context.WithCancel(context.Background())
-	var running errgroup.Group
-	defer func() {
+	var running, installing errgroup.Group
+	teardown = func() error {
 		cancel()
-		err = errors.Join(err, running.Wait())
-	}()
+		return running.Wait()
+	}
+	installing.Go(func() error { return install.CRDs(ctx, hub.REST(), crds.Hub()...) })
+	installing.Go(func() error {
+		return install.CRDs(ctx, spoke.REST(), append(crds.Spoke(), definition("machines.yaml"), definition("mycustomresources.yaml"))...)
+	})
+	if err := installing.Wait(); err != nil {
+		return teardown, err
+	}
+	logger := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	if err := startBroker(ctx, &running, logger); err != nil {
-		return 1, err
+		return teardown, err
 	}
-	if err := startHub(ctx, &running, logger); err != nil {
-		return 1, err
-	}
-	return m.Run(), nil
+	return teardown, startHub(ctx, &running, logger)
 }
 
 func definition(file string) *apiextensionsv1.CustomResourceDefinition {
@@ -153,14 +123,14 @@ func startBroker(ctx context.Context, running *errgroup.Group, logger *slog.Logg
 }
 
 func startHub(ctx context.Context, running *errgroup.Group, logger *slog.Logger) error {
-	link, err := connection(string(source), "hub1-hub", logger)
+	tr, err := connect(string(source), "hub1-hub", logger)
 	if err != nil {
 		return err
 	}
 	election := leader.NewOptions(string(source))
 	election.Disabled = true
 	h, err := hub.New(hub.Config{
-		REST: hubPlane.REST(), Source: source, Topics: topics, Transport: link, Election: election, Logger: logger,
+		REST: hubPlane.REST(), Source: source, Topics: topics, Transport: tr, Election: election, Logger: logger,
 	})
 	if err != nil {
 		return err
@@ -169,8 +139,8 @@ func startHub(ctx context.Context, running *errgroup.Group, logger *slog.Logger)
 	return nil
 }
 
-// connection is a client's way to the broker.
-func connection(user, clientID string, logger *slog.Logger) (transport.Transport, error) {
+// connect returns a transport to the broker.
+func connect(user, clientID string, logger *slog.Logger) (transport.Transport, error) {
 	return mqtt.New(mqtt.Config{ClientID: clientID, Logger: logger, Broker: config.Config{
 		BrokerHost: brokerAddr, Username: user, Password: password, Topics: topics,
 	}})

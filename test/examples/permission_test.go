@@ -2,18 +2,18 @@ package examples
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"testing"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
 	"github.com/workwire/workwire/pkg/agent"
+	"github.com/workwire/workwire/test/kit"
 )
 
 // The agent's ServiceAccount in OCM, which the examples name.
@@ -121,21 +121,18 @@ func grantAgent(t *testing.T, client kubernetes.Interface) {
 	}
 }
 
-// refusedAgain waits until the agent's ServiceAccount may do nothing about machines
-// any more. No watch tells of that.
+// refusedAgain waits until the agent's ServiceAccount has no rights to machines any more.
 func refusedAgain(t *testing.T, client kubernetes.Interface, namespace string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	err := wait.PollUntilContextCancel(ctx, pollInterval, true, func(ctx context.Context) (bool, error) {
-		review, err := client.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{
+	kit.Eventually(t, "the rights are gone", func() error {
+		review, err := client.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), &authorizationv1.SubjectAccessReview{
 			Spec: authorizationv1.SubjectAccessReviewSpec{User: agentUser, Groups: []string{"system:serviceaccounts"}, ResourceAttributes: &authorizationv1.ResourceAttributes{
 				Group: machinesResource.Group, Resource: machinesResource.Resource, Verb: "create", Namespace: namespace,
 			}},
 		}, metav1.CreateOptions{})
-		return err == nil && !review.Status.Allowed, err
+		if err == nil && review.Status.Allowed {
+			err = errors.New("it may create machines")
+		}
+		return err
 	})
-	if err != nil {
-		t.Fatal(fmt.Errorf("the rights did not go: %w", err))
-	}
 }

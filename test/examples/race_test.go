@@ -34,7 +34,7 @@ func TestTwoWorksShareAnObject(t *testing.T) {
 			})
 			w.until(second, "is applied", applied, available)
 			w.deleted(first)
-			owner := w.recordName(second)
+			owner := w.appliedName(second)
 			after := w.object(deploymentsResource, "hello", "is the second work's", func(obj *unstructured.Unstructured) error {
 				if got := owners(obj); !slices.Equal(got, []string{owner}) {
 					return fmt.Errorf("it is of %v", got)
@@ -93,7 +93,7 @@ func TestCreateOnly(t *testing.T) {
 	image := func(image string) string {
 		return text(`[{"op":"replace","path":"/spec/template/spec/containers/0/image","value":%q}]`, image)
 	}
-	_, err := w.objects(deploymentsResource).Patch(w.ctx, "hello", "application/json-patch+json", []byte(image("theirs")), metav1.PatchOptions{})
+	_, err := w.objects(deploymentsResource).Patch(w.Context(), "hello", "application/json-patch+json", []byte(image("theirs")), metav1.PatchOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,7 +131,7 @@ func (w *world) somebodysDeployment() *unstructured.Unstructured {
 	w.Helper()
 	work := w.place(read(w.T, "manifestwork/hello-work-demo.yaml"))
 	deployment := &unstructured.Unstructured{Object: manifest(work.Object["spec"].(map[string]any), 0)}
-	created, err := w.objects(deploymentsResource).Create(w.ctx, deployment, metav1.CreateOptions{FieldManager: "somebody"})
+	created, err := w.objects(deploymentsResource).Create(w.Context(), deployment, metav1.CreateOptions{FieldManager: "somebody"})
 	if err != nil {
 		w.Fatal(err)
 	}

@@ -58,8 +58,8 @@ func TestTutorial(t *testing.T) {
 	w.has(deploymentsResource, "nginx-deployment", int64(3), "status", "readyReplicas")
 	w.podsRun(3)
 
-	record := w.recordName(name) // a hash and the name of the work
-	amw := w.await(w.spoke, recordsResource, "", record, "names both objects", func(obj *unstructured.Unstructured) error {
+	record := w.appliedName(name) // a hash and the name of the work
+	amw := w.await(w.spoke, appliedWorksResource, "", record, "names both objects", func(obj *unstructured.Unstructured) error {
 		if obj == nil {
 			return errors.New("there is none")
 		}
@@ -85,7 +85,7 @@ func TestTutorial(t *testing.T) {
 	w.delete(name)
 	w.gone(w.spoke, deploymentsResource, w.target, "nginx-deployment")
 	w.until(name, "waits", workIs("Deleting", "True", "WorkDeleting", "ManifestWork is being deleted"))
-	w.await(w.spoke, recordsResource, "", record, "waits", func(obj *unstructured.Unstructured) error {
+	w.await(w.spoke, appliedWorksResource, "", record, "waits", func(obj *unstructured.Unstructured) error {
 		if obj == nil || obj.GetDeletionTimestamp() == nil {
 			return fmt.Errorf("it is %v", obj)
 		}
@@ -93,14 +93,14 @@ func TestTutorial(t *testing.T) {
 	})
 	w.patch(serviceAccountsResource, "my-sa", `{"metadata":{"finalizers":null}}`)
 	w.gone(w.hub, worksResource, w.cluster, name)
-	w.gone(w.spoke, recordsResource, "", record)
+	w.gone(w.spoke, appliedWorksResource, "", record)
 	w.gone(w.spoke, serviceAccountsResource, w.target, "my-sa")
 }
 
 // podsRun checks that there are as many pods of nginx as told, running.
 func (w *world) podsRun(want int) {
 	w.Helper()
-	list, err := w.objects(podsResource).List(w.ctx, metav1.ListOptions{LabelSelector: "app=nginx"})
+	list, err := w.objects(podsResource).List(w.Context(), metav1.ListOptions{LabelSelector: "app=nginx"})
 	if err != nil {
 		w.Fatal(err)
 	}

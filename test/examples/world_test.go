@@ -1,9 +1,7 @@
 package examples
 
 import (
-	"context"
 	"fmt"
-	"log/slog"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -23,22 +21,22 @@ import (
 	"github.com/workwire/workwire/pkg/agent"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/wire"
+	"github.com/workwire/workwire/test/kit"
 )
 
 var (
-	worksResource       = workv1.SchemeGroupVersion.WithResource("manifestworks")
-	recordsResource     = workv1.SchemeGroupVersion.WithResource("appliedmanifestworks")
-	deploymentsResource = schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
-	jobsResource        = schema.GroupVersionResource{Group: "batch", Version: "v1", Resource: "jobs"}
-	configMapsResource  = schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
-	servicesResource    = schema.GroupVersionResource{Version: "v1", Resource: "services"}
+	worksResource        = workv1.SchemeGroupVersion.WithResource("manifestworks")
+	appliedWorksResource = workv1.SchemeGroupVersion.WithResource("appliedmanifestworks")
+	deploymentsResource  = schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
+	jobsResource         = schema.GroupVersionResource{Group: "batch", Version: "v1", Resource: "jobs"}
+	configMapsResource   = schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
+	servicesResource     = schema.GroupVersionResource{Version: "v1", Resource: "services"}
 )
 
-// world is a cluster at the hub with its agent, and a namespace of its own on the
-// cluster that the agents of all tests share.
+// world is a cluster at the hub with its agent, and a namespace on the cluster that the agents of all tests
+// share.
 type world struct {
 	*testing.T
-	ctx     context.Context
 	cluster string // at the hub: the agent's, and the namespace of its works
 	target  string // on the cluster: what "default" stands for in examples
 	host    string // hashed into the names of AppliedManifestWorks
@@ -52,23 +50,20 @@ var worlds atomic.Int64
 // newWorld starts the agent, which ends with the test.
 func newWorld(t *testing.T, configure ...func(*agent.Config)) *world {
 	t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	t.Cleanup(cancel)
 	w := &world{
-		T: t, ctx: ctx, cluster: hubPlane.CreateNamespace(t, fmt.Sprintf("cluster-%d", worlds.Add(1))), target: spokePlane.Namespace(t, "target"),
+		T: t, cluster: hubPlane.CreateNamespace(t, fmt.Sprintf("cluster-%d", worlds.Add(1))), target: spokePlane.Namespace(t, "target"),
 		hub: dynamic.NewForConfigOrDie(hubPlane.REST()), spoke: dynamic.NewForConfigOrDie(spokePlane.REST()),
 	}
-	// The agents share a cluster: the records of their works need names of their own.
+	// The agents share a cluster: their AppliedManifestWorks need names of their own.
 	w.host = w.cluster + "." + brokerAddr
-	logger := slog.New(slog.NewTextHandler(t.Output(), nil))
-	link, err := connection(w.cluster, w.cluster+"-agent", logger)
+	tr, err := connect(w.cluster, w.cluster+"-agent", kit.Logger(t))
 	if err != nil {
 		t.Fatal(err)
 	}
 	c := agent.Config{
-		Cluster: wire.ClusterName(w.cluster), ClientID: w.cluster + "-agent", BrokerHost: w.host, Topics: topics, Transport: link,
-		Kube: spokePlane.REST(), Logger: logger,
-		SyncInterval: time.Hour, // so that nothing happens only because something polls
+		Cluster: wire.ClusterName(w.cluster), ClientID: w.cluster + "-agent", BrokerHost: w.host, Topics: topics, Transport: tr,
+		Kube: spokePlane.REST(), Logger: kit.Logger(t),
+		SyncInterval: time.Hour, // nothing may depend on polling
 	}
 	for _, f := range configure {
 		f(&c)
@@ -77,18 +72,11 @@ func newWorld(t *testing.T, configure ...func(*agent.Config)) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ended := make(chan error, 1)
-	go func() { ended <- a.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-ended; err != nil {
-			t.Errorf("the agent ended with %v", err)
-		}
-	})
+	kit.Run(t, "agent", a.Run)
 	return w
 }
 
-// read gives a file of examples/ as the object that kubectl would send.
+// read returns a file of examples/ as the object that kubectl sends.
 func read(t *testing.T, file string) *unstructured.Unstructured {
 	t.Helper()
 	text, err := examples.Files.ReadFile(file)
@@ -111,9 +99,8 @@ func parse(t *testing.T, text string) *unstructured.Unstructured {
 	return obj
 }
 
-// place makes an example the test's own: the work goes to the test's cluster, and
-// the namespace "default", wherever one is named, becomes the test's. That is all
-// that is changed; TestEveryExampleIsAccepted takes the files as they are.
+// place moves an example to the test's cluster, and replaces the namespace "default" by the test's. It
+// changes nothing else; TestEveryExampleIsAccepted takes the files as they are.
 func (w *world) place(obj *unstructured.Unstructured) *unstructured.Unstructured {
 	var rename func(value any)
 	rename = func(value any) {
@@ -142,7 +129,7 @@ func (w *world) apply(file string, change ...func(spec map[string]any)) string {
 	return w.create(w.place(read(w.T, file)), change...)
 }
 
-// applyText does the same with a work that no file has.
+// applyText creates a work of this text at the hub, and returns its name.
 func (w *world) applyText(text string) string {
 	w.Helper()
 	return w.create(w.place(parse(w.T, text)))
@@ -153,7 +140,7 @@ func (w *world) create(work *unstructured.Unstructured, change ...func(spec map[
 	for _, f := range change {
 		f(work.Object["spec"].(map[string]any))
 	}
-	if _, err := w.works().Create(w.ctx, work, metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict}); err != nil {
+	if _, err := w.works().Create(w.Context(), work, metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict}); err != nil {
 		w.Fatal(err)
 	}
 	return work.GetName()
@@ -163,12 +150,12 @@ func (w *world) create(work *unstructured.Unstructured, change ...func(spec map[
 func (w *world) edit(name string, change func(spec map[string]any)) {
 	w.Helper()
 	for {
-		work, err := w.works().Get(w.ctx, name, metav1.GetOptions{})
+		work, err := w.works().Get(w.Context(), name, metav1.GetOptions{})
 		if err != nil {
 			w.Fatal(err)
 		}
 		change(work.Object["spec"].(map[string]any))
-		_, err = w.works().Update(w.ctx, work, metav1.UpdateOptions{FieldValidation: metav1.FieldValidationStrict})
+		_, err = w.works().Update(w.Context(), work, metav1.UpdateOptions{FieldValidation: metav1.FieldValidationStrict})
 		if err == nil {
 			return
 		}
@@ -180,7 +167,7 @@ func (w *world) edit(name string, change func(spec map[string]any)) {
 
 func (w *world) delete(name string) {
 	w.Helper()
-	if err := w.works().Delete(w.ctx, name, metav1.DeleteOptions{}); err != nil {
+	if err := w.works().Delete(w.Context(), name, metav1.DeleteOptions{}); err != nil {
 		w.Fatal(err)
 	}
 }
@@ -196,15 +183,15 @@ func (w *world) works() dynamic.ResourceInterface {
 	return w.hub.Resource(worksResource).Namespace(w.cluster)
 }
 
-// objects are those of a type in the test's namespace on the cluster.
+// objects returns the client for a resource in the test's namespace on the cluster.
 func (w *world) objects(resource schema.GroupVersionResource) dynamic.ResourceInterface {
 	return w.spoke.Resource(resource).Namespace(w.target)
 }
 
-// get reads an object of the test's namespace on the cluster, nil if there is none.
+// get returns an object of the test's namespace on the cluster, nil if there is none.
 func (w *world) get(resource schema.GroupVersionResource, name string) *unstructured.Unstructured {
 	w.Helper()
-	obj, err := w.objects(resource).Get(w.ctx, name, metav1.GetOptions{})
+	obj, err := w.objects(resource).Get(w.Context(), name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil
@@ -214,41 +201,40 @@ func (w *world) get(resource schema.GroupVersionResource, name string) *unstruct
 	return obj
 }
 
-// patch changes an object on the cluster as another actor, by a merge patch.
+// patch applies a merge patch to an object on the cluster, as another field manager.
 func (w *world) patch(resource schema.GroupVersionResource, name, patch string, subresources ...string) {
 	w.Helper()
-	_, err := w.objects(resource).Patch(w.ctx, name, types.MergePatchType, []byte(patch), metav1.PatchOptions{FieldManager: "somebody"}, subresources...)
+	_, err := w.objects(resource).Patch(w.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{FieldManager: "somebody"}, subresources...)
 	if err != nil {
 		w.Fatal(err)
 	}
 }
 
-// remove deletes an object on the cluster as another actor.
+// remove deletes an object on the cluster.
 func (w *world) remove(resource schema.GroupVersionResource, name string) {
 	w.Helper()
 	background := metav1.DeletePropagationBackground
-	if err := w.objects(resource).Delete(w.ctx, name, metav1.DeleteOptions{PropagationPolicy: &background}); err != nil {
+	if err := w.objects(resource).Delete(w.Context(), name, metav1.DeleteOptions{PropagationPolicy: &background}); err != nil {
 		w.Fatal(err)
 	}
 }
 
-// recordName is the name of a work's AppliedManifestWork.
-func (w *world) recordName(work string) string {
+// appliedName returns the name of a work's AppliedManifestWork.
+func (w *world) appliedName(work string) string {
 	return hash(w.host) + "-" + work
 }
 
-// serviceAccount makes a ServiceAccount in the test's namespace.
+// serviceAccount creates a ServiceAccount in the test's namespace.
 func (w *world) serviceAccount(name string) {
 	w.Helper()
 	client := kubernetes.NewForConfigOrDie(spokePlane.REST())
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	if _, err := client.CoreV1().ServiceAccounts(w.target).Create(w.ctx, account, metav1.CreateOptions{}); err != nil {
+	if _, err := client.CoreV1().ServiceAccounts(w.target).Create(w.Context(), account, metav1.CreateOptions{}); err != nil {
 		w.Fatal(err)
 	}
 }
 
-// field is what is at a path within nested objects and lists: keys are fields,
-// numbers are indices.
+// field returns the value at a path in nested objects and lists: strings are fields, numbers are indices.
 func field(value any, path ...any) any {
 	for _, step := range path {
 		switch at := value.(type) {
@@ -266,12 +252,12 @@ func field(value any, path ...any) any {
 	return value
 }
 
-// manifest is a manifest of a work's spec.
+// manifest returns a manifest of a work's spec.
 func manifest(spec map[string]any, i int) map[string]any {
 	return field(spec, "workload", "manifests", i).(map[string]any)
 }
 
-// set puts a value into nested objects; all but the last exist.
+// set sets a value in nested objects. All fields of the path but the last exist.
 func set(object map[string]any, value any, path ...any) {
 	last := len(path) - 1
 	field(object, path[:last]...).(map[string]any)[path[last].(string)] = value

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -8,11 +9,9 @@ import (
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/yaml"
 
 	"github.com/workwire/workwire/examples"
@@ -22,9 +21,10 @@ import (
 	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
 	"github.com/workwire/workwire/pkg/hub"
 	"github.com/workwire/workwire/pkg/wire"
+	"github.com/workwire/workwire/test/kit"
 )
 
-// clock is the time that rollouts go by.
+// clock is the time of rollouts.
 type clock struct {
 	mu    sync.Mutex
 	ahead time.Duration
@@ -59,7 +59,7 @@ func (g *gate) holds(spec *wire.Spec) bool {
 	return !g.open
 }
 
-// opens the gate, and gives what it held.
+// opens opens the gate, and returns the specs that it held.
 func (g *gate) opens() []*wire.Spec {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -67,7 +67,7 @@ func (g *gate) opens() []*wire.Spec {
 	return g.held
 }
 
-// register lets clusters register by themselves, and labels them.
+// register announces clusters, waits until they are registered and available, and labels them.
 func (w *world) register(agents *agents, prefix string, n int, labels func(i int) string) []wire.ClusterName {
 	w.Helper()
 	names := make([]wire.ClusterName, n)
@@ -76,21 +76,21 @@ func (w *world) register(agents *agents, prefix string, n int, labels func(i int
 	}
 	agents.announce(names...)
 	for i, name := range names {
-		w.eventually(string(name)+" is registered and there", func() error {
-			cluster, err := w.client.ClusterV1().ManagedClusters().Get(w.ctx, string(name), metav1.GetOptions{})
+		w.eventually(string(name)+" is registered and available", func() error {
+			cluster, err := w.client.ClusterV1().ManagedClusters().Get(w.Context(), string(name), metav1.GetOptions{})
 			if err == nil && !meta.IsStatusConditionTrue(cluster.Status.Conditions, "ManagedClusterConditionAvailable") {
 				err = fmt.Errorf("conditions %+v", cluster.Status.Conditions)
 			}
 			return err
 		})
-		if _, err := w.client.ClusterV1().ManagedClusters().Patch(w.ctx, string(name), types.MergePatchType,
+		if _, err := w.client.ClusterV1().ManagedClusters().Patch(w.Context(), string(name), types.MergePatchType,
 			[]byte(`{"metadata":{"labels":`+labels(i)+`}}`), metav1.PatchOptions{}); err != nil {
 			w.Fatal(err)
 		}
 	}
 	w.Cleanup(func() {
 		for _, name := range names {
-			if err := w.client.ClusterV1().ManagedClusters().Delete(w.ctx, string(name), metav1.DeleteOptions{}); err != nil {
+			if err := w.client.ClusterV1().ManagedClusters().Delete(context.Background(), string(name), metav1.DeleteOptions{}); err != nil {
 				w.Error(err)
 			}
 		}
@@ -110,15 +110,7 @@ func example(t *testing.T, name string, into any) {
 	}
 }
 
-func (w *world) namespace(name string) {
-	w.Helper()
-	if _, err := kubernetes.NewForConfigOrDie(plane.REST()).CoreV1().Namespaces().Create(w.ctx,
-		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
-		w.Fatal(err)
-	}
-}
-
-// printed is the status that the documentation of ManifestWorkReplicaSet prints.
+// printed is the status in the documentation of ManifestWorkReplicaSet.
 const printed = `PlacementVerified True AsExpected
 PlacementRolledOut False Progressing
 ManifestworkApplied True AsExpected
@@ -170,7 +162,7 @@ func (s *seen) check(want string) error {
 func (w *world) observe(namespace string) *seen {
 	w.Helper()
 	s := &seen{}
-	watch, err := w.client.WorkV1alpha1().ManifestWorkReplicaSets(namespace).Watch(w.ctx, metav1.ListOptions{})
+	watch, err := w.client.WorkV1alpha1().ManifestWorkReplicaSets(namespace).Watch(w.Context(), metav1.ListOptions{})
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -187,23 +179,22 @@ func (w *world) observe(namespace string) *seen {
 	return s
 }
 
-// touch makes the hub look at a set.
+// touch changes a set, so that the hub reconciles it.
 func (w *world) touch(namespace, name string, at time.Time) {
 	w.Helper()
-	if _, err := w.client.WorkV1alpha1().ManifestWorkReplicaSets(namespace).Patch(w.ctx, name, types.MergePatchType,
+	if _, err := w.client.WorkV1alpha1().ManifestWorkReplicaSets(namespace).Patch(w.Context(), name, types.MergePatchType,
 		fmt.Appendf(nil, `{"metadata":{"labels":{"touched":"%d"}}}`, at.Unix()), metav1.PatchOptions{}); err != nil {
 		w.Fatal(err)
 	}
 }
 
-// TestReplicaSetExample: the example of the documentation, as it stands, on 30
-// clusters in three placements, which the hub's own controller serves, reaches the
-// status that the documentation prints, and then the end.
+// TestReplicaSetExample runs the unchanged example of the documentation on 30 clusters in three placements,
+// which the hub's own controller decides: it reaches the documented status, and then completes.
 func TestReplicaSetExample(t *testing.T) {
 	w := newWorld(t, "sets")
-	var asked requests
-	time5 := &clock{}
-	w.hub(&asked, func(c *hub.Config) { c.AutoRegister, c.AutoAccept, c.Now = true, true, time5.now })
+	var requests kit.Requests
+	clk := &clock{}
+	w.hub(&requests, func(c *hub.Config) { c.AutoRegister, c.AutoAccept, c.Now = true, true, clk.now })
 	perGroup := &gate{}
 	agents := w.agents(func(spec *wire.Spec) *workv1.ManifestWorkStatus {
 		if spec.Meta.Labels[workv1.PlacementNameLabelKey] == "placement-rollout-progressive-per-group" && perGroup.holds(spec) {
@@ -214,33 +205,33 @@ func TestReplicaSetExample(t *testing.T) {
 	w.register(agents, "set", 30, func(i int) string {
 		return fmt.Sprintf(`{"canary":%q}`, []string{"west", "east", "none"}[i/10])
 	})
-	w.namespace("ocm-ns")
+	plane.CreateNamespace(t, "ocm-ns")
 	statuses := w.observe("ocm-ns")
 	for _, name := range []string{"placement-rollout-all", "placement-rollout-progressive", "placement-rollout-progressive-per-group"} {
 		placement := &clusterv1beta1.Placement{}
 		example(t, name, placement)
-		if _, err := w.client.ClusterV1beta1().Placements("ocm-ns").Create(w.ctx, placement, metav1.CreateOptions{}); err != nil {
+		if _, err := w.client.ClusterV1beta1().Placements("ocm-ns").Create(w.Context(), placement, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	set := &workv1alpha1.ManifestWorkReplicaSet{}
 	example(t, "mwrset-cronjob", set)
-	if _, err := w.client.WorkV1alpha1().ManifestWorkReplicaSets("ocm-ns").Create(w.ctx, set, metav1.CreateOptions{}); err != nil {
+	if _, err := w.client.WorkV1alpha1().ManifestWorkReplicaSets("ocm-ns").Create(w.Context(), set, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	w.counts(set.Name, 10, 10, 5)
-	time5.advance(5*time.Minute + time.Second) // minSuccessTime of the first canaries
-	w.touch("ocm-ns", set.Name, time5.now())
+	clk.advance(5*time.Minute + time.Second) // minSuccessTime of the first canaries
+	w.touch("ocm-ns", set.Name, clk.now())
 	w.counts(set.Name, 10, 20, 5)
 	w.available(set.Name, "placement-rollout-progressive", 20)
 	for _, spec := range perGroup.opens() {
-		agents.answer(w.ctx, spec)
+		agents.answer(w.Context(), spec)
 	}
 	w.counts(set.Name, 10, 20, 20)
 	w.eventually("the printed status was seen", func() error { return statuses.check(printed) })
 
-	time5.advance(5*time.Minute + time.Second)
-	w.touch("ocm-ns", set.Name, time5.now())
+	clk.advance(5*time.Minute + time.Second)
+	w.touch("ocm-ns", set.Name, clk.now())
 	w.counts(set.Name, 10, 30, 20)
 	end := strings.NewReplacer(
 		"RolledOut False Progressing", "RolledOut True Complete",
@@ -249,13 +240,13 @@ func TestReplicaSetExample(t *testing.T) {
 		"total 45 applied 45 available 45", "total 60 applied 60 available 60").Replace(printed)
 	w.eventually("the rollout ends", func() error { return statuses.check(end) })
 
-	if err := w.client.WorkV1alpha1().ManifestWorkReplicaSets("ocm-ns").Delete(w.ctx, set.Name, metav1.DeleteOptions{}); err != nil {
+	if err := w.client.WorkV1alpha1().ManifestWorkReplicaSets("ocm-ns").Delete(w.Context(), set.Name, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	w.counts(set.Name, 0, 0, 0)
 }
 
-// counts waits until the placements of the example have so many works.
+// counts waits until the placements of the example have these numbers of works.
 func (w *world) counts(set string, all, progressive, perGroup int) {
 	w.Helper()
 	want := fmt.Sprint(all, progressive, perGroup)
@@ -274,14 +265,14 @@ func (w *world) counts(set string, all, progressive, perGroup int) {
 
 func (w *world) works(set string) []workv1.ManifestWork {
 	w.Helper()
-	list, err := w.client.WorkV1().ManifestWorks("").List(w.ctx, metav1.ListOptions{LabelSelector: workv1.ReplicaSetLabelKey + "=" + set})
+	list, err := w.client.WorkV1().ManifestWorks("").List(w.Context(), metav1.ListOptions{LabelSelector: workv1.ReplicaSetLabelKey + "=" + set})
 	if err != nil {
 		w.Fatal(err)
 	}
 	return list.Items
 }
 
-// available waits until so many works of a placement are available.
+// available waits until that many works of a placement are available.
 func (w *world) available(set, placement string, want int) {
 	w.Helper()
 	w.eventually(fmt.Sprintf("%d works of %s are available", want, placement), func() error {
@@ -298,12 +289,12 @@ func (w *world) available(set, placement string, want int) {
 	})
 }
 
-// TestFailingClusterStopsARollout: a rollout in twos that tolerates one failure
-// stops at the second, which the status names together with the first.
+// TestFailingClusterStopsARollout: a rollout in steps of two that tolerates one failure stops at the second;
+// the status names both.
 func TestFailingClusterStopsARollout(t *testing.T) {
 	w := newWorld(t, "stops")
-	var asked requests
-	w.hub(&asked, func(c *hub.Config) { c.AutoRegister, c.AutoAccept = true, true })
+	var requests kit.Requests
+	w.hub(&requests, func(c *hub.Config) { c.AutoRegister, c.AutoAccept = true, true })
 	agents := w.agents(func(spec *wire.Spec) *workv1.ManifestWorkStatus {
 		status := well(spec)
 		if c := meta.FindStatusCondition(status.Conditions, workv1.WorkApplied); c != nil && (spec.Cluster == "stop-02" || spec.Cluster == "stop-03") {
@@ -312,12 +303,12 @@ func TestFailingClusterStopsARollout(t *testing.T) {
 		return status
 	})
 	w.register(agents, "stop", 8, func(int) string { return `{"fleet":"stop"}` })
-	w.namespace("stop-ns")
+	plane.CreateNamespace(t, "stop-ns")
 	placement := &clusterv1beta1.Placement{ObjectMeta: metav1.ObjectMeta{Namespace: "stop-ns", Name: "stop"}}
 	placement.Spec.Predicates = []clusterv1beta1.ClusterPredicate{{RequiredClusterSelector: clusterv1beta1.ClusterSelector{
 		LabelSelector: metav1.LabelSelector{MatchLabels: map[string]string{"fleet": "stop"}},
 	}}}
-	if _, err := w.client.ClusterV1beta1().Placements("stop-ns").Create(w.ctx, placement, metav1.CreateOptions{}); err != nil {
+	if _, err := w.client.ClusterV1beta1().Placements("stop-ns").Create(w.Context(), placement, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	set := &workv1alpha1.ManifestWorkReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: "stop-ns", Name: "stops"}}
@@ -325,11 +316,11 @@ func TestFailingClusterStopsARollout(t *testing.T) {
 	set.Spec.PlacementRefs = []workv1alpha1.LocalPlacementReference{{Name: "stop", RolloutStrategy: progressive(t, `
 rolloutType: Progressive
 progressive: {maxConcurrency: 2, maxFailures: 1}`)}}
-	if _, err := w.client.WorkV1alpha1().ManifestWorkReplicaSets("stop-ns").Create(w.ctx, set, metav1.CreateOptions{}); err != nil {
+	if _, err := w.client.WorkV1alpha1().ManifestWorkReplicaSets("stop-ns").Create(w.Context(), set, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	w.eventually("the status names the clusters that failed", func() error {
-		now, err := w.client.WorkV1alpha1().ManifestWorkReplicaSets("stop-ns").Get(w.ctx, set.Name, metav1.GetOptions{})
+		now, err := w.client.WorkV1alpha1().ManifestWorkReplicaSets("stop-ns").Get(w.Context(), set.Name, metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
@@ -342,7 +333,7 @@ progressive: {maxConcurrency: 2, maxFailures: 1}`)}}
 	if n := len(w.works("stop-ns.stops")); n > 4 {
 		t.Errorf("%d clusters got the template, 2 of which failed at 1 allowed", n)
 	}
-	if err := w.client.WorkV1alpha1().ManifestWorkReplicaSets("stop-ns").Delete(w.ctx, set.Name, metav1.DeleteOptions{}); err != nil {
+	if err := w.client.WorkV1alpha1().ManifestWorkReplicaSets("stop-ns").Delete(w.Context(), set.Name, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	w.eventually("its works are gone", func() error {

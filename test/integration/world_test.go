@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -43,28 +42,16 @@ import (
 // Both control planes are the package's own: every hub here handles all works of its API server.
 var hubPlane, spokePlane *controlplane.Plane
 
-func TestMain(m *testing.M) { os.Exit(run(m)) }
-
-func run(m *testing.M) (code int) {
-	for role, plane := range map[controlplane.Role]**controlplane.Plane{controlplane.Hub: &hubPlane, controlplane.Spoke: &spokePlane} {
-		started, err := controlplane.Start(role)
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
-		defer func() {
-			if err := started.Stop(); err != nil {
-				fmt.Fprintln(os.Stderr, err)
-				code = 1
+func TestMain(m *testing.M) {
+	controlplane.MainPair(m, func(hub, spoke *controlplane.Plane) (func() error, error) {
+		hubPlane, spokePlane = hub, spoke
+		for _, plane := range []*controlplane.Plane{hub, spoke} {
+			if err := install.CRDs(context.Background(), plane.REST(), append(crds.Hub(), crds.Spoke()...)...); err != nil {
+				return nil, err
 			}
-		}()
-		if err := install.CRDs(context.Background(), started.REST(), append(crds.Hub(), crds.Spoke()...)...); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
 		}
-		*plane = started
-	}
-	return m.Run()
+		return nil, nil
+	})
 }
 
 const password = "secret"

@@ -12,7 +12,8 @@ import (
 // something is broken, so it is generous: tests run in parallel on small machines.
 const Patience = time.Minute
 
-// The interval of polling begins at minInterval and doubles up to maxInterval.
+// The interval of polling begins at minInterval and doubles up to maxInterval. It is longer after a check
+// that takes long, so that checking takes a fifth of the time at most.
 const (
 	minInterval = time.Millisecond
 	maxInterval = 50 * time.Millisecond
@@ -40,6 +41,7 @@ func Within(t testing.TB, limit time.Duration, what string, check func() error) 
 	t.Helper()
 	start := time.Now()
 	for interval := minInterval; ; interval = min(2*interval, maxInterval) {
+		checked := time.Now()
 		err := check()
 		took := time.Since(start)
 		switch {
@@ -48,7 +50,7 @@ func Within(t testing.TB, limit time.Duration, what string, check func() error) 
 		case took > limit:
 			t.Fatalf("%s: not within %v: %v", what, limit, err)
 		}
-		<-time.After(interval)
+		<-time.After(max(interval, 4*time.Since(checked)))
 	}
 }
 

@@ -4,11 +4,14 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 )
@@ -25,65 +28,96 @@ type ListWatcher[L runtime.Object] interface {
 	Watch(context.Context, metav1.ListOptions) (watch.Interface, error)
 }
 
+// Object is a pointer to the type of an object.
+type Object[T any] interface {
+	*T
+	runtime.Object
+}
+
 // Await watches the object called name until want returns true for it, and returns it. want gets nil
-// while there is no such object. Await fails the test, with the object as it was last, after
+// while there is no such object. Await fails the test, with the last state of the object, after
 // [Patience].
 //
 //	kit.Await(t, client.WorkV1().ManifestWorks(cluster), "web", "is gone",
 //		func(work *workv1.ManifestWork) bool { return work == nil })
-func Await[T any, P interface {
-	*T
-	runtime.Object
-}, L runtime.Object](t testing.TB, client ListWatcher[L], name, what string, want func(P) bool) P {
+func Await[T any, P Object[T], L runtime.Object](t testing.TB, client ListWatcher[L], name, what string, want func(P) bool) P {
+	t.Helper()
+	return AwaitCheck(t, client, name, what, func(object P) error {
+		if want(object) {
+			return nil
+		}
+		text, _ := json.Marshal(object)
+		return fmt.Errorf("it is %s", text)
+	})
+}
+
+// AwaitCheck is like [Await] with a check that returns an error until the object is as wanted.
+func AwaitCheck[T any, P Object[T], L runtime.Object](t testing.TB, client ListWatcher[L], name, what string, check func(P) error) P {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), Patience)
 	defer cancel()
-	var last P
 	for {
-		options := metav1.ListOptions{FieldSelector: "metadata.name=" + name}
-		list, err := client.List(ctx, options)
-		if err != nil {
-			break
-		}
-		last = nil
-		_ = meta.EachListItem(list, func(item runtime.Object) error {
-			if accessor, err := meta.Accessor(item); err == nil && accessor.GetName() == name { // a fake client does not select
-				last, _ = item.(P)
-			}
-			return nil
-		})
-		if want(last) {
-			return last
-		}
-		accessor, err := meta.ListAccessor(list)
-		if err != nil {
-			t.Fatal(err)
-		}
-		options.ResourceVersion = accessor.GetResourceVersion()
-		if !awaitChange(ctx, t, client, options) {
-			break
+		object, last, err := follow(ctx, client, name, check)
+		switch {
+		case ctx.Err() != nil || err != nil:
+			t.Fatalf("%s: %s: not within %v: %v", name, what, Patience, errors.Join(last, err))
+		case last == nil:
+			return object
 		}
 	}
-	text, _ := json.Marshal(last)
-	t.Fatalf("%s: %s: not within %v: %s", name, what, Patience, text)
-	return nil
 }
 
-// awaitChange waits for one event of a watch, or its end. It returns false when ctx ends.
-func awaitChange[L runtime.Object](ctx context.Context, t testing.TB, client ListWatcher[L], options metav1.ListOptions) bool {
-	t.Helper()
-	changes, err := client.Watch(ctx, options)
-	if ctx.Err() != nil {
-		return false
-	}
+// follow lists and watches an object until check returns nil, or the watch ends. last is the last error of
+// check.
+func follow[T any, P Object[T], L runtime.Object](ctx context.Context, client ListWatcher[L], name string, check func(P) error) (object P, last, err error) {
+	options := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", name).String()}
+	list, err := client.List(ctx, options)
 	if err != nil {
-		t.Fatalf("watch %s: %v", options.FieldSelector, err)
+		return nil, nil, err
+	}
+	_ = meta.EachListItem(list, func(item runtime.Object) error {
+		if called(item, name) {
+			object, _ = item.(P)
+		}
+		return nil
+	})
+	if last = check(object); last == nil {
+		return object, nil, nil
+	}
+	accessor, err := meta.ListAccessor(list)
+	if err != nil {
+		return nil, last, err
+	}
+	options.ResourceVersion = accessor.GetResourceVersion()
+	changes, err := client.Watch(ctx, options)
+	if err != nil {
+		return nil, last, err
 	}
 	defer changes.Stop()
-	select {
-	case <-changes.ResultChan():
-		return true
-	case <-ctx.Done():
-		return false
+	for {
+		select {
+		case <-ctx.Done():
+			return nil, last, ctx.Err()
+		case event, open := <-changes.ResultChan():
+			if !open || event.Type == watch.Error {
+				return nil, last, nil // list again
+			}
+			if !called(event.Object, name) {
+				continue
+			}
+			object, _ = event.Object.(P)
+			if event.Type == watch.Deleted {
+				object = nil
+			}
+			if last = check(object); last == nil {
+				return object, nil, nil
+			}
+		}
 	}
+}
+
+// called reports whether an object has this name: fake clients do not select by it.
+func called(object runtime.Object, name string) bool {
+	accessor, err := meta.Accessor(object)
+	return err == nil && accessor.GetName() == name
 }

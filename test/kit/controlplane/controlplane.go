@@ -35,6 +35,7 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -74,32 +75,66 @@ type Plane struct {
 // Main runs the tests of a package with a control plane of its own and ends the process. setup is
 // called before the tests and may be nil.
 func Main(m *testing.M, role Role, setup func(*Plane) error) {
-	os.Exit(run(m, func() (*Plane, error) { return Start(role) }, setup))
+	os.Exit(run(m, Start, []Role{role}, first(setup)))
 }
 
 // MainShared is like Main with the control plane of the test run, if there is one. setup must be safe
 // to call in several packages at a time.
 func MainShared(m *testing.M, role Role, setup func(*Plane) error) {
-	os.Exit(run(m, func() (*Plane, error) { return Shared(role) }, setup))
+	os.Exit(run(m, Shared, []Role{role}, first(setup)))
 }
 
-func run(m *testing.M, start func() (*Plane, error), setup func(*Plane) error) (code int) {
-	plane, err := start()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
+// MainPair runs the tests of a package with a hub and a spoke of its own and ends the process. setup is
+// called before the tests. It returns a function that is called after them, which may be nil.
+func MainPair(m *testing.M, setup func(hub, spoke *Plane) (teardown func() error, err error)) {
+	os.Exit(run(m, Start, []Role{Hub, Spoke}, func(planes []*Plane) (func() error, error) {
+		return setup(planes[0], planes[1])
+	}))
+}
+
+// first returns a setup of several control planes that calls the setup of one.
+func first(setup func(*Plane) error) func([]*Plane) (func() error, error) {
+	return func(planes []*Plane) (func() error, error) {
+		if setup == nil {
+			return nil, nil
+		}
+		return nil, setup(planes[0])
 	}
-	defer func() {
-		if err := plane.Stop(); err != nil {
+}
+
+func run(m *testing.M, start func(Role) (*Plane, error), roles []Role, setup func([]*Plane) (func() error, error)) (code int) {
+	planes := make([]*Plane, len(roles))
+	fail := func(err error) {
+		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			code = 1
 		}
-	}()
-	if setup != nil {
-		if err := setup(plane); err != nil {
-			fmt.Fprintln(os.Stderr, "controlplane: set up:", err)
-			return 1
+	}
+	defer func() {
+		for _, plane := range planes {
+			if plane != nil {
+				fail(plane.Stop())
+			}
 		}
+	}()
+	var starting errgroup.Group
+	for i, role := range roles {
+		starting.Go(func() (err error) {
+			planes[i], err = start(role)
+			return err
+		})
+	}
+	if err := starting.Wait(); err != nil {
+		fail(err)
+		return code
+	}
+	teardown, err := setup(planes)
+	if teardown != nil {
+		defer func() { fail(teardown()) }()
+	}
+	if err != nil {
+		fail(fmt.Errorf("set up the control plane: %w", err))
+		return code
 	}
 	return m.Run()
 }
