@@ -5,52 +5,52 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 )
 
-// sighting is a Lease as a candidate last saw it; lease is nil when there is
-// none.
-type sighting struct {
+// observation is a Lease as this candidate last saw it.
+type observation struct {
+	// lease is nil when there is none.
 	lease *coordinationv1.Lease
 	// since is when this state of the Lease was first seen.
 	since time.Time
 }
 
-// see gives the sighting after lease was seen at now.
-func (s sighting) see(lease *coordinationv1.Lease, now time.Time) sighting {
-	if s.lease != nil && lease != nil && s.lease.UID == lease.UID && s.lease.ResourceVersion == lease.ResourceVersion {
-		return s
+// observe returns the observation after lease was seen at now.
+func (o observation) observe(lease *coordinationv1.Lease, now time.Time) observation {
+	if o.lease != nil && lease != nil && o.lease.UID == lease.UID && o.lease.ResourceVersion == lease.ResourceVersion {
+		return o
 	}
-	return sighting{lease: lease, since: now}
+	return observation{lease: lease, since: now}
 }
 
-// holder is who holds the Lease, empty for nobody.
-func (s sighting) holder() string {
-	if s.lease == nil || s.lease.Spec.HolderIdentity == nil {
+// holder returns the holder of the Lease, empty for none.
+func (o observation) holder() string {
+	if o.lease == nil {
 		return ""
 	}
-	return *s.lease.Spec.HolderIdentity
+	return ptr.Deref(o.lease.Spec.HolderIdentity, "")
 }
 
-// wait is how long a candidate has to wait, as of now, before it may try to
-// become leader; at most 0 is at once.
+// wait returns how long a candidate must wait, as of now, before it may try to become leader; 0 or less is
+// for not at all.
 //
-// What counts is how long the holder was seen to do nothing, by the candidate's
-// own clock, since clocks differ. Only when also the times in the Lease say that
-// it expired, as after a restart of everything, is a shorter look enough: patience,
-// in which a live holder would have renewed it.
-func (s sighting) wait(identity string, patience time.Duration, now time.Time) time.Duration {
-	switch s.holder() {
+// It counts how long the holder did not renew the Lease by the candidate's own clock, since clocks differ.
+// Only if the times in the Lease also say that it expired, as after a restart of all replicas, a shorter
+// observation is enough: patience, in which a live holder would have renewed it.
+func (o observation) wait(identity string, patience time.Duration, now time.Time) time.Duration {
+	switch o.holder() {
 	case "", identity:
 		return 0
 	}
 	duration := DefaultLeaseDuration
-	if seconds := s.lease.Spec.LeaseDurationSeconds; seconds != nil {
+	if seconds := o.lease.Spec.LeaseDurationSeconds; seconds != nil {
 		duration = time.Duration(*seconds) * time.Second
 	}
-	expiry := s.since.Add(duration)
-	if renewed := s.lease.Spec.RenewTime; renewed != nil {
-		stated := renewed.Add(duration)
-		if earliest := s.since.Add(patience); stated.Before(earliest) {
+	expiry := o.since.Add(duration)
+	if renewed := o.lease.Spec.RenewTime; renewed != nil {
+		stated, earliest := renewed.Add(duration), o.since.Add(patience)
+		if stated.Before(earliest) {
 			stated = earliest
 		}
 		if stated.Before(expiry) {
@@ -60,16 +60,14 @@ func (s sighting) wait(identity string, patience time.Duration, now time.Time) t
 	return expiry.Sub(now)
 }
 
-// claimed is the Lease to write in order to take or to renew leadership.
-func (s sighting) claimed(o *Options, now time.Time) *coordinationv1.Lease {
+// acquired returns the Lease to write to become leader or to renew leadership.
+func (o observation) acquired(options *Options, now time.Time) *coordinationv1.Lease {
 	stamp := metav1.NewMicroTime(now)
-	seconds := int32(o.LeaseDuration / time.Second)
-	identity := o.Identity
-	lease := s.lease.DeepCopy()
+	lease := o.lease.DeepCopy()
 	if lease == nil {
-		lease = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: o.Namespace, Name: o.Name}}
+		lease = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: options.Namespace, Name: options.Name}}
 	}
-	if s.holder() != identity {
+	if o.holder() != options.Identity {
 		transitions := int32(0)
 		if before := lease.Spec.LeaseTransitions; before != nil {
 			transitions = *before + 1
@@ -77,19 +75,35 @@ func (s sighting) claimed(o *Options, now time.Time) *coordinationv1.Lease {
 		lease.Spec.LeaseTransitions = &transitions
 		lease.Spec.AcquireTime = &stamp
 	}
-	lease.Spec.HolderIdentity = &identity
-	lease.Spec.LeaseDurationSeconds = &seconds
+	lease.Spec.HolderIdentity = &options.Identity
+	lease.Spec.LeaseDurationSeconds = ptr.To(int32(options.LeaseDuration / time.Second))
 	lease.Spec.RenewTime = &stamp
 	return lease
 }
 
-// released is the Lease to write in order to hand over at once.
-func (s sighting) released(now time.Time) *coordinationv1.Lease {
+// released returns the Lease to write so that another candidate can take over at once.
+func (o observation) released(now time.Time) *coordinationv1.Lease {
 	stamp := metav1.NewMicroTime(now)
-	second := int32(1)
-	lease := s.lease.DeepCopy()
+	lease := o.lease.DeepCopy()
 	lease.Spec.HolderIdentity = nil
-	lease.Spec.LeaseDurationSeconds = &second
+	lease.Spec.LeaseDurationSeconds = ptr.To[int32](1)
 	lease.Spec.RenewTime = &stamp
 	return lease
+}
+
+// maxRefusalGap is the time after which a refusal is no longer taken for the continuation of the one
+// before it. Watches are retried at least every 30 seconds.
+const maxRefusalGap = time.Minute
+
+// refusal is a series of errors that point to missing rights or a missing namespace. It may be over soon,
+// as while an API server starts.
+type refusal struct{ first, last time.Time }
+
+// persists adds an error at now, and reports whether the series lasts for limit.
+func (r *refusal) persists(now time.Time, limit time.Duration) bool {
+	if now.Sub(r.last) > maxRefusalGap {
+		r.first = now
+	}
+	r.last = now
+	return now.Sub(r.first) >= limit
 }

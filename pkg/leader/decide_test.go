@@ -38,7 +38,7 @@ func TestWait(t *testing.T) {
 		{"no times", &coordinationv1.Lease{Spec: coordinationv1.LeaseSpec{HolderIdentity: ptr.To("other")}}, 0, DefaultLeaseDuration},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			s := sighting{}.see(c.lease, start)
+			s := observation{}.observe(c.lease, start)
 			if got := s.wait("me", 5*time.Second, start.Add(c.now)); got != c.want {
 				t.Errorf("wait %s, want %s", got, c.want)
 			}
@@ -46,43 +46,43 @@ func TestWait(t *testing.T) {
 	}
 }
 
-func TestSeeKeepsTheTimeOfAnUnchangedLease(t *testing.T) {
+func TestObserveKeepsTheTimeOfAnUnchangedLease(t *testing.T) {
 	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{UID: "u", ResourceVersion: "1"}}
-	s := sighting{}.see(lease, start).see(lease.DeepCopy(), start.Add(time.Second))
+	s := observation{}.observe(lease, start).observe(lease.DeepCopy(), start.Add(time.Second))
 	if !s.since.Equal(start) {
 		t.Errorf("since %s", s.since)
 	}
 	lease = lease.DeepCopy()
 	lease.ResourceVersion = "2"
-	if s = s.see(lease, start.Add(2*time.Second)); !s.since.Equal(start.Add(2 * time.Second)) {
+	if s = s.observe(lease, start.Add(2*time.Second)); !s.since.Equal(start.Add(2 * time.Second)) {
 		t.Errorf("since %s after a change", s.since)
 	}
-	if s = s.see(nil, start); s.lease != nil || s.holder() != "" {
+	if s = s.observe(nil, start); s.lease != nil || s.holder() != "" {
 		t.Errorf("after deletion: %+v", s)
 	}
 }
 
-func TestClaimedAndReleased(t *testing.T) {
+func TestAcquiredAndReleased(t *testing.T) {
 	o := NewOptions("n")
 	o.Namespace, o.Identity = "ns", "me"
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	first := sighting{}.claimed(&o, now)
+	first := observation{}.acquired(&o, now)
 	if first.Namespace != "ns" || first.Name != "n" || *first.Spec.HolderIdentity != "me" || *first.Spec.LeaseTransitions != 0 ||
 		*first.Spec.LeaseDurationSeconds != 15 || !first.Spec.AcquireTime.Equal(first.Spec.RenewTime) {
 		t.Errorf("new lease: %+v", first)
 	}
-	renewed := sighting{lease: first}.claimed(&o, now.Add(time.Second))
+	renewed := observation{lease: first}.acquired(&o, now.Add(time.Second))
 	if !renewed.Spec.AcquireTime.Equal(first.Spec.AcquireTime) || *renewed.Spec.LeaseTransitions != 0 ||
 		!renewed.Spec.RenewTime.Equal(ptr.To(metav1.NewMicroTime(now.Add(time.Second)))) {
 		t.Errorf("renewed lease: %+v", renewed.Spec)
 	}
-	free := sighting{lease: renewed}.released(now)
+	free := observation{lease: renewed}.released(now)
 	if free.Spec.HolderIdentity != nil || *free.Spec.LeaseDurationSeconds != 1 || renewed.Spec.HolderIdentity == nil {
 		t.Errorf("released lease: %+v", free.Spec)
 	}
 	o.Identity = "next"
-	if taken := (sighting{lease: free}).claimed(&o, now); *taken.Spec.LeaseTransitions != 1 || *taken.Spec.HolderIdentity != "next" {
+	if taken := (observation{lease: free}).acquired(&o, now); *taken.Spec.LeaseTransitions != 1 || *taken.Spec.HolderIdentity != "next" {
 		t.Errorf("taken lease: %+v", taken.Spec)
 	}
 }
@@ -120,13 +120,13 @@ func TestValidate(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			o := NewOptions("n")
 			c.change(&o)
-			faults := o.Validate()
-			if len(faults) != len(c.want) {
-				t.Fatalf("faults %v, want %d", faults, len(c.want))
+			errs := o.Validate()
+			if len(errs) != len(c.want) {
+				t.Fatalf("faults %v, want %d", errs, len(c.want))
 			}
 			for i, want := range c.want {
-				if !strings.Contains(faults[i].Error(), want) {
-					t.Errorf("fault %q, want %q", faults[i], want)
+				if !strings.Contains(errs[i].Error(), want) {
+					t.Errorf("fault %q, want %q", errs[i], want)
 				}
 			}
 		})

@@ -1,5 +1,5 @@
-// Package leader lets one of several replicas work while the others stand by,
-// by means of a coordination.k8s.io Lease:
+// Package leader runs work in one of several replicas while the others stand by. Replicas exclude each
+// other by a coordination.k8s.io Lease:
 //
 //	err := leader.Run(ctx, leader.Config{
 //		Options: options, // from flags, see Options.AddFlags
@@ -7,13 +7,18 @@
 //		Logger:  logger,
 //	}, func(ctx context.Context) error { ... work until ctx ends ... })
 //
-// The Lease is used as client-go's leader election uses it, so that candidates
-// of either kind understand each other. What differs is when things happen:
+// The Lease has the format of client-go's leader election, so that candidates of both kinds exclude each
+// other. This package differs in what it guarantees:
 //
-//   - A standby watches the Lease. It sends no requests while the leader renews
-//     it, and tries at once when it is released or deleted.
-//   - On a clean stop the Lease is kept until the work has ended, and released
-//     right then: the next replica takes over within the time of two requests.
-//   - A leader that can not renew stops its work at the renew deadline, before
-//     the lease expires and somebody else may start.
+//   - A standby watches the Lease. It sends no requests while the leader renews it, and takes over at once
+//     when it is released or deleted. client-go's candidates poll.
+//   - A leader whose Lease cannot be renewed stops its work at the renew deadline, counted from when it
+//     sent the last successful renewal. client-go counts from when the answer arrived, and another
+//     candidate may have taken over by then if the answer was slow.
+//   - A leader whose Lease was deleted has lost it, since another candidate may have held it meanwhile.
+//     client-go creates it again and goes on.
+//   - On a clean stop the Lease is kept until the work has ended, and is then released. client-go releases
+//     it when the context ends, before the work has.
+//   - A Lease whose own times say that it expired is taken after a short observation, however long its
+//     duration is. client-go waits for that duration.
 package leader

@@ -18,8 +18,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
 
 	"github.com/workwire/workwire/pkg/leader"
+	"github.com/workwire/workwire/test/kit"
 	"github.com/workwire/workwire/test/kit/controlplane"
 )
 
@@ -44,7 +46,7 @@ type candidate struct {
 	standsBy chan struct{} // closed when it found another leader
 	returned chan error
 	stop     context.CancelFunc
-	requests *atomic.Int64
+	requests *kit.Requests
 }
 
 // start runs a candidate whose work blocks until its context ends and then
@@ -52,14 +54,8 @@ type candidate struct {
 func start(t *testing.T, o leader.Options, config *rest.Config, end <-chan struct{}) *candidate {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	c := &candidate{leads: make(chan struct{}), standsBy: make(chan struct{}), returned: make(chan error, 1), stop: cancel, requests: new(atomic.Int64)}
 	config = rest.CopyConfig(config)
-	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
-		return roundTripper(func(r *http.Request) (*http.Response, error) {
-			c.requests.Add(1)
-			return next.RoundTrip(r)
-		})
-	})
+	c := &candidate{leads: make(chan struct{}), standsBy: make(chan struct{}), returned: make(chan error, 1), stop: cancel, requests: kit.CountRequests(config)}
 	finished := make(chan struct{})
 	logger := slog.New(&lines{Handler: slog.NewTextHandler(t.Output(), nil), message: "standing by", found: sync.OnceFunc(func() { close(c.standsBy) })})
 	go func() {
@@ -96,21 +92,6 @@ func (l *lines) WithAttrs(attrs []slog.Attr) slog.Handler {
 	return &lines{Handler: l.Handler.WithAttrs(attrs), message: l.message, found: l.found}
 }
 
-type roundTripper func(*http.Request) (*http.Response, error)
-
-func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
-
-func await[T any](t *testing.T, what string, within time.Duration, from <-chan T) T {
-	t.Helper()
-	select {
-	case v := <-from:
-		return v
-	case <-time.After(within):
-		t.Fatalf("%s: not within %s", what, within)
-		panic("unreachable")
-	}
-}
-
 func client(t *testing.T) kubernetes.Interface {
 	t.Helper()
 	c, err := kubernetes.NewForConfig(plane.REST())
@@ -118,28 +99,6 @@ func client(t *testing.T) kubernetes.Interface {
 		t.Fatal(err)
 	}
 	return c
-}
-
-// awaitHolder waits until identity holds the Lease.
-func awaitHolder(t *testing.T, namespace, identity string) *coordinationv1.Lease {
-	t.Helper()
-	watch, err := client(t).CoordinationV1().Leases(namespace).Watch(t.Context(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer watch.Stop()
-	deadline := time.After(10 * time.Second)
-	for {
-		select {
-		case event := <-watch.ResultChan():
-			lease, ok := event.Object.(*coordinationv1.Lease)
-			if ok && lease.Spec.HolderIdentity != nil && *lease.Spec.HolderIdentity == identity {
-				return lease
-			}
-		case <-deadline:
-			t.Fatalf("%s does not hold the Lease", identity)
-		}
-	}
 }
 
 func TestCleanStopHandsOverAtOnce(t *testing.T) {
@@ -150,22 +109,25 @@ func TestCleanStopHandsOverAtOnce(t *testing.T) {
 		return o
 	}
 	first := start(t, usual("first"), plane.REST(), nil)
-	await(t, "the first leads", 10*time.Second, first.leads)
+	kit.Receive(t, "the first leads", first.leads)
 	second := start(t, usual("second"), plane.REST(), nil)
-	await(t, "the second stands by", 10*time.Second, second.standsBy)
+	kit.Receive(t, "the second stands by", second.standsBy)
 	stopped := time.Now()
 	first.stop()
-	await(t, "the second leads", 10*time.Second, second.leads)
+	kit.Receive(t, "the second leads", second.leads)
 	// A second on an idle machine; half an expiry says that nobody waited for it.
 	took := time.Since(stopped)
 	t.Logf("handover took %s", took)
 	if took > leader.DefaultLeaseDuration/2 {
 		t.Errorf("handover took %s", took)
 	}
-	if err := await(t, "the first returns", 10*time.Second, first.returned); !errors.Is(err, context.Canceled) {
+	if err := kit.Receive(t, "the first returns", first.returned); !errors.Is(err, context.Canceled) {
 		t.Errorf("the first returned %v, want its work's error", err)
 	}
-	if lease := awaitHolder(t, namespace, "second"); *lease.Spec.LeaseTransitions != 1 {
+	lease := kit.Await(t, client(t).CoordinationV1().Leases(namespace), "lease", "is held by the second", func(lease *coordinationv1.Lease) bool {
+		return lease != nil && ptr.Deref(lease.Spec.HolderIdentity, "") == "second"
+	})
+	if *lease.Spec.LeaseTransitions != 1 {
 		t.Errorf("%d transitions, want 1", *lease.Spec.LeaseTransitions)
 	}
 }
@@ -174,9 +136,9 @@ func TestLeaseIsKeptWhileTheWorkEnds(t *testing.T) {
 	namespace := plane.Namespace(t, "ending")
 	end := make(chan struct{})
 	first := start(t, options(namespace, "first"), plane.REST(), end)
-	await(t, "the first leads", 10*time.Second, first.leads)
+	kit.Receive(t, "the first leads", first.leads)
 	second := start(t, options(namespace, "second"), plane.REST(), nil)
-	await(t, "the second stands by", 10*time.Second, second.standsBy)
+	kit.Receive(t, "the second stands by", second.standsBy)
 	first.stop()
 	select {
 	case <-second.leads:
@@ -184,17 +146,17 @@ func TestLeaseIsKeptWhileTheWorkEnds(t *testing.T) {
 	case <-time.After(7 * time.Second): // longer than the lease
 	}
 	close(end)
-	await(t, "the second leads", 10*time.Second, second.leads)
+	kit.Receive(t, "the second leads", second.leads)
 }
 
 func TestStandbySendsNoRequests(t *testing.T) {
 	namespace := plane.Namespace(t, "quiet")
 	first := start(t, options(namespace, "first"), plane.REST(), nil)
-	await(t, "the first leads", 10*time.Second, first.leads)
+	kit.Receive(t, "the first leads", first.leads)
 	standby := start(t, options(namespace, "standby"), plane.REST(), nil)
-	await(t, "the standby stands by", 10*time.Second, standby.standsBy)
-	before := first.requests.Load()
-	for first.requests.Load() < before+20 { // twenty renewals, four seconds
+	kit.Receive(t, "the standby stands by", standby.standsBy)
+	before := len(first.requests.All())
+	for len(first.requests.All()) < before+20 { // twenty renewals, four seconds
 		select {
 		case <-standby.leads:
 			t.Fatal("the standby leads beside the first")
@@ -202,7 +164,7 @@ func TestStandbySendsNoRequests(t *testing.T) {
 		}
 	}
 	// One read, and a list or two with the watch.
-	if n := standby.requests.Load(); n > 4 {
+	if n := len(standby.requests.All()); n > 4 {
 		t.Errorf("the standby sent %d requests", n)
 	}
 }
@@ -228,12 +190,12 @@ func TestVanishedLeaderIsReplacedAfterExpiry(t *testing.T) {
 	namespace := plane.Namespace(t, "vanish")
 	config, cut := cutOff()
 	first := start(t, options(namespace, "first"), config, nil)
-	await(t, "the first leads", 10*time.Second, first.leads)
+	kit.Receive(t, "the first leads", first.leads)
 	second := start(t, options(namespace, "second"), plane.REST(), nil)
-	await(t, "the second stands by", 10*time.Second, second.standsBy)
+	kit.Receive(t, "the second stands by", second.standsBy)
 	cut()
 	vanished := time.Now()
-	if err := await(t, "the first gives up", 10*time.Second, first.returned); !errors.Is(err, leader.ErrLost) {
+	if err := kit.Receive(t, "the first gives up", first.returned); !errors.Is(err, leader.ErrLost) {
 		t.Errorf("the first returned %v, want ErrLost", err)
 	}
 	select {
@@ -241,7 +203,7 @@ func TestVanishedLeaderIsReplacedAfterExpiry(t *testing.T) {
 		t.Error("the second led before the first had stopped")
 	default:
 	}
-	await(t, "the second leads", 20*time.Second, second.leads)
+	kit.Receive(t, "the second leads", second.leads)
 	// The last renewal was up to a retry period before the cut.
 	if took := time.Since(vanished); took < 5*time.Second {
 		t.Errorf("takeover after %s, want about the lease duration of 6s", took)
@@ -251,15 +213,15 @@ func TestVanishedLeaderIsReplacedAfterExpiry(t *testing.T) {
 func TestDeletedLeaseEndsLeadership(t *testing.T) {
 	namespace := plane.Namespace(t, "deleted")
 	first := start(t, options(namespace, "first"), plane.REST(), nil)
-	await(t, "the first leads", 10*time.Second, first.leads)
+	kit.Receive(t, "the first leads", first.leads)
 	if err := client(t).CoordinationV1().Leases(namespace).Delete(t.Context(), "lease", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := await(t, "the first gives up", 5*time.Second, first.returned); !errors.Is(err, leader.ErrLost) {
+	if err := kit.Receive(t, "the first gives up", first.returned); !errors.Is(err, leader.ErrLost) {
 		t.Errorf("the first returned %v, want ErrLost", err)
 	}
 	second := start(t, options(namespace, "second"), plane.REST(), nil)
-	await(t, "the second leads", 10*time.Second, second.leads)
+	kit.Receive(t, "the second leads", second.leads)
 }
 
 func TestExpiredLeaseOfTheDeadIsTakenSoon(t *testing.T) {
@@ -273,7 +235,7 @@ func TestExpiredLeaseOfTheDeadIsTakenSoon(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := start(t, options(namespace, "living"), plane.REST(), nil)
-	await(t, "the candidate leads", 10*time.Second, c.leads)
+	kit.Receive(t, "the candidate leads", c.leads)
 }
 
 func TestOnlyOneOfManyLeads(t *testing.T) {
@@ -300,7 +262,7 @@ func TestOnlyOneOfManyLeads(t *testing.T) {
 		}()
 	}
 	for range replicas {
-		if err := await(t, "each replica has its term", 30*time.Second, returned); err != nil {
+		if err := kit.Receive(t, "each replica has its term", returned); err != nil {
 			t.Error(err)
 		}
 	}
@@ -339,11 +301,32 @@ func TestErrorsAreClear(t *testing.T) {
 	}
 }
 
+// TestForbiddenForAMoment: a candidate and a leader that are refused for less than the renew deadline go on.
+func TestForbiddenForAMoment(t *testing.T) {
+	var forbidden atomic.Int64
+	forbidden.Store(5)
+	config := kit.Intercept(plane.REST(), func(next http.RoundTripper, r *http.Request) (*http.Response, error) {
+		if forbidden.Add(-1) < 0 {
+			return next.RoundTrip(r)
+		}
+		return &http.Response{StatusCode: http.StatusForbidden, Header: http.Header{}, Body: http.NoBody, Request: r}, nil
+	})
+	c := start(t, options(plane.Namespace(t, "moment"), "me"), config, nil)
+	kit.Receive(t, "the candidate leads", c.leads)
+	forbidden.Store(3)
+	kit.True(t, "the Lease is renewed again", func() bool { return forbidden.Load() < -3 })
+	select {
+	case err := <-c.returned:
+		t.Errorf("the leader gave up: %v", err)
+	default:
+	}
+}
+
 func TestUnreachableServerIsWaitedFor(t *testing.T) {
 	config, cut := cutOff()
 	cut()
 	c := start(t, options("any", "me"), config, nil)
-	for c.requests.Load() < 5 {
+	for len(c.requests.All()) < 5 {
 		select {
 		case err := <-c.returned:
 			t.Fatalf("gave up: %v", err)
@@ -351,7 +334,7 @@ func TestUnreachableServerIsWaitedFor(t *testing.T) {
 		}
 	}
 	c.stop()
-	if err := await(t, "Run returns", 5*time.Second, c.returned); err != nil {
+	if err := kit.Receive(t, "Run returns", c.returned); err != nil {
 		t.Errorf("Run: %v", err)
 	}
 }

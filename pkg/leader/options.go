@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// Defaults of [Options].
+// Deerrs of [Options].
 const (
 	DefaultNamespace     = "kube-system"
 	DefaultLeaseDuration = 15 * time.Second
@@ -20,35 +20,33 @@ const (
 	DefaultRetryPeriod   = 2 * time.Second
 )
 
-// podNamespaceFile is where a pod finds the name of its namespace.
+// podNamespaceFile contains the name of a pod's namespace.
 const podNamespaceFile = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
-// Options choose the Lease and its times. Make them with [NewOptions], which
-// sets the defaults.
+// Options choose the Lease and its times. [NewOptions] sets the defaults.
 type Options struct {
-	// Disabled makes [Run] run its work without any Lease.
+	// Disabled makes [Run] run the work without a Lease.
 	Disabled bool
 	// Namespace of the Lease.
 	Namespace string
 	// Name of the Lease. Replicas of one name exclude each other.
 	Name string
-	// Identity of this replica; no two replicas may share one.
+	// Identity of this replica, unique among its replicas.
 	Identity string
-	// LeaseDuration is how long standbys wait since the last renewal before
-	// they take over from a leader that has vanished; whole seconds.
+	// LeaseDuration is the time after the last renewal at which a standby takes over from a leader that
+	// has vanished; whole seconds.
 	LeaseDuration time.Duration
-	// RenewDeadline is how long a leader goes on without a renewal before it
-	// stops its work; less than LeaseDuration, since the difference is what the
-	// work has to end in.
+	// RenewDeadline is the time after the last renewal at which a leader stops its work; less than
+	// LeaseDuration, since the work must end in the difference.
 	RenewDeadline time.Duration
-	// RetryPeriod is the time between renewals, and between attempts that
-	// failed; at most half of RenewDeadline.
+	// RetryPeriod is the time between renewals, and between failed attempts; at most half of
+	// RenewDeadline.
 	RetryPeriod time.Duration
 }
 
-// NewOptions gives the defaults: the Lease name in the pod's own namespace, or
-// in kube-system outside of a pod, an identity made of the host's name and a
-// random part, and times of 15, 10 and 2 seconds. name may be set later.
+// NewOptions returns the defaults: the Lease name in the pod's own namespace, or in kube-system outside of
+// a pod, the host name and a random part as identity, and times of 15, 10 and 2 seconds. name may be set
+// later.
 func NewOptions(name string) Options {
 	host, err := os.Hostname()
 	if err != nil {
@@ -64,7 +62,7 @@ func NewOptions(name string) Options {
 	}
 }
 
-// podNamespace reads the pod's namespace from file.
+// podNamespace returns the pod's namespace from file, or the default.
 func podNamespace(file string) string {
 	data, err := os.ReadFile(file)
 	if namespace := strings.TrimSpace(string(data)); err == nil && namespace != "" {
@@ -73,45 +71,45 @@ func podNamespace(file string) string {
 	return DefaultNamespace
 }
 
-// AddFlags adds the flags that set o, with o's present values as defaults.
+// AddFlags adds the flags that set o, with o's current values as defaults.
 func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(&o.Disabled, "disable-leader-election", o.Disabled,
-		"run without a Lease; only with a single replica")
-	fs.StringVar(&o.Namespace, "leader-election-namespace", o.Namespace, "namespace of the Lease; default: the pod's own")
-	fs.StringVar(&o.Name, "leader-election-name", o.Name, "name of the Lease, of whose replicas one works at a time; default: named after what this replica serves")
+		"run without a Lease; only for a single replica")
+	fs.StringVar(&o.Namespace, "leader-election-namespace", o.Namespace, "namespace of the Lease (default the pod's own)")
+	fs.StringVar(&o.Name, "leader-election-name", o.Name, "name of the Lease: of all replicas with this name one is active (default named after the cluster or source)")
 	fs.DurationVar(&o.LeaseDuration, "leader-election-lease-duration", o.LeaseDuration,
-		"how long a standby waits for a leader that vanished, in whole seconds; after a clean stop it does not wait")
+		"time after which a standby takes over from a leader that vanished, in whole seconds; after a clean stop it takes over at once")
 	fs.DurationVar(&o.RenewDeadline, "leader-election-renew-deadline", o.RenewDeadline,
-		"how long a leader goes on when it can not renew the Lease; less than the lease duration")
+		"time after which a leader that cannot renew the Lease stops; less than the lease duration")
 	fs.DurationVar(&o.RetryPeriod, "leader-election-retry-period", o.RetryPeriod,
 		"time between renewals of the Lease; at most half the renew deadline")
 }
 
-// Validate reports every fault of o, by flag and with what to do.
+// Validate reports every fault of o by flag, with what to do.
 func (o *Options) Validate() []error {
 	if o.Disabled {
 		return nil
 	}
-	var faults []error
+	var errs []error
 	if problems := validation.IsDNS1123Label(o.Namespace); len(problems) > 0 {
-		faults = append(faults, fmt.Errorf("--leader-election-namespace %q: %s", o.Namespace, problems[0]))
+		errs = append(errs, fmt.Errorf("--leader-election-namespace %q: %s", o.Namespace, problems[0]))
 	}
 	if problems := validation.IsDNS1123Subdomain(o.Name); len(problems) > 0 {
-		faults = append(faults, fmt.Errorf("--leader-election-name %q: %s", o.Name, problems[0]))
+		errs = append(errs, fmt.Errorf("--leader-election-name %q: %s", o.Name, problems[0]))
 	}
 	if o.Identity == "" {
-		faults = append(faults, errors.New("leader election: the identity of this replica is empty"))
+		errs = append(errs, errors.New("leader election: the identity of this replica is empty"))
 	}
 	if o.LeaseDuration < time.Second || o.LeaseDuration%time.Second != 0 {
-		faults = append(faults, fmt.Errorf("--leader-election-lease-duration %s: want whole seconds, at least 1s", o.LeaseDuration))
+		errs = append(errs, fmt.Errorf("--leader-election-lease-duration must be whole seconds and at least 1s, got %s", o.LeaseDuration))
 	}
 	if o.RenewDeadline <= 0 || o.RenewDeadline >= o.LeaseDuration {
-		faults = append(faults, fmt.Errorf("--leader-election-renew-deadline %s: want more than 0 and less than the lease duration, %s",
+		errs = append(errs, fmt.Errorf("--leader-election-renew-deadline must be above 0 and below the lease duration of %[2]s, got %[1]s",
 			o.RenewDeadline, o.LeaseDuration))
 	}
 	if o.RetryPeriod <= 0 || 2*o.RetryPeriod > o.RenewDeadline {
-		faults = append(faults, fmt.Errorf("--leader-election-retry-period %s: want more than 0 and at most half the renew deadline, %s",
+		errs = append(errs, fmt.Errorf("--leader-election-retry-period must be above 0 and at most half the renew deadline of %[2]s, got %[1]s",
 			o.RetryPeriod, o.RenewDeadline))
 	}
-	return faults
+	return errs
 }

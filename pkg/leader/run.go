@@ -1,6 +1,7 @@
 package leader
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,42 +12,45 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	coordination "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/retry"
 )
 
-// ErrLost is what [Run]'s error wraps when leadership was lost: another replica
-// took the Lease, or it could not be renewed in time.
+// ErrLost is wrapped by the error of [Run] when leadership was lost: another replica took the Lease, or it
+// could not be renewed in time.
 var ErrLost = errors.New("leadership lost")
 
-// Config is what [Run] needs.
+// Config configures [Run].
 type Config struct {
-	// Options must have passed Validate.
+	// Options choose the Lease; required.
 	Options Options
-	// REST says how to reach the API server that holds the Lease; required
-	// unless Options.Disabled. Requests about the Lease go through a client of
-	// their own, so that they do not wait behind those of the work; its
-	// QPS, Burst and RateLimiter do not count.
+	// REST is how to reach the API server that holds the Lease; required unless Options.Disabled.
+	// Requests about the Lease use a client of their own, without QPS, Burst and RateLimiter, so that they
+	// do not wait for those of the work.
 	REST *rest.Config
-	// Leading, if set, is told when leadership begins (true) and when the work
-	// has ended (false). It must return at once.
+	// Leading is called with true when leadership begins, and with false when the work has ended. It must
+	// not block. Optional.
 	Leading func(bool)
-	// Logger is required.
+	// Logger gets a line about each change of leadership and each failure; default slog.Default().
 	Logger *slog.Logger
 }
 
-// Run waits until this replica leads, runs work, and gives the Lease back when
-// work has returned. work's context ends with ctx and when leadership is lost;
-// work must return then: it has LeaseDuration less RenewDeadline until another
-// replica may start.
+// Run waits until this replica leads, runs work, and releases the Lease when work has returned. The
+// context of work ends with ctx and when leadership is lost. work must return then: another replica may
+// start after LeaseDuration less RenewDeadline.
 //
-// Run returns work's error; nil when ctx ended before it led; an error that
-// wraps [ErrLost]; or one that says why the Lease can not be had, such as missing
-// rights. An API server that can not be reached is no error: Run goes on trying.
-// When it returns, work has returned.
+// Run returns work's error; nil when ctx ended before this replica led; an error that wraps [ErrLost]; or
+// the reason why the Lease cannot be acquired, such as missing rights, if that lasts for RenewDeadline. It
+// retries forever while the API server cannot be reached. When Run returns, work has returned.
 func Run(ctx context.Context, cfg Config, work func(context.Context) error) error {
-	if faults := cfg.Options.Validate(); len(faults) > 0 {
-		return errors.Join(faults...)
+	errs := cfg.Options.Validate()
+	if cfg.REST == nil && !cfg.Options.Disabled {
+		errs = append(errs, errors.New("leader election: REST is required"))
+	}
+	if len(errs) > 0 {
+		return errors.Join(errs...)
 	}
 	if cfg.Leading == nil {
 		cfg.Leading = func(bool) {}
@@ -57,56 +61,49 @@ func Run(ctx context.Context, cfg Config, work func(context.Context) error) erro
 		return work(ctx)
 	}
 	c := &candidate{
-		cfg:  cfg,
-		log:  cfg.Logger.With("lease", cfg.Options.Namespace+"/"+cfg.Options.Name, "identity", cfg.Options.Identity),
-		seen: newWatch(),
+		cfg:   cfg,
+		log:   cmp.Or(cfg.Logger, slog.Default()).With("lease", cfg.Options.Namespace+"/"+cfg.Options.Name, "identity", cfg.Options.Identity),
+		watch: newWatch(),
 	}
 	config := rest.CopyConfig(cfg.REST)
-	config.QPS, config.RateLimiter = -1, nil // renewals are few, and must not wait
+	config.QPS, config.RateLimiter = -1, nil // requests are few, and must not wait
 	client, err := coordination.NewForConfig(config)
 	if err != nil {
 		return fmt.Errorf("leader election: client for Leases: %w", err)
 	}
 	c.leases = client.Leases(cfg.Options.Namespace)
 
-	// The watch goes on while the work ends and the Lease is released.
+	// The watch continues while the work ends and the Lease is released.
 	watching, stopWatching := context.WithCancel(context.WithoutCancel(ctx))
 	var watch sync.WaitGroup
-	watch.Go(func() { c.seen.run(watching, client, &cfg.Options, c.log) })
+	watch.Go(func() { c.watch.run(watching, client, &cfg.Options, c.log) })
 	defer watch.Wait()
 	defer stopWatching()
 
-	if won, err := c.acquire(ctx); err != nil || !won {
+	if acquired, err := c.acquire(ctx); err != nil || !acquired {
 		return err
 	}
 	return c.lead(ctx, work)
 }
 
-// candidate is one Run. Its goroutine owns it.
+// candidate is the state of one Run. Run's goroutine owns it.
 type candidate struct {
-	cfg    Config
-	log    *slog.Logger
-	leases coordination.LeaseInterface
-	seen   *watch
-	last   sighting
+	cfg     Config
+	log     *slog.Logger
+	leases  coordination.LeaseInterface
+	watch   *watch
+	last    observation
+	refused refusal
 }
 
-// acquire waits until the Lease is this replica's. It reports false when ctx
-// ended first.
+// acquire waits until this replica holds the Lease. It reports false when ctx ended before.
 func (c *candidate) acquire(ctx context.Context) (bool, error) {
 	o := &c.cfg.Options
 	patience := 2*o.RetryPeriod + time.Second
 	reported := ""
-	pause := time.Duration(0)
-	if err := c.read(ctx); err != nil {
-		if fatal := c.fatal(err); fatal != nil {
-			return false, fatal
-		}
-		pause = c.retryLater(ctx, err)
-	}
-	for {
-		now := time.Now()
-		due := max(pause, c.last.wait(o.Identity, patience, now))
+	pause, err := c.retryAfter(ctx, c.read(ctx))
+	for err == nil {
+		due := max(pause, c.last.wait(o.Identity, patience, time.Now()))
 		if holder := c.last.holder(); due > 0 && holder != "" && holder != reported {
 			reported = holder
 			c.log.Info("standing by", "holder", holder)
@@ -116,38 +113,43 @@ func (c *candidate) acquire(ctx context.Context) (bool, error) {
 		case <-ctx.Done():
 			timer.Stop()
 			return false, nil
-		case err := <-c.seen.refused:
+		case err = <-c.watch.refused:
 			timer.Stop()
-			return false, c.fatal(err)
-		case lease := <-c.seen.leases:
+			pause, err = c.retryAfter(ctx, err)
+			continue
+		case lease := <-c.watch.leases:
 			timer.Stop()
-			c.last = c.last.see(lease, time.Now())
+			c.last = c.last.observe(lease, time.Now())
 			continue
 		case <-timer.C:
 		}
-		pause = 0
-		switch err := c.claim(ctx, false); {
+		switch err = c.write(ctx, false); {
 		case err == nil:
 			return true, nil
-		case ctx.Err() != nil:
-			return false, nil
 		case errors.Is(err, errTaken):
-			c.log.Debug("another replica was faster", "holder", c.last.holder())
+			c.log.Debug("another replica acquired the Lease", "holder", c.last.holder())
+			pause, err = 0, nil
 		default:
-			if fatal := c.fatal(err); fatal != nil {
-				return false, fatal
-			}
-			pause = c.retryLater(ctx, err)
+			pause, err = c.retryAfter(ctx, err)
 		}
 	}
+	if ctx.Err() != nil {
+		return false, nil
+	}
+	return false, err
 }
 
-// retryLater logs err and gives the time to wait before the next attempt.
-func (c *candidate) retryLater(ctx context.Context, err error) time.Duration {
-	if ctx.Err() == nil {
-		c.log.Warn("the Lease can not be read or written; trying again", "error", err, "after", c.cfg.Options.RetryPeriod)
+// retryAfter returns the time to wait before the next attempt after err, 0 for no error. It returns an
+// error if no attempt is worthwhile.
+func (c *candidate) retryAfter(ctx context.Context, err error) (time.Duration, error) {
+	if err == nil || ctx.Err() != nil {
+		return 0, nil
 	}
-	return c.cfg.Options.RetryPeriod
+	if explained := c.explain(err); explained != nil && c.refused.persists(time.Now(), c.cfg.Options.RenewDeadline) {
+		return 0, explained
+	}
+	c.log.Warn("reading or writing the Lease failed, retrying", "error", err, "after", c.cfg.Options.RetryPeriod)
+	return c.cfg.Options.RetryPeriod, nil
 }
 
 // lead runs work and renews the Lease until work has returned.
@@ -169,11 +171,11 @@ func (c *candidate) lead(ctx context.Context, work func(context.Context) error) 
 		case err := <-ended:
 			c.release(ctx)
 			return err
-		case lease := <-c.seen.leases:
-			if (sighting{lease: lease}).holder() == o.Identity {
+		case lease := <-c.watch.leases:
+			if (observation{lease: lease}).holder() == o.Identity {
 				continue
 			}
-			// Taken, released or deleted by somebody, or an old story: find out.
+			// Taken, released or deleted by somebody else, or an old event: read it.
 		case <-timer.C:
 		}
 		started := time.Now()
@@ -184,40 +186,38 @@ func (c *candidate) lead(ctx context.Context, work func(context.Context) error) 
 			continue
 		}
 		if errors.Is(err, errTaken) || !time.Now().Before(renewed.Add(o.RenewDeadline)) {
-			c.log.Error("leadership lost; stopping the work", "error", err)
+			c.log.Error("leadership lost, stopping the work", "error", err)
 			stop()
 			lost := fmt.Errorf("leader election on Lease %s/%s: %w: %w", o.Namespace, o.Name, ErrLost, err)
 			if err := <-ended; err != nil && !errors.Is(err, context.Canceled) {
 				lost = errors.Join(lost, err)
 			}
-			c.release(ctx) // does nothing if somebody else has it
+			c.release(ctx) // does nothing if another replica holds it
 			return lost
 		}
-		c.log.Warn("the Lease could not be renewed; trying again", "error", err)
+		c.log.Warn("renewing the Lease failed, retrying", "error", err)
 		timer.Reset(min(o.RetryPeriod, max(0, time.Until(renewed.Add(o.RenewDeadline)))))
 	}
 }
 
-// renew writes the Lease once more, also after ctx ended, since the work goes on
-// until it has returned.
+// renew writes the Lease once, also after ctx ended, since the work continues until it has returned.
 func (c *candidate) renew(ctx context.Context, deadline time.Time) error {
 	ctx, cancel := context.WithDeadline(context.WithoutCancel(ctx), deadline)
 	defer cancel()
-	return c.claim(ctx, true)
+	return c.write(ctx, true)
 }
 
-// errTaken says that the Lease is not this replica's.
-var errTaken = errors.New("the Lease was taken by another replica, released or deleted")
+// errTaken says that this replica does not hold the Lease.
+var errTaken = errors.New("the Lease was acquired by another replica, released or deleted")
 
-// claim takes the Lease as last seen, or renews it. When it turns out to have
-// changed, claim looks again and tries once more what is still to be had:
-// errTaken says that it is not. A leader that finds its Lease free has lost it,
-// since another one may have held it meanwhile.
-func (c *candidate) claim(ctx context.Context, renewal bool) error {
+// write acquires the Lease as last observed, or renews it. If the Lease has changed, write reads it and
+// tries once more, unless another replica holds it: the error wraps errTaken then. A leader that finds its
+// Lease free has lost it, since another replica may have held it meanwhile.
+func (c *candidate) write(ctx context.Context, renewal bool) error {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.Options.RenewDeadline/2)
 	defer cancel()
 	for attempt := 0; ; attempt++ {
-		want := c.last.claimed(&c.cfg.Options, time.Now())
+		want := c.last.acquired(&c.cfg.Options, time.Now())
 		var lease *coordinationv1.Lease
 		var err error
 		if c.last.lease == nil {
@@ -226,7 +226,7 @@ func (c *candidate) claim(ctx context.Context, renewal bool) error {
 			lease, err = c.leases.Update(ctx, want, metav1.UpdateOptions{})
 		}
 		if err == nil {
-			c.last = c.last.see(lease, time.Now())
+			c.last = c.last.observe(lease, time.Now())
 			return nil
 		}
 		changed := apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || c.last.lease != nil && apierrors.IsNotFound(err)
@@ -246,7 +246,7 @@ func (c *candidate) claim(ctx context.Context, renewal bool) error {
 	}
 }
 
-// read gets the Lease as it is now.
+// read gets the Lease from the API server.
 func (c *candidate) read(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.Options.RenewDeadline/2)
 	defer cancel()
@@ -257,39 +257,36 @@ func (c *candidate) read(ctx context.Context) error {
 	case err != nil:
 		return err
 	}
-	c.last = c.last.see(lease, time.Now())
+	c.last = c.last.observe(lease, time.Now())
 	return nil
 }
 
-// release hands the Lease over, if it is still this replica's. A failure is only
-// logged: the Lease expires then.
+// release releases the Lease if this replica holds it. A failure is only logged: the Lease then expires.
 func (c *candidate) release(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.cfg.Options.RenewDeadline/2)
 	defer cancel()
-	for attempt := 0; ; attempt++ {
-		if c.last.lease == nil || c.last.holder() != c.cfg.Options.Identity {
-			return
+	err := retry.RetryOnConflict(wait.Backoff{Steps: 2}, func() error {
+		if c.last.holder() != c.cfg.Options.Identity {
+			return nil
 		}
 		_, err := c.leases.Update(ctx, c.last.released(time.Now()), metav1.UpdateOptions{})
 		if err == nil {
 			c.log.Info("released the Lease")
-			return
+			return nil
 		}
-		if apierrors.IsConflict(err) && attempt == 0 {
-			err = c.read(ctx)
-			if err == nil {
-				continue
-			}
+		if apierrors.IsConflict(err) {
+			return cmp.Or(c.read(ctx), err)
 		}
-		c.log.Warn("the Lease could not be released; another replica takes over when it expires",
+		return err
+	})
+	if err != nil {
+		c.log.Warn("releasing the Lease failed, another replica takes over when it expires",
 			"error", err, "after", c.cfg.Options.LeaseDuration)
-		return
 	}
 }
 
-// fatal gives the error to return when err is one that trying again does not
-// mend, else nil.
-func (c *candidate) fatal(err error) error {
+// explain returns err with what to do about it if retries alone cannot repair it, else nil.
+func (c *candidate) explain(err error) error {
 	o := &c.cfg.Options
 	switch {
 	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):

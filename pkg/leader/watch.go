@@ -14,13 +14,11 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// watch tells of changes of one Lease. run's goroutines write the channels,
-// the candidate reads them.
+// watch follows one Lease. The goroutines of run write the channels, the candidate reads them.
 type watch struct {
-	// leases holds the newest state that was not read yet; nil says that the
-	// Lease was deleted.
+	// leases holds the newest state that was not read yet; nil for a Lease that was deleted.
 	leases chan *coordinationv1.Lease
-	// refused holds the error when this client has no right to watch.
+	// refused holds the error when this client has no right to watch that was not read yet.
 	refused chan error
 }
 
@@ -28,7 +26,7 @@ func newWatch() *watch {
 	return &watch{leases: make(chan *coordinationv1.Lease, 1), refused: make(chan error, 1)}
 }
 
-// run watches until ctx ends, reconnecting as informers do.
+// run watches until ctx ends, with an informer's retries.
 func (w *watch) run(ctx context.Context, client coordination.LeasesGetter, o *Options, log *slog.Logger) {
 	only := fields.OneTermEqualSelector("metadata.name", o.Name).String()
 	leases := client.Leases(o.Namespace)
@@ -44,7 +42,7 @@ func (w *watch) run(ctx context.Context, client coordination.LeasesGetter, o *Op
 	}, client), &coordinationv1.Lease{}, 0, nil)
 	// Neither call fails before the informer runs.
 	_ = informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
-		log.Debug("the watch of the Lease was interrupted", "error", err)
+		log.Debug("watch of the Lease failed, retrying", "error", err)
 		if apierrors.IsForbidden(err) {
 			select {
 			case w.refused <- err:
@@ -66,7 +64,7 @@ func (w *watch) changed(object any) {
 	}
 }
 
-// put replaces what was not read yet. It is called by one goroutine at a time.
+// put replaces the state that was not read yet. It is called by one goroutine at a time.
 func (w *watch) put(lease *coordinationv1.Lease) {
 	select {
 	case <-w.leases:
