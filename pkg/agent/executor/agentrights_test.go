@@ -91,7 +91,7 @@ func (w *world) asAgent(inMemory bool) rbacv1.Subject {
 	config := rest.AnonymousClientConfig(plane.REST())
 	config.BearerToken = w.token("agent")
 	w.start(config, inMemory)
-	w.checks.Follow("work", &w.account)
+	w.checks.Follow("work", nil, &w.account)
 	return rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: w.namespace, Name: "agent"}
 }
 

@@ -285,7 +285,7 @@ func (w *world) fresh() *world {
 	other := *w
 	other.changed = make(chan string, 1000)
 	other.start(plane.REST(), false)
-	other.checks.Follow("work", &w.account)
+	other.checks.Follow("work", nil, &w.account)
 	return &other
 }
 

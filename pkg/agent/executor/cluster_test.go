@@ -80,7 +80,7 @@ func newWorld(t *testing.T, inMemory bool) *world {
 		changed: make(chan string, 1000),
 	}
 	w.start(plane.REST(), inMemory)
-	w.checks.Follow("work", &w.account)
+	w.checks.Follow("work", nil, &w.account)
 	return w
 }
 

@@ -5,7 +5,7 @@
 //	checks := executor.New(executor.Config[Key]{Client: client, Changed: queue.Add, Logger: logger})
 //	go checks.Run(ctx)
 //	account, err := executor.AccountOf(spec.Executor)   // nil: nothing is checked
-//	checks.Follow(key, account)                         // Changed is called when its rights change
+//	checks.Follow(key, nil, account)                    // Changed is called when its rights change
 //	recheck, err := checks.Check(ctx, *account, &m)     // nil: allowed; *DeniedError: not
 //
 // The API server decides, by SubjectAccessReviews and, for RBAC's own kinds, by

@@ -52,7 +52,6 @@ type Executor[K comparable] struct {
 	watches   sync.WaitGroup
 	watch     *rbacWatch         // nil while nobody follows
 	stop      context.CancelFunc // ends watch
-	follows   map[K]Account
 	followed  map[Account]*followed[K]
 	listeners map[matter]set[Account] // of the followed accounts
 	pending   set[Account]            // followers to be told
@@ -74,7 +73,6 @@ func New[K comparable](config Config[K]) *Executor[K] {
 		config:    config,
 		client:    dynamic.New(config.Client),
 		wake:      make(chan struct{}, 1),
-		follows:   map[K]Account{},
 		followed:  map[Account]*followed[K]{},
 		listeners: map[matter]set[Account]{},
 		pending:   set[Account]{},
@@ -138,24 +136,20 @@ func (e *Executor[K]) takePending() []K {
 	return keys
 }
 
-// Follow sets the account whose changes of rights are reported to key, instead of
-// the one before; nil ends its following. Answers are kept for accounts that
-// somebody follows.
-func (e *Executor[K]) Follow(key K, account *Account) {
+// Follow replaces the account whose changes of permissions are reported to key: before, as of the
+// previous call, by after; nil is none. Answers are kept for accounts that are followed. Calls for one
+// key must not run at the same time.
+func (e *Executor[K]) Follow(key K, before, after *Account) {
+	if before == after || before != nil && after != nil && *before == *after {
+		return
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	before, had := e.follows[key]
-	if account != nil {
-		if had && before == *account {
-			return
-		}
-		e.follows[key] = *account
-		e.join(key, *account)
-	} else {
-		delete(e.follows, key)
+	if after != nil {
+		e.join(key, *after)
 	}
-	if had {
-		e.leave(key, before)
+	if before != nil {
+		e.leave(key, *before)
 	}
 	if len(e.followed) == 0 && e.watch != nil {
 		e.stop()

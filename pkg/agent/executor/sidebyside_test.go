@@ -30,7 +30,7 @@ func TestBothModesAnswerAlike(t *testing.T) {
 		w.account, {Namespace: w.namespace, Name: "executor2"}, {Namespace: g.namespaces[1], Name: w.account.Name},
 	}
 	for i := range g.accounts {
-		w.checks.Follow(fmt.Sprint("work", i), &g.accounts[i])
+		w.checks.Follow(fmt.Sprint("work", i), nil, &g.accounts[i])
 	}
 	g.create()
 	// Nobody follows this one: it always asks.

@@ -20,7 +20,7 @@ func TestSweepKeepsWhatIsNeeded(t *testing.T) {
 	}
 	e := New(Config[string]{Client: client, Changed: func(string) {}})
 	account := Account{"a", "x"}
-	e.Follow("work", &account)
+	e.Follow("work", nil, &account)
 	now := time.Now()
 	old, fresh := question{owned: true}, question{}
 	used, unused := matter{role, named("a", "used")}, matter{role, named("a", "unused")}
@@ -41,8 +41,8 @@ func TestSweepKeepsWhatIsNeeded(t *testing.T) {
 		t.Errorf("touched %v", e.touched)
 	}
 
-	e.Follow("work", nil)
-	if len(e.listeners)+len(e.followed)+len(e.follows)+len(e.pending) != 0 {
-		t.Errorf("left: %v, %v, %v, %v", e.listeners, e.followed, e.follows, e.pending)
+	e.Follow("work", &account, nil)
+	if len(e.listeners)+len(e.followed)+len(e.pending) != 0 {
+		t.Errorf("left: %v, %v, %v", e.listeners, e.followed, e.pending)
 	}
 }

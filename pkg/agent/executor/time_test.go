@@ -47,7 +47,7 @@ func inBubble(t *testing.T, inMemory, noWatches bool, test func(*clock)) {
 		c.checks = executor.New(executor.Config[string]{
 			Client: client, InMemory: inMemory, Changed: func(key string) { c.changed <- key }, Logger: slog.New(slog.DiscardHandler),
 		})
-		c.checks.Follow("work", &account)
+		c.checks.Follow("work", nil, &account)
 		go func() {
 			if err := c.checks.Run(t.Context()); err != nil {
 				t.Error(err)
@@ -194,7 +194,7 @@ func TestAnswersForNewFollowers(t *testing.T) {
 			"subjects": []any{map[string]any{"kind": "ServiceAccount", "name": "late"}},
 		})
 		synctest.Wait()
-		c.checks.Follow("other", &late)
+		c.checks.Follow("other", nil, &late)
 		if recheck, err := c.checks.Check(c.Context(), late, widget()); err != nil || recheck != 2*time.Second {
 			t.Errorf("again in %v, %v", recheck, err)
 		}
@@ -315,22 +315,22 @@ func TestWatchesOnlyForFollowers(t *testing.T) {
 		c.server.set(true)
 		c.says("asked", widget(), true, 5*time.Minute, 5)
 		other := executor.Account{Namespace: "a", Name: "b"}
-		c.checks.Follow("other", &account)
-		c.checks.Follow("work", &other)
+		c.checks.Follow("other", nil, &account)
+		c.checks.Follow("work", &account, &other)
 		c.says("kept for another follower", widget(), true, 5*time.Minute, 0)
-		c.checks.Follow("other", nil)
-		c.checks.Follow("nobody", nil)
+		c.checks.Follow("other", &account, nil)
+		c.checks.Follow("nobody", nil, nil)
 		synctest.Wait()
 		if n := c.server.open(); n != 4 {
 			t.Errorf("%d watches while somebody follows", n)
 		}
-		c.checks.Follow("work", nil)
+		c.checks.Follow("work", &other, nil)
 		synctest.Wait()
 		if n := c.server.open(); n != 0 {
 			t.Errorf("%d watches left", n)
 		}
 		release := c.server.hold()
-		c.checks.Follow("work", &account)
+		c.checks.Follow("work", nil, &account)
 		c.says("asked anew", widget(), true, 5*time.Minute, 5)
 		release()
 		synctest.Wait()
@@ -353,16 +353,19 @@ func TestManyAtOnce(t *testing.T) {
 		for i := range 8 {
 			workers.Go(func() {
 				key := fmt.Sprint("work", i)
+				var before *executor.Account
 				for n := range 200 {
 					one := accounts[(i+n)%len(accounts)]
-					c.checks.Follow(key, &one)
+					c.checks.Follow(key, before, &one)
+					before = &one
 					for _, m := range []*strategy.Manifest{widget(), roleBinding("given", fmt.Sprint("r", n%3))} {
 						if _, err := c.checks.Check(c.Context(), one, m); err != nil && !errors.As(err, new(*executor.DeniedError)) {
 							t.Error(err)
 						}
 					}
 					if n%5 == 0 {
-						c.checks.Follow(key, nil)
+						c.checks.Follow(key, before, nil)
+						before = nil
 					}
 				}
 			})

@@ -134,7 +134,7 @@ func New(config Config) (*Reconciler, error) {
 func (r *Reconciler) watch(e *entry, next interest) {
 	r.Objects.Follow(e.name, e.interest.objects, next.objects)
 	r.Named.Follow(e.name, e.interest.named, next.named)
-	r.Executors.Follow(e.name, next.account)
+	r.Executors.Follow(e.name, e.interest.account, next.account)
 	e.interest = next
 }
 
