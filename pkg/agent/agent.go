@@ -82,7 +82,7 @@ func New(config Config) (*Agent, error) {
 	if err != nil {
 		return nil, errors.Join(err, a.state.Close())
 	}
-	a.registerMetrics()
+	registerMetrics(config.Registerer, a.inbox, a.outbox)
 	return a, nil
 }
 

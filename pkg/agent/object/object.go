@@ -1,5 +1,4 @@
-// Package object names objects on the agent's cluster and says what is known of
-// them. It is what the steps of the agent hand to each other.
+// Package object has the types by which the steps of the agent refer to objects of the cluster.
 package object
 
 import (
@@ -10,23 +9,22 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 )
 
-// AgentLabel is the label that every object the agent applies carries. Its value
-// is [AgentHash] of the agent's id. One watch per resource type selects by it.
+// AgentLabel is the label of every object that the agent applies. Its value is [AgentHash] of the
+// agent's id. The watch of each resource type selects it.
 const AgentLabel = "workwire.dev/agent"
 
-// HashAnnotation is the annotation in which an applied object carries the hash
-// of the manifest that was last applied to it.
+// HashAnnotation is the annotation of an applied object that has the hash of the manifest last applied
+// to it.
 const HashAnnotation = "workwire.dev/manifest-hash"
 
-// Ref names an object. Namespace is empty for cluster-scoped ones. A Ref is
-// comparable.
+// Ref refers to an object. Namespace is empty for a cluster-scoped object. A Ref is comparable.
 type Ref struct {
 	schema.GroupVersionResource
 	Namespace string
 	Name      string
 }
 
-// String gives resource.version.group namespace/name.
+// String returns resource.version.group namespace/name.
 func (r Ref) String() string {
 	kind := r.Resource
 	if r.Group != "" {
@@ -38,30 +36,28 @@ func (r Ref) String() string {
 	return kind + " " + r.Namespace + "/" + r.Name
 }
 
-// State says what is known about an object without asking the API server.
+// State is what is known about an object without a request to the API server.
 type State int
 
 const (
-	// Unknown: nothing is known, or what is known may be out of date.
+	// Unknown: nothing is known, or it may be out of date.
 	Unknown State = iota
-	// Absent: no object of that name carries the agent's label. One without the
-	// label may exist.
+	// Absent: no object of that name has the agent's label. An object without the label may exist.
 	Absent
-	// Present: the object exists as it is given.
+	// Present: the object exists.
 	Present
 )
 
 // Live is an object as last seen.
 type Live struct {
 	State State
-	// Object is set if and only if State is Present. It is shared: read only. It
-	// has no managedFields when it comes from a watch.
+	// Object is set if and only if State is Present. It must not be changed. An object from a watch
+	// has no managedFields.
 	Object *unstructured.Unstructured
 }
 
-// Newer reports whether resource version a is later than b. Versions that can
-// not be compared, as those of an aggregated API may be, count as newer: what
-// arrives last is believed.
+// Newer reports whether resource version a is later than b. A version that cannot be compared, as those
+// of an aggregated API may be, counts as newer, so that the last event wins.
 func Newer(a, b string) bool {
 	order, err := resourceversion.CompareResourceVersion(a, b)
 	return err != nil || order > 0

@@ -123,15 +123,6 @@ func (rec *reconciliation) manifestErrors() error {
 	return errors.Join(errs...)
 }
 
-// removalErrors joins the errors of removals.
-func removalErrors(removals []apply.RemovalOutcome) error {
-	var errs []error
-	for i := range removals {
-		errs = append(errs, removals[i].Err)
-	}
-	return errors.Join(errs...)
-}
-
 // permits returns the function that authorizes each manifest, nil if the work has no executor. A
 // denial is checked again at the time that comes with it. A permission is not: it is checked before
 // each write, and the executor's watches report changes.

@@ -8,7 +8,6 @@ import (
 
 	"github.com/workwire/workwire/pkg/agent/applied"
 	"github.com/workwire/workwire/pkg/agent/inbox"
-	"github.com/workwire/workwire/pkg/agent/object"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 )
 
@@ -88,17 +87,4 @@ func (r *Reconciler) recover(amw *workv1.AppliedManifestWork) {
 	if r.Inbox.Recover(key, r.Cluster, amw.Spec.ManifestWorkName) {
 		r.Table.add(amw.Name, key)
 	}
-}
-
-// intentUnreadable is logged when an AppliedManifestWork does not tell which objects were about to
-// be applied.
-const intentUnreadable = "reading the intended objects of an AppliedManifestWork failed"
-
-// refsOf returns the objects of resources.
-func refsOf(resources []applied.Resource) []object.Ref {
-	refs := make([]object.Ref, len(resources))
-	for i := range resources {
-		refs[i] = resources[i].Ref
-	}
-	return refs
 }

@@ -1,19 +1,12 @@
 package reconcile
 
 import (
-	"context"
-	"errors"
 	"log/slog"
-	"slices"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/workwire/workwire/pkg/agent/applied"
-	"github.com/workwire/workwire/pkg/agent/condition"
-	"github.com/workwire/workwire/pkg/agent/conditionrules"
 	"github.com/workwire/workwire/pkg/agent/executor"
 	"github.com/workwire/workwire/pkg/agent/inbox"
 	"github.com/workwire/workwire/pkg/agent/object"
@@ -110,117 +103,6 @@ func (rec *reconciliation) missed(events map[object.Ref]string) bool {
 		}
 	}
 	return false
-}
-
-// prepare parses the work, sets what is watched for it, and observes its objects.
-func (r *Reconciler) prepare(ctx context.Context, logger *slog.Logger, e *entry, work *inbox.Entry) *reconciliation {
-	known, _ := r.Applied.Get(e.name)
-	rec := &reconciliation{
-		logger: logger, entry: e, work: work, known: known,
-		changed: e.history.spec != work, previous: r.previousStatus(logger, work, known),
-	}
-	if wait := time.Until(e.history.repairs.notBefore); !rec.changed && wait > 0 {
-		rec.backoff = true
-		rec.requeueWithin(wait)
-	}
-	rec.manifests = r.parse(ctx, work)
-	rec.last = newLastApplied(&e.history, work, rec.manifests, func(spec *inbox.Entry) []strategy.Manifest { return r.parse(ctx, spec) })
-	rec.account, rec.accountErr = executor.AccountOf(work.Spec.Executor)
-	rec.tracked = manifestRefs(rec.manifests)
-	if known != nil {
-		rec.dropped = rec.droppedResources()
-		rec.tracked = append(rec.tracked, refsOf(rec.dropped)...)
-	}
-	r.Table.await(e, unknownKinds(rec.manifests))
-	r.watch(e, interest{objects: rec.tracked, named: namedRefs(rec.manifests), account: rec.account})
-	wasComplete := condition.WasComplete(&rec.previous)
-	rec.observed = r.observe(ctx, rec, wasComplete)
-	rec.complete = completed(rec.manifests, rec.observed, wasComplete)
-	return rec
-}
-
-// previousStatus returns the last status reported for the work or, after a restart, the one of its
-// AppliedManifestWork.
-func (r *Reconciler) previousStatus(logger *slog.Logger, work *inbox.Entry, known *workv1.AppliedManifestWork) workv1.ManifestWorkStatus {
-	if last, ok := r.Outbox.Last(work.Key); ok {
-		return last.Status
-	}
-	if known == nil || known.Annotations[applied.UIDAnnotation] != string(work.UID) {
-		return workv1.ManifestWorkStatus{}
-	}
-	status, err := applied.DecodeTransitions(known.Status.Transitions)
-	if err != nil {
-		logger.Warn("decoding transitions failed; transition times and completion from before the restart are lost",
-			"appliedManifestWork", known.Name, "error", err)
-		return workv1.ManifestWorkStatus{}
-	}
-	return *status
-}
-
-// parse returns the work's manifests.
-func (r *Reconciler) parse(ctx context.Context, work *inbox.Entry) []strategy.Manifest {
-	manifests := strategy.Parse(&work.Spec, func(kind schema.GroupVersionKind) (*meta.RESTMapping, error) {
-		return r.RESTMapper.RESTMapping(ctx, kind)
-	})
-	for i := range manifests {
-		if manifests[i].Err == nil {
-			manifests[i].Err = conditionrules.Validate(manifests[i].ConditionRules)
-		}
-	}
-	return manifests
-}
-
-// manifestRefs returns the objects of manifests, each once.
-func manifestRefs(manifests []strategy.Manifest) []object.Ref {
-	refs := make([]object.Ref, 0, len(manifests))
-	known := make(map[object.Ref]struct{}, len(manifests))
-	for i := range manifests {
-		ref := manifests[i].Ref
-		if _, twice := known[ref]; ref != (object.Ref{}) && !twice {
-			known[ref] = struct{}{}
-			refs = append(refs, ref)
-		}
-	}
-	return refs
-}
-
-// namedRefs returns the objects that are to be watched by name.
-func namedRefs(manifests []strategy.Manifest) []object.Ref {
-	var refs []object.Ref
-	for i := range manifests {
-		if m := &manifests[i]; readOnly(m) && m.FeedbackScrapeType == workv1.FeedbackScrapeTypeWatch {
-			refs = append(refs, m.Ref)
-		}
-	}
-	return refs
-}
-
-// unknownKinds returns the kinds of manifests that the cluster does not serve.
-func unknownKinds(manifests []strategy.Manifest) []schema.GroupKind {
-	var unknown []schema.GroupKind
-	for i := range manifests {
-		var err *meta.NoKindMatchError
-		if errors.As(manifests[i].Err, &err) {
-			unknown = append(unknown, err.GroupKind)
-		}
-	}
-	return unknown
-}
-
-// droppedResources returns the objects that the AppliedManifestWork names and the manifests do not.
-// It leaves out objects that a manifest of an unresolved kind may be about: a failed lookup is no
-// reason to delete.
-func (rec *reconciliation) droppedResources() []applied.Resource {
-	resources, err := applied.Resources(rec.known)
-	if err != nil {
-		rec.logger.Warn(intentUnreadable, "appliedManifestWork", rec.known.Name, "error", err)
-	}
-	return slices.DeleteFunc(applied.Dropped(resources, rec.tracked), func(res applied.Resource) bool {
-		if _, gone := rec.history().gone[res.Ref]; gone && res.UID == "" {
-			return true
-		}
-		return slices.ContainsFunc(rec.manifests, func(m strategy.Manifest) bool { return mayBe(&m, res) })
-	})
 }
 
 // mayBe reports whether a manifest of an unresolved kind may be about res.

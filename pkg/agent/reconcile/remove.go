@@ -2,6 +2,7 @@ package reconcile
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/workwire/workwire/pkg/agent/applied"
 	"github.com/workwire/workwire/pkg/agent/inbox"
 	"github.com/workwire/workwire/pkg/agent/object"
+	"github.com/workwire/workwire/pkg/agent/strategy/apply"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 )
 
@@ -92,4 +94,13 @@ func (r *Reconciler) pollInterval(refs []object.Ref) time.Duration {
 		}
 	}
 	return 0
+}
+
+// removalErrors joins the errors of removals.
+func removalErrors(removals []apply.RemovalOutcome) error {
+	var errs []error
+	for i := range removals {
+		errs = append(errs, removals[i].Err)
+	}
+	return errors.Join(errs...)
 }

@@ -73,13 +73,13 @@ func (r *repairs) expireConflicts(now time.Time) time.Duration {
 // conflict does.
 func conflictError(outcome *apply.Outcome) error {
 	if outcome.Action == apply.Created {
-		return errors.New("it is deleted again and again by another actor: it is made anew less and less often until that ends")
+		return errors.New("another actor deletes the object again and again; recreating it with backoff until that ends")
 	}
 	who := "another actor"
 	if len(outcome.ConflictingManagers) > 0 {
 		who = fmt.Sprintf("%q", outcome.ConflictingManagers)
 		who = "field manager " + strings.Trim(strings.ReplaceAll(who, `" "`, `", "`), "[]")
 	}
-	return fmt.Errorf("conflict with %s, which changes %s again and again: it is restored less and less often until that ends; "+
-		"leave the field to it, or ignore it with ignoreFields of ServerSideApply", who, strings.Join(outcome.Differences, ", "))
+	return fmt.Errorf("conflict with %s, which changes %s again and again; restoring it with backoff until that ends; "+
+		"leave the field to the other actor, or ignore it with ignoreFields of ServerSideApply", who, strings.Join(outcome.Differences, ", "))
 }

@@ -32,8 +32,8 @@ func TestRepairsBackOff(t *testing.T) {
 	if last != maxRepairDelay {
 		t.Errorf("the wait ends up at %v", last)
 	}
-	const want = `conflict with field manager "kubectl", "other", which changes /data/k again and again: it is restored less and less often ` +
-		`until that ends; leave the field to it, or ignore it with ignoreFields of ServerSideApply`
+	const want = `conflict with field manager "kubectl", "other", which changes /data/k again and again; restoring it with backoff ` +
+		`until that ends; leave the field to the other actor, or ignore it with ignoreFields of ServerSideApply`
 	if got := r.conflicts[ref]; got == nil || got.Error() != want {
 		t.Errorf("the conflict reads %v", got)
 	}

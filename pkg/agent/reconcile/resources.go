@@ -57,3 +57,12 @@ func (r *Reconciler) removalEntries(resources []applied.Resource, spec *workv1.M
 	}
 	return entries
 }
+
+// refsOf returns the objects of resources.
+func refsOf(resources []applied.Resource) []object.Ref {
+	refs := make([]object.Ref, len(resources))
+	for i := range resources {
+		refs[i] = resources[i].Ref
+	}
+	return refs
+}

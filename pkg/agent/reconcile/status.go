@@ -10,11 +10,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/workwire/workwire/pkg/agent/condition"
-	"github.com/workwire/workwire/pkg/agent/conditionrules"
 	"github.com/workwire/workwire/pkg/agent/inbox"
 	"github.com/workwire/workwire/pkg/agent/object"
 	"github.com/workwire/workwire/pkg/agent/outbox"
-	"github.com/workwire/workwire/pkg/agent/strategy"
 	"github.com/workwire/workwire/pkg/agent/strategy/apply"
 	"github.com/workwire/workwire/pkg/agent/strategy/ignore"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
@@ -100,11 +98,6 @@ func (r *Reconciler) status(ctx context.Context, rec *reconciliation) workv1.Man
 		in.Manifests[i] = c
 	}
 	return condition.WorkStatus(in)
-}
-
-// ruleTypes returns the condition types that the rules of a manifest can set.
-func ruleTypes(m *strategy.Manifest) []string {
-	return conditionrules.ConditionTypes(m.ConditionRules, schema.GroupVersionKind{Group: m.Meta.Group, Version: m.Meta.Version, Kind: m.Meta.Kind})
 }
 
 // presence returns what is known of the object of manifest i, live, and why it could not be read.

@@ -221,7 +221,7 @@ func (c *Cache[T]) Delete(last any) error {
 		delete(c.items, name)
 	}
 	c.mu.Unlock()
-	// Forget may have removed the object; whoever waits for that is still to be notified.
+	// Even if Forget has removed the object, its followers have yet to be notified.
 	if gone || !exists {
 		c.changed(name, version)
 	}

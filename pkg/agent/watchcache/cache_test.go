@@ -20,7 +20,7 @@ func metadata(name string, uid types.UID, version int) *metav1.PartialObjectMeta
 
 func blank() *metav1.PartialObjectMetadata { return &metav1.PartialObjectMetadata{} }
 
-// steps are what a cache may be told, in the order of a test.
+// steps are calls and checks of a cache, in the order of a test.
 type steps struct {
 	t       *testing.T
 	cache   *Cache[*metav1.PartialObjectMetadata]
@@ -119,9 +119,9 @@ func TestCacheKeepsTheNewest(t *testing.T) {
 	})
 }
 
-// TestWhatIsLearntIsKnown: whoever has put in the answer of a write finds it, or
-// something later, also while the watch delivers the same.
-func TestWhatIsLearntIsKnown(t *testing.T) {
+// TestLearntObjectIsFound: after Learn, Get returns that version or a later one, also while the watch
+// delivers the same.
+func TestLearntObjectIsFound(t *testing.T) {
 	t.Parallel()
 	cache := New(blank, func(types.NamespacedName, string) {})
 	if err := cache.Replace(nil, "1"); err != nil {
@@ -146,8 +146,8 @@ func TestWhatIsLearntIsKnown(t *testing.T) {
 	}
 }
 
-// TestCacheConverges lets answers of writes arrive late and in any order beside a
-// watch that delivers the true history, and wants the truth at the end.
+// TestCacheConverges: responses to writes arrive late and in any order while a watch delivers the true
+// history. In the end the cache has the true state.
 func TestCacheConverges(t *testing.T) {
 	for seed := range uint64(300) {
 		rng := rand.New(rand.NewPCG(seed, 1))
