@@ -2,20 +2,19 @@ package agent_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"net/http"
+	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
 
 	"github.com/workwire/workwire/deploy/crds"
@@ -24,10 +23,10 @@ import (
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	workclient "github.com/workwire/workwire/pkg/client/clientset/versioned"
 	workclientv1 "github.com/workwire/workwire/pkg/client/clientset/versioned/typed/work/v1"
-	"github.com/workwire/workwire/pkg/kube"
 	"github.com/workwire/workwire/pkg/source"
 	"github.com/workwire/workwire/pkg/transport/memory"
 	"github.com/workwire/workwire/pkg/wire"
+	"github.com/workwire/workwire/test/kit"
 	"github.com/workwire/workwire/test/kit/controlplane"
 )
 
@@ -40,20 +39,19 @@ func TestMain(m *testing.M) {
 	})
 }
 
-// world is a source, a broker and an agent, on the package's cluster. Its broker
-// has a name of its own, so that its AppliedManifestWorks are its own as well.
+// world is a source, a broker and an agent on the shared cluster. The name of its broker is unique, and so
+// are the names of its AppliedManifestWorks.
 type world struct {
 	*testing.T
-	ctx        context.Context
 	namespace  string
 	host       string
 	broker     *memory.Broker
 	topics     wire.Topics
 	cluster    *kubernetes.Clientset
-	records    workclientv1.AppliedManifestWorkInterface
-	stop       func() // ends the agent
-	stopSource func() // ends the source started last
-	requests   *requests
+	amws       workclientv1.AppliedManifestWorkInterface
+	stop       func()        // ends the agent
+	stopSource func()        // ends the source started last
+	requests   *kit.Requests // of the agent
 }
 
 const (
@@ -63,15 +61,13 @@ const (
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	t.Cleanup(cancel)
 	w := &world{
-		T: t, ctx: ctx, namespace: plane.Namespace(t, "agent"), host: "broker-" + strings.ToLower(t.Name()),
+		T: t, namespace: plane.Namespace(t, "agent"), host: "broker-" + strings.ToLower(t.Name()),
 		broker:   memory.NewBroker(),
 		topics:   wire.Topics{SourceEvents: "sources/hub1/clusters/+/sourceevents", AgentEvents: "sources/hub1/clusters/+/agentevents"},
 		cluster:  kubernetes.NewForConfigOrDie(plane.REST()),
-		records:  workclient.NewForConfigOrDie(plane.REST()).WorkV1().AppliedManifestWorks(),
-		requests: &requests{},
+		amws:     workclient.NewForConfigOrDie(plane.REST()).WorkV1().AppliedManifestWorks(),
+		requests: &kit.Requests{},
 	}
 	return w
 }
@@ -88,16 +84,16 @@ func (w *world) source(id wire.SourceID) workclientv1.ManifestWorkInterface {
 	if err != nil {
 		w.Fatal(err)
 	}
-	w.stopSource = w.run(client.Run)
+	w.stopSource = kit.Run(w, "source", client.Run)
 	return client.ManifestWorks(cluster)
 }
 
-// agent starts the agent, which can be ended by w.stop.
+// agent starts the agent, which w.stop stops.
 func (w *world) agent(configure ...func(*agent.Config)) {
 	w.Helper()
 	config := agent.Config{
 		Cluster: cluster, ClientID: cluster + "-agent", AgentID: w.host, BrokerHost: w.host, Topics: w.topics,
-		Transport: w.broker.Client(cluster + "-agent"), Kube: w.requests.count(plane.REST()), SyncInterval: time.Second,
+		Transport: w.broker.Client(cluster + "-agent"), Kube: w.requests.Wrap(plane.REST()), SyncInterval: time.Second,
 	}
 	for _, c := range configure {
 		c(&config)
@@ -106,50 +102,10 @@ func (w *world) agent(configure ...func(*agent.Config)) {
 	if err != nil {
 		w.Fatal(err)
 	}
-	w.stop = w.run(a.Run)
+	w.stop = kit.Run(w, "agent", a.Run)
 }
 
-// run runs something until the test ends or the function returned is called.
-func (w *world) run(run func(context.Context) error) (stop func()) {
-	ctx, cancel := context.WithCancel(w.ctx)
-	done := make(chan error, 1)
-	go func() { done <- run(ctx) }()
-	stop = sync.OnceFunc(func() {
-		cancel()
-		select {
-		case err := <-done:
-			if err != nil {
-				w.Errorf("ended with %v", err)
-			}
-		case <-time.After(wait):
-			w.Error("does not end")
-		}
-	})
-	w.Cleanup(stop)
-	return stop
-}
-
-// eventually waits until check returns nothing that is wrong.
-func (w *world) eventually(what string, check func() error) {
-	w.Helper()
-	deadline := time.Now().Add(wait)
-	for {
-		err := check()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			w.Fatalf("%s: not within %v: %v", what, wait, err)
-		}
-		select {
-		case <-time.After(20 * time.Millisecond):
-		case <-w.ctx.Done():
-			w.Fatal(w.ctx.Err())
-		}
-	}
-}
-
-// work makes a work of manifests in YAML, NAMESPACE standing for the test's.
+// work returns a work of manifests in YAML, in which NAMESPACE is replaced by the test's.
 func (w *world) work(name string, manifests ...string) *workv1.ManifestWork {
 	w.Helper()
 	work := &workv1.ManifestWork{ObjectMeta: metav1.ObjectMeta{Namespace: cluster, Name: name}}
@@ -169,7 +125,7 @@ func configMap(name, value string) string {
 
 func (w *world) create(works workclientv1.ManifestWorkInterface, work *workv1.ManifestWork) *workv1.ManifestWork {
 	w.Helper()
-	created, err := works.Create(w.ctx, work, metav1.CreateOptions{})
+	created, err := works.Create(w.Context(), work, metav1.CreateOptions{})
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -178,126 +134,98 @@ func (w *world) create(works workclientv1.ManifestWorkInterface, work *workv1.Ma
 
 func (w *world) update(works workclientv1.ManifestWorkInterface, name string, change func(*workv1.ManifestWork)) {
 	w.Helper()
-	w.eventually("update "+name, func() error {
-		work, err := works.Get(w.ctx, name, metav1.GetOptions{})
+	kit.Eventually(w, "update "+name, func() error {
+		work, err := works.Get(w.Context(), name, metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
 		change(work)
-		_, err = works.Update(w.ctx, work, metav1.UpdateOptions{})
+		_, err = works.Update(w.Context(), work, metav1.UpdateOptions{})
 		return err
 	})
 }
 
-// is waits until the work has the conditions given as type=status, at its
-// generation.
+// is waits until the work has the conditions given as type=status, at its generation.
 func (w *world) is(works workclientv1.ManifestWorkInterface, name string, conditions ...string) *workv1.ManifestWork {
 	w.Helper()
-	var work *workv1.ManifestWork
-	w.eventually(fmt.Sprintf("%s is %v", name, conditions), func() (err error) {
-		if work, err = works.Get(w.ctx, name, metav1.GetOptions{}); err != nil {
-			return err
-		}
-		for _, want := range conditions {
+	return kit.Await(w, works, name, fmt.Sprintf("is %v", conditions), func(work *workv1.ManifestWork) bool {
+		return work != nil && !slices.ContainsFunc(conditions, func(want string) bool {
 			kind, status, _ := strings.Cut(want, "=")
 			c := meta.FindStatusCondition(work.Status.Conditions, kind)
-			if c == nil || string(c.Status) != status || c.ObservedGeneration != work.Generation {
-				return fmt.Errorf("generation %d has %+v", work.Generation, work.Status.Conditions)
-			}
-		}
-		return nil
+			return c == nil || string(c.Status) != status || c.ObservedGeneration != work.Generation
+		})
 	})
-	return work
 }
 
 func (w *world) gone(works workclientv1.ManifestWorkInterface, name string) {
 	w.Helper()
-	w.eventually(name+" is gone", func() error {
-		work, err := works.Get(w.ctx, name, metav1.GetOptions{})
-		if err == nil {
-			return fmt.Errorf("it has %+v", work.Status.Conditions)
-		}
-		return ignoreNotFound(err)
-	})
+	kit.Await(w, works, name, "is gone", func(work *workv1.ManifestWork) bool { return work == nil })
 }
 
+// data waits until a ConfigMap has the value want; empty: until it is gone or has none.
 func (w *world) data(name, want string) {
 	w.Helper()
-	w.eventually(fmt.Sprintf("ConfigMap %s has %q", name, want), func() error {
-		got, err := w.cluster.CoreV1().ConfigMaps(w.namespace).Get(w.ctx, name, metav1.GetOptions{})
-		if want == "" && err != nil {
-			return ignoreNotFound(err)
-		}
-		if err != nil {
-			return err
-		}
-		if got.Data["k"] != want {
-			return fmt.Errorf("it has %v", got.Data)
-		}
-		return nil
+	kit.Await(w, w.cluster.CoreV1().ConfigMaps(w.namespace), name, fmt.Sprintf("has %q", want), func(c *corev1.ConfigMap) bool {
+		return c == nil && want == "" || c != nil && c.Data["k"] == want
 	})
 }
 
-// recordsLeft waits until none of the world's records is left.
-func (w *world) noRecords() {
+// noneApplied waits until the agent has no AppliedManifestWork left.
+func (w *world) noneApplied() {
 	w.Helper()
-	w.eventually("no AppliedManifestWork is left", func() error {
-		list, err := w.records.List(w.ctx, metav1.ListOptions{})
+	kit.Eventually(w, "no AppliedManifestWork is left", func() error {
+		list, err := w.amws.List(w.Context(), metav1.ListOptions{})
 		if err != nil {
 			return err
 		}
-		for _, record := range list.Items {
-			if record.Spec.AgentID == w.host {
-				return fmt.Errorf("%s is", record.Name)
+		for _, amw := range list.Items {
+			if amw.Spec.AgentID == w.host {
+				return fmt.Errorf("%s is", amw.Name)
 			}
 		}
 		return nil
 	})
 }
 
-// requests counts what the agent asks of its cluster, watches aside.
-type requests struct {
-	mu    sync.Mutex
-	lines []string
-}
-
-func (r *requests) count(config *rest.Config) *rest.Config {
-	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
-		return roundTripper(func(request *http.Request) (*http.Response, error) {
-			if verb, _ := kube.Describe(request); verb != "watch" {
-				r.mu.Lock()
-				r.lines = append(r.lines, request.Method+" "+request.URL.Path)
-				r.mu.Unlock()
+// applied waits until check returns nil for the AppliedManifestWork of a work.
+func (w *world) applied(work, what string, check func(*workv1.AppliedManifestWork) error) *workv1.AppliedManifestWork {
+	w.Helper()
+	var found *workv1.AppliedManifestWork
+	kit.Eventually(w, "the AppliedManifestWork of "+work+" "+what, func() error {
+		list, err := w.amws.List(w.Context(), metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		for i := range list.Items {
+			if found = &list.Items[i]; found.Spec.AgentID == w.host && found.Spec.ManifestWorkName == work {
+				return check(found)
 			}
-			return next.RoundTrip(request)
-		})
+		}
+		return errors.New("there is none")
 	})
-	return config
+	return found
 }
 
-func (r *requests) take() []string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	lines := r.lines
-	r.lines = nil
-	return lines
-}
-
-type roundTripper func(*http.Request) (*http.Response, error)
-
-func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
-
-func ignoreNotFound(err error) error {
-	if apierrors.IsNotFound(err) {
+// names waits until the AppliedManifestWork of a work names objects with these names; any, if there
+// are none. That is the last request of a reconcile.
+func (w *world) names(work string, names ...string) *workv1.AppliedManifestWork {
+	w.Helper()
+	return w.applied(work, fmt.Sprintf("names %v", names), func(amw *workv1.AppliedManifestWork) error {
+		var have []string
+		for _, resource := range amw.Status.AppliedResources {
+			have = append(have, resource.Name)
+		}
+		if len(have) == 0 || len(names) > 0 && !slices.Equal(have, names) {
+			return fmt.Errorf("it names %v", have)
+		}
 		return nil
-	}
-	return err
+	})
 }
 
-// patch changes a ConfigMap as kubectl does.
+// patch patches a ConfigMap with the field manager of kubectl.
 func (w *world) patch(name, patch string) {
 	w.Helper()
-	if _, err := w.cluster.CoreV1().ConfigMaps(w.namespace).Patch(w.ctx, name, types.MergePatchType, []byte(patch),
+	if _, err := w.cluster.CoreV1().ConfigMaps(w.namespace).Patch(w.Context(), name, types.MergePatchType, []byte(patch),
 		metav1.PatchOptions{FieldManager: "kubectl-patch"}); err != nil {
 		w.Fatal(err)
 	}

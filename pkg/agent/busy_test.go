@@ -16,11 +16,11 @@ import (
 
 	"github.com/workwire/workwire/pkg/agent"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/test/kit"
 )
 
-// TestBusyAPIServer: an API server that lets the agent write next to nothing at a
-// time and refuses the rest as too much (429) slows the agent down. Nothing is lost
-// and no work is reported as failed.
+// TestBusyAPIServer: the API server admits few writes of the agent at a time and refuses the others with
+// 429. That slows the agent down; no work is lost or reported as failed.
 func TestBusyAPIServer(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -29,7 +29,7 @@ func TestBusyAPIServer(t *testing.T) {
 	w.grant(user, "all", []rbacv1.PolicyRule{{APIGroups: []string{"*"}, Resources: []string{"*"}, Verbs: []string{"*"}}})
 	w.narrow(user)
 	w.agent(func(c *agent.Config) { c.Kube.Impersonate = rest.ImpersonationConfig{UserName: user} })
-	changes, err := works.Watch(w.ctx, metav1.ListOptions{})
+	changes, err := works.Watch(w.Context(), metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,20 +57,19 @@ func TestBusyAPIServer(t *testing.T) {
 		}
 	}
 	if w.refused(user) == 0 {
-		t.Error("the API server has refused nothing: this tells nothing")
+		t.Error("the API server has refused nothing: the test proves nothing")
 	}
 	for i := range many {
 		w.data(fmt.Sprintf("busy-%d-b", i), "1")
 	}
 }
 
-// narrow has the API server serve few writes of a user at a time, and queue none,
-// until the test ends.
+// narrow limits the concurrent writes of a user, without a queue, until the test ends.
 func (w *world) narrow(user string) {
 	w.Helper()
 	flows := w.cluster.FlowcontrolV1()
 	one, none := int32(1), int32(0)
-	_, err := flows.PriorityLevelConfigurations().Create(w.ctx, &flowv1.PriorityLevelConfiguration{
+	_, err := flows.PriorityLevelConfigurations().Create(w.Context(), &flowv1.PriorityLevelConfiguration{
 		ObjectMeta: metav1.ObjectMeta{Name: user},
 		Spec: flowv1.PriorityLevelConfigurationSpec{Type: flowv1.PriorityLevelEnablementLimited, Limited: &flowv1.LimitedPriorityLevelConfiguration{
 			NominalConcurrencyShares: &one, BorrowingLimitPercent: &none,
@@ -80,7 +79,7 @@ func (w *world) narrow(user string) {
 	if err != nil {
 		w.Fatal(err)
 	}
-	_, err = flows.FlowSchemas().Create(w.ctx, &flowv1.FlowSchema{
+	_, err = flows.FlowSchemas().Create(w.Context(), &flowv1.FlowSchema{
 		ObjectMeta: metav1.ObjectMeta{Name: user},
 		Spec: flowv1.FlowSchemaSpec{
 			MatchingPrecedence:         1000,
@@ -106,8 +105,8 @@ func (w *world) narrow(user string) {
 			}
 		}
 	})
-	w.eventually("the flow schema is in force", func() error {
-		text, err := w.cluster.Discovery().RESTClient().Get().AbsPath("/debug/api_priority_and_fairness/dump_priority_levels").DoRaw(w.ctx)
+	kit.Eventually(w, "the flow schema is in force", func() error {
+		text, err := w.cluster.Discovery().RESTClient().Get().AbsPath("/debug/api_priority_and_fairness/dump_priority_levels").DoRaw(w.Context())
 		if err == nil && !strings.Contains(string(text), user) {
 			err = fmt.Errorf("%s", text)
 		}
@@ -115,10 +114,10 @@ func (w *world) narrow(user string) {
 	})
 }
 
-// refused is how many requests of a narrow user the API server has refused.
+// refused returns how many requests of a user the API server has refused.
 func (w *world) refused(user string) (count int) {
 	w.Helper()
-	text, err := w.cluster.Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(w.ctx)
+	text, err := w.cluster.Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(w.Context())
 	if err != nil {
 		w.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/workwire/workwire/pkg/agent/applied"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/test/kit"
 )
 
 // completing makes a work whose first manifest, a ConfigMap, is complete when the
@@ -43,7 +44,7 @@ func (w *world) jobWork(name string) *workv1.ManifestWork {
 func (w *world) deleteJob() {
 	w.Helper()
 	background := metav1.DeletePropagationBackground
-	if err := w.cluster.BatchV1().Jobs(w.namespace).Delete(w.ctx, "once", metav1.DeleteOptions{PropagationPolicy: &background}); err != nil {
+	if err := w.cluster.BatchV1().Jobs(w.namespace).Delete(w.Context(), "once", metav1.DeleteOptions{PropagationPolicy: &background}); err != nil {
 		w.Fatal(err)
 	}
 }
@@ -72,51 +73,39 @@ func TestCompletedJobStaysGone(t *testing.T) {
 	if again.Generation == work.Generation {
 		t.Fatal("the work was not changed")
 	}
-	record := w.backdate("web", workv1.WorkComplete)
+	since := w.backdate("web", workv1.WorkComplete)
 	w.agent()
-	w.eventually("Complete is as old as it was", func() error {
-		work, err := works.Get(w.ctx, "web", metav1.GetOptions{})
+	kit.Eventually(w, "Complete is as old as it was", func() error {
+		work, err := works.Get(w.Context(), "web", metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
 		c := meta.FindStatusCondition(work.Status.Conditions, workv1.WorkComplete)
-		if c == nil || !c.LastTransitionTime.Equal(&record) || c.Status != metav1.ConditionTrue || c.Message != "Job is finished" {
-			return fmt.Errorf("it is %+v, not of %v", c, record)
+		if c == nil || !c.LastTransitionTime.Equal(&since) || c.Status != metav1.ConditionTrue || c.Message != "Job is finished" {
+			return fmt.Errorf("it is %+v, not of %v", c, since)
 		}
 		return nil
 	})
-	if _, err := w.cluster.BatchV1().Jobs(w.namespace).Get(w.ctx, "once", metav1.GetOptions{}); err == nil {
+	if _, err := w.cluster.BatchV1().Jobs(w.namespace).Get(w.Context(), "once", metav1.GetOptions{}); err == nil {
 		t.Error("the Job came back")
 	}
 }
 
-// backdate ends the agent and lets a record's condition have changed an hour
-// before, so that a new agent which does not read it is found out.
+// backdate stops the agent and moves the transition times in an AppliedManifestWork back by an hour,
+// so that an agent which does not read them is noticed. It returns the new time.
 func (w *world) backdate(work string, kind string) metav1.Time {
 	w.Helper()
-	w.eventually("the record knows condition "+kind, func() error {
-		record, err := w.record(work)
-		if err != nil {
-			return err
-		}
-		status, err := applied.DecodeTransitions(record.Status.Transitions)
-		if err != nil {
+	var status *workv1.ManifestWorkStatus
+	amw := w.applied(work, "has condition "+kind, func(amw *workv1.AppliedManifestWork) (err error) {
+		if status, err = applied.DecodeTransitions(amw.Status.Transitions); err != nil {
 			return err
 		}
 		if meta.FindStatusCondition(status.Conditions, kind) == nil {
-			return fmt.Errorf("it has %q", record.Status.Transitions)
+			return fmt.Errorf("it has %q", amw.Status.Transitions)
 		}
 		return nil
 	})
 	w.stop()
-	record, err := w.record(work)
-	if err != nil {
-		w.Fatal(err)
-	}
-	status, err := applied.DecodeTransitions(record.Status.Transitions)
-	if err != nil {
-		w.Fatal(err)
-	}
 	past := metav1.NewTime(time.Now().Add(-time.Hour).Truncate(time.Second))
 	for i := range status.Conditions {
 		status.Conditions[i].LastTransitionTime = past
@@ -126,10 +115,11 @@ func (w *world) backdate(work string, kind string) metav1.Time {
 			status.ResourceStatus.Manifests[i].Conditions[j].LastTransitionTime = past
 		}
 	}
-	if record.Status.Transitions, err = applied.EncodeTransitions(status, ""); err != nil {
+	var err error
+	if amw.Status.Transitions, err = applied.EncodeTransitions(status, ""); err != nil {
 		w.Fatal(err)
 	}
-	if _, err := w.records.UpdateStatus(w.ctx, record, metav1.UpdateOptions{}); err != nil {
+	if _, err := w.amws.UpdateStatus(w.Context(), amw, metav1.UpdateOptions{}); err != nil {
 		w.Fatal(err)
 	}
 	return past
@@ -224,7 +214,7 @@ func TestMixedCompletion(t *testing.T) {
 	w.data("b", "2")
 	w.is(works, "web", "Applied=True", "Complete=False")
 	w.data("a", "1")
-	if err := w.cluster.CoreV1().ConfigMaps(w.namespace).Delete(w.ctx, "a", metav1.DeleteOptions{}); err != nil {
+	if err := w.cluster.CoreV1().ConfigMaps(w.namespace).Delete(w.Context(), "a", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	w.is(works, "web", "Applied=True", "Available=False", "Complete=False")

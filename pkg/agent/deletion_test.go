@@ -14,6 +14,7 @@ import (
 	"github.com/workwire/workwire/pkg/agent"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/wire"
+	"github.com/workwire/workwire/test/kit"
 )
 
 // held makes a ConfigMap's deletion wait for a finalizer.
@@ -25,19 +26,18 @@ func held(manifest string) string {
 func TestSpecDoesNotReviveADeletedWork(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	answers := make(chan *wire.Status, 100)
-	raw := w.rawSource("hub1", answers)
+	raw := w.rawSource("hub1")
 	raw.send(raw.spec("web", "uid-1", 1, held(configMap("a", "1"))), nil)
-	raw.answered(answers, "applied", func(s *wire.Status) bool { return meta.IsStatusConditionTrue(s.Status.Conditions, workv1.WorkApplied) })
+	raw.answered("applied", func(s *wire.Status) bool { return meta.IsStatusConditionTrue(s.Status.Conditions, workv1.WorkApplied) })
 	now := metav1.Now()
 	raw.send(&wire.Spec{UID: "uid-1", Source: "hub1", Cluster: cluster, Generation: 2, Action: wire.Delete, DeletionTimestamp: &now, NoMetadata: true}, nil)
 	deleting := func(s *wire.Status) bool { return meta.IsStatusConditionTrue(s.Status.Conditions, workv1.WorkDeleting) }
-	raw.answered(answers, "deleting", deleting)
+	raw.answered("deleting", deleting)
 
 	raw.send(raw.spec("web", "uid-1", 3, configMap("a", "3"), configMap("b", "3")), nil)
 	// Another work's status comes when the spec has been dealt with.
 	raw.send(raw.spec("other", "uid-2", 1, configMap("other", "1")), nil)
-	raw.answered(answers, "the other work", func(s *wire.Status) bool {
+	raw.answered("the other work", func(s *wire.Status) bool {
 		if s.UID == "uid-1" && !deleting(s) {
 			t.Errorf("the work is back: %+v", s.Status.Conditions)
 		}
@@ -46,7 +46,7 @@ func TestSpecDoesNotReviveADeletedWork(t *testing.T) {
 	w.data("b", "")
 	w.data("a", "1")
 	w.patch("a", `{"metadata":{"finalizers":null}}`)
-	raw.answered(answers, "deleted", func(s *wire.Status) bool {
+	raw.answered("deleted", func(s *wire.Status) bool {
 		return s.UID == "uid-1" && meta.IsStatusConditionTrue(s.Status.Conditions, workv1.WorkDeleted)
 	})
 	w.data("a", "")
@@ -67,17 +67,17 @@ func TestObjectThatCanNotBeDeletedStaysRecorded(t *testing.T) {
 	w.agent(func(c *agent.Config) { c.Kube.Impersonate = rest.ImpersonationConfig{UserName: user} })
 	w.create(works, w.work("web", configMap("a", "1")))
 	w.is(works, "web", "Applied=True")
-	w.recorded("web", "a")
-	if err := works.Delete(w.ctx, "web", metav1.DeleteOptions{}); err != nil {
+	w.names("web", "a")
+	if err := works.Delete(w.Context(), "web", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	w.is(works, "web", "Deleting=True")
-	if record := w.recorded("web", "a"); record.DeletionTimestamp == nil {
+	if record := w.names("web", "a"); record.DeletionTimestamp == nil {
 		t.Error("the record is not being deleted")
 	}
 	w.grant(user, "delete", []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"delete"}}})
 	w.gone(works, "web")
-	if _, err := w.cluster.CoreV1().ConfigMaps(w.namespace).Get(w.ctx, "a", metav1.GetOptions{}); err == nil {
+	if _, err := w.cluster.CoreV1().ConfigMaps(w.namespace).Get(w.Context(), "a", metav1.GetOptions{}); err == nil {
 		t.Error("the work is gone and the ConfigMap is not")
 	}
 }
@@ -96,29 +96,29 @@ func TestWaitingForARemovedObjectWritesNothing(t *testing.T) {
 	if n := len(work.Status.ResourceStatus.Manifests); n != 1 {
 		t.Errorf("the status has %d manifests", n)
 	}
-	w.eventually("a is being deleted", func() error {
-		a, err := w.cluster.CoreV1().ConfigMaps(w.namespace).Get(w.ctx, "a", metav1.GetOptions{})
+	kit.Eventually(w, "a is being deleted", func() error {
+		a, err := w.cluster.CoreV1().ConfigMaps(w.namespace).Get(w.Context(), "a", metav1.GetOptions{})
 		if err == nil && a.DeletionTimestamp == nil {
 			err = errors.New("it is not")
 		}
 		return err
 	})
-	w.recorded("web", "a", "b")
-	w.requests.take()
+	w.names("web", "a", "b")
+	w.requests.Take(kit.NotWatch)
 	w.patch("a", `{"data":{"k":"still here"}}`) // makes the agent look
 	w.patch("b", `{"data":{"k":"2"}}`)
 	w.data("b", "1")
-	for _, line := range w.requests.take() {
-		if !strings.HasPrefix(line, "PUT") || !strings.HasSuffix(line, "/b") {
-			t.Errorf("a request that is not the repair of b: %s", line)
+	for _, request := range w.requests.Take(kit.NotWatch) {
+		if request.Verb != "update" || request.Name != "b" {
+			t.Errorf("a request that is not the repair of b: %s %s", request, request.Name)
 		}
 	}
 	w.patch("a", `{"metadata":{"finalizers":null}}`)
-	w.recorded("web", "b")
+	w.names("web", "b")
 	w.data("a", "")
 }
 
-// Two manifests for one object do not undo each other for ever.
+// TestDuplicateManifests: two manifests for one object do not undo each other forever.
 func TestDuplicateManifests(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -127,11 +127,11 @@ func TestDuplicateManifests(t *testing.T) {
 	w.create(works, w.work("web", configMap("a", "1"), configMap("a", "2")))
 	w.manifestSays(works, "web", 0, fmt.Sprintf("duplicate manifest for resource %s/a with resource type v1.ConfigMap", w.namespace))
 	w.data("a", "2")
-	w.recorded("web", "a")
-	w.requests.take()
+	w.names("web", "a")
+	w.requests.Take(kit.NotWatch)
 	w.patch("a", `{"data":{"k":"theirs"}}`)
 	w.data("a", "2")
-	if got := w.requests.take(); len(got) != 1 {
+	if got := w.requests.Take(kit.NotWatch); len(got) != 1 {
 		t.Errorf("a repair took %d requests: %v", len(got), got)
 	}
 }

@@ -14,9 +14,10 @@ import (
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	workclientv1 "github.com/workwire/workwire/pkg/client/clientset/versioned/typed/work/v1"
 	"github.com/workwire/workwire/pkg/wire"
+	"github.com/workwire/workwire/test/kit"
 )
 
-// One write for each foreign change, and none where the strategy leaves the
+// TestOneWriteForEachForeignChange: a foreign change costs one write, and none if the strategy leaves the
 // object to others.
 func TestOneWriteForEachForeignChange(t *testing.T) {
 	t.Parallel()
@@ -34,42 +35,41 @@ func TestOneWriteForEachForeignChange(t *testing.T) {
 	}
 	w.create(works, work)
 	w.is(works, "web", "Available=True")
-	w.settle("web")
-	w.requests.take()
+	w.names("web")
+	w.requests.Take(kit.NotWatch)
 	w.patch("created", `{"data":{"k":"theirs"}}`)
 	w.patch("updated", `{"data":{"k":"theirs"}}`)
 	w.data("updated", "1")
 	w.patch("applied", `{"data":{"k":"theirs"}}`)
 	w.data("applied", "1")
 	w.data("created", "theirs")
-	if got := w.requests.take(); len(got) != 2 {
+	if got := w.requests.Take(kit.NotWatch); len(got) != 2 {
 		t.Errorf("%d requests for 2 changes to undo: %v", len(got), got)
 	}
 }
 
-// Two actors that fight over a field: the agent gives way more and more, and
-// says with whom it fights.
-func TestFightNamesTheRival(t *testing.T) {
+// TestConflictNamesTheRival: two actors write one field. The agent backs off, and reports the other
+// field manager.
+func TestConflictNamesTheRival(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	works := w.source("hub1")
 	w.agent()
 	w.create(works, w.work("web", configMap("a", "1")))
 	w.is(works, "web", "Available=True")
-	ctx, stop := context.WithCancel(w.ctx)
+	ctx, stop := context.WithCancel(w.Context())
 	defer stop()
-	w.run(func(context.Context) error { return w.fight(ctx, "a") })
+	kit.Run(w, "rival", func(context.Context) error { return w.fight(ctx, "a") })
 	w.manifestSays(works, "web", 0, `conflict with field manager "rival", which changes /data/k again and again`)
 	stop()
 	w.data("a", "1")
-	// A change of the spec begins anew.
+	// A new spec resets the backoff.
 	w.update(works, "web", func(work *workv1.ManifestWork) { work.Spec.Workload = w.work("", configMap("a", "2")).Spec.Workload })
 	w.is(works, "web", "Applied=True", "Available=True")
 	w.data("a", "2")
 }
 
-// fight puts a ConfigMap's value back to another one as soon as it is changed,
-// until ctx ends.
+// fight overwrites a ConfigMap's value each time it changes, until ctx ends.
 func (w *world) fight(ctx context.Context, name string) error {
 	configMaps := w.cluster.CoreV1().ConfigMaps(w.namespace)
 	changes, err := configMaps.Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + name})
@@ -118,7 +118,7 @@ func TestReadOnlyObjects(t *testing.T) {
 	}
 	w.foreign("missing")
 	w.is(works, "web", "Applied=True", "Available=True")
-	if err := works.Delete(w.ctx, "web", metav1.DeleteOptions{}); err != nil {
+	if err := works.Delete(w.Context(), "web", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	w.gone(works, "web")
@@ -128,7 +128,7 @@ func TestReadOnlyObjects(t *testing.T) {
 // foreign makes a ConfigMap that the agent has nothing to do with.
 func (w *world) foreign(name string) {
 	w.Helper()
-	if _, err := w.cluster.CoreV1().ConfigMaps(w.namespace).Create(w.ctx, &corev1.ConfigMap{
+	if _, err := w.cluster.CoreV1().ConfigMaps(w.namespace).Create(w.Context(), &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Name: name}, Data: map[string]string{"k": "1"},
 	}, metav1.CreateOptions{}); err != nil {
 		w.Fatal(err)
@@ -138,8 +138,8 @@ func (w *world) foreign(name string) {
 // value waits until a manifest of work web feeds a single value back.
 func (w *world) value(works workclientv1.ManifestWorkInterface, manifest int, want string) {
 	w.Helper()
-	w.eventually(fmt.Sprintf("manifest %d feeds back %q", manifest, want), func() error {
-		work, err := works.Get(w.ctx, "web", metav1.GetOptions{})
+	kit.Eventually(w, fmt.Sprintf("manifest %d feeds back %q", manifest, want), func() error {
+		work, err := works.Get(w.Context(), "web", metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
@@ -158,11 +158,10 @@ func (w *world) value(works workclientv1.ManifestWorkInterface, manifest int, wa
 func TestOneStatusForEachChange(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	answers := make(chan *wire.Status, 100)
-	raw := w.rawSource("hub1", answers)
+	raw := w.rawSource("hub1")
 	for generation := wire.Generation(1); generation <= 3; generation++ {
 		raw.send(raw.spec("web", "uid-1", generation, configMap("a", fmt.Sprint(generation)), configMap("b", "1")), nil)
-		raw.answered(answers, fmt.Sprintf("generation %d", generation), func(s *wire.Status) bool {
+		raw.answered(fmt.Sprintf("generation %d", generation), func(s *wire.Status) bool {
 			for _, c := range s.Status.Conditions {
 				if c.ObservedGeneration != int64(generation) {
 					t.Errorf("the status of generation %d has %s of %d", generation, c.Type, c.ObservedGeneration)
@@ -176,7 +175,7 @@ func TestOneStatusForEachChange(t *testing.T) {
 	}
 	// Another work's status comes after all that is said of this one.
 	raw.send(raw.spec("end", "uid-2", 1, configMap("end", "1")), nil)
-	raw.answered(answers, "the other work", func(s *wire.Status) bool {
+	raw.answered("the other work", func(s *wire.Status) bool {
 		if strings.HasPrefix(string(s.UID), "uid-1") {
 			t.Errorf("one more status: %+v", s.Status.Conditions)
 		}

@@ -1,7 +1,6 @@
 package agent_test
 
 import (
-	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -15,13 +14,14 @@ import (
 	"github.com/workwire/workwire/pkg/agent/strategy/ownership"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/wire"
+	"github.com/workwire/workwire/test/kit"
 )
 
 // stray creates an AppliedManifestWork of agentID without a work, which owns a ConfigMap of the same
 // name.
 func (w *world) stray(name, hubHash, agentID string) *workv1.AppliedManifestWork {
 	w.Helper()
-	record, err := w.records.Create(w.ctx, &workv1.AppliedManifestWork{
+	record, err := w.amws.Create(w.Context(), &workv1.AppliedManifestWork{
 		ObjectMeta: metav1.ObjectMeta{Name: hubHash + "-" + name},
 		Spec:       workv1.AppliedManifestWorkSpec{HubHash: hubHash, AgentID: agentID, ManifestWorkName: name},
 	}, metav1.CreateOptions{})
@@ -31,25 +31,14 @@ func (w *world) stray(name, hubHash, agentID string) *workv1.AppliedManifestWork
 	object := w.configMapOf(name, record)
 	status := fmt.Sprintf(`{"status":{"appliedResources":[{"group":"","resource":"configmaps","namespace":%q,"name":%q,"version":"v1","uid":%q}]}}`,
 		w.namespace, name, object)
-	if record, err = w.records.Patch(w.ctx, record.Name, types.MergePatchType, []byte(status), metav1.PatchOptions{}, "status"); err != nil {
+	if record, err = w.amws.Patch(w.Context(), record.Name, types.MergePatchType, []byte(status), metav1.PatchOptions{}, "status"); err != nil {
 		w.Fatal(err)
 	}
 	return record
 }
 
-func (w *world) recordGone(name string) {
-	w.Helper()
-	w.eventually(name+" is gone", func() error {
-		_, err := w.records.Get(w.ctx, name, metav1.GetOptions{})
-		if err == nil {
-			return errors.New("it is there")
-		}
-		return ignoreNotFound(err)
-	})
-}
-
-// A record of this agent that no work stands behind goes after the grace period,
-// with its objects, be it of this hub or of another. One of another agent stays.
+// TestEviction: an AppliedManifestWork of this agent without a work is deleted with its objects after the
+// grace period, whatever its hub. One of another agent stays.
 func TestEviction(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -60,19 +49,20 @@ func TestEviction(t *testing.T) {
 	w.is(works, "web", "Applied=True")
 	stray, moved := w.stray("stray", ours, w.host), w.stray("moved", elsewhere, w.host)
 	foreign := w.stray("foreign", elsewhere+"f", "another-"+w.host)
-	w.recordGone(stray.Name)
-	w.recordGone(moved.Name)
+	for _, amw := range []*workv1.AppliedManifestWork{stray, moved} {
+		kit.Await(w, w.amws, amw.Name, "is gone", isGone)
+	}
 	w.data("stray", "")
 	w.data("moved", "")
-	record, err := w.records.Get(w.ctx, foreign.Name, metav1.GetOptions{})
+	record, err := w.amws.Get(w.Context(), foreign.Name, metav1.GetOptions{})
 	if err != nil || record.DeletionTimestamp != nil {
-		t.Errorf("another agent's record is %+v, %v", record, err)
+		t.Errorf("another agent's AppliedManifestWork is %+v, %v", record, err)
 	}
 	w.data("a", "1")
 	w.data("foreign", "1")
 }
 
-// A work that comes within the grace period takes its record over.
+// TestEvictionIsCancelled: a work that arrives within the grace period takes over its AppliedManifestWork.
 func TestEvictionIsCancelled(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -84,30 +74,25 @@ func TestEvictionIsCancelled(t *testing.T) {
 	w.is(works, "web", "Applied=True", "Available=True")
 	w.marked(record.Name, false)
 	w.data("web", "2")
-	if err := works.Delete(w.ctx, "web", metav1.DeleteOptions{}); err != nil {
+	if err := works.Delete(w.Context(), "web", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	w.gone(works, "web")
 	w.data("web", "")
 }
 
-// marked waits until the record is, or is not, marked for eviction.
+// marked waits until an AppliedManifestWork is, or is not, marked for eviction.
 func (w *world) marked(name string, want bool) {
 	w.Helper()
-	w.eventually(fmt.Sprintf("%s is marked: %v", name, want), func() error {
-		record, err := w.records.Get(w.ctx, name, metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		if (record.Status.EvictionStartTime != nil) != want {
-			return fmt.Errorf("evictionStartTime is %v", record.Status.EvictionStartTime)
-		}
-		return nil
+	kit.Await(w, w.amws, name, fmt.Sprintf("is marked: %v", want), func(amw *workv1.AppliedManifestWork) bool {
+		return amw != nil && (amw.Status.EvictionStartTime != nil) == want
 	})
 }
 
-// Until a source has answered, nothing is marked, however long that takes: not
-// what it may still own, and not what nobody knows.
+func isGone(amw *workv1.AppliedManifestWork) bool { return amw == nil }
+
+// TestNothingIsEvictedBeforeTheSourceAnswers: without an answer the agent does not know which works the
+// source has.
 func TestNothingIsEvictedBeforeTheSourceAnswers(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -115,39 +100,33 @@ func TestNothingIsEvictedBeforeTheSourceAnswers(t *testing.T) {
 	w.agent()
 	w.create(works, w.work("web", configMap("a", "1")))
 	w.is(works, "web", "Available=True")
-	w.settle("web")
+	web := w.names("web")
 	w.stop()
 	w.stopSource()
 	stray := w.stray("stray", applied.HubHash(w.host, ""), w.host)
 
-	answers := make(chan *wire.Status, 100)
-	raw := w.rawSource("hub1", answers, func(c *agent.Config) { c.EvictionGrace = time.Second })
-	// A spec that the agent applies shows that it is at work.
+	raw := w.rawSource("hub1", func(c *agent.Config) { c.EvictionGrace = time.Second })
+	// The agent runs: it applies a spec.
 	raw.send(raw.spec("busy", "uid-busy", 1, configMap("busy", "1")), nil)
 	w.data("busy", "1")
-	if record := w.recorded("web", "a"); record.Status.EvictionStartTime != nil || record.DeletionTimestamp != nil {
-		t.Errorf("the record of a work whose source is silent is %+v", record)
+	if record := w.names("web", "a"); record.Status.EvictionStartTime != nil || record.DeletionTimestamp != nil {
+		t.Errorf("the AppliedManifestWork of a work whose source is silent is %+v", record)
 	}
 	w.marked(stray.Name, false)
 
-	// The answer: of all that the agent listed, the source has nothing.
+	// The answer: the source has none of the works that the agent listed.
 	now := metav1.Now()
 	for _, have := range raw.listed() {
 		raw.send(&wire.Spec{UID: have.UID, Source: "hub1", Cluster: cluster, Generation: have.Generation,
 			Action: wire.ResyncResponse, NoMetadata: true, DeletionTimestamp: &now}, nil)
 	}
-	w.recordGone(stray.Name)
+	kit.Await(w, w.amws, stray.Name, "is gone", isGone)
 	w.data("stray", "")
-	w.eventually("the work that the source does not have is gone", func() error {
-		if record, err := w.record("web"); err == nil {
-			return fmt.Errorf("its record is %+v", record.Status)
-		}
-		return nil
-	})
+	kit.Await(w, w.amws, web.Name, "of a work that the source does not have is gone", isGone)
 	w.data("a", "")
 }
 
-// Eviction that is switched off leaves all as it is.
+// TestEvictionSwitchedOff: nothing is deleted, and marks are removed.
 func TestEvictionSwitchedOff(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -155,7 +134,7 @@ func TestEvictionSwitchedOff(t *testing.T) {
 	stray := w.stray("stray", applied.HubHash(w.host, ""), w.host)
 	start := metav1.NewTime(time.Now().Add(-time.Hour))
 	stray.Status.EvictionStartTime = &start
-	if _, err := w.records.UpdateStatus(w.ctx, stray, metav1.UpdateOptions{}); err != nil {
+	if _, err := w.amws.UpdateStatus(w.Context(), stray, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	w.agent(func(c *agent.Config) { c.EvictionGrace = applied.NeverEvict })
@@ -165,10 +144,10 @@ func TestEvictionSwitchedOff(t *testing.T) {
 	w.data("stray", "1")
 }
 
-// configMapOf makes a ConfigMap that a record owns, and gives its UID.
+// configMapOf creates a ConfigMap that an AppliedManifestWork owns, and returns its UID.
 func (w *world) configMapOf(name string, record *workv1.AppliedManifestWork) types.UID {
 	w.Helper()
-	object, err := w.cluster.CoreV1().ConfigMaps(w.namespace).Create(w.ctx, &corev1.ConfigMap{
+	object, err := w.cluster.CoreV1().ConfigMaps(w.namespace).Create(w.Context(), &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Name: name, OwnerReferences: []metav1.OwnerReference{ownership.Reference(record.Name, record.UID)}},
 		Data:       map[string]string{"k": "1"},
 	}, metav1.CreateOptions{})

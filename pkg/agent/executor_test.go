@@ -14,6 +14,7 @@ import (
 	"github.com/workwire/workwire/pkg/agent"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/wire"
+	"github.com/workwire/workwire/test/kit"
 )
 
 func (w *world) executed(name string, manifests ...string) *workv1.ManifestWork {
@@ -28,12 +29,12 @@ func (w *world) executed(name string, manifests ...string) *workv1.ManifestWork 
 // bind gives executor1 a role in the world's namespace.
 func (w *world) bind(name string, rules ...rbacv1.PolicyRule) {
 	w.Helper()
-	if _, err := w.cluster.RbacV1().Roles(w.namespace).Create(w.ctx, &rbacv1.Role{
+	if _, err := w.cluster.RbacV1().Roles(w.namespace).Create(w.Context(), &rbacv1.Role{
 		ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: rules,
 	}, metav1.CreateOptions{}); err != nil {
 		w.Fatal(err)
 	}
-	if _, err := w.cluster.RbacV1().RoleBindings(w.namespace).Create(w.ctx, &rbacv1.RoleBinding{
+	if _, err := w.cluster.RbacV1().RoleBindings(w.namespace).Create(w.Context(), &rbacv1.RoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: name}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: name},
 		Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: w.namespace, Name: "executor1"}},
 	}, metav1.CreateOptions{}); err != nil {
@@ -50,7 +51,7 @@ func TestExecutor(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
 			works := w.source("hub1")
-			if _, err := w.cluster.CoreV1().ServiceAccounts(w.namespace).Create(w.ctx,
+			if _, err := w.cluster.CoreV1().ServiceAccounts(w.namespace).Create(w.Context(),
 				&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "executor1"}}, metav1.CreateOptions{}); err != nil {
 				t.Fatal(err)
 			}
@@ -65,13 +66,13 @@ func TestExecutor(t *testing.T) {
 			w.bind("secrets", rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: all})
 			w.is(works, "web", "Applied=True", "Available=True")
 
-			if err := w.cluster.RbacV1().RoleBindings(w.namespace).Delete(w.ctx, "config", metav1.DeleteOptions{}); err != nil {
+			if err := w.cluster.RbacV1().RoleBindings(w.namespace).Delete(w.Context(), "config", metav1.DeleteOptions{}); err != nil {
 				t.Fatal(err)
 			}
 			w.manifestSays(works, "web", 0, "Failed to apply manifest: not allowed to apply the resource  configmaps, "+w.namespace+" a, will try again in 1m0s")
 			w.data("a", "1")
 			// Taking a right away deletes nothing, and deleting asks for none.
-			if err := works.Delete(w.ctx, "web", metav1.DeleteOptions{}); err != nil {
+			if err := works.Delete(w.Context(), "web", metav1.DeleteOptions{}); err != nil {
 				t.Fatal(err)
 			}
 			w.gone(works, "web")
@@ -85,7 +86,7 @@ func TestExecutorOfANamespaceAndItsRole(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	name := w.namespace + "-new"
-	if _, err := w.cluster.RbacV1().ClusterRoleBindings().Create(w.ctx, &rbacv1.ClusterRoleBinding{
+	if _, err := w.cluster.RbacV1().ClusterRoleBindings().Create(w.Context(), &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: name}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
 		Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: w.namespace, Name: "executor1"}},
 	}, metav1.CreateOptions{}); err != nil {
@@ -96,14 +97,13 @@ func TestExecutorOfANamespaceAndItsRole(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	answers := make(chan *wire.Status, 100)
-	raw := w.rawSource("hub1", answers)
+	raw := w.rawSource("hub1")
 	spec := raw.spec("web", "uid-1", 1,
 		"{apiVersion: v1, kind: Namespace, metadata: {name: NAMESPACE-new}}",
 		"{apiVersion: rbac.authorization.k8s.io/v1, kind: Role, metadata: {name: r, namespace: NAMESPACE-new}, rules: [{apiGroups: [''], resources: [pods], verbs: [get]}]}")
 	spec.Bundle.Executer = w.executed("web").Spec.Executor
 	raw.send(spec, nil)
-	raw.answered(answers, "all is applied", func(s *wire.Status) bool {
+	raw.answered("all is applied", func(s *wire.Status) bool {
 		if !meta.IsStatusConditionTrue(s.Status.Conditions, workv1.WorkApplied) {
 			t.Errorf("a status on the way: %+v", s.Status.ResourceStatus.Manifests)
 		}
@@ -111,15 +111,14 @@ func TestExecutorOfANamespaceAndItsRole(t *testing.T) {
 	})
 	now := metav1.Now()
 	raw.send(&wire.Spec{UID: "uid-1", Source: "hub1", Cluster: cluster, Generation: 2, Action: wire.Delete, DeletionTimestamp: &now, NoMetadata: true}, nil)
-	raw.answered(answers, "it is gone", func(s *wire.Status) bool { return meta.IsStatusConditionTrue(s.Status.Conditions, workv1.WorkDeleted) })
+	raw.answered("it is gone", func(s *wire.Status) bool { return meta.IsStatusConditionTrue(s.Status.Conditions, workv1.WorkDeleted) })
 }
 
 // An executor that names nobody fails what it should do.
 func TestExecutorOfNoAccount(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	answers := make(chan *wire.Status, 100)
-	raw := w.rawSource("hub1", answers)
+	raw := w.rawSource("hub1")
 	spec := raw.spec("web", "uid-1", 1, configMap("a", "1"))
 	for generation, c := range []struct {
 		subject workv1.ManifestWorkExecutorSubject
@@ -130,7 +129,7 @@ func TestExecutorOfNoAccount(t *testing.T) {
 	} {
 		spec.Generation, spec.Bundle.Executer = wire.Generation(generation+1), &workv1.ManifestWorkExecutor{Subject: c.subject}
 		raw.send(spec, nil)
-		raw.answered(answers, c.want, func(s *wire.Status) bool {
+		raw.answered(c.want, func(s *wire.Status) bool {
 			if s.Generation != spec.Generation || len(s.Status.ResourceStatus.Manifests) == 0 {
 				return false
 			}
@@ -153,17 +152,17 @@ func TestExecutorCostsNothingAtRest(t *testing.T) {
 			w.agent(func(c *agent.Config) { c.ExecutorCaches = caches })
 			w.create(works, w.executed("web", configMap("a", "1")))
 			w.is(works, "web", "Applied=True")
-			w.settle("web")
+			w.names("web")
 			change := 0
-			w.eventually("a change costs one request", func() error {
+			kit.Eventually(w, "a change costs one request", func() error {
 				change++
 				value := fmt.Sprint(change)
-				w.requests.take()
+				w.requests.Take(kit.NotWatch)
 				w.update(works, "web", func(work *workv1.ManifestWork) {
 					work.Spec.Workload = w.work("", configMap("a", value)).Spec.Workload
 				})
 				w.data("a", value)
-				if got := w.requests.take(); len(got) != 1 {
+				if got := w.requests.Take(kit.NotWatch); len(got) != 1 {
 					return fmt.Errorf("it took %v", got)
 				}
 				return nil

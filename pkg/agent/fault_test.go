@@ -4,9 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"sync"
 	"testing"
-	"time"
 
 	cloudevents "github.com/cloudevents/sdk-go/v2/event"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -18,27 +16,21 @@ import (
 	"github.com/workwire/workwire/pkg/agent"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	workclientv1 "github.com/workwire/workwire/pkg/client/clientset/versioned/typed/work/v1"
-	"github.com/workwire/workwire/pkg/transport"
 	"github.com/workwire/workwire/pkg/wire"
+	"github.com/workwire/workwire/test/kit"
+	"github.com/workwire/workwire/test/kit/wirekit"
 )
 
-// manifestSays waits until the Applied condition of one manifest has a message
-// that contains want.
+// manifestSays waits until the Applied condition of a manifest is False with a message that contains
+// want.
 func (w *world) manifestSays(works workclientv1.ManifestWorkInterface, name string, manifest int, want string) {
 	w.Helper()
-	w.eventually(fmt.Sprintf("manifest %d of %s says %q", manifest, name, want), func() error {
-		work, err := works.Get(w.ctx, name, metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		if len(work.Status.ResourceStatus.Manifests) <= manifest {
-			return fmt.Errorf("status: %+v", work.Status)
+	kit.Await(w, works, name, fmt.Sprintf("says %q of manifest %d", want, manifest), func(work *workv1.ManifestWork) bool {
+		if work == nil || len(work.Status.ResourceStatus.Manifests) <= manifest {
+			return false
 		}
 		c := meta.FindStatusCondition(work.Status.ResourceStatus.Manifests[manifest].Conditions, workv1.ManifestApplied)
-		if c == nil || c.Status != metav1.ConditionFalse || !strings.Contains(c.Message, want) {
-			return fmt.Errorf("condition: %+v", c)
-		}
-		return nil
+		return c != nil && c.Status == metav1.ConditionFalse && strings.Contains(c.Message, want)
 	})
 }
 
@@ -77,10 +69,10 @@ func TestUnknownKindIsAppliedWhenItsDefinitionComes(t *testing.T) {
 	w.create(works, w.work("web", configMap("a", "1"), "{apiVersion: late.workwire.dev/v1, kind: Widget, metadata: {name: w, namespace: NAMESPACE}}"))
 	w.manifestSays(works, "web", 1, `the server doesn't have a resource type "Widget"`)
 	// What is known is recorded all the same.
-	w.settle("web")
+	w.names("web")
 
 	definitions := apiextensions.NewForConfigOrDie(plane.REST()).ApiextensionsV1().CustomResourceDefinitions()
-	_, err := definitions.Create(w.ctx, &apiextensionsv1.CustomResourceDefinition{
+	_, err := definitions.Create(w.Context(), &apiextensionsv1.CustomResourceDefinition{
 		ObjectMeta: metav1.ObjectMeta{Name: "widgets.late.workwire.dev"},
 		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
 			Group: "late.workwire.dev", Scope: apiextensionsv1.NamespaceScoped,
@@ -98,7 +90,7 @@ func TestUnknownKindIsAppliedWhenItsDefinitionComes(t *testing.T) {
 		}
 	}()
 	w.is(works, "web", "Applied=True", "Available=True")
-	if err := works.Delete(w.ctx, "web", metav1.DeleteOptions{}); err != nil {
+	if err := works.Delete(w.Context(), "web", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	w.gone(works, "web")
@@ -107,13 +99,12 @@ func TestUnknownKindIsAppliedWhenItsDefinitionComes(t *testing.T) {
 func TestSpecThatCanNotBeDecodedIsAnswered(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	answers := make(chan *wire.Status, 1000)
-	raw := w.rawSource("hub1", answers)
+	raw := w.rawSource("hub1")
 
 	spec := &wire.Spec{UID: "uid-1", Source: "hub1", Cluster: cluster, Generation: 1, Action: wire.Create,
 		Meta: metav1.ObjectMeta{Name: "web", Namespace: cluster, UID: "uid-1"}, Bundle: wire.NewBundle(&w.work("web", configMap("a", "1")).Spec)}
 	raw.send(spec, nil)
-	raw.answered(answers, "applied", func(s *wire.Status) bool {
+	raw.answered("applied", func(s *wire.Status) bool {
 		return s.Generation == 1 && meta.IsStatusConditionTrue(s.Status.Conditions, workv1.WorkApplied)
 	})
 	spec.Generation, spec.Action = 2, wire.Update
@@ -124,7 +115,7 @@ func TestSpecThatCanNotBeDecodedIsAnswered(t *testing.T) {
 		"name must be set in manifest":  `{"manifests":[{"apiVersion":"v1","kind":"ConfigMap","metadata":{}}]}`,
 	} {
 		raw.send(spec, []byte(data))
-		raw.answered(answers, name, func(s *wire.Status) bool {
+		raw.answered(name, func(s *wire.Status) bool {
 			c := meta.FindStatusCondition(s.Status.Conditions, workv1.WorkApplied)
 			return s.Generation == spec.Generation && c != nil && c.Status == metav1.ConditionFalse &&
 				c.Reason == "InvalidManifestWork" && strings.Contains(c.Message, name) &&
@@ -135,7 +126,7 @@ func TestSpecThatCanNotBeDecodedIsAnswered(t *testing.T) {
 	w.data("a", "1")
 	spec.Bundle = wire.NewBundle(&w.work("web", configMap("a", "9")).Spec)
 	raw.send(spec, nil)
-	raw.answered(answers, "applied again", func(s *wire.Status) bool {
+	raw.answered("applied again", func(s *wire.Status) bool {
 		return s.Generation == spec.Generation && meta.IsStatusConditionTrue(s.Status.Conditions, workv1.WorkApplied)
 	})
 	w.data("a", "9")
@@ -145,15 +136,14 @@ func TestDuplicatesAndReorderedEvents(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.broker.Duplicate(2)
-	answers := make(chan *wire.Status, 1000)
-	raw := w.rawSource("hub1", answers)
+	raw := w.rawSource("hub1")
 	spec := func(generation wire.Generation, value string) *wire.Spec {
 		return raw.spec("web", "uid-1", generation, configMap("a", value))
 	}
 	raw.send(spec(3, "3"), nil)
 	raw.send(spec(1, "1"), nil)
 	raw.send(spec(2, "2"), nil)
-	raw.answered(answers, "applied at 3", func(s *wire.Status) bool {
+	raw.answered("applied at 3", func(s *wire.Status) bool {
 		return s.Generation == 3 && meta.IsStatusConditionTrue(s.Status.Conditions, workv1.WorkApplied)
 	})
 	w.data("a", "3")
@@ -161,11 +151,11 @@ func TestDuplicatesAndReorderedEvents(t *testing.T) {
 	// A deletion that names nothing but the UID finds its work.
 	raw.send(&wire.Spec{UID: "uid-1", Source: "hub1", Cluster: cluster, Generation: 3, Action: wire.Delete, NoMetadata: true, DeletionTimestamp: &now}, nil)
 	deleted := func(s *wire.Status) bool { return meta.IsStatusConditionTrue(s.Status.Conditions, workv1.WorkDeleted) }
-	raw.answered(answers, "deleted", deleted)
+	raw.answered("deleted", deleted)
 	w.data("a", "")
-	w.noRecords()
+	w.noneApplied()
 	raw.send(&wire.Spec{UID: "never-heard-of", Source: "hub1", Cluster: cluster, Generation: 1, Action: wire.Delete, NoMetadata: true, DeletionTimestamp: &now}, nil)
-	raw.answered(answers, "the unknown work is answered for", func(s *wire.Status) bool { return s.UID == "never-heard-of" && deleted(s) })
+	raw.answered("the unknown work is answered for", func(s *wire.Status) bool { return s.UID == "never-heard-of" && deleted(s) })
 }
 
 func TestAgentRestart(t *testing.T) {
@@ -185,16 +175,16 @@ func TestAgentRestart(t *testing.T) {
 			for _, work := range []string{"kept", "changed", "deleted"} {
 				w.create(works, w.work(work, configMap(work, "1"), configMap(work+"-more", "1")))
 				w.is(works, work, "Available=True")
-				w.settle(work)
+				w.names(work)
 			}
 			w.stop()
 
 			w.update(works, "changed", func(work *workv1.ManifestWork) { work.Spec = w.work("", configMap("changed", "2")).Spec })
-			if err := works.Delete(w.ctx, "deleted", metav1.DeleteOptions{}); err != nil {
+			if err := works.Delete(w.Context(), "deleted", metav1.DeleteOptions{}); err != nil {
 				t.Fatal(err)
 			}
 			w.create(works, w.work("created", configMap("created", "1")))
-			w.requests.take()
+			w.requests.Take(kit.NotWatch)
 			restart()
 
 			w.gone(works, "deleted")
@@ -205,11 +195,11 @@ func TestAgentRestart(t *testing.T) {
 			w.data("changed-more", "")
 			w.data("deleted", "")
 			w.data("created", "1")
-			for _, line := range w.requests.take() {
-				if strings.HasPrefix(line, "GET") || !strings.Contains(line, "kept") {
+			for _, request := range w.requests.Take(kit.NotWatch) {
+				if !request.Writes() || !strings.Contains(request.Path, "kept") {
 					continue
 				}
-				t.Errorf("a work that has not changed was written again: %s", line)
+				t.Errorf("a work that has not changed was written again: %s %s", request, request.Path)
 			}
 		})
 	}
@@ -260,7 +250,7 @@ func TestTwoSourcesWithWorksOfOneName(t *testing.T) {
 	w.is(two, "web", "Applied=True", "Available=True")
 	w.data("b", "three")
 
-	if err := one.Delete(w.ctx, "web", metav1.DeleteOptions{}); err != nil {
+	if err := one.Delete(w.Context(), "web", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	w.gone(one, "web")
@@ -272,8 +262,7 @@ func TestTwoSourcesWithWorksOfOneName(t *testing.T) {
 func TestNameThatComesBackWithAnotherUID(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	answers := make(chan *wire.Status, 1000)
-	raw := w.rawSource("hub1", answers)
+	raw := w.rawSource("hub1")
 	spec := func(uid types.UID, manifests ...string) *wire.Spec {
 		return &wire.Spec{UID: uid, Source: "hub1", Cluster: cluster, Generation: 1, Action: wire.Create,
 			Meta: metav1.ObjectMeta{Name: "web", Namespace: cluster, UID: uid}, Bundle: wire.NewBundle(&w.work("web", manifests...).Spec)}
@@ -284,80 +273,48 @@ func TestNameThatComesBackWithAnotherUID(t *testing.T) {
 		}
 	}
 	raw.send(spec("first", configMap("a", "1"), configMap("b", "1")), nil)
-	raw.answered(answers, "the first is applied", applied("first"))
+	raw.answered("the first is applied", applied("first"))
 	raw.send(spec("second", configMap("b", "2"), configMap("c", "2")), nil)
-	raw.answered(answers, "the second is applied", applied("second"))
+	raw.answered("the second is applied", applied("second"))
 	w.data("a", "")
 	w.data("b", "2")
 	w.data("c", "2")
 	now := metav1.Now()
 	raw.send(&wire.Spec{UID: "first", Source: "hub1", Cluster: cluster, Generation: 1, Action: wire.Delete, NoMetadata: true, DeletionTimestamp: &now}, nil)
-	raw.answered(answers, "the first is gone", func(s *wire.Status) bool {
+	raw.answered("the first is gone", func(s *wire.Status) bool {
 		return s.UID == "first" && meta.IsStatusConditionTrue(s.Status.Conditions, workv1.WorkDeleted)
 	})
 	w.data("b", "2")
 }
 
-// rawSource is a source that speaks events itself, with an agent that has
-// subscribed.
+// rawSource is a source whose messages the test writes.
 type rawSource struct {
 	*world
-	link  transport.Transport
+	peer  *wirekit.Peer
 	topic string
-
-	mu   sync.Mutex
-	have []wire.SpecVersion // that the agent listed last
 }
 
-func (w *world) rawSource(id wire.SourceID, answers chan<- *wire.Status, configure ...func(*agent.Config)) *rawSource {
+// rawSource connects a source and starts an agent, which has subscribed and asked for specs when it
+// returns. Nobody answers such requests.
+func (w *world) rawSource(id wire.SourceID, configure ...func(*agent.Config)) *rawSource {
 	w.Helper()
-	raw := &rawSource{world: w, link: w.broker.Client(string(id)), topic: fmt.Sprintf("sources/%s/clusters/%s/sourceevents", id, cluster)}
-	connected, asked := make(chan struct{}), make(chan struct{})
-	ask := sync.OnceFunc(func() { close(asked) })
-	w.run(func(ctx context.Context) error {
-		return raw.link.Run(ctx, transport.Handler{
-			Subscriptions: []string{fmt.Sprintf("sources/%s/clusters/+/agentevents", id)},
-			Connected:     func(context.Context, transport.Connection) { close(connected) },
-			Received: func(_ context.Context, m transport.Message) {
-				m.Ack()
-				message, err := wire.Decode(m.Event)
-				if err != nil {
-					w.Errorf("the agent sent what can not be decoded: %v", err)
-				}
-				switch message := message.(type) {
-				case *wire.Status:
-					answers <- message
-				case *wire.SpecResync:
-					raw.mu.Lock()
-					raw.have = message.Versions
-					raw.mu.Unlock()
-					ask()
-				}
-			},
-		})
-	})
-	// Nobody answers resync requests here: what is sent before the agent has
-	// subscribed would be lost.
-	w.await(connected, "the source connects")
+	raw := &rawSource{
+		world: w, topic: fmt.Sprintf("sources/%s/clusters/%s/sourceevents", id, cluster),
+		peer: wirekit.Connect(w, w.broker.Client(string(id)), fmt.Sprintf("sources/%s/clusters/+/agentevents", id)),
+	}
 	w.agent(configure...)
-	w.await(asked, "the agent asks for specs")
+	wirekit.Next(w, raw.peer, "the agent asks for specs", func(*wire.SpecResync) bool { return true })
 	return raw
 }
 
-func (w *world) await(c <-chan struct{}, what string) {
-	w.Helper()
-	select {
-	case <-c:
-	case <-time.After(wait):
-		w.Fatalf("%s: not within %v", what, wait)
+// listed returns the works that the agent named in its last request.
+func (r *rawSource) listed() (versions []wire.SpecVersion) {
+	for _, message := range r.peer.Received() {
+		if request, ok := message.(*wire.SpecResync); ok {
+			versions = request.Versions
+		}
 	}
-}
-
-// listed is what the agent said last that it has.
-func (r *rawSource) listed() []wire.SpecVersion {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.have
+	return versions
 }
 
 // spec makes a spec of manifests in YAML.
@@ -366,37 +323,18 @@ func (r *rawSource) spec(name string, uid types.UID, generation wire.Generation,
 		Meta: metav1.ObjectMeta{Name: name, Namespace: cluster, UID: uid}, Bundle: wire.NewBundle(&r.work(name, manifests...).Spec)}
 }
 
-// send publishes spec, with other data when data is given.
+// send publishes spec, with other data if data is not nil.
 func (r *rawSource) send(spec *wire.Spec, data []byte) {
 	r.Helper()
-	event, err := wire.Encode(spec, time.Now())
-	if err != nil {
-		r.Fatal(err)
-	}
-	if data != nil {
-		event.DataEncoded = data
-	}
-	r.publish(event)
-}
-
-func (r *rawSource) publish(event cloudevents.Event) {
-	r.Helper()
-	if err := r.link.Publish(r.ctx, r.topic, event); err != nil {
-		r.Fatal(err)
-	}
-}
-
-func (r *rawSource) answered(answers <-chan *wire.Status, what string, check func(*wire.Status) bool) {
-	r.Helper()
-	var last *wire.Status
-	for deadline := time.After(wait); ; {
-		select {
-		case last = <-answers:
-			if check(last) {
-				return
-			}
-		case <-deadline:
-			r.Fatalf("%s: not within %v; the last status is %+v", what, wait, last)
+	r.peer.Publish(r, r.topic, spec, func(event *cloudevents.Event) {
+		if data != nil {
+			event.DataEncoded = data
 		}
-	}
+	})
+}
+
+// answered waits for a status for which check returns true.
+func (r *rawSource) answered(what string, check func(*wire.Status) bool) {
+	r.Helper()
+	wirekit.Next(r, r.peer, what, check)
 }

@@ -17,6 +17,7 @@ import (
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	workclient "github.com/workwire/workwire/pkg/client/clientset/versioned"
 	workclientv1 "github.com/workwire/workwire/pkg/client/clientset/versioned/typed/work/v1"
+	"github.com/workwire/workwire/test/kit"
 )
 
 func TestLifeOfAWork(t *testing.T) {
@@ -28,7 +29,7 @@ func TestLifeOfAWork(t *testing.T) {
 	work := w.create(works, w.work("web", configMap("a", "1"), configMap("b", "1")))
 	w.is(works, "web", "Applied=True", "Available=True")
 	w.data("a", "1")
-	record, err := w.records.List(w.ctx, metav1.ListOptions{})
+	record, err := w.amws.List(w.Context(), metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,8 +37,8 @@ func TestLifeOfAWork(t *testing.T) {
 	if i < 0 || !strings.HasSuffix(record.Items[i].Name, "-web") || record.Items[i].Labels[workv1.OriginalSourceLabelKey] != "hub1" {
 		t.Fatalf("no AppliedManifestWork of web: %+v", record.Items)
 	}
-	w.eventually("the record names the objects", func() error {
-		got, err := w.records.Get(w.ctx, record.Items[i].Name, metav1.GetOptions{})
+	kit.Eventually(w, "the record names the objects", func() error {
+		got, err := w.amws.Get(w.Context(), record.Items[i].Name, metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
@@ -58,13 +59,13 @@ func TestLifeOfAWork(t *testing.T) {
 	w.data("b", "")
 	w.data("c", "2")
 
-	if err := works.Delete(w.ctx, "web", metav1.DeleteOptions{}); err != nil {
+	if err := works.Delete(w.Context(), "web", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	w.gone(works, "web")
 	w.data("a", "")
 	w.data("c", "")
-	w.noRecords()
+	w.noneApplied()
 }
 
 func TestRequestsOfAWork(t *testing.T) {
@@ -75,48 +76,30 @@ func TestRequestsOfAWork(t *testing.T) {
 	// The first work makes the agent look up the kind and watch the type.
 	w.create(works, w.work("first", configMap("first", "1")))
 	w.is(works, "first", "Applied=True")
-	w.settle("first")
-	w.requests.take()
+	w.names("first")
+	w.requests.Take(kit.NotWatch)
 
 	w.create(works, w.work("web", configMap("a", "1"), configMap("b", "1"), configMap("c", "1")))
 	w.is(works, "web", "Available=True")
-	w.settle("web")
-	if got := w.requests.take(); len(got) != 3+2 {
-		t.Errorf("creating a work of 3 objects took %d requests, want 5:\n%s", len(got), strings.Join(got, "\n"))
+	w.names("web")
+	if got := w.requests.Take(kit.NotWatch); len(got) != 3+2 {
+		t.Errorf("creating a work of 3 objects took %d requests, want 5: %v", len(got), got)
 	}
 	w.update(works, "web", func(work *workv1.ManifestWork) {
 		work.Spec = w.work("", configMap("a", "1"), configMap("b", "2"), configMap("c", "1")).Spec
 	})
 	w.is(works, "web", "Applied=True")
 	w.data("b", "2")
-	if got := w.requests.take(); len(got) != 1 {
-		t.Errorf("changing 1 of 3 objects took %d requests, want 1:\n%s", len(got), strings.Join(got, "\n"))
+	if got := w.requests.Take(kit.NotWatch); len(got) != 1 {
+		t.Errorf("changing 1 of 3 objects took %d requests, want 1: %v", len(got), got)
 	}
-	if err := works.Delete(w.ctx, "web", metav1.DeleteOptions{}); err != nil {
+	if err := works.Delete(w.Context(), "web", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	w.gone(works, "web")
-	if got := w.requests.take(); len(got) != 3+2 {
-		t.Errorf("deleting a work of 3 objects took %d requests, want 5:\n%s", len(got), strings.Join(got, "\n"))
+	if got := w.requests.Take(kit.NotWatch); len(got) != 3+2 {
+		t.Errorf("deleting a work of 3 objects took %d requests, want 5: %v", len(got), got)
 	}
-}
-
-// settle waits until the record of a work names all its objects: the last
-// request of applying it.
-func (w *world) settle(name string) {
-	w.Helper()
-	w.eventually("the record of "+name+" is written", func() error {
-		list, err := w.records.List(w.ctx, metav1.ListOptions{})
-		if err != nil {
-			return err
-		}
-		for _, record := range list.Items {
-			if record.Spec.AgentID == w.host && record.Spec.ManifestWorkName == name && len(record.Status.AppliedResources) > 0 {
-				return nil
-			}
-		}
-		return fmt.Errorf("it is not")
-	})
 }
 
 func TestFeedbackFollowsTheCluster(t *testing.T) {
@@ -152,8 +135,8 @@ spec:
 // fedBack waits until the first manifest of the work has the values.
 func (w *world) fedBack(works workclientv1.ManifestWorkInterface, name, want string) {
 	w.Helper()
-	w.eventually(name+" feeds back "+want, func() error {
-		work, err := works.Get(w.ctx, name, metav1.GetOptions{})
+	kit.Eventually(w, name+" feeds back "+want, func() error {
+		work, err := works.Get(w.Context(), name, metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
@@ -184,16 +167,16 @@ func TestForeignChangesAreUndone(t *testing.T) {
 	w.create(works, w.work("web", configMap("a", "1"), configMap("b", "1")))
 	w.is(works, "web", "Available=True")
 	configMaps := w.cluster.CoreV1().ConfigMaps(w.namespace)
-	if err := configMaps.Delete(w.ctx, "a", metav1.DeleteOptions{}); err != nil {
+	if err := configMaps.Delete(w.Context(), "a", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	w.data("a", "1")
-	if _, err := configMaps.Patch(w.ctx, "b", types.MergePatchType, []byte(`{"data":{"k":"mine","l":"too"}}`), metav1.PatchOptions{}); err != nil {
+	if _, err := configMaps.Patch(w.Context(), "b", types.MergePatchType, []byte(`{"data":{"k":"mine","l":"too"}}`), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	w.data("b", "1")
-	// Without the label the object is out of the watch's sight.
-	if _, err := configMaps.Patch(w.ctx, "b", types.MergePatchType, []byte(`{"metadata":{"labels":{"workwire.dev/agent":null}},"data":{"k":"mine"}}`), metav1.PatchOptions{}); err != nil {
+	// Without the label the watch does not select the object.
+	if _, err := configMaps.Patch(w.Context(), "b", types.MergePatchType, []byte(`{"metadata":{"labels":{"workwire.dev/agent":null}},"data":{"k":"mine"}}`), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	w.data("b", "1")
@@ -207,7 +190,7 @@ func TestDeletionWaitsForFinalizers(t *testing.T) {
 	w.agent()
 	w.create(works, w.work("web", configMap("free", "1"), strings.Replace(configMap("held", "1"), "metadata: {", `metadata: {finalizers: ["test.workwire.dev/hold"], `, 1)))
 	w.is(works, "web", "Available=True")
-	if err := works.Delete(w.ctx, "web", metav1.DeleteOptions{}); err != nil {
+	if err := works.Delete(w.Context(), "web", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	w.data("free", "")
@@ -215,8 +198,8 @@ func TestDeletionWaitsForFinalizers(t *testing.T) {
 	if c := meta.FindStatusCondition(work.Status.Conditions, "Available"); c.Message != "1 of 2 resources are not available" {
 		t.Errorf("Available says %q", c.Message)
 	}
-	w.eventually("the record lists what is held, and stays", func() error {
-		list, err := w.records.List(w.ctx, metav1.ListOptions{})
+	kit.Eventually(w, "the record lists what is held, and stays", func() error {
+		list, err := w.amws.List(w.Context(), metav1.ListOptions{})
 		if err != nil {
 			return err
 		}
@@ -228,12 +211,12 @@ func TestDeletionWaitsForFinalizers(t *testing.T) {
 		}
 		return fmt.Errorf("%+v", list.Items)
 	})
-	if _, err := w.cluster.CoreV1().ConfigMaps(w.namespace).Patch(w.ctx, "held", types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{}); err != nil {
+	if _, err := w.cluster.CoreV1().ConfigMaps(w.namespace).Patch(w.Context(), "held", types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	w.gone(works, "web")
 	w.data("held", "")
-	w.noRecords()
+	w.noneApplied()
 }
 
 func TestRecordDeletedByHand(t *testing.T) {
@@ -243,24 +226,24 @@ func TestRecordDeletedByHand(t *testing.T) {
 	w.agent()
 	w.create(works, w.work("web", configMap("a", "1")))
 	w.is(works, "web", "Available=True")
-	w.settle("web")
-	before, err := w.cluster.CoreV1().ConfigMaps(w.namespace).Get(w.ctx, "a", metav1.GetOptions{})
+	w.names("web")
+	before, err := w.cluster.CoreV1().ConfigMaps(w.namespace).Get(w.Context(), "a", metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	list, err := w.records.List(w.ctx, metav1.ListOptions{})
+	list, err := w.amws.List(w.Context(), metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, record := range list.Items {
 		if record.Spec.AgentID == w.host {
-			if err := w.records.Delete(w.ctx, record.Name, metav1.DeleteOptions{}); err != nil {
+			if err := w.amws.Delete(w.Context(), record.Name, metav1.DeleteOptions{}); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
-	w.eventually("the object is made anew", func() error {
-		now, err := w.cluster.CoreV1().ConfigMaps(w.namespace).Get(w.ctx, "a", metav1.GetOptions{})
+	kit.Eventually(w, "the object is recreated", func() error {
+		now, err := w.cluster.CoreV1().ConfigMaps(w.namespace).Get(w.Context(), "a", metav1.GetOptions{})
 		if err == nil && now.UID == before.UID {
 			return fmt.Errorf("it is the old one")
 		}
@@ -276,35 +259,35 @@ func TestRecordSparesItsSuccessor(t *testing.T) {
 		Client: workclient.NewForConfigOrDie(plane.REST()), AgentID: w.host, Changed: func(string, string) {}, Logger: slog.New(slog.DiscardHandler),
 	})
 	work := applied.Work{Name: "web", UID: "1", Source: "hub1"}
-	old, err := records.Ensure(w.ctx, nil, applied.HubHash(w.host, ""), work, nil)
+	old, err := records.Ensure(w.Context(), nil, applied.HubHash(w.host, ""), work, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := records.Delete(w.ctx, old); err != nil {
+	if _, err := records.Delete(w.Context(), old); err != nil {
 		t.Fatal(err)
 	}
 	going, _ := records.Get(old.Name)
-	if err := records.RemoveFinalizer(w.ctx, going); err != nil {
+	if err := records.RemoveFinalizer(w.Context(), going); err != nil {
 		t.Fatal(err)
 	}
-	successor, err := records.Ensure(w.ctx, nil, applied.HubHash(w.host, ""), work, nil)
+	successor, err := records.Ensure(w.Context(), nil, applied.HubHash(w.host, ""), work, nil)
 	if err != nil || successor.UID == old.UID {
 		t.Fatalf("no successor: %v", err)
 	}
 	resource := applied.Resource{Ref: object.Ref{GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}, Namespace: "x", Name: "a"}, UID: "u"}
-	if _, err := records.UpdateStatus(w.ctx, old, applied.Status{Resources: []applied.Resource{resource}}); err == nil {
+	if _, err := records.UpdateStatus(w.Context(), old, applied.Status{Resources: []applied.Resource{resource}}); err == nil {
 		t.Error("the status of a record that is gone was written")
 	}
-	recorded, err := records.UpdateStatus(w.ctx, successor, applied.Status{Resources: []applied.Resource{resource}})
+	recorded, err := records.UpdateStatus(w.Context(), successor, applied.Status{Resources: []applied.Resource{resource}})
 	if err != nil || len(recorded.Status.AppliedResources) != 1 {
 		t.Errorf("the successor has %+v, %v", recorded, err)
 	}
-	going, err = records.Delete(w.ctx, recorded)
+	going, err = records.Delete(w.Context(), recorded)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := records.RemoveFinalizer(w.ctx, going); err != nil {
+	if err := records.RemoveFinalizer(w.Context(), going); err != nil {
 		t.Error(err)
 	}
-	w.noRecords()
+	w.noneApplied()
 }

@@ -1,19 +1,17 @@
 package agent_test
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
-	"github.com/workwire/workwire/pkg/transport"
 	"github.com/workwire/workwire/pkg/wire"
+	"github.com/workwire/workwire/test/kit"
+	"github.com/workwire/workwire/test/kit/wirekit"
 )
 
 func orphan() *workv1.DeleteOption {
@@ -23,8 +21,8 @@ func orphan() *workv1.DeleteOption {
 // orphaned waits until a ConfigMap is there and nobody's.
 func (w *world) orphaned(name string) {
 	w.Helper()
-	w.eventually(name+" is nobody's", func() error {
-		object, err := w.cluster.CoreV1().ConfigMaps(w.namespace).Get(w.ctx, name, metav1.GetOptions{})
+	kit.Eventually(w, name+" is nobody's", func() error {
+		object, err := w.cluster.CoreV1().ConfigMaps(w.namespace).Get(w.Context(), name, metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
@@ -66,12 +64,12 @@ func TestOrphaningAndRemovingInOneUpdate(t *testing.T) {
 			})
 			w.data("b", "2")
 			w.orphaned("a")
-			if err := works.Delete(w.ctx, "web", metav1.DeleteOptions{}); err != nil {
+			if err := works.Delete(w.Context(), "web", metav1.DeleteOptions{}); err != nil {
 				t.Fatal(err)
 			}
 			w.gone(works, "web")
 			w.orphaned("a")
-			w.noRecords()
+			w.noneApplied()
 		})
 	}
 }
@@ -88,48 +86,25 @@ func TestOrphaningAndDeletingAtOnce(t *testing.T) {
 			w.agent()
 			w.create(works, w.work("web", configMap("a", "1")))
 			w.is(works, "web", "Available=True")
-			deletions := w.deletions("hub1")
+			observer := wirekit.Connect(w, w.broker.Client("observer"), "sources/hub1/clusters/+/sourceevents")
 			w.broker.Cut(cluster + "-agent")
 			if forget {
 				w.broker.Forget(cluster + "-agent")
 			}
 			w.update(works, "web", func(work *workv1.ManifestWork) { work.Spec.DeleteOption = orphan() })
-			if err := works.Delete(w.ctx, "web", metav1.DeleteOptions{}); err != nil {
+			if err := works.Delete(w.Context(), "web", metav1.DeleteOptions{}); err != nil {
 				t.Fatal(err)
 			}
-			w.await(deletions, "the source publishes the deletion")
+			wirekit.Next(w, observer, "the source publishes the deletion", (*wire.Spec).IsDeletion)
 			w.broker.Restore(cluster + "-agent")
 			w.gone(works, "web")
 			w.orphaned("a")
-			w.noRecords()
+			w.noneApplied()
 		})
 	}
 }
 
-// deletions is closed when a source publishes a deletion.
-func (w *world) deletions(source wire.SourceID) <-chan struct{} {
-	w.Helper()
-	connected, seen := make(chan struct{}), make(chan struct{})
-	see := sync.OnceFunc(func() { close(seen) })
-	w.run(func(ctx context.Context) error {
-		return w.broker.Client("observer").Run(ctx, transport.Handler{
-			Subscriptions: []string{fmt.Sprintf("sources/%s/clusters/+/sourceevents", source)},
-			Connected:     func(context.Context, transport.Connection) { close(connected) },
-			Received: func(_ context.Context, m transport.Message) {
-				m.Ack()
-				if message, err := wire.Decode(m.Event); err == nil {
-					if spec, ok := message.(*wire.Spec); ok && spec.IsDeletion() {
-						see()
-					}
-				}
-			},
-		})
-	})
-	w.await(connected, "the observer connects")
-	return seen
-}
-
-// A completed work still honours a change of deleteOption.
+// TestCompletedWorkIsOrphaned: a change of deleteOption takes effect on a complete work.
 func TestCompletedWorkIsOrphaned(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -138,7 +113,7 @@ func TestCompletedWorkIsOrphaned(t *testing.T) {
 	w.create(works, w.completing("web", "true", configMap("a", "1")))
 	w.is(works, "web", "Complete=True")
 	w.update(works, "web", func(work *workv1.ManifestWork) { work.Spec.DeleteOption = orphan() })
-	if err := works.Delete(w.ctx, "web", metav1.DeleteOptions{}); err != nil {
+	if err := works.Delete(w.Context(), "web", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	w.gone(works, "web")
@@ -161,61 +136,20 @@ func TestUnknownKindDoesNotFreezeTheRecord(t *testing.T) {
 	})
 	w.data("b", "")
 	w.data("c", "1")
-	w.recorded("web", "a", "c")
-	if err := works.Delete(w.ctx, "web", metav1.DeleteOptions{}); err != nil {
+	w.names("web", "a", "c")
+	if err := works.Delete(w.Context(), "web", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	w.gone(works, "web")
 	for _, name := range []string{"a", "c"} {
-		if _, err := w.cluster.CoreV1().ConfigMaps(w.namespace).Get(w.ctx, name, metav1.GetOptions{}); err == nil {
+		if _, err := w.cluster.CoreV1().ConfigMaps(w.namespace).Get(w.Context(), name, metav1.GetOptions{}); err == nil {
 			t.Errorf("the work is gone and ConfigMap %s is not", name)
 		}
 	}
 }
 
-// recorded waits until the record of a work names just these objects.
-func (w *world) recorded(work string, names ...string) *workv1.AppliedManifestWork {
-	w.Helper()
-	var found *workv1.AppliedManifestWork
-	w.eventually("the record of "+work+" names its objects", func() error {
-		record, err := w.record(work)
-		if err != nil {
-			return err
-		}
-		found = record
-		var have []string
-		for _, r := range record.Status.AppliedResources {
-			have = append(have, r.Name)
-		}
-		if len(have) != len(names) {
-			return fmt.Errorf("it names %v", have)
-		}
-		for i := range names {
-			if have[i] != names[i] {
-				return fmt.Errorf("it names %v", have)
-			}
-		}
-		return nil
-	})
-	return found
-}
-
-// record gives the world's record of a work.
-func (w *world) record(work string) (*workv1.AppliedManifestWork, error) {
-	list, err := w.records.List(w.ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil, err
-	}
-	for i := range list.Items {
-		if r := &list.Items[i]; r.Spec.AgentID == w.host && r.Spec.ManifestWorkName == work {
-			return r, nil
-		}
-	}
-	return nil, errors.New("there is none")
-}
-
-// A label that comes later reaches the record.
-func TestLabelsReachTheRecord(t *testing.T) {
+// TestLabelsReachTheAppliedManifestWork: so does a label that is added later.
+func TestLabelsReachTheAppliedManifestWork(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	works := w.source("hub1")
@@ -223,30 +157,25 @@ func TestLabelsReachTheRecord(t *testing.T) {
 	w.create(works, w.work("web", configMap("a", "1")))
 	w.is(works, "web", "Applied=True")
 	w.update(works, "web", func(work *workv1.ManifestWork) { work.Labels = map[string]string{"tier": "gold"} })
-	w.eventually("the label is there", func() error {
-		record, err := w.record("web")
-		if err != nil {
-			return err
-		}
-		if record.Labels["tier"] != "gold" {
-			return fmt.Errorf("labels %v", record.Labels)
+	w.applied("web", "has the label", func(amw *workv1.AppliedManifestWork) error {
+		if amw.Labels["tier"] != "gold" {
+			return fmt.Errorf("it has %v", amw.Labels)
 		}
 		return nil
 	})
 }
 
-// A name that no AppliedManifestWork can have is answered with a condition, be it
-// too long or no name for an object; so is the deletion of such a work.
-func TestWorkNameThatCanNotBeRecorded(t *testing.T) {
+// TestInvalidWorkName: a work whose name cannot be part of the name of an AppliedManifestWork gets a
+// condition. Deleting it works.
+func TestInvalidWorkName(t *testing.T) {
 	t.Parallel()
 	for what, name := range map[string]string{"too long": strings.Repeat("x", 200), "no name": "A_B"} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
-			answers := make(chan *wire.Status, 100)
-			raw := w.rawSource("hub1", answers)
+			raw := w.rawSource("hub1")
 			raw.send(raw.spec(name, "uid-1", 1, configMap("a", "1")), nil)
-			raw.answered(answers, "it can not be applied", func(s *wire.Status) bool {
+			raw.answered("it is not applied", func(s *wire.Status) bool {
 				if len(s.Status.ResourceStatus.Manifests) == 0 {
 					return false
 				}
@@ -256,7 +185,7 @@ func TestWorkNameThatCanNotBeRecorded(t *testing.T) {
 			})
 			now := metav1.Now()
 			raw.send(&wire.Spec{UID: "uid-1", Source: "hub1", Cluster: cluster, Generation: 1, Action: wire.Delete, DeletionTimestamp: &now, NoMetadata: true}, nil)
-			raw.answered(answers, "it is gone", func(s *wire.Status) bool { return meta.IsStatusConditionTrue(s.Status.Conditions, workv1.WorkDeleted) })
+			raw.answered("it is gone", func(s *wire.Status) bool { return meta.IsStatusConditionTrue(s.Status.Conditions, workv1.WorkDeleted) })
 		})
 	}
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/workwire/workwire/pkg/agent"
 )
 
-// TestForbiddenShowsAndHeals runs the agent as a user who may not touch Secrets,
-// nor list and watch ConfigMaps, until a role says otherwise.
+// TestForbiddenShowsAndHeals runs the agent as a user without permissions for Secrets, and without list
+// and watch for ConfigMaps, until a role grants them.
 func TestForbiddenShowsAndHeals(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -29,8 +29,8 @@ func TestForbiddenShowsAndHeals(t *testing.T) {
 	w.manifestSays(works, "web", 1, `secrets is forbidden: User "`+user+`" cannot create resource "secrets"`)
 	w.data("a", "1")
 
-	// What may not be watched is read: a foreign change is undone all the same.
-	if err := w.cluster.CoreV1().ConfigMaps(w.namespace).Delete(w.ctx, "a", metav1.DeleteOptions{}); err != nil {
+	// Objects that cannot be watched are read, so a foreign change is undone.
+	if err := w.cluster.CoreV1().ConfigMaps(w.namespace).Delete(w.Context(), "a", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	w.data("a", "1")
@@ -38,23 +38,23 @@ func TestForbiddenShowsAndHeals(t *testing.T) {
 	w.grant(user, "secrets", []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"secrets"},
 		Verbs: []string{"get", "list", "watch", "create", "update", "delete"}}})
 	w.is(works, "web", "Applied=True", "Available=True")
-	if err := works.Delete(w.ctx, "web", metav1.DeleteOptions{}); err != nil {
+	if err := works.Delete(w.Context(), "web", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	w.gone(works, "web")
 	w.data("a", "")
-	w.noRecords()
+	w.noneApplied()
 }
 
-// grant gives the user a role on the whole cluster until the test ends.
+// grant binds the user to a new ClusterRole until the test ends.
 func (w *world) grant(user, name string, rules []rbacv1.PolicyRule) {
 	w.Helper()
 	name = w.namespace + "-" + name
 	roles, bindings := w.cluster.RbacV1().ClusterRoles(), w.cluster.RbacV1().ClusterRoleBindings()
-	if _, err := roles.Create(w.ctx, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: rules}, metav1.CreateOptions{}); err != nil {
+	if _, err := roles.Create(w.Context(), &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: rules}, metav1.CreateOptions{}); err != nil {
 		w.Fatal(err)
 	}
-	_, err := bindings.Create(w.ctx, &rbacv1.ClusterRoleBinding{
+	_, err := bindings.Create(w.Context(), &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
 		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user}},

@@ -1,48 +1,25 @@
 package agent_test
 
 import (
-	"context"
 	"testing"
-	"time"
 
-	"github.com/workwire/workwire/pkg/transport"
 	"github.com/workwire/workwire/pkg/wire"
+	"github.com/workwire/workwire/test/kit/wirekit"
 )
 
-// The agent tells its source when it comes and, by itself or by its will, when it
-// goes; it says so again to a source that asks for statuses.
+// TestPresence: the agent tells its source when it connects and, itself or by its will, when it
+// disconnects. A status resync makes it repeat its presence.
 func TestPresence(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	link := w.broker.Client("hub1")
-	heard, connected := make(chan *wire.Presence, 100), make(chan struct{})
-	w.run(func(ctx context.Context) error {
-		return link.Run(ctx, transport.Handler{
-			Subscriptions: []string{"sources/hub1/clusters/+/agentevents"},
-			Connected:     func(context.Context, transport.Connection) { close(connected) },
-			Received: func(_ context.Context, m transport.Message) {
-				m.Ack()
-				if message, err := wire.Decode(m.Event); err != nil {
-					t.Error(err)
-				} else if p, ok := message.(*wire.Presence); ok {
-					heard <- p
-				}
-			},
-		})
-	})
-	w.await(connected, "the source connects")
+	hub := wirekit.Connect(w, w.broker.Client("hub1"), "sources/hub1/clusters/+/agentevents")
 	next := func(what string, present bool) string {
 		t.Helper()
-		select {
-		case p := <-heard:
-			if p.Present != present || p.Cluster != cluster || p.Source != "hub1" || p.Agent != cluster+"-agent" || p.Session == "" {
-				t.Fatalf("%s: heard %+v", what, p)
-			}
-			return p.Session
-		case <-time.After(wait):
-			t.Fatalf("%s: heard nothing", what)
-			return ""
+		p := wirekit.Next(w, hub, what, func(*wire.Presence) bool { return true })
+		if p.Present != present || p.Cluster != cluster || p.Source != "hub1" || p.Agent != cluster+"-agent" || p.Session == "" {
+			t.Fatalf("%s: heard %+v", what, p)
 		}
+		return p.Session
 	}
 	w.agent()
 	first := next("it starts", true)
@@ -55,13 +32,7 @@ func TestPresence(t *testing.T) {
 	if second == first {
 		t.Error("two connections are one session")
 	}
-	event, err := wire.Encode(&wire.StatusResync{Source: "hub1", Cluster: cluster}, time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := link.Publish(w.ctx, "sources/hub1/clusters/"+cluster+"/sourceevents", event); err != nil {
-		t.Fatal(err)
-	}
+	hub.Publish(w, "sources/hub1/clusters/"+cluster+"/sourceevents", &wire.StatusResync{Source: "hub1", Cluster: cluster}, nil)
 	if again := next("it is asked for statuses", true); again != second {
 		t.Errorf("session %s became %s", second, again)
 	}

@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"sync"
 	"testing"
-	"time"
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -19,12 +18,9 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/workwire/workwire/pkg/agent/object"
+	"github.com/workwire/workwire/test/kit"
 	"github.com/workwire/workwire/test/kit/controlplane"
 )
-
-// patience bounds waits for what takes well under a second, but for a watch that
-// is tried again after a refusal.
-const patience = 60 * time.Second
 
 var plane *controlplane.Plane
 
@@ -40,15 +36,14 @@ var (
 	clusterRoles = schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterroles"}
 )
 
-// cluster is the API server as a test sees it: as administrator, and through
-// requests that wire counts.
+// cluster is the API server: admin is its administrator, agent a client whose requests wire counts.
 type cluster struct {
 	*testing.T
 	namespace string
 	admin     dynamic.Interface
 	agent     dynamic.Interface
 	wire      *wire
-	// changed gets each key that is reported.
+	// changed gets each name that is reported.
 	changed chan string
 }
 
@@ -60,35 +55,11 @@ func newCluster(t *testing.T, configure ...func(*rest.Config)) *cluster {
 	for _, change := range configure {
 		change(config)
 	}
-	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
-		c.wire.next = next
-		return c.wire
-	})
-	c.agent = dynamic.NewForConfigOrDie(config)
+	c.agent = dynamic.NewForConfigOrDie(kit.Intercept(config, c.wire.roundTrip))
 	return c
 }
 
-func (c *cluster) report(key string) { c.changed <- key }
-
-// run runs something until stop is called, or the test ends.
-func (c *cluster) run(run func(context.Context) error) (stop func()) {
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- run(ctx) }()
-	stop = sync.OnceFunc(func() {
-		cancel()
-		select {
-		case err := <-ended:
-			if err != nil {
-				c.Error(err)
-			}
-		case <-time.After(patience):
-			c.Error("Run does not return")
-		}
-	})
-	c.Cleanup(stop)
-	return stop
-}
+func (c *cluster) report(name string) { c.changed <- name }
 
 func (c *cluster) configMap(name string) object.Ref {
 	return object.Ref{GroupVersionResource: configMaps, Namespace: c.namespace, Name: name}
@@ -130,29 +101,11 @@ func (c *cluster) remove(ref object.Ref) {
 	}
 }
 
-// eventually waits until done.
-func (c *cluster) eventually(what string, done func() bool) {
+// told waits until name is reported and done returns true.
+func (c *cluster) told(name string, what string, done func() bool) {
 	c.Helper()
-	for deadline := time.Now().Add(patience); !done(); <-time.After(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			c.Fatalf("it does not come true that %s", what)
-		}
-	}
-}
-
-// told waits until key is reported and what is known of ref is as done says.
-func (c *cluster) told(key string, what string, done func() bool) {
-	c.Helper()
-	timeout := time.After(patience)
-	for {
-		select {
-		case got := <-c.changed:
-			if got == key && done() {
-				return
-			}
-		case <-timeout:
-			c.Fatalf("%s is not told that %s", key, what)
-		}
+	for reported := ""; reported != name || !done(); {
+		reported = kit.Receive(c, name+" is told that "+what, c.changed)
 	}
 }
 
@@ -182,15 +135,13 @@ func impersonate(user string) func(*rest.Config) {
 
 // wire counts watch requests, and fails all requests while it is cut.
 type wire struct {
-	next http.RoundTripper
-
 	mu             sync.Mutex
 	cut            bool
 	bodies         map[*watchBody]struct{}
 	requests, most int
 }
 
-func (w *wire) RoundTrip(request *http.Request) (*http.Response, error) {
+func (w *wire) roundTrip(next http.RoundTripper, request *http.Request) (*http.Response, error) {
 	w.mu.Lock()
 	cut := w.cut
 	w.requests++
@@ -198,7 +149,7 @@ func (w *wire) RoundTrip(request *http.Request) (*http.Response, error) {
 	if cut {
 		return nil, fmt.Errorf("the test has cut the wire")
 	}
-	response, err := w.next.RoundTrip(request)
+	response, err := next.RoundTrip(request)
 	if err != nil || request.URL.Query().Get("watch") == "" || response.StatusCode != http.StatusOK {
 		return response, err
 	}

@@ -12,10 +12,11 @@ import (
 
 	"github.com/workwire/workwire/pkg/agent/object"
 	"github.com/workwire/workwire/pkg/agent/observe"
+	"github.com/workwire/workwire/test/kit"
 )
 
-func (c *cluster) named(max int) *observe.Named {
-	return observe.NewNamed(observe.NamedConfig{Client: c.agent, Max: max, Changed: c.report, Logger: discard})
+func (c *cluster) named(limit int) *observe.Named {
+	return observe.NewNamed(observe.NamedConfig{Client: c.agent, Max: limit, Changed: c.report, Logger: discard})
 }
 
 func state(n *observe.Named, ref object.Ref, want object.State) func() bool {
@@ -38,12 +39,12 @@ func TestNamedFollowsAnObject(t *testing.T) {
 			c := *c
 			c.T = t
 			named := c.named(10)
-			stop := c.run(named.Run)
+			stop := kit.Run(c, "named", named.Run)
 			if got := named.Get(ref); got.State != object.Unknown {
 				t.Errorf("%v is known of an object that nobody follows", got)
 			}
 			named.Follow("key", nil, []object.Ref{ref})
-			c.eventually("the object is known to be absent", state(named, ref, object.Absent))
+			kit.True(c, "the object is known to be absent", state(named, ref, object.Absent))
 			c.create(ref, nil)
 			c.told("key", "the object is there", state(named, ref, object.Present))
 			if fields := named.Get(ref).Object.GetManagedFields(); fields != nil {
@@ -75,9 +76,9 @@ func TestNamedKeepsToItsLimit(t *testing.T) {
 	}
 	named := c.named(2)
 	named.Follow("one", nil, []object.Ref{a, b}) // before Run
-	c.run(named.Run)
+	kit.Run(c, "named", named.Run)
 	c.told("one", "a is there", state(named, a, object.Present))
-	c.eventually("b is there", state(named, b, object.Present))
+	kit.True(c, "b is there", state(named, b, object.Present))
 
 	named.Follow("two", nil, []object.Ref{d, b})
 	named.Follow("three", nil, []object.Ref{e})
@@ -97,7 +98,7 @@ func TestNamedKeepsToItsLimit(t *testing.T) {
 	named.Follow("three", []object.Ref{e}, []object.Ref{a})
 	named.Follow("two", []object.Ref{d, b}, nil)
 	c.told("three", "a is there", state(named, a, object.Present))
-	c.eventually("the other watches have ended", func() bool { return c.wire.open() == 1 && named.Watching() == 1 })
+	kit.True(c, "the other watches have ended", func() bool { return c.wire.open() == 1 && named.Watching() == 1 })
 	if _, most := c.wire.counts(); most > 2 {
 		t.Errorf("there were %d watches at a time", most)
 	}
@@ -110,7 +111,7 @@ func TestNamedWithoutWatches(t *testing.T) {
 	c.create(ref, nil)
 	for _, limit := range []int{0, -1} {
 		named := c.named(limit)
-		stop := c.run(named.Run)
+		stop := kit.Run(c, "named", named.Run)
 		named.Follow("key", nil, []object.Ref{ref})
 		stop()
 		if requests, _ := c.wire.counts(); requests != 0 || named.Watching() != 0 {
@@ -125,10 +126,10 @@ func TestNamedSharesAndReleases(t *testing.T) {
 	ref := c.configMap("a")
 	c.create(ref, nil)
 	named := c.named(5)
-	c.run(named.Run)
+	kit.Run(c, "named", named.Run)
 	named.Follow("one", nil, []object.Ref{ref, ref})
 	named.Follow("two", nil, []object.Ref{ref})
-	c.eventually("the object is there", state(named, ref, object.Present))
+	kit.True(c, "the object is there", state(named, ref, object.Present))
 	if c.wire.open() != 1 {
 		t.Errorf("%d watches for one object", c.wire.open())
 	}
@@ -139,7 +140,7 @@ func TestNamedSharesAndReleases(t *testing.T) {
 		t.Errorf("%d watches while the object is still followed", c.wire.open())
 	}
 	named.Follow("two", []object.Ref{ref}, nil)
-	c.eventually("the watch has ended", func() bool { return c.wire.open() == 0 && named.Watching() == 0 })
+	kit.True(c, "the watch has ended", func() bool { return c.wire.open() == 0 && named.Watching() == 0 })
 	if got := named.Get(ref).State; got != object.Unknown {
 		t.Errorf("state %v of an object that nobody follows", got)
 	}
@@ -154,9 +155,9 @@ func TestNamedForbidden(t *testing.T) {
 	ref := c.configMap("a")
 	c.create(ref, nil)
 	named := c.named(5)
-	c.run(named.Run)
+	kit.Run(c, "named", named.Run)
 	named.Follow("key", nil, []object.Ref{ref})
-	c.eventually("it is tried", func() bool { requests, _ := c.wire.counts(); return requests > 1 })
+	kit.True(c, "it is tried", func() bool { requests, _ := c.wire.counts(); return requests > 1 })
 	if got := named.Get(ref).State; got != object.Unknown || c.wire.open() != 0 {
 		t.Errorf("state %v, %d watches of an object that may not be watched", got, c.wire.open())
 	}
@@ -170,7 +171,7 @@ func TestNamedTellsThatItsWatchIsLost(t *testing.T) {
 	ref := c.configMap("a")
 	c.create(ref, nil)
 	named := c.named(5)
-	c.run(named.Run)
+	kit.Run(c, "named", named.Run)
 	named.Follow("key", nil, []object.Ref{ref})
 	c.told("key", "the object is there", state(named, ref, object.Present))
 	c.wire.sever()
@@ -190,7 +191,7 @@ func TestNamedUnderLoad(t *testing.T) {
 		c.create(refs[i], nil)
 	}
 	named := observe.NewNamed(observe.NamedConfig{Client: c.agent, Max: 3, Changed: func(string) {}, Logger: discard})
-	c.run(named.Run)
+	kit.Run(c, "named", named.Run)
 	var group sync.WaitGroup
 	for key := range 4 {
 		group.Go(func() {
@@ -213,13 +214,13 @@ func TestNamedUnderLoad(t *testing.T) {
 		})
 	}
 	group.Wait()
-	c.eventually("all watches have ended", func() bool { return named.Watching() == 0 && c.wire.open() == 0 })
+	kit.True(c, "all watches have ended", func() bool { return named.Watching() == 0 && c.wire.open() == 0 })
 	if _, most := c.wire.counts(); most > 3 {
 		t.Errorf("there were %d watches at a time", most)
 	}
 	named.Follow("last", nil, refs[:3])
 	for _, ref := range refs[:3] {
-		c.eventually("the store works on", state(named, ref, object.Present))
+		kit.True(c, "the store works on", state(named, ref, object.Present))
 	}
 }
 
@@ -228,11 +229,11 @@ func TestNamedLeavesNoGoroutines(t *testing.T) {
 	c := newCluster(t)
 	named := c.named(5)
 	var stop func()
-	pprof.Do(t.Context(), pprof.Labels("test", t.Name()), func(context.Context) { stop = c.run(named.Run) })
+	pprof.Do(t.Context(), pprof.Labels("test", t.Name()), func(context.Context) { stop = kit.Run(c, "named", named.Run) })
 	refs := []object.Ref{c.configMap("a"), c.configMap("b")}
 	named.Follow("key", nil, refs)
 	for _, ref := range refs {
-		c.eventually("the watches go", state(named, ref, object.Absent))
+		kit.True(c, "the watches go", state(named, ref, object.Absent))
 	}
 	if len(goroutines(t, "pkg/agent/observe")) < 2 { // Run, and the watches, which count as one stack
 		t.Fatal("the goroutines of Run are not found: is the test right?")
@@ -241,7 +242,7 @@ func TestNamedLeavesNoGoroutines(t *testing.T) {
 	if left := goroutines(t, "pkg/agent/observe"); len(left) > 0 {
 		t.Errorf("left when Run returns: %s", left)
 	}
-	c.eventually("the client's goroutines are gone", func() bool {
+	kit.True(c, "the client's goroutines are gone", func() bool {
 		return c.wire.open() == 0 && len(goroutines(t, "client-go/tools")) == 0 && len(goroutines(t, "apimachinery/pkg/watch")) == 0
 	})
 }

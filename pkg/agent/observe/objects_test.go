@@ -5,6 +5,7 @@ import (
 
 	"github.com/workwire/workwire/pkg/agent/object"
 	"github.com/workwire/workwire/pkg/agent/observe"
+	"github.com/workwire/workwire/test/kit"
 )
 
 func (c *cluster) objects() *observe.Objects {
@@ -20,7 +21,7 @@ func TestObjectsFollow(t *testing.T) {
 	a, other := c.configMap("a"), c.configMap("other")
 	c.create(other, nil)
 	objects := c.objects()
-	c.run(objects.Run)
+	kit.Run(c, "objects", objects.Run)
 	objects.Follow("key", nil, []object.Ref{a, other})
 	objects.Wait(t.Context())
 	if !objects.Watched(configMaps) || objects.Get(a).State != object.Absent || objects.Get(other).State != object.Absent {
@@ -34,7 +35,7 @@ func TestObjectsFollow(t *testing.T) {
 		t.Errorf("%d watches for one type", c.wire.open())
 	}
 	objects.Follow("key", []object.Ref{a, other}, nil)
-	c.eventually("the watch has ended", func() bool { return c.wire.open() == 0 })
+	kit.True(c, "the watch has ended", func() bool { return c.wire.open() == 0 })
 	if objects.Watched(configMaps) || objects.Get(a).State != object.Unknown {
 		t.Errorf("watched %v, state %v of what nobody follows", objects.Watched(configMaps), objects.Get(a).State)
 	}
@@ -45,7 +46,7 @@ func TestObjectsForbidden(t *testing.T) {
 	c := newCluster(t, impersonate("nobody"))
 	a := c.configMap("a")
 	objects := c.objects()
-	c.run(objects.Run)
+	kit.Run(c, "objects", objects.Run)
 	objects.Follow("key", nil, []object.Ref{a})
 	objects.Wait(t.Context()) // comes back all the same
 	if objects.Watched(configMaps) || objects.Get(a).State != object.Unknown {

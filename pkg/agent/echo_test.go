@@ -17,12 +17,13 @@ import (
 	"github.com/workwire/workwire/pkg/agent"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/kube"
+	"github.com/workwire/workwire/test/kit"
 )
 
-// TestEchoesCostNoPass has the watches show what the agent writes before it gets
-// the answer, and counts how often it looks at the work. It does not run beside
-// others: an agent has a look at every record of its cluster, whoever made it.
-func TestEchoesCostNoPass(t *testing.T) {
+// TestEchoesCostNoReconcile delays the responses to writes until a watch has shown the writes, and counts
+// the reconciles. It does not run in parallel: an agent reconciles the AppliedManifestWorks of all agents
+// of the cluster.
+func TestEchoesCostNoReconcile(t *testing.T) {
 	w := newWorld(t)
 	works := w.source("hub1")
 	registry := prometheus.NewRegistry()
@@ -33,8 +34,9 @@ func TestEchoesCostNoPass(t *testing.T) {
 	})
 	w.create(works, w.work("web", configMap("a", "0"), configMap("b", "0")))
 	w.is(works, "web", "Applied=True")
-	w.settle("web")
-	before := passes(t, registry)
+	w.names("web")
+	const reconciles = "workwire_agent_reconcile_duration_seconds_count"
+	before := kit.Metric(t, registry, reconciles)
 	slow.begin()
 	const updates = 10
 	for i := range updates {
@@ -45,20 +47,20 @@ func TestEchoesCostNoPass(t *testing.T) {
 		w.is(works, "web", "Applied=True")
 	}
 	if held := slow.end(); held < 2*updates {
-		t.Errorf("only %d answers came after their echo: this tells nothing", held)
+		t.Errorf("only %d responses came after their echo: the test proves nothing", held)
 	}
-	// A pass counts when it ends, which is after its status is out.
-	if got := passes(t, registry) - before; got < updates-1 || got > updates+3 {
-		t.Errorf("the agent looked %d times at a work that was changed %d times", got, updates)
+	// A reconcile is counted when it ends, after it has reported the status.
+	if got := kit.Metric(t, registry, reconciles) - before; got < updates-1 || got > updates+3 {
+		t.Errorf("%v reconciles of a work that was changed %d times", got, updates)
 	}
-	// What others do meanwhile is not taken for an echo.
+	// A foreign change is not taken for an echo.
 	w.patch("a", `{"data":{"k":"foreign"}}`)
 	w.data("a", fmt.Sprint(updates))
 }
 
-// TestTwoWorksFight: each of two works restores what it declares, until both say
-// that somebody else does not let them.
-func TestTwoWorksFight(t *testing.T) {
+// TestTwoWorksConflict: two works declare one object, and each restores its own version, until both report
+// a conflict.
+func TestTwoWorksConflict(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	works := w.source("hub1")
@@ -69,32 +71,14 @@ func TestTwoWorksFight(t *testing.T) {
 	for _, name := range []string{"one", "two"} {
 		w.manifestSays(works, name, 0, "again and again")
 	}
-	if err := works.Delete(w.ctx, "two", metav1.DeleteOptions{}); err != nil {
+	if err := works.Delete(w.Context(), "two", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	w.gone(works, "two")
 	w.data("a", "1")
 }
 
-// passes is how often the agent has looked at works.
-func passes(t *testing.T, registry *prometheus.Registry) (count int) {
-	t.Helper()
-	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, family := range families {
-		if family.GetName() == "workwire_agent_reconcile_duration_seconds" {
-			for _, m := range family.GetMetric() {
-				count += int(m.GetHistogram().GetSampleCount())
-			}
-		}
-	}
-	return count
-}
-
-// slowAnswers keeps the answers to writes back until a watch has shown what they
-// say.
+// slowAnswers delays the responses to writes until a watch has shown the written objects.
 type slowAnswers struct {
 	shown chan struct{} // a watch has shown more
 
@@ -110,7 +94,7 @@ func (s *slowAnswers) begin() {
 	s.slow = true
 }
 
-// end gives the number of answers that were kept back.
+// end returns the number of responses that were delayed.
 func (s *slowAnswers) end() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -119,7 +103,7 @@ func (s *slowAnswers) end() int {
 }
 
 func (s *slowAnswers) wrap(next http.RoundTripper) http.RoundTripper {
-	return roundTripper(func(request *http.Request) (*http.Response, error) {
+	return kit.RoundTripper(func(request *http.Request) (*http.Response, error) {
 		response, err := next.RoundTrip(request)
 		if err != nil {
 			return nil, err
@@ -139,7 +123,7 @@ func (s *slowAnswers) wrap(next http.RoundTripper) http.RoundTripper {
 	})
 }
 
-// keep returns once a watch has shown the answer, or ctx ends.
+// keep returns once a watch has shown the written object, or ctx ends.
 func (s *slowAnswers) keep(ctx context.Context, answer []byte) {
 	var written metav1.PartialObjectMetadata
 	if json.Unmarshal(answer, &written) != nil || written.ResourceVersion == "" {
