@@ -5,13 +5,13 @@ import (
 	"k8s.io/component-base/featuregate"
 )
 
-// The feature gates, by OCM's names.
+// Feature gates, with OCM's names.
 const (
 	rawFeedback    featuregate.Feature = "RawFeedbackJsonString"
 	executorCaches featuregate.Feature = "ExecutorValidatingCaches"
 )
 
-// features are the gates as a flag.
+// features is the flag of the feature gates.
 type features interface {
 	pflag.Value
 	Enabled(featuregate.Feature) bool
@@ -24,7 +24,7 @@ func newFeatures() features {
 		executorCaches: {PreRelease: featuregate.Alpha},
 	})
 	if err != nil {
-		panic(err) // two of one name
+		panic(err) // two gates have one name
 	}
 	return gates
 }

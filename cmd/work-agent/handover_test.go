@@ -26,12 +26,13 @@ import (
 	"github.com/workwire/workwire/pkg/transport/config"
 	"github.com/workwire/workwire/pkg/transport/mqtt"
 	"github.com/workwire/workwire/pkg/wire"
+	"github.com/workwire/workwire/test/kit"
 	"github.com/workwire/workwire/test/kit/controlplane"
 )
 
 var plane *controlplane.Plane
 
-// asAgent makes the test binary run as work-agent: replicas are processes.
+// asAgent is the environment variable that makes the test binary run as work-agent.
 const asAgent = "WORKWIRE_TEST_AS_AGENT"
 
 func TestMain(m *testing.M) {
@@ -47,7 +48,6 @@ func TestMain(m *testing.M) {
 const (
 	cluster  = "c1"
 	password = "secret"
-	wait     = 30 * time.Second
 )
 
 // replica runs work-agent until it is stopped.
@@ -83,47 +83,27 @@ func applied(t *testing.T, works workclientv1.ManifestWorkInterface, name string
 	if _, err := works.Create(t.Context(), work, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	changes, err := works.Watch(t.Context(), metav1.ListOptions{FieldSelector: "metadata.name=" + name})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer changes.Stop()
-	for deadline := time.After(wait); ; {
-		select {
-		case event := <-changes.ResultChan():
-			if w, ok := event.Object.(*workv1.ManifestWork); ok && meta.IsStatusConditionTrue(w.Status.Conditions, workv1.WorkApplied) {
-				return
-			}
-		case <-deadline:
-			t.Fatalf("%s is not applied within %v", name, wait)
-		}
-	}
+	kit.Await(t, works, name, "is applied", func(w *workv1.ManifestWork) bool {
+		return w != nil && meta.IsStatusConditionTrue(w.Status.Conditions, workv1.WorkApplied)
+	})
 }
 
-// TestHandover stops the leading one of two replicas: the other serves the
-// cluster long before the Lease would have expired.
+// TestHandover stops the leader of two replicas. The other one serves the cluster long before the Lease
+// would have expired.
 func TestHandover(t *testing.T) {
 	b := brokertest.Start(t, broker.Config{Users: []broker.User{
 		{Username: "ops", Password: password, Role: acl.Source}, {Username: cluster, Password: password, Role: acl.Agent},
 	}})
 	topics := wire.Topics{SourceEvents: "sources/ops/clusters/+/sourceevents", AgentEvents: "sources/ops/clusters/+/agentevents"}
-	link, err := mqtt.New(mqtt.Config{ClientID: "ops", Broker: config.Config{BrokerHost: b.Addr, Username: "ops", Password: password, Topics: topics}})
+	transport, err := mqtt.New(mqtt.Config{ClientID: "ops", Broker: config.Config{BrokerHost: b.Addr, Username: "ops", Password: password, Topics: topics}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	client, err := source.New(source.Config{SourceID: "ops", Topics: topics, Transport: link})
+	client, err := source.New(source.Config{SourceID: "ops", Topics: topics, Transport: transport})
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- client.Run(ctx) }()
-	defer func() {
-		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	}()
+	kit.Run(t, "source", client.Run)
 	works := client.ManifestWorks(cluster)
 	dir := t.TempDir()
 	file := filepath.Join(dir, "transport.yaml")
@@ -146,19 +126,6 @@ func TestHandover(t *testing.T) {
 		if err := works.Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
-	}
-	deadline := time.Now().Add(wait)
-	for {
-		list, err := works.List(t.Context(), metav1.ListOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if len(list.Items) == 0 {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%d works are not gone within %v", len(list.Items), wait)
-		}
-		<-time.After(50 * time.Millisecond)
+		kit.Await(t, works, name, "is gone", func(w *workv1.ManifestWork) bool { return w == nil })
 	}
 }

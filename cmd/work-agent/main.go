@@ -1,10 +1,9 @@
-// Command work-agent keeps a cluster as the ManifestWorks that it receives over
-// MQTT say, and reports their status. See docs/agent.md.
+// Command work-agent applies the ManifestWorks that it receives over MQTT to a cluster, and reports
+// their status. See docs/agent.md.
 package main
 
 import (
 	"os"
-	"runtime"
 	"runtime/debug"
 
 	"github.com/spf13/cobra"
@@ -12,34 +11,24 @@ import (
 	"github.com/workwire/workwire/pkg/command"
 )
 
-const (
-	// gcPercent is the agent's GOGC where the environment sets none. What it holds is
-	// packed and scanned in no time, so that collecting often costs less than the
-	// memory (docs/performance.md) ...
-	gcPercent = 50
-	// ... but for an agent of few works, whose heap would be collected every moment:
-	// this much more is counted as held. It is never touched, so takes no memory.
-	gcBallast = 16 << 20
-)
+// gcPercent is the default of GOGC. The agent's heap is compressed and quickly scanned, so frequent
+// collections cost less than the memory that they save. See docs/agent.md.
+const gcPercent = 50
 
 func main() {
-	var ballast []byte
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
-		ballast = make([]byte, gcBallast)
 	}
-	code := command.Main(newCommand())
-	runtime.KeepAlive(ballast)
-	os.Exit(code)
+	os.Exit(command.Main(newCommand()))
 }
 
 func newCommand() *cobra.Command {
 	o := newOptions()
 	cmd := command.New(command.Config{
 		Use:   "work-agent --cluster-name=NAME --transport-config=FILE",
-		Short: "Keep a cluster as the ManifestWorks that come over MQTT say",
+		Short: "Apply ManifestWorks from an MQTT broker to a cluster",
 		Long: "Receives the ManifestWorks of one cluster from an MQTT broker, applies them and reports their status.\n" +
-			"It never talks to a hub's API server. work-agent health tells whether the one that runs here is ready.",
+			"It does not connect to a hub's API server. work-agent health reports whether the agent on this machine is ready.",
 		Sections: o.sections(),
 		// So that this binary can take the place of OCM's agent.
 		Aliases: map[string]string{

@@ -20,7 +20,7 @@ func written(t *testing.T, content string) string {
 
 const goodTopics = `topics: {sourceEvents: sources/hub1/clusters/+/sourceevents, agentEvents: sources/hub1/clusters/+/agentevents}`
 
-func TestFaultsAreNamedAtOnce(t *testing.T) {
+func TestAllErrorsAreReported(t *testing.T) {
 	for name, c := range map[string]struct {
 		config string // of the transport; none when empty
 		args   []string
@@ -30,12 +30,12 @@ func TestFaultsAreNamedAtOnce(t *testing.T) {
 		"unknown flag": {"", []string{"--cluster=c1"}, []string{"unknown flag: --cluster"}},
 		"wrong values": {"brokerHost: b:1883\n" + goodTopics,
 			[]string{"--cluster-name=c1", "--appliedmanifestwork-eviction-grace-period=0s", "--max-feedback-watch=-1", "--max-json-raw-length=2000", "--transport=grpc", "--cloudevents-client-codecs=manifest", "--workers=0", "--status-sync-interval=1ms", "--listen-address=0.0.0.0:1"},
-			[]string{"--appliedmanifestwork-eviction-grace-period:", "--max-feedback-watch:", "--max-json-raw-length: 2000", "--transport:", "--cloudevents-client-codecs:", "--workers:", "--status-sync-interval:", "--listen-address"}},
+			[]string{"--appliedmanifestwork-eviction-grace-period must", "--max-feedback-watch must", "got 2000", "--transport must", "--cloudevents-client-codecs must", "--workers must", "--status-sync-interval must", "--listen-address"}},
 		"a limit without its feature": {"brokerHost: b:1883\n" + goodTopics,
-			[]string{"--cluster-name=c1", "--max-json-raw-length=100"}, []string{"--max-json-raw-length=100 does nothing", "RawFeedbackJsonString=true"}},
+			[]string{"--cluster-name=c1", "--max-json-raw-length=100"}, []string{"--max-json-raw-length=100 has no effect", "RawFeedbackJsonString=true"}},
 		"unknown feature": {"", []string{"--feature-gates=Flying=true"}, []string{"--feature-gates", "Flying"}},
 		"no such file":    {"", []string{"--cluster-name=c1", "--transport-config=/no/such/file"}, []string{"--transport-config", "/no/such/file", "no such file"}},
-		"several faults in the file": {"brokerhost: b\npassword: x\ntopics: {sourceEvents: a/b, agentEvents: sources/hub1/clusters/+/agentevents}",
+		"several errors in the file": {"brokerhost: b\npassword: x\ntopics: {sourceEvents: a/b, agentEvents: sources/hub1/clusters/+/agentevents}",
 			[]string{"--cluster-name=c1"}, []string{"did you mean brokerHost", "brokerHost", "topics.sourceEvents"}},
 		"another cluster's topics": {"brokerHost: b:1883\ntopics: {sourceEvents: sources/hub1/clusters/c2/sourceevents, agentEvents: sources/hub1/clusters/+/agentevents}",
 			[]string{"--cluster-name=c1"}, []string{"topics.sourceEvents", `names another cluster than "c1"`}},
@@ -64,8 +64,8 @@ func TestFaultsAreNamedAtOnce(t *testing.T) {
 	}
 }
 
-// TestOCMNames starts with OCM's flags only, up to what they can not name: a
-// cluster that is not there.
+// TestOCMNames starts with OCM's flags only, up to a kubeconfig that does
+// not exist.
 func TestOCMNames(t *testing.T) {
 	cmd := newCommand()
 	cmd.SetArgs([]string{

@@ -65,35 +65,35 @@ func newOptions() *options {
 	}
 }
 
-// sections binds the flags, in the groups that the help shows.
+// sections binds the flags in the groups that the help shows.
 func (o *options) sections() []command.Section {
 	return []command.Section{
 		{Title: "The cluster", Bind: func(fs *pflag.FlagSet) {
-			fs.StringVar(&o.cluster, "cluster-name", o.cluster, "name of the cluster that the agent serves: the namespace of its works on the hub; a-z, 0-9 and -; required")
-			fs.StringVar(&o.agentID, "agent-id", o.agentID, "id that AppliedManifestWorks are marked with as the agent's own; default: a hash of the broker's address")
+			fs.StringVar(&o.cluster, "cluster-name", o.cluster, "name of the cluster, which is the namespace of its works on the hub; a-z, 0-9 and -; required")
+			fs.StringVar(&o.agentID, "agent-id", o.agentID, "id that marks the AppliedManifestWorks of this agent; default: a hash of the broker's address")
 			o.kube.AddFlags(fs)
 		}},
 		{Title: "The broker", Bind: func(fs *pflag.FlagSet) {
-			fs.StringVar(&o.transport, "transport", o.transport, "how to reach the sources: mqtt")
-			fs.StringVar(&o.transportConfig, "transport-config", o.transportConfig, "file with the broker's address, credentials and topics, in YAML; required")
-			fs.StringVar(&o.clientID, "client-id", o.clientID, "client id at the broker, unique there; default: <cluster name>-agent")
-			fs.StringSliceVar(&o.codecs, "cloudevents-client-codecs", o.codecs, "event format; manifestbundle is the only one")
+			fs.StringVar(&o.transport, "transport", o.transport, "transport to the sources; only mqtt is supported")
+			fs.StringVar(&o.transportConfig, "transport-config", o.transportConfig, "YAML file with the broker's address, credentials and topics; required")
+			fs.StringVar(&o.clientID, "client-id", o.clientID, "MQTT client id, unique at the broker; default: <cluster name>-agent")
+			fs.StringSliceVar(&o.codecs, "cloudevents-client-codecs", o.codecs, "event format; only manifestbundle is supported")
 		}},
 		{Title: "Works", Bind: func(fs *pflag.FlagSet) {
-			fs.IntVar(&o.workers, "workers", o.workers, "number of works brought up to date at a time, at least 1")
-			fs.StringVar(&o.stateDir, "state-dir", o.stateDir, "folder that keeps works and unsent statuses over a restart; default: none, the sources are asked again")
+			fs.IntVar(&o.workers, "workers", o.workers, "number of works reconciled at a time, at least 1")
+			fs.StringVar(&o.stateDir, "state-dir", o.stateDir, "directory that keeps works and unsent statuses over a restart; default: none, and sources are asked again")
 			fs.DurationVar(&o.evictionGrace, "appliedmanifestwork-eviction-grace-period", o.evictionGrace,
-				"time that an AppliedManifestWork of this agent, and its objects, stay when no work stands behind it any more; 876000h (100 years) or more: for ever")
+				"time that an AppliedManifestWork of this agent and its objects outlive their work; 876000h (100 years) or more: forever")
 		}},
 		{Title: "Feedback", Bind: func(fs *pflag.FlagSet) {
-			fs.DurationVar(&o.syncInterval, "status-sync-interval", o.syncInterval, "time between reads of objects that are not watched: ReadOnly ones, and those that may not be; at least 1s")
-			fs.IntVar(&o.maxWatch, "max-feedback-watch", o.maxWatch, "number of ReadOnly objects with feedbackScrapeType Watch that have a watch of their own; others are read like Poll ones; 0 for none")
-			fs.IntVar(&o.maxRawLength, "max-json-raw-length", o.maxRawLength, "bytes of one feedback value of type JsonRaw, 1 to 1024; needs the feature gate RawFeedbackJsonString")
+			fs.DurationVar(&o.syncInterval, "status-sync-interval", o.syncInterval, "time between reads of objects that are not watched, because they are ReadOnly or a watch is forbidden; at least 1s")
+			fs.IntVar(&o.maxWatch, "max-feedback-watch", o.maxWatch, "maximum number of ReadOnly objects with feedbackScrapeType Watch that are watched; others are polled; 0 for none")
+			fs.IntVar(&o.maxRawLength, "max-json-raw-length", o.maxRawLength, "maximum size of one feedback value of type JsonRaw, in bytes, 1 to 1024; requires the feature gate RawFeedbackJsonString")
 		}},
 		{Title: "Feature gates", Bind: func(fs *pflag.FlagSet) {
-			fs.Var(o.features, "feature-gates", "comma-separated gates to switch, as NAME=true or NAME=false; default: all false. The gates:\n"+
-				"RawFeedbackJsonString     report feedback values of any JSON type, as JsonRaw\n"+
-				"ExecutorValidatingCaches  answer what an executor may do from memory; for clusters that authorize by RBAC only")
+			fs.Var(o.features, "feature-gates", "comma-separated feature gates, as NAME=true or NAME=false; default: all false. The gates:\n"+
+				"RawFeedbackJsonString     report feedback values of any JSON type as JsonRaw\n"+
+				"ExecutorValidatingCaches  evaluate the permissions of executors in memory; for clusters that authorize by RBAC only")
 		}},
 		{Title: "Replicas", Bind: o.leader.AddFlags},
 		{Title: "Metrics and health", Bind: o.serve.AddFlags},
@@ -101,38 +101,38 @@ func (o *options) sections() []command.Section {
 	}
 }
 
-// validate reports every fault, by flag.
+// validate returns an error for each invalid flag.
 func (o *options) validate() []error {
-	var faults []error
+	var errs []error
 	if o.cluster == "" {
-		faults = append(faults, errors.New("--cluster-name is required: the name of the cluster's namespace on the hub"))
+		errs = append(errs, errors.New("--cluster-name is required; set it to the name of the cluster's namespace on the hub"))
 	}
 	if o.transport != "mqtt" {
-		faults = append(faults, fmt.Errorf("--transport: %q is not supported, only mqtt is", o.transport))
+		errs = append(errs, fmt.Errorf("--transport must be mqtt, got %q", o.transport))
 	}
 	if !slices.Equal(o.codecs, []string{"manifestbundle"}) {
-		faults = append(faults, fmt.Errorf("--cloudevents-client-codecs: %v is not supported, only manifestbundle is", o.codecs))
+		errs = append(errs, fmt.Errorf("--cloudevents-client-codecs must be manifestbundle, got %v", o.codecs))
 	}
 	if o.workers < 1 {
-		faults = append(faults, fmt.Errorf("--workers: %d works at a time get nowhere, want at least 1", o.workers))
+		errs = append(errs, fmt.Errorf("--workers must be at least 1, got %d", o.workers))
 	}
 	if o.syncInterval < time.Second {
-		faults = append(faults, fmt.Errorf("--status-sync-interval: %v would burden the API server, want at least 1s", o.syncInterval))
+		errs = append(errs, fmt.Errorf("--status-sync-interval must be at least 1s, got %v", o.syncInterval))
 	}
 	if o.evictionGrace <= 0 {
-		faults = append(faults, fmt.Errorf("--appliedmanifestwork-eviction-grace-period: %v leaves a work no time to come, want more than 0; 876000h switches eviction off", o.evictionGrace))
+		errs = append(errs, fmt.Errorf("--appliedmanifestwork-eviction-grace-period must be more than 0, got %v; 876000h switches eviction off", o.evictionGrace))
 	}
 	if o.maxWatch < 0 {
-		faults = append(faults, fmt.Errorf("--max-feedback-watch: %d is negative, want 0 for none", o.maxWatch))
+		errs = append(errs, fmt.Errorf("--max-feedback-watch must not be negative, got %d; 0 means none", o.maxWatch))
 	}
 	if o.maxRawLength < 1 || o.maxRawLength > agent.DefaultMaxJSONRawLength {
-		faults = append(faults, fmt.Errorf("--max-json-raw-length: %d, want 1 to %d: the schema of ManifestWork takes no longer values", o.maxRawLength, agent.DefaultMaxJSONRawLength))
+		errs = append(errs, fmt.Errorf("--max-json-raw-length must be 1 to %d, the limit in the schema of ManifestWork; got %d", agent.DefaultMaxJSONRawLength, o.maxRawLength))
 	}
 	if o.maxRawLength != agent.DefaultMaxJSONRawLength && !o.features.Enabled(rawFeedback) {
-		faults = append(faults, fmt.Errorf("--max-json-raw-length=%d does nothing without --feature-gates=%s=true: set both or neither", o.maxRawLength, rawFeedback))
+		errs = append(errs, fmt.Errorf("--max-json-raw-length=%d has no effect without --feature-gates=%s=true; set both or neither", o.maxRawLength, rawFeedback))
 	}
-	faults = append(faults, o.readTransport()...)
-	faults = append(faults, o.kube.Validate()...)
+	errs = append(errs, o.readTransport()...)
+	errs = append(errs, o.kube.Validate()...)
 	if o.clientID == "" {
 		o.clientID = o.cluster + "-agent"
 	}
@@ -140,15 +140,15 @@ func (o *options) validate() []error {
 		o.leader.Name = "work-agent-" + o.cluster
 	}
 	if o.leader.Name != "" {
-		faults = append(faults, o.leader.Validate()...)
+		errs = append(errs, o.leader.Validate()...)
 	}
-	faults = append(faults, o.serve.Validate()...)
-	return append(faults, o.logging.Validate()...)
+	errs = append(errs, o.serve.Validate()...)
+	return append(errs, o.logging.Validate()...)
 }
 
 func (o *options) readTransport() []error {
 	if o.transportConfig == "" {
-		return []error{errors.New("--transport-config is required: a file that says where the broker is")}
+		return []error{errors.New("--transport-config is required; set it to a YAML file with the broker's address")}
 	}
 	broker, err := config.Load(o.transportConfig)
 	if err != nil {
@@ -164,7 +164,7 @@ func (o *options) readTransport() []error {
 	return nil
 }
 
-// run serves the cluster until ctx ends.
+// run serves the cluster until ctx ends, while this replica leads.
 func (o *options) run(ctx context.Context) error {
 	kubeConfig, err := o.kube.RESTConfig(workv1.DefaultFieldManager)
 	if err != nil {
@@ -179,7 +179,7 @@ func (o *options) run(ctx context.Context) error {
 	logger.Info("starting", "version", version.Version, "cluster", o.cluster, "broker", o.broker.BrokerHost, "clientID", o.clientID)
 
 	group, ctx := errgroup.WithContext(ctx)
-	// The agent is made only while leading: a replica that stands by holds nothing.
+	// Only the leader has an agent: a replica on standby holds no state.
 	running := &standby{}
 	if o.serve.Enabled() {
 		server, err := serve.New(serve.Config{Options: o.serve, Registry: registry, Logger: logger, Ready: []serve.Check{
@@ -193,13 +193,13 @@ func (o *options) run(ctx context.Context) error {
 	}
 	group.Go(func() error {
 		return leader.Run(ctx, leader.Config{Options: o.leader, REST: kubeConfig, Logger: logger}, func(ctx context.Context) error {
-			link, err := mqtt.New(mqtt.Config{Broker: o.broker, ClientID: o.clientID, Logger: logger, Registerer: registry})
+			transport, err := mqtt.New(mqtt.Config{Broker: o.broker, ClientID: o.clientID, Logger: logger, Registerer: registry})
 			if err != nil {
 				return err
 			}
 			a, err := agent.New(agent.Config{
 				Cluster: wire.ClusterName(o.cluster), ClientID: o.clientID, AgentID: o.agentID,
-				BrokerHost: o.broker.BrokerHost, Topics: o.broker.Topics, Transport: link, Kube: kubeConfig,
+				BrokerHost: o.broker.BrokerHost, Topics: o.broker.Topics, Transport: transport, Kube: kubeConfig,
 				StateDir: o.stateDir, Workers: o.workers, SyncInterval: o.syncInterval, EvictionGrace: o.evictionGrace,
 				MaxFeedbackWatch: cmp.Or(o.maxWatch, -1), RawFeedback: o.features.Enabled(rawFeedback), MaxJSONRawLength: o.maxRawLength,
 				ExecutorCaches: o.features.Enabled(executorCaches), Registerer: registry, Logger: logger,
@@ -208,7 +208,7 @@ func (o *options) run(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			running.set(a)
+			running.agent.Store(a)
 			return a.Run(ctx)
 		})
 	})

@@ -6,12 +6,11 @@ import (
 	"github.com/workwire/workwire/pkg/agent"
 )
 
-// standby is the agent of this process: none until it leads. A replica that
-// stands by is ready for that.
+// standby is the agent of this process, which has none until it leads. A replica on standby is
+// healthy.
 type standby struct{ agent atomic.Pointer[agent.Agent] }
 
-func (s *standby) set(a *agent.Agent) { s.agent.Store(a) }
-
+// check returns the result of a check of the agent, nil if there is none.
 func (s *standby) check(of func(*agent.Agent) error) error {
 	if a := s.agent.Load(); a != nil {
 		return of(a)
