@@ -1,6 +1,5 @@
-// Command work-hub publishes the ManifestWorks of a Kubernetes API to the agents
-// of their clusters over MQTT, and stores the statuses that come back. See
-// package hub.
+// Command work-hub delivers the ManifestWorks of a Kubernetes API to the agents of their clusters over MQTT
+// and stores the statuses that come back. See package hub.
 package main
 
 import (
@@ -15,15 +14,15 @@ import (
 
 func main() { os.Exit(command.Main(newCommand(os.Stderr))) }
 
-// newCommand makes the command; it logs to logs.
+// newCommand returns the command. It logs to logs.
 func newCommand(logs io.Writer) *cobra.Command {
 	o := newOptions()
 	cmd := command.New(command.Config{
 		Use:   "work-hub --source-id=ID --transport-config=FILE --kubeconfig=FILE",
 		Short: "Publish the ManifestWorks of a Kubernetes API over MQTT",
-		Long: "Publishes the ManifestWorks of a Kubernetes API to the agents of their clusters over MQTT, and stores the\n" +
+		Long: "Delivers the ManifestWorks of a Kubernetes API to the agents of their clusters over MQTT, and stores the\n" +
 			"statuses that come back. A work's namespace names its cluster. The API needs deploy/crds, and may be a\n" +
-			"cluster or bin/controlplane up --role=hub. work-hub health tells whether the one that runs here is ready.",
+			"cluster or bin/controlplane up --role=hub. work-hub health reports whether the hub that runs here is ready.",
 		Sections: o.sections(),
 		Validate: o.validate,
 		Run:      func(ctx context.Context) error { return o.run(ctx, logs) },

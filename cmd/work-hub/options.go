@@ -54,24 +54,24 @@ func newOptions() *options {
 	}
 }
 
-// sections binds the flags, in the groups that the help shows.
+// sections binds the flags in the groups of the help.
 func (o *options) sections() []command.Section {
 	return []command.Section{
 		{Title: "The hub", Bind: func(fs *pflag.FlagSet) {
-			fs.StringVar(&o.source, "source-id", o.source, "id under which the hub owns its works, the same for all replicas and for ever; a-z, 0-9 and -; required")
+			fs.StringVar(&o.source, "source-id", o.source, "id of this hub as a source of works, the same for all replicas and forever; a-z, 0-9 and - (required)")
 			o.kube.AddFlags(fs)
-			fs.IntVar(&o.workers, "workers", o.workers, "finalizers, and statuses, written at a time, 1 to 1024")
-			fs.StringSliceVar(&o.controllers, "controllers", o.controllers, "what the hub does besides publishing, comma-separated: * for all, NAME for one, -NAME to leave one out; the names: "+
+			fs.IntVar(&o.workers, "workers", o.workers, "number of finalizers, and of statuses, that are written at a time, 1 to 1024")
+			fs.StringSliceVar(&o.controllers, "controllers", o.controllers, "controllers to run, comma-separated: * enables all, NAME enables one, -NAME disables one; names: "+
 				strings.Join(hub.Controllers(), ", "))
 		}},
 		{Title: "Clusters", Bind: func(fs *pflag.FlagSet) {
-			fs.BoolVar(&o.autoRegister, "auto-register", o.autoRegister, "make a ManagedCluster, and its namespace, for each cluster first heard from; then no cluster gets works before its hubAcceptsClient is set")
-			fs.BoolVar(&o.autoAccept, "auto-accept", o.autoAccept, "accept the clusters that --auto-register makes: whoever may connect to the broker as a cluster gets its works")
+			fs.BoolVar(&o.autoRegister, "auto-register", o.autoRegister, "create a ManagedCluster and its namespace for each cluster that is heard from for the first time; a cluster then gets works only if its hubAcceptsClient is true")
+			fs.BoolVar(&o.autoAccept, "auto-accept", o.autoAccept, "accept the clusters that --auto-register creates: every client that the broker accepts as a cluster gets its works")
 		}},
 		{Title: "The broker", Bind: func(fs *pflag.FlagSet) {
-			fs.StringVar(&o.transport, "transport", o.transport, "how to reach the agents: mqtt")
-			fs.StringVar(&o.transportConfig, "transport-config", o.transportConfig, "file with the broker's address, credentials and topics, in YAML; required")
-			fs.StringVar(&o.clientID, "client-id", o.clientID, "client id at the broker, unique there but for this hub's replicas, of which one connects; default: <source id>-hub")
+			fs.StringVar(&o.transport, "transport", o.transport, "transport to the agents: mqtt")
+			fs.StringVar(&o.transportConfig, "transport-config", o.transportConfig, "YAML file with the broker's address, credentials and topics (required)")
+			fs.StringVar(&o.clientID, "client-id", o.clientID, "MQTT client id, the same for this hub's replicas and otherwise unique at the broker (default <source id>-hub)")
 		}},
 		{Title: "Replicas", Bind: o.leader.AddFlags},
 		{Title: "Metrics and health", Bind: o.serve.AddFlags},
@@ -81,59 +81,59 @@ func (o *options) sections() []command.Section {
 
 var sourceShape = regexp.MustCompile(`^[a-z0-9-]+$`)
 
-// validate fills in what follows from other flags and reports every fault, by
-// flag. It reads the transport configuration.
+// validate sets the defaults that depend on other flags and reports every fault by flag. It reads the
+// transport configuration.
 func (o *options) validate() []error {
-	var faults []error
-	named := sourceShape.MatchString(o.source)
+	var errs []error
+	valid := sourceShape.MatchString(o.source)
 	switch {
 	case o.source == "":
-		faults = append(faults, errors.New("--source-id is required: the id that the topics in --transport-config name"))
-	case !named:
-		faults = append(faults, fmt.Errorf("--source-id: %q can not stand in a topic, want only a-z, 0-9 and -", o.source))
+		errs = append(errs, errors.New("--source-id is required: the id in the topics of --transport-config"))
+	case !valid:
+		errs = append(errs, fmt.Errorf("--source-id must have only a-z, 0-9 and -, got %q", o.source))
 	}
 	if o.transport != "mqtt" {
-		faults = append(faults, fmt.Errorf("--transport: %q is not supported, only mqtt is", o.transport))
+		errs = append(errs, fmt.Errorf("--transport must be mqtt, got %q", o.transport))
 	}
 	if o.workers < 1 || o.workers > 1024 {
-		faults = append(faults, fmt.Errorf("--workers: %d, want 1 to 1024", o.workers))
+		errs = append(errs, fmt.Errorf("--workers must be 1 to 1024, got %d", o.workers))
 	}
 	chosen, err := hub.ChooseControllers(o.controllers)
 	if err != nil {
-		faults = append(faults, fmt.Errorf("--controllers: %w", err))
+		errs = append(errs, fmt.Errorf("--controllers: %w", err))
 	}
 	if o.autoAccept && !o.autoRegister {
-		faults = append(faults, errors.New("--auto-accept accepts what --auto-register makes: set both, or neither"))
+		errs = append(errs, errors.New("--auto-accept needs --auto-register: set both, or neither"))
 	}
 	if o.autoRegister && err == nil && !slices.Contains(chosen, hub.ControllerClusters) {
-		faults = append(faults, fmt.Errorf("--auto-register needs the controller %s, which --controllers leaves out", hub.ControllerClusters))
+		errs = append(errs, fmt.Errorf("--auto-register needs the controller %s, which --controllers disables", hub.ControllerClusters))
 	}
 	o.controllers = chosen
-	faults = append(faults, o.readTransport(named)...)
-	faults = append(faults, o.kube.Validate()...)
-	if named {
+	errs = append(errs, o.readTransport(valid)...)
+	errs = append(errs, o.kube.Validate()...)
+	if valid {
 		if o.clientID == "" {
 			o.clientID = o.source + "-hub"
 		}
 		if o.leader.Name == "" {
 			o.leader.Name = "work-hub-" + o.source
 		}
-		faults = append(faults, o.leader.Validate()...)
+		errs = append(errs, o.leader.Validate()...)
 	}
-	faults = append(faults, o.serve.Validate()...)
-	return append(faults, o.logging.Validate()...)
+	errs = append(errs, o.serve.Validate()...)
+	return append(errs, o.logging.Validate()...)
 }
 
-func (o *options) readTransport(named bool) []error {
+func (o *options) readTransport(valid bool) []error {
 	if o.transportConfig == "" {
-		return []error{errors.New("--transport-config is required: a file that says where the broker is")}
+		return []error{errors.New("--transport-config is required: a file with the broker's address, credentials and topics")}
 	}
 	broker, err := config.Load(o.transportConfig)
 	if err != nil {
 		return []error{fmt.Errorf("--transport-config: %w", err)}
 	}
 	o.broker = broker
-	if !named {
+	if !valid {
 		return nil
 	}
 	if _, err := broker.Topics.ForSource(wire.SourceID(o.source)); err != nil {
@@ -142,7 +142,7 @@ func (o *options) readTransport(named bool) []error {
 	return nil
 }
 
-// run is the hub until ctx ends; it logs to logs.
+// run runs the hub until ctx ends. It logs to logs.
 func (o *options) run(ctx context.Context, logs io.Writer) error {
 	kubeConfig, err := o.kube.RESTConfig("work-hub")
 	if err != nil {
@@ -154,12 +154,12 @@ func (o *options) run(ctx context.Context, logs io.Writer) error {
 	if err := kube.CountRequests(kubeConfig, registry); err != nil {
 		return err
 	}
-	link, err := mqtt.New(mqtt.Config{Broker: o.broker, ClientID: o.clientID, Logger: logger, Registerer: registry})
+	transport, err := mqtt.New(mqtt.Config{Broker: o.broker, ClientID: o.clientID, Logger: logger, Registerer: registry})
 	if err != nil {
 		return err
 	}
 	h, err := hub.New(hub.Config{
-		REST: kubeConfig, Source: wire.SourceID(o.source), Topics: o.broker.Topics, Transport: link, Election: o.leader,
+		REST: kubeConfig, Source: wire.SourceID(o.source), Topics: o.broker.Topics, Transport: transport, Election: o.leader,
 		Controllers: o.controllers, AutoRegister: o.autoRegister, AutoAccept: o.autoAccept, KeepAlive: o.broker.KeepAlive,
 		Workers: o.workers, Registerer: registry, Logger: logger,
 	})

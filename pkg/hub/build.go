@@ -14,15 +14,22 @@ import (
 	"github.com/workwire/workwire/pkg/client/clientset/versioned"
 	"github.com/workwire/workwire/pkg/client/clientset/versioned/scheme"
 	"github.com/workwire/workwire/pkg/hub/clusters"
+	"github.com/workwire/workwire/pkg/hub/controller"
+	"github.com/workwire/workwire/pkg/hub/finalizer"
 	"github.com/workwire/workwire/pkg/hub/placement"
 	"github.com/workwire/workwire/pkg/hub/replicaset"
+	"github.com/workwire/workwire/pkg/hub/statusreceiver"
 	"github.com/workwire/workwire/pkg/hub/ttl"
+	"github.com/workwire/workwire/pkg/hub/works"
+	"github.com/workwire/workwire/pkg/kube"
+	"github.com/workwire/workwire/pkg/source/delivery"
+	"github.com/workwire/workwire/pkg/wire"
 )
 
 // eventSource is the component in the source of the hub's events.
 const eventSource = "work-hub"
 
-// events sends Kubernetes Events about the objects of the hub.
+// events sends Kubernetes Events about objects of the hub's API.
 type events struct {
 	broadcaster record.EventBroadcaster
 	recorder    record.EventRecorder
@@ -38,7 +45,62 @@ func (e *events) run(ctx context.Context) error {
 	return nil
 }
 
-// buildRecorder makes what sends events, if a controller has any.
+// build creates the parts and connects them.
+func (h *Hub) build(topics wire.SourceTopics) error {
+	client, err := versioned.NewForConfig(h.cfg.REST)
+	if err != nil {
+		return fmt.Errorf("client of the Kubernetes API: %w", err)
+	}
+	addressable := func(cluster wire.ClusterName) bool {
+		_, err := topics.Specs(cluster)
+		return err == nil
+	}
+	var queues workqueue.MetricsProvider
+	if queues, err = kube.NewQueueMetrics(h.cfg.Registerer); err != nil {
+		return err
+	}
+	h.informers = controller.NewInformers(controller.InformersConfig{Client: client, Logger: h.cfg.Logger})
+	h.works, err = works.New(works.Config{Informers: h.informers, Registerer: h.cfg.Registerer})
+	if err != nil {
+		return err
+	}
+	events, err := h.buildRecorder()
+	if err != nil {
+		return err
+	}
+	if err := h.buildClusters(client, events, queues); err != nil {
+		return err
+	}
+	receiver, err := statusreceiver.New(statusreceiver.Config{
+		Works: h.works, Client: client, Recorder: events, Logger: h.cfg.Logger, Registerer: h.cfg.Registerer,
+	})
+	if err != nil {
+		return err
+	}
+	h.delivery, err = delivery.New(delivery.Config{
+		Source: h.cfg.Source, Topics: h.cfg.Topics, Transport: h.cfg.Transport,
+		Works:         workStore{Receiver: receiver, cache: h.works, addressable: addressable},
+		StatusWorkers: h.cfg.Workers, Logger: h.cfg.Logger, Registerer: h.cfg.Registerer,
+		ClusterPaused:    func(cluster wire.ClusterName) bool { return !h.fleet.Accepted(cluster) },
+		OnClusterMessage: h.fleet.MessageReceived, OnConnectionChange: h.fleet.ConnectionChanged,
+	})
+	if err != nil {
+		return err
+	}
+	h.finalizer, err = finalizer.New(finalizer.Config{
+		Works: h.works, Client: client, Publisher: h.delivery, Clusters: h.fleet, Addressable: addressable, Workers: h.cfg.Workers,
+		Logger: h.cfg.Logger, Queues: queues, Registerer: h.cfg.Registerer,
+	})
+	if err != nil {
+		return err
+	}
+	if h.clusters != nil {
+		h.clusters.Listen(clusterListener{Engine: h.delivery, finalizer: h.finalizer})
+	}
+	return h.buildOthers(client, events, queues)
+}
+
+// buildRecorder creates the recorder of events, if a controller records any.
 func (h *Hub) buildRecorder() (record.EventRecorder, error) {
 	if len(h.cfg.Controllers) == 0 {
 		return nil, nil
@@ -72,7 +134,7 @@ func (h *Hub) buildClusters(client versioned.Interface, recorder record.EventRec
 	return err
 }
 
-// buildOthers makes the controllers that only read and write the API.
+// buildOthers creates the controllers that only read and write the API.
 func (h *Hub) buildOthers(client versioned.Interface, recorder record.EventRecorder, queues workqueue.MetricsProvider) error {
 	if h.enabled(ControllerPlacement) {
 		c, err := placement.New(placement.Config{

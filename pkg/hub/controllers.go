@@ -7,37 +7,37 @@ import (
 	"strings"
 )
 
-// The controllers that a hub runs besides publishing and intake. Each can be
-// switched off, as where another one does its work.
+// The controllers that a hub runs besides delivery. Each can be disabled, as where another one does its
+// work.
 const (
-	// ControllerClusters registers clusters, and tells which are there.
+	// ControllerClusters registers clusters and decides which are accepted and present.
 	ControllerClusters = "clusters"
-	// ControllerPlacement chooses clusters for Placements.
+	// ControllerPlacement selects clusters for Placements.
 	ControllerPlacement = "placement"
-	// ControllerReplicaSet makes the works of ManifestWorkReplicaSets.
+	// ControllerReplicaSet creates the works of ManifestWorkReplicaSets.
 	ControllerReplicaSet = "replicaset"
-	// ControllerTTL deletes finished works.
+	// ControllerTTL deletes works that have finished.
 	ControllerTTL = "ttl"
 )
 
-// Controllers are all of them, by name.
+// Controllers returns the names of all controllers.
 func Controllers() []string {
 	return []string{ControllerClusters, ControllerPlacement, ControllerReplicaSet, ControllerTTL}
 }
 
-// ChooseControllers reads a list as of kube-controller-manager's --controllers:
-// "*" stands for all, "name" is one to run, "-name" one not to. It gives the names
-// to run, sorted, and reports each that is unknown.
+// ChooseControllers parses a list like kube-controller-manager's --controllers: "*" enables all, "name"
+// enables one and "-name" disables one. It returns the enabled names, sorted, and reports each name that is
+// unknown.
 func ChooseControllers(list []string) ([]string, error) {
 	var chosen, dropped []string
-	var faults []error
+	var errs []error
 	for _, item := range list {
 		name, off := strings.CutPrefix(item, "-")
 		switch {
 		case item == "*":
 			chosen = append(chosen, Controllers()...)
 		case !slices.Contains(Controllers(), name):
-			faults = append(faults, fmt.Errorf("unknown controller %q: want *, or some of %s, each with - before it to leave it out",
+			errs = append(errs, fmt.Errorf("unknown controller %q: want *, or some of %s, each with a leading - to disable it",
 				name, strings.Join(Controllers(), ", ")))
 		case off:
 			dropped = append(dropped, name)
@@ -47,5 +47,5 @@ func ChooseControllers(list []string) ([]string, error) {
 	}
 	chosen = slices.DeleteFunc(chosen, func(name string) bool { return slices.Contains(dropped, name) })
 	slices.Sort(chosen)
-	return slices.Compact(chosen), errors.Join(faults...)
+	return slices.Compact(chosen), errors.Join(errs...)
 }

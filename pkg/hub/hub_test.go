@@ -400,7 +400,7 @@ func TestNewTellsEveryFault(t *testing.T) {
 	if err == nil {
 		t.Fatal("no error")
 	}
-	for _, want := range []string{"REST", "Transport", "Logger", "--leader-election-name", "topics.sourceEvents", "topics.agentEvents"} {
+	for _, want := range []string{"REST", "Transport", "--leader-election-name", "topics.sourceEvents", "topics.agentEvents"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("error %q does not tell of %s", err, want)
 		}
