@@ -147,7 +147,7 @@ func (h *Hub) buildOthers(client versioned.Interface, recorder record.EventRecor
 	}
 	if h.enabled(ControllerReplicaSet) {
 		c, err := replicaset.New(replicaset.Config{
-			Works: h.works, Client: client, Recorder: recorder, Now: h.cfg.Now, Logger: h.cfg.Logger,
+			Informers: h.informers, Works: h.works, Client: client, Recorder: recorder, Now: h.cfg.Now, Logger: h.cfg.Logger,
 			Registerer: h.cfg.Registerer, Queues: queues, Workers: h.cfg.Workers,
 		})
 		if err != nil {

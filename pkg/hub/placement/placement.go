@@ -19,6 +19,7 @@
 package placement
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -71,17 +72,15 @@ type Controller struct {
 func New(cfg Config) (*Controller, error) {
 	var errs []error
 	if cfg.Informers == nil {
-		errs = append(errs, errors.New("Informers is required"))
+		errs = append(errs, errors.New("config.Informers is required"))
 	}
 	if cfg.Client == nil {
-		errs = append(errs, errors.New("Client is required"))
+		errs = append(errs, errors.New("config.Client is required"))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, fmt.Errorf("placement: %w", err)
 	}
-	if cfg.Logger == nil {
-		cfg.Logger = slog.Default()
-	}
+	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
 	c := &Controller{
 		cfg: cfg, clusters: newClusterIndex(),
 		placements: cfg.Informers.Placements(), decisions: cfg.Informers.PlacementDecisions(),

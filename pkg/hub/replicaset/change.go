@@ -1,8 +1,6 @@
 package replicaset
 
 import (
-	"encoding/json"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -12,114 +10,101 @@ import (
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
+	"github.com/workwire/workwire/pkg/hub/controller"
+	"github.com/workwire/workwire/pkg/kube"
 )
 
-// LabelsAnnotationKey annotates a work with the keys of the labels that it has
-// from its set, in order, with commas between them, so that they go with those of
-// the set and others stay.
+// LabelsAnnotationKey annotates a work with the sorted, comma-separated keys of the labels that it
+// has from its set. When a label is removed from the set, it is removed from the work; labels of
+// others stay.
 const LabelsAnnotationKey = "workwire.dev/replicaset-labels"
 
-// action is what is done to a work.
+// action is an operation on a work.
 type action string
 
 const (
-	create action = "create" // make it
-	update action = "update" // give it the template, and its labels
-	label  action = "label"  // only give it its labels
+	create action = "create" // create the work
+	update action = "update" // set the template and the labels
+	label  action = "label"  // set only the labels
 	remove action = "delete"
 )
 
-// change is one work to write.
+// change is a write of one work.
 type change struct {
 	action action
-	// work as it is or, to create it, as it shall be.
+	// work is the stored work or, for create, the new one.
 	work *workv1.ManifestWork
-	// patch makes of it what it shall be (update and label).
-	patch []operation
+	// patch is for update and label.
+	patch kube.JSONPatch
 }
 
-// operation is one of a JSON patch.
-type operation struct {
-	Op    string `json:"op"`
-	Path  string `json:"path"`
-	Value any    `json:"value,omitempty"`
-}
-
-func encode(patch []operation) ([]byte, error) {
-	data, err := json.Marshal(patch)
-	if err != nil {
-		return nil, fmt.Errorf("encode the patch: %w", err)
-	}
-	return data, nil
-}
-
-// newWork is the work of set for a cluster of placement.
+// newWork returns the work of set for a cluster of a placement.
 func newWork(set *workv1alpha1.ManifestWorkReplicaSet, placement, cluster string, now time.Time) *workv1.ManifestWork {
-	labels, owned := labelsOf(set, placement)
+	labels, owned := workLabels(set, placement)
 	annotations := map[string]string{workv1alpha1.RolledOutAtAnnotationKey: timestamp(now)}
 	if owned != "" {
 		annotations[LabelsAnnotationKey] = owned
 	}
 	return &workv1.ManifestWork{
-		ObjectMeta: metav1.ObjectMeta{Namespace: cluster, Name: WorkName(nameOf(set), placement), Labels: labels, Annotations: annotations},
+		ObjectMeta: metav1.ObjectMeta{Namespace: cluster, Name: WorkName(controller.KeyOf(set), placement), Labels: labels, Annotations: annotations},
 		Spec:       set.Spec.ManifestWorkTemplate,
 	}
 }
 
-// timestamp is the value of the annotation that says when a work got the
+// timestamp returns the value of the annotation with the time at which a work received the
 // template.
 func timestamp(now time.Time) string { return now.UTC().Format(time.RFC3339) }
 
-// updateOf brings a work to the template now.
-func updateOf(work *workv1.ManifestWork, set *workv1alpha1.ManifestWorkReplicaSet, placement string, now time.Time) change {
+// updateChange returns the change that sets the template of a work.
+func updateChange(work *workv1.ManifestWork, set *workv1alpha1.ManifestWorkReplicaSet, placement string, now time.Time) change {
 	patch, _ := metadataPatch(work, set, placement, map[string]string{
 		workv1alpha1.RolledOutAtAnnotationKey: timestamp(now),
 	})
-	return change{update, work, append(patch, operation{"add", "/spec", &set.Spec.ManifestWorkTemplate})}
+	return change{update, work, append(patch, kube.JSONPatchOperation{Op: "add", Path: "/spec", Value: &set.Spec.ManifestWorkTemplate})}
 }
 
-// labelOf brings a work's labels to what they shall be; false when they are.
-func labelOf(work *workv1.ManifestWork, set *workv1alpha1.ManifestWorkReplicaSet, placement string) (change, bool) {
+// labelChange returns the change that sets the labels of a work; false if they are up to date.
+func labelChange(work *workv1.ManifestWork, set *workv1alpha1.ManifestWorkReplicaSet, placement string) (change, bool) {
 	patch, changed := metadataPatch(work, set, placement, nil)
 	return change{label, work, patch}, changed
 }
 
-// metadataPatch gives a work the labels of its set and these annotations. It is
-// for the work with this UID only, and leaves alone what others have put there.
+// metadataPatch returns the patch that sets the labels of a work and these annotations. It applies
+// only to the work with this UID and preserves labels and annotations of others.
 func metadataPatch(work *workv1.ManifestWork, set *workv1alpha1.ManifestWorkReplicaSet, placement string,
 	annotations map[string]string,
-) (patch []operation, changed bool) {
-	labels, owned := labelsOf(set, placement)
+) (patch kube.JSONPatch, changed bool) {
+	labels, owned := workLabels(set, placement)
 	had := strings.FieldsFunc(work.Annotations[LabelsAnnotationKey], func(r rune) bool { return r == ',' })
 	had = slices.DeleteFunc(had, func(key string) bool { _, kept := labels[key]; return kept })
 	wanted := map[string]string{LabelsAnnotationKey: owned}
 	maps.Copy(wanted, annotations)
-	var gone []string
+	var removed []string
 	if owned == "" {
 		delete(wanted, LabelsAnnotationKey)
-		gone = []string{LabelsAnnotationKey}
+		removed = []string{LabelsAnnotationKey}
 	}
-	patch = []operation{{"test", "/metadata/uid", work.UID}}
+	patch = kube.JSONPatch{kube.TestUID(work.UID)}
 	patch = append(patch, mapPatch("/metadata/labels", work.Labels, labels, had)...)
-	patch = append(patch, mapPatch("/metadata/annotations", work.Annotations, wanted, gone)...)
+	patch = append(patch, mapPatch("/metadata/annotations", work.Annotations, wanted, removed)...)
 	return patch, len(patch) > 1
 }
 
-// mapPatch puts what is wanted into the map at path, which is as it is, and takes
-// the gone keys away.
-func mapPatch(path string, is, wanted map[string]string, gone []string) []operation {
-	if is == nil && len(wanted) > 0 {
-		return []operation{{"add", path, wanted}}
+// mapPatch returns the patch that adds the entries wanted to the map at path, which is stored, and
+// removes the keys removed.
+func mapPatch(path string, stored, wanted map[string]string, removed []string) kube.JSONPatch {
+	if stored == nil && len(wanted) > 0 {
+		return kube.JSONPatch{{Op: "add", Path: path, Value: wanted}}
 	}
-	var patch []operation
+	var patch kube.JSONPatch
 	for _, key := range slices.Sorted(maps.Keys(wanted)) {
-		if value, ok := is[key]; !ok || value != wanted[key] {
-			patch = append(patch, operation{"add", path + "/" + pointer.Replace(key), wanted[key]})
+		if value, ok := stored[key]; !ok || value != wanted[key] {
+			patch = append(patch, kube.JSONPatchOperation{Op: "add", Path: path + "/" + pointer.Replace(key), Value: wanted[key]})
 		}
 	}
-	for _, key := range gone {
-		if _, ok := is[key]; ok {
-			patch = append(patch, operation{Op: "remove", Path: path + "/" + pointer.Replace(key)})
+	for _, key := range removed {
+		if _, ok := stored[key]; ok {
+			patch = append(patch, kube.JSONPatchOperation{Op: "remove", Path: path + "/" + pointer.Replace(key)})
 		}
 	}
 	return patch
@@ -128,10 +113,9 @@ func mapPatch(path string, is, wanted map[string]string, gone []string) []operat
 // pointer escapes a key for a JSON pointer.
 var pointer = strings.NewReplacer("~", "~0", "/", "~1")
 
-// labelsOf gives the labels of a work, and the keys of those of its set as in the
-// annotation.
-func labelsOf(set *workv1alpha1.ManifestWorkReplicaSet, placement string) (labels map[string]string, owned string) {
-	labels = map[string]string{workv1.ReplicaSetLabelKey: Label(nameOf(set)), workv1.PlacementNameLabelKey: placement}
+// workLabels returns the labels of a work, and the value of LabelsAnnotationKey.
+func workLabels(set *workv1alpha1.ManifestWorkReplicaSet, placement string) (labels map[string]string, owned string) {
+	labels = map[string]string{workv1.ReplicaSetLabelKey: Label(controller.KeyOf(set)), workv1.PlacementNameLabelKey: placement}
 	var keys []string
 	for _, key := range slices.Sorted(maps.Keys(set.Labels)) {
 		if _, ours := labels[key]; !ours {
@@ -142,24 +126,4 @@ func labelsOf(set *workv1alpha1.ManifestWorkReplicaSet, placement string) (label
 		labels[key] = set.Labels[key]
 	}
 	return labels, strings.Join(keys, ",")
-}
-
-// releasePatch takes the finalizer, and no other, from set; nil when it has none.
-func releasePatch(set *workv1alpha1.ManifestWorkReplicaSet) []operation {
-	index := slices.Index(set.Finalizers, workv1alpha1.ManifestWorkReplicaSetFinalizer)
-	if index < 0 {
-		return nil
-	}
-	path := fmt.Sprintf("/metadata/finalizers/%d", index)
-	return []operation{
-		{"test", "/metadata/uid", set.UID},
-		{"test", path, workv1alpha1.ManifestWorkReplicaSetFinalizer},
-		{Op: "remove", Path: path},
-	}
-}
-
-// statusPatch makes status that of set. (A uid in a merge patch would not do: API
-// servers ignore all metadata in a patch of a custom resource's status.)
-func statusPatch(set *workv1alpha1.ManifestWorkReplicaSet, status *workv1alpha1.ManifestWorkReplicaSetStatus) []operation {
-	return []operation{{"test", "/metadata/uid", set.UID}, {"add", "/status", status}}
 }

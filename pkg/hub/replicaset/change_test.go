@@ -13,6 +13,8 @@ import (
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
+	"github.com/workwire/workwire/pkg/hub/controller"
+	"github.com/workwire/workwire/pkg/kube"
 )
 
 func TestWorkName(t *testing.T) {
@@ -34,8 +36,8 @@ func TestWorkName(t *testing.T) {
 	for label, want := range map[string]types.NamespacedName{
 		"ns.set": set, "ns.set.v2": {Namespace: "ns", Name: "set.v2"}, "ns": {}, ".set": {}, "ns.": {}, "": {},
 	} {
-		if got, ok := setOf(label); ok != (want != types.NamespacedName{}) || ok && got != want {
-			t.Errorf("setOf(%q) = %v, %v", label, got, ok)
+		if got, ok := parseLabel(label); ok != (want != types.NamespacedName{}) || ok && got != want {
+			t.Errorf("parseLabel(%q) = %v, %v", label, got, ok)
 		}
 	}
 }
@@ -54,7 +56,7 @@ func TestNewWork(t *testing.T) {
 	}; !maps.Equal(work.Annotations, want) {
 		t.Errorf("annotations: %v", work.Annotations)
 	}
-	if work.Namespace != "c1" || work.Name != WorkName(nameOf(set), "p") || len(work.OwnerReferences) > 0 || !sameSpec(&work.Spec, &set.Spec.ManifestWorkTemplate) {
+	if work.Namespace != "c1" || work.Name != WorkName(controller.KeyOf(set), "p") || len(work.OwnerReferences) > 0 || !sameSpec(&work.Spec, &set.Spec.ManifestWorkTemplate) {
 		t.Errorf("%+v", work)
 	}
 }
@@ -105,11 +107,11 @@ func TestMetadataPatch(t *testing.T) {
 				}
 			}
 			set.Labels = c.set
-			change, changed := labelOf(work, set, "p")
+			change, changed := labelChange(work, set, "p")
 			if changed != (c.want != "") {
 				t.Fatalf("changed: %v", changed)
 			}
-			got, err := encode(change.patch)
+			got, err := change.patch.Encode()
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -120,8 +122,8 @@ func TestMetadataPatch(t *testing.T) {
 	}
 	// A work without any labels or annotations.
 	bare := &workv1.ManifestWork{ObjectMeta: metav1.ObjectMeta{UID: "uid-c1"}}
-	got, _ := encode(updateOf(bare, newSet("p"), "p", start.Add(time.Hour)).patch)
-	var patch []operation
+	got, _ := updateChange(bare, newSet("p"), "p", start.Add(time.Hour)).patch.Encode()
+	var patch kube.JSONPatch
 	if err := json.Unmarshal(got, &patch); err != nil || len(patch) != 4 || patch[1].Path != "/metadata/labels" ||
 		patch[2].Path != "/metadata/annotations" || patch[3].Path != "/spec" || !strings.Contains(string(got), `"workwire.dev/rolled-out-at":"2026-01-02T04:04:05Z"`) {
 		t.Errorf("%s (%v)", got, err)
@@ -169,82 +171,31 @@ func TestSameSpec(t *testing.T) {
 	}
 }
 
-// What was written counts until the cache shows it, or something newer.
-func TestMemory(t *testing.T) {
-	m := newMemory()
-	version := func(cluster, version string) *workv1.ManifestWork {
-		work := worksOf("p", cluster+":new")[0]
-		work.ResourceVersion = version
-		return work
-	}
-	cache := map[types.NamespacedName]*workv1.ManifestWork{}
-	put := func(work *workv1.ManifestWork) { cache[nameOf(work)] = work }
-	latest := func(now time.Time) map[string]string {
-		var cached []*workv1.ManifestWork
-		for _, work := range cache {
-			cached = append(cached, work)
-		}
-		versions := map[string]string{}
-		for _, work := range m.latestWorks(cached, func(name types.NamespacedName) (*workv1.ManifestWork, bool) {
-			work, ok := cache[name]
-			return work, ok
-		}, now) {
-			versions[work.Namespace] += work.ResourceVersion
-		}
-		return versions
-	}
-	wrote := func(work *workv1.ManifestWork, action action) {
-		m.works[nameOf(work)] = written{work, madeAt(action, start)}
-	}
-	check := func(step string, now time.Time, want map[string]string) {
+// TestRequeueAfter checks when a set is reconciled again without a change. The cache of works is
+// tested in package controller.
+func TestRequeueAfter(t *testing.T) {
+	s := &state{failures: make(map[types.NamespacedName]failure)}
+	check := func(step string, requeueAt time.Time, want time.Duration) {
 		t.Helper()
-		if got := latest(now); !maps.Equal(got, want) {
-			t.Errorf("%s: %v, want %v", step, got, want)
+		if got := s.requeueAfter(requeueAt, start); got != want {
+			t.Errorf("%s: after %s, want %s", step, got, want)
 		}
 	}
-	put(version("c1", "9"))
-	check("nothing was written", start, map[string]string{"c1": "9"})
-	wrote(version("c1", "10"), update)
-	wrote(version("c2", "11"), create)
-	check("the cache is behind", start, map[string]string{"c1": "10", "c2": "11"})
-	if got := m.again(); !got.Equal(start.Add(believed)) {
-		t.Errorf("again at %s", got)
-	}
-	put(version("c1", "10"))
-	put(version("c2", "12"))
-	check("the cache has caught up", start, map[string]string{"c1": "10", "c2": "12"})
-	if len(m.works) > 0 || !m.again().IsZero() {
-		t.Errorf("remembered: %v", m.works)
-	}
-	wrote(version("c1", "13"), update)
-	clear(cache)
-	check("an updated work is gone", start, map[string]string{})
-	wrote(version("c2", "14"), create)
-	check("a work that was just made", start.Add(believed-1), map[string]string{"c2": "14"})
-	check("one that never came", start.Add(believed), map[string]string{})
-
-	older, newer := newSet("p"), newSet("p")
-	older.ResourceVersion, newer.ResourceVersion = "9", "10"
-	m.set = newer
-	if m.latestSet(older) != newer {
-		t.Error("the cache has an older set than was written")
-	}
-	same := newer.DeepCopy()
-	if m.latestSet(same) != same || m.set != nil {
-		t.Error("the cache has caught up with the set that was written")
-	}
+	check("nothing to wait for", time.Time{}, 0)
+	check("the rollout", start.Add(time.Minute), time.Minute)
+	check("the past", start.Add(-time.Minute), time.Millisecond)
+	s.createdUntil = start.Add(controller.WriteTimeout)
+	check("creations that the cache may never show", start.Add(time.Minute), controller.WriteTimeout)
+	s.createdUntil = start
+	check("creations that have expired", time.Time{}, 0)
 
 	name := types.NamespacedName{Namespace: "c1", Name: "w"}
-	if !m.fail(name, start) || m.fail(name, start) {
+	if !s.fail(name, start) || s.fail(name, start) {
 		t.Error("only the first failure is new")
 	}
-	if got := m.again(); !got.Equal(start.Add(2 * retryAfter)) {
-		t.Errorf("again at %s", got)
-	}
+	check("the second failure", time.Time{}, 2*retryBackoff)
 	for range 100 {
-		m.fail(name, start)
+		s.fail(name, start)
 	}
-	if got := m.again(); !got.Equal(start.Add(retryAfterMax)) {
-		t.Errorf("again at %s", got)
-	}
+	check("many failures", time.Time{}, retryBackoffMax)
 }

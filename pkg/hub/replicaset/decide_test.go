@@ -16,6 +16,7 @@ import (
 	clusterv1beta1 "github.com/workwire/workwire/pkg/apis/cluster/v1beta1"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
+	"github.com/workwire/workwire/pkg/hub/controller"
 )
 
 // start is when the tests' time begins.
@@ -27,8 +28,7 @@ func template(value string) workv1.ManifestWorkSpec {
 	}}}}}
 }
 
-// newSet is the set ns/set with the template "2", to all clusters of the
-// placements at once.
+// newSet is the set ns/set with the template "2", to all clusters of the placements at once.
 func newSet(placements ...string) *workv1alpha1.ManifestWorkReplicaSet {
 	set := &workv1alpha1.ManifestWorkReplicaSet{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "set", UID: "uid-set"},
@@ -65,8 +65,8 @@ func placementOf(name string, groups ...[]string) (*clusterv1beta1.Placement, []
 	return placement, decisions
 }
 
-// works of a placement p of ns/set, by letters: each is "cluster" and what it is:
-// new (the template), old, ok (new and succeeded), failed, going (being deleted).
+// works of a placement p of ns/set, by letters: each is "cluster" and what it is: new (the
+// template), old, ok (new and succeeded), failed, going (being deleted).
 func worksOf(placement string, texts ...string) []*workv1.ManifestWork {
 	var works []*workv1.ManifestWork
 	for _, text := range texts {
@@ -122,15 +122,15 @@ func conditionTexts(conditions []metav1.Condition) []string {
 	return texts
 }
 
-func nobody(types.NamespacedName) (*workv1.ManifestWork, bool) { return nil, false }
-func there(string) presence                                    { return presence{} }
+func noWork(types.NamespacedName) (*workv1.ManifestWork, bool) { return nil, false }
+func present(string) presence                                  { return presence{} }
 
 func TestDecide(t *testing.T) {
 	type testCase struct {
 		strategy   clusterv1alpha1.RolloutStrategy
 		groups     [][]string // of placement p
 		works      []*workv1.ManifestWork
-		change     func(*situation)
+		change     func(*input)
 		changes    []string
 		available  string // availableDecisionGroups of p
 		conditions []string
@@ -212,7 +212,7 @@ func TestDecide(t *testing.T) {
 		},
 		"works under names of others": {
 			groups: three, works: worksOf("p", "c1:old", "c2:ok", "c3:ok"),
-			change: func(s *situation) {
+			change: func(s *input) {
 				for _, work := range s.works {
 					work.Name = "set-x7k2p"
 				}
@@ -222,7 +222,7 @@ func TestDecide(t *testing.T) {
 		},
 		"two works for a cluster": {
 			groups: [][]string{{"c1"}}, works: worksOf("p", "c1:ok", "c1:new"),
-			change: func(s *situation) {
+			change: func(s *input) {
 				s.works[0].Name, s.works[1].Name = "set-a", "set-b"
 				s.works[1].CreationTimestamp = metav1.NewTime(start)
 			},
@@ -231,7 +231,7 @@ func TestDecide(t *testing.T) {
 		},
 		"two works for a cluster, of which the older is being deleted": {
 			groups: [][]string{{"c1"}}, works: worksOf("p", "c1:ok", "c1:going"),
-			change: func(s *situation) {
+			change: func(s *input) {
 				s.works[0].Name, s.works[1].Name = "set-b", "set-a"
 				s.works[0].CreationTimestamp = metav1.NewTime(start)
 			},
@@ -240,17 +240,19 @@ func TestDecide(t *testing.T) {
 		},
 		"a work that has lost its labels": {
 			groups: [][]string{{"c1"}},
-			change: func(s *situation) {
+			change: func(s *input) {
 				lost := worksOf("p", "c1:ok")[0]
 				lost.Labels = nil
-				s.named = func(name types.NamespacedName) (*workv1.ManifestWork, bool) { return lost, name == nameOf(lost) }
+				s.workByName = func(name types.NamespacedName) (*workv1.ManifestWork, bool) {
+					return lost, name == controller.KeyOf(lost)
+				}
 			},
 			changes: []string{"label c1"}, available: "1 (1 / 1 clusters applied)", conditions: []string{verified, complete, fine},
 			summary: workv1alpha1.ManifestWorkReplicaSetSummary{Total: 1, Applied: 1, Available: 1},
 		},
 		"new labels reach every work, also those that wait": {
 			strategy: progressive(1, 0), groups: three, works: worksOf("p", "c1:old", "c2:old", "c3:ok"),
-			change:  func(s *situation) { s.set.Labels = map[string]string{"team": "till"} },
+			change:  func(s *input) { s.set.Labels = map[string]string{"team": "till"} },
 			changes: []string{"label c2", "label c3", "update c1"}, available: "1 (1 / 3 clusters applied)",
 			conditions: []string{verified, progressing, fine},
 			summary:    workv1alpha1.ManifestWorkReplicaSetSummary{Total: 1, Applied: 1, Available: 1},
@@ -266,7 +268,7 @@ func TestDecide(t *testing.T) {
 		},
 		"a wrong decision": {
 			groups: three, works: worksOf("p", "c1:ok", "c9:ok"),
-			change: func(s *situation) {
+			change: func(s *input) {
 				s.placements[0].decisions[0].Labels[clusterv1beta1.DecisionGroupIndexLabel] = "first"
 			},
 			available: "1 (0 / 3 clusters applied)",
@@ -284,13 +286,13 @@ func TestDecide(t *testing.T) {
 			}},
 			groups: three, available: "1 (0 / 3 clusters applied)",
 			conditions: []string{
-				`PlacementVerified False NotAsExpected placement p: it has no decision group "canary", which the rollout strategy says must come first`,
+				`PlacementVerified False NotAsExpected placement p: mandatory decision group "canary" does not exist`,
 				progressing, notYet,
 			},
 		},
 		"a cluster that is not accepted": {
 			groups: three, works: worksOf("p", "c1:ok", "c2:ok"),
-			change: func(s *situation) {
+			change: func(s *input) {
 				s.presence = func(cluster string) presence { return presence{refused: cluster == "c3"} }
 			},
 			available: "1 (2 / 3 clusters applied)", conditions: []string{verified, progressing, fine},
@@ -298,7 +300,7 @@ func TestDecide(t *testing.T) {
 		},
 		"clusters that are away do not take the places of others": {
 			strategy: progressive(1, 0), groups: three, works: worksOf("p", "c1:new"),
-			change: func(s *situation) {
+			change: func(s *input) {
 				s.presence = func(cluster string) presence { return presence{away: cluster == "c1"} }
 			},
 			changes: []string{"create c2"}, available: "1 (1 / 3 clusters applied)", conditions: []string{verified, progressing, notYet},
@@ -309,9 +311,9 @@ func TestDecide(t *testing.T) {
 			set := newSet("p")
 			set.Spec.PlacementRefs[0].RolloutStrategy = c.strategy
 			object, decisions := placementOf("p", c.groups...)
-			s := situation{
+			s := input{
 				set: set, placements: []placement{{&set.Spec.PlacementRefs[0], object, decisions}}, works: c.works,
-				named: nobody, presence: there, now: start,
+				workByName: noWork, presence: present, now: start,
 			}
 			if c.change != nil {
 				c.change(&s)
@@ -352,12 +354,12 @@ func TestDecideEndsAtOnce(t *testing.T) {
 		},
 		"a name that is too long": {
 			func(set *workv1alpha1.ManifestWorkReplicaSet) { set.Name = long },
-			`ManifestworkApplied False InvalidManifestWorkName <namespace>.<name> of the set is "ns.` + long + `", which works can not have as label ` +
-				"work.open-cluster-management.io/manifestworkreplicaset: must be no more than 63 bytes; give the set a shorter name",
+			`ManifestworkApplied False InvalidManifestWorkName <namespace>.<name> of the set is "ns.` + long + `", which is not a valid value of the label ` +
+				"work.open-cluster-management.io/manifestworkreplicaset of works: must be no more than 63 bytes; give the set a shorter name",
 		},
 		"a placement's name that is too long": {
 			func(set *workv1alpha1.ManifestWorkReplicaSet) { set.Spec.PlacementRefs[0].Name = long + "xxx" },
-			`ManifestworkApplied False InvalidManifestWorkName the name of placement "` + long + `xxx" can not be the label ` +
+			`ManifestworkApplied False InvalidManifestWorkName the name of placement "` + long + `xxx" is not a valid value of the label ` +
 				"work.open-cluster-management.io/placementname of works: must be no more than 63 bytes; give the placement a shorter name",
 		},
 	} {
@@ -365,15 +367,15 @@ func TestDecideEndsAtOnce(t *testing.T) {
 			set := newSet("p")
 			c.change(set)
 			set.Status = before
-			s := situation{set: set, works: worksOf("p", "c1:old", "c2:new"), named: nobody, presence: there, now: start}
+			s := input{set: set, works: worksOf("p", "c1:old", "c2:new"), workByName: noWork, presence: present, now: start}
 			object, decisions := placementOf("p", []string{"c1"})
 			s.placements = append(s.placements, placement{&set.Spec.PlacementRefs[0], object, decisions})
 			if len(set.Spec.PlacementRefs) > 1 {
 				s.placements = append(s.placements, placement{ref: &set.Spec.PlacementRefs[1]})
 			}
 			p := decide(s)
-			if len(p.changes) > 0 || p.fault == "" {
-				t.Errorf("changes %q, fault %q", describe(p.changes), p.fault)
+			if len(p.changes) > 0 || p.invalid == "" {
+				t.Errorf("changes %q, fault %q", describe(p.changes), p.invalid)
 			}
 			if got := conditionTexts(p.status.Conditions); !slices.Equal(got, []string{c.want}) {
 				t.Errorf("conditions:\n got %q\nwant %q", got, c.want)
@@ -404,8 +406,8 @@ func TestDecideHalfWritten(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			half := object.DeepCopy()
 			half.Status.NumberOfSelectedClusters = c.selected
-			p := decide(situation{
-				set: set, placements: []placement{{&set.Spec.PlacementRefs[0], half, c.decisions}}, named: nobody, presence: there, now: start,
+			p := decide(input{
+				set: set, placements: []placement{{&set.Spec.PlacementRefs[0], half, c.decisions}}, workByName: noWork, presence: present, now: start,
 			})
 			if got := describe(p.changes); !slices.Equal(got, c.want) {
 				t.Errorf("changes %q, want %q", got, c.want)
@@ -417,16 +419,16 @@ func TestDecideHalfWritten(t *testing.T) {
 // A cluster that two placements chose gets a work from each.
 func TestDecideOverlap(t *testing.T) {
 	set := newSet("p", "q")
-	var s situation
+	var s input
 	for i, name := range []string{"p", "q"} {
 		object, decisions := placementOf(name, []string{"c1", "c2"})
 		s.placements = append(s.placements, placement{&set.Spec.PlacementRefs[i], object, decisions})
 	}
-	s.set, s.named, s.presence, s.now = set, nobody, there, start
+	s.set, s.workByName, s.presence, s.now = set, noWork, present, start
 	s.works = slices.Concat(worksOf("p", "c1:failed", "c2:ok"), worksOf("q", "c1:ok"))
 	set.Spec.PlacementRefs[0].RolloutStrategy = progressive(1, 0)
 	p := decide(s)
-	if got := describe(p.changes); !slices.Equal(got, []string{"create c2"}) || p.changes[0].work.Name != WorkName(nameOf(set), "q") {
+	if got := describe(p.changes); !slices.Equal(got, []string{"create c2"}) || p.changes[0].work.Name != WorkName(controller.KeyOf(set), "q") {
 		t.Errorf("changes: %q", got)
 	}
 	if want := (workv1alpha1.ManifestWorkReplicaSetSummary{Total: 3, Applied: 3, Available: 3, Progressing: 1, Degraded: 1}); p.status.Summary != want {
@@ -451,13 +453,13 @@ func TestDecideTimes(t *testing.T) {
 	strategy.Progressive.MinSuccessTime = metav1.Duration{Duration: time.Minute}
 	set.Spec.PlacementRefs[0].RolloutStrategy = strategy
 	object, decisions := placementOf("p", []string{"c1", "c2"})
-	s := situation{
+	s := input{
 		set: set, placements: []placement{{&set.Spec.PlacementRefs[0], object, decisions}}, works: worksOf("p", "c1:ok"),
-		named: nobody, presence: there, now: start.Add(time.Second),
+		workByName: noWork, presence: present, now: start.Add(time.Second),
 	}
 	p := decide(s)
-	if len(p.changes) > 0 || !p.again.Equal(start.Add(time.Minute)) {
-		t.Errorf("changes %q, again at %s", describe(p.changes), p.again)
+	if len(p.changes) > 0 || !p.requeueAt.Equal(start.Add(time.Minute)) {
+		t.Errorf("changes %q, again at %s", describe(p.changes), p.requeueAt)
 	}
 	set.Status = p.status
 	s.now, s.works = start.Add(time.Minute), worksOf("p", "c1:ok", "c2:ok")
@@ -470,14 +472,14 @@ func TestDecideTimes(t *testing.T) {
 }
 
 func TestNames(t *testing.T) {
-	if got := names([]string{"a", "b"}); got != "a, b" {
+	if got := joinNames([]string{"a", "b"}); got != "a, b" {
 		t.Error(got)
 	}
 	var many []string
 	for i := range 25 {
 		many = append(many, fmt.Sprintf("c%02d", i))
 	}
-	if got := names(many); !strings.HasSuffix(got, "c18, c19 and 5 more") {
+	if got := joinNames(many); !strings.HasSuffix(got, "c18, c19 and 5 more") {
 		t.Error(got)
 	}
 }

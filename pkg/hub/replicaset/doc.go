@@ -1,25 +1,22 @@
-// Package replicaset keeps ManifestWorkReplicaSets: it makes a ManifestWork from
-// the template of a set in the namespace of every cluster that the set's
-// placements chose, as fast as their rollout strategies allow, brings changes to
-// them, deletes those that are not wanted any more, and sums up in the status of
-// the set how they do.
+// Package replicaset serves ManifestWorkReplicaSets. For each set it creates a ManifestWork from
+// the template in the namespace of every cluster that the placements of the set selected, as fast
+// as their rollout strategies allow. It updates these works when the template changes, deletes the
+// works that are no longer wanted, and summarizes their state in the status of the set.
 //
-//	controller, err := replicaset.New(replicaset.Config{Works: cache, Client: client, Logger: logger})
+//	c, err := replicaset.New(replicaset.Config{Informers: informers, Works: works, Client: client})
 //	...
-//	err = controller.Run(ctx)
+//	err = c.Run(ctx)
 //
-// Everything is decided by one pure function, decide, from the set, its
-// placements and their decisions, its works, and the time; which clusters a
-// rollout reaches is for package rollout to say. A pass over a set looks these up
-// in caches, decides, writes the status if it is another, and then the works in
-// parallel. The first change of a set is answered at once; those within the 200 ms
-// after it are answered together.
+// A pure function, decide, makes all decisions from the set, its placements and their decisions,
+// its works and the time. Package rollout decides which clusters a rollout reaches. A reconcile
+// reads these objects from caches, decides, writes the status if it differs, and then writes the
+// works in parallel. The first change of a set is handled at once. Changes within the following 200
+// ms are handled together.
 //
-// A work's name follows from its set and placement ([WorkName]), so that a cluster
-// can not get a second one, even if the caches lag behind or the hub is
-// restarted between two passes. Works that were made under other names, as by
-// Open Cluster Management, are found by their labels and used as they are.
+// The name of a work follows from its set and its placement ([WorkName]), so that a cluster cannot
+// get a second one, even if the caches are behind or the hub restarts between two reconciles. Works
+// with other names, as Open Cluster Management creates them, are found by their labels and kept.
 //
-// A cluster that two placements of one set chose gets a work from each. Its agent
-// applies the same objects for both, and removes them with the last.
+// A cluster that two placements of a set selected gets a work from each. Its agent applies the same
+// objects for both, and deletes them with the last.
 package replicaset

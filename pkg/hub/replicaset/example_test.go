@@ -16,10 +16,10 @@ import (
 	"github.com/workwire/workwire/examples"
 	clusterv1beta1 "github.com/workwire/workwire/pkg/apis/cluster/v1beta1"
 	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
+	"github.com/workwire/workwire/test/kit"
 )
 
-// printed is the status that the documentation of ManifestWorkReplicaSet prints
-// for the example.
+// printed is the status that the documentation of ManifestWorkReplicaSet prints for the example.
 const printed = `PlacementVerified True AsExpected
 PlacementRolledOut False Progressing
 ManifestworkApplied True AsExpected
@@ -28,46 +28,46 @@ placement-rollout-progressive: 3 (20 / 30 clusters applied): total 20 applied 20
 placement-rollout-progressive-per-group: 4 (15 / 20 clusters applied): total 15 applied 15 available 15 progressing 0 degraded 0
 total 45 applied 45 available 45 progressing 0 degraded 0`
 
-// TestExample rolls the example out to 30 clusters, and sees the printed status
-// on the way: when two of three groups of Progressive succeeded, the second not
-// for long enough, and three of four of ProgressivePerGroup.
+// TestExample rolls the example out to 30 clusters, and sees the printed status on the way: when
+// two of three groups of Progressive succeeded, the second not for long enough, and three of four
+// of ProgressivePerGroup.
 func TestExample(t *testing.T) {
-	w := newWorld(t, 30)
-	w.namespace = "ocm-ns"
+	e := newEnv(t, 30)
+	e.namespace = "ocm-ns"
 	namespaces := kubernetes.NewForConfigOrDie(plane.REST()).CoreV1().Namespaces()
-	if _, err := namespaces.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.namespace}}, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) { // with -count
+	if _, err := namespaces.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: e.namespace}}, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) { // with -count
 		t.Fatal(err)
 	}
-	r := w.start()
+	r := e.start()
 
-	group := func(from, to int) []string { return w.clusters[from:to] }
-	w.placeExample("placement-rollout-all", nil, group(0, 10))
-	w.placeExample("placement-rollout-progressive", []string{"prod-canary-west", "prod-canary-east", ""}, group(0, 10), group(10, 20), group(20, 30))
-	w.placeExample("placement-rollout-progressive-per-group", nil, group(10, 15), group(15, 20), group(20, 25), group(25, 30))
+	group := func(from, to int) []string { return e.clusters[from:to] }
+	e.writeExamplePlacement("placement-rollout-all", nil, group(0, 10))
+	e.writeExamplePlacement("placement-rollout-progressive", []string{"prod-canary-west", "prod-canary-east", ""}, group(0, 10), group(10, 20), group(20, 30))
+	e.writeExamplePlacement("placement-rollout-progressive-per-group", nil, group(10, 15), group(15, 20), group(20, 25), group(25, 30))
 	set := &workv1alpha1.ManifestWorkReplicaSet{}
 	decodeExample(t, "mwrset-cronjob", set)
-	w.create(set)
+	e.createSet(set)
 
-	watch, err := w.client.WorkV1alpha1().ManifestWorkReplicaSets(w.namespace).Watch(t.Context(), metav1.ListOptions{})
+	watch, err := e.client.WorkV1alpha1().ManifestWorkReplicaSets(e.namespace).Watch(t.Context(), metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer watch.Stop()
 
-	w.counts(set.Name, 10, 10, 5)
-	w.answer(set.Name, w.clusters)
-	w.counts(set.Name, 10, 10, 10)
-	w.pass(5 * time.Minute) // minSuccessTime of the first group
-	r.look(w, set.Name)
-	w.counts(set.Name, 10, 20, 10)
-	w.answer(set.Name, w.clusters)
-	w.counts(set.Name, 10, 20, 15)
-	w.answer(set.Name, w.clusters)
-	w.counts(set.Name, 10, 20, 20)
+	e.awaitCounts(set.Name, 10, 10, 5)
+	e.reportApplied(set.Name, e.clusters)
+	e.awaitCounts(set.Name, 10, 10, 10)
+	e.advance(5 * time.Minute) // minSuccessTime of the first group
+	r.requeue(e, set.Name)
+	e.awaitCounts(set.Name, 10, 20, 10)
+	e.reportApplied(set.Name, e.clusters)
+	e.awaitCounts(set.Name, 10, 20, 15)
+	e.reportApplied(set.Name, e.clusters)
+	e.awaitCounts(set.Name, 10, 20, 20)
 
 	// The status is of what a pass saw, and written before what it does: so the one
 	// that began with the last group has printed what led to it.
-	timeout := time.After(patience)
+	timeout := time.After(kit.Patience)
 	var seen []string
 	for !slices.Contains(seen, printed) {
 		select {
@@ -80,11 +80,11 @@ func TestExample(t *testing.T) {
 		}
 	}
 
-	w.pass(5 * time.Minute)
-	r.look(w, set.Name)
-	w.counts(set.Name, 10, 30, 20)
-	w.answer(set.Name, w.clusters)
-	w.reaches(set.Name, strings.NewReplacer(
+	e.advance(5 * time.Minute)
+	r.requeue(e, set.Name)
+	e.awaitCounts(set.Name, 10, 30, 20)
+	e.reportApplied(set.Name, e.clusters)
+	e.awaitStatus(set.Name, strings.NewReplacer(
 		"RolledOut False Progressing", "RolledOut True Complete",
 		"(20 / 30 clusters applied): total 20 applied 20 available 20", "(30 / 30 clusters applied): total 30 applied 30 available 30",
 		"(15 / 20 clusters applied): total 15 applied 15 available 15", "(20 / 20 clusters applied): total 20 applied 20 available 20",
@@ -102,29 +102,29 @@ func decodeExample(t *testing.T, name string, into any) {
 	}
 }
 
-// placeExample writes a placement of the examples as if it had chosen these
-// groups, the first of which may have names.
-func (w *world) placeExample(name string, names []string, groups ...[]string) {
-	w.t.Helper()
+// placeExample writes a placement of the examples as if it had chosen these groups, the first of
+// which may have names.
+func (e *env) writeExamplePlacement(name string, names []string, groups ...[]string) {
+	e.t.Helper()
 	chosen, decisions := placementOf(name, groups...)
 	placement := &clusterv1beta1.Placement{}
-	decodeExample(w.t.(*testing.T), name, placement)
+	decodeExample(e.t, name, placement)
 	placement.Status = chosen.Status
 	for i, group := range names {
 		decisions[i].Labels[clusterv1beta1.DecisionGroupNameLabel] = group
 	}
-	w.store(placement, decisions)
+	e.storePlacement(placement, decisions)
 }
 
 // counts waits until the placements of the example have so many works.
-func (w *world) counts(set string, all, progressive, perGroup int) {
-	w.t.Helper()
+func (e *env) awaitCounts(set string, all, progressive, perGroup int) {
+	e.t.Helper()
 	want := map[string]int{
 		"placement-rollout-all": all, "placement-rollout-progressive": progressive, "placement-rollout-progressive-per-group": perGroup,
 	}
-	w.eventually(fmt.Sprintf("the works are %v", want), func() error {
+	kit.Eventually(e.t, fmt.Sprintf("the works are %v", want), func() error {
 		got := map[string]int{}
-		for _, work := range w.works(set) {
+		for _, work := range e.works(set) {
 			got[work.Labels["work.open-cluster-management.io/placementname"]]++
 		}
 		if fmt.Sprint(got) != fmt.Sprint(want) {

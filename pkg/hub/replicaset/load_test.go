@@ -9,72 +9,54 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/test/kit"
 )
 
-// TestBursts: many changes of the works of a set are answered together, and
-// those of one set are no work for another.
+// TestBursts: many changes of the works of a set are answered together, and those of one set are no
+// work for another.
 func TestBursts(t *testing.T) {
-	w := newWorld(t, 20)
-	r := w.start()
-	w.place("p", w.clusters)
-	w.place("q", w.clusters[:1])
-	w.create(newSet("p"))
+	e := newEnv(t, 20)
+	r := e.start()
+	e.writePlacement("p", e.clusters)
+	e.writePlacement("q", e.clusters[:1])
+	e.createSet(newSet("p"))
 	other := newSet("q")
 	other.Name = "other"
-	w.create(other)
-	w.eventually("all works are there", func() error {
-		if n := len(w.works("set")) + len(w.works("other")); n != 21 {
+	e.createSet(other)
+	kit.Eventually(t, "all works are there", func() error {
+		if n := len(e.works("set")) + len(e.works("other")); n != 21 {
 			return fmt.Errorf("%d are", n)
 		}
 		return nil
 	})
-	w.settle(r, "set")
-	w.settle(r, "other")
-	looked := func(set string) time.Time {
-		r.Controller.mu.Lock()
-		defer r.Controller.mu.Unlock()
-		return r.begun[types.NamespacedName{Namespace: w.namespace, Name: set}]
-	}
-	passes, otherLooked, began := passesOf(t, r.registry), looked("other"), time.Now()
+	e.awaitIdle(r, "set")
+	e.awaitIdle(r, "other")
+	key := types.NamespacedName{Namespace: e.namespace, Name: "other"}
+	r.forget(key) // a reconcile creates the state again
+	reconciles, began := r.reconciles(), time.Now()
 	for range 3 {
-		w.answer("set", w.clusters)
-		w.answer("set", w.clusters, "Progressing=True")
+		e.reportApplied("set", e.clusters)
+		e.reportApplied("set", e.clusters, "Progressing=True")
 	}
-	w.answer("set", w.clusters)
-	w.eventually("the status is there", func() error {
-		set, err := w.set("set")
+	e.reportApplied("set", e.clusters)
+	kit.Eventually(t, "the status is there", func() error {
+		set, err := e.getSet("set")
 		if err == nil && (set.Status.Summary.Available != 20 || set.Status.Summary.Progressing != 0) {
 			err = errors.New(statusText(&set.Status))
 		}
 		return err
 	})
-	most := int(time.Since(began)/pause) + 2
-	if n := passesOf(t, r.registry) - passes; n > most {
-		t.Errorf("%d passes for 140 changes, want at most %d", n, most)
+	most := int(time.Since(began)/interval) + 2
+	if n := r.reconciles() - reconciles; n > most {
+		t.Errorf("%d reconciles for 140 changes, want at most %d", n, most)
 	}
 	if n := len(r.writes()); n > most {
 		t.Errorf("%d writes of one status, want at most %d", n, most)
 	}
-	if again := looked("other"); !again.Equal(otherLooked) {
-		t.Error("the other set was looked at too")
-	}
-}
-
-// Two passes over a set do not begin within the pause; sets do not wait for each
-// other.
-func TestPause(t *testing.T) {
-	c := &Controller{begun: make(map[types.NamespacedName]time.Time), memories: make(map[types.NamespacedName]*memory)}
-	a, b := types.NamespacedName{Name: "a"}, types.NamespacedName{Name: "b"}
-	first, _ := c.begin(a)
-	if second, wait := c.begin(a); first == nil || second != nil || wait <= 0 || wait > pause {
-		t.Errorf("the second pass waits %s", wait)
-	}
-	if other, _ := c.begin(b); other == nil {
-		t.Error("another set waits")
-	}
-	c.begun[a] = time.Now().Add(-pause)
-	if again, _ := c.begin(a); again != first {
-		t.Error("after the pause: what was kept is not there")
+	r.Controller.mu.Lock()
+	defer r.Controller.mu.Unlock()
+	if r.states[key] != nil {
+		t.Error("the other set was reconciled too")
 	}
 }
 
@@ -87,9 +69,9 @@ func BenchmarkDecide(b *testing.B) {
 	set := newSet("p")
 	set.Spec.PlacementRefs[0].RolloutStrategy = progressive(10, 10)
 	object, decisions := placementOf("p", clusters)
-	s := situation{
+	s := input{
 		set: set, placements: []placement{{&set.Spec.PlacementRefs[0], object, decisions}}, works: worksOf("p", works...),
-		named: nobody, presence: there, now: start,
+		workByName: noWork, presence: present, now: start,
 	}
 	b.ReportAllocs()
 	for b.Loop() {
@@ -99,8 +81,8 @@ func BenchmarkDecide(b *testing.B) {
 	}
 }
 
-// FuzzSameSpec compares manifests of any content: a manifest is the same as
-// itself, and the order of two does not matter.
+// FuzzSameSpec compares manifests of any content: a manifest is the same as itself, and the order
+// of two does not matter.
 func FuzzSameSpec(f *testing.F) {
 	f.Add([]byte(`{"metadata":{"creationTimestamp":null}}`), []byte(`{"metadata":{}}`))
 	f.Add([]byte(`{"metadata":{"creationTimestamp":{"metadata":[]}}}`), []byte(`[]`))
@@ -121,13 +103,13 @@ func FuzzSetOf(f *testing.F) {
 		f.Add(label)
 	}
 	f.Fuzz(func(t *testing.T, label string) {
-		if set, ok := setOf(label); ok && Label(set) != label {
+		if set, ok := parseLabel(label); ok && Label(set) != label {
 			t.Errorf("%q is read as %v", label, set)
 		}
 		work := &workv1.ManifestWork{}
 		work.Labels = map[string]string{workv1.ReplicaSetLabelKey: label, workv1.PlacementNameLabelKey: label}
 		set := newSet(label)
-		if held, extra := hold(situation{set: set, placements: []placement{{ref: &set.Spec.PlacementRefs[0]}}, works: []*workv1.ManifestWork{work}}); len(held) != 1 || len(extra) != 0 {
+		if held, extra := assignWorks(input{set: set, placements: []placement{{ref: &set.Spec.PlacementRefs[0]}}, works: []*workv1.ManifestWork{work}}); len(held) != 1 || len(extra) != 0 {
 			t.Errorf("a work of placement %q is not held", label)
 		}
 	})

@@ -8,9 +8,9 @@ import (
 	"github.com/workwire/workwire/pkg/hub/rollout"
 )
 
-// metrics of all sets. Safe for use by several goroutines.
+// metrics of all sets. It is safe for concurrent use.
 type metrics struct {
-	passes          prometheus.Histogram
+	reconciles      prometheus.Histogram
 	works, statuses *prometheus.CounterVec
 	sets, clusters  *prometheus.GaugeVec
 }
@@ -20,47 +20,52 @@ func newMetrics() *metrics {
 		return prometheus.Opts{Namespace: "workwire", Subsystem: "hub", Name: "replicaset_" + name, Help: help}
 	}
 	return &metrics{
-		passes: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Namespace: "workwire", Subsystem: "hub", Name: "replicaset_pass_seconds",
-			Help: "How long looks at one ManifestWorkReplicaSet took, with what was to be written.", Buckets: prometheus.ExponentialBuckets(0.001, 4, 9),
+		reconciles: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Namespace: "workwire", Subsystem: "hub", Name: "replicaset_reconcile_seconds",
+			Help: "Duration of the reconciles of one ManifestWorkReplicaSet, including its writes.", Buckets: prometheus.ExponentialBuckets(0.001, 4, 9),
 		}),
 		works: prometheus.NewCounterVec(prometheus.CounterOpts(options("works_written_total",
 			"Writes of works of ManifestWorkReplicaSets, by action: create, update (to the template), label or delete; and by result: ok, gone, "+
-				"outdated (the cache was behind) or failed (both tried again).")), []string{"action", "result"}),
+				"outdated (the cache was behind) or failed (both retried).")), []string{"action", "result"}),
 		statuses: prometheus.NewCounterVec(prometheus.CounterOpts(options("status_writes_total",
-			"Writes of the status of ManifestWorkReplicaSets, by result: written or failed (tried again).")), []string{"result"}),
+			"Writes of the status of ManifestWorkReplicaSets, by result: written or failed (retried).")), []string{"result"}),
 		sets: prometheus.NewGaugeVec(prometheus.GaugeOpts(options("sets",
-			"ManifestWorkReplicaSets, by rollout: complete, progressing, stopped (by failures) or faulty (nothing goes on until a person acts).")), []string{"rollout"}),
+			"ManifestWorkReplicaSets, by rollout: complete, progressing, stopped (by failures) or invalid (until the set or a placement is changed).")), []string{"rollout"}),
 		clusters: prometheus.NewGaugeVec(prometheus.GaugeOpts(options("clusters",
-			"Clusters that placements of ManifestWorkReplicaSets chose, by how they do with the template: waiting, begun, progressing, succeeded, "+
-				"failed, timed_out; and away, which are counted there too.")), []string{"state"}),
+			"Clusters that placements of ManifestWorkReplicaSets selected, by state with the template: waiting, started, progressing, succeeded, "+
+				"failed, timed_out; and away, which are counted in one of the other states too.")), []string{"state"}),
 	}
 }
 
+// register registers the metrics with r, which may be nil.
 func (m *metrics) register(r prometheus.Registerer) error {
-	var faults []error
-	for _, c := range []prometheus.Collector{m.passes, m.works, m.statuses, m.sets, m.clusters} {
-		faults = append(faults, r.Register(c))
+	if r == nil {
+		return nil
 	}
-	return errors.Join(faults...)
+	var errs []error
+	for _, c := range []prometheus.Collector{m.reconciles, m.works, m.statuses, m.sets, m.clusters} {
+		errs = append(errs, r.Register(c))
+	}
+	return errors.Join(errs...)
 }
 
-// standing is what the gauges say of one set; the zero value of none.
-type standing struct {
+// gaugeValues is the share of one set in the gauges.
+type gaugeValues struct {
 	rollout  string
 	clusters [len(states)]int
 }
 
-// states of clusters, in the order of standing.
-var states = [...]string{"waiting", "begun", "progressing", "succeeded", "failed", "timed_out", "away"}
+// states of clusters, in the order of gaugeValues.clusters.
+var states = [...]string{"waiting", "started", "progressing", "succeeded", "failed", "timed_out", "away"}
 
-func standingOf(p *plan) standing {
-	s := standing{rollout: "progressing"}
-	complete := len(p.rollouts) > 0
+// gaugesOf returns the share of the set of a plan.
+func gaugesOf(p *plan) gaugeValues {
+	g := gaugeValues{rollout: "progressing"}
+	complete, invalid := len(p.rollouts) > 0, p.invalid != ""
 	for _, r := range p.rollouts {
 		d := r.decision
 		failed, timedOut := len(d.Failed), len(d.TimedOut)
-		// Those that time out are Progressing or Failed by their works.
+		// Clusters that time out have the status Progressing or Failed.
 		progressing := r.clusters[rollout.Progressing] + r.clusters[rollout.Failed] - failed - timedOut
 		if !r.decided {
 			progressing, failed = r.clusters[rollout.Progressing], r.clusters[rollout.Failed]
@@ -68,40 +73,32 @@ func standingOf(p *plan) standing {
 		for i, n := range []int{
 			r.clusters[rollout.ToApply] - len(d.Start), len(d.Start), progressing, r.clusters[rollout.Succeeded], failed, timedOut, r.away,
 		} {
-			s.clusters[i] += n
+			g.clusters[i] += n
 		}
-		complete = complete && r.fault == nil && d.Done
+		complete = complete && r.err == nil && d.Done
+		invalid = invalid || r.err != nil
 	}
 	switch {
-	case p.fault != "" || faulty(p.rollouts):
-		s.rollout = "faulty"
-	case stopped(p.rollouts) != "":
-		s.rollout = "stopped"
+	case invalid:
+		g.rollout = "invalid"
+	case stoppedMessage(p.rollouts) != "":
+		g.rollout = "stopped"
 	case complete:
-		s.rollout = "complete"
+		g.rollout = "complete"
 	}
-	return s
+	return g
 }
 
-func faulty(rollouts []progress) bool {
-	for _, r := range rollouts {
-		if r.fault != nil {
-			return true
-		}
-	}
-	return false
-}
-
-// stand has the gauges say after of a set in place of what they say.
-func (m *metrics) stand(says *standing, after standing) {
-	if says.rollout != "" {
-		m.sets.WithLabelValues(says.rollout).Dec()
+// setGauges replaces the share of a set, counted, by after.
+func (m *metrics) setGauges(counted *gaugeValues, after gaugeValues) {
+	if counted.rollout != "" {
+		m.sets.WithLabelValues(counted.rollout).Dec()
 	}
 	if after.rollout != "" {
 		m.sets.WithLabelValues(after.rollout).Inc()
 	}
 	for i, state := range states {
-		m.clusters.WithLabelValues(state).Add(float64(after.clusters[i] - says.clusters[i]))
+		m.clusters.WithLabelValues(state).Add(float64(after.clusters[i] - counted.clusters[i]))
 	}
-	*says = after
+	*counted = after
 }

@@ -1,7 +1,7 @@
 package replicaset
 
 import (
-	"context"
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -13,172 +13,139 @@ import (
 	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/workqueue"
 
+	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
+	clusterv1beta1 "github.com/workwire/workwire/pkg/apis/cluster/v1beta1"
+	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
 	"github.com/workwire/workwire/pkg/client/clientset/versioned"
+	"github.com/workwire/workwire/pkg/hub/controller"
 	"github.com/workwire/workwire/pkg/hub/works"
 )
 
-// DefaultWorkers is what the zero value of Config.Workers stands for.
+// DefaultWorkers is the default of Config.Workers.
 const DefaultWorkers = 16
 
-// How many sets are looked at at a time, and the bounds of the pauses.
-const (
-	passes       = 4
-	pause        = 200 * time.Millisecond // between the beginnings of two passes over a set
-	passAgain    = 10 * time.Millisecond  // after a failed pass
-	passAgainMax = 30 * time.Second
-)
+// interval is the minimum time between two reconciles of a set.
+const interval = 200 * time.Millisecond
 
-// Config is what a [Controller] is made of. All fields but those said to be
-// optional are required.
+// Config configures a [Controller].
 type Config struct {
-	// Works holds the works. It must be running, and hold all of them.
+	// Informers provide sets, Placements, PlacementDecisions and ManagedClusters; required.
+	Informers *controller.Informers
+	// Works is the cache of works, from the same Informers; required.
 	Works *works.Cache
-	// Client reads sets, placements, their decisions and clusters, and writes works
-	// and sets.
+	// Client writes works and sets; required.
 	Client versioned.Interface
-	// Recorder gets events about sets; nil for none.
+	// Recorder gets events on sets; default none.
 	Recorder record.EventRecorder
-	// Now tells the time that rollouts go by; nil for time.Now.
+	// Now returns the time for rollouts; default time.Now.
 	Now func() time.Time
-	// Logger gets a line about each failure, and each rollout that is complete or
-	// stopped.
+	// Logger gets a line about each failure, and about each rollout that is complete or stopped;
+	// default slog.Default().
 	Logger *slog.Logger
-	// Registerer gets the metrics workwire_hub_replicaset_*; nil for none.
+	// Registerer gets the metrics workwire_hub_replicaset_*; default none.
 	Registerer prometheus.Registerer
-	// Queues gives the queue its metrics; nil for none.
+	// Queues creates the metrics of the queue; default none.
 	Queues workqueue.MetricsProvider
-	// Workers is how many works are written at a time; 0 for 16.
+	// Workers is the number of works that are written at a time; default 16.
 	Workers int
 }
 
-// Controller keeps the sets of all namespaces.
+// Controller serves the ManifestWorkReplicaSets of all namespaces.
 type Controller struct {
-	cfg     Config
-	source  *source
-	metrics *metrics
-	queue   workqueue.TypedRateLimitingInterface[types.NamespacedName]
-	slots   chan struct{} // one for each work that is being written
+	*controller.Controller[types.NamespacedName]
+	cfg        Config
+	metrics    *metrics
+	sets       *controller.Cache[*workv1alpha1.ManifestWorkReplicaSet]
+	placements *controller.Cache[*clusterv1beta1.Placement]
+	decisions  *controller.Cache[*clusterv1beta1.PlacementDecision]
+	clusters   *controller.Cache[*clusterv1.ManagedCluster]
+	writers    chan struct{} // limits the works that are written at a time
 
-	mu       sync.Mutex
-	begun    map[types.NamespacedName]time.Time // guarded by mu: when the last pass began
-	memories map[types.NamespacedName]*memory   // guarded by mu; each memory belongs to the pass over its set
+	mu     sync.Mutex
+	states map[types.NamespacedName]*state // guarded by mu; only the reconcile of a set uses its state
 }
 
-// New makes a controller. It does no I/O. It fails when the metrics are
-// registered already.
+// New returns a controller. It does no I/O and starts nothing. It reports every fault of cfg, and
+// fails if the metrics are registered already.
 func New(cfg Config) (*Controller, error) {
-	switch {
-	case cfg.Works == nil, cfg.Client == nil, cfg.Logger == nil:
-		return nil, errors.New("replicaset: Works, Client and Logger are required")
-	case cfg.Workers < 0:
-		return nil, fmt.Errorf("replicaset: %d workers: want at least 1, or 0 for %d", cfg.Workers, DefaultWorkers)
-	case cfg.Workers == 0:
-		cfg.Workers = DefaultWorkers
-	}
-	if cfg.Now == nil {
-		cfg.Now = time.Now
-	}
-	c := &Controller{
-		cfg: cfg, metrics: newMetrics(), slots: make(chan struct{}, cfg.Workers),
-		begun: make(map[types.NamespacedName]time.Time), memories: make(map[types.NamespacedName]*memory),
-	}
-	var err error
-	if c.source, err = newSource(cfg.Client, cfg.Logger); err != nil {
+	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("replicaset: %w", err)
 	}
-	if cfg.Registerer != nil {
-		if err := c.metrics.register(cfg.Registerer); err != nil {
-			return nil, fmt.Errorf("replicaset: %w", err)
-		}
+	c := &Controller{
+		cfg: cfg, metrics: newMetrics(), writers: make(chan struct{}, cfg.Workers), states: make(map[types.NamespacedName]*state),
+		sets: cfg.Informers.ManifestWorkReplicaSets(), placements: cfg.Informers.Placements(),
+		decisions: cfg.Informers.PlacementDecisions(), clusters: cfg.Informers.ManagedClusters(),
+	}
+	var err error
+	c.Controller, err = controller.New(controller.Config[types.NamespacedName]{
+		Name: "replicasets", Reconcile: c.reconcile, Interval: interval, Queues: cfg.Queues, Logger: cfg.Logger,
+		Watches: []controller.Watch{
+			controller.On(c.sets, c.setChanged), controller.On(c.placements, c.placementChanged),
+			controller.On(c.decisions, c.decisionChanged), controller.On(c.clusters, c.clusterChanged),
+			controller.On(cfg.Works.Cache, c.workChanged),
+		},
+	})
+	if err = errors.Join(err, c.addIndexers(), c.metrics.register(cfg.Registerer)); err != nil {
+		return nil, fmt.Errorf("replicaset: %w", err)
 	}
 	return c, nil
 }
 
-// Run works until ctx ends; it returns nil then, after everything it started has
-// ended. An API server that can not be reached, or does not serve what is needed,
-// is tried again for ever. It must be called once.
-func (c *Controller) Run(ctx context.Context) error {
-	c.queue = workqueue.NewTypedRateLimitingQueueWithConfig(
-		workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](passAgain, passAgainMax),
-		workqueue.TypedRateLimitingQueueConfig[types.NamespacedName]{Name: "replicasets", MetricsProvider: c.cfg.Queues})
-	defer c.queue.ShutDown()
-	stop, err := c.watch()
-	if err != nil {
-		return err
+// validate reports every fault of cfg and sets the defaults.
+func (cfg *Config) validate() error {
+	var errs []error
+	if cfg.Informers == nil {
+		errs = append(errs, errors.New("config.Informers is required"))
 	}
-	defer stop()
-	var group sync.WaitGroup
-	defer group.Wait()
-	c.source.start(ctx, &group)
-	if !c.source.wait(ctx) || !c.cfg.Works.WaitForSync(ctx) {
-		return nil
+	if cfg.Works == nil {
+		errs = append(errs, errors.New("config.Works is required"))
 	}
-	for range passes {
-		group.Go(func() { c.work(ctx) })
+	if cfg.Client == nil {
+		errs = append(errs, errors.New("config.Client is required"))
 	}
-	<-ctx.Done()
-	c.queue.ShutDown()
-	return nil
+	if cfg.Workers < 0 {
+		errs = append(errs, fmt.Errorf("config.Workers must be at least 1, or 0 for %d, got %d", DefaultWorkers, cfg.Workers))
+	}
+	cfg.Workers = cmp.Or(cfg.Workers, DefaultWorkers)
+	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	return errors.Join(errs...)
 }
 
-// Ready tells why the controller does not work yet; nil once it does.
-func (c *Controller) Ready(context.Context) error { return c.source.ready() }
-
-// changed asks for a pass over a set: at once, or a pause after the last one
-// began.
-func (c *Controller) changed(set types.NamespacedName) {
-	c.mu.Lock()
-	begun, ok := c.begun[set]
-	c.mu.Unlock()
-	if !ok {
-		c.queue.Add(set)
-		return
-	}
-	c.queue.AddAfter(set, pause-time.Since(begun))
+// state is what the controller remembers of a set between two reconciles. It can be lost at any
+// time.
+type state struct {
+	failures        map[types.NamespacedName]failure // by work, the writes that failed
+	createdUntil    time.Time                        // when works that the informer does not show are no longer assumed to exist
+	succeededGroups map[string]int                   // by placement
+	counted         gaugeValues                      // the share of the set in the metrics
 }
 
-func (c *Controller) work(ctx context.Context) {
-	for {
-		set, stopped := c.queue.Get()
-		if stopped {
-			return
-		}
-		m, wait := c.begin(set)
-		if m == nil {
-			c.queue.AddAfter(set, wait)
-			c.queue.Done(set)
-			continue
-		}
-		if err := c.pass(ctx, set, m); err != nil && ctx.Err() == nil {
-			c.cfg.Logger.Warn("a ManifestWorkReplicaSet can not be kept; trying again", "set", set.Name, "namespace", set.Namespace, "error", err)
-			c.queue.AddRateLimited(set)
-		} else {
-			c.queue.Forget(set)
-		}
-		c.queue.Done(set)
-	}
+// failure describes the last failed write of a work.
+type failure struct {
+	attempts int
+	retryAt  time.Time
 }
 
-// begin notes that a pass over the set begins, and gives what is kept of it; nil
-// when it is too early for one, and how long to wait.
-func (c *Controller) begin(set types.NamespacedName) (m *memory, wait time.Duration) {
+// stateOf returns the state of a set.
+func (c *Controller) stateOf(set types.NamespacedName) *state {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if begun, ok := c.begun[set]; ok && time.Since(begun) < pause {
-		return nil, pause - time.Since(begun)
+	s := c.states[set]
+	if s == nil {
+		s = &state{failures: make(map[types.NamespacedName]failure)}
+		c.states[set] = s
 	}
-	c.begun[set] = time.Now()
-	if c.memories[set] == nil {
-		c.memories[set] = newMemory()
-	}
-	return c.memories[set], 0
+	return s
 }
 
-// forget drops what is known of a set that is gone.
-func (c *Controller) forget(set types.NamespacedName, m *memory) {
-	c.metrics.stand(&m.counted, standing{})
+// forget drops the state of a deleted set.
+func (c *Controller) forget(set types.NamespacedName) {
+	s := c.stateOf(set)
+	c.metrics.setGauges(&s.counted, gaugeValues{})
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.begun, set)
-	delete(c.memories, set)
+	delete(c.states, set)
 }

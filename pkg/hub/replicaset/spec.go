@@ -10,10 +10,9 @@ import (
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 )
 
-// sameSpec reports whether a work with this spec has the template. Fields
-// metadata.creationTimestamp in manifests are passed over, since Go programs
-// write them, as null, wherever there is metadata. What the API server gives has
-// its keys in order, so equal manifests mostly are equal bytes.
+// sameSpec reports whether a work with this spec has the template. It ignores
+// metadata.creationTimestamp in manifests, since Go programs write it as null in all metadata. The
+// API server returns sorted keys, so that equal manifests are mostly equal bytes.
 func sameSpec(spec, template *workv1.ManifestWorkSpec) bool {
 	if len(spec.Workload.Manifests) != len(template.Workload.Manifests) {
 		return false
@@ -41,8 +40,8 @@ func sameManifest(a, b []byte) bool {
 	return errLeft == nil && errRight == nil && reflect.DeepEqual(left, right)
 }
 
-// withoutTimestamps decodes a manifest and takes all metadata.creationTimestamp
-// from it, those of templates in it too.
+// withoutTimestamps decodes a manifest and removes all metadata.creationTimestamp, including those
+// of nested templates.
 func withoutTimestamps(manifest []byte) (any, error) {
 	decoder := json.NewDecoder(bytes.NewReader(manifest))
 	decoder.UseNumber()

@@ -15,15 +15,15 @@ import (
 	"github.com/workwire/workwire/pkg/hub/rollout"
 )
 
-// Bounds of what a message names.
+// Limits of messages.
 const (
-	maxClusters = 20
+	maxClusters = 20    // cluster names
 	maxMessage  = 32768 // bytes, by the schema of conditions
 )
 
-// count adds a chosen cluster to the progress. Its work counts if it has the
-// template.
-func (r *progress) count(cluster rollout.Cluster, work *workv1.ManifestWork, current bool) {
+// count adds a chosen cluster to r. Its work is part of the summary if it has the template, see
+// current.
+func (r *placementRollout) count(cluster rollout.Cluster, work *workv1.ManifestWork, current bool) {
 	r.clusters[cluster.Status]++
 	if cluster.Away {
 		r.away++
@@ -42,12 +42,12 @@ func (r *progress) count(cluster rollout.Cluster, work *workv1.ManifestWork, cur
 	}
 }
 
-// summarize writes into status how the rollouts go.
-func summarize(status *workv1alpha1.ManifestWorkReplicaSetStatus, rollouts []progress, now time.Time) {
+// summarize sets the summaries and conditions of status from the rollouts.
+func summarize(status *workv1alpha1.ManifestWorkReplicaSetStatus, rollouts []placementRollout, now time.Time) {
 	status.Summary = workv1alpha1.ManifestWorkReplicaSetSummary{}
 	status.PlacementsSummary = make([]workv1alpha1.PlacementSummary, 0, len(rollouts))
 	var selected, chosen, succeeded int
-	var faults []error
+	var errs []error
 	for _, r := range rollouts {
 		status.PlacementsSummary = append(status.PlacementsSummary, workv1alpha1.PlacementSummary{
 			Name:                    r.placement,
@@ -62,20 +62,20 @@ func summarize(status *workv1alpha1.ManifestWorkReplicaSetStatus, rollouts []pro
 		selected += r.selected
 		chosen += r.chosen
 		succeeded += r.clusters[rollout.Succeeded]
-		faults = append(faults, r.fault)
+		errs = append(errs, r.err)
 	}
-	fault := errors.Join(faults...)
-	set := setter(status, now)
-	set(verified(chosen, fault))
-	set(rolledOut(fault == nil && selected == succeeded, stopped(rollouts)))
+	err := errors.Join(errs...)
+	set := conditionSetter(status, now)
+	set(verified(chosen, err))
+	set(rolledOut(err == nil && selected == succeeded, stoppedMessage(rollouts)))
 	set(applied(status.Summary, chosen))
 }
 
-func verified(chosen int, fault error) metav1.Condition {
+func verified(chosen int, err error) metav1.Condition {
 	const kind = workv1alpha1.ManifestWorkReplicaSetConditionPlacementVerified
 	switch {
-	case fault != nil:
-		return metav1.Condition{Type: kind, Status: metav1.ConditionFalse, Reason: workv1alpha1.ReasonNotAsExpected, Message: fault.Error()}
+	case err != nil:
+		return metav1.Condition{Type: kind, Status: metav1.ConditionFalse, Reason: workv1alpha1.ReasonNotAsExpected, Message: err.Error()}
 	case chosen == 0:
 		return metav1.Condition{Type: kind, Status: metav1.ConditionFalse, Reason: workv1alpha1.ReasonPlacementDecisionEmpty}
 	}
@@ -108,9 +108,9 @@ func applied(works workv1alpha1.ManifestWorkReplicaSetSummary, chosen int) metav
 	return c
 }
 
-// stopped names the clusters whose failures stop rollouts; empty when none do.
-// Placements are named when there are several.
-func stopped(rollouts []progress) string {
+// stoppedMessage names the clusters whose failures stop rollouts; empty if there are none. It names
+// the placements if there are several.
+func stoppedMessage(rollouts []placementRollout) string {
 	var texts []string
 	for _, r := range rollouts {
 		clusters := r.decision.StoppedBy
@@ -125,38 +125,39 @@ func stopped(rollouts []progress) string {
 		if len(clusters) == 1 {
 			noun = "cluster"
 		}
-		texts = append(texts, fmt.Sprintf("stopped%s: %d %s failed or timed out, more than allowed: %s", where, len(clusters), noun, names(clusters)))
+		texts = append(texts, fmt.Sprintf("stopped%s: %d %s failed or timed out, more than allowed: %s", where, len(clusters), noun, joinNames(clusters)))
 	}
 	return strings.Join(texts, "; ")
 }
 
-// names lists clusters, not endlessly many.
-func names(clusters []string) string {
+// joinNames joins up to maxClusters cluster names.
+func joinNames(clusters []string) string {
 	if len(clusters) > maxClusters {
 		return fmt.Sprintf("%s and %d more", strings.Join(clusters[:maxClusters], ", "), len(clusters)-maxClusters)
 	}
 	return strings.Join(clusters, ", ")
 }
 
-// misnamed says that the set can have no works. Everything else stays.
-func misnamed(status *workv1alpha1.ManifestWorkReplicaSetStatus, fault string, now time.Time) {
-	setter(status, now)(metav1.Condition{
+// setInvalidName sets the condition of a set that cannot have works. It changes nothing else.
+func setInvalidName(status *workv1alpha1.ManifestWorkReplicaSetStatus, message string, now time.Time) {
+	conditionSetter(status, now)(metav1.Condition{
 		Type: workv1alpha1.ManifestWorkReplicaSetConditionManifestworkApplied, Status: metav1.ConditionFalse,
-		Reason: workv1alpha1.ReasonInvalidManifestWorkName, Message: fault,
+		Reason: workv1alpha1.ReasonInvalidManifestWorkName, Message: message,
 	})
 }
 
-// placementMissing says that a placement does not exist. Everything else stays.
-func placementMissing(status *workv1alpha1.ManifestWorkReplicaSetStatus, now time.Time) {
-	setter(status, now)(metav1.Condition{
+// setPlacementMissing sets the condition of a set with a missing placement. It changes nothing
+// else.
+func setPlacementMissing(status *workv1alpha1.ManifestWorkReplicaSetStatus, now time.Time) {
+	conditionSetter(status, now)(metav1.Condition{
 		Type: workv1alpha1.ManifestWorkReplicaSetConditionPlacementVerified, Status: metav1.ConditionFalse,
 		Reason: workv1alpha1.ReasonPlacementDecisionNotFound,
 	})
 }
 
-// setter sets conditions. Their time becomes now if their status is another than
-// before, else it stays.
-func setter(status *workv1alpha1.ManifestWorkReplicaSetStatus, now time.Time) func(metav1.Condition) {
+// conditionSetter returns a function that sets a condition. Its transition time is now if its
+// status has changed.
+func conditionSetter(status *workv1alpha1.ManifestWorkReplicaSetStatus, now time.Time) func(metav1.Condition) {
 	status.Conditions = slices.Clone(status.Conditions)
 	return func(c metav1.Condition) {
 		c.LastTransitionTime = metav1.NewTime(now)

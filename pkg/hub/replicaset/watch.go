@@ -1,11 +1,13 @@
 package replicaset
 
 import (
-	"fmt"
+	"errors"
 	"maps"
 	"slices"
 
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 
@@ -13,80 +15,78 @@ import (
 	clusterv1beta1 "github.com/workwire/workwire/pkg/apis/cluster/v1beta1"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
+	"github.com/workwire/workwire/pkg/hub/controller"
 )
 
-// watch has changes ask for passes over the sets that they concern. Nothing is
-// done in the handlers but that.
-func (c *Controller) watch() (stop func(), err error) {
-	var stops []func()
-	stop = func() {
-		for _, stop := range stops {
-			stop()
-		}
-	}
-	works, err := c.cfg.Works.AddEventHandler(c.workChanged)
-	if err != nil {
-		return nil, err
-	}
-	stops = append(stops, func() { c.cfg.Works.RemoveEventHandler(works) })
-	for _, watched := range []struct {
-		informer cache.SharedIndexInformer
-		handler  cache.ResourceEventHandler
-	}{
-		{c.source.sets, handler(c.setChanged)},
-		{c.source.placements, handler(c.placementChanged)},
-		{c.source.decisions, handler(c.decisionChanged)},
-		{c.source.clusters, handler(c.clusterChanged)},
-	} {
-		registration, err := watched.informer.AddEventHandler(watched.handler)
-		if err != nil {
-			stop()
-			return nil, fmt.Errorf("watch for ManifestWorkReplicaSets: %w", err)
-		}
-		stops = append(stops, func() { _ = watched.informer.RemoveEventHandler(registration) })
-	}
-	return stop, nil
+// Indexes. A value of byPlacement is "<namespace>/<name>" of a placement that a set refers to, a
+// value of byPlacementLabel that of the placement that a decision belongs to. A value of byCluster
+// is a cluster of a decision.
+const (
+	byPlacement      = "placement"
+	byPlacementLabel = "placementLabel"
+	byCluster        = "cluster"
+)
+
+func (c *Controller) addIndexers() error {
+	return errors.Join(
+		c.sets.AddIndexers(cache.Indexers{byPlacement: indexPlacementRefs}),
+		c.decisions.AddIndexers(cache.Indexers{byPlacementLabel: indexPlacementLabel, byCluster: indexClusters}),
+	)
 }
 
-// handler tells changed of an object as it was before and is after; nil when it
-// is new or gone.
-func handler[T any](changed func(before, after *T)) cache.ResourceEventHandler {
-	of := func(object any) *T {
-		if last, ok := object.(cache.DeletedFinalStateUnknown); ok {
-			object = last.Obj
-		}
-		typed, _ := object.(*T)
-		return typed
+func indexPlacementRefs(object any) ([]string, error) {
+	set, ok := object.(*workv1alpha1.ManifestWorkReplicaSet)
+	if !ok {
+		return nil, nil
 	}
-	return cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(object any) { changed(nil, of(object)) },
-		UpdateFunc: func(before, after any) { changed(of(before), of(after)) },
-		DeleteFunc: func(object any) { changed(of(object), nil) },
+	keys := make([]string, 0, len(set.Spec.PlacementRefs))
+	for _, ref := range set.Spec.PlacementRefs {
+		keys = append(keys, set.Namespace+"/"+ref.Name)
 	}
+	return keys, nil
 }
 
-// setChanged passes over changes of the status, which come from here.
+func indexPlacementLabel(object any) ([]string, error) {
+	if decision, ok := object.(*clusterv1beta1.PlacementDecision); ok {
+		if name := decision.Labels[clusterv1beta1.PlacementLabel]; name != "" {
+			return []string{decision.Namespace + "/" + name}, nil
+		}
+	}
+	return nil, nil
+}
+
+func indexClusters(object any) ([]string, error) {
+	decision, ok := object.(*clusterv1beta1.PlacementDecision)
+	if !ok {
+		return nil, nil
+	}
+	names := make([]string, 0, len(decision.Status.Decisions))
+	for _, cluster := range decision.Status.Decisions {
+		names = append(names, cluster.ClusterName)
+	}
+	return names, nil
+}
+
+// setChanged ignores changes of the status, which only this controller writes.
 func (c *Controller) setChanged(before, after *workv1alpha1.ManifestWorkReplicaSet) {
 	switch {
-	case after == nil && before == nil:
 	case after == nil:
-		c.changed(nameOf(before))
+		c.Add(controller.KeyOf(before))
 	case before == nil || before.UID != after.UID || before.Generation != after.Generation ||
 		!before.DeletionTimestamp.Equal(after.DeletionTimestamp) || !maps.Equal(before.Labels, after.Labels) ||
 		!slices.Equal(before.Finalizers, after.Finalizers):
-		c.changed(nameOf(after))
+		c.Add(controller.KeyOf(after))
 	}
 }
 
 func (c *Controller) placementChanged(before, after *clusterv1beta1.Placement) {
 	switch {
-	case after == nil && before == nil:
 	case after == nil:
-		c.changedPlacement(nameOf(before).String())
+		c.addSetsOf(controller.KeyOf(before).String())
 	case before == nil || before.UID != after.UID || before.Generation != after.Generation ||
 		before.Status.NumberOfSelectedClusters != after.Status.NumberOfSelectedClusters ||
 		!apiequality.Semantic.DeepEqual(before.Status.DecisionGroups, after.Status.DecisionGroups):
-		c.changedPlacement(nameOf(after).String())
+		c.addSetsOf(controller.KeyOf(after).String())
 	}
 }
 
@@ -97,47 +97,43 @@ func (c *Controller) decisionChanged(before, after *clusterv1beta1.PlacementDeci
 	}
 	for _, decision := range []*clusterv1beta1.PlacementDecision{before, after} {
 		if decision != nil {
-			keys, _ := placementOfDecision(decision)
-			for _, key := range keys {
-				c.changedPlacement(key)
-			}
+			placements, _ := indexPlacementLabel(decision)
+			c.addSetsOf(placements...)
 		}
 	}
 }
 
-func (c *Controller) changedPlacement(placement string) {
-	for _, set := range c.source.setsOf(placement) {
-		c.changed(set)
+// addSetsOf queues the sets that refer to the placements.
+func (c *Controller) addSetsOf(placements ...string) {
+	for _, placement := range placements {
+		for _, set := range c.sets.List(byPlacement, placement) {
+			c.Add(controller.KeyOf(set))
+		}
 	}
 }
 
-// clusterChanged looks for a cluster that has gone away or come back, or that is
-// accepted or refused.
+// clusterChanged queues the sets of a cluster whose presence has changed.
 func (c *Controller) clusterChanged(before, after *clusterv1.ManagedCluster) {
-	cluster := after
-	if after == nil {
-		cluster = before
-	}
-	if cluster == nil {
-		return
-	}
 	if before != nil && after != nil && presenceOf(before) == presenceOf(after) {
 		return
 	}
+	cluster := after
+	if cluster == nil {
+		cluster = before
+	}
 	placements := make(map[string]bool)
-	objects, _ := c.source.decisions.GetIndexer().ByIndex(byCluster, cluster.Name)
-	for _, object := range objects {
-		keys, _ := placementOfDecision(object)
+	for _, decision := range c.decisions.List(byCluster, cluster.Name) {
+		keys, _ := indexPlacementLabel(decision)
 		for _, key := range keys {
 			placements[key] = true
 		}
 	}
 	for placement := range placements {
-		c.changedPlacement(placement)
+		c.addSetsOf(placement)
 	}
 }
 
-// workChanged looks for what plans and summaries depend on.
+// workChanged queues the sets of a work that has changed in a field that decide reads.
 func (c *Controller) workChanged(before, after *workv1.ManifestWork) {
 	if before != nil && after != nil && before.UID == after.UID && before.Generation == after.Generation &&
 		maps.Equal(before.Labels, after.Labels) && before.DeletionTimestamp.Equal(after.DeletionTimestamp) &&
@@ -147,12 +143,22 @@ func (c *Controller) workChanged(before, after *workv1.ManifestWork) {
 	sets := make(map[types.NamespacedName]bool)
 	for _, work := range []*workv1.ManifestWork{before, after} {
 		if work != nil {
-			if set, ok := setOf(work.Labels[workv1.ReplicaSetLabelKey]); ok {
+			if set, ok := parseLabel(work.Labels[workv1.ReplicaSetLabelKey]); ok {
 				sets[set] = true
 			}
 		}
 	}
 	for set := range sets {
-		c.changed(set)
+		c.Add(set)
 	}
+}
+
+// presenceOf returns the presence of a cluster. A cluster without the condition Available counts as
+// connected.
+func presenceOf(cluster *clusterv1.ManagedCluster) presence {
+	p := presence{refused: !cluster.Spec.HubAcceptsClient}
+	if available := meta.FindStatusCondition(cluster.Status.Conditions, clusterv1.ManagedClusterConditionAvailable); available != nil {
+		p.away, p.since = available.Status != metav1.ConditionTrue, available.LastTransitionTime.Time
+	}
+	return p
 }

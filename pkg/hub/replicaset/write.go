@@ -16,131 +16,143 @@ import (
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
+	"github.com/workwire/workwire/pkg/hub/controller"
 )
 
-// outcome is what became of a change.
-type outcome struct {
-	work   *workv1.ManifestWork // as it is now; nil when there is none
-	result string               // for the metric
-	err    error                // asks for another try
-}
+// The pause before a failed write of a work is retried. It doubles with each attempt.
+const (
+	retryBackoff    = 250 * time.Millisecond
+	retryBackoffMax = time.Minute
+)
 
-// write makes the changes, Config.Workers at a time for all sets together, and
-// gives the number of those that are to be tried again. One that failed is not
-// tried before its time, whatever else there is to do for the set.
-func (c *Controller) write(ctx context.Context, set *workv1alpha1.ManifestWorkReplicaSet, changes []change, m *memory) (failed int) {
-	wanted := make(map[types.NamespacedName]bool, len(changes))
+// errOutdated is the error of a write because the cache was behind the API server.
+var errOutdated = errors.New("the work has changed")
+
+// writeAll performs the changes, Config.Workers at a time for all sets together, and returns the
+// number of changes that must be retried. A change that failed before is not retried before its
+// backoff has passed.
+func (c *Controller) writeAll(ctx context.Context, set *workv1alpha1.ManifestWorkReplicaSet, changes []change, s *state) (failed int) {
 	now := c.cfg.Now()
-	var due []change
-	for _, change := range changes {
-		name := nameOf(change.work)
-		wanted[name] = true
-		if f, ok := m.failed[name]; ok && now.Before(f.again) {
-			failed++
-			continue
-		}
-		due = append(due, change)
+	due := s.due(changes, now)
+	errs := c.writeParallel(ctx, due)
+	if ctx.Err() != nil {
+		return len(changes)
 	}
-	for name := range m.failed {
-		if !wanted[name] {
-			delete(m.failed, name)
-		}
-	}
-	outcomes := c.writeAll(ctx, due)
-	var fresh []string
-	var first error
-	for i, outcome := range outcomes {
-		name := nameOf(due[i].work)
-		if outcome.result == "" || errors.Is(outcome.err, context.Canceled) {
-			continue
-		}
-		c.metrics.works.WithLabelValues(string(due[i].action), outcome.result).Inc()
-		if outcome.err != nil {
-			failed++
-			if m.fail(name, now) && outcome.result == "failed" {
-				fresh = append(fresh, name.Namespace)
-				first = cmp.Or(first, outcome.err)
+	failed = len(changes) - len(due)
+	var newlyFailed []string // clusters
+	var firstErr error
+	for i, err := range errs {
+		key := controller.KeyOf(due[i].work)
+		if err == nil {
+			delete(s.failures, key)
+			if due[i].action == create {
+				s.createdUntil = now.Add(controller.WriteTimeout)
 			}
 			continue
 		}
-		delete(m.failed, name)
-		if outcome.work != nil {
-			m.works[name] = written{work: outcome.work, created: madeAt(due[i].action, now)}
-			c.cfg.Works.Wrote(outcome.work)
+		failed++
+		if s.fail(key, now) && !errors.Is(err, errOutdated) {
+			newlyFailed = append(newlyFailed, key.Namespace)
+			firstErr = cmp.Or(firstErr, err)
 		}
 	}
-	if len(fresh) > 0 {
-		slices.Sort(fresh)
-		c.cfg.Logger.Warn("works of a ManifestWorkReplicaSet can not be written; trying again",
-			"set", set.Name, "namespace", set.Namespace, "clusters", names(fresh), "error", first)
-		c.event(set, corev1.EventTypeWarning, "WriteFailed", "Works of %d clusters can not be written (%s): %v", len(fresh), names(fresh), first)
+	if len(newlyFailed) > 0 {
+		slices.Sort(newlyFailed)
+		clusters := joinNames(newlyFailed)
+		c.cfg.Logger.Warn("writing works failed, retrying", "set", set.Name, "namespace", set.Namespace, "clusters", clusters, "error", firstErr)
+		c.event(set, corev1.EventTypeWarning, "WriteFailed", "Writing works of %d clusters failed (%s): %v", len(newlyFailed), clusters, firstErr)
 	}
 	return failed
 }
 
-func madeAt(action action, now time.Time) time.Time {
-	if action == create {
-		return now
-	}
-	return time.Time{}
+// fail records a failed write of a work and reports whether it is the first.
+func (s *state) fail(work types.NamespacedName, now time.Time) bool {
+	f := s.failures[work]
+	f.retryAt = now.Add(min(retryBackoff<<min(f.attempts, 20), retryBackoffMax))
+	f.attempts++
+	s.failures[work] = f
+	return f.attempts == 1
 }
 
-// writeAll makes the changes. An outcome without a result was not tried, as ctx
-// ended.
-func (c *Controller) writeAll(ctx context.Context, changes []change) []outcome {
-	outcomes := make([]outcome, len(changes))
+// due returns the changes whose backoff has passed, and forgets the failures of other works.
+func (s *state) due(changes []change, now time.Time) []change {
+	wanted := make(map[types.NamespacedName]bool, len(changes))
+	var due []change
+	for _, change := range changes {
+		key := controller.KeyOf(change.work)
+		wanted[key] = true
+		if f, ok := s.failures[key]; !ok || !now.Before(f.retryAt) {
+			due = append(due, change)
+		}
+	}
+	for key := range s.failures {
+		if !wanted[key] {
+			delete(s.failures, key)
+		}
+	}
+	return due
+}
+
+// writeParallel performs the changes and returns their errors. It stops when ctx ends.
+func (c *Controller) writeParallel(ctx context.Context, changes []change) []error {
+	errs := make([]error, len(changes))
 	var group sync.WaitGroup
 	defer group.Wait()
 	for i, change := range changes {
 		select {
 		case <-ctx.Done():
-			return outcomes
-		case c.slots <- struct{}{}:
+			return errs
+		case c.writers <- struct{}{}:
 		}
 		group.Go(func() {
-			defer func() { <-c.slots }()
-			outcomes[i] = c.writeOne(ctx, change)
+			defer func() { <-c.writers }()
+			var result string
+			result, errs[i] = c.write(ctx, change)
+			if !errors.Is(errs[i], context.Canceled) {
+				c.metrics.works.WithLabelValues(string(change.action), result).Inc()
+			}
 		})
 	}
-	return outcomes
+	return errs
 }
 
-func (c *Controller) writeOne(ctx context.Context, change change) outcome {
+// write performs one change. It returns the result for the metric, and an error if the change must
+// be retried: errOutdated if the cache is about to show the reason.
+func (c *Controller) write(ctx context.Context, change change) (result string, err error) {
 	client := c.cfg.Client.WorkV1().ManifestWorks(change.work.Namespace)
-	var after *workv1.ManifestWork
-	var err error
+	var written *workv1.ManifestWork
 	switch change.action {
 	case create:
-		after, err = client.Create(ctx, change.work, metav1.CreateOptions{})
+		if written, err = client.Create(ctx, change.work, metav1.CreateOptions{}); err == nil {
+			c.cfg.Works.Created(written)
+		}
 	case remove:
 		err = client.Delete(ctx, change.work.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &change.work.UID}})
-		if apierrors.IsNotFound(err) || apierrors.IsConflict(err) { // gone, or another one by now
-			return outcome{result: "gone"}
+		if apierrors.IsNotFound(err) || apierrors.IsConflict(err) { // deleted, or replaced by another work
+			return "gone", nil
 		}
 	default:
 		var patch []byte
-		if patch, err = encode(change.patch); err == nil {
-			after, err = client.Patch(ctx, change.work.Name, types.JSONPatchType, patch, metav1.PatchOptions{})
+		if patch, err = change.patch.Encode(); err != nil {
+			break
+		}
+		if written, err = client.Patch(ctx, change.work.Name, types.JSONPatchType, patch, metav1.PatchOptions{}); err == nil {
+			c.cfg.Works.Wrote(written)
 		}
 	}
 	switch {
 	case err == nil:
-		if after != nil {
-			_, _ = slim(after)
-		}
-		return outcome{result: "ok", work: after}
-	case change.action == create && apierrors.IsAlreadyExists(err), change.action != create && (apierrors.IsNotFound(err) || outdated(err)):
-		// The cache is about to show what is there.
-		return outcome{result: "outdated", err: err}
+		return "ok", nil
+	case change.action == create && apierrors.IsAlreadyExists(err), change.action != create && (apierrors.IsNotFound(err) || patchOutdated(err)):
+		return "outdated", fmt.Errorf("%w: %w", errOutdated, err)
 	default:
-		return outcome{result: "failed", err: fmt.Errorf("%s ManifestWork %s/%s: %w", change.action, change.work.Namespace, change.work.Name, err)}
+		return "failed", fmt.Errorf("%s ManifestWork %s/%s: %w", change.action, change.work.Namespace, change.work.Name, err)
 	}
 }
 
-// outdated reports whether a patch met another object than it was made for. API
-// servers name a field when they find fault with what a patch makes of an object,
-// and none when the patch itself does not fit.
-func outdated(err error) bool {
+// patchOutdated reports whether a JSON patch was made for another state of the object. API servers
+// name a field if the patched object is invalid, and none if the patch does not apply.
+func patchOutdated(err error) bool {
 	if !apierrors.IsInvalid(err) {
 		return apierrors.IsConflict(err)
 	}

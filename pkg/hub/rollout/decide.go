@@ -74,7 +74,7 @@ func (s Strategy) Decide(groups []Group, clusters map[string]Cluster, now time.T
 	d.RequeueAt = d.timeOutAt
 	if len(d.Waiting) > 0 {
 		d.StoppedBy = d.stoppers
-		d.RequeueAt = earlier(d.RequeueAt, d.minSuccessAt)
+		d.RequeueAt = Earlier(d.RequeueAt, d.minSuccessAt)
 	}
 	return d.Decision
 }
@@ -208,8 +208,8 @@ func (d *decider) assign(clusters, starting []string) {
 
 func first(names []string, n int) []string { return names[:max(0, min(n, len(names)))] }
 
-// earlier returns the earlier of two times. The zero time means never.
-func earlier(a, b time.Time) time.Time {
+// Earlier returns the earlier of two times. The zero time means never.
+func Earlier(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b
 	}

@@ -62,7 +62,7 @@ func (d *decider) count(clusters []string, excusable func(tally) int) tally {
 			t.succeeded++
 			if end := cluster.Since.Add(d.minSuccess); d.minSuccess > 0 && end.After(d.now) {
 				t.inProgress++
-				d.minSuccessAt = earlier(d.minSuccessAt, end)
+				d.minSuccessAt = Earlier(d.minSuccessAt, end)
 			}
 		case Failed:
 			if d.expired(cluster.Since) {
@@ -76,10 +76,7 @@ func (d *decider) count(clusters []string, excusable func(tally) int) tally {
 			t.skipped++
 		}
 	}
-	// The order by time keeps an excused cluster excused when others go missing later.
-	slices.SortFunc(missing, func(a, b string) int {
-		return cmp.Or(d.clusters[a].PresenceSince.Compare(d.clusters[b].PresenceSince), cmp.Compare(a, b))
-	})
+	d.sortByAbsence(missing)
 	for _, name := range missing[min(len(missing), excusable(t)):] {
 		progressing(name, d.clusters[name].Since)
 	}
@@ -95,6 +92,14 @@ func (d *decider) count(clusters []string, excusable func(tally) int) tally {
 	return t
 }
 
+// sortByAbsence sorts clusters by the time since when they are away, so that an excused cluster
+// stays excused when others go missing later.
+func (d *decider) sortByAbsence(clusters []string) {
+	slices.SortFunc(clusters, func(a, b string) int {
+		return cmp.Or(d.clusters[a].PresenceSince.Compare(d.clusters[b].PresenceSince), cmp.Compare(a, b))
+	})
+}
+
 // expired reports whether the deadline of the strategy, counted from since, has passed. If it has
 // not, expired records when it will.
 func (d *decider) expired(since time.Time) bool {
@@ -103,7 +108,7 @@ func (d *decider) expired(since time.Time) bool {
 	}
 	end := since.Add(d.deadline)
 	if end.After(d.now) {
-		d.timeOutAt = earlier(d.timeOutAt, end)
+		d.timeOutAt = Earlier(d.timeOutAt, end)
 		return false
 	}
 	return true

@@ -1,5 +1,5 @@
-// Package ttl deletes finished ManifestWorks: those with deleteOption.ttlSecondsAfterFinished, that long
-// after their condition Complete became True.
+// Package ttl deletes finished ManifestWorks: those with deleteOption.ttlSecondsAfterFinished, that
+// long after their condition Complete became True.
 //
 //	c, err := ttl.New(ttl.Config{Works: works, Client: client})
 //	...
@@ -7,6 +7,7 @@
 package ttl
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -51,22 +52,20 @@ type Controller struct {
 	deleted *prometheus.CounterVec
 }
 
-// New returns a controller. It does no I/O and starts nothing. It reports every fault of cfg, and fails
-// if the metric is registered already.
+// New returns a controller. It does no I/O and starts nothing. It reports every fault of cfg, and
+// fails if the metric is registered already.
 func New(cfg Config) (*Controller, error) {
 	var errs []error
 	if cfg.Works == nil {
-		errs = append(errs, errors.New("Works is required"))
+		errs = append(errs, errors.New("config.Works is required"))
 	}
 	if cfg.Client == nil {
-		errs = append(errs, errors.New("Client is required"))
+		errs = append(errs, errors.New("config.Client is required"))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, fmt.Errorf("ttl: %w", err)
 	}
-	if cfg.Logger == nil {
-		cfg.Logger = slog.Default()
-	}
+	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
 	c := &Controller{cfg: cfg, deleted: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Namespace: "workwire", Subsystem: "hub", Name: "works_collected_total",
 		Help: "Deletions of finished ManifestWorks after their time to live, by result: ok, gone, conflict (the work has changed) or failed.",
@@ -92,9 +91,9 @@ func New(cfg Config) (*Controller, error) {
 	return c, nil
 }
 
-// Due returns when a work must be deleted. It returns false if the work has no ttlSecondsAfterFinished,
-// is not complete, is being deleted, or belongs to a replica set, which would create it again. A negative
-// time to live counts as 0.
+// Due returns when a work must be deleted. It returns false if the work has no
+// ttlSecondsAfterFinished, is not complete, is being deleted, or belongs to a replica set, which
+// would create it again. A negative time to live counts as 0.
 func Due(work *workv1.ManifestWork) (time.Time, bool) {
 	option := work.Spec.DeleteOption
 	if option == nil || option.TTLSecondsAfterFinished == nil || work.DeletionTimestamp != nil {

@@ -76,8 +76,8 @@ func TestDue(t *testing.T) {
 	}
 }
 
-// TestFinishedWorksAreDeleted checks that works are deleted when their time to live has passed, and that
-// works that are not finished stay.
+// TestFinishedWorksAreDeleted checks that works are deleted when their time to live has passed, and
+// that works that are not finished stay.
 func TestFinishedWorksAreDeleted(t *testing.T) {
 	client := versioned.NewForConfigOrDie(plane.REST())
 	namespace, ctx := plane.Namespace(t, "ttl"), t.Context()

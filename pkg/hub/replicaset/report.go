@@ -8,19 +8,17 @@ import (
 	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
 )
 
-// event records one about the set. There is nothing to say about a set that is
-// gone before.
+// event records an event on the set.
 func (c *Controller) event(set *workv1alpha1.ManifestWorkReplicaSet, kind, reason, format string, args ...any) {
 	if c.cfg.Recorder != nil {
 		c.cfg.Recorder.Eventf(set, kind, reason, format, args...)
 	}
 }
 
-// tell says in events, log and metrics what the plan has changed for the set,
-// whose status was the one it has. What has been told once, as the status shows,
-// is not told again after a restart.
-func (c *Controller) tell(set *workv1alpha1.ManifestWorkReplicaSet, p *plan, m *memory) {
-	c.metrics.stand(&m.counted, standingOf(p))
+// report reports in events, logs and metrics what the plan changes in the status of set. Since the
+// status is stored, nothing is reported again after a restart.
+func (c *Controller) report(set *workv1alpha1.ManifestWorkReplicaSet, p *plan, s *state) {
+	c.metrics.setGauges(&s.counted, gaugesOf(p))
 	log := c.cfg.Logger.With("set", set.Name, "namespace", set.Namespace)
 	changed := func(kind string) *metav1.Condition {
 		before, after := meta.FindStatusCondition(set.Status.Conditions, kind), meta.FindStatusCondition(p.status.Conditions, kind)
@@ -34,34 +32,34 @@ func (c *Controller) tell(set *workv1alpha1.ManifestWorkReplicaSet, p *plan, m *
 	switch {
 	case verified != nil && verified.Reason == workv1alpha1.ReasonNotAsExpected:
 		c.event(set, corev1.EventTypeWarning, verified.Reason, "%s", verified.Message)
-	case p.fault != "" && verified != nil:
-		c.event(set, corev1.EventTypeWarning, verified.Reason, "%s", p.fault)
-	case p.fault != "" && applied != nil:
-		c.event(set, corev1.EventTypeWarning, applied.Reason, "%s", p.fault)
+	case p.invalid != "" && verified != nil:
+		c.event(set, corev1.EventTypeWarning, verified.Reason, "%s", p.invalid)
+	case p.invalid != "" && applied != nil:
+		c.event(set, corev1.EventTypeWarning, applied.Reason, "%s", p.invalid)
 	}
-	c.tellGroups(set, p, m)
+	c.reportGroups(set, p, s)
 	rolledOut := changed(workv1alpha1.ManifestWorkReplicaSetConditionPlacementRolledOut)
 	switch {
 	case rolledOut == nil, rolledOut.Status == metav1.ConditionTrue && p.status.Summary.Total == 0:
 	case rolledOut.Status == metav1.ConditionTrue:
-		log.Info("a rollout is complete", "works", p.status.Summary.Total)
+		log.Info("rollout complete", "works", p.status.Summary.Total)
 		c.event(set, corev1.EventTypeNormal, "RolledOut", "All %d works are rolled out", p.status.Summary.Total)
 	case rolledOut.Message != "":
-		log.Warn("a rollout is stopped by failures", "reason", rolledOut.Message)
+		log.Warn("rollout stopped by failures", "reason", rolledOut.Message)
 		c.event(set, corev1.EventTypeWarning, "RolloutStopped", "Rollout %s", rolledOut.Message)
 	}
 }
 
-// tellGroups tells of decision groups that succeeded since the last pass, of
-// placements that have several.
-func (c *Controller) tellGroups(set *workv1alpha1.ManifestWorkReplicaSet, p *plan, m *memory) {
-	before := m.groups
-	m.groups = make(map[string]int, len(p.rollouts))
+// reportGroups reports decision groups that have succeeded since the last reconcile, for placements
+// with several groups.
+func (c *Controller) reportGroups(set *workv1alpha1.ManifestWorkReplicaSet, p *plan, s *state) {
+	before := s.succeededGroups
+	s.succeededGroups = make(map[string]int, len(p.rollouts))
 	for _, r := range p.rollouts {
-		m.groups[r.placement] = r.done
-		if done, known := before[r.placement]; known && r.done > done && r.filled > 1 {
+		s.succeededGroups[r.placement] = r.succeededGroups
+		if n, known := before[r.placement]; known && r.succeededGroups > n && r.filledGroups > 1 {
 			c.event(set, corev1.EventTypeNormal, "GroupRolledOut", "%d of %d decision groups of placement %s are rolled out",
-				r.done, r.filled, r.placement)
+				r.succeededGroups, r.filledGroups, r.placement)
 		}
 	}
 }
