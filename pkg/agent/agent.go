@@ -157,9 +157,12 @@ func (a *Agent) newReconciler(topics wire.AgentTopics, clients clients) error {
 	records := applied.NewClient(applied.Config{
 		Client: clients.works, AgentID: config.AgentID, Changed: table.AppliedManifestWorkChanged, Logger: config.Logger,
 	})
-	executors := executor.New(executor.Config[string]{
+	executors, err := executor.New(executor.Config[string]{
 		Client: clients.raw, InMemory: config.ExecutorCaches, Changed: table.Enqueue, Logger: config.Logger,
 	})
+	if err != nil {
+		return err
+	}
 	evaluator, err := conditionrules.New(conditionrules.Config{})
 	if err != nil {
 		return err

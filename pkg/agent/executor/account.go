@@ -9,8 +9,8 @@ import (
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 )
 
-// Account is a ServiceAccount of the cluster. It need not exist: what counts is
-// what RBAC lets it do.
+// Account is a ServiceAccount of the cluster. It does not have to exist: RBAC decides by
+// its name.
 type Account struct{ Namespace, Name string }
 
 const (
@@ -20,10 +20,10 @@ const (
 	groupAuthenticated = "system:authenticated"
 )
 
-// String gives the account's user name, system:serviceaccount:NAMESPACE:NAME.
+// String returns the account's user name, system:serviceaccount:NAMESPACE:NAME.
 func (a Account) String() string { return userPrefix + a.Namespace + ":" + a.Name }
 
-// Groups gives the groups that the API server puts the account into.
+// Groups returns the groups that the API server puts the account into.
 func (a Account) Groups() []string {
 	return []string{groupAll, groupAuthenticated, groupAllOf + a.Namespace}
 }
@@ -33,9 +33,9 @@ var (
 	errNoAccount            = errors.New("the executor service account is nil")
 )
 
-// AccountOf reads the executor of a work's spec. It gives nil for a work that
-// has none, for which nothing is to be checked. An error is for the condition of
-// every manifest.
+// AccountOf returns the account of the executor in a work's spec, nil for a work without
+// one, for which nothing is checked. The text of the error goes into the condition of every
+// manifest.
 func AccountOf(executor *workv1.ManifestWorkExecutor) (*Account, error) {
 	switch {
 	case executor == nil:
@@ -48,7 +48,7 @@ func AccountOf(executor *workv1.ManifestWorkExecutor) (*Account, error) {
 	return &Account{Namespace: executor.Subject.ServiceAccount.Namespace, Name: executor.Subject.ServiceAccount.Name}, nil
 }
 
-// DeniedError says that an account may not do what applying a manifest needs.
+// DeniedError is the error of an account that may not do what applying a manifest needs.
 type DeniedError struct {
 	// Account that was denied.
 	Account Account
@@ -56,14 +56,14 @@ type DeniedError struct {
 	Ref object.Ref
 	// Verb that was denied first; create for an escalation.
 	Verb string
-	// Escalation means that the verbs are allowed, but the manifest would give
-	// rights that the account does not have.
+	// Escalation means that the verbs are allowed, but the manifest grants rights that
+	// the account does not have.
 	Escalation bool
-	// Reason is what the API server says about it, for logs. It may be empty.
+	// Reason is the API server's, for logs. It may be empty.
 	Reason string
 }
 
-// Error gives the text for the condition.
+// Error returns the text for the condition.
 func (e *DeniedError) Error() string {
 	text := fmt.Sprintf("not allowed to apply the resource %s %s, %s %s", e.Ref.Group, e.Ref.Resource, e.Ref.Namespace, e.Ref.Name)
 	if e.Escalation {
@@ -72,11 +72,11 @@ func (e *DeniedError) Error() string {
 	return fmt.Sprintf("%s, will try again in %v", text, deniedFor)
 }
 
-// How long an answer is kept, and Check asks to be called again after it.
+// The lifetimes of cached decisions. Check has to be called again after them.
 const (
 	allowedFor = 5 * time.Minute
 	deniedFor  = time.Minute
-	// lag is how long after a change of RBAC the API server's authorizer may still
-	// answer from before it; such an answer is kept no longer than that.
-	lag = 2 * time.Second
+	// authorizerLag is how long after a change of RBAC the API server's authorizer may
+	// still decide from the former objects. Such a decision is cached no longer.
+	authorizerLag = 2 * time.Second
 )

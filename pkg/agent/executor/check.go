@@ -15,16 +15,16 @@ import (
 	"github.com/workwire/workwire/pkg/agent/strategy"
 )
 
-// question is something to be allowed or not: all verbs that applying an object
-// needs, or, if content is set, to create that very content of an RBAC kind.
-type question struct {
+// query asks whether an account may apply an object: all verbs that this needs or, if
+// content is set, to create that content of an RBAC kind.
+type query struct {
 	ref     object.Ref
-	owned   bool // delete is among the verbs
+	owned   bool // delete is one of the verbs
 	content [sha256.Size]byte
 }
 
-// verbs are those of the question, in the order in which they are asked about.
-func (q question) verbs() []string {
+// verbs returns the verbs of the query in the order in which they are checked.
+func (q query) verbs() []string {
 	needed := []string{"create", "update", "patch", "get", "delete"}
 	if !q.owned {
 		return needed[:4]
@@ -32,49 +32,47 @@ func (q question) verbs() []string {
 	return needed
 }
 
-// verdict on a question.
-type verdict struct {
-	denied string // the first verb that is not allowed; empty: all are
+// decision is the answer to a query.
+type decision struct {
+	denied string // the first verb that is not allowed; empty: all are allowed
 	reason string // of the denial, for logs
 }
 
-func (v verdict) allowed() bool { return v.denied == "" }
+func (d decision) allowed() bool { return d.denied == "" }
 
-// trust is how long a verdict is believed if nothing changes.
-func (v verdict) trust() time.Duration {
-	if v.allowed() {
+// lifetime is how long a decision is valid if nothing changes.
+func (d decision) lifetime() time.Duration {
+	if d.allowed() {
 		return allowedFor
 	}
 	return deniedFor
 }
 
-// answer is a verdict that is kept.
-type answer struct {
-	verdict
-	binds matter // a role on which it depends; zero for none
+type cachedDecision struct {
+	decision
+	role  dependency // on which the decision depends; zero for none
 	until time.Time
-	// From renew on, who needs the answer anyway asks again: otherwise what was
-	// asked one after the other for one work would always be.
+	// From renew on, the decision is requested again by those who need it anyway.
+	// Otherwise decisions for one work would expire one after the other forever.
 	renew time.Time
 }
 
-// Check asks whether account may do what applying m needs: create, update, patch,
-// get, and, if the object belongs to the work, delete; and, for an RBAC kind,
-// whether it holds the rights that m gives away. M must have been read without an
-// error.
+// Check decides whether account may do what applying m needs: create, update, patch, get
+// and, if the work owns the object, delete; and for an RBAC kind, whether it has the
+// rights that m grants. M must have no Err.
 //
-// A nil error means that all is allowed; a *DeniedError, that something is not;
-// any other error, that the answer is not known, or that the API server finds
-// something else wrong with m. Recheck is when to ask again if Changed does not
-// come before; 0 means never.
+// A nil error means that everything is allowed, a [*DeniedError] that something is not.
+// Any other error means that there is no decision, or that the API server refuses m for
+// another reason. Recheck is the time after which to check again if Changed is not called
+// before; 0 means never.
 //
-// While nothing changes, answers come from memory.
+// While nothing changes, decisions come from the cache.
 func (e *Executor[K]) Check(ctx context.Context, account Account, m *strategy.Manifest) (recheck time.Duration, err error) {
 	now := time.Now()
-	q := question{ref: m.Ref, owned: m.Owned}
-	v, recheck, err := e.mayWrite(ctx, account, q, now)
-	if err != nil || !v.allowed() {
-		return recheck, refusal(account, q, v, err)
+	q := query{ref: m.Ref, owned: m.Owned}
+	d, recheck, err := e.mayWrite(ctx, account, q, now)
+	if err != nil || !d.allowed() {
+		return recheck, denial(account, q, d, err)
 	}
 	if !escalates(m.Ref) {
 		return recheck, nil
@@ -84,9 +82,9 @@ func (e *Executor[K]) Check(ctx context.Context, account Account, m *strategy.Ma
 		return 0, err
 	}
 	q.content = sha256.Sum256(body)
-	v, again, err := e.mayCreate(ctx, account, q, m, body, now)
-	if err != nil || !v.allowed() {
-		return again, refusal(account, q, v, err)
+	d, again, err := e.mayCreate(ctx, account, q, m, body, now)
+	if err != nil || !d.allowed() {
+		return again, denial(account, q, d, err)
 	}
 	if recheck == 0 || again < recheck {
 		recheck = again
@@ -94,42 +92,42 @@ func (e *Executor[K]) Check(ctx context.Context, account Account, m *strategy.Ma
 	return recheck, nil
 }
 
-// refusal gives err, or else the error for v, which is a denial.
-func refusal(account Account, q question, v verdict, err error) error {
+// denial returns err or, if it is nil, the error for the denial d.
+func denial(account Account, q query, d decision, err error) error {
 	if err != nil {
 		return err
 	}
-	return &DeniedError{Account: account, Ref: q.ref, Verb: v.denied, Escalation: q.content != [sha256.Size]byte{}, Reason: v.reason}
+	return &DeniedError{Account: account, Ref: q.ref, Verb: d.denied, Escalation: q.content != [sha256.Size]byte{}, Reason: d.reason}
 }
 
-// mayWrite asks about the verbs of q, and gives when to ask again.
-func (e *Executor[K]) mayWrite(ctx context.Context, account Account, q question, now time.Time) (verdict, time.Duration, error) {
-	if v, known := e.evaluate(account, q); known {
-		if v.allowed() {
-			return v, 0, nil
+// mayWrite decides on the verbs of q, and returns the time after which to check again.
+func (e *Executor[K]) mayWrite(ctx context.Context, account Account, q query, now time.Time) (decision, time.Duration, error) {
+	if d, known := e.evaluate(account, q); known {
+		if d.allowed() {
+			return d, 0, nil
 		}
-		return v, v.trust(), nil
+		return d, d.lifetime(), nil
 	}
-	if kept, ok := e.recall(account, q, now); ok {
-		return kept.verdict, kept.until.Sub(now), nil
+	if cached, ok := e.cached(account, q, now); ok {
+		return cached.decision, cached.until.Sub(now), nil
 	}
-	v, err := e.review(ctx, account, q)
+	d, err := e.review(ctx, account, q)
 	if err != nil {
-		return v, 0, err
+		return d, 0, err
 	}
-	return v, e.keep(account, q, answer{verdict: v}, now), nil
+	return d, e.store(account, q, cachedDecision{decision: d}, now), nil
 }
 
-// mayCreate asks about the content of q, and gives when to ask again.
-func (e *Executor[K]) mayCreate(ctx context.Context, account Account, q question, m *strategy.Manifest, body []byte, now time.Time) (verdict, time.Duration, error) {
-	if kept, ok := e.recall(account, q, now); ok {
-		return kept.verdict, kept.until.Sub(now), nil
+// mayCreate decides on the content of q, and returns the time after which to check again.
+func (e *Executor[K]) mayCreate(ctx context.Context, account Account, q query, m *strategy.Manifest, body []byte, now time.Time) (decision, time.Duration, error) {
+	if cached, ok := e.cached(account, q, now); ok {
+		return cached.decision, cached.until.Sub(now), nil
 	}
-	v, err := e.tryCreate(ctx, account, m.Ref, body)
+	d, err := e.tryCreate(ctx, account, m.Ref, body)
 	if err != nil {
-		return v, 0, err
+		return d, 0, err
 	}
-	return v, e.keep(account, q, answer{verdict: v, binds: roleOf(m)}, now), nil
+	return d, e.store(account, q, cachedDecision{decision: d, role: boundRole(m)}, now), nil
 }
 
 // escalates reports whether an object gives rights away.
@@ -144,9 +142,9 @@ func escalates(ref object.Ref) bool {
 	return false
 }
 
-// creation gives the body of a request that creates m. Its hash is what an answer
-// is kept by: Manifest.Hash is too short to keep someone from making two
-// manifests, one of them harmless, that have the same.
+// creation returns the body of a request that creates m. Decisions are cached by its
+// SHA-256: Manifest.Hash is short enough to construct a harmless manifest with the hash of
+// another.
 func creation(m *strategy.Manifest) ([]byte, error) {
 	desired := m.Desired.DeepCopy()
 	unstructured.RemoveNestedField(desired.Object, "metadata", "resourceVersion")
@@ -157,74 +155,75 @@ func creation(m *strategy.Manifest) ([]byte, error) {
 	return body, nil
 }
 
-// roleOf gives the role that m, if it is a binding, refers to. Whether it may be
-// bound depends on what it allows.
-func roleOf(m *strategy.Manifest) matter {
+// boundRole returns the role to which m refers if it is a binding. What it allows decides
+// whether it may be bound.
+func boundRole(m *strategy.Manifest) dependency {
 	var decoded rbacv1.RoleBinding
 	fields := map[string]any{"roleRef": m.Desired.Object["roleRef"]}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(fields, &decoded); err != nil {
-		return matter{} // nor did the API server take it
+		return dependency{} // the API server refuses it too
 	}
-	named, ok := roleNamed(decoded.RoleRef, m.Ref.Namespace)
+	name, ok := referredRole(decoded.RoleRef, m.Ref.Namespace)
 	if !ok {
-		return matter{}
+		return dependency{}
 	}
-	return matter{kind: role, name: named}
+	return dependency{kind: role, name: name}
 }
 
-// evaluate answers q by RBAC evaluated here, if that is wanted and possible now.
-func (e *Executor[K]) evaluate(account Account, q question) (v verdict, known bool) {
+// evaluate decides q from the watched RBAC objects, if that is configured and possible now.
+func (e *Executor[K]) evaluate(account Account, q query) (d decision, known bool) {
 	if !e.config.InMemory {
-		return v, false
+		return d, false
 	}
 	e.mu.Lock()
 	watch := e.watch
 	e.mu.Unlock()
 	if watch == nil {
-		return v, false
+		return d, false
 	}
 	return watch.evaluate(identity(account), q)
 }
 
-// recall gives the answer to q that was kept.
-func (e *Executor[K]) recall(account Account, q question, now time.Time) (answer, bool) {
+// cached returns the cached decision on q.
+func (e *Executor[K]) cached(account Account, q query, now time.Time) (cachedDecision, bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	f := e.followed[account]
-	if f == nil {
-		return answer{}, false
+	state := e.accounts[account]
+	if state == nil {
+		return cachedDecision{}, false
 	}
-	a, ok := f.answers[q]
-	return a, ok && now.Before(a.renew)
+	d, ok := state.decisions[q]
+	return d, ok && now.Before(d.renew)
 }
 
-// keep keeps an answer that was asked for at a time, if the account is followed,
-// and gives when to ask again.
-func (e *Executor[K]) keep(account Account, q question, a answer, asked time.Time) time.Duration {
-	trust := a.trust()
+// store caches a decision that was requested at a time, if somebody follows the account,
+// and returns the time after which to check again.
+func (e *Executor[K]) store(account Account, q query, d cachedDecision, requested time.Time) time.Duration {
+	lifetime := d.lifetime()
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	f := e.followed[account]
-	if f == nil {
-		return trust
+	state := e.accounts[account]
+	if state == nil {
+		return lifetime
 	}
-	if a.binds != (matter{}) {
-		e.listen(account, f, a.binds)
+	if d.role != (dependency{}) {
+		e.depend(account, state, d.role)
 	}
-	// What changed while it was asked is later than asked, and counts too.
-	if asked.Sub(e.lastChange(f)) < lag {
-		trust = lag
+	// A change during the request is later than requested, and counts too.
+	if requested.Sub(e.lastChange(state)) < authorizerLag {
+		lifetime = authorizerLag
 	}
-	a.until, a.renew = asked.Add(trust), asked.Add(trust-trust/10)
-	f.answers[q] = a
-	return trust
+	d.until, d.renew = requested.Add(lifetime), requested.Add(lifetime-lifetime/10)
+	state.decisions[q] = d
+	return lifetime
 }
 
-// lastChange is when RBAC last changed in what concerns f. The caller holds mu.
-func (e *Executor[K]) lastChange(f *followed[K]) time.Time {
-	last := e.renewed
-	for m := range f.matters {
-		if when := e.touched[m]; when.After(last) {
+// lastChange returns the time of the last change of RBAC that affected an account. The
+// caller holds mu.
+func (e *Executor[K]) lastChange(state *accountState[K]) time.Time {
+	last := e.syncedAt
+	for d := range state.dependencies {
+		if when := e.changedAt[d]; when.After(last) {
 			last = when
 		}
 	}

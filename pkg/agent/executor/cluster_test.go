@@ -89,7 +89,7 @@ func (w *world) start(config *rest.Config, inMemory bool) {
 	w.Helper()
 	w.requests = &requestCounter{counts: map[string]int{}}
 	config.Wrap(w.requests.wrap)
-	w.checks = executor.New(executor.Config[string]{
+	w.checks = newExecutor(w, executor.Config[string]{
 		Client: clientFor(w, config), InMemory: inMemory, Changed: func(key string) { w.changed <- key },
 		Logger: slog.New(slog.DiscardHandler),
 	})
@@ -157,6 +157,15 @@ var mappings = map[string]*meta.RESTMapping{
 	"RoleBinding":        {Resource: rbacv1.SchemeGroupVersion.WithResource("rolebindings"), Scope: meta.RESTScopeNamespace},
 	"ClusterRole":        {Resource: rbacv1.SchemeGroupVersion.WithResource("clusterroles"), Scope: meta.RESTScopeRoot},
 	"ClusterRoleBinding": {Resource: rbacv1.SchemeGroupVersion.WithResource("clusterrolebindings"), Scope: meta.RESTScopeRoot},
+}
+
+func newExecutor(t testing.TB, config executor.Config[string]) *executor.Executor[string] {
+	t.Helper()
+	e, err := executor.New(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
 }
 
 // manifest reads one manifest as the agent does. configure may be nil.

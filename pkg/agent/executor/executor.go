@@ -1,144 +1,171 @@
 package executor
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
+	"maps"
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/workqueue"
 )
 
 const (
-	// settleFor is how long a change of RBAC is let settle before followers are
-	// told: the API server's authorizer learns of it at about the same time, and
+	// notifyDelay is the time between a change of RBAC and the notification of
+	// followers: the API server's authorizer sees the change at about the same time, and
 	// changes often come together.
-	settleFor = 50 * time.Millisecond
-	// sweepEvery is how often what is out of date is dropped.
-	sweepEvery = time.Minute
-	// touchedFor is how long it is remembered that something changed. No review
-	// takes as long.
-	touchedFor = 10 * time.Minute
+	notifyDelay = 50 * time.Millisecond
+	// sweepInterval is the time between removals of expired entries.
+	sweepInterval = time.Minute
+	// changeRetention is how long the time of a change is kept. No review takes as long.
+	changeRetention = 10 * time.Minute
 )
 
 // Config configures [New].
 type Config[K comparable] struct {
 	// Client for the agent's cluster, made from a configuration that
-	// dynamic.ConfigFor gave. Its rate limit applies. It needs the rights to create
-	// subjectaccessreviews, to impersonate serviceaccounts, and, for what is told at
-	// once and for InMemory, to list and watch roles, clusterroles and their
-	// bindings. Required.
+	// dynamic.ConfigFor returned. Its rate limit applies. It needs the rights to create
+	// subjectaccessreviews and to impersonate serviceaccounts; and to list and watch
+	// roles, clusterroles and their bindings, for immediate notification and for
+	// InMemory. Required.
 	Client rest.Interface
-	// InMemory answers from RBAC objects held in memory instead of by
-	// SubjectAccessReviews, for clusters whose authorizer is RBAC only.
+	// InMemory evaluates watched RBAC objects instead of requesting
+	// SubjectAccessReviews, for clusters whose only authorizer is RBAC.
 	InMemory bool
-	// Changed is called with each follower of an account that an RBAC change
-	// concerns. It must not block. Required.
+	// Changed is called with each follower of an account that a change of RBAC affects.
+	// It must not block. Required.
 	Changed func(K)
-	// Logger; required.
+	// Logger, default slog.Default().
 	Logger *slog.Logger
 }
 
-// Executor answers what accounts may do. K identifies a follower. It is safe for
+// Executor decides what accounts may do. K identifies a follower. It is safe for
 // concurrent use.
 type Executor[K comparable] struct {
-	config Config[K]
-	client dynamic.Interface
-	wake   chan struct{} // holds a token when pending is not empty
+	config   Config[K]
+	client   dynamic.Interface
+	followed chan struct{} // holds a token when Run has to start or to stop the watch
 
-	mu        sync.Mutex
-	run       context.Context // set while Run runs
-	watches   sync.WaitGroup
-	watch     *rbacWatch         // nil while nobody follows
-	stop      context.CancelFunc // ends watch
-	followed  map[Account]*followed[K]
-	listeners map[matter]set[Account] // of the followed accounts
-	pending   set[Account]            // followers to be told
-	touched   map[matter]time.Time    // when a change last concerned it
-	renewed   time.Time               // when a kind was first listed: anything may have changed
+	mu         sync.Mutex
+	queue      workqueue.TypedDelayingInterface[Account] // of accounts to notify; nil unless Run runs
+	watch      *rbacWatch                                // nil while nobody follows
+	accounts   map[Account]*accountState[K]              // that somebody follows
+	dependents map[dependency]sets.Set[Account]
+	changedAt  map[dependency]time.Time
+	syncedAt   time.Time // when a kind was first listed: anything may have changed before
 }
 
-// followed is an account that somebody follows.
-type followed[K comparable] struct {
-	keys    set[K]
-	matters set[matter] // its identity, and the roles that it is about to bind
-	answers map[question]answer
+// accountState is an account that somebody follows.
+type accountState[K comparable] struct {
+	followers    sets.Set[K]
+	dependencies sets.Set[dependency] // its identity, and roles that it was asked to bind
+	decisions    map[query]cachedDecision
 }
 
-// New returns an executor that watches once Run is called. Without, it answers
-// all the same, and keeps answers until they are old.
-func New[K comparable](config Config[K]) *Executor[K] {
-	return &Executor[K]{
-		config:    config,
-		client:    dynamic.New(config.Client),
-		wake:      make(chan struct{}, 1),
-		followed:  map[Account]*followed[K]{},
-		listeners: map[matter]set[Account]{},
-		pending:   set[Account]{},
-		touched:   map[matter]time.Time{},
+// New returns an executor. It watches RBAC while Run runs. Without Run it decides too, and
+// caches decisions until they expire.
+func New[K comparable](cfg Config[K]) (*Executor[K], error) {
+	var errs []error
+	if cfg.Client == nil {
+		errs = append(errs, errors.New("Client is required"))
 	}
+	if cfg.Changed == nil {
+		errs = append(errs, errors.New("Changed is required"))
+	}
+	if len(errs) > 0 {
+		return nil, fmt.Errorf("create the executor: %w", errors.Join(errs...))
+	}
+	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
+	return &Executor[K]{
+		config:     cfg,
+		client:     dynamic.New(cfg.Client),
+		followed:   make(chan struct{}, 1),
+		accounts:   map[Account]*accountState[K]{},
+		dependents: map[dependency]sets.Set[Account]{},
+		changedAt:  map[dependency]time.Time{},
+	}, nil
 }
 
-// Run watches RBAC objects, as long as somebody follows, until ctx ends, and
-// returns when the watches have ended. It must be called once.
+// Run watches RBAC objects while somebody follows an account. It returns after ctx has
+// ended and the watches have stopped. It must be called once.
 func (e *Executor[K]) Run(ctx context.Context) error {
+	queue := workqueue.NewTypedDelayingQueue[Account]()
 	e.mu.Lock()
-	e.run = ctx
-	e.start()
+	e.queue = queue
 	e.mu.Unlock()
-	e.tell(ctx)
-	e.mu.Lock()
-	e.run = nil
-	e.mu.Unlock()
-	e.watches.Wait()
+	var group sync.WaitGroup
+	group.Go(func() { e.notify(queue) })
+	group.Go(func() {
+		wait.UntilWithContext(ctx, func(context.Context) { e.sweep(time.Now()) }, sweepInterval)
+	})
+	watchCtx, stop := context.WithCancel(ctx)
+	for ctx.Err() == nil {
+		switch watch, needed := e.nextWatch(); {
+		case watch != nil:
+			watchCtx, stop = context.WithCancel(ctx)
+			group.Go(func() { watch.run(watchCtx) })
+		case !needed:
+			stop()
+		}
+		select {
+		case <-ctx.Done():
+		case <-e.followed:
+		}
+	}
+	stop()
+	queue.ShutDown()
+	group.Wait()
 	return nil
 }
 
-// tell calls Changed for what is pending, and sweeps, until ctx ends.
-func (e *Executor[K]) tell(ctx context.Context) {
-	sweep := time.NewTicker(sweepEvery)
-	defer sweep.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-sweep.C:
-			e.sweep(time.Now())
-		case <-e.wake:
-			settled := time.NewTimer(settleFor)
-			select {
-			case <-ctx.Done():
-				settled.Stop()
-				return
-			case <-settled.C:
-			}
-			for _, key := range e.takePending() {
-				e.config.Changed(key)
-			}
-		}
-	}
-}
-
-// takePending gives the keys to be told, once.
-func (e *Executor[K]) takePending() []K {
+// nextWatch returns a new watch if one has to be started, and whether one is needed.
+func (e *Executor[K]) nextWatch() (watch *rbacWatch, needed bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	var keys []K
-	for account := range e.pending {
-		if f := e.followed[account]; f != nil {
-			for key := range f.keys {
-				keys = append(keys, key)
-			}
-		}
+	switch {
+	case len(e.accounts) == 0:
+		e.watch = nil
+		return nil, false
+	case e.watch != nil:
+		return nil, true
 	}
-	clear(e.pending)
-	return keys
+	e.watch = newRBACWatch(e.client, e.config.Logger, e.changed)
+	return e.watch, true
 }
 
-// Follow replaces the account whose changes of permissions are reported to key: before, as of the
-// previous call, by after; nil is none. Answers are kept for accounts that are followed. Calls for one
-// key must not run at the same time.
+// notify calls Changed for the followers of queued accounts until the queue is shut down.
+func (e *Executor[K]) notify(queue workqueue.TypedInterface[Account]) {
+	for {
+		account, shutdown := queue.Get()
+		if shutdown {
+			return
+		}
+		for _, key := range e.followers(account) {
+			e.config.Changed(key)
+		}
+		queue.Done(account)
+	}
+}
+
+func (e *Executor[K]) followers(account Account) []K {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if state := e.accounts[account]; state != nil {
+		return state.followers.UnsortedList()
+	}
+	return nil
+}
+
+// Follow replaces the account whose changes of rights are reported to key: before, as in
+// the previous call for key, by after; nil is none. Decisions are cached for accounts that
+// somebody follows. Calls for one key must not run at the same time.
 func (e *Executor[K]) Follow(key K, before, after *Account) {
 	if before == after || before != nil && after != nil && *before == *after {
 		return
@@ -151,109 +178,87 @@ func (e *Executor[K]) Follow(key K, before, after *Account) {
 	if before != nil {
 		e.leave(key, *before)
 	}
-	if len(e.followed) == 0 && e.watch != nil {
-		e.stop()
-		e.watch = nil
+	if needed := len(e.accounts) > 0; needed != (e.watch != nil) {
+		select {
+		case e.followed <- struct{}{}:
+		default: // Run has not seen the last change yet
+		}
 	}
-	e.start()
 }
 
 // join makes key a follower of account. The caller holds mu.
 func (e *Executor[K]) join(key K, account Account) {
-	f := e.followed[account]
-	if f == nil {
-		f = &followed[K]{keys: set[K]{}, matters: set[matter]{}, answers: map[question]answer{}}
-		e.followed[account] = f
-		for _, m := range identity(account) {
-			e.listen(account, f, m)
+	state := e.accounts[account]
+	if state == nil {
+		state = &accountState[K]{followers: sets.New[K](), dependencies: sets.New[dependency](), decisions: map[query]cachedDecision{}}
+		e.accounts[account] = state
+		for _, d := range identity(account) {
+			e.depend(account, state, d)
 		}
 	}
-	f.keys[key] = struct{}{}
+	state.followers.Insert(key)
 }
 
-// listen makes changes of m concern account. The caller holds mu.
-func (e *Executor[K]) listen(account Account, f *followed[K], m matter) {
-	f.matters[m] = struct{}{}
-	insert(e.listeners, m, account)
+// depend makes changes of d affect account. The caller holds mu.
+func (e *Executor[K]) depend(account Account, state *accountState[K], d dependency) {
+	state.dependencies.Insert(d)
+	insert(e.dependents, d, account)
 }
 
 // leave undoes join. The caller holds mu.
 func (e *Executor[K]) leave(key K, account Account) {
-	f := e.followed[account]
-	delete(f.keys, key)
-	if len(f.keys) > 0 {
+	state := e.accounts[account]
+	if state.followers.Delete(key); len(state.followers) > 0 {
 		return
 	}
-	for m := range f.matters {
-		remove(e.listeners, m, account)
+	for d := range state.dependencies {
+		remove(e.dependents, d, account)
 	}
-	delete(e.followed, account)
-	delete(e.pending, account)
+	delete(e.accounts, account)
 }
 
-// start begins to watch if Run runs and somebody follows. The caller holds mu.
-func (e *Executor[K]) start() {
-	if e.run == nil || e.watch != nil || len(e.followed) == 0 {
-		return
-	}
-	ctx, stop := context.WithCancel(e.run)
-	watch := newRBACWatch(e.client, e.config.Logger, e.changed)
-	e.watch, e.stop = watch, stop
-	e.watches.Go(func() { watch.run(ctx) })
-}
-
-// changed drops the answers that a change of RBAC concerns, and has the
-// followers told.
-func (e *Executor[K]) changed(concerned []matter, renewed bool) {
+// changed drops the decisions that a change of RBAC affects, and notifies the followers.
+// Synced means that a kind was listed for the first time.
+func (e *Executor[K]) changed(affected []dependency, synced bool) {
 	now := time.Now()
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for _, m := range concerned {
-		e.touched[m] = now
-		for account := range e.listeners[m] {
-			clear(e.followed[account].answers)
-			e.pending[account] = struct{}{}
+	accounts := sets.New[Account]()
+	for _, d := range affected {
+		e.changedAt[d] = now
+		for account := range e.dependents[d] {
+			accounts.Insert(account)
 		}
 	}
-	if renewed {
-		e.renewed = now
-		for account, f := range e.followed {
-			if len(f.answers) > 0 {
-				clear(f.answers)
-				e.pending[account] = struct{}{}
+	if synced {
+		e.syncedAt = now
+		for account, state := range e.accounts {
+			if len(state.decisions) > 0 {
+				accounts.Insert(account)
 			}
 		}
 	}
-	if len(e.pending) > 0 {
-		select {
-		case e.wake <- struct{}{}:
-		default: // it is awake
-		}
+	for account := range accounts {
+		clear(e.accounts[account].decisions)
+		e.queue.AddAfter(account, notifyDelay)
 	}
 }
 
-// sweep drops what is out of date.
+// sweep drops expired entries.
 func (e *Executor[K]) sweep(now time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for m, when := range e.touched {
-		if now.Sub(when) > touchedFor {
-			delete(e.touched, m)
+	maps.DeleteFunc(e.changedAt, func(_ dependency, when time.Time) bool { return now.Sub(when) > changeRetention })
+	for account, state := range e.accounts {
+		maps.DeleteFunc(state.decisions, func(_ query, d cachedDecision) bool { return !now.Before(d.until) })
+		needed := sets.New[dependency]()
+		for _, d := range state.decisions {
+			needed.Insert(d.role)
 		}
-	}
-	for account, f := range e.followed {
-		binding := set[matter]{}
-		for q, a := range f.answers {
-			if !now.Before(a.until) {
-				delete(f.answers, q)
-				continue
-			}
-			binding[a.binds] = struct{}{}
-		}
-		for m := range f.matters {
-			if _, needed := binding[m]; m.kind == role && !needed {
-				delete(f.matters, m)
-				remove(e.listeners, m, account)
+		for d := range state.dependencies {
+			if d.kind == role && !needed.Has(d) {
+				state.dependencies.Delete(d)
+				remove(e.dependents, d, account)
 			}
 		}
 	}

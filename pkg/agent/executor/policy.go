@@ -9,127 +9,126 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/workwire/workwire/pkg/agent/object"
 )
 
-// matter is something on which rights depend: a user's name, a group, or a role.
-type matter struct {
-	kind matterKind
+// dependency is something that the rights of an account depend on: a user name, a group
+// or a role.
+type dependency struct {
+	kind dependencyKind
 	name types.NamespacedName // of a role: as in policy.roles; of others: without namespace
 }
 
-type matterKind byte
+type dependencyKind byte
 
 const (
-	user matterKind = iota
+	user dependencyKind = iota
 	group
 	role
 )
 
-// identity gives the matters that make an account who it is.
-func identity(account Account) []matter {
-	matters := []matter{{kind: user, name: types.NamespacedName{Name: account.String()}}}
+// identity returns the user name and groups of an account.
+func identity(account Account) []dependency {
+	dependencies := []dependency{{kind: user, name: types.NamespacedName{Name: account.String()}}}
 	for _, name := range account.Groups() {
-		matters = append(matters, matter{kind: group, name: types.NamespacedName{Name: name}})
+		dependencies = append(dependencies, dependency{kind: group, name: types.NamespacedName{Name: name}})
 	}
-	return matters
+	return dependencies
 }
 
-// binding gives the rules of a role to subjects, which are users and groups.
+// binding grants the rules of a role to subjects, which are users and groups.
 type binding struct {
 	role     types.NamespacedName
-	subjects []matter
+	subjects []dependency
 }
 
-// holding is a user or group in a namespace, "" for the whole cluster.
-type holding struct {
+// grantee is a user or group in a namespace, "" for the whole cluster.
+type grantee struct {
 	namespace string
-	subject   matter
+	subject   dependency
 }
 
-type set[T comparable] map[T]struct{}
-
-// policy is the RBAC objects of a cluster, indexed so that neither a question nor
-// a change has to look at those that do not concern it. ClusterRoles and
-// ClusterRoleBindings are those without a namespace.
+// policy holds the RBAC objects of a cluster, indexed so that decisions and changes look
+// only at related objects. ClusterRoles and ClusterRoleBindings have no namespace.
 type policy struct {
 	roles    map[types.NamespacedName][]rbacv1.PolicyRule
 	bindings map[types.NamespacedName]binding
-	bound    map[types.NamespacedName]set[types.NamespacedName] // role → bindings
-	held     map[holding]set[types.NamespacedName]              // → bindings
+	bound    map[types.NamespacedName]sets.Set[types.NamespacedName] // role → bindings
+	granted  map[grantee]sets.Set[types.NamespacedName]              // → bindings
 }
 
 func newPolicy() *policy {
 	return &policy{
 		roles:    map[types.NamespacedName][]rbacv1.PolicyRule{},
 		bindings: map[types.NamespacedName]binding{},
-		bound:    map[types.NamespacedName]set[types.NamespacedName]{},
-		held:     map[holding]set[types.NamespacedName]{},
+		bound:    map[types.NamespacedName]sets.Set[types.NamespacedName]{},
+		granted:  map[grantee]sets.Set[types.NamespacedName]{},
 	}
 }
 
-// setRole puts in a role and gives what is concerned, nothing if its rules are as
-// they were.
-func (p *policy) setRole(name types.NamespacedName, rules []rbacv1.PolicyRule) []matter {
+// setRole adds or replaces a role and returns what that affects: nothing if its rules are
+// the same.
+func (p *policy) setRole(name types.NamespacedName, rules []rbacv1.PolicyRule) []dependency {
 	if before, exists := p.roles[name]; exists && equality.Semantic.DeepEqual(before, rules) {
 		return nil
 	}
 	p.roles[name] = rules
-	return p.concerned(name)
+	return p.affected(name)
 }
 
-func (p *policy) dropRole(name types.NamespacedName) []matter {
+func (p *policy) deleteRole(name types.NamespacedName) []dependency {
 	if _, exists := p.roles[name]; !exists {
 		return nil
 	}
 	delete(p.roles, name)
-	return p.concerned(name)
+	return p.affected(name)
 }
 
-// concerned gives what a change of a role concerns: itself, for who is about to
+// affected returns what a change of a role affects: itself, for accounts that are about to
 // bind it, and the subjects that it is bound to.
-func (p *policy) concerned(name types.NamespacedName) []matter {
-	matters := []matter{{kind: role, name: name}}
+func (p *policy) affected(name types.NamespacedName) []dependency {
+	dependencies := []dependency{{kind: role, name: name}}
 	for key := range p.bound[name] {
-		matters = append(matters, p.bindings[key].subjects...)
+		dependencies = append(dependencies, p.bindings[key].subjects...)
 	}
-	return matters
+	return dependencies
 }
 
-// setBinding puts in a binding and gives the subjects that it had and has,
-// nothing if it is as it was.
-func (p *policy) setBinding(name types.NamespacedName, b binding) []matter {
+// setBinding adds or replaces a binding and returns its former and new subjects: nothing
+// if it is the same.
+func (p *policy) setBinding(name types.NamespacedName, b binding) []dependency {
 	before, exists := p.bindings[name]
 	if exists && before.role == b.role && slices.Equal(before.subjects, b.subjects) {
 		return nil
 	}
-	concerned := append(p.dropBinding(name), b.subjects...)
+	affected := append(p.deleteBinding(name), b.subjects...)
 	p.bindings[name] = b
 	insert(p.bound, b.role, name)
 	for _, subject := range b.subjects {
-		insert(p.held, holding{namespace: name.Namespace, subject: subject}, name)
+		insert(p.granted, grantee{namespace: name.Namespace, subject: subject}, name)
 	}
-	return concerned
+	return affected
 }
 
-func (p *policy) dropBinding(name types.NamespacedName) []matter {
+func (p *policy) deleteBinding(name types.NamespacedName) []dependency {
 	before := p.bindings[name]
 	delete(p.bindings, name)
 	remove(p.bound, before.role, name)
 	for _, subject := range before.subjects {
-		remove(p.held, holding{namespace: name.Namespace, subject: subject}, name)
+		remove(p.granted, grantee{namespace: name.Namespace, subject: subject}, name)
 	}
 	return slices.Clone(before.subjects)
 }
 
-// allows is RBAC's decision: whether a role that is bound to one of the subjects,
-// in the whole cluster or in the object's namespace, has a rule that allows verb
+// allows is RBAC's decision: it reports whether a role that is bound to one of the
+// subjects, in the whole cluster or in the object's namespace, has a rule that allows verb
 // on the object. A role that does not exist allows nothing.
-func (p *policy) allows(subjects []matter, verb string, ref object.Ref) bool {
+func (p *policy) allows(subjects []dependency, verb string, ref object.Ref) bool {
 	for _, namespace := range slices.Compact([]string{"", ref.Namespace}) {
 		for _, subject := range subjects {
-			for name := range p.held[holding{namespace: namespace, subject: subject}] {
+			for name := range p.granted[grantee{namespace: namespace, subject: subject}] {
 				rules := p.roles[p.bindings[name].role]
 				if slices.ContainsFunc(rules, func(r rbacv1.PolicyRule) bool { return ruleAllows(r, verb, ref) }) {
 					return true
@@ -140,8 +139,8 @@ func (p *policy) allows(subjects []matter, verb string, ref object.Ref) bool {
 	return false
 }
 
-// ruleAllows says whether a rule allows verb on an object. That is never a
-// subresource, so a rule's "pods/status" or "*/status" allows none of it.
+// ruleAllows reports whether a rule allows verb on an object. The object is never a
+// subresource, so that "pods/status" or "*/status" in a rule does not match.
 func ruleAllows(rule rbacv1.PolicyRule, verb string, ref object.Ref) bool {
 	return has(rule.Verbs, rbacv1.VerbAll, verb) &&
 		has(rule.APIGroups, rbacv1.APIGroupAll, ref.Group) &&
@@ -153,7 +152,7 @@ func has(list []string, all, one string) bool {
 	return slices.Contains(list, all) || slices.Contains(list, one)
 }
 
-// decodeRole reads the rules of a Role or ClusterRole.
+// decodeRole returns the rules of a Role or ClusterRole.
 func decodeRole(obj *unstructured.Unstructured) ([]rbacv1.PolicyRule, error) {
 	var decoded rbacv1.Role // a ClusterRole's rules are the same
 	fields := map[string]any{"rules": obj.Object["rules"]}
@@ -163,29 +162,29 @@ func decodeRole(obj *unstructured.Unstructured) ([]rbacv1.PolicyRule, error) {
 	return decoded.Rules, nil
 }
 
-// decodeBinding reads a RoleBinding or ClusterRoleBinding. One that can not give
-// rights has no subjects.
+// decodeBinding returns the contents of a RoleBinding or ClusterRoleBinding. One that
+// cannot grant rights has no subjects.
 func decodeBinding(obj *unstructured.Unstructured) (binding, error) {
 	var decoded rbacv1.RoleBinding // a ClusterRoleBinding's fields are the same
 	fields := map[string]any{"roleRef": obj.Object["roleRef"], "subjects": obj.Object["subjects"]}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(fields, &decoded); err != nil {
 		return binding{}, fmt.Errorf("read %s %s/%s: %w", obj.GetKind(), obj.GetNamespace(), obj.GetName(), err)
 	}
-	named, ok := roleNamed(decoded.RoleRef, obj.GetNamespace())
+	named, ok := referredRole(decoded.RoleRef, obj.GetNamespace())
 	if !ok {
 		return binding{}, nil
 	}
 	b := binding{role: named}
 	for _, subject := range decoded.Subjects {
-		if m, ok := subjectMatter(subject, obj.GetNamespace()); ok {
+		if m, ok := subjectDependency(subject, obj.GetNamespace()); ok {
 			b.subjects = append(b.subjects, m)
 		}
 	}
 	return b, nil
 }
 
-// roleNamed gives the role that a binding in namespace refers to.
-func roleNamed(ref rbacv1.RoleRef, namespace string) (types.NamespacedName, bool) {
+// referredRole returns the role that a binding in namespace refers to.
+func referredRole(ref rbacv1.RoleRef, namespace string) (types.NamespacedName, bool) {
 	switch {
 	case ref.Kind == "ClusterRole":
 		return types.NamespacedName{Name: ref.Name}, true
@@ -195,32 +194,33 @@ func roleNamed(ref rbacv1.RoleRef, namespace string) (types.NamespacedName, bool
 	return types.NamespacedName{}, false
 }
 
-func subjectMatter(subject rbacv1.Subject, namespace string) (matter, bool) {
+func subjectDependency(subject rbacv1.Subject, namespace string) (dependency, bool) {
 	switch subject.Kind {
 	case rbacv1.UserKind:
-		return matter{kind: user, name: types.NamespacedName{Name: subject.Name}}, true
+		return dependency{kind: user, name: types.NamespacedName{Name: subject.Name}}, true
 	case rbacv1.GroupKind:
-		return matter{kind: group, name: types.NamespacedName{Name: subject.Name}}, true
+		return dependency{kind: group, name: types.NamespacedName{Name: subject.Name}}, true
 	case rbacv1.ServiceAccountKind:
 		if subject.Namespace != "" {
 			namespace = subject.Namespace
 		}
 		account := Account{Namespace: namespace, Name: subject.Name}
-		return matter{kind: user, name: types.NamespacedName{Name: account.String()}}, namespace != ""
+		return dependency{kind: user, name: types.NamespacedName{Name: account.String()}}, namespace != ""
 	}
-	return matter{}, false
+	return dependency{}, false
 }
 
-func insert[K, T comparable](sets map[K]set[T], key K, item T) {
-	if sets[key] == nil {
-		sets[key] = set[T]{}
+// insert adds item to the set at key.
+func insert[K, T comparable](index map[K]sets.Set[T], key K, item T) {
+	if index[key] == nil {
+		index[key] = sets.New[T]()
 	}
-	sets[key][item] = struct{}{}
+	index[key].Insert(item)
 }
 
-func remove[K, T comparable](sets map[K]set[T], key K, item T) {
-	delete(sets[key], item)
-	if len(sets[key]) == 0 {
-		delete(sets, key)
+// remove deletes item from the set at key, and an empty set from the index.
+func remove[K, T comparable](index map[K]sets.Set[T], key K, item T) {
+	if index[key].Delete(item); len(index[key]) == 0 {
+		delete(index, key)
 	}
 }

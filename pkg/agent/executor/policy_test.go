@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/workwire/workwire/pkg/agent/object"
 )
@@ -138,17 +139,17 @@ func TestWhoIsBound(t *testing.T) {
 
 func TestWhomAChangeConcerns(t *testing.T) {
 	t.Parallel()
-	userMatter := func(name string) matter { return matter{kind: user, name: named("", name)} }
+	userDependency := func(name string) dependency { return dependency{kind: user, name: named("", name)} }
 	rules := []rbacv1.PolicyRule{{Verbs: []string{"get"}}}
 	other := []rbacv1.PolicyRule{{Verbs: []string{"list"}}}
 	p := newPolicy()
-	expect := func(what string, got []matter, want ...matter) {
+	expect := func(what string, got []dependency, want ...dependency) {
 		t.Helper()
-		found := set[matter]{}
+		found := sets.Set[dependency]{}
 		for _, m := range got {
 			found[m] = struct{}{}
 		}
-		wanted := set[matter]{}
+		wanted := sets.Set[dependency]{}
 		for _, m := range want {
 			wanted[m] = struct{}{}
 		}
@@ -156,30 +157,30 @@ func TestWhomAChangeConcerns(t *testing.T) {
 			t.Errorf("%s: concerns %v, want %v", what, found, wanted)
 		}
 	}
-	clusterRole, namespaceRole := matter{role, named("", "r")}, matter{role, named("a", "r")}
+	clusterRole, namespaceRole := dependency{role, named("", "r")}, dependency{role, named("a", "r")}
 	expect("a role that nobody has", p.setRole(named("", "r"), rules), clusterRole)
 	expect("the same", p.setRole(named("", "r"), slices.Clone(rules)))
-	expect("a binding", p.setBinding(named("a", "x"), binding{role: named("", "r"), subjects: []matter{userMatter("u"), userMatter("v")}}), userMatter("u"), userMatter("v"))
-	expect("the same binding", p.setBinding(named("a", "x"), binding{role: named("", "r"), subjects: []matter{userMatter("u"), userMatter("v")}}))
-	expect("a cluster role by a role binding", p.setRole(named("", "r"), other), clusterRole, userMatter("u"), userMatter("v"))
+	expect("a binding", p.setBinding(named("a", "x"), binding{role: named("", "r"), subjects: []dependency{userDependency("u"), userDependency("v")}}), userDependency("u"), userDependency("v"))
+	expect("the same binding", p.setBinding(named("a", "x"), binding{role: named("", "r"), subjects: []dependency{userDependency("u"), userDependency("v")}}))
+	expect("a cluster role by a role binding", p.setRole(named("", "r"), other), clusterRole, userDependency("u"), userDependency("v"))
 	expect("a role of that name", p.setRole(named("a", "r"), other), namespaceRole)
-	expect("other subjects", p.setBinding(named("a", "x"), binding{role: named("", "r"), subjects: []matter{userMatter("v"), userMatter("w")}}), userMatter("u"), userMatter("v"), userMatter("w"))
-	expect("a role that went", p.dropRole(named("", "r")), clusterRole, userMatter("v"), userMatter("w"))
-	expect("a role that is not there", p.dropRole(named("", "r")))
-	expect("a role that came back", p.setRole(named("", "r"), rules), clusterRole, userMatter("v"), userMatter("w"))
-	expect("another role", p.setBinding(named("a", "x"), binding{role: named("a", "r"), subjects: []matter{userMatter("w")}}), userMatter("v"), userMatter("w"))
+	expect("other subjects", p.setBinding(named("a", "x"), binding{role: named("", "r"), subjects: []dependency{userDependency("v"), userDependency("w")}}), userDependency("u"), userDependency("v"), userDependency("w"))
+	expect("a role that went", p.deleteRole(named("", "r")), clusterRole, userDependency("v"), userDependency("w"))
+	expect("a role that is not there", p.deleteRole(named("", "r")))
+	expect("a role that came back", p.setRole(named("", "r"), rules), clusterRole, userDependency("v"), userDependency("w"))
+	expect("another role", p.setBinding(named("a", "x"), binding{role: named("a", "r"), subjects: []dependency{userDependency("w")}}), userDependency("v"), userDependency("w"))
 	expect("the role that it was bound to", p.setRole(named("", "r"), other), clusterRole)
-	expect("a binding that went", p.dropBinding(named("a", "x")), userMatter("w"))
-	expect("a binding that is not there", p.dropBinding(named("a", "x")))
-	p.dropRole(named("", "r"))
-	p.dropRole(named("a", "r"))
-	if len(p.roles)+len(p.bindings)+len(p.bound)+len(p.held) != 0 {
+	expect("a binding that went", p.deleteBinding(named("a", "x")), userDependency("w"))
+	expect("a binding that is not there", p.deleteBinding(named("a", "x")))
+	p.deleteRole(named("", "r"))
+	p.deleteRole(named("a", "r"))
+	if len(p.roles)+len(p.bindings)+len(p.bound)+len(p.granted) != 0 {
 		t.Errorf("left: %+v", p)
 	}
 }
 
 // TestPolicyAsScanned compares the indexed policy, under changes, with one that
-// looks at everything; and what is told to be concerned with what changes.
+// looks at everything; and what is told to be affected with what changes.
 func TestPolicyAsScanned(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(1, 2))
@@ -214,21 +215,21 @@ func TestPolicyAsScanned(t *testing.T) {
 	before, allowed := map[asked]bool{}, 0
 	for range 3000 {
 		key := named(pick(namespaces...), pick(names...))
-		var concerned []matter
+		var affected []dependency
 		switch random.IntN(5) {
 		case 0:
 			delete(roles, key)
-			concerned = p.dropRole(key)
+			affected = p.deleteRole(key)
 		case 1:
 			delete(bindings, key)
-			concerned = p.dropBinding(key)
+			affected = p.deleteBinding(key)
 		case 2:
 			rule := rbacv1.PolicyRule{Verbs: []string{pick("get", "*", "list")}, APIGroups: []string{""}, Resources: []string{pick("configmaps", "secrets")}}
 			if random.IntN(2) == 0 {
 				rule.ResourceNames = []string{pick("m", "n")}
 			}
 			roles[key] = []rbacv1.PolicyRule{rule}
-			concerned = p.setRole(key, roles[key])
+			affected = p.setRole(key, roles[key])
 		default:
 			b := binding{role: named(pick("", key.Namespace), pick(names...))}
 			for range random.IntN(3) {
@@ -236,10 +237,10 @@ func TestPolicyAsScanned(t *testing.T) {
 				b.subjects = append(b.subjects, subjects[random.IntN(len(subjects))])
 			}
 			bindings[key] = b
-			concerned = p.setBinding(key, b)
+			affected = p.setBinding(key, b)
 		}
 		for _, account := range accounts {
-			told := slices.ContainsFunc(identity(account), func(m matter) bool { return slices.Contains(concerned, m) })
+			told := slices.ContainsFunc(identity(account), func(m dependency) bool { return slices.Contains(affected, m) })
 			for _, ref := range refs {
 				got, want := p.allows(identity(account), "get", ref), scan(account, ref)
 				if got != want {
@@ -289,9 +290,9 @@ func FuzzDecode(f *testing.F) {
 		name := named(obj.GetNamespace(), obj.GetName())
 		p.setRole(name, rules)
 		p.setBinding(name, b)
-		p.dropBinding(name)
-		p.dropRole(name)
-		if len(p.roles)+len(p.bindings)+len(p.bound)+len(p.held) != 0 {
+		p.deleteBinding(name)
+		p.deleteRole(name)
+		if len(p.roles)+len(p.bindings)+len(p.bound)+len(p.granted) != 0 {
 			t.Errorf("left: %+v", p)
 		}
 	})

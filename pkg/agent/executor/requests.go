@@ -16,8 +16,8 @@ import (
 	"github.com/workwire/workwire/pkg/agent/object"
 )
 
-// review asks the API server about the verbs of q, until one is denied.
-func (e *Executor[K]) review(ctx context.Context, account Account, q question) (verdict, error) {
+// review requests SubjectAccessReviews for the verbs of q until one is denied.
+func (e *Executor[K]) review(ctx context.Context, account Account, q query) (decision, error) {
 	for _, verb := range q.verbs() {
 		status, err := e.postReview(ctx, &authorizationv1.SubjectAccessReview{
 			TypeMeta: metav1.TypeMeta{APIVersion: authorizationv1.SchemeGroupVersion.String(), Kind: "SubjectAccessReview"},
@@ -35,16 +35,16 @@ func (e *Executor[K]) review(ctx context.Context, account Account, q question) (
 			},
 		})
 		if err != nil {
-			return verdict{}, fmt.Errorf("ask whether the executor %s may %s %s, by a SubjectAccessReview: %w", account, verb, q.ref, err)
+			return decision{}, fmt.Errorf("ask whether the executor %s may %s %s, by a SubjectAccessReview: %w", account, verb, q.ref, err)
 		}
 		if status.Allowed && !status.Denied {
 			continue
 		}
-		// An evaluationError, such as a binding to a role that does not exist, leaves
-		// the answer valid.
-		return verdict{denied: verb, reason: cmp.Or(status.Reason, status.EvaluationError)}, nil
+		// The decision is valid despite an evaluationError, for example a binding to a role
+		// that does not exist.
+		return decision{denied: verb, reason: cmp.Or(status.Reason, status.EvaluationError)}, nil
 	}
-	return verdict{}, nil
+	return decision{}, nil
 }
 
 func (e *Executor[K]) postReview(ctx context.Context, review *authorizationv1.SubjectAccessReview) (authorizationv1.SubjectAccessReviewStatus, error) {
@@ -63,15 +63,14 @@ func (e *Executor[K]) postReview(ctx context.Context, review *authorizationv1.Su
 	return decoded.Status, err
 }
 
-// tryCreate has the API server go through creating an object as account, with
-// dryRun: it refuses what gives rights that the account does not have, unless the
-// verbs escalate and bind allow that. Impersonating a service account's user name
-// brings its groups, and its rights by them, along.
-func (e *Executor[K]) tryCreate(ctx context.Context, account Account, ref object.Ref, body []byte) (verdict, error) {
+// tryCreate is a dry run of creating an object as account. The API server refuses it if
+// the object grants rights that the account does not have, unless the verbs escalate and
+// bind allow that. Impersonating the user name of a service account includes its groups.
+func (e *Executor[K]) tryCreate(ctx context.Context, account Account, ref object.Ref, body []byte) (decision, error) {
 	segments := []string{"/apis", ref.Group, ref.Version}
 	if ref.Namespace != "" {
-		if faults := content.IsPathSegmentName(ref.Namespace); len(faults) > 0 {
-			return verdict{}, fmt.Errorf("%q can not name a namespace: %s", ref.Namespace, faults[0])
+		if errs := content.IsPathSegmentName(ref.Namespace); len(errs) > 0 {
+			return decision{}, fmt.Errorf("%q cannot name a namespace: %s", ref.Namespace, errs[0])
 		}
 		segments = append(segments, "namespaces", ref.Namespace)
 	}
@@ -85,13 +84,13 @@ func (e *Executor[K]) tryCreate(ctx context.Context, account Account, ref object
 		Do(ctx).Error()
 	switch {
 	case err == nil || apierrors.IsAlreadyExists(err):
-		return verdict{}, nil
+		return decision{}, nil
 	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), `" cannot impersonate`):
 		// The agent, not the account, lacks a right; see docs/executor.md.
-		return verdict{}, fmt.Errorf("try to create %s as the executor %s: the agent may not impersonate it; "+
+		return decision{}, fmt.Errorf("try to create %s as the executor %s: the agent may not impersonate it; "+
 			"give the agent the verb impersonate on serviceaccounts: %w", ref, account, err)
 	case apierrors.IsForbidden(err):
-		return verdict{denied: "create", reason: err.Error()}, nil
+		return decision{denied: "create", reason: err.Error()}, nil
 	}
-	return verdict{}, err
+	return decision{}, err
 }

@@ -34,7 +34,7 @@ func TestBothModesAnswerAlike(t *testing.T) {
 	}
 	g.create()
 	// Nobody follows this one: it always asks.
-	asking := executor.New(executor.Config[string]{Client: clientFor(t, plane.REST()), Changed: func(string) {}})
+	asking := newExecutor(t, executor.Config[string]{Client: clientFor(t, plane.REST()), Changed: func(string) {}})
 	allowed, total := 0, 0
 	for round := range 6 {
 		if round > 0 {

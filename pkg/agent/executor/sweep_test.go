@@ -18,31 +18,34 @@ func TestSweepKeepsWhatIsNeeded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := New(Config[string]{Client: client, Changed: func(string) {}})
+	e, err := New(Config[string]{Client: client, Changed: func(string) {}})
+	if err != nil {
+		t.Fatal(err)
+	}
 	account := Account{"a", "x"}
 	e.Follow("work", nil, &account)
 	now := time.Now()
-	old, fresh := question{owned: true}, question{}
-	used, unused := matter{role, named("a", "used")}, matter{role, named("a", "unused")}
-	e.keep(account, old, answer{binds: unused, verdict: verdict{denied: "get"}}, now.Add(-deniedFor))
-	e.keep(account, fresh, answer{binds: used}, now)
-	e.changed([]matter{{group, named("", "nobody")}}, false)
-	e.touched[matter{group, named("", "long ago")}] = now.Add(-touchedFor - time.Second)
+	old, fresh := query{owned: true}, query{}
+	used, unused := dependency{role, named("a", "used")}, dependency{role, named("a", "unused")}
+	e.store(account, old, cachedDecision{role: unused, decision: decision{denied: "get"}}, now.Add(-deniedFor))
+	e.store(account, fresh, cachedDecision{role: used}, now)
+	e.changed([]dependency{{group, named("", "nobody")}}, false)
+	e.changedAt[dependency{group, named("", "long ago")}] = now.Add(-changeRetention - time.Second)
 
 	e.sweep(now)
-	f := e.followed[account]
-	if _, ok := f.answers[fresh]; !ok || len(f.answers) != 1 {
-		t.Errorf("answers %v", f.answers)
+	state := e.accounts[account]
+	if _, ok := state.decisions[fresh]; !ok || len(state.decisions) != 1 {
+		t.Errorf("decisions %v", state.decisions)
 	}
-	if _, ok := e.listeners[used]; !ok || len(f.matters) != 5 || len(e.listeners) != 5 {
-		t.Errorf("listens to %v", e.listeners)
+	if _, ok := e.dependents[used]; !ok || len(state.dependencies) != 5 || len(e.dependents) != 5 {
+		t.Errorf("depends on %v", e.dependents)
 	}
-	if len(e.touched) != 1 {
-		t.Errorf("touched %v", e.touched)
+	if len(e.changedAt) != 1 {
+		t.Errorf("changes %v", e.changedAt)
 	}
 
 	e.Follow("work", &account, nil)
-	if len(e.listeners)+len(e.followed)+len(e.pending) != 0 {
-		t.Errorf("left: %v, %v, %v", e.listeners, e.followed, e.pending)
+	if len(e.dependents)+len(e.accounts) != 0 {
+		t.Errorf("left: %v, %v", e.dependents, e.accounts)
 	}
 }

@@ -44,7 +44,7 @@ func inBubble(t *testing.T, inMemory, noWatches bool, test func(*clock)) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c.checks = executor.New(executor.Config[string]{
+		c.checks = newExecutor(t, executor.Config[string]{
 			Client: client, InMemory: inMemory, Changed: func(key string) { c.changed <- key }, Logger: slog.New(slog.DiscardHandler),
 		})
 		c.checks.Follow("work", nil, &account)

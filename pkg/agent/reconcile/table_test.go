@@ -72,7 +72,7 @@ func TestForgetKeepsTheBackoff(t *testing.T) {
 	table := NewTable()
 	r := &Reconciler{Config: Config{
 		Table: table, Objects: observe.NewObjects(observe.ObjectsConfig{}), Named: observe.NewNamed(observe.NamedConfig{}),
-		Executors: executor.New(executor.Config[string]{}),
+		Executors: &executor.Executor[string]{},
 	}}
 	table.queue.AddRateLimited("name")
 	r.forget(table.acquire("name"))
