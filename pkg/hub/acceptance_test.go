@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -17,6 +16,7 @@ import (
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/hub"
 	"github.com/workwire/workwire/pkg/wire"
+	"github.com/workwire/workwire/test/kit"
 )
 
 // accept sets whether the world's cluster is accepted, as an administrator does.
@@ -32,17 +32,9 @@ func (w *world) accept(accepted bool) {
 // managed waits until the world's cluster is as wanted.
 func (w *world) managed(what string, want func(*clusterv1.ManagedCluster) bool) {
 	w.t.Helper()
-	for deadline := time.Now().Add(patience); ; <-time.After(10 * time.Millisecond) {
-		cluster, err := w.client.ClusterV1().ManagedClusters().Get(w.t.Context(), w.namespace, metav1.GetOptions{})
-		switch {
-		case err == nil && want(cluster):
-			return
-		case err != nil && !apierrors.IsNotFound(err):
-			w.t.Fatal(err)
-		case time.Now().After(deadline):
-			w.t.Fatalf("the cluster is not %s: %+v, %v", what, cluster, err)
-		}
-	}
+	kit.Await(w.t, w.client.ClusterV1().ManagedClusters(), w.namespace, what, func(cluster *clusterv1.ManagedCluster) bool {
+		return cluster != nil && want(cluster)
+	})
 }
 
 // TestAcceptance: a cluster that shows itself is registered; it gets no works
@@ -110,11 +102,7 @@ func TestAcceptance(t *testing.T) {
 // awaitConnected waits until the hub is connected.
 func (w *world) awaitConnected() {
 	w.t.Helper()
-	for deadline := time.Now().Add(patience); !w.broker.Connected("hub1-hub"); <-time.After(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			w.t.Fatal("the hub does not connect")
-		}
-	}
+	kit.True(w.t, "the hub connects", func() bool { return w.broker.Connected("hub1-hub") })
 }
 
 // TestTakeover: a leader that loses its API server without a word is followed by
@@ -132,26 +120,22 @@ func TestTakeover(t *testing.T) {
 			if identity != "first" {
 				return
 			}
-			c.REST.Wrap(func(next http.RoundTripper) http.RoundTripper {
-				return roundTripper(func(request *http.Request) (*http.Response, error) {
-					if cut.Load() {
-						return nil, errors.New("the network is gone")
-					}
-					return next.RoundTrip(request)
-				})
+			kit.Intercept(c.REST, func(next http.RoundTripper, request *http.Request) (*http.Response, error) {
+				if cut.Load() {
+					return nil, errors.New("the network is gone")
+				}
+				return next.RoundTrip(request)
 			})
 		})
 	}
 	connected := func(identity string) {
 		t.Helper()
-		for deadline := time.Now().Add(patience); !w.broker.Connected(identity); <-time.After(5 * time.Millisecond) {
-			if time.Now().After(deadline) {
-				t.Fatalf("%s is not connected", identity)
-			}
+		kit.True(t, identity+" connects", func() bool {
 			if w.broker.Connected("first") && w.broker.Connected("second") {
 				t.Fatal("two replicas are connected")
 			}
-		}
+			return w.broker.Connected(identity)
+		})
 	}
 	first := replica("first")
 	connected("first")

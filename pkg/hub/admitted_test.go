@@ -2,9 +2,9 @@ package hub_test
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"testing"
-	"time"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -17,6 +17,7 @@ import (
 	"github.com/workwire/workwire/pkg/hub"
 	"github.com/workwire/workwire/pkg/hub/works"
 	"github.com/workwire/workwire/pkg/wire"
+	"github.com/workwire/workwire/test/kit"
 )
 
 // admitFinalizers puts the policy of finalizers in force for the world's cluster.
@@ -40,15 +41,13 @@ func (w *world) admitFinalizers() {
 	probe := &workv1.ManifestWork{ObjectMeta: metav1.ObjectMeta{Name: "probe"}}
 	probe.Spec.Workload.Manifests = []workv1.Manifest{manifest("probe", "1")}
 	client := w.client.WorkV1().ManifestWorks(w.namespace)
-	for deadline := time.Now().Add(patience); ; <-time.After(50 * time.Millisecond) {
+	kit.Eventually(w.t, "the policy of finalizers is in force", func() error {
 		made, err := client.Create(w.t.Context(), probe, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-		if err == nil && works.HasFinalizer(made) {
-			return
+		if err == nil && !works.HasFinalizer(made) {
+			err = errors.New("a work is created without the finalizer")
 		}
-		if time.Now().After(deadline) {
-			w.t.Fatalf("the policy of finalizers does not come into force: %v", err)
-		}
-	}
+		return err
+	})
 }
 
 // TestFinalizerByPolicy: a work that the API server gives the finalizer costs the
@@ -80,7 +79,7 @@ func TestFinalizerByPolicy(t *testing.T) {
 	w.delete("web")
 	w.await("web", "gone", gone)
 	want := map[string]int{"patch manifestworks": 1, "patch manifestworks/status": 1} // the finalizer taken, the status
-	if got := r.writes(w.namespace, "web"); !maps.Equal(got, want) {
+	if got := r.requestCounts(w.namespace, "web"); !maps.Equal(got, want) {
 		t.Errorf("requests %v, want %v", got, want)
 	}
 }

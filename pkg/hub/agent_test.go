@@ -12,6 +12,7 @@ import (
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/transport"
 	"github.com/workwire/workwire/pkg/wire"
+	"github.com/workwire/workwire/test/kit"
 )
 
 const source = wire.SourceID("hub1")
@@ -170,11 +171,7 @@ func (a *agent) reportStatus(spec *wire.Spec, status workv1.ManifestWorkStatus) 
 // awaitConnected waits for one more connection.
 func (a *agent) awaitConnected() {
 	a.t.Helper()
-	select {
-	case <-a.connected:
-	case <-time.After(patience):
-		a.t.Fatalf("agent of %s: not connected within %s", a.cluster, patience)
-	}
+	kit.Receive(a.t, "agent of "+string(a.cluster)+" connects", a.connected)
 }
 
 // setKeep tells whether deletions are left unanswered.
@@ -200,7 +197,6 @@ func (a *agent) specs(uid types.UID) []*wire.Spec {
 // await waits until a spec that is as wanted has been received.
 func (a *agent) await(what string, want func(*wire.Spec) bool) *wire.Spec {
 	a.t.Helper()
-	deadline := time.After(patience)
 	next := 0
 	for {
 		a.mu.Lock()
@@ -212,11 +208,7 @@ func (a *agent) await(what string, want func(*wire.Spec) bool) *wire.Spec {
 		}
 		changed := a.changed
 		a.mu.Unlock()
-		select {
-		case <-changed:
-		case <-deadline:
-			a.t.Fatalf("agent of %s: no %s within %s", a.cluster, what, patience)
-		}
+		kit.Receive(a.t, "agent of "+string(a.cluster)+": "+what, changed)
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/workwire/workwire/pkg/hub"
 	"github.com/workwire/workwire/pkg/hub/works"
 	"github.com/workwire/workwire/pkg/wire"
+	"github.com/workwire/workwire/test/kit"
 )
 
 // cluster is the agent of the world's namespace.
@@ -89,7 +90,7 @@ func TestLifeOfAWork(t *testing.T) {
 	// One finalizer put and one taken, three statuses (the one after the new
 	// label says nothing new, the last one ends the work), and not a single read.
 	want := map[string]int{"patch manifestworks": 2, "patch manifestworks/status": 3}
-	if got := r.writes(w.namespace, "web"); !maps.Equal(got, want) {
+	if got := r.requestCounts(w.namespace, "web"); !maps.Equal(got, want) {
 		t.Errorf("requests %v, want %v", got, want)
 	}
 }
@@ -198,7 +199,7 @@ func TestRestartRepublishesNothingUnchanged(t *testing.T) {
 			t.Errorf("%s: published %d times after the restart, want %d", name, got, want)
 		}
 	}
-	if got := second.writes(w.namespace, "relabelled"); len(got) > 0 {
+	if got := second.requestCounts(w.namespace, "relabelled"); len(got) > 0 {
 		t.Errorf("requests about an unchanged work: %v", got)
 	}
 	for _, spec := range []*wire.Spec{doomed, a.await("deletion", deletion(uids["deleted"]))} {
@@ -286,7 +287,7 @@ func TestClusterThatTopicsDoNotNameIsTold(t *testing.T) {
 	}
 	w.delete("lost")
 	w.await("lost", "gone", gone)
-	if got, want := r.writes(w.namespace, "lost"), map[string]int{"patch manifestworks/status": 1}; !maps.Equal(got, want) {
+	if got, want := r.requestCounts(w.namespace, "lost"), map[string]int{"patch manifestworks/status": 1}; !maps.Equal(got, want) {
 		t.Errorf("requests %v, want %v", got, want)
 	}
 }
@@ -331,7 +332,7 @@ func TestTwoReplicas(t *testing.T) {
 	w.await("one", "applied", applied(1))
 	second := w.startHub(w.electing("second"))
 	w.awaitReady(second)
-	if connected := metric(t, second, "workwire_source_connected"); connected != 0 {
+	if connected := kit.Metric(t, second.registry, "workwire_source_connected"); connected != 0 {
 		t.Error("the standby is connected to the broker")
 	}
 	two := w.create("two")
@@ -342,7 +343,7 @@ func TestTwoReplicas(t *testing.T) {
 	three := w.create("three")
 	w.await("three", "applied", applied(1))
 	t.Logf("the next work was applied %s after the leader's stop began", time.Since(stopped))
-	if connected := metric(t, second, "workwire_source_connected"); connected != 1 {
+	if connected := kit.Metric(t, second.registry, "workwire_source_connected"); connected != 1 {
 		t.Error("the new leader is not connected to the broker")
 	}
 	w.settle(a)
@@ -367,14 +368,14 @@ func TestManyWorksCostTwoRequestsEach(t *testing.T) {
 	}
 	want := map[string]int{"patch manifestworks": 1, "patch manifestworks/status": 1}
 	for _, name := range names {
-		if got := r.writes(w.namespace, name); !maps.Equal(got, want) {
+		if got := r.requestCounts(w.namespace, name); !maps.Equal(got, want) {
 			t.Errorf("%s: requests %v, want %v", name, got, want)
 		}
 	}
 	if n := len(a.specs("")); n != count {
 		t.Errorf("%d specs published, want %d", n, count)
 	}
-	if got := metric(t, r, "workwire_hub_works"); got < count {
+	if got := kit.Metric(t, r.registry, "workwire_hub_works"); got < count {
 		t.Errorf("metric works is %v", got)
 	}
 }

@@ -2,9 +2,8 @@ package hub_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"log/slog"
-	"net/http"
 	"strings"
 	"sync"
 	"testing"
@@ -21,14 +20,11 @@ import (
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/client/clientset/versioned"
 	"github.com/workwire/workwire/pkg/hub"
-	"github.com/workwire/workwire/pkg/kube"
 	"github.com/workwire/workwire/pkg/leader"
 	"github.com/workwire/workwire/pkg/transport/memory"
+	"github.com/workwire/workwire/test/kit"
 	"github.com/workwire/workwire/test/kit/controlplane"
 )
-
-// patience is how long a test waits for what must come.
-const patience = 30 * time.Second
 
 var plane *controlplane.Plane
 
@@ -64,8 +60,7 @@ type replica struct {
 	stop     func()
 	ended    chan error
 
-	mu       sync.Mutex
-	requests []string // verb and resource of each request about this world's works
+	requests *kit.Requests
 }
 
 // electing are options for replicas of one world that exclude each other.
@@ -90,19 +85,10 @@ func (w *world) startHubWith(change func(*hub.Config)) *replica {
 		REST: plane.REST(), Source: source, Topics: topics, Transport: w.broker.Client("hub1-hub"), Election: alone(),
 		// Hubs of several tests run at a time, on one API: none but those of a test about
 		// that looks after more than works.
-		Controllers: []string{}, Registerer: r.registry, Logger: slog.New(slog.NewTextHandler(w.t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug})),
+		Controllers: []string{}, Registerer: r.registry, Logger: kit.Logger(w.t),
 	}
 	change(&config)
-	config.REST.Wrap(func(next http.RoundTripper) http.RoundTripper {
-		return roundTripper(func(request *http.Request) (*http.Response, error) {
-			if verb, resource := kube.Describe(request); resource == "manifestworks" || resource == "manifestworks/status" {
-				r.mu.Lock()
-				r.requests = append(r.requests, verb+" "+resource+" "+request.URL.Path)
-				r.mu.Unlock()
-			}
-			return next.RoundTrip(request)
-		})
-	})
+	r.requests = kit.CountRequests(config.REST)
 	var err error
 	r.Hub, err = hub.New(config)
 	if err != nil {
@@ -123,29 +109,12 @@ func (w *world) startHubWith(change func(*hub.Config)) *replica {
 	return r
 }
 
-type roundTripper func(*http.Request) (*http.Response, error)
-
-func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
-
 // alone is the election of a hub without replicas.
 func alone() leader.Options { return leader.Options{Disabled: true} }
 
-// writes counts the requests of the hub that name the work, by verb and resource.
-func (r *replica) writes(namespace, name string) map[string]int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	counts := map[string]int{}
-	path := "/apis/work.open-cluster-management.io/v1/namespaces/" + namespace + "/manifestworks/" + name
-	for _, request := range r.requests {
-		for _, end := range []string{"", "/status"} {
-			for _, verb := range []string{"get", "patch", "update"} {
-				if key := verb + " manifestworks" + end; request == key+" "+path+end {
-					counts[key]++
-				}
-			}
-		}
-	}
-	return counts
+// requestCounts counts the hub's requests about a work by verb and resource.
+func (r *replica) requestCounts(namespace, name string) map[string]int {
+	return r.requests.Counts(kit.On("manifestworks", "manifestworks/status"), kit.InNamespace(namespace), kit.Named(name))
 }
 
 func manifest(name, value string) workv1.Manifest {
@@ -201,37 +170,10 @@ func (w *world) delete(name string) {
 	}
 }
 
-// await watches the work until it is as wanted; nil stands for a work that is
-// gone.
+// await watches the work until it is as wanted; nil stands for a work that is gone.
 func (w *world) await(name, what string, want func(*workv1.ManifestWork) bool) *workv1.ManifestWork {
 	w.t.Helper()
-	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
-	defer cancel()
-	for ctx.Err() == nil {
-		works, err := w.client.WorkV1().ManifestWorks(w.namespace).List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + name})
-		if err != nil {
-			w.t.Fatal(err)
-		}
-		var work *workv1.ManifestWork
-		if len(works.Items) > 0 {
-			work = &works.Items[0]
-		}
-		if want(work) {
-			return work
-		}
-		changes, err := w.client.WorkV1().ManifestWorks(w.namespace).Watch(ctx,
-			metav1.ListOptions{FieldSelector: "metadata.name=" + name, ResourceVersion: works.ResourceVersion})
-		if err != nil {
-			w.t.Fatal(err)
-		}
-		select {
-		case <-changes.ResultChan():
-		case <-ctx.Done():
-		}
-		changes.Stop()
-	}
-	w.t.Fatalf("work %s: not %s within %s", name, what, patience)
-	return nil
+	return kit.Await(w.t, w.client.WorkV1().ManifestWorks(w.namespace), name, what, want)
 }
 
 // applied tells of a work whose stored status says so at this generation.
@@ -247,59 +189,32 @@ func applied(generation int64) func(*workv1.ManifestWork) bool {
 
 func gone(work *workv1.ManifestWork) bool { return work == nil }
 
-// awaitCheck waits until a check of the hub fails with an error that has text.
+// awaitCheck waits until a check of the hub fails with an error that contains text.
 func awaitCheck(t *testing.T, r *replica, name, text string) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); ; <-time.After(5 * time.Millisecond) {
-		var last error
+	kit.Eventually(t, "check "+name+" fails with "+text, func() error {
 		for _, check := range r.Checks() {
-			if check.Name == name {
-				last = check.Func(t.Context())
+			if check.Name != name {
+				continue
 			}
+			err := check.Func(t.Context())
+			if err != nil && strings.Contains(err.Error(), text) {
+				return nil
+			}
+			return fmt.Errorf("it returns %v", err)
 		}
-		if last != nil && strings.Contains(last.Error(), text) {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("check %s: %v, want %q", name, last, text)
-		}
-	}
-}
-
-// metric is the value of one of the hub's gauges or counters without labels.
-func metric(t *testing.T, r *replica, name string) float64 {
-	t.Helper()
-	families, err := r.registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, family := range families {
-		if family.GetName() == name {
-			m := family.GetMetric()[0]
-			return m.GetGauge().GetValue() + m.GetCounter().GetValue()
-		}
-	}
-	t.Fatalf("no metric %s", name)
-	return 0
+		return errors.New("there is no such check")
+	})
 }
 
 // awaitReady waits until all checks of the hub pass.
 func (w *world) awaitReady(r *replica) {
 	w.t.Helper()
-	deadline := time.Now().Add(patience)
-	for {
-		var failing error
+	kit.Eventually(w.t, "the hub is ready", func() error {
+		var errs []error
 		for _, check := range r.Checks() {
-			if err := check.Func(w.t.Context()); err != nil {
-				failing = fmt.Errorf("%s: %w", check.Name, err)
-			}
+			errs = append(errs, check.Func(w.t.Context()))
 		}
-		switch {
-		case failing == nil:
-			return
-		case time.Now().After(deadline):
-			w.t.Fatalf("the hub is not ready: %v", failing)
-		}
-		<-time.After(5 * time.Millisecond)
-	}
+		return errors.Join(errs...)
+	})
 }
