@@ -21,7 +21,7 @@ func TestWorkName(t *testing.T) {
 	set := types.NamespacedName{Namespace: "ns", Name: "set"}
 	name := WorkName(set, "p")
 	if name != "set-940da0e869" {
-		t.Errorf("the name is %s: works of sets that exist would be made anew", name)
+		t.Errorf("the name is %s: the works of existing sets would be created again", name)
 	}
 	seen := map[string]bool{name: true}
 	for _, other := range []string{
@@ -29,7 +29,7 @@ func TestWorkName(t *testing.T) {
 		WorkName(types.NamespacedName{Namespace: "n", Name: "s.set"}, "p"),
 	} {
 		if seen[other] {
-			t.Errorf("%s is twice the same", other)
+			t.Errorf("the name %s is not unique", other)
 		}
 		seen[other] = true
 	}
@@ -61,7 +61,7 @@ func TestNewWork(t *testing.T) {
 	}
 }
 
-// The patches do what is wanted, and touch nothing of others.
+// TestMetadataPatch checks that patches change only labels and annotations of this controller.
 func TestMetadataPatch(t *testing.T) {
 	const ours = `{"op":"test","path":"/metadata/uid","value":"uid-c1"}`
 	for name, c := range map[string]struct {
@@ -165,7 +165,7 @@ func TestSameSpec(t *testing.T) {
 				t.Errorf("same: %v", got)
 			}
 			if got := sameSpec(c.b, c.a); got != c.same {
-				t.Errorf("the other way round: %v", got)
+				t.Errorf("with swapped arguments: %v", got)
 			}
 		})
 	}

@@ -19,7 +19,7 @@ import (
 	"github.com/workwire/workwire/pkg/hub/controller"
 )
 
-// start is when the tests' time begins.
+// start is the time at which tests begin.
 var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
 func template(value string) workv1.ManifestWorkSpec {
@@ -28,7 +28,7 @@ func template(value string) workv1.ManifestWorkSpec {
 	}}}}}
 }
 
-// newSet is the set ns/set with the template "2", to all clusters of the placements at once.
+// newSet returns the set ns/set with the template "2" and the strategy All.
 func newSet(placements ...string) *workv1alpha1.ManifestWorkReplicaSet {
 	set := &workv1alpha1.ManifestWorkReplicaSet{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "set", UID: "uid-set"},
@@ -65,8 +65,8 @@ func placementOf(name string, groups ...[]string) (*clusterv1beta1.Placement, []
 	return placement, decisions
 }
 
-// works of a placement p of ns/set, by letters: each is "cluster" and what it is: new (the
-// template), old, ok (new and succeeded), failed, going (being deleted).
+// worksOf returns works of ns/set for a placement from texts "cluster:state". The states are new
+// (with the template), old, ok (new and succeeded), progressing, failed, and going (being deleted).
 func worksOf(placement string, texts ...string) []*workv1.ManifestWork {
 	var works []*workv1.ManifestWork
 	for _, text := range texts {
@@ -104,7 +104,7 @@ func worksOf(placement string, texts ...string) []*workv1.ManifestWork {
 	return works
 }
 
-// describe puts a change into words: "create c1", "update c1".
+// describe formats changes: "create c1", "update c1".
 func describe(changes []change) []string {
 	texts := make([]string, 0, len(changes))
 	for _, c := range changes {
@@ -336,8 +336,8 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// Nothing is done, and nothing said but why, for a set that can not be followed.
-func TestDecideEndsAtOnce(t *testing.T) {
+// For an invalid set, decide changes only the condition.
+func TestDecideInvalidSet(t *testing.T) {
 	before := workv1alpha1.ManifestWorkReplicaSetStatus{
 		Summary:           workv1alpha1.ManifestWorkReplicaSetSummary{Total: 1},
 		PlacementsSummary: []workv1alpha1.PlacementSummary{{Name: "q"}},
@@ -375,20 +375,20 @@ func TestDecideEndsAtOnce(t *testing.T) {
 			}
 			p := decide(s)
 			if len(p.changes) > 0 || p.invalid == "" {
-				t.Errorf("changes %q, fault %q", describe(p.changes), p.invalid)
+				t.Errorf("changes %q, invalid %q", describe(p.changes), p.invalid)
 			}
 			if got := conditionTexts(p.status.Conditions); !slices.Equal(got, []string{c.want}) {
 				t.Errorf("conditions:\n got %q\nwant %q", got, c.want)
 			}
 			if p.status.Summary != before.Summary || !slices.Equal(p.status.PlacementsSummary, before.PlacementsSummary) {
-				t.Errorf("the rest of the status is another: %+v", p.status)
+				t.Errorf("the rest of the status has changed: %+v", p.status)
 			}
 		})
 	}
 }
 
-// While the decisions of a placement are being written, none gets the template: a
-// later group may be there before the first one.
+// While the decisions of a placement are being written, no cluster starts: a later group may exist
+// before the first one.
 func TestDecideHalfWritten(t *testing.T) {
 	set := newSet("p")
 	set.Spec.PlacementRefs[0].RolloutStrategy.RolloutType = clusterv1alpha1.ProgressivePerGroup
@@ -416,7 +416,7 @@ func TestDecideHalfWritten(t *testing.T) {
 	}
 }
 
-// A cluster that two placements chose gets a work from each.
+// A cluster that two placements selected gets a work from each.
 func TestDecideOverlap(t *testing.T) {
 	set := newSet("p", "q")
 	var s input
@@ -434,7 +434,7 @@ func TestDecideOverlap(t *testing.T) {
 	if want := (workv1alpha1.ManifestWorkReplicaSetSummary{Total: 3, Applied: 3, Available: 3, Progressing: 1, Degraded: 1}); p.status.Summary != want {
 		t.Errorf("summary: %+v", p.status.Summary)
 	}
-	// Both placements stop: each says so.
+	// Both placements are stopped.
 	set.Spec.PlacementRefs[1].RolloutStrategy = progressive(1, 0)
 	s.works = slices.Concat(worksOf("p", "c1:failed"), worksOf("q", "c2:failed"))
 	p = decide(s)
@@ -445,8 +445,8 @@ func TestDecideOverlap(t *testing.T) {
 	}
 }
 
-// A moment in the future at which a rollout goes on is when to decide again, and
-// conditions keep their time while their status stays.
+// decide returns the time at which the rollout continues, and conditions keep their transition time
+// while their status stays.
 func TestDecideTimes(t *testing.T) {
 	set := newSet("p")
 	strategy := progressive(1, 0)
@@ -459,7 +459,7 @@ func TestDecideTimes(t *testing.T) {
 	}
 	p := decide(s)
 	if len(p.changes) > 0 || !p.requeueAt.Equal(start.Add(time.Minute)) {
-		t.Errorf("changes %q, again at %s", describe(p.changes), p.requeueAt)
+		t.Errorf("changes %q, requeue at %s", describe(p.changes), p.requeueAt)
 	}
 	set.Status = p.status
 	s.now, s.works = start.Add(time.Minute), worksOf("p", "c1:ok", "c2:ok")

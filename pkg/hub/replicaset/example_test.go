@@ -19,7 +19,7 @@ import (
 	"github.com/workwire/workwire/test/kit"
 )
 
-// printed is the status that the documentation of ManifestWorkReplicaSet prints for the example.
+// printed is the status of the example in the documentation of ManifestWorkReplicaSet.
 const printed = `PlacementVerified True AsExpected
 PlacementRolledOut False Progressing
 ManifestworkApplied True AsExpected
@@ -28,8 +28,8 @@ placement-rollout-progressive: 3 (20 / 30 clusters applied): total 20 applied 20
 placement-rollout-progressive-per-group: 4 (15 / 20 clusters applied): total 15 applied 15 available 15 progressing 0 degraded 0
 total 45 applied 45 available 45 progressing 0 degraded 0`
 
-// TestExample rolls the example out to 30 clusters, and sees the printed status on the way: when
-// two of three groups of Progressive succeeded, the second not for long enough, and three of four
+// TestExample rolls out the example to 30 clusters and passes through the printed status: two of
+// three groups of Progressive succeeded, the second within minSuccessTime, and three of four groups
 // of ProgressivePerGroup.
 func TestExample(t *testing.T) {
 	e := newEnv(t, 30)
@@ -65,8 +65,8 @@ func TestExample(t *testing.T) {
 	e.reportApplied(set.Name, e.clusters)
 	e.awaitCounts(set.Name, 10, 20, 20)
 
-	// The status is of what a pass saw, and written before what it does: so the one
-	// that began with the last group has printed what led to it.
+	// A reconcile writes the status before the works, so the one that started the last group has
+	// written the printed status.
 	timeout := time.After(kit.Patience)
 	var seen []string
 	for !slices.Contains(seen, printed) {
@@ -102,7 +102,7 @@ func decodeExample(t *testing.T, name string, into any) {
 	}
 }
 
-// placeExample writes a placement of the examples as if it had chosen these groups, the first of
+// writeExamplePlacement writes a placement of the examples that selected these groups, the first of
 // which may have names.
 func (e *env) writeExamplePlacement(name string, names []string, groups ...[]string) {
 	e.t.Helper()
@@ -116,7 +116,7 @@ func (e *env) writeExamplePlacement(name string, names []string, groups ...[]str
 	e.storePlacement(placement, decisions)
 }
 
-// counts waits until the placements of the example have so many works.
+// awaitCounts waits until the placements of the example have these numbers of works.
 func (e *env) awaitCounts(set string, all, progressive, perGroup int) {
 	e.t.Helper()
 	want := map[string]int{

@@ -12,8 +12,8 @@ import (
 	"github.com/workwire/workwire/test/kit"
 )
 
-// TestBursts: many changes of the works of a set are answered together, and those of one set are no
-// work for another.
+// TestBursts checks that many changes of the works of a set cause few reconciles of it, and none of
+// other sets.
 func TestBursts(t *testing.T) {
 	e := newEnv(t, 20)
 	r := e.start()
@@ -81,8 +81,7 @@ func BenchmarkDecide(b *testing.B) {
 	}
 }
 
-// FuzzSameSpec compares manifests of any content: a manifest is the same as itself, and the order
-// of two does not matter.
+// FuzzSameSpec checks that sameManifest is reflexive and symmetric.
 func FuzzSameSpec(f *testing.F) {
 	f.Add([]byte(`{"metadata":{"creationTimestamp":null}}`), []byte(`{"metadata":{}}`))
 	f.Add([]byte(`{"metadata":{"creationTimestamp":{"metadata":[]}}}`), []byte(`[]`))
@@ -92,25 +91,25 @@ func FuzzSameSpec(f *testing.F) {
 			t.Errorf("%q is not the same as itself", a)
 		}
 		if sameManifest(a, b) != sameManifest(b, a) {
-			t.Errorf("%q and %q: it depends on the order", a, b)
+			t.Errorf("%q and %q: the result depends on the order", a, b)
 		}
 	})
 }
 
-// FuzzSetOf reads labels of any content: what was read gives the label again.
-func FuzzSetOf(f *testing.F) {
+// FuzzParseLabel checks that parseLabel is the inverse of Label.
+func FuzzParseLabel(f *testing.F) {
 	for _, label := range []string{"ns.set", "ns.set.v2", "", ".", "..", "a.", ".a"} {
 		f.Add(label)
 	}
 	f.Fuzz(func(t *testing.T, label string) {
 		if set, ok := parseLabel(label); ok && Label(set) != label {
-			t.Errorf("%q is read as %v", label, set)
+			t.Errorf("%q is parsed as %v", label, set)
 		}
 		work := &workv1.ManifestWork{}
 		work.Labels = map[string]string{workv1.ReplicaSetLabelKey: label, workv1.PlacementNameLabelKey: label}
 		set := newSet(label)
 		if held, extra := assignWorks(input{set: set, placements: []placement{{ref: &set.Spec.PlacementRefs[0]}}, works: []*workv1.ManifestWork{work}}); len(held) != 1 || len(extra) != 0 {
-			t.Errorf("a work of placement %q is not held", label)
+			t.Errorf("a work of placement %q is not assigned", label)
 		}
 	})
 }

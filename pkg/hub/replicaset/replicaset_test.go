@@ -60,8 +60,8 @@ func TestNewValidatesConfig(t *testing.T) {
 	}
 }
 
-// TestAll: a set goes to all its clusters at once, a change of it too, and what is not wanted any
-// more goes.
+// TestAll checks that a set reaches all clusters at once, and that changes of the template, the
+// labels, the clusters and the placement reach the works.
 func TestAll(t *testing.T) {
 	e := newEnv(t, 4)
 	r := e.start()
@@ -83,10 +83,11 @@ func TestAll(t *testing.T) {
 	e.awaitMetric(r, "workwire_hub_replicaset_clusters", "state", map[string]float64{"succeeded": 3})
 	e.awaitMetric(r, "workwire_hub_replicaset_sets", "rollout", map[string]float64{"complete": 1})
 	if requests := e.awaitIdle(r, "set"); len(requests) > 0 {
-		t.Errorf("a pass without a change wrote %q", requests)
+		t.Errorf("a reconcile without a change wrote %q", requests)
 	}
 
-	// What the placement says to have chosen is believed, also before its decisions say so.
+	// The number of selected clusters in the status of the placement counts, also before its
+	// decisions agree.
 	chosen, decisions := placementOf("p", e.clusters[:3])
 	chosen.Status.NumberOfSelectedClusters++
 	e.storePlacement(chosen, decisions)
@@ -110,7 +111,7 @@ func TestAll(t *testing.T) {
 	}
 	e.awaitIdle(r, "set")
 
-	// Labels only: one request for each work, and no new generation.
+	// A change of labels costs one request per work and no new generation.
 	e.updateSet("set", func(set *workv1alpha1.ManifestWorkReplicaSet) { set.Labels = map[string]string{"stage": "prod"} })
 	kit.Eventually(t, "the labels are new", func() error {
 		for _, work := range e.works("set") {
@@ -128,7 +129,7 @@ func TestAll(t *testing.T) {
 	e.writePlacement("p", e.clusters[1:])
 	e.awaitTemplate("set", "3", "c02 c03 c04")
 
-	// A work that somebody changed, and one that somebody deleted.
+	// A work that others changed, and one that others deleted.
 	e.reportApplied("set", e.clusters)
 	changed := e.works("set")[0]
 	changed.Spec = template("mine")
@@ -140,7 +141,7 @@ func TestAll(t *testing.T) {
 	}
 	e.awaitTemplate("set", "3", "c02 c03 c04")
 
-	// Another placement takes the place of the first.
+	// Another placement replaces the first.
 	e.writePlacement("q", e.clusters[:1])
 	e.updateSet("set", func(set *workv1alpha1.ManifestWorkReplicaSet) { set.Spec.PlacementRefs[0].Name = "q" })
 	e.awaitTemplate("set", "3", "c01")
@@ -153,7 +154,7 @@ func TestAll(t *testing.T) {
 		"total 0 applied 0 available 0 progressing 0 degraded 0")
 }
 
-// latest is the work as it is on the API server, with another spec.
+// withSpec returns the stored work with another spec.
 func (e *env) withSpec(work *workv1.ManifestWork, spec workv1.ManifestWorkSpec) *workv1.ManifestWork {
 	e.t.Helper()
 	work, err := e.client.WorkV1().ManifestWorks(work.Namespace).Get(e.t.Context(), work.Name, metav1.GetOptions{})
@@ -164,8 +165,8 @@ func (e *env) withSpec(work *workv1.ManifestWork, spec workv1.ManifestWorkSpec) 
 	return work
 }
 
-// TestProgressive: no more clusters than may are on their way, those that have
-// succeeded for long enough make room, and failures stop it and are named.
+// TestProgressive checks the limit of concurrent clusters, minSuccessTime, and that failures stop
+// the rollout and are named in the status.
 func TestProgressive(t *testing.T) {
 	e := newEnv(t, 6)
 	r := e.start()
@@ -191,7 +192,7 @@ func TestProgressive(t *testing.T) {
 	e.awaitMetric(r, "workwire_hub_replicaset_sets", "rollout", map[string]float64{"stopped": 1})
 	e.awaitMetric(r, "workwire_hub_replicaset_clusters", "state", map[string]float64{"succeeded": 1, "failed": 2, "waiting": 3})
 
-	// They recover: it goes on to the end.
+	// After the clusters recover, the rollout continues to its end.
 	e.reportApplied("set", e.clusters[1:3], "Progressing=False")
 	e.advance(5 * time.Minute)
 	r.requeue(e, "set")
@@ -205,7 +206,7 @@ func TestProgressive(t *testing.T) {
 		"p: 1 (6 / 6 clusters applied): total 6 applied 6 available 6 progressing 0 degraded 0\n"+
 		"total 6 applied 6 available 6 progressing 0 degraded 0")
 
-	// A new template goes the same way, and counts from the start.
+	// A new template starts another rollout.
 	e.updateSet("set", func(set *workv1alpha1.ManifestWorkReplicaSet) {
 		set.Spec.ManifestWorkTemplate = template("3")
 		set.Spec.PlacementRefs[0].RolloutStrategy.Progressive.ProgressDeadline = "10m"
@@ -214,7 +215,7 @@ func TestProgressive(t *testing.T) {
 	e.awaitIdle(r, "set")
 	e.awaitTemplate("set", "2", "c03 c04 c05 c06")
 
-	// Clusters that do not answer are given up in the end; c01 and c02 have.
+	// Clusters that do not answer time out: c01 and c02.
 	e.advance(10 * time.Minute)
 	r.requeue(e, "set")
 	e.awaitStatus("set", "PlacementVerified True AsExpected\n"+
@@ -225,8 +226,8 @@ func TestProgressive(t *testing.T) {
 	e.awaitMetric(r, "workwire_hub_replicaset_clusters", "state", map[string]float64{"timed_out": 2, "waiting": 4})
 }
 
-// TestTimeComes: a rollout goes on when its time has come, without any change.
-func TestTimeComes(t *testing.T) {
+// TestRequeueAt checks that a rollout continues at its requeue time without any change.
+func TestRequeueAt(t *testing.T) {
 	e := newEnv(t, 2)
 	e.start()
 	e.writePlacement("p", e.clusters)
@@ -243,7 +244,7 @@ func TestTimeComes(t *testing.T) {
 	e.awaitTemplate("set", "2", "c01 c02")
 }
 
-// TestPerGroup: a decision group after the other.
+// TestPerGroup checks the order of decision groups.
 func TestPerGroup(t *testing.T) {
 	e := newEnv(t, 6)
 	r := e.start()
@@ -271,8 +272,8 @@ func TestPerGroup(t *testing.T) {
 	e.awaitEvent(r, "Normal RolledOut All 6 works are rolled out")
 }
 
-// TestRestart: a controller that takes over in the middle of a rollout goes on with it, and makes
-// no second works.
+// TestRestart checks that a controller continues the rollout of its predecessor without duplicate
+// works.
 func TestRestart(t *testing.T) {
 	e := newEnv(t, 4)
 	e.writePlacement("p", e.clusters)
@@ -289,14 +290,14 @@ func TestRestart(t *testing.T) {
 	e.awaitIdle(r, "set")
 	after := e.works("set")
 	if len(after) != 3 || after[0].UID != before[0].UID || after[1].UID != before[1].UID {
-		t.Errorf("the works are others")
+		t.Errorf("the works were replaced")
 	}
 	r.stop()
 	r = e.start()
 	if requests := e.awaitIdle(r, "set"); len(requests) > 0 {
 		t.Errorf("a restart wrote %q", requests)
 	}
-	// Works that bear other names are used as they are, and a second one goes.
+	// Works with other names are kept, and duplicates are deleted.
 	r.stop()
 	foreign := e.works("set")[2]
 	if err := e.client.WorkV1().ManifestWorks(foreign.Namespace).Delete(t.Context(), foreign.Name, metav1.DeleteOptions{}); err != nil {
@@ -317,8 +318,8 @@ func TestRestart(t *testing.T) {
 	})
 }
 
-// TestDeletion: Background lets the set go at once, Foreground when its works are
-// gone; none is left in either case.
+// TestDeletion checks that Background removes the set at once and Foreground after its works, and
+// that no work is left.
 func TestDeletion(t *testing.T) {
 	for _, policy := range []workv1alpha1.CascadeDeletionPolicy{workv1alpha1.Background, workv1alpha1.Foreground} {
 		t.Run(string(policy), func(t *testing.T) {
@@ -391,8 +392,9 @@ func TestDeletion(t *testing.T) {
 	}
 }
 
-// TestFaults: what a person has to mend is in the status and an event, and goes when it is mended.
-func TestFaults(t *testing.T) {
+// TestInvalidSets checks that errors that a user must correct are in the status and in an event,
+// until they are corrected.
+func TestInvalidSets(t *testing.T) {
 	e := newEnv(t, 2)
 	r := e.start()
 
@@ -429,15 +431,15 @@ func TestFaults(t *testing.T) {
 	e.writePlacement("p", append(slices.Clone(e.clusters), "nowhere"))
 	e.awaitTemplate("set", "2", "c01 c02")
 
-	// A chosen cluster has no namespace; the others have their works.
+	// A selected cluster has no namespace. The others have their works.
 	e.awaitEvent(r, "Warning WriteFailed Writing works of 1 clusters failed (nowhere): create ManifestWork nowhere/set-")
 	e.awaitStatus("set", "PlacementVerified True AsExpected\nPlacementRolledOut False Progressing\nManifestworkApplied False NotAsExpected\n"+
 		"p: 1 (2 / 3 clusters applied): total 2 applied 0 available 0 progressing 0 degraded 0\n"+
 		"total 2 applied 0 available 0 progressing 0 degraded 0")
-	e.awaitIdle(r, "set") // it is not tried all the time
+	e.awaitIdle(r, "set") // // it is not retried before its backoff
 	e.advance(retryBackoff)
 	r.requeue(e, "set")
-	kit.Eventually(t, "it is tried again", func() error {
+	kit.Eventually(t, "it is retried", func() error {
 		if requests := r.writes(); !slices.Equal(requests, []string{"create manifestworks"}) {
 			return fmt.Errorf("%q", requests)
 		}
@@ -461,8 +463,8 @@ func TestFaults(t *testing.T) {
 	e.awaitMetric(r, "workwire_hub_replicaset_sets", "rollout", map[string]float64{"invalid": 1})
 }
 
-// TestAway: a cluster that is away does not hold up the others, and gets its work; one that is not
-// accepted does not.
+// TestAway checks that a cluster that is away gets its work and does not delay the others, and that
+// a cluster that is not accepted gets none.
 func TestAway(t *testing.T) {
 	e := newEnv(t, 4)
 	clusters := e.client.ClusterV1().ManagedClusters()
@@ -480,7 +482,7 @@ func TestAway(t *testing.T) {
 	set := newSet("p")
 	set.Spec.PlacementRefs[0].RolloutStrategy = progressive(1, 0)
 	e.createSet(set)
-	e.awaitTemplate("set", "2", "c01 c02") // c01 is away: it takes no place of the others
+	e.awaitTemplate("set", "2", "c01 c02") // // c01 is away and holds no slot
 	e.reportApplied("set", e.clusters[1:2])
 	e.awaitTemplate("set", "2", "c01 c02 c03")
 	e.reportApplied("set", e.clusters[2:3])
@@ -510,7 +512,7 @@ func TestAway(t *testing.T) {
 	e.awaitTemplate("set", "2", "c01 c02 c03 c04")
 }
 
-// appear makes a cluster available or not.
+// setAvailable sets the condition Available of a cluster.
 func (e *env) setAvailable(cluster *clusterv1.ManagedCluster, available bool) {
 	e.t.Helper()
 	cluster.Status.Conditions = []metav1.Condition{{
@@ -522,9 +524,8 @@ func (e *env) setAvailable(cluster *clusterv1.ManagedCluster, available bool) {
 	}
 }
 
-// TestWriteOne: what the API server answers when the cache was behind is told from what a person
-// has to know of.
-func TestWriteOne(t *testing.T) {
+// TestWrite checks that errors because of an outdated cache are distinguished from others.
+func TestWrite(t *testing.T) {
 	e := newEnv(t, 1)
 	c, _ := newController(t, Config{Client: e.client, Now: e.now})
 	set := newSet("p")
@@ -567,9 +568,9 @@ func TestWriteOne(t *testing.T) {
 	step("update what is gone", updateChange(made, set, "p", start), "outdated", true)
 }
 
-// TestFinishLooksTwice: a set is not let go while the API server has works of it that the cache
-// does not show.
-func TestFinishLooksTwice(t *testing.T) {
+// TestFinalizeListsWorks checks that the finalizer stays while the API server has works of the set
+// that the cache does not show.
+func TestFinalizeListsWorks(t *testing.T) {
 	e := newEnv(t, 1)
 	c, _ := newController(t, Config{Client: e.client, Now: e.now}) // its informers do not run: the cache is behind
 	client := e.client.WorkV1alpha1().ManifestWorkReplicaSets(e.namespace)
