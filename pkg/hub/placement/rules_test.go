@@ -189,7 +189,7 @@ func TestTolerations(t *testing.T) {
 			{Key: "k", Operator: exists, TolerationSeconds: seconds(hour)}, {Operator: exists, TolerationSeconds: seconds(3 * hour)},
 			{Key: "k", Operator: exists, TolerationSeconds: seconds(2 * hour)},
 		}, verdict{fit: eligible, until: end(time.Hour, 3*time.Hour)}},
-		{"for ever counts", never, []tolerance{
+		{"forever counts", never, []tolerance{
 			{Key: "k", Operator: exists, TolerationSeconds: seconds(hour)}, {Operator: exists},
 		}, verdict{fit: eligible}},
 		{"NoSelectIfNew for a time that is over", ifNew, []tolerance{{Key: "k", Operator: exists, TolerationSeconds: seconds(hour)}}, verdict{fit: keepable}},
