@@ -1,21 +1,18 @@
-// Package transport carries CloudEvents between sources and agents over a
-// broker that both are connected to, and keeps that connection through whatever
-// happens to it.
+// Package transport carries CloudEvents between sources and agents over a broker, and restores lost
+// connections to it.
 //
-// A [Transport] is run once with a [Handler] and reconnects by itself until its
-// context ends:
+// A [Transport] runs once with a [Handler], and reconnects until its context ends:
 //
-//	link, err := mqtt.New(mqtt.Config{...})
+//	t, err := mqtt.New(mqtt.Config{...})
 //	...
-//	err = link.Run(ctx, transport.Handler{
+//	err = t.Run(ctx, transport.Handler{
 //		Subscriptions: topics.Subscriptions(),
 //		Connected:     func(ctx context.Context, c transport.Connection) { ... resync ... },
-//		Received:      func(ctx context.Context, m transport.Message) { ... hold it ...; m.Ack() },
+//		Received:      func(ctx context.Context, m transport.Message) { ... store it ...; m.Ack() },
 //	})
 //
-// Package mqtt is the implementation for MQTT 5 brokers, package memory one
-// inside a process, for tests of what stands on a transport. Both pass the suite
-// in package transporttest.
+// Package mqtt implements it for MQTT 5 brokers, package memory within a process, for tests of packages
+// that use a transport. Both pass the tests of package transporttest.
 package transport
 
 import (
@@ -26,110 +23,94 @@ import (
 	cloudevents "github.com/cloudevents/sdk-go/v2/event"
 )
 
-// Transport publishes and receives events at least once, in order per topic and
-// publisher. All methods may be called at the same time from any goroutine.
+// Transport publishes and receives events at least once, in order per topic and publisher. All methods
+// are safe for concurrent use.
 type Transport interface {
-	// Run connects, subscribes and delivers until ctx ends, reconnecting
-	// whenever the connection is lost; it returns nil then, after a clean
-	// disconnect and after its goroutines and the handler's calls have ended. A
-	// broker that can not be reached, or that refuses, is no error: Run goes on
-	// trying, and logs why. It fails at once only on what no retry can mend. Run
-	// must be called once.
+	// Run connects, subscribes and delivers messages until ctx ends, and reconnects when the
+	// connection is lost. It returns nil when ctx ends, after it has disconnected and its goroutines
+	// and all calls of the handler have ended. A broker that cannot be reached, or that refuses the
+	// connection, is not an error: Run logs the reason and retries. It returns an error only if a
+	// retry cannot succeed. Run must be called once.
 	Run(ctx context.Context, h Handler) error
 
-	// Publish sends e to topic and returns nil once the broker has taken
-	// responsibility for it. It never queues and never waits for a connection:
-	// without one it fails with ErrNotConnected. When the connection is lost
-	// meanwhile, it fails, and the event may or may not have been delivered:
-	// whoever needs it delivered publishes again after the next Connected. An
-	// event that exceeds what the broker takes fails with *TooLargeError, one
-	// that the broker's ACL refuses with ErrNotAuthorized; neither is mended by
-	// repeating. Calls made at the same time are carried in parallel, bounded by
-	// the broker's receive maximum.
+	// Publish sends e to topic and returns nil once the broker has acknowledged it. It neither queues
+	// nor waits for a connection: without one it returns ErrNotConnected. If the connection is lost
+	// meanwhile, it returns an error, and the event may or may not have been delivered: the caller must
+	// publish it again after the next Connected. It returns *TooLargeError for an event that exceeds
+	// the broker's limit, and ErrNotAuthorized if the broker's ACL refuses the topic; a retry cannot
+	// succeed in both cases. Concurrent calls are sent in parallel, up to the broker's receive maximum.
 	Publish(ctx context.Context, topic string, e cloudevents.Event) error
 
-	// Limit is the greatest packet in bytes that the broker has announced it
-	// takes, 0 when it announced none or there was no connection yet.
+	// Limit returns the maximum packet size in bytes that the broker has announced, 0 if it announced
+	// none or there was no connection yet.
 	Limit() int
 }
 
-// Handler is what a transport calls.
+// Handler contains the callbacks of a transport.
 type Handler struct {
-	// Subscriptions are the topic filters to subscribe to at every connect.
+	// Subscriptions are the topic filters to subscribe to on each connect.
 	Subscriptions []string
 
-	// Will, if it is set, is called before each connect for an event that the
-	// broker is to publish to a topic when that connection is lost. After a clean
-	// end of Run it is not published: who wants to say good bye does so before. It
-	// must return at once.
+	// Will returns the event that the broker publishes to topic when the connection is lost. It is
+	// called before each connect and must not block. The event is not published when Run ends without
+	// an error. Optional.
 	Will func() (topic string, e cloudevents.Event)
 
-	// Connected is called on a goroutine of its own after each connect, once
-	// every subscription is granted. ctx ends when that connection is lost; the
-	// transport waits for the call to return before it reports another one. It
-	// may be nil.
+	// Connected is called in its own goroutine after each connect, once all subscriptions are granted.
+	// ctx ends when the connection is lost; the transport waits for the call to return before it
+	// reports another connection. Optional.
 	Connected func(ctx context.Context, c Connection)
 
-	// Received is called for each message, one at a time, in the order of
-	// arrival. It must return soon: nothing else is received meanwhile. ctx is
-	// that of Run. Messages may come before Connected is called, when the broker
-	// has kept them in the session.
+	// Received is called for each message, in the order of arrival, and not concurrently. It must
+	// return quickly, since no other message is received meanwhile. ctx is the context of Run. Messages
+	// that the broker kept in the session may be received before Connected is called. Required.
 	Received func(ctx context.Context, m Message)
 
-	// Lost is called when a connection that Connected was called for is gone,
-	// with the reason, once for each of them, at the end of Run as well; it must
-	// return at once. It may be nil.
+	// Lost is called once for each connection that Connected was called for, with the reason, when the
+	// connection is lost or Run ends. It must not block. Optional.
 	Lost func(reason error)
 }
 
-// Connection describes a connection at its start.
+// Connection describes a new connection.
 type Connection struct {
-	// Resumed reports that the broker has kept the session, and so what was
-	// published meanwhile.
+	// Resumed reports whether the broker has kept the session and the messages published meanwhile.
 	Resumed bool
-	// Limit is as [Transport].Limit.
+	// Limit is the maximum packet size in bytes, see [Transport].Limit.
 	Limit int
 }
 
-// Message is an event received.
+// Message is a received event.
 type Message struct {
-	// Topic it was published to.
+	// Topic is the topic that the event was published to.
 	Topic string
-	// Event is the event; it is not valid when Err is set.
+	// Event is the event. It is invalid if Err is set.
 	Event cloudevents.Event
-	// Err says why the message is no CloudEvent. Such a message must be
-	// acknowledged as well.
+	// Err is the reason why the message is not a CloudEvent. Such a message must be acknowledged too.
 	Err error
-	// Ack tells the broker that the message is held and need not be delivered
-	// again. It may be called from any goroutine, must be called once, and does
-	// not block. A message that was not acknowledged when the connection was lost
-	// comes again with the next one; acknowledging the first copy then does
-	// nothing. One that is never acknowledged holds up those behind it when the
-	// window of the connection is full.
+	// Ack acknowledges the message, so that the broker does not deliver it again. It must be called
+	// once, from any goroutine, and does not block. Messages that are not acknowledged when the
+	// connection is lost are delivered again on the next one; Ack of the first copy then does nothing.
+	// A message that is never acknowledged blocks those after it once the receive window is full.
 	Ack func()
 }
 
-// ErrNotConnected is what Publish fails with while there is no connection, and
-// when the connection is lost before the broker has confirmed; in that case the
-// event may or may not have been delivered.
+// ErrNotConnected is returned by Publish without a connection, and if the connection is lost before the
+// broker has acknowledged the event, which then may or may not have been delivered.
 var ErrNotConnected = errors.New("not connected to the broker")
 
-// ErrNotAuthorized is what Publish fails with when the broker's access rules
-// refuse the topic.
+// ErrNotAuthorized is returned by Publish if the broker's access rules refuse the topic.
 var ErrNotAuthorized = errors.New("the broker does not authorise this client to publish to the topic")
 
-// TooLargeError is what Publish fails with on an event that exceeds the packet
-// size that the broker takes, or has an attribute longer than any broker can
-// take. Nothing was sent.
+// TooLargeError is returned by Publish for an event that exceeds the broker's maximum packet size, or has
+// an attribute that exceeds the maximum of MQTT. Nothing was sent.
 type TooLargeError struct {
-	// Attribute is the name of the attribute that is too long, empty when it is
-	// the event as a whole.
+	// Attribute is the name of the attribute that is too long, empty if the event as a whole is too large.
 	Attribute string
-	// Size of the packet or attribute and its Limit, in bytes.
+	// Size and Limit of the packet or the attribute, in bytes.
 	Size, Limit int
 }
 
-// Error gives both sizes.
+// Error returns a message with both sizes.
 func (e *TooLargeError) Error() string {
 	if e.Attribute != "" {
 		return fmt.Sprintf("event attribute %s of %d bytes exceeds the %d bytes that MQTT can carry", e.Attribute, e.Size, e.Limit)

@@ -1,7 +1,6 @@
-// Package config reads the transport configuration file: where the broker is,
-// how to authenticate to it and which topics to use (docs/protocol.md,
-// Transport configuration file). The keys are OCM's, so that its files serve
-// unchanged:
+// Package config reads the transport configuration file: the address of the broker, the credentials and
+// the topics (docs/protocol.md, Transport configuration file). It has the same keys as OCM's file, which
+// can be used unchanged:
 //
 //	brokerHost: broker.example.com:8883
 //	username: cluster1
@@ -13,15 +12,15 @@
 //	  sourceEvents: sources/hub1/clusters/+/sourceevents
 //	  agentEvents: sources/hub1/clusters/+/agentevents
 //
-// [Load] reads and checks such a file, [Config] may as well be filled in by a
-// program:
+// [Load] reads and validates a file:
 //
 //	broker, err := config.Load(path)
 //	...
-//	link, err := mqtt.New(mqtt.Config{Broker: broker, ClientID: "cluster1-agent"})
+//	t, err := mqtt.New(mqtt.Config{Broker: broker, ClientID: "cluster1-agent"})
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -33,7 +32,7 @@ import (
 	"github.com/workwire/workwire/pkg/wire"
 )
 
-// What the zero value of a field of [Config] stands for.
+// Defaults of [Config].
 const (
 	DefaultKeepAlive         = 60 * time.Second
 	DefaultDialTimeout       = 60 * time.Second
@@ -43,63 +42,60 @@ const (
 	DefaultMaximumPacketSize = 16 << 20
 )
 
-// Config is what a transport configuration file says. Each field's comment
-// begins with its key. TLS is used when a certificate authority or a client
-// certificate is given, else the connection is plain TCP.
+// Config is the content of a transport configuration file. The key of each field is in parentheses. The
+// connection uses TLS if a certificate authority or a client certificate is set, otherwise plain TCP.
 type Config struct {
-	// BrokerHost (brokerHost) is host:port of the broker. Required.
+	// BrokerHost (brokerHost) is the host:port of the broker; required.
 	BrokerHost string
-	// Username (username) to authenticate with, none when empty.
+	// Username (username) is the user name; empty for none.
 	Username string
-	// Password (password) to authenticate with, none when empty.
+	// Password (password) is the password; empty for none.
 	Password string
-	// PasswordFile (passwordFile) holds the password instead, so that no secret
-	// stands in the configuration; a line break at its end is no part of it. It is
-	// read at every connect. Ours; OCM has no such key.
+	// PasswordFile (passwordFile) is the path of a file with the password, so that the
+	// configuration contains no secret. A trailing line break is removed. It is read on each connect.
+	// OCM does not have this key.
 	PasswordFile string
 
-	// KeepAlive (keepAlive, in seconds) is how long the connection may be silent
-	// before it is probed: 60 s when 0, whole seconds up to 65535.
+	// KeepAlive (keepAlive, in seconds) is how long the connection may be idle before a ping is sent:
+	// whole seconds, at most 65535 s, default 60 s.
 	KeepAlive time.Duration
-	// DialTimeout (dialTimeout) bounds one attempt to connect: 60 s when 0.
+	// DialTimeout (dialTimeout) limits one attempt to connect; default 60 s.
 	DialTimeout time.Duration
 
-	// PubQoS and SubQoS (pubQoS, subQoS) are the qualities of service to publish
-	// and subscribe with, 0 to 2; nil means 1. With 0 events get lost. 2 is
-	// carried as 1: every event of the protocol is idempotent, so that a second
-	// delivery does what 2 would prevent at twice the packets.
+	// PubQoS and SubQoS (pubQoS, subQoS) are the qualities of service to publish and subscribe with: 0
+	// to 2, default 1. With 0, events can be lost. 2 is treated as 1: all events of the protocol are
+	// idempotent, so that exactly-once delivery has no advantage for twice the packets.
 	PubQoS, SubQoS *byte
 
 	// Topics (topics) are the topic patterns.
 	Topics wire.Topics
 
-	// CA (caFile or caData) are the certificates to trust the broker by; the
-	// system's when empty.
+	// CA (caFile or caData) contains the certificate authorities of the broker; default those of the
+	// system.
 	CA PEM
-	// ClientCert and ClientKey (clientCertFile or clientCertData, clientKeyFile or
-	// clientKeyData) are what the broker knows this client by: both or none.
+	// ClientCert and ClientKey (clientCertFile or clientCertData, clientKeyFile or clientKeyData)
+	// authenticate this client: both or none.
 	ClientCert, ClientKey PEM
 
-	// SessionExpiry (sessionExpiry) is how long the broker shall keep the session,
-	// and queue what is published meanwhile, while this client is away: 24 h when
-	// 0, whole seconds. Ours.
+	// SessionExpiry (sessionExpiry) is how long the broker keeps the session and queues messages while
+	// this client is disconnected: whole seconds, default 24 h. OCM does not have this key.
 	SessionExpiry time.Duration
-	// ReceiveMaximum (receiveMaximum) is how many messages may be received and
-	// not acknowledged at a time: 256 when 0. Ours.
+	// ReceiveMaximum (receiveMaximum) is the maximum number of messages that are received and not
+	// acknowledged; default 256. OCM does not have this key.
 	ReceiveMaximum uint16
-	// MaximumPacketSize (maximumPacketSize) is the greatest packet in bytes that
-	// the broker may send: 16 MiB when 0. Brokers drop what exceeds it. Ours.
+	// MaximumPacketSize (maximumPacketSize) is the maximum size in bytes of a packet from the broker;
+	// default 16 MiB. Brokers drop larger messages. OCM does not have this key.
 	MaximumPacketSize uint32
 }
 
-// PEM is PEM text, in a file that is read again when it changes, or given. At
-// most one field is set.
+// PEM is PEM text: the path of a file, which is read again when it changes, or the text itself. At most
+// one field is set.
 type PEM struct {
 	File string
 	Data []byte
 }
 
-// IsEmpty reports that neither field is set.
+// IsEmpty reports whether neither field is set.
 func (p PEM) IsEmpty() bool { return p.File == "" && len(p.Data) == 0 }
 
 func (p PEM) read() ([]byte, error) {
@@ -108,40 +104,29 @@ func (p PEM) read() ([]byte, error) {
 	}
 	data, err := os.ReadFile(p.File)
 	if err != nil {
-		return nil, err // names the operation and the path
+		return nil, err // contains the operation and the path
 	}
 	return data, nil
 }
 
-// WithDefaults gives c with its zero fields filled in.
+// WithDefaults returns c with defaults in its zero fields.
 func (c Config) WithDefaults() Config {
-	setDefault(&c.KeepAlive, DefaultKeepAlive)
-	setDefault(&c.DialTimeout, DefaultDialTimeout)
-	setDefault(&c.SessionExpiry, DefaultSessionExpiry)
-	setDefault(&c.ReceiveMaximum, DefaultReceiveMaximum)
-	setDefault(&c.MaximumPacketSize, DefaultMaximumPacketSize)
-	if c.PubQoS == nil {
-		c.PubQoS = new(byte(DefaultQoS))
-	}
-	if c.SubQoS == nil {
-		c.SubQoS = new(byte(DefaultQoS))
-	}
+	c.KeepAlive = cmp.Or(c.KeepAlive, DefaultKeepAlive)
+	c.DialTimeout = cmp.Or(c.DialTimeout, DefaultDialTimeout)
+	c.SessionExpiry = cmp.Or(c.SessionExpiry, DefaultSessionExpiry)
+	c.ReceiveMaximum = cmp.Or(c.ReceiveMaximum, DefaultReceiveMaximum)
+	c.MaximumPacketSize = cmp.Or(c.MaximumPacketSize, DefaultMaximumPacketSize)
+	c.PubQoS = cmp.Or(c.PubQoS, new(byte(DefaultQoS)))
+	c.SubQoS = cmp.Or(c.SubQoS, new(byte(DefaultQoS)))
 	return c
 }
 
-func setDefault[T comparable](field *T, value T) {
-	var zero T
-	if *field == zero {
-		*field = value
-	}
-}
-
-// UsesTLS reports whether the connection is encrypted.
+// UsesTLS reports whether the connection uses TLS.
 func (c Config) UsesTLS() bool {
 	return !c.CA.IsEmpty() || !c.ClientCert.IsEmpty() || !c.ClientKey.IsEmpty()
 }
 
-// ReadPassword returns the password, reading PasswordFile if that is set.
+// ReadPassword returns the password, from PasswordFile if that is set.
 func (c Config) ReadPassword() (string, error) {
 	if c.PasswordFile == "" {
 		return c.Password, nil
@@ -153,29 +138,28 @@ func (c Config) ReadPassword() (string, error) {
 	return strings.TrimRight(string(data), "\r\n"), nil
 }
 
-// Validate reports every fault of c at once, each by its key and with what to
-// do. It reads the files that c names. Topics are checked where they are used,
-// by [wire.Topics], and not here: a program may use topics of its own.
+// Validate returns an error that names the key of every invalid field, and what to do. It reads the files
+// that c names. It does not check Topics, which a program may set itself; see [wire.Topics].
 func (c Config) Validate() error {
-	var faults []error
-	fault := func(key, format string, args ...any) {
-		faults = append(faults, fmt.Errorf(key+": "+format, args...))
+	var errs []error
+	invalid := func(key, format string, args ...any) {
+		errs = append(errs, fmt.Errorf(key+": "+format, args...))
 	}
 	if err := validateBrokerHost(c.BrokerHost); err != nil {
-		faults = append(faults, err)
+		errs = append(errs, err)
 	}
 	if c.Password != "" && c.PasswordFile != "" {
-		fault("passwordFile", "password is given as well: keep one of them")
+		invalid("passwordFile", "password is given as well: keep one of them")
 	}
 	if _, err := c.ReadPassword(); err != nil {
-		faults = append(faults, err)
+		errs = append(errs, err)
 	}
 	if (c.Password != "" || c.PasswordFile != "") && c.Username == "" {
-		fault("username", "a password is given without it: add the username")
+		invalid("username", "a password is given without it: add the username")
 	}
 	checkDuration := func(key string, d, least, most time.Duration) {
 		if d != 0 && (d < least || d > most) {
-			fault(key, "%s is out of range: use %s to %s", d, least, most)
+			invalid(key, "%s is out of range: use %s to %s", d, least, most)
 		}
 	}
 	checkDuration("keepAlive", c.KeepAlive, time.Second, 65535*time.Second)
@@ -186,13 +170,13 @@ func (c Config) Validate() error {
 		value *byte
 	}{{"pubQoS", c.PubQoS}, {"subQoS", c.SubQoS}} {
 		if q.value != nil && *q.value > 2 {
-			fault(q.key, "%d is no quality of service: use 0, 1 or 2", *q.value)
+			invalid(q.key, "%d is no quality of service: use 0, 1 or 2", *q.value)
 		}
 	}
 	if c.MaximumPacketSize != 0 && c.MaximumPacketSize < 1024 {
-		fault("maximumPacketSize", "%d bytes hold no event: use at least 1024", c.MaximumPacketSize)
+		invalid("maximumPacketSize", "%d bytes hold no event: use at least 1024", c.MaximumPacketSize)
 	}
-	return errors.Join(append(faults, c.validateTLS())...)
+	return errors.Join(append(errs, c.validateTLS())...)
 }
 
 func validateBrokerHost(hostPort string) error {

@@ -17,10 +17,9 @@ import (
 	"github.com/workwire/workwire/pkg/wire"
 )
 
-// Load reads the file at path. The error names every fault at once, each by its
-// key and with what to do; a key that is not known is a fault. Files that the
-// configuration names are read as well, and must make sense; paths are relative
-// to the working directory.
+// Load reads and validates the file at path. Its error names the key of every invalid value, and what to
+// do; unknown keys are errors. Load also reads and validates the files that the configuration names, whose
+// paths are relative to the working directory.
 func Load(path string) (Config, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -45,29 +44,29 @@ func Parse(data []byte) (Config, error) {
 	}
 	var c Config
 	fields := c.fields()
-	var faults []error
+	var errs []error
 	for _, key := range slices.Sorted(maps.Keys(values)) {
 		set, known := fields[key]
 		if !known {
-			faults = append(faults, unknownKey("", key, slices.Sorted(maps.Keys(fields))))
+			errs = append(errs, unknownKeyError("", key, slices.Sorted(maps.Keys(fields))))
 			continue
 		}
 		if string(values[key]) == "null" {
-			continue // a key without a value is as if it were absent
+			continue // a key without a value is ignored
 		}
 		if err := set(values[key]); err != nil {
-			faults = append(faults, fmt.Errorf("%s: %w", key, err))
+			errs = append(errs, fmt.Errorf("%s: %w", key, err))
 		}
 	}
-	faults = append(faults, c.Validate(), c.Topics.Validate())
-	if err := errors.Join(faults...); err != nil {
+	errs = append(errs, c.Validate(), c.Topics.Validate())
+	if err := errors.Join(errs...); err != nil {
 		return Config{}, err
 	}
 	return c, nil
 }
 
-// unknownKey is the fault of a key that is not among known.
-func unknownKey(within, key string, known []string) error {
+// unknownKeyError returns the error for a key that is not among known.
+func unknownKeyError(within, key string, known []string) error {
 	for _, k := range known {
 		if strings.EqualFold(k, key) {
 			return fmt.Errorf("%s%s: unknown key: did you mean %s%s?", within, key, within, k)
@@ -76,31 +75,31 @@ func unknownKey(within, key string, known []string) error {
 	return fmt.Errorf("%s%s: unknown key: remove it; known are %s", within, key, strings.Join(known, ", "))
 }
 
-// fields tells for each key how to read its value into c.
+// fields returns for each key the function that decodes its value into c.
 func (c *Config) fields() map[string]func(json.RawMessage) error {
 	return map[string]func(json.RawMessage) error{
-		"brokerHost":        text(&c.BrokerHost),
-		"username":          text(&c.Username),
-		"password":          text(&c.Password),
-		"passwordFile":      text(&c.PasswordFile),
-		"keepAlive":         seconds(&c.KeepAlive),
-		"dialTimeout":       duration(&c.DialTimeout),
-		"pubQoS":            qos(&c.PubQoS),
-		"subQoS":            qos(&c.SubQoS),
-		"topics":            topics(&c.Topics),
-		"caFile":            text(&c.CA.File),
-		"caData":            encoded(&c.CA.Data),
-		"clientCertFile":    text(&c.ClientCert.File),
-		"clientCertData":    encoded(&c.ClientCert.Data),
-		"clientKeyFile":     text(&c.ClientKey.File),
-		"clientKeyData":     encoded(&c.ClientKey.Data),
-		"sessionExpiry":     duration(&c.SessionExpiry),
-		"receiveMaximum":    number(&c.ReceiveMaximum, 1),
-		"maximumPacketSize": number(&c.MaximumPacketSize, 1024),
+		"brokerHost":        stringField(&c.BrokerHost),
+		"username":          stringField(&c.Username),
+		"password":          stringField(&c.Password),
+		"passwordFile":      stringField(&c.PasswordFile),
+		"keepAlive":         secondsField(&c.KeepAlive),
+		"dialTimeout":       durationField(&c.DialTimeout),
+		"pubQoS":            qosField(&c.PubQoS),
+		"subQoS":            qosField(&c.SubQoS),
+		"topics":            topicsField(&c.Topics),
+		"caFile":            stringField(&c.CA.File),
+		"caData":            base64Field(&c.CA.Data),
+		"clientCertFile":    stringField(&c.ClientCert.File),
+		"clientCertData":    base64Field(&c.ClientCert.Data),
+		"clientKeyFile":     stringField(&c.ClientKey.File),
+		"clientKeyData":     base64Field(&c.ClientKey.Data),
+		"sessionExpiry":     durationField(&c.SessionExpiry),
+		"receiveMaximum":    numberField(&c.ReceiveMaximum, 1),
+		"maximumPacketSize": numberField(&c.MaximumPacketSize, 1024),
 	}
 }
 
-func text(to *string) func(json.RawMessage) error {
+func stringField(to *string) func(json.RawMessage) error {
 	return func(raw json.RawMessage) error {
 		if err := json.Unmarshal(raw, to); err != nil {
 			return errors.New("is no text: put it in quotes")
@@ -109,7 +108,7 @@ func text(to *string) func(json.RawMessage) error {
 	}
 }
 
-func number[T uint16 | uint32 | byte](to *T, least T) func(json.RawMessage) error {
+func numberField[T uint16 | uint32 | byte](to *T, least T) func(json.RawMessage) error {
 	return func(raw json.RawMessage) error {
 		if err := json.Unmarshal(raw, to); err != nil || *to < least {
 			*to = 0
@@ -119,7 +118,7 @@ func number[T uint16 | uint32 | byte](to *T, least T) func(json.RawMessage) erro
 	}
 }
 
-func qos(to **byte) func(json.RawMessage) error {
+func qosField(to **byte) func(json.RawMessage) error {
 	return func(raw json.RawMessage) error {
 		var value byte
 		if err := json.Unmarshal(raw, &value); err != nil || value > 2 {
@@ -130,10 +129,10 @@ func qos(to **byte) func(json.RawMessage) error {
 	}
 }
 
-func seconds(to *time.Duration) func(json.RawMessage) error {
+func secondsField(to *time.Duration) func(json.RawMessage) error {
 	return func(raw json.RawMessage) error {
 		var value uint16
-		if err := number(&value, 1)(raw); err != nil {
+		if err := numberField(&value, 1)(raw); err != nil {
 			return fmt.Errorf("%w: it counts seconds", err)
 		}
 		*to = time.Duration(value) * time.Second
@@ -141,7 +140,7 @@ func seconds(to *time.Duration) func(json.RawMessage) error {
 	}
 }
 
-func duration(to *time.Duration) func(json.RawMessage) error {
+func durationField(to *time.Duration) func(json.RawMessage) error {
 	return func(raw json.RawMessage) error {
 		var value string
 		if err := json.Unmarshal(raw, &value); err != nil {
@@ -156,8 +155,8 @@ func duration(to *time.Duration) func(json.RawMessage) error {
 	}
 }
 
-// encoded reads base64 text. It must not repeat the value, which may be a key.
-func encoded(to *[]byte) func(json.RawMessage) error {
+// base64Field decodes base64. Its errors must not contain the value, which may be a private key.
+func base64Field(to *[]byte) func(json.RawMessage) error {
 	return func(raw json.RawMessage) error {
 		var value string
 		if err := json.Unmarshal(raw, &value); err != nil {
@@ -175,26 +174,26 @@ func encoded(to *[]byte) func(json.RawMessage) error {
 	}
 }
 
-func topics(to *wire.Topics) func(json.RawMessage) error {
+func topicsField(to *wire.Topics) func(json.RawMessage) error {
 	return func(raw json.RawMessage) error {
 		var values map[string]json.RawMessage
 		if err := json.Unmarshal(raw, &values); err != nil {
 			return errors.New("is no mapping of sourceEvents, agentEvents, sourceBroadcast and agentBroadcast to topic patterns")
 		}
 		fields := map[string]func(json.RawMessage) error{
-			"sourceEvents":    text(&to.SourceEvents),
-			"agentEvents":     text(&to.AgentEvents),
-			"sourceBroadcast": text(&to.SourceBroadcast),
-			"agentBroadcast":  text(&to.AgentBroadcast),
+			"sourceEvents":    stringField(&to.SourceEvents),
+			"agentEvents":     stringField(&to.AgentEvents),
+			"sourceBroadcast": stringField(&to.SourceBroadcast),
+			"agentBroadcast":  stringField(&to.AgentBroadcast),
 		}
-		var faults []error
+		var errs []error
 		for _, key := range slices.Sorted(maps.Keys(values)) {
 			if set, known := fields[key]; !known {
-				faults = append(faults, unknownKey("topics.", key, slices.Sorted(maps.Keys(fields))))
+				errs = append(errs, unknownKeyError("topics.", key, slices.Sorted(maps.Keys(fields))))
 			} else if err := set(values[key]); err != nil {
-				faults = append(faults, fmt.Errorf("topics.%s %w", key, err))
+				errs = append(errs, fmt.Errorf("topics.%s %w", key, err))
 			}
 		}
-		return errors.Join(faults...)
+		return errors.Join(errs...)
 	}
 }

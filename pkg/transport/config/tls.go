@@ -9,22 +9,21 @@ import (
 	"net"
 )
 
-// Certificates are the contents of the certificate files at one time, in PEM.
+// Certificates are the contents of the certificate files, in PEM.
 type Certificates struct {
 	CA, ClientCert, ClientKey []byte
 }
 
-// Equal reports whether both are the same bytes.
+// Equal reports whether both have the same contents.
 func (c Certificates) Equal(other Certificates) bool {
 	return bytes.Equal(c.CA, other.CA) && bytes.Equal(c.ClientCert, other.ClientCert) &&
 		bytes.Equal(c.ClientKey, other.ClientKey)
 }
 
-// Certificates reads the certificates that c names as they are now. Errors
-// name the key and the path.
+// Certificates reads the certificates that c names. Errors contain the key and the path.
 func (c Config) Certificates() (Certificates, error) {
 	var certs Certificates
-	var faults []error
+	var errs []error
 	for _, p := range []struct {
 		key  string
 		from PEM
@@ -32,43 +31,43 @@ func (c Config) Certificates() (Certificates, error) {
 	}{{"caFile", c.CA, &certs.CA}, {"clientCertFile", c.ClientCert, &certs.ClientCert}, {"clientKeyFile", c.ClientKey, &certs.ClientKey}} {
 		data, err := p.from.read()
 		if err != nil {
-			faults = append(faults, fmt.Errorf("%s: %w", p.key, err))
+			errs = append(errs, fmt.Errorf("%s: %w", p.key, err))
 		}
 		*p.to = data
 	}
-	return certs, errors.Join(faults...)
+	return certs, errors.Join(errs...)
 }
 
-// TLSConfig returns the settings for a TLS connection to the broker at c.BrokerHost
-// with certs. Errors name the key at fault.
+// TLSConfig returns the TLS configuration for a connection to c.BrokerHost with certs. Errors contain the
+// key of the invalid field.
 func (c Config) TLSConfig(certs Certificates) (*tls.Config, error) {
-	var faults []error
+	var errs []error
 	host, _, err := net.SplitHostPort(c.BrokerHost)
 	if err != nil {
-		faults = append(faults, fmt.Errorf("brokerHost: %w", err))
+		errs = append(errs, fmt.Errorf("brokerHost: %w", err))
 	}
 	settings := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: host}
 	if len(certs.CA) > 0 {
 		settings.RootCAs = x509.NewCertPool()
 		if !settings.RootCAs.AppendCertsFromPEM(certs.CA) {
-			faults = append(faults, fmt.Errorf("%s holds no PEM certificate", c.CA.keyName("caFile", "caData")))
+			errs = append(errs, fmt.Errorf("%s holds no PEM certificate", c.CA.keyName("caFile", "caData")))
 		}
 	}
 	if len(certs.ClientCert) > 0 || len(certs.ClientKey) > 0 {
 		pair, err := tls.X509KeyPair(certs.ClientCert, certs.ClientKey)
 		if err != nil {
-			faults = append(faults, fmt.Errorf("%s and %s are no pair of certificate and key: %w",
+			errs = append(errs, fmt.Errorf("%s and %s are no pair of certificate and key: %w",
 				c.ClientCert.keyName("clientCertFile", "clientCertData"), c.ClientKey.keyName("clientKeyFile", "clientKeyData"), err))
 		}
 		settings.Certificates = []tls.Certificate{pair}
-		// Without this, a certificate of an authority that the broker does not trust is
-		// not even shown, and both ends say that there is none.
+		// By default, the client does not send a certificate of an authority that the broker does not
+		// trust, and the error at both ends is that there is none.
 		settings.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &pair, nil }
 	}
-	return settings, errors.Join(faults...)
+	return settings, errors.Join(errs...)
 }
 
-// name tells p by its key, and the path if it has one.
+// keyName returns the key of p, with the path if it has one.
 func (p PEM) keyName(fileKey, dataKey string) string {
 	if p.File == "" {
 		return dataKey
@@ -77,30 +76,30 @@ func (p PEM) keyName(fileKey, dataKey string) string {
 }
 
 func (c Config) validateTLS() error {
-	var faults []error
+	var errs []error
 	for _, p := range []struct {
 		value PEM
 		key   string
 	}{{c.CA, "ca"}, {c.ClientCert, "clientCert"}, {c.ClientKey, "clientKey"}} {
 		if p.value.File != "" && len(p.value.Data) > 0 {
-			faults = append(faults, fmt.Errorf("%[1]sFile: %[1]sData is given as well: keep one of them", p.key))
+			errs = append(errs, fmt.Errorf("%[1]sFile: %[1]sData is given as well: keep one of them", p.key))
 		}
 	}
 	switch {
 	case !c.ClientCert.IsEmpty() && c.ClientKey.IsEmpty():
-		faults = append(faults, errors.New("clientKeyFile: required with a client certificate: give clientKeyFile or clientKeyData"))
+		errs = append(errs, errors.New("clientKeyFile: required with a client certificate: give clientKeyFile or clientKeyData"))
 	case c.ClientCert.IsEmpty() && !c.ClientKey.IsEmpty():
-		faults = append(faults, errors.New("clientCertFile: required with a client key: give clientCertFile or clientCertData"))
+		errs = append(errs, errors.New("clientCertFile: required with a client key: give clientCertFile or clientCertData"))
 	}
-	if !c.UsesTLS() || len(faults) > 0 {
-		return errors.Join(faults...)
+	if !c.UsesTLS() || len(errs) > 0 {
+		return errors.Join(errs...)
 	}
 	certs, err := c.Certificates()
 	if err != nil {
 		return err
 	}
 	if validateBrokerHost(c.BrokerHost) != nil {
-		return nil // reported by itself
+		return nil // reported separately
 	}
 	_, err = c.TLSConfig(certs)
 	return err

@@ -1,7 +1,6 @@
-// Package memory is a broker inside a process and the transport to it, for tests
-// of what stands on a transport. Its sessions behave as an MQTT broker's do:
-// they are kept by client id, queue while the client is away, and deliver again
-// what was not acknowledged. Nothing of it is on disk or on the network.
+// Package memory implements a broker and its transport within a process, for tests of packages that use a
+// transport. Its sessions behave like those of an MQTT broker: they are kept by client id, queue messages
+// while the client is disconnected, and deliver unacknowledged messages again.
 //
 //	broker := memory.NewBroker()
 //	agent, source := broker.Client("cluster1-agent"), broker.Client("hub1")
@@ -9,11 +8,12 @@
 //	go source.Run(ctx, ...)
 //	...
 //	broker.Cut("cluster1-agent")     // the agent loses its connection
-//	broker.Restore("cluster1-agent") // and gets it back, with what came meanwhile
+//	broker.Restore("cluster1-agent") // the agent reconnects and receives the queued messages
 package memory
 
 import (
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -24,7 +24,7 @@ import (
 	"github.com/workwire/workwire/pkg/transport"
 )
 
-// window is how many messages a session hands out without acknowledgement.
+// window is the maximum number of unacknowledged messages of a session.
 const window = 256
 
 var (
@@ -32,8 +32,7 @@ var (
 	errTakenOver = errors.New("another client connected with the same client id")
 )
 
-// Broker passes events between its clients. All methods may be called at any
-// time from any goroutine.
+// Broker passes events between its clients. All methods are safe for concurrent use.
 type Broker struct {
 	mu         sync.Mutex
 	sessions   map[string]*session
@@ -41,16 +40,16 @@ type Broker struct {
 	denied     map[string][]string // filters by client id
 	limit      int
 	duplicates int
-	turn       int           // rotates the members of shared subscriptions
-	changed    chan struct{} // closed and replaced at every change that somebody may wait for
+	nextMember int           // of shared subscriptions
+	changed    chan struct{} // closed and replaced at each change that a client may wait for
 }
 
-// session is what the broker keeps of a client.
+// session is the session of a client.
 type session struct {
-	filters []string
-	queue   []*message // in order of arrival, the first ones perhaps handed out
-	handed  int        // how many of queue are handed out on the connection
-	conn    *connection
+	filters   []string
+	queue     []*message // in order of arrival; the first ones may be delivered
+	delivered int        // number of messages of queue that are delivered on the connection
+	conn      *connection
 }
 
 type message struct {
@@ -58,7 +57,7 @@ type message struct {
 	event cloudevents.Event
 }
 
-// connection is one connection of a client.
+// connection is a connection of a client.
 type connection struct {
 	lost   chan struct{} // closed when it is lost
 	reason error         // set before lost is closed
@@ -66,7 +65,7 @@ type connection struct {
 	will   *message // published when the connection is lost
 }
 
-// NewBroker makes a broker without sessions.
+// NewBroker returns a broker without sessions.
 func NewBroker() *Broker {
 	return &Broker{
 		sessions: make(map[string]*session), cut: make(map[string]bool),
@@ -74,20 +73,19 @@ func NewBroker() *Broker {
 	}
 }
 
-// Client makes a transport with the client id. Of several that run with one id,
-// the latest to connect is connected, as on MQTT.
+// Client returns a transport with this client id. If several transports run with one id, the latest to
+// connect takes over the session, like with MQTT.
 func (b *Broker) Client(id string) *Transport { return &Transport{broker: b, id: id} }
 
-// Cut ends the connection of the client and keeps it from connecting until
-// Restore. What is published meanwhile is queued.
+// Cut ends the connection of the client and refuses new ones until Restore. Messages are queued meanwhile.
 func (b *Broker) Cut(id string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.cut[id] = true
-	b.drop(id, errCut)
+	b.disconnectLocked(id, errCut)
 }
 
-// Restore lets the client connect again after Cut.
+// Restore allows the client to connect again after Cut.
 func (b *Broker) Restore(id string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -95,17 +93,15 @@ func (b *Broker) Restore(id string) {
 	b.notify()
 }
 
-// Forget ends the connection of the client and forgets its session with all
-// that is queued: its next connection is not resumed.
+// Forget ends the connection of the client and removes its session with all queued messages.
 func (b *Broker) Forget(id string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.drop(id, errCut)
+	b.disconnectLocked(id, errCut)
 	delete(b.sessions, id)
 }
 
-// Connected reports whether a client of that id is connected, with its
-// subscriptions.
+// Connected reports whether a client with this id is connected.
 func (b *Broker) Connected(id string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -113,32 +109,30 @@ func (b *Broker) Connected(id string) bool {
 	return s != nil && s.conn != nil
 }
 
-// SetLimit sets the maximum packet size in bytes that the broker announces to
-// clients that connect from now on; 0 for none. The size of an event is that of
-// its topic, attributes and data.
+// SetLimit sets the maximum packet size in bytes that the broker announces to clients that connect from
+// now on; 0 for none. The size of an event is that of its topic, attributes and data.
 func (b *Broker) SetLimit(bytes int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.limit = bytes
 }
 
-// Deny refuses events that the client publishes from now on to topics that
-// match filter.
+// Deny refuses events that the client publishes from now on to topics that match filter.
 func (b *Broker) Deny(id, filter string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.denied[id] = append(b.denied[id], filter)
 }
 
-// Duplicate delivers each event published from now on n times more.
+// Duplicate delivers each event that is published from now on n more times.
 func (b *Broker) Duplicate(n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.duplicates = n
 }
 
-// drop ends the connection of the client, if there is one; b.mu is held.
-func (b *Broker) drop(id string, reason error) {
+// disconnectLocked ends the connection of the client, if there is one. The caller must hold b.mu.
+func (b *Broker) disconnectLocked(id string, reason error) {
 	s := b.sessions[id]
 	if s == nil || s.conn == nil {
 		return
@@ -153,72 +147,72 @@ func (b *Broker) drop(id string, reason error) {
 	b.notify()
 }
 
-// notify wakes up who waits for a change; b.mu is held.
+// notify wakes all waiters. The caller must hold b.mu.
 func (b *Broker) notify() {
 	close(b.changed)
 	b.changed = make(chan struct{})
 }
 
-// connect gives the client a connection, or nil and what to wait for. It takes
-// the connection from another client of that id, unless it yields to that.
+// connect connects the client. If the client cannot connect it returns nil and a channel that is closed
+// at the next change. It takes over the session of another client with this id, unless yield is set.
 func (b *Broker) connect(id string, filters []string, will *message, yield bool) (c *connection, resumed bool, changed <-chan struct{}) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if held := b.sessions[id]; b.cut[id] || yield && held != nil && held.conn != nil {
 		return nil, false, b.changed
 	}
-	b.drop(id, errTakenOver)
+	b.disconnectLocked(id, errTakenOver)
 	s, resumed := b.sessions[id]
 	if !resumed {
 		s = &session{}
 		b.sessions[id] = s
 	}
-	s.filters, s.handed = filters, 0
+	s.filters, s.delivered = filters, 0
 	s.conn = &connection{lost: make(chan struct{}), limit: b.limit, will: will}
 	return s.conn, resumed, nil
 }
 
-// disconnect ends c, if it is the client's connection still.
+// disconnect ends c if it is the current connection of the client.
 func (b *Broker) disconnect(id string, c *connection, reason error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if s := b.sessions[id]; s != nil && s.conn == c {
-		b.drop(id, reason)
+		b.disconnectLocked(id, reason)
 	}
 }
 
-// next gives the next message for c, or nil and what to wait for.
+// next returns the next message for c, or nil and a channel that is closed at the next change.
 func (b *Broker) next(id string, c *connection) (m *message, changed <-chan struct{}) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	s := b.sessions[id]
-	if s == nil || s.conn != c || s.handed == len(s.queue) || s.handed == window {
+	if s == nil || s.conn != c || s.delivered == len(s.queue) || s.delivered == window {
 		return nil, b.changed
 	}
-	m = s.queue[s.handed]
-	s.handed++
+	m = s.queue[s.delivered]
+	s.delivered++
 	return m, nil
 }
 
-// ack takes note that m, handed out on c, is held. As on MQTT, the broker is
-// told in the order of arrival, and not at all once c is lost.
-func (b *Broker) ack(id string, c *connection, m *message, marked map[*message]bool) {
+// ack acknowledges m, which was delivered on c. Like with MQTT, acknowledgements take effect in the order
+// of delivery, and not after c is lost.
+func (b *Broker) ack(id string, c *connection, m *message, acked map[*message]bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	s := b.sessions[id]
 	if s == nil || s.conn != c {
 		return
 	}
-	marked[m] = true
-	for len(s.queue) > 0 && marked[s.queue[0]] {
-		delete(marked, s.queue[0])
+	acked[m] = true
+	for len(s.queue) > 0 && acked[s.queue[0]] {
+		delete(acked, s.queue[0])
 		s.queue = s.queue[1:]
-		s.handed--
+		s.delivered--
 	}
 	b.notify()
 }
 
-// publish passes e on to every session that subscribes to topic.
+// publish delivers e to each session that subscribes to topic.
 func (b *Broker) publish(id string, c *connection, topic string, e cloudevents.Event) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -235,13 +229,13 @@ func (b *Broker) publish(id string, c *connection, topic string, e cloudevents.E
 	return nil
 }
 
-// route queues e for every session that subscribes to topic; b.mu is held.
+// route queues e for each session that subscribes to topic. The caller must hold b.mu.
 func (b *Broker) route(topic string, e cloudevents.Event) {
 	groups := make(map[string][]*session)
-	for _, id := range sortedKeys(b.sessions) {
+	for _, id := range slices.Sorted(maps.Keys(b.sessions)) {
 		s := b.sessions[id]
 		for _, filter := range s.filters {
-			group, plain := share(filter)
+			group, plain := splitShare(filter)
 			if !matches(plain, topic) {
 				continue
 			}
@@ -252,9 +246,9 @@ func (b *Broker) route(topic string, e cloudevents.Event) {
 			groups[group+"/"+plain] = append(groups[group+"/"+plain], s)
 		}
 	}
-	for _, group := range sortedKeys(groups) {
-		b.turn++
-		b.deliver(pick(groups[group], b.turn), topic, e)
+	for _, group := range slices.Sorted(maps.Keys(groups)) {
+		b.nextMember++
+		b.deliver(pickMember(groups[group], b.nextMember), topic, e)
 	}
 }
 
@@ -264,17 +258,17 @@ func (b *Broker) deliver(s *session, topic string, e cloudevents.Event) {
 	}
 }
 
-// pick gives the member whose turn it is, among those connected if any is.
-func pick(members []*session, turn int) *session {
+// pickMember returns the n-th member, modulo their number, of the connected ones if there are any.
+func pickMember(members []*session, n int) *session {
 	connected := slices.DeleteFunc(slices.Clone(members), func(s *session) bool { return s.conn == nil })
 	if len(connected) > 0 {
 		members = connected
 	}
-	return members[turn%len(members)]
+	return members[n%len(members)]
 }
 
-// share takes the group off a shared subscription's filter.
-func share(filter string) (group, plain string) {
+// splitShare splits the filter of a shared subscription into group and plain filter.
+func splitShare(filter string) (group, plain string) {
 	if rest, shared := strings.CutPrefix(filter, "$share/"); shared {
 		group, plain, _ = strings.Cut(rest, "/")
 		return group, plain
@@ -282,7 +276,7 @@ func share(filter string) (group, plain string) {
 	return "", filter
 }
 
-// matches reports whether topic matches filter by MQTT's rules.
+// matches reports whether topic matches filter by the rules of MQTT.
 func matches(filter, topic string) bool {
 	levels, names := strings.Split(filter, "/"), strings.Split(topic, "/")
 	if strings.HasPrefix(topic, "$") && !strings.HasPrefix(filter, "$") {
@@ -299,21 +293,12 @@ func matches(filter, topic string) bool {
 	return len(levels) == len(names)
 }
 
-// size counts the bytes of what an event is published with.
-func size(topic string, e cloudevents.Event) int {
+// eventSize returns the size in bytes of an event with its topic.
+func eventSize(topic string, e cloudevents.Event) int {
 	n := len(topic) + len(e.ID()) + len(e.Source()) + len(e.Type()) + len(e.DataContentType()) + len(e.Data())
 	for name, value := range e.Extensions() {
-		text, _ := types.Format(value) // extensions are of types that have a format
+		text, _ := types.Format(value) // all types of extensions have a format
 		n += len(name) + len(text)
 	}
 	return n
-}
-
-func sortedKeys[V any](m map[string]V) []string {
-	keys := make([]string, 0, len(m))
-	for key := range m {
-		keys = append(keys, key)
-	}
-	slices.Sort(keys)
-	return keys
 }

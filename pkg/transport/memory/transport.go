@@ -12,13 +12,13 @@ import (
 	"github.com/workwire/workwire/pkg/transport"
 )
 
-// Transport is a client of a [Broker], by [Broker.Client].
+// Transport is a client of a [Broker], see [Broker.Client].
 type Transport struct {
 	broker *Broker
 	id     string
 
 	started atomic.Bool
-	up      atomic.Pointer[connection] // between Connected and Lost, else nil
+	current atomic.Pointer[connection] // between Connected and Lost, else nil
 	limit   atomic.Int64
 }
 
@@ -26,10 +26,10 @@ var _ transport.Transport = (*Transport)(nil)
 
 var errStopping = errors.New("the transport is stopping")
 
-// Limit is the broker's; see [transport.Transport].
+// Limit returns the broker's limit; see [transport.Transport].
 func (t *Transport) Limit() int { return int(t.limit.Load()) }
 
-// Publish passes e to the broker; see [transport.Transport].
+// Publish publishes e; see [transport.Transport].
 func (t *Transport) Publish(ctx context.Context, topic string, e cloudevents.Event) error {
 	if err := t.publish(ctx, topic, e); err != nil {
 		return fmt.Errorf("publish to %s: %w", topic, err)
@@ -42,28 +42,27 @@ func (t *Transport) publish(ctx context.Context, topic string, e cloudevents.Eve
 		return err
 	}
 	if err := e.Validate(); err != nil {
-		return fmt.Errorf("it is no valid CloudEvent: %w", err)
+		return fmt.Errorf("invalid CloudEvent: %w", err)
 	}
-	c := t.up.Load()
+	c := t.current.Load()
 	if c == nil {
 		return transport.ErrNotConnected
 	}
-	if n := size(topic, e); c.limit > 0 && n > c.limit {
+	if n := eventSize(topic, e); c.limit > 0 && n > c.limit {
 		return &transport.TooLargeError{Size: n, Limit: c.limit}
 	}
 	return t.broker.publish(t.id, c, topic, e)
 }
 
-// Run connects whenever the broker lets it, until ctx ends; see
-// [transport.Transport].
+// Run connects whenever the broker allows it, until ctx ends; see [transport.Transport].
 func (t *Transport) Run(ctx context.Context, h transport.Handler) error {
 	if h.Received == nil {
 		return errors.New("memory transport: Handler.Received is required")
 	}
 	if !t.started.CompareAndSwap(false, true) {
-		return errors.New("memory transport: Run was called before: make another one with Client")
+		return errors.New("memory transport: Run must be called once: create another transport with Client")
 	}
-	yield := false // to who took the connection, or both would take turns for ever
+	yield := false // after a takeover, so that two clients do not take over each other's session forever
 	for ctx.Err() == nil {
 		var will *message
 		if h.Will != nil {
@@ -84,15 +83,15 @@ func (t *Transport) Run(ctx context.Context, h transport.Handler) error {
 	return nil
 }
 
-// serve delivers until c is lost or ctx ends.
+// serve delivers messages until c is lost or ctx ends.
 func (t *Transport) serve(ctx context.Context, h transport.Handler, c *connection, resumed bool) {
-	linkCtx, cancel := context.WithCancel(ctx)
+	connCtx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var group sync.WaitGroup
 	t.limit.Store(int64(c.limit))
-	t.up.Store(c)
+	t.current.Store(c)
 	if h.Connected != nil {
-		group.Go(func() { h.Connected(linkCtx, transport.Connection{Resumed: resumed, Limit: c.limit}) })
+		group.Go(func() { h.Connected(connCtx, transport.Connection{Resumed: resumed, Limit: c.limit}) })
 	}
 	group.Go(func() { t.deliver(ctx, h, c) })
 	select {
@@ -101,7 +100,7 @@ func (t *Transport) serve(ctx context.Context, h transport.Handler, c *connectio
 		t.broker.disconnect(t.id, c, errStopping)
 		<-c.lost
 	}
-	t.up.Store(nil)
+	t.current.Store(nil)
 	cancel()
 	if h.Lost != nil {
 		h.Lost(c.reason)
@@ -110,7 +109,7 @@ func (t *Transport) serve(ctx context.Context, h transport.Handler, c *connectio
 }
 
 func (t *Transport) deliver(ctx context.Context, h transport.Handler, c *connection) {
-	marked := make(map[*message]bool) // acknowledged out of order; guarded by broker.mu
+	acked := make(map[*message]bool) // acknowledged out of order; guarded by broker.mu
 	for {
 		select {
 		case <-c.lost:
@@ -126,6 +125,6 @@ func (t *Transport) deliver(ctx context.Context, h transport.Handler, c *connect
 			}
 			continue
 		}
-		h.Received(ctx, transport.Message{Topic: m.topic, Event: m.event.Clone(), Ack: func() { t.broker.ack(t.id, c, m, marked) }})
+		h.Received(ctx, transport.Message{Topic: m.topic, Event: m.event.Clone(), Ack: func() { t.broker.ack(t.id, c, m, acked) }})
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/workwire/workwire/broker/brokertest"
 	"github.com/workwire/workwire/pkg/transport/mqtt"
 	"github.com/workwire/workwire/pkg/transport/transporttest"
+	"github.com/workwire/workwire/test/kit"
 )
 
 // rawClient is a plain MQTT client, as another implementation of the protocol is.
@@ -85,7 +86,7 @@ func TestWireForm(t *testing.T) {
 		hub := transporttest.Start(t, client(t, b.Addr, "hub1", nil))
 		hub.WaitConnected()
 		hub.MustPublish(transporttest.ClusterSpecs, specEvent())
-		p := transporttest.Wait(t, messages, "the message")
+		p := kit.Receive(t, "the message", messages)
 		var got []string
 		for _, u := range p.Properties.User {
 			got = append(got, u.Key+":"+u.Value)
@@ -143,48 +144,34 @@ func TestMetrics(t *testing.T) {
 		hub.MustPublish(transporttest.ClusterSpecs, transporttest.Event("three", 2000))
 		agent.Expect("three")
 		for name, want := range map[string]float64{
-			"connected": 1, "connections_total": 1, "published_events_total": 1, "publish_duration_seconds": 1,
+			"connected": 1, "connections_total": 1, "published_events_total": 1, "publish_duration_seconds_count": 1,
 			"publish_errors_total": 1, "received_events_total": 1, "received_malformed_total": 0, "failures_total": 0,
 		} {
-			if got := gather(t, registry, name); got != want {
+			if got := metric(t, registry, name); got != want {
 				t.Errorf("%s is %v, want %v", name, got, want)
 			}
 		}
 		for name, least := range map[string]float64{"published_bytes_total": 1000, "received_bytes_total": 2000} {
-			if got := gather(t, registry, name); got < least || got > least+1000 {
+			if got := metric(t, registry, name); got < least || got > least+1000 {
 				t.Errorf("%s is %v, want a little more than %v", name, got, least)
 			}
 		}
 		proxy.Cut()
 		agent.WaitLost()
-		if got := gather(t, registry, "connected"); got != 0 {
+		if got := metric(t, registry, "connected"); got != 0 {
 			t.Errorf("connected is %v after the loss", got)
 		}
-		transporttest.Eventually(t, "a failure to be counted", func() bool { return gather(t, registry, "failures_total") >= 2 })
+		kit.True(t, "a failure to be counted", func() bool { return metric(t, registry, "failures_total") >= 2 })
 		if _, err := mqtt.New(mqtt.Config{Broker: brokerAt(b.Addr), ClientID: "x", Registerer: registry}); err == nil {
 			t.Error("two transports share a registry")
 		}
 	})
 }
 
-// gather sums up the values of a metric.
-func gather(t *testing.T, registry *prometheus.Registry, name string) (sum float64) {
+// metric returns the value of a metric of the transport.
+func metric(t *testing.T, registry *prometheus.Registry, name string) float64 {
 	t.Helper()
-	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, family := range families {
-		if family.GetName() != "workwire_transport_"+name {
-			continue
-		}
-		for _, m := range family.GetMetric() {
-			sum += m.GetGauge().GetValue() + m.GetCounter().GetValue() + float64(m.GetHistogram().GetSampleCount())
-		}
-		return sum
-	}
-	t.Fatalf("there is no metric %s", name)
-	return 0
+	return kit.Metric(t, registry, "workwire_transport_"+name)
 }
 
 // BenchmarkPublish measures events a second that the broker confirms, and

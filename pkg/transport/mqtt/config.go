@@ -13,45 +13,41 @@ import (
 	"github.com/workwire/workwire/pkg/transport/config"
 )
 
-// DefaultReloadInterval is what the zero value of Config.ReloadInterval stands for.
+// DefaultReloadInterval is the default of Config.ReloadInterval.
 const DefaultReloadInterval = time.Minute
 
-// Config is what [New] needs.
+// Config configures a [Transport].
 type Config struct {
-	// Broker is where to connect to and how, from a file by [config.Load] or
-	// filled in. BrokerHost is required.
+	// Broker is the transport configuration, for example from [config.Load]. BrokerHost is required.
 	Broker config.Config
 
-	// ClientID is what the broker knows the session by: it must be the same after
-	// a restart and differ from that of every other client, of which a broker
-	// keeps the latest connected only. Required; at most 65535 bytes, though many
-	// brokers allow less.
+	// ClientID identifies the session at the broker; required. It must be unique, since a broker
+	// disconnects a client when another one connects with its id, and must not change across restarts.
+	// It is at most 65535 bytes long; many brokers have a lower limit.
 	ClientID string
 
-	// Logger is told of connections and what keeps them from working; nil logs
-	// nothing. Neither events nor secrets are logged.
+	// Logger receives connections and failures, but neither events nor secrets; default slog.Default().
 	Logger *slog.Logger
 
-	// Registerer is where the metrics workwire_transport_* are registered, nil
-	// for none. Two transports can not share one: wrap it with a label then.
+	// Registerer registers the metrics workwire_transport_*; nil registers none. Two transports cannot
+	// share a Registerer: wrap it with a label.
 	Registerer prometheus.Registerer
 
-	// ReloadInterval is how often the certificate files are read again while the
-	// connection is up, to reconnect with those that have changed: one minute when
-	// 0. At every connect they are read in any case.
+	// ReloadInterval is the interval at which the certificate files are read while connected. The
+	// transport reconnects when they have changed. It also reads them on each connect. Default 1 min.
 	ReloadInterval time.Duration
 }
 
-// validate fills in what is missing and reports every fault at once.
-func (c Config) validate() (Config, error) {
-	var faults []error
-	if c.ClientID == "" || len(c.ClientID) > maxText || !utf8.ValidString(c.ClientID) {
-		faults = append(faults, fmt.Errorf("ClientID: %d bytes: use 1 to %d bytes of UTF-8", len(c.ClientID), maxText))
+// withDefaults returns c with defaults, or an error that names every invalid field.
+func (c Config) withDefaults() (Config, error) {
+	var errs []error
+	if c.ClientID == "" || len(c.ClientID) > maxTextLength || !utf8.ValidString(c.ClientID) {
+		errs = append(errs, fmt.Errorf("ClientID must be 1 to %d bytes of UTF-8, got %d bytes", maxTextLength, len(c.ClientID)))
 	}
 	if c.ReloadInterval < 0 {
-		faults = append(faults, fmt.Errorf("ReloadInterval: %s is negative", c.ReloadInterval))
+		errs = append(errs, fmt.Errorf("ReloadInterval must not be negative, got %s", c.ReloadInterval))
 	}
-	if err := errors.Join(append(faults, c.Broker.Validate())...); err != nil {
+	if err := errors.Join(append(errs, c.Broker.Validate())...); err != nil {
 		return Config{}, fmt.Errorf("mqtt transport: %w", err)
 	}
 	c.Broker = c.Broker.WithDefaults()
@@ -60,6 +56,5 @@ func (c Config) validate() (Config, error) {
 	return c, nil
 }
 
-// carried is the quality of service used for the one configured: 2 is carried
-// as 1, see [config.Config].
-func carried(qos byte) byte { return min(qos, 1) }
+// effectiveQoS returns the quality of service to use for the configured one, see [config.Config].
+func effectiveQoS(qos byte) byte { return min(qos, 1) }

@@ -15,18 +15,17 @@ import (
 	"github.com/workwire/workwire/pkg/transport"
 )
 
-// maxText is the greatest length in bytes of a string in an MQTT packet. paho
-// cuts longer ones off without a word, so they must not get there.
-const maxText = 65535
+// maxTextLength is the maximum length in bytes of a string in an MQTT packet. paho truncates longer ones
+// silently.
+const maxTextLength = 65535
 
-// encode gives the packet that carries e in MQTT's binary mode
-// (docs/protocol.md, Encoding).
+// encode returns the packet for e in the binary content mode (docs/protocol.md, Encoding).
 func encode(ctx context.Context, topic string, e *cloudevents.Event, qos byte) (*paho.Publish, error) {
 	if err := checkTopic(topic); err != nil {
 		return nil, err
 	}
 	if err := e.Validate(); err != nil {
-		return nil, fmt.Errorf("it is no valid CloudEvent: %w", err)
+		return nil, fmt.Errorf("invalid CloudEvent: %w", err)
 	}
 	p := &paho.Publish{QoS: qos, Topic: topic}
 	ctx = binding.WithPreferredEventEncoding(ctx, binding.EncodingBinary)
@@ -44,10 +43,10 @@ func encode(ctx context.Context, topic string, e *cloudevents.Event, qos byte) (
 func checkText(attribute, value string) error {
 	attribute = strings.TrimPrefix(attribute, "ce-")
 	switch {
-	case len(value) > maxText:
-		return &transport.TooLargeError{Attribute: attribute, Size: len(value), Limit: maxText}
+	case len(value) > maxTextLength:
+		return &transport.TooLargeError{Attribute: attribute, Size: len(value), Limit: maxTextLength}
 	case !utf8.ValidString(value) || strings.ContainsRune(value, 0):
-		return fmt.Errorf("event attribute %s is no UTF-8 text, or holds a zero byte, which MQTT can not carry", attribute)
+		return fmt.Errorf("event attribute %s must be UTF-8 without zero bytes", attribute)
 	default:
 		return nil
 	}
@@ -58,13 +57,13 @@ func checkTopic(topic string) error {
 	case topic == "":
 		return errors.New("the topic is empty")
 	case strings.ContainsAny(topic, "+#"):
-		return errors.New("the topic holds a wildcard: fill in the ids first")
+		return errors.New("the topic must not contain wildcards")
 	default:
 		return checkText("topic", topic)
 	}
 }
 
-// packetSize is the length in bytes of p on the wire.
+// packetSize returns the size in bytes of p on the wire.
 func packetSize(p *paho.Publish) int {
 	const lengthOfText, lengthOfPair = 2, 1 + 2 + 2
 	properties := 0
@@ -74,15 +73,15 @@ func packetSize(p *paho.Publish) int {
 	for _, u := range p.Properties.User {
 		properties += lengthOfPair + len(u.Key) + len(u.Value)
 	}
-	remaining := lengthOfText + len(p.Topic) + lengthOfNumber(properties) + properties + len(p.Payload)
+	remaining := lengthOfText + len(p.Topic) + varIntSize(properties) + properties + len(p.Payload)
 	if p.QoS > 0 {
 		remaining += 2 // packet identifier
 	}
-	return 1 + lengthOfNumber(remaining) + remaining
+	return 1 + varIntSize(remaining) + remaining
 }
 
-// lengthOfNumber is the length of n as MQTT's variable byte integer.
-func lengthOfNumber(n int) int {
+// varIntSize returns the size of n as a variable byte integer.
+func varIntSize(n int) int {
 	length := 1
 	for ; n >= 128; n /= 128 {
 		length++
@@ -90,14 +89,14 @@ func lengthOfNumber(n int) int {
 	return length
 }
 
-// decode gives the event that p carries, in binary or structured mode.
+// decode returns the event in p, which may be in the binary or the structured content mode.
 func decode(ctx context.Context, p *paho.Publish) (cloudevents.Event, error) {
 	e, err := binding.ToEvent(ctx, mqttbinding.NewMessage(p))
 	if err == nil {
 		err = e.Validate()
 	}
 	if err != nil {
-		return cloudevents.Event{}, fmt.Errorf("message on topic %s is no CloudEvent: %w", p.Topic, err)
+		return cloudevents.Event{}, fmt.Errorf("message on topic %s is not a CloudEvent: %w", p.Topic, err)
 	}
 	return *e, nil
 }

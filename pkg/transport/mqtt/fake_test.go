@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -13,7 +12,7 @@ import (
 	"github.com/eclipse/paho.golang/packets"
 
 	"github.com/workwire/workwire/pkg/transport/mqtt"
-	"github.com/workwire/workwire/pkg/transport/transporttest"
+	"github.com/workwire/workwire/test/kit"
 )
 
 // fakeBroker is a listener whose connections the test answers packet by packet,
@@ -59,7 +58,7 @@ func startFake(t testing.TB) *fakeBroker {
 // next waits for the next connection.
 func (b *fakeBroker) next(t testing.TB) *fakeConn {
 	t.Helper()
-	c := transporttest.Wait(t, b.conns, "a connection")
+	c := kit.Receive(t, "a connection", b.conns)
 	t.Cleanup(func() { _ = c.Close() })
 	return c
 }
@@ -146,41 +145,12 @@ func (c *fakeConn) publish(id uint16, topic, payload string, properties *packets
 }
 
 // logs keeps what was logged.
-type logs struct {
-	mu     sync.Mutex
-	buffer bytes.Buffer
-}
+type logs struct{ kit.Log }
 
-func (l *logs) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buffer.Write(p)
-}
+// count returns the number of lines that contain all texts.
+func (l *logs) count(texts ...string) int { return len(l.Lines(texts...)) }
 
-// count counts the lines that hold all texts.
-func (l *logs) count(texts ...string) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	n := 0
-lines:
-	for line := range strings.Lines(l.buffer.String()) {
-		for _, text := range texts {
-			if !strings.Contains(line, text) {
-				continue lines
-			}
-		}
-		n++
-	}
-	return n
-}
-
-func (l *logs) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buffer.String()
-}
-
-// into has the transport log into l.
+// into makes the transport log to l, at level Info.
 func (l *logs) into(c *mqtt.Config) { c.Logger = slog.New(slog.NewTextHandler(l, nil)) }
 
 func connack(change func(*packets.Connack)) *packets.Connack {

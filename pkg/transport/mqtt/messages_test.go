@@ -11,6 +11,7 @@ import (
 
 	"github.com/workwire/workwire/pkg/transport"
 	"github.com/workwire/workwire/pkg/transport/transporttest"
+	"github.com/workwire/workwire/test/kit"
 )
 
 // The broker takes as many publishes at a time as it has announced.
@@ -26,20 +27,20 @@ func TestReceiveMaximum(t *testing.T) {
 	first, second := read[*packets.Publish](conn), read[*packets.Publish](conn)
 	conn.quiet(100 * time.Millisecond)
 	conn.send(&packets.Puback{PacketID: second.PacketID, Properties: &packets.Properties{}})
-	if err := transporttest.Wait(t, results, "the second publish"); err != nil {
+	if err := kit.Receive(t, "the second publish", results); err != nil {
 		t.Error(err)
 	}
 	third := read[*packets.Publish](conn)
 	conn.quiet(100 * time.Millisecond)
 	for _, id := range []uint16{first.PacketID, third.PacketID} {
 		conn.send(&packets.Puback{PacketID: id, ReasonCode: 0x10, Properties: &packets.Properties{}}) // no subscribers: a success
-		if err := transporttest.Wait(t, results, "a publish"); err != nil {
+		if err := kit.Receive(t, "a publish", results); err != nil {
 			t.Error(err)
 		}
 	}
 	for range 2 {
 		conn.send(&packets.Puback{PacketID: read[*packets.Publish](conn).PacketID, Properties: &packets.Properties{}})
-		if err := transporttest.Wait(t, results, "a publish"); err != nil {
+		if err := kit.Receive(t, "a publish", results); err != nil {
 			t.Error(err)
 		}
 	}
@@ -58,11 +59,11 @@ func TestWaitingPublishEnds(t *testing.T) {
 	go func() { second <- c.Publish(ctx, topic, transporttest.Event("second", 64)) }()
 	conn.quiet(50 * time.Millisecond)
 	cancel()
-	if err := transporttest.Wait(t, second, "the end of the second"); !errors.Is(err, context.Canceled) {
+	if err := kit.Receive(t, "the end of the second", second); !errors.Is(err, context.Canceled) {
 		t.Errorf("the second ended with %v", err)
 	}
 	conn.send(&packets.Puback{PacketID: sent.PacketID, Properties: &packets.Properties{}})
-	if err := transporttest.Wait(t, first, "the first"); err != nil {
+	if err := kit.Receive(t, "the first", first); err != nil {
 		t.Error(err)
 	}
 	conn.quiet(50 * time.Millisecond)
@@ -84,14 +85,14 @@ func TestNoStalePublish(t *testing.T) {
 	go func() { result <- c.Publish(ctx, topic, transporttest.Event("given up", 64)) }()
 	read[*packets.Publish](conn)
 	cancel()
-	if err := transporttest.Wait(t, result, "the cancelled publish"); !errors.Is(err, context.Canceled) {
+	if err := kit.Receive(t, "the cancelled publish", result); !errors.Is(err, context.Canceled) {
 		t.Errorf("the cancelled publish ended with %v", err)
 	}
 	go func() { result <- c.Publish(context.Background(), topic, transporttest.Event("lost", 64)) }()
 	read[*packets.Publish](conn)
 	lost := time.Now()
 	_ = conn.Close()
-	if err := transporttest.Wait(t, result, "the lost publish"); !errors.Is(err, transport.ErrNotConnected) || !strings.Contains(err.Error(), "before the broker confirmed") {
+	if err := kit.Receive(t, "the lost publish", result); !errors.Is(err, transport.ErrNotConnected) || !strings.Contains(err.Error(), "before the broker acknowledged") {
 		t.Errorf("the lost publish ended with %v", err)
 	}
 	conn = b.accept(t, connack(func(c *packets.Connack) { c.SessionPresent = true }))
@@ -108,7 +109,7 @@ func TestNoStalePublish(t *testing.T) {
 		t.Errorf("%s was sent", p)
 	}
 	conn.send(&packets.Puback{PacketID: p.PacketID, Properties: &packets.Properties{}})
-	if err := transporttest.Wait(t, result, "the new publish"); err != nil {
+	if err := kit.Receive(t, "the new publish", result); err != nil {
 		t.Error(err)
 	}
 }
@@ -118,12 +119,12 @@ func TestPublishRefused(t *testing.T) {
 	c := transporttest.Start(t, client(t, b.addr, "cluster1", nil))
 	conn := b.accept(t, &packets.Connack{})
 	c.WaitConnected()
-	for code, want := range map[byte]string{0x97: "0x97: quota exceeded", 0x80: "0x80: unspecified error", 0xF0: "0xF0: reason unknown"} {
+	for code, want := range map[byte]string{0x97: "0x97: quota exceeded", 0x80: "0x80: unspecified error", 0xF0: "0xF0: unknown reason code"} {
 		result := make(chan error, 1)
 		go func() { result <- c.Publish(context.Background(), topic, transporttest.Event("one", 64)) }()
 		p := read[*packets.Publish](conn)
 		conn.send(&packets.Puback{PacketID: p.PacketID, ReasonCode: code, Properties: &packets.Properties{ReasonString: "because"}})
-		err := transporttest.Wait(t, result, "the publish")
+		err := kit.Receive(t, "the publish", result)
 		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "because") || !strings.Contains(err.Error(), topic) {
 			t.Errorf("reason code 0x%02X gives %v", code, err)
 		}

@@ -11,7 +11,7 @@ import (
 	"github.com/workwire/workwire/pkg/transport"
 )
 
-// metrics counts what the transport does; see the help texts.
+// metrics are the metrics of a Transport.
 type metrics struct {
 	connected      prometheus.Gauge
 	connections    prometheus.Counter
@@ -44,19 +44,19 @@ func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 		return prometheus.NewCounter(prometheus.CounterOpts{Name: prefix + name, Help: help})
 	}
 	m := &metrics{
-		connected:   prometheus.NewGauge(prometheus.GaugeOpts{Name: prefix + "connected", Help: "1 while connected to the broker with every subscription granted, else 0."}),
-		connections: counter("connections_total", "Connections that came up, with every subscription granted."),
+		connected:   prometheus.NewGauge(prometheus.GaugeOpts{Name: prefix + "connected", Help: "1 while connected to the broker with all subscriptions granted, else 0."}),
+		connections: counter("connections_total", "Connections that were established, with all subscriptions granted."),
 		failures: prometheus.NewCounterVec(prometheus.CounterOpts{Name: prefix + "failures_total",
 			Help: "Attempts to connect or subscribe that failed, and connections lost."}, []string{"kind"}),
-		published:      counter("published_events_total", "Events that the broker has confirmed."),
+		published:      counter("published_events_total", "Events that the broker has acknowledged."),
 		publishedBytes: counter("published_bytes_total", "Size of the packets of these events."),
 		publishErrors: prometheus.NewCounterVec(prometheus.CounterOpts{Name: prefix + "publish_errors_total",
 			Help: "Events that could not be published, by reason."}, []string{"reason"}),
 		publishSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{Name: prefix + "publish_duration_seconds",
-			Help: "Time from Publish to the broker's confirmation.", Buckets: prometheus.ExponentialBuckets(0.0005, 2.5, 12)}),
+			Help: "Time from Publish to the broker's acknowledgement.", Buckets: prometheus.ExponentialBuckets(0.0005, 2.5, 12)}),
 		received:      counter("received_events_total", "Messages received, duplicates included."),
 		receivedBytes: counter("received_bytes_total", "Size of the packets of these messages."),
-		malformed:     counter("received_malformed_total", "Messages received that are no CloudEvents."),
+		malformed:     counter("received_malformed_total", "Messages received that are not CloudEvents."),
 	}
 	for _, kind := range []string{failureConnect, failureSubscribe, failureLost} {
 		m.failures.WithLabelValues(kind)
@@ -70,7 +70,7 @@ func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 	for _, c := range []prometheus.Collector{m.connected, m.connections, m.failures, m.published, m.publishedBytes,
 		m.publishErrors, m.publishSeconds, m.received, m.receivedBytes, m.malformed} {
 		if err := registerer.Register(c); err != nil {
-			return nil, fmt.Errorf("mqtt transport: register metrics: %w; two transports need a Registerer each, see prometheus.WrapRegistererWith", err)
+			return nil, fmt.Errorf("mqtt transport: register metrics: %w; give each transport its own Registerer, see prometheus.WrapRegistererWith", err)
 		}
 	}
 	return m, nil

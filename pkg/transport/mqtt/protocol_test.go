@@ -13,6 +13,7 @@ import (
 	"github.com/workwire/workwire/pkg/transport/config"
 	"github.com/workwire/workwire/pkg/transport/mqtt"
 	"github.com/workwire/workwire/pkg/transport/transporttest"
+	"github.com/workwire/workwire/test/kit"
 )
 
 const topic = transporttest.ClusterStatuses
@@ -51,7 +52,7 @@ func TestSubscriptionRefused(t *testing.T) {
 	}
 	conn.grant()
 	c.WaitConnected()
-	if n := log.count("can not subscribe", `b/+`, "0x87: not authorized", "advice="); n != 1 || log.count("a/+") != 0 {
+	if n := log.count("subscribe failed", `b/+`, "0x87: not authorized", "advice="); n != 1 || log.count("a/+") != 0 {
 		t.Errorf("the refusal was logged %d times:\n%s", n, log)
 	}
 }
@@ -71,7 +72,7 @@ func TestSubscriptionEndsConnection(t *testing.T) {
 	if took := time.Since(started); took < 700*time.Millisecond {
 		t.Errorf("four attempts were made within %s", took)
 	}
-	if log.count("level=ERROR", "before it granted the subscriptions", "0x87: not authorized", "advice=") != 1 || len(c.Lost) != 0 {
+	if log.count("level=ERROR", "before the subscriptions were granted", "0x87: not authorized", "advice=") != 1 || len(c.Lost) != 0 {
 		t.Errorf("lost %d times, log is:\n%s", len(c.Lost), log)
 	}
 }
@@ -85,10 +86,10 @@ func TestConnectRefused(t *testing.T) {
 	b.accept(t, refusedWith(0x87))
 	b.accept(t, &packets.Connack{})
 	c.WaitConnected()
-	if n := log.count("level=ERROR", "can not connect", "0x86: bad user name or password", "check username and password"); n != 1 {
+	if n := log.count("level=ERROR", "connect failed", "0x86: bad user name or password", "check username and password"); n != 1 {
 		t.Errorf("0x86 was logged %d times", n)
 	}
-	if n := log.count("level=ERROR", "can not connect", "0x87: not authorized"); n != 1 {
+	if n := log.count("level=ERROR", "connect failed", "0x87: not authorized"); n != 1 {
 		t.Errorf("0x87 was logged %d times", n)
 	}
 	if log.count("secret") != 0 {
@@ -105,7 +106,7 @@ func TestNoAnswer(t *testing.T) {
 	_ = b.next(t).Close()
 	b.accept(t, &packets.Connack{})
 	c.WaitConnected()
-	if log.count("can not connect", "hung up without an answer", "whether that port wants TLS") != 1 {
+	if log.count("connect failed", "closed the connection without an answer", "whether that port requires TLS") != 1 {
 		t.Errorf("log is:\n%s", log)
 	}
 }
@@ -124,7 +125,7 @@ func TestTakenOver(t *testing.T) {
 	if took := time.Since(lost); took < 500*time.Millisecond {
 		t.Errorf("it took the session back after %s", took)
 	}
-	if log.count("level=ERROR", "lost the connection", "another client connected with the same client id") != 1 {
+	if log.count("level=ERROR", "connection lost", "another client connected with the same client id") != 1 {
 		t.Errorf("log is:\n%s", log)
 	}
 }
@@ -136,9 +137,9 @@ func TestQoS(t *testing.T) {
 		log        string
 	}{
 		"default": {nil, 1, ""},
-		"0":       {new(byte(0)), 0, "QoS 0 loses events"},
+		"0":       {new(byte(0)), 0, "events can be lost with QoS 0"},
 		"1":       {new(byte(1)), 1, ""},
-		"2":       {new(byte(2)), 1, "QoS 2 is carried as QoS 1"},
+		"2":       {new(byte(2)), 1, "using QoS 1 instead of QoS 2"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b, log := startFake(t), &logs{}
@@ -162,7 +163,7 @@ func TestQoS(t *testing.T) {
 			if p.QoS > 0 {
 				conn.send(&packets.Puback{PacketID: p.PacketID, Properties: &packets.Properties{}})
 			}
-			if err := transporttest.Wait(t, result, "the publish"); err != nil {
+			if err := kit.Receive(t, "the publish", result); err != nil {
 				t.Error(err)
 			}
 			if test.want == 0 {
@@ -211,7 +212,7 @@ func TestBlackHole(t *testing.T) {
 	go func() { results <- c.Publish(context.Background(), topic, transporttest.Event("behind", 64)) }()
 	c.Stop()
 	for range cap(results) {
-		if err := transporttest.Wait(t, results, "a publish"); !errors.Is(err, transport.ErrNotConnected) {
+		if err := kit.Receive(t, "a publish", results); !errors.Is(err, transport.ErrNotConnected) {
 			t.Errorf("publish gives %v", err)
 		}
 	}

@@ -20,42 +20,41 @@ import (
 
 var (
 	errStopping     = errors.New("the transport is stopping")
-	errCertificates = errors.New("certificate files have changed, reconnecting with the new ones")
+	errCertificates = errors.New("certificate files have changed")
 )
 
-// runner is what one Run consists of. autopaho's goroutine connects, one
-// goroutine serves the links that come up, one after the other, and one watches
-// the certificate files.
+// runner is the state of one Run. The goroutine of autopaho connects, one goroutine serves the established
+// connections one after the other, and one watches the certificate files.
 type runner struct {
 	*Transport
 	handler  transport.Handler
-	sessions sessions
+	sessions sessionManager
 
-	dialled atomic.Pointer[link] // the latest; set by autopaho's goroutine
-	links   chan *link           // that have come up
-	retries retries              // used by autopaho's goroutine alone
+	dialed      atomic.Pointer[connection] // the latest; set by the goroutine of autopaho
+	connections chan *connection           // established ones
+	backoff     reconnectBackoff           // owned by the goroutine of autopaho
 
-	complaints complaints
+	failures failureLog
 }
 
-// Run keeps the connection until ctx ends; see [transport.Transport].
+// Run connects until ctx ends; see [transport.Transport].
 func (t *Transport) Run(ctx context.Context, h transport.Handler) error {
 	if h.Received == nil {
 		return errors.New("mqtt transport: Handler.Received is required")
 	}
 	if !t.started.CompareAndSwap(false, true) {
-		return errors.New("mqtt transport: Run was called before: make another transport with New")
+		return errors.New("mqtt transport: Run must be called once: create another transport with New")
 	}
-	t.warn()
+	t.logWarnings()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	r := &runner{Transport: t, handler: h, links: make(chan *link), retries: retries{next: -1}}
+	r := &runner{Transport: t, handler: h, connections: make(chan *connection), backoff: reconnectBackoff{attempt: -1}}
 	manager, err := autopaho.NewConnection(ctx, r.clientConfig(ctx))
 	if err != nil {
 		return fmt.Errorf("mqtt transport: %w", err)
 	}
 	var group sync.WaitGroup
-	group.Go(func() { r.serveLinks(ctx) })
+	group.Go(func() { r.serveConnections(ctx) })
 	if b := t.cfg.Broker; b.CA.File != "" || b.ClientCert.File != "" || b.ClientKey.File != "" {
 		group.Go(func() { r.watchCertificates(ctx) })
 	}
@@ -65,23 +64,23 @@ func (t *Transport) Run(ctx context.Context, h transport.Handler) error {
 	return nil
 }
 
-// warn tells of settings that work and yet are hardly what is wanted.
-func (t *Transport) warn() {
+// logWarnings logs settings that are valid and probably not intended.
+func (t *Transport) logWarnings() {
 	broker, log := t.cfg.Broker, t.cfg.Logger
 	if *broker.PubQoS == 0 || *broker.SubQoS == 0 {
-		log.Warn("QoS 0 loses events whenever the connection or a receiver is busy or down: set pubQoS and subQoS to 1",
+		log.Warn("events can be lost with QoS 0: set pubQoS and subQoS to 1",
 			"pubQoS", *broker.PubQoS, "subQoS", *broker.SubQoS)
 	}
 	if *broker.PubQoS == 2 || *broker.SubQoS == 2 {
-		log.Info("QoS 2 is carried as QoS 1, which the protocol needs no more than", "pubQoS", *broker.PubQoS, "subQoS", *broker.SubQoS)
+		log.Info("using QoS 1 instead of QoS 2", "pubQoS", *broker.PubQoS, "subQoS", *broker.SubQoS)
 	}
 	if broker.Username != "" && !broker.UsesTLS() && !isLoopback(broker.BrokerHost) {
-		log.Warn("the password is sent to the broker in clear text: set caFile to connect with TLS", "brokerHost", broker.BrokerHost)
+		log.Warn("the password is sent in clear text: set caFile to connect with TLS", "brokerHost", broker.BrokerHost)
 	}
 }
 
 func isLoopback(hostPort string) bool {
-	host, _, _ := net.SplitHostPort(hostPort) // New has checked it
+	host, _, _ := net.SplitHostPort(hostPort) // validated by New
 	ip := net.ParseIP(host)
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
@@ -89,21 +88,21 @@ func isLoopback(hostPort string) bool {
 func (r *runner) clientConfig(ctx context.Context) autopaho.ClientConfig {
 	broker := r.cfg.Broker
 	return autopaho.ClientConfig{
-		// Only named in errors: dial connects.
+		// Only used in errors: dial connects.
 		ServerUrls:            []*url.URL{{Scheme: "mqtt", Host: broker.BrokerHost}},
 		KeepAlive:             uint16(broker.KeepAlive / time.Second),
 		SessionExpiryInterval: uint32(broker.SessionExpiry / time.Second),
 		ConnectTimeout:        broker.DialTimeout,
-		ReconnectBackoff:      func(int) time.Duration { return r.retries.attempt(time.Now(), rand.Float64()) },
+		ReconnectBackoff:      func(int) time.Duration { return r.backoff.nextDelay(time.Now(), rand.Float64()) },
 		AttemptConnection: func(ctx context.Context, _ autopaho.ClientConfig, _ *url.URL) (net.Conn, error) {
 			return r.dial(ctx)
 		},
 		ConnectPacketBuilder: func(p *paho.Connect, _ *url.URL) (*paho.Connect, error) { return r.connectPacket(ctx, p) },
-		OnConnectError:       r.notConnected,
+		OnConnectError:       r.connectFailed,
 		OnConnectionUp: func(manager *autopaho.ConnectionManager, answer *paho.Connack) {
-			r.connected(ctx, manager, answer)
+			r.connectionUp(ctx, manager, answer)
 		},
-		OnConnectionDown: r.disconnected,
+		OnConnectionDown: r.connectionDown,
 		ClientConfig: paho.ClientConfig{
 			ClientID:      r.cfg.ClientID,
 			Session:       &r.sessions,
@@ -117,14 +116,14 @@ func (r *runner) clientConfig(ctx context.Context) autopaho.ClientConfig {
 	}
 }
 
-// pinger is paho's, but tells the connection that it ends for want of an answer.
+// pinger is the default pinger of paho. It sets the reason of the loss if the broker does not answer.
 type pinger struct{ *paho.DefaultPinger }
 
-// Run probes the connection until ctx ends.
+// Run sends pings until ctx ends.
 func (p pinger) Run(ctx context.Context, c net.Conn, keepAlive uint16) error {
 	err := p.DefaultPinger.Run(ctx, c, keepAlive)
-	if c, ok := c.(*conn); ok && err != nil {
-		c.note(fmt.Errorf("the broker does not answer: %w", err))
+	if c, ok := c.(*bufferedConn); ok && err != nil {
+		c.onError(fmt.Errorf("the broker does not answer pings: %w", err))
 	}
 	return err
 }
@@ -135,9 +134,9 @@ func (r *runner) dial(ctx context.Context) (net.Conn, error) {
 		return nil, err
 	}
 	s := newSession()
-	s.conn = newConn(ctx, raw, secured, s.note)
+	s.conn = newBufferedConn(ctx, raw, secured, s.setLossReason)
 	r.sessions.current.Store(s)
-	r.dialled.Store(&link{session: s, certs: certs})
+	r.dialed.Store(&connection{session: s, certs: certs})
 	return s.conn, nil
 }
 
@@ -160,63 +159,63 @@ func (r *runner) connectPacket(ctx context.Context, p *paho.Connect) (*paho.Conn
 	topic, event := r.handler.Will()
 	will, err := encode(ctx, topic, &event, 1)
 	if err != nil {
-		return nil, fmt.Errorf("the will: %w", err)
+		return nil, fmt.Errorf("encode the will: %w", err)
 	}
 	p.WillMessage = &paho.WillMessage{Topic: topic, QoS: will.QoS, Payload: will.Payload}
 	p.WillProperties = &paho.WillProperties{ContentType: will.Properties.ContentType, User: will.Properties.User}
 	return p, nil
 }
 
-func (r *runner) notConnected(err error) {
+func (r *runner) connectFailed(err error) {
 	r.metrics.failures.WithLabelValues(failureConnect).Inc()
-	r.retries.failed(time.Now(), err)
-	err = reasonOf(err)
-	r.complaints.log(r.cfg.Logger, "can not connect to the broker, trying on", err, "brokerHost", r.cfg.Broker.BrokerHost)
+	r.backoff.connectFailed(time.Now(), err)
+	level, args := r.failures.next("connect", connectError(err))
+	r.cfg.Logger.Log(context.Background(), level, "connect failed, retrying", append(args, "brokerHost", r.cfg.Broker.BrokerHost)...)
 }
 
-// connected hands the link over to be served. autopaho waits for that, and so
-// for the end of the link before.
-func (r *runner) connected(ctx context.Context, manager *autopaho.ConnectionManager, answer *paho.Connack) {
-	l := r.dialled.Load()
-	l.manager, l.since, l.resumed = manager, time.Now(), answer.SessionPresent
-	asked, kept := uint32(r.cfg.Broker.SessionExpiry/time.Second), (*uint32)(nil)
+// connectionUp passes the connection to serveConnections. It blocks autopaho until the previous connection has
+// ended.
+func (r *runner) connectionUp(ctx context.Context, manager *autopaho.ConnectionManager, answer *paho.Connack) {
+	c := r.dialed.Load()
+	c.manager, c.since, c.resumed = manager, time.Now(), answer.SessionPresent
+	requested, granted := uint32(r.cfg.Broker.SessionExpiry/time.Second), (*uint32)(nil)
 	if p := answer.Properties; p != nil {
 		if p.MaximumPacketSize != nil {
-			l.limit = int(*p.MaximumPacketSize)
+			c.limit = int(*p.MaximumPacketSize)
 		}
-		kept = p.SessionExpiryInterval
+		granted = p.SessionExpiryInterval
 	}
-	if kept != nil && *kept < asked {
-		r.cfg.Logger.Warn("the broker keeps sessions for a shorter time than asked: it forgets events for this client when it is away for longer",
-			"asked", r.cfg.Broker.SessionExpiry, "granted", time.Duration(*kept)*time.Second)
+	if granted != nil && *granted < requested {
+		r.cfg.Logger.Warn("the broker keeps sessions for a shorter time than requested and drops events for this client after that",
+			"requested", r.cfg.Broker.SessionExpiry, "granted", time.Duration(*granted)*time.Second)
 	}
 	select {
-	case r.links <- l:
+	case r.connections <- c:
 	case <-ctx.Done():
 	}
 }
 
-// disconnected is called when a connection that came up has ended.
-func (r *runner) disconnected() (reconnect bool) {
-	l := r.dialled.Load()
+// connectionDown is called when an established connection has ended.
+func (r *runner) connectionDown() (reconnect bool) {
+	c := r.dialed.Load()
 	var refused *refusedError
-	takeover := errors.As(l.session.lossReason(), &refused) && refused.code == reasonTakenOver
-	r.retries.lost(time.Since(l.since), takeover)
+	takeover := errors.As(c.session.lossReason(), &refused) && refused.code == reasonTakenOver
+	r.backoff.connectionLost(time.Since(c.since), takeover)
 	return true
 }
 
-// received is called by paho for each message, one at a time. paho reads on
-// meanwhile, up to the receive maximum.
+// received is called by paho for each message, not concurrently. paho continues to read meanwhile, up to the
+// receive maximum.
 func (r *runner) received(ctx context.Context, p *paho.Publish) {
-	l := r.dialled.Load()
-	if l.session.isLost() || ctx.Err() != nil {
-		return // it was not acknowledged and comes again
+	c := r.dialed.Load()
+	if c.session.isLost() || ctx.Err() != nil {
+		return // it is not acknowledged and will be delivered again
 	}
 	r.metrics.received.Inc()
 	r.metrics.receivedBytes.Add(float64(packetSize(p)))
 	m := transport.Message{Topic: p.Topic, Ack: func() {}}
 	if p.QoS > 0 {
-		m.Ack = l.session.acks.add(p.PacketID, p.QoS)
+		m.Ack = c.session.window.add(p.PacketID, p.QoS)
 	}
 	if m.Event, m.Err = decode(ctx, p); m.Err != nil {
 		r.metrics.malformed.Inc()
@@ -224,36 +223,33 @@ func (r *runner) received(ctx context.Context, p *paho.Publish) {
 	r.handler.Received(ctx, m)
 }
 
-// complaints keeps the log from repeating itself: the same reason is told once.
-type complaints struct {
+// failureLog reduces the level of repeated failures.
+type failureLog struct {
 	mu   sync.Mutex
 	last string
 }
 
-func (c *complaints) log(log *slog.Logger, message string, err error, args ...any) {
-	c.mu.Lock()
-	reason := message + sameReason(err)
-	repeated := c.last == reason
-	c.last = reason
-	c.mu.Unlock()
-	args = append(args, "error", err)
-	advice := advise(err)
-	if advice != "" {
-		args = append(args, "advice", advice)
+// next returns the level to log a failed operation with, and its arguments: the error and what to do about it.
+// The level is Debug if the last failure was the same, Error if the user must act, and Warn otherwise.
+func (f *failureLog) next(operation string, err error) (slog.Level, []any) {
+	f.mu.Lock()
+	reason := operation + reasonKey(err)
+	repeated := f.last == reason
+	f.last = reason
+	f.mu.Unlock()
+	level, args := slog.LevelWarn, []any{"error", err}
+	if advice := adviceFor(err); advice != "" {
+		level, args = slog.LevelError, append(args, "advice", advice)
 	}
-	switch {
-	case repeated:
-		log.Debug(message, args...)
-	case advice != "":
-		log.Error(message, args...)
-	default:
-		log.Warn(message, args...)
+	if repeated {
+		level = slog.LevelDebug
 	}
+	return level, args
 }
 
-// settled makes the next complaint be told in any case.
-func (c *complaints) settled() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.last = ""
+// reset makes the next failure count as a new one.
+func (f *failureLog) reset() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.last = ""
 }

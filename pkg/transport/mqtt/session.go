@@ -13,43 +13,41 @@ import (
 	pahosession "github.com/eclipse/paho.golang/paho/session"
 )
 
-// session is the client's side of the MQTT session on one connection: the
-// packets that wait for the broker's answer, bounded by the receive maximum
-// that it announced, and the messages that wait for ours.
+// session is the client's part of the MQTT session on one connection: the packets that wait for an answer
+// of the broker, at most its receive maximum, and the messages that are not acknowledged.
 //
-// Nothing of it outlives the connection. paho's own session keeps publishes
-// that were not confirmed and sends them again on the next connection, when
-// their Publish has long failed and the caller may have published something
-// newer: the old one would come after it. Here a Publish that has returned is
-// never sent again. (For QoS 1 a broker cannot tell the difference.) The
-// broker's side of the session, subscriptions and queued messages, is kept.
+// It ends with the connection. The session of paho keeps unacknowledged publishes and sends them on the next
+// connection. By then their Publish has returned an error, and the caller may have published something
+// newer, which they would overwrite. Here, a publish is never sent after its Publish has returned. (With QoS
+// 1 the broker cannot see the difference.) The broker's part of the session, its subscriptions and queued
+// messages, is kept.
 type session struct {
-	conn *conn
-	acks *window
-	lost chan struct{} // closed when the connection is lost
+	conn   *bufferedConn
+	window *ackWindow
+	lost   chan struct{} // closed when the connection is lost
 
 	mu      sync.Mutex
 	ended   bool
-	reason  error               // of the loss; the first one noted
-	pending map[uint16]exchange // by packet identifier
-	lastID  uint16              // packet identifier given out last
-	slots   chan struct{}       // holds one token per publish under way; set on CONNACK
+	reason  error                    // of the loss; the first one
+	pending map[uint16]pendingPacket // by packet identifier
+	lastID  uint16                   // the last packet identifier
+	slots   chan struct{}            // contains a token per publish in flight; set on CONNACK
 }
 
-// exchange is a packet that waits for its answer.
-type exchange struct {
-	answer  chan<- packets.ControlPacket // has room for the one answer
+// pendingPacket is a packet that waits for its answer.
+type pendingPacket struct {
+	answer  chan<- packets.ControlPacket // buffered
 	publish bool
 }
 
 var errLostUnknown = errors.New("connection closed")
 
 func newSession() *session {
-	return &session{acks: newWindow(), lost: make(chan struct{}), pending: make(map[uint16]exchange)}
+	return &session{window: newAckWindow(), lost: make(chan struct{}), pending: make(map[uint16]pendingPacket)}
 }
 
-// note takes err as the reason of the loss unless there is one already.
-func (s *session) note(err error) {
+// setLossReason sets the reason of the loss, unless it is set.
+func (s *session) setLossReason(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.reason == nil {
@@ -67,7 +65,7 @@ func (s *session) isLost() bool {
 	}
 }
 
-// lossReason is why the connection was lost.
+// lossReason returns why the connection was lost.
 func (s *session) lossReason() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -77,15 +75,14 @@ func (s *session) lossReason() error {
 	return s.reason
 }
 
-// begin takes note of the broker's receive maximum.
-func (s *session) begin(receiveMaximum uint16) {
+// setReceiveMaximum limits the number of publishes in flight.
+func (s *session) setReceiveMaximum(receiveMaximum uint16) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.slots = make(chan struct{}, receiveMaximum)
 }
 
-// end answers everything that waits with an empty packet, paho's sign that no
-// answer will come.
+// end answers all pending packets with an empty packet, which tells paho that no answer will come.
 func (s *session) end() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -100,8 +97,8 @@ func (s *session) end() {
 	}
 }
 
-// add gives p a packet identifier and promises that answer gets something. A
-// publish waits until the broker takes another one.
+// add assigns a packet identifier to p. It guarantees that answer receives a packet. A publish waits until
+// fewer than the receive maximum are in flight.
 func (s *session) add(ctx context.Context, p pahosession.Packet, answer chan<- packets.ControlPacket) error {
 	publish := p.Type() == packets.PUBLISH
 	if publish {
@@ -118,7 +115,7 @@ func (s *session) add(ctx context.Context, p pahosession.Packet, answer chan<- p
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	id, err := s.freeID()
+	id, err := s.nextID()
 	if err != nil {
 		if publish {
 			<-s.slots
@@ -126,11 +123,11 @@ func (s *session) add(ctx context.Context, p pahosession.Packet, answer chan<- p
 		return err
 	}
 	p.SetIdentifier(id)
-	s.pending[id] = exchange{answer: answer, publish: publish}
+	s.pending[id] = pendingPacket{answer: answer, publish: publish}
 	return nil
 }
 
-func (s *session) freeID() (uint16, error) {
+func (s *session) nextID() (uint16, error) {
 	if s.ended {
 		return 0, pahosession.ErrNoConnection
 	}
@@ -143,8 +140,8 @@ func (s *session) freeID() (uint16, error) {
 	return 0, pahosession.ErrPacketIdentifiersExhausted
 }
 
-// answered passes the broker's answer on to who waits for it.
-func (s *session) answered(id uint16, packet packets.ControlPacket) {
+// complete passes the broker's answer to the packet with this identifier.
+func (s *session) complete(id uint16, packet packets.ControlPacket) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	waiting, known := s.pending[id]
@@ -158,7 +155,7 @@ func (s *session) answered(id uint16, packet packets.ControlPacket) {
 	waiting.answer <- packet
 }
 
-// drain waits until no publish is under way and keeps new ones from starting.
+// drain waits until no publish is in flight, and prevents new ones.
 func (s *session) drain(ctx context.Context) {
 	s.mu.Lock()
 	slots := s.slots
@@ -174,26 +171,25 @@ func (s *session) drain(ctx context.Context) {
 	}
 }
 
-// sendAcks tells the broker which messages are held, as soon as they are, until
-// the connection is lost.
+// sendAcks sends acknowledgements until the connection is lost.
 func (s *session) sendAcks() {
 	for {
 		select {
 		case <-s.lost:
 			return
-		case <-s.acks.ready:
+		case <-s.window.ready:
 		}
-		s.conn.together(func() {
-			for _, m := range s.acks.take() {
+		s.conn.batch(func() {
+			for _, m := range s.window.takeAcked() {
 				s.acknowledge(m)
 			}
 		})
 	}
 }
 
-// acknowledge sends the answer to m. When that fails, the connection is lost and
-// m comes again.
-func (s *session) acknowledge(m received) {
+// acknowledge sends the acknowledgement of m. If that fails, the connection is lost and m is delivered
+// again.
+func (s *session) acknowledge(m unackedMessage) {
 	if m.qos == 2 {
 		_, _ = (&packets.Pubrec{PacketID: m.id, Properties: &packets.Properties{}}).WriteTo(s.conn)
 		return
@@ -201,79 +197,76 @@ func (s *session) acknowledge(m received) {
 	_, _ = (&packets.Puback{PacketID: m.id, Properties: &packets.Properties{}}).WriteTo(s.conn)
 }
 
-// sessions is the session manager that paho is given: it passes everything on to
-// the session of the connection in use, which paho has one of at a time.
-type sessions struct {
+// sessionManager implements the session manager of paho with the session of the current connection.
+type sessionManager struct {
 	current atomic.Pointer[session]
 }
 
-var _ pahosession.SessionManager = (*sessions)(nil)
+var _ pahosession.SessionManager = (*sessionManager)(nil)
 
-// ConAckReceived begins the session of the connection.
-func (m *sessions) ConAckReceived(_ io.Writer, _ *packets.Connect, answer *packets.Connack) error {
+// ConAckReceived implements [pahosession.SessionManager].
+func (m *sessionManager) ConAckReceived(_ io.Writer, _ *packets.Connect, answer *packets.Connack) error {
 	receiveMaximum := uint16(65535)
 	if answer.Properties != nil && answer.Properties.ReceiveMaximum != nil {
 		receiveMaximum = *answer.Properties.ReceiveMaximum
 	}
 	if receiveMaximum == 0 {
-		return errors.New("the broker announced a receive maximum of 0, which MQTT forbids")
+		return errors.New("the broker announced a receive maximum of 0, which is invalid")
 	}
-	m.current.Load().begin(receiveMaximum)
+	m.current.Load().setReceiveMaximum(receiveMaximum)
 	return nil
 }
 
-// ConnectionLost ends it; said is the broker's DISCONNECT, if it sent one.
-func (m *sessions) ConnectionLost(said *packets.Disconnect) error {
+// ConnectionLost ends the session. disconnect is the broker's DISCONNECT, nil if it sent none.
+func (m *sessionManager) ConnectionLost(disconnect *packets.Disconnect) error {
 	s := m.current.Load()
-	if said != nil {
-		refusal := &refusedError{code: said.ReasonCode}
-		if said.Properties != nil {
-			refusal.text = said.Properties.ReasonString
+	if disconnect != nil {
+		refusal := &refusedError{code: disconnect.ReasonCode}
+		if disconnect.Properties != nil {
+			refusal.text = disconnect.Properties.ReasonString
 		}
-		s.note(refusal)
+		s.setLossReason(refusal)
 	}
 	s.end()
 	return nil
 }
 
-// AddToSession is asked before a packet that the broker answers is sent.
-func (m *sessions) AddToSession(ctx context.Context, p pahosession.Packet, answer chan<- packets.ControlPacket) error {
+// AddToSession is called before a packet that the broker answers is sent.
+func (m *sessionManager) AddToSession(ctx context.Context, p pahosession.Packet, answer chan<- packets.ControlPacket) error {
 	return m.current.Load().add(ctx, p, answer)
 }
 
-// PacketReceived takes the broker's answers and messages.
-func (m *sessions) PacketReceived(p *packets.ControlPacket, messages chan<- *packets.Publish) error {
+// PacketReceived handles answers and messages of the broker.
+func (m *sessionManager) PacketReceived(p *packets.ControlPacket, messages chan<- *packets.Publish) error {
 	s := m.current.Load()
 	switch content := p.Content.(type) {
 	case *packets.Puback:
-		s.answered(content.PacketID, *p)
+		s.complete(content.PacketID, *p)
 	case *packets.Suback:
-		s.answered(content.PacketID, *p)
+		s.complete(content.PacketID, *p)
 	case *packets.Unsuback:
-		s.answered(content.PacketID, *p)
+		s.complete(content.PacketID, *p)
 	case *packets.Publish:
-		messages <- content // has room for the receive maximum that we announced
+		messages <- content // buffered for our receive maximum
 	case *packets.Pubrel:
-		// QoS 2 is not subscribed with, yet the session may hold such messages from
-		// an earlier client of this id.
+		// The session can contain messages with QoS 2 from an earlier client with this id.
 		_, err := (&packets.Pubcomp{PacketID: content.PacketID, Properties: &packets.Properties{}}).WriteTo(s.conn)
 		return err
 	default:
-		s.note(fmt.Errorf("the broker sent an unexpected %s packet", p.PacketType()))
+		s.setLossReason(fmt.Errorf("the broker sent an unexpected %s packet", p.PacketType()))
 		return s.conn.Close()
 	}
 	return nil
 }
 
-// Ack is called by paho when a message was handled; it is acknowledged when it
-// is held, by window.
-func (*sessions) Ack(*packets.Publish) error { return nil }
+// Ack does nothing: ackWindow acknowledges messages.
+func (*sessionManager) Ack(*packets.Publish) error { return nil }
 
 // Close does nothing: a session ends with its connection.
-func (*sessions) Close() error { return nil }
+func (*sessionManager) Close() error { return nil }
 
 // SetErrorLogger does nothing: errors are returned.
-func (*sessions) SetErrorLogger(log.Logger) {}
+func (*sessionManager) SetErrorLogger(log.Logger) {}
 
 // SetDebugLogger does nothing.
-func (*sessions) SetDebugLogger(log.Logger) {}
+func (*sessionManager) SetDebugLogger(log.Logger) {}

@@ -25,6 +25,7 @@ import (
 	"github.com/workwire/workwire/pkg/transport/config"
 	"github.com/workwire/workwire/pkg/transport/mqtt"
 	"github.com/workwire/workwire/pkg/transport/transporttest"
+	"github.com/workwire/workwire/test/kit"
 )
 
 // authority signs certificates for tests.
@@ -138,8 +139,8 @@ func TestCertificatesRotate(t *testing.T) {
 	for round := range 3 {
 		cert, key := ca.issue("cluster1", "agents", int64(10+round))
 		dir.write("tls.crt", cert) // does not fit the key, until that follows
-		transporttest.Eventually(t, "the half replaced pair to be noticed", func() bool {
-			return log.count("can not use the certificate files as they are now", "are no pair") > round
+		kit.True(t, "the half replaced pair to be noticed", func() bool {
+			return log.count("certificate reload failed", "are no pair") > round
 		})
 		dir.write("tls.key", key)
 		if reason := agent.WaitLost(); reason == nil {
@@ -156,7 +157,7 @@ func TestCertificatesRotate(t *testing.T) {
 		seen[m.Event.ID()] = true
 		m.Ack()
 	}
-	if log.count("level=WARN", "lost the connection") != 0 || log.count("level=INFO", "certificate files have changed") != 3 {
+	if log.count("level=WARN", "connection lost") != 0 || log.count("level=INFO", "certificate files have changed") != 3 {
 		t.Errorf("log is:\n%s", log)
 	}
 }
@@ -238,7 +239,7 @@ func TestTLSFaults(t *testing.T) {
 				log.into(c)
 				c.Broker = test.broker
 			}))
-			transporttest.Eventually(t, "the fault to be logged", func() bool { return log.count("can not connect") > 0 })
+			kit.True(t, "the fault to be logged", func() bool { return log.count("connect failed") > 0 })
 			if log.count(append(test.want, "level=ERROR")...) != 1 {
 				t.Errorf("log lacks %q:\n%s", test.want, log)
 			}
@@ -254,7 +255,7 @@ func TestClearTextPassword(t *testing.T) {
 	for host, want := range map[string]int{"broker.invalid:1883": 1, "127.0.0.1:1": 0, "localhost:1": 0, "[::1]:1": 0} {
 		log := &logs{}
 		c := transporttest.Start(t, client(t, host, "cluster1", log.into))
-		transporttest.Eventually(t, "an attempt", func() bool { return log.count("can not connect") > 0 })
+		kit.True(t, "an attempt", func() bool { return log.count("connect failed") > 0 })
 		c.Stop()
 		if log.count("level=WARN", "clear text") != want {
 			t.Errorf("with %s, log is:\n%s", host, log)

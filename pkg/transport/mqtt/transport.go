@@ -1,25 +1,22 @@
-// Package mqtt carries events over an MQTT 5 broker (docs/protocol.md,
-// Transport), by paho.golang's autopaho and the CloudEvents binding for it.
+// Package mqtt implements the transport for MQTT 5 brokers (docs/protocol.md, Transport) with autopaho of
+// paho.golang and its CloudEvents binding.
 //
 //	broker, err := config.Load(path)
 //	...
-//	link, err := mqtt.New(mqtt.Config{Broker: broker, ClientID: "cluster1-agent", Logger: log})
+//	t, err := mqtt.New(mqtt.Config{Broker: broker, ClientID: "cluster1-agent", Logger: log})
 //	...
-//	err = link.Run(ctx, transport.Handler{...})
+//	err = t.Run(ctx, transport.Handler{...})
 //
-// The broker keeps the session of the client id: what is published while the
-// client is away is delivered when it is back. Publishes, on the other hand,
-// are not kept: one that the broker has not confirmed when the connection is
-// lost has failed, and is not sent again behind the caller's back, where it
-// might overtake something newer.
+// The broker keeps the session of the client id and delivers queued messages when the client reconnects.
+// The client does not keep publishes: a publish that the broker has not acknowledged when the connection is
+// lost returns an error and is not sent again, since it could overwrite a newer one of the caller.
 //
-// The client reconnects within 100 ms, then ever slower up to once in 30 s,
-// with the certificate and password files as they are then. When certificate
-// files change while it is connected, it reconnects with the new ones.
+// The client reconnects within 100 ms, then with a backoff of up to 30 s. It reads the certificate and
+// password files on each connect, and reconnects when the certificate files change.
 //
-// Messages are acknowledged as soon as their Ack is called, in the order that
-// they came in: paho's own tracker, which looks every 50 ms, is not used.
-// Brokers limit how many messages may wait for that, Mosquitto to 20.
+// A message is acknowledged as soon as its Ack is called, in the order of arrival. The acknowledgement
+// tracker of paho is not used, since it only checks every 50 ms, and brokers limit the number of
+// unacknowledged messages, Mosquitto to 20.
 package mqtt
 
 import (
@@ -36,29 +33,28 @@ import (
 	"github.com/workwire/workwire/pkg/transport"
 )
 
-// confirmTimeout is how long the broker may take to confirm a publish.
+// confirmTimeout is how long the broker may take to acknowledge a publish.
 const confirmTimeout = 2 * time.Minute
 
 // reasonNotAuthorizedCode is the reason code of a publish that access rules refuse.
 const reasonNotAuthorizedCode = 0x87
 
-// Transport is a connection to an MQTT broker that is kept. Its zero value is
-// of no use: see [New].
+// Transport connects to an MQTT broker, see [New].
 type Transport struct {
 	cfg     Config
 	metrics *metrics
 
 	started atomic.Bool
-	up      atomic.Pointer[link] // the link between its Connected and its Lost, else nil
+	current atomic.Pointer[connection] // between Connected and Lost, else nil
 	limit   atomic.Int64
 }
 
 var _ transport.Transport = (*Transport)(nil)
 
-// New checks cfg and makes the transport, which [Transport.Run] then starts.
-// The certificate files are read to check them. The error names every fault.
+// New returns a transport, which [Transport.Run] runs. It reads the certificate files to validate them. Its
+// error names every invalid field of cfg.
 func New(cfg Config) (*Transport, error) {
-	cfg, err := cfg.validate()
+	cfg, err := cfg.withDefaults()
 	if err != nil {
 		return nil, err
 	}
@@ -69,14 +65,12 @@ func New(cfg Config) (*Transport, error) {
 	return &Transport{cfg: cfg, metrics: m}, nil
 }
 
-// Limit is the greatest packet in bytes that the broker takes; see
-// [transport.Transport].
+// Limit returns the maximum packet size of the broker; see [transport.Transport].
 func (t *Transport) Limit() int { return int(t.limit.Load()) }
 
-// Publish sends e to topic; see [transport.Transport]. It works between
-// Connected and Lost. An attribute of more than 65535 bytes, which MQTT can not
-// carry, fails with *transport.TooLargeError as well. Ending ctx does not take
-// back what was sent already.
+// Publish sends e to topic; see [transport.Transport]. It returns ErrNotConnected except between Connected
+// and Lost. It also returns *transport.TooLargeError for an attribute of more than 65535 bytes, the maximum
+// of MQTT. The event may be delivered even if ctx ends before Publish returns.
 func (t *Transport) Publish(ctx context.Context, topic string, e cloudevents.Event) error {
 	start := time.Now()
 	size, err := t.publish(ctx, topic, &e)
@@ -88,19 +82,19 @@ func (t *Transport) Publish(ctx context.Context, topic string, e cloudevents.Eve
 }
 
 func (t *Transport) publish(ctx context.Context, topic string, e *cloudevents.Event) (size int, err error) {
-	packet, err := encode(ctx, topic, e, carried(*t.cfg.Broker.PubQoS))
+	packet, err := encode(ctx, topic, e, effectiveQoS(*t.cfg.Broker.PubQoS))
 	if err != nil {
 		return 0, err
 	}
 	size = packetSize(packet)
-	l := t.up.Load()
-	if l == nil {
+	c := t.current.Load()
+	if c == nil {
 		return size, transport.ErrNotConnected
 	}
-	if l.limit > 0 && size > l.limit {
-		return size, &transport.TooLargeError{Size: size, Limit: l.limit}
+	if c.limit > 0 && size > c.limit {
+		return size, &transport.TooLargeError{Size: size, Limit: c.limit}
 	}
-	answer, err := l.manager.Publish(ctx, packet)
+	answer, err := c.manager.Publish(ctx, packet)
 	switch {
 	case err == nil:
 		return size, nil
@@ -114,12 +108,12 @@ func (t *Transport) publish(ctx context.Context, topic string, e *cloudevents.Ev
 		return size, refused
 	case ctx.Err() != nil:
 		return size, ctx.Err()
-	case l.session.isLost():
-		return size, fmt.Errorf("%w: the connection was lost before the broker confirmed: %w", transport.ErrNotConnected, l.session.lossReason())
+	case c.session.isLost():
+		return size, fmt.Errorf("%w: the connection was lost before the broker acknowledged the event: %w", transport.ErrNotConnected, c.session.lossReason())
 	case errors.Is(err, autopaho.ConnectionDownError), errors.Is(err, pahosession.ErrNoConnection):
 		return size, transport.ErrNotConnected
 	case errors.Is(err, context.DeadlineExceeded):
-		return size, fmt.Errorf("the broker did not confirm within %s", confirmTimeout)
+		return size, fmt.Errorf("the broker did not acknowledge the event within %s", confirmTimeout)
 	default:
 		return size, err
 	}

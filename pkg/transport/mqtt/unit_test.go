@@ -44,48 +44,48 @@ func TestRetryDelay(t *testing.T) {
 }
 
 func TestRetries(t *testing.T) {
-	r, now := retries{next: -1}, time.Now()
+	r, now := reconnectBackoff{attempt: -1}, time.Now()
 	expect := func(what string, want ...time.Duration) {
 		t.Helper()
 		for i, w := range want {
-			if got := r.attempt(now, 0); got != w {
+			if got := r.nextDelay(now, 0); got != w {
 				t.Errorf("%s, attempt %d waits %s, want %s", what, i, got, w)
 			}
 		}
 	}
 	const ms = time.Millisecond
 	expect("at first", 0, 0, 100*ms, 200*ms, 400*ms)
-	r.lost(time.Minute, false)
+	r.connectionLost(time.Minute, false)
 	expect("after a good connection", 0, 100*ms)
-	r.lost(10*ms, false)
+	r.connectionLost(10*ms, false)
 	expect("after one that was hardly up", 200*ms)
-	r.lost(time.Second, false)
+	r.connectionLost(time.Second, false)
 	expect("after one of a second", 0)
-	r.lost(time.Hour, true)
+	r.connectionLost(time.Hour, true)
 	expect("taken over", 800*ms)
-	r.lost(time.Second, true)
+	r.connectionLost(time.Second, true)
 	expect("taken over again", 1600*ms)
-	r.lost(2*time.Second, true)
+	r.connectionLost(2*time.Second, true)
 	expect("and again", 3200*ms)
-	r.lost(time.Minute, false)
+	r.connectionLost(time.Minute, false)
 	expect("lost otherwise", 0)
-	r.lost(time.Minute, true)
+	r.connectionLost(time.Minute, true)
 	expect("taken over anew", 800*ms)
 }
 
 // TestRetriesOfWhoIsNotThere: a broker that comes back within a minute is found
 // within a second, one that is there and refuses is left in peace.
 func TestRetriesOfWhoIsNotThere(t *testing.T) {
-	r, now := retries{next: -1}, time.Now()
+	r, now := reconnectBackoff{attempt: -1}, time.Now()
 	refused := &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
 	noName := &net.OpError{Op: "dial", Err: &net.DNSError{Err: "no such host", IsNotFound: true}}
 	attempt := func(err error) time.Duration {
 		now = now.Add(time.Second)
-		r.failed(now, err)
-		return r.attempt(now, 0.999999).Round(time.Millisecond)
+		r.connectFailed(now, err)
+		return r.nextDelay(now, 0.999999).Round(time.Millisecond)
 	}
 	const ms = time.Millisecond
-	r.attempt(now, 0)
+	r.nextDelay(now, 0)
 	for i, want := range []time.Duration{100 * ms, 200 * ms, 400 * ms, 800 * ms, 800 * ms, 800 * ms} {
 		if got := attempt(refused); got != want {
 			t.Errorf("attempt %d waits %s, want %s", i, got, want)
@@ -96,7 +96,7 @@ func TestRetriesOfWhoIsNotThere(t *testing.T) {
 			t.Errorf("attempt %d at a broker that hangs up waits %s, want %s", i, got, want)
 		}
 	}
-	for now.Sub(r.since) < absentFor-time.Second {
+	for now.Sub(r.notListeningSince) < notListeningPeriod-time.Second {
 		if got := attempt(noName); got != 800*ms {
 			t.Fatalf("while the name is gone, an attempt waits %s", got)
 		}
@@ -106,11 +106,11 @@ func TestRetriesOfWhoIsNotThere(t *testing.T) {
 			t.Errorf("attempt %d after a minute waits %s, want %s", i, got, want)
 		}
 	}
-	r.lost(time.Millisecond, false)
+	r.connectionLost(time.Millisecond, false)
 	if got := attempt(refused); got < 6400*ms {
 		t.Errorf("after a connection that was hardly up an attempt waits %s", got)
 	}
-	r.lost(time.Minute, false)
+	r.connectionLost(time.Minute, false)
 	for range 10 {
 		if got := attempt(refused); got > 800*ms {
 			t.Errorf("in another outage an attempt waits %s", got)
@@ -119,9 +119,9 @@ func TestRetriesOfWhoIsNotThere(t *testing.T) {
 }
 
 func TestWindow(t *testing.T) {
-	w := newWindow()
+	w := newAckWindow()
 	ids := func() (ids []uint16) {
-		for _, m := range w.take() {
+		for _, m := range w.takeAcked() {
 			ids = append(ids, m.id)
 		}
 		return ids
@@ -201,10 +201,10 @@ func TestAdvise(t *testing.T) {
 		{alert, "refused this client's certificate"},
 		{&net.OpError{Op: "dial", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}, "that the broker runs"},
 		{io.EOF, ""},
-		{reasonOf(io.EOF), "whether that port wants TLS"},
-		{reasonOf(&autopaho.ConnackError{ReasonCode: 0x85, Err: errors.New("x")}), "give another client id"},
+		{connectError(io.EOF), "whether that port requires TLS"},
+		{connectError(&autopaho.ConnackError{ReasonCode: 0x85, Err: errors.New("x")}), "give another client id"},
 	} {
-		got := advise(fmt.Errorf("wrapped: %w", test.err))
+		got := adviceFor(fmt.Errorf("wrapped: %w", test.err))
 		if !strings.Contains(got, test.want) || test.want == "" && got != "" {
 			t.Errorf("advice on %v is %q, want %q", test.err, got, test.want)
 		}
@@ -221,10 +221,10 @@ func TestSameReason(t *testing.T) {
 		local := &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: port}
 		return fmt.Errorf("x: %w", &net.OpError{Op: "read", Source: local, Err: os.NewSyscallError("read", syscall.ECONNRESET)})
 	}
-	if reset(1).Error() == reset(2).Error() || sameReason(reset(1)) != sameReason(reset(2)) {
-		t.Errorf("reasons differ: %s, %s", sameReason(reset(1)), sameReason(reset(2)))
+	if reset(1).Error() == reset(2).Error() || reasonKey(reset(1)) != reasonKey(reset(2)) {
+		t.Errorf("reasons differ: %s, %s", reasonKey(reset(1)), reasonKey(reset(2)))
 	}
-	if sameReason(reset(1)) == sameReason(io.EOF) {
+	if reasonKey(reset(1)) == reasonKey(io.EOF) {
 		t.Error("different reasons are the same")
 	}
 }

@@ -9,21 +9,19 @@ import (
 	cloudevents "github.com/cloudevents/sdk-go/v2/event"
 
 	"github.com/workwire/workwire/pkg/transport"
+	"github.com/workwire/workwire/test/kit"
 )
 
-// patience bounds every wait; it only passes when something is broken.
-const patience = 30 * time.Second
-
-// Prompt is within what Run must return when its context ends: a second, and as
-// much again for a machine that is busy with other tests.
+// Prompt is the time within which Run must return after its context has ended. It includes a reserve for
+// machines that are busy with other tests.
 const Prompt = 2 * time.Second
 
-// Client is a transport that runs, and what it reported. Use it from the test's
-// own goroutine.
+// Client is a running transport together with what it has reported. It must be used from the goroutine of
+// the test.
 type Client struct {
 	transport.Transport
 
-	// Connected, Received and Lost get what the handler was called with.
+	// Connected, Received and Lost receive the arguments of the calls of the handler.
 	Connected chan transport.Connection
 	Received  chan transport.Message
 	Lost      chan error
@@ -39,8 +37,8 @@ func Start(t testing.TB, tr transport.Transport, filters ...string) *Client {
 	return StartWith(t, tr, transport.Handler{Subscriptions: filters})
 }
 
-// StartWith runs tr with h, whose functions are called after the client has
-// taken note. A Received in h must acknowledge; without one, the test does.
+// StartWith runs tr with h, whose callbacks are called after the client's. A Received in h must acknowledge
+// messages; without one, the test does.
 func StartWith(t testing.TB, tr transport.Transport, h transport.Handler) *Client {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -74,8 +72,8 @@ func StartWith(t testing.TB, tr transport.Transport, h transport.Handler) *Clien
 	return c
 }
 
-// Stop ends Run, waits for it, and fails the test when that is not prompt.
-// Stopping it again does nothing.
+// Stop ends Run and waits for it. It fails the test if that takes longer than Prompt. Further calls do
+// nothing.
 func (c *Client) Stop() {
 	c.t.Helper()
 	c.cancel()
@@ -89,33 +87,33 @@ func (c *Client) Stop() {
 		if took := time.Since(stopping); took > Prompt {
 			c.t.Errorf("Run took %s to return", took)
 		}
-	case <-time.After(patience):
-		c.t.Fatalf("Run did not return within %s", patience)
+	case <-time.After(kit.Patience):
+		c.t.Fatalf("Run did not return within %s", kit.Patience)
 	}
 }
 
 // WaitConnected waits for the next call of Connected.
 func (c *Client) WaitConnected() transport.Connection {
 	c.t.Helper()
-	return Wait(c.t, c.Connected, "Connected")
+	return kit.Receive(c.t, "Connected", c.Connected)
 }
 
 // WaitLost waits for the next call of Lost.
 func (c *Client) WaitLost() error {
 	c.t.Helper()
-	return Wait(c.t, c.Lost, "Lost")
+	return kit.Receive(c.t, "Lost", c.Lost)
 }
 
 // Next waits for the next message.
 func (c *Client) Next() transport.Message {
 	c.t.Helper()
-	return Wait(c.t, c.Received, "a message")
+	return kit.Receive(c.t, "a message", c.Received)
 }
 
-// MustPublish publishes and fails the test when that fails.
+// MustPublish publishes events. It fails the test on an error.
 func (c *Client) MustPublish(topic string, events ...cloudevents.Event) {
 	c.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), kit.Patience)
 	defer cancel()
 	for _, e := range events {
 		if err := c.Publish(ctx, topic, e); err != nil {
@@ -124,8 +122,7 @@ func (c *Client) MustPublish(topic string, events ...cloudevents.Event) {
 	}
 }
 
-// Expect waits for the events of these ids, in this order, and acknowledges
-// them.
+// Expect waits for events with these ids, in this order, and acknowledges them.
 func (c *Client) Expect(ids ...string) {
 	c.t.Helper()
 	for i, id := range ids {
@@ -137,19 +134,7 @@ func (c *Client) Expect(ids ...string) {
 	}
 }
 
-// Wait receives from ch and fails the test when nothing comes.
-func Wait[T any](t testing.TB, ch <-chan T, what string) T {
-	t.Helper()
-	select {
-	case value := <-ch:
-		return value
-	case <-time.After(patience):
-		t.Fatalf("%s did not come within %s", what, patience)
-		panic("unreachable")
-	}
-}
-
-// Event makes an event with id and data of so many bytes, JSON all the same.
+// Event returns an event with this id, and JSON data of this size.
 func Event(id string, bytes int) cloudevents.Event {
 	e := cloudevents.New()
 	e.SetID(id)
@@ -166,13 +151,13 @@ func Event(id string, bytes int) cloudevents.Event {
 	}
 	data[0], data[len(data)-1] = '"', '"'
 	if err := e.SetData(cloudevents.ApplicationJSON, data); err != nil {
-		panic(err) // bytes are always taken
+		panic(err) // bytes are always accepted
 	}
 	e.DataBase64 = false // it is text
 	return e
 }
 
-// events makes n events with ids prefix0, prefix1 and so on.
+// events returns n events with ids prefix0, prefix1 and so on.
 func events(prefix string, n int) (ids []string, made []cloudevents.Event) {
 	for i := range n {
 		id := fmt.Sprintf("%s%d", prefix, i)

@@ -12,6 +12,7 @@ import (
 	cloudevents "github.com/cloudevents/sdk-go/v2/event"
 
 	"github.com/workwire/workwire/pkg/transport"
+	"github.com/workwire/workwire/test/kit"
 )
 
 func reconnects(t *testing.T, b Broker) {
@@ -46,7 +47,7 @@ func waitsForConnected(t *testing.T, b Broker) {
 	agent.WaitConnected()
 	b.Cut(Cluster)
 	agent.WaitLost()
-	Wait(t, ended, "the end of Connected's context")
+	kit.Receive(t, "the end of Connected's context", ended)
 	b.Restore(Cluster)
 	// The call before has not returned. Nothing tells when another one has not
 	// come, so this would miss a fault at times, yet never report a false one.
@@ -58,7 +59,7 @@ func waitsForConnected(t *testing.T, b Broker) {
 	close(release)
 	agent.WaitConnected()
 	agent.Stop()
-	Wait(t, ended, "the end of Connected's context at the end of Run")
+	kit.Receive(t, "the end of Connected's context at the end of Run", ended)
 	agent.WaitLost()
 	if len(agent.Lost) != 0 {
 		t.Error("Lost was called more often than Connected")
@@ -130,7 +131,7 @@ func endsCleanly(t *testing.T, b Broker) {
 			t.Errorf("publish after Run gives %v", err)
 		}
 	}
-	Eventually(t, "the goroutines to end", func() bool { return runtime.NumGoroutine() <= before })
+	kit.True(t, "the goroutines to end", func() bool { return runtime.NumGoroutine() <= before })
 }
 
 func runsOnce(t *testing.T, b Broker) {

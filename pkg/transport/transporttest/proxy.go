@@ -6,10 +6,10 @@ import (
 	"testing"
 )
 
-// Proxy stands between clients and a broker on TCP, and fails as a network
-// does. All methods may be called from any goroutine.
+// Proxy is a TCP proxy between clients and a broker that simulates network failures. All methods are safe for
+// concurrent use.
 type Proxy struct {
-	// Addr is where clients connect to.
+	// Addr is the address that clients connect to.
 	Addr string
 
 	target   string
@@ -18,12 +18,12 @@ type Proxy struct {
 
 	mu     sync.Mutex
 	cut    bool
-	stalls chan struct{} // not nil while nothing is passed on; closed to go on
+	stalls chan struct{} // closed by Resume; nil while not stalled
 	conns  map[net.Conn]bool
 	count  int
 }
 
-// StartProxy makes a proxy to the broker at target that ends with the test.
+// StartProxy starts a proxy for the broker at target. It ends with the test.
 func StartProxy(t testing.TB, target string) *Proxy {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -51,15 +51,14 @@ func (p *Proxy) Cut() {
 	}
 }
 
-// Restore lets clients connect again after Cut.
+// Restore allows clients to connect again after Cut.
 func (p *Proxy) Restore() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.cut = false
 }
 
-// Stall passes nothing on until Resume; connections stay up, as if the network
-// had become a black hole.
+// Stall stops forwarding data until Resume, without closing connections.
 func (p *Proxy) Stall() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -68,7 +67,7 @@ func (p *Proxy) Stall() {
 	}
 }
 
-// Resume goes on after Stall.
+// Resume forwards data again after Stall.
 func (p *Proxy) Resume() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -78,7 +77,7 @@ func (p *Proxy) Resume() {
 	}
 }
 
-// Connections counts those that clients have begun so far.
+// Connections returns the number of connections of clients so far.
 func (p *Proxy) Connections() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -105,17 +104,17 @@ func (p *Proxy) serve(client net.Conn) {
 		return
 	}
 	defer server.Close()
-	defer p.drop(client, server)
-	if !p.take(client, server) {
+	defer p.unregister(client, server)
+	if !p.register(client, server) {
 		return
 	}
 	var group sync.WaitGroup
-	group.Go(func() { p.pass(server, client) })
-	p.pass(client, server)
+	group.Go(func() { p.forward(server, client) })
+	p.forward(client, server)
 	group.Wait()
 }
 
-func (p *Proxy) take(conns ...net.Conn) bool {
+func (p *Proxy) register(conns ...net.Conn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, c := range conns {
@@ -124,7 +123,7 @@ func (p *Proxy) take(conns ...net.Conn) bool {
 	return !p.cut
 }
 
-func (p *Proxy) drop(conns ...net.Conn) {
+func (p *Proxy) unregister(conns ...net.Conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, c := range conns {
@@ -132,8 +131,8 @@ func (p *Proxy) drop(conns ...net.Conn) {
 	}
 }
 
-// pass copies until either end is closed, and then closes both.
-func (p *Proxy) pass(to, from net.Conn) {
+// forward copies data until one end is closed, and closes both.
+func (p *Proxy) forward(to, from net.Conn) {
 	defer to.Close()
 	defer from.Close()
 	buffer := make([]byte, 32<<10)

@@ -1,5 +1,4 @@
-// Package transporttest is the behaviour that every transport must show, as one
-// suite of tests, and what such tests need:
+// Package transporttest contains the tests that every transport must pass, and their tools:
 //
 //	func TestTransport(t *testing.T) {
 //		transporttest.Run(t, func(t *testing.T) transporttest.Broker { ... })
@@ -7,16 +6,13 @@
 package transporttest
 
 import (
-	"runtime"
 	"testing"
-	"time"
 
 	"github.com/workwire/workwire/pkg/transport"
 )
 
-// Who connects in the suite, and to which topics. A broker with access rules
-// must let the hub and the clusters do what docs/protocol.md, Topics, says, and
-// no more.
+// The users and topics of the tests. A broker with access rules must allow the hub and the clusters what
+// docs/protocol.md, Topics, describes, and nothing else.
 const (
 	Hub     = "hub1"
 	Cluster = "cluster1"
@@ -31,21 +27,19 @@ const (
 
 // Broker is a running broker under test, without sessions.
 type Broker struct {
-	// Client makes a transport that connects as user, one of those above, with a
-	// client id that is always the same for that user.
+	// Client returns a transport that connects as user, one of those above, with a constant client id.
 	Client func(user string) transport.Transport
-	// Cut ends the user's connection and keeps it from coming back until Restore.
+	// Cut ends the user's connection and refuses new ones until Restore.
 	Cut, Restore func(user string)
 	// Limit is the maximum packet size that the broker announces.
 	Limit int
 	// Restart restarts the broker with its sessions, for [RunRestart].
 	Restart func()
-	// Forget makes the broker forget all sessions, while no client is connected,
-	// for [RunForget].
+	// Forget removes all sessions while no client is connected, for [RunForget].
 	Forget func()
 }
 
-// Run runs the suite, with a new broker for each test.
+// Run runs the tests, each with a new broker.
 func Run(t *testing.T, start func(t *testing.T) Broker) {
 	tests := map[string]func(*testing.T, Broker){
 		"Delivers":          delivers,
@@ -70,12 +64,12 @@ func Run(t *testing.T, start func(t *testing.T) Broker) {
 	}
 }
 
-// RunRestart is the part of the suite for brokers that can be restarted.
+// RunRestart runs the tests for brokers that can be restarted.
 func RunRestart(t *testing.T, start func(t *testing.T) Broker) {
 	t.Run("Restart", func(t *testing.T) { restart(t, start(t)) })
 }
 
-// RunForget is the part of the suite for brokers that can forget sessions.
+// RunForget runs the tests for brokers that can remove sessions.
 func RunForget(t *testing.T, start func(t *testing.T) Broker) {
 	t.Run("Forgotten", func(t *testing.T) { forgotten(t, start(t)) })
 }
@@ -91,18 +85,4 @@ func pair(t *testing.T, b Broker) (hub, agent *Client) {
 		}
 	}
 	return hub, agent
-}
-
-// Eventually waits until condition holds.
-func Eventually(t testing.TB, what string, condition func() bool) {
-	t.Helper()
-	deadline := time.After(patience)
-	for !condition() {
-		select {
-		case <-time.After(5 * time.Millisecond):
-		case <-deadline:
-			stacks := make([]byte, 1<<20)
-			t.Fatalf("waited %s for %s\n%s", patience, what, stacks[:runtime.Stack(stacks, true)])
-		}
-	}
 }

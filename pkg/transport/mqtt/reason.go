@@ -14,29 +14,28 @@ import (
 	"github.com/eclipse/paho.golang/packets"
 )
 
-// reasonTakenOver is the reason code of a connection that ends because the same
-// client id connected again.
+// reasonTakenOver is the reason code of a disconnect because another client connected with the same id.
 const reasonTakenOver = packets.DisconnectSessionTakenOver
 
-// refusedError is what the broker said in a CONNACK, SUBACK, PUBACK or DISCONNECT.
+// refusedError is a reason code of the broker in a CONNACK, SUBACK, PUBACK or DISCONNECT.
 type refusedError struct {
 	code byte
-	text string // the broker's own words, may be empty
+	text string // the reason string, may be empty
 }
 
-// Error names the reason code and its meaning.
+// Error returns the reason code and its meaning.
 func (e *refusedError) Error() string {
 	meaning, known := meanings[e.code]
 	if !known {
-		meaning = "reason unknown to this client"
+		meaning = "unknown reason code"
 	}
 	if e.text != "" {
-		return fmt.Sprintf("the broker says 0x%02X: %s (%q)", e.code, meaning, e.text)
+		return fmt.Sprintf("reason code 0x%02X: %s (%q)", e.code, meaning, e.text)
 	}
-	return fmt.Sprintf("the broker says 0x%02X: %s", e.code, meaning)
+	return fmt.Sprintf("reason code 0x%02X: %s", e.code, meaning)
 }
 
-// meanings are MQTT 5's reason codes.
+// meanings describes the reason codes of MQTT 5.
 var meanings = map[byte]string{
 	0x00: "normal disconnection",
 	0x80: "unspecified error",
@@ -75,7 +74,7 @@ var meanings = map[byte]string{
 	0xA2: "wildcard subscriptions not supported",
 }
 
-// advices say what to do about a refusal.
+// advices says what to do about a reason code.
 var advices = map[byte]string{
 	0x81: "report a bug: the broker could not read what this client sent",
 	0x82: "report a bug: the broker did not expect what this client sent",
@@ -93,11 +92,11 @@ var advices = map[byte]string{
 	0xA2: "enable wildcard subscriptions on the broker, or name the ids in the topic patterns",
 }
 
-// errNoAnswer is an attempt to connect that the broker ended without a word.
-var errNoAnswer = errors.New("the broker hung up without an answer")
+// errNoAnswer is returned if the broker closes the connection without a CONNACK.
+var errNoAnswer = errors.New("the broker closed the connection without an answer")
 
-// reasonOf turns what autopaho reports of an attempt to connect into the reason.
-func reasonOf(err error) error {
+// connectError returns the reason of a failed attempt to connect.
+func connectError(err error) error {
 	var refused *autopaho.ConnackError
 	switch {
 	case errors.As(err, &refused):
@@ -109,8 +108,8 @@ func reasonOf(err error) error {
 	}
 }
 
-// advise says what to do about err, or nothing when waiting is all there is to do.
-func advise(err error) string {
+// adviceFor returns what to do about err, empty if only waiting helps.
+func adviceFor(err error) string {
 	var (
 		refused    *refusedError
 		authority  x509.UnknownAuthorityError
@@ -127,7 +126,7 @@ func advise(err error) string {
 	case errors.As(err, &authority):
 		return "set caFile (or caData) to the authority that signed the broker's certificate, or add it there while the authority is being replaced"
 	case errors.As(err, &hostname):
-		return "set brokerHost to a name that the broker's certificate holds, or give the broker one that holds this name"
+		return "set brokerHost to a name that the broker's certificate holds, or add this name to the certificate"
 	case errors.As(err, &invalid):
 		return "renew the broker's certificate, or check the clocks"
 	case errors.As(err, &record):
@@ -141,14 +140,13 @@ func advise(err error) string {
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return "check brokerHost, and that the broker runs"
 	case errors.Is(err, errNoAnswer):
-		return "check that brokerHost is the broker's MQTT port, and whether that port wants TLS"
+		return "check that brokerHost is the broker's MQTT port, and whether that port requires TLS"
 	default:
 		return ""
 	}
 }
 
-// alertAdvices say what to do when the broker refuses to talk TLS on, by the alert that
-// it sends.
+// alertAdvices says what to do about the TLS alerts of a broker.
 var alertAdvices = map[tls.AlertError]string{
 	42:  "the broker refused this client's certificate, which may be revoked: its log says why; give another one in clientCertFile and clientKeyFile",
 	44:  "this client's certificate is revoked: give another one in clientCertFile and clientKeyFile",
@@ -157,7 +155,7 @@ var alertAdvices = map[tls.AlertError]string{
 	116: "the broker wants a client certificate: set clientCertFile and clientKeyFile",
 }
 
-// alertAdvice goes by the text of alert: its type is crypto/tls's own.
+// alertAdvice compares the text of alert, since its type is not exported by crypto/tls.
 func alertAdvice(alert error) string {
 	for code, advice := range alertAdvices {
 		if alert.Error() == code.Error() {
@@ -167,9 +165,9 @@ func alertAdvice(alert error) string {
 	return "the broker refused this client's certificate: check clientCertFile, or give one if there is none"
 }
 
-// sameReason gives a text that is equal for errors of the same reason, whose
-// full texts may differ by the local port.
-func sameReason(err error) string {
+// reasonKey returns a text that is equal for errors with the same reason. Their own texts can differ in the
+// local port.
+func reasonKey(err error) string {
 	var connection *net.OpError
 	if errors.As(err, &connection) {
 		return connection.Op + ": " + connection.Err.Error()
