@@ -1,5 +1,5 @@
-// Command source is a source of ManifestWorks in one file, without a hub. It delivers a work to a cluster
-// over MQTT, prints its status as it arrives, and deletes the work again.
+// Command source is a source of ManifestWorks in one file, without a hub. It delivers a work to a
+// cluster over MQTT, prints its status as it arrives, and deletes the work again.
 //
 //	go run ./examples/source --transport-config=ops.yaml --source-id=ops --state=ops.db < work.yaml
 package main
@@ -70,8 +70,8 @@ func run(ctx context.Context, transport, id, state string, in io.Reader) error {
 	return group.Wait()
 }
 
-// sendAndDelete creates the work, waits until it is available, deletes it, and waits until it is deleted
-// from the cluster.
+// sendAndDelete creates the work, waits until it is available, deletes it, and waits until it is
+// deleted from the cluster.
 func sendAndDelete(ctx context.Context, client *source.Client, work *workv1.ManifestWork) error {
 	works := client.ManifestWorks(work.Namespace)
 	changes, err := works.Watch(ctx, metav1.ListOptions{})

@@ -16,8 +16,8 @@ import (
 	"github.com/workwire/workwire/test/kit/wirekit"
 )
 
-// BenchmarkRoundTrip measures a change of one work, from Update until its status is received, with the
-// number of works in the name: the cost must not grow with it.
+// BenchmarkRoundTrip measures a change of one work, from Update until its status is received, with
+// the number of works in the name: the cost must not grow with it.
 func BenchmarkRoundTrip(b *testing.B) {
 	for _, works := range []int{100, 10_000} {
 		b.Run(fmt.Sprint(works), func(b *testing.B) {

@@ -24,7 +24,8 @@ type Config struct {
 	// SourceID is the id of the source: lower-case letters, digits and "-"; required. Two programs
 	// must not run with the same id at the same time.
 	SourceID wire.SourceID
-	// Topics are the topics of the transport configuration; required. They must be valid for SourceID.
+	// Topics are the topics of the transport configuration; required. They must be valid for
+	// SourceID.
 	Topics wire.Topics
 	// Transport connects to the broker; required. Run runs it.
 	Transport transport.Transport
@@ -99,10 +100,10 @@ func New(config Config) (*Client, error) {
 	return c, nil
 }
 
-// Run loads the works, connects, and delivers works and statuses until ctx ends. It returns nil then,
-// after all goroutines that it started and all watches have ended. It returns an error if the state
-// file, Load or the transport fails; a broker that cannot be reached is not an error. Run must be
-// called once.
+// Run loads the works, connects, and delivers works and statuses until ctx ends. It returns nil
+// then, after all goroutines that it started and all watches have ended. It returns an error if the
+// state file, Load or the transport fails; a broker that cannot be reached is not an error. Run
+// must be called once.
 func (c *Client) Run(ctx context.Context) (err error) {
 	if !c.started.CompareAndSwap(false, true) {
 		return fmt.Errorf("source %q: Run must be called once", c.config.SourceID)
@@ -158,9 +159,9 @@ func (c *Client) end() error {
 	return c.store.close()
 }
 
-// ManifestWorks returns a client for the works of a cluster, or for those of all clusters if namespace
-// is empty. With a StateFile or Load, its calls wait until Run has loaded the works, or until their
-// context ends. After Run, they fail with ServiceUnavailable.
+// ManifestWorks returns a client for the works of a cluster, or for those of all clusters if
+// namespace is empty. With a StateFile or Load, its calls wait until Run has loaded the works, or
+// until their context ends. After Run, they fail with ServiceUnavailable.
 func (c *Client) ManifestWorks(namespace string) workclient.ManifestWorkInterface {
 	return &manifestWorks{client: c, namespace: namespace}
 }

@@ -130,8 +130,8 @@ func TestForeignFinalizer(t *testing.T) {
 	})
 }
 
-// TestLoad: the works that Load returns are loaded before the first agent is answered, so they are not
-// deleted from clusters; works that it does not return are.
+// TestLoad: the works that Load returns are loaded before the first agent is answered, so they are
+// not deleted from clusters; works that it does not return are.
 func TestLoad(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		a := w.agent("cluster1")
@@ -229,8 +229,8 @@ func TestTooLarge(t *testing.T) {
 	})
 }
 
-// TestStateFile: works, statuses and generations survive a restart, delivered works are not published
-// again, and undelivered changes are.
+// TestStateFile: works, statuses and generations survive a restart, delivered works are not
+// published again, and undelivered changes are.
 func TestStateFile(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		path := filepath.Join(t.TempDir(), "ops.db")

@@ -21,9 +21,9 @@ import (
 	"github.com/workwire/workwire/test/kit/wirekit"
 )
 
-// TestConverges performs random operations on a source, its agents and their broker, and loses, repeats
-// and reorders messages. In the end, each cluster must hold the works of the source, the source must
-// have their statuses, and deleted works must be gone.
+// TestConverges performs random operations on a source, its agents and their broker, and loses,
+// repeats and reorders messages. In the end, each cluster must hold the works of the source, the
+// source must have their statuses, and deleted works must be gone.
 func TestConverges(t *testing.T) {
 	seeds := uint64(40)
 	if testing.Short() {
@@ -182,8 +182,8 @@ func (s *storm) accept(err error, expected func(error) bool) {
 	}
 }
 
-// calm ends all faults and waits until they are repaired. Lost statuses are only repaired at a connect,
-// lost specs also without one.
+// calm ends all faults and waits until they are repaired. Lost statuses are only repaired at a
+// connect, lost specs also without one.
 func (s *storm) calm() {
 	s.mu.Lock()
 	s.loseSpecs, s.loseStatus = 0, 0

@@ -16,8 +16,8 @@ import (
 	"github.com/workwire/workwire/test/kit/wirekit"
 )
 
-// A program delivers a ConfigMap to a cluster, waits until its agent has applied it, and deletes it again.
-// The broker in this example is in memory; package mqtt connects to a real one.
+// A program delivers a ConfigMap to a cluster, waits until its agent has applied it, and deletes it
+// again. The broker in this example is in memory; package mqtt connects to a real one.
 func Example() {
 	var running sync.WaitGroup
 	defer running.Wait()

@@ -9,8 +9,8 @@ import (
 // historySize is the number of changes that a watch may be behind.
 const historySize = 4096
 
-// history contains the latest changes of a store, with consecutive resourceVersions. Its zero value is
-// empty.
+// history contains the latest changes of a store, with consecutive resourceVersions. Its zero value
+// is empty.
 type history struct {
 	events []change // a ring buffer
 	next   int      // the position of the next change once the ring is full

@@ -22,8 +22,8 @@ import (
 	"github.com/workwire/workwire/test/kit/wirekit"
 )
 
-// TestRealBrokers runs a source and an agent over MQTT: works are created, changed and deleted while the
-// broker, the agent and the source are restarted.
+// TestRealBrokers runs a source and an agent over MQTT: works are created, changed and deleted
+// while the broker, the agent and the source are restarted.
 func TestRealBrokers(t *testing.T) {
 	users := []broker.User{
 		{Username: "ops", Password: "secret", Role: acl.Source},

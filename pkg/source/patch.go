@@ -18,9 +18,9 @@ import (
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 )
 
-// Patch applies a JSON patch, a merge patch or a strategic merge patch to a work. A resourceVersion in
-// the patch must be the work's. The lists in a work have no merge keys, so a strategic merge patch
-// replaces them like a merge patch.
+// Patch applies a JSON patch, a merge patch or a strategic merge patch to a work. A resourceVersion
+// in the patch must be the work's. The lists in a work have no merge keys, so a strategic merge
+// patch replaces them like a merge patch.
 func (m *manifestWorks) Patch(ctx context.Context, name string, kind types.PatchType, data []byte, opts metav1.PatchOptions, subresources ...string) (*workv1.ManifestWork, error) {
 	uid, err := m.resolve(ctx, name)
 	if err != nil {

@@ -210,8 +210,8 @@ func (s *store) get(uid types.UID) (*storedWork, bool) {
 	return r, ok
 }
 
-// snapshot returns the works of a namespace, of all if it is empty, sorted by namespace and name, and
-// the resourceVersion of the store.
+// snapshot returns the works of a namespace, of all if it is empty, sorted by namespace and name,
+// and the resourceVersion of the store.
 func (s *store) snapshot(namespace string) ([]*workv1.ManifestWork, int64) {
 	s.mu.RLock()
 	from := s.state.works

@@ -15,8 +15,8 @@ import (
 	"github.com/workwire/workwire/pkg/wire"
 )
 
-// nameMax is the maximum length of a work's name. The name of its AppliedManifestWork is a hash of 64
-// characters, a dash and the work's name, and at most 253 characters long.
+// nameMax is the maximum length of a work's name. The name of its AppliedManifestWork is a hash of
+// 64 characters, a dash and the work's name, and at most 253 characters long.
 const nameMax = 253 - 65
 
 // normalizeManifests encodes manifests as they are stored and sent: as JSON without spaces and with

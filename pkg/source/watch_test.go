@@ -189,8 +189,8 @@ func TestSlowWatch(t *testing.T) {
 	})
 }
 
-// TestInformer: client-go informers work with a source like with an API server, with streaming and with
-// plain lists.
+// TestInformer: client-go informers work with a source like with an API server, with streaming and
+// with plain lists.
 func TestInformer(t *testing.T) {
 	for _, streaming := range []bool{true, false} {
 		t.Run(fmt.Sprintf("streaming=%v", streaming), func(t *testing.T) {

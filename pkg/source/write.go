@@ -94,8 +94,8 @@ func (m *manifestWorks) Update(ctx context.Context, work *workv1.ManifestWork, o
 	})
 }
 
-// update replaces the work with this UID by the one that desired returns, which must not share memory
-// with its argument.
+// update replaces the work with this UID by the one that desired returns, which must not share
+// memory with its argument.
 func (c *Client) update(uid types.UID, name string, dry bool, desired func(*workv1.ManifestWork) (*workv1.ManifestWork, error)) (*workv1.ManifestWork, error) {
 	var result *workv1.ManifestWork
 	made, err := c.store.update(func(v *view) (*change, error) {
@@ -259,7 +259,8 @@ func unlessDryRun(dry bool, ch *change) *change {
 	return ch
 }
 
-// resultOrError returns a copy of the work that an update stored, or of result if it changed nothing.
+// resultOrError returns a copy of the work that an update stored, or of result if it changed
+// nothing.
 func resultOrError(made *change, result *workv1.ManifestWork, err error) (*workv1.ManifestWork, error) {
 	if err != nil {
 		return nil, err

@@ -11,8 +11,8 @@
 //		Received:      func(ctx context.Context, m transport.Message) { ... store it ...; m.Ack() },
 //	})
 //
-// Package mqtt implements it for MQTT 5 brokers, package memory within a process, for tests of packages
-// that use a transport. Both pass the tests of package transporttest.
+// Package mqtt implements it for MQTT 5 brokers, package memory within a process, for tests of
+// packages that use a transport. Both pass the tests of package transporttest.
 package transport
 
 import (
@@ -23,26 +23,27 @@ import (
 	cloudevents "github.com/cloudevents/sdk-go/v2/event"
 )
 
-// Transport publishes and receives events at least once, in order per topic and publisher. All methods
-// are safe for concurrent use.
+// Transport publishes and receives events at least once, in order per topic and publisher. All
+// methods are safe for concurrent use.
 type Transport interface {
 	// Run connects, subscribes and delivers messages until ctx ends, and reconnects when the
-	// connection is lost. It returns nil when ctx ends, after it has disconnected and its goroutines
-	// and all calls of the handler have ended. A broker that cannot be reached, or that refuses the
-	// connection, is not an error: Run logs the reason and retries. It returns an error only if a
-	// retry cannot succeed. Run must be called once.
+	// connection is lost. It returns nil when ctx ends, after it has disconnected and its
+	// goroutines and all calls of the handler have ended. A broker that cannot be reached, or that
+	// refuses the connection, is not an error: Run logs the reason and retries. It returns an error
+	// only if a retry cannot succeed. Run must be called once.
 	Run(ctx context.Context, h Handler) error
 
-	// Publish sends e to topic and returns nil once the broker has acknowledged it. It neither queues
-	// nor waits for a connection: without one it returns ErrNotConnected. If the connection is lost
-	// meanwhile, it returns an error, and the event may or may not have been delivered: the caller must
-	// publish it again after the next Connected. It returns *TooLargeError for an event that exceeds
-	// the broker's limit, and ErrNotAuthorized if the broker's ACL refuses the topic; a retry cannot
-	// succeed in both cases. Concurrent calls are sent in parallel, up to the broker's receive maximum.
+	// Publish sends e to topic and returns nil once the broker has acknowledged it. It neither
+	// queues nor waits for a connection: without one it returns ErrNotConnected. If the connection
+	// is lost meanwhile, it returns an error, and the event may or may not have been delivered: the
+	// caller must publish it again after the next Connected. It returns *TooLargeError for an event
+	// that exceeds the broker's limit, and ErrNotAuthorized if the broker's ACL refuses the topic;
+	// a retry cannot succeed in both cases. Concurrent calls are sent in parallel, up to the
+	// broker's receive maximum.
 	Publish(ctx context.Context, topic string, e cloudevents.Event) error
 
-	// Limit returns the maximum packet size in bytes that the broker has announced, 0 if it announced
-	// none or there was no connection yet.
+	// Limit returns the maximum packet size in bytes that the broker has announced, 0 if it
+	// announced none or there was no connection yet.
 	Limit() int
 }
 
@@ -52,22 +53,23 @@ type Handler struct {
 	Subscriptions []string
 
 	// Will returns the event that the broker publishes to topic when the connection is lost. It is
-	// called before each connect and must not block. The event is not published when Run ends without
-	// an error. Optional.
+	// called before each connect and must not block. The event is not published when Run ends
+	// without an error. Optional.
 	Will func() (topic string, e cloudevents.Event)
 
-	// Connected is called in its own goroutine after each connect, once all subscriptions are granted.
-	// ctx ends when the connection is lost; the transport waits for the call to return before it
-	// reports another connection. Optional.
+	// Connected is called in its own goroutine after each connect, once all subscriptions are
+	// granted. ctx ends when the connection is lost; the transport waits for the call to return
+	// before it reports another connection. Optional.
 	Connected func(ctx context.Context, c Connection)
 
 	// Received is called for each message, in the order of arrival, and not concurrently. It must
-	// return quickly, since no other message is received meanwhile. ctx is the context of Run. Messages
-	// that the broker kept in the session may be received before Connected is called. Required.
+	// return quickly, since no other message is received meanwhile. ctx is the context of Run.
+	// Messages that the broker kept in the session may be received before Connected is called.
+	// Required.
 	Received func(ctx context.Context, m Message)
 
-	// Lost is called once for each connection that Connected was called for, with the reason, when the
-	// connection is lost or Run ends. It must not block. Optional.
+	// Lost is called once for each connection that Connected was called for, with the reason, when
+	// the connection is lost or Run ends. It must not block. Optional.
 	Lost func(reason error)
 }
 
@@ -85,26 +87,29 @@ type Message struct {
 	Topic string
 	// Event is the event. It is invalid if Err is set.
 	Event cloudevents.Event
-	// Err is the reason why the message is not a CloudEvent. Such a message must be acknowledged too.
+	// Err is the reason why the message is not a CloudEvent. Such a message must be acknowledged
+	// too.
 	Err error
 	// Ack acknowledges the message, so that the broker does not deliver it again. It must be called
 	// once, from any goroutine, and does not block. Messages that are not acknowledged when the
-	// connection is lost are delivered again on the next one; Ack of the first copy then does nothing.
-	// A message that is never acknowledged blocks those after it once the receive window is full.
+	// connection is lost are delivered again on the next one; Ack of the first copy then does
+	// nothing. A message that is never acknowledged blocks those after it once the receive window
+	// is full.
 	Ack func()
 }
 
-// ErrNotConnected is returned by Publish without a connection, and if the connection is lost before the
-// broker has acknowledged the event, which then may or may not have been delivered.
+// ErrNotConnected is returned by Publish without a connection, and if the connection is lost before
+// the broker has acknowledged the event, which then may or may not have been delivered.
 var ErrNotConnected = errors.New("not connected to the broker")
 
 // ErrNotAuthorized is returned by Publish if the broker's access rules refuse the topic.
 var ErrNotAuthorized = errors.New("the broker does not authorise this client to publish to the topic")
 
-// TooLargeError is returned by Publish for an event that exceeds the broker's maximum packet size, or has
-// an attribute that exceeds the maximum of MQTT. Nothing was sent.
+// TooLargeError is returned by Publish for an event that exceeds the broker's maximum packet size,
+// or has an attribute that exceeds the maximum of MQTT. Nothing was sent.
 type TooLargeError struct {
-	// Attribute is the name of the attribute that is too long, empty if the event as a whole is too large.
+	// Attribute is the name of the attribute that is too long, empty if the event as a whole is too
+	// large.
 	Attribute string
 	// Size and Limit of the packet or the attribute, in bytes.
 	Size, Limit int

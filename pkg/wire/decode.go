@@ -15,20 +15,19 @@ import (
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 )
 
-// DecodeError says why an event could not be decoded, and whose it is as far as
-// that could be read. An agent answers a spec that it can not decode by the work
-// named here (docs/protocol.md, Refused specs).
+// DecodeError is returned by Decode. It identifies the work if possible, so that an agent can
+// report the failure in the work's status (docs/protocol.md, Refused specs).
 type DecodeError struct {
 	// Type is the event's `type` attribute.
 	Type string
-	// Spec names the work when the event is a spec whose identity was read:
-	// everything but the Bundle. It is nil otherwise.
+	// Spec is the spec without its Bundle if the event is a spec whose identity could be decoded,
+	// otherwise nil.
 	Spec *Spec
-	// Err is the cause. It never quotes the event's data.
+	// Err is the cause. It does not contain the event's data.
 	Err error
 }
 
-// Error names the event's type, the work and the cause.
+// Error returns the event's type, the work and the cause.
 func (e *DecodeError) Error() string {
 	if e.Spec != nil {
 		return fmt.Sprintf("decode %s of work %s: %v", e.Type, e.Spec.UID, e.Err)
@@ -36,15 +35,15 @@ func (e *DecodeError) Error() string {
 	return fmt.Sprintf("decode event of type %q: %v", e.Type, e.Err)
 }
 
-// Unwrap gives the cause.
+// Unwrap returns the cause.
 func (e *DecodeError) Unwrap() error { return e.Err }
 
-// ErrUnknownDataType is what Decode fails with on an event that is not about works. It
-// is to be ignored.
+// ErrUnknownDataType is wrapped by the errors of Decode for events that are not about works or
+// agents. Such events must be ignored.
 var ErrUnknownDataType = errors.New("not an event about works")
 
-// Decode reads the message that e carries. Its errors are *[DecodeError]; those
-// for events of other data types wrap [ErrUnknownDataType].
+// Decode returns the message in e. Its errors are *[DecodeError]; those for events of other data
+// types wrap [ErrUnknownDataType].
 func Decode(e cloudevents.Event) (Message, error) {
 	fail := func(err error) (Message, error) {
 		return nil, &DecodeError{Type: e.Type(), Err: err}
@@ -92,7 +91,7 @@ func decodeSpec(e cloudevents.Event, action Action) (Message, error) {
 		}
 		return nil, failed
 	}
-	// Whatever else is wrong, read the identity first: the answer needs it.
+	// Decode the identity first: the agent needs it to report other errors.
 	s.UID = k8stypes.UID(x.text(extResourceID))
 	s.Cluster = ClusterName(x.text(extClusterName))
 	bare := metav1.ObjectMeta{Name: string(s.UID), Namespace: string(s.Cluster), UID: s.UID}
@@ -231,11 +230,10 @@ func decodeBundle(data []byte) (*Bundle, error) {
 	return &b, nil
 }
 
-// extensions are those of one event. Reading them from the event copies all of
-// them each time.
+// extensions are the extensions of one event, which copies all of them whenever they are read.
 type extensions map[string]any
 
-// text reads an extension as text; absent ones are empty.
+// text returns an extension as text, empty if it is not set.
 func (x extensions) text(name string) string {
 	value, ok := x[name]
 	if !ok {

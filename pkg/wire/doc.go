@@ -1,11 +1,9 @@
-// Package wire is the protocol that sources and agents speak: ManifestWork
-// specs, statuses and resync requests as CloudEvents. It is pure: no I/O, no
-// clock, no goroutines. docs/protocol.md describes the protocol; names here
-// refer to its sections.
+// Package wire implements the protocol between sources and agents: ManifestWork specs, statuses,
+// resync requests and presence as CloudEvents. It does no I/O, reads no clock and starts no
+// goroutines. docs/protocol.md describes the protocol; comments refer to its sections.
 //
-// Every event is one of four messages, a [Spec], a [Status], a [SpecResync] or
-// a [StatusResync]. [Encode] turns a message into a CloudEvent, [Decode] turns a
-// CloudEvent into a message:
+// An event is one of five messages: [Spec], [Status], [SpecResync], [StatusResync] or [Presence].
+// [Encode] returns the CloudEvent of a message, [Decode] the message of a CloudEvent:
 //
 //	event, err := wire.Encode(&wire.Spec{UID: uid, Generation: 2, Source: "hub1", Cluster: "cluster1",
 //		Action: wire.Update, Meta: meta, Bundle: bundle}, time.Now())
@@ -16,11 +14,10 @@
 //		...
 //	}
 //
-// A spec that cannot be decoded gives a [*DecodeError] that still names the
-// work, so that the agent can answer for it instead of dropping it.
+// For a spec that cannot be decoded, Decode returns a [*DecodeError] with the identity of the work,
+// so that the agent can report the failure in the work's status.
 //
-// [Topics] holds the four topic patterns of a configuration and derives from
-// them what an agent or a source subscribes and publishes to. [StatusHash],
-// [Sequence] and the Answer methods of the resync requests are the rules by
-// which both sides decide what the other one is missing.
+// [Topics] contains the four topic patterns of a configuration and derives the topics that agents
+// and sources subscribe and publish to. [StatusHash], [Sequence] and the Answer methods of the
+// resync requests decide which specs and statuses the other side lacks.
 package wire

@@ -47,8 +47,8 @@ type statusResyncData struct {
 	StatusHashes []StatusVersion `json:"statusHashes"`
 }
 
-// Encode makes the event for m, stamped with a new id and now. It fails when m
-// lacks what its kind requires.
+// Encode returns the event for m, with a new id and the time now. It returns an error if a required
+// field of m is not set.
 func Encode(m Message, now time.Time) (cloudevents.Event, error) {
 	eventType, err := m.eventType()
 	if err != nil {
@@ -200,7 +200,7 @@ func setData(e *cloudevents.Event, data any) error {
 	return e.SetData(contentType, encoded)
 }
 
-// orEmpty makes an absent list an empty one, which is what the protocol says.
+// orEmpty returns an empty list for nil, as the protocol requires.
 func orEmpty[T any](list []T) []T {
 	if list == nil {
 		return []T{}

@@ -5,22 +5,22 @@ import (
 	"strings"
 )
 
-// Names of the identities of the protocol. They are distinct types so that a
-// source can not be passed where a cluster is meant.
+// The identities of the protocol. They are distinct types so that a source cannot be passed as a
+// cluster.
 type (
-	// SourceID names a source (a hub, or a program that uses the SDK).
+	// SourceID is the id of a source (a hub, or a program that uses the SDK).
 	SourceID string
-	// ClusterName names a managed cluster, and the namespace of its works.
+	// ClusterName is the name of a managed cluster and of the namespace of its works.
 	ClusterName string
-	// Generation is the generation of a work's spec. Zero means that the
-	// source keeps no versions: such a spec always applies.
+	// Generation is the generation of a work's spec. Zero means that the source does not version
+	// its works: such a spec always applies.
 	Generation int64
 )
 
-// Subresource says which half of a work an event is about.
+// Subresource is the part of a work that an event is about.
 type Subresource string
 
-// Action says what an event does.
+// Action is the action of an event.
 type Action string
 
 // Values of [Subresource] and [Action] (docs/protocol.md, Event types).
@@ -35,14 +35,14 @@ const (
 	ResyncResponse Action = "resync_response"
 )
 
-// DataType identifies what an event carries: group, version and resource
-// (docs/protocol.md, Event types).
+// DataType is the type of an event's data: group, version and resource (docs/protocol.md, Event
+// types).
 type DataType struct {
 	Group, Version, Resource string
 }
 
-// Agents is the data type of presence. It is not of OCM's protocol: its sources
-// ignore such events.
+// Agents is the data type of presence. It is not part of OCM's protocol, whose sources ignore such
+// events.
 var Agents = DataType{Group: "dev.workwire", Version: "v1alpha1", Resource: "agents"}
 
 // ManifestBundles is the data type of works.
@@ -52,27 +52,26 @@ var ManifestBundles = DataType{
 	Resource: "manifestbundles",
 }
 
-// String gives group.version.resource.
+// String returns group.version.resource.
 func (t DataType) String() string {
 	return t.Group + "." + t.Version + "." + t.Resource
 }
 
-// EventType is the `type` attribute of an event, taken apart
-// (docs/protocol.md, Event types).
+// EventType is the parsed `type` attribute of an event (docs/protocol.md, Event types).
 type EventType struct {
 	Data        DataType
 	Subresource Subresource
 	Action      Action
 }
 
-// String gives the attribute as it stands on the wire.
+// String returns the `type` attribute.
 func (t EventType) String() string {
 	return t.Data.String() + "." + string(t.Subresource) + "." + string(t.Action)
 }
 
-// ParseEventType takes a `type` attribute apart, from the right: action,
-// subresource, resource, version, and the rest is the group. It fails on fewer
-// than five parts and on a subresource or an action that does not exist.
+// ParseEventType parses a `type` attribute from the right: action, subresource, resource, version,
+// and the rest is the group. It returns an error for fewer than five parts and for an unknown
+// subresource or action.
 func ParseEventType(s string) (EventType, error) {
 	parts := strings.Split(s, ".")
 	n := len(parts)

@@ -12,14 +12,13 @@ import (
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 )
 
-// StatusHash is the lower-case hex SHA-256 of status as JSON with sorted keys
-// (docs/protocol.md, Status hash). Equal hashes mean that a source needs no new
-// status.
+// StatusHash returns the lower-case hex SHA-256 of status as JSON with sorted keys
+// (docs/protocol.md, Status hash). A source with an equal hash does not need the status.
 func StatusHash(status *workv1.ManifestWorkStatus) (string, error) {
 	data, err := json.Marshal(sortedStatus(status))
 	if err == nil && bytes.Contains(data, []byte(`\ufffd`)) {
-		// Bytes that are no UTF-8 are escaped when they are first encoded; a source
-		// that has read them encodes them as the character.
+		// Bytes that are not UTF-8 are escaped when they are encoded the first time; a source that
+		// has decoded them encodes them as a character.
 		var read hashedStatus
 		if err = json.Unmarshal(data, &read); err == nil {
 			data, err = json.Marshal(&read)
@@ -32,9 +31,8 @@ func StatusHash(status *workv1.ManifestWorkStatus) (string, error) {
 	return hex.EncodeToString(sum[:]), nil
 }
 
-// The types below are those of a ManifestWorkStatus with their fields in the
-// order of the JSON keys, so that encoding them sorts nothing. A test holds them
-// against the types that they mirror.
+// The types below are those of a ManifestWorkStatus with their fields in the order of the JSON
+// keys, so that encoding them does not sort. A test compares them with the original types.
 type (
 	hashedStatus struct {
 		Conditions     []hashedCondition    `json:"conditions,omitempty"`
@@ -107,7 +105,7 @@ func sortedStatus(status *workv1.ManifestWorkStatus) *hashedStatus {
 	return sorted
 }
 
-// sortedConditions keeps nil apart from empty, as JSON does.
+// sortedConditions returns nil for nil, which is encoded differently from an empty list.
 func sortedConditions(conditions []metav1.Condition) []hashedCondition {
 	if conditions == nil {
 		return nil

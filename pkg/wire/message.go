@@ -7,43 +7,41 @@ import (
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 )
 
-// Message is what an event says: *[Spec], *[Status], *[SpecResync],
-// *[StatusResync] or *[Presence].
+// Message is the content of an event: *[Spec], *[Status], *[SpecResync], *[StatusResync] or
+// *[Presence].
 type Message interface {
-	// eventType gives the `type` attribute, or an error when the message's
-	// action is not one that its kind may have.
+	// eventType returns the `type` attribute, or an error if a required field is not set or the
+	// action is invalid for the kind of message.
 	eventType() (EventType, error)
 }
 
-// Spec carries a work's spec, or its deletion, from a source to an agent
-// (docs/protocol.md, Specs).
+// Spec is a work's spec, or its deletion, sent by a source to an agent (docs/protocol.md, Specs).
 type Spec struct {
-	// UID identifies the work for ever; required.
+	// UID identifies the work; required.
 	UID types.UID
-	// Generation of the spec; 0 means that the source keeps no versions.
+	// Generation is that of the spec; 0 if the source does not version its works.
 	Generation Generation
-	// Source that the work belongs to: the event's `source`; required.
+	// Source is the source of the work, the event's `source`; required.
 	Source SourceID
-	// Cluster that the work is for; required.
+	// Cluster is the target cluster; required.
 	Cluster ClusterName
 	// Action is Create, Update, Delete or ResyncResponse.
 	Action Action
-	// Meta is the work's metadata. An event without it decodes to a Meta whose
-	// name and UID are UID, and NoMetadata is set.
+	// Meta is the work's metadata. For an event without metadata, Decode sets its name and UID to
+	// UID, and NoMetadata.
 	Meta metav1.ObjectMeta
-	// NoMetadata reports that the event carried no metadata: what a source sends for
-	// an id that it does not have.
+	// NoMetadata reports whether the event has no metadata, as sent by a source for an id that it
+	// does not have.
 	NoMetadata bool
-	// DeletionTimestamp is set on a deletion, which carries no Bundle.
+	// DeletionTimestamp is set on a deletion, which has no Bundle.
 	DeletionTimestamp *metav1.Time
 	// Bundle is the spec; nil on a deletion.
 	Bundle *Bundle
-	// Trace is the `logtracing` extension as it came, a JSON map; it may be
-	// empty.
+	// Trace is the `logtracing` extension, a JSON map; it may be empty.
 	Trace string
 }
 
-// IsDeletion reports whether s asks for the work to be deleted.
+// IsDeletion reports whether s is a deletion.
 func (s *Spec) IsDeletion() bool { return s.DeletionTimestamp != nil }
 
 // Bundle is the data of a spec event (docs/protocol.md, Data).
@@ -55,7 +53,7 @@ type Bundle struct {
 	Executer *workv1.ManifestWorkExecutor `json:"executer,omitempty"`
 }
 
-// NewBundle returns the bundle that carries spec. It shares memory with spec.
+// NewBundle returns the bundle of spec. It shares memory with spec.
 func NewBundle(spec *workv1.ManifestWorkSpec) *Bundle {
 	return &Bundle{
 		Manifests:       spec.Workload.Manifests,
@@ -65,7 +63,7 @@ func NewBundle(spec *workv1.ManifestWorkSpec) *Bundle {
 	}
 }
 
-// WorkSpec gives the spec that b carries. It shares memory with b.
+// WorkSpec returns the spec in b. It shares memory with b.
 func (b *Bundle) WorkSpec() workv1.ManifestWorkSpec {
 	return workv1.ManifestWorkSpec{
 		Workload:        workv1.ManifestsTemplate{Manifests: b.Manifests},
@@ -75,82 +73,80 @@ func (b *Bundle) WorkSpec() workv1.ManifestWorkSpec {
 	}
 }
 
-// Status carries a work's status from an agent to the work's source
-// (docs/protocol.md, Statuses).
+// Status is a work's status, sent by an agent to the work's source (docs/protocol.md, Statuses).
 type Status struct {
-	// UID of the work; required.
+	// UID identifies the work; required.
 	UID types.UID
-	// Generation of the spec that the status is about.
+	// Generation is that of the spec that the status is about.
 	Generation Generation
-	// Source that the work came from: the `originalsource` extension.
+	// Source is the source of the work: the `originalsource` extension.
 	Source SourceID
-	// Cluster that reports.
+	// Cluster is the reporting cluster; required.
 	Cluster ClusterName
 	// Agent is the client id of the reporting agent: the event's `source`.
 	Agent string
 	// Action is Create, Update or ResyncResponse.
 	Action Action
-	// Meta is the work's metadata as the agent holds it.
+	// Meta is the metadata of the work that the agent holds.
 	Meta metav1.ObjectMeta
-	// Sequence orders the statuses of one agent; 0 when the event has none.
+	// Sequence orders the statuses of one agent; 0 if the event has none.
 	Sequence SequenceID
-	// Hash is [StatusHash] of Status. Encode computes it when it is empty.
+	// Hash is the [StatusHash] of Status. Encode computes it if it is empty.
 	Hash string
 	// Status is the work's status.
 	Status workv1.ManifestWorkStatus
-	// Trace is the `logtracing` extension of the spec, carried through.
+	// Trace is the `logtracing` extension of the spec.
 	Trace string
 }
 
-// SpecResync asks a source, or all of them, for the specs that the agent is
-// missing (docs/protocol.md, Spec resync).
+// SpecResync requests the specs that the agent lacks, from one source or all (docs/protocol.md,
+// Spec resync).
 type SpecResync struct {
-	// Agent is the client id of the asking agent: the event's `source`.
+	// Agent is the client id of the requesting agent: the event's `source`; required.
 	Agent string
-	// Cluster that asks; required.
+	// Cluster is the requesting cluster; required.
 	Cluster ClusterName
-	// Source that is asked; empty asks all.
+	// Source is the requested source; empty for all.
 	Source SourceID
-	// Versions lists what the agent holds; empty asks for everything.
+	// Versions lists the specs that the agent holds; empty requests everything.
 	Versions []SpecVersion
 }
 
-// SpecVersion names a spec that an agent holds.
+// SpecVersion is the version of a spec that an agent holds.
 type SpecVersion struct {
 	UID        types.UID  `json:"resourceID"`
 	Generation Generation `json:"resourceVersion"`
 }
 
-// StatusResync asks an agent, or all of them, for the statuses that the source
-// is missing (docs/protocol.md, Status resync).
+// StatusResync requests the statuses that the source lacks, from one agent or all
+// (docs/protocol.md, Status resync).
 type StatusResync struct {
-	// Source that asks: the event's `source`; required.
+	// Source is the requesting source: the event's `source`; required.
 	Source SourceID
-	// Cluster that is asked; empty asks all.
+	// Cluster is the requested cluster; empty for all.
 	Cluster ClusterName
-	// Hashes lists what the source holds; empty asks for everything. A work that
-	// a non-empty list leaves out is not sent.
+	// Hashes lists the statuses that the source has; empty requests everything. Works that a
+	// non-empty list does not contain are not sent.
 	Hashes []StatusVersion
 }
 
-// StatusVersion names a status that a source holds.
+// StatusVersion is the hash of a status that a source has.
 type StatusVersion struct {
 	UID  types.UID `json:"resourceID"`
 	Hash string    `json:"statusHash"`
 }
 
-// Presence tells sources that an agent has come or gone (docs/protocol.md,
-// Presence).
+// Presence tells sources that an agent has connected or disconnected (docs/protocol.md, Presence).
 type Presence struct {
 	// Agent is the client id of the agent: the event's `source`; required.
 	Agent string
-	// Cluster that it serves; required.
+	// Cluster is the cluster of the agent; required.
 	Cluster ClusterName
-	// Source that is told; empty tells all.
+	// Source is the addressed source; empty for all.
 	Source SourceID
-	// Session tells the agent's connections apart: the end of one says nothing
-	// about a later one; required.
+	// Session identifies the connection of the agent, so that the end of an earlier connection is
+	// not taken for the end of a later one; required.
 	Session string
-	// Present says that the agent is there; otherwise that connection has ended.
+	// Present reports whether the agent is connected; otherwise the connection has ended.
 	Present bool
 }

@@ -7,19 +7,17 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// WorkVersion is what a source knows of one of its works when it answers a spec
-// resync.
+// WorkVersion is the version of a work that a source has.
 type WorkVersion struct {
 	UID        types.UID
 	Generation Generation
 	Deleting   bool
 }
 
-// Answer decides what a source owes the agent (docs/protocol.md, Spec resync):
-// send lists the works to send, in the order of works; gone lists what the agent
-// holds and the source does not have, to be answered by a deletion. works are
-// all works of the asking cluster that belong to this source. It costs one pass
-// over both.
+// Answer returns what a source must send (docs/protocol.md, Spec resync): send contains the works
+// to send, in the order of works; gone contains the works that the agent holds and the source does
+// not have, to be answered with a deletion. works are all works of this source for the requesting
+// cluster. It costs O(n) for n listed works and works.
 func (r *SpecResync) Answer(works iter.Seq[WorkVersion]) (send []types.UID, gone []SpecVersion) {
 	held := make(map[types.UID]Generation, len(r.Versions))
 	for _, h := range r.Versions {
@@ -41,11 +39,10 @@ func (r *SpecResync) Answer(works iter.Seq[WorkVersion]) (send []types.UID, gone
 	return send, gone
 }
 
-// Answer decides which statuses an agent owes the source (docs/protocol.md,
-// Status resync): the listed works that the agent holds with another hash, or,
-// when the list is empty, all of them. hash gives the hash of a work that belongs
-// to the asking source, and false for a work that does not; all gives the UIDs of
-// all works of that source and is called only for an empty list.
+// Answer returns the works whose statuses an agent must send (docs/protocol.md, Status resync): the
+// listed works that have another hash, or all if the list is empty. hash returns the hash of a work
+// of the requesting source, and false for other works. all contains the UIDs of all works of that
+// source, and is only used for an empty list.
 func (r *StatusResync) Answer(hash func(types.UID) (string, bool), all iter.Seq[types.UID]) (send []types.UID) {
 	if len(r.Hashes) == 0 {
 		for uid := range all {
@@ -61,10 +58,10 @@ func (r *StatusResync) Answer(hash func(types.UID) (string, bool), all iter.Seq[
 	return send
 }
 
-// Split cuts r into requests whose data is at most limit bytes each, 0 meaning
-// no limit. A status resync may be cut because a work that is not listed is not
-// answered (docs/protocol.md, Limits). A request that asks for everything comes
-// back as it is, and an entry that alone exceeds limit stands alone.
+// Split splits r into requests whose data is at most limit bytes long, 0 for no limit. This does
+// not change the answers, since works that are not listed are not answered (docs/protocol.md,
+// Limits). A request for everything is returned unchanged. An entry that exceeds limit is returned
+// in its own request.
 func (r *StatusResync) Split(limit int) []*StatusResync {
 	if limit <= 0 || len(r.Hashes) == 0 {
 		return []*StatusResync{r}
@@ -87,8 +84,8 @@ func (r *StatusResync) Split(limit int) []*StatusResync {
 	return parts
 }
 
-// jsonSize is the length of v as JSON; v is one of the plain structs of this
-// package, which always marshal.
+// jsonSize returns the length of v as JSON; v must be a struct of this package that can always be
+// marshaled.
 func jsonSize(v any) int {
 	data, err := json.Marshal(v)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 
 // SequenceID orders the status events of one agent: 41 bits of milliseconds
 // since [sequenceEpoch], 10 bits of node, 12 bits of step (docs/protocol.md,
-// Sequence ids). Greater is later; 0 is none.
+// Sequence ids). Later ids are greater; 0 is none.
 type SequenceID int64
 
 const (
@@ -19,8 +19,7 @@ const (
 	sequenceSteps   = 1 << sequenceNodeBit
 )
 
-// ParseSequenceID reads the decimal form. It refuses what is no positive
-// number.
+// ParseSequenceID parses the decimal form. It returns an error if s is not a positive number.
 func ParseSequenceID(s string) (SequenceID, error) {
 	n, err := strconv.ParseInt(s, 10, 64)
 	if err != nil || n <= 0 {
@@ -29,26 +28,26 @@ func ParseSequenceID(s string) (SequenceID, error) {
 	return SequenceID(n), nil
 }
 
-// String gives the decimal form that stands on the wire.
+// String returns the decimal form.
 func (id SequenceID) String() string { return strconv.FormatInt(int64(id), 10) }
 
-// Sequence hands out strictly increasing ids. Its zero value is ready. It is
-// not safe for concurrent use: one goroutine owns it.
+// Sequence generates strictly increasing ids. Its zero value is ready to use. It is not safe for
+// concurrent use.
 type Sequence struct {
 	millisecond int64
 	step        int64
 }
 
-// Resume makes every id to come greater than last, an id handed out by an
-// earlier Sequence: the clock may have been set back since. 0 changes nothing.
+// Resume makes all following ids greater than last, the last id of an earlier Sequence, even if the
+// clock was set back since. 0 changes nothing.
 func (s *Sequence) Resume(last SequenceID) {
 	if ms := int64(last >> sequenceTimeBit); ms >= s.millisecond && last > 0 {
 		s.millisecond, s.step = ms, sequenceSteps-1
 	}
 }
 
-// Next gives an id greater than all before it. A clock that stands still or
-// goes back only borrows from the milliseconds to come.
+// Next returns an id that is greater than all before it. If the clock stands still or goes back, it
+// uses the ids of future milliseconds.
 func (s *Sequence) Next(now time.Time) SequenceID {
 	if ms := now.UnixMilli() - sequenceEpoch; ms > s.millisecond {
 		s.millisecond, s.step = ms, 0

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Topics are the topic patterns of a configuration, with `+` where an id goes
-// (docs/protocol.md, Topics). SourceEvents and AgentEvents are required.
+// Topics are the topic patterns of a configuration, with `+` in place of an id (docs/protocol.md,
+// Topics). SourceEvents and AgentEvents are required.
 type Topics struct {
 	SourceEvents    string `json:"sourceEvents"`
 	AgentEvents     string `json:"agentEvents"`
@@ -29,27 +29,26 @@ var (
 	identityShape        = regexp.MustCompile(`^[a-z0-9-]+$`)
 )
 
-// Validate reports every pattern that does not have the shape that the protocol
-// asks for, by its key.
+// Validate returns an error that names the key of every pattern without the shape that the protocol
+// requires.
 func (t Topics) Validate() error {
-	var faults []error
+	var errs []error
 	check := func(key, pattern string, shape *regexp.Regexp, example string, required bool) {
 		switch {
 		case pattern == "" && required:
-			faults = append(faults, fmt.Errorf("topics.%s is required, for example %q", key, example))
+			errs = append(errs, fmt.Errorf("topics.%s is required, for example %q", key, example))
 		case pattern != "" && !shape.MatchString(pattern):
-			faults = append(faults, fmt.Errorf("topics.%s: %q does not have the shape of %q", key, pattern, example))
+			errs = append(errs, fmt.Errorf("topics.%s: %q does not have the shape of %q", key, pattern, example))
 		}
 	}
 	check("sourceEvents", t.SourceEvents, sourceEventsShape, "sources/<source>/clusters/+/sourceevents", true)
 	check("agentEvents", t.AgentEvents, agentEventsShape, "sources/<source>/clusters/+/agentevents", true)
 	check("sourceBroadcast", t.SourceBroadcast, sourceBroadcastShape, "sources/+/sourcebroadcast", false)
 	check("agentBroadcast", t.AgentBroadcast, agentBroadcastShape, "clusters/+/agentbroadcast", false)
-	return errors.Join(faults...)
+	return errors.Join(errs...)
 }
 
-// topic is a pattern taken apart: share is `$share/<group>/` or empty, levels
-// are the rest.
+// topic is a parsed pattern: share is `$share/<group>/` or empty, levels is the rest.
 type topic struct {
 	share  string
 	levels []string
@@ -65,13 +64,13 @@ func parseTopic(pattern string) topic {
 	return topic{share: share, levels: strings.Split(pattern, "/")}
 }
 
-// filter gives the topic filter to subscribe to.
+// filter returns the topic filter to subscribe to.
 func (t topic) filter() string { return t.share + strings.Join(t.levels, "/") }
 
-// name gives the topic to publish to, which has no share.
+// name returns the topic to publish to, which has no share.
 func (t topic) name() string { return strings.Join(t.levels, "/") }
 
-// with gives t with id at level, which must hold `+` or that id already.
+// with returns t with id at level. It returns false if level contains another id.
 func (t topic) with(level int, id string) (topic, bool) {
 	if t.levels[level] != "+" {
 		return t, t.levels[level] == id
@@ -81,15 +80,14 @@ func (t topic) with(level int, id string) (topic, bool) {
 	return topic{share: t.share, levels: levels}, true
 }
 
-// Levels at which the ids stand in the events topics, and in the broadcasts.
+// The levels of the ids in event topics and in broadcast topics.
 const (
 	sourceLevel    = 1
 	clusterLevel   = 3
 	broadcastLevel = 1
 )
 
-// AgentTopics are the topics of one agent. The zero value is of no use: see
-// [Topics.ForAgent].
+// AgentTopics are the topics of one agent, see [Topics.ForAgent].
 type AgentTopics struct {
 	subscriptions []string
 	events        topic
@@ -97,15 +95,15 @@ type AgentTopics struct {
 	source        SourceID
 }
 
-// ForAgent derives the topics of the agent of cluster. It fails when a pattern
-// has a wrong shape, or names another cluster, or when cluster has characters
-// that topics can not hold.
+// ForAgent returns the topics of the agent of cluster. It returns an error if a pattern has an
+// invalid shape or names another cluster, or if cluster contains characters that are invalid in a
+// topic.
 func (t Topics) ForAgent(cluster ClusterName) (AgentTopics, error) {
 	if err := t.Validate(); err != nil {
 		return AgentTopics{}, err
 	}
 	if !identityShape.MatchString(string(cluster)) {
-		return AgentTopics{}, fmt.Errorf("cluster name %q: only a-z, 0-9 and - can stand in a topic", cluster)
+		return AgentTopics{}, fmt.Errorf("cluster name %q: only a-z, 0-9 and - are valid in a topic", cluster)
 	}
 	specs, ok := parseTopic(t.SourceEvents).with(clusterLevel, string(cluster))
 	if !ok {
@@ -136,19 +134,18 @@ func (t Topics) ForAgent(cluster ClusterName) (AgentTopics, error) {
 	return a, nil
 }
 
-// Subscriptions are the filters that the agent subscribes to.
+// Subscriptions returns the filters that the agent subscribes to.
 func (a AgentTopics) Subscriptions() []string { return a.subscriptions }
 
-// Source is the one source that the topics name, or false when they are a
-// wildcard and the agent serves several.
+// Source returns the source that the topics name, and false if they contain a wildcard and the
+// agent serves several sources.
 func (a AgentTopics) Source() (SourceID, bool) { return a.source, a.source != "" }
 
-// Events is the topic for what the agent tells source, statuses and spec
-// resync requests. It fails when source has characters that topics can not hold
-// or is not the source that the topics name.
+// Events returns the topic of statuses and spec resync requests for source. It returns an error if
+// source contains characters that are invalid in a topic or is not the source that the topics name.
 func (a AgentTopics) Events(source SourceID) (string, error) {
 	if !identityShape.MatchString(string(source)) {
-		return "", fmt.Errorf("source id %q: only a-z, 0-9 and - can stand in a topic", source)
+		return "", fmt.Errorf("source id %q: only a-z, 0-9 and - are valid in a topic", source)
 	}
 	t, ok := a.events.with(sourceLevel, string(source))
 	if !ok {
@@ -157,8 +154,7 @@ func (a AgentTopics) Events(source SourceID) (string, error) {
 	return t.name(), nil
 }
 
-// Broadcast is the topic for what the agent asks all sources, or false when
-// none is configured.
+// Broadcast returns the topic of requests to all sources, and false if none is configured.
 func (a AgentTopics) Broadcast() (string, bool) {
 	if a.broadcast == nil {
 		return "", false
@@ -166,23 +162,21 @@ func (a AgentTopics) Broadcast() (string, bool) {
 	return a.broadcast.name(), true
 }
 
-// SourceTopics are the topics of one source. The zero value is of no use: see
-// [Topics.ForSource].
+// SourceTopics are the topics of one source, see [Topics.ForSource].
 type SourceTopics struct {
 	subscriptions []string
 	specs         topic
 	broadcast     *topic
 }
 
-// ForSource derives the topics of source. It fails when a pattern has a wrong
-// shape, or names another source, or when source has characters that topics can
-// not hold.
+// ForSource returns the topics of source. It returns an error if a pattern has an invalid shape or
+// names another source, or if source contains characters that are invalid in a topic.
 func (t Topics) ForSource(source SourceID) (SourceTopics, error) {
 	if err := t.Validate(); err != nil {
 		return SourceTopics{}, err
 	}
 	if !identityShape.MatchString(string(source)) {
-		return SourceTopics{}, fmt.Errorf("source id %q: only a-z, 0-9 and - can stand in a topic", source)
+		return SourceTopics{}, fmt.Errorf("source id %q: only a-z, 0-9 and - are valid in a topic", source)
 	}
 	specs, ok := parseTopic(t.SourceEvents).with(sourceLevel, string(source))
 	if !ok {
@@ -206,15 +200,15 @@ func (t Topics) ForSource(source SourceID) (SourceTopics, error) {
 	return s, nil
 }
 
-// Subscriptions are the filters that the source subscribes to.
+// Subscriptions returns the filters that the source subscribes to.
 func (s SourceTopics) Subscriptions() []string { return s.subscriptions }
 
-// Specs is the topic for what the source tells cluster, specs and status resync
-// requests. It fails when cluster has characters that topics can not hold or is
-// not the cluster that the topics name.
+// Specs returns the topic of specs and status resync requests for cluster. It returns an error if
+// cluster contains characters that are invalid in a topic or is not the cluster that the topics
+// name.
 func (s SourceTopics) Specs(cluster ClusterName) (string, error) {
 	if !identityShape.MatchString(string(cluster)) {
-		return "", fmt.Errorf("cluster name %q: only a-z, 0-9 and - can stand in a topic", cluster)
+		return "", fmt.Errorf("cluster name %q: only a-z, 0-9 and - are valid in a topic", cluster)
 	}
 	t, ok := s.specs.with(clusterLevel, string(cluster))
 	if !ok {
@@ -223,8 +217,7 @@ func (s SourceTopics) Specs(cluster ClusterName) (string, error) {
 	return t.name(), nil
 }
 
-// Broadcast is the topic for what the source asks all agents, or false when
-// none is configured.
+// Broadcast returns the topic of requests to all agents, and false if none is configured.
 func (s SourceTopics) Broadcast() (string, bool) {
 	if s.broadcast == nil {
 		return "", false
@@ -232,10 +225,9 @@ func (s SourceTopics) Broadcast() (string, bool) {
 	return s.broadcast.name(), true
 }
 
-// TopicSender returns the source and the cluster that name, the topic of a message,
-// stands for; what a broadcast does not name is empty. A broker's ACL vouches
-// for them, the event itself does not. It reports false for a topic of no known
-// shape.
+// TopicSender returns the source and the cluster in the topic of a message; one that a broadcast
+// topic does not name is empty. The broker's ACL guarantees that they are genuine, unlike the ids
+// in the event. It returns false for a topic with an unknown shape.
 func TopicSender(name string) (SourceID, ClusterName, bool) {
 	// The shapes are those of patterns: a name has no wildcards and no share.
 	if strings.HasPrefix(name, "$") || strings.Contains(name, "+") {

@@ -8,10 +8,9 @@ import (
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 )
 
-// Validate reports what an agent refuses before it applies anything: no
-// manifests, too much of them, and manifests that name no object
-// (docs/protocol.md, Refused specs). It reports all faults at once, each by the
-// manifest's index.
+// Validate returns an error for bundles that an agent refuses before it applies anything: without
+// manifests, too large, or with manifests that do not identify an object (docs/protocol.md, Refused
+// specs). The error contains the index of every invalid manifest.
 func (b *Bundle) Validate() error {
 	if len(b.Manifests) == 0 {
 		return errors.New("manifests should not be empty")
@@ -23,13 +22,13 @@ func (b *Bundle) Validate() error {
 	if size > workv1.MaxManifestsSize {
 		return fmt.Errorf("the size of manifests is %d bytes which exceeds the %d limit", size, workv1.MaxManifestsSize)
 	}
-	var faults []error
+	var errs []error
 	for i := range b.Manifests {
 		if err := validateManifest(b.Manifests[i].Raw); err != nil {
-			faults = append(faults, fmt.Errorf("manifest %d: %w", i, err))
+			errs = append(errs, fmt.Errorf("manifest %d: %w", i, err))
 		}
 	}
-	return errors.Join(faults...)
+	return errors.Join(errs...)
 }
 
 func validateManifest(raw []byte) error {

@@ -74,8 +74,8 @@ func TestRestart(t *testing.T) {
 	})
 }
 
-// TestTooLarge: a spec that exceeds the broker's limit is refused with a condition, which statuses of
-// older generations keep. It is published once it fits or the limit has changed.
+// TestTooLarge: a spec that exceeds the broker's limit is refused with a condition, which statuses
+// of older generations keep. It is published once it fits or the limit has changed.
 func TestTooLarge(t *testing.T) {
 	withHarness(t, delivery.Config{}, func(b *harness) {
 		b.broker.SetLimit(4000)
@@ -140,7 +140,8 @@ func TestRefusedByTheBroker(t *testing.T) {
 	})
 }
 
-// TestWorkRemoved: a work that is removed before its agent reports Deleted is deleted from the cluster.
+// TestWorkRemoved: a work that is removed before its agent reports Deleted is deleted from the
+// cluster.
 func TestWorkRemoved(t *testing.T) {
 	withHarness(t, delivery.Config{}, func(b *harness) {
 		a := b.agent("cluster1")

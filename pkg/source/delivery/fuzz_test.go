@@ -36,8 +36,8 @@ func (o one) UpdateStatus(context.Context, *wire.Status) error                { 
 func (o one) SetCondition(context.Context, types.UID, metav1.Condition) error { return nil }
 func (o one) AgentAhead(types.UID, wire.Generation)                           {}
 
-// FuzzReceive: every message is acknowledged once, and messages from other clusters than the work's do
-// not change its state.
+// FuzzReceive: every message is acknowledged once, and messages from other clusters than the work's
+// do not change its state.
 func FuzzReceive(f *testing.F) {
 	const status = "io.open-cluster-management.works.v1alpha1.manifestbundles.status.update_request"
 	const resync = "io.open-cluster-management.works.v1alpha1.manifestbundles.spec.resync_request"

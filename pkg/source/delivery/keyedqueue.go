@@ -15,10 +15,9 @@ const (
 )
 
 // keyedQueue passes the newest value of each key to process. Calls are serialized per key and
-// concurrent across keys. Values that are added meanwhile are merged. If process asks for a retry, it
-// is called again with the merged value after a backoff; values added during the backoff do not
-// shorten it.
-// All methods are safe for concurrent use.
+// concurrent across keys. Values that are added meanwhile are merged. If process asks for a retry,
+// it is called again with the merged value after a backoff; values added during the backoff do not
+// shorten it. All methods are safe for concurrent use.
 type keyedQueue[K comparable, V any] struct {
 	merge   func(older, newer V) V
 	process func(context.Context, K, V) (retry bool)

@@ -64,8 +64,8 @@ func (e *Engine) runResync(ctx context.Context, name wire.ClusterName, r resyncT
 	return false
 }
 
-// answerSpecResync enqueues the works that r requests (docs/protocol.md, Spec resync). It costs O(n)
-// for n works of the cluster and of the request.
+// answerSpecResync enqueues the works that r requests (docs/protocol.md, Spec resync). It costs
+// O(n) for n works of the cluster and of the request.
 func (e *Engine) answerSpecResync(r *wire.SpecResync) {
 	generations := make(map[workKey]wire.Generation)
 	send, gone := r.Answer(e.listWorks(r.Cluster, generations))

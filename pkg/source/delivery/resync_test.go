@@ -16,8 +16,8 @@ import (
 	"github.com/workwire/workwire/test/kit/wirekit"
 )
 
-// TestSpecResync: an agent that lost its session receives the works that it lacks and those that are
-// being deleted, and a deletion of each work that the source does not have.
+// TestSpecResync: an agent that lost its session receives the works that it lacks and those that
+// are being deleted, and a deletion of each work that the source does not have.
 func TestSpecResync(t *testing.T) {
 	withHarness(t, delivery.Config{}, func(b *harness) {
 		a := b.agent("cluster1", func(c *wirekit.AgentConfig) { c.KeepDeleting = true })
@@ -60,8 +60,8 @@ func TestSpecResync(t *testing.T) {
 	})
 }
 
-// TestSpecResyncOfNothing: an empty list requests everything, and the source answers with a deletion
-// for each listed work of a cluster that it has no works for.
+// TestSpecResyncOfNothing: an empty list requests everything, and the source answers with a
+// deletion for each listed work of a cluster that it has no works for.
 func TestSpecResyncOfNothing(t *testing.T) {
 	withHarness(t, delivery.Config{}, func(b *harness) {
 		a := b.agent("cluster1", func(c *wirekit.AgentConfig) { c.EmptyResync = true })
@@ -78,8 +78,8 @@ func TestSpecResyncOfNothing(t *testing.T) {
 	})
 }
 
-// TestSpecResyncOfOthers: requests for another source, or with a forged cluster, are not answered, and
-// one cluster cannot have another's work deleted.
+// TestSpecResyncOfOthers: requests for another source, or with a forged cluster, are not answered,
+// and one cluster cannot have another's work deleted.
 func TestSpecResyncOfOthers(t *testing.T) {
 	withHarness(t, delivery.Config{}, func(b *harness) {
 		mallory := b.agent("cluster2")
@@ -162,7 +162,8 @@ func TestAgentAhead(t *testing.T) {
 	})
 }
 
-// TestStatusResync: lost statuses, and only those, are sent again at the next connect of either side.
+// TestStatusResync: lost statuses, and only those, are sent again at the next connect of either
+// side.
 func TestStatusResync(t *testing.T) {
 	withHarness(t, delivery.Config{}, func(b *harness) {
 		var lose atomic.Bool
@@ -193,8 +194,8 @@ func TestStatusResync(t *testing.T) {
 	})
 }
 
-// TestStatusResyncFits: requests are split to fit the broker's limit, and a cluster without works gets
-// none.
+// TestStatusResyncFits: requests are split to fit the broker's limit, and a cluster without works
+// gets none.
 func TestStatusResyncFits(t *testing.T) {
 	withHarness(t, delivery.Config{}, func(b *harness) {
 		b.broker.SetLimit(8000)

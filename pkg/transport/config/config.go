@@ -1,6 +1,6 @@
-// Package config reads the transport configuration file: the address of the broker, the credentials and
-// the topics (docs/protocol.md, Transport configuration file). It has the same keys as OCM's file, which
-// can be used unchanged:
+// Package config reads the transport configuration file: the address of the broker, the credentials
+// and the topics (docs/protocol.md, Transport configuration file). It has the same keys as OCM's
+// file, which can be used unchanged:
 //
 //	brokerHost: broker.example.com:8883
 //	username: cluster1
@@ -42,8 +42,9 @@ const (
 	DefaultMaximumPacketSize = 16 << 20
 )
 
-// Config is the content of a transport configuration file. The key of each field is in parentheses. The
-// connection uses TLS if a certificate authority or a client certificate is set, otherwise plain TCP.
+// Config is the content of a transport configuration file. The key of each field is in parentheses.
+// The connection uses TLS if a certificate authority or a client certificate is set, otherwise
+// plain TCP.
 type Config struct {
 	// BrokerHost (brokerHost) is the host:port of the broker; required.
 	BrokerHost string
@@ -52,44 +53,45 @@ type Config struct {
 	// Password (password) is the password; empty for none.
 	Password string
 	// PasswordFile (passwordFile) is the path of a file with the password, so that the
-	// configuration contains no secret. A trailing line break is removed. It is read on each connect.
-	// OCM does not have this key.
+	// configuration contains no secret. A trailing line break is removed. It is read on each
+	// connect. OCM does not have this key.
 	PasswordFile string
 
-	// KeepAlive (keepAlive, in seconds) is how long the connection may be idle before a ping is sent:
-	// whole seconds, at most 65535 s, default 60 s.
+	// KeepAlive (keepAlive, in seconds) is how long the connection may be idle before a ping is
+	// sent: whole seconds, at most 65535 s, default 60 s.
 	KeepAlive time.Duration
 	// DialTimeout (dialTimeout) limits one attempt to connect; default 60 s.
 	DialTimeout time.Duration
 
-	// PubQoS and SubQoS (pubQoS, subQoS) are the qualities of service to publish and subscribe with: 0
-	// to 2, default 1. With 0, events can be lost. 2 is treated as 1: all events of the protocol are
-	// idempotent, so that exactly-once delivery has no advantage for twice the packets.
+	// PubQoS and SubQoS (pubQoS, subQoS) are the qualities of service to publish and subscribe
+	// with: 0 to 2, default 1. With 0, events can be lost. 2 is treated as 1: all events of the
+	// protocol are idempotent, so that exactly-once delivery has no advantage for twice the
+	// packets.
 	PubQoS, SubQoS *byte
 
 	// Topics (topics) are the topic patterns.
 	Topics wire.Topics
 
-	// CA (caFile or caData) contains the certificate authorities of the broker; default those of the
-	// system.
+	// CA (caFile or caData) contains the certificate authorities of the broker; default those of
+	// the system.
 	CA PEM
 	// ClientCert and ClientKey (clientCertFile or clientCertData, clientKeyFile or clientKeyData)
 	// authenticate this client: both or none.
 	ClientCert, ClientKey PEM
 
-	// SessionExpiry (sessionExpiry) is how long the broker keeps the session and queues messages while
-	// this client is disconnected: whole seconds, default 24 h. OCM does not have this key.
+	// SessionExpiry (sessionExpiry) is how long the broker keeps the session and queues messages
+	// while this client is disconnected: whole seconds, default 24 h. OCM does not have this key.
 	SessionExpiry time.Duration
 	// ReceiveMaximum (receiveMaximum) is the maximum number of messages that are received and not
 	// acknowledged; default 256. OCM does not have this key.
 	ReceiveMaximum uint16
-	// MaximumPacketSize (maximumPacketSize) is the maximum size in bytes of a packet from the broker;
-	// default 16 MiB. Brokers drop larger messages. OCM does not have this key.
+	// MaximumPacketSize (maximumPacketSize) is the maximum size in bytes of a packet from the
+	// broker; default 16 MiB. Brokers drop larger messages. OCM does not have this key.
 	MaximumPacketSize uint32
 }
 
-// PEM is PEM text: the path of a file, which is read again when it changes, or the text itself. At most
-// one field is set.
+// PEM is PEM text: the path of a file, which is read again when it changes, or the text itself. At
+// most one field is set.
 type PEM struct {
 	File string
 	Data []byte
@@ -138,8 +140,8 @@ func (c Config) ReadPassword() (string, error) {
 	return strings.TrimRight(string(data), "\r\n"), nil
 }
 
-// Validate returns an error that names the key of every invalid field, and what to do. It reads the files
-// that c names. It does not check Topics, which a program may set itself; see [wire.Topics].
+// Validate returns an error that names the key of every invalid field, and what to do. It reads the
+// files that c names. It does not check Topics, which a program may set itself; see [wire.Topics].
 func (c Config) Validate() error {
 	var errs []error
 	invalid := func(key, format string, args ...any) {

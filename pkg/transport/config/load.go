@@ -17,9 +17,9 @@ import (
 	"github.com/workwire/workwire/pkg/wire"
 )
 
-// Load reads and validates the file at path. Its error names the key of every invalid value, and what to
-// do; unknown keys are errors. Load also reads and validates the files that the configuration names, whose
-// paths are relative to the working directory.
+// Load reads and validates the file at path. Its error names the key of every invalid value, and
+// what to do; unknown keys are errors. Load also reads and validates the files that the
+// configuration names, whose paths are relative to the working directory.
 func Load(path string) (Config, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {

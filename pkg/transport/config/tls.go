@@ -38,8 +38,8 @@ func (c Config) Certificates() (Certificates, error) {
 	return certs, errors.Join(errs...)
 }
 
-// TLSConfig returns the TLS configuration for a connection to c.BrokerHost with certs. Errors contain the
-// key of the invalid field.
+// TLSConfig returns the TLS configuration for a connection to c.BrokerHost with certs. Errors
+// contain the key of the invalid field.
 func (c Config) TLSConfig(certs Certificates) (*tls.Config, error) {
 	var errs []error
 	host, _, err := net.SplitHostPort(c.BrokerHost)
@@ -60,8 +60,8 @@ func (c Config) TLSConfig(certs Certificates) (*tls.Config, error) {
 				c.ClientCert.keyName("clientCertFile", "clientCertData"), c.ClientKey.keyName("clientKeyFile", "clientKeyData"), err))
 		}
 		settings.Certificates = []tls.Certificate{pair}
-		// By default, the client does not send a certificate of an authority that the broker does not
-		// trust, and the error at both ends is that there is none.
+		// By default, the client does not send a certificate of an authority that the broker does
+		// not trust, and the error at both ends is that there is none.
 		settings.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &pair, nil }
 	}
 	return settings, errors.Join(errs...)

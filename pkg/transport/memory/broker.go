@@ -1,6 +1,6 @@
-// Package memory implements a broker and its transport within a process, for tests of packages that use a
-// transport. Its sessions behave like those of an MQTT broker: they are kept by client id, queue messages
-// while the client is disconnected, and deliver unacknowledged messages again.
+// Package memory implements a broker and its transport within a process, for tests of packages that
+// use a transport. Its sessions behave like those of an MQTT broker: they are kept by client id,
+// queue messages while the client is disconnected, and deliver unacknowledged messages again.
 //
 //	broker := memory.NewBroker()
 //	agent, source := broker.Client("cluster1-agent"), broker.Client("hub1")
@@ -73,11 +73,12 @@ func NewBroker() *Broker {
 	}
 }
 
-// Client returns a transport with this client id. If several transports run with one id, the latest to
-// connect takes over the session, like with MQTT.
+// Client returns a transport with this client id. If several transports run with one id, the latest
+// to connect takes over the session, like with MQTT.
 func (b *Broker) Client(id string) *Transport { return &Transport{broker: b, id: id} }
 
-// Cut ends the connection of the client and refuses new ones until Restore. Messages are queued meanwhile.
+// Cut ends the connection of the client and refuses new ones until Restore. Messages are queued
+// meanwhile.
 func (b *Broker) Cut(id string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -109,8 +110,8 @@ func (b *Broker) Connected(id string) bool {
 	return s != nil && s.conn != nil
 }
 
-// SetLimit sets the maximum packet size in bytes that the broker announces to clients that connect from
-// now on; 0 for none. The size of an event is that of its topic, attributes and data.
+// SetLimit sets the maximum packet size in bytes that the broker announces to clients that connect
+// from now on; 0 for none. The size of an event is that of its topic, attributes and data.
 func (b *Broker) SetLimit(bytes int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -153,8 +154,9 @@ func (b *Broker) notify() {
 	b.changed = make(chan struct{})
 }
 
-// connect connects the client. If the client cannot connect it returns nil and a channel that is closed
-// at the next change. It takes over the session of another client with this id, unless yield is set.
+// connect connects the client. If the client cannot connect it returns nil and a channel that is
+// closed at the next change. It takes over the session of another client with this id, unless yield
+// is set.
 func (b *Broker) connect(id string, filters []string, will *message, yield bool) (c *connection, resumed bool, changed <-chan struct{}) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -194,8 +196,8 @@ func (b *Broker) next(id string, c *connection) (m *message, changed <-chan stru
 	return m, nil
 }
 
-// ack acknowledges m, which was delivered on c. Like with MQTT, acknowledgements take effect in the order
-// of delivery, and not after c is lost.
+// ack acknowledges m, which was delivered on c. Like with MQTT, acknowledgements take effect in the
+// order of delivery, and not after c is lost.
 func (b *Broker) ack(id string, c *connection, m *message, acked map[*message]bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

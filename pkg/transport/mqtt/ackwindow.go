@@ -2,8 +2,9 @@ package mqtt
 
 import "sync"
 
-// ackWindow contains the messages of one connection that are not acknowledged to the broker yet. They may
-// be acknowledged in any order; the acknowledgements are sent in the order of arrival, as MQTT requires.
+// ackWindow contains the messages of one connection that are not acknowledged to the broker yet.
+// They may be acknowledged in any order; the acknowledgements are sent in the order of arrival, as
+// MQTT requires.
 type ackWindow struct {
 	mu      sync.Mutex
 	entries []*unackedMessage // in order of arrival; the broker's receive maximum bounds them

@@ -12,23 +12,23 @@ const (
 	initialDelay = 100 * time.Millisecond // maximum delay of the first attempt
 	maxDelay     = 30 * time.Second       // maximum delay of all attempts
 
-	// While nothing listens at the broker's address, attempts cost the broker nothing, and it probably
-	// restarts. Until this has lasted for notListeningPeriod, the delays do not exceed those of attempt
-	// notListeningAttempt, which are at most 0.8 s.
+	// While nothing listens at the broker's address, attempts cost the broker nothing, and it
+	// probably restarts. Until this has lasted for notListeningPeriod, the delays do not exceed
+	// those of attempt notListeningAttempt, which are at most 0.8 s.
 	notListeningAttempt = 3
 	notListeningPeriod  = time.Minute
 
-	// A shorter connection counts as a failed attempt, so that reconnects to a broker that disconnects
-	// its clients at once back off too.
+	// A shorter connection counts as a failed attempt, so that reconnects to a broker that
+	// disconnects its clients at once back off too.
 	minLifetime = time.Second
 	// Two clients with the same id take over each other's session for as long as both run.
 	takeoverPeriod  = 2 * time.Minute
 	takeoverAttempt = 4 // the attempt after the first takeover
 )
 
-// retryDelay returns the delay before attempt n, which is counted from 0. random is in [0,1). The first
-// delay is at most initialDelay. Later ones double up to maxDelay, with a jitter over their upper half, so
-// that clients that have lost the same broker do not reconnect at the same time.
+// retryDelay returns the delay before attempt n, which is counted from 0. random is in [0,1). The
+// first delay is at most initialDelay. Later ones double up to maxDelay, with a jitter over their
+// upper half, so that clients that have lost the same broker do not reconnect at the same time.
 func retryDelay(n int, random float64) time.Duration {
 	if n <= 0 {
 		return time.Duration(random * float64(initialDelay))
@@ -37,7 +37,8 @@ func retryDelay(n int, random float64) time.Duration {
 	return time.Duration(span/2 + random*span/2)
 }
 
-// reconnectBackoff computes the delays between attempts to connect. It is not safe for concurrent use.
+// reconnectBackoff computes the delays between attempts to connect. It is not safe for concurrent
+// use.
 type reconnectBackoff struct {
 	attempt           int       // the number of the next attempt; -1 before the very first
 	takeovers         int       // consecutive
@@ -66,8 +67,8 @@ func (b *reconnectBackoff) connectFailed(now time.Time, err error) {
 	}
 }
 
-// isNotListening reports whether err means that nothing listens at the address: the connection was refused,
-// or the name, for example that of a container, does not exist.
+// isNotListening reports whether err means that nothing listens at the address: the connection was
+// refused, or the name, for example that of a container, does not exist.
 func isNotListening(err error) bool {
 	var dns *net.DNSError
 	return errors.Is(err, syscall.ECONNREFUSED) || errors.As(err, &dns) && dns.IsNotFound

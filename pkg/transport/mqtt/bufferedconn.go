@@ -21,9 +21,9 @@ const (
 	reasonTimeout  = time.Second            // for reading the broker's DISCONNECT after a failed write
 )
 
-// bufferedConn is a connection that paho writes packets to. paho holds its lock during the writes of each
-// packet. bufferedConn combines these writes, and those of packets that wait for the lock, into one. After
-// a failed write, reads soon fail too.
+// bufferedConn is a connection that paho writes packets to. paho holds its lock during the writes
+// of each packet. bufferedConn combines these writes, and those of packets that wait for the lock,
+// into one. After a failed write, reads soon fail too.
 type bufferedConn struct {
 	net.Conn          // TLS or not
 	raw      net.Conn // below TLS

@@ -18,23 +18,26 @@ const DefaultReloadInterval = time.Minute
 
 // Config configures a [Transport].
 type Config struct {
-	// Broker is the transport configuration, for example from [config.Load]. BrokerHost is required.
+	// Broker is the transport configuration, for example from [config.Load]. BrokerHost is
+	// required.
 	Broker config.Config
 
 	// ClientID identifies the session at the broker; required. It must be unique, since a broker
-	// disconnects a client when another one connects with its id, and must not change across restarts.
-	// It is at most 65535 bytes long; many brokers have a lower limit.
+	// disconnects a client when another one connects with its id, and must not change across
+	// restarts. It is at most 65535 bytes long; many brokers have a lower limit.
 	ClientID string
 
-	// Logger receives connections and failures, but neither events nor secrets; default slog.Default().
+	// Logger receives connections and failures, but neither events nor secrets; default
+	// slog.Default().
 	Logger *slog.Logger
 
-	// Registerer registers the metrics workwire_transport_*; nil registers none. Two transports cannot
-	// share a Registerer: wrap it with a label.
+	// Registerer registers the metrics workwire_transport_*; nil registers none. Two transports
+	// cannot share a Registerer: wrap it with a label.
 	Registerer prometheus.Registerer
 
 	// ReloadInterval is the interval at which the certificate files are read while connected. The
-	// transport reconnects when they have changed. It also reads them on each connect. Default 1 min.
+	// transport reconnects when they have changed. It also reads them on each connect. Default 1
+	// min.
 	ReloadInterval time.Duration
 }
 

@@ -44,8 +44,8 @@ func (r *runner) serveConnections(ctx context.Context) {
 	}
 }
 
-// serve subscribes and reports the connection. It returns when the connection is lost and the handler's call
-// has ended.
+// serve subscribes and reports the connection. It returns when the connection is lost and the
+// handler's call has ended.
 func (r *runner) serve(ctx context.Context, c *connection) {
 	connCtx, lost := context.WithCancel(ctx)
 	defer lost()
@@ -102,7 +102,8 @@ func (r *runner) reportLost(ctx context.Context, c *connection) {
 	}
 }
 
-// subscribe retries until all filters are granted. It returns false if the connection is lost before.
+// subscribe retries until all filters are granted. It returns false if the connection is lost
+// before.
 func (r *runner) subscribe(ctx context.Context, c *connection) bool {
 	if len(r.handler.Subscriptions) == 0 {
 		return !c.session.isLost()
@@ -166,7 +167,8 @@ func (r *runner) disconnect(ctx context.Context, c *connection, reason error) {
 	_ = c.session.conn.Close()
 }
 
-// watchCertificates reconnects when the certificate files have changed and are valid, until ctx ends.
+// watchCertificates reconnects when the certificate files have changed and are valid, until ctx
+// ends.
 func (r *runner) watchCertificates(ctx context.Context) {
 	ticker := time.NewTicker(r.cfg.ReloadInterval)
 	defer ticker.Stop()

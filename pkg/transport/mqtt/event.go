@@ -15,8 +15,8 @@ import (
 	"github.com/workwire/workwire/pkg/transport"
 )
 
-// maxTextLength is the maximum length in bytes of a string in an MQTT packet. paho truncates longer ones
-// silently.
+// maxTextLength is the maximum length in bytes of a string in an MQTT packet. paho truncates longer
+// ones silently.
 const maxTextLength = 65535
 
 // encode returns the packet for e in the binary content mode (docs/protocol.md, Encoding).

@@ -14,7 +14,8 @@ import (
 	"github.com/eclipse/paho.golang/packets"
 )
 
-// reasonTakenOver is the reason code of a disconnect because another client connected with the same id.
+// reasonTakenOver is the reason code of a disconnect because another client connected with the same
+// id.
 const reasonTakenOver = packets.DisconnectSessionTakenOver
 
 // refusedError is a reason code of the broker in a CONNACK, SUBACK, PUBACK or DISCONNECT.
@@ -165,8 +166,8 @@ func alertAdvice(alert error) string {
 	return "the broker refused this client's certificate: check clientCertFile, or give one if there is none"
 }
 
-// reasonKey returns a text that is equal for errors with the same reason. Their own texts can differ in the
-// local port.
+// reasonKey returns a text that is equal for errors with the same reason. Their own texts can
+// differ in the local port.
 func reasonKey(err error) string {
 	var connection *net.OpError
 	if errors.As(err, &connection) {

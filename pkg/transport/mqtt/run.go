@@ -23,8 +23,8 @@ var (
 	errCertificates = errors.New("certificate files have changed")
 )
 
-// runner is the state of one Run. The goroutine of autopaho connects, one goroutine serves the established
-// connections one after the other, and one watches the certificate files.
+// runner is the state of one Run. The goroutine of autopaho connects, one goroutine serves the
+// established connections one after the other, and one watches the certificate files.
 type runner struct {
 	*Transport
 	handler  transport.Handler
@@ -116,7 +116,8 @@ func (r *runner) clientConfig(ctx context.Context) autopaho.ClientConfig {
 	}
 }
 
-// pinger is the default pinger of paho. It sets the reason of the loss if the broker does not answer.
+// pinger is the default pinger of paho. It sets the reason of the loss if the broker does not
+// answer.
 type pinger struct{ *paho.DefaultPinger }
 
 // Run sends pings until ctx ends.
@@ -173,8 +174,8 @@ func (r *runner) connectFailed(err error) {
 	r.cfg.Logger.Log(context.Background(), level, "connect failed, retrying", append(args, "brokerHost", r.cfg.Broker.BrokerHost)...)
 }
 
-// connectionUp passes the connection to serveConnections. It blocks autopaho until the previous connection has
-// ended.
+// connectionUp passes the connection to serveConnections. It blocks autopaho until the previous
+// connection has ended.
 func (r *runner) connectionUp(ctx context.Context, manager *autopaho.ConnectionManager, answer *paho.Connack) {
 	c := r.dialed.Load()
 	c.manager, c.since, c.resumed = manager, time.Now(), answer.SessionPresent
@@ -204,8 +205,8 @@ func (r *runner) connectionDown() (reconnect bool) {
 	return true
 }
 
-// received is called by paho for each message, not concurrently. paho continues to read meanwhile, up to the
-// receive maximum.
+// received is called by paho for each message, not concurrently. paho continues to read meanwhile,
+// up to the receive maximum.
 func (r *runner) received(ctx context.Context, p *paho.Publish) {
 	c := r.dialed.Load()
 	if c.session.isLost() || ctx.Err() != nil {
@@ -229,8 +230,9 @@ type failureLog struct {
 	last string
 }
 
-// next returns the level to log a failed operation with, and its arguments: the error and what to do about it.
-// The level is Debug if the last failure was the same, Error if the user must act, and Warn otherwise.
+// next returns the level to log a failed operation with, and its arguments: the error and what to
+// do about it. The level is Debug if the last failure was the same, Error if the user must act, and
+// Warn otherwise.
 func (f *failureLog) next(operation string, err error) (slog.Level, []any) {
 	f.mu.Lock()
 	reason := operation + reasonKey(err)

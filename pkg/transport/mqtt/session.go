@@ -13,14 +13,14 @@ import (
 	pahosession "github.com/eclipse/paho.golang/paho/session"
 )
 
-// session is the client's part of the MQTT session on one connection: the packets that wait for an answer
-// of the broker, at most its receive maximum, and the messages that are not acknowledged.
+// session is the client's part of the MQTT session on one connection: the packets that wait for an
+// answer of the broker, at most its receive maximum, and the messages that are not acknowledged.
 //
-// It ends with the connection. The session of paho keeps unacknowledged publishes and sends them on the next
-// connection. By then their Publish has returned an error, and the caller may have published something
-// newer, which they would overwrite. Here, a publish is never sent after its Publish has returned. (With QoS
-// 1 the broker cannot see the difference.) The broker's part of the session, its subscriptions and queued
-// messages, is kept.
+// It ends with the connection. The session of paho keeps unacknowledged publishes and sends them on
+// the next connection. By then their Publish has returned an error, and the caller may have
+// published something newer, which they would overwrite. Here, a publish is never sent after its
+// Publish has returned. (With QoS 1 the broker cannot see the difference.) The broker's part of the
+// session, its subscriptions and queued messages, is kept.
 type session struct {
 	conn   *bufferedConn
 	window *ackWindow
@@ -97,8 +97,8 @@ func (s *session) end() {
 	}
 }
 
-// add assigns a packet identifier to p. It guarantees that answer receives a packet. A publish waits until
-// fewer than the receive maximum are in flight.
+// add assigns a packet identifier to p. It guarantees that answer receives a packet. A publish
+// waits until fewer than the receive maximum are in flight.
 func (s *session) add(ctx context.Context, p pahosession.Packet, answer chan<- packets.ControlPacket) error {
 	publish := p.Type() == packets.PUBLISH
 	if publish {
@@ -187,8 +187,8 @@ func (s *session) sendAcks() {
 	}
 }
 
-// acknowledge sends the acknowledgement of m. If that fails, the connection is lost and m is delivered
-// again.
+// acknowledge sends the acknowledgement of m. If that fails, the connection is lost and m is
+// delivered again.
 func (s *session) acknowledge(m unackedMessage) {
 	if m.qos == 2 {
 		_, _ = (&packets.Pubrec{PacketID: m.id, Properties: &packets.Properties{}}).WriteTo(s.conn)

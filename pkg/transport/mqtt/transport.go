@@ -1,5 +1,5 @@
-// Package mqtt implements the transport for MQTT 5 brokers (docs/protocol.md, Transport) with autopaho of
-// paho.golang and its CloudEvents binding.
+// Package mqtt implements the transport for MQTT 5 brokers (docs/protocol.md, Transport) with
+// autopaho of paho.golang and its CloudEvents binding.
 //
 //	broker, err := config.Load(path)
 //	...
@@ -7,16 +7,17 @@
 //	...
 //	err = t.Run(ctx, transport.Handler{...})
 //
-// The broker keeps the session of the client id and delivers queued messages when the client reconnects.
-// The client does not keep publishes: a publish that the broker has not acknowledged when the connection is
-// lost returns an error and is not sent again, since it could overwrite a newer one of the caller.
+// The broker keeps the session of the client id and delivers queued messages when the client
+// reconnects. The client does not keep publishes: a publish that the broker has not acknowledged
+// when the connection is lost returns an error and is not sent again, since it could overwrite a
+// newer one of the caller.
 //
-// The client reconnects within 100 ms, then with a backoff of up to 30 s. It reads the certificate and
-// password files on each connect, and reconnects when the certificate files change.
+// The client reconnects within 100 ms, then with a backoff of up to 30 s. It reads the certificate
+// and password files on each connect, and reconnects when the certificate files change.
 //
-// A message is acknowledged as soon as its Ack is called, in the order of arrival. The acknowledgement
-// tracker of paho is not used, since it only checks every 50 ms, and brokers limit the number of
-// unacknowledged messages, Mosquitto to 20.
+// A message is acknowledged as soon as its Ack is called, in the order of arrival. The
+// acknowledgement tracker of paho is not used, since it only checks every 50 ms, and brokers limit
+// the number of unacknowledged messages, Mosquitto to 20.
 package mqtt
 
 import (
@@ -51,8 +52,8 @@ type Transport struct {
 
 var _ transport.Transport = (*Transport)(nil)
 
-// New returns a transport, which [Transport.Run] runs. It reads the certificate files to validate them. Its
-// error names every invalid field of cfg.
+// New returns a transport, which [Transport.Run] runs. It reads the certificate files to validate
+// them. Its error names every invalid field of cfg.
 func New(cfg Config) (*Transport, error) {
 	cfg, err := cfg.withDefaults()
 	if err != nil {
@@ -68,9 +69,9 @@ func New(cfg Config) (*Transport, error) {
 // Limit returns the maximum packet size of the broker; see [transport.Transport].
 func (t *Transport) Limit() int { return int(t.limit.Load()) }
 
-// Publish sends e to topic; see [transport.Transport]. It returns ErrNotConnected except between Connected
-// and Lost. It also returns *transport.TooLargeError for an attribute of more than 65535 bytes, the maximum
-// of MQTT. The event may be delivered even if ctx ends before Publish returns.
+// Publish sends e to topic; see [transport.Transport]. It returns ErrNotConnected except between
+// Connected and Lost. It also returns *transport.TooLargeError for an attribute of more than 65535
+// bytes, the maximum of MQTT. The event may be delivered even if ctx ends before Publish returns.
 func (t *Transport) Publish(ctx context.Context, topic string, e cloudevents.Event) error {
 	start := time.Now()
 	size, err := t.publish(ctx, topic, &e)

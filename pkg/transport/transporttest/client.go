@@ -12,12 +12,12 @@ import (
 	"github.com/workwire/workwire/test/kit"
 )
 
-// Prompt is the time within which Run must return after its context has ended. It includes a reserve for
-// machines that are busy with other tests.
+// Prompt is the time within which Run must return after its context has ended. It includes a
+// reserve for machines that are busy with other tests.
 const Prompt = 2 * time.Second
 
-// Client is a running transport together with what it has reported. It must be used from the goroutine of
-// the test.
+// Client is a running transport together with what it has reported. It must be used from the
+// goroutine of the test.
 type Client struct {
 	transport.Transport
 
@@ -37,8 +37,8 @@ func Start(t testing.TB, tr transport.Transport, filters ...string) *Client {
 	return StartWith(t, tr, transport.Handler{Subscriptions: filters})
 }
 
-// StartWith runs tr with h, whose callbacks are called after the client's. A Received in h must acknowledge
-// messages; without one, the test does.
+// StartWith runs tr with h, whose callbacks are called after the client's. A Received in h must
+// acknowledge messages; without one, the test does.
 func StartWith(t testing.TB, tr transport.Transport, h transport.Handler) *Client {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -72,8 +72,8 @@ func StartWith(t testing.TB, tr transport.Transport, h transport.Handler) *Clien
 	return c
 }
 
-// Stop ends Run and waits for it. It fails the test if that takes longer than Prompt. Further calls do
-// nothing.
+// Stop ends Run and waits for it. It fails the test if that takes longer than Prompt. Further calls
+// do nothing.
 func (c *Client) Stop() {
 	c.t.Helper()
 	c.cancel()

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// Proxy is a TCP proxy between clients and a broker that simulates network failures. All methods are safe for
-// concurrent use.
+// Proxy is a TCP proxy between clients and a broker that simulates network failures. All methods
+// are safe for concurrent use.
 type Proxy struct {
 	// Addr is the address that clients connect to.
 	Addr string

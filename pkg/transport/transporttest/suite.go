@@ -11,8 +11,8 @@ import (
 	"github.com/workwire/workwire/pkg/transport"
 )
 
-// The users and topics of the tests. A broker with access rules must allow the hub and the clusters what
-// docs/protocol.md, Topics, describes, and nothing else.
+// The users and topics of the tests. A broker with access rules must allow the hub and the clusters
+// what docs/protocol.md, Topics, describes, and nothing else.
 const (
 	Hub     = "hub1"
 	Cluster = "cluster1"
@@ -27,7 +27,8 @@ const (
 
 // Broker is a running broker under test, without sessions.
 type Broker struct {
-	// Client returns a transport that connects as user, one of those above, with a constant client id.
+	// Client returns a transport that connects as user, one of those above, with a constant client
+	// id.
 	Client func(user string) transport.Transport
 	// Cut ends the user's connection and refuses new ones until Restore.
 	Cut, Restore func(user string)
