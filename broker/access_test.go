@@ -1,7 +1,6 @@
 package broker_test
 
 import (
-	"context"
 	"crypto/tls"
 	"fmt"
 	"maps"
@@ -16,6 +15,7 @@ import (
 	"github.com/workwire/workwire/broker/acl/acltest"
 	"github.com/workwire/workwire/broker/brokertest"
 	"github.com/workwire/workwire/broker/mosquitto"
+	"github.com/workwire/workwire/test/kit"
 )
 
 // fleet is a broker with the identities of acltest, and how to connect as each.
@@ -115,7 +115,6 @@ func TestAccess(t *testing.T) {
 
 // checkLogin has clients that are nobody. None may get beyond CONNECT.
 func (f *fleet) checkLogin(t *testing.T) {
-	ctx := testContext(t)
 	strangers := map[string]options{
 		"anonymous":      {anonymous: true},
 		"wrong password": {user: "c1", password: "wrong"},
@@ -133,7 +132,7 @@ func (f *fleet) checkLogin(t *testing.T) {
 	}
 	for name, o := range strangers {
 		o.clientID = "stranger"
-		c, err := tryDial(ctx, t, f.addr, o)
+		c, err := tryDial(t, f.addr, o)
 		if err == nil {
 			t.Errorf("%s: accepted", name)
 		} else if f.ca == nil && (c.connack == nil || c.connack.ReasonCode < 0x80) {
@@ -143,12 +142,12 @@ func (f *fleet) checkLogin(t *testing.T) {
 	if f.ca == nil {
 		return
 	}
-	if _, err := tryDial(ctx, t, f.addr, options{anonymous: true, clientID: "plain"}); err == nil {
+	if _, err := tryDial(t, f.addr, options{anonymous: true, clientID: "plain"}); err == nil {
 		t.Error("a client without TLS is accepted")
 	}
 	// The name that a client gives itself must not count besides its certificate.
-	if c, err := tryDial(ctx, t, f.addr, options{user: "c2", password: "-", clientID: "two names", tls: f.certificate(t, f.ca, acltest.A)}); err == nil {
-		if code := c.publish(ctx, t, "clusters/c2/agentbroadcast", "forged"); code < 0x80 {
+	if c, err := tryDial(t, f.addr, options{user: "c2", password: "-", clientID: "two names", tls: f.certificate(t, f.ca, acltest.A)}); err == nil {
+		if code := c.publish("clusters/c2/agentbroadcast", "forged"); code < 0x80 {
 			t.Error("a client with the certificate of c1 and the name of c2 is c2")
 		}
 	}
@@ -158,19 +157,18 @@ func (f *fleet) checkLogin(t *testing.T) {
 // topic has a message retained before and gets one after; then everybody gets a last message
 // on a topic of its own. What came until then is what can be read.
 func (f *fleet) checkReading(t *testing.T) {
-	ctx := testContext(t)
 	owners := map[acl.Identity]*client{}
 	for _, id := range append(acltest.Identities(), fenceAgent, fenceSource) {
-		owners[id] = dial(ctx, t, f.addr, f.as(t, id, "owner of "+id.String()))
+		owners[id] = dial(t, f.addr, f.as(t, id, "owner of "+id.String()))
 	}
 	send := func(who acl.Identity, topic, payload string, retain bool) {
 		t.Helper()
-		code := owners[who].publishPacket(ctx, t, &paho.Publish{Topic: topic, QoS: 1, Retain: retain, Payload: []byte(payload)})
+		code := owners[who].publishPacket(&paho.Publish{Topic: topic, QoS: 1, Retain: retain, Payload: []byte(payload)})
 		if code >= 0x80 {
 			t.Fatalf("%v may not publish to %s: 0x%x", who, topic, code)
 		}
 	}
-	defer f.clear(ctx, t)
+	defer f.clear(t)
 	for _, topic := range acltest.Topics() {
 		send(topic.Publisher, topic.Name, "retained", true)
 	}
@@ -179,13 +177,13 @@ func (f *fleet) checkReading(t *testing.T) {
 		if a.Action != acl.Subscribe || a.Who == acltest.Watcher {
 			continue
 		}
-		c := dial(ctx, t, f.addr, f.as(t, a.Who, fmt.Sprintf("reader %d", i)))
-		code := c.subscribe(ctx, t, a.Topic)
+		c := dial(t, f.addr, f.as(t, a.Who, fmt.Sprintf("reader %d", i)))
+		code := c.subscribe(a.Topic)
 		if a.Allowed && code >= 0x80 || !a.Allowed && code < 0x80 && !f.mosquitto {
 			t.Errorf("%v: SUBACK 0x%x", a, code)
 		}
 		fence, _ := fenceOf(a.Who)
-		c.mustSubscribe(ctx, t, fence)
+		c.mustSubscribe(fence)
 		readers[a] = c
 	}
 	for _, topic := range acltest.Topics() {
@@ -197,7 +195,7 @@ func (f *fleet) checkReading(t *testing.T) {
 	}
 	for a, c := range readers {
 		fence, _ := fenceOf(a.Who)
-		c.await(ctx, t, "the end of "+a.String(), func() bool {
+		c.await("the end of "+a.String(), func() bool {
 			return slices.ContainsFunc(c.received, func(p *paho.Publish) bool { return p.Topic == fence })
 		})
 		got := map[string]bool{}
@@ -213,10 +211,10 @@ func (f *fleet) checkReading(t *testing.T) {
 }
 
 // clear removes the retained messages.
-func (f *fleet) clear(ctx context.Context, t *testing.T) {
+func (f *fleet) clear(t *testing.T) {
 	t.Helper()
 	for _, topic := range acltest.Topics() {
-		dial(ctx, t, f.addr, f.as(t, topic.Publisher, "clearer")).publishPacket(ctx, t, &paho.Publish{Topic: topic.Name, QoS: 1, Retain: true})
+		dial(t, f.addr, f.as(t, topic.Publisher, "clearer")).publishPacket(&paho.Publish{Topic: topic.Name, QoS: 1, Retain: true})
 	}
 }
 
@@ -263,19 +261,18 @@ var ways = []string{"at QoS 0", "at QoS 1", "retained", "as a will"}
 // checkPublishing makes every attempt to publish in every way, and looks at what the readers
 // of the topics get, live and retained.
 func (f *fleet) checkPublishing(t *testing.T) {
-	ctx := testContext(t)
 	reader := func(id acl.Identity, name string) *client {
-		c := dial(ctx, t, f.addr, f.as(t, id, name+" "+id.String()))
+		c := dial(t, f.addr, f.as(t, id, name+" "+id.String()))
 		for _, a := range acltest.Attempts() {
 			if _, shared := acltest.TrimShare(a.Topic); a.Who == id && a.Action == acl.Subscribe && a.Allowed && !shared {
-				c.mustSubscribe(ctx, t, a.Topic)
+				c.mustSubscribe(a.Topic)
 			}
 		}
 		fence, _ := fenceOf(id)
-		c.mustSubscribe(ctx, t, fence)
+		c.mustSubscribe(fence)
 		return c
 	}
-	defer f.clear(ctx, t)
+	defer f.clear(t)
 	live := map[acl.Identity]*client{}
 	for _, id := range acltest.Identities() {
 		live[id] = reader(id, "live reader")
@@ -283,7 +280,7 @@ func (f *fleet) checkPublishing(t *testing.T) {
 	for i, a := range acltest.Attempts() {
 		if a.Action == acl.Publish && a.Who != acltest.Watcher {
 			for _, way := range ways {
-				f.publish(ctx, t, a, way, fmt.Sprintf("publisher %d", i))
+				f.publish(t, a, way, fmt.Sprintf("publisher %d", i))
 			}
 		}
 	}
@@ -291,7 +288,7 @@ func (f *fleet) checkPublishing(t *testing.T) {
 	for _, id := range acltest.Identities() {
 		late[id] = reader(id, "late reader")
 		fence, publisher := fenceOf(id)
-		dial(ctx, t, f.addr, f.as(t, publisher, "fence")).publish(ctx, t, fence, "end")
+		dial(t, f.addr, f.as(t, publisher, "fence")).publish(fence, "end")
 	}
 	for _, id := range acltest.Identities() {
 		wantLive, wantLate := map[string]bool{}, map[string]bool{}
@@ -303,22 +300,22 @@ func (f *fleet) checkPublishing(t *testing.T) {
 				wantLate[sent(topic.Name, "retained", topic.Publisher)] = true
 			}
 		}
-		f.checkReceived(ctx, t, id, live[id], wantLive)
-		f.checkReceived(ctx, t, id, late[id], wantLate)
+		f.checkReceived(t, id, live[id], wantLive)
+		f.checkReceived(t, id, late[id], wantLate)
 	}
 }
 
 func sent(topic, way string, by acl.Identity) string { return topic + " " + way + " by " + by.String() }
 
 // publish makes one attempt and returns when the broker is done with it.
-func (f *fleet) publish(ctx context.Context, t *testing.T, a acltest.Attempt, way, clientID string) {
+func (f *fleet) publish(t *testing.T, a acltest.Attempt, way, clientID string) {
 	t.Helper()
 	o := f.as(t, a.Who, clientID)
 	payload := []byte(sent(a.Topic, way, a.Who))
 	if way == "as a will" {
 		o.will = &paho.WillMessage{Topic: a.Topic, QoS: 1, Payload: payload}
 	}
-	c, err := tryDial(ctx, t, f.addr, o)
+	c, err := tryDial(t, f.addr, o)
 	if err != nil {
 		if way != "as a will" || a.Allowed {
 			t.Errorf("%v %s: %v", a, way, err)
@@ -327,12 +324,12 @@ func (f *fleet) publish(ctx context.Context, t *testing.T, a acltest.Attempt, wa
 	}
 	switch way {
 	case "at QoS 0":
-		_, _ = c.Publish(ctx, &paho.Publish{Topic: a.Topic, Payload: payload}) // what comes of it shows
+		_, _ = c.Publish(t.Context(), &paho.Publish{Topic: a.Topic, Payload: payload}) // what comes of it shows
 		c.leave()
 	case "as a will":
 		c.drop()
 	default:
-		code := c.publishPacket(ctx, t, &paho.Publish{Topic: a.Topic, QoS: 1, Retain: way == "retained", Payload: payload})
+		code := c.publishPacket(&paho.Publish{Topic: a.Topic, QoS: 1, Retain: way == "retained", Payload: payload})
 		if a.Allowed != (code < 0x80) {
 			t.Errorf("%v %s: PUBACK 0x%x", a, way, code)
 		}
@@ -341,14 +338,14 @@ func (f *fleet) publish(ctx context.Context, t *testing.T, a acltest.Attempt, wa
 	}
 	// A broker lets a client in only when it is done with the last one of that client id.
 	o.will = nil
-	dial(ctx, t, f.addr, o).leave()
+	dial(t, f.addr, o).leave()
 }
 
 // checkReceived waits for the last message and compares what came before.
-func (f *fleet) checkReceived(ctx context.Context, t *testing.T, id acl.Identity, c *client, want map[string]bool) {
+func (f *fleet) checkReceived(t *testing.T, id acl.Identity, c *client, want map[string]bool) {
 	t.Helper()
 	fence, _ := fenceOf(id)
-	c.await(ctx, t, "the end at "+id.String(), func() bool {
+	c.await("the end at "+id.String(), func() bool {
 		return slices.ContainsFunc(c.received, func(p *paho.Publish) bool { return p.Topic == fence })
 	})
 	got := map[string]bool{}
@@ -374,20 +371,19 @@ func (f *fleet) checkReceived(ctx context.Context, t *testing.T, id acl.Identity
 // checkClientIDs has one cluster use the client id of another: what waits for that one must
 // not be handed over. work-broker does not even disturb it.
 func (f *fleet) checkClientIDs(t *testing.T) {
-	ctx := testContext(t)
-	hub := dial(ctx, t, f.addr, f.as(t, acltest.Hub, "hub"))
+	hub := dial(t, f.addr, f.as(t, acltest.Hub, "hub"))
 	victimOptions := f.as(t, acltest.A, "victim")
 	victimOptions.expiry = 3600
-	victim := dial(ctx, t, f.addr, victimOptions)
-	victim.mustSubscribe(ctx, t, specFilter)
+	victim := dial(t, f.addr, victimOptions)
+	victim.mustSubscribe(specFilter)
 	victim.drop()
-	hub.publish(ctx, t, specTopic, "secret")
+	hub.publish(specTopic, "secret")
 	thiefOptions := f.as(t, acltest.B, "victim")
 	thiefOptions.expiry = 3600
-	if thief, err := tryDial(ctx, t, f.addr, thiefOptions); err == nil { // refused is fine too
-		thief.mustSubscribe(ctx, t, "sources/+/clusters/c2/sourceevents")
-		hub.publish(ctx, t, "sources/hub1/clusters/c2/sourceevents", "end")
-		if got := thief.payloads(ctx, t, 1); got[0] != "end" {
+	if thief, err := tryDial(t, f.addr, thiefOptions); err == nil { // refused is fine too
+		thief.mustSubscribe("sources/+/clusters/c2/sourceevents")
+		hub.publish("sources/hub1/clusters/c2/sourceevents", "end")
+		if got := thief.payloads(1); got[0] != "end" {
 			t.Errorf("another cluster received %q", got[0])
 		}
 		thief.leave()
@@ -395,12 +391,12 @@ func (f *fleet) checkClientIDs(t *testing.T) {
 	if f.mosquitto {
 		return
 	}
-	victim = dial(ctx, t, f.addr, victimOptions)
-	if got := victim.payloads(ctx, t, 1); got[0] != "secret" {
+	victim = dial(t, f.addr, victimOptions)
+	if got := victim.payloads(1); got[0] != "secret" {
 		t.Errorf("its own messages: %q", got)
 	}
-	dial(ctx, t, f.addr, thiefOptions)
-	if code := victim.publish(ctx, t, "clusters/c1/agentbroadcast", "x"); code >= 0x80 || victim.disconnected != nil {
+	dial(t, f.addr, thiefOptions)
+	if code := victim.publish("clusters/c1/agentbroadcast", "x"); code >= 0x80 || victim.disconnected != nil {
 		t.Errorf("the client is disturbed by another one's: 0x%x, %+v", code, victim.disconnected)
 	}
 }
@@ -410,31 +406,26 @@ func (f *fleet) checkClientIDs(t *testing.T) {
 func TestMosquittoClientIDs(t *testing.T) {
 	for _, one := range []bool{false, true} {
 		t.Run(fmt.Sprintf("use_username_as_clientid %v", one), func(t *testing.T) {
-			ctx := testContext(t)
 			b := brokertest.StartMosquittoWith(t, mosquitto.Config{Users: users(), OneSessionPerUser: one})
-			victim := dial(ctx, t, b.Addr, options{user: "c1", clientID: "victim"})
-			thief := dial(ctx, t, b.Addr, options{user: "c2", clientID: "victim"})
+			victim := dial(t, b.Addr, options{user: "c1", clientID: "victim"})
+			thief := dial(t, b.Addr, options{user: "c2", clientID: "victim"})
 			if !one {
-				victim.awaitEnd(ctx, t)
+				victim.awaitEnd()
 				return
 			}
 			for user, c := range map[string]*client{"c1": victim, "c2": thief} {
-				if code := c.publish(ctx, t, "clusters/"+user+"/agentbroadcast", "x"); code >= 0x80 {
+				if code := c.publish("clusters/"+user+"/agentbroadcast", "x"); code >= 0x80 {
 					t.Errorf("%s: 0x%x", user, code)
 				}
 			}
-			dial(ctx, t, b.Addr, options{user: "c1", clientID: "another"})
-			victim.awaitEnd(ctx, t)
+			dial(t, b.Addr, options{user: "c1", clientID: "another"})
+			victim.awaitEnd()
 		})
 	}
 }
 
 // awaitEnd waits until the connection has ended.
-func (c *client) awaitEnd(ctx context.Context, t *testing.T) {
-	t.Helper()
-	select {
-	case <-c.Done():
-	case <-ctx.Done():
-		t.Error("the connection is not ended")
-	}
+func (c *client) awaitEnd() {
+	c.t.Helper()
+	kit.Receive(c.t, "the end of the connection", c.Done())
 }

@@ -2,7 +2,6 @@ package broker_test
 
 import (
 	"bytes"
-	"fmt"
 	"testing"
 	"time"
 
@@ -10,6 +9,7 @@ import (
 
 	"github.com/workwire/workwire/broker"
 	"github.com/workwire/workwire/broker/brokertest"
+	"github.com/workwire/workwire/test/kit/mqttkit"
 )
 
 // BenchmarkDelivery measures messages of 1 KiB per second from one publisher, which waits
@@ -23,23 +23,23 @@ func BenchmarkDelivery(b *testing.B) {
 	}{{"online, session ends with the connection", 0, true}, {"online, durable session", 3600, true}, {"offline, durable session", 3600, false}} {
 		b.Run(mode.name, func(b *testing.B) {
 			run := brokertest.Start(b, broker.Config{Users: users(), MaxQueuedMessages: 10_000_000, MaxQueuedBytes: 1 << 40})
-			agent := rawDial(b, run.Addr, "c1")
-			agent.connect(b, "c1", mode.expiry)
-			agent.subscribe(b, specFilter)
+			agent := dialRaw(b, run.Addr, "c1")
+			agent.Connect("c1", mode.expiry)
+			agent.Subscribe(specFilter)
 			received := make(chan struct{})
 			if mode.online {
 				go func() {
 					defer close(received)
-					agent.takeMessages(b.N)
+					takeMessages(agent, b.N)
 				}()
 			} else {
 				_ = agent.Close()
 				close(received)
 			}
-			source := rawDial(b, run.Addr, "hub1")
-			source.connect(b, "hub1", 0)
+			source := dialRaw(b, run.Addr, "hub1")
+			source.Connect("hub1", 0)
 			b.ResetTimer()
-			source.pump(b.N, bytes.Repeat([]byte("x"), 1024))
+			publishWindow(source, b.N, bytes.Repeat([]byte("x"), 1024))
 			<-received
 			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "messages/s")
 		})
@@ -49,55 +49,48 @@ func BenchmarkDelivery(b *testing.B) {
 // BenchmarkLatency measures one message at a time.
 func BenchmarkLatency(b *testing.B) {
 	run := brokertest.Start(b, broker.Config{Users: users()})
-	agent := rawDial(b, run.Addr, "c1")
-	agent.connect(b, "c1", 3600)
-	agent.subscribe(b, specFilter)
-	source := rawDial(b, run.Addr, "hub1")
-	source.connect(b, "hub1", 0)
+	agent := dialRaw(b, run.Addr, "c1")
+	agent.Connect("c1", 3600)
+	agent.Subscribe(specFilter)
+	source := dialRaw(b, run.Addr, "hub1")
+	source.Connect("hub1", 0)
 	var delivered, acknowledged time.Duration
 	for b.Loop() {
 		start := time.Now()
-		source.pumpOne(1, []byte("x"))
-		agent.takeMessages(1)
+		_ = source.Publish(1, specTopic, []byte("x"))
+		takeMessages(agent, 1)
 		delivered += time.Since(start)
-		_ = source.next(b).(*packets.Puback)
+		_ = source.Next().(*packets.Puback)
 		acknowledged += time.Since(start)
 	}
 	b.ReportMetric(float64(delivered.Microseconds())/float64(b.N), "µs-to-delivery")
 	b.ReportMetric(float64(acknowledged.Microseconds())/float64(b.N), "µs-to-puback")
 }
 
-func (c *rawClient) pumpOne(id uint16, payload []byte) {
-	_, _ = (&packets.Publish{Topic: specTopic, QoS: 1, PacketID: id, Payload: payload, Properties: &packets.Properties{}}).WriteTo(c.Conn)
-}
-
-// pump publishes n messages with 1000 under way.
-func (c *rawClient) pump(n int, payload []byte) {
+// publishWindow publishes n messages, of which at most 1000 are not acknowledged.
+func publishWindow(c *mqttkit.Client, n int, payload []byte) {
 	_ = c.SetDeadline(time.Now().Add(10 * time.Minute))
 	window := make(chan struct{}, 1000)
 	go func() {
 		for i := range n {
 			window <- struct{}{}
-			c.pumpOne(uint16(i%60000+1), payload)
+			_ = c.Publish(uint16(i%60000+1), specTopic, payload)
 		}
 	}()
 	for range n {
-		if p, err := packets.ReadPacket(c.r); err != nil || p.Type != packets.PUBACK {
-			panic(fmt.Sprintf("instead of PUBACK: %v, %v", p, err))
-		}
+		_ = c.Next().(*packets.Puback)
 		<-window
 	}
 }
 
-// takeMessages receives and acknowledges n messages.
-func (c *rawClient) takeMessages(n int) {
+// takeMessages receives and acknowledges n messages. Any goroutine may call it.
+func takeMessages(c *mqttkit.Client, n int) {
 	_ = c.SetDeadline(time.Now().Add(10 * time.Minute))
 	for range n {
-		p, err := packets.ReadPacket(c.r)
+		p, err := packets.ReadPacket(c.Reader)
 		if err != nil {
 			panic(err)
 		}
-		id := p.Content.(*packets.Publish).PacketID
-		_, _ = (&packets.Puback{PacketID: id, Properties: &packets.Properties{}}).WriteTo(c.Conn)
+		c.Ack(p.Content.(*packets.Publish).PacketID)
 	}
 }

@@ -1,9 +1,11 @@
 package broker_test
 
 import (
-	"context"
 	"crypto/tls"
+	"fmt"
+	"io"
 	"net"
+	"net/http"
 	"sync"
 	"testing"
 	"time"
@@ -13,11 +15,14 @@ import (
 
 	"github.com/workwire/workwire/broker"
 	"github.com/workwire/workwire/broker/acl"
+	"github.com/workwire/workwire/broker/brokertest"
+	"github.com/workwire/workwire/test/kit"
+	"github.com/workwire/workwire/test/kit/mqttkit"
 )
 
 const password = "correct horse"
 
-// users are the clients of most tests.
+// users returns the users of most tests.
 func users() []broker.User {
 	return []broker.User{
 		{Username: "hub1", Password: password, Role: acl.Source},
@@ -32,17 +37,10 @@ func withMonitor() []broker.User {
 	return append(users(), broker.User{Username: "watch", Password: password, Role: acl.Monitor})
 }
 
-// testContext ends with the test or after a time in which every test should be done.
-func testContext(t *testing.T) context.Context {
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-	t.Cleanup(cancel)
-	return ctx
-}
-
-// options say how a test client connects. Zero values are what most tests want.
+// options are the options of a test client. Zero values are the defaults of most tests.
 type options struct {
 	user      string
-	password  string // "": the one of users; "-": none
+	password  string // "": the password of users; "-": none
 	clientID  string // "": user
 	anonymous bool
 	expiry    uint32
@@ -57,30 +55,36 @@ type options struct {
 	noProblemInfo  bool
 }
 
-// client is a test client that collects what it receives.
+// client is a test client that keeps what it receives. Its methods fail the test on an error.
 type client struct {
 	*paho.Client
+	t       *testing.T
 	connack *paho.Connack
 	conn    net.Conn
 
 	mu           sync.Mutex
 	received     []*paho.Publish
 	disconnected *paho.Disconnect
-	changed      chan struct{} // closed and replaced when one of the above changes
 }
 
-// dial connects and fails the test when the broker refuses.
-func dial(ctx context.Context, t *testing.T, addr string, o options) *client {
+// dial connects and fails the test if the broker refuses.
+func dial(t *testing.T, addr string, o options) *client {
 	t.Helper()
-	c, err := tryDial(ctx, t, addr, o)
+	c, err := tryDial(t, addr, o)
 	if err != nil {
 		t.Fatalf("connect as %q: %v", o.user, err)
 	}
 	return c
 }
 
+// dialRaw returns a client for single packets.
+func dialRaw(t testing.TB, addr, user string) *mqttkit.Client {
+	t.Helper()
+	return mqttkit.Dial(t, addr, user, password)
+}
+
 // tryDial connects. With an error, the client still has the CONNACK, if there was one.
-func tryDial(ctx context.Context, t *testing.T, addr string, o options) (*client, error) {
+func tryDial(t *testing.T, addr string, o options) (*client, error) {
 	t.Helper()
 	conn, err := net.Dial("tcp", addr)
 	if err != nil {
@@ -89,16 +93,22 @@ func tryDial(ctx context.Context, t *testing.T, addr string, o options) (*client
 	if o.tls != nil {
 		conn = packets.NewThreadSafeConn(tls.Client(conn, o.tls)) // paho writes a packet in pieces
 	}
-	c := &client{conn: conn, changed: make(chan struct{})}
+	c := &client{t: t, conn: conn}
 	c.Client = paho.NewClient(paho.ClientConfig{
 		Conn:                       conn,
 		EnableManualAcknowledgment: o.manual,
 		SendAcksInterval:           time.Millisecond,
 		OnPublishReceived: []func(paho.PublishReceived) (bool, error){func(p paho.PublishReceived) (bool, error) {
-			c.change(func() { c.received = append(c.received, p.Packet) })
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.received = append(c.received, p.Packet)
 			return true, nil
 		}},
-		OnServerDisconnect: func(d *paho.Disconnect) { c.change(func() { c.disconnected = d }) },
+		OnServerDisconnect: func(d *paho.Disconnect) {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.disconnected = d
+		},
 	})
 	if o.clientID == "" {
 		o.clientID = o.user
@@ -131,16 +141,8 @@ func tryDial(ctx context.Context, t *testing.T, addr string, o options) (*client
 			<-c.Done()
 		}
 	})
-	c.connack, err = c.Connect(ctx, connect)
+	c.connack, err = c.Connect(t.Context(), connect)
 	return c, err
-}
-
-func (c *client) change(f func()) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	f()
-	close(c.changed)
-	c.changed = make(chan struct{})
 }
 
 // drop ends the connection as a network failure would.
@@ -149,85 +151,77 @@ func (c *client) drop() {
 	<-c.Done()
 }
 
-// leave ends the connection in good order.
+// leave ends the connection normally.
 func (c *client) leave() {
 	_ = c.Disconnect(&paho.Disconnect{})
 	<-c.Done()
 }
 
 // subscribe subscribes with QoS 1 and returns the reason code.
-func (c *client) subscribe(ctx context.Context, t *testing.T, filter string) byte {
-	t.Helper()
-	ack, err := c.Subscribe(ctx, &paho.Subscribe{Subscriptions: []paho.SubscribeOptions{{Topic: filter, QoS: 1}}})
+func (c *client) subscribe(filter string) byte {
+	c.t.Helper()
+	ack, err := c.Subscribe(c.t.Context(), &paho.Subscribe{Subscriptions: []paho.SubscribeOptions{{Topic: filter, QoS: 1}}})
 	if ack == nil || len(ack.Reasons) != 1 {
-		t.Fatalf("subscribe to %s: %v", filter, err)
+		c.t.Fatalf("subscribe to %s: %v", filter, err)
 	}
 	return ack.Reasons[0]
 }
 
 // mustSubscribe fails the test unless the subscription is granted.
-func (c *client) mustSubscribe(ctx context.Context, t *testing.T, filter string) {
-	t.Helper()
-	if code := c.subscribe(ctx, t, filter); code > 1 {
-		t.Fatalf("subscribe to %s: reason 0x%x", filter, code)
+func (c *client) mustSubscribe(filter string) {
+	c.t.Helper()
+	if code := c.subscribe(filter); code > 1 {
+		c.t.Fatalf("subscribe to %s: reason 0x%x", filter, code)
 	}
 }
 
 // publish publishes with QoS 1 and returns the reason code.
-func (c *client) publish(ctx context.Context, t *testing.T, topic, payload string) byte {
-	t.Helper()
-	return c.publishPacket(ctx, t, &paho.Publish{Topic: topic, QoS: 1, Payload: []byte(payload)})
+func (c *client) publish(topic, payload string) byte {
+	c.t.Helper()
+	return c.publishPacket(&paho.Publish{Topic: topic, QoS: 1, Payload: []byte(payload)})
 }
 
-func (c *client) publishPacket(ctx context.Context, t *testing.T, p *paho.Publish) byte {
-	t.Helper()
-	response, err := c.Publish(ctx, p)
+func (c *client) publishPacket(p *paho.Publish) byte {
+	c.t.Helper()
+	response, err := c.Publish(c.t.Context(), p)
 	if response == nil {
-		t.Fatalf("publish to %s: %v", p.Topic, err)
+		c.t.Fatalf("publish to %s: %v", p.Topic, err)
 	}
 	return response.ReasonCode
 }
 
 // publishMany publishes payloads in order without waiting for each to be acknowledged, and
 // then waits for the last, which a broker acknowledges last.
-func (c *client) publishMany(ctx context.Context, t *testing.T, topic string, payloads []string) {
-	t.Helper()
+func (c *client) publishMany(topic string, payloads []string) {
+	c.t.Helper()
 	for i, payload := range payloads {
 		p := &paho.Publish{Topic: topic, QoS: 1, Payload: []byte(payload)}
 		if i == len(payloads)-1 {
-			if code := c.publishPacket(ctx, t, p); code >= 0x80 {
-				t.Fatalf("publish to %s: reason 0x%x", topic, code)
+			if code := c.publishPacket(p); code >= 0x80 {
+				c.t.Fatalf("publish to %s: reason 0x%x", topic, code)
 			}
 			return
 		}
-		if _, err := c.PublishWithOptions(ctx, p, paho.PublishOptions{Method: paho.PublishMethod_AsyncSend}); err != nil {
-			t.Fatalf("publish to %s: %v", topic, err)
+		if _, err := c.PublishWithOptions(c.t.Context(), p, paho.PublishOptions{Method: paho.PublishMethod_AsyncSend}); err != nil {
+			c.t.Fatalf("publish to %s: %v", topic, err)
 		}
 	}
 }
 
-// await waits until ok holds, which is evaluated with c.mu held.
-func (c *client) await(ctx context.Context, t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for {
+// await waits until ok returns true. ok is called with c.mu held.
+func (c *client) await(what string, ok func() bool) {
+	c.t.Helper()
+	kit.True(c.t, what, func() bool {
 		c.mu.Lock()
-		done, changed := ok(), c.changed
-		c.mu.Unlock()
-		if done {
-			return
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			t.Fatalf("%s did not happen in time", what)
-		}
-	}
+		defer c.mu.Unlock()
+		return ok()
+	})
 }
 
 // payloads waits for n messages and returns the payloads of all received.
-func (c *client) payloads(ctx context.Context, t *testing.T, n int) []string {
-	t.Helper()
-	c.await(ctx, t, "receiving the messages", func() bool { return len(c.received) >= n })
+func (c *client) payloads(n int) []string {
+	c.t.Helper()
+	c.await("receiving the messages", func() bool { return len(c.received) >= n })
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var out []string
@@ -238,8 +232,35 @@ func (c *client) payloads(ctx context.Context, t *testing.T, n int) []string {
 }
 
 // disconnectCode waits for the broker's DISCONNECT and returns its reason.
-func (c *client) disconnectCode(ctx context.Context, t *testing.T) byte {
-	t.Helper()
-	c.await(ctx, t, "the broker's DISCONNECT", func() bool { return c.disconnected != nil })
+func (c *client) disconnectCode() byte {
+	c.t.Helper()
+	c.await("the broker's DISCONNECT", func() bool { return c.disconnected != nil })
 	return c.disconnected.ReasonCode
+}
+
+// scrape returns the value of a metric of a broker that serves metrics.
+func scrape(t *testing.T, b *brokertest.Running, metric string, labels ...string) float64 {
+	t.Helper()
+	response := get(t, b, "/metrics")
+	defer func() { _ = response.Close() }()
+	metrics, err := kit.ParseMetrics(response)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(metrics.Select(metric, labels...)) != 1 {
+		t.Fatalf("there is no metric %s %v", metric, labels)
+	}
+	return metrics.Sum(metric, labels...)
+}
+
+func get(t *testing.T, b *brokertest.Running, path string) io.ReadCloser {
+	t.Helper()
+	response, err := http.Get(fmt.Sprintf("http://%s%s", b.Broker.HTTPAddr(), path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if response.StatusCode != http.StatusOK {
+		t.Fatalf("GET %s: %s", path, response.Status)
+	}
+	return response.Body
 }

@@ -43,12 +43,11 @@ func TestExample(t *testing.T) {
 		cfg.MaxQueuedMessages != broker.DefaultMaxQueuedMessages || cfg.MaxQueuedBytes != broker.DefaultMaxQueuedBytes {
 		t.Errorf("the example shows other values than the defaults: %+v", cfg)
 	}
-	ctx := testContext(t)
 	b := brokertest.Start(t, cfg)
-	agent := dial(ctx, t, b.Addr, options{user: "cluster1-agent"})
-	agent.mustSubscribe(ctx, t, "sources/+/clusters/cluster1/sourceevents")
-	dial(ctx, t, b.Addr, options{user: "hub1"}).publish(ctx, t, "sources/hub1/clusters/cluster1/sourceevents", "hello")
-	agent.payloads(ctx, t, 1)
+	agent := dial(t, b.Addr, options{user: "cluster1-agent"})
+	agent.mustSubscribe("sources/+/clusters/cluster1/sourceevents")
+	dial(t, b.Addr, options{user: "hub1"}).publish("sources/hub1/clusters/cluster1/sourceevents", "hello")
+	agent.payloads(1)
 	if _, err := os.Stat(filepath.Join(dir, "data", "broker.db")); err != nil {
 		t.Errorf("the data directory is not beside the file: %v", err)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/workwire/workwire/broker"
 	"github.com/workwire/workwire/broker/brokertest"
+	"github.com/workwire/workwire/test/kit"
 )
 
 const (
@@ -40,15 +41,14 @@ func brokers() map[string]func(testing.TB) *brokertest.Running {
 func TestOfflineSessionGetsEverythingInOrder(t *testing.T) {
 	for name, start := range brokers() {
 		t.Run(name, func(t *testing.T) {
-			ctx := testContext(t)
 			b := start(t)
-			agent := dial(ctx, t, b.Addr, options{user: "c1", expiry: 3600})
-			agent.mustSubscribe(ctx, t, specFilter)
+			agent := dial(t, b.Addr, options{user: "c1", expiry: 3600})
+			agent.mustSubscribe(specFilter)
 			agent.drop()
 
 			want := numbers("work", 10_000)
 			began := time.Now()
-			dial(ctx, t, b.Addr, options{user: "hub1"}).publishMany(ctx, t, specTopic, want)
+			dial(t, b.Addr, options{user: "hub1"}).publishMany(specTopic, want)
 			t.Logf("queued %d messages in %v", len(want), time.Since(began))
 
 			began = time.Now()
@@ -56,11 +56,11 @@ func TestOfflineSessionGetsEverythingInOrder(t *testing.T) {
 			t.Logf("restarted in %v", time.Since(began))
 
 			began = time.Now()
-			agent = dial(ctx, t, b.Addr, options{user: "c1", expiry: 3600})
+			agent = dial(t, b.Addr, options{user: "c1", expiry: 3600})
 			if !agent.connack.SessionPresent {
 				t.Fatal("the session did not survive the restart")
 			}
-			got := agent.payloads(ctx, t, len(want))
+			got := agent.payloads(len(want))
 			t.Logf("delivered in %v", time.Since(began))
 			if !slices.Equal(got, want) {
 				t.Error("the messages came in another order, or more than once")
@@ -72,16 +72,15 @@ func TestOfflineSessionGetsEverythingInOrder(t *testing.T) {
 func TestSlowSubscriberGetsEverythingInOrder(t *testing.T) {
 	for name, expiry := range map[string]uint32{"with a session": 3600, "without a session": 0} {
 		t.Run(name, func(t *testing.T) {
-			ctx := testContext(t)
 			b := brokertest.Start(t, broker.Config{Users: users()})
-			agent := dial(ctx, t, b.Addr, options{user: "c1", expiry: expiry, manual: true, receiveMaximum: 10})
-			agent.mustSubscribe(ctx, t, specFilter)
+			agent := dial(t, b.Addr, options{user: "c1", expiry: expiry, manual: true, receiveMaximum: 10})
+			agent.mustSubscribe(specFilter)
 			want := numbers("work", 10_000)
-			dial(ctx, t, b.Addr, options{user: "hub1"}).publishMany(ctx, t, specTopic, want)
+			dial(t, b.Addr, options{user: "hub1"}).publishMany(specTopic, want)
 
 			// Everything is published; the agent now takes it, ten at a time.
 			for n := 0; n < len(want); n++ {
-				agent.await(ctx, t, "receiving a message", func() bool { return len(agent.received) > n })
+				agent.await("receiving a message", func() bool { return len(agent.received) > n })
 				agent.mu.Lock()
 				p, ahead := agent.received[n], len(agent.received)-n
 				agent.mu.Unlock()
@@ -92,7 +91,7 @@ func TestSlowSubscriberGetsEverythingInOrder(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if got := agent.payloads(ctx, t, len(want)); !slices.Equal(got, want) {
+			if got := agent.payloads(len(want)); !slices.Equal(got, want) {
 				t.Errorf("the messages came in another order, or more than once")
 			}
 		})
@@ -100,14 +99,13 @@ func TestSlowSubscriberGetsEverythingInOrder(t *testing.T) {
 }
 
 func TestUnacknowledgedMessagesComeAgain(t *testing.T) {
-	ctx := testContext(t)
 	b := brokertest.Start(t, broker.Config{Users: users(), HTTPAddress: "127.0.0.1:0"})
-	agent := dial(ctx, t, b.Addr, options{user: "c1", expiry: 3600, manual: true})
-	agent.mustSubscribe(ctx, t, specFilter)
+	agent := dial(t, b.Addr, options{user: "c1", expiry: 3600, manual: true})
+	agent.mustSubscribe(specFilter)
 	want := numbers("work", 5)
-	source := dial(ctx, t, b.Addr, options{user: "hub1"})
-	source.publishMany(ctx, t, specTopic, want)
-	if got := agent.payloads(ctx, t, 5); !slices.Equal(got, want) {
+	source := dial(t, b.Addr, options{user: "hub1"})
+	source.publishMany(specTopic, want)
+	if got := agent.payloads(5); !slices.Equal(got, want) {
 		t.Fatalf("got %v", got)
 	}
 	for _, p := range agent.received[:2] {
@@ -116,12 +114,12 @@ func TestUnacknowledgedMessagesComeAgain(t *testing.T) {
 		}
 	}
 	first := agent.received[2].PacketID
-	waitFor(ctx, t, "the acknowledgements", func() bool { return scrape(t, b, "workwire_broker_messages_queued") == 3 })
+	kit.True(t, "the acknowledgements", func() bool { return scrape(t, b, "workwire_broker_messages_queued") == 3 })
 	agent.drop()
 
-	agent = dial(ctx, t, b.Addr, options{user: "c1", expiry: 3600})
-	source.publish(ctx, t, specTopic, "work 5")
-	if got := agent.payloads(ctx, t, 4); !slices.Equal(got, []string{"work 2", "work 3", "work 4", "work 5"}) {
+	agent = dial(t, b.Addr, options{user: "c1", expiry: 3600})
+	source.publish(specTopic, "work 5")
+	if got := agent.payloads(4); !slices.Equal(got, []string{"work 2", "work 3", "work 4", "work 5"}) {
 		t.Errorf("after reconnecting got %v", got)
 	}
 	if p := agent.received[0]; p.PacketID != first || !p.Duplicate() {
@@ -135,31 +133,30 @@ func TestUnacknowledgedMessagesComeAgain(t *testing.T) {
 // A session that holds too much ends as a whole: its client learns it by the reason of the
 // disconnect, or by finding no session, and resyncs.
 func TestFullQueueEndsTheSession(t *testing.T) {
-	ctx := testContext(t)
 	b := brokertest.Start(t, broker.Config{Users: users(), MaxQueuedMessages: 10, HTTPAddress: "127.0.0.1:0"})
-	online := dial(ctx, t, b.Addr, options{user: "c1", expiry: 3600, manual: true})
-	online.mustSubscribe(ctx, t, specFilter)
-	offline := dial(ctx, t, b.Addr, options{user: "c1", clientID: "other", expiry: 3600})
-	offline.mustSubscribe(ctx, t, specFilter)
+	online := dial(t, b.Addr, options{user: "c1", expiry: 3600, manual: true})
+	online.mustSubscribe(specFilter)
+	offline := dial(t, b.Addr, options{user: "c1", clientID: "other", expiry: 3600})
+	offline.mustSubscribe(specFilter)
 	offline.drop()
-	calm := dial(ctx, t, b.Addr, options{user: "c2", expiry: 3600})
-	calm.mustSubscribe(ctx, t, "sources/+/clusters/c2/sourceevents")
+	calm := dial(t, b.Addr, options{user: "c2", expiry: 3600})
+	calm.mustSubscribe("sources/+/clusters/c2/sourceevents")
 
-	source := dial(ctx, t, b.Addr, options{user: "hub1"})
-	source.publishMany(ctx, t, specTopic, numbers("work", 11))
-	if code := online.disconnectCode(ctx, t); code != 0x97 {
+	source := dial(t, b.Addr, options{user: "hub1"})
+	source.publishMany(specTopic, numbers("work", 11))
+	if code := online.disconnectCode(); code != 0x97 {
 		t.Errorf("the client was disconnected with 0x%x, want 0x97 (quota exceeded)", code)
 	}
 	for _, id := range []string{"c1", "other"} {
-		if c := dial(ctx, t, b.Addr, options{user: "c1", clientID: id, expiry: 3600}); c.connack.SessionPresent {
+		if c := dial(t, b.Addr, options{user: "c1", clientID: id, expiry: 3600}); c.connack.SessionPresent {
 			t.Errorf("client %s finds a session although its messages are lost", id)
 		}
 	}
-	if code := source.publish(ctx, t, "sources/hub1/clusters/c2/sourceevents", "fine"); code >= 0x80 {
+	if code := source.publish("sources/hub1/clusters/c2/sourceevents", "fine"); code >= 0x80 {
 		t.Errorf("another cluster suffers: publish refused with 0x%x", code)
 	}
-	calm.payloads(ctx, t, 1)
-	if got := scrape(t, b, `workwire_broker_messages_dropped_total{reason="queue_full"}`); got != 22 {
+	calm.payloads(1)
+	if got := scrape(t, b, "workwire_broker_messages_dropped_total", "reason=queue_full"); got != 22 {
 		t.Errorf("dropped messages counted: %v, want 22", got)
 	}
 }
@@ -167,70 +164,66 @@ func TestFullQueueEndsTheSession(t *testing.T) {
 // A connection may be dead long before anyone notices, with the broker stuck in writing to
 // it. Its client, which has come back, must not have to wait for that.
 func TestTakeoverOfAClientThatDoesNotRead(t *testing.T) {
-	ctx := testContext(t)
 	b := brokertest.Start(t, broker.Config{Users: users()})
-	dead := rawDial(t, b.Addr, "c1")
-	dead.connect(t, "c1", 3600)
-	dead.subscribe(t, specFilter)
+	dead := dialRaw(t, b.Addr, "c1")
+	dead.Connect("c1", 3600)
+	dead.Subscribe(specFilter)
 	// From here on dead reads nothing. 20 MiB fill every buffer on the way.
-	source := dial(ctx, t, b.Addr, options{user: "hub1"})
+	source := dial(t, b.Addr, options{user: "hub1"})
 	big := strings.Repeat("x", 500<<10)
 	for range 40 {
-		source.publish(ctx, t, specTopic, big)
+		source.publish(specTopic, big)
 	}
 	start := time.Now()
-	again := dial(ctx, t, b.Addr, options{user: "c1", expiry: 3600})
+	again := dial(t, b.Addr, options{user: "c1", expiry: 3600})
 	if took := time.Since(start); took > 5*time.Second {
 		t.Errorf("taking the session over took %v", took)
 	}
 	if !again.connack.SessionPresent {
 		t.Error("the session was lost")
 	}
-	again.payloads(ctx, t, 40)
+	again.payloads(40)
 }
 
 func TestTakeoverTellsTheFormerClient(t *testing.T) {
-	ctx := testContext(t)
 	b := brokertest.Start(t, broker.Config{Users: users()})
-	first := dial(ctx, t, b.Addr, options{user: "c1"})
-	dial(ctx, t, b.Addr, options{user: "c1"})
-	if code := first.disconnectCode(ctx, t); code != 0x8e {
+	first := dial(t, b.Addr, options{user: "c1"})
+	dial(t, b.Addr, options{user: "c1"})
+	if code := first.disconnectCode(); code != 0x8e {
 		t.Errorf("disconnected with 0x%x, want 0x8e (session taken over)", code)
 	}
 }
 
 func TestSessionExpires(t *testing.T) {
-	ctx := testContext(t)
 	b := brokertest.Start(t, broker.Config{Users: users(), HTTPAddress: "127.0.0.1:0"})
-	agent := dial(ctx, t, b.Addr, options{user: "c1", expiry: 1})
-	agent.mustSubscribe(ctx, t, specFilter)
+	agent := dial(t, b.Addr, options{user: "c1", expiry: 1})
+	agent.mustSubscribe(specFilter)
 	agent.drop()
-	waitFor(ctx, t, "the session to expire", func() bool { return scrape(t, b, "workwire_broker_sessions") == 0 })
-	if c := dial(ctx, t, b.Addr, options{user: "c1", expiry: 1}); c.connack.SessionPresent {
+	kit.True(t, "the session to expire", func() bool { return scrape(t, b, "workwire_broker_sessions") == 0 })
+	if c := dial(t, b.Addr, options{user: "c1", expiry: 1}); c.connack.SessionPresent {
 		t.Error("the session is still there")
 	}
 }
 
 // The expiry may be changed when leaving, also to 0, which ends the session.
 func TestDisconnectChangesExpiry(t *testing.T) {
-	ctx := testContext(t)
 	b := brokertest.Start(t, broker.Config{Users: users()})
 	zero, hour := uint32(0), uint32(3600)
-	agent := dial(ctx, t, b.Addr, options{user: "c1", expiry: 3600})
+	agent := dial(t, b.Addr, options{user: "c1", expiry: 3600})
 	_ = agent.Disconnect(&paho.Disconnect{Properties: &paho.DisconnectProperties{SessionExpiryInterval: &hour}})
-	agent = dial(ctx, t, b.Addr, options{user: "c1", expiry: 3600})
+	agent = dial(t, b.Addr, options{user: "c1", expiry: 3600})
 	if !agent.connack.SessionPresent {
 		t.Error("no session although the expiry was an hour")
 	}
 	_ = agent.Disconnect(&paho.Disconnect{Properties: &paho.DisconnectProperties{SessionExpiryInterval: &zero}})
-	agent = dial(ctx, t, b.Addr, options{user: "c1"})
+	agent = dial(t, b.Addr, options{user: "c1"})
 	if agent.connack.SessionPresent {
 		t.Error("a session although the expiry was set to 0")
 	}
-	raw := rawDial(t, b.Addr, "c2")
-	raw.connect(t, "c2", 0)
-	raw.send(t, &packets.Disconnect{Properties: &packets.Properties{SessionExpiryInterval: &hour}})
-	if answer, ok := raw.next(t).(*packets.Disconnect); !ok || answer.ReasonCode != 0x82 {
+	raw := dialRaw(t, b.Addr, "c2")
+	raw.Connect("c2", 0)
+	raw.Send(&packets.Disconnect{Properties: &packets.Properties{SessionExpiryInterval: &hour}})
+	if answer, ok := raw.Next().(*packets.Disconnect); !ok || answer.ReasonCode != 0x82 {
 		t.Errorf("raising the expiry from 0 was answered with %v, want reason 0x82 (protocol error)", answer)
 	}
 }
@@ -238,7 +231,6 @@ func TestDisconnectChangesExpiry(t *testing.T) {
 // CloudEvents travel in user properties, which must come through whole and in order, also to
 // a client that wants no problem information.
 func TestPropertiesComeThrough(t *testing.T) {
-	ctx := testContext(t)
 	b := brokertest.Start(t, broker.Config{Users: users()})
 	sent := &paho.PublishProperties{
 		ContentType:     "application/json",
@@ -249,18 +241,18 @@ func TestPropertiesComeThrough(t *testing.T) {
 		User:            paho.UserProperties{{Key: "ce-id", Value: "1"}, {Key: "ce-source", Value: "hub1"}, {Key: "ce-id", Value: "2"}},
 	}
 	for _, restart := range []bool{false, true} {
-		agent := dial(ctx, t, b.Addr, options{user: "c1", expiry: 3600, noProblemInfo: true})
-		agent.mustSubscribe(ctx, t, specFilter)
+		agent := dial(t, b.Addr, options{user: "c1", expiry: 3600, noProblemInfo: true})
+		agent.mustSubscribe(specFilter)
 		if restart {
 			agent.drop()
 		}
-		source := dial(ctx, t, b.Addr, options{user: "hub1"})
-		source.publishPacket(ctx, t, &paho.Publish{Topic: specTopic, QoS: 1, Payload: []byte("x"), Properties: sent})
+		source := dial(t, b.Addr, options{user: "hub1"})
+		source.publishPacket(&paho.Publish{Topic: specTopic, QoS: 1, Payload: []byte("x"), Properties: sent})
 		if restart {
 			b.Restart(t)
-			agent = dial(ctx, t, b.Addr, options{user: "c1", expiry: 3600, noProblemInfo: true})
+			agent = dial(t, b.Addr, options{user: "c1", expiry: 3600, noProblemInfo: true})
 		}
-		agent.payloads(ctx, t, 1)
+		agent.payloads(1)
 		p := agent.received[0]
 		got := p.Properties
 		if p.Topic != specTopic || got.ContentType != sent.ContentType || got.ResponseTopic != sent.ResponseTopic ||
@@ -272,18 +264,17 @@ func TestPropertiesComeThrough(t *testing.T) {
 }
 
 func TestSharedSubscription(t *testing.T) {
-	ctx := testContext(t)
 	b := brokertest.Start(t, broker.Config{Users: users()})
 	filter := "$share/replicas/sources/hub1/clusters/+/agentevents"
-	gone := dial(ctx, t, b.Addr, options{user: "hub1", clientID: "gone", expiry: 3600})
-	gone.mustSubscribe(ctx, t, filter)
+	gone := dial(t, b.Addr, options{user: "hub1", clientID: "gone", expiry: 3600})
+	gone.mustSubscribe(filter)
 	gone.drop()
-	one := dial(ctx, t, b.Addr, options{user: "hub1", clientID: "one"})
-	one.mustSubscribe(ctx, t, filter)
-	two := dial(ctx, t, b.Addr, options{user: "hub1", clientID: "two"})
-	two.mustSubscribe(ctx, t, filter)
+	one := dial(t, b.Addr, options{user: "hub1", clientID: "one"})
+	one.mustSubscribe(filter)
+	two := dial(t, b.Addr, options{user: "hub1", clientID: "two"})
+	two.mustSubscribe(filter)
 	want := numbers("status", 100)
-	dial(ctx, t, b.Addr, options{user: "c1"}).publishMany(ctx, t, "sources/hub1/clusters/c1/agentevents", want)
+	dial(t, b.Addr, options{user: "c1"}).publishMany("sources/hub1/clusters/c1/agentevents", want)
 
 	all := func() []string {
 		var got []string
@@ -296,7 +287,7 @@ func TestSharedSubscription(t *testing.T) {
 		}
 		return got
 	}
-	waitFor(ctx, t, "all messages at the two connected members", func() bool { return len(all()) >= len(want) })
+	kit.True(t, "all messages at the two connected members", func() bool { return len(all()) >= len(want) })
 	got := all()
 	slices.Sort(got)
 	slices.Sort(want)
@@ -316,19 +307,18 @@ func TestWillIsPublished(t *testing.T) {
 		"disconnect in good order": {func(_ *testing.T, c *client) { c.leave() }, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			ctx := testContext(t)
 			b := brokertest.Start(t, broker.Config{Users: users()})
-			source := dial(ctx, t, b.Addr, options{user: "hub1"})
-			source.mustSubscribe(ctx, t, "clusters/+/agentbroadcast")
-			agent := dial(ctx, t, b.Addr, options{user: "c1", will: will})
+			source := dial(t, b.Addr, options{user: "hub1"})
+			source.mustSubscribe("clusters/+/agentbroadcast")
+			agent := dial(t, b.Addr, options{user: "c1", will: will})
 			test.end(t, agent)
 			// Whatever happens, this comes after the will.
-			dial(ctx, t, b.Addr, options{user: "c1"}).publish(ctx, t, "clusters/c1/agentbroadcast", "later")
+			dial(t, b.Addr, options{user: "c1"}).publish("clusters/c1/agentbroadcast", "later")
 			want := []string{"later"}
 			if test.want {
 				want = []string{"gone", "later"}
 			}
-			if got := source.payloads(ctx, t, len(want)); !slices.Equal(got, want) {
+			if got := source.payloads(len(want)); !slices.Equal(got, want) {
 				t.Errorf("got %v, want %v", got, want)
 			}
 		})
@@ -336,41 +326,39 @@ func TestWillIsPublished(t *testing.T) {
 }
 
 func TestDelayedWill(t *testing.T) {
-	ctx := testContext(t)
 	b := brokertest.Start(t, broker.Config{Users: users()})
-	source := dial(ctx, t, b.Addr, options{user: "hub1"})
-	source.mustSubscribe(ctx, t, "clusters/+/agentbroadcast")
+	source := dial(t, b.Addr, options{user: "hub1"})
+	source.mustSubscribe("clusters/+/agentbroadcast")
 	will := func(payload string) *paho.WillMessage {
 		return &paho.WillMessage{Topic: "clusters/c1/agentbroadcast", QoS: 1, Payload: []byte(payload)}
 	}
 	// Back in time: no will.
-	dial(ctx, t, b.Addr, options{user: "c1", expiry: 3600, will: will("too early"), willDelay: 1}).drop()
-	back := dial(ctx, t, b.Addr, options{user: "c1", expiry: 3600, will: will("in time"), willDelay: 1})
+	dial(t, b.Addr, options{user: "c1", expiry: 3600, will: will("too early"), willDelay: 1}).drop()
+	back := dial(t, b.Addr, options{user: "c1", expiry: 3600, will: will("in time"), willDelay: 1})
 	back.drop()
-	if got := source.payloads(ctx, t, 1); !slices.Equal(got, []string{"in time"}) {
+	if got := source.payloads(1); !slices.Equal(got, []string{"in time"}) {
 		t.Errorf("got %v", got)
 	}
 }
 
 func TestStopWithClients(t *testing.T) {
-	ctx := testContext(t)
 	b := brokertest.Start(t, broker.Config{Users: users()})
-	source := dial(ctx, t, b.Addr, options{user: "hub1", expiry: 3600})
-	source.mustSubscribe(ctx, t, "clusters/+/agentbroadcast")
-	agent := dial(ctx, t, b.Addr, options{user: "c1", will: &paho.WillMessage{Topic: "clusters/c1/agentbroadcast", QoS: 1, Payload: []byte("x")}})
+	source := dial(t, b.Addr, options{user: "hub1", expiry: 3600})
+	source.mustSubscribe("clusters/+/agentbroadcast")
+	agent := dial(t, b.Addr, options{user: "c1", will: &paho.WillMessage{Topic: "clusters/c1/agentbroadcast", QoS: 1, Payload: []byte("x")}})
 	silent, err := net.Dial("tcp", b.Addr) // never says CONNECT
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = silent.Close() }()
 	b.Stop()
-	if code := agent.disconnectCode(ctx, t); code != 0x8b {
+	if code := agent.disconnectCode(); code != 0x8b {
 		t.Errorf("disconnected with 0x%x, want 0x8b (server shutting down)", code)
 	}
 	b.Restart(t)
-	source = dial(ctx, t, b.Addr, options{user: "hub1", expiry: 3600})
-	dial(ctx, t, b.Addr, options{user: "c1"}).publish(ctx, t, "clusters/c1/agentbroadcast", "after")
-	if got := source.payloads(ctx, t, 1); got[0] != "after" {
+	source = dial(t, b.Addr, options{user: "hub1", expiry: 3600})
+	dial(t, b.Addr, options{user: "c1"}).publish("clusters/c1/agentbroadcast", "after")
+	if got := source.payloads(1); got[0] != "after" {
 		t.Errorf("a broker that ends published the will %q", got[0])
 	}
 }

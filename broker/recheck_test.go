@@ -1,12 +1,11 @@
 package broker_test
 
 import (
-	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"os"
 	"path/filepath"
-	"strings"
+	"regexp"
 	"testing"
 	"time"
 
@@ -15,6 +14,7 @@ import (
 	"github.com/workwire/workwire/broker"
 	"github.com/workwire/workwire/broker/brokertest"
 	"github.com/workwire/workwire/pkg/certificates"
+	"github.com/workwire/workwire/test/kit"
 )
 
 // kept is a broker with certificates that are kept, those of its clients among them.
@@ -23,18 +23,18 @@ type kept struct {
 	dir     string
 	manager *certificates.Manager
 	broker  *brokertest.Running
-	log     *logBuffer
+	log     *kit.Log
 }
 
 func keep(t *testing.T, certs ...certificates.Certificate) *kept {
 	t.Helper()
-	k := &kept{T: t, dir: t.TempDir(), log: &logBuffer{}}
+	k := &kept{T: t, dir: t.TempDir(), log: &kit.Log{}}
 	k.configure(certs...)
 	listener := broker.Listener{Address: "127.0.0.1:0", TLS: &broker.ListenerTLS{
 		CertFile: k.path("broker/tls.crt"), KeyFile: k.path("broker/tls.key"), ClientCAFile: k.path("broker/ca.crt"),
 		CRLFile: k.path("broker/ca.crl"), RequireClientCert: true,
 	}}
-	k.broker = brokertest.Start(t, broker.Config{Listeners: []broker.Listener{listener}, Users: users(), Logger: k.log.logger()})
+	k.broker = brokertest.Start(t, broker.Config{Listeners: []broker.Listener{listener}, Users: users(), Logger: k.log.Logger()})
 	return k
 }
 
@@ -90,96 +90,77 @@ func (k *kept) tls(name string) *tls.Config {
 	return config
 }
 
-func (k *kept) dial(ctx context.Context, clientID string, config *tls.Config) (*client, error) {
+// dial connects with TLS and fails the test if the broker refuses.
+func (k *kept) dial(clientID string, config *tls.Config) *client {
 	k.Helper()
-	return tryDial(ctx, k.T, k.broker.Addr, options{clientID: clientID, anonymous: true, tls: config, expiry: 100})
+	c, err := k.tryDial(clientID, config)
+	if err != nil {
+		k.Fatal(err)
+	}
+	return c
 }
 
-// refused dials until config is not good enough, and for the reason given.
-func (k *kept) refused(ctx context.Context, config *tls.Config, reason string) {
+func (k *kept) tryDial(clientID string, config *tls.Config) (*client, error) {
 	k.Helper()
-	if c, err := k.dial(ctx, "other", config); err == nil || c.connack != nil {
-		k.Fatalf("the client is let in: %v", err)
-	}
-	k.logged(ctx, reason)
+	return tryDial(k.T, k.broker.Addr, options{clientID: clientID, anonymous: true, tls: config, expiry: 100})
 }
 
-// logged waits until the broker's log has text: it may tell the client first.
-func (k *kept) logged(ctx context.Context, text string) {
+// refused fails the test unless the broker refuses config and logs the reason.
+func (k *kept) refused(config *tls.Config, reason string) {
 	k.Helper()
-	for !strings.Contains(k.log.String(), text) {
-		select {
-		case <-ctx.Done():
-			k.Fatalf("the log lacks %q:\n%s", text, k.log)
-		case <-time.After(time.Millisecond):
-		}
+	if c, err := k.tryDial("other", config); err == nil || c.connack != nil {
+		k.Fatalf("the client is accepted: %v", err)
 	}
+	k.log.Await(k, regexp.QuoteMeta(reason)) // the client may see the refusal first
 }
 
 func agentCert(name string) certificates.Certificate {
 	return certificates.Certificate{Name: name, Role: certificates.Agent}
 }
 
-// ended waits until the broker ends the client's connection, and says why.
-func (k *kept) ended(ctx context.Context, c *client) {
+// ended waits until the broker disconnects the client and logs the reason.
+func (k *kept) ended(c *client) {
 	k.Helper()
-	if code := c.disconnectCode(ctx, k.T); code != 0x87 {
+	if code := c.disconnectCode(); code != 0x87 {
 		k.Errorf("disconnected with 0x%x, want 0x87", code)
 	}
-	k.logged(ctx, "certificate no longer accepted")
+	k.log.Await(k, "certificate no longer accepted")
 }
 
 // TestConnectionEndsWithItsCertificate has the certificate of a connected client expire.
 func TestConnectionEndsWithItsCertificate(t *testing.T) {
-	ctx := testContext(t)
 	short := agentCert("c1")
 	short.Validity.Duration = 3 * time.Second
 	k := keep(t, short, agentCert("c2"))
 	config := k.tls("c1")
-	c1, err := k.dial(ctx, "x", config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c2, err := k.dial(ctx, "x", k.tls("c2"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	k.ended(ctx, c1)
-	k.refused(ctx, config, "expired")
-	if code := c2.publish(ctx, t, "clusters/c2/agentbroadcast", "x"); code >= 0x80 {
+	c1 := k.dial("x", config)
+	c2 := k.dial("x", k.tls("c2"))
+	k.ended(c1)
+	k.refused(config, "expired")
+	if code := c2.publish("clusters/c2/agentbroadcast", "x"); code >= 0x80 {
 		t.Errorf("the other client: 0x%x", code)
 	}
 }
 
 // TestRevoke revokes the certificate of a connected client, which comes back with another.
 func TestRevoke(t *testing.T) {
-	ctx := testContext(t)
 	k := keep(t, agentCert("c1"), agentCert("c2"))
 	stolen := k.tls("c1")
-	c1, err := k.dial(ctx, "x", stolen)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c2, err := k.dial(ctx, "x", k.tls("c2"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	c1.mustSubscribe(ctx, t, "sources/+/clusters/c1/sourceevents")
+	c1 := k.dial("x", stolen)
+	c2 := k.dial("x", k.tls("c2"))
+	c1.mustSubscribe("sources/+/clusters/c1/sourceevents")
 	if _, err := k.manager.Revoke("c1"); err != nil {
 		t.Fatal(err)
 	}
-	k.ended(ctx, c1)
-	k.refused(ctx, stolen, "is revoked")
-	if code := c2.publish(ctx, t, "clusters/c2/agentbroadcast", "x"); code >= 0x80 {
+	k.ended(c1)
+	k.refused(stolen, "is revoked")
+	if code := c2.publish("clusters/c2/agentbroadcast", "x"); code >= 0x80 {
 		t.Errorf("the other client: 0x%x", code)
 	}
 	if _, err := k.manager.Ensure(); err != nil {
 		t.Fatal(err)
 	}
-	again, err := k.dial(ctx, "x", k.tls("c1"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	again := k.dial("x", k.tls("c1"))
 	if !again.connack.SessionPresent {
 		t.Error("the session is lost")
 	}
@@ -187,30 +168,23 @@ func TestRevoke(t *testing.T) {
 
 // TestAuthorityIsDropped replaces the authority under a client that does not go along.
 func TestAuthorityIsDropped(t *testing.T) {
-	ctx := testContext(t)
 	k := keep(t, agentCert("c1"))
 	old := k.tls("c1")
-	c1, err := k.dial(ctx, "x", old)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c1 := k.dial("x", old)
 	k.rotate(certificates.Trust)
 	k.rotate(certificates.Issue)
-	fresh, err := k.dial(ctx, "y", k.tls("c1"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	fresh := k.dial("y", k.tls("c1"))
 	old.RootCAs = k.tls("c1").RootCAs
-	if _, err := k.dial(ctx, "z", old); err != nil {
+	if _, err := k.tryDial("z", old); err != nil {
 		t.Errorf("before the last step: %v", err)
 	}
-	if code := c1.publish(ctx, t, "clusters/c1/agentbroadcast", "x"); code >= 0x80 {
+	if code := c1.publish("clusters/c1/agentbroadcast", "x"); code >= 0x80 {
 		t.Errorf("before the last step: 0x%x", code)
 	}
 	k.rotate(certificates.Drop)
-	k.ended(ctx, c1)
-	k.refused(ctx, old, "unknown authority")
-	if code := fresh.publish(ctx, t, "clusters/c1/agentbroadcast", "x"); code >= 0x80 {
+	k.ended(c1)
+	k.refused(old, "unknown authority")
+	if code := fresh.publish("clusters/c1/agentbroadcast", "x"); code >= 0x80 {
 		t.Errorf("with a certificate of the next authority: 0x%x", code)
 	}
 }
@@ -218,23 +192,22 @@ func TestAuthorityIsDropped(t *testing.T) {
 // TestServerCertificatesAreNoClients tries the broker's own certificate as a client's.
 func TestServerCertificatesAreNoClients(t *testing.T) {
 	k := keep(t)
-	k.refused(testContext(t), k.tls("broker"), "incompatible key usage")
+	k.refused(k.tls("broker"), "incompatible key usage")
 }
 
 // TestBadRevocationList has the broker stay with the list that it could read.
 func TestBadRevocationList(t *testing.T) {
-	ctx := testContext(t)
 	k := keep(t, agentCert("c1"), agentCert("c2"))
 	stolen := k.tls("c1")
 	if _, err := k.manager.Revoke("c1"); err != nil {
 		t.Fatal(err)
 	}
-	k.refused(ctx, stolen, "is revoked")
+	k.refused(stolen, "is revoked")
 	if err := os.WriteFile(k.path("broker/ca.crl"), []byte("rubbish"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	k.refused(ctx, stolen, "reloading TLS files failed")
-	if _, err := k.dial(ctx, "x", k.tls("c2")); err != nil {
+	k.refused(stolen, "reloading TLS files failed")
+	if _, err := k.tryDial("x", k.tls("c2")); err != nil {
 		t.Error(err)
 	}
 }

@@ -2,10 +2,8 @@ package broker_test
 
 import (
 	"bytes"
-	"context"
-	"log/slog"
+	"io"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/eclipse/paho.golang/packets"
@@ -13,39 +11,17 @@ import (
 
 	"github.com/workwire/workwire/broker"
 	"github.com/workwire/workwire/broker/brokertest"
+	"github.com/workwire/workwire/test/kit"
 )
-
-// logBuffer is a log that a test can look into.
-type logBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (l *logBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.Write(p)
-}
-
-func (l *logBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.String()
-}
-
-func (l *logBuffer) logger() *slog.Logger {
-	return slog.New(slog.NewTextHandler(l, &slog.HandlerOptions{Level: slog.LevelDebug}))
-}
 
 // TestRefusals checks how work-broker refuses: with the reason that MQTT has for it, with a
 // line in the log, a count, and without ending the connection.
 func TestRefusals(t *testing.T) {
-	ctx := testContext(t)
-	var log logBuffer
-	b := brokertest.Start(t, broker.Config{Users: withMonitor(), HTTPAddress: "127.0.0.1:0", Logger: log.logger()})
-	c := dial(ctx, t, b.Addr, options{user: "c1"})
+	var log kit.Log
+	b := brokertest.Start(t, broker.Config{Users: withMonitor(), HTTPAddress: "127.0.0.1:0", Logger: log.Logger()})
+	c := dial(t, b.Addr, options{user: "c1"})
 	for _, filter := range []string{"#", "sources/+/clusters/+/sourceevents", "$share/g/sources/+/clusters/c2/sourceevents", "$SYS/#"} {
-		if code := c.subscribe(ctx, t, filter); code != 0x87 {
+		if code := c.subscribe(filter); code != 0x87 {
 			t.Errorf("subscribe to %s: reason 0x%x, want 0x87 (not authorised)", filter, code)
 		}
 		if !strings.Contains(log.String(), "filter="+filter) && !strings.Contains(log.String(), `filter="`+filter) {
@@ -53,29 +29,26 @@ func TestRefusals(t *testing.T) {
 		}
 	}
 	for _, topic := range []string{specTopic, "other", "$SYS/broker/version"} {
-		if code := c.publish(ctx, t, topic, "the-payload"); code != 0x87 {
+		if code := c.publish(topic, "the-payload"); code != 0x87 {
 			t.Errorf("publish to %s: reason 0x%x, want 0x87 (not authorised)", topic, code)
 		}
 		if !strings.Contains(log.String(), "topic="+topic) {
 			t.Errorf("the log does not mention %s", topic)
 		}
 	}
-	if err := c.publishQoS0(ctx, specTopic); err != nil {
+	if _, err := c.Publish(t.Context(), &paho.Publish{Topic: specTopic, Payload: []byte("the-payload")}); err != nil {
 		t.Fatal(err)
 	}
-	if code := c.publish(ctx, t, "clusters/c1/agentbroadcast", "x"); code != 0 {
+	if code := c.publish("clusters/c1/agentbroadcast", "x"); code != 0 {
 		t.Errorf("after all that, its own topic: reason 0x%x", code)
 	}
-	for metric, want := range map[string]float64{
-		`workwire_broker_acl_denials_total{action="publish"}`:   4,
-		`workwire_broker_acl_denials_total{action="subscribe"}`: 4,
-	} {
-		if got := scrape(t, b, metric); got != want {
-			t.Errorf("%s is %v, want %v", metric, got, want)
+	for _, action := range []string{"publish", "subscribe"} {
+		if got := scrape(t, b, "workwire_broker_acl_denials_total", "action="+action); got != 4 {
+			t.Errorf("denials of %s counted: %v, want 4", action, got)
 		}
 	}
 
-	_, err := tryDial(ctx, t, b.Addr, options{user: "c1", clientID: "w", will: &paho.WillMessage{Topic: specTopic, QoS: 1, Payload: []byte("the-payload")}})
+	_, err := tryDial(t, b.Addr, options{user: "c1", clientID: "w", will: &paho.WillMessage{Topic: specTopic, QoS: 1, Payload: []byte("the-payload")}})
 	if err == nil || !strings.Contains(err.Error(), "ot authorized") {
 		t.Errorf("a will to another's topic: %v, want not authorised", err)
 	}
@@ -83,11 +56,11 @@ func TestRefusals(t *testing.T) {
 		"anonymous": {anonymous: true, clientID: "x"},
 		"password":  {user: "c1", password: "the-wrong-password"},
 	} {
-		refused, err := tryDial(ctx, t, b.Addr, o)
+		refused, err := tryDial(t, b.Addr, o)
 		if err == nil || refused.connack == nil || refused.connack.ReasonCode != 0x86 {
 			t.Errorf("%s: %v, want CONNACK 0x86", name, err)
 		}
-		if got := scrape(t, b, `workwire_broker_auth_failures_total{reason="`+name+`"}`); got != 1 {
+		if got := scrape(t, b, "workwire_broker_auth_failures_total", "reason="+name); got != 1 {
 			t.Errorf("%s failures counted: %v", name, got)
 		}
 	}
@@ -98,29 +71,25 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-func (c *client) publishQoS0(ctx context.Context, topic string) error {
-	_, err := c.Publish(ctx, &paho.Publish{Topic: topic, Payload: []byte("the-payload")})
-	return err
-}
-
 // Acknowledgements come in the order of the messages, whether good or bad, as MQTT demands.
 func TestAcknowledgementsInOrder(t *testing.T) {
 	b := brokertest.Start(t, broker.Config{Users: users()})
-	ctx := testContext(t)
-	agent := dial(ctx, t, b.Addr, options{user: "c1", expiry: 3600})
-	agent.mustSubscribe(ctx, t, specFilter)
+	agent := dial(t, b.Addr, options{user: "c1", expiry: 3600})
+	agent.mustSubscribe(specFilter)
 	agent.drop()
-	raw := rawDial(t, b.Addr, "hub1")
-	raw.connect(t, "hub1", 0)
+	raw := dialRaw(t, b.Addr, "hub1")
+	raw.Connect("hub1", 0)
 	for id := uint16(1); id <= 100; id++ {
 		topic := specTopic // goes to disk
 		if id%2 == 0 {
 			topic = "sources/hub2/sourcebroadcast" // refused at once
 		}
-		raw.send(t, &packets.Publish{Topic: topic, QoS: 1, PacketID: id, Properties: &packets.Properties{}})
+		if err := raw.Publish(id, topic, nil); err != nil {
+			t.Fatal(err)
+		}
 	}
 	for id := uint16(1); id <= 100; id++ {
-		ack, ok := raw.next(t).(*packets.Puback)
+		ack, ok := raw.Next().(*packets.Puback)
 		if !ok || ack.PacketID != id || (ack.ReasonCode == 0x87) != (id%2 == 0) {
 			t.Fatalf("acknowledgement %d is %v", id, ack)
 		}
@@ -128,24 +97,23 @@ func TestAcknowledgementsInOrder(t *testing.T) {
 }
 
 func TestPacketSize(t *testing.T) {
-	ctx := testContext(t)
 	b := brokertest.Start(t, broker.Config{Users: users()})
-	source := dial(ctx, t, b.Addr, options{user: "hub1"})
+	source := dial(t, b.Addr, options{user: "hub1"})
 	if got := source.connack.Properties.MaximumPacketSize; got == nil || *got != broker.DefaultMaxPacketSize {
 		t.Fatalf("maximum packet size announced: %v, want %d", got, broker.DefaultMaxPacketSize)
 	}
-	agent := dial(ctx, t, b.Addr, options{user: "c1"})
-	agent.mustSubscribe(ctx, t, specFilter)
-	small := dial(ctx, t, b.Addr, options{user: "c1", clientID: "small", maxPacketSize: 1000})
-	small.mustSubscribe(ctx, t, specFilter)
+	agent := dial(t, b.Addr, options{user: "c1"})
+	agent.mustSubscribe(specFilter)
+	small := dial(t, b.Addr, options{user: "c1", clientID: "small", maxPacketSize: 1000})
+	small.mustSubscribe(specFilter)
 
 	// 500 KiB is what a large work takes. The client that takes less misses it, and only it.
-	source.publish(ctx, t, specTopic, strings.Repeat("x", 500<<10))
-	source.publish(ctx, t, specTopic, "end")
-	if got := agent.payloads(ctx, t, 2); len(got[0]) != 500<<10 || got[1] != "end" {
+	source.publish(specTopic, strings.Repeat("x", 500<<10))
+	source.publish(specTopic, "end")
+	if got := agent.payloads(2); len(got[0]) != 500<<10 || got[1] != "end" {
 		t.Error("500 KiB did not come through")
 	}
-	if got := small.payloads(ctx, t, 1); got[0] != "end" {
+	if got := small.payloads(1); got[0] != "end" {
 		t.Errorf("the client with a small maximum got %d bytes", len(got[0]))
 	}
 
@@ -153,13 +121,13 @@ func TestPacketSize(t *testing.T) {
 		over int
 		want byte
 	}{{0, 0}, {1, 0x95}} {
-		raw := rawDial(t, b.Addr, "hub1")
-		raw.connect(t, "raw", 0)
+		raw := dialRaw(t, b.Addr, "hub1")
+		raw.Connect("raw", 0)
 		publish := packets.Publish{Topic: specTopic, QoS: 1, PacketID: 1, Properties: &packets.Properties{}}
 		overhead := 1 + 3 + 2 + len(specTopic) + 2 + 1 // type, length, topic, packet id, properties
 		publish.Payload = make([]byte, broker.DefaultMaxPacketSize-overhead+test.over)
-		raw.send(t, &publish)
-		switch answer := raw.next(t).(type) {
+		raw.Send(&publish)
+		switch answer := raw.Next().(type) {
 		case *packets.Puback:
 			if test.want != 0 {
 				t.Errorf("a packet %d bytes too large was taken", test.over)
@@ -168,7 +136,7 @@ func TestPacketSize(t *testing.T) {
 			if answer.ReasonCode != test.want {
 				t.Errorf("%d bytes over: disconnected with 0x%x, want 0x%x", test.over, answer.ReasonCode, test.want)
 			}
-			raw.expectEnd(t)
+			raw.ExpectEnd()
 		default:
 			t.Errorf("answered with %v", answer)
 		}
@@ -177,22 +145,21 @@ func TestPacketSize(t *testing.T) {
 
 func TestConnectTooLarge(t *testing.T) {
 	b := brokertest.Start(t, broker.Config{Users: users(), MaxPacketSize: 2000})
-	raw := rawDial(t, b.Addr, "hub1")
-	raw.send(t, &packets.Connect{ProtocolName: "MQTT", ProtocolVersion: 5, ClientID: strings.Repeat("x", 3000), Properties: &packets.Properties{}})
-	if answer, ok := raw.next(t).(*packets.Connack); !ok || answer.ReasonCode != 0x95 {
+	raw := dialRaw(t, b.Addr, "hub1")
+	raw.Send(&packets.Connect{ProtocolName: "MQTT", ProtocolVersion: 5, ClientID: strings.Repeat("x", 3000), Properties: &packets.Properties{}})
+	if answer, ok := raw.Next().(*packets.Connack); !ok || answer.ReasonCode != 0x95 {
 		t.Errorf("answered with %v, want CONNACK 0x95", answer)
 	}
-	raw.expectEnd(t)
+	raw.ExpectEnd()
 }
 
 func TestReceiveMaximum(t *testing.T) {
-	ctx := testContext(t)
 	b := brokertest.Start(t, broker.Config{Users: users(), ReceiveMaximum: 5})
-	agent := dial(ctx, t, b.Addr, options{user: "c1", expiry: 3600})
-	agent.mustSubscribe(ctx, t, specFilter)
+	agent := dial(t, b.Addr, options{user: "c1", expiry: 3600})
+	agent.mustSubscribe(specFilter)
 	agent.drop()
-	raw := rawDial(t, b.Addr, "hub1")
-	connack := raw.connect(t, "hub1", 0)
+	raw := dialRaw(t, b.Addr, "hub1")
+	connack := raw.Connect("hub1", 0)
 	if got := connack.Properties.ReceiveMaximum; got == nil || *got != 5 {
 		t.Errorf("receive maximum announced: %v, want 5", got)
 	}
@@ -205,7 +172,7 @@ func TestReceiveMaximum(t *testing.T) {
 		t.Fatal(err)
 	}
 	for {
-		switch answer := raw.next(t).(type) {
+		switch answer := raw.Next().(type) {
 		case *packets.Puback:
 			continue
 		case *packets.Disconnect:
@@ -220,42 +187,40 @@ func TestReceiveMaximum(t *testing.T) {
 }
 
 func TestNoQoS2(t *testing.T) {
-	ctx := testContext(t)
 	b := brokertest.Start(t, broker.Config{Users: users()})
-	agent := dial(ctx, t, b.Addr, options{user: "c1"})
-	ack, err := agent.Subscribe(ctx, &paho.Subscribe{Subscriptions: []paho.SubscribeOptions{{Topic: specFilter, QoS: 2}}})
+	agent := dial(t, b.Addr, options{user: "c1"})
+	ack, err := agent.Subscribe(t.Context(), &paho.Subscribe{Subscriptions: []paho.SubscribeOptions{{Topic: specFilter, QoS: 2}}})
 	if err != nil || ack.Reasons[0] != 1 {
 		t.Errorf("a subscription with QoS 2 is granted %v, %v; want QoS 1", ack, err)
 	}
-	raw := rawDial(t, b.Addr, "hub1")
-	if connack := raw.connect(t, "hub1", 0); connack.Properties.MaximumQOS == nil || *connack.Properties.MaximumQOS != 1 {
+	raw := dialRaw(t, b.Addr, "hub1")
+	if connack := raw.Connect("hub1", 0); connack.Properties.MaximumQOS == nil || *connack.Properties.MaximumQOS != 1 {
 		t.Error("the maximum QoS announced is not 1")
 	}
-	raw.send(t, &packets.Publish{Topic: specTopic, QoS: 2, PacketID: 1, Properties: &packets.Properties{}})
-	if answer, ok := raw.next(t).(*packets.Disconnect); !ok || answer.ReasonCode != 0x9b {
+	raw.Send(&packets.Publish{Topic: specTopic, QoS: 2, PacketID: 1, Properties: &packets.Properties{}})
+	if answer, ok := raw.Next().(*packets.Disconnect); !ok || answer.ReasonCode != 0x9b {
 		t.Errorf("answered with %v, want DISCONNECT 0x9b (QoS not supported)", answer)
 	}
 }
 
 func TestOldProtocolVersion(t *testing.T) {
 	b := brokertest.Start(t, broker.Config{Users: users()})
-	raw := rawDial(t, b.Addr, "c1")
+	raw := dialRaw(t, b.Addr, "c1")
 	// MQTT 3.1.1: protocol name, version 4, flags, keep alive, client id.
 	if _, err := raw.Write([]byte{0x10, 13, 0, 4, 'M', 'Q', 'T', 'T', 4, 2, 0, 60, 0, 1, 'x'}); err != nil {
 		t.Fatal(err)
 	}
 	answer := make([]byte, 4)
-	if _, err := raw.r.Read(answer); err != nil || answer[0] != 0x20 || answer[3] != 1 {
+	if _, err := raw.Reader.Read(answer); err != nil || answer[0] != 0x20 || answer[3] != 1 {
 		t.Errorf("answered with %x, %v; want CONNACK with return code 1 (unacceptable protocol version)", answer, err)
 	}
 }
 
 // $SYS is for monitors, and metrics and health are served.
 func TestMonitoring(t *testing.T) {
-	ctx := testContext(t)
 	b := brokertest.Start(t, broker.Config{Users: withMonitor(), HTTPAddress: "127.0.0.1:0"})
-	watch := dial(ctx, t, b.Addr, options{user: "watch", expiry: 3600})
-	watch.mustSubscribe(ctx, t, "$SYS/#")
+	watch := dial(t, b.Addr, options{user: "watch", expiry: 3600})
+	watch.mustSubscribe("$SYS/#")
 	connected := func() bool {
 		for _, p := range watch.received {
 			if p.Topic == "$SYS/broker/clients/connected" && string(p.Payload) == "1" {
@@ -264,13 +229,13 @@ func TestMonitoring(t *testing.T) {
 		}
 		return false
 	}
-	watch.await(ctx, t, "$SYS/broker/clients/connected = 1", connected)
+	watch.await("$SYS/broker/clients/connected = 1", connected)
 	watch.drop()
-	watch = dial(ctx, t, b.Addr, options{user: "watch", expiry: 3600})
-	watch.await(ctx, t, "$SYS after reconnecting to the session", connected)
+	watch = dial(t, b.Addr, options{user: "watch", expiry: 3600})
+	watch.await("$SYS after reconnecting to the session", connected)
 
-	source := dial(ctx, t, b.Addr, options{user: "hub1"})
-	source.publish(ctx, t, "sources/hub1/sourcebroadcast", "x")
+	source := dial(t, b.Addr, options{user: "hub1"})
+	source.publish("sources/hub1/sourcebroadcast", "x")
 	for metric, want := range map[string]float64{
 		"workwire_broker_clients_connected":       2,
 		"workwire_broker_sessions":                2,
@@ -286,8 +251,9 @@ func TestMonitoring(t *testing.T) {
 		t.Error("bytes are not counted")
 	}
 	for _, path := range []string{"/healthz", "/readyz"} {
-		if got := get(t, b, path); got != "ok\n" {
-			t.Errorf("%s says %q", path, got)
+		body, err := io.ReadAll(get(t, b, path))
+		if err != nil || string(body) != "ok\n" {
+			t.Errorf("%s returns %q, %v", path, body, err)
 		}
 	}
 }

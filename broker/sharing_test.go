@@ -1,7 +1,6 @@
 package broker_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -16,35 +15,34 @@ const (
 )
 
 // TestSharedByReplicas pins down what docs/brokers.md says about two sessions in one shared
-// subscription: each message goes to one of them. While one is away, work-broker gives
-// everything to the other, once it knows; Mosquitto keeps a share for the one that is away. Mosquitto lets any
+// subscription: each message goes to one of them. While one is away, work-broker gives everything
+// to the other, once it knows; Mosquitto keeps a share for the one that is away. Mosquitto lets any
 // client into the group, and loses what falls to one that may not read it.
 func TestSharedByReplicas(t *testing.T) {
 	const n = 30
 	for name, start := range brokers() {
 		t.Run(name, func(t *testing.T) {
-			ctx := testContext(t)
 			b := start(t)
-			agent := dial(ctx, t, b.Addr, options{user: "c1"})
+			agent := dial(t, b.Addr, options{user: "c1"})
 			var payloads []string
 			for i := range n {
 				payloads = append(payloads, fmt.Sprint(i))
 			}
 			publish := func() {
 				t.Helper()
-				agent.publishMany(ctx, t, statusTopic, payloads)
-				agent.publish(ctx, t, "clusters/c1/agentbroadcast", "end")
+				agent.publishMany(statusTopic, payloads)
+				agent.publish("clusters/c1/agentbroadcast", "end")
 			}
 			join := func(id string) *client {
 				t.Helper()
-				c := dial(ctx, t, b.Addr, options{user: "hub1", clientID: id, expiry: 3600})
-				c.mustSubscribe(ctx, t, sharedFilter)
-				c.mustSubscribe(ctx, t, "clusters/+/agentbroadcast")
+				c := dial(t, b.Addr, options{user: "hub1", clientID: id, expiry: 3600})
+				c.mustSubscribe(sharedFilter)
+				c.mustSubscribe("clusters/+/agentbroadcast")
 				return c
 			}
 			one, two := join("one"), join("two")
 			publish()
-			a, z := one.untilEnd(ctx, t, 1), two.untilEnd(ctx, t, 1)
+			a, z := one.untilEnd(1), two.untilEnd(1)
 			if a+z != n || a == 0 || z == 0 {
 				t.Errorf("the two received %d and %d of %d", a, z, n)
 			}
@@ -56,18 +54,18 @@ func TestSharedByReplicas(t *testing.T) {
 					t.Fatalf("while the other is away, one receives %d of %d, want %d", share, n, want)
 				}
 				publish()
-				share = one.untilEnd(ctx, t, 1)
+				share = one.untilEnd(1)
 				sent, received = sent+n, received+share
 			}
 			two = join("two")
-			if z := two.untilEnd(ctx, t, sent/n); received+z != sent {
+			if z := two.untilEnd(sent / n); received+z != sent {
 				t.Errorf("one received %d of %d, the other, when it came back, %d", received, sent, z)
 			}
 
-			outsider := dial(ctx, t, b.Addr, options{user: "c2"})
-			outsider.subscribe(ctx, t, sharedFilter)
+			outsider := dial(t, b.Addr, options{user: "c2"})
+			outsider.subscribe(sharedFilter)
 			publish()
-			a, z = one.untilEnd(ctx, t, 1), two.untilEnd(ctx, t, 1)
+			a, z = one.untilEnd(1), two.untilEnd(1)
 			if want := map[string]int{"work-broker": n, "mosquitto": n * 2 / 3}[name]; a+z != want {
 				t.Errorf("with an outsider in the group, the two received %d of %d, want %d", a+z, n, want)
 			}
@@ -77,8 +75,8 @@ func TestSharedByReplicas(t *testing.T) {
 
 // untilEnd waits until as many messages "end" have come as the agent has sent since the last
 // call, and returns how many others came.
-func (c *client) untilEnd(ctx context.Context, t *testing.T, ends int) int {
-	t.Helper()
+func (c *client) untilEnd(ends int) int {
+	c.t.Helper()
 	count := func() (others, seen int) {
 		for _, p := range c.received {
 			if string(p.Payload) == "end" {
@@ -89,7 +87,7 @@ func (c *client) untilEnd(ctx context.Context, t *testing.T, ends int) int {
 		}
 		return others, seen
 	}
-	c.await(ctx, t, "the end", func() bool { _, seen := count(); return seen >= ends })
+	c.await("the end", func() bool { _, seen := count(); return seen >= ends })
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	others, _ := count()
@@ -103,14 +101,14 @@ func TestTakeover(t *testing.T) {
 	for name, start := range brokers() {
 		t.Run(name, func(t *testing.T) {
 			b := start(t)
-			first := rawDial(t, b.Addr, "hub1")
-			first.connect(t, "hub", 3600)
-			first.subscribe(t, "sources/hub1/clusters/+/agentevents")
-			second := rawDial(t, b.Addr, "hub1")
-			if !second.connect(t, "hub", 3600).SessionPresent {
+			first := dialRaw(t, b.Addr, "hub1")
+			first.Connect("hub", 3600)
+			first.Subscribe("sources/hub1/clusters/+/agentevents")
+			second := dialRaw(t, b.Addr, "hub1")
+			if !second.Connect("hub", 3600).SessionPresent {
 				t.Error("the second client has not got the session")
 			}
-			p, err := packets.ReadPacket(first.r)
+			p, err := packets.ReadPacket(first.Reader)
 			if name == "mosquitto" {
 				if err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 					t.Errorf("the first client got %v, %v", p, err)
@@ -123,7 +121,7 @@ func TestTakeover(t *testing.T) {
 			if d, ok := p.Content.(*packets.Disconnect); !ok || d.ReasonCode != 0x8e {
 				t.Errorf("the first client got %v", p)
 			}
-			first.expectEnd(t)
+			first.ExpectEnd()
 		})
 	}
 }

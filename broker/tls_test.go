@@ -21,6 +21,7 @@ import (
 	"github.com/workwire/workwire/broker"
 	"github.com/workwire/workwire/broker/acl"
 	"github.com/workwire/workwire/broker/brokertest"
+	"github.com/workwire/workwire/test/kit"
 )
 
 // authority signs certificates for a test.
@@ -104,7 +105,6 @@ func (a *authority) write(t *testing.T, dir string, serial int64) broker.Listene
 }
 
 func TestClientCertificates(t *testing.T) {
-	ctx := testContext(t)
 	ca := newAuthority(t)
 	b := brokertest.Start(t, broker.Config{
 		Listeners:    []broker.Listener{ca.write(t, t.TempDir(), 1)},
@@ -116,7 +116,7 @@ func TestClientCertificates(t *testing.T) {
 		if o.user == "" {
 			o.anonymous = true
 		}
-		return tryDial(ctx, t, b.Addr, o)
+		return tryDial(t, b.Addr, o)
 	}
 	good := func(o options, topic string) {
 		t.Helper()
@@ -124,7 +124,7 @@ func TestClientCertificates(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", topic, err)
 		}
-		if code := c.publish(ctx, t, topic, "x"); code >= 0x80 {
+		if code := c.publish(topic, "x"); code >= 0x80 {
 			t.Errorf("publish to %s: 0x%x", topic, code)
 		}
 	}
@@ -155,29 +155,27 @@ func TestClientCertificates(t *testing.T) {
 	if c, err := try(options{tls: stranger}); err == nil || c.connack != nil && c.connack.ReasonCode == 0 {
 		t.Error("a certificate of another CA is accepted")
 	}
-	if _, err := tryDial(ctx, t, b.Addr, options{user: "c1"}); err == nil {
+	if _, err := tryDial(t, b.Addr, options{user: "c1"}); err == nil {
 		t.Error("plain TCP is accepted on a TLS listener")
 	}
 }
 
 func TestRequireClientCert(t *testing.T) {
-	ctx := testContext(t)
 	ca := newAuthority(t)
 	l := ca.write(t, t.TempDir(), 1)
 	l.TLS.RequireClientCert = true
 	b := brokertest.Start(t, broker.Config{Listeners: []broker.Listener{l}, Users: users()})
-	if c, err := tryDial(ctx, t, b.Addr, options{user: "c1", tls: ca.client(t, "")}); err == nil || c.connack != nil && c.connack.ReasonCode == 0 {
+	if c, err := tryDial(t, b.Addr, options{user: "c1", tls: ca.client(t, "")}); err == nil || c.connack != nil && c.connack.ReasonCode == 0 {
 		t.Error("a user without a certificate is accepted")
 	}
-	dial(ctx, t, b.Addr, options{user: "c1", tls: ca.client(t, "whoever")})
+	dial(t, b.Addr, options{user: "c1", tls: ca.client(t, "whoever")})
 }
 
 // TestFilesChange replaces the server's certificate, first by rubbish, then by another one.
 func TestFilesChange(t *testing.T) {
-	ctx := testContext(t)
 	ca, dir := newAuthority(t), t.TempDir()
-	var log logBuffer
-	b := brokertest.Start(t, broker.Config{Listeners: []broker.Listener{ca.write(t, dir, 10)}, Users: users(), Logger: log.logger()})
+	var log kit.Log
+	b := brokertest.Start(t, broker.Config{Listeners: []broker.Listener{ca.write(t, dir, 10)}, Users: users(), Logger: log.Logger()})
 	serial := func() int64 {
 		t.Helper()
 		conn, err := tls.Dial("tcp", b.Addr, ca.client(t, ""))
@@ -187,7 +185,7 @@ func TestFilesChange(t *testing.T) {
 		defer func() { _ = conn.Close() }()
 		return conn.ConnectionState().PeerCertificates[0].SerialNumber.Int64()
 	}
-	old := dial(ctx, t, b.Addr, options{user: "c1", tls: ca.client(t, "")})
+	old := dial(t, b.Addr, options{user: "c1", tls: ca.client(t, "")})
 	if got := serial(); got != 10 {
 		t.Fatalf("serial number %d", got)
 	}
@@ -204,13 +202,12 @@ func TestFilesChange(t *testing.T) {
 	if got := serial(); got != 11 {
 		t.Errorf("after the change: serial number %d", got)
 	}
-	if code := old.publish(ctx, t, "clusters/c1/agentbroadcast", "x"); code >= 0x80 {
+	if code := old.publish("clusters/c1/agentbroadcast", "x"); code >= 0x80 {
 		t.Errorf("the connection from before: 0x%x", code)
 	}
 }
 
 func TestPasswordFileChanges(t *testing.T) {
-	ctx := testContext(t)
 	file := filepath.Join(t.TempDir(), "passwd")
 	set := func(content string) {
 		t.Helper()
@@ -230,7 +227,7 @@ func TestPasswordFileChanges(t *testing.T) {
 	b := brokertest.Start(t, broker.Config{Users: []broker.User{{Username: "c1", PasswordFile: file, Role: acl.Agent}}})
 	accepted := func(password string) bool {
 		t.Helper()
-		_, err := tryDial(ctx, t, b.Addr, options{user: "c1", password: password})
+		_, err := tryDial(t, b.Addr, options{user: "c1", password: password})
 		return err == nil
 	}
 	for range 2 { // the second time it is remembered
@@ -299,7 +296,7 @@ func TestRunEndsWithItsContext(t *testing.T) {
 	go func() { ended <- b.Run(ctx) }()
 	<-b.Ready()
 	addr := b.Addr()
-	dial(testContext(t), t, addr, options{user: "c1", expiry: 100})
+	dial(t, addr, options{user: "c1", expiry: 100})
 	cancel()
 	if err := <-ended; err != nil {
 		t.Error(err)

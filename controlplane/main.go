@@ -1,11 +1,10 @@
-// Command controlplane is a Kubernetes control plane in one binary, for demos,
-// for tests, and for hubs without a cluster:
+// Command controlplane runs a Kubernetes control plane from one binary, for demos, for tests, and
+// for hubs without a cluster:
 //
 //	controlplane up --role=spoke --dir=/tmp/spoke
 //
-// Started under the name of one of its parts (etcd, kube-apiserver,
-// kube-controller-manager, kube-scheduler, kubectl), it is that part, with the
-// flags that part always has. README.md says more.
+// Started under the name of a component (etcd, kube-apiserver, kube-controller-manager,
+// kube-scheduler, kubectl), it runs that component with its usual flags. See README.md.
 package main
 
 import (
@@ -23,7 +22,7 @@ import (
 
 func main() {
 	if run, ok := component.Lookup(filepath.Base(os.Args[0])); ok {
-		process.HoldOn()
+		process.ExitWithParent()
 		os.Exit(run())
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

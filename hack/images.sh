@@ -14,9 +14,6 @@ if [ $# = 0 ]; then
 	fi
 fi
 revision=$(git rev-parse HEAD 2>/dev/null || echo unknown)
-sbom=$(mktemp)
-trap 'rm -f "$sbom"' EXIT
-go build -o "$sbom" ./hack/sbom
 
 # A dynamically linked program of this machine, with its libraries, below a folder.
 copy_dynamic() {
@@ -43,7 +40,7 @@ stage() {
 		exit 1
 	fi
 	cp "bin/$name" "$to/root/bin/"
-	"$sbom" "bin/$name" "$version" >"$to/root/sbom.cdx.json"
+	hack/sbom.sh "bin/$name" "$version" >"$to/root/sbom.cdx.json"
 	cp "$to/root/sbom.cdx.json" "bin/$name.cdx.json"
 	case $name in
 	work-agent | work-broker) mkdir -p -m 700 "$to/owned/data" ;;

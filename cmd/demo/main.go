@@ -1,5 +1,5 @@
-// Command demo starts the whole of Workwire on this machine and shows a work
-// going from the hub to a cluster and its status coming back.
+// Command demo starts all components of Workwire on this machine, and shows how a work is delivered
+// from the hub to a cluster, and its status back.
 package main
 
 import (
@@ -16,7 +16,7 @@ import (
 
 func main() { os.Exit(run()) }
 
-// run is main with deferred calls; it returns the exit code.
+// run runs the command and returns the exit code.
 func run() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -32,8 +32,8 @@ func command() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "Run a hub, a broker, a cluster and its agent, and apply the examples",
-		Long: "Starts a hub API, a hub, a broker, a spoke cluster and its agent on this machine, applies the examples,\n" +
-			"shows their status as it arrives, and goes on until Ctrl-C. Everything listens on loopback only.",
+		Long: "Starts a hub API, a hub, a broker, a spoke cluster and its agent on this machine, applies the examples and\n" +
+			"shows their status as it arrives, until Ctrl-C. Everything listens on loopback only.",
 		Args:          cobra.NoArgs,
 		SilenceUsage:  true,
 		SilenceErrors: true,
@@ -43,9 +43,9 @@ func command() *cobra.Command {
 		},
 	}
 	flags := cmd.Flags()
-	flags.BoolVar(&options.Once, "once", false, "end once the examples are available with feedback, or fail after --timeout")
-	flags.StringVar(&options.Dir, "dir", ".demo", "folder for data and logs; what an earlier demo left there is removed")
-	flags.StringVar(&options.Bin, "bin", "bin", "folder of the binaries")
-	flags.DurationVar(&options.Timeout, "timeout", demo.DefaultTimeout, "how long the examples may take to become available")
+	flags.BoolVar(&options.Once, "once", false, "exit when the examples are available with feedback, or with an error after --timeout")
+	flags.StringVar(&options.Dir, "dir", ".demo", "directory for data and logs; files of an earlier demo are removed")
+	flags.StringVar(&options.Bin, "bin", "bin", "directory of the binaries")
+	flags.DurationVar(&options.Timeout, "timeout", demo.DefaultTimeout, "maximum time until the examples are available")
 	return cmd
 }

@@ -1,4 +1,4 @@
-// Command work-broker is an MQTT 5 broker that holds every client to its own topics; see
+// Command work-broker is an MQTT 5 broker that restricts every client to its own topics; see
 // package broker.
 //
 //	work-broker --config=work-broker.yaml
@@ -23,24 +23,24 @@ import (
 
 func main() { os.Exit(command.Main(newCommand(os.Stderr))) }
 
-// options are what the flags say.
+// options are the values of the flags.
 type options struct {
 	config  string
 	logging logging.Options
 }
 
-// newCommand makes the command; it logs to logs.
+// newCommand returns the command. It logs to logs.
 func newCommand(logs io.Writer) *cobra.Command {
 	o := &options{logging: logging.NewOptions()}
 	cmd := command.New(command.Config{
 		Use:   "work-broker --config=FILE",
-		Short: "Be an MQTT 5 broker that holds every client to its own topics",
-		Long: "An MQTT 5 broker that holds every client to its own topics, and keeps sessions and messages over a restart.\n" +
+		Short: "Run an MQTT 5 broker that restricts every client to its own topics",
+		Long: "Runs an MQTT 5 broker that restricts every client to its own topics. Sessions and messages survive a restart.\n" +
 			"work-broker passwd reads a password from standard input and prints its hash for FILE.\n" +
-			"work-broker health tells whether the one that runs here is ready.",
+			"work-broker health checks whether the running broker is ready.",
 		Sections: []command.Section{
 			{Title: "Configuration", Bind: func(fs *pflag.FlagSet) {
-				fs.StringVar(&o.config, "config", o.config, "file with listeners, users and limits, in YAML; broker/work-broker.yaml is an example; required")
+				fs.StringVar(&o.config, "config", o.config, "YAML file with listeners, users and limits, see broker/work-broker.yaml; required")
 			}},
 			{Title: "Logs", Bind: o.logging.AddFlags},
 		},
@@ -48,7 +48,7 @@ func newCommand(logs io.Writer) *cobra.Command {
 		Run:      func(ctx context.Context) error { return o.run(ctx, logs) },
 	})
 	cmd.AddCommand(&cobra.Command{
-		Use: "passwd", Short: "Read a password from standard input, print its hash for the configuration",
+		Use: "passwd", Short: "Read a password from standard input and print its hash for the configuration",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				return errors.New("passwd takes no arguments: it reads the password from standard input, where other users cannot see it")
@@ -64,14 +64,14 @@ func newCommand(logs io.Writer) *cobra.Command {
 }
 
 func (o *options) validate() []error {
-	var faults []error
+	errs := o.logging.Validate()
 	if o.config == "" {
-		faults = append(faults, errors.New("--config is required; broker/work-broker.yaml is an example to begin with"))
+		errs = append(errs, errors.New("--config is required: the YAML file of the broker, see broker/work-broker.yaml"))
 	}
-	return append(faults, o.logging.Validate()...)
+	return errs
 }
 
-// run is the broker until ctx ends; it logs to logs.
+// run runs the broker until ctx ends. It logs to logs.
 func (o *options) run(ctx context.Context, logs io.Writer) error {
 	cfg, err := broker.LoadConfig(o.config)
 	if err != nil {
@@ -93,7 +93,7 @@ func passwd(stdin io.Reader, stdout io.Writer) error {
 	}
 	line, rest, _ := strings.Cut(strings.ReplaceAll(string(data), "\r\n", "\n"), "\n")
 	if rest != "" {
-		return errors.New("the password has more than one line")
+		return errors.New("read the password: it has more than one line")
 	}
 	hash, err := broker.HashPassword(line)
 	if err != nil {

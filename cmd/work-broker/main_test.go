@@ -17,6 +17,8 @@ import (
 
 	"github.com/eclipse/paho.golang/packets"
 	"golang.org/x/crypto/bcrypt"
+
+	"github.com/workwire/workwire/test/kit/mqttkit"
 )
 
 // TestMain runs the command itself when this binary is started by startBroker.
@@ -90,7 +92,7 @@ func startBroker(t *testing.T, config string) *process {
 	for p.log.Scan() {
 		if _, rest, ok := strings.Cut(p.log.Text(), `msg="broker ready" addresses=[`); ok {
 			p.addr, _, _ = strings.Cut(rest, "]")
-			go func() { // lest the pipe fills
+			go func() { // keeps the pipe from filling up
 				for p.log.Scan() {
 				}
 			}()
@@ -102,48 +104,11 @@ func startBroker(t *testing.T, config string) *process {
 	return nil
 }
 
-// mqtt is a client that writes and reads single packets.
-type mqtt struct {
-	net.Conn
-	r *bufio.Reader
-}
-
-func connect(t *testing.T, addr, user string) (*mqtt, *packets.Connack) {
+// connect connects as user, with a session that outlives the connection.
+func connect(t *testing.T, addr, user string) (*mqttkit.Client, *packets.Connack) {
 	t.Helper()
-	conn, err := net.Dial("tcp", addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = conn.Close() })
-	_ = conn.SetDeadline(time.Now().Add(2 * time.Minute))
-	c := &mqtt{Conn: conn, r: bufio.NewReader(conn)}
-	expiry := uint32(3600)
-	c.send(t, &packets.Connect{
-		ProtocolName: "MQTT", ProtocolVersion: 5, ClientID: user, KeepAlive: 60,
-		UsernameFlag: true, Username: user, PasswordFlag: true, Password: []byte(password),
-		Properties: &packets.Properties{SessionExpiryInterval: &expiry},
-	})
-	connack, ok := c.next(t).(*packets.Connack)
-	if !ok || connack.ReasonCode != 0 {
-		t.Fatalf("connect as %s: %v", user, connack)
-	}
-	return c, connack
-}
-
-func (c *mqtt) send(t *testing.T, p packets.Packet) {
-	t.Helper()
-	if _, err := p.WriteTo(c.Conn); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func (c *mqtt) next(t *testing.T) packets.Packet {
-	t.Helper()
-	p, err := packets.ReadPacket(c.r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p.Content
+	c := mqttkit.Dial(t, addr, user, password)
+	return c, c.Connect(user, 3600)
 }
 
 // TestKilledBrokerKeepsWhatItAcknowledged kills the broker with SIGKILL in the middle of a
@@ -155,10 +120,7 @@ func TestKilledBrokerKeepsWhatItAcknowledged(t *testing.T) {
 	config := writeConfig(t, dir, "127.0.0.1:0")
 	p := startBroker(t, config)
 	agent, _ := connect(t, p.addr, "c1")
-	agent.send(t, &packets.Subscribe{PacketID: 1, Properties: &packets.Properties{}, Subscriptions: []packets.SubOptions{{Topic: filter, QoS: 1}}})
-	if suback, ok := agent.next(t).(*packets.Suback); !ok || suback.Reasons[0] != 1 {
-		t.Fatalf("subscribe: %v", suback)
-	}
+	agent.Subscribe(filter)
 	_ = agent.Close()
 
 	acked, next := map[int]bool{}, 0
@@ -175,7 +137,7 @@ func TestKilledBrokerKeepsWhatItAcknowledged(t *testing.T) {
 	last := -1
 	seen := map[int]bool{}
 	for missing(acked, seen) > 0 {
-		publish, ok := agent.next(t).(*packets.Publish)
+		publish, ok := agent.Next().(*packets.Publish)
 		if !ok {
 			t.Fatalf("got %v", publish)
 		}
@@ -188,7 +150,7 @@ func TestKilledBrokerKeepsWhatItAcknowledged(t *testing.T) {
 		}
 		last = n
 		seen[n] = true
-		agent.send(t, &packets.Puback{PacketID: publish.PacketID, Properties: &packets.Properties{}})
+		agent.Ack(publish.PacketID)
 	}
 	t.Logf("%d messages acknowledged, all arrived", len(acked))
 }
@@ -214,14 +176,13 @@ func publishUntilKilled(t *testing.T, p *process, acked map[int]bool, next *int)
 	go func() {
 		for n := first; ; n++ {
 			window <- struct{}{}
-			publish := &packets.Publish{Topic: topic, QoS: 1, PacketID: uint16(n%60000 + 1), Payload: []byte(fmt.Sprint(n)), Properties: &packets.Properties{}}
-			if _, err := publish.WriteTo(source.Conn); err != nil {
+			if source.Publish(uint16(n%60000+1), topic, []byte(fmt.Sprint(n))) != nil {
 				return
 			}
 		}
 	}()
 	for {
-		packet, err := packets.ReadPacket(source.r)
+		packet, err := packets.ReadPacket(source.Reader)
 		if err != nil {
 			break // killed
 		}

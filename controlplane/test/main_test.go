@@ -1,8 +1,8 @@
 // Package test starts the real binary and uses what it runs.
 //
-// The binary is the one that CONTROLPLANE_BIN names (then run with -count=1: a
-// change of it is not noticed), or is built first. It is built without the race detector even when the tests have it: the detector
-// would watch over Kubernetes, at ten times the build time.
+// The binary is the one that CONTROLPLANE_BIN names (then run with -count=1: a change of it is not
+// noticed), or is built first. It is built without the race detector even when the tests have it:
+// the detector would watch over Kubernetes, at ten times the build time.
 package test
 
 import (

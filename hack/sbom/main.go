@@ -1,8 +1,8 @@
-// Command sbom prints the software bill of materials of a Go binary: a CycloneDX
-// document with the modules that the go command recorded in the binary. It needs
-// no network, and gives the same output for the same binary.
+// Command sbom prints the software bill of materials of a Go binary: a CycloneDX document with the
+// modules that the go command recorded in the binary. It needs no network, and its output depends
+// on its arguments only. hack/sbom.sh runs it.
 //
-//	go run ./hack/sbom bin/work-agent v1.2.3 > work-agent.cdx.json
+//	hack/sbom.sh bin/work-agent v1.2.3 > work-agent.cdx.json
 package main
 
 import (
@@ -37,10 +37,10 @@ func run(binary, version string) error {
 	encoder := json.NewEncoder(os.Stdout)
 	encoder.SetIndent("", "  ")
 	encoder.SetEscapeHTML(false)
-	return encoder.Encode(describe(filepath.Base(binary), version, info))
+	return encoder.Encode(newDocument(filepath.Base(binary), version, info))
 }
 
-// The parts of CycloneDX 1.6 that are used.
+// The fields of CycloneDX 1.6 that are used.
 type (
 	document struct {
 		Format      string      `json:"bomFormat"`
@@ -66,9 +66,9 @@ type (
 	}
 )
 
-// describe is the document of the binary of that name, made of info. version is
-// the program's, which the go command does not know.
-func describe(name, version string, info *debug.BuildInfo) document {
+// newDocument returns the document of the binary called name. version is the version of the
+// program, which info does not have.
+func newDocument(name, version string, info *debug.BuildInfo) document {
 	main := purl(info.Path, version)
 	doc := document{
 		Format: "CycloneDX", SpecVersion: "1.6", Version: 1,
@@ -84,8 +84,8 @@ func describe(name, version string, info *debug.BuildInfo) document {
 	return doc
 }
 
-// library is the component of a module. sum is as in go.sum; only the one kind that
-// there is, h1, a SHA-256 in base64, is known.
+// library returns the component of a module. sum is the checksum in go.sum; only h1, a SHA-256 in
+// base64, is supported.
 func library(module, version, sum string) component {
 	id := purl(module, version)
 	c := component{Type: "library", Ref: id, Name: module, Version: version, PURL: id}
@@ -97,7 +97,7 @@ func library(module, version, sum string) component {
 	return c
 }
 
-// purl is the package URL of a Go module.
+// purl returns the package URL of a Go module.
 func purl(module, version string) string {
 	return "pkg:golang/" + path.Clean(module) + "@" + strings.ReplaceAll(version, "+", "%2B")
 }

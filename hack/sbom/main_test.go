@@ -7,8 +7,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestDescribe(t *testing.T) {
-	got := describe("work-agent", "v1.2.3", &debug.BuildInfo{
+func TestNewDocument(t *testing.T) {
+	got := newDocument("work-agent", "v1.2.3", &debug.BuildInfo{
 		GoVersion: "go1.26.1", Path: "example.org/w/cmd/work-agent",
 		Deps: []*debug.Module{
 			{Path: "example.org/a", Version: "v1.0.0", Sum: "h1:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="},

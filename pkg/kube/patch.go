@@ -28,21 +28,22 @@ func (p JSONPatch) Encode() ([]byte, error) {
 	return data, nil
 }
 
-// TestUID returns the operation that makes a patch fail on any object but the one with uid. A uid in a
-// merge patch does not do for the status of a custom resource: API servers ignore all metadata there.
+// TestUID returns the operation that makes a patch fail on any object but the one with uid. A uid
+// in a merge patch does not do for the status of a custom resource: API servers ignore all metadata
+// there.
 func TestUID(uid types.UID) JSONPatchOperation {
 	return JSONPatchOperation{Op: "test", Path: "/metadata/uid", Value: uid}
 }
 
-// StatusPatch returns the patch that replaces the status of the object with uid, and of no other object
-// of its name.
+// StatusPatch returns the patch that replaces the status of the object with uid, and of no other
+// object of its name.
 func StatusPatch(uid types.UID, status any) JSONPatch {
 	return JSONPatch{TestUID(uid), {Op: "add", Path: "/status", Value: status}}
 }
 
-// RemoveFinalizerPatch returns the patch that removes finalizer, and no other, from object; nil when
-// object does not have it. It fails on an object of another UID, and when the finalizer stands elsewhere
-// in the list, but not because of any other change.
+// RemoveFinalizerPatch returns the patch that removes finalizer, and no other, from object; nil
+// when object does not have it. It fails on an object of another UID, and when the finalizer stands
+// elsewhere in the list, but not because of any other change.
 func RemoveFinalizerPatch(object metav1.Object, finalizer string) JSONPatch {
 	index := slices.Index(object.GetFinalizers(), finalizer)
 	if index < 0 {

@@ -14,10 +14,10 @@ func newAssets(names []string) *cobra.Command {
 	var dir string
 	cmd := &cobra.Command{
 		Use:   "assets --dir=DIR",
-		Short: "Make a folder for envtest's KUBEBUILDER_ASSETS",
-		Long: `assets fills DIR with links to this binary, under whose names it is that program:
+		Short: "Create a directory for envtest's KUBEBUILDER_ASSETS",
+		Long: `assets creates links to this binary in DIR, under whose names it runs that program:
 ` + strings.Join(names, ", ") + `.
-Links of an earlier call are replaced; other files of these names are an error.`,
+Existing links are replaced; other files with these names are an error.`,
 		Example: `  controlplane assets --dir=/tmp/assets
   KUBEBUILDER_ASSETS=/tmp/assets go test ./...`,
 		Args: cobra.NoArgs,
@@ -40,14 +40,14 @@ Links of an earlier call are replaced; other files of these names are an error.`
 			return nil
 		},
 	}
-	cmd.Flags().StringVar(&dir, "dir", "", "folder to fill; made when missing (required)")
+	cmd.Flags().StringVar(&dir, "dir", "", "directory for the links, created if it does not exist; required")
 	return cmd
 }
 
-// link makes a symbolic link to program in dir for each name.
+// link creates a symbolic link to program in dir for each name.
 func link(program, dir string, names []string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return fmt.Errorf("making the folder for links: %w", err)
+		return fmt.Errorf("creating the directory for links: %w", err)
 	}
 	for _, name := range names {
 		path := filepath.Join(dir, name)
@@ -57,14 +57,14 @@ func link(program, dir string, names []string) error {
 		case err != nil:
 			return fmt.Errorf("looking at %s: %w", path, err)
 		case info.Mode()&os.ModeSymlink == 0:
-			return fmt.Errorf("%s is there and is no link: move it away, or give another --dir", path)
+			return fmt.Errorf("%s exists and is not a link: move it away, or set another --dir", path)
 		default:
 			if err := os.Remove(path); err != nil {
 				return fmt.Errorf("replacing a link: %w", err)
 			}
 		}
 		if err := os.Symlink(program, path); err != nil {
-			return fmt.Errorf("making a link: %w", err)
+			return fmt.Errorf("creating a link: %w", err)
 		}
 	}
 	return nil

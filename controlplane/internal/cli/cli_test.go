@@ -48,7 +48,7 @@ func TestAssetsSparesOtherFiles(t *testing.T) {
 	if err := os.WriteFile(path, []byte("mine"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := execute(t, "assets", "--dir="+dir); err == nil || !strings.Contains(err.Error(), path+" is there and is no link") {
+	if _, err := execute(t, "assets", "--dir="+dir); err == nil || !strings.Contains(err.Error(), path+" exists and is not a link") {
 		t.Errorf("error %v", err)
 	}
 	if data, err := os.ReadFile(path); err != nil || string(data) != "mine" {
@@ -107,7 +107,7 @@ func TestFaultsAreNamed(t *testing.T) {
 		"nodes asked of a hub":    {[]string{"up", "--role=hub", "--dir=" + empty, "--nodes=3"}, "a hub has no nodes"},
 		"a port that is no port":  {[]string{"up", "--role=hub", "--dir=" + empty, "--port=70000"}, "--port=70000"},
 		"an access without file":  {[]string{"up", "--role=hub", "--dir=" + empty, "--kubeconfig-for=jane"}, "--kubeconfig-for=jane= must be USER=FILE"},
-		"health of nothing":       {[]string{"health", "--dir=" + empty}, "is not ready: it does not run, or is starting still"},
+		"health of nothing":       {[]string{"health", "--dir=" + empty}, "is not ready: it does not run or is still starting"},
 		"health nowhere":          {[]string{"health"}, "--dir is required"},
 		"health in no time":       {[]string{"health", "--dir=" + empty, "--timeout=0s"}, "--timeout=0s must be positive"},
 		"a lifetime of the past":  {[]string{"kubeconfig", "--dir=" + empty, "--user=j", "--lifetime=-1h"}, "--lifetime=-1h0m0s must be positive"},

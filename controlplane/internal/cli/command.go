@@ -1,5 +1,4 @@
-// Package cli is the command line of controlplane: flags in, one call, and
-// what it says.
+// Package cli is the command line of controlplane.
 //
 //	err := cli.NewCommand(names).ExecuteContext(ctx)
 package cli
@@ -8,8 +7,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// NewCommand returns the command controlplane. assets are the names under
-// which the binary is another program. Errors are returned, not printed.
+// NewCommand returns the command controlplane. assets are the names under which the binary runs
+// another program. Errors are returned, not printed.
 func NewCommand(assets []string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "controlplane",
@@ -17,8 +16,8 @@ func NewCommand(assets []string) *cobra.Command {
 		Long: `controlplane runs a real Kubernetes control plane (etcd, API server, controllers)
 on this machine, for demos, tests, and hubs without a cluster.
 
-It listens on 127.0.0.1 unless told otherwise, and asks every client for a
-certificate or token.`,
+It listens on 127.0.0.1 by default, and requires a certificate or token of
+every client.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}

@@ -16,10 +16,9 @@ func newHealth() *cobra.Command {
 	var timeout time.Duration
 	cmd := &cobra.Command{
 		Use:   "health --dir=DIR",
-		Short: "Tell whether a control plane is ready for use",
-		Long: `health ends with status 0 when the control plane in DIR is ready for use, else
-with status 1 and a sentence that says why not. It is meant for the health
-checks of containers.`,
+		Short: "Check whether a control plane is ready",
+		Long: `health ends with status 0 if the control plane in DIR is ready, else with
+status 1 and an error. It is the health check of containers.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if dir == "" {
@@ -33,7 +32,7 @@ checks of containers.`,
 			return plane.Health(ctx, dir)
 		},
 	}
-	cmd.Flags().StringVar(&dir, "dir", "", "the control plane's directory (required)")
-	cmd.Flags().DurationVar(&timeout, "timeout", 5*time.Second, "longest time to wait for an answer, as a duration like 5s")
+	cmd.Flags().StringVar(&dir, "dir", "", "directory of the control plane; required")
+	cmd.Flags().DurationVar(&timeout, "timeout", 5*time.Second, "maximum time until the response")
 	return cmd
 }

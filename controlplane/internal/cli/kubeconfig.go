@@ -21,9 +21,9 @@ func newKubeconfig() *cobra.Command {
 		Use:   "kubeconfig --dir=DIR --user=USER",
 		Short: "Issue a kubeconfig for another user of a control plane",
 		Long: `kubeconfig issues a client certificate for a user of the control plane in DIR and
-prints a kubeconfig with it. The user may do nothing until RBAC says so. The
-control plane need not be running, but must have been started once; the
-kubeconfig is for the port it last had. A certificate cannot be revoked.`,
+prints a kubeconfig with it. RBAC authorizes the user. The control plane need not
+run, but must have been started once; the kubeconfig has its last port. A
+certificate cannot be revoked.`,
 		Example: `  controlplane kubeconfig --dir=/tmp/hub --user=jane --group=developers --output=jane.kubeconfig`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -39,12 +39,12 @@ kubeconfig is for the port it last had. A certificate cannot be revoked.`,
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&dir, "dir", "", "the control plane's directory (required)")
-	flags.StringVar(&user, "user", "", "user name (required)")
-	flags.StringArrayVar(&groups, "group", nil, "group of the user; may be given several times")
-	flags.StringVar(&server, "server", "", "URL of the API server for the user, https://NAME:PORT; NAME is a --hostname of up (default: at 127.0.0.1, the port it last had)")
-	flags.DurationVar(&lifetime, "lifetime", credentials.Lifetime, "how long the certificate is valid, as a duration like 1h")
-	flags.StringVarP(&output, "output", "o", "", "file to write, with mode 0600 (default: print to stdout)")
+	flags.StringVar(&dir, "dir", "", "directory of the control plane; required")
+	flags.StringVar(&user, "user", "", "user name; required")
+	flags.StringArrayVar(&groups, "group", nil, "group of the user; may be repeated")
+	flags.StringVar(&server, "server", "", "URL of the API server for the user, https://NAME:PORT, where NAME is a --hostname of up (default: 127.0.0.1 with the last port)")
+	flags.DurationVar(&lifetime, "lifetime", credentials.Lifetime, "validity of the certificate")
+	flags.StringVarP(&output, "output", "o", "", "file to write with mode 0600 (default: standard output)")
 	return cmd
 }
 

@@ -21,10 +21,10 @@ func newUp() *cobra.Command {
 		Short: "Run a control plane until SIGTERM or Ctrl-C",
 		Long: `up runs a control plane until SIGTERM or Ctrl-C.
 
-When it is ready for use, it prints one line to stdout: the path of the
-administrator's kubeconfig. Progress goes to stderr, logs to DIR/logs.
-Everything is kept in DIR: the next up in the same DIR goes on with the same
-data, credentials and (when free) port.
+When it is ready, it prints the path of the administrator's kubeconfig to
+standard output. Progress is printed to standard error, logs are in DIR/logs.
+All data is in DIR: the next up with the same DIR uses the same data,
+credentials and, if it is free, port.
 
   --role=spoke  a cluster: all of Kubernetes, with nodes simulated by KWOK:
                 pods become ready at once, pods of Jobs succeed at once
@@ -34,8 +34,8 @@ data, credentials and (when free) port.
   kubectl --kubeconfig=/tmp/spoke/kubeconfig get nodes`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			// What is made here, by children too, is the owner's alone: above
-			// all etcd's socket, which asks nobody for credentials.
+			// Files of this process and its children are accessible to their owner only,
+			// above all etcd's socket, which requires no credentials.
 			syscall.Umask(0o077)
 			c.Role = plane.Role(role)
 			if c.Role == plane.Spoke && !cmd.Flags().Changed("nodes") {
@@ -55,16 +55,16 @@ data, credentials and (when free) port.
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&role, "role", "", "what the control plane is for: hub or spoke (required)")
-	flags.StringVar(&c.Dir, "dir", "", "directory that holds the control plane; made when missing (required)")
+	flags.StringVar(&role, "role", "", "role of the control plane: hub or spoke; required")
+	flags.StringVar(&c.Dir, "dir", "", "directory of the control plane, created if it does not exist; required")
 	flags.StringVar(&c.Name, "name", "", "name of the kubeconfig's context, 1 to 63 letters, digits and dashes (default: the role)")
-	flags.StringVar(&c.BindAddress, "bind-address", "127.0.0.1", "IP address that the API server listens on; 0.0.0.0: all of the machine")
-	flags.IntVar(&c.Port, "port", 0, "TCP port, 1 to 65535; 0: the port of the last run if free, else any free one")
-	flags.StringArrayVar(&c.Hosts, "hostname", nil, "DNS name or IP address by which clients elsewhere reach the API server: its certificate is valid for it; may be given several times")
-	flags.StringArrayVar(&access, "kubeconfig-for", nil, "USER=FILE: a kubeconfig to write, at each start, for a user, who may do what RBAC says; its server is the first --hostname, or 127.0.0.1; may be given several times")
-	flags.StringArrayVar(&c.Apply, "apply", nil, "file, folder or kustomization of manifests to apply, at each start, before the control plane is ready; may be given several times")
+	flags.StringVar(&c.BindAddress, "bind-address", "127.0.0.1", "IP address that the API server listens on; 0.0.0.0 means all addresses")
+	flags.IntVar(&c.Port, "port", 0, "TCP port of the API server, 1 to 65535; 0 means the port of the last run if it is free, else any free port")
+	flags.StringArrayVar(&c.Hosts, "hostname", nil, "DNS name or IP address in the certificate of the API server, for clients on other machines; may be repeated")
+	flags.StringArrayVar(&access, "kubeconfig-for", nil, "USER=FILE: kubeconfig to write for a user at each start; RBAC authorizes the user. Its server is the first --hostname (default 127.0.0.1); may be repeated")
+	flags.StringArrayVar(&c.Apply, "apply", nil, "file, directory or kustomization to apply at each start, before the control plane is ready; may be repeated")
 	flags.IntVar(&c.Nodes, "nodes", 0, fmt.Sprintf("number of simulated nodes, 0 to 1000; spokes only (default %d)", defaultNodes))
-	flags.BoolVar(&c.Fsync, "fsync", false, "wait for the disk at each write, so that data survives a crash of the machine too; slower (default false)")
-	flags.DurationVar(&c.StartTimeout, "start-timeout", 2*time.Minute, "longest time until ready, as a duration like 30s or 2m")
+	flags.BoolVar(&c.Fsync, "fsync", false, "wait for the disk at each write, so that data survives a crash of the machine; slower")
+	flags.DurationVar(&c.StartTimeout, "start-timeout", 2*time.Minute, "maximum time until ready")
 	return cmd
 }

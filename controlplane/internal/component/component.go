@@ -1,12 +1,12 @@
-// Package component holds the Kubernetes programs inside this binary. Which
-// one a process is depends on the name it was started under:
+// Package component has the Kubernetes programs in this binary. The name under which a process was
+// started selects the program:
 //
 //	if run, ok := component.Lookup(filepath.Base(os.Args[0])); ok {
 //		os.Exit(run())
 //	}
 //
-// Each takes its usual flags from os.Args and ends on SIGTERM. At most one
-// can run in a process: they set up process-wide state.
+// Each program takes its usual flags from os.Args and ends on SIGTERM. Only one can run in a
+// process, since they set global state.
 package component
 
 import (
@@ -30,8 +30,8 @@ import (
 	"github.com/workwire/workwire/controlplane/internal/plane"
 )
 
-// Lookup returns the program of that name: it runs until it is done and
-// returns its exit status. ok is false when there is none.
+// Lookup returns the program called name, which runs until it is done and returns its exit status.
+// ok is false if there is none.
 func Lookup(name string) (run func() int, ok bool) {
 	switch name {
 	case plane.Etcd:
@@ -52,8 +52,8 @@ func Lookup(name string) (run func() int, ok bool) {
 	return nil, false
 }
 
-// ForUsers are the programs that are of use outside a control plane, under
-// the names that envtest and people expect.
+// ForUsers returns the names of the programs that are useful outside of a control plane. They are
+// the names that envtest expects.
 func ForUsers() []string {
 	return []string{plane.Etcd, plane.KubeAPIServer, plane.ControllerManager, plane.Scheduler, plane.Kubectl}
 }

@@ -13,7 +13,7 @@ import (
 	kwoklog "sigs.k8s.io/kwok/pkg/log"
 )
 
-// runKwok runs the controller that plays the part of all kubelets.
+// runKwok runs KWOK's controller, which simulates the kubelets.
 func runKwok() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -29,8 +29,8 @@ func runKwok() int {
 	}
 	command := kwok.NewCommand(ctx)
 	command.PersistentFlags().AddFlagSet(global)
-	// Kubernetes has a global flag --version of another type, on which
-	// cobra's own check for --version would fail.
+	// Kubernetes has a global flag --version of another type, with which cobra's own check for
+	// --version would fail.
 	command.Version = ""
 	if err := command.ExecuteContext(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "running KWOK:", err)

@@ -1,9 +1,7 @@
-// Package credentials makes the certificates, keys and kubeconfig files of one
-// control plane.
+// Package credentials creates the certificates, keys and kubeconfig files of one control plane.
 //
-// An Authority is the control plane's certificate authority. It lives in one
-// folder, is made on first use and kept afterwards, so that what it issued
-// stays valid across restarts:
+// An Authority is the certificate authority of the control plane. It is created in a directory on
+// first use and kept there, so that its certificates stay valid across restarts:
 //
 //	ca, err := credentials.OpenAuthority(dir)
 //	cert, err := ca.IssueClient("jane", []string{"developers"}, credentials.Lifetime)
@@ -29,13 +27,12 @@ import (
 )
 
 const (
-	// Lifetime is how long an issued certificate is valid unless the caller
-	// says otherwise. A control plane issues its own anew at every start.
+	// Lifetime is the default validity of certificates. A control plane issues its own
+	// certificates again at every start.
 	Lifetime = 365 * 24 * time.Hour
 
 	authorityLifetime = 10 * 365 * 24 * time.Hour
-	// Certificates are valid from a little before now, so that a client
-	// whose clock is behind accepts them.
+	// clockSkew is how long before now certificates become valid, for clients with a slow clock.
 	clockSkew = 5 * time.Minute
 
 	caCertFile = "ca.crt"
@@ -54,9 +51,8 @@ type Authority struct {
 	key     *ecdsa.PrivateKey
 }
 
-// OpenAuthority reads the authority kept in dir, or makes one there (ca.crt,
-// ca.key) when dir has none. Half of an authority is an error: making a new
-// one would silently void every certificate issued so far.
+// OpenAuthority reads the authority in dir, or creates one (ca.crt, ca.key) if dir has none. One
+// missing file is an error: a new authority would invalidate all issued certificates.
 func OpenAuthority(dir string) (*Authority, error) {
 	a, err := ReadAuthority(dir)
 	if !errors.Is(err, os.ErrNotExist) {
@@ -64,12 +60,12 @@ func OpenAuthority(dir string) (*Authority, error) {
 	}
 	for _, name := range []string{caCertFile, caKeyFile} {
 		if _, err := os.Stat(filepath.Join(dir, name)); err == nil {
-			return nil, fmt.Errorf("reading the certificate authority in %s: only %s is there; restore the other file, or remove it to start afresh", dir, name)
+			return nil, fmt.Errorf("reading the certificate authority in %s: only %s exists; restore the other file, or remove it to create a new authority", dir, name)
 		}
 	}
 	a, keyPEM, err := newAuthority(time.Now())
 	if err != nil {
-		return nil, fmt.Errorf("making a certificate authority: %w", err)
+		return nil, fmt.Errorf("creating a certificate authority: %w", err)
 	}
 	if err := WriteFile(filepath.Join(dir, caKeyFile), keyPEM, 0o600); err != nil {
 		return nil, err
@@ -80,8 +76,7 @@ func OpenAuthority(dir string) (*Authority, error) {
 	return a, nil
 }
 
-// ReadAuthority reads the authority kept in dir. The error wraps
-// os.ErrNotExist when a file of it is missing.
+// ReadAuthority reads the authority in dir. The error wraps os.ErrNotExist if a file is missing.
 func ReadAuthority(dir string) (*Authority, error) {
 	certPEM, err := os.ReadFile(filepath.Join(dir, caCertFile))
 	if err != nil {
@@ -93,7 +88,7 @@ func ReadAuthority(dir string) (*Authority, error) {
 	}
 	block, _ := pem.Decode(certPEM)
 	if block == nil {
-		return nil, fmt.Errorf("reading the certificate authority: %s holds no PEM block", filepath.Join(dir, caCertFile))
+		return nil, fmt.Errorf("reading the certificate authority: %s has no PEM block", filepath.Join(dir, caCertFile))
 	}
 	cert, err := x509.ParseCertificate(block.Bytes)
 	if err != nil {
@@ -104,7 +99,7 @@ func ReadAuthority(dir string) (*Authority, error) {
 		return nil, fmt.Errorf("reading the certificate authority's key in %s: %w", filepath.Join(dir, caKeyFile), err)
 	}
 	if !key.PublicKey.Equal(cert.PublicKey) {
-		return nil, fmt.Errorf("reading the certificate authority in %s: %s and %s do not belong together", dir, caCertFile, caKeyFile)
+		return nil, fmt.Errorf("reading the certificate authority in %s: %s and %s do not match", dir, caCertFile, caKeyFile)
 	}
 	return &Authority{cert: cert, certPEM: certPEM, key: key}, nil
 }
@@ -141,15 +136,14 @@ func newAuthority(now time.Time) (*Authority, []byte, error) {
 // CertPEM returns the authority's own certificate, PEM encoded.
 func (a *Authority) CertPEM() []byte { return a.certPEM }
 
-// IssueClient issues a client certificate. Kubernetes takes user as the user's
-// name and groups as the user's groups. It is valid for lifetime, or until
-// the authority itself expires when that is sooner.
+// IssueClient issues a client certificate for a Kubernetes user and its groups. It is valid for
+// lifetime, but not longer than the authority.
 func (a *Authority) IssueClient(user string, groups []string, lifetime time.Duration) (Pair, error) {
 	if user == "" {
 		return Pair{}, errors.New("issuing a client certificate: the user name is empty")
 	}
 	if lifetime <= 0 {
-		return Pair{}, fmt.Errorf("issuing a client certificate for %q: a lifetime of %s is not positive", user, lifetime)
+		return Pair{}, fmt.Errorf("issuing a client certificate for %q: lifetime %s must be positive", user, lifetime)
 	}
 	return a.issue(&x509.Certificate{
 		Subject:     pkix.Name{CommonName: user, Organization: groups},
@@ -157,8 +151,7 @@ func (a *Authority) IssueClient(user string, groups []string, lifetime time.Dura
 	}, lifetime)
 }
 
-// IssueServer issues a serving certificate for the given host names and IP
-// addresses, valid for Lifetime.
+// IssueServer issues a server certificate for DNS names and IP addresses, valid for Lifetime.
 func (a *Authority) IssueServer(name string, hosts []string) (Pair, error) {
 	template := &x509.Certificate{
 		Subject:     pkix.Name{CommonName: name},

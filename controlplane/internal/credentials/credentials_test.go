@@ -63,7 +63,7 @@ func TestForeignKeyIsAnError(t *testing.T) {
 	if err := os.Rename(filepath.Join(other, caKeyFile), filepath.Join(one, caKeyFile)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := OpenAuthority(one); err == nil || !strings.Contains(err.Error(), "do not belong together") {
+	if _, err := OpenAuthority(one); err == nil || !strings.Contains(err.Error(), "do not match") {
 		t.Errorf("error %v", err)
 	}
 }

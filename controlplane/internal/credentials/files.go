@@ -12,21 +12,21 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// Access is what a client needs to reach a control plane.
+// Access holds the content of a kubeconfig file.
 type Access struct {
-	// Context names the context, its cluster and (with User) its user.
+	// Context is the name of the context and of its cluster.
 	Context string
-	// User names the user entry; it has no meaning to the server.
+	// User is the name of the user entry; the server does not see it.
 	User string
 	// Server is the API server's URL.
 	Server string
-	// CA is the PEM certificate that the server's certificate is checked against.
+	// CA is the certificate in PEM that verifies the server's certificate.
 	CA []byte
-	// Client is the certificate the client shows.
+	// Client is the client certificate.
 	Client Pair
 }
 
-// Kubeconfig returns a kubeconfig file with one context, which is current.
+// Kubeconfig returns a kubeconfig file with one context, the current one.
 func Kubeconfig(a Access) ([]byte, error) {
 	config := clientcmdapi.NewConfig()
 	config.Clusters[a.Context] = &clientcmdapi.Cluster{Server: a.Server, CertificateAuthorityData: a.CA}
@@ -40,8 +40,8 @@ func Kubeconfig(a Access) ([]byte, error) {
 	return data, nil
 }
 
-// EnsureSigningKey makes the key pair that signs service-account tokens
-// (private keyFile, public pubFile) unless keyFile is there already.
+// EnsureSigningKey writes the public key of the private key that signs service-account tokens to
+// pubFile. It creates the private key in keyFile if that does not exist.
 func EnsureSigningKey(keyFile, pubFile string) error {
 	keyPEM, err := os.ReadFile(keyFile)
 	if errors.Is(err, os.ErrNotExist) {
@@ -71,8 +71,8 @@ func WritePair(dir, name string, p Pair) error {
 	return WriteFile(filepath.Join(dir, name+".crt"), p.Cert, 0o644)
 }
 
-// WriteFile replaces path with data in one step: a reader sees the old content
-// or the new one, never a part, and never with a wider mode than given.
+// WriteFile atomically replaces the content of path. A reader never sees a part of data, nor a file
+// with more permissions than mode.
 func WriteFile(path string, data []byte, mode os.FileMode) error {
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
 	if err != nil {

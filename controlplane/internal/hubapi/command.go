@@ -1,8 +1,7 @@
-// Package hubapi is the API server of a hub: Kubernetes' generic control
-// plane, that is, everything of kube-apiserver that is not about running
-// containers. Namespaces, RBAC, CustomResourceDefinitions, admission policies
-// and webhooks, leases, events, Secrets and ConfigMaps are there; pods and
-// nodes are not.
+// Package hubapi is the API server of a hub: the generic control plane of Kubernetes, which is
+// kube-apiserver without the APIs for running containers. It serves namespaces, RBAC,
+// CustomResourceDefinitions, admission policies and webhooks, leases, events, Secrets and
+// ConfigMaps, but no pods and no nodes.
 //
 //	os.Exit(cli.Run(hubapi.NewCommand()))
 package hubapi
@@ -25,8 +24,8 @@ import (
 	generic "k8s.io/kubernetes/pkg/controlplane/apiserver/samples/generic/server"
 )
 
-// NewCommand returns the command hub-apiserver. It takes the flags of
-// kube-apiserver that do not concern containers, and ends with SIGTERM.
+// NewCommand returns the command hub-apiserver. It has the flags of kube-apiserver that do not
+// concern containers, and ends on SIGTERM.
 func NewCommand() *cobra.Command {
 	opts := generic.NewOptions()
 	cmd := &cobra.Command{
@@ -36,7 +35,7 @@ func NewCommand() *cobra.Command {
 		Args:         cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			verflag.PrintAndExitIfRequested()
-			// The server is its own client; its warnings to itself help nobody.
+			// The server is a client of itself; its warnings to itself are noise.
 			rest.SetDefaultWarningHandler(rest.NoWarnings{})
 			if err := opts.GenericServerRunOptions.ComponentGlobalsRegistry.Set(); err != nil {
 				return fmt.Errorf("setting feature gates: %w", err)
@@ -63,15 +62,15 @@ func serve(ctx context.Context, opts *options.Options) error {
 	if err != nil {
 		return fmt.Errorf("completing the flags: %w", err)
 	}
-	if faults := completed.Validate(); len(faults) > 0 {
-		return errors.Join(faults...)
+	if errs := completed.Validate(); len(errs) > 0 {
+		return errors.Join(errs...)
 	}
 	config, err := generic.NewConfig(completed)
 	if err != nil {
 		return fmt.Errorf("configuring the server: %w", err)
 	}
-	// There is one server. With more, each new CRD would be served only
-	// after five seconds, so that all servers know it by then.
+	// There is only one server. With more servers, each new CRD is served after five seconds, when
+	// all servers know it.
 	config.APIExtensions.ExtraConfig.MasterCount = 1
 
 	completedConfig, err := config.Complete()

@@ -1,6 +1,7 @@
 package plane
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -10,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
 
 	"github.com/workwire/workwire/controlplane/internal/process"
@@ -22,8 +24,7 @@ var definitions = schema.GroupVersionResource{
 	Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions",
 }
 
-// apply applies Config.Apply and waits until all CustomResourceDefinitions
-// are served, or never will be.
+// apply applies Config.Apply, and waits until each CustomResourceDefinition is served or rejected.
 func (r *runner) apply(ctx context.Context) error {
 	if len(r.config.Apply) == 0 {
 		return nil
@@ -48,7 +49,7 @@ func (r *runner) apply(ctx context.Context) error {
 			return fmt.Errorf("listing CustomResourceDefinitions: %w", err)
 		}
 		for _, definition := range list.Items {
-			if !settled(definition) {
+			if !isComplete(definition) {
 				return fmt.Errorf("the CustomResourceDefinition %s is not served yet", definition.GetName())
 			}
 		}
@@ -56,26 +57,21 @@ func (r *runner) apply(ctx context.Context) error {
 	})
 }
 
-// applyPath lets kubectl apply path, and once more while it fails: the
-// definition of an object's kind may be among what is applied, and is served
-// a moment later.
+// applyPath runs kubectl apply for path and retries while it fails: path may contain the definition
+// of a kind and objects of that kind, and the definition is served a moment after it is applied.
 func (r *runner) applyPath(ctx context.Context, path string) error {
-	const pause = time.Second
 	var last error
-	return await(ctx, "--apply="+path, func(ctx context.Context) error {
+	err := wait.PollUntilContextCancel(ctx, time.Second, true, func(ctx context.Context) (bool, error) {
 		err := r.applyOnce(ctx, path)
-		if err == nil {
-			return nil
-		}
-		if last == nil || ctx.Err() == nil { // not that the time is over, but what kubectl said
+		if last == nil || err == nil || ctx.Err() == nil { // keep kubectl's error when ctx ends
 			last = err
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(pause):
-		}
-		return last
+		return err == nil, nil
 	})
+	if err != nil {
+		return fmt.Errorf("waiting for --apply=%s: %w", path, cmp.Or(last, err))
+	}
+	return nil
 }
 
 func (r *runner) applyOnce(ctx context.Context, path string) error {
@@ -90,7 +86,7 @@ func (r *runner) applyOnce(ctx context.Context, path string) error {
 	return child.Finish(ctx)
 }
 
-// source is kubectl's flag for path.
+// source returns kubectl's flag for path.
 func source(path string) string {
 	for _, name := range []string{"kustomization.yaml", "kustomization.yml", "Kustomization"} {
 		if _, err := os.Stat(filepath.Join(path, name)); err == nil {
@@ -100,9 +96,9 @@ func source(path string) string {
 	return "--filename=" + path
 }
 
-// settled tells whether a definition is served, or refused because another one
-// has its names.
-func settled(definition unstructured.Unstructured) bool {
+// isComplete reports whether a definition is served, or rejected because another definition has its
+// names.
+func isComplete(definition unstructured.Unstructured) bool {
 	conditions, _, err := unstructured.NestedSlice(definition.Object, "status", "conditions")
 	if err != nil {
 		return false

@@ -1,26 +1,24 @@
 package plane
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
 )
 
-// await calls check until it returns nil. When ctx ends first, the error
-// says what was waited for and what check said last.
+// await calls check every 25 ms until it returns nil. If ctx ends first, the error has what was
+// awaited and the last error of check.
 func await(ctx context.Context, what string, check func(context.Context) error) error {
-	const pause = 25 * time.Millisecond
-	ticker := time.NewTicker(pause)
-	defer ticker.Stop()
-	for {
-		err := check(ctx)
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("waiting for %s: %w", what, err)
-		case <-ticker.C:
-		}
+	var last error
+	err := wait.PollUntilContextCancel(ctx, 25*time.Millisecond, true, func(ctx context.Context) (bool, error) {
+		last = check(ctx)
+		return last == nil, nil
+	})
+	if err != nil {
+		return fmt.Errorf("waiting for %s: %w", what, cmp.Or(last, err))
 	}
+	return nil
 }

@@ -25,59 +25,53 @@ func (r Role) valid() bool { return r == Spoke || r == Hub }
 
 // Config says which control plane to run, and where.
 type Config struct {
-	// Role is Spoke or Hub. Required.
+	// Role is Spoke or Hub; required.
 	Role Role
-	// Dir is the directory that holds everything of this control plane. It
-	// is made when missing. Required.
+	// Dir is the directory of this control plane, which is created if it does not exist; required.
 	Dir string
-	// Name is the name of the kubeconfig's context: letters of a DNS label.
-	// Empty means the role.
+	// Name is the name of the kubeconfig's context, a DNS label; default Role.
 	Name string
-	// BindAddress is the IP address that the API server listens on. Empty
-	// means 127.0.0.1; 0.0.0.0 or :: means every address of the machine.
+	// BindAddress is the IP address that the API server listens on; default 127.0.0.1. 0.0.0.0 or
+	// :: means all addresses of the machine.
 	BindAddress string
-	// Port is the TCP port there. 0 means the port of the last run when that
-	// is free, else any free one.
+	// Port is the TCP port of the API server. 0 means the port of the last run if it is free, else
+	// any free port.
 	Port int
-	// Hosts are further DNS names and IP addresses that clients reach the API
-	// server by: its certificate is valid for them too.
+	// Hosts are more DNS names and IP addresses in the certificate of the API server.
 	Hosts []string
-	// Access are kubeconfigs to write for other users, before the control
-	// plane is ready, at every start. Their server is the first of Hosts, or
-	// what the administrator's is.
+	// Access are kubeconfigs for other users, which are written at every start, before the control
+	// plane is ready. Their server is the first of Hosts; default the administrator's server.
 	Access []Access
-	// Apply are files, folders and kustomizations that kubectl applies, in this order,
-	// at every start, before the control plane is ready.
+	// Apply are files, directories and kustomizations that kubectl applies at every start, in this
+	// order, before the control plane is ready.
 	Apply []string
 	// Nodes is the number of simulated nodes, 0 to 1000. Spokes only.
 	Nodes int
-	// Fsync makes etcd wait for the disk at each write. Without it, data
-	// survives the end of any process, but not of the machine.
+	// Fsync makes etcd wait for the disk at each write. Without it, data survives a crash of any
+	// process, but not of the machine.
 	Fsync bool
-	// StartTimeout bounds the time until the control plane is ready. 0 means
-	// two minutes.
+	// StartTimeout limits the time until the control plane is ready; default 2 minutes.
 	StartTimeout time.Duration
-	// Progress takes one line per step while starting and stopping. nil
-	// means silence.
+	// Progress is called with a line for each step of start and stop; nil discards them.
 	Progress func(line string)
-	// Ready is called once, when the control plane is ready for use.
+	// Ready is called once when the control plane is ready.
 	Ready func(Running)
 }
 
-// Access is a kubeconfig for a user, for whom RBAC decides.
+// Access is a kubeconfig of a user, whom RBAC authorizes.
 type Access struct {
 	User string
-	// File is written with mode 0600; its folder must be there.
+	// File is written with mode 0600; its directory must exist.
 	File string
 }
 
-// Running describes a control plane that is ready for use.
+// Running describes a control plane that is ready.
 type Running struct {
 	// Kubeconfig is the absolute path of the administrator's kubeconfig.
 	Kubeconfig string
 	// Server is the API server's URL.
 	Server string
-	// Took is the time from the call of Run until ready.
+	// Took is the time from the call of Run until the control plane was ready.
 	Took time.Duration
 }
 
@@ -87,48 +81,48 @@ const (
 	defaultStartTimeout = 2 * time.Minute
 )
 
-// complete checks c and fills in what was left out. It reports all faults.
+// complete sets defaults and validates c. It reports every fault at once.
 func (c Config) complete() (Config, error) {
-	var faults []error
-	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
+	var errs []error
+	invalid := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	if !c.Role.valid() {
-		fault("--role must be hub or spoke, not %q", c.Role)
+		invalid("--role must be hub or spoke, not %q", c.Role)
 	}
 	if c.Dir == "" {
-		fault("--dir must name the directory that is to hold the control plane")
+		invalid("--dir must name the directory of the control plane")
 	} else if abs, err := filepath.Abs(c.Dir); err != nil {
-		fault("--dir=%s: %w", c.Dir, err)
+		invalid("--dir=%s: %w", c.Dir, err)
 	} else {
 		c.Dir = abs
 	}
 	if c.Name == "" {
 		c.Name = string(c.Role)
 	} else if len(validation.IsDNS1123Label(c.Name)) > 0 {
-		fault("--name=%s must be 1 to 63 lower-case letters, digits and dashes, with no dash at either end", c.Name)
+		invalid("--name=%s must be 1 to 63 lower-case letters, digits and dashes, with no dash at either end", c.Name)
 	}
 	if c.Port < 0 || c.Port > 65535 {
-		fault("--port=%d must be 0 (any free port) to 65535", c.Port)
+		invalid("--port=%d must be 0 (any free port) to 65535", c.Port)
 	}
 	if c.BindAddress == "" {
 		c.BindAddress = loopback
 	} else if net.ParseIP(c.BindAddress) == nil {
-		fault("--bind-address=%s must be an IP address, 0.0.0.0 for all of the machine", c.BindAddress)
+		invalid("--bind-address=%s must be an IP address, 0.0.0.0 for all of the machine", c.BindAddress)
 	}
 	for _, host := range c.Hosts {
 		if net.ParseIP(host) == nil && len(validation.IsDNS1123Subdomain(host)) > 0 {
-			fault("--hostname=%s must be a DNS name or an IP address", host)
+			invalid("--hostname=%s must be a DNS name or an IP address", host)
 		}
 	}
 	if c.Nodes < 0 || c.Nodes > maxNodes {
-		fault("--nodes=%d must be 0 to %d", c.Nodes, maxNodes)
+		invalid("--nodes=%d must be 0 to %d", c.Nodes, maxNodes)
 	}
 	if c.Role == Hub && c.Nodes > 0 {
-		fault("--nodes=%d: a hub has no nodes; leave it out, or use --role=spoke", c.Nodes)
+		invalid("--nodes=%d: a hub has no nodes; leave it out, or use --role=spoke", c.Nodes)
 	}
 	absolute := func(flag, path string) string {
 		abs, err := filepath.Abs(path)
 		if err != nil {
-			fault("%s=%s: %w", flag, path, err)
+			invalid("%s=%s: %w", flag, path, err)
 		}
 		return abs
 	}
@@ -138,12 +132,12 @@ func (c Config) complete() (Config, error) {
 	}
 	for i, a := range c.Access {
 		if a.User == "" || a.File == "" {
-			fault("--kubeconfig-for=%s=%s must be USER=FILE", a.User, a.File)
+			invalid("--kubeconfig-for=%s=%s must be USER=FILE", a.User, a.File)
 		}
 		c.Access[i].File = absolute("--kubeconfig-for", a.File)
 	}
 	if c.StartTimeout < 0 {
-		fault("--start-timeout=%s must not be negative", c.StartTimeout)
+		invalid("--start-timeout=%s must not be negative", c.StartTimeout)
 	} else if c.StartTimeout == 0 {
 		c.StartTimeout = defaultStartTimeout
 	}
@@ -153,5 +147,5 @@ func (c Config) complete() (Config, error) {
 	if c.Ready == nil {
 		c.Ready = func(Running) {}
 	}
-	return c, errors.Join(faults...)
+	return c, errors.Join(errs...)
 }

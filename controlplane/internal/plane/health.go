@@ -13,12 +13,12 @@ import (
 	"github.com/workwire/workwire/controlplane/internal/credentials"
 )
 
-// Health returns nil when the control plane in dir is ready for use, else why
-// it is not. It asks the API server, as the administrator.
+// Health returns nil if the control plane in dir is ready, else why it is not. It sends a request
+// to the API server as the administrator.
 func Health(ctx context.Context, dir string) error {
 	files := layout{dir}
 	if _, err := os.Stat(files.path(readyFile)); errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("the control plane in %s is not ready: it does not run, or is starting still; see the logs in %s", dir, files.path("logs"))
+		return fmt.Errorf("the control plane in %s is not ready: it does not run or is still starting; see the logs in %s", dir, files.path("logs"))
 	} else if err != nil {
 		return fmt.Errorf("looking for the control plane in %s: %w", dir, err)
 	}
@@ -36,17 +36,16 @@ func Health(ctx context.Context, dir string) error {
 	return nil
 }
 
-// readyFile is there while the control plane is ready for use, and, after it
-// was killed, until the next start.
+// readyFile exists while the control plane is ready, and after a kill until the next start.
 const readyFile = "ready"
 
 func (l layout) markReady() error { return credentials.WriteFile(l.path(readyFile), nil, 0o600) }
 
 func (l layout) unmarkReady() {
-	os.Remove(l.path(readyFile)) //nolint:errcheck // it may not be there
+	os.Remove(l.path(readyFile)) //nolint:errcheck // it may not exist
 }
 
-// administrator is how to reach the API server as the administrator.
+// administrator returns the client configuration of the administrator.
 func (l layout) administrator() (*rest.Config, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", l.path("kubeconfig"))
 	if err != nil {

@@ -17,17 +17,17 @@ import (
 	"github.com/workwire/workwire/controlplane/internal/credentials"
 )
 
-// layout names the files of one control plane in its folder.
+// layout returns the paths of the files of one control plane in its directory.
 //
 //	lock            held by every process of the control plane while it runs
 //	state.json      role, name and port
 //	kubeconfig      the administrator's access
-//	ready           there while the control plane is ready for use
+//	ready           exists while the control plane is ready
 //	etcd/           etcd's data
 //	etcd.sock:0     etcd's socket (and etcd-peer.sock:0, which has no peers)
 //	pki/            certificates, keys, and one kubeconfig per component
-//	logs/           one log per component, and the one before as .log.1
-//	stages.yaml     what KWOK does with nodes and pods (spokes)
+//	logs/           one log per component, and the previous one as .log.1
+//	stages.yaml     KWOK's stages of nodes and pods (spokes)
 type layout struct{ dir string }
 
 func (l layout) path(elem ...string) string {
@@ -36,7 +36,7 @@ func (l layout) path(elem ...string) string {
 func (l layout) pki(name string) string { return l.path("pki", name) }
 func (l layout) log(name string) string { return l.path("logs", name+".log") }
 
-// prepare makes the folders, and is where an unusable directory shows.
+// prepare creates the directories. It returns an error if they cannot be used.
 func (l layout) prepare() error {
 	for _, dir := range []string{l.dir, l.path("pki"), l.path("logs"), l.path("etcd")} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -51,17 +51,16 @@ func (l layout) prepare() error {
 	return os.Remove(probe.Name())
 }
 
-// lock takes the directory for this process, whose id it writes into the
-// file. The lock belongs to the open file: children that inherit it hold it
-// too, so that a directory is free only when the last process of an instance
-// is gone. Since the children of a killed instance need a moment to notice,
-// lock waits for up to patience.
-func (l layout) lock(patience time.Duration) (*os.File, error) {
+// lock locks the directory, and writes the id of this process to the lock file. The lock belongs to
+// the open file, which children inherit: a directory is unlocked when the last process of an
+// instance has ended. lock waits up to timeout, because the children of a killed instance need a
+// moment to exit.
+func (l layout) lock(timeout time.Duration) (*os.File, error) {
 	f, err := os.OpenFile(l.path("lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("cannot write in --dir=%s: %w; give a directory this user may write to", l.dir, err)
 	}
-	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(timeout); ; time.Sleep(20 * time.Millisecond) {
 		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 		if !errors.Is(err, syscall.EWOULDBLOCK) || time.Now().After(deadline) {
 			break
@@ -72,7 +71,7 @@ func (l layout) lock(patience time.Duration) (*os.File, error) {
 			_, err = fmt.Fprintln(f, os.Getpid())
 		}
 	} else if errors.Is(err, syscall.EWOULDBLOCK) {
-		holder, _ := io.ReadAll(io.LimitReader(f, 20)) // for the message alone
+		holder, _ := io.ReadAll(io.LimitReader(f, 20)) // only for the message
 		err = fmt.Errorf("it is in use by another running control plane (process %s); stop that one or give another directory", strings.TrimSpace(string(holder)))
 	}
 	if err != nil {
@@ -82,27 +81,26 @@ func (l layout) lock(patience time.Duration) (*os.File, error) {
 	return f, nil
 }
 
-// State is what a control plane remembers about itself in its directory.
+// State is the state of a control plane in its directory.
 type State struct {
 	Role Role   `json:"role"`
 	Name string `json:"name"`
-	// Host is the IP address at which this machine reaches the API server.
-	// Empty means 127.0.0.1.
+	// Host is the IP address of the API server for clients on this machine; default 127.0.0.1.
 	Host string `json:"host,omitempty"`
-	// Port is the TCP port the API server listens on, or last did.
+	// Port is the TCP port of the current or last API server.
 	Port int `json:"port"`
 }
 
-// Server is the API server's URL.
+// Server returns the URL of the API server.
 func (s State) Server() string { return s.at(cmp.Or(s.Host, loopback)) }
 
-// at is the API server's URL for clients that reach it by host.
+// at returns the URL of the API server for clients that connect to host.
 func (s State) at(host string) string {
 	return "https://" + net.JoinHostPort(host, strconv.Itoa(s.Port))
 }
 
-// ReadState reads the state kept in dir. The error wraps os.ErrNotExist when
-// no control plane has been started there.
+// ReadState reads the state in dir. The error wraps os.ErrNotExist if no control plane has been
+// started there.
 func ReadState(dir string) (State, error) {
 	path := layout{dir}.path("state.json")
 	data, err := os.ReadFile(path)
@@ -111,7 +109,7 @@ func ReadState(dir string) (State, error) {
 	}
 	s, err := decodeState(data)
 	if err != nil {
-		return State{}, fmt.Errorf("reading the control plane's state in %s: %w; remove the directory to start afresh", path, err)
+		return State{}, fmt.Errorf("reading the control plane's state in %s: %w; remove the directory to start again", path, err)
 	}
 	return s, nil
 }
@@ -138,5 +136,5 @@ func (l layout) writeState(s State) error {
 	return credentials.WriteFile(l.path("state.json"), append(data, '\n'), 0o600)
 }
 
-// PKI is the folder in dir that holds the certificate authority.
+// PKI returns the directory of the certificate authority in dir.
 func PKI(dir string) string { return layout{dir}.path("pki") }

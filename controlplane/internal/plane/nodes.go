@@ -16,11 +16,11 @@ import (
 	podstages "sigs.k8s.io/kwok/kustomize/stage/pod/fast"
 )
 
-// nodeLabel marks the nodes that setNodes made and may remove.
+// nodeLabel marks the nodes that setNodes manages.
 const nodeLabel = "workwire.dev/simulated"
 
-// stages is KWOK's own set: nodes become ready, pods run at once, pods of
-// Jobs succeed at once, pods that are deleted go.
+// stages returns KWOK's default stages: nodes become ready, pods run at once, pods of Jobs succeed
+// at once, deleted pods are removed.
 func stages() string {
 	return strings.Join([]string{
 		nodestages.DefaultNodeInit, heartbeat.DefaultNodeHeartbeatWithLease,
@@ -28,7 +28,7 @@ func stages() string {
 	}, "\n---\n")
 }
 
-// setNodes makes the nodes node-1 to node-n be there, and no other of ours.
+// setNodes creates the nodes node-1 to node-n, and deletes all other nodes with nodeLabel.
 func setNodes(ctx context.Context, client kubernetes.Interface, n int) error {
 	nodes := client.CoreV1().Nodes()
 	present, err := nodes.List(ctx, metav1.ListOptions{LabelSelector: nodeLabel})
@@ -49,7 +49,7 @@ func setNodes(ctx context.Context, client kubernetes.Interface, n int) error {
 	return nil
 }
 
-// planNodes compares the nodes present with node-1 to node-n.
+// planNodes compares the existing nodes with node-1 to node-n.
 func planNodes(present []corev1.Node, n int) (missing, surplus []string) {
 	have := make(map[string]bool, len(present))
 	for _, node := range present {
@@ -78,19 +78,19 @@ func node(name string) *corev1.Node {
 			nodeLabel:            "true",
 			corev1.LabelHostname: name,
 			corev1.LabelOSStable: "linux",
-			// What pods are told they run on; nothing runs.
+			// Pods can read it, although nothing runs.
 			corev1.LabelArchStable: runtime.GOARCH,
 		},
 	}}
 }
 
-// serving reports why the API server does not take requests yet, if so.
+// serving returns an error while the API server is not ready for requests.
 func serving(ctx context.Context, client kubernetes.Interface) error {
 	return client.CoreV1().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
 }
 
-// usable reports why the cluster cannot take work yet, if so: a pod needs its
-// namespace's default ServiceAccount and a node.
+// usable returns an error while the cluster cannot run pods: they need the default ServiceAccount
+// of their namespace, and a node.
 func usable(ctx context.Context, client kubernetes.Interface, wantNodes int) error {
 	if _, err := client.CoreV1().ServiceAccounts(metav1.NamespaceDefault).Get(ctx, "default", metav1.GetOptions{}); err != nil {
 		return fmt.Errorf("the default ServiceAccount: %w", err)
@@ -116,7 +116,7 @@ func usable(ctx context.Context, client kubernetes.Interface, wantNodes int) err
 
 func schedulable(node corev1.Node) bool {
 	if node.Spec.Unschedulable {
-		return true // someone cordoned it: that will not change by waiting
+		return true // cordoned by a user: waiting does not change that
 	}
 	for _, taint := range node.Spec.Taints {
 		if strings.HasPrefix(taint.Key, "node.kubernetes.io/") {

@@ -256,7 +256,7 @@ func TestSettled(t *testing.T) {
 		"names taken": {[]any{condition("NamesAccepted", "False"), condition("Established", "False")}, true},
 	} {
 		object := map[string]any{"status": map[string]any{"conditions": test.conditions}}
-		if got := settled(unstructured.Unstructured{Object: object}); got != test.want {
+		if got := isComplete(unstructured.Unstructured{Object: object}); got != test.want {
 			t.Errorf("%s: settled is %t", name, got)
 		}
 	}

@@ -10,9 +10,9 @@ import (
 	"syscall"
 )
 
-// chooseState decides the name and port of this run.
+// chooseState chooses the name and the port of this run.
 func chooseState(files layout, c Config) (State, error) {
-	state := State{Role: c.Role, Name: c.Name, Host: reachable(c.BindAddress), Port: c.Port}
+	state := State{Role: c.Role, Name: c.Name, Host: dialAddress(c.BindAddress), Port: c.Port}
 	before, err := ReadState(files.dir)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return State{}, err
@@ -31,23 +31,22 @@ func chooseState(files layout, c Config) (State, error) {
 	return state, err
 }
 
-// reachable is an address by which this machine reaches what listens on
-// address.
-func reachable(address string) string {
+// dialAddress returns an address at which this machine reaches a listener on address.
+func dialAddress(address string) string {
 	if ip := net.ParseIP(address); ip != nil && ip.IsUnspecified() {
-		return loopback // one of all
+		return loopback
 	}
 	return address
 }
 
-// checkPort reports why port of address cannot be listened on, if so.
+// checkPort returns an error if port on address cannot be listened on.
 func checkPort(address string, port int) error {
 	listener, err := net.Listen("tcp", net.JoinHostPort(address, strconv.Itoa(port)))
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		return fmt.Errorf("port %d on %s is taken by another program; give another --port, or leave it out for any free one", port, address)
+		return fmt.Errorf("port %d on %s is taken by another program; set another --port, or leave it out for any free port", port, address)
 	case err != nil:
-		return fmt.Errorf("cannot listen on --port=%d of %s: %w; give another --port, or leave it out for any free one", port, address, err)
+		return fmt.Errorf("cannot listen on --port=%d of %s: %w; set another --port, or leave it out for any free port", port, address, err)
 	}
 	return listener.Close()
 }
@@ -61,7 +60,7 @@ func freePort(address string) (int, error) {
 	return listener.Addr().(*net.TCPAddr).Port, nil
 }
 
-// lostPort tells whether err is an API server's report that its port is taken.
+// lostPort reports whether err is an API server's error that its port is in use.
 func lostPort(err error) bool {
 	return err != nil && strings.Contains(err.Error(), "address already in use")
 }

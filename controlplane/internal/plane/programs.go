@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Names of the programs a control plane is made of. The binary, started under
-// one of these names (argv[0]), is that program.
+// Names of the programs of a control plane. The binary runs the program under whose name it was
+// started (argv[0]).
 const (
 	Etcd              = "etcd"
 	KubeAPIServer     = "kube-apiserver"
@@ -21,24 +21,23 @@ const (
 type program struct {
 	name string
 	args []string
-	// user and groups are who it is to the API server; empty: it has no
-	// kubeconfig.
+	// user and groups identify it to the API server; without a user it has no kubeconfig.
 	user   string
 	groups []string
-	// grace is how long it may take to end when asked.
+	// grace limits the time from SIGTERM until it ends.
 	grace time.Duration
 }
 
-// The sockets' names end in a port because etcd wants one in every URL it
-// advertises. They are relative, to the working directory of all programs,
-// because a socket's path may not be longer than some 100 bytes.
+// The names of the sockets end in a port because etcd requires one in every URL that it advertises.
+// They are relative to the working directory of all programs because the path of a socket is
+// limited to about 100 bytes.
 const (
 	etcdURL     = "unix://etcd.sock:0"
 	etcdPeerURL = "unix://etcd-peer.sock:0"
 )
 
-// quotaBytes is the size at which etcd stops taking writes. Its default of
-// 2 GiB is less than a benchmark can fill between two compactions.
+// quotaBytes is the size at which etcd refuses writes. A benchmark can exceed the default of 2 GiB
+// between two compactions.
 const quotaBytes = 8 << 30
 
 func etcd(fsync bool) program {
@@ -60,7 +59,7 @@ func apiServer(role Role, address string, port int) program {
 	args := []string{
 		"--etcd-servers=" + etcdURL,
 		"--bind-address=" + address,
-		"--advertise-address=127.0.0.1", // to nobody: see the endpoint reconciler
+		"--advertise-address=127.0.0.1", // unused: there is no endpoint reconciler
 		"--secure-port=" + strconv.Itoa(port),
 		"--tls-cert-file=pki/apiserver.crt",
 		"--tls-private-key-file=pki/apiserver.key",
@@ -77,14 +76,14 @@ func apiServer(role Role, address string, port int) program {
 	}
 	return program{name: KubeAPIServer, grace: 5 * time.Second, args: append(args,
 		"--service-cluster-ip-range=10.96.0.0/16",
-		// The kubernetes Service has no endpoints: they may not be on loopback.
+		// The kubernetes Service has no endpoints: they must not be on loopback.
 		"--endpoint-reconciler-type=none",
 		"--allow-privileged=true",
 	)}
 }
 
-// hubControllers are those that a hub's API needs. All others are about
-// pods, nodes and volumes, which it does not have.
+// hubControllers are the controllers that the API of a hub needs. All others concern pods, nodes
+// and volumes, which a hub does not have.
 var hubControllers = []string{
 	"certificatesigningrequest-cleaner-controller",
 	"certificatesigningrequest-signing-controller",

@@ -10,13 +10,12 @@ import (
 	"github.com/workwire/workwire/controlplane/internal/credentials"
 )
 
-// Run runs the control plane until ctx ends, then stops it and returns nil.
-// It returns an error, in one sentence, when the control plane cannot start,
-// is stopped before it is ready, or loses one of its processes. When Run
-// returns, all processes of the control plane are gone and the directory is
-// free for another Run; its data stays.
+// Run runs the control plane until ctx ends, then stops it and returns nil. It returns an error if
+// the control plane cannot start, is stopped before it is ready, or one of its processes ends. When
+// Run returns, all its processes have ended and the directory can be used by another Run; the data
+// stays.
 func Run(ctx context.Context, c Config) error {
-	began := time.Now()
+	started := time.Now()
 	c, err := c.complete()
 	if err != nil {
 		return err
@@ -38,15 +37,15 @@ func Run(ctx context.Context, c Config) error {
 	if err != nil {
 		return err
 	}
-	// A port that was not asked for may be lost to another process between
-	// choosing it and listening on it: then another one will do.
+	// Another process may take the chosen port before the API server listens on it. If --port is
+	// not set, choose another port.
 	const attempts = 5
 	for attempt := 1; ; attempt++ {
-		err := runOnce(ctx, &runner{config: c, files: files, state: state, ca: ca, lock: lock, began: began})
+		err := runOnce(ctx, &runner{config: c, files: files, state: state, ca: ca, lock: lock, started: started})
 		if !lostPort(err) || c.Port != 0 || attempt == attempts {
 			return err
 		}
-		c.Progress(fmt.Sprintf("port %d was taken meanwhile: trying another", state.Port))
+		c.Progress(fmt.Sprintf("port %d is now in use by another process: trying another port", state.Port))
 		if state.Port, err = freePort(c.BindAddress); err != nil {
 			return err
 		}
@@ -81,7 +80,7 @@ func runOnce(ctx context.Context, r *runner) error {
 		return err
 	}
 	r.config.Ready(Running{
-		Kubeconfig: r.files.path("kubeconfig"), Server: r.state.Server(), Took: time.Since(r.began),
+		Kubeconfig: r.files.path("kubeconfig"), Server: r.state.Server(), Took: time.Since(r.started),
 	})
 	<-life.Done()
 	if ctx.Err() != nil {
@@ -91,10 +90,10 @@ func runOnce(ctx context.Context, r *runner) error {
 	return context.Cause(life)
 }
 
-// prepareFiles makes the files that do not depend on the port.
+// prepareFiles writes the files that do not depend on the port.
 func prepareFiles(files layout, c Config) (*credentials.Authority, error) {
-	files.unmarkReady() // a killed control plane leaves its mark
-	// Sockets that a killed etcd left would look like a new one's.
+	files.unmarkReady() // left by a killed control plane
+	// The sockets of a killed etcd must not be mistaken for those of the new one.
 	for _, url := range []string{etcdURL, etcdPeerURL} {
 		if err := os.Remove(files.path(socketName(url))); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return nil, fmt.Errorf("removing an old socket: %w", err)
@@ -108,7 +107,7 @@ func prepareFiles(files layout, c Config) (*credentials.Authority, error) {
 		return nil, err
 	}
 	serving, err := ca.IssueServer("apiserver", append([]string{
-		loopback, "localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", reachable(c.BindAddress),
+		loopback, "localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", dialAddress(c.BindAddress),
 	}, c.Hosts...))
 	if err != nil {
 		return nil, err

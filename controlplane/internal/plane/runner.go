@@ -14,19 +14,19 @@ import (
 	"github.com/workwire/workwire/controlplane/internal/process"
 )
 
-// runner owns the processes of one control plane. One goroutine uses it.
+// runner owns the processes of one control plane. It is not safe for concurrent use.
 type runner struct {
-	config Config
-	files  layout
-	state  State
-	ca     *credentials.Authority
-	lock   *os.File
-	began  time.Time
+	config  Config
+	files   layout
+	state   State
+	ca      *credentials.Authority
+	lock    *os.File
+	started time.Time
 
 	lifeline *process.Lifeline
 	running  []runningProgram
 	watchers sync.WaitGroup
-	// end is called with the reason when a process ends by itself.
+	// end is called with an error when a process ends by itself.
 	end context.CancelCauseFunc
 }
 
@@ -41,8 +41,8 @@ func (r *runner) open(end context.CancelCauseFunc) (err error) {
 	return err
 }
 
-// close stops the processes, the last started first, and waits for each: an
-// API server has to end before the etcd it writes to.
+// close stops the processes and waits for each, in reverse order of their start: the API server
+// must end before etcd.
 func (r *runner) close() {
 	for i := len(r.running) - 1; i >= 0; i-- {
 		p := r.running[i]
@@ -54,8 +54,8 @@ func (r *runner) close() {
 	r.lifeline.Close()
 }
 
-// start starts the processes in the order they need each other and returns
-// when the control plane is ready for use.
+// start starts the processes in the order of their dependencies, and returns when the control plane
+// is ready.
 func (r *runner) start(ctx context.Context) error {
 	if err := r.writeAccess(); err != nil {
 		return err
@@ -100,7 +100,7 @@ func (r *runner) start(ctx context.Context) error {
 	return r.apply(ctx)
 }
 
-// launch starts a program and watches for its end.
+// launch starts a program, and calls r.end when it ends.
 func (r *runner) launch(p program) error {
 	r.config.Progress("starting " + p.name)
 	if p.user != "" {
@@ -120,7 +120,7 @@ func (r *runner) launch(p program) error {
 	return nil
 }
 
-// connect returns a client with the administrator's access.
+// connect returns a client of the administrator.
 func (r *runner) connect() (kubernetes.Interface, error) {
 	config, err := r.files.administrator()
 	if err != nil {
@@ -133,8 +133,7 @@ func (r *runner) connect() (kubernetes.Interface, error) {
 	return client, nil
 }
 
-// writeAccess records the port and writes the kubeconfigs of the administrator
-// and of those whom Config.Access names.
+// writeAccess writes the state, and the kubeconfigs of the administrator and of Config.Access.
 func (r *runner) writeAccess() error {
 	if err := r.files.writeState(r.state); err != nil {
 		return err
@@ -168,5 +167,5 @@ func (r *runner) writeKubeconfig(path, server, user string, groups []string) err
 	return credentials.WriteFile(path, data, 0o600)
 }
 
-// socketName is the file, in the working directory, of a relative unix URL.
+// socketName returns the path of a unix URL, relative to the working directory.
 func socketName(url string) string { return strings.TrimPrefix(url, "unix://") }

@@ -13,7 +13,7 @@ import (
 
 // Spec describes a child process: this program again, under another name.
 type Spec struct {
-	// Name is argv[0], by which the program knows what to be.
+	// Name is argv[0], which selects the component that the program runs.
 	Name string
 	// Args are the arguments after the name.
 	Args []string
@@ -22,10 +22,9 @@ type Spec struct {
 	// Log is the file that takes stdout and stderr. One earlier log is
 	// kept beside it as Log + ".1".
 	Log string
-	// Lifeline ends the child with its parent. Required.
+	// Lifeline ends the child with its parent; required.
 	Lifeline *Lifeline
-	// Keep are open files that the child holds for as long as it lives
-	// (for example a lock), and does nothing else with.
+	// Keep are open files that the child keeps open and does not use, for example a lock.
 	Keep []*os.File
 }
 
@@ -38,15 +37,15 @@ type Child struct {
 	err  error // written before done is closed
 }
 
-// Start starts the child. It has its own process group, so that a Ctrl-C in
-// the terminal reaches the parent alone, which then stops children in order.
+// Start starts the child in its own process group, so that Ctrl-C in the terminal reaches only
+// the parent, which then stops its children in order.
 func Start(spec Spec) (*Child, error) {
 	program, err := os.Executable()
 	if err != nil {
 		return nil, fmt.Errorf("starting %s: finding this program: %w", spec.Name, err)
 	}
 	if err := os.Rename(spec.Log, spec.Log+".1"); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("starting %s: setting the earlier log aside: %w", spec.Name, err)
+		return nil, fmt.Errorf("starting %s: renaming the previous log: %w", spec.Name, err)
 	}
 	log, err := os.OpenFile(spec.Log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
@@ -78,8 +77,8 @@ func (c *Child) Name() string { return c.name }
 // Done is closed when the child has ended.
 func (c *Child) Done() <-chan struct{} { return c.done }
 
-// Err says in one sentence how the child ended, with the last line of its
-// log; call it after Done is closed.
+// Err waits for the end of the child, and returns an error with its exit status and the last line
+// of its log.
 func (c *Child) Err() error {
 	<-c.done
 	how := "exit status 0"
@@ -92,9 +91,8 @@ func (c *Child) Err() error {
 	return fmt.Errorf("%s ended by itself (%s); its log %s is empty", c.name, how, c.log)
 }
 
-// Finish waits for a child that has one thing to do: it returns nil when the
-// child has done it (exit status 0), else what Err says. When ctx ends first,
-// the child is killed.
+// Finish waits for the end of a child that does one task. It returns nil if the exit status is 0,
+// else Err. If ctx ends first, it kills the child.
 func (c *Child) Finish(ctx context.Context) error {
 	select {
 	case <-c.done:
@@ -108,10 +106,10 @@ func (c *Child) Finish(ctx context.Context) error {
 	return c.Err()
 }
 
-// Stop asks the child to end and waits; after grace it kills it. When Stop
-// returns, the child is gone. It reports whether the child went when asked.
+// Stop sends SIGTERM and waits for the end of the child. It kills the child after grace. It reports
+// whether the child ended without being killed.
 func (c *Child) Stop(grace time.Duration) bool {
-	c.cmd.Process.Signal(syscall.SIGTERM) //nolint:errcheck // it has ended already: the select sees that
+	c.cmd.Process.Signal(syscall.SIGTERM) //nolint:errcheck // fails if it has ended, which the select handles
 	timer := time.NewTimer(grace)
 	defer timer.Stop()
 	select {
@@ -124,8 +122,8 @@ func (c *Child) Stop(grace time.Duration) bool {
 	}
 }
 
-// childEnv keeps what a child may need. Everything else stays out: etcd, for
-// one, takes any ETCD_ variable as configuration.
+// childEnv returns the environment variables that a child may need, and no others: etcd, for
+// example, reads its configuration from ETCD_ variables.
 func childEnv(env []string) []string {
 	var kept []string
 	for _, entry := range env {
@@ -138,24 +136,23 @@ func childEnv(env []string) []string {
 	return kept
 }
 
-// lastLine returns the last line of a log that is not blank, cut to a
-// readable length.
+// lastLine returns the last line of a log that is not blank, truncated to a readable length.
 func lastLine(path string) string {
-	const tail, most = 4096, 400
+	const tail, maxLength = 4096, 400
 	f, err := os.Open(path)
 	if err != nil {
 		return ""
 	}
 	defer f.Close()
 	if info, err := f.Stat(); err == nil && info.Size() > tail {
-		f.Seek(-tail, 2) //nolint:errcheck // then the head of the log is read
+		f.Seek(-tail, 2) //nolint:errcheck // on an error, it reads the beginning of the log
 	}
 	data := make([]byte, tail)
 	n, _ := f.Read(data)
 	lines := strings.Split(strings.TrimSpace(string(data[:n])), "\n")
 	line := strings.TrimSpace(lines[len(lines)-1])
-	if len(line) > most {
-		line = line[:most] + "…"
+	if len(line) > maxLength {
+		line = line[:maxLength] + "…"
 	}
 	return line
 }

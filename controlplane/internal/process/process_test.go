@@ -17,11 +17,11 @@ import (
 func TestMain(m *testing.M) {
 	switch os.Args[0] {
 	case "obedient": // says that it is there, ends on SIGTERM
-		HoldOn()
+		ExitWithParent()
 		fmt.Println("up", os.Args[1:])
 		select {}
 	case "stubborn": // does not end on SIGTERM
-		HoldOn()
+		ExitWithParent()
 		signal.Ignore(syscall.SIGTERM)
 		fmt.Println("up")
 		select {}
@@ -120,7 +120,7 @@ func TestKeepsOneEarlierLog(t *testing.T) {
 	}
 }
 
-func TestHoldOnWithoutParentDoesNothing(t *testing.T) {
+func TestExitWithParentWithoutParentDoesNothing(t *testing.T) {
 	program, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
