@@ -1,6 +1,7 @@
 package plane
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -81,32 +82,67 @@ const (
 	defaultStartTimeout = 2 * time.Minute
 )
 
-// complete sets defaults and validates c. It reports every fault at once.
+// complete sets defaults, makes paths absolute and validates c. It reports every fault at once.
 func (c Config) complete() (Config, error) {
-	var errs []error
+	c.setDefaults()
+	errs := append(c.makeAbsolute(), c.validate()...)
+	return c, errors.Join(errs...)
+}
+
+func (c *Config) setDefaults() {
+	c.Name = cmp.Or(c.Name, string(c.Role))
+	c.BindAddress = cmp.Or(c.BindAddress, loopback)
+	c.StartTimeout = cmp.Or(c.StartTimeout, defaultStartTimeout)
+	if c.Progress == nil {
+		c.Progress = func(string) {}
+	}
+	if c.Ready == nil {
+		c.Ready = func(Running) {}
+	}
+}
+
+func (c *Config) makeAbsolute() (errs []error) {
+	absolute := func(flag string, path *string) {
+		abs, err := filepath.Abs(*path)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s=%s: %w", flag, *path, err))
+			return
+		}
+		*path = abs
+	}
+	if c.Dir != "" {
+		absolute("--dir", &c.Dir)
+	}
+	c.Apply, c.Access = slices.Clone(c.Apply), slices.Clone(c.Access)
+	for i := range c.Apply {
+		absolute("--apply", &c.Apply[i])
+	}
+	for i, a := range c.Access {
+		if a.User == "" || a.File == "" {
+			errs = append(errs, fmt.Errorf("--kubeconfig-for=%s=%s must be USER=FILE", a.User, a.File))
+			continue
+		}
+		absolute("--kubeconfig-for", &c.Access[i].File)
+	}
+	return errs
+}
+
+func (c *Config) validate() (errs []error) {
 	invalid := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	if !c.Role.valid() {
 		invalid("--role must be hub or spoke, not %q", c.Role)
 	}
 	if c.Dir == "" {
 		invalid("--dir must name the directory of the control plane")
-	} else if abs, err := filepath.Abs(c.Dir); err != nil {
-		invalid("--dir=%s: %w", c.Dir, err)
-	} else {
-		c.Dir = abs
 	}
-	if c.Name == "" {
-		c.Name = string(c.Role)
-	} else if len(validation.IsDNS1123Label(c.Name)) > 0 {
+	if c.Name != string(c.Role) && len(validation.IsDNS1123Label(c.Name)) > 0 {
 		invalid("--name=%s must be 1 to 63 lower-case letters, digits and dashes, with no dash at either end", c.Name)
 	}
 	if c.Port < 0 || c.Port > 65535 {
 		invalid("--port=%d must be 0 (any free port) to 65535", c.Port)
 	}
-	if c.BindAddress == "" {
-		c.BindAddress = loopback
-	} else if net.ParseIP(c.BindAddress) == nil {
-		invalid("--bind-address=%s must be an IP address, 0.0.0.0 for all of the machine", c.BindAddress)
+	if net.ParseIP(c.BindAddress) == nil {
+		invalid("--bind-address=%s must be an IP address; 0.0.0.0 means all addresses", c.BindAddress)
 	}
 	for _, host := range c.Hosts {
 		if net.ParseIP(host) == nil && len(validation.IsDNS1123Subdomain(host)) > 0 {
@@ -119,33 +155,8 @@ func (c Config) complete() (Config, error) {
 	if c.Role == Hub && c.Nodes > 0 {
 		invalid("--nodes=%d: a hub has no nodes; leave it out, or use --role=spoke", c.Nodes)
 	}
-	absolute := func(flag, path string) string {
-		abs, err := filepath.Abs(path)
-		if err != nil {
-			invalid("%s=%s: %w", flag, path, err)
-		}
-		return abs
-	}
-	c.Apply, c.Access = slices.Clone(c.Apply), slices.Clone(c.Access)
-	for i, path := range c.Apply {
-		c.Apply[i] = absolute("--apply", path)
-	}
-	for i, a := range c.Access {
-		if a.User == "" || a.File == "" {
-			invalid("--kubeconfig-for=%s=%s must be USER=FILE", a.User, a.File)
-		}
-		c.Access[i].File = absolute("--kubeconfig-for", a.File)
-	}
 	if c.StartTimeout < 0 {
 		invalid("--start-timeout=%s must not be negative", c.StartTimeout)
-	} else if c.StartTimeout == 0 {
-		c.StartTimeout = defaultStartTimeout
 	}
-	if c.Progress == nil {
-		c.Progress = func(string) {}
-	}
-	if c.Ready == nil {
-		c.Ready = func(Running) {}
-	}
-	return c, errors.Join(errs...)
+	return errs
 }
