@@ -18,7 +18,7 @@ import (
 	"github.com/workwire/workwire/test/kit"
 )
 
-// fleet is a broker with the identities of acltest, and how to connect as each.
+// fleet is a broker with the identities of acltest as its users.
 type fleet struct {
 	addr      string
 	ca        *authority // of client certificates; nil: passwords
@@ -26,13 +26,13 @@ type fleet struct {
 	certs     map[acl.Identity]*tls.Config // issued so far
 }
 
-// The publishers of the messages that mark the end: an agent and a source of their own.
+// fenceAgent and fenceSource publish the last message to each reader.
 var (
 	fenceAgent  = acl.Identity{Role: acl.Agent, ID: "fence"}
 	fenceSource = acl.Identity{Role: acl.Source, ID: "fence-hub"}
 )
 
-// fleets are both brokers, with passwords and with client certificates.
+// fleets starts both brokers, with passwords and with client certificates.
 func fleets() map[string]func(*testing.T) *fleet {
 	return map[string]func(*testing.T) *fleet{
 		"work-broker, passwords": func(t *testing.T) *fleet {
@@ -57,7 +57,8 @@ func fleets() map[string]func(*testing.T) *fleet {
 	}
 }
 
-// fleetUsers are the agents by their cluster, and the sources by names that no cluster has.
+// fleetUsers returns the users: the user name of an agent is its cluster, the user name of a
+// source is not a valid cluster name.
 func fleetUsers() []broker.User {
 	var out []broker.User
 	for _, id := range append(acltest.Identities(), fenceAgent, fenceSource) {
@@ -73,8 +74,8 @@ func userOf(id acl.Identity) string {
 	return id.ID
 }
 
-// as returns the options to connect as id.
-func (f *fleet) as(t *testing.T, id acl.Identity, clientID string) options {
+// optionsFor returns the options to connect as id.
+func (f *fleet) optionsFor(t *testing.T, id acl.Identity, clientID string) options {
 	t.Helper()
 	if f.ca == nil {
 		return options{user: userOf(id), clientID: clientID}
@@ -88,7 +89,8 @@ func (f *fleet) as(t *testing.T, id acl.Identity, clientID string) options {
 	return options{anonymous: true, clientID: clientID, tls: f.certs[id]}
 }
 
-// certificate gives Mosquitto the user name as common name, and work-broker the role as unit.
+// certificate returns a certificate for id. Its common name is the user name for Mosquitto; for
+// work-broker its organizational unit is the role.
 func (f *fleet) certificate(t *testing.T, ca *authority, id acl.Identity) *tls.Config {
 	t.Helper()
 	if f.mosquitto {
@@ -97,8 +99,8 @@ func (f *fleet) certificate(t *testing.T, ca *authority, id acl.Identity) *tls.C
 	return ca.client(t, id.ID, string(id.Role)+"s")
 }
 
-// TestAccess puts both brokers through the attempts of acltest. What counts is what gets
-// through: how a broker refuses is its own affair (TestRefusals has work-broker's way).
+// TestAccess makes the attempts of acltest with both brokers, and checks which messages are
+// delivered. TestRefusals checks how work-broker refuses.
 func TestAccess(t *testing.T) {
 	t.Parallel()
 	for name, start := range fleets() {
@@ -113,9 +115,9 @@ func TestAccess(t *testing.T) {
 	}
 }
 
-// checkLogin has clients that are nobody. None may get beyond CONNECT.
+// checkLogin connects clients without a valid identity, which the broker must refuse.
 func (f *fleet) checkLogin(t *testing.T) {
-	strangers := map[string]options{
+	unknown := map[string]options{
 		"anonymous":      {anonymous: true},
 		"wrong password": {user: "c1", password: "wrong"},
 		"no password":    {user: "c1", password: "-"},
@@ -124,14 +126,14 @@ func (f *fleet) checkLogin(t *testing.T) {
 	if f.ca != nil {
 		foreign := f.certificate(t, newAuthority(t), acltest.A)
 		foreign.RootCAs = f.ca.client(t, "").RootCAs
-		for name, o := range strangers {
+		for name, o := range unknown {
 			o.tls = f.ca.client(t, "")
-			strangers[name] = o
+			unknown[name] = o
 		}
-		strangers["certificate of another CA"] = options{anonymous: true, tls: foreign}
+		unknown["certificate of another CA"] = options{anonymous: true, tls: foreign}
 	}
-	for name, o := range strangers {
-		o.clientID = "stranger"
+	for name, o := range unknown {
+		o.clientID = "unknown"
 		c, err := tryDial(t, f.addr, o)
 		if err == nil {
 			t.Errorf("%s: accepted", name)
@@ -145,7 +147,7 @@ func (f *fleet) checkLogin(t *testing.T) {
 	if _, err := tryDial(t, f.addr, options{anonymous: true, clientID: "plain"}); err == nil {
 		t.Error("a client without TLS is accepted")
 	}
-	// The name that a client gives itself must not count besides its certificate.
+	// The user name must be ignored in favour of the certificate.
 	if c, err := tryDial(t, f.addr, options{user: "c2", password: "-", clientID: "two names", tls: f.certificate(t, f.ca, acltest.A)}); err == nil {
 		if code := c.publish("clusters/c2/agentbroadcast", "forged"); code < 0x80 {
 			t.Error("a client with the certificate of c1 and the name of c2 is c2")
@@ -153,13 +155,13 @@ func (f *fleet) checkLogin(t *testing.T) {
 	}
 }
 
-// checkReading has a client for every attempt to subscribe, whether it is granted or not. Each
-// topic has a message retained before and gets one after; then everybody gets a last message
-// on a topic of its own. What came until then is what can be read.
+// checkReading subscribes one client for each attempt. Each topic has a retained message and
+// receives a live one after that. A last message on the reader's fence topic marks the end of
+// what it could read.
 func (f *fleet) checkReading(t *testing.T) {
 	owners := map[acl.Identity]*client{}
 	for _, id := range append(acltest.Identities(), fenceAgent, fenceSource) {
-		owners[id] = dial(t, f.addr, f.as(t, id, "owner of "+id.String()))
+		owners[id] = dial(t, f.addr, f.optionsFor(t, id, "owner of "+id.String()))
 	}
 	send := func(who acl.Identity, topic, payload string, retain bool) {
 		t.Helper()
@@ -177,7 +179,7 @@ func (f *fleet) checkReading(t *testing.T) {
 		if a.Action != acl.Subscribe || a.Who == acltest.Watcher {
 			continue
 		}
-		c := dial(t, f.addr, f.as(t, a.Who, fmt.Sprintf("reader %d", i)))
+		c := dial(t, f.addr, f.optionsFor(t, a.Who, fmt.Sprintf("reader %d", i)))
 		code := c.subscribe(a.Topic)
 		if a.Allowed && code >= 0x80 || !a.Allowed && code < 0x80 && !f.mosquitto {
 			t.Errorf("%v: SUBACK 0x%x", a, code)
@@ -214,13 +216,13 @@ func (f *fleet) checkReading(t *testing.T) {
 func (f *fleet) clear(t *testing.T) {
 	t.Helper()
 	for _, topic := range acltest.Topics() {
-		dial(t, f.addr, f.as(t, topic.Publisher, "clearer")).publishPacket(&paho.Publish{Topic: topic.Name, QoS: 1, Retain: true})
+		dial(t, f.addr, f.optionsFor(t, topic.Publisher, "clearer")).publishPacket(&paho.Publish{Topic: topic.Name, QoS: 1, Retain: true})
 	}
 }
 
-// checkRead compares what came of an attempt with what may. Mosquitto grants subscriptions
-// that are too wide and delivers what the client may read of them, and what a source has
-// broadcast itself; and it sends retained messages to shared subscriptions, which MQTT does not.
+// checkRead compares the messages of an attempt with the allowed ones. Mosquitto grants
+// subscriptions that are too wide, and delivers the messages that the client may read and a
+// source's own broadcasts. Against MQTT, it sends retained messages to shared subscriptions.
 func (f *fleet) checkRead(t *testing.T, a acltest.Attempt, got map[string]bool) {
 	t.Helper()
 	filter, shared := acltest.TrimShare(a.Topic)
@@ -247,7 +249,7 @@ func (f *fleet) checkRead(t *testing.T, a acltest.Attempt, got map[string]bool) 
 	}
 }
 
-// fenceOf is a topic that id alone reads, and who publishes to it.
+// fenceOf returns a topic that only id reads, and its publisher.
 func fenceOf(id acl.Identity) (topic string, publisher acl.Identity) {
 	if id.Role == acl.Source {
 		return "sources/" + id.ID + "/clusters/" + fenceAgent.ID + "/agentevents", fenceAgent
@@ -258,11 +260,11 @@ func fenceOf(id acl.Identity) (topic string, publisher acl.Identity) {
 // ways are the ways to publish.
 var ways = []string{"at QoS 0", "at QoS 1", "retained", "as a will"}
 
-// checkPublishing makes every attempt to publish in every way, and looks at what the readers
-// of the topics get, live and retained.
+// checkPublishing makes every attempt to publish in every way, and checks the live and the
+// retained messages of the readers.
 func (f *fleet) checkPublishing(t *testing.T) {
 	reader := func(id acl.Identity, name string) *client {
-		c := dial(t, f.addr, f.as(t, id, name+" "+id.String()))
+		c := dial(t, f.addr, f.optionsFor(t, id, name+" "+id.String()))
 		for _, a := range acltest.Attempts() {
 			if _, shared := acltest.TrimShare(a.Topic); a.Who == id && a.Action == acl.Subscribe && a.Allowed && !shared {
 				c.mustSubscribe(a.Topic)
@@ -288,7 +290,7 @@ func (f *fleet) checkPublishing(t *testing.T) {
 	for _, id := range acltest.Identities() {
 		late[id] = reader(id, "late reader")
 		fence, publisher := fenceOf(id)
-		dial(t, f.addr, f.as(t, publisher, "fence")).publish(fence, "end")
+		dial(t, f.addr, f.optionsFor(t, publisher, "fence")).publish(fence, "end")
 	}
 	for _, id := range acltest.Identities() {
 		wantLive, wantLate := map[string]bool{}, map[string]bool{}
@@ -307,10 +309,10 @@ func (f *fleet) checkPublishing(t *testing.T) {
 
 func sent(topic, way string, by acl.Identity) string { return topic + " " + way + " by " + by.String() }
 
-// publish makes one attempt and returns when the broker is done with it.
+// publish makes one attempt and returns when the broker has processed it.
 func (f *fleet) publish(t *testing.T, a acltest.Attempt, way, clientID string) {
 	t.Helper()
-	o := f.as(t, a.Who, clientID)
+	o := f.optionsFor(t, a.Who, clientID)
 	payload := []byte(sent(a.Topic, way, a.Who))
 	if way == "as a will" {
 		o.will = &paho.WillMessage{Topic: a.Topic, QoS: 1, Payload: payload}
@@ -324,7 +326,7 @@ func (f *fleet) publish(t *testing.T, a acltest.Attempt, way, clientID string) {
 	}
 	switch way {
 	case "at QoS 0":
-		_, _ = c.Publish(t.Context(), &paho.Publish{Topic: a.Topic, Payload: payload}) // what comes of it shows
+		_, _ = c.Publish(t.Context(), &paho.Publish{Topic: a.Topic, Payload: payload}) // the readers show the result
 		c.leave()
 	case "as a will":
 		c.drop()
@@ -336,12 +338,12 @@ func (f *fleet) publish(t *testing.T, a acltest.Attempt, way, clientID string) {
 		c.leave()
 		return // it has answered
 	}
-	// A broker lets a client in only when it is done with the last one of that client id.
+	// A broker accepts a client id again only after it has processed the previous connection.
 	o.will = nil
 	dial(t, f.addr, o).leave()
 }
 
-// checkReceived waits for the last message and compares what came before.
+// checkReceived waits for the last message and compares the messages before it.
 func (f *fleet) checkReceived(t *testing.T, id acl.Identity, c *client, want map[string]bool) {
 	t.Helper()
 	fence, _ := fenceOf(id)
@@ -368,17 +370,17 @@ func (f *fleet) checkReceived(t *testing.T, id acl.Identity, c *client, want map
 	}
 }
 
-// checkClientIDs has one cluster use the client id of another: what waits for that one must
-// not be handed over. work-broker does not even disturb it.
+// checkClientIDs connects a cluster with the client id of another: it must not receive the queued
+// messages of the other. work-broker does not disconnect the other either.
 func (f *fleet) checkClientIDs(t *testing.T) {
-	hub := dial(t, f.addr, f.as(t, acltest.Hub, "hub"))
-	victimOptions := f.as(t, acltest.A, "victim")
+	hub := dial(t, f.addr, f.optionsFor(t, acltest.Hub, "hub"))
+	victimOptions := f.optionsFor(t, acltest.A, "victim")
 	victimOptions.expiry = 3600
 	victim := dial(t, f.addr, victimOptions)
 	victim.mustSubscribe(specFilter)
 	victim.drop()
 	hub.publish(specTopic, "secret")
-	thiefOptions := f.as(t, acltest.B, "victim")
+	thiefOptions := f.optionsFor(t, acltest.B, "victim")
 	thiefOptions.expiry = 3600
 	if thief, err := tryDial(t, f.addr, thiefOptions); err == nil { // refused is fine too
 		thief.mustSubscribe("sources/+/clusters/c2/sourceevents")
@@ -397,12 +399,12 @@ func (f *fleet) checkClientIDs(t *testing.T) {
 	}
 	dial(t, f.addr, thiefOptions)
 	if code := victim.publish("clusters/c1/agentbroadcast", "x"); code >= 0x80 || victim.disconnected != nil {
-		t.Errorf("the client is disturbed by another one's: 0x%x, %+v", code, victim.disconnected)
+		t.Errorf("another client with its id disturbs the client: 0x%x, %+v", code, victim.disconnected)
 	}
 }
 
-// TestMosquittoClientIDs shows what mosquitto.conf says about client ids: another user can put
-// a client off, unless the user name is the client id.
+// TestMosquittoClientIDs checks what mosquitto.conf says about client ids: another user can
+// disconnect a client, unless the user name is the client id.
 func TestMosquittoClientIDs(t *testing.T) {
 	for _, one := range []bool{false, true} {
 		t.Run(fmt.Sprintf("use_username_as_clientid %v", one), func(t *testing.T) {

@@ -62,6 +62,8 @@ type client struct {
 	connack *paho.Connack
 	conn    net.Conn
 
+	changed chan struct{} // receives after a change of the fields below
+
 	mu           sync.Mutex
 	received     []*paho.Publish
 	disconnected *paho.Disconnect
@@ -93,22 +95,17 @@ func tryDial(t *testing.T, addr string, o options) (*client, error) {
 	if o.tls != nil {
 		conn = packets.NewThreadSafeConn(tls.Client(conn, o.tls)) // paho writes a packet in pieces
 	}
-	c := &client{t: t, conn: conn}
+	c := &client{t: t, conn: conn, changed: make(chan struct{}, 1)}
 	c.Client = paho.NewClient(paho.ClientConfig{
 		Conn:                       conn,
 		EnableManualAcknowledgment: o.manual,
 		SendAcksInterval:           time.Millisecond,
+		PacketTimeout:              kit.Patience,
 		OnPublishReceived: []func(paho.PublishReceived) (bool, error){func(p paho.PublishReceived) (bool, error) {
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			c.received = append(c.received, p.Packet)
+			c.change(func() { c.received = append(c.received, p.Packet) })
 			return true, nil
 		}},
-		OnServerDisconnect: func(d *paho.Disconnect) {
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			c.disconnected = d
-		},
+		OnServerDisconnect: func(d *paho.Disconnect) { c.change(func() { c.disconnected = d }) },
 	})
 	if o.clientID == "" {
 		o.clientID = o.user
@@ -143,6 +140,16 @@ func tryDial(t *testing.T, addr string, o options) (*client, error) {
 	})
 	c.connack, err = c.Connect(t.Context(), connect)
 	return c, err
+}
+
+func (c *client) change(f func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	f()
+	select {
+	case c.changed <- struct{}{}:
+	default:
+	}
 }
 
 // drop ends the connection as a network failure would.
@@ -211,11 +218,14 @@ func (c *client) publishMany(topic string, payloads []string) {
 // await waits until ok returns true. ok is called with c.mu held.
 func (c *client) await(what string, ok func() bool) {
 	c.t.Helper()
-	kit.True(c.t, what, func() bool {
+	holds := func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		return ok()
-	})
+	}
+	for !holds() {
+		kit.Receive(c.t, what, c.changed)
+	}
 }
 
 // payloads waits for n messages and returns the payloads of all received.

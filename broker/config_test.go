@@ -15,7 +15,7 @@ import (
 
 const goodHash = "$2a$04$TBRjBPXpQMVBw0pjbdWi6O2zTDqWIkOKFn9dSbTFXwhcqwNzVCYcm"
 
-// TestExample runs the example configuration as it stands, but for the ports.
+// TestExample runs the example configuration, with other ports.
 func TestExample(t *testing.T) {
 	data, err := os.ReadFile("work-broker.yaml")
 	if err != nil {
@@ -53,7 +53,7 @@ func TestExample(t *testing.T) {
 	}
 }
 
-// TestExampleIsComplete holds the example to showing every key.
+// TestExampleIsComplete checks that the example shows every key.
 func TestExampleIsComplete(t *testing.T) {
 	data, err := os.ReadFile("work-broker.yaml")
 	if err != nil {

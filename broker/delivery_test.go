@@ -30,7 +30,7 @@ func numbers(prefix string, n int) []string {
 	return out
 }
 
-// brokers starts each of the two brokers.
+// brokers returns functions that start each of the two brokers.
 func brokers() map[string]func(testing.TB) *brokertest.Running {
 	return map[string]func(testing.TB) *brokertest.Running{
 		"work-broker": func(t testing.TB) *brokertest.Running { return brokertest.Start(t, broker.Config{Users: users()}) },
@@ -98,7 +98,7 @@ func TestSlowSubscriberGetsEverythingInOrder(t *testing.T) {
 	}
 }
 
-func TestUnacknowledgedMessagesComeAgain(t *testing.T) {
+func TestUnacknowledgedMessagesAreSentAgain(t *testing.T) {
 	b := brokertest.Start(t, broker.Config{Users: users(), HTTPAddress: "127.0.0.1:0"})
 	agent := dial(t, b.Addr, options{user: "c1", expiry: 3600, manual: true})
 	agent.mustSubscribe(specFilter)
@@ -130,8 +130,8 @@ func TestUnacknowledgedMessagesComeAgain(t *testing.T) {
 	}
 }
 
-// A session that holds too much ends as a whole: its client learns it by the reason of the
-// disconnect, or by finding no session, and resyncs.
+// TestFullQueueEndsTheSession checks that a session above its limits ends as a whole: its client
+// receives the reason of the disconnect, or finds no session, and resyncs.
 func TestFullQueueEndsTheSession(t *testing.T) {
 	b := brokertest.Start(t, broker.Config{Users: users(), MaxQueuedMessages: 10, HTTPAddress: "127.0.0.1:0"})
 	online := dial(t, b.Addr, options{user: "c1", expiry: 3600, manual: true})
@@ -161,14 +161,14 @@ func TestFullQueueEndsTheSession(t *testing.T) {
 	}
 }
 
-// A connection may be dead long before anyone notices, with the broker stuck in writing to
-// it. Its client, which has come back, must not have to wait for that.
+// TestTakeoverOfAClientThatDoesNotRead checks that a client can reconnect at once while the
+// broker blocks in writing to its dead connection.
 func TestTakeoverOfAClientThatDoesNotRead(t *testing.T) {
 	b := brokertest.Start(t, broker.Config{Users: users()})
 	dead := dialRaw(t, b.Addr, "c1")
 	dead.Connect("c1", 3600)
 	dead.Subscribe(specFilter)
-	// From here on dead reads nothing. 20 MiB fill every buffer on the way.
+	// From here on dead reads nothing. 20 MiB fill all buffers.
 	source := dial(t, b.Addr, options{user: "hub1"})
 	big := strings.Repeat("x", 500<<10)
 	for range 40 {
@@ -185,7 +185,7 @@ func TestTakeoverOfAClientThatDoesNotRead(t *testing.T) {
 	again.payloads(40)
 }
 
-func TestTakeoverTellsTheFormerClient(t *testing.T) {
+func TestTakeoverDisconnectsThePreviousClient(t *testing.T) {
 	b := brokertest.Start(t, broker.Config{Users: users()})
 	first := dial(t, b.Addr, options{user: "c1"})
 	dial(t, b.Addr, options{user: "c1"})
@@ -205,7 +205,7 @@ func TestSessionExpires(t *testing.T) {
 	}
 }
 
-// The expiry may be changed when leaving, also to 0, which ends the session.
+// TestDisconnectChangesExpiry changes the session expiry with DISCONNECT; 0 ends the session.
 func TestDisconnectChangesExpiry(t *testing.T) {
 	b := brokertest.Start(t, broker.Config{Users: users()})
 	zero, hour := uint32(0), uint32(3600)
@@ -228,9 +228,9 @@ func TestDisconnectChangesExpiry(t *testing.T) {
 	}
 }
 
-// CloudEvents travel in user properties, which must come through whole and in order, also to
-// a client that wants no problem information.
-func TestPropertiesComeThrough(t *testing.T) {
+// TestPropertiesAreForwarded checks that properties are forwarded completely and in order, even to
+// a client that requests no problem information. CloudEvents attributes are user properties.
+func TestPropertiesAreForwarded(t *testing.T) {
 	b := brokertest.Start(t, broker.Config{Users: users()})
 	sent := &paho.PublishProperties{
 		ContentType:     "application/json",
@@ -332,7 +332,7 @@ func TestDelayedWill(t *testing.T) {
 	will := func(payload string) *paho.WillMessage {
 		return &paho.WillMessage{Topic: "clusters/c1/agentbroadcast", QoS: 1, Payload: []byte(payload)}
 	}
-	// Back in time: no will.
+	// The client reconnects before the delay ends: no will.
 	dial(t, b.Addr, options{user: "c1", expiry: 3600, will: will("too early"), willDelay: 1}).drop()
 	back := dial(t, b.Addr, options{user: "c1", expiry: 3600, will: will("in time"), willDelay: 1})
 	back.drop()

@@ -70,7 +70,7 @@ func TestFramer(t *testing.T) {
 	}
 }
 
-// FuzzFramer checks that the same bytes give the same answer however they are cut.
+// FuzzFramer checks that the result does not depend on how the bytes are split.
 func FuzzFramer(f *testing.F) {
 	f.Add(append(packet(3), packet(300)...), uint8(3))
 	f.Add([]byte{0x10, 0xff, 0xff, 0xff, 0xff, 0x01}, uint8(1))
@@ -94,8 +94,7 @@ func FuzzFramer(f *testing.F) {
 	})
 }
 
-// TestRefusedPacket has a client that is in the middle of sending a large packet, and gets to
-// read the reason all the same.
+// TestRefusedPacket checks that a client can read the reason while it still sends a large packet.
 func TestRefusedPacket(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -17,8 +17,8 @@ import (
 	"github.com/workwire/workwire/test/kit"
 )
 
-// kept is a broker with certificates that are kept, those of its clients among them.
-type kept struct {
+// certified is a broker whose certificates, and those of its clients, a manager issues.
+type certified struct {
 	*testing.T
 	dir     string
 	manager *certificates.Manager
@@ -26,9 +26,9 @@ type kept struct {
 	log     *kit.Log
 }
 
-func keep(t *testing.T, certs ...certificates.Certificate) *kept {
+func startCertified(t *testing.T, certs ...certificates.Certificate) *certified {
 	t.Helper()
-	k := &kept{T: t, dir: t.TempDir(), log: &kit.Log{}}
+	k := &certified{T: t, dir: t.TempDir(), log: &kit.Log{}}
 	k.configure(certs...)
 	listener := broker.Listener{Address: "127.0.0.1:0", TLS: &broker.ListenerTLS{
 		CertFile: k.path("broker/tls.crt"), KeyFile: k.path("broker/tls.key"), ClientCAFile: k.path("broker/ca.crt"),
@@ -38,10 +38,10 @@ func keep(t *testing.T, certs ...certificates.Certificate) *kept {
 	return k
 }
 
-func (k *kept) path(name string) string { return filepath.Join(k.dir, name) }
+func (k *certified) path(name string) string { return filepath.Join(k.dir, name) }
 
-// configure makes certs the certificates that are kept, and has them issued.
-func (k *kept) configure(certs ...certificates.Certificate) {
+// configure issues certs and the certificate of the broker.
+func (k *certified) configure(certs ...certificates.Certificate) {
 	k.Helper()
 	certs = append(certs, certificates.Certificate{Name: "broker", Role: certificates.Broker, Hosts: []string{"127.0.0.1"}})
 	for i := range certs {
@@ -63,15 +63,15 @@ func (k *kept) configure(certs ...certificates.Certificate) {
 	}
 }
 
-func (k *kept) rotate(step certificates.Step) {
+func (k *certified) rotate(step certificates.Step) {
 	k.Helper()
 	if _, err := k.manager.Rotate(step); err != nil {
 		k.Fatal(err)
 	}
 }
 
-// tls gives what a client connects with that has the certificate name now.
-func (k *kept) tls(name string) *tls.Config {
+// tls returns the configuration of a client with the current certificate called name.
+func (k *certified) tls(name string) *tls.Config {
 	k.Helper()
 	pair, err := tls.LoadX509KeyPair(k.path(name+"/tls.crt"), k.path(name+"/tls.key"))
 	if err != nil {
@@ -83,7 +83,7 @@ func (k *kept) tls(name string) *tls.Config {
 	}
 	config := &tls.Config{
 		ServerName: "127.0.0.1", RootCAs: x509.NewCertPool(), Certificates: []tls.Certificate{pair},
-		// It may not get around showing its certificate again.
+		// A resumed TLS session must not replace the certificate.
 		ClientSessionCache: tls.NewLRUClientSessionCache(1),
 	}
 	config.RootCAs.AppendCertsFromPEM(trusted)
@@ -91,7 +91,7 @@ func (k *kept) tls(name string) *tls.Config {
 }
 
 // dial connects with TLS and fails the test if the broker refuses.
-func (k *kept) dial(clientID string, config *tls.Config) *client {
+func (k *certified) dial(clientID string, config *tls.Config) *client {
 	k.Helper()
 	c, err := k.tryDial(clientID, config)
 	if err != nil {
@@ -100,13 +100,13 @@ func (k *kept) dial(clientID string, config *tls.Config) *client {
 	return c
 }
 
-func (k *kept) tryDial(clientID string, config *tls.Config) (*client, error) {
+func (k *certified) tryDial(clientID string, config *tls.Config) (*client, error) {
 	k.Helper()
 	return tryDial(k.T, k.broker.Addr, options{clientID: clientID, anonymous: true, tls: config, expiry: 100})
 }
 
 // refused fails the test unless the broker refuses config and logs the reason.
-func (k *kept) refused(config *tls.Config, reason string) {
+func (k *certified) refused(config *tls.Config, reason string) {
 	k.Helper()
 	if c, err := k.tryDial("other", config); err == nil || c.connack != nil {
 		k.Fatalf("the client is accepted: %v", err)
@@ -119,7 +119,7 @@ func agentCert(name string) certificates.Certificate {
 }
 
 // ended waits until the broker disconnects the client and logs the reason.
-func (k *kept) ended(c *client) {
+func (k *certified) ended(c *client) {
 	k.Helper()
 	if code := c.disconnectCode(); code != 0x87 {
 		k.Errorf("disconnected with 0x%x, want 0x87", code)
@@ -127,11 +127,12 @@ func (k *kept) ended(c *client) {
 	k.log.Await(k, "certificate no longer accepted")
 }
 
-// TestConnectionEndsWithItsCertificate has the certificate of a connected client expire.
+// TestConnectionEndsWithItsCertificate checks that a client is disconnected when its certificate
+// expires.
 func TestConnectionEndsWithItsCertificate(t *testing.T) {
 	short := agentCert("c1")
 	short.Validity.Duration = 3 * time.Second
-	k := keep(t, short, agentCert("c2"))
+	k := startCertified(t, short, agentCert("c2"))
 	config := k.tls("c1")
 	c1 := k.dial("x", config)
 	c2 := k.dial("x", k.tls("c2"))
@@ -142,9 +143,9 @@ func TestConnectionEndsWithItsCertificate(t *testing.T) {
 	}
 }
 
-// TestRevoke revokes the certificate of a connected client, which comes back with another.
+// TestRevoke revokes the certificate of a connected client, which reconnects with a new one.
 func TestRevoke(t *testing.T) {
-	k := keep(t, agentCert("c1"), agentCert("c2"))
+	k := startCertified(t, agentCert("c1"), agentCert("c2"))
 	stolen := k.tls("c1")
 	c1 := k.dial("x", stolen)
 	c2 := k.dial("x", k.tls("c2"))
@@ -166,9 +167,9 @@ func TestRevoke(t *testing.T) {
 	}
 }
 
-// TestAuthorityIsDropped replaces the authority under a client that does not go along.
+// TestAuthorityIsDropped replaces the authority while a client keeps its certificate.
 func TestAuthorityIsDropped(t *testing.T) {
-	k := keep(t, agentCert("c1"))
+	k := startCertified(t, agentCert("c1"))
 	old := k.tls("c1")
 	c1 := k.dial("x", old)
 	k.rotate(certificates.Trust)
@@ -189,15 +190,15 @@ func TestAuthorityIsDropped(t *testing.T) {
 	}
 }
 
-// TestServerCertificatesAreNoClients tries the broker's own certificate as a client's.
+// TestServerCertificatesAreNoClients connects a client with the certificate of the broker.
 func TestServerCertificatesAreNoClients(t *testing.T) {
-	k := keep(t)
+	k := startCertified(t)
 	k.refused(k.tls("broker"), "incompatible key usage")
 }
 
-// TestBadRevocationList has the broker stay with the list that it could read.
+// TestBadRevocationList checks that the broker keeps the previous list.
 func TestBadRevocationList(t *testing.T) {
-	k := keep(t, agentCert("c1"), agentCert("c2"))
+	k := startCertified(t, agentCert("c1"), agentCert("c2"))
 	stolen := k.tls("c1")
 	if _, err := k.manager.Revoke("c1"); err != nil {
 		t.Fatal(err)

@@ -14,8 +14,8 @@ import (
 	"github.com/workwire/workwire/test/kit"
 )
 
-// TestRefusals checks how work-broker refuses: with the reason that MQTT has for it, with a
-// line in the log, a count, and without ending the connection.
+// TestRefusals checks that work-broker refuses with MQTT's reason code, logs and counts each
+// refusal, and does not end the connection.
 func TestRefusals(t *testing.T) {
 	var log kit.Log
 	b := brokertest.Start(t, broker.Config{Users: withMonitor(), HTTPAddress: "127.0.0.1:0", Logger: log.Logger()})
@@ -71,7 +71,8 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// Acknowledgements come in the order of the messages, whether good or bad, as MQTT demands.
+// TestAcknowledgementsInOrder checks that acknowledgements have the order of the messages, whether
+// these are accepted or refused, as MQTT requires.
 func TestAcknowledgementsInOrder(t *testing.T) {
 	b := brokertest.Start(t, broker.Config{Users: users()})
 	agent := dial(t, b.Addr, options{user: "c1", expiry: 3600})
@@ -107,7 +108,7 @@ func TestPacketSize(t *testing.T) {
 	small := dial(t, b.Addr, options{user: "c1", clientID: "small", maxPacketSize: 1000})
 	small.mustSubscribe(specFilter)
 
-	// 500 KiB is what a large work takes. The client that takes less misses it, and only it.
+	// A large work has 500 KiB. A client with a smaller maximum misses this message only.
 	source.publish(specTopic, strings.Repeat("x", 500<<10))
 	source.publish(specTopic, "end")
 	if got := agent.payloads(2); len(got[0]) != 500<<10 || got[1] != "end" {
@@ -163,7 +164,7 @@ func TestReceiveMaximum(t *testing.T) {
 	if got := connack.Properties.ReceiveMaximum; got == nil || *got != 5 {
 		t.Errorf("receive maximum announced: %v, want 5", got)
 	}
-	// A disk is not that fast: 100 messages in one piece exceed the maximum.
+	// 100 messages at once exceed the maximum: the disk is slower.
 	var burst bytes.Buffer
 	for id := uint16(1); id <= 100; id++ {
 		_, _ = (&packets.Publish{Topic: specTopic, QoS: 1, PacketID: id, Properties: &packets.Properties{}}).WriteTo(&burst)
@@ -216,7 +217,7 @@ func TestOldProtocolVersion(t *testing.T) {
 	}
 }
 
-// $SYS is for monitors, and metrics and health are served.
+// TestMonitoring checks $SYS, which is for monitors, metrics and health.
 func TestMonitoring(t *testing.T) {
 	b := brokertest.Start(t, broker.Config{Users: withMonitor(), HTTPAddress: "127.0.0.1:0"})
 	watch := dial(t, b.Addr, options{user: "watch", expiry: 3600})

@@ -14,10 +14,10 @@ const (
 	sharedFilter = "$share/hub/sources/hub1/clusters/+/agentevents"
 )
 
-// TestSharedByReplicas pins down what docs/brokers.md says about two sessions in one shared
-// subscription: each message goes to one of them. While one is away, work-broker gives everything
-// to the other, once it knows; Mosquitto keeps a share for the one that is away. Mosquitto lets any
-// client into the group, and loses what falls to one that may not read it.
+// TestSharedByReplicas checks what docs/brokers.md says about two sessions in one shared
+// subscription: each message goes to one of them. While one is disconnected, work-broker sends
+// everything to the other; Mosquitto queues a share for the disconnected one. Mosquitto adds any
+// client to the group, and loses the messages assigned to a client that may not read them.
 func TestSharedByReplicas(t *testing.T) {
 	const n = 30
 	for name, start := range brokers() {
@@ -73,8 +73,8 @@ func TestSharedByReplicas(t *testing.T) {
 	}
 }
 
-// untilEnd waits until as many messages "end" have come as the agent has sent since the last
-// call, and returns how many others came.
+// untilEnd waits for a number of messages "end", and returns the number of other messages since
+// the last call.
 func (c *client) untilEnd(ends int) int {
 	c.t.Helper()
 	count := func() (others, seen int) {
@@ -95,8 +95,8 @@ func (c *client) untilEnd(ends int) int {
 	return others
 }
 
-// TestTakeover has a second client use the client id of a first: it gets the session, and the
-// first connection ends. work-broker says why; Mosquitto 2.0.11 just hangs up.
+// TestTakeover connects a second client with the client id of a first: it takes the session over,
+// and the first connection ends. work-broker sends the reason; Mosquitto 2.0.11 does not.
 func TestTakeover(t *testing.T) {
 	for name, start := range brokers() {
 		t.Run(name, func(t *testing.T) {

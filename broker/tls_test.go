@@ -57,7 +57,7 @@ func newKey(t *testing.T) *ecdsa.PrivateKey {
 	return key
 }
 
-// issue returns the PEM of a certificate and its key, good for servers and clients.
+// issue returns a certificate for servers and clients and its key in PEM.
 func (a *authority) issue(t *testing.T, serial int64, commonName string, units ...string) (cert, key []byte) {
 	t.Helper()
 	k := newKey(t)
@@ -75,8 +75,7 @@ func (a *authority) issue(t *testing.T, serial int64, commonName string, units .
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: keyDER})
 }
 
-// client returns the TLS configuration of a client with a certificate of a, or without one
-// when there is no common name.
+// client returns the TLS configuration of a client, with a certificate unless commonName is "".
 func (a *authority) client(t *testing.T, commonName string, units ...string) *tls.Config {
 	t.Helper()
 	config := &tls.Config{RootCAs: x509.NewCertPool(), ServerName: "127.0.0.1"}
@@ -91,7 +90,7 @@ func (a *authority) client(t *testing.T, commonName string, units ...string) *tl
 	return config
 }
 
-// write puts a server certificate into dir and returns the listener that uses it.
+// write writes a server certificate to dir and returns a listener that uses it.
 func (a *authority) write(t *testing.T, dir string, serial int64) broker.Listener {
 	t.Helper()
 	files := &broker.ListenerTLS{CertFile: filepath.Join(dir, "server.crt"), KeyFile: filepath.Join(dir, "server.key"), ClientCAFile: filepath.Join(dir, "ca.crt")}
@@ -133,7 +132,7 @@ func TestClientCertificates(t *testing.T) {
 	good(options{tls: ca.client(t, "hub7", "sources")}, "sources/hub7/sourcebroadcast")
 	good(options{tls: ca.client(t, "Mapped Hub")}, "sources/hub1/sourcebroadcast")
 	good(options{tls: ca.client(t, ""), user: "c1"}, "clusters/c1/agentbroadcast")
-	// A user name decides over a certificate.
+	// A user name takes precedence over a certificate.
 	good(options{tls: ca.client(t, "hub7", "sources"), user: "c1"}, "clusters/c1/agentbroadcast")
 
 	for name, o := range map[string]options{
@@ -171,7 +170,8 @@ func TestRequireClientCert(t *testing.T) {
 	dial(t, b.Addr, options{user: "c1", tls: ca.client(t, "whoever")})
 }
 
-// TestFilesChange replaces the server's certificate, first by rubbish, then by another one.
+// TestFilesChange replaces the server's certificate, first by an invalid file, then by a new
+// certificate.
 func TestFilesChange(t *testing.T) {
 	ca, dir := newAuthority(t), t.TempDir()
 	var log kit.Log
@@ -245,7 +245,7 @@ func TestPasswordFileChanges(t *testing.T) {
 	}
 }
 
-// TestStartFails has a broker that cannot start leave nothing open.
+// TestStartFails checks that a broker that cannot start closes ports and files.
 func TestStartFails(t *testing.T) {
 	busy, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

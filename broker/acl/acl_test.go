@@ -14,7 +14,7 @@ var (
 	monitor = acl.Identity{Role: acl.Monitor, ID: "watch"}
 )
 
-// TestAttempts puts the rules through what every broker is put through.
+// TestAttempts checks the rules with the attempts of all brokers.
 func TestAttempts(t *testing.T) {
 	for _, a := range acltest.Attempts() {
 		if got := acl.Allow(a.Who, a.Action, a.Topic); got != a.Allowed {
@@ -23,8 +23,8 @@ func TestAttempts(t *testing.T) {
 	}
 }
 
-// TestAllow has what the attempts do not: other words, topics and filters that are malformed,
-// which a broker never sees, and identities that nobody has.
+// TestAllow checks cases that the attempts do not have: other words, invalid topics and filters,
+// and invalid identities.
 func TestAllow(t *testing.T) {
 	const pub, sub = acl.Publish, acl.Subscribe
 	for _, test := range []struct {
@@ -93,8 +93,8 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-// FuzzAllow checks Allow against what it must never do, computed in another way: whatever an
-// agent or a source is allowed stays within the topics that carry its own id.
+// FuzzAllow checks, with an independent computation, that an agent or a source is allowed only
+// topics with its own id.
 func FuzzAllow(f *testing.F) {
 	for _, topic := range []string{
 		"sources/+/clusters/c1/sourceevents", "$share/g/sources/hub1/clusters/c1/agentevents", "clusters/+/agentbroadcast",

@@ -1,4 +1,4 @@
-// Package emqx tests the rules for EMQX that lie beside this file, without EMQX.
+// Package emqx tests the rules for EMQX in this directory, without EMQX.
 package emqx
 
 import (
@@ -24,7 +24,7 @@ type rule struct {
 	anything bool // {deny, all} and {allow, all}
 }
 
-// The forms of a rule that acl.conf uses. Anything else fails the test, rather than be ignored.
+// The forms of a rule that acl.conf uses. Any other form fails the test.
 var (
 	catchAll  = regexp.MustCompile(`^\{(allow|deny), all\}\.$`)
 	full      = regexp.MustCompile(`^\{(allow|deny), \{username, (\{re, )?"([^"]*)"\}?\}, (publish|subscribe|all), \[(.*)\]\}\.$`)
@@ -62,9 +62,9 @@ func parse(text string) ([]rule, error) {
 	return rules, nil
 }
 
-// decide is what EMQX documents: the first rule that matches, with ${username} filled in, the
-// filter of a subscription compared level by level, without its $share. Its configuration denies
-// what no rule matches.
+// decide implements EMQX's documentation: the first matching rule decides, ${username} is replaced,
+// and the filter of a subscription is compared by level, without its $share. The configuration
+// denies requests that no rule matches.
 func decide(rules []rule, username string, action acl.Action, topic string) bool {
 	topic, _ = acltest.TrimShare(topic)
 	for _, r := range rules {
@@ -83,7 +83,7 @@ func decide(rules []rule, username string, action acl.Action, topic string) bool
 	return false
 }
 
-// withSource adds the rules of another source, made from the example's as README.md says.
+// withSource adds the rules of another source to the example, as README.md describes.
 func withSource(text, id string) string {
 	var out []string
 	for _, line := range strings.Split(text, "\n") {
@@ -95,7 +95,7 @@ func withSource(text, id string) string {
 	return strings.Join(out, "\n")
 }
 
-// TestAttempts puts acl.conf through what the real brokers are put through.
+// TestAttempts checks acl.conf with the attempts of the real brokers.
 func TestAttempts(t *testing.T) {
 	rules, err := parse(withSource(aclFile, acltest.OtherHub.ID))
 	if err != nil {
@@ -127,7 +127,7 @@ func TestAttempts(t *testing.T) {
 	}
 }
 
-// TestParse has the parser refuse what it does not know, so that no rule goes untested.
+// TestParse checks that the parser refuses unknown forms, so that every rule is tested.
 func TestParse(t *testing.T) {
 	for _, line := range []string{
 		`{allow, all, subscribe, ["#"]}.`, `{allow, {username, "x"}, subscribe, [{eq, "#"}]}.`, `{allow, {username, "x"}, subscribe, ["a"]}`, `allow all`,

@@ -11,7 +11,7 @@ import (
 	"github.com/workwire/workwire/pkg/statestore"
 )
 
-// open returns a router on the store at path whose commits happen at commit only.
+// open returns a router on the store at path, which commits only when commit is called.
 func open(t *testing.T, path string) (*session.Router, *statestore.Store, func()) {
 	t.Helper()
 	var router *session.Router

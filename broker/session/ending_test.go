@@ -88,7 +88,7 @@ func TestWills(t *testing.T) {
 	}
 }
 
-// TestWillThatFillsItsOwnSession is a will that ends the session it belongs to.
+// TestWillThatFillsItsOwnSession publishes a will that ends its own session.
 func TestWillThatFillsItsOwnSession(t *testing.T) {
 	b := newBench(t, func(c *session.Config) { c.MaxQueuedMessages = 1 })
 	connect := session.Connect{ID: "c", Expiry: 100, Will: &session.Will{Message: session.Message{Topic: "t", Payload: []byte("w"), QoS: 1}}}

@@ -44,8 +44,8 @@ func TestMessageCodec(t *testing.T) {
 	}
 }
 
-// FuzzDecodeMessage checks that any bytes are either refused or stand for a message that
-// encodes to something that decodes to the same.
+// FuzzDecodeMessage checks that decoding either fails or returns a message that survives encoding
+// and decoding.
 func FuzzDecodeMessage(f *testing.F) {
 	for _, m := range sampleMessages() {
 		f.Add(m.encode())
@@ -63,7 +63,7 @@ func FuzzDecodeMessage(f *testing.F) {
 	})
 }
 
-// FuzzIndex checks the index against matching every filter by itself.
+// FuzzIndex compares the index with matching each filter separately.
 func FuzzIndex(f *testing.F) {
 	f.Add("a/b", "a/b\na/+\n#\n+/b\n$share/g/a/#\nb\na/b/#\na\n\n/")
 	f.Add("$SYS/x", "#\n+/x\n$SYS/#\n$SYS/+")

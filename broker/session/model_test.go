@@ -13,13 +13,13 @@ import (
 	"github.com/workwire/workwire/pkg/statestore"
 )
 
-// model drives a router with random events, crashes among them, and holds it to what the
-// package comment promises:
+// model drives a router with random events, including crashes, and checks the guarantees of the
+// package comment:
 //
 //  1. A message that was acknowledged to its publisher reaches every session that
-//     subscribed, sooner or later.
-//  2. On one conn messages come in the order of publishing.
-//  3. What a client has acknowledged does not come again, unless a crash came in between.
+//     subscribed eventually.
+//  2. Messages on one connection have the order of publication.
+//  3. A message that a client has acknowledged is not sent again, unless there was a crash.
 type model struct {
 	t      *testing.T
 	rnd    *rand.Rand
@@ -43,8 +43,8 @@ type modelClient struct {
 	last      int           // message that came last on this connection
 	unacked   map[uint16]int
 	seen      map[int]bool // ever received
-	settled   map[int]bool // acknowledged by the client
-	committed map[int]bool // settled that are on disk
+	acked     map[int]bool // acknowledged by the client
+	committed map[int]bool // acked that are on disk
 }
 
 func (m *model) open() {
@@ -108,7 +108,7 @@ func (m *model) receive(c *modelClient) bool {
 	if n <= c.last {
 		m.t.Fatalf("%s gets message %d after %d", c.id, n, c.last)
 	}
-	if c.settled[n] {
+	if c.acked[n] {
 		m.t.Fatalf("%s gets message %d again, which it acknowledged", c.id, n)
 	}
 	c.last, c.seen[n], c.unacked[out.PacketID] = n, true, n
@@ -118,7 +118,7 @@ func (m *model) receive(c *modelClient) bool {
 func (m *model) ack(c *modelClient) {
 	for id, n := range c.unacked { // any one
 		c.conn.Ack(id, 0)
-		c.settled[n] = true
+		c.acked[n] = true
 		delete(c.unacked, id)
 		return
 	}
@@ -127,18 +127,18 @@ func (m *model) ack(c *modelClient) {
 func (m *model) write() {
 	m.commit()
 	for _, c := range m.clients {
-		c.committed = maps.Clone(c.settled)
+		c.committed = maps.Clone(c.acked)
 	}
 }
 
-// crash loses everything that is not committed.
+// crash discards all changes that are not committed.
 func (m *model) crash() {
 	if err := m.store.Close(); err != nil {
 		m.t.Fatal(err)
 	}
 	m.open()
 	for _, c := range m.clients {
-		c.conn, c.settled = nil, maps.Clone(c.committed)
+		c.conn, c.acked = nil, maps.Clone(c.committed)
 	}
 }
 
@@ -175,7 +175,7 @@ func TestPromises(t *testing.T) {
 			m := &model{t: t, rnd: rand.New(rand.NewPCG(seed, 1)), path: filepath.Join(t.TempDir(), "db"), acked: map[int]bool{}, topics: map[int]string{}}
 			m.open()
 			for _, c := range []*modelClient{{id: "c1", topic: "one"}, {id: "c2", topic: "two"}} {
-				c.seen, c.settled, c.committed = map[int]bool{}, map[int]bool{}, map[int]bool{}
+				c.seen, c.acked, c.committed = map[int]bool{}, map[int]bool{}, map[int]bool{}
 				c.conn, _ = m.router.Connect(session.Connect{ID: c.id, Expiry: session.NeverExpires})
 				subscribe(t, c.conn, c.topic, "both/+")
 				c.conn.Disconnect(session.Disconnect{})
@@ -212,7 +212,7 @@ func TestPromises(t *testing.T) {
 	}
 }
 
-// checkComplete compares what was acknowledged to the publisher with what came.
+// checkComplete checks that every message acknowledged to the publisher was received.
 func (m *model) checkComplete() {
 	if len(m.acked) < 20 {
 		m.t.Fatalf("only %d messages were acknowledged: the test tests nothing", len(m.acked))

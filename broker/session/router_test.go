@@ -12,7 +12,7 @@ import (
 	"github.com/workwire/workwire/broker/session"
 )
 
-// bench is a router without a store, with a clock that the test moves.
+// bench is a router without a store, with a clock that the test sets.
 type bench struct {
 	*session.Router
 	now time.Time
@@ -63,7 +63,7 @@ func publish(t *testing.T, l *session.Conn, topic, payload string, change func(*
 	}
 }
 
-// drain takes everything off the connection and returns it as text, a word per packet.
+// drain returns all packets of the connection as text, one word per packet.
 func drain(t *testing.T, l *session.Conn) string {
 	t.Helper()
 	var out []string

@@ -36,7 +36,7 @@ const (
 	filter   = "sources/+/clusters/c1/sourceevents"
 )
 
-// process is a broker in a process of its own.
+// process is a broker in a separate process.
 type process struct {
 	addr string
 	cmd  *exec.Cmd
@@ -64,7 +64,7 @@ users:
 	return path
 }
 
-// run runs the command in this process, its log unseen.
+// run runs the command in this process and discards its log.
 func run(ctx context.Context, args []string, stdin io.Reader, stdout io.Writer) error {
 	cmd := newCommand(io.Discard)
 	if args == nil {
@@ -111,11 +111,10 @@ func connect(t *testing.T, addr, user string) (*mqttkit.Client, *packets.Connack
 	return c, c.Connect(user, 3600)
 }
 
-// TestKilledBrokerKeepsWhatItAcknowledged kills the broker with SIGKILL in the middle of a
-// stream of messages for an agent that is away, several times over. Every message that was
-// acknowledged must reach the agent, in order, and the agent's acknowledgements must hold as
-// well: a message may come twice only around a kill.
-func TestKilledBrokerKeepsWhatItAcknowledged(t *testing.T) {
+// TestKilledBrokerKeepsAcknowledgedMessages kills the broker with SIGKILL several times while it
+// receives messages for a disconnected agent. Every message that was acknowledged must reach the
+// agent, in order and once.
+func TestKilledBrokerKeepsAcknowledgedMessages(t *testing.T) {
 	dir := t.TempDir()
 	config := writeConfig(t, dir, "127.0.0.1:0")
 	p := startBroker(t, config)
@@ -207,7 +206,7 @@ func publishUntilKilled(t *testing.T, p *process, acked map[int]bool, next *int)
 	*next += 1000 // those under way may or may not have been kept
 }
 
-func TestSigtermEndsWell(t *testing.T) {
+func TestSigterm(t *testing.T) {
 	p := startBroker(t, writeConfig(t, t.TempDir(), "127.0.0.1:0"))
 	connect(t, p.addr, "c1")
 	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
@@ -269,7 +268,7 @@ func TestTwoBrokersOneDatabase(t *testing.T) {
 	config := writeConfig(t, t.TempDir(), "127.0.0.1:0")
 	startBroker(t, config)
 	err := run(t.Context(), []string{"--config=" + config}, nil, io.Discard)
-	if err == nil || !strings.Contains(err.Error(), "another process has it open") {
+	if err == nil || !strings.Contains(err.Error(), "another process still holds it") {
 		t.Errorf("got %v", err)
 	}
 }

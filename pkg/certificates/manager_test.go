@@ -17,22 +17,22 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// place is a directory with a manager at a time that the test sets.
-type place struct {
+// installation is a directory with a manager, and a clock that the test sets.
+type installation struct {
 	*testing.T
 	dir     string
 	manager *Manager
 	now     time.Time
 }
 
-func newPlace(t *testing.T) *place {
+func newInstallation(t *testing.T) *installation {
 	t.Helper()
-	p := &place{T: t, dir: t.TempDir(), now: time.Now()}
+	p := &installation{T: t, dir: t.TempDir(), now: time.Now()}
 	p.list(example)
 	return p
 }
 
-func (p *place) list(text string) {
+func (p *installation) list(text string) {
 	p.Helper()
 	config, err := Parse([]byte(text))
 	if err != nil {
@@ -43,7 +43,7 @@ func (p *place) list(text string) {
 	}
 }
 
-func (p *place) ensure(renew ...string) Report {
+func (p *installation) ensure(renew ...string) Report {
 	p.Helper()
 	report, err := p.manager.Ensure(renew...)
 	if err != nil {
@@ -52,7 +52,7 @@ func (p *place) ensure(renew ...string) Report {
 	return report
 }
 
-func (p *place) rotate(step Step) Report {
+func (p *installation) rotate(step Step) Report {
 	p.Helper()
 	report, err := p.manager.Rotate(step)
 	if err != nil {
@@ -61,7 +61,7 @@ func (p *place) rotate(step Step) Report {
 	return report
 }
 
-// renewed are the names of those that were issued.
+// renewed returns the names of the issued certificates.
 func renewed(r Report) string {
 	var names []string
 	for _, o := range r.Outcomes {
@@ -72,7 +72,7 @@ func renewed(r Report) string {
 	return strings.Join(names, " ")
 }
 
-func (p *place) read(name string) []byte {
+func (p *installation) read(name string) []byte {
 	p.Helper()
 	data, err := os.ReadFile(filepath.Join(p.dir, name))
 	if err != nil {
@@ -81,7 +81,7 @@ func (p *place) read(name string) []byte {
 	return data
 }
 
-func (p *place) cert(directory string) *x509.Certificate {
+func (p *installation) cert(directory string) *x509.Certificate {
 	p.Helper()
 	pair, err := tls.X509KeyPair(p.read(directory+"/tls.crt"), p.read(directory+"/tls.key"))
 	if err != nil {
@@ -90,8 +90,8 @@ func (p *place) cert(directory string) *x509.Certificate {
 	return pair.Leaf
 }
 
-// trusted reports whether who trusts by the files of directory accepts cert.
-func (p *place) trusted(directory string, cert *x509.Certificate) bool {
+// trusted reports whether cert is valid for the trusted authorities in directory.
+func (p *installation) trusted(directory string, cert *x509.Certificate) bool {
 	p.Helper()
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(p.read(directory + "/ca.crt"))
@@ -100,7 +100,7 @@ func (p *place) trusted(directory string, cert *x509.Certificate) bool {
 }
 
 func TestEnsure(t *testing.T) {
-	p := newPlace(t)
+	p := newInstallation(t)
 	if r := p.ensure(); renewed(r) != "broker hub1 cluster1" || !strings.HasPrefix(r.Authority, "created the authority example ") {
 		t.Errorf("at first: %+v", r)
 	}
@@ -153,9 +153,9 @@ func TestEnsure(t *testing.T) {
 	}
 }
 
-// TestEnsureAtOnce has several make the authority at the same time: there is one.
+// TestEnsureAtOnce calls Ensure concurrently: only one authority may be created.
 func TestEnsureAtOnce(t *testing.T) {
-	p := newPlace(t)
+	p := newInstallation(t)
 	var group sync.WaitGroup
 	for range 8 {
 		group.Go(func() {
@@ -229,7 +229,7 @@ func TestRenewalReason(t *testing.T) {
 }
 
 func TestRotate(t *testing.T) {
-	p := newPlace(t)
+	p := newInstallation(t)
 	if _, err := p.manager.Rotate(Trust); err == nil {
 		t.Error("an authority that is not there is replaced")
 	}
@@ -288,10 +288,10 @@ func TestRotate(t *testing.T) {
 	}
 }
 
-// TestKilledWhileTakingOver stops the takeover after each of its renames.
-func TestKilledWhileTakingOver(t *testing.T) {
+// TestKilledDuringPromotion stops the promotion after each of its renames.
+func TestKilledDuringPromotion(t *testing.T) {
 	for done := range len(extensions) {
-		p := newPlace(t)
+		p := newInstallation(t)
 		p.ensure()
 		p.rotate(Trust)
 		next := p.read("ca/next.crt")
@@ -317,10 +317,11 @@ func TestKilledWhileTakingOver(t *testing.T) {
 	}
 }
 
-// TestHalfAnAuthority is left to a person: a new one would void all certificates.
-func TestHalfAnAuthority(t *testing.T) {
+// TestIncompleteAuthority checks that a missing file is an error: a new authority would invalidate
+// all certificates.
+func TestIncompleteAuthority(t *testing.T) {
 	for _, name := range []string{"ca.crt", "ca.key"} {
-		p := newPlace(t)
+		p := newInstallation(t)
 		p.ensure()
 		if err := os.Remove(filepath.Join(p.dir, "ca", name)); err != nil {
 			t.Fatal(err)
@@ -332,7 +333,7 @@ func TestHalfAnAuthority(t *testing.T) {
 }
 
 func TestRevoke(t *testing.T) {
-	p := newPlace(t)
+	p := newInstallation(t)
 	p.ensure()
 	p.ensure("hub1")
 	first := p.cert("hub1")
@@ -358,7 +359,7 @@ func TestRevoke(t *testing.T) {
 	if r := p.ensure(); renewed(r) != "hub1" {
 		t.Errorf("afterwards: %+v", r)
 	}
-	// A name that is gone from the list can be revoked.
+	// A name that is no longer listed can be revoked.
 	p.list("authority: {directory: ca, validity: 8760h}\ncertificates: [{name: broker, role: broker, hosts: [b]}]")
 	if n, err := p.manager.Revoke("cluster1"); n == 0 || err != nil {
 		t.Errorf("revoked %d, %v", n, err)
@@ -370,7 +371,7 @@ func TestRevoke(t *testing.T) {
 }
 
 func TestStatus(t *testing.T) {
-	p := newPlace(t)
+	p := newInstallation(t)
 	if _, err := p.manager.Status(); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("without an authority: %v", err)
 	}
@@ -395,7 +396,7 @@ func TestStatus(t *testing.T) {
 }
 
 func TestSecret(t *testing.T) {
-	p := newPlace(t)
+	p := newInstallation(t)
 	if _, err := p.manager.Secret("hub1", "ns", ""); err == nil {
 		t.Error("a Secret of nothing")
 	}

@@ -88,7 +88,7 @@ func TestNewRefusesACheckWithoutName(t *testing.T) {
 	}
 }
 
-// start runs a server until the test ends and gives its address.
+// start runs a server until the end of the test and returns its address.
 func start(t *testing.T, cfg serve.Config) string {
 	t.Helper()
 	cfg.Registry, cfg.Logger = serve.NewRegistry(), slog.New(slog.DiscardHandler)
@@ -225,7 +225,7 @@ func TestTokenAndTLS(t *testing.T) {
 		t.Errorf("certificate %d, want 1", serial)
 	}
 
-	// Replaced files count without a restart; a broken pair does not.
+	// Replaced files are loaded without a restart; files that do not match are not.
 	write(t, tokenFile, "second")
 	writeCertificate(t, certFile, keyFile, 2)
 	c = client(t, config)
