@@ -79,7 +79,7 @@ func TestSlowSubscriberGetsEverythingInOrder(t *testing.T) {
 			dial(t, b.Addr, options{user: "hub1"}).publishMany(specTopic, want)
 
 			// Everything is published; the agent now takes it, ten at a time.
-			for n := 0; n < len(want); n++ {
+			for n := range want {
 				agent.await("receiving a message", func() bool { return len(agent.received) > n })
 				agent.mu.Lock()
 				p, ahead := agent.received[n], len(agent.received)-n

@@ -83,7 +83,7 @@ func (h *hook) identify(conn *clientConn, pk packets.Packet) (acl.Identity, erro
 }
 
 func (h *hook) refuse(cl *mqtt.Client, code packets.Code, reason error) error {
-	h.logger.Warn("client refused", "clientID", cl.ID, "remote", cl.Net.Remote, "listener", cl.Net.Listener, "username", string(cl.Properties.Username), "reason", reason)
+	h.logger.Warn("client refused", "clientId", cl.ID, "remote", cl.Net.Remote, "listener", cl.Net.Listener, "username", string(cl.Properties.Username), "reason", reason)
 	_ = h.server.SendConnack(cl, code, false, nil) // fails if the client has gone
 	return code
 }

@@ -290,7 +290,7 @@ func TestRotate(t *testing.T) {
 
 // TestKilledDuringPromotion stops the promotion after each of its renames.
 func TestKilledDuringPromotion(t *testing.T) {
-	for done := range len(extensions) {
+	for done := range extensions {
 		p := newInstallation(t)
 		p.ensure()
 		p.rotate(Trust)
