@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/workwire/workwire/broker/session"
+	"github.com/workwire/workwire/pkg/serve"
 )
 
 // Broker is an MQTT 5 broker for the topics of the protocol. Create it with [New] and run it
@@ -116,7 +117,7 @@ func (b *Broker) Run(ctx context.Context) (err error) {
 	if res.http != nil {
 		b.httpAddr = res.http.Addr().String()
 		handler := b.handler(promhttp.HandlerFor(newRegistry(counters, res.router, server), promhttp.HandlerOpts{}))
-		group.Go(func() error { return serveHTTP(ctx, res.http, handler) })
+		group.Go(func() error { return serve.HTTP(ctx, res.http, handler, b.cfg.Logger) })
 	}
 	group.Go(func() error {
 		defer stopStore()

@@ -1,12 +1,6 @@
 package broker
 
-import (
-	"context"
-	"fmt"
-	"net"
-	"net/http"
-	"time"
-)
+import "net/http"
 
 // handler serves /metrics, /healthz and /readyz.
 func (b *Broker) handler(metrics http.Handler) http.Handler {
@@ -21,24 +15,4 @@ func (b *Broker) handler(metrics http.Handler) http.Handler {
 		_, _ = w.Write([]byte("ok\n"))
 	})
 	return mux
-}
-
-// serveHTTP serves handler on l until ctx ends.
-func serveHTTP(ctx context.Context, l net.Listener, handler http.Handler) error {
-	server := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second}
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(l) }()
-	select {
-	case err := <-served:
-		return fmt.Errorf("serve metrics and health: %w", err)
-	case <-ctx.Done():
-	}
-	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
-	defer cancel()
-	err := server.Shutdown(grace)
-	if err != nil {
-		err = server.Close()
-	}
-	<-served
-	return err
 }

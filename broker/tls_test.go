@@ -303,7 +303,7 @@ func TestRunEndsWithItsContext(t *testing.T) {
 	}
 	stacks := make([]byte, 1<<20)
 	stacks = stacks[:runtime.Stack(stacks, true)]
-	for _, pkg := range []string{"broker.(", "broker.serveHTTP", "broker.every", "broker/session.", "pkg/statestore."} {
+	for _, pkg := range []string{"broker.(", "pkg/serve.", "broker.every", "broker/session.", "pkg/statestore."} {
 		if strings.Contains(string(stacks), "github.com/workwire/workwire/"+pkg) {
 			t.Errorf("a goroutine of %s is left:\n%s", pkg, stacks)
 		}

@@ -1,33 +1,19 @@
-// Command demo starts all components of Workwire on this machine, and shows how a work is delivered
-// from the hub to a cluster, and its status back.
+// Command demo starts all components of Workwire on this machine, and shows how a work is
+// delivered from the hub to a cluster, and its status back.
 package main
 
 import (
-	"context"
-	"fmt"
 	"os"
-	"os/signal"
-	"syscall"
 
 	"github.com/spf13/cobra"
 
 	"github.com/workwire/workwire/demo"
+	"github.com/workwire/workwire/pkg/command"
 )
 
-func main() { os.Exit(run()) }
+func main() { os.Exit(command.Main(newCommand())) }
 
-// run runs the command and returns the exit code.
-func run() int {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := command().ExecuteContext(ctx); err != nil {
-		fmt.Fprintln(os.Stderr, "demo:", err)
-		return 1
-	}
-	return 0
-}
-
-func command() *cobra.Command {
+func newCommand() *cobra.Command {
 	options := demo.Options{}
 	cmd := &cobra.Command{
 		Use:   "demo",

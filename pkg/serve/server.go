@@ -116,18 +116,23 @@ func (s *Server) Run(ctx context.Context) error {
 			MinVersion: tls.VersionTLS12, GetCertificate: certificates.get, NextProtos: []string{"http/1.1"},
 		})
 	}
-	server := &http.Server{
-		Handler: handler, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout,
-		ErrorLog: slog.NewLogLogger(s.cfg.Logger.Handler(), slog.LevelWarn),
-	}
 	s.cfg.Logger.Info("serving metrics and health", "address", s.address, "tls", certificates != nil)
 	close(s.listening)
+	return HTTP(ctx, listener, handler, s.cfg.Logger)
+}
 
+// HTTP serves handler on listener until ctx ends, then waits up to 3 s for active requests and
+// returns nil. It closes listener. Errors of connections go to logger.
+func HTTP(ctx context.Context, listener net.Listener, handler http.Handler, logger *slog.Logger) error {
+	server := &http.Server{
+		Handler: handler, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout,
+		ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelWarn),
+	}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 	select {
 	case err := <-served:
-		return fmt.Errorf("serve metrics and health on %s: %w", s.address, err)
+		return fmt.Errorf("serve metrics and health on %s: %w", listener.Addr(), err)
 	case <-ctx.Done():
 	}
 	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
