@@ -24,6 +24,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/workwire/workwire/pkg/serve"
+	"github.com/workwire/workwire/test/kit"
 )
 
 func TestValidate(t *testing.T) {
@@ -51,13 +52,13 @@ func TestValidate(t *testing.T) {
 		{"bad port", serve.Options{Address: "127.0.0.1:http", CertFile: "c"}, []string{"both or neither", `got "http"`}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			faults := c.options.Validate()
-			if len(faults) != len(c.want) {
-				t.Fatalf("faults %v, want %d", faults, len(c.want))
+			errs := c.options.Validate()
+			if len(errs) != len(c.want) {
+				t.Fatalf("errors %v, want %d", errs, len(c.want))
 			}
 			for i, want := range c.want {
-				if !strings.Contains(faults[i].Error(), want) {
-					t.Errorf("fault %q, want one with %q", faults[i], want)
+				if !strings.Contains(errs[i].Error(), want) {
+					t.Errorf("error %q, want %q", errs[i], want)
 				}
 			}
 			if _, err := serve.New(serve.Config{Options: c.options}); (err != nil) != (len(c.want) > 0) {
@@ -99,21 +100,8 @@ func start(t *testing.T, cfg serve.Config) string {
 	if server.Addr() != "" {
 		t.Errorf("address %q before Run", server.Addr())
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- server.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Errorf("Run: %v", err)
-		}
-	})
-	select {
-	case <-server.Listening():
-	case err := <-done:
-		done <- nil
-		t.Fatalf("Run: %v", err)
-	}
+	kit.Run(t, "server", server.Run)
+	kit.Receive(t, "the server listens", server.Listening())
 	return server.Addr()
 }
 
