@@ -11,11 +11,10 @@ func HasFinalizer(work *workv1.ManifestWork) bool {
 	return slices.Contains(work.Finalizers, workv1.ManifestWorkFinalizer)
 }
 
-// Visible reports whether work is to be shown to its cluster: when it carries
-// the hub's finalizer; when it does not any more although its cluster has
-// reported on it, as after somebody took the finalizer away; and when it can not
-// be sent at all (addressable is false), so that it is told so and never waits
-// for an agent. A work that is being deleted without the finalizer is done with.
+// Visible reports whether work is delivered to its cluster. It is if it carries the hub's finalizer; if it
+// no longer does but its cluster has reported on it, as after somebody removed the finalizer; and if
+// nothing can be sent to its cluster (addressable is false), so that its status says so. A work that is
+// being deleted without the finalizer is not visible.
 func Visible(work *workv1.ManifestWork, addressable bool) bool {
 	switch {
 	case HasFinalizer(work):
@@ -27,7 +26,7 @@ func Visible(work *workv1.ManifestWork, addressable bool) bool {
 	}
 }
 
-// NeedsFinalizer reports whether the hub has to put its finalizer on work.
+// NeedsFinalizer reports whether the hub must add its finalizer to work.
 func NeedsFinalizer(work *workv1.ManifestWork, addressable bool) bool {
 	return addressable && work.DeletionTimestamp == nil && !HasFinalizer(work)
 }
