@@ -9,36 +9,35 @@ import (
 	"github.com/workwire/workwire/pkg/wire"
 )
 
-// Verdict is what an event means for what is held (docs/protocol.md, Ordering).
+// Verdict is the effect of an event on a work (docs/protocol.md, Ordering).
 type Verdict int
 
-// The verdicts. The first four change what is held, see [Verdict.Changes].
+// The verdicts. The first four change the work, see [Verdict.Changes].
 const (
-	// Added: the work was not known and is held from now on.
+	// Added: the work is new.
 	Added Verdict = iota + 1
-	// Replaced: the spec takes the place of the one held.
+	// Replaced: the work has a new spec.
 	Replaced
-	// Deletion: the work is to be deleted from now on.
+	// Deletion: the work must be deleted.
 	Deletion
-	// Refused: the spec could not be decoded; what was in force stays so.
+	// Refused: the spec could not be decoded; the spec in force stays.
 	Refused
-	// Same: the event says what is held already.
+	// Same: the event equals the work.
 	Same
-	// Older: the event is of a generation before the one held, and is dropped.
+	// Older: the event has an older generation than the work and is ignored.
 	Older
-	// Late: the work is being deleted, which no spec takes back.
+	// Late: the work is being deleted, which a spec cannot undo.
 	Late
-	// Unknown: a deletion of a work that is not held. The source is to be
-	// answered that it is gone.
+	// Unknown: the deletion of a work that is not held. Report to the source that it is deleted.
 	Unknown
-	// Nameless: an event that could not be decoded and does not say which work
-	// it is about; there is no one to answer.
+	// Nameless: the event could not be decoded and does not identify a work, so there is nothing
+	// to report on.
 	Nameless
 )
 
 var verdictNames = [...]string{"", "added", "replaced", "deletion", "refused", "same", "older", "late", "unknown", "nameless"}
 
-// String gives a word in lower case, for logs and metrics.
+// String returns the verdict in lower case, for logs and metrics.
 func (v Verdict) String() string {
 	if v <= 0 || int(v) >= len(verdictNames) {
 		return "invalid"
@@ -46,12 +45,11 @@ func (v Verdict) String() string {
 	return verdictNames[v]
 }
 
-// Changes reports whether the verdict changes what is held.
+// Changes reports whether the verdict changes the work.
 func (v Verdict) Changes() bool { return v >= Added && v <= Refused }
 
-// Decide says what the event in means for held, the work of the same source and
-// UID, nil when there is none. It never gives Refused or Nameless: see
-// [DecideRefusal].
+// Decide returns the effect of the event in on held, the work with the same source and UID, or nil.
+// It does not return Refused or Nameless, see [DecideRefusal].
 func Decide(held *Entry, in *wire.Spec) Verdict {
 	if in.IsDeletion() {
 		switch {
@@ -68,7 +66,7 @@ func Decide(held *Entry, in *wire.Spec) Verdict {
 		return Added
 	case held.Deleting != nil:
 		return Late
-	case in.Generation != 0 && in.Generation < held.seen():
+	case in.Generation != 0 && in.Generation < held.latestGeneration():
 		return Older
 	case held.Refusal == nil && held.Generation == in.Generation && same(held, in):
 		return Same
@@ -77,15 +75,15 @@ func Decide(held *Entry, in *wire.Spec) Verdict {
 	}
 }
 
-// DecideRefusal says what an undecodable spec means for held, the work it names,
-// nil when there is none.
+// DecideRefusal returns the effect of a spec that could not be decoded on held, the work that it
+// identifies, or nil.
 func DecideRefusal(held *Entry, in Refusal) Verdict {
 	switch {
 	case held == nil:
 		return Refused
 	case held.Deleting != nil:
 		return Late
-	case in.Generation != 0 && in.Generation < held.seen():
+	case in.Generation != 0 && in.Generation < held.latestGeneration():
 		return Older
 	case held.Refusal != nil && *held.Refusal == in:
 		return Same
@@ -94,7 +92,7 @@ func DecideRefusal(held *Entry, in Refusal) Verdict {
 	}
 }
 
-// same reports whether in would change nothing of held but the generation.
+// same reports whether in changes nothing of held except for the generation.
 func same(held *Entry, in *wire.Spec) bool {
 	if !in.NoMetadata {
 		meta := heldMeta(held, in)

@@ -10,45 +10,43 @@ import (
 	"github.com/workwire/workwire/pkg/wire"
 )
 
-// Entry is a work as it is held. It is shared and never changes: read only.
+// Entry is a work in the inbox. It is shared and immutable.
 type Entry struct {
 	Key
-	// Cluster that the work is for, as its last event says.
+	// Cluster of the work, from its last event.
 	Cluster wire.ClusterName
-	// Generation of Spec, or of the deletion; 0 when the source keeps no
-	// versions, and when no spec was good so far.
+	// Generation of Spec, or of the deletion. It is 0 if the source does not use generations, and
+	// before the first valid spec.
 	Generation wire.Generation
-	// Meta is the work's metadata as it goes into status events: name, namespace
-	// and creation time from the first event that gave them, labels and
-	// annotations from the last one, the original source as a label, the data
-	// type as an annotation, and the agent's finalizer (docs/protocol.md,
-	// Extensions). kubectl's last-applied annotation is left out.
+	// Meta is the work's metadata for status events: name, namespace and creation time from the
+	// first event that had them, labels and annotations from the last one, the original source
+	// as a label, the data type as an annotation, and the agent's finalizer (docs/protocol.md,
+	// Extensions). kubectl's last-applied annotation is removed.
 	Meta metav1.ObjectMeta
-	// Spec is in force. It has no manifests when none was good so far.
+	// Spec in force. It has no manifests before the first valid spec.
 	Spec workv1.ManifestWorkSpec
-	// Deleting is when the work was deleted, nil while it is not. A work that is
-	// being deleted stays so.
+	// Deleting is the time of the deletion, or nil. A deletion is never undone.
 	Deleting *metav1.Time
-	// Refusal is set when a spec later than Spec could not be decoded. Spec stays
-	// in force; the work's Applied condition is to say what is wrong.
+	// Refusal is set if a spec newer than Spec could not be decoded. Spec stays in force, and the
+	// work's Applied condition reports the error.
 	Refusal *Refusal
 	// Trace is the `logtracing` extension of the last event.
 	Trace string
 }
 
-// Refusal says which spec of a work was refused, and why.
+// Refusal describes a spec that could not be decoded.
 type Refusal struct {
-	// Generation of the refused spec, 0 when it could not be read.
+	// Generation of the refused spec, 0 if it is unknown.
 	Generation wire.Generation `json:"generation,omitempty"`
-	// Message is the decoder's, for the work's condition: at most 4096 bytes.
+	// Message of the decoder for the work's condition, at most 4096 bytes.
 	Message string `json:"message"`
 }
 
-// HasSpec reports whether a spec is in force: e has manifests.
+// HasSpec reports whether a spec is in force.
 func (e *Entry) HasSpec() bool { return len(e.Spec.Workload.Manifests) > 0 }
 
-// seen is the latest generation that was received, be it in force or refused.
-func (e *Entry) seen() wire.Generation {
+// latestGeneration returns the highest generation that was received, in force or refused.
+func (e *Entry) latestGeneration() wire.Generation {
 	if e.Refusal != nil && e.Refusal.Generation > e.Generation {
 		return e.Refusal.Generation
 	}
@@ -58,12 +56,12 @@ func (e *Entry) seen() wire.Generation {
 // maxMessage bounds Refusal.Message.
 const maxMessage = 4096
 
-// lastApplied is where kubectl keeps a copy of the whole object. Nobody reads it
-// from a status event, and it can outgrow what an event's attribute may hold.
+// lastApplied is the annotation in which kubectl keeps a copy of the whole object. It is of no use in
+// a status event and can exceed the maximum size of an event's attribute.
 const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
 
-// accept gives the entry that the good spec in makes of held, which may be nil.
-func accept(held *Entry, in *wire.Spec) *Entry {
+// newEntry returns the entry after the valid spec in. held, which may be nil, is the entry before.
+func newEntry(held *Entry, in *wire.Spec) *Entry {
 	return &Entry{
 		Key:        Key{in.Source, in.UID},
 		Cluster:    in.Cluster,
@@ -74,10 +72,9 @@ func accept(held *Entry, in *wire.Spec) *Entry {
 	}
 }
 
-// bury gives the entry that the deletion in makes of held. The first deletion's
-// time stays; the generation is the source's word in any case, since it drops
-// statuses of a later one.
-func bury(held *Entry, in *wire.Spec) *Entry {
+// deletedEntry returns held after the deletion in. It keeps the time of the first deletion, but takes
+// the generation of the last one, because the source ignores statuses of other generations.
+func deletedEntry(held *Entry, in *wire.Spec) *Entry {
 	e := *held
 	e.Generation = in.Generation
 	e.Refusal = nil
@@ -90,12 +87,10 @@ func bury(held *Entry, in *wire.Spec) *Entry {
 	return &e
 }
 
-// refuse gives the entry that an undecodable spec makes of held, which may be
-// nil.
-func refuse(held *Entry, in *wire.Spec, refusal Refusal) *Entry {
+// refusedEntry returns held, which may be nil, after a spec that could not be decoded.
+func refusedEntry(held *Entry, in *wire.Spec, refusal Refusal) *Entry {
 	if held == nil {
-		e := &Entry{Key: Key{in.Source, in.UID}, Cluster: in.Cluster, Meta: heldMeta(nil, in), Refusal: &refusal, Trace: in.Trace}
-		return e
+		return &Entry{Key: Key{in.Source, in.UID}, Cluster: in.Cluster, Meta: heldMeta(nil, in), Refusal: &refusal, Trace: in.Trace}
 	}
 	e := *held
 	e.Refusal = &refusal
@@ -116,12 +111,11 @@ func refusalOf(failure *wire.DecodeError) Refusal {
 	return Refusal{Generation: failure.Spec.Generation, Message: message}
 }
 
-// Meta gives the metadata that a work first heard of by in would be held with,
-// see [Entry].
+// Meta returns the metadata of a work whose first event is in, see [Entry].
 func Meta(in *wire.Spec) metav1.ObjectMeta { return heldMeta(nil, in) }
 
-// heldMeta gives the metadata to hold after the event in. A work keeps its name:
-// its AppliedManifestWork is named after it.
+// heldMeta returns the metadata of held after the event in. A work keeps its name, because its
+// AppliedManifestWork is named after it.
 func heldMeta(held *Entry, in *wire.Spec) metav1.ObjectMeta {
 	meta := metav1.ObjectMeta{
 		Name:              in.Meta.Name,
@@ -141,11 +135,11 @@ func heldMeta(held *Entry, in *wire.Spec) metav1.ObjectMeta {
 	}
 	meta.Labels = with(meta.Labels, workv1.OriginalSourceLabelKey, string(in.Source))
 	meta.Annotations = with(meta.Annotations, workv1.DataTypeAnnotationKey, wire.ManifestBundles.String())
-	delete(meta.Annotations, lastApplied) // with has made a copy
+	delete(meta.Annotations, lastApplied) // a copy
 	return meta
 }
 
-// with gives a copy of m that has key set.
+// with returns a copy of m in which key is set.
 func with(m map[string]string, key, value string) map[string]string {
 	grown := make(map[string]string, len(m)+1)
 	maps.Copy(grown, m)

@@ -1,11 +1,10 @@
-// Package inbox holds the specs that an agent has received: for each work of
-// each source the one that is in force, and works that are being deleted until
-// their source may forget them. It is the first step of the agent's flow.
+// Package inbox holds the works that an agent has received: for each work of each source the spec in
+// force, and works that are being deleted until their source has been told.
 //
-// [Decide] says what an event means for what is held; an [Inbox] does it, tells
-// the workers, and lets the event be acknowledged once it is on disk:
+// [Decide] compares an event with the work that is held. An [Inbox] applies the decision, notifies
+// the workers, and acknowledges the event once the change is on disk:
 //
-//	in := inbox.New(inbox.Config{Store: state, Changed: workers.Poke})
+//	in := inbox.New(inbox.Config{Store: state, Changed: reconciler.SpecChanged})
 //	err := in.Load()
 //	...
 //	change := in.Put(spec, func(err error) {
@@ -14,13 +13,14 @@
 //		}
 //	})
 //	if change.Verdict == inbox.Unknown {
-//		statuses.Answer(spec)
+//		statuses.ReportDeleted(spec)
 //	}
 //
-// What a worker then reads with [Inbox.Get] is a snapshot that never changes.
+// Workers read entries with [Inbox.Get]. Entries are immutable.
 package inbox
 
 import (
+	"cmp"
 	"iter"
 	"log/slog"
 	"maps"
@@ -33,88 +33,84 @@ import (
 	"github.com/workwire/workwire/pkg/wire"
 )
 
-// Key names a work on an agent. Works of different sources are apart even when a
-// source uses the UID of another's work. A Key is comparable.
+// Key identifies a work on an agent. Works of different sources are distinct even if they have the
+// same UID.
 type Key struct {
 	Source wire.SourceID
 	UID    types.UID
 }
 
-// String gives source/uid.
+// String returns source/uid.
 func (k Key) String() string { return string(k.Source) + "/" + string(k.UID) }
 
-// StoreKey is the key under which the work is kept in the state store.
+// StoreKey returns the key of the work in the state store.
 func (k Key) StoreKey() string { return string(k.Source) + "\x00" + string(k.UID) }
 
-// Config is what an Inbox needs.
+// Config configures [New].
 type Config struct {
-	// Store keeps the works over a restart; nil keeps them in memory only.
+	// Store keeps the works across restarts; nil keeps them in memory only.
 	Store *statestore.Store
-	// Changed is called after each change of a work, with its key, never while
-	// the Inbox is locked. It must return at once. Calls for one work may
-	// coincide or come late: it is a hint to look at Get. Required.
+	// Changed is called with the key of a work after each change of it, without locks held. It
+	// must return at once. Calls for one work can be concurrent and out of order, so Changed
+	// should read the work with Get. Required.
 	Changed func(Key)
-	// Logger receives what Load could not read. Default slog.Default().
+	// Logger; default slog.Default().
 	Logger *slog.Logger
 }
 
-// Change is what an event led to.
+// Change is the result of an event.
 type Change struct {
 	Key     Key
 	Verdict Verdict
-	// Superseded names the work that held the same name until now, nil when
-	// there was none. It is forgotten: what was applied for it belongs to the
-	// work that took the name, which keeps, changes or deletes it by its own spec.
+	// Superseded is the work that had the same name until now, nil if there was none. It is
+	// forgotten: its objects belong to the work that took the name, which keeps, changes or
+	// deletes them according to its own spec.
 	Superseded *Key
 }
 
-// Inbox holds works. All methods may be called from any goroutine; each costs
-// O(1) unless it says otherwise.
+// Inbox holds works. All methods are safe for concurrent use and cost O(1) unless they say
+// otherwise.
 type Inbox struct {
 	store   *statestore.Store
 	changed func(Key)
-	log     *slog.Logger
+	logger  *slog.Logger
 
 	mu          sync.Mutex
-	works       map[wire.SourceID]*shelf
+	works       map[wire.SourceID]*sourceWorks
 	count       int
 	labels      latest // of entries
 	annotations latest
 }
 
-// shelf holds the works of one source.
-type shelf struct {
+// sourceWorks holds the works of one source.
+type sourceWorks struct {
 	byUID  map[types.UID]*work
-	byName map[string]types.UID // who holds the name; a work being deleted may have lost it
+	byName map[string]types.UID // the work that has the name; a work being deleted may have lost its own
 }
 
 type work struct {
 	entry *Entry
-	// late: a spec came after the deletion. It can be a stray from before as
-	// well as a new work under the same UID; only the source knows.
-	late bool
+	// specAfterDeletion reports that a spec arrived after the deletion. Only the source knows
+	// whether it is an old one or that of a new work with the same UID.
+	specAfterDeletion bool
 }
 
-// New makes an empty Inbox.
+// New returns an empty Inbox.
 func New(c Config) *Inbox {
-	if c.Logger == nil {
-		c.Logger = slog.Default()
-	}
 	return &Inbox{
 		store:   c.Store,
 		changed: c.Changed,
-		log:     c.Logger,
-		works:   map[wire.SourceID]*shelf{},
+		logger:  cmp.Or(c.Logger, slog.Default()),
+		works:   map[wire.SourceID]*sourceWorks{},
 	}
 }
 
-// Put takes a spec event, a deletion included, as [Decide] says. held is called
-// once when the event need not be delivered again: what it changed is on disk,
-// or there is no state directory, or it changed nothing that is not on disk yet.
-// It gets an error when the store ends first; the event must not be acknowledged
-// then. held may be nil, is called on another goroutine or before Put returns,
-// and must return at once. Put keeps in.Bundle, which must not change any more.
-func (b *Inbox) Put(in *wire.Spec, held func(error)) Change {
+// Put applies a spec event, which may be a deletion, as [Decide] says. stored is called once, when
+// the event need not be delivered again: its changes and all previous ones are on disk, or there is
+// no state directory. If the store ends before, stored receives an error and the event must not be
+// acknowledged. stored may be nil; it is called on another goroutine or before Put returns, and must
+// return at once. Put keeps in.Bundle, which must not change any more.
+func (b *Inbox) Put(in *wire.Spec, stored func(error)) Change {
 	key := Key{in.Source, in.UID}
 	change := Change{Key: key}
 
@@ -123,23 +119,21 @@ func (b *Inbox) Put(in *wire.Spec, held func(error)) Change {
 	change.Verdict = Decide(current.snapshot(), in)
 	switch change.Verdict {
 	case Added, Replaced:
-		entry := accept(current.snapshot(), in)
-		change.Superseded = b.hold(entry)
+		change.Superseded = b.save(newEntry(current.snapshot(), in))
 	case Deletion:
-		b.hold(bury(current.entry, in))
+		b.save(deletedEntry(current.entry, in))
 	case Late:
-		current.late = true
+		current.specAfterDeletion = true
 	}
 	b.mu.Unlock()
 
-	b.settle(change, held)
+	b.notify(change, stored)
 	return change
 }
 
-// Refuse takes a spec event that could not be decoded. When failure names a
-// work, the refusal is kept with it: the spec that was in force stays so, and
-// the worker reports what is wrong. held is as in [Inbox.Put].
-func (b *Inbox) Refuse(failure *wire.DecodeError, held func(error)) Change {
+// Refuse applies a spec event that could not be decoded. If failure identifies a work, the work
+// records the refusal, keeps its spec, and a worker reports the error. stored is as in [Inbox.Put].
+func (b *Inbox) Refuse(failure *wire.DecodeError, stored func(error)) Change {
 	change := Change{Verdict: Nameless}
 	if in := failure.Spec; in != nil {
 		change.Key = Key{in.Source, in.UID}
@@ -149,31 +143,30 @@ func (b *Inbox) Refuse(failure *wire.DecodeError, held func(error)) Change {
 		change.Verdict = DecideRefusal(current.snapshot(), refusal)
 		switch change.Verdict {
 		case Refused:
-			b.hold(refuse(current.snapshot(), in, refusal))
+			b.save(refusedEntry(current.snapshot(), in, refusal))
 		case Late:
-			current.late = true
+			current.specAfterDeletion = true
 		}
 		b.mu.Unlock()
 	}
-	b.settle(change, held)
+	b.notify(change, stored)
 	return change
 }
 
-// settle tells the workers and asks the store to tell when the change is held.
-func (b *Inbox) settle(change Change, held func(error)) {
+// notify notifies the workers, and has stored called once the change is on disk.
+func (b *Inbox) notify(change Change, stored func(error)) {
 	if change.Verdict.Changes() {
 		b.changed(change.Key)
 	}
 	if change.Superseded != nil {
 		b.changed(*change.Superseded)
 	}
-	if held != nil {
-		b.store.Barrier(held)
+	if stored != nil {
+		b.store.Barrier(stored)
 	}
 }
 
-// Get gives the work, or false when it is not held. The entry is shared: read
-// only.
+// Get returns the work, and whether it is held. The entry is shared: do not modify it.
 func (b *Inbox) Get(key Key) (*Entry, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -181,7 +174,7 @@ func (b *Inbox) Get(key Key) (*Entry, bool) {
 	return current.snapshot(), current != nil
 }
 
-// ByName gives the work of source that holds name, or false.
+// ByName returns the work of source that has the name, and whether there is one.
 func (b *Inbox) ByName(source wire.SourceID, name string) (*Entry, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -196,15 +189,15 @@ func (b *Inbox) ByName(source wire.SourceID, name string) (*Entry, bool) {
 	return s.byUID[uid].entry, true
 }
 
-// Forget drops a work whose deletion the source was told of. again reports that
-// a spec for it came while it was being deleted, which may mean that the source
-// has a new work under the same UID: ask that source for its specs.
+// Forget removes a work after its source was told that it is deleted. again reports whether a spec
+// arrived while it was being deleted: the source may have a new work with the same UID, and should
+// be asked for its specs.
 func (b *Inbox) Forget(key Key) (again bool) {
 	b.mu.Lock()
 	current := b.find(key)
 	if current != nil {
-		b.drop(current.entry)
-		again = current.late
+		b.delete(current.entry)
+		again = current.specAfterDeletion
 	}
 	b.mu.Unlock()
 	if current != nil {
@@ -213,9 +206,9 @@ func (b *Inbox) Forget(key Key) (again bool) {
 	return again
 }
 
-// Versions lists what is held for a spec resync request to source, or to all
-// sources when it is empty (docs/protocol.md, Spec resync). A refused spec does
-// not count: the source is to send it again. It costs one pass over the works.
+// Versions returns the works to list in a spec resync request to source, or to all sources if
+// source is empty (docs/protocol.md, Spec resync). It lists specs in force, not refused ones, so
+// that the source sends those again. Its cost is linear in the works.
 func (b *Inbox) Versions(source wire.SourceID) []wire.SpecVersion {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -226,7 +219,7 @@ func (b *Inbox) Versions(source wire.SourceID) []wire.SpecVersion {
 	return versions
 }
 
-// Keys lists the works held. It costs one pass over them.
+// Keys returns the keys of all works. Its cost is linear in the works.
 func (b *Inbox) Keys() []Key {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -237,8 +230,7 @@ func (b *Inbox) Keys() []Key {
 	return keys
 }
 
-// Sources lists the sources that works are held of, in no order. It costs one
-// pass over the sources.
+// Sources returns the sources that have works here, in no order. Its cost is linear in the sources.
 func (b *Inbox) Sources() []wire.SourceID {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -249,14 +241,14 @@ func (b *Inbox) Sources() []wire.SourceID {
 	return sources
 }
 
-// Len is the number of works held.
+// Len returns the number of works.
 func (b *Inbox) Len() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.count
 }
 
-// find gives the work or nil. b.mu must be held, as for all below.
+// find returns the work, or nil. b.mu must be held, as for all functions below.
 func (b *Inbox) find(key Key) *work {
 	s := b.works[key.Source]
 	if s == nil {
@@ -265,7 +257,7 @@ func (b *Inbox) find(key Key) *work {
 	return s.byUID[key.UID]
 }
 
-// snapshot gives the entry, nil for a nil work.
+// snapshot returns the entry, nil for a nil work.
 func (w *work) snapshot() *Entry {
 	if w == nil {
 		return nil
@@ -273,7 +265,7 @@ func (w *work) snapshot() *Entry {
 	return w.entry
 }
 
-// each gives the works of source, or of all sources when it is empty.
+// each returns the works of source, or of all sources if source is empty.
 func (b *Inbox) each(source wire.SourceID) iter.Seq[*work] {
 	return func(yield func(*work) bool) {
 		for id, s := range b.works {
@@ -289,20 +281,20 @@ func (b *Inbox) each(source wire.SourceID) iter.Seq[*work] {
 	}
 }
 
-// hold puts e in the place of what is held and stores it. A work with a spec
-// takes its name from whoever holds it: the earlier holder is dropped, or goes
-// on without the name when it is being deleted.
-func (b *Inbox) hold(e *Entry) (superseded *Key) {
-	superseded = b.place(e)
+// save sets the entry of a work in memory and on disk.
+func (b *Inbox) save(e *Entry) (superseded *Key) {
+	superseded = b.set(e)
 	b.store.Put(store.Specs, e.StoreKey(), e.encode)
 	return superseded
 }
 
-func (b *Inbox) place(e *Entry) (superseded *Key) {
+// set sets the entry of a work in memory. A work with a spec takes its name from the work that has
+// it: that work is removed, or stays without the name if it is being deleted.
+func (b *Inbox) set(e *Entry) (superseded *Key) {
 	e.Meta.Labels, e.Meta.Annotations = b.labels.share(e.Meta.Labels), b.annotations.share(e.Meta.Annotations)
 	s := b.works[e.Source]
 	if s == nil {
-		s = &shelf{byUID: map[types.UID]*work{}, byName: map[string]types.UID{}}
+		s = &sourceWorks{byUID: map[types.UID]*work{}, byName: map[string]types.UID{}}
 		b.works[e.Source] = s
 	}
 	holder, taken := s.byName[e.Meta.Name]
@@ -312,11 +304,11 @@ func (b *Inbox) place(e *Entry) (superseded *Key) {
 	case holder != e.UID && e.Deleting == nil && e.HasSpec():
 		if other := s.byUID[holder].entry; other.Deleting == nil {
 			superseded = &other.Key
-			b.drop(other)
+			b.delete(other)
 		}
 		s.byName[e.Meta.Name] = e.UID
 	}
-	// drop may have taken an emptied shelf away.
+	// delete may have removed s because it was empty.
 	b.works[e.Source] = s
 	if current := s.byUID[e.UID]; current != nil {
 		current.entry = e
@@ -327,8 +319,8 @@ func (b *Inbox) place(e *Entry) (superseded *Key) {
 	return superseded
 }
 
-// latest is the map of the entry that came last. Works of one source mostly have the
-// same labels and annotations: then they have them in one map.
+// latest is the map of the newest entry. Consecutive entries with equal labels or annotations share
+// one map, because the works of a source mostly have the same.
 type latest struct{ content map[string]string }
 
 func (l *latest) share(content map[string]string) map[string]string {
@@ -338,7 +330,7 @@ func (l *latest) share(content map[string]string) map[string]string {
 	return l.content
 }
 
-func (b *Inbox) drop(e *Entry) {
+func (b *Inbox) delete(e *Entry) {
 	s := b.works[e.Source]
 	delete(s.byUID, e.UID)
 	if s.byName[e.Meta.Name] == e.UID {

@@ -6,11 +6,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Recover holds a work that is known only by what was applied for it: its spec
-// is not known, and no event but one of its source changes that. It counts as
-// generation 0 in [Inbox.Versions], so that the source sends it, or says that it
-// is gone. It reports whether the work is held now; it is not when its name is
-// taken. A work that is held already stays as it is.
+// Recover adds a work that is known only from its AppliedManifestWork. It has no spec until its
+// source sends one. [Inbox.Versions] lists it with generation 0, so that the source sends its spec
+// or its deletion. Recover does not change a work that is already held. It reports whether the work
+// is held now, which is false if another work has the name.
 func (b *Inbox) Recover(key Key, cluster wire.ClusterName, name string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -22,7 +21,7 @@ func (b *Inbox) Recover(key Key, cluster wire.ClusterName, name string) bool {
 			return false
 		}
 	}
-	b.place(&Entry{Key: key, Cluster: cluster, Meta: Meta(&wire.Spec{
+	b.set(&Entry{Key: key, Cluster: cluster, Meta: Meta(&wire.Spec{
 		UID: key.UID, Source: key.Source, Cluster: cluster,
 		Meta: metav1.ObjectMeta{Name: name, Namespace: string(cluster), UID: key.UID},
 	})})

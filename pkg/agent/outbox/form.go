@@ -9,9 +9,9 @@ import (
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 )
 
-// ReasonStatusTooLarge is the reason of a StatusFeedbackSynced condition, of a
-// manifest or of the work, that says what was left out of a status because the
-// broker does not take packets of its size (docs/protocol.md, Limits).
+// ReasonStatusTooLarge is the reason of a StatusFeedbackSynced condition, of a manifest or of the
+// work, whose message says what was left out of a status because it exceeded the broker's packet
+// size (docs/protocol.md, Limits).
 const ReasonStatusTooLarge = "StatusTooLarge"
 
 const (
@@ -23,21 +23,21 @@ const (
 type form int
 
 const (
-	// whole: all of it.
+	// whole is the complete status.
 	whole form = iota
-	// withoutValues: no feedback values; the manifests that had some say so.
+	// withoutValues omits feedback values; a condition of each manifest that had some says so.
 	withoutValues
-	// conditionsOnly: the work's conditions, with messages cut short, and one
-	// that says that the manifests are left out.
+	// conditionsOnly keeps the work's conditions, with truncated messages, and adds one that
+	// says that the manifests are omitted.
 	conditionsOnly
 )
 
-// maxCutMessage bounds, in bytes, the messages of conditionsOnly.
-const maxCutMessage = 256
+// maxShortMessage is the maximum length in bytes of the messages in conditionsOnly.
+const maxShortMessage = 256
 
-// of gives status in form f. status is not changed, and the result depends on
-// nothing but it, as long as it has a condition; else on now.
-func (f form) of(status workv1.ManifestWorkStatus, now time.Time) workv1.ManifestWorkStatus {
+// reduce returns status in form f. It does not modify status. The result depends only on status if
+// that has a condition, and on now otherwise.
+func (f form) reduce(status workv1.ManifestWorkStatus, now time.Time) workv1.ManifestWorkStatus {
 	switch f {
 	case withoutValues:
 		manifests := make([]workv1.ManifestCondition, len(status.ResourceStatus.Manifests))
@@ -53,8 +53,8 @@ func (f form) of(status workv1.ManifestWorkStatus, now time.Time) workv1.Manifes
 		conditions := make([]metav1.Condition, len(status.Conditions))
 		generation := int64(0)
 		for i, c := range status.Conditions {
-			if len(c.Message) > maxCutMessage {
-				c.Message = strings.ToValidUTF8(c.Message[:maxCutMessage-len("…")], "") + "…"
+			if len(c.Message) > maxShortMessage {
+				c.Message = strings.ToValidUTF8(c.Message[:maxShortMessage-len("…")], "") + "…"
 			}
 			conditions[i] = c
 			generation = max(generation, c.ObservedGeneration)
@@ -65,9 +65,9 @@ func (f form) of(status workv1.ManifestWorkStatus, now time.Time) workv1.Manifes
 	return status
 }
 
-// tooLarge gives conditions with StatusFeedbackSynced saying message. Its time
-// is that of the condition that it replaces, else the latest of the others, so
-// that the same status always gives the same result.
+// tooLarge returns conditions with StatusFeedbackSynced set to False with message. Its transition
+// time is that of the condition that it replaces, or else the latest of the other conditions, so
+// the result is the same each time.
 func tooLarge(conditions []metav1.Condition, message string, generation int64, now time.Time) []metav1.Condition {
 	c := metav1.Condition{
 		Type:               workv1.ManifestStatusFeedbackSynced,
@@ -94,9 +94,8 @@ func tooLarge(conditions []metav1.Condition, message string, generation int64, n
 	return append(changed, c)
 }
 
-// maxMetadata is how many bytes of labels and annotations go into an event.
-// MQTT carries the metadata as one user property of at most 65,535 bytes, quotes
-// escaped.
+// maxMetadata is the maximum size in bytes of labels and annotations in an event. MQTT carries the
+// metadata as one user property of at most 65,535 bytes, with quotes escaped.
 const maxMetadata = 24 << 10
 
 func oversized(meta *metav1.ObjectMeta) bool {
@@ -109,8 +108,8 @@ func oversized(meta *metav1.ObjectMeta) bool {
 	return size > maxMetadata
 }
 
-// bare gives meta with no labels and annotations but the protocol's own.
-func bare(meta metav1.ObjectMeta) metav1.ObjectMeta {
+// minimalMeta returns meta with only those labels and annotations that the protocol defines.
+func minimalMeta(meta metav1.ObjectMeta) metav1.ObjectMeta {
 	meta.Labels = only(meta.Labels, workv1.OriginalSourceLabelKey)
 	meta.Annotations = only(meta.Annotations, workv1.DataTypeAnnotationKey)
 	return meta

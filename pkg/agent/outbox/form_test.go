@@ -69,7 +69,7 @@ func TestStatusTooLarge(t *testing.T) {
 		if last, _ := r.Last(key("a")); len(last.Status.ResourceStatus.Manifests[1].StatusFeedbacks.Values) != 1 {
 			t.Error("Last is cut too")
 		}
-		if !strings.Contains(r.log.String(), "larger than the broker takes") || r.Stats().Shrunk != 1 {
+		if !strings.Contains(r.log.String(), "status exceeds the packet size of the broker") || r.Stats().Shrunk != 1 {
 			t.Errorf("Stats = %+v, the log says\n%s", r.Stats(), r.log)
 		}
 		// The source has what could be sent: it is not owed again, and not sent again.

@@ -8,9 +8,9 @@ import (
 	"github.com/workwire/workwire/pkg/wire"
 )
 
-// FuzzStatusRecord: what is read from the disk can be sent, and is written as it
-// was read.
-func FuzzStatusRecord(f *testing.F) {
+// FuzzStoredStatus: a stored status that can be read can be sent, and is the same after a round
+// trip.
+func FuzzStoredStatus(f *testing.F) {
 	f.Add([]byte(`{"source":"hub","uid":"u","cluster":"quay","version":{"hash":"h","generation":2,"final":true},"metadata":{"name":"n"},` +
 		`"status":{"conditions":[{"type":"Applied","status":"True","lastTransitionTime":"2031-03-04T05:06:07Z","reason":"R","message":"m"}],` +
 		`"resourceStatus":{"manifests":[{"resourceMeta":{"name":"a"},"statusFeedback":{},"conditions":null}]}},"trace":"{}","answer":true}`))
@@ -25,7 +25,7 @@ func FuzzStatusRecord(f *testing.F) {
 			t.Fatalf("decode takes %+v", r)
 		}
 		for _, form := range []form{whole, withoutValues, conditionsOnly} {
-			status := form.of(r.Status, r.Meta.CreationTimestamp.Time)
+			status := form.reduce(r.Status, r.Meta.CreationTimestamp.Time)
 			if _, err := wire.StatusHash(&status); err != nil {
 				t.Fatalf("what was decoded has no hash: %v", err)
 			}
@@ -34,8 +34,8 @@ func FuzzStatusRecord(f *testing.F) {
 	})
 }
 
-// FuzzAckRecord: likewise for what the broker took.
-func FuzzAckRecord(f *testing.F) {
+// FuzzStoredAck does the same for acknowledged statuses.
+func FuzzStoredAck(f *testing.F) {
 	f.Add([]byte(`{"hash":"h","generation":2,"sent":"h","sequence":2690781301568442368}`))
 	f.Add([]byte(`{"hash":"h","sent":"h","sequence":9223372036854775807}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -54,7 +54,7 @@ func FuzzAckRecord(f *testing.F) {
 
 func roundTrip(t *testing.T, r any, decode func([]byte) (any, error)) {
 	t.Helper()
-	data, err := encode(r)
+	data, err := encodeJSON(r)
 	if err != nil {
 		t.Fatalf("encode of what was decoded: %v", err)
 	}

@@ -1,23 +1,21 @@
-// Package outbox is where statuses leave the agent. It holds the newest status of
-// each work and publishes it when it differs from what the broker took last:
-// bursts coalesce, a work never has two statuses under way, no work waits for
-// another, and nothing is given up that the broker has not taken.
+// Package outbox publishes the statuses of works. It holds the newest status of each work and
+// publishes it if it differs from the status that the broker acknowledged last. Bursts coalesce, a
+// work never has two publishes in flight, works do not wait for each other, and a status is kept
+// until the broker has acknowledged it or a newer one.
 //
 //	out, err := outbox.New(outbox.Config{
-//		Agent: clientID, Publisher: link, Topic: topics.Events, Done: done, Store: state})
+//		Agent: clientID, Publisher: transport, Topic: topics.Events, Done: done, Store: state})
 //	err = out.Load(known)
 //	go out.Run(ctx)
 //	...
 //	out.Set(key, outbox.Status{Generation: 2, Cluster: cluster, Meta: &entry.Meta, Status: status})
 //
-// The transport's handler tells it when there is a connection, and hands it the
-// sources' resync requests:
-//
-//	Connected: func(context.Context, transport.Connection) { out.Connected() },
-//	Lost:      func(error) { out.Lost() },
+// The handler of the transport reports the state of the connection with Connected and Lost, and
+// passes on the resync requests of the sources with Resync.
 package outbox
 
 import (
+	"cmp"
 	"container/list"
 	"context"
 	"errors"
@@ -29,6 +27,7 @@ import (
 	cloudevents "github.com/cloudevents/sdk-go/v2/event"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
 
 	"github.com/workwire/workwire/pkg/agent/compress"
 	"github.com/workwire/workwire/pkg/agent/condition"
@@ -40,31 +39,51 @@ import (
 	"github.com/workwire/workwire/pkg/wire"
 )
 
-// Config is what an Outbox needs.
+// Config configures [New].
 type Config struct {
 	// Agent is the agent's client id, the `source` of its events. Required.
 	Agent string
-	// Publisher takes the events. Required.
+	// Publisher publishes the events. Required.
 	Publisher Publisher
-	// Topic gives the topic for what is told to a source. Required.
+	// Topic returns the topic of events for a source. Required.
 	Topic func(wire.SourceID) (string, error)
-	// Done is called once the broker has taken the final status of a work, with
-	// its key: the agent may forget it. It is called on a goroutine of Run and
-	// must return soon. The Outbox forgets the work after that, so that a work
-	// which is held and was found to have no final status before has none. Required.
+	// Done is called with the key of a work once the broker has acknowledged its final status.
+	// The agent can then forget the work; the Outbox forgets it after Done returned, so a work
+	// that the agent holds and that has no final status here was never reported as final. Done
+	// is called on a goroutine of Run and must return soon. Required.
 	Done func(inbox.Key)
-	// Store keeps statuses over a restart; nil keeps them in memory only.
+	// Store keeps statuses across restarts; nil keeps them in memory only.
 	Store *statestore.Store
-	// InFlight is how many publishes may be under way at once, over all works.
-	// Default 64.
+	// InFlight is the maximum number of concurrent publishes, over all works. Default 64.
 	InFlight int
-	// Flush is how long Run goes on publishing what is pending after its context
-	// ends. Default 3s.
+	// Flush is how long Run continues to publish pending statuses after its context ended.
+	// Default 3s.
 	Flush time.Duration
-	// Now is the clock. Default time.Now.
+	// Now is the clock; default time.Now.
 	Now func() time.Time
-	// Logger receives refused publishes. Default slog.Default().
+	// Logger; default slog.Default().
 	Logger *slog.Logger
+}
+
+// setDefaults applies defaults and reports every fault.
+func (c *Config) setDefaults() error {
+	var errs []error
+	if c.Agent == "" || c.Publisher == nil || c.Topic == nil || c.Done == nil {
+		errs = append(errs, errors.New("Agent, Publisher, Topic and Done are required"))
+	}
+	if c.InFlight < 0 {
+		errs = append(errs, fmt.Errorf("InFlight must not be negative, got %d", c.InFlight))
+	}
+	if c.Flush < 0 {
+		errs = append(errs, fmt.Errorf("Flush must not be negative, got %v", c.Flush))
+	}
+	c.InFlight = cmp.Or(c.InFlight, 64)
+	c.Flush = cmp.Or(c.Flush, 3*time.Second)
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	c.Logger = cmp.Or(c.Logger, slog.Default())
+	return errors.Join(errs...)
 }
 
 // Publisher is the part of [transport.Transport] that an Outbox uses.
@@ -74,16 +93,16 @@ type Publisher interface {
 
 var _ Publisher = transport.Transport(nil)
 
-// Status is the status of one work as it is to be reported.
+// Status is the status of a work.
 type Status struct {
 	// Generation of the spec that the status is about.
 	Generation wire.Generation
 	// Cluster that reports.
 	Cluster wire.ClusterName
-	// Meta is the work's metadata as the inbox holds it, which must not change any
-	// more. Final statuses are sent without its finalizers.
+	// Meta is the work's metadata as the inbox holds it. It must not change any more. Final
+	// statuses are sent without its finalizers.
 	Meta *metav1.ObjectMeta
-	// Status is shared: it must not change any more.
+	// Status is shared and must not change any more.
 	Status workv1.ManifestWorkStatus
 	// Trace is the `logtracing` extension of the work's spec.
 	Trace string
@@ -91,110 +110,92 @@ type Status struct {
 	Final bool
 }
 
-// Stats counts what an Outbox did since it was made, and what it holds now.
+// Stats counts what an Outbox has done and describes what it holds now.
 type Stats struct {
 	// Works is the number of works with a status.
 	Works int
-	// Pending is the number of works whose newest status the broker has not
-	// taken, those in flight included.
+	// Pending is the number of works whose newest status the broker has not acknowledged,
+	// including those in flight.
 	Pending int
-	// InFlight is the number of publishes under way.
+	// InFlight is the number of publishes in flight.
 	InFlight int
-	// Published counts statuses that the broker took, Answered those among them
-	// that answer a resync request.
+	// Published counts statuses that the broker acknowledged, Answered those of them that
+	// answered a resync request.
 	Published, Answered uint64
-	// Unchanged counts statuses that were set again without a difference.
+	// Unchanged counts calls of Set with the status that was already set.
 	Unchanged uint64
-	// Coalesced counts statuses that a later one replaced before they were sent.
+	// Coalesced counts statuses that were replaced before they were published.
 	Coalesced uint64
-	// Lost counts publishes that ended with the connection; they are repeated.
+	// Lost counts publishes that failed because the connection was lost. They are retried.
 	Lost uint64
-	// Refused counts publishes that failed for another reason; they are repeated.
+	// Refused counts publishes that failed for another reason. They are retried.
 	Refused uint64
-	// Shrunk counts statuses that were cut down to fit the broker's packet size.
+	// Shrunk counts statuses that were reduced to fit the broker's packet size.
 	Shrunk uint64
 }
 
-// Outbox holds and publishes statuses. All methods may be called from any
-// goroutine; Set and Answer of one work by one goroutine at a time. None waits
-// for the broker or the disk.
+// Outbox holds and publishes statuses. All methods are safe for concurrent use, except that Set and
+// ReportDeleted for one work must be called by one goroutine at a time. None of them waits for the
+// broker or the disk.
 type Outbox struct {
 	config   Config
 	wake     chan struct{}
-	sequence wire.Sequence // Load's, then Run's
+	sequence wire.Sequence // used by Load, then by Run
 
-	codec compress.Codec // of statuses
+	codec   compress.Codec // of statuses
+	backoff workqueue.TypedRateLimiter[*work]
 
 	mu        sync.Mutex
 	works     map[wire.SourceID]map[types.UID]*work
 	count     int
-	queue     list.List // of *work: those to publish, oldest first
-	resting   resting   // those to publish again at a later time
+	queue     list.List // of *work: ready to publish, oldest first
+	delayed   delayed   // works in backoff
 	inFlight  int
 	connected bool
-	epoch     uint64                     // counts connections
-	refusing  map[wire.SourceID]struct{} // sources that something was refused for; logged once
+	epoch     uint64                     // number of the connection
+	refusing  map[wire.SourceID]struct{} // sources with a refused publish; the first one is logged
 	stats     Stats
 }
 
-// New makes an empty Outbox. It fails when c lacks something.
+// New returns an empty Outbox. It reports every fault of c.
 func New(c Config) (*Outbox, error) {
-	if c.Agent == "" || c.Publisher == nil || c.Topic == nil || c.Done == nil {
-		return nil, errors.New("outbox: Agent, Publisher, Topic and Done are required")
-	}
-	if c.InFlight < 0 || c.Flush < 0 {
-		return nil, fmt.Errorf("outbox: InFlight %d and Flush %v must not be negative", c.InFlight, c.Flush)
-	}
-	if c.InFlight == 0 {
-		c.InFlight = 64
-	}
-	if c.Flush == 0 {
-		c.Flush = 3 * time.Second
-	}
-	if c.Now == nil {
-		c.Now = time.Now
-	}
-	if c.Logger == nil {
-		c.Logger = slog.Default()
+	if err := c.setDefaults(); err != nil {
+		return nil, fmt.Errorf("outbox: %w", err)
 	}
 	return &Outbox{
 		config:   c,
 		wake:     make(chan struct{}, 1),
 		works:    map[wire.SourceID]map[types.UID]*work{},
+		backoff:  workqueue.NewTypedItemExponentialFailureRateLimiter[*work](minBackoff, maxBackoff),
 		refusing: map[wire.SourceID]struct{}{},
 	}, nil
 }
 
-// Set makes s the newest status of the work. It is published as soon as there is
-// a connection and no other status of the work is under way, unless the broker
-// took an equal one last. After a final status only another final one counts,
-// until the broker has taken it.
+// Set makes s the newest status of the work. It is published as soon as there is a connection and
+// no other status of the work is in flight, unless the broker acknowledged an equal status last.
+// After a final status, only another final one has an effect until the broker has acknowledged it.
 func (o *Outbox) Set(key inbox.Key, s Status) {
 	o.set(key, s, false)
 }
 
-// Answer reports a work that the agent does not hold as deleted: the answer to a
-// deletion of such a work. in is that deletion.
-func (o *Outbox) Answer(in *wire.Spec) {
-	o.set(inbox.Key{Source: in.Source, UID: in.UID}, gone(in, o.config.Now()), true)
-}
-
-// gone is the whole status of a work that is not on the cluster
-// (docs/protocol.md, Statuses).
-func gone(in *wire.Spec, now time.Time) Status {
+// ReportDeleted reports a work that the agent does not hold as deleted. It answers in, the deletion
+// of such a work.
+func (o *Outbox) ReportDeleted(in *wire.Spec) {
 	meta := inbox.Meta(in)
 	meta.DeletionTimestamp = in.DeletionTimestamp
-	return Status{
+	now := metav1.NewTime(o.config.Now())
+	o.set(inbox.Key{Source: in.Source, UID: in.UID}, Status{
 		Generation: in.Generation,
 		Cluster:    in.Cluster,
 		Meta:       &meta,
-		Status:     condition.WithDeleted(workv1.ManifestWorkStatus{}, string(in.Cluster), metav1.NewTime(now)),
+		Status:     condition.WithDeleted(workv1.ManifestWorkStatus{}, string(in.Cluster), now),
 		Trace:      in.Trace,
 		Final:      true,
-	}
+	}, true)
 }
 
-func (o *Outbox) set(key inbox.Key, s Status, answer bool) {
+// set implements Set and ReportDeleted; notHeld distinguishes them.
+func (o *Outbox) set(key inbox.Key, s Status, notHeld bool) {
 	if s.Final && len(s.Meta.Finalizers) > 0 {
 		meta := *s.Meta
 		meta.Finalizers = nil
@@ -202,7 +203,7 @@ func (o *Outbox) set(key inbox.Key, s Status, answer bool) {
 	}
 	hash, err := wire.StatusHash(&s.Status)
 	if err != nil {
-		o.config.Logger.Error("status can not be encoded and is not reported",
+		o.config.Logger.Error("encode status failed, not reporting it",
 			"work", s.Meta.Name, "uid", key.UID, "source", key.Source, "error", err)
 		return
 	}
@@ -214,51 +215,51 @@ func (o *Outbox) set(key inbox.Key, s Status, answer bool) {
 	if w == nil {
 		w = o.add(key)
 	}
-	if w.last.final && !w.answer && !s.Final && w.acked != w.want {
-		return // the work is gone; this is from before
+	if w.last.final && !w.notHeld && !s.Final && w.acked != w.want {
+		return // computed before the work was deleted
 	}
-	w.answer, w.dropped = answer, false
+	w.notHeld, w.forgotten = notHeld, false
 	if w.want == want {
 		w.last.cluster, w.last.meta, w.last.trace = s.Cluster, s.Meta, s.Trace
 		o.stats.Unchanged++
 		return
 	}
-	w.last = keep(s)
-	if w.state == queued || w.state == rested {
+	w.last = hold(s)
+	if w.state == queued || w.state == backingOff {
 		o.stats.Coalesced++
 	}
-	if w.state == rested && w.form == conditionsOnly {
-		o.rouse(w) // what was too large is gone
+	if w.state == backingOff && w.form == conditionsOnly {
+		o.endBackoff(w) // the new status may be smaller
 	}
 	w.want, w.form = want, whole
-	o.config.Store.Put(store.Statuses, key.StoreKey(), record(key, want, s, answer).encode)
-	o.push(w)
+	o.config.Store.Put(store.Statuses, key.StoreKey(), newStoredStatus(key, want, s, notHeld).encode)
+	o.enqueue(w)
 }
 
-// Last gives the status that was set last, or false when there is none. It is
-// shared: read only.
+// Last returns the status that was set last, and whether there is one. It is shared: do not modify
+// it.
 func (o *Outbox) Last(key inbox.Key) (Status, bool) {
 	o.mu.Lock()
 	w := o.find(key)
-	if w == nil || w.dropped {
+	if w == nil || w.forgotten {
 		o.mu.Unlock()
 		return Status{}, false
 	}
 	last, generation := w.last, w.want.Generation
 	o.mu.Unlock()
-	return o.unpack(&last, generation), true
+	return o.decode(&last, generation), true
 }
 
-// Final reports whether the status that was set last is the final one.
+// Final reports whether the status that was set last is final.
 func (o *Outbox) Final(key inbox.Key) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	w := o.find(key)
-	return w != nil && !w.dropped && w.last.final
+	return w != nil && !w.forgotten && w.last.final
 }
 
-// Forget drops the status of a work that is not reported on any more: another
-// work has taken its name. Nothing of it is sent after what is under way.
+// Forget deletes the status of a work that is no longer reported, because another work has taken
+// its name. A publish in flight is the last one.
 func (o *Outbox) Forget(key inbox.Key) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -267,51 +268,50 @@ func (o *Outbox) Forget(key inbox.Key) {
 	}
 }
 
-// Resync publishes what r asks for (docs/protocol.md, Status resync), as fast as
-// everything else. It costs one step a listed work, or a work of the asking
-// source when the list is empty.
+// Resync publishes the statuses that r asks for (docs/protocol.md, Status resync). Its cost is
+// linear in the works that r lists, or in the works of the source if the list is empty.
 func (o *Outbox) Resync(r *wire.StatusResync) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	shelf := o.works[r.Source]
+	works := o.works[r.Source]
 	hash := func(uid types.UID) (string, bool) {
-		w, ok := shelf[uid]
-		if !ok || w.dropped {
+		w, ok := works[uid]
+		if !ok || w.forgotten {
 			return "", false
 		}
 		return w.sentHash(), true
 	}
 	all := func(yield func(types.UID) bool) {
-		for uid, w := range shelf {
-			if !w.dropped && !yield(uid) {
+		for uid, w := range works {
+			if !w.forgotten && !yield(uid) {
 				return
 			}
 		}
 	}
 	for _, uid := range r.Answer(hash, all) {
-		w := shelf[uid]
-		if w.state == flying && w.flight == w.want {
-			continue // it is on its way
+		w := works[uid]
+		if w.state == publishing && w.inFlight == w.want {
+			continue // the status in flight is the answer
 		}
 		w.resync = true
-		o.push(w)
+		o.enqueue(w)
 	}
 }
 
-// Connected tells that there is a connection: all that is pending is published.
+// Connected reports that the transport is connected. All pending statuses are published.
 func (o *Outbox) Connected() {
 	o.mu.Lock()
 	o.connected = true
 	o.epoch++
 	clear(o.refusing)
-	for len(o.resting) > 0 {
-		o.push(o.wakeFirst())
+	for len(o.delayed) > 0 {
+		o.requeueFirst()
 	}
 	o.mu.Unlock()
-	o.poke()
+	o.signal()
 }
 
-// Lost tells that the connection is gone: nothing is published until the next
+// Lost reports that the transport lost its connection. Nothing is published until the next
 // Connected.
 func (o *Outbox) Lost() {
 	o.mu.Lock()
@@ -319,17 +319,17 @@ func (o *Outbox) Lost() {
 	o.connected = false
 }
 
-// Stats gives the figures. It costs O(1).
+// Stats returns the current figures. It costs O(1).
 func (o *Outbox) Stats() Stats {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	s := o.stats
 	s.InFlight = o.inFlight
-	s.Works, s.Pending = o.count, o.queue.Len()+len(o.resting)+o.inFlight
+	s.Works, s.Pending = o.count, o.queue.Len()+len(o.delayed)+o.inFlight
 	return s
 }
 
-func (o *Outbox) poke() {
+func (o *Outbox) signal() {
 	select {
 	case o.wake <- struct{}{}:
 	default:

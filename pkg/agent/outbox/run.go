@@ -14,34 +14,33 @@ import (
 	"github.com/workwire/workwire/pkg/wire"
 )
 
-// Waits after a refused publish; they double.
+// Bounds of the exponential backoff after a refused publish.
 const (
-	firstRest = 500 * time.Millisecond
-	lastRest  = 5 * time.Minute
+	minBackoff = 500 * time.Millisecond
+	maxBackoff = 5 * time.Minute
 )
 
-// flight is one publish.
-type flight struct {
+// attempt is one publish.
+type attempt struct {
 	work     *work
-	last     kept
+	last     heldStatus
 	version  version
 	form     form
 	action   wire.Action
 	sequence wire.SequenceID
 	epoch    uint64
 	resync   bool
-	sent     string        // hash of what went out
-	packed   compress.Data // of last.fresh, once that is out; empty if it can not be
+	sent     string        // hash of the published form
+	encoded  compress.Data // of last.plain, once that is published; "" if it cannot be encoded
 }
 
-// Run publishes until ctx ends, then what is still pending for as long as
-// Config.Flush says or until the connection is lost. It returns nil, with no
-// publish under way, and must be called once. The transport must go on until
-// then.
+// Run publishes statuses until ctx ends, and then pending ones for Config.Flush or until the
+// connection is lost. It returns nil when no publish is in flight. It must be called once. The
+// transport must run until Run returns.
 func (o *Outbox) Run(ctx context.Context) error {
-	publishing, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	var flights sync.WaitGroup
-	defer flights.Wait()
+	publishCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	var attempts sync.WaitGroup
+	defer attempts.Wait()
 	defer cancel()
 
 	timer := time.NewTimer(0)
@@ -50,18 +49,18 @@ func (o *Outbox) Run(ctx context.Context) error {
 	ending := ctx.Done()
 	var deadline <-chan time.Time
 	for {
-		f, pause, settled := o.take()
-		if f != nil {
-			f.sequence = o.sequence.Next(o.config.Now())
-			flights.Go(func() { o.fly(publishing, f) })
+		a, wait, idle := o.next()
+		if a != nil {
+			a.sequence = o.sequence.Next(o.config.Now())
+			attempts.Go(func() { o.publish(publishCtx, a) })
 			continue
 		}
-		if deadline != nil && settled {
+		if deadline != nil && idle {
 			return nil
 		}
 		timer.Stop()
-		if pause > 0 {
-			timer.Reset(pause)
+		if wait > 0 {
+			timer.Reset(wait)
 		}
 		select {
 		case <-o.wake:
@@ -69,96 +68,94 @@ func (o *Outbox) Run(ctx context.Context) error {
 		case <-ending:
 			ending, deadline = nil, time.After(o.config.Flush)
 		case <-deadline:
-			o.config.Logger.Warn("the agent ends before all statuses are sent",
-				"count", o.Stats().Pending)
+			o.config.Logger.Warn("agent ends before all statuses are sent", "count", o.Stats().Pending)
 			return nil
 		}
 	}
 }
 
-// take gives the next publish to begin, or nil and how long to wait for the
-// first work at rest, 0 meaning none; settled reports that no publish is under
-// way and none can begin before that.
-func (o *Outbox) take() (f *flight, pause time.Duration, settled bool) {
+// next returns the next publish to begin. If there is none, it returns how long to wait for the
+// end of the first backoff, 0 if there is none, and whether nothing is in flight.
+func (o *Outbox) next() (a *attempt, wait time.Duration, idle bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	now := o.config.Now()
-	for len(o.resting) > 0 && !o.resting[0].due.After(now) {
-		o.push(o.wakeFirst())
+	for len(o.delayed) > 0 && !o.delayed[0].due.After(now) {
+		o.requeueFirst()
 	}
 	if !o.connected || o.queue.Len() == 0 {
-		if o.connected && len(o.resting) > 0 {
-			pause = max(o.resting[0].due.Sub(now), time.Millisecond)
+		if o.connected && len(o.delayed) > 0 {
+			wait = max(o.delayed[0].due.Sub(now), time.Millisecond)
 		}
-		return nil, pause, o.inFlight == 0
+		return nil, wait, o.inFlight == 0
 	}
 	if o.inFlight >= o.config.InFlight {
 		return nil, 0, false
 	}
 	w := o.queue.Remove(o.queue.Front()).(*work)
-	w.state, w.flight = flying, w.want
-	f = &flight{work: w, last: w.last, version: w.want, form: w.form, action: wire.Update, epoch: o.epoch, resync: w.resync}
+	w.state, w.inFlight = publishing, w.want
+	a = &attempt{work: w, last: w.last, version: w.want, form: w.form, action: wire.Update, epoch: o.epoch, resync: w.resync}
 	if w.resync {
-		f.action, w.resync = wire.ResyncResponse, false
+		a.action, w.resync = wire.ResyncResponse, false
 	}
 	o.inFlight++
-	return f, 0, false
+	return a, 0, false
 }
 
-// fly publishes f and says how it ended.
-func (o *Outbox) fly(ctx context.Context, f *flight) {
-	err := o.publish(ctx, f)
-	if err == nil && f.last.fresh != nil {
-		f.packed, _ = o.codec.Encode(f.last.fresh) // else it stays as it is
+// publish makes the attempt and handles its result.
+func (o *Outbox) publish(ctx context.Context, a *attempt) {
+	err := o.send(ctx, a)
+	if err == nil && a.last.plain != nil {
+		a.encoded, _ = o.codec.Encode(a.last.plain) // else it stays as it is
 	}
-	if o.land(f, err) {
-		o.config.Done(f.work.key)
-		o.finish(f)
+	if o.complete(a, err) {
+		o.config.Done(a.work.key)
+		o.removeReported(a)
 	}
-	o.poke()
+	o.signal()
 }
 
-// finish forgets a work that is done with, unless it has come again meanwhile.
-// Until then Last gives its final status: whoever finds the work and no final
-// status may conclude that it has none yet.
-func (o *Outbox) finish(f *flight) {
+// removeReported removes a work whose final status was acknowledged, unless it has been set again.
+// Until then Last returns the final status, see Config.Done.
+func (o *Outbox) removeReported(a *attempt) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if w := f.work; w.want == f.version && o.find(w.key) == w {
+	if w := a.work; w.want == a.version && o.find(w.key) == w {
 		o.remove(w)
 	}
 }
 
-func (o *Outbox) publish(ctx context.Context, f *flight) error {
-	key := f.work.key
+// send encodes and publishes the status of a.
+func (o *Outbox) send(ctx context.Context, a *attempt) error {
+	key := a.work.key
 	topic, err := o.config.Topic(key.Source)
 	if err != nil {
-		return fmt.Errorf("find the topic for source %q: %w", key.Source, err)
+		return fmt.Errorf("determine the topic of source %q: %w", key.Source, err)
 	}
-	last := o.unpack(&f.last, f.version.Generation)
+	last := o.decode(&a.last, a.version.Generation)
 	message := wire.Status{
 		UID:        key.UID,
 		Generation: last.Generation,
 		Source:     key.Source,
 		Cluster:    last.Cluster,
 		Agent:      o.config.Agent,
-		Action:     f.action,
+		Action:     a.action,
 		Meta:       *last.Meta,
-		Sequence:   f.sequence,
-		Hash:       f.version.Hash,
+		Sequence:   a.sequence,
+		Hash:       a.version.Hash,
 		Status:     last.Status,
 		Trace:      last.Trace,
 	}
-	if f.form != whole || oversized(&message.Meta) {
-		message.Meta = bare(message.Meta)
+	if a.form != whole || oversized(&message.Meta) {
+		message.Meta = minimalMeta(message.Meta)
 	}
-	if f.form != whole {
-		message.Status = f.form.of(last.Status, o.config.Now())
+	if a.form != whole {
+		message.Status = a.form.reduce(last.Status, o.config.Now())
 		if message.Hash, err = wire.StatusHash(&message.Status); err != nil {
 			return err
 		}
 	}
-	f.sent = message.Hash
+	a.sent = message.Hash
 	e, err := wire.Encode(&message, o.config.Now())
 	if err != nil {
 		return err
@@ -166,86 +163,85 @@ func (o *Outbox) publish(ctx context.Context, f *flight) error {
 	return o.config.Publisher.Publish(ctx, topic, e)
 }
 
-// land takes note of how f ended, and reports whether the work is done with.
-func (o *Outbox) land(f *flight, err error) (done bool) {
+// complete handles the result of a, and reports whether it was the final status of a work that the
+// agent holds.
+func (o *Outbox) complete(a *attempt, err error) (done bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.inFlight--
-	w := f.work
-	w.state, w.flight = idle, version{}
-	if w.dropped {
+	w := a.work
+	w.state, w.inFlight = idle, version{}
+	if w.forgotten {
 		o.remove(w)
 		return false
 	}
-	if err != nil {
-		w.resync = w.resync || f.resync
+	if err == nil {
+		return o.acknowledged(a)
 	}
+	w.resync = w.resync || a.resync
 	var tooLarge *transport.TooLargeError
 	switch {
-	case err == nil:
-		return o.landed(f)
 	case errors.Is(err, transport.ErrNotConnected):
 		o.stats.Lost++
-		if f.epoch == o.epoch {
+		if a.epoch == o.epoch {
 			o.connected = false
 		}
 	case errors.Is(err, context.Canceled):
 		o.stats.Lost++ // Run ends
-	case errors.As(err, &tooLarge) && w.want != f.version:
-		o.stats.Coalesced++ // the newer one may fit
-	case errors.As(err, &tooLarge) && f.form < conditionsOnly:
+	case errors.As(err, &tooLarge) && w.want != a.version:
+		o.stats.Coalesced++ // the newer status may fit
+	case errors.As(err, &tooLarge) && a.form < conditionsOnly:
 		o.stats.Shrunk++
-		o.logger(w).Warn("status is larger than the broker takes; it is cut down", "size", tooLarge.Size, "limit", tooLarge.Limit)
-		w.form = f.form + 1
+		o.logger(w).Warn("status exceeds the packet size of the broker, reducing it", "size", tooLarge.Size, "limit", tooLarge.Limit)
+		w.form = a.form + 1
 	default:
 		o.refused(w, err)
 		return false
 	}
-	o.push(w)
+	o.enqueue(w)
 	return false
 }
 
-// refused puts w aside for a while. The first refusal of a source is logged as
-// an error, those that follow would only say it again.
+// refused retries w after a backoff. The first refusal of a source is logged as an error, later
+// ones at debug level.
 func (o *Outbox) refused(w *work, err error) {
 	o.stats.Refused++
-	w.failures++
-	pause := min(firstRest<<min(w.failures-1, 16), lastRest)
+	backoff := o.backoff.When(w)
 	level := slog.LevelDebug
-	if _, again := o.refusing[w.key.Source]; !again {
+	if _, logged := o.refusing[w.key.Source]; !logged {
 		level = slog.LevelError
 		o.refusing[w.key.Source] = struct{}{}
 	}
-	o.logger(w).Log(context.Background(), level, "status could not be published; it is tried again", "in", pause, "error", err)
-	o.rest(w, o.config.Now().Add(pause))
-	o.poke()
+	o.logger(w).Log(context.Background(), level, "publish status failed, retrying", "retryAfter", backoff, "error", err)
+	o.enqueueAt(w, o.config.Now().Add(backoff))
+	o.signal()
 }
 
 func (o *Outbox) logger(w *work) *slog.Logger {
 	return o.config.Logger.With("work", w.last.meta.Name, "uid", w.key.UID, "source", w.key.Source)
 }
 
-// landed takes note that the broker has taken f.
-func (o *Outbox) landed(f *flight) (done bool) {
-	w := f.work
+// acknowledged handles the acknowledgement of a, and returns the result of complete.
+func (o *Outbox) acknowledged(a *attempt) (done bool) {
+	w := a.work
 	o.stats.Published++
-	if f.resync {
+	if a.resync {
 		o.stats.Answered++
 	}
-	w.failures = 0
+	o.backoff.Forget(w)
 	delete(o.refusing, w.key.Source)
-	w.acked, w.sent = f.version, f.sent
-	if f.packed != "" && w.last.fresh == f.last.fresh {
-		w.last.fresh, w.last.packed = nil, f.packed
+	w.acked, w.sent = a.version, a.sent
+	if a.encoded != "" && w.last.plain == a.last.plain {
+		w.last.plain, w.last.encoded = nil, a.encoded
 	}
-	if f.version.Final && w.want == f.version {
-		if w.answer {
+	if a.version.Final && w.want == a.version {
+		if w.notHeld {
 			o.remove(w)
 		}
-		return !w.answer
+		return !w.notHeld
 	}
-	r := ackRecord{version: f.version, Sent: f.sent, Sequence: f.sequence}
-	o.config.Store.Put(store.Acked, w.key.StoreKey(), r.encode)
-	o.push(w)
+	stored := storedAck{version: a.version, Sent: a.sent, Sequence: a.sequence}
+	o.config.Store.Put(store.Acked, w.key.StoreKey(), stored.encode)
+	o.enqueue(w)
 	return false
 }

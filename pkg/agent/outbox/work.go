@@ -15,86 +15,86 @@ import (
 	"github.com/workwire/workwire/pkg/wire"
 )
 
-// version identifies a status of one work: two of the same version need not both
-// be sent. The zero version is none.
+// version identifies a status of a work. Of two statuses with the same version, only one is
+// published. The zero version stands for none.
 type version struct {
-	// Hash is [wire.StatusHash] of the whole status.
+	// Hash is [wire.StatusHash] of the complete status.
 	Hash       string          `json:"hash"`
 	Generation wire.Generation `json:"generation,omitempty"`
 	Final      bool            `json:"final,omitempty"`
 }
 
-// state says where a work stands:
+// state is the state of a work:
 //
-//	idle   → queued   something is to be sent
-//	queued → flying   a publish has begun
-//	flying → idle     the broker has taken it, and nothing newer is there
-//	flying → queued   something newer is there, or the connection was lost
-//	flying → rested   the broker refused it
-//	rested → queued   its time has come, or a new connection has
+//	idle       → queued      there is something to publish
+//	queued     → publishing  a publish has begun
+//	publishing → idle        the broker has acknowledged it, and there is nothing newer
+//	publishing → queued      there is something newer, or the connection was lost
+//	publishing → backingOff  the broker refused it
+//	backingOff → queued      the backoff has ended, or there is a new connection
 type state int
 
 const (
 	idle state = iota
 	queued
-	flying
-	rested
+	publishing
+	backingOff
 )
 
-// work is what an Outbox knows of one work. Outbox.mu guards it.
+// work is the state of one work. Outbox.mu guards it.
 type work struct {
-	key    inbox.Key
-	last   kept    // newest
-	want   version // of last
-	flight version // under way, while flying
-	acked  version // the broker took it last
-	sent   string  // hash of the form in which acked was sent
-	form   form    // in which want is to be sent
+	key      inbox.Key
+	last     heldStatus // newest
+	want     version    // of last
+	inFlight version    // while publishing
+	acked    version    // acknowledged last
+	sent     string     // hash of the form in which acked was sent
+	form     form       // in which want is to be sent
 
-	answer  bool // last is the answer for a work that the agent does not hold
-	resync  bool // the source asks for it
-	dropped bool // forgotten while flying
+	notHeld   bool // last answers the deletion of a work that the agent does not hold
+	resync    bool // the source asked for the status
+	forgotten bool // while publishing: remove it afterwards
 
-	state    state
-	element  *list.Element // in queue, while queued
-	index    int           // in resting, while rested
-	due      time.Time     // while rested
-	failures int           // refusals in a row
+	state   state
+	element *list.Element // in Outbox.queue, while queued
+	index   int           // in Outbox.delayed, while backingOff
+	due     time.Time     // while backingOff
 }
 
-// kept is a status as it is held: packed once the broker has taken it.
-type kept struct {
+// heldStatus is a status in memory. It is encoded once the broker has acknowledged it.
+type heldStatus struct {
 	cluster wire.ClusterName
 	meta    *metav1.ObjectMeta
-	fresh   *workv1.ManifestWorkStatus // nil once packed
-	packed  compress.Data
+	plain   *workv1.ManifestWorkStatus // nil if encoded
+	encoded compress.Data
 	trace   string
 	final   bool
 }
 
-func keep(s Status) kept {
-	return kept{cluster: s.Cluster, meta: s.Meta, fresh: &s.Status, trace: s.Trace, final: s.Final}
+func hold(s Status) heldStatus {
+	return heldStatus{cluster: s.Cluster, meta: s.Meta, plain: &s.Status, trace: s.Trace, final: s.Final}
 }
 
-// pack packs what is not to be sent soon; what can not be packed stays as it is.
-func (o *Outbox) pack(w *work) {
-	if data, err := o.codec.Encode(w.last.fresh); err == nil {
-		w.last.fresh, w.last.packed = nil, data
+// encode encodes the status of w, which is not to be sent soon. A status that cannot be encoded
+// stays as it is.
+func (o *Outbox) encode(w *work) {
+	if data, err := o.codec.Encode(w.last.plain); err == nil {
+		w.last.plain, w.last.encoded = nil, data
 	}
 }
 
-func (o *Outbox) unpack(last *kept, generation wire.Generation) Status {
+func (o *Outbox) decode(last *heldStatus, generation wire.Generation) Status {
 	s := Status{Generation: generation, Cluster: last.cluster, Meta: last.meta, Trace: last.trace, Final: last.final}
-	if last.fresh != nil {
-		s.Status = *last.fresh
+	if last.plain != nil {
+		s.Status = *last.plain
 	} else {
-		o.codec.Decode(last.packed, &s.Status)
+		o.codec.Decode(last.encoded, &s.Status)
 	}
 	return s
 }
 
-// sentHash is the hash that the source knows when it has what was sent last,
-// empty when the newest is yet to be sent.
+// sentHash returns the hash that the source knows if it has received the newest status, or "" if
+// that is not sent yet.
 func (w *work) sentHash() string {
 	if w.want != w.acked {
 		return ""
@@ -102,102 +102,101 @@ func (w *work) sentHash() string {
 	return w.sent
 }
 
-// find gives the work or nil. o.mu must be held, as for all below.
+// find returns the work, or nil. o.mu must be held, as for all functions below.
 func (o *Outbox) find(key inbox.Key) *work {
 	return o.works[key.Source][key.UID]
 }
 
 func (o *Outbox) add(key inbox.Key) *work {
-	shelf := o.works[key.Source]
-	if shelf == nil {
-		shelf = map[types.UID]*work{}
-		o.works[key.Source] = shelf
+	works := o.works[key.Source]
+	if works == nil {
+		works = map[types.UID]*work{}
+		o.works[key.Source] = works
 	}
 	w := &work{key: key}
-	shelf[key.UID] = w
+	works[key.UID] = w
 	o.count++
 	return w
 }
 
-// remove forgets w; at once, or when it has landed, so that a work of that key
-// never flies twice.
+// remove forgets w. While w is publishing, it stays until that completes, so that a work never has
+// two publishes in flight.
 func (o *Outbox) remove(w *work) {
+	o.deleteStored(w)
+	o.backoff.Forget(w)
 	switch w.state {
-	case flying:
-		*w = work{key: w.key, state: flying, flight: w.flight, dropped: true}
-		o.erase(w)
+	case publishing:
+		*w = work{key: w.key, state: publishing, inFlight: w.inFlight, forgotten: true}
 		return
 	case queued:
 		o.queue.Remove(w.element)
-	case rested:
-		heap.Remove(&o.resting, w.index)
+	case backingOff:
+		heap.Remove(&o.delayed, w.index)
 	}
+	w.state = idle
 	delete(o.works[w.key.Source], w.key.UID)
 	if len(o.works[w.key.Source]) == 0 {
 		delete(o.works, w.key.Source)
 	}
 	o.count--
-	w.state = idle
-	o.erase(w)
 }
 
-// erase removes w's records.
-func (o *Outbox) erase(w *work) {
+func (o *Outbox) deleteStored(w *work) {
 	o.config.Store.Delete(store.Statuses, w.key.StoreKey())
 	o.config.Store.Delete(store.Acked, w.key.StoreKey())
 }
 
-// push queues w when it stands idle and something of it is to be sent.
-func (o *Outbox) push(w *work) {
+// enqueue queues w if it is idle and has something to publish.
+func (o *Outbox) enqueue(w *work) {
 	if w.state != idle || (w.want == w.acked && !w.resync) {
 		return
 	}
 	w.state = queued
 	w.element = o.queue.PushBack(w)
-	o.poke()
+	o.signal()
 }
 
-// rest puts w aside until due.
-func (o *Outbox) rest(w *work, due time.Time) {
-	w.state, w.due = rested, due
-	heap.Push(&o.resting, w)
+// enqueueAt puts w into backoff until due.
+func (o *Outbox) enqueueAt(w *work, due time.Time) {
+	w.state, w.due = backingOff, due
+	heap.Push(&o.delayed, w)
 }
 
-// rouse takes w out of resting.
-func (o *Outbox) rouse(w *work) {
-	heap.Remove(&o.resting, w.index)
+// endBackoff makes w idle.
+func (o *Outbox) endBackoff(w *work) {
+	heap.Remove(&o.delayed, w.index)
 	w.state = idle
 }
 
-// wakeFirst takes the work that is due first out of resting.
-func (o *Outbox) wakeFirst() *work {
-	w := o.resting[0]
-	o.rouse(w)
-	return w
+// requeueFirst queues the work whose backoff ends first.
+func (o *Outbox) requeueFirst() {
+	w := o.delayed[0]
+	o.endBackoff(w)
+	o.enqueue(w)
 }
 
-// resting is a heap of works by due time.
-type resting []*work
+// delayed is a heap of works by due time.
+type delayed []*work
 
-func (r resting) Len() int           { return len(r) }
-func (r resting) Less(i, j int) bool { return r[i].due.Before(r[j].due) }
-func (r resting) Swap(i, j int) {
-	r[i], r[j] = r[j], r[i]
-	r[i].index, r[j].index = i, j
+func (d delayed) Len() int           { return len(d) }
+func (d delayed) Less(i, j int) bool { return d[i].due.Before(d[j].due) }
+func (d delayed) Swap(i, j int) {
+	d[i], d[j] = d[j], d[i]
+	d[i].index, d[j].index = i, j
 }
 
-// Push is for package heap.
-func (r *resting) Push(x any) {
+// Push implements heap.Interface.
+func (d *delayed) Push(x any) {
 	w := x.(*work)
-	w.index = len(*r)
-	*r = append(*r, w)
+	w.index = len(*d)
+	*d = append(*d, w)
 }
 
-// Pop is for package heap.
-func (r *resting) Pop() any {
-	last := len(*r) - 1
-	w := (*r)[last]
-	(*r)[last] = nil
-	*r = (*r)[:last]
+// Pop implements heap.Interface.
+func (d *delayed) Pop() any {
+	last := len(*d) - 1
+	w := (*d)[last]
+	(*d)[last] = nil
+	*d = (*d)[:last]
 	return w
 }

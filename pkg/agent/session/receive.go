@@ -71,7 +71,7 @@ func (s *Session) receiveSpec(logger *slog.Logger, m transport.Message, source w
 		s.config.Superseded(*change.Superseded)
 	}
 	if change.Verdict == inbox.Unknown {
-		s.config.Outbox.Answer(spec)
+		s.config.Outbox.ReportDeleted(spec)
 	}
 }
 

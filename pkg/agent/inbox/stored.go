@@ -12,8 +12,8 @@ import (
 	"github.com/workwire/workwire/pkg/wire"
 )
 
-// record is an Entry as JSON in the state store.
-type record struct {
+// storedEntry is an Entry as JSON in bucket store.Specs.
+type storedEntry struct {
 	Source     wire.SourceID     `json:"source"`
 	UID        types.UID         `json:"uid"`
 	Cluster    wire.ClusterName  `json:"cluster"`
@@ -25,9 +25,9 @@ type record struct {
 	Trace      string            `json:"trace,omitempty"`
 }
 
-// encode gives e as a record; it is a [store.Encoder].
+// encode returns e as stored; it is a [statestore.Encoder].
 func (e *Entry) encode() ([]byte, error) {
-	r := record{
+	r := storedEntry{
 		Source: e.Source, UID: e.UID, Cluster: e.Cluster, Generation: e.Generation, Meta: e.Meta,
 		Deleting: e.Deleting, Refusal: e.Refusal, Trace: e.Trace,
 	}
@@ -41,12 +41,11 @@ func (e *Entry) encode() ([]byte, error) {
 	return data, nil
 }
 
-// decode reads what encode has written. It refuses what could not have come
-// from an event.
+// decode reverses encode. It returns an error for entries that no event can cause.
 func decode(data []byte) (*Entry, error) {
-	var r record
+	var r storedEntry
 	if err := json.Unmarshal(data, &r); err != nil {
-		return nil, fmt.Errorf("it is no record of a work: %w", err)
+		return nil, fmt.Errorf("not the JSON of a work: %w", err)
 	}
 	if r.Source == "" || r.UID == "" || r.Cluster == "" || r.Meta.Name == "" {
 		return nil, errors.New("source, uid, cluster and name are required")
@@ -70,29 +69,28 @@ func decode(data []byte) (*Entry, error) {
 	return e, nil
 }
 
-// Load reads what the store holds and reports each work as changed. Call it once
-// before anything else. A record that can not be read is logged and left out:
-// the next spec resync brings the work again. It fails when the file can not be
-// read.
+// Load reads the store and reports each work as changed. An entry that cannot be read is logged and
+// skipped: the next spec resync fetches the work again. Load returns an error if the file cannot be
+// read. Call it once before anything else.
 func (b *Inbox) Load() error {
 	var keys []Key
 	b.mu.Lock()
-	err := b.store.Each(store.Specs, func(at string, value []byte) error {
+	err := b.store.Each(store.Specs, func(storeKey string, value []byte) error {
 		e, err := decode(value)
-		if err == nil && e.StoreKey() != at {
-			err = errors.New("it stands under the key of another work")
+		if err == nil && e.StoreKey() != storeKey {
+			err = errors.New("the entry is stored under the key of another work")
 		}
 		if err != nil {
-			b.log.Error("state record of a work can not be read; its source is asked again", "record", at, "error", err)
+			b.logger.Error("stored work cannot be read, requesting it again", "key", storeKey, "error", err)
 			return nil
 		}
-		b.place(e)
+		b.set(e)
 		keys = append(keys, e.Key)
 		return nil
 	})
 	b.mu.Unlock()
 	if err != nil {
-		return fmt.Errorf("load the works held: %w", err)
+		return fmt.Errorf("load works: %w", err)
 	}
 	for _, key := range keys {
 		b.changed(key)

@@ -89,7 +89,7 @@ func TestAnswerForAnUnknownWork(t *testing.T) {
 		at := metav1.Now()
 		in := &wire.Spec{UID: "ghost", Source: "hub", Cluster: "quay", Generation: 4, Action: wire.Delete,
 			Meta: metav1.ObjectMeta{Name: "ghost", Namespace: "quay", UID: "ghost"}, NoMetadata: true, DeletionTimestamp: &at}
-		r.Answer(in)
+		r.ReportDeleted(in)
 		got := r.took(t, "ghost@4 Deleted")[0]
 		c := got.Status.Conditions[0]
 		if c.Status != metav1.ConditionTrue || c.Reason != "ManifestsDeleted" || c.Message != "The manifests are deleted from the cluster quay" {
@@ -101,12 +101,12 @@ func TestAnswerForAnUnknownWork(t *testing.T) {
 		if len(r.done) != 0 || r.Stats().Works != 0 {
 			t.Errorf("done are %v, works %d", r.done, r.Stats().Works)
 		}
-		r.Answer(in) // each deletion is answered
+		r.ReportDeleted(in) // each deletion is answered
 		r.took(t, "ghost@4 Deleted")
 
 		// A work of that UID that comes meanwhile is reported all the same.
 		r.Lost()
-		r.Answer(in)
+		r.ReportDeleted(in)
 		r.Set(key("ghost"), status(5, "up"))
 		r.Connected()
 		r.took(t, "ghost@5 up")
@@ -118,7 +118,7 @@ func TestNewWorkWhileAnAnswerIsUnderWay(t *testing.T) {
 		release := make(chan struct{})
 		r := start(t, &broker{answer: func(int, *wire.Status) error { <-release; return nil }})
 		at := metav1.Now()
-		r.Answer(&wire.Spec{UID: "a", Source: "hub", Cluster: "quay", Generation: 4, DeletionTimestamp: &at})
+		r.ReportDeleted(&wire.Spec{UID: "a", Source: "hub", Cluster: "quay", Generation: 4, DeletionTimestamp: &at})
 		synctest.Wait()
 		r.Set(key("a"), status(5, "up"))
 		close(release)

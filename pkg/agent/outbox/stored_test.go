@@ -67,7 +67,7 @@ func TestStatusesOutliveTheAgent(t *testing.T) {
 			r.Set(key("new"), status(1, "up"))
 			r.Set(key("ended"), final(3))
 			at := status(1, "").Status.Conditions[0].LastTransitionTime
-			r.Answer(&wire.Spec{UID: "ghost", Source: "hub", Cluster: "quay", Generation: 4, DeletionTimestamp: &at})
+			r.ReportDeleted(&wire.Spec{UID: "ghost", Source: "hub", Cluster: "quay", Generation: 4, DeletionTimestamp: &at})
 			r.Set(key("stray"), status(1, "up"))
 			r.stop()
 		})
@@ -149,7 +149,7 @@ func TestLoadLeavesOutWhatItCanNotRead(t *testing.T) {
 		if stats := r.Stats(); stats.Works != 1 || stats.Pending != 1 {
 			t.Errorf("Stats = %+v", stats)
 		}
-		if lines := strings.Count(r.log.String(), "can not be read"); lines != 7 {
+		if lines := strings.Count(r.log.String(), "cannot be read"); lines != 7 {
 			t.Errorf("the log has %d lines, want 7:\n%s", lines, r.log)
 		}
 	})
