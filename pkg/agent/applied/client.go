@@ -1,19 +1,18 @@
-// Package applied keeps the AppliedManifestWorks: the cluster's own record of
-// what was applied for each work, from which it is removed again, whatever
-// happened to the agent in between.
+// Package applied manages AppliedManifestWorks: for each work, the cluster stores what was applied, so
+// that it is deleted again even if the agent lost its state.
 //
-//	records := applied.NewClient(applied.Config{Client: client, AgentID: id, Changed: ...})
-//	go records.Run(ctx)
-//	known, _ := records.Get(name)
-//	record, err := records.Ensure(ctx, known, hubHash, work, intended) // before applying
+//	amws := applied.NewClient(applied.Config{Client: client, AgentID: id, Changed: ...})
+//	go amws.Run(ctx)
+//	known, _ := amws.Get(name)
+//	amw, err := amws.Ensure(ctx, known, hubHash, work, intended) // before applying
 //	...
-//	record, err = records.UpdateStatus(ctx, record, applied.Status{Resources: resources, Transitions: text}) // after
+//	amw, err = amws.UpdateStatus(ctx, amw, applied.Status{Resources: resources, Transitions: text}) // after
 //
-// A record also remembers when the work's conditions last changed
-// ([EncodeTransitions]), so that a restart does not, and since when no work stands
-// behind it, which [DecideEviction] goes by.
+// An AppliedManifestWork also stores when the work's conditions last changed
+// ([EncodeTransitions]), so that a restart of the agent does not change these times, and since when
+// its work does not exist, which [DecideEviction] uses.
 //
-// What is decided stands in plan.go, eviction.go and transitions.go, without I/O.
+// All decisions are in plan.go, eviction.go and transitions.go, without I/O.
 package applied
 
 import (
@@ -45,19 +44,18 @@ import (
 type Config struct {
 	// Client for the agent's cluster. Required.
 	Client workclient.Interface
-	// AgentID is written to every record. Required.
+	// AgentID is written to every AppliedManifestWork. Required.
 	AgentID string
-	// Changed is called with the name of a record that was changed or deleted, as
-	// far as is known by somebody else, and with the resource version at which it
-	// was. It must not block. Required.
+	// Changed is called with the name and resource version of an AppliedManifestWork that
+	// another client changed or deleted. It must not block. Required.
 	Changed func(name, version string)
 	// Logger; required.
 	Logger *slog.Logger
 }
 
-// Records are the AppliedManifestWorks of a cluster, held in memory from one
-// watch. It is safe for concurrent use, but two calls about one record must not
-// run at the same time.
+// Client reads and writes the AppliedManifestWorks of a cluster. It reads from memory, which one watch
+// keeps up to date. It is safe for concurrent use, but calls for one AppliedManifestWork must not be
+// concurrent.
 type Client struct {
 	config Config
 	client workclientv1.AppliedManifestWorkInterface
@@ -66,7 +64,7 @@ type Client struct {
 	pruned atomic.Bool // the API server drops transitions
 }
 
-// NewClient returns Records that know nothing yet; Run fills them.
+// NewClient returns a Client that knows nothing until Run has read the cluster.
 func NewClient(config Config) *Client {
 	return &Client{
 		config: config,
@@ -77,91 +75,88 @@ func NewClient(config Config) *Client {
 	}
 }
 
-// Run watches the records until ctx ends.
-func (r *Client) Run(ctx context.Context) error {
-	r.view.Run(ctx, watchcache.Watch{Name: "appliedmanifestworks", Client: r.config.Client, Logger: r.config.Logger, List: &cache.ListWatch{
+// Run watches the AppliedManifestWorks until ctx ends.
+func (c *Client) Run(ctx context.Context) error {
+	c.view.Run(ctx, watchcache.Watch{Name: "appliedmanifestworks", Client: c.config.Client, Logger: c.config.Logger, List: &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-			return r.client.List(ctx, options)
+			return c.client.List(ctx, options)
 		},
 		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-			return r.client.Watch(ctx, options)
+			return c.client.Watch(ctx, options)
 		},
 	}})
 	return nil
 }
 
-// Synced is closed once all records are known.
-func (r *Client) Synced() <-chan struct{} { return r.view.Synced() }
+// Synced returns a channel that is closed once all AppliedManifestWorks are known.
+func (c *Client) Synced() <-chan struct{} { return c.view.Synced() }
 
-// All yields all records known.
-func (r *Client) All() iter.Seq[*workv1.AppliedManifestWork] { return r.view.All() }
+// All returns all AppliedManifestWorks that are known.
+func (c *Client) All() iter.Seq[*workv1.AppliedManifestWork] { return c.view.All() }
 
-// Get returns the record of that name; the caller owns it.
-func (r *Client) Get(name string) (*workv1.AppliedManifestWork, bool) {
-	return r.view.Get(types.NamespacedName{Name: name})
+// Get returns the AppliedManifestWork with that name, which the caller may modify.
+func (c *Client) Get(name string) (*workv1.AppliedManifestWork, bool) {
+	return c.view.Get(types.NamespacedName{Name: name})
 }
 
-// Ensure returns the record of work, made or brought up to date where needed, so
-// that it names all of intended: what the caller is about to apply, and what it
-// still has to remove. Record is what Get gave of it just now, nil if there is none.
-// It costs no request when nothing is new, else one. A record that is being deleted
-// is returned as it is.
-func (r *Client) Ensure(ctx context.Context, record *workv1.AppliedManifestWork, hubHash string, work Work, intended []object.Ref) (*workv1.AppliedManifestWork, error) {
+// Ensure returns the AppliedManifestWork of work after it has created or updated it, so that it lists
+// intended: the objects that the caller is about to apply or still has to delete. amw is the result
+// of Get, or nil. Ensure sends one request if there is something to write, and none otherwise. It
+// does not change an AppliedManifestWork that is being deleted.
+func (c *Client) Ensure(ctx context.Context, amw *workv1.AppliedManifestWork, hubHash string, work Work, intended []object.Ref) (*workv1.AppliedManifestWork, error) {
 	name, err := Name(hubHash, work.Name)
 	if err != nil {
 		return nil, err
 	}
-	desired, err := r.desiredRecord(name, hubHash, work, intended)
+	want, err := c.desired(name, hubHash, work, intended)
 	if err != nil {
 		return nil, err
 	}
-	if record == nil {
-		created, err := r.client.Create(ctx, desired, metav1.CreateOptions{FieldManager: workv1.DefaultFieldManager})
+	if amw == nil {
+		created, err := c.client.Create(ctx, want, metav1.CreateOptions{FieldManager: workv1.DefaultFieldManager})
 		if err == nil {
-			r.view.Learn(created)
+			c.view.Learn(created)
 			return created, nil
 		}
 		if !apierrors.IsAlreadyExists(err) {
 			return nil, fmt.Errorf("create AppliedManifestWork %s: %w", name, err)
 		}
-		if record, err = r.read(ctx, name); err != nil {
+		if amw, err = c.get(ctx, name); err != nil {
 			return nil, err
 		}
 	}
-	if record.DeletionTimestamp != nil {
-		return record, nil
+	if amw.DeletionTimestamp != nil {
+		return amw, nil
 	}
-	patch, err := adopt(record, desired, intended)
+	patch, err := updatePatch(amw, want, intended)
 	if err != nil || patch == nil {
-		return record, err
+		return amw, err
 	}
-	return r.patch(ctx, record, types.MergePatchType, patch)
+	return c.patch(ctx, amw, types.MergePatchType, patch)
 }
 
-// Contents is what [Client.Record] writes.
+// Status is the part of the status that [Client.UpdateStatus] writes.
 type Status struct {
-	// Resources are the objects of the work that exist.
+	// Resources are the existing objects of the work.
 	Resources []Resource
-	// Transitions are the work's conditions in short, see [EncodeTransitions]; ""
-	// drops those that are recorded.
+	// Transitions are the work's conditions as [EncodeTransitions] returns them; "" removes them.
 	Transitions string
 }
 
-// Record writes what exists on the cluster for record, as far as that differs
-// from what it says: one request, or none. It fails when record is gone or
-// another one has its name, and leaves the rest of its status alone.
+// UpdateStatus writes status to amw, as far as it differs, in one request or none. It leaves other
+// fields of the status alone. It returns an error if amw does not exist any more or another
+// AppliedManifestWork has its name.
 //
-// A definition of AppliedManifestWorks that is not this project's knows nothing
-// of transitions: the API server drops them. Records notices, and writes none
-// from then on.
-func (r *Client) UpdateStatus(ctx context.Context, record *workv1.AppliedManifestWork, status Status) (*workv1.AppliedManifestWork, error) {
+// If the cluster has another definition of AppliedManifestWorks than ours, the API server drops the
+// transitions. Client detects this and no longer writes them.
+func (c *Client) UpdateStatus(ctx context.Context, amw *workv1.AppliedManifestWork, status Status) (*workv1.AppliedManifestWork, error) {
 	var changes []operation
-	if list := statusOf(status.Resources); !equality.Semantic.DeepEqual(list, record.Status.AppliedResources) {
+	if list := statusOf(status.Resources); !equality.Semantic.DeepEqual(list, amw.Status.AppliedResources) {
 		changes = append(changes, operation{Op: "add", Path: "/status/appliedResources", Value: list})
 	}
 	sent := false
-	switch have := record.Status.Transitions; {
-	case r.pruned.Load() || status.Transitions == have:
+	switch have := amw.Status.Transitions; {
+	case c.pruned.Load() || status.Transitions == have:
 	case status.Transitions == "":
 		changes = append(changes, operation{Op: "remove", Path: "/status/transitions"})
 	default:
@@ -169,118 +164,115 @@ func (r *Client) UpdateStatus(ctx context.Context, record *workv1.AppliedManifes
 		sent = true
 	}
 	if len(changes) == 0 {
-		return record, nil
+		return amw, nil
 	}
-	patched, err := r.patchStatus(ctx, record, changes...)
-	if err == nil && sent && patched.Status.Transitions == "" && !r.pruned.Swap(true) {
-		r.config.Logger.Warn("the cluster's definition of AppliedManifestWorks keeps no transitions: after a restart of the agent, " +
-			"transition times and completion start anew; install this project's definition, then restart the agent to change that")
+	patched, err := c.patchStatus(ctx, amw, changes...)
+	if err == nil && sent && patched.Status.Transitions == "" && !c.pruned.Swap(true) {
+		c.config.Logger.Warn("the definition of AppliedManifestWorks on the cluster has no transitions: a restart of the agent " +
+			"resets transition times and completion; install this project's definition and restart the agent")
 	}
 	return patched, err
 }
 
-// Delete asks for record to be deleted and returns it as it is then, or nil when
-// it is gone at once. Its finalizer holds it until Release.
-func (r *Client) Delete(ctx context.Context, record *workv1.AppliedManifestWork) (*workv1.AppliedManifestWork, error) {
-	if record.DeletionTimestamp != nil {
-		return record, nil
+// Delete deletes amw and returns it in its new state, or nil if it does not exist any more. Its
+// finalizer keeps it until RemoveFinalizer.
+func (c *Client) Delete(ctx context.Context, amw *workv1.AppliedManifestWork) (*workv1.AppliedManifestWork, error) {
+	if amw.DeletionTimestamp != nil {
+		return amw, nil
 	}
-	if !slices.Contains(record.Finalizers, workv1.AppliedManifestWorkFinalizer) {
-		// Somebody else made it. Without the finalizer it would be gone before its
-		// objects are.
-		held, err := r.patch(ctx, record, types.MergePatchType, map[string]any{"metadata": map[string]any{
-			"uid": record.UID, "resourceVersion": record.ResourceVersion,
-			"finalizers": append(slices.Clone(record.Finalizers), workv1.AppliedManifestWorkFinalizer),
+	if !slices.Contains(amw.Finalizers, workv1.AppliedManifestWorkFinalizer) {
+		// Another client created it. Without the finalizer it would disappear before its objects.
+		patched, err := c.patch(ctx, amw, types.MergePatchType, map[string]any{"metadata": map[string]any{
+			"uid": amw.UID, "resourceVersion": amw.ResourceVersion,
+			"finalizers": append(slices.Clone(amw.Finalizers), workv1.AppliedManifestWorkFinalizer),
 		}})
 		if err != nil {
 			return nil, err
 		}
-		record = held
+		amw = patched
 	}
-	// The generated client throws away what DELETE answers: the record as it is
-	// now, whose resource version Release needs.
-	answer, err := r.rest.Delete().Resource("appliedmanifestworks").Name(record.Name).
-		Body(&metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &record.UID}}).Do(ctx).Get()
+	// The generated client discards the response to DELETE, but RemoveFinalizer needs the new
+	// resource version.
+	response, err := c.rest.Delete().Resource("appliedmanifestworks").Name(amw.Name).
+		Body(&metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &amw.UID}}).Do(ctx).Get()
 	if err != nil {
-		return nil, r.gone(record, fmt.Errorf("delete AppliedManifestWork %s: %w", record.Name, err))
+		return nil, c.forgetIfGone(amw, fmt.Errorf("delete AppliedManifestWork %s: %w", amw.Name, err))
 	}
-	going, ok := answer.(*workv1.AppliedManifestWork)
-	if !ok { // nothing held it
-		r.view.Forget(types.NamespacedName{Name: record.Name}, record.UID)
+	deleting, ok := response.(*workv1.AppliedManifestWork)
+	if !ok { // it had no finalizers
+		c.view.Forget(types.NamespacedName{Name: amw.Name}, amw.UID)
 		return nil, nil
 	}
-	r.view.Learn(going)
-	return going, nil
+	c.view.Learn(deleting)
+	return deleting, nil
 }
 
-// Release takes the agent's finalizer off record, whose objects are gone. A
-// record that somebody changed meanwhile gives a conflict: try again with the
-// record of that time.
-func (r *Client) RemoveFinalizer(ctx context.Context, record *workv1.AppliedManifestWork) error {
-	if !slices.Contains(record.Finalizers, workv1.AppliedManifestWorkFinalizer) {
+// RemoveFinalizer removes the agent's finalizer from amw, whose objects do not exist any more. It
+// returns a conflict if amw has changed: try again with the new one.
+func (c *Client) RemoveFinalizer(ctx context.Context, amw *workv1.AppliedManifestWork) error {
+	if !slices.Contains(amw.Finalizers, workv1.AppliedManifestWorkFinalizer) {
 		return nil
 	}
-	finalizers := slices.DeleteFunc(slices.Clone(record.Finalizers), func(f string) bool { return f == workv1.AppliedManifestWorkFinalizer })
-	_, err := r.patch(ctx, record, types.MergePatchType, map[string]any{"metadata": map[string]any{
-		"uid": record.UID, "resourceVersion": record.ResourceVersion, "finalizers": finalizers,
+	finalizers := slices.DeleteFunc(slices.Clone(amw.Finalizers), func(f string) bool { return f == workv1.AppliedManifestWorkFinalizer })
+	_, err := c.patch(ctx, amw, types.MergePatchType, map[string]any{"metadata": map[string]any{
+		"uid": amw.UID, "resourceVersion": amw.ResourceVersion, "finalizers": finalizers,
 	}})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return err
 	}
 	if len(finalizers) == 0 {
-		r.view.Forget(types.NamespacedName{Name: record.Name}, record.UID)
+		c.view.Forget(types.NamespacedName{Name: amw.Name}, amw.UID)
 	}
 	return nil
 }
 
-func (r *Client) read(ctx context.Context, name string) (*workv1.AppliedManifestWork, error) {
-	record, err := r.client.Get(ctx, name, metav1.GetOptions{})
+func (c *Client) get(ctx context.Context, name string) (*workv1.AppliedManifestWork, error) {
+	amw, err := c.client.Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("get AppliedManifestWork %s: %w", name, err)
 	}
-	r.view.Learn(record)
-	return record, nil
+	c.view.Learn(amw)
+	return amw, nil
 }
 
-func (r *Client) patch(ctx context.Context, record *workv1.AppliedManifestWork, kind types.PatchType, patch any, subresources ...string) (*workv1.AppliedManifestWork, error) {
+func (c *Client) patch(ctx context.Context, amw *workv1.AppliedManifestWork, kind types.PatchType, patch any, subresources ...string) (*workv1.AppliedManifestWork, error) {
 	data, err := json.Marshal(patch)
 	if err != nil {
-		return nil, fmt.Errorf("patch AppliedManifestWork %s: %w", record.Name, err)
+		return nil, fmt.Errorf("patch AppliedManifestWork %s: %w", amw.Name, err)
 	}
-	patched, err := r.client.Patch(ctx, record.Name, kind, data, metav1.PatchOptions{FieldManager: workv1.DefaultFieldManager}, subresources...)
+	patched, err := c.client.Patch(ctx, amw.Name, kind, data, metav1.PatchOptions{FieldManager: workv1.DefaultFieldManager}, subresources...)
 	if err != nil {
-		return nil, r.gone(record, fmt.Errorf("patch AppliedManifestWork %s: %w", record.Name, err))
+		return nil, c.forgetIfGone(amw, fmt.Errorf("patch AppliedManifestWork %s: %w", amw.Name, err))
 	}
-	r.view.Learn(patched)
+	c.view.Learn(patched)
 	return patched, nil
 }
 
-// operation is one of a JSON patch.
+// operation is an operation of a JSON patch.
 type operation struct {
 	Op    string `json:"op"`
 	Path  string `json:"path"`
 	Value any    `json:"value,omitempty"`
 }
 
-// patchStatus changes fields of the status, if record is still what has its
-// name. It is a JSON patch, because the API server drops the metadata of a patch
-// of the status before it compares the UID: a merge patch would land on whatever
-// has the name now.
-func (r *Client) patchStatus(ctx context.Context, record *workv1.AppliedManifestWork, changes ...operation) (*workv1.AppliedManifestWork, error) {
-	patch := []operation{{Op: "test", Path: "/metadata/uid", Value: record.UID}}
-	if s := &record.Status; len(s.AppliedResources) == 0 && s.EvictionStartTime == nil && s.Transitions == "" {
-		// A field can only be added to a status that is there, and a status can only
-		// be added whole: nobody must have put one in between.
-		patch = append(patch, operation{Op: "test", Path: "/metadata/resourceVersion", Value: record.ResourceVersion},
+// patchStatus changes fields of the status, unless another AppliedManifestWork has the name of amw. It
+// uses a JSON patch, because the API server drops the metadata of a merge patch of the status before
+// it compares the UID, and would apply it to whichever object has the name.
+func (c *Client) patchStatus(ctx context.Context, amw *workv1.AppliedManifestWork, changes ...operation) (*workv1.AppliedManifestWork, error) {
+	patch := []operation{{Op: "test", Path: "/metadata/uid", Value: amw.UID}}
+	if s := &amw.Status; len(s.AppliedResources) == 0 && s.EvictionStartTime == nil && s.Transitions == "" {
+		// A field can only be added to an existing status, and adding the status replaces it. The
+		// resource version ensures that nobody has created it since.
+		patch = append(patch, operation{Op: "test", Path: "/metadata/resourceVersion", Value: amw.ResourceVersion},
 			operation{Op: "add", Path: "/status", Value: struct{}{}})
 	}
-	return r.patch(ctx, record, types.JSONPatchType, append(patch, changes...), "status")
+	return c.patch(ctx, amw, types.JSONPatchType, append(patch, changes...), "status")
 }
 
-// gone forgets record when err says that it does not exist any more.
-func (r *Client) gone(record *workv1.AppliedManifestWork, err error) error {
+// forgetIfGone removes amw from memory if err is NotFound, and returns err.
+func (c *Client) forgetIfGone(amw *workv1.AppliedManifestWork, err error) error {
 	if apierrors.IsNotFound(err) {
-		r.view.Forget(types.NamespacedName{Name: record.Name}, record.UID)
+		c.view.Forget(types.NamespacedName{Name: amw.Name}, amw.UID)
 	}
 	return err
 }

@@ -9,27 +9,26 @@ import (
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 )
 
-// NeverEvict is the grace period from which on no record is evicted.
+// NeverEvict is the grace period from which nothing is evicted.
 const NeverEvict = 100 * 365 * 24 * time.Hour
 
-// Eviction is what to do about a record that may have no work any more.
+// Eviction is an action for an AppliedManifestWork whose work may not exist any more.
 type Eviction int
 
 const (
-	// None: nothing.
+	// None: do nothing.
 	None Eviction = iota
-	// Mark: write down that it is unmanaged from now on, with
-	// [Client.SetEviction].
+	// Mark: set the time from which it is unmanaged, with [Client.SetEviction].
 	Mark
-	// Clear: take that back.
+	// Clear: remove that time.
 	Clear
-	// Evict: delete the record, and its objects with it.
+	// Evict: delete it and its objects.
 	Evict
-	// Wait: it is marked, and its time has not come.
+	// Wait: it is marked, and the grace period has not ended.
 	Wait
 )
 
-// String gives the name of e.
+// String returns the name of e.
 func (e Eviction) String() string {
 	switch e {
 	case Mark:
@@ -45,31 +44,30 @@ func (e Eviction) String() string {
 	}
 }
 
-// EvictionRule is what [DecideEviction] goes by.
+// EvictionRule is the input of [DecideEviction].
 type EvictionRule struct {
-	// AgentID is that of this agent. Records of others are left alone.
+	// AgentID of this agent. Those of other agents are not evicted.
 	AgentID string
-	// Managed reports that a work stands behind the record: one of its name is held,
-	// and the record is named after the hub that it is of.
+	// Managed reports whether the work exists: the agent holds a work with its name, and its
+	// hub hash is that of the work.
 	Managed bool
-	// Grace is how long a record stays without a work. From [NeverEvict] on it stays
-	// for ever; 0 or less evicts it as soon as it is marked.
+	// Grace is how long it stays without a work: forever from [NeverEvict] on; with 0 or less it
+	// is evicted as soon as it is marked.
 	Grace time.Duration
-	// Answered reports that the sources have said which works there are. Until then
-	// a work that is not held is no proof, and nothing is marked or evicted.
+	// Answered reports whether the sources have listed their works. Until then nothing is
+	// marked or evicted, because works may be missing only here.
 	Answered bool
-	// Now is the time by this agent's clock.
+	// Now is the current time.
 	Now time.Time
 }
 
-// DecideEviction says what to do about a record, and, with Mark and Wait, after
-// how long it is due to be evicted. The API keeps times in whole seconds, so that
-// a grace period may begin up to a second early.
-func DecideEviction(record *workv1.AppliedManifestWork, rule EvictionRule) (Eviction, time.Duration) {
-	if record.Spec.AgentID != rule.AgentID || record.DeletionTimestamp != nil {
+// DecideEviction returns what to do with amw and, for Mark and Wait, the time until its eviction. The
+// API stores times in whole seconds, so a grace period may begin up to a second early.
+func DecideEviction(amw *workv1.AppliedManifestWork, rule EvictionRule) (Eviction, time.Duration) {
+	if amw.Spec.AgentID != rule.AgentID || amw.DeletionTimestamp != nil {
 		return None, 0
 	}
-	start := record.Status.EvictionStartTime
+	start := amw.Status.EvictionStartTime
 	switch {
 	case rule.Managed || rule.Grace >= NeverEvict:
 		if start != nil {
@@ -87,18 +85,18 @@ func DecideEviction(record *workv1.AppliedManifestWork, rule EvictionRule) (Evic
 	return Evict, 0
 }
 
-// SetEviction writes since when record is unmanaged, or, when start is nil, that
-// it is not: one request, or none when it says so already. It fails when record
-// is gone or another one has its name, and leaves the rest of its status alone.
-func (r *Client) SetEviction(ctx context.Context, record *workv1.AppliedManifestWork, start *metav1.Time) (*workv1.AppliedManifestWork, error) {
-	have := record.Status.EvictionStartTime
+// SetEviction sets the time since which amw is unmanaged, or removes it if start is nil, in one request
+// or none. It leaves other fields of the status alone. It returns an error if amw does not exist any
+// more or another AppliedManifestWork has its name.
+func (c *Client) SetEviction(ctx context.Context, amw *workv1.AppliedManifestWork, start *metav1.Time) (*workv1.AppliedManifestWork, error) {
+	have := amw.Status.EvictionStartTime
 	switch {
 	case start == nil && have == nil:
-		return record, nil
+		return amw, nil
 	case start == nil:
-		return r.patchStatus(ctx, record, operation{Op: "remove", Path: "/status/evictionStartTime"})
+		return c.patchStatus(ctx, amw, operation{Op: "remove", Path: "/status/evictionStartTime"})
 	case have != nil && have.Unix() == start.Unix():
-		return record, nil
+		return amw, nil
 	}
-	return r.patchStatus(ctx, record, operation{Op: "add", Path: "/status/evictionStartTime", Value: start})
+	return c.patchStatus(ctx, amw, operation{Op: "add", Path: "/status/evictionStartTime", Value: start})
 }

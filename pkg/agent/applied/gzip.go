@@ -10,50 +10,48 @@ import (
 )
 
 const (
-	// gzipPrefix stands before packed text: gzip in base64. JSON never begins so.
+	// gzipPrefix marks compressed text: gzip in base64. JSON never begins with it.
 	gzipPrefix = "gzip:"
-	// maxUnpacked bounds what packed text may unpack to: a work has at most
-	// 500 KiB of manifests, and what is kept of it is far below.
-	maxUnpacked = 4 * 1024 * 1024
+	// maxPlain is the maximum size in bytes of uncompressed text. A work has at most 500 KiB of
+	// manifests, and its text is much smaller.
+	maxPlain = 4 * 1024 * 1024
 )
 
-// pack gives plain as text, compressed when it has at least threshold bytes. The
-// same plain always gives the same text.
-func pack(plain []byte, threshold int) (string, error) {
+// compress returns plain as text, compressed if it has at least threshold bytes. It is deterministic.
+func compress(plain []byte, threshold int) (string, error) {
 	if len(plain) < threshold {
 		return string(plain), nil
 	}
-	if len(plain) > maxUnpacked {
-		return "", fmt.Errorf("%d bytes are more than the %d that can be read again", len(plain), maxUnpacked)
+	if len(plain) > maxPlain {
+		return "", fmt.Errorf("%d bytes exceed the maximum of %d", len(plain), maxPlain)
 	}
-	var packed bytes.Buffer
-	writer := gzip.NewWriter(&packed)
+	var compressed bytes.Buffer
+	writer := gzip.NewWriter(&compressed)
 	if _, err := writer.Write(plain); err != nil {
 		return "", fmt.Errorf("compress: %w", err)
 	}
 	if err := writer.Close(); err != nil {
 		return "", fmt.Errorf("compress: %w", err)
 	}
-	return gzipPrefix + base64.StdEncoding.EncodeToString(packed.Bytes()), nil
+	return gzipPrefix + base64.StdEncoding.EncodeToString(compressed.Bytes()), nil
 }
 
-// unpack is the inverse of pack. It never gives more than maxUnpacked bytes of
-// packed text.
-func unpack(text string) ([]byte, error) {
-	packed, ok := strings.CutPrefix(text, gzipPrefix)
+// uncompress reverses compress. It returns an error if the result exceeds maxPlain bytes.
+func uncompress(text string) ([]byte, error) {
+	compressed, ok := strings.CutPrefix(text, gzipPrefix)
 	if !ok {
 		return []byte(text), nil
 	}
-	reader, err := gzip.NewReader(base64.NewDecoder(base64.StdEncoding, strings.NewReader(packed)))
+	reader, err := gzip.NewReader(base64.NewDecoder(base64.StdEncoding, strings.NewReader(compressed)))
 	if err != nil {
 		return nil, fmt.Errorf("uncompress: %w", err)
 	}
-	plain, err := io.ReadAll(io.LimitReader(reader, maxUnpacked+1))
+	plain, err := io.ReadAll(io.LimitReader(reader, maxPlain+1))
 	if err != nil {
 		return nil, fmt.Errorf("uncompress: %w", err)
 	}
-	if len(plain) > maxUnpacked {
-		return nil, fmt.Errorf("it unpacks to more than %d bytes", maxUnpacked)
+	if len(plain) > maxPlain {
+		return nil, fmt.Errorf("the uncompressed text exceeds %d bytes", maxPlain)
 	}
 	return plain, nil
 }

@@ -11,11 +11,10 @@ import (
 	"github.com/workwire/workwire/pkg/agent/object"
 )
 
-// IntentAnnotation names, on an AppliedManifestWork, the objects that were about
-// to be applied when it was last written, so that a crash between applying an
-// object and recording it leaves nothing that nobody remembers. Its value is
-// JSON, group/version/resource → namespace → names, or, when that is long, gzip
-// of it in base64 after "gzip:".
+// IntentAnnotation lists, on an AppliedManifestWork, the objects that were about to be applied when it
+// was last written. Without it, a crash between applying an object and updating the status would
+// leave an object that nothing refers to. Its value is JSON, group/version/resource → namespace →
+// names. A long value is "gzip:" and the base64 of the JSON compressed with gzip.
 const IntentAnnotation = "workwire.dev/intended-resources"
 
 // plainIntent is the size in bytes from which the annotation is compressed.
@@ -23,7 +22,7 @@ const plainIntent = 16 * 1024
 
 type intent map[string]map[string][]string
 
-// encodeIntent gives the annotation's value for refs.
+// encodeIntent returns the value of the annotation for refs.
 func encodeIntent(refs []object.Ref) (string, error) {
 	grouped := intent{}
 	for _, ref := range refs {
@@ -38,25 +37,24 @@ func encodeIntent(refs []object.Ref) (string, error) {
 	}
 	plain, err := json.Marshal(grouped)
 	if err != nil {
-		return "", fmt.Errorf("name the intended resources: %w", err)
+		return "", fmt.Errorf("encode intended resources: %w", err)
 	}
-	text, err := pack(plain, plainIntent)
+	text, err := compress(plain, plainIntent)
 	if err != nil {
-		return "", fmt.Errorf("name the intended resources: %w", err)
+		return "", fmt.Errorf("encode intended resources: %w", err)
 	}
 	return text, nil
 }
 
-// decodeIntent reads what encodeIntent gave. It refuses what it could not have
-// given.
+// decodeIntent reverses encodeIntent. It returns an error for values that encodeIntent cannot return.
 func decodeIntent(value string) ([]object.Ref, error) {
-	plain, err := unpack(value)
+	plain, err := uncompress(value)
 	if err != nil {
 		return nil, fmt.Errorf("annotation %s: %w", IntentAnnotation, err)
 	}
 	var grouped intent
 	if err := json.Unmarshal(plain, &grouped); err != nil {
-		return nil, fmt.Errorf("annotation %s is no list of resources: %w", IntentAnnotation, err)
+		return nil, fmt.Errorf("annotation %s is not a list of resources: %w", IntentAnnotation, err)
 	}
 	var refs []object.Ref
 	for key, namespaces := range grouped {

@@ -11,10 +11,9 @@ import (
 	"github.com/workwire/workwire/pkg/wire"
 )
 
-// HubHash is the lower-case hex SHA-256 that stands for where works come from:
-// of brokerHost for an agent of one source, whose source is given empty, and of
-// brokerHost/source for an agent of several, so that works of two sources with
-// one name are recorded apart.
+// HubHash returns the lower-case hex SHA-256 that identifies the origin of works: of brokerHost for an
+// agent with one source, which passes an empty source, and of brokerHost/source for an agent with
+// several, so that works with the same name from different sources do not conflict.
 func HubHash(brokerHost string, source wire.SourceID) string {
 	from := brokerHost
 	if source != "" {
@@ -24,13 +23,13 @@ func HubHash(brokerHost string, source wire.SourceID) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// Name is the name of a work's AppliedManifestWork. It fails when no object can
-// have that name.
+// Name returns the name of the AppliedManifestWork of a work. It returns an error if the name is
+// invalid.
 func Name(hubHash, work string) (string, error) {
 	name := hubHash + "-" + work
-	if faults := validation.IsDNS1123Subdomain(name); len(faults) > 0 {
-		return "", fmt.Errorf("the work's name %q can not become part of the name of an AppliedManifestWork: %s; "+
-			"rename the work, to at most %d characters", work, strings.Join(faults, "; "), validation.DNS1123SubdomainMaxLength-len(hubHash)-1)
+	if errs := validation.IsDNS1123Subdomain(name); len(errs) > 0 {
+		return "", fmt.Errorf("the work's name %q cannot be part of the name of an AppliedManifestWork: %s; "+
+			"rename the work, to at most %d characters", work, strings.Join(errs, "; "), validation.DNS1123SubdomainMaxLength-len(hubHash)-1)
 	}
 	return name, nil
 }

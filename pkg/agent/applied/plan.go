@@ -15,18 +15,16 @@ import (
 	"github.com/workwire/workwire/pkg/wire"
 )
 
-// UIDAnnotation carries the UID of the work on its AppliedManifestWork, so that
-// a deletion that names nothing else finds it, and so that an agent that starts
-// without state can ask after it.
+// UIDAnnotation holds the UID of the work on its AppliedManifestWork. With it, a deletion event that
+// has only a UID finds its work, and an agent without state can ask the source for the work.
 const UIDAnnotation = "workwire.dev/work-uid"
 
-// LabelsAnnotation lists, on an AppliedManifestWork, the keys of the labels that it
-// has from its work, sorted and separated by commas, so that a label that the work
-// loses is taken off again, and those of others stay. The label that names the
-// source is not among them: it always stays.
+// LabelsAnnotation lists, on an AppliedManifestWork, the keys of the labels that come from its work,
+// sorted and separated by commas. Labels that the work loses are removed; labels that others set
+// stay. The list does not include the label with the source, which is never removed.
 const LabelsAnnotation = "workwire.dev/work-labels"
 
-// Work is the work that an AppliedManifestWork stands for.
+// Work is the work of an AppliedManifestWork.
 type Work struct {
 	Name   string
 	UID    types.UID
@@ -34,32 +32,31 @@ type Work struct {
 	Labels map[string]string
 }
 
-// Resource is an object of a work: what it is, and its UID where one is known.
+// Resource is an object of a work. UID is empty if it is unknown.
 type Resource struct {
 	object.Ref
 	UID types.UID
 }
 
-// SameObject reports whether two refs name the same object: its version does not
-// matter.
+// SameObject reports whether two refs are the same object, possibly in different versions.
 func SameObject(a, b object.Ref) bool {
 	return a.GroupResource() == b.GroupResource() && a.Namespace == b.Namespace && a.Name == b.Name
 }
 
-// identity is a ref without the version.
+// identity returns ref without the version.
 func identity(ref object.Ref) object.Ref {
 	ref.Version = ""
 	return ref
 }
 
-// Resources are all objects that may have been applied for the work of record:
-// those recorded, with their UIDs, and those only intended, without. They are
-// sorted. An annotation that can not be read is as good as none, and reported.
-func Resources(record *workv1.AppliedManifestWork) ([]Resource, error) {
-	resources := make([]Resource, 0, len(record.Status.AppliedResources))
-	known := make(map[object.Ref]struct{}, len(record.Status.AppliedResources))
-	for i := range record.Status.AppliedResources {
-		r := &record.Status.AppliedResources[i]
+// Resources returns all objects that may have been applied for the work of amw, sorted: those of its
+// status, with UIDs, and those that were only intended, without. If the annotation with the intended
+// objects cannot be read, it returns the others and an error.
+func Resources(amw *workv1.AppliedManifestWork) ([]Resource, error) {
+	resources := make([]Resource, 0, len(amw.Status.AppliedResources))
+	known := make(map[object.Ref]struct{}, len(amw.Status.AppliedResources))
+	for i := range amw.Status.AppliedResources {
+		r := &amw.Status.AppliedResources[i]
 		ref := object.Ref{
 			GroupVersionResource: schema.GroupVersionResource{Group: r.Group, Version: r.Version, Resource: r.Resource},
 			Namespace:            r.Namespace, Name: r.Name,
@@ -67,7 +64,7 @@ func Resources(record *workv1.AppliedManifestWork) ([]Resource, error) {
 		known[identity(ref)] = struct{}{}
 		resources = append(resources, Resource{Ref: ref, UID: types.UID(r.UID)})
 	}
-	value, ok := record.Annotations[IntentAnnotation]
+	value, ok := amw.Annotations[IntentAnnotation]
 	if !ok {
 		return resources, nil
 	}
@@ -81,7 +78,7 @@ func Resources(record *workv1.AppliedManifestWork) ([]Resource, error) {
 	return resources, err
 }
 
-// Dropped are the resources of record that are none of wanted any more.
+// Dropped returns the resources that are not in wanted.
 func Dropped(resources []Resource, wanted []object.Ref) []Resource {
 	keep := make(map[object.Ref]struct{}, len(wanted))
 	for _, ref := range wanted {
@@ -96,7 +93,7 @@ func Dropped(resources []Resource, wanted []object.Ref) []Resource {
 	return dropped
 }
 
-// statusOf lists resources as an AppliedManifestWork does, sorted.
+// statusOf returns resources as in the status of an AppliedManifestWork, sorted.
 func statusOf(resources []Resource) []workv1.AppliedManifestResourceMeta {
 	sorted := slices.Clone(resources)
 	slices.SortFunc(sorted, func(a, b Resource) int { return compareRefs(a.Ref, b.Ref) })
@@ -110,9 +107,8 @@ func statusOf(resources []Resource) []workv1.AppliedManifestResourceMeta {
 	return list
 }
 
-// desiredRecord is the AppliedManifestWork that work needs before intended are
-// applied.
-func (r *Client) desiredRecord(name, hubHash string, work Work, intended []object.Ref) (*workv1.AppliedManifestWork, error) {
+// desired returns the AppliedManifestWork to create for work before intended are applied.
+func (c *Client) desired(name, hubHash string, work Work, intended []object.Ref) (*workv1.AppliedManifestWork, error) {
 	value, err := encodeIntent(intended)
 	if err != nil {
 		return nil, err
@@ -137,29 +133,27 @@ func (r *Client) desiredRecord(name, hubHash string, work Work, intended []objec
 			Annotations: annotations,
 			Finalizers:  []string{workv1.AppliedManifestWorkFinalizer},
 		},
-		Spec: workv1.AppliedManifestWorkSpec{HubHash: hubHash, AgentID: r.config.AgentID, ManifestWorkName: work.Name},
+		Spec: workv1.AppliedManifestWorkSpec{HubHash: hubHash, AgentID: c.config.AgentID, ManifestWorkName: work.Name},
 	}, nil
 }
 
-// adopt gives the merge patch that makes record serve as desired, whose
-// intention is intended, or nil when it does already. Labels follow the work:
-// they are set, changed, and taken off when the work had them and has them no
-// more. What record has beyond that, labels and annotations of others included,
-// stays; an intention only grows here, and forgets what is gone when it does.
-func adopt(record, desired *workv1.AppliedManifestWork, intended []object.Ref) (map[string]any, error) {
+// updatePatch returns the merge patch from amw to desired, whose intended objects are intended, or nil
+// if there is nothing to change. It sets, changes and removes the labels of the work. Labels and
+// annotations of others stay. The intended objects are replaced only if there are new ones.
+func updatePatch(amw, desired *workv1.AppliedManifestWork, intended []object.Ref) (map[string]any, error) {
 	metadata, annotations := map[string]any{}, map[string]any{}
-	if labels := adoptLabels(record, desired); len(labels) > 0 {
+	if labels := labelsPatch(amw, desired); len(labels) > 0 {
 		metadata["labels"] = labels
 	}
-	if have, want := record.Annotations[LabelsAnnotation], desired.Annotations[LabelsAnnotation]; want == "" && have != "" {
+	if have, want := amw.Annotations[LabelsAnnotation], desired.Annotations[LabelsAnnotation]; want == "" && have != "" {
 		annotations[LabelsAnnotation] = nil
 	} else if want != have {
 		annotations[LabelsAnnotation] = want
 	}
-	if uid := desired.Annotations[UIDAnnotation]; record.Annotations[UIDAnnotation] != uid {
+	if uid := desired.Annotations[UIDAnnotation]; amw.Annotations[UIDAnnotation] != uid {
 		annotations[UIDAnnotation] = uid
 	}
-	grown, err := grow(record, intended)
+	grown, err := intentPatch(amw, intended)
 	if err != nil {
 		return nil, err
 	}
@@ -169,33 +163,32 @@ func adopt(record, desired *workv1.AppliedManifestWork, intended []object.Ref) (
 	if len(annotations) > 0 {
 		metadata["annotations"] = annotations
 	}
-	if !slices.Contains(record.Finalizers, workv1.AppliedManifestWorkFinalizer) {
-		metadata["finalizers"] = append(slices.Clone(record.Finalizers), workv1.AppliedManifestWorkFinalizer)
-		metadata["resourceVersion"] = record.ResourceVersion
+	if !slices.Contains(amw.Finalizers, workv1.AppliedManifestWorkFinalizer) {
+		metadata["finalizers"] = append(slices.Clone(amw.Finalizers), workv1.AppliedManifestWorkFinalizer)
+		metadata["resourceVersion"] = amw.ResourceVersion
 	}
 	patch := map[string]any{}
-	if record.Spec != desired.Spec {
+	if amw.Spec != desired.Spec {
 		patch["spec"] = desired.Spec
 	}
 	if len(metadata) == 0 && len(patch) == 0 {
 		return nil, nil
 	}
-	metadata["uid"] = record.UID
+	metadata["uid"] = amw.UID
 	patch["metadata"] = metadata
 	return patch, nil
 }
 
-// adoptLabels gives the labels that record has to get, and, as nil, those that
-// it has to lose.
-func adoptLabels(record, desired *workv1.AppliedManifestWork) map[string]any {
+// labelsPatch returns the labels to set, and as nil those to remove.
+func labelsPatch(amw, desired *workv1.AppliedManifestWork) map[string]any {
 	labels := map[string]any{}
 	for k, v := range desired.Labels {
-		if have, ok := record.Labels[k]; !ok || have != v {
+		if have, ok := amw.Labels[k]; !ok || have != v {
 			labels[k] = v
 		}
 	}
-	for k := range strings.SplitSeq(record.Annotations[LabelsAnnotation], ",") {
-		_, has := record.Labels[k]
+	for k := range strings.SplitSeq(amw.Annotations[LabelsAnnotation], ",") {
+		_, has := amw.Labels[k]
 		if _, wanted := desired.Labels[k]; has && !wanted && k != workv1.OriginalSourceLabelKey {
 			labels[k] = nil
 		}
@@ -203,23 +196,23 @@ func adoptLabels(record, desired *workv1.AppliedManifestWork) map[string]any {
 	return labels
 }
 
-// grow gives the new value of the intention when intended names an object that
-// record does not know, else nothing.
-func grow(record *workv1.AppliedManifestWork, intended []object.Ref) (string, error) {
-	resources, err := Resources(record)
+// intentPatch returns the new value of IntentAnnotation if intended contains an object that amw does
+// not list, or "".
+func intentPatch(amw *workv1.AppliedManifestWork, intended []object.Ref) (string, error) {
+	resources, err := Resources(amw)
 	known := make(map[object.Ref]struct{}, len(resources))
 	for _, r := range resources {
 		known[identity(r.Ref)] = struct{}{}
 	}
-	// An unreadable annotation is replaced by a readable one.
-	grows := err != nil
+	// An annotation that cannot be read is replaced.
+	changed := err != nil
 	for _, ref := range intended {
 		if _, ok := known[identity(ref)]; !ok {
-			grows = true
+			changed = true
 			break
 		}
 	}
-	if !grows {
+	if !changed {
 		return "", nil
 	}
 	return encodeIntent(intended)

@@ -160,7 +160,7 @@ func TestAdopt(t *testing.T) {
 		"broken intention": {ready(func(r *workv1.AppliedManifestWork) { r.Annotations[IntentAnnotation] = "{" }), []object.Ref{a}, map[string]any{"annotations": map[string]any{IntentAnnotation: `{"v1/configmaps":{"default":["a"]}}`}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := adopt(c.record, desired, c.intended)
+			got, err := updatePatch(c.record, desired, c.intended)
 			if err != nil {
 				t.Fatal(err)
 			}

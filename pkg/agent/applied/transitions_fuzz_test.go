@@ -14,7 +14,7 @@ func FuzzDecodeTransitions(f *testing.F) {
 	status := statusOfWork([]metav1.Condition{cond("Applied", "True", noon)},
 		manifest(0, "n", "a", cond("Applied", "True", noon), ruled("Complete", "True", "done", noon)), manifest(1, "n", "b"))
 	plain := encode(f, status, "")
-	packed, err := pack([]byte(plain), 0)
+	packed, err := compress([]byte(plain), 0)
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -36,7 +36,7 @@ func FuzzDecodeTransitions(f *testing.F) {
 			t.Fatalf("%q became %q, which can not be read: %v", text, again, err)
 		}
 		if !slices.IsSortedFunc(same.ResourceStatus.Manifests, func(a, b workv1.ManifestCondition) int {
-			return compareMetas(a.ResourceMeta, b.ResourceMeta)
+			return compareMeta(a.ResourceMeta, b.ResourceMeta)
 		}) {
 			t.Error("manifests are not in order")
 		}

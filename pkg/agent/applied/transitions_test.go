@@ -76,7 +76,7 @@ func remembers(status *workv1.ManifestWorkStatus) *workv1.ManifestWorkStatus {
 // equalStatus compares but for the order of manifests.
 func equalStatus(want, got *workv1.ManifestWorkStatus) string {
 	for _, status := range []*workv1.ManifestWorkStatus{want, got} {
-		slices.SortFunc(status.ResourceStatus.Manifests, func(a, b workv1.ManifestCondition) int { return compareMetas(a.ResourceMeta, b.ResourceMeta) })
+		slices.SortFunc(status.ResourceStatus.Manifests, func(a, b workv1.ManifestCondition) int { return compareMeta(a.ResourceMeta, b.ResourceMeta) })
 	}
 	if equality.Semantic.DeepEqual(want, got) {
 		return ""
@@ -321,7 +321,7 @@ func TestDecodeTransitionsRefuses(t *testing.T) {
 	}
 	bomb := fmt.Sprintf(`{"manifests":[{"conditions":[%s],"kinds":[{"kind":["","","",""],"names":{"n":[%s]}}]}]}`,
 		strings.Join(conditions, ","), strings.Join(names, ","))
-	inflated, err := pack([]byte(`{"work":[`+strings.Repeat(" ", maxUnpacked-20)+`]}`), 0)
+	inflated, err := compress([]byte(`{"work":[`+strings.Repeat(" ", maxPlain-20)+`]}`), 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -329,7 +329,7 @@ func TestDecodeTransitionsRefuses(t *testing.T) {
 		t.Errorf("text at the limit: %v", err)
 	}
 	for name, c := range map[string]struct{ text, want string }{
-		"no JSON":                {"what", "read the recorded transitions: invalid character"},
+		"no JSON":                {"what", "decode transitions: invalid character"},
 		"no gzip":                {"gzip:AAAA", "uncompress"},
 		"two entries":            {`{"manifests":[` + double + "," + double + `]}`, "C n/a has two entries"},
 		"too few texts":          {`{"work":[["A","True"]]}`, "a condition must be"},
