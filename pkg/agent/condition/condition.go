@@ -1,12 +1,11 @@
-// Package condition makes a work's status. It is pure: the status is a function
-// of the spec's generation, of what became of each manifest, of what is seen of
-// each object, and of the status before, from which transition times are carried
-// over.
+// Package condition computes the status of a work. It is pure: the status is a function of the spec's
+// generation, of the result of applying each manifest, of the observed objects, and of the previous
+// status, from which it takes transition times.
 //
 //	status := condition.WorkStatus(condition.Input{Generation: 3, Manifests: manifests, Previous: &before, Now: now})
 //
-// Types, reasons and messages are API: users' scripts and other controllers
-// match them. docs/conditions.md lists them.
+// Types, reasons and messages are API, because users' scripts and other controllers match them.
+// docs/conditions.md lists them.
 package condition
 
 import (
@@ -20,7 +19,7 @@ import (
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 )
 
-// Presence says what is known of an object on the cluster.
+// Presence describes what is known of an object on the cluster.
 type Presence int
 
 const (
@@ -28,58 +27,56 @@ const (
 	Present Presence = iota
 	// Missing: the object does not exist.
 	Missing
-	// Unreadable: it could not be read; Manifest.ReadError says why.
+	// Unreadable: the object could not be read, see Manifest.ReadError.
 	Unreadable
-	// Unresolved: the manifest's resource, version or name is not known, so
-	// that there is nothing to look for.
+	// Unresolved: the manifest's resource, version or name is unknown, so there is no object to
+	// look for.
 	Unresolved
 )
 
-// Manifest is what became of one manifest.
+// Manifest describes the state of one manifest.
 type Manifest struct {
-	// Meta identifies it.
+	// Meta identifies the manifest.
 	Meta workv1.ManifestResourceMeta
-	// ApplyError is why it could not be applied, nil when it was. IgnoreFields says
-	// that it is about the manifest's ignoreFields.
+	// ApplyError is the error of applying it, or nil. IgnoreFields reports that the error is about
+	// the manifest's ignoreFields.
 	ApplyError   error
 	IgnoreFields bool
-	// Presence is what is known of its object; ReadError goes with Unreadable.
+	// Presence of its object; ReadError goes with Unreadable.
 	Presence  Presence
 	ReadError error
-	// HasFeedback reports that values are asked for. Values are those found in
-	// the object, FeedbackError why others were not. They count only when Presence
-	// is Present: of an object that is Unreadable the values before are kept, of any
-	// other there are none.
+	// HasFeedback reports whether feedback values are requested. Values are those found in the
+	// object, FeedbackError the reason why others were not found. They are used only if Presence
+	// is Present: an Unreadable object keeps its previous values, any other has none.
 	HasFeedback   bool
 	Values        []workv1.FeedbackValue
 	FeedbackError error
-	// Rules are the types of the conditions that the manifest's condition rules
-	// set, in their order. Evaluated are those conditions; their ObservedGeneration
-	// and LastTransitionTime are set here. They count only when Presence is Present:
-	// otherwise a condition of Rules is Unknown, but for Complete that was True.
-	// Types that are BuiltIn are left out.
+	// Rules lists the types of the conditions that the manifest's condition rules set, in their
+	// order. Evaluated lists those conditions; their ObservedGeneration and LastTransitionTime are
+	// set here. They are used only if Presence is Present: otherwise the conditions of Rules are
+	// Unknown, except that Complete stays True. Types that are BuiltIn are ignored.
 	Rules     []string
 	Evaluated []metav1.Condition
 }
 
-// Input is what a work's status is made of.
+// Input is the input of [WorkStatus].
 type Input struct {
-	// Generation of the spec that the manifests are of.
+	// Generation of the spec of the manifests.
 	Generation int64
 	// Manifests in spec order.
 	Manifests []Manifest
-	// Previous status, for transition times; nil when there is none.
+	// Previous status, for transition times; nil if there is none.
 	Previous *workv1.ManifestWorkStatus
-	// Deleting reports that the work is being deleted.
+	// Deleting reports whether the work is being deleted.
 	Deleting bool
-	// Now stamps what changes.
+	// Now is the transition time of what has changed.
 	Now metav1.Time
 }
 
-// Work makes the status of a work. Entries of manifests stand in spec order,
-// each with Applied, Available, StatusFeedbackSynced when its object is seen, and
-// the conditions of its rules. The work has Applied, then Available and the
-// aggregates of the rules by name, then Deleting.
+// WorkStatus returns the status of a work. The entries of the manifests are in spec order, each with
+// Applied, Available, StatusFeedbackSynced if its object is present, and the conditions of its rules.
+// The work has Applied, then Available and the aggregated conditions of the rules sorted by type, then
+// Deleting.
 func WorkStatus(in Input) workv1.ManifestWorkStatus {
 	if in.Previous == nil {
 		in.Previous = &workv1.ManifestWorkStatus{}
@@ -102,13 +99,13 @@ func WorkStatus(in Input) workv1.ManifestWorkStatus {
 	}
 }
 
-// Deleting is the condition of a work whose objects are being removed.
+// Deleting returns the condition of a work whose objects are being deleted.
 func Deleting(generation int64) metav1.Condition {
 	return metav1.Condition{Type: workv1.WorkDeleting, Status: metav1.ConditionTrue,
 		Reason: workv1.ReasonWorkDeleting, Message: "ManifestWork is being deleted", ObservedGeneration: generation}
 }
 
-// Deleted adds to status the last condition of a work: its objects are gone from
+// WithDeleted returns status with the last condition of a work: its objects no longer exist on
 // cluster.
 func WithDeleted(status workv1.ManifestWorkStatus, cluster string, now metav1.Time) workv1.ManifestWorkStatus {
 	status.Conditions = append([]metav1.Condition(nil), status.Conditions...)
@@ -119,18 +116,17 @@ func WithDeleted(status workv1.ManifestWorkStatus, cluster string, now metav1.Ti
 	return status
 }
 
-// Removing is the status of a work that is being deleted: what was, with
-// Available as sight says, and Deleting. Presence Unresolved leaves a manifest as it
-// was.
-func DeletingStatus(previous workv1.ManifestWorkStatus, generation int64, sight func(workv1.ManifestResourceMeta) Presence, now metav1.Time) workv1.ManifestWorkStatus {
+// DeletingStatus returns the status of a work that is being deleted: the previous one with Deleting,
+// and with Available according to presence. Unresolved does not change a manifest.
+func DeletingStatus(previous workv1.ManifestWorkStatus, generation int64, presence func(workv1.ManifestResourceMeta) Presence, now metav1.Time) workv1.ManifestWorkStatus {
 	status := *previous.DeepCopy()
 	entries := status.ResourceStatus.Manifests
 	for i := range entries {
-		seen := sight(entries[i].ResourceMeta)
-		if seen == Unresolved {
+		found := presence(entries[i].ResourceMeta)
+		if found == Unresolved {
 			continue
 		}
-		c := manifestAvailable(&Manifest{Presence: seen})
+		c := manifestAvailable(&Manifest{Presence: found})
 		c.LastTransitionTime = now
 		meta.SetStatusCondition(&entries[i].Conditions, c)
 	}
@@ -145,9 +141,8 @@ func DeletingStatus(previous workv1.ManifestWorkStatus, generation int64, sight 
 	return status
 }
 
-// Refused is status, what is in force, with the word that the spec of generation
-// could not be decoded: Applied is False with reason InvalidManifestWork and the
-// decoder's message.
+// InvalidStatus returns status, that of the spec in force, for a work whose spec of generation could
+// not be decoded: Applied is False with reason InvalidManifestWork and the decoder's message.
 func InvalidStatus(status, previous workv1.ManifestWorkStatus, generation int64, message string, now metav1.Time) workv1.ManifestWorkStatus {
 	conditions := []metav1.Condition{{
 		Type: workv1.WorkApplied, Status: metav1.ConditionFalse, Reason: workv1.ReasonInvalidManifestWork,
@@ -174,7 +169,7 @@ func entry(m *Manifest, before *workv1.ManifestCondition, generation int64, now 
 		e.StatusFeedbacks.Values = values
 		e.Conditions = append(e.Conditions, synced)
 	}
-	e.Conditions = append(e.Conditions, ruled(m, before, generation)...)
+	e.Conditions = append(e.Conditions, ruleConditions(m, before, generation)...)
 	carryTimes(e.Conditions, before.Conditions, now)
 	if !equality.Semantic.DeepEqual(before.StatusFeedbacks.Values, e.StatusFeedbacks.Values) {
 		if c := meta.FindStatusCondition(e.Conditions, workv1.ManifestStatusFeedbackSynced); c != nil {
@@ -214,10 +209,9 @@ func manifestAvailable(m *Manifest) metav1.Condition {
 	return c
 }
 
-// feedback gives the values of a manifest and the condition that goes with them;
-// false if there is neither. An object that can not be read now has those that it
-// had, as far as values are still asked for: that they may be old is what
-// Available Unknown says.
+// feedback returns the condition StatusFeedbackSynced and the values of a manifest, or false if it has
+// neither. An object that cannot be read keeps its previous values as long as values are requested;
+// Available Unknown says that they may be outdated.
 func feedback(m *Manifest, before *workv1.ManifestCondition) (metav1.Condition, []workv1.FeedbackValue, bool) {
 	synced := metav1.Condition{Type: workv1.ManifestStatusFeedbackSynced, Status: metav1.ConditionTrue}
 	switch {
@@ -281,8 +275,8 @@ func available(entries []workv1.ManifestCondition, generation int64) metav1.Cond
 	return c
 }
 
-// carryTimes gives each condition the transition time that it had before if its
-// status is the same, else now.
+// carryTimes sets the transition time of each condition to the one before if its status is the same,
+// and to now otherwise.
 func carryTimes(conditions, before []metav1.Condition, now metav1.Time) {
 	for i := range conditions {
 		c := &conditions[i]
@@ -293,23 +287,23 @@ func carryTimes(conditions, before []metav1.Condition, now metav1.Time) {
 	}
 }
 
-// entryIndex finds the entry that a manifest had before: by equal identity, else
-// by equal identity but for the ordinal where that is unique.
+// entryIndex finds the previous entry of a manifest: the one with the same identity, or else the only
+// one with the same identity except for the ordinal.
 type entryIndex struct {
-	exact   map[workv1.ManifestResourceMeta]*workv1.ManifestCondition
-	unplace map[workv1.ManifestResourceMeta][]*workv1.ManifestCondition
+	exact          map[workv1.ManifestResourceMeta]*workv1.ManifestCondition
+	withoutOrdinal map[workv1.ManifestResourceMeta][]*workv1.ManifestCondition
 }
 
 func indexEntries(entries []workv1.ManifestCondition) entryIndex {
 	index := entryIndex{
-		exact:   make(map[workv1.ManifestResourceMeta]*workv1.ManifestCondition, len(entries)),
-		unplace: make(map[workv1.ManifestResourceMeta][]*workv1.ManifestCondition, len(entries)),
+		exact:          make(map[workv1.ManifestResourceMeta]*workv1.ManifestCondition, len(entries)),
+		withoutOrdinal: make(map[workv1.ManifestResourceMeta][]*workv1.ManifestCondition, len(entries)),
 	}
 	for i := range entries {
 		m := entries[i].ResourceMeta
 		index.exact[m] = &entries[i]
 		m.Ordinal = 0
-		index.unplace[m] = append(index.unplace[m], &entries[i])
+		index.withoutOrdinal[m] = append(index.withoutOrdinal[m], &entries[i])
 	}
 	return index
 }
@@ -319,7 +313,7 @@ func (x entryIndex) find(m workv1.ManifestResourceMeta) *workv1.ManifestConditio
 		return e
 	}
 	m.Ordinal = 0
-	if candidates := x.unplace[m]; len(candidates) == 1 {
+	if candidates := x.withoutOrdinal[m]; len(candidates) == 1 {
 		return candidates[0]
 	}
 	return nil

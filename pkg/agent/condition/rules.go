@@ -10,11 +10,11 @@ import (
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 )
 
-// ruleReason begins the reason of every condition that a rule has set.
+// ruleReason is the prefix of the reasons of conditions that rules set.
 const ruleReason = "ConditionRule"
 
-// BuiltIn reports whether conditions of a type are set by the agent itself, so
-// that no condition rule may.
+// BuiltIn reports whether the agent itself sets conditions of this type, so that condition rules must
+// not.
 func BuiltIn(kind string) bool {
 	switch kind {
 	case workv1.ManifestApplied, workv1.ManifestAvailable, workv1.ManifestStatusFeedbackSynced, workv1.WorkDeleting, workv1.WorkDeleted:
@@ -23,12 +23,11 @@ func BuiltIn(kind string) bool {
 	return false
 }
 
-// WasComplete indexes a status, which may be nil, and gives the function that
-// says whether the manifest of an identity was complete in it: whether its
-// condition Complete was True by a rule. An entry is a manifest's by equal
-// identity, else by equal identity but for the ordinal where that is unique. No
-// more is read of a condition than its type, status and reason. The function is
-// safe for concurrent use as long as the status does not change.
+// WasComplete returns the function that reports whether a manifest was complete in previous, which may
+// be nil: whether a rule had set its condition Complete to True. The entry of a manifest is the one
+// with the same identity, or else the only one with the same identity except for the ordinal. The
+// function reads only type, status and reason of conditions, and is safe for concurrent use while
+// previous does not change.
 func WasComplete(previous *workv1.ManifestWorkStatus) func(workv1.ManifestResourceMeta) bool {
 	if previous == nil {
 		return func(workv1.ManifestResourceMeta) bool { return false }
@@ -40,8 +39,7 @@ func WasComplete(previous *workv1.ManifestWorkStatus) func(workv1.ManifestResour
 	}
 }
 
-// completion is the condition by which a manifest was complete, nil if it was
-// not.
+// completion returns the condition by which a manifest was complete, or nil.
 func completion(entry *workv1.ManifestCondition) *metav1.Condition {
 	c := meta.FindStatusCondition(entry.Conditions, workv1.ManifestComplete)
 	if c == nil || c.Status != metav1.ConditionTrue || !strings.HasPrefix(c.Reason, ruleReason) {
@@ -50,10 +48,9 @@ func completion(entry *workv1.ManifestCondition) *metav1.Condition {
 	return c
 }
 
-// ruled gives the conditions that a manifest's rules set. Where there is no
-// object to evaluate them on they are Unknown, lest old ones count. A completion
-// stays: a finished Job may be cleaned up.
-func ruled(m *Manifest, before *workv1.ManifestCondition, generation int64) []metav1.Condition {
+// ruleConditions returns the conditions that the rules of a manifest set. Without an object they are
+// Unknown, so that old ones are not used. Complete stays True, because a finished Job may be deleted.
+func ruleConditions(m *Manifest, before *workv1.ManifestCondition, generation int64) []metav1.Condition {
 	var conditions []metav1.Condition
 	add := func(c metav1.Condition) {
 		if c.Type == "" || BuiltIn(c.Type) || meta.FindStatusCondition(conditions, c.Type) != nil {
@@ -70,7 +67,7 @@ func ruled(m *Manifest, before *workv1.ManifestCondition, generation int64) []me
 	}
 	for _, kind := range m.Rules {
 		c := metav1.Condition{Type: kind, Status: metav1.ConditionUnknown,
-			Reason: workv1.ReasonConditionRuleInternalError, Message: unseen(m.Presence)}
+			Reason: workv1.ReasonConditionRuleInternalError, Message: notEvaluatedMessage(m.Presence)}
 		if kind == workv1.ManifestComplete {
 			if done := completion(before); done != nil {
 				c = *done
@@ -81,9 +78,9 @@ func ruled(m *Manifest, before *workv1.ManifestCondition, generation int64) []me
 	return conditions
 }
 
-// unseen says why the rules of an object could not be evaluated.
-func unseen(sight Presence) string {
-	switch sight {
+// notEvaluatedMessage returns why the rules of an object could not be evaluated.
+func notEvaluatedMessage(presence Presence) string {
+	switch presence {
 	case Missing:
 		return "The object does not exist"
 	case Unresolved:
@@ -93,8 +90,8 @@ func unseen(sight Presence) string {
 	}
 }
 
-// aggregateRules makes the work's conditions of those that the rules of
-// generation gave its manifests, in no order.
+// aggregateRules returns the work's conditions that aggregate those set by the rules of generation, in
+// no order.
 func aggregateRules(entries []workv1.ManifestCondition, generation int64) []metav1.Condition {
 	byType := map[string][]*metav1.Condition{}
 	for i := range entries {
@@ -106,27 +103,26 @@ func aggregateRules(entries []workv1.ManifestCondition, generation int64) []meta
 		}
 	}
 	var conditions []metav1.Condition
-	for kind, of := range byType {
-		c := metav1.Condition{Type: kind, Status: aggregate(kind, of), ObservedGeneration: generation,
-			Reason: workv1.ReasonConditionRulesAggregated, Message: fmt.Sprintf("Aggregated from %d manifest conditions", len(of))}
-		if len(of) == 1 {
-			c.Message = of[0].Message
+	for kind, conditionsOfType := range byType {
+		c := metav1.Condition{Type: kind, Status: aggregate(kind, conditionsOfType), ObservedGeneration: generation,
+			Reason: workv1.ReasonConditionRulesAggregated, Message: fmt.Sprintf("Aggregated from %d manifest conditions", len(conditionsOfType))}
+		if len(conditionsOfType) == 1 {
+			c.Message = conditionsOfType[0].Message
 		}
 		conditions = append(conditions, c)
 	}
 	return conditions
 }
 
-// aggregate gives the status of a work's condition: that of one of its
-// manifests' conditions which decides, else Unknown if one is, else what all are.
-// False decides. Of Progressing and Degraded it is True: a work is degraded if
-// any part of it is.
-func aggregate(kind string, of []*metav1.Condition) metav1.ConditionStatus {
+// aggregate returns the status of a work's condition from those of its manifests: the deciding status
+// if any of them has it, else Unknown if any is, else the status that all have. The deciding status
+// is False, but True for Progressing and Degraded: a work is degraded if any part of it is.
+func aggregate(kind string, conditions []*metav1.Condition) metav1.ConditionStatus {
 	decides, rest := metav1.ConditionFalse, metav1.ConditionTrue
 	if kind == workv1.WorkProgressing || kind == workv1.WorkDegraded {
 		decides, rest = rest, decides
 	}
-	for _, c := range of {
+	for _, c := range conditions {
 		switch c.Status {
 		case decides:
 			return decides

@@ -19,19 +19,18 @@ import (
 
 const (
 	defaultMaxPrograms = 1024
-	// maxTime bounds one call of Evaluate. The costs are bounded too: it is for what
-	// they underrate.
+	// maxTime limits one call of Evaluate, in case the cost limits underestimate an expression.
 	maxTime = 30 * time.Second
-	// maxMessage is the most bytes of a condition's message: what the API takes.
+	// maxMessage is the maximum length in bytes of a condition's message in the API.
 	maxMessage = 32768
-	// maxType is the most bytes of a condition's type.
+	// maxType is the maximum length in bytes of a condition's type.
 	maxType = 316
 )
 
 // Config configures [New].
 type Config struct {
-	// MaxPrograms is the most compiled expressions that are kept; those used least
-	// recently go first. Default: 1024.
+	// MaxPrograms is the maximum number of compiled expressions in the cache, which evicts the least
+	// recently used ones. Default 1024.
 	MaxPrograms int
 }
 
@@ -40,29 +39,27 @@ type Evaluator struct {
 	programs *programs
 }
 
-// New returns an evaluator. It fails only if the CEL environment can not be
-// made, which no configuration brings about.
+// New returns an Evaluator. It returns an error only if the CEL environment cannot be created, which
+// does not depend on the configuration.
 func New(config Config) (*Evaluator, error) {
 	if config.MaxPrograms <= 0 {
 		config.MaxPrograms = defaultMaxPrograms
 	}
 	programs, err := newPrograms(config.MaxPrograms)
 	if err != nil {
-		return nil, fmt.Errorf("making the environment of condition rules: %w", err)
+		return nil, fmt.Errorf("create the CEL environment of condition rules: %w", err)
 	}
 	return &Evaluator{programs: programs}, nil
 }
 
-// Evaluate gives the conditions that rules set for a live object, in the order of
-// the rules, without ObservedGeneration and LastTransitionTime. A rule that names
-// no condition, and one of type WellKnownConditions for which nothing is built in,
-// gives none. Where several rules set one condition, the last of them decides, in
-// the place of the first.
+// Evaluate returns the conditions that rules set for a live object, in the order of the rules, without
+// ObservedGeneration and LastTransitionTime. A rule without a condition type sets none, nor does a rule
+// of type WellKnownConditions without a built-in test. If several rules set the same condition, the
+// last one decides, in the position of the first.
 //
-// Every failure is told by a condition. When ctx ends, evaluation stops within
-// moments, and the rules that are left give Unknown: they should not be reported.
-// Evaluate does not change live, which must not change meanwhile, and does not
-// panic, whatever it holds. Without live there are no conditions.
+// Failures are reported as conditions. When ctx ends, evaluation stops soon, and the remaining rules
+// result in Unknown: do not report them. Evaluate does not modify live, which must not change in the
+// meantime, and does not panic, whatever live contains. Without live there are no conditions.
 func (e *Evaluator) Evaluate(ctx context.Context, rules []workv1.ConditionRule, live *unstructured.Unstructured) []metav1.Condition {
 	if live == nil || len(rules) == 0 {
 		return nil
@@ -71,36 +68,36 @@ func (e *Evaluator) Evaluate(ctx context.Context, rules []workv1.ConditionRule, 
 	defer cancel()
 	run := newEvaluation(e.programs, live)
 	conditions := make([]metav1.Condition, 0, len(rules))
-	places := make(map[string]int, len(rules))
+	indexes := make(map[string]int, len(rules))
 	for i := range rules {
 		result, ok := run.rule(ctx, &rules[i])
 		if !ok {
 			continue
 		}
-		c := metav1.Condition{Type: rules[i].Condition, Status: result.status, Reason: result.reason, Message: cut(result.message)}
-		if place, again := places[c.Type]; again {
-			conditions[place] = c
+		c := metav1.Condition{Type: rules[i].Condition, Status: result.status, Reason: result.reason, Message: truncate(result.message)}
+		if index, again := indexes[c.Type]; again {
+			conditions[index] = c
 			continue
 		}
-		places[c.Type] = len(conditions)
+		indexes[c.Type] = len(conditions)
 		conditions = append(conditions, c)
 	}
 	return conditions
 }
 
-// ConditionTypes returns the types of the conditions that rules set for objects of kind, each
-// once, in the order in which [Evaluator.Evaluate] gives them.
+// ConditionTypes returns the types of the conditions that rules set for objects of kind, without
+// duplicates, in the order of [Evaluator.Evaluate].
 func ConditionTypes(rules []workv1.ConditionRule, kind schema.GroupVersionKind) []string {
 	var types []string
 	for i := range rules {
-		if gives(&rules[i], kind) && !slices.Contains(types, rules[i].Condition) {
+		if setsCondition(&rules[i], kind) && !slices.Contains(types, rules[i].Condition) {
 			types = append(types, rules[i].Condition)
 		}
 	}
 	return types
 }
 
-func gives(rule *workv1.ConditionRule, kind schema.GroupVersionKind) bool {
+func setsCondition(rule *workv1.ConditionRule, kind schema.GroupVersionKind) bool {
 	if rule.Type == workv1.WellKnownConditionsType {
 		return wellKnown(kind, rule.Condition) != nil
 	}
@@ -109,24 +106,23 @@ func gives(rule *workv1.ConditionRule, kind schema.GroupVersionKind) bool {
 
 var typePattern = regexp.MustCompile(`^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])$`)
 
-// Validate refuses rules that can not do what they say: a rule whose condition the
-// agent sets itself, or is not a condition type of the Kubernetes API, or a CEL
-// rule that names none. The error is about the first such rule, names it and says
-// what to do; it fits a condition's message.
+// Validate returns an error for the first invalid rule: one whose condition the agent sets itself or is
+// not a condition type of the Kubernetes API, or a CEL rule without a condition. The error identifies
+// the rule and says what to do; it is suitable as the message of a condition.
 func Validate(rules []workv1.ConditionRule) error {
 	for i := range rules {
-		if fault := fault(&rules[i]); fault != nil {
-			return fmt.Errorf("conditionRules[%d] %w", i, fault)
+		if err := validateRule(&rules[i]); err != nil {
+			return fmt.Errorf("conditionRules[%d] %w", i, err)
 		}
 	}
 	return nil
 }
 
-func fault(rule *workv1.ConditionRule) error {
+func validateRule(rule *workv1.ConditionRule) error {
 	kind := rule.Condition
 	switch {
 	case kind == "" && rule.Type == workv1.WellKnownConditionsType:
-		return nil // gives no condition
+		return nil // sets no condition
 	case kind == "":
 		return errors.New("names no condition: set its condition, such as Complete")
 	case condition.BuiltIn(kind):
@@ -138,8 +134,8 @@ func fault(rule *workv1.ConditionRule) error {
 	return nil
 }
 
-// cut gives a text as a condition can hold it.
-func cut(message string) string {
+// truncate returns message within the limits of a condition.
+func truncate(message string) string {
 	if len(message) > maxMessage {
 		message = message[:maxMessage]
 	}

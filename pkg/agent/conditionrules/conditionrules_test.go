@@ -318,12 +318,12 @@ func TestProgramsAreCompiledOnceAndBounded(t *testing.T) {
 	get := func(text string) *program { return e.programs.get(source{text: text}) }
 	a, bad := get("1 == 1"), get("foo")
 	if get("1 == 1") != a || get("foo") != bad || bad.err == nil {
-		t.Error("a program was made anew")
+		t.Error("a program was compiled again")
 	}
 	if e.programs.get(source{text: "foo", message: true}) == bad {
 		t.Error("a message expression has the program of an expression")
 	}
-	if n := e.programs.kept.Len(); n != 2 {
+	if n := e.programs.cache.Len(); n != 2 {
 		t.Errorf("%d programs are kept", n)
 	}
 	if get("1 == 1") == a {

@@ -15,35 +15,35 @@ import (
 )
 
 const (
-	// maxCost is the most that one expression may cost.
+	// maxCost is the maximum cost of one expression.
 	maxCost = 1_000_000
-	// maxCostOfAll is the most that the expressions of all rules of one manifest may
-	// cost together, and the same again their message expressions.
-	maxCostOfAll = 10_000_000
+	// maxTotalCost is the maximum total cost of the expressions of all rules of a manifest, and
+	// separately of their message expressions.
+	maxTotalCost = 10_000_000
 )
 
 var errBudget = errors.New("CEL evaluation budget exceeded")
 
-// outcome is what a rule says of an object: a condition but for its type.
+// outcome is the result of a rule: a condition without its type.
 type outcome struct {
 	status  metav1.ConditionStatus
 	reason  string
 	message string
 }
 
-// evaluation is one pass over the rules of a manifest. One goroutine owns it.
+// evaluation evaluates the rules of one manifest. It is not safe for concurrent use.
 type evaluation struct {
 	programs *programs
 	object   map[string]any
 	kind     schema.GroupVersionKind
-	// What is left to spend. Messages have their own, so that a long one never
-	// costs a rule its result.
+	// The remaining budgets. Messages have their own, so that a long one cannot cost a rule its
+	// result.
 	expressions, messages budget
 }
 
 type budget struct{ left uint64 }
 
-// spend takes cost and reports whether there was as much.
+// spend subtracts cost and reports whether the budget was sufficient.
 func (b *budget) spend(cost uint64) bool {
 	enough := cost <= b.left
 	b.left -= min(cost, b.left)
@@ -53,13 +53,13 @@ func (b *budget) spend(cost uint64) bool {
 func newEvaluation(programs *programs, live *unstructured.Unstructured) *evaluation {
 	return &evaluation{
 		programs: programs, object: live.Object, kind: live.GroupVersionKind(),
-		expressions: budget{left: maxCostOfAll}, messages: budget{left: maxCostOfAll},
+		expressions: budget{left: maxTotalCost}, messages: budget{left: maxTotalCost},
 	}
 }
 
-// rule gives what a rule says; false if it sets no condition.
+// rule returns the outcome of a rule, or false if it sets no condition.
 func (e *evaluation) rule(ctx context.Context, rule *workv1.ConditionRule) (outcome, bool) {
-	if !gives(rule, e.kind) {
+	if !setsCondition(rule, e.kind) {
 		return outcome{}, false
 	}
 	if ctx.Err() != nil {
@@ -86,16 +86,15 @@ func (e *evaluation) rule(ctx context.Context, rule *workv1.ConditionRule) (outc
 	}
 }
 
-// test evaluates one expression of a rule, or gives the outcome that its failure
-// means.
+// test evaluates one expression of a rule. If that fails, it returns the outcome of the rule.
 func (e *evaluation) test(ctx context.Context, text string) (bool, *outcome) {
 	value, err := e.value(ctx, source{text: text}, &e.expressions, map[string]any{"object": e.object})
-	var unbuilt *buildError
+	var notBuilt *buildError
 	switch {
 	case ctx.Err() != nil:
 		o := stopped(ctx)
 		return false, &o
-	case errors.As(err, &unbuilt):
+	case errors.As(err, &notBuilt):
 		return false, &outcome{metav1.ConditionUnknown, workv1.ReasonConditionRuleInternalError, err.Error()}
 	case err != nil:
 		return false, &outcome{metav1.ConditionFalse, workv1.ReasonConditionRuleExpressionError, err.Error()}
@@ -108,8 +107,7 @@ func (e *evaluation) test(ctx context.Context, text string) (bool, *outcome) {
 	return bool(result), nil
 }
 
-// evaluated is the outcome of a rule that gave result. builtIn is the message of
-// a well-known rule.
+// evaluated returns the outcome of a rule with result. builtIn is the message of a well-known rule.
 func (e *evaluation) evaluated(ctx context.Context, rule *workv1.ConditionRule, result bool, builtIn string) outcome {
 	o := outcome{metav1.ConditionFalse, workv1.ReasonConditionRuleEvaluated, "Manifest is not " + rule.Condition}
 	if result {
@@ -139,9 +137,9 @@ func (e *evaluation) evaluated(ctx context.Context, rule *workv1.ConditionRule, 
 // text evaluates a message expression.
 func (e *evaluation) text(ctx context.Context, expression string, result bool) (string, error) {
 	value, err := e.value(ctx, source{text: expression, message: true}, &e.messages, map[string]any{"object": e.object, "result": result})
-	var broken *compileError
-	if errors.As(err, &broken) {
-		return "", errors.New(broken.brief())
+	var notCompiled *compileError
+	if errors.As(err, &notCompiled) {
+		return "", errors.New(notCompiled.brief())
 	}
 	if err != nil {
 		return "", err
@@ -153,15 +151,15 @@ func (e *evaluation) text(ctx context.Context, expression string, result bool) (
 	return string(text), nil
 }
 
-// value evaluates an expression and pays for it.
-func (e *evaluation) value(ctx context.Context, of source, from *budget, variables map[string]any) (ref.Val, error) {
+// value evaluates an expression and subtracts its cost from the budget.
+func (e *evaluation) value(ctx context.Context, src source, from *budget, variables map[string]any) (ref.Val, error) {
 	switch {
 	case ctx.Err() != nil:
 		return nil, ctx.Err()
 	case from.left == 0:
 		return nil, errBudget
 	}
-	p := e.programs.get(of)
+	p := e.programs.get(src)
 	if p.err != nil {
 		return nil, p.err
 	}
@@ -173,13 +171,13 @@ func (e *evaluation) value(ctx context.Context, of source, from *budget, variabl
 	return value, err
 }
 
-// stopped is the outcome of a rule that was not evaluated to its end.
+// stopped returns the outcome of a rule whose evaluation was stopped.
 func stopped(ctx context.Context) outcome {
 	return outcome{metav1.ConditionUnknown, workv1.ReasonConditionRuleInternalError,
 		fmt.Sprintf("the evaluation was stopped: %v", ctx.Err())}
 }
 
-// nativeType names the Go type of a value.
+// nativeType returns the name of the Go type of a value.
 func nativeType(value ref.Val) string {
 	if _, ok := value.(*types.Optional); ok {
 		return "optional"

@@ -14,14 +14,13 @@ import (
 	"github.com/google/cel-go/interpreter"
 )
 
-// What cel-go counts, it counts when a call is done, and some calls hardly at
-// all. So one call could take all memory, or a minute that no context ends:
-// replace makes much of little, + doubles a list and so does the next, == walks a
-// list of lists of lists that share their items, indexOf compares everywhere. The
-// guard estimates such a call before it is made and ends the evaluation where it
-// alone would cost more than an expression may.
+// cel-go counts the cost of a call after it is done, and the cost of some calls hardly at all. A single
+// call could therefore use all memory, or run for a minute without a check of the context: replace
+// turns a short text into a long one, repeated + doubles a list, == visits nested lists that share their
+// items, indexOf compares at every position. The guard estimates such calls before they are made, and
+// ends the evaluation if one call would exceed the limit of an expression.
 
-// guarded are the functions whose price is asked before they are called.
+// guarded lists the functions whose cost is estimated before they are called.
 var guarded = map[string]bool{
 	operators.Equals: true, operators.NotEquals: true, operators.In: true, operators.Add: true,
 	"replace": true, "join": true, "format": true,
@@ -30,17 +29,16 @@ var guarded = map[string]bool{
 	"sum": true, "min": true, "max": true, "isSorted": true,
 }
 
-// maxPrecision is the most that Go's fmt heeds.
+// maxPrecision is the maximum precision that Go's fmt supports.
 const maxPrecision = 1_000_000
 
-// overlooked are functions that read a whole text and that are counted as if they
-// did not.
+// overlooked lists functions that read a whole text and that the libraries count as constant.
 var overlooked = map[string]bool{
 	"charAt": true, "reverse": true, "size": true,
 	"int": true, "uint": true, "double": true, "bool": true, "duration": true, "timestamp": true,
 }
 
-// guard guards the calls of programs. It does not change once made.
+// guard guards the calls of programs. It is immutable.
 type guard struct {
 	implementations map[string]*functions.Overload // by overload and by function
 }
@@ -72,8 +70,7 @@ func newGuard(env *cel.Env) (*guard, error) {
 	return g, nil
 }
 
-// decorate replaces a call of a guarded function by one that asks its price
-// first.
+// decorate replaces a call of a guarded function by one that estimates its cost first.
 func (g *guard) decorate(node interpreter.Interpretable) (interpreter.Interpretable, error) {
 	call, ok := node.(interpreter.InterpretableCall)
 	if !ok || !guarded[call.Function()] {
@@ -88,7 +85,7 @@ func (g *guard) decorate(node interpreter.Interpretable) (interpreter.Interpreta
 		return node, nil
 	}
 	if pattern, isConst := regularExpression(name, args); isConst {
-		// cel-go compiles it once, and then calls something else with these arguments.
+		// cel-go compiles the pattern once and calls another function with these arguments.
 		args = slices.Clone(args)
 		args[0] = &matched{Interpretable: args[0], function: name, pattern: pattern}
 	}
@@ -98,17 +95,16 @@ func (g *guard) decorate(node interpreter.Interpretable) (interpreter.Interpreta
 	}), nil
 }
 
-// refuseAboveLimit ends the evaluation if one call costs more than an expression
-// may.
+// refuseAboveLimit ends the evaluation if one call costs more than an expression may.
 func refuseAboveLimit(function string, args []ref.Val) {
-	if price(function, args) > maxCost {
+	if estimate(function, args) > maxCost {
 		panic(interpreter.EvalCancelledError{Cause: interpreter.CostLimitExceeded,
 			Message: "operation cancelled: actual cost limit exceeded"})
 	}
 }
 
-// plain reports whether an argument is a constant that is no list or map, so that
-// comparing with it is cheap.
+// plain reports whether an argument is a constant other than a list or map, so that a comparison with
+// it is cheap.
 func plain(arg interpreter.Interpretable) bool {
 	constant, ok := arg.(interpreter.InterpretableConst)
 	return ok && types.IsPrimitiveType(constant.Value())
@@ -125,7 +121,7 @@ func regularExpression(function string, args []interpreter.Interpretable) (ref.V
 	return constant.Value(), true
 }
 
-// matched is the text that a constant pattern is matched with.
+// matched is the text argument of a call with a constant pattern.
 type matched struct {
 	interpreter.Interpretable
 	function string
@@ -138,12 +134,11 @@ func (m *matched) Eval(variables interpreter.Activation) ref.Val {
 	return text
 }
 
-// addition adds lists by copying them. cel-go would keep the two as one and look
-// through both, and through those that they are made of, each time that it asks
-// for the size.
+// addition returns an operator that copies the lists that it concatenates. cel-go instead keeps a tree
+// of the operands and visits it whenever it needs the size.
 func addition(adapter types.Adapter, add functions.BinaryOp) functions.BinaryOp {
 	return func(a, b ref.Val) ref.Val {
-		_, growing := a.(traits.MutableLister) // the result of a loop, made in place
+		_, growing := a.(traits.MutableLister) // the result of a loop, appended in place
 		left, isList := a.(traits.Lister)
 		right, areLists := b.(traits.Lister)
 		if growing || !isList || !areLists {
@@ -159,12 +154,12 @@ func addition(adapter types.Adapter, add functions.BinaryOp) functions.BinaryOp 
 	}
 }
 
-// invoke does what a call of cel-go would.
+// invoke calls implementation as cel-go does.
 func invoke(implementation *functions.Overload, call interpreter.InterpretableCall, args []ref.Val) ref.Val {
-	of := args[0].Type()
+	kind := args[0].Type()
 	switch trait := implementation.OperandTrait; {
-	case trait != 0 && !of.HasTrait(trait):
-		if of.HasTrait(traits.ReceiverType) {
+	case trait != 0 && !kind.HasTrait(trait):
+		if kind.HasTrait(traits.ReceiverType) {
 			return args[0].(traits.Receiver).Receive(call.Function(), call.OverloadID(), args[1:])
 		}
 	case len(args) == 1 && implementation.Unary != nil:
@@ -177,10 +172,9 @@ func invoke(implementation *functions.Overload, call interpreter.InterpretableCa
 	return types.NewErr("no such overload: %s", call.Function())
 }
 
-// price estimates what a call costs, in the units of cel-go: about one for ten
-// bytes of a text, or for an item of a list. It looks at no more than it has to
-// for saying "too much".
-func price(function string, args []ref.Val) uint64 {
+// estimate returns the estimated cost of a call in the units of cel-go: about one per ten bytes of text
+// or per item of a list. It visits no more than needed to exceed the limit.
+func estimate(function string, args []ref.Val) uint64 {
 	switch function {
 	case operators.Equals, operators.NotEquals:
 		return min(weight(args[0]), weight(args[1]))
@@ -200,7 +194,7 @@ func price(function string, args []ref.Val) uint64 {
 		if list, ok := args[0].(traits.Lister); ok {
 			return weight(list)
 		}
-		// A comparison of two letters is far cheaper than a unit.
+		// Comparing two letters is much cheaper than one unit.
 		return length(args[0])/10 + length(args[0])*length(args[1])/100
 	case "replace":
 		return length(args[0])/10 + replaced(args)/10
@@ -220,7 +214,7 @@ func price(function string, args []ref.Val) uint64 {
 	return total
 }
 
-// length of a text in bytes; 0 for what is none.
+// length returns the length of a text in bytes, or 0 if the value is not a text.
 func length(value ref.Val) uint64 {
 	switch text := value.(type) {
 	case types.String:
@@ -240,7 +234,7 @@ func size(value ref.Val) uint64 {
 	return 0
 }
 
-// replaced is the length of what replace gives.
+// replaced returns the length of the result of replace.
 func replaced(args []ref.Val) uint64 {
 	text, _ := args[0].(types.String)
 	old, _ := args[1].(types.String)
@@ -253,8 +247,8 @@ func replaced(args []ref.Val) uint64 {
 	return uint64(len(text)) - times*uint64(len(old)) + times*length(args[2])
 }
 
-// padding is what precisions add to a formatted text, at most: "%.1000f" asks for
-// a thousand digits.
+// padding returns the maximum cost that precisions add to a formatted text: "%.1000f" has a thousand
+// digits.
 func padding(format ref.Val) uint64 {
 	text, _ := format.(types.String)
 	total := uint64(0)
@@ -268,8 +262,8 @@ func padding(format ref.Val) uint64 {
 	return total
 }
 
-// weight is what walking a value costs, lists and maps in it included. It stops
-// counting soon after maxCost.
+// weight returns the cost of visiting a value including nested lists and maps. It stops counting soon
+// after maxCost.
 func weight(value ref.Val) uint64 {
 	return weigh(value, maxCost+1)
 }
@@ -297,20 +291,19 @@ func weigh(value ref.Val, limit uint64) uint64 {
 	return total
 }
 
-// estimator counts the calls that are done: as cel-go and the Kubernetes
-// libraries do, but no less than the price, and what comes out.
+// estimator counts calls like cel-go and the Kubernetes libraries, but no less than estimate plus the
+// size of the result.
 type estimator struct {
 	interpreter.ActualCostEstimator
 }
 
-// CallCost implements interpreter.ActualCostEstimator. Nil leaves the count to
-// cel-go.
+// CallCost implements interpreter.ActualCostEstimator. For nil, cel-go counts itself.
 func (e estimator) CallCost(function, overload string, args []ref.Val, result ref.Val) *uint64 {
 	counted := e.ActualCostEstimator.CallCost(function, overload, args, result)
 	if !guarded[function] && !overlooked[function] {
 		return counted
 	}
-	least := price(function, args) + length(result)/10
+	least := estimate(function, args) + length(result)/10
 	if counted != nil {
 		least = max(least, *counted)
 	}

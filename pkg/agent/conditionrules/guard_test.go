@@ -190,7 +190,7 @@ func TestPrice(t *testing.T) {
 		{"size", []ref.Val{text(100)}, 11},
 		{"size", []ref.Val{list(text(100))}, 1},
 	} {
-		if got := price(c.function, c.args); got != c.want {
+		if got := estimate(c.function, c.args); got != c.want {
 			t.Errorf("%s of %v is %d, not %d", c.function, c.args, got, c.want)
 		}
 	}

@@ -19,31 +19,29 @@ import (
 )
 
 const (
-	// checkEvery is after how many steps of a loop the context is looked at.
+	// checkEvery is the number of loop steps between checks of the context.
 	checkEvery = 100
-	// Checking the types of an expression takes a time that grows with the cube of
-	// its size; these keep it below a second. They are far above what a person
-	// writes.
-	maxLetters = 10_000
-	maxDepth   = 64
-	maxLoops   = 64 // macros such as all, exists and map
+	// Type checking takes time cubic in the size of an expression. These limits keep it below a
+	// second and are far above the size of reasonable expressions.
+	maxLength = 10_000
+	maxDepth  = 64
+	maxLoops  = 64 // macros such as all, exists and map
 )
 
-// source is the text of an expression. That of a message sees one more variable.
+// source is the text of an expression. A message expression has an additional variable.
 type source struct {
 	text    string
 	message bool
 }
 
-// program is a compiled expression, or the reason why there is none: a
-// *compileError or a *buildError.
+// program is a compiled expression, or the error of compiling it: a *compileError or a *buildError.
 type program struct {
 	once     sync.Once
 	compiled cel.Program
 	err      error
 }
 
-// run evaluates a program and gives the value and what it cost.
+// run evaluates a program and returns the value and its cost.
 func (p *program) run(ctx context.Context, variables map[string]any) (ref.Val, uint64, error) {
 	value, details, err := p.compiled.ContextEval(ctx, variables)
 	var cost uint64
@@ -52,25 +50,24 @@ func (p *program) run(ctx context.Context, variables map[string]any) (ref.Val, u
 	}
 	var cancelled interpreter.EvalCancelledError
 	if errors.As(err, &cancelled) {
-		cost = max(cost, maxCost) // what the guard refused has not been counted
+		cost = max(cost, maxCost) // a call that the guard refused is not counted
 	}
 	return value, cost, err
 }
 
-// programs compiles expressions and keeps the compiled ones. It is safe for
-// concurrent use.
+// programs compiles expressions and caches the results. It is safe for concurrent use.
 type programs struct {
 	expressions, messages *cel.Env
 	guard                 *guard
 
-	mu   sync.Mutex // held to find or add an entry, not to compile
-	kept *lru.Cache // source → *program
+	mu    sync.Mutex // held to find or add an entry, but not to compile
+	cache *lru.Cache // source → *program
 }
 
 func newPrograms(size int) (*programs, error) {
 	env, err := cel.NewEnv(
 		cel.EagerlyValidateDeclarations(true),
-		cel.ParserExpressionSizeLimit(maxLetters),
+		cel.ParserExpressionSizeLimit(maxLength),
 		cel.ParserRecursionLimit(maxDepth),
 		cel.OptionalTypes(),
 		ext.Strings(),
@@ -91,36 +88,36 @@ func newPrograms(size int) (*programs, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &programs{expressions: env, messages: messages, guard: guard, kept: lru.New(size)}, nil
+	return &programs{expressions: env, messages: messages, guard: guard, cache: lru.New(size)}, nil
 }
 
-// get gives the program of a source. Each source is compiled once for as long as
-// it is kept, also when that fails.
-func (p *programs) get(of source) *program {
+// get returns the program of a source. It compiles each source once while that is in the cache, even
+// if the source is invalid.
+func (p *programs) get(src source) *program {
 	p.mu.Lock()
 	var entry *program
-	if known, ok := p.kept.Get(of); ok {
+	if known, ok := p.cache.Get(src); ok {
 		entry = known.(*program)
 	} else {
 		entry = &program{}
-		p.kept.Add(of, entry)
+		p.cache.Add(src, entry)
 	}
 	p.mu.Unlock()
-	entry.once.Do(func() { entry.compiled, entry.err = p.compile(of) })
+	entry.once.Do(func() { entry.compiled, entry.err = p.compile(src) })
 	return entry
 }
 
-func (p *programs) compile(of source) (compiled cel.Program, err error) {
+func (p *programs) compile(src source) (compiled cel.Program, err error) {
 	defer func() {
 		if panicked := recover(); panicked != nil {
 			compiled, err = nil, &buildError{fmt.Errorf("internal error: %v", panicked)}
 		}
 	}()
 	env := p.expressions
-	if of.message {
+	if src.message {
 		env = p.messages
 	}
-	parsed, issues := env.Parse(of.text)
+	parsed, issues := env.Parse(src.text)
 	if issues.Err() != nil {
 		return nil, &compileError{issues.Err()}
 	}
@@ -144,7 +141,7 @@ func (p *programs) compile(of source) (compiled cel.Program, err error) {
 	return compiled, nil
 }
 
-// loops counts the loops in an expression.
+// loops returns the number of loops in an expression.
 func loops(parsed *cel.Ast) int {
 	count := 0
 	ast.PostOrderVisit(parsed.NativeRep().Expr(), ast.NewExprVisitor(func(e ast.Expr) {
@@ -155,13 +152,13 @@ func loops(parsed *cel.Ast) int {
 	return count
 }
 
-// compileError says that an expression is not correct.
+// compileError is the error of an invalid expression.
 type compileError struct{ err error }
 
 func (e *compileError) Error() string { return e.err.Error() }
 func (e *compileError) Unwrap() error { return e.err }
 
-// brief is the error without the lines that quote the expression.
+// brief returns the error without the lines that quote the expression.
 func (e *compileError) brief() string {
 	var lines []string
 	for line := range strings.SplitSeq(e.Error(), "\n") {
@@ -172,14 +169,13 @@ func (e *compileError) brief() string {
 	return strings.Join(lines, "\n")
 }
 
-// buildError says that no program can be made of a correct expression.
+// buildError is the error of a valid expression that cannot be turned into a program.
 type buildError struct{ err error }
 
 func (e *buildError) Error() string { return e.err.Error() }
 func (e *buildError) Unwrap() error { return e.err }
 
-// hasConditions reports whether a value is a map whose conditions is a list that
-// is not empty.
+// hasConditions reports whether a value is a map whose conditions are a list with items.
 func hasConditions(value ref.Val) ref.Val {
 	object, ok := value.(traits.Mapper)
 	if !ok {

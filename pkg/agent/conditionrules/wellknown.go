@@ -4,8 +4,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// wellKnown gives the test that is built in for a condition of objects of kind:
-// whether it is True of an object, and the message. It is nil if there is none.
+// wellKnown returns the built-in test of a condition for objects of kind, which returns whether the
+// condition is True and its message, or nil if there is none.
 func wellKnown(kind schema.GroupVersionKind, condition string) func(object map[string]any) (result bool, message string) {
 	if condition != "Complete" {
 		return nil

@@ -10,13 +10,12 @@ import (
 	"k8s.io/client-go/util/jsonpath"
 )
 
-// evaluate gives what the nodes of a parsed JSONPath template match in an object.
+// evaluate returns the values in object that match the nodes of a parsed JSONPath template.
 //
-// It is here because of what the library's own evaluation does: it walks the
-// fields of an object in random order, so that the first of several matches is
-// another one each time; it changes the parsed tree; it fails at null where it
-// does not at a missing field; it drops all matches at an empty list; and an error
-// may print what it found. Otherwise the two agree, which a test holds on to.
+// It replaces the evaluation of the library, which visits the fields of an object in random order, so
+// that the first of several matches differs each time, modifies the parsed nodes, returns an error
+// for null but not for a missing field, discards all matches at an empty list, and returns errors
+// that may contain values. A test verifies that both agree in all other cases.
 func evaluate(nodes []jsonpath.Node, object any) ([]any, error) {
 	var found []any
 	for i := 0; i < len(nodes); i++ {
@@ -48,7 +47,7 @@ func evaluate(nodes []jsonpath.Node, object any) ([]any, error) {
 	return found, nil
 }
 
-// endOfRange is the place of the end of the range that begins at start.
+// endOfRange returns the index of the end of the range that begins at start.
 func endOfRange(nodes []jsonpath.Node, start int) int {
 	depth := 0
 	for i := start; i < len(nodes); i++ {
@@ -124,7 +123,7 @@ func walk(values []any, node jsonpath.Node) ([]any, error) {
 	}
 }
 
-// each joins what step makes of each of values.
+// each returns the concatenated results of step for values.
 func each(values []any, step func(any) ([]any, error)) ([]any, error) {
 	var found []any
 	for _, value := range values {
@@ -137,7 +136,7 @@ func each(values []any, step func(any) ([]any, error)) ([]any, error) {
 	return found, nil
 }
 
-// fieldOf gives the field of that name of those values that have it.
+// fieldOf returns the field with that name of each value that has it.
 func fieldOf(values []any, name string) []any {
 	found := make([]any, 0, len(values))
 	for _, value := range values {
@@ -150,7 +149,7 @@ func fieldOf(values []any, name string) []any {
 	return found
 }
 
-// children are the items of a list, or the fields of an object by their names.
+// children returns the items of a list, or the fields of an object sorted by name.
 func children(value any) []any {
 	switch value := value.(type) {
 	case []any:
@@ -166,8 +165,8 @@ func children(value any) []any {
 	}
 }
 
-// descend appends value and all in it, at any depth, that has something in it.
-// Texts count as such.
+// descend appends value and everything in it, at any depth, that is a list or object with content or
+// a text that is not empty.
 func descend(found []any, value any) []any {
 	if text, ok := value.(string); ok && text != "" {
 		return append(found, value)
@@ -183,7 +182,7 @@ func descend(found []any, value any) []any {
 	return found
 }
 
-// elements gives the items of a list from a start to before an end, by steps.
+// elements returns the items of a list from a start to before an end, by steps.
 func elements(value any, params [3]jsonpath.ParamsEntry) ([]any, error) {
 	if value == nil {
 		return nil, nil
@@ -229,7 +228,7 @@ func elements(value any, params [3]jsonpath.ParamsEntry) ([]any, error) {
 	return found, nil
 }
 
-// filter gives the items of a list that a condition holds for.
+// filter returns the items of a list that match the condition.
 func filter(value any, condition *jsonpath.FilterNode) ([]any, error) {
 	if value == nil {
 		return nil, nil
@@ -266,7 +265,7 @@ func holds(item any, condition *jsonpath.FilterNode) (bool, error) {
 	if len(left) > 1 || len(right) > 1 {
 		return false, errors.New("can only compare one element at a time")
 	}
-	// What is missing or null is like nothing, and unlike nothing.
+	// A missing value or null neither equals nor differs from anything.
 	if len(left) == 0 || len(right) == 0 || left[0] == nil || right[0] == nil {
 		return false, nil
 	}

@@ -18,14 +18,13 @@ const (
 
 // Config configures [New].
 type Config struct {
-	// RawJSON reports objects, lists and other values that are neither integer,
-	// string nor boolean, as JSON text (the feature gate RawFeedbackJsonString), and
-	// several matches of a path as one JSON list. Otherwise such a value is an error,
-	// and of several matches the first counts.
+	// RawJSON reports objects, lists and other values that are not integers, strings or booleans as
+	// JSON text (feature gate RawFeedbackJsonString), and several matches of a path as one JSON
+	// list. Without it, such a value is an error, and of several matches the first is reported.
 	RawJSON bool
-	// MaxRawLength is the most bytes of one value of type JsonRaw. Default: 1024.
+	// MaxRawLength is the maximum length in bytes of a value of type JsonRaw. Default 1024.
 	MaxRawLength int
-	// MaxPaths is the most parsed paths that are kept. Default: 1024.
+	// MaxPaths is the maximum number of parsed paths in the cache. Default 1024.
 	MaxPaths int
 }
 
@@ -35,7 +34,7 @@ type Reader struct {
 	paths  *paths
 }
 
-// New returns a reader.
+// New returns a Reader.
 func New(config Config) *Reader {
 	if config.MaxRawLength <= 0 {
 		config.MaxRawLength = defaultMaxRawLength
@@ -46,11 +45,10 @@ func New(config Config) *Reader {
 	return &Reader{config: config, paths: newPaths(config.MaxPaths)}
 }
 
-// Values gives the values that rules ask of a live object, in the order of the
-// rules and, within a rule, of its paths. What is missing or null gives no value
-// and no error. Values that are found are given even when others fail. The text
-// of the error is that of one failure, or "[a, b]" for several, each once. Values
-// does not change obj, whatever it holds, and does not panic.
+// Values returns the values of obj that rules request, in the order of the rules and of the paths of a
+// rule. A missing value or null is omitted without an error. Values returns those that it found even
+// if others failed. The text of the error is that of the only failure, or "[a, b]" for several,
+// without duplicates. Values does not modify obj and does not panic, whatever obj contains.
 func (r *Reader) Values(rules []workv1.FeedbackRule, obj *unstructured.Unstructured) ([]workv1.FeedbackValue, error) {
 	var values []workv1.FeedbackValue
 	var errs []error
@@ -89,7 +87,7 @@ func (r *Reader) Values(rules []workv1.FeedbackRule, obj *unstructured.Unstructu
 	return values, utilerrors.NewAggregate(errs)
 }
 
-// value reads one path. It is nil if that finds nothing.
+// value returns the value of one path, or nil if the path does not match.
 func (r *Reader) value(name, path string, obj *unstructured.Unstructured) (*workv1.FieldValue, error) {
 	found, err := r.paths.find(name, path, obj.Object)
 	if err != nil || len(found) == 0 {
@@ -115,7 +113,7 @@ func (r *Reader) value(name, path string, obj *unstructured.Unstructured) (*work
 	}
 }
 
-// raw gives a value as compact JSON, with sorted keys.
+// raw returns a value as compact JSON with sorted keys.
 func (r *Reader) raw(name string, value any) (*workv1.FieldValue, error) {
 	encoded, err := json.Marshal(value)
 	if err != nil {

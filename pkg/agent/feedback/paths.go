@@ -8,22 +8,21 @@ import (
 	"k8s.io/utils/lru"
 )
 
-// maxDescents is how often an expression may descend into all fields: each time
-// multiplies what it has to look at.
+// maxDescents is the maximum number of recursive descents in an expression, because each one
+// multiplies the cost.
 const maxDescents = 3
 
-// paths evaluates JSONPath expressions and keeps the parsed ones.
+// paths evaluates JSONPath expressions and caches the parsed ones.
 type paths struct {
-	parsed *lru.Cache // string → []jsonpath.Node, which nobody changes
+	parsed *lru.Cache // string → []jsonpath.Node, which is immutable
 }
 
 func newPaths(size int) *paths {
 	return &paths{parsed: lru.New(size)}
 }
 
-// find gives all that an expression, without its braces, matches in an object.
-// What is missing matches nothing. The errors name the value that the expression
-// is for.
+// find returns all values of object that match an expression without its braces. A missing field
+// matches nothing. Errors contain name, the name of the feedback value.
 func (p *paths) find(name, expression string, object map[string]any) ([]any, error) {
 	nodes, err := p.parse(expression)
 	if err != nil {

@@ -2,13 +2,12 @@ package feedback
 
 import "k8s.io/apimachinery/pkg/runtime/schema"
 
-// value is a name and the path that it stands for.
+// value is the name of a feedback value and its path.
 type value struct{ name, path string }
 
-// wellKnown are the values of a WellKnownStatus rule, by exact kind. A path that
-// finds nothing gives no value. Those of the first four kinds are given; the rest
-// follows their manner: counts by the name of their field, anything else with the
-// kind in front.
+// wellKnown lists the values of a WellKnownStatus rule by kind. A path without a match has no value. The
+// first four kinds are those of OCM. The others follow the same pattern: counts have the name of
+// their field, other values the kind as prefix.
 var wellKnown = map[schema.GroupVersionKind][]value{
 	{Group: "apps", Version: "v1", Kind: "Deployment"}: {
 		{"ReadyReplicas", ".status.readyReplicas"},
