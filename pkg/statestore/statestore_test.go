@@ -5,14 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -20,10 +18,8 @@ import (
 	"go.etcd.io/bbolt"
 
 	"github.com/workwire/workwire/pkg/statestore"
+	"github.com/workwire/workwire/test/kit"
 )
-
-// timeout bounds every wait of these tests; none is expected to take it.
-const timeout = 20 * time.Second
 
 const (
 	one statestore.Bucket = "one"
@@ -35,7 +31,7 @@ func config(path string) statestore.Config {
 		Name: "state file", Path: path, Buckets: []statestore.Bucket{one, two},
 		Meta:     "meta",
 		Check:    func(meta *bbolt.Bucket) error { return statestore.RequireValue(meta, "format", "7") },
-		Recovery: "it is then empty", LockTimeout: 10 * time.Millisecond, Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
+		Recovery: "it is then empty", LockTimeout: 10 * time.Millisecond, Logger: slog.New(slog.DiscardHandler),
 	}
 }
 
@@ -60,39 +56,17 @@ func open(t testing.TB, path string, modify func(*statestore.Config)) *statestor
 
 func tempFile(t testing.TB) string { return filepath.Join(t.TempDir(), "state.db") }
 
-// run runs s until the returned function is called, which waits for its end.
 func run(t testing.TB, s *statestore.Store) (stop func()) {
 	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- s.Run(ctx) }()
-	stop = sync.OnceFunc(func() {
-		cancel()
-		if err := <-ended; err != nil {
-			t.Errorf("Run: %v", err)
-		}
-	})
-	t.Cleanup(stop)
-	return stop
+	return kit.Run(t, "the store", s.Run)
 }
 
-// receive returns the next value of results.
-func receive[T any](t testing.TB, results <-chan T) (result T) {
-	t.Helper()
-	select {
-	case result = <-results:
-	case <-time.After(timeout):
-		t.Fatal("timed out")
-	}
-	return result
-}
-
-// sync waits until everything so far is on disk.
+// wait waits until everything so far is on disk.
 func wait(t testing.TB, s *statestore.Store) {
 	t.Helper()
 	done := make(chan error, 1)
 	s.Barrier(func(err error) { done <- err })
-	if err := receive(t, done); err != nil {
+	if err := kit.Receive(t, "result", done); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -198,7 +172,7 @@ func TestBarrierPassesOnceOnDisk(t *testing.T) {
 	default:
 	}
 	run(t, s)
-	if err := receive(t, passed); err != nil {
+	if err := kit.Receive(t, "result", passed); err != nil {
 		t.Errorf("the barrier got %v", err)
 	}
 	wantContent(t, s, one, map[string]string{"a": "1"})
@@ -212,7 +186,7 @@ func TestBatch(t *testing.T) {
 	for i := range 50 {
 		key := string(rune('A' + i))
 		s.Add(one, key, value("x"))
-		for want := s.Batch(); receive(t, batches) < want; {
+		for want := s.Batch(); kit.Receive(t, "result", batches) < want; {
 			continue
 		}
 		if _, ok, err := s.Get(one, key); !ok || err != nil {
@@ -237,7 +211,7 @@ func TestCommitsAreShared(t *testing.T) {
 			}
 		})
 	}
-	_ = receive(t, done)
+	_ = kit.Receive(t, "result", done)
 	stop()
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
@@ -342,7 +316,7 @@ func TestFailedCommitIsKept(t *testing.T) {
 	s.Remove(one, "cancelled")
 	s.Put(one, "c", value("1"))
 	stop := run(t, s)
-	if err := receive(t, passed); err != nil {
+	if err := kit.Receive(t, "result", passed); err != nil {
 		t.Errorf("the barrier got %v", err)
 	}
 	stop()
@@ -396,19 +370,19 @@ func TestFailedUpdate(t *testing.T) {
 	s.Barrier(done)
 	run(t, s)
 	for range 2 {
-		if err := receive(t, results); !errors.Is(err, broken) {
+		if err := kit.Receive(t, "result", results); !errors.Is(err, broken) {
 			t.Errorf("update: %v", err)
 		}
 	}
-	if err := receive(t, results); err != nil {
+	if err := kit.Receive(t, "result", results); err != nil {
 		t.Errorf("barrier: %v", err)
 	}
 	s.Update(func(w statestore.Writes) { w.Put(one, strings.Repeat("k", 40000), value("key too large")) }, done)
-	if err := receive(t, results); err == nil {
+	if err := kit.Receive(t, "result", results); err == nil {
 		t.Error("a key that is too large was accepted")
 	}
 	s.Update(func(w statestore.Writes) { w.Put(one, "next", value("1")) }, done)
-	if err := receive(t, results); err != nil {
+	if err := kit.Receive(t, "result", results); err != nil {
 		t.Errorf("update: %v", err)
 	}
 	wantContent(t, s, one, map[string]string{"put": "1", "next": "1"})
@@ -428,7 +402,7 @@ func TestClosedStore(t *testing.T) {
 	s.Barrier(done)
 	s.Update(func(statestore.Writes) { t.Error("an update ran") }, done)
 	for range 4 {
-		if err := receive(t, got); !errors.Is(err, statestore.ErrClosed) {
+		if err := kit.Receive(t, "result", got); !errors.Is(err, statestore.ErrClosed) {
 			t.Errorf("got %v, want ErrClosed", err)
 		}
 	}

@@ -4,13 +4,10 @@ import (
 	"bytes"
 	"context"
 	"flag"
-	"io"
 	"log/slog"
-	"net/http"
 	"os"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -28,6 +25,7 @@ import (
 	"github.com/workwire/workwire/pkg/agent/object"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	workclient "github.com/workwire/workwire/pkg/client/clientset/versioned"
+	"github.com/workwire/workwire/test/kit"
 	"github.com/workwire/workwire/test/kit/controlplane"
 )
 
@@ -47,75 +45,45 @@ func TestMain(m *testing.M) {
 // cluster is what a test has of the API server.
 type cluster struct {
 	*testing.T
-	hub     string // hub hash of the test's records
-	client  workclient.Interface
-	records *applied.Client
-	log     *bytes.Buffer
-
-	mu       sync.Mutex
-	requests []string
+	hub      string // hub hash of the test
+	client   workclient.Interface
+	applied  *applied.Client
+	log      *bytes.Buffer
+	requests *kit.Requests
 }
 
-// newCluster gives records whose requests are counted. They are not watched:
-// what is known of a record is what the last write answered.
+// newCluster returns a cluster whose requests are counted. Its client does not watch: it knows the
+// results of its own writes.
 func newCluster(t *testing.T, config *rest.Config) *cluster {
 	t.Helper()
 	c := &cluster{T: t, hub: applied.HubHash(t.Name(), ""), log: &bytes.Buffer{}, client: workclient.NewForConfigOrDie(config)}
 	counted := rest.CopyConfig(config)
-	counted.Wrap(func(next http.RoundTripper) http.RoundTripper {
-		return roundTripper(func(request *http.Request) (*http.Response, error) {
-			line := request.Method
-			if request.Body != nil {
-				body, err := io.ReadAll(request.Body)
-				if err != nil {
-					return nil, err
-				}
-				request.Body = io.NopCloser(bytes.NewReader(body))
-				line += " " + string(body)
-			}
-			c.mu.Lock()
-			c.requests = append(c.requests, line)
-			c.mu.Unlock()
-			return next.RoundTrip(request)
-		})
-	})
-	c.records = applied.NewClient(applied.Config{
+	c.requests = kit.CountRequests(counted)
+	c.requests.Bodies = true
+	c.applied = applied.NewClient(applied.Config{
 		Client: workclient.NewForConfigOrDie(counted), AgentID: "agent", Changed: func(string, string) {}, Logger: slog.New(slog.NewTextHandler(c.log, nil)),
 	})
 	t.Cleanup(func() { c.forget(c.hub + "-web") })
 	return c
 }
 
-// forget takes a record off the API server, whatever holds it.
+// forget deletes an AppliedManifestWork including its finalizers.
 func (c *cluster) forget(name string) {
-	records := c.client.WorkV1().AppliedManifestWorks()
+	amws := c.client.WorkV1().AppliedManifestWorks()
 	ctx := context.Background() // the test's has ended
-	_, err := records.Patch(ctx, name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
+	_, err := amws.Patch(ctx, name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
 	if err == nil {
-		err = records.Delete(ctx, name, metav1.DeleteOptions{})
+		err = amws.Delete(ctx, name, metav1.DeleteOptions{})
 	}
 	if err != nil && !apierrors.IsNotFound(err) {
 		c.Error(err)
 	}
 }
 
-type roundTripper func(*http.Request) (*http.Response, error)
-
-func (f roundTripper) RoundTrip(request *http.Request) (*http.Response, error) { return f(request) }
-
-// take gives the requests since the last call.
-func (c *cluster) take() []string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	taken := c.requests
-	c.requests = nil
-	return taken
-}
-
 func (c *cluster) wantRequests(want int) {
 	c.Helper()
-	if got := c.take(); len(got) != want {
-		c.Errorf("%d requests, want %d: %s", len(got), want, got)
+	if got := c.requests.Take(); len(got) != want {
+		c.Errorf("%d requests, want %d: %v", len(got), want, got)
 	}
 }
 
@@ -125,33 +93,33 @@ func (c *cluster) ensure(labels map[string]string) *workv1.AppliedManifestWork {
 	if err != nil {
 		c.Fatal(err)
 	}
-	known, _ := c.records.Get(name)
-	record, err := c.records.Ensure(c.Context(), known, c.hub, applied.Work{Name: "web", UID: "1", Source: "hub1", Labels: labels}, nil)
+	known, _ := c.applied.Get(name)
+	amw, err := c.applied.Ensure(c.Context(), known, c.hub, applied.Work{Name: "web", UID: "1", Source: "hub1", Labels: labels}, nil)
 	if err != nil {
 		c.Fatal(err)
 	}
-	return record
+	return amw
 }
 
-func (c *cluster) record(record *workv1.AppliedManifestWork, status applied.Status) *workv1.AppliedManifestWork {
+func (c *cluster) updateStatus(amw *workv1.AppliedManifestWork, status applied.Status) *workv1.AppliedManifestWork {
 	c.Helper()
-	recorded, err := c.records.UpdateStatus(c.Context(), record, status)
+	updated, err := c.applied.UpdateStatus(c.Context(), amw, status)
 	if err != nil {
 		c.Fatal(err)
 	}
-	return recorded
+	return updated
 }
 
-func (c *cluster) setEviction(record *workv1.AppliedManifestWork, start *metav1.Time) *workv1.AppliedManifestWork {
+func (c *cluster) setEviction(amw *workv1.AppliedManifestWork, start *metav1.Time) *workv1.AppliedManifestWork {
 	c.Helper()
-	set, err := c.records.SetEviction(c.Context(), record, start)
+	set, err := c.applied.SetEviction(c.Context(), amw, start)
 	if err != nil {
 		c.Fatal(err)
 	}
 	return set
 }
 
-// wantStatus compares with what the API server has.
+// wantStatus compares the status on the API server.
 func (c *cluster) wantStatus(name string, want workv1.AppliedManifestWorkStatus) {
 	c.Helper()
 	live, err := c.client.WorkV1().AppliedManifestWorks().Get(c.Context(), name, metav1.GetOptions{})
@@ -179,13 +147,13 @@ func listed(names ...string) []workv1.AppliedManifestResourceMeta {
 	return list
 }
 
-func TestRecordWritesWhatDiffers(t *testing.T) {
+func TestUpdateStatusWritesOnlyDifferences(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, plane.REST())
-	record := c.ensure(nil)
+	amw := c.ensure(nil)
 	c.wantRequests(1)
-	// Nothing to say about a new record.
-	record = c.record(record, applied.Status{})
+	// A new object needs no status.
+	amw = c.updateStatus(amw, applied.Status{})
 	c.wantRequests(0)
 	for _, step := range []struct {
 		what        string
@@ -209,11 +177,11 @@ func TestRecordWritesWhatDiffers(t *testing.T) {
 			status.Resources = append(status.Resources, configMap(name))
 		}
 		status.Transitions = step.transitions
-		record = c.record(record, status)
-		if got := c.take(); len(got) != step.requests {
-			t.Errorf("%s: requests %s", step.what, got)
+		amw = c.updateStatus(amw, status)
+		if got := c.requests.Take(); len(got) != step.requests {
+			t.Errorf("%s: requests %v", step.what, got)
 		}
-		c.wantStatus(record.Name, workv1.AppliedManifestWorkStatus{Transitions: step.transitions, AppliedResources: listed(slices.Sorted(slices.Values(step.resources))...)})
+		c.wantStatus(amw.Name, workv1.AppliedManifestWorkStatus{Transitions: step.transitions, AppliedResources: listed(slices.Sorted(slices.Values(step.resources))...)})
 	}
 }
 
@@ -221,55 +189,54 @@ func TestEvictionIsSetOnPurposeOnly(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, plane.REST())
 	fresh := c.ensure(nil)
-	c.take()
+	c.requests.Take()
 	start := metav1.NewTime(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC).Local())
 	marked := c.setEviction(fresh, &start)
 	c.wantRequests(1)
 	c.wantStatus(fresh.Name, workv1.AppliedManifestWorkStatus{EvictionStartTime: &start})
 	sameSecond := metav1.NewTime(start.Add(400 * time.Millisecond))
 	if c.setEviction(marked, &sameSecond) != marked {
-		t.Error("a time of the same second gives another record")
+		t.Error("a time of the same second returns another object")
 	}
 	c.wantRequests(0)
 
-	// What is recorded meanwhile leaves it alone, whatever the caller last saw of it.
-	recorded := c.record(marked, applied.Status{Resources: []applied.Resource{configMap("a")}, Transitions: "t"})
+	// UpdateStatus leaves it alone, even if the caller has an older version.
+	updated := c.updateStatus(marked, applied.Status{Resources: []applied.Resource{configMap("a")}, Transitions: "t"})
 	later := metav1.NewTime(start.Add(time.Hour))
-	moved := c.setEviction(recorded, &later)
-	again := c.record(recorded, applied.Status{Resources: []applied.Resource{configMap("b")}, Transitions: "t"})
+	moved := c.setEviction(updated, &later)
+	again := c.updateStatus(updated, applied.Status{Resources: []applied.Resource{configMap("b")}, Transitions: "t"})
 	c.wantStatus(fresh.Name, workv1.AppliedManifestWorkStatus{AppliedResources: listed("b"), Transitions: "t", EvictionStartTime: &later})
 	// And the other way round.
 	cleared := c.setEviction(moved, nil)
 	c.wantStatus(fresh.Name, workv1.AppliedManifestWorkStatus{AppliedResources: listed("b"), Transitions: "t"})
-	c.take()
+	c.requests.Take()
 	if c.setEviction(cleared, nil) != cleared {
-		t.Error("nothing to clear gives another record")
+		t.Error("nothing to clear returns another object")
 	}
 	c.wantRequests(0)
-	// A record that was looked at when it had no status puts none over the one that
-	// it has now.
-	if _, err := c.records.UpdateStatus(t.Context(), fresh, applied.Status{Transitions: "u"}); err == nil {
+	// The status must not be replaced by a caller that read the object before it had one.
+	if _, err := c.applied.UpdateStatus(t.Context(), fresh, applied.Status{Transitions: "u"}); err == nil {
 		t.Error("the status was replaced by one that knows nothing of it")
 	}
-	if _, err := c.records.SetEviction(t.Context(), fresh, &start); err == nil {
+	if _, err := c.applied.SetEviction(t.Context(), fresh, &start); err == nil {
 		t.Error("the status was replaced by one that knows nothing of it")
 	}
 	c.wantStatus(fresh.Name, workv1.AppliedManifestWorkStatus{AppliedResources: listed("b"), Transitions: "t"})
 
 	// A successor of the same name is spared.
-	going, err := c.records.Delete(t.Context(), again)
+	going, err := c.applied.Delete(t.Context(), again)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := c.records.RemoveFinalizer(t.Context(), going); err != nil {
+	if err := c.applied.RemoveFinalizer(t.Context(), going); err != nil {
 		t.Fatal(err)
 	}
-	c.records = newCluster(t, plane.REST()).records
-	if _, err := c.records.SetEviction(t.Context(), cleared, &start); !apierrors.IsNotFound(err) {
-		t.Errorf("marking a record that is gone: %v", err)
+	c.applied = newCluster(t, plane.REST()).applied
+	if _, err := c.applied.SetEviction(t.Context(), cleared, &start); !apierrors.IsNotFound(err) {
+		t.Errorf("marking an object that does not exist: %v", err)
 	}
 	successor := c.ensure(nil)
-	if _, err := c.records.SetEviction(t.Context(), cleared, &start); err == nil {
+	if _, err := c.applied.SetEviction(t.Context(), cleared, &start); err == nil {
 		t.Error("the successor was marked")
 	}
 	c.wantStatus(successor.Name, workv1.AppliedManifestWorkStatus{})
@@ -288,8 +255,8 @@ func TestLabelsFollowTheWork(t *testing.T) {
 		}
 		return all
 	}
-	record := c.ensure(map[string]string{"team": "a", "tier": "web"})
-	c.take()
+	amw := c.ensure(map[string]string{"team": "a", "tier": "web"})
+	c.requests.Take()
 	for _, step := range []struct {
 		what     string
 		labels   map[string]string
@@ -304,11 +271,11 @@ func TestLabelsFollowTheWork(t *testing.T) {
 		{"of its own, named as the source", map[string]string{workv1.OriginalSourceLabelKey: "fake", "a": "1"}, map[string]string{"a": "1"}, 1},
 		{"that gone", nil, nil, 1},
 	} {
-		record = c.ensure(step.labels)
-		if got := c.take(); len(got) != step.requests {
-			t.Errorf("%s: requests %s", step.what, got)
+		amw = c.ensure(step.labels)
+		if got := c.requests.Take(); len(got) != step.requests {
+			t.Errorf("%s: requests %v", step.what, got)
 		}
-		live, err := c.client.WorkV1().AppliedManifestWorks().Get(t.Context(), record.Name, metav1.GetOptions{})
+		live, err := c.client.WorkV1().AppliedManifestWorks().Get(t.Context(), amw.Name, metav1.GetOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -317,20 +284,20 @@ func TestLabelsFollowTheWork(t *testing.T) {
 		}
 	}
 	// What somebody else put there stays.
-	if _, err := c.client.WorkV1().AppliedManifestWorks().Patch(t.Context(), record.Name, types.MergePatchType,
+	if _, err := c.client.WorkV1().AppliedManifestWorks().Patch(t.Context(), amw.Name, types.MergePatchType,
 		[]byte(`{"metadata":{"labels":{"other":"x"}}}`), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	c.ensure(map[string]string{"team": "a"})
-	record = c.ensure(nil)
-	if diff := cmp.Diff(with(map[string]string{"other": "x"}), record.Labels); diff != "" {
+	amw = c.ensure(nil)
+	if diff := cmp.Diff(with(map[string]string{"other": "x"}), amw.Labels); diff != "" {
 		t.Error(diff)
 	}
 }
 
-// TestRecordOnAnotherDefinition has a definition without transitions, as another
+// TestUpdateStatusOnAnotherDefinition has a definition without transitions, as another
 // agent may have installed it.
-func TestRecordOnAnotherDefinition(t *testing.T) {
+func TestUpdateStatusOnAnotherDefinition(t *testing.T) {
 	t.Parallel()
 	other, err := controlplane.Start(controlplane.Hub)
 	if err != nil {
@@ -349,20 +316,20 @@ func TestRecordOnAnotherDefinition(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := newCluster(t, other.REST())
-	record := c.ensure(nil)
-	c.take()
+	amw := c.ensure(nil)
+	c.requests.Take()
 	resources := []applied.Resource{configMap("a")}
-	record = c.record(record, applied.Status{Resources: resources, Transitions: "one"})
+	amw = c.updateStatus(amw, applied.Status{Resources: resources, Transitions: "one"})
 	c.wantRequests(1)
 	for _, transitions := range []string{"one", "two", ""} {
-		record = c.record(record, applied.Status{Resources: resources, Transitions: transitions})
+		amw = c.updateStatus(amw, applied.Status{Resources: resources, Transitions: transitions})
 	}
 	c.wantRequests(0)
-	record = c.record(record, applied.Status{Resources: []applied.Resource{configMap("b")}, Transitions: "three"})
-	if got := c.take(); len(got) != 1 || strings.Contains(got[0], "three") {
-		t.Errorf("what is dropped is sent again: %s", got)
+	amw = c.updateStatus(amw, applied.Status{Resources: []applied.Resource{configMap("b")}, Transitions: "three"})
+	if got := c.requests.Take(); len(got) != 1 || strings.Contains(got[0].Body, "three") {
+		t.Errorf("what is dropped is sent again: %v", got)
 	}
-	c.wantStatus(record.Name, workv1.AppliedManifestWorkStatus{AppliedResources: listed("b")})
+	c.wantStatus(amw.Name, workv1.AppliedManifestWorkStatus{AppliedResources: listed("b")})
 	if got := strings.Count(c.log.String(), "level=WARN"); got != 1 {
 		t.Errorf("%d warnings, want one: %s", got, c.log)
 	}

@@ -48,7 +48,7 @@ func TestDecideEviction(t *testing.T) {
 		"less than no grace":         {nil, func(_ *workv1.AppliedManifestWork, e *EvictionRule) { e.Grace = -grace }, Mark, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := record("")
+			r := appliedManifestWork("")
 			r.Spec.AgentID, r.Status.EvictionStartTime = "me", c.start
 			rule := EvictionRule{AgentID: "me", Grace: grace, Answered: true, Now: now}
 			if c.change != nil {
@@ -62,9 +62,9 @@ func TestDecideEviction(t *testing.T) {
 }
 
 // TestEvictionOverTime lets a work come and go, and the agent restart, and wants
-// the record to go only when a whole grace period has passed without a work.
+// the object to go only when a whole grace period has passed without a work.
 func TestEvictionOverTime(t *testing.T) {
-	r := record("")
+	r := appliedManifestWork("")
 	r.Spec.AgentID = "me"
 	now := noon.Time
 	decide := func(want Eviction, managed, answered bool) {

@@ -95,7 +95,7 @@ func FuzzDecodeIntent(f *testing.F) {
 	})
 }
 
-func record(annotation string, applied ...workv1.AppliedManifestResourceMeta) *workv1.AppliedManifestWork {
+func appliedManifestWork(annotation string, applied ...workv1.AppliedManifestResourceMeta) *workv1.AppliedManifestWork {
 	r := &workv1.AppliedManifestWork{
 		ObjectMeta: metav1.ObjectMeta{UID: "u", ResourceVersion: "7", Finalizers: []string{workv1.AppliedManifestWorkFinalizer},
 			Annotations: map[string]string{UIDAnnotation: "w"}},
@@ -108,7 +108,7 @@ func record(annotation string, applied ...workv1.AppliedManifestResourceMeta) *w
 }
 
 func TestResourcesAndDropped(t *testing.T) {
-	r := record(`{"v1/configmaps":{"default":["a","b"]}}`, workv1.AppliedManifestResourceMeta{
+	r := appliedManifestWork(`{"v1/configmaps":{"default":["a","b"]}}`, workv1.AppliedManifestResourceMeta{
 		ResourceIdentifier: workv1.ResourceIdentifier{Resource: "configmaps", Namespace: "default", Name: "a"}, Version: "v1", UID: "1"})
 	resources, err := Resources(r)
 	if err != nil {
@@ -123,7 +123,7 @@ func TestResourcesAndDropped(t *testing.T) {
 	if diff := cmp.Diff(want[1:], Dropped(resources, []object.Ref{otherVersion})); diff != "" {
 		t.Errorf("another version of an object must not drop it: %s", diff)
 	}
-	broken := record("what", r.Status.AppliedResources...)
+	broken := appliedManifestWork("what", r.Status.AppliedResources...)
 	resources, err = Resources(broken)
 	if err == nil || len(resources) != 1 {
 		t.Errorf("an unreadable annotation gives %v, %v; want what is recorded, and an error", resources, err)
@@ -136,7 +136,7 @@ func TestAdopt(t *testing.T) {
 		Spec:       workv1.AppliedManifestWorkSpec{HubHash: "h", AgentID: "me", ManifestWorkName: "web"},
 	}
 	ready := func(change func(*workv1.AppliedManifestWork)) *workv1.AppliedManifestWork {
-		r := record(`{"v1/configmaps":{"default":["a"]}}`)
+		r := appliedManifestWork(`{"v1/configmaps":{"default":["a"]}}`)
 		r.Spec, r.Labels = desired.Spec, map[string]string{"team": "a", "other": "x"}
 		if change != nil {
 			change(r)
@@ -145,7 +145,7 @@ func TestAdopt(t *testing.T) {
 	}
 	a, b := ref(configMaps, "default", "a"), ref(configMaps, "default", "b")
 	for name, c := range map[string]struct {
-		record   *workv1.AppliedManifestWork
+		amw      *workv1.AppliedManifestWork
 		intended []object.Ref
 		want     map[string]any
 	}{
@@ -160,13 +160,13 @@ func TestAdopt(t *testing.T) {
 		"broken intention": {ready(func(r *workv1.AppliedManifestWork) { r.Annotations[IntentAnnotation] = "{" }), []object.Ref{a}, map[string]any{"annotations": map[string]any{IntentAnnotation: `{"v1/configmaps":{"default":["a"]}}`}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := updatePatch(c.record, desired, c.intended)
+			got, err := updatePatch(c.amw, desired, c.intended)
 			if err != nil {
 				t.Fatal(err)
 			}
 			var want map[string]any
 			if c.want != nil {
-				metadata := map[string]any{"uid": c.record.UID}
+				metadata := map[string]any{"uid": c.amw.UID}
 				want = map[string]any{"metadata": metadata}
 				for k, v := range c.want {
 					if k == "spec" {

@@ -29,7 +29,7 @@ func FuzzDecodeTransitions(f *testing.F) {
 		}
 		again, err := EncodeTransitions(decoded, "")
 		if err != nil {
-			return // it fits in memory, and not in a record
+			return // it fits in memory, but not in an object
 		}
 		same, err := DecodeTransitions(again)
 		if err != nil {

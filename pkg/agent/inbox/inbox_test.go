@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"slices"
 	"strings"
@@ -21,9 +20,8 @@ import (
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/statestore"
 	"github.com/workwire/workwire/pkg/wire"
+	"github.com/workwire/workwire/test/kit"
 )
-
-const patience = 20 * time.Second
 
 var (
 	dawn = time.Date(2031, 3, 4, 5, 6, 7, 0, time.UTC)
@@ -34,7 +32,7 @@ func uidOf(name string) types.UID { return types.UID("uid-" + name) }
 
 func keyOf(name string) inbox.Key { return inbox.Key{Source: "hub", UID: uidOf(name)} }
 
-// watched is an Inbox whose changes are noted.
+// watched is an Inbox that records its changes.
 type watched struct {
 	*inbox.Inbox
 	mu      sync.Mutex
@@ -43,7 +41,7 @@ type watched struct {
 
 func watch(s *statestore.Store) *watched {
 	w := &watched{}
-	w.Inbox = inbox.New(inbox.Config{Store: s, Logger: slog.New(slog.NewTextHandler(io.Discard, nil)), Changed: func(k inbox.Key) {
+	w.Inbox = inbox.New(inbox.Config{Store: s, Logger: slog.New(slog.DiscardHandler), Changed: func(k inbox.Key) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.changes = append(w.changes, k)
@@ -51,7 +49,7 @@ func watch(s *statestore.Store) *watched {
 	return w
 }
 
-// changed gives the changes since it was last called.
+// changed returns the changes since the last call.
 func (w *watched) changed() []inbox.Key {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -60,8 +58,7 @@ func (w *watched) changed() []inbox.Key {
 	return changes
 }
 
-// put puts and checks that the event may be acknowledged, the verdict, and who
-// was told.
+// put calls Put and checks that the event is acknowledged, the verdict, and the reported changes.
 func (w *watched) put(t *testing.T, in *wire.Spec, want inbox.Verdict, changed ...inbox.Key) inbox.Change {
 	t.Helper()
 	w.changed()
@@ -93,7 +90,7 @@ func (w *watched) get(t *testing.T, key inbox.Key) *inbox.Entry {
 	return e
 }
 
-// manifests gives the names of the manifests in force.
+// manifests returns the names of the manifests in force.
 func manifests(e *inbox.Entry) string {
 	var names []string
 	for _, m := range e.Spec.Workload.Manifests {
@@ -420,24 +417,14 @@ func TestRecoveredWork(t *testing.T) {
 	}
 }
 
-// opened gives a store that runs until the returned function is called.
+// opened returns a store that runs until the returned function is called.
 func opened(t *testing.T, dir string) (*statestore.Store, func()) {
 	t.Helper()
-	s, err := store.Open(store.Config{Dir: dir, Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
+	s, err := store.Open(store.Config{Dir: dir, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- store.Run(ctx, s, nil) }()
-	stop := sync.OnceFunc(func() {
-		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	})
-	t.Cleanup(stop)
-	return s, stop
+	return s, kit.Run(t, "the store", func(ctx context.Context) error { return store.Run(ctx, s, nil) })
 }
 
 func TestWorksOutliveTheAgent(t *testing.T) {
@@ -461,13 +448,8 @@ func TestWorksOutliveTheAgent(t *testing.T) {
 	b.Forget(keyOf("gone"))
 	b.Refuse(undecodable("d", 3, "no kind"), func(err error) { acked <- err })
 	for range 9 {
-		select {
-		case err := <-acked:
-			if err != nil {
-				t.Errorf("held with %v", err)
-			}
-		case <-time.After(patience):
-			t.Fatal("an event is not held")
+		if err := kit.Receive(t, "acknowledgement", acked); err != nil {
+			t.Errorf("held with %v", err)
 		}
 	}
 	want := map[inbox.Key]*inbox.Entry{}

@@ -21,6 +21,7 @@ import (
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/transport"
 	"github.com/workwire/workwire/pkg/wire"
+	"github.com/workwire/workwire/test/kit"
 )
 
 // broker takes what is published and answers as its test says.
@@ -75,7 +76,7 @@ func (b *broker) Publish(ctx context.Context, topic string, e cloudevents.Event)
 	return err
 }
 
-// took gives what was taken since it was last called.
+// took returns what was taken since the last call.
 func (b *broker) took() []*wire.Status {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -93,7 +94,7 @@ type rig struct {
 	stop   func()
 }
 
-// start makes a rig that is connected and runs. change may change its Config.
+// start returns a rig that is connected and runs. change may change its Config.
 func start(t *testing.T, b *broker, change ...func(*outbox.Config)) *rig {
 	t.Helper()
 	r := prepare(t, b, change...)
@@ -125,22 +126,11 @@ func prepare(t *testing.T, b *broker, change ...func(*outbox.Config)) *rig {
 	return r
 }
 
-func (r *rig) run(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- r.Run(ctx) }()
-	r.stop = sync.OnceFunc(func() {
-		cancel()
-		if err := <-ended; err != nil {
-			t.Errorf("Run: %v", err)
-		}
-	})
-	t.Cleanup(r.stop)
-}
+func (r *rig) run(t *testing.T) { r.stop = kit.Run(t, "the outbox", r.Run) }
 
 func key(name string) inbox.Key { return inbox.Key{Source: "hub", UID: types.UID(name)} }
 
-// status gives a status whose text is the message of its condition.
+// status returns a status whose condition has text as message.
 func status(generation wire.Generation, text string) outbox.Status {
 	return outbox.Status{
 		Generation: generation, Cluster: "quay",
@@ -158,7 +148,7 @@ func final(generation wire.Generation) outbox.Status {
 	return s
 }
 
-// summary gives uid@generation message, action for updates left out.
+// summary returns uid@generation message, and the action unless it is an update.
 func summary(list []*wire.Status) string {
 	var lines []string
 	for _, s := range list {
@@ -189,7 +179,7 @@ func (r *rig) took(t *testing.T, want string) []*wire.Status {
 	return taken
 }
 
-// pass lets d pass on the bubble's clock, and everything come to rest.
+// pass advances the clock of the bubble by d and waits until all goroutines are blocked.
 func pass(d time.Duration) {
 	<-time.After(d)
 	synctest.Wait()

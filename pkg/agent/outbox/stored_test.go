@@ -2,7 +2,6 @@ package outbox_test
 
 import (
 	"context"
-	"io"
 	"log/slog"
 	"slices"
 	"strings"
@@ -17,24 +16,17 @@ import (
 	"github.com/workwire/workwire/pkg/agent/store"
 	"github.com/workwire/workwire/pkg/statestore"
 	"github.com/workwire/workwire/pkg/wire"
+	"github.com/workwire/workwire/test/kit"
 )
 
 // kept runs test with a store in dir, and ends the store after it.
 func kept(t *testing.T, dir string, test func(*statestore.Store)) {
 	t.Helper()
-	s, err := store.Open(store.Config{Dir: dir, Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
+	s, err := store.Open(store.Config{Dir: dir, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- store.Run(ctx, s, nil) }()
-	defer func() {
-		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	}()
+	defer kit.Run(t, "the store", func(ctx context.Context) error { return store.Run(ctx, s, nil) })()
 	test(s)
 }
 

@@ -3,7 +3,6 @@ package store_test
 import (
 	"context"
 	"errors"
-	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -15,9 +14,10 @@ import (
 
 	"github.com/workwire/workwire/pkg/agent/store"
 	"github.com/workwire/workwire/pkg/statestore"
+	"github.com/workwire/workwire/test/kit"
 )
 
-var quiet = slog.New(slog.NewTextHandler(io.Discard, nil))
+var quiet = slog.New(slog.DiscardHandler)
 
 func open(t *testing.T, dir string) *statestore.Store {
 	t.Helper()
@@ -123,7 +123,7 @@ func TestCommitIsRetried(t *testing.T) {
 		}
 		cancel()
 	})
-	time.AfterFunc(20*time.Second, cancel)
+	time.AfterFunc(kit.Patience, cancel)
 	if err := store.Run(ctx, s, quiet); err != nil || attempts != 3 {
 		t.Errorf("Run: %v after %d attempts, want success with the third", err, attempts)
 	}

@@ -3,7 +3,6 @@ package outbox_test
 import (
 	"context"
 	"fmt"
-	"io"
 	"log/slog"
 	"maps"
 	"math/rand/v2"
@@ -20,16 +19,15 @@ import (
 	"github.com/workwire/workwire/pkg/transport"
 	"github.com/workwire/workwire/pkg/transport/memory"
 	"github.com/workwire/workwire/pkg/wire"
+	"github.com/workwire/workwire/test/kit"
 )
 
-const patience = 30 * time.Second
-
-// view is what a source knows: the newest status of each work, by the rules of
+// view is the state of a source: the newest status of each work, by the rules of
 // docs/protocol.md, Ordering.
 type view struct {
 	mu     sync.Mutex
 	newest map[types.UID]*wire.Status
-	told   chan struct{} // has room for one; a change of the above
+	told   chan struct{} // signals changes; capacity 1
 }
 
 func (v *view) take(s *wire.Status) {
@@ -44,7 +42,7 @@ func (v *view) take(s *wire.Status) {
 	}
 }
 
-// generations gives the generation of each work's status; -1 when it is final.
+// generations returns the generation of each work's status, or -1 if it is final.
 func (v *view) generations() map[types.UID]wire.Generation {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -58,11 +56,11 @@ func (v *view) generations() map[types.UID]wire.Generation {
 	return all
 }
 
-// subscribe makes the source that has the view, until the test ends.
+// subscribe runs a source until the test ends, and returns its view.
 func subscribe(t *testing.T, b *memory.Broker) *view {
 	v := &view{newest: map[types.UID]*wire.Status{}, told: make(chan struct{}, 1)}
 	subscribed := make(chan struct{})
-	started(t, func(ctx context.Context) error {
+	kit.Run(t, "the transport", func(ctx context.Context) error {
 		return b.Client("hub").Run(ctx, transport.Handler{
 			Subscriptions: []string{"to/hub"},
 			Connected:     func(context.Context, transport.Connection) { close(subscribed) },
@@ -80,30 +78,14 @@ func subscribe(t *testing.T, b *memory.Broker) *view {
 	return v
 }
 
-// started runs run until the returned function is called, which waits for its
-// end, or until the test ends.
-func started(t *testing.T, run func(context.Context) error) (stop func()) {
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- run(ctx) }()
-	stop = sync.OnceFunc(func() {
-		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	})
-	t.Cleanup(stop)
-	return stop
-}
-
-// live is one life of an agent with its state in dir.
+// live runs an outbox with its state in dir during the call of during.
 func live(t *testing.T, b *memory.Broker, dir string, during func(*outbox.Outbox)) {
-	quiet := slog.New(slog.NewTextHandler(io.Discard, nil))
+	quiet := slog.New(slog.DiscardHandler)
 	state, err := store.Open(store.Config{Dir: dir, Logger: quiet})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer started(t, func(ctx context.Context) error { return store.Run(ctx, state, quiet) })() // ends last
+	defer kit.Run(t, "the store", func(ctx context.Context) error { return store.Run(ctx, state, quiet) })() // ends last
 	link := b.Client("quay-agent")
 	out, err := outbox.New(outbox.Config{Agent: "quay-agent", Publisher: link, Store: state, Logger: quiet, Done: func(inbox.Key) {},
 		Topic: func(s wire.SourceID) (string, error) { return "to/" + string(s), nil }, InFlight: 8, Flush: time.Millisecond})
@@ -113,14 +95,14 @@ func live(t *testing.T, b *memory.Broker, dir string, during func(*outbox.Outbox
 	if err := out.Load(anyWork); err != nil {
 		t.Fatal(err)
 	}
-	defer started(t, func(ctx context.Context) error {
+	defer kit.Run(t, "the transport", func(ctx context.Context) error {
 		return link.Run(ctx, transport.Handler{
 			Connected: func(context.Context, transport.Connection) { out.Connected() },
 			Lost:      func(error) { out.Lost() },
 			Received:  func(context.Context, transport.Message) {},
 		})
 	})()
-	defer started(t, out.Run)()
+	defer kit.Run(t, "the outbox", out.Run)()
 	during(out)
 }
 
@@ -159,7 +141,7 @@ func TestSourceEndsWithTheNewest(t *testing.T) {
 	}
 	// The last life only delivers what is left.
 	live(t, broker, dir, func(*outbox.Outbox) {
-		late := time.After(patience)
+		late := time.After(kit.Patience)
 		for !maps.Equal(source.generations(), want) {
 			select {
 			case <-source.told:
