@@ -227,7 +227,7 @@ func TestTransitionsStayWhenOnlyFeedbackMoved(t *testing.T) {
 	if one := encode(t, with("a"), ""); encode(t, with("b"), one) == one {
 		t.Error("another message leaves the text as it was")
 	}
-	// What can not be read does not stay.
+	// A text that cannot be read is replaced.
 	for _, broken := range []string{"what", "gzip:AAAA", `{"work":[["Applied"]]}`} {
 		if got := encode(t, first, broken); got != before {
 			t.Errorf("before %q: %q", broken, got)

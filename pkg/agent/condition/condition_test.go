@@ -22,7 +22,7 @@ func named(ordinal int32, name string) workv1.ManifestResourceMeta {
 	return workv1.ManifestResourceMeta{Ordinal: ordinal, Version: "v1", Kind: "ConfigMap", Resource: "configmaps", Namespace: "default", Name: name}
 }
 
-// lines gives conditions as type=status reason "message" @generation.
+// lines returns conditions as type=status reason "message" @generation.
 func lines(conditions []metav1.Condition) []string {
 	var out []string
 	for _, c := range conditions {

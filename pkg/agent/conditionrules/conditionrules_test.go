@@ -40,7 +40,7 @@ func object(t testing.TB, text string) *unstructured.Unstructured {
 	return obj
 }
 
-// lines gives conditions as type=status reason "message".
+// lines returns conditions as type=status reason "message".
 func lines(conditions []metav1.Condition) []string {
 	out := []string{}
 	for _, c := range conditions {
@@ -205,7 +205,7 @@ func TestOrderAndRepeatedConditions(t *testing.T) {
 	}
 	rules := []workv1.ConditionRule{
 		named("B", "false"), named("A", "true"), named("C", "true"), named("B", "true"),
-		{Condition: "A", Type: workv1.WellKnownConditionsType}, // gives none
+		{Condition: "A", Type: workv1.WellKnownConditionsType}, // sets no condition
 		{Condition: "Complete", Type: workv1.WellKnownConditionsType},
 	}
 	live := object(t, "{apiVersion: v1, kind: Pod, metadata: {name: p}, status: {phase: Failed}}")

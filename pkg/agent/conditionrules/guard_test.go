@@ -14,7 +14,7 @@ import (
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 )
 
-// nested gives [[...[item, item]..., same]]: depth lists that each hold the one
+// nested returns [[...[item, item]..., same]]: depth lists that each hold the one
 // below twice, so that there are 2^depth items, made in a few steps.
 func nested(item string, depth int) string {
 	text := "[" + item + "]"

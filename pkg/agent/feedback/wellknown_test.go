@@ -105,7 +105,7 @@ var (
 	value = regexp.MustCompile("`([A-Z][A-Za-z]*)` `(\\.[^`]*)`")
 )
 
-// documentation gives name, path, name, path … of each kind of docs/feedback.md.
+// documentation returns name, path, name, path … of each kind of docs/feedback.md.
 func documentation(t *testing.T) map[string][]string {
 	t.Helper()
 	data, err := os.ReadFile("../../../docs/feedback.md")

@@ -11,7 +11,7 @@ import (
 	"github.com/workwire/workwire/pkg/wire"
 )
 
-// spec gives a spec event of work uid of source hub, named like its UID.
+// spec returns a spec event of work uid of source hub, named like its UID.
 func spec(uid string, generation wire.Generation, changes ...func(*wire.Spec)) *wire.Spec {
 	in := &wire.Spec{
 		UID: uidOf(uid), Generation: generation, Source: "hub", Cluster: "quay", Action: wire.Update,
@@ -52,7 +52,7 @@ func bare(in *wire.Spec) {
 	in.Meta = metav1.ObjectMeta{Name: string(in.UID), Namespace: "quay", UID: in.UID, Generation: int64(in.Generation)}
 }
 
-// undecodable gives the failure to decode a spec of that generation.
+// undecodable returns the failure to decode a spec of that generation.
 func undecodable(uid string, generation wire.Generation, why string) *wire.DecodeError {
 	in := spec(uid, generation)
 	in.Bundle = nil
@@ -63,7 +63,7 @@ type errorText string
 
 func (e errorText) Error() string { return string(e) }
 
-// held gives the entry after the events.
+// held returns the entry after the events.
 func held(t *testing.T, events ...any) *inbox.Entry {
 	t.Helper()
 	b := inbox.New(inbox.Config{Changed: func(inbox.Key) {}})

@@ -201,7 +201,7 @@ func TestANameWithAnotherUID(t *testing.T) {
 	}
 }
 
-// TestANameOfADeletedWork: a deletion sticks, whoever has the name since.
+// TestANameOfADeletedWork: a deletion is final even if another work has the name.
 func TestANameOfADeletedWork(t *testing.T) {
 	b := watch(nil)
 	old, fresh := keyOf("old"), keyOf("new")

@@ -14,7 +14,7 @@ import (
 	"github.com/workwire/workwire/pkg/wire"
 )
 
-// bulky gives a status with feedback values of some size in its second manifest.
+// bulky returns a status with feedback values of some size in its second manifest.
 func bulky(size int) outbox.Status {
 	s := status(2, "up")
 	at := func(second int) metav1.Time { return metav1.Date(2031, 3, 4, 5, 6, second, 0, time.UTC) }
@@ -116,8 +116,8 @@ func TestStatusMuchTooLarge(t *testing.T) {
 	})
 }
 
-// TestStatusNeverFits is kept, tried with each connection, and gives way to one
-// that fits.
+// TestStatusNeverFits: a status that never fits is kept, retried with each connection, and replaced by
+// one that fits.
 func TestStatusNeverFits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &broker{size: 10}
@@ -133,7 +133,7 @@ func TestStatusNeverFits(t *testing.T) {
 	})
 }
 
-// TestGreatMetadata: labels and annotations that MQTT can not carry in one
+// TestGreatMetadata: labels and annotations that MQTT cannot carry in one
 // property are left out; the status is not.
 func TestGreatMetadata(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
