@@ -154,7 +154,7 @@ func (a *Agent) newReconciler(topics wire.AgentTopics, clients clients) error {
 	named := observe.NewNamed(observe.NamedConfig{
 		Client: clients.dynamic, Max: config.MaxFeedbackWatch, Changed: table.Enqueue, Logger: config.Logger,
 	})
-	records := applied.NewClient(applied.Config{
+	amws := applied.NewClient(applied.Config{
 		Client: clients.works, AgentID: config.AgentID, Changed: table.AppliedManifestWorkChanged, Logger: config.Logger,
 	})
 	executors, err := executor.New(executor.Config[string]{
@@ -167,7 +167,7 @@ func (a *Agent) newReconciler(topics wire.AgentTopics, clients clients) error {
 	if err != nil {
 		return err
 	}
-	a.watches = []runner{mapper.Run, records.Run, objects.Run, named.Run, executors.Run}
+	a.watches = []runner{mapper.Run, amws.Run, objects.Run, named.Run, executors.Run}
 	applier, err := apply.New(apply.Config{
 		Client: clients.raw, Cache: objects, AgentHash: hash, FieldManager: workv1.DefaultFieldManager, NotServed: mapper.Forget,
 	})
@@ -176,7 +176,7 @@ func (a *Agent) newReconciler(topics wire.AgentTopics, clients clients) error {
 	}
 	a.reconciler, err = reconcile.New(reconcile.Config{
 		Cluster: config.Cluster, AgentID: config.AgentID, BrokerHost: config.BrokerHost, Topics: topics,
-		Table: table, Inbox: a.inbox, RESTMapper: mapper, Applied: records, Executors: executors,
+		Table: table, Inbox: a.inbox, RESTMapper: mapper, Applied: amws, Executors: executors,
 		Applier: applier,
 		Objects: objects, Named: named, Client: clients.dynamic, Rules: evaluator,
 		Feedback: feedback.New(feedback.Config{RawJSON: config.RawFeedback, MaxRawLength: config.MaxJSONRawLength}),

@@ -14,8 +14,7 @@ import (
 	"github.com/workwire/workwire/test/kit"
 )
 
-// completing makes a work whose first manifest, a ConfigMap, is complete when the
-// expression says so.
+// completing returns a work whose first manifest, a ConfigMap, is complete if the expression is true.
 func (w *world) completing(name, expression string, manifests ...string) *workv1.ManifestWork {
 	work := w.work(name, manifests...)
 	work.Spec.ManifestConfigs = []workv1.ManifestConfigOption{{
@@ -40,7 +39,7 @@ func (w *world) jobWork(name string) *workv1.ManifestWork {
 	return work
 }
 
-// deleteJob cleans the Job up, as its ttlSecondsAfterFinished would.
+// deleteJob deletes the Job, as its ttlSecondsAfterFinished would.
 func (w *world) deleteJob() {
 	w.Helper()
 	background := metav1.DeletePropagationBackground
@@ -49,8 +48,8 @@ func (w *world) deleteJob() {
 	}
 }
 
-// A Job that was cleaned up after it finished does not come back: not at once, not
-// with a change of its work, and not when the agent starts again knowing nothing.
+// A Job that was cleaned up after it finished is not created again: not at once, not with a new spec, and
+// not after a restart of the agent without state.
 func TestCompletedJobStaysGone(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -125,7 +124,7 @@ func (w *world) backdate(work string, kind string) metav1.Time {
 	return past
 }
 
-// Transition times are those of before a restart, without a state directory.
+// Transition times survive a restart without a state directory.
 func TestTransitionTimesSurviveARestart(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -153,8 +152,8 @@ func TestTransitionTimesSurviveARestart(t *testing.T) {
 	}
 }
 
-// What is complete is not touched: no update, no repair, no removal of what has
-// left the spec. Without the rule the spec that was pending is applied at once.
+// A complete work is not updated, not repaired, and its dropped objects are not removed. The pending spec is
+// applied once the rule is removed.
 func TestRemovingACompleteRuleAppliesThePendingSpec(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -179,7 +178,7 @@ func TestRemovingACompleteRuleAppliesThePendingSpec(t *testing.T) {
 	}
 }
 
-// A rule that turns false lets the pending spec through at once.
+// The pending spec is applied once the rule turns false.
 func TestCompletionThatTurnsFalse(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -195,8 +194,7 @@ func TestCompletionThatTurnsFalse(t *testing.T) {
 	w.is(works, "web", "Applied=True", "Complete=False")
 }
 
-// Of several manifests with a rule, those that are complete are left alone while
-// the work goes on.
+// While one manifest with a rule is incomplete, only the complete ones are skipped.
 func TestMixedCompletion(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -221,7 +219,7 @@ func TestMixedCompletion(t *testing.T) {
 	w.data("a", "")
 }
 
-// A rule may not take the name of a condition that the agent sets.
+// A rule must not have the name of a condition that the agent sets.
 func TestRuleNamedApplied(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -22,7 +22,7 @@ func held(manifest string) string {
 	return strings.Replace(manifest, "metadata: {", `metadata: {finalizers: ["test.workwire.dev/hold"], `, 1)
 }
 
-// A spec that comes while a work is being deleted changes nothing of that.
+// A spec that arrives while a work is being deleted has no effect.
 func TestSpecDoesNotReviveADeletedWork(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -52,14 +52,14 @@ func TestSpecDoesNotReviveADeletedWork(t *testing.T) {
 	w.data("a", "")
 }
 
-// An object that may not be deleted stays in the record, and Deleted is not
-// reported before it is gone.
+// An object that the agent is not permitted to delete stays in the AppliedManifestWork, and Deleted is
+// reported once it is gone.
 func TestObjectThatCanNotBeDeletedStaysRecorded(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	works := w.source("hub1")
 	user := "agent-of-" + w.namespace
-	w.grant(user, "records", []rbacv1.PolicyRule{
+	w.grant(user, "amws", []rbacv1.PolicyRule{
 		{APIGroups: []string{"work.open-cluster-management.io"}, Resources: []string{"appliedmanifestworks", "appliedmanifestworks/status"},
 			Verbs: []string{"get", "list", "watch", "create", "patch", "delete"}},
 		{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"get", "list", "watch", "create", "update"}},
@@ -72,8 +72,8 @@ func TestObjectThatCanNotBeDeletedStaysRecorded(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.is(works, "web", "Deleting=True")
-	if record := w.names("web", "a"); record.DeletionTimestamp == nil {
-		t.Error("the record is not being deleted")
+	if amw := w.names("web", "a"); amw.DeletionTimestamp == nil {
+		t.Error("the AppliedManifestWork is not being deleted")
 	}
 	w.grant(user, "delete", []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"delete"}}})
 	w.gone(works, "web")
@@ -82,8 +82,7 @@ func TestObjectThatCanNotBeDeletedStaysRecorded(t *testing.T) {
 	}
 }
 
-// An object that has left the spec and is held by a finalizer is waited for
-// without applying the others again.
+// While an object that was dropped from the spec waits for a finalizer, the others are not applied again.
 func TestWaitingForARemovedObjectWritesNothing(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

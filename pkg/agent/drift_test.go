@@ -86,8 +86,7 @@ func (w *world) fight(ctx context.Context, name string) error {
 	return nil
 }
 
-// A ReadOnly object that is watched tells of its changes at once; beyond the
-// limit it is polled, and does so too.
+// TestReadOnlyObjects: changes of ReadOnly objects are reported, whether they are watched or polled.
 func TestReadOnlyObjects(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -125,7 +124,7 @@ func TestReadOnlyObjects(t *testing.T) {
 	w.data("watched", "2")
 }
 
-// foreign makes a ConfigMap that the agent has nothing to do with.
+// foreign creates a ConfigMap that the agent does not apply.
 func (w *world) foreign(name string) {
 	w.Helper()
 	if _, err := w.cluster.CoreV1().ConfigMaps(w.namespace).Create(w.Context(), &corev1.ConfigMap{
@@ -135,26 +134,19 @@ func (w *world) foreign(name string) {
 	}
 }
 
-// value waits until a manifest of work web feeds a single value back.
+// value waits until the single feedback value of a manifest of work web is want.
 func (w *world) value(works workclientv1.ManifestWorkInterface, manifest int, want string) {
 	w.Helper()
-	kit.Eventually(w, fmt.Sprintf("manifest %d feeds back %q", manifest, want), func() error {
-		work, err := works.Get(w.Context(), "web", metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		if len(work.Status.ResourceStatus.Manifests) <= manifest {
-			return fmt.Errorf("status %+v", work.Status)
+	kit.Await(w, works, "web", fmt.Sprintf("feeds back %q from manifest %d", want, manifest), func(work *workv1.ManifestWork) bool {
+		if work == nil || len(work.Status.ResourceStatus.Manifests) <= manifest {
+			return false
 		}
 		values := work.Status.ResourceStatus.Manifests[manifest].StatusFeedbacks.Values
-		if len(values) != 1 || values[0].Value.String == nil || *values[0].Value.String != want {
-			return fmt.Errorf("it has %+v", values)
-		}
-		return nil
+		return len(values) == 1 && values[0].Value.String != nil && *values[0].Value.String == want
 	})
 }
 
-// One status for a new work, and never one that mixes two generations.
+// TestOneStatusForEachChange: a new spec leads to one status, and no status mixes two generations.
 func TestOneStatusForEachChange(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

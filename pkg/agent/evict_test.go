@@ -21,20 +21,20 @@ import (
 // name.
 func (w *world) stray(name, hubHash, agentID string) *workv1.AppliedManifestWork {
 	w.Helper()
-	record, err := w.amws.Create(w.Context(), &workv1.AppliedManifestWork{
+	amw, err := w.amws.Create(w.Context(), &workv1.AppliedManifestWork{
 		ObjectMeta: metav1.ObjectMeta{Name: hubHash + "-" + name},
 		Spec:       workv1.AppliedManifestWorkSpec{HubHash: hubHash, AgentID: agentID, ManifestWorkName: name},
 	}, metav1.CreateOptions{})
 	if err != nil {
 		w.Fatal(err)
 	}
-	object := w.configMapOf(name, record)
+	object := w.configMapOf(name, amw)
 	status := fmt.Sprintf(`{"status":{"appliedResources":[{"group":"","resource":"configmaps","namespace":%q,"name":%q,"version":"v1","uid":%q}]}}`,
 		w.namespace, name, object)
-	if record, err = w.amws.Patch(w.Context(), record.Name, types.MergePatchType, []byte(status), metav1.PatchOptions{}, "status"); err != nil {
+	if amw, err = w.amws.Patch(w.Context(), amw.Name, types.MergePatchType, []byte(status), metav1.PatchOptions{}, "status"); err != nil {
 		w.Fatal(err)
 	}
-	return record
+	return amw
 }
 
 // TestEviction: an AppliedManifestWork of this agent without a work is deleted with its objects after the
@@ -54,9 +54,9 @@ func TestEviction(t *testing.T) {
 	}
 	w.data("stray", "")
 	w.data("moved", "")
-	record, err := w.amws.Get(w.Context(), foreign.Name, metav1.GetOptions{})
-	if err != nil || record.DeletionTimestamp != nil {
-		t.Errorf("another agent's AppliedManifestWork is %+v, %v", record, err)
+	amw, err := w.amws.Get(w.Context(), foreign.Name, metav1.GetOptions{})
+	if err != nil || amw.DeletionTimestamp != nil {
+		t.Errorf("another agent's AppliedManifestWork is %+v, %v", amw, err)
 	}
 	w.data("a", "1")
 	w.data("foreign", "1")
@@ -68,11 +68,11 @@ func TestEvictionIsCancelled(t *testing.T) {
 	w := newWorld(t)
 	works := w.source("hub1")
 	w.agent()
-	record := w.stray("web", applied.HubHash(w.host, ""), w.host)
-	w.marked(record.Name, true)
+	amw := w.stray("web", applied.HubHash(w.host, ""), w.host)
+	w.marked(amw.Name, true)
 	w.create(works, w.work("web", configMap("web", "2")))
 	w.is(works, "web", "Applied=True", "Available=True")
-	w.marked(record.Name, false)
+	w.marked(amw.Name, false)
 	w.data("web", "2")
 	if err := works.Delete(w.Context(), "web", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
@@ -109,8 +109,8 @@ func TestNothingIsEvictedBeforeTheSourceAnswers(t *testing.T) {
 	// The agent runs: it applies a spec.
 	raw.send(raw.spec("busy", "uid-busy", 1, configMap("busy", "1")), nil)
 	w.data("busy", "1")
-	if record := w.names("web", "a"); record.Status.EvictionStartTime != nil || record.DeletionTimestamp != nil {
-		t.Errorf("the AppliedManifestWork of a work whose source is silent is %+v", record)
+	if amw := w.names("web", "a"); amw.Status.EvictionStartTime != nil || amw.DeletionTimestamp != nil {
+		t.Errorf("the AppliedManifestWork of a work whose source is silent is %+v", amw)
 	}
 	w.marked(stray.Name, false)
 
@@ -145,10 +145,10 @@ func TestEvictionSwitchedOff(t *testing.T) {
 }
 
 // configMapOf creates a ConfigMap that an AppliedManifestWork owns, and returns its UID.
-func (w *world) configMapOf(name string, record *workv1.AppliedManifestWork) types.UID {
+func (w *world) configMapOf(name string, amw *workv1.AppliedManifestWork) types.UID {
 	w.Helper()
 	object, err := w.cluster.CoreV1().ConfigMaps(w.namespace).Create(w.Context(), &corev1.ConfigMap{
-		ObjectMeta: metav1.ObjectMeta{Name: name, OwnerReferences: []metav1.OwnerReference{ownership.Reference(record.Name, record.UID)}},
+		ObjectMeta: metav1.ObjectMeta{Name: name, OwnerReferences: []metav1.OwnerReference{ownership.Reference(amw.Name, amw.UID)}},
 		Data:       map[string]string{"k": "1"},
 	}, metav1.CreateOptions{})
 	if err != nil {

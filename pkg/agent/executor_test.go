@@ -26,7 +26,7 @@ func (w *world) executed(name string, manifests ...string) *workv1.ManifestWork 
 	return work
 }
 
-// bind gives executor1 a role in the world's namespace.
+// bind binds executor1 to a new role in the test's namespace.
 func (w *world) bind(name string, rules ...rbacv1.PolicyRule) {
 	w.Helper()
 	if _, err := w.cluster.RbacV1().Roles(w.namespace).Create(w.Context(), &rbacv1.Role{
@@ -42,8 +42,8 @@ func (w *world) bind(name string, rules ...rbacv1.PolicyRule) {
 	}
 }
 
-// What the executor may not do is not done, what it may is; a right that is given
-// or taken counts at once, not after a minute.
+// TestExecutor: a manifest is applied if the executor is permitted to. A change of its permissions takes
+// effect at once, not after a minute.
 func TestExecutor(t *testing.T) {
 	t.Parallel()
 	for name, caches := range map[string]bool{"by reviews": false, "from memory": true} {
@@ -81,7 +81,7 @@ func TestExecutor(t *testing.T) {
 	}
 }
 
-// A work that brings a namespace and a role in it is applied at once.
+// A work with a namespace and a role in it is applied at once.
 func TestExecutorOfANamespaceAndItsRole(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -114,7 +114,7 @@ func TestExecutorOfANamespaceAndItsRole(t *testing.T) {
 	raw.answered("it is gone", func(s *wire.Status) bool { return meta.IsStatusConditionTrue(s.Status.Conditions, workv1.WorkDeleted) })
 }
 
-// An executor that names nobody fails what it should do.
+// An executor without a service account fails all manifests.
 func TestExecutorOfNoAccount(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -140,7 +140,7 @@ func TestExecutorOfNoAccount(t *testing.T) {
 	w.data("a", "")
 }
 
-// While nothing changes in what the executor may do, it is not asked about.
+// Permissions are not checked again until they change.
 func TestExecutorCostsNothingAtRest(t *testing.T) {
 	t.Parallel()
 	for name, caches := range map[string]bool{"by reviews": false, "from memory": true} {

@@ -68,7 +68,7 @@ func TestUnknownKindIsAppliedWhenItsDefinitionComes(t *testing.T) {
 	w.agent()
 	w.create(works, w.work("web", configMap("a", "1"), "{apiVersion: late.workwire.dev/v1, kind: Widget, metadata: {name: w, namespace: NAMESPACE}}"))
 	w.manifestSays(works, "web", 1, `the server doesn't have a resource type "Widget"`)
-	// What is known is recorded all the same.
+	// The AppliedManifestWork names the others.
 	w.names("web")
 
 	definitions := apiextensions.NewForConfigOrDie(plane.REST()).ApiextensionsV1().CustomResourceDefinitions()

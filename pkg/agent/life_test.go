@@ -3,10 +3,10 @@ package agent_test
 import (
 	"fmt"
 	"log/slog"
-	"slices"
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -29,24 +29,10 @@ func TestLifeOfAWork(t *testing.T) {
 	work := w.create(works, w.work("web", configMap("a", "1"), configMap("b", "1")))
 	w.is(works, "web", "Applied=True", "Available=True")
 	w.data("a", "1")
-	record, err := w.amws.List(w.Context(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
+	amw := w.names("web", "a", "b")
+	if !strings.HasSuffix(amw.Name, "-web") || amw.Labels[workv1.OriginalSourceLabelKey] != "hub1" || amw.Status.AppliedResources[0].UID == "" {
+		t.Errorf("the AppliedManifestWork is %+v", amw)
 	}
-	i := slices.IndexFunc(record.Items, func(r workv1.AppliedManifestWork) bool { return r.Spec.AgentID == w.host })
-	if i < 0 || !strings.HasSuffix(record.Items[i].Name, "-web") || record.Items[i].Labels[workv1.OriginalSourceLabelKey] != "hub1" {
-		t.Fatalf("no AppliedManifestWork of web: %+v", record.Items)
-	}
-	kit.Eventually(w, "the record names the objects", func() error {
-		got, err := w.amws.Get(w.Context(), record.Items[i].Name, metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		if len(got.Status.AppliedResources) != 2 || got.Status.AppliedResources[0].UID == "" {
-			return fmt.Errorf("%+v", got.Status)
-		}
-		return nil
-	})
 
 	w.update(works, "web", func(work *workv1.ManifestWork) {
 		work.Spec = w.work("", configMap("a", "2"), configMap("c", "2")).Spec
@@ -135,13 +121,9 @@ spec:
 // fedBack waits until the first manifest of the work has the values.
 func (w *world) fedBack(works workclientv1.ManifestWorkInterface, name, want string) {
 	w.Helper()
-	kit.Eventually(w, name+" feeds back "+want, func() error {
-		work, err := works.Get(w.Context(), name, metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		if len(work.Status.ResourceStatus.Manifests) == 0 {
-			return fmt.Errorf("no status")
+	kit.Await(w, works, name, "feeds back "+want, func(work *workv1.ManifestWork) bool {
+		if work == nil || len(work.Status.ResourceStatus.Manifests) == 0 {
+			return false
 		}
 		var got []string
 		for _, v := range work.Status.ResourceStatus.Manifests[0].StatusFeedbacks.Values {
@@ -152,10 +134,7 @@ func (w *world) fedBack(works workclientv1.ManifestWorkInterface, name, want str
 				got = append(got, v.Name+"="+*v.Value.String)
 			}
 		}
-		if joined := strings.Join(got, " "); joined != want {
-			return fmt.Errorf("it has %q", joined)
-		}
-		return nil
+		return strings.Join(got, " ") == want
 	})
 }
 
@@ -198,19 +177,9 @@ func TestDeletionWaitsForFinalizers(t *testing.T) {
 	if c := meta.FindStatusCondition(work.Status.Conditions, "Available"); c.Message != "1 of 2 resources are not available" {
 		t.Errorf("Available says %q", c.Message)
 	}
-	kit.Eventually(w, "the record lists what is held, and stays", func() error {
-		list, err := w.amws.List(w.Context(), metav1.ListOptions{})
-		if err != nil {
-			return err
-		}
-		for _, record := range list.Items {
-			if record.Spec.AgentID == w.host && record.DeletionTimestamp != nil &&
-				len(record.Status.AppliedResources) == 1 && record.Status.AppliedResources[0].Name == "held" {
-				return nil
-			}
-		}
-		return fmt.Errorf("%+v", list.Items)
-	})
+	if amw := w.names("web", "held"); amw.DeletionTimestamp == nil {
+		t.Error("the AppliedManifestWork is not being deleted")
+	}
 	if _, err := w.cluster.CoreV1().ConfigMaps(w.namespace).Patch(w.Context(), "held", types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -219,74 +188,62 @@ func TestDeletionWaitsForFinalizers(t *testing.T) {
 	w.noneApplied()
 }
 
-func TestRecordDeletedByHand(t *testing.T) {
+func TestAppliedManifestWorkDeletedByHand(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	works := w.source("hub1")
 	w.agent()
 	w.create(works, w.work("web", configMap("a", "1")))
 	w.is(works, "web", "Available=True")
-	w.names("web")
+	amw := w.names("web")
 	before, err := w.cluster.CoreV1().ConfigMaps(w.namespace).Get(w.Context(), "a", metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	list, err := w.amws.List(w.Context(), metav1.ListOptions{})
-	if err != nil {
+	if err := w.amws.Delete(w.Context(), amw.Name, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	for _, record := range list.Items {
-		if record.Spec.AgentID == w.host {
-			if err := w.amws.Delete(w.Context(), record.Name, metav1.DeleteOptions{}); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	kit.Eventually(w, "the object is recreated", func() error {
-		now, err := w.cluster.CoreV1().ConfigMaps(w.namespace).Get(w.Context(), "a", metav1.GetOptions{})
-		if err == nil && now.UID == before.UID {
-			return fmt.Errorf("it is the old one")
-		}
-		return err
+	kit.Await(w, w.cluster.CoreV1().ConfigMaps(w.namespace), "a", "is recreated", func(c *corev1.ConfigMap) bool {
+		return c != nil && c.UID != before.UID
 	})
 	w.is(works, "web", "Applied=True", "Available=True")
 }
 
-func TestRecordSparesItsSuccessor(t *testing.T) {
+func TestAppliedManifestWorkSparesItsSuccessor(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	records := applied.NewClient(applied.Config{
+	client := applied.NewClient(applied.Config{
 		Client: workclient.NewForConfigOrDie(plane.REST()), AgentID: w.host, Changed: func(string, string) {}, Logger: slog.New(slog.DiscardHandler),
 	})
 	work := applied.Work{Name: "web", UID: "1", Source: "hub1"}
-	old, err := records.Ensure(w.Context(), nil, applied.HubHash(w.host, ""), work, nil)
+	old, err := client.Ensure(w.Context(), nil, applied.HubHash(w.host, ""), work, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := records.Delete(w.Context(), old); err != nil {
+	if _, err := client.Delete(w.Context(), old); err != nil {
 		t.Fatal(err)
 	}
-	going, _ := records.Get(old.Name)
-	if err := records.RemoveFinalizer(w.Context(), going); err != nil {
+	going, _ := client.Get(old.Name)
+	if err := client.RemoveFinalizer(w.Context(), going); err != nil {
 		t.Fatal(err)
 	}
-	successor, err := records.Ensure(w.Context(), nil, applied.HubHash(w.host, ""), work, nil)
+	successor, err := client.Ensure(w.Context(), nil, applied.HubHash(w.host, ""), work, nil)
 	if err != nil || successor.UID == old.UID {
 		t.Fatalf("no successor: %v", err)
 	}
 	resource := applied.Resource{Ref: object.Ref{GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}, Namespace: "x", Name: "a"}, UID: "u"}
-	if _, err := records.UpdateStatus(w.Context(), old, applied.Status{Resources: []applied.Resource{resource}}); err == nil {
-		t.Error("the status of a record that is gone was written")
+	if _, err := client.UpdateStatus(w.Context(), old, applied.Status{Resources: []applied.Resource{resource}}); err == nil {
+		t.Error("the status of an AppliedManifestWork that is gone was written")
 	}
-	recorded, err := records.UpdateStatus(w.Context(), successor, applied.Status{Resources: []applied.Resource{resource}})
-	if err != nil || len(recorded.Status.AppliedResources) != 1 {
-		t.Errorf("the successor has %+v, %v", recorded, err)
+	updated, err := client.UpdateStatus(w.Context(), successor, applied.Status{Resources: []applied.Resource{resource}})
+	if err != nil || len(updated.Status.AppliedResources) != 1 {
+		t.Errorf("the successor has %+v, %v", updated, err)
 	}
-	going, err = records.Delete(w.Context(), recorded)
+	going, err = client.Delete(w.Context(), updated)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := records.RemoveFinalizer(w.Context(), going); err != nil {
+	if err := client.RemoveFinalizer(w.Context(), going); err != nil {
 		t.Error(err)
 	}
 	w.noneApplied()

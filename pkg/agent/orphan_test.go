@@ -18,7 +18,7 @@ func orphan() *workv1.DeleteOption {
 	return &workv1.DeleteOption{PropagationPolicy: workv1.DeletePropagationPolicyTypeOrphan}
 }
 
-// orphaned waits until a ConfigMap is there and nobody's.
+// orphaned waits until a ConfigMap exists without an owner.
 func (w *world) orphaned(name string) {
 	w.Helper()
 	kit.Eventually(w, name+" is nobody's", func() error {
@@ -33,7 +33,7 @@ func (w *world) orphaned(name string) {
 	})
 }
 
-// A manifest that leaves the spec in the very update that orphans it is kept.
+// The object of a manifest is kept if one update both removes and orphans it.
 func TestOrphaningAndRemovingInOneUpdate(t *testing.T) {
 	t.Parallel()
 	for name, option := range map[string]func(w *world) *workv1.DeleteOption{
@@ -74,8 +74,8 @@ func TestOrphaningAndRemovingInOneUpdate(t *testing.T) {
 	}
 }
 
-// A work that is deleted right after an update that orphans its objects keeps
-// them, also when the agent was away for both.
+// The objects of a work stay if it is deleted right after an update that orphans them, even if the agent
+// was not connected.
 func TestOrphaningAndDeletingAtOnce(t *testing.T) {
 	t.Parallel()
 	for name, forget := range map[string]bool{"queued by the broker": false, "lost and asked for again": true} {
@@ -120,7 +120,7 @@ func TestCompletedWorkIsOrphaned(t *testing.T) {
 	w.orphaned("a")
 }
 
-// One kind that is not served neither freezes the record nor lets Deleted be
+// With a kind that is not served, the AppliedManifestWork is updated all the same, and Deleted is not
 // reported while objects remain.
 func TestUnknownKindDoesNotFreezeTheRecord(t *testing.T) {
 	t.Parallel()

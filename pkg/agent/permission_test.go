@@ -18,7 +18,7 @@ func TestForbiddenShowsAndHeals(t *testing.T) {
 	w := newWorld(t)
 	works := w.source("hub1")
 	user := "agent-of-" + w.namespace
-	w.grant(user, "records", []rbacv1.PolicyRule{
+	w.grant(user, "amws", []rbacv1.PolicyRule{
 		{APIGroups: []string{"work.open-cluster-management.io"}, Resources: []string{"appliedmanifestworks", "appliedmanifestworks/status"},
 			Verbs: []string{"get", "list", "watch", "create", "patch", "delete"}},
 		{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"get", "create", "update", "delete"}},

@@ -33,19 +33,19 @@ func TestMissed(t *testing.T) {
 		events map[object.Ref]string
 		want   bool
 	}{
-		"nothing":                         {nil, false},
-		"the echo of a write":             {map[object.Ref]string{ref("a"): "10"}, false},
-		"before the write":                {map[object.Ref]string{ref("a"): "9"}, false},
-		"after the write":                 {map[object.Ref]string{ref("a"): "11"}, true},
-		"longer, so later":                {map[object.Ref]string{ref("a"): "100"}, true},
-		"of what failed":                  {map[object.Ref]string{ref("failed"): "9"}, true},
-		"of what is no manifest":          {map[object.Ref]string{ref("dropped"): "9"}, true},
-		"of an API without order":         {map[object.Ref]string{ref("a"): "x"}, true},
-		"the echo of the record":          {map[object.Ref]string{appliedManifestWorkRef("work"): "12"}, false},
-		"the record, by another":          {map[object.Ref]string{appliedManifestWorkRef("work"): "13"}, true},
-		"the record of an other name":     {map[object.Ref]string{appliedManifestWorkRef("other"): "12"}, true},
-		"an echo and what is not":         {map[object.Ref]string{ref("a"): "10", appliedManifestWorkRef("work"): "13"}, true},
-		"the echoes of object and record": {map[object.Ref]string{ref("a"): "10", appliedManifestWorkRef("work"): "12"}, false},
+		"nothing":                                 {nil, false},
+		"the echo of a write":                     {map[object.Ref]string{ref("a"): "10"}, false},
+		"before the write":                        {map[object.Ref]string{ref("a"): "9"}, false},
+		"after the write":                         {map[object.Ref]string{ref("a"): "11"}, true},
+		"longer, so later":                        {map[object.Ref]string{ref("a"): "100"}, true},
+		"of what failed":                          {map[object.Ref]string{ref("failed"): "9"}, true},
+		"of what is no manifest":                  {map[object.Ref]string{ref("dropped"): "9"}, true},
+		"of an API without order":                 {map[object.Ref]string{ref("a"): "x"}, true},
+		"the echo of the AppliedManifestWork":     {map[object.Ref]string{appliedManifestWorkRef("work"): "12"}, false},
+		"the AppliedManifestWork, by another":     {map[object.Ref]string{appliedManifestWorkRef("work"): "13"}, true},
+		"the AppliedManifestWork of another name": {map[object.Ref]string{appliedManifestWorkRef("other"): "12"}, true},
+		"an echo and what is not":                 {map[object.Ref]string{ref("a"): "10", appliedManifestWorkRef("work"): "13"}, true},
+		"both echoes":                             {map[object.Ref]string{ref("a"): "10", appliedManifestWorkRef("work"): "12"}, false},
 	} {
 		if got := rec.missed(c.events); got != c.want {
 			t.Errorf("%s: missed %v, want %v", name, got, c.want)
@@ -53,6 +53,6 @@ func TestMissed(t *testing.T) {
 	}
 	rec.amw = nil
 	if !rec.missed(map[object.Ref]string{appliedManifestWorkRef("work"): "12"}) {
-		t.Error("a record that is not known is not missed")
+		t.Error("an AppliedManifestWork that is not known is not missed")
 	}
 }
