@@ -109,14 +109,6 @@ func (n *Named) Get(ref object.Ref) object.Live {
 	return o.watcher.live(namespacedName(ref))
 }
 
-// Watching returns the number of watches, which never exceeds the limit. A watch that is refused
-// counts, since it is retried.
-func (n *Named) Watching() int {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.running
-}
-
 func (n *Named) add(name string, ref object.Ref) {
 	o := n.objects[ref]
 	if o == nil {

@@ -29,17 +29,14 @@ type presence struct {
 	due     chan struct{}          // holds a token when the presence is to be published
 }
 
-func newPresence(config *Config) (*presence, error) {
-	p := &presence{
-		message:   wire.Presence{Agent: config.ClientID, Cluster: config.Cluster},
-		transport: config.Transport, logger: config.Logger, due: make(chan struct{}, 1),
-	}
-	if source, one := config.Topics.Source(); one {
-		topic, err := config.Topics.Events(source)
+func newPresence(message wire.Presence, topics wire.AgentTopics, t transport.Transport, logger *slog.Logger) (*presence, error) {
+	p := &presence{message: message, transport: t, logger: logger, due: make(chan struct{}, 1)}
+	if source, one := topics.Source(); one {
+		topic, err := topics.Events(source)
 		p.message.Source, p.topic = source, topic
 		return p, err
 	}
-	p.topic, _ = config.Topics.Broadcast()
+	p.topic, _ = topics.Broadcast()
 	return p, nil
 }
 

@@ -9,7 +9,6 @@ package session
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -18,7 +17,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
-	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/util/workqueue"
 
 	"github.com/workwire/workwire/pkg/agent/inbox"
@@ -94,7 +92,7 @@ func New(config Config) (*Session, error) {
 		return nil, err
 	}
 	config.Logger = cmp.Or(config.Logger, slog.Default())
-	presence, err := newPresence(&config)
+	presence, err := newPresence(wire.Presence{Agent: config.ClientID, Cluster: config.Cluster}, config.Topics, config.Transport, config.Logger)
 	if err != nil {
 		return nil, err
 	}
@@ -113,35 +111,5 @@ func New(config Config) (*Session, error) {
 	}, nil
 }
 
-// Run publishes presence and resync requests until ctx ends. It must be called once.
-func (s *Session) Run(ctx context.Context) error {
-	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return s.runAsks(ctx) })
-	group.Go(func() error { return s.presence.run(ctx) })
-	return group.Wait()
-}
-
-// Leave tells sources that the agent is about to disconnect. It returns within a second.
-func (s *Session) Leave(ctx context.Context) { s.presence.leave(ctx) }
-
 // Connected reports whether the agent is connected to the broker.
 func (s *Session) Connected() bool { return s.connected.Load() }
-
-// Handler returns the handler that the transport is to call.
-func (s *Session) Handler() transport.Handler {
-	return transport.Handler{
-		Subscriptions: s.config.Topics.Subscriptions(),
-		Will:          s.presence.will(),
-		Connected: func(ctx context.Context, c transport.Connection) {
-			s.connected.Store(true)
-			s.config.Outbox.Connected()
-			s.presence.announce()
-			s.resync(ctx, c)
-		},
-		Received: s.receive,
-		Lost: func(error) {
-			s.connected.Store(false)
-			s.config.Outbox.Lost()
-		},
-	}
-}

@@ -5,10 +5,42 @@ import (
 	"errors"
 	"log/slog"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/workwire/workwire/pkg/agent/inbox"
 	"github.com/workwire/workwire/pkg/transport"
 	"github.com/workwire/workwire/pkg/wire"
 )
+
+// Run publishes presence and resync requests until ctx ends. It must be called once.
+func (s *Session) Run(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return s.runAsks(ctx) })
+	group.Go(func() error { return s.presence.run(ctx) })
+	return group.Wait()
+}
+
+// Leave tells sources that the agent is about to disconnect. It returns within a second.
+func (s *Session) Leave(ctx context.Context) { s.presence.leave(ctx) }
+
+// Handler returns the handler that the transport is to call.
+func (s *Session) Handler() transport.Handler {
+	return transport.Handler{
+		Subscriptions: s.config.Topics.Subscriptions(),
+		Will:          s.presence.will(),
+		Connected: func(ctx context.Context, c transport.Connection) {
+			s.connected.Store(true)
+			s.config.Outbox.Connected()
+			s.presence.announce()
+			s.resync(ctx, c)
+		},
+		Received: s.receive,
+		Lost: func(error) {
+			s.connected.Store(false)
+			s.config.Outbox.Lost()
+		},
+	}
+}
 
 // foreignTopic is the reason to ignore a message that a source or cluster may not send there.
 const foreignTopic = "its source or cluster is not that of its topic"
