@@ -119,7 +119,9 @@ func (e *Executor[K]) mayWrite(ctx context.Context, account Account, q query, no
 }
 
 // mayCreate decides on the content of q, and returns the time after which to check again.
-func (e *Executor[K]) mayCreate(ctx context.Context, account Account, q query, m *strategy.Manifest, body []byte, now time.Time) (decision, time.Duration, error) {
+func (e *Executor[K]) mayCreate(
+	ctx context.Context, account Account, q query, m *strategy.Manifest, body []byte, now time.Time,
+) (decision, time.Duration, error) {
 	if cached, ok := e.cached(account, q, now); ok {
 		return cached.decision, cached.until.Sub(now), nil
 	}
@@ -130,7 +132,7 @@ func (e *Executor[K]) mayCreate(ctx context.Context, account Account, q query, m
 	return d, e.store(account, q, cachedDecision{decision: d, role: boundRole(m)}, now), nil
 }
 
-// escalates reports whether an object gives rights away.
+// escalates reports whether an object grants rights.
 func escalates(ref object.Ref) bool {
 	if ref.Group != rbacv1.GroupName {
 		return false

@@ -253,7 +253,7 @@ func (s *spoke) meddle(after string, do func()) {
 }
 
 // The object goes, or changes, between reading and applying: what was made for the
-// object as it was is made anew.
+// object as it was is recreated.
 func TestIgnoreFieldsOfWhatChangesMeanwhile(t *testing.T) {
 	s := newSpoke(t)
 	parse := func(label string) []strategy.Manifest {

@@ -81,7 +81,7 @@ func TestJob(t *testing.T) {
 				t.Errorf("got %s, %v", outcome.Action, outcome.Err)
 			}
 			if s.get(ref).GetUID() != uid {
-				t.Error("the Job was created anew")
+				t.Error("the Job was recreated")
 			}
 			// Taken back, all is well.
 			s.applied(manifests, "")

@@ -134,7 +134,7 @@ var immutable = map[string]struct {
 const allowRecreation = `,"annotations":{"` + workv1.RecreateAnnotationKey + `":"` + workv1.RecreateOnImmutable + `"}`
 
 // A change that the API server refuses because a field is immutable fails with its
-// message. Where the manifest allows it, the object is deleted and created anew.
+// message. Where the manifest allows it, the object is deleted and recreated.
 func TestImmutable(t *testing.T) {
 	t.Parallel()
 	for name, test := range immutable {
@@ -165,7 +165,7 @@ func TestImmutable(t *testing.T) {
 
 			allowed := s.parse(nil, text(test.after, allowRecreation))
 			outcome = s.apply(allowed)[0]
-			if strings.Contains(strategytest.ErrorText(outcome.Err), "is being deleted, to be created anew") {
+			if strings.Contains(strategytest.ErrorText(outcome.Err), "is being deleted, to be recreated") {
 				if name == "CustomResourceDefinition" { // how long it takes to end is the API server's affair
 					if !strings.HasSuffix(outcome.Err.Error(), "held by its finalizers customresourcecleanup.apiextensions.k8s.io") {
 						t.Error(outcome.Err)
@@ -248,7 +248,7 @@ func TestRecreate(t *testing.T) {
 		ref := first[0].Ref
 		uid := s.applied(first, "1× POST 201")[0].Live.GetUID()
 		allowed := s.parse(nil, secretOfType(basic, allowRecreation))
-		want := "secrets " + s.namespace + "/s is being deleted, to be created anew for a change of immutable fields, " +
+		want := "secrets " + s.namespace + "/s is being deleted, to be recreated for a change of immutable fields, " +
 			"but is held by its finalizers example.com/hold"
 		for i, requests := range []string{"1× DELETE 200, 1× GET 200, 1× POST 409, 1× PUT 422", "", ""} {
 			outcome := s.apply(allowed)[0]
@@ -281,7 +281,7 @@ func TestRecreate(t *testing.T) {
 		s.restart(func(c *apply.Config) { c.Client = clientFor(t, limited) })
 		s.see(ref)
 		outcome := s.apply(s.parse(nil, secretOfType(basic, allowRecreation)))[0]
-		if got := strategytest.ErrorText(outcome.Err); !strings.HasPrefix(got, `Secret "s" is invalid: type: `) || !strings.Contains(got, "nor can the object be created anew: secrets is forbidden") {
+		if got := strategytest.ErrorText(outcome.Err); !strings.HasPrefix(got, `Secret "s" is invalid: type: `) || !strings.Contains(got, "nor can the object be recreated: secrets is forbidden") {
 			t.Errorf("got %q", got)
 		}
 		if s.get(ref).GetUID() != uid {
@@ -295,7 +295,7 @@ func TestRecreate(t *testing.T) {
 		uid := s.applied(first, "1× POST 201")[0].Live.GetUID()
 		s.patch(ref, "other", `{"metadata":{"ownerReferences":[`+asJSON(t, s.owner)+`,`+asJSON(t, s.newOwner("second"))+`]}}`)
 		outcome := s.apply(s.parse(nil, secretOfType(basic, allowRecreation)))[0]
-		if got := strategytest.ErrorText(outcome.Err); !strings.HasSuffix(got, "field is immutable; the object is another work's too, so it is not created anew") {
+		if got := strategytest.ErrorText(outcome.Err); !strings.HasSuffix(got, "field is immutable; the object is another work's too, so it is not recreated") {
 			t.Errorf("got %q", got)
 		}
 		if s.get(ref).GetUID() != uid {

@@ -172,14 +172,14 @@ func (t *task) recreate(ctx context.Context, replacement *unstructured.Unstructu
 	// The object is not deleted for a manifest that the API server would refuse to
 	// create. It checks whether the name exists after everything else.
 	if err := t.requests.tryCreate(ctx, replacement); err != nil && !apierrors.IsAlreadyExists(err) {
-		return fmt.Errorf("%w; nor can the object be created anew: %w", refusal, err)
+		return fmt.Errorf("%w; nor can the object be recreated: %w", refusal, err)
 	}
 	left, err := t.requests.delete(ctx, live.GetUID(), live.GetResourceVersion())
 	switch {
 	case apierrors.IsConflict(err):
 		return t.read(ctx)
 	case err != nil && !apierrors.IsNotFound(err):
-		return fmt.Errorf("%w; deleting the object to create it anew: %w", refusal, err)
+		return fmt.Errorf("%w; deleting the object to recreate it: %w", refusal, err)
 	}
 	t.applier.learn(t.m.Ref, left)
 	if left != nil {

@@ -143,7 +143,7 @@ func at(t *testing.T, obj *unstructured.Unstructured, path []string) string {
 
 // Update is alike for every kind: what the manifest declares is what the cluster
 // has, drift is healed, changes arrive, what the manifest leaves out returns to its
-// default, what others added stays, and the object is never made anew.
+// default, what others added stays, and the object is never recreated.
 func TestUpdateIsAlikeForEveryKind(t *testing.T) {
 	t.Parallel()
 	for name, test := range updated {
@@ -166,7 +166,7 @@ func TestUpdateIsAlikeForEveryKind(t *testing.T) {
 					t.Errorf("%s: %s, want %s", what, got, want)
 				}
 				if live.GetUID() != uid {
-					t.Errorf("%s: it was created anew", what)
+					t.Errorf("%s: it was recreated", what)
 				}
 				if live.GetAnnotations()["theirs"] != "x" || cmp.Diff([]string{"example.com/theirs"}, live.GetFinalizers()) != "" {
 					t.Errorf("%s: what others added is gone: %v", what, live.Object["metadata"])
@@ -207,7 +207,7 @@ func TestUpdateLeavesStorageClassAlone(t *testing.T) {
 		s.applied(manifests, "1× GET 200, 1× POST 409")
 	}
 	if s.get(manifests[0].Ref).GetUID() != uid {
-		t.Error("it was created anew")
+		t.Error("it was recreated")
 	}
 }
 

@@ -214,8 +214,8 @@ func number(value any) (float64, bool) {
 	return 0, false
 }
 
-// quantities are fields whose values are resource quantities. The API server's answer
-// tells of others that it normalizes.
+// quantities are fields whose values are resource quantities. Others that the API server
+// normalizes are known from its answer.
 var quantities = map[string]bool{"requests": true, "limits": true, "capacity": true, "hard": true, "overhead": true}
 
 func quantity(value any) (resource.Quantity, error) {

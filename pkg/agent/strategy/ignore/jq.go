@@ -48,7 +48,7 @@ func (e *expression) remove(content any) (any, error) {
 	defer cancel()
 	value, ok := e.program.RunWithContext(ctx, content).Next()
 	if !ok {
-		return nil, errors.New("it gives nothing")
+		return nil, errors.New("it returns nothing")
 	}
 	if err, failed := value.(error); failed {
 		if ctx.Err() != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/workwire/workwire/pkg/agent/strategy/fields"
 )
 
-// Fields tells who owns an object or a part of it: this agent, other field managers, or
-// both.
+// Fields are the owners of the fields of an object or of a part of it: this agent, other
+// field managers, or both.
 type Fields struct {
 	ours, others share
 }

@@ -295,7 +295,7 @@ func planRecreate(m *strategy.Manifest, s *State) Step {
 	case !m.RecreateOnImmutable || !isImmutable(refusal):
 		return Step{Err: refusal}
 	case s.shared():
-		return Step{Err: fmt.Errorf("%w; the object is another work's too, so it is not created anew", refusal)}
+		return Step{Err: fmt.Errorf("%w; the object is another work's too, so it is not recreated", refusal)}
 	case live.GetDeletionTimestamp() != nil:
 		return Step{Err: AwaitingDeletion(m, live)}
 	}
@@ -312,5 +312,5 @@ func AwaitingDeletion(m *strategy.Manifest, live *unstructured.Unstructured) err
 	if finalizers := live.GetFinalizers(); len(finalizers) > 0 {
 		holder = "is held by its finalizers " + strings.Join(finalizers, ", ")
 	}
-	return fmt.Errorf("%s is being deleted, to be created anew for a change of immutable fields, but %s", m.Ref, holder)
+	return fmt.Errorf("%s is being deleted, to be recreated for a change of immutable fields, but %s", m.Ref, holder)
 }
