@@ -57,9 +57,9 @@ func TestTheRightsOfTheAgent(t *testing.T) {
 		w.becomes(w.manifest("%s", foreign), "not allowed to apply the resource rbac.authorization.k8s.io roles, "+w.namespace+" r, error: permission escalation, will try again in 1m0s")
 		if inMemory {
 			w.eventually(func() bool {
-				before := w.requests.of(reviews)
+				before := w.requests.Counts()[reviews]
 				recheck, err := w.checks.Check(w.ctx, w.account, w.configMap("test"))
-				return err == nil && recheck == 0 && w.requests.of(reviews) == before
+				return err == nil && recheck == 0 && w.requests.Counts()[reviews] == before
 			}, "nothing is answered from memory")
 		}
 	})

@@ -259,7 +259,7 @@ func TestAnswersCostNothing(t *testing.T) {
 		refused.Ref.Resource = "secrets"
 		w.becomes(granted, "")
 		w.eventually(func() bool {
-			count := func() int { return w.requests.of(reviews) + w.requests.of("create roles") }
+			count := func() int { return w.requests.Counts()[reviews] + w.requests.Counts()["create roles"] }
 			before := count()
 			for range 50 {
 				if w.check(granted) != "" || w.check(role) != "" || w.check(refused) == "" {
@@ -268,7 +268,7 @@ func TestAnswersCostNothing(t *testing.T) {
 			}
 			return count() == before
 		}, "answers are asked for again")
-		if inMemory && (w.requests.of("watch roles") == 0 || w.requests.of("create roles") == 0) {
+		if inMemory && (w.requests.Counts()["watch roles"] == 0 || w.requests.Counts()["create roles"] == 0) {
 			t.Error("no watches, or no creation tried")
 		}
 	})

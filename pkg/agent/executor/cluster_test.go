@@ -6,9 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"log/slog"
-	"net/http"
 	"os"
-	"sync"
 	"testing"
 	"time"
 
@@ -27,7 +25,7 @@ import (
 	"github.com/workwire/workwire/pkg/agent/executor"
 	"github.com/workwire/workwire/pkg/agent/strategy"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
-	"github.com/workwire/workwire/pkg/kube"
+	"github.com/workwire/workwire/test/kit"
 	"github.com/workwire/workwire/test/kit/controlplane"
 )
 
@@ -55,7 +53,7 @@ type world struct {
 	namespace string
 	account   executor.Account
 	cluster   kubernetes.Interface
-	requests  *requestCounter
+	requests  *kit.Requests
 	checks    *executor.Executor[string]
 	changed   chan string
 }
@@ -87,21 +85,12 @@ func newWorld(t *testing.T, inMemory bool) *world {
 // start runs an executor with config, until the test ends.
 func (w *world) start(config *rest.Config, inMemory bool) {
 	w.Helper()
-	w.requests = &requestCounter{counts: map[string]int{}}
-	config.Wrap(w.requests.wrap)
+	w.requests = kit.CountRequests(config)
 	w.checks = newExecutor(w, executor.Config[string]{
 		Client: clientFor(w, config), InMemory: inMemory, Changed: func(key string) { w.changed <- key },
 		Logger: slog.New(slog.DiscardHandler),
 	})
-	ctx, stop := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- w.checks.Run(ctx) }()
-	w.Cleanup(func() {
-		stop()
-		if err := <-ended; err != nil {
-			w.Error(err)
-		}
-	})
+	kit.Run(w, "the executor", w.checks.Run)
 }
 
 func clientFor(t testing.TB, config *rest.Config) rest.Interface {
@@ -119,34 +108,7 @@ func clientFor(t testing.TB, config *rest.Config) rest.Interface {
 	return client
 }
 
-// requestCounter counts requests by verb and resource.
-type requestCounter struct {
-	mu     sync.Mutex
-	counts map[string]int
-}
-
-func (c *requestCounter) wrap(next http.RoundTripper) http.RoundTripper {
-	return roundTripper(func(request *http.Request) (*http.Response, error) {
-		verb, resource := kube.Describe(request)
-		c.mu.Lock()
-		c.counts[verb+" "+resource]++
-		c.mu.Unlock()
-		return next.RoundTrip(request)
-	})
-}
-
-// of gives how many requests of that verb and resource there were.
-func (c *requestCounter) of(what string) int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.counts[what]
-}
-
 const reviews = "create subjectaccessreviews"
-
-type roundTripper func(*http.Request) (*http.Response, error)
-
-func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 // mappings has the resources that the tests' manifests are about.
 var mappings = map[string]*meta.RESTMapping{

@@ -64,14 +64,14 @@ func TestBothModesAnswerAlike(t *testing.T) {
 				allowed++
 			}
 		}
-		before := w.requests.of(reviews)
+		before := w.requests.Counts()[reviews]
 		for range 200 {
 			account, m := g.question()
 			if _, _, err := verdictOf(w, w.checks, account, m); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if asked := w.requests.of(reviews) - before; asked != 0 {
+		if asked := w.requests.Counts()[reviews] - before; asked != 0 {
 			t.Errorf("round %d: %d reviews", round, asked)
 		}
 	}

@@ -15,12 +15,12 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 	testclock "k8s.io/utils/clock/testing"
 
 	"github.com/workwire/workwire/pkg/agent/restmapper"
+	"github.com/workwire/workwire/test/kit"
 	"github.com/workwire/workwire/test/kit/controlplane"
 )
 
@@ -101,16 +101,6 @@ var (
 	widget    = schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Widget"}
 	configMap = schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}
 )
-
-// until waits for a condition.
-func until(t *testing.T, done func() bool) {
-	t.Helper()
-	err := wait.PollUntilContextTimeout(t.Context(), 5*time.Millisecond, 30*time.Second, true,
-		func(context.Context) (bool, error) { return done(), nil })
-	if err != nil {
-		t.Fatal(err)
-	}
-}
 
 func isUnknown(err error) bool {
 	var noMatch *meta.NoKindMatchError
@@ -239,7 +229,7 @@ func TestAbandonedRequest(t *testing.T) {
 		_, err := mapper.RESTMapping(t.Context(), configMap)
 		second <- err
 	}()
-	until(t, func() bool { return fake.requests.Load() > 0 })
+	kit.True(t, "a discovery request", func() bool { return fake.requests.Load() > 0 })
 	cancel()
 	// Whichever of the two was asking, the one whose context lives is answered.
 	if err := <-first; !errors.Is(err, context.Canceled) {
@@ -266,15 +256,7 @@ func running(t *testing.T, config *rest.Config, logger *slog.Logger) (mapper *re
 		Client: client(t, config), Changed: func(kind schema.GroupKind) { changes <- kind }, Logger: logger,
 		MissInterval: time.Hour, // so that only the watch helps
 	})
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- mapper.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Errorf("Run: %v", err)
-		}
-	})
+	kit.Run(t, "the mapper", mapper.Run)
 	return mapper, changes
 }
 
@@ -353,43 +335,19 @@ func TestForbidden(t *testing.T) {
 	do(t, admin.Post().SetHeader("Content-Type", "application/json").AbsPath(definitions).Body([]byte(fmt.Sprintf(definition, "gears", group, "Gear", "Cluster"))))
 	config := plane.REST()
 	config.Impersonate = rest.ImpersonationConfig{UserName: "nobody", Groups: []string{"system:authenticated"}}
-	log := &lines{}
+	log := &kit.Log{}
 	mapper := newMapper(t, restmapper.Config{
-		Client: client(t, config), Logger: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		Client: client(t, config), Logger: log.Logger(),
 		MissInterval: 50 * time.Millisecond,
 	})
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- mapper.Run(ctx) }()
-	until(t, func() bool {
+	stop := kit.Run(t, "the mapper", mapper.Run)
+	kit.True(t, "the kind by discovery, and a warning", func() bool {
 		mapping, err := mapper.RESTMapping(t.Context(), schema.GroupVersionKind{Group: group, Version: "v1", Kind: "Gear"})
 		return err == nil && mapping.Scope == meta.RESTScopeRoot && mapping.Resource.Resource == "gears" &&
-			log.count("watch of CustomResourceDefinitions forbidden") > 0
+			len(log.Lines("watch of CustomResourceDefinitions forbidden")) > 0
 	})
-	cancel()
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
-	if got := log.count("watch of CustomResourceDefinitions forbidden"); got != 1 {
-		t.Errorf("logged %d times: %s", got, log.text())
+	stop()
+	if got := len(log.Lines("watch of CustomResourceDefinitions forbidden")); got != 1 {
+		t.Errorf("logged %d times: %s", got, log)
 	}
 }
-
-type lines struct {
-	mu      sync.Mutex
-	written strings.Builder
-}
-
-func (l *lines) Write(line []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.written.Write(line)
-}
-
-func (l *lines) text() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.written.String()
-}
-
-func (l *lines) count(what string) int { return strings.Count(l.text(), what) }
