@@ -74,10 +74,10 @@ type accountState[K comparable] struct {
 func New[K comparable](cfg Config[K]) (*Executor[K], error) {
 	var errs []error
 	if cfg.Client == nil {
-		errs = append(errs, errors.New("Client is required"))
+		errs = append(errs, errors.New("config.Client is required"))
 	}
 	if cfg.Changed == nil {
-		errs = append(errs, errors.New("Changed is required"))
+		errs = append(errs, errors.New("config.Changed is required"))
 	}
 	if len(errs) > 0 {
 		return nil, fmt.Errorf("create the executor: %w", errors.Join(errs...))

@@ -69,10 +69,10 @@ type discovery struct {
 func New(cfg Config) (*Mapper, error) {
 	var errs []error
 	if cfg.Client == nil {
-		errs = append(errs, errors.New("Client is required"))
+		errs = append(errs, errors.New("config.Client is required"))
 	}
 	if cfg.MissInterval < 0 {
-		errs = append(errs, fmt.Errorf("MissInterval must not be negative, got %s", cfg.MissInterval))
+		errs = append(errs, fmt.Errorf("config.MissInterval must not be negative, got %s", cfg.MissInterval))
 	}
 	if len(errs) > 0 {
 		return nil, fmt.Errorf("create the REST mapper: %w", errors.Join(errs...))

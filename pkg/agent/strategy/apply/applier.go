@@ -77,16 +77,16 @@ type normalizedKey struct {
 func New(cfg Config) (*Applier, error) {
 	var errs []error
 	if cfg.Client == nil {
-		errs = append(errs, errors.New("Client is required"))
+		errs = append(errs, errors.New("config.Client is required"))
 	}
 	if cfg.Cache == nil {
-		errs = append(errs, errors.New("Cache is required"))
+		errs = append(errs, errors.New("config.Cache is required"))
 	}
 	if cfg.AgentHash == "" {
-		errs = append(errs, errors.New("AgentHash is required"))
+		errs = append(errs, errors.New("config.AgentHash is required"))
 	}
 	if cfg.Parallel < 0 {
-		errs = append(errs, fmt.Errorf("Parallel must not be negative, got %d", cfg.Parallel))
+		errs = append(errs, fmt.Errorf("config.Parallel must not be negative, got %d", cfg.Parallel))
 	}
 	if len(errs) > 0 {
 		return nil, fmt.Errorf("create the applier: %w", errors.Join(errs...))
