@@ -75,7 +75,9 @@ test: needs build ## Run everything that CI runs: generated code, vet, unit, fuz
 	hack/verify-generated.sh
 	@hack/helm.sh >/dev/null
 	go vet ./...
+	go vet -C test/bench ./...
 	CGO_ENABLED=1 go test -race -timeout 20m ./...
+	CGO_ENABLED=1 go test -C test/bench -race -timeout 20m ./...
 	CGO_ENABLED=1 CONTROLPLANE_BIN=$(CURDIR)/bin/controlplane \
 		go test -C controlplane -race -count=1 -timeout 10m $(CONTROLPLANE_TESTED)
 
@@ -85,7 +87,8 @@ e2e: ## Run docker-compose.yaml for real: the tutorial, kills, a cut network, ne
 
 .PHONY: bench
 bench: build ## Measure agent and hub against their surroundings, 45 minutes. AGENT=PATH ONLY=REGEXP RUNS=3 BROKER=mosquitto PROFILE=1; see docs/performance.md.
-	@go run ./test/bench --json=bin/bench.json $(if $(AGENT),--agent="$(AGENT)") $(if $(ONLY),--only="$(ONLY)") \
+	@go build -C test/bench -o ../../bin/bench .
+	@bin/bench --json=bin/bench.json $(if $(AGENT),--agent="$(AGENT)") $(if $(ONLY),--only="$(ONLY)") \
 		$(if $(RUNS),--runs=$(RUNS)) $(if $(BROKER),--broker=$(BROKER)) $(if $(PROFILE),--profile=bin/profiles) $(BENCHFLAGS)
 
 .PHONY: fuzz

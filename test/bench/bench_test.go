@@ -9,9 +9,8 @@ import (
 	"testing"
 )
 
-// TestQuick runs the whole benchmark with small numbers, so that it can not rot.
-// Of the figures it looks at the counters only: how long something takes on a
-// busy machine says nothing.
+// TestQuick runs the whole benchmark with small numbers. It checks the counters only: durations mean nothing on a
+// busy machine.
 func TestQuick(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "bench.json")
@@ -66,11 +65,11 @@ func TestQuick(t *testing.T) {
 	}
 }
 
-func TestFaultsAreNamedAtOnce(t *testing.T) {
+func TestValidateReportsAllErrors(t *testing.T) {
 	cmd := newCommand(&bytes.Buffer{}, t.Output())
 	cmd.SetArgs([]string{"--runs=0", "--works=1", "--scale=1", "--broker=rabbit", "--only=(", "--hub-works=0"})
 	err := cmd.ExecuteContext(t.Context())
-	for _, want := range []string{"--runs 0", "--works 1", "--scale 1", "--broker", "--only", "--hub-works 0"} {
+	for _, want := range []string{"--runs must be at least 1, got 0", "--works must be at least 10, got 1", "--scale must be more than --works", "--broker must be", "--only", "--hub-works must be at least 10, got 0"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v does not name %s", err, want)
 		}

@@ -1,7 +1,7 @@
-// Command bench measures the agent and the hub on this machine, against what
-// their surroundings alone can do in the same run. See docs/performance.md.
+// Command bench measures the agent and the hub on this machine, and in the same run what the API server and the
+// broker do without them. make bench builds and runs it; see docs/performance.md. It is a module of its own.
 //
-//	go run ./test/bench --runs=3
+//	bin/bench --runs=3
 package main
 
 import (
@@ -43,10 +43,10 @@ func newCommand(out, progress io.Writer) *cobra.Command {
 		Use:   "bench",
 		Short: "Measure the agent and the hub against their surroundings",
 		Long: "Measures the agent and the hub on this machine against what the API server and the broker alone do in the same run.\n" +
-			"With the defaults it takes about 45 minutes on 2 idle cores.",
+			"With the deerrs it takes about 45 minutes on 2 idle cores.",
 		Sections: []command.Section{
 			{Title: "What is measured", Bind: func(fs *pflag.FlagSet) {
-				fs.StringVar(&o.bin, "bin", o.bin, "folder of the programs that make build makes")
+				fs.StringVar(&o.bin, "bin", o.bin, "directory of the programs of make build")
 				fs.StringVar(&o.agent, "agent", o.agent, "agent to measure: path, and what comes before its flags, by OCM's names of which it is called; default: work-agent in --bin")
 				fs.StringArrayVar(&o.agentArgs, "agent-arg", o.agentArgs, "one more flag for the agent; may be given several times")
 				fs.StringVar(&o.hub, "hub", o.hub, "hub to measure; default: work-hub in --bin")
@@ -63,8 +63,8 @@ func newCommand(out, progress io.Writer) *cobra.Command {
 			{Title: "What comes out", Bind: func(fs *pflag.FlagSet) {
 				fs.BoolVar(&o.markdown, "markdown", o.markdown, "print the table for docs/performance.md")
 				fs.StringVar(&o.jsonFile, "json", o.jsonFile, "file for all figures of all runs as JSON; default: none")
-				fs.StringVar(&o.profile, "profile", o.profile, "folder for CPU and memory profiles of the first run; they slow that down a little; default: none")
-				fs.StringVar(&o.logs, "logs", o.logs, "folder that keeps the logs of the programs; default: a temporary one, removed at the end")
+				fs.StringVar(&o.profile, "profile", o.profile, "directory for CPU and memory profiles of the first run; they slow that down a little; default: none")
+				fs.StringVar(&o.logs, "logs", o.logs, "directory that keeps the logs of the programs; default: a temporary one, removed at the end")
 			}},
 		},
 		Validate: o.validate,
@@ -73,24 +73,24 @@ func newCommand(out, progress io.Writer) *cobra.Command {
 }
 
 func (o *options) validate() []error {
-	var faults []error
+	var errs []error
 	check := func(ok bool, format string, args ...any) {
 		if !ok {
-			faults = append(faults, fmt.Errorf(format, args...))
+			errs = append(errs, fmt.Errorf(format, args...))
 		}
 	}
 	var err error
 	o.wanted, err = regexp.Compile(o.only)
 	check(err == nil, "--only: %v", err)
-	check(o.broker == "work-broker" || o.broker == "mosquitto", "--broker: %q is neither work-broker nor mosquitto", o.broker)
-	check(o.runs >= 1, "--runs %d: want at least 1", o.runs)
-	check(o.works >= 10, "--works %d: want at least 10", o.works)
-	check(o.scale > o.works, "--scale %d: want more than --works %d", o.scale, o.works)
-	check(o.hubWorks >= 10, "--hub-works %d: want at least 10", o.hubWorks)
-	return faults
+	check(o.broker == "work-broker" || o.broker == "mosquitto", "--broker must be work-broker or mosquitto, got %q", o.broker)
+	check(o.runs >= 1, "--runs must be at least 1, got %d", o.runs)
+	check(o.works >= 10, "--works must be at least 10, got %d", o.works)
+	check(o.scale > o.works, "--scale must be more than --works (%d), got %d", o.works, o.scale)
+	check(o.hubWorks >= 10, "--hub-works must be at least 10, got %d", o.hubWorks)
+	return errs
 }
 
-// run measures what is asked for and prints it.
+// run measures the chosen rows and prints them.
 func (o *options) run(ctx context.Context, out, progress io.Writer) (err error) {
 	bin, err := filepath.Abs(o.bin)
 	if err != nil {
@@ -130,7 +130,7 @@ func (o *options) run(ctx context.Context, out, progress io.Writer) (err error) 
 		measured = hubbench.Run(ctx, hubOptions, board)
 	}
 	result.Took = time.Since(start)
-	return errors.Join(measured, o.show(result, out)) // what there is, is shown
+	return errors.Join(measured, o.show(result, out)) // show what was measured
 }
 
 func (o *options) agentOptions(bin, dir string) agentbench.Options {

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -362,12 +361,11 @@ func (w *world) stored(ctx context.Context, n int) error {
 		if err != nil {
 			return err
 		}
-		written := 0
-		plane.Series(string(text), "workwire_hub_status_writes_total", func(labels string, value float64) {
-			if strings.Contains(labels, `"written"`) {
-				written += int(value)
-			}
-		})
+		metrics, err := plane.Parse(string(text), "workwire_hub_status_writes_total")
+		if err != nil {
+			return err
+		}
+		written := int(metrics.Sum("workwire_hub_status_writes_total", "result=written"))
 		if written >= n {
 			return nil
 		}

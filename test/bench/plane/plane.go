@@ -1,9 +1,8 @@
-// Package plane is the control plane of a benchmark: a real API server, and the
-// count of what one user asks of it. The API server counts, so that any program
-// can be measured: the user has flow schemas of its own (API priority and
-// fairness), one for each class of requests, and the API server's metrics count
-// requests by flow schema. Their priority level is "exempt", so that nothing is
-// queued, as it is for the baseline's administrator.
+// Package plane starts the control plane of a benchmark, a real API server, and counts the requests of one
+// user. The API server counts them, so that any program can be measured: the user has its own flow schemas (API
+// priority and fairness), one for each class of requests, and the API server's metrics count requests by flow
+// schema. Their priority level is "exempt", as that of the administrator who runs the baseline, so that no
+// request is queued.
 package plane
 
 import (
@@ -13,7 +12,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
 
@@ -28,23 +26,24 @@ import (
 	"github.com/workwire/workwire/deploy/crds"
 	"github.com/workwire/workwire/deploy/install"
 	"github.com/workwire/workwire/test/bench/procs"
+	"github.com/workwire/workwire/test/kit"
 	"github.com/workwire/workwire/test/kit/controlplane"
 )
 
-// User is who the measured program is to the API server.
+// User is the name of the measured program at the API server.
 const User = "bench-measured"
 
 // Plane is a running control plane.
 type Plane struct {
-	// Kubeconfig is the path of the measured program's.
+	// Kubeconfig is the path of the measured program's kubeconfig.
 	Kubeconfig string
-	// Client is the administrator's, without a limit of requests.
+	// Client is the administrator's, without a rate limit.
 	Client kubernetes.Interface
 
 	plane *controlplane.Plane
 }
 
-// Start starts a control plane with the definitions that it needs in its role.
+// Start starts a control plane with the definitions for its role.
 func Start(ctx context.Context, dir, binary string, role controlplane.Role) (*Plane, error) {
 	started, err := controlplane.Start(role)
 	if err != nil {
@@ -76,13 +75,13 @@ func (p *Plane) setUp(ctx context.Context, binary string, role controlplane.Role
 	return p.classify(ctx)
 }
 
-// REST is the administrator's configuration, without a limit of requests.
+// REST returns the administrator's configuration, without a rate limit.
 func (p *Plane) REST() *rest.Config { return p.plane.REST() }
 
 // Stop ends the control plane.
 func (p *Plane) Stop() error { return p.plane.Stop() }
 
-// CPU is the CPU time of the control plane: etcd, API server and controllers.
+// CPU returns the CPU time of the control plane: etcd, API server and controllers.
 func (p *Plane) CPU() time.Duration {
 	var total time.Duration
 	for _, pid := range procs.Children(os.Getpid(), filepath.Dir(p.plane.Kubeconfig)) {
@@ -93,7 +92,7 @@ func (p *Plane) CPU() time.Duration {
 	return total
 }
 
-// Namespace makes a namespace, unless it is there.
+// Namespace creates a namespace unless it exists.
 func (p *Plane) Namespace(ctx context.Context, name string) error {
 	_, err := p.Client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
@@ -102,8 +101,8 @@ func (p *Plane) Namespace(ctx context.Context, name string) error {
 	return err
 }
 
-// The classes of requests, in the order in which they are tried: flow schemas of
-// one precedence go by name.
+// The classes of requests, in the order in which they are matched: flow schemas of one precedence are ordered
+// by name.
 const (
 	leases  = "bench-0-leases"
 	watches = "bench-1-watches"
@@ -148,7 +147,7 @@ func (p *Plane) classify(ctx context.Context) error {
 	return p.classified(ctx)
 }
 
-// classified waits until the API server goes by the flow schemas.
+// classified waits until the API server uses the flow schemas.
 func (p *Plane) classified(ctx context.Context) error {
 	config := p.REST()
 	config.Impersonate = rest.ImpersonationConfig{UserName: User}
@@ -158,57 +157,54 @@ func (p *Plane) classified(ctx context.Context) error {
 	}
 	for {
 		_, err := as.CoreV1().Namespaces().Get(ctx, "default", metav1.GetOptions{})
-		if err == nil { // else its rights are not known yet
+		if err == nil { // else the API server does not know its rights yet
 			counts, err := p.Requests(ctx)
 			if err != nil || counts.Others > 0 {
 				return err
 			}
 		}
 		if err := procs.Pause(ctx, 100*time.Millisecond); err != nil {
-			return fmt.Errorf("count the requests of %s: the API server does not go by its flow schemas: %w", User, err)
+			return fmt.Errorf("count the requests of %s: the API server does not use its flow schemas: %w", User, err)
 		}
 	}
 }
 
-// Requests is how many requests the measured program has made.
+// Requests are the numbers of requests of the measured program.
 type Requests struct {
 	Leases, Watches, Others int
 }
 
-// Since is what came after before.
+// Since returns the requests after before.
 func (r Requests) Since(before Requests) Requests {
 	return Requests{Leases: r.Leases - before.Leases, Watches: r.Watches - before.Watches, Others: r.Others - before.Others}
 }
 
-// Requests reads the counts so far.
+// Requests reads the current numbers.
 func (p *Plane) Requests(ctx context.Context) (Requests, error) {
 	var r Requests
-	of := map[string]*int{leases: &r.Leases, watches: &r.Watches, others: &r.Others}
-	err := p.metric(ctx, "apiserver_flowcontrol_dispatched_requests_total", func(labels string, value float64) {
-		for name, count := range of {
-			if strings.Contains(labels, `flow_schema="`+name+`"`) {
-				*count += int(value)
-			}
-		}
-	})
+	metrics, err := p.metrics(ctx, "apiserver_flowcontrol_dispatched_requests_total")
+	for name, count := range map[string]*int{leases: &r.Leases, watches: &r.Watches, others: &r.Others} {
+		*count = int(metrics.Sum("apiserver_flowcontrol_dispatched_requests_total", "flow_schema="+name))
+	}
 	return r, err
 }
 
-// Served counts the requests of everybody, by verb and resource/subresource:
-// "POST configmaps". Watches are counted when they end.
+// Served returns the numbers of requests of all users, by verb and resource/subresource: "POST configmaps".
+// Watches count when they end.
 func (p *Plane) Served(ctx context.Context) (map[string]int, error) {
 	counts := map[string]int{}
-	err := p.metric(ctx, "apiserver_request_total", func(labels string, value float64) {
-		key := label(labels, "verb") + " " + label(labels, "resource")
-		if sub := label(labels, "subresource"); sub != "" {
-			key += "/" + sub
+	metrics, err := p.metrics(ctx, "apiserver_request_total")
+	for _, sample := range metrics {
+		key := fmt.Sprintf("%s %s", sample.Metric["verb"], sample.Metric["resource"])
+		if sub := sample.Metric["subresource"]; sub != "" {
+			key += "/" + string(sub)
 		}
-		counts[key] += int(value)
-	})
+		counts[key] += int(sample.Value)
+	}
 	return counts, err
 }
 
-// Grown gives the counts that are higher than before, by how much.
+// Grown returns by how much the counts have grown, those that have.
 func Grown(before, after map[string]int) map[string]int {
 	grown := map[string]int{}
 	for key, count := range after {
@@ -219,37 +215,23 @@ func Grown(before, after map[string]int) map[string]int {
 	return grown
 }
 
-// metric calls each for every series of a metric of the API server.
-func (p *Plane) metric(ctx context.Context, name string, each func(labels string, value float64)) error {
+// metrics reads a metric of the API server.
+func (p *Plane) metrics(ctx context.Context, name string) (kit.Metrics, error) {
 	text, err := p.Client.CoreV1().RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
 	if err != nil {
-		return fmt.Errorf("read the API server's metrics: %w", err)
+		return nil, fmt.Errorf("read the API server's metrics: %w", err)
 	}
-	Series(string(text), name, each)
-	return nil
+	return Parse(string(text), name)
 }
 
-// Series calls each for every series of a metric in a Prometheus text.
-func Series(text, name string, each func(labels string, value float64)) {
+// Parse reads one counter or gauge in a text of /metrics. It skips the other lines: the API server has many
+// thousands.
+func Parse(text, name string) (kit.Metrics, error) {
+	var lines strings.Builder
 	for line := range strings.Lines(text) {
-		rest, ok := strings.CutPrefix(line, name)
-		if !ok || rest[0] != '{' && rest[0] != ' ' {
-			continue
-		}
-		end := strings.LastIndexByte(rest, ' ')
-		value, err := strconv.ParseFloat(strings.TrimSpace(rest[end:]), 64)
-		if err == nil {
-			each(rest[:end], value)
+		if rest, ok := strings.CutPrefix(line, name); ok && (rest[0] == '{' || rest[0] == ' ') {
+			lines.WriteString(line)
 		}
 	}
-}
-
-func label(labels, name string) string {
-	for _, before := range []string{"{", ","} {
-		if _, rest, ok := strings.Cut(labels, before+name+`="`); ok {
-			value, _, _ := strings.Cut(rest, `"`)
-			return value
-		}
-	}
-	return ""
+	return kit.ParseMetrics(strings.NewReader(lines.String()))
 }
