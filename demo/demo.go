@@ -1,6 +1,5 @@
-// Package demo runs the whole of Workwire on one machine: a hub API, a hub, a
-// broker, a spoke cluster with KWOK nodes, and its agent, each the real program
-// in a process of its own, on loopback.
+// Package demo runs all of Workwire on one machine: a hub API server, a hub, a broker, a spoke cluster with KWOK
+// nodes, and its agent. Each is the real program in its own process, on loopback.
 //
 //	err := demo.Run(ctx, demo.Options{Once: true, Dir: ".demo", Bin: "bin", Out: os.Stdout})
 package demo
@@ -18,31 +17,30 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// DefaultTimeout is how long the examples may take to become available.
+// DefaultTimeout is the default limit for the examples to become available.
 const DefaultTimeout = 3 * time.Minute
 
-// Options say what to run, and where.
+// Options configure a demo.
 type Options struct {
 	// Once ends the demo when the examples are available with their feedback.
 	Once bool
-	// Dir is the folder for data, configuration and logs. What an earlier demo
-	// left in it is removed.
+	// Dir is the directory for data, configuration and logs. Run removes the files of an earlier demo in it.
 	Dir string
-	// Bin is the folder of the binaries.
+	// Bin is the directory of the binaries.
 	Bin string
-	// Timeout bounds how long the examples may take; 0 is [DefaultTimeout].
+	// Timeout is the limit for the examples to become available; default [DefaultTimeout].
 	Timeout time.Duration
-	// Out is where progress and status are written.
+	// Out gets progress and status.
 	Out io.Writer
 }
 
-// Names of the one source and the one cluster.
+// Names of the source and the cluster.
 const (
 	sourceID    = "hub1"
 	clusterName = "cluster1"
 )
 
-// stage is a demo under way.
+// stage is a running demo.
 type stage struct {
 	Options
 	started time.Time
@@ -53,8 +51,8 @@ type stage struct {
 	spoke   *rest.Config
 }
 
-// Run runs the demo until ctx ends, or, with Once, until the examples are
-// available. It leaves no process behind. Ending by ctx is no error.
+// Run runs the demo until ctx ends, or, with Once, until the examples are available. It stops all processes before
+// it returns. The end of ctx is no error.
 func Run(ctx context.Context, options Options) (err error) {
 	if options.Timeout == 0 {
 		options.Timeout = DefaultTimeout
@@ -91,7 +89,7 @@ func (s *stage) play(ctx context.Context) error {
 	return s.showExamples(ctx)
 }
 
-// prepare makes an empty folder that no other demo uses.
+// prepare creates an empty directory that no other demo uses.
 func (s *stage) prepare() error {
 	dir, err := filepath.Abs(s.Dir)
 	if err != nil {
@@ -113,7 +111,7 @@ func (s *stage) prepare() error {
 		return err
 	}
 	if err := syscall.Flock(int(s.lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		return errors.Join(fmt.Errorf("another demo runs in %s: end it, or name another folder with --dir", dir), s.lock.Close())
+		return errors.Join(fmt.Errorf("another demo runs in %s: stop it, or set another directory with --dir", dir), s.lock.Close())
 	}
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -130,7 +128,7 @@ func (s *stage) prepare() error {
 	return nil
 }
 
-// end stops what runs, the last started first.
+// end stops the programs, the last started first.
 func (s *stage) end() error {
 	var faults []error
 	if len(s.running) > 0 {
@@ -142,7 +140,7 @@ func (s *stage) end() error {
 	return errors.Join(append(faults, s.lock.Close())...)
 }
 
-// watchOver waits for ctx to end, or for a program that ends before.
+// watchOver waits until ctx or one of the programs ends.
 func (s *stage) watchOver(ctx context.Context) error {
 	dead := make(chan *process, len(s.running))
 	for _, p := range s.running {
@@ -175,7 +173,7 @@ func (s *stage) say(format string, args ...any) {
 
 func (s *stage) path(name string) string { return filepath.Join(s.Dir, name) }
 
-// goOn prints what to do next.
+// goOn prints what the user can do next.
 func (s *stage) goOn() {
 	relative := func(path string) string {
 		if wd, err := os.Getwd(); err == nil {

@@ -26,7 +26,7 @@ type process struct {
 // stopTimeout is how long a program may take to end before it is killed.
 const stopTimeout = 15 * time.Second
 
-// start runs bin with args; its standard output and error go to dir/name.log.
+// start runs bin with args. Its output goes to dir/name.log.
 func start(dir, name, bin string, args ...string) (*process, error) {
 	p := &process{name: name, log: filepath.Join(dir, name+".log"), done: make(chan struct{})}
 	log, err := os.OpenFile(p.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
@@ -35,8 +35,7 @@ func start(dir, name, bin string, args ...string) (*process, error) {
 	}
 	p.cmd = exec.Command(bin, args...)
 	p.cmd.Stdout, p.cmd.Stderr = log, log
-	// A group of its own: Ctrl-C at the terminal goes to the demo, which ends its
-	// programs in order.
+	// A process group of its own: Ctrl-C at the terminal signals the demo only, which stops its programs in order.
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
 	if err := p.cmd.Start(); err != nil {
 		return nil, errors.Join(fmt.Errorf("start %s: %w", name, err), log.Close())
@@ -48,7 +47,7 @@ func start(dir, name, bin string, args ...string) (*process, error) {
 	return p, nil
 }
 
-// stop asks the program to end, waits, and kills it when it does not.
+// stop sends SIGTERM, waits, and kills the program after stopTimeout.
 func (p *process) stop() error {
 	select {
 	case <-p.done:
@@ -66,13 +65,12 @@ func (p *process) stop() error {
 	}
 }
 
-// died says why the program has ended although it should run, with the end of
-// its log.
+// died returns an error with the reason why the program ended, and the end of its log.
 func (p *process) died() error {
 	return fmt.Errorf("%s ended: %w; the end of %s:\n%s", p.name, p.err, p.log, tail(p.log, 10))
 }
 
-// line waits until the log has a line that accepts takes, and returns it.
+// line waits until the log has a line for which accepts returns true, and returns it.
 func (p *process) line(ctx context.Context, accepts func(string) bool) (string, error) {
 	ticker := time.NewTicker(50 * time.Millisecond)
 	defer ticker.Stop()

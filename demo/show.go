@@ -17,7 +17,7 @@ import (
 	workclient "github.com/workwire/workwire/pkg/client/clientset/versioned"
 )
 
-// example is a file of examples/ and the feedback that it is to show.
+// example is a file of examples/ and the feedback that its work must have.
 type example struct {
 	file     string
 	feedback []string
@@ -28,8 +28,8 @@ var shown = []example{
 	{file: "hello-work-demo.yaml", feedback: []string{"ReadyReplicas", "Replicas", "AvailableReplicas", "isAvailable"}},
 }
 
-// showExamples applies the examples at the hub and prints their status as it
-// arrives, until they are all available with their feedback.
+// showExamples applies the examples at the hub and prints their status as it arrives, until all are available with
+// their feedback.
 func (s *stage) showExamples(ctx context.Context) error {
 	client, err := workclient.NewForConfig(s.hub)
 	if err != nil {
@@ -62,8 +62,7 @@ func (s *stage) showExamples(ctx context.Context) error {
 	return err
 }
 
-// follow prints the works' changes until none of missing lacks anything, and
-// returns the works as they are then.
+// follow prints the works' changes until all of missing are complete, and returns the works.
 func (s *stage) follow(ctx context.Context, changes watch.Interface, missing map[string]example) ([]*workv1.ManifestWork, error) {
 	latest := map[string]*workv1.ManifestWork{}
 	said := map[string]string{}
@@ -97,7 +96,7 @@ func (s *stage) follow(ctx context.Context, changes watch.Interface, missing map
 	return all(), nil
 }
 
-// unfinished says what is missing, and where to look.
+// unfinished returns an error that says what is missing, and where the logs are.
 func (s *stage) unfinished(cause error, latest map[string]*workv1.ManifestWork, missing map[string]example) error {
 	var lines []string
 	for name, e := range missing {
@@ -117,7 +116,7 @@ func (s *stage) unfinished(cause error, latest map[string]*workv1.ManifestWork, 
 	return fmt.Errorf("%w:\n%s\nThe logs are in %s", cause, strings.Join(lines, "\n"), s.Dir)
 }
 
-// lacks says what work lacks to be as e is to be, nothing when it is.
+// lacks returns what work lacks for e, "" for nothing.
 func lacks(work *workv1.ManifestWork, e example) string {
 	for _, kind := range []string{workv1.WorkApplied, workv1.WorkAvailable} {
 		if c := meta.FindStatusCondition(work.Status.Conditions, kind); c == nil || c.Status != metav1.ConditionTrue || c.ObservedGeneration != work.Generation {
@@ -141,7 +140,7 @@ func lacks(work *workv1.ManifestWork, e example) string {
 	return ""
 }
 
-// summary is a work's status in a line.
+// summary returns a work's status in one line.
 func summary(work *workv1.ManifestWork) string {
 	var parts []string
 	for _, c := range work.Status.Conditions {
@@ -172,7 +171,7 @@ func text(v workv1.FieldValue) string {
 	return ""
 }
 
-// printStatus prints the works' conditions and what is fed back.
+// printStatus prints the works' conditions and feedback values.
 func (s *stage) printStatus(works []*workv1.ManifestWork) {
 	out := tabwriter.NewWriter(s.Out, 0, 0, 2, ' ', 0)
 	defer out.Flush()

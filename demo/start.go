@@ -23,8 +23,8 @@ import (
 	"github.com/workwire/workwire/deploy/install"
 )
 
-// startControlPlanes starts the hub API and the cluster, side by side, and
-// installs what each needs.
+// startControlPlanes starts the hub API server and the cluster at the same time, and installs the definitions of
+// each.
 func (s *stage) startControlPlanes(ctx context.Context) error {
 	hub, err := s.start("hub-api", "controlplane", "up", "--role=hub", "--dir="+s.path("hub"))
 	if err != nil {
@@ -48,8 +48,8 @@ func (s *stage) startControlPlanes(ctx context.Context) error {
 		if s.spoke, err = s.ready(ctx, spoke, "spoke"); err != nil {
 			return err
 		}
-		// The agent needs AppliedManifestWorks only. The tutorial looks for
-		// ManifestWorks on the cluster too, so that a cluster can be a hub of others.
+		// The agent needs AppliedManifestWorks only. The tutorial reads ManifestWorks on the cluster too: a cluster
+		// can be the hub of others.
 		return install.CRDs(ctx, s.spoke, append(crds.Spoke(), crds.Hub()...)...)
 	})
 	return group.Wait()
@@ -81,7 +81,7 @@ func createNamespace(ctx context.Context, config *rest.Config, name string) erro
 	return nil
 }
 
-// listening finds the address in the broker's log.
+// listening matches the address in the broker's log.
 var listening = regexp.MustCompile(`msg="broker ready".* addresses=\[(127\.0\.0\.1:\d+)\]`)
 
 // startWorkwire starts the broker, the hub and the agent.
@@ -147,7 +147,7 @@ func (s *stage) write(name, content string) error {
 	return os.WriteFile(s.path(name), []byte(content), 0o600)
 }
 
-// password makes one up for this run.
+// password returns a random password for this run.
 func password() string {
 	random := make([]byte, 16)
 	_, _ = rand.Read(random) // never fails

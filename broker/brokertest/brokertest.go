@@ -1,5 +1,5 @@
-// Package brokertest starts real brokers inside a test: the one of this project, and
-// Mosquitto with the configuration of broker/mosquitto. Both take the same users.
+// Package brokertest starts real brokers in tests: the project's, and Mosquitto with the configuration of
+// broker/mosquitto. Both accept the same users.
 //
 //	users := []broker.User{
 //		{Username: "hub1", Password: "secret", Role: acl.Source},
@@ -21,11 +21,10 @@ import (
 	"github.com/workwire/workwire/broker/mosquitto"
 )
 
-// startTimeout bounds the start of a broker, on a machine that is busy with other tests.
+// startTimeout is the limit for the start of a broker, on a busy machine.
 const startTimeout = time.Minute
 
-// Running is a broker that runs until Stop or the end of the test. Its methods are for the
-// test's own goroutine.
+// Running is a broker that runs until Stop or the end of the test. Use it from the test's own goroutine.
 type Running struct {
 	// Addr is host:port of the first listener. Restart keeps it.
 	Addr string
@@ -36,9 +35,9 @@ type Running struct {
 	stop  func() // nil while stopped
 }
 
-// Start runs a broker with cfg and returns when it accepts clients; the test fails when it
-// does not start. Without listeners in cfg it listens on a free loopback port, without a
-// DataDir it uses a temporary one, without a logger it logs to the test.
+// Start runs a broker with cfg and returns when it accepts clients. It fails the test when the broker does not
+// start. cfg's default listener is a free loopback port, its default DataDir a temporary directory, its default
+// logger the test's output.
 func Start(t testing.TB, cfg broker.Config) *Running {
 	t.Helper()
 	if len(cfg.Listeners) == 0 {
@@ -81,15 +80,14 @@ func Start(t testing.TB, cfg broker.Config) *Running {
 	return r
 }
 
-// StartMosquitto runs Mosquitto for users on a free loopback port and returns when it accepts
-// clients. The test fails when Mosquitto is not installed.
+// StartMosquitto runs Mosquitto for users on a free loopback port and returns when it accepts clients. It fails the
+// test when Mosquitto is not installed.
 func StartMosquitto(t testing.TB, users []broker.User) *Running {
 	t.Helper()
 	return StartMosquittoWith(t, mosquitto.Config{Users: users})
 }
 
-// StartMosquittoWith runs Mosquitto with cfg, of which it chooses Dir and Port, as
-// StartMosquitto does.
+// StartMosquittoWith is like StartMosquitto with a configuration, of which it sets Dir and Port.
 func StartMosquittoWith(t testing.TB, cfg mosquitto.Config) *Running {
 	t.Helper()
 	cfg.Dir, cfg.Port = t.TempDir(), 0
@@ -114,7 +112,7 @@ func StartMosquittoWith(t testing.TB, cfg mosquitto.Config) *Running {
 	return r
 }
 
-// Stop ends the broker as SIGTERM would and waits for it. Stopping it again does nothing.
+// Stop ends the broker as SIGTERM does, and waits for it. Calling it again has no effect.
 func (r *Running) Stop() {
 	if r.stop != nil {
 		r.stop()
@@ -122,8 +120,8 @@ func (r *Running) Stop() {
 	}
 }
 
-// Restart stops the broker unless it is stopped, and starts it again on the same address
-// with the sessions and messages it had.
+// Restart stops the broker unless it is stopped, and starts it again on the same address with its sessions and
+// messages.
 func (r *Running) Restart(t testing.TB) {
 	t.Helper()
 	r.Stop()

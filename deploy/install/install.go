@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"time"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
@@ -84,10 +85,12 @@ func clientFor(config *rest.Config, object runtime.Object) (dynamic.ResourceInte
 	}
 	delete(content, "status")
 	sent := &unstructured.Unstructured{Object: content}
-	gvr, ok := kinds[sent.GetKind()]
+	kind := reflect.TypeOf(object).Elem().Name() // typed objects may lack their kind
+	gvr, ok := kinds[kind]
 	if !ok {
-		return nil, nil, fmt.Errorf("install %T %s: kind %q is not supported", object, sent.GetName(), sent.GetKind())
+		return nil, nil, fmt.Errorf("install %T %s: this kind is not supported", object, sent.GetName())
 	}
+	sent.SetKind(kind)
 	sent.SetAPIVersion(gvr.GroupVersion().String())
 	client, err := dynamic.NewForConfig(config)
 	if err != nil {

@@ -28,7 +28,7 @@ import (
 var plane *controlplane.Plane
 
 func TestMain(m *testing.M) {
-	controlplane.Main(m, controlplane.Hub, func(p *controlplane.Plane) error { plane = p; return nil })
+	controlplane.MainShared(m, controlplane.Hub, func(p *controlplane.Plane) error { plane = p; return nil })
 }
 
 // options are those of a test's candidate: a lease short enough to wait for, and

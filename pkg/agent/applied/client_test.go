@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 	if flag.Lookup("test.fuzz").Value.String() != "" {
 		os.Exit(m.Run()) // each worker runs TestMain, and needs no cluster
 	}
-	controlplane.Main(m, controlplane.Hub, func(p *controlplane.Plane) error {
+	controlplane.MainShared(m, controlplane.Hub, func(p *controlplane.Plane) error {
 		plane = p
 		return install.CRDs(context.Background(), p.REST(), crds.Spoke()...)
 	})

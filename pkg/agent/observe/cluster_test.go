@@ -25,7 +25,7 @@ import (
 var plane *controlplane.Plane
 
 func TestMain(m *testing.M) {
-	controlplane.Main(m, controlplane.Hub, func(p *controlplane.Plane) error {
+	controlplane.MainShared(m, controlplane.Hub, func(p *controlplane.Plane) error {
 		plane = p
 		return nil
 	})

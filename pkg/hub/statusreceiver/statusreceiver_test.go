@@ -30,7 +30,7 @@ import (
 var plane *controlplane.Plane
 
 func TestMain(m *testing.M) {
-	controlplane.Main(m, controlplane.Hub, func(p *controlplane.Plane) error {
+	controlplane.MainShared(m, controlplane.Hub, func(p *controlplane.Plane) error {
 		plane = p
 		return install.CRDs(context.Background(), p.REST(), crds.Hub()...)
 	})

@@ -10,15 +10,17 @@
 //		})
 //	}
 //
-// One control plane serves all tests of a package; they keep apart by namespace, see
-// [Plane.Namespace]. [MainShared] uses the control plane of the whole test run if there is one: `make
-// test` starts one of each [Role] and names their kubeconfigs in WORKWIRE_TEST_HUB_KUBECONFIG and
-// WORKWIRE_TEST_SPOKE_KUBECONFIG. Its packages run side by side on it. Without these variables, as with
-// `go test ./pkg/agent`, it starts one for the package.
+// One control plane serves all tests of a package; they keep apart by namespace, see [Plane.Namespace].
+// [MainShared] uses a control plane that several packages share, if there is one, also while they run side
+// by side. hack/with-planes.sh starts one of each [Role] for a command and sets
+// WORKWIRE_TEST_HUB_KUBECONFIG and WORKWIRE_TEST_SPOKE_KUBECONFIG to the paths of their kubeconfigs:
 //
-// A package needs a control plane of its own, from [Main] or [Start], when its tests count the requests
-// or objects of the whole cluster, change cluster-scoped objects that others use, run controllers of all
-// namespaces, or stop the API server.
+//	hack/with-planes.sh go test ./pkg/leader ./pkg/agent/applied
+//
+// A package needs a control plane of its own, from [Main], [MainPair] or [Start], when its tests count
+// the requests or objects of the whole cluster, change cluster-scoped objects that others use, run
+// controllers of all namespaces, or stop the API server. make test does not share: starting one costs 2 to
+// 3 CPU seconds, and the go command caches no results of tests that run on a shared one.
 package controlplane
 
 import (
@@ -84,7 +86,7 @@ func MainShared(m *testing.M, role Role, setup func(*Plane) error) {
 	os.Exit(run(m, Shared, []Role{role}, first(setup)))
 }
 
-// MainPair runs the tests of a package with a hub and a spoke of its own and ends the process. setup is
+// MainPair runs the tests of a package with a hub and a spoke control plane of its own and ends the process. setup is
 // called before the tests. It returns a function that is called after them, which may be nil.
 func MainPair(m *testing.M, setup func(hub, spoke *Plane) (teardown func() error, err error)) {
 	os.Exit(run(m, Start, []Role{Hub, Spoke}, func(planes []*Plane) (func() error, error) {
