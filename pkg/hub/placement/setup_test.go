@@ -132,9 +132,9 @@ func (c *running) hold(resource string) (release func()) {
 	})
 }
 
-// asked reports whether a request, such as "get placements", was made for an object with this name.
-func (c *running) asked(request, name string) bool {
-	return c.requests.Counts(kit.Named(name))[request] > 0
+// asked reports whether a request, such as "get placements", was made for this object.
+func (c *running) asked(request, namespace, name string) bool {
+	return c.requests.Counts(kit.InNamespace(namespace), kit.Named(name))[request] > 0
 }
 
 // fail lets requests, such as "update placements/status", fail from now on; "" ends that.

@@ -121,10 +121,10 @@ func TestWatchOfPlacementsIsBehind(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	kit.True(t, "the controller reads the placement", func() bool { return c.asked("get placements", "p") })
+	kit.True(t, "the controller reads the placement", func() bool { return c.asked("get placements", e.namespace, "p") })
 	release()
 	e.await("p", "0/: a")
-	if d := e.decisions("p"); len(d) != 1 || d[0].UID != made.UID || c.asked("delete placementdecisions", made.Name) {
+	if d := e.decisions("p"); len(d) != 1 || d[0].UID != made.UID || c.asked("delete placementdecisions", e.namespace, made.Name) {
 		t.Errorf("%+v", d)
 	}
 }
