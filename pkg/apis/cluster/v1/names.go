@@ -2,9 +2,10 @@ package v1
 
 // Condition types of a ManagedCluster.
 const (
-	// ManagedClusterConditionHubAccepted is True when an administrator of the hub accepts the cluster.
+	// ManagedClusterConditionHubAccepted is True when an administrator of the hub accepts the
+	// cluster.
 	ManagedClusterConditionHubAccepted = "HubAcceptedManagedCluster"
-	// ManagedClusterConditionJoined is True once the agent of the cluster was heard from.
+	// ManagedClusterConditionJoined is True once the agent of the cluster has sent a message.
 	ManagedClusterConditionJoined = "ManagedClusterJoined"
 	// ManagedClusterConditionAvailable is True while the agent of the cluster is connected.
 	ManagedClusterConditionAvailable = "ManagedClusterConditionAvailable"
@@ -12,18 +13,20 @@ const (
 
 // Labels and annotations.
 const (
-	// ClusterSetLabelKey labels a ManagedCluster with the name of the set that it belongs to. Placements of this hub
-	// choose by labels, of which this is one.
+	// ClusterSetLabelKey labels a ManagedCluster with the name of the set that it belongs to.
+	// Placements of this hub choose by labels, of which this is one.
 	ClusterSetLabelKey = "cluster.open-cluster-management.io/clusterset"
-	// LastSeenAnnotationKey annotates a ManagedCluster with the time, as RFC 3339, at which its agent was last heard
-	// from.
+	// LastSeenAnnotationKey annotates a ManagedCluster with the time, as RFC 3339, at which its
+	// agent last sent a message.
 	LastSeenAnnotationKey = "workwire.dev/last-seen"
 )
 
 // Keys of the taints that the hub puts on clusters, with the effect NoSelect.
 const (
-	// ManagedClusterTaintUnavailable is on a cluster whose ManagedClusterConditionAvailable is False.
+	// ManagedClusterTaintUnavailable is on a cluster whose ManagedClusterConditionAvailable is
+	// False.
 	ManagedClusterTaintUnavailable = "cluster.open-cluster-management.io/unavailable"
-	// ManagedClusterTaintUnreachable is on a cluster whose ManagedClusterConditionAvailable is Unknown.
+	// ManagedClusterTaintUnreachable is on a cluster whose ManagedClusterConditionAvailable is
+	// Unknown.
 	ManagedClusterTaintUnreachable = "cluster.open-cluster-management.io/unreachable"
 )

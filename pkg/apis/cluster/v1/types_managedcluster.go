@@ -15,20 +15,20 @@ import (
 // +kubebuilder:printcolumn:name="Last seen",type=date,JSONPath=`.metadata.annotations.workwire\.dev/last-seen`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 
-// ManagedCluster is one cluster of the fleet, as the hub knows it. Its works are in the namespace of its name, and
-// are delivered once hubAcceptsClient is true.
+// ManagedCluster is one cluster of the fleet, as known by the hub. Its works are in the namespace
+// of its name, and are delivered once hubAcceptsClient is true.
 type ManagedCluster struct {
 	metav1.TypeMeta `json:",inline"`
-	// metadata is the standard object metadata. The name is that of the cluster; placements choose clusters by its
-	// labels.
+	// metadata is the standard object metadata. The name is that of the cluster; placements choose
+	// clusters by its labels.
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// spec is what the hub decides about the cluster.
+	// spec contains what the hub decides about the cluster.
 	// +required
 	Spec ManagedClusterSpec `json:"spec"`
 
-	// status is what is known of the cluster.
+	// status is the observed state of the cluster.
 	// +optional
 	Status ManagedClusterStatus `json:"status,omitzero"`
 }
@@ -46,26 +46,28 @@ type ManagedClusterList struct {
 	Items []ManagedCluster `json:"items"`
 }
 
-// ManagedClusterSpec is what the hub decides about a cluster.
+// ManagedClusterSpec is the desired state of a cluster.
 type ManagedClusterSpec struct {
-	// hubAcceptsClient lets the cluster in: its works are delivered only while this is true. Absent: false.
+	// hubAcceptsClient accepts the cluster: its works are delivered only while this is true.
+	// Default: false.
 	// +optional
 	HubAcceptsClient bool `json:"hubAcceptsClient"`
 
-	// leaseDurationSeconds is how often, in seconds, an agent that keeps a lease on the hub renews it.
+	// leaseDurationSeconds is how often, in seconds, an agent that keeps a lease on the hub renews
+	// it.
 	// +optional
 	// +kubebuilder:default=60
 	// +kubebuilder:validation:Minimum=1
 	LeaseDurationSeconds int32 `json:"leaseDurationSeconds,omitempty"`
 
-	// taints keep placements from choosing the cluster, unless they tolerate them.
+	// taints prevent placements that do not tolerate them from choosing the cluster.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=256
 	Taints []Taint `json:"taints,omitempty"`
 
-	// managedClusterClientConfigs say how the API server of the cluster is reached, for people and programs that
-	// want to know. Works do not need it.
+	// managedClusterClientConfigs describe how to reach the API server of the cluster. They are not
+	// used to deliver works.
 	// +optional
 	// +listType=atomic
 	ManagedClusterClientConfigs []ClientConfig `json:"managedClusterClientConfigs,omitempty"`
@@ -78,28 +80,31 @@ type ClientConfig struct {
 	// +kubebuilder:validation:MinLength=1
 	URL string `json:"url"`
 
-	// caBundle is the PEM bundle of the authorities that the certificate of the API server is checked with.
-	// Absent: those of the system.
+	// caBundle is the PEM bundle of the authorities that the certificate of the API server is
+	// checked with. Absent: those of the system.
 	// +optional
 	CABundle []byte `json:"caBundle,omitempty"`
 }
 
 // +kubebuilder:validation:Enum=NoSelect;PreferNoSelect;NoSelectIfNew
 
-// TaintEffect is what a taint does to the choice of clusters.
+// TaintEffect is the effect of a taint on the choice of clusters.
 type TaintEffect string
 
 // The effects of taints.
 const (
-	// TaintEffectNoSelect keeps placements from choosing the cluster, and those that chose it give it up.
+	// TaintEffectNoSelect prevents placements from choosing the cluster, and removes it from those
+	// that chose it.
 	TaintEffectNoSelect TaintEffect = "NoSelect"
-	// TaintEffectPreferNoSelect has placements choose the cluster only when there are not enough others.
+	// TaintEffectPreferNoSelect makes placements choose the cluster only if there are not enough
+	// others.
 	TaintEffectPreferNoSelect TaintEffect = "PreferNoSelect"
-	// TaintEffectNoSelectIfNew keeps placements from choosing the cluster; those that chose it before keep it.
+	// TaintEffectNoSelectIfNew prevents placements from choosing the cluster; those that chose it
+	// before keep it.
 	TaintEffectNoSelectIfNew TaintEffect = "NoSelectIfNew"
 )
 
-// Taint keeps placements that do not tolerate it from choosing a cluster.
+// Taint prevents placements that do not tolerate it from choosing a cluster.
 type Taint struct {
 	// key of the taint, such as cluster.open-cluster-management.io/unavailable.
 	// +required
@@ -113,19 +118,21 @@ type Taint struct {
 	// +kubebuilder:validation:MaxLength=1024
 	Value string `json:"value,omitempty"`
 
-	// effect on placements that do not tolerate the taint: NoSelect, PreferNoSelect or NoSelectIfNew.
+	// effect on placements that do not tolerate the taint: NoSelect, PreferNoSelect or
+	// NoSelectIfNew.
 	// +required
 	Effect TaintEffect `json:"effect"`
 
-	// timeAdded is when the taint was put on. The tolerationSeconds of a placement count from then.
+	// timeAdded is when the taint was added. The tolerationSeconds of a placement count from then.
 	// +optional
 	// +nullable
 	TimeAdded metav1.Time `json:"timeAdded,omitzero"`
 }
 
-// ManagedClusterStatus is what is known of a cluster.
+// ManagedClusterStatus is the observed state of a cluster.
 type ManagedClusterStatus struct {
-	// conditions of the cluster: HubAcceptedManagedCluster, ManagedClusterJoined, ManagedClusterConditionAvailable.
+	// conditions of the cluster: HubAcceptedManagedCluster, ManagedClusterJoined,
+	// ManagedClusterConditionAvailable.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -135,7 +142,7 @@ type ManagedClusterStatus struct {
 	// +optional
 	Capacity ResourceList `json:"capacity,omitempty"`
 
-	// allocatable is the sum of what pods may use of it.
+	// allocatable is the part of capacity that pods can use.
 	// +optional
 	Allocatable ResourceList `json:"allocatable,omitempty"`
 
@@ -143,14 +150,15 @@ type ManagedClusterStatus struct {
 	// +optional
 	Version ManagedClusterVersion `json:"version,omitzero"`
 
-	// clusterClaims are facts that the cluster states about itself. Placements choose clusters by them.
+	// clusterClaims are properties that the cluster reports about itself. Placements can choose
+	// clusters by them.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
 	ClusterClaims []ManagedClusterClaim `json:"clusterClaims,omitempty"`
 }
 
-// ResourceName names a resource of a cluster, such as cpu or memory.
+// ResourceName is the name of a resource of a cluster, such as cpu or memory.
 type ResourceName string
 
 // ResourceList holds a quantity for each resource.
@@ -163,7 +171,7 @@ type ManagedClusterVersion struct {
 	Kubernetes string `json:"kubernetes,omitempty"`
 }
 
-// ManagedClusterClaim is a fact that a cluster states about itself.
+// ManagedClusterClaim is a property that a cluster reports about itself.
 type ManagedClusterClaim struct {
 	// name of the claim, such as region.open-cluster-management.io.
 	// +required

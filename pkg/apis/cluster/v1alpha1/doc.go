@@ -1,9 +1,9 @@
 // +k8s:deepcopy-gen=package
 // +groupName=cluster.open-cluster-management.io
 
-// Package v1alpha1 holds the types with which a rollout over clusters is described, of the API group
-// cluster.open-cluster-management.io. They have no objects of their own: a ManifestWorkReplicaSet carries a
-// [RolloutStrategy] for each of its placements.
+// Package v1alpha1 contains the types that describe a rollout over clusters, of the API group
+// cluster.open-cluster-management.io. They have no objects of their own: a ManifestWorkReplicaSet
+// carries a [RolloutStrategy] for each of its placements.
 //
 //	strategy := v1alpha1.RolloutStrategy{
 //		RolloutType: v1alpha1.Progressive,
@@ -13,6 +13,6 @@
 //		},
 //	}
 //
-// What a strategy means is decided in pkg/hub/rollout. Values of these types are plain data: not safe for concurrent
-// writes, copied with DeepCopy.
+// pkg/hub/rollout implements the strategies. Values of these types are plain data: not safe for
+// concurrent writes, copied with DeepCopy.
 package v1alpha1

@@ -17,7 +17,8 @@ const MaxDecisions = 100
 const (
 	// PlacementConditionSatisfied is True when as many clusters are chosen as are wanted.
 	PlacementConditionSatisfied = "PlacementSatisfied"
-	// PlacementConditionMisconfigured is True when the spec cannot be followed; the message says why.
+	// PlacementConditionMisconfigured is True when the spec cannot be followed; the message says
+	// why.
 	PlacementConditionMisconfigured = "PlacementMisconfigured"
 )
 

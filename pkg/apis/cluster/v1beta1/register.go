@@ -17,8 +17,8 @@ var (
 	SchemeGroupVersion = GroupVersion
 )
 
-// AddToScheme registers the types of this package, and those of metav1 for its group and version, with a scheme.
-// The error is nil; the signature is the one that runtime.SchemeBuilder takes.
+// AddToScheme registers the types of this package, and those of metav1 for its group and version,
+// with a scheme. The error is nil; the signature is the one that runtime.SchemeBuilder takes.
 func AddToScheme(scheme *runtime.Scheme) error {
 	scheme.AddKnownTypes(GroupVersion,
 		&Placement{}, &PlacementList{},

@@ -16,19 +16,19 @@ import (
 // +kubebuilder:printcolumn:name="Selected",type=integer,JSONPath=`.status.numberOfSelectedClusters`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 
-// Placement says which clusters are wanted. The clusters chosen are in PlacementDecisions of the same namespace, which
-// bear its name as a label. A cluster stays chosen while it qualifies.
+// Placement defines which clusters to choose. The chosen clusters are in PlacementDecisions of the
+// same namespace, which have its name as a label. A cluster stays chosen while it qualifies.
 type Placement struct {
 	metav1.TypeMeta `json:",inline"`
 	// metadata is the standard object metadata.
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// spec says which clusters are wanted. Empty: all that are not tainted.
+	// spec defines which clusters to choose. Empty: all that are not tainted.
 	// +optional
 	Spec PlacementSpec `json:"spec,omitzero"`
 
-	// status says how many are chosen, and where they are written down.
+	// status contains the number of chosen clusters and their groups.
 	// +optional
 	Status PlacementStatus `json:"status,omitzero"`
 }
@@ -46,42 +46,43 @@ type PlacementList struct {
 	Items []Placement `json:"items"`
 }
 
-// PlacementSpec says which clusters are wanted.
+// PlacementSpec defines which clusters to choose.
 type PlacementSpec struct {
-	// clusterSets are not served by this hub: a placement that names some is misconfigured. Select by labels instead.
+	// clusterSets are not supported by this hub: a placement that names some is misconfigured.
+	// Select by labels instead.
 	// +optional
 	// +listType=atomic
 	ClusterSets []string `json:"clusterSets,omitempty"`
 
-	// numberOfClusters is how many clusters are chosen, at most. Absent: all that qualify.
+	// numberOfClusters is the maximum number of chosen clusters. Absent: all that qualify.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	NumberOfClusters *int32 `json:"numberOfClusters,omitempty"`
 
-	// predicates say which clusters qualify: those that meet at least one of them. Empty: all.
+	// predicates define which clusters qualify: those that match at least one of them. Empty: all.
 	// +optional
 	// +listType=atomic
 	Predicates []ClusterPredicate `json:"predicates,omitempty"`
 
-	// tolerations let the placement choose clusters in spite of their taints.
+	// tolerations allow the placement to choose clusters despite their taints.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=256
 	Tolerations []Toleration `json:"tolerations,omitempty"`
 
-	// decisionStrategy says how the chosen clusters are divided into groups.
+	// decisionStrategy defines how the chosen clusters are divided into groups.
 	// +optional
 	DecisionStrategy DecisionStrategy `json:"decisionStrategy,omitzero"`
 }
 
-// ClusterPredicate is one way for a cluster to qualify.
+// ClusterPredicate is a condition by which a cluster qualifies.
 type ClusterPredicate struct {
-	// requiredClusterSelector is what the cluster must meet.
+	// requiredClusterSelector must select the cluster.
 	// +optional
 	RequiredClusterSelector ClusterSelector `json:"requiredClusterSelector,omitzero"`
 }
 
-// ClusterSelector selects clusters that meet both its selectors. An empty one selects all.
+// ClusterSelector selects clusters that match both selectors. An empty one selects all.
 type ClusterSelector struct {
 	// labelSelector selects by the labels of the ManagedCluster.
 	// +optional
@@ -94,8 +95,8 @@ type ClusterSelector struct {
 
 // ClusterClaimSelector selects clusters by their claims.
 type ClusterClaimSelector struct {
-	// matchExpressions are requirements on claims, all of which must be met. They are written as those on labels,
-	// with the name of the claim as key.
+	// matchExpressions are requirements on claims, all of which must be met. They are written as
+	// those on labels, with the name of the claim as key.
 	// +optional
 	// +listType=atomic
 	MatchExpressions []metav1.LabelSelectorRequirement `json:"matchExpressions,omitempty"`
@@ -103,7 +104,7 @@ type ClusterClaimSelector struct {
 
 // +kubebuilder:validation:Enum=Exists;Equal
 
-// TolerationOperator says how a toleration compares its value with that of a taint.
+// TolerationOperator defines how a toleration compares its value with that of a taint.
 type TolerationOperator string
 
 // The operators of tolerations.
@@ -117,7 +118,8 @@ const (
 // +kubebuilder:validation:XValidation:rule="has(self.key) && self.key != '' || has(self.operator) && self.operator == 'Exists'",message="a toleration without key needs operator Exists"
 // +kubebuilder:validation:XValidation:rule="!has(self.operator) || self.operator != 'Exists' || !has(self.value) || self.value == ''",message="a toleration with operator Exists has no value"
 
-// Toleration lets a placement choose a cluster in spite of a taint. It matches taints of its key, value and effect.
+// Toleration allows a placement to choose a cluster despite a taint. It matches taints with its
+// key, value and effect.
 type Toleration struct {
 	// key of the taint. Empty, with operator Exists: any taint.
 	// +optional
@@ -139,30 +141,31 @@ type Toleration struct {
 	// +optional
 	Effect clusterv1.TaintEffect `json:"effect,omitempty"`
 
-	// tolerationSeconds is for how many seconds after its timeAdded the taint is tolerated; from then on a cluster
-	// with it is given up. 0 or less: not at all. Absent: for ever.
+	// tolerationSeconds is how many seconds after its timeAdded the taint is tolerated; after that
+	// the cluster is no longer chosen. 0 or less: not at all. Absent: forever.
 	// +optional
 	TolerationSeconds *int64 `json:"tolerationSeconds,omitempty"`
 }
 
-// DecisionStrategy says how chosen clusters are divided.
+// DecisionStrategy defines how chosen clusters are divided.
 type DecisionStrategy struct {
 	// groupStrategy divides them into groups.
 	// +optional
 	GroupStrategy GroupStrategy `json:"groupStrategy,omitzero"`
 }
 
-// GroupStrategy divides chosen clusters into groups: first those that decisionGroups name, in their order, then groups
-// of what is left. Groups are counted from 0 in that order; rollouts go by it.
+// GroupStrategy divides chosen clusters into groups: first those that decisionGroups name, in their
+// order, then groups of the remaining ones. Groups are numbered from 0 in that order, which is the
+// order of rollouts.
 type GroupStrategy struct {
-	// decisionGroups are groups by what clusters are. A cluster belongs to the first that selects it. A group larger
-	// than clustersPerDecisionGroup becomes several of the same name.
+	// decisionGroups are groups that select clusters. A cluster belongs to the first that selects
+	// it. A group larger than clustersPerDecisionGroup is split into several with the same name.
 	// +optional
 	// +listType=atomic
 	DecisionGroups []DecisionGroup `json:"decisionGroups,omitempty"`
 
-	// clustersPerDecisionGroup is how many clusters a group has, at most: a number, or a percentage of all chosen
-	// clusters, rounded up. Absent or 0: 100%.
+	// clustersPerDecisionGroup is the maximum number of clusters in a group: a number, or a
+	// percentage of all chosen clusters, rounded up. Absent or 0: 100%.
 	// +optional
 	// +kubebuilder:default="100%"
 	// +kubebuilder:validation:XIntOrString
@@ -185,7 +188,7 @@ type DecisionGroup struct {
 	ClusterSelector ClusterSelector `json:"groupClusterSelector,omitzero"`
 }
 
-// PlacementStatus says what was chosen.
+// PlacementStatus is the result of a placement.
 type PlacementStatus struct {
 	// numberOfSelectedClusters is how many clusters are chosen.
 	// +optional

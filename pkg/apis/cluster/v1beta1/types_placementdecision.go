@@ -11,8 +11,9 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // +kubebuilder:printcolumn:name="Group name",type=string,JSONPath=`.metadata.labels.cluster\.open-cluster-management\.io/decision-group-name`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 
-// PlacementDecision lists clusters that a Placement chose, of one decision group. Its labels name the placement, and
-// the index and name of the group; a group of more than 100 clusters has several. Whoever serves Placement writes it.
+// PlacementDecision lists clusters that a Placement chose, of one decision group. Its labels name
+// the placement, and the index and name of the group; a group of more than 100 clusters has
+// several. Whoever serves Placement writes it.
 type PlacementDecision struct {
 	metav1.TypeMeta `json:",inline"`
 	// metadata is the standard object metadata.

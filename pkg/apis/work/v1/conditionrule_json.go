@@ -7,10 +7,10 @@ import (
 	kubejson "k8s.io/apimachinery/pkg/util/json"
 )
 
-// UnmarshalJSON reads a rule whose celExpressions are strings, or objects that hold the string in their field
-// expression: both forms are in use, and both become strings. Any other item becomes its own JSON text: as a CEL
-// literal it gives no bool, so that the rule reports it, where an error here would make the whole list of works
-// unreadable.
+// UnmarshalJSON decodes a rule whose celExpressions are strings, or objects that hold the string in
+// their field expression: both forms are in use, and both become strings. Any other item becomes
+// its own JSON text: as a CEL literal it is not a bool, so that the rule reports the error. An
+// error here would make the whole list of works unreadable.
 func (r *ConditionRule) UnmarshalJSON(data []byte) error {
 	type fields ConditionRule // without this method
 	in := struct {

@@ -3,12 +3,13 @@
 
 // Package v1 is the API group work.open-cluster-management.io/v1.
 //
-// A [ManifestWork] lives on the hub, in the namespace of one cluster. It lists the objects which that cluster
-// shall hold ("manifests"), says how to write, watch and remove them, and reports in its status what became of
-// them. The agent of the cluster keeps one [AppliedManifestWork] per ManifestWork on the cluster itself: the
-// record of what it applied, and the owner of those objects.
+// A [ManifestWork] lives on the hub, in the namespace of one cluster. It lists the objects to apply
+// to that cluster ("manifests"), defines how to apply, watch and delete them, and reports their
+// state in its status. The agent stores one [AppliedManifestWork] per ManifestWork on the cluster,
+// which lists the applied objects and owns them.
 //
-// The JSON names are those of Open Cluster Management, so that its users, YAML and clients work unchanged:
+// The JSON names are those of Open Cluster Management, so that its users, YAML and clients work
+// unchanged:
 //
 //	work := &v1.ManifestWork{
 //		ObjectMeta: metav1.ObjectMeta{Namespace: "cluster1", Name: "hello"},
@@ -20,6 +21,7 @@
 //	}
 //	work, err := clients.WorkV1().ManifestWorks("cluster1").Create(ctx, work, metav1.CreateOptions{})
 //
-// Register the types with [AddToScheme]. The CustomResourceDefinitions are in deploy/crds, clients in pkg/client.
-// Values of these types are plain data: not safe for concurrent writes, copied with DeepCopy.
+// Register the types with [AddToScheme]. The CustomResourceDefinitions are in deploy/crds, clients
+// in pkg/client. Values of these types are plain data: not safe for concurrent writes, copied with
+// DeepCopy.
 package v1

@@ -2,56 +2,66 @@ package v1
 
 // Finalizers.
 const (
-	// ManifestWorkFinalizer holds a ManifestWork on the hub until its objects are gone from the cluster.
+	// ManifestWorkFinalizer holds a ManifestWork on the hub until its objects are gone from the
+	// cluster.
 	ManifestWorkFinalizer = "cluster.open-cluster-management.io/manifest-work-cleanup"
-	// AppliedManifestWorkFinalizer holds an AppliedManifestWork until the objects it lists are gone.
+	// AppliedManifestWorkFinalizer holds an AppliedManifestWork until the objects it lists are
+	// gone.
 	AppliedManifestWorkFinalizer = "cluster.open-cluster-management.io/applied-manifest-work-cleanup"
 )
 
 // Labels and annotations.
 const (
-	// OriginalSourceLabelKey labels a work held by an agent, and its AppliedManifestWork, with the id of the source
-	// that it came from.
+	// OriginalSourceLabelKey labels a work held by an agent, and its AppliedManifestWork, with the
+	// id of the source that it came from.
 	OriginalSourceLabelKey = "cloudevents.open-cluster-management.io/originalsource"
-	// DataTypeAnnotationKey annotates a work held by an agent with the CloudEvents data type that it came as.
+	// DataTypeAnnotationKey annotates a work held by an agent with the CloudEvents data type that
+	// it came as.
 	DataTypeAnnotationKey = "cloudevents.open-cluster-management.io/datatype"
-	// ReplicaSetLabelKey labels a work generated from a ManifestWorkReplicaSet with "<namespace>.<name>" of it.
+	// ReplicaSetLabelKey labels a work generated from a ManifestWorkReplicaSet with
+	// "<namespace>.<name>" of it.
 	ReplicaSetLabelKey = "work.open-cluster-management.io/manifestworkreplicaset"
-	// PlacementNameLabelKey labels a work generated from a ManifestWorkReplicaSet with the name of the Placement.
+	// PlacementNameLabelKey labels a work generated from a ManifestWorkReplicaSet with the name of
+	// the Placement.
 	PlacementNameLabelKey = "work.open-cluster-management.io/placementname"
-	// ManifestConfigSpecHashAnnotationKey annotates an object applied with ignoreFields with the hash of the
-	// manifest that was last applied.
+	// ManifestConfigSpecHashAnnotationKey annotates an object applied with ignoreFields with the
+	// hash of the manifest that was last applied.
 	ManifestConfigSpecHashAnnotationKey = "open-cluster-management.io/config-spec-hash"
-	// SpecHashAnnotationKey annotates Services and CSIDrivers written by the Update strategy with the hash of
-	// their spec.
+	// SpecHashAnnotationKey annotates Services and CSIDrivers written by the Update strategy with
+	// the hash of their spec.
 	SpecHashAnnotationKey = "operator.openshift.io/spec-hash"
 )
 
-// RecreateAnnotationKey on a manifest allows the Update strategy to delete the object and create it anew, where the API
-// server refuses a change because a field is immutable. Its value is RecreateOnImmutable.
+// RecreateAnnotationKey on a manifest allows the Update strategy to delete the object and create it
+// again, where the API server refuses a change because a field is immutable. Its value is
+// RecreateOnImmutable.
 const (
 	RecreateAnnotationKey = "workwire.dev/recreate"
 	RecreateOnImmutable   = "OnImmutable"
 )
 
-// DefaultFieldManager is the field manager of an agent's writes, unless the manifest's strategy names another. It
-// is also the User-Agent of its requests.
+// DefaultFieldManager is the field manager of an agent's writes, unless the manifest's strategy
+// names another. It is also the User-Agent of its requests.
 const DefaultFieldManager = "work-agent"
 
-// MaxManifestsSize is the number of bytes that all manifests of a work together may take up as JSON: 500 KiB.
+// MaxManifestsSize is the number of bytes that all manifests of a work together may take up as
+// JSON: 500 KiB.
 const MaxManifestsSize = 500 * 1024
 
 // Condition types of a ManifestWork.
 const (
 	// WorkApplied is True when every manifest was applied.
 	WorkApplied = "Applied"
-	// WorkAvailable is True when every object exists on the cluster. It says nothing about readiness.
+	// WorkAvailable is True when every object exists on the cluster. It says nothing about
+	// readiness.
 	WorkAvailable = "Available"
-	// WorkProgressing is set by condition rules only: True while objects are on their way to the spec.
+	// WorkProgressing is set by condition rules only: True while objects are on their way to the
+	// spec.
 	WorkProgressing = "Progressing"
 	// WorkDegraded is set by condition rules only: True when objects do worse than they should.
 	WorkDegraded = "Degraded"
-	// WorkComplete is set by condition rules only: True when the work is finished and is not applied any more.
+	// WorkComplete is set by condition rules only: True when the work is finished and is no longer
+	// applied.
 	WorkComplete = "Complete"
 	// WorkDeleting is True while the objects of a deleted work are being removed.
 	WorkDeleting = "Deleting"
@@ -65,13 +75,15 @@ const (
 	ManifestApplied = "Applied"
 	// ManifestAvailable is True when the object exists on the cluster.
 	ManifestAvailable = "Available"
-	// ManifestStatusFeedbackSynced is True when all feedback values could be read, or none is asked for.
+	// ManifestStatusFeedbackSynced is True when all feedback values could be read, or none is asked
+	// for.
 	ManifestStatusFeedbackSynced = "StatusFeedbackSynced"
 	// ManifestProgressing is set by condition rules only; it aggregates into WorkProgressing.
 	ManifestProgressing = "Progressing"
 	// ManifestDegraded is set by condition rules only; it aggregates into WorkDegraded.
 	ManifestDegraded = "Degraded"
-	// ManifestComplete is set by condition rules only: a manifest that is complete is not applied any more.
+	// ManifestComplete is set by condition rules only: a manifest that is complete is no longer
+	// applied.
 	ManifestComplete = "Complete"
 )
 
@@ -87,8 +99,8 @@ const (
 	ReasonAppliedManifestWorkComplete = "AppliedManifestWorkComplete"
 	// ReasonAppliedManifestWorkFailed (False): at least one was not.
 	ReasonAppliedManifestWorkFailed = "AppliedManifestWorkFailed"
-	// ReasonInvalidManifestWork (False): the agent refused the spec as a whole; the message says why. An earlier spec
-	// stays in force.
+	// ReasonInvalidManifestWork (False): the agent refused the spec as a whole; the message says
+	// why. An earlier spec stays in force.
 	ReasonInvalidManifestWork = "InvalidManifestWork"
 )
 
@@ -106,7 +118,8 @@ const (
 	ReasonResourcesAvailable = "ResourcesAvailable"
 	// ReasonResourcesNotAvailable (False): at least one does not.
 	ReasonResourcesNotAvailable = "ResourcesNotAvailable"
-	// ReasonResourcesStatusUnknown (Unknown): none is known to be missing, but at least one could not be read.
+	// ReasonResourcesStatusUnknown (Unknown): none is known to be missing, but at least one could
+	// not be read.
 	ReasonResourcesStatusUnknown = "ResourcesStatusUnknown"
 )
 
@@ -116,7 +129,8 @@ const (
 	ReasonNoStatusFeedbackSynced = "NoStatusFeedbackSynced"
 	// ReasonStatusFeedbackSynced (True): all values are reported.
 	ReasonStatusFeedbackSynced = "StatusFeedbackSynced"
-	// ReasonStatusFeedbackSyncFailed (False): some could not be read; the message says which and why.
+	// ReasonStatusFeedbackSyncFailed (False): some could not be read; the message says which and
+	// why.
 	ReasonStatusFeedbackSyncFailed = "StatusFeedbackSyncFailed"
 )
 
@@ -124,7 +138,8 @@ const (
 const (
 	// ReasonConditionRuleEvaluated (True or False): the rule was evaluated.
 	ReasonConditionRuleEvaluated = "ConditionRuleEvaluated"
-	// ReasonConditionRuleExpressionError (False): an expression does not compile, failed, or gave no bool.
+	// ReasonConditionRuleExpressionError (False): an expression does not compile, failed, or gave
+	// no bool.
 	ReasonConditionRuleExpressionError = "ConditionRuleExpressionError"
 	// ReasonConditionRuleInternalError (Unknown): the rule could not be prepared for evaluation.
 	ReasonConditionRuleInternalError = "ConditionRuleInternalError"

@@ -8,9 +8,9 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:path=appliedmanifestworks,scope=Cluster
 
-// AppliedManifestWork is what an agent keeps on its cluster for one ManifestWork: it owns the objects that were
-// applied for it, lists them, and is deleted only when they are gone. Its name is the hub hash, a dash, and the
-// name of the work. Agents write it; people read it.
+// AppliedManifestWork is what an agent keeps on its cluster for one ManifestWork: it owns the
+// objects that were applied for it, lists them, and is deleted only when they are gone. Its name is
+// the hub hash, a dash, and the name of the work. Agents write it; people read it.
 type AppliedManifestWork struct {
 	metav1.TypeMeta `json:",inline"`
 	// metadata is the standard object metadata. Its labels are those of the ManifestWork.
@@ -41,12 +41,13 @@ type AppliedManifestWorkList struct {
 
 // AppliedManifestWorkSpec says where an AppliedManifestWork comes from.
 type AppliedManifestWorkSpec struct {
-	// hubHash tells hubs apart: the lower-case hex SHA-256 of the address at which the agent reaches the hub.
+	// hubHash tells hubs apart: the lower-case hex SHA-256 of the address at which the agent
+	// reaches the hub.
 	// +required
 	HubHash string `json:"hubHash"`
 
-	// agentID is the id of the agent that keeps the objects; another agent leaves them alone. When a work is taken
-	// over by an agent with another id, that id is written here.
+	// agentID is the id of the agent that keeps the objects; another agent leaves them alone. When
+	// a work is taken over by an agent with another id, that id is written here.
 	// +required
 	AgentID string `json:"agentID"`
 
@@ -57,19 +58,21 @@ type AppliedManifestWorkSpec struct {
 
 // AppliedManifestWorkStatus lists what was applied for a work.
 type AppliedManifestWorkStatus struct {
-	// appliedResources are the objects of the work that exist on the cluster, sorted by group, version, resource,
-	// namespace and name. An object being removed stays listed until it is gone.
+	// appliedResources are the objects of the work that exist on the cluster, sorted by group,
+	// version, resource, namespace and name. An object being removed stays listed until it is gone.
 	// +optional
 	// +listType=atomic
 	AppliedResources []AppliedManifestResourceMeta `json:"appliedResources,omitempty"`
 
-	// evictionStartTime is when the agent first found that no ManifestWork stands behind this object any more.
-	// After the agent's grace period it is deleted, and its objects with it. Absent: the work is known.
+	// evictionStartTime is when the agent first found that no ManifestWork stands behind this
+	// object any more. After the agent's grace period it is deleted, and its objects with it.
+	// Absent: the work is known.
 	// +optional
 	EvictionStartTime *metav1.Time `json:"evictionStartTime,omitempty"`
 
-	// transitions are the conditions of the work and of its manifests, in short, as they last changed. The agent
-	// reads them after a restart, so that transition times and completion stay what they were. For the agent only.
+	// transitions are the conditions of the work and of its manifests, in short, as they last
+	// changed. The agent reads them after a restart, so that transition times and completion stay
+	// what they were. For the agent only.
 	// +optional
 	Transitions string `json:"transitions,omitempty"`
 }

@@ -14,12 +14,13 @@ import (
 // +kubebuilder:printcolumn:name="Complete",type=string,JSONPath=`.status.conditions[?(@.type=="Complete")].status`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 
-// ManifestWork is a set of Kubernetes objects for one cluster. It is created on the hub, in the namespace that
-// bears the cluster's name; the agent of that cluster applies the objects and reports back in the status.
+// ManifestWork is a set of Kubernetes objects for one cluster. It is created on the hub, in the
+// namespace that bears the cluster's name; the agent of that cluster applies the objects and
+// reports back in the status.
 type ManifestWork struct {
 	metav1.TypeMeta `json:",inline"`
-	// metadata is the standard object metadata. Its namespace names the cluster; its labels are copied to the
-	// AppliedManifestWork on the cluster.
+	// metadata is the standard object metadata. Its namespace names the cluster; its labels are
+	// copied to the AppliedManifestWork on the cluster.
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
@@ -47,36 +48,36 @@ type ManifestWorkList struct {
 
 // +kubebuilder:validation:XValidation:rule="has(self.workload) && has(self.workload.manifests) && size(self.workload.manifests) > 0",message="manifests should not be empty",fieldPath=".workload.manifests"
 
-// ManifestWorkSpec says which objects a cluster shall hold, and how the agent treats them.
+// ManifestWorkSpec defines the objects to apply to a cluster, and how the agent applies them.
 type ManifestWorkSpec struct {
-	// workload holds the objects themselves.
+	// workload contains the objects.
 	// +optional
 	Workload ManifestsTemplate `json:"workload,omitempty"`
 
-	// deleteOption says what happens to the applied objects when they leave the work or the work is deleted.
-	// Absent: they are deleted too.
+	// deleteOption defines what happens to applied objects when they are removed from the work or
+	// the work is deleted. Absent: they are deleted too.
 	// +optional
 	DeleteOption *DeleteOption `json:"deleteOption,omitempty"`
 
-	// manifestConfigs sets, for chosen manifests, the update strategy, the values to feed back and the rules for
-	// further conditions. Where several entries match a manifest, each of conditionRules, feedbackRules and
-	// updateStrategy comes whole from the first entry that sets it. An entry that matches nothing is ignored.
+	// manifestConfigs sets, for chosen manifests, the update strategy, the values to feed back and
+	// the rules for further conditions. Where several entries match a manifest, each of
+	// conditionRules, feedbackRules and updateStrategy comes whole from the first entry that sets
+	// it. An entry that matches nothing is ignored.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=4096
 	ManifestConfigs []ManifestConfigOption `json:"manifestConfigs,omitempty"`
 
-	// executor names an identity on the cluster. The agent applies a manifest only if that identity would be
-	// allowed to. Absent: the agent's own rights are what counts.
+	// executor is an identity on the cluster. The agent applies a manifest only if that identity is
+	// allowed to. Absent: the permissions of the agent apply.
 	// +optional
 	Executor *ManifestWorkExecutor `json:"executor,omitempty"`
 }
 
 // ManifestsTemplate is the list of objects to apply.
 type ManifestsTemplate struct {
-	// manifests are the objects, in the order in which the status lists them. All manifests of a work together
-	// may take up to 500 KiB (512000 bytes) as JSON.
-	// At least one is needed.
+	// manifests are the objects, in the order in which the status lists them. All manifests of a
+	// work together can have up to 500 KiB (512000 bytes) as JSON. At least one is required.
 	// +optional
 	// +listType=atomic
 	Manifests []Manifest `json:"manifests,omitempty"`
@@ -84,18 +85,20 @@ type ManifestsTemplate struct {
 
 // +kubebuilder:pruning:PreserveUnknownFields
 
-// Manifest is one Kubernetes object, of any kind, as JSON. It needs apiVersion, kind, metadata.name and, for a
-// namespaced kind, metadata.namespace; metadata.generateName is not allowed. The hub does not look into it: what
-// the cluster cannot apply is reported in the status of the work.
+// Manifest is one Kubernetes object, of any kind, as JSON. It must have apiVersion, kind,
+// metadata.name and, for a namespaced kind, metadata.namespace; metadata.generateName is not
+// allowed. The hub does not validate it: the status of the work reports objects that the cluster
+// cannot apply.
 type Manifest struct {
-	// RawExtension holds the JSON in Raw.
+	// RawExtension contains the JSON in Raw.
 	runtime.RawExtension `json:",inline"`
 }
 
 // ManifestWorkStatus is the state of a work on its cluster.
 type ManifestWorkStatus struct {
-	// conditions describe the work as a whole: Applied, Available, Deleting, Deleted, and one for each type that
-	// the condition rules of its manifests name. Their observedGeneration is that of the spec they speak about.
+	// conditions describe the work as a whole: Applied, Available, Deleting, Deleted, and one for
+	// each type that the condition rules of its manifests name. Their observedGeneration is that of
+	// the spec they are about.
 	// +optional
 	// +listType=atomic
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
@@ -105,7 +108,8 @@ type ManifestWorkStatus struct {
 	ResourceStatus ManifestResourceStatus `json:"resourceStatus,omitempty"`
 }
 
-// ManifestResourceStatus holds one entry for each manifest of the spec, in the order of the spec.
+// ManifestResourceStatus contains one entry for each manifest of the spec, in the order of the
+// spec.
 type ManifestResourceStatus struct {
 	// manifests are the entries.
 	// +optional
@@ -115,22 +119,24 @@ type ManifestResourceStatus struct {
 
 // ManifestCondition is the state of one manifest on the cluster.
 type ManifestCondition struct {
-	// resourceMeta says which manifest, and which object on the cluster, this entry is about.
+	// resourceMeta identifies the manifest, and the object on the cluster, that this entry is
+	// about.
 	// +required
 	ResourceMeta ManifestResourceMeta `json:"resourceMeta"`
 
-	// statusFeedback holds the values that the feedback rules of the manifest ask for.
+	// statusFeedback contains the values of the feedback rules of the manifest.
 	// +optional
 	StatusFeedbacks StatusFeedbackResult `json:"statusFeedback,omitempty"`
 
-	// conditions of the manifest: Applied, Available, StatusFeedbackSynced, and those of its condition rules.
+	// conditions of the manifest: Applied, Available, StatusFeedbackSynced, and those of its
+	// condition rules.
 	// +optional
 	// +listType=atomic
 	Conditions []metav1.Condition `json:"conditions"`
 }
 
-// ManifestResourceMeta identifies a manifest of a work and its object on the cluster. All fields are always
-// written; those which the agent could not find out are empty.
+// ManifestResourceMeta identifies a manifest of a work and its object on the cluster. All fields
+// are always written; those that the agent could not determine are empty.
 type ManifestResourceMeta struct {
 	// ordinal is the index of the manifest in the spec, from 0.
 	// +optional
@@ -148,7 +154,8 @@ type ManifestResourceMeta struct {
 	// +optional
 	Kind string `json:"kind"`
 
-	// resource is the plural under which the cluster serves the kind, such as deployments; empty if it does not.
+	// resource is the plural under which the cluster serves the kind, such as deployments; empty if
+	// it does not.
 	// +optional
 	Resource string `json:"resource"`
 
@@ -161,10 +168,10 @@ type ManifestResourceMeta struct {
 	Namespace string `json:"namespace"`
 }
 
-// StatusFeedbackResult holds the values read from the live object.
+// StatusFeedbackResult contains the values read from the live object.
 type StatusFeedbackResult struct {
-	// values are in the order of the rules and, within a rule, of its paths. A value that the object does not
-	// have is left out.
+	// values are in the order of the rules and, within a rule, of its paths. Values that the object
+	// does not have are omitted.
 	// +optional
 	// +listType=atomic
 	Values []FeedbackValue `json:"values,omitempty"`
@@ -194,14 +201,14 @@ const (
 	String ValueType = "String"
 	// Boolean is true or false.
 	Boolean ValueType = "Boolean"
-	// JsonRaw is any other JSON value, as compact JSON text. The agent reports it only with its feature gate
-	// RawFeedbackJsonString.
+	// JsonRaw is any other JSON value, as compact JSON text. The agent reports it only with its
+	// feature gate RawFeedbackJsonString.
 	JsonRaw ValueType = "JsonRaw"
 )
 
-// FieldValue is a value together with its type. Exactly the field that belongs to the type is set.
+// FieldValue is a value together with its type. Only the field for the type is set.
 type FieldValue struct {
-	// type says which of the other fields holds the value.
+	// type determines which of the other fields contains the value.
 	// +required
 	Type ValueType `json:"type"`
 

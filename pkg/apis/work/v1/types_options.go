@@ -2,49 +2,54 @@ package v1
 
 // +kubebuilder:validation:Enum=Foreground;Orphan;SelectivelyOrphan
 
-// DeletePropagationPolicyType says which applied objects are deleted along with their work.
+// DeletePropagationPolicyType defines which applied objects are deleted with their work.
 type DeletePropagationPolicyType string
 
 // The propagation policies of deletion.
 const (
-	// DeletePropagationPolicyTypeForeground deletes all applied objects; the work goes when they are gone. It is
-	// the default.
+	// DeletePropagationPolicyTypeForeground deletes all applied objects; the work is removed after
+	// them. It is the default.
 	DeletePropagationPolicyTypeForeground DeletePropagationPolicyType = "Foreground"
 	// DeletePropagationPolicyTypeOrphan leaves all applied objects on the cluster.
 	DeletePropagationPolicyTypeOrphan DeletePropagationPolicyType = "Orphan"
-	// DeletePropagationPolicyTypeSelectivelyOrphan leaves those that the orphaning rules name.
+	// DeletePropagationPolicyTypeSelectivelyOrphan leaves the objects that the orphaning rules
+	// identify.
 	DeletePropagationPolicyTypeSelectivelyOrphan DeletePropagationPolicyType = "SelectivelyOrphan"
 )
 
-// DeleteOption says what happens to applied objects when their manifest leaves the work, or the work is deleted or
-// finished. A change takes effect when the manifest is next applied: to keep an object, set the option first,
-// wait until the work is Applied at that generation, then remove the manifest or the work.
+// DeleteOption defines what happens to applied objects when their manifest is removed from the
+// work, or the work is deleted or finished. A change takes effect when the manifest is next
+// applied: to keep an object, set the option first, wait until the work is Applied at that
+// generation, then remove the manifest or the work.
 type DeleteOption struct {
-	// propagationPolicy is Foreground (applied objects are deleted), Orphan (none is) or SelectivelyOrphan (all are
-	// but those that selectivelyOrphans names).
+	// propagationPolicy is Foreground (applied objects are deleted), Orphan (none is) or
+	// SelectivelyOrphan (all are except those that selectivelyOrphans identifies).
 	// +optional
 	// +kubebuilder:default=Foreground
 	PropagationPolicy DeletePropagationPolicyType `json:"propagationPolicy,omitempty"`
 
-	// selectivelyOrphans names the objects that SelectivelyOrphan keeps. Absent or without rules: none.
+	// selectivelyOrphans identifies the objects that SelectivelyOrphan keeps. Absent or without
+	// rules: none.
 	// +optional
 	SelectivelyOrphan *SelectivelyOrphan `json:"selectivelyOrphans,omitempty"`
 
-	// ttlSecondsAfterFinished is the number of seconds after which a finished work is deleted from the hub,
-	// counted from the moment its Complete condition became True. 0 or less: at once. Absent: never.
+	// ttlSecondsAfterFinished is the number of seconds after which a finished work is deleted from
+	// the hub, counted from the moment its Complete condition became True. 0 or less: at once.
+	// Absent: never.
 	// +optional
 	TTLSecondsAfterFinished *int64 `json:"ttlSecondsAfterFinished,omitempty"`
 }
 
-// SelectivelyOrphan names the objects to leave on the cluster.
+// SelectivelyOrphan identifies the objects to leave on the cluster.
 type SelectivelyOrphan struct {
-	// orphaningRules name the objects one by one.
+	// orphaningRules identify one object each.
 	// +optional
 	// +listType=atomic
 	OrphaningRules []OrphaningRule `json:"orphaningRules,omitempty"`
 }
 
-// OrphaningRule names one object. All four fields must be equal to those of the object; there are no wildcards.
+// OrphaningRule identifies one object. All four fields must be equal to those of the object; there
+// are no wildcards.
 type OrphaningRule struct {
 	// group of the object's API; empty for the core group.
 	// +optional
@@ -84,7 +89,7 @@ const ExecutorSubjectTypeServiceAccount ManifestWorkExecutorSubjectType = "Servi
 
 // ManifestWorkExecutorSubject is an identity on the cluster.
 type ManifestWorkExecutorSubject struct {
-	// type is ServiceAccount, the only one there is.
+	// type is ServiceAccount, the only type.
 	// +required
 	Type ManifestWorkExecutorSubjectType `json:"type"`
 
@@ -93,8 +98,8 @@ type ManifestWorkExecutorSubject struct {
 	ServiceAccount *ManifestWorkSubjectServiceAccount `json:"serviceAccount,omitempty"`
 }
 
-// ManifestWorkSubjectServiceAccount names a ServiceAccount of the cluster. It need not exist; what counts is what
-// it may do.
+// ManifestWorkSubjectServiceAccount identifies a ServiceAccount of the cluster. It does not have to
+// exist; only its permissions matter.
 type ManifestWorkSubjectServiceAccount struct {
 	// namespace of the ServiceAccount on the cluster.
 	// +required

@@ -17,8 +17,8 @@ var (
 	SchemeGroupVersion = GroupVersion
 )
 
-// AddToScheme registers the types of this package, and those of metav1 for its group and version, with a scheme.
-// The error is nil; the signature is the one that runtime.SchemeBuilder takes.
+// AddToScheme registers the types of this package, and those of metav1 for its group and version,
+// with a scheme. The error is nil; the signature is the one that runtime.SchemeBuilder takes.
 func AddToScheme(scheme *runtime.Scheme) error {
 	scheme.AddKnownTypes(GroupVersion,
 		&ManifestWorkReplicaSet{}, &ManifestWorkReplicaSetList{},
@@ -30,7 +30,8 @@ func AddToScheme(scheme *runtime.Scheme) error {
 // Install is AddToScheme under the name that Open Cluster Management's API packages use.
 func Install(scheme *runtime.Scheme) error { return AddToScheme(scheme) }
 
-// Resource gives the group-qualified name of a resource of this group, such as "manifestworkreplicasets".
+// Resource gives the group-qualified name of a resource of this group, such as
+// "manifestworkreplicasets".
 func Resource(resource string) schema.GroupResource {
 	return schema.GroupResource{Group: GroupName, Resource: resource}
 }

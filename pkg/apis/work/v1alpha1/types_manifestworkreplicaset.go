@@ -16,21 +16,21 @@ import (
 // +kubebuilder:printcolumn:name="Rolled out",type=string,JSONPath=`.status.conditions[?(@.type=="PlacementRolledOut")].status`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 
-// ManifestWorkReplicaSet is a ManifestWork for every cluster that its placements choose. The works are made from its
-// template, one in the namespace of each cluster; a change of the template reaches them as fast as the rollout
-// strategy of their placement allows.
+// ManifestWorkReplicaSet is a ManifestWork forevery cluster that its placements choose. The works
+// are created from its template, one in the namespace of each cluster; a change of the template is
+// rolled out to them by the rollout strategy of their placement.
 type ManifestWorkReplicaSet struct {
 	metav1.TypeMeta `json:",inline"`
-	// metadata is the standard object metadata. Its labels are copied to the works. Namespace and name together may
-	// have 62 characters.
+	// metadata is the standard object metadata. Its labels are copied to the works. Namespace and
+	// name together may have 62 characters.
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// spec says what the clusters shall hold, which clusters, and how a change reaches them.
+	// spec defines the works, the clusters, and how a change is rolled out.
 	// +required
 	Spec ManifestWorkReplicaSetSpec `json:"spec"`
 
-	// status sums up the works.
+	// status summarizes the works.
 	// +optional
 	Status ManifestWorkReplicaSetStatus `json:"status,omitzero"`
 }
@@ -50,18 +50,18 @@ type ManifestWorkReplicaSetList struct {
 
 // +kubebuilder:validation:Enum=Background;Foreground
 
-// CascadeDeletionPolicy says how a deleted set waits for its works.
+// CascadeDeletionPolicy defines whether a deleted set waits for the deletion of its works.
 type CascadeDeletionPolicy string
 
 // The ways to delete a set. Its works are deleted in each of them.
 const (
-	// Background lets the set go at once. It is the default.
+	// Background removes the set at once. It is the default.
 	Background CascadeDeletionPolicy = "Background"
-	// Foreground keeps the set until its works are gone.
+	// Foreground keeps the set until its works are removed.
 	Foreground CascadeDeletionPolicy = "Foreground"
 )
 
-// ManifestWorkReplicaSetSpec says what many clusters shall hold.
+// ManifestWorkReplicaSetSpec defines works for many clusters.
 type ManifestWorkReplicaSetSpec struct {
 	// manifestWorkTemplate is the spec of the works.
 	// +required
@@ -76,14 +76,15 @@ type ManifestWorkReplicaSetSpec struct {
 	// +kubebuilder:validation:MaxItems=30
 	PlacementRefs []LocalPlacementReference `json:"placementRefs"`
 
-	// cascadeDeletionPolicy says what becomes of a deleted set: Background, it goes at once, and its works follow; or
-	// Foreground, it stays until they are gone.
+	// cascadeDeletionPolicy is Background, the deleted set is removed before its works, or
+	// Foreground, it is removed after them.
 	// +optional
 	// +kubebuilder:default=Background
 	CascadeDeletionPolicy CascadeDeletionPolicy `json:"cascadeDeletionPolicy,omitempty"`
 }
 
-// LocalPlacementReference names a placement, and says how a change reaches its clusters.
+// LocalPlacementReference identifies a placement and defines how a change is rolled out to its
+// clusters.
 type LocalPlacementReference struct {
 	// name of the Placement.
 	// +required
@@ -91,12 +92,13 @@ type LocalPlacementReference struct {
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name"`
 
-	// rolloutStrategy says how a change reaches the clusters of the placement. Absent: all at once.
+	// rolloutStrategy defines how a change is rolled out to the clusters of the placement. Absent:
+	// to all at once.
 	// +optional
 	RolloutStrategy clusterv1alpha1.RolloutStrategy `json:"rolloutStrategy,omitzero"`
 }
 
-// ManifestWorkReplicaSetStatus sums up the works of a set.
+// ManifestWorkReplicaSetStatus summarizes the works of a set.
 type ManifestWorkReplicaSetStatus struct {
 	// conditions of the set: PlacementVerified, PlacementRolledOut, ManifestworkApplied.
 	// +optional
@@ -121,8 +123,8 @@ type PlacementSummary struct {
 	// +required
 	Name string `json:"name"`
 
-	// availableDecisionGroups is, for people, how many decision groups the placement has and how many of its clusters
-	// have a work of the current template: "3 (20 / 30 clusters applied)".
+	// availableDecisionGroups is, for people, how many decision groups the placement has and how
+	// many of its clusters have a work of the current template: "3 (20 / 30 clusters applied)".
 	// +optional
 	AvailableDecisionGroups string `json:"availableDecisionGroups"`
 
@@ -131,8 +133,8 @@ type PlacementSummary struct {
 	Summary ManifestWorkReplicaSetSummary `json:"summary"`
 }
 
-// ManifestWorkReplicaSetSummary counts works. A work counts if its spec is the current template and it is not being
-// deleted.
+// ManifestWorkReplicaSetSummary counts works. A work counts if its spec is the current template and
+// it is not being deleted.
 type ManifestWorkReplicaSetSummary struct {
 	// total is how many works there are.
 	// +optional
