@@ -21,11 +21,15 @@
 // the requests or objects of the whole cluster, change cluster-scoped objects that others use, run
 // controllers of all namespaces, or stop the API server. make test does not share: starting one costs 2 to
 // 3 CPU seconds, and the go command caches no results of tests that run on a shared one.
+//
+// With -short, no control plane starts: tests that call [Plane.Require] or [Plane.Namespace] are skipped,
+// and the others run. make unit runs these.
 package controlplane
 
 import (
 	"bufio"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -105,6 +109,9 @@ func first(setup func(*Plane) error) func([]*Plane) (func() error, error) {
 }
 
 func run(m *testing.M, start func(Role) (*Plane, error), roles []Role, setup func([]*Plane) (func() error, error)) (code int) {
+	if flag.Parse(); testing.Short() {
+		return m.Run() // without a setup: the package's planes stay nil
+	}
 	planes := make([]*Plane, len(roles))
 	fail := func(err error) {
 		if err != nil {
@@ -236,8 +243,22 @@ func (p *Plane) Stop() error {
 	return errors.Join(err, os.RemoveAll(p.dir))
 }
 
-// REST returns a new client configuration of the administrator, without a rate limit.
-func (p *Plane) REST() *rest.Config { return rest.CopyConfig(p.config) }
+// Require skips the test if there is no control plane, because of -short.
+func (p *Plane) Require(t testing.TB) {
+	t.Helper()
+	if p == nil {
+		t.Skip("needs a control plane, which -short leaves out")
+	}
+}
+
+// REST returns a new client configuration of the administrator, without a rate limit. It panics without a
+// control plane, see [Plane.Require].
+func (p *Plane) REST() *rest.Config {
+	if p == nil {
+		panic("controlplane: a test that does not call Require uses the control plane with -short")
+	}
+	return rest.CopyConfig(p.config)
+}
 
 // Namespace creates a namespace for a test, named by prefix and a random suffix, and returns its name. It
 // lasts as long as the control plane.
@@ -249,6 +270,7 @@ func (p *Plane) Namespace(t testing.TB, prefix string) string {
 // CreateNamespace creates a namespace of this name, for tests that need it, and returns the name.
 func (p *Plane) CreateNamespace(t testing.TB, name string) string {
 	t.Helper()
+	p.Require(t)
 	client, err := kubernetes.NewForConfig(p.REST())
 	if err != nil {
 		t.Fatal(err)
