@@ -148,6 +148,7 @@ func listed(names ...string) []workv1.AppliedManifestResourceMeta {
 }
 
 func TestUpdateStatusWritesOnlyDifferences(t *testing.T) {
+	plane.Require(t)
 	t.Parallel()
 	c := newCluster(t, plane.REST())
 	amw := c.ensure(nil)
@@ -186,6 +187,7 @@ func TestUpdateStatusWritesOnlyDifferences(t *testing.T) {
 }
 
 func TestEvictionIsSetOnPurposeOnly(t *testing.T) {
+	plane.Require(t)
 	t.Parallel()
 	c := newCluster(t, plane.REST())
 	fresh := c.ensure(nil)
@@ -243,6 +245,7 @@ func TestEvictionIsSetOnPurposeOnly(t *testing.T) {
 }
 
 func TestLabelsFollowTheWork(t *testing.T) {
+	plane.Require(t)
 	t.Parallel()
 	c := newCluster(t, plane.REST())
 	source := map[string]string{workv1.OriginalSourceLabelKey: "hub1"}

@@ -283,6 +283,7 @@ func do(t *testing.T, request *rest.Request) {
 }
 
 func TestDefinitions(t *testing.T) {
+	plane.Require(t)
 	admin := client(t, plane.REST())
 	mapper, changes := running(t, plane.REST(), nil)
 	group := fmt.Sprintf("come-and-go-%d.example.com", time.Now().UnixNano())
@@ -330,6 +331,7 @@ func TestDefinitions(t *testing.T) {
 // Without the right to watch definitions discovery does it, and one line is
 // logged.
 func TestForbidden(t *testing.T) {
+	plane.Require(t)
 	admin := client(t, plane.REST())
 	group := fmt.Sprintf("forbidden-%d.example.com", time.Now().UnixNano())
 	do(t, admin.Post().SetHeader("Content-Type", "application/json").AbsPath(definitions).Body([]byte(fmt.Sprintf(definition, "gears", group, "Gear", "Cluster"))))

@@ -60,6 +60,7 @@ type env struct {
 
 func newEnv(t *testing.T, clusters int) *env {
 	t.Helper()
+	plane.Require(t)
 	client, err := versioned.NewForConfig(plane.REST())
 	if err != nil {
 		t.Fatal(err)
