@@ -53,6 +53,7 @@ const (
 // replica runs work-agent until it is stopped.
 func replica(t *testing.T, configFile, state string) (stop func()) {
 	t.Helper()
+	plane.Require(t)
 	cmd := exec.Command(os.Args[0],
 		"--cluster-name="+cluster, "--transport-config="+configFile, "--kubeconfig="+plane.Kubeconfig,
 		"--listen-address=127.0.0.1:0", "--leader-election-namespace=default", "--state-dir="+state)

@@ -36,7 +36,10 @@ func (e example) want(resource schema.GroupVersionResource) string {
 	return e.Want
 }
 
-func TestAccepted(t *testing.T) { testAccepted(t, plane.REST(), plane.Namespace(t, "accepted")) }
+func TestAccepted(t *testing.T) {
+	namespace := plane.Namespace(t, "accepted")
+	testAccepted(t, plane.REST(), namespace)
+}
 
 func testAccepted(t *testing.T, config *rest.Config, ns string) {
 	client := dynamic.NewForConfigOrDie(config)

@@ -202,7 +202,7 @@ func awaitCheck(t *testing.T, r *replica, name, text string) {
 			if err != nil && strings.Contains(err.Error(), text) {
 				return nil
 			}
-			return fmt.Errorf("it returns %v", err)
+			return fmt.Errorf("it returns %w", err)
 		}
 		return errors.New("there is no such check")
 	})

@@ -188,11 +188,11 @@ func (o *options) machine(ctx context.Context, bin string) report.Machine {
 
 // show prints the table and writes the JSON.
 func (o *options) show(r *report.Report, out io.Writer) error {
-	print := r.Table
+	show := r.Table
 	if o.markdown {
-		print = r.Markdown
+		show = r.Markdown
 	}
-	if err := print(out); err != nil || o.jsonFile == "" {
+	if err := show(out); err != nil || o.jsonFile == "" {
 		return err
 	}
 	text, err := json.MarshalIndent(r.Summary(), "", "  ")

@@ -103,8 +103,8 @@ func TestRequests(t *testing.T) {
 
 func TestMetrics(t *testing.T) {
 	registry := prometheus.NewRegistry()
-	requests := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "requests_total"}, []string{"verb", "code"})
-	seconds := prometheus.NewHistogram(prometheus.HistogramOpts{Name: "seconds"})
+	requests := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "requests_total", Help: "Requests."}, []string{"verb", "code"})
+	seconds := prometheus.NewHistogram(prometheus.HistogramOpts{Name: "seconds", Help: "Durations."})
 	registry.MustRegister(requests, seconds)
 	requests.WithLabelValues("get", "200").Add(2)
 	requests.WithLabelValues("get", "404").Add(1)

@@ -3,7 +3,7 @@ package condition
 import (
 	"errors"
 	"fmt"
-	"math/rand"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -216,19 +216,19 @@ func TestAggregation(t *testing.T) {
 // TestAggregationAgainstThePlainRule compares with the rules in words: collect,
 // count, decide.
 func TestAggregationAgainstThePlainRule(t *testing.T) {
-	random := rand.New(rand.NewSource(1))
+	random := rand.New(rand.NewPCG(1, 1))
 	kinds := []string{"Complete", "Progressing", "Degraded", "Ready", "Applied", "Available"}
 	statuses := []metav1.ConditionStatus{metav1.ConditionTrue, metav1.ConditionFalse, metav1.ConditionUnknown}
 	reasons := []string{"ConditionRuleEvaluated", "ConditionRuleExpressionError", "ConditionRuleInternalError", "ConditionRuleInvalid", "Other", ""}
 	for range 2000 {
-		entries := make([]workv1.ManifestCondition, random.Intn(5))
+		entries := make([]workv1.ManifestCondition, random.IntN(5))
 		for i := range entries {
-			for _, kind := range kinds[:random.Intn(len(kinds)+1)] {
-				entries[i].Conditions = append(entries[i].Conditions, metav1.Condition{Type: kind, Status: statuses[random.Intn(3)],
-					Reason: reasons[random.Intn(len(reasons))], Message: fmt.Sprint(random.Intn(9)), ObservedGeneration: int64(random.Intn(3))})
+			for _, kind := range kinds[:random.IntN(len(kinds)+1)] {
+				entries[i].Conditions = append(entries[i].Conditions, metav1.Condition{Type: kind, Status: statuses[random.IntN(3)],
+					Reason: reasons[random.IntN(len(reasons))], Message: fmt.Sprint(random.IntN(9)), ObservedGeneration: int64(random.IntN(3))})
 			}
 		}
-		generation := int64(random.Intn(3))
+		generation := int64(random.IntN(3))
 		var want []string
 		for _, kind := range kinds {
 			counts := map[metav1.ConditionStatus]int{}

@@ -25,24 +25,24 @@ func TestTheRightsOfTheAgent(t *testing.T) {
 		w.becomes(w.configMap("test"), "") // the authorizer has it
 
 		agent := w.asAgent(inMemory)
-		_, err := w.checks.Check(w.ctx, w.account, w.configMap("test"))
+		_, err := w.checks.Check(w.Context(), w.account, w.configMap("test"))
 		if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "subjectaccessreviews") || !strings.Contains(err.Error(), w.account.String()) {
 			t.Errorf("without reviews: %v", err)
 		}
 
 		w.bindCluster("reviews", w.clusterRole("reviews", rule("authorization.k8s.io", []string{"subjectaccessreviews"}, "create")), agent)
 		w.eventually(func() bool {
-			recheck, err := w.checks.Check(w.ctx, w.account, w.configMap("test"))
+			recheck, err := w.checks.Check(w.Context(), w.account, w.configMap("test"))
 			return err == nil && recheck > 4*time.Minute
 		}, "no answer without watches")
 		secret := w.configMap("other")
 		secret.Ref.Resource = "secrets"
-		if recheck, err := w.checks.Check(w.ctx, w.account, secret); err == nil || recheck != time.Minute {
+		if recheck, err := w.checks.Check(w.Context(), w.account, secret); err == nil || recheck != time.Minute {
 			t.Errorf("without watches: %v, again in %v", err, recheck)
 		}
 		own := "{apiVersion: rbac.authorization.k8s.io/v1, kind: Role, metadata: {namespace: " + w.namespace + ", name: r}, rules: [{apiGroups: [''], resources: [configmaps], verbs: [get]}]}"
 		foreign := "{apiVersion: rbac.authorization.k8s.io/v1, kind: Role, metadata: {namespace: " + w.namespace + ", name: r}, rules: [{apiGroups: [''], resources: [secrets], verbs: [get]}]}"
-		_, err = w.checks.Check(w.ctx, w.account, w.manifest("%s", own))
+		_, err = w.checks.Check(w.Context(), w.account, w.manifest("%s", own))
 		var denied *executor.DeniedError
 		if errors.As(err, &denied) || !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "the agent may not impersonate it") {
 			t.Errorf("without impersonation: %v", err)
@@ -51,14 +51,14 @@ func TestTheRightsOfTheAgent(t *testing.T) {
 		w.bindCluster("rest", w.clusterRole("rest", rule("", []string{"serviceaccounts"}, "impersonate"),
 			rule(rbacv1.GroupName, []string{"roles", "rolebindings", "clusterroles", "clusterrolebindings"}, "list", "watch")), agent)
 		w.eventually(func() bool {
-			_, err := w.checks.Check(w.ctx, w.account, w.manifest("%s", own))
+			_, err := w.checks.Check(w.Context(), w.account, w.manifest("%s", own))
 			return err == nil
 		}, "a role of what the account has is refused")
 		w.becomes(w.manifest("%s", foreign), "not allowed to apply the resource rbac.authorization.k8s.io roles, "+w.namespace+" r, error: permission escalation, will try again in 1m0s")
 		if inMemory {
 			w.eventually(func() bool {
 				before := w.requests.Counts()[reviews]
-				recheck, err := w.checks.Check(w.ctx, w.account, w.configMap("test"))
+				recheck, err := w.checks.Check(w.Context(), w.account, w.configMap("test"))
 				return err == nil && recheck == 0 && w.requests.Counts()[reviews] == before
 			}, "nothing is answered from memory")
 		}
@@ -77,7 +77,7 @@ func TestConstrainedImpersonation(t *testing.T) {
 		rule(rbacv1.GroupName, []string{"roles", "rolebindings", "clusterroles", "clusterrolebindings"}, "impersonate-on:serviceaccount:create", "list", "watch")), agent)
 	const format = "{apiVersion: rbac.authorization.k8s.io/v1, kind: Role, metadata: {namespace: %s, name: r}, rules: [{apiGroups: [''], resources: [%s], verbs: [get]}]}"
 	w.eventually(func() bool {
-		_, err := w.checks.Check(w.ctx, w.account, w.manifest(format, w.namespace, "configmaps"))
+		_, err := w.checks.Check(w.Context(), w.account, w.manifest(format, w.namespace, "configmaps"))
 		return err == nil
 	}, "a role of what the account has is refused")
 	w.becomes(w.manifest(format, w.namespace, "secrets"), "not allowed to apply the resource rbac.authorization.k8s.io roles, "+w.namespace+
@@ -87,7 +87,7 @@ func TestConstrainedImpersonation(t *testing.T) {
 // asAgent makes the executor go on as a service account without rights.
 func (w *world) asAgent(inMemory bool) rbacv1.Subject {
 	w.Helper()
-	w.must(w.cluster.CoreV1().ServiceAccounts(w.namespace).Create(w.ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "agent"}}, metav1.CreateOptions{}))
+	w.must(w.cluster.CoreV1().ServiceAccounts(w.namespace).Create(w.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "agent"}}, metav1.CreateOptions{}))
 	config := rest.AnonymousClientConfig(plane.REST())
 	config.BearerToken = w.token("agent")
 	w.start(config, inMemory)
@@ -98,7 +98,7 @@ func (w *world) asAgent(inMemory bool) rbacv1.Subject {
 // token gives a token of a service account.
 func (w *world) token(name string) string {
 	w.Helper()
-	request, err := w.cluster.CoreV1().ServiceAccounts(w.namespace).CreateToken(w.ctx, name, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	request, err := w.cluster.CoreV1().ServiceAccounts(w.namespace).CreateToken(w.Context(), name, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
 	if err != nil {
 		w.Fatal(err)
 	}

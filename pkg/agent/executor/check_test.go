@@ -28,20 +28,20 @@ func TestEveryVerbIsNeeded(t *testing.T) {
 			// Once more what was granted, and the next one is missing.
 			var refused *executor.DeniedError
 			w.eventually(func() bool {
-				_, err := w.checks.Check(w.ctx, w.account, m)
+				_, err := w.checks.Check(w.Context(), w.account, m)
 				return errors.As(err, &refused) && refused.Verb == verb
 			}, "%s is not denied", verb)
 			if refused.Error() != denied || refused.Escalation || refused.Account != w.account || refused.Ref != m.Ref {
 				t.Errorf("%s: %+v", verb, refused)
 			}
-			w.must(roles.Update(w.ctx, &rbacv1.Role{
+			w.must(roles.Update(w.Context(), &rbacv1.Role{
 				ObjectMeta: metav1.ObjectMeta{Name: "configmaps"}, Rules: []rbacv1.PolicyRule{rule("", []string{"configmaps"}, applying[:i+1]...)},
 			}, metav1.UpdateOptions{}))
 		}
 		w.becomes(m, "")
 
 		// What does not belong to the work need not be deletable.
-		w.must(roles.Update(w.ctx, &rbacv1.Role{
+		w.must(roles.Update(w.Context(), &rbacv1.Role{
 			ObjectMeta: metav1.ObjectMeta{Name: "configmaps"}, Rules: []rbacv1.PolicyRule{rule("", []string{"configmaps"}, applying[:4]...)},
 		}, metav1.UpdateOptions{}))
 		w.becomes(m, denied)
@@ -100,11 +100,11 @@ func TestRightsThatChange(t *testing.T) {
 		w.bind("b", "Role", "r")
 		w.role("r", everything)
 		w.becomes(m, "")
-		check(rbac.Roles(w.namespace).Delete(w.ctx, "r", deletion))
+		check(rbac.Roles(w.namespace).Delete(w.Context(), "r", deletion))
 		w.becomes(m, denied)
 		w.role("r", everything)
 		w.becomes(m, "")
-		check(rbac.RoleBindings(w.namespace).Delete(w.ctx, "b", deletion))
+		check(rbac.RoleBindings(w.namespace).Delete(w.Context(), "b", deletion))
 		w.becomes(m, denied)
 
 		// A ClusterRole by a RoleBinding.
@@ -112,7 +112,7 @@ func TestRightsThatChange(t *testing.T) {
 		w.bind("b", "ClusterRole", clusterRole)
 		update := func(rule rbacv1.PolicyRule) {
 			t.Helper()
-			w.must(rbac.ClusterRoles().Update(w.ctx, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: clusterRole}, Rules: []rbacv1.PolicyRule{rule}}, metav1.UpdateOptions{}))
+			w.must(rbac.ClusterRoles().Update(w.Context(), &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: clusterRole}, Rules: []rbacv1.PolicyRule{rule}}, metav1.UpdateOptions{}))
 		}
 		update(everything)
 		w.becomes(m, "")
@@ -122,22 +122,22 @@ func TestRightsThatChange(t *testing.T) {
 		w.becomes(m, "")
 
 		// Another subject instead, and the account's group.
-		binding, err := rbac.RoleBindings(w.namespace).Get(w.ctx, "b", metav1.GetOptions{})
+		binding, err := rbac.RoleBindings(w.namespace).Get(w.Context(), "b", metav1.GetOptions{})
 		check(err)
 		binding.Subjects[0].Name = "executor2"
-		binding, err = rbac.RoleBindings(w.namespace).Update(w.ctx, binding, metav1.UpdateOptions{})
+		binding, err = rbac.RoleBindings(w.namespace).Update(w.Context(), binding, metav1.UpdateOptions{})
 		check(err)
 		w.becomes(m, denied)
 		binding.Subjects = []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "Group", Name: "system:serviceaccounts:" + w.namespace}}
-		w.must(rbac.RoleBindings(w.namespace).Update(w.ctx, binding, metav1.UpdateOptions{}))
+		w.must(rbac.RoleBindings(w.namespace).Update(w.Context(), binding, metav1.UpdateOptions{}))
 		w.becomes(m, "")
-		check(rbac.ClusterRoles().Delete(w.ctx, clusterRole, deletion))
+		check(rbac.ClusterRoles().Delete(w.Context(), clusterRole, deletion))
 		w.becomes(m, denied)
 
 		// The cluster's binding.
 		clusterBinding := w.bindCluster("b", w.clusterRole("other", everything), w.subject())
 		w.becomes(m, "")
-		check(rbac.ClusterRoleBindings().Delete(w.ctx, clusterBinding, deletion))
+		check(rbac.ClusterRoleBindings().Delete(w.Context(), clusterBinding, deletion))
 		w.becomes(m, denied)
 	})
 }
@@ -151,7 +151,7 @@ func TestEscalationIsRefused(t *testing.T) {
 		w.becomes(role, text+", will try again in 1m0s")
 		w.allow("rbac", rule(rbacv1.GroupName, []string{"roles"}, applying...))
 		w.becomes(role, text+", error: permission escalation, will try again in 1m0s")
-		_, err := w.checks.Check(w.ctx, w.account, role)
+		_, err := w.checks.Check(w.Context(), w.account, role)
 		var denied *executor.DeniedError
 		if !errors.As(err, &denied) || !denied.Escalation || !strings.Contains(denied.Reason, "currently held") {
 			t.Errorf("the refusal is %+v", denied)
@@ -160,14 +160,14 @@ func TestEscalationIsRefused(t *testing.T) {
 			"rules: [{apiGroups: [rbac.authorization.k8s.io], resources: [roles], verbs: [get]}]}", w.namespace), "")
 
 		// Who has a right may give it, also who has it by a group.
-		w.must(w.cluster.RbacV1().RoleBindings(w.namespace).Create(w.ctx, &rbacv1.RoleBinding{
+		w.must(w.cluster.RbacV1().RoleBindings(w.namespace).Create(w.Context(), &rbacv1.RoleBinding{
 			ObjectMeta: metav1.ObjectMeta{Name: "readers"},
 			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "readers"},
 			Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "Group", Name: "system:serviceaccounts:" + w.namespace}},
 		}, metav1.CreateOptions{}))
 		w.role("readers", rule("", []string{"configmaps"}, "get"))
 		w.becomes(role, "")
-		if err := w.cluster.RbacV1().Roles(w.namespace).Delete(w.ctx, "readers", metav1.DeleteOptions{}); err != nil {
+		if err := w.cluster.RbacV1().Roles(w.namespace).Delete(w.Context(), "readers", metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		w.becomes(role, text+", error: permission escalation, will try again in 1m0s")
@@ -215,7 +215,7 @@ func TestARoleThatIsAboutToBeBound(t *testing.T) {
 			"roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: later}}", w.namespace)
 		w.role("later")
 		w.becomes(binding, "")
-		w.must(w.cluster.RbacV1().Roles(w.namespace).Update(w.ctx, &rbacv1.Role{
+		w.must(w.cluster.RbacV1().Roles(w.namespace).Update(w.Context(), &rbacv1.Role{
 			ObjectMeta: metav1.ObjectMeta{Name: "later"}, Rules: []rbacv1.PolicyRule{rule("", []string{"secrets"}, "*")},
 		}, metav1.UpdateOptions{}))
 		w.becomes(binding, "not allowed to apply the resource rbac.authorization.k8s.io rolebindings, "+w.namespace+
@@ -238,7 +238,7 @@ func TestOtherErrorsStayAsTheyAre(t *testing.T) {
 	} {
 		m := w.manifest("%s", text)
 		w.eventually(func() bool {
-			recheck, err := w.checks.Check(w.ctx, w.account, m)
+			recheck, err := w.checks.Check(w.Context(), w.account, m)
 			var denied *executor.DeniedError
 			return recheck == 0 && err != nil && !errors.As(err, &denied) && isExpected(err)
 		}, "%s: the error is another", text)
@@ -303,7 +303,7 @@ func (w *world) eventually(done func() bool, format string, args ...any) {
 // settles waits for check to find nothing wrong.
 func (w *world) settles(check func() error) {
 	w.Helper()
-	ctx, cancel := context.WithTimeout(w.ctx, patience)
+	ctx, cancel := context.WithTimeout(w.Context(), patience)
 	defer cancel()
 	for {
 		err := check()

@@ -49,7 +49,6 @@ func TestMain(m *testing.M) {
 // key "work" follows it with.
 type world struct {
 	*testing.T
-	ctx       context.Context
 	namespace string
 	account   executor.Account
 	cluster   kubernetes.Interface
@@ -72,7 +71,7 @@ func newWorld(t *testing.T, inMemory bool) *world {
 	t.Helper()
 	namespace := plane.Namespace(t, "executor")
 	w := &world{
-		T: t, ctx: t.Context(), namespace: namespace,
+		T: t, namespace: namespace,
 		account: executor.Account{Namespace: namespace, Name: "executor1"},
 		cluster: kubernetes.NewForConfigOrDie(plane.REST()),
 		changed: make(chan string, 1000),
@@ -163,14 +162,14 @@ func (w *world) allow(name string, rules ...rbacv1.PolicyRule) {
 
 func (w *world) role(name string, rules ...rbacv1.PolicyRule) {
 	w.Helper()
-	w.must(w.cluster.RbacV1().Roles(w.namespace).Create(w.ctx,
+	w.must(w.cluster.RbacV1().Roles(w.namespace).Create(w.Context(),
 		&rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: rules}, metav1.CreateOptions{}))
 }
 
 // bind binds a role to the account in its namespace.
 func (w *world) bind(name, kind, roleName string) {
 	w.Helper()
-	w.must(w.cluster.RbacV1().RoleBindings(w.namespace).Create(w.ctx, &rbacv1.RoleBinding{
+	w.must(w.cluster.RbacV1().RoleBindings(w.namespace).Create(w.Context(), &rbacv1.RoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: kind, Name: roleName},
 		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: w.account.Name, Namespace: w.account.Namespace}},
@@ -181,7 +180,7 @@ func (w *world) bind(name, kind, roleName string) {
 func (w *world) clusterRole(name string, rules ...rbacv1.PolicyRule) string {
 	w.Helper()
 	name = w.namespace + "-" + name
-	w.must(w.cluster.RbacV1().ClusterRoles().Create(w.ctx, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: rules}, metav1.CreateOptions{}))
+	w.must(w.cluster.RbacV1().ClusterRoles().Create(w.Context(), &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: rules}, metav1.CreateOptions{}))
 	w.Cleanup(func() {
 		if err := w.cluster.RbacV1().ClusterRoles().Delete(context.Background(), name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
 			w.Error(err)
@@ -194,7 +193,7 @@ func (w *world) clusterRole(name string, rules ...rbacv1.PolicyRule) string {
 func (w *world) bindCluster(name, roleName string, subjects ...rbacv1.Subject) string {
 	w.Helper()
 	name = w.namespace + "-" + name
-	w.must(w.cluster.RbacV1().ClusterRoleBindings().Create(w.ctx, &rbacv1.ClusterRoleBinding{
+	w.must(w.cluster.RbacV1().ClusterRoleBindings().Create(w.Context(), &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: roleName},
 		Subjects:   subjects,
@@ -226,7 +225,7 @@ var applying = []string{"create", "update", "patch", "get", "delete"}
 // check gives the text of a denial, "" if it is allowed.
 func (w *world) check(m *strategy.Manifest) string {
 	w.Helper()
-	_, err := w.checks.Check(w.ctx, w.account, m)
+	_, err := w.checks.Check(w.Context(), w.account, m)
 	var denied *executor.DeniedError
 	if err != nil && !errors.As(err, &denied) {
 		w.Fatal(err)
@@ -239,7 +238,7 @@ func (w *world) becomes(m *strategy.Manifest, want string) {
 	w.Helper()
 	deadline := time.After(patience)
 	for {
-		recheck, err := w.checks.Check(w.ctx, w.account, m)
+		recheck, err := w.checks.Check(w.Context(), w.account, m)
 		text := errorText(err)
 		if text == want {
 			return

@@ -93,6 +93,13 @@ func New[K comparable](cfg Config[K]) (*Executor[K], error) {
 	}, nil
 }
 
+// start runs run in group until ctx ends or the returned function is called.
+func start(ctx context.Context, group *sync.WaitGroup, run func(context.Context)) (stop func()) {
+	ctx, stop = context.WithCancel(ctx)
+	group.Go(func() { run(ctx) })
+	return stop
+}
+
 // Run watches RBAC objects while somebody follows an account. It returns after ctx has
 // ended and the watches have stopped. It must be called once.
 func (e *Executor[K]) Run(ctx context.Context) error {
@@ -105,12 +112,11 @@ func (e *Executor[K]) Run(ctx context.Context) error {
 	group.Go(func() {
 		wait.UntilWithContext(ctx, func(context.Context) { e.sweep(time.Now()) }, sweepInterval)
 	})
-	watchCtx, stop := context.WithCancel(ctx)
+	stop := func() {}
 	for ctx.Err() == nil {
 		switch watch, needed := e.nextWatch(); {
 		case watch != nil:
-			watchCtx, stop = context.WithCancel(ctx)
-			group.Go(func() { watch.run(watchCtx) })
+			stop = start(ctx, &group, watch.run)
 		case !needed:
 			stop()
 		}

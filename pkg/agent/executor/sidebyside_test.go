@@ -83,7 +83,7 @@ func TestBothModesAnswerAlike(t *testing.T) {
 
 // verdictOf gives the verb that is denied, "" if all are allowed.
 func verdictOf(w *world, checks *executor.Executor[string], account executor.Account, m *strategy.Manifest) (string, time.Duration, error) {
-	recheck, err := checks.Check(w.ctx, account, m)
+	recheck, err := checks.Check(w.Context(), account, m)
 	var denied *executor.DeniedError
 	if errors.As(err, &denied) {
 		return denied.Verb, recheck, nil
@@ -191,7 +191,7 @@ func (g *generator) create() {
 
 func (g *generator) createRole(namespace, name string) {
 	g.Helper()
-	g.must(g.cluster.RbacV1().Roles(namespace).Create(g.ctx,
+	g.must(g.cluster.RbacV1().Roles(namespace).Create(g.Context(),
 		&rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: g.rules()}, metav1.CreateOptions{}))
 }
 
@@ -201,7 +201,7 @@ func (g *generator) createBinding(namespace, name string) {
 	if g.IntN(2) == 0 {
 		ref.Kind, ref.Name = "ClusterRole", g.pick(append(g.clusterRoles, "no-such-role")...)
 	}
-	g.must(g.cluster.RbacV1().RoleBindings(namespace).Create(g.ctx,
+	g.must(g.cluster.RbacV1().RoleBindings(namespace).Create(g.Context(),
 		&rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: name}, RoleRef: ref, Subjects: g.subjects(true)}, metav1.CreateOptions{}))
 }
 
@@ -210,22 +210,22 @@ func (g *generator) change() {
 	g.Helper()
 	rbac, namespace := g.cluster.RbacV1(), g.pick(g.namespaces...)
 	name := g.pick(g.roles...)
-	if err := rbac.Roles(namespace).Delete(g.ctx, name, metav1.DeleteOptions{}); err != nil {
+	if err := rbac.Roles(namespace).Delete(g.Context(), name, metav1.DeleteOptions{}); err != nil {
 		g.Fatal(err)
 	}
 	g.createRole(namespace, name)
 	name = g.pick(g.bindings...)
-	if err := rbac.RoleBindings(namespace).Delete(g.ctx, name, metav1.DeleteOptions{}); err != nil {
+	if err := rbac.RoleBindings(namespace).Delete(g.Context(), name, metav1.DeleteOptions{}); err != nil {
 		g.Fatal(err)
 	}
 	g.createBinding(namespace, name)
-	g.must(rbac.ClusterRoles().Update(g.ctx, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: g.pick(g.clusterRoles...)}, Rules: g.rules()}, metav1.UpdateOptions{}))
-	binding, err := rbac.ClusterRoleBindings().Get(g.ctx, g.namespace+"-"+g.pick("b0", "b1"), metav1.GetOptions{})
+	g.must(rbac.ClusterRoles().Update(g.Context(), &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: g.pick(g.clusterRoles...)}, Rules: g.rules()}, metav1.UpdateOptions{}))
+	binding, err := rbac.ClusterRoleBindings().Get(g.Context(), g.namespace+"-"+g.pick("b0", "b1"), metav1.GetOptions{})
 	if err != nil {
 		g.Fatal(err)
 	}
 	binding.Subjects = g.subjects(false)
-	g.must(rbac.ClusterRoleBindings().Update(g.ctx, binding, metav1.UpdateOptions{}))
+	g.must(rbac.ClusterRoleBindings().Update(g.Context(), binding, metav1.UpdateOptions{}))
 }
 
 // question is about any account and object.

@@ -63,7 +63,7 @@ func play(t *testing.T, p presence, text string) (presence, []string) {
 }
 
 func TestPresence(t *testing.T) {
-	new := presence{state: unseen}
+	unheard := presence{state: unseen}
 	wasThere := presence{state: present, vouched: true, announces: true}
 	wasHeard := presence{state: present}
 	for _, c := range []struct {
@@ -73,41 +73,41 @@ func TestPresence(t *testing.T) {
 		want state
 		asks []string
 	}{
-		{name: "nothing", from: new, text: "connect; 1000", want: unseen, asks: []string{"ask 15"}},
-		{name: "announced", from: new, text: "announce a", want: present},
-		{name: "announced and idle", from: new, text: "announce a; 86400", want: present},
-		{name: "stopped, or cut", from: new, text: "announce a; left a", want: ended},
-		{name: "back", from: new, text: "announce a; left a; announce b", want: present},
-		{name: "late will", from: new, text: "announce a; announce b; left a; 86400", want: present},
-		{name: "late will of a session of long ago", from: new, text: "announce a; announce b; announce c; left a; 86400", want: present},
-		{name: "delivered twice", from: new, text: "announce a; left a; announce a; left a", want: ended},
-		{name: "announced once more after the end", from: new, text: "announce a; left a; announce a; 1", want: ended},
-		{name: "announced again", from: new, text: "announce a; announce a; left a", want: ended},
-		{name: "messages change nothing", from: new, text: "announce a; message; 86400", want: present},
-		{name: "a message before the announcement", from: new, text: "message; announce a; 86400", want: present},
-		{name: "only a will", from: new, text: "left a; 86400", want: ended, asks: []string{"ask 0"}},
+		{name: "nothing", from: unheard, text: "connect; 1000", want: unseen, asks: []string{"ask 15"}},
+		{name: "announced", from: unheard, text: "announce a", want: present},
+		{name: "announced and idle", from: unheard, text: "announce a; 86400", want: present},
+		{name: "stopped, or cut", from: unheard, text: "announce a; left a", want: ended},
+		{name: "back", from: unheard, text: "announce a; left a; announce b", want: present},
+		{name: "late will", from: unheard, text: "announce a; announce b; left a; 86400", want: present},
+		{name: "late will of a session of long ago", from: unheard, text: "announce a; announce b; announce c; left a; 86400", want: present},
+		{name: "delivered twice", from: unheard, text: "announce a; left a; announce a; left a", want: ended},
+		{name: "announced once more after the end", from: unheard, text: "announce a; left a; announce a; 1", want: ended},
+		{name: "announced again", from: unheard, text: "announce a; announce a; left a", want: ended},
+		{name: "messages change nothing", from: unheard, text: "announce a; message; 86400", want: present},
+		{name: "a message before the announcement", from: unheard, text: "message; announce a; 86400", want: present},
+		{name: "only a will", from: unheard, text: "left a; 86400", want: ended, asks: []string{"ask 0"}},
 
-		{name: "OCM agent", from: new, text: "message; 299", want: present, asks: []string{"ask 150"}},
-		{name: "OCM agent, silent", from: new, text: "message; 300", want: silent, asks: []string{"ask 150"}},
-		{name: "OCM agent, speaking", from: new, text: "message; 140; message; 140; message; 140; message; 140", want: present},
-		{name: "OCM agent, back", from: new, text: "message; 300; message", want: present, asks: []string{"ask 150"}},
-		{name: "OCM agent after ours", from: new, text: "announce a; left a; message; 50; message; 50; message; 299", want: present,
+		{name: "OCM agent", from: unheard, text: "message; 299", want: present, asks: []string{"ask 150"}},
+		{name: "OCM agent, silent", from: unheard, text: "message; 300", want: silent, asks: []string{"ask 150"}},
+		{name: "OCM agent, speaking", from: unheard, text: "message; 140; message; 140; message; 140; message; 140", want: present},
+		{name: "OCM agent, back", from: unheard, text: "message; 300; message", want: present, asks: []string{"ask 150"}},
+		{name: "OCM agent after ours", from: unheard, text: "announce a; left a; message; 50; message; 50; message; 299", want: present,
 			asks: []string{"ask 45", "ask 95", "ask 250"}},
-		{name: "OCM agent after ours, silent at first", from: new, text: "announce a; left a; message; 90; message; 299", want: present,
+		{name: "OCM agent after ours, silent at first", from: unheard, text: "announce a; left a; message; 90; message; 299", want: present,
 			asks: []string{"ask 45", "ask 240"}},
-		{name: "heard, but not announced", from: new, text: "announce a; left a; message; 90", want: missing, asks: []string{"ask 45"}},
-		{name: "the will of a session that was not announced", from: new, text: "announce a; left a; message; left b; 90", want: missing, asks: []string{"ask 45"}},
-		{name: "the same, and a late will", from: new, text: "announce a; message; left a; message; left a; 1", want: ended, asks: []string{"ask 0"}},
-		{name: "ours after an OCM agent", from: new, text: "message; announce a; 86400; left a", want: ended},
+		{name: "heard, but not announced", from: unheard, text: "announce a; left a; message; 90", want: missing, asks: []string{"ask 45"}},
+		{name: "the will of a session that was not announced", from: unheard, text: "announce a; left a; message; left b; 90", want: missing, asks: []string{"ask 45"}},
+		{name: "the same, and a late will", from: unheard, text: "announce a; message; left a; message; left a; 1", want: ended, asks: []string{"ask 0"}},
+		{name: "ours after an OCM agent", from: unheard, text: "message; announce a; 86400; left a", want: ended},
 
-		{name: "hub back, agent shows", from: new, text: "announce a; connect; 10; announce a; 86400", want: present},
-		{name: "hub back, agent speaks", from: new, text: "announce a; connect; 10; message; 86400", want: present},
-		{name: "hub back, agent does not show", from: new, text: "announce a; connect; 90", want: missing, asks: []string{"ask 15"}},
-		{name: "hub back, not yet", from: new, text: "announce a; connect; 89", want: present, asks: []string{"ask 15"}},
-		{name: "hub away", from: new, text: "announce a; away 86400", want: present},
-		{name: "hub away and back", from: new, text: "message; away 86400; connect; 299", want: present, asks: []string{"ask 86415"}},
-		{name: "hub away and back, silent", from: new, text: "message; away 86400; connect; 300", want: silent, asks: []string{"ask 86415"}},
-		{name: "hub back, a lost agent is asked", from: new, text: "announce a; left a; connect; 90", want: ended, asks: []string{"ask 15"}},
+		{name: "hub back, agent shows", from: unheard, text: "announce a; connect; 10; announce a; 86400", want: present},
+		{name: "hub back, agent speaks", from: unheard, text: "announce a; connect; 10; message; 86400", want: present},
+		{name: "hub back, agent does not show", from: unheard, text: "announce a; connect; 90", want: missing, asks: []string{"ask 15"}},
+		{name: "hub back, not yet", from: unheard, text: "announce a; connect; 89", want: present, asks: []string{"ask 15"}},
+		{name: "hub away", from: unheard, text: "announce a; away 86400", want: present},
+		{name: "hub away and back", from: unheard, text: "message; away 86400; connect; 299", want: present, asks: []string{"ask 86415"}},
+		{name: "hub away and back, silent", from: unheard, text: "message; away 86400; connect; 300", want: silent, asks: []string{"ask 86415"}},
+		{name: "hub back, a lost agent is asked", from: unheard, text: "announce a; left a; connect; 90", want: ended, asks: []string{"ask 15"}},
 
 		{name: "hub restarted, agent shows", from: wasThere, text: "connect; 10; announce a; 86400", want: present},
 		{name: "hub restarted, agent does not show", from: wasThere, text: "connect; 90", want: missing, asks: []string{"ask 15"}},

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"log/slog"
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -165,8 +166,10 @@ func TestReadyNamesTheCause(t *testing.T) {
 
 func TestOneCachePerResource(t *testing.T) {
 	i := NewInformers(InformersConfig{})
-	if i.Placements() != i.Placements() || i.ManagedClusters() != i.ManagedClusters() ||
-		i.PlacementDecisions() != i.PlacementDecisions() || i.ManifestWorkReplicaSets() != i.ManifestWorkReplicaSets() {
+	caches := func() []any {
+		return []any{i.Placements(), i.ManagedClusters(), i.PlacementDecisions(), i.ManifestWorkReplicaSets()}
+	}
+	if first, second := caches(), caches(); !slices.Equal(first, second) {
 		t.Error("a resource has two caches")
 	}
 }

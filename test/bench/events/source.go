@@ -22,7 +22,6 @@ type Source struct {
 	cluster wire.ClusterName
 	topic   string
 	client  *client
-	ctx     context.Context // ends with Close; for answers, which nobody waits for
 	answers sync.WaitGroup
 
 	mu       sync.Mutex
@@ -66,7 +65,7 @@ type campaign struct {
 // NewSource connects a source.
 func NewSource(ctx context.Context, broker config.Config, id wire.SourceID, cluster wire.ClusterName) (*Source, error) {
 	s := &Source{
-		id: id, cluster: cluster, topic: fmt.Sprintf("sources/%s/clusters/%s/sourceevents", id, cluster), ctx: context.WithoutCancel(ctx),
+		id: id, cluster: cluster, topic: fmt.Sprintf("sources/%s/clusters/%s/sourceevents", id, cluster),
 		works: map[types.UID]*wire.Spec{}, hashes: map[types.UID]string{}, asked: make(chan Asked, 16),
 	}
 	var err error
@@ -332,7 +331,7 @@ func (s *Source) answer(request *wire.SpecResync) {
 			}
 			packets = append(packets, p)
 		}
-		if err := publish(s.ctx, s.client.link, packets); err != nil {
+		if err := publish(context.Background(), s.client.link, packets); err != nil {
 			s.failed(err)
 		}
 	})
