@@ -87,9 +87,13 @@ func StartMosquitto(t testing.TB, users []broker.User) *Running {
 	return StartMosquittoWith(t, mosquitto.Config{Users: users})
 }
 
-// StartMosquittoWith is like StartMosquitto with a configuration, of which it sets Dir and Port.
+// StartMosquittoWith is like StartMosquitto with a configuration, of which it sets Dir and Port. It skips
+// the test with -short.
 func StartMosquittoWith(t testing.TB, cfg mosquitto.Config) *Running {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("needs Mosquitto, which -short leaves out")
+	}
 	cfg.Dir, cfg.Port = t.TempDir(), 0
 	r := &Running{}
 	r.start = func(t testing.TB) {

@@ -91,6 +91,12 @@ func (q *keyedQueue[K, V]) processNext(ctx context.Context) bool {
 	defer q.ready.Done(key)
 	q.mu.Lock()
 	item := q.pending[key]
+	if item == nil || item.busy {
+		// An add between Get and Lock of the previous call put the key into ready again, and that
+		// call took the value. A key in backoff is added to ready when the backoff ends.
+		q.mu.Unlock()
+		return true
+	}
 	value := item.value
 	*item = queueItem[V]{busy: true}
 	q.mu.Unlock()

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/workwire/workwire/test/kit"
 )
 
 // TestKeyedQueue: calls are serialized per key, values added meanwhile are merged, a failed call is
@@ -60,4 +62,35 @@ func TestKeyedQueue(t *testing.T) {
 		cancel()
 		running.Wait()
 	})
+}
+
+// TestKeyedQueueConcurrentAdds checks that no value is lost or processed twice when values are added
+// while a worker takes the key.
+func TestKeyedQueueConcurrentAdds(t *testing.T) {
+	const adders, adds = 8, 5000
+	var mu sync.Mutex
+	sum := 0
+	q := newKeyedQueue(func(older, newer int) int { return older + newer }, func(_ context.Context, _ string, value int) bool {
+		mu.Lock()
+		defer mu.Unlock()
+		sum += value
+		return false
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	var running, adding sync.WaitGroup
+	running.Go(func() { q.run(ctx, 4) })
+	for range adders {
+		adding.Go(func() {
+			for range adds {
+				q.add("key", 1)
+			}
+		})
+	}
+	adding.Wait()
+	kit.True(t, "all values are processed", func() bool { return q.len() == 0 })
+	cancel()
+	running.Wait()
+	if sum != adders*adds {
+		t.Errorf("the values processed sum up to %d, want %d", sum, adders*adds)
+	}
 }
