@@ -217,8 +217,12 @@ func TestDeletedLeaseEndsLeadership(t *testing.T) {
 	if err := client(t).CoordinationV1().Leases(namespace).Delete(t.Context(), "lease", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
+	deleted := time.Now()
 	if err := kit.Receive(t, "the first gives up", first.returned); !errors.Is(err, leader.ErrLost) {
 		t.Errorf("the first returned %v, want ErrLost", err)
+	}
+	if took := time.Since(deleted); took > 5*time.Second {
+		t.Errorf("the first gave up after %v, want at most 5 s", took)
 	}
 	second := start(t, options(namespace, "second"), plane.REST(), nil)
 	kit.Receive(t, "the second leads", second.leads)

@@ -118,7 +118,7 @@ func (s *Session) refuse(logger *slog.Logger, m transport.Message, source wire.S
 	}
 	change := s.config.Inbox.Refuse(failure, ackWhenHeld(m))
 	s.received.WithLabelValues(change.Verdict.String()).Inc()
-	logger.Warn("refused a spec", "error", failure.Err, "verdict", change.Verdict.String())
+	logger.Warn("spec refused", "error", failure.Err, "verdict", change.Verdict.String())
 }
 
 // ignore acknowledges and drops a message that nobody can be told about.
