@@ -130,14 +130,14 @@ func (s *stage) prepare() error {
 
 // end stops the programs, the last started first.
 func (s *stage) end() error {
-	var faults []error
+	var errs []error
 	if len(s.running) > 0 {
 		s.say("stopping")
 	}
 	for i := len(s.running) - 1; i >= 0; i-- {
-		faults = append(faults, s.running[i].stop())
+		errs = append(errs, s.running[i].stop())
 	}
-	return errors.Join(append(faults, s.lock.Close())...)
+	return errors.Join(append(errs, s.lock.Close())...)
 }
 
 // watchOver waits until ctx or one of the programs ends.
