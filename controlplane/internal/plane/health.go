@@ -42,7 +42,7 @@ const readyFile = "ready"
 func (l layout) markReady() error { return credentials.WriteFile(l.path(readyFile), nil, 0o600) }
 
 func (l layout) unmarkReady() {
-	os.Remove(l.path(readyFile)) //nolint:errcheck // it may not exist
+	os.Remove(l.path(readyFile))
 }
 
 // administrator returns the client configuration of the administrator.
