@@ -115,6 +115,11 @@ func (r *Requests) Fail(before func(Request) error) {
 func (r *Requests) All(filters ...func(Request) bool) []Request {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	return r.selected(filters)
+}
+
+// selected returns the requests for which all filters return true. r.mu is held.
+func (r *Requests) selected(filters []func(Request) bool) []Request {
 	var all []Request
 	for _, request := range r.requests {
 		if !slices.ContainsFunc(filters, func(filter func(Request) bool) bool { return !filter(*request) }) {
@@ -137,11 +142,11 @@ func (r *Requests) Counts(filters ...func(Request) bool) map[string]int {
 
 // Take is like All, and forgets all requests.
 func (r *Requests) Take(filters ...func(Request) bool) []Request {
-	taken := &Requests{}
 	r.mu.Lock()
-	taken.requests, r.requests = r.requests, nil
-	r.mu.Unlock()
-	return taken.All(filters...)
+	defer r.mu.Unlock()
+	taken := r.selected(filters)
+	r.requests = nil
+	return taken
 }
 
 // TakeCounts is like Counts, and forgets all requests.
