@@ -122,11 +122,11 @@ push_images() {
 			reference=$REGISTRY/$name:$version-$arch
 			"$work/crane" append --oci-empty-base --platform="$platform" --new_layer="$layer" --new_tag="$reference" >/dev/null
 			"$work/crane" mutate "$reference" --tag="$reference" --set-platform="$platform" --user=65532:65532 --entrypoint="/bin/$name" \
-				--label="org.opencontainers.image.title=$name" \
-				--label="org.opencontainers.image.description=$(label "$name" description)" \
-				--label="org.opencontainers.image.version=$version" \
-				--label="org.opencontainers.image.revision=$(git rev-parse HEAD)" \
-				--label="org.opencontainers.image.source=https://github.com/workwire/workwire" \
+				--label="\"org.opencontainers.image.title=$name\"" \
+				--label="\"org.opencontainers.image.description=$(label "$name" description)\"" \
+				--label="\"org.opencontainers.image.version=$version\"" \
+				--label="\"org.opencontainers.image.revision=$(git rev-parse HEAD)\"" \
+				--label="\"org.opencontainers.image.source=https://github.com/workwire/workwire\"" \
 				--label="org.opencontainers.image.licenses=Apache-2.0" >/dev/null
 			manifests+=(--manifest "$reference")
 		done
