@@ -72,9 +72,7 @@ func TestObjectThatCanNotBeDeletedStaysRecorded(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.is(works, "web", "Deleting=True")
-	if amw := w.names("web", "a"); amw.DeletionTimestamp == nil {
-		t.Error("the AppliedManifestWork is not being deleted")
-	}
+	kit.True(t, "the AppliedManifestWork is being deleted", func() bool { return w.names("web", "a").DeletionTimestamp != nil })
 	w.grant(user, "delete", []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"delete"}}})
 	w.gone(works, "web")
 	if _, err := w.cluster.CoreV1().ConfigMaps(w.namespace).Get(w.Context(), "a", metav1.GetOptions{}); err == nil {
