@@ -277,7 +277,7 @@ func (s *Source) received(m transport.Message) {
 			delete(s.hashes, message.UID)
 		}
 		if s.campaign != nil {
-			s.campaign.take(message, now)
+			s.campaign.observe(message, now)
 		}
 	case *wire.Presence:
 		s.counts.Presences++
@@ -295,7 +295,7 @@ func (s *Source) received(m transport.Message) {
 	}
 }
 
-func (c *campaign) take(status *wire.Status, now time.Time) {
+func (c *campaign) observe(status *wire.Status, now time.Time) {
 	if _, open := c.open[status.UID]; !open || !c.met(status) {
 		return
 	}
