@@ -80,7 +80,8 @@ func TestRotation(t *testing.T) {
 		if lost := hubSide.sessionsLost() + agentSide.sessionsLost(); lost > 0 {
 			t.Errorf("%d connections found no session", lost)
 		}
-		if specs < changes/2 || statuses < changing {
+		// Changes made while a side is disconnected coalesce, so a slow machine sees fewer events than changes.
+		if steps := 6; specs < steps*changing || statuses < changing {
 			t.Errorf("%d changes made %d and %d events only: was anything going on?", changes, specs, statuses)
 		}
 		w.Logf("%d changes of %d works: %d events to the agent and %d back, none lost; connections: hub %d, agent %d, all resumed",
