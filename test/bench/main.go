@@ -43,7 +43,7 @@ func newCommand(out, progress io.Writer) *cobra.Command {
 		Use:   "bench",
 		Short: "Measure the agent and the hub against their surroundings",
 		Long: "Measures the agent and the hub on this machine against what the API server and the broker alone do in the same run.\n" +
-			"With the deerrs it takes about 45 minutes on 2 idle cores.",
+			"With the defaults it takes about 45 minutes on 2 idle cores.",
 		Sections: []command.Section{
 			{Title: "What is measured", Bind: func(fs *pflag.FlagSet) {
 				fs.StringVar(&o.bin, "bin", o.bin, "directory of the programs of make build")
