@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"k8s.io/client-go/rest"
+
+	"github.com/workwire/workwire/test/kit/process"
 )
 
 // DefaultTimeout is the default limit for the examples to become available.
@@ -46,7 +48,7 @@ type stage struct {
 	started time.Time
 	lock    *os.File
 	// running are the programs, in the order of their start.
-	running []*process
+	running []*process.Process
 	hub     *rest.Config
 	spoke   *rest.Config
 }
@@ -135,17 +137,17 @@ func (s *stage) end() error {
 		s.say("stopping")
 	}
 	for i := len(s.running) - 1; i >= 0; i-- {
-		errs = append(errs, s.running[i].stop())
+		errs = append(errs, s.running[i].Stop())
 	}
 	return errors.Join(append(errs, s.lock.Close())...)
 }
 
 // watchOver waits until ctx or one of the programs ends.
 func (s *stage) watchOver(ctx context.Context) error {
-	dead := make(chan *process, len(s.running))
+	dead := make(chan *process.Process, len(s.running))
 	for _, p := range s.running {
 		go func() {
-			<-p.done
+			<-p.Done()
 			dead <- p
 		}()
 	}
@@ -153,12 +155,12 @@ func (s *stage) watchOver(ctx context.Context) error {
 	case <-ctx.Done():
 		return nil
 	case p := <-dead:
-		return p.died()
+		return p.Died()
 	}
 }
 
-func (s *stage) start(name string, args ...string) (*process, error) {
-	p, err := start(s.Dir, name, filepath.Join(s.Bin, args[0]), args[1:]...)
+func (s *stage) start(name, program string, args ...string) (*process.Process, error) {
+	p, err := process.Start(s.Dir, name, append([]string{filepath.Join(s.Bin, program)}, args...)...)
 	if err != nil {
 		return nil, err
 	}

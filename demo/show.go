@@ -107,10 +107,8 @@ func (s *stage) unfinished(cause error, latest map[string]*workv1.ManifestWork, 
 		lines = append(lines, name+": "+lack)
 	}
 	for _, p := range s.running {
-		select {
-		case <-p.done:
-			lines = append(lines, p.died().Error())
-		default:
+		if err := p.Died(); err != nil {
+			lines = append(lines, err.Error())
 		}
 	}
 	return fmt.Errorf("%w:\n%s\nThe logs are in %s", cause, strings.Join(lines, "\n"), s.Dir)

@@ -2,15 +2,9 @@ package demo
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"fmt"
-	"os"
 	"path/filepath"
-	"regexp"
-	"strings"
 
-	"golang.org/x/crypto/bcrypt"
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -21,6 +15,9 @@ import (
 
 	"github.com/workwire/workwire/deploy/crds"
 	"github.com/workwire/workwire/deploy/install"
+	"github.com/workwire/workwire/pkg/wire"
+	"github.com/workwire/workwire/test/kit/brokerkit"
+	"github.com/workwire/workwire/test/kit/process"
 )
 
 // startControlPlanes starts the hub API server and the cluster at the same time, and installs the definitions of
@@ -56,16 +53,16 @@ func (s *stage) startControlPlanes(ctx context.Context) error {
 }
 
 // ready waits until a control plane has printed the path of its kubeconfig.
-func (s *stage) ready(ctx context.Context, p *process, dir string) (*rest.Config, error) {
+func (s *stage) ready(ctx context.Context, p *process.Process, dir string) (*rest.Config, error) {
 	kubeconfig := filepath.Join(s.path(dir), "kubeconfig")
-	if _, err := p.line(ctx, func(line string) bool { return line == kubeconfig }); err != nil {
+	if _, err := p.Line(ctx, process.Equal(kubeconfig)); err != nil {
 		return nil, err
 	}
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", kubeconfig, err)
 	}
-	s.say("%s is ready at %s", p.name, config.Host)
+	s.say("%s is ready at %s", p.Name, config.Host)
 	return config, nil
 }
 
@@ -81,75 +78,29 @@ func createNamespace(ctx context.Context, config *rest.Config, name string) erro
 	return nil
 }
 
-// listening matches the address in the broker's log.
-var listening = regexp.MustCompile(`msg="broker ready".* addresses=\[(127\.0\.0\.1:\d+)\]`)
-
 // startWorkwire starts the broker, the hub and the agent.
 func (s *stage) startWorkwire(ctx context.Context) error {
-	hubPassword, agentPassword := password(), password()
-	if err := s.writeBrokerConfig(hubPassword, agentPassword); err != nil {
-		return err
+	broker, err := brokerkit.Start(ctx, brokerkit.Config{
+		Dir: s.Dir, Program: filepath.Join(s.Bin, "work-broker"), Source: sourceID, Clusters: []wire.ClusterName{clusterName},
+	})
+	if broker.Process != nil {
+		s.running = append(s.running, broker.Process)
 	}
-	broker, err := s.start("broker", "work-broker", "--config="+s.path("broker.yaml"))
 	if err != nil {
 		return err
 	}
-	line, err := broker.line(ctx, listening.MatchString)
-	if err != nil {
-		return err
-	}
-	address := listening.FindStringSubmatch(line)[1]
-	s.say("broker is ready at mqtt://%s", address)
-	for _, client := range []struct{ user, password string }{{sourceID, hubPassword}, {clusterName, agentPassword}} {
-		if err := s.writeTransportConfig(client.user, client.password, address); err != nil {
+	s.say("broker is ready at mqtt://%s", broker.Addr)
+	for _, p := range []struct{ name, user, dir, flag string }{
+		{"hub", sourceID, "hub", "--source-id=" + sourceID}, {"agent", clusterName, "spoke", "--cluster-name=" + clusterName},
+	} {
+		transport, err := broker.WriteTransport(p.user)
+		if err != nil {
+			return err
+		}
+		if _, err := s.start(p.name, "work-"+p.name, "--transport=mqtt", "--transport-config="+transport,
+			p.flag, "--kubeconfig="+s.path(p.dir+"/kubeconfig"), "--listen-address=127.0.0.1:0"); err != nil {
 			return err
 		}
 	}
-	if _, err := s.start("hub", "work-hub", "--transport=mqtt", "--transport-config="+s.path(sourceID+".yaml"),
-		"--source-id="+sourceID, "--kubeconfig="+s.path("hub/kubeconfig"), "--listen-address=127.0.0.1:0"); err != nil {
-		return err
-	}
-	_, err = s.start("agent", "work-agent", "--transport=mqtt", "--transport-config="+s.path(clusterName+".yaml"),
-		"--cluster-name="+clusterName, "--kubeconfig="+s.path("spoke/kubeconfig"), "--listen-address=127.0.0.1:0")
-	return err
-}
-
-func (s *stage) writeBrokerConfig(hubPassword, agentPassword string) error {
-	hubHash, err := bcrypt.GenerateFromPassword([]byte(hubPassword), bcrypt.DefaultCost)
-	if err != nil {
-		return err
-	}
-	agentHash, err := bcrypt.GenerateFromPassword([]byte(agentPassword), bcrypt.DefaultCost)
-	if err != nil {
-		return err
-	}
-	return s.write("broker.yaml", fmt.Sprintf(`listeners:
-  - address: 127.0.0.1:0
-dataDir: %q
-users:
-  - {username: %s, role: source, passwordHash: %q}
-  - {username: %s, role: agent, passwordHash: %q}
-`, s.path("broker"), sourceID, hubHash, clusterName, agentHash))
-}
-
-func (s *stage) writeTransportConfig(user, password, address string) error {
-	if err := s.write(user+".password", password); err != nil {
-		return err
-	}
-	topics := strings.ReplaceAll(`  sourceEvents: sources/SOURCE/clusters/+/sourceevents
-  agentEvents: sources/SOURCE/clusters/+/agentevents
-`, "SOURCE", sourceID)
-	return s.write(user+".yaml", fmt.Sprintf("brokerHost: %s\nusername: %s\npasswordFile: %q\ntopics:\n%s",
-		address, user, s.path(user+".password"), topics))
-}
-
-func (s *stage) write(name, content string) error {
-	return os.WriteFile(s.path(name), []byte(content), 0o600)
-}
-
-// password returns a random password for this run.
-func password() string {
-	random := make([]byte, 16)
-	_, _ = rand.Read(random) // never fails
-	return hex.EncodeToString(random)
+	return nil
 }

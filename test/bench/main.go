@@ -5,6 +5,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -24,6 +25,7 @@ import (
 	"github.com/workwire/workwire/test/bench/agentbench"
 	"github.com/workwire/workwire/test/bench/hubbench"
 	"github.com/workwire/workwire/test/bench/report"
+	"github.com/workwire/workwire/test/bench/subject"
 )
 
 func main() { os.Exit(command.Main(newCommand(os.Stdout, os.Stderr))) }
@@ -112,72 +114,60 @@ func (o *options) run(ctx context.Context, out, progress io.Writer) (err error) 
 		return err
 	}
 	start := time.Now()
-	agentOptions, hubOptions := o.agentOptions(bin, dir), o.hubOptions(bin, dir)
-	tell := func(format string, args ...any) {
+	agentOptions, hubOptions := o.agentOptions(bin), o.hubOptions(bin)
+	surroundings := subject.Config{Broker: o.broker, Control: filepath.Join(bin, "controlplane"), Dir: dir, Profile: o.profile, Runs: o.runs}
+	if o.broker == "work-broker" {
+		surroundings.Broker = filepath.Join(bin, o.broker)
+	}
+	if o.quick {
+		surroundings.Runs = 1
+	}
+	surroundings.Progress = func(format string, args ...any) {
 		fmt.Fprintf(progress, "%7.1fs  %s\n", time.Since(start).Seconds(), fmt.Sprintf(format, args...))
 	}
-	agentOptions.Progress, hubOptions.Progress = tell, tell
 	rows := append(agentbench.Rows(agentOptions), hubbench.Rows(hubOptions)...)
 	board := report.NewBoard(o.wanted, rows...)
 	if len(board.Rows()) == 0 {
 		return fmt.Errorf("--only=%s: no such figure", o.only)
 	}
-	result := &report.Report{Began: start, Machine: o.machine(ctx, bin), Runs: agentOptions.Runs, Rows: board.Rows(), Options: map[string]int{
+	result := &report.Report{Began: start, Machine: o.machine(ctx, bin), Runs: surroundings.Runs, Rows: board.Rows(), Options: map[string]int{
 		"works": agentOptions.Works, "scale": agentOptions.Scale, "hubWorks": hubOptions.Works, "hubClusters": hubOptions.Clusters,
 	}}
-	measured := agentbench.Run(ctx, agentOptions, board)
+	measured := agentbench.Run(ctx, surroundings, agentOptions, board)
 	if measured == nil {
-		measured = hubbench.Run(ctx, hubOptions, board)
+		measured = hubbench.Run(ctx, surroundings, hubOptions, board)
 	}
 	result.Took = time.Since(start)
 	return errors.Join(measured, o.show(result, out)) // show what was measured
 }
 
-func (o *options) agentOptions(bin, dir string) agentbench.Options {
+func (o *options) agentOptions(bin string) agentbench.Options {
 	agent := strings.Fields(o.agent)
 	if len(agent) == 0 {
 		agent = []string{filepath.Join(bin, "work-agent")}
 	}
 	a := agentbench.Options{
-		Agent: agent, AgentArgs: o.agentArgs, Broker: o.brokerProgram(bin), Control: filepath.Join(bin, "controlplane"), Dir: dir, Profile: o.profile,
-		Runs: o.runs, Works: o.works, Scale: o.scale, Latencies: 205, Samples: 100, Steady: time.Minute, Settle: 5 * time.Second,
-		Away: 5 * time.Second, Large: 500,
+		Agent: agent, AgentArgs: o.agentArgs, Works: o.works, Scale: o.scale, Latencies: 205, Samples: 100, Steady: time.Minute,
+		Settle: 5 * time.Second, Away: 5 * time.Second, Large: 500,
 	}
 	if o.quick {
-		a.Runs, a.Works, a.Scale, a.Latencies, a.Samples, a.Large = 1, 20, 60, 10, 5, 50
+		a.Works, a.Scale, a.Latencies, a.Samples, a.Large = 20, 60, 10, 5, 50
 		a.Steady, a.Settle, a.Away = 2*time.Second, 100*time.Millisecond, 200*time.Millisecond
 	}
 	return a
 }
 
-func (o *options) hubOptions(bin, dir string) hubbench.Options {
-	hub := o.hub
-	if hub == "" {
-		hub = filepath.Join(bin, "work-hub")
-	}
-	h := hubbench.Options{
-		Hub: hub, Broker: o.brokerProgram(bin), Control: filepath.Join(bin, "controlplane"), Dir: dir, Profile: o.profile,
-		Runs: o.runs, Works: o.hubWorks, Clusters: 100,
-	}
+func (o *options) hubOptions(bin string) hubbench.Options {
+	h := hubbench.Options{Hub: cmp.Or(o.hub, filepath.Join(bin, "work-hub")), Works: o.hubWorks, Clusters: 100}
 	if o.quick {
-		h.Runs, h.Works, h.Clusters = 1, 50, 5
+		h.Works, h.Clusters = 50, 5
 	}
 	return h
 }
 
-func (o *options) brokerProgram(bin string) string {
-	if o.broker == "work-broker" {
-		return filepath.Join(bin, o.broker)
-	}
-	return o.broker
-}
-
 func (o *options) machine(ctx context.Context, bin string) report.Machine {
 	m := report.ThisMachine()
-	m.Broker, m.Agent = o.broker, "work-agent"
-	if o.agent != "" {
-		m.Agent = o.agent
-	}
+	m.Broker, m.Agent = o.broker, cmp.Or(o.agent, "work-agent")
 	version, err := exec.CommandContext(ctx, filepath.Join(bin, "kubectl"), "version", "--client").Output()
 	if err == nil {
 		_, rest, _ := strings.Cut(string(version), "Client Version: ")

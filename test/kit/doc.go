@@ -18,5 +18,6 @@
 // Its subpackages start what tests run against:
 //
 //   - controlplane: a Kubernetes API server, the project's bin/controlplane
+//   - process, brokerkit: programs as processes of their own, and brokers among them
 //   - wirekit: a scripted agent, and a scripted source, on any transport
 package kit

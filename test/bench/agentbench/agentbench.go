@@ -1,14 +1,10 @@
-// Package agentbench measures an agent: a work-agent, or any other program that
-// speaks the protocol, in a process of its own, between a real broker and a real
-// API server. What it asks of the API server, uses of CPU and takes of memory is
-// read from outside.
+// Package agentbench measures an agent: a work-agent, or any other program that speaks the protocol.
 package agentbench
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"os/exec"
 	"strings"
 	"time"
@@ -17,10 +13,11 @@ import (
 	"github.com/workwire/workwire/pkg/wire"
 	"github.com/workwire/workwire/test/bench/baseline"
 	"github.com/workwire/workwire/test/bench/events"
-	"github.com/workwire/workwire/test/bench/plane"
 	"github.com/workwire/workwire/test/bench/procs"
 	"github.com/workwire/workwire/test/bench/report"
+	"github.com/workwire/workwire/test/bench/subject"
 	"github.com/workwire/workwire/test/kit/controlplane"
+	"github.com/workwire/workwire/test/kit/process"
 )
 
 const (
@@ -31,15 +28,10 @@ const (
 	objects                    = 2        // of a work
 )
 
-// Options say what to measure. All are required but AgentArgs and Profile.
+// Options say what to measure. All are required but AgentArgs.
 type Options struct {
-	Agent     []string // the program, and what comes before its flags
-	AgentArgs []string // more flags
-	Broker    string   // program, or "mosquitto"
-	Control   string   // the controlplane program
-	Dir       string   // for data and logs
-	Profile   string   // folder for profiles of the agent; empty: none
-	Runs      int
+	Agent     []string      // the program, and what comes before its flags
+	AgentArgs []string      // more flags
 	Works     int           // of the usual load
 	Scale     int           // of the large one
 	Latencies int           // works created one at a time
@@ -48,27 +40,21 @@ type Options struct {
 	Settle    time.Duration // after a load, before its memory is read
 	Away      time.Duration // of the broker, in the long restart
 	Large     int           // objects of the large work
-	Progress  func(format string, args ...any)
 }
 
 // world is what is measured, and what measures it.
 type world struct {
+	subject.Subject
 	Options
-	board  *report.Board
-	plane  *plane.Plane
 	api    *baseline.API
-	broker *procs.Broker
 	source *events.Source
 	maker  events.Maker
-	own    bool // the agent is this project's, with metrics and profiles
-
-	agent  *procs.Process // nil: not running
-	listen string         // its address for profiles
-	anchor []*wire.Spec   // the work that keeps the agent's watch up
+	own    bool         // the agent is this project's, with metrics and profiles
+	anchor []*wire.Spec // the work that keeps the agent's watch up
 }
 
 // Run measures the rows of board that are about agents.
-func Run(ctx context.Context, o Options, board *report.Board) (err error) {
+func Run(ctx context.Context, c subject.Config, o Options, board *report.Board) (err error) {
 	stages := []stage{
 		{(*world).throughput, throughputRows}, {(*world).latency, latencyRows}, {(*world).large, largeRows},
 		{(*world).reconnect, reconnectRows}, {(*world).scale, scaleRows},
@@ -82,18 +68,18 @@ func Run(ctx context.Context, o Options, board *report.Board) (err error) {
 	if len(wanted) == 0 {
 		return nil
 	}
-	w := &world{Options: o, board: board, maker: events.Maker{Source: source, Cluster: cluster, Namespace: namespace}}
-	defer func() { err = errors.Join(err, w.close()) }()
-	if err := w.start(ctx); err != nil {
+	w := &world{
+		Subject: subject.Subject{Config: c, Board: board}, Options: o,
+		maker: events.Maker{Source: source, Cluster: cluster, Namespace: namespace},
+	}
+	defer func() { err = errors.Join(err, w.Stop(), w.source.Close(), w.Close()) }()
+	if err := w.setUp(ctx); err != nil {
 		return err
 	}
-	for run := range o.Runs {
+	for run := range c.Runs {
 		for _, s := range wanted {
 			if err := s.measure(w, ctx, run); err != nil {
-				if w.agent != nil {
-					err = errors.Join(err, w.agent.Died())
-				}
-				return fmt.Errorf("run %d: %s …: %w", run+1, s.rows[0], err)
+				return fmt.Errorf("run %d: %s …: %w", run+1, s.rows[0], errors.Join(err, w.Program.Died()))
 			}
 		}
 	}
@@ -105,52 +91,41 @@ type stage struct {
 	rows    []string
 }
 
-func (w *world) start(ctx context.Context) (err error) {
+func (w *world) setUp(ctx context.Context) (err error) {
 	help, _ := exec.CommandContext(ctx, w.Agent[0], append(w.Agent[1:len(w.Agent):len(w.Agent)], "--help")...).CombinedOutput() // that of others may fail
 	w.own = strings.Contains(string(help), "--profiling") && strings.Contains(string(help), "--listen-address")
 	w.Progress("starting a cluster, a broker and a source")
-	if w.plane, err = plane.Start(ctx, w.Dir, w.Control, controlplane.Spoke); err != nil {
+	if err := w.Start(ctx, controlplane.Spoke, source, cluster, nobody); err != nil {
 		return err
 	}
-	if err := w.plane.Namespace(ctx, namespace); err != nil {
+	if err := w.Plane.Namespace(ctx, namespace); err != nil {
 		return err
 	}
-	if err := install.CRDs(ctx, w.plane.REST(), widgets()); err != nil {
+	if err := install.CRDs(ctx, w.Plane.REST(), widgets()); err != nil {
 		return err
 	}
-	if w.api, err = baseline.NewAPI(w.plane.REST()); err != nil {
+	if w.api, err = baseline.NewAPI(w.Plane.REST()); err != nil {
 		return err
 	}
-	if w.broker, err = procs.StartBroker(ctx, w.Dir, w.Broker, source, cluster, nobody); err != nil {
-		return err
-	}
-	w.source, err = events.NewSource(ctx, w.broker.Transport(string(source), source), source, cluster)
-	return err
-}
-
-func (w *world) close() error {
-	err := errors.Join(w.agent.Stop(), w.source.Close(), w.broker.Stop())
-	if w.plane != nil {
-		err = errors.Join(err, w.plane.Stop())
-	}
+	w.source, err = events.NewSource(ctx, w.Broker.Transport(string(source)), source, cluster)
 	return err
 }
 
 // launch starts the agent and waits until it has asked for its works.
 func (w *world) launch(ctx context.Context) error {
-	transport, err := w.broker.WriteTransport(string(cluster), source)
+	transport, err := w.Broker.WriteTransport(string(cluster))
 	if err != nil {
 		return err
 	}
 	argv := append(append([]string(nil), w.Agent...),
-		"--spoke-kubeconfig="+w.plane.Kubeconfig, "--workload-source-driver=mqtt", "--workload-source-config="+transport,
+		"--spoke-kubeconfig="+w.Plane.Kubeconfig, "--workload-source-driver=mqtt", "--workload-source-config="+transport,
 		"--spoke-cluster-name="+string(cluster), "--cloudevents-client-id="+string(cluster)+"-agent",
 		"--cloudevents-client-codecs=manifestbundle", "--disable-leader-election")
 	if w.own {
 		argv = append(argv, "--listen-address=127.0.0.1:0", "--profiling")
 	}
 	start := time.Now()
-	if w.agent, err = procs.Start(w.Dir, "agent", append(argv, w.AgentArgs...)...); err != nil {
+	if w.Program, err = process.Start(w.Dir, "agent", append(argv, w.AgentArgs...)...); err != nil {
 		return err
 	}
 	bounded, cancel := context.WithTimeout(ctx, 2*time.Minute)
@@ -159,7 +134,7 @@ func (w *world) launch(ctx context.Context) error {
 		return err
 	}
 	if w.own {
-		w.listen, err = w.agent.Line(bounded, procs.Listening)
+		w.Listen, err = w.Program.Line(bounded, process.Listening)
 	}
 	return err
 }
@@ -185,9 +160,7 @@ func (w *world) end(ctx context.Context, specs []*wire.Spec) error {
 	if err := w.source.AwaitQuiet(ctx, 500*time.Millisecond); err != nil {
 		return err
 	}
-	err := w.agent.Stop()
-	w.agent = nil
-	return err
+	return w.Stop()
 }
 
 // publish is Source.Publish within a time that no usable agent exceeds.
@@ -199,50 +172,24 @@ func (w *world) publish(ctx context.Context, specs []*wire.Spec, met func(*wire.
 
 // cost is what a part of a run has cost those that take part.
 type cost struct {
-	agent, plane, broker, bench time.Duration // of CPU
-	requests                    plane.Requests
-	served                      map[string]int // to everybody
-	events                      events.Counts
+	subject.Cost
+	events events.Counts
 }
 
 func (w *world) cost(ctx context.Context) (cost, error) {
-	requests, err := w.plane.Requests(ctx)
-	if err != nil {
-		return cost{}, err
-	}
-	served, err := w.plane.Served(ctx)
-	if err != nil {
-		return cost{}, err
-	}
-	c := cost{served: served, plane: w.plane.CPU(), broker: w.broker.CPU(), requests: requests, events: w.source.Counts()}
-	if own, err := procs.Of(os.Getpid()); err == nil {
-		c.bench = own.CPU
-	}
-	if w.agent != nil {
-		used, err := procs.Of(w.agent.PID())
-		if err != nil {
-			return cost{}, errors.Join(err, w.agent.Died())
-		}
-		c.agent = used.CPU
-	}
-	return c, nil
+	spent, err := w.Cost(ctx)
+	return cost{spent, w.source.Counts()}, err
 }
 
 func (c cost) since(before cost) cost {
-	return cost{
-		agent: c.agent - before.agent, plane: c.plane - before.plane, broker: c.broker - before.broker, bench: c.bench - before.bench,
-		requests: c.requests.Since(before.requests), served: plane.Grown(before.served, c.served), events: c.events.Since(before.events),
-	}
+	return cost{c.Since(before.Cost), c.events.Since(before.events)}
 }
 
 // detail is c for the record.
 func (c cost) detail() map[string]any {
-	return map[string]any{
-		"agentCPUSeconds": c.agent.Seconds(), "controlPlaneCPUSeconds": c.plane.Seconds(),
-		"brokerCPUSeconds": c.broker.Seconds(), "benchCPUSeconds": c.bench.Seconds(),
-		"requests": c.requests.Others, "watches": c.requests.Watches, "statuses": c.events.Statuses,
-		"requestsOfEverybody": c.served,
-	}
+	detail := c.Detail("agent")
+	detail["watches"], detail["statuses"], detail["requestsOfEverybody"] = c.Requests.Watches, c.events.Statuses, c.Served
+	return detail
 }
 
 // memory reads the agent's memory after it has had time to settle.
@@ -250,7 +197,7 @@ func (w *world) memory(ctx context.Context) (procs.Usage, error) {
 	if err := procs.Pause(ctx, w.Settle); err != nil {
 		return procs.Usage{}, err
 	}
-	return procs.Of(w.agent.PID())
+	return procs.Of(w.Program.PID())
 }
 
 func rate(n int, took time.Duration) float64 { return float64(n) / took.Seconds() }

@@ -40,7 +40,7 @@ func (w *world) latency(ctx context.Context, run int) error {
 
 // spread adds a quantile of samples to a row.
 func (w *world) spread(row string, samples []float64, q float64) {
-	w.board.Add(row, report.Sample{Measured: report.Quantile(samples, q), Detail: map[string]any{
+	w.Board.Add(row, report.Sample{Measured: report.Quantile(samples, q), Detail: map[string]any{
 		"samples": len(samples), "p50": report.Quantile(samples, 0.5), "p95": report.Quantile(samples, 0.95), "max": report.Quantile(samples, 1),
 	}})
 }
@@ -81,7 +81,7 @@ func (w *world) large(ctx context.Context, run int) error {
 	}
 	detail := after.since(before).detail()
 	detail["bytes"], detail["seconds"], detail["smallSeconds"] = bytes, all.All.Seconds(), few.All.Seconds()
-	w.board.Add(largeWork, report.Sample{Measured: rate(w.Large, all.All), Baseline: rate(len(small)*objects, few.All), Detail: detail})
+	w.Board.Add(largeWork, report.Sample{Measured: rate(w.Large, all.All), Baseline: rate(len(small)*objects, few.All), Detail: detail})
 	w.Progress("run %d: a work of %d objects in %v, as many in small works in %v", run+1, w.Large, all.All.Round(time.Millisecond), few.All.Round(time.Millisecond))
 	return w.end(ctx, append(small, one))
 }

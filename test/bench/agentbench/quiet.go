@@ -42,10 +42,10 @@ func (w *world) steady(ctx context.Context, run int) error {
 	spent, took := after.since(before), time.Since(start)
 	detail := spent.detail()
 	detail["seconds"] = took.Seconds()
-	share := 100 * spent.agent.Seconds() / took.Seconds()
-	w.board.Add(steadyAsked, report.Sample{Measured: float64(spent.requests.Others), Detail: detail})
-	w.board.Add(steadyCPU, report.Sample{Measured: share, Detail: map[string]any{"agentCPUSeconds": spent.agent.Seconds(), "seconds": took.Seconds()}})
-	w.Progress("run %d: %d requests and %.2f %% of a core in %v of nothing", run+1, spent.requests.Others, share, took.Round(time.Second))
+	share := 100 * spent.Program.Seconds() / took.Seconds()
+	w.Board.Add(steadyAsked, report.Sample{Measured: float64(spent.Requests.Others), Detail: detail})
+	w.Board.Add(steadyCPU, report.Sample{Measured: share, Detail: map[string]any{"agentCPUSeconds": spent.Program.Seconds(), "seconds": took.Seconds()}})
+	w.Progress("run %d: %d requests and %.2f %% of a core in %v of nothing", run+1, spent.Requests.Others, share, took.Round(time.Second))
 	return nil
 }
 
@@ -56,7 +56,7 @@ const patience = 2 * time.Minute
 // heal deletes and changes objects of the works, one at a time, and measures
 // from the request until the watch shows the object as it should be.
 func (w *world) heal(ctx context.Context, run int, specs []*wire.Spec) error {
-	maps := w.plane.Client.CoreV1().ConfigMaps(namespace)
+	maps := w.Plane.Client.CoreV1().ConfigMaps(namespace)
 	list, err := maps.List(ctx, metav1.ListOptions{Limit: 1})
 	if err != nil {
 		return err
@@ -151,7 +151,7 @@ func widgets() *apiextensionsv1.CustomResourceDefinition {
 // feedback changes the status of objects and measures from the request until the
 // source has the value.
 func (w *world) feedback(ctx context.Context, run int) error {
-	client, err := dynamic.NewForConfig(w.plane.REST())
+	client, err := dynamic.NewForConfig(w.Plane.REST())
 	if err != nil {
 		return err
 	}

@@ -27,13 +27,13 @@ func (w *world) reconnect(ctx context.Context, run int) error {
 		away time.Duration
 	}{{again, 0}, {againLong, w.Away}} {
 		before := w.source.Counts()
-		if err := w.broker.Stop(); err != nil {
+		if err := w.Broker.Stop(); err != nil {
 			return err
 		}
 		if err := procs.Pause(ctx, restart.away); err != nil {
 			return err
 		}
-		if err := w.broker.Start(ctx); err != nil {
+		if err := w.Broker.Start(ctx); err != nil {
 			return err
 		}
 		listens := time.Now()
@@ -49,10 +49,10 @@ func (w *world) reconnect(ctx context.Context, run int) error {
 		}
 		moved := w.source.Counts().Since(before)
 		took := max(asked.Sent.Sub(listens), 0)
-		w.board.Add(restart.row, report.Sample{Measured: milliseconds(took), Detail: map[string]any{"awaySeconds": restart.away.Seconds()}})
+		w.Board.Add(restart.row, report.Sample{Measured: milliseconds(took), Detail: map[string]any{"awaySeconds": restart.away.Seconds()}})
 		if restart.away == 0 {
-			w.board.Add(resyncAsked, report.Sample{Measured: float64(moved.Resyncs)})
-			w.board.Add(resyncMoved, report.Sample{Measured: float64(moved.Answers + moved.Statuses), Detail: map[string]any{
+			w.Board.Add(resyncAsked, report.Sample{Measured: float64(moved.Resyncs)})
+			w.Board.Add(resyncMoved, report.Sample{Measured: float64(moved.Answers + moved.Statuses), Detail: map[string]any{
 				"specs": moved.Answers, "statuses": moved.Statuses, "presences": moved.Presences,
 			}})
 		}

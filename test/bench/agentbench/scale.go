@@ -22,10 +22,10 @@ type size struct {
 // each is what a cost is for one of n works, in milliseconds of CPU.
 func (c cost) each(n int) map[string]any {
 	return map[string]any{
-		"agent":        milliseconds(c.agent) / float64(n),
-		"controlPlane": milliseconds(c.plane) / float64(n),
-		"broker":       milliseconds(c.broker) / float64(n),
-		"bench":        milliseconds(c.bench) / float64(n),
+		"agent":        milliseconds(c.Program) / float64(n),
+		"controlPlane": milliseconds(c.Plane) / float64(n),
+		"broker":       milliseconds(c.Broker) / float64(n),
+		"bench":        milliseconds(c.Bench) / float64(n),
 	}
 }
 
@@ -50,11 +50,11 @@ func (w *world) scale(ctx context.Context, run int) error {
 	}
 	compare := func(row string, few, many time.Duration, detail map[string]any) {
 		if few == 0 || many == 0 {
-			w.board.Miss(row, "no statuses after a restart")
+			w.Board.Miss(row, "no statuses after a restart")
 			return
 		}
 		detail["fewSeconds"], detail["manySeconds"] = few.Seconds(), many.Seconds()
-		w.board.Add(row, report.Sample{Measured: many.Seconds() / few.Seconds(), Detail: detail})
+		w.Board.Add(row, report.Sample{Measured: many.Seconds() / few.Seconds(), Detail: detail})
 	}
 	compare(scaleCreate, few.create, many.create, map[string]any{
 		"fewCPUMillisecondsEach": few.created.each(w.Works), "manyCPUMillisecondsEach": many.created.each(w.Scale),
@@ -63,7 +63,7 @@ func (w *world) scale(ctx context.Context, run int) error {
 		"fewCPUMillisecondsEach": few.restarted.each(w.Works), "manyCPUMillisecondsEach": many.restarted.each(w.Scale),
 	})
 	compare(scaleStatuses, few.statuses, many.statuses, map[string]any{})
-	w.board.Add(memoryScale, report.Sample{Measured: float64(many.used.RSS-few.used.RSS) / float64(w.Scale-w.Works) / 1e3, Detail: map[string]any{
+	w.Board.Add(memoryScale, report.Sample{Measured: float64(many.used.RSS-few.used.RSS) / float64(w.Scale-w.Works) / 1e3, Detail: map[string]any{
 		"fewMB": float64(few.used.RSS) / 1e6, "manyMB": float64(many.used.RSS) / 1e6, "manyPeakMB": float64(many.used.Peak) / 1e6,
 	}})
 	return nil
@@ -80,7 +80,7 @@ func (w *world) sized(ctx context.Context, run, n int, then func([]*wire.Spec) e
 		return s, err
 	}
 	name := fmt.Sprintf("create-%d", n)
-	stop := w.profile(ctx, run, name, time.Duration(n)*2*time.Millisecond)
+	stop := w.ProfileCPU(ctx, run, "agent-"+name, time.Duration(n)*2*time.Millisecond)
 	took, err := w.publish(ctx, specs, events.Applied(1))
 	if err != nil {
 		return s, err
@@ -96,7 +96,7 @@ func (w *world) sized(ctx context.Context, run, n int, then func([]*wire.Spec) e
 	if s.used, err = w.memory(ctx); err != nil {
 		return s, err
 	}
-	w.heap(ctx, run, name)
+	w.ProfileMemory(ctx, run, "agent-"+name)
 	if s.statuses, err = w.statusResync(ctx); err != nil {
 		return s, err
 	}
@@ -127,10 +127,9 @@ func (w *world) statusResync(ctx context.Context) (time.Duration, error) {
 // restart stops the agent, starts it again, and gives the time from its start
 // until it has reported on every work, and what that has cost.
 func (w *world) restart(ctx context.Context, run, n int) (time.Duration, cost, error) {
-	if err := w.agent.Stop(); err != nil {
+	if err := w.Stop(); err != nil {
 		return 0, cost{}, err
 	}
-	w.agent = nil
 	before, err := w.cost(ctx)
 	if err != nil {
 		return 0, cost{}, err
@@ -141,7 +140,7 @@ func (w *world) restart(ctx context.Context, run, n int) (time.Duration, cost, e
 	took, err := w.source.Await(bounded, func() error {
 		err := w.launch(ctx)
 		if err == nil {
-			stop = w.profile(ctx, run, fmt.Sprintf("restart-%d", n), time.Duration(n)*1200*time.Microsecond)
+			stop = w.ProfileCPU(ctx, run, fmt.Sprintf("agent-restart-%d", n), time.Duration(n)*1200*time.Microsecond)
 		}
 		return err
 	})

@@ -42,10 +42,10 @@ func (w *world) throughput(ctx context.Context, run int) error {
 	if err != nil {
 		return err
 	}
-	w.board.Add(memorySmall, report.Sample{Measured: float64(used.RSS) / 1e6, Detail: map[string]any{"peakMB": float64(used.Peak) / 1e6}})
-	w.board.Add(requests, report.Sample{Measured: float64(created.spent.requests.Others) / float64(w.Works)})
-	w.board.Add(statuses, report.Sample{Measured: float64(created.spent.events.Statuses) / float64(w.Works)})
-	w.heap(ctx, run, "create")
+	w.Board.Add(memorySmall, report.Sample{Measured: float64(used.RSS) / 1e6, Detail: map[string]any{"peakMB": float64(used.Peak) / 1e6}})
+	w.Board.Add(requests, report.Sample{Measured: float64(created.spent.Requests.Others) / float64(w.Works)})
+	w.Board.Add(statuses, report.Sample{Measured: float64(created.spent.events.Statuses) / float64(w.Works)})
+	w.ProfileMemory(ctx, run, "agent-create")
 	updated, err := w.load(ctx, run, updates, events.Changed(specs), events.Applied(2))
 	if err != nil {
 		return err
@@ -73,12 +73,12 @@ func (w *world) throughput(ctx context.Context, run int) error {
 		detail := row.load.spent.detail()
 		detail["publishedSeconds"], detail["allSeconds"] = row.load.took.Published.Seconds(), row.load.took.All.Seconds()
 		detail["baselineBefore"], detail["baselineAfter"] = rate(w.Works, row.before), rate(w.Works, row.after)
-		w.board.Add(row.name, report.Sample{Measured: rate(w.Works, row.load.took.All), Baseline: rate(2*w.Works, row.before+row.after), Detail: detail})
+		w.Board.Add(row.name, report.Sample{Measured: rate(w.Works, row.load.took.All), Baseline: rate(2*w.Works, row.before+row.after), Detail: detail})
 		w.Progress("run %d: %s: %.0f/s, the API server alone %.0f/s before and %.0f/s after", run+1, row.name,
 			rate(w.Works, row.load.took.All), rate(w.Works, row.before), rate(w.Works, row.after))
 	}
-	w.board.Add(normalised, report.Sample{Measured: rate(w.Works, created.took.All), Baseline: rate(2*objects*w.Works, before.plain+after.plain)})
-	w.board.Add(broker, report.Sample{Measured: rate(2*w.Works, before.relay+after.relay)})
+	w.Board.Add(normalised, report.Sample{Measured: rate(w.Works, created.took.All), Baseline: rate(2*objects*w.Works, before.plain+after.plain)})
+	w.Board.Add(broker, report.Sample{Measured: rate(2*w.Works, before.relay+after.relay)})
 	return nil
 }
 
@@ -91,7 +91,7 @@ func (w *world) load(ctx context.Context, run int, row string, specs []*wire.Spe
 		return part{}, err
 	}
 	name, _, _ := strings.Cut(row, " ")
-	stop := w.profile(ctx, run, name, time.Duration(w.Works)*3*time.Millisecond)
+	stop := w.ProfileCPU(ctx, run, "agent-"+name, time.Duration(w.Works)*3*time.Millisecond)
 	defer stop()
 	took, err := w.publish(ctx, specs, met)
 	if err != nil {
@@ -124,7 +124,7 @@ func (w *world) alone(ctx context.Context, prefix string, specs []*wire.Spec) (a
 	if a.remove, err = writes.Delete(ctx); err != nil {
 		return a, err
 	}
-	a.relay, err = events.Relay(ctx, w.broker.Transport(string(source), source), w.broker.Transport(string(nobody), source), nobody, specs)
+	a.relay, err = events.Relay(ctx, w.Broker.Transport(string(source)), w.Broker.Transport(string(nobody)), nobody, specs)
 	return a, err
 }
 

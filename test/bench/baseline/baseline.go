@@ -13,10 +13,10 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"sync"
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/rest"
 )
 
@@ -73,28 +73,22 @@ func (a *API) write(ctx context.Context, method, path, what string, body []byte)
 	return read, json.Unmarshal(answer, &read)
 }
 
-// each calls do for 0 to n-1 from [Clients] goroutines and gives how long that
-// took.
-func each(n int, do func(i int) error) (time.Duration, error) {
+// Each calls do for 0 to n-1 from [Clients] goroutines, until one of them fails, and returns how long that took.
+func Each(n int, do func(i int) error) (time.Duration, error) {
 	var next atomic.Int64
-	var failed error
-	var once sync.Once
-	var group sync.WaitGroup
+	var group errgroup.Group
 	start := time.Now()
 	for range Clients {
-		group.Go(func() {
-			for {
-				i := int(next.Add(1)) - 1
-				if i >= n {
-					return
-				}
-				if err := do(i); err != nil {
-					once.Do(func() { failed = err })
+		group.Go(func() error {
+			for i := next.Add(1) - 1; i < int64(n); i = next.Add(1) - 1 {
+				if err := do(int(i)); err != nil {
 					next.Store(int64(n))
+					return err
 				}
 			}
+			return nil
 		})
 	}
-	group.Wait()
-	return time.Since(start), failed
+	err := group.Wait()
+	return time.Since(start), err
 }

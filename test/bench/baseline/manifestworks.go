@@ -22,7 +22,7 @@ type ManifestWorks struct {
 // Create makes n works of two ConfigMaps each, in turn for all clusters.
 func (w *ManifestWorks) Create(ctx context.Context, n int) (time.Duration, error) {
 	w.uids = make([]string, n)
-	return each(n, func(i int) error {
+	return Each(n, func(i int) error {
 		manifest := func(j int) string {
 			return fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"%s-%d","namespace":"default"},"data":%s}`, w.name(i), j, Data("1"))
 		}
@@ -37,7 +37,7 @@ func (w *ManifestWorks) Create(ctx context.Context, n int) (time.Duration, error
 // PatchStatus writes the status of every work, as a hub does: one JSON patch
 // each.
 func (w *ManifestWorks) PatchStatus(ctx context.Context, status func() workv1.ManifestWorkStatus) (time.Duration, error) {
-	return each(len(w.uids), func(i int) error {
+	return Each(len(w.uids), func(i int) error {
 		text, err := json.Marshal(status())
 		if err != nil {
 			return err
@@ -53,9 +53,3 @@ func (w *ManifestWorks) path(i int) string {
 }
 
 func (w *ManifestWorks) name(i int) string { return fmt.Sprintf("%s-%d", w.Prefix, i) }
-
-// Each calls do for 0 to n-1, [Clients] at a time.
-func Each(n int, do func(i int) error) error {
-	_, err := each(n, do)
-	return err
-}

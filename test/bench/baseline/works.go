@@ -35,7 +35,7 @@ type object struct{ uid, version string }
 // the patch of its status that names them: Objects + 2 requests a work.
 func (w *Works) Create(ctx context.Context, n int) (time.Duration, error) {
 	w.records, w.maps = make([]object, n), make([]object, n*w.Objects)
-	return each(n, func(i int) error {
+	return Each(n, func(i int) error {
 		name := w.record(i)
 		record, err := w.API.write(ctx, "POST", records+"?fieldManager=work-agent", "", fmt.Appendf(nil,
 			`{"apiVersion":"work.open-cluster-management.io/v1","kind":"AppliedManifestWork","metadata":{"name":%q,`+
@@ -67,7 +67,7 @@ func (w *Works) Create(ctx context.Context, n int) (time.Duration, error) {
 
 // Update changes every ConfigMap by a PUT.
 func (w *Works) Update(ctx context.Context) (time.Duration, error) {
-	return each(len(w.records), func(i int) error {
+	return Each(len(w.records), func(i int) error {
 		for j := range w.Objects {
 			put, err := w.API.write(ctx, "PUT", w.path(w.name(i, j))+"?fieldManager=work-agent&fieldValidation=Ignore", "", w.body(i, j, "2"))
 			if err != nil {
@@ -82,7 +82,7 @@ func (w *Works) Update(ctx context.Context) (time.Duration, error) {
 // Delete deletes the AppliedManifestWorks, their ConfigMaps, and takes off the
 // finalizers: Objects + 2 requests a work.
 func (w *Works) Delete(ctx context.Context) (time.Duration, error) {
-	return each(len(w.records), func(i int) error {
+	return Each(len(w.records), func(i int) error {
 		name := w.record(i)
 		going, err := w.API.write(ctx, "DELETE", records+"/"+name, "", fmt.Appendf(nil, `{"preconditions":{"uid":%q}}`, w.records[i].uid))
 		if err != nil {
@@ -104,7 +104,7 @@ func (w *Works) Delete(ctx context.Context) (time.Duration, error) {
 // Creates makes n plain ConfigMaps, and removes them again, and gives how long
 // the creates took.
 func (w *Works) Creates(ctx context.Context, n int) (time.Duration, error) {
-	took, err := each(n, func(i int) error {
+	took, err := Each(n, func(i int) error {
 		_, err := w.API.write(ctx, "POST", w.path(""), "", fmt.Appendf(nil,
 			`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"%s-plain-%d"},"data":{"k":"v"}}`, w.Prefix, i))
 		return err
@@ -112,7 +112,7 @@ func (w *Works) Creates(ctx context.Context, n int) (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
-	_, err = each(n, func(i int) error {
+	_, err = Each(n, func(i int) error {
 		_, err := w.API.write(ctx, "DELETE", w.path(fmt.Sprintf("%s-plain-%d", w.Prefix, i)), "", nil)
 		return err
 	})

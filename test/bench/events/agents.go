@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -33,11 +34,11 @@ type Agents struct {
 }
 
 // NewAgents connects an agent for each cluster, with what transport gives for it.
-func NewAgents(ctx context.Context, transport func(user string, source wire.SourceID) config.Config, source wire.SourceID, clusters []wire.ClusterName) (*Agents, error) {
+func NewAgents(ctx context.Context, transport func(user string) config.Config, source wire.SourceID, clusters []wire.ClusterName) (*Agents, error) {
 	a := &Agents{source: source, clusters: clusters}
 	for _, cluster := range clusters {
 		topic := fmt.Sprintf("sources/%s/clusters/%s/sourceevents", source, cluster)
-		c, err := connect(ctx, transport(string(cluster), source), string(cluster)+"-agent", []string{topic}, a.received)
+		c, err := connect(ctx, transport(string(cluster)), string(cluster)+"-agent", []string{topic}, a.received)
 		if err != nil {
 			return nil, errors.Join(err, a.Close())
 		}
@@ -121,19 +122,18 @@ func (a *Agents) Report(ctx context.Context) error {
 		byCluster[spec.Cluster] = append(byCluster[spec.Cluster], p)
 	}
 	a.mu.Unlock()
-	errs := make([]error, len(a.clusters))
-	var group sync.WaitGroup
+	var group errgroup.Group
 	for i, cluster := range a.clusters {
-		group.Go(func() {
+		group.Go(func() error {
 			for _, p := range byCluster[cluster] {
-				if errs[i] = deliver(ctx, a.clients[i].link, p); errs[i] != nil {
-					return
+				if err := deliver(ctx, a.clients[i].link, p); err != nil {
+					return err
 				}
 			}
+			return nil
 		})
 	}
-	group.Wait()
-	return errors.Join(errs...)
+	return group.Wait()
 }
 
 // Well is the status of a work of two ConfigMaps that is as it should be.

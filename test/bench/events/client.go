@@ -12,6 +12,7 @@ import (
 	"time"
 
 	cloudevents "github.com/cloudevents/sdk-go/v2/event"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/workwire/workwire/pkg/transport"
 	"github.com/workwire/workwire/pkg/transport/config"
@@ -70,28 +71,12 @@ type packet struct {
 
 // publish publishes all packets, Parallel at a time.
 func publish(ctx context.Context, link transport.Transport, packets []packet) error {
-	queue := make(chan packet)
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	var group sync.WaitGroup
-	for range min(Parallel, len(packets)) {
-		group.Go(func() {
-			for p := range queue {
-				if err := deliver(ctx, link, p); err != nil {
-					cancel(err)
-				}
-			}
-		})
-	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(Parallel)
 	for _, p := range packets {
-		if ctx.Err() != nil {
-			break
-		}
-		queue <- p
+		group.Go(func() error { return deliver(ctx, link, p) })
 	}
-	close(queue)
-	group.Wait()
-	return context.Cause(ctx)
+	return group.Wait()
 }
 
 // deliver publishes p, again and again while there is no connection.

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -23,22 +22,18 @@ import (
 	"github.com/workwire/workwire/test/bench/plane"
 	"github.com/workwire/workwire/test/bench/procs"
 	"github.com/workwire/workwire/test/bench/report"
+	"github.com/workwire/workwire/test/bench/subject"
 	"github.com/workwire/workwire/test/kit/controlplane"
+	"github.com/workwire/workwire/test/kit/process"
 )
 
 const source wire.SourceID = "hub1"
 
-// Options say what to measure. All are required but Profile.
+// Options say what to measure. All are required.
 type Options struct {
 	Hub      string // program
-	Broker   string // program, or "mosquitto"
-	Control  string // the controlplane program
-	Dir      string // for data and logs
-	Profile  string // folder for profiles of the hub; empty: none
-	Runs     int
 	Works    int
 	Clusters int
-	Progress func(format string, args ...any)
 }
 
 // Names of the rows.
@@ -64,67 +59,48 @@ func Rows(o Options) []*report.Row {
 
 // world is what is measured, and what measures it.
 type world struct {
+	subject.Subject
 	Options
-	board    *report.Board
-	plane    *plane.Plane
 	works    versioned.Interface
-	broker   *procs.Broker
 	agents   *events.Agents
 	clusters []wire.ClusterName
-
-	hub    *procs.Process // nil: not running
-	listen string         // its address for metrics
 }
 
 // Run measures the rows of board that are about hubs.
-func Run(ctx context.Context, o Options, board *report.Board) (err error) {
+func Run(ctx context.Context, c subject.Config, o Options, board *report.Board) (err error) {
 	if !board.Wants(published, admitted, taken, asked, memory) {
 		return nil
 	}
-	w := &world{Options: o, board: board}
+	w := &world{Subject: subject.Subject{Config: c, Board: board}, Options: o}
 	for i := range o.Clusters {
 		w.clusters = append(w.clusters, wire.ClusterName(fmt.Sprintf("cluster-%03d", i)))
 	}
-	defer func() { err = errors.Join(err, w.close()) }()
-	if err := w.start(ctx); err != nil {
+	defer func() { err = errors.Join(err, w.Stop(), w.agents.Close(), w.Close()) }()
+	if err := w.setUp(ctx); err != nil {
 		return err
 	}
-	for run := range o.Runs {
+	for run := range c.Runs {
 		if err := w.measure(ctx, run); err != nil {
-			if w.hub != nil {
-				err = errors.Join(err, w.hub.Died())
-			}
-			return fmt.Errorf("run %d of the hub: %w", run+1, err)
+			return fmt.Errorf("run %d of the hub: %w", run+1, errors.Join(err, w.Program.Died()))
 		}
 	}
 	return nil
 }
 
-func (w *world) start(ctx context.Context) (err error) {
+func (w *world) setUp(ctx context.Context) (err error) {
 	w.Progress("starting a hub API, a broker and %d simulated agents", w.Clusters)
-	if w.plane, err = plane.Start(ctx, w.Dir, w.Control, controlplane.Hub); err != nil {
+	if err := w.Start(ctx, controlplane.Hub, source, w.clusters...); err != nil {
 		return err
 	}
-	if w.works, err = versioned.NewForConfig(w.plane.REST()); err != nil {
+	if w.works, err = versioned.NewForConfig(w.Plane.REST()); err != nil {
 		return err
 	}
 	for _, cluster := range w.clusters {
-		if err := w.plane.Namespace(ctx, string(cluster)); err != nil {
+		if err := w.Plane.Namespace(ctx, string(cluster)); err != nil {
 			return err
 		}
 	}
-	if w.broker, err = procs.StartBroker(ctx, w.Dir, w.Broker, source, w.clusters...); err != nil {
-		return err
-	}
-	w.agents, err = events.NewAgents(ctx, w.broker.Transport, source, w.clusters)
-	return err
-}
-
-func (w *world) close() error {
-	err := errors.Join(w.hub.Stop(), w.agents.Close(), w.broker.Stop())
-	if w.plane != nil {
-		err = errors.Join(err, w.plane.Stop())
-	}
+	w.agents, err = events.NewAgents(ctx, w.Broker.Transport, source, w.clusters)
 	return err
 }
 
@@ -138,24 +114,24 @@ func (w *world) measure(ctx context.Context, run int) error {
 	if err := w.launch(ctx); err != nil {
 		return err
 	}
-	before, err := w.cost(ctx)
+	before, err := w.Cost(ctx)
 	if err != nil {
 		return err
 	}
-	stop := w.profile(ctx, run, "publish")
+	stop := w.profile(ctx, run, "hub-publish")
 	rate, detail, err := w.publish(ctx, fmt.Sprintf("work-%d", run), before)
 	if err != nil {
 		return err
 	}
 	stop()
-	middle, err := w.cost(ctx)
+	middle, err := w.Cost(ctx)
 	if err != nil {
 		return err
 	}
-	w.board.Add(published, report.Sample{Measured: rate, Baseline: create, Detail: detail})
+	w.Board.Add(published, report.Sample{Measured: rate, Baseline: create, Detail: detail})
 	w.Progress("run %d: %s: %.0f/s", run+1, published, rate)
 
-	stop = w.profile(ctx, run, "intake")
+	stop = w.profile(ctx, run, "hub-intake")
 	start := time.Now()
 	if err := w.agents.Report(ctx); err != nil {
 		return err
@@ -169,26 +145,25 @@ func (w *world) measure(ctx context.Context, run int) error {
 	if err := w.verify(ctx); err != nil {
 		return err
 	}
-	after, err := w.cost(ctx)
+	after, err := w.Cost(ctx)
 	if err != nil {
 		return err
 	}
-	detail = after.since(middle)
+	detail = after.Since(middle).Detail("hub")
 	detail["sentSeconds"], detail["storedSeconds"] = sent.Seconds(), all.Seconds()
 	rate = float64(w.Works) / all.Seconds()
-	w.board.Add(taken, report.Sample{Measured: rate, Baseline: patch, Detail: detail})
-	w.board.Add(asked, report.Sample{Measured: float64(after.requests.Others-before.requests.Others) / float64(w.Works),
-		Detail: map[string]any{"everybody": plane.Grown(before.served, after.served)}})
+	w.Board.Add(taken, report.Sample{Measured: rate, Baseline: patch, Detail: detail})
+	spent := after.Since(before)
+	w.Board.Add(asked, report.Sample{Measured: float64(spent.Requests.Others) / float64(w.Works),
+		Detail: map[string]any{"everybody": spent.Served}})
 	w.Progress("run %d: %s: %.0f/s", run+1, taken, rate)
-	used, err := procs.Of(w.hub.PID())
+	used, err := procs.Of(w.Program.PID())
 	if err != nil {
 		return err
 	}
-	w.board.Add(memory, report.Sample{Measured: float64(used.RSS) / 1e6, Detail: map[string]any{"peakMB": float64(used.Peak) / 1e6}})
-	w.heap(ctx, run)
-	err = w.hub.Stop()
-	w.hub = nil
-	if err = errors.Join(err, w.clear(ctx)); err != nil {
+	w.Board.Add(memory, report.Sample{Measured: float64(used.RSS) / 1e6, Detail: map[string]any{"peakMB": float64(used.Peak) / 1e6}})
+	w.ProfileMemory(ctx, run, "hub")
+	if err := errors.Join(w.Stop(), w.clear(ctx)); err != nil {
 		return err
 	}
 	return w.measureAdmitted(ctx, run, create)
@@ -202,12 +177,12 @@ func (w *world) measureAdmitted(ctx context.Context, run int, create float64) (e
 		return err
 	}
 	defer func() {
-		err = errors.Join(err, install.RemovePolicies(context.WithoutCancel(ctx), w.plane.REST(), policies.Finalizers()))
+		err = errors.Join(err, install.RemovePolicies(context.WithoutCancel(ctx), w.Plane.REST(), policies.Finalizers()))
 	}()
 	if err := w.launch(ctx); err != nil {
 		return err
 	}
-	before, err := w.cost(ctx)
+	before, err := w.Cost(ctx)
 	if err != nil {
 		return err
 	}
@@ -215,16 +190,14 @@ func (w *world) measureAdmitted(ctx context.Context, run int, create float64) (e
 	if err != nil {
 		return err
 	}
-	w.board.Add(admitted, report.Sample{Measured: rate, Baseline: create, Detail: detail})
+	w.Board.Add(admitted, report.Sample{Measured: rate, Baseline: create, Detail: detail})
 	w.Progress("run %d: %s: %.0f/s", run+1, admitted, rate)
-	err = w.hub.Stop()
-	w.hub = nil
-	return errors.Join(err, w.clear(ctx))
+	return errors.Join(w.Stop(), w.clear(ctx))
 }
 
 // admit puts the policy in force, and waits until it is.
 func (w *world) admit(ctx context.Context) error {
-	if err := install.Policies(ctx, w.plane.REST(), policies.Finalizers()); err != nil {
+	if err := install.Policies(ctx, w.Plane.REST(), policies.Finalizers()); err != nil {
 		return err
 	}
 	bounded, cancel := context.WithTimeout(ctx, time.Minute)
@@ -245,10 +218,10 @@ func (w *world) admit(ctx context.Context) error {
 }
 
 // publish creates works and waits until all are published: works a second.
-func (w *world) publish(ctx context.Context, prefix string, before cost) (float64, map[string]any, error) {
+func (w *world) publish(ctx context.Context, prefix string, before subject.Cost) (float64, map[string]any, error) {
 	w.agents.Expect(w.Works)
 	start := time.Now()
-	api, err := baseline.NewAPI(w.plane.REST())
+	api, err := baseline.NewAPI(w.Plane.REST())
 	if err != nil {
 		return 0, nil, err
 	}
@@ -261,11 +234,11 @@ func (w *world) publish(ctx context.Context, prefix string, before cost) (float6
 	if err != nil {
 		return 0, nil, err
 	}
-	after, err := w.cost(ctx)
+	after, err := w.Cost(ctx)
 	if err != nil {
 		return 0, nil, err
 	}
-	detail := after.since(before)
+	detail := after.Since(before).Detail("hub")
 	detail["createdSeconds"], detail["publishedSeconds"] = created.Seconds(), all.Seconds()
 	return float64(w.Works) / all.Seconds(), detail, nil
 }
@@ -273,7 +246,7 @@ func (w *world) publish(ctx context.Context, prefix string, before cost) (float6
 // alone creates as many works and patches their statuses with no hub: works and
 // statuses a second.
 func (w *world) alone(ctx context.Context, run int) (create, patch float64, err error) {
-	api, err := baseline.NewAPI(w.plane.REST())
+	api, err := baseline.NewAPI(w.Plane.REST())
 	if err != nil {
 		return 0, 0, err
 	}
@@ -301,7 +274,7 @@ func status() workv1.ManifestWorkStatus { return events.Well(1) }
 
 // clear deletes all works, whatever holds them.
 func (w *world) clear(ctx context.Context) error {
-	return baseline.Each(len(w.clusters), func(i int) error {
+	_, err := baseline.Each(len(w.clusters), func(i int) error {
 		works := w.works.WorkV1().ManifestWorks(string(w.clusters[i]))
 		list, err := works.List(ctx, metav1.ListOptions{})
 		if err != nil {
@@ -318,31 +291,32 @@ func (w *world) clear(ctx context.Context) error {
 		}
 		return works.DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{})
 	})
+	return err
 }
 
 // launch starts the hub and waits until it is at work.
 func (w *world) launch(ctx context.Context) error {
-	transport, err := w.broker.WriteTransport(string(source), source)
+	transport, err := w.Broker.WriteTransport(string(source))
 	if err != nil {
 		return err
 	}
-	w.hub, err = procs.Start(w.Dir, "hub", w.Hub, "--source-id="+string(source), "--kubeconfig="+w.plane.Kubeconfig,
+	w.Program, err = process.Start(w.Dir, "hub", w.Hub, "--source-id="+string(source), "--kubeconfig="+w.Plane.Kubeconfig,
 		"--transport-config="+transport, "--disable-leader-election", "--listen-address=127.0.0.1:0", "--profiling")
 	if err != nil {
 		return err
 	}
 	bounded, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	w.listen, err = w.hub.Line(bounded, procs.Listening)
+	w.Listen, err = w.Program.Line(bounded, process.Listening)
 	if err != nil {
 		return err
 	}
 	for {
-		_, err := procs.Get(bounded, "http://"+w.listen+"/readyz")
+		_, err := procs.Get(bounded, "http://"+w.Listen+"/readyz")
 		if err == nil {
 			return nil
 		}
-		if died := w.hub.Died(); died != nil {
+		if died := w.Program.Died(); died != nil {
 			return died
 		}
 		if procs.Pause(bounded, 50*time.Millisecond) != nil {
@@ -357,7 +331,7 @@ func (w *world) stored(ctx context.Context, n int) error {
 	bounded, cancel := context.WithTimeout(ctx, 10*time.Minute)
 	defer cancel()
 	for {
-		text, err := procs.Get(bounded, "http://"+w.listen+"/metrics")
+		text, err := procs.Get(bounded, "http://"+w.Listen+"/metrics")
 		if err != nil {
 			return err
 		}
@@ -394,52 +368,6 @@ func (w *world) verify(ctx context.Context) error {
 	return nil
 }
 
-type cost struct {
-	hub, plane, broker, bench time.Duration
-	requests                  plane.Requests
-	served                    map[string]int
-}
-
-func (w *world) cost(ctx context.Context) (c cost, err error) {
-	if c.requests, err = w.plane.Requests(ctx); err != nil {
-		return c, err
-	}
-	if c.served, err = w.plane.Served(ctx); err != nil {
-		return c, err
-	}
-	hub, err := procs.Of(w.hub.PID())
-	if err != nil {
-		return c, errors.Join(err, w.hub.Died())
-	}
-	bench, err := procs.Of(os.Getpid())
-	c.hub, c.bench, c.plane, c.broker = hub.CPU, bench.CPU, w.plane.CPU(), w.broker.CPU()
-	return c, err
-}
-
-func (c cost) since(before cost) map[string]any {
-	return map[string]any{
-		"hubCPUSeconds": (c.hub - before.hub).Seconds(), "controlPlaneCPUSeconds": (c.plane - before.plane).Seconds(),
-		"brokerCPUSeconds": (c.broker - before.broker).Seconds(), "benchCPUSeconds": (c.bench - before.bench).Seconds(),
-		"requests": c.requests.Others - before.requests.Others,
-	}
-}
-
-// profile takes a CPU profile of the hub in the first run, when profiles are
-// wanted; the function it gives waits for it.
 func (w *world) profile(ctx context.Context, run int, name string) (wait func()) {
-	if w.Profile == "" || run > 0 {
-		return func() {}
-	}
-	return procs.Profile(ctx, w.listen, w.Profile, "hub-"+name, max(time.Second, time.Duration(w.Works)*time.Millisecond/2), w.Progress)
-}
-
-func (w *world) heap(ctx context.Context, run int) {
-	if w.Profile == "" || run > 0 {
-		return
-	}
-	for _, kind := range []string{"heap", "allocs"} {
-		if err := procs.Fetch(ctx, fmt.Sprintf("http://%s/debug/pprof/%s", w.listen, kind), w.Profile, "hub-"+kind); err != nil {
-			w.Progress("no profile: %v", err)
-		}
-	}
+	return w.ProfileCPU(ctx, run, name, time.Duration(w.Works)*time.Millisecond/2)
 }

@@ -9,7 +9,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -83,13 +82,7 @@ func (p *Plane) Stop() error { return p.plane.Stop() }
 
 // CPU returns the CPU time of the control plane: etcd, API server and controllers.
 func (p *Plane) CPU() time.Duration {
-	var total time.Duration
-	for _, pid := range procs.Children(os.Getpid(), filepath.Dir(p.plane.Kubeconfig)) {
-		if used, err := procs.CPUOf(pid); err == nil {
-			total += used
-		}
-	}
-	return total
+	return procs.CPU(filepath.Dir(p.plane.Kubeconfig))
 }
 
 // Namespace creates a namespace unless it exists.

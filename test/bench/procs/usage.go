@@ -1,3 +1,4 @@
+// Package procs reads what processes use from /proc, and takes profiles of them.
 package procs
 
 import (
@@ -50,47 +51,27 @@ func Of(pid int) (Usage, error) {
 	return usage, nil
 }
 
-// CPUOf is the CPU time of a process and those that it has started and that run.
-func CPUOf(pid int) (time.Duration, error) {
-	fields, err := stat(pid)
-	if err != nil {
-		return 0, err
-	}
-	total := cpu(fields)
-	for _, child := range Children(pid, "") {
-		below, err := CPUOf(child)
-		if err == nil { // else it has just ended
-			total += below
-		}
-	}
-	return total, nil
-}
+// CPU returns the CPU time of the processes that this one has started whose command line has text in it, and of those
+// that they have started and that run.
+func CPU(text string) time.Duration { return cpuBelow(os.Getpid(), text) }
 
-// Children gives the processes that pid has started whose command line has text
-// in it.
-func Children(pid int, text string) []int {
-	var found []int
-	tasks, err := filepath.Glob(proc(pid, "task/*/children"))
-	if err != nil {
-		return nil
-	}
+func cpuBelow(pid int, text string) time.Duration {
+	tasks, _ := filepath.Glob(proc(pid, "task/*/children"))
+	var total time.Duration
 	for _, task := range tasks {
-		list, err := os.ReadFile(task)
-		if err != nil {
-			continue // the thread has ended
-		}
+		list, _ := os.ReadFile(task) // else the thread has just ended
 		for _, word := range strings.Fields(string(list)) {
-			child, err := strconv.Atoi(word)
-			if err != nil {
+			child, _ := strconv.Atoi(word)
+			command, err := os.ReadFile(proc(child, "cmdline"))
+			if err != nil || !strings.Contains(string(command), text) {
 				continue
 			}
-			command, err := os.ReadFile(proc(child, "cmdline"))
-			if err == nil && strings.Contains(string(command), text) {
-				found = append(found, child)
+			if fields, err := stat(child); err == nil {
+				total += cpu(fields) + cpuBelow(child, "")
 			}
 		}
 	}
-	return found
+	return total
 }
 
 // stat gives the fields of /proc/<pid>/stat after the command's name.

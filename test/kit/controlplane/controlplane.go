@@ -27,17 +27,13 @@
 package controlplane
 
 import (
-	"bufio"
+	"context"
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -49,6 +45,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/workwire/workwire/test/kit"
+	"github.com/workwire/workwire/test/kit/process"
 )
 
 // Role is the kind of a control plane.
@@ -60,11 +57,7 @@ const (
 	Spoke Role = "spoke"
 )
 
-// Limits of a start and of a stop.
-const (
-	startTimeout = 2 * time.Minute
-	stopTimeout  = 30 * time.Second
-)
+const startTimeout = 2 * time.Minute
 
 // Plane is a running control plane. Its methods may be called from any
 // goroutine.
@@ -74,8 +67,7 @@ type Plane struct {
 
 	config  *rest.Config
 	dir     string
-	command *exec.Cmd // nil for a shared control plane
-	exited  chan error
+	process *process.Process // nil for a shared control plane
 }
 
 // Main runs the tests of a package with a control plane of its own and ends the process. setup is
@@ -178,26 +170,14 @@ func Start(role Role) (*Plane, error) {
 	if err != nil {
 		return nil, fmt.Errorf("controlplane: %w", err)
 	}
-	p := &Plane{dir: dir, exited: make(chan error, 1)}
-	p.command = exec.Command(binary, "up", "--role="+string(role), "--dir="+dir)
-	var progress strings.Builder // read once the process has exited
-	p.command.Stderr = &progress
-	out, err := p.command.StdoutPipe()
-	if err != nil {
+	p := &Plane{dir: dir, Kubeconfig: filepath.Join(dir, "kubeconfig")}
+	if p.process, err = process.Start(dir, "controlplane", binary, "up", "--role="+string(role), "--dir="+dir); err != nil {
 		return nil, errors.Join(fmt.Errorf("controlplane: %w", err), os.RemoveAll(dir))
 	}
-	started, ready := make(chan error, 1), make(chan string, 1)
-	go p.run(out, started, ready)
-	if err := <-started; err != nil {
-		return nil, errors.Join(fmt.Errorf("controlplane: start %s: %w", binary, err), os.RemoveAll(dir))
-	}
-	select {
-	case p.Kubeconfig = <-ready:
-	case <-time.After(startTimeout):
-	}
-	if p.Kubeconfig == "" {
-		err := p.Stop()
-		return nil, fmt.Errorf("controlplane: the control plane did not become ready: %w\n%s", err, progress.String())
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	defer cancel()
+	if _, err := p.process.Line(ctx, process.Equal(p.Kubeconfig)); err != nil {
+		return nil, errors.Join(fmt.Errorf("controlplane: %w", err), p.Stop())
 	}
 	if err := p.connect(); err != nil {
 		return nil, errors.Join(err, p.Stop())
@@ -205,38 +185,12 @@ func Start(role Role) (*Plane, error) {
 	return p, nil
 }
 
-// run starts the process and stays until it has exited. It keeps its thread,
-// since the kernel ends the process with the thread that started it, see
-// endWithParent.
-func (p *Plane) run(out io.Reader, started chan<- error, ready chan<- string) {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	endWithParent(p.command)
-	err := p.command.Start()
-	started <- err
-	if err != nil {
-		return
-	}
-	reader := bufio.NewReader(out)
-	line, _ := reader.ReadString('\n')
-	ready <- strings.TrimSpace(line)
-	_, _ = io.Copy(io.Discard, reader)
-	p.exited <- p.command.Wait()
-}
-
 // Stop ends the control plane and removes its files, unless it is shared. It must be called once.
 func (p *Plane) Stop() error {
-	if p.command == nil {
+	if p.process == nil {
 		return nil
 	}
-	_ = p.command.Process.Signal(syscall.SIGTERM)
-	var err error
-	select {
-	case err = <-p.exited:
-	case <-time.After(stopTimeout):
-		_ = p.command.Process.Kill()
-		err = fmt.Errorf("killed after %s: %w", stopTimeout, <-p.exited)
-	}
+	err := errors.Join(p.process.Stop(), p.process.Wait())
 	if err != nil {
 		err = fmt.Errorf("controlplane: the control plane in %s did not stop clean: %w", p.dir, err)
 	}

@@ -1,8 +1,8 @@
 //go:build !linux
 
-package controlplane
+package process
 
-import "os/exec"
+import "syscall"
 
 // endWithParent does nothing: only Linux has the means.
-func endWithParent(*exec.Cmd) {}
+func endWithParent(*syscall.SysProcAttr) {}
