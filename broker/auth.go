@@ -11,6 +11,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/crypto/bcrypt"
 
@@ -50,20 +51,16 @@ type authenticator struct {
 	macKey [32]byte
 }
 
-// account is the account of one user.
 type account struct {
 	user User
 	file *watchedFile // nil unless user.PasswordFile is set
 
-	mu       sync.Mutex
-	verified string // hash and MAC of the password accepted last
+	verified atomic.Value // string: hash and MAC of the password accepted last
 }
 
 func newAuthenticator(cfg Config) (*authenticator, error) {
 	a := &authenticator{users: map[string]*account{}, certs: map[string]Certificate{}}
-	if _, err := rand.Read(a.macKey[:]); err != nil {
-		return nil, fmt.Errorf("read random bytes: %w", err)
-	}
+	_, _ = rand.Read(a.macKey[:]) // never fails
 	for _, u := range cfg.Users {
 		acc := &account{user: u}
 		if u.PasswordFile != "" {
@@ -102,13 +99,13 @@ func (a *authenticator) byPassword(username string, password []byte) (acl.Identi
 	mac := hmac.New(sha256.New, a.macKey[:])
 	mac.Write(password)
 	verified := hash + string(mac.Sum(nil))
-	if acc.isVerified(verified) {
+	if last, _ := acc.verified.Load().(string); subtle.ConstantTimeCompare([]byte(last), []byte(verified)) == 1 {
 		return acc.user.Identity(), nil
 	}
 	if bcrypt.CompareHashAndPassword([]byte(hash), password) != nil {
 		return acl.Identity{}, errBadPassword
 	}
-	acc.setVerified(verified)
+	acc.verified.Store(verified)
 	return acc.user.Identity(), nil
 }
 
@@ -128,18 +125,6 @@ func (c *account) hash() (string, error) {
 	return hash, nil
 }
 
-func (c *account) isVerified(verified string) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return subtle.ConstantTimeCompare([]byte(c.verified), []byte(verified)) == 1
-}
-
-func (c *account) setVerified(verified string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.verified = verified
-}
-
 // byCertificate returns the identity of a client certificate that TLS has verified.
 func (a *authenticator) byCertificate(cert *x509.Certificate) (acl.Identity, error) {
 	return certificateIdentity(cert.Subject.CommonName, cert.Subject.OrganizationalUnit, a.certs)
@@ -151,19 +136,19 @@ func certificateIdentity(commonName string, units []string, mapped map[string]Ce
 	if c, ok := mapped[commonName]; ok {
 		return c.Identity(), nil
 	}
-	var id acl.Identity
+	roles := map[acl.Role]bool{}
+	id := acl.Identity{ID: commonName}
 	for _, unit := range units {
-		role, ok := map[string]acl.Role{"agents": acl.Agent, "sources": acl.Source, "monitors": acl.Monitor}[unit]
-		if !ok {
-			continue
+		if role, ok := map[string]acl.Role{"agents": acl.Agent, "sources": acl.Source, "monitors": acl.Monitor}[unit]; ok {
+			id.Role, roles[role] = role, true
 		}
-		if id.Role != "" && id.Role != role {
-			return acl.Identity{}, fmt.Errorf("client certificate %q has organizational units of more than one role", commonName)
-		}
-		id = acl.Identity{Role: role, ID: commonName}
 	}
-	if id.Role == "" {
+	switch len(roles) {
+	case 0:
 		return acl.Identity{}, fmt.Errorf("client certificate %q has no organizational unit agents, sources or monitors and is not listed under certificates", commonName)
+	case 1:
+	default:
+		return acl.Identity{}, fmt.Errorf("client certificate %q has organizational units of more than one role", commonName)
 	}
 	if err := id.Validate(); err != nil {
 		return acl.Identity{}, fmt.Errorf("client certificate %q: %w; list it under certificates with another id", commonName, err)
@@ -182,17 +167,14 @@ type watchedFile struct {
 }
 
 // fileStamp changes when the content of a file changes.
-type fileStamp struct {
-	size    int64
-	modTime int64 // Unix nanoseconds
-}
+type fileStamp struct{ size, unixNano int64 }
 
 func stampOf(path string) (fileStamp, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return fileStamp{}, err
 	}
-	return fileStamp{size: info.Size(), modTime: info.ModTime().UnixNano()}, nil
+	return fileStamp{info.Size(), info.ModTime().UnixNano()}, nil
 }
 
 func (f *watchedFile) read() ([]byte, error) {

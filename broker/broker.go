@@ -42,19 +42,10 @@ func (b *Broker) Ready() <-chan struct{} { return b.ready }
 // Addr returns the host:port of the first listener, with the chosen port if the configured
 // port is 0. It returns "" before [Broker.Ready].
 func (b *Broker) Addr() string {
-	if addrs := b.Addrs(); len(addrs) > 0 {
-		return addrs[0]
-	}
-	return ""
-}
-
-// Addrs returns the host:port of every listener in the order of the configuration, or nil
-// before [Broker.Ready].
-func (b *Broker) Addrs() []string {
 	if !b.isReady() {
-		return nil
+		return ""
 	}
-	return b.addrs
+	return b.addrs[0]
 }
 
 // HTTPAddr returns the host:port of metrics and health. It returns "" if they are not served,
@@ -92,7 +83,7 @@ func (b *Broker) Run(ctx context.Context) (err error) {
 	counters := newCounters()
 	h := &hook{
 		cfg: b.cfg, auth: auth, router: res.router, counters: counters,
-		logger: b.cfg.Logger, stopping: make(chan struct{}), conns: map[string]*clientConn{},
+		logger: b.cfg.Logger, stopping: make(chan struct{}),
 	}
 	server, err := b.newServer(res, h)
 	if err != nil {
@@ -106,14 +97,8 @@ func (b *Broker) Run(ctx context.Context) (err error) {
 	if res.store != nil {
 		group.Go(func() error { return res.store.Run(storeCtx) })
 	}
-	group.Go(func() error {
-		every(ctx, time.Second, func() { tick(res.router, server) })
-		return nil
-	})
-	group.Go(func() error {
-		every(ctx, recheckInterval, func() { h.recheckCertificates(time.Now()) })
-		return nil
-	})
+	group.Go(func() error { return everySecond(ctx, func() { tick(res.router, server) }) })
+	group.Go(func() error { return everySecond(ctx, func() { h.recheckCertificates(time.Now()) }) })
 	if res.http != nil {
 		b.httpAddr = res.http.Addr().String()
 		handler := b.handler(promhttp.HandlerFor(newRegistry(counters, res.router, server), promhttp.HandlerOpts{}))
@@ -177,14 +162,14 @@ func (b *Broker) capabilities() *mqtt.Capabilities {
 	return caps
 }
 
-// every calls f at each interval until ctx ends.
-func every(ctx context.Context, interval time.Duration, f func()) {
-	ticker := time.NewTicker(interval)
+// everySecond calls f each second until ctx ends, and returns nil.
+func everySecond(ctx context.Context, f func()) error {
+	ticker := time.NewTicker(time.Second)
 	defer ticker.Stop()
 	for {
 		select {
 		case <-ctx.Done():
-			return
+			return nil
 		case <-ticker.C:
 			f()
 		}

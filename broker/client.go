@@ -40,16 +40,9 @@ func (c *clientSession) init(h *hook, cl *mqtt.Client, id acl.Identity, pk packe
 	}
 }
 
-// startSender starts the goroutine that writes the packets of the session.
-func (c *clientSession) startSender() {
-	c.senderDone = make(chan struct{})
-	go func() {
-		defer close(c.senderDone)
-		c.send()
-	}()
-}
-
+// send writes the packets of the session. It runs in a goroutine of its own.
 func (c *clientSession) send() {
+	defer close(c.senderDone)
 	for {
 		packet, ok, err := c.sess.Next()
 		if err != nil {
@@ -76,13 +69,12 @@ func (c *clientSession) send() {
 
 // write writes one packet and reports whether the connection can still be used.
 func (c *clientSession) write(packet session.Packet) bool {
-	err := c.cl.WritePacket(packetOf(packet))
-	if errors.Is(err, packets.ErrPacketTooLarge) && packet.Message != nil {
+	switch err := c.cl.WritePacket(packetOf(packet)); {
+	case err == nil:
+	case errors.Is(err, packets.ErrPacketTooLarge) && packet.Message != nil:
 		c.hook.logger.Warn("message dropped, client's maximum packet size exceeded", "session", c.sessionID, "topic", packet.Message.Topic, "maximumPacketSize", c.cl.Properties.Props.MaximumPacketSize)
 		c.sess.Drop(packet.PacketID)
-		return true
-	}
-	if err != nil {
+	default:
 		c.cl.Stop(err)
 		return false
 	}
@@ -96,7 +88,7 @@ func (c *clientConn) finish() {
 		return // no CONNECT was accepted
 	}
 	defer close(c.done)
-	defer c.hook.removeConn(c)
+	defer c.hook.conns.CompareAndDelete(c.sessionID, c)
 	if c.sess == nil {
 		return
 	}

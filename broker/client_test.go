@@ -89,9 +89,7 @@ func dialRaw(t testing.TB, addr, user string) *mqttkit.Client {
 func tryDial(t *testing.T, addr string, o options) (*client, error) {
 	t.Helper()
 	conn, err := net.Dial("tcp", addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	if o.tls != nil {
 		conn = packets.NewThreadSafeConn(tls.Client(conn, o.tls)) // paho writes a packet in pieces
 	}
@@ -254,9 +252,7 @@ func scrape(t *testing.T, b *brokertest.Running, metric string, labels ...string
 	response := get(t, b, "/metrics")
 	defer func() { _ = response.Close() }()
 	metrics, err := kit.ParseMetrics(response)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	if len(metrics.Select(metric, labels...)) != 1 {
 		t.Fatalf("there is no metric %s %v", metric, labels)
 	}
@@ -266,9 +262,7 @@ func scrape(t *testing.T, b *brokertest.Running, metric string, labels ...string
 func get(t *testing.T, b *brokertest.Running, path string) io.ReadCloser {
 	t.Helper()
 	response, err := http.Get(fmt.Sprintf("http://%s%s", b.Broker.HTTPAddr(), path))
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	if response.StatusCode != http.StatusOK {
 		t.Fatalf("GET %s: %s", path, response.Status)
 	}

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/workwire/workwire/broker/acl"
+	"github.com/workwire/workwire/pkg/serve"
 )
 
 // Defaults of [Config].
@@ -41,19 +42,17 @@ type Config struct {
 	// If it is empty, sessions and messages are kept in memory and end with the broker.
 	DataDir string `json:"dataDir,omitempty"`
 
-	// MaxPacketSize is the maximum size of an MQTT packet in bytes, 1024 to 268435460 (the
-	// limit of MQTT); default [DefaultMaxPacketSize]. It is announced to clients. A larger
-	// packet ends the connection with reason 0x95.
+	// MaxPacketSize is the maximum size of an MQTT packet in bytes, 1024 to 268435460; default
+	// [DefaultMaxPacketSize]. A larger packet ends the connection with reason 0x95.
 	MaxPacketSize uint32 `json:"maxPacketSize,omitempty"`
 
-	// ReceiveMaximum is the maximum number of messages that a client has published and the
-	// broker has not acknowledged; default [DefaultReceiveMaximum]. It is announced to clients.
+	// ReceiveMaximum is the maximum number of unacknowledged messages from a client; default
+	// [DefaultReceiveMaximum].
 	ReceiveMaximum uint16 `json:"receiveMaximum,omitempty"`
 
 	// MaxQueuedMessages and MaxQueuedBytes limit the queue of one session; default
-	// [DefaultMaxQueuedMessages] and [DefaultMaxQueuedBytes]. A session that would exceed a
-	// limit is ended as a whole: its client is disconnected with reason 0x97, finds no session
-	// when it reconnects, and resyncs.
+	// [DefaultMaxQueuedMessages] and [DefaultMaxQueuedBytes]. A session that would exceed a limit
+	// is ended: its client is disconnected with reason 0x97, finds no session, and resyncs.
 	MaxQueuedMessages int   `json:"maxQueuedMessages,omitempty"`
 	MaxQueuedBytes    int64 `json:"maxQueuedBytes,omitempty"`
 
@@ -80,10 +79,9 @@ type Listener struct {
 	TLS *ListenerTLS `json:"tls,omitempty"`
 }
 
-// ListenerTLS names PEM files. Changed files are reloaded within a second; if they cannot be
-// used, the previous content stays in use. New connections use the new content. The broker
-// ends connections whose client certificate has expired, is revoked, or was issued by a CA
-// that is no longer in ClientCAFile.
+// ListenerTLS names PEM files. Changed files are reloaded within a second, unless they cannot be
+// used. The broker ends connections whose client certificate has expired, is revoked, or was
+// issued by a CA that is no longer in ClientCAFile.
 type ListenerTLS struct {
 	// CertFile and KeyFile are the broker's certificate chain and key.
 	CertFile string `json:"certFile"`
@@ -313,16 +311,11 @@ func (u User) validate() error {
 	return u.Identity().Validate()
 }
 
-// isLoopback reports whether only this machine can reach address (host:port). Of host names,
-// only "localhost" is accepted: the result must not depend on a DNS lookup.
+// isLoopback reports whether only this machine can reach address (host:port).
 func isLoopback(address string) (bool, error) {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
 		return false, fmt.Errorf("%q is not host:port: %w", address, err)
 	}
-	if host == "localhost" {
-		return true, nil
-	}
-	ip := net.ParseIP(host)
-	return ip != nil && ip.IsLoopback(), nil
+	return serve.IsLoopback(host), nil
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/workwire/workwire/broker"
 	"github.com/workwire/workwire/broker/acl"
 	"github.com/workwire/workwire/broker/brokertest"
+	"github.com/workwire/workwire/test/kit"
 )
 
 const goodHash = "$2a$04$TBRjBPXpQMVBw0pjbdWi6O2zTDqWIkOKFn9dSbTFXwhcqwNzVCYcm"
@@ -18,27 +19,19 @@ const goodHash = "$2a$04$TBRjBPXpQMVBw0pjbdWi6O2zTDqWIkOKFn9dSbTFXwhcqwNzVCYcm"
 // TestExample runs the example configuration, with other ports.
 func TestExample(t *testing.T) {
 	data, err := os.ReadFile("work-broker.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	dir := t.TempDir()
 	hash, err := broker.HashPassword(password)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	files := map[string]string{
 		"work-broker.yaml": regexp.MustCompile(`(?m)^(- address|httpAddress): 127.0.0.1:\d+`).ReplaceAllString(string(data), "$1: 127.0.0.1:0"),
 		"hub1.passwd":      hash + "\n", "cluster1.passwd": hash + "\n",
 	}
 	for name, content := range files {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		kit.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600))
 	}
 	cfg, err := broker.LoadConfig(filepath.Join(dir, "work-broker.yaml"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	if cfg.MaxPacketSize != broker.DefaultMaxPacketSize || cfg.ReceiveMaximum != broker.DefaultReceiveMaximum ||
 		cfg.MaxQueuedMessages != broker.DefaultMaxQueuedMessages || cfg.MaxQueuedBytes != broker.DefaultMaxQueuedBytes {
 		t.Errorf("the example shows other values than the defaults: %+v", cfg)
@@ -56,9 +49,7 @@ func TestExample(t *testing.T) {
 // TestExampleIsComplete checks that the example shows every key.
 func TestExampleIsComplete(t *testing.T) {
 	data, err := os.ReadFile("work-broker.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	for _, v := range []any{broker.Config{}, broker.Listener{}, broker.ListenerTLS{}, broker.User{}, broker.Certificate{}} {
 		for f := range reflect.TypeOf(v).Fields() {
 			key, _, _ := strings.Cut(f.Tag.Get("json"), ",")
@@ -87,9 +78,7 @@ func TestParseConfigIsStrict(t *testing.T) {
 
 func FuzzParseConfig(f *testing.F) {
 	data, err := os.ReadFile("work-broker.yaml")
-	if err != nil {
-		f.Fatal(err)
-	}
+	kit.NoError(f, err)
 	f.Add(data)
 	f.Add([]byte("listeners: [{address: x, tls: {}}]\nusers: [{}]\ncertificates: [{}]"))
 	f.Fuzz(func(t *testing.T, data []byte) {

@@ -11,11 +11,8 @@ import (
 )
 
 const (
-	// writeTimeout limits how long a client may leave a packet unread.
-	writeTimeout = 30 * time.Second
-	// shortWriteTimeout replaces writeTimeout once another goroutine waits for the connection
-	// to end.
-	shortWriteTimeout = time.Second
+	writeTimeout      = 30 * time.Second // how long a client may leave a packet unread
+	shortWriteTimeout = time.Second      // likewise, once another goroutine waits for the end of the connection
 	// lingerTime is how long the rest of a refused packet is read and discarded. Closing the
 	// connection at once would reset it before the client has read the reason.
 	lingerTime = 2 * time.Second
@@ -46,16 +43,7 @@ type clientConn struct {
 	shortWrites bool // the write deadline stays as shortenWrites has set it
 }
 
-// peerCertificate returns the client certificate that TLS verified, or nil.
-func (c *clientConn) peerCertificate() *x509.Certificate {
-	if certs := c.peerCertificates(); len(certs) > 0 {
-		return certs[0]
-	}
-	return nil
-}
-
-// peerCertificates returns the client certificate, followed by the intermediate certificates
-// that the client sent.
+// peerCertificates returns the verified client certificate, if any, and the intermediate ones.
 func (c *clientConn) peerCertificates() []*x509.Certificate {
 	if t, ok := c.Conn.(*tls.Conn); ok {
 		return t.ConnectionState().PeerCertificates

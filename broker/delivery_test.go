@@ -87,9 +87,7 @@ func TestSlowSubscriberGetsEverythingInOrder(t *testing.T) {
 				if ahead > 10 {
 					t.Fatalf("%d messages unacknowledged; the client takes 10", ahead)
 				}
-				if err := agent.Ack(p); err != nil {
-					t.Fatal(err)
-				}
+				kit.NoError(t, agent.Ack(p))
 			}
 			if got := agent.payloads(len(want)); !slices.Equal(got, want) {
 				t.Errorf("the messages came in another order, or more than once")
@@ -109,9 +107,7 @@ func TestUnacknowledgedMessagesAreSentAgain(t *testing.T) {
 		t.Fatalf("got %v", got)
 	}
 	for _, p := range agent.received[:2] {
-		if err := agent.Ack(p); err != nil {
-			t.Fatal(err)
-		}
+		kit.NoError(t, agent.Ack(p))
 	}
 	first := agent.received[2].PacketID
 	kit.True(t, "the acknowledgements", func() bool { return scrape(t, b, "workwire_broker_messages_queued") == 3 })
@@ -347,9 +343,7 @@ func TestStopWithClients(t *testing.T) {
 	source.mustSubscribe("clusters/+/agentbroadcast")
 	agent := dial(t, b.Addr, options{user: "c1", will: &paho.WillMessage{Topic: "clusters/c1/agentbroadcast", QoS: 1, Payload: []byte("x")}})
 	silent, err := net.Dial("tcp", b.Addr) // never says CONNECT
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	defer func() { _ = silent.Close() }()
 	b.Stop()
 	if code := agent.disconnectCode(); code != 0x8b {

@@ -6,6 +6,8 @@ import (
 	"io"
 	"net"
 	"testing"
+
+	"github.com/workwire/workwire/test/kit"
 )
 
 // packet returns an MQTT packet with a body of n bytes.
@@ -97,9 +99,7 @@ func FuzzFramer(f *testing.F) {
 // TestRefusedPacket checks that a client can read the reason while it still sends a large packet.
 func TestRefusedPacket(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	defer func() { _ = l.Close() }()
 	ended := make(chan error, 1)
 	var got bytes.Buffer
@@ -114,9 +114,7 @@ func TestRefusedPacket(t *testing.T) {
 		ended <- err
 	}()
 	conn, err := net.Dial("tcp", l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	defer func() { _ = conn.Close() }()
 	first := packet(50)
 	stream := append(bytes.Clone(first), packet(1<<20)...)

@@ -3,8 +3,6 @@ package broker
 import (
 	"errors"
 	"log/slog"
-	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -31,8 +29,7 @@ type hook struct {
 	logger   *slog.Logger
 	stopping chan struct{} // closed when the broker begins to stop
 
-	mu    sync.Mutex
-	conns map[string]*clientConn // by session id; a connection waits for the end of the previous one
+	conns sync.Map // of *clientConn, by session id; a connection waits for the end of the previous one
 }
 
 // ID returns the name of the hook in mochi-mqtt's log.
@@ -76,8 +73,8 @@ func (h *hook) identify(conn *clientConn, pk packets.Packet) (acl.Identity, erro
 	if pk.Connect.UsernameFlag {
 		return h.auth.byPassword(string(pk.Connect.Username), pk.Connect.Password)
 	}
-	if cert := conn.peerCertificate(); cert != nil {
-		return h.auth.byCertificate(cert)
+	if certs := conn.peerCertificates(); len(certs) > 0 {
+		return h.auth.byCertificate(certs[0])
 	}
 	return acl.Identity{}, errAnonymous
 }
@@ -95,31 +92,14 @@ func (h *hook) OnConnectAuthenticate(*mqtt.Client, packets.Packet) bool { return
 // whether the session existed.
 func (h *hook) OnSessionEstablish(cl *mqtt.Client, _ packets.Packet) {
 	conn := cl.Net.Conn.(*clientConn)
-	if previous := h.addConn(conn); previous != nil {
+	if last, exists := h.conns.Swap(conn.sessionID, conn); exists {
+		previous := last.(*clientConn)
 		h.logger.Info("session taken over, disconnecting its previous client", "session", conn.sessionID, "remote", cl.Net.Remote)
 		previous.shortenWrites() // the client may be dead with a full buffer
 		_ = h.server.DisconnectClient(previous.cl, packets.ErrSessionTakenOver)
 		<-previous.done
 	}
 	conn.sess, conn.present = h.router.Connect(conn.connect)
-}
-
-// addConn makes conn the connection of its session and returns the previous one, or nil.
-func (h *hook) addConn(conn *clientConn) (previous *clientConn) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	previous = h.conns[conn.sessionID]
-	h.conns[conn.sessionID] = conn
-	return previous
-}
-
-// removeConn removes conn unless its session has a newer connection.
-func (h *hook) removeConn(conn *clientConn) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.conns[conn.sessionID] == conn {
-		delete(h.conns, conn.sessionID)
-	}
 }
 
 // OnSessionEstablished starts the sender after the CONNACK.
@@ -133,11 +113,12 @@ func (h *hook) OnSessionEstablished(cl *mqtt.Client, _ packets.Packet) {
 		}
 	}
 	args := []any{"session", conn.sessionID, "remote", cl.Net.Remote, "listener", cl.Net.Listener, "sessionPresent", conn.present}
-	if cert := conn.peerCertificate(); cert != nil {
-		args = append(args, "certificateIssuer", cert.Issuer.CommonName, "certificateExpires", cert.NotAfter)
+	if certs := conn.peerCertificates(); len(certs) > 0 {
+		args = append(args, "certificateIssuer", certs[0].Issuer.CommonName, "certificateExpires", certs[0].NotAfter)
 	}
 	h.logger.Info("client connected", args...)
-	conn.startSender()
+	conn.senderDone = make(chan struct{})
+	go conn.send()
 }
 
 // OnACLCheck authorizes subscriptions. OnPublish authorizes messages, because it can
@@ -277,13 +258,7 @@ func (h *hook) OnUnsubscribed(cl *mqtt.Client, pk packets.Packet) {
 
 // disconnectAll disconnects every client with the reason that the broker shuts down.
 func (h *hook) disconnectAll() {
-	for _, conn := range h.connections() {
-		_ = h.server.DisconnectClient(conn.cl, packets.ErrServerShuttingDown)
+	for _, conn := range h.conns.Range {
+		_ = h.server.DisconnectClient(conn.(*clientConn).cl, packets.ErrServerShuttingDown)
 	}
-}
-
-func (h *hook) connections() []*clientConn {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return slices.Collect(maps.Values(h.conns))
 }

@@ -74,8 +74,7 @@ func (l *listener) Serve(establish listeners.EstablishFn) {
 			if errors.Is(err, net.ErrClosed) {
 				return
 			}
-			// The process has no file descriptors left, or the client has gone. Neither
-			// may end the listener.
+			// No file descriptors are left, or the client has gone: neither may end the listener.
 			l.logger.Warn("accept failed, retrying", "listener", l.id, "error", err)
 			select {
 			case <-time.After(50 * time.Millisecond):
@@ -151,9 +150,8 @@ func (l *listener) untrack(conn net.Conn) {
 	l.wg.Done()
 }
 
-// Close stops accepting, closes the remaining connections and waits for their goroutines. It
-// is called once. hook.disconnectAll has disconnected the clients before: mochi-mqtt's own
-// CloseFn deadlocks if a client disconnects at the same moment.
+// Close stops accepting, closes the remaining connections and waits for their goroutines, once.
+// mochi-mqtt's own CloseFn is not called: it deadlocks if a client disconnects at the same moment.
 func (l *listener) Close(listeners.CloseFn) {
 	_ = l.socket.Close()
 	l.mu.Lock()

@@ -6,10 +6,10 @@ import (
 
 	mqtt "github.com/mochi-mqtt/server/v2"
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/workwire/workwire/broker/acl"
 	"github.com/workwire/workwire/broker/session"
+	"github.com/workwire/workwire/pkg/serve"
 )
 
 // counters are the metrics that the hook counts.
@@ -30,7 +30,7 @@ func newCounters() *counters {
 		}, []string{"reason"}),
 	}
 	for _, a := range []acl.Action{acl.Publish, acl.Subscribe} {
-		c.denials.WithLabelValues(a.String())
+		c.denials.WithLabelValues(string(a))
 	}
 	for _, reason := range []string{"anonymous", "password", "other"} {
 		c.failures.WithLabelValues(reason)
@@ -38,7 +38,7 @@ func newCounters() *counters {
 	return c
 }
 
-func (c *counters) denied(a acl.Action) { c.denials.WithLabelValues(a.String()).Inc() }
+func (c *counters) denied(a acl.Action) { c.denials.WithLabelValues(string(a)).Inc() }
 
 func (c *counters) authFailed(err error) {
 	reason := "other" // a certificate without a role, an unreadable password file
@@ -86,12 +86,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 // newRegistry returns a registry of this broker alone, so that several brokers can run in one
 // process.
 func newRegistry(c *counters, router *session.Router, server *mqtt.Server) *prometheus.Registry {
-	reg := prometheus.NewRegistry()
-	reg.MustRegister(
-		c.denials, c.failures,
-		&collector{router: router, server: server},
-		collectors.NewGoCollector(),
-		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-	)
+	reg := serve.NewRegistry()
+	reg.MustRegister(c.denials, c.failures, &collector{router: router, server: server})
 	return reg
 }

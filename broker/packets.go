@@ -10,7 +10,7 @@ import (
 
 // messageOf returns the message of a PUBLISH that arrived at the time now.
 func messageOf(pk packets.Packet, now time.Time) *session.Message {
-	return &session.Message{
+	m := &session.Message{
 		Topic:           pk.TopicName,
 		Payload:         pk.Payload,
 		QoS:             pk.FixedHeader.Qos,
@@ -20,8 +20,11 @@ func messageOf(pk packets.Packet, now time.Time) *session.Message {
 		CorrelationData: pk.Properties.CorrelationData,
 		UTF8:            pk.Properties.PayloadFormat == 1,
 		User:            propertiesOf(pk.Properties.User),
-		Expires:         expiresAt(pk.Properties.MessageExpiryInterval, now),
 	}
+	if interval := pk.Properties.MessageExpiryInterval; interval > 0 {
+		m.Expires = now.Unix() + int64(interval)
+	}
+	return m
 }
 
 // willOf returns the will of a CONNECT, or nil.
@@ -87,13 +90,4 @@ func propertiesOf(user []packets.UserProperty) []session.Property {
 		out = append(out, session.Property{Key: p.Key, Value: p.Val})
 	}
 	return out
-}
-
-// expiresAt returns the Unix time in seconds at which a message expires, or 0 (never) if
-// interval is 0.
-func expiresAt(interval uint32, now time.Time) int64 {
-	if interval == 0 {
-		return 0
-	}
-	return now.Unix() + int64(interval)
 }

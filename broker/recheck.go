@@ -6,16 +6,14 @@ import (
 	"github.com/mochi-mqtt/server/v2/packets"
 )
 
-// recheckInterval is how long a connection may outlive its client certificate.
-const recheckInterval = time.Second
-
 // recheckCertificates disconnects clients whose certificate is no longer accepted. TLS checks
 // certificates only when a connection is made, and MQTT connections last for months. It visits
 // every connection; a check is one comparison unless the TLS files have changed.
 func (h *hook) recheckCertificates(now time.Time) {
 	states := map[*tlsFiles]*tlsState{}
 	var rejected []*clientConn
-	for _, conn := range h.connections() {
+	for _, entry := range h.conns.Range {
+		conn := entry.(*clientConn)
 		certs := conn.peerCertificates()
 		if conn.tls == nil || len(certs) == 0 {
 			continue

@@ -55,9 +55,7 @@ func (k *certified) configure(certs ...certificates.Certificate) {
 		Authority:    certificates.Authority{Directory: "authority", Name: "test", Validity: metav1.Duration{Duration: 24 * time.Hour}},
 		Certificates: certs,
 	}})
-	if err != nil {
-		k.Fatal(err)
-	}
+	kit.NoError(k, err)
 	if _, err := k.manager.Ensure(); err != nil {
 		k.Fatal(err)
 	}
@@ -74,13 +72,9 @@ func (k *certified) rotate(step certificates.Step) {
 func (k *certified) tls(name string) *tls.Config {
 	k.Helper()
 	pair, err := tls.LoadX509KeyPair(k.path(name+"/tls.crt"), k.path(name+"/tls.key"))
-	if err != nil {
-		k.Fatal(err)
-	}
+	kit.NoError(k, err)
 	trusted, err := os.ReadFile(k.path(name + "/ca.crt"))
-	if err != nil {
-		k.Fatal(err)
-	}
+	kit.NoError(k, err)
 	config := &tls.Config{
 		ServerName: "127.0.0.1", RootCAs: x509.NewCertPool(), Certificates: []tls.Certificate{pair},
 		// A resumed TLS session must not replace the certificate.
@@ -94,9 +88,7 @@ func (k *certified) tls(name string) *tls.Config {
 func (k *certified) dial(clientID string, config *tls.Config) *client {
 	k.Helper()
 	c, err := k.tryDial(clientID, config)
-	if err != nil {
-		k.Fatal(err)
-	}
+	kit.NoError(k, err)
 	return c
 }
 
@@ -204,9 +196,7 @@ func TestBadRevocationList(t *testing.T) {
 		t.Fatal(err)
 	}
 	k.refused(stolen, "is revoked")
-	if err := os.WriteFile(k.path("broker/ca.crl"), []byte("rubbish"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, os.WriteFile(k.path("broker/ca.crl"), []byte("rubbish"), 0o600))
 	k.refused(stolen, "reloading TLS files failed")
 	if _, err := k.tryDial("x", k.tls("c2")); err != nil {
 		t.Error(err)

@@ -85,9 +85,7 @@ func TestAcknowledgementsInOrder(t *testing.T) {
 		if id%2 == 0 {
 			topic = "sources/hub2/sourcebroadcast" // refused at once
 		}
-		if err := raw.Publish(id, topic, nil); err != nil {
-			t.Fatal(err)
-		}
+		kit.NoError(t, raw.Publish(id, topic, nil))
 	}
 	for id := uint16(1); id <= 100; id++ {
 		ack, ok := raw.Next().(*packets.Puback)

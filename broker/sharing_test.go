@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/eclipse/paho.golang/packets"
+
+	"github.com/workwire/workwire/test/kit"
 )
 
 const (
@@ -118,9 +120,7 @@ func TestTakeover(t *testing.T) {
 					return
 				}
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			kit.NoError(t, err)
 			if d, ok := p.Content.(*packets.Disconnect); !ok || d.ReasonCode != 0x8e {
 				t.Errorf("the first client got %v", p)
 			}

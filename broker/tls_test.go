@@ -38,12 +38,9 @@ func newAuthority(t *testing.T) *authority {
 	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test CA"}, NotAfter: time.Now().Add(time.Hour),
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &a.key.PublicKey, a.key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if a.cert, err = x509.ParseCertificate(der); err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
+	a.cert, err = x509.ParseCertificate(der)
+	kit.NoError(t, err)
 	a.pem = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 	return a
 }
@@ -51,9 +48,7 @@ func newAuthority(t *testing.T) *authority {
 func newKey(t *testing.T) *ecdsa.PrivateKey {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	return key
 }
 
@@ -65,13 +60,9 @@ func (a *authority) issue(t *testing.T, serial int64, commonName string, units .
 		SerialNumber: big.NewInt(serial), Subject: pkix.Name{CommonName: commonName, OrganizationalUnit: units}, NotAfter: time.Now().Add(time.Hour),
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}, a.cert, &k.PublicKey, a.key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	keyDER, err := x509.MarshalECPrivateKey(k)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: keyDER})
 }
 
@@ -82,9 +73,7 @@ func (a *authority) client(t *testing.T, commonName string, units ...string) *tl
 	config.RootCAs.AddCert(a.cert)
 	if commonName != "" {
 		cert, err := tls.X509KeyPair(a.issue(t, 2, commonName, units...))
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.NoError(t, err)
 		config.Certificates = []tls.Certificate{cert}
 	}
 	return config
@@ -96,9 +85,7 @@ func (a *authority) write(t *testing.T, dir string, serial int64) broker.Listene
 	files := &broker.ListenerTLS{CertFile: filepath.Join(dir, "server.crt"), KeyFile: filepath.Join(dir, "server.key"), ClientCAFile: filepath.Join(dir, "ca.crt")}
 	cert, key := a.issue(t, serial, "server")
 	for name, content := range map[string][]byte{files.CertFile: cert, files.KeyFile: key, files.ClientCAFile: a.pem} {
-		if err := os.WriteFile(name, content, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		kit.NoError(t, os.WriteFile(name, content, 0o600))
 	}
 	return broker.Listener{Address: "127.0.0.1:0", TLS: files}
 }
@@ -179,9 +166,7 @@ func TestFilesChange(t *testing.T) {
 	serial := func() int64 {
 		t.Helper()
 		conn, err := tls.Dial("tcp", b.Addr, ca.client(t, ""))
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.NoError(t, err)
 		defer func() { _ = conn.Close() }()
 		return conn.ConnectionState().PeerCertificates[0].SerialNumber.Int64()
 	}
@@ -189,9 +174,7 @@ func TestFilesChange(t *testing.T) {
 	if got := serial(); got != 10 {
 		t.Fatalf("serial number %d", got)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "server.crt"), []byte("rubbish"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, os.WriteFile(filepath.Join(dir, "server.crt"), []byte("rubbish"), 0o600))
 	if got := serial(); got != 10 {
 		t.Errorf("with a bad file: serial number %d, want the former one's", got)
 	}
@@ -211,16 +194,12 @@ func TestPasswordFileChanges(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "passwd")
 	set := func(content string) {
 		t.Helper()
-		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		kit.NoError(t, os.WriteFile(file, []byte(content), 0o600))
 	}
 	hash := func(password string) string {
 		t.Helper()
 		h, err := broker.HashPassword(password)
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.NoError(t, err)
 		return h
 	}
 	set(hash("one") + "\n")
@@ -248,14 +227,10 @@ func TestPasswordFileChanges(t *testing.T) {
 // TestStartFails checks that a broker that cannot start closes ports and files.
 func TestStartFails(t *testing.T) {
 	busy, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	defer func() { _ = busy.Close() }()
 	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	_ = free.Close()
 	dir := t.TempDir()
 	for name, change := range map[string]func(*broker.Config){
@@ -268,9 +243,7 @@ func TestStartFails(t *testing.T) {
 			cfg := broker.Config{Listeners: []broker.Listener{{Address: free.Addr().String()}}, Users: users(), DataDir: dir}
 			change(&cfg)
 			b, err := broker.New(cfg)
-			if err != nil {
-				t.Fatal(err)
-			}
+			kit.NoError(t, err)
 			if err := b.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "address already in use") {
 				t.Errorf("Run: %v", err)
 			}
@@ -286,10 +259,8 @@ func TestStartFails(t *testing.T) {
 func TestRunEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	b, err := broker.New(broker.Config{Listeners: []broker.Listener{{Address: "127.0.0.1:0"}}, Users: users(), HTTPAddress: "127.0.0.1:0"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if b.Addrs() != nil || b.HTTPAddr() != "" {
+	kit.NoError(t, err)
+	if b.Addr() != "" || b.HTTPAddr() != "" {
 		t.Error("it has addresses before it runs")
 	}
 	ended := make(chan error, 1)

@@ -58,24 +58,13 @@ func (i Identity) Validate() error {
 }
 
 // Action is an access of a client to a topic.
-type Action int
+type Action string
 
 // The actions. The zero Action is always refused.
 const (
-	Publish   Action = iota + 1 // send to a topic name, as a message or as a will
-	Subscribe                   // receive from a topic filter
+	Publish   Action = "publish"   // send to a topic name, as a message or as a will
+	Subscribe Action = "subscribe" // receive from a topic filter
 )
-
-// String returns "publish" or "subscribe".
-func (a Action) String() string {
-	switch a {
-	case Publish:
-		return "publish"
-	case Subscribe:
-		return "subscribe"
-	}
-	return fmt.Sprintf("action %d", int(a))
-}
 
 // Allow reports whether id may publish to a topic name or subscribe to a topic filter. It
 // refuses every filter that could match a topic that id may not read. It is safe for
@@ -122,6 +111,7 @@ func maySubscribe(id Identity, t topicFilter) bool {
 
 const (
 	wildcard = "+"
+	letters  = "abcdefghijklmnopqrstuvwxyz"
 
 	sourceEvents    = "sourceevents"
 	agentEvents     = "agentevents"
@@ -182,20 +172,6 @@ func isSysFilter(filter string) bool {
 
 func isIDOrWildcard(s string) bool { return s == wildcard || isID(s) }
 
-func isID(s string) bool {
-	for _, c := range []byte(s) {
-		if (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '-' {
-			return false
-		}
-	}
-	return s != ""
-}
+func isID(s string) bool { return s != "" && strings.Trim(s, letters+"0123456789-") == "" }
 
-func isWord(s string) bool {
-	for _, c := range []byte(s) {
-		if c < 'a' || c > 'z' {
-			return false
-		}
-	}
-	return s != ""
-}
+func isWord(s string) bool { return s != "" && strings.Trim(s, letters) == "" }

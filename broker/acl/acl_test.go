@@ -65,8 +65,8 @@ func TestAllow(t *testing.T) {
 		{acl.Identity{Role: acl.Agent}, sub, "sources/+/sourcebroadcast", false},
 		{acl.Identity{Role: acl.Agent, ID: "+"}, sub, "sources/+/clusters/+/sourceevents", false},
 		{acl.Identity{Role: "admin", ID: "c1"}, sub, "sources/+/sourcebroadcast", false},
-		{agent, 0, "sources/+/sourcebroadcast", false},
-		{agent, 9, "clusters/c1/agentbroadcast", false},
+		{agent, "", "sources/+/sourcebroadcast", false},
+		{agent, "other", "clusters/c1/agentbroadcast", false},
 	} {
 		if got := acl.Allow(test.id, test.action, test.topic); got != test.want {
 			t.Errorf("%v, %v %q: got %v", test.id, test.action, test.topic, got)

@@ -11,6 +11,7 @@ import (
 	"github.com/workwire/workwire/broker"
 	"github.com/workwire/workwire/broker/acl"
 	"github.com/workwire/workwire/broker/brokertest"
+	"github.com/workwire/workwire/test/kit"
 )
 
 func TestStart(t *testing.T) {
@@ -49,9 +50,7 @@ func TestStart(t *testing.T) {
 func connect(ctx context.Context, t *testing.T, addr, user string, cfg paho.ClientConfig) *paho.Client {
 	t.Helper()
 	conn, err := net.Dial("tcp", addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	cfg.Conn = conn
 	c := paho.NewClient(cfg)
 	if _, err := c.Connect(ctx, &paho.Connect{

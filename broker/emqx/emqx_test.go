@@ -10,6 +10,7 @@ import (
 
 	"github.com/workwire/workwire/broker/acl"
 	"github.com/workwire/workwire/broker/acl/acltest"
+	"github.com/workwire/workwire/test/kit"
 )
 
 //go:embed acl.conf
@@ -19,7 +20,7 @@ var aclFile string
 type rule struct {
 	allow    bool
 	who      func(username string) bool
-	action   acl.Action // 0: all
+	action   acl.Action // "": all
 	topics   []string
 	anything bool // {deny, all} and {allow, all}
 }
@@ -71,7 +72,7 @@ func decide(rules []rule, username string, action acl.Action, topic string) bool
 		if r.anything {
 			return r.allow
 		}
-		if r.action != 0 && r.action != action || !r.who(username) {
+		if r.action != "" && r.action != action || !r.who(username) {
 			continue
 		}
 		for _, filter := range r.topics {
@@ -98,9 +99,7 @@ func withSource(text, id string) string {
 // TestAttempts checks acl.conf with the attempts of the real brokers.
 func TestAttempts(t *testing.T) {
 	rules, err := parse(withSource(aclFile, acltest.OtherHub.ID))
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	tried := 0
 	for _, a := range acltest.Attempts() {
 		username := a.Who.ID

@@ -8,6 +8,7 @@ package mosquitto
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	_ "embed" // the configuration files
 	"errors"
@@ -72,12 +73,9 @@ type TLS struct{ CertFile, KeyFile, ClientCAFile, CRLFile string }
 // Render writes mosquitto.conf, acl and passwd for cfg.Port to cfg.Dir. It runs the program
 // mosquitto_passwd, unless cfg.TLS is set.
 func Render(cfg Config) error {
-	rules, err := rules(cfg.Users)
-	if err != nil {
-		return fmt.Errorf("render the Mosquitto configuration: %w", err)
-	}
+	rules, rulesErr := rules(cfg.Users)
 	passwords, err := passwords(cfg)
-	if err != nil {
+	if err := cmp.Or(rulesErr, err); err != nil {
 		return fmt.Errorf("render the Mosquitto configuration: %w", err)
 	}
 	conf := settings(cfg)
@@ -197,12 +195,8 @@ func Start(ctx context.Context, cfg Config) (*Process, error) {
 	if err := Render(cfg); err != nil {
 		return nil, err
 	}
-	p := &Process{
-		Addr:  net.JoinHostPort("127.0.0.1", strconv.Itoa(cfg.Port)),
-		Port:  cfg.Port,
-		ended: make(chan struct{}),
-		log:   filepath.Join(cfg.Dir, "mosquitto.log"),
-	}
+	p := &Process{Port: cfg.Port, ended: make(chan struct{}), log: filepath.Join(cfg.Dir, "mosquitto.log")}
+	p.Addr = net.JoinHostPort("127.0.0.1", strconv.Itoa(cfg.Port))
 	if err := p.launch(program, cfg.Dir); err != nil {
 		return nil, err
 	}

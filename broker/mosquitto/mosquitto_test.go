@@ -10,6 +10,7 @@ import (
 	"github.com/workwire/workwire/broker"
 	"github.com/workwire/workwire/broker/acl"
 	"github.com/workwire/workwire/broker/mosquitto"
+	"github.com/workwire/workwire/test/kit"
 )
 
 func TestStartStopRestart(t *testing.T) {
@@ -20,12 +21,8 @@ func TestStartStopRestart(t *testing.T) {
 		{Username: "cluster1", Password: "two", Role: acl.Agent},
 	}}
 	p, err := mosquitto.Start(ctx, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := p.Stop(); err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
+	kit.NoError(t, p.Stop())
 	if err := p.Stop(); err != nil {
 		t.Errorf("second Stop: %v", err)
 	}

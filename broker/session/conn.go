@@ -8,20 +8,12 @@ import (
 
 // Connect holds the fields of a client's CONNECT packet.
 type Connect struct {
-	// ID names the session; required.
-	ID string
-	// Owner is the identity that the session belongs to. The same ID always has the same owner.
-	Owner string
-	// CleanStart ends an existing session with this ID first.
-	CleanStart bool
-	// Expiry is the time in seconds for which the session outlives its connection; 0 ends the
-	// session with the connection.
-	Expiry uint32
-	// ReceiveMaximum is the number of unacknowledged messages that the client accepts; 0
-	// means 65535.
-	ReceiveMaximum uint16
-	// Will is published unless the client disconnects normally; nil means no will.
-	Will *Will
+	ID             string // names the session; required
+	Owner          string // the identity that the session belongs to; constant for an ID
+	CleanStart     bool   // ends an existing session with this ID first
+	Expiry         uint32 // seconds for which the session outlives its connection
+	ReceiveMaximum uint16 // unacknowledged messages that the client accepts; 0 means 65535
+	Will           *Will  // published unless the client disconnects normally; nil means no will
 }
 
 // Will is a message that is published when its client is gone.
@@ -32,10 +24,8 @@ type Will struct {
 
 // Disconnect holds how a client disconnected.
 type Disconnect struct {
-	// Normal discards the client's will.
-	Normal bool
-	// Expiry, if not nil, replaces the session expiry of Connect.
-	Expiry *uint32
+	Normal bool    // discards the client's will
+	Expiry *uint32 // if not nil, replaces the session expiry of Connect
 }
 
 // Conn is a client's connection to its session. It is safe for concurrent use, but only one
@@ -296,14 +286,14 @@ func (c *Conn) next() (Packet, *shared) {
 	return Packet{}, nil
 }
 
-// Ack completes the delivery of a message that the client has acknowledged. A code of 0x80 or
-// above, by which the client refuses the message, completes it too.
+// Ack completes the delivery of a message that the client has acknowledged, or refused with a
+// code of 0x80 or above.
 func (c *Conn) Ack(packetID uint16, code byte) {
+	var dropped Reason
 	if code >= 0x80 {
-		c.complete(packetID, RefusedByClient)
-		return
+		dropped = RefusedByClient
 	}
-	c.complete(packetID, "")
+	c.complete(packetID, dropped)
 }
 
 // Drop discards a message that exceeds the client's maximum packet size.

@@ -9,6 +9,7 @@ import (
 	"github.com/workwire/workwire/broker/session"
 	"github.com/workwire/workwire/broker/store"
 	"github.com/workwire/workwire/pkg/statestore"
+	"github.com/workwire/workwire/test/kit"
 )
 
 // open returns a router on the store at path, which commits only when commit is called.
@@ -16,13 +17,9 @@ func open(t *testing.T, path string) (*session.Router, *statestore.Store, func()
 	t.Helper()
 	var router *session.Router
 	st, err := store.Open(store.Config{Path: path, OnCommit: func(b uint64) { router.Committed(b) }})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	router, err = session.New(session.Config{Store: st, MaxQueuedMessages: 1000, MaxQueuedBytes: 1 << 20, ReceiveMaximum: 1000, Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	commit := func() {
 		t.Helper()
 		ended, cancel := context.WithCancel(context.Background())

@@ -15,11 +15,10 @@
 //
 //   - A QoS 1 message is acknowledged to its publisher when it is on disk for every matching
 //     session that outlives its connection, and in memory for every other connected session.
-//   - A session receives its messages in the order in which the broker received them. A QoS 1
-//     message is sent until it is acknowledged: with the same packet identifier and DUP after
-//     a reconnect, as a new message after a restart of the broker.
-//   - Single messages are never dropped from a full queue. A session that exceeds its limits
-//     is ended as a whole; its client finds no session and resyncs (docs/protocol.md, Spec
-//     resync).
+//   - A session receives its messages in their order of arrival. A QoS 1 message is sent until it
+//     is acknowledged: with the same packet identifier and DUP after a reconnect, as a new message
+//     after a restart of the broker.
+//   - A session that exceeds its limits is ended as a whole: its client finds no session and
+//     resyncs (docs/protocol.md, Spec resync). Single messages are never dropped from a full queue.
 //   - A will is kept in memory only: a broker that stops publishes no wills.
 package session

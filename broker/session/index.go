@@ -1,6 +1,10 @@
 package session
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/workwire/workwire/pkg/transport/topicfilter"
+)
 
 // Subscription is a subscription of a session.
 type Subscription struct {
@@ -19,64 +23,37 @@ type index struct{ root node }
 
 type node struct {
 	children map[string]*node
-	subs     map[*session]Subscription            // by subscriber
-	shared   map[string]map[*session]Subscription // by group, then subscriber
-}
-
-// splitShare splits "$share/group/filter". Without that prefix group is "".
-func splitShare(filter string) (group, rest string) {
-	after, ok := strings.CutPrefix(filter, "$share/")
-	if !ok {
-		return "", filter
-	}
-	group, rest, _ = strings.Cut(after, "/")
-	return group, rest
+	subs     map[string]map[*session]Subscription // by share group, "" for none, then subscriber
 }
 
 // add adds or replaces the session's subscription to sub.Filter.
 func (x *index) add(s *session, sub Subscription) {
-	group, filter := splitShare(sub.Filter)
+	group, filter := topicfilter.SplitShare(sub.Filter)
 	n := &x.root
 	for _, level := range strings.Split(filter, "/") {
-		child := n.children[level]
-		if child == nil {
-			child = &node{}
-			if n.children == nil {
-				n.children = map[string]*node{}
-			}
-			n.children[level] = child
+		if n.children == nil {
+			n.children = map[string]*node{}
 		}
-		n = child
-	}
-	if group == "" {
-		if n.subs == nil {
-			n.subs = map[*session]Subscription{}
+		if n.children[level] == nil {
+			n.children[level] = &node{}
 		}
-		n.subs[s] = sub
-		return
+		n = n.children[level]
 	}
-	if n.shared == nil {
-		n.shared = map[string]map[*session]Subscription{}
+	if n.subs == nil {
+		n.subs = map[string]map[*session]Subscription{}
 	}
-	if n.shared[group] == nil {
-		n.shared[group] = map[*session]Subscription{}
-	}
-	n.shared[group][s] = sub
+	insert(n.subs, group, s, sub)
 }
 
 // remove removes the session's subscription to filter, and empty nodes.
 func (x *index) remove(s *session, filter string) {
-	group, rest := splitShare(filter)
+	group, rest := topicfilter.SplitShare(filter)
 	x.root.remove(s, group, strings.Split(rest, "/"))
 }
 
 func (n *node) remove(s *session, group string, levels []string) {
 	if len(levels) == 0 {
-		delete(n.subs, s)
-		delete(n.shared[group], s)
-		if len(n.shared[group]) == 0 {
-			delete(n.shared, group)
-		}
+		erase(n.subs, group, s)
 		return
 	}
 	child := n.children[levels[0]]
@@ -84,7 +61,7 @@ func (n *node) remove(s *session, group string, levels []string) {
 		return
 	}
 	child.remove(s, group, levels[1:])
-	if len(child.children) == 0 && len(child.subs) == 0 && len(child.shared) == 0 {
+	if len(child.children) == 0 && len(child.subs) == 0 {
 		delete(n.children, levels[0])
 	}
 }
@@ -93,11 +70,14 @@ func (n *node) remove(s *session, group string, levels []string) {
 // subscription with its members.
 func (x *index) match(topic string, plain func(*session, Subscription), shared func(map[*session]Subscription)) {
 	visit := func(n *node) {
-		for s, sub := range n.subs {
-			plain(s, sub)
-		}
-		for _, group := range n.shared {
-			shared(group)
+		for group, members := range n.subs {
+			if group != "" {
+				shared(members)
+				continue
+			}
+			for s, sub := range members {
+				plain(s, sub)
+			}
 		}
 	}
 	x.root.match(strings.Split(topic, "/"), strings.HasPrefix(topic, "$"), visit)
@@ -123,19 +103,18 @@ func (n *node) match(levels []string, systemTopic bool, visit func(*node)) {
 	}
 }
 
-// matches reports whether filter, without a $share prefix, matches topic.
-func matches(filter, topic string) bool {
-	f, t := strings.Split(filter, "/"), strings.Split(topic, "/")
-	if strings.HasPrefix(topic, "$") && (f[0] == "+" || f[0] == "#") {
-		return false
+// insert sets m[outer][inner] to value.
+func insert[V any](m map[string]map[*session]V, outer string, inner *session, value V) {
+	if m[outer] == nil {
+		m[outer] = map[*session]V{}
 	}
-	for i, level := range f {
-		if level == "#" {
-			return true
-		}
-		if i >= len(t) || level != "+" && level != t[i] {
-			return false
-		}
+	m[outer][inner] = value
+}
+
+// erase deletes m[outer][inner], and m[outer] once it is empty.
+func erase[V any](m map[string]map[*session]V, outer string, inner *session) {
+	delete(m[outer], inner)
+	if len(m[outer]) == 0 {
+		delete(m, outer)
 	}
-	return len(f) == len(t)
 }

@@ -5,6 +5,8 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/workwire/workwire/pkg/transport/topicfilter"
 )
 
 func sampleMessages() []*Message {
@@ -76,14 +78,14 @@ func FuzzIndex(f *testing.F) {
 		want, subs := map[string]int{}, map[string]bool{}
 		s := &session{}
 		for _, filter := range strings.Split(filters, "\n") {
-			group, rest := splitShare(filter)
+			group, rest := topicfilter.SplitShare(filter)
 			if i := strings.Index(rest, "#"); i >= 0 && (i != len(rest)-1 || i > 0 && rest[i-1] != '/') ||
 				strings.HasPrefix(filter, "$share/") && group == "" {
 				continue // no filter of MQTT
 			}
 			x.add(s, Subscription{Filter: filter})
 			subs[filter] = true
-			if matches(rest, topic) {
+			if topicfilter.Match(rest, topic) {
 				want[filter] = 1
 			}
 		}
@@ -104,19 +106,4 @@ func FuzzIndex(f *testing.F) {
 			t.Error("something is left after everything was removed")
 		}
 	})
-}
-
-func TestMatches(t *testing.T) {
-	for _, test := range []struct {
-		filter, topic string
-		want          bool
-	}{
-		{"a/b", "a/b", true}, {"a/+", "a/b", true}, {"+/+", "a/b", true}, {"#", "a/b", true}, {"a/#", "a/b/c", true},
-		{"a/#", "a", true}, {"a/+", "a", false}, {"a", "a/b", false}, {"a/b", "a", false}, {"+", "/a", false}, {"/+", "/a", true},
-		{"+/+", "/a", true}, {"#", "$SYS/x", false}, {"+/x", "$SYS/x", false}, {"$SYS/#", "$SYS/x", true}, {"a/+/c", "a//c", true},
-	} {
-		if got := matches(test.filter, test.topic); got != test.want {
-			t.Errorf("%q, %q: %v", test.filter, test.topic, got)
-		}
-	}
 }

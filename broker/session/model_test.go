@@ -11,6 +11,7 @@ import (
 	"github.com/workwire/workwire/broker/session"
 	"github.com/workwire/workwire/broker/store"
 	"github.com/workwire/workwire/pkg/statestore"
+	"github.com/workwire/workwire/test/kit"
 )
 
 // model drives a router with random events, including crashes, and checks the guarantees of the
@@ -65,9 +66,7 @@ func (m *model) connect(c *modelClient) {
 func (m *model) publish() {
 	topic := []string{"one", "two", "both/x"}[m.rnd.IntN(3)]
 	payload := fmt.Sprint(m.published) + " " + topic
-	if err := m.publisher.Publish(&session.Message{Topic: topic, QoS: 1, Payload: []byte(payload)}, uint16(m.published%60000+1)); err != nil {
-		m.t.Fatal(err)
-	}
+	kit.NoError(m.t, m.publisher.Publish(&session.Message{Topic: topic, QoS: 1, Payload: []byte(payload)}, uint16(m.published%60000+1)))
 	m.order, m.topics[m.published] = append(m.order, m.published), topic
 	m.published++
 }
@@ -91,9 +90,7 @@ func (m *model) collectAcks() {
 
 func (m *model) receive(c *modelClient) bool {
 	out, ok, err := c.conn.Next()
-	if err != nil {
-		m.t.Fatal(err)
-	}
+	kit.NoError(m.t, err)
 	if !ok {
 		return false
 	}
@@ -133,9 +130,7 @@ func (m *model) write() {
 
 // crash discards all changes that are not committed.
 func (m *model) crash() {
-	if err := m.store.Close(); err != nil {
-		m.t.Fatal(err)
-	}
+	kit.NoError(m.t, m.store.Close())
 	m.open()
 	for _, c := range m.clients {
 		c.conn, c.acked = nil, maps.Clone(c.committed)

@@ -141,28 +141,18 @@ func (r *Router) readMessage(id uint64) (*Message, error) {
 // without a session or a message, and messages without a queue entry.
 func (r *Router) load() error {
 	messages := map[uint64]*shared{}
-	var orphans []string
 	for _, step := range []struct {
 		bucket statestore.Bucket
 		load   func(key string, value []byte) error
 	}{
 		{store.Sessions, r.loadSession},
 		{store.Messages, func(key string, value []byte) error { return r.loadMessage(key, value, messages) }},
-		{store.Queue, func(key string, value []byte) error {
-			ok, err := r.loadEntry(key, value, messages)
-			if !ok {
-				orphans = append(orphans, key)
-			}
-			return err
-		}},
+		{store.Queue, func(key string, value []byte) error { return r.loadEntry(key, value, messages) }},
 		{store.Retained, r.loadRetained},
 	} {
 		if err := r.cfg.Store.Each(step.bucket, step.load); err != nil {
 			return fmt.Errorf("load %s from the broker's database: %w", step.bucket, err)
 		}
-	}
-	for _, key := range orphans {
-		r.cfg.Store.Delete(store.Queue, key)
 	}
 	for id, msg := range messages {
 		if msg.refs == 0 {
@@ -211,18 +201,19 @@ func (r *Router) loadRetained(topic string, value []byte) error {
 	return nil
 }
 
-// loadEntry reports whether the entry has a session and a message.
-func (r *Router) loadEntry(key string, value []byte, messages map[uint64]*shared) (bool, error) {
+// loadEntry adds an entry to its queue, or deletes it if it has no session or no message.
+func (r *Router) loadEntry(key string, value []byte, messages map[uint64]*shared) error {
 	sessionID, id, ok := splitQueueKey(key)
 	s, msg := r.sessions[sessionID], messages[id]
 	if !ok || s == nil || msg == nil {
-		return false, nil
+		r.cfg.Store.Delete(store.Queue, key)
+		return nil
 	}
 	var rec entryRecord
 	if err := json.Unmarshal(value, &rec); err != nil {
-		return true, fmt.Errorf("queue of session %s: %w", sessionID, err)
+		return fmt.Errorf("queue of session %s: %w", sessionID, err)
 	}
 	r.push(s, msg, &entry{qos: 1, retain: rec.Retain, subIDs: rec.SubIDs, stored: true})
 	msg.storedRefs++
-	return true, nil
+	return nil
 }

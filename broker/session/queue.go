@@ -61,10 +61,7 @@ func newShared(m *Message) *shared {
 func (r *Router) addSession(id, owner string) *session {
 	s := &session{id: id, owner: owner, subs: map[string]Subscription{}, byPacketID: map[uint16]*list.Element{}}
 	r.sessions[id] = s
-	if r.owners[owner] == nil {
-		r.owners[owner] = map[*session]struct{}{}
-	}
-	r.owners[owner][s] = struct{}{}
+	insert(r.owners, owner, s, struct{}{})
 	return s
 }
 
@@ -152,10 +149,7 @@ func (r *Router) end(s *session, reason Reason) {
 		r.index.remove(s, filter)
 	}
 	delete(r.sessions, s.id)
-	delete(r.owners[s.owner], s)
-	if len(r.owners[s.owner]) == 0 {
-		delete(r.owners, s.owner)
-	}
+	erase(r.owners, s.owner, s)
 	r.deleteSession(s)
 	r.publishWill(s)
 }

@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -13,20 +16,12 @@ import (
 
 // Fixed limits. They keep a single client from exhausting the broker.
 const (
-	// maxSubscriptions is the maximum number of filters per session. The protocol needs two.
-	maxSubscriptions = 1000
-	// maxSessionsPerOwner is the maximum number of sessions per identity. Another one ends the
-	// session whose client disconnected first.
-	maxSessionsPerOwner = 100
-	// maxRetained and maxRetainedBytes limit the retained messages of all clients together.
-	maxRetained      = 10_000
-	maxRetainedBytes = 64 << 20
-	// maxWindow is the maximum number of unacknowledged messages per connection, even if the
-	// client accepts more.
-	maxWindow = 1000
-	// bodyCache is the size in bytes of the queued messages that are kept in memory although
-	// they are on disk.
-	bodyCache = 64 << 20
+	maxSubscriptions    = 1000     // filters of a session; the protocol needs two
+	maxSessionsPerOwner = 100      // of an identity; another one ends the session whose client disconnected first
+	maxRetained         = 10_000   // retained messages of all clients together
+	maxRetainedBytes    = 64 << 20 // their size
+	maxWindow           = 1000     // unacknowledged messages of a connection, even if the client accepts more
+	bodyCache           = 64 << 20 // bytes of queued messages that are kept in memory although they are on disk
 )
 
 // NeverExpires is the session expiry of a session that never expires (MQTT 5, 3.1.2.11.2).
@@ -34,11 +29,9 @@ const NeverExpires = 0xFFFFFFFF
 
 // Errors that clients can cause.
 var (
-	// ErrQuota means that a message cannot be retained, or a subscription cannot be added,
-	// because a fixed limit of the broker is reached.
+	// ErrQuota means that a fixed limit prevents a retained message or a subscription.
 	ErrQuota = errors.New("a limit of the broker is reached")
-	// ErrReceiveMaximum means that the client published more messages than it may before they
-	// are acknowledged.
+	// ErrReceiveMaximum means that too many messages of the client are not acknowledged yet.
 	ErrReceiveMaximum = errors.New("the client has more unacknowledged messages than the receive maximum allows")
 )
 
@@ -54,21 +47,19 @@ type Config struct {
 	ReceiveMaximum int
 	// Now returns the current time; default time.Now.
 	Now func() time.Time
-	// Logger receives a warning for each session that ends with queued messages; default
-	// slog.Default().
+	// Logger warns of sessions that end with queued messages; default slog.Default().
 	Logger *slog.Logger
 }
 
 func (c Config) validate() error {
 	var errs []error
-	atLeastOne := func(name string, value int64) {
+	for name, value := range map[string]int64{
+		"MaxQueuedMessages": int64(c.MaxQueuedMessages), "MaxQueuedBytes": c.MaxQueuedBytes, "ReceiveMaximum": int64(c.ReceiveMaximum),
+	} {
 		if value < 1 {
 			errs = append(errs, fmt.Errorf("%s must be at least 1, got %d", name, value))
 		}
 	}
-	atLeastOne("MaxQueuedMessages", int64(c.MaxQueuedMessages))
-	atLeastOne("MaxQueuedBytes", c.MaxQueuedBytes)
-	atLeastOne("ReceiveMaximum", int64(c.ReceiveMaximum))
 	return errors.Join(errs...)
 }
 
@@ -131,14 +122,13 @@ func (r *Router) Committed(batch uint64) {
 	clear(r.ackWaiters)
 
 	n := 0
-	for n < len(r.uncommitted) && r.uncommitted[n].batch <= batch {
+	for ; n < len(r.uncommitted) && r.uncommitted[n].batch <= batch; n++ {
 		if m := r.uncommitted[n]; r.cachedBytes > bodyCache && m.refs > 0 && !m.pinned {
 			m.body = nil
 			r.cachedBytes -= m.bytes
 		}
-		n++
 	}
-	r.uncommitted = append(r.uncommitted[:0:0], r.uncommitted[n:]...)
+	r.uncommitted = slices.Clone(r.uncommitted[n:])
 }
 
 // Tick ends expired sessions and publishes delayed wills that are due. Call it about once a
@@ -197,9 +187,8 @@ func (r *Router) publish(origin *session, m *Message) error {
 		targets[s] = t
 	}
 	r.index.match(m.Topic, add, func(group map[*session]Subscription) {
-		if s := chooseMember(group); s != nil {
-			add(s, group[s])
-		}
+		s := chooseMember(group)
+		add(s, group[s])
 	})
 	msg := newShared(m)
 	for s, t := range targets {
@@ -214,22 +203,15 @@ func (r *Router) publish(origin *session, m *Message) error {
 // chooseMember returns the member of a shared subscription that receives the next message: a
 // connected member before others, then the one with the shortest queue.
 func chooseMember(group map[*session]Subscription) *session {
-	var best *session
-	better := func(s *session) bool {
-		if (s.conn != nil) != (best.conn != nil) {
-			return s.conn != nil
+	disconnected := func(s *session) int {
+		if s.conn == nil {
+			return 1
 		}
-		if a, b := s.queue.Len(), best.queue.Len(); a != b {
-			return a < b
-		}
-		return s.id < best.id
+		return 0
 	}
-	for s := range group {
-		if best == nil || better(s) {
-			best = s
-		}
-	}
-	return best
+	return slices.MinFunc(slices.Collect(maps.Keys(group)), func(a, b *session) int {
+		return cmp.Or(disconnected(a)-disconnected(b), a.queue.Len()-b.queue.Len(), strings.Compare(a.id, b.id))
+	})
 }
 
 // retain replaces the retained message of a topic, or deletes it if m has no payload. Callers

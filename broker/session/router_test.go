@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/workwire/workwire/broker/session"
+	"github.com/workwire/workwire/test/kit"
 )
 
 // bench is a router without a store, with a clock that the test sets.
@@ -27,9 +28,8 @@ func newBench(t *testing.T, change func(*session.Config)) *bench {
 		change(&cfg)
 	}
 	var err error
-	if b.Router, err = session.New(cfg); err != nil {
-		t.Fatal(err)
-	}
+	b.Router, err = session.New(cfg)
+	kit.NoError(t, err)
 	return b
 }
 
@@ -69,9 +69,7 @@ func drain(t *testing.T, l *session.Conn) string {
 	var out []string
 	for {
 		o, ok, err := l.Next()
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.NoError(t, err)
 		if !ok {
 			return strings.Join(out, " ")
 		}
@@ -151,9 +149,7 @@ func TestOverlappingSubscriptions(t *testing.T) {
 	b := newBench(t, nil)
 	l := b.conn("c", 10)
 	for _, s := range []session.Subscription{{Filter: "a/+", QoS: 0, ID: 1}, {Filter: "a/#", QoS: 1, ID: 2}, {Filter: "a/b", NoLocal: true}} {
-		if err := l.Subscribe(s); err != nil {
-			t.Fatal(err)
-		}
+		kit.NoError(t, l.Subscribe(s))
 	}
 	publish(t, l, "a/b", "once", nil)
 	var got session.Packet
@@ -217,14 +213,10 @@ func TestRetained(t *testing.T) {
 	publish(t, p, "a", "live", retain)
 	check(t, "live, without the flag", drain(t, l), "live")
 	for _, s := range []session.Subscription{{Filter: "+", RetainHandling: 1}, {Filter: "#", RetainHandling: 2}, {Filter: "$share/g/a"}} {
-		if err := l.Subscribe(s); err != nil {
-			t.Fatal(err)
-		}
+		kit.NoError(t, l.Subscribe(s))
 		check(t, fmt.Sprintf("%+v", s), drain(t, l), "")
 	}
-	if err := l.Subscribe(session.Subscription{Filter: "a", QoS: 1, RetainAsPublished: true, RetainHandling: 1}); err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, l.Subscribe(session.Subscription{Filter: "a", QoS: 1, RetainAsPublished: true, RetainHandling: 1}))
 	check(t, "a new subscription", drain(t, l), "live+retain")
 	publish(t, p, "a", "again", retain)
 	check(t, "as published", drain(t, l), "again+retain")

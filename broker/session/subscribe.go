@@ -3,6 +3,8 @@ package session
 import (
 	"maps"
 	"slices"
+
+	"github.com/workwire/workwire/pkg/transport/topicfilter"
 )
 
 // Subscribe adds or replaces a subscription, and queues the retained messages that it asks
@@ -21,14 +23,14 @@ func (c *Conn) Subscribe(sub Subscription) error {
 	s.subs[sub.Filter] = sub
 	r.index.add(s, sub)
 	r.storeSession(s)
-	if group, _ := splitShare(sub.Filter); group != "" || sub.RetainHandling == 2 || sub.RetainHandling == 1 && existed {
+	if group, _ := topicfilter.SplitShare(sub.Filter); group != "" || sub.RetainHandling == 2 || sub.RetainHandling == 1 && existed {
 		return nil
 	}
 	for topic, m := range r.retained { // few, if any: the protocol retains nothing
 		if s.conn != c {
 			break // the retained messages exceeded the limits of the session
 		}
-		if matches(sub.Filter, topic) {
+		if topicfilter.Match(sub.Filter, topic) {
 			e := &entry{qos: min(sub.QoS, m.QoS), retain: true}
 			if sub.ID > 0 {
 				e.subIDs = []int{sub.ID}

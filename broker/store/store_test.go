@@ -6,14 +6,13 @@ import (
 	"testing"
 
 	"github.com/workwire/workwire/broker/store"
+	"github.com/workwire/workwire/test/kit"
 )
 
 func TestOpenErrors(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "new", "db")
 	s, err := store.Open(store.Config{Path: path})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	if _, err := store.Open(store.Config{Path: path}); err == nil || !strings.Contains(err.Error(), "another process still holds it") {
 		t.Errorf("opened twice: %v", err)
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/eclipse/paho.golang/packets"
 	"golang.org/x/crypto/bcrypt"
 
+	"github.com/workwire/workwire/test/kit"
 	"github.com/workwire/workwire/test/kit/mqttkit"
 )
 
@@ -47,9 +48,7 @@ type process struct {
 func writeConfig(t *testing.T, dir, addr string) string {
 	t.Helper()
 	hash, err := bcrypt.GenerateFromPassword([]byte(password), bcrypt.MinCost)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	path := filepath.Join(dir, "broker.yaml")
 	config := fmt.Sprintf(`
 listeners: [{address: %q}]
@@ -58,9 +57,7 @@ users:
 - {username: hub1, role: source, passwordHash: %q}
 - {username: c1, role: agent, passwordHash: %q}
 `, addr, hash, hash)
-	if err := os.WriteFile(path, []byte(config), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, os.WriteFile(path, []byte(config), 0o600))
 	return path
 }
 
@@ -81,12 +78,8 @@ func startBroker(t *testing.T, config string) *process {
 	cmd := exec.Command(os.Args[0], "--config="+config)
 	cmd.Env = append(os.Environ(), "WORK_BROKER_TEST_RUN=1")
 	stderr, err := cmd.StderrPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
+	kit.NoError(t, cmd.Start())
 	p := &process{cmd: cmd, log: bufio.NewScanner(stderr)}
 	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
 	for p.log.Scan() {
@@ -193,9 +186,7 @@ func publishUntilKilled(t *testing.T, p *process, acked map[int]bool, next *int)
 		*next++
 		<-window
 		if *next == first+1000 {
-			if err := p.cmd.Process.Kill(); err != nil {
-				t.Fatal(err)
-			}
+			kit.NoError(t, p.cmd.Process.Kill())
 		}
 	}
 	_ = source.Close()
@@ -209,9 +200,7 @@ func publishUntilKilled(t *testing.T, p *process, acked map[int]bool, next *int)
 func TestSigterm(t *testing.T) {
 	p := startBroker(t, writeConfig(t, t.TempDir(), "127.0.0.1:0"))
 	connect(t, p.addr, "c1")
-	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, p.cmd.Process.Signal(syscall.SIGTERM))
 	if err := p.cmd.Wait(); err != nil {
 		t.Errorf("after SIGTERM: %v", err)
 	}
@@ -219,21 +208,15 @@ func TestSigterm(t *testing.T) {
 
 func TestStartErrors(t *testing.T) {
 	busy, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	defer func() { _ = busy.Close() }()
 	write := func(content string) string {
 		path := filepath.Join(t.TempDir(), "config.yaml")
-		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		kit.NoError(t, os.WriteFile(path, []byte(content), 0o600))
 		return path
 	}
 	hash, err := bcrypt.GenerateFromPassword([]byte(password), bcrypt.MinCost)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	user := fmt.Sprintf("users: [{username: c1, role: agent, passwordHash: %q}]\n", hash)
 	for name, test := range map[string]struct {
 		args []string
@@ -287,9 +270,7 @@ func TestHelp(t *testing.T) {
 
 func TestPasswd(t *testing.T) {
 	var out bytes.Buffer
-	if err := run(t.Context(), []string{"passwd"}, strings.NewReader("tiger\n"), &out); err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, run(t.Context(), []string{"passwd"}, strings.NewReader("tiger\n"), &out))
 	if err := bcrypt.CompareHashAndPassword(bytes.TrimSpace(out.Bytes()), []byte("tiger")); err != nil {
 		t.Errorf("the hash %q does not fit: %v", out.String(), err)
 	}

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 )
 
 // authorities are the authorities in one directory. Their files are named by their place, with
@@ -110,12 +111,9 @@ func (a *authorities) write(name string, i *issuer) error {
 	contents := map[string][]byte{".key": pemOf("PRIVATE KEY", key), ".crl": pemOf("X509 CRL", i.crl.Raw), ".crt": pemOf("CERTIFICATE", i.cert.Raw)}
 	files := make([]file, 0, len(extensions))
 	for _, extension := range extensions {
-		mode := os.FileMode(0o644)
-		if extension == ".key" {
-			mode = 0o600
-		}
-		files = append(files, file{name: name + extension, data: contents[extension], mode: mode})
+		files = append(files, file{name: name + extension, data: contents[extension], mode: 0o644})
 	}
+	files[0].mode = 0o600 // the key
 	return replace(a.dir, files...)
 }
 
@@ -145,7 +143,7 @@ func (a *authorities) moveNext() error {
 
 // deleteFormer deletes the files of the former authority.
 func (a *authorities) deleteFormer() error {
-	for _, extension := range []string{".crt", ".crl", ".key"} {
+	for _, extension := range slices.Backward(extensions) {
 		if err := os.Remove(a.path(formerFiles + extension)); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return fmt.Errorf("authority: %w", err)
 		}

@@ -89,15 +89,13 @@ type Certificate struct {
 	// source.
 	Name string `json:"name"`
 
-	// CommonName is the common name; default Name. Mosquitto, with the access rules of
-	// broker/mosquitto, needs other common names for sources.
+	// CommonName is the common name; default Name. broker/mosquitto needs others for sources.
 	CommonName string `json:"commonName,omitempty"`
 
 	// Role is the use of the certificate.
 	Role Role `json:"role"`
 
-	// Hosts are the DNS names and IP addresses of a server. They are required for the roles
-	// broker and server, and must be empty for other roles.
+	// Hosts are the DNS names and IP addresses of a broker or server, and empty for other roles.
 	Hosts []string `json:"hosts,omitempty"`
 
 	// Directory holds its files; default Name.

@@ -7,6 +7,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/workwire/workwire/test/kit"
 )
 
 const example = `
@@ -20,9 +22,7 @@ certificates:
 
 func TestParse(t *testing.T) {
 	got, err := Parse([]byte(example))
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	hours := func(n time.Duration) metav1.Duration { return metav1.Duration{Duration: n * time.Hour} }
 	want := Config{
 		Authority: Authority{Directory: "ca", Name: "example", Validity: hours(8760)}, Validity: hours(1000),
@@ -35,9 +35,8 @@ func TestParse(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if got, err = Parse([]byte("certificates: [{name: a, role: agent}]")); err != nil {
-		t.Fatal(err)
-	}
+	got, err = Parse([]byte("certificates: [{name: a, role: agent}]"))
+	kit.NoError(t, err)
 	if got.Authority.Directory != "authority" || got.Authority.Name != "workwire" || got.Authority.Validity != hours(87600) || got.Certificates[0].Validity != hours(2160) {
 		t.Errorf("defaults are %+v", got)
 	}

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"math/big"
 	"net"
+	"slices"
 	"time"
 )
 
@@ -31,37 +32,43 @@ type issuer struct {
 
 // newIssuer creates an authority with an empty revocation list.
 func newIssuer(config Authority, now time.Time) (*issuer, error) {
-	key, id, err := newKey()
+	key, template, err := newTemplate(config.Validity.Duration, now)
 	if err != nil {
 		return nil, err
 	}
-	serial, err := newSerial()
-	if err != nil {
-		return nil, err
-	}
-	template := &x509.Certificate{
-		SerialNumber: serial,
-		// Successive authorities need different names: programs look up the issuer and
-		// its revocation list by name.
-		Subject:               pkix.Name{CommonName: fmt.Sprintf("%s %x", config.Name, id[:4])},
-		NotBefore:             now.Add(-skew(config.Validity.Duration)),
-		NotAfter:              now.Add(config.Validity.Duration),
-		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
-		BasicConstraintsValid: true,
-		IsCA:                  true,
-		MaxPathLenZero:        true,
-		SubjectKeyId:          id,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		return nil, fmt.Errorf("create an authority: %w", err)
-	}
-	cert, err := x509.ParseCertificate(der)
+	// Successive authorities need different names: programs look up the issuer and its revocation
+	// list by name.
+	template.Subject.CommonName = fmt.Sprintf("%s %x", config.Name, template.SubjectKeyId[:4])
+	template.KeyUsage = x509.KeyUsageCertSign | x509.KeyUsageCRLSign
+	template.IsCA, template.MaxPathLenZero = true, true
+	cert, err := sign(template, template, key.Public(), key)
 	if err != nil {
 		return nil, fmt.Errorf("create an authority: %w", err)
 	}
 	i := &issuer{cert: cert, key: key}
 	return i, i.revoke(nil, now)
+}
+
+// newTemplate creates a key, and the template of a certificate for it that is valid from now on.
+func newTemplate(validity time.Duration, now time.Time) (*ecdsa.PrivateKey, *x509.Certificate, error) {
+	key, id, err := newKey()
+	if err != nil {
+		return nil, nil, err
+	}
+	serial, err := newSerial()
+	return key, &x509.Certificate{
+		SerialNumber: serial, SubjectKeyId: id, BasicConstraintsValid: true,
+		NotBefore: now.Add(-skew(validity)), NotAfter: now.Add(validity),
+	}, err
+}
+
+// sign returns the certificate for a template, signed with the key of its issuer.
+func sign(template, issuer *x509.Certificate, public, key any) (*x509.Certificate, error) {
+	der, err := x509.CreateCertificate(rand.Reader, template, issuer, public, key)
+	if err != nil {
+		return nil, err
+	}
+	return x509.ParseCertificate(der)
 }
 
 // issue issues a certificate and returns it, parsed and in PEM, with its key in PEM.
@@ -71,25 +78,12 @@ func (i *issuer) issue(want Certificate, now time.Time) (cert *x509.Certificate,
 			err = fmt.Errorf("issue a certificate for %s: %w", want.Name, err)
 		}
 	}()
-	key, id, err := newKey()
+	key, template, err := newTemplate(want.Validity.Duration, now)
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	serial, err := newSerial()
-	if err != nil {
-		return nil, nil, nil, err
-	}
-	template := &x509.Certificate{
-		SerialNumber: serial,
-		Subject:      subjectOf(want),
-		NotBefore:    now.Add(-skew(want.Validity.Duration)),
-		NotAfter:     now.Add(want.Validity.Duration),
-		KeyUsage:     x509.KeyUsageDigitalSignature,
-		ExtKeyUsage:  []x509.ExtKeyUsage{usageOf(want.Role)},
-		// IsCA is false.
-		BasicConstraintsValid: true,
-		SubjectKeyId:          id,
-	}
+	template.Subject, template.KeyUsage = subjectOf(want), x509.KeyUsageDigitalSignature
+	template.ExtKeyUsage = []x509.ExtKeyUsage{usageOf(want.Role)}
 	if template.NotAfter.After(i.cert.NotAfter) {
 		template.NotAfter = i.cert.NotAfter
 	}
@@ -100,18 +94,14 @@ func (i *issuer) issue(want Certificate, now time.Time) (cert *x509.Certificate,
 			template.DNSNames = append(template.DNSNames, host)
 		}
 	}
-	der, err := x509.CreateCertificate(rand.Reader, template, i.cert, key.Public(), i.key)
-	if err != nil {
-		return nil, nil, nil, err
-	}
-	if cert, err = x509.ParseCertificate(der); err != nil {
+	if cert, err = sign(template, i.cert, key.Public(), i.key); err != nil {
 		return nil, nil, nil, err
 	}
 	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	return cert, pemOf("CERTIFICATE", der), pemOf("PRIVATE KEY", keyDER), nil
+	return cert, pemOf("CERTIFICATE", cert.Raw), pemOf("PRIVATE KEY", keyDER), nil
 }
 
 // subjectOf returns the subject by which the broker identifies the client.
@@ -155,15 +145,9 @@ func (i *issuer) revoke(serials []*big.Int, now time.Time) error {
 }
 
 func (i *issuer) hasRevoked(serial *big.Int) bool {
-	if i.crl == nil {
-		return false
-	}
-	for _, entry := range i.crl.RevokedCertificateEntries {
-		if entry.SerialNumber.Cmp(serial) == 0 {
-			return true
-		}
-	}
-	return false
+	return i.crl != nil && slices.ContainsFunc(i.crl.RevokedCertificateEntries, func(entry x509.RevocationListEntry) bool {
+		return entry.SerialNumber.Cmp(serial) == 0
+	})
 }
 
 // newKey creates a key and its key id.

@@ -1,7 +1,6 @@
 package certificates
 
 import (
-	"bytes"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -130,11 +129,10 @@ func (m *Manager) withAuthorities(create bool, f func(*authorities) error) (err 
 		return err
 	}
 	for _, p := range a.all() {
-		if p.issuer.crl != nil {
-			continue
-		}
-		if err := a.saveRevocations(p, nil, m.now()); err != nil {
-			return err
+		if p.issuer.crl == nil {
+			if err := a.saveRevocations(p, nil, m.now()); err != nil {
+				return err
+			}
 		}
 	}
 	return f(a)
@@ -148,12 +146,11 @@ func (m *Manager) path(directory string) string {
 }
 
 func (m *Manager) certificate(name string) (Certificate, error) {
-	for _, c := range m.config.Certificates {
-		if c.Name == name {
-			return c, nil
-		}
+	i := slices.IndexFunc(m.config.Certificates, func(c Certificate) bool { return c.Name == name })
+	if i < 0 {
+		return Certificate{}, fmt.Errorf("certificate %q is not in the list", name)
 	}
-	return Certificate{}, fmt.Errorf("certificate %q is not in the list", name)
+	return m.config.Certificates[i], nil
 }
 
 func (m *Manager) ensure(a *authorities, renew []string, report *Report) error {
@@ -227,14 +224,11 @@ func (m *Manager) ownerOf(dir string) *Owner {
 	if m.owner != nil || os.Geteuid() != 0 {
 		return m.owner
 	}
-	info, err := os.Stat(dir)
-	if err != nil {
+	var stat syscall.Stat_t
+	if syscall.Stat(dir, &stat) != nil {
 		return nil // writing to dir returns the error
 	}
-	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
-		return &Owner{int(stat.Uid), int(stat.Gid)}
-	}
-	return nil
+	return &Owner{int(stat.Uid), int(stat.Gid)}
 }
 
 // setOwner sets the owner of the directory and of all its files.
@@ -245,31 +239,27 @@ func setOwner(dir string, role Role, owner *Owner) error {
 	if owner == nil {
 		return nil
 	}
-	paths := []string{dir, filepath.Join(dir, certFile), filepath.Join(dir, keyFile), filepath.Join(dir, trustFile)}
-	if role == Broker {
-		paths = append(paths, filepath.Join(dir, crlFile))
-	}
-	for _, path := range paths {
-		if err := os.Lchown(path, owner.UID, owner.GID); err != nil {
+	for _, name := range append(filesOf(role), ".") {
+		if err := os.Lchown(filepath.Join(dir, name), owner.UID, owner.GID); err != nil {
 			return fmt.Errorf("change the owner to user %d: %w", owner.UID, err)
 		}
 	}
 	return nil
 }
 
+// filesOf returns the names of the files of a certificate.
+func filesOf(role Role) []string {
+	if role == Broker {
+		return []string{certFile, keyFile, trustFile, crlFile}
+	}
+	return []string{certFile, keyFile, trustFile}
+}
+
 // readInstalled reads the certificate in dir.
 func readInstalled(dir string) installed {
-	cert, certErr := os.ReadFile(filepath.Join(dir, certFile))
-	key, keyErr := os.ReadFile(filepath.Join(dir, keyFile))
-	if errors.Is(certErr, os.ErrNotExist) && errors.Is(keyErr, os.ErrNotExist) {
+	if !exists(filepath.Join(dir, certFile)) && !exists(filepath.Join(dir, keyFile)) {
 		return installed{}
 	}
-	if err := errors.Join(certErr, keyErr); err != nil {
-		return installed{err: err}
-	}
-	pair, err := tls.X509KeyPair(bytes.TrimSpace(cert), bytes.TrimSpace(key))
-	if err != nil {
-		return installed{err: err}
-	}
-	return installed{cert: pair.Leaf}
+	pair, err := tls.LoadX509KeyPair(filepath.Join(dir, certFile), filepath.Join(dir, keyFile))
+	return installed{cert: pair.Leaf, err: err}
 }

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/workwire/workwire/test/kit"
 )
 
 // installation is a directory with a manager, and a clock that the test sets.
@@ -35,29 +37,22 @@ func newInstallation(t *testing.T) *installation {
 func (p *installation) list(text string) {
 	p.Helper()
 	config, err := Parse([]byte(text))
-	if err != nil {
-		p.Fatal(err)
-	}
-	if p.manager, err = New(ManagerConfig{Config: config, Dir: p.dir, Now: func() time.Time { return p.now }}); err != nil {
-		p.Fatal(err)
-	}
+	kit.NoError(p, err)
+	p.manager, err = New(ManagerConfig{Config: config, Dir: p.dir, Now: func() time.Time { return p.now }})
+	kit.NoError(p, err)
 }
 
 func (p *installation) ensure(renew ...string) Report {
 	p.Helper()
 	report, err := p.manager.Ensure(renew...)
-	if err != nil {
-		p.Fatal(err)
-	}
+	kit.NoError(p, err)
 	return report
 }
 
 func (p *installation) rotate(step Step) Report {
 	p.Helper()
 	report, err := p.manager.Rotate(step)
-	if err != nil {
-		p.Fatal(err)
-	}
+	kit.NoError(p, err)
 	return report
 }
 
@@ -75,18 +70,14 @@ func renewed(r Report) string {
 func (p *installation) read(name string) []byte {
 	p.Helper()
 	data, err := os.ReadFile(filepath.Join(p.dir, name))
-	if err != nil {
-		p.Fatal(err)
-	}
+	kit.NoError(p, err)
 	return data
 }
 
 func (p *installation) cert(directory string) *x509.Certificate {
 	p.Helper()
 	pair, err := tls.X509KeyPair(p.read(directory+"/tls.crt"), p.read(directory+"/tls.key"))
-	if err != nil {
-		p.Fatal(err)
-	}
+	kit.NoError(p, err)
 	return pair.Leaf
 }
 
@@ -138,15 +129,11 @@ func TestEnsure(t *testing.T) {
 	if r := p.ensure(All); renewed(r) != "broker hub1 cluster1" {
 		t.Errorf("all: %+v", r)
 	}
-	if err := os.WriteFile(filepath.Join(p.dir, "hub1/tls.key"), p.read("broker/tls.key"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, os.WriteFile(filepath.Join(p.dir, "hub1/tls.key"), p.read("broker/tls.key"), 0o644))
 	if r := p.ensure(); renewed(r) != "hub1" {
 		t.Errorf("with another's key: %+v", r)
 	}
-	if err := os.Chmod(filepath.Join(p.dir, "broker/tls.key"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, os.Chmod(filepath.Join(p.dir, "broker/tls.key"), 0o644))
 	p.ensure()
 	if info, err := os.Stat(filepath.Join(p.dir, "broker/tls.key")); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("a key that everybody could read stays so: %v, %v", info.Mode(), err)
@@ -175,9 +162,7 @@ func TestRenewalReason(t *testing.T) {
 	day := 24 * time.Hour
 	authority := func() *issuer {
 		i, err := newIssuer(Authority{Name: "test", Validity: metav1.Duration{Duration: 100 * day}}, now)
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.NoError(t, err)
 		return i
 	}
 	current, other := authority(), authority()
@@ -188,15 +173,11 @@ func TestRenewalReason(t *testing.T) {
 			change(&c)
 		}
 		cert, _, _, err := i.issue(c, now)
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.NoError(t, err)
 		return installed{cert: cert}
 	}
 	gone := issue(current, nil)
-	if err := current.revoke([]*big.Int{gone.cert.SerialNumber}, now); err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, current.revoke([]*big.Int{gone.cert.SerialNumber}, now))
 	good := issue(current, nil)
 	long := issue(current, func(c *Certificate) { c.Validity = metav1.Duration{Duration: 1000 * day} })
 	for name, test := range map[string]struct {
@@ -296,16 +277,10 @@ func TestKilledDuringPromotion(t *testing.T) {
 		p.rotate(Trust)
 		next := p.read("ca/next.crt")
 		a, err := openAuthorities(filepath.Join(p.dir, "ca"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := a.write(formerFiles, a.current); err != nil {
-			t.Fatal(err)
-		}
+		kit.NoError(t, err)
+		kit.NoError(t, a.write(formerFiles, a.current))
 		for _, extension := range extensions[:done] {
-			if err := os.Rename(a.path(nextFiles+extension), a.path(currentFiles+extension)); err != nil {
-				t.Fatal(err)
-			}
+			kit.NoError(t, os.Rename(a.path(nextFiles+extension), a.path(currentFiles+extension)))
 		}
 		if r := p.rotate(Issue); renewed(r) != "broker hub1 cluster1" {
 			t.Errorf("killed after %d renames: %+v", done, r)
@@ -323,9 +298,7 @@ func TestIncompleteAuthority(t *testing.T) {
 	for _, name := range []string{"ca.crt", "ca.key"} {
 		p := newInstallation(t)
 		p.ensure()
-		if err := os.Remove(filepath.Join(p.dir, "ca", name)); err != nil {
-			t.Fatal(err)
-		}
+		kit.NoError(t, os.Remove(filepath.Join(p.dir, "ca", name)))
 		if _, err := p.manager.Ensure(); err == nil || !strings.Contains(err.Error(), "restore the") {
 			t.Errorf("without %s: %v", name, err)
 		}
@@ -347,9 +320,7 @@ func TestRevoke(t *testing.T) {
 		t.Error("nobody's certificates are revoked")
 	}
 	a, err := openAuthorities(filepath.Join(p.dir, "ca"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	if !a.former.hasRevoked(first.SerialNumber) || !a.current.hasRevoked(p.cert("hub1").SerialNumber) || a.current.hasRevoked(p.cert("broker").SerialNumber) {
 		t.Error("the wrong ones are revoked")
 	}
@@ -378,9 +349,7 @@ func TestStatus(t *testing.T) {
 	p.ensure()
 	p.now = p.now.Add(20 * time.Hour)
 	state, err := p.manager.Status()
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	if len(state.Authorities) != 1 || state.Authorities[0].Place != "current" || len(state.Certificates) != 3 ||
 		state.Certificates[0].RenewalReason != "" || state.Certificates[2].RenewalReason == "" || state.Certificates[0].Issuer != state.Authorities[0].Name {
 		t.Errorf("state is %+v", state)
@@ -402,9 +371,7 @@ func TestSecret(t *testing.T) {
 	}
 	p.ensure()
 	text, err := p.manager.Secret("hub1", "ns", "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	for _, want := range []string{"kind: Secret\n", "type: kubernetes.io/tls\n", "  name: hub1\n", "  namespace: ns\n", "  tls.crt: ", "  tls.key: ", "  ca.crt: "} {
 		if !strings.Contains(string(text), want) {
 			t.Errorf("the Secret lacks %q:\n%s", want, text)

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 )
 
@@ -70,20 +72,6 @@ func (m *Manager) Status() (Status, error) {
 	return status, nil
 }
 
-// secret is a Kubernetes Secret.
-type secret struct {
-	APIVersion string            `json:"apiVersion"`
-	Kind       string            `json:"kind"`
-	Metadata   secretMeta        `json:"metadata"`
-	Type       string            `json:"type"`
-	Data       map[string][]byte `json:"data"`
-}
-
-type secretMeta struct {
-	Name      string `json:"name"`
-	Namespace string `json:"namespace"`
-}
-
 // Secret returns the YAML of a Secret of type kubernetes.io/tls with the files of the
 // certificate called name. secretName defaults to name. A missing or invalid file is an error.
 func (m *Manager) Secret(name, namespace, secretName string) ([]byte, error) {
@@ -91,12 +79,12 @@ func (m *Manager) Secret(name, namespace, secretName string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := secret{APIVersion: "v1", Kind: "Secret", Metadata: secretMeta{cmp.Or(secretName, name), namespace}, Type: "kubernetes.io/tls", Data: map[string][]byte{}}
-	files := []string{certFile, keyFile, trustFile}
-	if want.Role == Broker {
-		files = append(files, crlFile)
+	s := corev1.Secret{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"},
+		ObjectMeta: metav1.ObjectMeta{Name: cmp.Or(secretName, name), Namespace: namespace},
+		Type:       corev1.SecretTypeTLS, Data: map[string][]byte{},
 	}
-	for _, f := range files {
+	for _, f := range filesOf(want.Role) {
 		path := filepath.Join(m.path(want.Directory), f)
 		data, err := os.ReadFile(path)
 		if err != nil {

@@ -43,21 +43,13 @@ func (o observation) wait(identity string, patience time.Duration, now time.Time
 	case "", identity:
 		return 0
 	}
-	duration := DefaultLeaseDuration
-	if seconds := o.lease.Spec.LeaseDurationSeconds; seconds != nil {
-		duration = time.Duration(*seconds) * time.Second
-	}
-	expiry := o.since.Add(duration)
+	duration := time.Duration(ptr.Deref(o.lease.Spec.LeaseDurationSeconds, int32(DefaultLeaseDuration/time.Second))) * time.Second
+	observed := now.Sub(o.since)
+	left := duration - observed
 	if renewed := o.lease.Spec.RenewTime; renewed != nil {
-		stated, earliest := renewed.Add(duration), o.since.Add(patience)
-		if stated.Before(earliest) {
-			stated = earliest
-		}
-		if stated.Before(expiry) {
-			expiry = stated
-		}
+		left = min(left, max(renewed.Add(duration).Sub(now), patience-observed))
 	}
-	return expiry.Sub(now)
+	return left
 }
 
 // acquired returns the Lease to write to become leader or to renew leadership.
@@ -68,11 +60,7 @@ func (o observation) acquired(options *Options, now time.Time) *coordinationv1.L
 		lease = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: options.Namespace, Name: options.Name}}
 	}
 	if o.holder() != options.Identity {
-		transitions := int32(0)
-		if before := lease.Spec.LeaseTransitions; before != nil {
-			transitions = *before + 1
-		}
-		lease.Spec.LeaseTransitions = &transitions
+		lease.Spec.LeaseTransitions = ptr.To(ptr.Deref(lease.Spec.LeaseTransitions, -1) + 1)
 		lease.Spec.AcquireTime = &stamp
 	}
 	lease.Spec.HolderIdentity = &options.Identity

@@ -10,6 +10,8 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
+
+	"github.com/workwire/workwire/test/kit"
 )
 
 func TestWait(t *testing.T) {
@@ -92,9 +94,7 @@ func TestPodNamespace(t *testing.T) {
 	if got := podNamespace(file); got != DefaultNamespace {
 		t.Errorf("outside of a pod: %q", got)
 	}
-	if err := os.WriteFile(file, []byte("mine\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, os.WriteFile(file, []byte("mine\n"), 0o600))
 	if got := podNamespace(file); got != "mine" {
 		t.Errorf("in a pod: %q", got)
 	}

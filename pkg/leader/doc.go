@@ -13,12 +13,10 @@
 //   - A standby watches the Lease. It sends no requests while the leader renews it, and takes over at once
 //     when it is released or deleted. client-go's candidates poll.
 //   - A leader whose Lease cannot be renewed stops its work at the renew deadline, counted from when it
-//     sent the last successful renewal. client-go counts from when the answer arrived, and another
-//     candidate may have taken over by then if the answer was slow.
+//     sent the last successful renewal. client-go counts from the answer, which may be late.
 //   - A leader whose Lease was deleted has lost it, since another candidate may have held it meanwhile.
 //     client-go creates it again and goes on.
-//   - On a clean stop the Lease is kept until the work has ended, and is then released. client-go releases
-//     it when the context ends, before the work has.
-//   - A Lease whose own times say that it expired is taken after a short observation, however long its
-//     duration is. client-go waits for that duration.
+//   - On a clean stop the Lease is released when the work has ended, not when the context ends.
+//   - A Lease whose own times say that it expired is taken after a short observation. client-go waits for
+//     its whole duration.
 package leader

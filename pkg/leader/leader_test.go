@@ -95,9 +95,7 @@ func (l *lines) WithAttrs(attrs []slog.Attr) slog.Handler {
 func client(t *testing.T) kubernetes.Interface {
 	t.Helper()
 	c, err := kubernetes.NewForConfig(plane.REST())
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	return c
 }
 
@@ -214,9 +212,7 @@ func TestDeletedLeaseEndsLeadership(t *testing.T) {
 	namespace := plane.Namespace(t, "deleted")
 	first := start(t, options(namespace, "first"), plane.REST(), nil)
 	kit.Receive(t, "the first leads", first.leads)
-	if err := client(t).CoordinationV1().Leases(namespace).Delete(t.Context(), "lease", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, client(t).CoordinationV1().Leases(namespace).Delete(t.Context(), "lease", metav1.DeleteOptions{}))
 	deleted := time.Now()
 	if err := kit.Receive(t, "the first gives up", first.returned); !errors.Is(err, leader.ErrLost) {
 		t.Errorf("the first returned %v, want ErrLost", err)
@@ -235,9 +231,7 @@ func TestExpiredLeaseOfTheDeadIsTakenSoon(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Name: "lease"},
 		Spec:       coordinationv1.LeaseSpec{HolderIdentity: &holder, LeaseDurationSeconds: &seconds, RenewTime: &long},
 	}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	c := start(t, options(namespace, "living"), plane.REST(), nil)
 	kit.Receive(t, "the candidate leads", c.leads)
 }

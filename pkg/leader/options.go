@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// Deerrs of [Options].
+// Defaults of [Options].
 const (
 	DefaultNamespace     = "kube-system"
 	DefaultLeaseDuration = 15 * time.Second
@@ -33,20 +33,17 @@ type Options struct {
 	Name string
 	// Identity of this replica, unique among its replicas.
 	Identity string
-	// LeaseDuration is the time after the last renewal at which a standby takes over from a leader that
-	// has vanished; whole seconds.
+	// LeaseDuration is the time after the last renewal at which a standby takes over; whole seconds.
 	LeaseDuration time.Duration
-	// RenewDeadline is the time after the last renewal at which a leader stops its work; less than
-	// LeaseDuration, since the work must end in the difference.
+	// RenewDeadline is the time after the last renewal at which a leader stops its work, which must end
+	// within LeaseDuration.
 	RenewDeadline time.Duration
-	// RetryPeriod is the time between renewals, and between failed attempts; at most half of
-	// RenewDeadline.
+	// RetryPeriod is the time between renewals, and between attempts; at most half of RenewDeadline.
 	RetryPeriod time.Duration
 }
 
 // NewOptions returns the defaults: the Lease name in the pod's own namespace, or in kube-system outside of
-// a pod, the host name and a random part as identity, and times of 15, 10 and 2 seconds. name may be set
-// later.
+// a pod, and the host name and a random part as identity. name may be set later.
 func NewOptions(name string) Options {
 	host, err := os.Hostname()
 	if err != nil {

@@ -108,20 +108,16 @@ func (c *candidate) acquire(ctx context.Context) (bool, error) {
 			reported = holder
 			c.log.Info("standing by", "holder", holder)
 		}
-		timer := time.NewTimer(due)
 		select {
 		case <-ctx.Done():
-			timer.Stop()
 			return false, nil
 		case err = <-c.watch.refused:
-			timer.Stop()
 			pause, err = c.retryAfter(ctx, err)
 			continue
 		case lease := <-c.watch.leases:
-			timer.Stop()
 			c.last = c.last.observe(lease, time.Now())
 			continue
-		case <-timer.C:
+		case <-time.After(due):
 		}
 		switch err = c.write(ctx, false); {
 		case err == nil:
@@ -251,14 +247,13 @@ func (c *candidate) read(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.Options.RenewDeadline/2)
 	defer cancel()
 	lease, err := c.leases.Get(ctx, c.cfg.Options.Name, metav1.GetOptions{})
-	switch {
-	case apierrors.IsNotFound(err):
-		lease = nil
-	case err != nil:
-		return err
+	if apierrors.IsNotFound(err) {
+		lease, err = nil, nil
 	}
-	c.last = c.last.observe(lease, time.Now())
-	return nil
+	if err == nil {
+		c.last = c.last.observe(lease, time.Now())
+	}
+	return err
 }
 
 // release releases the Lease if this replica holds it. A failure is only logged: the Lease then expires.
@@ -287,17 +282,17 @@ func (c *candidate) release(ctx context.Context) {
 
 // explain returns err with what to do about it if retries alone cannot repair it, else nil.
 func (c *candidate) explain(err error) error {
-	o := &c.cfg.Options
+	advice := ""
 	switch {
 	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):
-		return fmt.Errorf("leader election on Lease %s/%s: %w: grant create, and get, list, watch and update of that name, on "+
-			"leases.coordination.k8s.io, or run a single replica with --disable-leader-election", o.Namespace, o.Name, err)
+		advice = ": grant create, and get, list, watch and update of that name, on " +
+			"leases.coordination.k8s.io, or run a single replica with --disable-leader-election"
 	case apierrors.IsNotFound(err):
-		return fmt.Errorf("leader election on Lease %s/%s: %w: create that namespace, name another one with "+
-			"--leader-election-namespace, or run a single replica with --disable-leader-election", o.Namespace, o.Name, err)
+		advice = ": create that namespace, name another one with " +
+			"--leader-election-namespace, or run a single replica with --disable-leader-election"
 	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
-		return fmt.Errorf("leader election on Lease %s/%s: %w", o.Namespace, o.Name, err)
 	default:
 		return nil
 	}
+	return fmt.Errorf("leader election on Lease %s/%s: %w%s", c.cfg.Options.Namespace, c.cfg.Options.Name, err, advice)
 }

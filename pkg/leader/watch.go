@@ -51,17 +51,11 @@ func (w *watch) run(ctx context.Context, client coordination.LeasesGetter, o *Op
 		}
 	})
 	_, _ = informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    w.changed,
-		UpdateFunc: func(_, object any) { w.changed(object) },
+		AddFunc:    func(object any) { w.put(object.(*coordinationv1.Lease)) },
+		UpdateFunc: func(_, object any) { w.put(object.(*coordinationv1.Lease)) },
 		DeleteFunc: func(any) { w.put(nil) },
 	})
 	informer.RunWithContext(ctx)
-}
-
-func (w *watch) changed(object any) {
-	if lease, ok := object.(*coordinationv1.Lease); ok {
-		w.put(lease)
-	}
 }
 
 // put replaces the state that was not read yet. It is called by one goroutine at a time.

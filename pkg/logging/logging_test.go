@@ -11,6 +11,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/workwire/workwire/pkg/logging"
+	"github.com/workwire/workwire/test/kit"
 )
 
 func TestFlagsAndValidate(t *testing.T) {
@@ -20,9 +21,7 @@ func TestFlagsAndValidate(t *testing.T) {
 	if faults := o.Validate(); len(faults) > 0 {
 		t.Error(faults)
 	}
-	if err := fs.Parse([]string{"--log-format=xml", "-v", "11"}); err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, fs.Parse([]string{"--log-format=xml", "-v", "11"}))
 	faults := o.Validate()
 	if len(faults) != 2 || !strings.Contains(faults[0].Error(), "--log-format") || !strings.Contains(faults[1].Error(), "--v must be 0 to 10, got 11") {
 		t.Errorf("faults %v", faults)

@@ -30,15 +30,15 @@ func health(name string, checks []Check, authorized func(*http.Request) bool) ht
 		defer cancel()
 		lines, failed := report(ctx, checks)
 		detailed := authorized(r)
+		if !detailed {
+			lines = ""
+		}
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		w.Header().Set("Cache-Control", "no-store")
 		switch {
-		case failed && detailed:
-			w.WriteHeader(http.StatusServiceUnavailable)
-			fmt.Fprintf(w, "%s%s check failed\n", lines, name)
 		case failed:
 			w.WriteHeader(http.StatusServiceUnavailable)
-			fmt.Fprintf(w, "%s check failed\n", name)
+			fmt.Fprintf(w, "%s%s check failed\n", lines, name)
 		case r.URL.Query().Has("verbose") && detailed:
 			fmt.Fprintf(w, "%s%s check passed\n", lines, name)
 		default:

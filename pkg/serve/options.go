@@ -57,16 +57,16 @@ func (o *Options) Validate() []error {
 	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
 		errs = append(errs, fmt.Errorf("--listen-address %q must have a port from 0 to 65535, got %q", o.Address, port))
 	}
-	if !isLoopback(host) && (o.CertFile == "" || o.KeyFile == "" || o.TokenFile == "") {
+	if !IsLoopback(host) && (o.CertFile == "" || o.KeyFile == "" || o.TokenFile == "") {
 		errs = append(errs, fmt.Errorf("--listen-address %q is reachable from other machines: set --listen-cert-file, "+
 			"--listen-key-file and --listen-token-file, or listen on 127.0.0.1:%s", o.Address, port))
 	}
 	return errs
 }
 
-// isLoopback reports whether only this machine can reach host. Of host names, only localhost is
+// IsLoopback reports whether only this machine can reach host. Of host names, only localhost is
 // accepted: the result must not depend on a DNS lookup.
-func isLoopback(host string) bool {
+func IsLoopback(host string) bool {
 	if host == "localhost" {
 		return true
 	}

@@ -94,9 +94,7 @@ func start(t *testing.T, cfg serve.Config) string {
 	t.Helper()
 	cfg.Registry, cfg.Logger = serve.NewRegistry(), slog.New(slog.DiscardHandler)
 	server, err := serve.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	if server.Addr() != "" {
 		t.Errorf("address %q before Run", server.Addr())
 	}
@@ -108,20 +106,14 @@ func start(t *testing.T, cfg serve.Config) string {
 func get(t *testing.T, client *http.Client, url, token string) (int, string) {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	if token != "" {
 		request.Header.Set("Authorization", "Bearer "+token)
 	}
 	response, err := client.Do(request)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	body, err := io.ReadAll(response.Body)
-	if err := errors.Join(err, response.Body.Close()); err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, errors.Join(err, response.Body.Close()))
 	return response.StatusCode, string(body)
 }
 
@@ -225,9 +217,7 @@ func TestTokenAndTLS(t *testing.T) {
 	if status, _ := get(t, c, url+"/metrics", "second"); status != 200 || serial != 2 {
 		t.Errorf("new token: %d, certificate %d", status, serial)
 	}
-	if err := os.Remove(tokenFile); err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, os.Remove(tokenFile))
 	if status, _ := get(t, c, url+"/metrics", "second"); status != 401 {
 		t.Errorf("without a token file: %d", status)
 	}
@@ -235,9 +225,7 @@ func TestTokenAndTLS(t *testing.T) {
 
 func TestRunFailsClearly(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	t.Cleanup(func() { _ = taken.Close() })
 	empty := filepath.Join(t.TempDir(), "empty")
 	write(t, empty, " \n")
@@ -251,9 +239,7 @@ func TestRunFailsClearly(t *testing.T) {
 		{serve.Options{Address: "127.0.0.1:0", TokenFile: empty}, "is empty"},
 	} {
 		server, err := serve.New(serve.Config{Options: c.options, Registry: serve.NewRegistry(), Logger: slog.New(slog.DiscardHandler)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.NoError(t, err)
 		if err := server.Run(t.Context()); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%+v: %v, want %q", c.options, err, c.want)
 		}
@@ -262,9 +248,7 @@ func TestRunFailsClearly(t *testing.T) {
 
 func TestSwitchedOffWaitsForItsContext(t *testing.T) {
 	server, err := serve.New(serve.Config{Options: serve.Options{Address: "0"}, Registry: serve.NewRegistry(), Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := server.Run(ctx); err != nil || server.Addr() != "" {
@@ -274,28 +258,20 @@ func TestSwitchedOffWaitsForItsContext(t *testing.T) {
 
 func write(t *testing.T, file, content string) {
 	t.Helper()
-	if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, os.WriteFile(file, []byte(content), 0o600))
 }
 
 func writeCertificate(t *testing.T, certFile, keyFile string, serial int64) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(serial), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	keyDER, err := x509.MarshalECPrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	write(t, certFile, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})))
 	write(t, keyFile, string(pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: keyDER})))
 }

@@ -11,6 +11,7 @@ import (
 	"go.etcd.io/bbolt"
 
 	"github.com/workwire/workwire/pkg/statestore"
+	"github.com/workwire/workwire/test/kit"
 )
 
 // written returns a state file with some hundred values.
@@ -22,9 +23,7 @@ func written(t testing.TB) (path string) {
 		s.Put(one, fmt.Sprintf("%04d", i), value(strings.Repeat("spec ", 200)))
 	}
 	run(t, s)()
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, s.Close())
 	return path
 }
 
@@ -60,9 +59,7 @@ func TestOpenWhileAnotherHoldsIt(t *testing.T) {
 	path := tempFile(t)
 	first := open(t, path, nil)
 	wantOpenError(t, config(path), path, "another process still holds it", "stop the other process")
-	if err := first.Close(); err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, first.Close())
 	open(t, path, nil)
 }
 
@@ -78,9 +75,7 @@ func TestOpenChecksTheFile(t *testing.T) {
 // error that names the file and what to do; they do not panic.
 func TestOpenOfADamagedFile(t *testing.T) {
 	whole, err := os.ReadFile(written(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	noise := func(from, to int) []byte {
 		data := bytes.Clone(whole)
 		for i := from; i < to && i < len(data); i++ {
@@ -104,9 +99,7 @@ func TestOpenOfADamagedFile(t *testing.T) {
 	for name, data := range cases {
 		t.Run(name, func(t *testing.T) {
 			path := tempFile(t)
-			if err := os.WriteFile(path, data, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			kit.NoError(t, os.WriteFile(path, data, 0o600))
 			s, err := statestore.Open(config(path))
 			if err == nil {
 				err = s.Each(one, func(string, []byte) error { return nil })

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"time"
@@ -89,11 +90,10 @@ func (s *Store) commit() error {
 			}
 		}
 		s.waiting = append(waiting, s.waiting...)
-	}
-	s.mu.Unlock()
-	if err != nil {
+		s.mu.Unlock()
 		return err
 	}
+	s.mu.Unlock()
 	if s.config.OnCommit != nil {
 		s.config.OnCommit(batch)
 	}
@@ -120,14 +120,9 @@ func (s *Store) writeAll(changes map[slot]change) (left []slot, err error) {
 
 // sortedSlots returns the slots in the order of the file, which is the fastest for bbolt.
 func sortedSlots(changes map[slot]change) []slot {
-	slots := make([]slot, 0, len(changes))
-	for at := range changes {
-		slots = append(slots, at)
-	}
-	slices.SortFunc(slots, func(a, b slot) int {
+	return slices.SortedFunc(maps.Keys(changes), func(a, b slot) int {
 		return cmp.Or(cmp.Compare(a.bucket, b.bucket), cmp.Compare(a.key, b.key))
 	})
-	return slots
 }
 
 // write writes the first slots in one transaction, until their values have limit bytes, and

@@ -118,13 +118,14 @@ func (s *Store) Remove(b Bucket, key string) {
 	}
 	at := slot{b, key}
 	s.mu.Lock()
-	if s.pending[at].added {
+	added := s.pending[at].added
+	if added {
 		delete(s.pending, at)
-		s.mu.Unlock()
-		return
 	}
 	s.mu.Unlock()
-	s.change(at, change{})
+	if !added {
+		s.change(at, change{})
+	}
 }
 
 func (s *Store) change(at slot, c change) {
@@ -151,10 +152,10 @@ func (s *Store) Barrier(done func(error)) {
 }
 
 // Update calls write from Run between two batches, commits the changes that write collects, and
-// then calls done with the result. Several updates share a transaction: Run calls write for each
-// of them in the order of the calls to Update, commits, and calls done for each of them in the same
-// order. A failed commit is not retried and fails all updates of the transaction. A transaction
-// without changes does not access the disk. done must return at once.
+// then calls done with the result. Updates share transactions: Run calls write for several of them
+// in the order of the calls to Update, commits, and calls done in the same order. A failed commit is
+// not retried and fails all updates of the transaction. A transaction without changes does not
+// access the disk. done must return at once.
 func (s *Store) Update(write func(Writes), done func(error)) { s.wait(update{write, done}) }
 
 type update struct {

@@ -43,9 +43,7 @@ func open(t testing.TB, path string, modify func(*statestore.Config)) *statestor
 		modify(&c)
 	}
 	s, err := statestore.Open(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	t.Cleanup(func() {
 		if err := s.Close(); err != nil {
 			t.Error(err)
@@ -66,9 +64,7 @@ func wait(t testing.TB, s *statestore.Store) {
 	t.Helper()
 	done := make(chan error, 1)
 	s.Barrier(func(err error) { done <- err })
-	if err := kit.Receive(t, "result", done); err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, kit.Receive(t, "result", done))
 }
 
 func value(text string) statestore.Encoder {
@@ -82,9 +78,7 @@ func never(t *testing.T) statestore.Encoder {
 func content(t testing.TB, s *statestore.Store, b statestore.Bucket) map[string]string {
 	t.Helper()
 	all := map[string]string{}
-	if err := s.Each(b, func(k string, v []byte) error { all[k] = string(v); return nil }); err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, s.Each(b, func(k string, v []byte) error { all[k] = string(v); return nil }))
 	return all
 }
 
@@ -99,13 +93,9 @@ func wantContent(t testing.TB, s *statestore.Store, b statestore.Bucket, want ma
 func commits(t testing.TB, path string) (n int) {
 	t.Helper()
 	db, err := bbolt.Open(path, 0o600, &bbolt.Options{ReadOnly: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	defer db.Close()
-	if err := db.View(func(tx *bbolt.Tx) error { n = tx.ID(); return nil }); err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, db.View(func(tx *bbolt.Tx) error { n = tx.ID(); return nil }))
 	return n
 }
 
@@ -136,9 +126,7 @@ func TestChangesOutliveTheStore(t *testing.T) {
 	if _, ok, err := s.Get(one, "b"); ok || err != nil {
 		t.Errorf("the last batch was not written: %v, %v", ok, err)
 	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, s.Close())
 
 	s = open(t, path, nil)
 	wantContent(t, s, one, map[string]string{"a": "2", "c": "new"})
@@ -147,9 +135,7 @@ func TestChangesOutliveTheStore(t *testing.T) {
 		t.Errorf("Get: %q, %v, %v", v, ok, err)
 	}
 	info, err := os.Stat(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	if got := info.Mode().Perm(); got != 0o600 {
 		t.Errorf("the file has mode %o, want 600", got)
 	}
@@ -213,9 +199,7 @@ func TestCommitsAreShared(t *testing.T) {
 	}
 	_ = kit.Receive(t, "result", done)
 	stop()
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, s.Close())
 	if n := commits(t, path); n > changes/4 {
 		t.Errorf("%d changes took %d commits", changes, n)
 	}
@@ -245,13 +229,9 @@ func TestDelay(t *testing.T) {
 func tempCopy(t *testing.T, path string) string {
 	t.Helper()
 	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	copied := tempFile(t)
-	if err := os.WriteFile(copied, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, os.WriteFile(copied, data, 0o600))
 	return copied
 }
 
@@ -395,9 +375,7 @@ func TestClosedStore(t *testing.T) {
 	done := func(err error) { got <- err }
 	s.Barrier(done)
 	s.Update(func(statestore.Writes) { t.Error("an update ran") }, done)
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, s.Close())
 	s.Put(one, "a", never(t))
 	s.Barrier(done)
 	s.Update(func(statestore.Writes) { t.Error("an update ran") }, done)

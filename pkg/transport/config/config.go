@@ -64,9 +64,8 @@ type Config struct {
 	DialTimeout time.Duration
 
 	// PubQoS and SubQoS (pubQoS, subQoS) are the qualities of service to publish and subscribe
-	// with: 0 to 2, default 1. With 0, events can be lost. 2 is treated as 1: all events of the
-	// protocol are idempotent, so that exactly-once delivery has no advantage for twice the
-	// packets.
+	// with: 0 to 2, default 1. With 0, events can be lost. 2 is treated as 1, since all events of
+	// the protocol are idempotent.
 	PubQoS, SubQoS *byte
 
 	// Topics (topics) are the topic patterns.
@@ -104,11 +103,7 @@ func (p PEM) read() ([]byte, error) {
 	if p.File == "" {
 		return p.Data, nil
 	}
-	data, err := os.ReadFile(p.File)
-	if err != nil {
-		return nil, err // contains the operation and the path
-	}
-	return data, nil
+	return os.ReadFile(p.File) // the error contains the operation and the path
 }
 
 // WithDefaults returns c with defaults in its zero fields.

@@ -19,6 +19,7 @@ import (
 
 	"github.com/workwire/workwire/pkg/transport/config"
 	"github.com/workwire/workwire/pkg/wire"
+	"github.com/workwire/workwire/test/kit"
 )
 
 const topicLines = `
@@ -49,9 +50,7 @@ receiveMaximum: 20
 maximumPacketSize: 524288
 ` + topicLines
 	got, err := config.Load(write(t, dir, "transport.yaml", []byte(text)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	want := config.Config{
 		BrokerHost: "broker.example.com:8883", Username: "cluster1", PasswordFile: pass,
 		KeepAlive: 30 * time.Second, DialTimeout: 5 * time.Second,
@@ -70,13 +69,9 @@ maximumPacketSize: 524288
 		t.Errorf("secret is %q, %v", secret, err)
 	}
 	certs, err := got.Certificates()
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	settings, err := got.TLSConfig(certs)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	if settings.ServerName != "broker.example.com" || settings.RootCAs == nil || len(settings.Certificates) != 1 {
 		t.Errorf("TLS settings lack something: %+v", settings)
 	}
@@ -84,9 +79,7 @@ maximumPacketSize: 524288
 
 func TestDefaults(t *testing.T) {
 	got, err := config.Parse([]byte("brokerHost: localhost:1883\nusername:\n" + topicLines))
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	got = got.WithDefaults()
 	if got.UsesTLS() {
 		t.Error("no certificate was given, yet TLS is used")
@@ -196,26 +189,18 @@ func FuzzParse(f *testing.F) {
 func write(t *testing.T, dir, name string, data []byte) string {
 	t.Helper()
 	path := filepath.Join(dir, name)
-	if err := os.WriteFile(path, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, os.WriteFile(path, data, 0o600))
 	return path
 }
 
 func selfSigned(t *testing.T) (cert, key []byte) {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"}, NotAfter: time.Now().Add(time.Hour)}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	keyDER, err := x509.MarshalPKCS8PrivateKey(private)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER})
 }

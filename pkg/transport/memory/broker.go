@@ -15,13 +15,13 @@ import (
 	"errors"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 
 	cloudevents "github.com/cloudevents/sdk-go/v2/event"
 	"github.com/cloudevents/sdk-go/v2/types"
 
 	"github.com/workwire/workwire/pkg/transport"
+	"github.com/workwire/workwire/pkg/transport/topicfilter"
 )
 
 // window is the maximum number of unacknowledged messages of a session.
@@ -221,10 +221,8 @@ func (b *Broker) publish(id string, c *connection, topic string, e cloudevents.E
 	if s := b.sessions[id]; s == nil || s.conn != c {
 		return transport.ErrNotConnected
 	}
-	for _, filter := range b.denied[id] {
-		if matches(filter, topic) {
-			return transport.ErrNotAuthorized
-		}
+	if slices.ContainsFunc(b.denied[id], func(filter string) bool { return topicfilter.Match(filter, topic) }) {
+		return transport.ErrNotAuthorized
 	}
 	b.route(topic, e)
 	b.notify()
@@ -237,8 +235,8 @@ func (b *Broker) route(topic string, e cloudevents.Event) {
 	for _, id := range slices.Sorted(maps.Keys(b.sessions)) {
 		s := b.sessions[id]
 		for _, filter := range s.filters {
-			group, plain := splitShare(filter)
-			if !matches(plain, topic) {
+			group, plain := topicfilter.SplitShare(filter)
+			if !topicfilter.Match(plain, topic) {
 				continue
 			}
 			if group == "" {
@@ -267,32 +265,6 @@ func pickMember(members []*session, n int) *session {
 		members = connected
 	}
 	return members[n%len(members)]
-}
-
-// splitShare splits the filter of a shared subscription into group and plain filter.
-func splitShare(filter string) (group, plain string) {
-	if rest, shared := strings.CutPrefix(filter, "$share/"); shared {
-		group, plain, _ = strings.Cut(rest, "/")
-		return group, plain
-	}
-	return "", filter
-}
-
-// matches reports whether topic matches filter by the rules of MQTT.
-func matches(filter, topic string) bool {
-	levels, names := strings.Split(filter, "/"), strings.Split(topic, "/")
-	if strings.HasPrefix(topic, "$") && !strings.HasPrefix(filter, "$") {
-		return false
-	}
-	for i, level := range levels {
-		if level == "#" {
-			return true
-		}
-		if i >= len(names) || level != "+" && level != names[i] {
-			return false
-		}
-	}
-	return len(levels) == len(names)
 }
 
 // eventSize returns the size in bytes of an event with its topic.

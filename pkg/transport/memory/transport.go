@@ -111,19 +111,14 @@ func (t *Transport) serve(ctx context.Context, h transport.Handler, c *connectio
 func (t *Transport) deliver(ctx context.Context, h transport.Handler, c *connection) {
 	acked := make(map[*message]bool) // acknowledged out of order; guarded by broker.mu
 	for {
-		select {
-		case <-c.lost:
-			return
-		default:
-		}
 		m, changed := t.broker.next(t.id, c)
 		if m == nil {
 			select {
 			case <-changed:
+				continue
 			case <-c.lost:
 				return
 			}
-			continue
 		}
 		h.Received(ctx, transport.Message{Topic: m.topic, Event: m.event.Clone(), Ack: func() { t.broker.ack(t.id, c, m, acked) }})
 	}

@@ -12,23 +12,19 @@ const (
 	initialDelay = 100 * time.Millisecond // maximum delay of the first attempt
 	maxDelay     = 30 * time.Second       // maximum delay of all attempts
 
-	// While nothing listens at the broker's address, attempts cost the broker nothing, and it
-	// probably restarts. Until this has lasted for notListeningPeriod, the delays do not exceed
-	// those of attempt notListeningAttempt, which are at most 0.8 s.
+	// While nothing listens at the broker's address, it probably restarts. For notListeningPeriod,
+	// the delays are those of attempt notListeningAttempt, at most 0.8 s.
 	notListeningAttempt = 3
 	notListeningPeriod  = time.Minute
 
-	// A shorter connection counts as a failed attempt, so that reconnects to a broker that
-	// disconnects its clients at once back off too.
-	minLifetime = time.Second
+	minLifetime = time.Second // a shorter connection counts as a failed attempt
 	// Two clients with the same id take over each other's session for as long as both run.
 	takeoverPeriod  = 2 * time.Minute
 	takeoverAttempt = 4 // the attempt after the first takeover
 )
 
-// retryDelay returns the delay before attempt n, which is counted from 0. random is in [0,1). The
-// first delay is at most initialDelay. Later ones double up to maxDelay, with a jitter over their
-// upper half, so that clients that have lost the same broker do not reconnect at the same time.
+// retryDelay returns the delay before attempt n, counted from 0: at most initialDelay, then doubled
+// up to maxDelay, with a jitter over the upper half. random is in [0,1).
 func retryDelay(n int, random float64) time.Duration {
 	if n <= 0 {
 		return time.Duration(random * float64(initialDelay))

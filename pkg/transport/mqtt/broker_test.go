@@ -24,9 +24,7 @@ import (
 func rawClient(t *testing.T, addr, user string, filters ...string) (*paho.Client, <-chan *paho.Publish) {
 	t.Helper()
 	conn, err := net.Dial("tcp", addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	messages := make(chan *paho.Publish, 100)
 	c := paho.NewClient(paho.ClientConfig{Conn: conn, OnPublishReceived: []func(paho.PublishReceived) (bool, error){
 		func(p paho.PublishReceived) (bool, error) {

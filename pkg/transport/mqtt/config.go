@@ -22,9 +22,8 @@ type Config struct {
 	// required.
 	Broker config.Config
 
-	// ClientID identifies the session at the broker; required. It must be unique, since a broker
-	// disconnects a client when another one connects with its id, and must not change across
-	// restarts. It is at most 65535 bytes long; many brokers have a lower limit.
+	// ClientID identifies the session at the broker; required. It must be unique and must not
+	// change across restarts. It is at most 65535 bytes long; many brokers have a lower limit.
 	ClientID string
 
 	// Logger receives connections and failures, but neither events nor secrets; default
@@ -35,9 +34,8 @@ type Config struct {
 	// cannot share a Registerer: wrap it with a label.
 	Registerer prometheus.Registerer
 
-	// ReloadInterval is the interval at which the certificate files are read while connected. The
-	// transport reconnects when they have changed. It also reads them on each connect. Default 1
-	// min.
+	// ReloadInterval is the interval at which the certificate files are read while connected, to
+	// reconnect when they have changed. Default 1 min.
 	ReloadInterval time.Duration
 }
 
@@ -58,6 +56,3 @@ func (c Config) withDefaults() (Config, error) {
 	c.ReloadInterval = cmp.Or(c.ReloadInterval, DefaultReloadInterval)
 	return c, nil
 }
-
-// effectiveQoS returns the quality of service to use for the configured one, see [config.Config].
-func effectiveQoS(qos byte) byte { return min(qos, 1) }

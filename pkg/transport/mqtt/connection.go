@@ -55,17 +55,17 @@ func (r *runner) serve(ctx context.Context, c *connection) {
 		<-c.session.lost // autopaho disconnects when ctx ends
 		lost()
 	})
-	if r.subscribe(connCtx, c) {
+	subscribed := r.subscribe(connCtx, c)
+	if subscribed {
 		r.reportConnected(connCtx, c, &group)
-		<-c.session.lost
+	}
+	<-c.session.lost
+	if subscribed {
 		r.reportLost(ctx, c)
-	} else {
-		<-c.session.lost
-		if ctx.Err() == nil {
-			r.metrics.failures.WithLabelValues(failureLost).Inc()
-			level, args := r.failures.next("serve", c.session.lossReason())
-			r.cfg.Logger.Log(ctx, level, "connection lost before the subscriptions were granted, reconnecting", args...)
-		}
+	} else if ctx.Err() == nil {
+		r.metrics.failures.WithLabelValues(failureLost).Inc()
+		level, args := r.failures.next("serve", c.session.lossReason())
+		r.cfg.Logger.Log(ctx, level, "connection lost before the subscriptions were granted, reconnecting", args...)
 	}
 	group.Wait()
 }
@@ -130,7 +130,7 @@ func (r *runner) subscribe(ctx context.Context, c *connection) bool {
 func (r *runner) subscribeOnce(ctx context.Context, c *connection) error {
 	ctx, cancel := context.WithTimeout(ctx, subscribeTimeout)
 	defer cancel()
-	qos := effectiveQoS(*r.cfg.Broker.SubQoS)
+	qos := min(*r.cfg.Broker.SubQoS, 1)
 	request := &paho.Subscribe{}
 	for _, filter := range r.handler.Subscriptions {
 		request.Subscriptions = append(request.Subscriptions, paho.SubscribeOptions{Topic: filter, QoS: qos})

@@ -30,9 +30,7 @@ type fakeConn struct {
 func startFake(t testing.TB) *fakeBroker {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	b := &fakeBroker{addr: listener.Addr().String(), conns: make(chan *fakeConn, 1000)}
 	var group sync.WaitGroup
 	group.Go(func() {

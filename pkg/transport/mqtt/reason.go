@@ -11,12 +11,7 @@ import (
 	"syscall"
 
 	"github.com/eclipse/paho.golang/autopaho"
-	"github.com/eclipse/paho.golang/packets"
 )
-
-// reasonTakenOver is the reason code of a disconnect because another client connected with the same
-// id.
-const reasonTakenOver = packets.DisconnectSessionTakenOver
 
 // refusedError is a reason code of the broker in a CONNACK, SUBACK, PUBACK or DISCONNECT.
 type refusedError struct {

@@ -13,8 +13,10 @@ import (
 	"time"
 
 	"github.com/eclipse/paho.golang/autopaho"
+	"github.com/eclipse/paho.golang/packets"
 	"github.com/eclipse/paho.golang/paho"
 
+	"github.com/workwire/workwire/pkg/serve"
 	"github.com/workwire/workwire/pkg/transport"
 )
 
@@ -74,15 +76,10 @@ func (t *Transport) logWarnings() {
 	if *broker.PubQoS == 2 || *broker.SubQoS == 2 {
 		log.Info("using QoS 1 instead of QoS 2", "pubQoS", *broker.PubQoS, "subQoS", *broker.SubQoS)
 	}
-	if broker.Username != "" && !broker.UsesTLS() && !isLoopback(broker.BrokerHost) {
+	host, _, _ := net.SplitHostPort(broker.BrokerHost) // validated by New
+	if broker.Username != "" && !broker.UsesTLS() && !serve.IsLoopback(host) {
 		log.Warn("the password is sent in clear text: set caFile to connect with TLS", "brokerHost", broker.BrokerHost)
 	}
-}
-
-func isLoopback(hostPort string) bool {
-	host, _, _ := net.SplitHostPort(hostPort) // validated by New
-	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
 func (r *runner) clientConfig(ctx context.Context) autopaho.ClientConfig {
@@ -200,7 +197,7 @@ func (r *runner) connectionUp(ctx context.Context, manager *autopaho.ConnectionM
 func (r *runner) connectionDown() (reconnect bool) {
 	c := r.dialed.Load()
 	var refused *refusedError
-	takeover := errors.As(c.session.lossReason(), &refused) && refused.code == reasonTakenOver
+	takeover := errors.As(c.session.lossReason(), &refused) && refused.code == packets.DisconnectSessionTakenOver
 	r.backoff.connectionLost(time.Since(c.since), takeover)
 	return true
 }

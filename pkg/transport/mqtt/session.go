@@ -16,11 +16,10 @@ import (
 // session is the client's part of the MQTT session on one connection: the packets that wait for an
 // answer of the broker, at most its receive maximum, and the messages that are not acknowledged.
 //
-// It ends with the connection. The session of paho keeps unacknowledged publishes and sends them on
-// the next connection. By then their Publish has returned an error, and the caller may have
-// published something newer, which they would overwrite. Here, a publish is never sent after its
-// Publish has returned. (With QoS 1 the broker cannot see the difference.) The broker's part of the
-// session, its subscriptions and queued messages, is kept.
+// It ends with the connection, unlike paho's, which sends unacknowledged publishes again on the
+// next one. By then their Publish has returned an error, and the caller may have published something
+// newer, which they would overwrite. The broker's part of the session, its subscriptions and queued
+// messages, is kept.
 type session struct {
 	conn   *bufferedConn
 	window *ackWindow
@@ -190,11 +189,11 @@ func (s *session) sendAcks() {
 // acknowledge sends the acknowledgement of m. If that fails, the connection is lost and m is
 // delivered again.
 func (s *session) acknowledge(m unackedMessage) {
+	var ack io.WriterTo = &packets.Puback{PacketID: m.id, Properties: &packets.Properties{}}
 	if m.qos == 2 {
-		_, _ = (&packets.Pubrec{PacketID: m.id, Properties: &packets.Properties{}}).WriteTo(s.conn)
-		return
+		ack = &packets.Pubrec{PacketID: m.id, Properties: &packets.Properties{}}
 	}
-	_, _ = (&packets.Puback{PacketID: m.id, Properties: &packets.Properties{}}).WriteTo(s.conn)
+	_, _ = ack.WriteTo(s.conn)
 }
 
 // sessionManager implements the session manager of paho with the session of the current connection.
@@ -240,12 +239,8 @@ func (m *sessionManager) AddToSession(ctx context.Context, p pahosession.Packet,
 func (m *sessionManager) PacketReceived(p *packets.ControlPacket, messages chan<- *packets.Publish) error {
 	s := m.current.Load()
 	switch content := p.Content.(type) {
-	case *packets.Puback:
-		s.complete(content.PacketID, *p)
-	case *packets.Suback:
-		s.complete(content.PacketID, *p)
-	case *packets.Unsuback:
-		s.complete(content.PacketID, *p)
+	case *packets.Puback, *packets.Suback, *packets.Unsuback:
+		s.complete(p.PacketID(), *p)
 	case *packets.Publish:
 		messages <- content // buffered for our receive maximum
 	case *packets.Pubrel:

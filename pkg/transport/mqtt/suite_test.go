@@ -13,6 +13,7 @@ import (
 	"github.com/workwire/workwire/pkg/transport/config"
 	"github.com/workwire/workwire/pkg/transport/mqtt"
 	"github.com/workwire/workwire/pkg/transport/transporttest"
+	"github.com/workwire/workwire/test/kit"
 )
 
 const password = "secret"
@@ -56,9 +57,7 @@ func TestForgetful(t *testing.T) {
 		b := suiteBroker(t, running)
 		b.Forget = func() {
 			running.Stop()
-			if err := os.RemoveAll(dir); err != nil {
-				t.Fatal(err)
-			}
+			kit.NoError(t, os.RemoveAll(dir))
 			running.Restart(t)
 		}
 		return b
@@ -95,9 +94,7 @@ func client(t testing.TB, addr, user string, change func(*mqtt.Config)) *mqtt.Tr
 		change(&cfg)
 	}
 	tr, err := mqtt.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	return tr
 }
 

@@ -50,27 +50,20 @@ func newAuthority(t *testing.T) *authority {
 func (a *authority) sign(template *x509.Certificate) (cert, key []byte) {
 	a.t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		a.t.Fatal(err)
-	}
+	kit.NoError(a.t, err)
 	parent, signer := a.cert, a.key
 	if parent == nil {
 		parent, signer = template, private
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, parent, private.Public(), signer)
-	if err != nil {
-		a.t.Fatal(err)
-	}
+	kit.NoError(a.t, err)
 	if a.cert == nil {
-		if a.cert, err = x509.ParseCertificate(der); err != nil {
-			a.t.Fatal(err)
-		}
+		a.cert, err = x509.ParseCertificate(der)
+		kit.NoError(a.t, err)
 		a.key = private
 	}
 	keyDER, err := x509.MarshalPKCS8PrivateKey(private)
-	if err != nil {
-		a.t.Fatal(err)
-	}
+	kit.NoError(a.t, err)
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER})
 }
 
@@ -91,12 +84,8 @@ func (f folder) write(name string, data []byte) string {
 	f.t.Helper()
 	path := filepath.Join(f.path, name)
 	// As a rotation does it: the file is never seen half written.
-	if err := os.WriteFile(path+".new", data, 0o600); err != nil {
-		f.t.Fatal(err)
-	}
-	if err := os.Rename(path+".new", path); err != nil {
-		f.t.Fatal(err)
-	}
+	kit.NoError(f.t, os.WriteFile(path+".new", data, 0o600))
+	kit.NoError(f.t, os.Rename(path+".new", path))
 	return path
 }
 
@@ -167,9 +156,7 @@ func TestFilesReadAtConnect(t *testing.T) {
 	ca, dir := newAuthority(t), folder{t, t.TempDir()}
 	serverCert, serverKey := ca.issue("broker", "", 2)
 	pair, err := tls.X509KeyPair(serverCert, serverKey)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	b := startFake(t)
 	settings := &tls.Config{Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequireAnyClientCert}
 	cert, key := ca.issue("cluster1", "agents", 3)
@@ -211,13 +198,9 @@ func TestTLSFaults(t *testing.T) {
 	}})
 	plain := brokertest.Start(t, broker.Config{Users: users})
 	_, port, err := net.SplitHostPort(b.Addr)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	unused, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	_ = unused.Close()
 	for name, test := range map[string]struct {
 		broker config.Config

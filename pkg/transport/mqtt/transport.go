@@ -8,16 +8,13 @@
 //	err = t.Run(ctx, transport.Handler{...})
 //
 // The broker keeps the session of the client id and delivers queued messages when the client
-// reconnects. The client does not keep publishes: a publish that the broker has not acknowledged
-// when the connection is lost returns an error and is not sent again, since it could overwrite a
-// newer one of the caller.
+// reconnects. The client keeps no publishes: see session.
 //
 // The client reconnects within 100 ms, then with a backoff of up to 30 s. It reads the certificate
 // and password files on each connect, and reconnects when the certificate files change.
 //
-// A message is acknowledged as soon as its Ack is called, in the order of arrival. The
-// acknowledgement tracker of paho is not used, since it only checks every 50 ms, and brokers limit
-// the number of unacknowledged messages, Mosquitto to 20.
+// A message is acknowledged as soon as its Ack is called, in the order of arrival. paho's tracker is
+// not used, since it checks every 50 ms, and Mosquitto allows 20 unacknowledged messages.
 package mqtt
 
 import (
@@ -29,6 +26,7 @@ import (
 
 	cloudevents "github.com/cloudevents/sdk-go/v2/event"
 	"github.com/eclipse/paho.golang/autopaho"
+	"github.com/eclipse/paho.golang/packets"
 	pahosession "github.com/eclipse/paho.golang/paho/session"
 
 	"github.com/workwire/workwire/pkg/transport"
@@ -36,9 +34,6 @@ import (
 
 // confirmTimeout is how long the broker may take to acknowledge a publish.
 const confirmTimeout = 2 * time.Minute
-
-// reasonNotAuthorizedCode is the reason code of a publish that access rules refuse.
-const reasonNotAuthorizedCode = 0x87
 
 // Transport connects to an MQTT broker, see [New].
 type Transport struct {
@@ -83,7 +78,7 @@ func (t *Transport) Publish(ctx context.Context, topic string, e cloudevents.Eve
 }
 
 func (t *Transport) publish(ctx context.Context, topic string, e *cloudevents.Event) (size int, err error) {
-	packet, err := encode(ctx, topic, e, effectiveQoS(*t.cfg.Broker.PubQoS))
+	packet, err := encode(ctx, topic, e, min(*t.cfg.Broker.PubQoS, 1))
 	if err != nil {
 		return 0, err
 	}
@@ -99,7 +94,7 @@ func (t *Transport) publish(ctx context.Context, topic string, e *cloudevents.Ev
 	switch {
 	case err == nil:
 		return size, nil
-	case answer != nil && answer.ReasonCode == reasonNotAuthorizedCode:
+	case answer != nil && answer.ReasonCode == packets.PubackNotAuthorized:
 		return size, transport.ErrNotAuthorized
 	case answer != nil:
 		refused := &refusedError{code: answer.ReasonCode}

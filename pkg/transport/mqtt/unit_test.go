@@ -20,6 +20,8 @@ import (
 	"github.com/eclipse/paho.golang/packets"
 	"github.com/eclipse/paho.golang/paho"
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/workwire/workwire/test/kit"
 )
 
 func TestRetryDelay(t *testing.T) {
@@ -165,13 +167,9 @@ func TestPacketSize(t *testing.T) {
 			e.SetSource("hub1")
 			e.SetType("a.b")
 			e.SetExtension("metadata", strings.Repeat("ä", min(data, 30_000)))
-			if err := e.SetData(cloudevents.ApplicationJSON, bytes.Repeat([]byte{'1'}, data)); err != nil {
-				t.Fatal(err)
-			}
+			kit.NoError(t, e.SetData(cloudevents.ApplicationJSON, bytes.Repeat([]byte{'1'}, data)))
 			p, err := encode(t.Context(), "sources/hub1", &e, qos)
-			if err != nil {
-				t.Fatal(err)
-			}
+			kit.NoError(t, err)
 			var wire bytes.Buffer
 			if _, err := p.Packet().WriteTo(&wire); err != nil {
 				t.Fatal(err)

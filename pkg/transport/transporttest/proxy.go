@@ -4,6 +4,8 @@ import (
 	"net"
 	"sync"
 	"testing"
+
+	"github.com/workwire/workwire/test/kit"
 )
 
 // Proxy is a TCP proxy between clients and a broker that simulates network failures. All methods
@@ -27,9 +29,7 @@ type Proxy struct {
 func StartProxy(t testing.TB, target string) *Proxy {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	p := &Proxy{Addr: listener.Addr().String(), target: target, listener: listener, conns: make(map[net.Conn]bool)}
 	p.group.Go(p.accept)
 	t.Cleanup(func() {
