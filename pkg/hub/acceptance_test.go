@@ -15,7 +15,6 @@ import (
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/hub"
-	"github.com/workwire/workwire/pkg/wire"
 	"github.com/workwire/workwire/test/kit"
 )
 
@@ -47,16 +46,7 @@ func TestAcceptance(t *testing.T) {
 	})
 	w.awaitConnected()
 	work := w.create("early")
-	cluster := wire.ClusterName(w.namespace)
-	a := startAgent(t, cluster, w.broker.Client(w.namespace), nil)
-	a.awaitConnected()
-	a.replies <- &wire.Presence{Agent: w.namespace, Cluster: cluster, Source: source, Session: "1", Present: true}
-	w.managed("registered and there", func(c *clusterv1.ManagedCluster) bool {
-		return !c.Spec.HubAcceptsClient && meta.IsStatusConditionTrue(c.Status.Conditions, clusterv1.ManagedClusterConditionAvailable)
-	})
-	if specs := a.specs(work.UID); len(specs) > 0 {
-		t.Fatalf("a cluster that is not accepted got %d specs", len(specs))
-	}
+	a := w.registerAgent(work.UID)
 	if early := w.get("early"); len(early.Finalizers) > 0 {
 		t.Errorf("its work has the finalizers %v", early.Finalizers)
 	}
@@ -79,16 +69,16 @@ func TestAcceptance(t *testing.T) {
 	})
 	// The agent asks for what it lacks; its question is not answered, so that nothing
 	// is taken from it either. What it says is heard.
-	a.stop()
-	b := startAgent(t, cluster, w.broker.Client(w.namespace), a)
-	b.awaitConnected()
-	b.replies <- &wire.Presence{Agent: w.namespace, Cluster: cluster, Source: source, Session: "2"}
-	b.replies <- &wire.Presence{Agent: w.namespace, Cluster: cluster, Source: source, Session: "3", Present: true}
-	b.replies <- &wire.Presence{Agent: w.namespace, Cluster: cluster, Source: source, Session: "3", Present: false}
+	a.Stop()
+	b := w.startAgent(w.broker.Client(w.namespace), a.Holds())
+	b.AwaitConnected(t)
+	w.sendPresence(b, "2", false)
+	w.sendPresence(b, "3", true)
+	w.sendPresence(b, "3", false)
 	w.managed("away", func(c *clusterv1.ManagedCluster) bool {
 		return !meta.IsStatusConditionTrue(c.Status.Conditions, clusterv1.ManagedClusterConditionAvailable)
 	})
-	if specs := b.specs(work.UID); len(specs) > 0 {
+	if specs := b.Specs(work.UID); len(specs) > 0 {
 		t.Errorf("a cluster that is refused got %+v", specs)
 	}
 	w.accept(true)
@@ -140,7 +130,7 @@ func TestTakeover(t *testing.T) {
 	first := replica("first")
 	connected("first")
 	replica("second")
-	startAgent(t, wire.ClusterName(w.namespace), w.broker.Client(w.namespace), nil).awaitConnected()
+	w.startAgent(w.broker.Client(w.namespace), nil).AwaitConnected(t)
 	before := w.create("before")
 	w.await("before", "applied", applied(before.Generation))
 	cut.Store(true)

@@ -7,16 +7,13 @@ import (
 	"testing"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/workwire/workwire/deploy/install"
 	"github.com/workwire/workwire/deploy/policies"
-	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/hub"
 	"github.com/workwire/workwire/pkg/hub/works"
-	"github.com/workwire/workwire/pkg/wire"
 	"github.com/workwire/workwire/test/kit"
 )
 
@@ -64,16 +61,7 @@ func TestFinalizerByPolicy(t *testing.T) {
 	if !works.HasFinalizer(work) {
 		t.Fatalf("created with the finalizers %v", work.Finalizers)
 	}
-	cluster := wire.ClusterName(w.namespace)
-	a := startAgent(t, cluster, w.broker.Client(w.namespace), nil)
-	a.awaitConnected()
-	a.replies <- &wire.Presence{Agent: w.namespace, Cluster: cluster, Source: source, Session: "1", Present: true}
-	w.managed("registered and there", func(c *clusterv1.ManagedCluster) bool {
-		return !c.Spec.HubAcceptsClient && meta.IsStatusConditionTrue(c.Status.Conditions, clusterv1.ManagedClusterConditionAvailable)
-	})
-	if specs := a.specs(work.UID); len(specs) > 0 {
-		t.Fatalf("a cluster that is not accepted got %d specs", len(specs))
-	}
+	w.registerAgent(work.UID)
 	w.accept(true)
 	w.await("web", "applied", applied(work.Generation))
 	w.delete("web")

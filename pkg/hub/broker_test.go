@@ -13,7 +13,6 @@ import (
 	"github.com/workwire/workwire/pkg/transport"
 	"github.com/workwire/workwire/pkg/transport/config"
 	"github.com/workwire/workwire/pkg/transport/mqtt"
-	"github.com/workwire/workwire/pkg/wire"
 )
 
 func client(t testing.TB, address, user, id string) transport.Transport {
@@ -47,8 +46,8 @@ func TestOverRealBrokers(t *testing.T) {
 				return w.startHubWith(func(c *hub.Config) { c.Transport = client(t, b.Addr, "hub1", "hub1-hub") })
 			}
 			r := startHub()
-			a := startAgent(t, wire.ClusterName(w.namespace), client(t, b.Addr, w.namespace, w.namespace+"-agent"), nil)
-			a.awaitConnected()
+			a := w.startAgent(client(t, b.Addr, w.namespace, w.namespace+"-agent"), nil)
+			a.AwaitConnected(t)
 			for i := range count {
 				if i == count/2 {
 					b.Restart(t)
@@ -64,16 +63,16 @@ func TestOverRealBrokers(t *testing.T) {
 			r = startHub()
 			w.await("work-0", "applied after the hub's restart", applied(2))
 
-			a.stop()
+			a.Stop()
 			for i := range count {
 				w.delete(fmt.Sprint("work-", i))
 			}
-			back := startAgent(t, a.cluster, client(t, b.Addr, w.namespace, w.namespace+"-agent"), a)
+			back := w.startAgent(client(t, b.Addr, w.namespace, w.namespace+"-agent"), a.Holds())
 			for i := range count {
 				w.await(fmt.Sprint("work-", i), "gone", gone)
 			}
 			w.settle(back)
-			if n := len(back.held); n != 1 {
+			if n := len(back.Holds()); n != 1 {
 				t.Errorf("the agent is left with %d works, want only the last one", n)
 			}
 			r.stop()

@@ -18,20 +18,21 @@ import (
 	"github.com/workwire/workwire/pkg/hub/works"
 	"github.com/workwire/workwire/pkg/wire"
 	"github.com/workwire/workwire/test/kit"
+	"github.com/workwire/workwire/test/kit/wirekit"
 )
 
 // cluster is the agent of the world's namespace.
-func (w *world) cluster() *agent {
+func (w *world) cluster() *wirekit.Agent {
 	w.t.Helper()
-	return startAgent(w.t, wire.ClusterName(w.namespace), w.broker.Client(w.namespace+"-agent"), nil)
+	return w.startAgent(w.broker.Client(w.namespace+"-agent"), nil)
 }
 
 // settle waits until everything that was under way before has arrived: a work
 // made now is applied, and topics keep their order.
-func (w *world) settle(a *agent) {
+func (w *world) settle(a *wirekit.Agent) {
 	w.t.Helper()
 	work := w.create("settle-" + uuid.NewString())
-	a.await("settling work", generation(work.UID, 1))
+	a.Await(w.t, "settling work", generation(work.UID, 1))
 	w.await(work.Name, "applied", applied(1))
 }
 
@@ -44,7 +45,7 @@ func TestLifeOfAWork(t *testing.T) {
 		work.Annotations = map[string]string{"kubectl.kubernetes.io/last-applied-configuration": "long"}
 	})
 
-	first := a.await("spec", generation(created.UID, 1))
+	first := a.Await(t, "spec", generation(created.UID, 1))
 	if first.Action != wire.Create || first.Meta.Name != "web" || first.Meta.Labels["team"] != "a" || len(first.Meta.Annotations) > 0 ||
 		len(first.Bundle.Manifests) != 1 {
 		t.Errorf("first spec: %s of %q, labels %v, annotations %v", first.Action, first.Meta.Name, first.Meta.Labels, first.Meta.Annotations)
@@ -58,32 +59,32 @@ func TestLifeOfAWork(t *testing.T) {
 	}
 
 	w.update("web", func(work *workv1.ManifestWork) { work.Spec.Workload.Manifests[0] = manifest("web", "2") })
-	if second := a.await("edited spec", generation(created.UID, 2)); second.Action != wire.Update {
+	if second := a.Await(t, "edited spec", generation(created.UID, 2)); second.Action != wire.Update {
 		t.Errorf("second spec: %s", second.Action)
 	}
 	w.await("web", "applied again", applied(2))
 
 	w.update("web", func(work *workv1.ManifestWork) { work.Labels["team"] = "b" })
-	a.await("new label", func(s *wire.Spec) bool { return s.UID == created.UID && s.Meta.Labels["team"] == "b" })
+	a.Await(t, "new label", func(s *wire.Spec) bool { return s.UID == created.UID && s.Meta.Labels["team"] == "b" })
 	w.settle(a)
-	if n := len(a.specs(created.UID)); n != 3 {
+	if n := len(a.Specs(created.UID)); n != 3 {
 		t.Errorf("%d specs published, want 3: statuses must publish nothing", n)
 	}
 
-	a.setKeep(true)
+	a.IgnoreDeletions(true)
 	w.delete("web")
-	deleted := a.await("deletion", deletion(created.UID))
-	a.report(deleted, condition(workv1.WorkDeleting, workv1.ReasonWorkDeleting, 3))
+	deleted := a.Await(t, "deletion", deletion(created.UID))
+	report(a, deleted, condition(workv1.WorkDeleting, workv1.ReasonWorkDeleting, 3))
 	waiting := w.await("web", "deleting", func(work *workv1.ManifestWork) bool {
 		return work != nil && meta.IsStatusConditionTrue(work.Status.Conditions, workv1.WorkDeleting)
 	})
 	if waiting.DeletionTimestamp == nil || !works.HasFinalizer(waiting) {
 		t.Error("the work does not wait for its cluster")
 	}
-	a.report(deleted, condition(workv1.WorkDeleted, workv1.ReasonManifestsDeleted, 0))
+	report(a, deleted, condition(workv1.WorkDeleted, workv1.ReasonManifestsDeleted, 0))
 	w.await("web", "gone", gone)
 	w.settle(a)
-	if n := len(a.specs(created.UID)); n != 4 {
+	if n := len(a.Specs(created.UID)); n != 4 {
 		t.Errorf("%d specs published, want 4", n)
 	}
 
@@ -106,7 +107,7 @@ func TestForeignFinalizersStay(t *testing.T) {
 		t.Errorf("finalizers %v", got)
 	}
 	w.delete("held")
-	a.await("deletion", deletion(created.UID))
+	a.Await(t, "deletion", deletion(created.UID))
 	left := w.await("held", "released", func(work *workv1.ManifestWork) bool { return work != nil && !works.HasFinalizer(work) })
 	if len(left.Finalizers) != 1 || left.Finalizers[0] != other || !meta.IsStatusConditionTrue(left.Status.Conditions, workv1.WorkDeleted) {
 		t.Errorf("finalizers %v, conditions %v", left.Finalizers, left.Status.Conditions)
@@ -114,7 +115,7 @@ func TestForeignFinalizersStay(t *testing.T) {
 	w.update("held", func(work *workv1.ManifestWork) { work.Finalizers = nil })
 	w.await("held", "gone", gone)
 	w.settle(a)
-	if n := len(a.specs(created.UID)); n != 2 {
+	if n := len(a.Specs(created.UID)); n != 2 {
 		t.Errorf("%d specs published, want 2", n)
 	}
 }
@@ -123,20 +124,20 @@ func TestRemovedByForce(t *testing.T) {
 	w := newWorld(t)
 	w.startHub(alone())
 	a := w.cluster()
-	a.setKeep(true)
+	a.IgnoreDeletions(true)
 	created := w.create("forced")
 	w.await("forced", "applied", applied(1))
 	w.delete("forced")
-	a.await("deletion", deletion(created.UID))
+	a.Await(t, "deletion", deletion(created.UID))
 	w.update("forced", func(work *workv1.ManifestWork) { work.Finalizers = nil })
 	w.await("forced", "gone", gone)
 
 	// Made anew under the name, it is another work, and what the agent says of
 	// the first does not touch it.
 	again := w.create("forced")
-	a.await("new work", generation(again.UID, 1))
+	a.Await(t, "new work", generation(again.UID, 1))
 	w.await("forced", "applied", applied(1))
-	a.report(a.await("deletion", deletion(created.UID)), condition(workv1.WorkDeleted, workv1.ReasonManifestsDeleted, 0))
+	report(a, a.Await(t, "deletion", deletion(created.UID)), condition(workv1.WorkDeleted, workv1.ReasonManifestsDeleted, 0))
 	w.settle(a)
 	work := w.get("forced")
 	if work.UID != again.UID || !works.HasFinalizer(work) || !applied(1)(work) {
@@ -153,7 +154,7 @@ func TestFinalizerTakenAwayComesBack(t *testing.T) {
 	w.update("stripped", func(work *workv1.ManifestWork) { work.Finalizers = nil })
 	w.await("stripped", "held again", works.HasFinalizer)
 	w.settle(a)
-	if n := len(a.specs(created.UID)); n != 1 {
+	if n := len(a.Specs(created.UID)); n != 1 {
 		t.Errorf("%d specs published, want 1", n)
 	}
 }
@@ -168,30 +169,30 @@ func TestRestartRepublishesNothingUnchanged(t *testing.T) {
 		uids[name] = w.create(name).UID
 		w.await(name, "applied", applied(1))
 	}
-	a.setKeep(true)
+	a.IgnoreDeletions(true)
 	w.delete("doomed")
-	doomed := a.await("deletion", deletion(uids["doomed"]))
+	doomed := a.Await(t, "deletion", deletion(uids["doomed"]))
 	first.stop()
-	before := len(a.specs(""))
+	before := len(a.Specs(""))
 
 	w.update("edited", func(work *workv1.ManifestWork) { work.Spec.Workload.Manifests[0] = manifest("edited", "2") })
 	w.delete("deleted")
 	uids["new"] = w.create("new").UID
-	a.report(a.specs(uids["same"])[0], condition(workv1.WorkApplied, "WhileAway", 1))
+	report(a, a.Specs(uids["same"])[0], condition(workv1.WorkApplied, "WhileAway", 1))
 
 	second := w.startHub(alone())
-	a.await("edited work", generation(uids["edited"], 2))
-	a.await("new work", generation(uids["new"], 1))
-	a.await("deletion", deletion(uids["deleted"]))
+	a.Await(t, "edited work", generation(uids["edited"], 2))
+	a.Await(t, "new work", generation(uids["new"], 1))
+	a.Await(t, "deletion", deletion(uids["deleted"]))
 	w.await("edited", "applied", applied(2))
 	w.await("new", "applied", applied(1))
 	w.await("same", "told what happened meanwhile", func(work *workv1.ManifestWork) bool {
 		return meta.FindStatusCondition(work.Status.Conditions, workv1.WorkApplied).Reason == "WhileAway"
 	})
-	a.setKeep(false)
+	a.IgnoreDeletions(false)
 	w.settle(a)
 	published := map[types.UID]int{}
-	for _, spec := range a.specs("")[before:] {
+	for _, spec := range a.Specs("")[before:] {
 		published[spec.UID]++
 	}
 	for name, want := range map[string]int{"same": 0, "relabelled": 0, "edited": 1, "new": 1, "deleted": 1, "doomed": 1} {
@@ -202,8 +203,8 @@ func TestRestartRepublishesNothingUnchanged(t *testing.T) {
 	if got := second.requestCounts(w.namespace, "relabelled"); len(got) > 0 {
 		t.Errorf("requests about an unchanged work: %v", got)
 	}
-	for _, spec := range []*wire.Spec{doomed, a.await("deletion", deletion(uids["deleted"]))} {
-		a.report(spec, condition(workv1.WorkDeleted, workv1.ReasonManifestsDeleted, 0))
+	for _, spec := range []*wire.Spec{doomed, a.Await(t, "deletion", deletion(uids["deleted"]))} {
+		report(a, spec, condition(workv1.WorkDeleted, workv1.ReasonManifestsDeleted, 0))
 	}
 	w.await("deleted", "gone", gone)
 	w.await("doomed", "gone", gone)
@@ -218,7 +219,7 @@ func TestAgentComesBackAfterLosingItsSession(t *testing.T) {
 		uids[name] = w.create(name).UID
 		w.await(name, "applied", applied(1))
 	}
-	a.stop()
+	a.Stop()
 	w.broker.Forget(w.namespace + "-agent")
 	w.update("edited", func(work *workv1.ManifestWork) { work.Spec.Workload.Manifests[0] = manifest("edited", "2") })
 	w.delete("deleted")
@@ -228,17 +229,18 @@ func TestAgentComesBackAfterLosingItsSession(t *testing.T) {
 	// A work that the hub knows nothing of, as after it was removed by force
 	// while no hub ran.
 	const unknown = types.UID("1f0e5e3c-0000-4000-8000-000000000000")
-	a.held[unknown] = &wire.Spec{UID: unknown, Generation: 1}
-	back := startAgent(t, a.cluster, w.broker.Client(w.namespace+"-agent"), a)
-	back.await("edited work", generation(uids["edited"], 2))
-	back.await("new work", generation(uids["new"], 1))
-	back.await("deletion", deletion(uids["deleted"]))
-	back.await("deletion of what the hub does not have", deletion(unknown))
+	holds := a.Holds()
+	holds[unknown] = &wire.Spec{UID: unknown, Generation: 1}
+	back := w.startAgent(w.broker.Client(w.namespace+"-agent"), holds)
+	back.Await(t, "edited work", generation(uids["edited"], 2))
+	back.Await(t, "new work", generation(uids["new"], 1))
+	back.Await(t, "deletion", deletion(uids["deleted"]))
+	back.Await(t, "deletion of what the hub does not have", deletion(unknown))
 	w.await("edited", "applied", applied(2))
 	w.await("new", "applied", applied(1))
 	w.await("deleted", "gone", gone)
 	w.settle(back)
-	if n := len(back.specs(uids["same"])); n != 0 {
+	if n := len(back.Specs(uids["same"])); n != 0 {
 		t.Errorf("the unchanged work was sent %d times", n)
 	}
 }
@@ -268,7 +270,7 @@ func TestTooLargeIsToldAndRecovers(t *testing.T) {
 	w.update("big", large)
 	w.await("big", "refused again", refused(3))
 	w.delete("big")
-	a.await("deletion", deletion(created.UID))
+	a.Await(t, "deletion", deletion(created.UID))
 	w.await("big", "gone", gone)
 	w.settle(a)
 }
@@ -297,7 +299,7 @@ func TestStatusThatTheAPIRefusesIsTold(t *testing.T) {
 	w.startHub(alone())
 	a := w.cluster()
 	created := w.create("odd")
-	spec := a.await("spec", generation(created.UID, 1))
+	spec := a.Await(t, "spec", generation(created.UID, 1))
 	w.await("odd", "applied", applied(1))
 	long := strings.Repeat("x", 5000)
 	status := workv1.ManifestWorkStatus{
@@ -309,7 +311,7 @@ func TestStatusThatTheAPIRefusesIsTold(t *testing.T) {
 			}},
 		}}},
 	}
-	a.reportStatus(spec, status)
+	a.Report(spec, status)
 	work := w.await("odd", "told", func(work *workv1.ManifestWork) bool {
 		return meta.IsStatusConditionFalse(work.Status.Conditions, "StatusStored")
 	})
@@ -317,7 +319,7 @@ func TestStatusThatTheAPIRefusesIsTold(t *testing.T) {
 		t.Errorf("the status before was lost: %v", work.Status.Conditions)
 	}
 	status.ResourceStatus.Manifests[0].StatusFeedbacks.Values = nil
-	a.reportStatus(spec, status)
+	a.Report(spec, status)
 	w.await("odd", "stored", func(work *workv1.ManifestWork) bool {
 		return len(work.Status.Conditions) == 1 && len(work.Status.ResourceStatus.Manifests) == 1
 	})
@@ -348,7 +350,7 @@ func TestTwoReplicas(t *testing.T) {
 	}
 	w.settle(a)
 	for name, uid := range map[string]types.UID{"one": one.UID, "two": two.UID, "three": three.UID} {
-		if n := len(a.specs(uid)); n != 1 {
+		if n := len(a.Specs(uid)); n != 1 {
 			t.Errorf("%s was published %d times", name, n)
 		}
 	}
@@ -372,7 +374,7 @@ func TestManyWorksCostTwoRequestsEach(t *testing.T) {
 			t.Errorf("%s: requests %v, want %v", name, got, want)
 		}
 	}
-	if n := len(a.specs("")); n != count {
+	if n := len(a.Specs("")); n != count {
 		t.Errorf("%d specs published, want %d", n, count)
 	}
 	if got := kit.Metric(t, r.registry, "workwire_hub_works"); got < count {
