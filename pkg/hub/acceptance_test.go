@@ -36,9 +36,8 @@ func (w *world) managed(what string, want func(*clusterv1.ManagedCluster) bool) 
 	})
 }
 
-// TestAcceptance: a cluster that shows itself is registered; it gets no works
-// before it is accepted, then all, and no changes after it is refused, nor is
-// anything taken from it.
+// TestAcceptance: a cluster that shows itself is registered; it gets no works before it is accepted, then all,
+// and no changes after it is refused, nor is anything taken from it.
 func TestAcceptance(t *testing.T) {
 	w := newWorld(t)
 	w.startHubWith(func(c *hub.Config) {

@@ -47,9 +47,8 @@ func (w *world) admitFinalizers() {
 	})
 }
 
-// TestFinalizerByPolicy: a work that the API server gives the finalizer costs the
-// hub no request before it is published; and one for a cluster that is not accepted
-// waits all the same.
+// TestFinalizerByPolicy: a work that the API server gives the finalizer costs the hub no request before it is
+// published; and one for a cluster that is not accepted waits all the same.
 func TestFinalizerByPolicy(t *testing.T) {
 	w := newWorld(t)
 	w.admitFinalizers()

@@ -39,6 +39,7 @@ import (
 	"github.com/workwire/workwire/pkg/hub/finalizer"
 	"github.com/workwire/workwire/pkg/hub/works"
 	"github.com/workwire/workwire/pkg/leader"
+	"github.com/workwire/workwire/pkg/required"
 	"github.com/workwire/workwire/pkg/serve"
 	"github.com/workwire/workwire/pkg/source/delivery"
 	"github.com/workwire/workwire/pkg/transport"
@@ -85,13 +86,7 @@ func NewElection(name string) leader.Options {
 
 // complete sets the defaults and reports every fault. It returns the topics of Source.
 func (c *Config) complete() (wire.SourceTopics, error) {
-	var errs []error
-	if c.REST == nil {
-		errs = append(errs, errors.New("REST is required"))
-	}
-	if c.Transport == nil {
-		errs = append(errs, errors.New("Transport is required"))
-	}
+	errs := []error{required.Fields(c, "REST", "Transport")}
 	if c.Controllers == nil {
 		c.Controllers = Controllers()
 	}

@@ -132,8 +132,7 @@ func TestRemovedByForce(t *testing.T) {
 	w.update("forced", func(work *workv1.ManifestWork) { work.Finalizers = nil })
 	w.await("forced", "gone", gone)
 
-	// Made anew under the name, it is another work, and what the agent says of
-	// the first does not touch it.
+	// Made anew under the name, it is another work, and what the agent says of the first does not touch it.
 	again := w.create("forced")
 	a.Await(t, "new work", generation(again.UID, 1))
 	w.await("forced", "applied", applied(1))
@@ -226,8 +225,7 @@ func TestAgentComesBackAfterLosingItsSession(t *testing.T) {
 	uids["new"] = w.create("new").UID
 	w.await("new", "published", works.HasFinalizer)
 
-	// A work that the hub knows nothing of, as after it was removed by force
-	// while no hub ran.
+	// A work that the hub knows nothing of, as after it was removed by force while no hub ran.
 	const unknown = types.UID("1f0e5e3c-0000-4000-8000-000000000000")
 	holds := a.Holds()
 	holds[unknown] = &wire.Spec{UID: unknown, Generation: 1}

@@ -35,8 +35,7 @@ func TestMain(m *testing.M) {
 	})
 }
 
-// world is what a test plays in: a hub's API, which all tests share, a broker,
-// and a namespace.
+// world is what a test plays in: a hub's API, which all tests share, a broker, and a namespace.
 type world struct {
 	t         testing.TB
 	broker    *memory.Broker

@@ -24,8 +24,7 @@ type Config struct {
 	// SourceID is the id of the source: lower-case letters, digits and "-"; required. Two programs
 	// must not run with the same id at the same time.
 	SourceID wire.SourceID
-	// Topics are the topics of the transport configuration; required. They must be valid for
-	// SourceID.
+	// Topics are the topics of the transport configuration; required. They must be valid for SourceID.
 	Topics wire.Topics
 	// Transport connects to the broker; required. Run runs it.
 	Transport transport.Transport
@@ -38,8 +37,7 @@ type Config struct {
 	// Create. Run returns its error. It cannot be combined with StateFile.
 	Load func(ctx context.Context) ([]*workv1.ManifestWork, error)
 
-	// PublishWorkers is the maximum number of concurrent publishes: 1 to 1024,
-	// default 64.
+	// PublishWorkers is the maximum number of concurrent publishes: 1 to 1024, default 64.
 	PublishWorkers int
 	// RepublishAfter is how long a work may stay unconfirmed, while its cluster sends
 	// messages, before it is published again. Default 30 s.
@@ -68,8 +66,7 @@ type Client struct {
 
 var _ workclient.ManifestWorksGetter = (*Client)(nil)
 
-// New returns a Client. It does no I/O and starts nothing. Its error names every invalid field of
-// config.
+// New returns a Client. It does no I/O and starts nothing. Its error names every invalid field of config.
 func New(config Config) (*Client, error) {
 	c := &Client{config: config, ready: make(chan struct{}), ending: make(chan struct{}), watchers: make(map[*watcher]struct{})}
 	c.store = newStore(generationBase(time.Now()))
@@ -91,19 +88,16 @@ func New(config Config) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	if c.topics, err = config.Topics.ForSource(config.SourceID); err != nil {
-		return nil, err
-	}
 	if config.StateFile == "" && config.Load == nil {
 		close(c.ready)
 	}
-	return c, nil
+	c.topics, err = config.Topics.ForSource(config.SourceID)
+	return c, err
 }
 
-// Run loads the works, connects, and delivers works and statuses until ctx ends. It returns nil
-// then, after all goroutines that it started and all watches have ended. It returns an error if the
-// state file, Load or the transport fails; a broker that cannot be reached is not an error. Run
-// must be called once.
+// Run loads the works, connects, and delivers works and statuses until ctx ends. It returns nil then, after all
+// goroutines that it started and all watches have ended. It returns an error if the state file, Load or the
+// transport fails; a broker that cannot be reached is not an error. Run must be called once.
 func (c *Client) Run(ctx context.Context) (err error) {
 	if !c.started.CompareAndSwap(false, true) {
 		return fmt.Errorf("source %q: Run must be called once", c.config.SourceID)

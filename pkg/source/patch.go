@@ -22,21 +22,16 @@ import (
 // in the patch must be the work's. The lists in a work have no merge keys, so a strategic merge
 // patch replaces them like a merge patch.
 func (m *manifestWorks) Patch(ctx context.Context, name string, kind types.PatchType, data []byte, opts metav1.PatchOptions, subresources ...string) (*workv1.ManifestWork, error) {
-	uid, err := m.resolve(ctx, name)
-	if err != nil {
-		return nil, err
-	}
+	uid, dry, err := m.resolveWrite(ctx, name, opts.DryRun)
 	switch {
+	case err != nil:
+		return nil, err
 	case len(subresources) == 1 && subresources[0] == "status":
 		return nil, errStatusUpdate(name)
 	case len(subresources) > 0:
 		return nil, apierrors.NewNotFound(worksResource, name+"/"+strings.Join(subresources, "/"))
 	case opts.Force != nil:
 		return nil, apierrors.NewBadRequest("force is only allowed in apply patches")
-	}
-	dry, err := dryRun(opts.DryRun)
-	if err != nil {
-		return nil, err
 	}
 	patch, err := newPatch(kind, data)
 	if err != nil {

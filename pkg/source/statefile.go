@@ -14,8 +14,7 @@ import (
 	"github.com/workwire/workwire/pkg/wire"
 )
 
-// The layout of a state file: bucket "works" maps UIDs to a recordJSON, bucket "source"
-// the keys below.
+// The layout of a state file: bucket "works" maps UIDs to a recordJSON, bucket "source" the keys below.
 const (
 	worksBucket  statestore.Bucket = "works"
 	sourceBucket statestore.Bucket = "source"
@@ -32,13 +31,6 @@ type recordJSON struct {
 	Since    wire.Generation      `json:"since"`
 	Sequence wire.SequenceID      `json:"sequence,omitempty"`
 	Work     *workv1.ManifestWork `json:"work"`
-}
-
-// fileContent is the content of a file.
-type fileContent struct {
-	records []*storedWork
-	version int64
-	floor   wire.Generation
 }
 
 // stateFile persists a store.
@@ -75,30 +67,25 @@ func (f *stateFile) close() error {
 	return errors.Join(<-f.ended, f.Store.Close())
 }
 
-// load reads the whole file.
-func (f *stateFile) load() (fileContent, error) {
-	var s fileContent
-	version, _, err := f.Get(sourceBucket, keyVersion)
-	if err != nil {
-		return fileContent{}, err
+// load reads the whole file into s.
+func (f *stateFile) load(s *state) error {
+	version, _, versionErr := f.Get(sourceBucket, keyVersion)
+	floor, _, floorErr := f.Get(sourceBucket, keyFloor)
+	if err := errors.Join(versionErr, floorErr); err != nil {
+		return err
 	}
-	floor, _, err := f.Get(sourceBucket, keyFloor)
-	if err != nil {
-		return fileContent{}, err
-	}
-	s.version, s.floor = decodeNumber(version), wire.Generation(decodeNumber(floor))
-	err = f.Each(worksBucket, func(uid string, data []byte) error {
+	s.version, s.floor = decodeNumber(version), max(s.floor, wire.Generation(decodeNumber(floor)))
+	err := f.Each(worksBucket, func(uid string, data []byte) error {
 		r, err := decodeRecord(uid, data)
-		if err != nil {
-			return err
+		if err == nil {
+			s.put(r)
 		}
-		s.records = append(s.records, r)
-		return nil
+		return err
 	})
 	if err != nil {
-		return fileContent{}, fmt.Errorf("read state file: %w", err)
+		return fmt.Errorf("read state file: %w", err)
 	}
-	return s, nil
+	return nil
 }
 
 // decodeRecord reads one record of the works bucket.

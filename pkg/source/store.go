@@ -53,6 +53,11 @@ type storedWork struct {
 	lastSequence    wire.SequenceID // of the last status
 }
 
+// with returns r with another state of its work.
+func (r *storedWork) with(work *workv1.ManifestWork) *storedWork {
+	return &storedWork{work: work, firstGeneration: r.firstGeneration, lastSequence: r.lastSequence}
+}
+
 // change is a change of one work.
 type change struct {
 	old *storedWork // nil: the work is new
@@ -167,12 +172,10 @@ func (v *view) stage(ch *change) {
 func (s *store) apply(ch *change) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	work := ch.new.work
 	if ch.removed {
-		s.state.put(work.UID, nil)
-		s.state.floor = max(s.state.floor, wire.Generation(work.Generation))
+		s.state.remove(ch.new.work)
 	} else {
-		s.state.put(work.UID, ch.new)
+		s.state.put(ch.new)
 	}
 	s.state.version++
 	s.history.add(*ch)
@@ -180,26 +183,24 @@ func (s *store) apply(ch *change) {
 	s.changed = make(chan struct{})
 }
 
-// put stores r; nil removes the work with this UID.
-func (s *state) put(uid types.UID, r *storedWork) {
-	if old, ok := s.works[uid]; ok && r == nil {
-		delete(s.works, uid)
-		cluster := s.clusters[old.work.Namespace]
-		if delete(cluster, uid); len(cluster) == 0 {
-			delete(s.clusters, old.work.Namespace)
-		}
-		return
-	}
-	if r == nil {
-		return
-	}
-	s.works[uid] = r
-	cluster, ok := s.clusters[r.work.Namespace]
-	if !ok {
+// put stores r.
+func (s *state) put(r *storedWork) {
+	cluster := s.clusters[r.work.Namespace]
+	if cluster == nil {
 		cluster = make(map[types.UID]*storedWork)
 		s.clusters[r.work.Namespace] = cluster
 	}
-	cluster[uid] = r
+	s.works[r.work.UID], cluster[r.work.UID] = r, r
+}
+
+// remove removes a work. It remembers the generation that a later work of its name must exceed.
+func (s *state) remove(work *workv1.ManifestWork) {
+	s.floor = max(s.floor, wire.Generation(work.Generation))
+	delete(s.works, work.UID)
+	cluster := s.clusters[work.Namespace]
+	if delete(cluster, work.UID); len(cluster) == 0 {
+		delete(s.clusters, work.Namespace)
+	}
 }
 
 // get returns the work with this UID.
@@ -248,18 +249,12 @@ func (s *store) clusters() iter.Seq[string] {
 
 // restore fills the store from file, and keeps it there from now on. No write may be in progress.
 func (s *store) restore(file *stateFile) error {
-	saved, err := file.load()
-	if err != nil {
-		return err
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, r := range saved.records {
-		s.state.put(r.work.UID, r)
+	if err := file.load(&s.state); err != nil {
+		return err
 	}
-	s.state.version = saved.version
-	s.state.floor = max(s.state.floor, saved.floor)
-	s.history.last = saved.version
+	s.history.last = s.state.version
 	s.file = file
 	return nil
 }

@@ -22,10 +22,9 @@ const (
 	bookmarkInterval = time.Minute
 )
 
-// Watch returns the changes of the works that match, and begins like on an API server: after a
-// resourceVersion, or with all existing works. It ends with Stop, with ctx, after TimeoutSeconds,
-// and with the client's Run. A reader that is more than 4096 changes behind receives an Expired
-// error and must list again.
+// Watch returns the changes of the works that match, and begins like on an API server: after a resourceVersion,
+// or with all existing works. It ends with Stop, with ctx, after TimeoutSeconds, and with the client's Run. A
+// reader that is more than 4096 changes behind receives an Expired error and must list again.
 func (m *manifestWorks) Watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
 	c := m.client
 	if err := c.waitReady(ctx); err != nil {
@@ -54,18 +53,14 @@ func (m *manifestWorks) Watch(ctx context.Context, opts metav1.ListOptions) (wat
 	}
 	c.watchers[w] = struct{}{}
 	c.watching.Go(func() {
-		defer c.removeWatcher(w)
-		defer close(w.results)
 		w.run(ctx)
+		close(w.results)
+		w.cancel()
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		delete(c.watchers, w)
 	})
 	return w, nil
-}
-
-func (c *Client) removeWatcher(w *watcher) {
-	w.cancel()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.watchers, w)
 }
 
 // watcher is one watch. Its goroutine reads the store's history after version.

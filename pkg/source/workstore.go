@@ -46,40 +46,29 @@ func (a storeAdapter) Clusters() iter.Seq[wire.ClusterName] {
 
 // UpdateStatus stores the status of a work, and removes the work if its deletion is complete.
 func (a storeAdapter) UpdateStatus(_ context.Context, s *wire.Status) error {
-	_, err := a.update(func(v *view) (*change, error) {
-		r, ok := v.get(s.UID)
-		if !ok {
-			return nil, nil
-		}
-		next := &storedWork{work: shallowCopy(r.work), firstGeneration: r.firstGeneration, lastSequence: max(r.lastSequence, s.Sequence)}
+	return a.modify(s.UID, func(old, next *storedWork) *change {
+		next.lastSequence = max(old.lastSequence, s.Sequence)
 		next.work.Status = s.Status
-		if r.work.DeletionTimestamp != nil && meta.IsStatusConditionTrue(s.Status.Conditions, workv1.WorkDeleted) {
-			next.work.Finalizers = without(r.work.Finalizers, workv1.ManifestWorkFinalizer)
-			return &change{old: r, new: next, removed: len(next.work.Finalizers) == 0, statusOnly: true}, nil
+		if old.work.DeletionTimestamp != nil && meta.IsStatusConditionTrue(s.Status.Conditions, workv1.WorkDeleted) {
+			next.work.Finalizers = without(old.work.Finalizers, workv1.ManifestWorkFinalizer)
+			return &change{removed: len(next.work.Finalizers) == 0, statusOnly: true}
 		}
-		if equality.Semantic.DeepEqual(r.work.Status, next.work.Status) {
-			return nil, nil
+		if equality.Semantic.DeepEqual(old.work.Status, next.work.Status) {
+			return nil
 		}
-		return &change{old: r, new: next, statusOnly: true}, nil
+		return &change{statusOnly: true}
 	})
-	return err
 }
 
 // SetCondition sets a condition in the status of a work.
 func (a storeAdapter) SetCondition(_ context.Context, uid types.UID, c metav1.Condition) error {
-	_, err := a.update(func(v *view) (*change, error) {
-		r, ok := v.get(uid)
-		if !ok {
-			return nil, nil
-		}
-		next := &storedWork{work: shallowCopy(r.work), firstGeneration: r.firstGeneration, lastSequence: r.lastSequence}
-		next.work.Status = *r.work.Status.DeepCopy()
+	return a.modify(uid, func(old, next *storedWork) *change {
+		next.work.Status = *old.work.Status.DeepCopy()
 		if !meta.SetStatusCondition(&next.work.Status.Conditions, c) {
-			return nil, nil
+			return nil
 		}
-		return &change{old: r, new: next, statusOnly: true}, nil
+		return &change{statusOnly: true}
 	})
-	return err
 }
 
 // maxGenerationLead limits how far the generation that an agent reports may be ahead of
@@ -92,15 +81,31 @@ func (a storeAdapter) AgentAhead(uid types.UID, held wire.Generation) {
 		return
 	}
 	// The only possible error is a failed write to the store; the agent reports the same again.
-	_, _ = a.update(func(v *view) (*change, error) {
-		r, ok := v.get(uid)
-		if !ok || held <= wire.Generation(r.work.Generation) {
+	_ = a.modify(uid, func(old, next *storedWork) *change {
+		if held <= wire.Generation(old.work.Generation) {
+			return nil
+		}
+		next.work.Generation = int64(held) + 1
+		return &change{}
+	})
+}
+
+// modify stores the change that f makes to next, a shallow copy of old. It does nothing if there is no
+// such work or f returns nil.
+func (a storeAdapter) modify(uid types.UID, f func(old, next *storedWork) *change) error {
+	_, err := a.update(func(v *view) (*change, error) {
+		old, ok := v.get(uid)
+		if !ok {
 			return nil, nil
 		}
-		next := &storedWork{work: shallowCopy(r.work), firstGeneration: r.firstGeneration, lastSequence: r.lastSequence}
-		next.work.Generation = int64(held) + 1
-		return &change{old: r, new: next}, nil
+		next := old.with(shallowCopy(old.work))
+		ch := f(old, next)
+		if ch != nil {
+			ch.old, ch.new = old, next
+		}
+		return ch, nil
 	})
+	return err
 }
 
 // shallowCopy returns a copy of work whose direct fields may be set; it shares what they point to.

@@ -1,8 +1,8 @@
 package source
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -21,22 +21,15 @@ import (
 
 // Create stores and publishes a work. It returns a copy of what is stored.
 func (m *manifestWorks) Create(ctx context.Context, work *workv1.ManifestWork, opts metav1.CreateOptions) (*workv1.ManifestWork, error) {
-	if err := m.client.waitReady(ctx); err != nil {
-		return nil, err
-	}
 	dry, err := dryRun(opts.DryRun)
-	if err != nil {
+	if err := cmp.Or(m.client.waitReady(ctx), err); err != nil {
 		return nil, err
 	}
 	if m.namespace != "" && work.Namespace != "" && work.Namespace != m.namespace {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("the namespace of the work, %q, must be the namespace %q of the request",
 			work.Namespace, m.namespace))
 	}
-	namespace := m.namespace
-	if namespace == "" {
-		namespace = work.Namespace
-	}
-	return m.client.create(namespace, work, dry)
+	return m.client.create(cmp.Or(m.namespace, work.Namespace), work, dry)
 }
 
 // create stores a work.
@@ -74,24 +67,15 @@ func (c *Client) create(namespace string, from *workv1.ManifestWork, dry bool) (
 	return resultOrError(made, work, err)
 }
 
-// Update changes the spec, labels, annotations, finalizers and owner references of a work, not its
-// status.
+// Update changes the spec, labels, annotations, finalizers and owner references of a work, not its status.
 func (m *manifestWorks) Update(ctx context.Context, work *workv1.ManifestWork, opts metav1.UpdateOptions) (*workv1.ManifestWork, error) {
-	uid, err := m.resolve(ctx, work.Name)
-	if err != nil {
-		return nil, err
-	}
-	dry, err := dryRun(opts.DryRun)
+	uid, dry, err := m.resolveWrite(ctx, work.Name, opts.DryRun)
 	if err != nil {
 		return nil, err
 	}
 	wanted := work.DeepCopy()
-	return m.client.update(uid, work.Name, dry, func(*workv1.ManifestWork) (*workv1.ManifestWork, error) {
-		if wanted.Namespace == "" {
-			wanted.Namespace = m.namespace
-		}
-		return wanted, nil
-	})
+	wanted.Namespace = cmp.Or(wanted.Namespace, m.namespace)
+	return m.client.update(uid, work.Name, dry, func(*workv1.ManifestWork) (*workv1.ManifestWork, error) { return wanted, nil })
 }
 
 // update replaces the work with this UID by the one that desired returns, which must not share
@@ -112,15 +96,12 @@ func (c *Client) update(uid types.UID, name string, dry bool, desired func(*work
 			return nil, err
 		}
 		result = next
-		if unchanged(old.work, next) {
+		if old.work.Generation == next.Generation && equality.Semantic.DeepEqual(old.work.ObjectMeta, next.ObjectMeta) {
 			result = old.work
 			return nil, nil
 		}
-		return unlessDryRun(dry, &change{
-			old:     old,
-			new:     &storedWork{work: next, firstGeneration: old.firstGeneration, lastSequence: old.lastSequence},
-			removed: next.DeletionTimestamp != nil && len(next.Finalizers) == 0,
-		}), nil
+		removed := next.DeletionTimestamp != nil && len(next.Finalizers) == 0
+		return unlessDryRun(dry, &change{old: old, new: old.with(next), removed: removed}), nil
 	})
 	return resultOrError(made, result, err)
 }
@@ -161,11 +142,6 @@ func (c *Client) applyUpdate(old, wanted *workv1.ManifestWork) (*workv1.Manifest
 	return next, nil
 }
 
-// unchanged reports whether an update changes nothing.
-func unchanged(old, next *workv1.ManifestWork) bool {
-	return old.Generation == next.Generation && equality.Semantic.DeepEqual(old.ObjectMeta, next.ObjectMeta)
-}
-
 // UpdateStatus fails: only the agent changes the status.
 func (m *manifestWorks) UpdateStatus(_ context.Context, work *workv1.ManifestWork, _ metav1.UpdateOptions) (*workv1.ManifestWork, error) {
 	return nil, errStatusUpdate(work.Name)
@@ -179,11 +155,7 @@ func errStatusUpdate(name string) error {
 
 // Delete marks a work for deletion. It is removed once its agent has reported Deleted.
 func (m *manifestWorks) Delete(ctx context.Context, name string, opts metav1.DeleteOptions) error {
-	uid, err := m.resolve(ctx, name)
-	if err != nil {
-		return err
-	}
-	dry, err := dryRun(opts.DryRun)
+	uid, dry, err := m.resolveWrite(ctx, name, opts.DryRun)
 	if err != nil {
 		return err
 	}
@@ -202,7 +174,7 @@ func (m *manifestWorks) Delete(ctx context.Context, name string, opts metav1.Del
 		now := metav1.NewTime(time.Now().Truncate(time.Second))
 		next.DeletionTimestamp, next.DeletionGracePeriodSeconds = &now, new(int64)
 		next.Generation++ // as on an API server
-		return unlessDryRun(dry, &change{old: old, new: &storedWork{work: next, firstGeneration: old.firstGeneration, lastSequence: old.lastSequence}}), nil
+		return unlessDryRun(dry, &change{old: old, new: old.with(next)}), nil
 	})
 	return err
 }
@@ -241,6 +213,14 @@ func (m *manifestWorks) DeleteCollection(ctx context.Context, opts metav1.Delete
 	return first
 }
 
+// resolveWrite is resolve for a write with this DryRun option.
+func (m *manifestWorks) resolveWrite(ctx context.Context, name string, dryRunOption []string) (uid types.UID, dry bool, err error) {
+	if uid, err = m.resolve(ctx, name); err == nil {
+		dry, err = dryRun(dryRunOption)
+	}
+	return uid, dry, err
+}
+
 // dryRun parses the DryRun option.
 func dryRun(option []string) (bool, error) {
 	for _, value := range option {
@@ -259,17 +239,13 @@ func unlessDryRun(dry bool, ch *change) *change {
 	return ch
 }
 
-// resultOrError returns a copy of the work that an update stored, or of result if it changed
-// nothing.
+// resultOrError returns a copy of the work that an update stored, or of result if it changed nothing.
 func resultOrError(made *change, result *workv1.ManifestWork, err error) (*workv1.ManifestWork, error) {
 	if err != nil {
 		return nil, err
 	}
 	if made != nil {
 		result = made.new.work
-	}
-	if result == nil {
-		return nil, apierrors.NewInternalError(errors.New("the update has no result"))
 	}
 	return result.DeepCopy(), nil
 }

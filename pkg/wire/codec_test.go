@@ -423,8 +423,7 @@ func TestDecodeReadsWhatIsOptional(t *testing.T) {
 	}
 }
 
-// TestDecodeTakesIntegerVersions: in memory, other than over MQTT, the extension
-// may be a number.
+// TestDecodeTakesIntegerVersions: in memory, other than over MQTT, the extension may be a number.
 func TestDecodeTakesIntegerVersions(t *testing.T) {
 	e := fixture(t, "create").event(t)
 	e.SetExtension("resourceversion", 7)

@@ -52,18 +52,12 @@ func Decode(e cloudevents.Event) (Message, error) {
 	if err != nil {
 		return fail(err)
 	}
-	if t == (EventType{Data: Agents, Subresource: SubresourceStatus, Action: Update}) {
-		p, err := decodePresence(e)
-		if err != nil {
-			return fail(err)
-		}
-		return p, nil
-	}
-	if t.Data != ManifestBundles {
-		return fail(fmt.Errorf("data type %s: %w", t.Data, ErrUnknownDataType))
-	}
 	var m Message
 	switch {
+	case t == (EventType{Data: Agents, Subresource: SubresourceStatus, Action: Update}):
+		m, err = decodePresence(e)
+	case t.Data != ManifestBundles:
+		err = fmt.Errorf("data type %s: %w", t.Data, ErrUnknownDataType)
 	case t.Action == ResyncRequest && t.Subresource == SubresourceSpec:
 		m, err = decodeSpecResync(e)
 	case t.Action == ResyncRequest:
@@ -103,11 +97,11 @@ func decodeSpec(e cloudevents.Event, action Action) (Message, error) {
 	if s.Generation, err = x.generation(); err != nil {
 		return fail(err)
 	}
-	if text := x.text(extMetadata); text != "" {
-		var meta metav1.ObjectMeta
-		if err := json.Unmarshal([]byte(text), &meta); err != nil {
-			return fail(fmt.Errorf("extension metadata: %w", err))
-		}
+	var meta metav1.ObjectMeta
+	switch found, err := x.metadata(&meta); {
+	case err != nil:
+		return fail(err)
+	case found:
 		s.Meta, s.NoMetadata = meta, false
 	}
 	if s.Meta.Name == "" {
@@ -123,9 +117,14 @@ func decodeSpec(e cloudevents.Event, action Action) (Message, error) {
 	if action == Delete {
 		return fail(errors.New("a deletion needs extension deletiontimestamp"))
 	}
-	if s.Bundle, err = decodeBundle(e.Data()); err != nil {
+	var bundle Bundle
+	if err := decodeData(e, &bundle, "ManifestBundle"); err != nil {
 		return fail(err)
 	}
+	if err := bundle.Validate(); err != nil {
+		return fail(err)
+	}
+	s.Bundle = &bundle
 	return s, nil
 }
 
@@ -153,16 +152,14 @@ func decodeStatus(e cloudevents.Event, action Action) (Message, error) {
 		}
 	}
 	s.Meta = metav1.ObjectMeta{Name: string(s.UID), Namespace: string(s.Cluster), UID: s.UID}
-	if text := x.text(extMetadata); text != "" {
-		if err := json.Unmarshal([]byte(text), &s.Meta); err != nil {
-			return nil, fmt.Errorf("extension metadata: %w", err)
-		}
-		s.Meta.UID = s.UID
+	if _, err := x.metadata(&s.Meta); err != nil {
+		return nil, err
 	}
+	s.Meta.UID = s.UID
 	var data statusData
 	if len(e.Data()) > 0 {
-		if err := json.Unmarshal(e.Data(), &data); err != nil {
-			return nil, fmt.Errorf("data is no status: %w", err)
+		if err := decodeData(e, &data, "status"); err != nil {
+			return nil, err
 		}
 	}
 	s.Status = workv1.ManifestWorkStatus{
@@ -174,8 +171,8 @@ func decodeStatus(e cloudevents.Event, action Action) (Message, error) {
 
 func decodeSpecResync(e cloudevents.Event) (Message, error) {
 	var data specResyncData
-	if err := json.Unmarshal(e.Data(), &data); err != nil {
-		return nil, fmt.Errorf("data is no list of resource versions: %w", err)
+	if err := decodeData(e, &data, "list of resource versions"); err != nil {
+		return nil, err
 	}
 	x := extensions(e.Extensions())
 	r := &SpecResync{
@@ -192,8 +189,8 @@ func decodeSpecResync(e cloudevents.Event) (Message, error) {
 
 func decodeStatusResync(e cloudevents.Event) (Message, error) {
 	var data statusResyncData
-	if err := json.Unmarshal(e.Data(), &data); err != nil {
-		return nil, fmt.Errorf("data is no list of status hashes: %w", err)
+	if err := decodeData(e, &data, "list of status hashes"); err != nil {
+		return nil, err
 	}
 	x := extensions(e.Extensions())
 	return &StatusResync{
@@ -203,10 +200,10 @@ func decodeStatusResync(e cloudevents.Event) (Message, error) {
 	}, nil
 }
 
-func decodePresence(e cloudevents.Event) (*Presence, error) {
+func decodePresence(e cloudevents.Event) (Message, error) {
 	var data presenceData
-	if err := json.Unmarshal(e.Data(), &data); err != nil {
-		return nil, fmt.Errorf("data is no presence: %w", err)
+	if err := decodeData(e, &data, "presence"); err != nil {
+		return nil, err
 	}
 	x := extensions(e.Extensions())
 	p := &Presence{
@@ -219,15 +216,12 @@ func decodePresence(e cloudevents.Event) (*Presence, error) {
 	return p, nil
 }
 
-func decodeBundle(data []byte) (*Bundle, error) {
-	var b Bundle
-	if err := json.Unmarshal(data, &b); err != nil {
-		return nil, fmt.Errorf("data is no ManifestBundle: %w", err)
+// decodeData decodes the data of e, which should be a what.
+func decodeData(e cloudevents.Event, data any, what string) error {
+	if err := json.Unmarshal(e.Data(), data); err != nil {
+		return fmt.Errorf("data is no %s: %w", what, err)
 	}
-	if err := b.Validate(); err != nil {
-		return nil, err
-	}
-	return &b, nil
+	return nil
 }
 
 // extensions are the extensions of one event, which copies all of them whenever they are read.
@@ -244,6 +238,18 @@ func (x extensions) text(name string) string {
 		return ""
 	}
 	return text
+}
+
+// metadata decodes the extension into meta, and reports whether it is set.
+func (x extensions) metadata(meta *metav1.ObjectMeta) (bool, error) {
+	text := x.text(extMetadata)
+	if text == "" {
+		return false, nil
+	}
+	if err := json.Unmarshal([]byte(text), meta); err != nil {
+		return false, fmt.Errorf("extension metadata: %w", err)
+	}
+	return true, nil
 }
 
 func (x extensions) generation() (Generation, error) {

@@ -9,6 +9,7 @@ import (
 	cloudevents "github.com/cloudevents/sdk-go/v2/event"
 	"github.com/google/uuid"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 )
@@ -64,19 +65,13 @@ func Encode(m Message, now time.Time) (cloudevents.Event, error) {
 	case *Status:
 		err = m.encode(&e)
 	case *SpecResync:
-		e.SetSource(m.Agent)
-		e.SetExtension(extClusterName, string(m.Cluster))
-		e.SetExtension(extOriginalSource, string(m.Source))
+		setSender(&e, m.Agent, m.Cluster, m.Source)
 		err = setData(&e, specResyncData{ResourceVersions: orEmpty(m.Versions)})
 	case *Presence:
-		e.SetSource(m.Agent)
-		e.SetExtension(extClusterName, string(m.Cluster))
-		e.SetExtension(extOriginalSource, string(m.Source))
+		setSender(&e, m.Agent, m.Cluster, m.Source)
 		err = setData(&e, presenceData{Present: m.Present, Session: m.Session})
 	case *StatusResync:
-		e.SetSource(string(m.Source))
-		e.SetExtension(extClusterName, string(m.Cluster))
-		e.SetExtension(extOriginalSource, string(m.Source))
+		setSender(&e, string(m.Source), m.Cluster, m.Source)
 		err = setData(&e, statusResyncData{StatusHashes: orEmpty(m.Hashes)})
 	}
 	if err != nil {
@@ -86,14 +81,8 @@ func Encode(m Message, now time.Time) (cloudevents.Event, error) {
 }
 
 func (s *Spec) encode(e *cloudevents.Event) error {
-	e.SetSource(string(s.Source))
-	e.SetExtension(extResourceID, string(s.UID))
-	e.SetExtension(extResourceVersion, strconv.FormatInt(int64(s.Generation), 10))
-	e.SetExtension(extClusterName, string(s.Cluster))
-	e.SetExtension(extOriginalSource, "")
-	if s.Trace != "" {
-		e.SetExtension(extLogTracing, s.Trace)
-	}
+	setSender(e, string(s.Source), s.Cluster, "")
+	setWork(e, s.UID, s.Generation, s.Trace)
 	if !s.NoMetadata {
 		if err := setMetadata(e, &s.Meta); err != nil {
 			return err
@@ -114,18 +103,12 @@ func (s *Status) encode(e *cloudevents.Event) error {
 			return err
 		}
 	}
-	e.SetSource(s.Agent)
-	e.SetExtension(extResourceID, string(s.UID))
-	e.SetExtension(extResourceVersion, strconv.FormatInt(int64(s.Generation), 10))
-	e.SetExtension(extClusterName, string(s.Cluster))
-	e.SetExtension(extOriginalSource, string(s.Source))
+	setSender(e, s.Agent, s.Cluster, s.Source)
+	setWork(e, s.UID, s.Generation, s.Trace)
 	if s.Sequence != 0 {
 		e.SetExtension(extSequenceID, s.Sequence.String())
 	}
 	e.SetExtension(extStatusHash, hash)
-	if s.Trace != "" {
-		e.SetExtension(extLogTracing, s.Trace)
-	}
 	if err := setMetadata(e, &s.Meta); err != nil {
 		return err
 	}
@@ -181,6 +164,22 @@ func (p *Presence) eventType() (EventType, error) {
 		return EventType{}, fmt.Errorf("presence: agent, cluster and session are required")
 	}
 	return EventType{Data: Agents, Subresource: SubresourceStatus, Action: Update}, nil
+}
+
+// setSender sets who sends e, the cluster it is about, and its `originalsource`.
+func setSender(e *cloudevents.Event, sender string, cluster ClusterName, original SourceID) {
+	e.SetSource(sender)
+	e.SetExtension(extClusterName, string(cluster))
+	e.SetExtension(extOriginalSource, string(original))
+}
+
+// setWork sets the work that e is about.
+func setWork(e *cloudevents.Event, uid types.UID, generation Generation, trace string) {
+	e.SetExtension(extResourceID, string(uid))
+	e.SetExtension(extResourceVersion, strconv.FormatInt(int64(generation), 10))
+	if trace != "" {
+		e.SetExtension(extLogTracing, trace)
+	}
 }
 
 func setMetadata(e *cloudevents.Event, meta *metav1.ObjectMeta) error {

@@ -2,11 +2,11 @@ package wire
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
-// The identities of the protocol. They are distinct types so that a source cannot be passed as a
-// cluster.
+// The identities of the protocol. They are distinct types so that a source cannot be passed as a cluster.
 type (
 	// SourceID is the id of a source (a hub, or a program that uses the SDK).
 	SourceID string
@@ -35,22 +35,16 @@ const (
 	ResyncResponse Action = "resync_response"
 )
 
-// DataType is the type of an event's data: group, version and resource (docs/protocol.md, Event
-// types).
+// DataType is the type of an event's data: group, version and resource (docs/protocol.md, Event types).
 type DataType struct {
 	Group, Version, Resource string
 }
 
-// Agents is the data type of presence. It is not part of OCM's protocol, whose sources ignore such
-// events.
+// Agents is the data type of presence. It is not part of OCM's protocol, whose sources ignore such events.
 var Agents = DataType{Group: "dev.workwire", Version: "v1alpha1", Resource: "agents"}
 
 // ManifestBundles is the data type of works.
-var ManifestBundles = DataType{
-	Group:    "io.open-cluster-management.works",
-	Version:  "v1alpha1",
-	Resource: "manifestbundles",
-}
+var ManifestBundles = DataType{Group: "io.open-cluster-management.works", Version: "v1alpha1", Resource: "manifestbundles"}
 
 // String returns group.version.resource.
 func (t DataType) String() string {
@@ -69,9 +63,8 @@ func (t EventType) String() string {
 	return t.Data.String() + "." + string(t.Subresource) + "." + string(t.Action)
 }
 
-// ParseEventType parses a `type` attribute from the right: action, subresource, resource, version,
-// and the rest is the group. It returns an error for fewer than five parts and for an unknown
-// subresource or action.
+// ParseEventType parses a `type` attribute from the right: action, subresource, resource, version, and the rest
+// is the group. It returns an error for fewer than five parts and for an unknown subresource or action.
 func ParseEventType(s string) (EventType, error) {
 	parts := strings.Split(s, ".")
 	n := len(parts)
@@ -79,25 +72,16 @@ func ParseEventType(s string) (EventType, error) {
 		return EventType{}, fmt.Errorf("event type %q: want <group>.<version>.<resource>.<subresource>.<action>", s)
 	}
 	t := EventType{
-		Data: DataType{
-			Group:    strings.Join(parts[:n-4], "."),
-			Version:  parts[n-4],
-			Resource: parts[n-3],
-		},
+		Data:        DataType{Group: strings.Join(parts[:n-4], "."), Version: parts[n-4], Resource: parts[n-3]},
 		Subresource: Subresource(parts[n-2]),
 		Action:      Action(parts[n-1]),
 	}
-	switch t.Subresource {
-	case SubresourceSpec, SubresourceStatus:
-	default:
+	switch {
+	case t.Subresource != SubresourceSpec && t.Subresource != SubresourceStatus:
 		return EventType{}, fmt.Errorf("event type %q: unknown subresource %q", s, t.Subresource)
-	}
-	switch t.Action {
-	case Create, Update, Delete, ResyncRequest, ResyncResponse:
-	default:
+	case !slices.Contains([]Action{Create, Update, Delete, ResyncRequest, ResyncResponse}, t.Action):
 		return EventType{}, fmt.Errorf("event type %q: unknown action %q", s, t.Action)
-	}
-	if t.Data.Group == "" || t.Data.Version == "" || t.Data.Resource == "" {
+	case t.Data.Group == "" || t.Data.Version == "" || t.Data.Resource == "":
 		return EventType{}, fmt.Errorf("event type %q: group, version and resource must not be empty", s)
 	}
 	return t, nil

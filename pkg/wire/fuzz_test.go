@@ -15,8 +15,7 @@ import (
 	"github.com/workwire/workwire/pkg/wire"
 )
 
-// FuzzDecode: any event either decodes to a message that survives a round trip,
-// or gives a *DecodeError.
+// FuzzDecode: any event either decodes to a message that survives a round trip, or gives a *DecodeError.
 func FuzzDecode(f *testing.F) {
 	// Go orders maps at random; the seeds are named in a stable order.
 	for _, name := range names(f) {

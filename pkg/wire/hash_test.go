@@ -50,8 +50,7 @@ func TestStatusHash(t *testing.T) {
 	}
 }
 
-// TestStatusHashOfFixtures: the hashes in the fixtures were computed by another
-// JSON library.
+// TestStatusHashOfFixtures: the hashes in the fixtures were computed by another JSON library.
 func TestStatusHashOfFixtures(t *testing.T) {
 	for name, message := range messages(t) {
 		status, ok := message.(*wire.Status)
@@ -64,9 +63,8 @@ func TestStatusHashOfFixtures(t *testing.T) {
 	}
 }
 
-// TestStatusHashKnowsEveryField fills statuses at random and compares with the
-// slow way, through a map. A field that is new in the API and missing in the
-// hash fails here.
+// TestStatusHashKnowsEveryField fills statuses at random and compares with the slow way, through a map. A field
+// that is new in the API and missing in the hash fails here.
 func TestStatusHashKnowsEveryField(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 200 {

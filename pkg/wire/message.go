@@ -7,8 +7,7 @@ import (
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 )
 
-// Message is the content of an event: *[Spec], *[Status], *[SpecResync], *[StatusResync] or
-// *[Presence].
+// Message is the content of an event: *[Spec], *[Status], *[SpecResync], *[StatusResync] or *[Presence].
 type Message interface {
 	// eventType returns the `type` attribute, or an error if a required field is not set or the
 	// action is invalid for the kind of message.
@@ -99,8 +98,7 @@ type Status struct {
 	Trace string
 }
 
-// SpecResync requests the specs that the agent lacks, from one source or all (docs/protocol.md,
-// Spec resync).
+// SpecResync requests the specs that the agent lacks, from one source or all (docs/protocol.md, Spec resync).
 type SpecResync struct {
 	// Agent is the client id of the requesting agent: the event's `source`; required.
 	Agent string

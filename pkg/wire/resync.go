@@ -58,10 +58,9 @@ func (r *StatusResync) Answer(hash func(types.UID) (string, bool), all iter.Seq[
 	return send
 }
 
-// Split splits r into requests whose data is at most limit bytes long, 0 for no limit. This does
-// not change the answers, since works that are not listed are not answered (docs/protocol.md,
-// Limits). A request for everything is returned unchanged. An entry that exceeds limit is returned
-// in its own request.
+// Split splits r into requests whose data is at most limit bytes long, 0 for no limit. This does not change the
+// answers, since works that are not listed are not answered (docs/protocol.md, Limits). A request for
+// everything is returned unchanged. An entry that exceeds limit is returned in its own request.
 func (r *StatusResync) Split(limit int) []*StatusResync {
 	if limit <= 0 || len(r.Hashes) == 0 {
 		return []*StatusResync{r}
@@ -74,7 +73,8 @@ func (r *StatusResync) Split(limit int) []*StatusResync {
 		start, size = end, around
 	}
 	for i := range r.Hashes {
-		entry := jsonSize(&r.Hashes[i]) + len(",")
+		data, _ := json.Marshal(&r.Hashes[i]) // two strings: it cannot fail
+		entry := len(data) + len(",")
 		if size+entry > limit && i > start {
 			cut(i)
 		}
@@ -82,14 +82,4 @@ func (r *StatusResync) Split(limit int) []*StatusResync {
 	}
 	cut(len(r.Hashes))
 	return parts
-}
-
-// jsonSize returns the length of v as JSON; v must be a struct of this package that can always be
-// marshaled.
-func jsonSize(v any) int {
-	data, err := json.Marshal(v)
-	if err != nil {
-		return 0
-	}
-	return len(data)
 }

@@ -79,8 +79,7 @@ func TestStatusResyncAnswer(t *testing.T) {
 	}
 }
 
-// TestAnswersAgreeWithTheSlowWay compares with the rules as they are written,
-// a loop in a loop.
+// TestAnswersAgreeWithTheSlowWay compares with the rules as they are written, a loop in a loop.
 func TestAnswersAgreeWithTheSlowWay(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	uid := func() types.UID { return types.UID(fmt.Sprint(random.IntN(12))) }

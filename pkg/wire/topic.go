@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"regexp"
@@ -29,8 +30,7 @@ var (
 	identityShape        = regexp.MustCompile(`^[a-z0-9-]+$`)
 )
 
-// Validate returns an error that names the key of every pattern without the shape that the protocol
-// requires.
+// Validate returns an error that names the key of every pattern without the shape that the protocol requires.
 func (t Topics) Validate() error {
 	var errs []error
 	check := func(key, pattern string, shape *regexp.Regexp, example string, required bool) {
@@ -46,6 +46,13 @@ func (t Topics) Validate() error {
 	check("sourceBroadcast", t.SourceBroadcast, sourceBroadcastShape, "sources/+/sourcebroadcast", false)
 	check("agentBroadcast", t.AgentBroadcast, agentBroadcastShape, "clusters/+/agentbroadcast", false)
 	return errors.Join(errs...)
+}
+
+func validID(what, id string) error {
+	if !identityShape.MatchString(id) {
+		return fmt.Errorf("%s %q: only a-z, 0-9 and - are valid in a topic", what, id)
+	}
+	return nil
 }
 
 // topic is a parsed pattern: share is `$share/<group>/` or empty, levels is the rest.
@@ -95,15 +102,11 @@ type AgentTopics struct {
 	source        SourceID
 }
 
-// ForAgent returns the topics of the agent of cluster. It returns an error if a pattern has an
-// invalid shape or names another cluster, or if cluster contains characters that are invalid in a
-// topic.
+// ForAgent returns the topics of the agent of cluster. It returns an error if a pattern has an invalid shape or
+// names another cluster, or if cluster contains characters that are invalid in a topic.
 func (t Topics) ForAgent(cluster ClusterName) (AgentTopics, error) {
-	if err := t.Validate(); err != nil {
+	if err := cmp.Or(t.Validate(), validID("cluster name", string(cluster))); err != nil {
 		return AgentTopics{}, err
-	}
-	if !identityShape.MatchString(string(cluster)) {
-		return AgentTopics{}, fmt.Errorf("cluster name %q: only a-z, 0-9 and - are valid in a topic", cluster)
 	}
 	specs, ok := parseTopic(t.SourceEvents).with(clusterLevel, string(cluster))
 	if !ok {
@@ -144,8 +147,8 @@ func (a AgentTopics) Source() (SourceID, bool) { return a.source, a.source != ""
 // Events returns the topic of statuses and spec resync requests for source. It returns an error if
 // source contains characters that are invalid in a topic or is not the source that the topics name.
 func (a AgentTopics) Events(source SourceID) (string, error) {
-	if !identityShape.MatchString(string(source)) {
-		return "", fmt.Errorf("source id %q: only a-z, 0-9 and - are valid in a topic", source)
+	if err := validID("source id", string(source)); err != nil {
+		return "", err
 	}
 	t, ok := a.events.with(sourceLevel, string(source))
 	if !ok {
@@ -172,11 +175,8 @@ type SourceTopics struct {
 // ForSource returns the topics of source. It returns an error if a pattern has an invalid shape or
 // names another source, or if source contains characters that are invalid in a topic.
 func (t Topics) ForSource(source SourceID) (SourceTopics, error) {
-	if err := t.Validate(); err != nil {
+	if err := cmp.Or(t.Validate(), validID("source id", string(source))); err != nil {
 		return SourceTopics{}, err
-	}
-	if !identityShape.MatchString(string(source)) {
-		return SourceTopics{}, fmt.Errorf("source id %q: only a-z, 0-9 and - are valid in a topic", source)
 	}
 	specs, ok := parseTopic(t.SourceEvents).with(sourceLevel, string(source))
 	if !ok {
@@ -203,12 +203,11 @@ func (t Topics) ForSource(source SourceID) (SourceTopics, error) {
 // Subscriptions returns the filters that the source subscribes to.
 func (s SourceTopics) Subscriptions() []string { return s.subscriptions }
 
-// Specs returns the topic of specs and status resync requests for cluster. It returns an error if
-// cluster contains characters that are invalid in a topic or is not the cluster that the topics
-// name.
+// Specs returns the topic of specs and status resync requests for cluster. It returns an error if cluster
+// contains characters that are invalid in a topic or is not the cluster that the topics name.
 func (s SourceTopics) Specs(cluster ClusterName) (string, error) {
-	if !identityShape.MatchString(string(cluster)) {
-		return "", fmt.Errorf("cluster name %q: only a-z, 0-9 and - are valid in a topic", cluster)
+	if err := validID("cluster name", string(cluster)); err != nil {
+		return "", err
 	}
 	t, ok := s.specs.with(clusterLevel, string(cluster))
 	if !ok {

@@ -29,6 +29,7 @@ import (
 	"github.com/workwire/workwire/pkg/hub/controller"
 	"github.com/workwire/workwire/pkg/hub/works"
 	"github.com/workwire/workwire/pkg/kube"
+	"github.com/workwire/workwire/pkg/required"
 	"github.com/workwire/workwire/pkg/wire"
 )
 
@@ -82,16 +83,7 @@ type Controller struct {
 // New returns a controller. It does no I/O and starts nothing. It reports every fault of cfg, and fails
 // when the metric is registered already.
 func New(cfg Config) (*Controller, error) {
-	var errs []error
-	for name, missing := range map[string]bool{
-		"Works": cfg.Works == nil, "Client": cfg.Client == nil, "Publisher": cfg.Publisher == nil,
-		"Clusters": cfg.Clusters == nil, "Addressable": cfg.Addressable == nil,
-	} {
-		if missing {
-			errs = append(errs, fmt.Errorf("%s is required", name))
-		}
-	}
-	if err := errors.Join(errs...); err != nil {
+	if err := required.Fields(cfg, "Works", "Client", "Publisher", "Clusters", "Addressable"); err != nil {
 		return nil, fmt.Errorf("finalizer: %w", err)
 	}
 	c := &Controller{cfg: cfg, added: prometheus.NewCounterVec(prometheus.CounterOpts{

@@ -28,6 +28,7 @@ import (
 	"github.com/workwire/workwire/pkg/client/clientset/versioned"
 	"github.com/workwire/workwire/pkg/hub/works"
 	"github.com/workwire/workwire/pkg/kube"
+	"github.com/workwire/workwire/pkg/required"
 	"github.com/workwire/workwire/pkg/wire"
 )
 
@@ -66,13 +67,7 @@ type Receiver struct {
 // New returns a receiver. It does no I/O. It reports every fault of cfg, and fails when the metrics are
 // registered already.
 func New(cfg Config) (*Receiver, error) {
-	var errs []error
-	if cfg.Works == nil {
-		errs = append(errs, errors.New("Works is required"))
-	}
-	if cfg.Client == nil {
-		errs = append(errs, errors.New("Client is required"))
-	}
+	errs := []error{required.Fields(cfg, "Works", "Client")}
 	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
 	counter := func(name, help string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "workwire", Subsystem: "hub", Name: name, Help: help}, []string{"result"})
@@ -213,6 +208,7 @@ func (r *Receiver) release(ctx context.Context, work *workv1.ManifestWork) error
 		if patch == nil {
 			return nil
 		}
+		result := "ok"
 		err := r.patch(ctx, "remove the finalizer from", work, patch)
 		if attempt == 0 && (apierrors.IsInvalid(err) || apierrors.IsConflict(err)) {
 			// The cache has an older list of finalizers.
@@ -221,23 +217,18 @@ func (r *Receiver) release(ctx context.Context, work *workv1.ManifestWork) error
 				work = current
 				continue
 			}
-			if err == nil {
-				r.released.WithLabelValues("gone").Inc()
-				return nil
-			}
+			result = "gone"
 		}
 		switch {
-		case err == nil:
-			r.released.WithLabelValues("ok").Inc()
-			r.cfg.Logger.Debug("finalizer removed", "work", work.Name, "cluster", work.Namespace, "uid", work.UID)
-			return nil
 		case apierrors.IsNotFound(err):
-			r.released.WithLabelValues("gone").Inc()
-			return nil
-		default:
-			r.released.WithLabelValues("failed").Inc()
-			return err
+			result, err = "gone", nil
+		case err != nil:
+			result = "failed"
+		case result == "ok":
+			r.cfg.Logger.Debug("finalizer removed", "work", work.Name, "cluster", work.Namespace, "uid", work.UID)
 		}
+		r.released.WithLabelValues(result).Inc()
+		return err
 	}
 }
 

@@ -9,7 +9,6 @@ package ttl
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -27,6 +26,7 @@ import (
 	"github.com/workwire/workwire/pkg/client/clientset/versioned"
 	"github.com/workwire/workwire/pkg/hub/controller"
 	"github.com/workwire/workwire/pkg/hub/works"
+	"github.com/workwire/workwire/pkg/required"
 )
 
 // Config configures a [Controller].
@@ -55,14 +55,7 @@ type Controller struct {
 // New returns a controller. It does no I/O and starts nothing. It reports every fault of cfg, and
 // fails if the metric is registered already.
 func New(cfg Config) (*Controller, error) {
-	var errs []error
-	if cfg.Works == nil {
-		errs = append(errs, errors.New("config.Works is required"))
-	}
-	if cfg.Client == nil {
-		errs = append(errs, errors.New("config.Client is required"))
-	}
-	if err := errors.Join(errs...); err != nil {
+	if err := required.Fields(cfg, "Works", "Client"); err != nil {
 		return nil, fmt.Errorf("ttl: %w", err)
 	}
 	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
@@ -74,9 +67,6 @@ func New(cfg Config) (*Controller, error) {
 	c.Controller, err = controller.New(controller.Config[types.NamespacedName]{
 		Name: "ttl", Reconcile: c.reconcile, Queues: cfg.Queues, Logger: cfg.Logger,
 		Watches: []controller.Watch{controller.On(cfg.Works.Cache, func(_, work *workv1.ManifestWork) {
-			if work == nil {
-				return
-			}
 			if due, ok := Due(work); ok {
 				c.AddAfter(controller.KeyOf(work), time.Until(due))
 			}
@@ -91,12 +81,11 @@ func New(cfg Config) (*Controller, error) {
 	return c, nil
 }
 
-// Due returns when a work must be deleted. It returns false if the work has no
+// Due returns when a work must be deleted. It returns false if the work is nil, has no
 // ttlSecondsAfterFinished, is not complete, is being deleted, or belongs to a replica set, which
 // would create it again. A negative time to live counts as 0.
 func Due(work *workv1.ManifestWork) (time.Time, bool) {
-	option := work.Spec.DeleteOption
-	if option == nil || option.TTLSecondsAfterFinished == nil || work.DeletionTimestamp != nil {
+	if work == nil || work.Spec.DeleteOption == nil || work.Spec.DeleteOption.TTLSecondsAfterFinished == nil || work.DeletionTimestamp != nil {
 		return time.Time{}, false
 	}
 	if _, ok := work.Labels[workv1.ReplicaSetLabelKey]; ok {
@@ -107,21 +96,15 @@ func Due(work *workv1.ManifestWork) (time.Time, bool) {
 	if complete == nil || complete.Status != metav1.ConditionTrue || complete.ObservedGeneration != 0 && complete.ObservedGeneration < work.Generation {
 		return time.Time{}, false
 	}
-	return complete.LastTransitionTime.Add(time.Duration(max(*option.TTLSecondsAfterFinished, 0)) * time.Second), true
+	return complete.LastTransitionTime.Add(time.Duration(max(*work.Spec.DeleteOption.TTLSecondsAfterFinished, 0)) * time.Second), true
 }
 
 // reconcile deletes the work if it is due.
 func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (requeueAfter time.Duration, err error) {
-	work, ok := c.cfg.Works.Get(key)
-	if !ok {
-		return 0, nil
-	}
+	work, _ := c.cfg.Works.Get(key)
 	due, ok := Due(work)
-	if !ok {
-		return 0, nil
-	}
-	if left := time.Until(due); left > 0 {
-		return left, nil
+	if left := time.Until(due); !ok || left > 0 {
+		return max(left, 0), nil
 	}
 	err = c.cfg.Client.WorkV1().ManifestWorks(key.Namespace).Delete(ctx, key.Name, metav1.DeleteOptions{
 		Preconditions: &metav1.Preconditions{UID: &work.UID, ResourceVersion: &work.ResourceVersion},

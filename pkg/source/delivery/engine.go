@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/pkg/required"
 	"github.com/workwire/workwire/pkg/transport"
 	"github.com/workwire/workwire/pkg/wire"
 )
@@ -29,23 +30,20 @@ const (
 type Config struct {
 	// Source is the id of the source; required.
 	Source wire.SourceID
-	// Topics are the topics of the transport configuration; required. They must be
-	// valid for Source.
+	// Topics are the topics of the transport configuration; required. They must be valid for Source.
 	Topics wire.Topics
 	// Transport connects to the broker; required. [Engine.Run] runs it.
 	Transport transport.Transport
 	// Works stores the works of the source; required.
 	Works WorkStore
 
-	// PublishWorkers is the maximum number of concurrent publishes: 1 to 1024,
-	// default 64.
+	// PublishWorkers is the maximum number of concurrent publishes: 1 to 1024, default 64.
 	PublishWorkers int
 	// StatusWorkers is the maximum number of concurrent calls of
 	// [WorkStore.UpdateStatus]: 1 to 1024, default 16.
 	StatusWorkers int
-	// RepublishAfter is how long a work may stay unconfirmed, while its cluster sends
-	// messages, before it is published again. The pause doubles with each repetition,
-	// up to 20 times RepublishAfter. Default 30 s.
+	// RepublishAfter is how long a work may stay unconfirmed, while its cluster sends messages, before it is
+	// published again. The pause doubles with each repetition, up to 20 times RepublishAfter. Default 30 s.
 	RepublishAfter time.Duration
 
 	// ClusterPaused reports whether publishes to a cluster must wait until
@@ -54,9 +52,8 @@ type Config struct {
 	// OnConnectionChange is called when the connection to the broker is established
 	// (up) and when it is lost. It must not block. Optional.
 	OnConnectionChange func(up bool)
-	// OnClusterMessage is called for each message from a cluster; p is the content of
-	// a presence message (docs/protocol.md, Presence) and nil for other messages. It
-	// must not block. Optional.
+	// OnClusterMessage is called for each message from a cluster; p is the content of a presence message
+	// (docs/protocol.md, Presence) and nil for other messages. It must not block. Optional.
 	OnClusterMessage func(cluster wire.ClusterName, p *wire.Presence)
 
 	// Logger receives failures with the name and uid of the work, and each event at
@@ -68,13 +65,7 @@ type Config struct {
 
 // setDefaults sets the defaults and reports all invalid fields.
 func (c *Config) setDefaults() error {
-	var errs []error
-	if c.Transport == nil {
-		errs = append(errs, errors.New("Transport is required"))
-	}
-	if c.Works == nil {
-		errs = append(errs, errors.New("Works is required"))
-	}
+	errs := []error{required.Fields(c, "Transport", "Works")}
 	c.PublishWorkers = cmp.Or(c.PublishWorkers, DefaultPublishWorkers)
 	c.StatusWorkers = cmp.Or(c.StatusWorkers, DefaultStatusWorkers)
 	c.RepublishAfter = cmp.Or(c.RepublishAfter, DefaultRepublishAfter)
@@ -100,8 +91,7 @@ func (c *Config) setDefaults() error {
 	return errors.Join(errs...)
 }
 
-// Engine delivers the works of a source and receives their statuses. All methods
-// are safe for concurrent use.
+// Engine delivers the works of a source and receives their statuses. All methods are safe for concurrent use.
 type Engine struct {
 	config  Config
 	topics  wire.SourceTopics
@@ -139,10 +129,9 @@ func New(config Config) (*Engine, error) {
 	return e, nil
 }
 
-// Run runs the transport and delivers works and statuses until ctx ends. It returns
-// nil then, after all goroutines it started have ended, or the transport's error.
-// Statuses that were acknowledged but not stored yet are requested again at the next
-// start. Run must be called once, after the WorkStore is complete.
+// Run runs the transport and delivers works and statuses until ctx ends. It returns nil then, after all
+// goroutines it started have ended, or the transport's error. Statuses that were acknowledged but not stored
+// yet are requested again at the next start. Run must be called once, after the WorkStore is complete.
 func (e *Engine) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
@@ -179,34 +168,21 @@ func (e *Engine) WorkChanged(uid types.UID) {
 	if !ok {
 		return
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.state.workChanged(keyOf(held.Work))
-	e.wakePublisher()
+	e.updateState(func() { e.state.workChanged(keyOf(held.Work)) })
 }
 
-// WorkRemoved publishes the deletion of a work that was removed from the WorkStore,
-// until its agent reports Deleted; last is its last known state. It does not block
-// and may be called before Run.
+// WorkRemoved publishes the deletion of a work that was removed from the WorkStore, until its agent reports
+// Deleted; last is its last known state. It does not block and may be called before Run.
 func (e *Engine) WorkRemoved(last *workv1.ManifestWork) {
 	meta := metadataFor(&last.ObjectMeta)
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.state.workRemoved(keyOf(last), removedWork{
-		generation: wire.Generation(last.Generation),
-		deletedAt:  last.DeletionTimestamp,
-		meta:       &meta,
-	})
-	e.wakePublisher()
+	removed := removedWork{generation: wire.Generation(last.Generation), deletedAt: last.DeletionTimestamp, meta: &meta}
+	e.updateState(func() { e.state.workRemoved(keyOf(last), removed) })
 }
 
 // ResumeCluster publishes what waited while [Config.ClusterPaused] reported true for
 // the cluster. It does not block.
 func (e *Engine) ResumeCluster(cluster wire.ClusterName) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.state.resumeCluster(cluster)
-	e.wakePublisher()
+	e.updateState(func() { e.state.resumeCluster(cluster) })
 }
 
 // ProbeCluster asks the cluster's agents for a message, which
@@ -224,15 +200,10 @@ func (e *Engine) Connected() bool {
 
 // connected handles a new connection, which lasts until ctx ends.
 func (e *Engine) connected(ctx context.Context, c transport.Connection) {
-	e.mu.Lock()
-	number := e.state.connect(c.Limit)
-	e.mu.Unlock()
-	context.AfterFunc(ctx, func() {
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		e.state.disconnect(number)
+	e.updateState(func() {
+		number := e.state.connect(c.Limit)
+		context.AfterFunc(ctx, func() { e.updateState(func() { e.state.disconnect(number) }) })
 	})
-	e.wakePublisher()
 	e.config.OnConnectionChange(true)
 	e.log.Info("connected", "resumed", c.Resumed, "packetLimit", c.Limit)
 	for name := range e.config.Works.Clusters() {

@@ -1,6 +1,7 @@
 package delivery
 
 import (
+	"cmp"
 	"hash/fnv"
 	"maps"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/wire"
@@ -23,11 +25,7 @@ type revision struct {
 }
 
 func revisionOf(work *workv1.ManifestWork) revision {
-	return revision{
-		generation: wire.Generation(work.Generation),
-		deleting:   work.DeletionTimestamp != nil,
-		metadata:   metadataHash(&work.ObjectMeta),
-	}
+	return revision{wire.Generation(work.Generation), work.DeletionTimestamp != nil, metadataHash(&work.ObjectMeta)}
 }
 
 // metadataHash returns a hash of the labels and annotations that agents receive.
@@ -52,14 +50,9 @@ func metadataHash(m *metav1.ObjectMeta) uint64 {
 // concern the hub and without the last-applied-configuration annotation.
 func metadataFor(m *metav1.ObjectMeta) metav1.ObjectMeta {
 	slim := metav1.ObjectMeta{
-		Name:              m.Name,
-		Namespace:         m.Namespace,
-		UID:               m.UID,
-		Generation:        m.Generation,
-		ResourceVersion:   strconv.FormatInt(m.Generation, 10),
-		CreationTimestamp: m.CreationTimestamp,
-		Labels:            m.Labels,
-		Annotations:       m.Annotations,
+		Name: m.Name, Namespace: m.Namespace, UID: m.UID,
+		Generation: m.Generation, ResourceVersion: strconv.FormatInt(m.Generation, 10), CreationTimestamp: m.CreationTimestamp,
+		Labels: m.Labels, Annotations: m.Annotations,
 	}
 	if _, ok := slim.Annotations[corev1.LastAppliedConfigAnnotation]; ok {
 		slim.Annotations = maps.Clone(slim.Annotations)
@@ -78,8 +71,8 @@ type plan struct {
 	more bool
 }
 
-// planPublish plans attempt a. work is the current work, nil if the source does not have it.
-func planPublish(a attempt, work *workv1.ManifestWork, source wire.SourceID, now time.Time) plan {
+// planPublish plans the publish of a work in state a. work is the current work, nil if the source does not have it.
+func planPublish(a *workState, work *workv1.ManifestWork, source wire.SourceID, now time.Time) plan {
 	if work == nil {
 		return planDeletion(a, source, now)
 	}
@@ -98,17 +91,11 @@ func planPublish(a attempt, work *workv1.ManifestWork, source wire.SourceID, now
 		p.known = true
 		return p
 	}
-	p.spec = &wire.Spec{
-		UID:        work.UID,
-		Generation: p.revision.generation,
-		Source:     source,
-		Cluster:    a.workKey.cluster,
-		Action:     a.action(p.revision),
-		Meta:       metadataFor(&work.ObjectMeta),
-	}
+	meta := metadataFor(&work.ObjectMeta)
 	if p.more {
-		p.spec.Meta.Generation, p.spec.Meta.ResourceVersion = int64(p.revision.generation), strconv.FormatInt(int64(p.revision.generation), 10)
+		meta.Generation, meta.ResourceVersion = int64(p.revision.generation), strconv.FormatInt(int64(p.revision.generation), 10)
 	}
+	p.spec = a.spec(p.revision, source, meta)
 	if p.revision.deleting {
 		p.spec.DeletionTimestamp = work.DeletionTimestamp
 	} else {
@@ -117,12 +104,11 @@ func planPublish(a attempt, work *workv1.ManifestWork, source wire.SourceID, now
 	return p
 }
 
-// undeliveredSpec returns the revision to publish before the deletion of work: its last spec, since
-// the agent deletes by the deleteOption in it. (The deletion increments the generation.) It returns
-// the zero revision if the agent has no spec of the work, has the last one, or has deleted the
-// work. An agent that sent a resync request may have missed earlier publishes: then only what it
-// confirmed counts.
-func undeliveredSpec(a attempt, work *workv1.ManifestWork) revision {
+// undeliveredSpec returns the revision to publish before the deletion of work: its last spec, since the agent
+// deletes by the deleteOption in it. (The deletion increments the generation.) It returns the zero revision if
+// the agent has no spec of the work, has the last one, or has deleted the work. An agent that sent a resync
+// request may have missed earlier publishes: then only what it confirmed counts.
+func undeliveredSpec(a *workState, work *workv1.ManifestWork) revision {
 	agentHas := max(a.confirmed, confirmedBy(work))
 	if !a.resync {
 		agentHas = max(agentHas, a.published.generation)
@@ -140,7 +126,7 @@ func undeliveredSpec(a attempt, work *workv1.ManifestWork) revision {
 }
 
 // planDeletion plans the deletion of a work that the source does not have.
-func planDeletion(a attempt, source wire.SourceID, now time.Time) plan {
+func planDeletion(a *workState, source wire.SourceID, now time.Time) plan {
 	if a.removed == nil {
 		return plan{}
 	}
@@ -148,27 +134,20 @@ func planDeletion(a attempt, source wire.SourceID, now time.Time) plan {
 	if !a.force && a.published == p.revision {
 		return p
 	}
-	at := a.removed.deletedAt
-	if at == nil {
-		at = &metav1.Time{Time: now}
-	}
-	p.spec = &wire.Spec{
-		UID:               a.workKey.uid,
-		Generation:        a.removed.generation,
-		Source:            source,
-		Cluster:           a.workKey.cluster,
-		Action:            a.action(p.revision),
-		DeletionTimestamp: at,
-		NoMetadata:        a.removed.meta == nil,
-	}
-	if a.removed.meta != nil {
-		p.spec.Meta = *a.removed.meta
-	}
+	p.spec = a.spec(p.revision, source, ptr.Deref(a.removed.meta, metav1.ObjectMeta{}))
+	p.spec.NoMetadata = a.removed.meta == nil
+	p.spec.DeletionTimestamp = cmp.Or(a.removed.deletedAt, &metav1.Time{Time: now})
 	return p
 }
 
-// confirmedBy returns the generation that the agent reported according to the work's status, 0 for
-// none.
+// spec returns a spec of r without its content.
+func (w *workState) spec(r revision, source wire.SourceID, meta metav1.ObjectMeta) *wire.Spec {
+	return &wire.Spec{
+		UID: w.key.uid, Generation: r.generation, Source: source, Cluster: w.key.cluster, Action: w.action(r), Meta: meta,
+	}
+}
+
+// confirmedBy returns the generation that the agent reported according to the work's status, 0 for none.
 func confirmedBy(work *workv1.ManifestWork) wire.Generation {
 	applied := meta.FindStatusCondition(work.Status.Conditions, workv1.WorkApplied)
 	if applied == nil || isRefusal(applied.Reason) {

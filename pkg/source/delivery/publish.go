@@ -12,8 +12,7 @@ import (
 	"github.com/workwire/workwire/pkg/wire"
 )
 
-// publishTimeout limits one publish, so that a broker that does not answer does not block a worker
-// forever.
+// publishTimeout limits one publish, so that a broker that does not answer does not block a worker forever.
 const publishTimeout = time.Minute
 
 // runPublishes publishes the works that are ready, at most Config.PublishWorkers concurrently,
@@ -74,25 +73,26 @@ func (e *Engine) wakePublisher() {
 	}
 }
 
-// updateState runs update with the state locked.
+// updateState runs update with the state locked and wakes the publisher.
 func (e *Engine) updateState(update func()) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	update()
+	e.wakePublisher()
 }
 
 // publish carries out an attempt and records its outcome.
 func (e *Engine) publish(ctx context.Context, a attempt) {
 	began := time.Now()
-	work := e.currentWork(a.workKey)
-	p := planPublish(a, work, e.config.Source, began)
+	work := e.currentWork(a.key)
+	p := planPublish(&a.workState, work, e.config.Source, began)
 	if p.spec == nil {
 		e.updateState(func() { e.state.skipped(a, p) })
 		return
 	}
-	log := e.log.With("work", p.spec.Meta.Name, "uid", a.uid, "cluster", a.cluster,
+	log := e.log.With("work", p.spec.Meta.Name, "uid", a.key.uid, "cluster", a.key.cluster,
 		"generation", p.spec.Generation, "action", p.spec.Action)
-	err := e.publishToCluster(ctx, a.cluster, p.spec)
+	err := e.publishToCluster(ctx, a.key.cluster, p.spec)
 	result := "failed"
 	switch {
 	case err == nil:
@@ -112,7 +112,7 @@ func (e *Engine) publish(ctx context.Context, a attempt) {
 	}
 	e.metrics.published.WithLabelValues(string(p.spec.Action), result).Inc()
 	if p.more && result != "failed" {
-		e.WorkChanged(a.uid)
+		e.WorkChanged(a.key.uid)
 	}
 }
 
@@ -125,7 +125,7 @@ func (e *Engine) publishRefused(a attempt, p plan, work *workv1.ManifestWork, lo
 	log.Error("publish refused, not retrying", "reason", r.condition.Reason, "error", err)
 	e.updateState(func() { e.state.publishRefused(a, r) })
 	if work != nil {
-		e.statusQueue.add(a.workKey, statusUpdate{name: work.Name, refused: &r.condition})
+		e.statusQueue.add(a.key, statusUpdate{name: work.Name, refused: &r.condition})
 	}
 	return true
 }

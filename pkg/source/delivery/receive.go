@@ -54,11 +54,11 @@ func (e *Engine) receive(_ context.Context, m transport.Message) {
 	defer m.Ack()
 	source, cluster, _ := wire.TopicSender(m.Topic)
 	from := sender{source: source, cluster: cluster}
-	e.updateState(func() {
-		if e.state.clusterHeard(from.cluster, time.Now()) {
-			e.wakePublisher()
-		}
-	})
+	e.mu.Lock()
+	if e.state.clusterHeard(from.cluster, time.Now()) {
+		e.wakePublisher()
+	}
+	e.mu.Unlock()
 	var message wire.Message
 	err := m.Err
 	if err == nil {

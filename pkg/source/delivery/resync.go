@@ -3,7 +3,8 @@ package delivery
 import (
 	"context"
 	"errors"
-	"iter"
+
+	"k8s.io/apimachinery/pkg/types"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/transport"
@@ -67,57 +68,38 @@ func (e *Engine) runResync(ctx context.Context, name wire.ClusterName, r resyncT
 // answerSpecResync enqueues the works that r requests (docs/protocol.md, Spec resync). It costs
 // O(n) for n works of the cluster and of the request.
 func (e *Engine) answerSpecResync(r *wire.SpecResync) {
-	generations := make(map[workKey]wire.Generation)
-	send, gone := r.Answer(e.listWorks(r.Cluster, generations))
-	e.mu.Lock()
-	for _, have := range r.Versions {
-		k := workKey{uid: have.UID, cluster: r.Cluster}
-		if own, ok := generations[k]; ok && have.Generation <= own {
-			e.state.agentHolds(k, have.Generation)
+	works := make(map[types.UID]*workv1.ManifestWork)
+	send, gone := r.Answer(func(yield func(wire.WorkVersion) bool) {
+		for work := range e.config.Works.ListCluster(r.Cluster) {
+			works[work.UID] = work
+			if !yield(wire.WorkVersion{UID: work.UID, Generation: wire.Generation(work.Generation), Deleting: work.DeletionTimestamp != nil}) {
+				return
+			}
 		}
-	}
-	for _, uid := range send {
-		e.state.forcePublish(workKey{uid: uid, cluster: r.Cluster}, true)
-	}
-	for _, have := range gone {
-		e.state.deleteUnknown(workKey{uid: have.UID, cluster: r.Cluster}, have.Generation)
-	}
-	e.wakePublisher()
-	e.mu.Unlock()
-
+	})
+	e.updateState(func() {
+		for _, have := range r.Versions {
+			if own, ok := works[have.UID]; ok && have.Generation <= wire.Generation(own.Generation) {
+				e.state.agentHolds(workKey{uid: have.UID, cluster: r.Cluster}, have.Generation)
+			}
+		}
+		for _, uid := range send {
+			e.state.forcePublish(workKey{uid: uid, cluster: r.Cluster}, true)
+		}
+		for _, have := range gone {
+			e.state.deleteUnknown(workKey{uid: have.UID, cluster: r.Cluster}, have.Generation)
+		}
+	})
 	for _, have := range r.Versions {
-		k := workKey{uid: have.UID, cluster: r.Cluster}
-		if own, ok := generations[k]; ok && have.Generation > own {
-			name := e.workName(k)
-			e.log.Warn("agent holds a higher generation than the source", "work", name, "uid", have.UID, "cluster", r.Cluster,
-				"generation", have.Generation, "sourceGeneration", own)
-			e.statusQueue.add(k, statusUpdate{name: name, agentGeneration: have.Generation})
+		if own, ok := works[have.UID]; ok && have.Generation > wire.Generation(own.Generation) {
+			e.log.Warn("agent holds a higher generation than the source", "work", own.Name, "uid", have.UID, "cluster", r.Cluster,
+				"generation", have.Generation, "sourceGeneration", own.Generation)
+			e.statusQueue.add(keyOf(own), statusUpdate{name: own.Name, agentGeneration: have.Generation})
 		}
 	}
 	e.metrics.resyncAnswers.WithLabelValues("sent").Add(float64(len(send)))
 	e.metrics.resyncAnswers.WithLabelValues("gone").Add(float64(len(gone)))
 	e.log.Info("spec resync answered", "cluster", r.Cluster, "agent", r.Agent, "listed", len(r.Versions), "sent", len(send), "gone", len(gone))
-}
-
-// workName returns the name of the work of k for logs, empty if there is none.
-func (e *Engine) workName(k workKey) string {
-	if work := e.currentWork(k); work != nil {
-		return work.Name
-	}
-	return ""
-}
-
-// listWorks returns the works of a cluster and puts their generations into generations.
-func (e *Engine) listWorks(name wire.ClusterName, generations map[workKey]wire.Generation) iter.Seq[wire.WorkVersion] {
-	return func(yield func(wire.WorkVersion) bool) {
-		for work := range e.config.Works.ListCluster(name) {
-			generation := wire.Generation(work.Generation)
-			generations[keyOf(work)] = generation
-			if !yield(wire.WorkVersion{UID: work.UID, Generation: generation, Deleting: work.DeletionTimestamp != nil}) {
-				return
-			}
-		}
-	}
 }
 
 // noStatus lists a work that does not exist, with a hash that no status has.
@@ -136,10 +118,9 @@ func (e *Engine) probeAllClusters(ctx context.Context) {
 	}
 }
 
-// probeCluster publishes a status resync request for a single work with a hash that no status has.
-// The agent answers with the status if it has the work, and publishes its presence if it supports
-// that. For a cluster without works the request lists a work that does not exist, since an empty
-// list would request everything.
+// probeCluster publishes a status resync request for a single work with a hash that no status has. The agent
+// answers with the status if it has the work, and publishes its presence if it supports that. For a cluster
+// without works the request lists a work that does not exist, since an empty list would request everything.
 func (e *Engine) probeCluster(ctx context.Context, name wire.ClusterName) error {
 	r := &wire.StatusResync{Source: e.config.Source, Cluster: name, Hashes: noStatus()}
 	for work := range e.config.Works.ListCluster(name) {

@@ -10,10 +10,9 @@ import (
 	"github.com/workwire/workwire/pkg/wire"
 )
 
-// deliveryState records for each work which state was published, which one its agent confirmed,
-// and when to publish again. It is pure: it does no I/O, reads no clock and starts no goroutines.
-// It is not safe for concurrent use; [Engine] guards it with a lock. All operations but connect
-// cost at most O(log n).
+// deliveryState records for each work which state was published, which one its agent confirmed, and when to
+// publish again. It is pure: it does no I/O, reads no clock and starts no goroutines. It is not safe for
+// concurrent use; [Engine] guards it with a lock. All operations but connect cost at most O(log n).
 type deliveryState struct {
 	republishAfter time.Duration
 	paused         func(wire.ClusterName) bool // clusters that nothing is published to
@@ -84,27 +83,20 @@ type removedWork struct {
 	meta       *metav1.ObjectMeta // nil: the source never had the work
 }
 
-// attempt is one attempt to publish a work: a copy of the work's state at its beginning.
+// attempt is one attempt to publish work, with a copy of its state at the beginning.
 type attempt struct {
 	work *workState
-	workKey
-	force, resync bool
-	first         wire.Generation
-	published     revision
-	confirmed     wire.Generation
-	deleted       bool
-	refused       *refusal
-	removed       *removedWork
+	workState
 }
 
 // action returns the action of an event that publishes r.
-func (a *attempt) action(r revision) wire.Action {
+func (w *workState) action(r revision) wire.Action {
 	switch {
-	case a.resync:
+	case w.resync:
 		return wire.ResyncResponse
 	case r.deleting:
 		return wire.Delete
-	case a.confirmed == 0 && (a.first == 0 || a.first == r.generation):
+	case w.confirmed == 0 && (w.first == 0 || w.first == r.generation):
 		return wire.Create
 	default:
 		return wire.Update
@@ -230,10 +222,7 @@ func (d *deliveryState) dequeue(now time.Time) (attempt, bool) {
 		}
 		w.queued, w.inFlight = false, true
 		d.unschedule(w)
-		made := attempt{
-			work: w, workKey: w.key, force: w.force, resync: w.resync, first: w.first, published: w.published,
-			confirmed: w.confirmed, deleted: w.deleted, refused: w.refused, removed: w.removed,
-		}
+		made := attempt{work: w, workState: *w}
 		w.force, w.resync = false, false
 		return made, true
 	}

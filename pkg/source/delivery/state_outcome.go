@@ -156,6 +156,11 @@ func (d *deliveryState) agentHolds(k workKey, held wire.Generation) {
 	if !ok || w.removed != nil {
 		return
 	}
+	d.confirm(w, held)
+}
+
+// confirm records that the agent of w has this generation.
+func (d *deliveryState) confirm(w *workState, held wire.Generation) {
 	w.confirmed = max(w.confirmed, held)
 	if !w.unconfirmed() && !w.failed {
 		d.unschedule(w)
@@ -169,12 +174,9 @@ func (d *deliveryState) statusAccepted(k workKey, s *wire.Status, deleting, dele
 		return // removed meanwhile
 	}
 	w.sequence = max(w.sequence, s.Sequence)
-	w.confirmed = max(w.confirmed, s.Generation)
 	w.deleteHeard = w.deleteHeard || deleting || deleted
 	w.deleted = w.deleted || deleted
-	if !w.unconfirmed() && !w.failed {
-		d.unschedule(w)
-	}
+	d.confirm(w, s.Generation)
 }
 
 // agentDeleted records that the agent has deleted a work that the source does not have anymore.
@@ -187,14 +189,6 @@ func (d *deliveryState) agentDeleted(k workKey) {
 	if w.removed != nil && !w.inFlight {
 		d.forget(w)
 	}
-}
-
-// lastSequence returns the sequence id of the last accepted status of k.
-func (d *deliveryState) lastSequence(k workKey) wire.SequenceID {
-	if w, ok := d.works[k]; ok {
-		return w.sequence
-	}
-	return 0
 }
 
 // deletedUnexpectedly handles a status with Deleted=True of a work that is not being deleted: the
@@ -210,12 +204,12 @@ func (d *deliveryState) deletedUnexpectedly(k workKey, s *wire.Status) {
 	d.forcePublish(k, false)
 }
 
-// refusalFor returns why the newest state of k cannot be published, nil if it can.
-func (d *deliveryState) refusalFor(k workKey) *refusal {
+// get returns a copy of the state of k, the zero state if there is none.
+func (d *deliveryState) get(k workKey) workState {
 	if w, ok := d.works[k]; ok {
-		return w.refused
+		return *w
 	}
-	return nil
+	return workState{}
 }
 
 // backoff returns first doubled n times, at most limit.

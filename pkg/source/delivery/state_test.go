@@ -27,15 +27,14 @@ func newScript(t *testing.T) *script {
 	return s
 }
 
-// publishNext carries out the next attempt. It returns nil if there is no attempt or it publishes
-// nothing.
+// publishNext carries out the next attempt. It returns nil if there is no attempt or it publishes nothing.
 func (s *script) publishNext() *wire.Spec {
 	s.t.Helper()
 	c, ok := s.state.dequeue(s.now)
 	if !ok {
 		return nil
 	}
-	p := planPublish(c, s.work, "hub1", s.now)
+	p := planPublish(&c.workState, s.work, "hub1", s.now)
 	if p.spec == nil {
 		s.state.skipped(c, p)
 		return nil
@@ -100,7 +99,7 @@ func TestNothingIsLeft(t *testing.T) {
 		s.state.workRemoved(s.key, removedWork{generation: 1, meta: &metav1.ObjectMeta{Name: "w"}})
 		c, _ := s.state.dequeue(s.now)
 		s.state.agentDeleted(s.key)
-		s.state.publishSucceeded(c, planPublish(c, nil, "hub1", s.now), s.now)
+		s.state.publishSucceeded(c, planPublish(&c.workState, nil, "hub1", s.now), s.now)
 		s.counts(0)
 	})
 	t.Run("gone and refused", func(t *testing.T) {
@@ -120,7 +119,7 @@ func TestRecreated(t *testing.T) {
 	s.work = nil
 	s.state.workRemoved(s.key, removedWork{generation: 1, meta: &metav1.ObjectMeta{Name: "w"}})
 	c, _ := s.state.dequeue(s.now) // the deletion is under way
-	p := planPublish(c, nil, "hub1", s.now)
+	p := planPublish(&c.workState, nil, "hub1", s.now)
 	s.work = testWork("w", 2)
 	s.state.workChanged(s.key)
 	s.state.publishSucceeded(c, p, s.now)
@@ -200,8 +199,7 @@ func TestAwaitingContact(t *testing.T) {
 	}
 }
 
-// TestPausedCluster: nothing is published to a paused cluster until it is resumed; others are not
-// delayed.
+// TestPausedCluster: nothing is published to a paused cluster until it is resumed; others are not delayed.
 func TestPausedCluster(t *testing.T) {
 	paused := map[wire.ClusterName]bool{"paused": true}
 	l := newDeliveryState(time.Second, func(name wire.ClusterName) bool { return paused[name] })
@@ -217,7 +215,7 @@ func TestPausedCluster(t *testing.T) {
 			if !ok {
 				return keys
 			}
-			keys = append(keys, c.workKey)
+			keys = append(keys, c.key)
 			l.skipped(c, plan{})
 		}
 	}

@@ -44,7 +44,7 @@ func (e *Engine) receiveStatus(from sender, s *wire.Status) verdict {
 	k := workKey{uid: s.UID, cluster: s.Cluster}
 	deleted := isTrue(s, workv1.WorkDeleted)
 	e.mu.Lock()
-	v := checkStatus(s, from, e.config.Source, stored, has, e.state.lastSequence(k))
+	v := checkStatus(s, from, e.config.Source, stored, has, e.state.get(k).sequence)
 	switch {
 	case v == accepted:
 		deleting := isTrue(s, workv1.WorkDeleting) || s.Meta.DeletionTimestamp != nil
@@ -113,7 +113,7 @@ func (e *Engine) updateStore(ctx context.Context, k workKey, u statusUpdate) err
 		e.config.Works.AgentAhead(k.uid, u.agentGeneration)
 	}
 	e.mu.Lock()
-	current := e.state.refusalFor(k)
+	current := e.state.get(k).refused
 	e.mu.Unlock()
 	if u.status != nil {
 		current.addTo(u.status)
