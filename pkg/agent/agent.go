@@ -163,7 +163,7 @@ func (a *Agent) newReconciler(topics wire.AgentTopics, clients clients) error {
 	if err != nil {
 		return err
 	}
-	evaluator, err := conditionrules.New(conditionrules.Config{})
+	evaluator, err := conditionrules.New()
 	if err != nil {
 		return err
 	}

@@ -10,7 +10,8 @@ package condition
 
 import (
 	"fmt"
-	"sort"
+	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -87,7 +88,7 @@ func WorkStatus(in Input) workv1.ManifestWorkStatus {
 		entries[i] = entry(&in.Manifests[i], before.find(in.Manifests[i].Meta), in.Generation, in.Now)
 	}
 	conditions := append(aggregateRules(entries, in.Generation), available(entries, in.Generation))
-	sort.Slice(conditions, func(i, j int) bool { return conditions[i].Type < conditions[j].Type })
+	slices.SortFunc(conditions, func(a, b metav1.Condition) int { return strings.Compare(a.Type, b.Type) })
 	conditions = append([]metav1.Condition{applied(entries, in.Generation)}, conditions...)
 	if in.Deleting {
 		conditions = append(conditions, Deleting(in.Generation))
@@ -289,31 +290,28 @@ func carryTimes(conditions, before []metav1.Condition, now metav1.Time) {
 
 // entryIndex finds the previous entry of a manifest: the one with the same identity, or else the only
 // one with the same identity except for the ordinal.
-type entryIndex struct {
-	exact          map[workv1.ManifestResourceMeta]*workv1.ManifestCondition
-	withoutOrdinal map[workv1.ManifestResourceMeta][]*workv1.ManifestCondition
-}
+type entryIndex map[workv1.ManifestResourceMeta][]*workv1.ManifestCondition // by identity with ordinal 0
 
 func indexEntries(entries []workv1.ManifestCondition) entryIndex {
-	index := entryIndex{
-		exact:          make(map[workv1.ManifestResourceMeta]*workv1.ManifestCondition, len(entries)),
-		withoutOrdinal: make(map[workv1.ManifestResourceMeta][]*workv1.ManifestCondition, len(entries)),
-	}
+	index := make(entryIndex, len(entries))
 	for i := range entries {
 		m := entries[i].ResourceMeta
-		index.exact[m] = &entries[i]
 		m.Ordinal = 0
-		index.withoutOrdinal[m] = append(index.withoutOrdinal[m], &entries[i])
+		index[m] = append(index[m], &entries[i])
 	}
 	return index
 }
 
 func (x entryIndex) find(m workv1.ManifestResourceMeta) *workv1.ManifestCondition {
-	if e, ok := x.exact[m]; ok {
-		return e
-	}
+	ordinal := m.Ordinal
 	m.Ordinal = 0
-	if candidates := x.withoutOrdinal[m]; len(candidates) == 1 {
+	candidates := x[m]
+	for _, e := range slices.Backward(candidates) {
+		if e.ResourceMeta.Ordinal == ordinal {
+			return e
+		}
+	}
+	if len(candidates) == 1 {
 		return candidates[0]
 	}
 	return nil

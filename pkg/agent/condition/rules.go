@@ -86,7 +86,7 @@ func notEvaluatedMessage(presence Presence) string {
 	case Unresolved:
 		return "The kind of the object is not known"
 	default:
-		return "The object can not be read"
+		return "The object cannot be read"
 	}
 }
 

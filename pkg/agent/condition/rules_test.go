@@ -54,7 +54,7 @@ func TestRuleConditionsOfAManifest(t *testing.T) {
 		"missing": {Manifest{Presence: Missing, Rules: []string{"B", "A", "B", "Applied", ""}}, nil, []string{
 			`B=Unknown ConditionRuleInternalError "The object does not exist" @3`, `A=Unknown ConditionRuleInternalError "The object does not exist" @3`}},
 		"unreadable": {Manifest{Presence: Unreadable, ReadError: errors.New("no"), Rules: []string{"B"}}, nil,
-			[]string{`B=Unknown ConditionRuleInternalError "The object can not be read" @3`}},
+			[]string{`B=Unknown ConditionRuleInternalError "The object cannot be read" @3`}},
 		"unresolved": {Manifest{Presence: Unresolved, Rules: []string{"B"}}, nil,
 			[]string{`B=Unknown ConditionRuleInternalError "The kind of the object is not known" @3`}},
 		"evaluated, but not seen": {Manifest{Presence: Missing, Evaluated: []metav1.Condition{evaluated("B", metav1.ConditionTrue, "")}}, nil, nil},

@@ -1,3 +1,20 @@
+// Package conditionrules evaluates the condition rules of a manifest on its live object.
+//
+//	evaluator, err := conditionrules.New()
+//	...
+//	if err := conditionrules.Validate(manifest.ConditionRules); err != nil {
+//		// the manifest is refused, for instance because a rule sets a built-in condition
+//	}
+//	conditions := evaluator.Evaluate(ctx, manifest.ConditionRules, live)
+//
+// A rule of type CEL has expressions, which are evaluated in order until one is false. A rule of type
+// WellKnownConditions has a built-in test. Each rule results in one condition, whose reasons and
+// messages are API: docs/conditions.md lists them.
+//
+// Expressions are untrusted. A faulty one results in a condition that describes the fault, never in an
+// error of the agent. Their cost is limited to 1,000,000 for an expression and 10,000,000 for all rules
+// of a manifest, in the units of cel-go and of the Kubernetes libraries. Where these libraries count
+// only after the work is done, or not at all, guard.go counts before.
 package conditionrules
 
 import (
@@ -18,7 +35,9 @@ import (
 )
 
 const (
-	defaultMaxPrograms = 1024
+	// maxPrograms is the number of compiled expressions in the cache, which evicts the least recently
+	// used ones.
+	maxPrograms = 1024
 	// maxTime limits one call of Evaluate, in case the cost limits underestimate an expression.
 	maxTime = 30 * time.Second
 	// maxMessage is the maximum length in bytes of a condition's message in the API.
@@ -27,25 +46,14 @@ const (
 	maxType = 316
 )
 
-// Config configures [New].
-type Config struct {
-	// MaxPrograms is the maximum number of compiled expressions in the cache, which evicts the least
-	// recently used ones. Default 1024.
-	MaxPrograms int
-}
-
 // Evaluator evaluates condition rules. It is safe for concurrent use.
 type Evaluator struct {
 	programs *programs
 }
 
-// New returns an Evaluator. It returns an error only if the CEL environment cannot be created, which
-// does not depend on the configuration.
-func New(config Config) (*Evaluator, error) {
-	if config.MaxPrograms <= 0 {
-		config.MaxPrograms = defaultMaxPrograms
-	}
-	programs, err := newPrograms(config.MaxPrograms)
+// New returns an Evaluator. It returns an error only if the CEL environment cannot be created.
+func New() (*Evaluator, error) {
+	programs, err := newPrograms(maxPrograms)
 	if err != nil {
 		return nil, fmt.Errorf("create the CEL environment of condition rules: %w", err)
 	}
@@ -70,11 +78,11 @@ func (e *Evaluator) Evaluate(ctx context.Context, rules []workv1.ConditionRule, 
 	conditions := make([]metav1.Condition, 0, len(rules))
 	indexes := make(map[string]int, len(rules))
 	for i := range rules {
-		result, ok := run.rule(ctx, &rules[i])
-		if !ok {
+		if !setsCondition(&rules[i], run.kind) {
 			continue
 		}
-		c := metav1.Condition{Type: rules[i].Condition, Status: result.status, Reason: result.reason, Message: truncate(result.message)}
+		c := run.rule(ctx, &rules[i])
+		c.Type, c.Message = rules[i].Condition, truncate(c.Message)
 		if index, again := indexes[c.Type]; again {
 			conditions[index] = c
 			continue

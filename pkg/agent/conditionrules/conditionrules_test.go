@@ -20,7 +20,7 @@ import (
 
 func evaluator(t testing.TB) *Evaluator {
 	t.Helper()
-	e, err := New(Config{})
+	e, err := New()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -309,12 +309,19 @@ func TestMessagesFitACondition(t *testing.T) {
 	}
 }
 
-func TestProgramsAreCompiledOnceAndBounded(t *testing.T) {
-	t.Parallel()
-	e, err := New(Config{MaxPrograms: 2})
+// small returns an evaluator that keeps that many programs.
+func small(t *testing.T, size int) *Evaluator {
+	t.Helper()
+	programs, err := newPrograms(size)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return &Evaluator{programs: programs}
+}
+
+func TestProgramsAreCompiledOnceAndBounded(t *testing.T) {
+	t.Parallel()
+	e := small(t, 2)
 	get := func(text string) *program { return e.programs.get(source{text: text}) }
 	a, bad := get("1 == 1"), get("foo")
 	if get("1 == 1") != a || get("foo") != bad || bad.err == nil {
@@ -333,10 +340,7 @@ func TestProgramsAreCompiledOnceAndBounded(t *testing.T) {
 
 func TestConcurrentUse(t *testing.T) {
 	t.Parallel()
-	e, err := New(Config{MaxPrograms: 3})
-	if err != nil {
-		t.Fatal(err)
-	}
+	e := small(t, 3)
 	live := object(t, widget)
 	var group sync.WaitGroup
 	for i := range 8 {

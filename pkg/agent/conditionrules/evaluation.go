@@ -1,6 +1,7 @@
 package conditionrules
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,13 +25,6 @@ const (
 
 var errBudget = errors.New("CEL evaluation budget exceeded")
 
-// outcome is the result of a rule: a condition without its type.
-type outcome struct {
-	status  metav1.ConditionStatus
-	reason  string
-	message string
-}
-
 // evaluation evaluates the rules of one manifest. It is not safe for concurrent use.
 type evaluation struct {
 	programs *programs
@@ -38,100 +32,83 @@ type evaluation struct {
 	kind     schema.GroupVersionKind
 	// The remaining budgets. Messages have their own, so that a long one cannot cost a rule its
 	// result.
-	expressions, messages budget
-}
-
-type budget struct{ left uint64 }
-
-// spend subtracts cost and reports whether the budget was sufficient.
-func (b *budget) spend(cost uint64) bool {
-	enough := cost <= b.left
-	b.left -= min(cost, b.left)
-	return enough
+	expressions, messages uint64
 }
 
 func newEvaluation(programs *programs, live *unstructured.Unstructured) *evaluation {
 	return &evaluation{
 		programs: programs, object: live.Object, kind: live.GroupVersionKind(),
-		expressions: budget{left: maxTotalCost}, messages: budget{left: maxTotalCost},
+		expressions: maxTotalCost, messages: maxTotalCost,
 	}
 }
 
-// rule returns the outcome of a rule, or false if it sets no condition.
-func (e *evaluation) rule(ctx context.Context, rule *workv1.ConditionRule) (outcome, bool) {
-	if !setsCondition(rule, e.kind) {
-		return outcome{}, false
-	}
+// rule returns the condition that a rule sets, without its type.
+func (e *evaluation) rule(ctx context.Context, rule *workv1.ConditionRule) metav1.Condition {
 	if ctx.Err() != nil {
-		return stopped(ctx), true
+		return stopped(ctx)
 	}
 	switch rule.Type {
 	case workv1.CelConditionExpressionsType:
 		for _, text := range rule.CelExpressions {
 			result, bad := e.test(ctx, text)
 			if bad != nil {
-				return *bad, true
+				return *bad
 			}
 			if !result {
-				return e.evaluated(ctx, rule, false, ""), true
+				return e.evaluated(ctx, rule, false, "")
 			}
 		}
-		return e.evaluated(ctx, rule, true, ""), true
+		return e.evaluated(ctx, rule, true, "")
 	case workv1.WellKnownConditionsType:
 		result, message := wellKnown(e.kind, rule.Condition)(e.object)
-		return e.evaluated(ctx, rule, result, message), true
+		return e.evaluated(ctx, rule, result, message)
 	default:
-		return outcome{metav1.ConditionUnknown, workv1.ReasonConditionRuleInvalid,
-			fmt.Sprintf("unrecognized condition rule type %s", rule.Type)}, true
+		return metav1.Condition{Status: metav1.ConditionUnknown, Reason: workv1.ReasonConditionRuleInvalid,
+			Message: fmt.Sprintf("unrecognized condition rule type %s", rule.Type)}
 	}
 }
 
-// test evaluates one expression of a rule. If that fails, it returns the outcome of the rule.
-func (e *evaluation) test(ctx context.Context, text string) (bool, *outcome) {
+// test evaluates one expression of a rule. If that fails, it returns the condition of the rule.
+func (e *evaluation) test(ctx context.Context, text string) (bool, *metav1.Condition) {
 	value, err := e.value(ctx, source{text: text}, &e.expressions, map[string]any{"object": e.object})
 	var notBuilt *buildError
 	switch {
 	case ctx.Err() != nil:
-		o := stopped(ctx)
-		return false, &o
+		bad := stopped(ctx)
+		return false, &bad
 	case errors.As(err, &notBuilt):
-		return false, &outcome{metav1.ConditionUnknown, workv1.ReasonConditionRuleInternalError, err.Error()}
-	case err != nil:
-		return false, &outcome{metav1.ConditionFalse, workv1.ReasonConditionRuleExpressionError, err.Error()}
+		return false, &metav1.Condition{Status: metav1.ConditionUnknown, Reason: workv1.ReasonConditionRuleInternalError, Message: err.Error()}
+	case err == nil:
+		if result, ok := value.(types.Bool); ok {
+			return bool(result), nil
+		}
+		err = errors.New("expected bool result, got " + nativeType(value))
 	}
-	result, ok := value.(types.Bool)
-	if !ok {
-		return false, &outcome{metav1.ConditionFalse, workv1.ReasonConditionRuleExpressionError,
-			"expected bool result, got " + nativeType(value)}
-	}
-	return bool(result), nil
+	return false, &metav1.Condition{Status: metav1.ConditionFalse, Reason: workv1.ReasonConditionRuleExpressionError, Message: err.Error()}
 }
 
-// evaluated returns the outcome of a rule with result. builtIn is the message of a well-known rule.
-func (e *evaluation) evaluated(ctx context.Context, rule *workv1.ConditionRule, result bool, builtIn string) outcome {
-	o := outcome{metav1.ConditionFalse, workv1.ReasonConditionRuleEvaluated, "Manifest is not " + rule.Condition}
+// evaluated returns the condition of a rule with result. builtIn is the message of a well-known rule.
+func (e *evaluation) evaluated(ctx context.Context, rule *workv1.ConditionRule, result bool, builtIn string) metav1.Condition {
+	c := metav1.Condition{Status: metav1.ConditionFalse, Reason: workv1.ReasonConditionRuleEvaluated}
+	fallback := "Manifest is not " + rule.Condition
 	if result {
-		o.status, o.message = metav1.ConditionTrue, "Manifest is "+rule.Condition
-	}
-	if rule.Message != "" {
-		o.message = rule.Message
+		c.Status, fallback = metav1.ConditionTrue, "Manifest is "+rule.Condition
 	}
 	if rule.MessageExpression == "" {
-		if builtIn != "" {
-			o.message = builtIn
-		}
-		return o
+		c.Message = cmp.Or(builtIn, rule.Message, fallback)
+		return c
 	}
+	c.Message = cmp.Or(rule.Message, fallback)
 	text, err := e.text(ctx, rule.MessageExpression, result)
 	switch {
 	case ctx.Err() != nil:
 		return stopped(ctx)
 	case err != nil:
-		o.message = err.Error()
+		c.Message = err.Error()
 	case text != "":
-		o.message = text
+		c.Message = text
 	}
-	return o
+	return c
 }
 
 // text evaluates a message expression.
@@ -152,11 +129,11 @@ func (e *evaluation) text(ctx context.Context, expression string, result bool) (
 }
 
 // value evaluates an expression and subtracts its cost from the budget.
-func (e *evaluation) value(ctx context.Context, src source, from *budget, variables map[string]any) (ref.Val, error) {
+func (e *evaluation) value(ctx context.Context, src source, budget *uint64, variables map[string]any) (ref.Val, error) {
 	switch {
 	case ctx.Err() != nil:
 		return nil, ctx.Err()
-	case from.left == 0:
+	case *budget == 0:
 		return nil, errBudget
 	}
 	p := e.programs.get(src)
@@ -164,17 +141,17 @@ func (e *evaluation) value(ctx context.Context, src source, from *budget, variab
 		return nil, p.err
 	}
 	value, cost, err := p.run(ctx, variables)
-	enough := from.spend(cost)
-	if err == nil && !enough {
+	if err == nil && cost > *budget {
 		err = errBudget
 	}
+	*budget -= min(cost, *budget)
 	return value, err
 }
 
-// stopped returns the outcome of a rule whose evaluation was stopped.
-func stopped(ctx context.Context) outcome {
-	return outcome{metav1.ConditionUnknown, workv1.ReasonConditionRuleInternalError,
-		fmt.Sprintf("the evaluation was stopped: %v", ctx.Err())}
+// stopped returns the condition of a rule whose evaluation was stopped.
+func stopped(ctx context.Context) metav1.Condition {
+	return metav1.Condition{Status: metav1.ConditionUnknown, Reason: workv1.ReasonConditionRuleInternalError,
+		Message: fmt.Sprintf("the evaluation was stopped: %v", ctx.Err())}
 }
 
 // nativeType returns the name of the Go type of a value.

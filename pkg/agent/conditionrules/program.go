@@ -153,10 +153,7 @@ func loops(parsed *cel.Ast) int {
 }
 
 // compileError is the error of an invalid expression.
-type compileError struct{ err error }
-
-func (e *compileError) Error() string { return e.err.Error() }
-func (e *compileError) Unwrap() error { return e.err }
+type compileError struct{ error }
 
 // brief returns the error without the lines that quote the expression.
 func (e *compileError) brief() string {
@@ -170,10 +167,7 @@ func (e *compileError) brief() string {
 }
 
 // buildError is the error of a valid expression that cannot be turned into a program.
-type buildError struct{ err error }
-
-func (e *buildError) Error() string { return e.err.Error() }
-func (e *buildError) Unwrap() error { return e.err }
+type buildError struct{ error }
 
 // hasConditions reports whether a value is a map whose conditions are a list with items.
 func hasConditions(value ref.Val) ref.Val {

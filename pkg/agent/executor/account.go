@@ -13,25 +13,13 @@ import (
 // its name.
 type Account struct{ Namespace, Name string }
 
-const (
-	userPrefix         = "system:serviceaccount:"
-	groupAll           = "system:serviceaccounts"
-	groupAllOf         = "system:serviceaccounts:"
-	groupAuthenticated = "system:authenticated"
-)
-
 // String returns the account's user name, system:serviceaccount:NAMESPACE:NAME.
-func (a Account) String() string { return userPrefix + a.Namespace + ":" + a.Name }
+func (a Account) String() string { return "system:serviceaccount:" + a.Namespace + ":" + a.Name }
 
 // Groups returns the groups that the API server puts the account into.
 func (a Account) Groups() []string {
-	return []string{groupAll, groupAuthenticated, groupAllOf + a.Namespace}
+	return []string{"system:serviceaccounts", "system:authenticated", "system:serviceaccounts:" + a.Namespace}
 }
-
-var (
-	errNoServiceAccountType = errors.New("only support ServiceAccount type for the executor")
-	errNoAccount            = errors.New("the executor service account is nil")
-)
 
 // AccountOf returns the account of the executor in a work's spec, nil for a work without
 // one, for which nothing is checked. The text of the error goes into the condition of every
@@ -41,9 +29,9 @@ func AccountOf(executor *workv1.ManifestWorkExecutor) (*Account, error) {
 	case executor == nil:
 		return nil, nil
 	case executor.Subject.Type != workv1.ExecutorSubjectTypeServiceAccount:
-		return nil, errNoServiceAccountType
+		return nil, errors.New("only support ServiceAccount type for the executor")
 	case executor.Subject.ServiceAccount == nil:
-		return nil, errNoAccount
+		return nil, errors.New("the executor service account is nil")
 	}
 	return &Account{Namespace: executor.Subject.ServiceAccount.Namespace, Name: executor.Subject.ServiceAccount.Name}, nil
 }

@@ -82,7 +82,7 @@ func (e *Executor[K]) Check(ctx context.Context, account Account, m *strategy.Ma
 		return 0, err
 	}
 	q.content = sha256.Sum256(body)
-	d, again, err := e.mayCreate(ctx, account, q, m, body, now)
+	d, again, err := e.cached(account, q, now, boundRole(m), func() (decision, error) { return e.tryCreate(ctx, account, m.Ref, body) })
 	if err != nil || !d.allowed() {
 		return again, denial(account, q, d, err)
 	}
@@ -108,28 +108,7 @@ func (e *Executor[K]) mayWrite(ctx context.Context, account Account, q query, no
 		}
 		return d, d.lifetime(), nil
 	}
-	if cached, ok := e.cached(account, q, now); ok {
-		return cached.decision, cached.until.Sub(now), nil
-	}
-	d, err := e.review(ctx, account, q)
-	if err != nil {
-		return d, 0, err
-	}
-	return d, e.store(account, q, cachedDecision{decision: d}, now), nil
-}
-
-// mayCreate decides on the content of q, and returns the time after which to check again.
-func (e *Executor[K]) mayCreate(
-	ctx context.Context, account Account, q query, m *strategy.Manifest, body []byte, now time.Time,
-) (decision, time.Duration, error) {
-	if cached, ok := e.cached(account, q, now); ok {
-		return cached.decision, cached.until.Sub(now), nil
-	}
-	d, err := e.tryCreate(ctx, account, m.Ref, body)
-	if err != nil {
-		return d, 0, err
-	}
-	return d, e.store(account, q, cachedDecision{decision: d, role: boundRole(m)}, now), nil
+	return e.cached(account, q, now, dependency{}, func() (decision, error) { return e.review(ctx, account, q) })
 }
 
 // escalates reports whether an object grants rights.
@@ -186,16 +165,25 @@ func (e *Executor[K]) evaluate(account Account, q query) (d decision, known bool
 	return watch.evaluate(identity(account), q)
 }
 
-// cached returns the cached decision on q.
-func (e *Executor[K]) cached(account Account, q query, now time.Time) (cachedDecision, bool) {
+// cached returns the cached decision on q, or requests and caches it, and returns the time after
+// which to check again. The decision depends on role.
+func (e *Executor[K]) cached(
+	account Account, q query, now time.Time, role dependency, request func() (decision, error),
+) (decision, time.Duration, error) {
 	e.mu.Lock()
-	defer e.mu.Unlock()
-	state := e.accounts[account]
-	if state == nil {
-		return cachedDecision{}, false
+	var known cachedDecision
+	if state := e.accounts[account]; state != nil {
+		known = state.decisions[q]
 	}
-	d, ok := state.decisions[q]
-	return d, ok && now.Before(d.renew)
+	e.mu.Unlock()
+	if now.Before(known.renew) {
+		return known.decision, known.until.Sub(now), nil
+	}
+	d, err := request()
+	if err != nil {
+		return d, 0, err
+	}
+	return d, e.store(account, q, cachedDecision{decision: d, role: role}, now), nil
 }
 
 // store caches a decision that was requested at a time, if somebody follows the account,

@@ -1,9 +1,24 @@
+// Package executor checks whether the executor of a work may do what applying a
+// manifest needs. An executor is a ServiceAccount of the cluster. The agent writes with
+// its own rights, but only what the executor could write itself.
+//
+//	executors, err := executor.New(executor.Config[Key]{Client: client, Changed: queue.Add, Logger: logger})
+//	go executors.Run(ctx)
+//	account, err := executor.AccountOf(spec.Executor)   // nil: nothing is checked
+//	executors.Follow(key, nil, account)                 // Changed is called when its rights change
+//	recheck, err := executors.Check(ctx, *account, &m)  // nil: allowed; *DeniedError: denied
+//
+// The API server decides, by SubjectAccessReviews and, for RBAC's own kinds, by a dry-run
+// create as the executor, which it refuses if the executor would grant rights that it
+// does not have. Decisions are cached until an RBAC object that affects the account
+// changes, as watches report, or until they expire. With [Config.InMemory], RBAC is
+// evaluated from the watched objects, and reviews are requested only while the watches do
+// not work.
 package executor
 
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -15,6 +30,8 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/workqueue"
+
+	"github.com/workwire/workwire/pkg/required"
 )
 
 const (
@@ -72,15 +89,8 @@ type accountState[K comparable] struct {
 // New returns an executor. It watches RBAC while Run runs. Without Run it decides too, and
 // caches decisions until they expire.
 func New[K comparable](cfg Config[K]) (*Executor[K], error) {
-	var errs []error
-	if cfg.Client == nil {
-		errs = append(errs, errors.New("config.Client is required"))
-	}
-	if cfg.Changed == nil {
-		errs = append(errs, errors.New("config.Changed is required"))
-	}
-	if len(errs) > 0 {
-		return nil, fmt.Errorf("create the executor: %w", errors.Join(errs...))
+	if err := required.Fields(cfg, "Client", "Changed"); err != nil {
+		return nil, fmt.Errorf("create the executor: %w", err)
 	}
 	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
 	return &Executor[K]{
@@ -153,20 +163,17 @@ func (e *Executor[K]) notify(queue workqueue.TypedInterface[Account]) {
 		if shutdown {
 			return
 		}
-		for _, key := range e.followers(account) {
+		e.mu.Lock()
+		var followers []K
+		if state := e.accounts[account]; state != nil {
+			followers = state.followers.UnsortedList()
+		}
+		e.mu.Unlock()
+		for _, key := range followers {
 			e.config.Changed(key)
 		}
 		queue.Done(account)
 	}
-}
-
-func (e *Executor[K]) followers(account Account) []K {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if state := e.accounts[account]; state != nil {
-		return state.followers.UnsortedList()
-	}
-	return nil
 }
 
 // Follow replaces the account whose changes of rights are reported to key: before, as in

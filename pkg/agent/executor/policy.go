@@ -176,8 +176,8 @@ func decodeBinding(obj *unstructured.Unstructured) (binding, error) {
 	}
 	b := binding{role: named}
 	for _, subject := range decoded.Subjects {
-		if m, ok := subjectDependency(subject, obj.GetNamespace()); ok {
-			b.subjects = append(b.subjects, m)
+		if d, ok := subjectDependency(subject, obj.GetNamespace()); ok {
+			b.subjects = append(b.subjects, d)
 		}
 	}
 	return b, nil

@@ -3,6 +3,7 @@ package executor
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"strings"
 
@@ -10,7 +11,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/validate/content"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/workwire/workwire/pkg/agent/object"
@@ -19,19 +19,12 @@ import (
 // review requests SubjectAccessReviews for the verbs of q until one is denied.
 func (e *Executor[K]) review(ctx context.Context, account Account, q query) (decision, error) {
 	for _, verb := range q.verbs() {
-		status, err := e.postReview(ctx, &authorizationv1.SubjectAccessReview{
-			TypeMeta: metav1.TypeMeta{APIVersion: authorizationv1.SchemeGroupVersion.String(), Kind: "SubjectAccessReview"},
-			Spec: authorizationv1.SubjectAccessReviewSpec{
-				User:   account.String(),
-				Groups: account.Groups(),
-				ResourceAttributes: &authorizationv1.ResourceAttributes{
-					Verb:      verb,
-					Group:     q.ref.Group,
-					Version:   q.ref.Version,
-					Resource:  q.ref.Resource,
-					Namespace: q.ref.Namespace,
-					Name:      q.ref.Name,
-				},
+		status, err := e.postReview(ctx, authorizationv1.SubjectAccessReviewSpec{
+			User:   account.String(),
+			Groups: account.Groups(),
+			ResourceAttributes: &authorizationv1.ResourceAttributes{
+				Verb: verb, Group: q.ref.Group, Version: q.ref.Version, Resource: q.ref.Resource,
+				Namespace: q.ref.Namespace, Name: q.ref.Name,
 			},
 		})
 		if err != nil {
@@ -47,20 +40,23 @@ func (e *Executor[K]) review(ctx context.Context, account Account, q query) (dec
 	return decision{}, nil
 }
 
-func (e *Executor[K]) postReview(ctx context.Context, review *authorizationv1.SubjectAccessReview) (authorizationv1.SubjectAccessReviewStatus, error) {
-	var status authorizationv1.SubjectAccessReviewStatus
-	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(review)
-	if err != nil {
-		return status, err
+func (e *Executor[K]) postReview(
+	ctx context.Context, spec authorizationv1.SubjectAccessReviewSpec,
+) (authorizationv1.SubjectAccessReviewStatus, error) {
+	review := authorizationv1.SubjectAccessReview{
+		TypeMeta: metav1.TypeMeta{APIVersion: authorizationv1.SchemeGroupVersion.String(), Kind: "SubjectAccessReview"}, Spec: spec,
 	}
-	reviewed, err := e.client.Resource(authorizationv1.SchemeGroupVersion.WithResource("subjectaccessreviews")).
-		Create(ctx, &unstructured.Unstructured{Object: fields}, metav1.CreateOptions{})
+	body, err := json.Marshal(review)
 	if err != nil {
-		return status, err
+		return review.Status, err
 	}
-	var decoded authorizationv1.SubjectAccessReview
-	err = runtime.DefaultUnstructuredConverter.FromUnstructured(reviewed.Object, &decoded)
-	return decoded.Status, err
+	answer, err := e.config.Client.Post().AbsPath("/apis/authorization.k8s.io/v1/subjectaccessreviews").
+		SetHeader("Content-Type", runtime.ContentTypeJSON).Body(body).Do(ctx).Raw()
+	if err != nil {
+		return review.Status, err
+	}
+	err = json.Unmarshal(answer, &review)
+	return review.Status, err
 }
 
 // tryCreate is a dry run of creating an object as account. The API server refuses it if

@@ -76,7 +76,7 @@ func (w *rbacWatch) watchKind(ctx context.Context, resource string) {
 	}
 	informer := cache.NewSharedIndexInformer(cache.ToListWatcherWithWatchListSemantics(source, w.client), &unstructured.Unstructured{}, 0, nil)
 	registration, err := informer.AddEventHandler(cache.ResourceEventHandlerDetailedFuncs{
-		AddFunc:    func(obj any, initial bool) { w.update(obj, initial) },
+		AddFunc:    w.update,
 		UpdateFunc: func(_, obj any) { w.update(obj, false) },
 		DeleteFunc: w.delete,
 	})
@@ -142,42 +142,36 @@ func (w *rbacWatch) requested(ctx context.Context, resource string, err error) {
 
 // update adds or replaces an object. The first list affects everything anyway.
 func (w *rbacWatch) update(obj any, initial bool) {
-	o, ok := obj.(*rbacObject)
-	if !ok {
-		return
-	}
-	name := types.NamespacedName{Namespace: o.Namespace, Name: o.Name}
-	w.mu.Lock()
-	var affected []dependency
-	if o.binds {
-		affected = w.policy.setBinding(name, o.binding)
-	} else {
-		affected = w.policy.setRole(name, o.rules)
-	}
-	w.mu.Unlock()
-	if len(affected) > 0 && !initial {
-		w.changed(affected, false)
-	}
+	w.change(obj, initial, func(name types.NamespacedName, o *rbacObject) []dependency {
+		if o.binds {
+			return w.policy.setBinding(name, o.binding)
+		}
+		return w.policy.setRole(name, o.rules)
+	})
 }
 
 func (w *rbacWatch) delete(obj any) {
 	if last, ok := obj.(cache.DeletedFinalStateUnknown); ok {
 		obj = last.Obj
 	}
+	w.change(obj, false, func(name types.NamespacedName, o *rbacObject) []dependency {
+		if o.binds {
+			return w.policy.deleteBinding(name)
+		}
+		return w.policy.deleteRole(name)
+	})
+}
+
+// change makes a change of the policy, and reports what it affects unless it is silent.
+func (w *rbacWatch) change(obj any, silent bool, make func(types.NamespacedName, *rbacObject) []dependency) {
 	o, ok := obj.(*rbacObject)
 	if !ok {
 		return
 	}
-	name := types.NamespacedName{Namespace: o.Namespace, Name: o.Name}
 	w.mu.Lock()
-	var affected []dependency
-	if o.binds {
-		affected = w.policy.deleteBinding(name)
-	} else {
-		affected = w.policy.deleteRole(name)
-	}
+	affected := make(types.NamespacedName{Namespace: o.Namespace, Name: o.Name}, o)
 	w.mu.Unlock()
-	if len(affected) > 0 {
+	if len(affected) > 0 && !silent {
 		w.changed(affected, false)
 	}
 }

@@ -269,20 +269,15 @@ func holds(item any, condition *jsonpath.FilterNode) (bool, error) {
 	if len(left) == 0 || len(right) == 0 || left[0] == nil || right[0] == nil {
 		return false, nil
 	}
-	switch condition.Operator {
-	case "==":
-		return template.Equal(left[0], right[0])
-	case "!=":
-		return template.NotEqual(left[0], right[0])
-	case "<":
-		return template.Less(left[0], right[0])
-	case "<=":
-		return template.LessEqual(left[0], right[0])
-	case ">":
-		return template.Greater(left[0], right[0])
-	case ">=":
-		return template.GreaterEqual(left[0], right[0])
-	default:
+	compare := comparisons[condition.Operator]
+	if compare == nil {
 		return false, fmt.Errorf("unrecognized filter operator %s", condition.Operator)
 	}
+	return compare(left[0], right[0])
+}
+
+// comparisons are the operators of filters.
+var comparisons = map[string]func(left, right any) (bool, error){
+	"==": func(left, right any) (bool, error) { return template.Equal(left, right) },
+	"!=": template.NotEqual, "<": template.Less, "<=": template.LessEqual, ">": template.Greater, ">=": template.GreaterEqual,
 }

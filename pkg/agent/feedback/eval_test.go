@@ -50,7 +50,7 @@ func texts(t *testing.T, values []any) []string {
 func compare(t *testing.T, expression string, object map[string]any) (errored bool) {
 	t.Helper()
 	want, wantErr := library(expression, object)
-	got, err := newPaths(1).find("x", expression, object)
+	got, err := New(Config{}).find("x", expression, object)
 	if (err == nil) != (wantErr == nil) {
 		t.Errorf("%s: error %v, the library's %v", expression, err, wantErr)
 		return true
@@ -150,7 +150,7 @@ func TestEvaluateUnlikeTheLibrary(t *testing.T) {
 		{".data[?(@.a=='b')]", "", "failed to find value for x with error: map[string]interface {} is not array or slice and cannot be filtered"},
 	} {
 		for range 20 { // whatever the order of a map is just now
-			found, err := newPaths(1).find("x", c.expression, object)
+			found, err := New(Config{}).find("x", c.expression, object)
 			if got := fmt.Sprint(err); err != nil && (got != c.err || strings.Contains(got, secret)) || err == nil && c.err != "" {
 				t.Fatalf("%s: error %v, want %q", c.expression, err, c.err)
 			}

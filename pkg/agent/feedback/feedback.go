@@ -1,12 +1,24 @@
+// Package feedback reads values from live objects according to the feedback rules of a work, for the
+// statusFeedback of its manifests.
+//
+//	reader := feedback.New(feedback.Config{RawJSON: true})
+//	values, err := reader.Values(manifest.FeedbackRules, live)
+//
+// It sends no requests and has no state except for parsed paths. The same object always results in
+// the same values in the same order, so that an unchanged object causes no publish. docs/feedback.md
+// is the guide for users.
 package feedback
 
 import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	"k8s.io/client-go/util/jsonpath"
+	"k8s.io/utils/lru"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 )
@@ -14,6 +26,9 @@ import (
 const (
 	defaultMaxRawLength = 1024
 	defaultMaxPaths     = 1024
+	// maxDescents is the maximum number of recursive descents in an expression, because each one
+	// multiplies the cost.
+	maxDescents = 3
 )
 
 // Config configures [New].
@@ -31,7 +46,7 @@ type Config struct {
 // Reader reads feedback values. It is safe for concurrent use.
 type Reader struct {
 	config Config
-	paths  *paths
+	parsed *lru.Cache // string → []jsonpath.Node, which is immutable
 }
 
 // New returns a Reader.
@@ -42,7 +57,7 @@ func New(config Config) *Reader {
 	if config.MaxPaths <= 0 {
 		config.MaxPaths = defaultMaxPaths
 	}
-	return &Reader{config: config, paths: newPaths(config.MaxPaths)}
+	return &Reader{config: config, parsed: lru.New(config.MaxPaths)}
 }
 
 // Values returns the values of obj that rules request, in the order of the rules and of the paths of a
@@ -89,7 +104,7 @@ func (r *Reader) Values(rules []workv1.FeedbackRule, obj *unstructured.Unstructu
 
 // value returns the value of one path, or nil if the path does not match.
 func (r *Reader) value(name, path string, obj *unstructured.Unstructured) (*workv1.FieldValue, error) {
-	found, err := r.paths.find(name, path, obj.Object)
+	found, err := r.find(name, path, obj.Object)
 	if err != nil || len(found) == 0 {
 		return nil, err
 	}
@@ -125,4 +140,39 @@ func (r *Reader) raw(name string, value any) (*workv1.FieldValue, error) {
 	}
 	text := string(encoded)
 	return &workv1.FieldValue{Type: workv1.JsonRaw, JsonRaw: &text}, nil
+}
+
+// find returns all values of object that match an expression without its braces. A missing field
+// matches nothing. Errors contain name, the name of the feedback value.
+func (r *Reader) find(name, expression string, object map[string]any) ([]any, error) {
+	nodes, err := r.parse(expression)
+	if err != nil {
+		return nil, fmt.Errorf("failed to parse json path %s of %s with error: %w", expression, name, err)
+	}
+	found, err := evaluate(nodes, object)
+	if err != nil {
+		return nil, fmt.Errorf("failed to find value for %s with error: %w", name, err)
+	}
+	return found, nil
+}
+
+func (r *Reader) parse(expression string) (nodes []jsonpath.Node, err error) {
+	if known, ok := r.parsed.Get(expression); ok {
+		return known.([]jsonpath.Node), nil
+	}
+	if strings.Count(expression, "..") > maxDescents {
+		return nil, fmt.Errorf("it descends recursively (..) more than %d times", maxDescents)
+	}
+	// Some expressions make the library panic.
+	defer func() {
+		if panicked := recover(); panicked != nil {
+			err = fmt.Errorf("the expression cannot be parsed: %v", panicked)
+		}
+	}()
+	parser, err := jsonpath.Parse("feedback", "{"+expression+"}")
+	if err != nil {
+		return nil, err
+	}
+	r.parsed.Add(expression, parser.Root.Nodes)
+	return parser.Root.Nodes, nil
 }

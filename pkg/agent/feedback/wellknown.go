@@ -5,15 +5,17 @@ import "k8s.io/apimachinery/pkg/runtime/schema"
 // value is the name of a feedback value and its path.
 type value struct{ name, path string }
 
+var replicas = []value{
+	{"ReadyReplicas", ".status.readyReplicas"},
+	{"Replicas", ".status.replicas"},
+	{"AvailableReplicas", ".status.availableReplicas"},
+}
+
 // wellKnown lists the values of a WellKnownStatus rule by kind. A path without a match has no value. The
 // first four kinds are those of OCM. The others follow the same pattern: counts have the name of
 // their field, other values the kind as prefix.
 var wellKnown = map[schema.GroupVersionKind][]value{
-	{Group: "apps", Version: "v1", Kind: "Deployment"}: {
-		{"ReadyReplicas", ".status.readyReplicas"},
-		{"Replicas", ".status.replicas"},
-		{"AvailableReplicas", ".status.availableReplicas"},
-	},
+	{Group: "apps", Version: "v1", Kind: "Deployment"}: replicas,
 	{Group: "apps", Version: "v1", Kind: "DaemonSet"}: {
 		{"NumberReady", ".status.numberReady"},
 		{"DesiredNumberScheduled", ".status.desiredNumberScheduled"},
@@ -27,16 +29,8 @@ var wellKnown = map[schema.GroupVersionKind][]value{
 		{"PodReady", `.status.conditions[?(@.type=="Ready")].status`},
 		{"PodPhase", ".status.phase"},
 	},
-	{Group: "apps", Version: "v1", Kind: "StatefulSet"}: {
-		{"ReadyReplicas", ".status.readyReplicas"},
-		{"Replicas", ".status.replicas"},
-		{"AvailableReplicas", ".status.availableReplicas"},
-	},
-	{Group: "apps", Version: "v1", Kind: "ReplicaSet"}: {
-		{"ReadyReplicas", ".status.readyReplicas"},
-		{"Replicas", ".status.replicas"},
-		{"AvailableReplicas", ".status.availableReplicas"},
-	},
+	{Group: "apps", Version: "v1", Kind: "StatefulSet"}: replicas,
+	{Group: "apps", Version: "v1", Kind: "ReplicaSet"}:  replicas,
 	{Group: "batch", Version: "v1", Kind: "CronJob"}: {
 		{"CronJobLastScheduleTime", ".status.lastScheduleTime"},
 		{"CronJobLastSuccessfulTime", ".status.lastSuccessfulTime"},

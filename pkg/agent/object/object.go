@@ -2,6 +2,8 @@
 package object
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -16,6 +18,13 @@ const AgentLabel = "workwire.dev/agent"
 // HashAnnotation is the annotation of an applied object that has the hash of the manifest last applied
 // to it.
 const HashAnnotation = "workwire.dev/manifest-hash"
+
+// AgentHash returns the value of [AgentLabel] for an agent: the first 16 hex digits of the SHA-256 of
+// its id, so that any id fits into a label.
+func AgentHash(agentID string) string {
+	sum := sha256.Sum256([]byte(agentID))
+	return hex.EncodeToString(sum[:])[:16]
+}
 
 // Ref refers to an object. Namespace is empty for a cluster-scoped object. A Ref is comparable.
 type Ref struct {

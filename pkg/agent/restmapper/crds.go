@@ -106,10 +106,10 @@ func (m *Mapper) remove(def definition) {
 	delete(m.defined, def.kind)
 	maps.DeleteFunc(m.removed, func(_ schema.GroupKind, since time.Time) bool { return now.Sub(since) >= removalGrace })
 	m.removed[def.kind] = now
-	for version := range def.mappings {
-		m.forget(schema.GroupVersion{Group: def.kind.Group, Version: version})
-	}
 	m.mu.Unlock()
+	for version := range def.mappings {
+		m.Forget(schema.GroupVersion{Group: def.kind.Group, Version: version})
+	}
 	m.config.Changed(def.kind)
 }
 

@@ -1,3 +1,19 @@
+// Package restmapper maps the kinds that manifests name to the resources that
+// serve them on the agent's cluster.
+//
+// Built-in and aggregated kinds are looked up by discovery of a single group and
+// version, and cached. Kinds of CustomResourceDefinitions come from a watch and are
+// mapped as soon as they are established: discovery documents lag behind by
+// seconds. The watch also reports when a kind appears or disappears, so that works
+// that wait for it are retried at once.
+//
+// It does not use client-go's restmapper package, which fetches the whole discovery
+// document on each miss and cannot follow CustomResourceDefinitions.
+//
+//	mapper := restmapper.New(restmapper.Config{Client: client, Changed: retry, Logger: logger})
+//	go mapper.Run(ctx)
+//	mapping, err := mapper.RESTMapping(ctx, schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "Deployment"})
+//	// mapping.Resource is apps/v1, deployments; mapping.Scope is meta.RESTScopeNamespace
 package restmapper
 
 import (
@@ -17,6 +33,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
+
+	"github.com/workwire/workwire/pkg/required"
 )
 
 const (
@@ -67,15 +85,12 @@ type discovery struct {
 
 // New returns a mapper with an empty cache.
 func New(cfg Config) (*Mapper, error) {
-	var errs []error
-	if cfg.Client == nil {
-		errs = append(errs, errors.New("config.Client is required"))
-	}
+	err := required.Fields(cfg, "Client")
 	if cfg.MissInterval < 0 {
-		errs = append(errs, fmt.Errorf("config.MissInterval must not be negative, got %s", cfg.MissInterval))
+		err = errors.Join(err, fmt.Errorf("MissInterval must not be negative, got %s", cfg.MissInterval))
 	}
-	if len(errs) > 0 {
-		return nil, fmt.Errorf("create the REST mapper: %w", errors.Join(errs...))
+	if err != nil {
+		return nil, fmt.Errorf("create the REST mapper: %w", err)
 	}
 	cfg.MissInterval = cmp.Or(cfg.MissInterval, defaultMissInterval)
 	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
@@ -137,12 +152,7 @@ func (m *Mapper) RESTMapping(ctx context.Context, gvk schema.GroupVersionKind) (
 func (m *Mapper) Forget(gv schema.GroupVersion) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.forget(gv)
-}
-
-// forget is Forget with Mapper.mu held. It keeps the entry, so that callers that wait
-// for its request and later ones share it.
-func (m *Mapper) forget(gv schema.GroupVersion) {
+	// The entry stays, so that callers that wait for its request and later ones share it.
 	if known := m.discovered[gv]; known != nil {
 		known.kinds, known.err, known.asked = nil, nil, time.Time{}
 	}

@@ -1,3 +1,17 @@
+// Package strategy reads the manifests of a work and the options that its spec sets for
+// them: update strategy, ignoreFields, ownership and rules. [Parse] returns one [Manifest]
+// each; [Ranks] returns the order in which they are applied.
+//
+// The packages below it carry the update strategies out. Imports go one way:
+//
+//	apply      makes the requests
+//	plan       decides: pure, without a client
+//	strategy   manifests and options
+//	ignore     ignoreFields of server-side apply
+//	ownership  owner references and managedFields
+//	fields     comparing and merging JSON
+//
+// Each imports only packages below it in this list.
 package strategy
 
 import (
@@ -67,17 +81,6 @@ type Ignored struct {
 	Hash string
 }
 
-var (
-	errNoObject     = errors.New("the manifest is not a JSON object; it needs apiVersion, kind and metadata.name")
-	errNoKind       = errors.New("kind must be set in manifest")
-	errNoAPIVersion = errors.New("apiVersion must be set in manifest")
-	errNoName       = errors.New("name must be set in manifest")
-	errGenerateName = errors.New("generateName must not be set in manifest")
-	// errNoNamespace has the API server's text for a request without the namespace of a
-	// namespaced kind.
-	errNoNamespace = errors.New("the server does not allow this method on the requested resource")
-)
-
 // Mapping returns the resource that serves a kind.
 type Mapping func(schema.GroupVersionKind) (*meta.RESTMapping, error)
 
@@ -132,7 +135,8 @@ func parse(ordinal int, from *workv1.Manifest, mappingFor Mapping) Manifest {
 		m.RecreateOnImmutable, m.Err = recreateOnImmutable(desired)
 	}
 	if m.Err == nil && namespaced && m.Meta.Namespace == "" {
-		m.Err = errNoNamespace
+		// The API server's text for a request without the namespace of a namespaced kind.
+		m.Err = errors.New("the server does not allow this method on the requested resource")
 	}
 	return m
 }
@@ -147,7 +151,7 @@ func decode(from *workv1.Manifest) (map[string]any, error) {
 		}
 	}
 	if trimmed := bytes.TrimSpace(raw); len(trimmed) == 0 || trimmed[0] != '{' {
-		return nil, errNoObject
+		return nil, errors.New("the manifest is not a JSON object; it needs apiVersion, kind and metadata.name")
 	}
 	var content map[string]any
 	if err := utiljson.Unmarshal(raw, &content); err != nil {
@@ -160,13 +164,13 @@ func decode(from *workv1.Manifest) (map[string]any, error) {
 func validateIdentity(desired *unstructured.Unstructured) error {
 	switch {
 	case desired.GetKind() == "":
-		return errNoKind
+		return errors.New("kind must be set in manifest")
 	case desired.GetAPIVersion() == "":
-		return errNoAPIVersion
+		return errors.New("apiVersion must be set in manifest")
 	case desired.GetGenerateName() != "":
-		return errGenerateName
+		return errors.New("generateName must not be set in manifest")
 	case desired.GetName() == "":
-		return errNoName
+		return errors.New("name must be set in manifest")
 	}
 	if _, err := schema.ParseGroupVersion(desired.GetAPIVersion()); err != nil {
 		return fmt.Errorf("apiVersion: %w", err)

@@ -3,6 +3,7 @@ package strategy
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -145,26 +146,18 @@ func (m *Manifest) without(ignored *ignore.Fields, from *workv1.Manifest) (*Igno
 // says, which may be nil. An orphaning rule may name the resource by its plural or by its
 // kind.
 func Owned(meta workv1.ManifestResourceMeta, option *workv1.DeleteOption) bool {
-	if option == nil {
+	switch {
+	case option == nil:
 		return true
-	}
-	switch option.PropagationPolicy {
-	case workv1.DeletePropagationPolicyTypeOrphan:
+	case option.PropagationPolicy == workv1.DeletePropagationPolicyTypeOrphan:
 		return false
-	case workv1.DeletePropagationPolicyTypeSelectivelyOrphan:
-	default:
+	case option.PropagationPolicy != workv1.DeletePropagationPolicyTypeSelectivelyOrphan || option.SelectivelyOrphan == nil:
 		return true
 	}
-	if option.SelectivelyOrphan == nil {
-		return true
-	}
-	for _, rule := range option.SelectivelyOrphan.OrphaningRules {
-		if rule.Group == meta.Group && (rule.Resource == meta.Resource || rule.Resource == meta.Kind) &&
-			rule.Namespace == meta.Namespace && rule.Name == meta.Name {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(option.SelectivelyOrphan.OrphaningRules, func(rule workv1.OrphaningRule) bool {
+		return rule.Group == meta.Group && (rule.Resource == meta.Resource || rule.Resource == meta.Kind) &&
+			rule.Namespace == meta.Namespace && rule.Name == meta.Name
+	})
 }
 
 // matches reports whether an option is for a manifest.

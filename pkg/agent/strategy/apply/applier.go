@@ -1,9 +1,22 @@
+// Package apply makes the cluster hold what the manifests of a work declare: it carries
+// out what package plan decides.
+//
+// [Applier.Apply] takes each manifest from step to step until nothing is left to do, and
+// returns one [Outcome] for each, also for those that failed. [Applier.Remove] does the
+// same for objects that have to be removed. A new object costs one POST, which carries
+// label, annotation and owner reference; a known object that holds what its manifest
+// declares costs no request.
+//
+//	manifests := strategy.Parse(&work.Spec, func(kind schema.GroupVersionKind) (*meta.RESTMapping, error) {
+//		return mapper.RESTMapping(ctx, kind)
+//	})
+//	applier, err := apply.New(apply.Config{Client: client, Cache: objects, AgentHash: object.AgentHash(id)})
+//	outcomes := applier.Apply(ctx, manifests, apply.Options{Owner: owner, Previous: lastApplied})
 package apply
 
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"sync"
@@ -18,10 +31,12 @@ import (
 	"github.com/workwire/workwire/pkg/agent/strategy"
 	"github.com/workwire/workwire/pkg/agent/strategy/plan"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/pkg/required"
 )
 
 const (
-	defaultParallel = 16
+	// parallel is the number of objects that all calls together work on at a time.
+	parallel = 16
 	// maxAttempts bounds the writes for one manifest in one call: after conflicts with
 	// other writers, or when the object is created and deleted meanwhile.
 	maxAttempts = 4
@@ -48,9 +63,6 @@ type Config struct {
 	AgentHash string
 	// FieldManager of writes for manifests that name none. Default: work-agent.
 	FieldManager string
-	// Parallel is the maximum number of objects that all calls together work on at a
-	// time. Default: 16.
-	Parallel int
 	// NotServed is called when the API server answers that it does not serve a group and
 	// version, or a resource of it: what is cached of it is out of date. Pass
 	// restmapper.Mapper.Forget. Optional.
@@ -75,30 +87,16 @@ type normalizedKey struct {
 
 // New returns an applier.
 func New(cfg Config) (*Applier, error) {
-	var errs []error
-	if cfg.Client == nil {
-		errs = append(errs, errors.New("config.Client is required"))
-	}
-	if cfg.Cache == nil {
-		errs = append(errs, errors.New("config.Cache is required"))
-	}
-	if cfg.AgentHash == "" {
-		errs = append(errs, errors.New("config.AgentHash is required"))
-	}
-	if cfg.Parallel < 0 {
-		errs = append(errs, fmt.Errorf("config.Parallel must not be negative, got %d", cfg.Parallel))
-	}
-	if len(errs) > 0 {
-		return nil, fmt.Errorf("create the applier: %w", errors.Join(errs...))
+	if err := required.Fields(cfg, "Client", "Cache", "AgentHash"); err != nil {
+		return nil, fmt.Errorf("create the applier: %w", err)
 	}
 	cfg.FieldManager = cmp.Or(cfg.FieldManager, workv1.DefaultFieldManager)
-	cfg.Parallel = cmp.Or(cfg.Parallel, defaultParallel)
 	if cfg.NotServed == nil {
 		cfg.NotServed = func(schema.GroupVersion) {}
 	}
 	return &Applier{
 		config:     cfg,
-		slots:      make(chan struct{}, cfg.Parallel),
+		slots:      make(chan struct{}, parallel),
 		normalized: map[normalizedKey]*plan.NormalizedFields{},
 	}, nil
 }
@@ -125,12 +123,7 @@ const (
 var actionNames = [...]string{"failed", "unchanged", "created", "updated", "observed", "left"}
 
 // String returns the action in lower case, for logs and metrics.
-func (a Action) String() string {
-	if a < 0 || int(a) >= len(actionNames) {
-		return "?"
-	}
-	return actionNames[a]
-}
+func (a Action) String() string { return actionNames[a] }
 
 // Outcome is the result for one manifest.
 type Outcome struct {

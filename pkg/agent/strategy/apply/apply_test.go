@@ -398,14 +398,13 @@ func TestParallel(t *testing.T) {
 	s := newSpoke(t)
 	gate := &gauge{}
 	s.restart(func(c *apply.Config) {
-		c.Parallel = 3
 		c.Client = client(t, func(next http.RoundTripper) http.RoundTripper {
 			gate.next = next
 			return gate
 		})
 	})
 	var texts []string
-	for _, name := range strings.Split("abcdefghijkl", "") {
+	for _, name := range strings.Split("abcdefghijklmnopqrstuvwxyz", "") {
 		texts = append(texts, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"namespace":"NS","name":"`+name+`"}}`)
 	}
 	for i, outcome := range s.apply(s.parse(nil, texts...)) {
@@ -413,13 +412,13 @@ func TestParallel(t *testing.T) {
 			t.Errorf("manifest %d: %v, %v", i, outcome.Err, outcome.Live)
 		}
 	}
-	if gate.most != 3 {
-		t.Errorf("%d requests at a time, want 3", gate.most)
+	if gate.most != 16 {
+		t.Errorf("%d requests at a time, want 16", gate.most)
 	}
 }
 
 // gauge measures how many requests are under way, and holds the first back until
-// there are three.
+// there are 16.
 type gauge struct {
 	next http.RoundTripper
 
@@ -436,7 +435,7 @@ func (g *gauge) RoundTrip(request *http.Request) (*http.Response, error) {
 	g.now++
 	if g.now > g.most {
 		g.most = g.now
-		if g.most == 3 {
+		if g.most == 16 {
 			close(g.full)
 		}
 	}

@@ -20,7 +20,7 @@ func (s *spoke) remove(entries ...plan.Removal) string {
 	s.t.Helper()
 	var done []string
 	for _, outcome := range s.applier.Remove(s.t.Context(), entries, s.owner.UID) {
-		word := outcome.Step.String()
+		word := string(outcome.Step)
 		if outcome.Gone {
 			word += " gone"
 		}

@@ -32,11 +32,7 @@ type requests struct {
 }
 
 func (r *requests) resource() dynamic.ResourceInterface {
-	resource := dynamic.New(r.rest).Resource(r.ref.GroupVersionResource)
-	if r.ref.Namespace == "" {
-		return resource
-	}
-	return resource.Namespace(r.ref.Namespace)
+	return dynamic.New(r.rest).Resource(r.ref.GroupVersionResource).Namespace(r.ref.Namespace)
 }
 
 // get reads the object. One that does not exist is Absent, without an error.

@@ -1,3 +1,16 @@
+// Package fields compares the fields that a manifest declares with those of a live
+// object, and merges the former into the latter. It works on objects decoded from
+// JSON, alike for every kind but for the few that [Rules] names, and does no I/O.
+//
+// Only declared fields count. Objects are compared and merged field by field, lists
+// item by item and in length. A field that is null declares nothing. Differences are
+// named by JSON pointers.
+//
+//	rules := fields.RulesFor(desired, live)
+//	if len(rules.Differences(desired, live, nil)) > 0 {
+//		next := live.DeepCopy()
+//		rules.Merge(next, live, desired, fields.Previous{})
+//	}
 package fields
 
 import (
@@ -35,28 +48,28 @@ const (
 var noContent = map[string]bool{"apiVersion": true, "kind": true, "metadata": true, "status": true}
 
 // RulesFor returns the rules for writing desired over live, which may be nil.
-func RulesFor(desired, live *unstructured.Unstructured) Rules {
+func RulesFor(desired, live *unstructured.Unstructured) *Rules {
 	switch desired.GroupVersionKind().GroupKind() {
 	case schema.GroupKind{Kind: "ConfigMap"}:
-		return Rules{exact: []string{"data", "binaryData"}, injected: injectedKeys(desired, live)}
+		return &Rules{exact: []string{"data", "binaryData"}, injected: injectedKeys(desired, live)}
 	case schema.GroupKind{Kind: "Secret"}:
 		if desired.Object["type"] == serviceAccountToken {
-			return Rules{} // the token controller adds keys
+			return &Rules{} // the token controller adds keys
 		}
-		return Rules{exact: []string{"data"}}
+		return &Rules{exact: []string{"data"}}
 	case schema.GroupKind{Kind: "Pod"}, schema.GroupKind{Kind: "ServiceAccount"}:
 		// Admission adds volumes and tolerations to pods, controllers add secrets to
 		// service accounts.
-		return Rules{extraItems: true}
+		return &Rules{extraItems: true}
 	case schema.GroupKind{Group: "rbac.authorization.k8s.io", Kind: "ClusterRole"}:
 		if desired.Object["aggregationRule"] != nil {
-			return Rules{createOnly: map[string]bool{"rules": true}} // a controller writes them
+			return &Rules{createOnly: map[string]bool{"rules": true}} // a controller writes them
 		}
 	case schema.GroupKind{Group: "admissionregistration.k8s.io", Kind: "MutatingWebhookConfiguration"},
 		schema.GroupKind{Group: "admissionregistration.k8s.io", Kind: "ValidatingWebhookConfiguration"}:
-		return Rules{caBundles: true}
+		return &Rules{caBundles: true}
 	}
-	return Rules{}
+	return &Rules{}
 }
 
 // Merged reports whether a top-level field is compared and merged field by field.

@@ -1,3 +1,10 @@
+// Package ignore evaluates the ignoreFields of server-side apply: which fields of a
+// manifest are not sent to an object that exists, and which values they keep there.
+//
+// Fields are named in three languages: JSONPath, of which the last part is the key to
+// remove; JSON Pointer, RFC 6901; and jq, in which an expression selects paths. jq
+// programs have no access to files, to the environment or to other input, and are
+// stopped after a second.
 package ignore
 
 import (
@@ -109,7 +116,7 @@ func (f *Fields) remove(content map[string]any, lenient bool) (map[string]any, e
 	if len(f.expressions) == 0 {
 		return content, nil
 	}
-	value := toJQ(content)
+	value, _ := convert(content, toJQ) // returns no error
 	for i := range f.expressions {
 		left, err := f.expressions[i].remove(value)
 		switch {
@@ -119,7 +126,7 @@ func (f *Fields) remove(content map[string]any, lenient bool) (map[string]any, e
 			return nil, expressionError(f.expressions[i].text, err)
 		}
 	}
-	left, err := fromJQ(value)
+	left, err := convert(value, fromJQ)
 	if err != nil {
 		return nil, expressionError(f.expressions[len(f.expressions)-1].text, err)
 	}

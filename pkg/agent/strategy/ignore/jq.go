@@ -62,39 +62,14 @@ func (e *expression) remove(content any) (any, error) {
 	return value, nil
 }
 
-// toJQ returns a copy of a value in the types that jq programs take.
-func toJQ(value any) any {
+// convert returns a copy of a value with integers as jq programs take them, and as Kubernetes
+// does: toJQ and fromJQ convert one.
+func convert(value any, integer func(any) (any, error)) (_ any, err error) {
 	switch value := value.(type) {
 	case map[string]any:
 		object := make(map[string]any, len(value))
 		for key, field := range value {
-			object[key] = toJQ(field)
-		}
-		return object
-	case []any:
-		items := make([]any, len(value))
-		for i, item := range value {
-			items[i] = toJQ(item)
-		}
-		return items
-	case int64:
-		if int64(int(value)) == value {
-			return int(value)
-		}
-		return big.NewInt(value)
-	default:
-		return value
-	}
-}
-
-// fromJQ is the reverse of toJQ.
-func fromJQ(value any) (any, error) {
-	switch value := value.(type) {
-	case map[string]any:
-		object := make(map[string]any, len(value))
-		for key, field := range value {
-			var err error
-			if object[key], err = fromJQ(field); err != nil {
+			if object[key], err = convert(field, integer); err != nil {
 				return nil, err
 			}
 		}
@@ -102,12 +77,30 @@ func fromJQ(value any) (any, error) {
 	case []any:
 		items := make([]any, len(value))
 		for i, item := range value {
-			var err error
-			if items[i], err = fromJQ(item); err != nil {
+			if items[i], err = convert(item, integer); err != nil {
 				return nil, err
 			}
 		}
 		return items, nil
+	default:
+		return integer(value)
+	}
+}
+
+func toJQ(value any) (any, error) {
+	number, ok := value.(int64)
+	switch {
+	case !ok:
+		return value, nil
+	case int64(int(number)) == number:
+		return int(number), nil
+	default:
+		return big.NewInt(number), nil
+	}
+}
+
+func fromJQ(value any) (any, error) {
+	switch value := value.(type) {
 	case int:
 		return int64(value), nil
 	case *big.Int:
@@ -115,7 +108,6 @@ func fromJQ(value any) (any, error) {
 			return nil, fmt.Errorf("the number %s is too large", value)
 		}
 		return value.Int64(), nil
-	default:
-		return value, nil
 	}
+	return value, nil
 }

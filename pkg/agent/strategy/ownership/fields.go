@@ -1,3 +1,6 @@
+// Package ownership answers who owns an object and its fields: works, by owner
+// references to their AppliedManifestWork, and field managers, by managedFields. It
+// does no I/O.
 package ownership
 
 import (
@@ -37,51 +40,34 @@ func (s share) at(element fieldpath.PathElement) share {
 	return share{itself: s.below.Members.Has(element), below: below}
 }
 
-// owner of an entry of managedFields.
-type owner int
-
-const (
-	nobody owner = iota
-	ours
-	others
-)
-
 // Updated returns the owners of an object's fields where the agent's fields are those
 // that it wrote as one of managers. Entries of the agent in another API version count as
 // nobody's, so that their fields are kept.
 func Updated(live *unstructured.Unstructured, managers []string) Fields {
-	return read(live, func(entry metav1.ManagedFieldsEntry) owner {
-		switch {
-		case !slices.Contains(managers, entry.Manager) || entry.Subresource != "":
-			return others
-		case entry.APIVersion != live.GetAPIVersion():
-			return nobody
-		default:
-			return ours
-		}
+	return read(live, func(entry metav1.ManagedFieldsEntry) (ours, others bool) {
+		ours = slices.Contains(managers, entry.Manager) && entry.Subresource == ""
+		return ours && entry.APIVersion == live.GetAPIVersion(), !ours
 	})
 }
 
 // Applied returns the owners of an object's fields where the agent's fields are those
 // that manager wrote by server-side apply.
 func Applied(live *unstructured.Unstructured, manager string) Fields {
-	return read(live, func(entry metav1.ManagedFieldsEntry) owner {
-		if entry.Manager == manager && entry.Operation == metav1.ManagedFieldsOperationApply && entry.Subresource == "" {
-			return ours
-		}
-		return others
+	return read(live, func(entry metav1.ManagedFieldsEntry) (ours, others bool) {
+		ours = entry.Manager == manager && entry.Operation == metav1.ManagedFieldsOperationApply && entry.Subresource == ""
+		return ours, !ours
 	})
 }
 
 // read reads the managedFields of an object. An unreadable entry counts as nobody's.
-func read(live *unstructured.Unstructured, classify func(metav1.ManagedFieldsEntry) owner) Fields {
+func read(live *unstructured.Unstructured, classify func(metav1.ManagedFieldsEntry) (ours, others bool)) Fields {
 	f := Fields{ours: share{below: fieldpath.NewSet()}, others: share{below: fieldpath.NewSet()}}
 	for _, entry := range live.GetManagedFields() {
 		set, ok := fieldSet(entry)
 		if !ok {
 			continue
 		}
-		switch classify(entry) {
+		switch ours, others := classify(entry); {
 		case ours:
 			f.ours.below = f.ours.below.Union(set)
 		case others:

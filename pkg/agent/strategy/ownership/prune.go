@@ -12,7 +12,7 @@ import (
 // exclusively and desired does not declare, and returns their JSON pointers, sorted. The
 // API server restores those that have defaults. Lists that desired declares are left to
 // the merge.
-func (f Fields) Prune(next, desired *unstructured.Unstructured, rules fields.Rules) []string {
+func (f Fields) Prune(next, desired *unstructured.Unstructured, rules *fields.Rules) []string {
 	var pruned []string
 	var root *fields.Pointer
 	for key, live := range next.Object {

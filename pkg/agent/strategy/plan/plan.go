@@ -1,3 +1,35 @@
+// Package plan decides how the cluster comes to hold what a manifest declares. It is
+// pure: it has no client, and package apply carries its decisions out.
+//
+// [Next] compares a manifest with the live object, as far as it is known, and returns the
+// next [Step]: nothing, a read or one write. [Recover] decides what follows a write that
+// failed. [NextRemoval] is the counterpart for objects that have to be removed.
+//
+// # Update
+//
+// Every kind is treated alike, as JSON. Each field that the manifest declares gets its
+// value: objects field by field, lists item by item and in length. Undeclared fields are
+// left to the API server and to other actors. A field that an earlier version of the
+// manifest declared, and this one does not, is removed unless another field manager owns
+// it; the API server sets its default. Where the API server stores another value than the
+// declared one (a default, a normalized quantity, a mutating webhook), its answer to the
+// write says so, and that value is not treated as drift.
+//
+// Labels and annotations of others stay. So do those that the manifest no longer has; a
+// key that ends in "-" removes the key without it. Finalizers are set on creation only.
+// The status of an existing object is never written. Package fields names the few kinds
+// that have rules of their own.
+//
+// # Server-side apply
+//
+// The API server merges. Fields that Update wrote before are migrated first, so that they
+// neither conflict nor stay behind. With ignoreFields an object is applied only when its
+// manifest changes; ignored fields then keep their values.
+//
+// # Deletion
+//
+// No object is deleted and created again, unless the manifest's annotation allows it and
+// the API server refuses an update because fields are immutable.
 package plan
 
 import (
@@ -43,14 +75,7 @@ const (
 var verbNames = [...]string{"Keep", "Read", "Create", "Update", "Apply", "PatchMetadata", "MigrateManagedFields", "Recreate"}
 
 // String returns the verb's name.
-func (v Verb) String() string { return name(verbNames[:], int(v)) }
-
-func name(names []string, i int) string {
-	if i < 0 || i >= len(names) {
-		return "?"
-	}
-	return names[i]
-}
+func (v Verb) String() string { return verbNames[v] }
 
 // Step is the next action for a manifest.
 type Step struct {
@@ -107,8 +132,7 @@ type NormalizedFields struct {
 // Normalize returns the fields that the API server stored with other values, given its
 // answer to the write of a manifest; nil if there are none.
 func Normalize(m *strategy.Manifest, answer *unstructured.Unstructured) *NormalizedFields {
-	rules := rulesFor(m, answer)
-	if normalized := rules.Normalized(m.Desired, answer); normalized != nil {
+	if normalized := rulesFor(m, answer).Normalized(m.Desired, answer); normalized != nil {
 		return &NormalizedFields{hash: m.Hash, fields: normalized}
 	}
 	return nil
@@ -119,15 +143,14 @@ func differences(m *strategy.Manifest, s *State) []string {
 	if s.Normalized != nil && s.Normalized.hash == m.Hash {
 		normalized = s.Normalized.fields
 	}
-	rules := rulesFor(m, s.Live.Object)
-	return rules.Differences(m.Desired, s.Live.Object, normalized)
+	return rulesFor(m, s.Live.Object).Differences(m.Desired, s.Live.Object, normalized)
 }
 
 // rulesFor returns the rules for a manifest's kind. There are none where the API server
 // merges.
-func rulesFor(m *strategy.Manifest, live *unstructured.Unstructured) fields.Rules {
+func rulesFor(m *strategy.Manifest, live *unstructured.Unstructured) *fields.Rules {
 	if m.Strategy == workv1.UpdateStrategyTypeServerSideApply {
-		return fields.Rules{}
+		return &fields.Rules{}
 	}
 	return fields.RulesFor(m.Desired, live)
 }

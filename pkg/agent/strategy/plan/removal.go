@@ -19,26 +19,21 @@ type Removal struct {
 }
 
 // RemovalStep is the next action for a [Removal].
-type RemovalStep int
+type RemovalStep string
 
 const (
 	// LookUp the object: it is not known well enough.
-	LookUp RemovalStep = iota
+	LookUp RemovalStep = "LookUp"
 	// Forget it: it does not exist, or the work does not own it.
-	Forget
+	Forget RemovalStep = "Forget"
 	// DropOwner removes the reference to the owner from an object that stays: another
 	// work owns it too, or it is an orphan.
-	DropOwner
+	DropOwner RemovalStep = "DropOwner"
 	// Delete it.
-	Delete
+	Delete RemovalStep = "Delete"
 	// Await its deletion, which has begun.
-	Await
+	Await RemovalStep = "Await"
 )
-
-var removalStepNames = [...]string{"LookUp", "Forget", "DropOwner", "Delete", "Await"}
-
-// String returns the step's name.
-func (r RemovalStep) String() string { return name(removalStepNames[:], int(r)) }
 
 // NextRemoval returns the next step of a removal. Complete reports that live was just
 // read, so that Absent means that the object does not exist. Owner is the uid of the
