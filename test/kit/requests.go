@@ -7,7 +7,10 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"testing"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
 	"github.com/workwire/workwire/pkg/kube"
@@ -18,6 +21,18 @@ type RoundTripper func(*http.Request) (*http.Response, error)
 
 // RoundTrip calls f.
 func (f RoundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// RESTClient returns the client of a configuration that packages of the agent take.
+func RESTClient(t testing.TB, config *rest.Config) rest.Interface {
+	t.Helper()
+	config = dynamic.ConfigFor(config)
+	config.GroupVersion = &schema.GroupVersion{}
+	client, err := rest.UnversionedRESTClientFor(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
+}
 
 // Intercept makes all requests of config's clients go through trip, which calls next to send one. It
 // changes config, and returns it.

@@ -3,9 +3,7 @@ package applied_test
 import (
 	"bytes"
 	"context"
-	"flag"
 	"log/slog"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -32,10 +30,6 @@ import (
 var plane *controlplane.Plane
 
 func TestMain(m *testing.M) {
-	flag.Parse()
-	if flag.Lookup("test.fuzz").Value.String() != "" {
-		os.Exit(m.Run()) // each worker runs TestMain, and needs no cluster
-	}
 	controlplane.MainShared(m, controlplane.Hub, func(p *controlplane.Plane) error {
 		plane = p
 		return install.CRDs(context.Background(), p.REST(), crds.Spoke()...)

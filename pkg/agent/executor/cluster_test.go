@@ -3,10 +3,8 @@ package executor_test
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"log/slog"
-	"os"
 	"testing"
 	"time"
 
@@ -17,7 +15,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
@@ -35,10 +32,6 @@ const patience = 60 * time.Second
 var plane *controlplane.Plane
 
 func TestMain(m *testing.M) {
-	flag.Parse()
-	if flag.Lookup("test.fuzz").Value.String() != "" {
-		os.Exit(m.Run()) // each worker runs TestMain, and needs no cluster
-	}
 	controlplane.Main(m, controlplane.Spoke, func(p *controlplane.Plane) error {
 		plane = p
 		return nil
@@ -86,25 +79,10 @@ func (w *world) start(config *rest.Config, inMemory bool) {
 	w.Helper()
 	w.requests = kit.CountRequests(config)
 	w.checks = newExecutor(w, executor.Config[string]{
-		Client: clientFor(w, config), InMemory: inMemory, Changed: func(key string) { w.changed <- key },
+		Client: kit.RESTClient(w, config), InMemory: inMemory, Changed: func(key string) { w.changed <- key },
 		Logger: slog.New(slog.DiscardHandler),
 	})
 	kit.Run(w, "the executor", w.checks.Run)
-}
-
-func clientFor(t testing.TB, config *rest.Config) rest.Interface {
-	t.Helper()
-	config = dynamic.ConfigFor(config)
-	httpClient, err := rest.HTTPClientFor(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	config.GroupVersion = &schema.GroupVersion{}
-	client, err := rest.UnversionedRESTClientForConfigAndClient(config, httpClient)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return client
 }
 
 const reviews = "create subjectaccessreviews"

@@ -50,8 +50,12 @@ func (e *Executor[K]) postReview(
 	if err != nil {
 		return review.Status, err
 	}
-	answer, err := e.config.Client.Post().AbsPath("/apis/authorization.k8s.io/v1/subjectaccessreviews").
-		SetHeader("Content-Type", runtime.ContentTypeJSON).Body(body).Do(ctx).Raw()
+	result := e.config.Client.Post().AbsPath("/apis/authorization.k8s.io/v1/subjectaccessreviews").
+		SetHeader("Content-Type", runtime.ContentTypeJSON).Body(body).Do(ctx)
+	if err := result.Error(); err != nil { // Raw does not decode it
+		return review.Status, err
+	}
+	answer, err := result.Raw()
 	if err != nil {
 		return review.Status, err
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/workwire/workwire/pkg/agent/executor"
 	"github.com/workwire/workwire/pkg/agent/object"
 	"github.com/workwire/workwire/pkg/agent/strategy"
+	"github.com/workwire/workwire/test/kit"
 )
 
 // TestBothModesAnswerAlike asks the API server and the evaluator of RBAC the same
@@ -34,7 +35,7 @@ func TestBothModesAnswerAlike(t *testing.T) {
 	}
 	g.create()
 	// Nobody follows this one: it always asks.
-	asking := newExecutor(t, executor.Config[string]{Client: clientFor(t, plane.REST()), Changed: func(string) {}})
+	asking := newExecutor(t, executor.Config[string]{Client: kit.RESTClient(t, plane.REST()), Changed: func(string) {}})
 	allowed, total := 0, 0
 	for round := range 6 {
 		if round > 0 {

@@ -4,20 +4,15 @@ import (
 	"testing"
 	"time"
 
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
+
+	"github.com/workwire/workwire/test/kit"
 )
 
 // TestSweepKeepsWhatIsNeeded looks at what is held, which nothing else shows.
 func TestSweepKeepsWhatIsNeeded(t *testing.T) {
 	t.Parallel()
-	config := dynamic.ConfigFor(&rest.Config{Host: "https://cluster.example.com"})
-	config.GroupVersion = &schema.GroupVersion{}
-	client, err := rest.UnversionedRESTClientFor(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := kit.RESTClient(t, &rest.Config{Host: "https://cluster.example.com"})
 	e, err := New(Config[string]{Client: client, Changed: func(string) {}})
 	if err != nil {
 		t.Fatal(err)

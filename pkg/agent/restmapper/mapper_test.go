@@ -15,7 +15,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 	testclock "k8s.io/utils/clock/testing"
 
@@ -83,18 +82,7 @@ func newFake(t *testing.T) (*discovery, *testclock.FakeClock, *restmapper.Mapper
 	server := httptest.NewServer(fake)
 	t.Cleanup(server.Close)
 	clock := testclock.NewFakeClock(time.Unix(1_000_000, 0))
-	return fake, clock, newMapper(t, restmapper.Config{Client: client(t, &rest.Config{Host: server.URL}), Clock: clock})
-}
-
-func client(t *testing.T, config *rest.Config) rest.Interface {
-	t.Helper()
-	config = dynamic.ConfigFor(config)
-	config.GroupVersion = &schema.GroupVersion{}
-	client, err := rest.UnversionedRESTClientFor(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return client
+	return fake, clock, newMapper(t, restmapper.Config{Client: kit.RESTClient(t, &rest.Config{Host: server.URL}), Clock: clock})
 }
 
 var (
@@ -253,7 +241,7 @@ func running(t *testing.T, config *rest.Config, logger *slog.Logger) (mapper *re
 	t.Helper()
 	changes = make(chan schema.GroupKind, 100)
 	mapper = newMapper(t, restmapper.Config{
-		Client: client(t, config), Changed: func(kind schema.GroupKind) { changes <- kind }, Logger: logger,
+		Client: kit.RESTClient(t, config), Changed: func(kind schema.GroupKind) { changes <- kind }, Logger: logger,
 		MissInterval: time.Hour, // so that only the watch helps
 	})
 	kit.Run(t, "the mapper", mapper.Run)
@@ -284,7 +272,7 @@ func do(t *testing.T, request *rest.Request) {
 
 func TestDefinitions(t *testing.T) {
 	plane.Require(t)
-	admin := client(t, plane.REST())
+	admin := kit.RESTClient(t, plane.REST())
 	mapper, changes := running(t, plane.REST(), nil)
 	group := fmt.Sprintf("come-and-go-%d.example.com", time.Now().UnixNano())
 	gadget := schema.GroupVersionKind{Group: group, Version: "v1", Kind: "Gadget"}
@@ -332,14 +320,14 @@ func TestDefinitions(t *testing.T) {
 // logged.
 func TestForbidden(t *testing.T) {
 	plane.Require(t)
-	admin := client(t, plane.REST())
+	admin := kit.RESTClient(t, plane.REST())
 	group := fmt.Sprintf("forbidden-%d.example.com", time.Now().UnixNano())
 	do(t, admin.Post().SetHeader("Content-Type", "application/json").AbsPath(definitions).Body([]byte(fmt.Sprintf(definition, "gears", group, "Gear", "Cluster"))))
 	config := plane.REST()
 	config.Impersonate = rest.ImpersonationConfig{UserName: "nobody", Groups: []string{"system:authenticated"}}
 	log := &kit.Log{}
 	mapper := newMapper(t, restmapper.Config{
-		Client: client(t, config), Logger: log.Logger(),
+		Client: kit.RESTClient(t, config), Logger: log.Logger(),
 		MissInterval: 50 * time.Millisecond,
 	})
 	stop := kit.Run(t, "the mapper", mapper.Run)

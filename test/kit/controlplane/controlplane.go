@@ -101,7 +101,8 @@ func first(setup func(*Plane) error) func([]*Plane) (func() error, error) {
 }
 
 func run(m *testing.M, start func(Role) (*Plane, error), roles []Role, setup func([]*Plane) (func() error, error)) (code int) {
-	if flag.Parse(); testing.Short() {
+	// Fuzzing starts workers, each of which runs TestMain.
+	if flag.Parse(); testing.Short() || flag.Lookup("test.fuzz").Value.String() != "" {
 		return m.Run() // without a setup: the package's planes stay nil
 	}
 	planes := make([]*Plane, len(roles))

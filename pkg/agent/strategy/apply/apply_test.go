@@ -16,6 +16,7 @@ import (
 	"github.com/workwire/workwire/pkg/agent/strategy/plan"
 	"github.com/workwire/workwire/pkg/agent/strategy/strategytest"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/test/kit"
 )
 
 // everyKind has one manifest of each kind that the API server, its admission or
@@ -358,7 +359,7 @@ func TestForbidden(t *testing.T) {
 	s := newSpoke(t)
 	config := plane.REST()
 	config.Impersonate.UserName = "nobody"
-	s.restart(func(c *apply.Config) { c.Client = clientFor(t, config) })
+	s.restart(func(c *apply.Config) { c.Client = kit.RESTClient(t, config) })
 	outcome := s.apply(s.parse(nil, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"namespace":"NS","name":"c"}}`))[0]
 	want := `configmaps is forbidden: User "nobody" cannot create resource "configmaps" in API group "" in the namespace "` + s.namespace + `"`
 	if strategytest.ErrorText(outcome.Err) != want {

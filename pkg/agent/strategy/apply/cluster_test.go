@@ -3,15 +3,13 @@ package apply_test
 import (
 	"context"
 	"encoding/json"
-	"flag"
 	"fmt"
+	"maps"
 	"net/http"
-	"os"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -30,22 +28,16 @@ import (
 	"github.com/workwire/workwire/pkg/agent/strategy/ownership"
 	"github.com/workwire/workwire/pkg/agent/strategy/strategytest"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/test/kit"
 	"github.com/workwire/workwire/test/kit/controlplane"
 )
 
 // agentHash is the label of all applied objects.
 const agentHash = "0123456789abcdef"
 
-// patience bounds waits for what takes well under a second.
-const patience = 60 * time.Second
-
 var plane *controlplane.Plane
 
 func TestMain(m *testing.M) {
-	flag.Parse()
-	if flag.Lookup("test.fuzz").Value.String() != "" {
-		os.Exit(m.Run()) // each worker runs TestMain, and needs no cluster
-	}
 	controlplane.Main(m, controlplane.Spoke, func(p *controlplane.Plane) error {
 		plane = p
 		return install.CRDs(context.Background(), p.REST(), crds.Spoke()...)
@@ -59,18 +51,14 @@ func client(t testing.TB, wrap func(http.RoundTripper) http.RoundTripper) rest.I
 	if wrap != nil {
 		config.Wrap(wrap)
 	}
-	return clientFor(t, config)
+	return kit.RESTClient(t, config)
 }
 
 func clientFor(t testing.TB, config *rest.Config) rest.Interface {
 	t.Helper()
 	config = dynamic.ConfigFor(config)
-	httpClient, err := rest.HTTPClientFor(config)
-	if err != nil {
-		t.Fatal(err)
-	}
 	config.GroupVersion = &schema.GroupVersion{}
-	client, err := rest.UnversionedRESTClientForConfigAndClient(config, httpClient)
+	client, err := rest.UnversionedRESTClientFor(config)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +70,7 @@ type counter struct {
 	next http.RoundTripper
 
 	mu       sync.Mutex
-	requests []string
+	requests map[string]int
 }
 
 func (c *counter) RoundTrip(request *http.Request) (*http.Response, error) {
@@ -93,7 +81,7 @@ func (c *counter) RoundTrip(request *http.Request) (*http.Response, error) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.requests = append(c.requests, line)
+	c.requests[line]++
 	return response, err
 }
 
@@ -101,17 +89,11 @@ func (c *counter) RoundTrip(request *http.Request) (*http.Response, error) {
 func (c *counter) take() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	slices.Sort(c.requests)
 	var parts []string
-	for i := 0; i < len(c.requests); {
-		end := i
-		for end < len(c.requests) && c.requests[end] == c.requests[i] {
-			end++
-		}
-		parts = append(parts, fmt.Sprintf("%d× %s", end-i, c.requests[i]))
-		i = end
+	for _, line := range slices.Sorted(maps.Keys(c.requests)) {
+		parts = append(parts, fmt.Sprintf("%d× %s", c.requests[line], line))
 	}
-	c.requests = nil
+	clear(c.requests)
 	return strings.Join(parts, ", ")
 }
 
@@ -182,7 +164,7 @@ func (s *spoke) newOwner(name string) metav1.OwnerReference {
 // restart forgets all that the agent knows.
 func (s *spoke) restart(change ...func(*apply.Config)) {
 	s.t.Helper()
-	s.requests = &counter{}
+	s.requests = &counter{requests: map[string]int{}}
 	s.cache = &memory{known: map[object.Ref]*unstructured.Unstructured{}}
 	s.last = map[object.Ref]*strategy.Manifest{}
 	var err error
@@ -259,9 +241,6 @@ func (s *spoke) wantRequests(want string) {
 }
 
 func (s *spoke) resource(ref object.Ref) dynamic.ResourceInterface {
-	if ref.Namespace == "" {
-		return s.admin.Resource(ref.GroupVersionResource)
-	}
 	return s.admin.Resource(ref.GroupVersionResource).Namespace(ref.Namespace)
 }
 
@@ -277,11 +256,16 @@ func (s *spoke) get(ref object.Ref) *unstructured.Unstructured {
 // patch changes an object as another actor, and lets the agent see it.
 func (s *spoke) patch(ref object.Ref, manager, patch string, subresources ...string) {
 	s.t.Helper()
+	s.patchOnly(ref, manager, patch, subresources...)
+	s.see(ref)
+}
+
+func (s *spoke) patchOnly(ref object.Ref, manager, patch string, subresources ...string) {
+	s.t.Helper()
 	if _, err := s.resource(ref).Patch(s.t.Context(), ref.Name, types.MergePatchType, []byte(patch),
 		metav1.PatchOptions{FieldManager: manager}, subresources...); err != nil {
 		s.t.Fatal(err)
 	}
-	s.see(ref)
 }
 
 // see lets the agent see an object as its watch would.
@@ -295,25 +279,7 @@ func (s *spoke) see(ref object.Ref) {
 // eventually waits until the object is as it should be.
 func (s *spoke) eventually(ref object.Ref, what string, done func(*unstructured.Unstructured) bool) {
 	s.t.Helper()
-	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
-	defer cancel()
-	for {
-		live, err := s.resource(ref).Get(ctx, ref.Name, metav1.GetOptions{})
-		if err != nil {
-			s.t.Fatalf("wait for %s of %s: %v", what, ref, err)
-		}
-		if done(live) {
-			return
-		}
-		watch, err := s.resource(ref).Watch(ctx, metav1.ListOptions{
-			FieldSelector: "metadata.name=" + ref.Name, ResourceVersion: live.GetResourceVersion(),
-		})
-		if err != nil {
-			s.t.Fatalf("wait for %s of %s: %v", what, ref, err)
-		}
-		<-watch.ResultChan()
-		watch.Stop()
-	}
+	kit.True(s.t, what+" of "+ref.String(), func() bool { return done(s.get(ref)) })
 }
 
 func nested(t testing.TB, obj *unstructured.Unstructured, path ...string) any {

@@ -1,7 +1,6 @@
 package apply_test
 
 import (
-	"context"
 	"strings"
 	"testing"
 
@@ -17,6 +16,7 @@ import (
 	"github.com/workwire/workwire/pkg/agent/strategy/apply"
 	"github.com/workwire/workwire/pkg/agent/strategy/strategytest"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/test/kit"
 )
 
 // immutable has manifests with % in the place of what can not be changed, two
@@ -144,9 +144,7 @@ func TestImmutable(t *testing.T) {
 			text := func(value, annotations string) string {
 				return strings.NewReplacer("%", value, "RECREATE", annotations).Replace(test.manifest)
 			}
-			first := s.parse(nil, text(test.before, ""))
-			ref := first[0].Ref
-			uid := s.applied(first, "1× POST 201")[0].Live.GetUID()
+			ref, uid := s.create(text(test.before, ""))
 			if name == "CustomResourceDefinition" { // until then it can be changed
 				s.eventually(ref, "being established", established(t))
 			}
@@ -208,26 +206,18 @@ func established(t *testing.T) func(*unstructured.Unstructured) bool {
 // gone waits until an object is gone, and lets the agent see that.
 func (s *spoke) gone(ref object.Ref, uid types.UID) {
 	s.t.Helper()
-	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
-	defer cancel()
-	for {
-		live, err := s.resource(ref).Get(ctx, ref.Name, metav1.GetOptions{})
-		if apierrors.IsNotFound(err) || err == nil && live.GetUID() != uid {
-			s.cache.Learn(ref, nil)
-			return
-		}
-		if err != nil {
-			s.t.Fatalf("wait for the end of %s: %v", ref, err)
-		}
-		watch, err := s.resource(ref).Watch(ctx, metav1.ListOptions{
-			FieldSelector: "metadata.name=" + ref.Name, ResourceVersion: live.GetResourceVersion(),
-		})
-		if err != nil {
-			s.t.Fatalf("wait for the end of %s: %v", ref, err)
-		}
-		<-watch.ResultChan()
-		watch.Stop()
-	}
+	kit.True(s.t, "the end of "+ref.String(), func() bool {
+		live, err := s.resource(ref).Get(s.t.Context(), ref.Name, metav1.GetOptions{})
+		return apierrors.IsNotFound(err) || err == nil && live.GetUID() != uid
+	})
+	s.cache.Learn(ref, nil)
+}
+
+// create applies a new manifest and gives its object.
+func (s *spoke) create(text string) (object.Ref, types.UID) {
+	s.t.Helper()
+	manifests := s.parse(nil, text)
+	return manifests[0].Ref, s.applied(manifests, "1× POST 201")[0].Live.GetUID()
 }
 
 func secretOfType(kind, more string) string {
@@ -244,9 +234,7 @@ func TestRecreate(t *testing.T) {
 	})
 	t.Run("waits for finalizers", func(t *testing.T) {
 		s := newSpoke(t)
-		first := s.parse(nil, secretOfType(opaque, `,"finalizers":["example.com/hold"]`))
-		ref := first[0].Ref
-		uid := s.applied(first, "1× POST 201")[0].Live.GetUID()
+		ref, uid := s.create(secretOfType(opaque, `,"finalizers":["example.com/hold"]`))
 		allowed := s.parse(nil, secretOfType(basic, allowRecreation))
 		want := "secrets " + s.namespace + "/s is being deleted, to be recreated for a change of immutable fields, " +
 			"but is held by its finalizers example.com/hold"
@@ -258,27 +246,24 @@ func TestRecreate(t *testing.T) {
 			s.wantRequests(requests)
 			s.see(ref)
 		}
-		s.patchWithoutSeeing(ref, `{"metadata":{"finalizers":null}}`)
+		s.patchOnly(ref, "other", `{"metadata":{"finalizers":null}}`)
 		s.gone(ref, uid)
 		s.applied(allowed, "1× POST 201")
 	})
 	t.Run("not for what can not be created", func(t *testing.T) {
 		s := newSpoke(t)
-		first := s.parse(nil, secretOfType(opaque, ""))
-		uid := s.applied(first, "1× POST 201")[0].Live.GetUID()
+		ref, uid := s.create(secretOfType(opaque, ""))
 		// A token needs an annotation that names its service account.
 		outcome := s.apply(s.parse(nil, secretOfType("kubernetes.io/service-account-token", allowRecreation)))[0]
-		if outcome.Err == nil || s.get(first[0].Ref).GetUID() != uid {
+		if outcome.Err == nil || s.get(ref).GetUID() != uid {
 			t.Errorf("%s: %v", outcome.Action, outcome.Err)
 		}
 	})
 	t.Run("not for what is forbidden", func(t *testing.T) {
 		s := newSpoke(t)
-		first := s.parse(nil, secretOfType(opaque, ""))
-		ref := first[0].Ref
-		uid := s.applied(first, "1× POST 201")[0].Live.GetUID()
+		ref, uid := s.create(secretOfType(opaque, ""))
 		limited := s.limited("get", "update", "delete")
-		s.restart(func(c *apply.Config) { c.Client = clientFor(t, limited) })
+		s.restart(func(c *apply.Config) { c.Client = kit.RESTClient(t, limited) })
 		s.see(ref)
 		outcome := s.apply(s.parse(nil, secretOfType(basic, allowRecreation)))[0]
 		if got := strategytest.ErrorText(outcome.Err); !strings.HasPrefix(got, `Secret "s" is invalid: type: `) || !strings.Contains(got, "nor can the object be recreated: secrets is forbidden") {
@@ -290,10 +275,8 @@ func TestRecreate(t *testing.T) {
 	})
 	t.Run("not for what another work shares", func(t *testing.T) {
 		s := newSpoke(t)
-		first := s.parse(nil, secretOfType(opaque, ""))
-		ref := first[0].Ref
-		uid := s.applied(first, "1× POST 201")[0].Live.GetUID()
-		s.patch(ref, "other", `{"metadata":{"ownerReferences":[`+asJSON(t, s.owner)+`,`+asJSON(t, s.newOwner("second"))+`]}}`)
+		ref, uid := s.create(secretOfType(opaque, ""))
+		s.share(ref)
 		outcome := s.apply(s.parse(nil, secretOfType(basic, allowRecreation)))[0]
 		if got := strategytest.ErrorText(outcome.Err); !strings.HasSuffix(got, "field is immutable; the object is another work's too, so it is not recreated") {
 			t.Errorf("got %q", got)
@@ -304,10 +287,8 @@ func TestRecreate(t *testing.T) {
 	})
 	t.Run("changed meanwhile", func(t *testing.T) {
 		s := newSpoke(t)
-		first := s.parse(nil, secretOfType(opaque, ""))
-		ref := first[0].Ref
-		s.applied(first, "1× POST 201")
-		s.meddle("POST", func() { s.patchWithoutSeeing(ref, `{"metadata":{"labels":{"x":"y"}}}`) })
+		ref, _ := s.create(secretOfType(opaque, ""))
+		s.meddle("POST", func() { s.patchOnly(ref, "other", `{"metadata":{"labels":{"x":"y"}}}`) })
 		s.applied(s.parse(nil, secretOfType(basic, allowRecreation)),
 			"1× DELETE 200, 1× DELETE 409, 2× GET 200, 1× POST 201, 2× POST 409, 2× PUT 422")
 	})
@@ -335,14 +316,6 @@ func TestRecreate(t *testing.T) {
 			t.Errorf("got %q", got)
 		}
 	})
-}
-
-// patchWithoutSeeing changes an object without the agent's noticing.
-func (s *spoke) patchWithoutSeeing(ref object.Ref, patch string) {
-	s.t.Helper()
-	if _, err := s.resource(ref).Patch(s.t.Context(), ref.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{FieldManager: "other"}); err != nil {
-		s.t.Fatal(err)
-	}
 }
 
 // limited gives the configuration of a user who may do only so much to secrets.

@@ -8,12 +8,20 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/workwire/workwire/pkg/agent/object"
 	"github.com/workwire/workwire/pkg/agent/strategy"
 	"github.com/workwire/workwire/pkg/agent/strategy/plan"
 )
+
+// removed removes an object, which has to have that outcome, such as "Delete gone", and cost.
+func (s *spoke) removed(entry plan.Removal, want, requests string) {
+	s.t.Helper()
+	if got := s.remove(entry); got != want {
+		s.t.Errorf("got %s, want %s", got, want)
+	}
+	s.wantRequests(requests)
+}
 
 // remove removes objects and gives what was done, such as "Delete gone".
 func (s *spoke) remove(entries ...plan.Removal) string {
@@ -48,39 +56,35 @@ func (s *spoke) configMap(rest string) (*strategy.Manifest, plan.Removal) {
 	return &manifests[0], plan.Removal{Ref: manifests[0].Ref, UID: live.GetUID()}
 }
 
+// share makes a second work own an object too, and gives its reference.
+func (s *spoke) share(ref object.Ref) metav1.OwnerReference {
+	s.t.Helper()
+	second := s.newOwner("second")
+	s.patch(ref, "other", `{"metadata":{"ownerReferences":[`+asJSON(s.t, s.owner)+`,`+asJSON(s.t, second)+`]}}`)
+	return second
+}
+
 func TestRemove(t *testing.T) {
 	s := newSpoke(t)
 	_, entry := s.configMap("")
-	if got := s.remove(entry); got != "Delete gone" || s.exists(entry.Ref) {
-		t.Errorf("got %s", got)
+	s.removed(entry, "Delete gone", "1× DELETE 200")
+	if s.exists(entry.Ref) {
+		t.Error("it exists")
 	}
-	s.wantRequests("1× DELETE 200")
 	// It was learnt that it is gone, but somebody may have made another without our
 	// label.
-	if got := s.remove(entry); got != "Forget gone" {
-		t.Errorf("got %s", got)
-	}
-	s.wantRequests("1× GET 404")
+	s.removed(entry, "Forget gone", "1× GET 404")
 }
 
 func TestRemoveHeldByFinalizer(t *testing.T) {
 	s := newSpoke(t)
 	_, entry := s.configMap(`,"finalizers":["example.com/hold"]`)
-	if got := s.remove(entry); got != "Delete" {
-		t.Errorf("got %s", got)
-	}
-	s.wantRequests("1× DELETE 200")
-	if got := s.remove(entry); got != "Await" {
-		t.Errorf("got %s", got)
-	}
-	s.wantRequests("")
+	s.removed(entry, "Delete", "1× DELETE 200")
+	s.removed(entry, "Await", "")
 	if s.get(entry.Ref).GetDeletionTimestamp() == nil {
 		t.Error("it is not being deleted")
 	}
-	if _, err := s.resource(entry.Ref).Patch(t.Context(), entry.Ref.Name, types.MergePatchType,
-		[]byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	s.patchOnly(entry.Ref, "other", `{"metadata":{"finalizers":null}}`)
 	s.cache.Learn(entry.Ref, nil)
 	if got := s.remove(entry); got != "Forget gone" {
 		t.Errorf("got %s", got)
@@ -117,20 +121,16 @@ func TestRemoveEveryKind(t *testing.T) {
 func TestRemoveShared(t *testing.T) {
 	s := newSpoke(t)
 	_, entry := s.configMap("")
-	second := s.newOwner("second")
-	s.patch(entry.Ref, "other", `{"metadata":{"ownerReferences":[`+asJSON(t, s.owner)+`,`+asJSON(t, second)+`]}}`)
-	if got := s.remove(entry); got != "DropOwner gone" {
-		t.Errorf("got %s", got)
-	}
-	s.wantRequests("1× PATCH 200")
+	second := s.share(entry.Ref)
+	s.removed(entry, "DropOwner gone", "1× PATCH 200")
 	live := s.get(entry.Ref)
 	if diff := cmp.Diff([]metav1.OwnerReference{second}, live.GetOwnerReferences()); diff != "" || live.GetUID() != entry.UID {
 		t.Errorf("owners: %s", diff)
 	}
-	if got := s.remove(entry); got != "Forget gone" || !s.exists(entry.Ref) {
-		t.Errorf("got %s", got)
+	s.removed(entry, "Forget gone", "")
+	if !s.exists(entry.Ref) {
+		t.Error("it is gone")
 	}
-	s.wantRequests("")
 }
 
 // The cache does not know yet that another work has taken a share.
@@ -138,13 +138,12 @@ func TestRemoveGuardsAgainstStaleCache(t *testing.T) {
 	s := newSpoke(t)
 	_, entry := s.configMap("")
 	stale := s.cache.Get(entry.Ref).Object
-	second := s.newOwner("second")
-	s.patch(entry.Ref, "other", `{"metadata":{"ownerReferences":[`+asJSON(t, s.owner)+`,`+asJSON(t, second)+`]}}`)
+	s.share(entry.Ref)
 	s.cache.Learn(entry.Ref, stale)
-	if got := s.remove(entry); got != "DropOwner gone" || !s.exists(entry.Ref) {
-		t.Errorf("got %s", got)
+	s.removed(entry, "DropOwner gone", "1× DELETE 409, 1× GET 200, 1× PATCH 200")
+	if !s.exists(entry.Ref) {
+		t.Error("it is gone")
 	}
-	s.wantRequests("1× DELETE 409, 1× GET 200, 1× PATCH 200")
 }
 
 func TestRemoveKeepsWhatIsNotOurs(t *testing.T) {
@@ -190,10 +189,8 @@ func TestRemoveOrphan(t *testing.T) {
 			done: "DropOwner gone", requests: "1× PATCH 200", owners: 1,
 		},
 		"another work's too: it watches on": {
-			change: func(s *spoke, ref object.Ref) {
-				s.patch(ref, "other", `{"metadata":{"ownerReferences":[`+asJSON(s.t, s.owner)+`,`+asJSON(s.t, s.newOwner("second"))+`]}}`)
-			},
-			done: "DropOwner gone", requests: "1× PATCH 200", label: agentHash, owners: 1,
+			change: func(s *spoke, ref object.Ref) { s.share(ref) },
+			done:   "DropOwner gone", requests: "1× PATCH 200", label: agentHash, owners: 1,
 		},
 		"orphaned before": {
 			change: func(s *spoke, ref object.Ref) { s.patch(ref, "other", `{"metadata":{"ownerReferences":null}}`) },
@@ -216,7 +213,7 @@ func TestRemoveOrphan(t *testing.T) {
 			done:   "DropOwner gone", requests: "1× GET 200, 1× PATCH 200",
 		},
 		"changed meanwhile": {
-			change: func(s *spoke, ref object.Ref) { s.patchWithoutSeeing(ref, `{"metadata":{"labels":{"x":"y"}}}`) },
+			change: func(s *spoke, ref object.Ref) { s.patchOnly(ref, "other", `{"metadata":{"labels":{"x":"y"}}}`) },
 			done:   "DropOwner gone", requests: "1× GET 200, 1× PATCH 200, 1× PATCH 409",
 		},
 	} {
@@ -227,10 +224,7 @@ func TestRemoveOrphan(t *testing.T) {
 			if test.change != nil {
 				test.change(s, entry.Ref)
 			}
-			if got := s.remove(entry); got != test.done {
-				t.Errorf("got %s", got)
-			}
-			s.wantRequests(test.requests)
+			s.removed(entry, test.done, test.requests)
 			live := s.get(entry.Ref)
 			if live.GetUID() != entry.UID || live.GetDeletionTimestamp() != nil {
 				t.Error("it was deleted")
@@ -250,8 +244,5 @@ func TestRemoveOrphanThatIsGone(t *testing.T) {
 	if err := s.resource(entry.Ref).Delete(t.Context(), entry.Ref.Name, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if got := s.remove(entry); got != "Forget gone" {
-		t.Errorf("got %s", got)
-	}
-	s.wantRequests("1× PATCH 404")
+	s.removed(entry, "Forget gone", "1× PATCH 404")
 }

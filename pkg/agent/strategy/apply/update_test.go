@@ -156,7 +156,7 @@ func TestUpdateIsAlikeForEveryKind(t *testing.T) {
 			s.see(ref)
 			s.applied(first, "")
 			s.patch(ref, "other", `{"metadata":{"annotations":{"theirs":"x"},"finalizers":["example.com/theirs"]}}`)
-			defer s.patchWithoutSeeing(ref, `{"metadata":{"finalizers":null}}`)
+			defer s.patchOnly(ref, "other", `{"metadata":{"finalizers":null}}`)
 			s.applied(first, "")
 			s.patch(ref, "other", test.drift)
 			check := func(what, want string) {

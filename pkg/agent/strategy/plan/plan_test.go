@@ -39,18 +39,11 @@ func applied(t testing.TB, m *strategy.Manifest, content string) *unstructured.U
 	}
 	live.SetUID("uid")
 	live.SetResourceVersion("7")
-	labels := live.GetLabels()
-	if labels == nil {
-		labels = map[string]string{}
+	for _, marked := range [][]string{{agentHash, "labels", object.AgentLabel}, {m.Hash, "annotations", object.HashAnnotation}} {
+		if err := unstructured.SetNestedField(live.Object, marked[0], "metadata", marked[1], marked[2]); err != nil {
+			t.Fatal(err)
+		}
 	}
-	labels[object.AgentLabel] = agentHash
-	live.SetLabels(labels)
-	annotations := live.GetAnnotations()
-	if annotations == nil {
-		annotations = map[string]string{}
-	}
-	annotations[object.HashAnnotation] = m.Hash
-	live.SetAnnotations(annotations)
 	if m.Owned {
 		live.SetOwnerReferences([]metav1.OwnerReference{owner})
 	}
