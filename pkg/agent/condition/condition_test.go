@@ -31,6 +31,13 @@ func lines(conditions []metav1.Condition) []string {
 	return out
 }
 
+func wantLines(t *testing.T, want []string, conditions []metav1.Condition) {
+	t.Helper()
+	if diff := cmp.Diff(want, lines(conditions)); diff != "" {
+		t.Error(diff)
+	}
+}
+
 func TestManifestConditions(t *testing.T) {
 	appliedOK := `Applied=True AppliedManifestComplete "Apply manifest complete" @3`
 	availableOK := `Available=True ResourceAvailable "Resource is available" @0`
@@ -57,9 +64,7 @@ func TestManifestConditions(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			status := WorkStatus(Input{Generation: 3, Manifests: []Manifest{c.manifest}, Now: later})
-			if diff := cmp.Diff(c.want, lines(status.ResourceStatus.Manifests[0].Conditions)); diff != "" {
-				t.Error(diff)
-			}
+			wantLines(t, c.want, status.ResourceStatus.Manifests[0].Conditions)
 		})
 	}
 }
@@ -81,9 +86,7 @@ func TestWorkConditions(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			status := WorkStatus(Input{Generation: 3, Manifests: c.manifests, Now: later})
-			if diff := cmp.Diff(c.want, lines(status.Conditions)); diff != "" {
-				t.Error(diff)
-			}
+			wantLines(t, c.want, status.Conditions)
 		})
 	}
 }
@@ -128,18 +131,14 @@ func TestDeletion(t *testing.T) {
 		`Deleting=True WorkDeleting "ManifestWork is being deleted" @4`,
 		`Deleted=True ManifestsDeleted "The manifests are deleted from the cluster cluster1" @0`,
 	}
-	if diff := cmp.Diff(want, lines(status.Conditions)); diff != "" {
-		t.Error(diff)
-	}
+	wantLines(t, want, status.Conditions)
 }
 
 func TestRefusedKeepsWhatIsInForce(t *testing.T) {
 	before := WorkStatus(Input{Generation: 1, Manifests: []Manifest{{Meta: named(0, "a")}}, Now: earlier})
 	status := InvalidStatus(before, before, 2, "manifest 0: not JSON", later)
 	want := []string{`Applied=False InvalidManifestWork "manifest 0: not JSON" @2`, `Available=True ResourcesAvailable "All resources are available" @1`}
-	if diff := cmp.Diff(want, lines(status.Conditions)); diff != "" {
-		t.Error(diff)
-	}
+	wantLines(t, want, status.Conditions)
 	if diff := cmp.Diff(before.ResourceStatus, status.ResourceStatus); diff != "" {
 		t.Error(diff)
 	}
@@ -162,9 +161,7 @@ func TestRemovingFollowsTheObjects(t *testing.T) {
 		`Available=False ResourcesNotAvailable "1 of 2 resources are not available" @2`,
 		`Deleting=True WorkDeleting "ManifestWork is being deleted" @2`,
 	}
-	if diff := cmp.Diff(want, lines(status.Conditions)); diff != "" {
-		t.Error(diff)
-	}
+	wantLines(t, want, status.Conditions)
 	if before.Conditions[1].Status != metav1.ConditionTrue {
 		t.Error("the status before was changed")
 	}

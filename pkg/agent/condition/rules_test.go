@@ -113,9 +113,7 @@ func TestCompletionLastsThroughStatuses(t *testing.T) {
 		`Available=False ResourcesNotAvailable "1 of 1 resources are not available" @3`,
 		`Complete=True ConditionRulesAggregated "Job is finished" @3`,
 	}
-	if diff := cmp.Diff(want, lines(status.Conditions)); diff != "" {
-		t.Error(diff)
-	}
+	wantLines(t, want, status.Conditions)
 	if at := status.Conditions[2].LastTransitionTime; at != earlier {
 		t.Errorf("its time moved to %v", at)
 	}

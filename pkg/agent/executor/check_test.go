@@ -1,12 +1,10 @@
 package executor_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -14,6 +12,7 @@ import (
 
 	"github.com/workwire/workwire/pkg/agent/executor"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/test/kit"
 )
 
 func TestEveryVerbIsNeeded(t *testing.T) {
@@ -22,7 +21,6 @@ func TestEveryVerbIsNeeded(t *testing.T) {
 		m := w.configMap("test")
 		denied := "not allowed to apply the resource  configmaps, " + w.namespace + " test, will try again in 1m0s"
 		w.becomes(m, denied)
-		roles := w.cluster.RbacV1().Roles(w.namespace)
 		w.allow("configmaps")
 		for i, verb := range applying {
 			// Once more what was granted, and the next one is missing.
@@ -34,16 +32,12 @@ func TestEveryVerbIsNeeded(t *testing.T) {
 			if refused.Error() != denied || refused.Escalation || refused.Account != w.account || refused.Ref != m.Ref {
 				t.Errorf("%s: %+v", verb, refused)
 			}
-			w.must(roles.Update(w.Context(), &rbacv1.Role{
-				ObjectMeta: metav1.ObjectMeta{Name: "configmaps"}, Rules: []rbacv1.PolicyRule{rule("", []string{"configmaps"}, applying[:i+1]...)},
-			}, metav1.UpdateOptions{}))
+			w.setRole("configmaps", rule("", []string{"configmaps"}, applying[:i+1]...))
 		}
 		w.becomes(m, "")
 
 		// What does not belong to the work need not be deletable.
-		w.must(roles.Update(w.Context(), &rbacv1.Role{
-			ObjectMeta: metav1.ObjectMeta{Name: "configmaps"}, Rules: []rbacv1.PolicyRule{rule("", []string{"configmaps"}, applying[:4]...)},
-		}, metav1.UpdateOptions{}))
+		w.setRole("configmaps", rule("", []string{"configmaps"}, applying[:4]...))
 		w.becomes(m, denied)
 		orphaned := *m
 		orphaned.Owned = false
@@ -215,9 +209,7 @@ func TestARoleThatIsAboutToBeBound(t *testing.T) {
 			"roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: later}}", w.namespace)
 		w.role("later")
 		w.becomes(binding, "")
-		w.must(w.cluster.RbacV1().Roles(w.namespace).Update(w.Context(), &rbacv1.Role{
-			ObjectMeta: metav1.ObjectMeta{Name: "later"}, Rules: []rbacv1.PolicyRule{rule("", []string{"secrets"}, "*")},
-		}, metav1.UpdateOptions{}))
+		w.setRole("later", rule("", []string{"secrets"}, "*"))
 		w.becomes(binding, "not allowed to apply the resource rbac.authorization.k8s.io rolebindings, "+w.namespace+
 			" given, error: permission escalation, will try again in 1m0s")
 	})
@@ -303,18 +295,5 @@ func (w *world) eventually(done func() bool, format string, args ...any) {
 // settles waits for check to find nothing wrong.
 func (w *world) settles(check func() error) {
 	w.Helper()
-	ctx, cancel := context.WithTimeout(w.Context(), patience)
-	defer cancel()
-	for {
-		err := check()
-		if err == nil {
-			return
-		}
-		select {
-		case <-w.changed:
-		case <-time.After(20 * time.Millisecond):
-		case <-ctx.Done():
-			w.Fatal(err)
-		}
-	}
+	kit.Eventually(w, "the end of changes", check)
 }

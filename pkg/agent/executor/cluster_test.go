@@ -26,9 +26,6 @@ import (
 	"github.com/workwire/workwire/test/kit/controlplane"
 )
 
-// patience bounds waits for what takes well under a second.
-const patience = 60 * time.Second
-
 var plane *controlplane.Plane
 
 func TestMain(m *testing.M) {
@@ -144,6 +141,12 @@ func (w *world) role(name string, rules ...rbacv1.PolicyRule) {
 		&rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: rules}, metav1.CreateOptions{}))
 }
 
+func (w *world) setRole(name string, rules ...rbacv1.PolicyRule) {
+	w.Helper()
+	w.must(w.cluster.RbacV1().Roles(w.namespace).Update(w.Context(),
+		&rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: rules}, metav1.UpdateOptions{}))
+}
+
 // bind binds a role to the account in its namespace.
 func (w *world) bind(name, kind, roleName string) {
 	w.Helper()
@@ -159,12 +162,7 @@ func (w *world) clusterRole(name string, rules ...rbacv1.PolicyRule) string {
 	w.Helper()
 	name = w.namespace + "-" + name
 	w.must(w.cluster.RbacV1().ClusterRoles().Create(w.Context(), &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: rules}, metav1.CreateOptions{}))
-	w.Cleanup(func() {
-		if err := w.cluster.RbacV1().ClusterRoles().Delete(context.Background(), name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
-			w.Error(err)
-		}
-	})
-	return name
+	return w.deleted(name, w.cluster.RbacV1().ClusterRoles().Delete)
 }
 
 // bindCluster makes a ClusterRoleBinding until the test ends, and gives its name.
@@ -176,8 +174,13 @@ func (w *world) bindCluster(name, roleName string, subjects ...rbacv1.Subject) s
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: roleName},
 		Subjects:   subjects,
 	}, metav1.CreateOptions{}))
+	return w.deleted(name, w.cluster.RbacV1().ClusterRoleBindings().Delete)
+}
+
+// deleted deletes an object at the end of the test, and gives its name.
+func (w *world) deleted(name string, remove func(context.Context, string, metav1.DeleteOptions) error) string {
 	w.Cleanup(func() {
-		if err := w.cluster.RbacV1().ClusterRoleBindings().Delete(context.Background(), name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+		if err := remove(context.Background(), name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
 			w.Error(err)
 		}
 	})
@@ -214,7 +217,7 @@ func (w *world) check(m *strategy.Manifest) string {
 // becomes checks m, as told to, until it says want.
 func (w *world) becomes(m *strategy.Manifest, want string) {
 	w.Helper()
-	deadline := time.After(patience)
+	deadline := time.After(kit.Patience)
 	for {
 		recheck, err := w.checks.Check(w.Context(), w.account, m)
 		text := errorText(err)

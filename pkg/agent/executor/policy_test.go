@@ -2,7 +2,6 @@ package executor
 
 import (
 	"encoding/json"
-	"maps"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -145,15 +144,8 @@ func TestWhomAChangeConcerns(t *testing.T) {
 	p := newPolicy()
 	expect := func(what string, got []dependency, want ...dependency) {
 		t.Helper()
-		found := sets.Set[dependency]{}
-		for _, m := range got {
-			found[m] = struct{}{}
-		}
-		wanted := sets.Set[dependency]{}
-		for _, m := range want {
-			wanted[m] = struct{}{}
-		}
-		if !maps.Equal(found, wanted) {
+		found, wanted := sets.New(got...), sets.New(want...)
+		if !found.Equal(wanted) {
 			t.Errorf("%s: concerns %v, want %v", what, found, wanted)
 		}
 	}

@@ -54,8 +54,8 @@ func inBubble(t *testing.T, inMemory, noWatches bool, test func(*clock)) {
 			}
 		}()
 		synctest.Wait()
-		if want := 4; !noWatches && c.server.open() != want {
-			t.Fatalf("%d watches, want %d", c.server.open(), want)
+		if !noWatches {
+			c.wantOpen("at the start", 4)
 		}
 		time.Sleep(10 * time.Second) // what was read at the start has settled
 		test(c)
@@ -87,6 +87,21 @@ func (c *clock) told() int {
 		default:
 			return n
 		}
+	}
+}
+
+func (c *clock) wantOpen(when string, want int) {
+	c.Helper()
+	if n := c.server.open(); n != want {
+		c.Errorf("%s: %d watches, want %d", when, n, want)
+	}
+}
+
+// wantTold checks how often the follower was told.
+func (c *clock) wantTold(what string, want int) {
+	c.Helper()
+	if n := c.told(); n != want {
+		c.Fatalf("%s: told %d times", what, n)
 	}
 }
 
@@ -141,9 +156,7 @@ func TestChangesEndAnswers(t *testing.T) {
 			"subjects": []any{map[string]any{"kind": "Group", "name": "system:serviceaccounts:default"}},
 		}
 		c.server.deliver("ADDED", "rolebindings", "2", "a", "b", subjects)
-		if n := c.told(); n != 1 {
-			t.Fatalf("told %d times", n)
-		}
+		c.wantTold("RBAC changed", 1)
 		c.says("asked at once", m, true, 2*time.Second, 5)
 		c.server.set(false)
 		time.Sleep(time.Second)
@@ -156,9 +169,7 @@ func TestChangesEndAnswers(t *testing.T) {
 		c.server.set(true)
 		c.server.deliver("ADDED", "clusterroles", "3", "", "r", map[string]any{"rules": []any{map[string]any{"verbs": []any{"get"}}}})
 		c.server.deliver("MODIFIED", "clusterroles", "4", "", "r", map[string]any{"rules": []any{map[string]any{"verbs": []any{"list"}}}})
-		if n := c.told(); n != 1 {
-			t.Fatalf("told %d times", n)
-		}
+		c.wantTold("RBAC changed", 1)
 		c.says("asked at once", m, true, 2*time.Second, 5)
 		time.Sleep(3 * time.Second)
 		c.says("asked again", m, true, 5*time.Minute, 5)
@@ -171,15 +182,11 @@ func TestChangesEndAnswers(t *testing.T) {
 			"roleRef":  map[string]any{"kind": "ClusterRole", "name": "r"},
 			"subjects": []any{map[string]any{"kind": "ServiceAccount", "name": "executor2"}},
 		})
-		if n := c.told(); n != 0 {
-			t.Fatalf("told %d times", n)
-		}
+		c.wantTold("RBAC changed", 0)
 		c.says("kept", m, true, 5*time.Minute-100*time.Millisecond, 0)
 
 		c.server.deliver("DELETED", "rolebindings", "9", "a", "b", subjects)
-		if n := c.told(); n != 1 {
-			t.Fatalf("told %d times", n)
-		}
+		c.wantTold("RBAC changed", 1)
 	})
 }
 
@@ -198,9 +205,7 @@ func TestAnswersForNewFollowers(t *testing.T) {
 		if recheck, err := c.checks.Check(c.Context(), late, widget()); err != nil || recheck != 2*time.Second {
 			t.Errorf("again in %v, %v", recheck, err)
 		}
-		if n := c.told(); n != 0 {
-			t.Errorf("told %d times", n)
-		}
+		c.wantTold("RBAC changed", 0)
 		c.says("another account", widget(), true, 5*time.Minute, 10)
 	})
 }
@@ -218,14 +223,10 @@ func TestInMemoryWithoutReviews(t *testing.T) {
 			"roleRef":  map[string]any{"kind": "ClusterRole", "name": "r"},
 			"subjects": []any{map[string]any{"kind": "ServiceAccount", "namespace": "default", "name": "executor1"}},
 		})
-		if n := c.told(); n != 1 {
-			t.Fatalf("told %d times", n)
-		}
+		c.wantTold("RBAC changed", 1)
 		c.says("allowed", m, true, 0, 0)
 		c.server.deliver("MODIFIED", "clusterroles", "4", "", "r", rules("get", "list"))
-		if n := c.told(); n != 1 {
-			t.Fatalf("told %d times", n)
-		}
+		c.wantTold("RBAC changed", 1)
 		c.says("denied", m, false, time.Minute, 0)
 		c.server.deliver("MODIFIED", "clusterroles", "5", "", "r", map[string]any{"rules": []any{map[string]any{
 			"verbs": []any{"*"}, "apiGroups": []any{"*"}, "resources": []any{"*"},
@@ -239,9 +240,7 @@ func TestInMemoryWithoutReviews(t *testing.T) {
 		c.says("and kept", binding, true, 4*time.Minute, 0)
 		c.says("for that content only", roleBinding("given", "y"), true, 5*time.Minute, 1)
 		c.server.deliver("ADDED", "roles", "6", "a", "x", rules("get"))
-		if n := c.told(); n != 1 {
-			t.Fatalf("a role about to be bound changed: told %d times", n)
-		}
+		c.wantTold("a role about to be bound changed", 1)
 		c.says("asked again", binding, true, 2*time.Second, 1)
 	})
 }
@@ -259,23 +258,17 @@ func TestWhatAWatchMissed(t *testing.T) {
 		c.says("allowed", widget(), true, 0, 0)
 		c.server.expire("clusterroles")
 		time.Sleep(time.Minute)
-		if n := c.told(); n != 1 {
-			t.Errorf("told %d times of a role that went", n)
-		}
+		c.wantTold("a role that went", 1)
 		c.says("its role is gone", widget(), false, time.Minute, 0)
 		rules["name"] = "r"
 		c.server.listed = map[string][]map[string]any{"clusterroles": {rules}}
 		c.server.expire("clusterroles")
 		time.Sleep(time.Minute)
-		if n := c.told(); n != 1 {
-			t.Errorf("told %d times of a role that came", n)
-		}
+		c.wantTold("a role that came", 1)
 		c.says("its role is back", widget(), true, 0, 0)
 		c.server.expire("clusterrolebindings")
 		time.Sleep(time.Minute)
-		if n := c.told(); n != 1 {
-			t.Errorf("told %d times of a binding that went", n)
-		}
+		c.wantTold("a binding that went", 1)
 		c.says("its binding is gone", widget(), false, time.Minute, 0)
 
 		// While it may not be watched, the API server is asked.
@@ -321,22 +314,16 @@ func TestWatchesOnlyForFollowers(t *testing.T) {
 		c.checks.Follow("other", &account, nil)
 		c.checks.Follow("nobody", nil, nil)
 		synctest.Wait()
-		if n := c.server.open(); n != 4 {
-			t.Errorf("%d watches while somebody follows", n)
-		}
+		c.wantOpen("while somebody follows", 4)
 		c.checks.Follow("work", &other, nil)
 		synctest.Wait()
-		if n := c.server.open(); n != 0 {
-			t.Errorf("%d watches left", n)
-		}
+		c.wantOpen("left", 0)
 		release := c.server.hold()
 		c.checks.Follow("work", nil, &account)
 		c.says("asked anew", widget(), true, 5*time.Minute, 5)
 		release()
 		synctest.Wait()
-		if n := c.server.open(); n != 4 {
-			t.Errorf("%d watches", n)
-		}
+		c.wantOpen("after the last Follow", 4)
 		if n := c.told(); n == 0 {
 			t.Error("not told that the answer is older than the watches")
 		}
