@@ -97,6 +97,19 @@ func (c *clock) wantOpen(when string, want int) {
 	}
 }
 
+// rules are the fields of a role that allows verbs on everything.
+func rules(verbs ...any) map[string]any {
+	return map[string]any{"rules": []any{map[string]any{"verbs": verbs, "apiGroups": []any{"*"}, "resources": []any{"*"}}}}
+}
+
+// bound are the fields of a binding of the ClusterRole r to a subject.
+func bound(kind, namespace, name string) map[string]any {
+	return map[string]any{
+		"roleRef":  map[string]any{"kind": "ClusterRole", "name": "r"},
+		"subjects": []any{map[string]any{"kind": kind, "namespace": namespace, "name": name}},
+	}
+}
+
 // wantTold checks how often the follower was told.
 func (c *clock) wantTold(what string, want int) {
 	c.Helper()
@@ -151,10 +164,7 @@ func TestChangesEndAnswers(t *testing.T) {
 		c.server.set(true)
 		c.says("allowed", m, true, 5*time.Minute, 5)
 		time.Sleep(time.Minute)
-		subjects := map[string]any{
-			"roleRef":  map[string]any{"kind": "ClusterRole", "name": "r"},
-			"subjects": []any{map[string]any{"kind": "Group", "name": "system:serviceaccounts:default"}},
-		}
+		subjects := bound("Group", "", "system:serviceaccounts:default")
 		c.server.deliver("ADDED", "rolebindings", "2", "a", "b", subjects)
 		c.wantTold("RBAC changed", 1)
 		c.says("asked at once", m, true, 2*time.Second, 5)
@@ -167,21 +177,18 @@ func TestChangesEndAnswers(t *testing.T) {
 		// A ClusterRole that a RoleBinding refers to, several changes together.
 		time.Sleep(20 * time.Second)
 		c.server.set(true)
-		c.server.deliver("ADDED", "clusterroles", "3", "", "r", map[string]any{"rules": []any{map[string]any{"verbs": []any{"get"}}}})
-		c.server.deliver("MODIFIED", "clusterroles", "4", "", "r", map[string]any{"rules": []any{map[string]any{"verbs": []any{"list"}}}})
+		c.server.deliver("ADDED", "clusterroles", "3", "", "r", rules("get"))
+		c.server.deliver("MODIFIED", "clusterroles", "4", "", "r", rules("list"))
 		c.wantTold("RBAC changed", 1)
 		c.says("asked at once", m, true, 2*time.Second, 5)
 		time.Sleep(3 * time.Second)
 		c.says("asked again", m, true, 5*time.Minute, 5)
 
 		// What concerns others, or changes nothing.
-		c.server.deliver("MODIFIED", "clusterroles", "5", "", "r", map[string]any{"rules": []any{map[string]any{"verbs": []any{"list"}}}})
-		c.server.deliver("ADDED", "clusterroles", "6", "", "q", map[string]any{"rules": []any{map[string]any{"verbs": []any{"list"}}}})
-		c.server.deliver("ADDED", "roles", "7", "a", "r", map[string]any{"rules": []any{map[string]any{"verbs": []any{"list"}}}})
-		c.server.deliver("ADDED", "rolebindings", "8", "default", "other", map[string]any{
-			"roleRef":  map[string]any{"kind": "ClusterRole", "name": "r"},
-			"subjects": []any{map[string]any{"kind": "ServiceAccount", "name": "executor2"}},
-		})
+		c.server.deliver("MODIFIED", "clusterroles", "5", "", "r", rules("list"))
+		c.server.deliver("ADDED", "clusterroles", "6", "", "q", rules("list"))
+		c.server.deliver("ADDED", "roles", "7", "a", "r", rules("list"))
+		c.server.deliver("ADDED", "rolebindings", "8", "default", "other", bound("ServiceAccount", "", "executor2"))
 		c.wantTold("RBAC changed", 0)
 		c.says("kept", m, true, 5*time.Minute-100*time.Millisecond, 0)
 
@@ -196,10 +203,7 @@ func TestAnswersForNewFollowers(t *testing.T) {
 	inBubble(t, false, false, func(c *clock) {
 		c.server.set(true)
 		late := executor.Account{Namespace: "default", Name: "late"}
-		c.server.deliver("ADDED", "rolebindings", "2", "default", "b", map[string]any{
-			"roleRef":  map[string]any{"kind": "ClusterRole", "name": "r"},
-			"subjects": []any{map[string]any{"kind": "ServiceAccount", "name": "late"}},
-		})
+		c.server.deliver("ADDED", "rolebindings", "2", "default", "b", bound("ServiceAccount", "", "late"))
 		synctest.Wait()
 		c.checks.Follow("other", nil, &late)
 		if recheck, err := c.checks.Check(c.Context(), late, widget()); err != nil || recheck != 2*time.Second {
@@ -215,22 +219,17 @@ func TestInMemoryWithoutReviews(t *testing.T) {
 	inBubble(t, true, false, func(c *clock) {
 		m := widget()
 		c.says("denied", m, false, time.Minute, 0)
-		rules := func(verbs ...any) map[string]any {
+		widgets := func(verbs ...any) map[string]any {
 			return map[string]any{"rules": []any{map[string]any{"verbs": verbs, "apiGroups": []any{"example.com"}, "resources": []any{"widgets"}}}}
 		}
-		c.server.deliver("ADDED", "clusterroles", "2", "", "r", rules("*"))
-		c.server.deliver("ADDED", "clusterrolebindings", "3", "", "b", map[string]any{
-			"roleRef":  map[string]any{"kind": "ClusterRole", "name": "r"},
-			"subjects": []any{map[string]any{"kind": "ServiceAccount", "namespace": "default", "name": "executor1"}},
-		})
+		c.server.deliver("ADDED", "clusterroles", "2", "", "r", widgets("*"))
+		c.server.deliver("ADDED", "clusterrolebindings", "3", "", "b", bound("ServiceAccount", "default", "executor1"))
 		c.wantTold("RBAC changed", 1)
 		c.says("allowed", m, true, 0, 0)
-		c.server.deliver("MODIFIED", "clusterroles", "4", "", "r", rules("get", "list"))
+		c.server.deliver("MODIFIED", "clusterroles", "4", "", "r", widgets("get", "list"))
 		c.wantTold("RBAC changed", 1)
 		c.says("denied", m, false, time.Minute, 0)
-		c.server.deliver("MODIFIED", "clusterroles", "5", "", "r", map[string]any{"rules": []any{map[string]any{
-			"verbs": []any{"*"}, "apiGroups": []any{"*"}, "resources": []any{"*"},
-		}}})
+		c.server.deliver("MODIFIED", "clusterroles", "5", "", "r", rules("*"))
 		c.told()
 		binding := roleBinding("given", "x")
 		c.says("a creation is tried", binding, true, 2*time.Second, 1)
@@ -239,7 +238,7 @@ func TestInMemoryWithoutReviews(t *testing.T) {
 		time.Sleep(time.Minute)
 		c.says("and kept", binding, true, 4*time.Minute, 0)
 		c.says("for that content only", roleBinding("given", "y"), true, 5*time.Minute, 1)
-		c.server.deliver("ADDED", "roles", "6", "a", "x", rules("get"))
+		c.server.deliver("ADDED", "roles", "6", "a", "x", widgets("get"))
 		c.wantTold("a role about to be bound changed", 1)
 		c.says("asked again", binding, true, 2*time.Second, 1)
 	})
@@ -248,20 +247,17 @@ func TestInMemoryWithoutReviews(t *testing.T) {
 // TestWhatAWatchMissed has a watch end, and changes that only the next list shows.
 func TestWhatAWatchMissed(t *testing.T) {
 	inBubble(t, true, false, func(c *clock) {
-		rules := map[string]any{"rules": []any{map[string]any{"verbs": []any{"*"}, "apiGroups": []any{"*"}, "resources": []any{"*"}}}}
-		c.server.deliver("ADDED", "clusterroles", "101", "", "r", rules)
-		c.server.deliver("ADDED", "clusterrolebindings", "102", "", "b", map[string]any{
-			"roleRef":  map[string]any{"kind": "ClusterRole", "name": "r"},
-			"subjects": []any{map[string]any{"kind": "User", "name": account.String()}},
-		})
+		all := rules("*")
+		c.server.deliver("ADDED", "clusterroles", "101", "", "r", all)
+		c.server.deliver("ADDED", "clusterrolebindings", "102", "", "b", bound("User", "", account.String()))
 		c.told()
 		c.says("allowed", widget(), true, 0, 0)
 		c.server.expire("clusterroles")
 		time.Sleep(time.Minute)
 		c.wantTold("a role that went", 1)
 		c.says("its role is gone", widget(), false, time.Minute, 0)
-		rules["name"] = "r"
-		c.server.listed = map[string][]map[string]any{"clusterroles": {rules}}
+		all["name"] = "r"
+		c.server.listed = map[string][]map[string]any{"clusterroles": {all}}
 		c.server.expire("clusterroles")
 		time.Sleep(time.Minute)
 		c.wantTold("a role that came", 1)
@@ -363,9 +359,7 @@ func TestManyAtOnce(t *testing.T) {
 				verb = "get"
 			}
 			version := strconv.Itoa(10 + 2*n)
-			c.server.deliver("ADDED", "clusterroles", version, "", "r", map[string]any{"rules": []any{map[string]any{
-				"verbs": []any{verb}, "apiGroups": []any{"*"}, "resources": []any{"*"},
-			}}})
+			c.server.deliver("ADDED", "clusterroles", version, "", "r", rules(verb))
 			c.server.deliver("ADDED", "rolebindings", strconv.Itoa(11+2*n), "a", fmt.Sprint("b", n%3), map[string]any{
 				"roleRef":  map[string]any{"kind": "ClusterRole", "name": "r"},
 				"subjects": []any{map[string]any{"kind": "ServiceAccount", "name": accounts[n%3].Name}, map[string]any{"kind": "Group", "name": "system:serviceaccounts:default"}},

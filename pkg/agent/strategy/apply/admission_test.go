@@ -69,7 +69,7 @@ func TestMutatingAdmission(t *testing.T) {
 	}
 }
 
-// Admission rewrote what can not be changed any more: after a restart that is
+// Admission rewrote what cannot be changed any more: after a restart that is
 // still no drift, and no failure.
 func TestMutatedAtCreationOnly(t *testing.T) {
 	s := newSpoke(t)

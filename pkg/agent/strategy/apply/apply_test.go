@@ -161,18 +161,14 @@ func TestDrift(t *testing.T) {
 		t.Errorf("%s %s", outcome.Action, diff)
 	}
 	live := s.get(ref)
-	if got := asJSON(t, live.Object["data"]); got != `{"a":"1"}` {
-		t.Errorf("data %s", got)
-	}
+	s.wantData(ref, `{"a":"1"}`)
 	if live.GetLabels()["l"] != "1" || live.GetLabels()["theirs"] != "1" || live.GetAnnotations()["theirs"] != "1" || len(live.GetFinalizers()) != 1 {
 		t.Errorf("metadata %v", live.Object["metadata"])
 	}
 	s.applied(manifests, "")
 	// Deleted by hand: the watch says it is absent.
 	s.patch(ref, "other", `{"metadata":{"finalizers":null}}`)
-	if err := s.resource(ref).Delete(t.Context(), ref.Name, metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	s.delete(ref)
 	s.cache.Learn(ref, nil)
 	s.applied(manifests, "1× POST 201")
 }
@@ -190,17 +186,13 @@ func TestStaleCache(t *testing.T) {
 	drifted.Object["data"] = map[string]any{"a": "3"}
 	s.cache.Learn(ref, drifted)
 	s.applied(manifests, "1× GET 200, 1× PUT 200, 1× PUT 409")
-	if got := asJSON(t, s.get(ref).Object["data"]); got != `{"a":"1"}` {
-		t.Errorf("data %s", got)
-	}
+	s.wantData(ref, `{"a":"1"}`)
 	s.cache.Learn(ref, nil)
 	if outcome := s.applied(manifests, "1× GET 200, 1× POST 409")[0]; outcome.Action != apply.Unchanged {
 		t.Errorf("got %s", outcome.Action)
 	}
 	s.cache.Learn(ref, drifted)
-	if err := s.resource(ref).Delete(t.Context(), ref.Name, metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	s.delete(ref)
 	s.applied(manifests, "1× GET 404, 1× POST 201, 1× PUT 404")
 }
 
@@ -471,9 +463,7 @@ func TestCreateOnlyAndReadOnly(t *testing.T) {
 	s.applied(s.parse(createOnly, text("3")), "")
 	// Now Update has its way.
 	s.applied(s.parse(nil, text("4")), "1× PUT 200")
-	if got := asJSON(t, s.get(ref).Object["data"]); got != `{"a":"4"}` {
-		t.Errorf("data %s", got)
-	}
+	s.wantData(ref, `{"a":"4"}`)
 	readOnly := strategytest.Configured(&workv1.UpdateStrategy{Type: workv1.UpdateStrategyTypeReadOnly})
 	for _, outcome := range s.applied(s.parse(readOnly, text("5"), `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"namespace":"NS","name":"none"}}`), "") {
 		if outcome.Action != apply.Observed || outcome.Live != nil {

@@ -81,6 +81,9 @@ func (c *counter) RoundTrip(request *http.Request) (*http.Response, error) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.requests == nil {
+		c.requests = map[string]int{}
+	}
 	c.requests[line]++
 	return response, err
 }
@@ -164,7 +167,7 @@ func (s *spoke) newOwner(name string) metav1.OwnerReference {
 // restart forgets all that the agent knows.
 func (s *spoke) restart(change ...func(*apply.Config)) {
 	s.t.Helper()
-	s.requests = &counter{requests: map[string]int{}}
+	s.requests = &counter{}
 	s.cache = &memory{known: map[object.Ref]*unstructured.Unstructured{}}
 	s.last = map[object.Ref]*strategy.Manifest{}
 	var err error
@@ -251,6 +254,21 @@ func (s *spoke) get(ref object.Ref) *unstructured.Unstructured {
 		s.t.Fatal(err)
 	}
 	return live
+}
+
+func (s *spoke) wantData(ref object.Ref, want string) {
+	s.t.Helper()
+	if got := dataOf(s.t, s.get(ref)); got != want {
+		s.t.Errorf("data %s, want %s", got, want)
+	}
+}
+
+// delete deletes an object as another actor, without the agent's seeing it.
+func (s *spoke) delete(ref object.Ref) {
+	s.t.Helper()
+	if err := s.resource(ref).Delete(s.t.Context(), ref.Name, metav1.DeleteOptions{}); err != nil {
+		s.t.Fatal(err)
+	}
 }
 
 // patch changes an object as another actor, and lets the agent see it.

@@ -55,7 +55,7 @@ func TestOnSpokePresent(t *testing.T) {
 		patch := strings.ReplaceAll(strings.Replace(data(`{"a":"%"}`), "%", value, 1), "NS", s.namespace)
 		if _, err := s.resource(ref).Patch(t.Context(), ref.Name, types.ApplyPatchType, []byte(patch),
 			metav1.PatchOptions{FieldManager: "theirs", Force: &force}); err != nil {
-			t.Errorf("another actor can not apply its own field: %v", err)
+			t.Errorf("another actor cannot apply its own field: %v", err)
 		}
 		s.see(ref)
 	}
@@ -92,19 +92,13 @@ func TestOnSpokePresent(t *testing.T) {
 	s.applied(manifests, "")
 	manifests = parse("3", `{"c":"3"}`)
 	s.applied(manifests, "1× GET 200, 1× PATCH 200")
-	if live = s.get(ref); dataOf(t, live) != `{"a":"applied","b":"1"}` {
-		t.Errorf("data %s", dataOf(t, live))
-	}
+	s.wantData(ref, `{"a":"applied","b":"1"}`)
 
 	// Deleted, it comes back whole.
-	if err := s.resource(ref).Delete(t.Context(), ref.Name, metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	s.delete(ref)
 	s.cache.Learn(ref, nil)
 	s.applied(manifests, "1× GET 404, 1× PATCH 201")
-	if live = s.get(ref); dataOf(t, live) != `{"c":"3"}` {
-		t.Errorf("data %s", dataOf(t, live))
-	}
+	s.wantData(ref, `{"c":"3"}`)
 }
 
 func TestOnSpokeChange(t *testing.T) {
@@ -124,9 +118,7 @@ func TestOnSpokeChange(t *testing.T) {
 	}
 	s.wantRequests("1× PATCH 409")
 	s.applied(parse(`{"a":"2"}`), "1× PATCH 200")
-	if live := s.get(ref); dataOf(t, live) != `{"a":"2","b":"theirs"}` {
-		t.Errorf("data %s", dataOf(t, live))
-	}
+	s.wantData(ref, `{"a":"2","b":"theirs"}`)
 }
 
 // An object that another agent for ManifestWorks applied from this manifest is taken
@@ -216,9 +208,7 @@ func TestIgnoreFieldsOfSecret(t *testing.T) {
 	first := s.parse(ignore, strings.ReplaceAll(text, "%", "old"))
 	s.applied(first, "1× GET 404, 1× PATCH 201")
 	s.applied(s.parse(ignore, strings.ReplaceAll(text, "%", "new")), "1× GET 200, 1× PATCH 200")
-	if got := dataOf(t, s.get(first[0].Ref)); got != `{"password":"b2xk","user":"bmV3"}` {
-		t.Errorf("data %s", got)
-	}
+	s.wantData(first[0].Ref, `{"password":"b2xk","user":"bmV3"}`)
 }
 
 // meddler does something between two requests of the agent.

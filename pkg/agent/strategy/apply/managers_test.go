@@ -109,7 +109,7 @@ func TestFieldManagerOfEveryWrite(t *testing.T) {
 func TestFieldManagerOfRemoval(t *testing.T) {
 	s := newSpoke(t)
 	_, entry := s.configMap("")
-	s.patch(entry.Ref, "other", `{"metadata":{"ownerReferences":[`+asJSON(t, s.owner)+`,`+asJSON(t, s.newOwner("second"))+`]}}`)
+	s.share(entry.Ref)
 	s.remove(entry)
 	if got := managers(s.get(entry.Ref)); got != "other Update, work-agent Update" {
 		t.Errorf("managers %s", got)
@@ -161,9 +161,7 @@ func TestDetectConflicts(t *testing.T) {
 	contested(changed, "1× PUT 200", "")
 	options.DetectConflicts = true
 	// A missing object is made; nobody is named.
-	if err := s.resource(ref).Delete(t.Context(), ref.Name, metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	s.delete(ref)
 	s.cache.Learn(ref, nil)
 	contested(changed, "1× POST 201", "")
 }

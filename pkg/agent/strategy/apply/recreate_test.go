@@ -19,7 +19,7 @@ import (
 	"github.com/workwire/workwire/test/kit"
 )
 
-// immutable has manifests with % in the place of what can not be changed, two
+// immutable has manifests with % in the place of what cannot be changed, two
 // values for it, and what the API server says to the change.
 var immutable = map[string]struct {
 	manifest, before, after string
@@ -250,7 +250,7 @@ func TestRecreate(t *testing.T) {
 		s.gone(ref, uid)
 		s.applied(allowed, "1× POST 201")
 	})
-	t.Run("not for what can not be created", func(t *testing.T) {
+	t.Run("not for what cannot be created", func(t *testing.T) {
 		s := newSpoke(t)
 		ref, uid := s.create(secretOfType(opaque, ""))
 		// A token needs an annotation that names its service account.

@@ -241,8 +241,6 @@ func TestRemoveOrphanThatIsGone(t *testing.T) {
 	s := newSpoke(t)
 	_, entry := s.configMap("")
 	entry.Orphan = true
-	if err := s.resource(entry.Ref).Delete(t.Context(), entry.Ref.Name, metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	s.delete(entry.Ref)
 	s.removed(entry, "Forget gone", "1× PATCH 404")
 }

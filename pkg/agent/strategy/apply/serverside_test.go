@@ -39,9 +39,7 @@ func TestServerSideApply(t *testing.T) {
 	if outcome := s.applied(manifests, "1× PATCH 200")[0]; outcome.Action != apply.Updated {
 		t.Errorf("got %s", outcome.Action)
 	}
-	if got := asJSON(t, s.get(ref).Object["data"]); got != `{"a":"1","theirs":"x"}` {
-		t.Errorf("data %s", got)
-	}
+	s.wantData(ref, `{"a":"1","theirs":"x"}`)
 
 	// A field that another has taken is a conflict, until it is forced.
 	s.patch(ref, "other", `{"data":{"a":"theirs"}}`)
@@ -51,9 +49,7 @@ func TestServerSideApply(t *testing.T) {
 	}
 	s.wantRequests("1× PATCH 409")
 	s.applied(s.parse(applyConfig("", true), data(`{"a":"1"}`)), "1× PATCH 200")
-	if got := asJSON(t, s.get(ref).Object["data"]); got != `{"a":"1","theirs":"x"}` {
-		t.Errorf("data %s", got)
-	}
+	s.wantData(ref, `{"a":"1","theirs":"x"}`)
 
 	// Another manager shares the object.
 	shared := s.parse(applyConfig("work-agent-2", false), data(`{"c":"3"}`))
@@ -61,9 +57,7 @@ func TestServerSideApply(t *testing.T) {
 	s.applied(shared, "")
 	s.last = map[object.Ref]*strategy.Manifest{}
 	s.applied(s.parse(applyConfig("", false), data(`{"a":"1"}`)), "")
-	if got := asJSON(t, s.get(ref).Object["data"]); got != `{"a":"1","c":"3","theirs":"x"}` {
-		t.Errorf("data %s", got)
-	}
+	s.wantData(ref, `{"a":"1","c":"3","theirs":"x"}`)
 
 	// After a restart the annotation says that all is well.
 	s.restart()

@@ -111,16 +111,12 @@ func TestSwitchFromUpdateClaims(t *testing.T) {
 			if got := managers(live); got != manager+" Apply" {
 				t.Errorf("managers %s", got)
 			}
-			if got := asJSON(t, live.Object["data"]); got != `{"a":"2"}` {
-				t.Errorf("data %s", got)
-			}
+			s.wantData(ref, `{"a":"2"}`)
 			if _, left := live.GetAnnotations()[object.HashAnnotation]; left {
 				t.Error("the hash of the update is still there")
 			}
 			s.applied(s.parse(nil, data(`{"a":"3"}`)), "1× PUT 200")
-			if got := asJSON(t, s.get(ref).Object["data"]); got != `{"a":"3"}` {
-				t.Errorf("data %s", got)
-			}
+			s.wantData(ref, `{"a":"3"}`)
 		})
 	}
 }
@@ -140,9 +136,7 @@ func TestSwitchFromForeignUpdate(t *testing.T) {
 	if got := managers(live); got != "work-agent-x Apply" {
 		t.Errorf("managers %s", got)
 	}
-	if got := asJSON(t, live.Object["data"]); got != `{"a":"2"}` {
-		t.Errorf("data %s", got)
-	}
+	s.wantData(ref, `{"a":"2"}`)
 }
 
 // The fields of another work are not taken over.
@@ -157,10 +151,7 @@ func TestSwitchLeavesOthers(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 	// An orphan of another work, written under our default name, is not ours either.
-	if _, err := s.resource(ref).Patch(t.Context(), ref.Name, "application/merge-patch+json",
-		[]byte(`{"metadata":{"ownerReferences":null}}`), metav1.PatchOptions{FieldManager: "work-agent"}); err != nil {
-		t.Fatal(err)
-	}
+	s.patchOnly(ref, "work-agent", `{"metadata":{"ownerReferences":null}}`)
 	s.restart()
 	outcome = s.apply(s.parse(applyConfig("work-agent-x", false), data(`{"a":"4"}`)))[0]
 	if got := strategytest.ErrorText(outcome.Err); got != `Apply failed with 1 conflict: conflict with "work-agent" using v1: .data.a` {

@@ -27,9 +27,7 @@ func sent(t *testing.T, m *strategy.Manifest) string {
 	s := situation(live, nil)
 	s.Complete = true
 	step := plan.Next(m, s)
-	if step.Verb != plan.Apply || step.Err != nil {
-		t.Fatalf("got %s, %v", step.Verb, step.Err)
-	}
+	wantVerb(t, step, plan.Apply)
 	if step.Object.GetName() != m.Meta.Name || step.Object.GetNamespace() != m.Meta.Namespace || step.Object.GetKind() != m.Meta.Kind {
 		t.Errorf("another object is sent: %v", step.Object.Object)
 	}
@@ -161,9 +159,7 @@ func TestSpecHash(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			m := strategytest.Manifest(t, test.manifest, strategytest.IgnoreFields(test.ignore))
 			s := plan.State{Owner: owner, AgentHash: agentHash, FieldManager: "work-agent", Live: object.Live{State: object.Absent}}
-			if step := plan.Next(m, s); step.Verb != plan.Read {
-				t.Fatalf("got %s", step.Verb)
-			}
+			wantVerb(t, plan.Next(m, s), plan.Read)
 			s.Complete = true
 			step := plan.Next(m, s)
 			if got := step.Object.GetAnnotations()[workv1.ManifestConfigSpecHashAnnotationKey]; got != md5of(test.want) {
@@ -339,9 +335,7 @@ func TestPlanIgnoringKeeps(t *testing.T) {
 			s.Complete = true
 			before := live.DeepCopy()
 			step := plan.Next(m, s)
-			if step.Verb != plan.Apply {
-				t.Fatalf("got %s, %v", step.Verb, step.Err)
-			}
+			wantVerb(t, step, plan.Apply)
 			if diff := cmp.Diff(canonical(t, test.want), content(t, step.Object)); diff != "" {
 				t.Error(diff)
 			}
@@ -357,9 +351,7 @@ func TestPlanIgnoringKeeps(t *testing.T) {
 	m := strategytest.Manifest(t, strategytest.ConfigMap("c", `,"l":[1],"loop":false`), strategytest.IgnoreFields(strategytest.Expressions(".l[]")))
 	s := situation(applied(t, m, `"l":null`), nil)
 	s.Complete = true
-	if step := plan.Next(m, s); step.Verb != plan.Apply {
-		t.Errorf("got %s, %v", step.Verb, step.Err)
-	}
+	wantVerb(t, plan.Next(m, s), plan.Apply)
 	m = strategytest.Manifest(t, strategytest.ConfigMap("c", `,"loop":false`), strategytest.IgnoreFields(strategytest.Expressions("if .loop then last(repeat(.)) else .none end")))
 	s.Live.Object = applied(t, m, `"loop":true`)
 	var typed *ignore.Error

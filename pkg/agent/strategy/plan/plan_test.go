@@ -50,6 +50,13 @@ func applied(t testing.TB, m *strategy.Manifest, content string) *unstructured.U
 	return live
 }
 
+func wantVerb(t *testing.T, step plan.Step, want plan.Verb) {
+	t.Helper()
+	if step.Verb != want || step.Err != nil {
+		t.Fatalf("got %s for %v, %v; want %s", step.Verb, step.Differences, step.Err, want)
+	}
+}
+
 // content gives the fields of an object but its metadata, as JSON.
 func content(t testing.TB, obj *unstructured.Unstructured) string {
 	t.Helper()
@@ -290,9 +297,7 @@ func TestPlanDrift(t *testing.T) {
 				live := applied(t, m, test.live)
 				step := plan.Next(m, situation(live, previous))
 				if test.want == "" {
-					if step.Verb != plan.Keep {
-						t.Fatalf("got %s for %v", step.Verb, step.Differences)
-					}
+					wantVerb(t, step, plan.Keep)
 					continue
 				}
 				checkUpdate(t, step, live, test.want, test.paths)
@@ -315,9 +320,7 @@ func situation(live *unstructured.Unstructured, previous *strategy.Manifest) pla
 
 func checkUpdate(t *testing.T, step plan.Step, live *unstructured.Unstructured, want string, paths []string) {
 	t.Helper()
-	if step.Verb != plan.Update {
-		t.Fatalf("got %s for %v", step.Verb, step.Differences)
-	}
+	wantVerb(t, step, plan.Update)
 	if diff := cmp.Diff(canonical(t, want), content(t, step.Object)); diff != "" {
 		t.Error(diff)
 	}
@@ -438,9 +441,7 @@ func TestPlanChange(t *testing.T) {
 			}
 			step := plan.Next(m, s)
 			if test.want == "" {
-				if step.Verb != plan.Read {
-					t.Fatalf("got %s", step.Verb)
-				}
+				wantVerb(t, step, plan.Read)
 				return
 			}
 			checkUpdate(t, step, live, test.want, test.paths)
@@ -513,9 +514,7 @@ func TestPlanMetadata(t *testing.T) {
 				step := plan.Next(m, situation(live, m))
 				ours := len(test.wantPath) > 0 && (test.wantPath[0] == ownerPath || test.wantPath[0] == label)
 				if test.wantPath == nil || kind == workv1.UpdateStrategyTypeCreateOnly && !ours {
-					if step.Verb != plan.Keep {
-						t.Fatalf("got %s for %v", step.Verb, step.Differences)
-					}
+					wantVerb(t, step, plan.Keep)
 					return
 				}
 				checkUpdate(t, step, live, "", test.wantPath)
@@ -525,9 +524,7 @@ func TestPlanMetadata(t *testing.T) {
 				if step.Object.GetLabels()[object.AgentLabel] != agentHash || step.Object.GetAnnotations()["foreign"] != "1" {
 					t.Errorf("labels %v, annotations %v", step.Object.GetLabels(), step.Object.GetAnnotations())
 				}
-				if again := plan.Next(m, situation(step.Object, m)); again.Verb != plan.Keep {
-					t.Errorf("it is written again for %v", again.Differences)
-				}
+				wantVerb(t, plan.Next(m, situation(step.Object, m)), plan.Keep)
 			})
 		}
 	}
@@ -542,9 +539,7 @@ func TestPlanShared(t *testing.T) {
 	live.SetManagedFields([]metav1.ManagedFieldsEntry{strategytest.Updated("work-agent", "", `{"f:spec":{"f:a":{},"f:b":{}}}`)})
 	s := situation(live, nil)
 	s.Complete = true
-	if step := plan.Next(m, s); step.Verb != plan.Keep {
-		t.Errorf("got %s for %v", step.Verb, step.Differences)
-	}
+	wantVerb(t, plan.Next(m, s), plan.Keep)
 }
 
 func TestPlanRefused(t *testing.T) {
@@ -552,9 +547,7 @@ func TestPlanRefused(t *testing.T) {
 	live := applied(t, m, `"spec":{"strategy":{"type":"RollingUpdate","rollingUpdate":{"maxSurge":1}}}`)
 	s := situation(live, m)
 	s.Refused = &plan.Refusal{Object: live, Err: errors.New("invalid")}
-	if step := plan.Next(m, s); step.Verb != plan.Read {
-		t.Fatalf("got %s", step.Verb)
-	}
+	wantVerb(t, plan.Next(m, s), plan.Read)
 	live.SetManagedFields([]metav1.ManagedFieldsEntry{
 		strategytest.Updated("work-agent", "", `{"f:spec":{"f:strategy":{"f:type":{},"f:rollingUpdate":{".":{},"f:maxSurge":{}}}}}`),
 	})
@@ -567,9 +560,7 @@ func TestPlanServerSide(t *testing.T) {
 	m := strategytest.Manifest(t, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"namespace":"ns","name":"c",
 		"ownerReferences":[{"apiVersion":"v1","kind":"Pod","name":"p","uid":"u"}]},"data":{"k":"v"}}`, strategytest.Configured(strategytest.ServerSide(nil)))
 	step := plan.Next(m, plan.State{Owner: owner, AgentHash: agentHash, FieldManager: "work-agent"})
-	if step.Verb != plan.Apply {
-		t.Fatalf("got %s", step.Verb)
-	}
+	wantVerb(t, step, plan.Apply)
 	pod := metav1.OwnerReference{APIVersion: "v1", Kind: "Pod", Name: "p", UID: "u"}
 	if diff := cmp.Diff([]metav1.OwnerReference{pod, owner}, step.Object.GetOwnerReferences()); diff != "" {
 		t.Error(diff)
@@ -584,14 +575,10 @@ func TestPlanServerSide(t *testing.T) {
 	}
 	live := step.Object.DeepCopy()
 	live.Object["data"] = map[string]any{"k": "v", "theirs": "x"}
-	if again := plan.Next(m, situation(live, nil)); again.Verb != plan.Keep {
-		t.Errorf("keys of others lead to %s for %v", again.Verb, again.Differences)
-	}
+	wantVerb(t, plan.Next(m, situation(live, nil)), plan.Keep)
 	other := situation(live, nil)
 	other.FieldManager = "work-agent-2"
-	if again := plan.Next(m, other); again.Verb != plan.Apply {
-		t.Errorf("another field manager leads to %s", again.Verb)
-	}
+	wantVerb(t, plan.Next(m, other), plan.Apply)
 	live.Object["data"] = map[string]any{"k": "w"}
 	again := plan.Next(m, situation(live, m))
 	if diff := cmp.Diff([]string{"/data/k"}, again.Differences); again.Verb != plan.Apply || diff != "" {
