@@ -9,8 +9,7 @@ import (
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 )
 
-// Account is a ServiceAccount of the cluster. It does not have to exist: RBAC decides by
-// its name.
+// Account is a ServiceAccount of the cluster. It does not have to exist: RBAC decides by its name.
 type Account struct{ Namespace, Name string }
 
 // String returns the account's user name, system:serviceaccount:NAMESPACE:NAME.
@@ -21,9 +20,8 @@ func (a Account) Groups() []string {
 	return []string{"system:serviceaccounts", "system:authenticated", "system:serviceaccounts:" + a.Namespace}
 }
 
-// AccountOf returns the account of the executor in a work's spec, nil for a work without
-// one, for which nothing is checked. The text of the error goes into the condition of every
-// manifest.
+// AccountOf returns the account of the executor in a work's spec, nil for a work without one, for which
+// nothing is checked. The text of the error goes into the condition of every manifest.
 func AccountOf(executor *workv1.ManifestWorkExecutor) (*Account, error) {
 	switch {
 	case executor == nil:

@@ -61,10 +61,9 @@ type cachedDecision struct {
 // and, if the work owns the object, delete; and for an RBAC kind, whether it has the
 // rights that m grants. M must have no Err.
 //
-// A nil error means that everything is allowed, a [*DeniedError] that something is not.
-// Any other error means that there is no decision, or that the API server refuses m for
-// another reason. Recheck is the time after which to check again if Changed is not called
-// before; 0 means never.
+// A nil error means that everything is allowed, a [*DeniedError] that something is not. Any other error
+// means that there is no decision, or that the API server refuses m for another reason. Recheck is the
+// time after which to check again if Changed is not called before; 0 means never.
 //
 // While nothing changes, decisions come from the cache.
 func (e *Executor[K]) Check(ctx context.Context, account Account, m *strategy.Manifest) (recheck time.Duration, err error) {
@@ -123,9 +122,8 @@ func escalates(ref object.Ref) bool {
 	return false
 }
 
-// creation returns the body of a request that creates m. Decisions are cached by its
-// SHA-256: Manifest.Hash is short enough to construct a harmless manifest with the hash of
-// another.
+// creation returns the body of a request that creates m. Decisions are cached by its SHA-256:
+// Manifest.Hash is short enough to construct a harmless manifest with the hash of another.
 func creation(m *strategy.Manifest) ([]byte, error) {
 	desired := m.Desired.DeepCopy()
 	unstructured.RemoveNestedField(desired.Object, "metadata", "resourceVersion")
@@ -208,8 +206,7 @@ func (e *Executor[K]) store(account Account, q query, d cachedDecision, requeste
 	return lifetime
 }
 
-// lastChange returns the time of the last change of RBAC that affected an account. The
-// caller holds mu.
+// lastChange returns the time of the last change of RBAC that affected an account. The caller holds mu.
 func (e *Executor[K]) lastChange(state *accountState[K]) time.Time {
 	last := e.syncedAt
 	for d := range state.dependencies {

@@ -8,12 +8,11 @@
 //	executors.Follow(key, nil, account)                 // Changed is called when its rights change
 //	recheck, err := executors.Check(ctx, *account, &m)  // nil: allowed; *DeniedError: denied
 //
-// The API server decides, by SubjectAccessReviews and, for RBAC's own kinds, by a dry-run
-// create as the executor, which it refuses if the executor would grant rights that it
-// does not have. Decisions are cached until an RBAC object that affects the account
-// changes, as watches report, or until they expire. With [Config.InMemory], RBAC is
-// evaluated from the watched objects, and reviews are requested only while the watches do
-// not work.
+// The API server decides, by SubjectAccessReviews and, for RBAC's own kinds, by a dry-run create as the
+// executor, which it refuses if the executor would grant rights that it does not have. Decisions are
+// cached until an RBAC object that affects the account changes, as watches report, or until they
+// expire. With [Config.InMemory], RBAC is evaluated from the watched objects, and reviews are requested
+// only while the watches do not work.
 package executor
 
 import (
@@ -35,9 +34,8 @@ import (
 )
 
 const (
-	// notifyDelay is the time between a change of RBAC and the notification of
-	// followers: the API server's authorizer sees the change at about the same time, and
-	// changes often come together.
+	// notifyDelay is the time between a change of RBAC and the notification of followers: the API
+	// server's authorizer sees the change at about the same time, and changes often come together.
 	notifyDelay = 50 * time.Millisecond
 	// sweepInterval is the time between removals of expired entries.
 	sweepInterval = time.Minute
@@ -47,11 +45,10 @@ const (
 
 // Config configures [New].
 type Config[K comparable] struct {
-	// Client for the agent's cluster, made from a configuration that
-	// dynamic.ConfigFor returned. Its rate limit applies. It needs the rights to create
-	// subjectaccessreviews and to impersonate serviceaccounts; and to list and watch
-	// roles, clusterroles and their bindings, for immediate notification and for
-	// InMemory. Required.
+	// Client for the agent's cluster, made from a configuration that dynamic.ConfigFor returned. Its
+	// rate limit applies. It needs the rights to create subjectaccessreviews and to impersonate
+	// serviceaccounts; and to list and watch roles, clusterroles and their bindings, for immediate
+	// notification and for InMemory. Required.
 	Client rest.Interface
 	// InMemory evaluates watched RBAC objects instead of requesting
 	// SubjectAccessReviews, for clusters whose only authorizer is RBAC.
@@ -63,8 +60,7 @@ type Config[K comparable] struct {
 	Logger *slog.Logger
 }
 
-// Executor decides what accounts may do. K identifies a follower. It is safe for
-// concurrent use.
+// Executor decides what accounts may do. K identifies a follower. It is safe for concurrent use.
 type Executor[K comparable] struct {
 	config   Config[K]
 	client   dynamic.Interface

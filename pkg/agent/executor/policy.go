@@ -14,8 +14,7 @@ import (
 	"github.com/workwire/workwire/pkg/agent/object"
 )
 
-// dependency is something that the rights of an account depend on: a user name, a group
-// or a role.
+// dependency is something that the rights of an account depend on: a user name, a group or a role.
 type dependency struct {
 	kind dependencyKind
 	name types.NamespacedName // of a role: as in policy.roles; of others: without namespace
@@ -68,8 +67,7 @@ func newPolicy() *policy {
 	}
 }
 
-// setRole adds or replaces a role and returns what that affects: nothing if its rules are
-// the same.
+// setRole adds or replaces a role and returns what that affects: nothing if its rules are the same.
 func (p *policy) setRole(name types.NamespacedName, rules []rbacv1.PolicyRule) []dependency {
 	if before, exists := p.roles[name]; exists && equality.Semantic.DeepEqual(before, rules) {
 		return nil

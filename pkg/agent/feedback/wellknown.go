@@ -5,11 +5,14 @@ import "k8s.io/apimachinery/pkg/runtime/schema"
 // value is the name of a feedback value and its path.
 type value struct{ name, path string }
 
-var replicas = []value{
-	{"ReadyReplicas", ".status.readyReplicas"},
-	{"Replicas", ".status.replicas"},
-	{"AvailableReplicas", ".status.availableReplicas"},
-}
+var (
+	replicas = []value{
+		{"ReadyReplicas", ".status.readyReplicas"},
+		{"Replicas", ".status.replicas"},
+		{"AvailableReplicas", ".status.availableReplicas"},
+	}
+	scaled = []value{{"CurrentReplicas", ".status.currentReplicas"}, {"DesiredReplicas", ".status.desiredReplicas"}}
+)
 
 // wellKnown lists the values of a WellKnownStatus rule by kind. A path without a match has no value. The
 // first four kinds are those of OCM. The others follow the same pattern: counts have the name of
@@ -47,12 +50,6 @@ var wellKnown = map[schema.GroupVersionKind][]value{
 	{Version: "v1", Kind: "Namespace"}: {
 		{"NamespacePhase", ".status.phase"},
 	},
-	{Group: "autoscaling", Version: "v2", Kind: "HorizontalPodAutoscaler"}: {
-		{"CurrentReplicas", ".status.currentReplicas"},
-		{"DesiredReplicas", ".status.desiredReplicas"},
-	},
-	{Group: "autoscaling", Version: "v1", Kind: "HorizontalPodAutoscaler"}: {
-		{"CurrentReplicas", ".status.currentReplicas"},
-		{"DesiredReplicas", ".status.desiredReplicas"},
-	},
+	{Group: "autoscaling", Version: "v2", Kind: "HorizontalPodAutoscaler"}: scaled,
+	{Group: "autoscaling", Version: "v1", Kind: "HorizontalPodAutoscaler"}: scaled,
 }

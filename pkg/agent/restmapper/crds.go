@@ -113,8 +113,7 @@ func (m *Mapper) remove(def definition) {
 	m.config.Changed(def.kind)
 }
 
-// parse turns a CustomResourceDefinition into a *definition. It is a
-// [cache.TransformFunc].
+// parse turns a CustomResourceDefinition into a *definition. It is a [cache.TransformFunc].
 func parse(obj any) (any, error) {
 	from, ok := obj.(*unstructured.Unstructured)
 	if !ok {

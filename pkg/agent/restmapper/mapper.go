@@ -1,11 +1,10 @@
 // Package restmapper maps the kinds that manifests name to the resources that
 // serve them on the agent's cluster.
 //
-// Built-in and aggregated kinds are looked up by discovery of a single group and
-// version, and cached. Kinds of CustomResourceDefinitions come from a watch and are
-// mapped as soon as they are established: discovery documents lag behind by
-// seconds. The watch also reports when a kind appears or disappears, so that works
-// that wait for it are retried at once.
+// Built-in and aggregated kinds are looked up by discovery of a single group and version, and cached.
+// Kinds of CustomResourceDefinitions come from a watch and are mapped as soon as they are established:
+// discovery documents lag behind by seconds. The watch also reports when a kind appears or disappears,
+// so that works that wait for it are retried at once.
 //
 // It does not use client-go's restmapper package, which fetches the whole discovery
 // document on each miss and cannot follow CustomResourceDefinitions.
@@ -122,11 +121,10 @@ func (e *noMatchError) Error() string {
 
 func (e *noMatchError) Unwrap() error { return &e.NoKindMatchError }
 
-// RESTMapping returns the resource that serves a kind; it is shared and must not be
-// changed. The error wraps a [*meta.NoKindMatchError] if the cluster does not serve
-// the kind; any other error is of a failed request and may be temporary. A cached kind
-// costs no request. Concurrent misses share one request for each group and version in
-// [Config.MissInterval].
+// RESTMapping returns the resource that serves a kind; it is shared and must not be changed. The error
+// wraps a [*meta.NoKindMatchError] if the cluster does not serve the kind; any other error is of a
+// failed request and may be temporary. A cached kind costs no request. Concurrent misses share one
+// request for each group and version in [Config.MissInterval].
 func (m *Mapper) RESTMapping(ctx context.Context, gvk schema.GroupVersionKind) (*meta.RESTMapping, error) {
 	mapping, miss, err := m.lookup(gvk)
 	if miss == nil {
@@ -158,8 +156,7 @@ func (m *Mapper) Forget(gv schema.GroupVersion) {
 	}
 }
 
-// lookup answers from the cache. It returns the entry to discover if the cache
-// cannot answer.
+// lookup answers from the cache. It returns the entry to discover if the cache cannot answer.
 func (m *Mapper) lookup(gvk schema.GroupVersionKind) (*meta.RESTMapping, *discovery, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -84,9 +84,8 @@ type Ignored struct {
 // Mapping returns the resource that serves a kind.
 type Mapping func(schema.GroupVersionKind) (*meta.RESTMapping, error)
 
-// Parse returns the manifests of a spec, in its order. A manifest that cannot be applied
-// has Err set and does not affect the others. Mapping is called once for each manifest
-// whose kind is readable.
+// Parse returns the manifests of a spec, in its order. A manifest that cannot be applied has Err set
+// and does not affect the others. Mapping is called once for each manifest whose kind is readable.
 func Parse(spec *workv1.ManifestWorkSpec, mapping Mapping) []Manifest {
 	manifests := make([]Manifest, len(spec.Workload.Manifests))
 	compiled := compiledFields{}

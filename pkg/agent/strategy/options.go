@@ -93,8 +93,7 @@ type compileResult struct {
 	err    error
 }
 
-// setIgnored sets Ignored if the strategy has ignoreFields. From is the manifest as the
-// spec has it.
+// setIgnored sets Ignored if the strategy has ignoreFields. From is the manifest as the spec has it.
 func (m *Manifest) setIgnored(strategy *workv1.UpdateStrategy, from *workv1.Manifest, compiled compiledFields) error {
 	if strategy.ServerSideApply == nil || len(strategy.ServerSideApply.IgnoreFields) == 0 {
 		return nil
@@ -142,9 +141,8 @@ func (m *Manifest) without(ignored *ignore.Fields, from *workv1.Manifest) (*Igno
 	return &Ignored{Fields: ignored, Rest: rest, Hash: hash}, nil
 }
 
-// Owned reports whether an object is deleted with its work, as the work's deleteOption
-// says, which may be nil. An orphaning rule may name the resource by its plural or by its
-// kind.
+// Owned reports whether an object is deleted with its work, as the work's deleteOption says, which may
+// be nil. An orphaning rule may name the resource by its plural or by its kind.
 func Owned(meta workv1.ManifestResourceMeta, option *workv1.DeleteOption) bool {
 	switch {
 	case option == nil:
@@ -166,8 +164,7 @@ func matches(id workv1.ResourceIdentifier, meta workv1.ManifestResourceMeta) boo
 		matchesPattern(id.Namespace, meta.Namespace) && matchesPattern(id.Name, meta.Name)
 }
 
-// matchesPattern reports whether text matches pattern, in which each * stands for any
-// characters.
+// matchesPattern reports whether text matches pattern, in which each * stands for any characters.
 func matchesPattern(pattern, text string) bool {
 	parts := strings.Split(pattern, "*")
 	if len(parts) == 1 {

@@ -1,7 +1,6 @@
 package strategy
 
-// rankByKind is the order in which kinds, whatever their group, are applied. Other kinds
-// come last.
+// rankByKind is the order in which kinds, whatever their group, are applied. Other kinds come last.
 var rankByKind = ranksByKind([][]string{
 	{"PriorityClass", "Namespace", "CustomResourceDefinition", "StorageClass", "PersistentVolume", "PodSecurityPolicy"},
 	{"ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"},
@@ -31,10 +30,9 @@ func ranksByKind(ranks [][]string) map[string]int {
 	return byKind
 }
 
-// Ranks returns the order of applying: groups of indexes of manifests, namespaces and
-// definitions first, then roles, and so on. Each group is applied after the one before;
-// within a group the order does not matter. Groups are in spec order and not empty.
-// Manifests with Err set are included.
+// Ranks returns the order of applying: groups of indexes of manifests, namespaces and definitions
+// first, then roles, and so on. Each group is applied after the one before; within a group the order
+// does not matter. Groups are in spec order and not empty. Manifests with Err set are included.
 func Ranks(manifests []Manifest) [][]int {
 	var byRank [lastRank + 1][]int
 	for i := range manifests {

@@ -1,11 +1,10 @@
 // Package apply makes the cluster hold what the manifests of a work declare: it carries
 // out what package plan decides.
 //
-// [Applier.Apply] takes each manifest from step to step until nothing is left to do, and
-// returns one [Outcome] for each, also for those that failed. [Applier.Remove] does the
-// same for objects that have to be removed. A new object costs one POST, which carries
-// label, annotation and owner reference; a known object that holds what its manifest
-// declares costs no request.
+// [Applier.Apply] takes each manifest from step to step until nothing is left to do, and returns one
+// [Outcome] for each, also for those that failed. [Applier.Remove] does the same for objects that have
+// to be removed. A new object costs one POST, which carries label, annotation and owner reference; a
+// known object that holds what its manifest declares costs no request.
 //
 //	manifests := strategy.Parse(&work.Spec, func(kind schema.GroupVersionKind) (*meta.RESTMapping, error) {
 //		return mapper.RESTMapping(ctx, kind)
@@ -58,14 +57,12 @@ type Config struct {
 	Client rest.Interface
 	// Cache of the cluster's objects. Required.
 	Cache Cache
-	// AgentHash is the value of the label object.AgentLabel on all applied objects.
-	// Required.
+	// AgentHash is the value of the label object.AgentLabel on all applied objects. Required.
 	AgentHash string
 	// FieldManager of writes for manifests that name none. Default: work-agent.
 	FieldManager string
-	// NotServed is called when the API server answers that it does not serve a group and
-	// version, or a resource of it: what is cached of it is out of date. Pass
-	// restmapper.Mapper.Forget. Optional.
+	// NotServed is called when the API server answers that it does not serve a group and version, or a
+	// resource of it: what is cached of it is out of date. Pass restmapper.Mapper.Forget. Optional.
 	NotServed func(schema.GroupVersion)
 }
 
@@ -149,9 +146,8 @@ type Outcome struct {
 type Options struct {
 	// Owner is the owner reference of owned objects; see [ownership.Reference]. Required.
 	Owner metav1.OwnerReference
-	// Previous returns the manifest that was last applied to an object for this work, or
-	// nil if it is not known, for example after a restart. Apply calls it from its own
-	// goroutine only.
+	// Previous returns the manifest that was last applied to an object for this work, or nil if it is
+	// not known, for example after a restart. Apply calls it from its own goroutine only.
 	Previous func(object.Ref) *strategy.Manifest
 	// Live returns the object of a manifest, by index, if the caller has just looked it up
 	// in the Cache, so that Apply does not do so again.
@@ -163,8 +159,7 @@ type Options struct {
 	// and by several goroutines at a time. Its error is the manifest's.
 	Authorize func(context.Context, *strategy.Manifest) error
 	// DetectConflicts makes Apply read an object before it repairs it, so that
-	// Outcome.ConflictingManagers names those who changed it: one more request for each
-	// repair.
+	// Outcome.ConflictingManagers names those who changed it: one more request for each repair.
 	DetectConflicts bool
 }
 
@@ -256,16 +251,14 @@ func (a *Applier) acquire(ctx context.Context) (release func(), err error) {
 	}
 }
 
-// learn stores an object, or that it does not exist, in the cache. It returns the object
-// as stored.
+// learn stores an object, or that it does not exist, in the cache. It returns the object as stored.
 func (a *Applier) learn(ref object.Ref, live *unstructured.Unstructured) *unstructured.Unstructured {
 	live = withoutManagedFields(live)
 	a.config.Cache.Learn(ref, live)
 	return live
 }
 
-// withoutManagedFields returns the object without managedFields, sharing the rest; nil for
-// nil.
+// withoutManagedFields returns the object without managedFields, sharing the rest; nil for nil.
 func withoutManagedFields(obj *unstructured.Unstructured) *unstructured.Unstructured {
 	if obj == nil {
 		return nil

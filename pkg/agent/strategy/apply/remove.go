@@ -25,11 +25,10 @@ type RemovalOutcome struct {
 	Requests int
 }
 
-// Remove removes objects as [plan.NextRemoval] decides, in parallel, and returns one
-// outcome for each, in their order. Owner is the uid of the AppliedManifestWork whose
-// objects they are. Objects are deleted in the background, guarded by uid and
-// resourceVersion. A removal that is neither Gone nor failed must be passed to Remove
-// again when its object changes, until it is Gone.
+// Remove removes objects as [plan.NextRemoval] decides, in parallel, and returns one outcome for each,
+// in their order. Owner is the uid of the AppliedManifestWork whose objects they are. Objects are
+// deleted in the background, guarded by uid and resourceVersion. A removal that is neither Gone nor
+// failed must be passed to Remove again when its object changes, until it is Gone.
 func (a *Applier) Remove(ctx context.Context, removals []plan.Removal, owner types.UID) []RemovalOutcome {
 	outcomes := make([]RemovalOutcome, len(removals))
 	var group sync.WaitGroup
@@ -107,9 +106,8 @@ func (a *Applier) dropOwner(ctx context.Context, r *requests, live object.Live, 
 	return err
 }
 
-// delete deletes the live object. If guarded, it checks the resourceVersion, so that no
-// other work has become an owner meanwhile. An object that changes too fast for that is
-// deleted without the check.
+// delete deletes the live object. If guarded, it checks the resourceVersion, so that no other work has
+// become an owner meanwhile. An object that changes too fast for that is deleted without the check.
 func (a *Applier) delete(ctx context.Context, r *requests, live object.Live, guarded bool) (gone bool, err error) {
 	resourceVersion := ""
 	if guarded {

@@ -106,8 +106,7 @@ func (r *requests) tryCreate(ctx context.Context, body *unstructured.Unstructure
 	return err
 }
 
-// migrateManagedFields turns fields that managers have updated into fields that r.manager
-// has applied.
+// migrateManagedFields turns fields that managers have updated into fields that r.manager has applied.
 func (r *requests) migrateManagedFields(ctx context.Context, live *unstructured.Unstructured, managers []string) (*unstructured.Unstructured, error) {
 	r.count++
 	patch, err := csaupgrade.UpgradeManagedFieldsPatch(live, sets.New(managers...), r.manager)
@@ -117,9 +116,8 @@ func (r *requests) migrateManagedFields(ctx context.Context, live *unstructured.
 	return r.resource().Patch(ctx, r.ref.Name, types.JSONPatchType, patch, metav1.PatchOptions{FieldManager: r.manager})
 }
 
-// delete deletes the object in the background if it has the uid and, unless that is empty,
-// the resourceVersion. It returns the object if finalizers or its grace period keep it,
-// nil if it is gone.
+// delete deletes the object in the background if it has the uid and, unless that is empty, the
+// resourceVersion. It returns the object if finalizers or its grace period keep it, nil if it is gone.
 func (r *requests) delete(ctx context.Context, uid types.UID, resourceVersion string) (*unstructured.Unstructured, error) {
 	r.count++
 	background := metav1.DeletePropagationBackground

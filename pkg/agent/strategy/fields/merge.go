@@ -9,28 +9,20 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// Previous is what a merge has to know about the manifest that was applied before.
-type Previous struct {
-	// Desired is that manifest, or nil if it is not known.
-	Desired *unstructured.Unstructured
-	// Changed reports that the next manifest is another one. Live items of lists are
-	// then kept only if both declare them alike.
-	Changed bool
-}
-
 // merger writes the fields that a manifest declares into a copy of the live object.
 type merger struct {
 	rules   *Rules
 	changed bool
 }
 
-// Merge writes the fields, labels and annotations that desired declares into next, a
-// copy of live. It does not change the other objects.
-func (r *Rules) Merge(next, live, desired *unstructured.Unstructured, previous Previous) {
-	m := merger{rules: r, changed: previous.Changed}
+// Merge writes the fields, labels and annotations that desired declares into next, a copy of live. It
+// does not change the other objects. Previous is the manifest that was applied before, nil if it is not
+// known. If it is another one (changed), live items of lists are kept only if both declare them alike.
+func (r *Rules) Merge(next, live, desired, previous *unstructured.Unstructured, changed bool) {
+	m := merger{rules: r, changed: changed}
 	var before map[string]any
-	if previous.Desired != nil {
-		before = previous.Desired.Object
+	if previous != nil {
+		before = previous.Object
 	}
 	for key, want := range desired.Object {
 		if r.Merged(key) {
@@ -163,8 +155,7 @@ func (m merger) union(live, want, previous []any, key string) []any {
 	return items
 }
 
-// sameItem reports whether two items of a list have the same name or, without names, are
-// equal.
+// sameItem reports whether two items of a list have the same name or, without names, are equal.
 func sameItem(a, b any) bool {
 	aName, aOK := itemName(a)
 	bName, bOK := itemName(b)
@@ -206,9 +197,8 @@ func mergeKeys(next *unstructured.Unstructured, desired *unstructured.Unstructur
 	}
 }
 
-// DropsField reports whether desired lacks a field that previous declared. It does not
-// look into lists, whose items are replaced, nor into maps whose undeclared keys are
-// differences anyway.
+// DropsField reports whether desired lacks a field that previous declared. It does not look into lists,
+// whose items are replaced, nor into maps whose undeclared keys are differences anyway.
 func DropsField(previous, desired *unstructured.Unstructured) bool {
 	rules := RulesFor(desired, nil)
 	for key, before := range previous.Object {

@@ -8,9 +8,8 @@ import (
 	"strings"
 )
 
-// Pointer is a JSON pointer, RFC 6901. It is linked from its last token to its first,
-// so that comparing builds no text where nothing differs. The nil pointer is the
-// whole object.
+// Pointer is a JSON pointer, RFC 6901. It is linked from its last token to its first, so that comparing
+// builds no text where nothing differs. The nil pointer is the whole object.
 type Pointer struct {
 	parent *Pointer
 	key    string
@@ -38,8 +37,7 @@ func (p *Pointer) String() string {
 	return p.parent.String() + "/" + pointerEscapes.Replace(p.key)
 }
 
-// ParsePointer returns the unescaped tokens of a JSON pointer. The empty pointer is an
-// error.
+// ParsePointer returns the unescaped tokens of a JSON pointer. The empty pointer is an error.
 func ParsePointer(text string) ([]string, error) {
 	if text == "" {
 		return nil, errors.New("it names the whole manifest")

@@ -2,14 +2,13 @@
 // object, and merges the former into the latter. It works on objects decoded from
 // JSON, alike for every kind but for the few that [Rules] names, and does no I/O.
 //
-// Only declared fields count. Objects are compared and merged field by field, lists
-// item by item and in length. A field that is null declares nothing. Differences are
-// named by JSON pointers.
+// Only declared fields count. Objects are compared and merged field by field, lists item by item and in
+// length. A field that is null declares nothing. Differences are named by JSON pointers.
 //
 //	rules := fields.RulesFor(desired, live)
 //	if len(rules.Differences(desired, live, nil)) > 0 {
 //		next := live.DeepCopy()
-//		rules.Merge(next, live, desired, fields.Previous{})
+//		rules.Merge(next, live, desired, nil, false)
 //	}
 package fields
 
@@ -20,8 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Rules are the exceptions that a kind makes from comparing and merging. The zero value
-// has none.
+// Rules are the exceptions that a kind makes from comparing and merging. The zero value has none.
 type Rules struct {
 	// exact names top-level maps whose undeclared keys are differences.
 	exact []string
@@ -58,8 +56,7 @@ func RulesFor(desired, live *unstructured.Unstructured) *Rules {
 		}
 		return &Rules{exact: []string{"data"}}
 	case schema.GroupKind{Kind: "Pod"}, schema.GroupKind{Kind: "ServiceAccount"}:
-		// Admission adds volumes and tolerations to pods, controllers add secrets to
-		// service accounts.
+		// Admission adds volumes and tolerations to pods, controllers add secrets to service accounts.
 		return &Rules{extraItems: true}
 	case schema.GroupKind{Group: "rbac.authorization.k8s.io", Kind: "ClusterRole"}:
 		if desired.Object["aggregationRule"] != nil {

@@ -1,10 +1,9 @@
 // Package ignore evaluates the ignoreFields of server-side apply: which fields of a
 // manifest are not sent to an object that exists, and which values they keep there.
 //
-// Fields are named in three languages: JSONPath, of which the last part is the key to
-// remove; JSON Pointer, RFC 6901; and jq, in which an expression selects paths. jq
-// programs have no access to files, to the environment or to other input, and are
-// stopped after a second.
+// Fields are named in three languages: JSONPath, of which the last part is the key to remove; JSON
+// Pointer, RFC 6901; and jq, in which an expression selects paths. jq programs have no access to files,
+// to the environment or to other input, and are stopped after a second.
 package ignore
 
 import (
@@ -37,13 +36,8 @@ func (e *Error) Unwrap() error { return e.Err }
 // names none. It is safe for concurrent use.
 type Fields struct {
 	paths       []string
-	pointers    []pointer
+	pointers    [][]string // their tokens
 	expressions []expression
-}
-
-type pointer struct {
-	text   string
-	tokens []string
 }
 
 // Compile compiles the fields of the entry with the condition OnSpokePresent. It returns
@@ -83,7 +77,7 @@ func compile(entry *workv1.IgnoreField) (*Fields, error) {
 		if err != nil {
 			return nil, fmt.Errorf("JSON Pointer error in '%s': %w", text, err)
 		}
-		compiled.pointers = append(compiled.pointers, pointer{text: text, tokens: tokens})
+		compiled.pointers = append(compiled.pointers, tokens)
 	}
 	for _, text := range entry.JQPathExpressions {
 		program, err := compileExpression(text)
@@ -101,8 +95,7 @@ func (f *Fields) Remove(content map[string]any) (map[string]any, error) {
 	return f.remove(content, false)
 }
 
-// remove is Remove. If lenient, it passes over expressions that fail, unless they run out
-// of time.
+// remove is Remove. If lenient, it passes over expressions that fail, unless they run out of time.
 func (f *Fields) remove(content map[string]any, lenient bool) (map[string]any, error) {
 	if f == nil {
 		return content, nil
@@ -111,7 +104,7 @@ func (f *Fields) remove(content map[string]any, lenient bool) (map[string]any, e
 		removePath(content, path)
 	}
 	for _, pointer := range f.pointers {
-		fields.RemovePointer(content, pointer.tokens)
+		fields.RemovePointer(content, pointer)
 	}
 	if len(f.expressions) == 0 {
 		return content, nil
@@ -192,9 +185,8 @@ func (f *Fields) without(live *unstructured.Unstructured) (map[string]any, error
 	return left, nil
 }
 
-// Hash returns the hash of a manifest that other agents for ManifestWorks write into the
-// annotation config-spec-hash, so that an object applied by one of them is not applied
-// again.
+// Hash returns the hash of a manifest that other agents for ManifestWorks write into the annotation
+// config-spec-hash, so that an object applied by one of them is not applied again.
 func Hash(manifest *unstructured.Unstructured) string {
 	sum := md5.Sum(fmt.Appendf(nil, "%v", manifest)) // not used for security
 	return hex.EncodeToString(sum[:])

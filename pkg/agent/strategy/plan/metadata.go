@@ -55,9 +55,8 @@ func AfterApply(m *strategy.Manifest, s State, answer *unstructured.Unstructured
 	return Step{}
 }
 
-// ReleasePatch returns the merge patch that removes the reference to owner from an object,
-// and the agent's label unless another work owns the object. It returns nil if there is
-// nothing to remove.
+// ReleasePatch returns the merge patch that removes the reference to owner from an object, and the
+// agent's label unless another work owns the object. It returns nil if there is nothing to remove.
 func ReleasePatch(live *unstructured.Unstructured, owner types.UID, agentHash string) *unstructured.Unstructured {
 	var kept []metav1.OwnerReference
 	shared := false

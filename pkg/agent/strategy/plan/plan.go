@@ -7,18 +7,16 @@
 //
 // # Update
 //
-// Every kind is treated alike, as JSON. Each field that the manifest declares gets its
-// value: objects field by field, lists item by item and in length. Undeclared fields are
-// left to the API server and to other actors. A field that an earlier version of the
-// manifest declared, and this one does not, is removed unless another field manager owns
-// it; the API server sets its default. Where the API server stores another value than the
-// declared one (a default, a normalized quantity, a mutating webhook), its answer to the
-// write says so, and that value is not treated as drift.
+// Every kind is treated alike, as JSON. Each field that the manifest declares gets its value: objects
+// field by field, lists item by item and in length. Undeclared fields are left to the API server and to
+// other actors. A field that an earlier version of the manifest declared, and this one does not, is
+// removed unless another field manager owns it; the API server sets its default. Where the API server
+// stores another value than the declared one (a default, a normalized quantity, a mutating webhook),
+// its answer to the write says so, and that value is not treated as drift.
 //
-// Labels and annotations of others stay. So do those that the manifest no longer has; a
-// key that ends in "-" removes the key without it. Finalizers are set on creation only.
-// The status of an existing object is never written. Package fields names the few kinds
-// that have rules of their own.
+// Labels and annotations of others stay. So do those that the manifest no longer has; a key that ends
+// in "-" removes the key without it. Finalizers are set on creation only. The status of an existing
+// object is never written. Package fields names the few kinds that have rules of their own.
 //
 // # Server-side apply
 //
@@ -146,8 +144,7 @@ func differences(m *strategy.Manifest, s *State) []string {
 	return rulesFor(m, s.Live.Object).Differences(m.Desired, s.Live.Object, normalized)
 }
 
-// rulesFor returns the rules for a manifest's kind. There are none where the API server
-// merges.
+// rulesFor returns the rules for a manifest's kind. There are none where the API server merges.
 func rulesFor(m *strategy.Manifest, live *unstructured.Unstructured) *fields.Rules {
 	if m.Strategy == workv1.UpdateStrategyTypeServerSideApply {
 		return &fields.Rules{}
@@ -163,9 +160,8 @@ func (s *State) Manager(m *strategy.Manifest) string {
 	return s.FieldManager
 }
 
-// managers returns the field managers under which the work may have written the object:
-// the current one, that of the previous manifest, and the default one on an object that
-// no other work owns.
+// managers returns the field managers under which the work may have written the object: the current
+// one, that of the previous manifest, and the default one on an object that no other work owns.
 func (s *State) managers(m *strategy.Manifest) []string {
 	managers := []string{s.Manager(m)}
 	if s.Previous != nil {
@@ -303,7 +299,7 @@ func planUpdate(m *strategy.Manifest, s *State) Step {
 	if !s.shared() {
 		removeApplyAnnotations(next, s.Manager(m))
 	}
-	rules.Merge(next, live, m.Desired, fields.Previous{Desired: previous, Changed: changed})
+	rules.Merge(next, live, m.Desired, previous, changed)
 	setOwners(next, refs)
 	mark(next, s.AgentHash, object.HashAnnotation, m.Hash)
 	wrong = append(wrong, pruned...)

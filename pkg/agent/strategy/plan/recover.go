@@ -98,8 +98,7 @@ func recoverConflict(m *strategy.Manifest, s State, f Failure) (State, Recovery)
 	return s, Replan
 }
 
-// IsNotServed reports whether an error means that the API server does not serve the
-// resource at all.
+// IsNotServed reports whether an error means that the API server does not serve the resource at all.
 func IsNotServed(err error) bool {
 	return apierrors.IsNotFound(err) && apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
 }

@@ -35,9 +35,8 @@ const (
 	Await RemovalStep = "Await"
 )
 
-// NextRemoval returns the next step of a removal. Complete reports that live was just
-// read, so that Absent means that the object does not exist. Owner is the uid of the
-// AppliedManifestWork.
+// NextRemoval returns the next step of a removal. Complete reports that live was just read, so that
+// Absent means that the object does not exist. Owner is the uid of the AppliedManifestWork.
 func NextRemoval(r Removal, live object.Live, complete bool, owner types.UID) RemovalStep {
 	if live.State != object.Present {
 		if complete && live.State == object.Absent {

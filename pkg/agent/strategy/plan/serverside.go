@@ -120,9 +120,8 @@ func ManagersToMigrate(m *strategy.Manifest, s State) []string {
 	return found
 }
 
-// reapplies reports whether the previous manifest requires another apply, whatever the
-// object's annotation says. A manifest of another field manager does not: a work may have
-// one for each.
+// reapplies reports whether the previous manifest requires another apply, whatever the object's
+// annotation says. A manifest of another field manager does not: a work may have one for each.
 func reapplies(m, previous *strategy.Manifest) bool {
 	switch {
 	case previous == nil:
