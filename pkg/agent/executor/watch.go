@@ -163,13 +163,13 @@ func (w *rbacWatch) delete(obj any) {
 }
 
 // change makes a change of the policy, and reports what it affects unless it is silent.
-func (w *rbacWatch) change(obj any, silent bool, make func(types.NamespacedName, *rbacObject) []dependency) {
+func (w *rbacWatch) change(obj any, silent bool, apply func(types.NamespacedName, *rbacObject) []dependency) {
 	o, ok := obj.(*rbacObject)
 	if !ok {
 		return
 	}
 	w.mu.Lock()
-	affected := make(types.NamespacedName{Namespace: o.Namespace, Name: o.Name}, o)
+	affected := apply(types.NamespacedName{Namespace: o.Namespace, Name: o.Name}, o)
 	w.mu.Unlock()
 	if len(affected) > 0 && !silent {
 		w.changed(affected, false)

@@ -54,17 +54,6 @@ func client(t testing.TB, wrap func(http.RoundTripper) http.RoundTripper) rest.I
 	return kit.RESTClient(t, config)
 }
 
-func clientFor(t testing.TB, config *rest.Config) rest.Interface {
-	t.Helper()
-	config = dynamic.ConfigFor(config)
-	config.GroupVersion = &schema.GroupVersion{}
-	client, err := rest.UnversionedRESTClientFor(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return client
-}
-
 // counter counts requests by verb and answer, such as "POST 201".
 type counter struct {
 	next http.RoundTripper
