@@ -60,7 +60,7 @@ type Agent struct {
 // and fails if that or the configuration is unusable.
 func New(config Config) (*Agent, error) {
 	if err := config.complete(); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("agent: %w", err)
 	}
 	topics, err := config.Topics.ForAgent(config.Cluster)
 	if err != nil {

@@ -61,7 +61,7 @@ const (
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	w := &world{
+	return &world{
 		T: t, namespace: plane.Namespace(t, "agent"), host: "broker-" + strings.ToLower(t.Name()),
 		broker:   memory.NewBroker(),
 		topics:   wire.Topics{SourceEvents: "sources/hub1/clusters/+/sourceevents", AgentEvents: "sources/hub1/clusters/+/agentevents"},
@@ -69,7 +69,17 @@ func newWorld(t *testing.T) *world {
 		amws:     workclient.NewForConfigOrDie(plane.REST()).WorkV1().AppliedManifestWorks(),
 		requests: &kit.Requests{},
 	}
-	return w
+}
+
+// start returns a world with source hub1 and an agent, and the works of the source. The test runs in
+// parallel to others.
+func start(t *testing.T) (*world, workclientv1.ManifestWorkInterface) {
+	t.Helper()
+	t.Parallel()
+	w := newWorld(t)
+	works := w.source("hub1")
+	w.agent()
+	return w, works
 }
 
 // source starts a source and returns its works for the cluster.
@@ -143,6 +153,26 @@ func (w *world) update(works workclientv1.ManifestWorkInterface, name string, ch
 		_, err = works.Update(w.Context(), work, metav1.UpdateOptions{})
 		return err
 	})
+}
+
+// change gives the work other manifests.
+func (w *world) change(works workclientv1.ManifestWorkInterface, name string, manifests ...string) {
+	w.Helper()
+	w.update(works, name, func(work *workv1.ManifestWork) { work.Spec.Workload = w.work("", manifests...).Spec.Workload })
+}
+
+func (w *world) delete(works workclientv1.ManifestWorkInterface, name string) {
+	w.Helper()
+	if err := works.Delete(w.Context(), name, metav1.DeleteOptions{}); err != nil {
+		w.Fatal(err)
+	}
+}
+
+// remove deletes a work and waits until it is gone.
+func (w *world) remove(works workclientv1.ManifestWorkInterface, name string) {
+	w.Helper()
+	w.delete(works, name)
+	w.gone(works, name)
 }
 
 // is waits until the work has the conditions given as type=status, at its generation.
@@ -220,6 +250,13 @@ func (w *world) names(work string, names ...string) *workv1.AppliedManifestWork 
 		}
 		return nil
 	})
+}
+
+func (w *world) deleteConfigMap(name string) {
+	w.Helper()
+	if err := w.cluster.CoreV1().ConfigMaps(w.namespace).Delete(w.Context(), name, metav1.DeleteOptions{}); err != nil {
+		w.Fatal(err)
+	}
 }
 
 // patch patches a ConfigMap with the field manager of kubectl.

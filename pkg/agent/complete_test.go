@@ -51,10 +51,7 @@ func (w *world) deleteJob() {
 // A Job that was cleaned up after it finished is not created again: not at once, not with a new spec, and
 // not after a restart of the agent without state.
 func TestCompletedJobStaysGone(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	works := w.source("hub1")
-	w.agent()
+	w, works := start(t)
 	w.create(works, w.jobWork("web"))
 	work := w.is(works, "web", "Applied=True", "Complete=True")
 	c := meta.FindStatusCondition(work.Status.Conditions, workv1.WorkComplete)
@@ -126,16 +123,11 @@ func (w *world) backdate(work string, kind string) metav1.Time {
 
 // Transition times survive a restart without a state directory.
 func TestTransitionTimesSurviveARestart(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	works := w.source("hub1")
-	w.agent()
+	w, works := start(t)
 	w.create(works, w.work("web", configMap("a", "1"), configMap("b", "1")))
 	w.is(works, "web", "Applied=True", "Available=True")
 	past := w.backdate("web", workv1.WorkApplied)
-	w.update(works, "web", func(work *workv1.ManifestWork) {
-		work.Spec = w.work("", configMap("a", "2"), configMap("new", "1")).Spec
-	})
+	w.change(works, "web", configMap("a", "2"), configMap("new", "1"))
 	w.agent()
 	work := w.is(works, "web", "Applied=True", "Available=True")
 	for _, c := range work.Status.Conditions {
@@ -155,15 +147,10 @@ func TestTransitionTimesSurviveARestart(t *testing.T) {
 // A complete work is not updated, not repaired, and its dropped objects are not removed. The pending spec is
 // applied once the rule is removed.
 func TestRemovingACompleteRuleAppliesThePendingSpec(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	works := w.source("hub1")
-	w.agent()
+	w, works := start(t)
 	w.create(works, w.completing("web", "true", configMap("a", "1"), configMap("b", "1")))
 	w.is(works, "web", "Applied=True", "Complete=True")
-	w.update(works, "web", func(work *workv1.ManifestWork) {
-		work.Spec.Workload = w.work("", configMap("a", "2"), configMap("c", "1")).Spec.Workload
-	})
+	w.change(works, "web", configMap("a", "2"), configMap("c", "1"))
 	w.is(works, "web", "Applied=True", "Available=False", "Complete=True")
 	for name, want := range map[string]string{"a": "1", "b": "1"} {
 		w.data(name, want)
@@ -180,13 +167,10 @@ func TestRemovingACompleteRuleAppliesThePendingSpec(t *testing.T) {
 
 // The pending spec is applied once the rule turns false.
 func TestCompletionThatTurnsFalse(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	works := w.source("hub1")
-	w.agent()
+	w, works := start(t)
 	w.create(works, w.completing("web", `!("reopened" in object.metadata.annotations)`, configMap("a", "1")))
 	w.is(works, "web", "Applied=True", "Complete=True")
-	w.update(works, "web", func(work *workv1.ManifestWork) { work.Spec.Workload = w.work("", configMap("a", "2")).Spec.Workload })
+	w.change(works, "web", configMap("a", "2"))
 	w.is(works, "web", "Applied=True", "Complete=True")
 	w.data("a", "1")
 	w.patch("a", `{"metadata":{"annotations":{"reopened":"yes"}}}`)
@@ -196,35 +180,25 @@ func TestCompletionThatTurnsFalse(t *testing.T) {
 
 // While one manifest with a rule is incomplete, only the complete ones are skipped.
 func TestMixedCompletion(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	works := w.source("hub1")
-	w.agent()
+	w, works := start(t)
 	mixed := w.completing("web", "true", configMap("a", "1"), configMap("b", "1"))
 	rest := *mixed.Spec.ManifestConfigs[0].DeepCopy()
 	rest.ResourceIdentifier.Name, rest.ConditionRules[0].CelExpressions = "b", []string{"false"}
 	mixed.Spec.ManifestConfigs = append(mixed.Spec.ManifestConfigs, rest)
 	w.create(works, mixed)
 	w.is(works, "web", "Applied=True", "Complete=False")
-	w.update(works, "web", func(work *workv1.ManifestWork) {
-		work.Spec.Workload = w.work("", configMap("a", "2"), configMap("b", "2")).Spec.Workload
-	})
+	w.change(works, "web", configMap("a", "2"), configMap("b", "2"))
 	w.data("b", "2")
 	w.is(works, "web", "Applied=True", "Complete=False")
 	w.data("a", "1")
-	if err := w.cluster.CoreV1().ConfigMaps(w.namespace).Delete(w.Context(), "a", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	w.deleteConfigMap("a")
 	w.is(works, "web", "Applied=True", "Available=False", "Complete=False")
 	w.data("a", "")
 }
 
 // A rule must not have the name of a condition that the agent sets.
 func TestRuleNamedApplied(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	works := w.source("hub1")
-	w.agent()
+	w, works := start(t)
 	work := w.completing("web", "false", configMap("a", "1"))
 	work.Spec.ManifestConfigs[0].ConditionRules[0].Condition = workv1.ManifestApplied
 	w.create(works, work)

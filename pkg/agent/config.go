@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/workwire/workwire/pkg/agent/applied"
+	"github.com/workwire/workwire/pkg/required"
 	"github.com/workwire/workwire/pkg/transport"
 	"github.com/workwire/workwire/pkg/wire"
 )
@@ -71,23 +72,9 @@ type Config struct {
 
 // complete validates c and sets defaults.
 func (c *Config) complete() error {
-	var errs []error
-	for _, field := range []struct {
-		name string
-		ok   bool
-	}{
-		{"Cluster", c.Cluster != ""},
-		{"ClientID", c.ClientID != ""},
-		{"BrokerHost", c.BrokerHost != ""},
-		{"Transport", c.Transport != nil},
-		{"Kube", c.Kube != nil},
-	} {
-		if !field.ok {
-			errs = append(errs, fmt.Errorf("agent: %s is required", field.name))
-		}
-	}
+	errs := []error{required.Fields(c, "Cluster", "ClientID", "BrokerHost", "Transport", "Kube")}
 	if c.Workers < 0 || c.SyncInterval < 0 || c.EvictionGrace < 0 || c.MaxJSONRawLength < 0 {
-		errs = append(errs, fmt.Errorf("agent: Workers %d, SyncInterval %v, EvictionGrace %v and MaxJSONRawLength %d must not be negative",
+		errs = append(errs, fmt.Errorf("Workers %d, SyncInterval %v, EvictionGrace %v and MaxJSONRawLength %d must not be negative",
 			c.Workers, c.SyncInterval, c.EvictionGrace, c.MaxJSONRawLength))
 	}
 	c.AgentID = cmp.Or(c.AgentID, applied.HubHash(c.BrokerHost, ""))

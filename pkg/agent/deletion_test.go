@@ -28,17 +28,15 @@ func TestSpecDoesNotReviveADeletedWork(t *testing.T) {
 	w := newWorld(t)
 	raw := w.rawSource("hub1")
 	raw.send(raw.spec("web", "uid-1", 1, held(configMap("a", "1"))), nil)
-	raw.answered("applied", func(s *wire.Status) bool { return meta.IsStatusConditionTrue(s.Status.Conditions, workv1.WorkApplied) })
-	now := metav1.Now()
-	raw.send(&wire.Spec{UID: "uid-1", Source: "hub1", Cluster: cluster, Generation: 2, Action: wire.Delete, DeletionTimestamp: &now, NoMetadata: true}, nil)
-	deleting := func(s *wire.Status) bool { return meta.IsStatusConditionTrue(s.Status.Conditions, workv1.WorkDeleting) }
-	raw.answered("deleting", deleting)
+	raw.reported("uid-1", 1, workv1.WorkApplied)
+	raw.delete("uid-1", 2)
+	raw.reported("uid-1", 2, workv1.WorkDeleting)
 
 	raw.send(raw.spec("web", "uid-1", 3, configMap("a", "3"), configMap("b", "3")), nil)
 	// Another work's status comes when the spec has been dealt with.
 	raw.send(raw.spec("other", "uid-2", 1, configMap("other", "1")), nil)
 	raw.answered("the other work", func(s *wire.Status) bool {
-		if s.UID == "uid-1" && !deleting(s) {
+		if s.UID == "uid-1" && !meta.IsStatusConditionTrue(s.Status.Conditions, workv1.WorkDeleting) {
 			t.Errorf("the work is back: %+v", s.Status.Conditions)
 		}
 		return s.UID == "uid-2"
@@ -46,9 +44,7 @@ func TestSpecDoesNotReviveADeletedWork(t *testing.T) {
 	w.data("b", "")
 	w.data("a", "1")
 	w.patch("a", `{"metadata":{"finalizers":null}}`)
-	raw.answered("deleted", func(s *wire.Status) bool {
-		return s.UID == "uid-1" && meta.IsStatusConditionTrue(s.Status.Conditions, workv1.WorkDeleted)
-	})
+	raw.reported("uid-1", 2, workv1.WorkDeleted)
 	w.data("a", "")
 }
 
@@ -68,9 +64,7 @@ func TestObjectThatCanNotBeDeletedStaysRecorded(t *testing.T) {
 	w.create(works, w.work("web", configMap("a", "1")))
 	w.is(works, "web", "Applied=True")
 	w.names("web", "a")
-	if err := works.Delete(w.Context(), "web", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	w.delete(works, "web")
 	w.is(works, "web", "Deleting=True")
 	kit.True(t, "the AppliedManifestWork is being deleted", func() bool { return w.names("web", "a").DeletionTimestamp != nil })
 	w.grant(user, "delete", []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"delete"}}})
@@ -82,13 +76,10 @@ func TestObjectThatCanNotBeDeletedStaysRecorded(t *testing.T) {
 
 // While an object that was dropped from the spec waits for a finalizer, the others are not applied again.
 func TestWaitingForARemovedObjectWritesNothing(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	works := w.source("hub1")
-	w.agent()
+	w, works := start(t)
 	w.create(works, w.work("web", held(configMap("a", "1")), configMap("b", "1")))
 	w.is(works, "web", "Applied=True")
-	w.update(works, "web", func(work *workv1.ManifestWork) { work.Spec = w.work("", configMap("b", "1")).Spec })
+	w.change(works, "web", configMap("b", "1"))
 	work := w.is(works, "web", "Applied=True", "Available=True")
 	if n := len(work.Status.ResourceStatus.Manifests); n != 1 {
 		t.Errorf("the status has %d manifests", n)
@@ -117,10 +108,7 @@ func TestWaitingForARemovedObjectWritesNothing(t *testing.T) {
 
 // TestDuplicateManifests: two manifests for one object do not undo each other forever.
 func TestDuplicateManifests(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	works := w.source("hub1")
-	w.agent()
+	w, works := start(t)
 	w.create(works, w.work("web", configMap("a", "1"), configMap("a", "2")))
 	w.manifestSays(works, "web", 0, fmt.Sprintf("duplicate manifest for resource %s/a with resource type v1.ConfigMap", w.namespace))
 	w.data("a", "2")

@@ -20,10 +20,7 @@ import (
 // TestOneWriteForEachForeignChange: a foreign change costs one write, and none if the strategy leaves the
 // object to others.
 func TestOneWriteForEachForeignChange(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	works := w.source("hub1")
-	w.agent()
+	w, works := start(t)
 	work := w.work("web", configMap("updated", "1"), configMap("created", "1"), configMap("applied", "1"))
 	for name, strategy := range map[string]*workv1.UpdateStrategy{
 		"created": {Type: workv1.UpdateStrategyTypeCreateOnly},
@@ -51,10 +48,7 @@ func TestOneWriteForEachForeignChange(t *testing.T) {
 // TestConflictNamesTheRival: two actors write one field. The agent backs off, and reports the other
 // field manager.
 func TestConflictNamesTheRival(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	works := w.source("hub1")
-	w.agent()
+	w, works := start(t)
 	w.create(works, w.work("web", configMap("a", "1")))
 	w.is(works, "web", "Available=True")
 	ctx, stop := context.WithCancel(w.Context())
@@ -64,7 +58,7 @@ func TestConflictNamesTheRival(t *testing.T) {
 	stop()
 	w.data("a", "1")
 	// A new spec resets the backoff.
-	w.update(works, "web", func(work *workv1.ManifestWork) { work.Spec.Workload = w.work("", configMap("a", "2")).Spec.Workload })
+	w.change(works, "web", configMap("a", "2"))
 	w.is(works, "web", "Applied=True", "Available=True")
 	w.data("a", "2")
 }
@@ -88,10 +82,7 @@ func (w *world) fight(ctx context.Context, name string) error {
 
 // TestReadOnlyObjects: changes of ReadOnly objects are reported, whether they are watched or polled.
 func TestReadOnlyObjects(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	works := w.source("hub1")
-	w.agent()
+	w, works := start(t)
 	for _, name := range []string{"watched", "polled"} {
 		w.foreign(name)
 	}
@@ -117,10 +108,7 @@ func TestReadOnlyObjects(t *testing.T) {
 	}
 	w.foreign("missing")
 	w.is(works, "web", "Applied=True", "Available=True")
-	if err := works.Delete(w.Context(), "web", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	w.gone(works, "web")
+	w.remove(works, "web")
 	w.data("watched", "2")
 }
 

@@ -15,7 +15,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/workwire/workwire/pkg/agent"
-	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/kube"
 	"github.com/workwire/workwire/test/kit"
 )
@@ -41,9 +40,7 @@ func TestEchoesCostNoReconcile(t *testing.T) {
 	const updates = 10
 	for i := range updates {
 		value := fmt.Sprint(i + 1)
-		w.update(works, "web", func(work *workv1.ManifestWork) {
-			work.Spec = w.work("", configMap("a", value), configMap("b", value)).Spec
-		})
+		w.change(works, "web", configMap("a", value), configMap("b", value))
 		w.is(works, "web", "Applied=True")
 	}
 	if held := slow.end(); held < 2*updates {
@@ -61,20 +58,14 @@ func TestEchoesCostNoReconcile(t *testing.T) {
 // TestTwoWorksConflict: two works declare one object, and each restores its own version, until both report
 // a conflict.
 func TestTwoWorksConflict(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	works := w.source("hub1")
-	w.agent()
+	w, works := start(t)
 	w.create(works, w.work("one", configMap("a", "1")))
 	w.is(works, "one", "Applied=True")
 	w.create(works, w.work("two", configMap("a", "2")))
 	for _, name := range []string{"one", "two"} {
 		w.manifestSays(works, name, 0, "again and again")
 	}
-	if err := works.Delete(w.Context(), "two", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	w.gone(works, "two")
+	w.remove(works, "two")
 	w.data("a", "1")
 }
 

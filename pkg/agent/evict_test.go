@@ -64,20 +64,14 @@ func TestEviction(t *testing.T) {
 
 // TestEvictionIsCancelled: a work that arrives within the grace period takes over its AppliedManifestWork.
 func TestEvictionIsCancelled(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	works := w.source("hub1")
-	w.agent()
+	w, works := start(t)
 	amw := w.stray("web", applied.HubHash(w.host, ""), w.host)
 	w.marked(amw.Name, true)
 	w.create(works, w.work("web", configMap("web", "2")))
 	w.is(works, "web", "Applied=True", "Available=True")
 	w.marked(amw.Name, false)
 	w.data("web", "2")
-	if err := works.Delete(w.Context(), "web", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	w.gone(works, "web")
+	w.remove(works, "web")
 	w.data("web", "")
 }
 
@@ -94,10 +88,7 @@ func isGone(amw *workv1.AppliedManifestWork) bool { return amw == nil }
 // TestNothingIsEvictedBeforeTheSourceAnswers: without an answer the agent does not know which works the
 // source has.
 func TestNothingIsEvictedBeforeTheSourceAnswers(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	works := w.source("hub1")
-	w.agent()
+	w, works := start(t)
 	w.create(works, w.work("web", configMap("a", "1")))
 	w.is(works, "web", "Available=True")
 	web := w.names("web")

@@ -72,10 +72,7 @@ func TestExecutor(t *testing.T) {
 			w.manifestSays(works, "web", 0, "Failed to apply manifest: not allowed to apply the resource  configmaps, "+w.namespace+" a, will try again in 1m0s")
 			w.data("a", "1")
 			// Taking a right away deletes nothing, and deleting asks for none.
-			if err := works.Delete(w.Context(), "web", metav1.DeleteOptions{}); err != nil {
-				t.Fatal(err)
-			}
-			w.gone(works, "web")
+			w.remove(works, "web")
 			w.data("a", "")
 		})
 	}
@@ -109,9 +106,8 @@ func TestExecutorOfANamespaceAndItsRole(t *testing.T) {
 		}
 		return true
 	})
-	now := metav1.Now()
-	raw.send(&wire.Spec{UID: "uid-1", Source: "hub1", Cluster: cluster, Generation: 2, Action: wire.Delete, DeletionTimestamp: &now, NoMetadata: true}, nil)
-	raw.answered("it is gone", func(s *wire.Status) bool { return meta.IsStatusConditionTrue(s.Status.Conditions, workv1.WorkDeleted) })
+	raw.delete("uid-1", 2)
+	raw.reported("uid-1", 2, workv1.WorkDeleted)
 }
 
 // An executor without a service account fails all manifests.
@@ -158,9 +154,7 @@ func TestExecutorCostsNothingAtRest(t *testing.T) {
 				change++
 				value := fmt.Sprint(change)
 				w.requests.Take(kit.NotWatch)
-				w.update(works, "web", func(work *workv1.ManifestWork) {
-					work.Spec.Workload = w.work("", configMap("a", value)).Spec.Workload
-				})
+				w.change(works, "web", configMap("a", value))
 				w.data("a", value)
 				if got := w.requests.Take(kit.NotWatch); len(got) != 1 {
 					return fmt.Errorf("it took %v", got)

@@ -35,10 +35,7 @@ func (w *world) manifestSays(works workclientv1.ManifestWorkInterface, name stri
 }
 
 func TestBadManifestsStopNoOthers(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	works := w.source("hub1")
-	w.agent()
+	w, works := start(t)
 	w.create(works, w.work("web",
 		configMap("fine", "1"),
 		"{apiVersion: v1, kind: ConfigMap, metadata: {name: nowhere, namespace: no-such-namespace}}",
@@ -56,16 +53,13 @@ func TestBadManifestsStopNoOthers(t *testing.T) {
 	w.create(works, w.work("other", configMap("other", "1")))
 	w.is(works, "other", "Applied=True", "Available=True")
 
-	w.update(works, "web", func(work *workv1.ManifestWork) { work.Spec = w.work("", configMap("fine", "2")).Spec })
+	w.change(works, "web", configMap("fine", "2"))
 	w.is(works, "web", "Applied=True", "Available=True")
 	w.data("fine", "2")
 }
 
 func TestUnknownKindIsAppliedWhenItsDefinitionComes(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	works := w.source("hub1")
-	w.agent()
+	w, works := start(t)
 	w.create(works, w.work("web", configMap("a", "1"), "{apiVersion: late.workwire.dev/v1, kind: Widget, metadata: {name: w, namespace: NAMESPACE}}"))
 	w.manifestSays(works, "web", 1, `the server doesn't have a resource type "Widget"`)
 	// The AppliedManifestWork names the others.
@@ -90,10 +84,7 @@ func TestUnknownKindIsAppliedWhenItsDefinitionComes(t *testing.T) {
 		}
 	}()
 	w.is(works, "web", "Applied=True", "Available=True")
-	if err := works.Delete(w.Context(), "web", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	w.gone(works, "web")
+	w.remove(works, "web")
 }
 
 func TestSpecThatCanNotBeDecodedIsAnswered(t *testing.T) {
@@ -101,12 +92,10 @@ func TestSpecThatCanNotBeDecodedIsAnswered(t *testing.T) {
 	w := newWorld(t)
 	raw := w.rawSource("hub1")
 
-	spec := &wire.Spec{UID: "uid-1", Source: "hub1", Cluster: cluster, Generation: 1, Action: wire.Create,
-		Meta: metav1.ObjectMeta{Name: "web", Namespace: cluster, UID: "uid-1"}, Bundle: wire.NewBundle(&w.work("web", configMap("a", "1")).Spec)}
+	spec := raw.spec("web", "uid-1", 1, configMap("a", "1"))
+	spec.Action = wire.Create
 	raw.send(spec, nil)
-	raw.answered("applied", func(s *wire.Status) bool {
-		return s.Generation == 1 && meta.IsStatusConditionTrue(s.Status.Conditions, workv1.WorkApplied)
-	})
+	raw.reported("uid-1", 1, workv1.WorkApplied)
 	spec.Generation, spec.Action = 2, wire.Update
 	for name, data := range map[string]string{
 		"data is no ManifestBundle":     `{"manifests":`,
@@ -126,9 +115,7 @@ func TestSpecThatCanNotBeDecodedIsAnswered(t *testing.T) {
 	w.data("a", "1")
 	spec.Bundle = wire.NewBundle(&w.work("web", configMap("a", "9")).Spec)
 	raw.send(spec, nil)
-	raw.answered("applied again", func(s *wire.Status) bool {
-		return s.Generation == spec.Generation && meta.IsStatusConditionTrue(s.Status.Conditions, workv1.WorkApplied)
-	})
+	raw.reported("uid-1", spec.Generation, workv1.WorkApplied)
 	w.data("a", "9")
 }
 
@@ -143,19 +130,15 @@ func TestDuplicatesAndReorderedEvents(t *testing.T) {
 	raw.send(spec(3, "3"), nil)
 	raw.send(spec(1, "1"), nil)
 	raw.send(spec(2, "2"), nil)
-	raw.answered("applied at 3", func(s *wire.Status) bool {
-		return s.Generation == 3 && meta.IsStatusConditionTrue(s.Status.Conditions, workv1.WorkApplied)
-	})
+	raw.reported("uid-1", 3, workv1.WorkApplied)
 	w.data("a", "3")
-	now := metav1.Now()
 	// A deletion that names nothing but the UID finds its work.
-	raw.send(&wire.Spec{UID: "uid-1", Source: "hub1", Cluster: cluster, Generation: 3, Action: wire.Delete, NoMetadata: true, DeletionTimestamp: &now}, nil)
-	deleted := func(s *wire.Status) bool { return meta.IsStatusConditionTrue(s.Status.Conditions, workv1.WorkDeleted) }
-	raw.answered("deleted", deleted)
+	raw.delete("uid-1", 3)
+	raw.reported("uid-1", 3, workv1.WorkDeleted)
 	w.data("a", "")
 	w.noneApplied()
-	raw.send(&wire.Spec{UID: "never-heard-of", Source: "hub1", Cluster: cluster, Generation: 1, Action: wire.Delete, NoMetadata: true, DeletionTimestamp: &now}, nil)
-	raw.answered("the unknown work is answered for", func(s *wire.Status) bool { return s.UID == "never-heard-of" && deleted(s) })
+	raw.delete("never-heard-of", 1)
+	raw.reported("never-heard-of", 1, workv1.WorkDeleted)
 }
 
 func TestAgentRestart(t *testing.T) {
@@ -168,9 +151,7 @@ func TestAgentRestart(t *testing.T) {
 			if state {
 				dir = t.TempDir()
 			}
-			restart := func() {
-				w.agent(func(c *agent.Config) { c.StateDir = dir })
-			}
+			restart := func() { w.agent(func(c *agent.Config) { c.StateDir = dir }) }
 			restart()
 			for _, work := range []string{"kept", "changed", "deleted"} {
 				w.create(works, w.work(work, configMap(work, "1"), configMap(work+"-more", "1")))
@@ -179,10 +160,8 @@ func TestAgentRestart(t *testing.T) {
 			}
 			w.stop()
 
-			w.update(works, "changed", func(work *workv1.ManifestWork) { work.Spec = w.work("", configMap("changed", "2")).Spec })
-			if err := works.Delete(w.Context(), "deleted", metav1.DeleteOptions{}); err != nil {
-				t.Fatal(err)
-			}
+			w.change(works, "changed", configMap("changed", "2"))
+			w.delete(works, "deleted")
 			w.create(works, w.work("created", configMap("created", "1")))
 			w.requests.Take(kit.NotWatch)
 			restart()
@@ -206,10 +185,7 @@ func TestAgentRestart(t *testing.T) {
 }
 
 func TestBrokerAway(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	works := w.source("hub1")
-	w.agent()
+	w, works := start(t)
 	w.create(works, w.work("web", configMap("a", "1")))
 	w.is(works, "web", "Available=True")
 	for name, forget := range map[string]bool{"the session is kept": false, "the session is lost": true} {
@@ -217,7 +193,7 @@ func TestBrokerAway(t *testing.T) {
 		if forget {
 			w.broker.Forget(cluster + "-agent")
 		}
-		w.update(works, "web", func(work *workv1.ManifestWork) { work.Spec = w.work("", configMap("a", name)).Spec })
+		w.change(works, "web", configMap("a", name))
 		w.create(works, w.work("new"+fmt.Sprint(forget), configMap("new", name)))
 		w.broker.Restore(cluster + "-agent")
 		w.is(works, "web", "Applied=True", "Available=True")
@@ -246,14 +222,11 @@ func TestTwoSourcesWithWorksOfOneName(t *testing.T) {
 	w.stop()
 	w.broker.Forget(cluster + "-agent")
 	w.agent()
-	w.update(two, "web", func(work *workv1.ManifestWork) { work.Spec = w.work("", configMap("b", "three")).Spec })
+	w.change(two, "web", configMap("b", "three"))
 	w.is(two, "web", "Applied=True", "Available=True")
 	w.data("b", "three")
 
-	if err := one.Delete(w.Context(), "web", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	w.gone(one, "web")
+	w.remove(one, "web")
 	w.data("a", "")
 	w.data("b", "three")
 	w.is(two, "web", "Applied=True", "Available=True")
@@ -264,26 +237,17 @@ func TestNameThatComesBackWithAnotherUID(t *testing.T) {
 	w := newWorld(t)
 	raw := w.rawSource("hub1")
 	spec := func(uid types.UID, manifests ...string) *wire.Spec {
-		return &wire.Spec{UID: uid, Source: "hub1", Cluster: cluster, Generation: 1, Action: wire.Create,
-			Meta: metav1.ObjectMeta{Name: "web", Namespace: cluster, UID: uid}, Bundle: wire.NewBundle(&w.work("web", manifests...).Spec)}
-	}
-	applied := func(uid types.UID) func(*wire.Status) bool {
-		return func(s *wire.Status) bool {
-			return s.UID == uid && meta.IsStatusConditionTrue(s.Status.Conditions, workv1.WorkApplied)
-		}
+		return raw.spec("web", uid, 1, manifests...)
 	}
 	raw.send(spec("first", configMap("a", "1"), configMap("b", "1")), nil)
-	raw.answered("the first is applied", applied("first"))
+	raw.reported("first", 1, workv1.WorkApplied)
 	raw.send(spec("second", configMap("b", "2"), configMap("c", "2")), nil)
-	raw.answered("the second is applied", applied("second"))
+	raw.reported("second", 1, workv1.WorkApplied)
 	w.data("a", "")
 	w.data("b", "2")
 	w.data("c", "2")
-	now := metav1.Now()
-	raw.send(&wire.Spec{UID: "first", Source: "hub1", Cluster: cluster, Generation: 1, Action: wire.Delete, NoMetadata: true, DeletionTimestamp: &now}, nil)
-	raw.answered("the first is gone", func(s *wire.Status) bool {
-		return s.UID == "first" && meta.IsStatusConditionTrue(s.Status.Conditions, workv1.WorkDeleted)
-	})
+	raw.delete("first", 1)
+	raw.reported("first", 1, workv1.WorkDeleted)
 	w.data("b", "2")
 }
 
@@ -330,6 +294,21 @@ func (r *rawSource) send(spec *wire.Spec, data []byte) {
 		if data != nil {
 			event.DataEncoded = data
 		}
+	})
+}
+
+// delete publishes a deletion that has no metadata.
+func (r *rawSource) delete(uid types.UID, generation wire.Generation) {
+	r.Helper()
+	now := metav1.Now()
+	r.send(&wire.Spec{UID: uid, Source: "hub1", Cluster: cluster, Generation: generation, Action: wire.Delete, NoMetadata: true, DeletionTimestamp: &now}, nil)
+}
+
+// reported waits for a status of the work at generation, any if it is 0, that has the condition.
+func (r *rawSource) reported(uid types.UID, generation wire.Generation, condition string) {
+	r.Helper()
+	r.answered(fmt.Sprintf("%s is %s", uid, condition), func(s *wire.Status) bool {
+		return s.UID == uid && (generation == 0 || s.Generation == generation) && meta.IsStatusConditionTrue(s.Status.Conditions, condition)
 	})
 }
 

@@ -10,7 +10,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/workwire/workwire/pkg/agent/applied"
 	"github.com/workwire/workwire/pkg/agent/object"
@@ -21,10 +20,7 @@ import (
 )
 
 func TestLifeOfAWork(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	works := w.source("hub1")
-	w.agent()
+	w, works := start(t)
 
 	work := w.create(works, w.work("web", configMap("a", "1"), configMap("b", "1")))
 	w.is(works, "web", "Applied=True", "Available=True")
@@ -34,9 +30,7 @@ func TestLifeOfAWork(t *testing.T) {
 		t.Errorf("the AppliedManifestWork is %+v", amw)
 	}
 
-	w.update(works, "web", func(work *workv1.ManifestWork) {
-		work.Spec = w.work("", configMap("a", "2"), configMap("c", "2")).Spec
-	})
+	w.change(works, "web", configMap("a", "2"), configMap("c", "2"))
 	updated := w.is(works, "web", "Applied=True", "Available=True")
 	if len(updated.Status.ResourceStatus.Manifests) != 2 || updated.Generation == work.Generation {
 		t.Errorf("status after the update: %+v", updated.Status)
@@ -45,20 +39,14 @@ func TestLifeOfAWork(t *testing.T) {
 	w.data("b", "")
 	w.data("c", "2")
 
-	if err := works.Delete(w.Context(), "web", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	w.gone(works, "web")
+	w.remove(works, "web")
 	w.data("a", "")
 	w.data("c", "")
 	w.noneApplied()
 }
 
 func TestRequestsOfAWork(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	works := w.source("hub1")
-	w.agent()
+	w, works := start(t)
 	// The first work makes the agent look up the kind and watch the type.
 	w.create(works, w.work("first", configMap("first", "1")))
 	w.is(works, "first", "Applied=True")
@@ -71,28 +59,20 @@ func TestRequestsOfAWork(t *testing.T) {
 	if got := w.requests.Take(kit.NotWatch); len(got) != 3+2 {
 		t.Errorf("creating a work of 3 objects took %d requests, want 5: %v", len(got), got)
 	}
-	w.update(works, "web", func(work *workv1.ManifestWork) {
-		work.Spec = w.work("", configMap("a", "1"), configMap("b", "2"), configMap("c", "1")).Spec
-	})
+	w.change(works, "web", configMap("a", "1"), configMap("b", "2"), configMap("c", "1"))
 	w.is(works, "web", "Applied=True")
 	w.data("b", "2")
 	if got := w.requests.Take(kit.NotWatch); len(got) != 1 {
 		t.Errorf("changing 1 of 3 objects took %d requests, want 1: %v", len(got), got)
 	}
-	if err := works.Delete(w.Context(), "web", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	w.gone(works, "web")
+	w.remove(works, "web")
 	if got := w.requests.Take(kit.NotWatch); len(got) != 3+2 {
 		t.Errorf("deleting a work of 3 objects took %d requests, want 5: %v", len(got), got)
 	}
 }
 
 func TestFeedbackFollowsTheCluster(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	works := w.source("hub1")
-	w.agent()
+	w, works := start(t)
 	work := w.work("web", `
 apiVersion: apps/v1
 kind: Deployment
@@ -139,39 +119,24 @@ func (w *world) fedBack(works workclientv1.ManifestWorkInterface, name, want str
 }
 
 func TestForeignChangesAreUndone(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	works := w.source("hub1")
-	w.agent()
+	w, works := start(t)
 	w.create(works, w.work("web", configMap("a", "1"), configMap("b", "1")))
 	w.is(works, "web", "Available=True")
-	configMaps := w.cluster.CoreV1().ConfigMaps(w.namespace)
-	if err := configMaps.Delete(w.Context(), "a", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	w.deleteConfigMap("a")
 	w.data("a", "1")
-	if _, err := configMaps.Patch(w.Context(), "b", types.MergePatchType, []byte(`{"data":{"k":"mine","l":"too"}}`), metav1.PatchOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	w.patch("b", `{"data":{"k":"mine","l":"too"}}`)
 	w.data("b", "1")
 	// Without the label the watch does not select the object.
-	if _, err := configMaps.Patch(w.Context(), "b", types.MergePatchType, []byte(`{"metadata":{"labels":{"workwire.dev/agent":null}},"data":{"k":"mine"}}`), metav1.PatchOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	w.patch("b", `{"metadata":{"labels":{"workwire.dev/agent":null}},"data":{"k":"mine"}}`)
 	w.data("b", "1")
 	w.is(works, "web", "Applied=True", "Available=True")
 }
 
 func TestDeletionWaitsForFinalizers(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	works := w.source("hub1")
-	w.agent()
-	w.create(works, w.work("web", configMap("free", "1"), strings.Replace(configMap("held", "1"), "metadata: {", `metadata: {finalizers: ["test.workwire.dev/hold"], `, 1)))
+	w, works := start(t)
+	w.create(works, w.work("web", configMap("free", "1"), held(configMap("held", "1"))))
 	w.is(works, "web", "Available=True")
-	if err := works.Delete(w.Context(), "web", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	w.delete(works, "web")
 	w.data("free", "")
 	work := w.is(works, "web", "Deleting=True", "Available=False")
 	if c := meta.FindStatusCondition(work.Status.Conditions, "Available"); c.Message != "1 of 2 resources are not available" {
@@ -180,19 +145,14 @@ func TestDeletionWaitsForFinalizers(t *testing.T) {
 	if amw := w.names("web", "held"); amw.DeletionTimestamp == nil {
 		t.Error("the AppliedManifestWork is not being deleted")
 	}
-	if _, err := w.cluster.CoreV1().ConfigMaps(w.namespace).Patch(w.Context(), "held", types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	w.patch("held", `{"metadata":{"finalizers":null}}`)
 	w.gone(works, "web")
 	w.data("held", "")
 	w.noneApplied()
 }
 
 func TestAppliedManifestWorkDeletedByHand(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	works := w.source("hub1")
-	w.agent()
+	w, works := start(t)
 	w.create(works, w.work("web", configMap("a", "1")))
 	w.is(works, "web", "Available=True")
 	amw := w.names("web")

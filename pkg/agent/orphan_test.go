@@ -52,10 +52,7 @@ func TestOrphaningAndRemovingInOneUpdate(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			w := newWorld(t)
-			works := w.source("hub1")
-			w.agent()
+			w, works := start(t)
 			w.create(works, w.work("web", configMap("a", "1"), configMap("b", "1")))
 			w.is(works, "web", "Available=True")
 			w.update(works, "web", func(work *workv1.ManifestWork) {
@@ -64,10 +61,7 @@ func TestOrphaningAndRemovingInOneUpdate(t *testing.T) {
 			})
 			w.data("b", "2")
 			w.orphaned("a")
-			if err := works.Delete(w.Context(), "web", metav1.DeleteOptions{}); err != nil {
-				t.Fatal(err)
-			}
-			w.gone(works, "web")
+			w.remove(works, "web")
 			w.orphaned("a")
 			w.noneApplied()
 		})
@@ -80,10 +74,7 @@ func TestOrphaningAndDeletingAtOnce(t *testing.T) {
 	t.Parallel()
 	for name, forget := range map[string]bool{"queued by the broker": false, "lost and asked for again": true} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			w := newWorld(t)
-			works := w.source("hub1")
-			w.agent()
+			w, works := start(t)
 			w.create(works, w.work("web", configMap("a", "1")))
 			w.is(works, "web", "Available=True")
 			observer := wirekit.Connect(w, w.broker.Client("observer"), "sources/hub1/clusters/+/sourceevents")
@@ -92,9 +83,7 @@ func TestOrphaningAndDeletingAtOnce(t *testing.T) {
 				w.broker.Forget(cluster + "-agent")
 			}
 			w.update(works, "web", func(work *workv1.ManifestWork) { work.Spec.DeleteOption = orphan() })
-			if err := works.Delete(w.Context(), "web", metav1.DeleteOptions{}); err != nil {
-				t.Fatal(err)
-			}
+			w.delete(works, "web")
 			wirekit.Next(w, observer, "the source publishes the deletion", (*wire.Spec).IsDeletion)
 			w.broker.Restore(cluster + "-agent")
 			w.gone(works, "web")
@@ -106,41 +95,27 @@ func TestOrphaningAndDeletingAtOnce(t *testing.T) {
 
 // TestCompletedWorkIsOrphaned: a change of deleteOption takes effect on a complete work.
 func TestCompletedWorkIsOrphaned(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	works := w.source("hub1")
-	w.agent()
+	w, works := start(t)
 	w.create(works, w.completing("web", "true", configMap("a", "1")))
 	w.is(works, "web", "Complete=True")
 	w.update(works, "web", func(work *workv1.ManifestWork) { work.Spec.DeleteOption = orphan() })
-	if err := works.Delete(w.Context(), "web", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	w.gone(works, "web")
+	w.remove(works, "web")
 	w.orphaned("a")
 }
 
 // With a kind that is not served, the AppliedManifestWork is updated all the same, and Deleted is not
 // reported while objects remain.
 func TestUnknownKindDoesNotFreezeTheRecord(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	works := w.source("hub1")
-	w.agent()
+	w, works := start(t)
 	unknown := "{apiVersion: nowhere.workwire.dev/v1, kind: Thing, metadata: {name: t, namespace: NAMESPACE}}"
 	w.create(works, w.work("web", unknown, configMap("a", "1"), configMap("b", "1")))
 	w.manifestSays(works, "web", 0, `the server doesn't have a resource type "Thing"`)
 	w.data("b", "1")
-	w.update(works, "web", func(work *workv1.ManifestWork) {
-		work.Spec = w.work("", unknown, configMap("a", "1"), configMap("c", "1")).Spec
-	})
+	w.change(works, "web", unknown, configMap("a", "1"), configMap("c", "1"))
 	w.data("b", "")
 	w.data("c", "1")
 	w.names("web", "a", "c")
-	if err := works.Delete(w.Context(), "web", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	w.gone(works, "web")
+	w.remove(works, "web")
 	for _, name := range []string{"a", "c"} {
 		if _, err := w.cluster.CoreV1().ConfigMaps(w.namespace).Get(w.Context(), name, metav1.GetOptions{}); err == nil {
 			t.Errorf("the work is gone and ConfigMap %s is not", name)
@@ -150,10 +125,7 @@ func TestUnknownKindDoesNotFreezeTheRecord(t *testing.T) {
 
 // TestLabelsReachTheAppliedManifestWork: so does a label that is added later.
 func TestLabelsReachTheAppliedManifestWork(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	works := w.source("hub1")
-	w.agent()
+	w, works := start(t)
 	w.create(works, w.work("web", configMap("a", "1")))
 	w.is(works, "web", "Applied=True")
 	w.update(works, "web", func(work *workv1.ManifestWork) { work.Labels = map[string]string{"tier": "gold"} })
@@ -183,9 +155,8 @@ func TestInvalidWorkName(t *testing.T) {
 				return meta.IsStatusConditionFalse(s.Status.Conditions, workv1.WorkApplied) && c != nil &&
 					c.Reason == workv1.ReasonAppliedManifestFailed && strings.Contains(c.Message, "188 characters")
 			})
-			now := metav1.Now()
-			raw.send(&wire.Spec{UID: "uid-1", Source: "hub1", Cluster: cluster, Generation: 1, Action: wire.Delete, DeletionTimestamp: &now, NoMetadata: true}, nil)
-			raw.answered("it is gone", func(s *wire.Status) bool { return meta.IsStatusConditionTrue(s.Status.Conditions, workv1.WorkDeleted) })
+			raw.delete("uid-1", 1)
+			raw.reported("uid-1", 1, workv1.WorkDeleted)
 		})
 	}
 }

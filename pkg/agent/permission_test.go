@@ -30,18 +30,13 @@ func TestForbiddenShowsAndHeals(t *testing.T) {
 	w.data("a", "1")
 
 	// Objects that cannot be watched are read, so a foreign change is undone.
-	if err := w.cluster.CoreV1().ConfigMaps(w.namespace).Delete(w.Context(), "a", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	w.deleteConfigMap("a")
 	w.data("a", "1")
 
 	w.grant(user, "secrets", []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"secrets"},
 		Verbs: []string{"get", "list", "watch", "create", "update", "delete"}}})
 	w.is(works, "web", "Applied=True", "Available=True")
-	if err := works.Delete(w.Context(), "web", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	w.gone(works, "web")
+	w.remove(works, "web")
 	w.data("a", "")
 	w.noneApplied()
 }

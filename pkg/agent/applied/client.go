@@ -38,6 +38,7 @@ import (
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	workclient "github.com/workwire/workwire/pkg/client/clientset/versioned"
 	workclientv1 "github.com/workwire/workwire/pkg/client/clientset/versioned/typed/work/v1"
+	"github.com/workwire/workwire/pkg/kube"
 )
 
 // Config configures [NewClient].
@@ -150,17 +151,17 @@ type Status struct {
 // If the cluster has another definition of AppliedManifestWorks than ours, the API server drops the
 // transitions. Client detects this and no longer writes them.
 func (c *Client) UpdateStatus(ctx context.Context, amw *workv1.AppliedManifestWork, status Status) (*workv1.AppliedManifestWork, error) {
-	var changes []operation
+	var changes kube.JSONPatch
 	if list := statusOf(status.Resources); !equality.Semantic.DeepEqual(list, amw.Status.AppliedResources) {
-		changes = append(changes, operation{Op: "add", Path: "/status/appliedResources", Value: list})
+		changes = append(changes, kube.JSONPatchOperation{Op: "add", Path: "/status/appliedResources", Value: list})
 	}
 	sent := false
 	switch have := amw.Status.Transitions; {
 	case c.pruned.Load() || status.Transitions == have:
 	case status.Transitions == "":
-		changes = append(changes, operation{Op: "remove", Path: "/status/transitions"})
+		changes = append(changes, kube.JSONPatchOperation{Op: "remove", Path: "/status/transitions"})
 	default:
-		changes = append(changes, operation{Op: "add", Path: "/status/transitions", Value: status.Transitions})
+		changes = append(changes, kube.JSONPatchOperation{Op: "add", Path: "/status/transitions", Value: status.Transitions})
 		sent = true
 	}
 	if len(changes) == 0 {
@@ -182,14 +183,10 @@ func (c *Client) Delete(ctx context.Context, amw *workv1.AppliedManifestWork) (*
 	}
 	if !slices.Contains(amw.Finalizers, workv1.AppliedManifestWorkFinalizer) {
 		// Another client created it. Without the finalizer it would disappear before its objects.
-		patched, err := c.patch(ctx, amw, types.MergePatchType, map[string]any{"metadata": map[string]any{
-			"uid": amw.UID, "resourceVersion": amw.ResourceVersion,
-			"finalizers": append(slices.Clone(amw.Finalizers), workv1.AppliedManifestWorkFinalizer),
-		}})
-		if err != nil {
+		var err error
+		if amw, err = c.setFinalizers(ctx, amw, append(slices.Clone(amw.Finalizers), workv1.AppliedManifestWorkFinalizer)); err != nil {
 			return nil, err
 		}
-		amw = patched
 	}
 	// The generated client discards the response to DELETE, but RemoveFinalizer needs the new
 	// resource version.
@@ -214,16 +211,19 @@ func (c *Client) RemoveFinalizer(ctx context.Context, amw *workv1.AppliedManifes
 		return nil
 	}
 	finalizers := slices.DeleteFunc(slices.Clone(amw.Finalizers), func(f string) bool { return f == workv1.AppliedManifestWorkFinalizer })
-	_, err := c.patch(ctx, amw, types.MergePatchType, map[string]any{"metadata": map[string]any{
-		"uid": amw.UID, "resourceVersion": amw.ResourceVersion, "finalizers": finalizers,
-	}})
-	if err != nil && !apierrors.IsNotFound(err) {
+	if _, err := c.setFinalizers(ctx, amw, finalizers); err != nil && !apierrors.IsNotFound(err) {
 		return err
 	}
 	if len(finalizers) == 0 {
 		c.view.Forget(types.NamespacedName{Name: amw.Name}, amw.UID)
 	}
 	return nil
+}
+
+func (c *Client) setFinalizers(ctx context.Context, amw *workv1.AppliedManifestWork, finalizers []string) (*workv1.AppliedManifestWork, error) {
+	return c.patch(ctx, amw, types.MergePatchType, map[string]any{"metadata": map[string]any{
+		"uid": amw.UID, "resourceVersion": amw.ResourceVersion, "finalizers": finalizers,
+	}})
 }
 
 func (c *Client) get(ctx context.Context, name string) (*workv1.AppliedManifestWork, error) {
@@ -248,23 +248,16 @@ func (c *Client) patch(ctx context.Context, amw *workv1.AppliedManifestWork, kin
 	return patched, nil
 }
 
-// operation is an operation of a JSON patch.
-type operation struct {
-	Op    string `json:"op"`
-	Path  string `json:"path"`
-	Value any    `json:"value,omitempty"`
-}
-
 // patchStatus changes fields of the status, unless another AppliedManifestWork has the name of amw. It
 // uses a JSON patch, because the API server drops the metadata of a merge patch of the status before
 // it compares the UID, and would apply it to whichever object has the name.
-func (c *Client) patchStatus(ctx context.Context, amw *workv1.AppliedManifestWork, changes ...operation) (*workv1.AppliedManifestWork, error) {
-	patch := []operation{{Op: "test", Path: "/metadata/uid", Value: amw.UID}}
+func (c *Client) patchStatus(ctx context.Context, amw *workv1.AppliedManifestWork, changes ...kube.JSONPatchOperation) (*workv1.AppliedManifestWork, error) {
+	patch := kube.JSONPatch{kube.TestUID(amw.UID)}
 	if s := &amw.Status; len(s.AppliedResources) == 0 && s.EvictionStartTime == nil && s.Transitions == "" {
 		// A field can only be added to an existing status, and adding the status replaces it. The
 		// resource version ensures that nobody has created it since.
-		patch = append(patch, operation{Op: "test", Path: "/metadata/resourceVersion", Value: amw.ResourceVersion},
-			operation{Op: "add", Path: "/status", Value: struct{}{}})
+		patch = append(patch, kube.JSONPatchOperation{Op: "test", Path: "/metadata/resourceVersion", Value: amw.ResourceVersion},
+			kube.JSONPatchOperation{Op: "add", Path: "/status", Value: struct{}{}})
 	}
 	return c.patch(ctx, amw, types.JSONPatchType, append(patch, changes...), "status")
 }

@@ -7,6 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/pkg/kube"
 )
 
 // NeverEvict is the grace period from which nothing is evicted.
@@ -27,22 +28,6 @@ const (
 	// Wait: it is marked, and the grace period has not ended.
 	Wait
 )
-
-// String returns the name of e.
-func (e Eviction) String() string {
-	switch e {
-	case Mark:
-		return "Mark"
-	case Clear:
-		return "Clear"
-	case Evict:
-		return "Evict"
-	case Wait:
-		return "Wait"
-	default:
-		return "None"
-	}
-}
 
 // EvictionRule is the input of [DecideEviction].
 type EvictionRule struct {
@@ -94,9 +79,9 @@ func (c *Client) SetEviction(ctx context.Context, amw *workv1.AppliedManifestWor
 	case start == nil && have == nil:
 		return amw, nil
 	case start == nil:
-		return c.patchStatus(ctx, amw, operation{Op: "remove", Path: "/status/evictionStartTime"})
+		return c.patchStatus(ctx, amw, kube.JSONPatchOperation{Op: "remove", Path: "/status/evictionStartTime"})
 	case have != nil && have.Unix() == start.Unix():
 		return amw, nil
 	}
-	return c.patchStatus(ctx, amw, operation{Op: "add", Path: "/status/evictionStartTime", Value: start})
+	return c.patchStatus(ctx, amw, kube.JSONPatchOperation{Op: "add", Path: "/status/evictionStartTime", Value: start})
 }

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/workwire/workwire/pkg/agent/object"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
@@ -54,14 +55,14 @@ func identity(ref object.Ref) object.Ref {
 // objects cannot be read, it returns the others and an error.
 func Resources(amw *workv1.AppliedManifestWork) ([]Resource, error) {
 	resources := make([]Resource, 0, len(amw.Status.AppliedResources))
-	known := make(map[object.Ref]struct{}, len(amw.Status.AppliedResources))
+	known := make(sets.Set[object.Ref], len(amw.Status.AppliedResources))
 	for i := range amw.Status.AppliedResources {
 		r := &amw.Status.AppliedResources[i]
 		ref := object.Ref{
 			GroupVersionResource: schema.GroupVersionResource{Group: r.Group, Version: r.Version, Resource: r.Resource},
 			Namespace:            r.Namespace, Name: r.Name,
 		}
-		known[identity(ref)] = struct{}{}
+		known.Insert(identity(ref))
 		resources = append(resources, Resource{Ref: ref, UID: types.UID(r.UID)})
 	}
 	value, ok := amw.Annotations[IntentAnnotation]
@@ -70,7 +71,7 @@ func Resources(amw *workv1.AppliedManifestWork) ([]Resource, error) {
 	}
 	intended, err := decodeIntent(value)
 	for _, ref := range intended {
-		if _, ok := known[identity(ref)]; !ok {
+		if !known.Has(identity(ref)) {
 			resources = append(resources, Resource{Ref: ref})
 		}
 	}
@@ -80,17 +81,11 @@ func Resources(amw *workv1.AppliedManifestWork) ([]Resource, error) {
 
 // Dropped returns the resources that are not in wanted.
 func Dropped(resources []Resource, wanted []object.Ref) []Resource {
-	keep := make(map[object.Ref]struct{}, len(wanted))
+	keep := make(sets.Set[object.Ref], len(wanted))
 	for _, ref := range wanted {
-		keep[identity(ref)] = struct{}{}
+		keep.Insert(identity(ref))
 	}
-	var dropped []Resource
-	for _, r := range resources {
-		if _, ok := keep[identity(r.Ref)]; !ok {
-			dropped = append(dropped, r)
-		}
-	}
-	return dropped
+	return slices.DeleteFunc(slices.Clone(resources), func(r Resource) bool { return keep.Has(identity(r.Ref)) })
 }
 
 // statusOf returns resources as in the status of an AppliedManifestWork, sorted.
@@ -200,22 +195,16 @@ func labelsPatch(amw, desired *workv1.AppliedManifestWork) map[string]any {
 // not list, or "".
 func intentPatch(amw *workv1.AppliedManifestWork, intended []object.Ref) (string, error) {
 	resources, err := Resources(amw)
-	known := make(map[object.Ref]struct{}, len(resources))
+	known := make(sets.Set[object.Ref], len(resources))
 	for _, r := range resources {
-		known[identity(r.Ref)] = struct{}{}
+		known.Insert(identity(r.Ref))
 	}
+	unlisted := func(ref object.Ref) bool { return !known.Has(identity(ref)) }
 	// An annotation that cannot be read is replaced.
-	changed := err != nil
-	for _, ref := range intended {
-		if _, ok := known[identity(ref)]; !ok {
-			changed = true
-			break
-		}
+	if err != nil || slices.ContainsFunc(intended, unlisted) {
+		return encodeIntent(intended)
 	}
-	if !changed {
-		return "", nil
-	}
-	return encodeIntent(intended)
+	return "", nil
 }
 
 func sortRefs(refs []object.Ref) { slices.SortFunc(refs, compareRefs) }

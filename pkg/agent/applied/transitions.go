@@ -193,11 +193,7 @@ func cut(message string) string {
 	if len(message) <= maxMessage {
 		return message
 	}
-	end := maxMessage
-	for end > 0 && !utf8.RuneStart(message[end]) {
-		end--
-	}
-	return message[:end]
+	return strings.ToValidUTF8(message[:maxMessage], "")
 }
 
 // same reports whether two snapshots differ only in transition times of StatusFeedbackSynced.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"maps"
 	"reflect"
+	"slices"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/wire"
@@ -101,20 +102,9 @@ func same(held *Entry, in *wire.Spec) bool {
 		}
 	}
 	spec := in.Bundle.WorkSpec()
-	return sameManifests(held.Spec.Workload.Manifests, spec.Workload.Manifests) &&
+	sameManifest := func(a, b workv1.Manifest) bool { return bytes.Equal(a.Raw, b.Raw) }
+	return slices.EqualFunc(held.Spec.Workload.Manifests, spec.Workload.Manifests, sameManifest) &&
 		reflect.DeepEqual(held.Spec.DeleteOption, spec.DeleteOption) &&
 		reflect.DeepEqual(held.Spec.ManifestConfigs, spec.ManifestConfigs) &&
 		reflect.DeepEqual(held.Spec.Executor, spec.Executor)
-}
-
-func sameManifests(a, b []workv1.Manifest) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for i := range a {
-		if !bytes.Equal(a[i].Raw, b[i].Raw) {
-			return false
-		}
-	}
-	return true
 }

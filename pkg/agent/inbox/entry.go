@@ -2,7 +2,7 @@ package inbox
 
 import (
 	"maps"
-	"unicode/utf8"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -101,12 +101,7 @@ func refusedEntry(held *Entry, in *wire.Spec, refusal Refusal) *Entry {
 func refusalOf(failure *wire.DecodeError) Refusal {
 	message := failure.Err.Error()
 	if len(message) > maxMessage {
-		const dots = "…"
-		cut := maxMessage - len(dots)
-		for !utf8.RuneStart(message[cut]) {
-			cut--
-		}
-		message = message[:cut] + dots
+		message = strings.ToValidUTF8(message[:maxMessage-len("…")], "") + "…"
 	}
 	return Refusal{Generation: failure.Spec.Generation, Message: message}
 }

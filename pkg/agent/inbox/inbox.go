@@ -21,11 +21,12 @@ package inbox
 
 import (
 	"cmp"
-	"iter"
 	"log/slog"
 	"maps"
+	"slices"
 	"sync"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/workwire/workwire/pkg/agent/store"
@@ -76,7 +77,7 @@ type Inbox struct {
 	logger  *slog.Logger
 
 	mu          sync.Mutex
-	works       map[wire.SourceID]*sourceWorks
+	works       map[wire.SourceID]sourceWorks
 	count       int
 	labels      latest // of entries
 	annotations latest
@@ -101,7 +102,7 @@ func New(c Config) *Inbox {
 		store:   c.Store,
 		changed: c.Changed,
 		logger:  cmp.Or(c.Logger, slog.Default()),
-		works:   map[wire.SourceID]*sourceWorks{},
+		works:   map[wire.SourceID]sourceWorks{},
 	}
 }
 
@@ -166,27 +167,32 @@ func (b *Inbox) notify(change Change, stored func(error)) {
 	}
 }
 
+// Recover adds a work that is known only from its AppliedManifestWork. It has no spec until its
+// source sends one. [Inbox.Versions] lists it with generation 0, so that the source sends its spec
+// or its deletion. Recover does not change a work that is already held. It reports whether the work
+// is held now, which is false if another work has the name.
+func (b *Inbox) Recover(key Key, cluster wire.ClusterName, name string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.find(key) != nil {
+		return true
+	}
+	if _, taken := b.works[key.Source].byName[name]; taken {
+		return false
+	}
+	b.set(&Entry{Key: key, Cluster: cluster, Meta: Meta(&wire.Spec{
+		UID: key.UID, Source: key.Source, Cluster: cluster,
+		Meta: metav1.ObjectMeta{Name: name, Namespace: string(cluster), UID: key.UID},
+	})})
+	return true
+}
+
 // Get returns the work, and whether it is held. The entry is shared: do not modify it.
 func (b *Inbox) Get(key Key) (*Entry, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	current := b.find(key)
 	return current.snapshot(), current != nil
-}
-
-// ByName returns the work of source that has the name, and whether there is one.
-func (b *Inbox) ByName(source wire.SourceID, name string) (*Entry, bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	s := b.works[source]
-	if s == nil {
-		return nil, false
-	}
-	uid, ok := s.byName[name]
-	if !ok {
-		return nil, false
-	}
-	return s.byUID[uid].entry, true
 }
 
 // Forget removes a work after its source was told that it is deleted. again reports whether a spec
@@ -206,39 +212,24 @@ func (b *Inbox) Forget(key Key) (again bool) {
 	return again
 }
 
-// Versions returns the works to list in a spec resync request to source, or to all sources if
-// source is empty (docs/protocol.md, Spec resync). It lists specs in force, not refused ones, so
-// that the source sends those again. Its cost is linear in the works.
+// Versions returns the works to list in a spec resync request to source (docs/protocol.md, Spec
+// resync). It lists specs in force, not refused ones, so that the source sends those again. Its cost
+// is linear in the works.
 func (b *Inbox) Versions(source wire.SourceID) []wire.SpecVersion {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	var versions []wire.SpecVersion
-	for w := range b.each(source) {
+	for _, w := range b.works[source].byUID {
 		versions = append(versions, wire.SpecVersion{UID: w.entry.UID, Generation: w.entry.Generation})
 	}
 	return versions
-}
-
-// Keys returns the keys of all works. Its cost is linear in the works.
-func (b *Inbox) Keys() []Key {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	keys := make([]Key, 0, b.count)
-	for w := range b.each("") {
-		keys = append(keys, w.entry.Key)
-	}
-	return keys
 }
 
 // Sources returns the sources that have works here, in no order. Its cost is linear in the sources.
 func (b *Inbox) Sources() []wire.SourceID {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	sources := make([]wire.SourceID, 0, len(b.works))
-	for source := range b.works {
-		sources = append(sources, source)
-	}
-	return sources
+	return slices.Collect(maps.Keys(b.works))
 }
 
 // Len returns the number of works.
@@ -249,13 +240,7 @@ func (b *Inbox) Len() int {
 }
 
 // find returns the work, or nil. b.mu must be held, as for all functions below.
-func (b *Inbox) find(key Key) *work {
-	s := b.works[key.Source]
-	if s == nil {
-		return nil
-	}
-	return s.byUID[key.UID]
-}
+func (b *Inbox) find(key Key) *work { return b.works[key.Source].byUID[key.UID] }
 
 // snapshot returns the entry, nil for a nil work.
 func (w *work) snapshot() *Entry {
@@ -263,22 +248,6 @@ func (w *work) snapshot() *Entry {
 		return nil
 	}
 	return w.entry
-}
-
-// each returns the works of source, or of all sources if source is empty.
-func (b *Inbox) each(source wire.SourceID) iter.Seq[*work] {
-	return func(yield func(*work) bool) {
-		for id, s := range b.works {
-			if source != "" && source != id {
-				continue
-			}
-			for _, w := range s.byUID {
-				if !yield(w) {
-					return
-				}
-			}
-		}
-	}
 }
 
 // save sets the entry of a work in memory and on disk.
@@ -292,10 +261,9 @@ func (b *Inbox) save(e *Entry) (superseded *Key) {
 // it: that work is removed, or stays without the name if it is being deleted.
 func (b *Inbox) set(e *Entry) (superseded *Key) {
 	e.Meta.Labels, e.Meta.Annotations = b.labels.share(e.Meta.Labels), b.annotations.share(e.Meta.Annotations)
-	s := b.works[e.Source]
-	if s == nil {
-		s = &sourceWorks{byUID: map[types.UID]*work{}, byName: map[string]types.UID{}}
-		b.works[e.Source] = s
+	s, known := b.works[e.Source]
+	if !known {
+		s = sourceWorks{byUID: map[types.UID]*work{}, byName: map[string]types.UID{}}
 	}
 	holder, taken := s.byName[e.Meta.Name]
 	switch {
@@ -308,7 +276,6 @@ func (b *Inbox) set(e *Entry) (superseded *Key) {
 		}
 		s.byName[e.Meta.Name] = e.UID
 	}
-	// delete may have removed s because it was empty.
 	b.works[e.Source] = s
 	if current := s.byUID[e.UID]; current != nil {
 		current.entry = e

@@ -264,7 +264,7 @@ func TestSourcesAreApart(t *testing.T) {
 	if got := b.Versions("foe"); !slices.Equal(got, []wire.SpecVersion{{UID: "uid-a", Generation: 9}}) {
 		t.Errorf("versions of foe are %v", got)
 	}
-	if got := b.Versions(""); len(got) != 2 {
+	if got := b.Keys(); len(got) != 2 {
 		t.Errorf("versions of all are %v", got)
 	}
 	if got := b.Versions("nobody"); len(got) != 0 {

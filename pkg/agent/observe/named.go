@@ -81,19 +81,9 @@ func (n *Named) Run(ctx context.Context) error {
 // after. An object is watched as long as it is followed. Calls for one name must not run at the same
 // time.
 func (n *Named) Follow(name string, before, after []object.Ref) {
-	if slices.Equal(before, after) {
-		return
-	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	for _, ref := range after {
-		n.add(name, ref)
-	}
-	for _, ref := range before {
-		if !slices.Contains(after, ref) {
-			n.remove(name, ref)
-		}
-	}
+	follow(name, before, after, n.add, n.remove)
 }
 
 // Get returns what is known of ref. That is nothing unless it is watched, and its watch has delivered

@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/dynamic"
 
 	"github.com/workwire/workwire/pkg/agent/object"
@@ -81,20 +80,9 @@ func (o *Objects) Run(ctx context.Context) error {
 // after. A type is watched as long as one of its objects is followed. Calls for one name must not run
 // at the same time.
 func (o *Objects) Follow(name string, before, after []object.Ref) {
-	if slices.Equal(before, after) {
-		return
-	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for _, ref := range after {
-		o.add(name, ref)
-	}
-	keep := sets.New(after...)
-	for _, ref := range before {
-		if !keep.Has(ref) {
-			o.remove(name, ref)
-		}
-	}
+	follow(name, before, after, o.add, o.remove)
 }
 
 func (o *Objects) add(name string, ref object.Ref) {

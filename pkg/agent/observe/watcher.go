@@ -3,6 +3,7 @@ package observe
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -10,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
@@ -91,6 +93,22 @@ func (w *watcher) live(name types.NamespacedName) object.Live {
 		return object.Live{State: object.Absent}
 	}
 	return object.Live{}
+}
+
+// follow adds name to the objects of after, and removes it from those of before that are not in after.
+func follow(name string, before, after []object.Ref, add, remove func(string, object.Ref)) {
+	if slices.Equal(before, after) {
+		return
+	}
+	for _, ref := range after {
+		add(name, ref)
+	}
+	keep := sets.New(after...)
+	for _, ref := range before {
+		if !keep.Has(ref) {
+			remove(name, ref)
+		}
+	}
 }
 
 func isClosed(c <-chan struct{}) bool {

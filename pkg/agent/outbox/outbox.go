@@ -27,6 +27,7 @@ import (
 	cloudevents "github.com/cloudevents/sdk-go/v2/event"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/util/workqueue"
 
 	"github.com/workwire/workwire/pkg/agent/compress"
@@ -34,6 +35,7 @@ import (
 	"github.com/workwire/workwire/pkg/agent/inbox"
 	"github.com/workwire/workwire/pkg/agent/store"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/pkg/required"
 	"github.com/workwire/workwire/pkg/statestore"
 	"github.com/workwire/workwire/pkg/transport"
 	"github.com/workwire/workwire/pkg/wire"
@@ -67,15 +69,9 @@ type Config struct {
 
 // setDefaults applies defaults and reports every fault.
 func (c *Config) setDefaults() error {
-	var errs []error
-	if c.Agent == "" || c.Publisher == nil || c.Topic == nil || c.Done == nil {
-		errs = append(errs, errors.New("Agent, Publisher, Topic and Done are required"))
-	}
-	if c.InFlight < 0 {
-		errs = append(errs, fmt.Errorf("InFlight must not be negative, got %d", c.InFlight))
-	}
-	if c.Flush < 0 {
-		errs = append(errs, fmt.Errorf("Flush must not be negative, got %v", c.Flush))
+	err := required.Fields(c, "Agent", "Publisher", "Topic", "Done")
+	if c.InFlight < 0 || c.Flush < 0 {
+		err = errors.Join(err, fmt.Errorf("InFlight %d and Flush %v must not be negative", c.InFlight, c.Flush))
 	}
 	c.InFlight = cmp.Or(c.InFlight, 64)
 	c.Flush = cmp.Or(c.Flush, 3*time.Second)
@@ -83,7 +79,7 @@ func (c *Config) setDefaults() error {
 		c.Now = time.Now
 	}
 	c.Logger = cmp.Or(c.Logger, slog.Default())
-	return errors.Join(errs...)
+	return err
 }
 
 // Publisher is the part of [transport.Transport] that an Outbox uses.
@@ -126,8 +122,6 @@ type Stats struct {
 	Unchanged uint64
 	// Coalesced counts statuses that were replaced before they were published.
 	Coalesced uint64
-	// Lost counts publishes that failed because the connection was lost. They are retried.
-	Lost uint64
 	// Refused counts publishes that failed for another reason. They are retried.
 	Refused uint64
 	// Shrunk counts statuses that were reduced to fit the broker's packet size.
@@ -148,8 +142,8 @@ type Outbox struct {
 	mu        sync.Mutex
 	works     map[wire.SourceID]map[types.UID]*work
 	count     int
-	queue     list.List // of *work: ready to publish, oldest first
-	delayed   delayed   // works in backoff
+	queue     list.List       // of *work: ready to publish, oldest first
+	delayed   sets.Set[*work] // in backoff
 	inFlight  int
 	connected bool
 	epoch     uint64                     // number of the connection
@@ -166,6 +160,7 @@ func New(c Config) (*Outbox, error) {
 		config:   c,
 		wake:     make(chan struct{}, 1),
 		works:    map[wire.SourceID]map[types.UID]*work{},
+		delayed:  sets.Set[*work]{},
 		backoff:  workqueue.NewTypedItemExponentialFailureRateLimiter[*work](minBackoff, maxBackoff),
 		refusing: map[wire.SourceID]struct{}{},
 	}, nil
@@ -304,8 +299,9 @@ func (o *Outbox) Connected() {
 	o.connected = true
 	o.epoch++
 	clear(o.refusing)
-	for len(o.delayed) > 0 {
-		o.requeueFirst()
+	for w := range o.delayed {
+		o.endBackoff(w)
+		o.enqueue(w)
 	}
 	o.mu.Unlock()
 	o.signal()

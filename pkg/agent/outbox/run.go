@@ -43,13 +43,10 @@ func (o *Outbox) Run(ctx context.Context) error {
 	defer attempts.Wait()
 	defer cancel()
 
-	timer := time.NewTimer(0)
-	timer.Stop()
-	defer timer.Stop()
 	ending := ctx.Done()
 	var deadline <-chan time.Time
 	for {
-		a, wait, idle := o.next()
+		a, idle := o.next()
 		if a != nil {
 			a.sequence = o.sequence.Next(o.config.Now())
 			attempts.Go(func() { o.publish(publishCtx, a) })
@@ -58,13 +55,8 @@ func (o *Outbox) Run(ctx context.Context) error {
 		if deadline != nil && idle {
 			return nil
 		}
-		timer.Stop()
-		if wait > 0 {
-			timer.Reset(wait)
-		}
 		select {
 		case <-o.wake:
-		case <-timer.C:
 		case <-ending:
 			ending, deadline = nil, time.After(o.config.Flush)
 		case <-deadline:
@@ -74,23 +66,15 @@ func (o *Outbox) Run(ctx context.Context) error {
 	}
 }
 
-// next returns the next publish to begin. If there is none, it returns how long to wait for the
-// end of the first backoff, 0 if there is none, and whether nothing is in flight.
-func (o *Outbox) next() (a *attempt, wait time.Duration, idle bool) {
+// next returns the next publish to begin. If there is none, it returns whether nothing is in flight.
+func (o *Outbox) next() (a *attempt, idle bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	now := o.config.Now()
-	for len(o.delayed) > 0 && !o.delayed[0].due.After(now) {
-		o.requeueFirst()
-	}
 	if !o.connected || o.queue.Len() == 0 {
-		if o.connected && len(o.delayed) > 0 {
-			wait = max(o.delayed[0].due.Sub(now), time.Millisecond)
-		}
-		return nil, wait, o.inFlight == 0
+		return nil, o.inFlight == 0
 	}
 	if o.inFlight >= o.config.InFlight {
-		return nil, 0, false
+		return nil, false
 	}
 	w := o.queue.Remove(o.queue.Front()).(*work)
 	w.state, w.inFlight = publishing, w.want
@@ -99,7 +83,7 @@ func (o *Outbox) next() (a *attempt, wait time.Duration, idle bool) {
 		a.action, w.resync = wire.ResyncResponse, false
 	}
 	o.inFlight++
-	return a, 0, false
+	return a, false
 }
 
 // publish makes the attempt and handles its result.
@@ -182,12 +166,10 @@ func (o *Outbox) complete(a *attempt, err error) (done bool) {
 	var tooLarge *transport.TooLargeError
 	switch {
 	case errors.Is(err, transport.ErrNotConnected):
-		o.stats.Lost++
 		if a.epoch == o.epoch {
 			o.connected = false
 		}
-	case errors.Is(err, context.Canceled):
-		o.stats.Lost++ // Run ends
+	case errors.Is(err, context.Canceled): // Run ends
 	case errors.As(err, &tooLarge) && w.want != a.version:
 		o.stats.Coalesced++ // the newer status may fit
 	case errors.As(err, &tooLarge) && a.form < conditionsOnly:
@@ -213,8 +195,7 @@ func (o *Outbox) refused(w *work, err error) {
 		o.refusing[w.key.Source] = struct{}{}
 	}
 	o.logger(w).Log(context.Background(), level, "publish status failed, retrying", "retryAfter", backoff, "error", err)
-	o.enqueueAt(w, o.config.Now().Add(backoff))
-	o.signal()
+	o.startBackoff(w, backoff)
 }
 
 func (o *Outbox) logger(w *work) *slog.Logger {

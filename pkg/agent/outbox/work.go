@@ -1,7 +1,6 @@
 package outbox
 
 import (
-	"container/heap"
 	"container/list"
 	"time"
 
@@ -57,8 +56,7 @@ type work struct {
 
 	state   state
 	element *list.Element // in Outbox.queue, while queued
-	index   int           // in Outbox.delayed, while backingOff
-	due     time.Time     // while backingOff
+	retry   *time.Timer   // while backingOff
 }
 
 // heldStatus is a status in memory. It is encoded once the broker has acknowledged it.
@@ -131,7 +129,7 @@ func (o *Outbox) remove(w *work) {
 	case queued:
 		o.queue.Remove(w.element)
 	case backingOff:
-		heap.Remove(&o.delayed, w.index)
+		o.endBackoff(w)
 	}
 	w.state = idle
 	delete(o.works[w.key.Source], w.key.UID)
@@ -156,47 +154,23 @@ func (o *Outbox) enqueue(w *work) {
 	o.signal()
 }
 
-// enqueueAt puts w into backoff until due.
-func (o *Outbox) enqueueAt(w *work, due time.Time) {
-	w.state, w.due = backingOff, due
-	heap.Push(&o.delayed, w)
+// startBackoff queues w after d.
+func (o *Outbox) startBackoff(w *work, d time.Duration) {
+	w.state = backingOff
+	o.delayed.Insert(w)
+	w.retry = time.AfterFunc(d, func() {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		if w.state == backingOff {
+			o.endBackoff(w)
+			o.enqueue(w)
+		}
+	})
 }
 
 // endBackoff makes w idle.
 func (o *Outbox) endBackoff(w *work) {
-	heap.Remove(&o.delayed, w.index)
+	w.retry.Stop()
+	o.delayed.Delete(w)
 	w.state = idle
-}
-
-// requeueFirst queues the work whose backoff ends first.
-func (o *Outbox) requeueFirst() {
-	w := o.delayed[0]
-	o.endBackoff(w)
-	o.enqueue(w)
-}
-
-// delayed is a heap of works by due time.
-type delayed []*work
-
-func (d delayed) Len() int           { return len(d) }
-func (d delayed) Less(i, j int) bool { return d[i].due.Before(d[j].due) }
-func (d delayed) Swap(i, j int) {
-	d[i], d[j] = d[j], d[i]
-	d[i].index, d[j].index = i, j
-}
-
-// Push implements heap.Interface.
-func (d *delayed) Push(x any) {
-	w := x.(*work)
-	w.index = len(*d)
-	*d = append(*d, w)
-}
-
-// Pop implements heap.Interface.
-func (d *delayed) Pop() any {
-	last := len(*d) - 1
-	w := (*d)[last]
-	(*d)[last] = nil
-	*d = (*d)[:last]
-	return w
 }

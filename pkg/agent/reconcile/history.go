@@ -3,6 +3,7 @@ package reconcile
 import (
 	"github.com/workwire/workwire/pkg/agent/inbox"
 	"github.com/workwire/workwire/pkg/agent/object"
+	"github.com/workwire/workwire/pkg/agent/strategy"
 )
 
 // history is what the reconciles of one name leave to the next one. The worker that holds the name
@@ -33,4 +34,59 @@ func (h *history) markGone(ref object.Ref) {
 		h.gone = map[object.Ref]struct{}{}
 	}
 	h.gone[ref] = struct{}{}
+}
+
+// lastApplied finds the manifests that were last applied for a work. The history keeps only the
+// specs that contain them, which the inbox holds in memory anyway; a spec is parsed again only when
+// the work has another one now.
+type lastApplied struct {
+	history *history
+	entry   *inbox.Entry
+	current []strategy.Manifest // of entry
+	parse   func(*inbox.Entry) []strategy.Manifest
+	parsed  map[*inbox.Entry]map[object.Ref]*strategy.Manifest // filled on demand
+}
+
+// newLastApplied returns the lastApplied of a reconcile of entry, whose manifests are current.
+func newLastApplied(h *history, entry *inbox.Entry, current []strategy.Manifest, parse func(*inbox.Entry) []strategy.Manifest) *lastApplied {
+	return &lastApplied{history: h, entry: entry, current: current, parse: parse, parsed: map[*inbox.Entry]map[object.Ref]*strategy.Manifest{}}
+}
+
+// manifest returns the manifest last applied to ref, nil if it is not known.
+func (l *lastApplied) manifest(ref object.Ref) *strategy.Manifest {
+	if spec := l.spec(ref); spec != nil {
+		return l.manifests(spec)[ref]
+	}
+	return nil
+}
+
+// spec returns the work whose spec has the manifest last applied to ref, or nil.
+func (l *lastApplied) spec(ref object.Ref) *inbox.Entry {
+	h := l.history
+	if h.applied != nil {
+		return h.applied[ref]
+	}
+	if h.spec == nil || l.manifests(h.spec)[ref] == nil {
+		return nil
+	}
+	return h.spec
+}
+
+// manifests returns the valid manifests of spec by object.
+func (l *lastApplied) manifests(spec *inbox.Entry) map[object.Ref]*strategy.Manifest {
+	if known, ok := l.parsed[spec]; ok {
+		return known
+	}
+	manifests := l.current
+	if spec != l.entry {
+		manifests = l.parse(spec)
+	}
+	byRef := make(map[object.Ref]*strategy.Manifest, len(manifests))
+	for i := range manifests {
+		if m := &manifests[i]; m.Err == nil {
+			byRef[m.Ref] = m
+		}
+	}
+	l.parsed[spec] = byRef
+	return byRef
 }

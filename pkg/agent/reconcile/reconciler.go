@@ -19,6 +19,7 @@ import (
 	"github.com/workwire/workwire/pkg/agent/outbox"
 	"github.com/workwire/workwire/pkg/agent/restmapper"
 	"github.com/workwire/workwire/pkg/agent/strategy/apply"
+	"github.com/workwire/workwire/pkg/required"
 	"github.com/workwire/workwire/pkg/wire"
 )
 
@@ -74,34 +75,10 @@ type Sources interface {
 }
 
 func (c *Config) validate() error {
-	var errs []error
-	for _, field := range []struct {
-		name string
-		ok   bool
-	}{
-		{"Cluster", c.Cluster != ""},
-		{"AgentID", c.AgentID != ""},
-		{"BrokerHost", c.BrokerHost != ""},
-		{"Table", c.Table != nil},
-		{"Inbox", c.Inbox != nil},
-		{"RESTMapper", c.RESTMapper != nil},
-		{"Applied", c.Applied != nil},
-		{"Executors", c.Executors != nil},
-		{"Applier", c.Applier != nil},
-		{"Objects", c.Objects != nil},
-		{"Named", c.Named != nil},
-		{"Client", c.Client != nil},
-		{"Rules", c.Rules != nil},
-		{"Feedback", c.Feedback != nil},
-		{"Outbox", c.Outbox != nil},
-		{"Sources", c.Sources != nil},
-	} {
-		if !field.ok {
-			errs = append(errs, fmt.Errorf("reconcile: %s is required", field.name))
-		}
-	}
+	errs := []error{required.Fields(c, "Cluster", "AgentID", "BrokerHost", "Table", "Inbox", "RESTMapper", "Applied", "Executors",
+		"Applier", "Objects", "Named", "Client", "Rules", "Feedback", "Outbox", "Sources")}
 	if c.Workers < 1 || c.SyncInterval <= 0 || c.EvictionGrace <= 0 {
-		errs = append(errs, fmt.Errorf("reconcile: Workers %d, SyncInterval %v and EvictionGrace %v must be positive",
+		errs = append(errs, fmt.Errorf("Workers %d, SyncInterval %v and EvictionGrace %v must be positive",
 			c.Workers, c.SyncInterval, c.EvictionGrace))
 	}
 	return errors.Join(errs...)
@@ -119,7 +96,7 @@ type Reconciler struct {
 // New returns a Reconciler that does nothing until [Reconciler.Recover] and [Reconciler.Run].
 func New(config Config) (*Reconciler, error) {
 	if err := config.validate(); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("reconcile: %w", err)
 	}
 	config.Logger = cmp.Or(config.Logger, slog.Default())
 	return &Reconciler{

@@ -9,7 +9,6 @@ package session
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"log/slog"
 	"sync/atomic"
@@ -21,6 +20,7 @@ import (
 
 	"github.com/workwire/workwire/pkg/agent/inbox"
 	"github.com/workwire/workwire/pkg/agent/outbox"
+	"github.com/workwire/workwire/pkg/required"
 	"github.com/workwire/workwire/pkg/transport"
 	"github.com/workwire/workwire/pkg/wire"
 )
@@ -52,28 +52,6 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-func (c *Config) validate() error {
-	var errs []error
-	for _, field := range []struct {
-		name string
-		ok   bool
-	}{
-		{"Cluster", c.Cluster != ""},
-		{"ClientID", c.ClientID != ""},
-		{"Transport", c.Transport != nil},
-		{"Inbox", c.Inbox != nil},
-		{"Outbox", c.Outbox != nil},
-		{"Superseded", c.Superseded != nil},
-		{"SourceAnswered", c.SourceAnswered != nil},
-		{"RetryInterval", c.RetryInterval > 0},
-	} {
-		if !field.ok {
-			errs = append(errs, fmt.Errorf("session: %s is required", field.name))
-		}
-	}
-	return errors.Join(errs...)
-}
-
 // Session is the agent's side of the connection. It is safe for concurrent use.
 type Session struct {
 	config    Config
@@ -88,8 +66,8 @@ type Session struct {
 
 // New returns a Session that does nothing until [Session.Run].
 func New(config Config) (*Session, error) {
-	if err := config.validate(); err != nil {
-		return nil, err
+	if err := required.Fields(config, "Cluster", "ClientID", "Transport", "Inbox", "Outbox", "Superseded", "SourceAnswered", "RetryInterval"); err != nil {
+		return nil, fmt.Errorf("session: %w", err)
 	}
 	config.Logger = cmp.Or(config.Logger, slog.Default())
 	presence, err := newPresence(wire.Presence{Agent: config.ClientID, Cluster: config.Cluster}, config.Topics, config.Transport, config.Logger)
