@@ -107,13 +107,8 @@ func TestHandover(t *testing.T) {
 	kit.Run(t, "source", client.Run)
 	works := client.ManifestWorks(cluster)
 	dir := t.TempDir()
-	file := filepath.Join(dir, "transport.yaml")
-	text := fmt.Sprintf("brokerHost: %s\nusername: %s\npassword: %s\ntopics: {sourceEvents: %s, agentEvents: %s}\n",
-		b.Addr, cluster, password, topics.SourceEvents, topics.AgentEvents)
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-
+	file := written(t, fmt.Sprintf("brokerHost: %s\nusername: %s\npassword: %s\ntopics: {sourceEvents: %s, agentEvents: %s}\n",
+		b.Addr, cluster, password, topics.SourceEvents, topics.AgentEvents))
 	stopFirst := replica(t, file, filepath.Join(dir, "first"))
 	applied(t, works, "before")
 	replica(t, file, filepath.Join(dir, "second"))

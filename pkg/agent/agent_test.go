@@ -59,7 +59,13 @@ const (
 	wait    = 30 * time.Second
 )
 
+// newWorld returns a world without a source and an agent. The test runs in parallel to others.
 func newWorld(t *testing.T) *world {
+	t.Parallel()
+	return newSerialWorld(t)
+}
+
+func newSerialWorld(t *testing.T) *world {
 	t.Helper()
 	return &world{
 		T: t, namespace: plane.Namespace(t, "agent"), host: "broker-" + strings.ToLower(t.Name()),
@@ -71,11 +77,9 @@ func newWorld(t *testing.T) *world {
 	}
 }
 
-// start returns a world with source hub1 and an agent, and the works of the source. The test runs in
-// parallel to others.
+// start returns a newWorld with source hub1 and an agent, and the works of the source.
 func start(t *testing.T) (*world, workclientv1.ManifestWorkInterface) {
 	t.Helper()
-	t.Parallel()
 	w := newWorld(t)
 	works := w.source("hub1")
 	w.agent()

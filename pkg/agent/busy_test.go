@@ -22,7 +22,6 @@ import (
 // TestBusyAPIServer: the API server admits few writes of the agent at a time and refuses the others with
 // 429. That slows the agent down; no work is lost or reported as failed.
 func TestBusyAPIServer(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t)
 	works := w.source("hub1")
 	user := "agent-of-" + w.namespace

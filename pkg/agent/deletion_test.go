@@ -9,9 +9,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/rest"
 
-	"github.com/workwire/workwire/pkg/agent"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/wire"
 	"github.com/workwire/workwire/test/kit"
@@ -24,9 +22,7 @@ func held(manifest string) string {
 
 // A spec that arrives while a work is being deleted has no effect.
 func TestSpecDoesNotReviveADeletedWork(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	raw := w.rawSource("hub1")
+	raw := newWorld(t).rawSource("hub1")
 	raw.send(raw.spec("web", "uid-1", 1, held(configMap("a", "1"))), nil)
 	raw.reported("uid-1", 1, workv1.WorkApplied)
 	raw.delete("uid-1", 2)
@@ -41,26 +37,19 @@ func TestSpecDoesNotReviveADeletedWork(t *testing.T) {
 		}
 		return s.UID == "uid-2"
 	})
-	w.data("b", "")
-	w.data("a", "1")
-	w.patch("a", `{"metadata":{"finalizers":null}}`)
+	raw.data("b", "")
+	raw.data("a", "1")
+	raw.patch("a", `{"metadata":{"finalizers":null}}`)
 	raw.reported("uid-1", 2, workv1.WorkDeleted)
-	w.data("a", "")
+	raw.data("a", "")
 }
 
 // An object that the agent is not permitted to delete stays in the AppliedManifestWork, and Deleted is
 // reported once it is gone.
 func TestObjectThatCanNotBeDeletedStaysRecorded(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t)
 	works := w.source("hub1")
-	user := "agent-of-" + w.namespace
-	w.grant(user, "amws", []rbacv1.PolicyRule{
-		{APIGroups: []string{"work.open-cluster-management.io"}, Resources: []string{"appliedmanifestworks", "appliedmanifestworks/status"},
-			Verbs: []string{"get", "list", "watch", "create", "patch", "delete"}},
-		{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"get", "list", "watch", "create", "update"}},
-	})
-	w.agent(func(c *agent.Config) { c.Kube.Impersonate = rest.ImpersonationConfig{UserName: user} })
+	user := w.restrictedAgent("get", "list", "watch", "create", "update")
 	w.create(works, w.work("web", configMap("a", "1")))
 	w.is(works, "web", "Applied=True")
 	w.names("web", "a")

@@ -136,9 +136,7 @@ func (w *world) value(works workclientv1.ManifestWorkInterface, manifest int, wa
 
 // TestOneStatusForEachChange: a new spec leads to one status, and no status mixes two generations.
 func TestOneStatusForEachChange(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	raw := w.rawSource("hub1")
+	raw := newWorld(t).rawSource("hub1")
 	for generation := wire.Generation(1); generation <= 3; generation++ {
 		raw.send(raw.spec("web", "uid-1", generation, configMap("a", fmt.Sprint(generation)), configMap("b", "1")), nil)
 		raw.answered(fmt.Sprintf("generation %d", generation), func(s *wire.Status) bool {

@@ -23,7 +23,7 @@ import (
 // the reconciles. It does not run in parallel: an agent reconciles the AppliedManifestWorks of all agents
 // of the cluster.
 func TestEchoesCostNoReconcile(t *testing.T) {
-	w := newWorld(t)
+	w := newSerialWorld(t)
 	works := w.source("hub1")
 	registry := prometheus.NewRegistry()
 	slow := &slowAnswers{shown: make(chan struct{}, 1)}

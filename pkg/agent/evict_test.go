@@ -40,7 +40,6 @@ func (w *world) stray(name, hubHash, agentID string) *workv1.AppliedManifestWork
 // TestEviction: an AppliedManifestWork of this agent without a work is deleted with its objects after the
 // grace period, whatever its hub. One of another agent stays.
 func TestEviction(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t)
 	works := w.source("hub1")
 	ours, elsewhere := applied.HubHash(w.host, ""), applied.HubHash("old-"+w.host, "")
@@ -119,7 +118,6 @@ func TestNothingIsEvictedBeforeTheSourceAnswers(t *testing.T) {
 
 // TestEvictionSwitchedOff: nothing is deleted, and marks are removed.
 func TestEvictionSwitchedOff(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t)
 	works := w.source("hub1")
 	stray := w.stray("stray", applied.HubHash(w.host, ""), w.host)

@@ -1,7 +1,6 @@
 package agent_test
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -48,7 +47,6 @@ func TestExecutor(t *testing.T) {
 	t.Parallel()
 	for name, caches := range map[string]bool{"by reviews": false, "from memory": true} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			w := newWorld(t)
 			works := w.source("hub1")
 			if _, err := w.cluster.CoreV1().ServiceAccounts(w.namespace).Create(w.Context(),
@@ -80,20 +78,9 @@ func TestExecutor(t *testing.T) {
 
 // A work with a namespace and a role in it is applied at once.
 func TestExecutorOfANamespaceAndItsRole(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t)
 	name := w.namespace + "-new"
-	if _, err := w.cluster.RbacV1().ClusterRoleBindings().Create(w.Context(), &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: name}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
-		Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: w.namespace, Name: "executor1"}},
-	}, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	w.Cleanup(func() {
-		if err := w.cluster.RbacV1().ClusterRoleBindings().Delete(context.Background(), name, metav1.DeleteOptions{}); err != nil {
-			t.Error(err)
-		}
-	})
+	w.bindCluster(name, "cluster-admin", rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: w.namespace, Name: "executor1"})
 	raw := w.rawSource("hub1")
 	spec := raw.spec("web", "uid-1", 1,
 		"{apiVersion: v1, kind: Namespace, metadata: {name: NAMESPACE-new}}",
@@ -112,9 +99,7 @@ func TestExecutorOfANamespaceAndItsRole(t *testing.T) {
 
 // An executor without a service account fails all manifests.
 func TestExecutorOfNoAccount(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	raw := w.rawSource("hub1")
+	raw := newWorld(t).rawSource("hub1")
 	spec := raw.spec("web", "uid-1", 1, configMap("a", "1"))
 	for generation, c := range []struct {
 		subject workv1.ManifestWorkExecutorSubject
@@ -133,7 +118,7 @@ func TestExecutorOfNoAccount(t *testing.T) {
 			return applied != nil && applied.Status == metav1.ConditionFalse && strings.Contains(applied.Message, c.want)
 		})
 	}
-	w.data("a", "")
+	raw.data("a", "")
 }
 
 // Permissions are not checked again until they change.
@@ -141,7 +126,6 @@ func TestExecutorCostsNothingAtRest(t *testing.T) {
 	t.Parallel()
 	for name, caches := range map[string]bool{"by reviews": false, "from memory": true} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			w := newWorld(t)
 			works := w.source("hub1")
 			w.bind("all", rbacv1.PolicyRule{APIGroups: []string{"*"}, Resources: []string{"*"}, Verbs: []string{"*"}})

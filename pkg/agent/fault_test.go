@@ -88,9 +88,7 @@ func TestUnknownKindIsAppliedWhenItsDefinitionComes(t *testing.T) {
 }
 
 func TestSpecThatCanNotBeDecodedIsAnswered(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	raw := w.rawSource("hub1")
+	raw := newWorld(t).rawSource("hub1")
 
 	spec := raw.spec("web", "uid-1", 1, configMap("a", "1"))
 	spec.Action = wire.Create
@@ -112,15 +110,14 @@ func TestSpecThatCanNotBeDecodedIsAnswered(t *testing.T) {
 		})
 		spec.Generation++
 	}
-	w.data("a", "1")
-	spec.Bundle = wire.NewBundle(&w.work("web", configMap("a", "9")).Spec)
+	raw.data("a", "1")
+	spec.Bundle = wire.NewBundle(&raw.work("web", configMap("a", "9")).Spec)
 	raw.send(spec, nil)
 	raw.reported("uid-1", spec.Generation, workv1.WorkApplied)
-	w.data("a", "9")
+	raw.data("a", "9")
 }
 
 func TestDuplicatesAndReorderedEvents(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t)
 	w.broker.Duplicate(2)
 	raw := w.rawSource("hub1")
@@ -144,7 +141,6 @@ func TestDuplicatesAndReorderedEvents(t *testing.T) {
 func TestAgentRestart(t *testing.T) {
 	for name, state := range map[string]bool{"without state": false, "with state": true} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
 			w := newWorld(t)
 			works := w.source("hub1")
 			dir := ""
@@ -203,7 +199,6 @@ func TestBrokerAway(t *testing.T) {
 }
 
 func TestTwoSourcesWithWorksOfOneName(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t)
 	w.topics = wire.Topics{
 		SourceEvents: "sources/+/clusters/+/sourceevents", AgentEvents: "sources/+/clusters/+/agentevents",
@@ -233,9 +228,7 @@ func TestTwoSourcesWithWorksOfOneName(t *testing.T) {
 }
 
 func TestNameThatComesBackWithAnotherUID(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	raw := w.rawSource("hub1")
+	raw := newWorld(t).rawSource("hub1")
 	spec := func(uid types.UID, manifests ...string) *wire.Spec {
 		return raw.spec("web", uid, 1, manifests...)
 	}
@@ -243,12 +236,12 @@ func TestNameThatComesBackWithAnotherUID(t *testing.T) {
 	raw.reported("first", 1, workv1.WorkApplied)
 	raw.send(spec("second", configMap("b", "2"), configMap("c", "2")), nil)
 	raw.reported("second", 1, workv1.WorkApplied)
-	w.data("a", "")
-	w.data("b", "2")
-	w.data("c", "2")
+	raw.data("a", "")
+	raw.data("b", "2")
+	raw.data("c", "2")
 	raw.delete("first", 1)
 	raw.reported("first", 1, workv1.WorkDeleted)
-	w.data("b", "2")
+	raw.data("b", "2")
 }
 
 // rawSource is a source whose messages the test writes.

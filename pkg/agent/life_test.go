@@ -2,19 +2,14 @@ package agent_test
 
 import (
 	"fmt"
-	"log/slog"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/workwire/workwire/pkg/agent/applied"
-	"github.com/workwire/workwire/pkg/agent/object"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
-	workclient "github.com/workwire/workwire/pkg/client/clientset/versioned"
 	workclientv1 "github.com/workwire/workwire/pkg/client/clientset/versioned/typed/work/v1"
 	"github.com/workwire/workwire/test/kit"
 )
@@ -167,44 +162,4 @@ func TestAppliedManifestWorkDeletedByHand(t *testing.T) {
 		return c != nil && c.UID != before.UID
 	})
 	w.is(works, "web", "Applied=True", "Available=True")
-}
-
-func TestAppliedManifestWorkSparesItsSuccessor(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	client := applied.NewClient(applied.Config{
-		Client: workclient.NewForConfigOrDie(plane.REST()), AgentID: w.host, Changed: func(string, string) {}, Logger: slog.New(slog.DiscardHandler),
-	})
-	work := applied.Work{Name: "web", UID: "1", Source: "hub1"}
-	old, err := client.Ensure(w.Context(), nil, applied.HubHash(w.host, ""), work, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := client.Delete(w.Context(), old); err != nil {
-		t.Fatal(err)
-	}
-	going, _ := client.Get(old.Name)
-	if err := client.RemoveFinalizer(w.Context(), going); err != nil {
-		t.Fatal(err)
-	}
-	successor, err := client.Ensure(w.Context(), nil, applied.HubHash(w.host, ""), work, nil)
-	if err != nil || successor.UID == old.UID {
-		t.Fatalf("no successor: %v", err)
-	}
-	resource := applied.Resource{Ref: object.Ref{GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}, Namespace: "x", Name: "a"}, UID: "u"}
-	if _, err := client.UpdateStatus(w.Context(), old, applied.Status{Resources: []applied.Resource{resource}}); err == nil {
-		t.Error("the status of an AppliedManifestWork that is gone was written")
-	}
-	updated, err := client.UpdateStatus(w.Context(), successor, applied.Status{Resources: []applied.Resource{resource}})
-	if err != nil || len(updated.Status.AppliedResources) != 1 {
-		t.Errorf("the successor has %+v, %v", updated, err)
-	}
-	going, err = client.Delete(w.Context(), updated)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := client.RemoveFinalizer(w.Context(), going); err != nil {
-		t.Error(err)
-	}
-	w.noneApplied()
 }

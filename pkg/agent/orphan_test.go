@@ -143,9 +143,7 @@ func TestInvalidWorkName(t *testing.T) {
 	t.Parallel()
 	for what, name := range map[string]string{"too long": strings.Repeat("x", 200), "no name": "A_B"} {
 		t.Run(what, func(t *testing.T) {
-			t.Parallel()
-			w := newWorld(t)
-			raw := w.rawSource("hub1")
+			raw := newWorld(t).rawSource("hub1")
 			raw.send(raw.spec(name, "uid-1", 1, configMap("a", "1")), nil)
 			raw.answered("it is not applied", func(s *wire.Status) bool {
 				if len(s.Status.ResourceStatus.Manifests) == 0 {

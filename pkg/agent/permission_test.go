@@ -14,16 +14,9 @@ import (
 // TestForbiddenShowsAndHeals runs the agent as a user without permissions for Secrets, and without list
 // and watch for ConfigMaps, until a role grants them.
 func TestForbiddenShowsAndHeals(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t)
 	works := w.source("hub1")
-	user := "agent-of-" + w.namespace
-	w.grant(user, "amws", []rbacv1.PolicyRule{
-		{APIGroups: []string{"work.open-cluster-management.io"}, Resources: []string{"appliedmanifestworks", "appliedmanifestworks/status"},
-			Verbs: []string{"get", "list", "watch", "create", "patch", "delete"}},
-		{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"get", "create", "update", "delete"}},
-	})
-	w.agent(func(c *agent.Config) { c.Kube.Impersonate = rest.ImpersonationConfig{UserName: user} })
+	user := w.restrictedAgent("get", "create", "update", "delete")
 
 	w.create(works, w.work("web", configMap("a", "1"), "{apiVersion: v1, kind: Secret, metadata: {name: s, namespace: NAMESPACE}, stringData: {k: v}}"))
 	w.manifestSays(works, "web", 1, `secrets is forbidden: User "`+user+`" cannot create resource "secrets"`)
@@ -41,29 +34,49 @@ func TestForbiddenShowsAndHeals(t *testing.T) {
 	w.noneApplied()
 }
 
+// restrictedAgent starts the agent as a user that may do with ConfigMaps what verbs say, and returns the
+// user.
+func (w *world) restrictedAgent(verbs ...string) (user string) {
+	w.Helper()
+	user = "agent-of-" + w.namespace
+	w.grant(user, "amws", []rbacv1.PolicyRule{
+		{APIGroups: []string{"work.open-cluster-management.io"}, Resources: []string{"appliedmanifestworks", "appliedmanifestworks/status"},
+			Verbs: []string{"get", "list", "watch", "create", "patch", "delete"}},
+		{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: verbs},
+	})
+	w.agent(func(c *agent.Config) { c.Kube.Impersonate = rest.ImpersonationConfig{UserName: user} })
+	return user
+}
+
 // grant binds the user to a new ClusterRole until the test ends.
 func (w *world) grant(user, name string, rules []rbacv1.PolicyRule) {
 	w.Helper()
 	name = w.namespace + "-" + name
-	roles, bindings := w.cluster.RbacV1().ClusterRoles(), w.cluster.RbacV1().ClusterRoleBindings()
+	roles := w.cluster.RbacV1().ClusterRoles()
 	if _, err := roles.Create(w.Context(), &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: rules}, metav1.CreateOptions{}); err != nil {
 		w.Fatal(err)
 	}
-	_, err := bindings.Create(w.Context(), &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: name},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
-		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user}},
-	}, metav1.CreateOptions{})
-	if err != nil {
+	w.Cleanup(func() {
+		if err := roles.Delete(context.Background(), name, metav1.DeleteOptions{}); err != nil {
+			w.Error(err)
+		}
+	})
+	w.bindCluster(name, name, rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user})
+}
+
+// bindCluster binds the subject to a ClusterRole until the test ends.
+func (w *world) bindCluster(name, role string, subject rbacv1.Subject) {
+	w.Helper()
+	bindings := w.cluster.RbacV1().ClusterRoleBindings()
+	if _, err := bindings.Create(w.Context(), &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: name}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
+		Subjects: []rbacv1.Subject{subject},
+	}, metav1.CreateOptions{}); err != nil {
 		w.Fatal(err)
 	}
 	w.Cleanup(func() {
-		for _, err := range []error{
-			bindings.Delete(context.Background(), name, metav1.DeleteOptions{}), roles.Delete(context.Background(), name, metav1.DeleteOptions{}),
-		} {
-			if err != nil {
-				w.Error(err)
-			}
+		if err := bindings.Delete(context.Background(), name, metav1.DeleteOptions{}); err != nil {
+			w.Error(err)
 		}
 	})
 }

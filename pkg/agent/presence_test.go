@@ -10,7 +10,6 @@ import (
 // TestPresence: the agent tells its source when it connects and, itself or by its will, when it
 // disconnects. A status resync makes it repeat its presence.
 func TestPresence(t *testing.T) {
-	t.Parallel()
 	w := newWorld(t)
 	hub := wirekit.Connect(w, w.broker.Client("hub1"), "sources/hub1/clusters/+/agentevents")
 	next := func(what string, present bool) string {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -113,6 +114,21 @@ func (c *cluster) setEviction(amw *workv1.AppliedManifestWork, start *metav1.Tim
 	return set
 }
 
+// remove deletes an AppliedManifestWork and takes its finalizer off.
+func (c *cluster) remove(amw *workv1.AppliedManifestWork) {
+	c.Helper()
+	going, err := c.applied.Delete(c.Context(), amw)
+	if err == nil {
+		err = c.applied.RemoveFinalizer(c.Context(), going)
+	}
+	if err != nil {
+		c.Fatal(err)
+	}
+	if _, err := c.client.WorkV1().AppliedManifestWorks().Get(c.Context(), amw.Name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		c.Errorf("the AppliedManifestWork is not gone: %v", err)
+	}
+}
+
 // wantStatus compares the status on the API server.
 func (c *cluster) wantStatus(name string, want workv1.AppliedManifestWorkStatus) {
 	c.Helper()
@@ -220,13 +236,7 @@ func TestEvictionIsSetOnPurposeOnly(t *testing.T) {
 	c.wantStatus(fresh.Name, workv1.AppliedManifestWorkStatus{AppliedResources: listed("b"), Transitions: "t"})
 
 	// A successor of the same name is spared.
-	going, err := c.applied.Delete(t.Context(), again)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := c.applied.RemoveFinalizer(t.Context(), going); err != nil {
-		t.Fatal(err)
-	}
+	c.remove(again)
 	c.applied = newCluster(t, plane.REST()).applied
 	if _, err := c.applied.SetEviction(t.Context(), cleared, &start); !apierrors.IsNotFound(err) {
 		t.Errorf("marking an object that does not exist: %v", err)
@@ -238,18 +248,32 @@ func TestEvictionIsSetOnPurposeOnly(t *testing.T) {
 	c.wantStatus(successor.Name, workv1.AppliedManifestWorkStatus{})
 }
 
+func TestStatusSparesASuccessor(t *testing.T) {
+	plane.Require(t)
+	t.Parallel()
+	c := newCluster(t, plane.REST())
+	old := c.ensure(nil)
+	c.remove(old)
+	successor := c.ensure(nil)
+	if successor.UID == old.UID {
+		t.Fatal("no successor")
+	}
+	status := applied.Status{Resources: []applied.Resource{configMap("a")}}
+	if _, err := c.applied.UpdateStatus(t.Context(), old, status); err == nil {
+		t.Error("the status of an AppliedManifestWork that is gone was written")
+	}
+	updated := c.updateStatus(successor, status)
+	c.wantStatus(successor.Name, workv1.AppliedManifestWorkStatus{AppliedResources: listed("a")})
+	c.remove(updated)
+}
+
 func TestLabelsFollowTheWork(t *testing.T) {
 	plane.Require(t)
 	t.Parallel()
 	c := newCluster(t, plane.REST())
-	source := map[string]string{workv1.OriginalSourceLabelKey: "hub1"}
 	with := func(more map[string]string) map[string]string {
-		all := map[string]string{}
-		for _, labels := range []map[string]string{source, more} {
-			for k, v := range labels {
-				all[k] = v
-			}
-		}
+		all := map[string]string{workv1.OriginalSourceLabelKey: "hub1"}
+		maps.Copy(all, more)
 		return all
 	}
 	amw := c.ensure(map[string]string{"team": "a", "tier": "web"})

@@ -90,6 +90,22 @@ func (w *watched) get(t *testing.T, key inbox.Key) *inbox.Entry {
 	return e
 }
 
+// wantHolder checks which work of a source has a name.
+func (w *watched) wantHolder(t *testing.T, source wire.SourceID, name string, want inbox.Key) {
+	t.Helper()
+	if e, ok := w.ByName(source, name); !ok || e.Key != want {
+		t.Errorf("the name %s is held by %v, want %v", name, e, want)
+	}
+}
+
+// wantSuperseded checks which work lost its name by a change.
+func wantSuperseded(t *testing.T, change inbox.Change, want ...inbox.Key) {
+	t.Helper()
+	if got := change.Superseded; (got != nil) != (len(want) > 0) || got != nil && *got != want[0] {
+		t.Errorf("superseded is %v, want %v", got, want)
+	}
+}
+
 // manifests returns the names of the manifests in force.
 func manifests(e *inbox.Entry) string {
 	var names []string
@@ -182,20 +198,13 @@ func TestANameWithAnotherUID(t *testing.T) {
 	b := watch(nil)
 	old, fresh := keyOf("old"), keyOf("new")
 	b.put(t, spec("old", 7, named("lamp")), inbox.Added, old)
-	change := b.put(t, spec("new", 1, named("lamp")), inbox.Added, fresh, old)
-	if change.Superseded == nil || *change.Superseded != old {
-		t.Fatalf("superseded is %v, want %v", change.Superseded, old)
-	}
+	wantSuperseded(t, b.put(t, spec("new", 1, named("lamp")), inbox.Added, fresh, old), old)
 	if _, ok := b.Get(old); ok {
 		t.Error("the old work is still held")
 	}
-	if e, ok := b.ByName("hub", "lamp"); !ok || e.Key != fresh {
-		t.Errorf("the name is held by %v", e)
-	}
+	b.wantHolder(t, "hub", "lamp", fresh)
 	b.put(t, spec("old", 7, deleting), inbox.Unknown)
-	if change := b.put(t, spec("new", 2, named("lamp")), inbox.Replaced, fresh); change.Superseded != nil {
-		t.Errorf("the work supersedes %v", change.Superseded)
-	}
+	wantSuperseded(t, b.put(t, spec("new", 2, named("lamp")), inbox.Replaced, fresh))
 	if b.Len() != 1 {
 		t.Errorf("%d works are held", b.Len())
 	}
@@ -207,20 +216,14 @@ func TestANameOfADeletedWork(t *testing.T) {
 	old, fresh := keyOf("old"), keyOf("new")
 	b.put(t, spec("old", 7, named("lamp")), inbox.Added, old)
 	b.put(t, spec("old", 7, deleting), inbox.Deletion, old)
-	if change := b.put(t, spec("new", 1, named("lamp")), inbox.Added, fresh); change.Superseded != nil {
-		t.Errorf("the work supersedes %v, which is being deleted", change.Superseded)
-	}
+	wantSuperseded(t, b.put(t, spec("new", 1, named("lamp")), inbox.Added, fresh))
 	if b.get(t, old).Deleting == nil {
 		t.Error("the deletion is gone")
 	}
 	b.put(t, spec("old", 8, deleting), inbox.Deletion, old)
-	if e, _ := b.ByName("hub", "lamp"); e.Key != fresh {
-		t.Errorf("the name is held by %v", e.Key)
-	}
+	b.wantHolder(t, "hub", "lamp", fresh)
 	b.Forget(old)
-	if e, ok := b.ByName("hub", "lamp"); !ok || e.Key != fresh {
-		t.Errorf("after Forget of the old work the name is held by %v", e)
-	}
+	b.wantHolder(t, "hub", "lamp", fresh)
 	b.Forget(fresh)
 	if e, ok := b.ByName("hub", "lamp"); ok {
 		t.Errorf("the name is held by %v", e)
@@ -231,15 +234,11 @@ func TestAWorkKeepsItsName(t *testing.T) {
 	b := watch(nil)
 	b.put(t, spec("a", 1, named("lamp")), inbox.Added, keyOf("a"))
 	b.put(t, spec("b", 1, named("beam")), inbox.Added, keyOf("b"))
-	if change := b.put(t, spec("a", 2, named("beam")), inbox.Replaced, keyOf("a")); change.Superseded != nil {
-		t.Errorf("a renamed work supersedes %v", change.Superseded)
-	}
+	wantSuperseded(t, b.put(t, spec("a", 2, named("beam")), inbox.Replaced, keyOf("a")))
 	if e := b.get(t, keyOf("a")); e.Meta.Name != "lamp" {
 		t.Errorf("the work is called %s now", e.Meta.Name)
 	}
-	if e, _ := b.ByName("hub", "beam"); e.Key != keyOf("b") {
-		t.Errorf("the name is held by %v", e.Key)
-	}
+	b.wantHolder(t, "hub", "beam", keyOf("b"))
 }
 
 // TestSourcesAreApart: two sources own works of one name, and one sends the
@@ -254,9 +253,7 @@ func TestSourcesAreApart(t *testing.T) {
 		t.Errorf("the other source's events changed the work to %+v", e)
 	}
 	for source, want := range map[wire.SourceID]inbox.Key{"hub": keyOf("a"), "foe": foe} {
-		if e, ok := b.ByName(source, "a"); !ok || e.Key != want {
-			t.Errorf("ByName(%s) = %v", source, e)
-		}
+		b.wantHolder(t, source, "a", want)
 	}
 	if got := b.Sources(); len(got) != 2 {
 		t.Errorf("sources are %v", got)
@@ -331,19 +328,13 @@ func TestRefusedSpecs(t *testing.T) {
 	if e := b.get(t, keyOf("d")); e.HasSpec() || e.Refusal == nil || e.Generation != 0 || e.Meta.Name != "lamp" {
 		t.Errorf("held is %+v", e)
 	}
-	if e, _ := b.ByName("hub", "lamp"); e.Key != keyOf("c") {
-		t.Errorf("the name is held by %v", e.Key)
-	}
-	if change := b.put(t, spec("d", 5, named("lamp")), inbox.Replaced, keyOf("d"), keyOf("c")); change.Superseded == nil || *change.Superseded != keyOf("c") {
-		t.Errorf("superseded is %v", change.Superseded)
-	}
+	b.wantHolder(t, "hub", "lamp", keyOf("c"))
+	wantSuperseded(t, b.put(t, spec("d", 5, named("lamp")), inbox.Replaced, keyOf("d"), keyOf("c")), keyOf("c"))
 
 	// A free name is taken, so that what an earlier agent has applied is not
 	// taken for nobody's.
 	refuse(undecodable("e", 1, "no kind"), inbox.Refused, keyOf("e"))
-	if e, ok := b.ByName("hub", "e"); !ok || e.Key != keyOf("e") {
-		t.Errorf("the name is held by %v", e)
-	}
+	b.wantHolder(t, "hub", "e", keyOf("e"))
 
 	b.put(t, spec("d", 5, deleting), inbox.Deletion, keyOf("d"))
 	refuse(undecodable("d", 6, "x"), inbox.Late)
@@ -412,9 +403,7 @@ func TestRecoveredWork(t *testing.T) {
 	}
 	// A new work of the name takes it over.
 	b.Recover(keyOf("d"), "quay", "mast")
-	if change := b.put(t, spec("e", 1, named("mast")), inbox.Added, keyOf("e"), keyOf("d")); change.Superseded == nil {
-		t.Error("the work does not supersede the one known from before")
-	}
+	wantSuperseded(t, b.put(t, spec("e", 1, named("mast")), inbox.Added, keyOf("e"), keyOf("d")), keyOf("d"))
 }
 
 // opened returns a store that runs until the returned function is called.
@@ -478,9 +467,7 @@ func TestWorksOutliveTheAgent(t *testing.T) {
 	if b.get(t, keyOf("b")).Deleting == nil {
 		t.Error("the deletion did not outlive the agent")
 	}
-	if e, ok := b.ByName("hub", "c"); !ok || e.Key != keyOf("c2") {
-		t.Errorf("the name is held by %v", e)
-	}
+	b.wantHolder(t, "hub", "c", keyOf("c2"))
 }
 
 // TestNothingIsHeldBeforeItIsOnDisk: neither the event nor its duplicate.

@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
+	"slices"
 	"sync"
 	"testing"
 
@@ -49,6 +51,7 @@ type cluster struct {
 
 func newCluster(t *testing.T, configure ...func(*rest.Config)) *cluster {
 	t.Helper()
+	t.Parallel()
 	c := &cluster{T: t, namespace: plane.Namespace(t, "observe"), wire: &wire{}, changed: make(chan string, 1000)}
 	c.admin = dynamic.NewForConfigOrDie(plane.REST())
 	config := plane.REST()
@@ -169,10 +172,7 @@ func (w *wire) roundTrip(next http.RoundTripper, request *http.Request) (*http.R
 func (w *wire) sever() {
 	w.mu.Lock()
 	w.cut = true
-	var open []*watchBody
-	for body := range w.bodies {
-		open = append(open, body)
-	}
+	open := slices.Collect(maps.Keys(w.bodies))
 	w.mu.Unlock()
 	for _, body := range open {
 		_ = body.Close()

@@ -19,6 +19,12 @@ func (c *cluster) named(limit int) *observe.Named {
 	return observe.NewNamed(observe.NamedConfig{Client: c.agent, Max: limit, Changed: c.report, Logger: discard})
 }
 
+func (c *cluster) runNamed(limit int) *observe.Named {
+	named := c.named(limit)
+	kit.Run(c, "named", named.Run)
+	return named
+}
+
 func state(n *observe.Named, ref object.Ref, want object.State) func() bool {
 	return func() bool { return n.Get(ref).State == want }
 }
@@ -31,7 +37,6 @@ func annotation(n *observe.Named, ref object.Ref, want string) func() bool {
 }
 
 func TestNamedFollowsAnObject(t *testing.T) {
-	t.Parallel()
 	c := newCluster(t)
 	role := object.Ref{GroupVersionResource: clusterRoles, Name: c.namespace}
 	for name, ref := range map[string]object.Ref{"namespaced": c.configMap("a"), "cluster-scoped": role} {
@@ -68,7 +73,6 @@ func TestNamedFollowsAnObject(t *testing.T) {
 }
 
 func TestNamedKeepsToItsLimit(t *testing.T) {
-	t.Parallel()
 	c := newCluster(t)
 	a, b, d, e := c.configMap("a"), c.configMap("b"), c.configMap("d"), c.configMap("e")
 	for _, ref := range []object.Ref{a, b, d, e} {
@@ -105,7 +109,6 @@ func TestNamedKeepsToItsLimit(t *testing.T) {
 }
 
 func TestNamedWithoutWatches(t *testing.T) {
-	t.Parallel()
 	c := newCluster(t)
 	ref := c.configMap("a")
 	c.create(ref, nil)
@@ -121,12 +124,10 @@ func TestNamedWithoutWatches(t *testing.T) {
 }
 
 func TestNamedSharesAndReleases(t *testing.T) {
-	t.Parallel()
 	c := newCluster(t)
 	ref := c.configMap("a")
 	c.create(ref, nil)
-	named := c.named(5)
-	kit.Run(c, "named", named.Run)
+	named := c.runNamed(5)
 	named.Follow("one", nil, []object.Ref{ref, ref})
 	named.Follow("two", nil, []object.Ref{ref})
 	kit.True(c, "the object is there", state(named, ref, object.Present))
@@ -149,13 +150,11 @@ func TestNamedSharesAndReleases(t *testing.T) {
 }
 
 func TestNamedForbidden(t *testing.T) {
-	t.Parallel()
 	user := "somebody"
 	c := newCluster(t, impersonate(user))
 	ref := c.configMap("a")
 	c.create(ref, nil)
-	named := c.named(5)
-	kit.Run(c, "named", named.Run)
+	named := c.runNamed(5)
 	named.Follow("key", nil, []object.Ref{ref})
 	kit.True(c, "it is tried", func() bool { requests, _ := c.wire.counts(); return requests > 1 })
 	if got := named.Get(ref).State; got != object.Unknown || c.wire.open() != 0 {
@@ -166,12 +165,10 @@ func TestNamedForbidden(t *testing.T) {
 }
 
 func TestNamedTellsThatItsWatchIsLost(t *testing.T) {
-	t.Parallel()
 	c := newCluster(t)
 	ref := c.configMap("a")
 	c.create(ref, nil)
-	named := c.named(5)
-	kit.Run(c, "named", named.Run)
+	named := c.runNamed(5)
 	named.Follow("key", nil, []object.Ref{ref})
 	c.told("key", "the object is there", state(named, ref, object.Present))
 	c.wire.sever()
@@ -183,7 +180,6 @@ func TestNamedTellsThatItsWatchIsLost(t *testing.T) {
 
 // TestNamedUnderLoad changes what is wanted from several sides at once.
 func TestNamedUnderLoad(t *testing.T) {
-	t.Parallel()
 	c := newCluster(t)
 	refs := make([]object.Ref, 6)
 	for i := range refs {
@@ -225,7 +221,6 @@ func TestNamedUnderLoad(t *testing.T) {
 }
 
 func TestNamedLeavesNoGoroutines(t *testing.T) {
-	t.Parallel()
 	c := newCluster(t)
 	named := c.named(5)
 	var stop func()

@@ -8,20 +8,20 @@ import (
 	"github.com/workwire/workwire/test/kit"
 )
 
-func (c *cluster) objects() *observe.Objects {
-	return observe.NewObjects(observe.ObjectsConfig{
+func (c *cluster) runObjects() *observe.Objects {
+	objects := observe.NewObjects(observe.ObjectsConfig{
 		Client: c.agent, Selector: "test=" + c.namespace, Changed: func(key string, _ object.Ref, _ string) { c.report(key) }, Logger: discard,
 	})
+	kit.Run(c, "objects", objects.Run)
+	return objects
 }
 
 func TestObjectsFollow(t *testing.T) {
-	t.Parallel()
 	c := newCluster(t)
 	ours := map[string]string{"test": c.namespace}
 	a, other := c.configMap("a"), c.configMap("other")
 	c.create(other, nil)
-	objects := c.objects()
-	kit.Run(c, "objects", objects.Run)
+	objects := c.runObjects()
 	objects.Follow("key", nil, []object.Ref{a, other})
 	objects.Wait(t.Context())
 	if !objects.Watched(configMaps) || objects.Get(a).State != object.Absent || objects.Get(other).State != object.Absent {
@@ -42,11 +42,9 @@ func TestObjectsFollow(t *testing.T) {
 }
 
 func TestObjectsForbidden(t *testing.T) {
-	t.Parallel()
 	c := newCluster(t, impersonate("nobody"))
 	a := c.configMap("a")
-	objects := c.objects()
-	kit.Run(c, "objects", objects.Run)
+	objects := c.runObjects()
 	objects.Follow("key", nil, []object.Ref{a})
 	objects.Wait(t.Context()) // comes back all the same
 	if objects.Watched(configMaps) || objects.Get(a).State != object.Unknown {

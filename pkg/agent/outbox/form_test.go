@@ -35,10 +35,7 @@ func TestStatusTooLarge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t, &broker{size: 1400})
 		s := bulky(5000)
-		whole, err := wire.StatusHash(&s.Status)
-		if err != nil {
-			t.Fatal(err)
-		}
+		whole := hashOf(t, s)
 		r.Set(key("a"), s)
 		synctest.Wait()
 		taken := r.broker.took()

@@ -182,12 +182,7 @@ func TestResync(t *testing.T) {
 		r.Set(foe, status(1, "secret"))
 		synctest.Wait()
 		r.broker.took()
-		up := status(1, "up")
-		hash, err := wire.StatusHash(&up.Status)
-		if err != nil {
-			t.Fatal(err)
-		}
-
+		hash := hashOf(t, status(1, "up"))
 		ask := func(source wire.SourceID, have ...wire.StatusVersion) {
 			r.Resync(&wire.StatusResync{Source: source, Cluster: "quay", Hashes: have})
 		}

@@ -1,6 +1,7 @@
 package watchcache
 
 import (
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -184,12 +185,7 @@ func TestCacheConverges(t *testing.T) {
 		for o := range cache.All() {
 			got[o.Name], _ = strconv.Atoi(o.ResourceVersion)
 		}
-		for name, version := range truth {
-			if got[name] != version {
-				t.Fatalf("seed %d: %s is known at %d, want %d", seed, name, got[name], version)
-			}
-		}
-		if len(got) != len(truth) {
+		if !maps.Equal(got, truth) {
 			t.Fatalf("seed %d: %v is known, want %v", seed, got, truth)
 		}
 	}
