@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -27,10 +28,8 @@ func compress(plain []byte, threshold int) (string, error) {
 	}
 	var compressed bytes.Buffer
 	writer := gzip.NewWriter(&compressed)
-	if _, err := writer.Write(plain); err != nil {
-		return "", fmt.Errorf("compress: %w", err)
-	}
-	if err := writer.Close(); err != nil {
+	_, err := writer.Write(plain)
+	if err = errors.Join(err, writer.Close()); err != nil {
 		return "", fmt.Errorf("compress: %w", err)
 	}
 	return gzipPrefix + base64.StdEncoding.EncodeToString(compressed.Bytes()), nil

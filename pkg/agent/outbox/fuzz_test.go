@@ -54,7 +54,7 @@ func FuzzStoredAck(f *testing.F) {
 
 func roundTrip(t *testing.T, r any, decode func([]byte) (any, error)) {
 	t.Helper()
-	data, err := encodeJSON(r)
+	data, err := encoder(r)()
 	if err != nil {
 		t.Fatalf("encode of what was decoded: %v", err)
 	}

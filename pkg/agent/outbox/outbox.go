@@ -227,7 +227,9 @@ func (o *Outbox) set(key inbox.Key, s Status, notHeld bool) {
 		o.endBackoff(w) // the new status may be smaller
 	}
 	w.want, w.form = want, whole
-	o.config.Store.Put(store.Statuses, key.StoreKey(), newStoredStatus(key, want, s, notHeld).encode)
+	o.config.Store.Put(store.Statuses, key.StoreKey(), encoder(&storedStatus{
+		Source: key.Source, UID: key.UID, Version: want, Cluster: s.Cluster, Meta: *s.Meta, Status: s.Status, Trace: s.Trace, NotHeld: notHeld,
+	}))
 	o.enqueue(w)
 }
 

@@ -221,8 +221,7 @@ func (o *Outbox) acknowledged(a *attempt) (done bool) {
 		}
 		return !w.notHeld
 	}
-	stored := storedAck{version: a.version, Sent: a.sent, Sequence: a.sequence}
-	o.config.Store.Put(store.Acked, w.key.StoreKey(), stored.encode)
+	o.config.Store.Put(store.Acked, w.key.StoreKey(), encoder(&storedAck{version: a.version, Sent: a.sent, Sequence: a.sequence}))
 	o.enqueue(w)
 	return false
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/workwire/workwire/pkg/agent/inbox"
 	"github.com/workwire/workwire/pkg/agent/store"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/pkg/statestore"
 	"github.com/workwire/workwire/pkg/wire"
 )
 
@@ -35,22 +36,15 @@ type storedAck struct {
 	Sequence wire.SequenceID `json:"sequence"`
 }
 
-func newStoredStatus(key inbox.Key, v version, s Status, notHeld bool) *storedStatus {
-	return &storedStatus{
-		Source: key.Source, UID: key.UID, Version: v, Cluster: s.Cluster, Meta: *s.Meta, Status: s.Status, Trace: s.Trace, NotHeld: notHeld,
+// encoder returns the encoder of a stored value.
+func encoder(value any) statestore.Encoder {
+	return func() ([]byte, error) {
+		data, err := json.Marshal(value)
+		if err != nil {
+			return nil, fmt.Errorf("encode %T: %w", value, err)
+		}
+		return data, nil
 	}
-}
-
-func (r *storedStatus) encode() ([]byte, error) { return encodeJSON(r) }
-
-func (r *storedAck) encode() ([]byte, error) { return encodeJSON(r) }
-
-func encodeJSON(r any) ([]byte, error) {
-	data, err := json.Marshal(r)
-	if err != nil {
-		return nil, fmt.Errorf("encode %T: %w", r, err)
-	}
-	return data, nil
 }
 
 func decodeStatus(data []byte) (*storedStatus, error) {
