@@ -146,6 +146,13 @@ func (w *world) create(works workclientv1.ManifestWorkInterface, work *workv1.Ma
 	return created
 }
 
+// deploy creates a work of manifests and waits until it is applied and available.
+func (w *world) deploy(works workclientv1.ManifestWorkInterface, name string, manifests ...string) {
+	w.Helper()
+	w.create(works, w.work(name, manifests...))
+	w.is(works, name, "Applied=True", "Available=True")
+}
+
 func (w *world) update(works workclientv1.ManifestWorkInterface, name string, change func(*workv1.ManifestWork)) {
 	w.Helper()
 	kit.Eventually(w, "update "+name, func() error {

@@ -124,8 +124,7 @@ func (w *world) backdate(work string, kind string) metav1.Time {
 // Transition times survive a restart without a state directory.
 func TestTransitionTimesSurviveARestart(t *testing.T) {
 	w, works := start(t)
-	w.create(works, w.work("web", configMap("a", "1"), configMap("b", "1")))
-	w.is(works, "web", "Applied=True", "Available=True")
+	w.deploy(works, "web", configMap("a", "1"), configMap("b", "1"))
 	past := w.backdate("web", workv1.WorkApplied)
 	w.change(works, "web", configMap("a", "2"), configMap("new", "1"))
 	w.agent()

@@ -50,8 +50,7 @@ func TestObjectThatCanNotBeDeletedStaysRecorded(t *testing.T) {
 	w := newWorld(t)
 	works := w.source("hub1")
 	user := w.restrictedAgent("get", "list", "watch", "create", "update")
-	w.create(works, w.work("web", configMap("a", "1")))
-	w.is(works, "web", "Applied=True")
+	w.deploy(works, "web", configMap("a", "1"))
 	w.names("web", "a")
 	w.delete(works, "web")
 	w.is(works, "web", "Deleting=True")
@@ -66,8 +65,7 @@ func TestObjectThatCanNotBeDeletedStaysRecorded(t *testing.T) {
 // While an object that was dropped from the spec waits for a finalizer, the others are not applied again.
 func TestWaitingForARemovedObjectWritesNothing(t *testing.T) {
 	w, works := start(t)
-	w.create(works, w.work("web", held(configMap("a", "1")), configMap("b", "1")))
-	w.is(works, "web", "Applied=True")
+	w.deploy(works, "web", held(configMap("a", "1")), configMap("b", "1"))
 	w.change(works, "web", configMap("b", "1"))
 	work := w.is(works, "web", "Applied=True", "Available=True")
 	if n := len(work.Status.ResourceStatus.Manifests); n != 1 {

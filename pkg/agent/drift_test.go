@@ -49,8 +49,7 @@ func TestOneWriteForEachForeignChange(t *testing.T) {
 // field manager.
 func TestConflictNamesTheRival(t *testing.T) {
 	w, works := start(t)
-	w.create(works, w.work("web", configMap("a", "1")))
-	w.is(works, "web", "Available=True")
+	w.deploy(works, "web", configMap("a", "1"))
 	ctx, stop := context.WithCancel(w.Context())
 	defer stop()
 	kit.Run(w, "rival", func(context.Context) error { return w.fight(ctx, "a") })

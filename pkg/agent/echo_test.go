@@ -31,8 +31,7 @@ func TestEchoesCostNoReconcile(t *testing.T) {
 		c.Registerer = registry
 		c.Kube.Wrap(slow.wrap)
 	})
-	w.create(works, w.work("web", configMap("a", "0"), configMap("b", "0")))
-	w.is(works, "web", "Applied=True")
+	w.deploy(works, "web", configMap("a", "0"), configMap("b", "0"))
 	w.names("web")
 	const reconciles = "workwire_agent_reconcile_duration_seconds_count"
 	before := kit.Gather(t, registry).Sum(reconciles) // the first one may not have ended
@@ -59,8 +58,7 @@ func TestEchoesCostNoReconcile(t *testing.T) {
 // a conflict.
 func TestTwoWorksConflict(t *testing.T) {
 	w, works := start(t)
-	w.create(works, w.work("one", configMap("a", "1")))
-	w.is(works, "one", "Applied=True")
+	w.deploy(works, "one", configMap("a", "1"))
 	w.create(works, w.work("two", configMap("a", "2")))
 	for _, name := range []string{"one", "two"} {
 		w.manifestSays(works, name, 0, "again and again")

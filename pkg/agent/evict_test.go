@@ -44,8 +44,7 @@ func TestEviction(t *testing.T) {
 	works := w.source("hub1")
 	ours, elsewhere := applied.HubHash(w.host, ""), applied.HubHash("old-"+w.host, "")
 	w.agent(func(c *agent.Config) { c.EvictionGrace = 2 * time.Second })
-	w.create(works, w.work("web", configMap("a", "1")))
-	w.is(works, "web", "Applied=True")
+	w.deploy(works, "web", configMap("a", "1"))
 	stray, moved := w.stray("stray", ours, w.host), w.stray("moved", elsewhere, w.host)
 	foreign := w.stray("foreign", elsewhere+"f", "another-"+w.host)
 	for _, amw := range []*workv1.AppliedManifestWork{stray, moved} {
@@ -66,8 +65,7 @@ func TestEvictionIsCancelled(t *testing.T) {
 	w, works := start(t)
 	amw := w.stray("web", applied.HubHash(w.host, ""), w.host)
 	w.marked(amw.Name, true)
-	w.create(works, w.work("web", configMap("web", "2")))
-	w.is(works, "web", "Applied=True", "Available=True")
+	w.deploy(works, "web", configMap("web", "2"))
 	w.marked(amw.Name, false)
 	w.data("web", "2")
 	w.remove(works, "web")
@@ -88,8 +86,7 @@ func isGone(amw *workv1.AppliedManifestWork) bool { return amw == nil }
 // source has.
 func TestNothingIsEvictedBeforeTheSourceAnswers(t *testing.T) {
 	w, works := start(t)
-	w.create(works, w.work("web", configMap("a", "1")))
-	w.is(works, "web", "Available=True")
+	w.deploy(works, "web", configMap("a", "1"))
 	web := w.names("web")
 	w.stop()
 	w.stopSource()
@@ -127,8 +124,7 @@ func TestEvictionSwitchedOff(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.agent(func(c *agent.Config) { c.EvictionGrace = applied.NeverEvict })
-	w.create(works, w.work("web", configMap("a", "1")))
-	w.is(works, "web", "Applied=True")
+	w.deploy(works, "web", configMap("a", "1"))
 	w.marked(stray.Name, false)
 	w.data("stray", "1")
 }

@@ -50,8 +50,7 @@ func TestBadManifestsStopNoOthers(t *testing.T) {
 	w.manifestSays(works, "web", 3, `Failed to apply manifest: the server doesn't have a resource type "Gadget"`)
 	w.manifestSays(works, "web", 4, "Failed to apply manifest: the server does not allow this method on the requested resource")
 
-	w.create(works, w.work("other", configMap("other", "1")))
-	w.is(works, "other", "Applied=True", "Available=True")
+	w.deploy(works, "other", configMap("other", "1"))
 
 	w.change(works, "web", configMap("fine", "2"))
 	w.is(works, "web", "Applied=True", "Available=True")
@@ -150,8 +149,7 @@ func TestAgentRestart(t *testing.T) {
 			restart := func() { w.agent(func(c *agent.Config) { c.StateDir = dir }) }
 			restart()
 			for _, work := range []string{"kept", "changed", "deleted"} {
-				w.create(works, w.work(work, configMap(work, "1"), configMap(work+"-more", "1")))
-				w.is(works, work, "Available=True")
+				w.deploy(works, work, configMap(work, "1"), configMap(work+"-more", "1"))
 				w.names(work)
 			}
 			w.stop()
@@ -182,8 +180,7 @@ func TestAgentRestart(t *testing.T) {
 
 func TestBrokerAway(t *testing.T) {
 	w, works := start(t)
-	w.create(works, w.work("web", configMap("a", "1")))
-	w.is(works, "web", "Available=True")
+	w.deploy(works, "web", configMap("a", "1"))
 	for name, forget := range map[string]bool{"the session is kept": false, "the session is lost": true} {
 		w.broker.Cut(cluster + "-agent")
 		if forget {

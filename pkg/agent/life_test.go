@@ -43,13 +43,11 @@ func TestLifeOfAWork(t *testing.T) {
 func TestRequestsOfAWork(t *testing.T) {
 	w, works := start(t)
 	// The first work makes the agent look up the kind and watch the type.
-	w.create(works, w.work("first", configMap("first", "1")))
-	w.is(works, "first", "Applied=True")
+	w.deploy(works, "first", configMap("first", "1"))
 	w.names("first")
 	w.requests.Take(kit.NotWatch)
 
-	w.create(works, w.work("web", configMap("a", "1"), configMap("b", "1"), configMap("c", "1")))
-	w.is(works, "web", "Available=True")
+	w.deploy(works, "web", configMap("a", "1"), configMap("b", "1"), configMap("c", "1"))
 	w.names("web")
 	if got := w.requests.Take(kit.NotWatch); len(got) != 3+2 {
 		t.Errorf("creating a work of 3 objects took %d requests, want 5: %v", len(got), got)
@@ -115,8 +113,7 @@ func (w *world) fedBack(works workclientv1.ManifestWorkInterface, name, want str
 
 func TestForeignChangesAreUndone(t *testing.T) {
 	w, works := start(t)
-	w.create(works, w.work("web", configMap("a", "1"), configMap("b", "1")))
-	w.is(works, "web", "Available=True")
+	w.deploy(works, "web", configMap("a", "1"), configMap("b", "1"))
 	w.deleteConfigMap("a")
 	w.data("a", "1")
 	w.patch("b", `{"data":{"k":"mine","l":"too"}}`)
@@ -129,8 +126,7 @@ func TestForeignChangesAreUndone(t *testing.T) {
 
 func TestDeletionWaitsForFinalizers(t *testing.T) {
 	w, works := start(t)
-	w.create(works, w.work("web", configMap("free", "1"), held(configMap("held", "1"))))
-	w.is(works, "web", "Available=True")
+	w.deploy(works, "web", configMap("free", "1"), held(configMap("held", "1")))
 	w.delete(works, "web")
 	w.data("free", "")
 	work := w.is(works, "web", "Deleting=True", "Available=False")
@@ -148,8 +144,7 @@ func TestDeletionWaitsForFinalizers(t *testing.T) {
 
 func TestAppliedManifestWorkDeletedByHand(t *testing.T) {
 	w, works := start(t)
-	w.create(works, w.work("web", configMap("a", "1")))
-	w.is(works, "web", "Available=True")
+	w.deploy(works, "web", configMap("a", "1"))
 	amw := w.names("web")
 	before, err := w.cluster.CoreV1().ConfigMaps(w.namespace).Get(w.Context(), "a", metav1.GetOptions{})
 	if err != nil {

@@ -53,8 +53,7 @@ func TestOrphaningAndRemovingInOneUpdate(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, works := start(t)
-			w.create(works, w.work("web", configMap("a", "1"), configMap("b", "1")))
-			w.is(works, "web", "Available=True")
+			w.deploy(works, "web", configMap("a", "1"), configMap("b", "1"))
 			w.update(works, "web", func(work *workv1.ManifestWork) {
 				work.Spec = w.work("", configMap("b", "2")).Spec
 				work.Spec.DeleteOption = option(w)
@@ -75,8 +74,7 @@ func TestOrphaningAndDeletingAtOnce(t *testing.T) {
 	for name, forget := range map[string]bool{"queued by the broker": false, "lost and asked for again": true} {
 		t.Run(name, func(t *testing.T) {
 			w, works := start(t)
-			w.create(works, w.work("web", configMap("a", "1")))
-			w.is(works, "web", "Available=True")
+			w.deploy(works, "web", configMap("a", "1"))
 			observer := wirekit.Connect(w, w.broker.Client("observer"), "sources/hub1/clusters/+/sourceevents")
 			w.broker.Cut(cluster + "-agent")
 			if forget {
@@ -126,8 +124,7 @@ func TestUnknownKindDoesNotFreezeTheRecord(t *testing.T) {
 // TestLabelsReachTheAppliedManifestWork: so does a label that is added later.
 func TestLabelsReachTheAppliedManifestWork(t *testing.T) {
 	w, works := start(t)
-	w.create(works, w.work("web", configMap("a", "1")))
-	w.is(works, "web", "Applied=True")
+	w.deploy(works, "web", configMap("a", "1"))
 	w.update(works, "web", func(work *workv1.ManifestWork) { work.Labels = map[string]string{"tier": "gold"} })
 	w.applied("web", "has the label", func(amw *workv1.AppliedManifestWork) error {
 		if amw.Labels["tier"] != "gold" {
