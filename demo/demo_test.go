@@ -24,9 +24,7 @@ type show struct {
 func start(t *testing.T) *show {
 	t.Helper()
 	bin, err := filepath.Abs("../bin")
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	s := &show{T: t, dir: t.TempDir(), bin: bin, screen: &kit.Log{}}
 	t.Cleanup(func() {
 		if left, err := exec.Command("pgrep", "-f", s.dir).Output(); err == nil {
@@ -70,9 +68,7 @@ func (s *show) kubectl(at string, env []string, args ...string) (string, error) 
 func (s *show) does(at string, args ...string) string {
 	s.Helper()
 	out, err := s.kubectl(at, nil, args...)
-	if err != nil {
-		s.Fatal(err)
-	}
+	kit.NoError(s, err)
 	return out
 }
 

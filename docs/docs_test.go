@@ -8,6 +8,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/workwire/workwire/test/kit"
 )
 
 var (
@@ -21,9 +23,7 @@ var (
 // names.
 func TestCitationsOfTheProtocol(t *testing.T) {
 	text, err := os.ReadFile("protocol.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	sections := map[string]bool{}
 	for _, m := range heading.FindAllStringSubmatch(string(text), -1) {
 		sections[m[1]] = true
@@ -72,7 +72,5 @@ func walk(t *testing.T, extension string, visit func(path, text string)) {
 		visit(path, string(text))
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 }

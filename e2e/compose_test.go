@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/workwire/workwire/test/kit"
 )
 
 // keepAlive is that of hub and agent here, so that a cut shows after half a minute and not after one and a half.
@@ -46,22 +48,14 @@ func withKeepAlive(t *testing.T) string {
 	text := "services:\n"
 	for _, service := range []string{"hub", "agent"} {
 		config, err := os.ReadFile(filepath.Join("../deploy/compose", service+".yaml"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.NoError(t, err)
 		folder := filepath.Join(dir, service)
-		if err := os.Mkdir(folder, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		kit.NoError(t, os.Mkdir(folder, 0o755))
 		config = fmt.Appendf(config, "\nkeepAlive: %d\n", int(keepAlive.Seconds()))
-		if err := os.WriteFile(filepath.Join(folder, service+".yaml"), config, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		kit.NoError(t, os.WriteFile(filepath.Join(folder, service+".yaml"), config, 0o644))
 		text += fmt.Sprintf("  %s:\n    volumes: [\"%s:/config:ro\"]\n", service, folder)
 	}
 	file := filepath.Join(dir, "docker-compose.keepalive.yaml")
-	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, os.WriteFile(file, []byte(text), 0o644))
 	return file
 }

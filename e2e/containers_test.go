@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/workwire/workwire/test/kit"
 )
 
 // container is what docker inspect says of one.
@@ -37,9 +39,7 @@ func (s *stack) containers() map[string]container {
 	s.Helper()
 	ids := lines(s.docker("ps", "-aq", "--filter=label=com.docker.compose.project="+s.project))
 	all, err := decoded[[]container](s.run("", "docker", append([]string{"inspect"}, ids...)...))
-	if err != nil {
-		s.Fatal(err)
-	}
+	kit.NoError(s, err)
 	byService := map[string]container{}
 	for _, c := range all {
 		byService[c.service()] = c

@@ -12,6 +12,8 @@ import (
 	"os"
 	"slices"
 	"time"
+
+	"github.com/workwire/workwire/test/kit"
 )
 
 // doors looks at what is open to whom.
@@ -65,9 +67,7 @@ func (s *stack) anonymous() {
 	defer client.CloseIdleConnections()
 	for _, path := range []string{"/apis/work.open-cluster-management.io/v1/manifestworks", "/api/v1/secrets", "/metrics"} {
 		response, err := client.Get("https://127.0.0.1:" + s.hubPort + path)
-		if err != nil {
-			s.Fatal(err)
-		}
+		kit.NoError(s, err)
 		_ = response.Body.Close()
 		if response.StatusCode != http.StatusUnauthorized && response.StatusCode != http.StatusForbidden {
 			s.Errorf("the hub API answers GET %s of nobody with %s", path, response.Status)
@@ -78,15 +78,11 @@ func (s *stack) anonymous() {
 // foreign makes, in dir/to, the certificate of hub1 by another authority.
 func (s *stack) foreign(to string) {
 	s.Helper()
-	if err := os.Mkdir(s.path(to), 0o700); err != nil {
-		s.Fatal(err)
-	}
+	kit.NoError(s, os.Mkdir(s.path(to), 0o700))
 	s.keep(to+"/certificates.yaml", "certificates:\n- {name: hub1, role: source, directory: .}\n")
 	s.must(s.run("", "bin/workctl", "certs", "ensure", "--config="+s.path(to+"/certificates.yaml")))
 	ours, err := os.ReadFile(s.path("ours/ca.crt"))
-	if err != nil {
-		s.Fatal(err)
-	}
+	kit.NoError(s, err)
 	s.keep(to+"/ca.crt", string(ours)) // it is the broker that is to refuse
 }
 
@@ -115,9 +111,7 @@ func (s *stack) connect(certificate string) error {
 	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: "broker", RootCAs: x509.NewCertPool()}
 	if certificate != "" {
 		pair, err := tls.LoadX509KeyPair(s.path(certificate+"/tls.crt"), s.path(certificate+"/tls.key"))
-		if err != nil {
-			s.Fatal(err)
-		}
+		kit.NoError(s, err)
 		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &pair, nil }
 	}
 	authorities, err := os.ReadFile(s.path("ours/ca.crt"))

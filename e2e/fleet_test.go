@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+
+	"github.com/workwire/workwire/test/kit"
 )
 
 // fleet has Mosquitto in the place of work-broker, and four clusters, each with an agent of its own: the one called kind
@@ -56,9 +58,7 @@ func (s *stack) kind() (node, override string) {
 	s.docker("network", "create", label, network)
 	s.Cleanup(func() { s.docker("network", "rm", network) })
 	deploy, err := filepath.Abs("../deploy")
-	if err != nil {
-		s.Fatal(err)
-	}
+	kit.NoError(s, err)
 	node = s.docker("run", "--detach", label, "--network="+network, "--network-alias=kind-control-plane", "--volume="+deploy+":/deploy:ro",
 		"workwire/controlplane:"+name, "up", "--role=spoke", "--dir=/data", "--bind-address=0.0.0.0", "--port=6443", "--hostname=kind-control-plane",
 		"--apply=/deploy/compose/spoke", "--kubeconfig-for=system:serviceaccount:open-cluster-management-agent:klusterlet-work-sa=/access/kubeconfig")
@@ -69,9 +69,7 @@ func (s *stack) kind() (node, override string) {
 	})
 	s.docker("cp", node+":/access", access)
 	// It is the agent's user who is to read it.
-	if err := errors.Join(os.Chmod(access, 0o755), os.Chmod(filepath.Join(access, "kubeconfig"), 0o644)); err != nil {
-		s.Fatal(err)
-	}
+	kit.NoError(s, errors.Join(os.Chmod(access, 0o755), os.Chmod(filepath.Join(access, "kubeconfig"), 0o644)))
 	override = s.path("docker-compose.access.yaml")
 	s.keep("docker-compose.access.yaml", fmt.Sprintf("services:\n  agent-kind:\n    volumes: [\"%s:/access:ro\"]\n", access))
 	return node, override

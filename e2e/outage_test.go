@@ -5,6 +5,8 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/workwire/workwire/test/kit"
 )
 
 // kill kills one container after the other, and changes works while it is away.
@@ -63,9 +65,7 @@ func restart(s *stack) {
 func cut(s *stack) {
 	network, broker := s.project+"_cluster1", s.id("broker")
 	before, err := s.values()
-	if err != nil {
-		s.Fatal(err)
-	}
+	kit.NoError(s, err)
 	s.docker("network", "disconnect", network, broker)
 	start := time.Now()
 	s.change(8)

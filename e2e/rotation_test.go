@@ -11,6 +11,8 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/workwire/workwire/test/kit"
 )
 
 // reload is within what time hub and agent take new certificates, with some to spare.
@@ -103,16 +105,12 @@ func (s *stack) issuer(certificate string) string {
 func (s *stack) certificate(name string) *x509.Certificate {
 	s.Helper()
 	text, err := os.ReadFile(s.path(name + "/tls.crt"))
-	if err != nil {
-		s.Fatal(err)
-	}
+	kit.NoError(s, err)
 	block, _ := pem.Decode(bytes.TrimSpace(text))
 	if block == nil {
 		s.Fatalf("%s holds no certificate", name)
 	}
 	certificate, err := x509.ParseCertificate(block.Bytes)
-	if err != nil {
-		s.Fatal(err)
-	}
+	kit.NoError(s, err)
 	return certificate
 }

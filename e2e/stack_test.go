@@ -126,9 +126,7 @@ func (s *stack) run(input, program string, args ...string) (string, error) {
 
 func (s *stack) must(out string, err error) string {
 	s.Helper()
-	if err != nil {
-		s.Fatal(err)
-	}
+	kit.NoError(s, err)
 	return out
 }
 
@@ -193,9 +191,7 @@ func (s *stack) path(file string) string { return filepath.Join(s.dir, file) }
 
 func (s *stack) keep(file, text string) {
 	s.Helper()
-	if err := os.WriteFile(s.path(file), []byte(text), 0o600); err != nil {
-		s.Fatal(err)
-	}
+	kit.NoError(s, os.WriteFile(s.path(file), []byte(text), 0o600))
 }
 
 // certificates copies a certificate with its key, and the authorities, to dir/to.
@@ -208,12 +204,8 @@ func (s *stack) certificates(of, to string) {
 func freePort(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	_, port, splitErr := net.SplitHostPort(l.Addr().String())
-	if err := errors.Join(splitErr, l.Close()); err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, errors.Join(splitErr, l.Close()))
 	return port
 }

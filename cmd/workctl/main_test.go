@@ -28,9 +28,7 @@ func run(ctx context.Context, t *testing.T, args ...string) (string, error) {
 func writeList(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "certificates.yaml")
-	if err := os.WriteFile(path, []byte(list), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, os.WriteFile(path, []byte(list), 0o600))
 	return path
 }
 
@@ -97,12 +95,8 @@ func TestEvery(t *testing.T) {
 		})
 	}
 	await("cluster1")
-	if err := os.WriteFile(path+".new", []byte(list+"- {name: cluster2, role: agent}\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(path+".new", path); err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, os.WriteFile(path+".new", []byte(list+"- {name: cluster2, role: agent}\n"), 0o600))
+	kit.NoError(t, os.Rename(path+".new", path))
 	await("cluster2")
 	stop()
 }

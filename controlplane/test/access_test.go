@@ -42,12 +42,8 @@ func TestHubForOthers(t *testing.T) {
 		"rights/jane.yaml": mayView,
 	} {
 		path := filepath.Join(manifests, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, os.MkdirAll(filepath.Dir(path), 0o700))
+		noError(t, os.WriteFile(path, []byte(content), 0o600))
 	}
 	access := filepath.Join(manifests, "jane.kubeconfig")
 	args := []string{
@@ -71,9 +67,7 @@ func TestHubForOthers(t *testing.T) {
 	}
 
 	jane, err := clientcmd.BuildConfigFromFlags("", access)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	if !strings.HasPrefix(jane.Host, "https://127.0.0.3:") {
 		t.Errorf("jane's server is %s", jane.Host)
 	}
@@ -81,9 +75,7 @@ func TestHubForOthers(t *testing.T) {
 	byName.ServerName = "hub-api" // what the certificate must be valid for
 	for name, config := range map[string]*rest.Config{"the first hostname": jane, "another hostname": byName} {
 		client, err := kubernetes.NewForConfig(config)
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		if _, err := client.CoreV1().ConfigMaps("default").List(ctx, metav1.ListOptions{}); err != nil {
 			t.Errorf("jane reads, by %s: %v", name, err)
 		}

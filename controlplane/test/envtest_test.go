@@ -25,18 +25,14 @@ func TestEnvtest(t *testing.T) {
 	ctrllog.SetLogger(logr.Discard()) // the test says what went wrong
 	environment := &envtest.Environment{BinaryAssetsDirectory: assets, ControlPlaneStartTimeout: patience}
 	config, err := environment.Start()
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	defer func() {
 		if err := environment.Stop(); err != nil {
 			t.Error(err)
 		}
 	}()
 	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	if _, err := client.CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{}); err != nil {
 		t.Error(err)
 	}

@@ -54,9 +54,7 @@ func TestHubServesAnAPI(t *testing.T) {
 	kubectl := kubectl(t, p.kubeconfig)
 	client := p.client()
 	dynamicClient, err := dynamic.NewForConfig(p.config())
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 
 	if _, err := client.CoreV1().Pods("default").List(ctx, metav1.ListOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("a hub serves pods: error %v", err)
@@ -85,12 +83,8 @@ func TestHubServesAnAPI(t *testing.T) {
 			APIVersion: owner.GetAPIVersion(), Kind: owner.GetKind(), Name: owner.GetName(), UID: owner.GetUID(),
 		}},
 	}}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := dynamicClient.Resource(widgets).Namespace("plant").Delete(ctx, owner.GetName(), metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
+	noError(t, dynamicClient.Resource(widgets).Namespace("plant").Delete(ctx, owner.GetName(), metav1.DeleteOptions{}))
 	eventually(t, "what the widget owned is collected", func() error {
 		_, err := client.CoreV1().ConfigMaps("plant").Get(ctx, "owned", metav1.GetOptions{})
 		return wantGone(err)
@@ -100,9 +94,7 @@ func TestHubServesAnAPI(t *testing.T) {
 	if _, err := create("left-", 2); err != nil {
 		t.Fatal(err)
 	}
-	if err := client.CoreV1().Namespaces().Delete(ctx, "plant", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, client.CoreV1().Namespaces().Delete(ctx, "plant", metav1.DeleteOptions{}))
 	eventually(t, "the namespace goes", func() error {
 		_, err := client.CoreV1().Namespaces().Get(ctx, "plant", metav1.GetOptions{})
 		return wantGone(err)

@@ -102,12 +102,8 @@ func start(t *testing.T, args ...string) *controlPlane {
 	p.cmd = exec.Command(binary, append([]string{"up"}, args...)...)
 	p.cmd.Stderr = p.stderr
 	out, err := p.cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := p.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
+	noError(t, p.cmd.Start())
 	go func() {
 		line, _ := bufio.NewReader(out).ReadString('\n')
 		p.printed <- strings.TrimSpace(line)
@@ -263,4 +259,11 @@ func (b *buffer) String() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.data.String()
+}
+
+func noError(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

@@ -71,9 +71,7 @@ func TestSpokeRunsWorkloads(t *testing.T) {
 func kubectl(t *testing.T, kubeconfig string) func(input string, args ...string) string {
 	t.Helper()
 	link := filepath.Join(t.TempDir(), "kubectl")
-	if err := os.Symlink(binary, link); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.Symlink(binary, link))
 	return func(input string, args ...string) string {
 		t.Helper()
 		cmd := exec.Command(link, append([]string{"--kubeconfig=" + kubeconfig}, args...)...)
@@ -95,9 +93,7 @@ func checkListeners(t *testing.T, p *controlPlane) {
 	pids[p.cmd.Process.Pid] = "controlplane"
 	for pid, name := range pids {
 		fds, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		for _, fd := range fds {
 			target, _ := os.Readlink(fd) // a file closed meanwhile is no listener
 			if inode, ok := strings.CutPrefix(target, "socket:["); ok {
@@ -109,9 +105,7 @@ func checkListeners(t *testing.T, p *controlPlane) {
 	found := 0
 	for _, table := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
 		f, err := os.Open(table)
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		defer f.Close()
 		for lines := bufio.NewScanner(f); lines.Scan(); {
 			fields := strings.Fields(lines.Text())
@@ -136,9 +130,7 @@ func checkAuthentication(t *testing.T, p *controlPlane) {
 	defer nobody.CloseIdleConnections()
 	for _, path := range []string{"/version", "/api/v1/namespaces"} {
 		response, err := nobody.Get(p.config().Host + path)
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		response.Body.Close()
 		if response.StatusCode != http.StatusUnauthorized {
 			t.Errorf("GET %s without credentials: %s", path, response.Status)
@@ -169,9 +161,7 @@ func checkModes(t *testing.T, dir string) {
 		"etcd", "etcd.sock:0", "etcd-peer.sock:0", "logs", "logs/kube-apiserver.log",
 	} {
 		info, err := os.Stat(filepath.Join(dir, name))
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		if info.Mode().Perm()&0o077 != 0 {
 			t.Errorf("%s has mode %o", name, info.Mode().Perm())
 		}

@@ -13,14 +13,13 @@ import (
 	"github.com/workwire/workwire/pkg/certificates"
 	"github.com/workwire/workwire/pkg/transport/config"
 	"github.com/workwire/workwire/pkg/wire"
+	"github.com/workwire/workwire/test/kit"
 )
 
 // TestCertificates: whatever override is added, those of the base are the same, since they are kept in its volumes.
 func TestCertificates(t *testing.T) {
 	base, err := certificates.Load("certificates.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	files, err := filepath.Glob("certificates-*.yaml")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no overrides, %v", err)
@@ -43,9 +42,7 @@ func TestCertificates(t *testing.T) {
 
 func TestBroker(t *testing.T) {
 	c, err := broker.LoadConfig("broker.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	// What work-broker health asks unless told otherwise.
 	if c.HTTPAddress != "127.0.0.1:9641" {
 		t.Errorf("httpAddress is %s", c.HTTPAddress)
@@ -58,9 +55,7 @@ var inContainer = regexp.MustCompile(`(?m)^\w+: /certs/.*\n`)
 func transport(t *testing.T, file string) config.Config {
 	t.Helper()
 	data, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	c, err := config.Parse(inContainer.ReplaceAll(data, nil))
 	if err != nil {
 		t.Fatalf("%s: %v", file, err)

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/validation"
 
 	"github.com/workwire/workwire/deploy/crds"
+	"github.com/workwire/workwire/test/kit"
 )
 
 func all() []*apiextensionsv1.CustomResourceDefinition { return append(crds.Hub(), crds.Spoke()...) }
@@ -23,9 +24,7 @@ func TestDefinitionsAreValid(t *testing.T) {
 		internal := &apiextensions.CustomResourceDefinition{}
 		err := apiextensionsv1.Convert_v1_CustomResourceDefinition_To_apiextensions_CustomResourceDefinition(
 			definition, internal, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.NoError(t, err)
 		// The API server sets this on creation; the check wants it.
 		internal.Status.StoredVersions = []string{definition.Spec.Versions[0].Name}
 		for _, fault := range validation.ValidateCustomResourceDefinition(t.Context(), internal) {
@@ -66,9 +65,7 @@ func checkNames(t *testing.T, definitions []*apiextensionsv1.CustomResourceDefin
 // Every generated file is installed somewhere.
 func TestEveryFileIsUsed(t *testing.T) {
 	files, err := filepath.Glob("*.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	if len(files) != len(all()) {
 		t.Errorf("%d files, %d definitions: %v", len(files), len(all()), files)
 	}

@@ -30,6 +30,7 @@ import (
 	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
 	"github.com/workwire/workwire/pkg/client/clientset/versioned"
 	"github.com/workwire/workwire/pkg/client/informers/externalversions"
+	"github.com/workwire/workwire/test/kit"
 )
 
 // fleet are the kinds above single works, with the columns that kubectl shows for them.
@@ -54,9 +55,7 @@ var fleet = map[schema.GroupVersionKind]struct {
 
 func testFleetServed(t *testing.T, config *rest.Config) {
 	resources, err := restmapper.GetAPIGroupResources(discovery.NewDiscoveryClientForConfigOrDie(config))
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	mapper := restmapper.NewDiscoveryRESTMapper(resources)
 	for kind, want := range fleet {
 		mapping, err := mapper.RESTMapping(kind.GroupKind(), kind.Version)
@@ -101,9 +100,7 @@ func testFleetAccepted(ctx context.Context, t *testing.T, config *rest.Config, n
 	}
 	clients := versioned.NewForConfigOrDie(config)
 	set, err := clients.WorkV1alpha1().ManifestWorkReplicaSets(ns).Get(ctx, "type", metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	want := []clusterv1alpha1.RolloutType{
 		clusterv1alpha1.Progressive, clusterv1alpha1.ProgressivePerGroup, clusterv1alpha1.All,
 	}
@@ -143,9 +140,7 @@ func testFleetExamples(ctx context.Context, t *testing.T, config *rest.Config) {
 	}
 	clients := versioned.NewForConfigOrDie(config)
 	set, err := clients.WorkV1alpha1().ManifestWorkReplicaSets("ocm-ns").Get(ctx, "mwrset-cronjob", metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	if set.Spec.CascadeDeletionPolicy != workv1alpha1.Background {
 		t.Errorf("default of cascadeDeletionPolicy is %q", set.Spec.CascadeDeletionPolicy)
 	}
@@ -170,9 +165,7 @@ func testFleetRefused(ctx context.Context, t *testing.T, config *rest.Config, ns
 	}
 	decision, err := versioned.NewForConfigOrDie(config).ClusterV1beta1().PlacementDecisions(ns).
 		Get(ctx, "all-fields-decision-1", metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	for i := range clusterv1beta1.MaxDecisions + 1 {
 		decision.Status.Decisions = append(decision.Status.Decisions,
 			clusterv1beta1.ClusterDecision{ClusterName: "cluster" + strconv.Itoa(i)})
@@ -195,9 +188,7 @@ func testFleetWritten(ctx context.Context, t *testing.T, config *rest.Config, ns
 
 	cluster, err := clients.ClusterV1().ManagedClusters().
 		Create(ctx, &clusterv1.ManagedCluster{ObjectMeta: name}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	if cluster.Spec.HubAcceptsClient || cluster.Spec.LeaseDurationSeconds != 60 {
 		t.Errorf("defaults of a ManagedCluster: %+v", cluster.Spec)
 	}
@@ -210,9 +201,7 @@ func testFleetWritten(ctx context.Context, t *testing.T, config *rest.Config, ns
 
 	placement, err := clients.ClusterV1beta1().Placements(ns).
 		Create(ctx, &clusterv1beta1.Placement{ObjectMeta: name}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	placement.Status.Conditions = condition(
 		clusterv1beta1.PlacementConditionSatisfied, clusterv1beta1.ReasonAllDecisionsScheduled)
 	placement.Status.DecisionGroups = []clusterv1beta1.DecisionGroupStatus{{}}
@@ -230,9 +219,7 @@ func testFleetWritten(ctx context.Context, t *testing.T, config *rest.Config, ns
 	set.Spec.ManifestWorkTemplate.Workload.Manifests = make([]workv1.Manifest, 1)
 	set.Spec.ManifestWorkTemplate.Workload.Manifests[0].Raw = []byte(`{}`)
 	set, err = clients.WorkV1alpha1().ManifestWorkReplicaSets(ns).Create(ctx, set, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	set.Status.Conditions = condition(
 		workv1alpha1.ManifestWorkReplicaSetConditionPlacementRolledOut, workv1alpha1.ReasonComplete)
 	set.Status.PlacementsSummary = []workv1alpha1.PlacementSummary{{Name: "p"}}
@@ -282,13 +269,9 @@ func readTable(ctx context.Context, t *testing.T, config *rest.Config, resource 
 	text, err := versioned.NewForConfigOrDie(config).WorkV1().RESTClient().Get().
 		AbsPath(append(path, resource.Resource, name)...).
 		SetHeader("Accept", "application/json;as=Table;v=v1;g=meta.k8s.io").Do(ctx).Raw()
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	table := &metav1.Table{}
-	if err := utilyaml.Unmarshal(text, table); err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, utilyaml.Unmarshal(text, table))
 	return table
 }
 
@@ -324,14 +307,10 @@ func testFleetInformers(ctx context.Context, t *testing.T, config *rest.Config, 
 // Each example says in its first line what it shows; what follows is the text of the documentation.
 func TestExampleBeginsWithWhatItShows(t *testing.T) {
 	files, err := filepath.Glob("../../examples/replicaset/*.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	for _, file := range files {
 		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.NoError(t, err)
 		if !bytes.HasPrefix(text, []byte("# ")) {
 			t.Errorf("%s does not begin with what it shows", file)
 		}

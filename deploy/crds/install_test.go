@@ -35,15 +35,7 @@ var works = workv1.GroupVersion.WithResource("manifestworks")
 
 // TestOnAPIServer runs against a real hub control plane: what the definitions mean is decided there.
 func TestOnAPIServer(t *testing.T) {
-	plane, err := controlplane.Start(controlplane.Hub)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := plane.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
+	plane := controlplane.StartFor(t, controlplane.Hub)
 	config := plane.REST()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	t.Cleanup(cancel)
@@ -84,17 +76,13 @@ func testInstallServes(ctx context.Context, t *testing.T, config *rest.Config) {
 	installs.Wait()
 
 	resources, err := restmapper.GetAPIGroupResources(discovery.NewDiscoveryClientForConfigOrDie(config))
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	mapper := restmapper.NewDiscoveryRESTMapper(resources)
 	for kind, scope := range map[string]meta.RESTScopeName{
 		"ManifestWork": meta.RESTScopeNameNamespace, "AppliedManifestWork": meta.RESTScopeNameRoot,
 	} {
 		mapping, err := mapper.RESTMapping(workv1.GroupVersion.WithKind(kind).GroupKind(), "v1")
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.NoError(t, err)
 		if mapping.Scope.Name() != scope {
 			t.Errorf("scope of %s is %s, want %s", kind, mapping.Scope.Name(), scope)
 		}
@@ -117,13 +105,9 @@ func testInstallAgain(ctx context.Context, t *testing.T, config *rest.Config) {
 	if _, err := definitions.Patch(ctx, name, types.JSONPatchType, patch, metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := install.CRDs(ctx, config, crds.Hub()...); err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, install.CRDs(ctx, config, crds.Hub()...))
 	after, err := definitions.Get(ctx, name, metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	if after.Labels["team"] != "shop" {
 		t.Error("Install removed a label that it did not set")
 	}
@@ -131,13 +115,9 @@ func testInstallAgain(ctx context.Context, t *testing.T, config *rest.Config) {
 	if len(spec.XValidations) == 0 {
 		t.Error("Install left the old schema")
 	}
-	if err := install.CRDs(ctx, config, crds.Hub()...); err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, install.CRDs(ctx, config, crds.Hub()...))
 	again, err := definitions.Get(ctx, name, metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	if again.ResourceVersion != after.ResourceVersion {
 		t.Error("Install wrote a definition that was up to date")
 	}
@@ -196,9 +176,7 @@ func testDefaults(ctx context.Context, t *testing.T, config *rest.Config, ns str
 		UpdateStrategy:     &workv1.UpdateStrategy{ServerSideApply: &workv1.ServerSideApplyConfig{}},
 	}}
 	work, err := clients.WorkV1().ManifestWorks(ns).Create(ctx, work, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	config0 := work.Spec.ManifestConfigs[0]
 	for what, pair := range map[string][2]string{
 		"propagationPolicy":  {string(work.Spec.DeleteOption.PropagationPolicy), "Foreground"},
@@ -215,9 +193,7 @@ func testDefaults(ctx context.Context, t *testing.T, config *rest.Config, ns str
 func testStatus(ctx context.Context, t *testing.T, config *rest.Config, ns string) {
 	client := versioned.NewForConfigOrDie(config).WorkV1().ManifestWorks(ns)
 	work, err := client.Get(ctx, "smallest", metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	raw := strings.Repeat("x", 1024)
 	work.Spec.Executor = &workv1.ManifestWorkExecutor{} // not valid, but not looked at either
 	work.Status.Conditions = []metav1.Condition{
@@ -229,9 +205,7 @@ func testStatus(ctx context.Context, t *testing.T, config *rest.Config, ns strin
 		}},
 	}}
 	work, err = client.UpdateStatus(ctx, work, metav1.UpdateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	if work.Generation != 1 || work.Spec.Executor != nil || len(work.Status.Conditions) != 1 {
 		t.Errorf("a status update left generation %d, spec %+v, status %+v", work.Generation, work.Spec, work.Status)
 	}
@@ -250,13 +224,9 @@ func testColumns(ctx context.Context, t *testing.T, config *rest.Config, ns stri
 	text, err := versioned.NewForConfigOrDie(config).WorkV1().RESTClient().Get().Namespace(ns).
 		Resource("manifestworks").Name("smallest").
 		SetHeader("Accept", "application/json;as=Table;v=v1;g=meta.k8s.io").Do(ctx).Raw()
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	table := &metav1.Table{}
-	if err := utilyaml.Unmarshal(text, table); err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, utilyaml.Unmarshal(text, table))
 	var names []string
 	for _, column := range table.ColumnDefinitions {
 		names = append(names, column.Name)
@@ -317,16 +287,12 @@ func testTerminating(ctx context.Context, t *testing.T, config *rest.Config) {
 	applied := versioned.NewForConfigOrDie(config).WorkV1().AppliedManifestWorks()
 	name := crds.Spoke()[0].Name
 	old, err := definitions.Get(ctx, name, metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	held := &workv1.AppliedManifestWork{ObjectMeta: metav1.ObjectMeta{Name: "held", Finalizers: []string{"example.com/hold"}}}
 	if _, err := applied.Create(ctx, held, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := definitions.Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, definitions.Delete(ctx, name, metav1.DeleteOptions{}))
 	kit.True(t, "the object is being deleted", func() bool {
 		object, err := applied.Get(ctx, held.Name, metav1.GetOptions{})
 		return err == nil && object.DeletionTimestamp != nil
@@ -345,13 +311,9 @@ func testTerminating(ctx context.Context, t *testing.T, config *rest.Config) {
 	if _, err := applied.Patch(ctx, held.Name, types.MergePatchType, release, metav1.PatchOptions{}); err != nil {
 		t.Error(err)
 	}
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, <-done)
 	after, err := definitions.Get(ctx, name, metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	if after.UID == old.UID {
 		t.Error("the old definition is still there")
 	}
@@ -363,9 +325,7 @@ func testTerminating(ctx context.Context, t *testing.T, config *rest.Config) {
 func readYAML(t *testing.T, file string) []*unstructured.Unstructured {
 	t.Helper()
 	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	var objects []*unstructured.Unstructured
 	decoder := utilyaml.NewYAMLOrJSONDecoder(bytes.NewReader(text), 4096)
 	for {

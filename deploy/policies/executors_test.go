@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/test/kit"
 )
 
 const forbidden = "user %s cannot manipulate the Manifestwork with executor %s in namespace %s"
@@ -30,7 +31,7 @@ type user struct {
 
 func newUser(t *testing.T, resource schema.GroupVersionResource, ns, name string) *user {
 	t.Helper()
-	fatal(t, grant(t.Context(), plane.REST(), ns, name, writer))
+	kit.NoError(t, grant(t.Context(), plane.REST(), ns, name, writer))
 	return &user{t, name, ns, dynamic.NewForConfigOrDie(as(plane.REST(), name)).Resource(resource).Namespace(ns)}
 }
 
@@ -74,33 +75,33 @@ func TestExecuteAs(t *testing.T) {
 				return err
 			}
 			jane.refused(create(jane, "work", specWith("executor1", configMap("a"))), "default/executor1")
-			fatal(t, grant(t.Context(), plane.REST(), ns, jane.name, executing("executor1")))
+			kit.NoError(t, grant(t.Context(), plane.REST(), ns, jane.name, executing("executor1")))
 
 			// Who may name it, and where.
-			fatal(t, create(jane, "work", specWith("executor1", configMap("a"))))
+			kit.NoError(t, create(jane, "work", specWith("executor1", configMap("a"))))
 			jane.refused(create(jane, "other", specWith("executor2", configMap("a"))), "default/executor2")
 			janeElsewhere.refused(create(janeElsewhere, "work", specWith("executor1", configMap("a"))), "default/executor1")
 			bob.refused(create(bob, "other", specWith("executor1", configMap("a"))), "default/executor1")
 
 			// What is not about the executor is not asked about.
-			fatal(t, create(bob, "none", specOf(configMap("a"))))
-			fatal(t, bob.patch(resource, "work", otherManifest))
-			fatal(t, bob.patch(resource, "work", withExecutor1)) // it is there already
+			kit.NoError(t, create(bob, "none", specOf(configMap("a"))))
+			kit.NoError(t, bob.patch(resource, "work", otherManifest))
+			kit.NoError(t, bob.patch(resource, "work", withExecutor1)) // it is there already
 			_, err := bob.client.Patch(t.Context(), "work", types.MergePatchType,
 				[]byte(`{"metadata":{"labels":{"team":"shop"}}}`), metav1.PatchOptions{})
-			fatal(t, err)
+			kit.NoError(t, err)
 
 			// A change of it is, whoever it was before.
 			bob.refused(bob.patch(resource, "none", withExecutor1), "default/executor1")
 			bob.refused(bob.patch(resource, "work", withExecutor2), "default/executor2")
 			jane.refused(jane.patch(resource, "work", withExecutor2), "default/executor2")
-			fatal(t, jane.patch(resource, "none", withExecutor1))
+			kit.NoError(t, jane.patch(resource, "none", withExecutor1))
 
 			// Without the policy of NilExecutor, anybody may do without one; bob cannot have it back.
-			fatal(t, bob.patch(resource, "work", noExecutor))
+			kit.NoError(t, bob.patch(resource, "work", noExecutor))
 			bob.refused(bob.patch(resource, "work", withExecutor1), "default/executor1")
-			fatal(t, jane.patch(resource, "work", withExecutor1))
-			fatal(t, bob.client.Delete(t.Context(), "work", metav1.DeleteOptions{}))
+			kit.NoError(t, jane.patch(resource, "work", withExecutor1))
+			kit.NoError(t, bob.client.Delete(t.Context(), "work", metav1.DeleteOptions{}))
 		})
 	}
 }
@@ -110,7 +111,7 @@ func TestExecuteAsByGroup(t *testing.T) {
 	ns := plane.Namespace(t, "group")
 	account := "system:serviceaccount:" + ns + ":deployer"
 	groups := []string{"system:serviceaccounts", "system:serviceaccounts:" + ns}
-	fatal(t, grant(t.Context(), plane.REST(), ns, account, writer))
+	kit.NoError(t, grant(t.Context(), plane.REST(), ns, account, writer))
 	config := as(plane.REST(), account, groups...)
 	client := dynamic.NewForConfigOrDie(config).Resource(works).Namespace(ns)
 	work := object(works, "work", specWith("executor1", configMap("a")))
@@ -121,19 +122,19 @@ func TestExecuteAsByGroup(t *testing.T) {
 	_, err = roles.Roles(ns).Create(t.Context(), &rbacv1.Role{
 		ObjectMeta: metav1.ObjectMeta{Name: "executor1"}, Rules: executing("executor1"),
 	}, metav1.CreateOptions{})
-	fatal(t, err)
+	kit.NoError(t, err)
 	_, err = roles.RoleBindings(ns).Create(t.Context(), &rbacv1.RoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: "executor1"},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "executor1"},
 		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: groups[1]}},
 	}, metav1.CreateOptions{})
-	fatal(t, err)
-	fatal(t, may(t.Context(), config, authorizationv1.ResourceAttributes{
+	kit.NoError(t, err)
+	kit.NoError(t, may(t.Context(), config, authorizationv1.ResourceAttributes{
 		Group: workv1.GroupName, Resource: "manifestworks", Namespace: ns, Verb: "execute-as",
 		Name: "system:serviceaccount:default:executor1",
 	}))
 	_, err = client.Create(t.Context(), work, metav1.CreateOptions{})
-	fatal(t, err)
+	kit.NoError(t, err)
 }
 
 // TestMalformedExecutor: our definitions refuse them by their schema; TestForeignDefinitions has the policy do it.
@@ -187,12 +188,12 @@ func TestKubectl(t *testing.T) {
 		}
 	}
 	does(admin, "", "create", "namespace", "cluster1")
-	fatal(t, grant(t.Context(), plane.REST(), "cluster1", "jane", writer))
+	kit.NoError(t, grant(t.Context(), plane.REST(), "cluster1", "jane", writer))
 
 	fails(docs.work, `Error from server (Forbidden): error when creating "STDIN": `+
 		`manifestworks.work.open-cluster-management.io "example-manifestwork" is forbidden: `+docs.denied, "create", "-f", "-")
 	does(admin, docs.role, "apply", "-f", "-")
-	fatal(t, may(t.Context(), as(plane.REST(), "jane"), authorizationv1.ResourceAttributes{
+	kit.NoError(t, may(t.Context(), as(plane.REST(), "jane"), authorizationv1.ResourceAttributes{
 		Group: workv1.GroupName, Resource: "manifestworks", Namespace: "cluster1", Verb: "execute-as",
 		Name: "system:serviceaccount:default:executor1",
 	}))
@@ -226,7 +227,7 @@ func TestKubectl(t *testing.T) {
 func documented(t *testing.T) (docs struct{ work, denied, role string }) {
 	t.Helper()
 	text, err := os.ReadFile("../../docs/policies.md")
-	fatal(t, err)
+	kit.NoError(t, err)
 	for _, block := range regexp.MustCompile("(?s)```(?:yaml|text)\n(.*?)```").FindAllStringSubmatch(string(text), -1) {
 		switch {
 		case strings.Contains(block[1], "kind: ManifestWork\n"):

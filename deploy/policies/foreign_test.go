@@ -23,28 +23,22 @@ import (
 
 // TestForeignDefinitions runs on a hub whose definitions, made by somebody else, refuse nothing.
 func TestForeignDefinitions(t *testing.T) {
-	lax, err := controlplane.Start(controlplane.Hub)
-	fatal(t, err)
-	t.Cleanup(func() {
-		if err := lax.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
+	lax := controlplane.StartFor(t, controlplane.Hub)
 	config := lax.REST()
-	fatal(t, install.CRDs(t.Context(), config, withoutRules()...))
+	kit.NoError(t, install.CRDs(t.Context(), config, withoutRules()...))
 	ns := lax.Namespace(t, "shop")
-	fatal(t, grant(t.Context(), config, ns, "hub", hubRules))
+	kit.NoError(t, grant(t.Context(), config, ns, "hub", hubRules))
 	old := storeRefused(t, config, ns)
 
-	fatal(t, install.Policies(t.Context(), config, policies.Default()...))
-	fatal(t, inForce(t.Context(), config, policies.Default()...))
+	kit.NoError(t, install.Policies(t.Context(), config, policies.Default()...))
+	kit.NoError(t, inForce(t.Context(), config, policies.Default()...))
 	t.Run("refused", func(t *testing.T) { testAllRefused(t, config, ns) })
 	t.Run("accepted", func(t *testing.T) { testAccepted(t, config, ns) })
 	t.Run("another limit", func(t *testing.T) { testLimit(t, config, ns) })
 	t.Run("stored before", func(t *testing.T) { testStoredBefore(t, config, ns, old) })
 
-	fatal(t, install.Policies(t.Context(), config, policies.NilExecutor()...))
-	fatal(t, inForce(t.Context(), config, policies.NilExecutor()...))
+	kit.NoError(t, install.Policies(t.Context(), config, policies.NilExecutor()...))
+	kit.NoError(t, inForce(t.Context(), config, policies.NilExecutor()...))
 	t.Run("no executor", func(t *testing.T) { testNilExecutor(t, config, lax.Namespace(t, "nil")) })
 	t.Run("removed", func(t *testing.T) { testRemoved(t, config, ns) })
 }
@@ -81,7 +75,7 @@ func storeRefused(t *testing.T, config *rest.Config, ns string) []string {
 	for _, example := range append(read[[]example](t, "testdata/refused.yaml"), malformed(t)...) {
 		work := object(works, "old-"+example.Name, example.Spec)
 		_, err := client.Create(t.Context(), work, metav1.CreateOptions{})
-		fatal(t, err)
+		kit.NoError(t, err)
 		names = append(names, work.GetName())
 	}
 	return names
@@ -91,7 +85,7 @@ func testAllRefused(t *testing.T, config *rest.Config, ns string) {
 	for _, resource := range []schema.GroupVersionResource{works, sets} {
 		client := dynamic.NewForConfigOrDie(config).Resource(resource).Namespace(ns)
 		good, err := client.Create(t.Context(), object(resource, "good", specOf(configMap("a"))), metav1.CreateOptions{})
-		fatal(t, err)
+		kit.NoError(t, err)
 		check := func(policy string, example example) {
 			bad := object(resource, example.Name, example.Spec)
 			_, err := client.Create(t.Context(), bad, metav1.CreateOptions{})
@@ -130,10 +124,10 @@ func testLimit(t *testing.T, config *rest.Config, ns string) {
 			object(works, "limit", specOf(manifests...)), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		return err
 	}
-	fatal(t, install.Policies(t.Context(), config, smaller...))
+	kit.NoError(t, install.Policies(t.Context(), config, smaller...))
 	kit.True(t, "the limit is lower", func() bool { return create() != nil })
 	denied(t, create(), "workwire-manifests", "the size of manifests is 1001 bytes which exceeds the 1000 limit")
-	fatal(t, install.Policies(t.Context(), config, policies.Default()...))
+	kit.NoError(t, install.Policies(t.Context(), config, policies.Default()...))
 	kit.True(t, "the limit is back", func() bool { return create() == nil })
 }
 
@@ -161,7 +155,7 @@ func testStoredBefore(t *testing.T, config *rest.Config, ns string, names []stri
 		} else if !executor && err == nil {
 			t.Errorf("%s: a wrong spec could be changed", name)
 		}
-		fatal(t, admin.Delete(t.Context(), name, metav1.DeleteOptions{}))
+		kit.NoError(t, admin.Delete(t.Context(), name, metav1.DeleteOptions{}))
 		patch(hub, name, `{"metadata":{"finalizers":null}}`)
 		if _, err := admin.Get(t.Context(), name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 			t.Errorf("%s is still there: %v", name, err)
@@ -182,12 +176,12 @@ func isMalformed(t *testing.T, name string) bool {
 // testNilExecutor: jane may do without an executor, bob may not.
 func testNilExecutor(t *testing.T, config *rest.Config, ns string) {
 	for _, user := range []string{"jane", "bob"} {
-		fatal(t, grant(t.Context(), config, ns, user, writer))
-		fatal(t, grant(t.Context(), config, ns, user, executing("executor1")))
+		kit.NoError(t, grant(t.Context(), config, ns, user, writer))
+		kit.NoError(t, grant(t.Context(), config, ns, user, executing("executor1")))
 	}
 	nobody := executing("")
 	nobody[0].ResourceNames = []string{"system:serviceaccount::klusterlet-work-sa"}
-	fatal(t, grant(t.Context(), config, ns, "jane", nobody))
+	kit.NoError(t, grant(t.Context(), config, ns, "jane", nobody))
 
 	for _, resource := range []schema.GroupVersionResource{works, sets} {
 		bob := &user{t, "bob", ns, dynamic.NewForConfigOrDie(as(config, "bob")).Resource(resource).Namespace(ns)}
@@ -204,23 +198,23 @@ func testNilExecutor(t *testing.T, config *rest.Config, ns string) {
 			return err
 		}
 		refused(create(bob, "none", specOf(configMap("a"))))
-		fatal(t, create(jane, "none", specOf(configMap("a"))))
-		fatal(t, create(bob, "one", specWith("executor1", configMap("a"))))
+		kit.NoError(t, create(jane, "none", specOf(configMap("a"))))
+		kit.NoError(t, create(bob, "one", specWith("executor1", configMap("a"))))
 		bob.refused(create(bob, "two", specWith("executor2", configMap("a"))), "default/executor2")
 
-		fatal(t, bob.patch(resource, "none", otherManifest)) // there was none before
+		kit.NoError(t, bob.patch(resource, "none", otherManifest)) // there was none before
 		refused(bob.patch(resource, "one", noExecutor))
-		fatal(t, bob.patch(resource, "one", otherManifest))
-		fatal(t, jane.patch(resource, "one", noExecutor))
-		fatal(t, bob.patch(resource, "one", withExecutor1))
-		fatal(t, bob.client.Delete(t.Context(), "none", metav1.DeleteOptions{}))
+		kit.NoError(t, bob.patch(resource, "one", otherManifest))
+		kit.NoError(t, jane.patch(resource, "one", noExecutor))
+		kit.NoError(t, bob.patch(resource, "one", withExecutor1))
+		kit.NoError(t, bob.client.Delete(t.Context(), "none", metav1.DeleteOptions{}))
 	}
 }
 
 func testRemoved(t *testing.T, config *rest.Config, ns string) {
-	fatal(t, install.RemovePolicies(t.Context(), config, all()...))
+	kit.NoError(t, install.RemovePolicies(t.Context(), config, all()...))
 	client := dynamic.NewForConfigOrDie(as(config, "probe")).Resource(works).Namespace(ns)
-	fatal(t, grant(t.Context(), config, ns, "probe", writer))
+	kit.NoError(t, grant(t.Context(), config, ns, "probe", writer))
 	kit.True(t, "everything is accepted", func() bool {
 		_, err := client.Create(t.Context(), object(works, "removed", specWith("probe")), metav1.CreateOptions{})
 		return err == nil

@@ -14,6 +14,7 @@ import (
 
 	"github.com/workwire/workwire/deploy/install"
 	"github.com/workwire/workwire/deploy/policies"
+	"github.com/workwire/workwire/test/kit"
 )
 
 // harmless gives a policy under a name of its own, which matches no object of other tests.
@@ -46,15 +47,15 @@ func TestInstall(t *testing.T) {
 	patch := []byte(`{"metadata":{"labels":{"team":"shop"}},"spec":{"failurePolicy":"Ignore",
 		"variables":[{"name":"old","expression":"1"}]}}`)
 	_, err := registration.ValidatingAdmissionPolicies().Patch(ctx, p.Policy.Name, types.MergePatchType, patch, metav1.PatchOptions{})
-	fatal(t, err)
+	kit.NoError(t, err)
 	patch = []byte(`{"spec":{"validationActions":["Warn"]}}`)
 	_, err = registration.ValidatingAdmissionPolicyBindings().Patch(ctx, p.Binding.Name, types.MergePatchType, patch, metav1.PatchOptions{})
-	fatal(t, err)
-	fatal(t, install.Policies(ctx, plane.REST(), p))
+	kit.NoError(t, err)
+	kit.NoError(t, install.Policies(ctx, plane.REST(), p))
 	policy, err := registration.ValidatingAdmissionPolicies().Get(ctx, p.Policy.Name, metav1.GetOptions{})
-	fatal(t, err)
+	kit.NoError(t, err)
 	binding, err := registration.ValidatingAdmissionPolicyBindings().Get(ctx, p.Binding.Name, metav1.GetOptions{})
-	fatal(t, err)
+	kit.NoError(t, err)
 	if policy.Labels["team"] != "shop" {
 		t.Error("Install removed a label that it did not set")
 	}
@@ -62,20 +63,20 @@ func TestInstall(t *testing.T) {
 		t.Errorf("Install left %+v and %+v", policy.Spec, binding.Spec)
 	}
 
-	fatal(t, install.Policies(ctx, plane.REST(), p))
+	kit.NoError(t, install.Policies(ctx, plane.REST(), p))
 	again, err := registration.ValidatingAdmissionPolicyBindings().Get(ctx, p.Binding.Name, metav1.GetOptions{})
-	fatal(t, err)
+	kit.NoError(t, err)
 	if again.ResourceVersion != binding.ResourceVersion {
 		t.Error("Install wrote a binding that was up to date")
 	}
 
-	fatal(t, install.RemovePolicies(ctx, plane.REST(), p))
+	kit.NoError(t, install.RemovePolicies(ctx, plane.REST(), p))
 	_, errPolicy := registration.ValidatingAdmissionPolicies().Get(ctx, p.Policy.Name, metav1.GetOptions{})
 	_, errBinding := registration.ValidatingAdmissionPolicyBindings().Get(ctx, p.Binding.Name, metav1.GetOptions{})
 	if !apierrors.IsNotFound(errPolicy) || !apierrors.IsNotFound(errBinding) {
 		t.Errorf("Remove left something: %v, %v", errPolicy, errBinding)
 	}
-	fatal(t, install.RemovePolicies(ctx, plane.REST(), p)) // nothing is left to do
+	kit.NoError(t, install.RemovePolicies(ctx, plane.REST(), p)) // nothing is left to do
 }
 
 func TestInstallFails(t *testing.T) {

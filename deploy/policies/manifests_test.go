@@ -18,6 +18,7 @@ import (
 	"github.com/workwire/workwire/examples"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/wire"
+	"github.com/workwire/workwire/test/kit"
 )
 
 // example is a spec of a file in testdata.
@@ -57,7 +58,7 @@ func testAccepted(t *testing.T, config *rest.Config, ns string) {
 			if resource == sets {
 				path = []string{"spec", "manifestWorkTemplate", "deleteOption", "propagationPolicy"}
 			}
-			fatal(t, unstructured.SetNestedField(created.Object, "Orphan", path...))
+			kit.NoError(t, unstructured.SetNestedField(created.Object, "Orphan", path...))
 			if _, err := client.Resource(resource).Namespace(ns).Update(t.Context(), created, metav1.UpdateOptions{}); err != nil {
 				t.Errorf("update of %s %s: %v", resource.Resource, example.Name, err)
 			}
@@ -72,7 +73,7 @@ func TestRefused(t *testing.T) {
 	for _, resource := range []schema.GroupVersionResource{works, sets} {
 		good, err := client.Resource(resource).Namespace(ns).
 			Create(t.Context(), object(resource, "good", specOf(configMap("a"))), metav1.CreateOptions{})
-		fatal(t, err)
+		kit.NoError(t, err)
 		for _, example := range read[[]example](t, "testdata/refused.yaml") {
 			bad := object(resource, example.Name, example.Spec)
 			_, err := client.Resource(resource).Namespace(ns).Create(t.Context(), bad, metav1.CreateOptions{})
@@ -131,13 +132,13 @@ func filled(t *testing.T, manifests []map[string]any, size int) ([]map[string]an
 	bundle := &wire.Bundle{}
 	for _, manifest := range manifests {
 		text, err := json.Marshal(manifest)
-		fatal(t, err)
+		kit.NoError(t, err)
 		size -= len(text)
 		bundle.Manifests = append(bundle.Manifests, workv1.Manifest{RawExtension: runtime.RawExtension{Raw: text}})
 	}
 	filler["data"] = map[string]any{"x": strings.Repeat("x", size)}
 	text, err := json.Marshal(filler)
-	fatal(t, err)
+	kit.NoError(t, err)
 	bundle.Manifests[len(manifests)-1].Raw = text
 	return manifests, bundle.Validate()
 }
@@ -152,7 +153,7 @@ func TestLarge(t *testing.T) {
 			metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		return err
 	}
-	fatal(t, create("small-2000", manyConfigMaps(2000)...))
+	kit.NoError(t, create("small-2000", manyConfigMaps(2000)...))
 	denied(t, create("duplicate-2000", append(manyConfigMaps(2000), configMap("c1234"))...), "workwire-manifests",
 		"duplicate manifest for resource default/c1234 with resource type v1.ConfigMap")
 
@@ -163,11 +164,11 @@ func TestLarge(t *testing.T) {
 		})
 	}
 	text, err := json.Marshal(smallest)
-	fatal(t, err)
+	kit.NoError(t, err)
 	if size := len(text) - len(smallest) - 1; size > workv1.MaxManifestsSize || size < workv1.MaxManifestsSize-1000 {
 		t.Fatalf("%d manifests have %d bytes: no limit is tested", len(smallest), size)
 	}
-	fatal(t, create("smallest", smallest...))
+	kit.NoError(t, create("smallest", smallest...))
 	denied(t, create("smallest-duplicate", append(smallest, smallest[7])...), "workwire-manifests",
 		"duplicate manifest for resource /n0007 with resource type v.K")
 
@@ -199,10 +200,10 @@ func TestExamples(t *testing.T) {
 			return err
 		}
 		text, err := examples.Files.ReadFile(path)
-		fatal(t, err)
+		kit.NoError(t, err)
 		for _, document := range strings.Split(string(text), "\n---\n") {
 			object := &unstructured.Unstructured{}
-			fatal(t, yaml.Unmarshal([]byte(document), object))
+			kit.NoError(t, yaml.Unmarshal([]byte(document), object))
 			resource, known := map[string]schema.GroupVersionResource{"ManifestWork": works, "ManifestWorkReplicaSet": sets}[object.GetKind()]
 			if !known {
 				continue
@@ -217,7 +218,7 @@ func TestExamples(t *testing.T) {
 		}
 		return nil
 	})
-	fatal(t, err)
+	kit.NoError(t, err)
 	if tried < 20 {
 		t.Errorf("only %d examples found", tried)
 	}

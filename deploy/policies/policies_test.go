@@ -16,7 +16,7 @@ func all() []policies.Policy { return append(policies.Default(), policies.NilExe
 
 func TestPolicies(t *testing.T) {
 	files, err := filepath.Glob("*.yaml")
-	fatal(t, err)
+	kit.NoError(t, err)
 	if len(files) != len(all())+1 { // and finalizers.yaml
 		t.Errorf("%d files, %d policies", len(files), len(all()))
 	}
@@ -57,7 +57,7 @@ func TestTypes(t *testing.T) {
 		kit.True(t, "the types are checked", func() bool {
 			var err error
 			current, err = client.Get(t.Context(), p.Policy.Name, metav1.GetOptions{})
-			fatal(t, err)
+			kit.NoError(t, err)
 			return current.Status.ObservedGeneration == current.Generation && current.Status.TypeChecking != nil
 		})
 		for _, warning := range current.Status.TypeChecking.ExpressionWarnings {

@@ -27,6 +27,7 @@ import (
 	"github.com/workwire/workwire/deploy/policies"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
+	"github.com/workwire/workwire/test/kit"
 	"github.com/workwire/workwire/test/kit/controlplane"
 )
 
@@ -224,20 +225,10 @@ func login(t *testing.T, p *controlplane.Plane, user string) string {
 func read[T any](t *testing.T, file string) T {
 	t.Helper()
 	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	var value T
 	if err := yaml.UnmarshalStrict(text, &value); err != nil {
 		t.Fatalf("%s: %v", file, err)
 	}
 	return value
-}
-
-// fatal ends the test on an error.
-func fatal(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
 }

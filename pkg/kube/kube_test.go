@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/workwire/workwire/pkg/kube"
+	"github.com/workwire/workwire/test/kit"
 )
 
 const kubeconfig = `apiVersion: v1
@@ -24,9 +25,7 @@ func TestRESTConfig(t *testing.T) {
 	dir := t.TempDir()
 	good, bad := filepath.Join(dir, "good"), filepath.Join(dir, "bad")
 	for file, text := range map[string]string{good: kubeconfig, bad: "{"} {
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		kit.NoError(t, os.WriteFile(file, []byte(text), 0o600))
 	}
 	for _, c := range []struct {
 		options kube.Options
@@ -49,9 +48,7 @@ func TestRESTConfig(t *testing.T) {
 			}
 			continue
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.NoError(t, err)
 		if config.QPS != c.qps || config.Burst != c.burst || config.UserAgent != "me" || config.Host != "https://127.0.0.1:6443" {
 			t.Errorf("%+v: QPS %v, burst %d, agent %q, host %q", c.options, config.QPS, config.Burst, config.UserAgent, config.Host)
 		}
@@ -65,9 +62,7 @@ func TestFlagsAndValidate(t *testing.T) {
 	if faults := o.Validate(); len(faults) > 0 {
 		t.Error(faults)
 	}
-	if err := fs.Parse([]string{"--kubeconfig=f", "--kube-api-qps=7", "--kube-api-burst=-1"}); err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, fs.Parse([]string{"--kubeconfig=f", "--kube-api-qps=7", "--kube-api-burst=-1"}))
 	if want := (kube.Options{Kubeconfig: "f", QPS: 7, Burst: -1}); o != want {
 		t.Errorf("got %+v", o)
 	}

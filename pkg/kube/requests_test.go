@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 
 	"github.com/workwire/workwire/pkg/kube"
+	"github.com/workwire/workwire/test/kit"
 )
 
 func TestDescribe(t *testing.T) {
@@ -42,17 +43,11 @@ func TestCountRequests(t *testing.T) {
 	defer server.Close()
 	registry := prometheus.NewRegistry()
 	config := &rest.Config{Host: server.URL}
-	if err := kube.CountRequests(config, registry); err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, kube.CountRequests(config, registry))
 	client, err := rest.HTTPClientFor(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	response, err := client.Get(server.URL + "/api/v1/namespaces/a/pods")
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	if err := response.Body.Close(); err != nil {
 		t.Error(err)
 	}
@@ -68,9 +63,7 @@ func TestCountRequests(t *testing.T) {
 func TestQueueMetrics(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	metrics, err := kube.NewQueueMetrics(registry)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	queue := workqueue.NewTypedRateLimitingQueueWithConfig(
 		workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Millisecond, time.Millisecond),
 		workqueue.TypedRateLimitingQueueConfig[string]{Name: "finalizers", MetricsProvider: metrics})
@@ -82,9 +75,7 @@ func TestQueueMetrics(t *testing.T) {
 	queue.Done(item)
 	values := map[string]float64{}
 	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	for _, family := range families {
 		m := family.GetMetric()[0]
 		values[family.GetName()] = m.GetGauge().GetValue() + m.GetCounter().GetValue() + float64(m.GetHistogram().GetSampleCount())

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/workwire/workwire/test/kit"
 )
 
 // TestQuick runs the whole benchmark with small numbers. It checks the counters only: durations mean nothing on a
@@ -17,14 +19,10 @@ func TestQuick(t *testing.T) {
 	var table bytes.Buffer
 	cmd := newCommand(&table, t.Output())
 	cmd.SetArgs([]string{"--quick", "--bin=../../bin", "--json=" + file, "--logs=" + filepath.Join(dir, "logs"), "--profile=" + filepath.Join(dir, "profiles")})
-	if err := cmd.ExecuteContext(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, cmd.ExecuteContext(t.Context()))
 	t.Log(table.String())
 	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	var result struct {
 		Rows []struct {
 			Name    string
@@ -33,9 +31,7 @@ func TestQuick(t *testing.T) {
 			Samples []any
 		}
 	}
-	if err := json.Unmarshal(text, &result); err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, json.Unmarshal(text, &result))
 	counters := map[string]float64{
 		"API requests per created work":         4,
 		"status events per created work":        1,

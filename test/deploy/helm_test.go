@@ -9,6 +9,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/workwire/workwire/test/kit"
 )
 
 // parts are releases of the chart, each with all that it offers.
@@ -54,15 +56,11 @@ func level(t *testing.T, obj *unstructured.Unstructured) {
 	t.Helper()
 	// Numbers become of one type.
 	text, err := json.Marshal(obj.Object)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	// Kustomize writes a blank line more than there is where it folds the text of an expression.
 	text = bytes.ReplaceAll(text, []byte(`\n\n`), []byte(`\n`))
 	obj.Object = nil
-	if err := json.Unmarshal(text, &obj.Object); err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, json.Unmarshal(text, &obj.Object))
 	annotations := obj.GetAnnotations()
 	delete(annotations, "helm.sh/resource-policy")
 	obj.SetAnnotations(annotations)
@@ -89,13 +87,9 @@ func level(t *testing.T, obj *unstructured.Unstructured) {
 		}
 	}
 	for field, value := range map[string][]any{"containers": containers, "volumes": volumes} {
-		if err := unstructured.SetNestedSlice(pod, value, "spec", field); err != nil {
-			t.Fatal(err)
-		}
+		kit.NoError(t, unstructured.SetNestedSlice(pod, value, "spec", field))
 	}
-	if err := unstructured.SetNestedMap(obj.Object, pod, "spec", "template"); err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, unstructured.SetNestedMap(obj.Object, pod, "spec", "template"))
 }
 
 // TestHelm installs, changes and removes releases of the packaged chart.

@@ -5,6 +5,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/workwire/workwire/test/kit"
 )
 
 var fence = regexp.MustCompile("(?ms)^```sh\n(.*?)^```$")
@@ -13,9 +15,7 @@ var fence = regexp.MustCompile("(?ms)^```sh\n(.*?)^```$")
 // and those of Helm on a cluster each, which then has all three parts.
 func TestInstallationGuide(t *testing.T) {
 	text, err := os.ReadFile("../../docs/install.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	sections := map[string][]string{} // commands by heading
 	for _, section := range strings.Split(string(text), "\n## ")[1:] {
 		title, body, _ := strings.Cut(section, "\n")

@@ -17,6 +17,7 @@ import (
 	"github.com/workwire/workwire/deploy/crds"
 	"github.com/workwire/workwire/pkg/certificates"
 	"github.com/workwire/workwire/pkg/hub"
+	"github.com/workwire/workwire/test/kit"
 )
 
 const (
@@ -35,9 +36,7 @@ type kustomization struct {
 func readKustomization(t *testing.T, file string) kustomization {
 	t.Helper()
 	text, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	k := kustomization{}
 	if err := yaml.Unmarshal(text, &k); err != nil {
 		t.Fatalf("%s: %v", file, err)
@@ -106,9 +105,7 @@ func TestEveryFileIsApplied(t *testing.T) {
 		}
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	for _, component := range components {
 		if !used.Has(component) {
 			t.Errorf("no overlay has the component %s", component)
@@ -191,9 +188,7 @@ func TestBesideOCM(t *testing.T) {
 func TestDefinitions(t *testing.T) {
 	k := readKustomization(t, "../../deploy/crds/Kustomization")
 	files, err := filepath.Glob("../../deploy/crds/*.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	for i := range files {
 		files[i] = filepath.Base(files[i])
 	}

@@ -44,15 +44,7 @@ type cluster struct {
 func newCluster(t *testing.T) *cluster {
 	t.Helper()
 	c := newCopy(t)
-	plane, err := controlplane.Start(controlplane.Spoke)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := plane.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
+	plane := controlplane.StartFor(t, controlplane.Spoke)
 	c.Plane, c.client = plane, kubernetes.NewForConfigOrDie(plane.REST())
 	return c
 }
@@ -70,9 +62,7 @@ func newCopy(t *testing.T) *cluster {
 	if unpack.Stdin, err = copied.StdoutPipe(); err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(unpack.Start(), copied.Run(), unpack.Wait()); err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, errors.Join(unpack.Start(), copied.Run(), unpack.Wait()))
 	return c
 }
 
@@ -80,9 +70,7 @@ func newCopy(t *testing.T) *cluster {
 func repository(t *testing.T) string {
 	t.Helper()
 	dir, err := filepath.Abs("../..")
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	return dir
 }
 
@@ -120,9 +108,7 @@ func (c *cluster) try(script string) (stdout, stderr string, err error) {
 func (c *cluster) write(name, text string) {
 	c.Helper()
 	file := filepath.Join(c.root, name)
-	if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(text), 0o600)); err != nil {
-		c.Fatal(err)
-	}
+	kit.NoError(c, errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(text), 0o600)))
 }
 
 func (c *cluster) eventually(what string, check func(ctx context.Context) error) {
@@ -134,9 +120,7 @@ func (c *cluster) eventually(what string, check func(ctx context.Context) error)
 func (c *cluster) helm() {
 	c.Helper()
 	binary, err := findHelm()
-	if err != nil {
-		c.Fatal(err)
-	}
+	kit.NoError(c, err)
 	c.path = filepath.Dir(binary) + ":" + c.path
 }
 
@@ -161,9 +145,7 @@ func (c *cluster) volume(name string) {
 			PersistentVolumeSource: corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/nowhere"}},
 		},
 	}, metav1.CreateOptions{})
-	if err != nil {
-		c.Fatal(err)
-	}
+	kit.NoError(c, err)
 }
 
 // secrets creates the files that the example overlays make Secrets of.
@@ -193,9 +175,7 @@ var downloadOperator = sync.OnceValues(func() (string, error) {
 func (c *cluster) serviceMonitors() {
 	c.Helper()
 	dir, err := downloadOperator()
-	if err != nil {
-		c.Fatal(err)
-	}
+	kit.NoError(c, err)
 	c.run("kubectl create -f " + dir + "/example/prometheus-operator-crd/monitoring.coreos.com_servicemonitors.yaml")
 	c.run("kubectl wait --for=condition=Established --timeout=60s crd/servicemonitors.monitoring.coreos.com")
 	c.eventually("ServiceMonitors are served", func(context.Context) error {

@@ -48,20 +48,14 @@ func (c *cluster) pod(objects map[string]*unstructured.Unstructured, key string,
 	name := objects[key].GetName()
 	p := &process{cluster: c, name: name, dir: c.TempDir()}
 	template := &appsv1.Deployment{} // a StatefulSet has its template in the same place
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(objects[key].Object, template); err != nil {
-		c.Fatal(err)
-	}
+	kit.NoError(c, runtime.DefaultUnstructuredConverter.FromUnstructured(objects[key].Object, template))
 	spec := template.Spec.Template.Spec
 	moved := strings.NewReplacer("/etc/workwire", p.dir+"/etc/workwire", "/var/lib/workwire", p.dir+"/var/lib/workwire")
 	for _, mount := range spec.Containers[0].VolumeMounts {
 		folder := moved.Replace(mount.MountPath)
-		if err := os.MkdirAll(folder, 0o700); err != nil {
-			c.Fatal(err)
-		}
+		kit.NoError(c, os.MkdirAll(folder, 0o700))
 		for file, content := range c.files(objects, spec.Volumes, mount.Name) {
-			if err := os.WriteFile(filepath.Join(folder, file), []byte(moved.Replace(replaced.Replace(content))), 0o600); err != nil {
-				c.Fatal(err)
-			}
+			kit.NoError(c, os.WriteFile(filepath.Join(folder, file), []byte(moved.Replace(replaced.Replace(content))), 0o600))
 		}
 	}
 	args := []string{}
@@ -77,9 +71,7 @@ func (c *cluster) pod(objects map[string]*unstructured.Unstructured, key string,
 	cmd.Env = []string{"PATH=/nowhere"}
 	cmd.Stderr = &p.log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := cmd.Start(); err != nil {
-		c.Fatal(err)
-	}
+	kit.NoError(c, cmd.Start())
 	c.Cleanup(func() {
 		_ = cmd.Process.Signal(syscall.SIGTERM)
 		if err := cmd.Wait(); err != nil {
@@ -100,9 +92,7 @@ func (c *cluster) files(objects map[string]*unstructured.Unstructured, volumes [
 		data, _, _ := unstructured.NestedStringMap(objects["Secret "+name].Object, "data")
 		for file, encoded := range data {
 			text, err := base64.StdEncoding.DecodeString(encoded)
-			if err != nil {
-				c.Fatal(err)
-			}
+			kit.NoError(c, err)
 			found[file] = string(text)
 		}
 	}
@@ -126,18 +116,14 @@ func (c *cluster) files(objects map[string]*unstructured.Unstructured, volumes [
 func (c *cluster) kubeconfig(namespace, name string) string {
 	c.Helper()
 	token, err := c.client.CoreV1().ServiceAccounts(namespace).CreateToken(c.Context(), name, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
-	if err != nil {
-		c.Fatal(err)
-	}
+	kit.NoError(c, err)
 	config := clientcmdapi.NewConfig()
 	config.Clusters["c"] = &clientcmdapi.Cluster{Server: c.REST().Host, CertificateAuthorityData: c.REST().CAData}
 	config.AuthInfos["u"] = &clientcmdapi.AuthInfo{Token: token.Status.Token}
 	config.Contexts["x"] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "u"}
 	config.CurrentContext = "x"
 	file := filepath.Join(c.root, name+".kubeconfig")
-	if err := clientcmd.WriteToFile(*config, file); err != nil {
-		c.Fatal(err)
-	}
+	kit.NoError(c, clientcmd.WriteToFile(*config, file))
 	return file
 }
 
@@ -201,9 +187,7 @@ END`)
 func (p *process) scraped(objects map[string]*unstructured.Unstructured, address string) {
 	p.Helper()
 	deployment := &appsv1.Deployment{}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(objects["Deployment "+p.name].Object, deployment); err != nil {
-		p.Fatal(err)
-	}
+	kit.NoError(p, runtime.DefaultUnstructuredConverter.FromUnstructured(objects["Deployment "+p.name].Object, deployment))
 	container := deployment.Spec.Template.Spec.Containers[0]
 	for _, probe := range []*corev1.Probe{container.LivenessProbe, container.ReadinessProbe} {
 		kubelet := &tls.Config{InsecureSkipVerify: true} // as kubelets do

@@ -14,15 +14,14 @@ import (
 
 	"github.com/workwire/workwire/pkg/transport/config"
 	"github.com/workwire/workwire/pkg/wire"
+	"github.com/workwire/workwire/test/kit"
 )
 
 // build is what kustomize makes of a folder.
 func build(t *testing.T, folder string) []byte {
 	t.Helper()
 	kubectl, err := filepath.Abs("../../bin/kubectl")
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	out, err := exec.Command(kubectl, "kustomize", folder).Output()
 	if err != nil {
 		var exit *exec.ExitError
@@ -46,9 +45,7 @@ func objectsOf(t *testing.T, stream []byte) map[string]*unstructured.Unstructure
 		if errors.Is(err, io.EOF) {
 			return found
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.NoError(t, err)
 		if len(obj.Object) == 0 {
 			continue
 		}

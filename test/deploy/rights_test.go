@@ -91,9 +91,7 @@ func (c *cluster) as(namespace, name string) (*rest.Config, *refusals) {
 	c.Helper()
 	request := &authenticationv1.TokenRequest{}
 	token, err := c.client.CoreV1().ServiceAccounts(namespace).CreateToken(c.Context(), name, request, metav1.CreateOptions{})
-	if err != nil {
-		c.Fatal(err)
-	}
+	kit.NoError(c, err)
 	config := rest.AnonymousClientConfig(c.REST())
 	config.BearerToken = token.Status.Token
 	config.QPS = -1
@@ -114,9 +112,7 @@ func (c *cluster) link(broker, user string) transport.Transport {
 	link, err := mqtt.New(mqtt.Config{ClientID: user + "-client", Logger: kit.Logger(c), Broker: config.Config{
 		BrokerHost: broker, Username: user, Password: password, Topics: topics,
 	}})
-	if err != nil {
-		c.Fatal(err)
-	}
+	kit.NoError(c, err)
 	return link
 }
 
@@ -127,9 +123,7 @@ func (c *cluster) agent(broker string, as *rest.Config) {
 		Cluster: served, ClientID: served + "-client", BrokerHost: broker, Topics: topics,
 		Transport: c.link(broker, served), Kube: as, Logger: kit.Logger(c), SyncInterval: time.Second,
 	})
-	if err != nil {
-		c.Fatal(err)
-	}
+	kit.NoError(c, err)
 	election := leader.NewOptions("work-agent-" + served)
 	election.Namespace = agentNamespace
 	kit.Run(c, "agent", func(ctx context.Context) error {
@@ -141,14 +135,10 @@ func (c *cluster) agent(broker string, as *rest.Config) {
 func (c *cluster) create(works workclientv1.ManifestWorkInterface, text string) *workv1.ManifestWork {
 	c.Helper()
 	work := &workv1.ManifestWork{}
-	if err := yaml.UnmarshalStrict([]byte(text), work); err != nil {
-		c.Fatal(err)
-	}
+	kit.NoError(c, yaml.UnmarshalStrict([]byte(text), work))
 	work.Namespace = served
 	created, err := works.Create(c.Context(), work, metav1.CreateOptions{})
-	if err != nil {
-		c.Fatal(err)
-	}
+	kit.NoError(c, err)
 	return created
 }
 
@@ -237,17 +227,11 @@ func TestAgentsRights(t *testing.T) {
 	if err == nil {
 		err = yaml.UnmarshalStrict(text, machines)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := install.CRDs(t.Context(), c.REST(), append(crds.Spoke(), machines)...); err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
+	kit.NoError(t, install.CRDs(t.Context(), c.REST(), append(crds.Spoke(), machines)...))
 	host := c.broker()
 	sdk, err := source.New(source.Config{SourceID: sourceID, Topics: topics, Transport: c.link(host, sourceID), Logger: kit.Logger(c)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	kit.Run(c, "source", sdk.Run)
 	works := sdk.ManifestWorks(served)
 	as, refused := c.as(agentNamespace, agentSA)
@@ -282,18 +266,14 @@ func TestAgentsRights(t *testing.T) {
 	}
 
 	permission, err := examples.Files.ReadFile("permissions/aggregated-cluster-role.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	c.applied(works, c.create(works, string(permission)).Name)
 	c.applied(works, "machine")
 	c.run("kubectl get machine -n default m")
 	c.run("kubectl get lease -n " + agentNamespace + " work-agent-" + served)
 
 	for _, name := range []string{"machine", "executor", "usual", "permission-set"} {
-		if err := works.Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		kit.NoError(t, works.Delete(t.Context(), name, metav1.DeleteOptions{}))
 		c.eventually(name+" is gone", func(ctx context.Context) error {
 			if _, err := works.Get(ctx, name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 				return fmt.Errorf("it is there: %w", err)
@@ -308,9 +288,7 @@ func TestAgentsRights(t *testing.T) {
 func TestRecordsOfAnotherAgent(t *testing.T) {
 	c := newCluster(t)
 	c.run("kubectl apply -k deploy/kustomize/agent/crds; kubectl apply -k deploy/kustomize/agent/rbac")
-	if err := install.CRDs(t.Context(), c.REST(), crds.Spoke()...); err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, install.CRDs(t.Context(), c.REST(), crds.Spoke()...))
 	c.write("old.yaml", `
 apiVersion: work.open-cluster-management.io/v1
 kind: AppliedManifestWork
@@ -330,9 +308,7 @@ data: {a: b}
 END`)
 	host := c.broker()
 	sdk, err := source.New(source.Config{SourceID: sourceID, Topics: topics, Transport: c.link(host, sourceID), Logger: kit.Logger(c)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	kit.Run(c, "source", sdk.Run)
 	works := sdk.ManifestWorks(served)
 	as, _ := c.as(agentNamespace, agentSA)
@@ -375,9 +351,7 @@ func TestWhatTheAgentMay(t *testing.T) {
 				ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: verb, Group: group, Resource: name, Subresource: subresource},
 			},
 		}, metav1.CreateOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.NoError(t, err)
 		return review.Status
 	}
 	c.eventually("the rights are in force", func(context.Context) error {
@@ -466,9 +440,7 @@ func TestHubsRights(t *testing.T) {
 	c.run("kubectl apply -k deploy/kustomize/hub/crds; kubectl apply -k deploy/policies; kubectl apply --validate=strict -k deploy/kustomize/hub/rbac")
 	c.run("kubectl create rolebinding deployer --clusterrole=admin --serviceaccount=default:deployer -n default")
 	c.run("kubectl create namespace " + agentNamespace)
-	if err := install.CRDs(t.Context(), c.REST(), append(crds.Hub(), crds.Spoke()...)...); err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, install.CRDs(t.Context(), c.REST(), append(crds.Hub(), crds.Spoke()...)...))
 	host := c.broker()
 	as, refused := c.as(hubNamespace, "work-hub")
 	election := hub.NewElection("work-hub-" + sourceID)
@@ -477,9 +449,7 @@ func TestHubsRights(t *testing.T) {
 		REST: as, Source: sourceID, Topics: topics, Transport: c.link(host, sourceID), Election: election,
 		AutoRegister: true, AutoAccept: true, Logger: kit.Logger(c),
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	kit.Run(c, "hub", h.Run)
 	c.agent(host, c.REST())
 

@@ -18,6 +18,7 @@ import (
 	"github.com/workwire/workwire/examples"
 	clusterv1beta1 "github.com/workwire/workwire/pkg/apis/cluster/v1beta1"
 	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
+	"github.com/workwire/workwire/test/kit"
 )
 
 // files lists the examples.
@@ -30,9 +31,7 @@ func files(t *testing.T) []string {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	if len(found) < 30 {
 		t.Fatalf("only %d examples found", len(found))
 	}
@@ -66,9 +65,7 @@ func TestEveryExampleIsAccepted(t *testing.T) {
 	for _, file := range files(t) {
 		t.Run(file, func(t *testing.T) {
 			text, err := examples.Files.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			kit.NoError(t, err)
 			if !strings.HasPrefix(string(text), "# ") {
 				t.Error("it does not begin with what it shows")
 			}

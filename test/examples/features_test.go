@@ -9,6 +9,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/workwire/workwire/test/kit"
 )
 
 const (
@@ -28,9 +30,7 @@ var (
 func TestFeatureTable(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile(filepath.Join(root, "docs", "features.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	shown, known, rows := map[string]bool{}, map[string]map[string]bool{}, 0
 	for line := range strings.Lines(string(page)) {
 		line = strings.TrimSpace(line)
@@ -86,15 +86,11 @@ func TestFeatureTable(t *testing.T) {
 func testsIn(t *testing.T, folder string) map[string]bool {
 	t.Helper()
 	paths, err := filepath.Glob(filepath.Join(root, folder, "*_test.go"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	names := map[string]bool{}
 	for _, path := range paths {
 		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.NoError(t, err)
 		for _, declaration := range file.Decls {
 			if function, ok := declaration.(*ast.FuncDecl); ok && function.Recv == nil && strings.HasPrefix(function.Name.Name, "Test") {
 				names[function.Name.Name] = true

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/workwire/workwire/pkg/agent"
+	"github.com/workwire/workwire/test/kit"
 )
 
 // TestTwoWorksShareAnObject: whatever the first one's deleteOption is, the object
@@ -94,9 +95,7 @@ func TestCreateOnly(t *testing.T) {
 		return text(`[{"op":"replace","path":"/spec/template/spec/containers/0/image","value":%q}]`, image)
 	}
 	_, err := w.objects(deploymentsResource).Patch(w.Context(), "hello", "application/json-patch+json", []byte(image("theirs")), metav1.PatchOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	w.until(name, "has seen their change", applied, fedBack(0, `seen="theirs"`))
 	path := []any{"spec", "template", "spec", "containers", 0, "image"}
 	w.edit(name, func(spec map[string]any) { set(manifest(spec, 0), "ours", path...) })
@@ -132,8 +131,6 @@ func (w *world) somebodysDeployment() *unstructured.Unstructured {
 	work := w.place(read(w.T, "manifestwork/hello-work-demo.yaml"))
 	deployment := &unstructured.Unstructured{Object: manifest(work.Object["spec"].(map[string]any), 0)}
 	created, err := w.objects(deploymentsResource).Create(w.Context(), deployment, metav1.CreateOptions{FieldManager: "somebody"})
-	if err != nil {
-		w.Fatal(err)
-	}
+	kit.NoError(w, err)
 	return created
 }

@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/discovery"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/test/kit"
 	"github.com/workwire/workwire/test/kit/controlplane"
 )
 
@@ -24,9 +25,7 @@ func TestPrerequisites(t *testing.T) {
 		kind  string
 	}{{hubPlane, "ManifestWork"}, {spokePlane, "AppliedManifestWork"}} {
 		list, err := discovery.NewDiscoveryClientForConfigOrDie(at.plane.REST()).ServerResourcesForGroupVersion("work.open-cluster-management.io/v1")
-		if err != nil {
-			t.Fatal(err)
-		}
+		kit.NoError(t, err)
 		if !slices.ContainsFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Kind == at.kind }) {
 			t.Errorf("no %s among %v", at.kind, list.APIResources)
 		}
@@ -101,9 +100,7 @@ func TestTutorial(t *testing.T) {
 func (w *world) podsRun(want int) {
 	w.Helper()
 	list, err := w.objects(podsResource).List(w.Context(), metav1.ListOptions{LabelSelector: "app=nginx"})
-	if err != nil {
-		w.Fatal(err)
-	}
+	kit.NoError(w, err)
 	running := 0
 	for _, pod := range list.Items {
 		if field(pod.Object, "status", "phase") == "Running" {

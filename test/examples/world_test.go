@@ -57,9 +57,7 @@ func newWorld(t *testing.T, configure ...func(*agent.Config)) *world {
 	// The agents share a cluster: their AppliedManifestWorks need names of their own.
 	w.host = w.cluster + "." + brokerAddr
 	tr, err := connect(w.cluster, w.cluster+"-agent", kit.Logger(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	c := agent.Config{
 		Cluster: wire.ClusterName(w.cluster), ClientID: w.cluster + "-agent", BrokerHost: w.host, Topics: topics, Transport: tr,
 		Kube: spokePlane.REST(), Logger: kit.Logger(t),
@@ -69,9 +67,7 @@ func newWorld(t *testing.T, configure ...func(*agent.Config)) *world {
 		f(&c)
 	}
 	a, err := agent.New(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	kit.Run(t, "agent", a.Run)
 	return w
 }
@@ -80,22 +76,16 @@ func newWorld(t *testing.T, configure ...func(*agent.Config)) *world {
 func read(t *testing.T, file string) *unstructured.Unstructured {
 	t.Helper()
 	text, err := examples.Files.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	return parse(t, string(text))
 }
 
 func parse(t *testing.T, text string) *unstructured.Unstructured {
 	t.Helper()
 	data, err := yaml.YAMLToJSONStrict([]byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	obj := &unstructured.Unstructured{}
-	if err := obj.UnmarshalJSON(data); err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, obj.UnmarshalJSON(data))
 	return obj
 }
 
@@ -151,9 +141,7 @@ func (w *world) edit(name string, change func(spec map[string]any)) {
 	w.Helper()
 	for {
 		work, err := w.works().Get(w.Context(), name, metav1.GetOptions{})
-		if err != nil {
-			w.Fatal(err)
-		}
+		kit.NoError(w, err)
 		change(work.Object["spec"].(map[string]any))
 		_, err = w.works().Update(w.Context(), work, metav1.UpdateOptions{FieldValidation: metav1.FieldValidationStrict})
 		if err == nil {
@@ -167,9 +155,7 @@ func (w *world) edit(name string, change func(spec map[string]any)) {
 
 func (w *world) delete(name string) {
 	w.Helper()
-	if err := w.works().Delete(w.Context(), name, metav1.DeleteOptions{}); err != nil {
-		w.Fatal(err)
-	}
+	kit.NoError(w, w.works().Delete(w.Context(), name, metav1.DeleteOptions{}))
 }
 
 // deleted deletes the work and waits until it is gone.
@@ -205,18 +191,14 @@ func (w *world) get(resource schema.GroupVersionResource, name string) *unstruct
 func (w *world) patch(resource schema.GroupVersionResource, name, patch string, subresources ...string) {
 	w.Helper()
 	_, err := w.objects(resource).Patch(w.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{FieldManager: "somebody"}, subresources...)
-	if err != nil {
-		w.Fatal(err)
-	}
+	kit.NoError(w, err)
 }
 
 // remove deletes an object on the cluster.
 func (w *world) remove(resource schema.GroupVersionResource, name string) {
 	w.Helper()
 	background := metav1.DeletePropagationBackground
-	if err := w.objects(resource).Delete(w.Context(), name, metav1.DeleteOptions{PropagationPolicy: &background}); err != nil {
-		w.Fatal(err)
-	}
+	kit.NoError(w, w.objects(resource).Delete(w.Context(), name, metav1.DeleteOptions{PropagationPolicy: &background}))
 }
 
 // appliedName returns the name of a work's AppliedManifestWork.

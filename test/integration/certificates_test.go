@@ -92,9 +92,7 @@ func (w *secured) configure(others ...string) {
 // the call failed.
 func (w *secured) use(_ certificates.Report, err error) {
 	w.Helper()
-	if err != nil {
-		w.Fatal(err)
-	}
+	kit.NoError(w, err)
 	// Mosquitto does not watch its files; broker/mosquitto/mosquitto.conf describes how to reload them.
 	if w.broker != nil && w.broker.Broker == nil {
 		w.broker.Restart(w)
@@ -113,9 +111,7 @@ func (w *secured) certified(name, clientID string) *countingTransport {
 			ClientCert: config.PEM{File: w.path(name + "/tls.crt")}, ClientKey: config.PEM{File: w.path(name + "/tls.key")},
 		},
 	})
-	if err != nil {
-		w.Fatal(err)
-	}
+	kit.NoError(w, err)
 	return &countingTransport{Transport: tr, cluster: w.cluster(), sent: map[string]bool{}, received: map[string]bool{}}
 }
 

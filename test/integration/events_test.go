@@ -27,9 +27,7 @@ func (w *world) scriptedSource() *scriptedSource {
 	w.Helper()
 	topics := topicsOf(string(w.sdk))
 	ours, err := topics.ForSource(w.sdk)
-	if err != nil {
-		w.Fatal(err)
-	}
+	kit.NoError(w, err)
 	s := &scriptedSource{w, wirekit.Connect(w, w.transport(string(w.sdk), string(w.sdk), topics), ours.Subscriptions()...)}
 	w.agent(0, topics)
 	wirekit.Next(w, s.peer, "the agent requests specs", func(*wire.SpecResync) bool { return true })
@@ -70,9 +68,7 @@ func (s *scriptedSource) finalizers(name, value string) {
 	client := kubernetes.NewForConfigOrDie(s.plane(0).REST())
 	_, err := client.CoreV1().ConfigMaps(s.targets[0]).Patch(s.Context(), name, types.MergePatchType,
 		fmt.Appendf(nil, `{"metadata":{"finalizers":%s}}`, value), metav1.PatchOptions{})
-	if err != nil {
-		s.Fatal(err)
-	}
+	kit.NoError(s, err)
 }
 
 // count returns the number of statuses received for which want returns true.

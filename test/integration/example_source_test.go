@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/workwire/workwire/test/kit"
 )
 
 // TestSourceExample runs examples/source as its readers do.
@@ -20,13 +22,9 @@ func TestSourceExample(t *testing.T) {
 		topics := topicsOf(string(w.sdk))
 		err := os.WriteFile(file, fmt.Appendf(nil, "brokerHost: %s\nusername: %s\npassword: %s\ntopics: {sourceEvents: %s, agentEvents: %s}\n",
 			w.broker.Addr, w.sdk, password, topics.SourceEvents, topics.AgentEvents), 0o600)
-		if err != nil {
-			w.Fatal(err)
-		}
+		kit.NoError(w, err)
 		work, err := yaml.Marshal(w.work(0, "web", "1", "a"))
-		if err != nil {
-			w.Fatal(err)
-		}
+		kit.NoError(w, err)
 		program := filepath.Join(dir, "source")
 		if out, err := exec.Command("go", "build", "-o", program, "../../examples/source").CombinedOutput(); err != nil {
 			w.Fatalf("build the example: %v\n%s", err, out)

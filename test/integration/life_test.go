@@ -144,9 +144,7 @@ func TestOneAgentOfTwoSources(t *testing.T) {
 			SourceID: w.sdk, Topics: topicsOf(string(w.sdk)), StateFile: w.TempDir() + "/state.db", Logger: kit.Logger(w),
 			Transport: w.transport(string(w.sdk), string(w.sdk), topicsOf(string(w.sdk))),
 		})
-		if err != nil {
-			w.Fatal(err)
-		}
+		kit.NoError(w, err)
 		kit.Run(w, "source", client.Run)
 		fromHub, fromSDK := w.works(0), client.ManifestWorks(string(w.clusters[0]))
 		stop := w.agent(0, topicsOf("+"))

@@ -78,9 +78,7 @@ func (m *move) deleteWork() {
 func (m *move) objects() map[string]string {
 	m.Helper()
 	list, err := m.configMaps(0)
-	if err != nil {
-		m.Fatal(err)
-	}
+	kit.NoError(m, err)
 	out := map[string]string{}
 	for _, c := range list {
 		out[c.Name] = string(c.UID) + " " + c.Data["k"]
@@ -93,9 +91,7 @@ func (m *move) appliedManifestWorks() []workv1.AppliedManifestWork {
 	m.Helper()
 	list, err := workclient.NewForConfigOrDie(spokePlane.REST()).WorkV1().AppliedManifestWorks().List(m.Context(),
 		metav1.ListOptions{LabelSelector: workv1.OriginalSourceLabelKey + "=" + string(m.source)})
-	if err != nil {
-		m.Fatal(err)
-	}
+	kit.NoError(m, err)
 	return list.Items
 }
 
@@ -121,9 +117,7 @@ func (m *move) owned() {
 	m.Helper()
 	owner := m.appliedManifestWorks()[0]
 	list, err := m.configMaps(0)
-	if err != nil {
-		m.Fatal(err)
-	}
+	kit.NoError(m, err)
 	for _, c := range list {
 		if owners := c.OwnerReferences; len(owners) != 1 || owners[0].UID != owner.UID {
 			m.Errorf("%s belongs to %+v, want %s", c.Name, owners, owner.Name)

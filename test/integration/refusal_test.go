@@ -72,15 +72,11 @@ func TestBrokerRefused(t *testing.T) {
 			t.Parallel()
 			text := "certificates:\n- {name: broker, role: broker, hosts: [127.0.0.1], validity: 24h}\n- {name: agent, role: agent, validity: 24h}\n"
 			list, err := certificates.Parse([]byte(text))
-			if err != nil {
-				t.Fatal(err)
-			}
+			kit.NoError(t, err)
 			ours, other := &secured{world: &world{T: t}, dir: t.TempDir()}, &secured{world: &world{T: t}, dir: t.TempDir()}
 			for _, w := range []*secured{ours, other} {
 				manager, err := certificates.New(certificates.ManagerConfig{Config: list, Dir: w.dir, Now: func() time.Time { return time.Now().Add(-test.age) }})
-				if err != nil {
-					t.Fatal(err)
-				}
+				kit.NoError(t, err)
 				w.use(manager.Ensure())
 			}
 			shown := ours.pair("broker")
@@ -91,13 +87,9 @@ func TestBrokerRefused(t *testing.T) {
 				shown = ours.pair("agent")
 			}
 			keyPair, err := tls.X509KeyPair(shown.cert, shown.key)
-			if err != nil {
-				t.Fatal(err)
-			}
+			kit.NoError(t, err)
 			listener, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{keyPair}})
-			if err != nil {
-				t.Fatal(err)
-			}
+			kit.NoError(t, err)
 			t.Cleanup(func() { _ = listener.Close() })
 			go func() {
 				for {
@@ -129,13 +121,9 @@ func (w *secured) pair(name string) pair {
 func (p pair) notAfter(w *secured) time.Time {
 	w.Helper()
 	keyPair, err := tls.X509KeyPair(p.cert, p.key)
-	if err != nil {
-		w.Fatal(err)
-	}
+	kit.NoError(w, err)
 	cert, err := x509.ParseCertificate(keyPair.Certificate[0])
-	if err != nil {
-		w.Fatal(err)
-	}
+	kit.NoError(w, err)
 	return cert.NotAfter
 }
 
@@ -162,9 +150,7 @@ func (w *secured) connect(addr string, p pair, want string) {
 	tr, err := mqtt.New(mqtt.Config{ClientID: "tester", Logger: slog.New(slog.NewTextHandler(&log, nil)), Broker: config.Config{
 		BrokerHost: addr, CA: config.PEM{File: w.path("broker/ca.crt")}, ClientCert: config.PEM{Data: p.cert}, ClientKey: config.PEM{Data: p.key},
 	}})
-	if err != nil {
-		w.Fatal(err)
-	}
+	kit.NoError(w, err)
 	stop := kit.Run(w, "the client", func(ctx context.Context) error {
 		return tr.Run(ctx, transport.Handler{Received: func(context.Context, transport.Message) {}})
 	})

@@ -168,13 +168,9 @@ func (s *stream) stop() int {
 		name := fmt.Sprintf("work-%d", i)
 		s.applied(s.works(1), name)
 		work, err := s.works(1).Get(s.Context(), name, metav1.GetOptions{})
-		if err != nil {
-			s.Fatal(err)
-		}
+		kit.NoError(s, err)
 		var manifest corev1.ConfigMap
-		if err := json.Unmarshal(work.Spec.Workload.Manifests[0].Raw, &manifest); err != nil {
-			s.Fatal(err)
-		}
+		kit.NoError(s, json.Unmarshal(work.Spec.Workload.Manifests[0].Raw, &manifest))
 		want[manifest.Name] = manifest.Data["k"]
 	}
 	s.holds(1, want)
@@ -185,9 +181,7 @@ func (s *stream) stop() int {
 func (w *secured) issuer(name string) string {
 	w.Helper()
 	pair, err := tls.LoadX509KeyPair(w.path(name+"/tls.crt"), w.path(name+"/tls.key"))
-	if err != nil {
-		w.Fatal(err)
-	}
+	kit.NoError(w, err)
 	return pair.Leaf.Issuer.CommonName
 }
 
@@ -195,15 +189,11 @@ func (w *secured) issuer(name string) string {
 func (w *secured) served() string {
 	w.Helper()
 	data, err := os.ReadFile(w.path("broker/ca.crt"))
-	if err != nil {
-		w.Fatal(err)
-	}
+	kit.NoError(w, err)
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(data)
 	conn, err := tls.Dial("tcp", w.broker.Addr, &tls.Config{ServerName: "127.0.0.1", RootCAs: pool})
-	if err != nil {
-		w.Fatal(err)
-	}
+	kit.NoError(w, err)
 	defer func() { _ = conn.Close() }()
 	return conn.ConnectionState().PeerCertificates[0].Issuer.CommonName
 }

@@ -118,9 +118,7 @@ func (w *world) transport(user, clientID string, topics wire.Topics) transport.T
 	tr, err := mqtt.New(mqtt.Config{ClientID: clientID, Logger: kit.Logger(w).With("client", clientID), Broker: config.Config{
 		BrokerHost: w.broker.Addr, Username: user, Password: password, Topics: topics,
 	}})
-	if err != nil {
-		w.Fatal(err)
-	}
+	kit.NoError(w, err)
 	return tr
 }
 
@@ -144,9 +142,7 @@ func (w *world) hub(change ...func(*hub.Config)) (stop func()) {
 		c.Transport = w.transport(string(w.source), string(w.source)+"-hub", c.Topics)
 	}
 	h, err := hub.New(c)
-	if err != nil {
-		w.Fatal(err)
-	}
+	kit.NoError(w, err)
 	return kit.Run(w, "hub", h.Run)
 }
 
@@ -165,9 +161,7 @@ func (w *world) agent(i int, topics wire.Topics, change ...func(*agent.Config)) 
 		c.Transport = w.transport(string(name), c.ClientID, topics)
 	}
 	a, err := agent.New(c)
-	if err != nil {
-		w.Fatal(err)
-	}
+	kit.NoError(w, err)
 	return kit.Run(w, "agent of "+string(name), a.Run)
 }
 
@@ -213,9 +207,7 @@ func (w *world) update(works workclientv1.ManifestWorkInterface, wanted *workv1.
 
 func (w *world) delete(works workclientv1.ManifestWorkInterface, name string) {
 	w.Helper()
-	if err := works.Delete(w.Context(), name, metav1.DeleteOptions{}); err != nil {
-		w.Fatal(err)
-	}
+	kit.NoError(w, works.Delete(w.Context(), name, metav1.DeleteOptions{}))
 }
 
 // applied waits until the works are applied and available at their generations.

@@ -5,6 +5,7 @@
 //   - Waiting: [Eventually] and [True] poll a condition, [Await] watches a Kubernetes object until it
 //     fulfills a condition, [Receive] takes a value from a channel. All fail the test after [Patience];
 //     [Within] takes another limit.
+//   - Errors: [NoError] ends the test on an error.
 //   - Running: [Run] runs a component until the end of the test, or until it is stopped, and fails the
 //     test on its error.
 //   - Requests: [CountRequests] records the API requests of a client configuration by verb, resource,

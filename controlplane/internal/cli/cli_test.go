@@ -26,9 +26,7 @@ func execute(t *testing.T, args ...string) (string, error) {
 
 func TestAssetsLinksToThisProgram(t *testing.T) {
 	program, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	dir := filepath.Join(t.TempDir(), "assets")
 	for range 2 {
 		if out, err := execute(t, "assets", "--dir="+dir); err != nil || out != dir+"\n" {
@@ -45,9 +43,7 @@ func TestAssetsLinksToThisProgram(t *testing.T) {
 func TestAssetsSparesOtherFiles(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "kubectl")
-	if err := os.WriteFile(path, []byte("mine"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.WriteFile(path, []byte("mine"), 0o600))
 	if _, err := execute(t, "assets", "--dir="+dir); err == nil || !strings.Contains(err.Error(), path+" exists and is not a link") {
 		t.Errorf("error %v", err)
 	}
@@ -58,24 +54,16 @@ func TestAssetsSparesOtherFiles(t *testing.T) {
 
 func TestKubeconfigForAUser(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.MkdirAll(plane.PKI(dir), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.MkdirAll(plane.PKI(dir), 0o700))
 	if _, err := credentials.OpenAuthority(plane.PKI(dir)); err != nil {
 		t.Fatal(err)
 	}
 	state := []byte(`{"role":"hub","name":"east","port":6443}`)
-	if err := os.WriteFile(filepath.Join(dir, "state.json"), state, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.WriteFile(filepath.Join(dir, "state.json"), state, 0o600))
 	out, err := execute(t, "kubeconfig", "--dir="+dir, "--user=jane", "--group=a", "--group=b")
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	config, err := clientcmd.Load([]byte(out))
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	if config.CurrentContext != "east" || config.Clusters["east"].Server != "https://127.0.0.1:6443" || config.AuthInfos["jane"] == nil {
 		t.Errorf("kubeconfig %s", out)
 	}
@@ -119,5 +107,12 @@ func TestFaultsAreNamed(t *testing.T) {
 				t.Errorf("error %v, want %q", err, test.want)
 			}
 		})
+	}
+}
+
+func noError(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -17,22 +17,14 @@ import (
 func TestAuthorityIsKept(t *testing.T) {
 	dir := t.TempDir()
 	first, err := OpenAuthority(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	second, err := OpenAuthority(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	pair, err := second.IssueClient("jane", nil, time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	verify(t, first, pair, x509.ExtKeyUsageClientAuth)
 	info, err := os.Stat(filepath.Join(dir, caKeyFile))
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	if info.Mode().Perm() != 0o600 {
 		t.Errorf("the authority's key has mode %o", info.Mode().Perm())
 	}
@@ -44,9 +36,7 @@ func TestHalfAnAuthorityIsAnError(t *testing.T) {
 		if _, err := OpenAuthority(dir); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.Remove(filepath.Join(dir, lost)); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, os.Remove(filepath.Join(dir, lost)))
 		if _, err := OpenAuthority(dir); err == nil || !strings.Contains(err.Error(), "restore the other file") {
 			t.Errorf("without %s: error %v", lost, err)
 		}
@@ -60,9 +50,7 @@ func TestForeignKeyIsAnError(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := os.Rename(filepath.Join(other, caKeyFile), filepath.Join(one, caKeyFile)); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.Rename(filepath.Join(other, caKeyFile), filepath.Join(one, caKeyFile)))
 	if _, err := OpenAuthority(one); err == nil || !strings.Contains(err.Error(), "do not match") {
 		t.Errorf("error %v", err)
 	}
@@ -70,13 +58,9 @@ func TestForeignKeyIsAnError(t *testing.T) {
 
 func TestIssuedCertificates(t *testing.T) {
 	ca, err := OpenAuthority(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	client, err := ca.IssueClient("jane", []string{"developers", "admins"}, time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	cert := verify(t, ca, client, x509.ExtKeyUsageClientAuth)
 	if cert.Subject.CommonName != "jane" || !slices.Equal(cert.Subject.Organization, []string{"admins", "developers"}) {
 		t.Errorf("subject %v", cert.Subject)
@@ -85,9 +69,7 @@ func TestIssuedCertificates(t *testing.T) {
 		t.Errorf("valid for %s, want an hour", left)
 	}
 	server, err := ca.IssueServer("apiserver", []string{"127.0.0.1", "localhost"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	cert = verify(t, ca, server, x509.ExtKeyUsageServerAuth)
 	for _, host := range []string{"127.0.0.1", "localhost"} {
 		if err := cert.VerifyHostname(host); err != nil {
@@ -98,9 +80,7 @@ func TestIssuedCertificates(t *testing.T) {
 		t.Error("the serving certificate is good for any host")
 	}
 	long, err := ca.IssueClient("jane", nil, 100*365*24*time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	if cert := verify(t, ca, long, x509.ExtKeyUsageClientAuth); cert.NotAfter.After(ca.cert.NotAfter) {
 		t.Error("a certificate outlives its authority")
 	}
@@ -114,21 +94,13 @@ func TestIssuedCertificates(t *testing.T) {
 
 func TestKubeconfig(t *testing.T) {
 	ca, err := OpenAuthority(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	pair, err := ca.IssueClient("jane", nil, time.Hour)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	data, err := Kubeconfig(Access{Context: "hub", User: "jane", Server: "https://127.0.0.1:6443", CA: ca.CertPEM(), Client: pair})
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	config, err := clientcmd.RESTConfigFromKubeConfig(data)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	if config.Host != "https://127.0.0.1:6443" || !slices.Equal(config.CAData, ca.CertPEM()) || !slices.Equal(config.CertData, pair.Cert) {
 		t.Errorf("client configuration %+v", config)
 	}
@@ -139,21 +111,15 @@ func TestSigningKeyIsKept(t *testing.T) {
 	key, pub := filepath.Join(dir, "key"), filepath.Join(dir, "pub")
 	var before []byte
 	for range 2 {
-		if err := EnsureSigningKey(key, pub); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, EnsureSigningKey(key, pub))
 		data, err := os.ReadFile(pub)
-		if err != nil {
-			t.Fatal(err)
-		}
+		noError(t, err)
 		if before != nil && !slices.Equal(before, data) {
 			t.Error("the key changed")
 		}
 		before = data
 	}
-	if err := os.WriteFile(key, []byte("no key"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.WriteFile(key, []byte("no key"), 0o600))
 	if err := EnsureSigningKey(key, pub); err == nil {
 		t.Error("a file that is no key is accepted")
 	}
@@ -161,12 +127,8 @@ func TestSigningKeyIsKept(t *testing.T) {
 
 func TestWriteFileReplacesAndNarrows(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "f")
-	if err := os.WriteFile(path, []byte("old"), 0o666); err != nil {
-		t.Fatal(err)
-	}
-	if err := WriteFile(path, []byte("new"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.WriteFile(path, []byte("old"), 0o666))
+	noError(t, WriteFile(path, []byte("new"), 0o600))
 	data, err := os.ReadFile(path)
 	if err != nil || string(data) != "new" {
 		t.Errorf("content %q, error %v", data, err)
@@ -189,9 +151,7 @@ func verify(t *testing.T, ca *Authority, pair Pair, usage x509.ExtKeyUsage) *x50
 	}
 	block, _ := pem.Decode(pair.Cert)
 	cert, err := x509.ParseCertificate(block.Bytes)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	roots := x509.NewCertPool()
 	roots.AddCert(ca.cert)
 	if _, err := cert.Verify(x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{usage}}); err != nil {
@@ -202,18 +162,14 @@ func verify(t *testing.T, ca *Authority, pair Pair, usage x509.ExtKeyUsage) *x50
 
 func FuzzReadAuthority(f *testing.F) {
 	a, key, err := newAuthority(time.Now())
-	if err != nil {
-		f.Fatal(err)
-	}
+	noError(f, err)
 	f.Add(a.certPEM, key)
 	f.Add(key, a.certPEM)
 	f.Add([]byte("-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n"), []byte{})
 	dir := f.TempDir()
 	f.Fuzz(func(t *testing.T, cert, key []byte) {
 		for name, data := range map[string][]byte{caCertFile: cert, caKeyFile: key} {
-			if err := os.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			noError(t, os.WriteFile(filepath.Join(dir, name), data, 0o600))
 		}
 		a, err := ReadAuthority(dir)
 		if err != nil {
@@ -223,4 +179,11 @@ func FuzzReadAuthority(f *testing.F) {
 			t.Errorf("an accepted authority cannot issue: %v", err)
 		}
 	})
+}
+
+func noError(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

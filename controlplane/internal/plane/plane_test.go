@@ -44,9 +44,7 @@ func TestConfigCompleteReportsEveryFault(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			got, err := test.config.complete()
 			if len(test.want) == 0 {
-				if err != nil {
-					t.Fatal(err)
-				}
+				noError(t, err)
 				for _, a := range got.Access {
 					if !filepath.IsAbs(a.File) {
 						t.Errorf("%s stays relative, for children that run elsewhere", a.File)
@@ -123,15 +121,11 @@ func TestSchedulable(t *testing.T) {
 
 func TestChooseState(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	defer taken.Close()
 	takenPort := taken.Addr().(*net.TCPAddr).Port
 	free, err := freePort(loopback)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 
 	t.Run("a port of its own at first", func(t *testing.T) {
 		state, err := chooseState(layout{t.TempDir()}, Config{Role: Hub, Name: "h", BindAddress: loopback})
@@ -141,18 +135,14 @@ func TestChooseState(t *testing.T) {
 	})
 	t.Run("the last port when free", func(t *testing.T) {
 		files := layout{t.TempDir()}
-		if err := files.writeState(State{Role: Hub, Name: "h", Port: free}); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, files.writeState(State{Role: Hub, Name: "h", Port: free}))
 		if state, err := chooseState(files, Config{Role: Hub, BindAddress: loopback}); err != nil || state.Port != free {
 			t.Errorf("state %+v, error %v; want port %d", state, err, free)
 		}
 	})
 	t.Run("another one when the last is taken", func(t *testing.T) {
 		files := layout{t.TempDir()}
-		if err := files.writeState(State{Role: Hub, Name: "h", Port: takenPort}); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, files.writeState(State{Role: Hub, Name: "h", Port: takenPort}))
 		if state, err := chooseState(files, Config{Role: Hub, BindAddress: loopback}); err != nil || state.Port == takenPort || state.Port == 0 {
 			t.Errorf("state %+v, error %v; want a port but %d", state, err, takenPort)
 		}
@@ -175,9 +165,7 @@ func TestChooseState(t *testing.T) {
 	}
 	t.Run("another role", func(t *testing.T) {
 		files := layout{t.TempDir()}
-		if err := files.writeState(State{Role: Hub, Name: "h", Port: free}); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, files.writeState(State{Role: Hub, Name: "h", Port: free}))
 		if _, err := chooseState(files, Config{Role: Spoke}); err == nil || !strings.Contains(err.Error(), "holds a hub control plane, not a spoke") {
 			t.Errorf("error %v", err)
 		}
@@ -187,25 +175,19 @@ func TestChooseState(t *testing.T) {
 func TestLockIsExclusiveUntilClosed(t *testing.T) {
 	files := layout{t.TempDir()}
 	first, err := files.lock(0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	if _, err := files.lock(0); err == nil || !strings.Contains(err.Error(), "in use by another running control plane (process "+strconv.Itoa(os.Getpid())+")") {
 		t.Errorf("second lock: error %v", err)
 	}
 	first.Close()
 	again, err := files.lock(0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	again.Close()
 }
 
 func TestPrepareUnusableDirectory(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.WriteFile(file, nil, 0o600))
 	err := layout{filepath.Join(file, "below")}.prepare()
 	if err == nil || !strings.Contains(err.Error(), "cannot use --dir=") {
 		t.Errorf("error %v", err)
@@ -264,9 +246,7 @@ func TestSettled(t *testing.T) {
 
 func TestSource(t *testing.T) {
 	plain, kustomized := t.TempDir(), t.TempDir()
-	if err := os.WriteFile(filepath.Join(kustomized, "Kustomization"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.WriteFile(filepath.Join(kustomized, "Kustomization"), nil, 0o600))
 	for path, want := range map[string]string{
 		plain: "--filename=" + plain, kustomized: "--kustomize=" + kustomized, "a.yaml": "--filename=a.yaml",
 	} {
@@ -299,4 +279,11 @@ func FuzzDecodeState(f *testing.F) {
 			t.Errorf("accepted %+v", s)
 		}
 	})
+}
+
+func noError(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

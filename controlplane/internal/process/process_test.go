@@ -36,16 +36,12 @@ func TestMain(m *testing.M) {
 func start(t *testing.T, name string, args ...string) (*Child, *Lifeline, string) {
 	t.Helper()
 	line, err := NewLifeline()
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	t.Cleanup(line.Close)
 	dir := t.TempDir()
 	log := filepath.Join(dir, name+".log")
 	child, err := Start(Spec{Name: name, Args: args, Dir: dir, Log: log, Lifeline: line})
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	t.Cleanup(func() { child.Stop(0) })
 	return child, line, log
 }
@@ -104,13 +100,9 @@ func TestErrQuotesTheLog(t *testing.T) {
 func TestKeepsOneEarlierLog(t *testing.T) {
 	child, line, log := start(t, "failing")
 	<-child.Done()
-	if err := os.WriteFile(log, []byte("earlier\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, os.WriteFile(log, []byte("earlier\n"), 0o600))
 	again, err := Start(Spec{Name: "failing", Dir: filepath.Dir(log), Log: log, Lifeline: line})
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	<-again.Done()
 	if data, err := os.ReadFile(log + ".1"); err != nil || string(data) != "earlier\n" {
 		t.Errorf("earlier log %q, error %v", data, err)
@@ -122,18 +114,12 @@ func TestKeepsOneEarlierLog(t *testing.T) {
 
 func TestExitWithParentWithoutParentDoesNothing(t *testing.T) {
 	program, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
 	cmd := exec.Command(program)
 	cmd.Args = []string{"obedient"}
 	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	noError(t, err)
+	noError(t, cmd.Start())
 	if _, err := out.Read(make([]byte, 2)); err != nil {
 		t.Errorf("it did not come up: %v", err)
 	}
@@ -161,14 +147,19 @@ func TestLastLine(t *testing.T) {
 		strings.Repeat("y", 9000):            strings.Repeat("y", 400) + "…",
 	}
 	for content, want := range tests {
-		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		noError(t, os.WriteFile(path, []byte(content), 0o600))
 		if got := lastLine(path); got != want {
 			t.Errorf("last line %.50q, want %.50q", got, want)
 		}
 	}
 	if got := lastLine(path + "x"); got != "" {
 		t.Errorf("last line of no file: %q", got)
+	}
+}
+
+func noError(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/workwire/workwire/test/bench/report"
+	"github.com/workwire/workwire/test/kit"
 )
 
 func samples(pairs ...float64) []report.Sample {
@@ -60,12 +61,8 @@ func TestTables(t *testing.T) {
 	}
 	r := &report.Report{Rows: board.Rows(), Runs: 1}
 	var table, markdown strings.Builder
-	if err := r.Table(&table); err != nil {
-		t.Fatal(err)
-	}
-	if err := r.Markdown(&markdown); err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, r.Table(&table))
+	kit.NoError(t, r.Markdown(&markdown))
 	if want := "| apples | ≥ 1 | 1234 kg | 1234–1234 | 1000 kg | 1.23 | – |\n| ananas |  | n/a | out of season |  |  | n/a |\n"; !strings.HasSuffix(markdown.String(), want) {
 		t.Errorf("the table for documents is\n%s", markdown.String())
 	}

@@ -186,6 +186,19 @@ func Start(role Role) (*Plane, error) {
 	return p, nil
 }
 
+// StartFor starts a control plane that ends with the test.
+func StartFor(t testing.TB, role Role) *Plane {
+	t.Helper()
+	p, err := Start(role)
+	kit.NoError(t, err)
+	t.Cleanup(func() {
+		if err := p.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	return p
+}
+
 // Stop ends the control plane and removes its files, unless it is shared. It must be called once.
 func (p *Plane) Stop() error {
 	if p.process == nil {
