@@ -176,8 +176,7 @@ func (a *Agent) newReconciler(topics wire.AgentTopics, clients clients) error {
 	}
 	a.reconciler, err = reconcile.New(reconcile.Config{
 		Cluster: config.Cluster, AgentID: config.AgentID, BrokerHost: config.BrokerHost, Topics: topics,
-		Table: table, Inbox: a.inbox, RESTMapper: mapper, Applied: amws, Executors: executors,
-		Applier: applier,
+		Table: table, Inbox: a.inbox, RESTMapper: mapper, Applied: amws, Executors: executors, Applier: applier,
 		Objects: objects, Named: named, Client: clients.dynamic, Rules: evaluator,
 		Feedback: feedback.New(feedback.Config{RawJSON: config.RawFeedback, MaxRawLength: config.MaxJSONRawLength}),
 		Outbox:   a.outbox, Sources: a.session,

@@ -76,12 +76,10 @@ func DecideEviction(amw *workv1.AppliedManifestWork, rule EvictionRule) (Evictio
 func (c *Client) SetEviction(ctx context.Context, amw *workv1.AppliedManifestWork, start *metav1.Time) (*workv1.AppliedManifestWork, error) {
 	have := amw.Status.EvictionStartTime
 	switch {
-	case start == nil && have == nil:
+	case start == nil && have == nil, start != nil && have != nil && have.Unix() == start.Unix():
 		return amw, nil
 	case start == nil:
 		return c.patchStatus(ctx, amw, kube.JSONPatchOperation{Op: "remove", Path: "/status/evictionStartTime"})
-	case have != nil && have.Unix() == start.Unix():
-		return amw, nil
 	}
 	return c.patchStatus(ctx, amw, kube.JSONPatchOperation{Op: "add", Path: "/status/evictionStartTime", Value: start})
 }

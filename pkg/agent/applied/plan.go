@@ -109,10 +109,8 @@ func (c *Client) desired(name, hubHash string, work Work, intended []object.Ref)
 		return nil, err
 	}
 	annotations := map[string]string{IntentAnnotation: value, UIDAnnotation: string(work.UID)}
-	labels := maps.Clone(work.Labels)
-	if labels == nil {
-		labels = map[string]string{}
-	}
+	labels := map[string]string{}
+	maps.Copy(labels, work.Labels)
 	delete(labels, workv1.OriginalSourceLabelKey)
 	if len(labels) > 0 {
 		annotations[LabelsAnnotation] = strings.Join(slices.Sorted(maps.Keys(labels)), ",")
