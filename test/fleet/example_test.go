@@ -70,19 +70,8 @@ func (g *gate) opens() []*wire.Spec {
 // register announces clusters, waits until they are registered and available, and labels them.
 func (w *world) register(agents *agents, prefix string, n int, labels func(i int) string) []wire.ClusterName {
 	w.Helper()
-	names := make([]wire.ClusterName, n)
-	for i := range names {
-		names[i] = wire.ClusterName(fmt.Sprintf("%s-%02d", prefix, i))
-	}
-	agents.announce(names...)
+	names := w.come(agents, prefix, n)
 	for i, name := range names {
-		w.eventually(string(name)+" is registered and available", func() error {
-			cluster, err := w.client.ClusterV1().ManagedClusters().Get(w.Context(), string(name), metav1.GetOptions{})
-			if err == nil && !meta.IsStatusConditionTrue(cluster.Status.Conditions, "ManagedClusterConditionAvailable") {
-				err = fmt.Errorf("conditions %+v", cluster.Status.Conditions)
-			}
-			return err
-		})
 		if _, err := w.client.ClusterV1().ManagedClusters().Patch(w.Context(), string(name), types.MergePatchType,
 			[]byte(`{"metadata":{"labels":`+labels(i)+`}}`), metav1.PatchOptions{}); err != nil {
 			w.Fatal(err)

@@ -18,7 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/workwire/workwire/deploy/crds"
 	"github.com/workwire/workwire/deploy/install"
@@ -103,15 +102,12 @@ type agents struct {
 
 	specs    atomic.Int64 // received
 	sequence atomic.Uint64
-
-	mu   sync.Mutex
-	held map[types.UID]wire.Generation // guarded by mu
 }
 
 // agents starts simulated agents of all clusters.
 func (w *world) agents(behave func(*wire.Spec) *workv1.ManifestWorkStatus) *agents {
 	w.Helper()
-	a := &agents{world: w, transport: w.broker.Client("agents"), behave: behave, held: map[types.UID]wire.Generation{}}
+	a := &agents{world: w, transport: w.broker.Client("agents"), behave: behave}
 	answers := make(chan *wire.Spec, 100_000)
 	connected := make(chan struct{})
 	connect := sync.OnceFunc(func() { close(connected) })
@@ -142,9 +138,6 @@ func (w *world) agents(behave func(*wire.Spec) *workv1.ManifestWorkStatus) *agen
 					}
 					if spec, ok := message.(*wire.Spec); ok {
 						a.specs.Add(1)
-						a.mu.Lock()
-						a.held[spec.UID] = spec.Generation
-						a.mu.Unlock()
 						answers <- spec
 					}
 				},
@@ -215,12 +208,13 @@ func work(cluster wire.ClusterName, name string) *workv1.ManifestWork {
 	}
 }
 
-// come announces clusters, waits until they are registered and available, and returns their names.
-func (w *world) come(agents *agents, clusters int) []wire.ClusterName {
+// come announces clusters, waits until they are registered and available, and returns their names, which
+// are the prefix and a number.
+func (w *world) come(agents *agents, prefix string, clusters int) []wire.ClusterName {
 	w.Helper()
 	names := make([]wire.ClusterName, clusters)
 	for i := range names {
-		names[i] = wire.ClusterName(fmt.Sprintf("fleet-%04d", i))
+		names[i] = wire.ClusterName(fmt.Sprintf("%s-%02d", prefix, i))
 	}
 	agents.announce(names...)
 	w.eventually("all clusters are registered and available", func() error {
@@ -231,7 +225,7 @@ func (w *world) come(agents *agents, clusters int) []wire.ClusterName {
 		there := 0
 		for i := range list.Items {
 			c := &list.Items[i]
-			if strings.HasPrefix(c.Name, "fleet-") && c.Spec.HubAcceptsClient && meta.IsStatusConditionTrue(c.Status.Conditions, "ManagedClusterConditionAvailable") {
+			if strings.HasPrefix(c.Name, prefix+"-") && c.Spec.HubAcceptsClient && meta.IsStatusConditionTrue(c.Status.Conditions, "ManagedClusterConditionAvailable") {
 				there++
 			}
 		}
@@ -273,7 +267,7 @@ func TestThousandClusters(t *testing.T) {
 	stop := w.hub(&requests, func(c *hub.Config) { c.AutoRegister, c.AutoAccept = true, true })
 	agents := w.agents(well)
 	start := time.Now()
-	names := w.come(agents, clusters)
+	names := w.come(agents, "fleet", clusters)
 	t.Logf("%d clusters registered in %v, with %v", clusters, time.Since(start).Round(time.Millisecond), requests.TakeCounts())
 
 	start = time.Now()

@@ -3,8 +3,6 @@ package clusters_test
 import (
 	"context"
 	"iter"
-	"log/slog"
-	"sync"
 	"testing"
 	"time"
 
@@ -25,6 +23,7 @@ import (
 	"github.com/workwire/workwire/pkg/transport/mqtt"
 	"github.com/workwire/workwire/pkg/transport/transporttest"
 	"github.com/workwire/workwire/pkg/wire"
+	"github.com/workwire/workwire/test/kit"
 )
 
 const (
@@ -91,7 +90,7 @@ func overTCP(noticed time.Duration, start func(testing.TB, []broker.User) *broke
 					Broker: config.Config{
 						BrokerHost: address, Username: user, Password: "secret", Topics: topics, KeepAlive: keepAlive, DialTimeout: 5 * time.Second,
 					},
-					ClientID: id, Logger: slog.New(slog.NewTextHandler(t.Output(), nil)),
+					ClientID: id, Logger: kit.Logger(t),
 				})
 				if err != nil {
 					t.Fatal(err)
@@ -121,35 +120,16 @@ func (w *world) hub(tr transport.Transport, change ...func(*clusters.Config)) *f
 			}
 		},
 		OnConnectionChange: f.ConnectionChanged,
-		Logger:             slog.New(slog.NewTextHandler(w.Output(), nil)),
+		Logger:             kit.Logger(w),
 	})
 	if err != nil {
 		w.Fatal(err)
 	}
 	f.engine.Store(l)
-	stopLink, stopFleet := w.run(l.Run), f.stop
-	for deadline := time.Now().Add(patience); !l.Connected(); <-time.After(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			w.Fatal("the hub is not connected")
-		}
-	}
+	stopLink, stopFleet := kit.Run(w, "delivery", l.Run), f.stop
+	kit.True(w, "the hub is connected", l.Connected)
 	f.stop = func() { stopLink(); stopFleet() }
 	return f
-}
-
-// run runs something until the function that it gives is called, or the test ends.
-func (w *world) run(do func(context.Context) error) (stop func()) {
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- do(ctx) }()
-	stop = sync.OnceFunc(func() {
-		cancel()
-		if err := <-ended; err != nil {
-			w.Error(err)
-		}
-	})
-	w.Cleanup(stop)
-	return stop
 }
 
 // agent runs the agent of the cluster. It has no works, and so nothing to say but
@@ -158,12 +138,12 @@ func (w *world) agent(tr transport.Transport) (stop func()) {
 	w.Helper()
 	a, err := agent.New(agent.Config{
 		Cluster: name, ClientID: name + "-agent", BrokerHost: "broker", Topics: topics, Transport: tr, Kube: plane.REST(),
-		Logger: slog.New(slog.NewTextHandler(w.Output(), nil)),
+		Logger: kit.Logger(w),
 	})
 	if err != nil {
 		w.Fatal(err)
 	}
-	return w.run(a.Run)
+	return kit.Run(w, "agent", a.Run)
 }
 
 // A real agent starts, is cut off, comes back, stops, starts again, and the hub and
@@ -197,7 +177,7 @@ func TestAgent(t *testing.T) {
 			n.cut()
 			within("cut off", n.noticed, disconnected)
 			n.restore()
-			within("back", patience, available)
+			within("back", kit.Patience, available)
 
 			stop()
 			within("stopped", 0, disconnected)
@@ -233,18 +213,14 @@ func TestAgentThatAnnouncesNothing(t *testing.T) {
 	w.hub(b.Client("hub1-hub"), func(c *clusters.Config) { c.Silence = 2 * time.Second })
 	ocm := b.Client("ocm-agent")
 	connected := make(chan struct{}, 10)
-	stop := w.run(func(ctx context.Context) error {
+	stop := kit.Run(w, "OCM's agent", func(ctx context.Context) error {
 		return ocm.Run(ctx, transport.Handler{
 			Subscriptions: []string{"sources/hub1/clusters/ocm/sourceevents"},
 			Connected:     func(context.Context, transport.Connection) { connected <- struct{}{} },
 			Received:      func(_ context.Context, m transport.Message) { m.Ack() },
 		})
 	})
-	select {
-	case <-connected:
-	case <-time.After(patience):
-		t.Fatal("not connected")
-	}
+	kit.Receive(t, "connected", connected)
 	speak := func() {
 		t.Helper()
 		event, err := wire.Encode(&wire.SpecResync{Agent: "ocm-agent", Cluster: "ocm", Source: "hub1"}, time.Now())

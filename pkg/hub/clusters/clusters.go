@@ -17,6 +17,7 @@ import (
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
 	"github.com/workwire/workwire/pkg/client/clientset/versioned"
 	"github.com/workwire/workwire/pkg/hub/controller"
+	"github.com/workwire/workwire/pkg/required"
 	"github.com/workwire/workwire/pkg/wire"
 )
 
@@ -68,9 +69,7 @@ type Config struct {
 	// Recorder gets an event when a cluster is registered, accepted or available, or no longer is;
 	// default none.
 	Recorder record.EventRecorder
-	// Registerer gets the metrics workwire_hub_clusters, workwire_hub_clusters_accepted,
-	// workwire_hub_presence_changes_total, workwire_hub_clusters_ignored_total and
-	// workwire_hub_cluster_writes_total; default none.
+	// Registerer gets the metrics about clusters, see docs/operations.md; default none.
 	Registerer prometheus.Registerer
 	// Queues creates the metrics of the queue "clusters"; default none.
 	Queues workqueue.MetricsProvider
@@ -80,24 +79,15 @@ type Config struct {
 
 // complete sets the defaults and reports every fault.
 func (c *Config) complete() error {
-	var errs []error
-	for _, field := range []struct {
-		name    string
-		missing bool
-	}{
-		{"Informers", c.Informers == nil}, {"Client", c.Client == nil},
-		{"Namespaces", c.AutoRegister && c.Namespaces == nil},
-	} {
-		if field.missing {
-			errs = append(errs, fmt.Errorf("%s is required", field.name))
-		}
+	errs := []error{required.Fields(c, "Informers", "Client")}
+	if c.AutoRegister {
+		errs = append(errs, required.Fields(c, "Namespaces"))
 	}
 	c.KeepAlive, c.Silence = cmp.Or(c.KeepAlive, DefaultKeepAlive), cmp.Or(c.Silence, DefaultSilence)
-	if c.KeepAlive < time.Millisecond {
-		errs = append(errs, fmt.Errorf("KeepAlive must be at least 1ms, got %s", c.KeepAlive))
-	}
-	if c.Silence < time.Millisecond {
-		errs = append(errs, fmt.Errorf("Silence must be at least 1ms, got %s", c.Silence))
+	for name, limit := range map[string]time.Duration{"KeepAlive": c.KeepAlive, "Silence": c.Silence} {
+		if limit < time.Millisecond {
+			errs = append(errs, fmt.Errorf("%s must be at least 1ms, got %s", name, limit))
+		}
 	}
 	if c.Workers < 0 {
 		errs = append(errs, fmt.Errorf("Workers must be at least 1, got %d", c.Workers))
@@ -142,7 +132,7 @@ func New(cfg Config) (*Clusters, error) {
 		return fail(err)
 	}
 	c.index = newClusterIndex(c.policy, c.metrics, c.cache, c.Add)
-	if err := c.metrics.register(cfg.Registerer, c.index); err != nil {
+	if err := controller.Register(cfg.Registerer, c.metrics.changes, c.metrics.ignored, c.metrics.writes, sizeCollector{c.index}); err != nil {
 		return fail(err)
 	}
 	return c, nil
@@ -177,11 +167,7 @@ func (c *Clusters) MessageReceived(cluster wire.ClusterName, p *wire.Presence) {
 // established are no longer present: after 1.5 keepalives, or after [Config.Silence] if their agents do
 // not announce themselves. While it is down, silence says nothing about clusters.
 func (c *Clusters) ConnectionChanged(up bool) {
-	if up {
-		c.index.connect(time.Now())
-	} else {
-		c.index.disconnect()
-	}
+	c.index.connectionChanged(up, time.Now())
 }
 
 // clusterChanged handles a watch event: before is nil for a new ManagedCluster, after for a deleted one.

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"net/http"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -19,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/record"
 
@@ -64,11 +64,8 @@ func TestRegistration(t *testing.T) {
 	if got := f.requested(name); !maps.Equal(got, map[string]int{"patch managedclusters/status": 1}) {
 		t.Errorf("requests about the cluster %v", got)
 	}
-	if got := f.requested("managedclusters"); !maps.Equal(got, map[string]int{"create managedclusters": 1}) {
-		t.Errorf("requests about clusters %v", got)
-	}
-	if got := f.requested("namespaces"); !maps.Equal(got, map[string]int{"create namespaces": 1}) {
-		t.Errorf("requests about namespaces %v", got)
+	if got := f.requested(""); !maps.Equal(got, map[string]int{"create managedclusters": 1, "create namespaces": 1}) {
+		t.Errorf("creations %v", got)
 	}
 
 	w.accept(name, true)
@@ -122,36 +119,13 @@ func TestDeleted(t *testing.T) {
 // awaitUnregistered waits until the fleet knows n clusters without a ManagedCluster.
 func (f *fleet) awaitUnregistered(n float64) {
 	f.w.Helper()
-	for deadline := time.Now().Add(patience); ; <-time.After(5 * time.Millisecond) {
-		if got := f.metric("workwire_hub_clusters", "unregistered"); got == n {
-			return
-		} else if time.Now().After(deadline) {
-			f.w.Fatalf("%v clusters are not registered, want %v", got, n)
-		}
-	}
+	kit.True(f.w, fmt.Sprint(n, " clusters are not registered"), func() bool { return f.metric("workwire_hub_clusters", "state=unregistered") == n })
 }
 
-// metric is the value of one of the fleet's metrics, with this as a label if it is
-// not empty.
-func (f *fleet) metric(name, label string) float64 {
+// metric is the value of one of the fleet's metrics.
+func (f *fleet) metric(name string, labels ...string) float64 {
 	f.w.Helper()
-	families, err := f.registry.Gather()
-	if err != nil {
-		f.w.Fatal(err)
-	}
-	sum := 0.0
-	for _, family := range families {
-		for _, m := range family.GetMetric() {
-			has := label == ""
-			for _, pair := range m.GetLabel() {
-				has = has || pair.GetValue() == label
-			}
-			if family.GetName() == name && has {
-				sum += m.GetGauge().GetValue() + m.GetCounter().GetValue()
-			}
-		}
-	}
-	return sum
+	return kit.Gather(f.w, f.registry).Sum(name, labels...)
 }
 
 func TestWithoutRegistration(t *testing.T) {
@@ -241,13 +215,13 @@ func TestPresenceIsWritten(t *testing.T) {
 		t.Errorf("requests %v, want %v", got, want)
 	}
 	f.awaitEvents("Normal Accepted", "Normal Available", "Warning Unavailable", "Normal Available", "Warning Unavailable")
-	if got := f.metric("workwire_hub_presence_changes_total", "disconnected"); got != 3 {
+	if got := f.metric("workwire_hub_presence_changes_total", "to=disconnected"); got != 3 {
 		t.Errorf("%v changes to disconnected", got)
 	}
-	if got := f.metric("workwire_hub_clusters", "disconnected"); got != 1 {
+	if got := f.metric("workwire_hub_clusters", "state=disconnected"); got != 1 {
 		t.Errorf("%v clusters are disconnected", got)
 	}
-	if got := f.metric("workwire_hub_clusters_accepted", ""); got != 1 {
+	if got := f.metric("workwire_hub_clusters_accepted"); got != 1 {
 		t.Errorf("%v clusters are accepted", got)
 	}
 	if problems, err := testutil.GatherAndLint(f.registry); err != nil || len(problems) > 0 {
@@ -369,13 +343,14 @@ func TestManyAtOnce(t *testing.T) {
 	}
 	// Now they flap, while nothing can be written.
 	open := make(chan struct{})
-	f.intercept(func(_, _ string, r *http.Request) error {
-		select {
-		case <-open:
-			return nil
-		case <-r.Context().Done():
-			return r.Context().Err()
+	f.requests.Fail(func(r kit.Request) error {
+		if r.Writes() {
+			select {
+			case <-open:
+			case <-t.Context().Done():
+			}
 		}
+		return nil
 	})
 	everyone("b", false)
 	f.await("the first writes", func() bool { return f.busy == 4 })
@@ -385,7 +360,7 @@ func TestManyAtOnce(t *testing.T) {
 	}
 	everyone("d", true)
 	close(open)
-	f.intercept(nil)
+	f.requests.Fail(nil)
 	await("available in the end", available)
 	f.settle()
 	f.mu.Lock()
@@ -393,8 +368,8 @@ func TestManyAtOnce(t *testing.T) {
 	if f.busiest > 4 {
 		t.Errorf("%d requests at a time, with 4 workers", f.busiest)
 	}
-	if most := 2*count + count + 5*count + 4*4; len(f.requests) > most {
-		t.Errorf("%d requests, want at most %d", len(f.requests), most)
+	if requests, most := len(f.requests.All(direct)), 2*count+count+5*count+4*4; requests > most {
+		t.Errorf("%d requests, want at most %d", requests, most)
 	}
 }
 
@@ -403,8 +378,8 @@ func TestFailures(t *testing.T) {
 	w := newWorld(t)
 	f := w.start()
 	var failures atomic.Int32
-	f.intercept(func(_, _ string, r *http.Request) error {
-		if strings.Contains(r.URL.Path, "/managedclusters/sick") && failures.Add(1) <= 5 {
+	f.requests.Fail(func(r kit.Request) error {
+		if strings.HasPrefix(r.Resource, "managedclusters") && r.Name == "sick" && failures.Add(1) <= 5 {
 			return errors.New("the network is down")
 		}
 		return nil
@@ -415,7 +390,7 @@ func TestFailures(t *testing.T) {
 	w.await("sick", "available", available)
 	f.says("sick", "a", false)
 	w.await("sick", "disconnected", disconnected)
-	if n := f.metric("workwire_hub_cluster_writes_total", "failed"); n != 5 {
+	if n := f.metric("workwire_hub_cluster_writes_total", "result=failed"); n != 5 {
 		t.Errorf("%v failures counted", n)
 	}
 }
@@ -428,13 +403,15 @@ func TestConflict(t *testing.T) {
 	w.await("conf", "available", available)
 	f.settle()
 	var once sync.Once
-	f.intercept(func(verb, resource string, _ *http.Request) error {
-		once.Do(func() {
-			w.update("conf", func(c *clusterv1.ManagedCluster) {
-				c.Spec.HubAcceptsClient = true
-				c.Spec.Taints = []clusterv1.Taint{{Key: "gpu", Effect: clusterv1.TaintEffectNoSelect}}
+	f.requests.Fail(func(r kit.Request) error {
+		if direct(r) {
+			once.Do(func() {
+				w.update("conf", func(c *clusterv1.ManagedCluster) {
+					c.Spec.HubAcceptsClient = true
+					c.Spec.Taints = []clusterv1.Taint{{Key: "gpu", Effect: clusterv1.TaintEffectNoSelect}}
+				})
 			})
-		})
+		}
 		return nil
 	})
 	f.says("conf", "a", false)
@@ -453,8 +430,8 @@ func TestDeletedMeanwhile(t *testing.T) {
 	first := w.await("mean", "available", available)
 	f.settle()
 	var once sync.Once
-	f.intercept(func(verb, _ string, _ *http.Request) error {
-		if verb == "patch" {
+	f.requests.Fail(func(r kit.Request) error {
+		if r.Verb == "patch" {
 			once.Do(func() { w.delete("mean") })
 		}
 		return nil
@@ -474,15 +451,10 @@ func TestNamespaceBeingDeleted(t *testing.T) {
 	w := newWorld(t)
 	name := w.unique("nsd")
 	namespaces := w.core.CoreV1().Namespaces()
-	if _, err := namespaces.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	namespace, err := namespaces.Get(t.Context(), name, metav1.GetOptions{})
+	namespace, err := namespaces.Create(t.Context(), &corev1.Namespace{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Finalizers: []string{"example.com/hold"}},
+	}, metav1.CreateOptions{})
 	if err != nil {
-		t.Fatal(err)
-	}
-	namespace.Finalizers = []string{"example.com/hold"}
-	if namespace, err = namespaces.Update(t.Context(), namespace, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if err := namespaces.Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
@@ -490,14 +462,7 @@ func TestNamespaceBeingDeleted(t *testing.T) {
 	}
 	f := w.start()
 	f.says(name, "a", true)
-	f.await("a look at the namespace", func() bool {
-		for _, request := range f.requests {
-			if request == "get namespaces "+name {
-				return true
-			}
-		}
-		return false
-	})
+	kit.True(t, "a look at the namespace", func() bool { return f.requested(name)["get namespaces"] > 0 })
 	if joined(w.get(name)) {
 		t.Error("joined without a namespace")
 	}
@@ -541,12 +506,12 @@ func TestInvalidNames(t *testing.T) {
 			t.Errorf("%q is accepted", name)
 		}
 	}
-	if n := f.metric("workwire_hub_clusters_ignored_total", "invalid_name"); n != 14 {
+	if n := f.metric("workwire_hub_clusters_ignored_total", "reason=invalid_name"); n != 14 {
 		t.Errorf("%v counted", n)
 	}
 	f.says("valid", "a", true)
 	w.await("valid", "available", available)
-	if got := f.requested("managedclusters"); got["create managedclusters"] != 1 {
+	if got := f.requested(""); got["create managedclusters"] != 1 {
 		t.Errorf("requests %v", got)
 	}
 }
@@ -562,24 +527,22 @@ func TestEvents(t *testing.T) {
 	})
 	f.says("evt", "a", true)
 	cluster := w.await("evt", "available", available)
-	wanted := map[string]bool{"Registered": true, "Available": true}
-	watch, err := w.core.CoreV1().Events("").Watch(t.Context(), metav1.ListOptions{
-		FieldSelector: "involvedObject.kind=ManagedCluster,involvedObject.uid=" + string(cluster.UID), ResourceVersion: "0",
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer watch.Stop()
-	for deadline := time.After(patience); len(wanted) > 0; {
-		select {
-		case change := <-watch.ResultChan():
-			if event, ok := change.Object.(*corev1.Event); ok {
-				delete(wanted, event.Reason)
-			}
-		case <-deadline:
-			t.Fatalf("no events %v", wanted)
+	kit.Eventually(t, "the events are there", func() error {
+		events, err := w.core.CoreV1().Events("").List(t.Context(), metav1.ListOptions{
+			FieldSelector: "involvedObject.kind=ManagedCluster,involvedObject.uid=" + string(cluster.UID),
+		})
+		if err != nil {
+			return err
 		}
-	}
+		reasons := sets.New[string]()
+		for _, event := range events.Items {
+			reasons.Insert(event.Reason)
+		}
+		if !reasons.HasAll("Registered", "Available") {
+			return fmt.Errorf("there are %v", reasons)
+		}
+		return nil
+	})
 }
 
 func TestReadyTellsWhatIsMissing(t *testing.T) {

@@ -1,7 +1,7 @@
 package clusters
 
 import (
-	"encoding/json"
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -187,16 +187,8 @@ func availability(s state, l limits) (status metav1.ConditionStatus, reason, mes
 // stateForReason returns the state for a reason of ManagedClusterConditionAvailable. A reason of others
 // stands for a cluster that is not present.
 func stateForReason(reason string) state {
-	switch reason {
-	case ReasonNotSeen:
-		return unseen
-	case ReasonSilent:
-		return silent
-	case ReasonMissing:
-		return missing
-	default:
-		return ended
-	}
+	known := map[string]state{ReasonNotSeen: unseen, ReasonSilent: silent, ReasonMissing: missing}
+	return cmp.Or(known[reason], ended)
 }
 
 // taintsFor returns the taints of a cluster for a status of ManagedClusterConditionAvailable: ours, and
@@ -257,30 +249,22 @@ func eventsFor(before, after []metav1.Condition) []event {
 
 // statusPatch returns the merge patch that stores conditions in cluster. It replaces lists, so it applies
 // to this resource version only.
-func statusPatch(cluster *clusterv1.ManagedCluster, conditions []metav1.Condition) ([]byte, error) {
-	return encode(map[string]any{
+func statusPatch(cluster *clusterv1.ManagedCluster, conditions []metav1.Condition) any {
+	return map[string]any{
 		"metadata": map[string]any{"resourceVersion": cluster.ResourceVersion},
 		"status":   map[string]any{"conditions": conditions},
-	})
+	}
 }
 
 // specPatch returns the merge patch that stores taints and annotations in cluster. It applies to this
 // resource version only.
-func specPatch(cluster *clusterv1.ManagedCluster, taints []clusterv1.Taint, annotations map[string]string) ([]byte, error) {
+func specPatch(cluster *clusterv1.ManagedCluster, taints []clusterv1.Taint, annotations map[string]string) any {
 	values := map[string]any{AnnouncesAnnotationKey: nil}
 	for key, value := range annotations {
 		values[key] = value
 	}
-	return encode(map[string]any{
+	return map[string]any{
 		"metadata": map[string]any{"resourceVersion": cluster.ResourceVersion, "annotations": values},
 		"spec":     map[string]any{"taints": taints},
-	})
-}
-
-func encode(patch any) ([]byte, error) {
-	data, err := json.Marshal(patch)
-	if err != nil {
-		return nil, fmt.Errorf("encode the patch: %w", err)
 	}
-	return data, nil
 }

@@ -23,17 +23,20 @@ const (
 type clusterIndex struct {
 	policy   policy
 	metrics  *metrics
-	clusters interface { // the ManagedClusters as they were last seen or written
-		Latest(types.NamespacedName) (*clusterv1.ManagedCluster, bool)
-	}
-	add  func(wire.ClusterName) // queues a cluster, to be reconciled
-	wake chan struct{}          // has room for one: next is earlier than it was
+	clusters latestClusters
+	add      func(wire.ClusterName) // queues a cluster, to be reconciled
+	wake     chan struct{}          // has room for one: next is earlier than it was
 
 	mu           sync.Mutex
 	entries      map[wire.ClusterName]*entry // guarded by mu
 	unregistered int                         // guarded by mu: entries without a ManagedCluster
 	online       bool                        // guarded by mu: the hub is connected
 	next         time.Time                   // guarded by mu: when tick must be called; zero: never
+}
+
+// latestClusters returns ManagedClusters as they were last seen or written.
+type latestClusters interface {
+	Latest(key types.NamespacedName) (*clusterv1.ManagedCluster, bool)
 }
 
 // entry is what is known of one cluster.
@@ -51,9 +54,7 @@ type entry struct {
 	queued bool
 }
 
-func newClusterIndex(p policy, m *metrics, clusters interface {
-	Latest(types.NamespacedName) (*clusterv1.ManagedCluster, bool)
-}, add func(wire.ClusterName)) *clusterIndex {
+func newClusterIndex(p policy, m *metrics, clusters latestClusters, add func(wire.ClusterName)) *clusterIndex {
 	return &clusterIndex{
 		policy: p, metrics: m, clusters: clusters, add: add, wake: make(chan struct{}, 1), entries: make(map[wire.ClusterName]*entry),
 	}
@@ -66,9 +67,7 @@ func (x *clusterIndex) stored(name wire.ClusterName) *clusterv1.ManagedCluster {
 }
 
 // enqueue has e reconciled. A cluster that is queued already, perhaps for after a backoff, is not queued
-// again: its reconcile covers all that happens until then.
-//
-// mu is held.
+// again: its reconcile covers all that happens until then. mu is held.
 func (x *clusterIndex) enqueue(name wire.ClusterName, e *entry) {
 	if !e.queued {
 		e.queued = true
@@ -111,9 +110,7 @@ func (x *clusterIndex) messageReceived(name wire.ClusterName, p *wire.Presence, 
 }
 
 // addUnregistered adds an entry for a cluster that was not known. It reports false if its name cannot be
-// that of a ManagedCluster, or if there are too many of them.
-//
-// mu is held.
+// that of a ManagedCluster, or if there are too many of them. mu is held.
 func (x *clusterIndex) addUnregistered(name wire.ClusterName, now time.Time) (*entry, bool) {
 	if len(validation.IsDNS1123Label(string(name))) > 0 {
 		x.metrics.ignored.WithLabelValues("invalid_name").Inc()
@@ -131,9 +128,7 @@ func (x *clusterIndex) addUnregistered(name wire.ClusterName, now time.Time) (*e
 }
 
 // presenceChanged queues a cluster if its ManagedCluster must show a change of presence, or if force is
-// true.
-//
-// mu is held.
+// true. mu is held.
 func (x *clusterIndex) presenceChanged(name wire.ClusterName, e *entry, before presence, force bool) {
 	p := e.presence
 	if p.state != before.state {
@@ -149,9 +144,7 @@ func (x *clusterIndex) presenceChanged(name wire.ClusterName, e *entry, before p
 	}
 }
 
-// schedule has tick called at a time; zero stands for never.
-//
-// mu is held.
+// schedule has tick called at a time; zero stands for never. mu is held.
 func (x *clusterIndex) schedule(at time.Time) {
 	if at.IsZero() || !x.next.IsZero() && !at.Before(x.next) {
 		return
@@ -163,21 +156,18 @@ func (x *clusterIndex) schedule(at time.Time) {
 	}
 }
 
-// connect begins a connection of the hub: every cluster is expected to send a message.
-func (x *clusterIndex) connect(now time.Time) {
+// connectionChanged handles the beginning or the end of a connection of the hub. When it begins, every
+// cluster is expected to send a message.
+func (x *clusterIndex) connectionChanged(up bool, now time.Time) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.online = true
+	if x.online = up; !up {
+		return
+	}
 	for _, e := range x.entries { // once per connection
 		e.presence = e.presence.hubConnected(now, x.policy.limits)
 	}
 	x.schedule(now)
-}
-
-func (x *clusterIndex) disconnect() {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.online = false
 }
 
 // tick applies what follows from the passing of time. It returns the clusters to probe and the time of the
@@ -264,9 +254,7 @@ func (x *clusterIndex) removed(name wire.ClusterName) {
 	}
 }
 
-// unregister notes that e has no ManagedCluster any more.
-//
-// mu is held.
+// unregister notes that e has no ManagedCluster any more. mu is held.
 func (x *clusterIndex) unregister(e *entry) {
 	if e.registered {
 		x.unregistered++

@@ -149,14 +149,14 @@ func TestTick(t *testing.T) {
 	tick(24*time.Hour, 0, 0)
 	state(present, present)
 	const day = 24 * time.Hour
-	x.connect(start.Add(day))
+	x.connectionChanged(true, start.Add(day))
 	tick(day, day+15*time.Second, 0)
 	tick(day+14*time.Second, day+15*time.Second, 0)
 	tick(day+15*time.Second, day+90*time.Second, 2)
-	x.disconnect()
+	x.connectionChanged(false, start)
 	tick(day+time.Hour, 0, 0)
 	state(present, present)
-	x.connect(start.Add(2 * day))
+	x.connectionChanged(true, start.Add(2*day))
 	tick(2*day+15*time.Second, 2*day+90*time.Second, 2)
 	tick(2*day+90*time.Second, 2*day+300*time.Second, 0)
 	state(present, missing)
@@ -171,7 +171,7 @@ func TestTick(t *testing.T) {
 // are not more of them than a bound.
 func TestUnregisteredClusters(t *testing.T) {
 	x := newTestIndex(manual)
-	x.connect(start)
+	x.connectionChanged(true, start)
 	name := func(i int) wire.ClusterName { return wire.ClusterName(fmt.Sprint("c", i)) }
 	for i := range maxUnregistered + 10 {
 		x.messageReceived(name(i), says("a", true), start)

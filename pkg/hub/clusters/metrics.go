@@ -1,8 +1,6 @@
 package clusters
 
 import (
-	"errors"
-
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/workwire/workwire/pkg/hub/controller"
@@ -14,14 +12,11 @@ type metrics struct {
 }
 
 func newMetrics() *metrics {
-	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
-		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "workwire", Subsystem: "hub", Name: name, Help: help}, labels)
-	}
 	return &metrics{
-		changes: counter("presence_changes_total", "Changes of the presence of clusters, by new state: present, disconnected, silent or missing.", "to"),
-		ignored: counter("clusters_ignored_total", "Messages of clusters without a ManagedCluster that were not recorded, by reason: "+
+		changes: controller.NewCounter("presence_changes_total", "Changes of the presence of clusters, by new state: present, disconnected, silent or missing.", "to"),
+		ignored: controller.NewCounter("clusters_ignored_total", "Messages of clusters without a ManagedCluster that were not recorded, by reason: "+
 			"invalid_name (of a ManagedCluster) or too_many (such clusters).", "reason"),
-		writes: counter("cluster_writes_total", "Writes about clusters, by what: register, namespace, status or spec, and by "+
+		writes: controller.NewCounter("cluster_writes_total", "Writes about clusters, by what: register, namespace, status or spec, and by "+
 			"result: ok, exists, gone, canceled, conflict or failed (the last two are retried).", "what", "result"),
 	}
 }
@@ -29,15 +24,6 @@ func newMetrics() *metrics {
 // countWrite counts a write that returned err.
 func (m *metrics) countWrite(what string, err error) {
 	m.writes.WithLabelValues(what, controller.Result(err)).Inc()
-}
-
-// register registers m and the metrics of x; registerer may be nil.
-func (m *metrics) register(registerer prometheus.Registerer, x *clusterIndex) error {
-	if registerer == nil {
-		return nil
-	}
-	return errors.Join(registerer.Register(m.changes), registerer.Register(m.ignored), registerer.Register(m.writes),
-		registerer.Register(sizeCollector{x}))
 }
 
 // sizeCollector collects how many clusters there are.

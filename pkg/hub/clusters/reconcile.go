@@ -2,6 +2,7 @@ package clusters
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"time"
 
@@ -41,9 +42,8 @@ func (c *Clusters) runTimer(ctx context.Context) {
 }
 
 // reconcile writes what is known of a cluster and not stored yet.
-func (c *Clusters) reconcile(ctx context.Context, name wire.ClusterName) (time.Duration, error) {
-	err := c.write(ctx, name)
-	if err != nil {
+func (c *Clusters) reconcile(ctx context.Context, name wire.ClusterName) (_ time.Duration, err error) {
+	if err = c.write(ctx, name); err != nil {
 		c.index.requeued(name)
 	}
 	return 0, err
@@ -71,21 +71,14 @@ func (c *Clusters) write(ctx context.Context, name wire.ClusterName) error {
 	}
 	cluster := v.stored
 	if s.conditions != nil {
-		patch, err := statusPatch(cluster, s.conditions)
-		if err != nil {
-			return err
-		}
-		if cluster, err = c.patch(ctx, cluster, patch, "status"); cluster == nil || err != nil {
+		var err error
+		if cluster, err = c.patch(ctx, cluster, statusPatch(cluster, s.conditions), "status"); cluster == nil || err != nil {
 			return err
 		}
 		c.recordEvents(cluster, s.events...)
 	}
 	if s.spec {
-		patch, err := specPatch(cluster, s.taints, s.annotations)
-		if err != nil {
-			return err
-		}
-		_, err = c.patch(ctx, cluster, patch)
+		_, err := c.patch(ctx, cluster, specPatch(cluster, s.taints, s.annotations))
 		return err
 	}
 	return nil
@@ -131,10 +124,14 @@ func (c *Clusters) createNamespace(ctx context.Context, name wire.ClusterName) e
 
 // patch writes to cluster and returns the result; nil if the cluster is gone.
 func (c *Clusters) patch(
-	ctx context.Context, cluster *clusterv1.ManagedCluster, patch []byte, subresources ...string,
+	ctx context.Context, cluster *clusterv1.ManagedCluster, patch any, subresources ...string,
 ) (*clusterv1.ManagedCluster, error) {
+	data, err := json.Marshal(patch)
+	if err != nil {
+		return nil, fmt.Errorf("encode the patch of ManagedCluster %s: %w", cluster.Name, err)
+	}
 	written, err := c.cfg.Client.ClusterV1().ManagedClusters().
-		Patch(ctx, cluster.Name, types.MergePatchType, patch, metav1.PatchOptions{}, subresources...)
+		Patch(ctx, cluster.Name, types.MergePatchType, data, metav1.PatchOptions{}, subresources...)
 	part := "spec"
 	if len(subresources) > 0 {
 		part = "status"

@@ -9,16 +9,12 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/record"
 
 	"github.com/workwire/workwire/deploy/crds"
@@ -33,9 +29,6 @@ import (
 	"github.com/workwire/workwire/test/kit"
 	"github.com/workwire/workwire/test/kit/controlplane"
 )
-
-// patience is how long a test waits for what must come.
-const patience = 30 * time.Second
 
 var plane *controlplane.Plane
 
@@ -80,40 +73,27 @@ type fleet struct {
 	w        *world
 	events   *record.FakeRecorder
 	registry *prometheus.Registry
+	requests *kit.Requests
 	stop     func()
 	engine   atomic.Pointer[delivery.Engine] // see world.hub; may be nil
 
 	mu        sync.Mutex
 	changed   []wire.ClusterName
 	probed    []wire.ClusterName
-	requests  []string                 // verb, resource and name
 	announced map[wire.ClusterName]int // see world.hub
-	busy      int                      // requests under way, but for watches
+	busy      int                      // requests under way, but for lists and watches
 	busiest   int
-	pulse     chan struct{} // closed and replaced when something of these changes
-	// trip, if it is set, stands for the way to the API server.
-	trip func(verb, resource string, r *http.Request) error
 }
 
 // start runs a fleet until the test ends, and returns when it knows all
 // ManagedClusters.
 func (w *world) start(change ...func(*clusters.Config)) *fleet {
 	w.Helper()
-	f := &fleet{w: w, events: record.NewFakeRecorder(10_000), registry: prometheus.NewRegistry(), pulse: make(chan struct{}), announced: map[wire.ClusterName]int{}}
+	f := &fleet{w: w, events: record.NewFakeRecorder(10_000), registry: prometheus.NewRegistry(), announced: map[wire.ClusterName]int{}}
 	config := plane.REST()
+	f.requests = kit.CountRequests(config)
 	kit.Intercept(config, f.roundTrip)
-	httpClient, err := rest.HTTPClientFor(config)
-	if err != nil {
-		w.Fatal(err)
-	}
-	client, err := versioned.NewForConfigAndClient(config, httpClient)
-	if err != nil {
-		w.Fatal(err)
-	}
-	core, err := kubernetes.NewForConfigAndClient(config, httpClient)
-	if err != nil {
-		w.Fatal(err)
-	}
+	client, core := versioned.NewForConfigOrDie(config), kubernetes.NewForConfigOrDie(config)
 	logger := kit.Logger(w)
 	informers := controller.NewInformers(controller.InformersConfig{Client: client, Logger: logger})
 	c := clusters.Config{
@@ -123,6 +103,7 @@ func (w *world) start(change ...func(*clusters.Config)) *fleet {
 	for _, set := range change {
 		set(&c)
 	}
+	var err error
 	if f.Clusters, err = clusters.New(c); err != nil {
 		w.Fatal(err)
 	}
@@ -133,11 +114,7 @@ func (w *world) start(change ...func(*clusters.Config)) *fleet {
 		group.Go(func() error { return f.Run(ctx) })
 		return group.Wait()
 	})
-	bounded, done := context.WithTimeout(w.Context(), patience)
-	defer done()
-	if !f.WaitForSync(bounded) {
-		w.Fatalf("not synced: %v", f.Ready(bounded))
-	}
+	kit.Eventually(w, "the fleet is synced", func() error { return f.Ready(w.Context()) })
 	return f
 }
 
@@ -154,26 +131,18 @@ func (f *fleet) ProbeCluster(name wire.ClusterName) {
 	}
 }
 
+// direct reports whether a request is one that a reconcile makes.
+func direct(r kit.Request) bool { return r.Verb != "list" && r.Verb != "watch" }
+
 func (f *fleet) roundTrip(next http.RoundTripper, r *http.Request) (*http.Response, error) {
-	verb, resource := kube.Describe(r)
-	if verb == "watch" || verb == "list" {
+	if verb, _ := kube.Describe(r); verb == "watch" || verb == "list" {
 		return next.RoundTrip(r)
 	}
-	path := strings.Split(strings.TrimSuffix(r.URL.Path, "/status"), "/")
-	f.mu.Lock()
-	trip := f.trip
-	f.mu.Unlock()
 	f.note(func() {
-		f.requests = append(f.requests, verb+" "+resource+" "+path[len(path)-1])
 		f.busy++
 		f.busiest = max(f.busiest, f.busy)
 	})
 	defer f.note(func() { f.busy-- })
-	if trip != nil {
-		if err := trip(verb, resource, r); err != nil {
-			return nil, err
-		}
-	}
 	return next.RoundTrip(r)
 }
 
@@ -182,88 +151,49 @@ func (f *fleet) note(change func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	change()
-	close(f.pulse)
-	f.pulse = make(chan struct{})
 }
 
 // await waits until what is written down is as wanted.
 func (f *fleet) await(what string, want func() bool) {
 	f.w.Helper()
-	for deadline := time.After(patience); ; {
-		f.mu.Lock()
-		ok, pulse := want(), f.pulse
-		f.mu.Unlock()
-		if ok {
-			return
-		}
-		select {
-		case <-pulse:
-		case <-deadline:
-			f.w.Fatalf("not within %s: %s", patience, what)
-		}
-	}
+	kit.True(f.w, what, func() (ok bool) {
+		f.note(func() { ok = want() })
+		return ok
+	})
 }
 
-// intercept puts trip on the way to the API server.
-func (f *fleet) intercept(trip func(verb, resource string, r *http.Request) error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.trip = trip
-}
-
-// requested counts the requests about a cluster by verb and resource.
+// requested counts the requests about a cluster by verb and resource; the empty name is of creations.
 func (f *fleet) requested(name string) map[string]int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	counts := map[string]int{}
-	for _, request := range f.requests {
-		if what, of, _ := cutLast(request); of == name {
-			counts[what]++
-		}
-	}
-	return counts
+	return f.requests.Counts(kit.Named(name), direct)
 }
 
-func cutLast(s string) (string, string, bool) {
-	i := strings.LastIndex(s, " ")
-	return s[:max(i, 0)], s[i+1:], i >= 0
+// awaitCall waits until calls, which is f.changed or f.probed, has a cluster, and drops it from there.
+func (f *fleet) awaitCall(calls *[]wire.ClusterName, what, name string) {
+	f.w.Helper()
+	f.await(what+" of "+name, func() bool {
+		i := slices.Index(*calls, wire.ClusterName(name))
+		if i >= 0 {
+			*calls = slices.Delete(*calls, i, i+1)
+		}
+		return i >= 0
+	})
 }
 
 // awaitChanged waits until AcceptanceChanged was called for a cluster.
 func (f *fleet) awaitChanged(name string) {
 	f.w.Helper()
-	f.await("AcceptanceChanged of "+name, func() bool {
-		i := slices.Index(f.changed, wire.ClusterName(name))
-		if i >= 0 {
-			f.changed = slices.Delete(f.changed, i, i+1)
-		}
-		return i >= 0
-	})
+	f.awaitCall(&f.changed, "AcceptanceChanged", name)
 }
 
 // awaitProbed waits until the agent of a cluster was probed.
-func (f *fleet) awaitProbed(name string) {
-	f.w.Helper()
-	f.await("probe of "+name, func() bool {
-		i := slices.Index(f.probed, wire.ClusterName(name))
-		if i >= 0 {
-			f.probed = slices.Delete(f.probed, i, i+1)
-		}
-		return i >= 0
-	})
-}
+func (f *fleet) awaitProbed(name string) { f.w.Helper(); f.awaitCall(&f.probed, "probe", name) }
 
 // awaitEvents waits for the next events, each as its type and reason.
 func (f *fleet) awaitEvents(want ...string) {
 	f.w.Helper()
 	for _, text := range want {
-		select {
-		case got := <-f.events.Events:
-			if !strings.HasPrefix(got, text+" ") {
-				f.w.Errorf("event %q, want %s", got, text)
-			}
-		case <-time.After(patience):
-			f.w.Fatalf("no event %s within %s", text, patience)
+		if got := kit.Receive(f.w, "event "+text, f.events.Events); !strings.HasPrefix(got, text+" ") {
+			f.w.Errorf("event %q, want %s", got, text)
 		}
 	}
 }
@@ -306,17 +236,12 @@ func (w *world) create(name string, change ...func(*clusterv1.ManagedCluster)) *
 // update changes a cluster until it meets no other change.
 func (w *world) update(name string, change func(*clusterv1.ManagedCluster)) {
 	w.Helper()
-	for {
+	kit.Eventually(w, "update "+name, func() error {
 		cluster := w.get(name)
 		change(cluster)
 		_, err := w.client.ClusterV1().ManagedClusters().Update(w.Context(), cluster, metav1.UpdateOptions{})
-		if err == nil {
-			return
-		}
-		if !apierrors.IsConflict(err) {
-			w.Fatal(err)
-		}
-	}
+		return err
+	})
 }
 
 func (w *world) accept(name string, accept bool) {
@@ -337,44 +262,25 @@ func (w *world) await(name, what string, want func(*clusterv1.ManagedCluster) bo
 	return kit.Await(w, w.client.ClusterV1().ManagedClusters(), name, what, want)
 }
 
-// awaitAll watches until there are so many clusters, and all are as wanted.
+// awaitAll waits until there are so many clusters, and all are as wanted.
 func (w *world) awaitAll(count int, what string, want func(*clusterv1.ManagedCluster) bool) {
 	w.Helper()
-	ctx, cancel := context.WithTimeout(w.Context(), 4*patience)
-	defer cancel()
-	as := map[string]bool{}
-	defer func() {
-		if len(as) != count {
-			w.Fatalf("%d clusters are %s, want %d", len(as), what, count)
-		}
-	}()
-	for len(as) != count && ctx.Err() == nil {
-		list, err := w.client.ClusterV1().ManagedClusters().List(ctx, metav1.ListOptions{})
+	kit.Within(w, 2*kit.Patience, "all clusters are "+what, func() error {
+		list, err := w.client.ClusterV1().ManagedClusters().List(w.Context(), metav1.ListOptions{})
 		if err != nil {
-			w.Fatal(err)
+			return err
 		}
-		clear(as)
+		as := 0
 		for i := range list.Items {
 			if want(&list.Items[i]) {
-				as[list.Items[i].Name] = true
+				as++
 			}
 		}
-		changes, err := w.client.ClusterV1().ManagedClusters().Watch(ctx, metav1.ListOptions{ResourceVersion: list.ResourceVersion})
-		if err != nil {
-			w.Fatal(err)
+		if as != count {
+			return fmt.Errorf("%d are, want %d", as, count)
 		}
-		for open := true; open && len(as) != count; {
-			var change watch.Event
-			if change, open = <-changes.ResultChan(); open {
-				if cluster, ok := change.Object.(*clusterv1.ManagedCluster); ok && want(cluster) {
-					as[cluster.Name] = true
-				} else if ok {
-					delete(as, cluster.Name)
-				}
-			}
-		}
-		changes.Stop()
-	}
+		return nil
+	})
 }
 
 // is tells of a cluster with a condition of this status and reason, and with taints

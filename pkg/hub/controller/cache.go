@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"sync"
@@ -168,21 +169,14 @@ func (c *Cache[T]) latest(key types.NamespacedName) (T, bool) {
 	var none T
 	cached, ok := c.Get(key)
 	w, wrote := c.written[key]
+	expired := w.expired(c.informers.cfg.Now())
 	switch {
-	case !wrote:
+	case !wrote, w.deleted && (expired || ok && cached.GetUID() != w.object.GetUID()):
 		return cached, ok
-	case w.deleted:
-		if w.expired(c.informers.cfg.Now()) || ok && cached.GetUID() != w.object.GetUID() {
-			return cached, ok
-		}
+	case w.deleted, !ok && (w.expires.IsZero() || expired):
 		return none, false
-	case ok:
-		if Newer(w.object, cached) {
-			return w.object, true
-		}
+	case ok && !Newer(w.object, cached):
 		return cached, true
-	case w.expires.IsZero(), w.expired(c.informers.cfg.Now()):
-		return none, false
 	}
 	return w.object, true
 }
@@ -265,10 +259,7 @@ func (c *Cache[T]) sweep() {
 // forget drops a write once the informer has caught up with it.
 func (c *Cache[T]) forget(before, after T) {
 	var none T
-	seen := after
-	if after == none {
-		seen = before
-	}
+	seen := cmp.Or(after, before)
 	key := KeyOf(seen)
 	c.mu.Lock()
 	defer c.mu.Unlock()

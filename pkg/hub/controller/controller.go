@@ -13,6 +13,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/util/workqueue"
+
+	"github.com/workwire/workwire/pkg/required"
 )
 
 // Defaults of [Config].
@@ -57,13 +59,7 @@ type Controller[K comparable] struct {
 
 // New returns a controller. It starts nothing. It reports every fault of cfg.
 func New[K comparable](cfg Config[K]) (*Controller[K], error) {
-	var errs []error
-	if cfg.Name == "" {
-		errs = append(errs, errors.New("Name is required"))
-	}
-	if cfg.Reconcile == nil {
-		errs = append(errs, errors.New("Reconcile is required"))
-	}
+	errs := []error{required.Fields(cfg, "Name", "Reconcile")}
 	if cfg.Workers < 0 {
 		errs = append(errs, fmt.Errorf("Workers must be at least 1, or 0 for the default, got %d", cfg.Workers))
 	}

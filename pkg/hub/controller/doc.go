@@ -17,14 +17,10 @@
 //
 //	func New(informers *controller.Informers, ...) (*Labeler, error) {
 //		l := &Labeler{clusters: informers.ManagedClusters()}
+//		changed := func(before, after *clusterv1.ManagedCluster) { l.queue.Add(controller.KeyOf(cmp.Or(after, before))) }
 //		var err error
 //		l.queue, err = controller.New(controller.Config[types.NamespacedName]{
-//			Name: "labels", Reconcile: l.reconcile,
-//			Watches: []controller.Watch{controller.On(l.clusters, func(_, after *clusterv1.ManagedCluster) {
-//				if after != nil {
-//					l.queue.Add(controller.KeyOf(after))
-//				}
-//			})},
+//			Name: "labels", Reconcile: l.reconcile, Watches: []controller.Watch{controller.On(l.clusters, changed)},
 //		})
 //		return l, err
 //	}

@@ -1,6 +1,7 @@
 package placement
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"strings"
@@ -112,9 +113,7 @@ func (x *clusterIndex) remove(name string, now time.Time) []types.NamespacedName
 // affectedPlacements returns the placements that evaluate before and after differently. The caller
 // holds mu.
 func (x *clusterIndex) affectedPlacements(before, after *cluster, now time.Time) []types.NamespacedName {
-	if before == nil {
-		before = &cluster{}
-	}
+	before = cmp.Or(before, &cluster{})
 	var keys []types.NamespacedName
 	for key, r := range x.placements {
 		if r.evaluate(before, now) != r.evaluate(after, now) {

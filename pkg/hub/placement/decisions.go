@@ -11,6 +11,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/utils/ptr"
 
 	clusterv1beta1 "github.com/workwire/workwire/pkg/apis/cluster/v1beta1"
 )
@@ -104,8 +105,8 @@ func (t target) write(p *clusterv1beta1.Placement, groupName string) write {
 	if w.create {
 		w.object = &clusterv1beta1.PlacementDecision{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: t.name}}
 	} else {
-		w.status = !slices.EqualFunc(t.existing.Status.Decisions, t.clusters,
-			func(d clusterv1beta1.ClusterDecision, cluster string) bool { return d.ClusterName == cluster })
+		w.stored = clusterNames(t.existing)
+		w.status = !slices.Equal(w.stored, t.clusters)
 		w.metadata = !ownedBy(t.existing, p)
 		for key, value := range labels {
 			stored, ok := t.existing.Labels[key]
@@ -114,16 +115,14 @@ func (t target) write(p *clusterv1beta1.Placement, groupName string) write {
 		if !w.status && !w.metadata {
 			return w
 		}
-		w.stored = clusterNames(t.existing)
 		w.object = t.existing.DeepCopy()
 	}
 	for key, value := range labels {
 		metav1.SetMetaDataLabel(&w.object.ObjectMeta, key, value)
 	}
 	if !ownedBy(w.object, p) {
-		controller := true
 		w.object.OwnerReferences = append(w.object.OwnerReferences, metav1.OwnerReference{
-			APIVersion: clusterv1beta1.GroupVersion.String(), Kind: "Placement", Name: p.Name, UID: p.UID, Controller: &controller,
+			APIVersion: clusterv1beta1.GroupVersion.String(), Kind: "Placement", Name: p.Name, UID: p.UID, Controller: ptr.To(true),
 		})
 	}
 	w.object.Status.Decisions = clusterDecisions(t.clusters)
@@ -138,9 +137,9 @@ func (p *plan) stage(writes []write, targets []target) {
 			destination[cluster] = t.name
 		}
 		if t.existing != nil {
-			for _, d := range t.existing.Status.Decisions {
-				if destination[d.ClusterName] == t.name {
-					delete(destination, d.ClusterName)
+			for _, cluster := range clusterNames(t.existing) {
+				if destination[cluster] == t.name {
+					delete(destination, cluster)
 				}
 			}
 		}
@@ -258,16 +257,14 @@ func assignNames(placement string, targets []target, unused []*clusterv1beta1.Pl
 	if !slices.ContainsFunc(targets, func(t target) bool { return t.name == "" }) {
 		return targets, unused
 	}
-	chosen, used := make(map[string]bool), make(map[string]bool)
+	chosen, used := sets.New[string](), sets.New[string]()
 	for _, t := range targets {
-		used[t.name] = true
-		for _, cluster := range t.clusters {
-			chosen[cluster] = true
-		}
+		used.Insert(t.name)
+		chosen.Insert(t.clusters...)
 	}
 	unused = sortedByNumber(placement, unused)
 	for _, d := range unused {
-		used[d.Name] = true
+		used.Insert(d.Name)
 	}
 	n := 0
 	for i := range targets {
@@ -276,18 +273,18 @@ func assignNames(placement string, targets []target, unused []*clusterv1beta1.Pl
 			continue
 		}
 		free := slices.IndexFunc(unused, func(d *clusterv1beta1.PlacementDecision) bool {
-			return !slices.ContainsFunc(clusterNames(d), func(cluster string) bool { return chosen[cluster] })
+			return !chosen.HasAny(clusterNames(d)...)
 		})
 		if free >= 0 {
 			t.existing, t.name = unused[free], unused[free].Name
 			unused = slices.Delete(unused, free, free+1)
 			continue
 		}
-		for t.name == "" || used[t.name] || taken(t.name) {
+		for t.name == "" || used.Has(t.name) || taken(t.name) {
 			n++
 			t.name = fmt.Sprintf("%s-decision-%d", placement, n)
 		}
-		used[t.name] = true
+		used.Insert(t.name)
 	}
 	return targets, unused
 }

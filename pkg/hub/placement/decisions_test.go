@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	clusterv1beta1 "github.com/workwire/workwire/pkg/apis/cluster/v1beta1"
 )
@@ -46,27 +47,31 @@ func (s stored) apply(t *testing.T, w write) {
 }
 
 // listed returns all clusters of all objects.
-func (s stored) listed() map[string]bool {
-	listed := map[string]bool{}
+func (s stored) listed() sets.Set[string] {
+	listed := sets.New[string]()
 	for _, d := range s {
-		for _, name := range clusterNames(d) {
-			listed[name] = true
-		}
+		listed.Insert(clusterNames(d)...)
 	}
 	return listed
 }
 
+// members returns all clusters of the groups.
+func members(groups []group) sets.Set[string] {
+	all := sets.New[string]()
+	for _, g := range groups {
+		all.Insert(g.clusters...)
+	}
+	return all
+}
+
 // execute performs the writes of a plan, those of a stage in random order, and checks that no
 // cluster of stay is missing at any time.
-func (s stored) execute(t *testing.T, p plan, random *rand.Rand, stay map[string]bool) {
+func (s stored) execute(t *testing.T, p plan, random *rand.Rand, stay sets.Set[string]) {
 	t.Helper()
 	check := func() {
 		t.Helper()
-		listed := s.listed()
-		for name := range stay {
-			if !listed[name] {
-				t.Errorf("%s is temporarily not listed", name)
-			}
+		if missing := stay.Difference(s.listed()); len(missing) > 0 {
+			t.Errorf("%v are temporarily not listed", missing)
 		}
 	}
 	for _, stage := range [][]write{p.first, p.then} {
@@ -115,23 +120,13 @@ func TestPlanDecisions(t *testing.T) {
 		{"two become one", []string{"a | b", "a b"}, "1[0/] a b", "0 1 1"},
 		{"one becomes two", []string{"a b", "a | b"}, "1[0/] a; 2[1/] b", "1 1 0"},
 	} {
-		objects, random, before := stored{}, rand.New(rand.NewPCG(1, 2)), map[string]bool{}
+		objects, random, before := stored{}, rand.New(rand.NewPCG(1, 2)), sets.New[string]()
 		var p plan
 		for _, state := range test.states {
 			groups := parse(state)
 			p = planDecisions(placing(), groups, objects.all(), never)
-			stay := map[string]bool{}
-			now := map[string]bool{}
-			for _, g := range groups {
-				for _, name := range g.clusters {
-					now[name] = true
-					if before[name] {
-						stay[name] = true
-					}
-				}
-			}
-			objects.execute(t, p, random, stay)
-			before = now
+			objects.execute(t, p, random, members(groups).Intersection(before))
+			before = members(groups)
 		}
 		if got := objects.show(); got != test.want {
 			t.Errorf("%s: %s, want %s", test.name, got, test.want)
@@ -181,7 +176,7 @@ func TestAdoption(t *testing.T) {
 	}
 	o := schedule(mustRules(t, placing(number(2))), plain("a b c x"), before, noon)
 	p := planDecisions(placing(), o.groups, objects.all(), never)
-	objects.execute(t, p, rand.New(rand.NewPCG(1, 2)), map[string]bool{"a": true, "b": true})
+	objects.execute(t, p, rand.New(rand.NewPCG(1, 2)), sets.New("a", "b"))
 	if got, want := objects.show(), "1[0/] a b"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
@@ -216,16 +211,8 @@ func TestDecisionsFollowEveryOutcome(t *testing.T) {
 		for range 6 {
 			before := objects.listed()
 			o := s.schedule(t, readGroups("p", objects.all()))
-			stay := map[string]bool{}
-			for _, g := range o.groups {
-				for _, name := range g.clusters {
-					if before[name] {
-						stay[name] = true
-					}
-				}
-			}
 			p := planDecisions(s.placement, o.groups, objects.all(), never)
-			objects.execute(t, p, s.random, stay)
+			objects.execute(t, p, s.random, members(o.groups).Intersection(before))
 			if again := planDecisions(s.placement, o.groups, objects.all(), never); !again.empty() { // clusters moved between groups
 				if len(again.added)+len(again.removed) > 0 {
 					t.Errorf("added and removed without a change: %v added, %v removed", again.added, again.removed)
@@ -279,13 +266,6 @@ func FuzzAdoption(f *testing.F) {
 		clusters := []*cluster{accepted("a"), accepted("b", labelled("group", "west")), accepted("c"), accepted("d"), accepted("x")}
 		for i := range 4 {
 			o := schedule(r, clusters, readGroups("p", objects.all()), noon)
-			stay := map[string]bool{}
-			for _, g := range o.groups {
-				for _, name := range g.clusters {
-					stay[name] = before[name]
-				}
-			}
-			maps.DeleteFunc(stay, func(_ string, was bool) bool { return !was })
 			p := planDecisions(placing(), o.groups, objects.all(), never)
 			if p.empty() {
 				checkWritten(t, objects, o, p)
@@ -294,7 +274,7 @@ func FuzzAdoption(f *testing.F) {
 			if i == 3 {
 				t.Errorf("not stable: %s", objects.show())
 			}
-			objects.execute(t, p, rand.New(rand.NewPCG(1, 2)), stay)
+			objects.execute(t, p, rand.New(rand.NewPCG(1, 2)), members(o.groups).Intersection(before))
 		}
 	})
 }

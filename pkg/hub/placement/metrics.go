@@ -1,7 +1,7 @@
 package placement
 
 import (
-	"errors"
+	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -16,47 +16,28 @@ type metrics struct {
 }
 
 func newMetrics(placements *controller.Cache[*clusterv1beta1.Placement]) *metrics {
-	counter := func(name, label, help string) *prometheus.CounterVec {
-		return prometheus.NewCounterVec(prometheus.CounterOpts{
-			Namespace: "workwire", Subsystem: "hub", Name: name, Help: help}, []string{label})
-	}
 	gauge := func(name, help string, value func() int) prometheus.Collector {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Namespace: "workwire", Subsystem: "hub", Name: name, Help: help}, func() float64 { return float64(value()) })
 	}
 	withCondition := func(condition string) func() int {
-		return func() (n int) {
-			for _, p := range placements.All() {
-				if meta.IsStatusConditionTrue(p.Status.Conditions, condition) {
-					n++
-				}
-			}
-			return n
+		return func() int {
+			return len(slices.DeleteFunc(placements.All(), func(p *clusterv1beta1.Placement) bool {
+				return !meta.IsStatusConditionTrue(p.Status.Conditions, condition)
+			}))
 		}
 	}
 	return &metrics{
-		evaluations: counter("placement_evaluations_total", "result", "Reconciles of Placements, by result: unchanged, changed (decisions), "+
-			"misconfigured, conflict or failed (both retried)."),
-		writes: counter("placement_writes_total", "write", "Writes for Placements, by operation: create, update or delete (of a "+
-			"PlacementDecision), status (of a Placement), or failed (any of them)."),
+		evaluations: controller.NewCounter("placement_evaluations_total", "Reconciles of Placements, by result: unchanged, changed (decisions), "+
+			"misconfigured, conflict or failed (both retried).", "result"),
+		writes: controller.NewCounter("placement_writes_total", "Writes for Placements, by operation: create, update or delete (of a "+
+			"PlacementDecision), status (of a Placement), or failed (any of them).", "write"),
 		gauges: []prometheus.Collector{
 			gauge("placement_placements", "Placements on the hub.", placements.Len),
 			gauge("placement_satisfied_placements", "Placements that are satisfied.", withCondition(clusterv1beta1.PlacementConditionSatisfied)),
 			gauge("placement_misconfigured_placements", "Placements with an invalid spec.", withCondition(clusterv1beta1.PlacementConditionMisconfigured)),
 		},
 	}
-}
-
-// register registers the metrics with r, which may be nil.
-func (m *metrics) register(r prometheus.Registerer) error {
-	if r == nil {
-		return nil
-	}
-	var errs []error
-	for _, c := range append([]prometheus.Collector{m.evaluations, m.writes}, m.gauges...) {
-		errs = append(errs, r.Register(c))
-	}
-	return errors.Join(errs...)
 }
 
 // countWrite counts a write by its operation, or as failed.

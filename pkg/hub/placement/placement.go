@@ -1,10 +1,6 @@
 // Package placement serves Placements: it chooses clusters for each Placement and writes them to
 // PlacementDecisions.
 //
-//	c, err := placement.New(placement.Config{Informers: informers, Client: client})
-//	...
-//	err = c.Run(ctx)
-//
 // The choice is a pure function (schedule) of the Placement, the clusters, the previous choice and
 // the time. How to write it is another pure function (planDecisions). Both change as little as
 // possible: a cluster that stays chosen stays in its PlacementDecision, a cluster that comes or
@@ -35,6 +31,7 @@ import (
 	clusterv1beta1 "github.com/workwire/workwire/pkg/apis/cluster/v1beta1"
 	"github.com/workwire/workwire/pkg/client/clientset/versioned"
 	"github.com/workwire/workwire/pkg/hub/controller"
+	"github.com/workwire/workwire/pkg/required"
 )
 
 // interval is the minimum time between two reconciles of a Placement.
@@ -70,14 +67,7 @@ type Controller struct {
 // New returns a controller. It does no I/O and starts nothing. It reports every fault of cfg, and
 // fails if the metrics are registered already.
 func New(cfg Config) (*Controller, error) {
-	var errs []error
-	if cfg.Informers == nil {
-		errs = append(errs, errors.New("config.Informers is required"))
-	}
-	if cfg.Client == nil {
-		errs = append(errs, errors.New("config.Client is required"))
-	}
-	if err := errors.Join(errs...); err != nil {
+	if err := required.Fields(cfg, "Informers", "Client"); err != nil {
 		return nil, fmt.Errorf("placement: %w", err)
 	}
 	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
@@ -95,7 +85,8 @@ func New(cfg Config) (*Controller, error) {
 			controller.On(c.decisions, c.decisionChanged),
 		},
 	})
-	err = errors.Join(err, c.decisions.AddIndexers(cache.Indexers{byPlacement: indexByPlacement}), c.metrics.register(cfg.Registerer))
+	err = errors.Join(err, c.decisions.AddIndexers(cache.Indexers{byPlacement: indexByPlacement}),
+		controller.Register(cfg.Registerer, append(c.metrics.gauges, c.metrics.evaluations, c.metrics.writes)...))
 	if err != nil {
 		return nil, fmt.Errorf("placement: %w", err)
 	}
@@ -115,24 +106,16 @@ func (c *Controller) clusterChanged(before, after *clusterv1.ManagedCluster) {
 }
 
 func (c *Controller) placementChanged(before, after *clusterv1beta1.Placement) {
-	if after == nil {
-		c.clusters.setRules(controller.KeyOf(before), nil)
-		c.Add(controller.KeyOf(before))
-		return
+	key, r := controller.KeyOf(cmp.Or(after, before)), (*rules)(nil)
+	if after != nil {
+		r, _ = newRules(after) // nil if it is invalid: clusters do not affect it then
 	}
-	r, err := newRules(after)
-	if err != nil {
-		r = nil // clusters do not affect an invalid Placement
-	}
-	c.clusters.setRules(controller.KeyOf(after), r)
-	c.Add(controller.KeyOf(after))
+	c.clusters.setRules(key, r)
+	c.Add(key)
 }
 
 func (c *Controller) decisionChanged(before, after *clusterv1beta1.PlacementDecision) {
-	if after == nil {
-		after = before
-	}
-	for _, key := range placementKeys(after) {
+	for _, key := range placementKeys(cmp.Or(after, before)) {
 		c.Add(key)
 	}
 }

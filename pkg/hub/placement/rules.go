@@ -102,15 +102,8 @@ func newSelector(s clusterv1beta1.ClusterSelector) (selector, error) {
 }
 
 func (s selector) matches(c *cluster) bool {
-	if !s.labels.Matches(labels.Set(c.labels)) {
-		return false
-	}
-	for _, claim := range s.claims {
-		if !claim.matches(c.claims) {
-			return false
-		}
-	}
-	return true
+	return s.labels.Matches(labels.Set(c.labels)) &&
+		!slices.ContainsFunc(s.claims, func(claim requirement) bool { return !claim.matches(c.claims) })
 }
 
 // requirement is a condition on one claim. A labels.Requirement does not fit, since its values must

@@ -3,6 +3,8 @@ package placement
 import (
 	"slices"
 	"time"
+
+	"k8s.io/apimachinery/pkg/util/sets"
 )
 
 // group is a decision group: the sorted names of its clusters.
@@ -35,17 +37,15 @@ type candidate struct {
 //   - A cluster stays in its group while the rule of the group selects it and the group is not too
 //     large. Other clusters are added to groups by name. There are no more groups than necessary.
 func schedule(r *rules, clusters []*cluster, before []group, now time.Time) result {
-	previous := make(map[string]bool, len(clusters))
+	previous := sets.New[string]()
 	for _, g := range before {
-		for _, name := range g.clusters {
-			previous[name] = true
-		}
+		previous.Insert(g.clusters...)
 	}
 	kept, added := make([]candidate, 0, len(previous)), []candidate(nil)
 	var o result
 	for _, c := range clusters {
 		switch v := r.evaluate(c, now); {
-		case v.fit >= keepable && previous[c.name]:
+		case v.fit >= keepable && previous.Has(c.name):
 			kept = append(kept, candidate{c.name, v})
 		case v.fit == eligible:
 			added = append(added, candidate{c.name, v})

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
 	clusterv1beta1 "github.com/workwire/workwire/pkg/apis/cluster/v1beta1"
@@ -217,12 +218,7 @@ func (s *simulation) schedule(t *testing.T, before []group) result {
 func (s *simulation) check(t *testing.T, o result, before []group) {
 	t.Helper()
 	r := mustRules(t, s.placement)
-	seen, was := map[string]bool{}, map[string]bool{}
-	for _, g := range before {
-		for _, name := range g.clusters {
-			was[name] = true
-		}
-	}
+	seen, was := sets.New[string](), members(before)
 	limit, perRule, last := r.perGroup.resolve(o.chosen), map[int]int{}, 0
 	for _, g := range o.groups {
 		if len(g.clusters) == 0 || len(g.clusters) > limit || !slices.IsSorted(g.clusters) {
@@ -230,11 +226,11 @@ func (s *simulation) check(t *testing.T, o result, before []group) {
 		}
 		for _, name := range g.clusters {
 			v := r.evaluate(s.clusters[name], noon)
-			if seen[name] {
+			if seen.Has(name) {
 				t.Errorf("%s is in two groups", name)
 			}
-			seen[name] = true
-			if v.fit != eligible && (v.fit != keepable || !was[name]) {
+			seen.Insert(name)
+			if v.fit != eligible && (v.fit != keepable || !was.Has(name)) {
 				t.Errorf("%s is chosen: %+v", name, v)
 			}
 			if v.group < last {
@@ -259,16 +255,12 @@ func (s *simulation) check(t *testing.T, o result, before []group) {
 	}
 	for name, c := range s.clusters {
 		v := r.evaluate(c, noon)
-		if could := v.fit == eligible || v.fit == keepable && was[name]; could && !seen[name] && (r.wanted == everyCluster || o.chosen < r.wanted) {
+		if could := v.fit == eligible || v.fit == keepable && was.Has(name); could && !seen.Has(name) && (r.wanted == everyCluster || o.chosen < r.wanted) {
 			t.Errorf("%s could have been chosen: %+v", name, v)
 		}
 		// No chosen cluster is replaced while it can stay.
-		if v.fit >= keepable && was[name] && !seen[name] {
-			for other := range seen {
-				if !was[other] {
-					t.Errorf("%s was replaced by %s", name, other)
-				}
-			}
+		if others := seen.Difference(was); v.fit >= keepable && was.Has(name) && !seen.Has(name) && len(others) > 0 {
+			t.Errorf("%s was replaced by %v", name, others)
 		}
 	}
 }
@@ -307,32 +299,19 @@ func TestResultInvariants(t *testing.T) {
 func TestOtherClustersDoNotReplaceChosenOnes(t *testing.T) {
 	eachSimulation(t, func(t *testing.T, s *simulation) {
 		before := s.schedule(t, nil).groups
-		chosen := map[string]bool{}
-		for _, g := range before {
-			for _, name := range g.clusters {
-				chosen[name] = true
-			}
-		}
+		chosen := members(before)
 		for range 5 {
 			name := fmt.Sprintf("c%03d", s.random.IntN(1000))
-			if !chosen[name] {
+			if !chosen.Has(name) {
 				s.clusters[name] = s.newCluster(name)
 			}
 			if names := s.names(); len(names) > 0 {
-				if name := names[s.random.IntN(len(names))]; !chosen[name] {
+				if name := names[s.random.IntN(len(names))]; !chosen.Has(name) {
 					delete(s.clusters, name)
 				}
 			}
-			after := map[string]bool{}
-			for _, g := range s.schedule(t, before).groups {
-				for _, name := range g.clusters {
-					after[name] = true
-				}
-			}
-			for name := range chosen {
-				if !after[name] {
-					t.Errorf("%s is not chosen any more", name)
-				}
+			if lost := chosen.Difference(members(s.schedule(t, before).groups)); len(lost) > 0 {
+				t.Errorf("%v are not chosen any more", lost)
 			}
 		}
 	})

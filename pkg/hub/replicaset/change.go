@@ -120,10 +120,8 @@ func workLabels(set *workv1alpha1.ManifestWorkReplicaSet, placement string) (lab
 	for _, key := range slices.Sorted(maps.Keys(set.Labels)) {
 		if _, ours := labels[key]; !ours {
 			keys = append(keys, key)
+			labels[key] = set.Labels[key]
 		}
-	}
-	for _, key := range keys {
-		labels[key] = set.Labels[key]
 	}
 	return labels, strings.Join(keys, ",")
 }

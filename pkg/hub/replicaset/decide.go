@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	clusterv1beta1 "github.com/workwire/workwire/pkg/apis/cluster/v1beta1"
@@ -85,13 +86,19 @@ type placementRollout struct {
 func decide(in input) plan {
 	p := plan{status: *in.set.Status.DeepCopy()}
 	if p.invalid = validateNames(in.set); p.invalid != "" {
-		setInvalidName(&p.status, p.invalid, in.now)
+		conditionSetter(&p.status, in.now)(metav1.Condition{
+			Type: workv1alpha1.ManifestWorkReplicaSetConditionManifestworkApplied, Status: metav1.ConditionFalse,
+			Reason: workv1alpha1.ReasonInvalidManifestWorkName, Message: p.invalid,
+		})
 		return p
 	}
 	for _, placement := range in.placements {
 		if placement.object == nil {
 			p.invalid = fmt.Sprintf("Placement %s does not exist in namespace %s; works stay unchanged until it does", placement.ref.Name, in.set.Namespace)
-			setPlacementMissing(&p.status, in.now)
+			conditionSetter(&p.status, in.now)(metav1.Condition{
+				Type: workv1alpha1.ManifestWorkReplicaSetConditionPlacementVerified, Status: metav1.ConditionFalse,
+				Reason: workv1alpha1.ReasonPlacementDecisionNotFound,
+			})
 			return p
 		}
 	}
@@ -190,7 +197,9 @@ func (p *plan) planPlacement(in input, placement placement, works map[string]*wo
 	for _, cluster := range slices.Sorted(maps.Keys(works)) {
 		work := works[cluster]
 		if _, ok := chosen[cluster]; ok {
-			p.relabel(in, name, work)
+			if change, changed := labelChange(work, in.set, name); changed && work.DeletionTimestamp == nil {
+				p.changes = append(p.changes, change)
+			}
 		} else if errGroups == nil { // otherwise it is unknown whether the cluster was chosen
 			p.remove(work)
 		}
@@ -227,15 +236,6 @@ func (p *plan) startCluster(in input, placement, cluster string, works map[strin
 	case work.DeletionTimestamp == nil:
 		p.changes = append(p.changes, updateChange(work, in.set, placement, in.now))
 		delete(works, cluster) // the update sets its labels
-	}
-}
-
-func (p *plan) relabel(in input, placement string, work *workv1.ManifestWork) {
-	if work.DeletionTimestamp != nil {
-		return
-	}
-	if change, ok := labelChange(work, in.set, placement); ok {
-		p.changes = append(p.changes, change)
 	}
 }
 

@@ -73,31 +73,23 @@ func worksOf(placement string, texts ...string) []*workv1.ManifestWork {
 		cluster, state, _ := strings.Cut(text, ":")
 		work := newWork(newSet(), placement, cluster, start)
 		work.UID, work.Generation = types.UID("uid-"+cluster), 1
-		condition := func(kind string, status metav1.ConditionStatus) {
+		conditions, known := map[string][]string{
+			"new": nil, "old": nil, "going": nil, "ok": {workv1.WorkApplied, workv1.WorkAvailable},
+			"progressing": {workv1.WorkApplied, workv1.WorkAvailable, workv1.WorkProgressing},
+			"failed":      {workv1.WorkApplied, workv1.WorkAvailable, workv1.WorkProgressing, workv1.WorkDegraded},
+		}[state]
+		for _, kind := range conditions {
 			work.Status.Conditions = append(work.Status.Conditions, metav1.Condition{
-				Type: kind, Status: status, ObservedGeneration: 1, LastTransitionTime: metav1.NewTime(start),
+				Type: kind, Status: metav1.ConditionTrue, ObservedGeneration: 1, LastTransitionTime: metav1.NewTime(start),
 			})
 		}
-		switch state {
-		case "new":
-		case "old":
-			work.Spec = template("1")
-		case "ok":
-			condition(workv1.WorkApplied, metav1.ConditionTrue)
-			condition(workv1.WorkAvailable, metav1.ConditionTrue)
-		case "progressing":
-			condition(workv1.WorkApplied, metav1.ConditionTrue)
-			condition(workv1.WorkAvailable, metav1.ConditionTrue)
-			condition(workv1.WorkProgressing, metav1.ConditionTrue)
-		case "failed":
-			condition(workv1.WorkApplied, metav1.ConditionTrue)
-			condition(workv1.WorkAvailable, metav1.ConditionTrue)
-			condition(workv1.WorkProgressing, metav1.ConditionTrue)
-			condition(workv1.WorkDegraded, metav1.ConditionTrue)
-		case "going":
-			work.DeletionTimestamp = &metav1.Time{Time: start}
-		default:
+		switch {
+		case !known:
 			panic("what is " + text)
+		case state == "old":
+			work.Spec = template("1")
+		case state == "going":
+			work.DeletionTimestamp = &metav1.Time{Time: start}
 		}
 		works = append(works, work)
 	}

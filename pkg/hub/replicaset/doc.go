@@ -3,10 +3,6 @@
 // as their rollout strategies allow. It updates these works when the template changes, deletes the
 // works that are no longer wanted, and summarizes their state in the status of the set.
 //
-//	c, err := replicaset.New(replicaset.Config{Informers: informers, Works: works, Client: client})
-//	...
-//	err = c.Run(ctx)
-//
 // A pure function, decide, makes all decisions from the set, its placements and their decisions,
 // its works and the time. Package rollout decides which clusters a rollout reaches. A reconcile
 // reads these objects from caches, decides, writes the status if it differs, and then writes the

@@ -13,15 +13,12 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/record"
-	"k8s.io/client-go/util/retry"
 
 	"github.com/workwire/workwire/deploy/crds"
 	"github.com/workwire/workwire/deploy/install"
@@ -61,18 +58,11 @@ type env struct {
 func newEnv(t *testing.T, clusters int) *env {
 	t.Helper()
 	plane.Require(t)
-	client, err := versioned.NewForConfig(plane.REST())
-	if err != nil {
-		t.Fatal(err)
+	e := &env{
+		t: t, client: versioned.NewForConfigOrDie(plane.REST()), namespace: plane.Namespace(t, "sets"), clock: time.Now().Truncate(time.Second),
 	}
-	e := &env{t: t, client: client, namespace: plane.Namespace(t, "sets"), clock: time.Now().Truncate(time.Second)}
-	namespaces := kubernetes.NewForConfigOrDie(plane.REST()).CoreV1().Namespaces()
 	for i := range clusters {
-		name := fmt.Sprintf("%s-c%02d", e.namespace, i+1)
-		if _, err := namespaces.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
-		e.clusters = append(e.clusters, name)
+		e.clusters = append(e.clusters, plane.CreateNamespace(t, fmt.Sprintf("%s-c%02d", e.namespace, i+1)))
 	}
 	t.Cleanup(e.clear)
 	return e
@@ -264,21 +254,24 @@ func (e *env) createSet(set *workv1alpha1.ManifestWorkReplicaSet) {
 func (e *env) updateSet(name string, change func(*workv1alpha1.ManifestWorkReplicaSet)) {
 	e.t.Helper()
 	client := e.client.WorkV1alpha1().ManifestWorkReplicaSets(e.namespace)
-	if err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+	kit.Eventually(e.t, "update set "+name, func() error {
 		set, err := client.Get(e.t.Context(), name, metav1.GetOptions{})
-		if err != nil {
-			return err
+		if err == nil {
+			change(set)
+			_, err = client.Update(e.t.Context(), set, metav1.UpdateOptions{})
 		}
-		change(set)
-		_, err = client.Update(e.t.Context(), set, metav1.UpdateOptions{})
 		return err
-	}); err != nil {
-		e.t.Fatal(err)
-	}
+	})
 }
 
 func (e *env) getSet(name string) (*workv1alpha1.ManifestWorkReplicaSet, error) {
 	return e.client.WorkV1alpha1().ManifestWorkReplicaSets(e.namespace).Get(e.t.Context(), name, metav1.GetOptions{})
+}
+
+// awaitGone waits until the set does not exist.
+func (e *env) awaitGone(set string) {
+	e.t.Helper()
+	kit.True(e.t, set+" is gone", func() bool { _, err := e.getSet(set); return apierrors.IsNotFound(err) })
 }
 
 // works returns the works of a set.

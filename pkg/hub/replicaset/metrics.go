@@ -1,10 +1,9 @@
 package replicaset
 
 import (
-	"errors"
-
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/workwire/workwire/pkg/hub/controller"
 	"github.com/workwire/workwire/pkg/hub/rollout"
 )
 
@@ -16,37 +15,25 @@ type metrics struct {
 }
 
 func newMetrics() *metrics {
-	options := func(name, help string) prometheus.Opts {
-		return prometheus.Opts{Namespace: "workwire", Subsystem: "hub", Name: "replicaset_" + name, Help: help}
+	gauge := func(name, help, label string) *prometheus.GaugeVec {
+		return prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Namespace: "workwire", Subsystem: "hub", Name: "replicaset_" + name, Help: help}, []string{label})
 	}
 	return &metrics{
 		reconciles: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Namespace: "workwire", Subsystem: "hub", Name: "replicaset_reconcile_seconds",
 			Help: "Duration of the reconciles of one ManifestWorkReplicaSet, including its writes.", Buckets: prometheus.ExponentialBuckets(0.001, 4, 9),
 		}),
-		works: prometheus.NewCounterVec(prometheus.CounterOpts(options("works_written_total",
+		works: controller.NewCounter("replicaset_works_written_total",
 			"Writes of works of ManifestWorkReplicaSets, by action: create, update (to the template), label or delete; and by result: ok, gone, "+
-				"outdated (the cache was behind) or failed (both retried).")), []string{"action", "result"}),
-		statuses: prometheus.NewCounterVec(prometheus.CounterOpts(options("status_writes_total",
-			"Writes of the status of ManifestWorkReplicaSets, by result: written or failed (retried).")), []string{"result"}),
-		sets: prometheus.NewGaugeVec(prometheus.GaugeOpts(options("sets",
-			"ManifestWorkReplicaSets, by rollout: complete, progressing, stopped (by failures) or invalid (until the set or a placement is changed).")), []string{"rollout"}),
-		clusters: prometheus.NewGaugeVec(prometheus.GaugeOpts(options("clusters",
-			"Clusters that placements of ManifestWorkReplicaSets selected, by state with the template: waiting, started, progressing, succeeded, "+
-				"failed, timed_out; and away, which are counted in one of the other states too.")), []string{"state"}),
+				"outdated (the cache was behind) or failed (both retried).", "action", "result"),
+		statuses: controller.NewCounter("replicaset_status_writes_total",
+			"Writes of the status of ManifestWorkReplicaSets, by result: written or failed (retried).", "result"),
+		sets: gauge("sets", "ManifestWorkReplicaSets, by rollout: complete, progressing, stopped (by failures) or invalid (until the set or a "+
+			"placement is changed).", "rollout"),
+		clusters: gauge("clusters", "Clusters that placements of ManifestWorkReplicaSets selected, by state with the template: waiting, started, "+
+			"progressing, succeeded, failed, timed_out; and away, which are counted in one of the other states too.", "state"),
 	}
-}
-
-// register registers the metrics with r, which may be nil.
-func (m *metrics) register(r prometheus.Registerer) error {
-	if r == nil {
-		return nil
-	}
-	var errs []error
-	for _, c := range []prometheus.Collector{m.reconciles, m.works, m.statuses, m.sets, m.clusters} {
-		errs = append(errs, r.Register(c))
-	}
-	return errors.Join(errs...)
 }
 
 // gaugeValues is the share of one set in the gauges.

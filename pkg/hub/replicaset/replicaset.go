@@ -19,6 +19,7 @@ import (
 	"github.com/workwire/workwire/pkg/client/clientset/versioned"
 	"github.com/workwire/workwire/pkg/hub/controller"
 	"github.com/workwire/workwire/pkg/hub/works"
+	"github.com/workwire/workwire/pkg/required"
 )
 
 // DefaultWorkers is the default of Config.Workers.
@@ -85,7 +86,9 @@ func New(cfg Config) (*Controller, error) {
 			controller.On(cfg.Works.Cache, c.workChanged),
 		},
 	})
-	if err = errors.Join(err, c.addIndexers(), c.metrics.register(cfg.Registerer)); err != nil {
+	m := c.metrics
+	err = errors.Join(err, c.addIndexers(), controller.Register(cfg.Registerer, m.reconciles, m.works, m.statuses, m.sets, m.clusters))
+	if err != nil {
 		return nil, fmt.Errorf("replicaset: %w", err)
 	}
 	return c, nil
@@ -93,25 +96,16 @@ func New(cfg Config) (*Controller, error) {
 
 // validate reports every fault of cfg and sets the defaults.
 func (cfg *Config) validate() error {
-	var errs []error
-	if cfg.Informers == nil {
-		errs = append(errs, errors.New("config.Informers is required"))
-	}
-	if cfg.Works == nil {
-		errs = append(errs, errors.New("config.Works is required"))
-	}
-	if cfg.Client == nil {
-		errs = append(errs, errors.New("config.Client is required"))
-	}
+	err := required.Fields(cfg, "Informers", "Works", "Client")
 	if cfg.Workers < 0 {
-		errs = append(errs, fmt.Errorf("config.Workers must be at least 1, or 0 for %d, got %d", DefaultWorkers, cfg.Workers))
+		err = errors.Join(err, fmt.Errorf("Workers must be at least 1, or 0 for %d, got %d", DefaultWorkers, cfg.Workers))
 	}
 	cfg.Workers = cmp.Or(cfg.Workers, DefaultWorkers)
 	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	return errors.Join(errs...)
+	return err
 }
 
 // state is what the controller remembers of a set between two reconciles. It can be lost at any

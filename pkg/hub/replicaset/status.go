@@ -138,23 +138,6 @@ func joinNames(clusters []string) string {
 	return strings.Join(clusters, ", ")
 }
 
-// setInvalidName sets the condition of a set that cannot have works. It changes nothing else.
-func setInvalidName(status *workv1alpha1.ManifestWorkReplicaSetStatus, message string, now time.Time) {
-	conditionSetter(status, now)(metav1.Condition{
-		Type: workv1alpha1.ManifestWorkReplicaSetConditionManifestworkApplied, Status: metav1.ConditionFalse,
-		Reason: workv1alpha1.ReasonInvalidManifestWorkName, Message: message,
-	})
-}
-
-// setPlacementMissing sets the condition of a set with a missing placement. It changes nothing
-// else.
-func setPlacementMissing(status *workv1alpha1.ManifestWorkReplicaSetStatus, now time.Time) {
-	conditionSetter(status, now)(metav1.Condition{
-		Type: workv1alpha1.ManifestWorkReplicaSetConditionPlacementVerified, Status: metav1.ConditionFalse,
-		Reason: workv1alpha1.ReasonPlacementDecisionNotFound,
-	})
-}
-
 // conditionSetter returns a function that sets a condition. Its transition time is now if its
 // status has changed.
 func conditionSetter(status *workv1alpha1.ManifestWorkReplicaSetStatus, now time.Time) func(metav1.Condition) {

@@ -1,6 +1,7 @@
 package replicaset
 
 import (
+	"cmp"
 	"errors"
 	"maps"
 	"slices"
@@ -8,7 +9,7 @@ import (
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/tools/cache"
 
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
@@ -69,24 +70,18 @@ func indexClusters(object any) ([]string, error) {
 
 // setChanged ignores changes of the status, which only this controller writes.
 func (c *Controller) setChanged(before, after *workv1alpha1.ManifestWorkReplicaSet) {
-	switch {
-	case after == nil:
-		c.Add(controller.KeyOf(before))
-	case before == nil || before.UID != after.UID || before.Generation != after.Generation ||
+	if before == nil || after == nil || before.UID != after.UID || before.Generation != after.Generation ||
 		!before.DeletionTimestamp.Equal(after.DeletionTimestamp) || !maps.Equal(before.Labels, after.Labels) ||
-		!slices.Equal(before.Finalizers, after.Finalizers):
-		c.Add(controller.KeyOf(after))
+		!slices.Equal(before.Finalizers, after.Finalizers) {
+		c.Add(controller.KeyOf(cmp.Or(after, before)))
 	}
 }
 
 func (c *Controller) placementChanged(before, after *clusterv1beta1.Placement) {
-	switch {
-	case after == nil:
-		c.addSetsOf(controller.KeyOf(before).String())
-	case before == nil || before.UID != after.UID || before.Generation != after.Generation ||
+	if before == nil || after == nil || before.UID != after.UID || before.Generation != after.Generation ||
 		before.Status.NumberOfSelectedClusters != after.Status.NumberOfSelectedClusters ||
-		!apiequality.Semantic.DeepEqual(before.Status.DecisionGroups, after.Status.DecisionGroups):
-		c.addSetsOf(controller.KeyOf(after).String())
+		!apiequality.Semantic.DeepEqual(before.Status.DecisionGroups, after.Status.DecisionGroups) {
+		c.addSetsOf(controller.KeyOf(cmp.Or(after, before)).String())
 	}
 }
 
@@ -117,20 +112,12 @@ func (c *Controller) clusterChanged(before, after *clusterv1.ManagedCluster) {
 	if before != nil && after != nil && presenceOf(before) == presenceOf(after) {
 		return
 	}
-	cluster := after
-	if cluster == nil {
-		cluster = before
-	}
-	placements := make(map[string]bool)
-	for _, decision := range c.decisions.List(byCluster, cluster.Name) {
+	placements := sets.New[string]()
+	for _, decision := range c.decisions.List(byCluster, cmp.Or(after, before).Name) {
 		keys, _ := indexPlacementLabel(decision)
-		for _, key := range keys {
-			placements[key] = true
-		}
+		placements.Insert(keys...)
 	}
-	for placement := range placements {
-		c.addSetsOf(placement)
-	}
+	c.addSetsOf(placements.UnsortedList()...)
 }
 
 // workChanged queues the sets of a work that has changed in a field that decide reads.
@@ -140,16 +127,12 @@ func (c *Controller) workChanged(before, after *workv1.ManifestWork) {
 		apiequality.Semantic.DeepEqual(before.Status.Conditions, after.Status.Conditions) {
 		return
 	}
-	sets := make(map[types.NamespacedName]bool)
 	for _, work := range []*workv1.ManifestWork{before, after} {
 		if work != nil {
 			if set, ok := parseLabel(work.Labels[workv1.ReplicaSetLabelKey]); ok {
-				sets[set] = true
+				c.Add(set) // a set that is queued already is not queued again
 			}
 		}
-	}
-	for set := range sets {
-		c.Add(set)
 	}
 }
 

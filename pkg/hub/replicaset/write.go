@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -13,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
@@ -76,20 +78,16 @@ func (s *state) fail(work types.NamespacedName, now time.Time) bool {
 
 // due returns the changes whose backoff has passed, and forgets the failures of other works.
 func (s *state) due(changes []change, now time.Time) []change {
-	wanted := make(map[types.NamespacedName]bool, len(changes))
+	wanted := sets.New[types.NamespacedName]()
 	var due []change
 	for _, change := range changes {
 		key := controller.KeyOf(change.work)
-		wanted[key] = true
+		wanted.Insert(key)
 		if f, ok := s.failures[key]; !ok || !now.Before(f.retryAt) {
 			due = append(due, change)
 		}
 	}
-	for key := range s.failures {
-		if !wanted[key] {
-			delete(s.failures, key)
-		}
-	}
+	maps.DeleteFunc(s.failures, func(key types.NamespacedName, _ failure) bool { return !wanted.Has(key) })
 	return due
 }
 

@@ -32,21 +32,10 @@ const (
 
 // String returns the name of the status.
 func (s Status) String() string {
-	switch s {
-	case ToApply:
-		return "ToApply"
-	case Progressing:
-		return "Progressing"
-	case Succeeded:
-		return "Succeeded"
-	case Failed:
-		return "Failed"
-	case TimeOut:
-		return "TimeOut"
-	case Skip:
-		return "Skip"
+	if s < ToApply || s > Skip {
+		return "Status(?)"
 	}
-	return "Status(?)"
+	return [...]string{"ToApply", "Progressing", "Succeeded", "Failed", "TimeOut", "Skip"}[s]
 }
 
 // Cluster is the state of one cluster at the time of a decision. The zero value is a cluster that

@@ -4,6 +4,8 @@ import (
 	"slices"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/sets"
+
 	clusterv1alpha1 "github.com/workwire/workwire/pkg/apis/cluster/v1alpha1"
 )
 
@@ -46,11 +48,11 @@ func (s Strategy) Decide(groups []Group, clusters map[string]Cluster, now time.T
 		total += len(group.Clusters)
 	}
 
+	for _, group := range mandatory {
+		d.decideGroup(group, true)
+	}
 	switch s.kind {
 	case clusterv1alpha1.Progressive:
-		for _, group := range mandatory {
-			d.decideMandatoryGroup(group)
-		}
 		var sequence []string
 		for _, group := range others {
 			sequence = append(sequence, group.Clusters...)
@@ -58,11 +60,8 @@ func (s Strategy) Decide(groups []Group, clusters map[string]Cluster, now time.T
 		slices.Sort(sequence)
 		d.decideSequence(sequence, total)
 	case clusterv1alpha1.ProgressivePerGroup:
-		for _, group := range mandatory {
-			d.decideMandatoryGroup(group)
-		}
 		for _, group := range others {
-			d.decideGroup(group)
+			d.decideGroup(group, false)
 		}
 	default:
 		for _, group := range others {
@@ -95,28 +94,20 @@ type decider struct {
 
 // split separates the mandatory groups of the strategy from the others. Both are ordered by index.
 func (d *decider) split(groups []Group) (mandatory, others []Group) {
-	names, indexes := map[string]bool{}, map[int]bool{}
-	for _, group := range groups {
-		names[group.Name], indexes[group.Index] = true, true
+	names := func(named clusterv1alpha1.MandatoryDecisionGroup, group Group) bool {
+		if named.GroupName != "" {
+			return named.GroupName == group.Name
+		}
+		return int(named.GroupIndex) == group.Index
 	}
-	byName, byIndex := map[string]bool{}, map[int]bool{}
 	for _, named := range d.mandatory {
-		switch {
-		case named.GroupName != "":
-			byName[named.GroupName] = true
-			if !names[named.GroupName] {
-				d.Missing = append(d.Missing, named)
-				d.blocked = true
-			}
-		default:
-			byIndex[int(named.GroupIndex)] = true
-			if !indexes[int(named.GroupIndex)] {
-				d.Missing = append(d.Missing, named)
-			}
+		if !slices.ContainsFunc(groups, func(group Group) bool { return names(named, group) }) {
+			d.Missing = append(d.Missing, named)
+			d.blocked = d.blocked || named.GroupName != ""
 		}
 	}
 	for _, group := range groups {
-		if byIndex[group.Index] || byName[group.Name] {
+		if slices.ContainsFunc(d.mandatory, func(named clusterv1alpha1.MandatoryDecisionGroup) bool { return names(named, group) }) {
 			mandatory = append(mandatory, group)
 		} else {
 			others = append(others, group)
@@ -125,25 +116,20 @@ func (d *decider) split(groups []Group) (mandatory, others []Group) {
 	return mandatory, others
 }
 
-// decideMandatoryGroup starts every cluster of the group unless an earlier group blocks, and blocks
-// later groups until all its clusters have succeeded.
-func (d *decider) decideMandatoryGroup(group Group) {
-	t := d.count(group.Clusters, func(tally) int { return 0 })
+// decideGroup starts every cluster of the group unless an earlier group blocks, and blocks later
+// groups until all its clusters have succeeded. If it is not mandatory, maxFailures of them may fail.
+func (d *decider) decideGroup(group Group, mandatory bool) {
+	tolerated := d.maxFailures.resolve(len(group.Clusters))
+	excusable := func(t tally) int { return t.succeeded }
+	if mandatory {
+		tolerated, excusable = 0, func(tally) int { return 0 }
+	}
+	t := d.count(group.Clusters, excusable)
 	failures := t.failures()
-	d.blockIf(len(failures) > 0, failures)
+	d.blockIf(len(failures) > tolerated, failures)
 	d.startGroup(group.Clusters, t)
 	noneSucceeded := t.succeeded == 0 && t.skipped < len(group.Clusters)
-	d.blocked = d.blocked || len(t.toApply) > 0 || t.inProgress > 0 || noneSucceeded
-}
-
-// decideGroup is decideMandatoryGroup for a group of ProgressivePerGroup: maxFailures of its
-// clusters may fail.
-func (d *decider) decideGroup(group Group) {
-	t := d.count(group.Clusters, func(t tally) int { return t.succeeded })
-	failures := t.failures()
-	d.blockIf(len(failures) > d.maxFailures.resolve(len(group.Clusters)), failures)
-	d.startGroup(group.Clusters, t)
-	d.blocked = d.blocked || len(t.toApply) > 0 || t.inProgress > 0
+	d.blocked = d.blocked || len(t.toApply) > 0 || t.inProgress > 0 || mandatory && noneSucceeded
 }
 
 // decideSequence starts as many clusters as there are free slots. maxFailures is relative to total,
@@ -188,16 +174,13 @@ func (d *decider) startGroup(clusters []string, t tally) {
 // assign adds the clusters to the lists of the decision, in their order. starting are the clusters
 // that receive the template now.
 func (d *decider) assign(clusters, starting []string) {
-	starts := make(map[string]bool, len(starting))
-	for _, name := range starting {
-		starts[name] = true
-	}
+	starts := sets.New(starting...)
 	for _, name := range clusters {
 		switch status := d.clusters[name].Status; {
 		case status == Skip:
 		case status != ToApply:
 			d.Rollout = append(d.Rollout, name)
-		case starts[name]:
+		case starts.Has(name):
 			d.Start = append(d.Start, name)
 			d.Rollout = append(d.Rollout, name)
 		default:

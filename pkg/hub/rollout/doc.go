@@ -8,13 +8,7 @@
 //
 //	strategy, err := rollout.Parse(&ref.RolloutStrategy)
 //	groups, err := rollout.GroupsOf(placement, decisions)
-//	for _, group := range groups {
-//		for _, name := range group.Clusters {
-//			cluster := rollout.StatusOf(works[name], upToDate(works[name]), now)
-//			cluster.Away, cluster.PresenceSince = presence(name)
-//			clusters[name] = cluster
-//		}
-//	}
+//	clusters[name] = rollout.StatusOf(works[name], upToDate(works[name]), now) // and Away, PresenceSince
 //	decision := strategy.Decide(groups, clusters, now)
 //	// Create or update the works of decision.Start. Decide again at decision.RequeueAt.
 //

@@ -3,7 +3,6 @@ package rollout
 import (
 	"errors"
 	"fmt"
-	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -92,17 +91,15 @@ func (s *Strategy) parseConfig(options string, from clusterv1alpha1.RolloutConfi
 }
 
 func parseAmount(field string, from intstr.IntOrString) (amount, error) {
-	parsed := amount{value: int(from.IntVal)}
+	parsed, err := amount{value: int(from.IntVal)}, error(nil)
 	if from.Type == intstr.String {
 		var digits string
 		digits, parsed.percent = strings.CutSuffix(from.StrVal, "%")
-		value, err := strconv.ParseUint(digits, 10, 31)
-		if err != nil {
-			return amount{}, fmt.Errorf("%s is %q: must be a number of clusters, or a percentage from 0%% to 100%%", field, from.StrVal)
-		}
+		var value uint64
+		value, err = strconv.ParseUint(digits, 10, 31)
 		parsed.value = int(value)
 	}
-	if parsed.value < 0 || parsed.value > math.MaxInt32 || parsed.percent && parsed.value > 100 {
+	if err != nil || parsed.value < 0 || parsed.percent && parsed.value > 100 {
 		return amount{}, fmt.Errorf("%s is %q: must be a number of clusters, or a percentage from 0%% to 100%%", field, from.String())
 	}
 	return parsed, nil
