@@ -8,20 +8,16 @@ import (
 	"k8s.io/client-go/util/workqueue"
 )
 
-// QueueMetrics has the metrics workwire_queue_* of work queues, labelled with the name of the
-// queue. It is a [workqueue.MetricsProvider] for the configuration of a queue; client-go's own
-// provider is global.
-type QueueMetrics struct {
+type queueMetrics struct {
 	depth, unfinished, longest *prometheus.GaugeVec
 	adds, retries              *prometheus.CounterVec
 	latency, duration          *prometheus.HistogramVec
 }
 
-var _ workqueue.MetricsProvider = (*QueueMetrics)(nil)
-
-// NewQueueMetrics creates the metrics and registers them with r, unless r is nil. It returns an
-// error if r has them already.
-func NewQueueMetrics(r prometheus.Registerer) (*QueueMetrics, error) {
+// NewQueueMetrics creates the metrics workwire_queue_* of work queues, labelled with the name of the queue, for the
+// configuration of a queue; client-go's own provider is global. It registers them with r, unless r is nil, and returns
+// an error if r has them already.
+func NewQueueMetrics(r prometheus.Registerer) (workqueue.MetricsProvider, error) {
 	name := []string{"queue"}
 	gauge := func(metric, help string) *prometheus.GaugeVec {
 		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "workwire", Subsystem: "queue", Name: metric, Help: help}, name)
@@ -34,7 +30,7 @@ func NewQueueMetrics(r prometheus.Registerer) (*QueueMetrics, error) {
 			Namespace: "workwire", Subsystem: "queue", Name: metric, Help: help, Buckets: prometheus.ExponentialBuckets(0.001, 4, 9),
 		}, name)
 	}
-	m := &QueueMetrics{
+	m := &queueMetrics{
 		depth:      gauge("depth", "Current number of items that wait."),
 		unfinished: gauge("unfinished_work_seconds", "Sum of the time in seconds that the items in progress have taken so far."),
 		longest:    gauge("longest_running_seconds", "Time in seconds that the longest-running item in progress has taken so far."),
@@ -56,37 +52,24 @@ func NewQueueMetrics(r prometheus.Registerer) (*QueueMetrics, error) {
 	return m, nil
 }
 
-// NewDepthMetric implements [workqueue.MetricsProvider].
-func (m *QueueMetrics) NewDepthMetric(name string) workqueue.GaugeMetric {
+func (m *queueMetrics) NewDepthMetric(name string) workqueue.GaugeMetric {
 	return m.depth.WithLabelValues(name)
 }
-
-// NewAddsMetric implements [workqueue.MetricsProvider].
-func (m *QueueMetrics) NewAddsMetric(name string) workqueue.CounterMetric {
+func (m *queueMetrics) NewAddsMetric(name string) workqueue.CounterMetric {
 	return m.adds.WithLabelValues(name)
 }
-
-// NewLatencyMetric implements [workqueue.MetricsProvider].
-func (m *QueueMetrics) NewLatencyMetric(name string) workqueue.HistogramMetric {
+func (m *queueMetrics) NewLatencyMetric(name string) workqueue.HistogramMetric {
 	return m.latency.WithLabelValues(name)
 }
-
-// NewWorkDurationMetric implements [workqueue.MetricsProvider].
-func (m *QueueMetrics) NewWorkDurationMetric(name string) workqueue.HistogramMetric {
+func (m *queueMetrics) NewWorkDurationMetric(name string) workqueue.HistogramMetric {
 	return m.duration.WithLabelValues(name)
 }
-
-// NewUnfinishedWorkSecondsMetric implements [workqueue.MetricsProvider].
-func (m *QueueMetrics) NewUnfinishedWorkSecondsMetric(name string) workqueue.SettableGaugeMetric {
+func (m *queueMetrics) NewUnfinishedWorkSecondsMetric(name string) workqueue.SettableGaugeMetric {
 	return m.unfinished.WithLabelValues(name)
 }
-
-// NewLongestRunningProcessorSecondsMetric implements [workqueue.MetricsProvider].
-func (m *QueueMetrics) NewLongestRunningProcessorSecondsMetric(name string) workqueue.SettableGaugeMetric {
+func (m *queueMetrics) NewLongestRunningProcessorSecondsMetric(name string) workqueue.SettableGaugeMetric {
 	return m.longest.WithLabelValues(name)
 }
-
-// NewRetriesMetric implements [workqueue.MetricsProvider].
-func (m *QueueMetrics) NewRetriesMetric(name string) workqueue.CounterMetric {
+func (m *queueMetrics) NewRetriesMetric(name string) workqueue.CounterMetric {
 	return m.retries.WithLabelValues(name)
 }

@@ -200,19 +200,30 @@ func (w *world) admit(ctx context.Context) error {
 	if err := install.Policies(ctx, w.Plane.REST(), policies.Finalizers()); err != nil {
 		return err
 	}
-	bounded, cancel := context.WithTimeout(ctx, time.Minute)
-	defer cancel()
 	works := w.works.WorkV1().ManifestWorks(string(w.clusters[0]))
 	probe := &workv1.ManifestWork{ObjectMeta: metav1.ObjectMeta{Name: "probe"}}
 	probe.Spec.Workload.Manifests = []workv1.Manifest{{RawExtension: runtime.RawExtension{
 		Raw: []byte(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"probe","namespace":"default"}}`)}}}
+	return poll(ctx, time.Minute, "the policy of finalizers is in force", func(ctx context.Context) error {
+		made, err := works.Create(ctx, probe, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		if err == nil && len(made.Finalizers) == 0 {
+			err = errors.New("it adds none")
+		}
+		return err
+	})
+}
+
+// poll calls check until it returns nil.
+func poll(ctx context.Context, limit time.Duration, what string, check func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
 	for {
-		made, err := works.Create(bounded, probe, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-		if err == nil && len(made.Finalizers) > 0 {
+		err := check(ctx)
+		if err == nil {
 			return nil
 		}
-		if procs.Pause(bounded, 200*time.Millisecond) != nil {
-			return fmt.Errorf("the policy of finalizers does not come into force within a minute: %w", err)
+		if procs.Pause(ctx, 20*time.Millisecond) != nil {
+			return fmt.Errorf("wait until %s: not within %v: %w", what, limit, err)
 		}
 	}
 }
@@ -311,27 +322,17 @@ func (w *world) launch(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for {
-		_, err := procs.Get(bounded, "http://"+w.Listen+"/readyz")
-		if err == nil {
-			return nil
-		}
-		if died := w.Program.Died(); died != nil {
-			return died
-		}
-		if procs.Pause(bounded, 50*time.Millisecond) != nil {
-			return fmt.Errorf("the hub is not ready: %w", err)
-		}
-	}
+	return poll(ctx, time.Minute, "the hub is ready", func(ctx context.Context) error {
+		_, err := procs.Get(ctx, "http://"+w.Listen+"/readyz")
+		return errors.Join(err, w.Program.Died())
+	})
 }
 
 // stored waits until the hub says that it has written so many statuses: reading
 // its metrics costs the API server nothing.
 func (w *world) stored(ctx context.Context, n int) error {
-	bounded, cancel := context.WithTimeout(ctx, 10*time.Minute)
-	defer cancel()
-	for {
-		text, err := procs.Get(bounded, "http://"+w.Listen+"/metrics")
+	return poll(ctx, 10*time.Minute, "all statuses are stored", func(ctx context.Context) error {
+		text, err := procs.Get(ctx, "http://"+w.Listen+"/metrics")
 		if err != nil {
 			return err
 		}
@@ -339,14 +340,11 @@ func (w *world) stored(ctx context.Context, n int) error {
 		if err != nil {
 			return err
 		}
-		written := int(metrics.Sum("workwire_hub_status_writes_total", "result=written"))
-		if written >= n {
-			return nil
+		if written := int(metrics.Sum("workwire_hub_status_writes_total", "result=written")); written < n {
+			return fmt.Errorf("%d of %d statuses are stored", written, n)
 		}
-		if err := procs.Pause(bounded, 20*time.Millisecond); err != nil {
-			return fmt.Errorf("%d of %d statuses are stored: %w", written, n, err)
-		}
-	}
+		return nil
+	})
 }
 
 // verify looks whether every work has its status: the hub's own word is not

@@ -19,6 +19,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
@@ -148,18 +149,17 @@ func (p *Plane) classified(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for {
-		_, err := as.CoreV1().Namespaces().Get(ctx, "default", metav1.GetOptions{})
-		if err == nil { // else the API server does not know its rights yet
-			counts, err := p.Requests(ctx)
-			if err != nil || counts.Others > 0 {
-				return err
-			}
+	err = wait.PollUntilContextCancel(ctx, 100*time.Millisecond, true, func(ctx context.Context) (bool, error) {
+		if _, err := as.CoreV1().Namespaces().Get(ctx, "default", metav1.GetOptions{}); err != nil {
+			return false, nil // the API server does not know its rights yet
 		}
-		if err := procs.Pause(ctx, 100*time.Millisecond); err != nil {
-			return fmt.Errorf("count the requests of %s: the API server does not use its flow schemas: %w", User, err)
-		}
+		counts, err := p.Requests(ctx)
+		return counts.Others > 0, err
+	})
+	if err != nil {
+		return fmt.Errorf("count the requests of %s, whose flow schemas the API server must use: %w", User, err)
 	}
+	return nil
 }
 
 // Requests are the numbers of requests of the measured program.
