@@ -21,7 +21,10 @@ const (
 	lantern   = "2861136e-7b35-5411-b823-7fd166b7b3b2"
 	lampDim   = `{"apiVersion":"v1","data":{"lamp":"dim"},"kind":"ConfigMap","metadata":{"name":"lamp","namespace":"pier"}}`
 	lampLight = `{"apiVersion":"v1","data":{"lamp":"bright"},"kind":"ConfigMap","metadata":{"name":"lamp","namespace":"pier"}}`
-	beam      = `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"beam","namespace":"pier"},"spec":{"replicas":2,` +
+	memory    = "6f1c2d3e-0000-4000-8000-00000000cafe"
+	// hash256 was computed with sha256sum.
+	hash256 = "38fdc28d661acd29c272e409a4efd7e1a4d0cc363739522d01b9097923f93136"
+	beam    = `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"beam","namespace":"pier"},"spec":{"replicas":2,` +
 		`"selector":{"matchLabels":{"app":"beam"}},"template":{"metadata":{"labels":{"app":"beam"}},` +
 		`"spec":{"containers":[{"image":"registry.example/beam:3","name":"beam"}]}}}}`
 )
@@ -147,6 +150,14 @@ func messages(t testing.TB) map[string]wire.Message {
 			{UID: lantern, Generation: 2}, {UID: "0d9f4f0e-0000-4000-8000-00000000beef"}}},
 		"spec-resync-all": &wire.SpecResync{Agent: "quay-7-agent", Cluster: "quay-7", Source: "harbor", Versions: []wire.SpecVersion{}},
 		"status-resync-request": &wire.StatusResync{Source: "harbor", Cluster: "quay-7", Hashes: []wire.StatusVersion{
+			{UID: lantern, Hash: strings.Repeat("5f", 32)}}},
+		"authoritative": spec(wire.ResyncResponse, 2, wire.Spec{Meta: specMeta(2, "42"), Bundle: update, SourceIdentity: memory,
+			ContentHash: hash256, Authoritative: true, Trace: `{"traceparent":"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}`}),
+		"delete-identity": spec(wire.ResyncResponse, 2, wire.Spec{Meta: bareMeta, NoMetadata: true, SourceIdentity: memory,
+			DeletionTimestamp: ptr(at(t, "2031-03-04T05:08:08Z"))}),
+		"spec-resync-content": &wire.SpecResync{Agent: "quay-7-agent", Cluster: "quay-7", Versions: []wire.SpecVersion{
+			{UID: lantern, Generation: 2, ContentHash: hash256}}},
+		"status-resync-identity": &wire.StatusResync{Source: "harbor", Cluster: "quay-7", SourceIdentity: memory, Hashes: []wire.StatusVersion{
 			{UID: lantern, Hash: strings.Repeat("5f", 32)}}},
 		"presence":          &wire.Presence{Agent: "quay-7-agent", Cluster: "quay-7", Source: "harbor", Session: "41", Present: true},
 		"presence-gone":     &wire.Presence{Agent: "quay-7-agent", Cluster: "quay-7", Source: "harbor", Session: "41"},
@@ -322,6 +333,11 @@ func TestDecodeRefuses(t *testing.T) {
 		"generation out of range":   {"create", set("resourceversion", "9223372036854775808"), "resourceversion", true},
 		"metadata is no JSON":       {"create", set("metadata", "{"), "extension metadata", true},
 		"metadata is a list":        {"create", set("metadata", "[]"), "extension metadata", true},
+		"content hash in capitals":  {"authoritative", set("contenthash", strings.Repeat("A", 64)), "extension contenthash", true},
+		"content hash too short":    {"authoritative", set("contenthash", "a1"), "extension contenthash", true},
+		"identity of two lines":     {"authoritative", set("sourceidentity", "a\nb"), "extension sourceidentity", true},
+		"identity too long":         {"delete-identity", set("sourceidentity", strings.Repeat("a", 65)), "extension sourceidentity", true},
+		"identity of a request":     {"status-resync-identity", set("sourceidentity", "A"), "extension sourceidentity", false},
 		"deletion at no time":       {"delete", set("deletiontimestamp", "yesterday"), "RFC 3339", true},
 		"deletion without time":     {"delete", drop("deletiontimestamp"), "needs extension deletiontimestamp", true},
 		"no data":                   {"create", payload(""), "no ManifestBundle", true},
@@ -420,6 +436,31 @@ func TestDecodeReadsWhatIsOptional(t *testing.T) {
 	}
 	if status := m.(*wire.Status); status.Meta.UID != lantern {
 		t.Errorf("metadata overrules the extensions: %+v", status.Meta)
+	}
+}
+
+// TestContentHash: Encode computes the hash for a source with an identity, and only for that, and it is the hash
+// of the data; a value of authoritative other than true means nothing.
+func TestContentHash(t *testing.T) {
+	spec := *messages(t)["update"].(*wire.Spec)
+	for _, identity := range []string{"", memory} {
+		spec.SourceIdentity = identity
+		e, err := wire.Encode(&spec, time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, sent := e.Extensions()["contenthash"]
+		if want := sum(string(e.Data())); sent != (identity != "") || sent && (got != want || want != hash256) {
+			t.Errorf("identity %q: contenthash %v, want %s", identity, got, want)
+		}
+	}
+	if got, err := wire.ContentHash(spec.Bundle); err != nil || got != hash256 {
+		t.Errorf("ContentHash = %s, %v; want %s", got, err, hash256)
+	}
+	p := fixture(t, "authoritative")
+	p.properties["ce-authoritative"] = "yes"
+	if m, err := wire.Decode(p.event(t)); err != nil || m.(*wire.Spec).Authoritative {
+		t.Errorf("authoritative %q is taken for true: %v", "yes", err)
 	}
 }
 

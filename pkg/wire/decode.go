@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
 	"strconv"
 	"time"
 
@@ -108,6 +109,9 @@ func decodeSpec(e cloudevents.Event, action Action) (Message, error) {
 		s.Meta.Name = bare.Name
 	}
 	s.Meta.UID, s.Meta.Generation = s.UID, int64(s.Generation)
+	if s.SourceIdentity, err = x.shaped(extSourceIdentity, memoryIdentityShape); err != nil {
+		return fail(err)
+	}
 	if s.DeletionTimestamp, err = x.deletionTimestamp(); err != nil {
 		return fail(err)
 	}
@@ -117,6 +121,10 @@ func decodeSpec(e cloudevents.Event, action Action) (Message, error) {
 	if action == Delete {
 		return fail(errors.New("a deletion needs extension deletiontimestamp"))
 	}
+	if s.ContentHash, err = x.shaped(extContentHash, contentHashShape); err != nil {
+		return fail(err)
+	}
+	s.Authoritative = x.text(extAuthoritative) == "true"
 	var bundle Bundle
 	if err := decodeData(e, &bundle, "ManifestBundle"); err != nil {
 		return fail(err)
@@ -193,10 +201,15 @@ func decodeStatusResync(e cloudevents.Event) (Message, error) {
 		return nil, err
 	}
 	x := extensions(e.Extensions())
+	identity, err := x.shaped(extSourceIdentity, memoryIdentityShape)
+	if err != nil {
+		return nil, err
+	}
 	return &StatusResync{
-		Source:  SourceID(e.Source()),
-		Cluster: ClusterName(x.text(extClusterName)),
-		Hashes:  data.StatusHashes,
+		Source:         SourceID(e.Source()),
+		Cluster:        ClusterName(x.text(extClusterName)),
+		Hashes:         data.StatusHashes,
+		SourceIdentity: identity,
 	}, nil
 }
 
@@ -238,6 +251,20 @@ func (x extensions) text(name string) string {
 		return ""
 	}
 	return text
+}
+
+var (
+	memoryIdentityShape = regexp.MustCompile(`^[a-z0-9-]{1,64}$`)
+	contentHashShape    = regexp.MustCompile(`^[0-9a-f]{64}$`)
+)
+
+// shaped returns an extension, empty if it is not set. It fails if its text does not have this shape.
+func (x extensions) shaped(name string, shape *regexp.Regexp) (string, error) {
+	text := x.text(name)
+	if text != "" && !shape.MatchString(text) {
+		return "", fmt.Errorf("extension %s %.80q: want %s", name, text, shape)
+	}
+	return text, nil
 }
 
 // metadata decodes the extension into meta, and reports whether it is set.

@@ -25,6 +25,9 @@ const (
 	extSequenceID        = "sequenceid"
 	extStatusHash        = "statushash"
 	extLogTracing        = "logtracing"
+	extSourceIdentity    = "sourceidentity"
+	extContentHash       = "contenthash"
+	extAuthoritative     = "authoritative"
 )
 
 const contentType = "application/json"
@@ -72,6 +75,7 @@ func Encode(m Message, now time.Time) (cloudevents.Event, error) {
 		err = setData(&e, presenceData{Present: m.Present, Session: m.Session})
 	case *StatusResync:
 		setSender(&e, string(m.Source), m.Cluster, m.Source)
+		setText(&e, extSourceIdentity, m.SourceIdentity)
 		err = setData(&e, statusResyncData{StatusHashes: orEmpty(m.Hashes)})
 	}
 	if err != nil {
@@ -88,11 +92,23 @@ func (s *Spec) encode(e *cloudevents.Event) error {
 			return err
 		}
 	}
+	setText(e, extSourceIdentity, s.SourceIdentity)
 	if s.IsDeletion() {
 		e.SetExtension(extDeletionTimestamp, s.DeletionTimestamp.UTC().Format(time.RFC3339Nano))
 		return nil
 	}
-	return setData(e, s.Bundle)
+	if s.Authoritative {
+		e.SetExtension(extAuthoritative, "true")
+	}
+	if err := setData(e, s.Bundle); err != nil {
+		return err
+	}
+	hash := s.ContentHash
+	if hash == "" && s.SourceIdentity != "" {
+		hash = hexSHA256(e.Data())
+	}
+	setText(e, extContentHash, hash)
+	return nil
 }
 
 func (s *Status) encode(e *cloudevents.Event) error {
@@ -177,8 +193,13 @@ func setSender(e *cloudevents.Event, sender string, cluster ClusterName, origina
 func setWork(e *cloudevents.Event, uid types.UID, generation Generation, trace string) {
 	e.SetExtension(extResourceID, string(uid))
 	e.SetExtension(extResourceVersion, strconv.FormatInt(int64(generation), 10))
-	if trace != "" {
-		e.SetExtension(extLogTracing, trace)
+	setText(e, extLogTracing, trace)
+}
+
+// setText sets an extension that an empty value leaves out.
+func setText(e *cloudevents.Event, name, value string) {
+	if value != "" {
+		e.SetExtension(name, value)
 	}
 }
 

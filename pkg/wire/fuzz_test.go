@@ -22,15 +22,17 @@ func FuzzDecode(f *testing.F) {
 		p := fixture(f, name)
 		f.Add(p.properties["ce-type"], p.properties["ce-source"], p.properties["ce-resourceid"], p.properties["ce-resourceversion"],
 			p.properties["ce-clustername"], p.properties["ce-originalsource"], p.properties["ce-metadata"],
-			p.properties["ce-deletiontimestamp"], p.properties["ce-sequenceid"], []byte(p.payload))
+			p.properties["ce-deletiontimestamp"], p.properties["ce-sequenceid"], p.properties["ce-sourceidentity"],
+			p.properties["ce-contenthash"], p.properties["ce-authoritative"], []byte(p.payload))
 	}
-	f.Fuzz(func(t *testing.T, kind, source, uid, version, cluster, original, metadata, deleted, sequence string, data []byte) {
+	f.Fuzz(func(t *testing.T, kind, source, uid, version, cluster, original, metadata, deleted, sequence, identity, hash, authoritative string, data []byte) {
 		e := cloudevents.New()
 		e.SetID("1")
 		e.SetType(kind)
 		e.SetSource(source)
 		for name, value := range map[string]string{"resourceid": uid, "resourceversion": version, "clustername": cluster,
-			"originalsource": original, "metadata": metadata, "deletiontimestamp": deleted, "sequenceid": sequence} {
+			"originalsource": original, "metadata": metadata, "deletiontimestamp": deleted, "sequenceid": sequence,
+			"sourceidentity": identity, "contenthash": hash, "authoritative": authoritative} {
 			if value != "" {
 				e.SetExtension(name, value)
 			}
@@ -64,6 +66,9 @@ func FuzzDecode(f *testing.F) {
 		// Times have seconds in JSON, and an absent list is an empty one.
 		if s, ok := m.(*wire.Status); ok && s.Hash == "" {
 			s.Hash = got.(*wire.Status).Hash
+		}
+		if s, ok := m.(*wire.Spec); ok && s.ContentHash == "" {
+			s.ContentHash = got.(*wire.Spec).ContentHash
 		}
 		a, _ := json.Marshal(m)
 		b, _ := json.Marshal(got)

@@ -27,8 +27,22 @@ func StatusHash(status *workv1.ManifestWorkStatus) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("hash the status: %w", err)
 	}
+	return hexSHA256(data), nil
+}
+
+// ContentHash returns the lower-case hex SHA-256 of b as the data of a spec event (docs/protocol.md, Content
+// hash). It costs one encoding of b.
+func ContentHash(b *Bundle) (string, error) {
+	data, err := json.Marshal(b)
+	if err != nil {
+		return "", fmt.Errorf("hash the manifests: %w", err)
+	}
+	return hexSHA256(data), nil
+}
+
+func hexSHA256(data []byte) string {
 	sum := sha256.Sum256(data)
-	return hex.EncodeToString(sum[:]), nil
+	return hex.EncodeToString(sum[:])
 }
 
 // The types below are those of a ManifestWorkStatus with their fields in the order of the JSON

@@ -38,6 +38,15 @@ type Spec struct {
 	Bundle *Bundle
 	// Trace is the `logtracing` extension, a JSON map; it may be empty.
 	Trace string
+	// SourceIdentity identifies the memory of the source: it changes when the source has lost what it knew. At
+	// most 64 characters a-z, 0-9 and -; empty if the source has none.
+	SourceIdentity string
+	// ContentHash is the [ContentHash] of Bundle, empty if the event has none. Encode computes it if it is
+	// empty and SourceIdentity is set.
+	ContentHash string
+	// Authoritative tells the agent to take the spec although its generation is not higher than the one that
+	// the agent holds.
+	Authoritative bool
 }
 
 // IsDeletion reports whether s is a deletion.
@@ -114,6 +123,8 @@ type SpecResync struct {
 type SpecVersion struct {
 	UID        types.UID  `json:"resourceID"`
 	Generation Generation `json:"resourceVersion"`
+	// ContentHash is that of the spec, empty if the source sent none.
+	ContentHash string `json:"contentHash,omitempty"`
 }
 
 // StatusResync requests the statuses that the source lacks, from one agent or all
@@ -126,6 +137,8 @@ type StatusResync struct {
 	// Hashes lists the statuses that the source has; empty requests everything. Works that a
 	// non-empty list does not contain are not sent.
 	Hashes []StatusVersion
+	// SourceIdentity is like that of a [Spec].
+	SourceIdentity string
 }
 
 // StatusVersion is the hash of a status that a source has.

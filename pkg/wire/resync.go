@@ -39,6 +39,20 @@ func (r *SpecResync) Answer(works iter.Seq[WorkVersion]) (send []types.UID, gone
 	return send, gone
 }
 
+// Overrule returns the listed works that the source must send again as authoritative: those that the agent
+// holds at a higher generation than own returns, and those that it holds at an equal generation with other
+// content than hash returns. Entries without a hash and works for which own returns false are not among them.
+// hash is called for equal generations only. It costs O(n) for n listed works.
+func (r *SpecResync) Overrule(own func(types.UID) (Generation, bool), hash func(types.UID) string) (send []types.UID) {
+	for _, h := range r.Versions {
+		generation, ok := own(h.UID)
+		if ok && h.ContentHash != "" && (h.Generation > generation || h.Generation == generation && h.ContentHash != hash(h.UID)) {
+			send = append(send, h.UID)
+		}
+	}
+	return send
+}
+
 // Answer returns the works whose statuses an agent must send (docs/protocol.md, Status resync): the
 // listed works that have another hash, or all if the list is empty. hash returns the hash of a work
 // of the requesting source, and false for other works. all contains the UIDs of all works of that
@@ -69,7 +83,9 @@ func (r *StatusResync) Split(limit int) []*StatusResync {
 	var parts []*StatusResync
 	start, size := 0, around
 	cut := func(end int) {
-		parts = append(parts, &StatusResync{Source: r.Source, Cluster: r.Cluster, Hashes: r.Hashes[start:end]})
+		part := *r
+		part.Hashes = r.Hashes[start:end]
+		parts = append(parts, &part)
 		start, size = end, around
 	}
 	for i := range r.Hashes {

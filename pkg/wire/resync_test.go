@@ -47,6 +47,33 @@ func TestSpecResyncAnswer(t *testing.T) {
 	}
 }
 
+func TestSpecResyncOverrule(t *testing.T) {
+	own := map[types.UID]wire.Generation{"w": 3}
+	for name, tc := range map[string]struct {
+		listed   wire.SpecVersion
+		overrule bool
+		hashed   bool // the source's hash was needed
+	}{
+		"same":                          {wire.SpecVersion{UID: "w", Generation: 3, ContentHash: "own"}, false, true},
+		"other content":                 {wire.SpecVersion{UID: "w", Generation: 3, ContentHash: "other"}, true, true},
+		"no hash":                       {wire.SpecVersion{UID: "w", Generation: 3}, false, false},
+		"higher":                        {wire.SpecVersion{UID: "w", Generation: 4, ContentHash: "own"}, true, false},
+		"higher without hash":           {wire.SpecVersion{UID: "w", Generation: 4}, false, false},
+		"lower: Answer sends it anyway": {wire.SpecVersion{UID: "w", Generation: 2, ContentHash: "other"}, false, false},
+		"unknown":                       {wire.SpecVersion{UID: "ghost", Generation: 3, ContentHash: "other"}, false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			hashed := false
+			got := (&wire.SpecResync{Versions: []wire.SpecVersion{tc.listed}}).Overrule(
+				func(uid types.UID) (wire.Generation, bool) { g, ok := own[uid]; return g, ok },
+				func(types.UID) string { hashed = true; return "own" })
+			if (len(got) == 1) != tc.overrule || hashed != tc.hashed {
+				t.Errorf("Overrule = %v, hashed %v; want %v, %v", got, hashed, tc.overrule, tc.hashed)
+			}
+		})
+	}
+}
+
 func TestStatusResyncAnswer(t *testing.T) {
 	held := map[types.UID]string{"a": "1", "b": "2", "c": ""}
 	for name, tc := range map[string]struct {
@@ -179,14 +206,14 @@ func TestSplit(t *testing.T) {
 		"many":                        {entries(1000), 64 << 10, 3},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := &wire.StatusResync{Source: "harbor", Cluster: "quay-7", Hashes: tc.have}
+			r := &wire.StatusResync{Source: "harbor", Cluster: "quay-7", Hashes: tc.have, SourceIdentity: memory}
 			parts := r.Split(tc.limit)
 			if len(parts) != tc.parts {
 				t.Errorf("Split gives %d parts, want %d", len(parts), tc.parts)
 			}
 			var all []wire.StatusVersion
 			for _, part := range parts {
-				if part.Source != r.Source || part.Cluster != r.Cluster {
+				if part.Source != r.Source || part.Cluster != r.Cluster || part.SourceIdentity != memory {
 					t.Errorf("a part is for %s and %s", part.Source, part.Cluster)
 				}
 				if len(part.Hashes) == 0 && len(tc.have) > 0 {
