@@ -84,6 +84,7 @@ test: needs build ## Run everything that CI runs: generated code, vet, unit, fuz
 	go vet ./...
 	go vet -C test/bench ./...
 	CGO_ENABLED=1 go test -race -timeout 20m ./...
+	CGO_ENABLED=1 go test -race -timeout 10m ./test/faults -run '^TestSoak$$' -soak 2m
 	CGO_ENABLED=1 go test -C test/bench -race -timeout 20m ./...
 	CGO_ENABLED=1 CONTROLPLANE_BIN=$(CURDIR)/bin/controlplane \
 		go test -C controlplane -race -count=1 -timeout 10m $(CONTROLPLANE_TESTED)
@@ -91,6 +92,11 @@ test: needs build ## Run everything that CI runs: generated code, vet, unit, fuz
 .PHONY: e2e
 e2e: ## Run docker-compose.yaml for real: the tutorial, kills, a cut network, new certificates. Needs docker; E2E_REQUIRED=1 E2E_RUN=REGEXP.
 	@hack/e2e.sh
+
+.PHONY: soak
+soak: bin/controlplane ## Break hub, broker and agent in a random order for MINUTES=30, see docs/reliability.md. SEED=N repeats an order.
+	go test ./test/faults -run '^TestSoak$$' -v -count=1 -timeout $$(($(or $(MINUTES),30) + 10))m \
+		-soak $(or $(MINUTES),30)m -seed $(or $(SEED),0)
 
 .PHONY: bench
 bench: build ## Measure agent and hub against their surroundings, 45 minutes. AGENT=PATH ONLY=REGEXP RUNS=3 BROKER=mosquitto PROFILE=1; see docs/performance.md.

@@ -93,7 +93,7 @@ func (s *stage) startWorkwire(ctx context.Context) error {
 	for _, p := range []struct{ name, user, dir, flag string }{
 		{"hub", sourceID, "hub", "--source-id=" + sourceID}, {"agent", clusterName, "spoke", "--cluster-name=" + clusterName},
 	} {
-		transport, err := broker.WriteTransport(p.user)
+		transport, err := broker.WriteTransport(p.user, broker.Addr)
 		if err != nil {
 			return err
 		}

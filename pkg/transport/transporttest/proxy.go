@@ -4,6 +4,7 @@ import (
 	"net"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/workwire/workwire/test/kit"
 )
@@ -21,6 +22,7 @@ type Proxy struct {
 	mu     sync.Mutex
 	cut    bool
 	stalls chan struct{} // closed by Resume; nil while not stalled
+	delay  time.Duration
 	conns  map[net.Conn]bool
 	count  int
 }
@@ -75,6 +77,13 @@ func (p *Proxy) Resume() {
 		close(p.stalls)
 		p.stalls = nil
 	}
+}
+
+// Slow delays each packet by delay, and those after it; 0 ends that.
+func (p *Proxy) Slow(delay time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.delay = delay
 }
 
 // Connections returns the number of connections of clients so far.
@@ -139,8 +148,9 @@ func (p *Proxy) forward(to, from net.Conn) {
 	for {
 		n, err := from.Read(buffer)
 		p.mu.Lock()
-		stalls := p.stalls
+		stalls, delay := p.stalls, p.delay
 		p.mu.Unlock()
+		time.Sleep(delay)
 		if stalls != nil {
 			<-stalls
 		}

@@ -113,7 +113,7 @@ func (w *world) setUp(ctx context.Context) (err error) {
 
 // launch starts the agent and waits until it has asked for its works.
 func (w *world) launch(ctx context.Context) error {
-	transport, err := w.Broker.WriteTransport(string(cluster))
+	transport, err := w.Broker.WriteTransport(string(cluster), w.Broker.Addr)
 	if err != nil {
 		return err
 	}

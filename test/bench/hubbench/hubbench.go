@@ -307,7 +307,7 @@ func (w *world) clear(ctx context.Context) error {
 
 // launch starts the hub and waits until it is at work.
 func (w *world) launch(ctx context.Context) error {
-	transport, err := w.Broker.WriteTransport(string(source))
+	transport, err := w.Broker.WriteTransport(string(source), w.Broker.Addr)
 	if err != nil {
 		return err
 	}

@@ -1,7 +1,7 @@
 // Package brokerkit runs brokers as processes, with a user for each client.
 //
 //	b, err := brokerkit.Start(ctx, brokerkit.Config{Dir: dir, Program: "bin/work-broker", Source: "hub1", Clusters: clusters})
-//	file, err := b.WriteTransport("hub1") // for --transport-config
+//	file, err := b.WriteTransport("hub1", b.Addr) // for --transport-config
 package brokerkit
 
 import (
@@ -130,10 +130,11 @@ func (b *Broker) Transport(user string) config.Config {
 	return config.Config{BrokerHost: b.Addr, Username: user, Password: b.passwords[user], Topics: b.topics}
 }
 
-// WriteTransport writes the configuration of user's transport to a file and returns its path.
-func (b *Broker) WriteTransport(user string) (string, error) {
+// WriteTransport writes the configuration of user's transport to a file and returns its path. addr is [Broker].Addr, or
+// that of a proxy.
+func (b *Broker) WriteTransport(user, addr string) (string, error) {
 	file := filepath.Join(b.config.Dir, user+".yaml")
 	return file, os.WriteFile(file, fmt.Appendf(nil,
 		"brokerHost: %s\nusername: %s\npassword: %s\ntopics:\n  sourceEvents: %s\n  agentEvents: %s\n",
-		b.Addr, user, b.passwords[user], b.topics.SourceEvents, b.topics.AgentEvents), 0o600)
+		addr, user, b.passwords[user], b.topics.SourceEvents, b.topics.AgentEvents), 0o600)
 }

@@ -102,10 +102,18 @@ func (p *Process) Stop() error {
 		return nil
 	case <-time.After(stopTimeout):
 	}
+	return errors.Join(fmt.Errorf("stop %s: it did not end within %v and was killed", p.Name, stopTimeout), p.Kill())
+}
+
+// Kill kills the program, as a crash does, and waits for its end.
+func (p *Process) Kill() error {
 	err := p.cmd.Process.Kill()
 	<-p.done
-	return errors.Join(fmt.Errorf("stop %s: it did not end within %v and was killed", p.Name, stopTimeout), err)
+	return err
 }
+
+// Signal sends a signal to the program.
+func (p *Process) Signal(signal os.Signal) error { return p.cmd.Process.Signal(signal) }
 
 // Died returns nil while the program runs, then an error with its exit status and the end of its log.
 func (p *Process) Died() error {

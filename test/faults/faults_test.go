@@ -1,0 +1,255 @@
+package faults
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/workwire/workwire/pkg/transport"
+	"github.com/workwire/workwire/pkg/transport/mqtt"
+	"github.com/workwire/workwire/pkg/transport/transporttest"
+	"github.com/workwire/workwire/pkg/wire"
+	"github.com/workwire/workwire/test/kit"
+	"github.com/workwire/workwire/test/kit/process"
+	"github.com/workwire/workwire/test/kit/wirekit"
+)
+
+// fault breaks something, changes works meanwhile, and mends it again.
+type fault struct {
+	name string
+	run  func(w *world)
+}
+
+// faults are all faults. TestSoak chooses among them by their index: add new ones at the end.
+var faults = []fault{
+	{"kill the agent", func(w *world) {
+		w.during(time.Second, 4)
+		kit.NoError(w, w.agent.Kill())
+		w.agent = nil
+		w.during(time.Second, 4)
+		w.startAgent()
+		w.during(time.Second, 4)
+	}},
+	{"kill the hub", func(w *world) {
+		w.during(time.Second, 4)
+		kit.NoError(w, w.hub.Kill())
+		w.hub = nil
+		w.during(time.Second, 4)
+		w.startHub()
+		w.during(time.Second, 4)
+	}},
+	{"kill the broker", func(w *world) {
+		w.during(time.Second, 4)
+		kit.NoError(w, w.broker.Process.Kill())
+		w.during(time.Second, 4)
+		w.startBroker()
+		w.during(time.Second, 4)
+	}},
+	{"stop the agent for 3 s", func(w *world) {
+		w.stopAgent()
+		w.during(3*time.Second, 6)
+		w.startAgent()
+	}},
+	{"stop the hub for 3 s", func(w *world) {
+		kit.NoError(w, w.hub.Stop())
+		w.hub = nil
+		w.during(3*time.Second, 6)
+		w.startHub()
+	}},
+	{"stop the broker for 10 s", func(w *world) {
+		kit.NoError(w, w.broker.Stop())
+		w.during(10*time.Second, 10)
+		w.startBroker()
+	}},
+	{"kill everything", func(w *world) {
+		w.during(time.Second, 4)
+		for _, p := range []*process.Process{w.broker.Process, w.hub, w.agent} {
+			kit.NoError(w, p.Kill())
+		}
+		w.during(time.Second, 4)
+		w.startAgent()
+		w.startHub()
+		w.startBroker()
+	}},
+	{"freeze the agent", func(w *world) { w.freeze(w.agent) }},
+	{"freeze the hub", func(w *world) { w.freeze(w.hub) }},
+	{"freeze the broker", func(w *world) { w.freeze(w.broker.Process) }},
+	{"refuse the agent's connections", func(w *world) { w.refuse(w.agentLink) }},
+	{"refuse the hub's connections", func(w *world) { w.refuse(w.hubLink) }},
+	{"lose all packets between agent and broker", func(w *world) { w.partition(w.agentLink) }},
+	{"lose all packets between hub and broker", func(w *world) { w.partition(w.hubLink) }},
+	{"slow links", func(w *world) {
+		for _, link := range []*transporttest.Proxy{w.agentLink, w.hubLink} {
+			link.Slow(300 * time.Millisecond)
+			defer link.Slow(0)
+		}
+		w.during(4*time.Second, 10)
+	}},
+	{"repeat events in another order", func(w *world) { w.replay() }},
+	{"lose half of the messages between agent and broker, and reconnect", func(w *world) { w.lose(w.agentLoss, w.agentLink) }},
+	{"lose half of the messages between hub and broker, and reconnect", func(w *world) { w.lose(w.hubLoss, w.hubLink) }},
+}
+
+// Indices of faults.
+const (
+	killAgent      = 0
+	stopAgent      = 3
+	stopBroker     = 5
+	killEverything = 6
+)
+
+// lose loses messages that each side takes for delivered, and then the connection: only a resync finds them.
+func (w *world) lose(messages *lossy, link *transporttest.Proxy) {
+	w.Helper()
+	messages.lose(0.5)
+	w.during(3*time.Second, 12)
+	if lost := messages.lose(0); lost == 0 {
+		w.Error("no message was lost")
+	}
+	link.Cut()
+	link.Restore()
+}
+
+// freeze stops a program as a debugger does, until its connections are lost.
+func (w *world) freeze(p *process.Process) {
+	w.Helper()
+	kit.NoError(w, p.Signal(syscall.SIGSTOP))
+	w.during(8*time.Second, 8)
+	kit.NoError(w, p.Signal(syscall.SIGCONT))
+}
+
+// refuse closes the connections of link, and all new ones.
+func (w *world) refuse(link *transporttest.Proxy) {
+	w.Helper()
+	w.during(time.Second, 4)
+	link.Cut()
+	w.during(2*time.Second, 4)
+	link.Restore()
+}
+
+// partition lets nothing through, until both sides have given up their connections.
+func (w *world) partition(link *transporttest.Proxy) {
+	w.Helper()
+	w.during(time.Second, 4)
+	link.Stall()
+	w.during(8*time.Second, 8)
+	link.Resume()
+}
+
+// replay publishes all specs and statuses of some changes twice again, in another order, while works change.
+func (w *world) replay() {
+	w.Helper()
+	events := func(by string) string { return fmt.Sprintf("sources/%s/clusters/%s/%s", source, w.cluster, by) }
+	asAgent := wirekit.Connect(w, w.client(w.cluster), events("sourceevents"))
+	asHub := wirekit.Connect(w, w.client(source), events("agentevents"))
+	defer asAgent.Stop()
+	defer asHub.Stop()
+	w.during(2*time.Second, 8)
+	messages := slices.Concat(asAgent.Received(), asHub.Received())
+	messages = append(messages, messages...)
+	w.random.Shuffle(len(messages), func(i, j int) { messages[i], messages[j] = messages[j], messages[i] })
+	for i, message := range messages {
+		switch message := message.(type) {
+		case *wire.Spec:
+			asHub.Publish(w, events("sourceevents"), message, nil)
+		case *wire.Status:
+			asAgent.Publish(w, events("agentevents"), message, nil)
+		}
+		if i%10 == 0 {
+			w.change()
+		}
+	}
+	w.create() // comes after them: once it is applied, they have been received
+}
+
+// client returns another connection of a user, past the proxies.
+func (w *world) client(user string) transport.Transport {
+	w.Helper()
+	tr, err := mqtt.New(mqtt.Config{ClientID: user + "-replay", Logger: kit.Logger(w), Broker: w.broker.Transport(user)})
+	kit.NoError(w, err)
+	return tr
+}
+
+// change makes one change as a user or as somebody at the cluster, which w.random decides.
+func (w *world) change() {
+	w.Helper()
+	w.serial++
+	names := slices.DeleteFunc(slices.Sorted(maps.Keys(w.want)), func(name string) bool { return w.ofSets[name] })
+	if len(names) == 0 {
+		w.create()
+		return
+	}
+	name := names[w.random.IntN(len(names))]
+	objects := w.want[name].objects
+	switch chance := w.random.IntN(10); {
+	case len(names) < 4 || chance < 2 && len(names) < 12:
+		w.create()
+	case chance < 6:
+		w.put(name, fmt.Sprint("value ", w.serial), w.some()...)
+	case chance < 8:
+		w.remove(name)
+	default:
+		w.meddle(objects[w.random.IntN(len(objects))], chance == 8)
+	}
+}
+
+func (w *world) create() {
+	w.Helper()
+	w.put(fmt.Sprintf("work-%d", w.serial), fmt.Sprint("value ", w.serial), w.some()...)
+}
+
+// some returns one to three names of objects.
+func (w *world) some() []string {
+	return [][]string{{"a"}, {"b"}, {"a", "b"}, {"a", "b", "c"}}[w.random.IntN(4)]
+}
+
+// TestFaults has each fault alone, for an agent that asks for its works after a restart, and for one that keeps them.
+func TestFaults(t *testing.T) {
+	for _, f := range faults {
+		t.Run(f.name, func(t *testing.T) { testFault(t, f) })
+	}
+	for _, f := range []fault{faults[killAgent], faults[stopAgent], faults[killEverything]} {
+		t.Run(f.name+", with --state-dir", func(t *testing.T) { testFault(t, f, "--state-dir="+t.TempDir()) })
+	}
+}
+
+func testFault(t *testing.T, f fault, agentArgs ...string) {
+	w := newWorld(t, 1, func(w *world) { w.agentArgs = agentArgs })
+	for range 6 {
+		w.change()
+	}
+	w.converge()
+	f.run(w)
+	w.converge()
+	w.end()
+}
+
+// TestSoak has one fault after the other, in an order that the seed decides.
+func TestSoak(t *testing.T) {
+	if *soak == 0 {
+		t.Skip("runs with -soak, see make soak")
+	}
+	if *seed == 0 {
+		*seed = rand.Uint64N(1_000_000)
+	}
+	t.Logf("repeat it with SEED=%d", *seed)
+	var agentArgs []string
+	if *seed%2 == 1 {
+		agentArgs = []string{"--state-dir=" + t.TempDir()}
+	}
+	w := newWorld(t, *seed, func(w *world) { w.agentArgs = agentArgs })
+	step := 0
+	for end := time.Now().Add(*soak); time.Now().Before(end); {
+		step++
+		f := faults[w.random.IntN(len(faults))]
+		t.Logf("step %d: %s", step, f.name)
+		f.run(w)
+		w.converge()
+	}
+	w.end()
+	t.Logf("%d faults, %d changes", step, w.serial)
+}
