@@ -170,9 +170,9 @@ func TestFlagErrorsAreReportedTogether(t *testing.T) {
 	}{
 		"nothing": {nil, []string{"--source-id is required", "--transport-config is required", "work-hub --help"}},
 		"each flag": {
-			[]string{"--source-id=Hub_1", "--transport=kafka", "--transport-config=/nowhere", "--workers=0", "--kube-api-burst=-1",
+			[]string{"--source-id=Hub_1", "--transport=kafka", "--transport-config=/nowhere", "--workers=0", "--unreachable-grace=1ms", "--kube-api-burst=-1",
 				"--listen-address=:80", "--log-format=xml", "--v=-1"},
-			[]string{"--source-id", "--transport must", "/nowhere", "--workers", "--kube-api-burst", "--listen-address", "--log-format", "--v"},
+			[]string{"--source-id", "--transport must", "/nowhere", "--workers", "--unreachable-grace", "--kube-api-burst", "--listen-address", "--log-format", "--v"},
 		},
 		"leader election": {
 			[]string{"--source-id=hub1", "--transport-config=" + good, "--leader-election-retry-period=1m", "--leader-election-namespace=A"},

@@ -8,12 +8,14 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/pflag"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/workwire/workwire/pkg/command"
 	"github.com/workwire/workwire/pkg/hub"
+	"github.com/workwire/workwire/pkg/hub/clusters"
 	"github.com/workwire/workwire/pkg/hub/finalizer"
 	"github.com/workwire/workwire/pkg/kube"
 	"github.com/workwire/workwire/pkg/leader"
@@ -26,14 +28,15 @@ import (
 )
 
 type options struct {
-	source          string
-	transport       string
-	transportConfig string
-	clientID        string
-	workers         int
-	controllers     []string
-	autoRegister    bool
-	autoAccept      bool
+	source           string
+	transport        string
+	transportConfig  string
+	clientID         string
+	workers          int
+	controllers      []string
+	autoRegister     bool
+	autoAccept       bool
+	unreachableGrace time.Duration
 
 	kube    kube.Options
 	leader  leader.Options
@@ -45,12 +48,13 @@ type options struct {
 
 func newOptions() *options {
 	return &options{
-		transport:   "mqtt",
-		workers:     finalizer.DefaultWorkers,
-		controllers: []string{"*"},
-		leader:      hub.NewElection(""),
-		serve:       serve.Options{Address: "127.0.0.1:8082"},
-		logging:     logging.NewOptions(),
+		transport:        "mqtt",
+		workers:          finalizer.DefaultWorkers,
+		controllers:      []string{"*"},
+		unreachableGrace: clusters.DefaultGrace,
+		leader:           hub.NewElection(""),
+		serve:            serve.Options{Address: "127.0.0.1:8082"},
+		logging:          logging.NewOptions(),
 	}
 }
 
@@ -67,6 +71,8 @@ func (o *options) sections() []command.Section {
 		{Title: "Clusters", Bind: func(fs *pflag.FlagSet) {
 			fs.BoolVar(&o.autoRegister, "auto-register", o.autoRegister, "create a ManagedCluster and its namespace for each cluster that is heard from for the first time; a cluster then gets works only if its hubAcceptsClient is true")
 			fs.BoolVar(&o.autoAccept, "auto-accept", o.autoAccept, "accept the clusters that --auto-register creates: every client that the broker accepts as a cluster gets its works")
+			fs.DurationVar(&o.unreachableGrace, "unreachable-grace", o.unreachableGrace, "how long a cluster is absent before it gets the taint "+
+				"cluster.open-cluster-management.io/unreachable, at least 1s; placements then select another cluster if they want a number of clusters")
 		}},
 		{Title: "The broker", Bind: func(fs *pflag.FlagSet) {
 			fs.StringVar(&o.transport, "transport", o.transport, "transport to the agents: mqtt")
@@ -97,6 +103,9 @@ func (o *options) validate() []error {
 	}
 	if o.workers < 1 || o.workers > 1024 {
 		errs = append(errs, fmt.Errorf("--workers must be 1 to 1024, got %d", o.workers))
+	}
+	if o.unreachableGrace < time.Second {
+		errs = append(errs, fmt.Errorf("--unreachable-grace must be at least 1s, got %s", o.unreachableGrace))
 	}
 	chosen, err := hub.ChooseControllers(o.controllers)
 	if err != nil {
@@ -161,7 +170,7 @@ func (o *options) run(ctx context.Context, logs io.Writer) error {
 	h, err := hub.New(hub.Config{
 		REST: kubeConfig, Source: wire.SourceID(o.source), Topics: o.broker.Topics, Transport: transport, Election: o.leader,
 		Controllers: o.controllers, AutoRegister: o.autoRegister, AutoAccept: o.autoAccept, KeepAlive: o.broker.KeepAlive,
-		Workers: o.workers, Registerer: registry, Logger: logger,
+		UnreachableGrace: o.unreachableGrace, Workers: o.workers, Registerer: registry, Logger: logger,
 	})
 	if err != nil {
 		return err

@@ -128,7 +128,8 @@ func (h *Hub) buildClusters(client versioned.Interface, recorder record.EventRec
 	h.clusters, err = clusters.New(clusters.Config{
 		Informers: h.informers, Client: client, Namespaces: h.events.core.Namespaces(),
 		AutoRegister: h.cfg.AutoRegister, AutoAccept: h.cfg.AutoAccept, KeepAlive: h.cfg.KeepAlive,
-		Recorder: recorder, Registerer: h.cfg.Registerer, Queues: queues, Logger: h.cfg.Logger,
+		UnreachableGrace: h.cfg.UnreachableGrace,
+		Recorder:         recorder, Registerer: h.cfg.Registerer, Queues: queues, Logger: h.cfg.Logger,
 	})
 	h.fleet = h.clusters
 	return err

@@ -68,6 +68,8 @@ type Config struct {
 	Now func() time.Time
 	// KeepAlive is the keepalive of the agents' connections to the broker; default 1m.
 	KeepAlive time.Duration
+	// UnreachableGrace is how long a cluster is absent before it gets the taint unreachable; default 5m.
+	UnreachableGrace time.Duration
 	// Workers is the number of finalizers, and of statuses, that are written at a time; default 16.
 	Workers int
 	// Registerer gets the metrics workwire_hub_*, workwire_source_* and workwire_queue_*; default none.

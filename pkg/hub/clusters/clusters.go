@@ -25,6 +25,7 @@ import (
 const (
 	DefaultKeepAlive = time.Minute
 	DefaultSilence   = 5 * time.Minute
+	DefaultGrace     = 5 * time.Minute
 	DefaultWorkers   = 8
 )
 
@@ -64,10 +65,13 @@ type Config struct {
 	// Silence is how long a cluster whose agent does not announce itself counts as present after its last
 	// message, at least 1ms; default 5m.
 	Silence time.Duration
+	// UnreachableGrace is how long a cluster is absent before it gets the taint unreachable, at least 1ms;
+	// default 5m. It counts from the transition of its condition Available.
+	UnreachableGrace time.Duration
 	// Workers is the number of clusters that are written at a time; default 8.
 	Workers int
-	// Recorder gets an event when a cluster is registered, accepted or available, or no longer is;
-	// default none.
+	// Recorder gets an event when a cluster is registered, accepted or available, or no longer is, and when
+	// the fleet brake is engaged or released; default none.
 	Recorder record.EventRecorder
 	// Registerer gets the metrics about clusters, see docs/operations.md; default none.
 	Registerer prometheus.Registerer
@@ -84,7 +88,10 @@ func (c *Config) complete() error {
 		errs = append(errs, required.Fields(c, "Namespaces"))
 	}
 	c.KeepAlive, c.Silence = cmp.Or(c.KeepAlive, DefaultKeepAlive), cmp.Or(c.Silence, DefaultSilence)
-	for name, limit := range map[string]time.Duration{"KeepAlive": c.KeepAlive, "Silence": c.Silence} {
+	c.UnreachableGrace = cmp.Or(c.UnreachableGrace, DefaultGrace)
+	for name, limit := range map[string]time.Duration{
+		"KeepAlive": c.KeepAlive, "Silence": c.Silence, "UnreachableGrace": c.UnreachableGrace,
+	} {
 		if limit < time.Millisecond {
 			errs = append(errs, fmt.Errorf("%s must be at least 1ms, got %s", name, limit))
 		}
@@ -119,7 +126,7 @@ func New(cfg Config) (*Clusters, error) {
 	c := &Clusters{
 		cfg: cfg, cache: cfg.Informers.ManagedClusters(), metrics: newMetrics(),
 		policy: policy{
-			autoRegister: cfg.AutoRegister, autoAccept: cfg.AutoAccept, limits: newLimits(cfg.KeepAlive, cfg.Silence),
+			autoRegister: cfg.AutoRegister, autoAccept: cfg.AutoAccept, limits: newLimits(cfg.KeepAlive, cfg.Silence, cfg.UnreachableGrace),
 		},
 	}
 	var err error

@@ -52,6 +52,9 @@ const (
 	EventNotAccepted = "NotAccepted"
 	EventAvailable   = "Available"
 	EventUnavailable = "Unavailable"
+	// EventFleetAbsent and EventFleetBack: the fleet brake was engaged, or released, with this cluster.
+	EventFleetAbsent = "FleetAbsent"
+	EventFleetBack   = "FleetBack"
 )
 
 // lastSeenInterval is the maximum age of the last-seen annotation while the agent sends messages.
@@ -85,6 +88,8 @@ type step struct {
 	spec        bool
 	taints      []clusterv1.Taint
 	annotations map[string]string
+	// requeueAfter is the time until a taint is due; zero: none is.
+	requeueAfter time.Duration
 }
 
 // event is an event about a ManagedCluster.
@@ -98,16 +103,19 @@ func decide(name wire.ClusterName, v view, p policy, now time.Time) step {
 		}
 		return step{}
 	}
-	s := step{conditions: conditionsFor(v, p, now)}
+	conditions := conditionsFor(v, p, now)
+	s := step{}
 	joined := meta.IsStatusConditionTrue(v.stored.Status.Conditions, clusterv1.ManagedClusterConditionJoined)
 	s.namespace = p.autoRegister && !joined && !v.presence.heard.IsZero() && v.stored.DeletionTimestamp == nil
-	if apiequality.Semantic.DeepEqual(s.conditions, v.stored.Status.Conditions) {
-		s.conditions = nil
-	} else {
-		s.events = eventsFor(v.stored.Status.Conditions, s.conditions)
+	if !apiequality.Semantic.DeepEqual(conditions, v.stored.Status.Conditions) {
+		s.conditions, s.events = conditions, eventsFor(v.stored.Status.Conditions, conditions)
 	}
-	available, _, _ := availability(v.presence.state, p.limits)
-	s.taints = taintsFor(v.stored.Spec.Taints, available, now)
+	available := meta.FindStatusCondition(conditions, clusterv1.ManagedClusterConditionAvailable)
+	at, ok := taintDue(available, v.failover, p.limits.grace)
+	s.taints = taintsFor(v.stored.Spec.Taints, available.Status, ok && !at.After(now), now)
+	if ok && available.Status != metav1.ConditionTrue {
+		s.requeueAfter = max(0, at.Sub(now))
+	}
 	s.annotations = annotationsFor(v.presence)
 	s.spec = !apiequality.Semantic.DeepEqual(s.taints, v.stored.Spec.Taints) || outdated(v.stored, v.presence) ||
 		v.stored.Annotations[AnnouncesAnnotationKey] != s.annotations[AnnouncesAnnotationKey]
@@ -191,9 +199,27 @@ func stateForReason(reason string) state {
 	return cmp.Or(known[reason], ended)
 }
 
+// taintDue returns when a cluster with the condition Available not True gets its taint; false if it does
+// not until it is queued again. A cluster that was never heard from, and so has no objects, gets it at once.
+func taintDue(available *metav1.Condition, f failover, grace time.Duration) (time.Time, bool) {
+	if available.Reason == ReasonNotSeen {
+		return time.Time{}, true
+	}
+	at := available.LastTransitionTime.Add(grace)
+	if f.from.After(at) {
+		at = f.from
+	}
+	return at, !f.held
+}
+
+// hasTaint reports whether placements do not select a cluster because of a taint with this key.
+func hasTaint(taints []clusterv1.Taint, key string) bool {
+	return slices.ContainsFunc(taints, func(t clusterv1.Taint) bool { return t.Key == key && t.Effect == clusterv1.TaintEffectNoSelect })
+}
+
 // taintsFor returns the taints of a cluster for a status of ManagedClusterConditionAvailable: ours, and
-// those of others.
-func taintsFor(taints []clusterv1.Taint, available metav1.ConditionStatus, now time.Time) []clusterv1.Taint {
+// those of others. A taint of ours that the cluster does not have is added only if it is due.
+func taintsFor(taints []clusterv1.Taint, available metav1.ConditionStatus, due bool, now time.Time) []clusterv1.Taint {
 	want := ""
 	switch available {
 	case metav1.ConditionTrue:
@@ -215,7 +241,7 @@ func taintsFor(taints []clusterv1.Taint, available metav1.ConditionStatus, now t
 		}
 		kept = append(kept, taint)
 	}
-	if want != "" && !has {
+	if want != "" && !has && due {
 		kept = append(kept, clusterv1.Taint{
 			Key: want, Effect: clusterv1.TaintEffectNoSelect, TimeAdded: metav1.NewTime(now.Truncate(time.Second)),
 		})

@@ -23,7 +23,7 @@ func settled(p presence, change ...func(*clusterv1.ManagedCluster)) *clusterv1.M
 	cluster.Spec.HubAcceptsClient = true
 	cluster.Status.Conditions = conditionsFor(view{presence: p, stored: cluster}, manual, start)
 	status, _, _ := availability(p.state, testLimits)
-	cluster.Spec.Taints = taintsFor(nil, status, start)
+	cluster.Spec.Taints = taintsFor(nil, status, true, start)
 	for _, f := range change {
 		f(cluster)
 	}
@@ -201,7 +201,7 @@ func TestTaints(t *testing.T) {
 			[]clusterv1.Taint{taint(unreachable, then)}, metav1.ConditionUnknown},
 		{"another effect", []clusterv1.Taint{softly}, []clusterv1.Taint{taint(unreachable, metav1.NewTime(now))}, metav1.ConditionUnknown},
 	} {
-		if diff := cmp.Diff(c.want, taintsFor(c.taints, c.available, now)); diff != "" {
+		if diff := cmp.Diff(c.want, taintsFor(c.taints, c.available, true, now)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", c.name, diff)
 		}
 	}

@@ -11,5 +11,8 @@
 // ManagedCluster, until the cluster sends a message, or sends none within 1.5 keepalives of the hub's own
 // connection.
 //
+// The taint of an absent cluster follows its condition after a grace, and not while most of the fleet is
+// absent (brake.go).
+//
 // docs/clusters.md describes what users see.
 package clusters

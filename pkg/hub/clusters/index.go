@@ -31,6 +31,10 @@ type clusterIndex struct {
 	entries      map[wire.ClusterName]*entry // guarded by mu
 	unregistered int                         // guarded by mu: entries without a ManagedCluster
 	online       bool                        // guarded by mu: the hub is connected
+	census       census                      // guarded by mu: the sum of the votes of entries
+	braked       bool                        // guarded by mu: the fleet brake is engaged
+	brakeChanges []brakeChange               // guarded by mu: to be reported
+	taintsFrom   time.Time                   // guarded by mu: see failover
 	next         time.Time                   // guarded by mu: when tick must be called; zero: never
 }
 
@@ -52,6 +56,8 @@ type entry struct {
 	touched time.Time
 	// queued is whether the cluster waits to be reconciled, perhaps after a backoff.
 	queued bool
+	// vote is how the census counts the cluster.
+	vote vote
 }
 
 func newClusterIndex(p policy, m *metrics, clusters latestClusters, add func(wire.ClusterName)) *clusterIndex {
@@ -104,6 +110,7 @@ func (x *clusterIndex) messageReceived(name wire.ClusterName, p *wire.Presence, 
 		e.presence = before.sessionEnded(p.Session, now)
 	}
 	e.touched = now
+	x.recount(name, e, now)
 	first := e.presence.heard.After(before.heard) && !e.spoken
 	e.spoken = e.spoken || first
 	x.presenceChanged(name, e, before, first)
@@ -167,6 +174,8 @@ func (x *clusterIndex) connectionChanged(up bool, now time.Time) {
 	for _, e := range x.entries { // once per connection
 		e.presence = e.presence.hubConnected(now, x.policy.limits)
 	}
+	// An agent that returned meanwhile announces itself within this time.
+	x.delayTaints(now.Add(min(x.policy.limits.absence, x.policy.limits.grace)))
 	x.schedule(now)
 }
 
@@ -196,6 +205,7 @@ func (x *clusterIndex) tick(now time.Time) (probe []wire.ClusterName, next time.
 		}
 		if e.presence.state != before.state {
 			x.metrics.changes.WithLabelValues(string(e.presence.state)).Inc()
+			x.recount(name, e, now)
 			x.enqueue(name, e)
 		}
 		if at := e.presence.deadline(); !at.IsZero() && (next.IsZero() || at.Before(next)) {
@@ -226,6 +236,7 @@ func (x *clusterIndex) clusterChanged(name wire.ClusterName, after *clusterv1.Ma
 	if after == nil {
 		if x.stored(name) == nil { // not created again here already
 			x.unregister(e)
+			x.recount(name, e, now)
 		}
 		return false
 	}
@@ -241,16 +252,18 @@ func (x *clusterIndex) clusterChanged(name wire.ClusterName, after *clusterv1.Ma
 			}
 		}
 	}
+	x.recount(name, e, now)
 	x.enqueue(name, e)
 	return probe
 }
 
 // removed notes that the ManagedCluster of name did not exist when it was written.
-func (x *clusterIndex) removed(name wire.ClusterName) {
+func (x *clusterIndex) removed(name wire.ClusterName, now time.Time) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if e, ok := x.entries[name]; ok {
 		x.unregister(e)
+		x.recount(name, e, now)
 	}
 }
 
@@ -268,6 +281,7 @@ type view struct {
 	stored   *clusterv1.ManagedCluster // nil: there is none
 	spoken   bool
 	removed  bool
+	failover failover
 }
 
 // view returns what is known of a cluster, at the start of its reconcile.
@@ -279,5 +293,5 @@ func (x *clusterIndex) view(name wire.ClusterName) (view, bool) {
 		return view{}, false
 	}
 	e.queued = false
-	return view{presence: e.presence, stored: x.stored(name), spoken: e.spoken, removed: e.removed}, true
+	return view{presence: e.presence, stored: x.stored(name), spoken: e.spoken, removed: e.removed, failover: x.failover()}, true
 }

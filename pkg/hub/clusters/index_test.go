@@ -205,7 +205,7 @@ func TestUnregisteredClusters(t *testing.T) {
 // The number of clusters without a ManagedCluster follows watch events, and writes that find none.
 func TestUnregisteredAreCounted(t *testing.T) {
 	one, two := managed("c", "1", "5"), managed("c", "2", "9")
-	vanish := func(x *testIndex) { delete(x.latest, "c"); x.removed("c") }
+	vanish := func(x *testIndex) { delete(x.latest, "c"); x.removed("c", start) }
 	for name, c := range map[string]struct {
 		happens func(*testIndex)
 		want    *clusterv1.ManagedCluster

@@ -33,22 +33,30 @@ var (
 	clustersDesc = prometheus.NewDesc("workwire_hub_clusters", "Clusters that the hub knows, by state: present, disconnected, silent, "+
 		"missing, unseen, or unregistered for those without a ManagedCluster.", []string{"state"}, nil)
 	acceptedDesc = prometheus.NewDesc("workwire_hub_clusters_accepted", "ManagedClusters that are accepted.", nil, nil)
+	brakeDesc    = prometheus.NewDesc("workwire_hub_fleet_absence_brake", "1 while so many clusters are absent at once that none "+
+		"gets the taint unreachable, else 0.", nil, nil)
 )
 
 // Describe implements [prometheus.Collector].
-func (s sizeCollector) Describe(to chan<- *prometheus.Desc) { to <- clustersDesc; to <- acceptedDesc }
+func (s sizeCollector) Describe(to chan<- *prometheus.Desc) {
+	to <- clustersDesc
+	to <- acceptedDesc
+	to <- brakeDesc
+}
 
 // Collect implements [prometheus.Collector].
 func (s sizeCollector) Collect(to chan<- prometheus.Metric) {
-	states, accepted := s.index.count()
+	states, accepted, brake := s.index.count()
 	for state, n := range states {
 		to <- prometheus.MustNewConstMetric(clustersDesc, prometheus.GaugeValue, float64(n), state)
 	}
 	to <- prometheus.MustNewConstMetric(acceptedDesc, prometheus.GaugeValue, float64(accepted))
+	to <- prometheus.MustNewConstMetric(brakeDesc, prometheus.GaugeValue, brake)
 }
 
-// count returns the number of clusters by state, and of those accepted. It is one pass over them.
-func (x *clusterIndex) count() (states map[string]int, accepted int) {
+// count returns the number of clusters by state, the number of those accepted, and 1 if the fleet brake is
+// engaged. It is one pass over them.
+func (x *clusterIndex) count() (states map[string]int, accepted int, brake float64) {
 	states = map[string]int{"unregistered": 0}
 	for _, s := range []state{unseen, present, ended, silent, missing} {
 		states[string(s)] = 0
@@ -66,5 +74,8 @@ func (x *clusterIndex) count() (states map[string]int, accepted int) {
 			accepted++
 		}
 	}
-	return states, accepted
+	if x.braked {
+		brake = 1
+	}
+	return states, accepted, brake
 }

@@ -34,6 +34,8 @@ type limits struct {
 	absence time.Duration
 	// silence is the time after the last message at which another agent is silent.
 	silence time.Duration
+	// grace is how long a cluster is absent before it gets the taint unreachable.
+	grace time.Duration
 }
 
 // timeout returns how long p lasts without a message.
@@ -44,8 +46,8 @@ func (l limits) timeout(p presence) time.Duration {
 	return l.silence
 }
 
-func newLimits(keepAlive, silence time.Duration) limits {
-	return limits{probe: keepAlive / 4, absence: keepAlive * 3 / 2, silence: silence}
+func newLimits(keepAlive, silence, grace time.Duration) limits {
+	return limits{probe: keepAlive / 4, absence: keepAlive * 3 / 2, silence: silence, grace: grace}
 }
 
 // presence is what is known of a cluster's agent. Its methods return what is known after an event; they

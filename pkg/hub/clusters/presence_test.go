@@ -15,7 +15,7 @@ import (
 
 // With these, an agent is asked 15 s after the hub has connected, missing after 90 s,
 // and silent after 300 s.
-var testLimits = newLimits(time.Minute, 5*time.Minute)
+var testLimits = newLimits(time.Minute, 5*time.Minute, 0)
 
 var start = time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
 

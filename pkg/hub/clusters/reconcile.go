@@ -22,6 +22,7 @@ const minTick = 50 * time.Millisecond
 func (c *Clusters) runTimer(ctx context.Context) {
 	for {
 		now := time.Now()
+		c.reportBrake()
 		probe, next := c.index.tick(now)
 		if c.listener != nil {
 			for _, name := range probe {
@@ -42,46 +43,48 @@ func (c *Clusters) runTimer(ctx context.Context) {
 }
 
 // reconcile writes what is known of a cluster and not stored yet.
-func (c *Clusters) reconcile(ctx context.Context, name wire.ClusterName) (_ time.Duration, err error) {
-	if err = c.write(ctx, name); err != nil {
+func (c *Clusters) reconcile(ctx context.Context, name wire.ClusterName) (requeueAfter time.Duration, err error) {
+	if requeueAfter, err = c.write(ctx, name); err != nil {
 		c.index.requeued(name)
 	}
-	return 0, err
+	return requeueAfter, err
 }
 
-func (c *Clusters) write(ctx context.Context, name wire.ClusterName) error {
+// write is reconcile. It returns the time until the cluster may get a taint; zero if it may not.
+func (c *Clusters) write(ctx context.Context, name wire.ClusterName) (time.Duration, error) {
 	v, ok := c.index.view(name)
 	if !ok {
-		return nil
+		return 0, nil
 	}
 	s := decide(name, v, c.policy, time.Now())
 	if s.register != nil {
 		if err := c.register(ctx, s.register); err != nil {
-			return err
+			return 0, err
 		}
 		if v, ok = c.index.view(name); !ok || v.stored == nil {
-			return nil // somebody else has created it, and a watch event follows
+			return 0, nil // somebody else has created it, and a watch event follows
 		}
 		s = decide(name, v, c.policy, time.Now())
 	}
 	if s.namespace {
 		if err := c.createNamespace(ctx, name); err != nil {
-			return err
+			return 0, err
 		}
 	}
 	cluster := v.stored
 	if s.conditions != nil {
 		var err error
 		if cluster, err = c.patch(ctx, cluster, statusPatch(cluster, s.conditions), "status"); cluster == nil || err != nil {
-			return err
+			return 0, err
 		}
 		c.recordEvents(cluster, s.events...)
 	}
 	if s.spec {
-		_, err := c.patch(ctx, cluster, specPatch(cluster, s.taints, s.annotations))
-		return err
+		if _, err := c.patch(ctx, cluster, specPatch(cluster, s.taints, s.annotations)); err != nil {
+			return 0, err
+		}
 	}
-	return nil
+	return s.requeueAfter, nil
 }
 
 // register creates a ManagedCluster.
@@ -140,7 +143,7 @@ func (c *Clusters) patch(
 	switch {
 	case apierrors.IsNotFound(err):
 		c.cache.Deleted(cluster)
-		c.index.removed(wire.ClusterName(cluster.Name))
+		c.index.removed(wire.ClusterName(cluster.Name), time.Now())
 		return nil, nil
 	case err != nil:
 		return nil, fmt.Errorf("patch the %s of ManagedCluster %s: %w", part, cluster.Name, err)

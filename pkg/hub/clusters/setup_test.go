@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
@@ -98,7 +99,7 @@ func (w *world) start(change ...func(*clusters.Config)) *fleet {
 	informers := controller.NewInformers(controller.InformersConfig{Client: client, Logger: logger})
 	c := clusters.Config{
 		Informers: informers, Client: client, Namespaces: core.CoreV1().Namespaces(), AutoRegister: true, Recorder: f.events,
-		Registerer: f.registry, Logger: logger,
+		Registerer: f.registry, Logger: logger, UnreachableGrace: time.Millisecond,
 	}
 	for _, set := range change {
 		set(&c)
@@ -115,6 +116,7 @@ func (w *world) start(change ...func(*clusters.Config)) *fleet {
 		return group.Wait()
 	})
 	kit.Eventually(w, "the fleet is synced", func() error { return f.Ready(w.Context()) })
+	f.ConnectionChanged(true)
 	return f
 }
 

@@ -232,6 +232,20 @@ func (r *rules) evaluate(c *cluster, now time.Time) verdict {
 	return v
 }
 
+// SelectsWithout returns a function that reports whether p could keep a cluster selected that has no taint
+// with this key. It always does if the spec of p is invalid: the decisions stay unchanged then.
+func SelectsWithout(p *clusterv1beta1.Placement, key string, now time.Time) func(*clusterv1.ManagedCluster) bool {
+	r, err := newRules(p)
+	return func(c *clusterv1.ManagedCluster) bool {
+		if err != nil {
+			return true
+		}
+		without := newCluster(c, nil, now)
+		without.taints = slices.DeleteFunc(without.taints, func(t taint) bool { return t.key == key })
+		return r.evaluate(without, now).fit >= keepable
+	}
+}
+
 // toleratedUntil returns the Unix time at which the toleration of t expires; math.MaxInt64 if it
 // does not expire.
 func (r *rules) toleratedUntil(t taint) int64 {

@@ -294,3 +294,36 @@ func FuzzSize(f *testing.F) {
 		}
 	})
 }
+
+// A cluster is selected without a taint if nothing else speaks against it.
+func TestSelectsWithout(t *testing.T) {
+	const unreachable = clusterv1.ManagedClusterTaintUnreachable
+	managed := func(change ...func(*clusterv1.ManagedCluster)) *clusterv1.ManagedCluster {
+		c := &clusterv1.ManagedCluster{Spec: clusterv1.ManagedClusterSpec{HubAcceptsClient: true}}
+		for _, f := range change {
+			f(c)
+		}
+		return c
+	}
+	absent := tainting(unreachable, clusterv1.TaintEffectNoSelect, time.Hour)
+	west := placing(predicates(byLabels("region", "west")))
+	for _, test := range []struct {
+		name      string
+		placement *clusterv1beta1.Placement
+		cluster   *clusterv1.ManagedCluster
+		want      bool
+	}{
+		{"only absent", placing(), managed(absent), true},
+		{"present", placing(), managed(), true},
+		{"tainted otherwise", placing(), managed(absent, tainting("k", clusterv1.TaintEffectNoSelect, time.Hour)), false},
+		{"it would stay, but not be chosen", placing(), managed(absent, tainting("k", clusterv1.TaintEffectNoSelectIfNew, time.Hour)), true},
+		{"it matches", west, managed(absent, labelled("region", "west")), true},
+		{"it does not match", west, managed(absent), false},
+		{"not accepted", placing(), managed(absent, func(c *clusterv1.ManagedCluster) { c.Spec.HubAcceptsClient = false }), false},
+		{"an invalid placement", placing(perGroup(intstr.FromString("x"))), managed(absent), true},
+	} {
+		if got := SelectsWithout(test.placement, unreachable, noon)(test.cluster); got != test.want {
+			t.Errorf("%s: %v", test.name, got)
+		}
+	}
+}

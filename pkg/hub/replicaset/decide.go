@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
 	clusterv1beta1 "github.com/workwire/workwire/pkg/apis/cluster/v1beta1"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
@@ -27,7 +28,11 @@ type input struct {
 	workByName func(types.NamespacedName) (*workv1.ManifestWork, bool)
 	// presence returns the presence of a cluster; the zero value if it has no ManagedCluster.
 	presence func(cluster string) presence
-	now      time.Time
+	// cluster returns a ManagedCluster.
+	cluster func(name string) (*clusterv1.ManagedCluster, bool)
+	// asked is whether somebody has edited the set or a placement lately, see state.edited.
+	asked bool
+	now   time.Time
 }
 
 // presence is the part of a ManagedCluster that a rollout depends on. The zero value is an
@@ -106,12 +111,14 @@ func decide(in input) plan {
 	for _, work := range surplus {
 		p.remove(work)
 	}
+	var unselected []*workv1.ManifestWork
 	for _, placement := range in.placements {
-		r := p.planPlacement(in, placement, assigned[placement.ref.Name])
-		p.rollouts = append(p.rollouts, r)
+		r, left := p.planPlacement(in, placement, assigned[placement.ref.Name])
+		p.rollouts, unselected = append(p.rollouts, r), append(unselected, left...)
 		p.requeueAt = rollout.Earlier(p.requeueAt, r.decision.RequeueAt)
 	}
 	summarize(&p.status, p.rollouts, in.now)
+	p.removeUnselected(in, unselected)
 	return p
 }
 
@@ -146,10 +153,12 @@ func deleting(work *workv1.ManifestWork) int {
 }
 
 // planPlacement plans the rollout to the clusters of a placement. works are the assigned works by
-// cluster.
-func (p *plan) planPlacement(in input, placement placement, works map[string]*workv1.ManifestWork) placementRollout {
+// cluster. It also returns those whose cluster is no longer selected.
+func (p *plan) planPlacement(in input, placement placement, works map[string]*workv1.ManifestWork) (
+	r placementRollout, unselected []*workv1.ManifestWork,
+) {
 	name := placement.ref.Name
-	r := placementRollout{
+	r = placementRollout{
 		placement: name, selected: int(placement.object.Status.NumberOfSelectedClusters),
 		groups: len(placement.object.Status.DecisionGroups), clusters: make(map[rollout.Status]int),
 	}
@@ -194,17 +203,18 @@ func (p *plan) planPlacement(in input, placement placement, works map[string]*wo
 			p.startCluster(in, name, cluster, works)
 		}
 	}
+	absent := p.absentClusters(in, placement, chosen, works)
 	for _, cluster := range slices.Sorted(maps.Keys(works)) {
 		work := works[cluster]
 		if _, ok := chosen[cluster]; ok {
 			if change, changed := labelChange(work, in.set, name); changed && work.DeletionTimestamp == nil {
 				p.changes = append(p.changes, change)
 			}
-		} else if errGroups == nil { // otherwise it is unknown whether the cluster was chosen
-			p.remove(work)
+		} else if errGroups == nil && !absent[cluster] { // otherwise it is unknown whether the cluster was chosen
+			unselected = append(unselected, work)
 		}
 	}
-	return r
+	return r, unselected
 }
 
 // clusterState returns the state of a chosen cluster, and whether it has the template. It assigns a

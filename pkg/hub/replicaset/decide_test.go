@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
+	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
 	clusterv1alpha1 "github.com/workwire/workwire/pkg/apis/cluster/v1alpha1"
 	clusterv1beta1 "github.com/workwire/workwire/pkg/apis/cluster/v1beta1"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
@@ -116,6 +117,7 @@ func conditionTexts(conditions []metav1.Condition) []string {
 
 func noWork(types.NamespacedName) (*workv1.ManifestWork, bool) { return nil, false }
 func present(string) presence                                  { return presence{} }
+func noCluster(string) (*clusterv1.ManagedCluster, bool)       { return nil, false }
 
 func TestDecide(t *testing.T) {
 	type testCase struct {
@@ -305,7 +307,7 @@ func TestDecide(t *testing.T) {
 			object, decisions := placementOf("p", c.groups...)
 			s := input{
 				set: set, placements: []placement{{&set.Spec.PlacementRefs[0], object, decisions}}, works: c.works,
-				workByName: noWork, presence: present, now: start,
+				workByName: noWork, presence: present, cluster: noCluster, now: start,
 			}
 			if c.change != nil {
 				c.change(&s)
@@ -359,7 +361,7 @@ func TestDecideInvalidSet(t *testing.T) {
 			set := newSet("p")
 			c.change(set)
 			set.Status = before
-			s := input{set: set, works: worksOf("p", "c1:old", "c2:new"), workByName: noWork, presence: present, now: start}
+			s := input{set: set, works: worksOf("p", "c1:old", "c2:new"), workByName: noWork, presence: present, cluster: noCluster, now: start}
 			object, decisions := placementOf("p", []string{"c1"})
 			s.placements = append(s.placements, placement{&set.Spec.PlacementRefs[0], object, decisions})
 			if len(set.Spec.PlacementRefs) > 1 {
@@ -399,7 +401,7 @@ func TestDecideHalfWritten(t *testing.T) {
 			half := object.DeepCopy()
 			half.Status.NumberOfSelectedClusters = c.selected
 			p := decide(input{
-				set: set, placements: []placement{{&set.Spec.PlacementRefs[0], half, c.decisions}}, workByName: noWork, presence: present, now: start,
+				set: set, placements: []placement{{&set.Spec.PlacementRefs[0], half, c.decisions}}, workByName: noWork, presence: present, cluster: noCluster, now: start,
 			})
 			if got := describe(p.changes); !slices.Equal(got, c.want) {
 				t.Errorf("changes %q, want %q", got, c.want)
@@ -416,7 +418,7 @@ func TestDecideOverlap(t *testing.T) {
 		object, decisions := placementOf(name, []string{"c1", "c2"})
 		s.placements = append(s.placements, placement{&set.Spec.PlacementRefs[i], object, decisions})
 	}
-	s.set, s.workByName, s.presence, s.now = set, noWork, present, start
+	s.set, s.workByName, s.presence, s.cluster, s.now = set, noWork, present, noCluster, start
 	s.works = slices.Concat(worksOf("p", "c1:failed", "c2:ok"), worksOf("q", "c1:ok"))
 	set.Spec.PlacementRefs[0].RolloutStrategy = progressive(1, 0)
 	p := decide(s)
@@ -447,7 +449,7 @@ func TestDecideTimes(t *testing.T) {
 	object, decisions := placementOf("p", []string{"c1", "c2"})
 	s := input{
 		set: set, placements: []placement{{&set.Spec.PlacementRefs[0], object, decisions}}, works: worksOf("p", "c1:ok"),
-		workByName: noWork, presence: present, now: start.Add(time.Second),
+		workByName: noWork, presence: present, cluster: noCluster, now: start.Add(time.Second),
 	}
 	p := decide(s)
 	if len(p.changes) > 0 || !p.requeueAt.Equal(start.Add(time.Minute)) {

@@ -71,7 +71,7 @@ func BenchmarkDecide(b *testing.B) {
 	object, decisions := placementOf("p", clusters)
 	s := input{
 		set: set, placements: []placement{{&set.Spec.PlacementRefs[0], object, decisions}}, works: worksOf("p", works...),
-		workByName: noWork, presence: present, now: start,
+		workByName: noWork, presence: present, cluster: noCluster, now: start,
 	}
 	b.ReportAllocs()
 	for b.Loop() {

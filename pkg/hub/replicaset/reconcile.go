@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
+	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
 	"github.com/workwire/workwire/pkg/hub/controller"
@@ -38,8 +39,10 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (r
 			return 0, err
 		}
 	}
+	placements := c.placementsOf(set)
 	p := decide(input{
-		set: set, placements: c.placementsOf(set), works: c.worksOf(set), workByName: c.cfg.Works.Latest, presence: c.presence, now: now,
+		set: set, placements: placements, works: c.worksOf(set), workByName: c.cfg.Works.Latest,
+		presence: c.presence, cluster: c.cluster, asked: s.edited(set, placements, now), now: now,
 	})
 	if err = c.updateStatus(ctx, set, &p.status); err == nil {
 		c.report(set, &p, s)
@@ -83,10 +86,14 @@ func (c *Controller) worksOf(set *workv1alpha1.ManifestWorkReplicaSet) []*workv1
 // presence returns the presence of a cluster. A cluster without a ManagedCluster counts as
 // connected.
 func (c *Controller) presence(cluster string) presence {
-	if object, ok := c.clusters.Get(types.NamespacedName{Name: cluster}); ok {
+	if object, ok := c.cluster(cluster); ok {
 		return presenceOf(object)
 	}
 	return presence{}
+}
+
+func (c *Controller) cluster(name string) (*clusterv1.ManagedCluster, bool) {
+	return c.clusters.Get(types.NamespacedName{Name: name})
 }
 
 // addFinalizer adds the finalizer, before the set has works. It returns nil if the set is gone.

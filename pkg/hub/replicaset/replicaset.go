@@ -114,6 +114,7 @@ type state struct {
 	failures        map[types.NamespacedName]failure // by work, the writes that failed
 	createdUntil    time.Time                        // when works that the informer does not show are no longer assumed to exist
 	succeededGroups map[string]int                   // by placement
+	edits           map[string]edit                  // by placement; of the set under the empty name
 	counted         gaugeValues                      // the share of the set in the metrics
 }
 

@@ -37,6 +37,10 @@ func (c *Controller) report(set *workv1alpha1.ManifestWorkReplicaSet, p *plan, s
 	case p.invalid != "" && applied != nil:
 		c.event(set, corev1.EventTypeWarning, applied.Reason, "%s", p.invalid)
 	}
+	if held := changed(workv1alpha1.ManifestWorkReplicaSetConditionRemovalsHeld); held != nil && held.Status == metav1.ConditionTrue {
+		log.Warn("deletion of works held", "reason", held.Message)
+		c.event(set, corev1.EventTypeWarning, "RemovalsHeld", "%s", held.Message)
+	}
 	c.reportGroups(set, p, s)
 	rolledOut := changed(workv1alpha1.ManifestWorkReplicaSetConditionPlacementRolledOut)
 	switch {

@@ -17,6 +17,7 @@ import (
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
 	"github.com/workwire/workwire/pkg/hub/controller"
+	"github.com/workwire/workwire/pkg/wire"
 )
 
 // Indexes. A value of byPlacement is "<namespace>/<name>" of a placement that a set refers to, a
@@ -72,7 +73,8 @@ func indexClusters(object any) ([]string, error) {
 func (c *Controller) setChanged(before, after *workv1alpha1.ManifestWorkReplicaSet) {
 	if before == nil || after == nil || before.UID != after.UID || before.Generation != after.Generation ||
 		!before.DeletionTimestamp.Equal(after.DeletionTimestamp) || !maps.Equal(before.Labels, after.Labels) ||
-		!slices.Equal(before.Finalizers, after.Finalizers) {
+		!slices.Equal(before.Finalizers, after.Finalizers) || before.Annotations[workv1alpha1.AllowRemovalsAnnotationKey] !=
+		after.Annotations[workv1alpha1.AllowRemovalsAnnotationKey] {
 		c.Add(controller.KeyOf(cmp.Or(after, before)))
 	}
 }
@@ -107,9 +109,18 @@ func (c *Controller) addSetsOf(placements ...string) {
 	}
 }
 
-// clusterChanged queues the sets of a cluster whose presence has changed.
+// clusterChanged queues the sets of a cluster whose presence has changed, and those that may have kept a
+// work of an absent cluster if what placements select it by has changed.
 func (c *Controller) clusterChanged(before, after *clusterv1.ManagedCluster) {
-	if before != nil && after != nil && presenceOf(before) == presenceOf(after) {
+	same := before != nil && after != nil && presenceOf(before) == presenceOf(after)
+	if !same || presenceOf(after).away && !selectedAlike(before, after) {
+		for work := range c.cfg.Works.OfCluster(wire.ClusterName(cmp.Or(after, before).Name)) {
+			if set, ok := parseLabel(work.Labels[workv1.ReplicaSetLabelKey]); ok {
+				c.Add(set)
+			}
+		}
+	}
+	if same {
 		return
 	}
 	placements := sets.New[string]()
@@ -118,6 +129,12 @@ func (c *Controller) clusterChanged(before, after *clusterv1.ManagedCluster) {
 		placements.Insert(keys...)
 	}
 	c.addSetsOf(placements.UnsortedList()...)
+}
+
+// selectedAlike reports whether no placement distinguishes two states of a cluster.
+func selectedAlike(a, b *clusterv1.ManagedCluster) bool {
+	return a.DeletionTimestamp.Equal(b.DeletionTimestamp) && maps.Equal(a.Labels, b.Labels) &&
+		apiequality.Semantic.DeepEqual(a.Spec, b.Spec) && apiequality.Semantic.DeepEqual(a.Status.ClusterClaims, b.Status.ClusterClaims)
 }
 
 // workChanged queues the sets of a work that has changed in a field that decide reads.

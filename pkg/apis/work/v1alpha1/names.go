@@ -8,6 +8,10 @@ const ManifestWorkReplicaSetFinalizer = "work.open-cluster-management.io/manifes
 // at which the hub gave it the template that it has. Rollouts measure deadlines from then.
 const RolledOutAtAnnotationKey = "workwire.dev/rolled-out-at"
 
+// AllowRemovalsAnnotationKey annotates a ManifestWorkReplicaSet with the number of works whose deletion may
+// go on although the condition RemovalsHeld holds it.
+const AllowRemovalsAnnotationKey = "workwire.dev/allow-removals"
+
 // Condition types of a ManifestWorkReplicaSet.
 const (
 	// ManifestWorkReplicaSetConditionPlacementVerified is True when every placement exists and
@@ -19,6 +23,9 @@ const (
 	// ManifestWorkReplicaSetConditionManifestworkApplied is True when all works of the current
 	// template are available, and none is progressing or degraded.
 	ManifestWorkReplicaSetConditionManifestworkApplied = "ManifestworkApplied"
+	// ManifestWorkReplicaSetConditionRemovalsHeld is True while works are not deleted although their
+	// clusters are no longer chosen, because they are many and nobody has edited the set or a placement.
+	ManifestWorkReplicaSetConditionRemovalsHeld = "RemovalsHeld"
 )
 
 // Reasons of these conditions.
@@ -40,6 +47,8 @@ const (
 	ReasonComplete = "Complete"
 	// ReasonProcessing (ManifestworkApplied False): works are progressing, and none is degraded.
 	ReasonProcessing = "Processing"
+	// ReasonTooManyRemovals (RemovalsHeld True): the message names the clusters.
+	ReasonTooManyRemovals = "TooManyRemovals"
 	// ReasonInvalidManifestWorkName (ManifestworkApplied False): <namespace>.<name> of the set is
 	// no label value.
 	ReasonInvalidManifestWorkName = "InvalidManifestWorkName"
