@@ -3,6 +3,7 @@ package agent_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -135,6 +136,40 @@ func TestDuplicatesAndReorderedEvents(t *testing.T) {
 	w.noneApplied()
 	raw.delete("never-heard-of", 1)
 	raw.reported("never-heard-of", 1, workv1.WorkDeleted)
+}
+
+// TestRestoredSource: a source that was restored from a backup has lower generations, and other content of
+// the same generation. It learns what the agent holds, and its authoritative specs win.
+func TestRestoredSource(t *testing.T) {
+	raw := newWorld(t).rawSource("hub1")
+	send := func(generation wire.Generation, value string, authoritative bool) (hash string) {
+		spec := raw.spec("web", "uid-1", generation, configMap("a", value))
+		hash, err := wire.ContentHash(spec.Bundle)
+		kit.NoError(t, err)
+		spec.ContentHash, spec.Authoritative = hash, authoritative
+		raw.send(spec, nil)
+		return hash
+	}
+	wants := func(generation wire.Generation, hash, value string) {
+		t.Helper()
+		raw.data("a", value)
+		raw.broker.Cut(cluster + "-agent")
+		raw.broker.Restore(cluster + "-agent")
+		wirekit.Next(raw, raw.peer, "the agent lists what it holds", func(r *wire.SpecResync) bool {
+			return slices.Contains(r.Versions, wire.SpecVersion{UID: "uid-1", Generation: generation, ContentHash: hash})
+		})
+	}
+	hash := send(5, "five", false)
+	raw.reported("uid-1", 5, workv1.WorkApplied)
+	wants(5, hash, "five")
+	send(2, "two", false)
+	hash = send(2, "restored", true)
+	raw.reported("uid-1", 2, workv1.WorkApplied)
+	wants(2, hash, "restored")
+	wants(2, send(2, "edited", true), "edited")
+	hash = send(3, "three", false)
+	raw.reported("uid-1", 3, workv1.WorkApplied)
+	wants(3, hash, "three")
 }
 
 func TestAgentRestart(t *testing.T) {

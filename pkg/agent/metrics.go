@@ -19,6 +19,8 @@ func registerMetrics(registerer prometheus.Registerer, in *inbox.Inbox, out *out
 		factory.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help}, func() float64 { return float64(value()) })
 	}
 	gauge("workwire_agent_works", "Works held.", func() float64 { return float64(in.Len()) })
+	gauge("workwire_agent_works_deletion_held", "Works that their source does not know and that are kept until somebody decides.",
+		func() float64 { return float64(in.Held()) })
 	gauge("workwire_agent_statuses_pending", "Works whose newest status the broker has not acknowledged.",
 		func() float64 { return float64(out.Stats().Pending) })
 	counter("workwire_agent_statuses_published_total", "Statuses that the broker acknowledged.", func() uint64 { return out.Stats().Published })

@@ -136,6 +136,16 @@ func (c *Client) Ensure(ctx context.Context, amw *workv1.AppliedManifestWork, hu
 	return c.patch(ctx, amw, types.MergePatchType, patch)
 }
 
+// SetHeld notes on amw why the deletion of its work is held, in one request or none.
+func (c *Client) SetHeld(ctx context.Context, amw *workv1.AppliedManifestWork, reason string) error {
+	annotations := heldPatch(amw, reason)
+	if len(annotations) == 0 {
+		return nil
+	}
+	_, err := c.patch(ctx, amw, types.MergePatchType, map[string]any{"metadata": map[string]any{"uid": amw.UID, "annotations": annotations}})
+	return err
+}
+
 // Status is the part of the status that [Client.UpdateStatus] writes.
 type Status struct {
 	// Resources are the existing objects of the work.

@@ -25,12 +25,33 @@ const UIDAnnotation = "workwire.dev/work-uid"
 // stay. The list does not include the label with the source, which is never removed.
 const LabelsAnnotation = "workwire.dev/work-labels"
 
+// SourceIdentityAnnotation holds, on an AppliedManifestWork, the identity of the source that sent the work.
+const SourceIdentityAnnotation = "workwire.dev/source-identity"
+
+// HeldAnnotation is set on the AppliedManifestWork of a work whose deletion is held. Its value is the reason.
+const HeldAnnotation = "workwire.dev/deletion-held"
+
+// ReleaseAnnotation releases the deletion of a held work when somebody sets it to "true" on its
+// AppliedManifestWork.
+const ReleaseAnnotation = "workwire.dev/release-deletion"
+
 // Work is the work of an AppliedManifestWork.
 type Work struct {
 	Name   string
 	UID    types.UID
 	Source wire.SourceID
 	Labels map[string]string
+	// SourceIdentity is that of the source that sent the work; it may be empty.
+	SourceIdentity string
+	// HeldReason is the reason why its deletion is held; empty if it is not.
+	HeldReason string
+}
+
+// Released reports whether the hold of the work of amw has been released: by the annotation, or because
+// somebody deletes amw.
+func Released(amw *workv1.AppliedManifestWork) bool {
+	annotated := amw.Annotations[HeldAnnotation] != "" && amw.Annotations[ReleaseAnnotation] == "true"
+	return annotated || amw.DeletionTimestamp != nil
 }
 
 // Resource is an object of a work. UID is empty if it is unknown.
@@ -115,6 +136,12 @@ func (c *Client) desired(name, hubHash string, work Work, intended []object.Ref)
 	if len(labels) > 0 {
 		annotations[LabelsAnnotation] = strings.Join(slices.Sorted(maps.Keys(labels)), ",")
 	}
+	if work.SourceIdentity != "" {
+		annotations[SourceIdentityAnnotation] = work.SourceIdentity
+	}
+	if work.HeldReason != "" {
+		annotations[HeldAnnotation] = work.HeldReason
+	}
 	if source := cmp.Or(string(work.Source), work.Labels[workv1.OriginalSourceLabelKey]); source != "" {
 		labels[workv1.OriginalSourceLabelKey] = source
 	}
@@ -153,6 +180,11 @@ func updatePatch(amw, desired *workv1.AppliedManifestWork, intended []object.Ref
 	if grown != "" {
 		annotations[IntentAnnotation] = grown
 	}
+	maps.Copy(annotations, heldPatch(amw, desired.Annotations[HeldAnnotation]))
+	have, identity := amw.Annotations[SourceIdentityAnnotation], desired.Annotations[SourceIdentityAnnotation]
+	if have != "" && identity != "" && have != identity {
+		annotations[SourceIdentityAnnotation] = identity
+	}
 	if len(annotations) > 0 {
 		metadata["annotations"] = annotations
 	}
@@ -167,9 +199,33 @@ func updatePatch(amw, desired *workv1.AppliedManifestWork, intended []object.Ref
 	if len(metadata) == 0 && len(patch) == 0 {
 		return nil, nil
 	}
+	if have == "" && identity != "" {
+		// It is not worth a request of its own.
+		annotations[SourceIdentityAnnotation] = identity
+		metadata["annotations"] = annotations
+	}
 	metadata["uid"] = amw.UID
 	patch["metadata"] = metadata
 	return patch, nil
+}
+
+// heldPatch returns the annotations to change so that amw is held for reason, which is empty if its work is
+// not held. A release of an earlier hold does not release this one.
+func heldPatch(amw *workv1.AppliedManifestWork, reason string) map[string]any {
+	annotations := map[string]any{}
+	have, known := amw.Annotations[HeldAnnotation]
+	if have == reason {
+		return annotations
+	}
+	if reason != "" {
+		annotations[HeldAnnotation] = reason
+	} else if known {
+		annotations[HeldAnnotation] = nil
+	}
+	if _, released := amw.Annotations[ReleaseAnnotation]; released {
+		annotations[ReleaseAnnotation] = nil
+	}
+	return annotations
 }
 
 // labelsPatch returns the labels to set, and as nil those to remove.

@@ -2,6 +2,7 @@ package applied
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -132,7 +133,7 @@ func TestResourcesAndDropped(t *testing.T) {
 
 func TestAdopt(t *testing.T) {
 	desired := &workv1.AppliedManifestWork{
-		ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"team": "a"}, Annotations: map[string]string{UIDAnnotation: "w"}},
+		ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"team": "a"}, Annotations: map[string]string{UIDAnnotation: "w", SourceIdentityAnnotation: "one"}},
 		Spec:       workv1.AppliedManifestWorkSpec{HubHash: "h", AgentID: "me", ManifestWorkName: "web"},
 	}
 	ready := func(change func(*workv1.AppliedManifestWork)) *workv1.AppliedManifestWork {
@@ -149,14 +150,20 @@ func TestAdopt(t *testing.T) {
 		intended []object.Ref
 		want     map[string]any
 	}{
-		"nothing new":      {ready(nil), []object.Ref{a}, nil},
-		"an object less":   {ready(nil), nil, nil},
-		"an object more":   {ready(nil), []object.Ref{a, b}, map[string]any{"annotations": map[string]any{IntentAnnotation: `{"v1/configmaps":{"default":["a","b"]}}`}}},
-		"label changed":    {ready(func(r *workv1.AppliedManifestWork) { r.Labels["team"] = "b" }), []object.Ref{a}, map[string]any{"labels": map[string]any{"team": "a"}}},
-		"labels recorded":  {ready(func(r *workv1.AppliedManifestWork) { r.Annotations[LabelsAnnotation] = "gone,other,away" }), []object.Ref{a}, map[string]any{"labels": map[string]any{"other": nil}, "annotations": map[string]any{LabelsAnnotation: nil}}},
-		"new uid":          {ready(func(r *workv1.AppliedManifestWork) { r.Annotations[UIDAnnotation] = "old" }), []object.Ref{a}, map[string]any{"annotations": map[string]any{UIDAnnotation: "w"}}},
-		"finalizer gone":   {ready(func(r *workv1.AppliedManifestWork) { r.Finalizers = []string{"x"} }), []object.Ref{a}, map[string]any{"finalizers": []string{"x", workv1.AppliedManifestWorkFinalizer}, "resourceVersion": "7"}},
-		"other agent's":    {ready(func(r *workv1.AppliedManifestWork) { r.Spec.AgentID = "other" }), []object.Ref{a}, map[string]any{"spec": desired.Spec}},
+		"nothing new":            {ready(nil), []object.Ref{a}, nil},
+		"an object less":         {ready(nil), nil, nil},
+		"an object more":         {ready(nil), []object.Ref{a, b}, map[string]any{"annotations": map[string]any{IntentAnnotation: `{"v1/configmaps":{"default":["a","b"]}}`}}},
+		"label changed":          {ready(func(r *workv1.AppliedManifestWork) { r.Labels["team"] = "b" }), []object.Ref{a}, map[string]any{"labels": map[string]any{"team": "a"}}},
+		"labels recorded":        {ready(func(r *workv1.AppliedManifestWork) { r.Annotations[LabelsAnnotation] = "gone,other,away" }), []object.Ref{a}, map[string]any{"labels": map[string]any{"other": nil}, "annotations": map[string]any{LabelsAnnotation: nil}}},
+		"new uid":                {ready(func(r *workv1.AppliedManifestWork) { r.Annotations[UIDAnnotation] = "old" }), []object.Ref{a}, map[string]any{"annotations": map[string]any{UIDAnnotation: "w"}}},
+		"finalizer gone":         {ready(func(r *workv1.AppliedManifestWork) { r.Finalizers = []string{"x"} }), []object.Ref{a}, map[string]any{"finalizers": []string{"x", workv1.AppliedManifestWorkFinalizer}, "resourceVersion": "7"}},
+		"other agent's":          {ready(func(r *workv1.AppliedManifestWork) { r.Spec.AgentID = "other" }), []object.Ref{a}, map[string]any{"spec": desired.Spec}},
+		"identity learnt, alone": {ready(nil), []object.Ref{a}, nil},
+		"identity changed": {ready(func(r *workv1.AppliedManifestWork) { r.Annotations[SourceIdentityAnnotation] = "zero" }), []object.Ref{a},
+			map[string]any{"annotations": map[string]any{SourceIdentityAnnotation: "one"}}},
+		"hold ended": {ready(func(r *workv1.AppliedManifestWork) {
+			r.Annotations[HeldAnnotation], r.Annotations[ReleaseAnnotation] = "Reason", "true"
+		}), []object.Ref{a}, map[string]any{"annotations": map[string]any{HeldAnnotation: nil, ReleaseAnnotation: nil, SourceIdentityAnnotation: "one"}}},
 		"broken intention": {ready(func(r *workv1.AppliedManifestWork) { r.Annotations[IntentAnnotation] = "{" }), []object.Ref{a}, map[string]any{"annotations": map[string]any{IntentAnnotation: `{"v1/configmaps":{"default":["a"]}}`}}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -166,12 +173,15 @@ func TestAdopt(t *testing.T) {
 			}
 			var want map[string]any
 			if c.want != nil {
-				metadata := map[string]any{"uid": c.amw.UID}
+				metadata := map[string]any{"uid": c.amw.UID, "annotations": map[string]any{SourceIdentityAnnotation: "one"}}
 				want = map[string]any{"metadata": metadata}
 				for k, v := range c.want {
-					if k == "spec" {
+					switch k {
+					case "spec":
 						want["spec"] = v
-					} else {
+					case "annotations": // each patch has the identity, too
+						maps.Copy(metadata[k].(map[string]any), v.(map[string]any))
+					default:
 						metadata[k] = v
 					}
 				}
@@ -180,6 +190,31 @@ func TestAdopt(t *testing.T) {
 				t.Error(diff)
 			}
 		})
+	}
+}
+
+func TestHeldPatch(t *testing.T) {
+	for name, c := range map[string]struct {
+		have   map[string]string
+		reason string
+		want   map[string]any
+	}{
+		"held":              {nil, "One", map[string]any{HeldAnnotation: "One"}},
+		"held still":        {map[string]string{HeldAnnotation: "One"}, "One", map[string]any{}},
+		"released":          {map[string]string{HeldAnnotation: "One", ReleaseAnnotation: "true"}, "One", map[string]any{}},
+		"an old release":    {map[string]string{ReleaseAnnotation: "true"}, "One", map[string]any{HeldAnnotation: "One", ReleaseAnnotation: nil}},
+		"for another":       {map[string]string{HeldAnnotation: "One"}, "Two", map[string]any{HeldAnnotation: "Two"}},
+		"ended":             {map[string]string{HeldAnnotation: "One"}, "", map[string]any{HeldAnnotation: nil}},
+		"never held":        {map[string]string{"other": "x"}, "", map[string]any{}},
+		"never held, asked": {map[string]string{ReleaseAnnotation: "true"}, "", map[string]any{}},
+	} {
+		amw := &workv1.AppliedManifestWork{ObjectMeta: metav1.ObjectMeta{Annotations: c.have}}
+		if diff := cmp.Diff(c.want, heldPatch(amw, c.reason)); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+		if got, want := Released(amw), c.have[HeldAnnotation] != "" && c.have[ReleaseAnnotation] == "true"; got != want {
+			t.Errorf("%s: released is %v", name, got)
+		}
 	}
 }
 

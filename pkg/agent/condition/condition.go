@@ -110,6 +110,7 @@ func Deleting(generation int64) metav1.Condition {
 // cluster.
 func WithDeleted(status workv1.ManifestWorkStatus, cluster string, now metav1.Time) workv1.ManifestWorkStatus {
 	status.Conditions = append([]metav1.Condition(nil), status.Conditions...)
+	meta.RemoveStatusCondition(&status.Conditions, workv1.WorkDeletionHeld)
 	meta.SetStatusCondition(&status.Conditions, metav1.Condition{
 		Type: workv1.WorkDeleted, Status: metav1.ConditionTrue, Reason: workv1.ReasonManifestsDeleted,
 		Message: "The manifests are deleted from the cluster " + cluster, LastTransitionTime: now,
@@ -121,6 +122,7 @@ func WithDeleted(status workv1.ManifestWorkStatus, cluster string, now metav1.Ti
 // and with Available according to presence. Unresolved does not change a manifest.
 func DeletingStatus(previous workv1.ManifestWorkStatus, generation int64, presence func(workv1.ManifestResourceMeta) Presence, now metav1.Time) workv1.ManifestWorkStatus {
 	status := *previous.DeepCopy()
+	meta.RemoveStatusCondition(&status.Conditions, workv1.WorkDeletionHeld)
 	entries := status.ResourceStatus.Manifests
 	for i := range entries {
 		found := presence(entries[i].ResourceMeta)
@@ -139,6 +141,18 @@ func DeletingStatus(previous workv1.ManifestWorkStatus, generation int64, presen
 		c.LastTransitionTime = now
 		meta.SetStatusCondition(&status.Conditions, c)
 	}
+	return status
+}
+
+// WithDeletionHeld returns status, that of the spec in force, for a work that its source does not know and
+// that the agent keeps for reason. previous is the status reported last.
+func WithDeletionHeld(status, previous workv1.ManifestWorkStatus, generation int64, reason, message string, now metav1.Time) workv1.ManifestWorkStatus {
+	held := []metav1.Condition{{
+		Type: workv1.WorkDeletionHeld, Status: metav1.ConditionTrue, Reason: reason, Message: message, ObservedGeneration: generation,
+	}}
+	carryTimes(held, previous.Conditions, now)
+	status.Conditions = slices.DeleteFunc(slices.Clone(status.Conditions), func(c metav1.Condition) bool { return c.Type == workv1.WorkDeletionHeld })
+	status.Conditions = append(status.Conditions, held...)
 	return status
 }
 

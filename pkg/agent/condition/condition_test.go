@@ -134,6 +134,29 @@ func TestDeletion(t *testing.T) {
 	wantLines(t, want, status.Conditions)
 }
 
+func TestDeletionHeld(t *testing.T) {
+	before := WorkStatus(Input{Generation: 4, Manifests: []Manifest{{Meta: named(0, "a")}}, Now: earlier})
+	status := WithDeletionHeld(before, before, 4, workv1.ReasonSourceKnowsTooFew, "why", later)
+	want := []string{
+		`Applied=True AppliedManifestWorkComplete "Apply manifest work complete" @4`,
+		`Available=True ResourcesAvailable "All resources are available" @4`,
+		`DeletionHeld=True SourceKnowsTooFew "why" @4`,
+	}
+	wantLines(t, want, status.Conditions)
+	for _, given := range []workv1.ManifestWorkStatus{before, status} { // after a restart, status is the last one known
+		again := WithDeletionHeld(given, status, 4, workv1.ReasonSourceKnowsTooFew, "why", metav1.Now())
+		if diff := cmp.Diff(status, again); diff != "" {
+			t.Errorf("nothing happened, but the status differs: %s", diff)
+		}
+	}
+	present := func(workv1.ManifestResourceMeta) Presence { return Present }
+	for _, released := range []workv1.ManifestWorkStatus{DeletingStatus(status, 4, present, later), WithDeleted(status, "cluster1", later)} {
+		if meta.FindStatusCondition(released.Conditions, workv1.WorkDeletionHeld) != nil {
+			t.Errorf("a released work has %v", released.Conditions)
+		}
+	}
+}
+
 func TestRefusedKeepsWhatIsInForce(t *testing.T) {
 	before := WorkStatus(Input{Generation: 1, Manifests: []Manifest{{Meta: named(0, "a")}}, Now: earlier})
 	status := InvalidStatus(before, before, 2, "manifest 0: not JSON", later)

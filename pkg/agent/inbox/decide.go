@@ -13,7 +13,7 @@ import (
 // Verdict is the effect of an event on a work (docs/protocol.md, Ordering).
 type Verdict int
 
-// The verdicts. The first four change the work, see [Verdict.Changes].
+// The verdicts. The first six change the work, see [Verdict.Changes].
 const (
 	// Added: the work is new.
 	Added Verdict = iota + 1
@@ -23,6 +23,12 @@ const (
 	Deletion
 	// Refused: the spec could not be decoded; the spec in force stays.
 	Refused
+	// Held: the source does not know the work, and its identity has changed. The work stays.
+	Held
+	// Kept: the source knows a held work again, with an older spec. The spec in force stays.
+	Kept
+	// Disowned: the source does not know the work. [Inbox.DecideDisowned] decides.
+	Disowned
 	// Same: the event equals the work.
 	Same
 	// Older: the event has an older generation than the work and is ignored.
@@ -36,7 +42,7 @@ const (
 	Nameless
 )
 
-var verdictNames = [...]string{"", "added", "replaced", "deletion", "refused", "same", "older", "late", "unknown", "nameless"}
+var verdictNames = [...]string{"", "added", "replaced", "deletion", "refused", "held", "kept", "disowned", "same", "older", "late", "unknown", "nameless"}
 
 // String returns the verdict in lower case, for logs and metrics.
 func (v Verdict) String() string {
@@ -47,7 +53,7 @@ func (v Verdict) String() string {
 }
 
 // Changes reports whether the verdict changes the work.
-func (v Verdict) Changes() bool { return v >= Added && v <= Refused }
+func (v Verdict) Changes() bool { return v >= Added && v <= Kept }
 
 // Decide returns the effect of the event in on held, the work with the same source and UID, or nil.
 // It does not return Refused or Nameless, see [DecideRefusal].
@@ -58,18 +64,27 @@ func Decide(held *Entry, in *wire.Spec) Verdict {
 			return Unknown
 		case held.Deleting != nil && held.Generation == in.Generation:
 			return Same
-		default:
+		case held.Deleting != nil || !in.NoMetadata:
 			return Deletion
+		case held.Hold != nil:
+			return Same
+		case identityChanged(held, in):
+			return Held
+		default:
+			return Disowned
 		}
 	}
+	older := in.Generation != 0 && in.Generation < latestGeneration(held) && !in.Authoritative
 	switch {
 	case held == nil:
 		return Added
 	case held.Deleting != nil:
 		return Late
-	case in.Generation != 0 && in.Generation < held.latestGeneration():
+	case older && held.Hold != nil:
+		return Kept
+	case older:
 		return Older
-	case held.Refusal == nil && held.Generation == in.Generation && same(held, in):
+	case held.Hold == nil && held.Refusal == nil && held.Generation == in.Generation && same(held, in):
 		return Same
 	default:
 		return Replaced
@@ -77,16 +92,16 @@ func Decide(held *Entry, in *wire.Spec) Verdict {
 }
 
 // DecideRefusal returns the effect of a spec that could not be decoded on held, the work that it
-// identifies, or nil.
-func DecideRefusal(held *Entry, in Refusal) Verdict {
+// identifies, or nil. An authoritative spec counts although its generation is older.
+func DecideRefusal(held *Entry, in Refusal, authoritative bool) Verdict {
 	switch {
 	case held == nil:
 		return Refused
 	case held.Deleting != nil:
 		return Late
-	case in.Generation != 0 && in.Generation < held.latestGeneration():
+	case in.Generation != 0 && in.Generation < latestGeneration(held) && !authoritative:
 		return Older
-	case held.Refusal != nil && *held.Refusal == in:
+	case held.Hold == nil && held.Refusal != nil && *held.Refusal == in:
 		return Same
 	default:
 		return Refused

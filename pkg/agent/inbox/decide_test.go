@@ -36,6 +36,10 @@ func bundle(names ...string) *wire.Bundle {
 
 func from(source wire.SourceID) func(*wire.Spec) { return func(in *wire.Spec) { in.Source = source } }
 func named(name string) func(*wire.Spec)         { return func(in *wire.Spec) { in.Meta.Name = name } }
+func of(identity string) func(*wire.Spec) {
+	return func(in *wire.Spec) { in.SourceIdentity = identity }
+}
+func authoritative(in *wire.Spec) { in.Authoritative = true }
 func holding(names ...string) func(*wire.Spec) {
 	return func(in *wire.Spec) { in.Bundle = bundle(names...) }
 }
@@ -80,6 +84,7 @@ func held(t *testing.T, events ...any) *inbox.Entry {
 }
 
 func TestDecide(t *testing.T) {
+	disowned := []any{spec("a", 2, of("one")), spec("a", 2, bare, deleting, of("two"))}
 	for _, tc := range []struct {
 		name string
 		held []any
@@ -127,7 +132,21 @@ func TestDecide(t *testing.T) {
 		{"deletion", []any{spec("a", 2)}, spec("a", 2, deleting), inbox.Deletion},
 		{"deletion of a later generation", []any{spec("a", 2)}, spec("a", 3, deleting), inbox.Deletion},
 		{"deletion of an earlier generation", []any{spec("a", 2)}, spec("a", 1, deleting), inbox.Deletion},
-		{"bare deletion", []any{spec("a", 2)}, spec("a", 2, bare, deleting), inbox.Deletion},
+		{"bare deletion", []any{spec("a", 2)}, spec("a", 2, bare, deleting), inbox.Disowned},
+		{"bare deletion, same identity", []any{spec("a", 2, of("one"))}, spec("a", 2, bare, deleting, of("one")), inbox.Disowned},
+		{"bare deletion, another identity", []any{spec("a", 2, of("one"))}, spec("a", 2, bare, deleting, of("two")), inbox.Held},
+		{"bare deletion, an identity at last", []any{spec("a", 2)}, spec("a", 2, bare, deleting, of("two")), inbox.Disowned},
+		{"bare deletion, no identity any more", []any{spec("a", 2, of("one"))}, spec("a", 2, bare, deleting), inbox.Disowned},
+		{"bare deletion, identity learnt", []any{spec("a", 2), spec("a", 2, of("one"))}, spec("a", 2, bare, deleting, of("two")), inbox.Held},
+		{"bare deletion while being deleted", []any{spec("a", 2), spec("a", 2, deleting)}, spec("a", 3, bare, deleting, of("two")), inbox.Deletion},
+		{"recorded deletion, another identity", []any{spec("a", 2, of("one"))}, spec("a", 2, deleting, of("two")), inbox.Deletion},
+		{"held, disowned again", disowned, spec("a", 2, bare, deleting, of("two")), inbox.Same},
+		{"held, disowned by the first source", disowned, spec("a", 2, bare, deleting, of("one")), inbox.Same},
+		{"held, recorded deletion", disowned, spec("a", 2, deleting, of("two")), inbox.Deletion},
+		{"held, the spec in force", disowned, spec("a", 2, of("two")), inbox.Replaced},
+		{"held, a later spec", disowned, spec("a", 3, of("two")), inbox.Replaced},
+		{"held, an earlier spec", disowned, spec("a", 1, of("two")), inbox.Kept},
+		{"held, an earlier spec that counts", disowned, spec("a", 1, authoritative), inbox.Replaced},
 		{"deletion twice", []any{spec("a", 2), spec("a", 2, deleting)}, spec("a", 2, deleting), inbox.Same},
 		{"deletion again, of another generation", []any{spec("a", 2), spec("a", 2, deleting)}, spec("a", 3, deleting), inbox.Deletion},
 		{"spec after the deletion", []any{spec("a", 2), spec("a", 2, deleting)}, spec("a", 2), inbox.Late},
@@ -139,7 +158,12 @@ func TestDecide(t *testing.T) {
 		{"the spec in force again", []any{spec("a", 1), undecodable("a", 2, "x")}, spec("a", 1), inbox.Older},
 		{"the spec in force again, of the same generation", []any{spec("a", 2), undecodable("a", 2, "x")}, spec("a", 2), inbox.Replaced},
 		{"good spec where none was", []any{undecodable("a", 2, "x")}, spec("a", 2), inbox.Replaced},
-		{"deletion of a refused work", []any{undecodable("a", 2, "x")}, spec("a", 0, bare, deleting), inbox.Deletion},
+		{"deletion of a refused work", []any{undecodable("a", 2, "x")}, spec("a", 0, deleting), inbox.Deletion},
+		{"authoritative, earlier generation", []any{spec("a", 2)}, spec("a", 1, authoritative), inbox.Replaced},
+		{"authoritative, same generation, another manifest", []any{spec("a", 2)}, spec("a", 2, authoritative, holding("other")), inbox.Replaced},
+		{"authoritative, twice", []any{spec("a", 2), spec("a", 1, authoritative)}, spec("a", 1, authoritative), inbox.Same},
+		{"authoritative, earlier than refused", []any{spec("a", 1), undecodable("a", 3, "x")}, spec("a", 2, authoritative), inbox.Replaced},
+		{"authoritative, while being deleted", []any{spec("a", 2), spec("a", 2, deleting)}, spec("a", 1, authoritative), inbox.Late},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			if got := inbox.Decide(held(t, tc.held...), tc.in); got != tc.want {
@@ -158,19 +182,23 @@ func TestDecideRefusal(t *testing.T) {
 		held []any
 		in   inbox.Refusal
 		want inbox.Verdict
+
+		authoritative bool
 	}{
-		{"unknown work", nil, refusal(1, "x"), inbox.Refused},
-		{"later generation", []any{spec("a", 1)}, refusal(2, "x"), inbox.Refused},
-		{"same generation", []any{spec("a", 1)}, refusal(1, "x"), inbox.Refused},
-		{"earlier generation", []any{spec("a", 2)}, refusal(1, "x"), inbox.Older},
-		{"unreadable generation", []any{spec("a", 2)}, refusal(0, "x"), inbox.Refused},
-		{"twice", []any{spec("a", 1), undecodable("a", 2, "x")}, refusal(2, "x"), inbox.Same},
-		{"again, for another reason", []any{spec("a", 1), undecodable("a", 2, "x")}, refusal(2, "y"), inbox.Refused},
-		{"earlier than refused", []any{spec("a", 1), undecodable("a", 3, "x")}, refusal(2, "y"), inbox.Older},
-		{"work being deleted", []any{spec("a", 1), spec("a", 1, deleting)}, refusal(2, "x"), inbox.Late},
+		{"unknown work", nil, refusal(1, "x"), inbox.Refused, false},
+		{"later generation", []any{spec("a", 1)}, refusal(2, "x"), inbox.Refused, false},
+		{"same generation", []any{spec("a", 1)}, refusal(1, "x"), inbox.Refused, false},
+		{"earlier generation", []any{spec("a", 2)}, refusal(1, "x"), inbox.Older, false},
+		{"unreadable generation", []any{spec("a", 2)}, refusal(0, "x"), inbox.Refused, false},
+		{"twice", []any{spec("a", 1), undecodable("a", 2, "x")}, refusal(2, "x"), inbox.Same, false},
+		{"again, for another reason", []any{spec("a", 1), undecodable("a", 2, "x")}, refusal(2, "y"), inbox.Refused, false},
+		{"earlier than refused", []any{spec("a", 1), undecodable("a", 3, "x")}, refusal(2, "y"), inbox.Older, false},
+		{"authoritative, earlier generation", []any{spec("a", 2)}, refusal(1, "x"), inbox.Refused, true},
+		{"held", []any{spec("a", 2, of("one")), spec("a", 2, bare, deleting, of("two"))}, refusal(2, "x"), inbox.Refused, false},
+		{"work being deleted", []any{spec("a", 1), spec("a", 1, deleting)}, refusal(2, "x"), inbox.Late, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if got := inbox.DecideRefusal(held(t, tc.held...), tc.in); got != tc.want {
+			if got := inbox.DecideRefusal(held(t, tc.held...), tc.in, tc.authoritative); got != tc.want {
 				t.Errorf("DecideRefusal = %v, want %v", got, tc.want)
 			}
 		})
@@ -185,7 +213,7 @@ func TestVerdictNames(t *testing.T) {
 			t.Errorf("verdict %d is called %q", v, name)
 		}
 		seen[name] = true
-		if want := v == inbox.Added || v == inbox.Replaced || v == inbox.Deletion || v == inbox.Refused; v.Changes() != want {
+		if want := v <= inbox.Kept; v.Changes() != want {
 			t.Errorf("%v.Changes() = %v", v, !want)
 		}
 	}

@@ -1,6 +1,7 @@
 package inbox
 
 import (
+	"cmp"
 	"maps"
 	"strings"
 
@@ -18,6 +19,10 @@ type Entry struct {
 	// Generation of Spec, or of the deletion. It is 0 if the source does not use generations, and
 	// before the first valid spec.
 	Generation wire.Generation
+	// SourceIdentity is the identity of the source that sent Spec; empty if it has none.
+	SourceIdentity string
+	// ContentHash is that of the event with Spec; empty if it had none.
+	ContentHash string
 	// Meta is the work's metadata for status events: name, namespace and creation time from the
 	// first event that had them, labels and annotations from the last one, the original source
 	// as a label, the data type as an annotation, and the agent's finalizer (docs/protocol.md,
@@ -27,6 +32,9 @@ type Entry struct {
 	Spec workv1.ManifestWorkSpec
 	// Deleting is the time of the deletion, or nil. A deletion is never undone.
 	Deleting *metav1.Time
+	// Hold is set if the source does not know the work any more, and the agent keeps it all the same.
+	// A spec of the work or its recorded deletion ends the hold, and so does [Inbox.Release].
+	Hold *Hold
 	// Refusal is set if a spec newer than Spec could not be decoded. Spec stays in force, and the
 	// work's Applied condition reports the error.
 	Refusal *Refusal
@@ -45,12 +53,17 @@ type Refusal struct {
 // HasSpec reports whether a spec is in force.
 func (e *Entry) HasSpec() bool { return len(e.Spec.Workload.Manifests) > 0 }
 
-// latestGeneration returns the highest generation that was received, in force or refused.
-func (e *Entry) latestGeneration() wire.Generation {
-	if e.Refusal != nil && e.Refusal.Generation > e.Generation {
+// latestGeneration returns the highest generation of e that was received, in force or refused; 0 if e is
+// nil.
+func latestGeneration(e *Entry) wire.Generation {
+	switch {
+	case e == nil:
+		return 0
+	case e.Refusal != nil && e.Refusal.Generation > e.Generation:
 		return e.Refusal.Generation
+	default:
+		return e.Generation
 	}
-	return e.Generation
 }
 
 // maxMessage bounds Refusal.Message.
@@ -62,14 +75,34 @@ const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
 
 // newEntry returns the entry after the valid spec in. held, which may be nil, is the entry before.
 func newEntry(held *Entry, in *wire.Spec) *Entry {
-	return &Entry{
-		Key:        Key{in.Source, in.UID},
-		Cluster:    in.Cluster,
-		Generation: in.Generation,
-		Meta:       heldMeta(held, in),
-		Spec:       in.Bundle.WorkSpec(),
-		Trace:      in.Trace,
+	e := &Entry{
+		Key:            Key{in.Source, in.UID},
+		Cluster:        in.Cluster,
+		Generation:     in.Generation,
+		SourceIdentity: in.SourceIdentity,
+		ContentHash:    in.ContentHash,
+		Meta:           heldMeta(held, in),
+		Spec:           in.Bundle.WorkSpec(),
+		Trace:          in.Trace,
 	}
+	if held != nil {
+		e.SourceIdentity = cmp.Or(e.SourceIdentity, held.SourceIdentity)
+	}
+	return e
+}
+
+// heldEntry returns held after the event in, whose source does not know the work.
+func heldEntry(held *Entry, in *wire.Spec, reason string) *Entry {
+	e := *held
+	e.Hold = &Hold{Reason: reason, Generation: in.Generation}
+	return &e
+}
+
+// keptEntry returns held after its source has shown that it knows the work.
+func keptEntry(held *Entry) *Entry {
+	e := *held
+	e.Hold = nil
+	return &e
 }
 
 // deletedEntry returns held after the deletion in. It keeps the time of the first deletion, but takes
@@ -77,7 +110,7 @@ func newEntry(held *Entry, in *wire.Spec) *Entry {
 func deletedEntry(held *Entry, in *wire.Spec) *Entry {
 	e := *held
 	e.Generation = in.Generation
-	e.Refusal = nil
+	e.Refusal, e.Hold = nil, nil
 	e.Trace = in.Trace
 	if e.Deleting == nil {
 		e.Deleting = in.DeletionTimestamp
@@ -93,7 +126,7 @@ func refusedEntry(held *Entry, in *wire.Spec, refusal Refusal) *Entry {
 		return &Entry{Key: Key{in.Source, in.UID}, Cluster: in.Cluster, Meta: heldMeta(nil, in), Refusal: &refusal, Trace: in.Trace}
 	}
 	e := *held
-	e.Refusal = &refusal
+	e.Refusal, e.Hold = &refusal, nil
 	e.Trace = in.Trace
 	return &e
 }

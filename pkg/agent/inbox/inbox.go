@@ -16,6 +16,9 @@
 //		statuses.ReportDeleted(spec)
 //	}
 //
+// A source that does not know a work any more may have lost its memory: hold.go decides whether such a
+// work is deleted or held.
+//
 // Workers read entries with [Inbox.Get]. Entries are immutable.
 package inbox
 
@@ -30,6 +33,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/workwire/workwire/pkg/agent/store"
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/statestore"
 	"github.com/workwire/workwire/pkg/wire"
 )
@@ -78,8 +82,9 @@ type Inbox struct {
 
 	mu          sync.Mutex
 	works       map[wire.SourceID]sourceWorks
-	count       int
-	labels      latest // of entries
+	answers     map[wire.SourceID]*answer // of sources that have disowned works
+	count, held int                       // works, and those of them whose deletion is held
+	labels      latest                    // of entries
 	annotations latest
 }
 
@@ -103,6 +108,7 @@ func New(c Config) *Inbox {
 		changed: c.Changed,
 		logger:  cmp.Or(c.Logger, slog.Default()),
 		works:   map[wire.SourceID]sourceWorks{},
+		answers: map[wire.SourceID]*answer{},
 	}
 }
 
@@ -118,18 +124,39 @@ func (b *Inbox) Put(in *wire.Spec, stored func(error)) Change {
 	b.mu.Lock()
 	current := b.find(key)
 	change.Verdict = Decide(current.snapshot(), in)
-	switch change.Verdict {
-	case Added, Replaced:
-		change.Superseded = b.save(newEntry(current.snapshot(), in))
-	case Deletion:
-		b.save(deletedEntry(current.entry, in))
-	case Late:
-		current.specAfterDeletion = true
+	if in.IsDeletion() {
+		b.putDeletion(current, in, change.Verdict)
+	} else {
+		b.own(key)
+		switch change.Verdict {
+		case Added, Replaced:
+			change.Superseded = b.save(newEntry(current.snapshot(), in))
+		case Kept:
+			b.save(keptEntry(current.entry))
+		case Same:
+			b.identify(current.entry, in.SourceIdentity, in.ContentHash)
+		case Late:
+			current.specAfterDeletion = true
+		}
 	}
 	b.mu.Unlock()
 
 	b.notify(change, stored)
 	return change
+}
+
+// putDeletion applies the verdict on a deletion of current. b.mu must be held.
+func (b *Inbox) putDeletion(current *work, in *wire.Spec, verdict Verdict) {
+	switch {
+	case verdict == Deletion:
+		b.own(current.entry.Key)
+		b.save(deletedEntry(current.entry, in))
+	case verdict == Held:
+		b.save(heldEntry(current.entry, in, workv1.ReasonSourceIdentityChanged))
+		b.disown(in, verdict)
+	case verdict == Disowned, verdict == Same && current.entry.Hold != nil:
+		b.disown(in, verdict)
+	}
 }
 
 // Refuse applies a spec event that could not be decoded. If failure identifies a work, the work
@@ -141,7 +168,8 @@ func (b *Inbox) Refuse(failure *wire.DecodeError, stored func(error)) Change {
 		b.mu.Lock()
 		current := b.find(change.Key)
 		refusal := refusalOf(failure)
-		change.Verdict = DecideRefusal(current.snapshot(), refusal)
+		change.Verdict = DecideRefusal(current.snapshot(), refusal, in.Authoritative)
+		b.own(change.Key)
 		switch change.Verdict {
 		case Refused:
 			b.save(refusedEntry(current.snapshot(), in, refusal))
@@ -167,11 +195,19 @@ func (b *Inbox) notify(change Change, stored func(error)) {
 	}
 }
 
+// Recovered is what an AppliedManifestWork tells of its work besides the name.
+type Recovered struct {
+	// SourceIdentity is that of the source that sent the work; it may be empty.
+	SourceIdentity string
+	// HeldReason is the reason why the deletion is held; empty if it is not.
+	HeldReason string
+}
+
 // Recover adds a work that is known only from its AppliedManifestWork. It has no spec until its
 // source sends one. [Inbox.Versions] lists it with generation 0, so that the source sends its spec
 // or its deletion. Recover does not change a work that is already held. It reports whether the work
 // is held now, which is false if another work has the name.
-func (b *Inbox) Recover(key Key, cluster wire.ClusterName, name string) bool {
+func (b *Inbox) Recover(key Key, cluster wire.ClusterName, name string, known Recovered) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.find(key) != nil {
@@ -180,10 +216,14 @@ func (b *Inbox) Recover(key Key, cluster wire.ClusterName, name string) bool {
 	if _, taken := b.works[key.Source].byName[name]; taken {
 		return false
 	}
-	b.set(&Entry{Key: key, Cluster: cluster, Meta: Meta(&wire.Spec{
+	e := &Entry{Key: key, Cluster: cluster, SourceIdentity: known.SourceIdentity, Meta: Meta(&wire.Spec{
 		UID: key.UID, Source: key.Source, Cluster: cluster,
 		Meta: metav1.ObjectMeta{Name: name, Namespace: string(cluster), UID: key.UID},
-	})})
+	})}
+	if known.HeldReason != "" {
+		e.Hold = &Hold{Reason: known.HeldReason}
+	}
+	b.set(e)
 	return true
 }
 
@@ -213,14 +253,18 @@ func (b *Inbox) Forget(key Key) (again bool) {
 }
 
 // Versions returns the works to list in a spec resync request to source (docs/protocol.md, Spec
-// resync). It lists specs in force, not refused ones, so that the source sends those again. Its cost
-// is linear in the works.
+// resync). It lists specs in force, not refused ones, and held works without a generation, so that the
+// source sends those again. Its cost is linear in the works.
 func (b *Inbox) Versions(source wire.SourceID) []wire.SpecVersion {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	var versions []wire.SpecVersion
 	for _, w := range b.works[source].byUID {
-		versions = append(versions, wire.SpecVersion{UID: w.entry.UID, Generation: w.entry.Generation})
+		version := wire.SpecVersion{UID: w.entry.UID}
+		if w.entry.Hold == nil {
+			version.Generation, version.ContentHash = w.entry.Generation, w.entry.ContentHash
+		}
+		versions = append(versions, version)
 	}
 	return versions
 }
@@ -277,7 +321,13 @@ func (b *Inbox) set(e *Entry) (superseded *Key) {
 		s.byName[e.Meta.Name] = e.UID
 	}
 	b.works[e.Source] = s
+	if e.Hold != nil {
+		b.held++
+	}
 	if current := s.byUID[e.UID]; current != nil {
+		if current.entry.Hold != nil {
+			b.held--
+		}
 		current.entry = e
 		return superseded
 	}
@@ -305,7 +355,11 @@ func (b *Inbox) delete(e *Entry) {
 	}
 	if len(s.byUID) == 0 {
 		delete(b.works, e.Source)
+		delete(b.answers, e.Source)
 	}
 	b.count--
+	if e.Hold != nil {
+		b.held--
+	}
 	b.store.Delete(store.Specs, e.StoreKey())
 }

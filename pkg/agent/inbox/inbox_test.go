@@ -90,6 +90,23 @@ func (w *watched) get(t *testing.T, key inbox.Key) *inbox.Entry {
 	return e
 }
 
+// decided checks that the works that a source has disowned are decided on once its answer is complete.
+func (w *watched) decided(t *testing.T, source wire.SourceID, reason string, want ...inbox.Key) {
+	t.Helper()
+	w.changed()
+	if d := w.DecideDisowned(source, time.Now()); d.Wait <= 0 || d.Wait > inbox.AnswerQuiet {
+		t.Errorf("amid the answer the decision is %+v", d)
+	}
+	d := w.DecideDisowned(source, time.Now().Add(inbox.AnswerQuiet))
+	changed := w.changed()
+	for _, keys := range [][]inbox.Key{d.Keys, changed} {
+		slices.SortFunc(keys, func(a, b inbox.Key) int { return strings.Compare(a.String(), b.String()) })
+	}
+	if d.Wait != 0 || d.Reason != reason || !slices.Equal(d.Keys, want) || !slices.Equal(changed, want) {
+		t.Errorf("decided %+v and told of %v, want reason %q of %v", d, changed, reason, want)
+	}
+}
+
 // wantHolder checks which work of a source has a name.
 func (w *watched) wantHolder(t *testing.T, source wire.SourceID, name string, want inbox.Key) {
 	t.Helper()
@@ -152,7 +169,8 @@ func TestLifeOfAWork(t *testing.T) {
 		t.Errorf("held is %+v", e)
 	}
 
-	b.put(t, spec("a", 4, bare, deleting), inbox.Deletion, a)
+	b.put(t, spec("a", 4, bare, deleting), inbox.Disowned)
+	b.decided(t, "hub", "", a)
 	b.put(t, spec("a", 4, bare, deleting), inbox.Same)
 	b.put(t, spec("a", 5), inbox.Late)
 	dead := b.get(t, a)
@@ -373,7 +391,7 @@ func TestRecoveredWork(t *testing.T) {
 	b := watch(nil)
 	a := keyOf("a")
 	for range 2 {
-		if !b.Recover(a, "quay", "lamp") {
+		if !b.Recover(a, "quay", "lamp", inbox.Recovered{}) {
 			t.Fatal("the work is not held")
 		}
 	}
@@ -387,22 +405,23 @@ func TestRecoveredWork(t *testing.T) {
 	if got := b.changed(); len(got) != 0 {
 		t.Errorf("told of %v", got)
 	}
-	if b.Recover(keyOf("b"), "quay", "lamp") {
+	if b.Recover(keyOf("b"), "quay", "lamp", inbox.Recovered{}) {
 		t.Error("two works of one name are held")
 	}
 
 	// Its source sends it, or says that it is gone.
 	b.put(t, spec("a", 3, named("lamp")), inbox.Replaced, a)
-	if !b.Recover(a, "quay", "lamp") || !b.get(t, a).HasSpec() {
+	if !b.Recover(a, "quay", "lamp", inbox.Recovered{}) || !b.get(t, a).HasSpec() {
 		t.Error("a work that is held did not stay as it is")
 	}
-	b.Recover(keyOf("c"), "quay", "beam")
-	b.put(t, spec("c", 0, bare, deleting), inbox.Deletion, keyOf("c"))
+	b.Recover(keyOf("c"), "quay", "beam", inbox.Recovered{})
+	b.put(t, spec("c", 0, bare, deleting), inbox.Disowned)
+	b.decided(t, "hub", "", keyOf("c"))
 	if e := b.get(t, keyOf("c")); e.Meta.Name != "beam" {
 		t.Errorf("held is %+v", e)
 	}
 	// A new work of the name takes it over.
-	b.Recover(keyOf("d"), "quay", "mast")
+	b.Recover(keyOf("d"), "quay", "mast", inbox.Recovered{})
 	wantSuperseded(t, b.put(t, spec("e", 1, named("mast")), inbox.Added, keyOf("e"), keyOf("d")), keyOf("d"))
 }
 

@@ -18,9 +18,12 @@ type storedEntry struct {
 	UID        types.UID         `json:"uid"`
 	Cluster    wire.ClusterName  `json:"cluster"`
 	Generation wire.Generation   `json:"generation,omitempty"`
+	Identity   string            `json:"sourceIdentity,omitempty"`
+	Hash       string            `json:"contentHash,omitempty"`
 	Meta       metav1.ObjectMeta `json:"metadata"`
 	Bundle     *wire.Bundle      `json:"bundle,omitempty"`
 	Deleting   *metav1.Time      `json:"deleting,omitempty"`
+	Hold       *Hold             `json:"hold,omitempty"`
 	Refusal    *Refusal          `json:"refusal,omitempty"`
 	Trace      string            `json:"trace,omitempty"`
 }
@@ -28,8 +31,8 @@ type storedEntry struct {
 // encode returns e as stored; it is a [statestore.Encoder].
 func (e *Entry) encode() ([]byte, error) {
 	r := storedEntry{
-		Source: e.Source, UID: e.UID, Cluster: e.Cluster, Generation: e.Generation, Meta: e.Meta,
-		Deleting: e.Deleting, Refusal: e.Refusal, Trace: e.Trace,
+		Source: e.Source, UID: e.UID, Cluster: e.Cluster, Generation: e.Generation, Identity: e.SourceIdentity, Hash: e.ContentHash, Meta: e.Meta,
+		Deleting: e.Deleting, Hold: e.Hold, Refusal: e.Refusal, Trace: e.Trace,
 	}
 	if e.HasSpec() {
 		r.Bundle = wire.NewBundle(&e.Spec)
@@ -54,8 +57,8 @@ func decode(data []byte) (*Entry, error) {
 		return nil, errors.New("the generation is negative")
 	}
 	e := &Entry{
-		Key: Key{r.Source, r.UID}, Cluster: r.Cluster, Generation: r.Generation, Meta: r.Meta,
-		Deleting: r.Deleting, Refusal: r.Refusal, Trace: r.Trace,
+		Key: Key{r.Source, r.UID}, Cluster: r.Cluster, Generation: r.Generation, SourceIdentity: r.Identity, ContentHash: r.Hash, Meta: r.Meta,
+		Deleting: r.Deleting, Hold: r.Hold, Refusal: r.Refusal, Trace: r.Trace,
 	}
 	if r.Bundle != nil {
 		if err := r.Bundle.Validate(); err != nil {
@@ -63,8 +66,8 @@ func decode(data []byte) (*Entry, error) {
 		}
 		e.Spec = r.Bundle.WorkSpec()
 	}
-	if !e.HasSpec() && e.Deleting == nil && e.Refusal == nil {
-		return nil, errors.New("it has neither manifests nor a refusal nor a deletion")
+	if !e.HasSpec() && e.Deleting == nil && e.Refusal == nil && e.Hold == nil {
+		return nil, errors.New("it has neither manifests nor a refusal nor a deletion nor a hold")
 	}
 	return e, nil
 }

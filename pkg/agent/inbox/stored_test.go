@@ -21,7 +21,8 @@ func FuzzRecord(f *testing.F) {
 	dead := entry
 	dead.Deleting = &metav1.Time{}
 	refused := Entry{Key: entry.Key, Cluster: "quay", Meta: entry.Meta, Refusal: &Refusal{Generation: 3, Message: "no kind"}, Trace: "{}"}
-	for _, e := range []*Entry{&entry, &dead, &refused} {
+	held := Entry{Key: entry.Key, Cluster: "quay", Meta: entry.Meta, SourceIdentity: "one", ContentHash: "h", Hold: &Hold{Reason: "r", Generation: 4}}
+	for _, e := range []*Entry{&entry, &dead, &refused, &held} {
 		data, err := e.encode()
 		if err != nil {
 			f.Fatal(err)
@@ -38,7 +39,7 @@ func FuzzRecord(f *testing.F) {
 		if e.Source == "" || e.UID == "" || e.Cluster == "" || e.Meta.Name == "" || e.Generation < 0 {
 			t.Fatalf("decode takes a work without identity: %+v", e)
 		}
-		if !e.HasSpec() && e.Deleting == nil && e.Refusal == nil {
+		if !e.HasSpec() && e.Deleting == nil && e.Refusal == nil && e.Hold == nil {
 			t.Fatalf("decode takes a work without a spec: %+v", e)
 		}
 		again, err := e.encode()

@@ -49,6 +49,7 @@ func (r *Reconciler) applySpec(ctx context.Context, rec *reconciliation) (time.D
 	}
 	amw, err := r.Applied.Ensure(ctx, rec.known, r.naming.hubHash(work.Source), applied.Work{
 		Name: work.Meta.Name, UID: work.UID, Source: work.Source, Labels: work.Meta.Labels,
+		SourceIdentity: work.SourceIdentity, HeldReason: heldReason(work),
 	}, intended)
 	if err != nil {
 		r.reportNotApplied(ctx, rec, err)

@@ -84,7 +84,11 @@ func (r *Reconciler) recover(amw *workv1.AppliedManifestWork) {
 		return
 	}
 	key := inbox.Key{Source: source, UID: types.UID(uid)}
-	if r.Inbox.Recover(key, r.Cluster, amw.Spec.ManifestWorkName) {
+	known := inbox.Recovered{SourceIdentity: amw.Annotations[applied.SourceIdentityAnnotation], HeldReason: amw.Annotations[applied.HeldAnnotation]}
+	if r.Inbox.Recover(key, r.Cluster, amw.Spec.ManifestWorkName, known) {
 		r.Table.add(amw.Name, key)
+		if known.HeldReason != "" {
+			r.Table.Enqueue(amw.Name)
+		}
 	}
 }

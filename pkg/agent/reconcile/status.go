@@ -26,6 +26,9 @@ func (r *Reconciler) report(work *inbox.Entry, status workv1.ManifestWorkStatus)
 		generation = max(generation, work.Refusal.Generation)
 		status = condition.InvalidStatus(status, r.lastStatus(work), int64(generation), work.Refusal.Message, metav1.Now())
 	}
+	if work.Hold != nil {
+		status = condition.WithDeletionHeld(status, r.lastStatus(work), int64(generation), work.Hold.Reason, r.heldMessage(work), metav1.Now())
+	}
 	r.setStatus(work, generation, status, false)
 }
 

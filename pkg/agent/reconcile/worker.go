@@ -104,6 +104,8 @@ func (r *Reconciler) reconcileWork(ctx context.Context, logger *slog.Logger, e *
 	switch {
 	case work.Deleting != nil:
 		return r.remove(ctx, logger, e, work)
+	case work.Hold != nil:
+		return r.keep(ctx, logger, e, work)
 	case work.HasSpec():
 		return r.apply(ctx, logger, e, work)
 	case work.Refusal != nil:

@@ -12,10 +12,12 @@ import (
 	"github.com/workwire/workwire/pkg/wire"
 )
 
-// Run publishes presence and resync requests until ctx ends. It must be called once.
+// Run publishes presence and resync requests, and has works decided on that their source does not know,
+// until ctx ends. It must be called once.
 func (s *Session) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return s.runAsks(ctx) })
+	group.Go(func() error { return s.runDecisions(ctx) })
 	group.Go(func() error { return s.presence.run(ctx) })
 	return group.Wait()
 }
@@ -78,6 +80,7 @@ func (s *Session) receive(_ context.Context, m transport.Message) {
 		s.receiveSpec(workLogger(logger, message), m, source, message)
 	case *wire.StatusResync:
 		if message.Source == source && (message.Cluster == "" || message.Cluster == s.config.Cluster) {
+			s.identified(message)
 			s.config.Outbox.Resync(message)
 			s.presence.announce() // the source may not have received the last announcement
 		}
@@ -102,8 +105,11 @@ func (s *Session) receiveSpec(logger *slog.Logger, m transport.Message, source w
 	if change.Superseded != nil {
 		s.config.Superseded(*change.Superseded)
 	}
-	if change.Verdict == inbox.Unknown {
+	switch change.Verdict {
+	case inbox.Unknown:
 		s.config.Outbox.ReportDeleted(spec)
+	case inbox.Held, inbox.Disowned:
+		s.decisions.AddAfter(source, inbox.AnswerQuiet)
 	}
 }
 

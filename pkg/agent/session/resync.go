@@ -72,6 +72,7 @@ func (s *Session) ask(ctx context.Context, source wire.SourceID) {
 			topic = broadcast
 		}
 	}
+	s.config.Inbox.Asked(source)
 	probe := s.resyncs.noteRequest(source)
 	request := &wire.SpecResync{
 		Agent: s.config.ClientID, Cluster: s.config.Cluster, Source: source, Versions: append(s.config.Inbox.Versions(source), probe...),

@@ -1,6 +1,6 @@
 // Package session is the agent's side of the connection to the broker. It receives specs into the
-// inbox, asks sources for the specs that the agent has missed, and tells sources whether the agent
-// is present.
+// inbox, asks sources for the specs that the agent has missed, has the inbox decide on works that
+// their source does not know, and tells sources whether the agent is present.
 //
 //	s, err := session.New(session.Config{...})
 //	go s.Run(ctx)
@@ -56,7 +56,8 @@ type Config struct {
 type Session struct {
 	config    Config
 	resyncs   *resyncTracker
-	asks      workqueue.TypedInterface[wire.SourceID] // sources to ask for specs
+	asks      workqueue.TypedInterface[wire.SourceID]         // sources to ask for specs
+	decisions workqueue.TypedDelayingInterface[wire.SourceID] // sources that have disowned works
 	presence  *presence
 	connected atomic.Bool
 
@@ -76,10 +77,11 @@ func New(config Config) (*Session, error) {
 	}
 	factory := promauto.With(config.Registerer)
 	return &Session{
-		config:   config,
-		resyncs:  newResyncTracker(),
-		asks:     workqueue.NewTyped[wire.SourceID](),
-		presence: presence,
+		config:    config,
+		resyncs:   newResyncTracker(),
+		asks:      workqueue.NewTyped[wire.SourceID](),
+		decisions: workqueue.NewTypedDelayingQueue[wire.SourceID](),
+		presence:  presence,
 		received: factory.NewCounterVec(prometheus.CounterOpts{
 			Name: "workwire_agent_specs_received_total", Help: "Messages received, by their effect on the inbox.",
 		}, []string{"verdict"}),

@@ -67,6 +67,9 @@ const (
 	WorkDeleting = "Deleting"
 	// WorkDeleted is True when they are gone: the last status of a work.
 	WorkDeleted = "Deleted"
+	// WorkDeletionHeld is True while the agent keeps a work that its source does not know, because the
+	// source may have lost its memory.
+	WorkDeletionHeld = "DeletionHeld"
 )
 
 // Condition types of one manifest of a ManifestWork.
@@ -155,4 +158,12 @@ const (
 	ReasonWorkDeleting = "WorkDeleting"
 	// ReasonManifestsDeleted (True): they are gone.
 	ReasonManifestsDeleted = "ManifestsDeleted"
+)
+
+// Reasons of the DeletionHeld condition.
+const (
+	// ReasonSourceIdentityChanged (True): the source has another identity than when it sent the work.
+	ReasonSourceIdentityChanged = "SourceIdentityChanged"
+	// ReasonSourceKnowsTooFew (True): the source does not know many other works either.
+	ReasonSourceKnowsTooFew = "SourceKnowsTooFew"
 )

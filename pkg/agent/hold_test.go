@@ -1,0 +1,149 @@
+package agent_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/workwire/workwire/pkg/agent"
+	"github.com/workwire/workwire/pkg/agent/applied"
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/pkg/wire"
+	"github.com/workwire/workwire/test/kit"
+	"github.com/workwire/workwire/test/kit/wirekit"
+)
+
+// TestSourceThatLostItsMemory: a source says that it knows none of the works that it sent. Their objects
+// stay, and keep their UIDs, until somebody releases them or the source knows them again.
+func TestSourceThatLostItsMemory(t *testing.T) {
+	for name, c := range map[string]struct{ before, after, reason string }{
+		"another identity": {"one", "two", workv1.ReasonSourceIdentityChanged},
+		"no identity":      {"", "", workv1.ReasonSourceKnowsTooFew},
+	} {
+		for _, restart := range []string{"no restart", "restart without state", "restart with state"} {
+			t.Run(name+", "+restart, func(t *testing.T) {
+				loseMemory(t, c.before, c.after, c.reason, restart)
+			})
+		}
+	}
+}
+
+func loseMemory(t *testing.T, before, after, reason, restart string) {
+	registry, dir := prometheus.NewRegistry(), ""
+	if restart == "restart with state" {
+		dir = t.TempDir()
+	}
+	configure := func(c *agent.Config) { c.StateDir, c.Registerer = dir, registry }
+	raw := newWorld(t).rawSource("hub1", configure)
+	send := func(identity, name string, uid types.UID, value string) {
+		spec := raw.spec(name, uid, 1, configMap(name, value))
+		spec.SourceIdentity = identity
+		raw.send(spec, nil)
+	}
+	works := []string{"released", "known", "taken", "deleted"}
+	for _, name := range works {
+		send(before, name, types.UID(name), "1")
+		raw.reported(types.UID(name), 1, workv1.WorkApplied)
+		raw.names(name)
+	}
+	uids := raw.uids(works...)
+	if restart != "no restart" {
+		raw.stop()
+		registry = prometheus.NewRegistry()
+		raw.agent(configure)
+		wirekit.Next(raw, raw.peer, "the agent asks for specs", func(*wire.SpecResync) bool { return true })
+	}
+
+	for _, name := range works {
+		raw.disown(types.UID(name), after)
+	}
+	for range works {
+		raw.answered("the deletion is held", func(s *wire.Status) bool {
+			c := meta.FindStatusCondition(s.Status.Conditions, workv1.WorkDeletionHeld)
+			return c != nil && c.Status == metav1.ConditionTrue && c.Reason == reason && strings.Contains(c.Message, applied.ReleaseAnnotation)
+		})
+	}
+	for _, name := range works {
+		raw.heldFor(name, reason)
+	}
+	if got := kit.Metric(t, registry, "workwire_agent_works_deletion_held"); got != 4 {
+		t.Errorf("the metric counts %v held works", got)
+	}
+
+	amw := raw.heldFor("released", reason)
+	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:"true"}}}`, applied.ReleaseAnnotation)
+	_, err := raw.amws.Patch(raw.Context(), amw.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	kit.NoError(raw, err)
+	raw.reported("released", 0, workv1.WorkDeleted)
+	raw.data("released", "")
+
+	// The source knows one again, gets another one restored under a new UID, and deletes the third.
+	send(after, "known", "known", "1")
+	send(after, "taken", "restored", "2")
+	now := metav1.Now()
+	raw.send(&wire.Spec{UID: "deleted", Source: "hub1", Cluster: cluster, Generation: 1, Action: wire.Delete, SourceIdentity: after,
+		Meta: metav1.ObjectMeta{Name: "deleted", Namespace: cluster, UID: "deleted"}, DeletionTimestamp: &now}, nil)
+	raw.reported("deleted", 1, workv1.WorkDeleted)
+	raw.data("deleted", "")
+	raw.data("taken", "2")
+	for _, name := range []string{"known", "taken"} {
+		raw.heldFor(name, "")
+	}
+	if now := raw.uids("known", "taken"); now["known"] != uids["known"] || now["taken"] != uids["taken"] {
+		t.Errorf("the objects are %v, were %v", now, uids)
+	}
+	kit.True(raw, "no work is held", func() bool { return kit.Metric(t, registry, "workwire_agent_works_deletion_held") == 0 })
+}
+
+// TestDeletedAppliedManifestWorkReleases: deleting the AppliedManifestWork of a held work releases it, too.
+func TestDeletedAppliedManifestWorkReleases(t *testing.T) {
+	raw := newWorld(t).rawSource("hub1")
+	spec := raw.spec("web", "uid-1", 1, configMap("a", "1"))
+	spec.SourceIdentity = "one"
+	raw.send(spec, nil)
+	raw.reported("uid-1", 1, workv1.WorkApplied)
+	raw.names("web")
+	raw.disown("uid-1", "two")
+	amw := raw.heldFor("web", workv1.ReasonSourceIdentityChanged)
+	kit.NoError(raw, raw.amws.Delete(raw.Context(), amw.Name, metav1.DeleteOptions{}))
+	raw.reported("uid-1", 0, workv1.WorkDeleted)
+	raw.data("a", "")
+	raw.noneApplied()
+}
+
+// disown publishes that the source does not know a work.
+func (r *rawSource) disown(uid types.UID, identity string) {
+	r.Helper()
+	now := metav1.Now()
+	r.send(&wire.Spec{UID: uid, Source: "hub1", Cluster: cluster, Generation: 1, Action: wire.ResyncResponse, SourceIdentity: identity,
+		NoMetadata: true, DeletionTimestamp: &now}, nil)
+}
+
+// heldFor waits until the AppliedManifestWork of a work says that its deletion is held for reason, or that
+// it is not held if reason is empty.
+func (w *world) heldFor(work, reason string) *workv1.AppliedManifestWork {
+	w.Helper()
+	return w.applied(work, fmt.Sprintf("is held for %q", reason), func(amw *workv1.AppliedManifestWork) error {
+		if got := amw.Annotations[applied.HeldAnnotation]; got != reason {
+			return fmt.Errorf("it is held for %q", got)
+		}
+		return nil
+	})
+}
+
+// uids returns the UIDs of ConfigMaps by name.
+func (w *world) uids(names ...string) map[string]types.UID {
+	w.Helper()
+	all := map[string]types.UID{}
+	for _, name := range names {
+		object, err := w.cluster.CoreV1().ConfigMaps(w.namespace).Get(w.Context(), name, metav1.GetOptions{})
+		kit.NoError(w, err)
+		all[name] = object.UID
+	}
+	return all
+}

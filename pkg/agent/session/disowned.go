@@ -1,0 +1,58 @@
+package session
+
+import (
+	"context"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/workwire/workwire/pkg/agent/inbox"
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/pkg/wire"
+)
+
+// runDecisions has the inbox decide on the works that sources disown, until ctx ends.
+func (s *Session) runDecisions(ctx context.Context) error {
+	stop := context.AfterFunc(ctx, s.decisions.ShutDown)
+	defer stop()
+	for {
+		source, stopped := s.decisions.Get()
+		if stopped {
+			return nil
+		}
+		decision := s.config.Inbox.DecideDisowned(source, time.Now())
+		s.decisions.Done(source)
+		if decision.Wait > 0 {
+			s.decisions.AddAfter(source, decision.Wait)
+		}
+		s.logDecision(source, decision)
+	}
+}
+
+// logDecision logs what was decided on the works that source does not know, in one line for an answer.
+func (s *Session) logDecision(source wire.SourceID, d inbox.Decision) {
+	held := map[string]int{workv1.ReasonSourceIdentityChanged: d.Held}
+	if d.Reason != "" {
+		held[d.Reason] = len(d.Keys)
+	} else if len(d.Keys) > 0 {
+		s.config.Logger.Info("deleting works that their source does not know", "source", source, "count", len(d.Keys), "works", d.Answer.Works)
+	}
+	for reason, count := range held {
+		if count > 0 {
+			s.config.Logger.Warn("deletion held: the source does not know the works, and may have lost its memory",
+				"source", source, "reason", reason, "count", count, "works", d.Answer.Works)
+		}
+	}
+}
+
+// identified passes on to the inbox which works the source of a status resync knows.
+func (s *Session) identified(m *wire.StatusResync) {
+	if m.SourceIdentity == "" || len(m.Hashes) == 0 {
+		return
+	}
+	uids := make([]types.UID, len(m.Hashes))
+	for i := range m.Hashes {
+		uids[i] = m.Hashes[i].UID
+	}
+	s.config.Inbox.Identified(m.Source, m.SourceIdentity, uids)
+}

@@ -1,0 +1,103 @@
+package integration
+
+import (
+	"fmt"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/workwire/workwire/deploy/crds"
+	"github.com/workwire/workwire/deploy/install"
+	"github.com/workwire/workwire/pkg/agent/applied"
+	workclient "github.com/workwire/workwire/pkg/client/clientset/versioned"
+	"github.com/workwire/workwire/pkg/hub"
+	"github.com/workwire/workwire/test/kit"
+	"github.com/workwire/workwire/test/kit/controlplane"
+)
+
+// TestHubWithAnEmptyAPI swaps the hub for one of the same source id on an empty API, as a wrong kubeconfig
+// or a lost etcd does. No object is deleted; a work of the same name takes over its objects, an annotation
+// releases a deletion, and the first hub has its works again when it is back.
+func TestHubWithAnEmptyAPI(t *testing.T) {
+	t.Parallel()
+	empty := controlplane.StartFor(t, controlplane.Hub)
+	kit.NoError(t, install.CRDs(t.Context(), empty.REST(), append(crds.Hub(), crds.Spoke()...)...))
+	for name, keepState := range map[string]bool{"memory": false, "state": true} {
+		t.Run(name, func(t *testing.T) {
+			m := newMove(t, keepState)
+			stopHub, stopAgent := m.hubAt(0), m.agentAt(0, string(m.clusters[0]))
+			names := []string{"w0", "w1", "w2", "w3"}
+			for _, name := range names {
+				m.create(m.works(0), m.work(0, name, "one", name))
+			}
+			m.applied(m.works(0), names...)
+			before := m.objects()
+			stopHub()
+			stopAgent()
+
+			m.broker = m.brokers[0]
+			stopHub = m.hub(func(c *hub.Config) { c.REST = empty.REST() })
+			stopAgent = m.agentAt(0, string(m.clusters[0]))
+			m.awaitHeld(4)
+			m.sameObjects(before)
+
+			_, err := kubernetes.NewForConfigOrDie(empty.REST()).CoreV1().Namespaces().Create(t.Context(),
+				&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: string(m.clusters[0])}}, metav1.CreateOptions{})
+			kit.NoError(t, err)
+			restored := workclient.NewForConfigOrDie(empty.REST()).WorkV1().ManifestWorks(string(m.clusters[0]))
+			m.create(restored, m.work(0, "w0", "one", "w0"))
+			m.applied(restored, "w0")
+			m.awaitHeld(3)
+			m.sameObjects(before)
+			m.release("w1")
+			delete(before, "w1")
+			kit.True(t, "the released object is gone", func() bool { return len(m.objects()) == 3 })
+			m.sameObjects(before)
+			stopAgent()
+			stopHub()
+
+			m.hubAt(0)
+			m.agentAt(0, string(m.clusters[0]))
+			m.awaitHeld(0)
+			m.applied(m.works(0), names...)
+			now := m.objects()
+			delete(now, "w1") // it is applied again
+			if len(now) != 3 || now["w0"] != before["w0"] || now["w2"] != before["w2"] || now["w3"] != before["w3"] {
+				t.Errorf("the objects are %v, were %v", now, before)
+			}
+		})
+	}
+}
+
+// awaitHeld waits until the deletion of this many works is held.
+func (m *move) awaitHeld(want int) {
+	m.Helper()
+	kit.Eventually(m, fmt.Sprintf("%d works are held", want), func() error {
+		held := 0
+		for _, amw := range m.appliedManifestWorks() {
+			if amw.Annotations[applied.HeldAnnotation] != "" {
+				held++
+			}
+		}
+		if held != want {
+			return fmt.Errorf("%d are", held)
+		}
+		return nil
+	})
+}
+
+// release releases the deletion of a held work, as docs/agent.md says.
+func (m *move) release(work string) {
+	m.Helper()
+	for _, amw := range m.appliedManifestWorks() {
+		if amw.Spec.ManifestWorkName == work {
+			patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:"true"}}}`, applied.ReleaseAnnotation)
+			_, err := workclient.NewForConfigOrDie(spokePlane.REST()).WorkV1().AppliedManifestWorks().Patch(m.Context(), amw.Name,
+				types.MergePatchType, patch, metav1.PatchOptions{})
+			kit.NoError(m, err)
+		}
+	}
+}
