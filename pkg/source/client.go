@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
@@ -36,6 +37,10 @@ type Config struct {
 	// connects. The works must have a namespace, a name and a spec; other fields are treated as by
 	// Create. Run returns its error. It cannot be combined with StateFile.
 	Load func(ctx context.Context) ([]*workv1.ManifestWork, error)
+
+	// Ephemeral: the works end with the store. Works that agents hold and the store does not have are deleted. Without
+	// it, Run refuses to start on a store that was made new while agents still hold works of an earlier one.
+	Ephemeral bool
 
 	// PublishWorkers is the maximum number of concurrent publishes: 1 to 1024, default 64.
 	PublishWorkers int
@@ -81,6 +86,10 @@ func New(config Config) (*Client, error) {
 		RepublishAfter: config.RepublishAfter,
 		Logger:         config.Logger,
 		Registerer:     config.Registerer,
+		Identity:       func(context.Context) (string, error) { return c.store.identity, nil },
+		Unknown: func(held wire.SpecVersion) delivery.UnknownAction {
+			return decideUnknown(held, config.Ephemeral, c.store.since, c.store.confirmed.Load())
+		},
 	})
 	if config.StateFile != "" && config.Load != nil {
 		err = errors.Join(fmt.Errorf("source %q: StateFile and Load cannot be combined: set one of them", config.SourceID), err)
@@ -109,14 +118,35 @@ func (c *Client) Run(ctx context.Context) (err error) {
 		}
 		return fmt.Errorf("source %q: %w", c.config.SourceID, err)
 	}
-	return c.engine.Run(ctx)
+	err = c.engine.Run(ctx)
+	if lost := (*delivery.UnknownWorksError)(nil); errors.As(err, &lost) {
+		return fmt.Errorf("%w: start with the former state file, or with all works created again; or set Ephemeral to have them deleted", err)
+	}
+	return err
+}
+
+// decideUnknown decides about a work that an agent holds and the store does not have; since and confirmed are those
+// of the store. Works of the store have generations above since. An agent without state lists works at generation 0,
+// and, to see whether the source answers, a UID that is not of this package.
+func decideUnknown(held wire.SpecVersion, ephemeral bool, since wire.Generation, confirmed bool) delivery.UnknownAction {
+	uid, err := uuid.Parse(string(held.UID))
+	switch {
+	case ephemeral:
+		return delivery.DeleteUnknown
+	case held.Generation > since, since == 0, held.Generation == 0 && (err != nil || uid.Version() != 5):
+		return delivery.AnswerUnknown
+	case confirmed:
+		return delivery.HoldUnknown
+	default:
+		return delivery.RefuseUnknown
+	}
 }
 
 // load loads the store from StateFile or Load.
 func (c *Client) load(ctx context.Context) error {
 	switch {
 	case c.config.StateFile != "":
-		file, err := openStateFile(c.config.StateFile, c.config.SourceID)
+		file, err := openStateFile(c.config.StateFile, c.config.SourceID, c.store.state.floor)
 		if err != nil {
 			return err
 		}
@@ -133,7 +163,10 @@ func (c *Client) load(ctx context.Context) error {
 				return fmt.Errorf("load work %s/%s: %w", work.Namespace, work.Name, err)
 			}
 		}
+		c.store.markNew()
 	default:
+		c.store.identity = uuid.NewString()
+		c.store.markNew()
 		return nil
 	}
 	close(c.ready)

@@ -19,19 +19,24 @@
 //
 // # Persistence
 //
-// On each connect, an agent requests the works of its cluster and deletes those that the source does not have.
-// A SOURCE THAT STARTS WITH AN EMPTY STORE THEREFORE DELETES ITS WORKS FROM EVERY CLUSTER WHOSE AGENT CONNECTS
-// BEFORE THE PROGRAM HAS CREATED THEM AGAIN. There are two ways to start with the existing works:
+// On each connect, an agent requests the works of its cluster and deletes those that the source does not have. There
+// are two ways to start with the existing works:
 //
 //   - [Config].StateFile stores works, their statuses and their generations in a file. After a restart,
 //     only works that were not delivered are published.
 //   - [Config].Load, for a program that stores its works elsewhere, is called before the client connects.
 //
-// A client with neither is for programs whose works end with them, and for tests. It must create
-// its works before Run.
+// A client with neither is for programs whose works end with them, and for tests. It must create its works before
+// Run.
 //
-// Without a StateFile, a work of an earlier run that Load does not return is deleted from its
-// cluster only when the agent connects again. To delete a work, call Delete.
+// A source whose store is made new and empty (another StateFile, a Load that returns nothing, or neither) has lost
+// its memory if agents hold works of the one before. It deletes none of them: Run ends with a
+// [delivery.UnknownWorksError], or, once an agent has reported a status of a work of the new store, logs an error. It
+// tells them by their generations, see below. Set [Config].Ephemeral to have such works deleted. Agents of this
+// project also notice that the identity in the state file has changed (docs/protocol.md, Source identity).
+//
+// Without a StateFile, a work of an earlier run that Load does not return is deleted from its cluster only when the
+// agent connects again. To delete a work, call Delete.
 //
 // # Generations
 //

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/google/uuid"
 	"go.etcd.io/bbolt"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
@@ -18,10 +19,12 @@ import (
 const (
 	worksBucket  statestore.Bucket = "works"
 	sourceBucket statestore.Bucket = "source"
-	keyFormat                      = "format"  // stateFormat
-	keySource                      = "id"      // the source that the file belongs to
-	keyVersion                     = "version" // big-endian, the last resourceVersion
-	keyFloor                       = "floor"   // big-endian, state.floor
+	keyFormat                      = "format"   // stateFormat
+	keySource                      = "id"       // the source that the file belongs to
+	keyVersion                     = "version"  // big-endian, the last resourceVersion
+	keyFloor                       = "floor"    // big-endian, state.floor
+	keyIdentity                    = "identity" // a UUID
+	keySince                       = "since"    // big-endian, store.since
 
 	stateFormat = "1"
 )
@@ -36,29 +39,55 @@ type recordJSON struct {
 // stateFile persists a store.
 type stateFile struct {
 	*statestore.Store
-	stop  context.CancelFunc
-	ended chan error // result of Store.Run
+	identity string
+	since    wire.Generation
+	stop     context.CancelFunc
+	ended    chan error // result of Store.Run
 }
 
-// openStateFile opens or creates the file of a source. Close it when done.
-func openStateFile(path string, source wire.SourceID) (*stateFile, error) {
+// openStateFile opens or creates the file of a source, whose next works have generations above floor. Close it when
+// done.
+func openStateFile(path string, source wire.SourceID, floor wire.Generation) (*stateFile, error) {
+	f := &stateFile{ended: make(chan error, 1)}
 	file, err := statestore.Open(statestore.Config{
 		Name: "state file", Path: path, Buckets: []statestore.Bucket{worksBucket},
 		Meta: sourceBucket,
 		Check: func(meta *bbolt.Bucket) error {
+			isNew := meta.Get([]byte(keyFormat)) == nil
 			if err := statestore.RequireValue(meta, keyFormat, stateFormat); err != nil {
 				return err
 			}
-			return statestore.RequireValue(meta, keySource, string(source))
+			if err := statestore.RequireValue(meta, keySource, string(source)); err != nil {
+				return err
+			}
+			return f.prepareIdentity(meta, isNew, floor)
 		},
 	})
 	if err != nil {
 		return nil, err
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	f := &stateFile{Store: file, stop: stop, ended: make(chan error, 1)}
+	f.Store, f.stop = file, stop
 	go func() { f.ended <- file.Run(ctx) }()
 	return f, nil
+}
+
+// prepareIdentity reads the identity of the file, or makes one. A file of an earlier version gets one too, but the
+// generation that it was made at is unknown.
+func (f *stateFile) prepareIdentity(meta *bbolt.Bucket, isNew bool, floor wire.Generation) error {
+	if meta.Get([]byte(keyIdentity)) == nil {
+		if err := meta.Put([]byte(keyIdentity), []byte(uuid.NewString())); err != nil {
+			return err
+		}
+		if isNew {
+			if err := meta.Put([]byte(keySince), binary.BigEndian.AppendUint64(nil, uint64(floor))); err != nil {
+				return err
+			}
+		}
+	}
+	f.identity = string(meta.Get([]byte(keyIdentity)))
+	f.since = wire.Generation(decodeNumber(meta.Get([]byte(keySince))))
+	return nil
 }
 
 // close waits for the updates that have begun and closes the file.

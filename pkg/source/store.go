@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
@@ -28,6 +29,11 @@ type store struct {
 	writing sync.Mutex // serializes writes if there is no file; otherwise file.Run does
 	closed  bool       // guarded by writing
 	view    *view      // the writes of the current transaction; nil: none
+
+	identity string          // of this memory; empty: none. Set before the engine runs.
+	since    wire.Generation // the store was made empty when this was the highest generation; 0: unknown
+	// confirmed: an agent has reported a status of a work that is, or was, in this store.
+	confirmed atomic.Bool
 
 	mu      sync.RWMutex // guards state, history and changed; only the current write changes them
 	state   state
@@ -256,7 +262,22 @@ func (s *store) restore(file *stateFile) error {
 	}
 	s.history.last = s.state.version
 	s.file = file
+	s.identity, s.since = file.identity, file.since
+	removed := file.since > 0 && s.state.floor > file.since
+	for _, r := range s.state.works {
+		removed = removed || r.lastSequence > 0
+	}
+	s.confirmed.Store(removed)
 	return nil
+}
+
+// markNew sets since if the store, which has no file, is empty: what agents hold is of an earlier one.
+func (s *store) markNew() {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if len(s.state.works) == 0 {
+		s.since = s.state.floor
+	}
 }
 
 // close refuses writes from now on and closes the file.

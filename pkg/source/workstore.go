@@ -47,6 +47,7 @@ func (a storeAdapter) Clusters() iter.Seq[wire.ClusterName] {
 // UpdateStatus stores the status of a work, and removes the work if its deletion is complete.
 func (a storeAdapter) UpdateStatus(_ context.Context, s *wire.Status) error {
 	return a.modify(s.UID, func(old, next *storedWork) *change {
+		a.confirmed.Store(true)
 		next.lastSequence = max(old.lastSequence, s.Sequence)
 		next.work.Status = s.Status
 		if old.work.DeletionTimestamp != nil && meta.IsStatusConditionTrue(s.Status.Conditions, workv1.WorkDeleted) {
@@ -76,18 +77,19 @@ func (a storeAdapter) SetCondition(_ context.Context, uid types.UID, c metav1.Co
 const maxGenerationLead = 30 * 24 * 60 * 60
 
 // AgentAhead raises the generation of a work above the one that its agent holds.
-func (a storeAdapter) AgentAhead(uid types.UID, held wire.Generation) {
+func (a storeAdapter) AgentAhead(uid types.UID, held wire.Generation) (raised bool) {
 	if held > generationBase(time.Now())+maxGenerationLead {
-		return
+		return false
 	}
 	// The only possible error is a failed write to the store; the agent reports the same again.
-	_ = a.modify(uid, func(old, next *storedWork) *change {
+	err := a.modify(uid, func(old, next *storedWork) *change {
 		if held <= wire.Generation(old.work.Generation) {
 			return nil
 		}
 		next.work.Generation = int64(held) + 1
 		return &change{}
 	})
+	return err == nil
 }
 
 // modify stores the change that f makes to next, a shallow copy of old. It does nothing if there is no

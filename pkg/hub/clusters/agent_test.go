@@ -51,7 +51,7 @@ func (nothing) ListCluster(wire.ClusterName) iter.Seq[*workv1.ManifestWork] {
 func (nothing) Clusters() iter.Seq[wire.ClusterName]                            { return func(func(wire.ClusterName) bool) {} }
 func (nothing) UpdateStatus(context.Context, *wire.Status) error                { return nil }
 func (nothing) SetCondition(context.Context, types.UID, metav1.Condition) error { return nil }
-func (nothing) AgentAhead(types.UID, wire.Generation)                           {}
+func (nothing) AgentAhead(types.UID, wire.Generation) bool                      { return false }
 
 // net is how the hub and the agent reach a broker.
 type net struct {

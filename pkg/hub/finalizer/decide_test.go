@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
@@ -31,6 +32,14 @@ func TestDecide(t *testing.T) {
 	fresh, held := work("a", false, false), work("a", true, false)
 	deleting, done := work("a", true, true), work("a", false, true)
 	next, nextHeld := work("b", false, false), work("b", true, false)
+	at := func(generation int64, raw string) *workv1.ManifestWork {
+		w := work("a", true, false)
+		w.Generation = generation
+		w.Spec.Workload.Manifests = []workv1.Manifest{{RawExtension: runtime.RawExtension{Raw: []byte(raw)}}}
+		return w
+	}
+	orphaned := at(3, "x")
+	orphaned.Spec.DeleteOption = &workv1.DeleteOption{PropagationPolicy: workv1.DeletePropagationPolicyTypeOrphan}
 	for _, c := range []struct {
 		name          string
 		before, after *workv1.ManifestWork
@@ -43,6 +52,12 @@ func TestDecide(t *testing.T) {
 		{name: "finalizer put", before: fresh, after: held, want: step{changed: "a"}},
 		{name: "changed", before: held, after: held, want: step{changed: "a"}},
 		{name: "changed before its finalizer", before: fresh, after: fresh, want: step{finalizer: true}},
+		{name: "changed spec", before: at(3, "x"), after: at(4, "y"), want: step{changed: "a"}},
+		{name: "new status", before: at(3, "x"), after: at(3, "x"), want: step{changed: "a"}},
+		{name: "restored to a lower generation", before: at(3, "x"), after: at(2, "x"), want: step{changed: "a", restored: true}},
+		{name: "restored and edited", before: at(3, "x"), after: at(3, "y"), want: step{changed: "a", restored: true}},
+		{name: "restored, with another delete option", before: at(3, "x"), after: orphaned, want: step{changed: "a", restored: true}},
+		{name: "another work at a lower generation", before: at(3, "x"), after: nextHeld, want: step{removed: at(3, "x"), changed: "b"}},
 		{name: "deletion asked for", before: held, after: deleting, want: step{changed: "a"}},
 		{name: "released, others hold it", before: deleting, after: done, want: step{removed: deleting}},
 		{name: "then gone", before: done},

@@ -40,6 +40,8 @@ const DefaultWorkers = 16
 type Publisher interface {
 	// WorkChanged is called when the work with uid is new or has changed.
 	WorkChanged(uid types.UID)
+	// WorkRestored is called when the work with uid has changed and its agent may hold a later state of it.
+	WorkRestored(uid types.UID)
 	// WorkRemoved is called when a work no longer exists; last is its last known state.
 	WorkRemoved(last *workv1.ManifestWork)
 }
@@ -113,7 +115,10 @@ func (c *Controller) workChanged(before, after *workv1.ManifestWork) {
 	if s.removed != nil {
 		c.cfg.Publisher.WorkRemoved(s.removed)
 	}
-	if s.changed != "" {
+	switch {
+	case s.restored:
+		c.cfg.Publisher.WorkRestored(s.changed)
+	case s.changed != "":
 		c.cfg.Publisher.WorkChanged(s.changed)
 	}
 	if s.finalizer && c.cfg.Clusters.Accepted(cluster) {

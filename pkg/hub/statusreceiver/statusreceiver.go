@@ -133,15 +133,17 @@ func (r *Receiver) warn(work *workv1.ManifestWork, reason, message string) {
 	}
 }
 
-// AgentAhead reports an agent that holds a newer generation than the hub, as after the hub was restored
-// from a backup. A Kubernetes API server assigns generations itself, so an operator has to act.
-func (r *Receiver) AgentAhead(uid types.UID, held wire.Generation) {
+// AgentAhead reports an agent that holds a newer generation than the hub, as after the hub's API was restored from a
+// backup. It returns false: the API server assigns generations, so the engine publishes the work as authoritative.
+func (r *Receiver) AgentAhead(uid types.UID, held wire.Generation) (raised bool) {
 	log := r.cfg.Logger.With("uid", uid, "heldGeneration", held)
 	if work, ok := r.cfg.Works.ByUID(uid); ok {
 		log = log.With("work", work.Name, "cluster", work.Namespace, "generation", work.Generation)
-		r.warn(work, "Outdated", fmt.Sprintf("The agent holds generation %d and ignores this one, %d: delete the work and create it again", held, work.Generation))
+		r.warn(work, "Outdated", fmt.Sprintf("The agent holds generation %d. It is sent this one, %d, as authoritative. "+
+			"An agent of Open Cluster Management ignores it until the work is deleted and created again", held, work.Generation))
 	}
-	log.Warn("agent holds a newer generation of the work and ignores this one: delete the work and create it again")
+	log.Warn("agent holds a newer generation of the work, sending this one as authoritative")
+	return false
 }
 
 // store writes status to work.

@@ -46,6 +46,14 @@ type Config struct {
 	// published again. The pause doubles with each repetition, up to 20 times RepublishAfter. Default 30 s.
 	RepublishAfter time.Duration
 
+	// Identity returns the identity of the source's memory (docs/protocol.md, Source identity). Run calls it once,
+	// before it connects; it may block until its context ends. Optional: without an identity, specs have no
+	// content hash, and what an agent holds is compared by generation alone.
+	Identity func(context.Context) (string, error)
+	// Unknown decides about a work that an agent holds and the source does not have. It must not block. Default:
+	// [AnswerUnknown].
+	Unknown func(held wire.SpecVersion) UnknownAction
+
 	// ClusterPaused reports whether publishes to a cluster must wait until
 	// [Engine.ResumeCluster] is called for it. It must not block. Default: never.
 	ClusterPaused func(cluster wire.ClusterName) bool
@@ -79,6 +87,9 @@ func (c *Config) setDefaults() error {
 	if c.RepublishAfter < 0 {
 		errs = append(errs, fmt.Errorf("RepublishAfter must be above 0, got %s", c.RepublishAfter))
 	}
+	if c.Unknown == nil {
+		c.Unknown = func(wire.SpecVersion) UnknownAction { return AnswerUnknown }
+	}
 	if c.ClusterPaused == nil {
 		c.ClusterPaused = func(wire.ClusterName) bool { return false }
 	}
@@ -97,6 +108,9 @@ type Engine struct {
 	topics  wire.SourceTopics
 	log     *slog.Logger
 	metrics *metrics
+	// identity and fail are set by Run before it starts anything.
+	identity string
+	fail     context.CancelCauseFunc // ends Run with an error
 
 	mu    sync.Mutex
 	state *deliveryState // guarded by mu
@@ -133,10 +147,18 @@ func New(config Config) (*Engine, error) {
 // goroutines it started have ended, or the transport's error. Statuses that were acknowledged but not stored
 // yet are requested again at the next start. Run must be called once, after the WorkStore is complete.
 func (e *Engine) Run(ctx context.Context) error {
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, e.fail = context.WithCancelCause(ctx)
 	var running sync.WaitGroup
 	defer running.Wait()
-	defer cancel()
+	defer e.fail(nil)
+	if e.config.Identity != nil {
+		var err error
+		if e.identity, err = e.config.Identity(ctx); ctx.Err() != nil {
+			return nil
+		} else if err != nil {
+			return fmt.Errorf("source %q: read its identity: %w", e.config.Source, err)
+		}
+	}
 	running.Go(func() { e.runPublishes(ctx) })
 	running.Go(func() { e.statusQueue.run(ctx, e.config.StatusWorkers) })
 	running.Go(func() { e.resyncQueue.run(ctx, resyncWorkers) })
@@ -154,6 +176,10 @@ func (e *Engine) Run(ctx context.Context) error {
 			e.config.OnConnectionChange(false)
 		},
 	})
+	var lost *UnknownWorksError
+	if errors.As(context.Cause(ctx), &lost) {
+		err = lost
+	}
 	if err != nil {
 		return fmt.Errorf("source %q: %w", e.config.Source, err)
 	}
@@ -169,6 +195,15 @@ func (e *Engine) WorkChanged(uid types.UID) {
 		return
 	}
 	e.updateState(func() { e.state.workChanged(keyOf(held.Work)) })
+}
+
+// WorkRestored publishes the work with this UID as authoritative: its content is not the one that had this
+// generation, or its generation is lower than before, as after the store was restored from a backup. It does not
+// block and may be called before Run.
+func (e *Engine) WorkRestored(uid types.UID) {
+	if held, ok := e.config.Works.Get(uid); ok {
+		e.updateState(func() { e.state.forceAuthoritative(keyOf(held.Work), false) })
+	}
 }
 
 // WorkRemoved publishes the deletion of a work that was removed from the WorkStore, until its agent reports

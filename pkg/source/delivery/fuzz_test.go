@@ -34,7 +34,7 @@ func (o one) Clusters() iter.Seq[wire.ClusterName] {
 }
 func (o one) UpdateStatus(context.Context, *wire.Status) error                { return nil }
 func (o one) SetCondition(context.Context, types.UID, metav1.Condition) error { return nil }
-func (o one) AgentAhead(types.UID, wire.Generation)                           {}
+func (o one) AgentAhead(types.UID, wire.Generation) bool                      { return false }
 
 // FuzzReceive: every message is acknowledged once, and messages from other clusters than the work's
 // do not change its state.

@@ -100,6 +100,7 @@ func planPublish(a *workState, work *workv1.ManifestWork, source wire.SourceID, 
 		p.spec.DeletionTimestamp = work.DeletionTimestamp
 	} else {
 		p.spec.Bundle = wire.NewBundle(&work.Spec)
+		p.spec.Authoritative = a.authoritative
 	}
 	return p
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +14,7 @@ import (
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/transport"
+	"github.com/workwire/workwire/pkg/transport/memory"
 	"github.com/workwire/workwire/pkg/wire"
 )
 
@@ -261,5 +263,33 @@ func TestRefusal(t *testing.T) {
 	r.addTo(current)
 	if got := current.Status.Conditions[0]; got.Reason == ReasonTooLarge {
 		t.Error("a status of the refused generation is overwritten")
+	}
+}
+
+// TestContentHashOnce: a spec is hashed once per generation, and again after the store was restored.
+func TestContentHashOnce(t *testing.T) {
+	work := testWork("w", 3)
+	e, err := New(Config{Source: "hub1", Transport: memory.NewBroker().Client("hub1"), Works: one{work}, Logger: slog.New(slog.DiscardHandler),
+		Topics: wire.Topics{SourceEvents: "sources/hub1/clusters/+/sourceevents", AgentEvents: "sources/hub1/clusters/+/agentevents"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.WorkChanged(work.UID)
+	first := e.contentHash(work)
+	if want, err := wire.ContentHash(wire.NewBundle(&work.Spec)); err != nil || first != want {
+		t.Fatalf("hash %s, want %s, %v", first, want, err)
+	}
+	work.Spec = testWork("w", 4).Spec
+	if again := e.contentHash(work); again != first {
+		t.Error("the spec was hashed again")
+	}
+	e.WorkRestored(work.UID)
+	restored := e.contentHash(work)
+	if restored == first {
+		t.Error("the spec was not hashed after the restore")
+	}
+	work.Spec, work.Generation = testWork("w", 5).Spec, 4
+	if next := e.contentHash(work); next == restored {
+		t.Error("the next generation was not hashed")
 	}
 }

@@ -90,6 +90,7 @@ func (e *Engine) publish(ctx context.Context, a attempt) {
 		e.updateState(func() { e.state.skipped(a, p) })
 		return
 	}
+	p.spec.SourceIdentity = e.identity
 	log := e.log.With("work", p.spec.Meta.Name, "uid", a.key.uid, "cluster", a.key.cluster,
 		"generation", p.spec.Generation, "action", p.spec.Action)
 	err := e.publishToCluster(ctx, a.key.cluster, p.spec)

@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/transport"
@@ -77,29 +78,82 @@ func (e *Engine) answerSpecResync(r *wire.SpecResync) {
 			}
 		}
 	})
+	deletions, err := e.decideUnknown(r.Cluster, gone)
+	if err != nil {
+		e.fail(err)
+		return
+	}
+	overruled := sets.New(e.overrule(r, works)...)
 	e.updateState(func() {
 		for _, have := range r.Versions {
-			if own, ok := works[have.UID]; ok && have.Generation <= wire.Generation(own.Generation) {
+			if own, ok := works[have.UID]; ok && have.Generation <= wire.Generation(own.Generation) && !overruled.Has(have.UID) {
 				e.state.agentHolds(workKey{uid: have.UID, cluster: r.Cluster}, have.Generation)
 			}
 		}
 		for _, uid := range send {
 			e.state.forcePublish(workKey{uid: uid, cluster: r.Cluster}, true)
 		}
-		for _, have := range gone {
-			e.state.deleteUnknown(workKey{uid: have.UID, cluster: r.Cluster}, have.Generation)
+		for uid := range overruled {
+			e.state.forceAuthoritative(workKey{uid: uid, cluster: r.Cluster}, true)
+		}
+		for _, d := range deletions {
+			e.state.deleteUnknown(workKey{uid: d.held.UID, cluster: r.Cluster}, d.held.Generation, d.meta)
 		}
 	})
 	for _, have := range r.Versions {
-		if own, ok := works[have.UID]; ok && have.Generation > wire.Generation(own.Generation) {
+		if own, ok := works[have.UID]; ok && have.Generation > wire.Generation(own.Generation) && !overruled.Has(have.UID) {
 			e.log.Warn("agent holds a higher generation than the source", "work", own.Name, "uid", have.UID, "cluster", r.Cluster,
 				"generation", have.Generation, "sourceGeneration", own.Generation)
 			e.statusQueue.add(keyOf(own), statusUpdate{name: own.Name, agentGeneration: have.Generation})
 		}
 	}
-	e.metrics.resyncAnswers.WithLabelValues("sent").Add(float64(len(send)))
-	e.metrics.resyncAnswers.WithLabelValues("gone").Add(float64(len(gone)))
-	e.log.Info("spec resync answered", "cluster", r.Cluster, "agent", r.Agent, "listed", len(r.Versions), "sent", len(send), "gone", len(gone))
+	held := len(gone) - len(deletions)
+	for answer, n := range map[string]int{"sent": len(send), "authoritative": len(overruled), "gone": len(deletions), "held": held} {
+		e.metrics.resyncAnswers.WithLabelValues(answer).Add(float64(n))
+	}
+	e.log.Info("spec resync answered", "cluster", r.Cluster, "agent", r.Agent, "listed", len(r.Versions), "sent", len(send),
+		"authoritative", len(overruled), "gone", len(deletions))
+	if held > 0 {
+		e.log.Error("agent holds works of an earlier memory of this source, they are neither updated nor deleted",
+			"cluster", r.Cluster, "agent", r.Agent, "works", held)
+	}
+}
+
+// overrule returns the works that the agent holds with other content, or at a higher generation.
+func (e *Engine) overrule(r *wire.SpecResync, works map[types.UID]*workv1.ManifestWork) []types.UID {
+	if e.identity == "" {
+		return nil
+	}
+	return r.Overrule(func(uid types.UID) (wire.Generation, bool) {
+		own, ok := works[uid]
+		if !ok || own.DeletionTimestamp != nil {
+			return 0, false // Answer sends its deletion
+		}
+		return wire.Generation(own.Generation), true
+	}, func(uid types.UID) string { return e.contentHash(works[uid]) })
+}
+
+// contentHash returns the hash of work's spec as it is published. It is computed once per generation. It is empty
+// for a spec that cannot be published.
+func (e *Engine) contentHash(work *workv1.ManifestWork) string {
+	k, generation := keyOf(work), wire.Generation(work.Generation)
+	e.mu.Lock()
+	known := e.state.get(k)
+	e.mu.Unlock()
+	if known.contentHash != "" && known.contentHashGeneration == generation {
+		return known.contentHash
+	}
+	hash, err := wire.ContentHash(wire.NewBundle(&work.Spec))
+	if err != nil {
+		e.log.Error("spec cannot be hashed", "work", work.Name, "uid", work.UID, "cluster", work.Namespace, "error", err)
+		return ""
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if w, ok := e.state.works[k]; ok {
+		w.contentHash, w.contentHashGeneration = hash, generation
+	}
+	return hash
 }
 
 // noStatus lists a work that does not exist, with a hash that no status has.
@@ -112,7 +166,7 @@ func (e *Engine) probeAllClusters(ctx context.Context) {
 	if !ok {
 		return
 	}
-	err := e.publishTo(ctx, topic, &wire.StatusResync{Source: e.config.Source, Hashes: noStatus()})
+	err := e.publishTo(ctx, topic, &wire.StatusResync{Source: e.config.Source, SourceIdentity: e.identity, Hashes: noStatus()})
 	if err != nil && ctx.Err() == nil && !errors.Is(err, transport.ErrNotConnected) {
 		e.log.Warn("probe of all clusters failed", "topic", topic, "error", err)
 	}
@@ -122,7 +176,7 @@ func (e *Engine) probeAllClusters(ctx context.Context) {
 // answers with the status if it has the work, and publishes its presence if it supports that. For a cluster
 // without works the request lists a work that does not exist, since an empty list would request everything.
 func (e *Engine) probeCluster(ctx context.Context, name wire.ClusterName) error {
-	r := &wire.StatusResync{Source: e.config.Source, Cluster: name, Hashes: noStatus()}
+	r := &wire.StatusResync{Source: e.config.Source, SourceIdentity: e.identity, Cluster: name, Hashes: noStatus()}
 	for work := range e.config.Works.ListCluster(name) {
 		r.Hashes[0].UID = work.UID
 		break
@@ -133,7 +187,7 @@ func (e *Engine) probeCluster(ctx context.Context, name wire.ClusterName) error 
 // requestStatusResync publishes the status resync requests for a cluster (docs/protocol.md, Status
 // resync). A cluster without works gets none, since an empty list would request everything.
 func (e *Engine) requestStatusResync(ctx context.Context, name wire.ClusterName) error {
-	r := &wire.StatusResync{Source: e.config.Source, Cluster: name}
+	r := &wire.StatusResync{Source: e.config.Source, SourceIdentity: e.identity, Cluster: name}
 	for work := range e.config.Works.ListCluster(name) {
 		hash, err := e.statusHash(work)
 		if err != nil {

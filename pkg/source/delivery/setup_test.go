@@ -104,10 +104,11 @@ func (s *fakeStore) SetCondition(_ context.Context, uid types.UID, c metav1.Cond
 	return nil
 }
 
-func (s *fakeStore) AgentAhead(_ types.UID, held wire.Generation) {
+func (s *fakeStore) AgentAhead(_ types.UID, held wire.Generation) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.outdated = append(s.outdated, held)
+	return false
 }
 
 // put stores work and notifies the engine.

@@ -54,7 +54,10 @@ type workState struct {
 	queued, inFlight bool
 	changedInFlight  bool // enqueued again when the attempt ends
 	force            bool // publish even the state that was published last
-	resync           bool // publish as the answer to a resync request
+	// authoritative: the agent may hold other content of the published generation, or a higher generation. It is
+	// so until the agent reports a status of the published generation.
+	authoritative bool
+	resync        bool // publish as the answer to a resync request
 
 	dueAt    time.Time
 	dueIndex int // owned by schedule
@@ -74,13 +77,17 @@ type workState struct {
 	sequence    wire.SequenceID // of the last accepted status
 	hash        string          // of the status at hashVersion
 	hashVersion string
+
+	contentHash           string // of the spec of contentHashGeneration
+	contentHashGeneration wire.Generation
 }
 
 // removedWork describes the deletion to publish for a work that the source does not have.
 type removedWork struct {
 	generation wire.Generation
 	deletedAt  *metav1.Time       // nil: the time of the publish
-	meta       *metav1.ObjectMeta // nil: the source never had the work
+	meta       *metav1.ObjectMeta // nil: the deletion says that the source does not know the work
+	unknown    bool               // the source never had the work
 }
 
 // attempt is one attempt to publish work, with a copy of its state at the beginning.
@@ -177,6 +184,14 @@ func (d *deliveryState) forcePublish(k workKey, resync bool) {
 	d.enqueue(w)
 }
 
+// forceAuthoritative enqueues k to be published as authoritative. What the agent confirmed before does not
+// apply to it.
+func (d *deliveryState) forceAuthoritative(k workKey, resync bool) {
+	w := d.ensure(k)
+	w.authoritative, w.confirmed, w.contentHash = true, 0, ""
+	d.forcePublish(k, resync)
+}
+
 // workRemoved handles the removal of the work of k from the source: the state is forgotten if the
 // agent has deleted the work, otherwise the deletion is enqueued.
 func (d *deliveryState) workRemoved(k workKey, g removedWork) {
@@ -192,11 +207,12 @@ func (d *deliveryState) workRemoved(k workKey, g removedWork) {
 	d.enqueue(w)
 }
 
-// deleteUnknown enqueues a deletion of a work that an agent holds and the source does not have.
-func (d *deliveryState) deleteUnknown(k workKey, held wire.Generation) {
+// deleteUnknown enqueues a deletion of a work that an agent holds and the source does not have; meta is nil if
+// the source does not know it. A removed work keeps the metadata that it had.
+func (d *deliveryState) deleteUnknown(k workKey, held wire.Generation, meta *metav1.ObjectMeta) {
 	w := d.ensure(k)
 	if w.removed == nil {
-		w.removed = &removedWork{generation: held}
+		w.removed = &removedWork{generation: held, meta: meta, unknown: true}
 	}
 	w.deleted = false
 	w.force, w.resync = true, true

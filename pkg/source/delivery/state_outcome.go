@@ -87,7 +87,7 @@ func (d *deliveryState) complete(a attempt, p plan, began time.Time) {
 		case p.revision == revision{}:
 		case !p.revision.deleting:
 			w.removed, w.deleteHeard, w.deleted = nil, false, false
-		case w.removed != nil && w.removed.meta == nil && !w.changedInFlight:
+		case w.removed != nil && w.removed.unknown && !w.changedInFlight:
 			// It answered a resync request: the next request shows whether it arrived.
 			w.deleted = true
 		}
@@ -176,6 +176,9 @@ func (d *deliveryState) statusAccepted(k workKey, s *wire.Status, deleting, dele
 	w.sequence = max(w.sequence, s.Sequence)
 	w.deleteHeard = w.deleteHeard || deleting || deleted
 	w.deleted = w.deleted || deleted
+	if s.Generation == w.published.generation {
+		w.authoritative = false
+	}
 	d.confirm(w, s.Generation)
 }
 

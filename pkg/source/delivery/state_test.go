@@ -62,7 +62,7 @@ func TestNothingIsLeft(t *testing.T) {
 	t.Run("never had", func(t *testing.T) {
 		s := newScript(t)
 		s.work = nil
-		s.state.deleteUnknown(s.key, 4)
+		s.state.deleteUnknown(s.key, 4, nil)
 		if spec := s.publishNext(); spec == nil || !spec.NoMetadata {
 			t.Fatalf("published %+v", spec)
 		}
@@ -222,7 +222,7 @@ func TestPausedCluster(t *testing.T) {
 	if got := attempts(); !slices.Equal(got, []workKey{{"b", "free"}, {"d", "free"}}) {
 		t.Errorf("attempts %v", got)
 	}
-	l.deleteUnknown(workKey{"e", "paused"}, 1)
+	l.deleteUnknown(workKey{"e", "paused"}, 1, nil)
 	l.resumeCluster("nowhere")
 	if got := attempts(); len(got) > 0 {
 		t.Errorf("attempts %v for a paused cluster", got)

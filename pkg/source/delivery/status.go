@@ -109,12 +109,13 @@ func (e *Engine) writeStatus(ctx context.Context, k workKey, u statusUpdate) (re
 }
 
 func (e *Engine) updateStore(ctx context.Context, k workKey, u statusUpdate) error {
-	if u.agentGeneration > 0 {
-		e.config.Works.AgentAhead(k.uid, u.agentGeneration)
-	}
 	e.mu.Lock()
-	current := e.state.get(k).refused
+	known := e.state.get(k)
 	e.mu.Unlock()
+	if u.agentGeneration > 0 && !e.config.Works.AgentAhead(k.uid, u.agentGeneration) && e.identity != "" && !known.authoritative {
+		e.WorkRestored(k.uid)
+	}
+	current := known.refused
 	if u.status != nil {
 		current.addTo(u.status)
 		if err := e.config.Works.UpdateStatus(ctx, u.status); err != nil {

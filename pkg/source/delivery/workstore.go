@@ -36,10 +36,11 @@ type WorkStore interface {
 	// serialized with UpdateStatus and retried likewise.
 	SetCondition(ctx context.Context, uid types.UID, c metav1.Condition) error
 
-	// AgentAhead is called when the agent holds a generation of the work that is
-	// higher than the source's. The agent drops all specs of lower generations: a
-	// source that assigns generations itself must continue above held.
-	AgentAhead(uid types.UID, held wire.Generation)
+	// AgentAhead is called when the agent holds a generation of the work that is higher than the source's. The
+	// agent drops all specs of lower generations that are not authoritative: a source that assigns generations
+	// itself must continue above held, and returns true then. Otherwise the Engine publishes the work as
+	// authoritative, if the source has an identity.
+	AgentAhead(uid types.UID, held wire.Generation) (raised bool)
 }
 
 // StoredWork is a work together with what its source remembers about it.

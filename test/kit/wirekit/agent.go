@@ -140,7 +140,7 @@ func (a *Agent) Resync(ctx context.Context) {
 	request := &wire.SpecResync{Agent: a.name(), Cluster: a.config.Cluster, Source: a.config.Source}
 	if !a.config.EmptyResync {
 		for uid, spec := range a.works {
-			request.Versions = append(request.Versions, wire.SpecVersion{UID: uid, Generation: spec.Generation})
+			request.Versions = append(request.Versions, wire.SpecVersion{UID: uid, Generation: spec.Generation, ContentHash: spec.ContentHash})
 		}
 	}
 	a.mu.Unlock()
@@ -199,7 +199,7 @@ func (a *Agent) spec(s *wire.Spec) {
 		a.report(&deleting, wire.Update)
 	case s.IsDeletion():
 		a.forget(s)
-	case known && (held.DeletionTimestamp != nil || s.Generation != 0 && s.Generation <= held.Generation):
+	case known && (held.DeletionTimestamp != nil || s.Generation != 0 && s.Generation <= held.Generation && !s.Authoritative):
 	default:
 		a.works[s.UID] = s
 		conditions := []metav1.Condition{{Type: workv1.WorkApplied, Status: metav1.ConditionTrue,
