@@ -63,6 +63,8 @@ type Client struct {
 	rest   rest.Interface
 	view   *watchcache.Cache[*workv1.AppliedManifestWork]
 	pruned atomic.Bool // the API server drops transitions
+
+	digestsPruned atomic.Bool // the API server drops fieldsDigest
 }
 
 // NewClient returns a Client that knows nothing until Run has read the cluster.
@@ -159,13 +161,17 @@ type Status struct {
 // AppliedManifestWork has its name.
 //
 // If the cluster has another definition of AppliedManifestWorks than ours, the API server drops the
-// transitions. Client detects this and no longer writes them.
+// transitions and the digests. Client detects this and no longer writes them.
 func (c *Client) UpdateStatus(ctx context.Context, amw *workv1.AppliedManifestWork, status Status) (*workv1.AppliedManifestWork, error) {
 	var changes kube.JSONPatch
-	if list := statusOf(status.Resources); !equality.Semantic.DeepEqual(list, amw.Status.AppliedResources) {
+	list := statusOf(status.Resources)
+	if c.digestsPruned.Load() {
+		removeDigests(list)
+	}
+	if !equality.Semantic.DeepEqual(list, amw.Status.AppliedResources) {
 		changes = append(changes, kube.JSONPatchOperation{Op: "add", Path: "/status/appliedResources", Value: list})
 	}
-	sent := false
+	sent, listed := false, len(changes) > 0
 	switch have := amw.Status.Transitions; {
 	case c.pruned.Load() || status.Transitions == have:
 	case status.Transitions == "":
@@ -178,11 +184,25 @@ func (c *Client) UpdateStatus(ctx context.Context, amw *workv1.AppliedManifestWo
 		return amw, nil
 	}
 	patched, err := c.patchStatus(ctx, amw, changes...)
+	if err == nil && listed && removeDigests(list) && !removeDigests(slices.Clone(patched.Status.AppliedResources)) && !c.digestsPruned.Swap(true) {
+		c.config.Logger.Warn("the definition of AppliedManifestWorks on the cluster has no fieldsDigest: after a restart of the agent " +
+			"each object is read and may be written again; install this project's definition and restart the agent")
+	}
 	if err == nil && sent && patched.Status.Transitions == "" && !c.pruned.Swap(true) {
 		c.config.Logger.Warn("the definition of AppliedManifestWorks on the cluster has no transitions: a restart of the agent " +
 			"resets transition times and completion; install this project's definition and restart the agent")
 	}
 	return patched, err
+}
+
+// removeDigests removes the digests of a list, and reports whether it had any.
+func removeDigests(list []workv1.AppliedManifestResourceMeta) bool {
+	had := false
+	for i := range list {
+		had = had || list[i].FieldsDigest != ""
+		list[i].FieldsDigest = ""
+	}
+	return had
 }
 
 // Delete deletes amw and returns it in its new state, or nil if it does not exist any more. Its

@@ -54,10 +54,12 @@ func Released(amw *workv1.AppliedManifestWork) bool {
 	return annotated || amw.DeletionTimestamp != nil
 }
 
-// Resource is an object of a work. UID is empty if it is unknown.
+// Resource is an object of a work. UID and FieldsDigest are empty if they are unknown.
 type Resource struct {
 	object.Ref
 	UID types.UID
+	// FieldsDigest is what the strategy of the object has to know after a restart.
+	FieldsDigest string
 }
 
 // SameObject reports whether two refs are the same object, possibly in different versions.
@@ -84,7 +86,7 @@ func Resources(amw *workv1.AppliedManifestWork) ([]Resource, error) {
 			Namespace:            r.Namespace, Name: r.Name,
 		}
 		known.Insert(identity(ref))
-		resources = append(resources, Resource{Ref: ref, UID: types.UID(r.UID)})
+		resources = append(resources, Resource{Ref: ref, UID: types.UID(r.UID), FieldsDigest: r.FieldsDigest})
 	}
 	value, ok := amw.Annotations[IntentAnnotation]
 	if !ok {
@@ -117,7 +119,7 @@ func statusOf(resources []Resource) []workv1.AppliedManifestResourceMeta {
 	for _, r := range sorted {
 		list = append(list, workv1.AppliedManifestResourceMeta{
 			ResourceIdentifier: workv1.ResourceIdentifier{Group: r.Group, Resource: r.Resource, Namespace: r.Namespace, Name: r.Name},
-			Version:            r.Version, UID: string(r.UID),
+			Version:            r.Version, UID: string(r.UID), FieldsDigest: r.FieldsDigest,
 		})
 	}
 	return list

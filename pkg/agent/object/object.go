@@ -15,10 +15,6 @@ import (
 // agent's id. The watch of each resource type selects it.
 const AgentLabel = "workwire.dev/agent"
 
-// HashAnnotation is the annotation of an applied object that has the hash of the manifest last applied
-// to it.
-const HashAnnotation = "workwire.dev/manifest-hash"
-
 // AgentHash returns the value of [AgentLabel] for an agent: the first 16 hex digits of the SHA-256 of
 // its id, so that any id fits into a label.
 func AgentHash(agentID string) string {

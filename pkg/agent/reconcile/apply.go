@@ -78,6 +78,7 @@ func (r *Reconciler) applyManifests(ctx context.Context, rec *reconciliation) er
 	rec.outcomes = r.Applier.Apply(ctx, rec.manifests, apply.Options{
 		Owner:           ownership.Reference(amw.Name, amw.UID),
 		Previous:        rec.last.manifest,
+		FieldsDigest:    rec.fieldsDigest,
 		Live:            rec.watched,
 		Skip:            rec.skip,
 		Authorize:       r.permits(rec),

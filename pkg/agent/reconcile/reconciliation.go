@@ -34,6 +34,8 @@ type reconciliation struct {
 	complete   completion
 	backoff    bool // repairs have to wait
 
+	knownDigests map[object.Ref]string // of known; nil: not read yet
+
 	outcomes     []apply.Outcome             // of each manifest
 	removals     []apply.RemovalOutcome      // of each dropped resource
 	amw          *workv1.AppliedManifestWork // as it is now; nil: not known

@@ -2,6 +2,7 @@ package reconcile
 
 import (
 	"slices"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
@@ -17,10 +18,11 @@ import (
 func (rec *reconciliation) appliedResources(amw *workv1.AppliedManifestWork) []applied.Resource {
 	known, _ := applied.Resources(amw) // prepare has logged the error
 	var resources []applied.Resource
+	digests := rec.fieldsDigests()
 	for i := range rec.manifests {
 		m, err := &rec.manifests[i], rec.applyError(i)
 		if live := rec.live(i); live != nil {
-			resources = append(resources, applied.Resource{Ref: m.Ref, UID: live.GetUID()})
+			resources = append(resources, applied.Resource{Ref: m.Ref, UID: live.GetUID(), FieldsDigest: digests[m.Ref]})
 			continue
 		}
 		if err == nil {
@@ -38,6 +40,38 @@ func (rec *reconciliation) appliedResources(amw *workv1.AppliedManifestWork) []a
 		}
 	}
 	return slices.CompactFunc(resources, func(a, b applied.Resource) bool { return a == b })
+}
+
+// fieldsDigest returns the digest that the AppliedManifestWork has of an object.
+func (rec *reconciliation) fieldsDigest(ref object.Ref) string {
+	if rec.knownDigests == nil {
+		rec.knownDigests = map[object.Ref]string{}
+		if rec.known != nil {
+			resources, _ := applied.Resources(rec.known) // prepare has logged the error
+			for _, res := range resources {
+				rec.knownDigests[res.Ref] = res.FieldsDigest
+			}
+		}
+	}
+	return rec.knownDigests[ref]
+}
+
+// fieldsDigests returns the digests that the AppliedManifestWork is to have: those of what was applied
+// or, where nothing was, those from before. Several manifests may be for one object.
+func (rec *reconciliation) fieldsDigests() map[object.Ref]string {
+	all := make(map[object.Ref]string, len(rec.manifests))
+	for i := range rec.outcomes {
+		ref, digest := rec.manifests[i].Ref, rec.outcomes[i].FieldsDigest
+		switch before := all[ref]; {
+		case before == "" && digest == "":
+			all[ref] = rec.fieldsDigest(ref)
+		case before == "":
+			all[ref] = digest
+		case digest != "" && !slices.Contains(strings.Split(before, ","), digest):
+			all[ref] = before + "," + digest
+		}
+	}
+	return all
 }
 
 // removalEntries returns how resources are to be removed. The deleteOption of spec, which may be

@@ -134,6 +134,9 @@ type Outcome struct {
 	// ConflictingManagers are the field managers, sorted, that made the Differences,
 	// except for the manifest's own. Only with Options.DetectConflicts.
 	ConflictingManagers []string
+	// FieldsDigest is what to return from Options.FieldsDigest after a restart. Empty if it is not
+	// known, and under ReadOnly.
+	FieldsDigest string
 	// Err is the reason why the manifest could not be applied, in the API server's own
 	// words if it refused. Nil unless Action is Failed.
 	Err error
@@ -149,6 +152,10 @@ type Options struct {
 	// Previous returns the manifest that was last applied to an object for this work, or nil if it is
 	// not known, for example after a restart. Apply calls it from its own goroutine only.
 	Previous func(object.Ref) *strategy.Manifest
+	// FieldsDigest returns what Outcome.FieldsDigest was when an object was last applied for this work,
+	// those of several manifests separated by commas; empty if it is not known. It is called like
+	// Previous.
+	FieldsDigest func(object.Ref) string
 	// Live returns the object of a manifest, by index, if the caller has just looked it up
 	// in the Cache, so that Apply does not do so again.
 	Live func(int) (object.Live, bool)

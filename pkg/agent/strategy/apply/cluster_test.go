@@ -127,12 +127,13 @@ type spoke struct {
 	mapper    *restmapper.Mapper
 	applier   *apply.Applier
 	last      map[object.Ref]*strategy.Manifest
+	digests   map[object.Ref]string // survive a restart
 	admin     *dynamic.DynamicClient
 }
 
 func newSpoke(t *testing.T) *spoke {
 	t.Helper()
-	s := &spoke{t: t, namespace: plane.Namespace(t, "apply"), admin: dynamic.New(client(t, nil))}
+	s := &spoke{t: t, namespace: plane.Namespace(t, "apply"), admin: dynamic.New(client(t, nil)), digests: map[object.Ref]string{}}
 	s.owner = s.newOwner("work")
 	s.restart()
 	return s
@@ -201,10 +202,12 @@ func (s *spoke) apply(manifests []strategy.Manifest) []apply.Outcome {
 	s.t.Helper()
 	outcomes := s.applier.Apply(s.t.Context(), manifests, apply.Options{
 		Owner: s.owner, Previous: func(ref object.Ref) *strategy.Manifest { return s.last[ref] },
+		FieldsDigest: func(ref object.Ref) string { return s.digests[ref] },
 	})
 	for i := range outcomes {
 		if outcomes[i].Err == nil {
 			s.last[manifests[i].Ref] = &manifests[i]
+			s.digests[manifests[i].Ref] = outcomes[i].FieldsDigest
 		}
 	}
 	return outcomes

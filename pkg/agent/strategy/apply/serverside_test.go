@@ -51,15 +51,16 @@ func TestServerSideApply(t *testing.T) {
 	s.applied(s.parse(applyConfig("", true), data(`{"a":"1"}`)), "1× PATCH 200")
 	s.wantData(ref, `{"a":"1","theirs":"x"}`)
 
-	// Another manager shares the object.
+	// Another manager shares the object, in the same work.
+	first := s.digests[ref]
 	shared := s.parse(applyConfig("work-agent-2", false), data(`{"c":"3"}`))
 	s.applied(shared, "1× PATCH 200")
 	s.applied(shared, "")
-	s.last = map[object.Ref]*strategy.Manifest{}
+	s.last, s.digests[ref] = map[object.Ref]*strategy.Manifest{}, first+","+s.digests[ref]
 	s.applied(s.parse(applyConfig("", false), data(`{"a":"1"}`)), "")
 	s.wantData(ref, `{"a":"1","c":"3","theirs":"x"}`)
 
-	// After a restart the annotation says that all is well.
+	// After a restart the digest says that all is well.
 	s.restart()
 	s.see(ref)
 	s.applied(manifests, "")

@@ -112,9 +112,6 @@ func TestSwitchFromUpdateClaims(t *testing.T) {
 				t.Errorf("managers %s", got)
 			}
 			s.wantData(ref, `{"a":"2"}`)
-			if _, left := live.GetAnnotations()[object.HashAnnotation]; left {
-				t.Error("the hash of the update is still there")
-			}
 			s.applied(s.parse(nil, data(`{"a":"3"}`)), "1× PUT 200")
 			s.wantData(ref, `{"a":"3"}`)
 		})

@@ -43,6 +43,9 @@ func (a *Applier) begin(i int, m *strategy.Manifest, options Options) (*task, pl
 	if options.Previous != nil {
 		t.state.Previous = options.Previous(m.Ref)
 	}
+	if options.FieldsDigest != nil {
+		t.state.FieldsDigest = options.FieldsDigest(m.Ref)
+	}
 	a.mu.Lock()
 	t.state.Normalized = a.normalized[t.key()]
 	a.mu.Unlock()
@@ -63,7 +66,8 @@ func (t *task) kept() Outcome {
 	if t.m.Strategy == workv1.UpdateStrategyTypeReadOnly {
 		return Outcome{Action: Observed}
 	}
-	return Outcome{Action: Unchanged, Live: withoutManagedFields(t.state.Live.Object), Requests: t.requests.count}
+	return Outcome{Action: Unchanged, Live: withoutManagedFields(t.state.Live.Object),
+		FieldsDigest: plan.KeptDigest(t.m, t.state), Requests: t.requests.count}
 }
 
 func (t *task) failed(err error) Outcome {
@@ -211,6 +215,7 @@ func (t *task) written(ctx context.Context, step plan.Step, answer *unstructured
 		}
 	}
 	outcome.Live, outcome.Requests = t.applier.learn(t.m.Ref, answer), t.requests.count
+	outcome.FieldsDigest = plan.FieldsDigest(t.m, t.state, answer)
 	return outcome
 }
 

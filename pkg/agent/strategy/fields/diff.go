@@ -45,10 +45,11 @@ func (r *Rules) Differences(desired, live *unstructured.Unstructured, normalized
 	return paths
 }
 
-// difference is a field that is not as declared. Live is absent{} if it does not exist.
+// difference is a field that is not as declared. Want is nil if it is declared not to exist, live is
+// absent{} if it does not exist.
 type difference struct {
-	path string
-	live any
+	path       string
+	want, live any
 }
 
 type absent struct{}
@@ -61,12 +62,12 @@ type comparison struct {
 	stopEarly  bool // at the first difference
 }
 
-func (c *comparison) add(at *Pointer, live any) {
+func (c *comparison) add(at *Pointer, want, live any) {
 	path := at.String()
 	if before, ok := c.normalized[path]; ok && before == Digest(live) {
 		return
 	}
-	c.found = append(c.found, difference{path: path, live: live})
+	c.found = append(c.found, difference{path: path, want: want, live: live})
 }
 
 func (c *comparison) object(desired, live *unstructured.Unstructured) {
@@ -92,7 +93,7 @@ func (c *comparison) keys(want, got map[string]any, at *Pointer) {
 	for key, value := range want {
 		if removed, ok := strings.CutSuffix(key, "-"); ok {
 			if live, exists := got[removed]; exists {
-				c.add(at.Key(removed), live)
+				c.add(at.Key(removed), nil, live)
 			}
 			continue
 		}
@@ -115,7 +116,7 @@ func (c *comparison) exact(want, got any, at *Pointer) {
 	}
 	for key, live := range gotFields {
 		if want, declared := wantFields[key]; (!declared || want == nil) && !c.rules.injected[key] {
-			c.add(at.Key(key), live)
+			c.add(at.Key(key), nil, live)
 		}
 	}
 }
@@ -127,7 +128,7 @@ func (c *comparison) field(want any, in map[string]any, at *Pointer) {
 	}
 	got, ok := in[at.key]
 	if !ok || got == nil {
-		c.add(at, absent{})
+		c.add(at, want, absent{})
 		return
 	}
 	c.value(want, got, at)
@@ -138,7 +139,7 @@ func (c *comparison) value(want, got any, at *Pointer) {
 	case map[string]any:
 		got, ok := got.(map[string]any)
 		if !ok {
-			c.add(at, got)
+			c.add(at, want, got)
 			return
 		}
 		for key, value := range want {
@@ -147,13 +148,13 @@ func (c *comparison) value(want, got any, at *Pointer) {
 	case []any:
 		items, ok := got.([]any)
 		if !ok {
-			c.add(at, got)
+			c.add(at, want, got)
 			return
 		}
 		c.list(want, items, at)
 	default:
 		if !equalScalars(want, got, at) {
-			c.add(at, got)
+			c.add(at, want, got)
 		}
 	}
 }
@@ -162,13 +163,13 @@ func (c *comparison) list(want, got []any, at *Pointer) {
 	if c.rules.allowsExtra(want) {
 		for i, item := range want {
 			if !slices.ContainsFunc(got, func(live any) bool { return c.rules.contains(live, item, at) }) {
-				c.add(at.item(i), absent{})
+				c.add(at.item(i), item, absent{})
 			}
 		}
 		return
 	}
 	if len(want) != len(got) {
-		c.add(at, got)
+		c.add(at, want, got)
 		return
 	}
 	for i, item := range want {

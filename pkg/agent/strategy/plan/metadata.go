@@ -1,9 +1,6 @@
 package plan
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
-
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -12,7 +9,6 @@ import (
 	"github.com/workwire/workwire/pkg/agent/strategy"
 	"github.com/workwire/workwire/pkg/agent/strategy/fields"
 	"github.com/workwire/workwire/pkg/agent/strategy/ownership"
-	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 )
 
 var labelPointer = (*fields.Pointer)(nil).Key("metadata").Key("labels").Key(object.AgentLabel).String()
@@ -84,15 +80,8 @@ func setOwners(obj *unstructured.Unstructured, refs []metav1.OwnerReference) {
 	obj.SetOwnerReferences(refs)
 }
 
-// mark sets the agent's label and, if annotation is not empty, that annotation to hash.
-// Labels or annotations that are not objects are left for the API server to refuse.
-func mark(obj *unstructured.Unstructured, agentHash, annotation, hash string) {
-	set(obj, "labels", object.AgentLabel, agentHash)
-	if annotation != "" {
-		set(obj, "annotations", annotation, hash)
-	}
-}
-
+// set sets a label or annotation. Labels or annotations that are not objects are left for the API
+// server to refuse.
 func set(obj *unstructured.Unstructured, field, key, value string) {
 	metadata, ok := obj.Object["metadata"].(map[string]any)
 	if !ok {
@@ -103,22 +92,5 @@ func set(obj *unstructured.Unstructured, field, key, value string) {
 	}
 	if keys, ok := metadata[field].(map[string]any); ok {
 		keys[key] = value
-	}
-}
-
-// applyAnnotation returns the annotation for the hash of the manifest that a field manager
-// last applied. Each manager has its own, so that several can share an object.
-func applyAnnotation(fieldManager string) string {
-	sum := sha256.Sum256([]byte(fieldManager))
-	return object.HashAnnotation + "." + hex.EncodeToString(sum[:])[:8]
-}
-
-// removeApplyAnnotations removes the hashes of server-side apply from an object that is
-// about to be updated.
-func removeApplyAnnotations(next *unstructured.Unstructured, manager string) {
-	annotations, _, _ := unstructured.NestedFieldNoCopy(next.Object, "metadata", "annotations")
-	if annotations, ok := annotations.(map[string]any); ok {
-		delete(annotations, applyAnnotation(manager))
-		delete(annotations, workv1.ManifestConfigSpecHashAnnotationKey)
 	}
 }

@@ -98,6 +98,9 @@ type State struct {
 	// Previous is the manifest that was last applied to the object for the work; nil if
 	// it is not known.
 	Previous *strategy.Manifest
+	// FieldsDigest is what is known of the manifests last applied to the object if Previous is not, as
+	// [FieldsDigest] returned it; empty: nothing.
+	FieldsDigest string
 	// Owner is the owner reference that owned objects carry.
 	Owner metav1.OwnerReference
 	// AgentHash is the value of the label that applied objects carry.
@@ -246,7 +249,7 @@ func newObject(m *strategy.Manifest, s *State) *unstructured.Unstructured {
 	if m.Owned {
 		body.SetOwnerReferences([]metav1.OwnerReference{s.Owner})
 	}
-	mark(body, s.AgentHash, object.HashAnnotation, m.Hash)
+	set(body, "labels", object.AgentLabel, s.AgentHash)
 	return body
 }
 
@@ -259,15 +262,15 @@ func planAdopt(m *strategy.Manifest, s *State) Step {
 	next := s.Live.Object.DeepCopy()
 	next.SetManagedFields(nil)
 	setOwners(next, refs)
-	mark(next, s.AgentHash, "", "")
+	removeFormerHashes(next, m)
+	set(next, "labels", object.AgentLabel, s.AgentHash)
 	return Step{Verb: Update, Object: next, Differences: wrong}
 }
 
 // planUpdate is for an object that is to hold the content that the manifest declares.
 func planUpdate(m *strategy.Manifest, s *State) Step {
 	live := s.Live.Object
-	// The hash on a shared object may be another work's.
-	changed := live.GetAnnotations()[object.HashAnnotation] != m.Hash && !s.shared()
+	changed := !s.shared() && !s.wasApplied(m)
 	prune := s.Refused != nil || changed
 	var previous *unstructured.Unstructured
 	if s.Previous != nil {
@@ -296,12 +299,13 @@ func planUpdate(m *strategy.Manifest, s *State) Step {
 	if m.RecreateOnImmutable && live.GetDeletionTimestamp() != nil {
 		return Step{Err: AwaitingDeletion(m, live)}
 	}
-	if !s.shared() {
-		removeApplyAnnotations(next, s.Manager(m))
+	removeFormerHashes(next, m)
+	if !s.shared() { // the hash of ignoreFields is not true any more
+		unstructured.RemoveNestedField(next.Object, "metadata", "annotations", workv1.ManifestConfigSpecHashAnnotationKey)
 	}
 	rules.Merge(next, live, m.Desired, previous, changed)
 	setOwners(next, refs)
-	mark(next, s.AgentHash, object.HashAnnotation, m.Hash)
+	set(next, "labels", object.AgentLabel, s.AgentHash)
 	wrong = append(wrong, pruned...)
 	slices.Sort(wrong)
 	return Step{Verb: Update, Object: next, Differences: slices.Compact(wrong)}

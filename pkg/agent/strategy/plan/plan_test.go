@@ -24,8 +24,7 @@ const agentHash = "0123456789abcdef"
 var owner = ownership.Reference("hub-work", "owner-uid")
 
 // applied gives an object as the API server has it after m was applied to it:
-// labelled, owned, with the hash of m, and content, JSON fields, in place of what m
-// has.
+// labelled, owned, and with content, JSON fields, in place of what m has.
 func applied(t testing.TB, m *strategy.Manifest, content string) *unstructured.Unstructured {
 	t.Helper()
 	live := m.Desired.DeepCopy()
@@ -39,10 +38,8 @@ func applied(t testing.TB, m *strategy.Manifest, content string) *unstructured.U
 	}
 	live.SetUID("uid")
 	live.SetResourceVersion("7")
-	for _, marked := range [][]string{{agentHash, "labels", object.AgentLabel}, {m.Hash, "annotations", object.HashAnnotation}} {
-		if err := unstructured.SetNestedField(live.Object, marked[0], "metadata", marked[1], marked[2]); err != nil {
-			t.Fatal(err)
-		}
+	if err := unstructured.SetNestedField(live.Object, agentHash, "metadata", "labels", object.AgentLabel); err != nil {
+		t.Fatal(err)
 	}
 	if m.Owned {
 		live.SetOwnerReferences([]metav1.OwnerReference{owner})
@@ -55,6 +52,11 @@ func wantVerb(t *testing.T, step plan.Step, want plan.Verb) {
 	if step.Verb != want || step.Err != nil {
 		t.Fatalf("got %s for %v, %v; want %s", step.Verb, step.Differences, step.Err, want)
 	}
+}
+
+// digest is what is kept of the last write of m.
+func digest(m *strategy.Manifest) string {
+	return plan.FieldsDigest(m, plan.State{FieldManager: "work-agent"}, m.Desired)
 }
 
 // content gives the fields of an object but its metadata, as JSON.
@@ -86,9 +88,9 @@ func TestPlanCreate(t *testing.T) {
 		t.Fatalf("got %s, %v", step.Verb, step.Differences)
 	}
 	want := fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"namespace":"ns","name":"c",
-		"labels":{"a":"b",%q:%q},"annotations":{%q:%q},"finalizers":["x/y"],
+		"labels":{"a":"b",%q:%q},"annotations":{},"finalizers":["x/y"],
 		"ownerReferences":[{"apiVersion":"work.open-cluster-management.io/v1","kind":"AppliedManifestWork","name":"hub-work","uid":"owner-uid"}]},
-		"data":{"k":"v"}}`, object.AgentLabel, agentHash, object.HashAnnotation, m.Hash)
+		"data":{"k":"v"}}`, object.AgentLabel, agentHash)
 	if diff := cmp.Diff(strategytest.Decode(t, want).Object, step.Object.Object); diff != "" {
 		t.Error(diff)
 	}
@@ -109,6 +111,13 @@ func TestPlanVerbs(t *testing.T) {
 		return object.Live{State: object.Present, Object: obj}
 	}
 	foreign := strategytest.Decode(t, strategytest.ConfigMap("c", `,"data":{"k":"v"}`))
+	hashed := func(m *strategy.Manifest, key string) object.Live { // by an earlier agent
+		live := applied(t, m, `"data":{"k":"v"}`)
+		live.SetAnnotations(map[string]string{key: m.Hash})
+		return present(live)
+	}
+	const hash, applyHash = "workwire.dev/manifest-hash", "workwire.dev/manifest-hash.5df3a2b3"
+	dropped := strategytest.Manifest(t, strategytest.ConfigMap("c", `,"data":{"k":"v"},"immutable":true`))
 	absent := object.Live{State: object.Absent}
 	for name, test := range map[string]struct {
 		m         *strategy.Manifest
@@ -123,21 +132,32 @@ func TestPlanVerbs(t *testing.T) {
 		"resourceVersion, unknown":    {versioned, plan.State{}, plan.Read},
 		"resourceVersion, absent":     {versioned, plan.State{Live: absent}, plan.Read},
 		"resourceVersion, gone":       {versioned, plan.State{Live: absent, Complete: true}, plan.Create},
-		"resourceVersion, present":    {versioned, plan.State{Live: present(applied(t, versioned, `"data":{"k":"v"}`))}, plan.Keep},
+		"resourceVersion, present":    {versioned, plan.State{Live: present(applied(t, versioned, `"data":{"k":"v"}`)), FieldsDigest: digest(versioned)}, plan.Keep},
 		"the same":                    {plain, plan.State{Live: present(applied(t, plain, `"data":{"k":"v"}`)), Previous: plain}, plan.Keep},
-		"the same after a restart":    {plain, plan.State{Live: present(applied(t, plain, `"data":{"k":"v"}`))}, plan.Keep},
+		"the same after a restart":    {plain, plan.State{Live: present(applied(t, plain, `"data":{"k":"v"}`)), FieldsDigest: digest(plain)}, plan.Keep},
+		"nothing known":               {plain, plan.State{Live: present(applied(t, plain, `"data":{"k":"v"}`))}, plan.Read},
+		"one of several digests":      {plain, plan.State{Live: present(applied(t, plain, `"data":{"k":"v"}`)), FieldsDigest: "A01234567," + digest(plain)}, plan.Keep},
+		"a field dropped meanwhile":   {plain, plan.State{Live: present(applied(t, plain, `"data":{"k":"v"}`)), FieldsDigest: digest(dropped)}, plan.Read},
+		"of an earlier agent":         {plain, plan.State{Live: hashed(plain, hash)}, plan.Keep},
+		"changed, of earlier agent":   {other, plan.State{Live: hashed(plain, hash)}, plan.Read},
 		"changed, previous known":     {other, plan.State{Live: present(applied(t, plain, `"data":{"k":"v"}`)), Previous: plain}, plan.Update},
-		"changed, previous unknown":   {other, plan.State{Live: present(applied(t, plain, `"data":{"k":"v"}`))}, plan.Read},
+		"changed, previous unknown":   {other, plan.State{Live: present(applied(t, plain, `"data":{"k":"v"}`)), FieldsDigest: digest(plain)}, plan.Update},
+		"changed, nothing known":      {other, plan.State{Live: present(applied(t, plain, `"data":{"k":"v"}`))}, plan.Read},
 		"changed, read":               {other, plan.State{Live: present(applied(t, plain, `"data":{"k":"v"}`)), Complete: true}, plan.Update},
 		"of others":                   {plain, plan.State{Live: present(foreign), Complete: true}, plan.Update},
 		"of others, from the cache":   {plain, plan.State{Live: present(foreign)}, plan.Read},
-		"drifted":                     {plain, plan.State{Live: present(applied(t, plain, `"data":{"k":"x"}`))}, plan.Update},
+		"drifted":                     {plain, plan.State{Live: present(applied(t, plain, `"data":{"k":"x"}`)), FieldsDigest: digest(plain)}, plan.Update},
 		"read only":                   {readOnly, plan.State{}, plan.Keep},
 		"create only, unknown":        {createOnly, plan.State{}, plan.Create},
 		"create only, drifted":        {createOnly, plan.State{Live: present(applied(t, createOnly, `"data":{"k":"x"}`))}, plan.Keep},
 		"create only, of others":      {createOnly, plan.State{Live: present(foreign)}, plan.Update},
 		"server side, unknown":        {serverSide, plan.State{}, plan.Apply},
-		"server side, updated before": {serverSide, plan.State{Live: present(applied(t, plain, `"data":{"k":"v"}`))}, plan.Read},
+		"server side, updated before": {serverSide, plan.State{Live: present(applied(t, plain, `"data":{"k":"v"}`)), FieldsDigest: digest(plain)}, plan.Read},
+		"server side, created before": {serverSide, plan.State{Live: present(applied(t, plain, `"data":{"k":"v"}`)), FieldsDigest: digest(createOnly)}, plan.Read},
+		"server side, by earlier one": {serverSide, plan.State{Live: hashed(plain, hash)}, plan.Read},
+		"server side, the same":       {serverSide, plan.State{Live: present(applied(t, plain, `"data":{"k":"v"}`)), FieldsDigest: digest(serverSide)}, plan.Keep},
+		"server side, same, earlier":  {serverSide, plan.State{Live: hashed(serverSide, applyHash)}, plan.Keep},
+		"server side, another shape":  {serverSide, plan.State{Live: present(applied(t, plain, `"data":{"k":"v"}`)), FieldsDigest: "A01234567"}, plan.Apply},
 		"server side, updated before, read": {serverSide, plan.State{
 			Live: present(managed(applied(t, plain, `"data":{"k":"v"}`), strategytest.Updated("work-agent", "", `{}`))), Complete: true,
 		}, plan.MigrateManagedFields},
@@ -295,14 +315,17 @@ func TestPlanDrift(t *testing.T) {
 			m := strategytest.Manifest(t, test.manifest)
 			for _, previous := range []*strategy.Manifest{nil, m} {
 				live := applied(t, m, test.live)
-				step := plan.Next(m, situation(live, previous))
+				s := situation(live, previous)
+				s.FieldsDigest = digest(m)
+				step := plan.Next(m, s)
 				if test.want == "" {
 					wantVerb(t, step, plan.Keep)
 					continue
 				}
 				checkUpdate(t, step, live, test.want, test.paths)
 				// What was written is what is wanted: the next plan finds nothing.
-				again := plan.Next(m, situation(step.Object, previous))
+				s.Live.Object = step.Object
+				again := plan.Next(m, s)
 				if again.Verb != plan.Keep {
 					t.Errorf("it is written again for %v", again.Differences)
 				}
@@ -406,8 +429,13 @@ func TestPlanChange(t *testing.T) {
 			managed: []metav1.ManagedFieldsEntry{strategytest.Updated("work-agent", "", `{"f:spec":{"f:strategy":{".":{},"f:type":{}}}}`)},
 			want:    `"spec":{"paused":true}`, paths: []string{"/spec/paused", "/spec/strategy"},
 		},
-		"after a restart it is read": {
+		"after a restart, another value": {
 			previous: strategytest.ConfigMap("c", `,"data":{"k":"v"}`), manifest: strategytest.ConfigMap("c", `,"data":{"k":"w"}`), forget: true, live: `"data":{"k":"v"}`,
+			want: `"data":{"k":"w"}`, paths: []string{"/data/k"},
+		},
+		"after a restart without a field it is read": {
+			previous: deploymentHead + `"spec":{"replicas":3,"old":1}}`, manifest: deploymentHead + `"spec":{"replicas":3}}`, forget: true,
+			live: `"spec":{"replicas":3,"old":1}`,
 		},
 		"after a restart, read": {
 			previous: deploymentHead + `"spec":{"replicas":3,"old":1,"containers":[{"name":"a","x":1}]}}`,
@@ -437,7 +465,7 @@ func TestPlanChange(t *testing.T) {
 			s := situation(live, previous)
 			s.Complete = test.managed != nil
 			if test.forget {
-				s.Previous = nil
+				s.Previous, s.FieldsDigest = nil, digest(previous)
 			}
 			step := plan.Next(m, s)
 			if test.want == "" {
@@ -445,8 +473,8 @@ func TestPlanChange(t *testing.T) {
 				return
 			}
 			checkUpdate(t, step, live, test.want, test.paths)
-			if got := step.Object.GetAnnotations()[object.HashAnnotation]; got != m.Hash {
-				t.Errorf("hash %q, want %q", got, m.Hash)
+			if got := step.Object.GetAnnotations(); len(got) > 0 {
+				t.Errorf("annotations %v", got)
 			}
 			if step.Object.GetManagedFields() != nil {
 				t.Error("managedFields are sent")
@@ -510,7 +538,7 @@ func TestPlanMetadata(t *testing.T) {
 					labels = test.labels
 				}
 				live.SetLabels(labels)
-				live.SetAnnotations(map[string]string{object.HashAnnotation: m.Hash, "foreign": "1"})
+				live.SetAnnotations(map[string]string{"foreign": "1"})
 				step := plan.Next(m, situation(live, m))
 				ours := len(test.wantPath) > 0 && (test.wantPath[0] == ownerPath || test.wantPath[0] == label)
 				if test.wantPath == nil || kind == workv1.UpdateStrategyTypeCreateOnly && !ours {
@@ -575,8 +603,9 @@ func TestPlanServerSide(t *testing.T) {
 	}
 	live := step.Object.DeepCopy()
 	live.Object["data"] = map[string]any{"k": "v", "theirs": "x"}
-	wantVerb(t, plan.Next(m, situation(live, nil)), plan.Keep)
 	other := situation(live, nil)
+	other.FieldsDigest = digest(m)
+	wantVerb(t, plan.Next(m, other), plan.Keep)
 	other.FieldManager = "work-agent-2"
 	wantVerb(t, plan.Next(m, other), plan.Apply)
 	live.Object["data"] = map[string]any{"k": "w"}

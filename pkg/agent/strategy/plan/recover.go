@@ -69,8 +69,7 @@ func recoverRefused(m *strategy.Manifest, s State, f Failure) (State, Recovery) 
 	if !s.Complete {
 		return s, Reread
 	}
-	if s.Refused == nil && isImmutable(f.Err) && s.Live.State == object.Present &&
-		s.Live.Object.GetAnnotations()[object.HashAnnotation] == m.Hash {
+	if s.Refused == nil && isImmutable(f.Err) && s.Live.State == object.Present && s.wasStored(m) {
 		// This manifest was applied, and nobody can have changed immutable fields since:
 		// the API server set them.
 		return s, Accept

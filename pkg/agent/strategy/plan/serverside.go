@@ -20,12 +20,11 @@ func planApply(m *strategy.Manifest, s *State) Step {
 	if m.Ignored != nil {
 		return planIgnoring(m, s)
 	}
-	annotation := applyAnnotation(s.Manager(m))
 	var wrong []string
 	if s.Live.State == object.Present {
 		_, wrong = metadataDifferences(m, s)
 		wrong = append(wrong, differences(m, s)...)
-		if len(wrong) == 0 && s.Live.Object.GetAnnotations()[annotation] == m.Hash && !reapplies(m, s.Previous) {
+		if len(wrong) == 0 && s.wasApplied(m) && !reapplies(m, s.Previous) {
 			return Step{}
 		}
 		if step, needed := migrateManagedFields(m, s); needed {
@@ -33,22 +32,21 @@ func planApply(m *strategy.Manifest, s *State) Step {
 		}
 	}
 	slices.Sort(wrong)
-	return Step{Verb: Apply, Object: applyBody(m, m.Desired, s, annotation, m.Hash), Differences: wrong}
+	return Step{Verb: Apply, Object: applyBody(m, m.Desired, s), Differences: wrong}
 }
 
 // planIgnoring is for server-side apply with ignoreFields. The object is written if it
 // does not exist, and if the manifest without ignored fields is not the one that the
 // object's annotation names. Drift is not repaired.
 func planIgnoring(m *strategy.Manifest, s *State) Step {
-	const annotation = workv1.ManifestConfigSpecHashAnnotationKey
 	if s.Live.State != object.Present {
 		if !s.Complete {
 			return Step{Verb: Read} // the body depends on whether the object exists
 		}
-		return Step{Verb: Apply, Object: applyBody(m, m.Desired, s, annotation, m.Ignored.Hash)}
+		return Step{Verb: Apply, Object: applyBody(m, m.Desired, s)}
 	}
 	live := s.Live.Object
-	if live.GetAnnotations()[annotation] == m.Ignored.Hash && !reapplies(m, s.Previous) {
+	if live.GetAnnotations()[workv1.ManifestConfigSpecHashAnnotationKey] == m.Ignored.Hash && !reapplies(m, s.Previous) {
 		refs, wrong := metadataDifferences(m, s)
 		if len(wrong) == 0 {
 			return Step{}
@@ -59,7 +57,7 @@ func planIgnoring(m *strategy.Manifest, s *State) Step {
 		return step
 	}
 	if m.Ignored.Fields == nil {
-		return Step{Verb: Apply, Object: applyBody(m, m.Desired, s, annotation, m.Ignored.Hash)}
+		return Step{Verb: Apply, Object: applyBody(m, m.Desired, s)}
 	}
 	if !s.Complete {
 		return Step{Verb: Read}
@@ -68,7 +66,7 @@ func planIgnoring(m *strategy.Manifest, s *State) Step {
 	if err := m.Ignored.Fields.Keep(body, live, s.Manager(m)); err != nil {
 		return Step{Err: err}
 	}
-	body = applyBody(m, body, s, annotation, m.Ignored.Hash)
+	body = applyBody(m, body, s)
 	// The body is for this version of this object. A new object would be incomplete.
 	body.SetUID(live.GetUID())
 	if body.GetResourceVersion() == "" {
@@ -78,27 +76,27 @@ func planIgnoring(m *strategy.Manifest, s *State) Step {
 }
 
 // applyBody returns the body of an apply.
-func applyBody(m *strategy.Manifest, manifest *unstructured.Unstructured, s *State, annotation, hash string) *unstructured.Unstructured {
+func applyBody(m *strategy.Manifest, manifest *unstructured.Unstructured, s *State) *unstructured.Unstructured {
 	body := manifest.DeepCopy()
 	refs, _ := ownership.SetReference(body.GetOwnerReferences(), s.Owner, m.Owned)
 	setOwners(body, refs)
-	mark(body, s.AgentHash, annotation, hash)
+	set(body, "labels", object.AgentLabel, s.AgentHash)
+	if m.Ignored != nil {
+		set(body, "annotations", workv1.ManifestConfigSpecHashAnnotationKey, m.Ignored.Hash)
+	}
 	return body
 }
 
 // migrateManagedFields returns the step by which fields that Update or CreateOnly wrote
 // become fields of the agent's applies, if one is needed. Otherwise they would conflict
 // with the applies and stay when the manifest drops them. The fields of a shared object
-// may be another work's. An object is read for it if it carries the hash of an Update.
+// may be another work's. An object is read for it if it may have been updated before.
 func migrateManagedFields(m *strategy.Manifest, s *State) (step Step, needed bool) {
-	live := s.Live.Object
 	if s.shared() {
 		return Step{}, false
 	}
 	if !s.Complete {
-		_, updated := live.GetAnnotations()[object.HashAnnotation]
-		_, declared := m.Desired.GetAnnotations()[object.HashAnnotation]
-		return Step{Verb: Read}, updated && !declared
+		return Step{Verb: Read}, s.wasUpdated(m)
 	}
 	if len(ManagersToMigrate(m, *s)) == 0 {
 		return Step{}, false

@@ -89,4 +89,9 @@ type AppliedManifestResourceMeta struct {
 	// uid of the object. Only an object with this uid is deleted.
 	// +optional
 	UID string `json:"uid,omitempty"`
+
+	// fieldsDigest says in short which fields the agent last applied, and how. After a restart the
+	// agent compares it with the manifest to see whether fields were dropped. For the agent only.
+	// +optional
+	FieldsDigest string `json:"fieldsDigest,omitempty"`
 }
