@@ -19,9 +19,9 @@ import (
 func object(i int) map[string]any {
 	text := fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"settings-%d","namespace":"shop","uid":"%08x-0d3e-4d5c-9d3b-%012x",
 		"resourceVersion":"%d","creationTimestamp":"2026-01-01T00:%02d:00Z","labels":{"workwire.dev/agent":"0123456789abcdef"},
-		"annotations":{"workwire.dev/manifest-hash":"%016x"},"ownerReferences":[{"apiVersion":"work.open-cluster-management.io/v1",
+		"ownerReferences":[{"apiVersion":"work.open-cluster-management.io/v1",
 		"kind":"AppliedManifestWork","name":"%064x-shop-%d","uid":"%08x-7a1b-4c2d-8e3f-%012x"}]},"data":{"colour":"blue"}}`,
-		i, i*7919, i*104729, 1000+i, i%60, i*15485863, 7, i, i*6151, i*12289)
+		i, i*7919, i*104729, 1000+i, i%60, 7, i, i*6151, i*12289)
 	return decoded(text)
 }
 

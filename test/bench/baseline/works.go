@@ -142,9 +142,9 @@ func (w *Works) intent(i int) string {
 
 // body is a ConfigMap as an agent applies it, with value as its content.
 func (w *Works) body(i, j int, value string) []byte {
-	metadata := fmt.Sprintf(`"name":%q,"namespace":%q,"labels":{"bench":"baseline"},"annotations":{"workwire.dev/manifest-hash":%q},`+
+	metadata := fmt.Sprintf(`"name":%q,"namespace":%q,"labels":{"bench":"baseline"},`+
 		`"ownerReferences":[{"apiVersion":"work.open-cluster-management.io/v1","kind":"AppliedManifestWork","name":%q,"uid":%q}]`,
-		w.name(i, j), w.Namespace, hash, w.record(i), w.records[i].uid)
+		w.name(i, j), w.Namespace, w.record(i), w.records[i].uid)
 	if known := w.maps[i*w.Objects+j]; known.uid != "" {
 		metadata += fmt.Sprintf(`,"uid":%q,"resourceVersion":%q`, known.uid, known.version)
 	}

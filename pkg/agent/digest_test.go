@@ -1,0 +1,113 @@
+package agent_test
+
+import (
+	"errors"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/workwire/workwire/test/kit"
+)
+
+const (
+	serviceAccount = "{apiVersion: v1, kind: ServiceAccount, metadata: {name: sa, namespace: NAMESPACE}, automountServiceAccountToken: false}"
+	service        = "{apiVersion: v1, kind: Service, metadata: {name: svc, namespace: NAMESPACE}, spec: {selector: {a: b}, ports: [{port: 80}]}}"
+)
+
+// TestRestartKnowsWhatWasApplied restarts an agent without a state directory: what is as its manifest
+// declares costs no request, and a field that its manifest has dropped meanwhile is found. Objects
+// carry nothing for that.
+func TestRestartKnowsWhatWasApplied(t *testing.T) {
+	w, works := start(t)
+	w.deploy(works, "web", serviceAccount, service, configMap("a", "1"))
+	w.names("web", "a", "svc", "sa")
+	w.requests.Take()
+	w.change(works, "web", serviceAccount, service, configMap("a", "2"))
+	w.data("a", "2")
+	w.is(works, "web", "Applied=True", "Available=True")
+	if got := w.requests.Take(kit.NotWatch); len(got) != 1 {
+		t.Errorf("a changed value took %d requests: %v", len(got), got)
+	}
+	for _, object := range w.objects() {
+		if len(object.Annotations) != 0 || len(object.Labels) != 1 || len(object.OwnerReferences) != 1 {
+			t.Errorf("%s: annotations %v, labels %v, owners %v", object.Name, object.Annotations, object.Labels, object.OwnerReferences)
+		}
+	}
+
+	restart := func(marker string) {
+		w.stop()
+		w.requests.Take()
+		w.agent()
+		w.deploy(works, marker, configMap(marker, "1"))
+		w.is(works, "web", "Applied=True", "Available=True")
+	}
+	restart("first")
+	for _, request := range w.requests.All(kit.InNamespace(w.namespace), kit.NotWatch) {
+		if request.Name == "a" || request.Name == "sa" || request.Name == "svc" {
+			t.Errorf("%s %s after a restart", request.Verb, request.Path)
+		}
+	}
+
+	w.stop()
+	w.change(works, "web", "{apiVersion: v1, kind: ServiceAccount, metadata: {name: sa, namespace: NAMESPACE}}", service, configMap("a", "2"))
+	w.agent()
+	kit.Eventually(t, "the dropped field is gone", func() error {
+		account, err := w.cluster.CoreV1().ServiceAccounts(w.namespace).Get(t.Context(), "sa", metav1.GetOptions{})
+		if err == nil && account.AutomountServiceAccountToken != nil {
+			err = errors.New("it is still there")
+		}
+		return err
+	})
+	// The dropped field changed the digest, which needs a request of its own.
+	restart("second")
+	for _, request := range w.requests.All(kit.InNamespace(w.namespace), kit.NotWatch) {
+		if request.Name == "sa" {
+			t.Errorf("%s %s after another restart", request.Verb, request.Path)
+		}
+	}
+}
+
+// TestAnnotationOfAnEarlierAgent has an object with the annotation in which earlier agents kept the
+// hash of its manifest. It goes with the next write, which is not made for it.
+func TestAnnotationOfAnEarlierAgent(t *testing.T) {
+	w, works := start(t)
+	w.deploy(works, "web", configMap("a", "1"))
+	w.names("web", "a")
+	w.patch("a", `{"metadata":{"annotations":{"workwire.dev/manifest-hash":"0123456789abcdef","theirs":"x"}}}`)
+	w.requests.Take()
+	w.change(works, "web", configMap("a", "2"))
+	w.data("a", "2")
+	w.is(works, "web", "Applied=True", "Available=True")
+	kept, err := w.cluster.CoreV1().ConfigMaps(w.namespace).Get(t.Context(), "a", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(kept.Annotations) != 1 || kept.Annotations["theirs"] != "x" {
+		t.Errorf("annotations %v", kept.Annotations)
+	}
+	if got := w.requests.Take(kit.NotWatch); len(got) != 1 {
+		t.Errorf("%d requests: %v", len(got), got)
+	}
+}
+
+// objects returns the metadata of the objects that the test's works apply.
+func (w *world) objects() []metav1.ObjectMeta {
+	w.Helper()
+	core := w.cluster.CoreV1()
+	var all []metav1.ObjectMeta
+	collect := func(object metav1.Object, err error) {
+		if err != nil {
+			w.Fatal(err)
+		}
+		all = append(all, metav1.ObjectMeta{
+			Name: object.GetName(), Annotations: object.GetAnnotations(), Labels: object.GetLabels(), OwnerReferences: object.GetOwnerReferences(),
+		})
+	}
+	account, err := core.ServiceAccounts(w.namespace).Get(w.Context(), "sa", metav1.GetOptions{})
+	collect(account, err)
+	svc, err := core.Services(w.namespace).Get(w.Context(), "svc", metav1.GetOptions{})
+	collect(svc, err)
+	data, err := core.ConfigMaps(w.namespace).Get(w.Context(), "a", metav1.GetOptions{})
+	collect(data, err)
+	return all
+}
