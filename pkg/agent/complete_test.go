@@ -167,7 +167,7 @@ func TestRemovingACompleteRuleAppliesThePendingSpec(t *testing.T) {
 // The pending spec is applied once the rule turns false.
 func TestCompletionThatTurnsFalse(t *testing.T) {
 	w, works := start(t)
-	w.create(works, w.completing("web", `!("reopened" in object.metadata.annotations)`, configMap("a", "1")))
+	w.create(works, w.completing("web", `!has(object.metadata.annotations)`, configMap("a", "1")))
 	w.is(works, "web", "Applied=True", "Complete=True")
 	w.change(works, "web", configMap("a", "2"))
 	w.is(works, "web", "Applied=True", "Complete=True")

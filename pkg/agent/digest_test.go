@@ -20,7 +20,7 @@ const (
 func TestRestartKnowsWhatWasApplied(t *testing.T) {
 	w, works := start(t)
 	w.deploy(works, "web", serviceAccount, service, configMap("a", "1"))
-	w.names("web", "a", "svc", "sa")
+	w.names("web", "a", "sa", "svc")
 	w.requests.Take()
 	w.change(works, "web", serviceAccount, service, configMap("a", "2"))
 	w.data("a", "2")
