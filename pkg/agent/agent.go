@@ -20,6 +20,7 @@ import (
 	"errors"
 	"fmt"
 	"sync/atomic"
+	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
@@ -40,6 +41,7 @@ import (
 	"github.com/workwire/workwire/pkg/agent/strategy/apply"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	workclient "github.com/workwire/workwire/pkg/client/clientset/versioned"
+	"github.com/workwire/workwire/pkg/kube"
 	"github.com/workwire/workwire/pkg/statestore"
 	"github.com/workwire/workwire/pkg/wire"
 )
@@ -93,12 +95,17 @@ type clients struct {
 	works   workclient.Interface
 }
 
-func newClients(kube *rest.Config) (c clients, err error) {
-	httpClient, err := rest.HTTPClientFor(kube)
+// requestTimeout bounds each request to the API server but watches. The API server itself gives up after a
+// minute, and on a webhook after 30 seconds at the most.
+const requestTimeout = 70 * time.Second
+
+func newClients(config *rest.Config) (c clients, err error) {
+	timed := kube.WithTimeout(config, requestTimeout)
+	httpClient, err := rest.HTTPClientFor(timed)
 	if err != nil {
 		return c, err
 	}
-	config := dynamic.ConfigFor(kube)
+	config = dynamic.ConfigFor(timed)
 	if c.dynamic, err = dynamic.NewForConfigAndClient(config, httpClient); err != nil {
 		return c, err
 	}
@@ -106,7 +113,7 @@ func newClients(kube *rest.Config) (c clients, err error) {
 	if c.raw, err = rest.UnversionedRESTClientForConfigAndClient(config, httpClient); err != nil {
 		return c, err
 	}
-	c.works, err = workclient.NewForConfigAndClient(kube, httpClient)
+	c.works, err = workclient.NewForConfigAndClient(timed, httpClient)
 	return c, err
 }
 

@@ -316,7 +316,7 @@ func TestLabelsFollowTheWork(t *testing.T) {
 	}
 }
 
-// TestUpdateStatusOnAnotherDefinition has a definition without transitions, as another
+// TestUpdateStatusOnAnotherDefinition has a definition without transitions and digests, as another
 // agent may have installed it.
 func TestUpdateStatusOnAnotherDefinition(t *testing.T) {
 	t.Parallel()
@@ -331,7 +331,9 @@ func TestUpdateStatusOnAnotherDefinition(t *testing.T) {
 	})
 	definitions := crds.Spoke()
 	for _, version := range definitions[0].Spec.Versions {
-		delete(version.Schema.OpenAPIV3Schema.Properties["status"].Properties, "transitions")
+		status := version.Schema.OpenAPIV3Schema.Properties["status"].Properties
+		delete(status, "transitions")
+		delete(status["appliedResources"].Items.Schema.Properties, "fieldsDigest")
 	}
 	if err := install.CRDs(t.Context(), other.REST(), definitions...); err != nil {
 		t.Fatal(err)
@@ -339,19 +341,24 @@ func TestUpdateStatusOnAnotherDefinition(t *testing.T) {
 	c := newCluster(t, other.REST())
 	amw := c.ensure(nil)
 	c.requests.Take()
-	resources := []applied.Resource{configMap("a")}
+	digested := func(name string) []applied.Resource {
+		resource := configMap(name)
+		resource.FieldsDigest = "U"
+		return []applied.Resource{resource}
+	}
+	resources := digested("a")
 	amw = c.updateStatus(amw, applied.Status{Resources: resources, Transitions: "one"})
 	c.wantRequests(1)
 	for _, transitions := range []string{"one", "two", ""} {
 		amw = c.updateStatus(amw, applied.Status{Resources: resources, Transitions: transitions})
 	}
 	c.wantRequests(0)
-	amw = c.updateStatus(amw, applied.Status{Resources: []applied.Resource{configMap("b")}, Transitions: "three"})
-	if got := c.requests.Take(); len(got) != 1 || strings.Contains(got[0].Body, "three") {
+	amw = c.updateStatus(amw, applied.Status{Resources: digested("b"), Transitions: "three"})
+	if got := c.requests.Take(); len(got) != 1 || strings.Contains(got[0].Body, "three") || strings.Contains(got[0].Body, "fieldsDigest") {
 		t.Errorf("what is dropped is sent again: %v", got)
 	}
 	c.wantStatus(amw.Name, workv1.AppliedManifestWorkStatus{AppliedResources: listed("b")})
-	if got := strings.Count(c.log.String(), "level=WARN"); got != 1 {
-		t.Errorf("%d warnings, want one: %s", got, c.log)
+	if got := strings.Count(c.log.String(), "level=WARN"); got != 2 {
+		t.Errorf("%d warnings, want two: %s", got, c.log)
 	}
 }

@@ -87,6 +87,7 @@ func (r *Reconciler) applyManifests(ctx context.Context, rec *reconciliation) er
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
+	rec.repeatRefused()
 	rec.removals = make([]apply.RemovalOutcome, len(rec.dropped))
 	if !rec.complete.work {
 		rec.removals = r.Applier.Remove(ctx, r.removalEntries(rec.dropped, &rec.work.Spec), amw.UID)
@@ -113,11 +114,11 @@ func (r *Reconciler) applyManifests(ctx context.Context, rec *reconciliation) er
 	return errors.Join(err, rec.manifestErrors(), removalErrors(rec.removals))
 }
 
-// manifestErrors joins the errors of the manifests that are to be retried with backoff.
+// manifestErrors joins the errors of the manifests that were tried, and are to be retried with backoff.
 func (rec *reconciliation) manifestErrors() error {
 	var errs []error
 	for i := range rec.outcomes {
-		if err := rec.outcomes[i].Err; err != nil && !denied(err) {
+		if err := rec.outcomes[i].Err; err != nil && !denied(err) && !rec.waiting[i] {
 			meta := rec.manifests[i].Meta
 			errs = append(errs, fmt.Errorf("manifest %d, %s %s/%s: %w", i, meta.Kind, meta.Namespace, meta.Name, err))
 		}

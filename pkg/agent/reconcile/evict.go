@@ -24,7 +24,9 @@ func (r *Reconciler) evict(ctx context.Context, logger *slog.Logger, e *entry) (
 	if amw.DeletionTimestamp != nil {
 		return r.finishEviction(ctx, logger, e, amw)
 	}
+	marks := e.history.marks
 	r.forget(e)
+	e.history.marks = marks
 	source := r.naming.source(amw)
 	answered := r.Sources.Answered(source)
 	decision, wait := applied.DecideEviction(amw, applied.EvictionRule{
@@ -34,7 +36,13 @@ func (r *Reconciler) evict(ctx context.Context, logger *slog.Logger, e *entry) (
 	switch decision {
 	case applied.Mark:
 		now := metav1.Now()
-		logger.Warn("an AppliedManifestWork has no work; evicting it after the grace period", "grace", r.EvictionGrace)
+		if wait := marks.wait(now.Time); wait > 0 {
+			return wait, nil // somebody else takes the mark away again and again
+		}
+		e.history.marks = marks.failed(now.Time)
+		if marks.failures == 0 {
+			logger.Warn("an AppliedManifestWork has no work; evicting it after the grace period", "grace", r.EvictionGrace)
+		}
 		_, err = r.Applied.SetEviction(ctx, amw, &now)
 	case applied.Clear:
 		_, err = r.Applied.SetEviction(ctx, amw, nil)

@@ -19,14 +19,20 @@ type history struct {
 	// gone holds the objects that the AppliedManifestWork names and that do not exist any more.
 	gone    map[object.Ref]struct{}
 	repairs repairs
+	// refused holds the manifests of spec that could not be applied, by index.
+	refused map[int]*refusal
+	// marks is the backoff of marking the AppliedManifestWork for eviction.
+	marks backoff
 }
 
 func (h *history) isZero() bool {
-	return h.spec == nil && h.applied == nil && h.errs == nil && h.gone == nil && h.repairs.count == 0 && h.repairs.conflicts == nil
+	return h.spec == nil && h.applied == nil && h.errs == nil && h.gone == nil && h.repairs.count == 0 && h.repairs.conflicts == nil && h.refused == nil && h.marks.failures == 0
 }
 
 // reset forgets everything that is about the manifests of the spec before.
-func (h *history) reset() { h.errs, h.gone, h.repairs = nil, nil, repairs{last: h.repairs.last} }
+func (h *history) reset() {
+	h.errs, h.gone, h.refused, h.repairs = nil, nil, nil, repairs{last: h.repairs.last}
+}
 
 // markGone notes that an object which the AppliedManifestWork names does not exist any more.
 func (h *history) markGone(ref object.Ref) {

@@ -47,6 +47,10 @@ func (r *Reconciler) prepare(ctx context.Context, logger *slog.Logger, e *entry,
 	wasComplete := condition.WasComplete(&rec.previous)
 	rec.observed = r.observe(ctx, rec, wasComplete)
 	rec.complete = completed(rec.manifests, rec.observed, wasComplete)
+	if r.Table.takeRetry(e) {
+		e.history.refused = nil
+	}
+	rec.awaitRefused(time.Now())
 	return rec
 }
 

@@ -32,7 +32,8 @@ type reconciliation struct {
 	tracked    []object.Ref       // objects of the manifests, and dropped ones
 	observed   []observed         // of each manifest, before applying
 	complete   completion
-	backoff    bool // repairs have to wait
+	backoff    bool   // repairs have to wait
+	waiting    []bool // manifests that were refused and are not tried this time
 
 	knownDigests map[object.Ref]string // of known; nil: not read yet
 
@@ -47,7 +48,7 @@ func (rec *reconciliation) history() *history { return &rec.entry.history }
 
 // skip reports whether manifest i is not applied this time.
 func (rec *reconciliation) skip(i int) bool {
-	return rec.backoff || rec.complete.work || rec.complete.manifests[i]
+	return rec.backoff || rec.waiting[i] || rec.complete.work || rec.complete.manifests[i]
 }
 
 // watched returns the object of manifest i as a watch showed it at the start.

@@ -17,6 +17,7 @@ func (r *Reconciler) remember(rec *reconciliation) {
 	r.logOutcomes(rec)
 	r.notifyOthers(rec)
 	rec.rememberRepairs(time.Now())
+	rec.rememberRefused(time.Now())
 	rec.rememberRemovals()
 	if !rec.backoff {
 		h.errs = outcomeErrors(rec.outcomes)
@@ -39,8 +40,11 @@ func (rec *reconciliation) repaired(i int) bool {
 func (r *Reconciler) logOutcomes(rec *reconciliation) {
 	for i := range rec.outcomes {
 		ref, outcome := rec.manifests[i].Ref, &rec.outcomes[i]
+		if rec.waiting[i] {
+			continue
+		}
 		r.metrics.manifests.WithLabelValues(outcome.Action.String()).Inc()
-		if outcome.Err != nil {
+		if denied(outcome.Err) { // the worker logs all other errors
 			rec.logger.Warn("applying a manifest failed", "object", ref, "manifest", i, "error", outcome.Err)
 		} else if rec.wrote(i) {
 			rec.logger.Info("applied a manifest", "object", ref, "action", outcome.Action, "repair", rec.repaired(i), "differences", outcome.Differences)
@@ -108,7 +112,7 @@ func (rec *reconciliation) rememberRemovals() {
 			rec.history().markGone(ref)
 			rec.logger.Info("removed an object", "object", ref, "how", removal.Step)
 		case removal.Err != nil:
-			rec.logger.Warn("removing an object failed", "object", ref, "error", removal.Err)
+			rec.logger.Debug("removing an object failed", "object", ref, "error", removal.Err)
 		}
 	}
 }

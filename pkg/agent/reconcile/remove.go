@@ -65,7 +65,7 @@ func (r *Reconciler) removeResources(ctx context.Context, logger *slog.Logger, e
 			logger.Info("removed an object", "object", resources[i].Ref)
 			continue
 		case removals[i].Err != nil:
-			logger.Warn("removing an object failed", "object", resources[i].Ref, "error", removals[i].Err)
+			logger.Debug("removing an object failed", "object", resources[i].Ref, "error", removals[i].Err)
 		default:
 			logger.Info("an object waits for its finalizers", "object", resources[i].Ref)
 		}

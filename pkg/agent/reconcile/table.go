@@ -3,7 +3,6 @@ package reconcile
 import (
 	"slices"
 	"sync"
-	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -13,12 +12,6 @@ import (
 	"github.com/workwire/workwire/pkg/agent/inbox"
 	"github.com/workwire/workwire/pkg/agent/object"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
-)
-
-// Bounds of the wait before a work is reconciled again after a failure. The wait doubles.
-const (
-	minRetryDelay = 5 * time.Millisecond
-	maxRetryDelay = time.Minute
 )
 
 // Table holds everything the agent knows about a name from one reconcile to the next, and the
@@ -44,6 +37,7 @@ type entry struct {
 	keys    []inbox.Key           // works that have the name, oldest first
 	awaited []schema.GroupKind    // kinds that the cluster does not serve yet
 	active  bool                  // a worker holds the entry
+	retry   bool                  // refused manifests are tried now
 	holding bool                  // events are held back in pending
 	pending map[object.Ref]string // newest resource version of each changed object
 
@@ -63,8 +57,7 @@ type interest struct {
 func NewTable() *Table {
 	return &Table{
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
-			workqueue.NewTypedItemExponentialFailureRateLimiter[string](minRetryDelay, maxRetryDelay),
-			workqueue.TypedRateLimitingQueueConfig[string]{Name: "works"}),
+			&limiter{}, workqueue.TypedRateLimitingQueueConfig[string]{Name: "works"}),
 		entries:  map[string]*entry{},
 		names:    map[inbox.Key]string{},
 		awaiting: map[schema.GroupKind]sets.Set[string]{},
@@ -94,8 +87,20 @@ func (t *Table) KindChanged(kind schema.GroupKind) {
 	names := t.awaiting[kind].UnsortedList()
 	t.mu.Unlock()
 	for _, name := range names {
+		t.mu.Lock()
+		t.entry(name).retry = true
+		t.mu.Unlock()
 		t.retryNow(name)
 	}
+}
+
+// takeRetry reports whether refused manifests are to be tried now, once.
+func (t *Table) takeRetry(e *entry) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	retry := e.retry
+	e.retry = false
+	return retry
 }
 
 // retryNow enqueues name and resets its backoff.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/workwire/workwire/pkg/agent/inbox"
+	"github.com/workwire/workwire/pkg/agent/slots"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 )
 
@@ -15,23 +16,43 @@ import (
 func (r *Reconciler) Run(ctx context.Context) error {
 	var workers sync.WaitGroup
 	workers.Go(func() { r.idle.run(ctx) })
+	slow := make(chan struct{}, slots.SlowFactor*r.Workers)
 	for range r.Workers {
-		workers.Go(func() {
-			for {
-				name, stopped := r.Table.queue.Get()
-				if stopped {
-					return
-				}
-				r.reconcile(ctx, name)
-				r.Table.queue.Done(name)
-				r.idle.reconciled()
-			}
-		})
+		workers.Go(func() { r.work(ctx, &workers, slow) })
 	}
 	<-ctx.Done()
 	r.Table.queue.ShutDown()
 	workers.Wait()
 	return nil
+}
+
+// work reconciles names until the queue is shut down. A worker whose reconcile takes long is replaced by
+// another, and ends with it, so that slow works do not keep the others waiting. Slow has a token for each
+// of them.
+func (r *Reconciler) work(ctx context.Context, workers *sync.WaitGroup, slow chan struct{}) {
+	for {
+		name, stopped := r.Table.queue.Get()
+		if stopped {
+			return
+		}
+		replaced := make(chan bool, 1)
+		replace := time.AfterFunc(slots.SlowAfter, func() {
+			select {
+			case slow <- struct{}{}:
+				workers.Go(func() { r.work(ctx, workers, slow) })
+				replaced <- true
+			default: // too many are slow
+				replaced <- false
+			}
+		})
+		r.reconcile(ctx, name)
+		r.Table.queue.Done(name)
+		r.idle.reconciled()
+		if !replace.Stop() && <-replaced {
+			<-slow
+			return
+		}
+	}
 }
 
 // reconcile reconciles the works that have name, the oldest first, and requeues name where that is

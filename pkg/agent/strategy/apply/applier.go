@@ -27,6 +27,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/workwire/workwire/pkg/agent/object"
+	"github.com/workwire/workwire/pkg/agent/slots"
 	"github.com/workwire/workwire/pkg/agent/strategy"
 	"github.com/workwire/workwire/pkg/agent/strategy/plan"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
@@ -34,8 +35,12 @@ import (
 )
 
 const (
-	// parallel is the number of objects that all calls together work on at a time.
+	// parallel is the number of objects that all calls together work on at a time, besides those whose
+	// requests take long.
 	parallel = 16
+	// parallelPerCall is the number of objects that one call works on at a time. A work of many objects
+	// whose requests hang leaves room for others.
+	parallelPerCall = parallel / 2
 	// maxAttempts bounds the writes for one manifest in one call: after conflicts with
 	// other writers, or when the object is created and deleted meanwhile.
 	maxAttempts = 4
@@ -70,7 +75,7 @@ type Config struct {
 // only one call at a time may be about the same object of the same work.
 type Applier struct {
 	config Config
-	slots  chan struct{} // holds one token for each object being worked on
+	slots  *slots.Pool // of objects being worked on
 
 	mu         sync.Mutex
 	normalized map[normalizedKey]*plan.NormalizedFields // Remove deletes from it
@@ -93,7 +98,7 @@ func New(cfg Config) (*Applier, error) {
 	}
 	return &Applier{
 		config:     cfg,
-		slots:      make(chan struct{}, parallel),
+		slots:      slots.New(parallel),
 		normalized: map[normalizedKey]*plan.NormalizedFields{},
 	}, nil
 }
@@ -178,6 +183,7 @@ type Options struct {
 // after everything that it started has ended.
 func (a *Applier) Apply(ctx context.Context, manifests []strategy.Manifest, options Options) []Outcome {
 	outcomes := make([]Outcome, len(manifests))
+	turns := make(chan struct{}, parallelPerCall)
 	for _, rank := range strategy.Ranks(manifests) {
 		var group sync.WaitGroup
 		var last func() // gets a goroutine when there is another after it
@@ -191,7 +197,7 @@ func (a *Applier) Apply(ctx context.Context, manifests []strategy.Manifest, opti
 				group.Go(last)
 				last = nil
 			}
-			release, err := a.acquire(ctx)
+			release, err := a.acquire(ctx, turns)
 			if err != nil {
 				outcomes[i] = Outcome{Err: fmt.Errorf("apply %s: %w", manifests[i].Ref, err)}
 				continue
@@ -245,17 +251,19 @@ func (a *Applier) live(i int, m *strategy.Manifest, options Options) object.Live
 	return a.config.Cache.Get(m.Ref)
 }
 
-// acquire waits for a slot; release frees it.
-func (a *Applier) acquire(ctx context.Context) (release func(), err error) {
-	if ctx.Err() != nil {
-		return nil, context.Cause(ctx)
-	}
+// acquire waits for one of the call's turns and for a slot; release frees both.
+func (a *Applier) acquire(ctx context.Context, turns chan struct{}) (release func(), err error) {
 	select {
-	case a.slots <- struct{}{}:
-		return func() { <-a.slots }, nil
+	case turns <- struct{}{}:
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
+	free, err := a.slots.Acquire(ctx)
+	if err != nil {
+		<-turns
+		return nil, err
+	}
+	return func() { free(); <-turns }, nil
 }
 
 // learn stores an object, or that it does not exist, in the cache. It returns the object as stored.

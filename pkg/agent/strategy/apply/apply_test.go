@@ -405,13 +405,13 @@ func TestParallel(t *testing.T) {
 			t.Errorf("manifest %d: %v, %v", i, outcome.Err, outcome.Live)
 		}
 	}
-	if gate.most != 16 {
-		t.Errorf("%d requests at a time, want 16", gate.most)
+	if gate.most != 8 {
+		t.Errorf("%d requests at a time, want 8", gate.most)
 	}
 }
 
 // gauge measures how many requests are under way, and holds the first back until
-// there are 16.
+// there are 8.
 type gauge struct {
 	next http.RoundTripper
 
@@ -428,7 +428,7 @@ func (g *gauge) RoundTrip(request *http.Request) (*http.Response, error) {
 	g.now++
 	if g.now > g.most {
 		g.most = g.now
-		if g.most == 16 {
+		if g.most == 8 {
 			close(g.full)
 		}
 	}

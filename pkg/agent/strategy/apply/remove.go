@@ -32,6 +32,7 @@ type RemovalOutcome struct {
 func (a *Applier) Remove(ctx context.Context, removals []plan.Removal, owner types.UID) []RemovalOutcome {
 	outcomes := make([]RemovalOutcome, len(removals))
 	var group sync.WaitGroup
+	turns := make(chan struct{}, parallelPerCall)
 	for i, removal := range removals {
 		live := a.config.Cache.Get(removal.Ref)
 		step := plan.NextRemoval(removal, live, false, owner)
@@ -39,7 +40,7 @@ func (a *Applier) Remove(ctx context.Context, removals []plan.Removal, owner typ
 			outcomes[i] = RemovalOutcome{Step: step, Gone: step == plan.Forget}
 			continue
 		}
-		release, err := a.acquire(ctx)
+		release, err := a.acquire(ctx, turns)
 		if err != nil {
 			outcomes[i] = RemovalOutcome{Step: step, Err: fmt.Errorf("remove %s: %w", removal.Ref, err)}
 			continue

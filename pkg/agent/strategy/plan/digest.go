@@ -49,10 +49,13 @@ func (s *State) declaredDigest(m *strategy.Manifest) string {
 	}
 }
 
-// KeptDigest is FieldsDigest for an object that was not written.
+// KeptDigest is FieldsDigest for an object that was not written. An object with the annotation of an
+// earlier agent needs no digest until it is written.
 func KeptDigest(m *strategy.Manifest, s State) string {
-	if s.Previous != nil && sameWrite(m, s.Previous) && s.FieldsDigest != "" && !strings.Contains(s.FieldsDigest, ",") {
-		return s.FieldsDigest
+	for _, key := range []string{hashAnnotation, applyAnnotation(s.Manager(m))} {
+		if _, ok := formerHash(m, s.Live.Object, key); ok {
+			return ""
+		}
 	}
 	declared := s.declaredDigest(m)
 	for digest := range strings.SplitSeq(s.FieldsDigest, ",") {

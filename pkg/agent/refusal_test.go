@@ -1,0 +1,300 @@
+package agent_test
+
+import (
+	"context"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/workwire/workwire/pkg/agent"
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/test/kit"
+)
+
+// The window in which requests and log lines of a work that cannot succeed are counted, and how many of
+// each are allowed. A refused manifest is tried again after 10 ms, and then after three times as long
+// as before, up to a minute: at 10, 40, 130 and 400 ms, 1.2, 3.6, 10.9 and 32.8 s. That is seven times in
+// the window and once more in the first minute, and once a minute later. An attempt is a request and a
+// log line. The status of the AppliedManifestWork, and a start of a watch, may come on top.
+const (
+	refusalWindow = 15 * time.Second
+	refusalMost   = 9
+)
+
+// TestRefusedManifests counts what a work costs that cannot succeed, for each kind of refusal.
+func TestRefusedManifests(t *testing.T) {
+	for name, test := range map[string]struct {
+		prepare func(*world) []string // returns the manifests
+		message string                // in the log
+	}{
+		"RBAC": {prepare: func(w *world) []string {
+			return []string{"{apiVersion: v1, kind: Secret, metadata: {name: refused, namespace: NAMESPACE}}"}
+		}, message: "secrets is forbidden"},
+		"a webhook": {prepare: func(w *world) []string {
+			w.webhook("workwire.dev/agent", func(context.Context, *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+				return &admissionv1.AdmissionResponse{Result: &metav1.Status{Message: "the webhook does not like it"}}
+			})
+			return []string{configMap("refused", "1")}
+		}, message: "the webhook does not like it"},
+		"an invalid object": {prepare: func(w *world) []string {
+			return []string{"{apiVersion: v1, kind: Service, metadata: {name: refused, namespace: NAMESPACE}, spec: {ports: [{port: 0}]}}"}
+		}, message: "is invalid: spec.ports"},
+		"an unknown kind": {prepare: func(w *world) []string {
+			return []string{"{apiVersion: none.example.com/v1, kind: Nothing, metadata: {name: refused, namespace: NAMESPACE}}"}
+		}, message: `the server doesn't have a resource type "Nothing"`},
+		"a definition that is terminating": {prepare: func(w *world) []string {
+			group := w.definition()
+			gvr := schema.GroupVersionResource{Group: group, Version: "v1", Resource: "gadgets"}
+			w.held(gvr, map[string]any{"apiVersion": group + "/v1", "kind": "Gadget"})
+			w.terminate(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}, "gadgets."+group)
+			return []string{"{apiVersion: " + group + "/v1, kind: Gadget, metadata: {name: refused, namespace: NAMESPACE}}"}
+		}, message: "create not allowed while custom resource definition is terminating"},
+		"beside an object that others keep changing": {prepare: func(w *world) []string {
+			chatty := w.cluster.CoreV1().ConfigMaps(w.namespace)
+			ctx, stop := context.WithCancel(context.Background())
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				for i := 0; ctx.Err() == nil; i++ {
+					patch := fmt.Sprintf(`{"metadata":{"annotations":{"changed":"%d"}}}`, i)
+					_, _ = chatty.Patch(ctx, "chatty", types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+					time.Sleep(50 * time.Millisecond)
+				}
+			}()
+			w.Cleanup(func() { stop(); <-done })
+			return []string{configMap("chatty", "1"), "{apiVersion: v1, kind: Service, metadata: {name: refused, namespace: NAMESPACE}, spec: {ports: [{port: 0}]}}"}
+		}, message: "is invalid: spec.ports"},
+		"a namespace that is terminating": {prepare: func(w *world) []string {
+			w.held(schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}, map[string]any{"apiVersion": "v1", "kind": "ConfigMap"})
+			w.terminate(schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}, w.namespace)
+			return []string{configMap("refused", "1")}
+		}, message: "because it is being terminated"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.host = "broker-" + strings.ToLower(strings.ReplaceAll(strings.ReplaceAll(t.Name(), "/", "-"), "_", "-"))
+			works := w.source("hub1")
+			log := &kit.Log{}
+			manifests := test.prepare(w)
+			w.agent(func(c *agent.Config) {
+				c.Logger, c.SyncInterval = log.Logger(), 5*time.Second
+				if name == "RBAC" {
+					config := plane.REST()
+					config.Impersonate.UserName = w.limited()
+					c.Kube = w.requests.Wrap(config)
+				}
+			})
+			w.create(works, w.work("refused", manifests...))
+			w.is(works, "refused", "Applied=False")
+			w.requests.Take()
+			start := len(log.Lines())
+			time.Sleep(refusalWindow)
+			requests, lines := w.requests.Take(kit.NotWatch), refusalLines(log.Lines()[start:])
+			t.Logf("%d requests, %d lines", len(requests), len(lines))
+			if len(requests) > refusalMost {
+				t.Errorf("%d requests in %v: %v", len(requests), refusalWindow, requests[:min(len(requests), 40)])
+			}
+			if len(lines) > refusalMost {
+				t.Errorf("%d log lines in %v: %s", len(lines), refusalWindow, strings.Join(lines[:min(len(lines), 40)], "\n"))
+			}
+			if !strings.Contains(log.String(), test.message) {
+				t.Errorf("the log does not say %q: %s", test.message, log)
+			}
+		})
+	}
+}
+
+// TestAnotherAgentsRecord has an AppliedManifestWork without a work, from which another agent takes the mark
+// for eviction whenever it has one.
+func TestAnotherAgentsRecord(t *testing.T) {
+	w := newWorld(t)
+	works := w.source("hub1")
+	log := &kit.Log{}
+	w.agent(func(c *agent.Config) { c.Logger = log.Logger() })
+	w.deploy(works, "web", configMap("a", "1")) // the source has answered
+	w.is(works, "web", "Applied=True")
+	name := strings.Repeat("0", 64) + "-" + w.namespace
+	record := &workv1.AppliedManifestWork{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec:       workv1.AppliedManifestWorkSpec{HubHash: strings.Repeat("0", 64), AgentID: w.host, ManifestWorkName: w.namespace},
+	}
+	w.requests.Take()
+	if _, err := w.amws.Create(t.Context(), record, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	cleared := 0
+	for start := time.Now(); time.Since(start) < 5*time.Second; time.Sleep(5 * time.Millisecond) {
+		live, err := w.amws.Get(t.Context(), name, metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if live.Status.EvictionStartTime == nil {
+			continue
+		}
+		live.Status.EvictionStartTime = nil
+		if _, err := w.amws.UpdateStatus(t.Context(), live, metav1.UpdateOptions{}); err != nil && !apierrors.IsConflict(err) {
+			t.Fatal(err)
+		}
+		cleared++
+	}
+	if cleared < 2 {
+		t.Errorf("the mark was set %d times: the test tells nothing", cleared)
+	}
+	if got := w.requests.Take(kit.NotWatch, kit.Named(name)); len(got) > refusalMost {
+		t.Errorf("%d requests: %v", len(got), got[:min(len(got), 40)])
+	}
+	if lines := refusalLines(log.Lines(name)); len(lines) > 1 {
+		t.Errorf("%d lines: %s", len(lines), strings.Join(lines[:min(len(lines), 40)], "\n"))
+	}
+}
+
+// refusalLines returns the lines of level INFO and above.
+func refusalLines(lines []string) []string {
+	var kept []string
+	for _, line := range lines {
+		if !strings.Contains(line, "level=DEBUG") {
+			kept = append(kept, line)
+		}
+	}
+	return kept
+}
+
+// limited returns a user who may do what an agent does, and read Secrets but not write them.
+func (w *world) limited() string {
+	w.Helper()
+	user := "limited-" + w.namespace
+	rules := []rbacv1.PolicyRule{
+		{APIGroups: []string{"work.open-cluster-management.io"}, Resources: []string{"*"}, Verbs: []string{"*"}},
+		{APIGroups: []string{"apiextensions.k8s.io"}, Resources: []string{"*"}, Verbs: []string{"get", "list", "watch"}},
+		{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"get", "list", "watch"}},
+	}
+	meta := metav1.ObjectMeta{Name: user}
+	if _, err := w.cluster.RbacV1().ClusterRoles().Create(w.Context(), &rbacv1.ClusterRole{ObjectMeta: meta, Rules: rules}, metav1.CreateOptions{}); err != nil {
+		w.Fatal(err)
+	}
+	binding := &rbacv1.ClusterRoleBinding{
+		ObjectMeta: meta, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: user},
+		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user}},
+	}
+	if _, err := w.cluster.RbacV1().ClusterRoleBindings().Create(w.Context(), binding, metav1.CreateOptions{}); err != nil {
+		w.Fatal(err)
+	}
+	return user
+}
+
+// webhook has the API server ask respond before it writes a ConfigMap with a label in the namespace. It has
+// to refuse the ConfigMap "probe".
+func (w *world) webhook(label string, respond func(context.Context, *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse) {
+	w.Helper()
+	server := httptest.NewTLSServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		var review admissionv1.AdmissionReview
+		if err := json.NewDecoder(r.Body).Decode(&review); err != nil {
+			w.Error(err)
+			return
+		}
+		review.Response = respond(r.Context(), review.Request)
+		review.Response.UID = review.Request.UID
+		_ = json.NewEncoder(rw).Encode(review)
+	}))
+	w.Cleanup(server.Close)
+	none, fail, url, seconds := admissionregistrationv1.SideEffectClassNone, admissionregistrationv1.Fail, server.URL, int32(10)
+	name := "webhook-" + w.namespace
+	webhooks := w.cluster.AdmissionregistrationV1().ValidatingWebhookConfigurations()
+	_, err := webhooks.Create(w.Context(), &admissionregistrationv1.ValidatingWebhookConfiguration{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Webhooks: []admissionregistrationv1.ValidatingWebhook{{
+			Name: name + ".example.com", SideEffects: &none, FailurePolicy: &fail, AdmissionReviewVersions: []string{"v1"}, TimeoutSeconds: &seconds,
+			ClientConfig: admissionregistrationv1.WebhookClientConfig{
+				URL: &url, CABundle: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}),
+			},
+			NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"kubernetes.io/metadata.name": w.namespace}},
+			Rules: []admissionregistrationv1.RuleWithOperations{{
+				Operations: []admissionregistrationv1.OperationType{"CREATE", "UPDATE"},
+				Rule:       admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"configmaps"}},
+			}},
+			ObjectSelector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{
+				Key: label, Operator: metav1.LabelSelectorOpExists,
+			}}},
+		}},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		w.Fatal(err)
+	}
+	w.Cleanup(func() { _ = webhooks.Delete(context.Background(), name, metav1.DeleteOptions{}) })
+	// The API server learns of it a moment later.
+	kit.Eventually(w, "the webhook is asked", func() error {
+		_, err := w.dynamic().Resource(schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}).Namespace(w.namespace).Create(
+			w.Context(), &unstructured.Unstructured{Object: map[string]any{
+				"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "probe", "labels": map[string]any{label: "probe"}},
+			}}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		if err == nil {
+			return fmt.Errorf("it is not")
+		}
+		return nil
+	})
+}
+
+func (w *world) dynamic() *dynamic.DynamicClient { return dynamic.NewForConfigOrDie(plane.REST()) }
+
+// definition creates a definition of kind Gadget in a group of the test's, which it returns.
+func (w *world) definition() string {
+	w.Helper()
+	group := w.namespace + ".example.com"
+	resource := w.dynamic().Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"})
+	object := &unstructured.Unstructured{}
+	if err := json.Unmarshal([]byte(`{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"gadgets.`+group+`"},
+		"spec":{"group":"`+group+`","scope":"Namespaced","names":{"plural":"gadgets","kind":"Gadget"},
+		"versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object","x-kubernetes-preserve-unknown-fields":true}}}]}}`),
+		&object.Object); err != nil {
+		w.Fatal(err)
+	}
+	if _, err := resource.Create(w.Context(), object, metav1.CreateOptions{}); err != nil {
+		w.Fatal(err)
+	}
+	return group
+}
+
+// held creates an object with a finalizer in the namespace, which goes when the test ends.
+func (w *world) held(gvr schema.GroupVersionResource, content map[string]any) {
+	w.Helper()
+	content["metadata"] = map[string]any{"name": "held", "finalizers": []any{"example.com/held"}}
+	resource := w.dynamic().Resource(gvr).Namespace(w.namespace)
+	kit.Eventually(w, "the held object", func() error {
+		_, err := resource.Create(w.Context(), &unstructured.Unstructured{Object: content}, metav1.CreateOptions{})
+		return err
+	})
+	w.Cleanup(func() {
+		_, _ = resource.Patch(context.Background(), "held", types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
+	})
+}
+
+// terminate deletes what a held object keeps, and waits until the API server says that it is terminating.
+func (w *world) terminate(gvr schema.GroupVersionResource, name string) {
+	w.Helper()
+	resource := w.dynamic().Resource(gvr)
+	if err := resource.Delete(w.Context(), name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+		w.Fatal(err)
+	}
+	kit.Eventually(w, name+" is terminating", func() error {
+		live, err := resource.Get(w.Context(), name, metav1.GetOptions{})
+		if err == nil && live.GetDeletionTimestamp() == nil {
+			err = fmt.Errorf("it is not")
+		}
+		return err
+	})
+}
