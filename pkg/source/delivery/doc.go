@@ -49,10 +49,11 @@
 // The store must be complete before Run: works that are missing from it are deleted from clusters that send a
 // resync request, unless [Config].Unknown decides otherwise.
 //
-// A source with an identity (docs/protocol.md, Source identity and Content hash) sends it on every spec and status
-// resync request. It compares the content hashes that agents list, and publishes a work as authoritative if the
-// agent holds other content of its generation, or a higher generation: after the store was restored from a backup,
-// the store wins. The hash of a spec is computed once per generation, and only when an agent lists the work.
+// A source with an identity (docs/protocol.md, Source identity) sends it on every spec and status resync request. It
+// compares the content hashes that agents list (docs/protocol.md, Content hash), and publishes a work as
+// authoritative if the agent holds other content of its generation, or a higher generation: after the store was
+// restored from a backup, the store wins. The hash of a spec is computed once per generation, and only when an agent
+// lists the work.
 //
 // On each connect, and whenever an agent requests specs (which it does on each connect of its own), the Engine
 // requests from the cluster the statuses that differ from the stored ones. The lists fit the broker's packet limit.
