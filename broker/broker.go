@@ -67,8 +67,9 @@ func (b *Broker) isReady() bool {
 }
 
 // Run serves clients until ctx ends, then disconnects them, commits queued messages to disk
-// and returns nil. It returns an error if a port, a file or the database cannot be used, or
-// fails later. A Broker runs once.
+// and returns nil. It returns an error if a port, a file or the database cannot be used. A disk that
+// is full later does not end it: messages that are not on disk are not acknowledged, and clients take
+// what is queued. A Broker runs once.
 func (b *Broker) Run(ctx context.Context) (err error) {
 	auth, err := newAuthenticator(b.cfg)
 	if err != nil {
@@ -95,13 +96,13 @@ func (b *Broker) Run(ctx context.Context) (err error) {
 	storeCtx, stopStore := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopStore()
 	if res.store != nil {
-		group.Go(func() error { return res.store.Run(storeCtx) })
+		group.Go(func() error { return res.store.Keep(storeCtx) })
 	}
 	group.Go(func() error { return everySecond(ctx, func() { tick(res.router, server) }) })
 	group.Go(func() error { return everySecond(ctx, func() { h.recheckCertificates(time.Now()) }) })
 	if res.http != nil {
 		b.httpAddr = res.http.Addr().String()
-		handler := b.handler(promhttp.HandlerFor(newRegistry(counters, res.router, server), promhttp.HandlerOpts{}))
+		handler := b.handler(promhttp.HandlerFor(newRegistry(counters, &collector{router: res.router, server: server, store: res.store}), promhttp.HandlerOpts{}))
 		group.Go(func() error { return serve.HTTP(ctx, res.http, handler, b.cfg.Logger) })
 	}
 	group.Go(func() error {

@@ -22,6 +22,7 @@ const (
 	DefaultReceiveMaximum    = 1024      // messages
 	DefaultMaxQueuedMessages = 100_000   // messages a session
 	DefaultMaxQueuedBytes    = 512 << 20 // bytes a session
+	DefaultMaxTotalBytes     = 4 << 30   // bytes of all sessions
 )
 
 // Config is the configuration of a [Broker]. It needs at least one listener, and one user or
@@ -55,6 +56,12 @@ type Config struct {
 	// is ended: its client is disconnected with reason 0x97, finds no session, and resyncs.
 	MaxQueuedMessages int   `json:"maxQueuedMessages,omitempty"`
 	MaxQueuedBytes    int64 `json:"maxQueuedBytes,omitempty"`
+
+	// MaxTotalBytes limits the queues of all sessions together, in bytes; default
+	// [DefaultMaxTotalBytes]. Each message counts once, and each place in a queue as 256 bytes. The
+	// session with the largest queue is ended first, like one above its own limit. The database needs
+	// up to twice as much disk.
+	MaxTotalBytes int64 `json:"maxTotalBytes,omitempty"`
 
 	// HTTPAddress is the host:port that serves /metrics, /healthz and /readyz without TLS. It
 	// must be a loopback address unless HTTPExposed is set. Empty means not served.
@@ -190,6 +197,7 @@ func (c *Config) setDefaults() {
 	c.ReceiveMaximum = cmp.Or(c.ReceiveMaximum, DefaultReceiveMaximum)
 	c.MaxQueuedMessages = cmp.Or(c.MaxQueuedMessages, DefaultMaxQueuedMessages)
 	c.MaxQueuedBytes = cmp.Or(c.MaxQueuedBytes, DefaultMaxQueuedBytes)
+	c.MaxTotalBytes = cmp.Or(c.MaxTotalBytes, DefaultMaxTotalBytes)
 	c.Logger = cmp.Or(c.Logger, slog.Default())
 }
 
@@ -218,6 +226,9 @@ func (c *Config) validate() error {
 	}
 	if c.MaxQueuedBytes < int64(c.MaxPacketSize) {
 		errs = append(errs, fmt.Errorf("maxQueuedBytes: must be at least maxPacketSize (%d bytes), got %d", c.MaxPacketSize, c.MaxQueuedBytes))
+	}
+	if c.MaxTotalBytes < int64(c.MaxPacketSize) {
+		errs = append(errs, fmt.Errorf("maxTotalBytes: must be at least maxPacketSize (%d bytes), got %d", c.MaxPacketSize, c.MaxTotalBytes))
 	}
 	return errors.Join(append(errs, c.validateHTTP())...)
 }

@@ -356,3 +356,34 @@ func TestStopWithClients(t *testing.T) {
 		t.Errorf("a broker that ends published the will %q", got[0])
 	}
 }
+
+// TestTotalLimitEndsTheLargestSession checks that queues that exceed the limit of all together cost
+// the client with the largest one its session, and nobody else anything.
+func TestTotalLimitEndsTheLargestSession(t *testing.T) {
+	b := brokertest.Start(t, broker.Config{Users: users(), MaxTotalBytes: 2 << 20, HTTPAddress: "127.0.0.1:0"})
+	for _, user := range []string{"c1", "c2"} {
+		c := dial(t, b.Addr, options{user: user, expiry: 3600})
+		c.mustSubscribe("sources/+/clusters/" + user + "/sourceevents")
+		c.drop()
+	}
+	source := dial(t, b.Addr, options{user: "hub1"})
+	source.publish("sources/hub1/clusters/c2/sourceevents", "kept")
+	large := strings.Repeat("x", 500<<10)
+	for range 5 {
+		if code := source.publish(specTopic, large); code >= 0x80 {
+			t.Errorf("publish refused with 0x%x", code)
+		}
+	}
+	if c := dial(t, b.Addr, options{user: "c1", expiry: 3600}); c.connack.SessionPresent {
+		t.Error("the largest session is still there")
+	}
+	if got := dial(t, b.Addr, options{user: "c2", expiry: 3600}).payloads(1); got[0] != "kept" {
+		t.Errorf("the other client received %q", got)
+	}
+	if got := scrape(t, b, "workwire_broker_messages_dropped_total", "reason=store_full"); got != 5 {
+		t.Errorf("dropped messages counted: %v, want 5", got)
+	}
+	if got := scrape(t, b, "workwire_broker_store_failing"); got != 0 {
+		t.Errorf("store_failing is %v on a disk with room", got)
+	}
+}

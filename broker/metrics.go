@@ -10,6 +10,7 @@ import (
 	"github.com/workwire/workwire/broker/acl"
 	"github.com/workwire/workwire/broker/session"
 	"github.com/workwire/workwire/pkg/serve"
+	"github.com/workwire/workwire/pkg/statestore"
 )
 
 // counters are the metrics that the hook counts.
@@ -55,6 +56,7 @@ func (c *counters) authFailed(err error) {
 type collector struct {
 	router *session.Router
 	server *mqtt.Server
+	store  *statestore.Store // nil without a data directory
 }
 
 // Describe implements [prometheus.Collector].
@@ -73,6 +75,12 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	collect(gauge, "retained_messages", "Current number of retained messages.", float64(stats.Retained))
 	collect(gauge, "messages_queued", "Current number of messages in session queues, including sent and unacknowledged ones.", float64(stats.Queued))
 	collect(gauge, "queued_bytes", "Current size of the messages in session queues in bytes.", float64(stats.QueuedBytes))
+	collect(gauge, "total_bytes", "What all session queues count against maxTotalBytes.", float64(stats.TotalBytes))
+	failing := 0.0
+	if c.store.Err() != nil {
+		failing = 1
+	}
+	collect(gauge, "store_failing", "1 while messages cannot be written to disk and are not acknowledged, else 0.", failing)
 	collect(counter, "messages_received_total", "Number of messages accepted from clients, including wills.", float64(stats.Received))
 	collect(counter, "messages_sent_total", "Number of messages sent to clients, including repetitions.", float64(stats.Sent))
 	collect(counter, "bytes_received_total", "Size of the received MQTT packets in bytes.", float64(atomic.LoadInt64(&info.BytesReceived)))
@@ -85,8 +93,8 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 
 // newRegistry returns a registry of this broker alone, so that several brokers can run in one
 // process.
-func newRegistry(c *counters, router *session.Router, server *mqtt.Server) *prometheus.Registry {
+func newRegistry(c *counters, sampled *collector) *prometheus.Registry {
 	reg := serve.NewRegistry()
-	reg.MustRegister(c.denials, c.failures, &collector{router: router, server: server})
+	reg.MustRegister(c.denials, c.failures, sampled)
 	return reg
 }

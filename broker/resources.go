@@ -34,21 +34,18 @@ func openResources(cfg Config) (res *resources, err error) {
 	routerCfg := session.Config{
 		MaxQueuedMessages: cfg.MaxQueuedMessages,
 		MaxQueuedBytes:    cfg.MaxQueuedBytes,
+		MaxTotalBytes:     cfg.MaxTotalBytes,
 		ReceiveMaximum:    int(cfg.ReceiveMaximum),
 		Logger:            cfg.Logger,
 	}
-	if cfg.DataDir != "" {
-		res.store, err = store.Open(store.Config{
-			Path:     filepath.Join(cfg.DataDir, databaseFile),
-			OnCommit: func(batch uint64) { res.router.Committed(batch) },
-			Logger:   cfg.Logger,
-		})
-		if err != nil {
+	err = res.openStore(cfg, routerCfg)
+	if errors.Is(err, statestore.ErrDamaged) && res.store != nil { // the file is whole, its content is not
+		if err := res.store.SetAside(err); err != nil {
 			return res, err
 		}
-		routerCfg.Store = res.store
+		err = res.openStore(cfg, routerCfg)
 	}
-	if res.router, err = session.New(routerCfg); err != nil {
+	if err != nil {
 		return res, err
 	}
 	for _, c := range cfg.Listeners {
@@ -64,6 +61,23 @@ func openResources(cfg Config) (res *resources, err error) {
 		}
 	}
 	return res, nil
+}
+
+// openStore opens the database, if there is one, and the router on it.
+func (res *resources) openStore(cfg Config, routerCfg session.Config) (err error) {
+	if cfg.DataDir != "" {
+		res.store, err = store.Open(store.Config{
+			Path:     filepath.Join(cfg.DataDir, databaseFile),
+			OnCommit: func(batch uint64) { res.router.Committed(batch) },
+			Logger:   cfg.Logger,
+		})
+		if err != nil {
+			return err
+		}
+		routerCfg.Store = res.store
+	}
+	res.router, err = session.New(routerCfg)
+	return err
 }
 
 // close closes what openResources opened. It may be called more than once.

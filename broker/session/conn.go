@@ -224,8 +224,8 @@ func (c *Conn) acknowledge(a ack) {
 }
 
 // Next returns the next packet for the client. If ok is false there is none yet: wait for Wake
-// or Done. Next may read the message from disk. If that fails, it returns an error; disconnect
-// the client, so that the message is sent again after a reconnect.
+// or Done. Next may read the message from disk. If that fails, it ends the session, so that the
+// client resyncs, and returns an error.
 func (c *Conn) Next() (p Packet, ok bool, err error) {
 	p, msg := c.next()
 	if msg == nil {
@@ -233,6 +233,7 @@ func (c *Conn) Next() (p Packet, ok bool, err error) {
 	}
 	if p.Message == nil {
 		if p.Message, err = c.router.readMessage(msg.id); err != nil {
+			c.router.endUnreadable(c)
 			return Packet{}, false, fmt.Errorf("deliver a queued message of session %s: %w", c.s.id, err)
 		}
 	}

@@ -65,3 +65,49 @@ func TestDurable(t *testing.T) {
 		t.Error("a QoS 0 message goes to disk")
 	}
 }
+
+// TestUnreadableMessageEndsTheSession: the client must resync, not reconnect to the same error forever.
+func TestUnreadableMessageEndsTheSession(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "db")
+	router, st, commit := open(t, path)
+	l, _ := router.Connect(session.Connect{ID: "c", Expiry: 10})
+	subscribe(t, l, "t")
+	p, _ := router.Connect(session.Connect{ID: "p"})
+	publish(t, p, "t", "x", nil)
+	commit()
+	kit.NoError(t, st.Close())
+
+	router, st, commit = open(t, path)
+	defer func() { _ = st.Close() }()
+	kit.NoError(t, st.Each(store.Messages, func(key string, _ []byte) error { st.Delete(store.Messages, key); return nil }))
+	commit()
+	l, present := router.Connect(session.Connect{ID: "c", Expiry: 10})
+	if _, ok, err := l.Next(); !present || ok || err == nil {
+		t.Errorf("a message that is not there: present %v, packet %v, error %v", present, ok, err)
+	}
+	if got := router.Stats(); got.Sessions != 0 || got.Dropped[session.Unreadable] != 1 {
+		t.Errorf("stats: %+v", got)
+	}
+	if _, present := router.Connect(session.Connect{ID: "c", Expiry: 10}); present {
+		t.Error("the client finds its session although a message is lost")
+	}
+}
+
+// TestDurableWithoutChange: a client that reconnects does not wait for the disk, which may be full.
+func TestDurableWithoutChange(t *testing.T) {
+	router, st, commit := open(t, filepath.Join(t.TempDir(), "db"))
+	defer func() { _ = st.Close() }()
+	l, _ := router.Connect(session.Connect{ID: "c", Expiry: 10})
+	subscribe(t, l, "t")
+	commit()
+	l.Disconnect(session.Disconnect{})
+	l, _ = router.Connect(session.Connect{ID: "c", Expiry: 10})
+	subscribe(t, l, "t")
+	<-l.Durable()
+	subscribe(t, l, "other")
+	select {
+	case <-l.Durable():
+		t.Error("a new subscription is durable before anything was written")
+	default:
+	}
+}

@@ -67,8 +67,10 @@ func (r *Router) storeSession(s *session) {
 		rec.Subs = append(rec.Subs, sub)
 	}
 	slices.SortFunc(rec.Subs, func(a, b Subscription) int { return strings.Compare(a.Filter, b.Filter) })
-	s.stored = true
 	r.cfg.Store.Put(store.Sessions, s.id, func() ([]byte, error) { return json.Marshal(rec) })
+	if !s.stored {
+		s.stored, s.subscribed = true, r.barrier()
+	}
 }
 
 func (r *Router) deleteSession(s *session) {
@@ -151,7 +153,7 @@ func (r *Router) load() error {
 		{store.Retained, r.loadRetained},
 	} {
 		if err := r.cfg.Store.Each(step.bucket, step.load); err != nil {
-			return fmt.Errorf("load %s from the broker's database: %w", step.bucket, err)
+			return fmt.Errorf("load %s from the broker's database: %w: %w", step.bucket, statestore.ErrDamaged, err)
 		}
 	}
 	for id, msg := range messages {
@@ -159,6 +161,7 @@ func (r *Router) load() error {
 			r.cfg.Store.Delete(store.Messages, messageKey(id))
 		}
 	}
+	r.limitTotal()
 	return nil
 }
 

@@ -20,13 +20,16 @@ type session struct {
 	conn           *Conn     // nil while no client is connected
 	disconnectedAt time.Time // when the last client disconnected
 
-	stored bool // the session is in the store
+	stored     bool   // the session is in the store
+	subscribed uint64 // batch of the store that makes the subscriptions durable
 
 	will   *Will // of the last client, not yet published
 	willAt time.Time
 }
 
 func (s *session) durable() bool { return s.expiry > 0 }
+
+func (s *session) totalBytes() int64 { return s.bytes + int64(s.queue.Len())*entryBytes }
 
 // entry is a message in the queue of a session.
 type entry struct {
@@ -97,11 +100,32 @@ func (r *Router) enqueue(s *session, msg *shared, e *entry) {
 	if s.conn != nil {
 		s.conn.signal()
 	}
+	r.limitTotal()
+}
+
+// limitTotal ends the sessions with the largest queues until the limit of all queues is kept.
+func (r *Router) limitTotal() {
+	for r.cfg.MaxTotalBytes > 0 && r.totalBytes > r.cfg.MaxTotalBytes {
+		var fullest *session
+		for _, s := range r.sessions {
+			if fullest == nil || s.totalBytes() > fullest.totalBytes() {
+				fullest = s
+			}
+		}
+		if fullest == nil {
+			return
+		}
+		r.end(fullest, StoreFull)
+	}
 }
 
 // push appends e for msg to the queue of s.
 func (r *Router) push(s *session, msg *shared, e *entry) *list.Element {
 	e.msg = msg
+	if msg.refs == 0 {
+		r.totalBytes += msg.bytes
+	}
+	r.totalBytes += entryBytes
 	msg.refs++
 	s.bytes += msg.bytes
 	r.stats.Queued++
@@ -126,9 +150,13 @@ func (r *Router) remove(s *session, el *list.Element) {
 		r.deleteEntry(s, e)
 	}
 	e.msg.refs--
-	if e.msg.refs == 0 && e.msg.body != nil {
-		r.cachedBytes -= e.msg.bytes
-		e.msg.body = nil
+	r.totalBytes -= entryBytes
+	if e.msg.refs == 0 {
+		r.totalBytes -= e.msg.bytes
+		if e.msg.body != nil {
+			r.cachedBytes -= e.msg.bytes
+			e.msg.body = nil
+		}
 	}
 }
 
@@ -152,6 +180,15 @@ func (r *Router) end(s *session, reason Reason) {
 	erase(r.owners, s.owner, s)
 	r.deleteSession(s)
 	r.publishWill(s)
+}
+
+// endUnreadable ends the session of c, a message of which cannot be read from disk.
+func (r *Router) endUnreadable(c *Conn) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if c.s.conn == c {
+		r.end(c.s, Unreadable)
+	}
 }
 
 // publishWill publishes the pending will of s, if any, once.

@@ -22,6 +22,7 @@ const (
 	maxRetainedBytes    = 64 << 20 // their size
 	maxWindow           = 1000     // unacknowledged messages of a connection, even if the client accepts more
 	bodyCache           = 64 << 20 // bytes of queued messages that are kept in memory although they are on disk
+	entryBytes          = 256      // what a place in a queue counts against MaxTotalBytes
 )
 
 // NeverExpires is the session expiry of a session that never expires (MQTT 5, 3.1.2.11.2).
@@ -42,6 +43,10 @@ type Config struct {
 	// MaxQueuedMessages and MaxQueuedBytes limit the queue of one session; required.
 	MaxQueuedMessages int
 	MaxQueuedBytes    int64
+	// MaxTotalBytes limits all queues together: the bytes of their messages, each counted once, and
+	// 256 for each place in a queue. The session with the largest queue is ended first. 0 means no
+	// limit.
+	MaxTotalBytes int64
 	// ReceiveMaximum limits the messages that one client has published and that are not yet
 	// acknowledged; required.
 	ReceiveMaximum int
@@ -80,12 +85,14 @@ type Router struct {
 	ackWaiters  map[*Conn]struct{} // connections with an acknowledgement that waits for a batch
 	uncommitted []*shared          // messages passed to the store, oldest first
 	cachedBytes int64              // size of the message bodies in memory
+	totalBytes  int64              // see Config.MaxTotalBytes
 	barriers    []barrier          // waiters for a batch, by ascending batch
 	stopping    bool
 	stats       Stats
 }
 
-// New returns a router with the sessions in the store. It reports every fault of cfg at once.
+// New returns a router with the sessions in the store. It reports every fault of cfg at once. The
+// error for a store whose content cannot be read wraps [statestore.ErrDamaged].
 // The store's OnCommit must call [Router.Committed]; nothing is durable before.
 func New(cfg Config) (*Router, error) {
 	if err := cfg.validate(); err != nil {

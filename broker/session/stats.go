@@ -13,6 +13,8 @@ const (
 	Expired         Reason = "session_expired"   // the client did not reconnect in time
 	QueueFull       Reason = "queue_full"        // the queue exceeded its limits
 	TooManySessions Reason = "too_many_sessions" // the identity has too many sessions
+	StoreFull       Reason = "store_full"        // all queues together exceeded their limit, and this one was the largest
+	Unreadable      Reason = "unreadable"        // a queued message cannot be read from disk
 
 	// Reasons for dropping single messages.
 	MessageExpired  Reason = "message_expired"   // the message expiry interval elapsed
@@ -22,7 +24,7 @@ const (
 
 // Reasons returns every reason for which messages are dropped.
 func Reasons() []Reason {
-	return []Reason{CleanStart, Disconnected, Expired, QueueFull, TooManySessions, MessageExpired, TooLarge, RefusedByClient}
+	return []Reason{CleanStart, Disconnected, Expired, QueueFull, TooManySessions, StoreFull, Unreadable, MessageExpired, TooLarge, RefusedByClient}
 }
 
 // Stats holds current numbers, and counts since the start of the router.
@@ -33,6 +35,7 @@ type Stats struct {
 	Retained      int               // current retained messages
 	Queued        int               // messages in all queues, including sent and unacknowledged ones
 	QueuedBytes   int64             // size of the queued messages
+	TotalBytes    int64             // what counts against Config.MaxTotalBytes
 	Received      uint64            // messages accepted from clients, including wills
 	Sent          uint64            // messages returned by Next, including repetitions
 	Dropped       map[Reason]uint64 // messages that were queued and dropped
@@ -44,6 +47,7 @@ func (r *Router) Stats() Stats {
 	defer r.mu.Unlock()
 	out := r.stats
 	out.Dropped = maps.Clone(r.stats.Dropped)
+	out.TotalBytes = r.totalBytes
 	out.Sessions, out.Retained = len(r.sessions), len(r.retained)
 	for _, s := range r.sessions {
 		if s.conn != nil {

@@ -16,13 +16,16 @@ func (c *Conn) Subscribe(sub Subscription) error {
 	if s.conn != c {
 		return nil // the client is gone: nobody reads the result
 	}
-	_, existed := s.subs[sub.Filter]
+	before, existed := s.subs[sub.Filter]
 	if !existed && len(s.subs) >= maxSubscriptions {
 		return ErrQuota
 	}
-	s.subs[sub.Filter] = sub
-	r.index.add(s, sub)
-	r.storeSession(s)
+	if before != sub {
+		s.subs[sub.Filter] = sub
+		r.index.add(s, sub)
+		r.storeSession(s)
+		s.subscribed = r.barrier()
+	}
 	if group, _ := topicfilter.SplitShare(sub.Filter); group != "" || sub.RetainHandling == 2 || sub.RetainHandling == 1 && existed {
 		return nil
 	}
@@ -61,14 +64,15 @@ func (c *Conn) Subscriptions() []Subscription {
 	return slices.Collect(maps.Values(c.s.subs))
 }
 
-// Durable returns a channel that is closed when the current state of the session is durable.
-// It is closed at once for a session that ends with its connection.
+// Durable returns a channel that is closed when the subscriptions of the session are durable. It is
+// closed at once for a session that ends with its connection, or if they have not changed: while the
+// disk is full, clients that reconnect must be able to take their messages.
 func (c *Conn) Durable() <-chan struct{} {
 	r := c.router
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	done := make(chan struct{})
-	batch := r.barrier()
+	batch := c.s.subscribed
 	if !c.s.durable() || batch <= r.committed {
 		close(done)
 		return done

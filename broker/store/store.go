@@ -34,16 +34,18 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// Open opens or creates the database. Only one process can have it open. Close it when done.
+// Open opens or creates the database. Only one process can have it open. A damaged one is set aside
+// as PATH.damaged-TIME, and an empty one takes its place. Close it when done.
 func Open(config Config) (*statestore.Store, error) {
 	if err := os.MkdirAll(filepath.Dir(config.Path), 0o700); err != nil {
 		return nil, fmt.Errorf("open broker database: %w", err)
 	}
 	return statestore.Open(statestore.Config{
 		Name: "broker database", Path: config.Path,
-		Meta:           "meta",
-		Check:          func(meta *bbolt.Bucket) error { return statestore.RequireValue(meta, "format", format) },
-		Buckets:        []statestore.Bucket{Sessions, Queue, Messages, Retained},
+		Meta:     "meta",
+		Check:    func(meta *bbolt.Bucket) error { return statestore.RequireValue(meta, "format", format) },
+		Buckets:  []statestore.Bucket{Sessions, Queue, Messages, Retained},
+		SetAside: true, Recovery: "clients then find no session and resync",
 		NoFreelistSync: true, OnCommit: config.OnCommit, Logger: config.Logger,
 	})
 }

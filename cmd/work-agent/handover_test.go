@@ -50,19 +50,25 @@ const (
 	password = "secret"
 )
 
-// replica runs work-agent until it is stopped.
-func replica(t *testing.T, configFile, state string) (stop func()) {
+// launch starts work-agent with state in a directory. It is killed at the end of the test.
+func launch(t *testing.T, configFile, state string, flags ...string) *exec.Cmd {
 	t.Helper()
 	plane.Require(t)
-	cmd := exec.Command(os.Args[0],
-		"--cluster-name="+cluster, "--transport-config="+configFile, "--kubeconfig="+plane.Kubeconfig,
-		"--listen-address=127.0.0.1:0", "--leader-election-namespace=default", "--state-dir="+state)
+	cmd := exec.Command(os.Args[0], append([]string{
+		"--cluster-name=" + cluster, "--transport-config=" + configFile, "--kubeconfig=" + plane.Kubeconfig, "--state-dir=" + state,
+	}, flags...)...)
 	cmd.Env = append(os.Environ(), asAgent+"=1")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	cmd.Stderr = t.Output()
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, cmd.Start())
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	return cmd
+}
+
+// replica runs work-agent until it is stopped.
+func replica(t *testing.T, configFile, state string) (stop func()) {
+	t.Helper()
+	cmd := launch(t, configFile, state, "--listen-address=127.0.0.1:0", "--leader-election-namespace=default")
 	stop = sync.OnceFunc(func() {
 		if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
 			t.Error(err)
@@ -75,11 +81,11 @@ func replica(t *testing.T, configFile, state string) (stop func()) {
 	return stop
 }
 
-// applied creates a work and waits until it is applied.
-func applied(t *testing.T, works workclientv1.ManifestWorkInterface, name string) {
+// applied creates a work with a ConfigMap of some data, and waits until it is applied.
+func applied(t *testing.T, works workclientv1.ManifestWorkInterface, name, data string) {
 	t.Helper()
 	work := &workv1.ManifestWork{ObjectMeta: metav1.ObjectMeta{Namespace: cluster, Name: name}}
-	raw := fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"handover-%s","namespace":"default"}}`, name)
+	raw := fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"handover-%s","namespace":"default"},"data":{"a":%q}}`, name, data)
 	work.Spec.Workload.Manifests = []workv1.Manifest{{RawExtension: runtime.RawExtension{Raw: []byte(raw)}}}
 	if _, err := works.Create(t.Context(), work, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
@@ -89,39 +95,45 @@ func applied(t *testing.T, works workclientv1.ManifestWorkInterface, name string
 	})
 }
 
-// TestHandover stops the leader of two replicas. The other one serves the cluster long before the Lease
-// would have expired.
-func TestHandover(t *testing.T) {
+// newSource runs a broker and a source. It returns the source's works for the cluster, and the
+// transport configuration of an agent.
+func newSource(t *testing.T) (works workclientv1.ManifestWorkInterface, configFile string) {
+	t.Helper()
 	b := brokertest.Start(t, broker.Config{Users: []broker.User{
 		{Username: "ops", Password: password, Role: acl.Source}, {Username: cluster, Password: password, Role: acl.Agent},
 	}})
 	topics := wire.Topics{SourceEvents: "sources/ops/clusters/+/sourceevents", AgentEvents: "sources/ops/clusters/+/agentevents"}
 	transport, err := mqtt.New(mqtt.Config{ClientID: "ops", Broker: config.Config{BrokerHost: b.Addr, Username: "ops", Password: password, Topics: topics}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	client, err := source.New(source.Config{SourceID: "ops", Topics: topics, Transport: transport})
-	if err != nil {
-		t.Fatal(err)
-	}
+	kit.NoError(t, err)
 	kit.Run(t, "source", client.Run)
-	works := client.ManifestWorks(cluster)
+	return client.ManifestWorks(cluster), written(t, fmt.Sprintf("brokerHost: %s\nusername: %s\npassword: %s\nreceiveMaximum: 5\n"+
+		"topics: {sourceEvents: %s, agentEvents: %s}\n", b.Addr, cluster, password, topics.SourceEvents, topics.AgentEvents))
+}
+
+// deleted deletes works and waits until they are gone.
+func deleted(t *testing.T, works workclientv1.ManifestWorkInterface, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		kit.NoError(t, works.Delete(t.Context(), name, metav1.DeleteOptions{}))
+		kit.Await(t, works, name, "is gone", func(w *workv1.ManifestWork) bool { return w == nil })
+	}
+}
+
+// TestHandover stops the leader of two replicas. The other one serves the cluster long before the Lease
+// would have expired.
+func TestHandover(t *testing.T) {
+	works, file := newSource(t)
 	dir := t.TempDir()
-	file := written(t, fmt.Sprintf("brokerHost: %s\nusername: %s\npassword: %s\ntopics: {sourceEvents: %s, agentEvents: %s}\n",
-		b.Addr, cluster, password, topics.SourceEvents, topics.AgentEvents))
 	stopFirst := replica(t, file, filepath.Join(dir, "first"))
-	applied(t, works, "before")
+	applied(t, works, "before", "")
 	replica(t, file, filepath.Join(dir, "second"))
 	stopFirst()
 	start := time.Now()
-	applied(t, works, "after")
+	applied(t, works, "after", "")
 	if took := time.Since(start); took > 10*time.Second {
 		t.Errorf("the second replica took %v to serve the cluster: the Lease was not handed over", took)
 	}
-	for _, name := range []string{"before", "after"} {
-		if err := works.Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
-			t.Fatal(err)
-		}
-		kit.Await(t, works, name, "is gone", func(w *workv1.ManifestWork) bool { return w == nil })
-	}
+	deleted(t, works, "before", "after")
 }

@@ -125,6 +125,13 @@ func TestKilledBrokerKeepsAcknowledgedMessages(t *testing.T) {
 	if !connack.SessionPresent {
 		t.Fatal("the session is lost")
 	}
+	receiveAll(t, agent, acked)
+	t.Logf("%d messages acknowledged, all arrived", len(acked))
+}
+
+// receiveAll receives until every acknowledged message has arrived, in order and once.
+func receiveAll(t *testing.T, agent *mqttkit.Client, acked map[int]bool) {
+	t.Helper()
 	_ = agent.SetDeadline(time.Now().Add(30 * time.Second))
 	last := -1
 	seen := map[int]bool{}
@@ -144,7 +151,6 @@ func TestKilledBrokerKeepsAcknowledgedMessages(t *testing.T) {
 		seen[n] = true
 		agent.Ack(publish.PacketID)
 	}
-	t.Logf("%d messages acknowledged, all arrived", len(acked))
 }
 
 func missing(acked, seen map[int]bool) int {

@@ -84,7 +84,7 @@ func New(config Config) (*Agent, error) {
 	if err != nil {
 		return nil, errors.Join(err, a.state.Close())
 	}
-	registerMetrics(config.Registerer, a.inbox, a.outbox)
+	registerMetrics(config.Registerer, a.inbox, a.outbox, a.state)
 	return a, nil
 }
 
@@ -198,7 +198,10 @@ func (a *Agent) Ready() error {
 	if !a.ready.Load() {
 		return errors.New("the state of the cluster is not known yet")
 	}
-	return a.state.Err()
+	if err := a.state.Err(); err != nil {
+		return fmt.Errorf("%w; the agent works in memory only until it can be written: make room on the disk, or make it writable", err)
+	}
+	return nil
 }
 
 // Connected returns nil if the agent is connected to the broker, else an error.

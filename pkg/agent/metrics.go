@@ -6,11 +6,12 @@ import (
 
 	"github.com/workwire/workwire/pkg/agent/inbox"
 	"github.com/workwire/workwire/pkg/agent/outbox"
+	"github.com/workwire/workwire/pkg/statestore"
 )
 
 // registerMetrics registers the metrics of the inbox and the outbox; docs/operations.md explains
 // them.
-func registerMetrics(registerer prometheus.Registerer, in *inbox.Inbox, out *outbox.Outbox) {
+func registerMetrics(registerer prometheus.Registerer, in *inbox.Inbox, out *outbox.Outbox, state *statestore.Store) {
 	factory := promauto.With(registerer)
 	gauge := func(name, help string, value func() float64) {
 		factory.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value)
@@ -21,6 +22,12 @@ func registerMetrics(registerer prometheus.Registerer, in *inbox.Inbox, out *out
 	gauge("workwire_agent_works", "Works held.", func() float64 { return float64(in.Len()) })
 	gauge("workwire_agent_works_deletion_held", "Works that their source does not know and that are kept until somebody decides.",
 		func() float64 { return float64(in.Held()) })
+	gauge("workwire_agent_state_in_memory_only", "1 while the state directory cannot be written, else 0.", func() float64 {
+		if state.Err() != nil {
+			return 1
+		}
+		return 0
+	})
 	gauge("workwire_agent_statuses_pending", "Works whose newest status the broker has not acknowledged.",
 		func() float64 { return float64(out.Stats().Pending) })
 	counter("workwire_agent_statuses_published_total", "Statuses that the broker acknowledged.", func() uint64 { return out.Stats().Published })

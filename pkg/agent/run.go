@@ -18,7 +18,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
 	var running stages
-	running.start(ctx, fail, func(ctx context.Context) error { return store.Run(ctx, a.state, a.config.Logger) })
+	running.start(ctx, fail, func(ctx context.Context) error { return store.Run(ctx, a.state) })
 	running.start(ctx, fail, a.watches...)
 	if a.reconciler.Recover(ctx) {
 		a.ready.Store(true)

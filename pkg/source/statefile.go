@@ -51,7 +51,7 @@ func openStateFile(path string, source wire.SourceID, floor wire.Generation) (*s
 	f := &stateFile{ended: make(chan error, 1)}
 	file, err := statestore.Open(statestore.Config{
 		Name: "state file", Path: path, Buckets: []statestore.Bucket{worksBucket},
-		Meta: sourceBucket,
+		Meta: sourceBucket, Recovery: "restore a backup first if there is one: without it, every work must be created again",
 		Check: func(meta *bbolt.Bucket) error {
 			isNew := meta.Get([]byte(keyFormat)) == nil
 			if err := statestore.RequireValue(meta, keyFormat, stateFormat); err != nil {

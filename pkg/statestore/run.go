@@ -19,6 +19,12 @@ const (
 	maxTransaction = 16 << 20
 	// maxUpdates is how many updates share one transaction.
 	maxUpdates = 256
+	// maxDeletions is how many deletions share a transaction while the disk is full: they need free
+	// pages for the pages that they change.
+	maxDeletions = 32
+	// minRetry and maxRetry bound the time between a failed commit and the next one.
+	minRetry = 250 * time.Millisecond
+	maxRetry = 30 * time.Second
 )
 
 // Run commits changes until ctx ends, and then those that are left. It returns an error if a commit
@@ -29,14 +35,51 @@ func (s *Store) Run(ctx context.Context) error {
 		<-ctx.Done()
 		return nil
 	}
+	return s.run(ctx, func(err error) error { return err })
+}
+
+// Keep is like Run, but goes on after a failed commit: it logs the first failure, retries after 250ms
+// to 30s until one succeeds, and logs that. It returns the error of the last commit.
+func (s *Store) Keep(ctx context.Context) error {
+	if s == nil {
+		<-ctx.Done()
+		return nil
+	}
+	pause := time.Duration(0) // 0 unless the last commit failed
+	return s.run(ctx, func(err error) error {
+		switch {
+		case err != nil && pause == 0:
+			s.config.Logger.Error("state cannot be written, retrying", "error", err, "inMemoryOnly", s.config.Volatile)
+			pause = minRetry
+		case err != nil:
+			pause = min(2*pause, maxRetry)
+		case pause > 0:
+			s.config.Logger.Info("state is written again", "file", s.config.Path)
+			pause = 0
+		}
+		if pause > 0 {
+			select {
+			case <-ctx.Done():
+			case <-time.After(pause):
+			}
+		}
+		return nil
+	})
+}
+
+// run commits changes until ctx ends or committed, which gets the result of each commit, returns an error.
+func (s *Store) run(ctx context.Context, committed func(error) error) error {
 	for {
 		select {
 		case <-ctx.Done():
 			return s.commit()
 		case <-s.wake:
 			s.collect(ctx)
-			if err := s.commit(); err != nil {
+			err := s.commit()
+			if err != nil {
 				s.signal()
+			}
+			if err := committed(err); err != nil {
 				return err
 			}
 		}
@@ -79,7 +122,10 @@ func (s *Store) commit() error {
 	s.pending, s.waiting, s.batch = map[slot]change{}, nil, batch+1
 	s.mu.Unlock()
 
-	left, err := s.writeAll(changes)
+	left, err := sortedSlots(changes), s.reopen()
+	if err == nil {
+		left, err = s.writeAll(left, changes)
+	}
 
 	s.mu.Lock()
 	s.failed = err
@@ -89,8 +135,15 @@ func (s *Store) commit() error {
 				s.pending[at] = changes[at]
 			}
 		}
-		s.waiting = append(waiting, s.waiting...)
+		waiting = append(waiting, s.waiting...)
+		s.waiting = nil
+		if !s.config.Volatile {
+			waiting, s.waiting = nil, waiting
+		}
 		s.mu.Unlock()
+		for _, u := range waiting {
+			u.done(nil)
+		}
 		return err
 	}
 	s.mu.Unlock()
@@ -105,15 +158,34 @@ func (s *Store) writeError(err error) error {
 	return fmt.Errorf("write %s %s: %w", s.config.Name, s.config.Path, err)
 }
 
-// writeAll writes changes and returns the slots that it could not write.
-func (s *Store) writeAll(changes map[slot]change) (left []slot, err error) {
-	left = sortedSlots(changes)
+// writeAll writes the changes of slots and returns those that it could not write. On a full disk it
+// writes deletions all the same: they need few pages, and make room for the rest.
+func (s *Store) writeAll(left []slot, changes map[slot]change) ([]slot, error) {
 	for len(left) > 0 {
 		n, err := s.write(left, changes, maxTransaction)
-		if err != nil {
+		if err == nil {
+			left = left[n:]
+			continue
+		}
+		var deletions, rest []slot
+		for _, at := range left {
+			if changes[at].encode == nil {
+				deletions = append(deletions, at)
+			} else {
+				rest = append(rest, at)
+			}
+		}
+		if !writeFailed(err) {
 			return left, err
 		}
-		left = left[n:]
+		for len(deletions) > 0 {
+			n := min(len(deletions), maxDeletions)
+			if _, failed := s.write(deletions[:n], changes, maxTransaction); failed != nil {
+				break
+			}
+			deletions = deletions[n:]
+		}
+		return append(rest, deletions...), err
 	}
 	return nil, nil
 }
@@ -129,7 +201,7 @@ func sortedSlots(changes map[slot]change) []slot {
 // returns their number.
 func (s *Store) write(slots []slot, changes map[slot]change, limit int) (n int, err error) {
 	err = guard(func() error {
-		return s.db.Update(func(tx *bbolt.Tx) error {
+		return s.database().Update(func(tx *bbolt.Tx) error {
 			size := 0
 			for n = 0; n < len(slots) && size <= limit; n++ {
 				written, err := s.writeOne(tx.Bucket([]byte(slots[n].bucket)), slots[n], changes[slots[n]])
@@ -156,6 +228,9 @@ func (s *Store) writeOne(bucket *bbolt.Bucket, at slot, c change) (int, error) {
 	value, err := c.encode()
 	permanent := err != nil
 	if err == nil {
+		if s.hasChecksums(at.bucket) {
+			value = withChecksum(at.key, value)
+		}
 		err = bucket.Put([]byte(at.key), value)
 		permanent = errors.Is(err, bbolterrors.ErrKeyTooLarge) || errors.Is(err, bbolterrors.ErrValueTooLarge)
 	}

@@ -54,6 +54,13 @@ type Config struct {
 	Check func(meta *bbolt.Bucket) error
 	// Buckets are created if they do not exist.
 	Buckets []Bucket
+	// SetAside renames a damaged file to PATH.damaged-TIME, logs it, and starts with an empty one.
+	// Only the newest damaged file is kept.
+	SetAside bool
+	// Volatile lets callers go on in memory while the disk is full or read-only: barriers pass
+	// although a commit has failed, and Open succeeds with an empty store, whose first commit
+	// replaces what the file holds. Run it with Keep.
+	Volatile bool
 	// Recovery completes error messages about a damaged file: what happens after the file is
 	// moved away.
 	Recovery string
@@ -74,15 +81,16 @@ type Config struct {
 // Store is an open state file. Its methods are safe for concurrent use.
 type Store struct {
 	config Config
-	db     *bbolt.DB
 	wake   chan struct{} // signals changes; capacity 1
 
-	mu      sync.Mutex
-	pending map[slot]change
-	batch   uint64 // the number of the batch that will contain pending
-	waiting []update
-	failed  error // of the last commit
-	closed  bool
+	mu        sync.Mutex
+	db        *bbolt.DB // nil while the file of a Volatile store cannot be opened
+	checksums bool      // the values of Config.Buckets end with a checksum; constant with db
+	pending   map[slot]change
+	batch     uint64 // the number of the batch that will contain pending
+	waiting   []update
+	failed    error // of the last commit
+	closed    bool
 }
 
 // slot is the place of a value.
@@ -165,16 +173,26 @@ type update struct {
 
 func (s *Store) wait(u update) {
 	s.mu.Lock()
-	closed := s.closed
-	if !closed {
+	closed, inMemory := s.closed, s.config.Volatile && s.failed != nil
+	if !closed && !inMemory {
 		s.waiting = append(s.waiting, u)
 	}
 	s.mu.Unlock()
-	if closed {
+	switch {
+	case closed:
 		u.done(ErrClosed)
-		return
+	case inMemory:
+		u.done(nil)
+	default:
+		s.signal()
 	}
-	s.signal()
+}
+
+// database returns the open file, or nil.
+func (s *Store) database() *bbolt.DB {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.db
 }
 
 // Batch returns the number of the batch that makes all previous changes durable. Compare it with
@@ -208,14 +226,19 @@ func (s *Store) signal() {
 // Get returns a copy of the value of key as it is on disk, and whether it exists. Pending changes
 // are not visible.
 func (s *Store) Get(b Bucket, key string) (value []byte, ok bool, err error) {
+	db := s.database()
+	if db == nil {
+		return nil, false, nil
+	}
 	err = guard(func() error {
-		return s.db.View(func(tx *bbolt.Tx) error {
-			value = bytes.Clone(tx.Bucket([]byte(b)).Get([]byte(key)))
-			return nil
+		return db.View(func(tx *bbolt.Tx) error {
+			value, err = s.unsealed(b, key, tx.Bucket([]byte(b)).Get([]byte(key)))
+			value = bytes.Clone(value)
+			return err
 		})
 	})
 	if err != nil {
-		return nil, false, fmt.Errorf("read %s %s: %w", s.config.Name, s.db.Path(), err)
+		return nil, false, fmt.Errorf("read %s %s: %w", s.config.Name, s.config.Path, err)
 	}
 	return value, value != nil, nil
 }
@@ -224,14 +247,19 @@ func (s *Store) Get(b Bucket, key string) (value []byte, ok bool, err error) {
 // returns an error, and returns that error. value is valid during the call only. Pending changes
 // are not visible.
 func (s *Store) Each(b Bucket, read func(key string, value []byte) error) error {
-	if s == nil {
+	if s == nil || s.database() == nil {
 		return nil
 	}
+	db := s.database()
 	var failed error
 	err := guard(func() error {
-		return s.db.View(func(tx *bbolt.Tx) error {
+		return db.View(func(tx *bbolt.Tx) error {
 			return tx.Bucket([]byte(b)).ForEach(func(k, v []byte) error {
-				failed = read(string(k), v)
+				value, err := s.unsealed(b, string(k), v)
+				if err != nil {
+					return err
+				}
+				failed = read(string(k), value)
 				return failed
 			})
 		})
@@ -240,4 +268,19 @@ func (s *Store) Each(b Bucket, read func(key string, value []byte) error) error 
 		return s.config.damaged(err)
 	}
 	return failed
+}
+
+// hasChecksums reports whether the values of a bucket end with a checksum.
+func (s *Store) hasChecksums(b Bucket) bool { return s.checksums && b != s.config.Meta }
+
+// unsealed returns a stored value without its checksum, which it verifies.
+func (s *Store) unsealed(b Bucket, key string, stored []byte) ([]byte, error) {
+	if stored == nil || !s.hasChecksums(b) {
+		return stored, nil
+	}
+	value, ok := withoutChecksum(key, stored)
+	if !ok {
+		return nil, fmt.Errorf("a value in bucket %s has a wrong checksum", b)
+	}
+	return value, nil
 }

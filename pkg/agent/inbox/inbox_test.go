@@ -432,7 +432,7 @@ func opened(t *testing.T, dir string) (*statestore.Store, func()) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return s, kit.Run(t, "the store", func(ctx context.Context) error { return store.Run(ctx, s, nil) })
+	return s, kit.Run(t, "the store", func(ctx context.Context) error { return store.Run(ctx, s) })
 }
 
 func TestWorksOutliveTheAgent(t *testing.T) {

@@ -26,7 +26,7 @@ func kept(t *testing.T, dir string, test func(*statestore.Store)) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer kit.Run(t, "the store", func(ctx context.Context) error { return store.Run(ctx, s, nil) })()
+	defer kit.Run(t, "the store", func(ctx context.Context) error { return store.Run(ctx, s) })()
 	test(s)
 }
 

@@ -85,7 +85,7 @@ func live(t *testing.T, b *memory.Broker, dir string, during func(*outbox.Outbox
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer kit.Run(t, "the store", func(ctx context.Context) error { return store.Run(ctx, state, quiet) })() // ends last
+	defer kit.Run(t, "the store", func(ctx context.Context) error { return store.Run(ctx, state) })() // ends last
 	link := b.Client("quay-agent")
 	out, err := outbox.New(outbox.Config{Agent: "quay-agent", Publisher: link, Store: state, Logger: quiet, Done: func(inbox.Key) {},
 		Topic: func(s wire.SourceID) (string, error) { return "to/" + string(s), nil }, InFlight: 8, Flush: time.Millisecond})

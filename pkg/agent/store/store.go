@@ -10,20 +10,16 @@
 package store
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
-	"math"
 	"os"
 	"path/filepath"
 	"strconv"
 	"time"
 
 	"go.etcd.io/bbolt"
-	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/utils/clock"
 
 	"github.com/workwire/workwire/pkg/statestore"
 )
@@ -59,8 +55,10 @@ type Config struct {
 }
 
 // Open opens the state file in the state directory, and creates both if they do not exist. Its
-// errors say what to do when the directory cannot be written, another process holds the file, the
-// file is damaged, or a later version of the agent wrote it.
+// errors say what to do when the directory cannot be written, another process holds the file, or a
+// later version of the agent wrote it. A damaged file is set aside as state.db.damaged-TIME, and the
+// agent fetches every work again. A full or read-only disk is no error: the store then holds nothing,
+// and keeps what is written to it in memory until it can write to the file.
 func Open(config Config) (*statestore.Store, error) {
 	if config.Dir == "" {
 		return nil, errors.New("open state store: no directory given")
@@ -78,7 +76,7 @@ func Open(config Config) (*statestore.Store, error) {
 	return statestore.Open(statestore.Config{
 		Name: "state file", Path: path,
 		Meta: "meta", Check: checkFormat, Buckets: []statestore.Bucket{Specs, Statuses, Acked},
-		Recovery:    "every work is then fetched again from its source",
+		SetAside: true, Volatile: true, Recovery: "every work is then fetched again from its source",
 		LockTimeout: lockTimeout, Delay: delay, Logger: config.Logger,
 	})
 }
@@ -100,24 +98,7 @@ func checkFormat(meta *bbolt.Bucket) error {
 	return nil
 }
 
-// Run commits what is written to s until ctx ends, then what is left, and closes s. It logs a
-// commit that fails, for instance because the disk is full, and retries it after 250ms to 30s. It
-// returns the error of the last commit. Run must be called once, and its context must end after
-// those of the writers.
-func Run(ctx context.Context, s *statestore.Store, logger *slog.Logger) error {
-	backoff := wait.Backoff{Duration: 250 * time.Millisecond, Factor: 2, Steps: math.MaxInt32, Cap: 30 * time.Second}.
-		DelayWithReset(clock.RealClock{}, 2*time.Minute)
-	for ctx.Err() == nil {
-		err := s.Run(ctx)
-		if err == nil {
-			break
-		}
-		pause := backoff()
-		cmp.Or(logger, slog.Default()).Error("state commit failed, retrying", "retryAfter", pause, "error", err)
-		select {
-		case <-ctx.Done():
-		case <-time.After(pause):
-		}
-	}
-	return errors.Join(s.Run(ctx), s.Close())
-}
+// Run commits what is written to s until ctx ends, then what is left, and closes s. While commits
+// fail, for instance because the disk is full, the agent goes on in memory. Run returns the error of
+// the last commit. Run must be called once, and its context must end after those of the writers.
+func Run(ctx context.Context, s *statestore.Store) error { return errors.Join(s.Keep(ctx), s.Close()) }

@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -100,41 +103,64 @@ func TestOpenOfALaterFormat(t *testing.T) {
 	}
 	dir := setFormat("2")
 	wantOpenError(t, dir, filepath.Join(dir, "state.db"), "format 2", "a newer agent wrote it", "move the file away")
-	dir = setFormat("later")
-	wantOpenError(t, dir, "is damaged", "move it away", "every work is then fetched again")
+	dir = setFormat("later") // damaged
+	kit.NoError(t, open(t, dir).Close())
+	if saved, _ := filepath.Glob(filepath.Join(dir, "state.db.damaged-*")); len(saved) != 1 {
+		t.Errorf("damaged files that are kept: %v, want one", saved)
+	}
 }
 
-// TestCommitIsRetried: Run retries failed commits until one succeeds.
+// wait waits for a barrier, which passes at once while the disk takes no writes.
+func wait(t *testing.T, s *statestore.Store) {
+	t.Helper()
+	done := make(chan error, 1)
+	s.Barrier(func(err error) { done <- err })
+	kit.NoError(t, kit.Receive(t, "the barrier", done))
+}
+
+// run runs s until stop is called or the test ends.
+func run(t *testing.T, s *statestore.Store) (stop func()) {
+	t.Helper()
+	return kit.Run(t, "the store", func(ctx context.Context) error { return store.Run(ctx, s) })
+}
+
+func wantSpecs(t *testing.T, s *statestore.Store, want map[string]string) {
+	t.Helper()
+	got := map[string]string{}
+	kit.NoError(t, s.Each(store.Specs, func(key string, value []byte) error { got[key] = string(value); return nil }))
+	if !maps.Equal(got, want) {
+		t.Errorf("the file holds %v, want %v", got, want)
+	}
+}
+
+func text(s string) statestore.Encoder { return func() ([]byte, error) { return []byte(s), nil } }
+
+// TestCommitIsRetried: barriers pass after a failed commit, and Run retries until one succeeds.
 func TestCommitIsRetried(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir)
-	attempts := 0
+	var attempts atomic.Int32
 	s.Put(store.Specs, "a", func() ([]byte, error) {
-		if attempts++; attempts < 3 {
+		if attempts.Add(1) < 3 {
 			panic("no space") // as bbolt does
 		}
 		return []byte("1"), nil
 	})
-	s.Put(store.Statuses, "b", func() ([]byte, error) { return []byte("1"), nil })
-	ctx, cancel := context.WithCancel(t.Context())
-	s.Barrier(func(err error) {
-		if err != nil {
-			t.Errorf("the barrier got %v", err)
-		}
-		cancel()
-	})
-	time.AfterFunc(kit.Patience, cancel)
-	if err := store.Run(ctx, s, quiet); err != nil || attempts != 3 {
-		t.Errorf("Run: %v after %d attempts, want success with the third", err, attempts)
+	s.Put(store.Statuses, "b", text("1"))
+	stop := run(t, s)
+	wait(t, s)
+	if err := s.Err(); err == nil {
+		t.Error("the barrier passed, but no failure is reported")
 	}
-	s = open(t, dir) // Run has closed it
-	for _, at := range []struct {
-		bucket statestore.Bucket
-		key    string
-	}{{store.Specs, "a"}, {store.Statuses, "b"}} {
-		if _, ok, err := s.Get(at.bucket, at.key); !ok || err != nil {
-			t.Errorf("%s %s is not on disk: %v", at.bucket, at.key, err)
-		}
+	kit.True(t, "a commit", func() bool { return s.Err() == nil })
+	if n := attempts.Load(); n != 3 {
+		t.Errorf("%d attempts, want 3", n)
+	}
+	stop()
+	s = open(t, dir)
+	wantSpecs(t, s, map[string]string{"a": "1"})
+	if _, ok, err := s.Get(store.Statuses, "b"); !ok || err != nil {
+		t.Errorf("the status is not on disk: %v", err)
 	}
 }
 
@@ -143,7 +169,63 @@ func TestRunReportsTheLastFailure(t *testing.T) {
 	s.Put(store.Specs, "a", func() ([]byte, error) { panic("no space") })
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := store.Run(ctx, s, quiet); err == nil || !strings.Contains(err.Error(), "no space") {
+	if err := store.Run(ctx, s); err == nil || !strings.Contains(err.Error(), "no space") {
 		t.Errorf("Run: %v", err)
 	}
+}
+
+// TestFullDisk: while the disk is full, barriers pass, Err says so, and the log does once; when there
+// is room again, everything is written.
+func TestFullDisk(t *testing.T) {
+	disk := kit.NewDisk(t, 4<<20)
+	var log kit.Log
+	s, err := store.Open(store.Config{Dir: disk.Dir, Logger: log.Logger()})
+	kit.NoError(t, err)
+	stop := run(t, s)
+	s.Put(store.Specs, "before", text("1"))
+	s.Put(store.Specs, "deleted", text("1"))
+	wait(t, s)
+	free := disk.Fill()
+	large := strings.Repeat("spec ", 50_000)
+	s.Delete(store.Specs, "deleted")
+	for range 20 {
+		s.Put(store.Specs, "large", text(large))
+		wait(t, s)
+	}
+	kit.True(t, "a commit to fail", func() bool { return errors.Is(s.Err(), syscall.ENOSPC) })
+	time.Sleep(time.Second) // some attempts
+	wait(t, s)
+	free()
+	kit.True(t, "a commit", func() bool { return s.Err() == nil })
+	s.Put(store.Specs, "after", text("1"))
+	wait(t, s)
+	stop()
+	if got := log.String(); strings.Count(got, "state cannot be written") != 1 || strings.Count(got, "state is written again") != 1 {
+		t.Errorf("the log is:\n%s", got)
+	}
+	wantSpecs(t, open(t, disk.Dir), map[string]string{"before": "1", "large": large, "after": "1"})
+}
+
+// TestReadOnlyDisk: a store that cannot be opened for writing works in memory, and replaces the file,
+// which it has not read, once it can.
+func TestReadOnlyDisk(t *testing.T) {
+	disk := kit.NewDisk(t, 4<<20)
+	s := open(t, disk.Dir)
+	stop := run(t, s)
+	s.Put(store.Specs, "old", text("1"))
+	wait(t, s)
+	stop()
+	disk.SetReadOnly(true)
+	s = open(t, disk.Dir)
+	wantSpecs(t, s, map[string]string{})
+	stop = run(t, s)
+	s.Put(store.Specs, "new", text("1"))
+	wait(t, s)
+	if err := s.Err(); !errors.Is(err, syscall.EROFS) {
+		t.Errorf("Err = %v, want a read-only file system", err)
+	}
+	disk.SetReadOnly(false)
+	kit.True(t, "a commit", func() bool { return s.Err() == nil })
+	stop()
+	wantSpecs(t, open(t, disk.Dir), map[string]string{"new": "1"})
 }

@@ -1,0 +1,21 @@
+//go:build !linux
+
+package kit
+
+import "testing"
+
+// Disk is a file system of its own that a test can fill.
+type Disk struct{ Dir string }
+
+// NewDisk skips the test.
+func NewDisk(t testing.TB, _ int) *Disk {
+	t.Helper()
+	t.Skip("a disk that can be filled needs Linux")
+	return nil
+}
+
+// Fill does nothing.
+func (*Disk) Fill() (free func()) { return func() {} }
+
+// SetReadOnly does nothing.
+func (*Disk) SetReadOnly(bool) {}
