@@ -118,7 +118,7 @@ func (w *world) lose(messages *lossy, link *transporttest.Proxy) {
 func (w *world) freeze(p *process.Process) {
 	w.Helper()
 	kit.NoError(w, p.Signal(syscall.SIGSTOP))
-	w.during(8*time.Second, 8)
+	w.during(9*time.Second, 8)
 	kit.NoError(w, p.Signal(syscall.SIGCONT))
 }
 
@@ -136,7 +136,7 @@ func (w *world) partition(link *transporttest.Proxy) {
 	w.Helper()
 	w.during(time.Second, 4)
 	link.Stall()
-	w.during(8*time.Second, 8)
+	w.during(9*time.Second, 8)
 	link.Resume()
 }
 

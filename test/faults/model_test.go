@@ -21,7 +21,7 @@ import (
 )
 
 // limit is within what time all must be as the model says after the last fault, on a busy machine. Backoffs end within a minute.
-const limit = 3 * time.Minute
+const limit = time.Minute
 
 // model is what must be true once all programs run and are connected.
 type model struct {

@@ -76,15 +76,21 @@ func newWorld(t *testing.T, seed uint64, change func(*world)) *world {
 	return w
 }
 
-// transport writes the transport configuration of a user who connects through link. The keepAlive is short, so that a cut is
-// noticed within seconds.
+// settings are the rest of a transport configuration. The keepAlive is the shortest that brokers recommend, so that a cut is noticed
+// within seconds.
+const settings = `  sourceBroadcast: sources/+/sourcebroadcast
+  agentBroadcast: clusters/+/agentbroadcast
+keepAlive: 5
+`
+
+// transport writes the transport configuration of a user who connects through link.
 func (w *world) transport(user string, link *transporttest.Proxy) string {
 	w.Helper()
 	file, err := w.broker.WriteTransport(user, link.Addr)
 	kit.NoError(w, err)
 	text, err := os.ReadFile(file)
 	kit.NoError(w, err)
-	kit.NoError(w, os.WriteFile(file, append(text, "keepAlive: 4\n"...), 0o600))
+	kit.NoError(w, os.WriteFile(file, append(text, settings...), 0o600))
 	return file
 }
 
