@@ -57,8 +57,8 @@ func fleets() map[string]func(*testing.T) *fleet {
 	}
 }
 
-// fleetUsers returns the users: the user name of an agent is its cluster, the user name of a
-// source is not a valid cluster name.
+// fleetUsers returns the users: the user name of an agent is its cluster, the user name of a source
+// is not a valid cluster name.
 func fleetUsers() []broker.User {
 	var out []broker.User
 	for _, id := range append(acltest.Identities(), fenceAgent, fenceSource) {
@@ -156,8 +156,8 @@ func (f *fleet) checkLogin(t *testing.T) {
 }
 
 // checkReading subscribes one client for each attempt. Each topic has a retained message and
-// receives a live one after that. A last message on the reader's fence topic marks the end of
-// what it could read.
+// receives a live one after that. A last message on the reader's fence topic marks the end of what
+// it could read.
 func (f *fleet) checkReading(t *testing.T) {
 	owners := map[acl.Identity]*client{}
 	for _, id := range append(acltest.Identities(), fenceAgent, fenceSource) {
@@ -231,7 +231,8 @@ func (f *fleet) checkRead(t *testing.T, a acltest.Attempt, got map[string]bool) 
 		own := topic.Publisher == a.Who && strings.HasSuffix(topic.Name, "/sourcebroadcast")
 		if acltest.Matches(filter, topic.Name) && (topic.ReadBy(a.Who) && a.Allowed || f.mosquitto && (topic.ReadBy(a.Who) || own)) {
 			want["live "+topic.Name] = true
-			// Mosquitto 2.0.11 sends retained messages to shared subscriptions; 2.0.21 does not, as MQTT 5 says.
+			// Mosquitto 2.0.11 sends retained messages to shared subscriptions; 2.0.21 does not, as
+			// MQTT 5 says.
 			if retained := "retained " + topic.Name; !shared || f.mosquitto && got[retained] {
 				want[retained] = true
 			}
@@ -261,8 +262,8 @@ func fenceOf(id acl.Identity) (topic string, publisher acl.Identity) {
 // ways are the ways to publish.
 var ways = []string{"at QoS 0", "at QoS 1", "retained", "as a will"}
 
-// checkPublishing makes every attempt to publish in every way, and checks the live and the
-// retained messages of the readers.
+// checkPublishing makes every attempt to publish in every way, and checks the live and the retained
+// messages of the readers.
 func (f *fleet) checkPublishing(t *testing.T) {
 	reader := func(id acl.Identity, name string) *client {
 		c := dial(t, f.addr, f.optionsFor(t, id, name+" "+id.String()))
@@ -328,8 +329,8 @@ func (f *fleet) publish(t *testing.T, a acltest.Attempt, way, clientID string) {
 	switch way {
 	case "at QoS 0":
 		_, _ = c.Publish(t.Context(), &paho.Publish{Topic: a.Topic, Payload: payload}) // the readers show the result
-		// A connection that takes the session over may end this one before the broker has read the message.
-		// The broker answers in order, so an answer to whatever follows shows that it has.
+		// A connection that takes the session over may end this one before the broker has read the
+		// message. The broker answers in order, so an answer to whatever follows shows that it has.
 		_, _ = c.Subscribe(t.Context(), &paho.Subscribe{Subscriptions: []paho.SubscribeOptions{{Topic: a.Topic}}})
 		c.leave()
 	case "as a will":

@@ -18,8 +18,8 @@ import (
 	"github.com/workwire/workwire/broker/acl"
 )
 
-// HashPassword returns the bcrypt hash of password for [User.PasswordHash]. It returns an error
-// if the password is empty or longer than 72 bytes, the limit of bcrypt.
+// HashPassword returns the bcrypt hash of password for [User.PasswordHash]. It returns an error if
+// the password is empty or longer than 72 bytes, the limit of bcrypt.
 func HashPassword(password string) (string, error) {
 	if password == "" {
 		return "", errors.New("hash the password: the password is empty")
@@ -31,15 +31,15 @@ func HashPassword(password string) (string, error) {
 	return string(hash), nil
 }
 
-// Errors of authentication. Log and metrics distinguish them; the client receives only "bad
-// user name or password".
+// Errors of authentication. Log and metrics distinguish them; the client receives only "bad user
+// name or password".
 var (
 	errAnonymous   = errors.New("no user name and no client certificate; anonymous clients are refused")
 	errBadPassword = errors.New("unknown user name or wrong password")
 )
 
-// decoyHash is compared with the passwords of unknown users, so that the time of a refusal
-// does not reveal whether the user exists. It is the hash of random bytes.
+// decoyHash is compared with the passwords of unknown users, so that the time of a refusal does not
+// reveal whether the user exists. It is the hash of random bytes.
 const decoyHash = "$2a$10$I7E44C5VdnNU3Izjvw3aV.CM2IbizTue7ADt.AArKNmGYFm7SeS4u"
 
 // authenticator authenticates clients. It is safe for concurrent use.
@@ -77,9 +77,8 @@ func newAuthenticator(cfg Config) (*authenticator, error) {
 	return a, nil
 }
 
-// byPassword authenticates a user by password. A password that was accepted before is
-// recognized by its MAC: a bcrypt check for each of a thousand reconnecting agents would take
-// half a minute.
+// byPassword authenticates a user by password. A password that was accepted before is recognized by
+// its MAC: a bcrypt check for each of a thousand reconnecting agents would take half a minute.
 func (a *authenticator) byPassword(username string, password []byte) (acl.Identity, error) {
 	acc, ok := a.users[username]
 	if !ok {
@@ -130,8 +129,8 @@ func (a *authenticator) byCertificate(cert *x509.Certificate) (acl.Identity, err
 	return certificateIdentity(cert.Subject.CommonName, cert.Subject.OrganizationalUnit, a.certs)
 }
 
-// certificateIdentity returns the identity for the subject of a certificate: the one mapped to
-// its common name, else the common name as id, with the role named by an organizational unit.
+// certificateIdentity returns the identity for the subject of a certificate: the one mapped to its
+// common name, else the common name as id, with the role named by an organizational unit.
 func certificateIdentity(commonName string, units []string, mapped map[string]Certificate) (acl.Identity, error) {
 	if c, ok := mapped[commonName]; ok {
 		return c.Identity(), nil
@@ -156,8 +155,8 @@ func certificateIdentity(commonName string, units []string, mapped map[string]Ce
 	return id, nil
 }
 
-// watchedFile is a small file that is read again when its size or modification time changes.
-// It is safe for concurrent use.
+// watchedFile is a small file that is read again when its size or modification time changes. It is
+// safe for concurrent use.
 type watchedFile struct {
 	path string
 

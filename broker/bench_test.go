@@ -12,8 +12,8 @@ import (
 	"github.com/workwire/workwire/test/kit/mqttkit"
 )
 
-// BenchmarkDelivery measures messages of 1 KiB per second from one publisher, with a window of
-// 1000 messages, to one session. It ends when all messages are acknowledged to the publisher and
+// BenchmarkDelivery measures messages of 1 KiB per second from one publisher, with a window of 1000
+// messages, to one session. It ends when all messages are acknowledged to the publisher and
 // received by the subscriber, if that is connected.
 func BenchmarkDelivery(b *testing.B) {
 	for _, mode := range []struct {

@@ -16,8 +16,8 @@ import (
 	"github.com/workwire/workwire/pkg/serve"
 )
 
-// Broker is an MQTT 5 broker for the topics of the protocol. Create it with [New] and run it
-// once with [Broker.Run]. Its methods are safe for concurrent use.
+// Broker is an MQTT 5 broker for the topics of the protocol. Create it with [New] and run it once
+// with [Broker.Run]. Its methods are safe for concurrent use.
 type Broker struct {
 	cfg      Config
 	ready    chan struct{}
@@ -25,8 +25,8 @@ type Broker struct {
 	httpAddr string   // likewise
 }
 
-// New returns a broker that is not running. It reports every fault of cfg at once, does not
-// listen and opens no file.
+// New returns a broker that is not running. It reports every fault of cfg at once, does not listen
+// and opens no file.
 func New(cfg Config) (*Broker, error) {
 	cfg.setDefaults()
 	if err := cfg.validate(); err != nil {
@@ -35,8 +35,8 @@ func New(cfg Config) (*Broker, error) {
 	return &Broker{cfg: cfg, ready: make(chan struct{})}, nil
 }
 
-// Ready returns a channel that is closed once every listener accepts clients. It stays open
-// forever if Run fails before that, so wait for both.
+// Ready returns a channel that is closed once every listener accepts clients. It stays open forever
+// if Run fails before that, so wait for both.
 func (b *Broker) Ready() <-chan struct{} { return b.ready }
 
 // Addr returns the host:port of the first listener, with the chosen port if the configured
@@ -48,8 +48,8 @@ func (b *Broker) Addr() string {
 	return b.addrs[0]
 }
 
-// HTTPAddr returns the host:port of metrics and health. It returns "" if they are not served,
-// and before [Broker.Ready].
+// HTTPAddr returns the host:port of metrics and health. It returns "" if they are not served, and
+// before [Broker.Ready].
 func (b *Broker) HTTPAddr() string {
 	if !b.isReady() {
 		return ""
@@ -66,9 +66,9 @@ func (b *Broker) isReady() bool {
 	}
 }
 
-// Run serves clients until ctx ends, then disconnects them, commits queued messages to disk
-// and returns nil. It returns an error if a port, a file or the database cannot be used. A disk that
-// is full later does not end it: messages that are not on disk are not acknowledged, and clients take
+// Run serves clients until ctx ends, then disconnects them, commits queued messages to disk and
+// returns nil. It returns an error if a port, a file or the database cannot be used. A disk that is
+// full later does not end it: messages that are not on disk are not acknowledged, and clients take
 // what is queued. A Broker runs once.
 func (b *Broker) Run(ctx context.Context) (err error) {
 	auth, err := newAuthenticator(b.cfg)

@@ -10,8 +10,8 @@ import (
 	"github.com/workwire/workwire/broker/session"
 )
 
-// clientSession connects a client to its session. The goroutine of the connection owns it;
-// the sender goroutine only closes senderDone.
+// clientSession connects a client to its session. The goroutine of the connection owns it; the
+// sender goroutine only closes senderDone.
 type clientSession struct {
 	hook       *hook
 	cl         *mqtt.Client
@@ -81,8 +81,8 @@ func (c *clientSession) write(packet session.Packet) bool {
 	return true
 }
 
-// finish disconnects the client from its session after the connection is closed, and waits
-// for the sender.
+// finish disconnects the client from its session after the connection is closed, and waits for the
+// sender.
 func (c *clientConn) finish() {
 	if c.done == nil {
 		return // no CONNECT was accepted

@@ -195,8 +195,8 @@ func (c *client) publishPacket(p *paho.Publish) byte {
 	return response.ReasonCode
 }
 
-// publishMany publishes payloads in order without waiting for each to be acknowledged, and
-// then waits for the last, which a broker acknowledges last.
+// publishMany publishes payloads in order without waiting for each to be acknowledged, and then
+// waits for the last, which a broker acknowledges last.
 func (c *client) publishMany(topic string, payloads []string) {
 	c.t.Helper()
 	for i, payload := range payloads {

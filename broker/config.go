@@ -25,8 +25,8 @@ const (
 	DefaultMaxTotalBytes     = 4 << 30   // bytes of all sessions
 )
 
-// Config is the configuration of a [Broker]. It needs at least one listener, and one user or
-// client CA. The YAML file that [LoadConfig] reads has the JSON names below as its keys.
+// Config is the configuration of a [Broker]. It needs at least one listener, and one user or client
+// CA. The YAML file that [LoadConfig] reads has the JSON names below as its keys.
 type Config struct {
 	// Listeners are the addresses for MQTT clients, at least one.
 	Listeners []Listener `json:"listeners"`
@@ -34,13 +34,13 @@ type Config struct {
 	// Users are the clients that connect with a user name and a password.
 	Users []User `json:"users,omitempty"`
 
-	// Certificates maps client certificates to identities. The subject of a certificate that
-	// is not listed is its identity: the common name is the id, the organizational unit
-	// "agents", "sources" or "monitors" is the role.
+	// Certificates maps client certificates to identities. The subject of a certificate that is not
+	// listed is its identity: the common name is the id, the organizational unit "agents",
+	// "sources" or "monitors" is the role.
 	Certificates []Certificate `json:"certificates,omitempty"`
 
-	// DataDir is the directory of the broker's database; it is created if it does not exist.
-	// If it is empty, sessions and messages are kept in memory and end with the broker.
+	// DataDir is the directory of the broker's database; it is created if it does not exist. If it
+	// is empty, sessions and messages are kept in memory and end with the broker.
 	DataDir string `json:"dataDir,omitempty"`
 
 	// MaxPacketSize is the maximum size of an MQTT packet in bytes, 1024 to 268435460; default
@@ -59,12 +59,12 @@ type Config struct {
 
 	// MaxTotalBytes limits the queues of all sessions together, in bytes; default
 	// [DefaultMaxTotalBytes]. Each message counts once, and each place in a queue as 256 bytes. The
-	// session with the largest queue is ended first, like one above its own limit. The database needs
-	// up to twice as much disk.
+	// session with the largest queue is ended first, like one above its own limit. The database
+	// needs up to twice as much disk.
 	MaxTotalBytes int64 `json:"maxTotalBytes,omitempty"`
 
-	// HTTPAddress is the host:port that serves /metrics, /healthz and /readyz without TLS. It
-	// must be a loopback address unless HTTPExposed is set. Empty means not served.
+	// HTTPAddress is the host:port that serves /metrics, /healthz and /readyz without TLS. It must
+	// be a loopback address unless HTTPExposed is set. Empty means not served.
 	HTTPAddress string `json:"httpAddress,omitempty"`
 
 	// HTTPExposed allows an HTTPAddress that is not loopback, for scrapers and probes on other
@@ -78,8 +78,8 @@ type Config struct {
 
 // Listener is one address for MQTT clients.
 type Listener struct {
-	// Address is host:port. Port 0 chooses a free port. Without TLS the host must be a
-	// loopback address.
+	// Address is host:port. Port 0 chooses a free port. Without TLS the host must be a loopback
+	// address.
 	Address string `json:"address"`
 
 	// TLS encrypts the connections; nil means plain TCP.
@@ -87,8 +87,8 @@ type Listener struct {
 }
 
 // ListenerTLS names PEM files. Changed files are reloaded within a second, unless they cannot be
-// used. The broker ends connections whose client certificate has expired, is revoked, or was
-// issued by a CA that is no longer in ClientCAFile.
+// used. The broker ends connections whose client certificate has expired, is revoked, or was issued
+// by a CA that is no longer in ClientCAFile.
 type ListenerTLS struct {
 	// CertFile and KeyFile are the broker's certificate chain and key.
 	CertFile string `json:"certFile"`
@@ -102,8 +102,8 @@ type ListenerTLS struct {
 	// refused or ended. A list stays valid after its next update.
 	CRLFile string `json:"crlFile,omitempty"`
 
-	// RequireClientCert refuses connections without a client certificate, even with a user
-	// name and a password.
+	// RequireClientCert refuses connections without a client certificate, even with a user name and
+	// a password.
 	RequireClientCert bool `json:"requireClientCert,omitempty"`
 }
 
@@ -118,8 +118,8 @@ type User struct {
 	// PasswordFile names a file that holds such a hash. It is reloaded when it changes.
 	PasswordFile string `json:"passwordFile,omitempty"`
 
-	// Password is the password itself, for programs that embed a broker and generate the
-	// password when they start. A configuration file cannot set it.
+	// Password is the password itself, for programs that embed a broker and generate the password
+	// when they start. A configuration file cannot set it.
 	Password string `json:"-"`
 
 	// Role is agent, source or monitor.
@@ -147,8 +147,8 @@ func (c Certificate) Identity() acl.Identity {
 	return acl.Identity{Role: c.Role, ID: cmp.Or(c.ID, c.CommonName)}
 }
 
-// LoadConfig reads a YAML file. An unknown key is an error. Relative file names in it are
-// relative to the directory of the file.
+// LoadConfig reads a YAML file. An unknown key is an error. Relative file names in it are relative
+// to the directory of the file.
 func LoadConfig(path string) (Config, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {

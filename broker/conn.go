@@ -21,10 +21,10 @@ const (
 // errPacketTooLarge means that a packet exceeds the maximum packet size.
 var errPacketTooLarge = errors.New("the client sent a packet larger than the maximum packet size")
 
-// clientConn is the connection of a client that mochi-mqtt reads and writes. It refuses a
-// packet that is too large by its header, before memory for it is allocated; mochi-mqtt would
-// end the connection without a reason. It also limits the time of every write, so that a
-// client that does not read delays nobody.
+// clientConn is the connection of a client that mochi-mqtt reads and writes. It refuses a packet
+// that is too large by its header, before memory for it is allocated; mochi-mqtt would end the
+// connection without a reason. It also limits the time of every write, so that a client that does
+// not read delays nobody.
 //
 // One goroutine reads. Writing is safe for concurrent use.
 type clientConn struct {
@@ -51,8 +51,8 @@ func (c *clientConn) peerCertificates() []*x509.Certificate {
 	return nil
 }
 
-// Read reads bytes of packets that are small enough. At the first packet that is too large,
-// it sends the client reason 0x95 and returns errPacketTooLarge.
+// Read reads bytes of packets that are small enough. At the first packet that is too large, it
+// sends the client reason 0x95 and returns errPacketTooLarge.
 func (c *clientConn) Read(p []byte) (int, error) {
 	if c.tooLarge {
 		c.refusePacket()
@@ -97,12 +97,11 @@ func (c *clientConn) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// SetDeadline sets the read deadline, with which mochi-mqtt enforces the keep alive. Write
-// sets the write deadline.
+// SetDeadline sets the read deadline, with which mochi-mqtt enforces the keep alive. Write sets the
+// write deadline.
 func (c *clientConn) SetDeadline(t time.Time) error { return c.SetReadDeadline(t) }
 
-// shortenWrites makes all writes, including a current one, end within shortWriteTimeout from
-// now.
+// shortenWrites makes all writes, including a current one, end within shortWriteTimeout from now.
 func (c *clientConn) shortenWrites() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

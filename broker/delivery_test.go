@@ -157,8 +157,8 @@ func TestFullQueueEndsTheSession(t *testing.T) {
 	}
 }
 
-// TestTakeoverOfAClientThatDoesNotRead checks that a client can reconnect at once while the
-// broker blocks in writing to its dead connection.
+// TestTakeoverOfAClientThatDoesNotRead checks that a client can reconnect at once while the broker
+// blocks in writing to its dead connection.
 func TestTakeoverOfAClientThatDoesNotRead(t *testing.T) {
 	b := brokertest.Start(t, broker.Config{Users: users()})
 	dead := dialRaw(t, b.Addr, "c1")

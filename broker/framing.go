@@ -10,9 +10,9 @@ type framer struct {
 	malformed bool   // a malformed length was read: mochi-mqtt rejects the stream
 }
 
-// scan advances over p. It returns the number of bytes of p before the header of the first
-// packet that is too large, the number of packets that begin in p, and whether all packets
-// are small enough. Earlier bytes of a header that spans calls are not held back.
+// scan advances over p. It returns the number of bytes of p before the header of the first packet
+// that is too large, the number of packets that begin in p, and whether all packets are small
+// enough. Earlier bytes of a header that spans calls are not held back.
 func (f *framer) scan(p []byte) (good, begun int, ok bool) {
 	for i := 0; i < len(p) && !f.malformed; {
 		if f.body > 0 {

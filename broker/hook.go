@@ -13,10 +13,10 @@ import (
 	"github.com/workwire/workwire/broker/session"
 )
 
-// hook connects mochi-mqtt to this broker. mochi-mqtt exchanges packets with the clients; the
-// hook authenticates and authorizes them, and routes their messages. mochi-mqtt's own sessions
-// and queues stay empty, because mochi-mqtt acknowledges messages before it stores them,
-// reorders them when a client reconnects, and silently drops them above a limit.
+// hook connects mochi-mqtt to this broker. mochi-mqtt exchanges packets with the clients; the hook
+// authenticates and authorizes them, and routes their messages. mochi-mqtt's own sessions and
+// queues stay empty, because mochi-mqtt acknowledges messages before it stores them, reorders them
+// when a client reconnects, and silently drops them above a limit.
 //
 // mochi-mqtt calls its methods from the goroutine of the client that they concern.
 type hook struct {
@@ -59,8 +59,8 @@ func (h *hook) OnConnect(cl *mqtt.Client, pk packets.Packet) error {
 		return h.refuse(cl, packets.ErrNotAuthorized, errors.New(id.String()+" may not publish to the topic of its will: "+pk.Connect.WillTopic))
 	}
 	conn.init(h, cl, id, pk)
-	// Client ids of different identities are different sessions, so that no client can take
-	// over the session of another identity or disturb it.
+	// Client ids of different identities are different sessions, so that no client can take over
+	// the session of another identity or disturb it.
 	cl.ID = conn.sessionID
 	// mochi-mqtt removes the client with its connection.
 	cl.Properties.Props.SessionExpiryInterval = 0
@@ -88,8 +88,8 @@ func (h *hook) refuse(cl *mqtt.Client, code packets.Code, reason error) error {
 // OnConnectAuthenticate returns true: OnConnect has authenticated the client.
 func (h *hook) OnConnectAuthenticate(*mqtt.Client, packets.Packet) bool { return true }
 
-// OnSessionEstablish connects the client to its session. The CONNACK that follows reports
-// whether the session existed.
+// OnSessionEstablish connects the client to its session. The CONNACK that follows reports whether
+// the session existed.
 func (h *hook) OnSessionEstablish(cl *mqtt.Client, _ packets.Packet) {
 	conn := cl.Net.Conn.(*clientConn)
 	if last, exists := h.conns.Swap(conn.sessionID, conn); exists {
@@ -121,8 +121,8 @@ func (h *hook) OnSessionEstablished(cl *mqtt.Client, _ packets.Packet) {
 	go conn.send()
 }
 
-// OnACLCheck authorizes subscriptions. OnPublish authorizes messages, because it can
-// acknowledge them in order.
+// OnACLCheck authorizes subscriptions. OnPublish authorizes messages, because it can acknowledge
+// them in order.
 func (h *hook) OnACLCheck(cl *mqtt.Client, topic string, write bool) bool {
 	if write {
 		return true
@@ -163,8 +163,8 @@ func (h *hook) OnPacketRead(cl *mqtt.Client, pk packets.Packet) (packets.Packet,
 	return pk, nil
 }
 
-// changeExpiry handles a session expiry in a DISCONNECT and removes it from the packet,
-// because mochi-mqtt rejects it: for mochi-mqtt the expiry is 0.
+// changeExpiry handles a session expiry in a DISCONNECT and removes it from the packet, because
+// mochi-mqtt rejects it: for mochi-mqtt the expiry is 0.
 func (h *hook) changeExpiry(cl *mqtt.Client, conn *clientConn, pk *packets.Packet) error {
 	expiry := pk.Properties.SessionExpiryInterval
 	if expiry > 0 && conn.connect.Expiry == 0 {
@@ -177,13 +177,13 @@ func (h *hook) changeExpiry(cl *mqtt.Client, conn *clientConn, pk *packets.Packe
 	return nil
 }
 
-// OnPacketEncode completes the CONNACK: mochi-mqtt does not know the session and does not
-// announce the maximum packet size.
+// OnPacketEncode completes the CONNACK: mochi-mqtt does not know the session and does not announce
+// the maximum packet size.
 func (h *hook) OnPacketEncode(cl *mqtt.Client, pk packets.Packet) packets.Packet {
 	if pk.FixedHeader.Type == packets.Publish {
-		// mochi-mqtt removes user properties from messages to a client that requests no
-		// problem information. MQTT requires that for other packets only, and CloudEvents
-		// attributes are user properties.
+		// mochi-mqtt removes user properties from messages to a client that requests no problem
+		// information. MQTT requires that for other packets only, and CloudEvents attributes are
+		// user properties.
 		pk.Mods.DisallowProblemInfo = false
 	}
 	if pk.FixedHeader.Type != packets.Connack {
@@ -196,8 +196,8 @@ func (h *hook) OnPacketEncode(cl *mqtt.Client, pk packets.Packet) packets.Packet
 	return pk
 }
 
-// OnPublish authorizes and routes a message. It always returns ErrRejectPacket, so that
-// mochi-mqtt does nothing more; the sender acknowledges the message.
+// OnPublish authorizes and routes a message. It always returns ErrRejectPacket, so that mochi-mqtt
+// does nothing more; the sender acknowledges the message.
 func (h *hook) OnPublish(cl *mqtt.Client, pk packets.Packet) (packets.Packet, error) {
 	conn := cl.Net.Conn.(*clientConn)
 	if !acl.Allow(conn.id, acl.Publish, pk.TopicName) {
@@ -220,8 +220,8 @@ func (h *hook) denyPublish(conn *clientConn, pk packets.Packet) {
 	}
 }
 
-// OnSubscribed adds the subscriptions that mochi-mqtt granted. It returns when they are
-// durable; mochi-mqtt sends the SUBACK after that.
+// OnSubscribed adds the subscriptions that mochi-mqtt granted. It returns when they are durable;
+// mochi-mqtt sends the SUBACK after that.
 func (h *hook) OnSubscribed(cl *mqtt.Client, pk packets.Packet, codes []byte) {
 	conn := cl.Net.Conn.(*clientConn)
 	for i, f := range pk.Filters {
@@ -249,8 +249,8 @@ func (h *hook) OnSubscribed(cl *mqtt.Client, pk packets.Packet, codes []byte) {
 	}
 }
 
-// OnUnsubscribed removes subscriptions. mochi-mqtt calls it at the end of a connection too;
-// then the session must keep its subscriptions.
+// OnUnsubscribed removes subscriptions. mochi-mqtt calls it at the end of a connection too; then
+// the session must keep its subscriptions.
 func (h *hook) OnUnsubscribed(cl *mqtt.Client, pk packets.Packet) {
 	if cl.Closed() {
 		return

@@ -18,8 +18,8 @@ import (
 // including the TLS handshake.
 const connectTimeout = 10 * time.Second
 
-// listener accepts connections for mochi-mqtt; it implements mochi-mqtt's Listener. Close
-// returns when the goroutines of all connections have ended.
+// listener accepts connections for mochi-mqtt; it implements mochi-mqtt's Listener. Close returns
+// when the goroutines of all connections have ended.
 type listener struct {
 	id     string
 	socket net.Listener
@@ -111,8 +111,8 @@ func (l *listener) handle(conn net.Conn, establish listeners.EstablishFn) {
 	}
 }
 
-// logHandshake logs a failed handshake: as a warning with the subject if the client presented
-// a certificate that is not accepted, else at level info, since anyone can connect to a port.
+// logHandshake logs a failed handshake: as a warning with the subject if the client presented a
+// certificate that is not accepted, else at level info, since anyone can connect to a port.
 func (l *listener) logHandshake(conn net.Conn, err error) {
 	var unverified *tls.CertificateVerificationError
 	var revoked *revokedError

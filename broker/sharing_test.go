@@ -75,8 +75,8 @@ func TestSharedByReplicas(t *testing.T) {
 	}
 }
 
-// untilEnd waits for a number of messages "end", and returns the number of other messages since
-// the last call.
+// untilEnd waits for a number of messages "end", and returns the number of other messages since the
+// last call.
 func (c *client) untilEnd(ends int) int {
 	c.t.Helper()
 	count := func() (others, seen int) {

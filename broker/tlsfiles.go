@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// tlsFiles loads the TLS configuration of a listener, and reloads it when its files change.
-// It is safe for concurrent use.
+// tlsFiles loads the TLS configuration of a listener, and reloads it when its files change. It is
+// safe for concurrent use.
 type tlsFiles struct {
 	files  ListenerTLS
 	logger *slog.Logger
@@ -51,8 +51,8 @@ func (t *tlsFiles) serverConfig() *tls.Config {
 	}
 }
 
-// current returns the current state. It reloads changed files first; if they cannot be used,
-// the previous state stays in use.
+// current returns the current state. It reloads changed files first; if they cannot be used, the
+// previous state stays in use.
 func (t *tlsFiles) current() *tlsState {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -133,8 +133,8 @@ func loadTLS(files ListenerTLS) (*tlsState, error) {
 	return s, nil
 }
 
-// verify verifies a client certificate, which is followed by its intermediate certificates, at
-// the time now. It returns the time at which the certificate expires.
+// verify verifies a client certificate, which is followed by its intermediate certificates, at the
+// time now. It returns the time at which the certificate expires.
 func (s *tlsState) verify(certs []*x509.Certificate, now time.Time) (expires time.Time, err error) {
 	if s.config.ClientCAs == nil {
 		return time.Time{}, errors.New("client certificates are no longer accepted")
@@ -153,8 +153,8 @@ func (s *tlsState) verify(certs []*x509.Certificate, now time.Time) (expires tim
 	return s.checkRevocation(chains)
 }
 
-// checkRevocation returns the expiry of the longest-lasting chain without a revoked
-// certificate, or an error if there is no such chain.
+// checkRevocation returns the expiry of the longest-lasting chain without a revoked certificate, or
+// an error if there is no such chain.
 func (s *tlsState) checkRevocation(chains [][]*x509.Certificate) (expires time.Time, err error) {
 	for _, chain := range chains {
 		if cert := s.findRevoked(chain); cert != nil {
@@ -208,8 +208,8 @@ func readCertificates(path string) ([]*x509.Certificate, error) {
 	})
 }
 
-// readRevocations reads the revocation lists of authorities. It ignores lists of other
-// authorities: the list of a replaced authority may be removed after the authority itself.
+// readRevocations reads the revocation lists of authorities. It ignores lists of other authorities:
+// the list of a replaced authority may be removed after the authority itself.
 func readRevocations(path string, authorities []*x509.Certificate) (map[string]struct{}, error) {
 	revoked := map[string]struct{}{}
 	return revoked, readPEM(path, "X509 CRL", func(der []byte) error {

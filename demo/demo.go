@@ -1,5 +1,5 @@
-// Package demo runs all of Workwire on one machine: a hub API server, a hub, a broker, a spoke cluster with KWOK
-// nodes, and its agent. Each is the real program in its own process, on loopback.
+// Package demo runs all of Workwire on one machine: a hub API server, a hub, a broker, a spoke
+// cluster with KWOK nodes, and its agent. Each is the real program in its own process, on loopback.
 //
 //	err := demo.Run(ctx, demo.Options{Once: true, Dir: ".demo", Bin: "bin", Out: os.Stdout})
 package demo
@@ -26,7 +26,8 @@ const DefaultTimeout = 3 * time.Minute
 type Options struct {
 	// Once ends the demo when the examples are available with their feedback.
 	Once bool
-	// Dir is the directory for data, configuration and logs. Run removes the files of an earlier demo in it.
+	// Dir is the directory for data, configuration and logs. Run removes the files of an earlier
+	// demo in it.
 	Dir string
 	// Bin is the directory of the binaries.
 	Bin string
@@ -53,8 +54,8 @@ type stage struct {
 	spoke   *rest.Config
 }
 
-// Run runs the demo until ctx ends, or, with Once, until the examples are available. It stops all processes before
-// it returns. The end of ctx is no error.
+// Run runs the demo until ctx ends, or, with Once, until the examples are available. It stops all
+// processes before it returns. The end of ctx is no error.
 func Run(ctx context.Context, options Options) (err error) {
 	if options.Timeout == 0 {
 		options.Timeout = DefaultTimeout

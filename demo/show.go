@@ -28,8 +28,8 @@ var shown = []example{
 	{file: "hello-work-demo.yaml", feedback: []string{"ReadyReplicas", "Replicas", "AvailableReplicas", "isAvailable"}},
 }
 
-// showExamples applies the examples at the hub and prints their status as it arrives, until all are available with
-// their feedback.
+// showExamples applies the examples at the hub and prints their status as it arrives, until all are
+// available with their feedback.
 func (s *stage) showExamples(ctx context.Context) error {
 	client, err := workclient.NewForConfig(s.hub)
 	if err != nil {

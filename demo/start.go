@@ -20,8 +20,8 @@ import (
 	"github.com/workwire/workwire/test/kit/process"
 )
 
-// startControlPlanes starts the hub API server and the cluster at the same time, and installs the definitions of
-// each.
+// startControlPlanes starts the hub API server and the cluster at the same time, and installs the
+// definitions of each.
 func (s *stage) startControlPlanes(ctx context.Context) error {
 	hub, err := s.start("hub-api", "controlplane", "up", "--role=hub", "--dir="+s.path("hub"))
 	if err != nil {
@@ -45,8 +45,8 @@ func (s *stage) startControlPlanes(ctx context.Context) error {
 		if s.spoke, err = s.ready(ctx, spoke, "spoke"); err != nil {
 			return err
 		}
-		// The agent needs AppliedManifestWorks only. The tutorial reads ManifestWorks on the cluster too: a cluster
-		// can be the hub of others.
+		// The agent needs AppliedManifestWorks only. The tutorial reads ManifestWorks on the
+		// cluster too: a cluster can be the hub of others.
 		return install.CRDs(ctx, s.spoke, append(crds.Spoke(), crds.Hub()...)...)
 	})
 	return group.Wait()

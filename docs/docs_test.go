@@ -19,8 +19,7 @@ var (
 	linked   = regexp.MustCompile(`\]\(([^)#:]+)(#[^)]*)?\)`)
 )
 
-// TestCitationsOfTheProtocol looks up every section of protocol.md that the code
-// names.
+// TestCitationsOfTheProtocol looks up every section of protocol.md that the code names.
 func TestCitationsOfTheProtocol(t *testing.T) {
 	text, err := os.ReadFile("protocol.md")
 	kit.NoError(t, err)

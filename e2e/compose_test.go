@@ -10,7 +10,8 @@ import (
 	"github.com/workwire/workwire/test/kit"
 )
 
-// keepAlive is that of hub and agent here, so that a cut shows after half a minute and not after one and a half.
+// keepAlive is that of hub and agent here, so that a cut shows after half a minute and not after
+// one and a half.
 const keepAlive = 20 * time.Second
 
 // TestCompose goes through the life of docker-compose.yaml.
@@ -27,7 +28,8 @@ func TestCompose(t *testing.T) {
 			return // the rest would fail, slowly
 		}
 	}
-	// Rotating the authority is waiting for the most part: the other setups can have the processors meanwhile.
+	// Rotating the authority is waiting for the most part: the other setups can have the processors
+	// meanwhile.
 	t.Run("Meanwhile", func(t *testing.T) {
 		t.Run("Rotation", func(t *testing.T) {
 			t.Parallel()
@@ -40,8 +42,8 @@ func TestCompose(t *testing.T) {
 	})
 }
 
-// withKeepAlive makes a file for docker-compose that gives hub and agent their transport configuration with another
-// keepAlive.
+// withKeepAlive makes a file for docker-compose that gives hub and agent their transport
+// configuration with another keepAlive.
 func withKeepAlive(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()

@@ -104,8 +104,8 @@ func (s *stack) refused(certificate string) {
 	s.Logf("the broker refuses the certificate %q: %v", certificate, err)
 }
 
-// connect says hello to the broker, as the hub, with the certificate in dir/certificate, or none. The broker's own has to be of
-// the authority in dir/ours.
+// connect says hello to the broker, as the hub, with the certificate in dir/certificate, or none.
+// The broker's own has to be of the authority in dir/ours.
 func (s *stack) connect(certificate string) error {
 	s.Helper()
 	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: "broker", RootCAs: x509.NewCertPool()}

@@ -11,8 +11,8 @@ import (
 	"github.com/workwire/workwire/test/kit"
 )
 
-// fleet has Mosquitto in the place of work-broker, and four clusters, each with an agent of its own: the one called kind
-// is added when the others are there.
+// fleet has Mosquitto in the place of work-broker, and four clusters, each with an agent of its
+// own: the one called kind is added when the others are there.
 func fleet(t *testing.T) {
 	base := []string{"docker-compose.yaml", "docker-compose.mosquitto.yaml"}
 	spokes := append(slices.Clone(base), "docker-compose.spokes.yaml")
@@ -21,7 +21,8 @@ func fleet(t *testing.T) {
 		s.serves(cluster, s.id(service))
 	}
 	node, override := s.kind()
-	// The files of certificates do not go together, says docs/compose.md: what spokes adds stays as it is.
+	// The files of certificates do not go together, says docs/compose.md: what spokes adds stays as
+	// it is.
 	kind := []string{"docker-compose.kind.yaml", override}
 	s.with(append(base, kind...)...)
 	t.Cleanup(func() {
@@ -32,8 +33,8 @@ func fleet(t *testing.T) {
 	s.serves("kind", node)
 }
 
-// serves sends a cluster a work of its own and looks whether it, and no other, arrives at the control plane in that
-// container.
+// serves sends a cluster a work of its own and looks whether it, and no other, arrives at the
+// control plane in that container.
 func (s *stack) serves(cluster, container string) {
 	s.Helper()
 	s.eventually(cluster+" has a namespace at the hub", soon, func() error {
@@ -47,9 +48,10 @@ func (s *stack) serves(cluster, container string) {
 	}
 }
 
-// kind starts what stands in for a node of kind, whose image can not be had without a network: a control plane that
-// docker-compose knows nothing of, in a network of kind's. It returns the container, and a file for docker-compose with
-// the access to it that hack/kind-spoke.sh would put into .kind/agent.
+// kind starts what stands in for a node of kind, whose image can not be had without a network: a
+// control plane that docker-compose knows nothing of, in a network of kind's. It returns the
+// container, and a file for docker-compose with the access to it that hack/kind-spoke.sh would put
+// into .kind/agent.
 func (s *stack) kind() (node, override string) {
 	s.Helper()
 	network, access := s.project+"-kind", s.path("access")

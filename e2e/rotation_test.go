@@ -18,7 +18,8 @@ import (
 // reload is within what time hub and agent take new certificates, with some to spare.
 const reload = time.Minute + soon
 
-// rotation renews all certificates and replaces the authority, while works change and nothing is restarted.
+// rotation renews all certificates and replaces the authority, while works change and nothing is
+// restarted.
 func rotation(s *stack) {
 	started := s.starts()
 	s.certificates("hub1", "old")

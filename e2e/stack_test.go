@@ -24,8 +24,8 @@ import (
 )
 
 var (
-	// name is the tag of the images, which hack/e2e.sh builds, and the prefix of the names of the projects, of which
-	// it removes what is left.
+	// name is the tag of the images, which hack/e2e.sh builds, and the prefix of the names of the
+	// projects, of which it removes what is left.
 	name = os.Getenv("E2E_NAME")
 	// compose is docker-compose, or docker compose.
 	compose = strings.Fields(os.Getenv("E2E_COMPOSE"))
@@ -160,7 +160,8 @@ func (s *stack) hub(args ...string) string {
 	return s.must(s.tryHub("", args...))
 }
 
-// trySpoke runs the kubectl in the container of a control plane, as docker-compose exec does, but faster.
+// trySpoke runs the kubectl in the container of a control plane, as docker-compose exec does, but
+// faster.
 func (s *stack) trySpoke(service string, args ...string) (string, error) {
 	return s.run("", "docker", append([]string{"exec", s.id(service), "kubectl"}, args...)...)
 }

@@ -57,8 +57,8 @@ func (s *stack) change(time int) {
 	}
 }
 
-// converged waits until every work is there in its last generation, applied, and nothing else is, neither at the hub
-// nor at the cluster.
+// converged waits until every work is there in its last generation, applied, and nothing else is,
+// neither at the hub nor at the cluster.
 func (s *stack) converged() time.Duration {
 	s.Helper()
 	works := slices.Sorted(maps.Keys(s.want))
@@ -118,7 +118,8 @@ func (s *stack) repaired(work string) {
 	})
 }
 
-// present waits until the hub says that the agent is there, or is not, and returns how long that took.
+// present waits until the hub says that the agent is there, or is not, and returns how long that
+// took.
 func (s *stack) present(want metav1.ConditionStatus, within time.Duration) time.Duration {
 	s.Helper()
 	return s.eventually("the hub says of the agent's presence: "+string(want), within, func() error {

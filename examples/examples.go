@@ -1,5 +1,5 @@
-// Package examples embeds the YAML files of the documentation, for the demo and for the tests that apply them.
-// docs/features.md lists what each of them shows.
+// Package examples embeds the YAML files of the documentation, for the demo and for the tests that
+// apply them. docs/features.md lists what each of them shows.
 package examples
 
 import "embed"

@@ -1,8 +1,8 @@
 // Package acl decides which MQTT topics a client of the broker may use.
 //
-// A client has one [Identity]: it is the agent of one cluster, one source, or a
-// monitor. The topics of the protocol (docs/protocol.md, Topics) name the source and
-// the cluster they belong to, so the identity alone decides, without a table:
+// A client has one [Identity]: it is the agent of one cluster, one source, or a monitor. The topics
+// of the protocol (docs/protocol.md, Topics) name the source and the cluster they belong to, so the
+// identity alone decides, without a table:
 //
 //	              publishes                            subscribes
 //	agent of C    sources/<any>/clusters/C/agentevents sources/{+,<any>}/clusters/C/sourceevents
@@ -11,9 +11,9 @@
 //	              sources/S/sourcebroadcast            clusters/{+,<any>}/agentbroadcast
 //	monitor       nothing                              $SYS/…
 //
-// The words "sources" and "clusters" are configuration of the clients: any word of
-// lower-case letters is allowed in their place. A subscription may have a "$share/<group>/"
-// prefix. Everything else is refused.
+// The words "sources" and "clusters" are configuration of the clients: any word of lower-case
+// letters is allowed in their place. A subscription may have a "$share/<group>/" prefix. Everything
+// else is refused.
 //
 //	acl.Allow(acl.Identity{Role: acl.Agent, ID: "c1"}, acl.Subscribe, "sources/+/clusters/c1/sourceevents") // true
 package acl
@@ -33,8 +33,8 @@ const (
 	Monitor Role = "monitor" // reads the broker's statistics below $SYS/ and nothing else
 )
 
-// Identity is a role, and the id of a cluster or a source. For a monitor the ID is used in
-// logs only.
+// Identity is a role, and the id of a cluster or a source. For a monitor the ID is used in logs
+// only.
 type Identity struct {
 	Role Role
 	ID   string
@@ -66,9 +66,8 @@ const (
 	Subscribe Action = "subscribe" // receive from a topic filter
 )
 
-// Allow reports whether id may publish to a topic name or subscribe to a topic filter. It
-// refuses every filter that could match a topic that id may not read. It is safe for
-// concurrent use.
+// Allow reports whether id may publish to a topic name or subscribe to a topic filter. It refuses
+// every filter that could match a topic that id may not read. It is safe for concurrent use.
 func Allow(id Identity, action Action, topic string) bool {
 	if id.Validate() != nil {
 		return false
@@ -119,8 +118,8 @@ const (
 	agentBroadcast  = "agentbroadcast"
 )
 
-// topicFilter is a parsed topic of the protocol. source and cluster are an id, "+", or empty
-// if the kind of topic has none.
+// topicFilter is a parsed topic of the protocol. source and cluster are an id, "+", or empty if the
+// kind of topic has none.
 type topicFilter struct {
 	shared          bool
 	source, cluster string

@@ -1,5 +1,5 @@
-// Package brokertest starts real brokers in tests: the project's, and Mosquitto with the configuration of
-// broker/mosquitto. Both accept the same users.
+// Package brokertest starts real brokers in tests: the project's, and Mosquitto with the
+// configuration of broker/mosquitto. Both accept the same users.
 //
 //	users := []broker.User{
 //		{Username: "hub1", Password: "secret", Role: acl.Source},
@@ -24,7 +24,8 @@ import (
 // startTimeout is the limit for the start of a broker, on a busy machine.
 const startTimeout = time.Minute
 
-// Running is a broker that runs until Stop or the end of the test. Use it from the test's own goroutine.
+// Running is a broker that runs until Stop or the end of the test. Use it from the test's own
+// goroutine.
 type Running struct {
 	// Addr is host:port of the first listener. Restart keeps it.
 	Addr string
@@ -35,9 +36,9 @@ type Running struct {
 	stop  func() // nil while stopped
 }
 
-// Start runs a broker with cfg and returns when it accepts clients. It fails the test when the broker does not
-// start. cfg's default listener is a free loopback port, its default DataDir a temporary directory, its default
-// logger the test's output.
+// Start runs a broker with cfg and returns when it accepts clients. It fails the test when the
+// broker does not start. cfg's default listener is a free loopback port, its default DataDir a
+// temporary directory, its default logger the test's output.
 func Start(t testing.TB, cfg broker.Config) *Running {
 	t.Helper()
 	if len(cfg.Listeners) == 0 {
@@ -80,15 +81,15 @@ func Start(t testing.TB, cfg broker.Config) *Running {
 	return r
 }
 
-// StartMosquitto runs Mosquitto for users on a free loopback port and returns when it accepts clients. It fails the
-// test when Mosquitto is not installed.
+// StartMosquitto runs Mosquitto for users on a free loopback port and returns when it accepts
+// clients. It fails the test when Mosquitto is not installed.
 func StartMosquitto(t testing.TB, users []broker.User) *Running {
 	t.Helper()
 	return StartMosquittoWith(t, mosquitto.Config{Users: users})
 }
 
-// StartMosquittoWith is like StartMosquitto with a configuration, of which it sets Dir and Port. It skips
-// the test with -short.
+// StartMosquittoWith is like StartMosquitto with a configuration, of which it sets Dir and Port. It
+// skips the test with -short.
 func StartMosquittoWith(t testing.TB, cfg mosquitto.Config) *Running {
 	t.Helper()
 	if testing.Short() {
@@ -124,8 +125,8 @@ func (r *Running) Stop() {
 	}
 }
 
-// Restart stops the broker unless it is stopped, and starts it again on the same address with its sessions and
-// messages.
+// Restart stops the broker unless it is stopped, and starts it again on the same address with its
+// sessions and messages.
 func (r *Running) Restart(t testing.TB) {
 	t.Helper()
 	r.Stop()

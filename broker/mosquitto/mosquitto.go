@@ -1,5 +1,5 @@
-// Package mosquitto runs Eclipse Mosquitto 2 with the configuration and the access rules in
-// this directory: users copy mosquitto.conf and acl, and the tests of this project run them.
+// Package mosquitto runs Eclipse Mosquitto 2 with the configuration and the access rules in this
+// directory: users copy mosquitto.conf and acl, and the tests of this project run them.
 //
 //	p, err := mosquitto.Start(ctx, mosquitto.Config{Dir: dir, Users: users})
 //	dial(p.Addr)
@@ -51,18 +51,18 @@ type Config struct {
 	// Port is the TCP port on loopback; 0 chooses a free port.
 	Port int
 
-	// Users are the clients. Each needs a plain Password, unless TLS is set. The ID of an
-	// agent must be empty or equal to its Username, because Mosquitto's rules use the user
-	// name. A source may have any user name; one that is not a valid cluster id, such as
-	// "source.hub1", prevents it from acting as an agent. Monitors are not supported.
+	// Users are the clients. Each needs a plain Password, unless TLS is set. The ID of an agent
+	// must be empty or equal to its Username, because Mosquitto's rules use the user name. A source
+	// may have any user name; one that is not a valid cluster id, such as "source.hub1", prevents
+	// it from acting as an agent. Monitors are not supported.
 	Users []broker.User
 
-	// TLS requires client certificates, whose common name is the user name. nil means plain
-	// TCP and passwords.
+	// TLS requires client certificates, whose common name is the user name. nil means plain TCP and
+	// passwords.
 	TLS *TLS
 
-	// OneSessionPerUser uses the user name as the client id, so that a client cannot
-	// disconnect another user by using its client id.
+	// OneSessionPerUser uses the user name as the client id, so that a client cannot disconnect
+	// another user by using its client id.
 	OneSessionPerUser bool
 }
 
@@ -181,9 +181,9 @@ type Process struct {
 	log   string        // path of the log file
 }
 
-// Start renders cfg, starts mosquitto and returns when it accepts connections. It returns an
-// error with mosquitto's output if mosquitto ends before that, or if ctx ends. The process
-// outlives ctx: end it with Stop or Kill.
+// Start renders cfg, starts mosquitto and returns when it accepts connections. It returns an error
+// with mosquitto's output if mosquitto ends before that, or if ctx ends. The process outlives ctx:
+// end it with Stop or Kill.
 func Start(ctx context.Context, cfg Config) (*Process, error) {
 	program, err := find("mosquitto")
 	if err != nil {
@@ -242,8 +242,8 @@ func (p *Process) waitUntilAccepting(ctx context.Context) error {
 	}
 }
 
-// Stop ends the process with SIGTERM, which makes it save its sessions, and waits for it. It
-// does nothing if the process has ended.
+// Stop ends the process with SIGTERM, which makes it save its sessions, and waits for it. It does
+// nothing if the process has ended.
 func (p *Process) Stop() error { return p.end(syscall.SIGTERM) }
 
 // Kill ends the process with SIGKILL and waits for it.
@@ -269,8 +269,8 @@ func (p *Process) end(signal syscall.Signal) error {
 	return nil
 }
 
-// find returns the path of a program of Mosquitto. It searches the directories for system
-// programs too: Debian installs the broker to /usr/sbin, which is not on every PATH.
+// find returns the path of a program of Mosquitto. It searches the directories for system programs
+// too: Debian installs the broker to /usr/sbin, which is not on every PATH.
 func find(program string) (string, error) {
 	for _, name := range []string{program, "/usr/sbin/" + program, "/usr/local/sbin/" + program} {
 		if path, err := exec.LookPath(name); err == nil {

@@ -52,8 +52,8 @@ type ack struct {
 
 // Packet is a PUBLISH or a PUBACK for the client.
 type Packet struct {
-	// Message is the message to publish. If it is nil, the packet acknowledges the client's
-	// message PacketID with Code.
+	// Message is the message to publish. If it is nil, the packet acknowledges the client's message
+	// PacketID with Code.
 	Message  *Message
 	PacketID uint16
 	Code     byte
@@ -65,8 +65,8 @@ type Packet struct {
 	SubIDs []int
 }
 
-// Connect connects a client to its session and reports whether the session existed before.
-// The previous connection of the session, if any, is ended.
+// Connect connects a client to its session and reports whether the session existed before. The
+// previous connection of the session, if any, is ended.
 func (r *Router) Connect(c Connect) (conn *Conn, present bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -93,8 +93,8 @@ func (r *Router) Connect(c Connect) (conn *Conn, present bool) {
 	return conn, present
 }
 
-// limitSessions ends the session of owner whose client disconnected first if owner has the
-// maximum number of sessions. Callers hold r.mu.
+// limitSessions ends the session of owner whose client disconnected first if owner has the maximum
+// number of sessions. Callers hold r.mu.
 func (r *Router) limitSessions(owner string) {
 	if len(r.owners[owner]) < maxSessionsPerOwner {
 		return
@@ -207,8 +207,8 @@ func (c *Conn) Publish(m *Message, packetID uint16) error {
 	return nil
 }
 
-// Refuse acknowledges a message of the client that was not published, with a reason code of
-// 0x80 or above. Acknowledgements keep the order of the client's messages.
+// Refuse acknowledges a message of the client that was not published, with a reason code of 0x80 or
+// above. Acknowledgements keep the order of the client's messages.
 func (c *Conn) Refuse(packetID uint16, code byte) {
 	c.router.mu.Lock()
 	defer c.router.mu.Unlock()
@@ -223,9 +223,9 @@ func (c *Conn) acknowledge(a ack) {
 	}
 }
 
-// Next returns the next packet for the client. If ok is false there is none yet: wait for Wake
-// or Done. Next may read the message from disk. If that fails, it ends the session, so that the
-// client resyncs, and returns an error.
+// Next returns the next packet for the client. If ok is false there is none yet: wait for Wake or
+// Done. Next may read the message from disk. If that fails, it ends the session, so that the client
+// resyncs, and returns an error.
 func (c *Conn) Next() (p Packet, ok bool, err error) {
 	p, msg := c.next()
 	if msg == nil {
@@ -287,8 +287,8 @@ func (c *Conn) next() (Packet, *shared) {
 	return Packet{}, nil
 }
 
-// Ack completes the delivery of a message that the client has acknowledged, or refused with a
-// code of 0x80 or above.
+// Ack completes the delivery of a message that the client has acknowledged, or refused with a code
+// of 0x80 or above.
 func (c *Conn) Ack(packetID uint16, code byte) {
 	var dropped Reason
 	if code >= 0x80 {
@@ -322,8 +322,8 @@ func (c *Conn) complete(packetID uint16, dropped Reason) {
 	c.signal()
 }
 
-// freePacketID returns an unused packet identifier. There always is one, since at most
-// maxWindow entries have an identifier.
+// freePacketID returns an unused packet identifier. There always is one, since at most maxWindow
+// entries have an identifier.
 func (s *session) freePacketID() uint16 {
 	for {
 		s.lastPacketID++

@@ -66,7 +66,8 @@ func TestDurable(t *testing.T) {
 	}
 }
 
-// TestUnreadableMessageEndsTheSession: the client must resync, not reconnect to the same error forever.
+// TestUnreadableMessageEndsTheSession: the client must resync, not reconnect to the same error
+// forever.
 func TestUnreadableMessageEndsTheSession(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "db")
 	router, st, commit := open(t, path)

@@ -1,6 +1,6 @@
-// Package session keeps the sessions of the broker's clients: their subscriptions, and the
-// messages queued for them, in order, until the clients acknowledge them. It does not know
-// network connections; package broker passes packets in and takes packets out.
+// Package session keeps the sessions of the broker's clients: their subscriptions, and the messages
+// queued for them, in order, until the clients acknowledge them. It does not know network
+// connections; package broker passes packets in and takes packets out.
 //
 //	router, err := session.New(session.Config{Store: st, …})
 //	conn, present := router.Connect(session.Connect{ID: "agent:c1/x", Expiry: 3600})

@@ -16,9 +16,8 @@ type Subscription struct {
 	RetainHandling    byte   `json:"retainHandling,omitempty"`
 }
 
-// index finds the subscriptions that match a topic, in time proportional to the number of
-// levels of the topic and the number of matches. The zero index is empty. It is not safe for
-// concurrent use.
+// index finds the subscriptions that match a topic, in time proportional to the number of levels of
+// the topic and the number of matches. The zero index is empty. It is not safe for concurrent use.
 type index struct{ root node }
 
 type node struct {
@@ -83,8 +82,8 @@ func (x *index) match(topic string, plain func(*session, Subscription), shared f
 	x.root.match(strings.Split(topic, "/"), strings.HasPrefix(topic, "$"), visit)
 }
 
-// match visits the nodes that match levels. If systemTopic is set, wildcards do not match the
-// first level: the topic begins with "$".
+// match visits the nodes that match levels. If systemTopic is set, wildcards do not match the first
+// level: the topic begins with "$".
 func (n *node) match(levels []string, systemTopic bool, visit func(*node)) {
 	if !systemTopic {
 		if rest := n.children["#"]; rest != nil { // "a/#" matches "a" too

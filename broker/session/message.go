@@ -19,8 +19,7 @@ type Message struct {
 	UTF8            bool // the payload format indicator
 	User            []Property
 
-	// Expires is the Unix time in seconds after which the message is not delivered; 0 means
-	// never.
+	// Expires is the Unix time in seconds after which the message is not delivered; 0 means never.
 	Expires int64
 }
 
@@ -45,8 +44,8 @@ const (
 	flagUTF8
 )
 
-// encode encodes m for the database: version, flags, expiry, then each field prefixed with
-// its length.
+// encode encodes m for the database: version, flags, expiry, then each field prefixed with its
+// length.
 func (m *Message) encode() []byte {
 	buf := make([]byte, 0, int(m.size())+64)
 	var flags byte

@@ -20,8 +20,8 @@ import (
 //	messages  number                  → Message.encode
 //	retained  topic                   → Message.encode
 //
-// Numbers ascend in order of arrival, so the order of the keys is the order of the queue. A
-// message is deleted with the last queue entry that refers to it.
+// Numbers ascend in order of arrival, so the order of the keys is the order of the queue. A message
+// is deleted with the last queue entry that refers to it.
 
 // sessionRecord is a session in the database.
 type sessionRecord struct {

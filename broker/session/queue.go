@@ -43,8 +43,8 @@ type entry struct {
 	stored   bool   // the entry is in the store
 }
 
-// shared is a message in one or more queues. Its body is removed from memory when it is on
-// disk and the bodies in memory exceed bodyCache.
+// shared is a message in one or more queues. Its body is removed from memory when it is on disk and
+// the bodies in memory exceed bodyCache.
 type shared struct {
 	id         uint64
 	bytes      int64

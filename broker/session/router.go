@@ -92,8 +92,8 @@ type Router struct {
 }
 
 // New returns a router with the sessions in the store. It reports every fault of cfg at once. The
-// error for a store whose content cannot be read wraps [statestore.ErrDamaged].
-// The store's OnCommit must call [Router.Committed]; nothing is durable before.
+// error for a store whose content cannot be read wraps [statestore.ErrDamaged]. The store's
+// OnCommit must call [Router.Committed]; nothing is durable before.
 func New(cfg Config) (*Router, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("session configuration: %w", err)
@@ -116,8 +116,8 @@ func New(cfg Config) (*Router, error) {
 	return r, r.load()
 }
 
-// Committed records that the store's batches up to batch are durable. The store's OnCommit
-// calls it.
+// Committed records that the store's batches up to batch are durable. The store's OnCommit calls
+// it.
 func (r *Router) Committed(batch uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -138,8 +138,8 @@ func (r *Router) Committed(batch uint64) {
 	r.uncommitted = slices.Clone(r.uncommitted[n:])
 }
 
-// Tick ends expired sessions and publishes delayed wills that are due. Call it about once a
-// second: it visits every session.
+// Tick ends expired sessions and publishes delayed wills that are due. Call it about once a second:
+// it visits every session.
 func (r *Router) Tick() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -157,8 +157,8 @@ func (r *Router) Tick() {
 	}
 }
 
-// Stop prevents the publication of wills from now on. Call it before the broker disconnects
-// its clients to shut down.
+// Stop prevents the publication of wills from now on. Call it before the broker disconnects its
+// clients to shut down.
 func (r *Router) Stop() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -173,8 +173,8 @@ type target struct {
 	noLocal bool
 }
 
-// publish retains m if it asks for that, and queues it for every matching session. origin is
-// left out if all its matching subscriptions are NoLocal. Callers hold r.mu.
+// publish retains m if it asks for that, and queues it for every matching session. origin is left
+// out if all its matching subscriptions are NoLocal. Callers hold r.mu.
 func (r *Router) publish(origin *session, m *Message) error {
 	r.stats.Received++
 	if m.Retain {
@@ -221,8 +221,8 @@ func chooseMember(group map[*session]Subscription) *session {
 	})
 }
 
-// retain replaces the retained message of a topic, or deletes it if m has no payload. Callers
-// hold r.mu.
+// retain replaces the retained message of a topic, or deletes it if m has no payload. Callers hold
+// r.mu.
 func (r *Router) retain(m *Message) error {
 	var oldSize int64
 	old := r.retained[m.Topic]

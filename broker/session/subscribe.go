@@ -7,8 +7,8 @@ import (
 	"github.com/workwire/workwire/pkg/transport/topicfilter"
 )
 
-// Subscribe adds or replaces a subscription, and queues the retained messages that it asks
-// for. It returns ErrQuota if the session has the maximum number of subscriptions.
+// Subscribe adds or replaces a subscription, and queues the retained messages that it asks for. It
+// returns ErrQuota if the session has the maximum number of subscriptions.
 func (c *Conn) Subscribe(sub Subscription) error {
 	r, s := c.router, c.s
 	r.mu.Lock()
@@ -65,8 +65,8 @@ func (c *Conn) Subscriptions() []Subscription {
 }
 
 // Durable returns a channel that is closed when the subscriptions of the session are durable. It is
-// closed at once for a session that ends with its connection, or if they have not changed: while the
-// disk is full, clients that reconnect must be able to take their messages.
+// closed at once for a session that ends with its connection, or if they have not changed: while
+// the disk is full, clients that reconnect must be able to take their messages.
 func (c *Conn) Durable() <-chan struct{} {
 	r := c.router
 	r.mu.Lock()

@@ -27,8 +27,8 @@ const format = "workwire broker 1"
 type Config struct {
 	// Path of the database file. Its directory is created if it does not exist. Required.
 	Path string
-	// OnCommit is called with the number of each batch that is on disk, see
-	// [statestore.Config]. Required.
+	// OnCommit is called with the number of each batch that is on disk, see [statestore.Config].
+	// Required.
 	OnCommit func(batch uint64)
 	// Logger; default slog.Default().
 	Logger *slog.Logger

@@ -1,5 +1,5 @@
-// Command demo starts all components of Workwire on this machine, and shows how a work is
-// delivered from the hub to a cluster, and its status back.
+// Command demo starts all components of Workwire on this machine, and shows how a work is delivered
+// from the hub to a cluster, and its status back.
 package main
 
 import (

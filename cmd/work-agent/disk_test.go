@@ -30,8 +30,8 @@ func ask(address, path string) string {
 	return fmt.Sprintf("%d %s", response.StatusCode, body)
 }
 
-// TestDisk fills the disk with the state directory, kills the agent, and damages its file. The agent
-// goes on in each case: it applies works, says what is wrong, and no object is made anew.
+// TestDisk fills the disk with the state directory, kills the agent, and damages its file. The
+// agent goes on in each case: it applies works, says what is wrong, and no object is made anew.
 func TestDisk(t *testing.T) {
 	plane.Require(t)
 	disk := kit.NewDisk(t, 8<<20)

@@ -121,8 +121,8 @@ func deleted(t *testing.T, works workclientv1.ManifestWorkInterface, names ...st
 	}
 }
 
-// TestHandover stops the leader of two replicas. The other one serves the cluster long before the Lease
-// would have expired.
+// TestHandover stops the leader of two replicas. The other one serves the cluster long before the
+// Lease would have expired.
 func TestHandover(t *testing.T) {
 	works, file := newSource(t)
 	dir := t.TempDir()

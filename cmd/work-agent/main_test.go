@@ -64,8 +64,7 @@ func TestAllErrorsAreReported(t *testing.T) {
 	}
 }
 
-// TestOCMNames starts with OCM's flags only, up to a kubeconfig that does
-// not exist.
+// TestOCMNames starts with OCM's flags only, up to a kubeconfig that does not exist.
 func TestOCMNames(t *testing.T) {
 	cmd := newCommand()
 	cmd.SetArgs([]string{

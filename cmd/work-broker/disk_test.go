@@ -16,9 +16,9 @@ import (
 	"github.com/workwire/workwire/test/kit"
 )
 
-// TestDamagedDatabase kills a broker amid writes and damages its database in random ways. The broker
-// always starts: with the session and every acknowledged message, or without the session and with the
-// damaged file beside a new one.
+// TestDamagedDatabase kills a broker amid writes and damages its database in random ways. The
+// broker always starts: with the session and every acknowledged message, or without the session and
+// with the damaged file beside a new one.
 func TestDamagedDatabase(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
@@ -69,8 +69,8 @@ func TestDamagedDatabase(t *testing.T) {
 	}
 }
 
-// publishPadded publishes numbered messages of 8 KiB from next on, until count are acknowledged or no
-// acknowledgement comes for a second, and returns the next number.
+// publishPadded publishes numbered messages of 8 KiB from next on, until count are acknowledged or
+// no acknowledgement comes for a second, and returns the next number.
 func publishPadded(t *testing.T, p *process, acked map[int]bool, next, count int) int {
 	t.Helper()
 	source, _ := connect(t, p.addr, "hub1")
@@ -96,9 +96,9 @@ func publishPadded(t *testing.T, p *process, acked map[int]bool, next, count int
 	return sent // those without an acknowledgement may or may not be kept
 }
 
-// TestFullDisk fills the broker's disk while it receives messages for a disconnected agent, and kills
-// it then. The broker acknowledges nothing that it cannot store, goes on, starts on the full disk, and
-// delivers every acknowledged message, which makes room for more.
+// TestFullDisk fills the broker's disk while it receives messages for a disconnected agent, and
+// kills it then. The broker acknowledges nothing that it cannot store, goes on, starts on the full
+// disk, and delivers every acknowledged message, which makes room for more.
 func TestFullDisk(t *testing.T) {
 	disk := kit.NewDisk(t, 16<<20)
 	config := writeConfig(t, disk.Dir, "127.0.0.1:0")

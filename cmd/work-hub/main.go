@@ -1,5 +1,5 @@
-// Command work-hub delivers the ManifestWorks of a Kubernetes API to the agents of their clusters over MQTT
-// and stores the statuses that come back. See package hub.
+// Command work-hub delivers the ManifestWorks of a Kubernetes API to the agents of their clusters
+// over MQTT and stores the statuses that come back. See package hub.
 package main
 
 import (

@@ -87,8 +87,8 @@ func (o *options) sections() []command.Section {
 
 var sourceShape = regexp.MustCompile(`^[a-z0-9-]+$`)
 
-// validate sets the defaults that depend on other flags and reports every fault by flag. It reads the
-// transport configuration.
+// validate sets the defaults that depend on other flags and reports every fault by flag. It reads
+// the transport configuration.
 func (o *options) validate() []error {
 	var errs []error
 	valid := sourceShape.MatchString(o.source)

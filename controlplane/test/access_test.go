@@ -30,9 +30,9 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: "system:servi
 `
 )
 
-// TestHubForOthers is a hub as it runs in a container: reachable by another
-// name and on every address, with manifests that it applies itself, one of a
-// kind that another defines, and a kubeconfig for a user of these.
+// TestHubForOthers is a hub as it runs in a container: reachable by another name and on every
+// address, with manifests that it applies itself, one of a kind that another defines, and a
+// kubeconfig for a user of these.
 func TestHubForOthers(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()

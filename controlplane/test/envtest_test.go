@@ -12,8 +12,8 @@ import (
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 )
 
-// TestEnvtest lets controller-runtime's envtest start etcd and kube-apiserver
-// from a folder of links to the binary.
+// TestEnvtest lets controller-runtime's envtest start etcd and kube-apiserver from a folder of
+// links to the binary.
 func TestEnvtest(t *testing.T) {
 	t.Parallel()
 	assets := filepath.Join(t.TempDir(), "assets")

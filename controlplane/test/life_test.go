@@ -14,8 +14,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestLife takes one hub through restarts, a crash of its parent and one of
-// a part, and looks for its data and its processes after each.
+// TestLife takes one hub through restarts, a crash of its parent and one of a part, and looks for
+// its data and its processes after each.
 func TestLife(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()

@@ -61,8 +61,8 @@ func run(m *testing.M) int {
 	return m.Run()
 }
 
-// watchSources looks at all sources of the binary. The go command notices,
-// and forgets the cached result of these tests when one of them changes.
+// watchSources looks at all sources of the binary. The go command notices, and forgets the cached
+// result of these tests when one of them changes.
 func watchSources() error {
 	return filepath.WalkDir("..", func(path string, entry os.DirEntry, err error) error {
 		if err == nil && !entry.IsDir() {
@@ -94,8 +94,8 @@ func up(t *testing.T, args ...string) *controlPlane {
 	return p
 }
 
-// start starts a control plane and returns at once. When the test ends, it is
-// stopped if it still runs.
+// start starts a control plane and returns at once. When the test ends, it is stopped if it still
+// runs.
 func start(t *testing.T, args ...string) *controlPlane {
 	t.Helper()
 	p := &controlPlane{t: t, stderr: &buffer{}, done: make(chan struct{}), printed: make(chan string, 1)}
@@ -121,8 +121,8 @@ func start(t *testing.T, args ...string) *controlPlane {
 	return p
 }
 
-// ready waits until the control plane is ready, or has ended, and returns the
-// path of the kubeconfig, or nothing.
+// ready waits until the control plane is ready, or has ended, and returns the path of the
+// kubeconfig, or nothing.
 func (p *controlPlane) ready() string {
 	p.t.Helper()
 	select {

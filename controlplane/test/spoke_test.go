@@ -66,8 +66,8 @@ func TestSpokeRunsWorkloads(t *testing.T) {
 	p.stop()
 }
 
-// kubectl returns a function that runs kubectl, a link to the binary, with
-// input, and returns what it prints.
+// kubectl returns a function that runs kubectl, a link to the binary, with input, and returns what
+// it prints.
 func kubectl(t *testing.T, kubeconfig string) func(input string, args ...string) string {
 	t.Helper()
 	link := filepath.Join(t.TempDir(), "kubectl")

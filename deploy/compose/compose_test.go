@@ -1,5 +1,5 @@
-// Package compose tests that the configurations that docker-compose.yaml mounts are ones that the programs take. That
-// all of it works together, only docker can tell.
+// Package compose tests that the configurations that docker-compose.yaml mounts are ones that the
+// programs take. That all of it works together, only docker can tell.
 package compose
 
 import (
@@ -16,7 +16,8 @@ import (
 	"github.com/workwire/workwire/test/kit"
 )
 
-// TestCertificates: whatever override is added, those of the base are the same, since they are kept in its volumes.
+// TestCertificates: whatever override is added, those of the base are the same, since they are kept
+// in its volumes.
 func TestCertificates(t *testing.T) {
 	base, err := certificates.Load("certificates.yaml")
 	kit.NoError(t, err)

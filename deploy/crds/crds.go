@@ -1,7 +1,7 @@
 // Package crds holds the CustomResourceDefinitions of the project.
 //
-// The YAML files in this directory are generated from pkg/apis (make generate) and can be applied with
-// kubectl as well. A hub needs those of [Hub], the cluster of an agent those of [Spoke]:
+// The YAML files in this directory are generated from pkg/apis (make generate) and can be applied
+// with kubectl as well. A hub needs those of [Hub], the cluster of an agent those of [Spoke]:
 //
 //	err := install.CRDs(ctx, config, crds.Hub()...)
 package crds
@@ -29,12 +29,14 @@ func Hub() []*apiextensionsv1.CustomResourceDefinition {
 	)
 }
 
-// Spoke returns new copies of the definitions that the cluster of an agent needs: AppliedManifestWork.
+// Spoke returns new copies of the definitions that the cluster of an agent needs:
+// AppliedManifestWork.
 func Spoke() []*apiextensionsv1.CustomResourceDefinition {
 	return read("work.open-cluster-management.io_appliedmanifestworks.yaml")
 }
 
-// read decodes embedded files. It panics on one that cannot be read, which is an error of the build.
+// read decodes embedded files. It panics on one that cannot be read, which is an error of the
+// build.
 func read(names ...string) []*apiextensionsv1.CustomResourceDefinition {
 	var definitions []*apiextensionsv1.CustomResourceDefinition
 	for _, name := range names {

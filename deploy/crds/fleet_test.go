@@ -67,7 +67,8 @@ func testFleetServed(t *testing.T, config *rest.Config) {
 	}
 }
 
-// create sends an object as strictly as kubectl does; what has a namespace goes to ns, unless it names one.
+// create sends an object as strictly as kubectl does; what has a namespace goes to ns, unless it
+// names one.
 func create(ctx context.Context, t *testing.T, config *rest.Config, ns string, object *unstructured.Unstructured) error {
 	t.Helper()
 	kind, ok := fleet[object.GroupVersionKind()]

@@ -33,7 +33,8 @@ import (
 
 var works = workv1.GroupVersion.WithResource("manifestworks")
 
-// TestOnAPIServer runs against a real hub control plane: what the definitions mean is decided there.
+// TestOnAPIServer runs against a real hub control plane: what the definitions mean is decided
+// there.
 func TestOnAPIServer(t *testing.T) {
 	plane := controlplane.StartFor(t, controlplane.Hub)
 	config := plane.REST()

@@ -16,9 +16,9 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// CRDs creates or updates definitions, and waits until the API server serves every one of them: it is
-// established and listed in discovery, so that clients which map kinds through discovery find it too. A new
-// definition takes 3 to 6 seconds. CRDs needs the rights to get, create and update
+// CRDs creates or updates definitions, and waits until the API server serves every one of them: it
+// is established and listed in discovery, so that clients which map kinds through discovery find it
+// too. A new definition takes 3 to 6 seconds. CRDs needs the rights to get, create and update
 // customresourcedefinitions. It fails when another definition has the names of one.
 func CRDs(ctx context.Context, config *rest.Config, definitions ...*apiextensionsv1.CustomResourceDefinition) error {
 	client, err := clientset.NewForConfig(config)

@@ -3,10 +3,10 @@
 //	err := install.CRDs(ctx, config, crds.Hub()...)
 //	err = install.Policies(ctx, config, policies.Default()...)
 //
-// Installing again, or from several processes at once, is safe: an object that exists gets the wanted spec,
-// and keeps the labels and annotations that others set on it. All functions return an error when a request
-// is denied or fails, or when ctx ends; objects handled before stay as they are. The error names the
-// object.
+// Installing again, or from several processes at once, is safe: an object that exists gets the
+// wanted spec, and keeps the labels and annotations that others set on it. All functions return an
+// error when a request is denied or fails, or when ctx ends; objects handled before stay as they
+// are. The error names the object.
 package install
 
 import (
@@ -32,14 +32,16 @@ import (
 // retryInterval is the time between two attempts to write or read an object.
 const retryInterval = 100 * time.Millisecond
 
-// Policy is an admission policy with its binding, such as [policies.Policy] and [policies.Mutation].
+// Policy is an admission policy with its binding, such as [policies.Policy] and
+// [policies.Mutation].
 type Policy interface {
 	// Objects returns the policy and then the binding.
 	Objects() []runtime.Object
 }
 
-// Policies creates or updates policies and their bindings. It does not wait until the API servers enforce
-// them, which takes seconds. It needs the rights to get, create and update the resources of both kinds.
+// Policies creates or updates policies and their bindings. It does not wait until the API servers
+// enforce them, which takes seconds. It needs the rights to get, create and update the resources of
+// both kinds.
 func Policies[P Policy](ctx context.Context, config *rest.Config, policies ...P) error {
 	for _, policy := range policies {
 		if err := put(ctx, config, policy.Objects()...); err != nil {
@@ -49,8 +51,9 @@ func Policies[P Policy](ctx context.Context, config *rest.Config, policies ...P)
 	return nil
 }
 
-// RemovePolicies deletes policies and their bindings by name. It skips those that do not exist. The API
-// servers enforce them for seconds more. It needs the rights to delete the resources of both kinds.
+// RemovePolicies deletes policies and their bindings by name. It skips those that do not exist. The
+// API servers enforce them for seconds more. It needs the rights to delete the resources of both
+// kinds.
 func RemovePolicies[P Policy](ctx context.Context, config *rest.Config, policies ...P) error {
 	for _, policy := range policies {
 		objects := policy.Objects()
@@ -113,8 +116,8 @@ func put(ctx context.Context, config *rest.Config, objects ...runtime.Object) er
 	return nil
 }
 
-// putOne creates or updates an object. It waits while an object of its name is being deleted, and retries
-// when another process wrote the object at the same time.
+// putOne creates or updates an object. It waits while an object of its name is being deleted, and
+// retries when another process wrote the object at the same time.
 func putOne(ctx context.Context, client dynamic.ResourceInterface, wanted *unstructured.Unstructured) error {
 	var waitingFor error
 	err := wait.PollUntilContextCancel(ctx, retryInterval, true, func(ctx context.Context) (bool, error) {
@@ -141,8 +144,8 @@ func putOne(ctx context.Context, client dynamic.ResourceInterface, wanted *unstr
 	return err
 }
 
-// updated returns current with the spec, labels and annotations of wanted. It keeps other labels and
-// annotations, and the conversion webhook of a definition if wanted has none.
+// updated returns current with the spec, labels and annotations of wanted. It keeps other labels
+// and annotations, and the conversion webhook of a definition if wanted has none.
 func updated(current, wanted *unstructured.Unstructured) *unstructured.Unstructured {
 	next := current.DeepCopy()
 	spec := wanted.DeepCopy().Object["spec"].(map[string]any)

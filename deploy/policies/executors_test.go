@@ -97,7 +97,8 @@ func TestExecuteAs(t *testing.T) {
 			jane.refused(jane.patch(resource, "work", withExecutor2), "default/executor2")
 			kit.NoError(t, jane.patch(resource, "none", withExecutor1))
 
-			// Without the policy of NilExecutor, anybody may do without one; bob cannot have it back.
+			// Without the policy of NilExecutor, anybody may do without one; bob cannot have it
+			// back.
 			kit.NoError(t, bob.patch(resource, "work", noExecutor))
 			bob.refused(bob.patch(resource, "work", withExecutor1), "default/executor1")
 			kit.NoError(t, jane.patch(resource, "work", withExecutor1))
@@ -137,7 +138,8 @@ func TestExecuteAsByGroup(t *testing.T) {
 	kit.NoError(t, err)
 }
 
-// TestMalformedExecutor: our definitions refuse them by their schema; TestForeignDefinitions has the policy do it.
+// TestMalformedExecutor: our definitions refuse them by their schema; TestForeignDefinitions has
+// the policy do it.
 func TestMalformedExecutor(t *testing.T) {
 	ns := plane.Namespace(t, "malformed")
 	for _, resource := range []schema.GroupVersionResource{works, sets} {

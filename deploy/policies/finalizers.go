@@ -14,9 +14,9 @@ type Mutation struct {
 // Objects returns the policy and the binding.
 func (m Mutation) Objects() []runtime.Object { return []runtime.Object{m.Policy, m.Binding} }
 
-// Finalizers returns a new copy of the policy that adds the hub's finalizer to works at their creation,
-// which saves the hub one request for each work. docs/policies.md says which hubs it suits. It needs
-// Kubernetes 1.36 or newer. Works keep the finalizer when the policy is removed.
+// Finalizers returns a new copy of the policy that adds the hub's finalizer to works at their
+// creation, which saves the hub one request for each work. docs/policies.md says which hubs it
+// suits. It needs Kubernetes 1.36 or newer. Works keep the finalizer when the policy is removed.
 func Finalizers() Mutation {
 	m := Mutation{&admissionv1.MutatingAdmissionPolicy{}, &admissionv1.MutatingAdmissionPolicyBinding{}}
 	decode("finalizers.yaml", m.Policy, m.Binding)

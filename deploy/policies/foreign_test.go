@@ -131,8 +131,8 @@ func testLimit(t *testing.T, config *rest.Config, ns string) {
 	kit.True(t, "the limit is back", func() bool { return create() == nil })
 }
 
-// testStoredBefore: what is stored already is the hub's to hold by a finalizer, to report about and to let go, and
-// anybody's to label; only its spec must be right to be changed.
+// testStoredBefore: what is stored already is the hub's to hold by a finalizer, to report about and
+// to let go, and anybody's to label; only its spec must be right to be changed.
 func testStoredBefore(t *testing.T, config *rest.Config, ns string, names []string) {
 	admin := dynamic.NewForConfigOrDie(config).Resource(works).Namespace(ns)
 	hub := dynamic.NewForConfigOrDie(as(config, "hub")).Resource(works).Namespace(ns)

@@ -143,8 +143,9 @@ func filled(t *testing.T, manifests []map[string]any, size int) ([]map[string]an
 	return manifests, bundle.Validate()
 }
 
-// TestLarge: as many manifests as fit a work are looked at within what the API server grants a policy, and what is
-// larger than it may be searched is refused with a size that is at least about right.
+// TestLarge: as many manifests as fit a work are looked at within what the API server grants a
+// policy, and what is larger than it may be searched is refused with a size that is at least about
+// right.
 func TestLarge(t *testing.T) {
 	ns := plane.Namespace(t, "large")
 	client := dynamic.NewForConfigOrDie(plane.REST()).Resource(works).Namespace(ns)

@@ -1,9 +1,9 @@
 // Package policies holds the admission policies of a hub.
 //
-// They deny a ManifestWork or ManifestWorkReplicaSet that every agent would reject, and one with an executor
-// that its author may not use, when it is written. The API server evaluates them itself: there is no webhook
-// to run. The YAML files in this directory can be applied with kubectl as well; docs/policies.md describes
-// them.
+// They deny a ManifestWork or ManifestWorkReplicaSet that every agent would reject, and one with an
+// executor that its author may not use, when it is written. The API server evaluates them itself:
+// there is no webhook to run. The YAML files in this directory can be applied with kubectl as well;
+// docs/policies.md describes them.
 //
 //	err := install.Policies(ctx, config, policies.Default()...)
 //
@@ -32,15 +32,16 @@ type Policy struct {
 // Objects returns the policy and the binding.
 func (p Policy) Objects() []runtime.Object { return []runtime.Object{p.Policy, p.Binding} }
 
-// Default returns new copies of the policies for every hub: what a work must contain, and who may use which
-// executor.
+// Default returns new copies of the policies for every hub: what a work must contain, and who may
+// use which executor.
 func Default() []Policy { return read("manifests.yaml", "executors.yaml") }
 
-// NilExecutor returns a new copy of the policy for hubs where works need an executor: who may omit it. It
-// complements those of Default, and corresponds to OCM's feature gate NilExecutorValidating.
+// NilExecutor returns a new copy of the policy for hubs where works need an executor: who may omit
+// it. It complements those of Default, and corresponds to OCM's feature gate NilExecutorValidating.
 func NilExecutor() []Policy { return read("nil-executor.yaml") }
 
-// read decodes embedded files. It panics on one that cannot be read, which is an error of the build.
+// read decodes embedded files. It panics on one that cannot be read, which is an error of the
+// build.
 func read(names ...string) []Policy {
 	var policies []Policy
 	for _, name := range names {

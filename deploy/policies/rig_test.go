@@ -54,7 +54,8 @@ func TestMain(m *testing.M) {
 	})
 }
 
-// inForce waits until the API server refuses, with each of the policies, what it must refuse. Nothing is written.
+// inForce waits until the API server refuses, with each of the policies, what it must refuse.
+// Nothing is written.
 func inForce(ctx context.Context, config *rest.Config, wanted ...policies.Policy) error {
 	probes := map[string]map[string]any{
 		"workwire-manifests":    specOf(map[string]any{"kind": "ConfigMap"}),
@@ -63,7 +64,8 @@ func inForce(ctx context.Context, config *rest.Config, wanted ...policies.Policy
 	}
 	for _, policy := range wanted {
 		name := policy.Policy.Name
-		// Of users without rights, the authorizer would not let the request come as far as to a policy.
+		// Of users without rights, the authorizer would not let the request come as far as to a
+		// policy.
 		client := dynamic.NewForConfigOrDie(as(config, "probe")).Resource(works).Namespace("default")
 		if err := grant(ctx, config, "default", "probe", writer); err != nil {
 			return err

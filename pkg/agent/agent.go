@@ -95,8 +95,8 @@ type clients struct {
 	works   workclient.Interface
 }
 
-// requestTimeout bounds each request to the API server but watches. The API server itself gives up after a
-// minute, and on a webhook after 30 seconds at the most.
+// requestTimeout bounds each request to the API server but watches. The API server itself gives up
+// after a minute, and on a webhook after 30 seconds at the most.
 const requestTimeout = 70 * time.Second
 
 func newClients(config *rest.Config) (c clients, err error) {

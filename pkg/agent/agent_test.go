@@ -39,8 +39,8 @@ func TestMain(m *testing.M) {
 	})
 }
 
-// world is a source, a broker and an agent on the shared cluster. The name of its broker is unique, and so
-// are the names of its AppliedManifestWorks.
+// world is a source, a broker and an agent on the shared cluster. The name of its broker is unique,
+// and so are the names of its AppliedManifestWorks.
 type world struct {
 	*testing.T
 	namespace  string

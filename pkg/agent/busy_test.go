@@ -19,7 +19,8 @@ import (
 	"github.com/workwire/workwire/test/kit"
 )
 
-// TestBusyAPIServer: the API server admits few writes of the agent at a time and refuses the others with
+// TestBusyAPIServer: the API server admits few writes of the agent at a time and refuses the others
+// with
 // 429. That slows the agent down; no work is lost or reported as failed.
 func TestBusyAPIServer(t *testing.T) {
 	w := newWorld(t)

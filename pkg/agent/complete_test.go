@@ -14,7 +14,8 @@ import (
 	"github.com/workwire/workwire/test/kit"
 )
 
-// completing returns a work whose first manifest, a ConfigMap, is complete if the expression is true.
+// completing returns a work whose first manifest, a ConfigMap, is complete if the expression is
+// true.
 func (w *world) completing(name, expression string, manifests ...string) *workv1.ManifestWork {
 	work := w.work(name, manifests...)
 	work.Spec.ManifestConfigs = []workv1.ManifestConfigOption{{
@@ -48,8 +49,8 @@ func (w *world) deleteJob() {
 	}
 }
 
-// A Job that was cleaned up after it finished is not created again: not at once, not with a new spec, and
-// not after a restart of the agent without state.
+// A Job that was cleaned up after it finished is not created again: not at once, not with a new
+// spec, and not after a restart of the agent without state.
 func TestCompletedJobStaysGone(t *testing.T) {
 	w, works := start(t)
 	w.create(works, w.jobWork("web"))
@@ -87,8 +88,8 @@ func TestCompletedJobStaysGone(t *testing.T) {
 	}
 }
 
-// backdate stops the agent and moves the transition times in an AppliedManifestWork back by an hour,
-// so that an agent which does not read them is noticed. It returns the new time.
+// backdate stops the agent and moves the transition times in an AppliedManifestWork back by an
+// hour, so that an agent which does not read them is noticed. It returns the new time.
 func (w *world) backdate(work string, kind string) metav1.Time {
 	w.Helper()
 	var status *workv1.ManifestWorkStatus
@@ -143,8 +144,8 @@ func TestTransitionTimesSurviveARestart(t *testing.T) {
 	}
 }
 
-// A complete work is not updated, not repaired, and its dropped objects are not removed. The pending spec is
-// applied once the rule is removed.
+// A complete work is not updated, not repaired, and its dropped objects are not removed. The
+// pending spec is applied once the rule is removed.
 func TestRemovingACompleteRuleAppliesThePendingSpec(t *testing.T) {
 	w, works := start(t)
 	w.create(works, w.completing("web", "true", configMap("a", "1"), configMap("b", "1")))

@@ -31,7 +31,8 @@ type Config struct {
 	Cluster wire.ClusterName
 	// ClientID of the agent at the broker, the source of its events. Required.
 	ClientID string
-	// AgentID is written to the AppliedManifestWorks that belong to the agent. Default: the hub hash.
+	// AgentID is written to the AppliedManifestWorks that belong to the agent. Default: the hub
+	// hash.
 	AgentID string
 	// BrokerHost is hashed into the names of AppliedManifestWorks. Required.
 	BrokerHost string

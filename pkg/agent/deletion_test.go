@@ -44,8 +44,8 @@ func TestSpecDoesNotReviveADeletedWork(t *testing.T) {
 	raw.data("a", "")
 }
 
-// An object that the agent is not permitted to delete stays in the AppliedManifestWork, and Deleted is
-// reported once it is gone.
+// An object that the agent is not permitted to delete stays in the AppliedManifestWork, and Deleted
+// is reported once it is gone.
 func TestObjectThatCanNotBeDeletedStaysRecorded(t *testing.T) {
 	w := newWorld(t)
 	works := w.source("hub1")
@@ -62,7 +62,8 @@ func TestObjectThatCanNotBeDeletedStaysRecorded(t *testing.T) {
 	}
 }
 
-// While an object that was dropped from the spec waits for a finalizer, the others are not applied again.
+// While an object that was dropped from the spec waits for a finalizer, the others are not applied
+// again.
 func TestWaitingForARemovedObjectWritesNothing(t *testing.T) {
 	w, works := start(t)
 	w.deploy(works, "web", held(configMap("a", "1")), configMap("b", "1"))

@@ -14,9 +14,9 @@ const (
 	service        = "{apiVersion: v1, kind: Service, metadata: {name: svc, namespace: NAMESPACE}, spec: {selector: {a: b}, ports: [{port: 80}]}}"
 )
 
-// TestRestartKnowsWhatWasApplied restarts an agent without a state directory: what is as its manifest
-// declares costs no request, and a field that its manifest has dropped meanwhile is found. Objects
-// carry nothing for that.
+// TestRestartKnowsWhatWasApplied restarts an agent without a state directory: what is as its
+// manifest declares costs no request, and a field that its manifest has dropped meanwhile is found.
+// Objects carry nothing for that.
 func TestRestartKnowsWhatWasApplied(t *testing.T) {
 	w, works := start(t)
 	w.deploy(works, "web", serviceAccount, service, configMap("a", "1"))

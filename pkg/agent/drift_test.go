@@ -17,8 +17,8 @@ import (
 	"github.com/workwire/workwire/test/kit"
 )
 
-// TestOneWriteForEachForeignChange: a foreign change costs one write, and none if the strategy leaves the
-// object to others.
+// TestOneWriteForEachForeignChange: a foreign change costs one write, and none if the strategy
+// leaves the object to others.
 func TestOneWriteForEachForeignChange(t *testing.T) {
 	w, works := start(t)
 	work := w.work("web", configMap("updated", "1"), configMap("created", "1"), configMap("applied", "1"))
@@ -79,7 +79,8 @@ func (w *world) fight(ctx context.Context, name string) error {
 	return nil
 }
 
-// TestReadOnlyObjects: changes of ReadOnly objects are reported, whether they are watched or polled.
+// TestReadOnlyObjects: changes of ReadOnly objects are reported, whether they are watched or
+// polled.
 func TestReadOnlyObjects(t *testing.T) {
 	w, works := start(t)
 	for _, name := range []string{"watched", "polled"} {

@@ -19,9 +19,9 @@ import (
 	"github.com/workwire/workwire/test/kit"
 )
 
-// TestEchoesCostNoReconcile delays the responses to writes until a watch has shown the writes, and counts
-// the reconciles. It does not run in parallel: an agent reconciles the AppliedManifestWorks of all agents
-// of the cluster.
+// TestEchoesCostNoReconcile delays the responses to writes until a watch has shown the writes, and
+// counts the reconciles. It does not run in parallel: an agent reconciles the AppliedManifestWorks
+// of all agents of the cluster.
 func TestEchoesCostNoReconcile(t *testing.T) {
 	w := newSerialWorld(t)
 	works := w.source("hub1")
@@ -54,8 +54,8 @@ func TestEchoesCostNoReconcile(t *testing.T) {
 	w.data("a", fmt.Sprint(updates))
 }
 
-// TestTwoWorksConflict: two works declare one object, and each restores its own version, until both report
-// a conflict.
+// TestTwoWorksConflict: two works declare one object, and each restores its own version, until both
+// report a conflict.
 func TestTwoWorksConflict(t *testing.T) {
 	w, works := start(t)
 	w.deploy(works, "one", configMap("a", "1"))

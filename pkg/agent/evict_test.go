@@ -17,8 +17,8 @@ import (
 	"github.com/workwire/workwire/test/kit"
 )
 
-// stray creates an AppliedManifestWork of agentID without a work, which owns a ConfigMap of the same
-// name.
+// stray creates an AppliedManifestWork of agentID without a work, which owns a ConfigMap of the
+// same name.
 func (w *world) stray(name, hubHash, agentID string) *workv1.AppliedManifestWork {
 	w.Helper()
 	amw, err := w.amws.Create(w.Context(), &workv1.AppliedManifestWork{
@@ -37,8 +37,8 @@ func (w *world) stray(name, hubHash, agentID string) *workv1.AppliedManifestWork
 	return amw
 }
 
-// TestEviction: an AppliedManifestWork of this agent without a work is deleted with its objects after the
-// grace period, whatever its hub. One of another agent stays.
+// TestEviction: an AppliedManifestWork of this agent without a work is deleted with its objects
+// after the grace period, whatever its hub. One of another agent stays.
 func TestEviction(t *testing.T) {
 	w := newWorld(t)
 	works := w.source("hub1")
@@ -60,7 +60,8 @@ func TestEviction(t *testing.T) {
 	w.data("foreign", "1")
 }
 
-// TestEvictionIsCancelled: a work that arrives within the grace period takes over its AppliedManifestWork.
+// TestEvictionIsCancelled: a work that arrives within the grace period takes over its
+// AppliedManifestWork.
 func TestEvictionIsCancelled(t *testing.T) {
 	w, works := start(t)
 	amw := w.stray("web", applied.HubHash(w.host, ""), w.host)
@@ -82,8 +83,8 @@ func (w *world) marked(name string, want bool) {
 
 func isGone(amw *workv1.AppliedManifestWork) bool { return amw == nil }
 
-// TestNothingIsEvictedBeforeTheSourceAnswers: without an answer the agent does not know which works the
-// source has.
+// TestNothingIsEvictedBeforeTheSourceAnswers: without an answer the agent does not know which works
+// the source has.
 func TestNothingIsEvictedBeforeTheSourceAnswers(t *testing.T) {
 	w, works := start(t)
 	w.deploy(works, "web", configMap("a", "1"))

@@ -41,8 +41,8 @@ func (w *world) bind(name string, rules ...rbacv1.PolicyRule) {
 	}
 }
 
-// TestExecutor: a manifest is applied if the executor is permitted to. A change of its permissions takes
-// effect at once, not after a minute.
+// TestExecutor: a manifest is applied if the executor is permitted to. A change of its permissions
+// takes effect at once, not after a minute.
 func TestExecutor(t *testing.T) {
 	t.Parallel()
 	for name, caches := range map[string]bool{"by reviews": false, "from memory": true} {

@@ -22,8 +22,8 @@ import (
 	"github.com/workwire/workwire/test/kit/wirekit"
 )
 
-// manifestSays waits until the Applied condition of a manifest is False with a message that contains
-// want.
+// manifestSays waits until the Applied condition of a manifest is False with a message that
+// contains want.
 func (w *world) manifestSays(works workclientv1.ManifestWorkInterface, name string, manifest int, want string) {
 	w.Helper()
 	kit.Await(w, works, name, fmt.Sprintf("says %q of manifest %d", want, manifest), func(work *workv1.ManifestWork) bool {
@@ -138,8 +138,8 @@ func TestDuplicatesAndReorderedEvents(t *testing.T) {
 	raw.reported("never-heard-of", 1, workv1.WorkDeleted)
 }
 
-// TestRestoredSource: a source that was restored from a backup has lower generations, and other content of
-// the same generation. It learns what the agent holds, and its authoritative specs win.
+// TestRestoredSource: a source that was restored from a backup has lower generations, and other
+// content of the same generation. It learns what the agent holds, and its authoritative specs win.
 func TestRestoredSource(t *testing.T) {
 	raw := newWorld(t).rawSource("hub1")
 	send := func(generation wire.Generation, value string, authoritative bool) (hash string) {

@@ -14,9 +14,9 @@ import (
 	"github.com/workwire/workwire/test/kit"
 )
 
-// TestHangingWebhook has a webhook that hangs for 10 seconds on each of the 40 objects of one work. The
-// other 99 works are changed as quickly as before: the 99th percentile stays below three times what it
-// is when nothing hangs, of which less than 100 ms count as 100 ms.
+// TestHangingWebhook has a webhook that hangs for 10 seconds on each of the 40 objects of one work.
+// The other 99 works are changed as quickly as before: the 99th percentile stays below three times
+// what it is when nothing hangs, of which less than 100 ms count as 100 ms.
 func TestHangingWebhook(t *testing.T) {
 	w := newSerialWorld(t)
 	works := w.source("hub1")

@@ -18,8 +18,8 @@ import (
 	"github.com/workwire/workwire/test/kit/wirekit"
 )
 
-// TestSourceThatLostItsMemory: a source says that it knows none of the works that it sent. Their objects
-// stay, and keep their UIDs, until somebody releases them or the source knows them again.
+// TestSourceThatLostItsMemory: a source says that it knows none of the works that it sent. Their
+// objects stay, and keep their UIDs, until somebody releases them or the source knows them again.
 func TestSourceThatLostItsMemory(t *testing.T) {
 	for name, c := range map[string]struct{ before, after, reason string }{
 		"another identity": {"one", "two", workv1.ReasonSourceIdentityChanged},
@@ -100,7 +100,8 @@ func loseMemory(t *testing.T, before, after, reason, restart string) {
 	kit.True(raw, "no work is held", func() bool { return kit.Metric(t, registry, "workwire_agent_works_deletion_held") == 0 })
 }
 
-// TestDeletedAppliedManifestWorkReleases: deleting the AppliedManifestWork of a held work releases it, too.
+// TestDeletedAppliedManifestWorkReleases: deleting the AppliedManifestWork of a held work releases
+// it, too.
 func TestDeletedAppliedManifestWorkReleases(t *testing.T) {
 	raw := newWorld(t).rawSource("hub1")
 	spec := raw.spec("web", "uid-1", 1, configMap("a", "1"))
@@ -124,8 +125,8 @@ func (r *rawSource) disown(uid types.UID, identity string) {
 		NoMetadata: true, DeletionTimestamp: &now}, nil)
 }
 
-// heldFor waits until the AppliedManifestWork of a work says that its deletion is held for reason, or that
-// it is not held if reason is empty.
+// heldFor waits until the AppliedManifestWork of a work says that its deletion is held for reason,
+// or that it is not held if reason is empty.
 func (w *world) heldFor(work, reason string) *workv1.AppliedManifestWork {
 	w.Helper()
 	return w.applied(work, fmt.Sprintf("is held for %q", reason), func(amw *workv1.AppliedManifestWork) error {

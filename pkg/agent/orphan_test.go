@@ -67,8 +67,8 @@ func TestOrphaningAndRemovingInOneUpdate(t *testing.T) {
 	}
 }
 
-// The objects of a work stay if it is deleted right after an update that orphans them, even if the agent
-// was not connected.
+// The objects of a work stay if it is deleted right after an update that orphans them, even if the
+// agent was not connected.
 func TestOrphaningAndDeletingAtOnce(t *testing.T) {
 	t.Parallel()
 	for name, forget := range map[string]bool{"queued by the broker": false, "lost and asked for again": true} {
@@ -101,8 +101,8 @@ func TestCompletedWorkIsOrphaned(t *testing.T) {
 	w.orphaned("a")
 }
 
-// With a kind that is not served, the AppliedManifestWork is updated all the same, and Deleted is not
-// reported while objects remain.
+// With a kind that is not served, the AppliedManifestWork is updated all the same, and Deleted is
+// not reported while objects remain.
 func TestUnknownKindDoesNotFreezeTheRecord(t *testing.T) {
 	w, works := start(t)
 	unknown := "{apiVersion: nowhere.workwire.dev/v1, kind: Thing, metadata: {name: t, namespace: NAMESPACE}}"
@@ -134,8 +134,8 @@ func TestLabelsReachTheAppliedManifestWork(t *testing.T) {
 	})
 }
 
-// TestInvalidWorkName: a work whose name cannot be part of the name of an AppliedManifestWork gets a
-// condition. Deleting it works.
+// TestInvalidWorkName: a work whose name cannot be part of the name of an AppliedManifestWork gets
+// a condition. Deleting it works.
 func TestInvalidWorkName(t *testing.T) {
 	t.Parallel()
 	for what, name := range map[string]string{"too long": strings.Repeat("x", 200), "no name": "A_B"} {

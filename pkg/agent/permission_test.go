@@ -11,8 +11,8 @@ import (
 	"github.com/workwire/workwire/pkg/agent"
 )
 
-// TestForbiddenShowsAndHeals runs the agent as a user without permissions for Secrets, and without list
-// and watch for ConfigMaps, until a role grants them.
+// TestForbiddenShowsAndHeals runs the agent as a user without permissions for Secrets, and without
+// list and watch for ConfigMaps, until a role grants them.
 func TestForbiddenShowsAndHeals(t *testing.T) {
 	w := newWorld(t)
 	works := w.source("hub1")
@@ -34,8 +34,8 @@ func TestForbiddenShowsAndHeals(t *testing.T) {
 	w.noneApplied()
 }
 
-// restrictedAgent starts the agent as a user that may do with ConfigMaps what verbs say, and returns the
-// user.
+// restrictedAgent starts the agent as a user that may do with ConfigMaps what verbs say, and
+// returns the user.
 func (w *world) restrictedAgent(verbs ...string) (user string) {
 	w.Helper()
 	user = "agent-of-" + w.namespace

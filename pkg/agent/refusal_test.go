@@ -26,11 +26,12 @@ import (
 	"github.com/workwire/workwire/test/kit"
 )
 
-// The window in which requests and log lines of a work that cannot succeed are counted, and how many of
-// each are allowed. A refused manifest is tried again after 10 ms, and then after three times as long
-// as before, up to a minute: at 10, 40, 130 and 400 ms, 1.2, 3.6, 10.9 and 32.8 s. That is seven times in
-// the window and once more in the first minute, and once a minute later. An attempt is a request and a
-// log line. The status of the AppliedManifestWork, and a start of a watch, may come on top.
+// The window in which requests and log lines of a work that cannot succeed are counted, and how
+// many of each are allowed. A refused manifest is tried again after 10 ms, and then after three
+// times as long as before, up to a minute: at 10, 40, 130 and 400 ms, 1.2, 3.6, 10.9 and 32.8 s.
+// That is seven times in the window and once more in the first minute, and once a minute later. An
+// attempt is a request and a log line. The status of the AppliedManifestWork, and a start of a
+// watch, may come on top.
 const (
 	refusalWindow = 15 * time.Second
 	refusalMost   = 9
@@ -119,8 +120,8 @@ func TestRefusedManifests(t *testing.T) {
 	}
 }
 
-// TestAnotherAgentsRecord has an AppliedManifestWork without a work, from which another agent takes the mark
-// for eviction whenever it has one.
+// TestAnotherAgentsRecord has an AppliedManifestWork without a work, from which another agent takes
+// the mark for eviction whenever it has one.
 func TestAnotherAgentsRecord(t *testing.T) {
 	w := newWorld(t)
 	works := w.source("hub1")
@@ -197,8 +198,8 @@ func (w *world) limited() string {
 	return user
 }
 
-// webhook has the API server ask respond before it writes a ConfigMap with a label in the namespace. It has
-// to refuse the ConfigMap "probe".
+// webhook has the API server ask respond before it writes a ConfigMap with a label in the
+// namespace. It has to refuse the ConfigMap "probe".
 func (w *world) webhook(label string, respond func(context.Context, *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse) {
 	w.Helper()
 	server := httptest.NewTLSServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
@@ -283,7 +284,8 @@ func (w *world) held(gvr schema.GroupVersionResource, content map[string]any) {
 	})
 }
 
-// terminate deletes what a held object keeps, and waits until the API server says that it is terminating.
+// terminate deletes what a held object keeps, and waits until the API server says that it is
+// terminating.
 func (w *world) terminate(gvr schema.GroupVersionResource, name string) {
 	w.Helper()
 	resource := w.dynamic().Resource(gvr)

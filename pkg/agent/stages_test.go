@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestStagesStopInReverse: each stage goes on until the one after it has returned, and one that fails
-// ends them all.
+// TestStagesStopInReverse: each stage goes on until the one after it has returned, and one that
+// fails ends them all.
 func TestStagesStopInReverse(t *testing.T) {
 	ctx, fail := context.WithCancelCause(t.Context())
 	var mu sync.Mutex

@@ -13,8 +13,8 @@ import (
 	"slices"
 )
 
-// authorities are the authorities in one directory. Their files are named by their place, with
-// the extensions below.
+// authorities are the authorities in one directory. Their files are named by their place, with the
+// extensions below.
 type authorities struct {
 	dir     string
 	current *issuer
@@ -59,8 +59,8 @@ func finishPromotion(dir string) error {
 	return nil
 }
 
-// read reads the authority with the given place. Without a certificate it returns an error
-// that wraps os.ErrNotExist.
+// read reads the authority with the given place. Without a certificate it returns an error that
+// wraps os.ErrNotExist.
 func (a *authorities) read(name string) (*issuer, error) {
 	certFile, keyFile := a.path(name+".crt"), a.path(name+".key")
 	if !exists(certFile) {
@@ -129,8 +129,7 @@ func (a *authorities) promote() error {
 	return nil
 }
 
-// moveNext renames the files of the next authority to those of the current one. It may be
-// repeated.
+// moveNext renames the files of the next authority to those of the current one. It may be repeated.
 func (a *authorities) moveNext() error {
 	for _, extension := range extensions {
 		err := os.Rename(a.path(nextFiles+extension), a.path(currentFiles+extension))

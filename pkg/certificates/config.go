@@ -9,8 +9,8 @@
 //	report, err := manager.Ensure()
 //
 // Ensure issues missing certificates, renews those that are due and keeps the others. Rotate
-// replaces the authority in steps, Revoke revokes certificates, Status and Secret read them.
-// All state is in files, in PEM except for the list of issued certificates:
+// replaces the authority in steps, Revoke revokes certificates, Status and Secret read them. All
+// state is in files, in PEM except for the list of issued certificates:
 //
 //	AUTHORITY/ca.crt, ca.key, ca.crl   the issuing authority and its revocation list
 //	AUTHORITY/next.*, former.*         the next or the previous one, while it is being replaced
@@ -118,8 +118,8 @@ func Load(path string) (Config, error) {
 	return config, nil
 }
 
-// Parse decodes the YAML of a configuration file, sets defaults, and reports every fault at
-// once. An unknown key is an error. Relative directories stay relative.
+// Parse decodes the YAML of a configuration file, sets defaults, and reports every fault at once.
+// An unknown key is an error. Relative directories stay relative.
 func Parse(data []byte) (Config, error) {
 	var c Config
 	if err := yaml.UnmarshalStrict(data, &c); err != nil {

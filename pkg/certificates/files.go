@@ -17,8 +17,8 @@ type file struct {
 	owner *Owner // nil means the process
 }
 
-// replace atomically replaces each of the files in dir. It syncs all files to disk first and
-// then renames them in the given order, so that a reader rarely sees files that do not match.
+// replace atomically replaces each of the files in dir. It syncs all files to disk first and then
+// renames them in the given order, so that a reader rarely sees files that do not match.
 func replace(dir string, files ...file) (err error) {
 	written := make([]string, 0, len(files))
 	defer func() {

@@ -22,8 +22,8 @@ type issued struct {
 	name     string
 }
 
-// parseIssued parses a list. It has a line for each certificate, with its serial number, the
-// key id of its authority, its expiry and its name.
+// parseIssued parses a list. It has a line for each certificate, with its serial number, the key id
+// of its authority, its expiry and its name.
 func parseIssued(data []byte) ([]issued, error) {
 	var list []issued
 	for lines := bufio.NewScanner(bytes.NewReader(data)); lines.Scan(); {

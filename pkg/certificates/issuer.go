@@ -19,8 +19,8 @@ import (
 // maxSkew is the maximum of skew.
 const maxSkew = 5 * time.Minute
 
-// skew returns how long before now a certificate becomes valid, for clients and servers with a
-// slow clock.
+// skew returns how long before now a certificate becomes valid, for clients and servers with a slow
+// clock.
 func skew(validity time.Duration) time.Duration { return min(maxSkew, validity/10) }
 
 // issuer is an authority: its certificate, its key and its revocation list.
@@ -123,8 +123,8 @@ func usageOf(r Role) x509.ExtKeyUsage {
 }
 
 // revoke adds serial numbers to the revocation list, and creates the list if there is none. The
-// list is valid as long as the authority: a list that is not renewed must not make brokers
-// refuse all clients.
+// list is valid as long as the authority: a list that is not renewed must not make brokers refuse
+// all clients.
 func (i *issuer) revoke(serials []*big.Int, now time.Time) error {
 	template := &x509.RevocationList{Number: big.NewInt(1), ThisUpdate: now.Add(-maxSkew), NextUpdate: i.cert.NotAfter}
 	if i.crl != nil {

@@ -28,8 +28,8 @@ type ManagerConfig struct {
 	Config Config
 	// Dir is the base of relative directories in Config; default the working directory.
 	Dir string
-	// Owner owns the files of the certificates, but not those of the authority; default the
-	// owner of each certificate's directory if the process runs as root, else the process.
+	// Owner owns the files of the certificates, but not those of the authority; default the owner
+	// of each certificate's directory if the process runs as root, else the process.
 	Owner *Owner
 	// Now returns the current time; default time.Now.
 	Now func() time.Time
@@ -85,8 +85,8 @@ type Report struct {
 // All is the name for every certificate in [Manager.Ensure].
 const All = "all"
 
-// Ensure issues the certificates that are missing or due, and those named in renew. It creates
-// the authority if there is none. With an error, the report holds what was done before it.
+// Ensure issues the certificates that are missing or due, and those named in renew. It creates the
+// authority if there is none. With an error, the report holds what was done before it.
 func (m *Manager) Ensure(renew ...string) (Report, error) {
 	var report Report
 	for _, name := range renew {
@@ -103,8 +103,8 @@ func (m *Manager) Ensure(renew ...string) (Report, error) {
 	return report, err
 }
 
-// withAuthorities calls f with the authorities, under the lock of their directory. If there is
-// no authority, it creates one if create is set.
+// withAuthorities calls f with the authorities, under the lock of their directory. If there is no
+// authority, it creates one if create is set.
 func (m *Manager) withAuthorities(create bool, f func(*authorities) error) (err error) {
 	dir := m.path(m.config.Authority.Directory)
 	if err := os.MkdirAll(dir, 0o700); err != nil {

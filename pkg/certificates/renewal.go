@@ -15,8 +15,8 @@ type installed struct {
 	err  error             // why the files cannot be used; nil if there are none
 }
 
-// renewalReason returns why the certificate must be issued again, or "" if the installed one
-// can stay.
+// renewalReason returns why the certificate must be issued again, or "" if the installed one can
+// stay.
 func renewalReason(want Certificate, have installed, current *issuer, now time.Time) string {
 	switch cert := have.cert; {
 	case have.err != nil:

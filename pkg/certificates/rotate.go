@@ -20,8 +20,8 @@ const (
 	Drop Step = "drop"
 )
 
-// Rotate takes one step of the replacement of the authority, and then does what
-// [Manager.Ensure] does. A step out of order is an error.
+// Rotate takes one step of the replacement of the authority, and then does what [Manager.Ensure]
+// does. A step out of order is an error.
 func (m *Manager) Rotate(step Step) (Report, error) {
 	var report Report
 	err := m.withAuthorities(false, func(a *authorities) error {
@@ -67,9 +67,9 @@ func (m *Manager) rotate(a *authorities, step Step) (done string, err error) {
 	}
 }
 
-// Revoke adds the certificates that were issued to name and have not expired to the
-// revocation lists, and returns their number. The name need not be listed anymore; if it is,
-// Ensure issues a new certificate.
+// Revoke adds the certificates that were issued to name and have not expired to the revocation
+// lists, and returns their number. The name need not be listed anymore; if it is, Ensure issues a
+// new certificate.
 func (m *Manager) Revoke(name string) (int, error) {
 	count := 0
 	err := m.withAuthorities(false, func(a *authorities) error {

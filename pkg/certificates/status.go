@@ -72,8 +72,8 @@ func (m *Manager) Status() (Status, error) {
 	return status, nil
 }
 
-// Secret returns the YAML of a Secret of type kubernetes.io/tls with the files of the
-// certificate called name. secretName defaults to name. A missing or invalid file is an error.
+// Secret returns the YAML of a Secret of type kubernetes.io/tls with the files of the certificate
+// called name. secretName defaults to name. A missing or invalid file is an error.
 func (m *Manager) Secret(name, namespace, secretName string) ([]byte, error) {
 	want, err := m.certificate(name)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package command builds the commands of the project in one way: flags in sections, all errors
-// of flags reported at once, and a graceful end on SIGINT and SIGTERM.
+// Package command builds the commands of the project in one way: flags in sections, all errors of
+// flags reported at once, and a graceful end on SIGINT and SIGTERM.
 //
 //	func main() {
 //		os.Exit(command.Main(command.New(command.Config{
@@ -41,8 +41,7 @@ type Config struct {
 	Sections []Section
 	// Aliases maps other names of flags to the names of flags, without dashes.
 	Aliases map[string]string
-	// Validate returns an error for each invalid flag, with what to do. It is called before
-	// Run.
+	// Validate returns an error for each invalid flag, with what to do. It is called before Run.
 	Validate func() []error
 	// Run runs the command until it is done or ctx ends.
 	Run func(ctx context.Context) error
@@ -92,8 +91,8 @@ func aliasLines(aliases map[string]string) []string {
 	return lines
 }
 
-// Main runs cmd until it ends, or until the process receives SIGINT or SIGTERM. It prints an
-// error to standard error and returns the exit code.
+// Main runs cmd until it ends, or until the process receives SIGINT or SIGTERM. It prints an error
+// to standard error and returns the exit code.
 func Main(cmd *cobra.Command) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

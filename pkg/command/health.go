@@ -13,8 +13,8 @@ import (
 )
 
 // Health returns the subcommand health. It gets the readiness of a running command from its
-// listener, and fails with the listener's response if the command is not ready. It is the
-// health check of containers, which have no other program. address is the default of --url.
+// listener, and fails with the listener's response if the command is not ready. It is the health
+// check of containers, which have no other program. address is the default of --url.
 func Health(address string) *cobra.Command {
 	timeout := 3 * time.Second
 	return New(Config{

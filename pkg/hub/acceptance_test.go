@@ -36,8 +36,8 @@ func (w *world) managed(what string, want func(*clusterv1.ManagedCluster) bool) 
 	})
 }
 
-// TestAcceptance: a cluster that shows itself is registered; it gets no works before it is accepted, then all,
-// and no changes after it is refused, nor is anything taken from it.
+// TestAcceptance: a cluster that shows itself is registered; it gets no works before it is
+// accepted, then all, and no changes after it is refused, nor is anything taken from it.
 func TestAcceptance(t *testing.T) {
 	w := newWorld(t)
 	w.startHubWith(func(c *hub.Config) {
@@ -66,8 +66,8 @@ func TestAcceptance(t *testing.T) {
 	changed := w.update("early", func(work *workv1.ManifestWork) {
 		work.Spec.Workload.Manifests = []workv1.Manifest{manifest("early", "2")}
 	})
-	// The agent asks for what it lacks; its question is not answered, so that nothing
-	// is taken from it either. What it says is heard.
+	// The agent asks for what it lacks; its question is not answered, so that nothing is taken from
+	// it either. What it says is heard.
 	a.Stop()
 	b := w.startAgent(w.broker.Client(w.namespace), a.Holds())
 	b.AwaitConnected(t)
@@ -94,8 +94,8 @@ func (w *world) awaitConnected() {
 	kit.True(w.t, "the hub connects", func() bool { return w.broker.Connected("hub1-hub") })
 }
 
-// TestTakeover: a leader that loses its API server without a word is followed by
-// the other replica, and never do both speak.
+// TestTakeover: a leader that loses its API server without a word is followed by the other replica,
+// and never do both speak.
 func TestTakeover(t *testing.T) {
 	w := newWorld(t)
 	if o := hub.NewElection("x"); o.LeaseDuration+o.RetryPeriod > 5*time.Second {

@@ -34,7 +34,8 @@ func (w *world) admitFinalizers() {
 			w.t.Error(err)
 		}
 	})
-	// For seconds after a definition has been made, the API server refuses what a policy may have to change.
+	// For seconds after a definition has been made, the API server refuses what a policy may have
+	// to change.
 	probe := &workv1.ManifestWork{ObjectMeta: metav1.ObjectMeta{Name: "probe"}}
 	probe.Spec.Workload.Manifests = []workv1.Manifest{manifest("probe", "1")}
 	client := w.client.WorkV1().ManifestWorks(w.namespace)
@@ -47,8 +48,8 @@ func (w *world) admitFinalizers() {
 	})
 }
 
-// TestFinalizerByPolicy: a work that the API server gives the finalizer costs the hub no request before it is
-// published; and one for a cluster that is not accepted waits all the same.
+// TestFinalizerByPolicy: a work that the API server gives the finalizer costs the hub no request
+// before it is published; and one for a cluster that is not accepted waits all the same.
 func TestFinalizerByPolicy(t *testing.T) {
 	w := newWorld(t)
 	w.admitFinalizers()

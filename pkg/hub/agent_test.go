@@ -54,8 +54,8 @@ func (w *world) sendPresence(a *wirekit.Agent, session string, present bool) {
 	}
 }
 
-// registerAgent runs an agent whose cluster the hub registers, and checks that it gets no specs of a
-// work before it is accepted.
+// registerAgent runs an agent whose cluster the hub registers, and checks that it gets no specs of
+// a work before it is accepted.
 func (w *world) registerAgent(uid types.UID) *wirekit.Agent {
 	w.t.Helper()
 	a := w.startAgent(w.broker.Client(w.namespace), nil)

@@ -7,7 +7,8 @@ import (
 	"strings"
 )
 
-// The controllers that a hub runs besides delivery. Each can be disabled, as where another one does its work.
+// The controllers that a hub runs besides delivery. Each can be disabled, as where another one does
+// its work.
 const (
 	// ControllerClusters registers clusters and decides which are accepted and present.
 	ControllerClusters = "clusters"
@@ -24,8 +25,9 @@ func Controllers() []string {
 	return []string{ControllerClusters, ControllerPlacement, ControllerReplicaSet, ControllerTTL}
 }
 
-// ChooseControllers parses a list like kube-controller-manager's --controllers: "*" enables all, "name" enables
-// one and "-name" disables one. It returns the enabled names, sorted, and reports each name that is unknown.
+// ChooseControllers parses a list like kube-controller-manager's --controllers: "*" enables all,
+// "name" enables one and "-name" disables one. It returns the enabled names, sorted, and reports
+// each name that is unknown.
 func ChooseControllers(list []string) ([]string, error) {
 	var chosen, dropped []string
 	var errs []error

@@ -1,5 +1,5 @@
-// Package hub delivers the ManifestWorks of a Kubernetes API to the agents of their clusters and stores the
-// statuses that come back. A work's namespace is the name of its cluster.
+// Package hub delivers the ManifestWorks of a Kubernetes API to the agents of their clusters and
+// stores the statuses that come back. A work's namespace is the name of its cluster.
 //
 //	h, err := hub.New(hub.Config{
 //		REST: restConfig, Source: "hub1", Topics: topics, Transport: transport, Election: hub.NewElection("work-hub-hub1"), ...
@@ -7,17 +7,20 @@
 //	...
 //	err = h.Run(ctx)
 //
-// The parts are packages: controller has the shared informers and the frame of all controllers; works is
-// the cache of ManifestWorks; finalizer adds the finalizer that makes a deletion wait for the cluster, and
-// forwards changes to the delivery engine (package source/delivery), which publishes them; statusreceiver
-// writes the statuses that the engine receives. The other controllers can be disabled, see [Controllers]:
-// clusters decides which clusters are accepted and present, placement selects clusters, replicaset creates
-// works for them in the order that rollout decides, and ttl deletes works that have finished.
+// The parts are packages: controller has the shared informers and the frame of all controllers;
+// works is the cache of ManifestWorks; finalizer adds the finalizer that makes a deletion wait for
+// the cluster, and forwards changes to the delivery engine (package source/delivery), which
+// publishes them; statusreceiver writes the statuses that the engine receives. The other
+// controllers can be disabled, see [Controllers]: clusters decides which clusters are accepted and
+// present, placement selects clusters, replicaset creates works for them in the order that rollout
+// decides, and ttl deletes works that have finished.
 //
-// All state is on the API server. A hub can be restarted or replaced by another replica at any time.
+// All state is on the API server. A hub can be restarted or replaced by another replica at any
+// time.
 //
-// One of several replicas leads, by a Lease. The others neither read works nor connect to the broker: a new
-// leader reads them after its term has begun, and so sees everything that the leader before it has written.
+// One of several replicas leads, by a Lease. The others neither read works nor connect to the
+// broker: a new leader reads them after its term has begun, and so sees everything that the leader
+// before it has written.
 package hub
 
 import (
@@ -60,26 +63,29 @@ type Config struct {
 	Election leader.Options
 	// Controllers to run by name, see [ChooseControllers]; default all.
 	Controllers []string
-	// AutoRegister creates a ManagedCluster for each cluster that is heard from for the first time, and
-	// AutoAccept accepts those. With AutoRegister no cluster gets works before it is accepted. Both need
-	// ControllerClusters.
+	// AutoRegister creates a ManagedCluster for each cluster that is heard from for the first time,
+	// and AutoAccept accepts those. With AutoRegister no cluster gets works before it is accepted.
+	// Both need ControllerClusters.
 	AutoRegister, AutoAccept bool
 	// Now returns the time that rollouts go by; default time.Now.
 	Now func() time.Time
 	// KeepAlive is the keepalive of the agents' connections to the broker; default 1m.
 	KeepAlive time.Duration
-	// UnreachableGrace is how long a cluster is absent before it gets the taint unreachable; default 5m.
+	// UnreachableGrace is how long a cluster is absent before it gets the taint unreachable;
+	// default 5m.
 	UnreachableGrace time.Duration
 	// Workers is the number of finalizers, and of statuses, that are written at a time; default 16.
 	Workers int
-	// Registerer gets the metrics workwire_hub_*, workwire_source_* and workwire_queue_*; default none.
+	// Registerer gets the metrics workwire_hub_*, workwire_source_* and workwire_queue_*; default
+	// none.
 	Registerer prometheus.Registerer
-	// Logger gets the hub's log. Lines about a work have its name, cluster and uid. Default slog.Default().
+	// Logger gets the hub's log. Lines about a work have its name, cluster and uid. Default
+	// slog.Default().
 	Logger *slog.Logger
 }
 
-// NewElection returns the default options of a hub's election: clusters wait for their hub, so another
-// replica takes over within 5 seconds after the leader vanished.
+// NewElection returns the default options of a hub's election: clusters wait for their hub, so
+// another replica takes over within 5 seconds after the leader vanished.
 func NewElection(name string) leader.Options {
 	o := leader.NewOptions(name)
 	o.LeaseDuration, o.RenewDeadline, o.RetryPeriod = 4*time.Second, 3*time.Second, 500*time.Millisecond
@@ -140,10 +146,10 @@ func New(cfg Config) (*Hub, error) {
 	return h, nil
 }
 
-// Run waits until this replica leads and then works until ctx ends; it returns nil then, after everything
-// that it started has ended. It fails when leadership is lost or cannot be acquired, see [leader.Run], and
-// on errors that no retry can repair. An API server or a broker that cannot be reached is retried forever.
-// Run must be called once.
+// Run waits until this replica leads and then works until ctx ends; it returns nil then, after
+// everything that it started has ended. It fails when leadership is lost or cannot be acquired, see
+// [leader.Run], and on errors that no retry can repair. An API server or a broker that cannot be
+// reached is retried forever. Run must be called once.
 func (h *Hub) Run(ctx context.Context) error {
 	err := leader.Run(ctx, leader.Config{
 		Options: h.cfg.Election, REST: h.cfg.REST, Logger: h.cfg.Logger, Leading: h.leading.Store,

@@ -27,8 +27,8 @@ func (w *world) cluster() *wirekit.Agent {
 	return w.startAgent(w.broker.Client(w.namespace+"-agent"), nil)
 }
 
-// settle waits until everything that was under way before has arrived: a work
-// made now is applied, and topics keep their order.
+// settle waits until everything that was under way before has arrived: a work made now is applied,
+// and topics keep their order.
 func (w *world) settle(a *wirekit.Agent) {
 	w.t.Helper()
 	work := w.create("settle-" + uuid.NewString())
@@ -88,8 +88,8 @@ func TestLifeOfAWork(t *testing.T) {
 		t.Errorf("%d specs published, want 4", n)
 	}
 
-	// One finalizer put and one taken, three statuses (the one after the new
-	// label says nothing new, the last one ends the work), and not a single read.
+	// One finalizer put and one taken, three statuses (the one after the new label says nothing
+	// new, the last one ends the work), and not a single read.
 	want := map[string]int{"patch manifestworks": 2, "patch manifestworks/status": 3}
 	if got := r.requestCounts(w.namespace, "web"); !maps.Equal(got, want) {
 		t.Errorf("requests %v, want %v", got, want)
@@ -132,7 +132,8 @@ func TestRemovedByForce(t *testing.T) {
 	w.update("forced", func(work *workv1.ManifestWork) { work.Finalizers = nil })
 	w.await("forced", "gone", gone)
 
-	// Made anew under the name, it is another work, and what the agent says of the first does not touch it.
+	// Made anew under the name, it is another work, and what the agent says of the first does not
+	// touch it.
 	again := w.create("forced")
 	a.Await(t, "new work", generation(again.UID, 1))
 	w.await("forced", "applied", applied(1))

@@ -18,12 +18,13 @@ import (
 	"github.com/workwire/workwire/pkg/wire"
 )
 
-// IdentityConfigMap is the name of the ConfigMap that holds the identity of the hub's API, a UUID for each source
-// id (docs/protocol.md, Source identity). It is in the namespace of the Lease. Agents hold the deletions of works
-// that a hub with another identity does not know.
+// IdentityConfigMap is the name of the ConfigMap that holds the identity of the hub's API, a UUID
+// for each source id (docs/protocol.md, Source identity). It is in the namespace of the Lease.
+// Agents hold the deletions of works that a hub with another identity does not know.
 const IdentityConfigMap = "workwire-source-identity"
 
-// identity reads or makes the identity of the API for the hub's source id. It retries until ctx ends.
+// identity reads or makes the identity of the API for the hub's source id. It retries until ctx
+// ends.
 func (h *Hub) identity(ctx context.Context) (string, error) {
 	core, err := corev1client.NewForConfig(h.cfg.REST)
 	if err != nil {

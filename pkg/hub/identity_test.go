@@ -28,8 +28,8 @@ func identityMap(data map[string]string) *corev1.ConfigMap {
 	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: hub.IdentityConfigMap}, Data: data}
 }
 
-// TestIdentity: the identity of an API is made once and is on every spec event; an API without it gets another one,
-// so that agents can tell "unknown" from "deleted".
+// TestIdentity: the identity of an API is made once and is on every spec event; an API without it
+// gets another one, so that agents can tell "unknown" from "deleted".
 func TestIdentity(t *testing.T) {
 	w := newWorld(t)
 	core, err := corev1client.NewForConfig(plane.REST())
@@ -100,7 +100,8 @@ func TestIdentity(t *testing.T) {
 	w.await("w", "gone", gone)
 }
 
-// TestIdentityIsRetried: a ConfigMap that cannot be used is named in the log, and nothing is published until it can.
+// TestIdentityIsRetried: a ConfigMap that cannot be used is named in the log, and nothing is
+// published until it can.
 func TestIdentityIsRetried(t *testing.T) {
 	w := newWorld(t)
 	core, err := corev1client.NewForConfig(plane.REST())
@@ -122,8 +123,9 @@ func TestIdentityIsRetried(t *testing.T) {
 	w.awaitConnected()
 }
 
-// TestRestoredAPI: after the API was restored from a backup, agents hold higher generations, or other content of an
-// equal one. The API's content wins, at no more requests than any work costs, and the status is about it.
+// TestRestoredAPI: after the API was restored from a backup, agents hold higher generations, or
+// other content of an equal one. The API's content wins, at no more requests than any work costs,
+// and the status is about it.
 func TestRestoredAPI(t *testing.T) {
 	w := newWorld(t)
 	r := w.startHubHere()

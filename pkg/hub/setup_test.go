@@ -83,8 +83,8 @@ func (w *world) startHubWith(change func(*hub.Config)) *replica {
 	r := &replica{registry: prometheus.NewRegistry(), ended: make(chan error, 1)}
 	config := hub.Config{
 		REST: plane.REST(), Source: source, Topics: topics, Transport: w.broker.Client("hub1-hub"), Election: alone(),
-		// Hubs of several tests run at a time, on one API: none but those of a test about
-		// that looks after more than works.
+		// Hubs of several tests run at a time, on one API: none but those of a test about that
+		// looks after more than works.
 		Controllers: []string{}, Registerer: r.registry, Logger: kit.Logger(w.t),
 	}
 	change(&config)

@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// FinalizerPatch returns the merge patch that adds finalizer to object. A merge patch replaces
-// the whole list, so the API server returns a conflict if object has changed.
+// FinalizerPatch returns the merge patch that adds finalizer to object. A merge patch replaces the
+// whole list, so the API server returns a conflict if object has changed.
 func FinalizerPatch(object metav1.Object, finalizer string) ([]byte, error) {
 	var patch struct {
 		Metadata struct {

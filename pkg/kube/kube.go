@@ -17,13 +17,13 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// Options configure clients of an API server by flags. Set the defaults of the flags in the
-// fields before [Options.AddFlags].
+// Options configure clients of an API server by flags. Set the defaults of the flags in the fields
+// before [Options.AddFlags].
 type Options struct {
 	// Kubeconfig is the path of a kubeconfig file; default the pod's service account.
 	Kubeconfig string
-	// QPS limits the requests per second of this process. 0 or less means no limit: then only
-	// the API server's priority and fairness limits the requests.
+	// QPS limits the requests per second of this process. 0 or less means no limit: then only the
+	// API server's priority and fairness limits the requests.
 	QPS float32
 	// Burst is the number of requests that may exceed QPS at once; 0 means as many as QPS.
 	Burst int
@@ -45,8 +45,8 @@ func (o *Options) Validate() []error {
 	return nil
 }
 
-// RESTConfig reads the kubeconfig or the pod's service account, and returns the configuration
-// for clients with the given user agent. Each client made from it has a rate limit of its own.
+// RESTConfig reads the kubeconfig or the pod's service account, and returns the configuration for
+// clients with the given user agent. Each client made from it has a rate limit of its own.
 func (o *Options) RESTConfig(userAgent string) (*rest.Config, error) {
 	config, err := o.load()
 	if err != nil {

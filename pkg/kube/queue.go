@@ -14,9 +14,9 @@ type queueMetrics struct {
 	latency, duration          *prometheus.HistogramVec
 }
 
-// NewQueueMetrics creates the metrics workwire_queue_* of work queues, labelled with the name of the queue, for the
-// configuration of a queue; client-go's own provider is global. It registers them with r, unless r is nil, and returns
-// an error if r has them already.
+// NewQueueMetrics creates the metrics workwire_queue_* of work queues, labelled with the name of
+// the queue, for the configuration of a queue; client-go's own provider is global. It registers
+// them with r, unless r is nil, and returns an error if r has them already.
 func NewQueueMetrics(r prometheus.Registerer) (workqueue.MetricsProvider, error) {
 	name := []string{"queue"}
 	gauge := func(metric, help string) *prometheus.GaugeVec {

@@ -11,8 +11,8 @@ import (
 )
 
 // CountRequests makes the clients of config count their requests in the metric
-// workwire_api_requests_total, and registers it with r. Call it once, before clients are made.
-// It returns an error if r has the metric already.
+// workwire_api_requests_total, and registers it with r. Call it once, before clients are made. It
+// returns an error if r has the metric already.
 func CountRequests(config *rest.Config, r prometheus.Registerer) error {
 	requests := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Namespace: "workwire", Subsystem: "api", Name: "requests_total",
@@ -40,8 +40,8 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// Describe returns the verb of a request to an API server (get, list, watch, create, update,
-// patch, delete, deletecollection, else the HTTP method) and its resource/subresource, such as
+// Describe returns the verb of a request to an API server (get, list, watch, create, update, patch,
+// delete, deletecollection, else the HTTP method) and its resource/subresource, such as
 // "manifestworks/status". For a path that is not a resource, it returns "other". Both have a
 // limited number of values, so they can be labels of metrics.
 func Describe(request *http.Request) (verb, resource string) {

@@ -16,8 +16,8 @@ import (
 var errTimeout = errors.New("the API server did not answer in time")
 
 // WithTimeout returns a copy of config whose clients end each request after timeout, including the
-// reading of its answer. Watches are excepted: the API server ends them after a time that the client
-// asks for, and the transport ends dead connections.
+// reading of its answer. Watches are excepted: the API server ends them after a time that the
+// client asks for, and the transport ends dead connections.
 func WithTimeout(config *rest.Config, timeout time.Duration) *rest.Config {
 	config = rest.CopyConfig(config)
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return &timeoutTransport{next: next, timeout: timeout} })

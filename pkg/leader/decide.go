@@ -32,12 +32,13 @@ func (o observation) holder() string {
 	return ptr.Deref(o.lease.Spec.HolderIdentity, "")
 }
 
-// wait returns how long a candidate must wait, as of now, before it may try to become leader; 0 or less is
-// for not at all.
+// wait returns how long a candidate must wait, as of now, before it may try to become leader; 0 or
+// less is for not at all.
 //
-// It counts how long the holder did not renew the Lease by the candidate's own clock, since clocks differ.
-// Only if the times in the Lease also say that it expired, as after a restart of all replicas, a shorter
-// observation is enough: patience, in which a live holder would have renewed it.
+// It counts how long the holder did not renew the Lease by the candidate's own clock, since clocks
+// differ. Only if the times in the Lease also say that it expired, as after a restart of all
+// replicas, a shorter observation is enough: patience, in which a live holder would have renewed
+// it.
 func (o observation) wait(identity string, patience time.Duration, now time.Time) time.Duration {
 	switch o.holder() {
 	case "", identity:
@@ -79,12 +80,12 @@ func (o observation) released(now time.Time) *coordinationv1.Lease {
 	return lease
 }
 
-// maxRefusalGap is the time after which a refusal is no longer taken for the continuation of the one
-// before it. Watches are retried at least every 30 seconds.
+// maxRefusalGap is the time after which a refusal is no longer taken for the continuation of the
+// one before it. Watches are retried at least every 30 seconds.
 const maxRefusalGap = time.Minute
 
-// refusal is a series of errors that point to missing rights or a missing namespace. It may be over soon,
-// as while an API server starts.
+// refusal is a series of errors that point to missing rights or a missing namespace. It may be over
+// soon, as while an API server starts.
 type refusal struct{ first, last time.Time }
 
 // persists adds an error at now, and reports whether the series lasts for limit.

@@ -1,5 +1,5 @@
-// Package leader runs work in one of several replicas while the others stand by. Replicas exclude each
-// other by a coordination.k8s.io Lease:
+// Package leader runs work in one of several replicas while the others stand by. Replicas exclude
+// each other by a coordination.k8s.io Lease:
 //
 //	err := leader.Run(ctx, leader.Config{
 //		Options: options, // from flags, see Options.AddFlags
@@ -7,8 +7,8 @@
 //		Logger:  logger,
 //	}, func(ctx context.Context) error { ... work until ctx ends ... })
 //
-// The Lease has the format of client-go's leader election, so that candidates of both kinds exclude each
-// other. This package differs in what it guarantees:
+// The Lease has the format of client-go's leader election, so that candidates of both kinds exclude
+// each other. This package differs in what it guarantees:
 //
 //   - A standby watches the Lease. It sends no requests while the leader renews it, and takes over at once
 //     when it is released or deleted. client-go's candidates poll.

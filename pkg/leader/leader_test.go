@@ -31,8 +31,8 @@ func TestMain(m *testing.M) {
 	controlplane.MainShared(m, controlplane.Hub, func(p *controlplane.Plane) error { plane = p; return nil })
 }
 
-// options are those of a test's candidate: a lease short enough to wait for, and
-// long enough for a machine that is busy with other tests.
+// options are those of a test's candidate: a lease short enough to wait for, and long enough for a
+// machine that is busy with other tests.
 func options(namespace, identity string) leader.Options {
 	o := leader.NewOptions("lease")
 	o.Namespace, o.Identity = namespace, identity
@@ -49,8 +49,8 @@ type candidate struct {
 	requests *kit.Requests
 }
 
-// start runs a candidate whose work blocks until its context ends and then
-// until end is closed, if there is one.
+// start runs a candidate whose work blocks until its context ends and then until end is closed, if
+// there is one.
 func start(t *testing.T, o leader.Options, config *rest.Config, end <-chan struct{}) *candidate {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -299,7 +299,8 @@ func TestErrorsAreClear(t *testing.T) {
 	}
 }
 
-// TestForbiddenForAMoment: a candidate and a leader that are refused for less than the renew deadline go on.
+// TestForbiddenForAMoment: a candidate and a leader that are refused for less than the renew
+// deadline go on.
 func TestForbiddenForAMoment(t *testing.T) {
 	plane.Require(t)
 	var forbidden atomic.Int64

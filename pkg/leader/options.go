@@ -33,17 +33,19 @@ type Options struct {
 	Name string
 	// Identity of this replica, unique among its replicas.
 	Identity string
-	// LeaseDuration is the time after the last renewal at which a standby takes over; whole seconds.
+	// LeaseDuration is the time after the last renewal at which a standby takes over; whole
+	// seconds.
 	LeaseDuration time.Duration
-	// RenewDeadline is the time after the last renewal at which a leader stops its work, which must end
-	// within LeaseDuration.
+	// RenewDeadline is the time after the last renewal at which a leader stops its work, which must
+	// end within LeaseDuration.
 	RenewDeadline time.Duration
-	// RetryPeriod is the time between renewals, and between attempts; at most half of RenewDeadline.
+	// RetryPeriod is the time between renewals, and between attempts; at most half of
+	// RenewDeadline.
 	RetryPeriod time.Duration
 }
 
-// NewOptions returns the defaults: the Lease name in the pod's own namespace, or in kube-system outside of
-// a pod, and the host name and a random part as identity. name may be set later.
+// NewOptions returns the defaults: the Lease name in the pod's own namespace, or in kube-system
+// outside of a pod, and the host name and a random part as identity. name may be set later.
 func NewOptions(name string) Options {
 	host, err := os.Hostname()
 	if err != nil {

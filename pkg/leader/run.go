@@ -18,8 +18,8 @@ import (
 	"k8s.io/client-go/util/retry"
 )
 
-// ErrLost is wrapped by the error of [Run] when leadership was lost: another replica took the Lease, or it
-// could not be renewed in time.
+// ErrLost is wrapped by the error of [Run] when leadership was lost: another replica took the
+// Lease, or it could not be renewed in time.
 var ErrLost = errors.New("leadership lost")
 
 // Config configures [Run].
@@ -27,23 +27,24 @@ type Config struct {
 	// Options choose the Lease; required.
 	Options Options
 	// REST is how to reach the API server that holds the Lease; required unless Options.Disabled.
-	// Requests about the Lease use a client of their own, without QPS, Burst and RateLimiter, so that they
-	// do not wait for those of the work.
+	// Requests about the Lease use a client of their own, without QPS, Burst and RateLimiter, so
+	// that they do not wait for those of the work.
 	REST *rest.Config
-	// Leading is called with true when leadership begins, and with false when the work has ended. It must
-	// not block. Optional.
+	// Leading is called with true when leadership begins, and with false when the work has ended.
+	// It must not block. Optional.
 	Leading func(bool)
 	// Logger gets a line about each change of leadership and each failure; default slog.Default().
 	Logger *slog.Logger
 }
 
 // Run waits until this replica leads, runs work, and releases the Lease when work has returned. The
-// context of work ends with ctx and when leadership is lost. work must return then: another replica may
-// start after LeaseDuration less RenewDeadline.
+// context of work ends with ctx and when leadership is lost. work must return then: another replica
+// may start after LeaseDuration less RenewDeadline.
 //
-// Run returns work's error; nil when ctx ended before this replica led; an error that wraps [ErrLost]; or
-// the reason why the Lease cannot be acquired, such as missing rights, if that lasts for RenewDeadline. It
-// retries forever while the API server cannot be reached. When Run returns, work has returned.
+// Run returns work's error; nil when ctx ended before this replica led; an error that wraps
+// [ErrLost]; or the reason why the Lease cannot be acquired, such as missing rights, if that lasts
+// for RenewDeadline. It retries forever while the API server cannot be reached. When Run returns,
+// work has returned.
 func Run(ctx context.Context, cfg Config, work func(context.Context) error) error {
 	errs := cfg.Options.Validate()
 	if cfg.REST == nil && !cfg.Options.Disabled {
@@ -135,8 +136,8 @@ func (c *candidate) acquire(ctx context.Context) (bool, error) {
 	return false, err
 }
 
-// retryAfter returns the time to wait before the next attempt after err, 0 for no error. It returns an
-// error if no attempt is worthwhile.
+// retryAfter returns the time to wait before the next attempt after err, 0 for no error. It returns
+// an error if no attempt is worthwhile.
 func (c *candidate) retryAfter(ctx context.Context, err error) (time.Duration, error) {
 	if err == nil || ctx.Err() != nil {
 		return 0, nil
@@ -196,7 +197,8 @@ func (c *candidate) lead(ctx context.Context, work func(context.Context) error) 
 	}
 }
 
-// renew writes the Lease once, also after ctx ended, since the work continues until it has returned.
+// renew writes the Lease once, also after ctx ended, since the work continues until it has
+// returned.
 func (c *candidate) renew(ctx context.Context, deadline time.Time) error {
 	ctx, cancel := context.WithDeadline(context.WithoutCancel(ctx), deadline)
 	defer cancel()
@@ -206,9 +208,9 @@ func (c *candidate) renew(ctx context.Context, deadline time.Time) error {
 // errTaken says that this replica does not hold the Lease.
 var errTaken = errors.New("the Lease was acquired by another replica, released or deleted")
 
-// write acquires the Lease as last observed, or renews it. If the Lease has changed, write reads it and
-// tries once more, unless another replica holds it: the error wraps errTaken then. A leader that finds its
-// Lease free has lost it, since another replica may have held it meanwhile.
+// write acquires the Lease as last observed, or renews it. If the Lease has changed, write reads it
+// and tries once more, unless another replica holds it: the error wraps errTaken then. A leader
+// that finds its Lease free has lost it, since another replica may have held it meanwhile.
 func (c *candidate) write(ctx context.Context, renewal bool) error {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.Options.RenewDeadline/2)
 	defer cancel()
@@ -256,7 +258,8 @@ func (c *candidate) read(ctx context.Context) error {
 	return err
 }
 
-// release releases the Lease if this replica holds it. A failure is only logged: the Lease then expires.
+// release releases the Lease if this replica holds it. A failure is only logged: the Lease then
+// expires.
 func (c *candidate) release(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.cfg.Options.RenewDeadline/2)
 	defer cancel()

@@ -1,5 +1,5 @@
-// Package logging configures the structured log of a command: one handler for its own log and
-// for that of the Kubernetes libraries.
+// Package logging configures the structured log of a command: one handler for its own log and for
+// that of the Kubernetes libraries.
 //
 //	options := logging.NewOptions()
 //	options.AddFlags(flags)
@@ -68,8 +68,8 @@ func (o *Options) Logger(w io.Writer) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, options))
 }
 
-// SetKlog makes the Kubernetes libraries, which log with klog, use logger, with the verbosity of
-// o. Call it at the start of a command, before anything else runs: klog is global.
+// SetKlog makes the Kubernetes libraries, which log with klog, use logger, with the verbosity of o.
+// Call it at the start of a command, before anything else runs: klog is global.
 func (o *Options) SetKlog(logger *slog.Logger) {
 	klog.SetLoggerWithOptions(logr.FromSlogHandler(logger.Handler()), klog.ContextualLogger(true))
 	var level klog.Level

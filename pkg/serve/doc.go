@@ -12,6 +12,6 @@
 //	err = server.Run(ctx)
 //
 // An address other than loopback requires TLS and a bearer token; [Options.Validate] refuses
-// anything else. If a token is set, every path requires it except /healthz and /readyz. Without
-// the token they return the status code without details, so that a kubelet can probe them.
+// anything else. If a token is set, every path requires it except /healthz and /readyz. Without the
+// token they return the status code without details, so that a kubelet can probe them.
 package serve

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// token is the bearer token in a file. The file is read for each request, so that a new token
-// is accepted at once; requests are rare.
+// token is the bearer token in a file. The file is read for each request, so that a new token is
+// accepted at once; requests are rare.
 type token struct{ file string }
 
 func (t *token) read() (string, error) {
@@ -29,8 +29,8 @@ func (t *token) read() (string, error) {
 	return value, nil
 }
 
-// presentedBy reports whether r carries the token. It compares digests, so that the time does
-// not reveal the token or its length.
+// presentedBy reports whether r carries the token. It compares digests, so that the time does not
+// reveal the token or its length.
 func (t *token) presentedBy(r *http.Request) (bool, error) {
 	scheme, presented, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	if !strings.EqualFold(scheme, "Bearer") {

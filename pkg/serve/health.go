@@ -8,22 +8,22 @@ import (
 	"time"
 )
 
-// checkTimeout limits the time of all checks of a request, so that a check that hangs does not
-// look like a process that hangs.
+// checkTimeout limits the time of all checks of a request, so that a check that hangs does not look
+// like a process that hangs.
 const checkTimeout = 5 * time.Second
 
 // Check is one named condition of health.
 type Check struct {
 	// Name is the name of the check in the response, such as "broker"; required.
 	Name string
-	// Func returns nil if the condition holds, else an error that tells an operator the cause
-	// and what to do; required. It must be safe for concurrent use, and return when its
-	// context ends, after at most 5 s.
+	// Func returns nil if the condition holds, else an error that tells an operator the cause and
+	// what to do; required. It must be safe for concurrent use, and return when its context ends,
+	// after at most 5 s.
 	Func func(context.Context) error
 }
 
-// health responds with 200 if all checks pass, else with 503. The body has a line for each
-// check if one fails or the query has "verbose", unless the caller is not authorized.
+// health responds with 200 if all checks pass, else with 503. The body has a line for each check if
+// one fails or the query has "verbose", unless the caller is not authorized.
 func health(name string, checks []Check, authorized func(*http.Request) bool) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), checkTimeout)

@@ -13,14 +13,14 @@ import (
 // Options configure the listener by flags. Set the defaults of the flags in the fields before
 // [Options.AddFlags].
 type Options struct {
-	// Address is the host:port to listen on; port 0 chooses a free port. Empty or "0" disables
-	// the listener.
+	// Address is the host:port to listen on; port 0 chooses a free port. Empty or "0" disables the
+	// listener.
 	Address string
-	// CertFile and KeyFile are the listener's certificate and key in PEM. They are reloaded
-	// when they change. Set both, or neither for plain HTTP.
+	// CertFile and KeyFile are the listener's certificate and key in PEM. They are reloaded when
+	// they change. Set both, or neither for plain HTTP.
 	CertFile, KeyFile string
-	// TokenFile holds the bearer token that callers must present. It is reloaded when it
-	// changes. Empty means no token.
+	// TokenFile holds the bearer token that callers must present. It is reloaded when it changes.
+	// Empty means no token.
 	TokenFile string
 	// Profiling serves /debug/pprof too.
 	Profiling bool

@@ -76,8 +76,8 @@ func New(cfg Config) (*Server, error) {
 // forever if the listener is disabled or Run fails.
 func (s *Server) Listening() <-chan struct{} { return s.listening }
 
-// Addr returns the host:port of the listener, with the chosen port if the configured port is 0.
-// It returns "" before [Server.Listening].
+// Addr returns the host:port of the listener, with the chosen port if the configured port is 0. It
+// returns "" before [Server.Listening].
 func (s *Server) Addr() string {
 	select {
 	case <-s.listening:
@@ -87,9 +87,9 @@ func (s *Server) Addr() string {
 	}
 }
 
-// Run serves until ctx ends, then waits up to 3 s for active requests and returns nil. It
-// returns an error if the address is in use, or the certificate or the token cannot be read. If
-// the listener is disabled, it only waits for ctx. A Server runs once.
+// Run serves until ctx ends, then waits up to 3 s for active requests and returns nil. It returns
+// an error if the address is in use, or the certificate or the token cannot be read. If the
+// listener is disabled, it only waits for ctx. A Server runs once.
 func (s *Server) Run(ctx context.Context) error {
 	if !s.cfg.Options.Enabled() {
 		<-ctx.Done()

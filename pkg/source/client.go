@@ -25,7 +25,8 @@ type Config struct {
 	// SourceID is the id of the source: lower-case letters, digits and "-"; required. Two programs
 	// must not run with the same id at the same time.
 	SourceID wire.SourceID
-	// Topics are the topics of the transport configuration; required. They must be valid for SourceID.
+	// Topics are the topics of the transport configuration; required. They must be valid for
+	// SourceID.
 	Topics wire.Topics
 	// Transport connects to the broker; required. Run runs it.
 	Transport transport.Transport
@@ -38,14 +39,15 @@ type Config struct {
 	// Create. Run returns its error. It cannot be combined with StateFile.
 	Load func(ctx context.Context) ([]*workv1.ManifestWork, error)
 
-	// Ephemeral: the works end with the store. Works that agents hold and the store does not have are deleted. Without
-	// it, Run refuses to start on a store that was made new while agents still hold works of an earlier one.
+	// Ephemeral: the works end with the store. Works that agents hold and the store does not have
+	// are deleted. Without it, Run refuses to start on a store that was made new while agents still
+	// hold works of an earlier one.
 	Ephemeral bool
 
 	// PublishWorkers is the maximum number of concurrent publishes: 1 to 1024, default 64.
 	PublishWorkers int
-	// RepublishAfter is how long a work may stay unconfirmed, while its cluster sends
-	// messages, before it is published again. Default 30 s.
+	// RepublishAfter is how long a work may stay unconfirmed, while its cluster sends messages,
+	// before it is published again. Default 30 s.
 	RepublishAfter time.Duration
 	// Logger receives the logs; default slog.Default().
 	Logger *slog.Logger
@@ -71,7 +73,8 @@ type Client struct {
 
 var _ workclient.ManifestWorksGetter = (*Client)(nil)
 
-// New returns a Client. It does no I/O and starts nothing. Its error names every invalid field of config.
+// New returns a Client. It does no I/O and starts nothing. Its error names every invalid field of
+// config.
 func New(config Config) (*Client, error) {
 	c := &Client{config: config, ready: make(chan struct{}), ending: make(chan struct{}), watchers: make(map[*watcher]struct{})}
 	c.store = newStore(generationBase(time.Now()))
@@ -104,9 +107,10 @@ func New(config Config) (*Client, error) {
 	return c, err
 }
 
-// Run loads the works, connects, and delivers works and statuses until ctx ends. It returns nil then, after all
-// goroutines that it started and all watches have ended. It returns an error if the state file, Load or the
-// transport fails; a broker that cannot be reached is not an error. Run must be called once.
+// Run loads the works, connects, and delivers works and statuses until ctx ends. It returns nil
+// then, after all goroutines that it started and all watches have ended. It returns an error if the
+// state file, Load or the transport fails; a broker that cannot be reached is not an error. Run
+// must be called once.
 func (c *Client) Run(ctx context.Context) (err error) {
 	if !c.started.CompareAndSwap(false, true) {
 		return fmt.Errorf("source %q: Run must be called once", c.config.SourceID)
@@ -125,9 +129,10 @@ func (c *Client) Run(ctx context.Context) (err error) {
 	return err
 }
 
-// decideUnknown decides about a work that an agent holds and the store does not have; since and confirmed are those
-// of the store. Works of the store have generations above since. An agent without state lists works at generation 0,
-// and, to see whether the source answers, a UID that is not of this package.
+// decideUnknown decides about a work that an agent holds and the store does not have; since and
+// confirmed are those of the store. Works of the store have generations above since. An agent
+// without state lists works at generation 0, and, to see whether the source answers, a UID that is
+// not of this package.
 func decideUnknown(held wire.SpecVersion, ephemeral bool, since wire.Generation, confirmed bool) delivery.UnknownAction {
 	uid, err := uuid.Parse(string(held.UID))
 	switch {

@@ -12,41 +12,44 @@
 //	...
 //	changes, err := works.Watch(ctx, metav1.ListOptions{})
 //
-// Get, List and Watch show statuses as soon as agents report them. Delete marks a work for deletion. The work
-// is removed once its agent has reported that its objects are deleted; until then it has a deletionTimestamp
-// and its name cannot be used again. To remove a work of a cluster that will never answer, remove the work's
-// finalizers with Update or Patch, as on a Kubernetes API.
+// Get, List and Watch show statuses as soon as agents report them. Delete marks a work for
+// deletion. The work is removed once its agent has reported that its objects are deleted; until
+// then it has a deletionTimestamp and its name cannot be used again. To remove a work of a cluster
+// that will never answer, remove the work's finalizers with Update or Patch, as on a Kubernetes
+// API.
 //
 // # Persistence
 //
-// On each connect, an agent requests the works of its cluster and deletes those that the source does not have. There
-// are two ways to start with the existing works:
+// On each connect, an agent requests the works of its cluster and deletes those that the source
+// does not have. There are two ways to start with the existing works:
 //
 //   - [Config].StateFile stores works, their statuses and their generations in a file. After a restart,
 //     only works that were not delivered are published.
 //   - [Config].Load, for a program that stores its works elsewhere, is called before the client connects.
 //
-// A client with neither is for programs whose works end with them, and for tests. It must create its works before
-// Run.
+// A client with neither is for programs whose works end with them, and for tests. It must create
+// its works before Run.
 //
-// A source whose store is made new and empty (another StateFile, a Load that returns nothing, or neither) has lost
-// its memory if agents hold works of the one before. It deletes none of them: Run ends with a
-// [delivery.UnknownWorksError], or, once an agent has reported a status of a work of the new store, logs an error. It
-// tells them by their generations, see below. Set [Config].Ephemeral to have such works deleted. Agents of this
-// project also notice that the identity in the state file has changed (docs/protocol.md, Source identity).
+// A source whose store is made new and empty (another StateFile, a Load that returns nothing, or
+// neither) has lost its memory if agents hold works of the one before. It deletes none of them: Run
+// ends with a [delivery.UnknownWorksError], or, once an agent has reported a status of a work of
+// the new store, logs an error. It tells them by their generations, see below. Set
+// [Config].Ephemeral to have such works deleted. Agents of this project also notice that the
+// identity in the state file has changed (docs/protocol.md, Source identity).
 //
-// Without a StateFile, a work of an earlier run that Load does not return is deleted from its cluster only when the
-// agent connects again. To delete a work, call Delete.
+// Without a StateFile, a work of an earlier run that Load does not return is deleted from its
+// cluster only when the agent connects again. To delete a work, call Delete.
 //
 // # Generations
 //
-// The UID of a work is derived from source, namespace and name (docs/protocol.md, Work ids), so a work that is
-// created again has the UID of the former one, and agents drop generations lower than the one they hold. The
-// generation of a new work is therefore not 1: it is higher than that of any deleted work, and at least the
-// number of seconds since the start of 2025. That is high enough for a program that has lost its store, if it
-// changes a work at most once a second on average and does not start twice within one second. If an agent
-// reports a higher generation nevertheless, the client continues above it. Generations fit into 32 bits, which
-// agents of Open Cluster Management require, until the year 2093.
+// The UID of a work is derived from source, namespace and name (docs/protocol.md, Work ids), so a
+// work that is created again has the UID of the former one, and agents drop generations lower than
+// the one they hold. The generation of a new work is therefore not 1: it is higher than that of any
+// deleted work, and at least the number of seconds since the start of 2025. That is high enough for
+// a program that has lost its store, if it changes a work at most once a second on average and does
+// not start twice within one second. If an agent reports a higher generation nevertheless, the
+// client continues above it. Generations fit into 32 bits, which agents of Open Cluster Management
+// require, until the year 2093.
 //
 // # Differences from an API server
 //

@@ -9,7 +9,8 @@ import (
 // historySize is the number of changes that a watch may be behind.
 const historySize = 4096
 
-// history contains the latest changes of a store, with consecutive resourceVersions. Its zero value is empty.
+// history contains the latest changes of a store, with consecutive resourceVersions. Its zero value
+// is empty.
 type history struct {
 	events []change // a ring buffer
 	next   int      // the position of the next change once the ring is full
@@ -27,7 +28,8 @@ func (h *history) add(ch change) {
 	h.next = (h.next + 1) % historySize
 }
 
-// after returns up to n changes that follow version, and false if some of them are no longer in the history.
+// after returns up to n changes that follow version, and false if some of them are no longer in the
+// history.
 func (h *history) after(version int64, n int) ([]change, bool) {
 	missing := h.last - version
 	if missing > int64(len(h.events)) {

@@ -16,9 +16,9 @@ import (
 	"github.com/workwire/workwire/pkg/source/delivery"
 )
 
-// TestNewStore: a source whose store is new, while agents hold works of the one before, ends with an error and
-// deletes nothing, however often it is started and whatever it creates; with the former store it goes on; with
-// Ephemeral it deletes the works.
+// TestNewStore: a source whose store is new, while agents hold works of the one before, ends with
+// an error and deletes nothing, however often it is started and whatever it creates; with the
+// former store it goes on; with Ephemeral it deletes the works.
 func TestNewStore(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		dir := t.TempDir()
@@ -89,8 +89,8 @@ func TestNewStore(t *testing.T) {
 	})
 }
 
-// TestLateAgent: an agent that holds works of an earlier store and connects to a source that is in use does not end
-// the source. Its works are held, those of this store are deleted.
+// TestLateAgent: an agent that holds works of an earlier store and connects to a source that is in
+// use does not end the source. Its works are held, those of this store are deleted.
 func TestLateAgent(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		dir := t.TempDir()

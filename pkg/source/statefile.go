@@ -15,7 +15,8 @@ import (
 	"github.com/workwire/workwire/pkg/wire"
 )
 
-// The layout of a state file: bucket "works" maps UIDs to a recordJSON, bucket "source" the keys below.
+// The layout of a state file: bucket "works" maps UIDs to a recordJSON, bucket "source" the keys
+// below.
 const (
 	worksBucket  statestore.Bucket = "works"
 	sourceBucket statestore.Bucket = "source"
@@ -45,8 +46,8 @@ type stateFile struct {
 	ended    chan error // result of Store.Run
 }
 
-// openStateFile opens or creates the file of a source, whose next works have generations above floor. Close it when
-// done.
+// openStateFile opens or creates the file of a source, whose next works have generations above
+// floor. Close it when done.
 func openStateFile(path string, source wire.SourceID, floor wire.Generation) (*stateFile, error) {
 	f := &stateFile{ended: make(chan error, 1)}
 	file, err := statestore.Open(statestore.Config{
@@ -72,8 +73,8 @@ func openStateFile(path string, source wire.SourceID, floor wire.Generation) (*s
 	return f, nil
 }
 
-// prepareIdentity reads the identity of the file, or makes one. A file of an earlier version gets one too, but the
-// generation that it was made at is unknown.
+// prepareIdentity reads the identity of the file, or makes one. A file of an earlier version gets
+// one too, but the generation that it was made at is unknown.
 func (f *stateFile) prepareIdentity(meta *bbolt.Bucket, isNew bool, floor wire.Generation) error {
 	if meta.Get([]byte(keyIdentity)) == nil {
 		if err := meta.Put([]byte(keyIdentity), []byte(uuid.NewString())); err != nil {

@@ -271,7 +271,8 @@ func (s *store) restore(file *stateFile) error {
 	return nil
 }
 
-// markNew sets since if the store, which has no file, is empty: what agents hold is of an earlier one.
+// markNew sets since if the store, which has no file, is empty: what agents hold is of an earlier
+// one.
 func (s *store) markNew() {
 	s.mu.RLock()
 	defer s.mu.RUnlock()

@@ -19,8 +19,9 @@ import (
 // 64 characters, a dash and the work's name, and at most 253 characters long.
 const nameMax = 253 - 65
 
-// normalizeManifests encodes manifests as they are stored and sent: as JSON without spaces and with sorted
-// keys, so that equal specs are equal bytes. It does not change invalid JSON, which validate rejects.
+// normalizeManifests encodes manifests as they are stored and sent: as JSON without spaces and with
+// sorted keys, so that equal specs are equal bytes. It does not change invalid JSON, which validate
+// rejects.
 func normalizeManifests(spec *workv1.ManifestWorkSpec) {
 	for i := range spec.Workload.Manifests {
 		manifest := &spec.Workload.Manifests[i]

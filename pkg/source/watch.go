@@ -22,9 +22,10 @@ const (
 	bookmarkInterval = time.Minute
 )
 
-// Watch returns the changes of the works that match, and begins like on an API server: after a resourceVersion,
-// or with all existing works. It ends with Stop, with ctx, after TimeoutSeconds, and with the client's Run. A
-// reader that is more than 4096 changes behind receives an Expired error and must list again.
+// Watch returns the changes of the works that match, and begins like on an API server: after a
+// resourceVersion, or with all existing works. It ends with Stop, with ctx, after TimeoutSeconds,
+// and with the client's Run. A reader that is more than 4096 changes behind receives an Expired
+// error and must list again.
 func (m *manifestWorks) Watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
 	c := m.client
 	if err := c.waitReady(ctx); err != nil {

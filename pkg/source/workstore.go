@@ -92,8 +92,8 @@ func (a storeAdapter) AgentAhead(uid types.UID, held wire.Generation) (raised bo
 	return err == nil
 }
 
-// modify stores the change that f makes to next, a shallow copy of old. It does nothing if there is no
-// such work or f returns nil.
+// modify stores the change that f makes to next, a shallow copy of old. It does nothing if there is
+// no such work or f returns nil.
 func (a storeAdapter) modify(uid types.UID, f func(old, next *storedWork) *change) error {
 	_, err := a.update(func(v *view) (*change, error) {
 		old, ok := v.get(uid)

@@ -67,7 +67,8 @@ func (c *Client) create(namespace string, from *workv1.ManifestWork, dry bool) (
 	return resultOrError(made, work, err)
 }
 
-// Update changes the spec, labels, annotations, finalizers and owner references of a work, not its status.
+// Update changes the spec, labels, annotations, finalizers and owner references of a work, not its
+// status.
 func (m *manifestWorks) Update(ctx context.Context, work *workv1.ManifestWork, opts metav1.UpdateOptions) (*workv1.ManifestWork, error) {
 	uid, dry, err := m.resolveWrite(ctx, work.Name, opts.DryRun)
 	if err != nil {
@@ -239,7 +240,8 @@ func unlessDryRun(dry bool, ch *change) *change {
 	return ch
 }
 
-// resultOrError returns a copy of the work that an update stored, or of result if it changed nothing.
+// resultOrError returns a copy of the work that an update stored, or of result if it changed
+// nothing.
 func resultOrError(made *change, result *workv1.ManifestWork, err error) (*workv1.ManifestWork, error) {
 	if err != nil {
 		return nil, err

@@ -146,7 +146,8 @@ type checker struct {
 	badValue error // of the first value whose checksum is wrong
 }
 
-// page returns the content of a page with its further pages, and the type and number of its elements.
+// page returns the content of a page with its further pages, and the type and number of its
+// elements.
 func (k *checker) page(id uint64) (content []byte, flags uint16, count int, err error) {
 	end := id + 1
 	if id >= 2 && id < uint64(len(k.seen)) {
@@ -283,8 +284,8 @@ func (k *checker) freelist(id uint64) error {
 	return nil
 }
 
-// checksumKey marks in Config.Meta a file whose values end with a checksum. Files of earlier versions
-// have none.
+// checksumKey marks in Config.Meta a file whose values end with a checksum. Files of earlier
+// versions have none.
 const checksumKey = "checksum"
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)

@@ -15,7 +15,8 @@ import (
 	"github.com/workwire/workwire/test/kit"
 )
 
-// used returns a state file with a history: pages of earlier transactions are still in it, some free.
+// used returns a state file with a history: pages of earlier transactions are still in it, some
+// free.
 func used(t testing.TB, noFreelistSync bool) (path string, holds map[string]string) {
 	t.Helper()
 	path, holds = tempFile(t), map[string]string{}

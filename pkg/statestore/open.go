@@ -24,8 +24,8 @@ var (
 )
 
 // Open opens the file, or creates it with mode 0600. Its errors name the file and what to do when
-// the file cannot be written, is held by another process, is damaged, or fails Config.Check. It reads
-// the whole file once; a damaged one is an error that wraps [ErrDamaged], or is replaced, see
+// the file cannot be written, is held by another process, is damaged, or fails Config.Check. It
+// reads the whole file once; a damaged one is an error that wraps [ErrDamaged], or is replaced, see
 // Config.SetAside. Call Close when done. Nothing else is written before Run.
 func Open(config Config) (*Store, error) {
 	if config.Name == "" || config.Path == "" || config.Meta == "" || config.Check == nil {
@@ -174,7 +174,8 @@ func (c *Config) open() (db *bbolt.DB, err error) {
 	}
 }
 
-// prepare checks the identity of the file and creates missing buckets. It reports whether it changed something, and whether the file has checksums.
+// prepare checks the identity of the file and creates missing buckets. It reports whether it
+// changed something, and whether the file has checksums.
 func (c *Config) prepare(tx *bbolt.Tx) (changed, checksums bool, err error) {
 	changed = tx.Bucket([]byte(c.Meta)) == nil
 	meta, err := tx.CreateBucketIfNotExists([]byte(c.Meta))

@@ -38,8 +38,8 @@ func (s *Store) Run(ctx context.Context) error {
 	return s.run(ctx, func(err error) error { return err })
 }
 
-// Keep is like Run, but goes on after a failed commit: it logs the first failure, retries after 250ms
-// to 30s until one succeeds, and logs that. It returns the error of the last commit.
+// Keep is like Run, but goes on after a failed commit: it logs the first failure, retries after
+// 250ms to 30s until one succeeds, and logs that. It returns the error of the last commit.
 func (s *Store) Keep(ctx context.Context) error {
 	if s == nil {
 		<-ctx.Done()
@@ -67,7 +67,8 @@ func (s *Store) Keep(ctx context.Context) error {
 	})
 }
 
-// run commits changes until ctx ends or committed, which gets the result of each commit, returns an error.
+// run commits changes until ctx ends or committed, which gets the result of each commit, returns an
+// error.
 func (s *Store) run(ctx context.Context, committed func(error) error) error {
 	for {
 		select {
@@ -110,8 +111,8 @@ func (s *Store) hasWaiting() bool {
 	return len(s.waiting) > 0
 }
 
-// commit writes all pending changes, then runs updates and barriers. If a change cannot be
-// written, everything that is not on disk stays pending.
+// commit writes all pending changes, then runs updates and barriers. If a change cannot be written,
+// everything that is not on disk stays pending.
 func (s *Store) commit() error {
 	s.mu.Lock()
 	if s.closed {
@@ -197,8 +198,8 @@ func sortedSlots(changes map[slot]change) []slot {
 	})
 }
 
-// write writes the first slots in one transaction, until their values have limit bytes, and
-// returns their number.
+// write writes the first slots in one transaction, until their values have limit bytes, and returns
+// their number.
 func (s *Store) write(slots []slot, changes map[slot]change, limit int) (n int, err error) {
 	err = guard(func() error {
 		return s.database().Update(func(tx *bbolt.Tx) error {

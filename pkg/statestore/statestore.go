@@ -3,9 +3,9 @@
 //
 // A durable write takes milliseconds, because it waits for the disk. A Store therefore collects
 // changes in memory while it writes the previous batch, and commits all of them in the next
-// transaction (group commit). Put and Delete return at once; a caller that must not continue
-// before its changes are on disk uses Barrier or Batch. Update runs a function between two
-// batches and reports the result of its commit to the caller.
+// transaction (group commit). Put and Delete return at once; a caller that must not continue before
+// its changes are on disk uses Barrier or Batch. Update runs a function between two batches and
+// reports the result of its commit to the caller.
 //
 //	store, err := statestore.Open(statestore.Config{Name: "state file", Path: path, ...})
 //	go store.Run(ctx)
@@ -47,9 +47,9 @@ type Config struct {
 	Name string
 	// Path of the file. Its directory must exist. Required.
 	Path string
-	// Meta is the bucket that identifies the file. Open calls Check with it, which verifies
-	// the format and writes it to a new file. An error that wraps [ErrIncompatible] is
-	// reported as it is, any other one as damage. Required.
+	// Meta is the bucket that identifies the file. Open calls Check with it, which verifies the
+	// format and writes it to a new file. An error that wraps [ErrIncompatible] is reported as it
+	// is, any other one as damage. Required.
 	Meta  Bucket
 	Check func(meta *bbolt.Bucket) error
 	// Buckets are created if they do not exist.
@@ -61,8 +61,8 @@ type Config struct {
 	// although a commit has failed, and Open succeeds with an empty store, whose first commit
 	// replaces what the file holds. Run it with Keep.
 	Volatile bool
-	// Recovery completes error messages about a damaged file: what happens after the file is
-	// moved away.
+	// Recovery completes error messages about a damaged file: what happens after the file is moved
+	// away.
 	Recovery string
 
 	// LockTimeout is how long Open waits while another process holds the file. Default 1s.
@@ -161,8 +161,8 @@ func (s *Store) Barrier(done func(error)) {
 
 // Update calls write from Run between two batches, commits the changes that write collects, and
 // then calls done with the result. Updates share transactions: Run calls write for several of them
-// in the order of the calls to Update, commits, and calls done in the same order. A failed commit is
-// not retried and fails all updates of the transaction. A transaction without changes does not
+// in the order of the calls to Update, commits, and calls done in the same order. A failed commit
+// is not retried and fails all updates of the transaction. A transaction without changes does not
 // access the disk. done must return at once.
 func (s *Store) Update(write func(Writes), done func(error)) { s.wait(update{write, done}) }
 

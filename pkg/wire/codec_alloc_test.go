@@ -7,8 +7,8 @@ import (
 	"github.com/workwire/workwire/pkg/wire"
 )
 
-// TestEventAllocates bounds what one event costs, however busy the machine is. The bounds are a tenth above
-// what is counted with the race detector, under which pools forget.
+// TestEventAllocates bounds what one event costs, however busy the machine is. The bounds are a
+// tenth above what is counted with the race detector, under which pools forget.
 func TestEventAllocates(t *testing.T) {
 	for _, c := range []struct {
 		fixture        string

@@ -179,8 +179,8 @@ func TestDecodeReadsEveryMessage(t *testing.T) {
 	}
 }
 
-// TestEncodeWritesEveryMessage holds what Encode writes against the packets:
-// every user property but the id and the time, and the payload byte for byte.
+// TestEncodeWritesEveryMessage holds what Encode writes against the packets: every user property
+// but the id and the time, and the payload byte for byte.
 func TestEncodeWritesEveryMessage(t *testing.T) {
 	for name, message := range messages(t) {
 		t.Run(name, func(t *testing.T) {
@@ -211,8 +211,8 @@ func TestEncodeWritesEveryMessage(t *testing.T) {
 	}
 }
 
-// equalMeta compares metadata as JSON: sources differ in the order of the keys
-// and in whether they write creationTimestamp as null or not at all.
+// equalMeta compares metadata as JSON: sources differ in the order of the keys and in whether they
+// write creationTimestamp as null or not at all.
 func equalMeta(t *testing.T) func(a, b string) bool {
 	read := func(text string) map[string]any {
 		var m map[string]any
@@ -308,8 +308,8 @@ func TestEncodeRefuses(t *testing.T) {
 	}
 }
 
-// TestDecodeRefuses changes one thing of a good message at a time. answerable
-// says that the error still names the work.
+// TestDecodeRefuses changes one thing of a good message at a time. answerable says that the error
+// still names the work.
 func TestDecodeRefuses(t *testing.T) {
 	set := func(name, value string) func(*packet) {
 		return func(p *packet) { p.properties["ce-"+name] = value }
@@ -439,8 +439,8 @@ func TestDecodeReadsWhatIsOptional(t *testing.T) {
 	}
 }
 
-// TestContentHash: Encode computes the hash for a source with an identity, and only for that, and it is the hash
-// of the data; a value of authoritative other than true means nothing.
+// TestContentHash: Encode computes the hash for a source with an identity, and only for that, and
+// it is the hash of the data; a value of authoritative other than true means nothing.
 func TestContentHash(t *testing.T) {
 	spec := *messages(t)["update"].(*wire.Spec)
 	for _, identity := range []string{"", memory} {

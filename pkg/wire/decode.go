@@ -258,7 +258,8 @@ var (
 	contentHashShape    = regexp.MustCompile(`^[0-9a-f]{64}$`)
 )
 
-// shaped returns an extension, empty if it is not set. It fails if its text does not have this shape.
+// shaped returns an extension, empty if it is not set. It fails if its text does not have this
+// shape.
 func (x extensions) shaped(name string, shape *regexp.Regexp) (string, error) {
 	text := x.text(name)
 	if text != "" && !shape.MatchString(text) {

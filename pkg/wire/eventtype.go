@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// The identities of the protocol. They are distinct types so that a source cannot be passed as a cluster.
+// The identities of the protocol. They are distinct types so that a source cannot be passed as a
+// cluster.
 type (
 	// SourceID is the id of a source (a hub, or a program that uses the SDK).
 	SourceID string
@@ -35,12 +36,14 @@ const (
 	ResyncResponse Action = "resync_response"
 )
 
-// DataType is the type of an event's data: group, version and resource (docs/protocol.md, Event types).
+// DataType is the type of an event's data: group, version and resource (docs/protocol.md, Event
+// types).
 type DataType struct {
 	Group, Version, Resource string
 }
 
-// Agents is the data type of presence. It is not part of OCM's protocol, whose sources ignore such events.
+// Agents is the data type of presence. It is not part of OCM's protocol, whose sources ignore such
+// events.
 var Agents = DataType{Group: "dev.workwire", Version: "v1alpha1", Resource: "agents"}
 
 // ManifestBundles is the data type of works.
@@ -63,8 +66,9 @@ func (t EventType) String() string {
 	return t.Data.String() + "." + string(t.Subresource) + "." + string(t.Action)
 }
 
-// ParseEventType parses a `type` attribute from the right: action, subresource, resource, version, and the rest
-// is the group. It returns an error for fewer than five parts and for an unknown subresource or action.
+// ParseEventType parses a `type` attribute from the right: action, subresource, resource, version,
+// and the rest is the group. It returns an error for fewer than five parts and for an unknown
+// subresource or action.
 func ParseEventType(s string) (EventType, error) {
 	parts := strings.Split(s, ".")
 	n := len(parts)

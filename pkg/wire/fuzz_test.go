@@ -124,8 +124,8 @@ func FuzzParseEventType(f *testing.F) {
 
 var topicName = regexp.MustCompile(`^[a-z0-9/-]+$`)
 
-// FuzzTopics: patterns that are taken give topics without wildcards that name
-// the source and the cluster they were made for.
+// FuzzTopics: patterns that are taken give topics without wildcards that name the source and the
+// cluster they were made for.
 func FuzzTopics(f *testing.F) {
 	for _, topics := range []wire.Topics{oneSource, everySource} {
 		f.Add(topics.SourceEvents, topics.AgentEvents, topics.SourceBroadcast, topics.AgentBroadcast, "harbor", "quay-7")

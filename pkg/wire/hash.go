@@ -30,8 +30,8 @@ func StatusHash(status *workv1.ManifestWorkStatus) (string, error) {
 	return hexSHA256(data), nil
 }
 
-// ContentHash returns the lower-case hex SHA-256 of b as the data of a spec event (docs/protocol.md, Content
-// hash). It costs one encoding of b.
+// ContentHash returns the lower-case hex SHA-256 of b as the data of a spec event
+// (docs/protocol.md, Content hash). It costs one encoding of b.
 func ContentHash(b *Bundle) (string, error) {
 	data, err := json.Marshal(b)
 	if err != nil {

@@ -63,8 +63,8 @@ func TestStatusHashOfFixtures(t *testing.T) {
 	}
 }
 
-// TestStatusHashKnowsEveryField fills statuses at random and compares with the slow way, through a map. A field
-// that is new in the API and missing in the hash fails here.
+// TestStatusHashKnowsEveryField fills statuses at random and compares with the slow way, through a
+// map. A field that is new in the API and missing in the hash fails here.
 func TestStatusHashKnowsEveryField(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 200 {
@@ -130,8 +130,8 @@ func slowSorted(t *testing.T, status *workv1.ManifestWorkStatus) string {
 	return string(sorted)
 }
 
-// TestStatusHashAllocates holds the hash to one encoding: it is computed for
-// every status that is set, changed or not.
+// TestStatusHashAllocates holds the hash to one encoding: it is computed for every status that is
+// set, changed or not.
 func TestStatusHashAllocates(t *testing.T) {
 	status := statusOf(2)
 	got := testing.AllocsPerRun(100, func() {

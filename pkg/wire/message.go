@@ -38,14 +38,14 @@ type Spec struct {
 	Bundle *Bundle
 	// Trace is the `logtracing` extension, a JSON map; it may be empty.
 	Trace string
-	// SourceIdentity identifies the memory of the source: it changes when the source has lost what it knew. At
-	// most 64 characters a-z, 0-9 and -; empty if the source has none.
+	// SourceIdentity identifies the memory of the source: it changes when the source has lost what
+	// it knew. At most 64 characters a-z, 0-9 and -; empty if the source has none.
 	SourceIdentity string
-	// ContentHash is the [ContentHash] of Bundle, empty if the event has none. Encode computes it if it is
-	// empty and SourceIdentity is set.
+	// ContentHash is the [ContentHash] of Bundle, empty if the event has none. Encode computes it
+	// if it is empty and SourceIdentity is set.
 	ContentHash string
-	// Authoritative tells the agent to take the spec although its generation is not higher than the one that
-	// the agent holds.
+	// Authoritative tells the agent to take the spec although its generation is not higher than the
+	// one that the agent holds.
 	Authoritative bool
 }
 
@@ -107,7 +107,8 @@ type Status struct {
 	Trace string
 }
 
-// SpecResync requests the specs that the agent lacks, from one source or all (docs/protocol.md, Spec resync).
+// SpecResync requests the specs that the agent lacks, from one source or all (docs/protocol.md,
+// Spec resync).
 type SpecResync struct {
 	// Agent is the client id of the requesting agent: the event's `source`; required.
 	Agent string

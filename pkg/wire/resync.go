@@ -39,10 +39,11 @@ func (r *SpecResync) Answer(works iter.Seq[WorkVersion]) (send []types.UID, gone
 	return send, gone
 }
 
-// Overrule returns the listed works that the source must send again as authoritative: those that the agent
-// holds at a higher generation than own returns, and those that it holds at an equal generation with other
-// content than hash returns. Entries without a hash and works for which own returns false are not among them.
-// hash is called for equal generations only. It costs O(n) for n listed works.
+// Overrule returns the listed works that the source must send again as authoritative: those that
+// the agent holds at a higher generation than own returns, and those that it holds at an equal
+// generation with other content than hash returns. Entries without a hash and works for which own
+// returns false are not among them. hash is called for equal generations only. It costs O(n) for n
+// listed works.
 func (r *SpecResync) Overrule(own func(types.UID) (Generation, bool), hash func(types.UID) string) (send []types.UID) {
 	for _, h := range r.Versions {
 		generation, ok := own(h.UID)
@@ -72,9 +73,10 @@ func (r *StatusResync) Answer(hash func(types.UID) (string, bool), all iter.Seq[
 	return send
 }
 
-// Split splits r into requests whose data is at most limit bytes long, 0 for no limit. This does not change the
-// answers, since works that are not listed are not answered (docs/protocol.md, Limits). A request for
-// everything is returned unchanged. An entry that exceeds limit is returned in its own request.
+// Split splits r into requests whose data is at most limit bytes long, 0 for no limit. This does
+// not change the answers, since works that are not listed are not answered (docs/protocol.md,
+// Limits). A request for everything is returned unchanged. An entry that exceeds limit is returned
+// in its own request.
 func (r *StatusResync) Split(limit int) []*StatusResync {
 	if limit <= 0 || len(r.Hashes) == 0 {
 		return []*StatusResync{r}

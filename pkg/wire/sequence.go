@@ -6,8 +6,9 @@ import (
 	"time"
 )
 
-// SequenceID orders the status events of one agent: 41 bits of milliseconds since [sequenceEpoch], 10 bits of
-// node, 12 bits of step (docs/protocol.md, Sequence ids). Later ids are greater; 0 is none.
+// SequenceID orders the status events of one agent: 41 bits of milliseconds since [sequenceEpoch],
+// 10 bits of node, 12 bits of step (docs/protocol.md, Sequence ids). Later ids are greater; 0 is
+// none.
 type SequenceID int64
 
 const (

@@ -27,8 +27,8 @@ func TestSequenceLayout(t *testing.T) {
 	}
 }
 
-// TestSequenceIncreases runs it on a clock that stands, jumps and goes back to
-// before the epoch, and holds more ids than a millisecond has.
+// TestSequenceIncreases runs it on a clock that stands, jumps and goes back to before the epoch,
+// and holds more ids than a millisecond has.
 func TestSequenceIncreases(t *testing.T) {
 	random := rand.New(rand.NewPCG(5, 6))
 	var s wire.Sequence

@@ -30,7 +30,8 @@ var (
 	identityShape        = regexp.MustCompile(`^[a-z0-9-]+$`)
 )
 
-// Validate returns an error that names the key of every pattern without the shape that the protocol requires.
+// Validate returns an error that names the key of every pattern without the shape that the protocol
+// requires.
 func (t Topics) Validate() error {
 	var errs []error
 	check := func(key, pattern string, shape *regexp.Regexp, example string, required bool) {
@@ -102,8 +103,9 @@ type AgentTopics struct {
 	source        SourceID
 }
 
-// ForAgent returns the topics of the agent of cluster. It returns an error if a pattern has an invalid shape or
-// names another cluster, or if cluster contains characters that are invalid in a topic.
+// ForAgent returns the topics of the agent of cluster. It returns an error if a pattern has an
+// invalid shape or names another cluster, or if cluster contains characters that are invalid in a
+// topic.
 func (t Topics) ForAgent(cluster ClusterName) (AgentTopics, error) {
 	if err := cmp.Or(t.Validate(), validID("cluster name", string(cluster))); err != nil {
 		return AgentTopics{}, err
@@ -203,8 +205,9 @@ func (t Topics) ForSource(source SourceID) (SourceTopics, error) {
 // Subscriptions returns the filters that the source subscribes to.
 func (s SourceTopics) Subscriptions() []string { return s.subscriptions }
 
-// Specs returns the topic of specs and status resync requests for cluster. It returns an error if cluster
-// contains characters that are invalid in a topic or is not the cluster that the topics name.
+// Specs returns the topic of specs and status resync requests for cluster. It returns an error if
+// cluster contains characters that are invalid in a topic or is not the cluster that the topics
+// name.
 func (s SourceTopics) Specs(cluster ClusterName) (string, error) {
 	if err := validID("cluster name", string(cluster)); err != nil {
 		return "", err

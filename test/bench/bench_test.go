@@ -11,8 +11,8 @@ import (
 	"github.com/workwire/workwire/test/kit"
 )
 
-// TestQuick runs the whole benchmark with small numbers. It checks the counters only: durations mean nothing on a
-// busy machine.
+// TestQuick runs the whole benchmark with small numbers. It checks the counters only: durations
+// mean nothing on a busy machine.
 func TestQuick(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "bench.json")

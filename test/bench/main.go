@@ -1,5 +1,6 @@
-// Command bench measures the agent and the hub on this machine, and in the same run what the API server and the
-// broker do without them. make bench builds and runs it; see docs/performance.md. It is a module of its own.
+// Command bench measures the agent and the hub on this machine, and in the same run what the API
+// server and the broker do without them. make bench builds and runs it; see docs/performance.md. It
+// is a module of its own.
 //
 //	bin/bench --runs=3
 package main

@@ -24,8 +24,8 @@ var parts = map[string]string{
 
 const around = " --set monitoring.enabled=true,networkPolicy.enabled=true,image.registry=registry.example.com/workwire"
 
-// TestChartIsKustomize compares what the chart and the example overlays say: it is
-// the same, but for what each of the two does its own way.
+// TestChartIsKustomize compares what the chart and the example overlays say: it is the same, but
+// for what each of the two does its own way.
 func TestChartIsKustomize(t *testing.T) {
 	c := newCopy(t)
 	c.helm()
@@ -35,7 +35,8 @@ func TestChartIsKustomize(t *testing.T) {
 		overlay := objectsOf(t, []byte(c.run("kubectl kustomize deploy/kustomize/example/"+part)))
 		for _, objects := range []map[string]*unstructured.Unstructured{chart, overlay} {
 			for key, obj := range objects {
-				// Helm does not make namespaces. It makes Secrets of its own, and names configurations otherwise.
+				// Helm does not make namespaces. It makes Secrets of its own, and names
+				// configurations otherwise.
 				if kind := obj.GetKind(); kind == "Namespace" || kind == "Secret" || kind == "ConfigMap" {
 					delete(objects, key)
 				}
@@ -141,8 +142,8 @@ END`)
 	}
 
 	for part := range parts {
-		// Not with --wait: Kubernetes' controller of aggregated ClusterRoles applies the one that it
-		// has just seen, and so may bring it back (docs/install.md, What stays).
+		// Not with --wait: Kubernetes' controller of aggregated ClusterRoles applies the one that
+		// it has just seen, and so may bring it back (docs/install.md, What stays).
 		c.run("helm uninstall " + part + " -n " + namespaces[part])
 		c.run("kubectl delete clusterrole workwire-agent-aggregate --ignore-not-found")
 		// Definitions stay, and the works; the queue's volume as well.

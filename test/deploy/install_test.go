@@ -11,8 +11,8 @@ import (
 
 var fence = regexp.MustCompile("(?ms)^```sh\n(.*?)^```$")
 
-// TestInstallationGuide runs the commands of docs/install.md, those of kustomize
-// and those of Helm on a cluster each, which then has all three parts.
+// TestInstallationGuide runs the commands of docs/install.md, those of kustomize and those of Helm
+// on a cluster each, which then has all three parts.
 func TestInstallationGuide(t *testing.T) {
 	text, err := os.ReadFile("../../docs/install.md")
 	kit.NoError(t, err)

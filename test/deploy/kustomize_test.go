@@ -44,8 +44,7 @@ func readKustomization(t *testing.T, file string) kustomization {
 	return k
 }
 
-// configurations are the YAML files that are no Kubernetes objects, with who reads
-// them.
+// configurations are the YAML files that are no Kubernetes objects, with who reads them.
 var configurations = map[string]func(text []byte) error{
 	"deploy/kustomize/broker/work-broker.yaml":      func(text []byte) error { _, err := broker.ParseConfig(text); return err },
 	"deploy/kustomize/example/certificates.yaml":    func(text []byte) error { _, err := certificates.Parse(text); return err },
@@ -55,10 +54,9 @@ var configurations = map[string]func(text []byte) error{
 	"deploy/kustomize/example/hub/transport.yaml":   parseTransport,
 }
 
-// TestEveryFileIsApplied walks deploy/, so that no file can be forgotten: every
-// folder of kustomize's is applied, strictly and without a warning, and what every
-// other file holds is on the cluster afterwards. Charts are TestHelm's; what Docker
-// uses is left out.
+// TestEveryFileIsApplied walks deploy/, so that no file can be forgotten: every folder of
+// kustomize's is applied, strictly and without a warning, and what every other file holds is on the
+// cluster afterwards. Charts are TestHelm's; what Docker uses is left out.
 func TestEveryFileIsApplied(t *testing.T) {
 	c := newCluster(t)
 	c.serviceMonitors()
@@ -133,7 +131,8 @@ func TestEveryFileIsApplied(t *testing.T) {
 	for _, namespace := range []string{agentNamespace, hubNamespace, brokerNamespace} {
 		c.workloadsAreReady(namespace)
 	}
-	// Applying again neither takes away the rules that Kubernetes has aggregated nor rolls anything.
+	// Applying again neither takes away the rules that Kubernetes has aggregated nor rolls
+	// anything.
 	state := func() string {
 		return c.run("kubectl get clusterrole workwire-agent-aggregate -o jsonpath='{.metadata.resourceVersion} {.rules}'") +
 			c.run("kubectl get deployments,statefulsets -A -o jsonpath='{range .items[*]}{.metadata.name} {.metadata.generation} {end}'")
@@ -151,9 +150,9 @@ func TestEveryFileIsApplied(t *testing.T) {
 	c.agentsPodsAreRestricted()
 }
 
-// agentsPodsAreRestricted applies the agent where "restricted" is enforced; in its
-// own namespace there are warnings only, which the test above has not seen. The
-// namespaces of hub and broker enforce it.
+// agentsPodsAreRestricted applies the agent where "restricted" is enforced; in its own namespace
+// there are warnings only, which the test above has not seen. The namespaces of hub and broker
+// enforce it.
 func (c *cluster) agentsPodsAreRestricted() {
 	c.Helper()
 	c.run(`kubectl create namespace strict
@@ -183,8 +182,7 @@ func TestBesideOCM(t *testing.T) {
 	}
 }
 
-// TestDefinitions compares what kustomize takes of deploy/crds with what Go
-// programs install.
+// TestDefinitions compares what kustomize takes of deploy/crds with what Go programs install.
 func TestDefinitions(t *testing.T) {
 	k := readKustomization(t, "../../deploy/crds/Kustomization")
 	files, err := filepath.Glob("../../deploy/crds/*.yaml")

@@ -1,5 +1,5 @@
-// Package deploy applies everything in deploy/ to real API servers with kubectl and Helm, as its users do, and
-// runs agent and hub with exactly the rights that they have there.
+// Package deploy applies everything in deploy/ to real API servers with kubectl and Helm, as its
+// users do, and runs agent and hub with exactly the rights that they have there.
 //
 // Each test has a control plane of its own: the tests change cluster-scoped objects.
 package deploy
@@ -39,8 +39,8 @@ type cluster struct {
 	path   string // of the commands, for PATH
 }
 
-// newCluster starts a control plane that ends with the test. Its nodes are simulated: pods become ready with any
-// image, and volumes are not mounted.
+// newCluster starts a control plane that ends with the test. Its nodes are simulated: pods become
+// ready with any image, and volumes are not mounted.
 func newCluster(t *testing.T) *cluster {
 	t.Helper()
 	c := newCopy(t)
@@ -53,8 +53,8 @@ func newCluster(t *testing.T) *cluster {
 func newCopy(t *testing.T) *cluster {
 	t.Helper()
 	c := &cluster{T: t, root: t.TempDir(), path: repository(t) + "/bin:" + os.Getenv("PATH")}
-	// As it is in the repository: without secrets that a user has put into the examples, and without the files for
-	// Docker, which make e2e tests.
+	// As it is in the repository: without secrets that a user has put into the examples, and
+	// without the files for Docker, which make e2e tests.
 	copied := exec.Command("tar", "-C", "../..", "--exclude=deploy/compose", "--exclude=deploy/images",
 		"--exclude=secrets", "--exclude=authority", "--exclude=testdata", "--exclude=*.go", "-cf", "-", "deploy")
 	unpack := exec.Command("tar", "-C", c.root, "-xf", "-")

@@ -40,9 +40,9 @@ type process struct {
 	log kit.Log
 }
 
-// pod runs the binary of a workload that kustomize has rendered, with its
-// arguments, its environment and its files. Paths are moved below a folder of its
-// own, and replaced gives other addresses to listen and to connect to.
+// pod runs the binary of a workload that kustomize has rendered, with its arguments, its
+// environment and its files. Paths are moved below a folder of its own, and replaced gives other
+// addresses to listen and to connect to.
 func (c *cluster) pod(objects map[string]*unstructured.Unstructured, key string, replaced *strings.Replacer, more ...string) *process {
 	c.Helper()
 	name := objects[key].GetName()
@@ -127,10 +127,9 @@ func (c *cluster) kubeconfig(namespace, name string) string {
 	return file
 }
 
-// TestWhatPodsRun runs the three binaries as the pods of the example overlays
-// would: with those arguments, configurations, certificates and rights. A work
-// goes all the way, probes are answered without a token, and metrics to who does
-// what the ServiceMonitor says.
+// TestWhatPodsRun runs the three binaries as the pods of the example overlays would: with those
+// arguments, configurations, certificates and rights. A work goes all the way, probes are answered
+// without a token, and metrics to who does what the ServiceMonitor says.
 func TestWhatPodsRun(t *testing.T) {
 	c := newCluster(t)
 	c.serviceMonitors()
@@ -182,8 +181,8 @@ END`)
 	}
 }
 
-// scraped probes the listener as a kubelet does, and reads metrics as Prometheus
-// does by the ServiceMonitor.
+// scraped probes the listener as a kubelet does, and reads metrics as Prometheus does by the
+// ServiceMonitor.
 func (p *process) scraped(objects map[string]*unstructured.Unstructured, address string) {
 	p.Helper()
 	deployment := &appsv1.Deployment{}

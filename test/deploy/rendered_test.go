@@ -33,8 +33,8 @@ func build(t *testing.T, folder string) []byte {
 	return out
 }
 
-// objectsOf gives the objects in a stream of YAML by kind and name. Two of one
-// kind and name fail the test.
+// objectsOf gives the objects in a stream of YAML by kind and name. Two of one kind and name fail
+// the test.
 func objectsOf(t *testing.T, stream []byte) map[string]*unstructured.Unstructured {
 	t.Helper()
 	found := map[string]*unstructured.Unstructured{}
@@ -57,8 +57,8 @@ func objectsOf(t *testing.T, stream []byte) map[string]*unstructured.Unstructure
 	}
 }
 
-// parseTransport checks the transport configuration of an agent or hub, but for files
-// that only a pod has.
+// parseTransport checks the transport configuration of an agent or hub, but for files that only a
+// pod has.
 func parseTransport(text []byte) error {
 	var keys map[string]any
 	if err := sigsyaml.UnmarshalStrict(text, &keys); err != nil {

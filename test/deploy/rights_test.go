@@ -216,9 +216,9 @@ spec:
       rules: [{apiGroups: [""], resources: [configmaps], verbs: [get]}]
 `
 
-// TestAgentsRights runs an agent as the ServiceAccount of deploy/kustomize. What it
-// may not do shows in the work's status, in the API server's words, until a work
-// carries a ClusterRole that gives it the right. Nothing is restarted.
+// TestAgentsRights runs an agent as the ServiceAccount of deploy/kustomize. What it may not do
+// shows in the work's status, in the API server's words, until a work carries a ClusterRole that
+// gives it the right. Nothing is restarted.
 func TestAgentsRights(t *testing.T) {
 	c := newCluster(t)
 	c.run("kubectl apply --validate=strict -k deploy/kustomize/agent/crds; kubectl apply --validate=strict -k deploy/kustomize/agent/rbac")
@@ -283,8 +283,8 @@ func TestAgentsRights(t *testing.T) {
 	}
 }
 
-// TestRecordsOfAnotherAgent follows docs/install.md with an object that another
-// agent has applied: this one applies it too, and the other's record goes.
+// TestRecordsOfAnotherAgent follows docs/install.md with an object that another agent has applied:
+// this one applies it too, and the other's record goes.
 func TestRecordsOfAnotherAgent(t *testing.T) {
 	c := newCluster(t)
 	c.run("kubectl apply -k deploy/kustomize/agent/crds; kubectl apply -k deploy/kustomize/agent/rbac")
@@ -395,8 +395,8 @@ func TestWhatTheAgentMay(t *testing.T) {
 	})
 }
 
-// fleet is a replica set for the clusters of a placement, whose works name an
-// executor: the hub needs execute-as for that.
+// fleet is a replica set for the clusters of a placement, whose works name an executor: the hub
+// needs execute-as for that.
 const fleet = `
 apiVersion: cluster.open-cluster-management.io/v1beta1
 kind: Placement
@@ -433,8 +433,8 @@ spec:
     conditionRules: [{type: WellKnownConditions, condition: Complete}]
 `
 
-// TestHubsRights runs a hub, with all its controllers, as the ServiceAccount of
-// deploy/kustomize, its admission policies in force.
+// TestHubsRights runs a hub, with all its controllers, as the ServiceAccount of deploy/kustomize,
+// its admission policies in force.
 func TestHubsRights(t *testing.T) {
 	c := newCluster(t)
 	c.run("kubectl apply -k deploy/kustomize/hub/crds; kubectl apply -k deploy/policies; kubectl apply --validate=strict -k deploy/kustomize/hub/rbac")

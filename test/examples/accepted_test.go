@@ -44,8 +44,7 @@ var refused = map[string]string{
 		"force belongs to the options of server-side apply: set updateStrategy.serverSideApply.force",
 }
 
-// TestEveryExampleIsAccepted sends every file as it is, and as strictly as kubectl
-// does.
+// TestEveryExampleIsAccepted sends every file as it is, and as strictly as kubectl does.
 func TestEveryExampleIsAccepted(t *testing.T) {
 	t.Parallel()
 	const cluster, fleet = "cluster1", "ocm-ns"

@@ -2,9 +2,9 @@ package examples
 
 import "testing"
 
-// TestAutoscalerTakesReplicas has replicas in its work from the start: the API server
-// does not record who scales a Deployment as long as nobody owns its replicas. It is
-// in a file of its own so that it starts early: autoscalers look every 15 s.
+// TestAutoscalerTakesReplicas has replicas in its work from the start: the API server does not
+// record who scales a Deployment as long as nobody owns its replicas. It is in a file of its own so
+// that it starts early: autoscalers look every 15 s.
 func TestAutoscalerTakesReplicas(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

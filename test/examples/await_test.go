@@ -110,7 +110,8 @@ func workIs(kind, status, reason, message string) state {
 	}
 }
 
-// observed returns the state of a work with a condition of this type that observes its latest generation.
+// observed returns the state of a work with a condition of this type that observes its latest
+// generation.
 func observed(kind string) state {
 	return func(work *workv1.ManifestWork) error {
 		if c := meta.FindStatusCondition(work.Status.Conditions, kind); c == nil || c.ObservedGeneration != work.Generation {
@@ -135,8 +136,8 @@ func manifestApplied(i int) state {
 	return manifestIs(i, workv1.ManifestApplied, "True", "AppliedManifestComplete", "Apply manifest complete")
 }
 
-// manifestFails returns the state of a work whose manifest is not applied. The message has the parts, in this
-// order.
+// manifestFails returns the state of a work whose manifest is not applied. The message has the
+// parts, in this order.
 func manifestFails(i int, parts ...string) state {
 	return func(work *workv1.ManifestWork) error {
 		if err := notApplied(work); err != nil {
@@ -174,8 +175,8 @@ func conditionIs(conditions []metav1.Condition, kind, status, reason, message st
 	return nil
 }
 
-// fedBack returns the state of a work whose manifest has exactly these feedback values, in this order, as
-// name=value.
+// fedBack returns the state of a work whose manifest has exactly these feedback values, in this
+// order, as name=value.
 func fedBack(i int, want string) state {
 	return func(work *workv1.ManifestWork) error {
 		if len(work.Status.ResourceStatus.Manifests) <= i {
@@ -203,8 +204,8 @@ func fedBack(i int, want string) state {
 	}
 }
 
-// watchField makes a work feed back the value at a path of an object as "seen": it shows which state of the
-// object the agent has observed.
+// watchField makes a work feed back the value at a path of an object as "seen": it shows which
+// state of the object the agent has observed.
 func (w *world) watchField(spec map[string]any, resource schema.GroupVersionResource, name, path string) {
 	configs, _ := spec["manifestConfigs"].([]any)
 	spec["manifestConfigs"] = append(configs, map[string]any{
@@ -215,8 +216,8 @@ func (w *world) watchField(spec map[string]any, resource schema.GroupVersionReso
 	})
 }
 
-// managers returns the managers of an object's fields, as "manager operation", in the order of the API
-// server.
+// managers returns the managers of an object's fields, as "manager operation", in the order of the
+// API server.
 func managers(obj *unstructured.Unstructured) []string {
 	var found []string
 	for _, entry := range obj.GetManagedFields() {

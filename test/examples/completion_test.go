@@ -14,8 +14,7 @@ var (
 	customResources = schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "mycustomresources"}
 )
 
-// complete: manifest i is, and the work as well, which has no other with such a
-// rule.
+// complete: manifest i is, and the work as well, which has no other with such a rule.
 func complete(i int, message string) state { return ruled(i, "Complete", "True", message) }
 
 // ruled: a rule's condition of manifest i, the only one of its type, and of the work.
@@ -51,8 +50,8 @@ func TestJobsComplete(t *testing.T) {
 	}
 }
 
-// TestFinishedWorkIsCollected: after its time to live the work goes, and its Job
-// with it. The file says 30 seconds; the test does not wait for that.
+// TestFinishedWorkIsCollected: after its time to live the work goes, and its Job with it. The file
+// says 30 seconds; the test does not wait for that.
 func TestFinishedWorkIsCollected(t *testing.T) {
 	t.Parallel()
 	for file, job := range map[string]string{
@@ -69,8 +68,8 @@ func TestFinishedWorkIsCollected(t *testing.T) {
 	}
 }
 
-// TestFailedJobIsComplete: the Job of this work waits for a pod that may not run,
-// until its time is up.
+// TestFailedJobIsComplete: the Job of this work waits for a pod that may not run, until its time is
+// up.
 func TestFailedJobIsComplete(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -10,8 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// stays checks, after the deletion of a work, that an object is as it was, and no
-// one's.
+// stays checks, after the deletion of a work, that an object is as it was, and no one's.
 func (w *world) stays(resource schema.GroupVersionResource, before *unstructured.Unstructured) {
 	w.Helper()
 	after := w.get(resource, before.GetName())

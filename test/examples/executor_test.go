@@ -11,8 +11,8 @@ import (
 	"github.com/workwire/workwire/pkg/agent"
 )
 
-// allow lets a ServiceAccount of the test's namespace do all that applying and
-// deleting ConfigMaps there needs.
+// allow lets a ServiceAccount of the test's namespace do all that applying and deleting ConfigMaps
+// there needs.
 func (w *world) allow(account string) {
 	w.Helper()
 	client := kubernetes.NewForConfigOrDie(spokePlane.REST()).RbacV1()
@@ -79,8 +79,8 @@ func TestExecutorWithoutRights(t *testing.T) {
 	})
 }
 
-// TestWithoutExecutor: the agent's own rights are what counts, and an executor that is
-// named later is checked from then on.
+// TestWithoutExecutor: the agent's own rights are what counts, and an executor that is named later
+// is checked from then on.
 func TestWithoutExecutor(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -25,8 +25,8 @@ var (
 	pending = regexp.MustCompile(`^Not done\b`)
 )
 
-// TestFeatureTable: docs/features.md names tests and files that there are, says of
-// every row how it is proven or that it is not, and leaves no example out.
+// TestFeatureTable: docs/features.md names tests and files that there are, says of every row how it
+// is proven or that it is not, and leaves no example out.
 func TestFeatureTable(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile(filepath.Join(root, "docs", "features.md"))

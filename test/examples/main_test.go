@@ -1,6 +1,6 @@
-// Package examples applies the files of examples/ at a hub, as their readers do, and checks the cluster and
-// the works' statuses for what the documentation says about them. docs/features.md refers to it as
-// test/examples.
+// Package examples applies the files of examples/ at a hub, as their readers do, and checks the
+// cluster and the works' statuses for what the documentation says about them. docs/features.md
+// refers to it as test/examples.
 //
 // It has control planes of its own: its hub handles all works of its API server.
 package examples
@@ -30,8 +30,8 @@ import (
 	"github.com/workwire/workwire/test/kit/controlplane"
 )
 
-// All tests share a hub with its API server, a broker, and a cluster with simulated nodes. Each has an agent of
-// its own.
+// All tests share a hub with its API server, a broker, and a cluster with simulated nodes. Each has
+// an agent of its own.
 var (
 	hubPlane, spokePlane *controlplane.Plane
 	brokerAddr           string

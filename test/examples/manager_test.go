@@ -45,8 +45,7 @@ func (w *world) setStrategy(spec map[string]any, strategy map[string]any) {
 	})
 }
 
-// TestTwoFieldManagers: a manifest that names another one than its strategy does is
-// not applied.
+// TestTwoFieldManagers: a manifest that names another one than its strategy does is not applied.
 func TestTwoFieldManagers(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

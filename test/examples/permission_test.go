@@ -34,8 +34,8 @@ spec:
       - {apiVersion: cluster.x-k8s.io/v1beta1, kind: Machine, metadata: {name: m, namespace: default}}
 `
 
-// TestPermissions runs agents with the rights that the documentation gives them, one
-// after the other: the examples' ClusterRoles have one name.
+// TestPermissions runs agents with the rights that the documentation gives them, one after the
+// other: the examples' ClusterRoles have one name.
 func TestPermissions(t *testing.T) {
 	t.Parallel()
 	client := kubernetes.NewForConfigOrDie(spokePlane.REST())
@@ -73,8 +73,8 @@ func TestPermissions(t *testing.T) {
 	}
 }
 
-// grantAgent gives the agent's ServiceAccount: admin, and by a role that collects the
-// rules of others, CustomResourceDefinitions, RBAC and its own records.
+// grantAgent gives the agent's ServiceAccount: admin, and by a role that collects the rules of
+// others, CustomResourceDefinitions, RBAC and its own records.
 func grantAgent(t *testing.T, client kubernetes.Interface) {
 	t.Helper()
 	const name, base = "workwire-examples-agent", "workwire-examples-agent-base"

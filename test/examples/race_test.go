@@ -14,8 +14,8 @@ import (
 	"github.com/workwire/workwire/test/kit"
 )
 
-// TestTwoWorksShareAnObject: whatever the first one's deleteOption is, the object
-// stays for the second one.
+// TestTwoWorksShareAnObject: whatever the first one's deleteOption is, the object stays for the
+// second one.
 func TestTwoWorksShareAnObject(t *testing.T) {
 	t.Parallel()
 	for _, policy := range []string{"Foreground", "Orphan"} {

@@ -57,8 +57,7 @@ func TestFieldValues(t *testing.T) {
 			"the type map[string]interface {} of the value for isAvailable is not found"))
 }
 
-// TestFeedbackScrapeTypes has an agent that polls every hour: what it reports, it
-// has watched.
+// TestFeedbackScrapeTypes has an agent that polls every hour: what it reports, it has watched.
 func TestFeedbackScrapeTypes(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -73,8 +72,8 @@ func TestFeedbackScrapeTypes(t *testing.T) {
 	w.until(name, "may be switched", applied, replicas(2))
 }
 
-// TestWatchOfObjectsOfOthers: an object that the agent does not apply has a watch of
-// its own, up to the limit; beyond it the object is polled.
+// TestWatchOfObjectsOfOthers: an object that the agent does not apply has a watch of its own, up to
+// the limit; beyond it the object is polled.
 func TestWatchOfObjectsOfOthers(t *testing.T) {
 	t.Parallel()
 	watch := func(spec map[string]any) { set(spec, "Watch", "manifestConfigs", 0, "feedbackScrapeType") }
@@ -115,8 +114,8 @@ func TestTypesOfValues(t *testing.T) {
 	}
 }
 
-// TestUnchangedValuesAreNotReported: the status is not written again when an object
-// changes and its values do not.
+// TestUnchangedValuesAreNotReported: the status is not written again when an object changes and its
+// values do not.
 func TestUnchangedValuesAreNotReported(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -33,8 +33,8 @@ var (
 	servicesResource     = schema.GroupVersionResource{Version: "v1", Resource: "services"}
 )
 
-// world is a cluster at the hub with its agent, and a namespace on the cluster that the agents of all tests
-// share.
+// world is a cluster at the hub with its agent, and a namespace on the cluster that the agents of
+// all tests share.
 type world struct {
 	*testing.T
 	cluster string // at the hub: the agent's, and the namespace of its works
@@ -89,8 +89,8 @@ func parse(t *testing.T, text string) *unstructured.Unstructured {
 	return obj
 }
 
-// place moves an example to the test's cluster, and replaces the namespace "default" by the test's. It
-// changes nothing else; TestEveryExampleIsAccepted takes the files as they are.
+// place moves an example to the test's cluster, and replaces the namespace "default" by the test's.
+// It changes nothing else; TestEveryExampleIsAccepted takes the files as they are.
 func (w *world) place(obj *unstructured.Unstructured) *unstructured.Unstructured {
 	var rename func(value any)
 	rename = func(value any) {
@@ -216,7 +216,8 @@ func (w *world) serviceAccount(name string) {
 	}
 }
 
-// field returns the value at a path in nested objects and lists: strings are fields, numbers are indices.
+// field returns the value at a path in nested objects and lists: strings are fields, numbers are
+// indices.
 func field(value any, path ...any) any {
 	for _, step := range path {
 		switch at := value.(type) {

@@ -10,7 +10,8 @@ import (
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 )
 
-// snapshot is a hub and a cluster with the work "web" of the ConfigMap "web-a", as its model wants it.
+// snapshot is a hub and a cluster with the work "web" of the ConfigMap "web-a", as its model wants
+// it.
 type snapshot struct {
 	works   []workv1.ManifestWork
 	objects map[string]*corev1.ConfigMap

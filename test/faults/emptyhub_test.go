@@ -19,8 +19,8 @@ import (
 	"github.com/workwire/workwire/test/kit/process"
 )
 
-// TestEmptyHub starts the hub on an empty API under the same source id, as with a wrong kubeconfig: the agent keeps all works and
-// objects, and says so. Back on the right API, everything goes on.
+// TestEmptyHub starts the hub on an empty API under the same source id, as with a wrong kubeconfig:
+// the agent keeps all works and objects, and says so. Back on the right API, everything goes on.
 func TestEmptyHub(t *testing.T) {
 	for name, args := range map[string][]string{"memory": nil, "state": {"--state-dir=" + t.TempDir()}} {
 		t.Run(name, func(t *testing.T) {
@@ -53,7 +53,8 @@ func TestEmptyHub(t *testing.T) {
 	}
 }
 
-// holds waits until the agent's metric counts so many works that it keeps although their source does not know them.
+// holds waits until the agent's metric counts so many works that it keeps although their source
+// does not know them.
 func (w *world) holds(n int) {
 	w.Helper()
 	address, err := w.agent.Line(w.Context(), process.Listening)

@@ -102,7 +102,8 @@ const (
 	killEverything = 6
 )
 
-// lose loses messages that each side takes for delivered, and then the connection: only a resync finds them.
+// lose loses messages that each side takes for delivered, and then the connection: only a resync
+// finds them.
 func (w *world) lose(messages *lossy, link *transporttest.Proxy) {
 	w.Helper()
 	messages.lose(0.5)
@@ -140,7 +141,8 @@ func (w *world) partition(link *transporttest.Proxy) {
 	link.Resume()
 }
 
-// replay publishes all specs and statuses of some changes twice again, in another order, while works change.
+// replay publishes all specs and statuses of some changes twice again, in another order, while
+// works change.
 func (w *world) replay() {
 	w.Helper()
 	events := func(by string) string { return fmt.Sprintf("sources/%s/clusters/%s/%s", source, w.cluster, by) }
@@ -207,7 +209,8 @@ func (w *world) some() []string {
 	return [][]string{{"a"}, {"b"}, {"a", "b"}, {"a", "b", "c"}}[w.random.IntN(4)]
 }
 
-// TestFaults has each fault alone, for an agent that asks for its works after a restart, and for one that keeps them.
+// TestFaults has each fault alone, for an agent that asks for its works after a restart, and for
+// one that keeps them.
 func TestFaults(t *testing.T) {
 	for _, f := range faults {
 		t.Run(f.name, func(t *testing.T) { testFault(t, f) })

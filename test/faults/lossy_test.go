@@ -12,8 +12,8 @@ import (
 	"github.com/workwire/workwire/test/kit"
 )
 
-// lossy is a proxy that understands MQTT and loses messages: it acknowledges a PUBLISH itself, in both directions, and forwards
-// it to nobody. Neither side can notice.
+// lossy is a proxy that understands MQTT and loses messages: it acknowledges a PUBLISH itself, in
+// both directions, and forwards it to nobody. Neither side can notice.
 type lossy struct {
 	addr string
 

@@ -1,10 +1,12 @@
-// Package faults breaks the real programs while works change, and compares what is there in the end with a model of what must be
-// true: every work is on the cluster as it was last written, every deleted work is gone from the hub and the cluster, the status at
-// the hub is that of the cluster, nothing is left over, and no object has another UID unless the test deleted it. The hub, the
-// broker and the agent are processes of their own between real API servers; proxies stand between the broker and the others.
+// Package faults breaks the real programs while works change, and compares what is there in the end
+// with a model of what must be true: every work is on the cluster as it was last written, every
+// deleted work is gone from the hub and the cluster, the status at the hub is that of the cluster,
+// nothing is left over, and no object has another UID unless the test deleted it. The hub, the
+// broker and the agent are processes of their own between real API servers; proxies stand between
+// the broker and the others.
 //
-// docs/reliability.md has the promises that these tests prove. TestSoak mixes the faults in an order that a seed decides; it runs
-// with -soak only, as in make soak.
+// docs/reliability.md has the promises that these tests prove. TestSoak mixes the faults in an
+// order that a seed decides; it runs with -soak only, as in make soak.
 package faults
 
 import (

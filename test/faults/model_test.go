@@ -20,14 +20,16 @@ import (
 	"github.com/workwire/workwire/test/kit"
 )
 
-// limit is within what time all must be as the model says after the last fault, on a busy machine. Backoffs end within a minute.
+// limit is within what time all must be as the model says after the last fault, on a busy machine.
+// Backoffs end within a minute.
 const limit = time.Minute
 
 // model is what must be true once all programs run and are connected.
 type model struct {
 	// want has each work as it was last written.
 	want map[string]content
-	// uids has the UIDs of works and objects, as "work/NAME" and "object/NAME", that must not change.
+	// uids has the UIDs of works and objects, as "work/NAME" and "object/NAME", that must not
+	// change.
 	uids map[string]types.UID
 }
 
@@ -124,8 +126,8 @@ func (w *world) converge() {
 	w.Logf("%d works are as they were last written after %.1f s", len(w.want), took.Seconds())
 }
 
-// compare returns every difference between the model and what is there. Another UID of an object that nobody asked to replace
-// fails the test: it does not become right again.
+// compare returns every difference between the model and what is there. Another UID of an object
+// that nobody asked to replace fails the test: it does not become right again.
 func (w *world) compare() error {
 	works, err := w.works.List(w.Context(), metav1.ListOptions{})
 	if err != nil {
@@ -170,8 +172,8 @@ func (w *world) compare() error {
 	return nil
 }
 
-// differences returns every difference between the model, the works at the hub, and the objects and AppliedManifestWorks on the
-// cluster.
+// differences returns every difference between the model, the works at the hub, and the objects and
+// AppliedManifestWorks on the cluster.
 func (w *world) differences(
 	works []workv1.ManifestWork, objects map[string]*corev1.ConfigMap, applied map[string]*workv1.AppliedManifestWork,
 ) error {

@@ -17,8 +17,8 @@ import (
 	"github.com/workwire/workwire/test/kit"
 )
 
-// TestReplicaSet has a ManifestWorkReplicaSet keep its work, and the work its objects, while the cluster or the broker is absent:
-// within the grace of the taint, and beyond it.
+// TestReplicaSet has a ManifestWorkReplicaSet keep its work, and the work its objects, while the
+// cluster or the broker is absent: within the grace of the taint, and beyond it.
 func TestReplicaSet(t *testing.T) {
 	w := newWorld(t, 1, func(w *world) { w.hubArgs = []string{"--auto-register", "--auto-accept", "--unreachable-grace=4s"} })
 	client := workclient.NewForConfigOrDie(hubPlane.REST())

@@ -23,7 +23,8 @@ import (
 	"github.com/workwire/workwire/test/kit/process"
 )
 
-// source is the hub. Tests run one after the other, and each ends without works, so that all can have one.
+// source is the hub. Tests run one after the other, and each ends without works, so that all can
+// have one.
 const source = "hub1"
 
 // world is a hub, a broker, and the agent of one cluster. One goroutine at a time may use it.
@@ -49,8 +50,8 @@ type world struct {
 	hubTransport, agentTransport string               // files
 }
 
-// newWorld starts all programs; change may give them more arguments before. The end of the test stops them. seed decides all
-// changes of works.
+// newWorld starts all programs; change may give them more arguments before. The end of the test
+// stops them. seed decides all changes of works.
 func newWorld(t *testing.T, seed uint64, change func(*world)) *world {
 	t.Helper()
 	hubPlane.Require(t)
@@ -76,8 +77,8 @@ func newWorld(t *testing.T, seed uint64, change func(*world)) *world {
 	return w
 }
 
-// settings are the rest of a transport configuration. The keepAlive is the shortest that brokers recommend, so that a cut is noticed
-// within seconds.
+// settings are the rest of a transport configuration. The keepAlive is the shortest that brokers
+// recommend, so that a cut is noticed within seconds.
 const settings = `  sourceBroadcast: sources/+/sourcebroadcast
   agentBroadcast: clusters/+/agentbroadcast
 keepAlive: 5
@@ -159,8 +160,8 @@ func (w *world) end() {
 	w.converge()
 }
 
-// during makes n changes, spread over d. Their number does not depend on the speed of the machine, so that a seed decides what
-// comes next.
+// during makes n changes, spread over d. Their number does not depend on the speed of the machine,
+// so that a seed decides what comes next.
 func (w *world) during(d time.Duration, n int) {
 	w.Helper()
 	for range n {

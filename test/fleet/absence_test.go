@@ -183,8 +183,8 @@ func (a *absence) awaitWorks(clusters ...wire.ClusterName) map[string]types.UID 
 	return a.uids()
 }
 
-// reconciled waits until the hub has reconciled the set after all that has happened: until the works of the
-// chosen clusters have a new label of the set.
+// reconciled waits until the hub has reconciled the set after all that has happened: until the
+// works of the chosen clusters have a new label of the set.
 func (a *absence) reconciled() {
 	a.Helper()
 	label := fmt.Sprint(time.Now().UnixNano())
@@ -238,8 +238,8 @@ func TestShortAbsence(t *testing.T) {
 	a.unchanged("after 3 s", before)
 }
 
-// An agent that is away for longer than the grace leaves the decisions and keeps its work; the work that it
-// has when it returns is the same.
+// An agent that is away for longer than the grace leaves the decisions and keeps its work; the work
+// that it has when it returns is the same.
 func TestLongAbsence(t *testing.T) {
 	a := newAbsence(t, "long", time.Second, 4, nil)
 	a.awaitChosen(a.clusters...)
@@ -281,8 +281,9 @@ func TestFailover(t *testing.T) {
 	}
 }
 
-// When most of the fleet goes away, the fault is the broker's: no taint, no failover, one event, a metric
-// and a line in the log, until enough clusters are back. Then the grace begins again for the others.
+// When most of the fleet goes away, the fault is the broker's: no taint, no failover, one event, a
+// metric and a line in the log, until enough clusters are back. Then the grace begins again for the
+// others.
 func TestFleetBrake(t *testing.T) {
 	a := newAbsence(t, "brake", time.Second, 6, func(p *clusterv1beta1.Placement) { n := int32(3); p.Spec.NumberOfClusters = &n })
 	a.awaitChosen(a.clusters[:3]...)
@@ -351,8 +352,8 @@ func documented(t *testing.T, page string) []string {
 	return strings.Split(example, "---\n")
 }
 
-// The Placement of docs/placement.md tolerates what the hub does to an absent cluster: the cluster stays
-// selected after the grace, for as long as the toleration says.
+// The Placement of docs/placement.md tolerates what the hub does to an absent cluster: the cluster
+// stays selected after the grace, for as long as the toleration says.
 func TestDocumentedToleration(t *testing.T) {
 	documents := documented(t, "placement.md")
 	a := newAbsence(t, "documented", time.Second, 4, func(p *clusterv1beta1.Placement) {

@@ -177,8 +177,9 @@ func (w *world) touch(namespace, name string, at time.Time) {
 	}
 }
 
-// TestReplicaSetExample runs the unchanged example of the documentation on 30 clusters in three placements,
-// which the hub's own controller decides: it reaches the documented status, and then completes.
+// TestReplicaSetExample runs the unchanged example of the documentation on 30 clusters in three
+// placements, which the hub's own controller decides: it reaches the documented status, and then
+// completes.
 func TestReplicaSetExample(t *testing.T) {
 	w := newWorld(t, "sets")
 	var requests kit.Requests
@@ -278,8 +279,8 @@ func (w *world) available(set, placement string, want int) {
 	})
 }
 
-// TestFailingClusterStopsARollout: a rollout in steps of two that tolerates one failure stops at the second;
-// the status names both.
+// TestFailingClusterStopsARollout: a rollout in steps of two that tolerates one failure stops at
+// the second; the status names both.
 func TestFailingClusterStopsARollout(t *testing.T) {
 	w := newWorld(t, "stops")
 	var requests kit.Requests

@@ -1,6 +1,5 @@
-// Package fleet runs the hub with as many clusters as a platform team has. Their
-// agents are simulated, a line or two each, in one process: the hub, its API
-// server and its Lease are real.
+// Package fleet runs the hub with as many clusters as a platform team has. Their agents are
+// simulated, a line or two each, in one process: the hub, its API server and its Lease are real.
 package fleet
 
 import (
@@ -93,8 +92,8 @@ func (w *world) eventually(what string, check func() error) {
 	kit.Within(w, wait, what, check)
 }
 
-// agents are the simulated agents of many clusters, on one connection. They answer a spec with the status that
-// behave returns.
+// agents are the simulated agents of many clusters, on one connection. They answer a spec with the
+// status that behave returns.
 type agents struct {
 	world     *world
 	transport transport.Transport
@@ -208,8 +207,8 @@ func work(cluster wire.ClusterName, name string) *workv1.ManifestWork {
 	}
 }
 
-// come announces clusters, waits until they are registered and available, and returns their names, which
-// are the prefix and a number.
+// come announces clusters, waits until they are registered and available, and returns their names,
+// which are the prefix and a number.
 func (w *world) come(agents *agents, prefix string, clusters int) []wire.ClusterName {
 	w.Helper()
 	names := make([]wire.ClusterName, clusters)
@@ -258,8 +257,9 @@ func (w *world) give(names []wire.ClusterName, each int) {
 	}
 }
 
-// TestThousandClusters registers a thousand clusters with ten works each, all of which are published and
-// reported with two requests for each work. A restarted hub publishes only what has changed.
+// TestThousandClusters registers a thousand clusters with ten works each, all of which are
+// published and reported with two requests for each work. A restarted hub publishes only what has
+// changed.
 func TestThousandClusters(t *testing.T) {
 	const clusters, each = 1000, 10
 	w := newWorld(t, "fleet")

@@ -88,12 +88,13 @@ func (w *secured) configure(others ...string) {
 	w.use(w.manager.Ensure())
 }
 
-// use makes the broker use the certificates that a call of the manager has written. It fails the test when
-// the call failed.
+// use makes the broker use the certificates that a call of the manager has written. It fails the
+// test when the call failed.
 func (w *secured) use(_ certificates.Report, err error) {
 	w.Helper()
 	kit.NoError(w, err)
-	// Mosquitto does not watch its files; broker/mosquitto/mosquitto.conf describes how to reload them.
+	// Mosquitto does not watch its files; broker/mosquitto/mosquitto.conf describes how to reload
+	// them.
 	if w.broker != nil && w.broker.Broker == nil {
 		w.broker.Restart(w)
 	}
@@ -101,7 +102,8 @@ func (w *secured) use(_ certificates.Report, err error) {
 
 func (w *secured) path(name string) string { return filepath.Join(w.dir, name) }
 
-// certified returns a transport with the certificate called name, as a transport file would configure it.
+// certified returns a transport with the certificate called name, as a transport file would
+// configure it.
 func (w *secured) certified(name, clientID string) *countingTransport {
 	w.Helper()
 	tr, err := mqtt.New(mqtt.Config{
@@ -115,7 +117,8 @@ func (w *secured) certified(name, clientID string) *countingTransport {
 	return &countingTransport{Transport: tr, cluster: w.cluster(), sent: map[string]bool{}, received: map[string]bool{}}
 }
 
-// countingTransport counts the events of one cluster: the hub publishes works of other tests as well.
+// countingTransport counts the events of one cluster: the hub publishes works of other tests as
+// well.
 type countingTransport struct {
 	transport.Transport
 	cluster string

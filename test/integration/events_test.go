@@ -102,8 +102,9 @@ func TestDuplicateAndReorderedEvents(t *testing.T) {
 		s.awaits(4, workv1.WorkDeleted)
 		w.holds(0, nil)
 		w.noAppliedManifestWorks(0)
-		// A deletion of a work that is gone is answered again, once the broker has acknowledged the agent's
-		// last status; until then that status is the answer. So publish it again until it is answered.
+		// A deletion of a work that is gone is answered again, once the broker has acknowledged the
+		// agent's last status; until then that status is the answer. So publish it again until it
+		// is answered.
 		answered := func() int { return s.count(has(deletion.Generation, workv1.WorkDeleted)) }
 		before := answered()
 		kit.Eventually(t, "the deletion of a work that is gone is answered", func() error {

@@ -26,8 +26,8 @@ func TestCreateUpdateDelete(t *testing.T) {
 	})
 }
 
-// churn makes three works, has while done, and changes, deletes and creates works
-// in it, which away is to miss.
+// churn makes three works, has while done, and changes, deletes and creates works in it, which away
+// is to miss.
 func (w *world) churn(leave func() (back func())) {
 	works := w.works(0)
 	for _, name := range []string{"kept", "changed", "deleted"} {

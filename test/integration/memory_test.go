@@ -18,9 +18,10 @@ import (
 	"github.com/workwire/workwire/test/kit/controlplane"
 )
 
-// TestHubWithAnEmptyAPI swaps the hub for one of the same source id on an empty API, as a wrong kubeconfig
-// or a lost etcd does. No object is deleted; a work of the same name takes over its objects, an annotation
-// releases a deletion, and the first hub has its works again when it is back.
+// TestHubWithAnEmptyAPI swaps the hub for one of the same source id on an empty API, as a wrong
+// kubeconfig or a lost etcd does. No object is deleted; a work of the same name takes over its
+// objects, an annotation releases a deletion, and the first hub has its works again when it is
+// back.
 func TestHubWithAnEmptyAPI(t *testing.T) {
 	t.Parallel()
 	empty := controlplane.StartFor(t, controlplane.Hub)

@@ -21,8 +21,8 @@ import (
 // moved are the ConfigMaps of the work "web".
 var moved = []string{"c0", "c1", "c2"}
 
-// move is a world with two brokers that take the same users, and one cluster that moves from the first to
-// the second, as docs/brokers.md describes it.
+// move is a world with two brokers that take the same users, and one cluster that moves from the
+// first to the second, as docs/brokers.md describes it.
 type move struct {
 	*world
 	brokers  [2]*brokertest.Running
@@ -111,8 +111,8 @@ func (m *move) awaitOnly(i int) {
 	})
 }
 
-// owned fails unless the only AppliedManifestWork is the only owner of every object: an object without a
-// living owner is garbage to a cluster.
+// owned fails unless the only AppliedManifestWork is the only owner of every object: an object
+// without a living owner is garbage to a cluster.
 func (m *move) owned() {
 	m.Helper()
 	owner := m.appliedManifestWorks()[0]
@@ -133,10 +133,10 @@ func (m *move) sameObjects(before map[string]string) {
 	}
 }
 
-// TestMove moves an agent to a broker of another address, and the hub after it. The agent has the same id on
-// both, so the AppliedManifestWorks under the hash of the old address are its own: it creates new ones under
-// the hash of the new address, for the same objects, and evicts the old ones after the grace period, which
-// removes no object.
+// TestMove moves an agent to a broker of another address, and the hub after it. The agent has the
+// same id on both, so the AppliedManifestWorks under the hash of the old address are its own: it
+// creates new ones under the hash of the new address, for the same objects, and evicts the old ones
+// after the grace period, which removes no object.
 func TestMove(t *testing.T) {
 	t.Parallel()
 	for name, keepState := range map[string]bool{"memory": false, "state": true} {
@@ -177,9 +177,10 @@ func TestMove(t *testing.T) {
 	}
 }
 
-// TestMoveWithAnotherID shows why the id must stay: without one, it is a hash of the broker's address. The
-// AppliedManifestWork under the old address then belongs to another agent, and stays forever; it keeps the
-// objects when the work is deleted. It is removed when an agent with that id runs again.
+// TestMoveWithAnotherID shows why the id must stay: without one, it is a hash of the broker's
+// address. The AppliedManifestWork under the old address then belongs to another agent, and stays
+// forever; it keeps the objects when the work is deleted. It is removed when an agent with that id
+// runs again.
 func TestMoveWithAnotherID(t *testing.T) {
 	t.Parallel()
 	for name, cured := range map[string]bool{"cured": true, "not-cured": false} {

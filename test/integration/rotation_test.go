@@ -29,8 +29,8 @@ const (
 	pause    = 20 * time.Millisecond // between two changes of works
 )
 
-// TestRotation renews every certificate and replaces the authority while works change, and counts lost
-// events and sessions: there are none.
+// TestRotation renews every certificate and replaces the authority while works change, and counts
+// lost events and sessions: there are none.
 func TestRotation(t *testing.T) {
 	onBothSecuredBrokers(t, func(w *secured) {
 		hubSide, agentSide := w.certified("hub", "hub"), w.certified(w.cluster(), w.cluster())
@@ -80,7 +80,8 @@ func TestRotation(t *testing.T) {
 		if lost := hubSide.sessionsLost() + agentSide.sessionsLost(); lost > 0 {
 			t.Errorf("%d connections found no session", lost)
 		}
-		// Changes made while a side is disconnected coalesce, so a slow machine sees fewer events than changes.
+		// Changes made while a side is disconnected coalesce, so a slow machine sees fewer events
+		// than changes.
 		if steps := 6; specs < steps*changing || statuses < changing {
 			t.Errorf("%d changes made %d and %d events only: was anything going on?", changes, specs, statuses)
 		}
@@ -157,8 +158,8 @@ func (s *stream) goOn(more int64) {
 	})
 }
 
-// stop ends the stream, waits until every work is applied as it was last changed, and returns the number of
-// changes.
+// stop ends the stream, waits until every work is applied as it was last changed, and returns the
+// number of changes.
 func (s *stream) stop() int {
 	s.Helper()
 	s.end()

@@ -1,6 +1,6 @@
 // Package integration runs hubs, brokers and agents together, on real API servers, and on both the
-// project's broker and Mosquitto: a work's life while parts are away (life_test.go), duplicate and reordered
-// events, an agent that moves to another broker, and the rotation of certificates.
+// project's broker and Mosquitto: a work's life while parts are away (life_test.go), duplicate and
+// reordered events, an agent that moves to another broker, and the rotation of certificates.
 package integration
 
 import (
@@ -38,8 +38,9 @@ import (
 	"github.com/workwire/workwire/test/kit/controlplane"
 )
 
-// The hub API also serves as the cluster of second agents: they need no more than namespaces and ConfigMaps.
-// Both control planes are the package's own: every hub here handles all works of its API server.
+// The hub API also serves as the cluster of second agents: they need no more than namespaces and
+// ConfigMaps. Both control planes are the package's own: every hub here handles all works of its
+// API server.
 var hubPlane, spokePlane *controlplane.Plane
 
 func TestMain(m *testing.M) {
@@ -170,8 +171,8 @@ func (w *world) works(i int) workclientv1.ManifestWorkInterface {
 	return workclient.NewForConfigOrDie(hubPlane.REST()).WorkV1().ManifestWorks(string(w.clusters[i]))
 }
 
-// work returns a work with a ConfigMap for each name, in the cluster's namespace for objects, with value in
-// each.
+// work returns a work with a ConfigMap for each name, in the cluster's namespace for objects, with
+// value in each.
 func (w *world) work(i int, name, value string, configMaps ...string) *workv1.ManifestWork {
 	work := &workv1.ManifestWork{ObjectMeta: metav1.ObjectMeta{Namespace: string(w.clusters[i]), Name: name}}
 	for _, c := range configMaps {

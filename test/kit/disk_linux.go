@@ -15,8 +15,8 @@ type Disk struct {
 	t   testing.TB
 }
 
-// NewDisk mounts a file system of that many bytes until the end of the test. It skips the test where
-// that is not allowed.
+// NewDisk mounts a file system of that many bytes until the end of the test. It skips the test
+// where that is not allowed.
 func NewDisk(t testing.TB, bytes int) *Disk {
 	t.Helper()
 	d := &Disk{Dir: t.TempDir(), t: t}

@@ -1,6 +1,6 @@
-// Package kit has the helpers that all tests of Workwire share. It imports client-go, the Prometheus
-// client and the standard library only, so that every package's tests can use it, in-package tests
-// included.
+// Package kit has the helpers that all tests of Workwire share. It imports client-go, the
+// Prometheus client and the standard library only, so that every package's tests can use it,
+// in-package tests included.
 //
 //   - Waiting: [Eventually] and [True] poll a condition, [Await] watches a Kubernetes object until it
 //     fulfills a condition, [Receive] takes a value from a channel. All fail the test after [Patience];

@@ -8,18 +8,19 @@ import (
 	"time"
 )
 
-// Patience is how long the helpers of this package wait before they fail a test. It only passes when
-// something is broken, so it is generous: tests run in parallel on small machines.
+// Patience is how long the helpers of this package wait before they fail a test. It only passes
+// when something is broken, so it is generous: tests run in parallel on small machines.
 const Patience = time.Minute
 
-// The interval of polling begins at minInterval and doubles up to maxInterval. It is longer after a check
-// that takes long, so that checking takes a fifth of the time at most.
+// The interval of polling begins at minInterval and doubles up to maxInterval. It is longer after a
+// check that takes long, so that checking takes a fifth of the time at most.
 const (
 	minInterval = time.Millisecond
 	maxInterval = 50 * time.Millisecond
 )
 
-// Eventually calls check until it returns nil. It fails the test with the last error after [Patience].
+// Eventually calls check until it returns nil. It fails the test with the last error after
+// [Patience].
 func Eventually(t testing.TB, what string, check func() error) {
 	t.Helper()
 	Within(t, Patience, what, check)
@@ -54,8 +55,8 @@ func Within(t testing.TB, limit time.Duration, what string, check func() error) 
 	}
 }
 
-// Receive returns the next value of c; of a closed channel, the zero value. It fails the test when none
-// comes within [Patience].
+// Receive returns the next value of c; of a closed channel, the zero value. It fails the test when
+// none comes within [Patience].
 func Receive[T any](t testing.TB, what string, c <-chan T) T {
 	t.Helper()
 	select {
@@ -68,8 +69,8 @@ func Receive[T any](t testing.TB, what string, c <-chan T) T {
 }
 
 // Run calls run in a goroutine until stop is called or the test ends. It fails the test when run
-// returns an error, or does not return within [Patience] after its context was canceled. Calling stop
-// more than once has no effect.
+// returns an error, or does not return within [Patience] after its context was canceled. Calling
+// stop more than once has no effect.
 func Run(t testing.TB, what string, run func(context.Context) error) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())

@@ -55,8 +55,8 @@ next:
 	return lines
 }
 
-// Await waits until the log matches pattern, a regular expression, and returns its first group, or the
-// whole match if it has no group.
+// Await waits until the log matches pattern, a regular expression, and returns its first group, or
+// the whole match if it has no group.
 func (l *Log) Await(t testing.TB, pattern string) string {
 	t.Helper()
 	expression := regexp.MustCompile(pattern)

@@ -50,9 +50,9 @@ func samples(families []*dto.MetricFamily) (Metrics, error) {
 	return Metrics(vector), err
 }
 
-// Metric returns the sum of the samples of a metric that have all labels, each given as "name=value".
-// It fails the test when g has no metric of this name; to read one that may be missing as 0, use
-// [Metrics.Sum].
+// Metric returns the sum of the samples of a metric that have all labels, each given as
+// "name=value". It fails the test when g has no metric of this name; to read one that may be
+// missing as 0, use [Metrics.Sum].
 func Metric(t testing.TB, g prometheus.Gatherer, name string, labels ...string) float64 {
 	t.Helper()
 	metrics := Gather(t, g).Select(name)

@@ -16,8 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// Unique returns prefix with a random suffix: a name that no other test, of this or another package,
-// gives to its objects.
+// Unique returns prefix with a random suffix: a name that no other test, of this or another
+// package, gives to its objects.
 func Unique(prefix string) string {
 	return prefix + "-" + strings.ToLower(rand.Text()[:8])
 }
@@ -34,8 +34,8 @@ type Object[T any] interface {
 	runtime.Object
 }
 
-// Await watches the object called name until want returns true for it, and returns it. want gets nil
-// while there is no such object. Await fails the test, with the last state of the object, after
+// Await watches the object called name until want returns true for it, and returns it. want gets
+// nil while there is no such object. Await fails the test, with the last state of the object, after
 // [Patience].
 //
 //	kit.Await(t, client.WorkV1().ManifestWorks(cluster), "web", "is gone",
@@ -67,8 +67,8 @@ func AwaitCheck[T any, P Object[T], L runtime.Object](t testing.TB, client ListW
 	}
 }
 
-// follow lists and watches an object until check returns nil, or the watch ends. last is the last error of
-// check.
+// follow lists and watches an object until check returns nil, or the watch ends. last is the last
+// error of check.
 func follow[T any, P Object[T], L runtime.Object](ctx context.Context, client ListWatcher[L], name string, check func(P) error) (object P, last, err error) {
 	options := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", name).String()}
 	list, err := client.List(ctx, options)

@@ -34,8 +34,8 @@ func RESTClient(t testing.TB, config *rest.Config) rest.Interface {
 	return client
 }
 
-// Intercept makes all requests of config's clients go through trip, which calls next to send one. It
-// changes config, and returns it.
+// Intercept makes all requests of config's clients go through trip, which calls next to send one.
+// It changes config, and returns it.
 func Intercept(config *rest.Config, trip func(next http.RoundTripper, r *http.Request) (*http.Response, error)) *rest.Config {
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
 		return RoundTripper(func(r *http.Request) (*http.Response, error) { return trip(next, r) })
@@ -63,7 +63,8 @@ func (r Request) String() string { return r.Verb + " " + r.Resource }
 // Writes reports whether the request changes something.
 func (r Request) Writes() bool { return !slices.Contains([]string{"get", "list", "watch"}, r.Verb) }
 
-// Requests records API requests, each before it is sent. Its methods may be called from any goroutine.
+// Requests records API requests, each before it is sent. Its methods may be called from any
+// goroutine.
 type Requests struct {
 	// Bodies makes it keep the bodies of requests. Set it before the first request.
 	Bodies bool
@@ -118,8 +119,8 @@ func (r *Requests) record(request *http.Request) (*Request, error) {
 	return described, before(*described)
 }
 
-// Fail calls before for each request from now on. Its error is returned to the client, and the request
-// is not sent; before may also block. Fail(nil) ends that.
+// Fail calls before for each request from now on. Its error is returned to the client, and the
+// request is not sent; before may also block. Fail(nil) ends that.
 func (r *Requests) Fail(before func(Request) error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -1,5 +1,5 @@
-// Package acltest is a table of attempts to publish and subscribe, with the decision that a
-// broker must make. Every broker, and every file of access rules, is tested with this table.
+// Package acltest is a table of attempts to publish and subscribe, with the decision that a broker
+// must make. Every broker, and every file of access rules, is tested with this table.
 //
 //	for _, a := range acltest.Attempts() {
 //		if got := try(a); got != a.Allowed { … }
@@ -42,8 +42,8 @@ func (a Attempt) String() string { return fmt.Sprintf("%v %v %s", a.Who, a.Actio
 // Identities returns the agents and sources of the attempts, without the monitor.
 func Identities() []acl.Identity { return slices.Concat(agents, sources) }
 
-// Topic is a topic with the only identity that may publish to it, and the only identities
-// that may read it.
+// Topic is a topic with the only identity that may publish to it, and the only identities that may
+// read it.
 type Topic struct {
 	Name      string
 	Publisher acl.Identity
@@ -147,8 +147,8 @@ var foreign = []Attempt{
 	{Watcher, publish, "clusters/watch/agentbroadcast", false},
 }
 
-// Matches reports whether an MQTT topic filter matches a topic name. It does not implement
-// topics that begin with "$", which the attempts do not need.
+// Matches reports whether an MQTT topic filter matches a topic name. It does not implement topics
+// that begin with "$", which the attempts do not need.
 func Matches(filter, name string) bool {
 	f, n := strings.Split(filter, "/"), strings.Split(name, "/")
 	for i, level := range f {
@@ -162,8 +162,7 @@ func Matches(filter, name string) bool {
 	return len(f) == len(n)
 }
 
-// TrimShare removes the prefix "$share/<group>/" from a filter and reports whether it was
-// there.
+// TrimShare removes the prefix "$share/<group>/" from a filter and reports whether it was there.
 func TrimShare(filter string) (string, bool) {
 	if rest, ok := strings.CutPrefix(filter, "$share/"); ok {
 		if _, inner, ok := strings.Cut(rest, "/"); ok {

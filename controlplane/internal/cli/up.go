@@ -34,8 +34,8 @@ credentials and, if it is free, port.
   kubectl --kubeconfig=/tmp/spoke/kubeconfig get nodes`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			// Files of this process and its children are accessible to their owner only,
-			// above all etcd's socket, which requires no credentials.
+			// Files of this process and its children are accessible to their owner only, above all
+			// etcd's socket, which requires no credentials.
 			syscall.Umask(0o077)
 			c.Role = plane.Role(role)
 			if c.Role == plane.Spoke && !cmd.Flags().Changed("nodes") {

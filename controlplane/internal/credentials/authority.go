@@ -27,8 +27,8 @@ import (
 )
 
 const (
-	// Lifetime is the default validity of certificates. A control plane issues its own
-	// certificates again at every start.
+	// Lifetime is the default validity of certificates. A control plane issues its own certificates
+	// again at every start.
 	Lifetime = 365 * 24 * time.Hour
 
 	authorityLifetime = 10 * 365 * 24 * time.Hour

@@ -19,8 +19,8 @@ type Spec struct {
 	Args []string
 	// Dir is the working directory.
 	Dir string
-	// Log is the file that takes stdout and stderr. One earlier log is
-	// kept beside it as Log + ".1".
+	// Log is the file that takes stdout and stderr. One earlier log is kept beside it as Log +
+	// ".1".
 	Log string
 	// Lifeline ends the child with its parent; required.
 	Lifeline *Lifeline
@@ -37,8 +37,8 @@ type Child struct {
 	err  error // written before done is closed
 }
 
-// Start starts the child in its own process group, so that Ctrl-C in the terminal reaches only
-// the parent, which then stops its children in order.
+// Start starts the child in its own process group, so that Ctrl-C in the terminal reaches only the
+// parent, which then stops its children in order.
 func Start(spec Spec) (*Child, error) {
 	program, err := os.Executable()
 	if err != nil {

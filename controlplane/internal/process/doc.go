@@ -1,9 +1,9 @@
 // Package process runs child processes that never outlive their parent.
 //
-// The parent opens one Lifeline, a pipe whose write end only it holds, and starts every child
-// with it. A child calls ExitWithParent at the start of main: when the parent ends for any
-// reason, the kernel closes the pipe and the child exits. Normally the parent stops its children
-// in an order of its own:
+// The parent opens one Lifeline, a pipe whose write end only it holds, and starts every child with
+// it. A child calls ExitWithParent at the start of main: when the parent ends for any reason, the
+// kernel closes the pipe and the child exits. Normally the parent stops its children in an order of
+// its own:
 //
 //	line, err := process.NewLifeline()
 //	etcd, err := process.Start(process.Spec{Name: "etcd", Args: args, Dir: dir, Log: log, Lifeline: line})

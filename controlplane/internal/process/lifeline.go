@@ -29,9 +29,9 @@ func (l *Lifeline) Close() {
 	l.child.Close()
 }
 
-// ExitWithParent makes this process exit when the parent that started it with a Lifeline ends.
-// It does nothing in other processes. The process exits with status 1 and without cleanup, as
-// after a kill: its data on disk must survive that.
+// ExitWithParent makes this process exit when the parent that started it with a Lifeline ends. It
+// does nothing in other processes. The process exits with status 1 and without cleanup, as after a
+// kill: its data on disk must survive that.
 func ExitWithParent() {
 	value, ok := os.LookupEnv(lifelineEnv)
 	if !ok {

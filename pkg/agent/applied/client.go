@@ -1,5 +1,5 @@
-// Package applied manages AppliedManifestWorks: for each work, the cluster stores what was applied, so
-// that it is deleted again even if the agent lost its state.
+// Package applied manages AppliedManifestWorks: for each work, the cluster stores what was applied,
+// so that it is deleted again even if the agent lost its state.
 //
 //	amws := applied.NewClient(applied.Config{Client: client, AgentID: id, Changed: ...})
 //	go amws.Run(ctx)
@@ -8,9 +8,9 @@
 //	...
 //	amw, err = amws.UpdateStatus(ctx, amw, applied.Status{Resources: resources, Transitions: text}) // after
 //
-// An AppliedManifestWork also stores when the work's conditions last changed
-// ([EncodeTransitions]), so that a restart of the agent does not change these times, and since when
-// its work does not exist, which [DecideEviction] uses.
+// An AppliedManifestWork also stores when the work's conditions last changed ([EncodeTransitions]),
+// so that a restart of the agent does not change these times, and since when its work does not
+// exist, which [DecideEviction] uses.
 //
 // All decisions are in plan.go, eviction.go and transitions.go, without I/O.
 package applied
@@ -47,16 +47,16 @@ type Config struct {
 	Client workclient.Interface
 	// AgentID is written to every AppliedManifestWork. Required.
 	AgentID string
-	// Changed is called with the name and resource version of an AppliedManifestWork that
-	// another client changed or deleted. It must not block. Required.
+	// Changed is called with the name and resource version of an AppliedManifestWork that another
+	// client changed or deleted. It must not block. Required.
 	Changed func(name, version string)
 	// Logger; required.
 	Logger *slog.Logger
 }
 
-// Client reads and writes the AppliedManifestWorks of a cluster. It reads from memory, which one watch
-// keeps up to date. It is safe for concurrent use, but calls for one AppliedManifestWork must not be
-// concurrent.
+// Client reads and writes the AppliedManifestWorks of a cluster. It reads from memory, which one
+// watch keeps up to date. It is safe for concurrent use, but calls for one AppliedManifestWork must
+// not be concurrent.
 type Client struct {
 	config Config
 	client workclientv1.AppliedManifestWorkInterface
@@ -102,10 +102,10 @@ func (c *Client) Get(name string) (*workv1.AppliedManifestWork, bool) {
 	return c.view.Get(types.NamespacedName{Name: name})
 }
 
-// Ensure returns the AppliedManifestWork of work after it has created or updated it, so that it lists
-// intended: the objects that the caller is about to apply or still has to delete. amw is the result
-// of Get, or nil. Ensure sends one request if there is something to write, and none otherwise. It
-// does not change an AppliedManifestWork that is being deleted.
+// Ensure returns the AppliedManifestWork of work after it has created or updated it, so that it
+// lists intended: the objects that the caller is about to apply or still has to delete. amw is the
+// result of Get, or nil. Ensure sends one request if there is something to write, and none
+// otherwise. It does not change an AppliedManifestWork that is being deleted.
 func (c *Client) Ensure(ctx context.Context, amw *workv1.AppliedManifestWork, hubHash string, work Work, intended []object.Ref) (*workv1.AppliedManifestWork, error) {
 	name, err := Name(hubHash, work.Name)
 	if err != nil {
@@ -278,9 +278,9 @@ func (c *Client) patch(ctx context.Context, amw *workv1.AppliedManifestWork, kin
 	return patched, nil
 }
 
-// patchStatus changes fields of the status, unless another AppliedManifestWork has the name of amw. It
-// uses a JSON patch, because the API server drops the metadata of a merge patch of the status before
-// it compares the UID, and would apply it to whichever object has the name.
+// patchStatus changes fields of the status, unless another AppliedManifestWork has the name of amw.
+// It uses a JSON patch, because the API server drops the metadata of a merge patch of the status
+// before it compares the UID, and would apply it to whichever object has the name.
 func (c *Client) patchStatus(ctx context.Context, amw *workv1.AppliedManifestWork, changes ...kube.JSONPatchOperation) (*workv1.AppliedManifestWork, error) {
 	patch := kube.JSONPatch{kube.TestUID(amw.UID)}
 	if s := &amw.Status; len(s.AppliedResources) == 0 && s.EvictionStartTime == nil && s.Transitions == "" {

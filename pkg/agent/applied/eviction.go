@@ -33,21 +33,21 @@ const (
 type EvictionRule struct {
 	// AgentID of this agent. Those of other agents are not evicted.
 	AgentID string
-	// Managed reports whether the work exists: the agent holds a work with its name, and its
-	// hub hash is that of the work.
+	// Managed reports whether the work exists: the agent holds a work with its name, and its hub
+	// hash is that of the work.
 	Managed bool
-	// Grace is how long it stays without a work: forever from [NeverEvict] on; with 0 or less it
-	// is evicted as soon as it is marked.
+	// Grace is how long it stays without a work: forever from [NeverEvict] on; with 0 or less it is
+	// evicted as soon as it is marked.
 	Grace time.Duration
-	// Answered reports whether the sources have listed their works. Until then nothing is
-	// marked or evicted, because works may be missing only here.
+	// Answered reports whether the sources have listed their works. Until then nothing is marked or
+	// evicted, because works may be missing only here.
 	Answered bool
 	// Now is the current time.
 	Now time.Time
 }
 
-// DecideEviction returns what to do with amw and, for Mark and Wait, the time until its eviction. The
-// API stores times in whole seconds, so a grace period may begin up to a second early.
+// DecideEviction returns what to do with amw and, for Mark and Wait, the time until its eviction.
+// The API stores times in whole seconds, so a grace period may begin up to a second early.
 func DecideEviction(amw *workv1.AppliedManifestWork, rule EvictionRule) (Eviction, time.Duration) {
 	if amw.Spec.AgentID != rule.AgentID || amw.DeletionTimestamp != nil {
 		return None, 0
@@ -70,9 +70,9 @@ func DecideEviction(amw *workv1.AppliedManifestWork, rule EvictionRule) (Evictio
 	return Evict, 0
 }
 
-// SetEviction sets the time since which amw is unmanaged, or removes it if start is nil, in one request
-// or none. It leaves other fields of the status alone. It returns an error if amw does not exist any
-// more or another AppliedManifestWork has its name.
+// SetEviction sets the time since which amw is unmanaged, or removes it if start is nil, in one
+// request or none. It leaves other fields of the status alone. It returns an error if amw does not
+// exist any more or another AppliedManifestWork has its name.
 func (c *Client) SetEviction(ctx context.Context, amw *workv1.AppliedManifestWork, start *metav1.Time) (*workv1.AppliedManifestWork, error) {
 	have := amw.Status.EvictionStartTime
 	switch {

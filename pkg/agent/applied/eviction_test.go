@@ -61,8 +61,8 @@ func TestDecideEviction(t *testing.T) {
 	}
 }
 
-// TestEvictionOverTime lets a work come and go, and the agent restart, and wants
-// the object to go only when a whole grace period has passed without a work.
+// TestEvictionOverTime lets a work come and go, and the agent restart, and wants the object to go
+// only when a whole grace period has passed without a work.
 func TestEvictionOverTime(t *testing.T) {
 	r := appliedManifestWork("")
 	r.Spec.AgentID = "me"

@@ -18,7 +18,8 @@ const (
 	maxPlain = 4 * 1024 * 1024
 )
 
-// compress returns plain as text, compressed if it has at least threshold bytes. It is deterministic.
+// compress returns plain as text, compressed if it has at least threshold bytes. It is
+// deterministic.
 func compress(plain []byte, threshold int) (string, error) {
 	if len(plain) < threshold {
 		return string(plain), nil

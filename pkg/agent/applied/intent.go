@@ -11,8 +11,8 @@ import (
 	"github.com/workwire/workwire/pkg/agent/object"
 )
 
-// IntentAnnotation lists, on an AppliedManifestWork, the objects that were about to be applied when it
-// was last written. Without it, a crash between applying an object and updating the status would
+// IntentAnnotation lists, on an AppliedManifestWork, the objects that were about to be applied when
+// it was last written. Without it, a crash between applying an object and updating the status would
 // leave an object that nothing refers to. Its value is JSON, group/version/resource → namespace →
 // names. A long value is "gzip:" and the base64 of the JSON compressed with gzip.
 const IntentAnnotation = "workwire.dev/intended-resources"
@@ -46,7 +46,8 @@ func encodeIntent(refs []object.Ref) (string, error) {
 	return text, nil
 }
 
-// decodeIntent reverses encodeIntent. It returns an error for values that encodeIntent cannot return.
+// decodeIntent reverses encodeIntent. It returns an error for values that encodeIntent cannot
+// return.
 func decodeIntent(value string) ([]object.Ref, error) {
 	plain, err := uncompress(value)
 	if err != nil {

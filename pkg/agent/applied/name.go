@@ -11,9 +11,9 @@ import (
 	"github.com/workwire/workwire/pkg/wire"
 )
 
-// HubHash returns the lower-case hex SHA-256 that identifies the origin of works: of brokerHost for an
-// agent with one source, which passes an empty source, and of brokerHost/source for an agent with
-// several, so that works with the same name from different sources do not conflict.
+// HubHash returns the lower-case hex SHA-256 that identifies the origin of works: of brokerHost for
+// an agent with one source, which passes an empty source, and of brokerHost/source for an agent
+// with several, so that works with the same name from different sources do not conflict.
 func HubHash(brokerHost string, source wire.SourceID) string {
 	from := brokerHost
 	if source != "" {

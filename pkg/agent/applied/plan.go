@@ -16,19 +16,21 @@ import (
 	"github.com/workwire/workwire/pkg/wire"
 )
 
-// UIDAnnotation holds the UID of the work on its AppliedManifestWork. With it, a deletion event that
-// has only a UID finds its work, and an agent without state can ask the source for the work.
+// UIDAnnotation holds the UID of the work on its AppliedManifestWork. With it, a deletion event
+// that has only a UID finds its work, and an agent without state can ask the source for the work.
 const UIDAnnotation = "workwire.dev/work-uid"
 
-// LabelsAnnotation lists, on an AppliedManifestWork, the keys of the labels that come from its work,
-// sorted and separated by commas. Labels that the work loses are removed; labels that others set
-// stay. The list does not include the label with the source, which is never removed.
+// LabelsAnnotation lists, on an AppliedManifestWork, the keys of the labels that come from its
+// work, sorted and separated by commas. Labels that the work loses are removed; labels that others
+// set stay. The list does not include the label with the source, which is never removed.
 const LabelsAnnotation = "workwire.dev/work-labels"
 
-// SourceIdentityAnnotation holds, on an AppliedManifestWork, the identity of the source that sent the work.
+// SourceIdentityAnnotation holds, on an AppliedManifestWork, the identity of the source that sent
+// the work.
 const SourceIdentityAnnotation = "workwire.dev/source-identity"
 
-// HeldAnnotation is set on the AppliedManifestWork of a work whose deletion is held. Its value is the reason.
+// HeldAnnotation is set on the AppliedManifestWork of a work whose deletion is held. Its value is
+// the reason.
 const HeldAnnotation = "workwire.dev/deletion-held"
 
 // ReleaseAnnotation releases the deletion of a held work when somebody sets it to "true" on its
@@ -47,8 +49,8 @@ type Work struct {
 	HeldReason string
 }
 
-// Released reports whether the hold of the work of amw has been released: by the annotation, or because
-// somebody deletes amw.
+// Released reports whether the hold of the work of amw has been released: by the annotation, or
+// because somebody deletes amw.
 func Released(amw *workv1.AppliedManifestWork) bool {
 	annotated := amw.Annotations[HeldAnnotation] != "" && amw.Annotations[ReleaseAnnotation] == "true"
 	return annotated || amw.DeletionTimestamp != nil
@@ -73,9 +75,9 @@ func identity(ref object.Ref) object.Ref {
 	return ref
 }
 
-// Resources returns all objects that may have been applied for the work of amw, sorted: those of its
-// status, with UIDs, and those that were only intended, without. If the annotation with the intended
-// objects cannot be read, it returns the others and an error.
+// Resources returns all objects that may have been applied for the work of amw, sorted: those of
+// its status, with UIDs, and those that were only intended, without. If the annotation with the
+// intended objects cannot be read, it returns the others and an error.
 func Resources(amw *workv1.AppliedManifestWork) ([]Resource, error) {
 	resources := make([]Resource, 0, len(amw.Status.AppliedResources))
 	known := make(sets.Set[object.Ref], len(amw.Status.AppliedResources))
@@ -159,9 +161,9 @@ func (c *Client) desired(name, hubHash string, work Work, intended []object.Ref)
 	}, nil
 }
 
-// updatePatch returns the merge patch from amw to desired, whose intended objects are intended, or nil
-// if there is nothing to change. It sets, changes and removes the labels of the work. Labels and
-// annotations of others stay. The intended objects are replaced only if there are new ones.
+// updatePatch returns the merge patch from amw to desired, whose intended objects are intended, or
+// nil if there is nothing to change. It sets, changes and removes the labels of the work. Labels
+// and annotations of others stay. The intended objects are replaced only if there are new ones.
 func updatePatch(amw, desired *workv1.AppliedManifestWork, intended []object.Ref) (map[string]any, error) {
 	metadata, annotations := map[string]any{}, map[string]any{}
 	if labels := labelsPatch(amw, desired); len(labels) > 0 {
@@ -211,8 +213,8 @@ func updatePatch(amw, desired *workv1.AppliedManifestWork, intended []object.Ref
 	return patch, nil
 }
 
-// heldPatch returns the annotations to change so that amw is held for reason, which is empty if its work is
-// not held. A release of an earlier hold does not release this one.
+// heldPatch returns the annotations to change so that amw is held for reason, which is empty if its
+// work is not held. A release of an earlier hold does not release this one.
 func heldPatch(amw *workv1.AppliedManifestWork, reason string) map[string]any {
 	annotations := map[string]any{}
 	have, known := amw.Annotations[HeldAnnotation]
@@ -247,8 +249,8 @@ func labelsPatch(amw, desired *workv1.AppliedManifestWork) map[string]any {
 	return labels
 }
 
-// intentPatch returns the new value of IntentAnnotation if intended contains an object that amw does
-// not list, or "".
+// intentPatch returns the new value of IntentAnnotation if intended contains an object that amw
+// does not list, or "".
 func intentPatch(amw *workv1.AppliedManifestWork, intended []object.Ref) (string, error) {
 	resources, err := Resources(amw)
 	known := make(sets.Set[object.Ref], len(resources))

@@ -30,16 +30,16 @@ const (
 	rulePrefix = "ConditionRule"
 )
 
-// EncodeTransitions returns the text for [Status].Transitions: what an agent has to know of a work's
-// status after a restart. For every condition of the work and of its manifests it contains type,
-// status and transition time in seconds and, if a condition rule has set it, reason and message, cut
-// at 256 bytes. It returns "" if there are no conditions. The text does not depend on the order of
-// the manifests; of manifests with the same identity, only the first counts.
+// EncodeTransitions returns the text for [Status].Transitions: what an agent has to know of a
+// work's status after a restart. For every condition of the work and of its manifests it contains
+// type, status and transition time in seconds and, if a condition rule has set it, reason and
+// message, cut at 256 bytes. It returns "" if there are no conditions. The text does not depend on
+// the order of the manifests; of manifests with the same identity, only the first counts.
 //
 // previous is the current text, or "". It is returned if only transition times of
 // StatusFeedbackSynced differ, because these change with every feedback value and must not cause a
-// write each time. Messages are omitted if the text would exceed 256 KiB. It is an error if the text
-// is too long even so.
+// write each time. Messages are omitted if the text would exceed 256 KiB. It is an error if the
+// text is too long even so.
 func EncodeTransitions(status *workv1.ManifestWorkStatus, previous string) (string, error) {
 	current := snapshotOf(status)
 	last, err := parseTransitions(previous)

@@ -39,8 +39,8 @@ func statusOfWork(work []metav1.Condition, manifests ...workv1.ManifestCondition
 	return &workv1.ManifestWorkStatus{Conditions: work, ResourceStatus: workv1.ManifestResourceStatus{Manifests: manifests}}
 }
 
-// remembers is what has to come back of a status: the definition that the round
-// trip is held against.
+// remembers is what has to come back of a status: the definition that the round trip is held
+// against.
 func remembers(status *workv1.ManifestWorkStatus) *workv1.ManifestWorkStatus {
 	conditions := func(in []metav1.Condition) []metav1.Condition {
 		var out []metav1.Condition
@@ -102,8 +102,7 @@ func decode(t testing.TB, text string) *workv1.ManifestWorkStatus {
 	return status
 }
 
-// TestTransitionsLookLikeThis pins the text: records that were written stay
-// readable.
+// TestTransitionsLookLikeThis pins the text: records that were written stay readable.
 func TestTransitionsLookLikeThis(t *testing.T) {
 	text := encode(t, statusOfWork([]metav1.Condition{cond("Applied", "True", noon), ruled("Complete", "True", "Job is finished", noon)},
 		manifest(0, "shop", "b", cond("Applied", "True", noon)),

@@ -1,6 +1,6 @@
-// Package condition computes the status of a work. It is pure: the status is a function of the spec's
-// generation, of the result of applying each manifest, of the observed objects, and of the previous
-// status, from which it takes transition times.
+// Package condition computes the status of a work. It is pure: the status is a function of the
+// spec's generation, of the result of applying each manifest, of the observed objects, and of the
+// previous status, from which it takes transition times.
 //
 //	status := condition.WorkStatus(condition.Input{Generation: 3, Manifests: manifests, Previous: &before, Now: now})
 //
@@ -47,8 +47,8 @@ type Manifest struct {
 	Presence  Presence
 	ReadError error
 	// HasFeedback reports whether feedback values are requested. Values are those found in the
-	// object, FeedbackError the reason why others were not found. They are used only if Presence
-	// is Present: an Unreadable object keeps its previous values, any other has none.
+	// object, FeedbackError the reason why others were not found. They are used only if Presence is
+	// Present: an Unreadable object keeps its previous values, any other has none.
 	HasFeedback   bool
 	Values        []workv1.FeedbackValue
 	FeedbackError error
@@ -74,10 +74,10 @@ type Input struct {
 	Now metav1.Time
 }
 
-// WorkStatus returns the status of a work. The entries of the manifests are in spec order, each with
-// Applied, Available, StatusFeedbackSynced if its object is present, and the conditions of its rules.
-// The work has Applied, then Available and the aggregated conditions of the rules sorted by type, then
-// Deleting.
+// WorkStatus returns the status of a work. The entries of the manifests are in spec order, each
+// with Applied, Available, StatusFeedbackSynced if its object is present, and the conditions of its
+// rules. The work has Applied, then Available and the aggregated conditions of the rules sorted by
+// type, then Deleting.
 func WorkStatus(in Input) workv1.ManifestWorkStatus {
 	if in.Previous == nil {
 		in.Previous = &workv1.ManifestWorkStatus{}
@@ -118,8 +118,8 @@ func WithDeleted(status workv1.ManifestWorkStatus, cluster string, now metav1.Ti
 	return status
 }
 
-// DeletingStatus returns the status of a work that is being deleted: the previous one with Deleting,
-// and with Available according to presence. Unresolved does not change a manifest.
+// DeletingStatus returns the status of a work that is being deleted: the previous one with
+// Deleting, and with Available according to presence. Unresolved does not change a manifest.
 func DeletingStatus(previous workv1.ManifestWorkStatus, generation int64, presence func(workv1.ManifestResourceMeta) Presence, now metav1.Time) workv1.ManifestWorkStatus {
 	status := *previous.DeepCopy()
 	meta.RemoveStatusCondition(&status.Conditions, workv1.WorkDeletionHeld)
@@ -144,8 +144,8 @@ func DeletingStatus(previous workv1.ManifestWorkStatus, generation int64, presen
 	return status
 }
 
-// WithDeletionHeld returns status, that of the spec in force, for a work that its source does not know and
-// that the agent keeps for reason. previous is the status reported last.
+// WithDeletionHeld returns status, that of the spec in force, for a work that its source does not
+// know and that the agent keeps for reason. previous is the status reported last.
 func WithDeletionHeld(status, previous workv1.ManifestWorkStatus, generation int64, reason, message string, now metav1.Time) workv1.ManifestWorkStatus {
 	held := []metav1.Condition{{
 		Type: workv1.WorkDeletionHeld, Status: metav1.ConditionTrue, Reason: reason, Message: message, ObservedGeneration: generation,
@@ -156,8 +156,8 @@ func WithDeletionHeld(status, previous workv1.ManifestWorkStatus, generation int
 	return status
 }
 
-// InvalidStatus returns status, that of the spec in force, for a work whose spec of generation could
-// not be decoded: Applied is False with reason InvalidManifestWork and the decoder's message.
+// InvalidStatus returns status, that of the spec in force, for a work whose spec of generation
+// could not be decoded: Applied is False with reason InvalidManifestWork and the decoder's message.
 func InvalidStatus(status, previous workv1.ManifestWorkStatus, generation int64, message string, now metav1.Time) workv1.ManifestWorkStatus {
 	conditions := []metav1.Condition{{
 		Type: workv1.WorkApplied, Status: metav1.ConditionFalse, Reason: workv1.ReasonInvalidManifestWork,
@@ -224,9 +224,9 @@ func manifestAvailable(m *Manifest) metav1.Condition {
 	return c
 }
 
-// feedback returns the condition StatusFeedbackSynced and the values of a manifest, or false if it has
-// neither. An object that cannot be read keeps its previous values as long as values are requested;
-// Available Unknown says that they may be outdated.
+// feedback returns the condition StatusFeedbackSynced and the values of a manifest, or false if it
+// has neither. An object that cannot be read keeps its previous values as long as values are
+// requested; Available Unknown says that they may be outdated.
 func feedback(m *Manifest, before *workv1.ManifestCondition) (metav1.Condition, []workv1.FeedbackValue, bool) {
 	synced := metav1.Condition{Type: workv1.ManifestStatusFeedbackSynced, Status: metav1.ConditionTrue}
 	switch {
@@ -290,8 +290,8 @@ func available(entries []workv1.ManifestCondition, generation int64) metav1.Cond
 	return c
 }
 
-// carryTimes sets the transition time of each condition to the one before if its status is the same,
-// and to now otherwise.
+// carryTimes sets the transition time of each condition to the one before if its status is the
+// same, and to now otherwise.
 func carryTimes(conditions, before []metav1.Condition, now metav1.Time) {
 	for i := range conditions {
 		c := &conditions[i]
@@ -302,8 +302,8 @@ func carryTimes(conditions, before []metav1.Condition, now metav1.Time) {
 	}
 }
 
-// entryIndex finds the previous entry of a manifest: the one with the same identity, or else the only
-// one with the same identity except for the ordinal.
+// entryIndex finds the previous entry of a manifest: the one with the same identity, or else the
+// only one with the same identity except for the ordinal.
 type entryIndex map[workv1.ManifestResourceMeta][]*workv1.ManifestCondition // by identity with ordinal 0
 
 func indexEntries(entries []workv1.ManifestCondition) entryIndex {

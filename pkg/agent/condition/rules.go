@@ -13,8 +13,8 @@ import (
 // ruleReason is the prefix of the reasons of conditions that rules set.
 const ruleReason = "ConditionRule"
 
-// BuiltIn reports whether the agent itself sets conditions of this type, so that condition rules must
-// not.
+// BuiltIn reports whether the agent itself sets conditions of this type, so that condition rules
+// must not.
 func BuiltIn(kind string) bool {
 	switch kind {
 	case workv1.ManifestApplied, workv1.ManifestAvailable, workv1.ManifestStatusFeedbackSynced, workv1.WorkDeleting, workv1.WorkDeleted:
@@ -23,11 +23,11 @@ func BuiltIn(kind string) bool {
 	return false
 }
 
-// WasComplete returns the function that reports whether a manifest was complete in previous, which may
-// be nil: whether a rule had set its condition Complete to True. The entry of a manifest is the one
-// with the same identity, or else the only one with the same identity except for the ordinal. The
-// function reads only type, status and reason of conditions, and is safe for concurrent use while
-// previous does not change.
+// WasComplete returns the function that reports whether a manifest was complete in previous, which
+// may be nil: whether a rule had set its condition Complete to True. The entry of a manifest is the
+// one with the same identity, or else the only one with the same identity except for the ordinal.
+// The function reads only type, status and reason of conditions, and is safe for concurrent use
+// while previous does not change.
 func WasComplete(previous *workv1.ManifestWorkStatus) func(workv1.ManifestResourceMeta) bool {
 	if previous == nil {
 		return func(workv1.ManifestResourceMeta) bool { return false }
@@ -48,8 +48,9 @@ func completion(entry *workv1.ManifestCondition) *metav1.Condition {
 	return c
 }
 
-// ruleConditions returns the conditions that the rules of a manifest set. Without an object they are
-// Unknown, so that old ones are not used. Complete stays True, because a finished Job may be deleted.
+// ruleConditions returns the conditions that the rules of a manifest set. Without an object they
+// are Unknown, so that old ones are not used. Complete stays True, because a finished Job may be
+// deleted.
 func ruleConditions(m *Manifest, before *workv1.ManifestCondition, generation int64) []metav1.Condition {
 	var conditions []metav1.Condition
 	add := func(c metav1.Condition) {
@@ -90,8 +91,8 @@ func notEvaluatedMessage(presence Presence) string {
 	}
 }
 
-// aggregateRules returns the work's conditions that aggregate those set by the rules of generation, in
-// no order.
+// aggregateRules returns the work's conditions that aggregate those set by the rules of generation,
+// in no order.
 func aggregateRules(entries []workv1.ManifestCondition, generation int64) []metav1.Condition {
 	byType := map[string][]*metav1.Condition{}
 	for i := range entries {
@@ -114,9 +115,9 @@ func aggregateRules(entries []workv1.ManifestCondition, generation int64) []meta
 	return conditions
 }
 
-// aggregate returns the status of a work's condition from those of its manifests: the deciding status
-// if any of them has it, else Unknown if any is, else the status that all have. The deciding status
-// is False, but True for Progressing and Degraded: a work is degraded if any part of it is.
+// aggregate returns the status of a work's condition from those of its manifests: the deciding
+// status if any of them has it, else Unknown if any is, else the status that all have. The deciding
+// status is False, but True for Progressing and Degraded: a work is degraded if any part of it is.
 func aggregate(kind string, conditions []*metav1.Condition) metav1.ConditionStatus {
 	decides, rest := metav1.ConditionFalse, metav1.ConditionTrue
 	if kind == workv1.WorkProgressing || kind == workv1.WorkDegraded {

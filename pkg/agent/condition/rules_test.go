@@ -211,8 +211,7 @@ func TestAggregation(t *testing.T) {
 	}
 }
 
-// TestAggregationAgainstThePlainRule compares with the rules in words: collect,
-// count, decide.
+// TestAggregationAgainstThePlainRule compares with the rules in words: collect, count, decide.
 func TestAggregationAgainstThePlainRule(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 1))
 	kinds := []string{"Complete", "Progressing", "Degraded", "Ready", "Applied", "Available"}

@@ -7,14 +7,14 @@
 //	}
 //	conditions := evaluator.Evaluate(ctx, manifest.ConditionRules, live)
 //
-// A rule of type CEL has expressions, which are evaluated in order until one is false. A rule of type
-// WellKnownConditions has a built-in test. Each rule results in one condition, whose reasons and
-// messages are API: docs/conditions.md lists them.
+// A rule of type CEL has expressions, which are evaluated in order until one is false. A rule of
+// type WellKnownConditions has a built-in test. Each rule results in one condition, whose reasons
+// and messages are API: docs/conditions.md lists them.
 //
-// Expressions are untrusted. A faulty one results in a condition that describes the fault, never in an
-// error of the agent. Their cost is limited to 1,000,000 for an expression and 10,000,000 for all rules
-// of a manifest, in the units of cel-go and of the Kubernetes libraries. Where these libraries count
-// only after the work is done, or not at all, guard.go counts before.
+// Expressions are untrusted. A faulty one results in a condition that describes the fault, never in
+// an error of the agent. Their cost is limited to 1,000,000 for an expression and 10,000,000 for
+// all rules of a manifest, in the units of cel-go and of the Kubernetes libraries. Where these
+// libraries count only after the work is done, or not at all, guard.go counts before.
 package conditionrules
 
 import (
@@ -35,8 +35,8 @@ import (
 )
 
 const (
-	// maxPrograms is the number of compiled expressions in the cache, which evicts the least recently
-	// used ones.
+	// maxPrograms is the number of compiled expressions in the cache, which evicts the least
+	// recently used ones.
 	maxPrograms = 1024
 	// maxTime limits one call of Evaluate, in case the cost limits underestimate an expression.
 	maxTime = 30 * time.Second
@@ -60,14 +60,15 @@ func New() (*Evaluator, error) {
 	return &Evaluator{programs: programs}, nil
 }
 
-// Evaluate returns the conditions that rules set for a live object, in the order of the rules, without
-// ObservedGeneration and LastTransitionTime. A rule without a condition type sets none, nor does a rule
-// of type WellKnownConditions without a built-in test. If several rules set the same condition, the
-// last one decides, in the position of the first.
+// Evaluate returns the conditions that rules set for a live object, in the order of the rules,
+// without ObservedGeneration and LastTransitionTime. A rule without a condition type sets none, nor
+// does a rule of type WellKnownConditions without a built-in test. If several rules set the same
+// condition, the last one decides, in the position of the first.
 //
-// Failures are reported as conditions. When ctx ends, evaluation stops soon, and the remaining rules
-// result in Unknown: do not report them. Evaluate does not modify live, which must not change in the
-// meantime, and does not panic, whatever live contains. Without live there are no conditions.
+// Failures are reported as conditions. When ctx ends, evaluation stops soon, and the remaining
+// rules result in Unknown: do not report them. Evaluate does not modify live, which must not change
+// in the meantime, and does not panic, whatever live contains. Without live there are no
+// conditions.
 func (e *Evaluator) Evaluate(ctx context.Context, rules []workv1.ConditionRule, live *unstructured.Unstructured) []metav1.Condition {
 	if live == nil || len(rules) == 0 {
 		return nil
@@ -114,9 +115,9 @@ func setsCondition(rule *workv1.ConditionRule, kind schema.GroupVersionKind) boo
 
 var typePattern = regexp.MustCompile(`^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])$`)
 
-// Validate returns an error for the first invalid rule: one whose condition the agent sets itself or is
-// not a condition type of the Kubernetes API, or a CEL rule without a condition. The error identifies
-// the rule and says what to do; it is suitable as the message of a condition.
+// Validate returns an error for the first invalid rule: one whose condition the agent sets itself
+// or is not a condition type of the Kubernetes API, or a CEL rule without a condition. The error
+// identifies the rule and says what to do; it is suitable as the message of a condition.
 func Validate(rules []workv1.ConditionRule) error {
 	for i := range rules {
 		if err := validateRule(&rules[i]); err != nil {

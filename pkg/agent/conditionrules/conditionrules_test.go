@@ -156,8 +156,7 @@ func TestOutcomes(t *testing.T) {
 	}
 }
 
-// TestEnvironment has an expression for each part of the environment. All are
-// true.
+// TestEnvironment has an expression for each part of the environment. All are true.
 func TestEnvironment(t *testing.T) {
 	t.Parallel()
 	e, live := evaluator(t), object(t, widget)

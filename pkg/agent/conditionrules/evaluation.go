@@ -87,7 +87,8 @@ func (e *evaluation) test(ctx context.Context, text string) (bool, *metav1.Condi
 	return false, &metav1.Condition{Status: metav1.ConditionFalse, Reason: workv1.ReasonConditionRuleExpressionError, Message: err.Error()}
 }
 
-// evaluated returns the condition of a rule with result. builtIn is the message of a well-known rule.
+// evaluated returns the condition of a rule with result. builtIn is the message of a well-known
+// rule.
 func (e *evaluation) evaluated(ctx context.Context, rule *workv1.ConditionRule, result bool, builtIn string) metav1.Condition {
 	c := metav1.Condition{Status: metav1.ConditionFalse, Reason: workv1.ReasonConditionRuleEvaluated}
 	fallback := "Manifest is not " + rule.Condition

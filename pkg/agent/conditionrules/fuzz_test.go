@@ -14,8 +14,8 @@ import (
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 )
 
-// FuzzEvaluate checks that no expression and no object makes the evaluator panic,
-// run on, change the object or give what is no condition.
+// FuzzEvaluate checks that no expression and no object makes the evaluator panic, run on, change
+// the object or give what is no condition.
 func FuzzEvaluate(f *testing.F) {
 	for _, seed := range [][3]string{
 		{`object.status.conditions.exists(c, c.type == 'Complete' && c.status == 'True')`, `result ? "a" : object.kind`, widgetJSON},

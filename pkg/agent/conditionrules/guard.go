@@ -14,11 +14,11 @@ import (
 	"github.com/google/cel-go/interpreter"
 )
 
-// cel-go counts the cost of a call after it is done, and the cost of some calls hardly at all. A single
-// call could therefore use all memory, or run for a minute without a check of the context: replace
-// turns a short text into a long one, repeated + doubles a list, == visits nested lists that share their
-// items, indexOf compares at every position. The guard estimates such calls before they are made, and
-// ends the evaluation if one call would exceed the limit of an expression.
+// cel-go counts the cost of a call after it is done, and the cost of some calls hardly at all. A
+// single call could therefore use all memory, or run for a minute without a check of the context:
+// replace turns a short text into a long one, repeated + doubles a list, == visits nested lists
+// that share their items, indexOf compares at every position. The guard estimates such calls before
+// they are made, and ends the evaluation if one call would exceed the limit of an expression.
 
 // guarded lists the functions whose cost is estimated before they are called.
 var guarded = map[string]bool{
@@ -103,8 +103,8 @@ func refuseAboveLimit(function string, args []ref.Val) {
 	}
 }
 
-// plain reports whether an argument is a constant other than a list or map, so that a comparison with
-// it is cheap.
+// plain reports whether an argument is a constant other than a list or map, so that a comparison
+// with it is cheap.
 func plain(arg interpreter.Interpretable) bool {
 	constant, ok := arg.(interpreter.InterpretableConst)
 	return ok && types.IsPrimitiveType(constant.Value())
@@ -134,8 +134,8 @@ func (m *matched) Eval(variables interpreter.Activation) ref.Val {
 	return text
 }
 
-// addition returns an operator that copies the lists that it concatenates. cel-go instead keeps a tree
-// of the operands and visits it whenever it needs the size.
+// addition returns an operator that copies the lists that it concatenates. cel-go instead keeps a
+// tree of the operands and visits it whenever it needs the size.
 func addition(adapter types.Adapter, add functions.BinaryOp) functions.BinaryOp {
 	return func(a, b ref.Val) ref.Val {
 		_, growing := a.(traits.MutableLister) // the result of a loop, appended in place
@@ -172,8 +172,8 @@ func invoke(implementation *functions.Overload, call interpreter.InterpretableCa
 	return types.NewErr("no such overload: %s", call.Function())
 }
 
-// estimate returns the estimated cost of a call in the units of cel-go: about one per ten bytes of text
-// or per item of a list. It visits no more than needed to exceed the limit.
+// estimate returns the estimated cost of a call in the units of cel-go: about one per ten bytes of
+// text or per item of a list. It visits no more than needed to exceed the limit.
 func estimate(function string, args []ref.Val) uint64 {
 	switch function {
 	case operators.Equals, operators.NotEquals:
@@ -247,8 +247,8 @@ func replaced(args []ref.Val) uint64 {
 	return uint64(len(text)) - times*uint64(len(old)) + times*length(args[2])
 }
 
-// padding returns the maximum cost that precisions add to a formatted text: "%.1000f" has a thousand
-// digits.
+// padding returns the maximum cost that precisions add to a formatted text: "%.1000f" has a
+// thousand digits.
 func padding(format ref.Val) uint64 {
 	text, _ := format.(types.String)
 	total := uint64(0)
@@ -262,8 +262,8 @@ func padding(format ref.Val) uint64 {
 	return total
 }
 
-// weight returns the cost of visiting a value including nested lists and maps. It stops counting soon
-// after maxCost.
+// weight returns the cost of visiting a value including nested lists and maps. It stops counting
+// soon after maxCost.
 func weight(value ref.Val) uint64 {
 	return weigh(value, maxCost+1)
 }
@@ -291,8 +291,8 @@ func weigh(value ref.Val, limit uint64) uint64 {
 	return total
 }
 
-// estimator counts calls like cel-go and the Kubernetes libraries, but no less than estimate plus the
-// size of the result.
+// estimator counts calls like cel-go and the Kubernetes libraries, but no less than estimate plus
+// the size of the result.
 type estimator struct {
 	interpreter.ActualCostEstimator
 }

@@ -14,8 +14,8 @@ import (
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 )
 
-// nested returns [[...[item, item]..., same]]: depth lists that each hold the one
-// below twice, so that there are 2^depth items, made in a few steps.
+// nested returns [[...[item, item]..., same]]: depth lists that each hold the one below twice, so
+// that there are 2^depth items, made in a few steps.
 func nested(item string, depth int) string {
 	text := "[" + item + "]"
 	for range depth {
@@ -33,8 +33,8 @@ func doubled(item string, depth int) string {
 	return text
 }
 
-// TestWhatCostsTooMuchIsNotDone has expressions of which a single call would need
-// minutes or all memory while cel-go counts next to nothing for it beforehand.
+// TestWhatCostsTooMuchIsNotDone has expressions of which a single call would need minutes or all
+// memory while cel-go counts next to nothing for it beforehand.
 func TestWhatCostsTooMuchIsNotDone(t *testing.T) {
 	t.Parallel()
 	e, live := evaluator(t), object(t, widget)
@@ -76,8 +76,8 @@ func TestWhatCostsTooMuchIsNotDone(t *testing.T) {
 	}
 }
 
-// TestGuardChangesNoResult compares, by what cel-go itself says, calls that the
-// guard replaces, also where they fail.
+// TestGuardChangesNoResult compares, by what cel-go itself says, calls that the guard replaces,
+// also where they fail.
 func TestGuardChangesNoResult(t *testing.T) {
 	t.Parallel()
 	e := evaluator(t)
@@ -136,8 +136,8 @@ func TestGuardChangesNoResult(t *testing.T) {
 	}
 }
 
-// TestWhatTakesLongToCompileIsNotCompiled has expressions that cel-go would need
-// minutes for, before anything is evaluated.
+// TestWhatTakesLongToCompileIsNotCompiled has expressions that cel-go would need minutes for,
+// before anything is evaluated.
 func TestWhatTakesLongToCompileIsNotCompiled(t *testing.T) {
 	t.Parallel()
 	e, live := evaluator(t), object(t, widget)

@@ -91,8 +91,8 @@ func newPrograms(size int) (*programs, error) {
 	return &programs{expressions: env, messages: messages, guard: guard, cache: lru.New(size)}, nil
 }
 
-// get returns the program of a source. It compiles each source once while that is in the cache, even
-// if the source is invalid.
+// get returns the program of a source. It compiles each source once while that is in the cache,
+// even if the source is invalid.
 func (p *programs) get(src source) *program {
 	p.mu.Lock()
 	var entry *program

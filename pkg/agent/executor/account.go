@@ -20,8 +20,8 @@ func (a Account) Groups() []string {
 	return []string{"system:serviceaccounts", "system:authenticated", "system:serviceaccounts:" + a.Namespace}
 }
 
-// AccountOf returns the account of the executor in a work's spec, nil for a work without one, for which
-// nothing is checked. The text of the error goes into the condition of every manifest.
+// AccountOf returns the account of the executor in a work's spec, nil for a work without one, for
+// which nothing is checked. The text of the error goes into the condition of every manifest.
 func AccountOf(executor *workv1.ManifestWorkExecutor) (*Account, error) {
 	switch {
 	case executor == nil:
@@ -42,8 +42,8 @@ type DeniedError struct {
 	Ref object.Ref
 	// Verb that was denied first; create for an escalation.
 	Verb string
-	// Escalation means that the verbs are allowed, but the manifest grants rights that
-	// the account does not have.
+	// Escalation means that the verbs are allowed, but the manifest grants rights that the account
+	// does not have.
 	Escalation bool
 	// Reason is the API server's, for logs. It may be empty.
 	Reason string
@@ -62,7 +62,7 @@ func (e *DeniedError) Error() string {
 const (
 	allowedFor = 5 * time.Minute
 	deniedFor  = time.Minute
-	// authorizerLag is how long after a change of RBAC the API server's authorizer may
-	// still decide from the former objects. Such a decision is cached no longer.
+	// authorizerLag is how long after a change of RBAC the API server's authorizer may still decide
+	// from the former objects. Such a decision is cached no longer.
 	authorizerLag = 2 * time.Second
 )

@@ -16,8 +16,8 @@ import (
 	"github.com/workwire/workwire/pkg/agent/executor"
 )
 
-// TestTheRightsOfTheAgent runs the executor as a service account, first with
-// nothing but reviews, then with what the documentation says it needs.
+// TestTheRightsOfTheAgent runs the executor as a service account, first with nothing but reviews,
+// then with what the documentation says it needs.
 func TestTheRightsOfTheAgent(t *testing.T) {
 	modes(t, func(t *testing.T, inMemory bool) {
 		w := newWorld(t, inMemory)
@@ -65,8 +65,8 @@ func TestTheRightsOfTheAgent(t *testing.T) {
 	})
 }
 
-// TestConstrainedImpersonation has the agent impersonate service accounts for
-// nothing but creating RBAC objects, as Kubernetes 1.36 can tell.
+// TestConstrainedImpersonation has the agent impersonate service accounts for nothing but creating
+// RBAC objects, as Kubernetes 1.36 can tell.
 func TestConstrainedImpersonation(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, false)

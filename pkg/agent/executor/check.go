@@ -15,8 +15,8 @@ import (
 	"github.com/workwire/workwire/pkg/agent/strategy"
 )
 
-// query asks whether an account may apply an object: all verbs that this needs or, if
-// content is set, to create that content of an RBAC kind.
+// query asks whether an account may apply an object: all verbs that this needs or, if content is
+// set, to create that content of an RBAC kind.
 type query struct {
 	ref     object.Ref
 	owned   bool // delete is one of the verbs
@@ -52,18 +52,18 @@ type cachedDecision struct {
 	decision
 	role  dependency // on which the decision depends; zero for none
 	until time.Time
-	// From renew on, the decision is requested again by those who need it anyway.
-	// Otherwise decisions for one work would expire one after the other forever.
+	// From renew on, the decision is requested again by those who need it anyway. Otherwise
+	// decisions for one work would expire one after the other forever.
 	renew time.Time
 }
 
-// Check decides whether account may do what applying m needs: create, update, patch, get
-// and, if the work owns the object, delete; and for an RBAC kind, whether it has the
-// rights that m grants. M must have no Err.
+// Check decides whether account may do what applying m needs: create, update, patch, get and, if
+// the work owns the object, delete; and for an RBAC kind, whether it has the rights that m grants.
+// M must have no Err.
 //
-// A nil error means that everything is allowed, a [*DeniedError] that something is not. Any other error
-// means that there is no decision, or that the API server refuses m for another reason. Recheck is the
-// time after which to check again if Changed is not called before; 0 means never.
+// A nil error means that everything is allowed, a [*DeniedError] that something is not. Any other
+// error means that there is no decision, or that the API server refuses m for another reason.
+// Recheck is the time after which to check again if Changed is not called before; 0 means never.
 //
 // While nothing changes, decisions come from the cache.
 func (e *Executor[K]) Check(ctx context.Context, account Account, m *strategy.Manifest) (recheck time.Duration, err error) {
@@ -134,8 +134,8 @@ func creation(m *strategy.Manifest) ([]byte, error) {
 	return body, nil
 }
 
-// boundRole returns the role to which m refers if it is a binding. What it allows decides
-// whether it may be bound.
+// boundRole returns the role to which m refers if it is a binding. What it allows decides whether
+// it may be bound.
 func boundRole(m *strategy.Manifest) dependency {
 	var decoded rbacv1.RoleBinding
 	fields := map[string]any{"roleRef": m.Desired.Object["roleRef"]}
@@ -184,8 +184,8 @@ func (e *Executor[K]) cached(
 	return d, e.store(account, q, cachedDecision{decision: d, role: role}, now), nil
 }
 
-// store caches a decision that was requested at a time, if somebody follows the account,
-// and returns the time after which to check again.
+// store caches a decision that was requested at a time, if somebody follows the account, and
+// returns the time after which to check again.
 func (e *Executor[K]) store(account Account, q query, d cachedDecision, requested time.Time) time.Duration {
 	lifetime := d.lifetime()
 	e.mu.Lock()
@@ -206,7 +206,8 @@ func (e *Executor[K]) store(account Account, q query, d cachedDecision, requeste
 	return lifetime
 }
 
-// lastChange returns the time of the last change of RBAC that affected an account. The caller holds mu.
+// lastChange returns the time of the last change of RBAC that affected an account. The caller holds
+// mu.
 func (e *Executor[K]) lastChange(state *accountState[K]) time.Time {
 	last := e.syncedAt
 	for d := range state.dependencies {

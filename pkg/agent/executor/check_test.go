@@ -61,8 +61,8 @@ func TestReadOnlyAndClusterScopedAreChecked(t *testing.T) {
 		namespace := w.manifest("{apiVersion: v1, kind: Namespace, metadata: {name: %s}}", w.namespace)
 		w.becomes(namespace, "not allowed to apply the resource  namespaces,  "+w.namespace+", will try again in 1m0s")
 
-		// A role in the namespace is not enough for the namespace itself; one of the
-		// cluster, for that name only, is.
+		// A role in the namespace is not enough for the namespace itself; one of the cluster, for
+		// that name only, is.
 		w.allow("namespaces", rule("", []string{"namespaces"}, "*"), rule("apps", []string{"deployments"}, "*"))
 		w.becomes(readOnly, "")
 		w.becomes(namespace, "not allowed to apply the resource  namespaces,  "+w.namespace+", will try again in 1m0s")
@@ -73,8 +73,7 @@ func TestReadOnlyAndClusterScopedAreChecked(t *testing.T) {
 	})
 }
 
-// TestRightsThatChange goes through the ways in which an account gets and loses
-// rights.
+// TestRightsThatChange goes through the ways in which an account gets and loses rights.
 func TestRightsThatChange(t *testing.T) {
 	modes(t, func(t *testing.T, inMemory bool) {
 		w := newWorld(t, inMemory)
@@ -199,8 +198,8 @@ func TestBindIsRespected(t *testing.T) {
 	})
 }
 
-// TestARoleThatIsAboutToBeBound changes a role that nobody has: whether it may be
-// bound depends on what it allows.
+// TestARoleThatIsAboutToBeBound changes a role that nobody has: whether it may be bound depends on
+// what it allows.
 func TestARoleThatIsAboutToBeBound(t *testing.T) {
 	modes(t, func(t *testing.T, inMemory bool) {
 		w := newWorld(t, inMemory)
@@ -215,8 +214,7 @@ func TestARoleThatIsAboutToBeBound(t *testing.T) {
 	})
 }
 
-// TestOtherErrorsStayAsTheyAre has manifests that the API server refuses for what
-// they are.
+// TestOtherErrorsStayAsTheyAre has manifests that the API server refuses for what they are.
 func TestOtherErrorsStayAsTheyAre(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, false)

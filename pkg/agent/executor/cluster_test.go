@@ -35,8 +35,8 @@ func TestMain(m *testing.M) {
 	})
 }
 
-// world is a namespace of the cluster, an account in it, and an executor that
-// key "work" follows it with.
+// world is a namespace of the cluster, an account in it, and an executor that key "work" follows it
+// with.
 type world struct {
 	*testing.T
 	namespace string

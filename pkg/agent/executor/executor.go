@@ -1,6 +1,6 @@
-// Package executor checks whether the executor of a work may do what applying a
-// manifest needs. An executor is a ServiceAccount of the cluster. The agent writes with
-// its own rights, but only what the executor could write itself.
+// Package executor checks whether the executor of a work may do what applying a manifest needs. An
+// executor is a ServiceAccount of the cluster. The agent writes with its own rights, but only what
+// the executor could write itself.
 //
 //	executors, err := executor.New(executor.Config[Key]{Client: client, Changed: queue.Add, Logger: logger})
 //	go executors.Run(ctx)
@@ -8,11 +8,11 @@
 //	executors.Follow(key, nil, account)                 // Changed is called when its rights change
 //	recheck, err := executors.Check(ctx, *account, &m)  // nil: allowed; *DeniedError: denied
 //
-// The API server decides, by SubjectAccessReviews and, for RBAC's own kinds, by a dry-run create as the
-// executor, which it refuses if the executor would grant rights that it does not have. Decisions are
-// cached until an RBAC object that affects the account changes, as watches report, or until they
-// expire. With [Config.InMemory], RBAC is evaluated from the watched objects, and reviews are requested
-// only while the watches do not work.
+// The API server decides, by SubjectAccessReviews and, for RBAC's own kinds, by a dry-run create as
+// the executor, which it refuses if the executor would grant rights that it does not have.
+// Decisions are cached until an RBAC object that affects the account changes, as watches report, or
+// until they expire. With [Config.InMemory], RBAC is evaluated from the watched objects, and
+// reviews are requested only while the watches do not work.
 package executor
 
 import (
@@ -45,16 +45,16 @@ const (
 
 // Config configures [New].
 type Config[K comparable] struct {
-	// Client for the agent's cluster, made from a configuration that dynamic.ConfigFor returned. Its
-	// rate limit applies. It needs the rights to create subjectaccessreviews and to impersonate
+	// Client for the agent's cluster, made from a configuration that dynamic.ConfigFor returned.
+	// Its rate limit applies. It needs the rights to create subjectaccessreviews and to impersonate
 	// serviceaccounts; and to list and watch roles, clusterroles and their bindings, for immediate
 	// notification and for InMemory. Required.
 	Client rest.Interface
-	// InMemory evaluates watched RBAC objects instead of requesting
-	// SubjectAccessReviews, for clusters whose only authorizer is RBAC.
+	// InMemory evaluates watched RBAC objects instead of requesting SubjectAccessReviews, for
+	// clusters whose only authorizer is RBAC.
 	InMemory bool
-	// Changed is called with each follower of an account that a change of RBAC affects.
-	// It must not block. Required.
+	// Changed is called with each follower of an account that a change of RBAC affects. It must not
+	// block. Required.
 	Changed func(K)
 	// Logger, default slog.Default().
 	Logger *slog.Logger
@@ -82,8 +82,8 @@ type accountState[K comparable] struct {
 	decisions    map[query]cachedDecision
 }
 
-// New returns an executor. It watches RBAC while Run runs. Without Run it decides too, and
-// caches decisions until they expire.
+// New returns an executor. It watches RBAC while Run runs. Without Run it decides too, and caches
+// decisions until they expire.
 func New[K comparable](cfg Config[K]) (*Executor[K], error) {
 	if err := required.Fields(cfg, "Client", "Changed"); err != nil {
 		return nil, fmt.Errorf("create the executor: %w", err)
@@ -106,8 +106,8 @@ func start(ctx context.Context, group *sync.WaitGroup, run func(context.Context)
 	return stop
 }
 
-// Run watches RBAC objects while somebody follows an account. It returns after ctx has
-// ended and the watches have stopped. It must be called once.
+// Run watches RBAC objects while somebody follows an account. It returns after ctx has ended and
+// the watches have stopped. It must be called once.
 func (e *Executor[K]) Run(ctx context.Context) error {
 	queue := workqueue.NewTypedDelayingQueue[Account]()
 	e.mu.Lock()
@@ -172,9 +172,9 @@ func (e *Executor[K]) notify(queue workqueue.TypedInterface[Account]) {
 	}
 }
 
-// Follow replaces the account whose changes of rights are reported to key: before, as in
-// the previous call for key, by after; nil is none. Decisions are cached for accounts that
-// somebody follows. Calls for one key must not run at the same time.
+// Follow replaces the account whose changes of rights are reported to key: before, as in the
+// previous call for key, by after; nil is none. Decisions are cached for accounts that somebody
+// follows. Calls for one key must not run at the same time.
 func (e *Executor[K]) Follow(key K, before, after *Account) {
 	if before == after || before != nil && after != nil && *before == *after {
 		return
@@ -226,8 +226,8 @@ func (e *Executor[K]) leave(key K, account Account) {
 	delete(e.accounts, account)
 }
 
-// changed drops the decisions that a change of RBAC affects, and notifies the followers.
-// Synced means that a kind was listed for the first time.
+// changed drops the decisions that a change of RBAC affects, and notifies the followers. Synced
+// means that a kind was listed for the first time.
 func (e *Executor[K]) changed(affected []dependency, synced bool) {
 	now := time.Now()
 	e.mu.Lock()

@@ -49,8 +49,8 @@ type grantee struct {
 	subject   dependency
 }
 
-// policy holds the RBAC objects of a cluster, indexed so that decisions and changes look
-// only at related objects. ClusterRoles and ClusterRoleBindings have no namespace.
+// policy holds the RBAC objects of a cluster, indexed so that decisions and changes look only at
+// related objects. ClusterRoles and ClusterRoleBindings have no namespace.
 type policy struct {
 	roles    map[types.NamespacedName][]rbacv1.PolicyRule
 	bindings map[types.NamespacedName]binding
@@ -84,8 +84,8 @@ func (p *policy) deleteRole(name types.NamespacedName) []dependency {
 	return p.affected(name)
 }
 
-// affected returns what a change of a role affects: itself, for accounts that are about to
-// bind it, and the subjects that it is bound to.
+// affected returns what a change of a role affects: itself, for accounts that are about to bind it,
+// and the subjects that it is bound to.
 func (p *policy) affected(name types.NamespacedName) []dependency {
 	dependencies := []dependency{{kind: role, name: name}}
 	for key := range p.bound[name] {
@@ -94,8 +94,8 @@ func (p *policy) affected(name types.NamespacedName) []dependency {
 	return dependencies
 }
 
-// setBinding adds or replaces a binding and returns its former and new subjects: nothing
-// if it is the same.
+// setBinding adds or replaces a binding and returns its former and new subjects: nothing if it is
+// the same.
 func (p *policy) setBinding(name types.NamespacedName, b binding) []dependency {
 	before, exists := p.bindings[name]
 	if exists && before.role == b.role && slices.Equal(before.subjects, b.subjects) {
@@ -120,9 +120,9 @@ func (p *policy) deleteBinding(name types.NamespacedName) []dependency {
 	return slices.Clone(before.subjects)
 }
 
-// allows is RBAC's decision: it reports whether a role that is bound to one of the
-// subjects, in the whole cluster or in the object's namespace, has a rule that allows verb
-// on the object. A role that does not exist allows nothing.
+// allows is RBAC's decision: it reports whether a role that is bound to one of the subjects, in the
+// whole cluster or in the object's namespace, has a rule that allows verb on the object. A role
+// that does not exist allows nothing.
 func (p *policy) allows(subjects []dependency, verb string, ref object.Ref) bool { //nolint:unparam // the tests ask for one verb
 	for _, namespace := range slices.Compact([]string{"", ref.Namespace}) {
 		for _, subject := range subjects {
@@ -137,8 +137,8 @@ func (p *policy) allows(subjects []dependency, verb string, ref object.Ref) bool
 	return false
 }
 
-// ruleAllows reports whether a rule allows verb on an object. The object is never a
-// subresource, so that "pods/status" or "*/status" in a rule does not match.
+// ruleAllows reports whether a rule allows verb on an object. The object is never a subresource, so
+// that "pods/status" or "*/status" in a rule does not match.
 func ruleAllows(rule rbacv1.PolicyRule, verb string, ref object.Ref) bool {
 	return has(rule.Verbs, rbacv1.VerbAll, verb) &&
 		has(rule.APIGroups, rbacv1.APIGroupAll, ref.Group) &&
@@ -160,8 +160,8 @@ func decodeRole(obj *unstructured.Unstructured) ([]rbacv1.PolicyRule, error) {
 	return decoded.Rules, nil
 }
 
-// decodeBinding returns the contents of a RoleBinding or ClusterRoleBinding. One that
-// cannot grant rights has no subjects.
+// decodeBinding returns the contents of a RoleBinding or ClusterRoleBinding. One that cannot grant
+// rights has no subjects.
 func decodeBinding(obj *unstructured.Unstructured) (binding, error) {
 	var decoded rbacv1.RoleBinding // a ClusterRoleBinding's fields are the same
 	fields := map[string]any{"roleRef": obj.Object["roleRef"], "subjects": obj.Object["subjects"]}

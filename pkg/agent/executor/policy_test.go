@@ -171,8 +171,8 @@ func TestWhomAChangeConcerns(t *testing.T) {
 	}
 }
 
-// TestPolicyAsScanned compares the indexed policy, under changes, with one that
-// looks at everything; and what is told to be affected with what changes.
+// TestPolicyAsScanned compares the indexed policy, under changes, with one that looks at
+// everything; and what is told to be affected with what changes.
 func TestPolicyAsScanned(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(1, 2))

@@ -33,8 +33,8 @@ func (e *Executor[K]) review(ctx context.Context, account Account, q query) (dec
 		if status.Allowed && !status.Denied {
 			continue
 		}
-		// The decision is valid despite an evaluationError, for example a binding to a role
-		// that does not exist.
+		// The decision is valid despite an evaluationError, for example a binding to a role that
+		// does not exist.
 		return decision{denied: verb, reason: cmp.Or(status.Reason, status.EvaluationError)}, nil
 	}
 	return decision{}, nil
@@ -63,9 +63,9 @@ func (e *Executor[K]) postReview(
 	return review.Status, err
 }
 
-// tryCreate is a dry run of creating an object as account. The API server refuses it if
-// the object grants rights that the account does not have, unless the verbs escalate and
-// bind allow that. Impersonating the user name of a service account includes its groups.
+// tryCreate is a dry run of creating an object as account. The API server refuses it if the object
+// grants rights that the account does not have, unless the verbs escalate and bind allow that.
+// Impersonating the user name of a service account includes its groups.
 func (e *Executor[K]) tryCreate(ctx context.Context, account Account, ref object.Ref, body []byte) (decision, error) {
 	segments := []string{"/apis", ref.Group, ref.Version}
 	if ref.Namespace != "" {

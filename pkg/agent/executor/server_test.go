@@ -13,8 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// server answers for an API server where time is not real: reviews as it is told
-// to, and watches that deliver what it is told.
+// server answers for an API server where time is not real: reviews as it is told to, and watches
+// that deliver what it is told.
 type server struct {
 	mu        sync.Mutex
 	allowed   bool

@@ -17,9 +17,9 @@ import (
 	"github.com/workwire/workwire/test/kit"
 )
 
-// TestBothModesAnswerAlike asks the API server and the evaluator of RBAC the same
-// of generated RBAC, which is changed again and again. Its resources are
-// invented, so that the rights that it hands out are no other test's.
+// TestBothModesAnswerAlike asks the API server and the evaluator of RBAC the same of generated
+// RBAC, which is changed again and again. Its resources are invented, so that the rights that it
+// hands out are no other test's.
 func TestBothModesAnswerAlike(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, true)

@@ -156,8 +156,7 @@ func TestHowLongAnswersAreKept(t *testing.T) {
 	}
 }
 
-// TestChangesEndAnswers has RBAC change, and the API server answer from before for
-// a while.
+// TestChangesEndAnswers has RBAC change, and the API server answer from before for a while.
 func TestChangesEndAnswers(t *testing.T) {
 	inBubble(t, false, false, func(c *clock) {
 		m := widget()
@@ -197,8 +196,8 @@ func TestChangesEndAnswers(t *testing.T) {
 	})
 }
 
-// TestAnswersForNewFollowers has RBAC change just before somebody follows the
-// account that it concerns.
+// TestAnswersForNewFollowers has RBAC change just before somebody follows the account that it
+// concerns.
 func TestAnswersForNewFollowers(t *testing.T) {
 	inBubble(t, false, false, func(c *clock) {
 		c.server.set(true)
@@ -297,8 +296,8 @@ func TestInMemoryWithoutWatches(t *testing.T) {
 	})
 }
 
-// TestWatchesOnlyForFollowers ends the watches with the last follower, forgets
-// its answers, and begins anew.
+// TestWatchesOnlyForFollowers ends the watches with the last follower, forgets its answers, and
+// begins anew.
 func TestWatchesOnlyForFollowers(t *testing.T) {
 	inBubble(t, false, false, func(c *clock) {
 		c.server.set(true)
@@ -327,8 +326,8 @@ func TestWatchesOnlyForFollowers(t *testing.T) {
 	})
 }
 
-// TestManyAtOnce is for the race detector: works come and go, and ask, while RBAC
-// changes. In the end every answer is that of the last RBAC.
+// TestManyAtOnce is for the race detector: works come and go, and ask, while RBAC changes. In the
+// end every answer is that of the last RBAC.
 func TestManyAtOnce(t *testing.T) {
 	inBubble(t, true, false, func(c *clock) {
 		accounts := []executor.Account{account, {Namespace: "default", Name: "executor2"}, {Namespace: "a", Name: "executor1"}}

@@ -23,8 +23,8 @@ import (
 type rbacWatch struct {
 	client dynamic.Interface
 	logger *slog.Logger
-	// changed is called, without a lock held, with what a change affects. Synced means
-	// that a kind was listed for the first time, so that anything may have changed.
+	// changed is called, without a lock held, with what a change affects. Synced means that a kind
+	// was listed for the first time, so that anything may have changed.
 	changed func(affected []dependency, synced bool)
 
 	mu     sync.Mutex
@@ -104,8 +104,8 @@ func (w *rbacWatch) watchKind(ctx context.Context, resource string) {
 	synced.Wait()
 }
 
-// evaluate decides q from the watched objects. Nothing is known until all kinds have been
-// listed, and while one cannot be watched.
+// evaluate decides q from the watched objects. Nothing is known until all kinds have been listed,
+// and while one cannot be watched.
 func (w *rbacWatch) evaluate(subjects []dependency, q query) (d decision, known bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

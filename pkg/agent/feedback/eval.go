@@ -12,10 +12,10 @@ import (
 
 // evaluate returns the values in object that match the nodes of a parsed JSONPath template.
 //
-// It replaces the evaluation of the library, which visits the fields of an object in random order, so
-// that the first of several matches differs each time, modifies the parsed nodes, returns an error
-// for null but not for a missing field, discards all matches at an empty list, and returns errors
-// that may contain values. A test verifies that both agree in all other cases.
+// It replaces the evaluation of the library, which visits the fields of an object in random order,
+// so that the first of several matches differs each time, modifies the parsed nodes, returns an
+// error for null but not for a missing field, discards all matches at an empty list, and returns
+// errors that may contain values. A test verifies that both agree in all other cases.
 func evaluate(nodes []jsonpath.Node, object any) ([]any, error) {
 	var found []any
 	for i := 0; i < len(nodes); i++ {
@@ -165,8 +165,8 @@ func children(value any) []any {
 	}
 }
 
-// descend appends value and everything in it, at any depth, that is a list or object with content or
-// a text that is not empty.
+// descend appends value and everything in it, at any depth, that is a list or object with content
+// or a text that is not empty.
 func descend(found []any, value any) []any {
 	if text, ok := value.(string); ok && text != "" {
 		return append(found, value)

@@ -45,8 +45,8 @@ func texts(t *testing.T, values []any) []string {
 	return list
 }
 
-// compare holds what we find against what the library finds. Fields that a
-// wildcard matches have no order there.
+// compare holds what we find against what the library finds. Fields that a wildcard matches have no
+// order there.
 func compare(t *testing.T, expression string, object map[string]any) (errored bool) {
 	t.Helper()
 	want, wantErr := library(expression, object)

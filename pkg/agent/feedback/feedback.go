@@ -1,12 +1,12 @@
-// Package feedback reads values from live objects according to the feedback rules of a work, for the
-// statusFeedback of its manifests.
+// Package feedback reads values from live objects according to the feedback rules of a work, for
+// the statusFeedback of its manifests.
 //
 //	reader := feedback.New(feedback.Config{RawJSON: true})
 //	values, err := reader.Values(manifest.FeedbackRules, live)
 //
 // It sends no requests and has no state except for parsed paths. The same object always results in
-// the same values in the same order, so that an unchanged object causes no publish. docs/feedback.md
-// is the guide for users.
+// the same values in the same order, so that an unchanged object causes no publish.
+// docs/feedback.md is the guide for users.
 package feedback
 
 import (
@@ -60,10 +60,11 @@ func New(config Config) *Reader {
 	return &Reader{config: config, parsed: lru.New(config.MaxPaths)}
 }
 
-// Values returns the values of obj that rules request, in the order of the rules and of the paths of a
-// rule. A missing value or null is omitted without an error. Values returns those that it found even
-// if others failed. The text of the error is that of the only failure, or "[a, b]" for several,
-// without duplicates. Values does not modify obj and does not panic, whatever obj contains.
+// Values returns the values of obj that rules request, in the order of the rules and of the paths
+// of a rule. A missing value or null is omitted without an error. Values returns those that it
+// found even if others failed. The text of the error is that of the only failure, or "[a, b]" for
+// several, without duplicates. Values does not modify obj and does not panic, whatever obj
+// contains.
 func (r *Reader) Values(rules []workv1.FeedbackRule, obj *unstructured.Unstructured) ([]workv1.FeedbackValue, error) {
 	var values []workv1.FeedbackValue
 	var errs []error

@@ -14,9 +14,9 @@ var (
 	scaled = []value{{"CurrentReplicas", ".status.currentReplicas"}, {"DesiredReplicas", ".status.desiredReplicas"}}
 )
 
-// wellKnown lists the values of a WellKnownStatus rule by kind. A path without a match has no value. The
-// first four kinds are those of OCM. The others follow the same pattern: counts have the name of
-// their field, other values the kind as prefix.
+// wellKnown lists the values of a WellKnownStatus rule by kind. A path without a match has no
+// value. The first four kinds are those of OCM. The others follow the same pattern: counts have the
+// name of their field, other values the kind as prefix.
 var wellKnown = map[schema.GroupVersionKind][]value{
 	{Group: "apps", Version: "v1", Kind: "Deployment"}: replicas,
 	{Group: "apps", Version: "v1", Kind: "DaemonSet"}: {

@@ -14,8 +14,8 @@ import (
 	"github.com/workwire/workwire/pkg/agent/feedback"
 )
 
-// whole has an object of every kind that is well known, with all its values, and
-// what is reported of it.
+// whole has an object of every kind that is well known, with all its values, and what is reported
+// of it.
 var whole = []struct{ object, want string }{
 	{
 		`{"apiVersion":"apps/v1","kind":"Deployment","status":{"availableReplicas":1,"readyReplicas":2,"replicas":3,"updatedReplicas":4}}`,

@@ -37,8 +37,8 @@ const (
 	Late
 	// Unknown: the deletion of a work that is not held. Report to the source that it is deleted.
 	Unknown
-	// Nameless: the event could not be decoded and does not identify a work, so there is nothing
-	// to report on.
+	// Nameless: the event could not be decoded and does not identify a work, so there is nothing to
+	// report on.
 	Nameless
 )
 

@@ -24,16 +24,16 @@ type Entry struct {
 	// ContentHash is that of the event with Spec; empty if it had none.
 	ContentHash string
 	// Meta is the work's metadata for status events: name, namespace and creation time from the
-	// first event that had them, labels and annotations from the last one, the original source
-	// as a label, the data type as an annotation, and the agent's finalizer (docs/protocol.md,
+	// first event that had them, labels and annotations from the last one, the original source as a
+	// label, the data type as an annotation, and the agent's finalizer (docs/protocol.md,
 	// Extensions). kubectl's last-applied annotation is removed.
 	Meta metav1.ObjectMeta
 	// Spec in force. It has no manifests before the first valid spec.
 	Spec workv1.ManifestWorkSpec
 	// Deleting is the time of the deletion, or nil. A deletion is never undone.
 	Deleting *metav1.Time
-	// Hold is set if the source does not know the work any more, and the agent keeps it all the same.
-	// A spec of the work or its recorded deletion ends the hold, and so does [Inbox.Release].
+	// Hold is set if the source does not know the work any more, and the agent keeps it all the
+	// same. A spec of the work or its recorded deletion ends the hold, and so does [Inbox.Release].
 	Hold *Hold
 	// Refusal is set if a spec newer than Spec could not be decoded. Spec stays in force, and the
 	// work's Applied condition reports the error.
@@ -53,8 +53,8 @@ type Refusal struct {
 // HasSpec reports whether a spec is in force.
 func (e *Entry) HasSpec() bool { return len(e.Spec.Workload.Manifests) > 0 }
 
-// latestGeneration returns the highest generation of e that was received, in force or refused; 0 if e is
-// nil.
+// latestGeneration returns the highest generation of e that was received, in force or refused; 0 if
+// e is nil.
 func latestGeneration(e *Entry) wire.Generation {
 	switch {
 	case e == nil:
@@ -69,8 +69,8 @@ func latestGeneration(e *Entry) wire.Generation {
 // maxMessage bounds Refusal.Message.
 const maxMessage = 4096
 
-// lastApplied is the annotation in which kubectl keeps a copy of the whole object. It is of no use in
-// a status event and can exceed the maximum size of an event's attribute.
+// lastApplied is the annotation in which kubectl keeps a copy of the whole object. It is of no use
+// in a status event and can exceed the maximum size of an event's attribute.
 const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
 
 // newEntry returns the entry after the valid spec in. held, which may be nil, is the entry before.
@@ -105,8 +105,8 @@ func keptEntry(held *Entry) *Entry {
 	return &e
 }
 
-// deletedEntry returns held after the deletion in. It keeps the time of the first deletion, but takes
-// the generation of the last one, because the source ignores statuses of other generations.
+// deletedEntry returns held after the deletion in. It keeps the time of the first deletion, but
+// takes the generation of the last one, because the source ignores statuses of other generations.
 func deletedEntry(held *Entry, in *wire.Spec) *Entry {
 	e := *held
 	e.Generation = in.Generation

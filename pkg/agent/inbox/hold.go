@@ -12,15 +12,15 @@ import (
 )
 
 const (
-	// MaxDisownedPercent is the share of a source's works, in percent, that the source may disown in one
-	// answer. A hub loses a work or two when somebody removes a finalizer; one that disowns more has
-	// probably lost its memory.
+	// MaxDisownedPercent is the share of a source's works, in percent, that the source may disown
+	// in one answer. A hub loses a work or two when somebody removes a finalizer; one that disowns
+	// more has probably lost its memory.
 	MaxDisownedPercent = 20
-	// MinDisowned is the number of disowned works from which the share counts: of one or two works, any
-	// loss is a large share.
+	// MinDisowned is the number of disowned works from which the share counts: of one or two works,
+	// any loss is a large share.
 	MinDisowned = 3
-	// AnswerQuiet is how long a source must disown no work for its answer to be complete. The messages
-	// of an answer follow each other within milliseconds.
+	// AnswerQuiet is how long a source must disown no work for its answer to be complete. The
+	// messages of an answer follow each other within milliseconds.
 	AnswerQuiet = 3 * time.Second
 )
 
@@ -40,8 +40,8 @@ type Answer struct {
 	Works int
 }
 
-// DecideHold returns the reason to hold the deletion of the disowned works of an answer, or "" to delete
-// them.
+// DecideHold returns the reason to hold the deletion of the disowned works of an answer, or "" to
+// delete them.
 func DecideHold(a Answer) string {
 	if a.Disowned >= MinDisowned && a.Disowned*100 > a.Works*MaxDisownedPercent {
 		return workv1.ReasonSourceKnowsTooFew
@@ -49,7 +49,8 @@ func DecideHold(a Answer) string {
 	return ""
 }
 
-// identityChanged reports whether in comes from another memory of the source than the spec of held did.
+// identityChanged reports whether in comes from another memory of the source than the spec of held
+// did.
 func identityChanged(held *Entry, in *wire.Spec) bool {
 	return held.SourceIdentity != "" && in.SourceIdentity != "" && held.SourceIdentity != in.SourceIdentity
 }
@@ -62,7 +63,8 @@ type answer struct {
 	last     time.Time                // when the source disowned a work last
 }
 
-// disown notes that the source of in does not know the work, with the verdict on that. b.mu must be held.
+// disown notes that the source of in does not know the work, with the verdict on that. b.mu must be
+// held.
 func (b *Inbox) disown(in *wire.Spec, verdict Verdict) {
 	a := b.answers[in.Source]
 	if a == nil {
@@ -119,8 +121,8 @@ type Decision struct {
 	Held int
 }
 
-// DecideDisowned decides on the works with verdict [Disowned] of source, once its answer is complete. Its
-// cost is linear in the works of the source, once for an answer.
+// DecideDisowned decides on the works with verdict [Disowned] of source, once its answer is
+// complete. Its cost is linear in the works of the source, once for an answer.
 func (b *Inbox) DecideDisowned(source wire.SourceID, now time.Time) Decision {
 	var d Decision
 	b.mu.Lock()
@@ -184,7 +186,8 @@ func (b *Inbox) Release(key Key) bool {
 	return held
 }
 
-// Identified notes that source, which has that identity, knows the works. Its cost is linear in uids.
+// Identified notes that source, which has that identity, knows the works. Its cost is linear in
+// uids.
 func (b *Inbox) Identified(source wire.SourceID, identity string, uids []types.UID) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -195,8 +198,8 @@ func (b *Inbox) Identified(source wire.SourceID, identity string, uids []types.U
 	}
 }
 
-// identify sets the identity of the source that knows a work, and the hash of the work's content, each
-// unless it is empty. b.mu must be held.
+// identify sets the identity of the source that knows a work, and the hash of the work's content,
+// each unless it is empty. b.mu must be held.
 func (b *Inbox) identify(e *Entry, identity, hash string) {
 	identity, hash = cmp.Or(identity, e.SourceIdentity), cmp.Or(hash, e.ContentHash)
 	if e.SourceIdentity == identity && e.ContentHash == hash || e.Deleting != nil {

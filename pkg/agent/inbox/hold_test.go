@@ -133,7 +133,8 @@ func TestChangedIdentityHoldsAtOnce(t *testing.T) {
 	}
 }
 
-// TestIdentityIsLearnt from a source that had none, or that was given another one and knows the work.
+// TestIdentityIsLearnt from a source that had none, or that was given another one and knows the
+// work.
 func TestIdentityIsLearnt(t *testing.T) {
 	b := watch(nil)
 	a := keyOf("a")

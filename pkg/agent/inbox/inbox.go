@@ -1,5 +1,5 @@
-// Package inbox holds the works that an agent has received: for each work of each source the spec in
-// force, and works that are being deleted until their source has been told.
+// Package inbox holds the works that an agent has received: for each work of each source the spec
+// in force, and works that are being deleted until their source has been told.
 //
 // [Decide] compares an event with the work that is held. An [Inbox] applies the decision, notifies
 // the workers, and acknowledges the event once the change is on disk:
@@ -16,8 +16,8 @@
 //		statuses.ReportDeleted(spec)
 //	}
 //
-// A source that does not know a work any more may have lost its memory: hold.go decides whether such a
-// work is deleted or held.
+// A source that does not know a work any more may have lost its memory: hold.go decides whether
+// such a work is deleted or held.
 //
 // Workers read entries with [Inbox.Get]. Entries are immutable.
 package inbox
@@ -55,9 +55,9 @@ func (k Key) StoreKey() string { return string(k.Source) + "\x00" + string(k.UID
 type Config struct {
 	// Store keeps the works across restarts; nil keeps them in memory only.
 	Store *statestore.Store
-	// Changed is called with the key of a work after each change of it, without locks held. It
-	// must return at once. Calls for one work can be concurrent and out of order, so Changed
-	// should read the work with Get. Required.
+	// Changed is called with the key of a work after each change of it, without locks held. It must
+	// return at once. Calls for one work can be concurrent and out of order, so Changed should read
+	// the work with Get. Required.
 	Changed func(Key)
 	// Logger; default slog.Default().
 	Logger *slog.Logger
@@ -68,8 +68,8 @@ type Change struct {
 	Key     Key
 	Verdict Verdict
 	// Superseded is the work that had the same name until now, nil if there was none. It is
-	// forgotten: its objects belong to the work that took the name, which keeps, changes or
-	// deletes them according to its own spec.
+	// forgotten: its objects belong to the work that took the name, which keeps, changes or deletes
+	// them according to its own spec.
 	Superseded *Key
 }
 
@@ -115,8 +115,8 @@ func New(c Config) *Inbox {
 // Put applies a spec event, which may be a deletion, as [Decide] says. stored is called once, when
 // the event need not be delivered again: its changes and all previous ones are on disk, or there is
 // no state directory. If the store ends before, stored receives an error and the event must not be
-// acknowledged. stored may be nil; it is called on another goroutine or before Put returns, and must
-// return at once. Put keeps in.Bundle, which must not change any more.
+// acknowledged. stored may be nil; it is called on another goroutine or before Put returns, and
+// must return at once. Put keeps in.Bundle, which must not change any more.
 func (b *Inbox) Put(in *wire.Spec, stored func(error)) Change {
 	key := Key{in.Source, in.UID}
 	change := Change{Key: key}
@@ -253,8 +253,8 @@ func (b *Inbox) Forget(key Key) (again bool) {
 }
 
 // Versions returns the works to list in a spec resync request to source (docs/protocol.md, Spec
-// resync). It lists specs in force, not refused ones, and held works without a generation, so that the
-// source sends those again. Its cost is linear in the works.
+// resync). It lists specs in force, not refused ones, and held works without a generation, so that
+// the source sends those again. Its cost is linear in the works.
 func (b *Inbox) Versions(source wire.SourceID) []wire.SpecVersion {
 	b.mu.Lock()
 	defer b.mu.Unlock()

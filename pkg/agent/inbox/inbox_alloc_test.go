@@ -11,8 +11,8 @@ import (
 	"github.com/workwire/workwire/pkg/wire"
 )
 
-// TestPutAllocates bounds what taking a spec costs: a new generation, and one that
-// is held already, which a broker may deliver any number of times.
+// TestPutAllocates bounds what taking a spec costs: a new generation, and one that is held already,
+// which a broker may deliver any number of times.
 func TestPutAllocates(t *testing.T) {
 	box := inbox.New(inbox.Config{Changed: func(inbox.Key) {}})
 	spec := wire.Spec{

@@ -90,7 +90,8 @@ func (w *watched) get(t *testing.T, key inbox.Key) *inbox.Entry {
 	return e
 }
 
-// decided checks that the works that a source has disowned are decided on once its answer is complete.
+// decided checks that the works that a source has disowned are decided on once its answer is
+// complete.
 func (w *watched) decided(t *testing.T, source wire.SourceID, reason string, want ...inbox.Key) {
 	t.Helper()
 	w.changed()
@@ -259,8 +260,7 @@ func TestAWorkKeepsItsName(t *testing.T) {
 	b.wantHolder(t, "hub", "beam", keyOf("b"))
 }
 
-// TestSourcesAreApart: two sources own works of one name, and one sends the
-// other's UID.
+// TestSourcesAreApart: two sources own works of one name, and one sends the other's UID.
 func TestSourcesAreApart(t *testing.T) {
 	b := watch(nil)
 	foe := inbox.Key{Source: "foe", UID: uidOf("a")}
@@ -337,8 +337,7 @@ func TestRefusedSpecs(t *testing.T) {
 	}
 	refuse(undecodable("a", 2, "no kind"), inbox.Older)
 
-	// A work that was never good is held to be reported, and takes no name from
-	// one that is.
+	// A work that was never good is held to be reported, and takes no name from one that is.
 	b.put(t, spec("c", 1, named("lamp")), inbox.Added, keyOf("c"))
 	failure := undecodable("d", 4, "no kind")
 	failure.Spec.Meta.Name = "lamp"
@@ -349,8 +348,7 @@ func TestRefusedSpecs(t *testing.T) {
 	b.wantHolder(t, "hub", "lamp", keyOf("c"))
 	wantSuperseded(t, b.put(t, spec("d", 5, named("lamp")), inbox.Replaced, keyOf("d"), keyOf("c")), keyOf("c"))
 
-	// A free name is taken, so that what an earlier agent has applied is not
-	// taken for nobody's.
+	// A free name is taken, so that what an earlier agent has applied is not taken for nobody's.
 	refuse(undecodable("e", 1, "no kind"), inbox.Refused, keyOf("e"))
 	b.wantHolder(t, "hub", "e", keyOf("e"))
 

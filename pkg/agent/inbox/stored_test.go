@@ -12,8 +12,8 @@ import (
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 )
 
-// FuzzRecord: what is read from the disk is a work that could have come from an
-// event, and is written as it was read.
+// FuzzRecord: what is read from the disk is a work that could have come from an event, and is
+// written as it was read.
 func FuzzRecord(f *testing.F) {
 	entry := Entry{Key: Key{"hub", "uid"}, Cluster: "quay", Generation: 2, Meta: metav1.ObjectMeta{Name: "a", Labels: map[string]string{"b": "c"}}}
 	entry.Spec.Workload.Manifests = []workv1.Manifest{{RawExtension: runtime.RawExtension{

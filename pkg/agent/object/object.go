@@ -15,8 +15,8 @@ import (
 // agent's id. The watch of each resource type selects it.
 const AgentLabel = "workwire.dev/agent"
 
-// AgentHash returns the value of [AgentLabel] for an agent: the first 16 hex digits of the SHA-256 of
-// its id, so that any id fits into a label.
+// AgentHash returns the value of [AgentLabel] for an agent: the first 16 hex digits of the SHA-256
+// of its id, so that any id fits into a label.
 func AgentHash(agentID string) string {
 	sum := sha256.Sum256([]byte(agentID))
 	return hex.EncodeToString(sum[:])[:16]
@@ -61,8 +61,8 @@ type Live struct {
 	Object *unstructured.Unstructured
 }
 
-// Newer reports whether resource version a is later than b. A version that cannot be compared, as those
-// of an aggregated API may be, counts as newer, so that the last event wins.
+// Newer reports whether resource version a is later than b. A version that cannot be compared, as
+// those of an aggregated API may be, counts as newer, so that the last event wins.
 func Newer(a, b string) bool {
 	order, err := resourceversion.CompareResourceVersion(a, b)
 	return err != nil || order > 0

@@ -22,16 +22,16 @@ type NamedConfig struct {
 	Client dynamic.Interface
 	// Max is the maximum number of watches at a time; 0 or less: none.
 	Max int
-	// Changed is called with each name that follows an object which was added, changed or deleted, or
-	// whose watch was lost. It must not block. Required.
+	// Changed is called with each name that follows an object which was added, changed or deleted,
+	// or whose watch was lost. It must not block. Required.
 	Changed func(name string)
 	// Logger, default slog.Default().
 	Logger *slog.Logger
 }
 
 // Named watches single objects by name, for objects without the label that [Objects] selects. Each
-// object costs a watch. Objects beyond the limit wait, in the order in which they were first followed,
-// until a watched object is not followed any more. It is safe for concurrent use.
+// object costs a watch. Objects beyond the limit wait, in the order in which they were first
+// followed, until a watched object is not followed any more. It is safe for concurrent use.
 type Named struct {
 	config NamedConfig
 	wake   chan struct{} // holds a token when a watch may start
@@ -42,8 +42,8 @@ type Named struct {
 	running int            // watches that have not ended
 }
 
-// namedObject is an object with followers. Named.mu guards its fields, except ref and watcher, which
-// never change.
+// namedObject is an object with followers. Named.mu guards its fields, except ref and watcher,
+// which never change.
 type namedObject struct {
 	ref       object.Ref
 	watcher   *watcher
@@ -57,8 +57,8 @@ func NewNamed(config NamedConfig) *Named {
 	return &Named{config: config, wake: make(chan struct{}, 1), objects: map[object.Ref]*namedObject{}}
 }
 
-// Run watches the followed objects until ctx ends. It returns when all watches have ended, and must be
-// called once.
+// Run watches the followed objects until ctx ends. It returns when all watches have ended, and must
+// be called once.
 func (n *Named) Run(ctx context.Context) error {
 	var watches sync.WaitGroup
 	defer watches.Wait()
@@ -77,17 +77,17 @@ func (n *Named) Run(ctx context.Context) error {
 	}
 }
 
-// Follow replaces the objects whose changes are reported to name: before, as of the previous call, by
-// after. An object is watched as long as it is followed. Calls for one name must not run at the same
-// time.
+// Follow replaces the objects whose changes are reported to name: before, as of the previous call,
+// by after. An object is watched as long as it is followed. Calls for one name must not run at the
+// same time.
 func (n *Named) Follow(name string, before, after []object.Ref) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	follow(name, before, after, n.add, n.remove)
 }
 
-// Get returns what is known of ref. That is nothing unless it is watched, and its watch has delivered
-// and goes on.
+// Get returns what is known of ref. That is nothing unless it is watched, and its watch has
+// delivered and goes on.
 func (n *Named) Get(ref object.Ref) object.Live {
 	n.mu.Lock()
 	o := n.objects[ref]

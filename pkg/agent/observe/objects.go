@@ -31,7 +31,8 @@ type ObjectsConfig struct {
 	Logger *slog.Logger
 }
 
-// Objects watches the resource types of the objects that are followed. It is safe for concurrent use.
+// Objects watches the resource types of the objects that are followed. It is safe for concurrent
+// use.
 type Objects struct {
 	config  ObjectsConfig
 	watches sync.WaitGroup
@@ -55,8 +56,8 @@ func NewObjects(config ObjectsConfig) *Objects {
 	return &Objects{config: config, types: map[schema.GroupVersionResource]*watchedType{}}
 }
 
-// Run watches the followed types until ctx ends. It returns when all watches have ended, and must be
-// called once.
+// Run watches the followed types until ctx ends. It returns when all watches have ended, and must
+// be called once.
 func (o *Objects) Run(ctx context.Context) error {
 	o.mu.Lock()
 	o.begin = func(watch func(context.Context)) context.CancelFunc {
@@ -76,9 +77,9 @@ func (o *Objects) Run(ctx context.Context) error {
 	return nil
 }
 
-// Follow replaces the objects whose changes are reported to name: before, as of the previous call, by
-// after. A type is watched as long as one of its objects is followed. Calls for one name must not run
-// at the same time.
+// Follow replaces the objects whose changes are reported to name: before, as of the previous call,
+// by after. A type is watched as long as one of its objects is followed. Calls for one name must
+// not run at the same time.
 func (o *Objects) Follow(name string, before, after []object.Ref) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -190,8 +191,8 @@ func (o *Objects) Watched(gvr schema.GroupVersionResource) bool {
 	return t != nil && t.watched()
 }
 
-// Wait returns once the watch of each type that is followed now has delivered or failed, or when ctx
-// ends.
+// Wait returns once the watch of each type that is followed now has delivered or failed, or when
+// ctx ends.
 func (o *Objects) Wait(ctx context.Context) {
 	o.mu.Lock()
 	pending := slices.Collect(maps.Values(o.types))

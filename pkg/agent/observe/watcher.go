@@ -78,8 +78,8 @@ func (w *watcher) noteResult(ctx context.Context, err error) {
 // watched reports whether the cache is filled and the watch goes on.
 func (w *watcher) watched() bool { return !w.failing.Load() && isClosed(w.cache.Synced()) }
 
-// live returns what is known of an object. That is nothing while the watch fails: what the cache has
-// may be out of date, and no event would tell.
+// live returns what is known of an object. That is nothing while the watch fails: what the cache
+// has may be out of date, and no event would tell.
 func (w *watcher) live(name types.NamespacedName) object.Live {
 	if w.failing.Load() {
 		return object.Live{}
@@ -95,7 +95,8 @@ func (w *watcher) live(name types.NamespacedName) object.Live {
 	return object.Live{}
 }
 
-// follow adds name to the objects of after, and removes it from those of before that are not in after.
+// follow adds name to the objects of after, and removes it from those of before that are not in
+// after.
 func follow(name string, before, after []object.Ref, add, remove func(string, object.Ref)) {
 	if slices.Equal(before, after) {
 		return

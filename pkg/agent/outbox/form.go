@@ -27,8 +27,8 @@ const (
 	whole form = iota
 	// withoutValues omits feedback values; a condition of each manifest that had some says so.
 	withoutValues
-	// conditionsOnly keeps the work's conditions, with truncated messages, and adds one that
-	// says that the manifests are omitted.
+	// conditionsOnly keeps the work's conditions, with truncated messages, and adds one that says
+	// that the manifests are omitted.
 	conditionsOnly
 )
 

@@ -113,8 +113,8 @@ func TestStatusMuchTooLarge(t *testing.T) {
 	})
 }
 
-// TestStatusNeverFits: a status that never fits is kept, retried with each connection, and replaced by
-// one that fits.
+// TestStatusNeverFits: a status that never fits is kept, retried with each connection, and replaced
+// by one that fits.
 func TestStatusNeverFits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &broker{size: 10}
@@ -130,8 +130,8 @@ func TestStatusNeverFits(t *testing.T) {
 	})
 }
 
-// TestGreatMetadata: labels and annotations that MQTT cannot carry in one
-// property are left out; the status is not.
+// TestGreatMetadata: labels and annotations that MQTT cannot carry in one property are left out;
+// the status is not.
 func TestGreatMetadata(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t, &broker{})

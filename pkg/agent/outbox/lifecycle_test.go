@@ -53,8 +53,8 @@ func TestFinalStatus(t *testing.T) {
 	})
 }
 
-// TestWorkIsHeldUntilDone: until the agent has forgotten a work its last status
-// is final, and a work that comes again at that moment is reported.
+// TestWorkIsHeldUntilDone: until the agent has forgotten a work its last status is final, and a
+// work that comes again at that moment is reported.
 func TestWorkIsHeldUntilDone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var r *rig

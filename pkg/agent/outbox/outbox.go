@@ -49,17 +49,17 @@ type Config struct {
 	Publisher Publisher
 	// Topic returns the topic of events for a source. Required.
 	Topic func(wire.SourceID) (string, error)
-	// Done is called with the key of a work once the broker has acknowledged its final status.
-	// The agent can then forget the work; the Outbox forgets it after Done returned, so a work
-	// that the agent holds and that has no final status here was never reported as final. Done
-	// is called on a goroutine of Run and must return soon. Required.
+	// Done is called with the key of a work once the broker has acknowledged its final status. The
+	// agent can then forget the work; the Outbox forgets it after Done returned, so a work that the
+	// agent holds and that has no final status here was never reported as final. Done is called on
+	// a goroutine of Run and must return soon. Required.
 	Done func(inbox.Key)
 	// Store keeps statuses across restarts; nil keeps them in memory only.
 	Store *statestore.Store
 	// InFlight is the maximum number of concurrent publishes, over all works. Default 64.
 	InFlight int
-	// Flush is how long Run continues to publish pending statuses after its context ended.
-	// Default 3s.
+	// Flush is how long Run continues to publish pending statuses after its context ended. Default
+	// 3s.
 	Flush time.Duration
 	// Now is the clock; default time.Now.
 	Now func() time.Time
@@ -110,13 +110,13 @@ type Status struct {
 type Stats struct {
 	// Works is the number of works with a status.
 	Works int
-	// Pending is the number of works whose newest status the broker has not acknowledged,
-	// including those in flight.
+	// Pending is the number of works whose newest status the broker has not acknowledged, including
+	// those in flight.
 	Pending int
 	// InFlight is the number of publishes in flight.
 	InFlight int
-	// Published counts statuses that the broker acknowledged, Answered those of them that
-	// answered a resync request.
+	// Published counts statuses that the broker acknowledged, Answered those of them that answered
+	// a resync request.
 	Published, Answered uint64
 	// Unchanged counts calls of Set with the status that was already set.
 	Unchanged uint64

@@ -6,8 +6,8 @@ import (
 	"github.com/workwire/workwire/pkg/wire"
 )
 
-// TestSetAllocates bounds what setting a status costs: one that says what was said
-// before, which each look at a work ends with, and another one.
+// TestSetAllocates bounds what setting a status costs: one that says what was said before, which
+// each look at a work ends with, and another one.
 func TestSetAllocates(t *testing.T) {
 	r := prepare(t, &broker{})
 	work, last := key("busy"), status(1, "as it was")

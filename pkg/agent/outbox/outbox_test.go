@@ -90,8 +90,8 @@ func TestUnchangedStatusStays(t *testing.T) {
 	})
 }
 
-// TestBurstsCoalesce: the first change is not held back, what follows while it
-// is under way becomes one.
+// TestBurstsCoalesce: the first change is not held back, what follows while it is under way becomes
+// one.
 func TestBurstsCoalesce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
@@ -206,8 +206,8 @@ func TestLostConnection(t *testing.T) {
 	})
 }
 
-// TestOldLossDoesNotCloseTheNewConnection: a publish may report the loss after
-// the next connection has begun.
+// TestOldLossDoesNotCloseTheNewConnection: a publish may report the loss after the next connection
+// has begun.
 func TestOldLossDoesNotCloseTheNewConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})

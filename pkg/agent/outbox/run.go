@@ -66,7 +66,8 @@ func (o *Outbox) Run(ctx context.Context) error {
 	}
 }
 
-// next returns the next publish to begin. If there is none, it returns whether nothing is in flight.
+// next returns the next publish to begin. If there is none, it returns whether nothing is in
+// flight.
 func (o *Outbox) next() (a *attempt, idle bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -34,8 +34,8 @@ func with(s *statestore.Store) func(*outbox.Config) { return func(c *outbox.Conf
 
 func anyWork(inbox.Key) bool { return true }
 
-// TestStatusesOutliveTheAgent: what the broker took is not sent again, what it
-// did not take is, and the sequence goes on although the clock went back.
+// TestStatusesOutliveTheAgent: what the broker took is not sent again, what it did not take is, and
+// the sequence goes on although the clock went back.
 func TestStatusesOutliveTheAgent(t *testing.T) {
 	dir := t.TempDir()
 	var last wire.SequenceID

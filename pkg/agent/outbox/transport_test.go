@@ -22,8 +22,8 @@ import (
 	"github.com/workwire/workwire/test/kit"
 )
 
-// view is the state of a source: the newest status of each work, by the rules of
-// docs/protocol.md, Ordering.
+// view is the state of a source: the newest status of each work, by the rules of docs/protocol.md,
+// Ordering.
 type view struct {
 	mu     sync.Mutex
 	newest map[types.UID]*wire.Status
@@ -106,9 +106,8 @@ func live(t *testing.T, b *memory.Broker, dir string, during func(*outbox.Outbox
 	during(out)
 }
 
-// TestSourceEndsWithTheNewest sets statuses at random while the connection comes
-// and goes, messages are doubled and the agent restarts. In the end the source
-// has the newest status of each work.
+// TestSourceEndsWithTheNewest sets statuses at random while the connection comes and goes, messages
+// are doubled and the agent restarts. In the end the source has the newest status of each work.
 func TestSourceEndsWithTheNewest(t *testing.T) {
 	broker := memory.NewBroker()
 	broker.Duplicate(1)

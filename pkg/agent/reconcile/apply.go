@@ -16,8 +16,8 @@ import (
 	"github.com/workwire/workwire/pkg/agent/strategy/ownership"
 )
 
-// apply makes the cluster hold what the work's spec declares, and reports what the cluster holds. It
-// returns after how long to do so again, 0 for when something changes.
+// apply makes the cluster hold what the work's spec declares, and reports what the cluster holds.
+// It returns after how long to do so again, 0 for when something changes.
 func (r *Reconciler) apply(ctx context.Context, logger *slog.Logger, e *entry, work *inbox.Entry) (time.Duration, error) {
 	r.Table.holdEvents(e)
 	rec := r.prepare(ctx, logger, e, work)
@@ -56,8 +56,8 @@ func (r *Reconciler) applySpec(ctx context.Context, rec *reconciliation) (time.D
 		return 0, err
 	}
 	if amw.DeletionTimestamp != nil {
-		// Somebody deleted the AppliedManifestWork. What it names goes with it, and is applied again
-		// under a new one.
+		// Somebody deleted the AppliedManifestWork. What it names goes with it, and is applied
+		// again under a new one.
 		if _, err := r.removeResources(ctx, rec.logger, rec.entry, amw, &work.Spec); err != nil {
 			return 0, err
 		}
@@ -114,7 +114,8 @@ func (r *Reconciler) applyManifests(ctx context.Context, rec *reconciliation) er
 	return errors.Join(err, rec.manifestErrors(), removalErrors(rec.removals))
 }
 
-// manifestErrors joins the errors of the manifests that were tried, and are to be retried with backoff.
+// manifestErrors joins the errors of the manifests that were tried, and are to be retried with
+// backoff.
 func (rec *reconciliation) manifestErrors() error {
 	var errs []error
 	for i := range rec.outcomes {

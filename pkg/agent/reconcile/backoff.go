@@ -38,8 +38,8 @@ func (b backoff) failed(now time.Time) backoff {
 // wait returns how long to wait from now on; 0 or less: no longer.
 func (b backoff) wait(now time.Time) time.Duration { return b.until.Sub(now) }
 
-// refusal is a manifest that could not be applied, and when to try again. Events about other objects
-// of the work, or about the same one, do not bring the next attempt forward.
+// refusal is a manifest that could not be applied, and when to try again. Events about other
+// objects of the work, or about the same one, do not bring the next attempt forward.
 type refusal struct {
 	backoff
 	outcome apply.Outcome

@@ -18,8 +18,8 @@ type completion struct {
 }
 
 // completed decides completion by the rules for condition Complete. A manifest whose object is not
-// observed is as complete as it was before: a finished Job stays complete after it was cleaned up. A
-// manifest without such a rule is not complete, whatever it was before.
+// observed is as complete as it was before: a finished Job stays complete after it was cleaned up.
+// A manifest without such a rule is not complete, whatever it was before.
 func completed(manifests []strategy.Manifest, observed []observed, wasComplete func(workv1.ManifestResourceMeta) bool) completion {
 	c := completion{manifests: make([]bool, len(manifests))}
 	ruled, incomplete := false, false

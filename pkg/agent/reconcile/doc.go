@@ -14,6 +14,7 @@
 //	}
 //
 // A reconcile is worker.go, then remove.go for a deleted work, evict.go for an AppliedManifestWork
-// without a work, keep.go for a work that its source does not know, and apply.go for all others. The last one prepares (prepare.go), applies,
-// remembers the results for the next reconcile (remember.go), and reports the status (status.go).
+// without a work, keep.go for a work that its source does not know, and apply.go for all others.
+// The last one prepares (prepare.go), applies, remembers the results for the next reconcile
+// (remember.go), and reports the status (status.go).
 package reconcile

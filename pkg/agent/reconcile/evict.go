@@ -12,9 +12,9 @@ import (
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 )
 
-// evict reconciles a name that no work has. An AppliedManifestWork of the agent with that name stays
-// for a grace period, since its source may be about to send the work, and is then deleted with its
-// objects. It returns after how long to do so again, 0 for when something changes.
+// evict reconciles a name that no work has. An AppliedManifestWork of the agent with that name
+// stays for a grace period, since its source may be about to send the work, and is then deleted
+// with its objects. It returns after how long to do so again, 0 for when something changes.
 func (r *Reconciler) evict(ctx context.Context, logger *slog.Logger, e *entry) (time.Duration, error) {
 	amw, exists := r.Applied.Get(e.name)
 	if !exists || amw.Spec.AgentID != r.AgentID {

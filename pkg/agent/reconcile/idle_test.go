@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// TestIdleComesOnceAfterMuch: not while works are reconciled, not after few, and
-// once only after many.
+// TestIdleComesOnceAfterMuch: not while works are reconciled, not after few, and once only after
+// many.
 func TestIdleComesOnceAfterMuch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var calls atomic.Int32

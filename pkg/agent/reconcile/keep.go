@@ -11,8 +11,8 @@ import (
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 )
 
-// keep reconciles a work that its source does not know, and whose deletion is held. It is applied as any
-// other work, if its spec is known, until somebody releases the deletion.
+// keep reconciles a work that its source does not know, and whose deletion is held. It is applied
+// as any other work, if its spec is known, until somebody releases the deletion.
 func (r *Reconciler) keep(ctx context.Context, logger *slog.Logger, e *entry, work *inbox.Entry) (time.Duration, error) {
 	amw, exists := r.Applied.Get(e.name)
 	switch {

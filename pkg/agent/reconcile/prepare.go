@@ -182,8 +182,8 @@ func (r *Reconciler) read(ctx context.Context, ref object.Ref) (object.Live, err
 	}
 }
 
-// observed is the object of a manifest before it is applied, and what the manifest's condition rules
-// say about it.
+// observed is the object of a manifest before it is applied, and what the manifest's condition
+// rules say about it.
 type observed struct {
 	live    object.Live
 	watched bool  // live comes from a watch of the agent's own objects
@@ -192,8 +192,8 @@ type observed struct {
 	conditions []metav1.Condition
 }
 
-// evaluate returns what the condition rules of m say about live. It does not evaluate them again for
-// the object that was observed.
+// evaluate returns what the condition rules of m say about live. It does not evaluate them again
+// for the object that was observed.
 func (o *observed) evaluate(ctx context.Context, evaluator *conditionrules.Evaluator, m *strategy.Manifest, live *unstructured.Unstructured) []metav1.Condition {
 	switch {
 	case live == nil || len(m.ConditionRules) == 0:

@@ -31,7 +31,8 @@ func (rec *reconciliation) wrote(i int) bool {
 	return outcome.Err == nil && (outcome.Action == apply.Created || outcome.Action == apply.Updated)
 }
 
-// repaired reports whether the object of manifest i was written although its manifest did not change.
+// repaired reports whether the object of manifest i was written although its manifest did not
+// change.
 func (rec *reconciliation) repaired(i int) bool {
 	return rec.wrote(i) && !rec.changed && rec.last.spec(rec.manifests[i].Ref) != nil
 }
@@ -66,8 +67,8 @@ func (r *Reconciler) notifyOthers(rec *reconciliation) {
 	}
 }
 
-// appliedSpecs maps each object to the work whose spec it was last applied from; nil if that is this
-// one for all of them.
+// appliedSpecs maps each object to the work whose spec it was last applied from; nil if that is
+// this one for all of them.
 func (rec *reconciliation) appliedSpecs() map[object.Ref]*inbox.Entry {
 	specs, all := make(map[object.Ref]*inbox.Entry, len(rec.manifests)), true
 	for i := range rec.manifests {

@@ -50,8 +50,8 @@ func (r *Reconciler) remove(ctx context.Context, logger *slog.Logger, e *entry, 
 }
 
 // removeResources removes what an AppliedManifestWork that is being deleted names, and takes its
-// finalizer off once nothing is left. It reports whether that is so. spec is the work's, and decides
-// what is orphaned; nil if it is not known.
+// finalizer off once nothing is left. It reports whether that is so. spec is the work's, and
+// decides what is orphaned; nil if it is not known.
 func (r *Reconciler) removeResources(ctx context.Context, logger *slog.Logger, e *entry, amw *workv1.AppliedManifestWork, spec *workv1.ManifestWorkSpec) (bool, error) {
 	resources, err := applied.Resources(amw)
 	if err != nil {

@@ -56,8 +56,8 @@ func (rec *reconciliation) fieldsDigest(ref object.Ref) string {
 	return rec.knownDigests[ref]
 }
 
-// fieldsDigests returns the digests that the AppliedManifestWork is to have: those of what was applied
-// or, where nothing was, those from before. Several manifests may be for one object.
+// fieldsDigests returns the digests that the AppliedManifestWork is to have: those of what was
+// applied or, where nothing was, those from before. Several manifests may be for one object.
 func (rec *reconciliation) fieldsDigests() map[object.Ref]string {
 	all := make(map[object.Ref]string, len(rec.manifests))
 	for i := range rec.outcomes {

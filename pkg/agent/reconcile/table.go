@@ -14,12 +14,12 @@ import (
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 )
 
-// Table holds everything the agent knows about a name from one reconcile to the next, and the
-// queue of names to reconcile. A name is that of an AppliedManifestWork. More than one work can
-// have a name: a work that is being deleted and the one that follows it.
+// Table holds everything the agent knows about a name from one reconcile to the next, and the queue
+// of names to reconcile. A name is that of an AppliedManifestWork. More than one work can have a
+// name: a work that is being deleted and the one that follows it.
 //
-// Events come in through the exported methods, which never block; a [Reconciler] handles them.
-// A Table is safe for concurrent use.
+// Events come in through the exported methods, which never block; a [Reconciler] handles them. A
+// Table is safe for concurrent use.
 type Table struct {
 	queue workqueue.TypedRateLimitingInterface[string]
 

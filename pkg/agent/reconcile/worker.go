@@ -26,9 +26,9 @@ func (r *Reconciler) Run(ctx context.Context) error {
 	return nil
 }
 
-// work reconciles names until the queue is shut down. A worker whose reconcile takes long is replaced by
-// another, and ends with it, so that slow works do not keep the others waiting. Slow has a token for each
-// of them.
+// work reconciles names until the queue is shut down. A worker whose reconcile takes long is
+// replaced by another, and ends with it, so that slow works do not keep the others waiting. Slow
+// has a token for each of them.
 func (r *Reconciler) work(ctx context.Context, workers *sync.WaitGroup, slow chan struct{}) {
 	for {
 		name, stopped := r.Table.queue.Get()

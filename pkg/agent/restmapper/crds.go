@@ -23,17 +23,17 @@ var crdResource = schema.GroupVersionResource{
 	Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions",
 }
 
-// definition is the part of a CustomResourceDefinition that the mapper needs. The
-// informer stores these instead of whole objects, most of which is schemas.
+// definition is the part of a CustomResourceDefinition that the mapper needs. The informer stores
+// these instead of whole objects, most of which is schemas.
 type definition struct {
 	metav1.ObjectMeta                              // name and resourceVersion
 	kind              schema.GroupKind             // zero until it is established
 	mappings          map[string]*meta.RESTMapping // by served version
 }
 
-// Run watches CustomResourceDefinitions until ctx ends. Without the right to list and
-// watch them it logs that once and retries with a backoff, while the mapper works by
-// discovery. It must be called once.
+// Run watches CustomResourceDefinitions until ctx ends. Without the right to list and watch them it
+// logs that once and retries with a backoff, while the mapper works by discovery. It must be called
+// once.
 func (m *Mapper) Run(ctx context.Context) error {
 	client := dynamic.New(m.config.Client).Resource(crdResource)
 	informer := cache.NewSharedIndexInformer(&cache.ListWatch{

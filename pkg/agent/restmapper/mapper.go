@@ -1,13 +1,13 @@
-// Package restmapper maps the kinds that manifests name to the resources that
-// serve them on the agent's cluster.
+// Package restmapper maps the kinds that manifests name to the resources that serve them on the
+// agent's cluster.
 //
-// Built-in and aggregated kinds are looked up by discovery of a single group and version, and cached.
-// Kinds of CustomResourceDefinitions come from a watch and are mapped as soon as they are established:
-// discovery documents lag behind by seconds. The watch also reports when a kind appears or disappears,
-// so that works that wait for it are retried at once.
+// Built-in and aggregated kinds are looked up by discovery of a single group and version, and
+// cached. Kinds of CustomResourceDefinitions come from a watch and are mapped as soon as they are
+// established: discovery documents lag behind by seconds. The watch also reports when a kind
+// appears or disappears, so that works that wait for it are retried at once.
 //
-// It does not use client-go's restmapper package, which fetches the whole discovery
-// document on each miss and cannot follow CustomResourceDefinitions.
+// It does not use client-go's restmapper package, which fetches the whole discovery document on
+// each miss and cannot follow CustomResourceDefinitions.
 //
 //	mapper := restmapper.New(restmapper.Config{Client: client, Changed: retry, Logger: logger})
 //	go mapper.Run(ctx)
@@ -38,22 +38,22 @@ import (
 
 const (
 	defaultMissInterval = 3 * time.Second
-	// removalGrace is how long discovery is not trusted for a kind whose
-	// CustomResourceDefinition was deleted. Discovery lags behind by less than this.
+	// removalGrace is how long discovery is not trusted for a kind whose CustomResourceDefinition
+	// was deleted. Discovery lags behind by less than this.
 	removalGrace = 15 * time.Second
 )
 
 // Config configures [New].
 type Config struct {
-	// Client for the agent's cluster, made from a configuration that
-	// dynamic.ConfigFor returned. Required.
+	// Client for the agent's cluster, made from a configuration that dynamic.ConfigFor returned.
+	// Required.
 	Client rest.Interface
-	// Changed is called when the kind of a CustomResourceDefinition appears,
-	// disappears or is served differently, and once for each of them at start. It is
-	// called from one goroutine and must not block. Optional.
+	// Changed is called when the kind of a CustomResourceDefinition appears, disappears or is
+	// served differently, and once for each of them at start. It is called from one goroutine and
+	// must not block. Optional.
 	Changed func(schema.GroupKind)
-	// MissInterval is the minimum time between two discovery requests for one group
-	// and version while a kind is not found in it or the request fails. Default: 3 s.
+	// MissInterval is the minimum time between two discovery requests for one group and version
+	// while a kind is not found in it or the request fails. Default: 3 s.
 	MissInterval time.Duration
 	// Clock, default the real one.
 	Clock clock.PassiveClock
@@ -61,8 +61,8 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// Mapper maps kinds to resources. It is safe for concurrent use, before and
-// while Run runs; without Run it works by discovery alone.
+// Mapper maps kinds to resources. It is safe for concurrent use, before and while Run runs; without
+// Run it works by discovery alone.
 type Mapper struct {
 	config Config
 
@@ -73,8 +73,8 @@ type Mapper struct {
 	discovered map[schema.GroupVersion]*discovery
 }
 
-// discovery is the last known content of one group and version. Mapper.mu guards
-// its fields, except for request.
+// discovery is the last known content of one group and version. Mapper.mu guards its fields, except
+// for request.
 type discovery struct {
 	request chan struct{} // holds a token while a discovery request is in progress
 	kinds   map[string]*meta.RESTMapping
@@ -121,10 +121,10 @@ func (e *noMatchError) Error() string {
 
 func (e *noMatchError) Unwrap() error { return &e.NoKindMatchError }
 
-// RESTMapping returns the resource that serves a kind; it is shared and must not be changed. The error
-// wraps a [*meta.NoKindMatchError] if the cluster does not serve the kind; any other error is of a
-// failed request and may be temporary. A cached kind costs no request. Concurrent misses share one
-// request for each group and version in [Config.MissInterval].
+// RESTMapping returns the resource that serves a kind; it is shared and must not be changed. The
+// error wraps a [*meta.NoKindMatchError] if the cluster does not serve the kind; any other error is
+// of a failed request and may be temporary. A cached kind costs no request. Concurrent misses share
+// one request for each group and version in [Config.MissInterval].
 func (m *Mapper) RESTMapping(ctx context.Context, gvk schema.GroupVersionKind) (*meta.RESTMapping, error) {
 	mapping, miss, err := m.lookup(gvk)
 	if miss == nil {
@@ -145,8 +145,8 @@ func (m *Mapper) RESTMapping(ctx context.Context, gvk schema.GroupVersionKind) (
 	return nil, fmt.Errorf("find the resource of %s: %w", gvk, context.Cause(ctx))
 }
 
-// Forget drops the discovery result of a group and version. Call it when the API
-// server answers that it does not serve a resource, for example after an upgrade.
+// Forget drops the discovery result of a group and version. Call it when the API server answers
+// that it does not serve a resource, for example after an upgrade.
 func (m *Mapper) Forget(gv schema.GroupVersion) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -204,9 +204,9 @@ func (m *Mapper) discover(ctx context.Context, gv schema.GroupVersion, entry *di
 	}
 }
 
-// fetch requests the resources of one group and version. A group and version that
-// the cluster does not serve has none. client-go's discovery client is no help: it
-// hides that a request for the core group was forbidden.
+// fetch requests the resources of one group and version. A group and version that the cluster does
+// not serve has none. client-go's discovery client is no help: it hides that a request for the core
+// group was forbidden.
 func (m *Mapper) fetch(ctx context.Context, gv schema.GroupVersion) (map[string]*meta.RESTMapping, error) {
 	path := []string{"/apis", gv.Group, gv.Version}
 	if gv.Group == "" {

@@ -32,8 +32,7 @@ func TestMain(m *testing.M) {
 	})
 }
 
-// discovery is an API server that serves discovery documents and counts the
-// requests for them.
+// discovery is an API server that serves discovery documents and counts the requests for them.
 type discovery struct {
 	requests atomic.Int64
 	gate     chan struct{} // not nil: each answer waits for a token
@@ -295,8 +294,7 @@ func TestDefinitions(t *testing.T) {
 	do(t, admin.Post().SetHeader("Content-Type", "application/json").AbsPath("/apis", group, "v1", "namespaces", "default", "gadgets").
 		Body([]byte(`{"apiVersion":"`+group+`/v1","kind":"Gadget","metadata":{"name":"g"}}`)))
 
-	// A second definition that wants the same kind is not accepted, and its end
-	// does not matter.
+	// A second definition that wants the same kind is not accepted, and its end does not matter.
 	do(t, admin.Post().SetHeader("Content-Type", "application/json").AbsPath(definitions).Body([]byte(fmt.Sprintf(definition, "gizmos", group, "Gadget", "Cluster"))))
 	do(t, admin.Delete().AbsPath(definitions, "gizmos."+group))
 	do(t, admin.Patch("application/merge-patch+json").AbsPath(definitions, "gadgets."+group).
@@ -316,8 +314,7 @@ func TestDefinitions(t *testing.T) {
 	}
 }
 
-// Without the right to watch definitions discovery does it, and one line is
-// logged.
+// Without the right to watch definitions discovery does it, and one line is logged.
 func TestForbidden(t *testing.T) {
 	plane.Require(t)
 	admin := kit.RESTClient(t, plane.REST())

@@ -29,7 +29,8 @@ func (s *Session) runDecisions(ctx context.Context) error {
 	}
 }
 
-// logDecision logs what was decided on the works that source does not know, in one line for an answer.
+// logDecision logs what was decided on the works that source does not know, in one line for an
+// answer.
 func (s *Session) logDecision(source wire.SourceID, d inbox.Decision) {
 	held := map[string]int{workv1.ReasonSourceIdentityChanged: d.Held}
 	if d.Reason != "" {

@@ -12,8 +12,8 @@ import (
 	"github.com/workwire/workwire/pkg/wire"
 )
 
-// Run publishes presence and resync requests, and has works decided on that their source does not know,
-// until ctx ends. It must be called once.
+// Run publishes presence and resync requests, and has works decided on that their source does not
+// know, until ctx ends. It must be called once.
 func (s *Session) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return s.runAsks(ctx) })

@@ -15,8 +15,8 @@ const maxRetryInterval = 10 * time.Minute
 
 // resyncTracker remembers which sources have answered a resync request since the agent started.
 // Each request names the probe, a work that no source has. By the protocol the answer to it is its
-// deletion, so that a source which has no works, or no news, answers as well (docs/protocol.md, Spec
-// resync). A resyncTracker is safe for concurrent use.
+// deletion, so that a source which has no works, or no news, answers as well (docs/protocol.md,
+// Spec resync). A resyncTracker is safe for concurrent use.
 type resyncTracker struct {
 	probe types.UID
 
@@ -49,9 +49,9 @@ func (t *resyncTracker) noteRequest(source wire.SourceID) []wire.SpecVersion {
 	return []wire.SpecVersion{{UID: t.probe}}
 }
 
-// retryAfter returns how long to wait before a silent source is asked again; 0 means now, and counts
-// as a retry. A request is lost if the source was not connected. The wait starts with first and
-// doubles.
+// retryAfter returns how long to wait before a silent source is asked again; 0 means now, and
+// counts as a retry. A request is lost if the source was not connected. The wait starts with first
+// and doubles.
 func (t *resyncTracker) retryAfter(source wire.SourceID, first time.Duration, now time.Time) time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -1,8 +1,9 @@
-// Package slots bounds how many tasks run at a time, so that slow ones do not keep quick ones waiting.
+// Package slots bounds how many tasks run at a time, so that slow ones do not keep quick ones
+// waiting.
 //
 // A task that runs for long moves to a second, larger pool and leaves its slot to the next one: a
-// webhook that hangs occupies a slot for a second, not for as long as it hangs. While the second pool
-// is full, slow tasks keep their slots.
+// webhook that hangs occupies a slot for a second, not for as long as it hangs. While the second
+// pool is full, slow tasks keep their slots.
 //
 //	pool := slots.New(16)
 //	release, err := pool.Acquire(ctx)

@@ -36,8 +36,8 @@ const (
 )
 
 const (
-	// format is the version of the file's layout. Raise it with a change that an older agent
-	// would misread.
+	// format is the version of the file's layout. Raise it with a change that an older agent would
+	// misread.
 	format   = 1
 	fileName = "state.db"
 	// lockTimeout gives an agent that is being replaced time to end.
@@ -56,9 +56,9 @@ type Config struct {
 
 // Open opens the state file in the state directory, and creates both if they do not exist. Its
 // errors say what to do when the directory cannot be written, another process holds the file, or a
-// later version of the agent wrote it. A damaged file is set aside as state.db.damaged-TIME, and the
-// agent fetches every work again. A full or read-only disk is no error: the store then holds nothing,
-// and keeps what is written to it in memory until it can write to the file.
+// later version of the agent wrote it. A damaged file is set aside as state.db.damaged-TIME, and
+// the agent fetches every work again. A full or read-only disk is no error: the store then holds
+// nothing, and keeps what is written to it in memory until it can write to the file.
 func Open(config Config) (*statestore.Store, error) {
 	if config.Dir == "" {
 		return nil, errors.New("open state store: no directory given")
@@ -99,6 +99,6 @@ func checkFormat(meta *bbolt.Bucket) error {
 }
 
 // Run commits what is written to s until ctx ends, then what is left, and closes s. While commits
-// fail, for instance because the disk is full, the agent goes on in memory. Run returns the error of
-// the last commit. Run must be called once, and its context must end after those of the writers.
+// fail, for instance because the disk is full, the agent goes on in memory. Run returns the error
+// of the last commit. Run must be called once, and its context must end after those of the writers.
 func Run(ctx context.Context, s *statestore.Store) error { return errors.Join(s.Keep(ctx), s.Close()) }

@@ -174,8 +174,8 @@ func TestRunReportsTheLastFailure(t *testing.T) {
 	}
 }
 
-// TestFullDisk: while the disk is full, barriers pass, Err says so, and the log does once; when there
-// is room again, everything is written.
+// TestFullDisk: while the disk is full, barriers pass, Err says so, and the log does once; when
+// there is room again, everything is written.
 func TestFullDisk(t *testing.T) {
 	disk := kit.NewDisk(t, 4<<20)
 	var log kit.Log
@@ -206,8 +206,8 @@ func TestFullDisk(t *testing.T) {
 	wantSpecs(t, open(t, disk.Dir), map[string]string{"before": "1", "large": large, "after": "1"})
 }
 
-// TestReadOnlyDisk: a store that cannot be opened for writing works in memory, and replaces the file,
-// which it has not read, once it can.
+// TestReadOnlyDisk: a store that cannot be opened for writing works in memory, and replaces the
+// file, which it has not read, once it can.
 func TestReadOnlyDisk(t *testing.T) {
 	disk := kit.NewDisk(t, 4<<20)
 	s := open(t, disk.Dir)

@@ -15,8 +15,8 @@ import (
 // maxFieldManager is the maximum number of characters that the API server accepts.
 const maxFieldManager = 128
 
-// clean removes the fields of a manifest that are not for the cluster, and returns the
-// field manager that it names.
+// clean removes the fields of a manifest that are not for the cluster, and returns the field
+// manager that it names.
 func clean(desired *unstructured.Unstructured) (fieldManager string, err error) {
 	dropNullTimestamps(desired.Object)
 	metadata, _ := desired.Object["metadata"].(map[string]any)
@@ -32,8 +32,8 @@ func clean(desired *unstructured.Unstructured) (fieldManager string, err error) 
 	return fieldManager, mergeStringData(desired)
 }
 
-// dropNullTimestamps removes creationTimestamp: null, which encoders of typed objects
-// leave behind, at every level.
+// dropNullTimestamps removes creationTimestamp: null, which encoders of typed objects leave behind,
+// at every level.
 func dropNullTimestamps(value any) {
 	switch value := value.(type) {
 	case map[string]any:
@@ -79,8 +79,8 @@ func validateFieldManager(field, manager string) error {
 	return nil
 }
 
-// mergeStringData merges a Secret's stringData into data, as the API server does, so that
-// it can be compared with the live object.
+// mergeStringData merges a Secret's stringData into data, as the API server does, so that it can be
+// compared with the live object.
 func mergeStringData(desired *unstructured.Unstructured) error {
 	kind := desired.GroupVersionKind()
 	plain, ok := desired.Object["stringData"].(map[string]any)

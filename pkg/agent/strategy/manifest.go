@@ -1,6 +1,6 @@
-// Package strategy reads the manifests of a work and the options that its spec sets for
-// them: update strategy, ignoreFields, ownership and rules. [Parse] returns one [Manifest]
-// each; [Ranks] returns the order in which they are applied.
+// Package strategy reads the manifests of a work and the options that its spec sets for them:
+// update strategy, ignoreFields, ownership and rules. [Parse] returns one [Manifest] each; [Ranks]
+// returns the order in which they are applied.
 //
 // The packages below it carry the update strategies out. Imports go one way:
 //
@@ -31,23 +31,23 @@ import (
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 )
 
-// Manifest is one manifest of a spec with the options that the spec sets for it. It is
-// not changed after [Parse].
+// Manifest is one manifest of a spec with the options that the spec sets for it. It is not changed
+// after [Parse].
 type Manifest struct {
 	// Meta identifies the manifest in the work's status. Unknown fields are empty.
 	Meta workv1.ManifestResourceMeta
-	// Ref names the object. It is zero if the manifest cannot be read or the cluster
-	// does not serve its kind.
+	// Ref names the object. It is zero if the manifest cannot be read or the cluster does not serve
+	// its kind.
 	Ref object.Ref
 	// Desired is the object to apply, without the fields that are not for the cluster:
-	// metadata.uid, managedFields, selfLink, options and null timestamps. A Secret's
-	// stringData is merged into data. Nil if the manifest cannot be read.
+	// metadata.uid, managedFields, selfLink, options and null timestamps. A Secret's stringData is
+	// merged into data. Nil if the manifest cannot be read.
 	Desired *unstructured.Unstructured
-	// Hash is the digest of Desired: 16 hex digits of its SHA-256. Two manifests for one
-	// object are the same if their hashes are.
+	// Hash is the digest of Desired: 16 hex digits of its SHA-256. Two manifests for one object are
+	// the same if their hashes are.
 	Hash string
-	// Owned reports whether the object belongs to the work and is deleted with it, as the
-	// work's deleteOption says.
+	// Owned reports whether the object belongs to the work and is deleted with it, as the work's
+	// deleteOption says.
 	Owned bool
 	// Strategy is the update strategy; never empty.
 	Strategy workv1.UpdateStrategyType
@@ -57,17 +57,17 @@ type Manifest struct {
 	FieldManager string
 	// Ignored is set if the manifest has ignoreFields; for ServerSideApply.
 	Ignored *Ignored
-	// RecreateOnImmutable allows the object to be deleted and created again when the API
-	// server refuses an update because fields are immutable. An annotation sets it.
+	// RecreateOnImmutable allows the object to be deleted and created again when the API server
+	// refuses an update because fields are immutable. An annotation sets it.
 	RecreateOnImmutable bool
-	// FeedbackRules, FeedbackScrapeType and ConditionRules are those of the first option
-	// that sets them.
+	// FeedbackRules, FeedbackScrapeType and ConditionRules are those of the first option that sets
+	// them.
 	FeedbackRules      []workv1.FeedbackRule
 	FeedbackScrapeType workv1.FeedbackScrapeType
 	ConditionRules     []workv1.ConditionRule
-	// Err is the reason why the manifest cannot be applied, nil if it can. Its text goes
-	// into the condition. It wraps a *meta.NoKindMatchError for a kind that the cluster
-	// does not serve, and an *ignore.Error for invalid ignoreFields.
+	// Err is the reason why the manifest cannot be applied, nil if it can. Its text goes into the
+	// condition. It wraps a *meta.NoKindMatchError for a kind that the cluster does not serve, and
+	// an *ignore.Error for invalid ignoreFields.
 	Err error
 }
 
@@ -84,8 +84,9 @@ type Ignored struct {
 // Mapping returns the resource that serves a kind.
 type Mapping func(schema.GroupVersionKind) (*meta.RESTMapping, error)
 
-// Parse returns the manifests of a spec, in its order. A manifest that cannot be applied has Err set
-// and does not affect the others. Mapping is called once for each manifest whose kind is readable.
+// Parse returns the manifests of a spec, in its order. A manifest that cannot be applied has Err
+// set and does not affect the others. Mapping is called once for each manifest whose kind is
+// readable.
 func Parse(spec *workv1.ManifestWorkSpec, mapping Mapping) []Manifest {
 	manifests := make([]Manifest, len(spec.Workload.Manifests))
 	compiled := compiledFields{}

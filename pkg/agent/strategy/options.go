@@ -12,9 +12,9 @@ import (
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 )
 
-// configure sets the options of the spec on a manifest: ownership, strategy and rules.
-// Each of updateStrategy, feedbackRules (with their scrape type) and conditionRules comes
-// as a whole from the first option that sets it.
+// configure sets the options of the spec on a manifest: ownership, strategy and rules. Each of
+// updateStrategy, feedbackRules (with their scrape type) and conditionRules comes as a whole from
+// the first option that sets it.
 func (m *Manifest) configure(spec *workv1.ManifestWorkSpec, compiled compiledFields) {
 	m.Owned = Owned(m.Meta, spec.DeleteOption)
 	var strategy *workv1.UpdateStrategy
@@ -73,8 +73,8 @@ func (m *Manifest) setStrategy(strategy *workv1.UpdateStrategy) error {
 	if err := validateFieldManager("serverSideApply.fieldManager", manager); err != nil {
 		return err
 	}
-	// The hub's schema sets the default, so that the default does not contradict another
-	// value in the manifest.
+	// The hub's schema sets the default, so that the default does not contradict another value in
+	// the manifest.
 	if m.FieldManager == "" {
 		m.FieldManager = manager
 	} else if manager != "" && manager != workv1.DefaultFieldManager && manager != m.FieldManager {
@@ -84,8 +84,8 @@ func (m *Manifest) setStrategy(strategy *workv1.UpdateStrategy) error {
 	return nil
 }
 
-// compiledFields caches the compiled ignoreFields of a spec by strategy, which several
-// manifests may share.
+// compiledFields caches the compiled ignoreFields of a spec by strategy, which several manifests
+// may share.
 type compiledFields map[*workv1.UpdateStrategy]compileResult
 
 type compileResult struct {
@@ -93,7 +93,8 @@ type compileResult struct {
 	err    error
 }
 
-// setIgnored sets Ignored if the strategy has ignoreFields. From is the manifest as the spec has it.
+// setIgnored sets Ignored if the strategy has ignoreFields. From is the manifest as the spec has
+// it.
 func (m *Manifest) setIgnored(strategy *workv1.UpdateStrategy, from *workv1.Manifest, compiled compiledFields) error {
 	if strategy.ServerSideApply == nil || len(strategy.ServerSideApply.IgnoreFields) == 0 {
 		return nil
@@ -141,8 +142,8 @@ func (m *Manifest) without(ignored *ignore.Fields, from *workv1.Manifest) (*Igno
 	return &Ignored{Fields: ignored, Rest: rest, Hash: hash}, nil
 }
 
-// Owned reports whether an object is deleted with its work, as the work's deleteOption says, which may
-// be nil. An orphaning rule may name the resource by its plural or by its kind.
+// Owned reports whether an object is deleted with its work, as the work's deleteOption says, which
+// may be nil. An orphaning rule may name the resource by its plural or by its kind.
 func Owned(meta workv1.ManifestResourceMeta, option *workv1.DeleteOption) bool {
 	switch {
 	case option == nil:
@@ -185,9 +186,9 @@ func matchesPattern(pattern, text string) bool {
 	return true
 }
 
-// rejectDuplicates sets Err on all but the last of several different manifests for one
-// object: applied in turn they would undo each other forever. Manifests for server-side
-// apply may share an object if their field managers differ.
+// rejectDuplicates sets Err on all but the last of several different manifests for one object:
+// applied in turn they would undo each other forever. Manifests for server-side apply may share an
+// object if their field managers differ.
 func rejectDuplicates(manifests []Manifest) {
 	type identity struct{ group, resource, namespace, name, manager string }
 	last := make(map[identity]int, len(manifests))

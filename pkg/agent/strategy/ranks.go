@@ -31,8 +31,9 @@ func ranksByKind(ranks [][]string) map[string]int {
 }
 
 // Ranks returns the order of applying: groups of indexes of manifests, namespaces and definitions
-// first, then roles, and so on. Each group is applied after the one before; within a group the order
-// does not matter. Groups are in spec order and not empty. Manifests with Err set are included.
+// first, then roles, and so on. Each group is applied after the one before; within a group the
+// order does not matter. Groups are in spec order and not empty. Manifests with Err set are
+// included.
 func Ranks(manifests []Manifest) [][]int {
 	var byRank [lastRank + 1][]int
 	for i := range manifests {

@@ -29,9 +29,9 @@ import (
 	"github.com/workwire/workwire/pkg/agent/object"
 )
 
-// Cache holds the objects of one resource type. It implements the store of a reflector; [Cache.Learn]
-// and [Cache.Forget] add the results of writes. It is safe for concurrent use. Objects are held
-// compressed; the caller owns each object returned.
+// Cache holds the objects of one resource type. It implements the store of a reflector;
+// [Cache.Learn] and [Cache.Forget] add the results of writes. It is safe for concurrent use.
+// Objects are held compressed; the caller owns each object returned.
 type Cache[T interface {
 	metav1.Object
 	runtime.Object
@@ -187,8 +187,8 @@ func (c *Cache[T]) Update(object any) error {
 	return nil
 }
 
-// skip reports whether version of an object is already known, and if so lets the watch pass it. Most
-// events are the echo of a write, which need not be encoded again.
+// skip reports whether version of an object is already known, and if so lets the watch pass it.
+// Most events are the echo of a write, which need not be encoded again.
 func (c *Cache[T]) skip(name types.NamespacedName, version string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -205,8 +205,8 @@ func (c *Cache[T]) isNewer(name types.NamespacedName, version string) bool {
 	return !exists || object.Newer(version, known.version)
 }
 
-// Delete implements [cache.ReflectorStore]. last is the last state, with the resource version of the
-// deletion.
+// Delete implements [cache.ReflectorStore]. last is the last state, with the resource version of
+// the deletion.
 func (c *Cache[T]) Delete(last any) error {
 	typed, err := c.typed(last)
 	if err != nil {
@@ -228,8 +228,8 @@ func (c *Cache[T]) Delete(last any) error {
 	return nil
 }
 
-// Replace implements [cache.ReflectorStore]. list has all objects as of version. What is known to be
-// newer stays.
+// Replace implements [cache.ReflectorStore]. list has all objects as of version. What is known to
+// be newer stays.
 func (c *Cache[T]) Replace(list []any, version string) error {
 	items := make(map[types.NamespacedName]item, len(list))
 	for _, object := range list {

@@ -120,8 +120,8 @@ func TestCacheKeepsTheNewest(t *testing.T) {
 	})
 }
 
-// TestLearntObjectIsFound: after Learn, Get returns that version or a later one, also while the watch
-// delivers the same.
+// TestLearntObjectIsFound: after Learn, Get returns that version or a later one, also while the
+// watch delivers the same.
 func TestLearntObjectIsFound(t *testing.T) {
 	t.Parallel()
 	cache := New(blank, func(types.NamespacedName, string) {})
@@ -147,8 +147,8 @@ func TestLearntObjectIsFound(t *testing.T) {
 	}
 }
 
-// TestCacheConverges: responses to writes arrive late and in any order while a watch delivers the true
-// history. In the end the cache has the true state.
+// TestCacheConverges: responses to writes arrive late and in any order while a watch delivers the
+// true history. In the end the cache has the true state.
 func TestCacheConverges(t *testing.T) {
 	for seed := range uint64(300) {
 		rng := rand.New(rand.NewPCG(seed, 1))

@@ -27,8 +27,8 @@ import (
 )
 
 const (
-	// keepAlive of all connections. (One second is too little for work-broker, which
-	// rounds the half of it down.)
+	// keepAlive of all connections. (One second is too little for work-broker, which rounds the
+	// half of it down.)
 	keepAlive = 2 * time.Second
 	// slack is for the machine, which may be busy.
 	slack = 5 * time.Second
@@ -56,8 +56,7 @@ func (nothing) AgentAhead(types.UID, wire.Generation) bool                      
 // net is how the hub and the agent reach a broker.
 type net struct {
 	hub, agent func(testing.TB) transport.Transport
-	// cut has the agent's connection break, as the network does it, and restore ends
-	// that.
+	// cut has the agent's connection break, as the network does it, and restore ends that.
 	cut, restore func()
 	// noticed is how long the broker may take to notice a cut.
 	noticed time.Duration
@@ -76,8 +75,7 @@ func overMemory(testing.TB) net {
 	}
 }
 
-// overTCP has the agent speak through what can be made a black hole: its broker
-// learns of nothing.
+// overTCP has the agent speak through what can be made a black hole: its broker learns of nothing.
 func overTCP(noticed time.Duration, start func(testing.TB, []broker.User) *brokertest.Running) func(testing.TB) net {
 	return func(t testing.TB) net {
 		b := start(t, []broker.User{
@@ -132,8 +130,7 @@ func (w *world) hub(tr transport.Transport, change ...func(*clusters.Config)) *f
 	return f
 }
 
-// agent runs the agent of the cluster. It has no works, and so nothing to say but
-// that it is there.
+// agent runs the agent of the cluster. It has no works, and so nothing to say but that it is there.
 func (w *world) agent(tr transport.Transport) (stop func()) {
 	w.Helper()
 	a, err := agent.New(agent.Config{
@@ -146,8 +143,8 @@ func (w *world) agent(tr transport.Transport) (stop func()) {
 	return kit.Run(w, "agent", a.Run)
 }
 
-// A real agent starts, is cut off, comes back, stops, starts again, and the hub and
-// the broker start anew: the ManagedCluster tells, in time.
+// A real agent starts, is cut off, comes back, stops, starts again, and the hub and the broker
+// start anew: the ManagedCluster tells, in time.
 func TestAgent(t *testing.T) {
 	for kind, over := range map[string]func(testing.TB) net{
 		"memory": overMemory,

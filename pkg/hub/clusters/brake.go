@@ -10,17 +10,17 @@ import (
 	"github.com/workwire/workwire/pkg/wire"
 )
 
-// The fleet brake: while at least brakeMin clusters, and at least brakePercent of the clusters that were
-// present until lately, are absent at the same time, the fault is taken to be the broker's, the network's
-// or the hub's, and no cluster gets the taint unreachable. The node lifecycle controller of Kubernetes has
-// the same limits for the nodes of a zone.
+// The fleet brake: while at least brakeMin clusters, and at least brakePercent of the clusters that
+// were present until lately, are absent at the same time, the fault is taken to be the broker's,
+// the network's or the hub's, and no cluster gets the taint unreachable. The node lifecycle
+// controller of Kubernetes has the same limits for the nodes of a zone.
 const (
 	brakeMin     = 3
 	brakePercent = 55
 )
 
-// census counts the accepted clusters that the brake goes by. Those that were never heard from, and those
-// that have the taint already, are in neither number.
+// census counts the accepted clusters that the brake goes by. Those that were never heard from, and
+// those that have the taint already, are in neither number.
 type census struct {
 	present int
 	absent  int // within the grace, or held by the brake
@@ -106,8 +106,8 @@ func (x *clusterIndex) recount(name wire.ClusterName, e *entry, now time.Time) {
 	}
 }
 
-// delayTaints has no taint set before a time, and all absent clusters reconciled: once per release of the
-// brake and per connection. mu is held.
+// delayTaints has no taint set before a time, and all absent clusters reconciled: once per release
+// of the brake and per connection. mu is held.
 func (x *clusterIndex) delayTaints(until time.Time) {
 	if until.After(x.taintsFrom) {
 		x.taintsFrom = until

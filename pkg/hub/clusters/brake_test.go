@@ -12,8 +12,9 @@ import (
 	"github.com/workwire/workwire/pkg/wire"
 )
 
-// The taint comes when the grace has passed since the transition of the condition, and not while the hub
-// has no connection or the fleet brake is engaged. It goes as soon as the cluster is present.
+// The taint comes when the grace has passed since the transition of the condition, and not while
+// the hub has no connection or the fleet brake is engaged. It goes as soon as the cluster is
+// present.
 func TestGrace(t *testing.T) {
 	const unreachable, grace = clusterv1.ManagedClusterTaintUnreachable, 5 * time.Minute
 	p := policy{limits: newLimits(time.Minute, 5*time.Minute, grace)}
@@ -71,7 +72,8 @@ func TestBrakes(t *testing.T) {
 	}
 }
 
-// fleetOf is an index of n accepted clusters that are present, with a connected hub and a grace of 5 minutes.
+// fleetOf is an index of n accepted clusters that are present, with a connected hub and a grace of
+// 5 minutes.
 func fleetOf(n int) *testIndex {
 	x := newTestIndex(policy{autoRegister: true, limits: newLimits(time.Minute, 5*time.Minute, 5*time.Minute)})
 	x.connectionChanged(true, start)
@@ -87,8 +89,8 @@ func fleetOf(n int) *testIndex {
 	return x
 }
 
-// The brake follows the census: engaged by many clusters at once, released when enough are back; then the
-// grace begins again for the others, which are queued.
+// The brake follows the census: engaged by many clusters at once, released when enough are back;
+// then the grace begins again for the others, which are queued.
 func TestBrakeFollowsTheCensus(t *testing.T) {
 	x := fleetOf(10)
 	leave := func(from, to int, session string, there bool) {

@@ -35,14 +35,15 @@ const (
 	maxBackoff = 10 * time.Second
 )
 
-// Listener is notified by [Clusters]. Its methods must not block, and may call any method of Clusters.
+// Listener is notified by [Clusters]. Its methods must not block, and may call any method of
+// Clusters.
 type Listener interface {
 	// AcceptanceChanged is called when [Clusters.Accepted] may have changed for a cluster.
 	AcceptanceChanged(cluster wire.ClusterName)
-	// ProbeCluster is called when an agent should send a message if it can: one that does not announce
-	// itself and is silent for half of [Config.Silence], and one that has not sent a message within a
-	// quarter of a keepalive after the hub connected. A status resync request does, since agents that
-	// announce themselves then do so again.
+	// ProbeCluster is called when an agent should send a message if it can: one that does not
+	// announce itself and is silent for half of [Config.Silence], and one that has not sent a
+	// message within a quarter of a keepalive after the hub connected. A status resync request
+	// does, since agents that announce themselves then do so again.
 	ProbeCluster(cluster wire.ClusterName)
 }
 
@@ -54,24 +55,25 @@ type Config struct {
 	Client versioned.Interface
 	// Namespaces creates the namespaces of clusters; required with AutoRegister.
 	Namespaces corev1client.NamespaceInterface
-	// AutoRegister creates a ManagedCluster and a namespace for each cluster that is heard from for the
-	// first time. Without it a cluster that has no ManagedCluster is accepted.
+	// AutoRegister creates a ManagedCluster and a namespace for each cluster that is heard from for
+	// the first time. Without it a cluster that has no ManagedCluster is accepted.
 	AutoRegister bool
-	// AutoAccept creates ManagedClusters that are accepted. Those that exist, and those of a cluster whose
-	// ManagedCluster was deleted, are left to the administrator.
+	// AutoAccept creates ManagedClusters that are accepted. Those that exist, and those of a
+	// cluster whose ManagedCluster was deleted, are left to the administrator.
 	AutoAccept bool
-	// KeepAlive is the keepalive of the agents' connections to the broker, at least 1ms; default 1m.
+	// KeepAlive is the keepalive of the agents' connections to the broker, at least 1ms; default
+	// 1m.
 	KeepAlive time.Duration
-	// Silence is how long a cluster whose agent does not announce itself counts as present after its last
-	// message, at least 1ms; default 5m.
+	// Silence is how long a cluster whose agent does not announce itself counts as present after
+	// its last message, at least 1ms; default 5m.
 	Silence time.Duration
-	// UnreachableGrace is how long a cluster is absent before it gets the taint unreachable, at least 1ms;
-	// default 5m. It counts from the transition of its condition Available.
+	// UnreachableGrace is how long a cluster is absent before it gets the taint unreachable, at
+	// least 1ms; default 5m. It counts from the transition of its condition Available.
 	UnreachableGrace time.Duration
 	// Workers is the number of clusters that are written at a time; default 8.
 	Workers int
-	// Recorder gets an event when a cluster is registered, accepted or available, or no longer is, and when
-	// the fleet brake is engaged or released; default none.
+	// Recorder gets an event when a cluster is registered, accepted or available, or no longer is,
+	// and when the fleet brake is engaged or released; default none.
 	Recorder record.EventRecorder
 	// Registerer gets the metrics about clusters, see docs/operations.md; default none.
 	Registerer prometheus.Registerer
@@ -104,8 +106,8 @@ func (c *Config) complete() error {
 	return errors.Join(errs...)
 }
 
-// Clusters knows which clusters are registered, accepted and present. Its methods are safe for concurrent
-// use.
+// Clusters knows which clusters are registered, accepted and present. Its methods are safe for
+// concurrent use.
 type Clusters struct {
 	*controller.Controller[wire.ClusterName]
 	cfg      Config
@@ -116,8 +118,8 @@ type Clusters struct {
 	listener Listener // set before Run; nil: nobody
 }
 
-// New returns the clusters of a hub. It does no I/O and starts nothing. It reports every fault of cfg, and
-// fails when the metrics are registered already.
+// New returns the clusters of a hub. It does no I/O and starts nothing. It reports every fault of
+// cfg, and fails when the metrics are registered already.
 func New(cfg Config) (*Clusters, error) {
 	fail := func(err error) (*Clusters, error) { return nil, fmt.Errorf("clusters: %w", err) }
 	if err := cfg.complete(); err != nil {
@@ -158,26 +160,28 @@ func (c *Clusters) Run(ctx context.Context) error {
 }
 
 // Accepted reports whether works may be delivered to cluster: whether it has a ManagedCluster with
-// hubAcceptsClient that is not being deleted, or, without AutoRegister, no ManagedCluster at all. It reads
-// memory only. No cluster is accepted before [Clusters.WaitForSync] returns.
+// hubAcceptsClient that is not being deleted, or, without AutoRegister, no ManagedCluster at all.
+// It reads memory only. No cluster is accepted before [Clusters.WaitForSync] returns.
 func (c *Clusters) Accepted(cluster wire.ClusterName) bool {
 	return c.HasSynced() && c.policy.accepts(c.index.stored(cluster))
 }
 
-// MessageReceived handles a message that the broker attributes to cluster: p is the content of a presence
-// message, nil for other messages. It never blocks, and costs the same however many clusters there are.
+// MessageReceived handles a message that the broker attributes to cluster: p is the content of a
+// presence message, nil for other messages. It never blocks, and costs the same however many
+// clusters there are.
 func (c *Clusters) MessageReceived(cluster wire.ClusterName, p *wire.Presence) {
 	c.index.messageReceived(cluster, p, time.Now())
 }
 
-// ConnectionChanged follows the hub's connection to the broker. Clusters that send nothing after it is
-// established are no longer present: after 1.5 keepalives, or after [Config.Silence] if their agents do
-// not announce themselves. While it is down, silence says nothing about clusters.
+// ConnectionChanged follows the hub's connection to the broker. Clusters that send nothing after it
+// is established are no longer present: after 1.5 keepalives, or after [Config.Silence] if their
+// agents do not announce themselves. While it is down, silence says nothing about clusters.
 func (c *Clusters) ConnectionChanged(up bool) {
 	c.index.connectionChanged(up, time.Now())
 }
 
-// clusterChanged handles a watch event: before is nil for a new ManagedCluster, after for a deleted one.
+// clusterChanged handles a watch event: before is nil for a new ManagedCluster, after for a deleted
+// one.
 func (c *Clusters) clusterChanged(before, after *clusterv1.ManagedCluster) {
 	name := wire.ClusterName(cmp.Or(after, before).Name)
 	probe := c.index.clusterChanged(name, after, time.Now())

@@ -84,8 +84,8 @@ func TestRegistration(t *testing.T) {
 	f.awaitEvents("Normal NotAccepted")
 }
 
-// A ManagedCluster that is deleted comes back when its agent is heard again, and is
-// the administrator's to accept.
+// A ManagedCluster that is deleted comes back when its agent is heard again, and is the
+// administrator's to accept.
 func TestDeleted(t *testing.T) {
 	w := newWorld(t)
 	f := w.start(func(c *clusters.Config) { c.AutoAccept = true })
@@ -165,8 +165,8 @@ func TestWithoutRegistration(t *testing.T) {
 	}
 }
 
-// A change of presence costs one request for the conditions and one for the taints,
-// messages cost none, and what is not the hub's stays.
+// A change of presence costs one request for the conditions and one for the taints, messages cost
+// none, and what is not the hub's stays.
 func TestPresenceIsWritten(t *testing.T) {
 	w := newWorld(t)
 	name := w.unique("pres")
@@ -229,8 +229,8 @@ func TestPresenceIsWritten(t *testing.T) {
 	}
 }
 
-// An agent that announces nothing counts as present while it speaks, and is asked
-// before it is given up.
+// An agent that announces nothing counts as present while it speaks, and is asked before it is
+// given up.
 func TestSilence(t *testing.T) {
 	w := newWorld(t)
 	f := w.start(func(c *clusters.Config) { c.Silence = 400 * time.Millisecond })
@@ -310,8 +310,8 @@ func TestMadeByHand(t *testing.T) {
 	}
 }
 
-// Many clusters that come, go and come back at once are written a few at a time, and
-// once for all that has happened meanwhile.
+// Many clusters that come, go and come back at once are written a few at a time, and once for all
+// that has happened meanwhile.
 func TestManyAtOnce(t *testing.T) {
 	const count = 200
 	w := newWorld(t)

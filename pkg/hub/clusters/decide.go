@@ -15,8 +15,9 @@ import (
 	"github.com/workwire/workwire/pkg/wire"
 )
 
-// AnnouncesAnnotationKey is "true" on the ManagedCluster of an agent that announces itself. After a restart
-// of the hub such an agent has 1.5 keepalives to send a message, others have Config.Silence.
+// AnnouncesAnnotationKey is "true" on the ManagedCluster of an agent that announces itself. After a
+// restart of the hub such an agent has 1.5 keepalives to send a message, others have
+// Config.Silence.
 const AnnouncesAnnotationKey = "workwire.dev/announces"
 
 // NamespaceLabelKey labels the namespace of a cluster with the cluster's name.
@@ -52,7 +53,8 @@ const (
 	EventNotAccepted = "NotAccepted"
 	EventAvailable   = "Available"
 	EventUnavailable = "Unavailable"
-	// EventFleetAbsent and EventFleetBack: the fleet brake was engaged, or released, with this cluster.
+	// EventFleetAbsent and EventFleetBack: the fleet brake was engaged, or released, with this
+	// cluster.
 	EventFleetAbsent = "FleetAbsent"
 	EventFleetBack   = "FleetBack"
 )
@@ -66,7 +68,8 @@ type policy struct {
 	limits                   limits
 }
 
-// accepts reports whether works may be delivered to a cluster with this ManagedCluster; nil is for none.
+// accepts reports whether works may be delivered to a cluster with this ManagedCluster; nil is for
+// none.
 func (p policy) accepts(cluster *clusterv1.ManagedCluster) bool {
 	if cluster == nil {
 		return !p.autoRegister
@@ -122,8 +125,8 @@ func decide(name wire.ClusterName, v view, p policy, now time.Time) step {
 	return s
 }
 
-// registration returns the ManagedCluster to create for a cluster. If one was deleted before, only an
-// administrator accepts the next.
+// registration returns the ManagedCluster to create for a cluster. If one was deleted before, only
+// an administrator accepts the next.
 func registration(name wire.ClusterName, v view, p policy) *clusterv1.ManagedCluster {
 	return &clusterv1.ManagedCluster{
 		ObjectMeta: metav1.ObjectMeta{Name: string(name), Annotations: annotationsFor(v.presence)},
@@ -192,15 +195,16 @@ func availability(s state, l limits) (status metav1.ConditionStatus, reason, mes
 	}
 }
 
-// stateForReason returns the state for a reason of ManagedClusterConditionAvailable. A reason of others
-// stands for a cluster that is not present.
+// stateForReason returns the state for a reason of ManagedClusterConditionAvailable. A reason of
+// others stands for a cluster that is not present.
 func stateForReason(reason string) state {
 	known := map[string]state{ReasonNotSeen: unseen, ReasonSilent: silent, ReasonMissing: missing}
 	return cmp.Or(known[reason], ended)
 }
 
-// taintDue returns when a cluster with the condition Available not True gets its taint; false if it does
-// not until it is queued again. A cluster that was never heard from, and so has no objects, gets it at once.
+// taintDue returns when a cluster with the condition Available not True gets its taint; false if it
+// does not until it is queued again. A cluster that was never heard from, and so has no objects,
+// gets it at once.
 func taintDue(available *metav1.Condition, f failover, grace time.Duration) (time.Time, bool) {
 	if available.Reason == ReasonNotSeen {
 		return time.Time{}, true
@@ -217,8 +221,8 @@ func hasTaint(taints []clusterv1.Taint, key string) bool {
 	return slices.ContainsFunc(taints, func(t clusterv1.Taint) bool { return t.Key == key && t.Effect == clusterv1.TaintEffectNoSelect })
 }
 
-// taintsFor returns the taints of a cluster for a status of ManagedClusterConditionAvailable: ours, and
-// those of others. A taint of ours that the cluster does not have is added only if it is due.
+// taintsFor returns the taints of a cluster for a status of ManagedClusterConditionAvailable: ours,
+// and those of others. A taint of ours that the cluster does not have is added only if it is due.
 func taintsFor(taints []clusterv1.Taint, available metav1.ConditionStatus, due bool, now time.Time) []clusterv1.Taint {
 	want := ""
 	switch available {
@@ -273,8 +277,8 @@ func eventsFor(before, after []metav1.Condition) []event {
 	return events
 }
 
-// statusPatch returns the merge patch that stores conditions in cluster. It replaces lists, so it applies
-// to this resource version only.
+// statusPatch returns the merge patch that stores conditions in cluster. It replaces lists, so it
+// applies to this resource version only.
 func statusPatch(cluster *clusterv1.ManagedCluster, conditions []metav1.Condition) any {
 	return map[string]any{
 		"metadata": map[string]any{"resourceVersion": cluster.ResourceVersion},
@@ -282,8 +286,8 @@ func statusPatch(cluster *clusterv1.ManagedCluster, conditions []metav1.Conditio
 	}
 }
 
-// specPatch returns the merge patch that stores taints and annotations in cluster. It applies to this
-// resource version only.
+// specPatch returns the merge patch that stores taints and annotations in cluster. It applies to
+// this resource version only.
 func specPatch(cluster *clusterv1.ManagedCluster, taints []clusterv1.Taint, annotations map[string]string) any {
 	values := map[string]any{AnnouncesAnnotationKey: nil}
 	for key, value := range annotations {

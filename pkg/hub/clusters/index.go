@@ -12,14 +12,15 @@ import (
 )
 
 const (
-	// maxUnregistered is the maximum number of clusters without a ManagedCluster that are remembered.
+	// maxUnregistered is the maximum number of clusters without a ManagedCluster that are
+	// remembered.
 	maxUnregistered = 10_000
 	// unregisteredTimeout is how long they are remembered after their last message.
 	unregisteredTimeout = time.Hour
 )
 
-// clusterIndex holds in memory what is known of each cluster beside its ManagedCluster. It is safe for
-// concurrent use and does no I/O.
+// clusterIndex holds in memory what is known of each cluster beside its ManagedCluster. It is safe
+// for concurrent use and does no I/O.
 type clusterIndex struct {
 	policy   policy
 	metrics  *metrics
@@ -66,14 +67,15 @@ func newClusterIndex(p policy, m *metrics, clusters latestClusters, add func(wir
 	}
 }
 
-// stored returns the ManagedCluster of a cluster as it was last seen or written; nil if there is none.
+// stored returns the ManagedCluster of a cluster as it was last seen or written; nil if there is
+// none.
 func (x *clusterIndex) stored(name wire.ClusterName) *clusterv1.ManagedCluster {
 	cluster, _ := x.clusters.Latest(types.NamespacedName{Name: string(name)})
 	return cluster
 }
 
-// enqueue has e reconciled. A cluster that is queued already, perhaps for after a backoff, is not queued
-// again: its reconcile covers all that happens until then. mu is held.
+// enqueue has e reconciled. A cluster that is queued already, perhaps for after a backoff, is not
+// queued again: its reconcile covers all that happens until then. mu is held.
 func (x *clusterIndex) enqueue(name wire.ClusterName, e *entry) {
 	if !e.queued {
 		e.queued = true
@@ -116,8 +118,8 @@ func (x *clusterIndex) messageReceived(name wire.ClusterName, p *wire.Presence, 
 	x.presenceChanged(name, e, before, first)
 }
 
-// addUnregistered adds an entry for a cluster that was not known. It reports false if its name cannot be
-// that of a ManagedCluster, or if there are too many of them. mu is held.
+// addUnregistered adds an entry for a cluster that was not known. It reports false if its name
+// cannot be that of a ManagedCluster, or if there are too many of them. mu is held.
 func (x *clusterIndex) addUnregistered(name wire.ClusterName, now time.Time) (*entry, bool) {
 	if len(validation.IsDNS1123Label(string(name))) > 0 {
 		x.metrics.ignored.WithLabelValues("invalid_name").Inc()
@@ -134,8 +136,8 @@ func (x *clusterIndex) addUnregistered(name wire.ClusterName, now time.Time) (*e
 	return e, true
 }
 
-// presenceChanged queues a cluster if its ManagedCluster must show a change of presence, or if force is
-// true. mu is held.
+// presenceChanged queues a cluster if its ManagedCluster must show a change of presence, or if
+// force is true. mu is held.
 func (x *clusterIndex) presenceChanged(name wire.ClusterName, e *entry, before presence, force bool) {
 	p := e.presence
 	if p.state != before.state {
@@ -163,8 +165,8 @@ func (x *clusterIndex) schedule(at time.Time) {
 	}
 }
 
-// connectionChanged handles the beginning or the end of a connection of the hub. When it begins, every
-// cluster is expected to send a message.
+// connectionChanged handles the beginning or the end of a connection of the hub. When it begins,
+// every cluster is expected to send a message.
 func (x *clusterIndex) connectionChanged(up bool, now time.Time) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -179,10 +181,10 @@ func (x *clusterIndex) connectionChanged(up bool, now time.Time) {
 	x.schedule(now)
 }
 
-// tick applies what follows from the passing of time. It returns the clusters to probe and the time of the
-// next call; zero stands for the next wake. It is one pass over all clusters, but not for each message:
-// nothing expires for an agent that announces itself, and each message of another agent only postpones
-// its deadline.
+// tick applies what follows from the passing of time. It returns the clusters to probe and the time
+// of the next call; zero stands for the next wake. It is one pass over all clusters, but not for
+// each message: nothing expires for an agent that announces itself, and each message of another
+// agent only postpones its deadline.
 func (x *clusterIndex) tick(now time.Time) (probe []wire.ClusterName, next time.Time) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -219,8 +221,8 @@ func (x *clusterIndex) tick(now time.Time) (probe []wire.ClusterName, next time.
 	return probe, next
 }
 
-// clusterChanged handles a watch event of a ManagedCluster; after is nil when it was deleted. It reports
-// whether the agent should be probed.
+// clusterChanged handles a watch event of a ManagedCluster; after is nil when it was deleted. It
+// reports whether the agent should be probed.
 func (x *clusterIndex) clusterChanged(name wire.ClusterName, after *clusterv1.ManagedCluster, now time.Time) (probe bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -167,8 +167,8 @@ func TestTick(t *testing.T) {
 	}
 }
 
-// Clusters without a ManagedCluster are forgotten when they are silent, and there
-// are not more of them than a bound.
+// Clusters without a ManagedCluster are forgotten when they are silent, and there are not more of
+// them than a bound.
 func TestUnregisteredClusters(t *testing.T) {
 	x := newTestIndex(manual)
 	x.connectionChanged(true, start)

@@ -54,8 +54,8 @@ func (s sizeCollector) Collect(to chan<- prometheus.Metric) {
 	to <- prometheus.MustNewConstMetric(brakeDesc, prometheus.GaugeValue, brake)
 }
 
-// count returns the number of clusters by state, the number of those accepted, and 1 if the fleet brake is
-// engaged. It is one pass over them.
+// count returns the number of clusters by state, the number of those accepted, and 1 if the fleet
+// brake is engaged. It is one pass over them.
 func (x *clusterIndex) count() (states map[string]int, accepted int, brake float64) {
 	states = map[string]int{"unregistered": 0}
 	for _, s := range []state{unseen, present, ended, silent, missing} {

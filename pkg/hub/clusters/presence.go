@@ -16,7 +16,8 @@ const (
 	// unseen: the agent has never sent a message.
 	unseen  state = "unseen"
 	present state = "present"
-	// ended: the agent has stopped, or its connection was lost. The broker or the agent has said so.
+	// ended: the agent has stopped, or its connection was lost. The broker or the agent has said
+	// so.
 	ended state = "disconnected"
 	// silent: the agent does not announce itself, and has sent no message for too long.
 	silent state = "silent"
@@ -29,8 +30,8 @@ const (
 type limits struct {
 	// probe is the time after the hub connected at which an agent without a message is probed.
 	probe time.Duration
-	// absence is the time after the hub connected, or after the last message, at which an agent that
-	// announces itself and has not done so is missing.
+	// absence is the time after the hub connected, or after the last message, at which an agent
+	// that announces itself and has not done so is missing.
 	absence time.Duration
 	// silence is the time after the last message at which another agent is silent.
 	silence time.Duration
@@ -50,16 +51,16 @@ func newLimits(keepAlive, silence, grace time.Duration) limits {
 	return limits{probe: keepAlive / 4, absence: keepAlive * 3 / 2, silence: silence, grace: grace}
 }
 
-// presence is what is known of a cluster's agent. Its methods return what is known after an event; they
-// have no other effect.
+// presence is what is known of a cluster's agent. Its methods return what is known after an event;
+// they have no other effect.
 //
 //	unseen, ended, silent, missing ── sessionStarted, messageReceived ──▶ present
 //	present ── sessionEnded ──▶ ended
 //	present ── expire, while the hub is connected ──▶ silent, missing
 //
-// Agents that announce themselves (docs/protocol.md, Presence) have sessions: a session that has ended does
-// not start again, and the end of a session before the last one says nothing. Of other agents only
-// messages are known.
+// Agents that announce themselves (docs/protocol.md, Presence) have sessions: a session that has
+// ended does not start again, and the end of a session before the last one says nothing. Of other
+// agents only messages are known.
 type presence struct {
 	state state
 	// session is the last one that started, endedSession the last one that ended.
@@ -125,8 +126,8 @@ func (p presence) messageReceived(now time.Time, l limits) presence {
 	return p
 }
 
-// hubConnected handles a connection of the hub: agents may have come and gone unnoticed, and are expected
-// to send a message.
+// hubConnected handles a connection of the hub: agents may have come and gone unnoticed, and are
+// expected to send a message.
 func (p presence) hubConnected(now time.Time, l limits) presence {
 	p.probeAt = now.Add(l.probe)
 	if p.state == present {
@@ -135,7 +136,8 @@ func (p presence) hubConnected(now time.Time, l limits) presence {
 	return p
 }
 
-// expire handles the passing of time while the hub is connected. It reports whether to probe the agent.
+// expire handles the passing of time while the hub is connected. It reports whether to probe the
+// agent.
 func (p presence) expire(now time.Time) (_ presence, probe bool) {
 	if reached(p.probeAt, now) {
 		p.probeAt, probe = time.Time{}, true

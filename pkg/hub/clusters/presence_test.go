@@ -13,15 +13,15 @@ import (
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
 )
 
-// With these, an agent is asked 15 s after the hub has connected, missing after 90 s,
-// and silent after 300 s.
+// With these, an agent is asked 15 s after the hub has connected, missing after 90 s, and silent
+// after 300 s.
 var testLimits = newLimits(time.Minute, 5*time.Minute, 0)
 
 var start = time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
 
-// play gives what is known after the steps of a text, such as "announce a; 90; left a".
-// A number lets so many seconds pass, while the hub is connected. "ask" appears in
-// the log when the agent is asked.
+// play gives what is known after the steps of a text, such as "announce a; 90; left a". A number
+// lets so many seconds pass, while the hub is connected. "ask" appears in the log when the agent is
+// asked.
 func play(t *testing.T, p presence, text string) (presence, []string) {
 	t.Helper()
 	now := start
@@ -164,9 +164,8 @@ func TestRestored(t *testing.T) {
 	}
 }
 
-// model is a cluster whose agent comes, goes and is exchanged, whose messages may be
-// late or come twice, and a hub that comes and goes and starts anew. It knows whether
-// the agent is there.
+// model is a cluster whose agent comes, goes and is exchanged, whose messages may be late or come
+// twice, and a hub that comes and goes and starts anew. It knows whether the agent is there.
 type model struct {
 	random *rand.Rand
 	now    time.Time
@@ -225,8 +224,8 @@ func (m *model) speak() {
 func (m *model) comes() {
 	m.there, m.quiet = true, m.random.IntN(4) == 0
 	if m.quiet {
-		// Messages do not tell it from the agent before, whose will, if it were late,
-		// would be believed until the next message.
+		// Messages do not tell it from the agent before, whose will, if it were late, would be
+		// believed until the next message.
 		m.flush()
 	}
 	if m.sessions++; m.quiet || m.random.IntN(2) == 0 {

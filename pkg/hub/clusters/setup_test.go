@@ -33,8 +33,7 @@ import (
 
 var plane *controlplane.Plane
 
-// The agents of these tests apply nothing, so that a hub's API does for their
-// clusters as well.
+// The agents of these tests apply nothing, so that a hub's API does for their clusters as well.
 func TestMain(m *testing.M) {
 	controlplane.Main(m, controlplane.Hub, func(p *controlplane.Plane) error {
 		plane = p
@@ -42,8 +41,8 @@ func TestMain(m *testing.M) {
 	})
 }
 
-// world is the API of a hub. Tests share it, and as every fleet keeps all clusters
-// of its hub, one test runs at a time, and begins without any.
+// world is the API of a hub. Tests share it, and as every fleet keeps all clusters of its hub, one
+// test runs at a time, and begins without any.
 type world struct {
 	*testing.T
 	client versioned.Interface
@@ -86,8 +85,7 @@ type fleet struct {
 	busiest   int
 }
 
-// start runs a fleet until the test ends, and returns when it knows all
-// ManagedClusters.
+// start runs a fleet until the test ends, and returns when it knows all ManagedClusters.
 func (w *world) start(change ...func(*clusters.Config)) *fleet {
 	w.Helper()
 	f := &fleet{w: w, events: record.NewFakeRecorder(10_000), registry: prometheus.NewRegistry(), announced: map[wire.ClusterName]int{}}
@@ -164,12 +162,14 @@ func (f *fleet) await(what string, want func() bool) {
 	})
 }
 
-// requested counts the requests about a cluster by verb and resource; the empty name is of creations.
+// requested counts the requests about a cluster by verb and resource; the empty name is of
+// creations.
 func (f *fleet) requested(name string) map[string]int {
 	return f.requests.Counts(kit.Named(name), direct)
 }
 
-// awaitCall waits until calls, which is f.changed or f.probed, has a cluster, and drops it from there.
+// awaitCall waits until calls, which is f.changed or f.probed, has a cluster, and drops it from
+// there.
 func (f *fleet) awaitCall(calls *[]wire.ClusterName, what, name string) {
 	f.w.Helper()
 	f.await(what+" of "+name, func() bool {
@@ -285,8 +285,8 @@ func (w *world) awaitAll(count int, what string, want func(*clusterv1.ManagedClu
 	})
 }
 
-// is tells of a cluster with a condition of this status and reason, and with taints
-// that go with it.
+// is tells of a cluster with a condition of this status and reason, and with taints that go with
+// it.
 func is(kind string, status metav1.ConditionStatus, reason string) func(*clusterv1.ManagedCluster) bool {
 	return func(cluster *clusterv1.ManagedCluster) bool {
 		if cluster == nil {

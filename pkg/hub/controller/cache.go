@@ -15,8 +15,9 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// WriteTimeout is how long an object that was created or deleted here is taken to be there, or gone,
-// although the informer does not show it. After that somebody else must have undone the write.
+// WriteTimeout is how long an object that was created or deleted here is taken to be there, or
+// gone, although the informer does not show it. After that somebody else must have undone the
+// write.
 const WriteTimeout = 5 * time.Second
 
 // Object is a pointer to an API object, such as *workv1.ManifestWork.
@@ -38,10 +39,11 @@ func Newer(a, b metav1.Object) bool {
 }
 
 // Cache holds all objects of one resource in memory. [Cache.Get] and [Cache.List] return what the
-// informer has seen. [Cache.Latest] and [Cache.LatestList] overlay what controllers have written and the
-// informer has not seen yet.
+// informer has seen. [Cache.Latest] and [Cache.LatestList] overlay what controllers have written
+// and the informer has not seen yet.
 //
-// Methods are safe for concurrent use, do no I/O, and return shared objects that must not be modified.
+// Methods are safe for concurrent use, do no I/O, and return shared objects that must not be
+// modified.
 type Cache[T Object] struct {
 	informers *Informers
 	resource  schema.GroupResource
@@ -71,15 +73,15 @@ func newCache[T Object](informers *Informers, resource schema.GroupResource, inf
 	return c
 }
 
-// AddIndexers adds indexes for [Cache.List]. It must be called before [Informers.Run]. It fails when an
-// index of that name exists already.
+// AddIndexers adds indexes for [Cache.List]. It must be called before [Informers.Run]. It fails
+// when an index of that name exists already.
 func (c *Cache[T]) AddIndexers(indexers cache.Indexers) error {
 	return c.informer.AddIndexers(indexers)
 }
 
 // AddEventHandler has changed called for every change from now on, beginning with each object that
-// exists. before is nil when the object is new, after when it is gone. Calls come one at a time, and must
-// not block. They end with [Cache.RemoveEventHandler].
+// exists. before is nil when the object is new, after when it is gone. Calls come one at a time,
+// and must not block. They end with [Cache.RemoveEventHandler].
 func (c *Cache[T]) AddEventHandler(changed func(before, after T)) (cache.ResourceEventHandlerRegistration, error) {
 	var none T
 	typed := func(object any) T {
@@ -137,8 +139,8 @@ func (c *Cache[T]) Get(key types.NamespacedName) (T, bool) {
 // All returns all objects as the informer has them, in no order.
 func (c *Cache[T]) All() []T { return typed[T](c.informer.GetIndexer().List()) }
 
-// List returns the objects with this value of an index as the informer has them, in no order. It returns
-// none for an index that does not exist.
+// List returns the objects with this value of an index as the informer has them, in no order. It
+// returns none for an index that does not exist.
 func (c *Cache[T]) List(index, value string) []T {
 	objects, err := c.informer.GetIndexer().ByIndex(index, value)
 	if err != nil {
@@ -181,8 +183,8 @@ func (c *Cache[T]) latest(key types.NamespacedName) (T, bool) {
 	return w.object, true
 }
 
-// LatestList is [Cache.List] with each object as it was last seen or written here. It also costs one look
-// at each write that the informer has not seen yet.
+// LatestList is [Cache.List] with each object as it was last seen or written here. It also costs
+// one look at each write that the informer has not seen yet.
 func (c *Cache[T]) LatestList(index, value string) []T {
 	list := c.List(index, value)
 	c.mu.Lock()
@@ -209,11 +211,12 @@ func (c *Cache[T]) Created(object T) {
 	c.record(object, write[T]{object: object, expires: c.informers.cfg.Now().Add(WriteTimeout)})
 }
 
-// Wrote records an object that the API server returned when it was updated or patched here. It is ignored
-// if the object is already gone.
+// Wrote records an object that the API server returned when it was updated or patched here. It is
+// ignored if the object is already gone.
 func (c *Cache[T]) Wrote(object T) { c.record(object, write[T]{object: object}) }
 
-// Deleted records that an object was deleted here. It must be one that goes at once, without finalizers.
+// Deleted records that an object was deleted here. It must be one that goes at once, without
+// finalizers.
 func (c *Cache[T]) Deleted(object T) {
 	c.record(object, write[T]{object: object, deleted: true, expires: c.informers.cfg.Now().Add(WriteTimeout)})
 }

@@ -52,7 +52,8 @@ func work(uid, version string) *workv1.ManifestWork {
 	return &workv1.ManifestWork{ObjectMeta: metav1.ObjectMeta{Namespace: "c", Name: "w", UID: types.UID(uid), ResourceVersion: version}}
 }
 
-// checkLatest compares the latest state with a resource version, "" standing for none, in each way to read it.
+// checkLatest compares the latest state with a resource version, "" standing for none, in each way
+// to read it.
 func checkLatest(t *testing.T, c *works, when, want string) {
 	t.Helper()
 	got := ""

@@ -28,12 +28,12 @@ const (
 type Config[K comparable] struct {
 	// Name of the controller, in logs and as the label "queue" of its metrics; required.
 	Name string
-	// Reconcile brings one key to its desired state; required. It is called for one key at a time by
-	// one worker. A positive requeueAfter calls it again after that time. An error calls it again after a
-	// backoff; requeueAfter is ignored then.
+	// Reconcile brings one key to its desired state; required. It is called for one key at a time
+	// by one worker. A positive requeueAfter calls it again after that time. An error calls it
+	// again after a backoff; requeueAfter is ignored then.
 	Reconcile func(ctx context.Context, key K) (requeueAfter time.Duration, err error)
-	// Watches are the caches to wait for before the first call of Reconcile, with the handlers that add
-	// keys; see [On].
+	// Watches are the caches to wait for before the first call of Reconcile, with the handlers that
+	// add keys; see [On].
 	Watches []Watch
 	// Workers is the number of keys that are reconciled at a time; default 4.
 	Workers int
@@ -47,8 +47,8 @@ type Config[K comparable] struct {
 	Logger *slog.Logger
 }
 
-// Controller reconciles keys of type K from a rate-limited queue. Its methods are safe for concurrent
-// use.
+// Controller reconciles keys of type K from a rate-limited queue. Its methods are safe for
+// concurrent use.
 type Controller[K comparable] struct {
 	cfg      Config[K]
 	log      *slog.Logger
@@ -78,9 +78,9 @@ func New[K comparable](cfg Config[K]) (*Controller[K], error) {
 	}, nil
 }
 
-// Add queues key, to be reconciled as soon as a worker is free and the interval has passed. A key that is
-// queued already is not added again. Before [Controller.Run], Add does nothing: the handlers of Watches
-// are called for every object first.
+// Add queues key, to be reconciled as soon as a worker is free and the interval has passed. A key
+// that is queued already is not added again. Before [Controller.Run], Add does nothing: the
+// handlers of Watches are called for every object first.
 func (c *Controller[K]) Add(key K) { c.AddAfter(key, 0) }
 
 // AddAfter is [Controller.Add] after a time.
@@ -90,8 +90,8 @@ func (c *Controller[K]) AddAfter(key K, after time.Duration) {
 	}
 }
 
-// Run reconciles until ctx ends; it returns nil then, when everything that it started has ended. The
-// informers of Watches must be run by the caller; they are waited for. Run must be called once.
+// Run reconciles until ctx ends; it returns nil then, when everything that it started has ended.
+// The informers of Watches must be run by the caller; they are waited for. Run must be called once.
 func (c *Controller[K]) Run(ctx context.Context) error {
 	queue := workqueue.NewTypedRateLimitingQueueWithConfig(
 		workqueue.NewTypedItemExponentialFailureRateLimiter[K](c.cfg.Backoff, c.cfg.MaxBackoff),
@@ -162,8 +162,8 @@ func (c *Controller[K]) reconcile(ctx context.Context, queue workqueue.TypedRate
 	}
 }
 
-// WaitForSync waits until all watches have delivered every object to their handlers, and reports false
-// when ctx ended before.
+// WaitForSync waits until all watches have delivered every object to their handlers, and reports
+// false when ctx ended before.
 func (c *Controller[K]) WaitForSync(ctx context.Context) bool { return waitFor(ctx, c.synced) }
 
 // HasSynced reports whether [Controller.WaitForSync] would return at once.
@@ -195,8 +195,8 @@ type Watch struct {
 	ready func(context.Context) error
 }
 
-// On watches c. changed is called as for [Cache.AddEventHandler], from [Controller.Run] on; nil only
-// waits for the cache.
+// On watches c. changed is called as for [Cache.AddEventHandler], from [Controller.Run] on; nil
+// only waits for the cache.
 func On[T Object](c *Cache[T], changed func(before, after T)) Watch {
 	return Watch{ready: c.Ready, start: func() (<-chan struct{}, func(), error) {
 		if changed == nil {
@@ -230,8 +230,8 @@ func (t *throttle[K]) remaining(key K, now time.Time) time.Duration {
 	return max(0, t.interval-now.Sub(started))
 }
 
-// start notes that a reconcile of key starts, and returns 0; or, if it may not start yet, the time until
-// then.
+// start notes that a reconcile of key starts, and returns 0; or, if it may not start yet, the time
+// until then.
 func (t *throttle[K]) start(key K, now time.Time) time.Duration {
 	if t.interval == 0 {
 		return 0

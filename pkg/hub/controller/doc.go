@@ -1,14 +1,14 @@
-// Package controller is the frame that all controllers of the hub are built on: shared informers with
-// one cache per resource, and a rate-limited work queue with workers.
+// Package controller is the frame that all controllers of the hub are built on: shared informers
+// with one cache per resource, and a rate-limited work queue with workers.
 //
-// [Informers] holds one list, one watch and one copy of each resource, whichever controllers use it. A
-// resource that no controller asks for is not watched. Each [Cache] also overlays the controllers' own
-// writes until the informer has caught up with them, so that a reconcile never acts on an object that is
-// older than what was written here ([Cache.Latest], [Cache.Wrote]).
+// [Informers] holds one list, one watch and one copy of each resource, whichever controllers use
+// it. A resource that no controller asks for is not watched. Each [Cache] also overlays the
+// controllers' own writes until the informer has caught up with them, so that a reconcile never
+// acts on an object that is older than what was written here ([Cache.Latest], [Cache.Wrote]).
 //
-// [Controller] runs Reconcile for keys: it waits for the caches, retries with backoff, requeues, logs
-// failures, and ends only when its goroutines have ended. A new controller is a Reconcile function and a
-// list of the caches that it watches:
+// [Controller] runs Reconcile for keys: it waits for the caches, retries with backoff, requeues,
+// logs failures, and ends only when its goroutines have ended. A new controller is a Reconcile
+// function and a list of the caches that it watches:
 //
 //	type Labeler struct {
 //		clusters *controller.Cache[*clusterv1.ManagedCluster]

@@ -50,8 +50,8 @@ func (l *labeler) reconcile(ctx context.Context, key types.NamespacedName) (requ
 	return 0, nil
 }
 
-// A controller is a reconcile function and the caches that it watches. The hub runs the informers and
-// the controller; both end with ctx.
+// A controller is a reconcile function and the caches that it watches. The hub runs the informers
+// and the controller; both end with ctx.
 func Example() {
 	client := versioned.NewForConfigOrDie(&rest.Config{Host: "https://hub.example.com"})
 	informers := controller.NewInformers(controller.InformersConfig{Client: client})

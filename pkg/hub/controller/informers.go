@@ -33,8 +33,8 @@ type InformersConfig struct {
 	Logger *slog.Logger
 }
 
-// Informers holds the caches that the controllers of one hub share. A resource is listed and watched
-// only if its method was called before [Informers.Run]. It is safe for concurrent use.
+// Informers holds the caches that the controllers of one hub share. A resource is listed and
+// watched only if its method was called before [Informers.Run]. It is safe for concurrent use.
 type Informers struct {
 	cfg     InformersConfig
 	factory externalversions.SharedInformerFactory
@@ -99,9 +99,9 @@ func cacheFor[T Object](i *Informers, resource schema.GroupResource, informer in
 	return c
 }
 
-// Run keeps the caches up to date until ctx ends; it returns nil then, when all informers have stopped.
-// An API server that cannot be reached, or that does not serve a resource, is tried again forever. It
-// must be called once.
+// Run keeps the caches up to date until ctx ends; it returns nil then, when all informers have
+// stopped. An API server that cannot be reached, or that does not serve a resource, is tried again
+// forever. It must be called once.
 func (i *Informers) Run(ctx context.Context) error {
 	i.factory.StartWithContext(ctx)
 	<-ctx.Done()

@@ -17,15 +17,15 @@ type step struct {
 	removed *workv1.ManifestWork
 	// changed is the UID of the work that the publisher must look at; empty for none.
 	changed types.UID
-	// restored: the API server went back in time (a backup was restored): the spec of changed is not the one that
-	// had its generation, or the generation is lower than before.
+	// restored: the API server went back in time (a backup was restored): the spec of changed is
+	// not the one that had its generation, or the generation is lower than before.
 	restored bool
 	// finalizer is whether the work needs the hub's finalizer.
 	finalizer bool
 }
 
-// decide plans for a work that changed from before to after: before is nil for a new work, after for one
-// that was removed. They may be two different works of one name.
+// decide plans for a work that changed from before to after: before is nil for a new work, after
+// for one that was removed. They may be two different works of one name.
 func decide(before, after *workv1.ManifestWork, addressable bool) step {
 	var s step
 	visible := after != nil && works.Visible(after, addressable)
@@ -41,7 +41,8 @@ func decide(before, after *workv1.ManifestWork, addressable bool) step {
 	return s
 }
 
-// equalSpecs compares manifests byte by byte: an API server that changes them changes the generation.
+// equalSpecs compares manifests byte by byte: an API server that changes them changes the
+// generation.
 func equalSpecs(a, b *workv1.ManifestWorkSpec) bool {
 	return slices.EqualFunc(a.Workload.Manifests, b.Workload.Manifests, func(a, b workv1.Manifest) bool { return bytes.Equal(a.Raw, b.Raw) }) &&
 		apiequality.Semantic.DeepEqual(a.DeleteOption, b.DeleteOption) &&

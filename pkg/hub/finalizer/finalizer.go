@@ -1,13 +1,13 @@
-// Package finalizer adds the hub's finalizer to ManifestWorks and forwards their changes to the engine
-// that publishes them.
+// Package finalizer adds the hub's finalizer to ManifestWorks and forwards their changes to the
+// engine that publishes them.
 //
 // The finalizer makes the deletion of a work wait for its cluster, and is added before the work is
-// published: a published work cannot disappear from the hub unnoticed, not even while no hub runs. It
-// costs one request per work. A work whose namespace cannot be part of a topic is never published and
-// gets no finalizer, since no agent would confirm its deletion.
+// published: a published work cannot disappear from the hub unnoticed, not even while no hub runs.
+// It costs one request per work. A work whose namespace cannot be part of a topic is never
+// published and gets no finalizer, since no agent would confirm its deletion.
 //
-// The engine decides what is published: it compares works with what the cluster is known to have, so that
-// a change of status publishes nothing.
+// The engine decides what is published: it compares works with what the cluster is known to have,
+// so that a change of status publishes nothing.
 package finalizer
 
 import (
@@ -40,7 +40,8 @@ const DefaultWorkers = 16
 type Publisher interface {
 	// WorkChanged is called when the work with uid is new or has changed.
 	WorkChanged(uid types.UID)
-	// WorkRestored is called when the work with uid has changed and its agent may hold a later state of it.
+	// WorkRestored is called when the work with uid has changed and its agent may hold a later
+	// state of it.
 	WorkRestored(uid types.UID)
 	// WorkRemoved is called when a work no longer exists; last is its last known state.
 	WorkRemoved(last *workv1.ManifestWork)
@@ -48,8 +49,8 @@ type Publisher interface {
 
 // Clusters decides which clusters get works: a *clusters.Clusters.
 type Clusters interface {
-	// Accepted reports whether cluster gets works. Works of other clusters get no finalizer, and so are
-	// not published, until [Controller.AcceptanceChanged]. It must not block.
+	// Accepted reports whether cluster gets works. Works of other clusters get no finalizer, and so
+	// are not published, until [Controller.AcceptanceChanged]. It must not block.
 	Accepted(cluster wire.ClusterName) bool
 }
 
@@ -82,8 +83,8 @@ type Controller struct {
 	added *prometheus.CounterVec
 }
 
-// New returns a controller. It does no I/O and starts nothing. It reports every fault of cfg, and fails
-// when the metric is registered already.
+// New returns a controller. It does no I/O and starts nothing. It reports every fault of cfg, and
+// fails when the metric is registered already.
 func New(cfg Config) (*Controller, error) {
 	if err := required.Fields(cfg, "Works", "Client", "Publisher", "Clusters", "Addressable"); err != nil {
 		return nil, fmt.Errorf("finalizer: %w", err)
@@ -126,8 +127,8 @@ func (c *Controller) workChanged(before, after *workv1.ManifestWork) {
 	}
 }
 
-// AcceptanceChanged queues the works of a cluster that may have been accepted. It never blocks and costs
-// one pass over them.
+// AcceptanceChanged queues the works of a cluster that may have been accepted. It never blocks and
+// costs one pass over them.
 func (c *Controller) AcceptanceChanged(cluster wire.ClusterName) {
 	if !c.cfg.Clusters.Accepted(cluster) {
 		return

@@ -232,8 +232,9 @@ func (r *rules) evaluate(c *cluster, now time.Time) verdict {
 	return v
 }
 
-// SelectsWithout returns a function that reports whether p could keep a cluster selected that has no taint
-// with this key. It always does if the spec of p is invalid: the decisions stay unchanged then.
+// SelectsWithout returns a function that reports whether p could keep a cluster selected that has
+// no taint with this key. It always does if the spec of p is invalid: the decisions stay unchanged
+// then.
 func SelectsWithout(p *clusterv1beta1.Placement, key string, now time.Time) func(*clusterv1.ManagedCluster) bool {
 	r, err := newRules(p)
 	return func(c *clusterv1.ManagedCluster) bool {

@@ -22,20 +22,20 @@ import (
 const (
 	// maxRemovals is the maximum number of such works that one reconcile deletes.
 	maxRemovals = 50
-	// heldMin and heldPercent: as many such works, of all works of a set, are not deleted unless somebody
-	// has asked for it. The fleet brake of package clusters has the same limits.
+	// heldMin and heldPercent: as many such works, of all works of a set, are not deleted unless
+	// somebody has asked for it. The fleet brake of package clusters has the same limits.
 	heldMin     = 3
 	heldPercent = 55
-	// editWindow is how long after an edit of the set or of one of its placements deletions count as asked
-	// for.
+	// editWindow is how long after an edit of the set or of one of its placements deletions count
+	// as asked for.
 	editWindow = 5 * time.Minute
 	// returnTime is how long a placement may take to select a cluster again that is back.
 	returnTime = 5 * time.Minute
 )
 
-// absentClusters returns the clusters of works that the placement has not chosen for no other reason than
-// that they are absent, or have just returned. If the placement wants a number of clusters and has chosen
-// others in their place, they are not among them.
+// absentClusters returns the clusters of works that the placement has not chosen for no other
+// reason than that they are absent, or have just returned. If the placement wants a number of
+// clusters and has chosen others in their place, they are not among them.
 func (p *plan) absentClusters(
 	in input, from placement, chosen map[string]rollout.Cluster, works map[string]*workv1.ManifestWork,
 ) map[string]bool {
@@ -70,8 +70,8 @@ func (p *plan) absentClusters(
 	return absent
 }
 
-// absence reports whether a cluster is absent. If it is not, but was, until is when its placement must have
-// selected it again.
+// absence reports whether a cluster is absent. If it is not, but was, until is when its placement
+// must have selected it again.
 func absence(cluster *clusterv1.ManagedCluster) (absent bool, until time.Time) {
 	available := meta.FindStatusCondition(cluster.Status.Conditions, clusterv1.ManagedClusterConditionAvailable)
 	switch {
@@ -84,7 +84,8 @@ func absence(cluster *clusterv1.ManagedCluster) (absent bool, until time.Time) {
 		available.LastTransitionTime.Add(returnTime)
 }
 
-// removeUnselected plans the deletion of the works whose cluster is no longer selected, or holds it.
+// removeUnselected plans the deletion of the works whose cluster is no longer selected, or holds
+// it.
 func (p *plan) removeUnselected(in input, unselected []*workv1.ManifestWork) {
 	going := func(work *workv1.ManifestWork) bool { return work.DeletionTimestamp != nil }
 	unselected = slices.DeleteFunc(unselected, going)
@@ -124,8 +125,8 @@ type edit struct {
 	at         time.Time
 }
 
-// edited notes the generations of a set and of its placements, and reports whether one of them was created
-// or has changed within editWindow.
+// edited notes the generations of a set and of its placements, and reports whether one of them was
+// created or has changed within editWindow.
 func (s *state) edited(set *workv1alpha1.ManifestWorkReplicaSet, placements []placement, now time.Time) (asked bool) {
 	before := s.edits
 	s.edits = make(map[string]edit, len(placements)+1)

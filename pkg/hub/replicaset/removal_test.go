@@ -16,7 +16,8 @@ import (
 	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
 )
 
-// managed returns an accepted cluster with the label env=prod that has been available, or not, for an hour.
+// managed returns an accepted cluster with the label env=prod that has been available, or not, for
+// an hour.
 func managed(name string, available bool, change ...func(*clusterv1.ManagedCluster)) *clusterv1.ManagedCluster {
 	c := &clusterv1.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"env": "prod"}}}
 	c.Spec.HubAcceptsClient = true
@@ -36,8 +37,8 @@ func tainted(key string) func(*clusterv1.ManagedCluster) {
 	}
 }
 
-// A work stays if its cluster is only absent. It goes for every other reason, and when the placement has
-// chosen another cluster in its place.
+// A work stays if its cluster is only absent. It goes for every other reason, and when the
+// placement has chosen another cluster in its place.
 func TestAbsenceRemovesNothing(t *testing.T) {
 	unreachable := tainted(clusterv1.ManagedClusterTaintUnreachable)
 	back := func(ago time.Duration) func(*clusterv1.ManagedCluster) {

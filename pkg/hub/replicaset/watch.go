@@ -109,8 +109,8 @@ func (c *Controller) addSetsOf(placements ...string) {
 	}
 }
 
-// clusterChanged queues the sets of a cluster whose presence has changed, and those that may have kept a
-// work of an absent cluster if what placements select it by has changed.
+// clusterChanged queues the sets of a cluster whose presence has changed, and those that may have
+// kept a work of an absent cluster if what placements select it by has changed.
 func (c *Controller) clusterChanged(before, after *clusterv1.ManagedCluster) {
 	same := before != nil && after != nil && presenceOf(before) == presenceOf(after)
 	if !same || presenceOf(after).away && !selectedAlike(before, after) {

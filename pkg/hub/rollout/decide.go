@@ -117,7 +117,8 @@ func (d *decider) split(groups []Group) (mandatory, others []Group) {
 }
 
 // decideGroup starts every cluster of the group unless an earlier group blocks, and blocks later
-// groups until all its clusters have succeeded. If it is not mandatory, maxFailures of them may fail.
+// groups until all its clusters have succeeded. If it is not mandatory, maxFailures of them may
+// fail.
 func (d *decider) decideGroup(group Group, mandatory bool) {
 	tolerated := d.maxFailures.resolve(len(group.Clusters))
 	excusable := func(t tally) int { return t.succeeded }

@@ -18,8 +18,8 @@ type plan struct {
 	release bool // remove the hub's finalizer
 }
 
-// decide plans for a received status of work. A deleted work that only the hub's finalizer holds gets no
-// further status.
+// decide plans for a received status of work. A deleted work that only the hub's finalizer holds
+// gets no further status.
 func decide(work *workv1.ManifestWork, status *workv1.ManifestWorkStatus) plan {
 	p := plan{store: !apiequality.Semantic.DeepEqual(&work.Status, status)}
 	if work.DeletionTimestamp != nil && meta.IsStatusConditionTrue(status.Conditions, workv1.WorkDeleted) {
@@ -31,8 +31,8 @@ func decide(work *workv1.ManifestWork, status *workv1.ManifestWorkStatus) plan {
 	return p
 }
 
-// unstorable returns the status to write in place of one that the API server refused: the status before
-// it, with the condition [ConditionStatusStored].
+// unstorable returns the status to write in place of one that the API server refused: the status
+// before it, with the condition [ConditionStatusStored].
 func unstorable(before *workv1.ManifestWorkStatus, generation int64, refusal error) *workv1.ManifestWorkStatus {
 	status := before.DeepCopy()
 	meta.SetStatusCondition(&status.Conditions, metav1.Condition{

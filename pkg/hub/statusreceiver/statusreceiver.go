@@ -1,11 +1,11 @@
-// Package statusreceiver writes the statuses that agents report into their ManifestWorks, and removes the
-// hub's finalizer from a deleted work when its agent confirms the deletion.
+// Package statusreceiver writes the statuses that agents report into their ManifestWorks, and
+// removes the hub's finalizer from a deleted work when its agent confirms the deletion.
 //
-// A [Receiver] is the writing half of delivery.WorkStore. The engine makes one call per work at a time,
-// with the newest status only, and retries a call that failed.
+// A [Receiver] is the writing half of delivery.WorkStore. The engine makes one call per work at a
+// time, with the newest status only, and retries a call that failed.
 //
-// A status costs one patch, or nothing when it is stored already. Each write is for one UID: a work that
-// was deleted and created again under the same name gets no status of its predecessor.
+// A status costs one patch, or nothing when it is stored already. Each write is for one UID: a work
+// that was deleted and created again under the same name gets no status of its predecessor.
 package statusreceiver
 
 import (
@@ -33,8 +33,8 @@ import (
 )
 
 const (
-	// ConditionStatusStored is False on a work whose reported status the API server refuses. The next
-	// status that the API server accepts removes it.
+	// ConditionStatusStored is False on a work whose reported status the API server refuses. The
+	// next status that the API server accepts removes it.
 	ConditionStatusStored = "StatusStored"
 	// ReasonRefused is the reason of ConditionStatusStored.
 	ReasonRefused = "Refused"
@@ -52,20 +52,21 @@ type Config struct {
 	// Registerer gets the metrics workwire_hub_status_writes_total and
 	// workwire_hub_finalizers_removed_total; default none.
 	Registerer prometheus.Registerer
-	// Logger gets a debug line about each finalizer that is removed, and a line about each failure that
-	// no retry can repair; default slog.Default().
+	// Logger gets a debug line about each finalizer that is removed, and a line about each failure
+	// that no retry can repair; default slog.Default().
 	Logger *slog.Logger
 }
 
-// Receiver writes statuses. Its methods are safe for concurrent use, with one call per work at a time.
+// Receiver writes statuses. Its methods are safe for concurrent use, with one call per work at a
+// time.
 type Receiver struct {
 	cfg      Config
 	writes   *prometheus.CounterVec
 	released *prometheus.CounterVec
 }
 
-// New returns a receiver. It does no I/O. It reports every fault of cfg, and fails when the metrics are
-// registered already.
+// New returns a receiver. It does no I/O. It reports every fault of cfg, and fails when the metrics
+// are registered already.
 func New(cfg Config) (*Receiver, error) {
 	errs := []error{required.Fields(cfg, "Works", "Client")}
 	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
@@ -88,8 +89,9 @@ func New(cfg Config) (*Receiver, error) {
 	return r, nil
 }
 
-// UpdateStatus stores s in the status of its work, and removes the hub's finalizer when s has Deleted=True
-// and the work is being deleted. A work that no longer exists is no error. An error asks for a retry.
+// UpdateStatus stores s in the status of its work, and removes the hub's finalizer when s has
+// Deleted=True and the work is being deleted. A work that no longer exists is no error. An error
+// asks for a retry.
 func (r *Receiver) UpdateStatus(ctx context.Context, s *wire.Status) error {
 	work, ok := r.cfg.Works.LatestByUID(s.UID)
 	if !ok {
@@ -110,8 +112,8 @@ func (r *Receiver) UpdateStatus(ctx context.Context, s *wire.Status) error {
 	return nil
 }
 
-// SetCondition sets c, the reason why the newest spec of a work cannot be published, in the work's status.
-// An error asks for a retry.
+// SetCondition sets c, the reason why the newest spec of a work cannot be published, in the work's
+// status. An error asks for a retry.
 func (r *Receiver) SetCondition(ctx context.Context, uid types.UID, c metav1.Condition) error {
 	work, ok := r.cfg.Works.LatestByUID(uid)
 	if !ok {
@@ -133,8 +135,9 @@ func (r *Receiver) warn(work *workv1.ManifestWork, reason, message string) {
 	}
 }
 
-// AgentAhead reports an agent that holds a newer generation than the hub, as after the hub's API was restored from a
-// backup. It returns false: the API server assigns generations, so the engine publishes the work as authoritative.
+// AgentAhead reports an agent that holds a newer generation than the hub, as after the hub's API
+// was restored from a backup. It returns false: the API server assigns generations, so the engine
+// publishes the work as authoritative.
 func (r *Receiver) AgentAhead(uid types.UID, held wire.Generation) (raised bool) {
 	log := r.cfg.Logger.With("uid", uid, "heldGeneration", held)
 	if work, ok := r.cfg.Works.ByUID(uid); ok {
@@ -255,6 +258,6 @@ func isRefusal(err error) bool {
 		strings.Contains(err.Error(), etcdTooLarge))
 }
 
-// etcdTooLarge is etcd's answer to an object beyond its limit, 1.5 MiB by default. API servers pass it on
-// as an internal error without a reason.
+// etcdTooLarge is etcd's answer to an object beyond its limit, 1.5 MiB by default. API servers pass
+// it on as an internal error without a reason.
 const etcdTooLarge = "etcdserver: request is too large"

@@ -38,8 +38,7 @@ func TestMain(m *testing.M) {
 
 const ours, other = workv1.ManifestWorkFinalizer, "example.com/other"
 
-// frozen is a Receiver whose cache has stopped following: it knows the work as it
-// was then.
+// frozen is a Receiver whose cache has stopped following: it knows the work as it was then.
 type frozen struct {
 	*statusreceiver.Receiver
 	events *record.FakeRecorder

@@ -11,10 +11,10 @@ func HasFinalizer(work *workv1.ManifestWork) bool {
 	return slices.Contains(work.Finalizers, workv1.ManifestWorkFinalizer)
 }
 
-// Visible reports whether work is delivered to its cluster. It is if it carries the hub's finalizer; if it
-// no longer does but its cluster has reported on it, as after somebody removed the finalizer; and if
-// nothing can be sent to its cluster (addressable is false), so that its status says so. A work that is
-// being deleted without the finalizer is not visible.
+// Visible reports whether work is delivered to its cluster. It is if it carries the hub's
+// finalizer; if it no longer does but its cluster has reported on it, as after somebody removed the
+// finalizer; and if nothing can be sent to its cluster (addressable is false), so that its status
+// says so. A work that is being deleted without the finalizer is not visible.
 func Visible(work *workv1.ManifestWork, addressable bool) bool {
 	switch {
 	case HasFinalizer(work):

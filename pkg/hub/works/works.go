@@ -1,11 +1,12 @@
-// Package works is the hub's cache of ManifestWorks, with lookups by UID, by cluster and by replica set.
+// Package works is the hub's cache of ManifestWorks, with lookups by UID, by cluster and by replica
+// set.
 //
 //	cache, err := works.New(works.Config{Informers: informers})
 //	...
 //	work, ok := cache.ByUID(uid)
 //
-// A work is delivered to its cluster ([Visible]) only once it carries the hub's finalizer: nothing reaches
-// a cluster that could be deleted without the hub noticing.
+// A work is delivered to its cluster ([Visible]) only once it carries the hub's finalizer: nothing
+// reaches a cluster that could be deleted without the hub noticing.
 package works
 
 import (
@@ -42,8 +43,8 @@ type Cache struct {
 	*controller.Cache[*workv1.ManifestWork]
 }
 
-// New returns the cache of works. It does no I/O. It fails when it is called twice for the same informers,
-// and when the metric is registered already.
+// New returns the cache of works. It does no I/O. It fails when it is called twice for the same
+// informers, and when the metric is registered already.
 func New(cfg Config) (*Cache, error) {
 	if cfg.Informers == nil {
 		return nil, errors.New("works: Informers is required")
@@ -102,8 +103,8 @@ func (c *Cache) OfCluster(cluster wire.ClusterName) iter.Seq[*workv1.ManifestWor
 	return slices.Values(c.List(cache.NamespaceIndex, string(cluster)))
 }
 
-// OfReplicaSet returns the works whose label [workv1.ReplicaSetLabelKey] has this value as they were last
-// seen or written here. It costs one pass over them.
+// OfReplicaSet returns the works whose label [workv1.ReplicaSetLabelKey] has this value as they
+// were last seen or written here. It costs one pass over them.
 func (c *Cache) OfReplicaSet(label string) []*workv1.ManifestWork {
 	return c.LatestList(byReplicaSet, label)
 }

@@ -30,7 +30,8 @@ const (
 type Config struct {
 	// Source is the id of the source; required.
 	Source wire.SourceID
-	// Topics are the topics of the transport configuration; required. They must be valid for Source.
+	// Topics are the topics of the transport configuration; required. They must be valid for
+	// Source.
 	Topics wire.Topics
 	// Transport connects to the broker; required. [Engine.Run] runs it.
 	Transport transport.Transport
@@ -39,33 +40,35 @@ type Config struct {
 
 	// PublishWorkers is the maximum number of concurrent publishes: 1 to 1024, default 64.
 	PublishWorkers int
-	// StatusWorkers is the maximum number of concurrent calls of
-	// [WorkStore.UpdateStatus]: 1 to 1024, default 16.
+	// StatusWorkers is the maximum number of concurrent calls of [WorkStore.UpdateStatus]: 1 to
+	// 1024, default 16.
 	StatusWorkers int
-	// RepublishAfter is how long a work may stay unconfirmed, while its cluster sends messages, before it is
-	// published again. The pause doubles with each repetition, up to 20 times RepublishAfter. Default 30 s.
+	// RepublishAfter is how long a work may stay unconfirmed, while its cluster sends messages,
+	// before it is published again. The pause doubles with each repetition, up to 20 times
+	// RepublishAfter. Default 30 s.
 	RepublishAfter time.Duration
 
-	// Identity returns the identity of the source's memory (docs/protocol.md, Source identity). Run calls it once,
-	// before it connects; it may block until its context ends. Optional: without an identity, specs have no
-	// content hash, and what an agent holds is compared by generation alone.
+	// Identity returns the identity of the source's memory (docs/protocol.md, Source identity). Run
+	// calls it once, before it connects; it may block until its context ends. Optional: without an
+	// identity, specs have no content hash, and what an agent holds is compared by generation
+	// alone.
 	Identity func(context.Context) (string, error)
-	// Unknown decides about a work that an agent holds and the source does not have. It must not block. Default:
-	// [AnswerUnknown].
+	// Unknown decides about a work that an agent holds and the source does not have. It must not
+	// block. Default: [AnswerUnknown].
 	Unknown func(held wire.SpecVersion) UnknownAction
 
-	// ClusterPaused reports whether publishes to a cluster must wait until
-	// [Engine.ResumeCluster] is called for it. It must not block. Default: never.
+	// ClusterPaused reports whether publishes to a cluster must wait until [Engine.ResumeCluster]
+	// is called for it. It must not block. Default: never.
 	ClusterPaused func(cluster wire.ClusterName) bool
-	// OnConnectionChange is called when the connection to the broker is established
-	// (up) and when it is lost. It must not block. Optional.
+	// OnConnectionChange is called when the connection to the broker is established (up) and when
+	// it is lost. It must not block. Optional.
 	OnConnectionChange func(up bool)
-	// OnClusterMessage is called for each message from a cluster; p is the content of a presence message
-	// (docs/protocol.md, Presence) and nil for other messages. It must not block. Optional.
+	// OnClusterMessage is called for each message from a cluster; p is the content of a presence
+	// message (docs/protocol.md, Presence) and nil for other messages. It must not block. Optional.
 	OnClusterMessage func(cluster wire.ClusterName, p *wire.Presence)
 
-	// Logger receives failures with the name and uid of the work, and each event at
-	// debug level; default slog.Default().
+	// Logger receives failures with the name and uid of the work, and each event at debug level;
+	// default slog.Default().
 	Logger *slog.Logger
 	// Registerer registers the metrics workwire_source_*; nil registers none.
 	Registerer prometheus.Registerer
@@ -102,7 +105,8 @@ func (c *Config) setDefaults() error {
 	return errors.Join(errs...)
 }
 
-// Engine delivers the works of a source and receives their statuses. All methods are safe for concurrent use.
+// Engine delivers the works of a source and receives their statuses. All methods are safe for
+// concurrent use.
 type Engine struct {
 	config  Config
 	topics  wire.SourceTopics
@@ -120,8 +124,8 @@ type Engine struct {
 	resyncQueue *keyedQueue[wire.ClusterName, resyncTask]
 }
 
-// New returns an Engine. It does no I/O and starts nothing. It returns an error that
-// names every invalid field of config, or the metric that cannot be registered.
+// New returns an Engine. It does no I/O and starts nothing. It returns an error that names every
+// invalid field of config, or the metric that cannot be registered.
 func New(config Config) (*Engine, error) {
 	configErr := config.setDefaults()
 	topics, err := config.Topics.ForSource(config.Source)
@@ -143,9 +147,10 @@ func New(config Config) (*Engine, error) {
 	return e, nil
 }
 
-// Run runs the transport and delivers works and statuses until ctx ends. It returns nil then, after all
-// goroutines it started have ended, or the transport's error. Statuses that were acknowledged but not stored
-// yet are requested again at the next start. Run must be called once, after the WorkStore is complete.
+// Run runs the transport and delivers works and statuses until ctx ends. It returns nil then, after
+// all goroutines it started have ended, or the transport's error. Statuses that were acknowledged
+// but not stored yet are requested again at the next start. Run must be called once, after the
+// WorkStore is complete.
 func (e *Engine) Run(ctx context.Context) error {
 	ctx, e.fail = context.WithCancelCause(ctx)
 	var running sync.WaitGroup
@@ -186,9 +191,9 @@ func (e *Engine) Run(ctx context.Context) error {
 	return nil
 }
 
-// WorkChanged publishes the work with this UID if its current state in the WorkStore
-// is not published yet. It may be called for every change of a work, also for those
-// that do not concern the agent. It does not block and may be called before Run.
+// WorkChanged publishes the work with this UID if its current state in the WorkStore is not
+// published yet. It may be called for every change of a work, also for those that do not concern
+// the agent. It does not block and may be called before Run.
 func (e *Engine) WorkChanged(uid types.UID) {
 	held, ok := e.config.Works.Get(uid)
 	if !ok {
@@ -197,31 +202,31 @@ func (e *Engine) WorkChanged(uid types.UID) {
 	e.updateState(func() { e.state.workChanged(keyOf(held.Work)) })
 }
 
-// WorkRestored publishes the work with this UID as authoritative: its content is not the one that had this
-// generation, or its generation is lower than before, as after the store was restored from a backup. It does not
-// block and may be called before Run.
+// WorkRestored publishes the work with this UID as authoritative: its content is not the one that
+// had this generation, or its generation is lower than before, as after the store was restored from
+// a backup. It does not block and may be called before Run.
 func (e *Engine) WorkRestored(uid types.UID) {
 	if held, ok := e.config.Works.Get(uid); ok {
 		e.updateState(func() { e.state.forceAuthoritative(keyOf(held.Work), false) })
 	}
 }
 
-// WorkRemoved publishes the deletion of a work that was removed from the WorkStore, until its agent reports
-// Deleted; last is its last known state. It does not block and may be called before Run.
+// WorkRemoved publishes the deletion of a work that was removed from the WorkStore, until its agent
+// reports Deleted; last is its last known state. It does not block and may be called before Run.
 func (e *Engine) WorkRemoved(last *workv1.ManifestWork) {
 	meta := metadataFor(&last.ObjectMeta)
 	removed := removedWork{generation: wire.Generation(last.Generation), deletedAt: last.DeletionTimestamp, meta: &meta}
 	e.updateState(func() { e.state.workRemoved(keyOf(last), removed) })
 }
 
-// ResumeCluster publishes what waited while [Config.ClusterPaused] reported true for
-// the cluster. It does not block.
+// ResumeCluster publishes what waited while [Config.ClusterPaused] reported true for the cluster.
+// It does not block.
 func (e *Engine) ResumeCluster(cluster wire.ClusterName) {
 	e.updateState(func() { e.state.resumeCluster(cluster) })
 }
 
-// ProbeCluster asks the cluster's agents for a message, which
-// [Config.OnClusterMessage] then reports. It does not block.
+// ProbeCluster asks the cluster's agents for a message, which [Config.OnClusterMessage] then
+// reports. It does not block.
 func (e *Engine) ProbeCluster(cluster wire.ClusterName) {
 	e.resyncQueue.add(cluster, resyncTask{probe: true})
 }

@@ -140,7 +140,8 @@ func TestRefusedByTheBroker(t *testing.T) {
 	})
 }
 
-// TestWorkRemoved: a work that is removed before its agent reports Deleted is deleted from the cluster.
+// TestWorkRemoved: a work that is removed before its agent reports Deleted is deleted from the
+// cluster.
 func TestWorkRemoved(t *testing.T) {
 	withHarness(t, delivery.Config{}, func(b *harness) {
 		a := b.agent("cluster1")

@@ -64,8 +64,8 @@ func TestKeyedQueue(t *testing.T) {
 	})
 }
 
-// TestKeyedQueueConcurrentAdds checks that no value is lost or processed twice when values are added
-// while a worker takes the key.
+// TestKeyedQueueConcurrentAdds checks that no value is lost or processed twice when values are
+// added while a worker takes the key.
 func TestKeyedQueueConcurrentAdds(t *testing.T) {
 	const adders, adds = 8, 5000
 	var mu sync.Mutex

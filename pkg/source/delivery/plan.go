@@ -71,7 +71,8 @@ type plan struct {
 	more bool
 }
 
-// planPublish plans the publish of a work in state a. work is the current work, nil if the source does not have it.
+// planPublish plans the publish of a work in state a. work is the current work, nil if the source
+// does not have it.
 func planPublish(a *workState, work *workv1.ManifestWork, source wire.SourceID, now time.Time) plan {
 	if work == nil {
 		return planDeletion(a, source, now)
@@ -105,10 +106,11 @@ func planPublish(a *workState, work *workv1.ManifestWork, source wire.SourceID, 
 	return p
 }
 
-// undeliveredSpec returns the revision to publish before the deletion of work: its last spec, since the agent
-// deletes by the deleteOption in it. (The deletion increments the generation.) It returns the zero revision if
-// the agent has no spec of the work, has the last one, or has deleted the work. An agent that sent a resync
-// request may have missed earlier publishes: then only what it confirmed counts.
+// undeliveredSpec returns the revision to publish before the deletion of work: its last spec, since
+// the agent deletes by the deleteOption in it. (The deletion increments the generation.) It returns
+// the zero revision if the agent has no spec of the work, has the last one, or has deleted the
+// work. An agent that sent a resync request may have missed earlier publishes: then only what it
+// confirmed counts.
 func undeliveredSpec(a *workState, work *workv1.ManifestWork) revision {
 	agentHas := max(a.confirmed, confirmedBy(work))
 	if !a.resync {
@@ -148,7 +150,8 @@ func (w *workState) spec(r revision, source wire.SourceID, meta metav1.ObjectMet
 	}
 }
 
-// confirmedBy returns the generation that the agent reported according to the work's status, 0 for none.
+// confirmedBy returns the generation that the agent reported according to the work's status, 0 for
+// none.
 func confirmedBy(work *workv1.ManifestWork) wire.Generation {
 	applied := meta.FindStatusCondition(work.Status.Conditions, workv1.WorkApplied)
 	if applied == nil || isRefusal(applied.Reason) {

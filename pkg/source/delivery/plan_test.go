@@ -266,7 +266,8 @@ func TestRefusal(t *testing.T) {
 	}
 }
 
-// TestContentHashOnce: a spec is hashed once per generation, and again after the store was restored.
+// TestContentHashOnce: a spec is hashed once per generation, and again after the store was
+// restored.
 func TestContentHashOnce(t *testing.T) {
 	work := testWork("w", 3)
 	e, err := New(Config{Source: "hub1", Transport: memory.NewBroker().Client("hub1"), Works: one{work}, Logger: slog.New(slog.DiscardHandler),

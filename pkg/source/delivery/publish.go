@@ -12,7 +12,8 @@ import (
 	"github.com/workwire/workwire/pkg/wire"
 )
 
-// publishTimeout limits one publish, so that a broker that does not answer does not block a worker forever.
+// publishTimeout limits one publish, so that a broker that does not answer does not block a worker
+// forever.
 const publishTimeout = time.Minute
 
 // runPublishes publishes the works that are ready, at most Config.PublishWorkers concurrently,

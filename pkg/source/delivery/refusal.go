@@ -12,7 +12,8 @@ import (
 	"github.com/workwire/workwire/pkg/wire"
 )
 
-// Reasons of the Applied condition that [WorkStore.SetCondition] receives: why a spec cannot be published.
+// Reasons of the Applied condition that [WorkStore.SetCondition] receives: why a spec cannot be
+// published.
 const (
 	// ReasonTooLarge: the spec exceeds the broker's maximum packet size. The publish is retried
 	// when the spec changes or the broker announces another limit.
@@ -42,7 +43,8 @@ type invalidClusterError struct{ err error }
 func (e *invalidClusterError) Error() string { return e.err.Error() }
 func (e *invalidClusterError) Unwrap() error { return e.err }
 
-// newRefusal returns the refusal for err, which publishing r failed with, and false if a retry may succeed.
+// newRefusal returns the refusal for err, which publishing r failed with, and false if a retry may
+// succeed.
 func newRefusal(err error, published revision, now time.Time) (*refusal, bool) {
 	var tooLarge *transport.TooLargeError
 	var invalidCluster *invalidClusterError

@@ -29,8 +29,9 @@ func held(work *workv1.ManifestWork, generation int64, content string) *wire.Spe
 		Meta: metav1.ObjectMeta{Name: work.Name, UID: work.UID}, ContentHash: content, Bundle: &wire.Bundle{}}
 }
 
-// TestRestored: after the store of a source was restored from a backup, agents that list content hashes get its
-// content although its generation is not higher, once, and their statuses are accepted.
+// TestRestored: after the store of a source was restored from a backup, agents that list content
+// hashes get its content although its generation is not higher, once, and their statuses are
+// accepted.
 func TestRestored(t *testing.T) {
 	withHarness(t, remembering(), func(b *harness) {
 		a := b.agent("cluster1")
@@ -84,8 +85,8 @@ func TestRestored(t *testing.T) {
 	})
 }
 
-// TestRestoredWhileRunning: a store that goes back while source and agents run is noticed by the source, or by a
-// status of a generation to come.
+// TestRestoredWhileRunning: a store that goes back while source and agents run is noticed by the
+// source, or by a status of a generation to come.
 func TestRestoredWhileRunning(t *testing.T) {
 	for name, notice := range map[string]func(b *harness, uid types.UID){
 		"by the source":   func(b *harness, uid types.UID) { b.engine.WorkRestored(uid) },
@@ -123,7 +124,8 @@ func TestRestoredWhileRunning(t *testing.T) {
 	}
 }
 
-// TestLostAuthoritative: an authoritative spec that is lost is published again, still as authoritative.
+// TestLostAuthoritative: an authoritative spec that is lost is published again, still as
+// authoritative.
 func TestLostAuthoritative(t *testing.T) {
 	withHarness(t, remembering(), func(b *harness) {
 		var lost atomic.Int32

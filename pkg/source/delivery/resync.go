@@ -133,8 +133,8 @@ func (e *Engine) overrule(r *wire.SpecResync, works map[types.UID]*workv1.Manife
 	}, func(uid types.UID) string { return e.contentHash(works[uid]) })
 }
 
-// contentHash returns the hash of work's spec as it is published. It is computed once per generation. It is empty
-// for a spec that cannot be published.
+// contentHash returns the hash of work's spec as it is published. It is computed once per
+// generation. It is empty for a spec that cannot be published.
 func (e *Engine) contentHash(work *workv1.ManifestWork) string {
 	k, generation := keyOf(work), wire.Generation(work.Generation)
 	e.mu.Lock()
@@ -172,9 +172,10 @@ func (e *Engine) probeAllClusters(ctx context.Context) {
 	}
 }
 
-// probeCluster publishes a status resync request for a single work with a hash that no status has. The agent
-// answers with the status if it has the work, and publishes its presence if it supports that. For a cluster
-// without works the request lists a work that does not exist, since an empty list would request everything.
+// probeCluster publishes a status resync request for a single work with a hash that no status has.
+// The agent answers with the status if it has the work, and publishes its presence if it supports
+// that. For a cluster without works the request lists a work that does not exist, since an empty
+// list would request everything.
 func (e *Engine) probeCluster(ctx context.Context, name wire.ClusterName) error {
 	r := &wire.StatusResync{Source: e.config.Source, SourceIdentity: e.identity, Cluster: name, Hashes: noStatus()}
 	for work := range e.config.Works.ListCluster(name) {

@@ -162,7 +162,8 @@ func TestAgentAhead(t *testing.T) {
 	})
 }
 
-// TestStatusResync: lost statuses, and only those, are sent again at the next connect of either side.
+// TestStatusResync: lost statuses, and only those, are sent again at the next connect of either
+// side.
 func TestStatusResync(t *testing.T) {
 	withHarness(t, delivery.Config{}, func(b *harness) {
 		var lose atomic.Bool
@@ -193,7 +194,8 @@ func TestStatusResync(t *testing.T) {
 	})
 }
 
-// TestStatusResyncFits: requests are split to fit the broker's limit, and a cluster without works gets none.
+// TestStatusResyncFits: requests are split to fit the broker's limit, and a cluster without works
+// gets none.
 func TestStatusResyncFits(t *testing.T) {
 	withHarness(t, delivery.Config{}, func(b *harness) {
 		b.broker.SetLimit(8000)

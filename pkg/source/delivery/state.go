@@ -10,9 +10,10 @@ import (
 	"github.com/workwire/workwire/pkg/wire"
 )
 
-// deliveryState records for each work which state was published, which one its agent confirmed, and when to
-// publish again. It is pure: it does no I/O, reads no clock and starts no goroutines. It is not safe for
-// concurrent use; [Engine] guards it with a lock. All operations but connect cost at most O(log n).
+// deliveryState records for each work which state was published, which one its agent confirmed, and
+// when to publish again. It is pure: it does no I/O, reads no clock and starts no goroutines. It is
+// not safe for concurrent use; [Engine] guards it with a lock. All operations but connect cost at
+// most O(log n).
 type deliveryState struct {
 	republishAfter time.Duration
 	paused         func(wire.ClusterName) bool // clusters that nothing is published to
@@ -54,8 +55,8 @@ type workState struct {
 	queued, inFlight bool
 	changedInFlight  bool // enqueued again when the attempt ends
 	force            bool // publish even the state that was published last
-	// authoritative: the agent may hold other content of the published generation, or a higher generation. It is
-	// so until the agent reports a status of the published generation.
+	// authoritative: the agent may hold other content of the published generation, or a higher
+	// generation. It is so until the agent reports a status of the published generation.
 	authoritative bool
 	resync        bool // publish as the answer to a resync request
 
@@ -184,8 +185,8 @@ func (d *deliveryState) forcePublish(k workKey, resync bool) {
 	d.enqueue(w)
 }
 
-// forceAuthoritative enqueues k to be published as authoritative. What the agent confirmed before does not
-// apply to it.
+// forceAuthoritative enqueues k to be published as authoritative. What the agent confirmed before
+// does not apply to it.
 func (d *deliveryState) forceAuthoritative(k workKey, resync bool) {
 	w := d.ensure(k)
 	w.authoritative, w.confirmed, w.contentHash = true, 0, ""
@@ -207,8 +208,8 @@ func (d *deliveryState) workRemoved(k workKey, g removedWork) {
 	d.enqueue(w)
 }
 
-// deleteUnknown enqueues a deletion of a work that an agent holds and the source does not have; meta is nil if
-// the source does not know it. A removed work keeps the metadata that it had.
+// deleteUnknown enqueues a deletion of a work that an agent holds and the source does not have;
+// meta is nil if the source does not know it. A removed work keeps the metadata that it had.
 func (d *deliveryState) deleteUnknown(k workKey, held wire.Generation, meta *metav1.ObjectMeta) {
 	w := d.ensure(k)
 	if w.removed == nil {

@@ -27,7 +27,8 @@ func newScript(t *testing.T) *script {
 	return s
 }
 
-// publishNext carries out the next attempt. It returns nil if there is no attempt or it publishes nothing.
+// publishNext carries out the next attempt. It returns nil if there is no attempt or it publishes
+// nothing.
 func (s *script) publishNext() *wire.Spec {
 	s.t.Helper()
 	c, ok := s.state.dequeue(s.now)
@@ -199,7 +200,8 @@ func TestAwaitingContact(t *testing.T) {
 	}
 }
 
-// TestPausedCluster: nothing is published to a paused cluster until it is resumed; others are not delayed.
+// TestPausedCluster: nothing is published to a paused cluster until it is resumed; others are not
+// delayed.
 func TestPausedCluster(t *testing.T) {
 	paused := map[wire.ClusterName]bool{"paused": true}
 	l := newDeliveryState(time.Second, func(name wire.ClusterName) bool { return paused[name] })

@@ -12,19 +12,20 @@ import (
 type UnknownAction int
 
 const (
-	// AnswerUnknown answers that the source does not know the work: a deletion without metadata. The agent
-	// decides whether to believe it (docs/protocol.md, Source identity).
+	// AnswerUnknown answers that the source does not know the work: a deletion without metadata.
+	// The agent decides whether to believe it (docs/protocol.md, Source identity).
 	AnswerUnknown UnknownAction = iota
 	// DeleteUnknown deletes the work as if the source had recorded its deletion.
 	DeleteUnknown
 	// HoldUnknown answers nothing, so that the agent keeps the work.
 	HoldUnknown
-	// RefuseUnknown ends [Engine.Run] with an [*UnknownWorksError]. None of the works of the request is answered.
+	// RefuseUnknown ends [Engine.Run] with an [*UnknownWorksError]. None of the works of the
+	// request is answered.
 	RefuseUnknown
 )
 
-// UnknownWorksError is returned by [Engine.Run] when an agent holds works that prove that the source lost its
-// memory, see [RefuseUnknown].
+// UnknownWorksError is returned by [Engine.Run] when an agent holds works that prove that the
+// source lost its memory, see [RefuseUnknown].
 type UnknownWorksError struct {
 	// Cluster is the cluster of the agent.
 	Cluster wire.ClusterName
@@ -43,8 +44,9 @@ type unknownDeletion struct {
 	meta *metav1.ObjectMeta
 }
 
-// decideUnknown returns the deletions to publish for works that the source does not have, or an error if they
-// prove that it lost its memory. Works that were removed here are deleted in any case.
+// decideUnknown returns the deletions to publish for works that the source does not have, or an
+// error if they prove that it lost its memory. Works that were removed here are deleted in any
+// case.
 func (e *Engine) decideUnknown(cluster wire.ClusterName, gone []wire.SpecVersion) ([]unknownDeletion, error) {
 	var deletions []unknownDeletion
 	refused := 0

@@ -13,8 +13,8 @@ import (
 
 // WorkStore stores the works of a source. A work's namespace is the name of its cluster.
 //
-// The Engine calls the methods from several goroutines concurrently. It does not
-// modify the works that they return, which may be shared memory.
+// The Engine calls the methods from several goroutines concurrently. It does not modify the works
+// that they return, which may be shared memory.
 type WorkStore interface {
 	// Get returns the work with this UID, and false if there is none. It does no I/O.
 	Get(uid types.UID) (StoredWork, bool)
@@ -25,21 +25,22 @@ type WorkStore interface {
 	// Clusters returns each cluster that has works once.
 	Clusters() iter.Seq[wire.ClusterName]
 
-	// UpdateStatus stores a status that passed all checks of the protocol. The store owns s from then on. Calls
-	// are serialized per work; of statuses that arrive while a call is in progress only the newest is stored. A
-	// status with Deleted=True confirms that the agent deleted the work's objects. The Engine retries a call
-	// that fails after a pause, so UpdateStatus must return an error only if a retry can succeed.
+	// UpdateStatus stores a status that passed all checks of the protocol. The store owns s from
+	// then on. Calls are serialized per work; of statuses that arrive while a call is in progress
+	// only the newest is stored. A status with Deleted=True confirms that the agent deleted the
+	// work's objects. The Engine retries a call that fails after a pause, so UpdateStatus must
+	// return an error only if a retry can succeed.
 	UpdateStatus(ctx context.Context, s *wire.Status) error
 
-	// SetCondition sets a condition in the work's current status: the newest spec cannot be published, for the
-	// reason in c. Statuses of older generations contain the condition too as long as that is so. Calls are
-	// serialized with UpdateStatus and retried likewise.
+	// SetCondition sets a condition in the work's current status: the newest spec cannot be
+	// published, for the reason in c. Statuses of older generations contain the condition too as
+	// long as that is so. Calls are serialized with UpdateStatus and retried likewise.
 	SetCondition(ctx context.Context, uid types.UID, c metav1.Condition) error
 
-	// AgentAhead is called when the agent holds a generation of the work that is higher than the source's. The
-	// agent drops all specs of lower generations that are not authoritative: a source that assigns generations
-	// itself must continue above held, and returns true then. Otherwise the Engine publishes the work as
-	// authoritative, if the source has an identity.
+	// AgentAhead is called when the agent holds a generation of the work that is higher than the
+	// source's. The agent drops all specs of lower generations that are not authoritative: a source
+	// that assigns generations itself must continue above held, and returns true then. Otherwise
+	// the Engine publishes the work as authoritative, if the source has an identity.
 	AgentAhead(uid types.UID, held wire.Generation) (raised bool)
 }
 
@@ -47,9 +48,11 @@ type WorkStore interface {
 type StoredWork struct {
 	// Work is the work.
 	Work *workv1.ManifestWork
-	// FirstGeneration is the generation at which this work was created. Statuses of lower generations belong to
-	// an earlier, deleted work with the same UID. It is 0 if UIDs are never reused.
+	// FirstGeneration is the generation at which this work was created. Statuses of lower
+	// generations belong to an earlier, deleted work with the same UID. It is 0 if UIDs are never
+	// reused.
 	FirstGeneration wire.Generation
-	// LastSequence is the sequence id of the last stored status, 0 if the source does not remember it.
+	// LastSequence is the sequence id of the last stored status, 0 if the source does not remember
+	// it.
 	LastSequence wire.SequenceID
 }

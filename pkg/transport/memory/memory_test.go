@@ -64,8 +64,8 @@ func TestShared(t *testing.T) {
 	members[1].Expect("5", "6")
 }
 
-// Of two clients with one id the later has the connection; the other one gets it
-// back when that ends.
+// Of two clients with one id the later has the connection; the other one gets it back when that
+// ends.
 func TestTakeover(t *testing.T) {
 	b := memory.NewBroker()
 	first := transporttest.Start(t, b.Client("cluster1"), "a")

@@ -172,8 +172,8 @@ func metric(t *testing.T, registry *prometheus.Registry, name string) float64 {
 	return kit.Metric(t, registry, "workwire_transport_"+name)
 }
 
-// BenchmarkPublish measures events a second that the broker confirms, and
-// BenchmarkReceive those that arrive and are acknowledged.
+// BenchmarkPublish measures events a second that the broker confirms, and BenchmarkReceive those
+// that arrive and are acknowledged.
 func BenchmarkPublish(b *testing.B) {
 	for name, start := range brokers {
 		running := start(b)

@@ -15,8 +15,8 @@ import (
 	"github.com/workwire/workwire/test/kit"
 )
 
-// fakeBroker is a listener whose connections the test answers packet by packet,
-// to do what real brokers do seldom.
+// fakeBroker is a listener whose connections the test answers packet by packet, to do what real
+// brokers do seldom.
 type fakeBroker struct {
 	addr  string
 	conns chan *fakeConn

@@ -73,8 +73,8 @@ func TestWaitingPublishEnds(t *testing.T) {
 	}
 }
 
-// A publish that failed is never sent again, also when the session is resumed:
-// it would come after something newer.
+// A publish that failed is never sent again, also when the session is resumed: it would come after
+// something newer.
 func TestNoStalePublish(t *testing.T) {
 	b := startFake(t)
 	c := transporttest.Start(t, client(t, b.addr, "cluster1", nil))

@@ -202,8 +202,7 @@ func TestBlackHole(t *testing.T) {
 	c.WaitConnected()
 	results := make(chan error, 2)
 	go func() { results <- c.Publish(context.Background(), topic, transporttest.Event("stuck", 15<<20)) }()
-	// The first byte of the PUBLISH is there, the others are more than any buffer
-	// holds.
+	// The first byte of the PUBLISH is there, the others are more than any buffer holds.
 	for first := make([]byte, 1); first[0] != packets.PUBLISH<<4|1<<1; {
 		if _, err := conn.Read(first); err != nil {
 			t.Fatal(err)
@@ -229,8 +228,8 @@ func TestSilentBroker(t *testing.T) {
 	}
 }
 
-// Neither a broker that accepts and says nothing, nor a context that ends while
-// that is waited for, holds up Run.
+// Neither a broker that accepts and says nothing, nor a context that ends while that is waited for,
+// holds up Run.
 func TestEndWhileConnecting(t *testing.T) {
 	b := startFake(t)
 	c := transporttest.Start(t, client(t, b.addr, "cluster1", nil))

@@ -17,9 +17,9 @@ import (
 // answer of the broker, at most its receive maximum, and the messages that are not acknowledged.
 //
 // It ends with the connection, unlike paho's, which sends unacknowledged publishes again on the
-// next one. By then their Publish has returned an error, and the caller may have published something
-// newer, which they would overwrite. The broker's part of the session, its subscriptions and queued
-// messages, is kept.
+// next one. By then their Publish has returned an error, and the caller may have published
+// something newer, which they would overwrite. The broker's part of the session, its subscriptions
+// and queued messages, is kept.
 type session struct {
 	conn   *bufferedConn
 	window *ackWindow

@@ -64,8 +64,7 @@ func TestForgetful(t *testing.T) {
 	})
 }
 
-// suiteBroker makes b what the suite needs: each user connects through a proxy
-// of its own.
+// suiteBroker makes b what the suite needs: each user connects through a proxy of its own.
 func suiteBroker(t *testing.T, b *brokertest.Running) transporttest.Broker {
 	proxies := make(map[string]*transporttest.Proxy)
 	for _, u := range users {

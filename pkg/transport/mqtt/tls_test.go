@@ -45,8 +45,8 @@ func newAuthority(t *testing.T) *authority {
 	return a
 }
 
-// sign gives certificate and key, signed by the authority, or by itself if it
-// is to become the authority.
+// sign gives certificate and key, signed by the authority, or by itself if it is to become the
+// authority.
 func (a *authority) sign(template *x509.Certificate) (cert, key []byte) {
 	a.t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -13,8 +13,8 @@
 // The client reconnects within 100 ms, then with a backoff of up to 30 s. It reads the certificate
 // and password files on each connect, and reconnects when the certificate files change.
 //
-// A message is acknowledged as soon as its Ack is called, in the order of arrival. paho's tracker is
-// not used, since it checks every 50 ms, and Mosquitto allows 20 unacknowledged messages.
+// A message is acknowledged as soon as its Ack is called, in the order of arrival. paho's tracker
+// is not used, since it checks every 50 ms, and Mosquitto allows 20 unacknowledged messages.
 package mqtt
 
 import (

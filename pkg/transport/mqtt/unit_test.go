@@ -75,8 +75,8 @@ func TestRetries(t *testing.T) {
 	expect("taken over anew", 800*ms)
 }
 
-// TestRetriesOfWhoIsNotThere: a broker that comes back within a minute is found
-// within a second, one that is there and refuses is left in peace.
+// TestRetriesOfWhoIsNotThere: a broker that comes back within a minute is found within a second,
+// one that is there and refuses is left in peace.
 func TestRetriesOfWhoIsNotThere(t *testing.T) {
 	r, now := reconnectBackoff{attempt: -1}, time.Now()
 	refused := &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}

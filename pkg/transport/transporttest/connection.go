@@ -49,8 +49,8 @@ func waitsForConnected(t *testing.T, b Broker) {
 	agent.WaitLost()
 	kit.Receive(t, "the end of Connected's context", ended)
 	b.Restore(Cluster)
-	// The call before has not returned. Nothing tells when another one has not
-	// come, so this would miss a fault at times, yet never report a false one.
+	// The call before has not returned. Nothing tells when another one has not come, so this would
+	// miss a fault at times, yet never report a false one.
 	select {
 	case <-agent.Connected:
 		t.Error("Connected was called again before the call before it had returned")

@@ -1,4 +1,5 @@
-// Package agentbench measures an agent: a work-agent, or any other program that speaks the protocol.
+// Package agentbench measures an agent: a work-agent, or any other program that speaks the
+// protocol.
 package agentbench
 
 import (
@@ -139,8 +140,8 @@ func (w *world) launch(ctx context.Context) error {
 	return err
 }
 
-// begin starts the agent with one work, so that what it learns at the first, the
-// kind and the watch, is not measured.
+// begin starts the agent with one work, so that what it learns at the first, the kind and the
+// watch, is not measured.
 func (w *world) begin(ctx context.Context) error {
 	if err := w.launch(ctx); err != nil {
 		return err

@@ -45,8 +45,8 @@ func (w *world) spread(row string, samples []float64, q float64) {
 	}})
 }
 
-// large applies one work of many objects and compares it, by the object, with
-// small works of as many objects together.
+// large applies one work of many objects and compares it, by the object, with small works of as
+// many objects together.
 func (w *world) large(ctx context.Context, run int) error {
 	if err := w.begin(ctx); err != nil {
 		return err

@@ -49,12 +49,12 @@ func (w *world) steady(ctx context.Context, run int) error {
 	return nil
 }
 
-// patience is how long the samples of one row may take in all: an agent that
-// polls would take hours for all of them.
+// patience is how long the samples of one row may take in all: an agent that polls would take hours
+// for all of them.
 const patience = 2 * time.Minute
 
-// heal deletes and changes objects of the works, one at a time, and measures
-// from the request until the watch shows the object as it should be.
+// heal deletes and changes objects of the works, one at a time, and measures from the request until
+// the watch shows the object as it should be.
 func (w *world) heal(ctx context.Context, run int, specs []*wire.Spec) error {
 	maps := w.Plane.Client.CoreV1().ConfigMaps(namespace)
 	list, err := maps.List(ctx, metav1.ListOptions{Limit: 1})
@@ -124,8 +124,8 @@ func await(ctx context.Context, changes watch.Interface, name string, back func(
 	}
 }
 
-// widgetCount is how many works have feedback. Their changes take turns, so that
-// none comes while an agent spares its source the next status of a work.
+// widgetCount is how many works have feedback. Their changes take turns, so that none comes while
+// an agent spares its source the next status of a work.
 const widgetCount = 20
 
 var widgetResource = schema.GroupVersionResource{Group: "bench.workwire.dev", Version: "v1", Resource: "widgets"}
@@ -148,8 +148,8 @@ func widgets() *apiextensionsv1.CustomResourceDefinition {
 	return definition
 }
 
-// feedback changes the status of objects and measures from the request until the
-// source has the value.
+// feedback changes the status of objects and measures from the request until the source has the
+// value.
 func (w *world) feedback(ctx context.Context, run int) error {
 	client, err := dynamic.NewForConfig(w.Plane.REST())
 	if err != nil {

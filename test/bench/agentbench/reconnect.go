@@ -9,8 +9,8 @@ import (
 	"github.com/workwire/workwire/test/bench/report"
 )
 
-// reconnect restarts the broker under an agent that has works, at once and after
-// a time, and looks at what comes then.
+// reconnect restarts the broker under an agent that has works, at once and after a time, and looks
+// at what comes then.
 func (w *world) reconnect(ctx context.Context, run int) error {
 	if err := w.begin(ctx); err != nil {
 		return err

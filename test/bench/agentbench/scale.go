@@ -29,8 +29,8 @@ func (c cost) each(n int) map[string]any {
 	}
 }
 
-// scale measures at the usual number of works and at the large one, and at the
-// latter what happens when nothing does, and when one thing does.
+// scale measures at the usual number of works and at the large one, and at the latter what happens
+// when nothing does, and when one thing does.
 func (w *world) scale(ctx context.Context, run int) error {
 	few, err := w.sized(ctx, run, w.Works, nil)
 	if err != nil {
@@ -124,8 +124,8 @@ func (w *world) statusResync(ctx context.Context) (time.Duration, error) {
 	return took.All, w.source.AwaitQuiet(ctx, 500*time.Millisecond)
 }
 
-// restart stops the agent, starts it again, and gives the time from its start
-// until it has reported on every work, and what that has cost.
+// restart stops the agent, starts it again, and gives the time from its start until it has reported
+// on every work, and what that has cost.
 func (w *world) restart(ctx context.Context, run, n int) (time.Duration, cost, error) {
 	if err := w.Stop(); err != nil {
 		return 0, cost{}, err

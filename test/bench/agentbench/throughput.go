@@ -23,8 +23,8 @@ type part struct {
 	spent cost
 }
 
-// throughput creates, updates and deletes works: by the agent, and before and
-// after that the same writes by plain clients with no agent running.
+// throughput creates, updates and deletes works: by the agent, and before and after that the same
+// writes by plain clients with no agent running.
 func (w *world) throughput(ctx context.Context, run int) error {
 	specs := w.maker.Works("work", w.Works, objects)
 	before, err := w.alone(ctx, fmt.Sprintf("before-%d", run), specs)
@@ -82,8 +82,7 @@ func (w *world) throughput(ctx context.Context, run int) error {
 	return nil
 }
 
-// load publishes specs and waits until the agent has reported of each what met
-// is for.
+// load publishes specs and waits until the agent has reported of each what met is for.
 func (w *world) load(ctx context.Context, run int, row string, specs []*wire.Spec, met func(*wire.Status) bool) (part, error) {
 	w.Progress("run %d: %s", run+1, row)
 	before, err := w.cost(ctx)
@@ -128,8 +127,8 @@ func (w *world) alone(ctx context.Context, prefix string, specs []*wire.Spec) (a
 	return a, err
 }
 
-// warm lets the API server do each kind of write some times before it counts: it
-// makes much of what it needs for a resource when that is first used.
+// warm lets the API server do each kind of write some times before it counts: it makes much of what
+// it needs for a resource when that is first used.
 func (w *world) warm(ctx context.Context, prefix string) error {
 	writes := baseline.Works{API: w.api, Namespace: namespace, Prefix: "warm-" + prefix, Objects: objects}
 	if _, err := writes.Create(ctx, min(w.Works, 100)); err != nil {

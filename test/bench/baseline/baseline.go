@@ -1,9 +1,8 @@
-// Package baseline measures the surroundings alone: the API server with the same
-// writes that an agent or a hub makes, and the broker with the same messages.
+// Package baseline measures the surroundings alone: the API server with the same writes that an
+// agent or a hub makes, and the broker with the same messages.
 //
-// The writes are plain HTTP requests with bodies that were encoded before, and of
-// the answers only what the next request needs is read: a client can hardly cost
-// less.
+// The writes are plain HTTP requests with bodies that were encoded before, and of the answers only
+// what the next request needs is read: a client can hardly cost less.
 package baseline
 
 import (
@@ -73,7 +72,8 @@ func (a *API) write(ctx context.Context, method, path, what string, body []byte)
 	return read, json.Unmarshal(answer, &read)
 }
 
-// Each calls do for 0 to n-1 from [Clients] goroutines, until one of them fails, and returns how long that took.
+// Each calls do for 0 to n-1 from [Clients] goroutines, until one of them fails, and returns how
+// long that took.
 func Each(n int, do func(i int) error) (time.Duration, error) {
 	var next atomic.Int64
 	var group errgroup.Group

@@ -34,8 +34,7 @@ func (w *ManifestWorks) Create(ctx context.Context, n int) (time.Duration, error
 	})
 }
 
-// PatchStatus writes the status of every work, as a hub does: one JSON patch
-// each.
+// PatchStatus writes the status of every work, as a hub does: one JSON patch each.
 func (w *ManifestWorks) PatchStatus(ctx context.Context, status func() workv1.ManifestWorkStatus) (time.Duration, error) {
 	return Each(len(w.uids), func(i int) error {
 		text, err := json.Marshal(status())

@@ -17,8 +17,7 @@ const (
 	hash       = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 )
 
-// Works makes the writes that an agent makes for works of ConfigMaps, without an
-// agent.
+// Works makes the writes that an agent makes for works of ConfigMaps, without an agent.
 type Works struct {
 	API       *API
 	Namespace string
@@ -31,8 +30,8 @@ type Works struct {
 
 type object struct{ uid, version string }
 
-// Create makes, for each of n works, the AppliedManifestWork, its ConfigMaps, and
-// the patch of its status that names them: Objects + 2 requests a work.
+// Create makes, for each of n works, the AppliedManifestWork, its ConfigMaps, and the patch of its
+// status that names them: Objects + 2 requests a work.
 func (w *Works) Create(ctx context.Context, n int) (time.Duration, error) {
 	w.records, w.maps = make([]object, n), make([]object, n*w.Objects)
 	return Each(n, func(i int) error {
@@ -101,8 +100,7 @@ func (w *Works) Delete(ctx context.Context) (time.Duration, error) {
 	})
 }
 
-// Creates makes n plain ConfigMaps, and removes them again, and gives how long
-// the creates took.
+// Creates makes n plain ConfigMaps, and removes them again, and gives how long the creates took.
 func (w *Works) Creates(ctx context.Context, n int) (time.Duration, error) {
 	took, err := Each(n, func(i int) error {
 		_, err := w.API.write(ctx, "POST", w.path(""), "", fmt.Appendf(nil,

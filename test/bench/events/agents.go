@@ -18,8 +18,8 @@ import (
 	"github.com/workwire/workwire/pkg/wire"
 )
 
-// Agents are simulated agents, each with a connection of its own. One goroutine
-// at a time may use it.
+// Agents are simulated agents, each with a connection of its own. One goroutine at a time may use
+// it.
 type Agents struct {
 	source   wire.SourceID
 	clusters []wire.ClusterName
@@ -104,8 +104,7 @@ func (a *Agents) received(m transport.Message) {
 	}
 }
 
-// Report publishes a status for every work received: it is applied and
-// available.
+// Report publishes a status for every work received: it is applied and available.
 func (a *Agents) Report(ctx context.Context) error {
 	byCluster := map[wire.ClusterName][]packet{}
 	var sequence wire.Sequence

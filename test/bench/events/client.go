@@ -1,7 +1,6 @@
-// Package events is the load: a lean source that publishes specs and awaits
-// statuses, and simulated agents that do the reverse. Neither keeps more than it
-// needs to answer resyncs: what the SDK or a real agent would cost must not
-// compete with what is measured.
+// Package events is the load: a lean source that publishes specs and awaits statuses, and simulated
+// agents that do the reverse. Neither keeps more than it needs to answer resyncs: what the SDK or a
+// real agent would cost must not compete with what is measured.
 package events
 
 import (

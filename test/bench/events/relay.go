@@ -11,10 +11,9 @@ import (
 	"github.com/workwire/workwire/pkg/wire"
 )
 
-// Relay measures the broker alone: it publishes specs as the source does, but
-// for a cluster of its own, to a client that subscribes as an agent does and only
-// counts them, and gives the time until all have arrived. The cluster must not be
-// that of the agent, whose session would keep them.
+// Relay measures the broker alone: it publishes specs as the source does, but for a cluster of its
+// own, to a client that subscribes as an agent does and only counts them, and gives the time until
+// all have arrived. The cluster must not be that of the agent, whose session would keep them.
 func Relay(ctx context.Context, source, agent config.Config, cluster wire.ClusterName, specs []*wire.Spec) (time.Duration, error) {
 	if len(specs) == 0 {
 		return 0, nil

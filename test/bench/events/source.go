@@ -15,8 +15,8 @@ import (
 	"github.com/workwire/workwire/pkg/wire"
 )
 
-// Source is a source of works for one cluster. Its methods may be called from any
-// goroutine, one campaign at a time.
+// Source is a source of works for one cluster. Its methods may be called from any goroutine, one
+// campaign at a time.
 type Source struct {
 	id      wire.SourceID
 	cluster wire.ClusterName
@@ -130,15 +130,15 @@ func later(a, b time.Time) time.Time {
 
 // Took is how long a campaign took.
 type Took struct {
-	// All is the time from the first publish to the last status that was awaited,
-	// Published that until the broker had taken all.
+	// All is the time from the first publish to the last status that was awaited, Published that
+	// until the broker had taken all.
 	All, Published time.Duration
 	// Each is the time from the first publish to each work's status, by UID.
 	Each map[types.UID]time.Duration
 }
 
-// Publish publishes specs and waits until a status has come for each of them of
-// which met says that it is what is awaited.
+// Publish publishes specs and waits until a status has come for each of them of which met says that
+// it is what is awaited.
 func (s *Source) Publish(ctx context.Context, specs []*wire.Spec, met func(*wire.Status) bool) (Took, error) {
 	packets := make([]packet, len(specs))
 	uids := make([]types.UID, len(specs))
@@ -157,9 +157,9 @@ func (s *Source) Publish(ctx context.Context, specs []*wire.Spec, met func(*wire
 	return s.run(ctx, packets, uids, met)
 }
 
-// Ask sends a status resync request for all works, as a source does that has
-// none of their statuses or, when current is set, all of them, and waits for the
-// answers, which are none in the latter case.
+// Ask sends a status resync request for all works, as a source does that has none of their statuses
+// or, when current is set, all of them, and waits for the answers, which are none in the latter
+// case.
 func (s *Source) Ask(ctx context.Context, current bool) (Took, error) {
 	request := &wire.StatusResync{Source: s.id, Cluster: s.cluster}
 	var uids []types.UID
@@ -185,8 +185,8 @@ func (s *Source) Ask(ctx context.Context, current bool) (Took, error) {
 	return s.run(ctx, packets, uids, func(*wire.Status) bool { return true })
 }
 
-// Await begins a campaign that publishes nothing itself: start is called, then a
-// status of each work is awaited.
+// Await begins a campaign that publishes nothing itself: start is called, then a status of each
+// work is awaited.
 func (s *Source) Await(ctx context.Context, start func() error) (Took, error) {
 	s.mu.Lock()
 	var uids []types.UID
@@ -201,8 +201,7 @@ func (s *Source) Await(ctx context.Context, start func() error) (Took, error) {
 	return s.finish(ctx, c, 0)
 }
 
-// Follow calls begin and waits until met says of a status of a work that it is
-// what is awaited.
+// Follow calls begin and waits until met says of a status of a work that it is what is awaited.
 func (s *Source) Follow(ctx context.Context, uid types.UID, begin func() error, met func(*wire.Status) bool) error {
 	c := s.begin([]types.UID{uid}, met)
 	if err := begin(); err != nil {

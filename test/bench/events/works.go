@@ -24,8 +24,8 @@ type Maker struct {
 	Namespace string // of the objects
 }
 
-// Works makes n works of objects ConfigMaps each, with names that begin with
-// prefix, in their first generation.
+// Works makes n works of objects ConfigMaps each, with names that begin with prefix, in their first
+// generation.
 func (m *Maker) Works(prefix string, n, objects int) []*wire.Spec {
 	specs := make([]*wire.Spec, n)
 	for i := range specs {
@@ -69,8 +69,8 @@ func (m *Maker) configMap(name, data string) string {
 	return fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":%q,"namespace":%q},"data":%s}`, name, m.Namespace, data)
 }
 
-// Changed gives the next generation of works made by [Maker.Works]: all their
-// objects are other ones.
+// Changed gives the next generation of works made by [Maker.Works]: all their objects are other
+// ones.
 func Changed(specs []*wire.Spec) []*wire.Spec {
 	next := make([]*wire.Spec, len(specs))
 	for i, spec := range specs {

@@ -1,6 +1,6 @@
-// Package hubbench measures a work-hub between a real API and a real broker. The
-// agents are simulated: each has its own connection, receives its specs, and
-// publishes the statuses that it is told to.
+// Package hubbench measures a work-hub between a real API and a real broker. The agents are
+// simulated: each has its own connection, receives its specs, and publishes the statuses that it is
+// told to.
 package hubbench
 
 import (
@@ -169,9 +169,8 @@ func (w *world) measure(ctx context.Context, run int) error {
 	return w.measureAdmitted(ctx, run, create)
 }
 
-// measureAdmitted publishes as many works, which the API server gives the
-// finalizer (deploy/policies/finalizers.yaml). create is what it does alone, without
-// that policy.
+// measureAdmitted publishes as many works, which the API server gives the finalizer
+// (deploy/policies/finalizers.yaml). create is what it does alone, without that policy.
 func (w *world) measureAdmitted(ctx context.Context, run int, create float64) (err error) {
 	if err := w.admit(ctx); err != nil {
 		return err
@@ -254,8 +253,7 @@ func (w *world) publish(ctx context.Context, prefix string, before subject.Cost)
 	return float64(w.Works) / all.Seconds(), detail, nil
 }
 
-// alone creates as many works and patches their statuses with no hub: works and
-// statuses a second.
+// alone creates as many works and patches their statuses with no hub: works and statuses a second.
 func (w *world) alone(ctx context.Context, run int) (create, patch float64, err error) {
 	api, err := baseline.NewAPI(w.Plane.REST())
 	if err != nil {
@@ -328,8 +326,8 @@ func (w *world) launch(ctx context.Context) error {
 	})
 }
 
-// stored waits until the hub says that it has written so many statuses: reading
-// its metrics costs the API server nothing.
+// stored waits until the hub says that it has written so many statuses: reading its metrics costs
+// the API server nothing.
 func (w *world) stored(ctx context.Context, n int) error {
 	return poll(ctx, 10*time.Minute, "all statuses are stored", func(ctx context.Context) error {
 		text, err := procs.Get(ctx, "http://"+w.Listen+"/metrics")
@@ -347,8 +345,7 @@ func (w *world) stored(ctx context.Context, n int) error {
 	})
 }
 
-// verify looks whether every work has its status: the hub's own word is not
-// taken for it.
+// verify looks whether every work has its status: the hub's own word is not taken for it.
 func (w *world) verify(ctx context.Context) error {
 	list, err := w.works.WorkV1().ManifestWorks("").List(ctx, metav1.ListOptions{})
 	if err != nil {

@@ -1,8 +1,8 @@
-// Package plane starts the control plane of a benchmark, a real API server, and counts the requests of one
-// user. The API server counts them, so that any program can be measured: the user has its own flow schemas (API
-// priority and fairness), one for each class of requests, and the API server's metrics count requests by flow
-// schema. Their priority level is "exempt", as that of the administrator who runs the baseline, so that no
-// request is queued.
+// Package plane starts the control plane of a benchmark, a real API server, and counts the requests
+// of one user. The API server counts them, so that any program can be measured: the user has its
+// own flow schemas (API priority and fairness), one for each class of requests, and the API
+// server's metrics count requests by flow schema. Their priority level is "exempt", as that of the
+// administrator who runs the baseline, so that no request is queued.
 package plane
 
 import (
@@ -95,8 +95,8 @@ func (p *Plane) Namespace(ctx context.Context, name string) error {
 	return err
 }
 
-// The classes of requests, in the order in which they are matched: flow schemas of one precedence are ordered
-// by name.
+// The classes of requests, in the order in which they are matched: flow schemas of one precedence
+// are ordered by name.
 const (
 	leases  = "bench-0-leases"
 	watches = "bench-1-watches"
@@ -182,8 +182,8 @@ func (p *Plane) Requests(ctx context.Context) (Requests, error) {
 	return r, err
 }
 
-// Served returns the numbers of requests of all users, by verb and resource/subresource: "POST configmaps".
-// Watches count when they end.
+// Served returns the numbers of requests of all users, by verb and resource/subresource: "POST
+// configmaps". Watches count when they end.
 func (p *Plane) Served(ctx context.Context) (map[string]int, error) {
 	counts := map[string]int{}
 	metrics, err := p.metrics(ctx, "apiserver_request_total")
@@ -217,8 +217,8 @@ func (p *Plane) metrics(ctx context.Context, name string) (kit.Metrics, error) {
 	return Parse(string(text), name)
 }
 
-// Parse reads one counter or gauge in a text of /metrics. It skips the other lines: the API server has many
-// thousands.
+// Parse reads one counter or gauge in a text of /metrics. It skips the other lines: the API server
+// has many thousands.
 func Parse(text, name string) (kit.Metrics, error) {
 	var lines strings.Builder
 	for line := range strings.Lines(text) {

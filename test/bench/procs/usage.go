@@ -51,8 +51,8 @@ func Of(pid int) (Usage, error) {
 	return usage, nil
 }
 
-// CPU returns the CPU time of the processes that this one has started whose command line has text in it, and of those
-// that they have started and that run.
+// CPU returns the CPU time of the processes that this one has started whose command line has text
+// in it, and of those that they have started and that run.
 func CPU(text string) time.Duration { return cpuBelow(os.Getpid(), text) }
 
 func cpuBelow(pid int, text string) time.Duration {

@@ -2,8 +2,8 @@ package report
 
 import "regexp"
 
-// Board is the rows of a benchmark, by name, as far as they are wanted. One
-// goroutine at a time may use it.
+// Board is the rows of a benchmark, by name, as far as they are wanted. One goroutine at a time may
+// use it.
 type Board struct {
 	rows   []*Row
 	wanted *regexp.Regexp

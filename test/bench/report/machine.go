@@ -17,8 +17,7 @@ func ThisMachine() Machine {
 	}
 }
 
-// field gives the value of the first line "name: value" of a file, empty without
-// one.
+// field gives the value of the first line "name: value" of a file, empty without one.
 func field(path, name string) string {
 	text, _ := os.ReadFile(path)
 	for line := range strings.Lines(string(text)) {

@@ -1,5 +1,5 @@
-// Package report holds the figures of a benchmark and shows them: as a table for
-// a terminal, as one for docs/performance.md, and as JSON.
+// Package report holds the figures of a benchmark and shows them: as a table for a terminal, as one
+// for docs/performance.md, and as JSON.
 package report
 
 import (
@@ -14,8 +14,8 @@ import (
 
 // Sample is one run's figure.
 type Sample struct {
-	// Measured is what was measured, and Baseline what the surroundings alone did
-	// in the same run, in the same unit; 0 when there is none.
+	// Measured is what was measured, and Baseline what the surroundings alone did in the same run,
+	// in the same unit; 0 when there is none.
 	Measured float64 `json:"measured"`
 	Baseline float64 `json:"baseline,omitempty"`
 	// Detail has more that was seen: seconds of CPU, counts and the like.
@@ -82,8 +82,7 @@ func (r *Row) Judge() Judged {
 	return j
 }
 
-// Quantile gives the value below which the share q of values lies, interpolating;
-// 0 for none.
+// Quantile gives the value below which the share q of values lies, interpolating; 0 for none.
 func Quantile(values []float64, q float64) float64 {
 	if len(values) == 0 {
 		return 0

@@ -1,5 +1,6 @@
-// Package subject is the program that a benchmark measures, an agent or a hub in a process of its own, between a real
-// broker and a real API server. What it asks of the API server, uses of CPU and takes of memory is read from outside.
+// Package subject is the program that a benchmark measures, an agent or a hub in a process of its
+// own, between a real broker and a real API server. What it asks of the API server, uses of CPU and
+// takes of memory is read from outside.
 package subject
 
 import (
@@ -117,8 +118,8 @@ func (c Cost) Detail(name string) map[string]any {
 	}
 }
 
-// ProfileCPU takes a CPU profile of the program for about d, in the first run, when profiles are wanted. The function
-// it returns waits for the profile.
+// ProfileCPU takes a CPU profile of the program for about d, in the first run, when profiles are
+// wanted. The function it returns waits for the profile.
 func (s *Subject) ProfileCPU(ctx context.Context, run int, name string, d time.Duration) (wait func()) {
 	if !s.profiled(run) {
 		return func() {}

@@ -50,7 +50,8 @@ type Broker struct {
 	mosquitto *mosquitto.Process
 }
 
-// Start starts a broker at a free port and returns when it accepts connections. Stop must be called.
+// Start starts a broker at a free port and returns when it accepts connections. Stop must be
+// called.
 func Start(ctx context.Context, cfg Config) (*Broker, error) {
 	b := &Broker{Addr: "127.0.0.1:0", config: cfg, passwords: map[string]string{}, topics: wire.Topics{
 		SourceEvents: fmt.Sprintf("sources/%s/clusters/+/sourceevents", cfg.Source),
@@ -69,8 +70,8 @@ func Start(ctx context.Context, cfg Config) (*Broker, error) {
 
 var ready = regexp.MustCompile(`msg="broker ready".* addresses=\[(127\.0\.0\.1:\d+)\]`)
 
-// Start starts the broker again after Stop, at the same address with the same sessions, and returns when it accepts
-// connections.
+// Start starts the broker again after Stop, at the same address with the same sessions, and returns
+// when it accepts connections.
 func (b *Broker) Start(ctx context.Context) (err error) {
 	if b.config.Program == "mosquitto" {
 		port := 0
@@ -130,8 +131,8 @@ func (b *Broker) Transport(user string) config.Config {
 	return config.Config{BrokerHost: b.Addr, Username: user, Password: b.passwords[user], Topics: b.topics}
 }
 
-// WriteTransport writes the configuration of user's transport to a file and returns its path. addr is [Broker].Addr, or
-// that of a proxy.
+// WriteTransport writes the configuration of user's transport to a file and returns its path. addr
+// is [Broker].Addr, or that of a proxy.
 func (b *Broker) WriteTransport(user, addr string) (string, error) {
 	file := filepath.Join(b.config.Dir, user+".yaml")
 	return file, os.WriteFile(file, fmt.Appendf(nil,

@@ -1,5 +1,5 @@
-// Package controlplane starts real Kubernetes API servers for tests: the project's bin/controlplane, as
-// a process in a temporary directory.
+// Package controlplane starts real Kubernetes API servers for tests: the project's
+// bin/controlplane, as a process in a temporary directory.
 //
 //	var plane *controlplane.Plane
 //
@@ -10,20 +10,22 @@
 //		})
 //	}
 //
-// One control plane serves all tests of a package; they keep apart by namespace, see [Plane.Namespace].
-// [MainShared] uses a control plane that several packages share, if there is one, also while they run side
-// by side. hack/with-planes.sh starts one of each [Role] for a command and sets
-// WORKWIRE_TEST_HUB_KUBECONFIG and WORKWIRE_TEST_SPOKE_KUBECONFIG to the paths of their kubeconfigs:
+// One control plane serves all tests of a package; they keep apart by namespace, see
+// [Plane.Namespace]. [MainShared] uses a control plane that several packages share, if there is
+// one, also while they run side by side. hack/with-planes.sh starts one of each [Role] for a
+// command and sets WORKWIRE_TEST_HUB_KUBECONFIG and WORKWIRE_TEST_SPOKE_KUBECONFIG to the paths of
+// their kubeconfigs:
 //
 //	hack/with-planes.sh go test ./pkg/leader ./pkg/agent/applied
 //
-// A package needs a control plane of its own, from [Main], [MainPair] or [Start], when its tests count
-// the requests or objects of the whole cluster, change cluster-scoped objects that others use, run
-// controllers of all namespaces, or stop the API server. make test does not share: starting one costs 2 to
-// 3 CPU seconds, and the go command caches no results of tests that run on a shared one.
+// A package needs a control plane of its own, from [Main], [MainPair] or [Start], when its tests
+// count the requests or objects of the whole cluster, change cluster-scoped objects that others
+// use, run controllers of all namespaces, or stop the API server. make test does not share:
+// starting one costs 2 to 3 CPU seconds, and the go command caches no results of tests that run on
+// a shared one.
 //
-// With -short, no control plane starts: tests that call [Plane.Require] or [Plane.Namespace] are skipped,
-// and the others run. make unit runs these.
+// With -short, no control plane starts: tests that call [Plane.Require] or [Plane.Namespace] are
+// skipped, and the others run. make unit runs these.
 package controlplane
 
 import (
@@ -59,8 +61,7 @@ const (
 
 const startTimeout = 2 * time.Minute
 
-// Plane is a running control plane. Its methods may be called from any
-// goroutine.
+// Plane is a running control plane. Its methods may be called from any goroutine.
 type Plane struct {
 	// Kubeconfig is the path of the administrator's.
 	Kubeconfig string
@@ -76,14 +77,15 @@ func Main(m *testing.M, role Role, setup func(*Plane) error) {
 	os.Exit(run(m, Start, []Role{role}, first(setup)))
 }
 
-// MainShared is like Main with the control plane of the test run, if there is one. setup must be safe
-// to call in several packages at a time.
+// MainShared is like Main with the control plane of the test run, if there is one. setup must be
+// safe to call in several packages at a time.
 func MainShared(m *testing.M, role Role, setup func(*Plane) error) {
 	os.Exit(run(m, Shared, []Role{role}, first(setup)))
 }
 
-// MainPair runs the tests of a package with a hub and a spoke control plane of its own and ends the process. setup is
-// called before the tests. It returns a function that is called after them, which may be nil.
+// MainPair runs the tests of a package with a hub and a spoke control plane of its own and ends the
+// process. setup is called before the tests. It returns a function that is called after them, which
+// may be nil.
 func MainPair(m *testing.M, setup func(hub, spoke *Plane) (teardown func() error, err error)) {
 	os.Exit(run(m, Start, []Role{Hub, Spoke}, func(planes []*Plane) (func() error, error) {
 		return setup(planes[0], planes[1])
@@ -141,7 +143,8 @@ func run(m *testing.M, start func(Role) (*Plane, error), roles []Role, setup fun
 	return m.Run()
 }
 
-// Shared returns the control plane of the test run, or starts one if there is none. Stop must be called.
+// Shared returns the control plane of the test run, or starts one if there is none. Stop must be
+// called.
 func Shared(role Role) (*Plane, error) {
 	kubeconfig := os.Getenv("WORKWIRE_TEST_" + strings.ToUpper(string(role)) + "_KUBECONFIG")
 	if kubeconfig == "" {
@@ -160,8 +163,8 @@ func (p *Plane) connect() (err error) {
 	return nil
 }
 
-// Start starts a control plane in a new temporary directory and returns when it
-// is ready. Stop must be called.
+// Start starts a control plane in a new temporary directory and returns when it is ready. Stop must
+// be called.
 func Start(role Role) (*Plane, error) {
 	binary, err := find()
 	if err != nil {
@@ -219,8 +222,8 @@ func (p *Plane) Require(t testing.TB) {
 	}
 }
 
-// REST returns a new client configuration of the administrator, without a rate limit. It panics without a
-// control plane, see [Plane.Require].
+// REST returns a new client configuration of the administrator, without a rate limit. It panics
+// without a control plane, see [Plane.Require].
 func (p *Plane) REST() *rest.Config {
 	if p == nil {
 		panic("controlplane: a test that does not call Require uses the control plane with -short")
@@ -228,8 +231,8 @@ func (p *Plane) REST() *rest.Config {
 	return rest.CopyConfig(p.config)
 }
 
-// Namespace creates a namespace for a test, named by prefix and a random suffix, and returns its name. It
-// lasts as long as the control plane.
+// Namespace creates a namespace for a test, named by prefix and a random suffix, and returns its
+// name. It lasts as long as the control plane.
 func (p *Plane) Namespace(t testing.TB, prefix string) string {
 	t.Helper()
 	return p.CreateNamespace(t, kit.Unique(prefix))

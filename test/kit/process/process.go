@@ -26,8 +26,8 @@ const (
 	lineInterval = 10 * time.Millisecond
 )
 
-// Process is a running program. It ends with the process that started it, where the system can do that. Its
-// methods may be called from any goroutine; Stop and Died also on nil.
+// Process is a running program. It ends with the process that started it, where the system can do
+// that. Its methods may be called from any goroutine; Stop and Died also on nil.
 type Process struct {
 	// Name is the name of the program in errors.
 	Name string
@@ -54,7 +54,8 @@ func Start(dir, name string, argv ...string) (*Process, error) {
 		p.offset = info.Size()
 	}
 	p.cmd.Stdout, p.cmd.Stderr = log, log
-	// A process group of its own: Ctrl-C at the terminal signals this process only, which stops the others in order.
+	// A process group of its own: Ctrl-C at the terminal signals this process only, which stops the
+	// others in order.
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	endWithParent(p.cmd.SysProcAttr)
 	started := make(chan error)
@@ -65,8 +66,8 @@ func Start(dir, name string, argv ...string) (*Process, error) {
 	return p, nil
 }
 
-// run starts the program and waits for its end. It keeps its thread, since the kernel ends the program with the
-// thread that started it, see endWithParent.
+// run starts the program and waits for its end. It keeps its thread, since the kernel ends the
+// program with the thread that started it, see endWithParent.
 func (p *Process) run(started chan<- error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -90,8 +91,8 @@ func (p *Process) Wait() error {
 	return p.err
 }
 
-// Stop sends SIGTERM and waits for the end of the program, whatever its exit status. It kills the program after 30
-// seconds and returns an error then. It may be called more than once.
+// Stop sends SIGTERM and waits for the end of the program, whatever its exit status. It kills the
+// program after 30 seconds and returns an error then. It may be called more than once.
 func (p *Process) Stop() error {
 	if p == nil {
 		return nil
@@ -115,7 +116,8 @@ func (p *Process) Kill() error {
 // Signal sends a signal to the program.
 func (p *Process) Signal(signal os.Signal) error { return p.cmd.Process.Signal(signal) }
 
-// Died returns nil while the program runs, then an error with its exit status and the end of its log.
+// Died returns nil while the program runs, then an error with its exit status and the end of its
+// log.
 func (p *Process) Died() error {
 	if p == nil {
 		return nil
@@ -131,8 +133,8 @@ func (p *Process) Died() error {
 	return errors.Join(fmt.Errorf("%s ended: %v; the end of %s:\n%s", p.Name, p.cmd.ProcessState, p.Log, end), err)
 }
 
-// Line waits until this run of the program has logged a line for which find returns a text, and returns that text.
-// It returns an error when the program or ctx ends.
+// Line waits until this run of the program has logged a line for which find returns a text, and
+// returns that text. It returns an error when the program or ctx ends.
 func (p *Process) Line(ctx context.Context, find func(line string) string) (string, error) {
 	var found string
 	err := wait.PollUntilContextCancel(ctx, lineInterval, true, func(context.Context) (done bool, err error) {
@@ -175,7 +177,8 @@ func Equal(text string) func(line string) string {
 	}
 }
 
-// Listening returns the address in the log line of work-hub and work-agent that has it, "" for other lines.
+// Listening returns the address in the log line of work-hub and work-agent that has it, "" for
+// other lines.
 func Listening(line string) string {
 	_, rest, _ := strings.Cut(line, `msg="serving metrics and health" address=`)
 	address, _, _ := strings.Cut(rest, " ")

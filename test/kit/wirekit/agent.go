@@ -28,10 +28,11 @@ type AgentConfig struct {
 	Transport transport.Transport
 	// Holds are the works that the agent has from an earlier run.
 	Holds map[types.UID]*wire.Spec
-	// Conditions returns the conditions that the agent reports of a spec that it applied; default Applied.
+	// Conditions returns the conditions that the agent reports of a spec that it applied; default
+	// Applied.
 	Conditions func(*wire.Spec) []metav1.Condition
-	// Lose reports whether a message, acknowledged already, is lost before the agent handles it. It may be
-	// nil.
+	// Lose reports whether a message, acknowledged already, is lost before the agent handles it. It
+	// may be nil.
 	Lose func(wire.Message) bool
 	// LoseStatus reports the same of a status that the broker has acknowledged. It may be nil.
 	LoseStatus func(*wire.Status) bool
@@ -362,7 +363,8 @@ func (a *Agent) Status(uid types.UID) workv1.ManifestWorkStatus {
 	return *status.DeepCopy()
 }
 
-// Specs returns the specs of a work that the agent has received, oldest first; with "" those of all works.
+// Specs returns the specs of a work that the agent has received, oldest first; with "" those of all
+// works.
 func (a *Agent) Specs(uid types.UID) []*wire.Spec {
 	var specs []*wire.Spec
 	for _, m := range a.Log() {

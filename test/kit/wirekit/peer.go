@@ -14,8 +14,8 @@ import (
 	"github.com/workwire/workwire/test/kit"
 )
 
-// Peer is a connection on which a test sends and receives messages itself, as a source, an agent or an
-// observer. [Next] returns what it received. Its methods may be called from any goroutine.
+// Peer is a connection on which a test sends and receives messages itself, as a source, an agent or
+// an observer. [Next] returns what it received. Its methods may be called from any goroutine.
 type Peer struct {
 	// Stop ends the connection. The end of the test does as well.
 	Stop func()
@@ -24,8 +24,8 @@ type Peer struct {
 	received  journal
 }
 
-// Connect runs a transport with these subscriptions until the end of the test, and returns when it is
-// connected. A message that cannot be decoded fails the test.
+// Connect runs a transport with these subscriptions until the end of the test, and returns when it
+// is connected. A message that cannot be decoded fails the test.
 func Connect(t testing.TB, tr transport.Transport, subscriptions ...string) *Peer {
 	t.Helper()
 	p := &Peer{transport: tr}
@@ -68,9 +68,9 @@ func (p *Peer) Publish(t testing.TB, topic string, message wire.Message, change 
 // Received returns all messages, oldest first.
 func (p *Peer) Received() []wire.Message { return p.received.all() }
 
-// Next returns the next message of type M for which want returns true. It skips those of this type that
-// came before, so the next call begins after it. It fails the test, with the last message of the type,
-// when none comes within [kit.Patience].
+// Next returns the next message of type M for which want returns true. It skips those of this type
+// that came before, so the next call begins after it. It fails the test, with the last message of
+// the type, when none comes within [kit.Patience].
 //
 //	status := wirekit.Next(t, source, "applied", func(s *wire.Status) bool { return s.Generation == 3 })
 func Next[M wire.Message](t testing.TB, p *Peer, what string, want func(M) bool) M {
@@ -102,8 +102,8 @@ func (j *journal) all() []wire.Message {
 	return append([]wire.Message(nil), j.messages...)
 }
 
-// since returns the messages after the position of a type, and a channel that is closed when there are
-// more.
+// since returns the messages after the position of a type, and a channel that is closed when there
+// are more.
 func (j *journal) since(kind string) (messages []wire.Message, position int, changed <-chan struct{}) {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -10,9 +10,8 @@ import (
 
 const rewritten = "registry.local/x"
 
-// rewriteImages makes the API server rewrite the image of the first container of
-// what has a pod template, at the operations given, and returns when it does.
-// Probe is a manifest to try it with.
+// rewriteImages makes the API server rewrite the image of the first container of what has a pod
+// template, at the operations given, and returns when it does. Probe is a manifest to try it with.
 func (s *spoke) rewriteImages(group, resource, operations, probe string) {
 	s.t.Helper()
 	policies := s.parse(nil,
@@ -69,8 +68,8 @@ func TestMutatingAdmission(t *testing.T) {
 	}
 }
 
-// Admission rewrote what cannot be changed any more: after a restart that is
-// still no drift, and no failure.
+// Admission rewrote what cannot be changed any more: after a restart that is still no drift, and no
+// failure.
 func TestMutatedAtCreationOnly(t *testing.T) {
 	s := newSpoke(t)
 	job := `{"apiVersion":"batch/v1","kind":"Job","metadata":{"namespace":"NS","name":"j"},"spec":{"suspend":true,

@@ -1,9 +1,9 @@
-// Package apply makes the cluster hold what the manifests of a work declare: it carries
-// out what package plan decides.
+// Package apply makes the cluster hold what the manifests of a work declare: it carries out what
+// package plan decides.
 //
-// [Applier.Apply] takes each manifest from step to step until nothing is left to do, and returns one
-// [Outcome] for each, also for those that failed. [Applier.Remove] does the same for objects that have
-// to be removed. A new object costs one POST, which carries label and owner reference; a
+// [Applier.Apply] takes each manifest from step to step until nothing is left to do, and returns
+// one [Outcome] for each, also for those that failed. [Applier.Remove] does the same for objects
+// that have to be removed. A new object costs one POST, which carries label and owner reference; a
 // known object that holds what its manifest declares costs no request.
 //
 //	manifests := strategy.Parse(&work.Spec, func(kind schema.GroupVersionKind) (*meta.RESTMapping, error) {
@@ -35,14 +35,14 @@ import (
 )
 
 const (
-	// parallel is the number of objects that all calls together work on at a time, besides those whose
-	// requests take long.
+	// parallel is the number of objects that all calls together work on at a time, besides those
+	// whose requests take long.
 	parallel = 16
-	// parallelPerCall is the number of objects that one call works on at a time. A work of many objects
-	// whose requests hang leaves room for others.
+	// parallelPerCall is the number of objects that one call works on at a time. A work of many
+	// objects whose requests hang leaves room for others.
 	parallelPerCall = parallel / 2
-	// maxAttempts bounds the writes for one manifest in one call: after conflicts with
-	// other writers, or when the object is created and deleted meanwhile.
+	// maxAttempts bounds the writes for one manifest in one call: after conflicts with other
+	// writers, or when the object is created and deleted meanwhile.
 	maxAttempts = 4
 )
 
@@ -50,15 +50,15 @@ const (
 type Cache interface {
 	// Get returns an object as last seen.
 	Get(object.Ref) object.Live
-	// Learn stores an object as the API server just returned it, without managedFields,
-	// or nil if it does not exist. The object is shared and must not be changed.
+	// Learn stores an object as the API server just returned it, without managedFields, or nil if
+	// it does not exist. The object is shared and must not be changed.
 	Learn(object.Ref, *unstructured.Unstructured)
 }
 
 // Config configures [New].
 type Config struct {
-	// Client for the agent's cluster, made from a configuration that
-	// dynamic.ConfigFor returned. Its rate limit and User-Agent apply. Required.
+	// Client for the agent's cluster, made from a configuration that dynamic.ConfigFor returned.
+	// Its rate limit and User-Agent apply. Required.
 	Client rest.Interface
 	// Cache of the cluster's objects. Required.
 	Cache Cache
@@ -66,13 +66,14 @@ type Config struct {
 	AgentHash string
 	// FieldManager of writes for manifests that name none. Default: work-agent.
 	FieldManager string
-	// NotServed is called when the API server answers that it does not serve a group and version, or a
-	// resource of it: what is cached of it is out of date. Pass restmapper.Mapper.Forget. Optional.
+	// NotServed is called when the API server answers that it does not serve a group and version,
+	// or a resource of it: what is cached of it is out of date. Pass restmapper.Mapper.Forget.
+	// Optional.
 	NotServed func(schema.GroupVersion)
 }
 
-// Applier applies and removes the objects of works. It is safe for concurrent use, but
-// only one call at a time may be about the same object of the same work.
+// Applier applies and removes the objects of works. It is safe for concurrent use, but only one
+// call at a time may be about the same object of the same work.
 type Applier struct {
 	config Config
 	slots  *slots.Pool // of objects being worked on
@@ -113,8 +114,8 @@ const (
 	Unchanged
 	// Created means that the object was created.
 	Created
-	// Updated means that the object existed and was written. The API server may have
-	// found nothing to change; then its resourceVersion is as before.
+	// Updated means that the object existed and was written. The API server may have found nothing
+	// to change; then its resourceVersion is as before.
 	Updated
 	// Observed means that the strategy is ReadOnly; no request was made.
 	Observed
@@ -130,57 +131,57 @@ func (a Action) String() string { return actionNames[a] }
 // Outcome is the result for one manifest.
 type Outcome struct {
 	Action Action
-	// Live is the current object without managedFields; nil if it is not known, and under
-	// ReadOnly. It is shared and must not be changed.
+	// Live is the current object without managedFields; nil if it is not known, and under ReadOnly.
+	// It is shared and must not be changed.
 	Live *unstructured.Unstructured
-	// Differences are the JSON pointers of the fields that an update corrected. Empty if
-	// only the manifest had changed, and for other actions.
+	// Differences are the JSON pointers of the fields that an update corrected. Empty if only the
+	// manifest had changed, and for other actions.
 	Differences []string
-	// ConflictingManagers are the field managers, sorted, that made the Differences,
-	// except for the manifest's own. Only with Options.DetectConflicts.
+	// ConflictingManagers are the field managers, sorted, that made the Differences, except for the
+	// manifest's own. Only with Options.DetectConflicts.
 	ConflictingManagers []string
 	// FieldsDigest is what to return from Options.FieldsDigest after a restart. Empty if it is not
 	// known, and under ReadOnly.
 	FieldsDigest string
-	// Err is the reason why the manifest could not be applied, in the API server's own
-	// words if it refused. Nil unless Action is Failed.
+	// Err is the reason why the manifest could not be applied, in the API server's own words if it
+	// refused. Nil unless Action is Failed.
 	Err error
 	// Requests is the number of requests made.
 	Requests int
 }
 
-// Options are the arguments of [Applier.Apply] besides the manifests. Functions may be
-// nil unless stated otherwise.
+// Options are the arguments of [Applier.Apply] besides the manifests. Functions may be nil unless
+// stated otherwise.
 type Options struct {
 	// Owner is the owner reference of owned objects; see [ownership.Reference]. Required.
 	Owner metav1.OwnerReference
-	// Previous returns the manifest that was last applied to an object for this work, or nil if it is
-	// not known, for example after a restart. Apply calls it from its own goroutine only.
+	// Previous returns the manifest that was last applied to an object for this work, or nil if it
+	// is not known, for example after a restart. Apply calls it from its own goroutine only.
 	Previous func(object.Ref) *strategy.Manifest
-	// FieldsDigest returns what Outcome.FieldsDigest was when an object was last applied for this work,
-	// those of several manifests separated by commas; empty if it is not known. It is called like
-	// Previous.
+	// FieldsDigest returns what Outcome.FieldsDigest was when an object was last applied for this
+	// work, those of several manifests separated by commas; empty if it is not known. It is called
+	// like Previous.
 	FieldsDigest func(object.Ref) string
-	// Live returns the object of a manifest, by index, if the caller has just looked it up
-	// in the Cache, so that Apply does not do so again.
+	// Live returns the object of a manifest, by index, if the caller has just looked it up in the
+	// Cache, so that Apply does not do so again.
 	Live func(int) (object.Live, bool)
-	// Skip reports whether a manifest, by index, is complete and must not be applied
-	// again, whatever the cluster holds. It is called like Previous.
+	// Skip reports whether a manifest, by index, is complete and must not be applied again,
+	// whatever the cluster holds. It is called like Previous.
 	Skip func(int) bool
-	// Authorize is called right before a manifest is applied, after those of lower ranks,
-	// and by several goroutines at a time. Its error is the manifest's.
+	// Authorize is called right before a manifest is applied, after those of lower ranks, and by
+	// several goroutines at a time. Its error is the manifest's.
 	Authorize func(context.Context, *strategy.Manifest) error
 	// DetectConflicts makes Apply read an object before it repairs it, so that
 	// Outcome.ConflictingManagers names those who changed it: one more request for each repair.
 	DetectConflicts bool
 }
 
-// Apply makes the cluster hold what the manifests declare, rank after rank, those of one
-// rank in parallel. It returns one outcome for each manifest, in their order. A manifest
-// that fails does not stop the others.
+// Apply makes the cluster hold what the manifests declare, rank after rank, those of one rank in
+// parallel. It returns one outcome for each manifest, in their order. A manifest that fails does
+// not stop the others.
 //
-// When ctx ends, manifests that have not been started fail with its cause. Apply returns
-// after everything that it started has ended.
+// When ctx ends, manifests that have not been started fail with its cause. Apply returns after
+// everything that it started has ended.
 func (a *Applier) Apply(ctx context.Context, manifests []strategy.Manifest, options Options) []Outcome {
 	outcomes := make([]Outcome, len(manifests))
 	turns := make(chan struct{}, parallelPerCall)
@@ -215,8 +216,8 @@ func (a *Applier) Apply(ctx context.Context, manifests []strategy.Manifest, opti
 	return outcomes
 }
 
-// prepare returns the outcome of manifest i if no request is needed, otherwise the
-// function that applies it.
+// prepare returns the outcome of manifest i if no request is needed, otherwise the function that
+// applies it.
 func (a *Applier) prepare(ctx context.Context, i int, m *strategy.Manifest, options Options) (Outcome, func() Outcome) {
 	if m.Err != nil {
 		return Outcome{Err: m.Err}, nil

@@ -19,8 +19,8 @@ import (
 	"github.com/workwire/workwire/test/kit"
 )
 
-// everyKind has one manifest of each kind that the API server, its admission or
-// its controllers fill in, written in ways that it normalises.
+// everyKind has one manifest of each kind that the API server, its admission or its controllers
+// fill in, written in ways that it normalises.
 var everyKind = []string{
 	`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"NS-own"}}`,
 	`{"apiVersion":"scheduling.k8s.io/v1","kind":"PriorityClass","metadata":{"name":"NS"},"value":5}`,
@@ -74,8 +74,8 @@ var everyKind = []string{
 	`{"apiVersion":"coordination.k8s.io/v1","kind":"Lease","metadata":{"namespace":"NS","name":"l"},"spec":{"renewTime":"2024-01-01T01:00:00.000000+01:00"}}`,
 }
 
-// M new manifests cost M POSTs, unchanged ones nothing, whatever the API server
-// and its controllers make of them, also after a restart.
+// M new manifests cost M POSTs, unchanged ones nothing, whatever the API server and its controllers
+// make of them, also after a restart.
 func TestEveryKind(t *testing.T) {
 	s := newSpoke(t)
 	manifests := s.parse(nil, everyKind...)
@@ -113,8 +113,8 @@ func TestEveryKind(t *testing.T) {
 	}
 	s.applied(manifests, "")
 
-	// After a restart: POSTs meet what is there, reads show it, and what the API
-	// server normalises is sent once, to no effect.
+	// After a restart: POSTs meet what is there, reads show it, and what the API server normalises
+	// is sent once, to no effect.
 	s.restart()
 	before := map[object.Ref]string{}
 	for i := range manifests {
@@ -263,8 +263,7 @@ func TestDroppedFields(t *testing.T) {
 	}
 }
 
-// rolledOut waits until the controllers leave a Deployment alone, and lets the
-// agent see it.
+// rolledOut waits until the controllers leave a Deployment alone, and lets the agent see it.
 func (s *spoke) rolledOut(ref object.Ref) {
 	s.t.Helper()
 	s.eventually(ref, "roll-out", func(live *unstructured.Unstructured) bool {
@@ -278,8 +277,7 @@ func (s *spoke) rolledOut(ref object.Ref) {
 	s.see(ref)
 }
 
-// paused waits until the controller leaves a paused Deployment alone, and lets the
-// agent see it.
+// paused waits until the controller leaves a paused Deployment alone, and lets the agent see it.
 func (s *spoke) paused(ref object.Ref) {
 	s.t.Helper()
 	s.eventually(ref, "pause", func(live *unstructured.Unstructured) bool {
@@ -410,8 +408,7 @@ func TestParallel(t *testing.T) {
 	}
 }
 
-// gauge measures how many requests are under way, and holds the first back until
-// there are 8.
+// gauge measures how many requests are under way, and holds the first back until there are 8.
 type gauge struct {
 	next http.RoundTripper
 

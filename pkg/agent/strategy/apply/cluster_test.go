@@ -310,8 +310,8 @@ func asJSON(t testing.TB, value any) string {
 	return string(text)
 }
 
-// managers are the field managers of an object: "manager operation", sorted,
-// without those of its status.
+// managers are the field managers of an object: "manager operation", sorted, without those of its
+// status.
 func managers(obj *unstructured.Unstructured) string {
 	var names []string
 	for _, entry := range obj.GetManagedFields() {

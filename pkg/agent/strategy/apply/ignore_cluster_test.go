@@ -24,8 +24,7 @@ func dataOf(t *testing.T, obj *unstructured.Unstructured) string {
 	return asJSON(t, obj.Object["data"])
 }
 
-// labelledData is a ConfigMap; changing its label is a change of what is not
-// ignored.
+// labelledData is a ConfigMap; changing its label is a change of what is not ignored.
 func labelledData(label, text string) string {
 	return strings.Replace(data(text), `"name":"c"`, `"name":"c","labels":{"l":"`+label+`"}`, 1)
 }
@@ -48,8 +47,8 @@ func TestOnSpokePresent(t *testing.T) {
 	}
 	s.applied(manifests, "")
 
-	// Another actor changes an ignored field, and one that is not: drift stays.
-	// theirs applies a value as another actor does.
+	// Another actor changes an ignored field, and one that is not: drift stays. theirs applies a
+	// value as another actor does.
 	theirs := func(value string, force bool) {
 		t.Helper()
 		patch := strings.ReplaceAll(strings.Replace(data(`{"a":"%"}`), "%", value, 1), "NS", s.namespace)
@@ -69,8 +68,8 @@ func TestOnSpokePresent(t *testing.T) {
 	s.see(ref)
 	s.applied(manifests, "")
 
-	// A change of something else is applied. Ignored fields keep what they have,
-	// whoever wrote them.
+	// A change of something else is applied. Ignored fields keep what they have, whoever wrote
+	// them.
 	manifests = parse("2", `{"a":"2","b":"2","c":"2"}`)
 	outcome := s.apply(manifests)[0]
 	if got := strategytest.ErrorText(outcome.Err); got != `Apply failed with 1 conflict: conflict with "other" using v1: .metadata.labels.l` {
@@ -121,8 +120,8 @@ func TestOnSpokeChange(t *testing.T) {
 	s.wantData(ref, `{"a":"2","b":"theirs"}`)
 }
 
-// An object that another agent for ManifestWorks applied from this manifest is taken
-// over as it is: it gets the label by which it is watched, and nothing else.
+// An object that another agent for ManifestWorks applied from this manifest is taken over as it is:
+// it gets the label by which it is watched, and nothing else.
 func TestIgnoreFieldsAppliedByAnotherAgent(t *testing.T) {
 	s := newSpoke(t)
 	manifests := s.parse(strategytest.IgnoreFields(strategytest.OnPresent(".data")), data(`{"a":"1"}`))
@@ -156,8 +155,8 @@ func TestIgnoreFieldsAppliedByAnotherAgent(t *testing.T) {
 	}
 }
 
-// Fields of a Deployment, named in each of the languages: what is left alone stays
-// at the next roll-out, be it the work's own value or an autoscaler's.
+// Fields of a Deployment, named in each of the languages: what is left alone stays at the next
+// roll-out, be it the work's own value or an autoscaler's.
 func TestIgnoreFieldsOfDeployment(t *testing.T) {
 	s := newSpoke(t)
 	ignore := strategytest.IgnoreFields(workv1.IgnoreField{
@@ -242,8 +241,8 @@ func (s *spoke) meddle(after string, do func()) {
 	s.requests, s.cache.known = counter, known
 }
 
-// The object goes, or changes, between reading and applying: what was made for the
-// object as it was is recreated.
+// The object goes, or changes, between reading and applying: what was made for the object as it was
+// is recreated.
 func TestIgnoreFieldsOfWhatChangesMeanwhile(t *testing.T) {
 	s := newSpoke(t)
 	parse := func(label string) []strategy.Manifest {

@@ -13,8 +13,8 @@ import (
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 )
 
-// Every write of every strategy has the manifest's own field manager. The manifest
-// is the proposal's own example.
+// Every write of every strategy has the manifest's own field manager. The manifest is the
+// proposal's own example.
 func TestFieldManagerOfEveryWrite(t *testing.T) {
 	const example = `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"namespace":"NS","name":"example","options":{"fieldManager":"jenkins"}MORE},"data":DATA}`
 	text := func(data string, more ...string) string {
@@ -116,8 +116,8 @@ func TestFieldManagerOfRemoval(t *testing.T) {
 	}
 }
 
-// When somebody contests an object it is read before it is repaired, and those who
-// changed it are named.
+// When somebody contests an object it is read before it is repaired, and those who changed it are
+// named.
 func TestDetectConflicts(t *testing.T) {
 	s := newSpoke(t)
 	manifests := s.parse(nil, deployment("%REPLICAS%", `"paused":true,"replicas":0,`))

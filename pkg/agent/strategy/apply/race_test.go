@@ -33,9 +33,9 @@ const (
 	jobLabels      = `"metadata":{"labels":{"job":"pi"}},`
 )
 
-// Jobs get fields from the API server that nobody can change. They are no drift,
-// neither while the Job runs nor when it is done, nor for an agent that has
-// restarted. A change that is refused fails in the API server's words.
+// Jobs get fields from the API server that nobody can change. They are no drift, neither while the
+// Job runs nor when it is done, nor for an agent that has restarted. A change that is refused fails
+// in the API server's words.
 func TestJob(t *testing.T) {
 	t.Parallel()
 	applied := on("batch", "jobs", strategytest.ServerSide(nil))
@@ -89,8 +89,8 @@ func TestJob(t *testing.T) {
 	}
 }
 
-// An autoscaler takes the replicas of a Deployment. A manifest that claims them is
-// told so; one that leaves them is applied.
+// An autoscaler takes the replicas of a Deployment. A manifest that claims them is told so; one
+// that leaves them is applied.
 func TestReplicasOfAutoscaler(t *testing.T) {
 	t.Parallel() // the autoscaler looks every 15 seconds
 	s := newSpoke(t)
@@ -175,8 +175,8 @@ func TestTwoWorksShareByFieldManager(t *testing.T) {
 	}
 }
 
-// With an update strategy that writes, two works that declare different values fight;
-// with CreateOnly the first one keeps quiet.
+// With an update strategy that writes, two works that declare different values fight; with
+// CreateOnly the first one keeps quiet.
 func TestTwoWorksRaceForAnObject(t *testing.T) {
 	s := newSpoke(t)
 	second := s.newOwner("second")

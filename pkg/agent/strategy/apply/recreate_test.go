@@ -19,8 +19,8 @@ import (
 	"github.com/workwire/workwire/test/kit"
 )
 
-// immutable has manifests with % in the place of what cannot be changed, two
-// values for it, and what the API server says to the change.
+// immutable has manifests with % in the place of what cannot be changed, two values for it, and
+// what the API server says to the change.
 var immutable = map[string]struct {
 	manifest, before, after string
 	path                    []string // of the changed value
@@ -133,8 +133,8 @@ var immutable = map[string]struct {
 
 const allowRecreation = `,"annotations":{"` + workv1.RecreateAnnotationKey + `":"` + workv1.RecreateOnImmutable + `"}`
 
-// A change that the API server refuses because a field is immutable fails with its
-// message. Where the manifest allows it, the object is deleted and recreated.
+// A change that the API server refuses because a field is immutable fails with its message. Where
+// the manifest allows it, the object is deleted and recreated.
 func TestImmutable(t *testing.T) {
 	t.Parallel()
 	for name, test := range immutable {

@@ -16,8 +16,8 @@ import (
 type RemovalOutcome struct {
 	// Step is the last step: Forget, DropOwner, Delete or Await.
 	Step plan.RemovalStep
-	// Gone reports that nothing is left to do. Otherwise the object still exists: it is
-	// being deleted, or Err is set.
+	// Gone reports that nothing is left to do. Otherwise the object still exists: it is being
+	// deleted, or Err is set.
 	Gone bool
 	// Err is nil unless a request failed.
 	Err error
@@ -25,10 +25,10 @@ type RemovalOutcome struct {
 	Requests int
 }
 
-// Remove removes objects as [plan.NextRemoval] decides, in parallel, and returns one outcome for each,
-// in their order. Owner is the uid of the AppliedManifestWork whose objects they are. Objects are
-// deleted in the background, guarded by uid and resourceVersion. A removal that is neither Gone nor
-// failed must be passed to Remove again when its object changes, until it is Gone.
+// Remove removes objects as [plan.NextRemoval] decides, in parallel, and returns one outcome for
+// each, in their order. Owner is the uid of the AppliedManifestWork whose objects they are. Objects
+// are deleted in the background, guarded by uid and resourceVersion. A removal that is neither Gone
+// nor failed must be passed to Remove again when its object changes, until it is Gone.
 func (a *Applier) Remove(ctx context.Context, removals []plan.Removal, owner types.UID) []RemovalOutcome {
 	outcomes := make([]RemovalOutcome, len(removals))
 	var group sync.WaitGroup
@@ -93,8 +93,8 @@ func (a *Applier) remove(ctx context.Context, removal plan.Removal, live object.
 	}
 }
 
-// dropOwner removes the owner reference from the live object, and the agent's label if no
-// other work owns it.
+// dropOwner removes the owner reference from the live object, and the agent's label if no other
+// work owns it.
 func (a *Applier) dropOwner(ctx context.Context, r *requests, live object.Live, owner types.UID) error {
 	body := plan.ReleasePatch(live.Object, owner, a.config.AgentHash)
 	if body == nil {
@@ -107,8 +107,9 @@ func (a *Applier) dropOwner(ctx context.Context, r *requests, live object.Live, 
 	return err
 }
 
-// delete deletes the live object. If guarded, it checks the resourceVersion, so that no other work has
-// become an owner meanwhile. An object that changes too fast for that is deleted without the check.
+// delete deletes the live object. If guarded, it checks the resourceVersion, so that no other work
+// has become an owner meanwhile. An object that changes too fast for that is deleted without the
+// check.
 func (a *Applier) delete(ctx context.Context, r *requests, live object.Live, guarded bool) (gone bool, err error) {
 	resourceVersion := ""
 	if guarded {

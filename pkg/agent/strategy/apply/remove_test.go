@@ -71,8 +71,7 @@ func TestRemove(t *testing.T) {
 	if s.exists(entry.Ref) {
 		t.Error("it exists")
 	}
-	// It was learnt that it is gone, but somebody may have made another without our
-	// label.
+	// It was learnt that it is gone, but somebody may have made another without our label.
 	s.removed(entry, "Forget gone", "1× GET 404")
 }
 

@@ -96,8 +96,8 @@ func (r *requests) decode(result rest.Result) (map[string]any, error) {
 	return content, nil
 }
 
-// tryCreate is a dry run of creating the object. The error is AlreadyExists if the name of
-// the existing object is the only obstacle.
+// tryCreate is a dry run of creating the object. The error is AlreadyExists if the name of the
+// existing object is the only obstacle.
 func (r *requests) tryCreate(ctx context.Context, body *unstructured.Unstructured) error {
 	r.count++
 	_, err := r.resource().Create(ctx, body, metav1.CreateOptions{
@@ -106,7 +106,8 @@ func (r *requests) tryCreate(ctx context.Context, body *unstructured.Unstructure
 	return err
 }
 
-// migrateManagedFields turns fields that managers have updated into fields that r.manager has applied.
+// migrateManagedFields turns fields that managers have updated into fields that r.manager has
+// applied.
 func (r *requests) migrateManagedFields(ctx context.Context, live *unstructured.Unstructured, managers []string) (*unstructured.Unstructured, error) {
 	r.count++
 	patch, err := csaupgrade.UpgradeManagedFieldsPatch(live, sets.New(managers...), r.manager)
@@ -117,7 +118,8 @@ func (r *requests) migrateManagedFields(ctx context.Context, live *unstructured.
 }
 
 // delete deletes the object in the background if it has the uid and, unless that is empty, the
-// resourceVersion. It returns the object if finalizers or its grace period keep it, nil if it is gone.
+// resourceVersion. It returns the object if finalizers or its grace period keep it, nil if it is
+// gone.
 func (r *requests) delete(ctx context.Context, uid types.UID, resourceVersion string) (*unstructured.Unstructured, error) {
 	r.count++
 	background := metav1.DeletePropagationBackground
@@ -148,8 +150,8 @@ func (r *requests) delete(ctx context.Context, uid types.UID, resourceVersion st
 	return nil, nil
 }
 
-// remains reports whether the answer to a deletion is an object that still exists. For some
-// kinds it is the last version of a deleted object, without finalizers or grace period.
+// remains reports whether the answer to a deletion is an object that still exists. For some kinds
+// it is the last version of a deleted object, without finalizers or grace period.
 func remains(answer *unstructured.Unstructured) bool {
 	if answer.GetKind() == "Status" && answer.GetAPIVersion() == "v1" {
 		return false

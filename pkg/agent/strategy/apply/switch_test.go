@@ -17,8 +17,8 @@ var everyStrategy = []workv1.UpdateStrategyType{
 	workv1.UpdateStrategyTypeServerSideApply, workv1.UpdateStrategyTypeReadOnly,
 }
 
-// The way a work may go: from any strategy to any other, the manifest changing with
-// it, in one process and across a restart.
+// The way a work may go: from any strategy to any other, the manifest changing with it, in one
+// process and across a restart.
 func TestSwitchStrategy(t *testing.T) {
 	for _, from := range everyStrategy {
 		for _, to := range everyStrategy {
@@ -118,8 +118,7 @@ func TestSwitchFromUpdateClaims(t *testing.T) {
 	}
 }
 
-// What another agent for ManifestWorks wrote by Update carries no hash: the conflict
-// tells.
+// What another agent for ManifestWorks wrote by Update carries no hash: the conflict tells.
 func TestSwitchFromForeignUpdate(t *testing.T) {
 	s := newSpoke(t)
 	manifests := s.parse(applyConfig("work-agent-x", false), data(`{"a":"2"}`))
@@ -156,8 +155,7 @@ func TestSwitchLeavesOthers(t *testing.T) {
 	}
 }
 
-// The hash of ignoreFields says nothing any more once another strategy has written
-// the object.
+// The hash of ignoreFields says nothing any more once another strategy has written the object.
 func TestSwitchToIgnoreFieldsAndBack(t *testing.T) {
 	for name, restarted := range map[string]bool{"same process": false, "after a restart": true} {
 		t.Run(name, func(t *testing.T) {

@@ -118,8 +118,8 @@ func (t *task) read(ctx context.Context) error {
 	return nil
 }
 
-// write carries out a write. It returns neither an outcome nor an error if the next step
-// has to be planned. Without retry, a failed write is an error.
+// write carries out a write. It returns neither an outcome nor an error if the next step has to be
+// planned. Without retry, a failed write is an error.
 func (t *task) write(ctx context.Context, step plan.Step, retry bool) (*Outcome, error) {
 	if step.Verb == plan.MigrateManagedFields {
 		answer, err := t.requests.migrateManagedFields(ctx, t.state.Live.Object, plan.ManagersToMigrate(t.m, t.state))
@@ -168,13 +168,13 @@ func (t *task) recover(ctx context.Context, step plan.Step, err error, retry boo
 	}
 }
 
-// recreate deletes the object, which has just been read, because the API server refuses
-// to update it. It returns nil if the next step has to be planned.
+// recreate deletes the object, which has just been read, because the API server refuses to update
+// it. It returns nil if the next step has to be planned.
 func (t *task) recreate(ctx context.Context, replacement *unstructured.Unstructured) error {
 	live, refusal := t.state.Live.Object, t.state.Refused.Err
 	t.state.Refused = nil
-	// The object is not deleted for a manifest that the API server would refuse to
-	// create. It checks whether the name exists after everything else.
+	// The object is not deleted for a manifest that the API server would refuse to create. It
+	// checks whether the name exists after everything else.
 	if err := t.requests.tryCreate(ctx, replacement); err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("%w; nor can the object be recreated: %w", refusal, err)
 	}

@@ -14,9 +14,9 @@ import (
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 )
 
-// updated are kinds that Update treats alike, though each has its own ways: two
-// manifests, what another actor does to the first one's object, and what is at
-// path after the first and after the second.
+// updated are kinds that Update treats alike, though each has its own ways: two manifests, what
+// another actor does to the first one's object, and what is at path after the first and after the
+// second.
 var updated = map[string]struct {
 	first, second string
 	drift         string // a merge patch
@@ -141,9 +141,9 @@ func at(t *testing.T, obj *unstructured.Unstructured, path []string) string {
 	return asJSON(t, value)
 }
 
-// Update is alike for every kind: what the manifest declares is what the cluster
-// has, drift is healed, changes arrive, what the manifest leaves out returns to its
-// default, what others added stays, and the object is never recreated.
+// Update is alike for every kind: what the manifest declares is what the cluster has, drift is
+// healed, changes arrive, what the manifest leaves out returns to its default, what others added
+// stays, and the object is never recreated.
 func TestUpdateIsAlikeForEveryKind(t *testing.T) {
 	t.Parallel()
 	for name, test := range updated {

@@ -12,13 +12,13 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// Normalized holds the declared fields that the API server stored with another value,
-// for example a default or a quantity in canonical form. It maps their JSON pointers to
-// digests of the stored values. A field that keeps its stored value is no difference.
+// Normalized holds the declared fields that the API server stored with another value, for example a
+// default or a quantity in canonical form. It maps their JSON pointers to digests of the stored
+// values. A field that keeps its stored value is no difference.
 type Normalized map[string]string
 
-// Normalized compares the API server's answer to a write with the manifest that was
-// written. It returns nil if the manifest was stored as it is.
+// Normalized compares the API server's answer to a write with the manifest that was written. It
+// returns nil if the manifest was stored as it is.
 func (r *Rules) Normalized(desired, answer *unstructured.Unstructured) Normalized {
 	c := comparison{rules: r}
 	c.object(desired, answer)
@@ -32,8 +32,8 @@ func (r *Rules) Normalized(desired, answer *unstructured.Unstructured) Normalize
 	return normalized
 }
 
-// Differences returns the JSON pointers, sorted, of the fields in which live is not as
-// desired declares. Of the metadata it compares labels and annotations only.
+// Differences returns the JSON pointers, sorted, of the fields in which live is not as desired
+// declares. Of the metadata it compares labels and annotations only.
 func (r *Rules) Differences(desired, live *unstructured.Unstructured, normalized Normalized) []string {
 	c := comparison{rules: r, normalized: normalized}
 	c.object(desired, live)
@@ -45,8 +45,8 @@ func (r *Rules) Differences(desired, live *unstructured.Unstructured, normalized
 	return paths
 }
 
-// difference is a field that is not as declared. Want is nil if it is declared not to exist, live is
-// absent{} if it does not exist.
+// difference is a field that is not as declared. Want is nil if it is declared not to exist, live
+// is absent{} if it does not exist.
 type difference struct {
 	path       string
 	want, live any
@@ -184,8 +184,8 @@ func (r *Rules) contains(live, want any, at *Pointer) bool {
 	return len(c.found) == 0
 }
 
-// equalScalars compares values that are neither objects nor lists: numbers by value,
-// resource quantities by meaning.
+// equalScalars compares values that are neither objects nor lists: numbers by value, resource
+// quantities by meaning.
 func equalScalars(want, got any, at *Pointer) bool {
 	if want == got {
 		return true
@@ -215,16 +215,16 @@ func number(value any) (float64, bool) {
 	return 0, false
 }
 
-// quantities are fields whose values are resource quantities. Others that the API server
-// normalizes are known from its answer.
+// quantities are fields whose values are resource quantities. Others that the API server normalizes
+// are known from its answer.
 var quantities = map[string]bool{"requests": true, "limits": true, "capacity": true, "hard": true, "overhead": true}
 
 func quantity(value any) (resource.Quantity, error) {
 	return resource.ParseQuantity(fmt.Sprint(value))
 }
 
-// Digest returns 16 hex digits of the SHA-256 of a value's JSON. Values may be secret or
-// large, so that only their digests are kept.
+// Digest returns 16 hex digits of the SHA-256 of a value's JSON. Values may be secret or large, so
+// that only their digests are kept.
 func Digest(value any) string {
 	if _, ok := value.(absent); ok {
 		return "absent"

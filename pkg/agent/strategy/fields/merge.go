@@ -15,9 +15,10 @@ type merger struct {
 	changed bool
 }
 
-// Merge writes the fields, labels and annotations that desired declares into next, a copy of live. It
-// does not change the other objects. Previous is the manifest that was applied before, nil if it is not
-// known. If it is another one (changed), live items of lists are kept only if both declare them alike.
+// Merge writes the fields, labels and annotations that desired declares into next, a copy of live.
+// It does not change the other objects. Previous is the manifest that was applied before, nil if it
+// is not known. If it is another one (changed), live items of lists are kept only if both declare
+// them alike.
 func (r *Rules) Merge(next, live, desired, previous *unstructured.Unstructured, changed bool) {
 	m := merger{rules: r, changed: changed}
 	var before map[string]any
@@ -94,9 +95,9 @@ func (m merger) exact(next map[string]any, want any, key string) {
 	next[key] = merged
 }
 
-// list returns the declared items. A live item that holds all that is declared keeps the
-// fields that the API server and others have added. An item that differs is written as
-// declared, so that its former fields cannot contradict it.
+// list returns the declared items. A live item that holds all that is declared keeps the fields
+// that the API server and others have added. An item that differs is written as declared, so that
+// its former fields cannot contradict it.
 func (m merger) list(live, want, previous []any, key string) []any {
 	at := &Pointer{key: key}
 	used := make([]bool, len(live))
@@ -130,8 +131,8 @@ func candidates(first, length int) []int {
 	return indexes
 }
 
-// union adds the declared items to the live ones. Items of the same name are merged;
-// items that only previous declares are removed.
+// union adds the declared items to the live ones. Items of the same name are merged; items that
+// only previous declares are removed.
 func (m merger) union(live, want, previous []any, key string) []any {
 	at := &Pointer{key: key}
 	items := slices.Clone(live)
@@ -197,8 +198,8 @@ func mergeKeys(next *unstructured.Unstructured, desired *unstructured.Unstructur
 	}
 }
 
-// DropsField reports whether desired lacks a field that previous declared. It does not look into lists,
-// whose items are replaced, nor into maps whose undeclared keys are differences anyway.
+// DropsField reports whether desired lacks a field that previous declared. It does not look into
+// lists, whose items are replaced, nor into maps whose undeclared keys are differences anyway.
 func DropsField(previous, desired *unstructured.Unstructured) bool {
 	rules := RulesFor(desired, nil)
 	for key, before := range previous.Object {

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// Pointer is a JSON pointer, RFC 6901. It is linked from its last token to its first, so that comparing
-// builds no text where nothing differs. The nil pointer is the whole object.
+// Pointer is a JSON pointer, RFC 6901. It is linked from its last token to its first, so that
+// comparing builds no text where nothing differs. The nil pointer is the whole object.
 type Pointer struct {
 	parent *Pointer
 	key    string
@@ -57,15 +57,15 @@ func ParsePointer(text string) ([]string, error) {
 	return tokens, nil
 }
 
-// ListIndex returns the index that a token of a JSON pointer has in a list of the given
-// length. It has no leading zeros.
+// ListIndex returns the index that a token of a JSON pointer has in a list of the given length. It
+// has no leading zeros.
 func ListIndex(token string, length int) (int, bool) {
 	i, err := strconv.Atoi(token)
 	return i, err == nil && i >= 0 && i < length && strconv.Itoa(i) == token
 }
 
-// RemovePointer returns value without the field or item that the tokens of a JSON
-// pointer lead to, if it exists. It changes value.
+// RemovePointer returns value without the field or item that the tokens of a JSON pointer lead to,
+// if it exists. It changes value.
 func RemovePointer(value any, tokens []string) any {
 	switch value := value.(type) {
 	case map[string]any:

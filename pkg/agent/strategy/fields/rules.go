@@ -1,9 +1,9 @@
-// Package fields compares the fields that a manifest declares with those of a live
-// object, and merges the former into the latter. It works on objects decoded from
-// JSON, alike for every kind but for the few that [Rules] names, and does no I/O.
+// Package fields compares the fields that a manifest declares with those of a live object, and
+// merges the former into the latter. It works on objects decoded from JSON, alike for every kind
+// but for the few that [Rules] names, and does no I/O.
 //
-// Only declared fields count. Objects are compared and merged field by field, lists item by item and in
-// length. A field that is null declares nothing. Differences are named by JSON pointers.
+// Only declared fields count. Objects are compared and merged field by field, lists item by item
+// and in length. A field that is null declares nothing. Differences are named by JSON pointers.
 //
 //	rules := fields.RulesFor(desired, live)
 //	if len(rules.Differences(desired, live, nil)) > 0 {
@@ -23,8 +23,8 @@ import (
 type Rules struct {
 	// exact names top-level maps whose undeclared keys are differences.
 	exact []string
-	// injected are keys of exact maps that another actor writes: they are neither
-	// compared nor written to an existing object.
+	// injected are keys of exact maps that another actor writes: they are neither compared nor
+	// written to an existing object.
 	injected map[string]bool
 	// extraItems allows lists of objects to hold items of other actors, in any order.
 	extraItems bool
@@ -56,7 +56,8 @@ func RulesFor(desired, live *unstructured.Unstructured) *Rules {
 		}
 		return &Rules{exact: []string{"data"}}
 	case schema.GroupKind{Kind: "Pod"}, schema.GroupKind{Kind: "ServiceAccount"}:
-		// Admission adds volumes and tolerations to pods, controllers add secrets to service accounts.
+		// Admission adds volumes and tolerations to pods, controllers add secrets to service
+		// accounts.
 		return &Rules{extraItems: true}
 	case schema.GroupKind{Group: "rbac.authorization.k8s.io", Kind: "ClusterRole"}:
 		if desired.Object["aggregationRule"] != nil {
@@ -98,8 +99,8 @@ func injectedKeys(desired, live *unstructured.Unstructured) map[string]bool {
 	return keys
 }
 
-// keepCABundles gives each webhook of next that declares no CA bundle the one of the
-// live webhook of the same name.
+// keepCABundles gives each webhook of next that declares no CA bundle the one of the live webhook
+// of the same name.
 func keepCABundles(next, live map[string]any) {
 	bundles := map[string]any{}
 	eachWebhook(live, func(name string, config map[string]any) {

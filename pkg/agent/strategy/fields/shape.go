@@ -6,9 +6,9 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// Shape returns a digest of which fields a manifest declares, whatever their values: two manifests of
-// equal shape drop none of each other's fields. It leaves out metadata, and maps whose undeclared keys
-// are differences anyway. It is empty if nothing is left.
+// Shape returns a digest of which fields a manifest declares, whatever their values: two manifests
+// of equal shape drop none of each other's fields. It leaves out metadata, and maps whose
+// undeclared keys are differences anyway. It is empty if nothing is left.
 func (r *Rules) Shape(desired *unstructured.Unstructured) string {
 	declared := map[string]any{}
 	for key, value := range desired.Object {
@@ -37,8 +37,8 @@ func AppliedShape(desired *unstructured.Unstructured) string {
 	return Digest(declared)
 }
 
-// shape returns value with nil in place of everything that is neither a map nor a list. A field that is
-// null declares nothing.
+// shape returns value with nil in place of everything that is neither a map nor a list. A field
+// that is null declares nothing.
 func shape(value any) any {
 	switch value := value.(type) {
 	case map[string]any:
@@ -59,8 +59,8 @@ func shape(value any) any {
 	return nil
 }
 
-// Undone returns a digest of the declared values that differ from those of the live object, empty if
-// none does. It is for an object that was just written: the API server stored other values.
+// Undone returns a digest of the declared values that differ from those of the live object, empty
+// if none does. It is for an object that was just written: the API server stored other values.
 func (r *Rules) Undone(desired, live *unstructured.Unstructured) string {
 	c := comparison{rules: r}
 	c.object(desired, live)

@@ -1,9 +1,9 @@
-// Package ignore evaluates the ignoreFields of server-side apply: which fields of a
-// manifest are not sent to an object that exists, and which values they keep there.
+// Package ignore evaluates the ignoreFields of server-side apply: which fields of a manifest are
+// not sent to an object that exists, and which values they keep there.
 //
 // Fields are named in three languages: JSONPath, of which the last part is the key to remove; JSON
-// Pointer, RFC 6901; and jq, in which an expression selects paths. jq programs have no access to files,
-// to the environment or to other input, and are stopped after a second.
+// Pointer, RFC 6901; and jq, in which an expression selects paths. jq programs have no access to
+// files, to the environment or to other input, and are stopped after a second.
 package ignore
 
 import (
@@ -22,8 +22,8 @@ import (
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 )
 
-// Error is the error of a manifest whose ignoreFields cannot be processed. The manifest's
-// condition then has the reason AppliedManifestSSAIgnoreFieldError.
+// Error is the error of a manifest whose ignoreFields cannot be processed. The manifest's condition
+// then has the reason AppliedManifestSSAIgnoreFieldError.
 type Error struct{ Err error }
 
 // Error returns the text of Err.
@@ -32,17 +32,17 @@ func (e *Error) Error() string { return e.Err.Error() }
 // Unwrap returns Err.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Fields are compiled ignoreFields with the condition OnSpokePresent. The nil Fields
-// names none. It is safe for concurrent use.
+// Fields are compiled ignoreFields with the condition OnSpokePresent. The nil Fields names none. It
+// is safe for concurrent use.
 type Fields struct {
 	paths       []string
 	pointers    [][]string // their tokens
 	expressions []expression
 }
 
-// Compile compiles the fields of the entry with the condition OnSpokePresent. It returns
-// nil if there is none. An entry with OnSpokeChange is valid, but its fields are applied
-// like any other and therefore not compiled.
+// Compile compiles the fields of the entry with the condition OnSpokePresent. It returns nil if
+// there is none. An entry with OnSpokeChange is valid, but its fields are applied like any other
+// and therefore not compiled.
 func Compile(entries []workv1.IgnoreField) (*Fields, error) {
 	var present *Fields
 	seen := map[workv1.IgnoreFieldsCondition]bool{}
@@ -89,8 +89,8 @@ func compile(entry *workv1.IgnoreField) (*Fields, error) {
 	return compiled, nil
 }
 
-// Remove returns the content of a manifest without the fields. It changes content. The
-// error wraps [ErrTooLong] if a jq expression ran out of time.
+// Remove returns the content of a manifest without the fields. It changes content. The error wraps
+// [ErrTooLong] if a jq expression ran out of time.
 func (f *Fields) Remove(content map[string]any) (map[string]any, error) {
 	return f.remove(content, false)
 }
@@ -126,8 +126,8 @@ func (f *Fields) remove(content map[string]any, lenient bool) (map[string]any, e
 	return left.(map[string]any), nil // expression.remove checks the type
 }
 
-// removePath deletes the last part of a path from every object that the rest of it
-// finds. An invalid path is passed over.
+// removePath deletes the last part of a path from every object that the rest of it finds. An
+// invalid path is passed over.
 func removePath(content map[string]any, path string) {
 	parts := strings.Split(path, ".")
 	key := parts[len(parts)-1]
@@ -151,9 +151,9 @@ func removePath(content map[string]any, path string) {
 	}
 }
 
-// without returns a copy of a live object without the fields. An expression that is valid
-// for the manifest may fail on the object; then it selects nothing. Fields of a Secret's
-// stringData are removed from data, into which the API server has turned them.
+// without returns a copy of a live object without the fields. An expression that is valid for the
+// manifest may fail on the object; then it selects nothing. Fields of a Secret's stringData are
+// removed from data, into which the API server has turned them.
 func (f *Fields) without(live *unstructured.Unstructured) (map[string]any, error) {
 	content := runtime.DeepCopyJSON(live.Object)
 	data, isMap := content["data"].(map[string]any)

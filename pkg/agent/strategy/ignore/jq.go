@@ -25,8 +25,8 @@ func expressionError(text string, err error) error {
 	return fmt.Errorf("JQ expression error in '%s': %w", text, err)
 }
 
-// compileExpression returns a program that deletes the paths of a jq expression. It has
-// no access to files, to the environment or to other input.
+// compileExpression returns a program that deletes the paths of a jq expression. It has no access
+// to files, to the environment or to other input.
 func compileExpression(text string) (*gojq.Code, error) {
 	paths, err := gojq.Parse(text)
 	if err != nil {
@@ -62,8 +62,8 @@ func (e *expression) remove(content any) (any, error) {
 	return value, nil
 }
 
-// convert returns a copy of a value with integers as jq programs take them, and as Kubernetes
-// does: toJQ and fromJQ convert one.
+// convert returns a copy of a value with integers as jq programs take them, and as Kubernetes does:
+// toJQ and fromJQ convert one.
 func convert(value any, integer func(any) (any, error)) (_ any, err error) {
 	switch value := value.(type) {
 	case map[string]any:

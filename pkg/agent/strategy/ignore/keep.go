@@ -9,9 +9,9 @@ import (
 	"github.com/workwire/workwire/pkg/agent/strategy/ownership"
 )
 
-// Keep adds to the body of an apply the live values of ignored fields that manager, and
-// nobody else, has applied: server-side apply would remove them if they were left out.
-// Fields that others have taken over stay out of the body. The error is an [*Error].
+// Keep adds to the body of an apply the live values of ignored fields that manager, and nobody
+// else, has applied: server-side apply would remove them if they were left out. Fields that others
+// have taken over stay out of the body. The error is an [*Error].
 func (f *Fields) Keep(body, live *unstructured.Unstructured, manager string) error {
 	rest, err := f.without(live)
 	if err != nil {
@@ -91,8 +91,8 @@ func keepItems(body, live, rest []any, owners ownership.Fields) []any {
 	return body
 }
 
-// matchItems returns, for each item of live, its index in rest, which is live with fields
-// or whole items removed; -1 for an item that was removed.
+// matchItems returns, for each item of live, its index in rest, which is live with fields or whole
+// items removed; -1 for an item that was removed.
 func matchItems(live, rest []any) []int {
 	indexes := make([]int, len(live))
 	next := 0

@@ -16,14 +16,14 @@ import (
 	"github.com/workwire/workwire/pkg/agent/strategy/fields"
 )
 
-// Fields are the owners of the fields of an object or of a part of it: this agent, other
-// field managers, or both.
+// Fields are the owners of the fields of an object or of a part of it: this agent, other field
+// managers, or both.
 type Fields struct {
 	ours, others share
 }
 
-// share is what somebody owns of one part: the field itself, what is below it, or both.
-// Of a field that is written as a whole it is the field itself only.
+// share is what somebody owns of one part: the field itself, what is below it, or both. Of a field
+// that is written as a whole it is the field itself only.
 type share struct {
 	itself bool
 	below  *fieldpath.Set // nil: nothing
@@ -39,9 +39,9 @@ func (s share) at(element fieldpath.PathElement) share {
 	return share{itself: s.below.Members.Has(element), below: below}
 }
 
-// Updated returns the owners of an object's fields where the agent's fields are those
-// that it wrote as one of managers. Entries of the agent in another API version count as
-// nobody's, so that their fields are kept.
+// Updated returns the owners of an object's fields where the agent's fields are those that it wrote
+// as one of managers. Entries of the agent in another API version count as nobody's, so that their
+// fields are kept.
 func Updated(live *unstructured.Unstructured, managers []string) Fields {
 	return read(live, func(entry metav1.ManagedFieldsEntry) (ours, others bool) {
 		ours = slices.Contains(managers, entry.Manager) && entry.Subresource == ""
@@ -49,8 +49,8 @@ func Updated(live *unstructured.Unstructured, managers []string) Fields {
 	})
 }
 
-// Applied returns the owners of an object's fields where the agent's fields are those
-// that manager wrote by server-side apply.
+// Applied returns the owners of an object's fields where the agent's fields are those that manager
+// wrote by server-side apply.
 func Applied(live *unstructured.Unstructured, manager string) Fields {
 	return read(live, func(entry metav1.ManagedFieldsEntry) (ours, others bool) {
 		ours = entry.Manager == manager && entry.Operation == metav1.ManagedFieldsOperationApply && entry.Subresource == ""
@@ -90,8 +90,8 @@ func (f Fields) Owned() bool { return !f.ours.none() }
 // Shared reports whether others own the part, at least in part.
 func (f Fields) Shared() bool { return !f.others.none() }
 
-// Atomic reports whether the agent owns nothing below the part: it is a single value, or
-// written as a whole.
+// Atomic reports whether the agent owns nothing below the part: it is a single value, or written as
+// a whole.
 func (f Fields) Atomic() bool { return f.ours.below == nil }
 
 // At returns the owners of a field or item.
@@ -125,8 +125,8 @@ func (s share) item(item any, index int) (fieldpath.PathElement, bool) {
 	return found, ok
 }
 
-// identifies reports whether a path element is that of an item of a list. If lenient, the
-// item may lack some of its keys, which have defaults.
+// identifies reports whether a path element is that of an item of a list. If lenient, the item may
+// lack some of its keys, which have defaults.
 func identifies(element fieldpath.PathElement, item any, index int, lenient bool) bool {
 	switch {
 	case element.Key != nil:
@@ -172,8 +172,8 @@ func SetKeys(item any, element fieldpath.PathElement) any {
 	return object
 }
 
-// ExclusivelyOwned returns a copy of those parts of a live value that the agent owns and
-// nobody else, and whether there are any.
+// ExclusivelyOwned returns a copy of those parts of a live value that the agent owns and nobody
+// else, and whether there are any.
 func (f Fields) ExclusivelyOwned(live any) (any, bool) {
 	if !f.Owned() {
 		return nil, false
@@ -206,9 +206,9 @@ func (f Fields) ExclusivelyOwned(live any) (any, bool) {
 	return nil, false
 }
 
-// ConflictingManagers returns the field managers other than own that wrote the fields of
-// an object which JSON pointers name; sorted, each once. Live has its managedFields. A
-// field that was removed has no manager.
+// ConflictingManagers returns the field managers other than own that wrote the fields of an object
+// which JSON pointers name; sorted, each once. Live has its managedFields. A field that was removed
+// has no manager.
 func ConflictingManagers(live *unstructured.Unstructured, pointers []string, own string) []string {
 	var managers []string
 	for _, entry := range live.GetManagedFields() {
@@ -227,8 +227,8 @@ func ConflictingManagers(live *unstructured.Unstructured, pointers []string, own
 	return managers
 }
 
-// includes reports whether the share includes at least a part of what the tokens of a
-// JSON pointer lead to.
+// includes reports whether the share includes at least a part of what the tokens of a JSON pointer
+// lead to.
 func (s share) includes(live any, tokens []string) bool {
 	for i, token := range tokens {
 		var element fieldpath.PathElement

@@ -8,9 +8,9 @@ import (
 	"github.com/workwire/workwire/pkg/agent/strategy/fields"
 )
 
-// Prune removes from next, a copy of the live object, the fields that the agent owns exclusively and
-// desired does not declare, and returns their JSON pointers, sorted. The API server restores those that
-// have defaults. Lists that desired declares are left to the merge.
+// Prune removes from next, a copy of the live object, the fields that the agent owns exclusively
+// and desired does not declare, and returns their JSON pointers, sorted. The API server restores
+// those that have defaults. Lists that desired declares are left to the merge.
 func (f Fields) Prune(next, desired *unstructured.Unstructured, rules *fields.Rules) []string {
 	var pruned []string
 	var root *fields.Pointer

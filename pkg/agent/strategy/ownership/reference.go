@@ -11,8 +11,8 @@ import (
 
 const appliedManifestWork = "AppliedManifestWork"
 
-// Reference returns the owner reference to an AppliedManifestWork that objects of a
-// work carry. It is not a controller's and does not block deletion.
+// Reference returns the owner reference to an AppliedManifestWork that objects of a work carry. It
+// is not a controller's and does not block deletion.
 func Reference(name string, uid types.UID) metav1.OwnerReference {
 	return metav1.OwnerReference{
 		APIVersion: workv1.GroupVersion.String(),
@@ -40,8 +40,8 @@ func sameOwner(a, b metav1.OwnerReference) bool {
 	return a.Name == b.Name && a.Kind == b.Kind && group(a.APIVersion) == group(b.APIVersion)
 }
 
-// SetReference returns refs with owner if owned is true, without it otherwise, and
-// whether they differ from refs. References of others are kept.
+// SetReference returns refs with owner if owned is true, without it otherwise, and whether they
+// differ from refs. References of others are kept.
 func SetReference(refs []metav1.OwnerReference, owner metav1.OwnerReference, owned bool) ([]metav1.OwnerReference, bool) {
 	kept := make([]metav1.OwnerReference, 0, len(refs)+1)
 	var found, changed bool

@@ -19,11 +19,11 @@ const (
 	applied = "A"
 )
 
-// FieldsDigest returns what an agent has to know after a restart about the last write of a manifest,
-// given the object as it is since: by which strategy it was written, which fields it declared, and
-// which values the API server did not store. A change of other values does not change it, so that it
-// is kept in the AppliedManifestWork without a request of its own. Digests of several manifests for
-// one object are separated by commas.
+// FieldsDigest returns what an agent has to know after a restart about the last write of a
+// manifest, given the object as it is since: by which strategy it was written, which fields it
+// declared, and which values the API server did not store. A change of other values does not change
+// it, so that it is kept in the AppliedManifestWork without a request of its own. Digests of
+// several manifests for one object are separated by commas.
 func FieldsDigest(m *strategy.Manifest, s State, live *unstructured.Unstructured) string {
 	digest := s.declaredDigest(m)
 	if m.Strategy == workv1.UpdateStrategyTypeUpdate {
@@ -49,8 +49,8 @@ func (s *State) declaredDigest(m *strategy.Manifest) string {
 	}
 }
 
-// KeptDigest is FieldsDigest for an object that was not written. An object with the annotation of an
-// earlier agent needs no digest until it is written.
+// KeptDigest is FieldsDigest for an object that was not written. An object with the annotation of
+// an earlier agent needs no digest until it is written.
 func KeptDigest(m *strategy.Manifest, s State) string {
 	for _, key := range []string{hashAnnotation, applyAnnotation(s.Manager(m))} {
 		if _, ok := formerHash(m, s.Live.Object, key); ok {
@@ -66,8 +66,9 @@ func KeptDigest(m *strategy.Manifest, s State) string {
 	return FieldsDigest(m, s, s.Live.Object)
 }
 
-// wasApplied reports whether the manifest that was last written to the live object declared the same
-// fields. If that manifest is not known, the digest says so, or the annotation of an earlier agent.
+// wasApplied reports whether the manifest that was last written to the live object declared the
+// same fields. If that manifest is not known, the digest says so, or the annotation of an earlier
+// agent.
 func (s *State) wasApplied(m *strategy.Manifest) bool {
 	if s.Previous != nil && s.Previous.Strategy == m.Strategy && s.Previous.FieldManager == m.FieldManager {
 		return s.Previous.Hash == m.Hash
@@ -97,8 +98,8 @@ func (s *State) wasStored(m *strategy.Manifest) bool {
 	return slices.Contains(strings.Split(s.FieldsDigest, ","), FieldsDigest(m, *s, s.Live.Object))
 }
 
-// wasUpdated reports whether the object may have fields that the agent wrote other than by server-side
-// apply.
+// wasUpdated reports whether the object may have fields that the agent wrote other than by
+// server-side apply.
 func (s *State) wasUpdated(m *strategy.Manifest) bool {
 	if _, ok := formerHash(m, s.Live.Object, hashAnnotation); ok {
 		return true
@@ -109,9 +110,9 @@ func (s *State) wasUpdated(m *strategy.Manifest) bool {
 	return strings.Contains(s.FieldsDigest, updated) || strings.Contains(s.FieldsDigest, created)
 }
 
-// hashAnnotation is the annotation in which earlier agents kept the hash of an updated manifest. Those
-// of server-side apply have the digest of the field manager after a dot. They are removed by the next
-// write.
+// hashAnnotation is the annotation in which earlier agents kept the hash of an updated manifest.
+// Those of server-side apply have the digest of the field manager after a dot. They are removed by
+// the next write.
 const hashAnnotation = "workwire.dev/manifest-hash"
 
 // applyAnnotation returns the annotation of earlier agents for a field manager.

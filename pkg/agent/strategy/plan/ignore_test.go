@@ -19,8 +19,8 @@ import (
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 )
 
-// sent gives the content of what is applied to an object that exists and that
-// nobody has written yet.
+// sent gives the content of what is applied to an object that exists and that nobody has written
+// yet.
 func sent(t *testing.T, m *strategy.Manifest) string {
 	t.Helper()
 	live := strategytest.Decode(t, `{"apiVersion":"v1","kind":"X","metadata":{"name":"x"}}`)
@@ -234,8 +234,8 @@ func TestPlanIgnoring(t *testing.T) {
 	}
 }
 
-// At a change, ignored fields that nobody else has taken over stay in the body of the apply:
-// the API server would remove them otherwise.
+// At a change, ignored fields that nobody else has taken over stay in the body of the apply: the
+// API server would remove them otherwise.
 func TestPlanIgnoringKeeps(t *testing.T) {
 	ours := func(set string) metav1.ManagedFieldsEntry { return strategytest.Applied("work-agent", set) }
 	const deploymentBefore = `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"namespace":"ns","name":"d"},"spec":`

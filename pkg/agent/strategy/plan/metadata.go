@@ -13,8 +13,8 @@ import (
 
 var labelPointer = (*fields.Pointer)(nil).Key("metadata").Key("labels").Key(object.AgentLabel).String()
 
-// metadataDifferences returns the owner references to set, and the JSON pointers of the
-// agent's own metadata that is not as it should be.
+// metadataDifferences returns the owner references to set, and the JSON pointers of the agent's own
+// metadata that is not as it should be.
 func metadataDifferences(m *strategy.Manifest, s *State) ([]metav1.OwnerReference, []string) {
 	var wrong []string
 	refs, changed := ownership.SetReference(s.Live.Object.GetOwnerReferences(), s.Owner, m.Owned)
@@ -27,8 +27,8 @@ func metadataDifferences(m *strategy.Manifest, s *State) ([]metav1.OwnerReferenc
 	return refs, wrong
 }
 
-// metadataPatch returns a merge patch of owner references and label for an object as it
-// is now. A nil label removes it.
+// metadataPatch returns a merge patch of owner references and label for an object as it is now. A
+// nil label removes it.
 func metadataPatch(live *unstructured.Unstructured, refs []metav1.OwnerReference, label any) *unstructured.Unstructured {
 	body := &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{
 		"labels":          map[string]any{object.AgentLabel: label},
@@ -42,8 +42,8 @@ func metadataPatch(live *unstructured.Unstructured, refs []metav1.OwnerReference
 	return body
 }
 
-// AfterApply returns the step that follows the successful server-side apply of a manifest:
-// an apply does not remove an owner reference that was set under another strategy.
+// AfterApply returns the step that follows the successful server-side apply of a manifest: an apply
+// does not remove an owner reference that was set under another strategy.
 func AfterApply(m *strategy.Manifest, s State, answer *unstructured.Unstructured) Step {
 	if refs, changed := ownership.SetReference(answer.GetOwnerReferences(), s.Owner, false); !m.Owned && changed {
 		return Step{Verb: PatchMetadata, Object: metadataPatch(answer, refs, s.AgentHash)}

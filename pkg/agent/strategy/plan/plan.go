@@ -1,33 +1,35 @@
-// Package plan decides how the cluster comes to hold what a manifest declares. It is
-// pure: it has no client, and package apply carries its decisions out.
+// Package plan decides how the cluster comes to hold what a manifest declares. It is pure: it has
+// no client, and package apply carries its decisions out.
 //
-// [Next] compares a manifest with the live object, as far as it is known, and returns the
-// next [Step]: nothing, a read or one write. [Recover] decides what follows a write that
-// failed. [NextRemoval] is the counterpart for objects that have to be removed.
+// [Next] compares a manifest with the live object, as far as it is known, and returns the next
+// [Step]: nothing, a read or one write. [Recover] decides what follows a write that failed.
+// [NextRemoval] is the counterpart for objects that have to be removed.
 //
 // # Update
 //
-// Every kind is treated alike, as JSON. Each field that the manifest declares gets its value: objects
-// field by field, lists item by item and in length. Undeclared fields are left to the API server and to
-// other actors. A field that an earlier version of the manifest declared, and this one does not, is
-// removed unless another field manager owns it; the API server sets its default. Where the API server
-// stores another value than the declared one (a default, a normalized quantity, a mutating webhook),
-// its answer to the write says so, and that value is not treated as drift.
+// Every kind is treated alike, as JSON. Each field that the manifest declares gets its value:
+// objects field by field, lists item by item and in length. Undeclared fields are left to the API
+// server and to other actors. A field that an earlier version of the manifest declared, and this
+// one does not, is removed unless another field manager owns it; the API server sets its default.
+// Where the API server stores another value than the declared one (a default, a normalized
+// quantity, a mutating webhook), its answer to the write says so, and that value is not treated as
+// drift.
 //
-// Labels and annotations of others stay. So do those that the manifest no longer has; a key that ends
-// in "-" removes the key without it. Finalizers are set on creation only. The status of an existing
-// object is never written. Package fields names the few kinds that have rules of their own.
+// Labels and annotations of others stay. So do those that the manifest no longer has; a key that
+// ends in "-" removes the key without it. Finalizers are set on creation only. The status of an
+// existing object is never written. Package fields names the few kinds that have rules of their
+// own.
 //
 // # Server-side apply
 //
-// The API server merges. Fields that Update wrote before are migrated first, so that they
-// neither conflict nor stay behind. With ignoreFields an object is applied only when its
-// manifest changes; ignored fields then keep their values.
+// The API server merges. Fields that Update wrote before are migrated first, so that they neither
+// conflict nor stay behind. With ignoreFields an object is applied only when its manifest changes;
+// ignored fields then keep their values.
 //
 // # Deletion
 //
-// No object is deleted and created again, unless the manifest's annotation allows it and
-// the API server refuses an update because fields are immutable.
+// No object is deleted and created again, unless the manifest's annotation allows it and the API
+// server refuses an update because fields are immutable.
 package plan
 
 import (
@@ -60,8 +62,8 @@ const (
 	Update
 	// Apply the manifest: a server-side apply PATCH.
 	Apply
-	// PatchMetadata sets owner references and the agent's label only: a merge PATCH,
-	// guarded as Update is.
+	// PatchMetadata sets owner references and the agent's label only: a merge PATCH, guarded as
+	// Update is.
 	PatchMetadata
 	// MigrateManagedFields turns fields that the agent wrote otherwise into fields of its
 	// server-side apply: a JSON PATCH of managedFields, guarded by resourceVersion.
@@ -78,11 +80,11 @@ func (v Verb) String() string { return verbNames[v] }
 // Step is the next action for a manifest.
 type Step struct {
 	Verb Verb
-	// Object is the body of Create, Update, Apply and PatchMetadata, and the object that
-	// replaces the one to Recreate; otherwise nil.
+	// Object is the body of Create, Update, Apply and PatchMetadata, and the object that replaces
+	// the one to Recreate; otherwise nil.
 	Object *unstructured.Unstructured
-	// Differences are the JSON pointers, sorted, of live fields that are not as declared.
-	// Empty if the object does not exist, or if only the manifest has changed.
+	// Differences are the JSON pointers, sorted, of live fields that are not as declared. Empty if
+	// the object does not exist, or if only the manifest has changed.
 	Differences []string
 	// Err is the reason why no step helps; the other fields are zero then.
 	Err error
@@ -92,14 +94,14 @@ type Step struct {
 type State struct {
 	// Live is the object.
 	Live object.Live
-	// Complete reports that Live comes from a read of the whole object: if it is Present
-	// it has managedFields, if it is Absent it does not exist.
+	// Complete reports that Live comes from a read of the whole object: if it is Present it has
+	// managedFields, if it is Absent it does not exist.
 	Complete bool
-	// Previous is the manifest that was last applied to the object for the work; nil if
-	// it is not known.
+	// Previous is the manifest that was last applied to the object for the work; nil if it is not
+	// known.
 	Previous *strategy.Manifest
-	// FieldsDigest is what is known of the manifests last applied to the object if Previous is not, as
-	// [FieldsDigest] returned it; empty: nothing.
+	// FieldsDigest is what is known of the manifests last applied to the object if Previous is not,
+	// as [FieldsDigest] returned it; empty: nothing.
 	FieldsDigest string
 	// Owner is the owner reference that owned objects carry.
 	Owner metav1.OwnerReference
@@ -109,11 +111,11 @@ type State struct {
 	FieldManager string
 	// Force makes server-side apply take fields over from other managers.
 	Force bool
-	// Normalized are the fields that the API server stored with other values; nil if there
-	// are none, or if they are not known.
+	// Normalized are the fields that the API server stored with other values; nil if there are
+	// none, or if they are not known.
 	Normalized *NormalizedFields
-	// Refused is the last update that the API server refused as invalid: fields left from
-	// an earlier manifest, or defaults that belong to them, may contradict this one.
+	// Refused is the last update that the API server refused as invalid: fields left from an
+	// earlier manifest, or defaults that belong to them, may contradict this one.
 	Refused *Refusal
 }
 
@@ -123,15 +125,15 @@ type Refusal struct {
 	Err    error
 }
 
-// NormalizedFields are the fields of one manifest that the API server stored with other
-// values than the declared ones.
+// NormalizedFields are the fields of one manifest that the API server stored with other values than
+// the declared ones.
 type NormalizedFields struct {
 	hash   string // Manifest.Hash
 	fields fields.Normalized
 }
 
-// Normalize returns the fields that the API server stored with other values, given its
-// answer to the write of a manifest; nil if there are none.
+// Normalize returns the fields that the API server stored with other values, given its answer to
+// the write of a manifest; nil if there are none.
 func Normalize(m *strategy.Manifest, answer *unstructured.Unstructured) *NormalizedFields {
 	if normalized := rulesFor(m, answer).Normalized(m.Desired, answer); normalized != nil {
 		return &NormalizedFields{hash: m.Hash, fields: normalized}
@@ -183,8 +185,8 @@ func (s *State) managers(m *strategy.Manifest) []string {
 // shared reports whether another work owns the live object too.
 func (s *State) shared() bool { return ownership.Shared(s.Live.Object, s.Owner) }
 
-// Next returns the next step towards what a manifest declares. It does not change its
-// arguments, and its bodies share nothing with them. The manifest must have no Err.
+// Next returns the next step towards what a manifest declares. It does not change its arguments,
+// and its bodies share nothing with them. The manifest must have no Err.
 func Next(m *strategy.Manifest, s State) Step {
 	step := next(m, &s)
 	if s.Refused == nil || s.Live.State != object.Present || step.Err != nil || step.Verb == Read ||
@@ -209,8 +211,8 @@ func next(m *strategy.Manifest, s *State) Step {
 	}
 }
 
-// IsRepair reports whether a step undoes changes that others made to an object, rather
-// than follow a change of the manifest.
+// IsRepair reports whether a step undoes changes that others made to an object, rather than follow
+// a change of the manifest.
 func IsRepair(step Step, m *strategy.Manifest, s State) bool {
 	return len(step.Differences) > 0 && s.Live.State == object.Present && s.Previous != nil && sameWrite(m, s.Previous)
 }
@@ -220,10 +222,10 @@ func sameWrite(a, b *strategy.Manifest) bool {
 	return a.Hash == b.Hash && a.Strategy == b.Strategy && a.FieldManager == b.FieldManager
 }
 
-// planCreate is for an object that is not known to exist. The POST comes first: it is
-// right in nearly all cases and fails otherwise. An object that was applied before, and of
-// which nothing is known now, probably exists and is read first. So is the object of a
-// manifest with a resourceVersion, with which a POST fails in any case.
+// planCreate is for an object that is not known to exist. The POST comes first: it is right in
+// nearly all cases and fails otherwise. An object that was applied before, and of which nothing is
+// known now, probably exists and is read first. So is the object of a manifest with a
+// resourceVersion, with which a POST fails in any case.
 func planCreate(m *strategy.Manifest, s *State) Step {
 	likely := s.Live.State == object.Unknown && s.Previous != nil
 	if !s.Complete && (likely || m.Desired.GetResourceVersion() != "") {
@@ -325,8 +327,8 @@ func planRecreate(m *strategy.Manifest, s *State) Step {
 	return Step{Verb: Recreate, Object: newObject(m, s)}
 }
 
-// AwaitingDeletion returns the error of a manifest whose object is to be created again
-// once its deletion is complete.
+// AwaitingDeletion returns the error of a manifest whose object is to be created again once its
+// deletion is complete.
 func AwaitingDeletion(m *strategy.Manifest, live *unstructured.Unstructured) error {
 	holder := "is ending gracefully"
 	if at := live.GetDeletionTimestamp(); at != nil {

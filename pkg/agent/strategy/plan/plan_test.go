@@ -23,8 +23,8 @@ const agentHash = "0123456789abcdef"
 
 var owner = ownership.Reference("hub-work", "owner-uid")
 
-// applied gives an object as the API server has it after m was applied to it:
-// labelled, owned, and with content, JSON fields, in place of what m has.
+// applied gives an object as the API server has it after m was applied to it: labelled, owned, and
+// with content, JSON fields, in place of what m has.
 func applied(t testing.TB, m *strategy.Manifest, content string) *unstructured.Unstructured {
 	t.Helper()
 	live := m.Desired.DeepCopy()
@@ -558,8 +558,8 @@ func TestPlanMetadata(t *testing.T) {
 	}
 }
 
-// Two works that share an object leave each other's hash alone, and do not drop
-// each other's fields.
+// Two works that share an object leave each other's hash alone, and do not drop each other's
+// fields.
 func TestPlanShared(t *testing.T) {
 	m := strategytest.Manifest(t, deploymentHead+`"spec":{"a":1}}`)
 	live := applied(t, strategytest.Manifest(t, deploymentHead+`"spec":{"b":1}}`), `"spec":{"a":1,"b":1}`)
@@ -685,8 +685,8 @@ func TestUpdateKeepsUnknownFields(t *testing.T) {
 	}
 }
 
-// A Pod's lists of plain values are compared as they are: only lists of objects are
-// what admission adds to.
+// A Pod's lists of plain values are compared as they are: only lists of objects are what admission
+// adds to.
 func TestUpdateComparesPlainListsOfPods(t *testing.T) {
 	const pod = `{"apiVersion":"v1","kind":"Pod","metadata":{"namespace":"ns","name":"p"},"spec":{"containers":[{"name":"a","args":["b"]}]}}`
 	m := strategytest.Manifest(t, pod)

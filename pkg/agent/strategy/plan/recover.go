@@ -70,8 +70,8 @@ func recoverRefused(m *strategy.Manifest, s State, f Failure) (State, Recovery) 
 		return s, Reread
 	}
 	if s.Refused == nil && isImmutable(f.Err) && s.Live.State == object.Present && s.wasStored(m) {
-		// This manifest was applied, and nobody can have changed immutable fields since:
-		// the API server set them.
+		// This manifest was applied, and nobody can have changed immutable fields since: the API
+		// server set them.
 		return s, Accept
 	}
 	s.Refused = &Refusal{Object: f.Step.Object, Err: f.Err}
@@ -97,13 +97,14 @@ func recoverConflict(m *strategy.Manifest, s State, f Failure) (State, Recovery)
 	return s, Replan
 }
 
-// IsNotServed reports whether an error means that the API server does not serve the resource at all.
+// IsNotServed reports whether an error means that the API server does not serve the resource at
+// all.
 func IsNotServed(err error) bool {
 	return apierrors.IsNotFound(err) && apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
 }
 
-// immutableTexts are the texts of API servers about fields that cannot be changed. A text
-// matches if it contains all strings of one entry.
+// immutableTexts are the texts of API servers about fields that cannot be changed. A text matches
+// if it contains all strings of one entry.
 var immutableTexts = [][]string{
 	{"immutable"},
 	{"may not change"},     // Pod, Service

@@ -10,11 +10,11 @@ import (
 // Removal is an object that has to be removed.
 type Removal struct {
 	Ref object.Ref
-	// UID that was recorded when the object was applied. Empty if it is not known; then
-	// any object of that name with a reference to the owner is meant.
+	// UID that was recorded when the object was applied. Empty if it is not known; then any object
+	// of that name with a reference to the owner is meant.
 	UID types.UID
-	// Orphan keeps the object: only the reference to the owner is removed, and with the
-	// last reference to a work the agent's label.
+	// Orphan keeps the object: only the reference to the owner is removed, and with the last
+	// reference to a work the agent's label.
 	Orphan bool
 }
 
@@ -26,8 +26,8 @@ const (
 	LookUp RemovalStep = "LookUp"
 	// Forget it: it does not exist, or the work does not own it.
 	Forget RemovalStep = "Forget"
-	// DropOwner removes the reference to the owner from an object that stays: another
-	// work owns it too, or it is an orphan.
+	// DropOwner removes the reference to the owner from an object that stays: another work owns it
+	// too, or it is an orphan.
 	DropOwner RemovalStep = "DropOwner"
 	// Delete it.
 	Delete RemovalStep = "Delete"

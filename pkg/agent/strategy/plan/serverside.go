@@ -35,9 +35,9 @@ func planApply(m *strategy.Manifest, s *State) Step {
 	return Step{Verb: Apply, Object: applyBody(m, m.Desired, s), Differences: wrong}
 }
 
-// planIgnoring is for server-side apply with ignoreFields. The object is written if it
-// does not exist, and if the manifest without ignored fields is not the one that the
-// object's annotation names. Drift is not repaired.
+// planIgnoring is for server-side apply with ignoreFields. The object is written if it does not
+// exist, and if the manifest without ignored fields is not the one that the object's annotation
+// names. Drift is not repaired.
 func planIgnoring(m *strategy.Manifest, s *State) Step {
 	if s.Live.State != object.Present {
 		if !s.Complete {
@@ -87,10 +87,10 @@ func applyBody(m *strategy.Manifest, manifest *unstructured.Unstructured, s *Sta
 	return body
 }
 
-// migrateManagedFields returns the step by which fields that Update or CreateOnly wrote
-// become fields of the agent's applies, if one is needed. Otherwise they would conflict
-// with the applies and stay when the manifest drops them. The fields of a shared object
-// may be another work's. An object is read for it if it may have been updated before.
+// migrateManagedFields returns the step by which fields that Update or CreateOnly wrote become
+// fields of the agent's applies, if one is needed. Otherwise they would conflict with the applies
+// and stay when the manifest drops them. The fields of a shared object may be another work's. An
+// object is read for it if it may have been updated before.
 func migrateManagedFields(m *strategy.Manifest, s *State) (step Step, needed bool) {
 	if s.shared() {
 		return Step{}, false
@@ -104,8 +104,8 @@ func migrateManagedFields(m *strategy.Manifest, s *State) (step Step, needed boo
 	return Step{Verb: MigrateManagedFields}, true
 }
 
-// ManagersToMigrate returns the agent's own field managers that have written the object
-// other than by server-side apply.
+// ManagersToMigrate returns the agent's own field managers that have written the object other than
+// by server-side apply.
 func ManagersToMigrate(m *strategy.Manifest, s State) []string {
 	own := s.managers(m)
 	var found []string
