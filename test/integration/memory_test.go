@@ -19,16 +19,18 @@ import (
 )
 
 // TestHubWithAnEmptyAPI swaps the hub for one of the same source id on an empty API, as a wrong
-// kubeconfig or a lost etcd does. No object is deleted; a work of the same name takes over its
-// objects, an annotation releases a deletion, and the first hub has its works again when it is
-// back.
+// kubeconfig or a lost etcd does, while the agent is stopped or stays connected. No object is
+// deleted; a work of the same name takes over its objects, an annotation releases a deletion, and
+// the first hub has its works again when it is back.
 func TestHubWithAnEmptyAPI(t *testing.T) {
 	t.Parallel()
 	empty := controlplane.StartFor(t, controlplane.Hub)
 	kit.NoError(t, install.CRDs(t.Context(), empty.REST(), append(crds.Hub(), crds.Spoke()...)...))
-	for name, keepState := range map[string]bool{"memory": false, "state": true} {
+	for name, way := range map[string]struct{ keepState, restart bool }{
+		"memory": {restart: true}, "state": {keepState: true, restart: true}, "connected": {},
+	} {
 		t.Run(name, func(t *testing.T) {
-			m := newMove(t, keepState)
+			m := newMove(t, way.keepState)
 			stopHub, stopAgent := m.hubAt(0), m.agentAt(0, string(m.clusters[0]))
 			names := []string{"w0", "w1", "w2", "w3"}
 			for _, name := range names {
@@ -37,11 +39,15 @@ func TestHubWithAnEmptyAPI(t *testing.T) {
 			m.applied(m.works(0), names...)
 			before := m.objects()
 			stopHub()
-			stopAgent()
+			if way.restart {
+				stopAgent()
+			}
 
 			m.broker = m.brokers[0]
 			stopHub = m.hub(func(c *hub.Config) { c.REST = empty.REST() })
-			stopAgent = m.agentAt(0, string(m.clusters[0]))
+			if way.restart {
+				stopAgent = m.agentAt(0, string(m.clusters[0]))
+			}
 			m.awaitHeld(4)
 			m.sameObjects(before)
 
@@ -57,11 +63,13 @@ func TestHubWithAnEmptyAPI(t *testing.T) {
 			delete(before, "w1")
 			kit.True(t, "the released object is gone", func() bool { return len(m.objects()) == 3 })
 			m.sameObjects(before)
-			stopAgent()
 			stopHub()
+			if way.restart {
+				stopAgent()
+				m.agentAt(0, string(m.clusters[0]))
+			}
 
 			m.hubAt(0)
-			m.agentAt(0, string(m.clusters[0]))
 			m.awaitHeld(0)
 			m.applied(m.works(0), names...)
 			now := m.objects()

@@ -186,9 +186,10 @@ func (b *Inbox) Release(key Key) bool {
 	return held
 }
 
-// Identified notes that source, which has that identity, knows the works. Its cost is linear in
-// uids.
-func (b *Inbox) Identified(source wire.SourceID, identity string, uids []types.UID) {
+// Identified notes that source, which has that identity, knows the works. It reports whether works of
+// the source remain whose deletion is held, or that another identity sent. Its cost is linear in the
+// works of the source.
+func (b *Inbox) Identified(source wire.SourceID, identity string, uids []types.UID) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, uid := range uids {
@@ -196,6 +197,12 @@ func (b *Inbox) Identified(source wire.SourceID, identity string, uids []types.U
 			b.identify(current.entry, identity, "")
 		}
 	}
+	for _, current := range b.works[source].byUID {
+		if e := current.entry; e.Hold != nil || e.SourceIdentity != "" && e.SourceIdentity != identity {
+			return true
+		}
+	}
+	return false
 }
 
 // identify sets the identity of the source that knows a work, and the hash of the work's content,

@@ -139,9 +139,14 @@ func TestIdentityIsLearnt(t *testing.T) {
 	b := watch(nil)
 	a := keyOf("a")
 	b.put(t, spec("a", 2), inbox.Added, a)
-	b.Identified("hub", "one", []types.UID{a.UID, "nobody"})
+	if b.Identified("hub", "one", []types.UID{a.UID, "nobody"}) {
+		t.Error("a source that knows all works is to be asked")
+	}
 	if got := b.get(t, a).SourceIdentity; got != "one" {
 		t.Errorf("the identity is %q", got)
+	}
+	if !b.Identified("hub", "two", nil) || b.Identified("hub2", "two", nil) {
+		t.Error("only the source that may not know a work is to be asked")
 	}
 	b.put(t, spec("a", 2, of("two")), inbox.Same)
 	b.put(t, spec("a", 3), inbox.Replaced, a) // it comes from where the identity is not known

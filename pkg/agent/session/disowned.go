@@ -46,14 +46,18 @@ func (s *Session) logDecision(source wire.SourceID, d inbox.Decision) {
 	}
 }
 
-// identified passes on to the inbox which works the source of a status resync knows.
+// identified passes on to the inbox which works the source of a status resync knows. If works
+// remain that it may not know, or know again, it is asked: a hub that has changed its API while the
+// agent stays connected otherwise learns of them at the agent's next connection only.
 func (s *Session) identified(m *wire.StatusResync) {
-	if m.SourceIdentity == "" || len(m.Hashes) == 0 {
+	if m.SourceIdentity == "" {
 		return
 	}
 	uids := make([]types.UID, len(m.Hashes))
 	for i := range m.Hashes {
 		uids[i] = m.Hashes[i].UID
 	}
-	s.config.Inbox.Identified(m.Source, m.SourceIdentity, uids)
+	if s.config.Inbox.Identified(m.Source, m.SourceIdentity, uids) {
+		s.Ask(m.Source)
+	}
 }

@@ -40,7 +40,7 @@ type Options struct {
 const (
 	published = "hub: works published"
 	admitted  = "hub: works published, finalizer by policy"
-	taken     = "hub: status intake"
+	taken     = "hub: statuses received"
 	asked     = "hub: API requests per work"
 	memory    = "hub: memory"
 )
