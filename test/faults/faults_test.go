@@ -157,7 +157,10 @@ func (w *world) replay() {
 	for i, message := range messages {
 		switch message := message.(type) {
 		case *wire.Spec:
-			asHub.Publish(w, events("sourceevents"), message, nil)
+			// MQTT keeps the order of a publisher: no spec comes again after the deletion of its work.
+			if _, exists := w.want[message.Meta.Name]; exists || message.IsDeletion() {
+				asHub.Publish(w, events("sourceevents"), message, nil)
+			}
 		case *wire.Status:
 			asAgent.Publish(w, events("agentevents"), message, nil)
 		}
