@@ -189,9 +189,12 @@ func Start(role Role) (*Plane, error) {
 	return p, nil
 }
 
-// StartFor starts a control plane that ends with the test.
+// StartFor starts a control plane that ends with the test. With -short it skips the test.
 func StartFor(t testing.TB, role Role) *Plane {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("it needs a control plane, and -short is set")
+	}
 	p, err := Start(role)
 	kit.NoError(t, err)
 	t.Cleanup(func() {
