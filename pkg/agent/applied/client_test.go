@@ -320,15 +320,7 @@ func TestLabelsFollowTheWork(t *testing.T) {
 // agent may have installed it.
 func TestUpdateStatusOnAnotherDefinition(t *testing.T) {
 	t.Parallel()
-	other, err := controlplane.Start(controlplane.Hub)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := other.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
+	other := controlplane.StartFor(t, controlplane.Hub)
 	definitions := crds.Spoke()
 	for _, version := range definitions[0].Spec.Versions {
 		status := version.Schema.OpenAPIV3Schema.Properties["status"].Properties
