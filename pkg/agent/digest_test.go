@@ -6,6 +6,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/test/kit"
 )
 
@@ -49,6 +50,8 @@ func TestRestartKnowsWhatWasApplied(t *testing.T) {
 	}
 
 	w.stop()
+	digest := func(amw *workv1.AppliedManifestWork) string { return amw.Status.AppliedResources[1].FieldsDigest }
+	before := digest(w.names("web", "a", "sa", "svc"))
 	w.change(works, "web", "{apiVersion: v1, kind: ServiceAccount, metadata: {name: sa, namespace: NAMESPACE}}", service, configMap("a", "2"))
 	w.agent()
 	kit.Eventually(t, "the dropped field is gone", func() error {
@@ -58,7 +61,13 @@ func TestRestartKnowsWhatWasApplied(t *testing.T) {
 		}
 		return err
 	})
-	// The dropped field changed the digest, which needs a request of its own.
+	// A request after the object's writes the digest: an agent stopped before it has to compare again.
+	w.applied("web", "has the new digest", func(amw *workv1.AppliedManifestWork) error {
+		if digest(amw) == before {
+			return errors.New("it is the former one")
+		}
+		return nil
+	})
 	restart("second")
 	for _, request := range w.requests.All(kit.InNamespace(w.namespace), kit.NotWatch) {
 		if request.Name == "sa" {
