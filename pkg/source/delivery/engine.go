@@ -66,6 +66,10 @@ type Config struct {
 	// OnClusterMessage is called for each message from a cluster; p is the content of a presence
 	// message (docs/protocol.md, Presence) and nil for other messages. It must not block. Optional.
 	OnClusterMessage func(cluster wire.ClusterName, p *wire.Presence)
+	// OnDivergence is called when the works that the agent of a cluster holds have differed from those
+	// of the source for a minute (docs/protocol.md, Digest), with the time of the first digest that
+	// differed; and with the zero time when they agree again. It must not block. Optional.
+	OnDivergence func(cluster wire.ClusterName, since time.Time)
 
 	// Logger receives failures with the name and uid of the work, and each event at debug level;
 	// default slog.Default().
@@ -101,6 +105,9 @@ func (c *Config) setDefaults() error {
 	}
 	if c.OnClusterMessage == nil {
 		c.OnClusterMessage = func(wire.ClusterName, *wire.Presence) {}
+	}
+	if c.OnDivergence == nil {
+		c.OnDivergence = func(wire.ClusterName, time.Time) {}
 	}
 	return errors.Join(errs...)
 }
