@@ -126,7 +126,7 @@ func (a *Agent) newSession(topics wire.AgentTopics) (err error) {
 		Changed: func(key inbox.Key) { a.reconciler.SpecChanged(key) },
 	})
 	a.outbox, err = outbox.New(outbox.Config{
-		Agent: config.ClientID, Publisher: config.Transport, Topic: topics.Events, Store: a.state, Logger: config.Logger,
+		Agent: config.ClientID, Publisher: config.Transport, Topic: topics.Events, Store: a.state, Now: config.Now, Logger: config.Logger,
 		Done: func(key inbox.Key) {
 			if again := a.inbox.Forget(key); again {
 				a.session.Ask(key.Source)

@@ -65,6 +65,8 @@ type Config struct {
 	// Idle is called when many reconciles are followed by none, which is a time to return memory to
 	// the operating system. It may take some milliseconds. Default: nothing is called.
 	Idle func()
+	// Now is the clock of the statuses' sequence ids; default time.Now.
+	Now func() time.Time
 	// Registerer for metrics. Default: none.
 	Registerer prometheus.Registerer
 	// Logger, default slog.Default().

@@ -14,6 +14,7 @@ import (
 // FuzzDecodeRecord: every record of a state file is decoded or refused, without a panic.
 func FuzzDecodeRecord(f *testing.F) {
 	f.Add("u", []byte(`{"since":3,"sequence":4,"work":{"metadata":{"name":"w","namespace":"c","uid":"u","generation":3}}}`))
+	f.Add("u", []byte(`{"sequence":4,"session":"b","previous":{"sequence":9,"session":"a"},"work":{"metadata":{"name":"w","namespace":"c","uid":"u"}}}`))
 	f.Add("u", []byte(`{"work":null}`))
 	f.Add("u", []byte(`{"work":{"metadata":{"uid":"other"}}}`))
 	f.Add("", []byte(`{`))
@@ -25,12 +26,12 @@ func FuzzDecodeRecord(f *testing.F) {
 		if r.work == nil || r.work.UID != types.UID(uid) || r.work.Name == "" {
 			t.Fatalf("a record without identity: %+v", r)
 		}
-		again, err := json.Marshal(recordJSON{Since: r.firstGeneration, Sequence: r.lastSequence, Work: r.work})
+		again, err := json.Marshal(newRecordJSON(r))
 		if err != nil {
 			t.Skip() // a manifest that is JSON to one reader only
 		}
 		second, err := decodeRecord(uid, again)
-		if err != nil || !equality.Semantic.DeepEqual(r.work.ObjectMeta, second.work.ObjectMeta) || r.firstGeneration != second.firstGeneration {
+		if err != nil || !equality.Semantic.DeepEqual(r.work.ObjectMeta, second.work.ObjectMeta) || r.firstGeneration != second.firstGeneration || r.sequences != second.sequences {
 			t.Fatalf("written and read again it differs: %v", err)
 		}
 	})

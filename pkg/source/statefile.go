@@ -11,6 +11,7 @@ import (
 	"go.etcd.io/bbolt"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/pkg/source/delivery"
 	"github.com/workwire/workwire/pkg/statestore"
 	"github.com/workwire/workwire/pkg/wire"
 )
@@ -34,7 +35,32 @@ const (
 type recordJSON struct {
 	Since    wire.Generation      `json:"since"`
 	Sequence wire.SequenceID      `json:"sequence,omitempty"`
+	Session  string               `json:"session,omitempty"`
+	Previous *sequenceJSON        `json:"previous,omitempty"`
 	Work     *workv1.ManifestWork `json:"work"`
+}
+
+// sequenceJSON is the last sequence id of a work in the session before the newest one.
+type sequenceJSON struct {
+	Sequence wire.SequenceID `json:"sequence"`
+	Session  string          `json:"session,omitempty"`
+}
+
+func newRecordJSON(r *storedWork) recordJSON {
+	newest, previous := r.sequences.Newest, r.sequences.Previous
+	record := recordJSON{Since: r.firstGeneration, Sequence: newest.ID, Session: newest.Session.String(), Work: r.work}
+	if previous.ID != 0 {
+		record.Previous = &sequenceJSON{Sequence: previous.ID, Session: previous.Session.String()}
+	}
+	return record
+}
+
+func (r *recordJSON) sequences() (s delivery.Sequences) {
+	s = s.Add(delivery.NewSession(r.Session), r.Sequence)
+	if r.Previous != nil && r.Previous.Sequence != 0 && s.Newest.ID != 0 {
+		s.Previous = delivery.SessionSequence{Session: delivery.NewSession(r.Previous.Session), ID: r.Previous.Sequence}
+	}
+	return s
 }
 
 // stateFile persists a store.
@@ -127,7 +153,7 @@ func decodeRecord(uid string, data []byte) (*storedWork, error) {
 	if r.Work == nil || string(r.Work.UID) != uid || r.Work.Name == "" || r.Work.Namespace == "" {
 		return nil, fmt.Errorf("work %s is damaged: its name, namespace or UID is missing", uid)
 	}
-	return &storedWork{work: r.Work, firstGeneration: r.Since, lastSequence: r.Sequence}, nil
+	return &storedWork{work: r.Work, firstGeneration: r.Since, sequences: r.sequences()}, nil
 }
 
 // save adds ch to writes. version and floor are those of the store after ch.
@@ -137,7 +163,7 @@ func save(writes statestore.Writes, ch *change, version int64, floor wire.Genera
 		writes.Delete(worksBucket, string(work.UID))
 	} else {
 		writes.Put(worksBucket, string(work.UID), func() ([]byte, error) {
-			data, err := json.Marshal(recordJSON{Since: ch.new.firstGeneration, Sequence: ch.new.lastSequence, Work: work})
+			data, err := json.Marshal(newRecordJSON(ch.new))
 			if err != nil {
 				return nil, fmt.Errorf("work %s/%s: %w", work.Namespace, work.Name, err)
 			}

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/pkg/source/delivery"
 	"github.com/workwire/workwire/pkg/statestore"
 	"github.com/workwire/workwire/pkg/wire"
 )
@@ -55,13 +56,13 @@ type state struct {
 // storedWork is a work together with what the source remembers about it.
 type storedWork struct {
 	work            *workv1.ManifestWork
-	firstGeneration wire.Generation // generation at creation
-	lastSequence    wire.SequenceID // of the last status
+	firstGeneration wire.Generation    // generation at creation
+	sequences       delivery.Sequences // of the stored statuses
 }
 
 // with returns r with another state of its work.
 func (r *storedWork) with(work *workv1.ManifestWork) *storedWork {
-	return &storedWork{work: work, firstGeneration: r.firstGeneration, lastSequence: r.lastSequence}
+	return &storedWork{work: work, firstGeneration: r.firstGeneration, sequences: r.sequences}
 }
 
 // change is a change of one work.
@@ -265,7 +266,7 @@ func (s *store) restore(file *stateFile) error {
 	s.identity, s.since = file.identity, file.since
 	removed := file.since > 0 && s.state.floor > file.since
 	for _, r := range s.state.works {
-		removed = removed || r.lastSequence > 0
+		removed = removed || r.sequences.Newest.ID > 0
 	}
 	s.confirmed.Store(removed)
 	return nil

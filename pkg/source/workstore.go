@@ -26,7 +26,7 @@ func (a storeAdapter) Get(uid types.UID) (delivery.StoredWork, bool) {
 	if !ok {
 		return delivery.StoredWork{}, false
 	}
-	return delivery.StoredWork{Work: r.work, FirstGeneration: r.firstGeneration, LastSequence: r.lastSequence}, true
+	return delivery.StoredWork{Work: r.work, FirstGeneration: r.firstGeneration, Sequences: r.sequences}, true
 }
 
 func (a storeAdapter) ListCluster(cluster wire.ClusterName) iter.Seq[*workv1.ManifestWork] {
@@ -48,7 +48,7 @@ func (a storeAdapter) Clusters() iter.Seq[wire.ClusterName] {
 func (a storeAdapter) UpdateStatus(_ context.Context, s *wire.Status) error {
 	return a.modify(s.UID, func(old, next *storedWork) *change {
 		a.confirmed.Store(true)
-		next.lastSequence = max(old.lastSequence, s.Sequence)
+		next.sequences = old.sequences.Add(delivery.NewSession(s.Session), s.Sequence)
 		next.work.Status = s.Status
 		if old.work.DeletionTimestamp != nil && meta.IsStatusConditionTrue(s.Status.Conditions, workv1.WorkDeleted) {
 			next.work.Finalizers = without(old.work.Finalizers, workv1.ManifestWorkFinalizer)

@@ -159,6 +159,9 @@ func decodeStatus(e cloudevents.Event, action Action) (Message, error) {
 			return nil, err
 		}
 	}
+	if s.Session, err = x.shaped(extSession, sessionShape); err != nil {
+		return nil, err
+	}
 	s.Meta = metav1.ObjectMeta{Name: string(s.UID), Namespace: string(s.Cluster), UID: s.UID}
 	if _, err := x.metadata(&s.Meta); err != nil {
 		return nil, err
@@ -255,6 +258,7 @@ func (x extensions) text(name string) string {
 
 var (
 	memoryIdentityShape = regexp.MustCompile(`^[a-z0-9-]{1,64}$`)
+	sessionShape        = regexp.MustCompile(`^[a-z0-9-]{1,64}$`)
 	contentHashShape    = regexp.MustCompile(`^[0-9a-f]{64}$`)
 )
 

@@ -28,6 +28,7 @@ const (
 	extSourceIdentity    = "sourceidentity"
 	extContentHash       = "contenthash"
 	extAuthoritative     = "authoritative"
+	extSession           = "session"
 )
 
 const contentType = "application/json"
@@ -124,6 +125,7 @@ func (s *Status) encode(e *cloudevents.Event) error {
 	if s.Sequence != 0 {
 		e.SetExtension(extSequenceID, s.Sequence.String())
 	}
+	setText(e, extSession, s.Session)
 	e.SetExtension(extStatusHash, hash)
 	if err := setMetadata(e, &s.Meta); err != nil {
 		return err
@@ -152,6 +154,9 @@ func (s *Spec) eventType() (EventType, error) {
 func (s *Status) eventType() (EventType, error) {
 	if s.UID == "" || s.Agent == "" || s.Cluster == "" {
 		return EventType{}, fmt.Errorf("status of work %q: uid, agent and cluster are required", s.UID)
+	}
+	if s.Session != "" && !sessionShape.MatchString(s.Session) {
+		return EventType{}, fmt.Errorf("status of work %q: session %.80q: want %s", s.UID, s.Session, sessionShape)
 	}
 	switch s.Action {
 	case Create, Update, ResyncResponse:

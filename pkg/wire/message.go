@@ -99,6 +99,9 @@ type Status struct {
 	Meta metav1.ObjectMeta
 	// Sequence orders the statuses of one agent; 0 if the event has none.
 	Sequence SequenceID
+	// Session identifies the connection that the agent sent the status on, like that of a
+	// [Presence]. At most 64 characters a-z, 0-9 and -; empty if the event has none.
+	Session string
 	// Hash is the [StatusHash] of Status. Encode computes it if it is empty.
 	Hash string
 	// Status is the work's status.

@@ -17,6 +17,9 @@ const (
 	sequenceTimeBit = 22
 	sequenceNodeBit = 12
 	sequenceSteps   = 1 << sequenceNodeBit
+	// sequenceMaxTime is the millisecond, since sequenceEpoch, from which on a clock is not believed:
+	// it is in 2063, and leaves room to continue from the last id.
+	sequenceMaxTime = 3 << 39
 )
 
 // ParseSequenceID parses the decimal form. It returns an error if s is not a positive number.
@@ -46,10 +49,10 @@ func (s *Sequence) Resume(last SequenceID) {
 	}
 }
 
-// Next returns an id that is greater than all before it. If the clock stands still or goes back, it
-// uses the ids of future milliseconds.
+// Next returns an id that is greater than all before it. If the clock stands still, goes back, or
+// shows a time before 2010 or after 2062, it uses the ids that follow the last one.
 func (s *Sequence) Next(now time.Time) SequenceID {
-	if ms := now.UnixMilli() - sequenceEpoch; ms > s.millisecond {
+	if ms := now.UnixMilli() - sequenceEpoch; ms > s.millisecond && ms < sequenceMaxTime {
 		s.millisecond, s.step = ms, 0
 	} else if s.step++; s.step == sequenceSteps {
 		s.millisecond, s.step = s.millisecond+1, 0

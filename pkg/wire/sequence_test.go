@@ -27,6 +27,31 @@ func TestSequenceLayout(t *testing.T) {
 	}
 }
 
+// TestSequenceOfNoClock: a clock that cannot be right neither turns ids negative nor uses them up.
+func TestSequenceOfNoClock(t *testing.T) {
+	now := time.Date(2026, 11, 22, 0, 0, 0, 0, time.UTC)
+	for name, wrong := range map[string]time.Time{
+		"1970": time.UnixMilli(0), "year 1": {}, "2063": time.Date(2063, 6, 1, 0, 0, 0, 0, time.UTC),
+		"2081": time.Date(2081, 1, 1, 0, 0, 0, 0, time.UTC), "2200": time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC),
+		"9999": time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC),
+	} {
+		t.Run(name, func(t *testing.T) {
+			var s wire.Sequence
+			first := s.Next(wrong)
+			if first <= 0 || s.Next(wrong) <= first {
+				t.Errorf("the first id is %d, and the next is not greater", first)
+			}
+			right := s.Next(now)
+			if at, _, _ := parts(right); right <= first || !at.Equal(now) {
+				t.Errorf("with the right clock the id is %d of %v, after %d", right, at, first)
+			}
+			if again := s.Next(wrong); again <= right || again > right+4096 {
+				t.Errorf("the wrong clock goes on with %d after %d", again, right)
+			}
+		})
+	}
+}
+
 // TestSequenceIncreases runs it on a clock that stands, jumps and goes back to before the epoch,
 // and holds more ids than a millisecond has.
 func TestSequenceIncreases(t *testing.T) {

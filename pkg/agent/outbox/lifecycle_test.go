@@ -108,7 +108,7 @@ func TestAnswerForAnUnknownWork(t *testing.T) {
 		r.Lost()
 		r.ReportDeleted(in)
 		r.Set(key("ghost"), status(5, "up"))
-		r.Connected()
+		r.Connected("session")
 		r.took(t, "ghost@5 up")
 	})
 }
@@ -155,7 +155,7 @@ func TestForget(t *testing.T) {
 			}
 		}
 		r.Set(key("back"), status(3, "again"))
-		r.Connected()
+		r.Connected("session")
 		close(release)
 		synctest.Wait()
 		pass(time.Hour)
@@ -204,7 +204,7 @@ func TestResync(t *testing.T) {
 		r.Lost()
 		r.Set(key("a"), status(2, "new"))
 		ask("hub", wire.StatusVersion{UID: "a", Hash: hash})
-		r.Connected()
+		r.Connected("session")
 		r.took(t, "a@2 new resync_response")
 		r.Set(key("a"), status(2, "newer"))
 		r.took(t, "a@2 newer")
@@ -244,7 +244,7 @@ func TestResyncWhileUnderWay(t *testing.T) {
 		answers = []error{nil, nil, nil, transport.ErrNotConnected}
 		r.Resync(&wire.StatusResync{Source: "hub"})
 		r.took(t, "")
-		r.Connected()
+		r.Connected("session")
 		r.took(t, "a@1 down resync_response")
 	})
 }
@@ -272,7 +272,7 @@ func TestFlushIsBounded(t *testing.T) {
 		hang := &hanging{}
 		r := prepare(t, nil, func(c *outbox.Config) { c.Publisher = hang })
 		r.run(t)
-		r.Connected()
+		r.Connected("session")
 		r.Set(key("a"), status(1, "up"))
 		synctest.Wait()
 		begin := time.Now()

@@ -147,6 +147,7 @@ type Outbox struct {
 	inFlight  int
 	connected bool
 	epoch     uint64                     // number of the connection
+	session   string                     // of the connection, empty: none
 	refusing  map[wire.SourceID]struct{} // sources with a refused publish; the first one is logged
 	stats     Stats
 }
@@ -295,10 +296,11 @@ func (o *Outbox) Resync(r *wire.StatusResync) {
 	}
 }
 
-// Connected reports that the transport is connected. All pending statuses are published.
-func (o *Outbox) Connected() {
+// Connected reports that the transport is connected. All pending statuses are published, in this
+// session (docs/protocol.md, Sequence ids).
+func (o *Outbox) Connected(session string) {
 	o.mu.Lock()
-	o.connected = true
+	o.connected, o.session = true, session
 	o.epoch++
 	clear(o.refusing)
 	for w := range o.delayed {

@@ -47,7 +47,7 @@ func TestStatusGoesOut(t *testing.T) {
 		if stats := r.Stats(); stats.Pending != 1 || stats.Works != 1 {
 			t.Errorf("before the connection Stats = %+v", stats)
 		}
-		r.Connected()
+		r.Connected("session")
 		got := r.took(t, "a@3 up")[0]
 		hash, _ := wire.StatusHash(&s.Status)
 		if got.Agent != "quay-agent" || got.Source != "hub" || got.Cluster != "quay" || got.Trace != s.Trace || got.Hash != hash ||
@@ -82,7 +82,7 @@ func TestUnchangedStatusStays(t *testing.T) {
 		r.Set(key("a"), same)
 		r.took(t, "a@2 up")
 		r.Lost()
-		r.Connected()
+		r.Connected("session")
 		r.took(t, "")
 		if got := r.Stats().Unchanged; got != 1 {
 			t.Errorf("%d counted as unchanged", got)
@@ -194,7 +194,7 @@ func TestLostConnection(t *testing.T) {
 		gone.Store(false)
 		pass(time.Hour)
 		r.took(t, "")
-		r.Connected()
+		r.Connected("session")
 		synctest.Wait()
 		taken := r.broker.took()
 		if len(taken) != 10 {
@@ -221,7 +221,7 @@ func TestOldLossDoesNotCloseTheNewConnection(t *testing.T) {
 		r.Set(key("a"), status(1, "up"))
 		synctest.Wait()
 		r.Lost()
-		r.Connected()
+		r.Connected("session")
 		close(release)
 		r.took(t, "a@1 up")
 	})
@@ -267,7 +267,7 @@ func TestRefusedPublish(t *testing.T) {
 		r.Set(foe, status(3, "newer"))
 		pass(time.Minute)
 		refuse.Store(false)
-		r.Connected()
+		r.Connected("session")
 		r.took(t, "x@3 newer")
 	})
 }

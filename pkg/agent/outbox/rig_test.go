@@ -99,7 +99,7 @@ func start(t *testing.T, b *broker, change ...func(*outbox.Config)) *rig {
 	t.Helper()
 	r := prepare(t, b, change...)
 	r.run(t)
-	r.Connected()
+	r.Connected("session")
 	synctest.Wait()
 	return r
 }

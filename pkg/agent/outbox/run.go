@@ -29,6 +29,7 @@ type attempt struct {
 	action   wire.Action
 	sequence wire.SequenceID
 	epoch    uint64
+	session  string
 	resync   bool
 	sent     string        // hash of the published form
 	encoded  compress.Data // of last.plain, once that is published; "" if it cannot be encoded
@@ -79,7 +80,7 @@ func (o *Outbox) next() (a *attempt, idle bool) {
 	}
 	w := o.queue.Remove(o.queue.Front()).(*work)
 	w.state, w.inFlight = publishing, w.want
-	a = &attempt{work: w, last: w.last, version: w.want, form: w.form, action: wire.Update, epoch: o.epoch, resync: w.resync}
+	a = &attempt{work: w, last: w.last, version: w.want, form: w.form, action: wire.Update, epoch: o.epoch, session: o.session, resync: w.resync}
 	if w.resync {
 		a.action, w.resync = wire.ResyncResponse, false
 	}
@@ -127,6 +128,7 @@ func (o *Outbox) send(ctx context.Context, a *attempt) error {
 		Action:     a.action,
 		Meta:       *last.Meta,
 		Sequence:   a.sequence,
+		Session:    a.session,
 		Hash:       a.version.Hash,
 		Status:     last.Status,
 		Trace:      last.Trace,

@@ -78,7 +78,7 @@ func TestStatusesOutliveTheAgent(t *testing.T) {
 			}
 			r.run(t)
 			r.Set(key("sent"), status(1, "up"))
-			r.Connected()
+			r.Connected("session")
 			synctest.Wait()
 			taken := r.broker.took()
 			slices.SortFunc(taken, func(a, b *wire.Status) int { return strings.Compare(string(a.UID), string(b.UID)) })

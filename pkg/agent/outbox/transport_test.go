@@ -97,7 +97,7 @@ func live(t *testing.T, b *memory.Broker, dir string, during func(*outbox.Outbox
 	}
 	defer kit.Run(t, "the transport", func(ctx context.Context) error {
 		return link.Run(ctx, transport.Handler{
-			Connected: func(context.Context, transport.Connection) { out.Connected() },
+			Connected: func(context.Context, transport.Connection) { out.Connected("session") },
 			Lost:      func(error) { out.Lost() },
 			Received:  func(context.Context, transport.Message) {},
 		})
@@ -162,7 +162,7 @@ func BenchmarkStatus(b *testing.B) {
 	ctx, cancel := context.WithCancel(b.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- out.Run(ctx) }()
-	out.Connected()
+	out.Connected("session")
 	s := bulky(20)
 	b.ReportAllocs()
 	for b.Loop() {

@@ -32,7 +32,7 @@ func (s *Session) Handler() transport.Handler {
 		Will:          s.presence.will(),
 		Connected: func(ctx context.Context, c transport.Connection) {
 			s.connected.Store(true)
-			s.config.Outbox.Connected()
+			s.config.Outbox.Connected(s.presence.connected())
 			s.presence.announce()
 			s.resync(ctx, c)
 		},

@@ -63,6 +63,15 @@ func (p *presence) event(session string, present bool) (cloudevents.Event, error
 	return wire.Encode(&message, time.Now())
 }
 
+// connected returns the session of the connection that was made. Without a topic for presence, it
+// makes one.
+func (p *presence) connected() string {
+	if p.topic == "" {
+		return uuid.NewString()
+	}
+	return *p.session.Load()
+}
+
 // announce has run tell sources that the agent is present.
 func (p *presence) announce() {
 	select {

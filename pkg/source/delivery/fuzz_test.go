@@ -42,12 +42,12 @@ func FuzzReceive(f *testing.F) {
 	const status = "io.open-cluster-management.works.v1alpha1.manifestbundles.status.update_request"
 	const resync = "io.open-cluster-management.works.v1alpha1.manifestbundles.spec.resync_request"
 	uid := string(testWork("w", 3).UID)
-	f.Add("sources/hub1/clusters/cluster1/agentevents", status, uid, "3", "cluster1", "hub1", "7", []byte(`{"conditions":[]}`))
-	f.Add("sources/hub1/clusters/cluster2/agentevents", status, uid, "3", "cluster1", "hub1", "7", []byte(`{"conditions":[{"type":"Deleted","status":"True"}]}`))
-	f.Add("sources/hub1/clusters/cluster2/agentevents", resync, "", "", "cluster2", "", "", []byte(`{"resourceVersions":[{"resourceID":"`+uid+`","resourceVersion":9}]}`))
-	f.Add("clusters/cluster1/agentbroadcast", resync, "", "", "cluster1", "", "", []byte(`{"resourceVersions":null}`))
-	f.Add("$SYS/x", "x", "", "-1", "", "", "x", []byte(`{`))
-	f.Fuzz(func(t *testing.T, topic, kind, id, version, cluster, source, sequence string, data []byte) {
+	f.Add("sources/hub1/clusters/cluster1/agentevents", status, uid, "3", "cluster1", "hub1", "7", "a-1", []byte(`{"conditions":[]}`))
+	f.Add("sources/hub1/clusters/cluster2/agentevents", status, uid, "3", "cluster1", "hub1", "7", "a-1", []byte(`{"conditions":[{"type":"Deleted","status":"True"}]}`))
+	f.Add("sources/hub1/clusters/cluster2/agentevents", resync, "", "", "cluster2", "", "", "", []byte(`{"resourceVersions":[{"resourceID":"`+uid+`","resourceVersion":9}]}`))
+	f.Add("clusters/cluster1/agentbroadcast", resync, "", "", "cluster1", "", "", "", []byte(`{"resourceVersions":null}`))
+	f.Add("$SYS/x", "x", "", "-1", "", "", "x", "X", []byte(`{`))
+	f.Fuzz(func(t *testing.T, topic, kind, id, version, cluster, source, sequence, session string, data []byte) {
 		works := one{testWork("w", 3)}
 		l, err := New(Config{Source: "hub1", Transport: memory.NewBroker().Client("hub1"), Works: works,
 			Topics: wire.Topics{SourceEvents: "sources/hub1/clusters/+/sourceevents", AgentEvents: "sources/hub1/clusters/+/agentevents"},
@@ -60,7 +60,7 @@ func FuzzReceive(f *testing.F) {
 		e.SetID("1")
 		e.SetSource("agent")
 		e.SetType(kind)
-		for name, value := range map[string]string{"resourceid": id, "resourceversion": version, "clustername": cluster, "originalsource": source, "sequenceid": sequence} {
+		for name, value := range map[string]string{"resourceid": id, "resourceversion": version, "clustername": cluster, "originalsource": source, "sequenceid": sequence, "session": session} {
 			if value != "" {
 				e.SetExtension(name, value)
 			}
@@ -72,7 +72,7 @@ func FuzzReceive(f *testing.F) {
 			t.Fatalf("acknowledged %d times", acks)
 		}
 		_, from, _ := wire.TopicSender(topic)
-		if known := l.state.works[keyOf(works.work)]; from != "cluster1" && (known.confirmed != 0 || known.sequence != 0 || l.statusQueue.len() != 0) {
+		if known := l.state.works[keyOf(works.work)]; from != "cluster1" && (known.confirmed != 0 || known.sequences != (Sequences{}) || l.statusQueue.len() != 0) {
 			t.Fatalf("a message from %q changed %+v", from, known)
 		}
 	})

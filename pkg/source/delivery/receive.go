@@ -49,6 +49,15 @@ func (s sender) check(source, named wire.SourceID, cluster wire.ClusterName) ver
 	}
 }
 
+// noteSession records the session that p announces.
+func (e *Engine) noteSession(p *wire.Presence) {
+	if p.Present {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.state.sessionHeard(p.Cluster, NewSession(p.Session))
+	}
+}
+
 // receive handles a message and acknowledges it. Its content is in the state or in a queue then.
 func (e *Engine) receive(_ context.Context, m transport.Message) {
 	defer m.Ack()
@@ -81,6 +90,7 @@ func (e *Engine) receive(_ context.Context, m transport.Message) {
 		v := from.check(e.config.Source, message.Source, message.Cluster)
 		e.metrics.countReceived("presence", v)
 		if v == accepted {
+			e.noteSession(message)
 			e.config.OnClusterMessage(message.Cluster, message)
 		}
 	case *wire.SpecResync:

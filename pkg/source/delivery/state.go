@@ -42,6 +42,7 @@ type clusterState struct {
 	name            wire.ClusterName
 	works           int
 	heard           time.Time // of the last message from the cluster
+	sessions        sessionOrder
 	queue           workqueue.Queue[*workState]
 	inRoundRobin    bool
 	awaitingContact map[*workState]struct{}
@@ -75,8 +76,8 @@ type workState struct {
 	refused     *refusal        // why the newest state cannot be published
 	removed     *removedWork    // set if the source does not have the work
 
-	sequence    wire.SequenceID // of the last accepted status
-	hash        string          // of the status at hashVersion
+	sequences   Sequences // of the accepted statuses
+	hash        string    // of the status at hashVersion
 	hashVersion string
 
 	contentHash           string // of the spec of contentHashGeneration

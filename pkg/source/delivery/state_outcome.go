@@ -167,13 +167,34 @@ func (d *deliveryState) confirm(w *workState, held wire.Generation) {
 	}
 }
 
+// sessionHeard records that the agent of a cluster has announced a session.
+func (d *deliveryState) sessionHeard(name wire.ClusterName, session Session) {
+	if c, ok := d.clusters[name]; ok {
+		c.sessions = c.sessions.add(session)
+	}
+}
+
+// statusReceived reports whether s is older than an accepted status. stored is what the WorkStore
+// remembers of those. It must be called before statusAccepted.
+func (d *deliveryState) statusReceived(k workKey, s *wire.Status, stored Sequences) (old bool) {
+	session := NewSession(s.Session)
+	w, ok := d.works[k]
+	if !ok {
+		return stored.old(session, s.Sequence, false)
+	}
+	if w.sequences.Newest.ID == 0 {
+		w.sequences = stored
+	}
+	return w.sequences.old(session, s.Sequence, w.cluster.sessions.before(session, w.sequences.Newest.Session))
+}
+
 // statusAccepted records an accepted status; deleting and deleted are its conditions.
 func (d *deliveryState) statusAccepted(k workKey, s *wire.Status, deleting, deleted bool) {
 	w, ok := d.works[k]
 	if !ok {
 		return // removed meanwhile
 	}
-	w.sequence = max(w.sequence, s.Sequence)
+	w.sequences = w.sequences.Add(NewSession(s.Session), s.Sequence)
 	w.deleteHeard = w.deleteHeard || deleting || deleted
 	w.deleted = w.deleted || deleted
 	if s.Generation == w.published.generation {
@@ -201,7 +222,7 @@ func (d *deliveryState) deletedUnexpectedly(k workKey, s *wire.Status) {
 	if !ok {
 		return // removed meanwhile
 	}
-	w.sequence = max(w.sequence, s.Sequence)
+	w.sequences = w.sequences.Add(NewSession(s.Session), s.Sequence)
 	// Earlier confirmations do not apply to the publishes that follow.
 	w.confirmed = 0
 	d.forcePublish(k, false)

@@ -11,8 +11,8 @@ import (
 )
 
 // checkStatus decides whether a status is accepted (docs/protocol.md, Ordering). stored is the
-// work, if has; last is the sequence id of the last accepted status of the work.
-func checkStatus(s *wire.Status, from sender, source wire.SourceID, stored StoredWork, has bool, last wire.SequenceID) verdict {
+// work, if has; old reports whether s is older than a status that was accepted.
+func checkStatus(s *wire.Status, from sender, source wire.SourceID, stored StoredWork, has, old bool) verdict {
 	if v := from.check(source, s.Source, s.Cluster); v != accepted {
 		return v
 	}
@@ -25,7 +25,7 @@ func checkStatus(s *wire.Status, from sender, source wire.SourceID, stored Store
 		return formerWork
 	case s.Generation > wire.Generation(stored.Work.Generation):
 		return ahead
-	case s.Sequence != 0 && s.Sequence <= max(last, stored.LastSequence):
+	case old:
 		return outOfOrder
 	case isTrue(s, workv1.WorkDeleted) && stored.Work.DeletionTimestamp == nil:
 		return notDeleting
@@ -44,7 +44,8 @@ func (e *Engine) receiveStatus(from sender, s *wire.Status) verdict {
 	k := workKey{uid: s.UID, cluster: s.Cluster}
 	deleted := isTrue(s, workv1.WorkDeleted)
 	e.mu.Lock()
-	v := checkStatus(s, from, e.config.Source, stored, has, e.state.get(k).sequence)
+	old := has && from.check(e.config.Source, s.Source, s.Cluster) == accepted && e.state.statusReceived(k, s, stored.Sequences)
+	v := checkStatus(s, from, e.config.Source, stored, has, old)
 	switch {
 	case v == accepted:
 		deleting := isTrue(s, workv1.WorkDeleting) || s.Meta.DeletionTimestamp != nil

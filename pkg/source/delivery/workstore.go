@@ -52,7 +52,7 @@ type StoredWork struct {
 	// generations belong to an earlier, deleted work with the same UID. It is 0 if UIDs are never
 	// reused.
 	FirstGeneration wire.Generation
-	// LastSequence is the sequence id of the last stored status, 0 if the source does not remember
-	// it.
-	LastSequence wire.SequenceID
+	// Sequences are those of the stored statuses, the zero value if the source does not remember
+	// them.
+	Sequences Sequences
 }
