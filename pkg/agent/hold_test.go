@@ -2,6 +2,7 @@ package agent_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -98,6 +99,47 @@ func loseMemory(t *testing.T, before, after, reason, restart string) {
 		t.Errorf("the objects are %v, were %v", now, uids)
 	}
 	kit.True(raw, "no work is held", func() bool { return kit.Metric(t, registry, "workwire_agent_works_deletion_held") == 0 })
+}
+
+// TestHeldWorksAskOnce: while works are held, a status resync request of their source has the agent
+// ask for specs, so that a source that was restarted learns of them. A reply to that does not.
+func TestHeldWorksAskOnce(t *testing.T) {
+	raw := newWorld(t).rawSource("hub1")
+	spec := raw.spec("web", "uid-1", 1, configMap("a", "1"))
+	spec.SourceIdentity = "one"
+	raw.send(spec, nil)
+	raw.reported("uid-1", 1, workv1.WorkApplied)
+	raw.names("web")
+	raw.disown("uid-1", "two")
+	raw.heldFor("web", workv1.ReasonSourceIdentityChanged)
+	raw.reported("uid-1", 0, workv1.WorkDeletionHeld)
+	ask := func(reply bool, works ...wire.StatusVersion) {
+		raw.peer.Publish(raw, raw.topic, &wire.StatusResync{Source: "hub1", Cluster: cluster, SourceIdentity: "two", Hashes: works, Reply: reply}, nil)
+	}
+	asked := func() (n int) {
+		for _, message := range raw.peer.Received() {
+			if _, ok := message.(*wire.SpecResync); ok {
+				n++
+			}
+		}
+		return n
+	}
+	before := asked()
+	// The agent answers in order: the second status comes after what the first request causes.
+	for range 2 {
+		ask(true, wire.StatusVersion{UID: "uid-1", Hash: wire.NoStatus})
+		raw.reported("uid-1", 0, workv1.WorkDeletionHeld)
+	}
+	if n := asked(); n != before {
+		t.Errorf("the agent has asked %d times because of replies", n-before)
+	}
+	ask(false, wire.StatusVersion{UID: "other", Hash: "1"})
+	kit.True(raw, "the agent asks", func() bool { return asked() > before })
+	if versions := raw.listed(); !slices.Contains(versions, wire.SpecVersion{UID: "uid-1"}) {
+		t.Errorf("the agent lists %v, without the held work", versions)
+	}
+	// The request for the status of a work that the source does not know is no sign that it does.
+	raw.heldFor("web", workv1.ReasonSourceIdentityChanged)
 }
 
 // TestDeletedAppliedManifestWorkReleases: deleting the AppliedManifestWork of a held work releases

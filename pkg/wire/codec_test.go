@@ -159,6 +159,8 @@ func messages(t testing.TB) map[string]wire.Message {
 			{UID: lantern, Generation: 2, ContentHash: hash256}}},
 		"status-resync-identity": &wire.StatusResync{Source: "harbor", Cluster: "quay-7", SourceIdentity: memory, Hashes: []wire.StatusVersion{
 			{UID: lantern, Hash: strings.Repeat("5f", 32)}}},
+		"status-resync-reply": &wire.StatusResync{Source: "harbor", Cluster: "quay-7", SourceIdentity: memory, Reply: true, Hashes: []wire.StatusVersion{
+			{UID: lantern, Hash: strings.Repeat("5f", 32)}}},
 		"presence":          &wire.Presence{Agent: "quay-7-agent", Cluster: "quay-7", Source: "harbor", Session: "41", Present: true},
 		"presence-gone":     &wire.Presence{Agent: "quay-7-agent", Cluster: "quay-7", Source: "harbor", Session: "41"},
 		"status-resync-all": &wire.StatusResync{Source: "harbor", Hashes: []wire.StatusVersion{}},

@@ -213,6 +213,7 @@ func decodeStatusResync(e cloudevents.Event) (Message, error) {
 		Cluster:        ClusterName(x.text(extClusterName)),
 		Hashes:         data.StatusHashes,
 		SourceIdentity: identity,
+		Reply:          data.Reply,
 	}, nil
 }
 

@@ -50,6 +50,7 @@ type specResyncData struct {
 
 type statusResyncData struct {
 	StatusHashes []StatusVersion `json:"statusHashes"`
+	Reply        bool            `json:"reply,omitempty"`
 }
 
 // Encode returns the event for m, with a new id and the time now. It returns an error if a required
@@ -77,7 +78,7 @@ func Encode(m Message, now time.Time) (cloudevents.Event, error) {
 	case *StatusResync:
 		setSender(&e, string(m.Source), m.Cluster, m.Source)
 		setText(&e, extSourceIdentity, m.SourceIdentity)
-		err = setData(&e, statusResyncData{StatusHashes: orEmpty(m.Hashes)})
+		err = setData(&e, statusResyncData{StatusHashes: orEmpty(m.Hashes), Reply: m.Reply})
 	}
 	if err != nil {
 		return cloudevents.Event{}, err

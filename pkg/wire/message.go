@@ -143,7 +143,14 @@ type StatusResync struct {
 	Hashes []StatusVersion
 	// SourceIdentity is like that of a [Spec].
 	SourceIdentity string
+	// Reply reports whether the source sends the request because the agent has asked for specs, so
+	// that the agent must not ask for specs because of it.
+	Reply bool
 }
+
+// NoStatus is a hash that no status has: it requests the status of a work whatever it is, also of a
+// work that the source does not know.
+const NoStatus = "none"
 
 // StatusVersion is the hash of a status that a source has.
 type StatusVersion struct {

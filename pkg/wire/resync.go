@@ -81,7 +81,10 @@ func (r *StatusResync) Split(limit int) []*StatusResync {
 	if limit <= 0 || len(r.Hashes) == 0 {
 		return []*StatusResync{r}
 	}
-	const around = len(`{"statusHashes":[]}`)
+	around := len(`{"statusHashes":[]}`)
+	if r.Reply {
+		around += len(`,"reply":true`)
+	}
 	var parts []*StatusResync
 	start, size := 0, around
 	cut := func(end int) {

@@ -17,7 +17,8 @@ const ruleReason = "ConditionRule"
 // must not.
 func BuiltIn(kind string) bool {
 	switch kind {
-	case workv1.ManifestApplied, workv1.ManifestAvailable, workv1.ManifestStatusFeedbackSynced, workv1.WorkDeleting, workv1.WorkDeleted:
+	case workv1.ManifestApplied, workv1.ManifestAvailable, workv1.ManifestStatusFeedbackSynced,
+		workv1.WorkDeletionHeld, workv1.WorkDeleting, workv1.WorkDeleted:
 		return true
 	}
 	return false

@@ -47,17 +47,20 @@ func (s *Session) logDecision(source wire.SourceID, d inbox.Decision) {
 }
 
 // identified passes on to the inbox which works the source of a status resync knows. If works
-// remain that it may not know, or know again, it is asked: a hub that has changed its API while the
-// agent stays connected otherwise learns of them at the agent's next connection only.
+// remain that it may not know, or know again, it is asked: a hub that has changed its API or was
+// restarted while the agent stays connected otherwise learns of them at the agent's next connection
+// only. A reply to a question is no reason to ask again.
 func (s *Session) identified(m *wire.StatusResync) {
 	if m.SourceIdentity == "" {
 		return
 	}
-	uids := make([]types.UID, len(m.Hashes))
+	uids := make([]types.UID, 0, len(m.Hashes))
 	for i := range m.Hashes {
-		uids[i] = m.Hashes[i].UID
+		if m.Hashes[i].Hash != wire.NoStatus { // the source may not know that work
+			uids = append(uids, m.Hashes[i].UID)
+		}
 	}
-	if s.config.Inbox.Identified(m.Source, m.SourceIdentity, uids) {
+	if s.config.Inbox.Identified(m.Source, m.SourceIdentity, uids) && !m.Reply {
 		s.Ask(m.Source)
 	}
 }

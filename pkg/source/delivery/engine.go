@@ -57,6 +57,14 @@ type Config struct {
 	// block. Default: [AnswerUnknown].
 	Unknown func(held wire.SpecVersion) UnknownAction
 
+	// OnUnknownWorks is called for each spec resync request with the works that the agent lists and
+	// that the source neither has nor has deleted. all reports whether the request lists all works of
+	// this source that the agent holds. It must not block. Optional.
+	OnUnknownWorks func(cluster wire.ClusterName, listed []wire.SpecVersion, all bool)
+	// OnUnknownStatus is called for each status of a work that the source does not have. The status
+	// is not stored. It must not block. Optional.
+	OnUnknownStatus func(s *wire.Status)
+
 	// ClusterPaused reports whether publishes to a cluster must wait until [Engine.ResumeCluster]
 	// is called for it. It must not block. Default: never.
 	ClusterPaused func(cluster wire.ClusterName) bool
@@ -96,6 +104,12 @@ func (c *Config) setDefaults() error {
 	}
 	if c.Unknown == nil {
 		c.Unknown = func(wire.SpecVersion) UnknownAction { return AnswerUnknown }
+	}
+	if c.OnUnknownWorks == nil {
+		c.OnUnknownWorks = func(wire.ClusterName, []wire.SpecVersion, bool) {}
+	}
+	if c.OnUnknownStatus == nil {
+		c.OnUnknownStatus = func(*wire.Status) {}
 	}
 	if c.ClusterPaused == nil {
 		c.ClusterPaused = func(wire.ClusterName) bool { return false }

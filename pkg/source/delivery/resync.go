@@ -42,12 +42,13 @@ func mergeResyncTasks(older, newer resyncTask) resyncTask {
 
 // runResync carries out the task of a cluster. It reports whether to retry.
 func (e *Engine) runResync(ctx context.Context, name wire.ClusterName, r resyncTask) (retry bool) {
+	var unknown []wire.SpecVersion
 	if r.request != nil {
-		e.answerSpecResync(r.request)
+		unknown = e.answerSpecResync(r.request)
 	}
 	var err error
 	if r.requestStatuses {
-		err = e.requestStatusResync(ctx, name)
+		err = e.requestStatusResync(ctx, &wire.StatusResync{Cluster: name, Hashes: statusesOf(unknown), Reply: r.request != nil})
 	}
 	if r.probe && err == nil {
 		err = e.probeCluster(ctx, name)
@@ -66,9 +67,10 @@ func (e *Engine) runResync(ctx context.Context, name wire.ClusterName, r resyncT
 	return false
 }
 
-// answerSpecResync enqueues the works that r requests (docs/protocol.md, Spec resync). It costs
-// O(n) for n works of the cluster and of the request.
-func (e *Engine) answerSpecResync(r *wire.SpecResync) {
+// answerSpecResync enqueues the works that r requests (docs/protocol.md, Spec resync). It returns
+// the listed works that the source neither has nor has deleted. It costs O(n) for n works of the
+// cluster and of the request.
+func (e *Engine) answerSpecResync(r *wire.SpecResync) (unknown []wire.SpecVersion) {
 	works := make(map[types.UID]*workv1.ManifestWork)
 	send, gone := r.Answer(func(yield func(wire.WorkVersion) bool) {
 		for work := range e.config.Works.ListCluster(r.Cluster) {
@@ -78,11 +80,12 @@ func (e *Engine) answerSpecResync(r *wire.SpecResync) {
 			}
 		}
 	})
-	deletions, err := e.decideUnknown(r.Cluster, gone)
+	deletions, unknown, err := e.decideUnknown(r.Cluster, gone)
 	if err != nil {
 		e.fail(err)
-		return
+		return nil
 	}
+	e.config.OnUnknownWorks(r.Cluster, unknown, r.Source == e.config.Source && len(r.Versions) > 0)
 	overruled := sets.New(e.overrule(r, works)...)
 	e.updateState(func() {
 		for _, have := range r.Versions {
@@ -117,6 +120,7 @@ func (e *Engine) answerSpecResync(r *wire.SpecResync) {
 		e.log.Error("agent holds works of an earlier memory of this source, they are neither updated nor deleted",
 			"cluster", r.Cluster, "agent", r.Agent, "works", held)
 	}
+	return unknown
 }
 
 // overrule returns the works that the agent holds with other content, or at a higher generation.
@@ -157,7 +161,9 @@ func (e *Engine) contentHash(work *workv1.ManifestWork) string {
 }
 
 // noStatus lists a work that does not exist, with a hash that no status has.
-func noStatus() []wire.StatusVersion { return []wire.StatusVersion{{UID: "none", Hash: "none"}} }
+func noStatus() []wire.StatusVersion {
+	return []wire.StatusVersion{{UID: "none", Hash: wire.NoStatus}}
+}
 
 // probeAllClusters asks all clusters for a message, also those that the source does not know yet,
 // if a broadcast topic is configured.
@@ -185,11 +191,12 @@ func (e *Engine) probeCluster(ctx context.Context, name wire.ClusterName) error 
 	return e.publishToCluster(ctx, name, r)
 }
 
-// requestStatusResync publishes the status resync requests for a cluster (docs/protocol.md, Status
-// resync). A cluster without works gets none, since an empty list would request everything.
-func (e *Engine) requestStatusResync(ctx context.Context, name wire.ClusterName) error {
-	r := &wire.StatusResync{Source: e.config.Source, SourceIdentity: e.identity, Cluster: name}
-	for work := range e.config.Works.ListCluster(name) {
+// requestStatusResync publishes the status resync requests for the works of a cluster
+// (docs/protocol.md, Status resync), and for those that r lists. If there are none, it publishes
+// nothing, since an empty list would request everything.
+func (e *Engine) requestStatusResync(ctx context.Context, r *wire.StatusResync) error {
+	r.Source, r.SourceIdentity = e.config.Source, e.identity
+	for work := range e.config.Works.ListCluster(r.Cluster) {
 		hash, err := e.statusHash(work)
 		if err != nil {
 			return err
@@ -204,7 +211,7 @@ func (e *Engine) requestStatusResync(ctx context.Context, name wire.ClusterName)
 		limit = min(limit, max(announced-resyncHeadroom, 1))
 	}
 	for _, part := range r.Split(limit) {
-		if err := e.publishToCluster(ctx, name, part); err != nil {
+		if err := e.publishToCluster(ctx, r.Cluster, part); err != nil {
 			return err
 		}
 		e.metrics.statusResyncs.Inc()

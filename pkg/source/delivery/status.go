@@ -57,6 +57,9 @@ func (e *Engine) receiveStatus(from sender, s *wire.Status) verdict {
 		e.wakePublisher()
 	}
 	e.mu.Unlock()
+	if v == unknownWork {
+		e.config.OnUnknownStatus(s)
+	}
 
 	log := e.log.With("work", s.Meta.Name, "uid", s.UID, "cluster", s.Cluster, "agent", s.Agent, "generation", s.Generation)
 	switch v {

@@ -44,11 +44,12 @@ type unknownDeletion struct {
 	meta *metav1.ObjectMeta
 }
 
-// decideUnknown returns the deletions to publish for works that the source does not have, or an
-// error if they prove that it lost its memory. Works that were removed here are deleted in any
-// case.
-func (e *Engine) decideUnknown(cluster wire.ClusterName, gone []wire.SpecVersion) ([]unknownDeletion, error) {
-	var deletions []unknownDeletion
+// decideUnknown returns the deletions to publish for works that the source does not have, and those
+// of the works that it has not deleted either; or an error if they prove that it lost its memory.
+// Works that were removed here are deleted in any case.
+func (e *Engine) decideUnknown(cluster wire.ClusterName, gone []wire.SpecVersion) (
+	deletions []unknownDeletion, unknown []wire.SpecVersion, err error,
+) {
 	refused := 0
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -56,6 +57,7 @@ func (e *Engine) decideUnknown(cluster wire.ClusterName, gone []wire.SpecVersion
 		d := unknownDeletion{held: held}
 		action := AnswerUnknown
 		if removed := e.state.get(workKey{uid: held.UID, cluster: cluster}).removed; removed == nil || removed.unknown {
+			unknown = append(unknown, held)
 			action = e.config.Unknown(held)
 		}
 		switch action {
@@ -69,7 +71,18 @@ func (e *Engine) decideUnknown(cluster wire.ClusterName, gone []wire.SpecVersion
 		deletions = append(deletions, d)
 	}
 	if refused > 0 {
-		return nil, &UnknownWorksError{Cluster: cluster, Works: refused}
+		return nil, nil, &UnknownWorksError{Cluster: cluster, Works: refused}
 	}
-	return deletions, nil
+	return deletions, unknown, nil
+}
+
+// statusesOf lists the works among unknown that the agent keeps although it was told that the source
+// does not know them, which it lists without a generation: the answer is their status.
+func statusesOf(unknown []wire.SpecVersion) (list []wire.StatusVersion) {
+	for _, held := range unknown {
+		if held.Generation == 0 {
+			list = append(list, wire.StatusVersion{UID: held.UID, Hash: wire.NoStatus})
+		}
+	}
+	return list
 }
