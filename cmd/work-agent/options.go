@@ -193,7 +193,9 @@ func (o *options) run(ctx context.Context) error {
 		group.Go(func() error { return server.Run(ctx) })
 	}
 	group.Go(func() error {
-		return leader.Run(ctx, leader.Config{Options: o.leader, REST: kubeConfig, Logger: logger}, func(ctx context.Context) error {
+		var term *agent.Term
+		began := func(t leader.Term) { term = &agent.Term{Lease: string(t.Lease), Transitions: t.Transitions} }
+		return leader.Run(ctx, leader.Config{Options: o.leader, REST: kubeConfig, Term: began, Logger: logger}, func(ctx context.Context) error {
 			transport, err := mqtt.New(mqtt.Config{Broker: o.broker, ClientID: o.clientID, Logger: logger, Registerer: registry})
 			if err != nil {
 				return err
@@ -201,7 +203,7 @@ func (o *options) run(ctx context.Context) error {
 			a, err := agent.New(agent.Config{
 				Cluster: wire.ClusterName(o.cluster), ClientID: o.clientID, AgentID: o.agentID,
 				BrokerHost: o.broker.BrokerHost, Topics: o.broker.Topics, Transport: transport, Kube: kubeConfig,
-				StateDir: o.stateDir, Workers: o.workers, SyncInterval: o.syncInterval, EvictionGrace: o.evictionGrace,
+				StateDir: o.stateDir, Term: term, Workers: o.workers, SyncInterval: o.syncInterval, EvictionGrace: o.evictionGrace,
 				MaxFeedbackWatch: cmp.Or(o.maxWatch, -1), RawFeedback: o.features.Enabled(rawFeedback), MaxJSONRawLength: o.maxRawLength,
 				ExecutorCaches: o.features.Enabled(executorCaches), Registerer: registry, Logger: logger,
 				Idle: debug.FreeOSMemory,

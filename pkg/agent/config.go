@@ -45,6 +45,9 @@ type Config struct {
 	// StateDir keeps works and unsent statuses over a restart. Empty keeps them in memory; sources
 	// are then asked again after a restart.
 	StateDir string
+	// Term is the term of leadership that begins; nil without leader election. State that another
+	// replica has led since is discarded.
+	Term *Term
 	// Workers is the number of works reconciled at a time. Default 16.
 	Workers int
 	// SyncInterval is the time between reads of objects that are not watched. Default 10 s.

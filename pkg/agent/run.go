@@ -31,8 +31,21 @@ func (a *Agent) Run(ctx context.Context) error {
 	return running.stop()
 }
 
-// load reads the state directory.
+// Term is a term of leadership, see [store.Term].
+type Term = store.Term
+
+// load reads the state directory, unless another replica has led since it was written: what it
+// holds may be old then, and a work is known by its AppliedManifestWork only, until its source
+// sends it.
 func (a *Agent) load() error {
+	current, err := store.BeginTerm(a.state, a.config.Term)
+	if err != nil {
+		return err
+	}
+	if !current {
+		a.config.Logger.Info("another replica may have led since the state was written; works are applied once their source has sent them")
+		return a.outbox.Discard()
+	}
 	if err := a.inbox.Load(); err != nil {
 		return err
 	}

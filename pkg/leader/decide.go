@@ -5,6 +5,7 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 )
 
@@ -68,6 +69,20 @@ func (o observation) acquired(options *Options, now time.Time) *coordinationv1.L
 	lease.Spec.LeaseDurationSeconds = ptr.To(int32(options.LeaseDuration / time.Second))
 	lease.Spec.RenewTime = &stamp
 	return lease
+}
+
+// Term is a term of leadership.
+type Term struct {
+	// Lease is the Lease's UID. A Lease that was deleted and made again counts from 0.
+	Lease types.UID
+	// Transitions is the Lease's count in this term. Each acquisition by another identity, or after
+	// a release, adds one.
+	Transitions int32
+}
+
+// term returns the term of the holder.
+func (o observation) term() Term {
+	return Term{Lease: o.lease.UID, Transitions: ptr.Deref(o.lease.Spec.LeaseTransitions, 0)}
 }
 
 // released returns the Lease to write so that another candidate can take over at once.

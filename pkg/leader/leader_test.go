@@ -269,6 +269,33 @@ func TestOnlyOneOfManyLeads(t *testing.T) {
 	}
 }
 
+// TestTerm: each term after a release, or after another replica led, has the next number, and a
+// Lease that was made again has another UID.
+func TestTerm(t *testing.T) {
+	namespace := plane.Namespace(t, "term")
+	lead := func(identity string) (term leader.Term) {
+		t.Helper()
+		kit.NoError(t, leader.Run(t.Context(), leader.Config{
+			Options: options(namespace, identity), REST: plane.REST(), Logger: kit.Logger(t),
+			Term: func(began leader.Term) { term = began },
+		}, func(context.Context) error { return nil }))
+		return term
+	}
+	first := lead("a")
+	if first.Lease == "" {
+		t.Error("the term names no Lease")
+	}
+	for i, identity := range []string{"a", "b", "a"} {
+		if term, want := lead(identity), (leader.Term{Lease: first.Lease, Transitions: first.Transitions + int32(i) + 1}); term != want {
+			t.Errorf("term %d, of %s, is %+v, want %+v", i, identity, term, want)
+		}
+	}
+	kit.NoError(t, client(t).CoordinationV1().Leases(namespace).Delete(t.Context(), "lease", metav1.DeleteOptions{}))
+	if term := lead("a"); term.Lease == first.Lease || term.Transitions != 0 {
+		t.Errorf("the first term of another Lease is %+v, after %+v", term, first)
+	}
+}
+
 func TestErrorsAreClear(t *testing.T) {
 	namespace := plane.Namespace(t, "denied")
 	denied := plane.REST()

@@ -33,6 +33,9 @@ type Config struct {
 	// Leading is called with true when leadership begins, and with false when the work has ended.
 	// It must not block. Optional.
 	Leading func(bool)
+	// Term is called with the term that begins, before Leading and before the work starts. It must
+	// not block. It is not called if Options.Disabled. Optional.
+	Term func(Term)
 	// Logger gets a line about each change of leadership and each failure; default slog.Default().
 	Logger *slog.Logger
 }
@@ -153,6 +156,9 @@ func (c *candidate) retryAfter(ctx context.Context, err error) (time.Duration, e
 func (c *candidate) lead(ctx context.Context, work func(context.Context) error) error {
 	o := &c.cfg.Options
 	c.log.Info("leading")
+	if c.cfg.Term != nil {
+		c.cfg.Term(c.last.term())
+	}
 	c.cfg.Leading(true)
 	defer c.cfg.Leading(false)
 	working, stop := context.WithCancel(ctx)

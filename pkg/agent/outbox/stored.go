@@ -97,6 +97,17 @@ func (o *Outbox) Load(known func(inbox.Key) bool) error {
 	return nil
 }
 
+// Discard deletes the stored statuses, which another agent has reported since. Sequence ids go on
+// from the stored ones. Call it instead of Load.
+func (o *Outbox) Discard() error {
+	newest, err := o.loadAcks(nil)
+	if err != nil {
+		return fmt.Errorf("load acknowledged statuses: %w", err)
+	}
+	o.sequence.Resume(newest)
+	return nil
+}
+
 func (o *Outbox) loadStatuses(known func(inbox.Key) bool, loaded map[string]*work) error {
 	return o.config.Store.Each(store.Statuses, func(storeKey string, value []byte) error {
 		stored, err := decodeStatus(value)

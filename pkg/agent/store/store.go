@@ -4,7 +4,8 @@
 // # Format
 //
 // The file is state.db in the state directory, a bbolt database. Bucket "meta" holds key "format",
-// the version of the layout in decimal; an agent refuses a file of a later version. Buckets
+// the version of the layout in decimal; an agent refuses a file of a later version. Its key "term" holds
+// the last [Term] as JSON; it is missing without leader election. Buckets
 // "specs", "statuses" and "acked" hold one JSON object per work under the key <source> NUL <uid>;
 // the packages that write them, inbox and outbox, describe the JSON.
 package store
@@ -33,6 +34,8 @@ const (
 	// Acked holds the version of each work's status that the broker acknowledged last (package
 	// outbox).
 	Acked statestore.Bucket = "acked"
+
+	meta statestore.Bucket = "meta"
 )
 
 const (
@@ -75,17 +78,17 @@ func Open(config Config) (*statestore.Store, error) {
 	}
 	return statestore.Open(statestore.Config{
 		Name: "state file", Path: path,
-		Meta: "meta", Check: checkFormat, Buckets: []statestore.Bucket{Specs, Statuses, Acked},
+		Meta: meta, Check: checkFormat, Buckets: []statestore.Bucket{Specs, Statuses, Acked},
 		SetAside: true, Volatile: true, Recovery: "every work is then fetched again from its source",
 		LockTimeout: lockTimeout, Delay: delay, Logger: config.Logger,
 	})
 }
 
 // checkFormat verifies the version of the layout, and sets it in a new file.
-func checkFormat(meta *bbolt.Bucket) error {
-	text := meta.Get([]byte("format"))
+func checkFormat(bucket *bbolt.Bucket) error {
+	text := bucket.Get([]byte("format"))
 	if text == nil {
-		return meta.Put([]byte("format"), []byte(strconv.Itoa(format)))
+		return bucket.Put([]byte("format"), []byte(strconv.Itoa(format)))
 	}
 	found, err := strconv.Atoi(string(text))
 	if err != nil || found < 1 {
