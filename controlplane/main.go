@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"syscall"
 
+	"github.com/workwire/workwire/controlplane/internal/backup"
 	"github.com/workwire/workwire/controlplane/internal/cli"
 	"github.com/workwire/workwire/controlplane/internal/component"
 	"github.com/workwire/workwire/controlplane/internal/process"
@@ -27,7 +28,7 @@ func main() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
-	if err := cli.NewCommand(component.ForUsers()).ExecuteContext(ctx); err != nil {
+	if err := cli.NewCommand(component.ForUsers(), backup.NewSnapshot(), backup.NewRestore()).ExecuteContext(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "controlplane:", err)
 		os.Exit(1)
 	}

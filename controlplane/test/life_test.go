@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -76,6 +77,55 @@ func TestLife(t *testing.T) {
 		t.Errorf("after etcd was killed: %v", err)
 	}
 	p.stop()
+}
+
+// TestSnapshot restores a snapshot, after refusals.
+func TestSnapshot(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), strings.Repeat("long-", 30)) // longer than a socket's path may be
+	file := filepath.Join(t.TempDir(), "snapshot.db")
+	run := func(want string, args ...string) {
+		t.Helper()
+		out, err := exec.Command(binary, append(args, "--dir="+dir)...).CombinedOutput()
+		if (err == nil) != (want == "") || !strings.Contains(string(out), want) {
+			t.Errorf("%s: %v: %s, want %q", args, err, out, want)
+		}
+	}
+	run("is not ready", "snapshot", "--output="+file)
+	run("no such file", "restore", "--snapshot="+file)
+	p := up(t, "--role=hub", "--dir="+dir)
+	maps := p.client().CoreV1().ConfigMaps("default")
+	create := func(name string) string {
+		t.Helper()
+		made, err := maps.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+		noError(t, err)
+		return made.ResourceVersion
+	}
+	create("before")
+	run("", "snapshot", "--output="+file)
+	version := create("after")
+	run("in use by another running control plane", "restore", "--snapshot="+file)
+	p.stop()
+	run("", "restore", "--snapshot="+file)
+	for _, bump := range []string{"", "1000000000"} {
+		p = up(t, "--role=hub", "--dir="+dir)
+		maps = p.client().CoreV1().ConfigMaps("default")
+		list, err := maps.List(t.Context(), metav1.ListOptions{LabelSelector: "!x"})
+		noError(t, err)
+		for _, object := range list.Items {
+			if object.Name == "after" {
+				t.Error("the snapshot was not restored")
+			}
+		}
+		if _, err := maps.Get(t.Context(), "before", metav1.GetOptions{}); err != nil {
+			t.Error(err)
+		}
+		if later := len(list.ResourceVersion) > len(version); later != (bump != "") {
+			t.Errorf("the resource version is %s, was %s", list.ResourceVersion, version)
+		}
+		p.stop()
+		run("", "restore", "--snapshot="+file, "--bump-revision=1000000000")
+	}
 }
 
 func TestStopWhileStarting(t *testing.T) {

@@ -33,6 +33,7 @@ var (
 
 	soak = flag.Duration("soak", 0, "how long TestSoak runs; 0 skips it")
 	seed = flag.Uint64("seed", 0, "seed of the order of faults in TestSoak; 0 chooses one")
+	away = flag.Duration("away", 0, "how long agent and broker are away in TestAbsence; 0 skips it")
 )
 
 func TestMain(m *testing.M) {

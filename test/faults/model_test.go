@@ -31,6 +31,10 @@ type model struct {
 	// uids has the UIDs of works and objects, as "work/NAME" and "object/NAME", that must not
 	// change.
 	uids map[string]types.UID
+	// strays are works that a restored hub does not know any more: they are gone, or the agent holds
+	// their deletion. Unless keepStrays, the test releases these.
+	strays     map[string]content
+	keepStrays bool
 }
 
 // content is what a work holds: ConfigMaps with these names and this value.
@@ -39,7 +43,9 @@ type content struct {
 	objects []string
 }
 
-func newModel() *model { return &model{want: map[string]content{}, uids: map[string]types.UID{}} }
+func newModel() *model {
+	return &model{want: map[string]content{}, uids: map[string]types.UID{}, strays: map[string]content{}}
+}
 
 // spec returns the spec of a work with ConfigMaps named WORK-OBJECT, and what it is to hold.
 func (w *world) spec(name, value string, objects ...string) (workv1.ManifestWorkSpec, content) {
@@ -165,8 +171,22 @@ func (w *world) compare() error {
 			w.Fatalf("%s has the UID %s, had %s, and nobody asked for another", key, now, uid)
 		}
 	}
-	if err := w.differences(works.Items, objects, applied); err != nil {
+	held := w.heldStrays(applied)
+	present := maps.Clone(applied)
+	for _, name := range held {
+		delete(present, name)
+		for _, object := range w.strays[name].objects {
+			delete(objects, object)
+		}
+	}
+	if err := w.differences(works.Items, objects, present); err != nil {
 		return err
+	}
+	if len(held) > 0 && !w.keepStrays {
+		return errors.Join(fmt.Errorf("deletions of %v were held", held), w.releaseStrays(applied, held))
+	}
+	if len(held) == 0 {
+		clear(w.strays)
 	}
 	w.uids = seen
 	return nil

@@ -8,8 +8,8 @@ import (
 )
 
 // NewCommand returns the command controlplane. assets are the names under which the binary runs
-// another program. Errors are returned, not printed.
-func NewCommand(assets []string) *cobra.Command {
+// another program, more are further commands. Errors are returned, not printed.
+func NewCommand(assets []string, more ...*cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "controlplane",
 		Short: "A real Kubernetes control plane in one binary",
@@ -23,5 +23,6 @@ every client.`,
 	}
 	cmd.CompletionOptions.HiddenDefaultCmd = true
 	cmd.AddCommand(newUp(), newKubeconfig(), newHealth(), newAssets(assets))
+	cmd.AddCommand(more...)
 	return cmd
 }

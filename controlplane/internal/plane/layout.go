@@ -24,6 +24,7 @@ import (
 //	kubeconfig      the administrator's access
 //	ready           exists while the control plane is ready
 //	etcd/           etcd's data
+//	etcd.before/    etcd's data before the last restore
 //	etcd.sock:0     etcd's socket (and etcd-peer.sock:0, which has no peers)
 //	pki/            certificates, keys, and one kubeconfig per component
 //	logs/           one log per component, and the previous one as .log.1

@@ -34,6 +34,7 @@ type program struct {
 const (
 	etcdURL     = "unix://etcd.sock:0"
 	etcdPeerURL = "unix://etcd-peer.sock:0"
+	memberName  = "controlplane"
 )
 
 // quotaBytes is the size at which etcd refuses writes. A benchmark can exceed the default of 2 GiB
@@ -42,13 +43,13 @@ const quotaBytes = 8 << 30
 
 func etcd(fsync bool) program {
 	return program{name: Etcd, grace: 3 * time.Second, args: []string{
-		"--name=controlplane",
+		"--name=" + memberName,
 		"--data-dir=etcd",
 		"--listen-client-urls=" + etcdURL,
 		"--advertise-client-urls=" + etcdURL,
 		"--listen-peer-urls=" + etcdPeerURL,
 		"--initial-advertise-peer-urls=" + etcdPeerURL,
-		"--initial-cluster=controlplane=" + etcdPeerURL,
+		"--initial-cluster=" + memberName + "=" + etcdPeerURL,
 		"--quota-backend-bytes=" + strconv.Itoa(quotaBytes),
 		"--unsafe-no-fsync=" + strconv.FormatBool(!fsync),
 		"--log-level=warn",

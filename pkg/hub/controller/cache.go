@@ -277,7 +277,8 @@ func (c *Cache[T]) forget(before, after T) {
 	case w.deleted: // another object has its name, or a finalizer holds it
 		caughtUp = !same && Newer(seen, w.object) || same && seen.GetDeletionTimestamp() != nil
 	default:
-		caughtUp = !Newer(w.object, seen)
+		// An object that goes back was restored from a backup: the write is lost.
+		caughtUp = !Newer(w.object, seen) || before != none && before.GetUID() == seen.GetUID() && Newer(before, seen)
 	}
 	if caughtUp {
 		delete(c.written, key)

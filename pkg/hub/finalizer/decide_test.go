@@ -32,6 +32,9 @@ func TestDecide(t *testing.T) {
 	fresh, held := work("a", false, false), work("a", true, false)
 	deleting, done := work("a", true, true), work("a", false, true)
 	next, nextHeld := work("b", false, false), work("b", true, false)
+	applied, older := work("a", true, false), work("a", true, false)
+	applied.Status.Conditions = []metav1.Condition{{Type: workv1.WorkApplied, Status: metav1.ConditionTrue}}
+	older.ResourceVersion = "6"
 	at := func(generation int64, raw string) *workv1.ManifestWork {
 		w := work("a", true, false)
 		w.Generation = generation
@@ -44,6 +47,7 @@ func TestDecide(t *testing.T) {
 		name          string
 		before, after *workv1.ManifestWork
 		unaddressable bool
+		running       bool // the work was not there when the hub started
 		want          step
 	}{
 		{name: "created", after: fresh, want: step{finalizer: true}},
@@ -57,20 +61,28 @@ func TestDecide(t *testing.T) {
 		{name: "restored to a lower generation", before: at(3, "x"), after: at(2, "x"), want: step{changed: "a", restored: true}},
 		{name: "restored and edited", before: at(3, "x"), after: at(3, "y"), want: step{changed: "a", restored: true}},
 		{name: "restored, with another delete option", before: at(3, "x"), after: orphaned, want: step{changed: "a", restored: true}},
-		{name: "another work at a lower generation", before: at(3, "x"), after: nextHeld, want: step{removed: at(3, "x"), changed: "b"}},
+		{name: "another work at a lower generation", before: at(3, "x"), after: nextHeld, want: step{lost: at(3, "x"), changed: "b"}},
 		{name: "deletion asked for", before: held, after: deleting, want: step{changed: "a"}},
 		{name: "released, others hold it", before: deleting, after: done, want: step{removed: deleting}},
 		{name: "then gone", before: done},
 		{name: "released and gone", before: deleting, want: step{removed: deleting}},
-		{name: "removed by force", before: held, want: step{removed: held}},
+		{name: "removed by force", before: held, after: fresh, want: step{removed: held, finalizer: true}},
+		{name: "gone, and nobody deleted it", before: held, want: step{lost: held}},
+		{name: "created while the hub runs", after: fresh, running: true, want: step{finalizer: true}},
+		{name: "created with the finalizer", after: held, running: true, want: step{changed: "a"}},
+		{name: "with a status at the start", after: applied, want: step{changed: "a"}},
+		{name: "came back with a status", after: applied, running: true, want: step{changed: "a", restored: true}},
+		{name: "came back with a status in place of another", before: nextHeld, after: applied, running: true, want: step{lost: nextHeld, changed: "a", restored: true}},
+		{name: "an older status", before: applied, after: older, want: step{changed: "a", statuses: true}},
+		{name: "a newer status", before: older, after: applied, want: step{changed: "a"}},
 		{name: "deleted before its finalizer", before: fresh},
-		{name: "made anew unseen", before: held, after: next, want: step{removed: held, finalizer: true}},
-		{name: "made anew unseen, held", before: held, after: nextHeld, want: step{removed: held, changed: "b"}},
+		{name: "made anew unseen", before: held, after: next, want: step{lost: held, finalizer: true}},
+		{name: "made anew unseen, held", before: held, after: nextHeld, want: step{lost: held, changed: "b"}},
 		{name: "not addressable", after: fresh, unaddressable: true, want: step{changed: "a"}},
 		{name: "not addressable, deleted", before: fresh, unaddressable: true, want: step{removed: fresh}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if got := decide(c.before, c.after, !c.unaddressable); !reflect.DeepEqual(got, c.want) {
+			if got := decide(c.before, c.after, !c.unaddressable, !c.running); !reflect.DeepEqual(got, c.want) {
 				t.Errorf("got %+v, want %+v", got, c.want)
 			}
 		})

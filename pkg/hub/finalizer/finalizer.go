@@ -45,6 +45,11 @@ type Publisher interface {
 	WorkRestored(uid types.UID)
 	// WorkRemoved is called when a work no longer exists; last is its last known state.
 	WorkRemoved(last *workv1.ManifestWork)
+	// WorkLost is called when a work no longer exists and nobody was seen deleting it; last is its
+	// last known state.
+	WorkLost(last *workv1.ManifestWork)
+	// StatusesLost is called when statuses of a cluster's works may be older than before.
+	StatusesLost(cluster wire.ClusterName)
 }
 
 // Clusters decides which clusters get works: a *clusters.Clusters.
@@ -112,9 +117,15 @@ func New(cfg Config) (*Controller, error) {
 func (c *Controller) workChanged(before, after *workv1.ManifestWork) {
 	latest := cmp.Or(after, before)
 	cluster := wire.ClusterName(latest.Namespace)
-	s := decide(before, after, c.cfg.Addressable(cluster))
-	if s.removed != nil {
+	s := decide(before, after, c.cfg.Addressable(cluster), !c.HasSynced())
+	switch {
+	case s.removed != nil:
 		c.cfg.Publisher.WorkRemoved(s.removed)
+	case s.lost != nil:
+		c.cfg.Publisher.WorkLost(s.lost)
+	}
+	if s.statuses {
+		c.cfg.Publisher.StatusesLost(cluster)
 	}
 	switch {
 	case s.restored:

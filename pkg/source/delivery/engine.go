@@ -240,6 +240,20 @@ func (e *Engine) WorkRemoved(last *workv1.ManifestWork) {
 	e.updateState(func() { e.state.workRemoved(keyOf(last), removed) })
 }
 
+// WorkLost publishes that the source does not know a work, as the answer to a resync request that
+// lists it would: nobody was seen deleting it, and the store may have been restored from a backup.
+// The agent decides whether to believe it (docs/protocol.md, Source identity). last is its last
+// known state. It does not block and may be called before Run.
+func (e *Engine) WorkLost(last *workv1.ManifestWork) {
+	e.updateState(func() { e.state.deleteUnknown(keyOf(last), wire.Generation(last.Generation), nil) })
+}
+
+// StatusesLost asks the agents of a cluster for the statuses that the WorkStore does not have: they
+// may be older than before, as after the store was restored from a backup. It does not block.
+func (e *Engine) StatusesLost(cluster wire.ClusterName) {
+	e.resyncQueue.add(cluster, resyncTask{requestStatuses: true})
+}
+
 // ResumeCluster publishes what waited while [Config.ClusterPaused] reported true for the cluster.
 // It does not block.
 func (e *Engine) ResumeCluster(cluster wire.ClusterName) {

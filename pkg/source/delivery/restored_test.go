@@ -135,6 +135,33 @@ func TestRestoredWhileRunning(t *testing.T) {
 	}
 }
 
+// TestLost: works that vanished from the store are answered as unknown, and statuses that it lost
+// are asked for.
+func TestLost(t *testing.T) {
+	withHarness(t, remembering(), func(b *harness) {
+		a := b.agent("cluster1")
+		b.start()
+		lost, kept := b.store.put(newWork("cluster1", "lost")), b.store.put(newWork("cluster1", "kept"))
+		b.holds(a, lost.UID, 1)
+		b.holds(a, kept.UID, 1)
+		b.store.mu.Lock()
+		delete(b.store.works, lost.UID)
+		before := b.store.works[kept.UID].DeepCopy()
+		before.ResourceVersion, before.Status = "0", workv1.ManifestWorkStatus{}
+		b.store.works[kept.UID] = before
+		b.store.mu.Unlock()
+		b.engine.WorkLost(lost)
+		b.engine.StatusesLost("cluster1")
+		synctest.Wait()
+		if specs := b.published(lost.UID, 2); !specs[1].IsDeletion() || !specs[1].NoMetadata || specs[1].SourceIdentity != identity {
+			t.Errorf("published %+v", specs[1])
+		}
+		if c := b.store.get(kept.UID).Status.Conditions; len(c) == 0 {
+			t.Error("the status was not asked for")
+		}
+	})
+}
+
 // TestLostAuthoritative: an authoritative spec that is lost is published again, still as
 // authoritative.
 func TestLostAuthoritative(t *testing.T) {

@@ -29,7 +29,6 @@
 package controlplane
 
 import (
-	"context"
 	"errors"
 	"flag"
 	"fmt"
@@ -67,6 +66,7 @@ type Plane struct {
 	Kubeconfig string
 
 	config  *rest.Config
+	role    Role
 	dir     string
 	process *process.Process // nil for a shared control plane
 }
@@ -166,25 +166,13 @@ func (p *Plane) connect() (err error) {
 // Start starts a control plane in a new temporary directory and returns when it is ready. Stop must
 // be called.
 func Start(role Role) (*Plane, error) {
-	binary, err := find()
-	if err != nil {
-		return nil, err
-	}
 	dir, err := os.MkdirTemp("", "workwire-"+string(role)+"-")
 	if err != nil {
 		return nil, fmt.Errorf("controlplane: %w", err)
 	}
-	p := &Plane{dir: dir, Kubeconfig: filepath.Join(dir, "kubeconfig")}
-	if p.process, err = process.Start(dir, "controlplane", binary, "up", "--role="+string(role), "--dir="+dir); err != nil {
-		return nil, errors.Join(fmt.Errorf("controlplane: %w", err), os.RemoveAll(dir))
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
-	defer cancel()
-	if _, err := p.process.Line(ctx, process.Equal(p.Kubeconfig)); err != nil {
-		return nil, errors.Join(fmt.Errorf("controlplane: %w", err), p.Stop())
-	}
-	if err := p.connect(); err != nil {
-		return nil, errors.Join(err, p.Stop())
+	p := &Plane{dir: dir, role: role, Kubeconfig: filepath.Join(dir, "kubeconfig")}
+	if err := p.start(); err != nil {
+		return nil, errors.Join(err, p.process.Stop(), os.RemoveAll(dir))
 	}
 	return p, nil
 }

@@ -1,0 +1,51 @@
+package plane
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"time"
+)
+
+// Member is what etcd of a control plane has in its data: data of another member does not start.
+type Member struct {
+	Name           string
+	PeerURLs       []string
+	InitialCluster string
+}
+
+// EtcdURL is the URL of etcd's socket, relative to the directory of the control plane.
+const EtcdURL = etcdURL
+
+// ReplaceData replaces etcd's data in dir by what create makes in a new directory. It returns an
+// error if a control plane runs in dir, or none has been started there. The data of before stays
+// until the next call, in the directory that ReplaceData returns.
+func ReplaceData(dir string, create func(data string, member Member) error) (before string, err error) {
+	if _, err := ReadState(dir); err != nil {
+		return "", err
+	}
+	files := layout{dir}
+	lock, err := files.lock(2 * time.Second)
+	if err != nil {
+		return "", err
+	}
+	defer lock.Close()
+	made := files.path("etcd.new")
+	before = files.path("etcd.before")
+	if err := os.RemoveAll(made); err != nil { // of a call that was interrupted
+		return "", fmt.Errorf("removing old data: %w", err)
+	}
+	if err := create(made, Member{memberName, []string{etcdPeerURL}, memberName + "=" + etcdPeerURL}); err != nil {
+		return "", errors.Join(err, os.RemoveAll(made))
+	}
+	if err := os.RemoveAll(before); err != nil {
+		return "", fmt.Errorf("removing older data: %w", err)
+	}
+	if err := os.Rename(files.path("etcd"), before); err != nil {
+		return "", fmt.Errorf("moving the data away: %w", err)
+	}
+	if err := os.Rename(made, files.path("etcd")); err != nil {
+		return "", fmt.Errorf("putting the new data in place: %w", err)
+	}
+	return before, nil
+}

@@ -1,0 +1,138 @@
+package faults
+
+import (
+	"maps"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/test/kit"
+)
+
+// backup is a snapshot of the hub's API, and the model of that time.
+type backup struct {
+	file string
+	want map[string]content
+	uids map[string]types.UID
+}
+
+// snapshotHub writes a backup of the hub's API.
+func (w *world) snapshotHub() backup {
+	w.Helper()
+	b := backup{file: filepath.Join(w.dir, "hub.db"), want: maps.Clone(w.want), uids: maps.Clone(w.uids)}
+	kit.NoError(w, hubPlane.Snapshot(b.file))
+	return b
+}
+
+// restoreHub restores the hub's API while hub and agent run. From now on the model is that of the
+// backup. Works that were created since are strays.
+func (w *world) restoreHub(b backup, bumpRevision uint64) {
+	w.Helper()
+	kit.NoError(w, hubPlane.Halt())
+	kit.NoError(w, hubPlane.Restore(b.file, bumpRevision))
+	kit.NoError(w, hubPlane.Continue())
+	uids := map[string]types.UID{}
+	for key, uid := range b.uids {
+		// An object has the UID that it had before the restore, unless it was deleted since.
+		if _, object := strings.CutPrefix(key, "object/"); !object || w.uids[key] == uid {
+			uids[key] = uid
+		}
+	}
+	for name, c := range w.want {
+		if _, ok := b.want[name]; !ok {
+			w.strays[name] = c
+		}
+	}
+	w.want, w.uids = maps.Clone(b.want), uids
+}
+
+// heldStrays returns the strays whose deletion the agent holds.
+func (w *world) heldStrays(applied map[string]*workv1.AppliedManifestWork) (held []string) {
+	for name := range w.strays {
+		if record := applied[name]; record != nil && record.Annotations["workwire.dev/deletion-held"] != "" {
+			held = append(held, name)
+		}
+	}
+	return held
+}
+
+// releaseStrays has the agent delete the strays that it holds, as docs/agent.md says.
+func (w *world) releaseStrays(applied map[string]*workv1.AppliedManifestWork, held []string) error {
+	for _, name := range held {
+		_, err := w.appliedWorks.Patch(w.Context(), applied[name].Name, types.MergePatchType,
+			[]byte(`{"metadata":{"annotations":{"workwire.dev/release-deletion":"true"}}}`), metav1.PatchOptions{})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// TestRestoredHub follows docs/operations.md: the hub's API is restored from a snapshot while hub
+// and agent run.
+func TestRestoredHub(t *testing.T) {
+	for name, c := range map[string]struct {
+		bumpRevision uint64
+		created      []string // works that the backup does not have
+		held         bool
+	}{
+		"few works are unknown":                               {0, []string{"new-0"}, false},
+		"many works are unknown, with a bump of the revision": {1_000_000_000, []string{"new-0", "new-1", "new-2", "new-3"}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, 1, func(w *world) {})
+			unchanged := []string{"unchanged-0", "unchanged-1", "unchanged-2", "unchanged-3"}
+			for _, work := range append(unchanged, "changed", "shrunk", "deleted", "replaced") {
+				w.put(work, "backup", "a", "b")
+			}
+			w.converge()
+			b := w.snapshotHub()
+			for _, work := range append(c.created, "changed") {
+				w.put(work, "later", "a", "b")
+			}
+			w.put("shrunk", "backup", "a")
+			w.remove("deleted")
+			w.remove("replaced")
+			w.converge()
+			w.put("replaced", "later", "b")
+			w.converge()
+			before := w.versions()
+			w.restoreHub(b, c.bumpRevision)
+			w.keepStrays = true
+			w.converge()
+			after := w.versions()
+			for _, work := range unchanged {
+				for _, object := range w.want[work].objects {
+					if before[object] != after[object] {
+						t.Errorf("%s was written", object)
+					}
+				}
+			}
+			if c.held {
+				w.holds(len(c.created))
+				w.keepStrays = false
+				w.converge()
+			}
+			w.holds(0)
+			w.during(0, 4)
+			w.converge()
+			w.end()
+		})
+	}
+}
+
+// versions returns the resourceVersion of each object on the cluster.
+func (w *world) versions() map[string]string {
+	w.Helper()
+	list, err := w.configMaps.List(w.Context(), metav1.ListOptions{})
+	kit.NoError(w, err)
+	versions := map[string]string{}
+	for _, object := range list.Items {
+		versions[object.Name] = object.ResourceVersion
+	}
+	return versions
+}
