@@ -9,7 +9,6 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -65,10 +64,11 @@ func launch(t *testing.T, configFile, state string, flags ...string) *exec.Cmd {
 	return cmd
 }
 
-// replica runs work-agent until it is stopped.
+// replica runs work-agent until it is stopped. Its Lease does not expire while a test waits.
 func replica(t *testing.T, configFile, state string) (stop func()) {
 	t.Helper()
-	cmd := launch(t, configFile, state, "--listen-address=127.0.0.1:0", "--leader-election-namespace=default")
+	cmd := launch(t, configFile, state, "--listen-address=127.0.0.1:0", "--leader-election-namespace=default",
+		"--leader-election-lease-duration=1h", "--leader-election-renew-deadline=30m")
 	stop = sync.OnceFunc(func() {
 		if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
 			t.Error(err)
@@ -121,8 +121,8 @@ func deleted(t *testing.T, works workclientv1.ManifestWorkInterface, names ...st
 	}
 }
 
-// TestHandover stops the leader of two replicas. The other one serves the cluster long before the
-// Lease would have expired.
+// TestHandover stops the leader of two replicas. The other one serves the cluster although the Lease
+// has not expired.
 func TestHandover(t *testing.T) {
 	works, file := newSource(t)
 	dir := t.TempDir()
@@ -130,10 +130,6 @@ func TestHandover(t *testing.T) {
 	applied(t, works, "before", "")
 	replica(t, file, filepath.Join(dir, "second"))
 	stopFirst()
-	start := time.Now()
 	applied(t, works, "after", "")
-	if took := time.Since(start); took > 10*time.Second {
-		t.Errorf("the second replica took %v to serve the cluster: the Lease was not handed over", took)
-	}
 	deleted(t, works, "before", "after")
 }

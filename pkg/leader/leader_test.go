@@ -40,6 +40,14 @@ func options(namespace, identity string) leader.Options {
 	return o
 }
 
+// forever are options whose Lease does not expire while a test waits: what happens meanwhile does
+// not happen because of time.
+func forever(namespace, identity string) leader.Options {
+	o := options(namespace, identity)
+	o.LeaseDuration, o.RenewDeadline = time.Hour, time.Hour/2
+	return o
+}
+
 // candidate is one running leader.Run.
 type candidate struct {
 	leads    chan struct{} // closed when its work began
@@ -101,24 +109,14 @@ func client(t *testing.T) kubernetes.Interface {
 
 func TestCleanStopHandsOverAtOnce(t *testing.T) {
 	namespace := plane.Namespace(t, "clean")
-	usual := func(identity string) leader.Options {
-		o := leader.NewOptions("lease")
-		o.Namespace, o.Identity = namespace, identity
-		return o
-	}
-	first := start(t, usual("first"), plane.REST(), nil)
+	first := start(t, forever(namespace, "first"), plane.REST(), nil)
 	kit.Receive(t, "the first leads", first.leads)
-	second := start(t, usual("second"), plane.REST(), nil)
+	second := start(t, forever(namespace, "second"), plane.REST(), nil)
 	kit.Receive(t, "the second stands by", second.standsBy)
 	stopped := time.Now()
 	first.stop()
 	kit.Receive(t, "the second leads", second.leads)
-	// A second on an idle machine; half an expiry says that nobody waited for it.
-	took := time.Since(stopped)
-	t.Logf("handover took %s", took)
-	if took > leader.DefaultLeaseDuration/2 {
-		t.Errorf("handover took %s", took)
-	}
+	t.Logf("handover took %s", time.Since(stopped))
 	if err := kit.Receive(t, "the first returns", first.returned); !errors.Is(err, context.Canceled) {
 		t.Errorf("the first returned %v, want its work's error", err)
 	}
@@ -210,15 +208,11 @@ func TestVanishedLeaderIsReplacedAfterExpiry(t *testing.T) {
 
 func TestDeletedLeaseEndsLeadership(t *testing.T) {
 	namespace := plane.Namespace(t, "deleted")
-	first := start(t, options(namespace, "first"), plane.REST(), nil)
+	first := start(t, forever(namespace, "first"), plane.REST(), nil)
 	kit.Receive(t, "the first leads", first.leads)
 	kit.NoError(t, client(t).CoordinationV1().Leases(namespace).Delete(t.Context(), "lease", metav1.DeleteOptions{}))
-	deleted := time.Now()
 	if err := kit.Receive(t, "the first gives up", first.returned); !errors.Is(err, leader.ErrLost) {
 		t.Errorf("the first returned %v, want ErrLost", err)
-	}
-	if took := time.Since(deleted); took > 5*time.Second {
-		t.Errorf("the first gave up after %v, want at most 5 s", took)
 	}
 	second := start(t, options(namespace, "second"), plane.REST(), nil)
 	kit.Receive(t, "the second leads", second.leads)
