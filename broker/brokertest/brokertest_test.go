@@ -4,7 +4,6 @@ import (
 	"context"
 	"net"
 	"testing"
-	"time"
 
 	"github.com/eclipse/paho.golang/paho"
 
@@ -19,7 +18,7 @@ func TestStart(t *testing.T) {
 		{Username: "hub1", Password: "secret", Role: acl.Source},
 		{Username: "c1", Password: "secret", Role: acl.Agent},
 	}})
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), kit.Patience)
 	defer cancel()
 	got := make(chan string, 1)
 	agent := connect(ctx, t, b.Addr, "c1", paho.ClientConfig{

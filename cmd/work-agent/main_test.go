@@ -26,7 +26,7 @@ func TestAllErrorsAreReported(t *testing.T) {
 		args   []string
 		want   []string
 	}{
-		"nothing":      {"", nil, []string{"--cluster-name is required", "--transport-config is required", "See work-agent --help"}},
+		"nothing":      {"", []string{}, []string{"--cluster-name is required", "--transport-config is required", "See work-agent --help"}},
 		"unknown flag": {"", []string{"--cluster=c1"}, []string{"unknown flag: --cluster"}},
 		"wrong values": {"brokerHost: b:1883\n" + goodTopics,
 			[]string{"--cluster-name=c1", "--appliedmanifestwork-eviction-grace-period=0s", "--max-feedback-watch=-1", "--max-json-raw-length=2000", "--transport=grpc", "--cloudevents-client-codecs=manifest", "--workers=0", "--status-sync-interval=1ms", "--listen-address=0.0.0.0:1"},

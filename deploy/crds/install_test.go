@@ -299,11 +299,16 @@ func testTerminating(ctx context.Context, t *testing.T, config *rest.Config) {
 		return err == nil && object.DeletionTimestamp != nil
 	})
 
-	short, cancel := context.WithTimeout(ctx, time.Second)
-	defer cancel()
-	if err := install.CRDs(short, config, crds.Spoke()...); err == nil ||
-		!strings.Contains(err.Error(), "still being deleted") {
-		t.Errorf("Install over a definition being deleted: %v", err)
+	for limit := time.Second; ; limit *= 2 { // until it is enough to read the definition
+		short, cancel := context.WithTimeout(ctx, limit)
+		err := install.CRDs(short, config, crds.Spoke()...)
+		cancel()
+		if err != nil && strings.Contains(err.Error(), "still being deleted") {
+			break
+		}
+		if err == nil || limit > kit.Patience {
+			t.Fatalf("Install over a definition being deleted: %v", err)
+		}
 	}
 
 	done := make(chan error, 1)

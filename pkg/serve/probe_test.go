@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/workwire/workwire/pkg/serve"
+	"github.com/workwire/workwire/test/kit"
 )
 
 func TestProbe(t *testing.T) {
@@ -37,7 +38,7 @@ func TestProbe(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			address := start(t, serve.Config{Options: c.options, Ready: []serve.Check{c.check}})
-			patience := 10 * time.Second
+			patience := kit.Patience
 			if name == "no answer in time" {
 				patience = 50 * time.Millisecond
 			}

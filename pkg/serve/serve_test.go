@@ -120,7 +120,7 @@ func get(t *testing.T, client *http.Client, url, token string) (int, string) {
 func client(t *testing.T, config *tls.Config) *http.Client {
 	transport := &http.Transport{TLSClientConfig: config}
 	t.Cleanup(transport.CloseIdleConnections)
-	return &http.Client{Transport: transport, Timeout: 10 * time.Second}
+	return &http.Client{Transport: transport, Timeout: kit.Patience}
 }
 
 func TestHealthOnLoopback(t *testing.T) {

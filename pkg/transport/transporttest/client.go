@@ -14,7 +14,7 @@ import (
 
 // Prompt is the time within which Run must return after its context has ended. It includes a
 // reserve for machines that are busy with other tests.
-const Prompt = 2 * time.Second
+const Prompt = 10 * time.Second
 
 // Client is a running transport together with what it has reported. It must be used from the
 // goroutine of the test.
@@ -113,10 +113,11 @@ func (c *Client) Next() transport.Message {
 // MustPublish publishes events. It fails the test on an error.
 func (c *Client) MustPublish(topic string, events ...cloudevents.Event) {
 	c.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), kit.Patience)
-	defer cancel()
 	for _, e := range events {
-		if err := c.Publish(ctx, topic, e); err != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), kit.Patience)
+		err := c.Publish(ctx, topic, e)
+		cancel()
+		if err != nil {
 			c.t.Fatalf("publish %s: %v", e.ID(), err)
 		}
 	}
