@@ -31,7 +31,7 @@ const (
 	// half of it down.)
 	keepAlive = 2 * time.Second
 	// slack is for the machine, which may be busy.
-	slack = 5 * time.Second
+	slack = 20 * time.Second
 	// name of the cluster whose agent is a real one.
 	name = "real"
 )

@@ -47,6 +47,8 @@ type world struct {
 	*testing.T
 	client versioned.Interface
 	core   kubernetes.Interface
+	// answers names a cluster whose agent announces itself when it is probed.
+	answers wire.ClusterName
 }
 
 func newWorld(t *testing.T) *world {
@@ -126,6 +128,9 @@ func (f *fleet) AcceptanceChanged(name wire.ClusterName) {
 // ProbeCluster implements [clusters.Listener].
 func (f *fleet) ProbeCluster(name wire.ClusterName) {
 	f.note(func() { f.probed = append(f.probed, name) })
+	if name == f.w.answers {
+		f.says(string(name), "a", true)
+	}
 	if engine := f.engine.Load(); engine != nil {
 		engine.ProbeCluster(name)
 	}
