@@ -54,10 +54,7 @@ type world struct {
 	requests   *kit.Requests // of the agent
 }
 
-const (
-	cluster = "cluster1"
-	wait    = 30 * time.Second
-)
+const cluster = "cluster1"
 
 // newWorld returns a world without a source and an agent. The test runs in parallel to others.
 func newWorld(t *testing.T) *world {

@@ -45,7 +45,7 @@ func TestBusyAPIServer(t *testing.T) {
 		select {
 		case event := <-changes.ResultChan():
 			work = event.Object.(*workv1.ManifestWork)
-		case <-time.After(wait):
+		case <-time.After(kit.Patience):
 			t.Fatalf("only %v are applied", applied)
 		}
 		switch c := meta.FindStatusCondition(work.Status.Conditions, workv1.WorkApplied); {

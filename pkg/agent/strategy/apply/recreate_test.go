@@ -148,6 +148,7 @@ func TestImmutable(t *testing.T) {
 			if name == "CustomResourceDefinition" { // until then it can be changed
 				s.eventually(ref, "being established", established(t))
 			}
+			s.eventually(ref, "the first status", controlled(t))
 
 			outcome := s.apply(s.parse(nil, text(test.after, "")))[0]
 			message := strings.ReplaceAll(test.message, "NS", s.namespace)
@@ -187,6 +188,7 @@ func TestImmutable(t *testing.T) {
 			s.applied(allowed, "")
 			// What needs no recreation is an update as ever.
 			uid = live.GetUID()
+			s.eventually(ref, "the first status", controlled(t))
 			s.see(ref)
 			if outcome = s.apply(s.parse(nil, text(test.after, strings.Replace(allowRecreation, "{", `{"more":"x",`, 1))))[0]; outcome.Action != apply.Updated ||
 				outcome.Live.GetUID() != uid {
@@ -200,6 +202,25 @@ func TestImmutable(t *testing.T) {
 func established(t *testing.T) func(*unstructured.Unstructured) bool {
 	return func(live *unstructured.Unstructured) bool {
 		return strings.Contains(asJSON(t, live.Object["status"]), `"status":"True","type":"Established"`)
+	}
+}
+
+// controlled says whether the controllers of the spoke have written what they have to say about a
+// new object. Their writes would meet the agent's, which gives up after some attempts.
+func controlled(t *testing.T) func(*unstructured.Unstructured) bool {
+	return func(live *unstructured.Unstructured) bool {
+		status := asJSON(t, live.Object["status"])
+		switch live.GetKind() {
+		case "Deployment":
+			return strings.Contains(status, `"reason":"NewReplicaSetAvailable"`)
+		case "DaemonSet", "StatefulSet":
+			return strings.Contains(status, `"observedGeneration"`)
+		case "Job":
+			return strings.Contains(status, `"type":"Suspended"`)
+		case "Pod":
+			return strings.Contains(status, `"type":"PodScheduled"`)
+		}
+		return true
 	}
 }
 
