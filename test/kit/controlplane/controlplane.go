@@ -103,8 +103,7 @@ func first(setup func(*Plane) error) func([]*Plane) (func() error, error) {
 }
 
 func run(m *testing.M, start func(Role) (*Plane, error), roles []Role, setup func([]*Plane) (func() error, error)) (code int) {
-	// Fuzzing starts workers, each of which runs TestMain.
-	if flag.Parse(); testing.Short() || flag.Lookup("test.fuzz").Value.String() != "" {
+	if flag.Parse(); leftOut() {
 		return m.Run() // without a setup: the package's planes stay nil
 	}
 	planes := make([]*Plane, len(roles))
@@ -180,9 +179,7 @@ func Start(role Role) (*Plane, error) {
 // StartFor starts a control plane that ends with the test. With -short it skips the test.
 func StartFor(t testing.TB, role Role) *Plane {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("it needs a control plane, and -short is set")
-	}
+	Require(t)
 	p, err := Start(role)
 	kit.NoError(t, err)
 	t.Cleanup(func() {
@@ -205,11 +202,25 @@ func (p *Plane) Stop() error {
 	return errors.Join(err, os.RemoveAll(p.dir))
 }
 
-// Require skips the test if there is no control plane, because of -short.
+// leftOut reports whether this run starts no control planes. Fuzzing starts workers, each of which
+// runs TestMain.
+func leftOut() bool {
+	return testing.Short() || flag.Lookup("test.fuzz").Value.String() != ""
+}
+
+// Require skips a test that starts a control plane, with -short and when fuzzing.
+func Require(t testing.TB) {
+	t.Helper()
+	if leftOut() {
+		t.Skip("needs a control plane, which -short and -fuzz leave out")
+	}
+}
+
+// Require skips the test if there is no control plane, with -short and when fuzzing.
 func (p *Plane) Require(t testing.TB) {
 	t.Helper()
 	if p == nil {
-		t.Skip("needs a control plane, which -short leaves out")
+		Require(t)
 	}
 }
 

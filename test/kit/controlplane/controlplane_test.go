@@ -33,15 +33,8 @@ func TestMain(m *testing.M) {
 	select {}
 }
 
-func skipShort(t *testing.T) {
-	t.Helper()
-	if testing.Short() {
-		t.Skip("it needs a control plane, and -short is set")
-	}
-}
-
 func TestStartAndStop(t *testing.T) {
-	skipShort(t)
+	controlplane.Require(t)
 	plane, err := controlplane.Start(controlplane.Hub)
 	if err != nil {
 		t.Fatal(err)
@@ -66,7 +59,7 @@ func TestStartAndStop(t *testing.T) {
 
 // A test process that is killed leaves no control plane behind.
 func TestControlPlaneEndsWithItsParent(t *testing.T) {
-	skipShort(t)
+	controlplane.Require(t)
 	command := exec.Command(os.Args[0])
 	command.Env = append(os.Environ(), child+"=1", "TMPDIR="+t.TempDir())
 	out, err := command.StdoutPipe()
