@@ -57,13 +57,22 @@ func KeptDigest(m *strategy.Manifest, s State) string {
 			return ""
 		}
 	}
+	if digest := s.recordedDigest(m); digest != "" {
+		return digest
+	}
+	return FieldsDigest(m, s, s.Live.Object)
+}
+
+// recordedDigest returns the digest in FieldsDigest of a manifest that declared the same fields as
+// m, "" if there is none.
+func (s *State) recordedDigest(m *strategy.Manifest) string {
 	declared := s.declaredDigest(m)
 	for digest := range strings.SplitSeq(s.FieldsDigest, ",") {
 		if before, _, _ := strings.Cut(digest, "-"); before == declared {
 			return digest
 		}
 	}
-	return FieldsDigest(m, s, s.Live.Object)
+	return ""
 }
 
 // wasApplied reports whether the manifest that was last written to the live object declared the
@@ -80,11 +89,7 @@ func (s *State) wasApplied(m *strategy.Manifest) bool {
 	if hash, ok := formerHash(m, s.Live.Object, key); ok {
 		return hash == m.Hash
 	}
-	declared := s.declaredDigest(m)
-	return slices.ContainsFunc(strings.Split(s.FieldsDigest, ","), func(digest string) bool {
-		before, _, _ := strings.Cut(digest, "-")
-		return before == declared
-	})
+	return s.recordedDigest(m) != ""
 }
 
 // wasStored reports whether the live object is what the API server made of this manifest.
