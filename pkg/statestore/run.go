@@ -168,6 +168,9 @@ func (s *Store) writeAll(left []slot, changes map[slot]change) ([]slot, error) {
 			left = left[n:]
 			continue
 		}
+		if !writeFailed(err) {
+			return left, err
+		}
 		var deletions, rest []slot
 		for _, at := range left {
 			if changes[at].encode == nil {
@@ -175,9 +178,6 @@ func (s *Store) writeAll(left []slot, changes map[slot]change) ([]slot, error) {
 			} else {
 				rest = append(rest, at)
 			}
-		}
-		if !writeFailed(err) {
-			return left, err
 		}
 		for len(deletions) > 0 {
 			n := min(len(deletions), maxDeletions)
