@@ -39,6 +39,9 @@ type clientConn struct {
 	tooLarge bool // the next Read refuses a packet
 	packets  int  // packets begun, including the refused one
 
+	closing sync.Once
+	closed  chan struct{} // closed by Close; nil: nobody waits for it
+
 	mu          sync.Mutex
 	shortWrites bool // the write deadline stays as shortenWrites has set it
 }
@@ -95,6 +98,16 @@ func (c *clientConn) Write(p []byte) (int, error) {
 	}
 	c.mu.Unlock()
 	return c.Conn.Write(p)
+}
+
+// Close closes the connection, and closed.
+func (c *clientConn) Close() error {
+	c.closing.Do(func() {
+		if c.closed != nil {
+			close(c.closed)
+		}
+	})
+	return c.Conn.Close()
 }
 
 // SetDeadline sets the read deadline, with which mochi-mqtt enforces the keep alive. Write sets the

@@ -237,15 +237,11 @@ func (h *hook) OnSubscribed(cl *mqtt.Client, pk packets.Packet, codes []byte) {
 			codes[i] = packets.ErrQuotaExceeded.Code
 		}
 	}
-	durable := conn.sess.Durable()
-	for !cl.Closed() { // a disk that is full must not delay the end of the connection
-		select {
-		case <-durable:
-			return
-		case <-h.stopping:
-			cl.Stop(packets.ErrServerShuttingDown) // the subscriptions may not become durable
-		case <-time.After(100 * time.Millisecond):
-		}
+	select {
+	case <-conn.sess.Durable():
+	case <-conn.closed: // a disk that is full must not delay the end of the connection
+	case <-h.stopping:
+		cl.Stop(packets.ErrServerShuttingDown) // the subscriptions may not become durable
 	}
 }
 

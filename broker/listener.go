@@ -96,7 +96,7 @@ func (l *listener) Serve(establish listeners.EstablishFn) {
 
 func (l *listener) handle(conn net.Conn, establish listeners.EstablishFn) {
 	_ = conn.SetDeadline(time.Now().Add(connectTimeout))
-	client := &clientConn{Conn: conn, tls: l.tls, frames: framer{max: uint64(l.max)}}
+	client := &clientConn{Conn: conn, closed: make(chan struct{}), tls: l.tls, frames: framer{max: uint64(l.max)}}
 	defer client.finish()
 	if l.tls != nil {
 		secure := tls.Server(conn, l.tls.serverConfig())
