@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -66,18 +67,7 @@ func TestRefusedManifests(t *testing.T) {
 			return []string{"{apiVersion: " + group + "/v1, kind: Gadget, metadata: {name: refused, namespace: NAMESPACE}}"}
 		}, message: "create not allowed while custom resource definition is terminating"},
 		"beside an object that others keep changing": {prepare: func(w *world) []string {
-			chatty := w.cluster.CoreV1().ConfigMaps(w.namespace)
-			ctx, stop := context.WithCancel(context.Background())
-			done := make(chan struct{})
-			go func() {
-				defer close(done)
-				for i := 0; ctx.Err() == nil; i++ {
-					patch := fmt.Sprintf(`{"metadata":{"annotations":{"changed":"%d"}}}`, i)
-					_, _ = chatty.Patch(ctx, "chatty", types.MergePatchType, []byte(patch), metav1.PatchOptions{})
-					time.Sleep(50 * time.Millisecond)
-				}
-			}()
-			w.Cleanup(func() { stop(); <-done })
+			w.chatty("chatty")
 			return []string{configMap("chatty", "1"), "{apiVersion: v1, kind: Service, metadata: {name: refused, namespace: NAMESPACE}, spec: {ports: [{port: 0}]}}"}
 		}, message: "is invalid: "},
 		"a namespace that is terminating": {prepare: func(w *world) []string {
@@ -118,6 +108,89 @@ func TestRefusedManifests(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestRefusedRemovals counts what it costs that objects cannot be removed, while others keep changing
+// them or their neighbors.
+func TestRefusedRemovals(t *testing.T) {
+	w := newWorld(t)
+	works := w.source("hub1")
+	w.webhook("kept", func(_ context.Context, r *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
+		return &admissionv1.AdmissionResponse{
+			Allowed: r.Name != "probe" && r.Operation != admissionv1.Delete, Result: &metav1.Status{Message: "the webhook keeps it"},
+		}
+	})
+	user, log := "keeper-"+w.namespace, &kit.Log{}
+	all := []string{"*"}
+	w.grant(user, "keeper", []rbacv1.PolicyRule{
+		{APIGroups: []string{"work.open-cluster-management.io"}, Resources: all, Verbs: all},
+		{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: all},
+		{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"get", "list", "watch", "create", "update", "patch"}},
+	})
+	w.agent(func(c *agent.Config) {
+		c.Logger = log.Logger()
+		c.Kube.Impersonate.UserName = user
+	})
+	kept := func(name string) string {
+		return strings.Replace(configMap(name, "1"), "namespace:", "labels: {kept: x}, namespace:", 1)
+	}
+	w.deploy(works, "forbidden", "{apiVersion: v1, kind: Secret, metadata: {name: forbidden, namespace: NAMESPACE}}")
+	w.deploy(works, "denied", kept("denied"))
+	w.deploy(works, "held", held(configMap("held", "1")))
+	w.deploy(works, "dropped", kept("dropped"), configMap("stays", "1"))
+	for _, name := range []string{"denied", "held", "stays"} {
+		w.chatty(name)
+	}
+	for _, name := range []string{"forbidden", "denied", "held"} {
+		w.delete(works, name)
+		w.is(works, name, "Deleting=True")
+	}
+	w.change(works, "dropped", configMap("stays", "1"))
+	for _, name := range []string{"forbidden", "denied", "held", "dropped"} {
+		kit.True(t, name+" was tried", func() bool {
+			return len(w.requests.All(kit.Named(name), func(r kit.Request) bool { return r.Verb == "delete" })) > 0
+		})
+	}
+	w.requests.Take()
+	start := len(log.Lines())
+	time.Sleep(refusalWindow)
+	requests, lines := w.requests.All(kit.NotWatch), refusalLines(log.Lines()[start:])
+	for _, name := range []string{"forbidden", "denied", "held", "dropped"} {
+		got := slices.DeleteFunc(slices.Clone(requests), func(r kit.Request) bool { return r.Name != name && !strings.HasSuffix(r.Name, "-"+name) })
+		said := slices.DeleteFunc(slices.Clone(lines), func(line string) bool { return !strings.Contains(line, " work="+name+" ") })
+		t.Logf("%s: %d requests, %d lines", name, len(got), len(said))
+		most := refusalMost
+		if name == "denied" { // it changes between a read and a deletion, up to four times in one attempt
+			most *= 4
+		}
+		if len(got) > most {
+			t.Errorf("%s: %d requests in %v: %v", name, len(got), refusalWindow, got[:min(len(got), 40)])
+		}
+		if len(said) > refusalMost {
+			t.Errorf("%s: %d log lines in %v: %s", name, len(said), refusalWindow, strings.Join(said[:min(len(said), 40)], "\n"))
+		}
+	}
+	for _, want := range []string{"cannot delete resource", "the webhook keeps it", "an object waits for its finalizers"} {
+		if !strings.Contains(log.String(), want) {
+			t.Errorf("the log does not say %q: %s", want, log)
+		}
+	}
+	w.patch("held", `{"metadata":{"finalizers":null}}`)
+	w.gone(works, "held")
+}
+
+// chatty changes a ConfigMap all the time, until the test ends.
+func (w *world) chatty(name string) {
+	w.Helper()
+	configMaps := w.cluster.CoreV1().ConfigMaps(w.namespace)
+	kit.Run(w, "changes of "+name, func(ctx context.Context) error {
+		for i := 0; ctx.Err() == nil; i++ {
+			patch := fmt.Sprintf(`{"metadata":{"annotations":{"changed":"%d"}}}`, i)
+			_, _ = configMaps.Patch(ctx, name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+			time.Sleep(50 * time.Millisecond)
+		}
+		return nil
+	})
 }
 
 // TestAnotherAgentsRecord has an AppliedManifestWork without a work, from which another agent takes
@@ -198,7 +271,7 @@ func (w *world) limited() string {
 	return user
 }
 
-// webhook has the API server ask respond before it writes a ConfigMap with a label in the
+// webhook has the API server ask respond before it writes or deletes a ConfigMap with a label in the
 // namespace. It has to refuse the ConfigMap "probe".
 func (w *world) webhook(label string, respond func(context.Context, *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse) {
 	w.Helper()
@@ -225,7 +298,7 @@ func (w *world) webhook(label string, respond func(context.Context, *admissionv1
 			},
 			NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"kubernetes.io/metadata.name": w.namespace}},
 			Rules: []admissionregistrationv1.RuleWithOperations{{
-				Operations: []admissionregistrationv1.OperationType{"CREATE", "UPDATE"},
+				Operations: []admissionregistrationv1.OperationType{"CREATE", "UPDATE", "DELETE"},
 				Rule:       admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"configmaps"}},
 			}},
 			ObjectSelector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{

@@ -58,12 +58,13 @@ func (r *Reconciler) applySpec(ctx context.Context, rec *reconciliation) (time.D
 	if amw.DeletionTimestamp != nil {
 		// Somebody deleted the AppliedManifestWork. What it names goes with it, and is applied
 		// again under a new one.
-		if _, err := r.removeResources(ctx, rec.logger, rec.entry, amw, &work.Spec); err != nil {
-			return 0, err
+		after, _, err := r.removeResources(ctx, rec.logger, rec.entry, amw, &work.Spec)
+		if err != nil {
+			return after, err
 		}
 		h := rec.history()
 		h.spec, h.applied = nil, nil
-		return r.SyncInterval, nil
+		return sooner(after, r.SyncInterval), nil
 	}
 	rec.amw = amw
 	err = r.applyManifests(ctx, rec)
@@ -88,9 +89,13 @@ func (r *Reconciler) applyManifests(ctx context.Context, rec *reconciliation) er
 		return ctx.Err()
 	}
 	rec.repeatRefused()
-	rec.removals = make([]apply.RemovalOutcome, len(rec.dropped))
+	rec.removals = newRemovals(len(rec.dropped))
 	if !rec.complete.work {
-		rec.removals = r.Applier.Remove(ctx, r.removalEntries(rec.dropped, &rec.work.Spec), amw.UID)
+		if rec.changed {
+			rec.history().removals = nil
+		}
+		rec.removals = r.removeObjects(ctx, rec.history(), rec.dropped, &rec.work.Spec, amw.UID)
+		rec.requeueWithin(rec.removals.after)
 	}
 	r.remember(rec)
 	status := r.status(ctx, rec)
@@ -111,7 +116,7 @@ func (r *Reconciler) applyManifests(ctx context.Context, rec *reconciliation) er
 	if err == nil {
 		rec.amw = amw
 	}
-	return errors.Join(err, rec.manifestErrors(), removalErrors(rec.removals))
+	return errors.Join(err, rec.manifestErrors(), rec.removals.err())
 }
 
 // manifestErrors joins the errors of the manifests that were tried, and are to be retried with

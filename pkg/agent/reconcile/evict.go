@@ -66,12 +66,9 @@ func (r *Reconciler) evict(ctx context.Context, logger *slog.Logger, e *entry) (
 
 // finishEviction removes what an AppliedManifestWork without a work names.
 func (r *Reconciler) finishEviction(ctx context.Context, logger *slog.Logger, e *entry, amw *workv1.AppliedManifestWork) (time.Duration, error) {
-	done, err := r.removeResources(ctx, logger, e, amw, nil)
-	if err != nil {
-		return 0, err
-	}
-	if !done {
-		return r.pollInterval(e.interest.objects), nil
+	after, done, err := r.removeResources(ctx, logger, e, amw, nil)
+	if err != nil || !done {
+		return after, err
 	}
 	r.forget(e)
 	return 0, nil

@@ -38,7 +38,7 @@ type reconciliation struct {
 	knownDigests map[object.Ref]string // of known; nil: not read yet
 
 	outcomes     []apply.Outcome             // of each manifest
-	removals     []apply.RemovalOutcome      // of each dropped resource
+	removals     removals                    // of each dropped resource
 	amw          *workv1.AppliedManifestWork // as it is now; nil: not known
 	requeueAfter time.Duration               // 0: when something changes
 }

@@ -106,8 +106,8 @@ func (rec *reconciliation) rememberRepairs(now time.Time) {
 
 // rememberRemovals logs the removals and keeps which objects are gone.
 func (rec *reconciliation) rememberRemovals() {
-	for i := range rec.removals {
-		ref, removal := rec.dropped[i].Ref, &rec.removals[i]
+	for i := range rec.removals.outcomes {
+		ref, removal := rec.dropped[i].Ref, &rec.removals.outcomes[i]
 		switch {
 		case removal.Gone:
 			rec.history().markGone(ref)

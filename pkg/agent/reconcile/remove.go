@@ -30,13 +30,10 @@ func (r *Reconciler) remove(ctx context.Context, logger *slog.Logger, e *entry, 
 			return 0, err
 		}
 		if deleting != nil {
-			done, err := r.removeResources(ctx, logger, e, deleting, &work.Spec)
+			after, done, err := r.removeResources(ctx, logger, e, deleting, &work.Spec)
 			r.reportRemoving(work)
-			if err != nil {
-				return 0, err
-			}
-			if !done {
-				return r.pollInterval(e.interest.objects), nil
+			if err != nil || !done {
+				return after, err
 			}
 		}
 		if _, exists := r.Applied.Get(e.name); exists {
@@ -50,40 +47,43 @@ func (r *Reconciler) remove(ctx context.Context, logger *slog.Logger, e *entry, 
 }
 
 // removeResources removes what an AppliedManifestWork that is being deleted names, and takes its
-// finalizer off once nothing is left. It reports whether that is so. spec is the work's, and
-// decides what is orphaned; nil if it is not known.
-func (r *Reconciler) removeResources(ctx context.Context, logger *slog.Logger, e *entry, amw *workv1.AppliedManifestWork, spec *workv1.ManifestWorkSpec) (bool, error) {
+// finalizer off once nothing is left. It reports whether that is so, and otherwise after how long to
+// call it again, 0 for when something changes. spec is the work's, and decides what is orphaned; nil
+// if it is not known.
+func (r *Reconciler) removeResources(ctx context.Context, logger *slog.Logger, e *entry, amw *workv1.AppliedManifestWork, spec *workv1.ManifestWorkSpec) (after time.Duration, done bool, err error) {
 	resources, err := applied.Resources(amw)
 	if err != nil {
 		logger.Warn(intentUnreadable, "appliedManifestWork", amw.Name, "error", err)
 	}
-	removals := r.Applier.Remove(ctx, r.removalEntries(resources, spec), amw.UID)
+	removals := r.removeObjects(ctx, &e.history, resources, spec, amw.UID)
 	var pending []applied.Resource
-	for i := range removals {
+	for i, outcome := range removals.outcomes {
 		switch {
-		case removals[i].Gone:
+		case outcome.Gone:
 			logger.Info("removed an object", "object", resources[i].Ref)
 			continue
-		case removals[i].Err != nil:
-			logger.Debug("removing an object failed", "object", resources[i].Ref, "error", removals[i].Err)
-		default:
+		case removals.waiting[i]:
+		case outcome.Err != nil:
+			logger.Debug("removing an object failed", "object", resources[i].Ref, "error", outcome.Err)
+		case removals.first[i]:
 			logger.Info("an object waits for its finalizers", "object", resources[i].Ref)
 		}
 		pending = append(pending, resources[i])
 	}
 	if len(pending) == 0 {
-		return true, r.Applied.RemoveFinalizer(ctx, amw)
+		return 0, true, r.Applied.RemoveFinalizer(ctx, amw)
 	}
 	next := e.interest
 	next.objects = refsOf(pending)
 	r.watch(e, next)
 	if _, err := r.Applied.UpdateStatus(ctx, amw, applied.Status{Resources: pending, Transitions: amw.Status.Transitions}); err != nil {
-		return false, err
+		return 0, false, err
 	}
-	if err := removalErrors(removals); err != nil {
-		return false, fmt.Errorf("remove %d of %d objects: %w", len(pending), len(resources), err)
+	after = sooner(removals.after, r.pollInterval(next.objects))
+	if err := removals.err(); err != nil {
+		return after, false, fmt.Errorf("remove %d of %d objects: %w", len(pending), len(resources), err)
 	}
-	return false, nil
+	return after, false, nil
 }
 
 // pollInterval returns after how long to read refs again, 0 if all of them are watched.

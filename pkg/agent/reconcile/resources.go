@@ -35,7 +35,7 @@ func (rec *reconciliation) appliedResources(amw *workv1.AppliedManifestWork) []a
 		}
 	}
 	for i := range rec.dropped {
-		if !rec.removals[i].Gone && rec.dropped[i].UID != "" {
+		if !rec.removals.outcomes[i].Gone && rec.dropped[i].UID != "" {
 			resources = append(resources, rec.dropped[i])
 		}
 	}
