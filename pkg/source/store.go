@@ -3,6 +3,7 @@ package source
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"iter"
 	"maps"
 	"slices"
@@ -129,13 +130,18 @@ func (s *store) update(f updateFunc) (made *change, err error) {
 			made, err = nil, errRunEnded()
 		case failed != nil:
 			s.view = nil
-			made, err = nil, apierrors.NewInternalError(failed)
+			made, err = nil, errNotStored(failed)
 		default:
 			s.finish(made)
 		}
 	})
 	<-done
 	return made, err
+}
+
+// errNotStored is the error of a write that the state file did not take.
+func errNotStored(cause error) error {
+	return apierrors.NewInternalError(fmt.Errorf("%w; nothing was changed: make room on its disk, or make it writable, and try again", cause))
 }
 
 func errRunEnded() error { return apierrors.NewServiceUnavailable("the source's Run has ended") }
