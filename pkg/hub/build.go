@@ -83,6 +83,7 @@ func (h *Hub) build(topics wire.SourceTopics) error {
 		Identity: h.identity, StatusWorkers: h.cfg.Workers, Logger: h.cfg.Logger, Registerer: h.cfg.Registerer,
 		ClusterPaused:    func(cluster wire.ClusterName) bool { return !h.fleet.Accepted(cluster) },
 		OnClusterMessage: h.fleet.MessageReceived, OnConnectionChange: h.fleet.ConnectionChanged,
+		OnUnknownWorks: h.fleet.UnknownWorks, OnUnknownStatus: h.fleet.UnknownStatus, OnDivergence: h.fleet.DivergenceChanged,
 	})
 	if err != nil {
 		return err
@@ -126,7 +127,7 @@ func (h *Hub) buildClusters(client versioned.Interface, recorder record.EventRec
 	}
 	var err error
 	h.clusters, err = clusters.New(clusters.Config{
-		Informers: h.informers, Client: client, Namespaces: h.events.core.Namespaces(),
+		Informers: h.informers, Works: h.works, Client: client, Namespaces: h.events.core.Namespaces(),
 		AutoRegister: h.cfg.AutoRegister, AutoAccept: h.cfg.AutoAccept, KeepAlive: h.cfg.KeepAlive,
 		UnreachableGrace: h.cfg.UnreachableGrace,
 		Recorder:         recorder, Registerer: h.cfg.Registerer, Queues: queues, Logger: h.cfg.Logger,

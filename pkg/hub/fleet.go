@@ -1,6 +1,8 @@
 package hub
 
 import (
+	"time"
+
 	"github.com/workwire/workwire/pkg/hub/clusters"
 	"github.com/workwire/workwire/pkg/hub/finalizer"
 	"github.com/workwire/workwire/pkg/source/delivery"
@@ -12,18 +14,24 @@ type fleet interface {
 	finalizer.Clusters
 	MessageReceived(cluster wire.ClusterName, p *wire.Presence)
 	ConnectionChanged(up bool)
+	UnknownWorks(cluster wire.ClusterName, listed []wire.SpecVersion, all bool)
+	UnknownStatus(s *wire.Status)
+	DivergenceChanged(cluster wire.ClusterName, since time.Time)
 }
 
 // openFleet is the fleet without the controller of clusters: it accepts all of them.
 type openFleet struct{}
 
-func (openFleet) Accepted(wire.ClusterName) bool                   { return true }
-func (openFleet) MessageReceived(wire.ClusterName, *wire.Presence) {}
-func (openFleet) ConnectionChanged(bool)                           {}
+func (openFleet) Accepted(wire.ClusterName) bool                          { return true }
+func (openFleet) MessageReceived(wire.ClusterName, *wire.Presence)        {}
+func (openFleet) ConnectionChanged(bool)                                  {}
+func (openFleet) UnknownWorks(wire.ClusterName, []wire.SpecVersion, bool) {}
+func (openFleet) UnknownStatus(*wire.Status)                              {}
+func (openFleet) DivergenceChanged(wire.ClusterName, time.Time)           {}
 
 // clusterListener forwards what [clusters.Clusters] reports to those who act on it.
 type clusterListener struct {
-	*delivery.Engine // ProbeCluster
+	*delivery.Engine // ProbeCluster, WorkRemoved
 	finalizer        *finalizer.Controller
 }
 

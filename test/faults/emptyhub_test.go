@@ -5,15 +5,20 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/workwire/workwire/deploy/crds"
 	"github.com/workwire/workwire/deploy/install"
+	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
+	workclient "github.com/workwire/workwire/pkg/client/clientset/versioned"
 	"github.com/workwire/workwire/test/kit"
 	"github.com/workwire/workwire/test/kit/controlplane"
 	"github.com/workwire/workwire/test/kit/process"
@@ -53,26 +58,146 @@ func TestEmptyHub(t *testing.T) {
 	}
 }
 
+// TestHeldWorksAtTheHub starts the hub on an empty API, where somebody has made one new work. The
+// ManagedCluster names the works that the agent keeps; a wrong number deletes nothing, the right one
+// deletes exactly them, and everything else stays.
+func TestHeldWorksAtTheHub(t *testing.T) {
+	w := newWorld(t, 1, func(w *world) { w.agentArgs = []string{"--state-dir=" + t.TempDir()} })
+	for i := range 4 {
+		w.put(fmt.Sprint("old-", i), "old", "a", "b")
+	}
+	w.converge()
+	kit.NoError(t, w.hub.Stop())
+	empty := controlplane.StartFor(t, controlplane.Hub)
+	kit.NoError(t, install.CRDs(t.Context(), empty.REST(), crds.Hub()...))
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.cluster}}
+	_, err := kubernetes.NewForConfigOrDie(empty.REST()).CoreV1().Namespaces().Create(t.Context(), namespace, create)
+	kit.NoError(t, err)
+	client := workclient.NewForConfigOrDie(empty.REST())
+	clusters := client.ClusterV1().ManagedClusters()
+	cluster := &clusterv1.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: w.cluster}}
+	cluster.Spec.HubAcceptsClient = true
+	_, err = clusters.Create(t.Context(), cluster, create)
+	kit.NoError(t, err)
+	w.startHubOn(empty)
+	old := w.works
+	w.works = client.WorkV1().ManifestWorks(w.cluster)
+	w.put("new", "new", "a")
+
+	await := func(what string, want func(*clusterv1.ManagedCluster, *metav1.Condition) bool) {
+		t.Helper()
+		kit.Within(t, limit, what, func() error {
+			c, err := clusters.Get(t.Context(), w.cluster, metav1.GetOptions{})
+			if err == nil && !want(c, meta.FindStatusCondition(c.Status.Conditions, clusterv1.ManagedClusterConditionWorksHeld)) {
+				err = fmt.Errorf("it is %v %+v", c.Annotations, c.Status.Conditions)
+			}
+			return err
+		})
+	}
+	annotate := func(n int) {
+		t.Helper()
+		patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:"%d"}}}`, clusterv1.DeleteHeldWorksAnnotationKey, n)
+		_, err := clusters.Patch(t.Context(), w.cluster, types.MergePatchType, patch, metav1.PatchOptions{})
+		kit.NoError(t, err)
+	}
+	pending := func(c *clusterv1.ManagedCluster) bool {
+		_, asked := c.Annotations[clusterv1.DeleteHeldWorksAnnotationKey]
+		_, deleting := c.Annotations[clusterv1.DeletingHeldWorksAnnotationKey]
+		return asked || deleting
+	}
+	four := func(_ *clusterv1.ManagedCluster, c *metav1.Condition) bool {
+		return c != nil && c.Status == metav1.ConditionTrue && strings.Contains(c.Message, "4 works") && strings.Contains(c.Message, "old-0, old-1, old-2, old-3")
+	}
+	await("the ManagedCluster names the works", four)
+	c, err := clusters.Get(t.Context(), w.cluster, metav1.GetOptions{})
+	kit.NoError(t, err)
+	t.Log(meta.FindStatusCondition(c.Status.Conditions, clusterv1.ManagedClusterConditionWorksHeld).Message)
+	w.holds(4)
+	annotate(3)
+	await("the wrong number is removed", func(c *clusterv1.ManagedCluster, held *metav1.Condition) bool { return four(c, held) && !pending(c) })
+	w.holds(4)
+	w.unchanged()
+
+	// The right number, while the agent is away and across a restart of the hub.
+	w.stopAgent()
+	annotate(4)
+	await("the deletions are recorded", func(c *clusterv1.ManagedCluster, _ *metav1.Condition) bool {
+		return c.Annotations[clusterv1.DeletingHeldWorksAnnotationKey] != ""
+	})
+	kit.NoError(t, w.hub.Kill())
+	w.startHubOn(empty)
+	w.startAgent()
+	await("nothing is held", func(c *clusterv1.ManagedCluster, held *metav1.Condition) bool {
+		return !pending(c) && held != nil && held.Status == metav1.ConditionFalse
+	})
+	for i := range 4 {
+		w.forget(fmt.Sprint("old-", i))
+	}
+	w.converge() // only the new one is left
+	asked, err := w.agentMetric("workwire_agent_spec_resyncs_total")
+	kit.NoError(t, err)
+	if asked > 20 {
+		t.Errorf("the agent has asked for specs %d times", asked)
+	}
+	w.remove("new")
+	w.converge()
+
+	kit.NoError(t, w.hub.Stop())
+	w.startHub()
+	w.stopAgent() // it asks for its works when it connects
+	w.startAgent()
+	w.works = old
+	list, err := w.works.List(t.Context(), metav1.ListOptions{})
+	kit.NoError(t, err)
+	for i := range list.Items { // as they are at the hub that still has them
+		w.want[list.Items[i].Name] = content{value: "old", objects: []string{list.Items[i].Name + "-a", list.Items[i].Name + "-b"}}
+	}
+	w.end()
+}
+
+// unchanged fails the test unless all objects have the UIDs that they had.
+func (w *world) unchanged() {
+	w.Helper()
+	for key, uid := range w.uids {
+		if name, ok := strings.CutPrefix(key, "object/"); ok {
+			object, err := w.configMaps.Get(w.Context(), name, metav1.GetOptions{})
+			kit.NoError(w, err)
+			if object.UID != uid {
+				w.Errorf("%s has the UID %s, had %s", name, object.UID, uid)
+			}
+		}
+	}
+}
+
 // holds waits until the agent's metric counts so many works that it keeps although their source
 // does not know them.
 func (w *world) holds(n int) {
 	w.Helper()
-	address, err := w.agent.Line(w.Context(), process.Listening)
-	kit.NoError(w, err)
 	kit.Within(w, limit, fmt.Sprintf("the agent holds %d works", n), func() error {
-		response, err := http.Get("http://" + address + "/metrics")
-		if err != nil {
-			return err
-		}
-		defer func() { _ = response.Body.Close() }()
-		text, err := io.ReadAll(response.Body)
-		if err != nil {
-			return err
-		}
-		metrics, err := kit.ParseMetrics(bytes.NewReader(text))
-		if held := int(metrics.Sum("workwire_agent_works_deletion_held")); err == nil && held != n {
+		held, err := w.agentMetric("workwire_agent_works_deletion_held")
+		if err == nil && held != n {
 			err = fmt.Errorf("it holds %d", held)
 		}
 		return err
 	})
+}
+
+// agentMetric returns the sum of a metric of the agent.
+func (w *world) agentMetric(name string) (int, error) {
+	w.Helper()
+	address, err := w.agent.Line(w.Context(), process.Listening)
+	if err != nil {
+		return 0, err
+	}
+	response, err := http.Get("http://" + address + "/metrics")
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = response.Body.Close() }()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		return 0, err
+	}
+	metrics, err := kit.ParseMetrics(bytes.NewReader(text))
+	return int(metrics.Sum(name)), err
 }

@@ -15,8 +15,10 @@ import (
 	"k8s.io/client-go/util/workqueue"
 
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/client/clientset/versioned"
 	"github.com/workwire/workwire/pkg/hub/controller"
+	"github.com/workwire/workwire/pkg/hub/works"
 	"github.com/workwire/workwire/pkg/required"
 	"github.com/workwire/workwire/pkg/wire"
 )
@@ -45,6 +47,9 @@ type Listener interface {
 	// message within a quarter of a keepalive after the hub connected. A status resync request
 	// does, since agents that announce themselves then do so again.
 	ProbeCluster(cluster wire.ClusterName)
+	// WorkRemoved is called for a work that the hub does not know and that somebody has asked to
+	// delete; last is what is known of it.
+	WorkRemoved(last *workv1.ManifestWork)
 }
 
 // Config configures [Clusters].
@@ -53,6 +58,8 @@ type Config struct {
 	Informers *controller.Informers
 	// Client writes ManagedClusters; required.
 	Client versioned.Interface
+	// Works are those that the hub knows; default none.
+	Works *works.Cache
 	// Namespaces creates the namespaces of clusters; required with AutoRegister.
 	Namespaces corev1client.NamespaceInterface
 	// AutoRegister creates a ManagedCluster and a namespace for each cluster that is heard from for
@@ -132,15 +139,18 @@ func New(cfg Config) (*Clusters, error) {
 		},
 	}
 	var err error
+	watches := []controller.Watch{controller.On(c.cache, c.clusterChanged)}
+	if cfg.Works != nil {
+		watches = append(watches, controller.On(cfg.Works.Cache, c.workChanged))
+	}
 	c.Controller, err = controller.New(controller.Config[wire.ClusterName]{
 		Name: "clusters", Reconcile: c.reconcile, Workers: cfg.Workers, Backoff: backoff, MaxBackoff: maxBackoff,
-		Watches: []controller.Watch{controller.On(c.cache, c.clusterChanged)},
-		Queues:  cfg.Queues, Logger: cfg.Logger,
+		Watches: watches, Queues: cfg.Queues, Logger: cfg.Logger,
 	})
 	if err != nil {
 		return fail(err)
 	}
-	c.index = newClusterIndex(c.policy, c.metrics, c.cache, c.Add)
+	c.index = newClusterIndex(c.policy, c.metrics, c.cache, cfg.Works, c.Add)
 	if err := controller.Register(cfg.Registerer, c.metrics.changes, c.metrics.ignored, c.metrics.writes, sizeCollector{c.index}); err != nil {
 		return fail(err)
 	}
@@ -178,6 +188,27 @@ func (c *Clusters) MessageReceived(cluster wire.ClusterName, p *wire.Presence) {
 // agents do not announce themselves. While it is down, silence says nothing about clusters.
 func (c *Clusters) ConnectionChanged(up bool) {
 	c.index.connectionChanged(up, time.Now())
+}
+
+// UnknownWorks handles a spec resync request: the works that the agent of cluster lists and the hub
+// neither has nor has deleted. all reports whether the agent listed all its works. It never blocks,
+// and costs a pass over the list.
+func (c *Clusters) UnknownWorks(cluster wire.ClusterName, listed []wire.SpecVersion, all bool) {
+	c.index.unknownListed(cluster, listed, all, time.Now())
+}
+
+// UnknownStatus handles the status of a work that the hub does not have. It never blocks.
+func (c *Clusters) UnknownStatus(s *wire.Status) {
+	if c.index.unknownReported(s, time.Now()) {
+		c.cfg.Logger.Warn("deletion held: the agent keeps a work that this hub does not know", "work", s.Meta.Name, "uid", s.UID, "cluster", s.Cluster)
+	}
+}
+
+// workChanged handles a watch event of a work: before is nil for a new one.
+func (c *Clusters) workChanged(before, after *workv1.ManifestWork) {
+	if after != nil && (before == nil || before.UID != after.UID) {
+		c.index.workCreated(after, time.Now())
+	}
 }
 
 // clusterChanged handles a watch event: before is nil for a new ManagedCluster, after for a deleted

@@ -3,6 +3,7 @@ package clusters
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -91,7 +92,9 @@ type step struct {
 	spec        bool
 	taints      []clusterv1.Taint
 	annotations map[string]string
-	// requeueAfter is the time until a taint is due; zero: none is.
+	// held is about works that the hub does not know.
+	held heldStep
+	// requeueAfter is the time until something else is due; zero: nothing is.
 	requeueAfter time.Duration
 }
 
@@ -106,8 +109,14 @@ func decide(name wire.ClusterName, v view, p policy, now time.Time) step {
 		}
 		return step{}
 	}
+	s := step{held: decideHeld(v.stored, v.held, now)}
 	conditions := conditionsFor(v, p, now)
-	s := step{}
+	for _, c := range []*metav1.Condition{s.held.condition, divergenceCondition(v)} {
+		if c != nil {
+			c.LastTransitionTime = metav1.NewTime(now.Truncate(time.Second))
+			meta.SetStatusCondition(&conditions, *c)
+		}
+	}
 	joined := meta.IsStatusConditionTrue(v.stored.Status.Conditions, clusterv1.ManagedClusterConditionJoined)
 	s.namespace = p.autoRegister && !joined && !v.presence.heard.IsZero() && v.stored.DeletionTimestamp == nil
 	if !apiequality.Semantic.DeepEqual(conditions, v.stored.Status.Conditions) {
@@ -119,9 +128,12 @@ func decide(name wire.ClusterName, v view, p policy, now time.Time) step {
 	if ok && available.Status != metav1.ConditionTrue {
 		s.requeueAfter = max(0, at.Sub(now))
 	}
+	if after := s.held.requeueAfter; after > 0 && (s.requeueAfter == 0 || after < s.requeueAfter) {
+		s.requeueAfter = after
+	}
 	s.annotations = annotationsFor(v.presence)
 	s.spec = !apiequality.Semantic.DeepEqual(s.taints, v.stored.Spec.Taints) || outdated(v.stored, v.presence) ||
-		v.stored.Annotations[AnnouncesAnnotationKey] != s.annotations[AnnouncesAnnotationKey]
+		v.stored.Annotations[AnnouncesAnnotationKey] != s.annotations[AnnouncesAnnotationKey] || len(s.held.annotations) > 0
 	return s
 }
 
@@ -274,7 +286,8 @@ func eventsFor(before, after []metav1.Condition) []event {
 	case was != nil:
 		events = append(events, event{corev1.EventTypeWarning, EventUnavailable, is.Message})
 	}
-	return events
+	events = append(events, heldEvents(before, after)...)
+	return append(events, divergenceEvents(before, after)...)
 }
 
 // statusPatch returns the merge patch that stores conditions in cluster. It replaces lists, so it
@@ -286,15 +299,16 @@ func statusPatch(cluster *clusterv1.ManagedCluster, conditions []metav1.Conditio
 	}
 }
 
-// specPatch returns the merge patch that stores taints and annotations in cluster. It applies to
-// this resource version only.
-func specPatch(cluster *clusterv1.ManagedCluster, taints []clusterv1.Taint, annotations map[string]string) any {
+// specPatch returns the merge patch that stores taints and annotations of s in cluster. It applies
+// to this resource version only.
+func specPatch(cluster *clusterv1.ManagedCluster, s step) any {
 	values := map[string]any{AnnouncesAnnotationKey: nil}
-	for key, value := range annotations {
+	for key, value := range s.annotations {
 		values[key] = value
 	}
+	maps.Copy(values, s.held.annotations)
 	return map[string]any{
 		"metadata": map[string]any{"resourceVersion": cluster.ResourceVersion, "annotations": values},
-		"spec":     map[string]any{"taints": taints},
+		"spec":     map[string]any{"taints": s.taints},
 	}
 }

@@ -213,7 +213,7 @@ func TestPatches(t *testing.T) {
 	gone, _ := play(t, presence{state: unseen}, "message; 300")
 	cluster.Status.Conditions = []metav1.Condition{{Type: "Other", Status: metav1.ConditionTrue, Reason: "R", LastTransitionTime: metav1.NewTime(start)}}
 	s := decide("c", view{presence: gone, stored: cluster}, manual, start)
-	spec, err := json.Marshal(specPatch(cluster, s.taints, s.annotations))
+	spec, err := json.Marshal(specPatch(cluster, s))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,5 +15,9 @@
 // The taint of an absent cluster follows its condition after a grace, and not while most of the
 // fleet is absent (brake.go).
 //
+// Works that an agent holds and the hub does not know are kept in memory (held.go), as the agent
+// lists and reports them. The ManagedCluster shows how many there are; those that somebody has
+// released (helddecide.go) are stored in an annotation until the agent has deleted them.
+//
 // docs/clusters.md describes what users see.
 package clusters

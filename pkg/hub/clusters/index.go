@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
+	"github.com/workwire/workwire/pkg/hub/works"
 	"github.com/workwire/workwire/pkg/wire"
 )
 
@@ -25,6 +26,7 @@ type clusterIndex struct {
 	policy   policy
 	metrics  *metrics
 	clusters latestClusters
+	works    *works.Cache           // nil: the hub knows no works
 	add      func(wire.ClusterName) // queues a cluster, to be reconciled
 	wake     chan struct{}          // has room for one: next is earlier than it was
 
@@ -59,11 +61,17 @@ type entry struct {
 	queued bool
 	// vote is how the census counts the cluster.
 	vote vote
+	// heard is when the first message on the hub's present connection came; zero: none did.
+	heard time.Time
+	// held are works that the hub does not know; nil: none was ever heard of.
+	held *heldWorks
+	// divergence is what is known of the agent's works.
+	divergence divergence
 }
 
-func newClusterIndex(p policy, m *metrics, clusters latestClusters, add func(wire.ClusterName)) *clusterIndex {
+func newClusterIndex(p policy, m *metrics, clusters latestClusters, works *works.Cache, add func(wire.ClusterName)) *clusterIndex {
 	return &clusterIndex{
-		policy: p, metrics: m, clusters: clusters, add: add, wake: make(chan struct{}, 1), entries: make(map[wire.ClusterName]*entry),
+		policy: p, metrics: m, clusters: clusters, works: works, add: add, wake: make(chan struct{}, 1), entries: make(map[wire.ClusterName]*entry),
 	}
 }
 
@@ -112,6 +120,12 @@ func (x *clusterIndex) messageReceived(name wire.ClusterName, p *wire.Presence, 
 		e.presence = before.sessionEnded(p.Session, now)
 	}
 	e.touched = now
+	if x.online && e.heard.IsZero() {
+		e.heard = now
+		if e.held != nil {
+			x.enqueue(name, e)
+		}
+	}
 	x.recount(name, e, now)
 	first := e.presence.heard.After(before.heard) && !e.spoken
 	e.spoken = e.spoken || first
@@ -174,6 +188,7 @@ func (x *clusterIndex) connectionChanged(up bool, now time.Time) {
 		return
 	}
 	for _, e := range x.entries { // once per connection
+		e.heard = time.Time{}
 		e.presence = e.presence.hubConnected(now, x.policy.limits)
 	}
 	// An agent that returned meanwhile announces itself within this time.
@@ -284,6 +299,9 @@ type view struct {
 	spoken   bool
 	removed  bool
 	failover failover
+	held     heldView
+	// divergence of the agent's works from those of the hub.
+	divergence divergence
 }
 
 // view returns what is known of a cluster, at the start of its reconcile.
@@ -295,5 +313,9 @@ func (x *clusterIndex) view(name wire.ClusterName) (view, bool) {
 		return view{}, false
 	}
 	e.queued = false
-	return view{presence: e.presence, stored: x.stored(name), spoken: e.spoken, removed: e.removed, failover: x.failover()}, true
+	stored := x.stored(name)
+	return view{
+		presence: e.presence, stored: stored, spoken: e.spoken, removed: e.removed, failover: x.failover(),
+		held: x.heldView(name, e, stored), divergence: e.divergence,
+	}, true
 }

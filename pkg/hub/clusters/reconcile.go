@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/wire"
 )
 
@@ -80,11 +81,29 @@ func (c *Clusters) write(ctx context.Context, name wire.ClusterName) (time.Durat
 		c.recordEvents(cluster, s.events...)
 	}
 	if s.spec {
-		if _, err := c.patch(ctx, cluster, specPatch(cluster, s.taints, s.annotations)); err != nil {
+		var err error
+		if cluster, err = c.patch(ctx, cluster, specPatch(cluster, s)); cluster == nil || err != nil {
 			return 0, err
 		}
+		c.recordEvents(cluster, s.held.events...)
 	}
+	c.deleteReleased(name, s.held.released)
 	return s.requeueAfter, nil
+}
+
+// deleteReleased has the deletion of works delivered that the ManagedCluster lists as released. The
+// hub has no more than that of them; it is delivered until the agent reports that they are deleted.
+func (c *Clusters) deleteReleased(name wire.ClusterName, works []heldWork) {
+	if len(works) == 0 || c.listener == nil {
+		return
+	}
+	now := metav1.Now()
+	for _, w := range c.index.release(name, works) {
+		c.cfg.Logger.Info("deleting a held work", "work", w.name, "uid", w.uid, "cluster", name)
+		c.listener.WorkRemoved(&workv1.ManifestWork{ObjectMeta: metav1.ObjectMeta{
+			Name: w.name, Namespace: string(name), UID: w.uid, Generation: int64(w.generation), DeletionTimestamp: &now,
+		}})
+	}
 }
 
 // register creates a ManagedCluster.

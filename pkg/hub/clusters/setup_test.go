@@ -21,6 +21,7 @@ import (
 	"github.com/workwire/workwire/deploy/crds"
 	"github.com/workwire/workwire/deploy/install"
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/client/clientset/versioned"
 	"github.com/workwire/workwire/pkg/hub/clusters"
 	"github.com/workwire/workwire/pkg/hub/controller"
@@ -82,6 +83,7 @@ type fleet struct {
 	mu        sync.Mutex
 	changed   []wire.ClusterName
 	probed    []wire.ClusterName
+	deleted   []string                 // works that were released, as CLUSTER/NAME/UID
 	announced map[wire.ClusterName]int // see world.hub
 	busy      int                      // requests under way, but for lists and watches
 	busiest   int
@@ -134,6 +136,11 @@ func (f *fleet) ProbeCluster(name wire.ClusterName) {
 	if engine := f.engine.Load(); engine != nil {
 		engine.ProbeCluster(name)
 	}
+}
+
+// WorkRemoved implements [clusters.Listener].
+func (f *fleet) WorkRemoved(last *workv1.ManifestWork) {
+	f.note(func() { f.deleted = append(f.deleted, last.Namespace+"/"+last.Name+"/"+string(last.UID)) })
 }
 
 // direct reports whether a request is one that a reconcile makes.

@@ -15,8 +15,8 @@ import (
 )
 
 // TestUnknownWorksAreReported: works that the source neither has nor has deleted, and their
-// statuses, are reported. Those that the agent lists without a generation, as it does with works whose
-// deletion is held, are asked for their status; the request says that it is a reply.
+// statuses, are reported. Those that the agent lists without a generation, as it does with works
+// whose deletion is held, are asked for their status; the request says that it is a reply.
 func TestUnknownWorksAreReported(t *testing.T) {
 	type listed struct {
 		uids []types.UID

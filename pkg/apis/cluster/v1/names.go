@@ -9,6 +9,12 @@ const (
 	ManagedClusterConditionJoined = "ManagedClusterJoined"
 	// ManagedClusterConditionAvailable is True while the agent of the cluster is connected.
 	ManagedClusterConditionAvailable = "ManagedClusterConditionAvailable"
+	// ManagedClusterConditionWorksHeld is True while the agent of the cluster keeps works that the hub
+	// does not know, because the hub may have lost its memory.
+	ManagedClusterConditionWorksHeld = "WorksHeld"
+	// ManagedClusterConditionWorksInSync is False while the works that the agent holds have differed
+	// from those of the hub for more than a minute.
+	ManagedClusterConditionWorksInSync = "WorksInSync"
 )
 
 // Labels and annotations.
@@ -19,6 +25,12 @@ const (
 	// LastSeenAnnotationKey annotates a ManagedCluster with the time, as RFC 3339, at which its
 	// agent last sent a message.
 	LastSeenAnnotationKey = "workwire.dev/last-seen"
+	// DeleteHeldWorksAnnotationKey on a ManagedCluster has the hub delete all held works, if its value
+	// is their number. The hub removes it.
+	DeleteHeldWorksAnnotationKey = "workwire.dev/delete-held-works"
+	// DeletingHeldWorksAnnotationKey lists the held works that are being deleted, as NAME/UID,… The hub
+	// writes it.
+	DeletingHeldWorksAnnotationKey = "workwire.dev/deleting-held-works"
 )
 
 // Keys of the taints that the hub puts on clusters, with the effect NoSelect.

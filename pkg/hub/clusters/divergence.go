@@ -1,0 +1,81 @@
+package clusters
+
+import (
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
+	"github.com/workwire/workwire/pkg/wire"
+)
+
+// Reasons of the condition WorksInSync.
+const (
+	// ReasonDiverged (False): the works of the agent differ from those of the hub.
+	ReasonDiverged = "Diverged"
+	// ReasonInSync (True): they do not differ any more.
+	ReasonInSync = "InSync"
+)
+
+// Reasons of the events about divergence.
+const (
+	EventDiverged = "WorksDiverged"
+	EventInSync   = "WorksInSync"
+)
+
+// divergence is whether the works that an agent holds differ from those of the hub.
+type divergence struct {
+	// reported is whether anything is known in this process.
+	reported bool
+	// since is when they were first found to differ; zero: they agree.
+	since time.Time
+}
+
+// DivergenceChanged handles the result of comparing the works of the agent of cluster with those of
+// the hub: they have differed since a time, or agree, if it is zero. It never blocks.
+func (c *Clusters) DivergenceChanged(cluster wire.ClusterName, since time.Time) {
+	c.index.divergenceChanged(cluster, divergence{reported: true, since: since})
+}
+
+func (x *clusterIndex) divergenceChanged(name wire.ClusterName, d divergence) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if e, ok := x.entries[name]; ok && e.divergence != d {
+		e.divergence = d
+		x.enqueue(name, e)
+	}
+}
+
+// divergenceCondition returns the condition WorksInSync; nil: what is stored stays. A cluster whose
+// works have never differed has none.
+func divergenceCondition(v view) *metav1.Condition {
+	c := metav1.Condition{Type: clusterv1.ManagedClusterConditionWorksInSync, Status: metav1.ConditionTrue, Reason: ReasonInSync,
+		Message: "The agent holds the works of this hub"}
+	switch {
+	case !v.divergence.reported:
+		return nil
+	case !v.divergence.since.IsZero():
+		c.Status, c.Reason = metav1.ConditionFalse, ReasonDiverged
+		c.Message = fmt.Sprintf("Since %s, works or statuses of the agent differ from those of this hub, which exchanges them again with each "+
+			"digest of the agent; the logs of both name them", v.divergence.since.UTC().Format(time.RFC3339))
+	case !meta.IsStatusConditionFalse(v.stored.Status.Conditions, c.Type):
+		return nil
+	}
+	return &c
+}
+
+// divergenceEvents returns the events about a change of the condition WorksInSync.
+func divergenceEvents(before, after []metav1.Condition) []event {
+	const kind = clusterv1.ManagedClusterConditionWorksInSync
+	was, is := meta.IsStatusConditionFalse(before, kind), meta.IsStatusConditionFalse(after, kind)
+	switch {
+	case is && !was:
+		return []event{{corev1.EventTypeWarning, EventDiverged, meta.FindStatusCondition(after, kind).Message}}
+	case was && !is:
+		return []event{{corev1.EventTypeNormal, EventInSync, meta.FindStatusCondition(after, kind).Message}}
+	}
+	return nil
+}
