@@ -8,6 +8,7 @@ import (
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/kube"
+	"github.com/workwire/workwire/pkg/walltime"
 )
 
 // NeverEvict is the grace period from which nothing is evicted.
@@ -44,6 +45,8 @@ type EvictionRule struct {
 	Answered bool
 	// Now is the current time.
 	Now time.Time
+	// Clock adjusts the time of the mark to steps of the clock; nil: there are none.
+	Clock *walltime.Clock
 }
 
 // DecideEviction returns what to do with amw and, for Mark and Wait, the time until its eviction.
@@ -61,10 +64,10 @@ func DecideEviction(amw *workv1.AppliedManifestWork, rule EvictionRule) (Evictio
 		return None, 0
 	case !rule.Answered:
 		return None, 0
-	case start == nil:
-		return Mark, max(rule.Grace, 0)
+	case start == nil, start.Before(&amw.CreationTimestamp) && rule.Now.After(amw.CreationTimestamp.Time):
+		return Mark, max(rule.Grace, 0) // a mark from before the creation is that of a clock that was not set
 	}
-	if left := start.Add(rule.Grace).Sub(rule.Now); left > 0 {
+	if left := rule.Clock.Adjusted(start.Time).Add(rule.Grace).Sub(rule.Now); left > 0 {
 		return Wait, left
 	}
 	return Evict, 0

@@ -7,6 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/pkg/walltime"
 )
 
 func TestDecideEviction(t *testing.T) {
@@ -55,6 +56,40 @@ func TestDecideEviction(t *testing.T) {
 				c.change(r, &rule)
 			}
 			if got, left := DecideEviction(r, rule); got != c.want || left != c.left {
+				t.Errorf("%v, %v left; want %v, %v", got, left, c.want, c.left)
+			}
+		})
+	}
+}
+
+// TestEvictionOverClockSteps: no step of the clock makes a mark older than it is, and a mark by a clock
+// that was not set is made again.
+func TestEvictionOverClockSteps(t *testing.T) {
+	created := metav1.NewTime(noon.Add(-time.Hour))
+	at := func(t time.Time) *metav1.Time { return &metav1.Time{Time: t} }
+	for name, c := range map[string]struct {
+		mark         time.Time
+		clock        time.Time     // when it was marked
+		step, passes time.Duration // since
+		want         Eviction
+		left         time.Duration
+	}{
+		"no step":                          {noon.Time, noon.Time, 0, 59 * time.Minute, Wait, time.Minute},
+		"an hour forward":                  {noon.Time, noon.Time, time.Hour, 3 * time.Second, Wait, time.Hour - 3*time.Second},
+		"an hour forward, and the grace":   {noon.Time, noon.Time, time.Hour, time.Hour, Evict, 0},
+		"an hour back":                     {noon.Time, noon.Time, -time.Hour, 3 * time.Second, Wait, 2*time.Hour - 3*time.Second},
+		"the clock is set":                 {time.Unix(9, 0), time.Unix(9, 0), noon.Sub(time.Unix(9, 0)), 3 * time.Second, Mark, time.Hour},
+		"marked in 1970, before a restart": {time.Unix(9, 0), noon.Time, 0, 3 * time.Second, Mark, time.Hour},
+		"the clock is not set yet":         {time.Unix(9, 0), time.Unix(9, 0), 0, time.Minute, Wait, 59 * time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			now, elapsed := c.clock, time.Duration(0)
+			clock := walltime.From(func() (time.Time, time.Duration) { return now, elapsed })
+			now, elapsed = now.Add(c.step+c.passes), c.passes
+			r := appliedManifestWork("")
+			r.CreationTimestamp, r.Spec.AgentID, r.Status.EvictionStartTime = created, "me", at(c.mark)
+			got, left := DecideEviction(r, EvictionRule{AgentID: "me", Grace: time.Hour, Answered: true, Now: now, Clock: clock})
+			if got != c.want || left != c.left {
 				t.Errorf("%v, %v left; want %v, %v", got, left, c.want, c.left)
 			}
 		})

@@ -30,7 +30,7 @@ func (r *Reconciler) evict(ctx context.Context, logger *slog.Logger, e *entry) (
 	source := r.naming.source(amw)
 	answered := r.Sources.Answered(source)
 	decision, wait := applied.DecideEviction(amw, applied.EvictionRule{
-		AgentID: r.AgentID, Grace: r.EvictionGrace, Answered: answered, Now: time.Now(),
+		AgentID: r.AgentID, Grace: r.EvictionGrace, Answered: answered, Now: time.Now(), Clock: r.clock,
 	})
 	var err error
 	switch decision {

@@ -20,6 +20,7 @@ import (
 	"github.com/workwire/workwire/pkg/agent/restmapper"
 	"github.com/workwire/workwire/pkg/agent/strategy/apply"
 	"github.com/workwire/workwire/pkg/required"
+	"github.com/workwire/workwire/pkg/walltime"
 	"github.com/workwire/workwire/pkg/wire"
 )
 
@@ -89,6 +90,7 @@ func (c *Config) validate() error {
 type Reconciler struct {
 	Config
 	naming  naming
+	clock   *walltime.Clock // of the times that AppliedManifestWorks have
 	idle    *idleDetector
 	metrics *metrics
 }
@@ -102,6 +104,7 @@ func New(config Config) (*Reconciler, error) {
 	return &Reconciler{
 		Config:  config,
 		naming:  naming{brokerHost: config.BrokerHost, topics: config.Topics},
+		clock:   walltime.New(),
 		idle:    newIdleDetector(config.Idle),
 		metrics: newMetrics(config.Registerer, config.Table),
 	}, nil

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
+	"github.com/workwire/workwire/pkg/walltime"
 	"github.com/workwire/workwire/pkg/wire"
 )
 
@@ -55,6 +56,34 @@ func TestGrace(t *testing.T) {
 				t.Errorf("taints %v, again after %s; want %v and %s", taints, s.requeueAfter, c.taints, c.again)
 			}
 		})
+	}
+}
+
+// A clock that is set forward by an hour does not end the grace.
+func TestGraceOverClockStep(t *testing.T) {
+	const grace = 5 * time.Minute
+	gone, _ := play(t, presence{state: unseen}, "announce a; left a")
+	stored := settled(gone, func(c *clusterv1.ManagedCluster) { c.Spec.Taints = nil })
+	now, elapsed := start, time.Duration(0)
+	p := policy{limits: newLimits(time.Minute, 5*time.Minute, grace),
+		clock: walltime.From(func() (time.Time, time.Duration) { return now, elapsed })}
+	for _, c := range []struct {
+		passes, step time.Duration
+		tainted      bool
+		again        time.Duration
+	}{
+		{3 * time.Second, 0, false, grace - 3*time.Second},
+		{0, time.Hour, false, grace - 3*time.Second},
+		{time.Minute, 0, false, grace - time.Minute - 3*time.Second},
+		{0, -time.Hour, false, grace - time.Minute - 3*time.Second + time.Hour}, // late by the step back
+		{0, time.Hour, false, grace - time.Minute - 3*time.Second},
+		{grace - time.Minute - 3*time.Second, 0, true, 0},
+	} {
+		now, elapsed = now.Add(c.passes+c.step), elapsed+c.passes
+		s := decide("c", view{presence: gone, stored: stored}, p, now)
+		if tainted := len(s.taints) > 0; tainted != c.tainted || s.requeueAfter != c.again {
+			t.Errorf("%v after a step of %v: tainted %v, again after %v; want %v and %v", c.passes, c.step, tainted, s.requeueAfter, c.tainted, c.again)
+		}
 	}
 }
 

@@ -20,6 +20,7 @@ import (
 	"github.com/workwire/workwire/pkg/hub/controller"
 	"github.com/workwire/workwire/pkg/hub/works"
 	"github.com/workwire/workwire/pkg/required"
+	"github.com/workwire/workwire/pkg/walltime"
 	"github.com/workwire/workwire/pkg/wire"
 )
 
@@ -136,6 +137,7 @@ func New(cfg Config) (*Clusters, error) {
 		cfg: cfg, cache: cfg.Informers.ManagedClusters(), metrics: newMetrics(),
 		policy: policy{
 			autoRegister: cfg.AutoRegister, autoAccept: cfg.AutoAccept, limits: newLimits(cfg.KeepAlive, cfg.Silence, cfg.UnreachableGrace),
+			clock: walltime.New(),
 		},
 	}
 	var err error

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
+	"github.com/workwire/workwire/pkg/walltime"
 	"github.com/workwire/workwire/pkg/wire"
 )
 
@@ -67,6 +68,7 @@ const lastSeenInterval = 5 * time.Minute
 type policy struct {
 	autoRegister, autoAccept bool
 	limits                   limits
+	clock                    *walltime.Clock // of the times that are stored; nil: it never steps
 }
 
 // accepts reports whether works may be delivered to a cluster with this ManagedCluster; nil is for
@@ -123,7 +125,7 @@ func decide(name wire.ClusterName, v view, p policy, now time.Time) step {
 		s.conditions, s.events = conditions, eventsFor(v.stored.Status.Conditions, conditions)
 	}
 	available := meta.FindStatusCondition(conditions, clusterv1.ManagedClusterConditionAvailable)
-	at, ok := taintDue(available, v.failover, p.limits.grace)
+	at, ok := taintDue(available, v.failover, p)
 	s.taints = taintsFor(v.stored.Spec.Taints, available.Status, ok && !at.After(now), now)
 	if ok && available.Status != metav1.ConditionTrue {
 		s.requeueAfter = max(0, at.Sub(now))
@@ -217,11 +219,11 @@ func stateForReason(reason string) state {
 // taintDue returns when a cluster with the condition Available not True gets its taint; false if it
 // does not until it is queued again. A cluster that was never heard from, and so has no objects,
 // gets it at once.
-func taintDue(available *metav1.Condition, f failover, grace time.Duration) (time.Time, bool) {
+func taintDue(available *metav1.Condition, f failover, p policy) (time.Time, bool) {
 	if available.Reason == ReasonNotSeen {
 		return time.Time{}, true
 	}
-	at := available.LastTransitionTime.Add(grace)
+	at := p.clock.Adjusted(available.LastTransitionTime.Time).Add(p.limits.grace)
 	if f.from.After(at) {
 		at = f.from
 	}

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
+	"github.com/workwire/workwire/pkg/walltime"
 )
 
 // cluster is the part of a ManagedCluster that placements depend on. It is immutable.
@@ -59,6 +60,33 @@ func (c *cluster) firstSeen(t clusterv1.Taint, now time.Time) time.Time {
 		}
 	}
 	return time.Unix(now.Unix(), 0)
+}
+
+// adjusted returns clusters with the times of their taints adjusted to steps of the clock. Its cost is
+// linear in the clusters, as that of schedule.
+func adjusted(clusters []*cluster, clock *walltime.Clock) []*cluster {
+	var changed []*cluster
+	for i, c := range clusters {
+		for j, t := range c.taints {
+			since := clock.Adjusted(t.since)
+			if since.Equal(t.since) {
+				continue
+			}
+			if changed == nil {
+				changed = slices.Clone(clusters)
+			}
+			if changed[i] == c {
+				copied := *c
+				copied.taints = slices.Clone(c.taints)
+				changed[i] = &copied
+			}
+			changed[i].taints[j].since = since
+		}
+	}
+	if changed == nil {
+		return clusters
+	}
+	return changed
 }
 
 // equalClusters reports whether no placement distinguishes a from b.

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -12,6 +13,7 @@ import (
 	clusterv1beta1 "github.com/workwire/workwire/pkg/apis/cluster/v1beta1"
 	"github.com/workwire/workwire/pkg/client/clientset/versioned"
 	"github.com/workwire/workwire/pkg/hub/controller"
+	"github.com/workwire/workwire/pkg/walltime"
 )
 
 func TestClusterIndexReturnsAffectedPlacements(t *testing.T) {
@@ -85,5 +87,24 @@ func TestNewFailsIfMetricsAreRegistered(t *testing.T) {
 	}
 	if _, err := New(config()); err == nil || !strings.Contains(err.Error(), "placement: ") {
 		t.Errorf("%v", err)
+	}
+}
+
+// TestAdjusted: a step of the clock makes no taint older, and does not change the clusters of the index.
+func TestAdjusted(t *testing.T) {
+	now, elapsed := noon, time.Duration(0)
+	clock := walltime.From(func() (time.Time, time.Duration) { return now, elapsed })
+	plain, tainted := &cluster{name: "a"}, &cluster{name: "b", taints: []taint{{key: "k", since: noon}, {key: "none"}}}
+	clusters := []*cluster{plain, tainted}
+	if got := adjusted(clusters, clock); !slices.Equal(got, clusters) {
+		t.Errorf("without a step it returns %v", got)
+	}
+	now, elapsed = now.Add(time.Hour+time.Second), time.Second
+	got := adjusted(clusters, clock)
+	if got[0] != plain || !got[1].taints[0].since.Equal(noon.Add(time.Hour)) || !got[1].taints[1].since.IsZero() {
+		t.Errorf("after a step it returns %+v and %+v", got[0], got[1])
+	}
+	if clusters[1] != tainted || !tainted.taints[0].since.Equal(noon) {
+		t.Errorf("the index has %+v", tainted)
 	}
 }

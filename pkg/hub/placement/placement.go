@@ -32,6 +32,7 @@ import (
 	"github.com/workwire/workwire/pkg/client/clientset/versioned"
 	"github.com/workwire/workwire/pkg/hub/controller"
 	"github.com/workwire/workwire/pkg/required"
+	"github.com/workwire/workwire/pkg/walltime"
 )
 
 // interval is the minimum time between two reconciles of a Placement.
@@ -58,6 +59,7 @@ type Config struct {
 type Controller struct {
 	*controller.Controller[types.NamespacedName]
 	cfg        Config
+	clock      *walltime.Clock // of the times of taints
 	metrics    *metrics
 	clusters   *clusterIndex
 	placements *controller.Cache[*clusterv1beta1.Placement]
@@ -72,7 +74,7 @@ func New(cfg Config) (*Controller, error) {
 	}
 	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
 	c := &Controller{
-		cfg: cfg, clusters: newClusterIndex(),
+		cfg: cfg, clusters: newClusterIndex(), clock: walltime.New(),
 		placements: cfg.Informers.Placements(), decisions: cfg.Informers.PlacementDecisions(),
 	}
 	c.metrics = newMetrics(c.placements)

@@ -109,7 +109,7 @@ func (c *Controller) update(ctx context.Context, p *clusterv1beta1.Placement, ex
 		c.metrics.evaluations.WithLabelValues("misconfigured").Inc()
 		return 0, c.updateStatus(ctx, p, misconfiguredStatus(p, err))
 	}
-	o := schedule(r, c.clusters.byName(), readGroups(p.Name, existing), time.Now())
+	o := schedule(r, adjusted(c.clusters.byName(), c.clock), readGroups(p.Name, existing), time.Now())
 	todo := planDecisions(p, o.groups, existing, func(name string) bool {
 		_, taken := c.decisions.Latest(types.NamespacedName{Namespace: p.Namespace, Name: name})
 		return taken

@@ -17,6 +17,7 @@ import (
 	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
 	"github.com/workwire/workwire/pkg/hub/controller"
 	"github.com/workwire/workwire/pkg/hub/rollout"
+	"github.com/workwire/workwire/pkg/walltime"
 )
 
 // input is everything that a plan depends on. It is read-only.
@@ -33,6 +34,7 @@ type input struct {
 	// asked is whether somebody has edited the set or a placement lately, see state.edited.
 	asked bool
 	now   time.Time
+	clock *walltime.Clock // of the times that are stored; nil: it never steps
 }
 
 // presence is the part of a ManagedCluster that a rollout depends on. The zero value is an

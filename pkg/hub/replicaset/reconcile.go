@@ -42,7 +42,7 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (r
 	placements := c.placementsOf(set)
 	p := decide(input{
 		set: set, placements: placements, works: c.worksOf(set), workByName: c.cfg.Works.Latest,
-		presence: c.presence, cluster: c.cluster, asked: s.edited(set, placements, now), now: now,
+		presence: c.presence, cluster: c.cluster, asked: s.edited(set, placements, now), now: now, clock: c.clock,
 	})
 	if err = c.updateStatus(ctx, set, &p.status); err == nil {
 		c.report(set, &p, s)

@@ -16,6 +16,7 @@ import (
 	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
 	selection "github.com/workwire/workwire/pkg/hub/placement"
 	"github.com/workwire/workwire/pkg/hub/rollout"
+	"github.com/workwire/workwire/pkg/walltime"
 )
 
 // Limits of the deletion of works whose cluster is no longer selected.
@@ -60,7 +61,7 @@ func (p *plan) absentClusters(
 		if !ok || len(absent) >= room {
 			continue
 		}
-		if gone, until := absence(cluster); (gone || until.After(in.now)) && selects(cluster) {
+		if gone, until := absence(cluster, in.clock); (gone || until.After(in.now)) && selects(cluster) {
 			absent[name] = true
 			if !gone {
 				p.requeueAt = rollout.Earlier(p.requeueAt, until)
@@ -72,7 +73,7 @@ func (p *plan) absentClusters(
 
 // absence reports whether a cluster is absent. If it is not, but was, until is when its placement
 // must have selected it again.
-func absence(cluster *clusterv1.ManagedCluster) (absent bool, until time.Time) {
+func absence(cluster *clusterv1.ManagedCluster, clock *walltime.Clock) (absent bool, until time.Time) {
 	available := meta.FindStatusCondition(cluster.Status.Conditions, clusterv1.ManagedClusterConditionAvailable)
 	switch {
 	case available == nil:
@@ -81,7 +82,7 @@ func absence(cluster *clusterv1.ManagedCluster) (absent bool, until time.Time) {
 		return true, time.Time{}
 	}
 	return slices.ContainsFunc(cluster.Spec.Taints, func(t clusterv1.Taint) bool { return t.Key == clusterv1.ManagedClusterTaintUnreachable }),
-		available.LastTransitionTime.Add(returnTime)
+		clock.Adjusted(available.LastTransitionTime.Time).Add(returnTime)
 }
 
 // removeUnselected plans the deletion of the works whose cluster is no longer selected, or holds

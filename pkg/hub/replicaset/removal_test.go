@@ -14,6 +14,7 @@ import (
 	clusterv1beta1 "github.com/workwire/workwire/pkg/apis/cluster/v1beta1"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
+	"github.com/workwire/workwire/pkg/walltime"
 )
 
 // managed returns an accepted cluster with the label env=prod that has been available, or not, for
@@ -170,6 +171,22 @@ func clustersOf(works []*workv1.ManifestWork) (names []string) {
 		names = append(names, work.Namespace)
 	}
 	return names
+}
+
+// A step of the clock does not end the time in which a cluster that is back may still be unselected.
+func TestAbsenceOverClockStep(t *testing.T) {
+	now, elapsed := start, time.Duration(0)
+	clock := walltime.From(func() (time.Time, time.Duration) { return now, elapsed })
+	cluster := &clusterv1.ManagedCluster{Status: clusterv1.ManagedClusterStatus{Conditions: []metav1.Condition{{
+		Type: clusterv1.ManagedClusterConditionAvailable, Status: metav1.ConditionTrue, LastTransitionTime: metav1.NewTime(start),
+	}}}}
+	now, elapsed = now.Add(time.Hour+time.Second), time.Second
+	if gone, until := absence(cluster, clock); gone || until.Sub(now) != returnTime-time.Second {
+		t.Errorf("absent %v, for %v", gone, until.Sub(now))
+	}
+	if _, until := absence(cluster, nil); until.After(now) {
+		t.Errorf("without a clock until %v", until)
+	}
 }
 
 // An edit counts for a while from when it was seen; what a new hub finds counts from its creation.

@@ -20,6 +20,7 @@ import (
 	"github.com/workwire/workwire/pkg/hub/controller"
 	"github.com/workwire/workwire/pkg/hub/works"
 	"github.com/workwire/workwire/pkg/required"
+	"github.com/workwire/workwire/pkg/walltime"
 )
 
 // DefaultWorkers is the default of Config.Workers.
@@ -60,7 +61,8 @@ type Controller struct {
 	placements *controller.Cache[*clusterv1beta1.Placement]
 	decisions  *controller.Cache[*clusterv1beta1.PlacementDecision]
 	clusters   *controller.Cache[*clusterv1.ManagedCluster]
-	writers    chan struct{} // limits the works that are written at a time
+	clock      *walltime.Clock // of the times that are stored
+	writers    chan struct{}   // limits the works that are written at a time
 
 	mu     sync.Mutex
 	states map[types.NamespacedName]*state // guarded by mu; only the reconcile of a set uses its state
@@ -73,7 +75,7 @@ func New(cfg Config) (*Controller, error) {
 		return nil, fmt.Errorf("replicaset: %w", err)
 	}
 	c := &Controller{
-		cfg: cfg, metrics: newMetrics(), writers: make(chan struct{}, cfg.Workers), states: make(map[types.NamespacedName]*state),
+		cfg: cfg, clock: walltime.New(), metrics: newMetrics(), writers: make(chan struct{}, cfg.Workers), states: make(map[types.NamespacedName]*state),
 		sets: cfg.Informers.ManifestWorkReplicaSets(), placements: cfg.Informers.Placements(),
 		decisions: cfg.Informers.PlacementDecisions(), clusters: cfg.Informers.ManagedClusters(),
 	}

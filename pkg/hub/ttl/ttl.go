@@ -83,7 +83,8 @@ func New(cfg Config) (*Controller, error) {
 
 // Due returns when a work must be deleted. It returns false if the work is nil, has no
 // ttlSecondsAfterFinished, is not complete, is being deleted, or belongs to a replica set, which
-// would create it again. A negative time to live counts as 0.
+// would create it again. A negative time to live counts as 0. The time to live does not begin before
+// the creation of the work, as it would by the clock of a cluster that was never set.
 func Due(work *workv1.ManifestWork) (time.Time, bool) {
 	if work == nil || work.Spec.DeleteOption == nil || work.Spec.DeleteOption.TTLSecondsAfterFinished == nil || work.DeletionTimestamp != nil {
 		return time.Time{}, false
@@ -96,7 +97,11 @@ func Due(work *workv1.ManifestWork) (time.Time, bool) {
 	if complete == nil || complete.Status != metav1.ConditionTrue || complete.ObservedGeneration != 0 && complete.ObservedGeneration < work.Generation {
 		return time.Time{}, false
 	}
-	return complete.LastTransitionTime.Add(time.Duration(max(*work.Spec.DeleteOption.TTLSecondsAfterFinished, 0)) * time.Second), true
+	from := complete.LastTransitionTime.Time
+	if created := work.CreationTimestamp.Time; from.Before(created) {
+		from = created
+	}
+	return from.Add(time.Duration(max(*work.Spec.DeleteOption.TTLSecondsAfterFinished, 0)) * time.Second), true
 }
 
 // reconcile deletes the work if it is due.

@@ -55,17 +55,18 @@ func TestDue(t *testing.T) {
 		work *workv1.ManifestWork
 		due  int64 // 0: never
 	}{
-		"later":                    {finished(at, 30), 1030},
-		"at once":                  {finished(at, 0), 1000},
-		"below zero":               {finished(at, -5), 1000},
-		"without a time to live":   {finished(at, 1, func(w *workv1.ManifestWork) { w.Spec.DeleteOption.TTLSecondsAfterFinished = nil }), 0},
-		"without an option":        {finished(at, 1, func(w *workv1.ManifestWork) { w.Spec.DeleteOption = nil }), 0},
-		"not complete":             {finished(at, 1, condition(func(c *metav1.Condition) { c.Status = metav1.ConditionFalse })), 0},
-		"unknown":                  {finished(at, 1, condition(func(c *metav1.Condition) { c.Status = metav1.ConditionUnknown })), 0},
-		"no rule for it":           {finished(at, 1, condition(func(c *metav1.Condition) { c.Type = workv1.WorkApplied })), 0},
-		"complete before a change": {finished(at, 1, condition(func(c *metav1.Condition) { c.ObservedGeneration = 1 })), 0},
-		"being deleted":            {finished(at, 1, func(w *workv1.ManifestWork) { w.DeletionTimestamp = &metav1.Time{Time: at} }), 0},
-		"of a replica set":         {finished(at, 1, func(w *workv1.ManifestWork) { w.Labels = map[string]string{workv1.ReplicaSetLabelKey: "ns.set"} }), 0},
+		"later":                       {finished(at, 30), 1030},
+		"at once":                     {finished(at, 0), 1000},
+		"below zero":                  {finished(at, -5), 1000},
+		"by a clock that was not set": {finished(time.Unix(10, 0), 30, func(w *workv1.ManifestWork) { w.CreationTimestamp = metav1.NewTime(at) }), 1030},
+		"without a time to live":      {finished(at, 1, func(w *workv1.ManifestWork) { w.Spec.DeleteOption.TTLSecondsAfterFinished = nil }), 0},
+		"without an option":           {finished(at, 1, func(w *workv1.ManifestWork) { w.Spec.DeleteOption = nil }), 0},
+		"not complete":                {finished(at, 1, condition(func(c *metav1.Condition) { c.Status = metav1.ConditionFalse })), 0},
+		"unknown":                     {finished(at, 1, condition(func(c *metav1.Condition) { c.Status = metav1.ConditionUnknown })), 0},
+		"no rule for it":              {finished(at, 1, condition(func(c *metav1.Condition) { c.Type = workv1.WorkApplied })), 0},
+		"complete before a change":    {finished(at, 1, condition(func(c *metav1.Condition) { c.ObservedGeneration = 1 })), 0},
+		"being deleted":               {finished(at, 1, func(w *workv1.ManifestWork) { w.DeletionTimestamp = &metav1.Time{Time: at} }), 0},
+		"of a replica set":            {finished(at, 1, func(w *workv1.ManifestWork) { w.Labels = map[string]string{workv1.ReplicaSetLabelKey: "ns.set"} }), 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			due, ok := ttl.Due(c.work)
@@ -118,7 +119,7 @@ func TestFinishedWorksAreDeleted(t *testing.T) {
 	}
 	create("open", 0, 0)
 	create("at-once", 0, time.Second)
-	create("past", 30, time.Minute)
+	create("past", 2, time.Minute)
 	create("soon", 3, 2*time.Second)
 	create("later", 3600, time.Minute)
 	for _, name := range []string{"at-once", "past", "soon"} {
