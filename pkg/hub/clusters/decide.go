@@ -113,7 +113,8 @@ func decide(name wire.ClusterName, v view, p policy, now time.Time) step {
 	}
 	s := step{held: decideHeld(v.stored, v.held, now)}
 	conditions := conditionsFor(v, p, now)
-	for _, c := range []*metav1.Condition{s.held.condition, divergenceCondition(v)} {
+	divergence, divergenceDue := divergenceCondition(v, now)
+	for _, c := range []*metav1.Condition{s.held.condition, divergence} {
 		if c != nil {
 			c.LastTransitionTime = metav1.NewTime(now.Truncate(time.Second))
 			meta.SetStatusCondition(&conditions, *c)
@@ -130,8 +131,10 @@ func decide(name wire.ClusterName, v view, p policy, now time.Time) step {
 	if ok && available.Status != metav1.ConditionTrue {
 		s.requeueAfter = max(0, at.Sub(now))
 	}
-	if after := s.held.requeueAfter; after > 0 && (s.requeueAfter == 0 || after < s.requeueAfter) {
-		s.requeueAfter = after
+	for _, after := range []time.Duration{s.held.requeueAfter, divergenceDue} {
+		if after > 0 && (s.requeueAfter == 0 || after < s.requeueAfter) {
+			s.requeueAfter = after
+		}
 	}
 	s.annotations = annotationsFor(v.presence)
 	s.spec = !apiequality.Semantic.DeepEqual(s.taints, v.stored.Spec.Taints) || outdated(v.stored, v.presence) ||

@@ -49,22 +49,28 @@ func (x *clusterIndex) divergenceChanged(name wire.ClusterName, d divergence) {
 	}
 }
 
-// divergenceCondition returns the condition WorksInSync; nil: what is stored stays. A cluster whose
-// works have never differed has none.
-func divergenceCondition(v view) *metav1.Condition {
+// divergenceMemory is how long a divergence that a hub before this process has found stays in the
+// ManagedCluster, while the agent is connected and this one finds none.
+const divergenceMemory = 5 * time.Minute
+
+// divergenceCondition returns the condition WorksInSync; nil: what is stored stays, for requeueAfter
+// if that is not 0. A cluster whose works have never differed has none.
+func divergenceCondition(v view, now time.Time) (_ *metav1.Condition, requeueAfter time.Duration) {
 	c := metav1.Condition{Type: clusterv1.ManagedClusterConditionWorksInSync, Status: metav1.ConditionTrue, Reason: ReasonInSync,
 		Message: "The agent holds the works of this hub"}
-	switch {
-	case !v.divergence.reported:
-		return nil
+	switch heard := v.held.heard; {
+	case !v.divergence.reported && (heard.IsZero() || !meta.IsStatusConditionFalse(v.stored.Status.Conditions, c.Type)):
+		return nil, 0
+	case !v.divergence.reported && now.Before(heard.Add(divergenceMemory)):
+		return nil, heard.Add(divergenceMemory).Sub(now)
 	case !v.divergence.since.IsZero():
 		c.Status, c.Reason = metav1.ConditionFalse, ReasonDiverged
 		c.Message = fmt.Sprintf("Since %s, works or statuses of the agent differ from those of this hub, which exchanges them again with each "+
 			"digest of the agent; the logs of both name them", v.divergence.since.UTC().Format(time.RFC3339))
 	case !meta.IsStatusConditionFalse(v.stored.Status.Conditions, c.Type):
-		return nil
+		return nil, 0
 	}
-	return &c
+	return &c, 0
 }
 
 // divergenceEvents returns the events about a change of the condition WorksInSync.

@@ -121,7 +121,7 @@ func TestHeldWorks(t *testing.T) {
 	f.lists(cluster, "d")
 	f.reports(cluster, workv1.WorkDeletionHeld, "d")
 	f.reports(cluster, workv1.WorkDeleted, "b", "c")
-	c = w.await(cluster, "the new one is held", func(c *clusterv1.ManagedCluster) bool {
+	w.await(cluster, "the new one is held", func(c *clusterv1.ManagedCluster) bool {
 		return worksHeld(metav1.ConditionTrue, workv1.ReasonSourceIdentityChanged)(c) && c.Annotations[clusterv1.DeletingHeldWorksAnnotationKey] == ""
 	})
 	if got := deleted(); !slices.Equal(got, want[1:]) {

@@ -205,16 +205,21 @@ func TestDivergence(t *testing.T) {
 		name             string
 		is               divergence
 		condition, event string
+		heard            time.Time
+		due              time.Duration
 	}{
-		{"nothing is known", divergence{}, "", ""},
-		{"agrees", agrees, "", ""},
-		{"differs", differs, "False Diverged", "Warning WorksDiverged"},
-		{"still differs", differs, "False Diverged", ""},
-		{"after a restart", divergence{}, "", ""},
-		{"agrees again", agrees, "True InSync", "Normal WorksInSync"},
-		{"still agrees", agrees, "", ""},
+		{name: "nothing is known", heard: start},
+		{name: "agrees", is: agrees, heard: start},
+		{name: "differs", is: differs, condition: "False Diverged", event: "Warning WorksDiverged", heard: start},
+		{name: "still differs", is: differs, condition: "False Diverged", heard: start},
+		{name: "after a restart, the agent is away"},
+		{name: "after a restart", heard: start, due: divergenceMemory},
+		{name: "agrees again", is: agrees, condition: "True InSync", event: "Normal WorksInSync", heard: start},
+		{name: "still agrees", is: agrees, heard: start},
+		{name: "differs again", is: differs, condition: "False Diverged", event: "Warning WorksDiverged", heard: start},
+		{name: "long after a restart", condition: "True InSync", event: "Normal WorksInSync", heard: start.Add(-divergenceMemory)},
 	} {
-		c := divergenceCondition(view{stored: cluster, divergence: step.is})
+		c, due := divergenceCondition(view{stored: cluster, divergence: step.is, held: heldView{heard: step.heard}}, start)
 		var got, events string
 		before := cluster.Status.Conditions
 		if c != nil {
@@ -225,8 +230,8 @@ func TestDivergence(t *testing.T) {
 		for _, e := range divergenceEvents(before, cluster.Status.Conditions) {
 			events += e.kind + " " + e.reason
 		}
-		if got != step.condition || events != step.event {
-			t.Errorf("%s: condition %q and event %q, want %q and %q", step.name, got, events, step.condition, step.event)
+		if got != step.condition || events != step.event || due != step.due {
+			t.Errorf("%s: condition %q, event %q and due in %s, want %q, %q and %s", step.name, got, events, due, step.condition, step.event, step.due)
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 
@@ -122,7 +123,8 @@ func (x *clusterIndex) messageReceived(name wire.ClusterName, p *wire.Presence, 
 	e.touched = now
 	if x.online && e.heard.IsZero() {
 		e.heard = now
-		if e.held != nil {
+		stored := x.stored(name)
+		if e.held != nil || stored != nil && meta.IsStatusConditionFalse(stored.Status.Conditions, clusterv1.ManagedClusterConditionWorksInSync) {
 			x.enqueue(name, e)
 		}
 	}
