@@ -31,9 +31,11 @@ type model struct {
 	// uids has the UIDs of works and objects, as "work/NAME" and "object/NAME", that must not
 	// change.
 	uids map[string]types.UID
-	// strays are works that a restored hub does not know any more: they are gone, or the agent holds
-	// their deletion. Unless keepStrays, the test releases these.
-	strays     map[string]content
+	// meddled counts how often somebody else changed objects of a work since it was last written.
+	meddled map[string]int
+	// mayHold: the agent may hold the deletions of works that their source does not know, after old
+	// data was restored. Unless keepStrays, the test releases them.
+	mayHold    bool
 	keepStrays bool
 }
 
@@ -44,7 +46,7 @@ type content struct {
 }
 
 func newModel() *model {
-	return &model{want: map[string]content{}, uids: map[string]types.UID{}, strays: map[string]content{}}
+	return &model{want: map[string]content{}, uids: map[string]types.UID{}, meddled: map[string]int{}}
 }
 
 // spec returns the spec of a work with ConfigMaps named WORK-OBJECT, and what it is to hold.
@@ -83,6 +85,7 @@ func (w *world) put(name, value string, objects ...string) {
 		})
 	}
 	kit.NoError(w, err)
+	delete(w.meddled, name)
 	for _, gone := range w.want[name].objects {
 		if !slices.Contains(want.objects, gone) {
 			delete(w.uids, "object/"+gone)
@@ -175,9 +178,7 @@ func (w *world) compare() error {
 	present := maps.Clone(applied)
 	for _, name := range held {
 		delete(present, name)
-		for _, object := range w.strays[name].objects {
-			delete(objects, object)
-		}
+		maps.DeleteFunc(objects, func(object string, _ *corev1.ConfigMap) bool { return strings.HasPrefix(object, name+"-") })
 	}
 	if err := w.differences(works.Items, objects, present); err != nil {
 		return err
@@ -185,9 +186,7 @@ func (w *world) compare() error {
 	if len(held) > 0 && !w.keepStrays {
 		return errors.Join(fmt.Errorf("deletions of %v were held", held), w.releaseStrays(applied, held))
 	}
-	if len(held) == 0 {
-		clear(w.strays)
-	}
+	w.mayHold = len(held) > 0
 	w.uids = seen
 	return nil
 }

@@ -29,7 +29,7 @@ func (w *world) snapshotHub() backup {
 }
 
 // restoreHub restores the hub's API while hub and agent run. From now on the model is that of the
-// backup. Works that were created since are strays.
+// backup.
 func (w *world) restoreHub(b backup, bumpRevision uint64) {
 	w.Helper()
 	kit.NoError(w, hubPlane.Halt())
@@ -42,18 +42,16 @@ func (w *world) restoreHub(b backup, bumpRevision uint64) {
 			uids[key] = uid
 		}
 	}
-	for name, c := range w.want {
-		if _, ok := b.want[name]; !ok {
-			w.strays[name] = c
-		}
-	}
-	w.want, w.uids = maps.Clone(b.want), uids
+	w.want, w.uids, w.mayHold = maps.Clone(b.want), uids, true
 }
 
-// heldStrays returns the strays whose deletion the agent holds.
+// heldStrays returns the works that must not be there and whose deletion the agent holds.
 func (w *world) heldStrays(applied map[string]*workv1.AppliedManifestWork) (held []string) {
-	for name := range w.strays {
-		if record := applied[name]; record != nil && record.Annotations["workwire.dev/deletion-held"] != "" {
+	if !w.mayHold {
+		return nil
+	}
+	for name, record := range applied {
+		if _, ok := w.want[name]; !ok && record.Annotations["workwire.dev/deletion-held"] != "" {
 			held = append(held, name)
 		}
 	}

@@ -42,9 +42,11 @@ type world struct {
 	configMaps   corev1client.ConfigMapInterface
 
 	dir                          string
+	brokerDisk, agentDisk        *kit.Disk // with their files; nil where mounting is not allowed, and for an agent without files
 	broker                       *brokerkit.Broker
 	hub, agent                   *process.Process // nil while stopped
 	hubArgs, agentArgs           []string
+	stateDir                     string               // of the agent, "" for one without
 	hubLink, agentLink           *transporttest.Proxy // between the programs and the broker
 	hubLoss, agentLoss           *lossy               // between the links and the broker
 	hubTransport, agentTransport string               // files
@@ -64,6 +66,9 @@ func newWorld(t *testing.T, seed uint64, change func(*world)) *world {
 	w.appliedWorks = workclient.NewForConfigOrDie(spokePlane.REST()).WorkV1().AppliedManifestWorks()
 	w.configMaps = kubernetes.NewForConfigOrDie(spokePlane.REST()).CoreV1().ConfigMaps(w.target)
 	var err error
+	if w.brokerDisk, err = kit.MountDisk(t, diskSize); err == nil {
+		kit.NoError(t, os.Symlink(w.brokerDisk.Dir, filepath.Join(w.dir, "broker")))
+	}
 	w.broker, err = brokerkit.Start(t.Context(), brokerkit.Config{
 		Dir: w.dir, Program: filepath.Join(programs, "work-broker"), Source: source, Clusters: []wire.ClusterName{wire.ClusterName(w.cluster)},
 	})
@@ -75,6 +80,19 @@ func newWorld(t *testing.T, seed uint64, change func(*world)) *world {
 	w.startHub()
 	w.startAgent()
 	return w
+}
+
+// diskSize is room for the files of a broker, or of an agent.
+const diskSize = 8 << 20
+
+// keepState has the agent keep its state on a disk, or in a directory where mounting is not allowed.
+func (w *world) keepState() {
+	w.Helper()
+	w.stateDir = w.TempDir()
+	if disk, err := kit.MountDisk(w, diskSize); err == nil {
+		w.agentDisk, w.stateDir = disk, disk.Dir
+	}
+	w.agentArgs = append(w.agentArgs, "--state-dir="+w.stateDir)
 }
 
 // settings are the rest of a transport configuration. The keepAlive is the shortest that brokers

@@ -19,12 +19,23 @@ type Disk struct {
 // where that is not allowed.
 func NewDisk(t testing.TB, bytes int) *Disk {
 	t.Helper()
+	d, err := MountDisk(t, bytes)
+	if err != nil {
+		t.Skip(err)
+	}
+	return d
+}
+
+// MountDisk is [NewDisk] for tests that can do without. It returns an error where mounting is not
+// allowed.
+func MountDisk(t testing.TB, bytes int) (*Disk, error) {
+	t.Helper()
 	d := &Disk{Dir: t.TempDir(), t: t}
 	if err := syscall.Mount("tmpfs", d.Dir, "tmpfs", 0, fmt.Sprintf("size=%d", bytes)); err != nil {
-		t.Skipf("mounting a tmpfs for a disk that can be filled needs root: %v", err)
+		return nil, fmt.Errorf("mounting a tmpfs for a disk that can be filled needs root: %w", err)
 	}
 	t.Cleanup(func() { NoError(t, syscall.Unmount(d.Dir, syscall.MNT_DETACH)) })
-	return d
+	return d, nil
 }
 
 // Fill writes a file until the disk is full. free removes it.

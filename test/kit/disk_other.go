@@ -2,7 +2,10 @@
 
 package kit
 
-import "testing"
+import (
+	"errors"
+	"testing"
+)
 
 // Disk is a file system of its own that a test can fill.
 type Disk struct{ Dir string }
@@ -12,6 +15,11 @@ func NewDisk(t testing.TB, _ int) *Disk {
 	t.Helper()
 	t.Skip("a disk that can be filled needs Linux")
 	return nil
+}
+
+// MountDisk returns an error.
+func MountDisk(testing.TB, int) (*Disk, error) {
+	return nil, errors.New("a disk that can be filled needs Linux")
 }
 
 // Fill does nothing.
