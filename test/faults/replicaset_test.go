@@ -28,7 +28,9 @@ type setWorld struct {
 
 func newSetWorld(t *testing.T, hubArgs ...string) *setWorld {
 	t.Helper()
-	w := &setWorld{world: newWorld(t, 1, func(w *world) { w.hubArgs = append(hubArgs, "--auto-register", "--auto-accept") })}
+	w := &setWorld{world: newWorld(t, 1, func(w *world) {
+		w.hubArgs = append([]string{"--auto-register", "--auto-accept"}, hubArgs...)
+	})}
 	w.client, w.namespace = workclient.NewForConfigOrDie(hubPlane.REST()), hubPlane.Namespace(t, "sets")
 	t.Cleanup(func() {
 		_ = w.client.ClusterV1().ManagedClusters().Delete(context.WithoutCancel(t.Context()), w.cluster, deleted)
