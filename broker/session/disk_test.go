@@ -112,3 +112,32 @@ func TestDurableWithoutChange(t *testing.T) {
 	default:
 	}
 }
+
+// TestExpiredOnDisk: what expires while the broker is stopped is gone from the disk after its start.
+func TestExpiredOnDisk(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "db")
+	router, st, commit := open(t, path)
+	l, _ := router.Connect(session.Connect{ID: "c", Expiry: 1000})
+	subscribe(t, l, "t")
+	l.Disconnect(session.Disconnect{})
+	p, _ := router.Connect(session.Connect{ID: "p"})
+	publish(t, p, "t", "expired", func(m *session.Message) { m.Expires = 1 })
+	publish(t, p, "t", "stays", func(m *session.Message) { m.Expires = 1 << 40 })
+	commit()
+	kit.NoError(t, st.Close())
+
+	router, st, commit = open(t, path)
+	defer func() { _ = st.Close() }()
+	if got := router.Stats().Queued; got != 2 {
+		t.Errorf("%d messages loaded, want 2", got)
+	}
+	router.Tick()
+	commit()
+	count := 0
+	kit.NoError(t, st.Each(store.Messages, func(string, []byte) error { count++; return nil }))
+	if got := router.Stats().Queued; got != 1 || count != 1 {
+		t.Errorf("%d messages are queued and %d on disk, want 1", got, count)
+	}
+	l, _ = router.Connect(session.Connect{ID: "c", Expiry: 1000})
+	check(t, "after the start", drain(t, l), "stays")
+}

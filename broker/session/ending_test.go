@@ -43,6 +43,36 @@ func TestMessageExpiry(t *testing.T) {
 	}
 }
 
+// TestExpiredMessagesMakeRoom: expired messages leave the queue of an absent client, which they
+// would fill otherwise. What a client has received and not acknowledged stays.
+func TestExpiredMessagesMakeRoom(t *testing.T) {
+	b := newBench(t, nil)
+	absent := b.conn("absent", 1000)
+	subscribe(t, absent, "t")
+	absent.Disconnect(session.Disconnect{})
+	p := b.conn("p", 0)
+	publish(t, p, "t", "first", nil)
+	for i := range 50 {
+		publish(t, p, "t", "short", func(m *session.Message) { m.Expires = b.now.Unix() + 5 })
+		publish(t, p, "t", "other", func(m *session.Message) { m.Expires = b.now.Unix() + 3 + int64(i%3) })
+		drain(t, p)
+		b.advance(time.Second)
+	}
+	if got := b.Stats(); got.Queued > 15 {
+		t.Errorf("%d messages are queued", got.Queued)
+	}
+	publish(t, p, "t", "last", nil)
+	b.advance(10 * time.Second)
+	present := b.conn("absent", 1000)
+	check(t, "the client is back", drain(t, present), "first last")
+	publish(t, p, "t", "received", func(m *session.Message) { m.Expires = b.now.Unix() + 5 })
+	check(t, "before it expires", drain(t, present), "received")
+	b.advance(10 * time.Second)
+	if got := b.Stats().Queued; got != 3 {
+		t.Error("a message that the client has received was dropped before it was acknowledged")
+	}
+}
+
 func TestWills(t *testing.T) {
 	will := func(delay uint32) *session.Will {
 		return &session.Will{Delay: delay, Message: session.Message{Topic: "w", Payload: []byte("will"), QoS: 1}}

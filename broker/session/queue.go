@@ -1,6 +1,7 @@
 package session
 
 import (
+	"container/heap"
 	"container/list"
 	"time"
 )
@@ -41,6 +42,8 @@ type entry struct {
 	packetID uint16 // 0: not sent yet
 	sentOn   *Conn  // the connection it was last sent on
 	stored   bool   // the entry is in the store
+
+	expiring int // index in Router.expiring plus one; 0: not there
 }
 
 // shared is a message in one or more queues. Its body is removed from memory when it is on disk and
@@ -130,7 +133,11 @@ func (r *Router) push(s *session, msg *shared, e *entry) *list.Element {
 	s.bytes += msg.bytes
 	r.stats.Queued++
 	r.stats.QueuedBytes += msg.bytes
-	return s.queue.PushBack(e)
+	el := s.queue.PushBack(e)
+	if msg.expires > 0 {
+		heap.Push(&r.expiring, expiringEntry{s, el})
+	}
+	return el
 }
 
 // remove removes an entry from the queue of s.
@@ -140,6 +147,9 @@ func (r *Router) remove(s *session, el *list.Element) {
 		s.next = el.Next()
 	}
 	s.queue.Remove(el)
+	if e.expiring > 0 {
+		heap.Remove(&r.expiring, e.expiring-1)
+	}
 	if e.packetID != 0 {
 		delete(s.byPacketID, e.packetID)
 	}

@@ -87,6 +87,7 @@ type Router struct {
 	cachedBytes int64              // size of the message bodies in memory
 	totalBytes  int64              // see Config.MaxTotalBytes
 	barriers    []barrier          // waiters for a batch, by ascending batch
+	expiring    expiringEntries    // entries whose messages expire
 	stopping    bool
 	stats       Stats
 }
@@ -138,12 +139,13 @@ func (r *Router) Committed(batch uint64) {
 	r.uncommitted = slices.Clone(r.uncommitted[n:])
 }
 
-// Tick ends expired sessions and publishes delayed wills that are due. Call it about once a second:
+// Tick ends expired sessions, drops expired messages, and publishes delayed wills that are due. Call it about once a second:
 // it visits every session.
 func (r *Router) Tick() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := r.cfg.Now()
+	r.dropExpired(now)
 	for _, s := range r.sessions {
 		if s.conn != nil {
 			continue

@@ -38,6 +38,7 @@ type options struct {
 	workers         int
 	syncInterval    time.Duration
 	evictionGrace   time.Duration
+	digestInterval  time.Duration
 	maxWatch        int
 	maxRawLength    int
 	features        features
@@ -52,17 +53,18 @@ type options struct {
 
 func newOptions() *options {
 	return &options{
-		transport:     "mqtt",
-		codecs:        []string{"manifestbundle"},
-		workers:       agent.DefaultWorkers,
-		syncInterval:  agent.DefaultSyncInterval,
-		evictionGrace: agent.DefaultEvictionGrace,
-		maxWatch:      agent.DefaultMaxFeedbackWatch,
-		maxRawLength:  agent.DefaultMaxJSONRawLength,
-		features:      newFeatures(),
-		leader:        leader.NewOptions(""),
-		serve:         serve.Options{Address: "127.0.0.1:8081"},
-		logging:       logging.NewOptions(),
+		transport:      "mqtt",
+		codecs:         []string{"manifestbundle"},
+		workers:        agent.DefaultWorkers,
+		syncInterval:   agent.DefaultSyncInterval,
+		evictionGrace:  agent.DefaultEvictionGrace,
+		digestInterval: agent.DefaultDigestInterval,
+		maxWatch:       agent.DefaultMaxFeedbackWatch,
+		maxRawLength:   agent.DefaultMaxJSONRawLength,
+		features:       newFeatures(),
+		leader:         leader.NewOptions(""),
+		serve:          serve.Options{Address: "127.0.0.1:8081"},
+		logging:        logging.NewOptions(),
 	}
 }
 
@@ -78,6 +80,8 @@ func (o *options) sections() []command.Section {
 			fs.StringVar(&o.transport, "transport", o.transport, "transport to the sources; only mqtt is supported")
 			fs.StringVar(&o.transportConfig, "transport-config", o.transportConfig, "YAML file with the broker's address, credentials and topics; required")
 			fs.StringVar(&o.clientID, "client-id", o.clientID, "MQTT client id, unique at the broker; default: <cluster name>-agent")
+			fs.DurationVar(&o.digestInterval, "digest-interval", o.digestInterval,
+				"time between the digests of all works that sources compare with their own, to find lost messages; at least 1s, 0 for never")
 			fs.StringSliceVar(&o.codecs, "cloudevents-client-codecs", o.codecs, "event format; only manifestbundle is supported")
 		}},
 		{Title: "Works", Bind: func(fs *pflag.FlagSet) {
@@ -122,6 +126,9 @@ func (o *options) validate() []error {
 	}
 	if o.evictionGrace <= 0 {
 		errs = append(errs, fmt.Errorf("--appliedmanifestwork-eviction-grace-period must be more than 0, got %v; 876000h switches eviction off", o.evictionGrace))
+	}
+	if o.digestInterval != 0 && o.digestInterval < time.Second {
+		errs = append(errs, fmt.Errorf("--digest-interval must be at least 1s, or 0 for never, got %v", o.digestInterval))
 	}
 	if o.maxWatch < 0 {
 		errs = append(errs, fmt.Errorf("--max-feedback-watch must not be negative, got %d; 0 means none", o.maxWatch))
@@ -204,6 +211,7 @@ func (o *options) run(ctx context.Context) error {
 				Cluster: wire.ClusterName(o.cluster), ClientID: o.clientID, AgentID: o.agentID,
 				BrokerHost: o.broker.BrokerHost, Topics: o.broker.Topics, Transport: transport, Kube: kubeConfig,
 				StateDir: o.stateDir, Term: term, Workers: o.workers, SyncInterval: o.syncInterval, EvictionGrace: o.evictionGrace,
+				DigestInterval:   cmp.Or(o.digestInterval, -1),
 				MaxFeedbackWatch: cmp.Or(o.maxWatch, -1), RawFeedback: o.features.Enabled(rawFeedback), MaxJSONRawLength: o.maxRawLength,
 				ExecutorCaches: o.features.Enabled(executorCaches), Registerer: registry, Logger: logger,
 				Idle: debug.FreeOSMemory,

@@ -138,7 +138,7 @@ func (a *Agent) newSession(topics wire.AgentTopics) (err error) {
 	}
 	a.session, err = session.New(session.Config{
 		Cluster: config.Cluster, ClientID: config.ClientID, Topics: topics, Transport: config.Transport,
-		Inbox: a.inbox, Outbox: a.outbox, RetryInterval: config.SyncInterval,
+		Inbox: a.inbox, Outbox: a.outbox, RetryInterval: config.SyncInterval, DigestInterval: config.DigestInterval,
 		Superseded:     func(key inbox.Key) { a.reconciler.Superseded(key) },
 		SourceAnswered: func() { a.reconciler.SourceAnswered() },
 		Registerer:     config.Registerer, Logger: config.Logger,

@@ -23,6 +23,7 @@ const (
 	DefaultEvictionGrace    = time.Hour
 	DefaultMaxFeedbackWatch = 50
 	DefaultMaxJSONRawLength = 1024
+	DefaultDigestInterval   = time.Minute
 )
 
 // Config configures [New].
@@ -52,6 +53,9 @@ type Config struct {
 	Workers int
 	// SyncInterval is the time between reads of objects that are not watched. Default 10 s.
 	SyncInterval time.Duration
+	// DigestInterval is the time between the digests that each source compares with its works.
+	// Negative: never; default 1 m.
+	DigestInterval time.Duration
 	// MaxFeedbackWatch is the maximum number of objects with a watch of their own: ReadOnly objects
 	// with feedbackScrapeType Watch. Others are polled. Negative: none; default 50.
 	MaxFeedbackWatch int
@@ -87,6 +91,7 @@ func (c *Config) complete() error {
 	c.Workers = cmp.Or(c.Workers, DefaultWorkers)
 	c.SyncInterval = cmp.Or(c.SyncInterval, DefaultSyncInterval)
 	c.EvictionGrace = cmp.Or(c.EvictionGrace, DefaultEvictionGrace)
+	c.DigestInterval = max(cmp.Or(c.DigestInterval, DefaultDigestInterval), 0)
 	c.MaxFeedbackWatch = max(cmp.Or(c.MaxFeedbackWatch, DefaultMaxFeedbackWatch), 0)
 	c.MaxJSONRawLength = cmp.Or(c.MaxJSONRawLength, DefaultMaxJSONRawLength)
 	c.Logger = cmp.Or(c.Logger, slog.Default())

@@ -57,6 +57,8 @@ func Decode(e cloudevents.Event) (Message, error) {
 	switch {
 	case t == (EventType{Data: Agents, Subresource: SubresourceStatus, Action: Update}):
 		m, err = decodePresence(e)
+	case t == (EventType{Data: Digests, Subresource: SubresourceStatus, Action: Update}):
+		m, err = decodeDigest(e)
 	case t.Data != ManifestBundles:
 		err = fmt.Errorf("data type %s: %w", t.Data, ErrUnknownDataType)
 	case t.Action == ResyncRequest && t.Subresource == SubresourceSpec:
@@ -191,9 +193,14 @@ func decodeSpecResync(e cloudevents.Event) (Message, error) {
 		Cluster:  ClusterName(x.text(extClusterName)),
 		Source:   SourceID(x.text(extOriginalSource)),
 		Versions: data.ResourceVersions,
+		Partial:  data.Partial,
+		Expires:  x.expiry(),
 	}
 	if r.Cluster == "" {
 		return nil, errors.New("clustername is required")
+	}
+	if r.Partial && len(r.Versions) == 0 {
+		return nil, errors.New("a partial list is empty")
 	}
 	return r, nil
 }
@@ -201,6 +208,9 @@ func decodeSpecResync(e cloudevents.Event) (Message, error) {
 func decodeStatusResync(e cloudevents.Event) (Message, error) {
 	var data statusResyncData
 	if err := decodeData(e, &data, "list of status hashes"); err != nil {
+		return nil, err
+	}
+	if err := data.Buckets.validate(); err != nil {
 		return nil, err
 	}
 	x := extensions(e.Extensions())
@@ -212,6 +222,7 @@ func decodeStatusResync(e cloudevents.Event) (Message, error) {
 		Source:         SourceID(e.Source()),
 		Cluster:        ClusterName(x.text(extClusterName)),
 		Hashes:         data.StatusHashes,
+		Buckets:        data.Buckets,
 		SourceIdentity: identity,
 		Reply:          data.Reply,
 	}, nil
@@ -231,6 +242,21 @@ func decodePresence(e cloudevents.Event) (Message, error) {
 		return nil, errors.New("clustername and session are required")
 	}
 	return p, nil
+}
+
+func decodeDigest(e cloudevents.Event) (Message, error) {
+	var data digestData
+	if err := decodeData(e, &data, "digest"); err != nil {
+		return nil, err
+	}
+	x := extensions(e.Extensions())
+	d := &Digest{Agent: e.Source(), Cluster: ClusterName(x.text(extClusterName)), Source: SourceID(x.text(extOriginalSource)), Expires: x.expiry()}
+	if d.Cluster == "" || d.Source == "" {
+		return nil, errors.New("clustername and originalsource are required")
+	}
+	var err error
+	d.Buckets, err = data.buckets()
+	return d, err
 }
 
 // decodeData decodes the data of e, which should be a what.
@@ -283,6 +309,15 @@ func (x extensions) metadata(meta *metav1.ObjectMeta) (bool, error) {
 		return false, fmt.Errorf("extension metadata: %w", err)
 	}
 	return true, nil
+}
+
+// expiry returns the time of the extension expirytime, zero if it is not set or no time.
+func (x extensions) expiry() time.Time {
+	at, err := types.ToTime(x[extExpiryTime])
+	if err != nil {
+		return time.Time{}
+	}
+	return at
 }
 
 func (x extensions) generation() (Generation, error) {

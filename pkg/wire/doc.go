@@ -1,8 +1,9 @@
 // Package wire implements the protocol between sources and agents: ManifestWork specs, statuses,
-// resync requests and presence as CloudEvents. It does no I/O, reads no clock and starts no
+// resync requests, presence and digests as CloudEvents. It does no I/O, reads no clock and starts no
 // goroutines. docs/protocol.md describes the protocol; comments refer to its sections.
 //
-// An event is one of five messages: [Spec], [Status], [SpecResync], [StatusResync] or [Presence].
+// An event is one of six messages: [Spec], [Status], [SpecResync], [StatusResync], [Presence] or
+// [Digest].
 // [Encode] returns the CloudEvent of a message, [Decode] the message of a CloudEvent:
 //
 //	event, err := wire.Encode(&wire.Spec{UID: uid, Generation: 2, Source: "hub1", Cluster: "cluster1",

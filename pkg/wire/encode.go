@@ -29,7 +29,13 @@ const (
 	extContentHash       = "contenthash"
 	extAuthoritative     = "authoritative"
 	extSession           = "session"
+	extExpiryTime        = "expirytime"
 )
+
+// ContentHashOf returns the [ContentHash] in the event of a spec, empty if it has none.
+func ContentHashOf(e cloudevents.Event) string {
+	return extensions(e.Extensions()).text(extContentHash)
+}
 
 const contentType = "application/json"
 
@@ -46,11 +52,13 @@ type presenceData struct {
 
 type specResyncData struct {
 	ResourceVersions []SpecVersion `json:"resourceVersions"`
+	Partial          bool          `json:"partial,omitempty"`
 }
 
 type statusResyncData struct {
 	StatusHashes []StatusVersion `json:"statusHashes"`
 	Reply        bool            `json:"reply,omitempty"`
+	Buckets      *Buckets        `json:"buckets,omitempty"`
 }
 
 // Encode returns the event for m, with a new id and the time now. It returns an error if a required
@@ -71,14 +79,19 @@ func Encode(m Message, now time.Time) (cloudevents.Event, error) {
 		err = m.encode(&e)
 	case *SpecResync:
 		setSender(&e, m.Agent, m.Cluster, m.Source)
-		err = setData(&e, specResyncData{ResourceVersions: orEmpty(m.Versions)})
+		setExpiry(&e, m.Expires)
+		err = setData(&e, specResyncData{ResourceVersions: orEmpty(m.Versions), Partial: m.Partial})
+	case *Digest:
+		setSender(&e, m.Agent, m.Cluster, m.Source)
+		setExpiry(&e, m.Expires)
+		err = setData(&e, digestDataOf(m.Buckets))
 	case *Presence:
 		setSender(&e, m.Agent, m.Cluster, m.Source)
 		err = setData(&e, presenceData{Present: m.Present, Session: m.Session})
 	case *StatusResync:
 		setSender(&e, string(m.Source), m.Cluster, m.Source)
 		setText(&e, extSourceIdentity, m.SourceIdentity)
-		err = setData(&e, statusResyncData{StatusHashes: orEmpty(m.Hashes), Reply: m.Reply})
+		err = setData(&e, statusResyncData{StatusHashes: orEmpty(m.Hashes), Reply: m.Reply, Buckets: m.Buckets})
 	}
 	if err != nil {
 		return cloudevents.Event{}, err
@@ -171,12 +184,18 @@ func (r *SpecResync) eventType() (EventType, error) {
 	if r.Agent == "" || r.Cluster == "" {
 		return EventType{}, fmt.Errorf("spec resync request: agent and cluster are required")
 	}
+	if r.Partial && len(r.Versions) == 0 {
+		return EventType{}, fmt.Errorf("spec resync request: a partial one must list a work")
+	}
 	return EventType{Data: ManifestBundles, Subresource: SubresourceSpec, Action: ResyncRequest}, nil
 }
 
 func (r *StatusResync) eventType() (EventType, error) {
 	if r.Source == "" {
 		return EventType{}, fmt.Errorf("status resync request: source is required")
+	}
+	if err := r.Buckets.validate(); err != nil {
+		return EventType{}, fmt.Errorf("status resync request: %w", err)
 	}
 	return EventType{Data: ManifestBundles, Subresource: SubresourceStatus, Action: ResyncRequest}, nil
 }
@@ -186,6 +205,16 @@ func (p *Presence) eventType() (EventType, error) {
 		return EventType{}, fmt.Errorf("presence: agent, cluster and session are required")
 	}
 	return EventType{Data: Agents, Subresource: SubresourceStatus, Action: Update}, nil
+}
+
+func (d *Digest) eventType() (EventType, error) {
+	if d.Agent == "" || d.Cluster == "" || d.Source == "" {
+		return EventType{}, fmt.Errorf("digest: agent, cluster and source are required")
+	}
+	if n := len(d.Buckets); n < 1 || n > MaxDigestBuckets {
+		return EventType{}, fmt.Errorf("digest: %d buckets: want 1 to %d", n, MaxDigestBuckets)
+	}
+	return EventType{Data: Digests, Subresource: SubresourceStatus, Action: Update}, nil
 }
 
 // setSender sets who sends e, the cluster it is about, and its `originalsource`.
@@ -206,6 +235,13 @@ func setWork(e *cloudevents.Event, uid types.UID, generation Generation, trace s
 func setText(e *cloudevents.Event, name, value string) {
 	if value != "" {
 		e.SetExtension(name, value)
+	}
+}
+
+// setExpiry sets when the broker may drop e, unless at is zero (docs/protocol.md, Transport).
+func setExpiry(e *cloudevents.Event, at time.Time) {
+	if !at.IsZero() {
+		e.SetExtension(extExpiryTime, at.UTC())
 	}
 }
 

@@ -46,6 +46,9 @@ type DataType struct {
 // events.
 var Agents = DataType{Group: "dev.workwire", Version: "v1alpha1", Resource: "agents"}
 
+// Digests is the data type of digests. It is not part of OCM's protocol either.
+var Digests = DataType{Group: "dev.workwire", Version: "v1alpha1", Resource: "digests"}
+
 // ManifestBundles is the data type of works.
 var ManifestBundles = DataType{Group: "io.open-cluster-management.works", Version: "v1alpha1", Resource: "manifestbundles"}
 

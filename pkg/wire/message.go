@@ -1,13 +1,16 @@
 package wire
 
 import (
+	"time"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 )
 
-// Message is the content of an event: *[Spec], *[Status], *[SpecResync], *[StatusResync] or *[Presence].
+// Message is the content of an event: *[Spec], *[Status], *[SpecResync], *[StatusResync], *[Presence]
+// or *[Digest].
 type Message interface {
 	// eventType returns the `type` attribute, or an error if a required field is not set or the
 	// action is invalid for the kind of message.
@@ -121,6 +124,11 @@ type SpecResync struct {
 	Source SourceID
 	// Versions lists the specs that the agent holds; empty requests everything.
 	Versions []SpecVersion
+	// Partial: Versions lists only what to answer. Works that it leaves out are not sent, and a
+	// generation of 0 means that the agent does not hold the work.
+	Partial bool
+	// Expires is when the broker may drop the request; zero: never.
+	Expires time.Time
 }
 
 // SpecVersion is the version of a spec that an agent holds.
@@ -138,9 +146,12 @@ type StatusResync struct {
 	Source SourceID
 	// Cluster is the requested cluster; empty for all.
 	Cluster ClusterName
-	// Hashes lists the statuses that the source has; empty requests everything. Works that a
-	// non-empty list does not contain are not sent.
+	// Hashes lists the statuses that the source has; empty requests everything, unless Buckets is
+	// set. Works that a non-empty list does not contain are not sent.
 	Hashes []StatusVersion
+	// Buckets is set if Hashes lists all works of these buckets, with the specs that the agent
+	// should hold (docs/protocol.md, Digest).
+	Buckets *Buckets
 	// SourceIdentity is like that of a [Spec].
 	SourceIdentity string
 	// Reply reports whether the source sends the request because the agent has asked for specs, so
@@ -156,6 +167,11 @@ const NoStatus = "none"
 type StatusVersion struct {
 	UID  types.UID `json:"resourceID"`
 	Hash string    `json:"statusHash"`
+	// Generation, ContentHash and Deleting describe the spec that the agent should hold, in a
+	// request with Buckets. The hash is empty if the source does not know it.
+	Generation  Generation `json:"resourceVersion,omitempty"`
+	ContentHash string     `json:"contentHash,omitempty"`
+	Deleting    bool       `json:"deleting,omitempty"`
 }
 
 // Presence tells sources that an agent has connected or disconnected (docs/protocol.md, Presence).
@@ -171,4 +187,19 @@ type Presence struct {
 	Session string
 	// Present reports whether the agent is connected; otherwise the connection has ended.
 	Present bool
+}
+
+// Digest tells a source in short what an agent holds of it, so that both notice what messages were
+// lost (docs/protocol.md, Digest).
+type Digest struct {
+	// Agent is the client id of the agent: the event's `source`; required.
+	Agent string
+	// Cluster is the cluster of the agent; required.
+	Cluster ClusterName
+	// Source is the source of the works; required.
+	Source SourceID
+	// Buckets are the digests of the works by [Bucket]; 1 to [MaxDigestBuckets].
+	Buckets []BucketDigest
+	// Expires is when the broker may drop the digest; zero: never.
+	Expires time.Time
 }

@@ -3,6 +3,7 @@ package wire
 import (
 	"encoding/json"
 	"iter"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -59,7 +60,7 @@ func (r *SpecResync) Overrule(own func(types.UID) (Generation, bool), hash func(
 // of the requesting source, and false for other works. all contains the UIDs of all works of that
 // source, and is only used for an empty list.
 func (r *StatusResync) Answer(hash func(types.UID) (string, bool), all iter.Seq[types.UID]) (send []types.UID) {
-	if len(r.Hashes) == 0 {
+	if len(r.Hashes) == 0 && r.Buckets == nil {
 		for uid := range all {
 			send = append(send, uid)
 		}
@@ -71,6 +72,54 @@ func (r *StatusResync) Answer(hash func(types.UID) (string, bool), all iter.Seq[
 		}
 	}
 	return send
+}
+
+// HeldSpec is the version of a spec that an agent holds, or of a work that it is deleting.
+type HeldSpec struct {
+	SpecVersion
+	Deleting bool
+}
+
+// DifferingSpecs returns what the agent lists in the partial spec resync request that answers r, a
+// request with Buckets: works that it holds in another version than r lists or that r leaves out,
+// and listed works that it does not hold, with generation 0. held are all works of the source that
+// the agent holds; a work that the agent keeps although the source does not know it is not among
+// them. A work that the agent is deleting may be left out by r. It costs O(n) for n listed works
+// and held ones.
+func (r *StatusResync) DifferingSpecs(held iter.Seq[HeldSpec]) (differing []SpecVersion) {
+	if r.Buckets == nil {
+		return nil
+	}
+	named := make(map[int]struct{}, len(r.Buckets.Indices))
+	for _, i := range r.Buckets.Indices {
+		named[i] = struct{}{}
+	}
+	listed := make(map[types.UID]*StatusVersion, len(r.Hashes))
+	for i := range r.Hashes {
+		listed[r.Hashes[i].UID] = &r.Hashes[i]
+	}
+	for have := range held {
+		if _, ok := named[Bucket(have.UID, r.Buckets.Count)]; !ok {
+			continue
+		}
+		want := listed[have.UID]
+		delete(listed, have.UID)
+		if want == nil && !have.Deleting || want != nil && have.differs(want) {
+			differing = append(differing, have.SpecVersion)
+		}
+	}
+	for uid := range listed {
+		differing = append(differing, SpecVersion{UID: uid})
+	}
+	return differing
+}
+
+// differs reports whether the agent should hold another spec than h.
+func (h *HeldSpec) differs(want *StatusVersion) bool {
+	if h.Deleting || want.Deleting {
+		return h.Deleting != want.Deleting
+	}
+	return h.Generation != want.Generation || want.ContentHash != "" && h.ContentHash != want.ContentHash
 }
 
 // Split splits r into requests whose data is at most limit bytes long, 0 for no limit. This does
@@ -85,22 +134,85 @@ func (r *StatusResync) Split(limit int) []*StatusResync {
 	if r.Reply {
 		around += len(`,"reply":true`)
 	}
-	var parts []*StatusResync
-	start, size := 0, around
-	cut := func(end int) {
-		part := *r
-		part.Hashes = r.Hashes[start:end]
-		parts = append(parts, &part)
-		start, size = end, around
+	if r.Buckets != nil {
+		return r.splitBuckets(limit)
 	}
-	for i := range r.Hashes {
-		data, _ := json.Marshal(&r.Hashes[i]) // two strings: it cannot fail
-		entry := len(data) + len(",")
+	var parts []*StatusResync
+	for _, hashes := range splitList(r.Hashes, limit-around) {
+		part := *r
+		part.Hashes = hashes
+		parts = append(parts, &part)
+	}
+	return parts
+}
+
+// splitBuckets splits a request with Buckets so that each part lists all works of the buckets that
+// it names. A bucket that is too large by itself is split into two: bucket i of n has the works of
+// the buckets i and n+i of 2n.
+func (r *StatusResync) splitBuckets(limit int) []*StatusResync {
+	if encodedSize(r.Hashes)+len(`{"statusHashes":[],"buckets":{"count":,"indices":[]}}`)+10*(1+len(r.Buckets.Indices)) <= limit {
+		return []*StatusResync{r}
+	}
+	count, indices := r.Buckets.Count, r.Buckets.Indices
+	var halves [2]Buckets
+	switch {
+	case len(indices) > 1:
+		middle := len(indices) / 2
+		halves[0], halves[1] = Buckets{count, indices[:middle]}, Buckets{count, indices[middle:]}
+	case len(r.Hashes) > 1 && count <= maxBucketCount/2:
+		halves[0], halves[1] = Buckets{2 * count, indices}, Buckets{2 * count, []int{count + indices[0]}}
+	default:
+		return []*StatusResync{r}
+	}
+	var parts []*StatusResync
+	for i := range halves {
+		half := *r
+		half.Buckets, half.Hashes = &halves[i], nil
+		for _, version := range r.Hashes {
+			if slices.Contains(halves[i].Indices, Bucket(version.UID, halves[i].Count)) {
+				half.Hashes = append(half.Hashes, version)
+			}
+		}
+		parts = append(parts, half.splitBuckets(limit)...)
+	}
+	return parts
+}
+
+// Split splits a partial request into requests whose data is at most limit bytes long, 0 for no
+// limit. An entry that exceeds limit is returned in its own request.
+func (r *SpecResync) Split(limit int) []*SpecResync {
+	if limit <= 0 || !r.Partial {
+		return []*SpecResync{r}
+	}
+	var parts []*SpecResync
+	for _, versions := range splitList(r.Versions, limit-len(`{"resourceVersions":[],"partial":true}`)) {
+		part := *r
+		part.Versions = versions
+		parts = append(parts, &part)
+	}
+	return parts
+}
+
+// splitList splits entries into lists whose JSON is at most limit bytes long. An entry that exceeds
+// limit is in its own list.
+func splitList[T any](entries []T, limit int) (parts [][]T) {
+	start, size := 0, 0
+	for i := range entries {
+		entry := encodedSize(entries[i : i+1])
 		if size+entry > limit && i > start {
-			cut(i)
+			parts = append(parts, entries[start:i])
+			start, size = i, 0
 		}
 		size += entry
 	}
-	cut(len(r.Hashes))
-	return parts
+	return append(parts, entries[start:])
+}
+
+// encodedSize returns the size of the JSON of entries with a comma after each.
+func encodedSize[T any](entries []T) (size int) {
+	for i := range entries {
+		data, _ := json.Marshal(&entries[i]) // texts and numbers: it cannot fail
+		size += len(data) + len(",")
+	}
+	return size
 }

@@ -46,6 +46,8 @@ type Entry struct {
 type Refusal struct {
 	// Generation of the refused spec, 0 if it is unknown.
 	Generation wire.Generation `json:"generation,omitempty"`
+	// ContentHash is that of the refused event; empty if it had none.
+	ContentHash string `json:"contentHash,omitempty"`
 	// Message of the decoder for the work's condition, at most 4096 bytes.
 	Message string `json:"message"`
 }
@@ -136,7 +138,7 @@ func refusalOf(failure *wire.DecodeError) Refusal {
 	if len(message) > maxMessage {
 		message = strings.ToValidUTF8(message[:maxMessage-len("…")], "") + "…"
 	}
-	return Refusal{Generation: failure.Spec.Generation, Message: message}
+	return Refusal{Generation: failure.Spec.Generation, ContentHash: failure.Spec.ContentHash, Message: message}
 }
 
 // Meta returns the metadata of a work whose first event is in, see [Entry].

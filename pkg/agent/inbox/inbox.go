@@ -99,6 +99,8 @@ type work struct {
 	// specAfterDeletion reports that a spec arrived after the deletion. Only the source knows
 	// whether it is an old one or that of a new work with the same UID.
 	specAfterDeletion bool
+	digest            wire.BucketDigest // of the entry digested
+	digested          *Entry
 }
 
 // New returns an empty Inbox.

@@ -296,6 +296,24 @@ func (o *Outbox) Resync(r *wire.StatusResync) {
 	}
 }
 
+// AddDigests adds the digest of the status that the broker acknowledged last to each of works, which
+// are works of source. Its cost is linear in works.
+func (o *Outbox) AddDigests(source wire.SourceID, works []wire.WorkDigest) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	held := o.works[source]
+	for i := range works {
+		w := held[works[i].UID]
+		if w == nil || w.forgotten {
+			continue
+		}
+		if w.digested != w.sent {
+			w.digest, w.digested = wire.StatusDigest(w.key.UID, w.sent), w.sent
+		}
+		works[i].Works += w.digest
+	}
+}
+
 // Connected reports that the transport is connected. All pending statuses are published, in this
 // session (docs/protocol.md, Sequence ids).
 func (o *Outbox) Connected(session string) {

@@ -48,6 +48,8 @@ type work struct {
 	inFlight version    // while publishing
 	acked    version    // acknowledged last
 	sent     string     // hash of the form in which acked was sent
+	digest   uint64     // of digested
+	digested string     // the value of sent that has this digest
 	form     form       // in which want is to be sent
 
 	notHeld   bool // last answers the deletion of a work that the agent does not hold

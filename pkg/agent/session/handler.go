@@ -19,6 +19,8 @@ func (s *Session) Run(ctx context.Context) error {
 	group.Go(func() error { return s.runAsks(ctx) })
 	group.Go(func() error { return s.runDecisions(ctx) })
 	group.Go(func() error { return s.presence.run(ctx) })
+	group.Go(func() error { return s.runRepeats(ctx) })
+	group.Go(func() error { return s.runDigests(ctx) })
 	return group.Wait()
 }
 
@@ -80,9 +82,14 @@ func (s *Session) receive(_ context.Context, m transport.Message) {
 		s.receiveSpec(workLogger(logger, message), m, source, message)
 	case *wire.StatusResync:
 		if message.Source == source && (message.Cluster == "" || message.Cluster == s.config.Cluster) {
-			s.identified(message)
+			s.heard(source)
 			s.config.Outbox.Resync(message)
-			s.presence.announce() // the source may not have received the last announcement
+			if message.Buckets != nil {
+				s.requestDiffering(message)
+			} else {
+				s.identified(message)
+				s.presence.announce() // the source may not have received the last announcement
+			}
 		}
 		m.Ack()
 	default:
@@ -96,8 +103,13 @@ func (s *Session) receiveSpec(logger *slog.Logger, m transport.Message, source w
 		s.ignore(logger, m, foreignTopic, nil)
 		return
 	}
-	if s.resyncs.noteAnswer(spec) {
-		s.config.SourceAnswered()
+	s.heard(source)
+	if isProbe, first := s.resyncs.noteAnswer(spec); isProbe {
+		if first {
+			s.config.SourceAnswered()
+		}
+		m.Ack()
+		return
 	}
 	change := s.config.Inbox.Put(spec, ackWhenHeld(m))
 	s.received.WithLabelValues(change.Verdict.String()).Inc()

@@ -15,14 +15,34 @@ func (s *Session) Ask(source wire.SourceID) { s.asks.Add(source) }
 // Answered reports whether source has answered a resync request; any source if it is empty.
 func (s *Session) Answered(source wire.SourceID) bool { return s.resyncs.answeredBy(source) }
 
-// AskAgain has a silent source asked again if it is time to. It returns when to call AskAgain next.
+// AskAgain has a source asked that was not asked yet, or not since it answered. It returns when to
+// call AskAgain next. A question without an answer is repeated without it.
 func (s *Session) AskAgain(source wire.SourceID) time.Duration {
-	wait := s.resyncs.retryAfter(source, s.config.RetryInterval, time.Now())
-	if wait == 0 {
+	if !s.resyncs.isOpen(source) {
 		s.Ask(source)
-		wait = s.config.RetryInterval
 	}
-	return wait
+	return s.config.RetryInterval
+}
+
+// runRepeats repeats questions that were not answered until ctx ends. Without a connection there is
+// nothing to repeat: the next connection asks anew.
+func (s *Session) runRepeats(ctx context.Context) error {
+	stop := context.AfterFunc(ctx, s.repeats.ShutDown)
+	defer stop()
+	for {
+		source, stopped := s.repeats.Get()
+		if stopped {
+			return nil
+		}
+		again, wait := s.resyncs.repeat(source, s.config.RetryInterval, time.Now())
+		switch {
+		case again && s.Connected():
+			s.send(ctx, source, wait)
+		case wait > 0 && !again:
+			s.repeats.AddAfter(source, wait)
+		}
+		s.repeats.Done(source)
+	}
 }
 
 // runAsks asks the sources of Ask until ctx ends. What fails without a connection is made up for by
@@ -51,15 +71,34 @@ func (s *Session) resync(ctx context.Context, c transport.Connection) {
 	}
 	// Without a session the broker has kept nothing. The known sources were asked; an unknown one
 	// may have sent something, too.
-	topic, ok := s.config.Topics.Broadcast()
-	if ok && !c.Resumed {
-		err := s.request(ctx, topic, &wire.SpecResync{Agent: s.config.ClientID, Cluster: s.config.Cluster, Versions: s.resyncs.noteRequest("")})
-		s.logRequest(ctx, "all", topic, err)
+	if _, ok := s.config.Topics.Broadcast(); ok && !c.Resumed {
+		s.ask(ctx, "")
 	}
 }
 
-// ask asks one source for the specs that the agent does not hold.
+// ask asks one source for the specs that the agent does not hold, all of them if source is empty.
+// The question is repeated until it is answered.
 func (s *Session) ask(ctx context.Context, source wire.SourceID) {
+	s.resyncs.open(source, time.Now())
+	s.send(ctx, source, 0)
+	s.repeats.AddAfter(source, s.config.RetryInterval)
+}
+
+// send publishes the open question to source. A repeated one expires when it is repeated next, so
+// that the broker keeps no more than one of them for an absent source.
+func (s *Session) send(ctx context.Context, source wire.SourceID, expiry time.Duration) {
+	request := &wire.SpecResync{Agent: s.config.ClientID, Cluster: s.config.Cluster, Source: source}
+	if expiry > 0 {
+		request.Expires = time.Now().Add(expiry)
+		s.repeats.AddAfter(source, expiry)
+	}
+	probe := s.resyncs.probeOf(source)
+	if source == "" {
+		topic, _ := s.config.Topics.Broadcast()
+		request.Versions = probe
+		s.logRequest(ctx, "all", topic, s.request(ctx, topic, request))
+		return
+	}
 	topic, err := s.config.Topics.Events(source)
 	if err != nil {
 		s.config.Logger.Error("resync failed: the source has no topic", "source", source, "error", err)
@@ -73,10 +112,7 @@ func (s *Session) ask(ctx context.Context, source wire.SourceID) {
 		}
 	}
 	s.config.Inbox.Asked(source)
-	probe := s.resyncs.noteRequest(source)
-	request := &wire.SpecResync{
-		Agent: s.config.ClientID, Cluster: s.config.Cluster, Source: source, Versions: append(s.config.Inbox.Versions(source), probe...),
-	}
+	request.Versions = append(s.config.Inbox.Versions(source), probe...)
 	err = s.request(ctx, topic, request)
 	var large *transport.TooLargeError
 	if errors.As(err, &large) {

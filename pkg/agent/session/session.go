@@ -46,6 +46,8 @@ type Config struct {
 	SourceAnswered func()
 	// RetryInterval is the first wait before a silent source is asked again. The wait doubles.
 	RetryInterval time.Duration
+	// DigestInterval is the time between digests; 0 for none.
+	DigestInterval time.Duration
 	// Registerer for metrics. Default: none.
 	Registerer prometheus.Registerer
 	// Logger, default slog.Default().
@@ -57,12 +59,17 @@ type Session struct {
 	config    Config
 	resyncs   *resyncTracker
 	asks      workqueue.TypedInterface[wire.SourceID]         // sources to ask for specs
+	repeats   workqueue.TypedDelayingInterface[wire.SourceID] // sources that may have to be asked again
 	decisions workqueue.TypedDelayingInterface[wire.SourceID] // sources that have disowned works
 	presence  *presence
 	connected atomic.Bool
+	partials  chan *wire.SpecResync // to be published by runDigests
+	known     sources
 
 	received *prometheus.CounterVec
 	requests prometheus.Counter
+	digests  prometheus.Counter
+	partial  prometheus.Counter
 }
 
 // New returns a Session that does nothing until [Session.Run].
@@ -80,6 +87,8 @@ func New(config Config) (*Session, error) {
 		config:    config,
 		resyncs:   newResyncTracker(),
 		asks:      workqueue.NewTyped[wire.SourceID](),
+		repeats:   workqueue.NewTypedDelayingQueue[wire.SourceID](),
+		partials:  make(chan *wire.SpecResync, maxPartials),
 		decisions: workqueue.NewTypedDelayingQueue[wire.SourceID](),
 		presence:  presence,
 		received: factory.NewCounterVec(prometheus.CounterOpts{
@@ -87,6 +96,10 @@ func New(config Config) (*Session, error) {
 		}, []string{"verdict"}),
 		requests: factory.NewCounter(prometheus.CounterOpts{
 			Name: "workwire_agent_spec_resyncs_total", Help: "Spec resync requests sent.",
+		}),
+		digests: factory.NewCounter(prometheus.CounterOpts{Name: "workwire_agent_digests_total", Help: "Digests sent."}),
+		partial: factory.NewCounter(prometheus.CounterOpts{
+			Name: "workwire_agent_differing_works_total", Help: "Works that were requested because a digest differed.",
 		}),
 	}, nil
 }

@@ -1,6 +1,8 @@
 package session
 
 import (
+	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -13,67 +15,101 @@ import (
 // maxRetryInterval is the longest wait before a silent source is asked again.
 const maxRetryInterval = 10 * time.Minute
 
-// resyncTracker remembers which sources have answered a resync request since the agent started.
-// Each request names the probe, a work that no source has. By the protocol the answer to it is its
-// deletion, so that a source which has no works, or no news, answers as well (docs/protocol.md,
-// Spec resync). A resyncTracker is safe for concurrent use.
+// resyncTracker remembers which sources have answered a resync request since the agent started, and
+// which requests are not answered. Each request names a probe, a work that no source has. By the
+// protocol the answer to it is its deletion, so that a source which has no works, or no news,
+// answers as well (docs/protocol.md, Spec resync). A resyncTracker is safe for concurrent use.
 type resyncTracker struct {
-	probe types.UID
+	prefix string // of all probes
 
-	mu       sync.Mutex
-	requests map[wire.SourceID]requests
-	answered map[wire.SourceID]struct{}
+	mu        sync.Mutex
+	last      uint64                     // number of the last probe
+	questions map[wire.SourceID]question // not answered
+	answered  map[wire.SourceID]struct{}
 }
 
-// requests are the requests to a source.
-type requests struct {
+// question is a request that is not answered.
+type question struct {
+	probe   types.UID
 	retries int
 	last    time.Time
 }
 
+// probeDigits is the number of digits at the end of a UUID that tell probes apart.
+const probeDigits = 12
+
 func newResyncTracker() *resyncTracker {
+	id := uuid.NewString()
 	return &resyncTracker{
-		probe: types.UID(uuid.NewString()), requests: map[wire.SourceID]requests{}, answered: map[wire.SourceID]struct{}{},
+		prefix: id[:len(id)-probeDigits], questions: map[wire.SourceID]question{}, answered: map[wire.SourceID]struct{}{},
 	}
 }
 
-// noteRequest notes a request to source. It returns what the request must name in addition to the
-// works in the inbox.
-func (t *resyncTracker) noteRequest(source wire.SourceID) []wire.SpecVersion {
+// open opens a new question to source, which replaces the open one.
+func (t *resyncTracker) open(source wire.SourceID, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.requests[source] = requests{retries: t.requests[source].retries, last: time.Now()}
-	if _, done := t.answered[source]; done {
-		return nil
-	}
-	return []wire.SpecVersion{{UID: t.probe}}
+	t.last++
+	t.questions[source] = question{probe: types.UID(fmt.Sprintf("%s%0*x", t.prefix, probeDigits, t.last)), last: now}
 }
 
-// retryAfter returns how long to wait before a silent source is asked again; 0 means now, and
-// counts as a retry. A request is lost if the source was not connected. The wait starts with first
-// and doubles.
-func (t *resyncTracker) retryAfter(source wire.SourceID, first time.Duration, now time.Time) time.Duration {
+// isOpen reports whether a question to source is not answered yet.
+func (t *resyncTracker) isOpen(source wire.SourceID) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	asked := t.requests[source]
-	wait := min(first<<min(asked.retries, 10), maxRetryInterval)
-	if left := asked.last.Add(wait).Sub(now); left > 0 {
-		return left
-	}
-	t.requests[source] = requests{retries: asked.retries + 1, last: now}
-	return 0
+	_, open := t.questions[source]
+	return open
 }
 
-// noteAnswer notes spec if it is an answer, and reports whether it is the first one of its source.
-func (t *resyncTracker) noteAnswer(spec *wire.Spec) bool {
-	if spec.UID != t.probe || !spec.IsDeletion() {
-		return false
+// probeOf returns what the request must name in addition to the works in the inbox.
+func (t *resyncTracker) probeOf(source wire.SourceID) []wire.SpecVersion {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if q, open := t.questions[source]; open {
+		return []wire.SpecVersion{{UID: q.probe}}
+	}
+	return nil // it was answered just now
+}
+
+// repeat reports whether the open question to source is to be repeated now, and counts that as a
+// retry. wait is how long to wait until the next call, 0 if there is no question. The wait starts
+// with first and doubles.
+func (t *resyncTracker) repeat(source wire.SourceID, first time.Duration, now time.Time) (again bool, wait time.Duration) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	q, open := t.questions[source]
+	if !open {
+		return false, 0
+	}
+	if left := q.last.Add(retryInterval(first, q.retries)).Sub(now); left > 0 {
+		return false, left
+	}
+	q.retries++
+	q.last = now
+	t.questions[source] = q
+	return true, retryInterval(first, q.retries)
+}
+
+func retryInterval(first time.Duration, retries int) time.Duration {
+	return min(first<<min(retries, 10), maxRetryInterval)
+}
+
+// noteAnswer notes spec if it is an answer, and reports whether it is, and the first one of its
+// source. It closes the question that it answers.
+func (t *resyncTracker) noteAnswer(spec *wire.Spec) (isProbe, first bool) {
+	if !spec.IsDeletion() || !strings.HasPrefix(string(spec.UID), t.prefix) {
+		return false, false
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	for _, source := range []wire.SourceID{spec.Source, ""} {
+		if t.questions[source].probe == spec.UID {
+			delete(t.questions, source)
+		}
+	}
 	_, before := t.answered[spec.Source]
 	t.answered[spec.Source] = struct{}{}
-	return !before
+	return true, !before
 }
 
 // answeredBy reports whether source has answered; any source if it is empty.

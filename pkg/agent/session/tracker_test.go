@@ -3,27 +3,61 @@ package session
 import (
 	"testing"
 	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/workwire/workwire/pkg/wire"
 )
 
-func TestSilentSourceIsAskedAgain(t *testing.T) {
+func probeAnswer(source wire.SourceID, uid types.UID) *wire.Spec {
+	now := metav1.Now()
+	return &wire.Spec{UID: uid, Source: source, Cluster: "cluster1", DeletionTimestamp: &now}
+}
+
+// TestQuestionsAreRepeated: each question is repeated, with growing pauses, until its own answer.
+func TestQuestionsAreRepeated(t *testing.T) {
 	s := newResyncTracker()
 	now := time.Now()
-	if len(s.noteRequest("hub1")) != 1 || s.answeredBy("hub1") || s.answeredBy("") {
-		t.Fatal("the first request has no probe, or was answered")
+	if again, wait := s.repeat("hub1", time.Minute, now); again || wait != 0 || s.isOpen("hub1") {
+		t.Fatal("a source that was not asked is asked again")
 	}
-	if left := s.retryAfter("hub1", time.Minute, now); left <= 0 {
-		t.Error("a source that was just asked is asked again at once")
+	s.open("hub1", now)
+	former := s.probeOf("hub1")[0].UID
+	s.open("hub1", now)
+	probe := s.probeOf("hub1")[0].UID
+	if probe == former || s.answeredBy("hub1") || s.answeredBy("") {
+		t.Fatalf("probes %s and %s, or answered already", former, probe)
+	}
+	if again, wait := s.repeat("hub1", time.Minute, now); again || wait != time.Minute {
+		t.Errorf("a source that was just asked is asked again: %t, %v", again, wait)
 	}
 	waited := time.Duration(0)
 	for range 12 {
-		now = now.Add(maxRetryInterval + time.Second)
-		if left := s.retryAfter("hub1", time.Minute, now); left != 0 {
-			t.Errorf("after the longest wait %v is left", left)
+		now = now.Add(maxRetryInterval)
+		again, wait := s.repeat("hub1", time.Minute, now)
+		if !again || wait < waited || wait > maxRetryInterval {
+			t.Errorf("again %t, and then after %v, after a wait of %v", again, wait, waited)
 		}
-		left := s.retryAfter("hub1", time.Minute, now)
-		if left < waited || left > maxRetryInterval {
-			t.Errorf("a wait of %v after one of %v", left, waited)
+		waited = wait
+		if s.probeOf("hub1")[0].UID != probe {
+			t.Error("the repeated question has another probe")
 		}
-		waited = left
+	}
+	if isProbe, first := s.noteAnswer(probeAnswer("hub1", former)); !isProbe || !first || !s.isOpen("hub1") || !s.answeredBy("hub1") {
+		t.Error("the answer to a former question closed this one, or did not count")
+	}
+	if isProbe, _ := s.noteAnswer(probeAnswer("hub1", "work")); isProbe {
+		t.Error("the deletion of a work is an answer")
+	}
+	if isProbe, first := s.noteAnswer(probeAnswer("hub1", probe)); !isProbe || first || s.isOpen("hub1") || s.probeOf("hub1") != nil {
+		t.Error("the answer did not close the question")
+	}
+	if again, wait := s.repeat("hub1", time.Minute, now.Add(time.Hour)); again || wait != 0 {
+		t.Error("an answered question is repeated")
+	}
+	s.open("", now)
+	if _, first := s.noteAnswer(probeAnswer("hub2", s.probeOf("")[0].UID)); !first || s.isOpen("") {
+		t.Error("the answer of any source did not close the question to all")
 	}
 }

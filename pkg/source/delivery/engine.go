@@ -11,6 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/flowcontrol"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/required"
@@ -141,6 +142,9 @@ type Engine struct {
 	state *deliveryState // guarded by mu
 	wake  chan struct{}  // buffered: state may have a publish that is due
 
+	divergences   map[wire.ClusterName]*divergence // guarded by mu
+	contentHashes flowcontrol.PassiveRateLimiter   // of works whose specs this Engine did not publish
+
 	statusQueue *keyedQueue[workKey, statusUpdate]
 	resyncQueue *keyedQueue[wire.ClusterName, resyncTask]
 }
@@ -159,6 +163,9 @@ func New(config Config) (*Engine, error) {
 		log:    config.Logger.With("source", config.Source),
 		state:  newDeliveryState(config.RepublishAfter, config.ClusterPaused),
 		wake:   make(chan struct{}, 1),
+
+		divergences:   make(map[wire.ClusterName]*divergence),
+		contentHashes: flowcontrol.NewTokenBucketPassiveRateLimiter(contentHashRate, contentHashBurst),
 	}
 	e.statusQueue = newKeyedQueue(mergeStatusUpdates, e.writeStatus)
 	e.resyncQueue = newKeyedQueue(mergeResyncTasks, e.runResync)

@@ -12,6 +12,7 @@ type metrics struct {
 	resyncAnswers       *prometheus.CounterVec
 	statusResyncs       prometheus.Counter
 	statusWriteFailures prometheus.Counter
+	digests             *prometheus.CounterVec
 }
 
 // newMetrics returns the metrics of e, registered with r unless it is nil.
@@ -45,18 +46,21 @@ func newMetrics(r prometheus.Registerer, e *Engine) (*metrics, error) {
 			"Status resync requests published.")),
 		statusWriteFailures: prometheus.NewCounter(counter("status_write_failures_total",
 			"Status updates that failed and are retried.")),
+		digests: prometheus.NewCounterVec(counter("digests_total",
+			"Digests compared, by result: equal, different, or paused (the cluster is not accepted, not compared)."), []string{"result"}),
 	}
 	if r == nil {
 		return m, nil
 	}
 	for _, c := range []prometheus.Collector{
-		m.published, m.republished, m.received, m.resyncAnswers, m.statusResyncs, m.statusWriteFailures,
+		m.published, m.republished, m.received, m.resyncAnswers, m.statusResyncs, m.statusWriteFailures, m.digests,
 		gauge("connected", "1 while connected to the broker, else 0.",
 			ofState(func(d *deliveryState) int { return min(int(d.connected), 1) })),
 		gauge("works_pending", "Works that are queued or in flight.",
 			ofState(func(d *deliveryState) int { return d.pending })),
 		gauge("works_unconfirmed", "Works that are published and not confirmed by their cluster.",
 			ofState(func(d *deliveryState) int { return len(d.due.heap) + d.awaitingContact })),
+		gauge("clusters_diverged", "Clusters whose works have differed from those of the source for more than a minute.", e.diverged),
 		gauge("statuses_pending", "Works with a status update that is queued or in progress.", e.statusQueue.len),
 	} {
 		if err := r.Register(c); err != nil {

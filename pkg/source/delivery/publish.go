@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	cloudevents "github.com/cloudevents/sdk-go/v2/event"
+
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/transport"
 	"github.com/workwire/workwire/pkg/wire"
@@ -94,7 +96,7 @@ func (e *Engine) publish(ctx context.Context, a attempt) {
 	p.spec.SourceIdentity = e.identity
 	log := e.log.With("work", p.spec.Meta.Name, "uid", a.key.uid, "cluster", a.key.cluster,
 		"generation", p.spec.Generation, "action", p.spec.Action)
-	err := e.publishToCluster(ctx, a.key.cluster, p.spec)
+	contentHash, err := e.publishSpec(ctx, p.spec)
 	result := "failed"
 	switch {
 	case err == nil:
@@ -103,7 +105,7 @@ func (e *Engine) publish(ctx context.Context, a attempt) {
 			e.metrics.republished.Inc()
 		}
 		log.Debug("spec published")
-		e.updateState(func() { e.state.publishSucceeded(a, p, began) })
+		e.updateState(func() { e.state.publishSucceeded(a, p, began, contentHash) })
 	case e.publishRefused(a, p, work, log, err):
 		result = "refused"
 	default:
@@ -141,6 +143,19 @@ func (e *Engine) currentWork(k workKey) *workv1.ManifestWork {
 	return stored.Work
 }
 
+// publishSpec publishes spec to its cluster. It returns the content hash that the event has.
+func (e *Engine) publishSpec(ctx context.Context, spec *wire.Spec) (contentHash string, err error) {
+	topic, err := e.topics.Specs(spec.Cluster)
+	if err != nil {
+		return "", &invalidClusterError{err}
+	}
+	event, err := wire.Encode(spec, time.Now())
+	if err != nil {
+		return "", err
+	}
+	return wire.ContentHashOf(event), e.publishEvent(ctx, topic, event)
+}
+
 // publishToCluster publishes m to the topic of a cluster. It fails with *invalidClusterError if the
 // cluster's name cannot be part of a topic.
 func (e *Engine) publishToCluster(ctx context.Context, cluster wire.ClusterName, m wire.Message) error {
@@ -157,6 +172,10 @@ func (e *Engine) publishTo(ctx context.Context, topic string, m wire.Message) er
 	if err != nil {
 		return err
 	}
+	return e.publishEvent(ctx, topic, event)
+}
+
+func (e *Engine) publishEvent(ctx context.Context, topic string, event cloudevents.Event) error {
 	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()
 	return e.config.Transport.Publish(ctx, topic, event)

@@ -93,14 +93,22 @@ func (e *Engine) receive(_ context.Context, m transport.Message) {
 			e.noteSession(message)
 			e.config.OnClusterMessage(message.Cluster, message)
 		}
+	case *wire.Digest:
+		v := from.check(e.config.Source, message.Source, message.Cluster)
+		e.metrics.countReceived("digest", v)
+		if v == accepted {
+			e.config.OnClusterMessage(message.Cluster, nil)
+			e.resyncQueue.add(message.Cluster, resyncTask{digest: message})
+		}
 	case *wire.SpecResync:
 		v := from.check(e.config.Source, message.Source, message.Cluster)
 		e.metrics.countReceived("spec_resync", v)
 		switch v {
 		case accepted:
 			e.config.OnClusterMessage(from.cluster, nil)
-			// The agent has just connected, so it may have missed the status resync request.
-			e.resyncQueue.add(message.Cluster, resyncTask{request: message, requestStatuses: true})
+			// An agent that asks for all has just connected, so it may have missed the status resync
+			// request.
+			e.resyncQueue.add(message.Cluster, resyncTask{request: message, requestStatuses: !message.Partial})
 		case wrongCluster:
 			e.log.Warn("resync request dropped: it names another cluster than its topic", "topic", m.Topic, "cluster", message.Cluster)
 		}

@@ -35,6 +35,7 @@ type refusal struct {
 	revision  revision
 	limit     int // the broker's packet limit, for ReasonTooLarge
 	condition metav1.Condition
+	held      *wire.SpecVersion // what the agent holds meanwhile, nil if it has not said
 }
 
 // invalidClusterError reports a cluster name that cannot be part of a topic.

@@ -1,8 +1,11 @@
 package delivery
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"iter"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -27,17 +30,29 @@ type resyncTask struct {
 	request         *wire.SpecResync // answer it, if set
 	requestStatuses bool
 	probe           bool
+	digest          *wire.Digest // compare it, if set
 }
 
 // mergeResyncTasks merges two tasks. A request lists all works that its agent holds, so the newer
-// one replaces the older.
+// one replaces the older, unless they are partial.
 func mergeResyncTasks(older, newer resyncTask) resyncTask {
-	if newer.request == nil {
-		newer.request = older.request
-	}
+	newer.request = mergeRequests(older.request, newer.request)
+	newer.digest = cmp.Or(newer.digest, older.digest)
 	newer.requestStatuses = newer.requestStatuses || older.requestStatuses
 	newer.probe = newer.probe || older.probe
 	return newer
+}
+
+func mergeRequests(older, newer *wire.SpecResync) *wire.SpecResync {
+	switch {
+	case newer == nil, older != nil && !older.Partial && newer.Partial: // the next digest asks again
+		return older
+	case older == nil || !newer.Partial:
+		return newer
+	}
+	both := *newer
+	both.Versions = slices.Concat(older.Versions, newer.Versions)
+	return &both
 }
 
 // runResync carries out the task of a cluster. It reports whether to retry.
@@ -52,6 +67,9 @@ func (e *Engine) runResync(ctx context.Context, name wire.ClusterName, r resyncT
 	}
 	if r.probe && err == nil {
 		err = e.probeCluster(ctx, name)
+	}
+	if r.digest != nil && err == nil {
+		err = e.compareDigest(ctx, name, r.digest)
 	}
 	var tooLarge *transport.TooLargeError
 	var invalidCluster *invalidClusterError
@@ -73,21 +91,30 @@ func (e *Engine) runResync(ctx context.Context, name wire.ClusterName, r resyncT
 func (e *Engine) answerSpecResync(r *wire.SpecResync) (unknown []wire.SpecVersion) {
 	works := make(map[types.UID]*workv1.ManifestWork)
 	send, gone := r.Answer(func(yield func(wire.WorkVersion) bool) {
-		for work := range e.config.Works.ListCluster(r.Cluster) {
+		for work := range e.requestedWorks(r) {
 			works[work.UID] = work
 			if !yield(wire.WorkVersion{UID: work.UID, Generation: wire.Generation(work.Generation), Deleting: work.DeletionTimestamp != nil}) {
 				return
 			}
 		}
 	})
+	if r.Partial {
+		gone = e.stillHeld(r.Cluster, gone)
+	}
 	deletions, unknown, err := e.decideUnknown(r.Cluster, gone)
 	if err != nil {
 		e.fail(err)
 		return nil
 	}
-	e.config.OnUnknownWorks(r.Cluster, unknown, r.Source == e.config.Source && len(r.Versions) > 0)
+	e.config.OnUnknownWorks(r.Cluster, unknown, r.Source == e.config.Source && len(r.Versions) > 0 && !r.Partial)
 	overruled := sets.New(e.overrule(r, works)...)
+	if r.Partial {
+		send = append(send, e.contentless(r, works)...)
+	}
 	e.updateState(func() {
+		if r.Partial {
+			e.state.agentHoldsInstead(r)
+		}
 		for _, have := range r.Versions {
 			if own, ok := works[have.UID]; ok && have.Generation <= wire.Generation(own.Generation) && !overruled.Has(have.UID) {
 				e.state.agentHolds(workKey{uid: have.UID, cluster: r.Cluster}, have.Generation)
@@ -123,6 +150,40 @@ func (e *Engine) answerSpecResync(r *wire.SpecResync) (unknown []wire.SpecVersio
 	return unknown
 }
 
+// requestedWorks returns the works that r may be answered with.
+func (e *Engine) requestedWorks(r *wire.SpecResync) iter.Seq[*workv1.ManifestWork] {
+	if !r.Partial {
+		return e.config.Works.ListCluster(r.Cluster)
+	}
+	return func(yield func(*workv1.ManifestWork) bool) {
+		for _, have := range r.Versions {
+			if work := e.currentWork(workKey{uid: have.UID, cluster: r.Cluster}); work != nil && !yield(work) {
+				return
+			}
+		}
+	}
+}
+
+// stillHeld returns those of gone that the agent holds, or that it is to report as deleted.
+func (e *Engine) stillHeld(cluster wire.ClusterName, gone []wire.SpecVersion) []wire.SpecVersion {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.DeleteFunc(gone, func(v wire.SpecVersion) bool {
+		return v.Generation == 0 && e.state.get(workKey{uid: v.UID, cluster: cluster}).removed == nil
+	})
+}
+
+// contentless returns the works that the agent holds without a content hash, though specs have one.
+func (e *Engine) contentless(r *wire.SpecResync, works map[types.UID]*workv1.ManifestWork) (send []types.UID) {
+	for _, have := range r.Versions {
+		own, ok := works[have.UID]
+		if ok && e.identity != "" && have.ContentHash == "" && own.DeletionTimestamp == nil && have.Generation == wire.Generation(own.Generation) {
+			send = append(send, have.UID)
+		}
+	}
+	return send
+}
+
 // overrule returns the works that the agent holds with other content, or at a higher generation.
 func (e *Engine) overrule(r *wire.SpecResync, works map[types.UID]*workv1.ManifestWork) []types.UID {
 	if e.identity == "" {
@@ -155,7 +216,7 @@ func (e *Engine) contentHash(work *workv1.ManifestWork) string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if w, ok := e.state.works[k]; ok {
-		w.contentHash, w.contentHashGeneration = hash, generation
+		w.setContentHash(hash, generation)
 	}
 	return hash
 }
@@ -206,6 +267,11 @@ func (e *Engine) requestStatusResync(ctx context.Context, r *wire.StatusResync) 
 	if len(r.Hashes) == 0 {
 		return nil
 	}
+	return e.publishStatusResync(ctx, r)
+}
+
+// publishStatusResync publishes r in parts that fit the broker's packet limit.
+func (e *Engine) publishStatusResync(ctx context.Context, r *wire.StatusResync) error {
 	limit := resyncListMax
 	if announced := e.config.Transport.Limit(); announced > 0 {
 		limit = min(limit, max(announced-resyncHeadroom, 1))
@@ -236,6 +302,7 @@ func (e *Engine) statusHash(work *workv1.ManifestWork) (string, error) {
 	e.updateState(func() {
 		if w, ok := e.state.works[k]; ok {
 			w.hash, w.hashVersion = hash, version
+			w.digest.status = wire.StatusDigest(work.UID, hash)
 		}
 	})
 	return hash, nil

@@ -13,6 +13,7 @@ import (
 
 	cloudevents "github.com/cloudevents/sdk-go/v2/event"
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -40,8 +41,9 @@ type fakeStore struct {
 	updates  []*wire.Status
 	refused  []metav1.Condition
 	outdated []wire.Generation
-	fail     error // of the next UpdateStatus
-	lists    int   // calls of ListCluster
+	fail     error  // of the next UpdateStatus
+	lists    int    // calls of ListCluster
+	amend    string // name of the work whose status is stored with another condition
 }
 
 func (s *fakeStore) Get(uid types.UID) (delivery.StoredWork, bool) {
@@ -89,6 +91,12 @@ func (s *fakeStore) UpdateStatus(_ context.Context, status *wire.Status) error {
 	}
 	next := work.DeepCopy()
 	next.Status = status.Status
+	if work.Name == s.amend {
+		next.Status = workv1.ManifestWorkStatus{Conditions: []metav1.Condition{{Type: "StatusStored", Status: metav1.ConditionFalse}}}
+	}
+	if equality.Semantic.DeepEqual(work.Status, next.Status) {
+		return nil
+	}
 	if work.DeletionTimestamp != nil && meta.IsStatusConditionTrue(status.Status.Conditions, workv1.WorkDeleted) {
 		s.remove(next)
 		return nil

@@ -43,6 +43,7 @@ type clusterState struct {
 	works           int
 	heard           time.Time // of the last message from the cluster
 	sessions        sessionOrder
+	removed         map[*workState]struct{} // those with workState.removed
 	queue           workqueue.Queue[*workState]
 	inRoundRobin    bool
 	awaitingContact map[*workState]struct{}
@@ -82,6 +83,8 @@ type workState struct {
 
 	contentHash           string // of the spec of contentHashGeneration
 	contentHashGeneration wire.Generation
+
+	digest workDigest
 }
 
 // removedWork describes the deletion to publish for a work that the source does not have.
@@ -133,6 +136,7 @@ func (d *deliveryState) ensure(k workKey) *workState {
 			name:            k.cluster,
 			queue:           workqueue.DefaultQueue[*workState](),
 			awaitingContact: make(map[*workState]struct{}),
+			removed:         make(map[*workState]struct{}),
 		}
 		d.clusters[k.cluster] = c
 	}
@@ -145,6 +149,7 @@ func (d *deliveryState) ensure(k workKey) *workState {
 // forget removes w, which must not be in flight.
 func (d *deliveryState) forget(w *workState) {
 	delete(d.works, w.key)
+	delete(w.cluster.removed, w)
 	d.unschedule(w)
 	if w.queued {
 		w.queued = false // dequeue skips it
@@ -190,7 +195,8 @@ func (d *deliveryState) forcePublish(k workKey, resync bool) {
 // does not apply to it.
 func (d *deliveryState) forceAuthoritative(k workKey, resync bool) {
 	w := d.ensure(k)
-	w.authoritative, w.confirmed, w.contentHash = true, 0, ""
+	w.authoritative, w.confirmed = true, 0
+	w.setContentHash("", 0)
 	d.forcePublish(k, resync)
 }
 
@@ -198,7 +204,7 @@ func (d *deliveryState) forceAuthoritative(k workKey, resync bool) {
 // agent has deleted the work, otherwise the deletion is enqueued.
 func (d *deliveryState) workRemoved(k workKey, g removedWork) {
 	w := d.ensure(k)
-	w.removed = &g
+	w.setRemoved(&g)
 	if w.deleted {
 		if !w.inFlight {
 			d.forget(w)
@@ -209,12 +215,22 @@ func (d *deliveryState) workRemoved(k workKey, g removedWork) {
 	d.enqueue(w)
 }
 
+// setRemoved sets w.removed, nil if the source has the work.
+func (w *workState) setRemoved(g *removedWork) {
+	w.removed = g
+	if g == nil {
+		delete(w.cluster.removed, w)
+	} else {
+		w.cluster.removed[w] = struct{}{}
+	}
+}
+
 // deleteUnknown enqueues a deletion of a work that an agent holds and the source does not have;
 // meta is nil if the source does not know it. A removed work keeps the metadata that it had.
 func (d *deliveryState) deleteUnknown(k workKey, held wire.Generation, meta *metav1.ObjectMeta) {
 	w := d.ensure(k)
 	if w.removed == nil {
-		w.removed = &removedWork{generation: held, meta: meta, unknown: true}
+		w.setRemoved(&removedWork{generation: held, meta: meta, unknown: true})
 	}
 	w.deleted = false
 	w.force, w.resync = true, true

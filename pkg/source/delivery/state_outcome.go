@@ -38,9 +38,13 @@ func (d *deliveryState) skipped(a attempt, p plan) {
 	d.complete(a, p, w.publishedAt)
 }
 
-// publishSucceeded ends an attempt that published p; it began at began.
-func (d *deliveryState) publishSucceeded(a attempt, p plan, began time.Time) {
+// publishSucceeded ends an attempt that published p with this content hash, empty if the event had
+// none; it began at began.
+func (d *deliveryState) publishSucceeded(a attempt, p plan, began time.Time, contentHash string) {
 	w := a.work
+	if contentHash != "" {
+		w.setContentHash(contentHash, p.revision.generation)
+	}
 	if w.first == 0 {
 		w.first = p.revision.generation
 	}
@@ -86,7 +90,8 @@ func (d *deliveryState) complete(a attempt, p plan, began time.Time) {
 		switch {
 		case p.revision == revision{}:
 		case !p.revision.deleting:
-			w.removed, w.deleteHeard, w.deleted = nil, false, false
+			w.setRemoved(nil)
+			w.deleteHeard, w.deleted = false, false
 		case w.removed != nil && w.removed.unknown && !w.changedInFlight:
 			// It answered a resync request: the next request shows whether it arrived.
 			w.deleted = true
@@ -201,6 +206,16 @@ func (d *deliveryState) statusAccepted(k workKey, s *wire.Status, deleting, dele
 		w.authoritative = false
 	}
 	d.confirm(w, s.Generation)
+}
+
+// agentDeleting records that the agent is deleting a work that the source does not have anymore.
+func (d *deliveryState) agentDeleting(k workKey) {
+	if w, ok := d.works[k]; ok && w.removed != nil {
+		w.deleteHeard = true
+		if !w.unconfirmed() && !w.failed {
+			d.unschedule(w)
+		}
+	}
 }
 
 // agentDeleted records that the agent has deleted a work that the source does not have anymore.

@@ -40,7 +40,7 @@ func (s *script) publishNext() *wire.Spec {
 		s.state.skipped(c, p)
 		return nil
 	}
-	s.state.publishSucceeded(c, p, s.now)
+	s.state.publishSucceeded(c, p, s.now, "")
 	return p.spec
 }
 
@@ -100,7 +100,7 @@ func TestNothingIsLeft(t *testing.T) {
 		s.state.workRemoved(s.key, removedWork{generation: 1, meta: &metav1.ObjectMeta{Name: "w"}})
 		c, _ := s.state.dequeue(s.now)
 		s.state.agentDeleted(s.key)
-		s.state.publishSucceeded(c, planPublish(&c.workState, nil, "hub1", s.now), s.now)
+		s.state.publishSucceeded(c, planPublish(&c.workState, nil, "hub1", s.now), s.now, "")
 		s.counts(0)
 	})
 	t.Run("gone and refused", func(t *testing.T) {
@@ -123,7 +123,7 @@ func TestRecreated(t *testing.T) {
 	p := planPublish(&c.workState, nil, "hub1", s.now)
 	s.work = testWork("w", 2)
 	s.state.workChanged(s.key)
-	s.state.publishSucceeded(c, p, s.now)
+	s.state.publishSucceeded(c, p, s.now, "")
 	if spec := s.publishNext(); spec == nil || spec.IsDeletion() || spec.Generation != 2 {
 		t.Fatalf("published %+v", spec)
 	}
@@ -174,7 +174,7 @@ func TestAwaitingContact(t *testing.T) {
 	if !ok {
 		t.Fatal("nothing to publish")
 	}
-	l.publishSucceeded(c, plan{revision: revision{generation: 2}}, now)
+	l.publishSucceeded(c, plan{revision: revision{generation: 2}}, now, "")
 
 	now = now.Add(time.Minute)
 	if _, ok := l.dequeue(now); ok {

@@ -50,8 +50,11 @@ func (e *Engine) receiveStatus(from sender, s *wire.Status) verdict {
 	case v == accepted:
 		deleting := isTrue(s, workv1.WorkDeleting) || s.Meta.DeletionTimestamp != nil
 		e.state.statusAccepted(k, s, deleting, deleted)
+		e.state.statusReported(k, s.Hash, stored.Work.ResourceVersion)
 	case v == unknownWork && deleted:
 		e.state.agentDeleted(k)
+	case v == unknownWork && isTrue(s, workv1.WorkDeleting):
+		e.state.agentDeleting(k)
 	case v == notDeleting:
 		e.state.deletedUnexpectedly(k, s)
 		e.wakePublisher()

@@ -16,6 +16,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	cloudevents "github.com/cloudevents/sdk-go/v2/event"
 	"github.com/cloudevents/sdk-go/v2/types"
@@ -55,6 +56,12 @@ type session struct {
 type message struct {
 	topic string
 	event cloudevents.Event
+}
+
+// expired reports whether the event's extension expirytime has passed.
+func (m *message) expired() bool {
+	at, err := types.ToTime(m.event.Extensions()["expirytime"])
+	return err == nil && !at.After(time.Now())
 }
 
 // connection is a connection of a client.
@@ -188,7 +195,13 @@ func (b *Broker) next(id string, c *connection) (m *message, changed <-chan stru
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	s := b.sessions[id]
-	if s == nil || s.conn != c || s.delivered == len(s.queue) || s.delivered == window {
+	if s == nil || s.conn != c {
+		return nil, b.changed
+	}
+	for s.delivered < len(s.queue) && s.queue[s.delivered].expired() {
+		s.queue = slices.Delete(s.queue, s.delivered, s.delivered+1)
+	}
+	if s.delivered == len(s.queue) || s.delivered == window {
 		return nil, b.changed
 	}
 	m = s.queue[s.delivered]

@@ -3,6 +3,7 @@ package memory_test
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/workwire/workwire/pkg/transport"
 	"github.com/workwire/workwire/pkg/transport/memory"
@@ -77,4 +78,18 @@ func TestTakeover(t *testing.T) {
 	if !first.WaitConnected().Resumed {
 		t.Error("the session was not resumed")
 	}
+}
+
+// TestExpiry: what has expired is not delivered.
+func TestExpiry(t *testing.T) {
+	b := memory.NewBroker()
+	hub, agent := transporttest.Start(t, b.Client("hub1")), transporttest.Start(t, b.Client("cluster1"), "#")
+	hub.WaitConnected()
+	agent.WaitConnected()
+	for name, at := range map[string]time.Time{"past": time.Now().Add(-time.Second), "future": time.Now().Add(time.Hour)} {
+		e := transporttest.Event(name, 8)
+		e.SetExtension("expirytime", at)
+		hub.MustPublish("a/b", e)
+	}
+	agent.Expect("future")
 }

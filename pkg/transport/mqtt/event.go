@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	mqttbinding "github.com/cloudevents/sdk-go/protocol/mqtt_paho/v2"
 	"github.com/cloudevents/sdk-go/v2/binding"
 	cloudevents "github.com/cloudevents/sdk-go/v2/event"
+	"github.com/cloudevents/sdk-go/v2/types"
 	"github.com/eclipse/paho.golang/paho"
 
 	"github.com/workwire/workwire/pkg/transport"
@@ -32,6 +34,9 @@ func encode(ctx context.Context, topic string, e *cloudevents.Event, qos byte) (
 	if err := mqttbinding.WritePubMessage(ctx, binding.ToMessage(e), p); err != nil {
 		return nil, fmt.Errorf("encode event: %w", err)
 	}
+	if seconds, ok := expiry(e, time.Now()); ok {
+		p.Properties.MessageExpiry = &seconds
+	}
 	for _, attribute := range p.Properties.User {
 		if err := checkText(attribute.Key, attribute.Value); err != nil {
 			return nil, err
@@ -39,6 +44,20 @@ func encode(ctx context.Context, topic string, e *cloudevents.Event, qos byte) (
 	}
 	return p, checkText("datacontenttype", p.Properties.ContentType)
 }
+
+// expiry returns for how many seconds a broker may keep e, at least one, and false if e has no
+// extension expirytime (docs/protocol.md, Transport).
+func expiry(e *cloudevents.Event, now time.Time) (uint32, bool) {
+	at, err := types.ToTime(e.Extensions()["expirytime"])
+	if err != nil {
+		return 0, false
+	}
+	left := min(max(at.Sub(now), time.Second), maxExpiry)
+	return uint32(left.Round(time.Second) / time.Second), true
+}
+
+// maxExpiry is the longest expiry of an event; MQTT allows 136 years.
+const maxExpiry = 10 * 365 * 24 * time.Hour
 
 func checkText(attribute, value string) error {
 	attribute = strings.TrimPrefix(attribute, "ce-")
@@ -69,6 +88,9 @@ func packetSize(p *paho.Publish) int {
 	properties := 0
 	if p.Properties.ContentType != "" {
 		properties += 1 + lengthOfText + len(p.Properties.ContentType)
+	}
+	if p.Properties.MessageExpiry != nil {
+		properties += 1 + 4
 	}
 	for _, u := range p.Properties.User {
 		properties += lengthOfPair + len(u.Key) + len(u.Value)

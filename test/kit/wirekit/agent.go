@@ -148,6 +148,47 @@ func (a *Agent) Resync(ctx context.Context) {
 	_ = a.Send(ctx, request)
 }
 
+// SendDigest publishes a digest of the works and of their statuses.
+func (a *Agent) SendDigest(ctx context.Context) error {
+	a.mu.Lock()
+	var works []wire.WorkDigest
+	for uid, spec := range a.works {
+		if spec.DeletionTimestamp != nil {
+			continue
+		}
+		status := a.status[uid]
+		hash, err := wire.StatusHash(&status)
+		if err != nil {
+			panic(err)
+		}
+		works = append(works, wire.WorkDigest{UID: uid, BucketDigest: wire.BucketDigest{
+			Works:    wire.SpecDigest(uid, spec.Generation, false) + wire.StatusDigest(uid, hash),
+			Contents: wire.ContentDigest(uid, spec.ContentHash),
+		}})
+	}
+	a.mu.Unlock()
+	return a.Send(ctx, &wire.Digest{Agent: a.name(), Cluster: a.config.Cluster, Source: a.config.Source, Buckets: wire.NewBuckets(works)})
+}
+
+// requestDiffering answers a status resync request by buckets.
+func (a *Agent) requestDiffering(m *wire.StatusResync) {
+	differing := m.DifferingSpecs(func(yield func(wire.HeldSpec) bool) {
+		for uid, spec := range a.works {
+			version := wire.SpecVersion{UID: uid, Generation: spec.Generation, ContentHash: spec.ContentHash}
+			if !yield(wire.HeldSpec{SpecVersion: version, Deleting: spec.DeletionTimestamp != nil}) {
+				return
+			}
+		}
+	})
+	if len(differing) > 0 {
+		go func() {
+			_ = a.Send(context.Background(), &wire.SpecResync{
+				Agent: a.name(), Cluster: a.config.Cluster, Source: a.config.Source, Versions: differing, Partial: true,
+			})
+		}()
+	}
+}
+
 // Send publishes a message on the agent's topic.
 func (a *Agent) Send(ctx context.Context, m wire.Message) error {
 	event, err := wire.Encode(m, time.Now())
@@ -183,6 +224,7 @@ func (a *Agent) Receive(m wire.Message) {
 		for _, uid := range m.Answer(hash, maps.Keys(a.status)) {
 			a.report(a.works[uid], wire.ResyncResponse)
 		}
+		a.requestDiffering(m)
 	}
 }
 

@@ -1,0 +1,273 @@
+package delivery
+
+import (
+	"context"
+	"time"
+
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/pkg/wire"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+)
+
+// Content hashes of works that this Engine did not publish are computed at this rate a second, once
+// a digest asks for them. Until then the contents of their buckets are not compared.
+const (
+	contentHashRate  = 2000
+	contentHashBurst = 5000
+)
+
+// workDigest caches the digests of a work's state.
+type workDigest struct {
+	spec     uint64 // of specOf
+	specOf   heldRevision
+	contents uint64 // of workState.contentHash
+	status   uint64 // of workState.hash
+
+	// reported is the digest of the last status that the agent reported and the source accepted. It
+	// counts as stored as long as the work has the resourceVersion of that time: the status is being
+	// written, or the store keeps another one in its place.
+	reported   uint64
+	reportedAt string
+}
+
+// setContentHash sets the content hash of the spec with this generation.
+func (w *workState) setContentHash(hash string, generation wire.Generation) {
+	w.contentHash, w.contentHashGeneration = hash, generation
+	w.digest.contents = wire.ContentDigest(w.key.uid, hash)
+}
+
+// statusReported records the hash of an accepted status of the work of k, which has this
+// resourceVersion.
+func (d *deliveryState) statusReported(k workKey, hash, version string) {
+	if w, ok := d.works[k]; ok && version != "" && hash != "" {
+		w.digest.reported, w.digest.reportedAt = wire.StatusDigest(k.uid, hash), version
+	}
+}
+
+// agentHoldsInstead records what the agent holds of works whose newest spec cannot be published.
+func (d *deliveryState) agentHoldsInstead(r *wire.SpecResync) {
+	for i := range r.Versions {
+		if w, ok := d.works[workKey{uid: r.Versions[i].UID, cluster: r.Cluster}]; ok && w.refused != nil {
+			w.refused.held = &r.Versions[i]
+		}
+	}
+}
+
+// heldRevision is what an agent holds of a work.
+type heldRevision struct {
+	generation wire.Generation
+	deleting   bool
+}
+
+// expected returns what the agent of a work should hold; work is nil if the source does not have it.
+// It returns false for a work that counts on neither side: one that the agent has begun to delete,
+// and one that the agent does not hold because its spec cannot be published.
+func (w *workState) expected(work *workv1.ManifestWork) (heldRevision, bool) {
+	if work == nil {
+		return heldRevision{w.removed.generation, true}, !w.deleteHeard && !w.deleted
+	}
+	current := wire.Generation(work.Generation)
+	if work.DeletionTimestamp != nil {
+		heard := w.deleteHeard || w.deleted || meta.IsStatusConditionTrue(work.Status.Conditions, workv1.WorkDeleting) ||
+			meta.IsStatusConditionTrue(work.Status.Conditions, workv1.WorkDeleted)
+		return heldRevision{current, true}, !heard
+	}
+	published := w.published.generation
+	if w.published.deleting {
+		published = 0
+	}
+	if w.refused != nil && w.refused.held != nil {
+		return heldRevision{w.refused.held.Generation, false}, w.refused.held.Generation != 0
+	}
+	if published == 0 && w.refused == nil {
+		published = current
+	}
+	return heldRevision{published, false}, published != 0
+}
+
+// workDigest returns the digest of a work. known is false if its content hash is not known yet.
+func (e *Engine) workDigest(work *workv1.ManifestWork) (sum wire.BucketDigest, known bool) {
+	if _, err := e.statusHash(work); err != nil {
+		e.log.Error("status cannot be hashed", "work", work.Name, "uid", work.UID, "cluster", work.Namespace, "error", err)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	w := e.state.works[keyOf(work)]
+	if w == nil { // WorkChanged is about to be called
+		return wire.BucketDigest{Works: wire.SpecDigest(work.UID, wire.Generation(work.Generation), false)}, false
+	}
+	held, counts := w.expected(work)
+	if !counts {
+		return sum, true
+	}
+	sum.Works = w.specDigest(held) + w.statusDigest(work.ResourceVersion)
+	sum.Contents, known = w.contentDigest(held, e.identity != "")
+	return sum, known
+}
+
+func (w *workState) specDigest(held heldRevision) uint64 {
+	if w.digest.spec == 0 || w.digest.specOf != held {
+		w.digest.spec, w.digest.specOf = wire.SpecDigest(w.key.uid, held.generation, held.deleting), held
+	}
+	return w.digest.spec
+}
+
+// statusDigest returns the digest of the status of the work with this resourceVersion, for which
+// [Engine.statusHash] was called.
+func (w *workState) statusDigest(version string) uint64 {
+	if version != "" && w.digest.reportedAt == version {
+		return w.digest.reported
+	}
+	return w.digest.status
+}
+
+// contentDigest returns the digest of the content that the agent should hold, and false if its hash
+// is not known. hashed reports whether specs have a content hash.
+func (w *workState) contentDigest(held heldRevision, hashed bool) (uint64, bool) {
+	switch {
+	case held.deleting || !hashed:
+		return 0, true
+	case w.refused != nil && w.refused.held != nil:
+		return wire.ContentDigest(w.key.uid, w.refused.held.ContentHash), true
+	default:
+		return w.digest.contents, w.contentHash != "" && w.contentHashGeneration == held.generation
+	}
+}
+
+// ownDigest returns the digests of the works of a cluster by bucket. complete is false for the
+// buckets whose contents are not known yet. It costs O(n) for n works of the cluster, and an
+// encoding for each status that changed since.
+func (e *Engine) ownDigest(cluster wire.ClusterName, count int) (own []wire.BucketDigest, complete []bool) {
+	own, complete = make([]wire.BucketDigest, count), make([]bool, count)
+	for i := range complete {
+		complete[i] = true
+	}
+	for work := range e.config.Works.ListCluster(cluster) {
+		sum, known := e.workDigest(work)
+		if !known && e.contentHashes.TryAccept() && e.contentHash(work) != "" {
+			sum, known = e.workDigest(work)
+		}
+		bucket := wire.Bucket(work.UID, count)
+		own[bucket].Add(sum)
+		complete[bucket] = complete[bucket] && known
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if c := e.state.clusters[cluster]; c != nil {
+		for w := range c.removed {
+			if held, counts := w.expected(nil); counts {
+				own[wire.Bucket(w.key.uid, count)].Add(wire.BucketDigest{Works: w.specDigest(held)})
+			}
+		}
+	}
+	return own, complete
+}
+
+// compareDigest compares a digest with the works of its cluster, and requests what differs
+// (docs/protocol.md, Digest).
+func (e *Engine) compareDigest(ctx context.Context, cluster wire.ClusterName, d *wire.Digest) error {
+	if e.config.ClusterPaused(cluster) {
+		e.metrics.digests.WithLabelValues("paused").Inc()
+		e.noteDifferences(cluster, nil)
+		return nil
+	}
+	own, complete := e.ownDigest(cluster, len(d.Buckets))
+	differences := compareBuckets(own, d.Buckets, complete)
+	request := e.noteDifferences(cluster, differences)
+	if len(differences) == 0 {
+		e.metrics.digests.WithLabelValues("equal").Inc()
+		return nil
+	}
+	e.metrics.digests.WithLabelValues("different").Inc()
+	e.log.Debug("digest differs", "cluster", cluster, "agent", d.Agent, "buckets", len(differences), "of", len(d.Buckets))
+	if len(request) == 0 {
+		return nil
+	}
+	return e.requestBuckets(ctx, cluster, &wire.Buckets{Count: len(d.Buckets), Indices: request})
+}
+
+// noteDifferences notes the result of a comparison, and tells Config.OnDivergence. It returns the
+// buckets to request. Calls for one cluster do not overlap.
+func (e *Engine) noteDifferences(cluster wire.ClusterName, differences []bucketDifference) (request []int) {
+	now := time.Now()
+	e.mu.Lock()
+	before := e.divergences[cluster]
+	after, request := decideDivergence(before, differences, now)
+	if after == nil {
+		delete(e.divergences, cluster)
+	} else {
+		e.divergences[cluster] = after
+	}
+	e.mu.Unlock()
+	switch {
+	case after.isReported() && !before.isReported():
+		e.log.Warn("works of the cluster differ from those of the source", "cluster", cluster, "since", after.since)
+		e.config.OnDivergence(cluster, after.since)
+	case before.isReported() && !after.isReported():
+		e.log.Info("works of the cluster equal those of the source again", "cluster", cluster)
+		e.config.OnDivergence(cluster, time.Time{})
+	}
+	return request
+}
+
+// diverged returns the number of clusters that differ for more than a minute.
+func (e *Engine) diverged() (n int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, d := range e.divergences {
+		if d.isReported() {
+			n++
+		}
+	}
+	return n
+}
+
+// requestBuckets publishes status resync requests that list all works of some buckets, with the
+// specs that the agent should hold.
+func (e *Engine) requestBuckets(ctx context.Context, cluster wire.ClusterName, buckets *wire.Buckets) error {
+	r := &wire.StatusResync{Source: e.config.Source, SourceIdentity: e.identity, Cluster: cluster, Buckets: buckets}
+	named := make([]bool, buckets.Count)
+	for _, i := range buckets.Indices {
+		named[i] = true
+	}
+	for work := range e.config.Works.ListCluster(cluster) {
+		if !named[wire.Bucket(work.UID, buckets.Count)] {
+			continue
+		}
+		hash, err := e.statusHash(work)
+		if err != nil {
+			return err
+		}
+		if version, listed := e.listed(work, hash); listed {
+			r.Hashes = append(r.Hashes, version)
+		}
+	}
+	e.mu.Lock()
+	if c := e.state.clusters[cluster]; c != nil {
+		for w := range c.removed {
+			if held, counts := w.expected(nil); counts && named[wire.Bucket(w.key.uid, buckets.Count)] {
+				r.Hashes = append(r.Hashes, wire.StatusVersion{UID: w.key.uid, Generation: held.generation, Deleting: true})
+			}
+		}
+	}
+	e.mu.Unlock()
+	return e.publishStatusResync(ctx, r)
+}
+
+// listed returns the entry of a work in a request by bucket. A work that the agent has begun to
+// delete is listed too; one whose spec cannot be published is listed if the agent holds another.
+func (e *Engine) listed(work *workv1.ManifestWork, hash string) (wire.StatusVersion, bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	w := e.state.works[keyOf(work)]
+	if w == nil {
+		w = &workState{}
+	}
+	held, counts := w.expected(work)
+	version := wire.StatusVersion{UID: work.UID, Hash: hash, Generation: held.generation, Deleting: held.deleting}
+	if w.contentHashGeneration == held.generation && !held.deleting && w.refused == nil {
+		version.ContentHash = w.contentHash
+	}
+	return version, counts || held.deleting
+}
