@@ -3,12 +3,17 @@ package hub
 import (
 	"context"
 	"fmt"
+	"net"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/record"
+	"k8s.io/client-go/util/connrotation"
 	"k8s.io/client-go/util/workqueue"
 
 	"github.com/workwire/workwire/pkg/client/clientset/versioned"
@@ -59,7 +64,9 @@ func (h *Hub) build(topics wire.SourceTopics) error {
 	if queues, err = kube.NewQueueMetrics(h.cfg.Registerer); err != nil {
 		return err
 	}
-	h.informers = controller.NewInformers(controller.InformersConfig{Client: client, Logger: h.cfg.Logger})
+	if h.informers, err = newInformers(&h.cfg); err != nil {
+		return err
+	}
 	h.works, err = works.New(works.Config{Informers: h.informers, Registerer: h.cfg.Registerer})
 	if err != nil {
 		return err
@@ -99,6 +106,30 @@ func (h *Hub) build(topics wire.SourceTopics) error {
 		h.clusters.Listen(clusterListener{Engine: h.delivery, finalizer: h.finalizer})
 	}
 	return h.buildOthers(client, events, queues)
+}
+
+// newInformers creates the informers, which have connections of their own: these can be closed
+// without ending other requests.
+func newInformers(cfg *Config) (*controller.Informers, error) {
+	config := rest.CopyConfig(cfg.REST)
+	dial := config.Dial
+	if dial == nil {
+		dial = (&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}).DialContext
+	}
+	dialer := connrotation.NewDialer(dial)
+	config.Dial = dialer.DialContext
+	client, err := versioned.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("client of the Kubernetes API: %w", err)
+	}
+	lists, err := metadata.NewForConfig(cfg.REST)
+	if err != nil {
+		return nil, fmt.Errorf("client of the Kubernetes API: %w", err)
+	}
+	informers := controller.NewInformers(controller.InformersConfig{
+		Client: client, Metadata: lists, Reconnect: dialer.CloseAll, Logger: cfg.Logger,
+	})
+	return informers, controller.Register(cfg.Registerer, informers.Metrics()...)
 }
 
 // buildRecorder creates the recorder of events, if a controller records any.

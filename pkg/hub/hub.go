@@ -18,9 +18,11 @@
 // All state is on the API server. A hub can be restarted or replaced by another replica at any
 // time.
 //
-// One of several replicas leads, by a Lease. The others neither read works nor connect to the
-// broker: a new leader reads them after its term has begun, and so sees everything that the leader
-// before it has written.
+// One of several replicas leads, by a Lease. The others keep their caches up to date, and do nothing
+// else: no controller runs, nothing is written, and there is no connection to the broker. At the
+// beginning of its term, a new leader proves that its caches hold everything that was written
+// before ([controller.Informers.CatchUp]), and so sees all writes of the leader before it. A Hub has
+// one term at most, so that it knows no own writes of an earlier one.
 package hub
 
 import (
@@ -30,6 +32,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -124,6 +127,7 @@ type Hub struct {
 	events    *events            // nil when no controller records any
 	others    []component
 	leading   atomic.Bool
+	current   atomic.Bool // the caches hold all that was written before the term
 }
 
 // component is a controller that runs beside delivery.
@@ -151,6 +155,13 @@ func New(cfg Config) (*Hub, error) {
 // [leader.Run], and on errors that no retry can repair. An API server or a broker that cannot be
 // reached is retried forever. Run must be called once.
 func (h *Hub) Run(ctx context.Context) error {
+	reading, stop := context.WithCancel(ctx)
+	var readers sync.WaitGroup
+	defer readers.Wait()
+	defer stop()
+	if !h.cfg.Election.Disabled { // else the term begins now
+		readers.Go(func() { _ = h.informers.Run(reading) })
+	}
 	err := leader.Run(ctx, leader.Config{
 		Options: h.cfg.Election, REST: h.cfg.REST, Logger: h.cfg.Logger, Leading: h.leading.Store,
 	}, h.lead)
@@ -168,7 +179,22 @@ func (h *Hub) lead(ctx context.Context) error {
 			group.Go(func() error { return component(ctx) })
 		}
 	}
-	run(h.informers.Run)
+	// Caches that are filled during the term hold what was written before it.
+	current := h.cfg.Election.Disabled
+	if current {
+		run(h.informers.Run)
+	} else {
+		current = h.informers.CatchUp(ctx)
+	}
+	if current {
+		h.current.Store(true)
+		h.work(ctx, run)
+	}
+	return group.Wait()
+}
+
+// work runs the controllers and the delivery on caches that are current or being filled.
+func (h *Hub) work(ctx context.Context, run func(...func(context.Context) error)) {
 	if h.clusters != nil {
 		run(h.clusters.Run)
 	}
@@ -182,12 +208,12 @@ func (h *Hub) lead(ctx context.Context) error {
 			run(c.run)
 		}
 	}
-	return group.Wait()
 }
 
-// Checks returns the readiness checks of the hub. A standby is ready: it can take over.
+// Checks returns the readiness checks of the hub. A standby is ready if it can take over: if its
+// caches are filled and kept up to date.
 func (h *Hub) Checks() []serve.Check {
-	checks := []serve.Check{h.check("works", h.works.Ready), h.check("broker", func(context.Context) error {
+	checks := []serve.Check{{Name: "caches", Func: h.cachesReady}, h.check("works", h.works.Ready), h.check("broker", func(context.Context) error {
 		if !h.delivery.Connected() {
 			return errors.New("not connected; the log says why")
 		}
@@ -202,6 +228,15 @@ func (h *Hub) Checks() []serve.Check {
 		checks = append(checks, h.check(ControllerClusters, h.clusters.Ready))
 	}
 	return checks
+}
+
+// cachesReady returns why this replica cannot take over, or, while it leads, why it does not act.
+func (h *Hub) cachesReady(ctx context.Context) error {
+	err := h.informers.Ready(ctx)
+	if err == nil && h.leading.Load() && !h.current.Load() {
+		err = errors.New("the new leader has not seen yet everything that was written before its term")
+	}
+	return err
 }
 
 // check returns a check that passes while this replica does not lead.

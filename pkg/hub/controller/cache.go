@@ -47,6 +47,8 @@ func Newer(a, b metav1.Object) bool {
 type Cache[T Object] struct {
 	informers *Informers
 	resource  schema.GroupResource
+	version   schema.GroupVersionResource
+	source    *listWatch
 	informer  cache.SharedIndexInformer
 
 	mu        sync.Mutex
@@ -63,11 +65,15 @@ type write[T Object] struct {
 
 func (w write[T]) expired(now time.Time) bool { return !w.expires.IsZero() && !now.Before(w.expires) }
 
-func newCache[T Object](informers *Informers, resource schema.GroupResource, informer cache.SharedIndexInformer) *Cache[T] {
-	c := &Cache[T]{informers: informers, resource: resource, informer: informer, written: make(map[types.NamespacedName]write[T])}
-	// Both fail only on an informer that has started.
-	_ = informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
-		informers.observeFailure(resource, err)
+func newCache[T Object](informers *Informers, version schema.GroupVersionResource, example T, source *listWatch) *Cache[T] {
+	c := &Cache[T]{
+		informers: informers, resource: version.GroupResource(), version: version, source: source, written: make(map[types.NamespacedName]write[T]),
+		informer: cache.NewSharedIndexInformer(source.listerWatcher(), example, 0, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}),
+	}
+	// All fail only on an informer that has started.
+	_ = c.informer.SetTransform(trim)
+	_ = c.informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
+		informers.observeFailure(c.resource, err)
 	})
 	_, _ = c.AddEventHandler(c.forget)
 	return c
@@ -120,6 +126,17 @@ func (c *Cache[T]) Ready(context.Context) error {
 	}
 	return c.informers.failure(c.resource)
 }
+
+// current returns why the cache does not hold all objects, or is not kept up to date; nil if it is.
+func (c *Cache[T]) current() error {
+	if err := c.informers.lastFailure(c.resource); err != nil || c.informer.HasSynced() {
+		return err
+	}
+	return c.informers.failure(c.resource)
+}
+
+// run keeps the cache up to date until ctx ends.
+func (c *Cache[T]) run(ctx context.Context) { c.informer.RunWithContext(ctx) }
 
 // Len returns the number of objects.
 func (c *Cache[T]) Len() int { return len(c.informer.GetIndexer().ListKeys()) }

@@ -6,27 +6,36 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/metadata"
 
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
 	clusterv1beta1 "github.com/workwire/workwire/pkg/apis/cluster/v1beta1"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
 	"github.com/workwire/workwire/pkg/client/clientset/versioned"
-	"github.com/workwire/workwire/pkg/client/informers/externalversions"
 )
 
 // InformersConfig configures [Informers].
 type InformersConfig struct {
 	// Client lists and watches; required.
 	Client versioned.Interface
+	// Metadata lists metadata for [Informers.CatchUp], on another connection than Client; default:
+	// Client lists whole objects.
+	Metadata metadata.Interface
+	// Reconnect closes the connections of Client, so that its requests fail and the next ones open
+	// new connections; default nothing.
+	Reconnect func()
 	// Now returns the time by which own writes expire; default time.Now.
 	Now func() time.Time
 	// Logger gets a line about each list or watch that fails; default slog.Default().
@@ -37,11 +46,18 @@ type InformersConfig struct {
 // watched only if its method was called before [Informers.Run]. It is safe for concurrent use.
 type Informers struct {
 	cfg     InformersConfig
-	factory externalversions.SharedInformerFactory
+	metrics *informerMetrics
 
 	mu       sync.Mutex
-	caches   map[schema.GroupResource]any   // guarded by mu
-	failures map[schema.GroupResource]error // guarded by mu: why the last list or watch failed
+	caches   map[schema.GroupResource]anyCache // guarded by mu
+	failures map[schema.GroupResource]error    // guarded by mu: why the last list or watch failed; none if it did not
+}
+
+// anyCache is a cache of any resource.
+type anyCache interface {
+	run(ctx context.Context)
+	current() error
+	catchUp(ctx context.Context) error
 }
 
 // NewInformers returns informers for all namespaces. It does no I/O.
@@ -50,51 +66,60 @@ func NewInformers(cfg InformersConfig) *Informers {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	return &Informers{
-		cfg:      cfg,
-		factory:  externalversions.NewSharedInformerFactoryWithOptions(cfg.Client, 0, externalversions.WithTransform(trim)),
-		caches:   make(map[schema.GroupResource]any),
-		failures: make(map[schema.GroupResource]error),
-	}
+	i := &Informers{cfg: cfg, caches: make(map[schema.GroupResource]anyCache), failures: make(map[schema.GroupResource]error)}
+	i.metrics = newInformerMetrics(func() bool { return i.Ready(context.Background()) == nil })
+	return i
+}
+
+// Metrics returns the metrics workwire_hub_caches_synced, workwire_hub_caches_read_anew_total and
+// workwire_hub_catch_up_seconds.
+func (i *Informers) Metrics() []prometheus.Collector {
+	return []prometheus.Collector{i.metrics.synced, i.metrics.readAnew, i.metrics.catchUp}
 }
 
 // ManifestWorks returns the cache of ManifestWorks.
 func (i *Informers) ManifestWorks() *Cache[*workv1.ManifestWork] {
-	return cacheFor[*workv1.ManifestWork](i, workv1.Resource("manifestworks"), i.factory.Work().V1().ManifestWorks())
+	return cacheFor(i, workv1.SchemeGroupVersion.WithResource("manifestworks"), &workv1.ManifestWork{},
+		func() client[*workv1.ManifestWorkList] { return i.cfg.Client.WorkV1().ManifestWorks("") })
 }
 
 // ManifestWorkReplicaSets returns the cache of ManifestWorkReplicaSets.
 func (i *Informers) ManifestWorkReplicaSets() *Cache[*workv1alpha1.ManifestWorkReplicaSet] {
-	return cacheFor[*workv1alpha1.ManifestWorkReplicaSet](i, workv1alpha1.Resource("manifestworkreplicasets"),
-		i.factory.Work().V1alpha1().ManifestWorkReplicaSets())
+	return cacheFor(i, workv1alpha1.SchemeGroupVersion.WithResource("manifestworkreplicasets"), &workv1alpha1.ManifestWorkReplicaSet{},
+		func() client[*workv1alpha1.ManifestWorkReplicaSetList] {
+			return i.cfg.Client.WorkV1alpha1().ManifestWorkReplicaSets("")
+		})
 }
 
 // ManagedClusters returns the cache of ManagedClusters.
 func (i *Informers) ManagedClusters() *Cache[*clusterv1.ManagedCluster] {
-	return cacheFor[*clusterv1.ManagedCluster](i, clusterv1.Resource("managedclusters"), i.factory.Cluster().V1().ManagedClusters())
+	return cacheFor(i, clusterv1.SchemeGroupVersion.WithResource("managedclusters"), &clusterv1.ManagedCluster{},
+		func() client[*clusterv1.ManagedClusterList] { return i.cfg.Client.ClusterV1().ManagedClusters() })
 }
 
 // Placements returns the cache of Placements.
 func (i *Informers) Placements() *Cache[*clusterv1beta1.Placement] {
-	return cacheFor[*clusterv1beta1.Placement](i, clusterv1beta1.Resource("placements"), i.factory.Cluster().V1beta1().Placements())
+	return cacheFor(i, clusterv1beta1.SchemeGroupVersion.WithResource("placements"), &clusterv1beta1.Placement{},
+		func() client[*clusterv1beta1.PlacementList] { return i.cfg.Client.ClusterV1beta1().Placements("") })
 }
 
 // PlacementDecisions returns the cache of PlacementDecisions.
 func (i *Informers) PlacementDecisions() *Cache[*clusterv1beta1.PlacementDecision] {
-	return cacheFor[*clusterv1beta1.PlacementDecision](i, clusterv1beta1.Resource("placementdecisions"),
-		i.factory.Cluster().V1beta1().PlacementDecisions())
+	return cacheFor(i, clusterv1beta1.SchemeGroupVersion.WithResource("placementdecisions"), &clusterv1beta1.PlacementDecision{},
+		func() client[*clusterv1beta1.PlacementDecisionList] {
+			return i.cfg.Client.ClusterV1beta1().PlacementDecisions("")
+		})
 }
 
 // cacheFor returns the one cache of a resource and creates it at the first call.
-func cacheFor[T Object](i *Informers, resource schema.GroupResource, informer interface {
-	Informer() cache.SharedIndexInformer
-}) *Cache[T] {
+func cacheFor[T Object, L runtime.Object](i *Informers, version schema.GroupVersionResource, example T, of func() client[L]) *Cache[T] {
 	i.mu.Lock()
 	defer i.mu.Unlock()
+	resource := version.GroupResource()
 	if existing, ok := i.caches[resource].(*Cache[T]); ok {
 		return existing
 	}
-	c := newCache[T](i, resource, informer.Informer())
+	c := newCache(i, version, example, newListWatch(i, resource, of))
 	i.caches[resource] = c
 	return c
 }
@@ -103,10 +128,49 @@ func cacheFor[T Object](i *Informers, resource schema.GroupResource, informer in
 // stopped. An API server that cannot be reached, or that does not serve a resource, is tried again
 // forever. It must be called once.
 func (i *Informers) Run(ctx context.Context) error {
-	i.factory.StartWithContext(ctx)
-	<-ctx.Done()
-	i.factory.Shutdown()
+	var group sync.WaitGroup
+	i.mu.Lock()
+	for _, c := range i.caches {
+		group.Go(func() { c.run(ctx) })
+	}
+	i.mu.Unlock()
+	group.Wait()
 	return nil
+}
+
+// Ready returns why the caches do not hold all objects, or are not kept up to date; nil if they
+// are. A connection that was cut is noticed within a minute.
+func (i *Informers) Ready(context.Context) error {
+	i.mu.Lock()
+	caches := slices.Collect(maps.Values(i.caches))
+	i.mu.Unlock()
+	var errs []error
+	for _, c := range caches {
+		errs = append(errs, c.current())
+	}
+	return errors.Join(errs...)
+}
+
+// restarted notes that a cache is read anew, on new connections.
+func (i *Informers) restarted(resource schema.GroupResource) {
+	i.metrics.readAnew.WithLabelValues(resource.Resource).Inc()
+	if i.cfg.Reconnect != nil {
+		i.cfg.Reconnect()
+	}
+}
+
+// observeSuccess notes that the API server answers requests for a resource.
+func (i *Informers) observeSuccess(resource schema.GroupResource) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	delete(i.failures, resource)
+}
+
+// lastFailure returns why the last list or watch of a resource failed; nil if it did not.
+func (i *Informers) lastFailure(resource schema.GroupResource) error {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.failures[resource]
 }
 
 // observeFailure remembers why a list or watch failed, with what to do about it.
@@ -131,9 +195,7 @@ func (i *Informers) observeFailure(resource schema.GroupResource, err error) {
 
 // failure returns why a cache that has not synced is not filled.
 func (i *Informers) failure(resource schema.GroupResource) error {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	if err := i.failures[resource]; err != nil {
+	if err := i.lastFailure(resource); err != nil {
 		return err
 	}
 	return errors.New(resource.Resource + " have not been read yet")

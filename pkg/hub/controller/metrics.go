@@ -13,6 +13,32 @@ func NewCounter(name, help string, labels ...string) *prometheus.CounterVec {
 	return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "workwire", Subsystem: "hub", Name: name, Help: help}, labels)
 }
 
+// informerMetrics are the metrics of [Informers].
+type informerMetrics struct {
+	synced   prometheus.GaugeFunc
+	readAnew *prometheus.CounterVec
+	catchUp  prometheus.Gauge
+}
+
+func newInformerMetrics(synced func() bool) *informerMetrics {
+	gauge := func(name, help string) prometheus.GaugeOpts {
+		return prometheus.GaugeOpts{Namespace: "workwire", Subsystem: "hub", Name: name, Help: help}
+	}
+	return &informerMetrics{
+		synced: prometheus.NewGaugeFunc(gauge("caches_synced",
+			"1 while the caches hold all objects and are kept up to date, also in a standby; else 0."), func() float64 {
+			if synced() {
+				return 1
+			}
+			return 0
+		}),
+		readAnew: NewCounter("caches_read_anew_total",
+			"Caches that a new leader read anew because watch events were missing or contradicted the API server, by resource.", "resource"),
+		catchUp: prometheus.NewGauge(gauge("catch_up_seconds",
+			"How long it took from the beginning of the term until the caches were known to be current; 0 before.")),
+	}
+}
+
 // Register registers the metrics of a controller with r, which may be nil.
 func Register(r prometheus.Registerer, metrics ...prometheus.Collector) error {
 	if r == nil {

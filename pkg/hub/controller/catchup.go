@@ -1,0 +1,240 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Times of [Informers.CatchUp].
+const (
+	// listTimeout is how long a list may take.
+	listTimeout = 30 * time.Second
+	// watchPatience is how long watch events may lag behind a list before the objects are read
+	// anew.
+	watchPatience = 2 * time.Second
+	// readPatience is how long that may take before it is done again.
+	readPatience = 15 * time.Second
+	// listPause is the pause after a list that failed.
+	listPause = 500 * time.Millisecond
+)
+
+// CatchUp waits until every cache holds all that was written before CatchUp was called, however
+// old the caches were. It reports false when ctx ended before.
+//
+// It costs one list of metadata per resource, which is compared with the cache; what the cache
+// lacks is awaited. If watch events do not deliver it within 2 seconds, as when the connection was
+// cut, or if the two contradict each other, the connections are closed and the resource is read
+// anew. It is retried until it succeeds.
+func (i *Informers) CatchUp(ctx context.Context) bool {
+	started := time.Now()
+	group, ctx := errgroup.WithContext(ctx)
+	i.mu.Lock()
+	for _, c := range i.caches {
+		group.Go(func() error { return c.catchUp(ctx) })
+	}
+	i.mu.Unlock()
+	if group.Wait() != nil {
+		return false
+	}
+	took := time.Since(started)
+	i.metrics.catchUp.Set(took.Seconds())
+	i.cfg.Logger.Info("caches are current", "after", took.Round(time.Millisecond))
+	return true
+}
+
+// catchUp is [Informers.CatchUp] for one cache. It returns an error when ctx ended before.
+func (c *Cache[T]) catchUp(ctx context.Context) error {
+	c.source.wake()
+	if !c.WaitForSync(ctx) {
+		return context.Cause(ctx)
+	}
+	t := &tracker[T]{cache: c, deleted: make(map[types.UID]bool)}
+	registration, err := c.AddEventHandler(t.changed)
+	if err != nil {
+		return fmt.Errorf("watch %s: %w", c.resource, err)
+	}
+	defer c.RemoveEventHandler(registration)
+	var restarted time.Time
+	patience, whole := watchPatience, false
+	for {
+		done, err := c.compare(ctx, t, whole)
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if err == nil {
+			if awaitFor(ctx, done, patience) {
+				return nil
+			}
+			err = errors.New("watch events are missing")
+		} else {
+			whole = true // in case that the API server cannot list metadata
+			pause(ctx, listPause)
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		c.informers.cfg.Logger.Warn("cache is not known to be current, reading it anew", "resource", c.resource, "error", err)
+		if restarted.IsZero() || time.Since(restarted) > readPatience {
+			restarted, patience = time.Now(), readPatience
+			c.informers.restarted(c.resource)
+			c.source.readAnew()
+		}
+	}
+}
+
+// compare lists the resource and has t wait for what the cache lacks; whole lists whole objects.
+// done is closed once the cache lacks nothing.
+func (c *Cache[T]) compare(ctx context.Context, t *tracker[T], whole bool) (done <-chan struct{}, err error) {
+	before := c.informer.LastSyncResourceVersion()
+	l, err := c.listing(ctx, whole)
+	if err != nil {
+		return nil, err
+	}
+	if err := l.follows(before); err != nil {
+		return nil, err
+	}
+	return t.expect(l)
+}
+
+// listing lists the versions of all objects, as they are now.
+func (c *Cache[T]) listing(ctx context.Context, whole bool) (*listing, error) {
+	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+	defer cancel()
+	var list metav1.ListInterface
+	var err error
+	l := &listing{objects: make(map[types.NamespacedName]version)}
+	if metadata := c.informers.cfg.Metadata; metadata != nil && !whole {
+		var objects *metav1.PartialObjectMetadataList
+		if objects, err = metadata.Resource(c.version).List(ctx, metav1.ListOptions{}); err == nil {
+			list = objects
+			for i := range objects.Items {
+				l.objects[KeyOf(&objects.Items[i])] = versionOf(&objects.Items[i])
+			}
+		}
+	} else {
+		list, err = c.listWhole(ctx, l)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list %s: %w", c.resource, err)
+	}
+	if list.GetContinue() != "" || list.GetResourceVersion() == "" {
+		return nil, fmt.Errorf("list %s: the answer is incomplete", c.resource)
+	}
+	l.resourceVersion = list.GetResourceVersion()
+	return l, nil
+}
+
+func (c *Cache[T]) listWhole(ctx context.Context, l *listing) (metav1.ListInterface, error) {
+	objects, err := c.source.list(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	items, err := meta.ExtractList(objects)
+	if err != nil {
+		return nil, err
+	}
+	for _, item := range items {
+		object, err := meta.Accessor(item)
+		if err != nil {
+			return nil, err
+		}
+		l.objects[KeyOf(object)] = versionOf(object)
+	}
+	return meta.ListAccessor(objects)
+}
+
+// tracker follows a cache until it holds what was listed.
+type tracker[T Object] struct {
+	cache *Cache[T]
+
+	mu      sync.Mutex
+	listing *listing                      // guarded by mu; nil before the first
+	pending map[types.NamespacedName]bool // guarded by mu: what the cache lacks
+	done    chan struct{}                 // guarded by mu: closed when pending becomes empty
+	deleted map[types.UID]bool            // guarded by mu: objects that were seen to be deleted
+}
+
+// expect compares the cache with l. It costs one look at each object.
+func (t *tracker[T]) expect(l *listing) (done <-chan struct{}, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.listing, t.pending, t.done = l, make(map[types.NamespacedName]bool), make(chan struct{})
+	check := func(key types.NamespacedName) error {
+		lacks, err := t.lacks(key)
+		if lacks {
+			t.pending[key] = true
+		}
+		return err
+	}
+	for key := range l.objects {
+		if err := check(key); err != nil {
+			t.listing = nil
+			return nil, err
+		}
+	}
+	for _, object := range t.cache.All() {
+		if err := check(KeyOf(object)); err != nil {
+			t.listing = nil
+			return nil, err
+		}
+	}
+	if len(t.pending) == 0 {
+		close(t.done)
+	}
+	return t.done, nil
+}
+
+// lacks reports whether the cache lacks a change of key that was made before the list. mu is held.
+func (t *tracker[T]) lacks(key types.NamespacedName) (bool, error) {
+	if object, ok := t.cache.Get(key); ok {
+		held := versionOf(object)
+		return t.listing.behind(key, &held)
+	}
+	if t.deleted[t.listing.objects[key].uid] {
+		return false, nil // after the list
+	}
+	return t.listing.behind(key, nil)
+}
+
+// changed handles an event of the cache.
+func (t *tracker[T]) changed(before, after T) {
+	var none T
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	object := after
+	if after == none {
+		object = before
+	}
+	if before != none && (after == none || after.GetUID() != before.GetUID()) {
+		t.deleted[before.GetUID()] = true
+	}
+	key := KeyOf(object)
+	if t.listing == nil || !t.pending[key] {
+		return
+	}
+	// A contradiction stays pending: the cache is read anew then.
+	if lacks, err := t.lacks(key); lacks || err != nil {
+		return
+	}
+	if delete(t.pending, key); len(t.pending) == 0 {
+		close(t.done)
+	}
+}
+
+// awaitFor waits until done is closed, and reports false when ctx or the time ended before.
+func awaitFor(ctx context.Context, done <-chan struct{}, patience time.Duration) bool {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	return waitFor(ctx, done)
+}
+
+// pause waits; it returns early when ctx ends.
+func pause(ctx context.Context, d time.Duration) { awaitFor(ctx, nil, d) }

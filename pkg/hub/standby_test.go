@@ -1,0 +1,241 @@
+package hub_test
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/pkg/hub"
+	"github.com/workwire/workwire/pkg/kube"
+	"github.com/workwire/workwire/test/kit"
+)
+
+// staleAPI is the API server as a standby sees it.
+type staleAPI struct {
+	// answer answers lists of metadata in place of the API server if it returns a response.
+	answer func(r *http.Request) *http.Response
+
+	mu      sync.Mutex
+	stalled chan struct{} // guarded by mu: closed by stall; replaced for later requests
+}
+
+// stall has watches that are open deliver nothing more, and stay open.
+func (s *staleAPI) stall() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	close(s.stalled)
+	s.stalled = make(chan struct{})
+}
+
+func (s *staleAPI) trip(next http.RoundTripper, r *http.Request) (*http.Response, error) {
+	if s.answer != nil && strings.Contains(r.Header.Get("Accept"), "PartialObjectMetadataList") {
+		if response := s.answer(r); response != nil {
+			response.Request = r
+			return response, nil
+		}
+	}
+	response, err := next.RoundTrip(r)
+	if verb, resource := kube.Describe(r); err == nil && verb == "watch" && resource == "manifestworks" {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		response.Body = &stallingBody{ReadCloser: response.Body, stalled: s.stalled, closed: make(chan struct{})}
+	}
+	return response, err
+}
+
+type stallingBody struct {
+	io.ReadCloser
+	stalled <-chan struct{}
+	closed  chan struct{}
+	once    sync.Once
+}
+
+func (b *stallingBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	select {
+	case <-b.stalled:
+		<-b.closed
+		return 0, io.ErrUnexpectedEOF
+	default:
+		return n, err
+	}
+}
+
+func (b *stallingBody) Close() error {
+	b.once.Do(func() { close(b.closed) })
+	return b.ReadCloser.Close()
+}
+
+// answer returns a response with a code and a JSON body.
+func answer(code int, body string) *http.Response {
+	return &http.Response{
+		StatusCode: code, Status: http.StatusText(code), Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(body)),
+	}
+}
+
+// TestStaleStandby: a standby whose cache is old, or that cannot prove that it is not, has read
+// everything before it acts.
+func TestStaleStandby(t *testing.T) {
+	for name, test := range map[string]struct {
+		api   *staleAPI
+		anew  bool
+		stale bool
+	}{
+		"current":                          {api: &staleAPI{}},
+		"watch that delivers nothing more": {api: &staleAPI{}, stale: true, anew: true},
+		"metadata cannot be listed": {api: &staleAPI{answer: func(*http.Request) *http.Response {
+			return answer(http.StatusNotAcceptable, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotAcceptable","code":406}`)
+		}}, anew: true},
+		"lists are of the past": {api: &staleAPI{answer: func(*http.Request) *http.Response {
+			return answer(http.StatusOK, `{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1","metadata":{"resourceVersion":"1"},"items":[]}`)
+		}}, anew: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test.api.stalled = make(chan struct{})
+			w := newWorld(t)
+			first := w.startHub(w.electing("first"))
+			w.awaitReady(first)
+			a := w.cluster()
+			uids := map[string]types.UID{}
+			for _, name := range []string{"same", "changed", "deleted"} {
+				uids[name] = w.create(name).UID
+				w.await(name, "applied", applied(1))
+			}
+			second := w.startHubWith(func(c *hub.Config) {
+				c.Election, c.REST = w.electing("second"), kit.Intercept(plane.REST(), test.api.trip)
+			})
+			w.awaitReady(second)
+			if works := kit.Metric(t, second.registry, "workwire_hub_works"); works < 3 {
+				t.Errorf("the standby holds %v works", works)
+			}
+			if test.stale {
+				test.api.stall()
+			}
+			w.update("changed", func(work *workv1.ManifestWork) { work.Spec.Workload.Manifests[0] = manifest("changed", "2") })
+			w.await("changed", "applied", applied(2))
+			w.delete("deleted")
+			w.await("deleted", "gone", gone)
+			uids["created"] = w.create("created").UID
+			w.await("created", "applied", applied(1))
+
+			first.stop()
+			uids["late"] = w.create("late").UID
+			w.await("late", "applied", applied(1))
+			w.settle(a)
+			for name, want := range map[string]int{"same": 1, "changed": 2, "deleted": 2, "created": 1, "late": 1} {
+				if specs := a.Specs(uids[name]); len(specs) != want {
+					t.Errorf("%s was published %d times, want %d", name, len(specs), want)
+				}
+			}
+			if n := kit.Gather(t, second.registry).Sum("workwire_hub_caches_read_anew_total"); (n > 0) != test.anew {
+				t.Errorf("%v caches were read anew", n)
+			}
+			if wrote := second.requests.Counts(kit.Request.Writes, kit.InNamespace(w.namespace), kit.Named("deleted")); len(wrote) > 0 {
+				t.Errorf("the new leader wrote to the deleted work: %v", wrote)
+			}
+		})
+	}
+}
+
+// TestStandbyOnlyReads: a standby says when it cannot read, and sends no request but reads and
+// those about the Lease.
+func TestStandbyOnlyReads(t *testing.T) {
+	w := newWorld(t)
+	w.awaitReady(w.startHub(w.electing("first")))
+	second := w.startHub(w.electing("second"))
+	w.awaitReady(second)
+	w.create("work")
+	w.await("work", "seen by the leader", func(work *workv1.ManifestWork) bool { return work != nil && len(work.Finalizers) > 0 })
+	if synced := kit.Metric(t, second.registry, "workwire_hub_caches_synced"); synced != 1 {
+		t.Error("the caches of the standby are not synced")
+	}
+	if wrote := second.requests.Counts(kit.Request.Writes); len(wrote) > 0 {
+		t.Errorf("the standby wrote: %v", wrote)
+	}
+
+	api := &brokenAPI{}
+	third := w.startHubWith(func(c *hub.Config) {
+		c.Election, c.REST = w.electing("third"), kit.Intercept(plane.REST(), api.trip)
+	})
+	w.awaitReady(third)
+	api.fail(errors.New("no route to host"))
+	awaitCheck(t, third, "caches", "no route to host")
+	if synced := kit.Metric(t, third.registry, "workwire_hub_caches_synced"); synced != 0 {
+		t.Error("caches that cannot be read are synced, says the metric")
+	}
+	api.fail(nil)
+	w.awaitReady(third)
+}
+
+// brokenAPI is an API server that cannot be reached while there is an error.
+type brokenAPI struct {
+	mu     sync.Mutex
+	err    error           // guarded by mu
+	bodies []*stallingBody // guarded by mu: of watches
+}
+
+// fail ends all watches, and has all requests fail with err.
+func (b *brokenAPI) fail(err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.err = err
+	for _, body := range b.bodies {
+		_ = body.Close()
+	}
+	b.bodies = nil
+}
+
+func (b *brokenAPI) trip(next http.RoundTripper, r *http.Request) (*http.Response, error) {
+	b.mu.Lock()
+	err := b.err
+	b.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	response, err := next.RoundTrip(r)
+	if verb, _ := kube.Describe(r); err == nil && verb == "watch" {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		body := &stallingBody{ReadCloser: response.Body, closed: make(chan struct{})}
+		response.Body, b.bodies = body, append(b.bodies, body)
+	}
+	return response, err
+}
+
+// TestCatchUpWaits: a new leader that cannot list does not act, and says so.
+func TestCatchUpWaits(t *testing.T) {
+	w := newWorld(t)
+	first := w.startHub(w.electing("first"))
+	w.awaitReady(first)
+	second := w.startHub(w.electing("second"))
+	w.awaitReady(second)
+	second.requests.Fail(func(r kit.Request) error {
+		if r.Verb == "list" && r.Resource == "manifestworks" {
+			return errors.New("the list is lost")
+		}
+		return nil
+	})
+	first.stop()
+	awaitCheck(t, second, "caches", "before its term")
+	created := w.create("work")
+	time.Sleep(100 * time.Millisecond) // what must not happen has no event to wait for
+	if connected := kit.Metric(t, second.registry, "workwire_source_connected"); connected != 0 {
+		t.Error("it is connected to the broker")
+	}
+	if wrote := second.requests.Counts(kit.Request.Writes, kit.On("manifestworks", "manifestworks/status")); len(wrote) > 0 {
+		t.Errorf("it wrote: %v", wrote)
+	}
+	second.requests.Fail(nil)
+	w.awaitReady(second)
+	w.cluster()
+	w.await(created.Name, "applied", applied(1))
+}
