@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"errors"
+	"reflect"
 	"sync"
 	"time"
 
@@ -72,7 +73,13 @@ func (l *listWatch) Watch(ctx context.Context, options metav1.ListOptions) (watc
 	} else if l.mustRestart() {
 		return nil, apierrors.NewResourceExpired("the cache is read anew")
 	}
-	w, err := retry(ctx, l, func() (watch.Interface, error) { return l.watch(ctx, options) })
+	w, err := retry(ctx, l, func() (watch.Interface, error) {
+		w, err := l.watch(ctx, options)
+		if err == nil && reflect.TypeOf(w) == emptyWatch {
+			err = errClosed
+		}
+		return w, err
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -116,6 +123,12 @@ func (l *listWatch) wake() {
 	close(l.woken)
 	l.woken = make(chan struct{})
 }
+
+// client-go returns this in place of an error when the connection is closed before the response.
+var (
+	emptyWatch = reflect.TypeOf(watch.NewEmptyWatch())
+	errClosed  = errors.New("the connection was closed before the response to the watch")
+)
 
 // startFullRead makes options those of a consistent read. Informers ask for what some API server
 // has in memory, which may be older.

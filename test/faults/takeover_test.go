@@ -1,0 +1,359 @@
+package faults
+
+import (
+	"bufio"
+	"flag"
+	"fmt"
+	"iter"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/clientcmd"
+
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	workclient "github.com/workwire/workwire/pkg/client/clientset/versioned"
+	workclientv1 "github.com/workwire/workwire/pkg/client/clientset/versioned/typed/work/v1"
+	"github.com/workwire/workwire/pkg/transport/mqtt"
+	"github.com/workwire/workwire/pkg/transport/transporttest"
+	"github.com/workwire/workwire/pkg/wire"
+	"github.com/workwire/workwire/test/kit"
+	"github.com/workwire/workwire/test/kit/brokerkit"
+	"github.com/workwire/workwire/test/kit/process"
+	"github.com/workwire/workwire/test/kit/wirekit"
+)
+
+var takeoverWorks = flag.Int("takeover-works", 60, "works of TestTakeover, at least 60")
+
+// takeover is two hubs, of which one leads, a broker, and scripted agents.
+type takeover struct {
+	*testing.T
+	dir      string
+	lease    string // namespace of the Lease
+	broker   *brokerkit.Broker
+	clusters []wire.ClusterName
+	agents   []*wirekit.Agent
+	client   workclientv1.WorkV1Interface
+
+	mu   sync.Mutex
+	uids map[string]types.UID // guarded by mu: of all works, by name
+}
+
+// TestTakeover kills the leading hub amid writes. The other one acts on all that was written before
+// its term, also when it could not read the API until then: nothing is published at an older
+// generation, nothing is deleted that nobody deleted, and the works keep their UIDs.
+func TestTakeover(t *testing.T) {
+	t.Run("a standby that is up to date", func(t *testing.T) { newTakeover(t).run(false) })
+	t.Run("a standby that was cut off from the API", func(t *testing.T) { newTakeover(t).run(true) })
+}
+
+func newTakeover(t *testing.T) *takeover {
+	t.Helper()
+	hubPlane.Require(t)
+	w := &takeover{
+		T: t, dir: t.TempDir(), lease: hubPlane.Namespace(t, "lease"), uids: make(map[string]types.UID),
+		client: workclient.NewForConfigOrDie(hubPlane.REST()).WorkV1(),
+	}
+	for range max(2, *takeoverWorks/500) {
+		w.clusters = append(w.clusters, wire.ClusterName(hubPlane.Namespace(t, "takeover")))
+	}
+	var err error
+	w.broker, err = brokerkit.Start(t.Context(), brokerkit.Config{
+		Dir: w.dir, Program: filepath.Join(programs, "work-broker"), Source: source, Clusters: w.clusters,
+	})
+	t.Cleanup(func() {
+		if err := w.broker.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	kit.NoError(t, err)
+	for _, cluster := range w.clusters {
+		broker := w.broker.Transport(string(cluster))
+		tr, err := mqtt.New(mqtt.Config{Broker: broker, ClientID: string(cluster) + "-agent"})
+		kit.NoError(t, err)
+		w.agents = append(w.agents, wirekit.StartAgent(t, wirekit.AgentConfig{
+			Cluster: cluster, Source: source, Topics: broker.Topics, Transport: tr,
+		}))
+	}
+	return w
+}
+
+// startHub starts a replica, and returns it and its address for metrics and health.
+func (w *takeover) startHub(name, kubeconfig string) (*process.Process, string) {
+	w.Helper()
+	transport, err := w.broker.WriteTransport(source, w.broker.Addr)
+	kit.NoError(w, err)
+	p, err := process.Start(w.dir, name, filepath.Join(programs, "work-hub"), "--source-id="+source, "--kubeconfig="+kubeconfig,
+		"--transport-config="+transport, "--leader-election-namespace="+w.lease, "--listen-address=127.0.0.1:0")
+	kit.NoError(w, err)
+	w.Cleanup(func() {
+		if err := p.Stop(); err != nil {
+			w.Error(err)
+		}
+		if text, _ := os.ReadFile(p.Log); w.Failed() {
+			w.Logf("the end of the log of %s:\n%s", name, text[max(0, len(text)-8000):])
+		}
+	})
+	address, err := p.Line(w.Context(), process.Listening)
+	kit.NoError(w, err)
+	return p, address
+}
+
+// throughProxy returns a kubeconfig of the hub's API behind a proxy.
+func (w *takeover) throughProxy() (*transporttest.Proxy, string) {
+	w.Helper()
+	config, err := clientcmd.LoadFromFile(hubPlane.Kubeconfig)
+	kit.NoError(w, err)
+	var proxy *transporttest.Proxy
+	for _, cluster := range config.Clusters {
+		server, err := url.Parse(cluster.Server)
+		kit.NoError(w, err)
+		proxy = transporttest.StartProxy(w, server.Host)
+		server.Host = proxy.Addr
+		cluster.Server = server.String()
+	}
+	file := filepath.Join(w.dir, "proxied.kubeconfig")
+	kit.NoError(w, clientcmd.WriteToFile(*config, file))
+	return proxy, file
+}
+
+func (w *takeover) run(cut bool) {
+	first, address := w.startHub("first", hubPlane.Kubeconfig)
+	w.ready(address, true)
+	started := time.Now()
+	w.parallel(*takeoverWorks, func(i int) error { return w.create(i) })
+	w.reported(*takeoverWorks)
+	w.Logf("%d works were created and reported after %v", *takeoverWorks, time.Since(started).Round(time.Millisecond))
+	proxy, kubeconfig := w.throughProxy()
+	second, standby := w.startHub("second", kubeconfig)
+	w.ready(standby, true)
+	metrics := w.metrics(standby)
+	if metrics.Sum("workwire_source_connected") != 0 || int(metrics.Sum("workwire_hub_works")) < *takeoverWorks {
+		w.Errorf("the standby is connected to the broker, or does not hold all works: %v", metrics.Select("workwire_hub_works"))
+	}
+	w.Logf("memory of the leader %d MB, of the standby %d MB", rss(first)>>20, rss(second)>>20)
+	if cut {
+		proxy.Cut()
+		w.ready(standby, false)
+	}
+
+	w.parallel(30, w.change)
+	killed := time.Now()
+	kit.NoError(w, first.Kill())
+	last := *takeoverWorks
+	kit.NoError(w, w.create(last))
+	proxy.Restore()
+	w.agents[last%len(w.clusters)].Await(w, "the spec of a work that was created after the kill", func(s *wire.Spec) bool {
+		return s.UID == w.uid(last)
+	})
+	w.Logf("%v from the kill to the publish; memory of the new leader %d MB", time.Since(killed).Round(time.Millisecond), rss(second)>>20)
+	w.Logf("its caches were current %.3f s after its term began", w.metrics(standby).Sum("workwire_hub_catch_up_seconds"))
+	w.order(second)
+	w.reported(*takeoverWorks + 1) // ten were deleted, and ten created
+	w.compare()
+}
+
+func (w *takeover) works(i int) (workclientv1.ManifestWorkInterface, string) {
+	return w.client.ManifestWorks(string(w.clusters[i%len(w.clusters)])), fmt.Sprintf("work-%d", i)
+}
+
+func (w *takeover) uid(i int) types.UID {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.uids[fmt.Sprintf("work-%d", i)]
+}
+
+func (w *takeover) create(i int) error {
+	works, name := w.works(i)
+	work := &workv1.ManifestWork{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	work.Spec.Workload.Manifests = []workv1.Manifest{manifest("1")}
+	created, err := works.Create(w.Context(), work, create)
+	if err != nil {
+		return err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.uids[name] = created.UID
+	return nil
+}
+
+func manifest(value string) workv1.Manifest {
+	var m workv1.Manifest
+	m.Raw = fmt.Appendf(nil, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"namespace":"default","name":"a"},"data":{"k":%q}}`, value)
+	return m
+}
+
+// change updates the works 0 to 9 twice, deletes those from 10 to 19, and creates ten more.
+func (w *takeover) change(i int) error {
+	works, name := w.works(i)
+	switch {
+	case i < 10:
+		for _, value := range []string{"2", "3"} {
+			patch := fmt.Appendf(nil, `{"spec":{"workload":{"manifests":[%s]}}}`, manifest(value).Raw)
+			if _, err := works.Patch(w.Context(), name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+				return err
+			}
+		}
+		return nil
+	case i < 20:
+		return works.Delete(w.Context(), name, deleted)
+	default:
+		return w.create(*takeoverWorks + 1 + i)
+	}
+}
+
+// parallel calls f for 0 to n-1, by 16 clients.
+func (w *takeover) parallel(n int, f func(i int) error) {
+	w.Helper()
+	var group errgroup.Group
+	group.SetLimit(16)
+	for i := range n {
+		group.Go(func() error { return f(i) })
+	}
+	kit.NoError(w, group.Wait())
+}
+
+// reported waits until n works exist, all with a status of their generation.
+func (w *takeover) reported(n int) {
+	w.Helper()
+	kit.Within(w, 10*time.Minute, fmt.Sprintf("%d works are reported", n), func() error {
+		count := 0
+		for work, err := range w.all() {
+			if err != nil {
+				return err
+			}
+			applied := meta.FindStatusCondition(work.Status.Conditions, workv1.WorkApplied)
+			if applied == nil || applied.ObservedGeneration != work.Generation || work.DeletionTimestamp != nil {
+				return fmt.Errorf("%s/%s is not", work.Namespace, work.Name)
+			}
+			count++
+		}
+		if count != n {
+			return fmt.Errorf("there are %d", count)
+		}
+		return nil
+	})
+}
+
+// all returns all works of the test's clusters.
+func (w *takeover) all() iter.Seq2[*workv1.ManifestWork, error] {
+	return func(yield func(*workv1.ManifestWork, error) bool) {
+		for _, cluster := range w.clusters {
+			list, err := w.client.ManifestWorks(string(cluster)).List(w.Context(), metav1.ListOptions{})
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			for i := range list.Items {
+				if !yield(&list.Items[i], nil) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// compare fails the test unless all works are as they were last written, under their UIDs, and the
+// agents have received no generation after a later one, and no deletion of a work that nobody
+// deleted.
+func (w *takeover) compare() {
+	w.Helper()
+	for work, err := range w.all() {
+		kit.NoError(w, err)
+		if work.UID != w.uids[work.Name] {
+			w.Errorf("%s has another UID", work.Name)
+		}
+		delete(w.uids, work.Name)
+	}
+	ended := make(map[types.UID]bool)
+	for name, uid := range w.uids {
+		i := 0
+		if _, err := fmt.Sscanf(name, "work-%d", &i); err != nil || i < 10 || i > 19 {
+			w.Errorf("%s is gone", name)
+		}
+		ended[uid] = true
+	}
+	for _, agent := range w.agents {
+		generations := make(map[types.UID]wire.Generation)
+		for _, spec := range agent.Specs("") {
+			if spec.Generation < generations[spec.UID] {
+				w.Errorf("%s was published at generation %d after %d", spec.Meta.Name, spec.Generation, generations[spec.UID])
+			}
+			if spec.IsDeletion() && !ended[spec.UID] {
+				w.Errorf("the deletion of %s was published", spec.Meta.Name)
+			}
+			generations[spec.UID] = max(generations[spec.UID], spec.Generation)
+		}
+		for uid := range agent.Holds() {
+			if ended[uid] {
+				w.Errorf("the agent holds the deleted work %s", uid)
+			}
+		}
+	}
+}
+
+// ready waits until the readiness check of the caches passes, or fails.
+func (w *takeover) ready(address string, want bool) {
+	w.Helper()
+	kit.Within(w, 2*time.Minute, fmt.Sprintf("/readyz is %v", want), func() error {
+		response, err := http.Get("http://" + address + "/readyz")
+		if err != nil {
+			return err
+		}
+		_ = response.Body.Close()
+		if (response.StatusCode == http.StatusOK) != want {
+			return fmt.Errorf("the answer is %s", response.Status)
+		}
+		return nil
+	})
+}
+
+func (w *takeover) metrics(address string) kit.Metrics {
+	w.Helper()
+	response, err := http.Get("http://" + address + "/metrics")
+	kit.NoError(w, err)
+	defer func() { _ = response.Body.Close() }()
+	metrics, err := kit.ParseMetrics(response.Body)
+	kit.NoError(w, err)
+	return metrics
+}
+
+// order checks the order of what the new leader has logged.
+func (w *takeover) order(p *process.Process) {
+	w.Helper()
+	file, err := os.Open(p.Log)
+	kit.NoError(w, err)
+	defer func() { _ = file.Close() }()
+	want := []string{`msg=leading `, `msg="caches are current" `, `msg="caches synced, connecting to the broker" `, `msg=connected `}
+	var seen []string
+	for lines := bufio.NewScanner(file); lines.Scan(); {
+		for _, message := range want {
+			if strings.Contains(lines.Text(), message) {
+				seen = append(seen, message)
+			}
+		}
+	}
+	if !slices.Equal(seen, want) {
+		w.Errorf("the new leader logged %q, want %q", seen, want)
+	}
+}
+
+// rss returns the memory of a process in bytes; 0 where the system does not say.
+func rss(p *process.Process) int {
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/statm", p.PID()))
+	var size, resident int
+	if _, err := fmt.Sscan(string(text), &size, &resident); err != nil {
+		return 0
+	}
+	return resident * os.Getpagesize()
+}
