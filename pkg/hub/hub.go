@@ -44,6 +44,7 @@ import (
 	"github.com/workwire/workwire/pkg/hub/controller"
 	"github.com/workwire/workwire/pkg/hub/finalizer"
 	"github.com/workwire/workwire/pkg/hub/works"
+	"github.com/workwire/workwire/pkg/kube"
 	"github.com/workwire/workwire/pkg/leader"
 	"github.com/workwire/workwire/pkg/required"
 	"github.com/workwire/workwire/pkg/serve"
@@ -51,6 +52,9 @@ import (
 	"github.com/workwire/workwire/pkg/transport"
 	"github.com/workwire/workwire/pkg/wire"
 )
+
+// DefaultRequestTimeout is the default of [Config.RequestTimeout].
+const DefaultRequestTimeout = 70 * time.Second
 
 // Config configures a [Hub].
 type Config struct {
@@ -77,6 +81,9 @@ type Config struct {
 	// UnreachableGrace is how long a cluster is absent before it gets the taint unreachable;
 	// default 5m.
 	UnreachableGrace time.Duration
+	// RequestTimeout is how long a request to the API server may take, except for watches, at least
+	// 1ms; default 70s: the API server itself ends requests after a minute.
+	RequestTimeout time.Duration
 	// Workers is the number of finalizers, and of statuses, that are written at a time; default 16.
 	Workers int
 	// Registerer gets the metrics workwire_hub_*, workwire_source_* and workwire_queue_*; default
@@ -109,6 +116,13 @@ func (c *Config) complete() (wire.SourceTopics, error) {
 	}
 	if c.AutoRegister && !slices.Contains(c.Controllers, ControllerClusters) {
 		errs = append(errs, fmt.Errorf("AutoRegister needs the controller %q", ControllerClusters))
+	}
+	c.RequestTimeout = cmp.Or(c.RequestTimeout, DefaultRequestTimeout)
+	if c.RequestTimeout < time.Millisecond {
+		errs = append(errs, fmt.Errorf("RequestTimeout must be at least 1ms, got %s", c.RequestTimeout))
+	}
+	if c.REST != nil {
+		c.REST = kube.WithTimeout(c.REST, c.RequestTimeout)
 	}
 	c.Logger = cmp.Or(c.Logger, slog.Default())
 	topics, err := c.Topics.ForSource(c.Source)

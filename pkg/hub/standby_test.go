@@ -239,3 +239,33 @@ func TestCatchUpWaits(t *testing.T) {
 	w.cluster()
 	w.await(created.Name, "applied", applied(1))
 }
+
+// TestHangingRequests: requests that hang, more than there are workers, end and are sent again;
+// meanwhile other works go on.
+func TestHangingRequests(t *testing.T) {
+	w := newWorld(t)
+	var hung sync.Map // the first request of each kind hangs
+	r := w.startHubWith(func(c *hub.Config) {
+		c.RequestTimeout, c.Workers = 2*time.Second, 2
+		c.REST = kit.Intercept(plane.REST(), func(next http.RoundTripper, r *http.Request) (*http.Response, error) {
+			_, resource := kube.Describe(r)
+			if _, again := hung.LoadOrStore(resource+r.URL.Path, true); strings.Contains(r.URL.Path, "/hangs-") && !again {
+				<-r.Context().Done()
+				return nil, r.Context().Err()
+			}
+			return next.RoundTrip(r)
+		})
+	})
+	w.awaitReady(r)
+	w.cluster()
+	names := []string{"hangs-1", "hangs-2", "hangs-3", "other"}
+	for _, name := range names {
+		w.create(name)
+	}
+	for _, name := range names {
+		w.await(name, "applied", applied(1))
+	}
+	if _, finalizer := hung.Load("manifestworks/apis/work.open-cluster-management.io/v1/namespaces/" + w.namespace + "/manifestworks/hangs-1"); !finalizer {
+		t.Error("no request hung")
+	}
+}

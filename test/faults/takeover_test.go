@@ -141,10 +141,12 @@ func (w *takeover) run(cut bool) {
 	if metrics.Sum("workwire_source_connected") != 0 || int(metrics.Sum("workwire_hub_works")) < *takeoverWorks {
 		w.Errorf("the standby is connected to the broker, or does not hold all works: %v", metrics.Select("workwire_hub_works"))
 	}
-	w.Logf("memory of the leader %d MB, of the standby %d MB", rss(first)>>20, rss(second)>>20)
+	w.Logf("memory of the leader %d MiB, of the standby %d MiB", rss(first)>>20, rss(second)>>20)
 	if cut {
+		started := time.Now()
 		proxy.Cut()
 		w.ready(standby, false)
+		w.Logf("the standby was not ready %v after the cut", time.Since(started).Round(time.Millisecond))
 	}
 
 	w.parallel(30, w.change)
@@ -156,10 +158,11 @@ func (w *takeover) run(cut bool) {
 	w.agents[last%len(w.clusters)].Await(w, "the spec of a work that was created after the kill", func(s *wire.Spec) bool {
 		return s.UID == w.uid(last)
 	})
-	w.Logf("%v from the kill to the publish; memory of the new leader %d MB", time.Since(killed).Round(time.Millisecond), rss(second)>>20)
+	w.Logf("%v from the kill to the publish; memory of the new leader %d MiB", time.Since(killed).Round(time.Millisecond), rss(second)>>20)
 	w.Logf("its caches were current %.3f s after its term began", w.metrics(standby).Sum("workwire_hub_catch_up_seconds"))
 	w.order(second)
 	w.reported(*takeoverWorks + 1) // ten were deleted, and ten created
+	w.Logf("all works were reported %v after the kill", time.Since(killed).Round(time.Millisecond))
 	w.compare()
 }
 
