@@ -165,6 +165,24 @@ func (w *takeover) run(cut bool) {
 	w.reported(*takeoverWorks + 1) // ten were deleted, and ten created
 	w.Logf("all works were reported %v after the kill", time.Since(killed).Round(time.Millisecond))
 	w.compare()
+	w.end()
+}
+
+// end deletes all works, as the other tests of the package do.
+func (w *takeover) end() {
+	w.Helper()
+	for _, cluster := range w.clusters {
+		kit.NoError(w, w.client.ManifestWorks(string(cluster)).DeleteCollection(w.Context(), deleted, metav1.ListOptions{}))
+	}
+	kit.Within(w, 10*time.Minute, "all works are gone", func() error {
+		for work, err := range w.all() {
+			if err == nil {
+				err = fmt.Errorf("%s/%s is not", work.Namespace, work.Name)
+			}
+			return err
+		}
+		return nil
+	})
 }
 
 func (w *takeover) works(i int) (workclientv1.ManifestWorkInterface, string) {

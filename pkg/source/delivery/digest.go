@@ -4,10 +4,10 @@ import (
 	"context"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
+
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/wire"
-
-	"k8s.io/apimachinery/pkg/api/meta"
 )
 
 // Content hashes of works that this Engine did not publish are computed at this rate a second, once
