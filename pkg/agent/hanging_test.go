@@ -2,14 +2,24 @@ package agent_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
 	"slices"
+	"strconv"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	workclientv1 "github.com/workwire/workwire/pkg/client/clientset/versioned/typed/work/v1"
 	"github.com/workwire/workwire/test/kit"
@@ -100,4 +110,97 @@ func (w *world) unaffected(works workclientv1.ManifestWorkInterface, slow func()
 		}
 		stop()
 	}
+}
+
+// TestHangingAggregatedAPI has an aggregated API that tells its resources and answers nothing else,
+// and a work with many objects of it. The other works are changed as quickly as before.
+func TestHangingAggregatedAPI(t *testing.T) {
+	w := newSerialWorld(t)
+	works := w.source("hub1")
+	w.agent()
+	const hangs = 40
+	group := w.namespace + ".example.com"
+	hanging, release := w.hangingAPI(group)
+	w.unaffected(works, func() (measured, stop func()) {
+		var manifests []string
+		for i := range hangs {
+			manifests = append(manifests, fmt.Sprintf("{apiVersion: %s/v1, kind: Thing, metadata: {name: thing-%d, namespace: NAMESPACE}}", group, i))
+		}
+		w.create(works, w.work("hangs", manifests...))
+		kit.True(t, "requests hang", func() bool { return hanging() > 1 }) // a watch, and an object
+		measured = func() {
+			if hanging() == 0 {
+				t.Error("nothing hangs any more: the test tells nothing")
+			}
+		}
+		return measured, func() {
+			release(true)
+			w.remove(works, "hangs")
+			release(false)
+		}
+	})
+	release(true)
+	w.remove(works, "hangs")
+}
+
+// hangingAPI adds an aggregated API with the kind Thing until the end of the test. It answers
+// requests for objects, that they do not exist, only while it is released.
+func (w *world) hangingAPI(group string) (hanging func() int64, release func(bool)) {
+	w.Helper()
+	var count atomic.Int64
+	var released atomic.Bool
+	server := httptest.NewTLSServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		rw.Header().Set("Content-Type", "application/json")
+		if strings.Trim(r.URL.Path, "/") == "apis/"+group+"/v1" {
+			_ = json.NewEncoder(rw).Encode(metav1.APIResourceList{
+				TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}, GroupVersion: group + "/v1",
+				APIResources: []metav1.APIResource{{Name: "things", Kind: "Thing", Namespaced: true, Verbs: metav1.Verbs{"get", "list", "watch", "create", "delete"}}},
+			})
+			return
+		}
+		count.Add(1)
+		defer count.Add(-1)
+		for r.Context().Err() == nil && !released.Load() {
+			time.Sleep(10 * time.Millisecond)
+		}
+		rw.WriteHeader(http.StatusNotFound)
+		_ = json.NewEncoder(rw).Encode(apierrors.NewNotFound(schema.GroupResource{Group: group, Resource: "things"}, "").Status())
+	}))
+	_, port, err := net.SplitHostPort(server.Listener.Addr().String())
+	kit.NoError(w, err)
+	number, err := strconv.ParseInt(port, 10, 32)
+	kit.NoError(w, err)
+	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "things"}}
+	service.Spec.Type, service.Spec.ExternalName = corev1.ServiceTypeExternalName, "localhost"
+	_, err = w.cluster.CoreV1().Services(w.namespace).Create(w.Context(), service, metav1.CreateOptions{})
+	kit.NoError(w, err)
+	resource := w.dynamic().Resource(schema.GroupVersionResource{Group: "apiregistration.k8s.io", Version: "v1", Resource: "apiservices"})
+	api := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService", "metadata": map[string]any{"name": "v1." + group},
+		"spec": map[string]any{
+			"group": group, "version": "v1", "groupPriorityMinimum": int64(1000), "versionPriority": int64(10), "insecureSkipTLSVerify": true,
+			"service": map[string]any{"namespace": w.namespace, "name": "things", "port": number},
+		},
+	}}
+	_, err = resource.Create(w.Context(), api, metav1.CreateOptions{})
+	kit.NoError(w, err)
+	w.Cleanup(func() {
+		released.Store(true)
+		kit.NoError(w, resource.Delete(context.WithoutCancel(w.Context()), api.GetName(), metav1.DeleteOptions{}))
+		server.Close()
+	})
+	kit.Eventually(w, "the API is available", func() error {
+		live, err := resource.Get(w.Context(), api.GetName(), metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		conditions, _, _ := unstructured.NestedSlice(live.Object, "status", "conditions")
+		for _, c := range conditions {
+			if c, _ := c.(map[string]any); c["type"] == "Available" && c["status"] == "True" {
+				return nil
+			}
+		}
+		return fmt.Errorf("its conditions are %v", conditions)
+	})
+	return count.Load, released.Store
 }
