@@ -137,6 +137,9 @@ type SpecVersion struct {
 	Generation Generation `json:"resourceVersion"`
 	// ContentHash is that of the spec, empty if the source sent none.
 	ContentHash string `json:"contentHash,omitempty"`
+	// Probe marks a work that no source has, whose deletion is the answer to the request. Agents do
+	// not report on it.
+	Probe bool `json:"probe,omitempty"`
 }
 
 // StatusResync requests the statuses that the source lacks, from one agent or all

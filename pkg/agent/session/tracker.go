@@ -66,7 +66,7 @@ func (t *resyncTracker) probeOf(source wire.SourceID) []wire.SpecVersion {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if q, open := t.questions[source]; open {
-		return []wire.SpecVersion{{UID: q.probe}}
+		return []wire.SpecVersion{{UID: q.probe, Probe: true}}
 	}
 	return nil // it was answered just now
 }

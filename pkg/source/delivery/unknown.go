@@ -45,7 +45,7 @@ type unknownDeletion struct {
 }
 
 // decideUnknown returns the deletions to publish for works that the source does not have, and those
-// of the works that it has not deleted either; or an error if they prove that it lost its memory.
+// of the works that it has not deleted either, without probes; or an error if they prove that it lost its memory.
 // Works that were removed here are deleted in any case.
 func (e *Engine) decideUnknown(cluster wire.ClusterName, gone []wire.SpecVersion) (
 	deletions []unknownDeletion, unknown []wire.SpecVersion, err error,
@@ -57,7 +57,9 @@ func (e *Engine) decideUnknown(cluster wire.ClusterName, gone []wire.SpecVersion
 		d := unknownDeletion{held: held}
 		action := AnswerUnknown
 		if removed := e.state.get(workKey{uid: held.UID, cluster: cluster}).removed; removed == nil || removed.unknown {
-			unknown = append(unknown, held)
+			if !held.Probe {
+				unknown = append(unknown, held)
+			}
 			action = e.config.Unknown(held)
 		}
 		switch action {

@@ -51,7 +51,7 @@ func TestUnknownWorksAreReported(t *testing.T) {
 		b.store.remove(gone)
 		synctest.Wait()
 		lists = nil
-		versions := []wire.SpecVersion{{UID: known.UID, Generation: 1}, {UID: gone.UID, Generation: 1}, {UID: "held"}, {UID: "stray", Generation: 4}}
+		versions := []wire.SpecVersion{{UID: known.UID, Generation: 1}, {UID: gone.UID, Generation: 1}, {UID: "held"}, {UID: "stray", Generation: 4}, {UID: "probe", Probe: true}}
 		for _, r := range []*wire.SpecResync{
 			{Agent: "a", Cluster: "cluster1", Source: "hub1", Versions: versions},
 			{Agent: "a", Cluster: "cluster1", Versions: versions[2:3]},
