@@ -39,7 +39,7 @@ type Counts struct {
 	Statuses  int // from the agent
 	Resyncs   int // requests for specs, from the agent
 	Presences int // from the agent
-	Answers   int // specs and deletions sent in answer to resyncs
+	Answers   int // specs and deletions sent in answer to resyncs, without those of probes
 }
 
 // Since is what came after before.
@@ -314,12 +314,15 @@ func (s *Source) answer(request *wire.SpecResync) {
 		spec.Action = wire.ResyncResponse
 		messages = append(messages, &spec)
 	}
+	s.counts.Answers += len(send)
 	for _, lost := range gone {
+		if !lost.Probe {
+			s.counts.Answers++
+		}
 		now := metav1.Now()
 		messages = append(messages, &wire.Spec{UID: lost.UID, Generation: lost.Generation, Source: s.id, Cluster: s.cluster,
 			Action: wire.ResyncResponse, NoMetadata: true, DeletionTimestamp: &now})
 	}
-	s.counts.Answers += len(messages)
 	s.answers.Go(func() {
 		packets := make([]packet, 0, len(messages))
 		for _, message := range messages {
