@@ -74,7 +74,7 @@ func (w *world) agree() {
 	})
 }
 
-// metric returns a metric of a program.
+// metric returns the sum of a metric of a program.
 func (w *world) metric(p *process.Process, name string, labels ...string) (int, error) {
 	w.Helper()
 	address, err := p.Line(w.Context(), process.Listening)

@@ -1,10 +1,7 @@
 package faults
 
 import (
-	"bytes"
 	"fmt"
-	"io"
-	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -21,7 +18,6 @@ import (
 	workclient "github.com/workwire/workwire/pkg/client/clientset/versioned"
 	"github.com/workwire/workwire/test/kit"
 	"github.com/workwire/workwire/test/kit/controlplane"
-	"github.com/workwire/workwire/test/kit/process"
 )
 
 // TestEmptyHub starts the hub on an empty API under the same source id, as with a wrong kubeconfig:
@@ -33,11 +29,7 @@ func TestEmptyHub(t *testing.T) {
 			w.during(time.Second, 8)
 			w.converge()
 			kit.NoError(t, w.hub.Stop())
-			empty := controlplane.StartFor(t, controlplane.Hub)
-			kit.NoError(t, install.CRDs(t.Context(), empty.REST(), crds.Hub()...))
-			namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.cluster}}
-			_, err := kubernetes.NewForConfigOrDie(empty.REST()).CoreV1().Namespaces().Create(t.Context(), namespace, create)
-			kit.NoError(t, err)
+			empty := w.emptyAPI()
 
 			w.startHubOn(empty)
 			w.stopAgent()
@@ -68,16 +60,12 @@ func TestHeldWorksAtTheHub(t *testing.T) {
 	}
 	w.converge()
 	kit.NoError(t, w.hub.Stop())
-	empty := controlplane.StartFor(t, controlplane.Hub)
-	kit.NoError(t, install.CRDs(t.Context(), empty.REST(), crds.Hub()...))
-	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.cluster}}
-	_, err := kubernetes.NewForConfigOrDie(empty.REST()).CoreV1().Namespaces().Create(t.Context(), namespace, create)
-	kit.NoError(t, err)
+	empty := w.emptyAPI()
 	client := workclient.NewForConfigOrDie(empty.REST())
 	clusters := client.ClusterV1().ManagedClusters()
 	cluster := &clusterv1.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: w.cluster}}
 	cluster.Spec.HubAcceptsClient = true
-	_, err = clusters.Create(t.Context(), cluster, create)
+	_, err := clusters.Create(t.Context(), cluster, create)
 	kit.NoError(t, err)
 	w.startHubOn(empty)
 	old := w.works
@@ -134,7 +122,7 @@ func TestHeldWorksAtTheHub(t *testing.T) {
 		w.forget(fmt.Sprint("old-", i))
 	}
 	w.converge() // only the new one is left
-	asked, err := w.agentMetric("workwire_agent_spec_resyncs_total")
+	asked, err := w.metric(w.agent, "workwire_agent_spec_resyncs_total")
 	kit.NoError(t, err)
 	if asked > 20 {
 		t.Errorf("the agent has asked for specs %d times", asked)
@@ -174,7 +162,7 @@ func (w *world) unchanged() {
 func (w *world) holds(n int) {
 	w.Helper()
 	kit.Within(w, limit, fmt.Sprintf("the agent holds %d works", n), func() error {
-		held, err := w.agentMetric("workwire_agent_works_deletion_held")
+		held, err := w.metric(w.agent, "workwire_agent_works_deletion_held")
 		if err == nil && held != n {
 			err = fmt.Errorf("it holds %d", held)
 		}
@@ -182,22 +170,13 @@ func (w *world) holds(n int) {
 	})
 }
 
-// agentMetric returns the sum of a metric of the agent.
-func (w *world) agentMetric(name string) (int, error) {
+// emptyAPI starts a hub API that has nothing but the CRDs and the namespace of the cluster.
+func (w *world) emptyAPI() *controlplane.Plane {
 	w.Helper()
-	address, err := w.agent.Line(w.Context(), process.Listening)
-	if err != nil {
-		return 0, err
-	}
-	response, err := http.Get("http://" + address + "/metrics")
-	if err != nil {
-		return 0, err
-	}
-	defer func() { _ = response.Body.Close() }()
-	text, err := io.ReadAll(response.Body)
-	if err != nil {
-		return 0, err
-	}
-	metrics, err := kit.ParseMetrics(bytes.NewReader(text))
-	return int(metrics.Sum(name)), err
+	api := controlplane.StartFor(w, controlplane.Hub)
+	kit.NoError(w, install.CRDs(w.Context(), api.REST(), crds.Hub()...))
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.cluster}}
+	_, err := kubernetes.NewForConfigOrDie(api.REST()).CoreV1().Namespaces().Create(w.Context(), namespace, create)
+	kit.NoError(w, err)
+	return api
 }

@@ -13,20 +13,13 @@ import (
 
 // runDecisions has the inbox decide on the works that sources disown, until ctx ends.
 func (s *Session) runDecisions(ctx context.Context) error {
-	stop := context.AfterFunc(ctx, s.decisions.ShutDown)
-	defer stop()
-	for {
-		source, stopped := s.decisions.Get()
-		if stopped {
-			return nil
-		}
+	return drain(ctx, s.decisions, func(source wire.SourceID) {
 		decision := s.config.Inbox.DecideDisowned(source, time.Now())
-		s.decisions.Done(source)
 		if decision.Wait > 0 {
 			s.decisions.AddAfter(source, decision.Wait)
 		}
 		s.logDecision(source, decision)
-	}
+	})
 }
 
 // logDecision logs what was decided on the works that source does not know, in one line for an

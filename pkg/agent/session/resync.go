@@ -5,6 +5,8 @@ import (
 	"errors"
 	"time"
 
+	"k8s.io/client-go/util/workqueue"
+
 	"github.com/workwire/workwire/pkg/transport"
 	"github.com/workwire/workwire/pkg/wire"
 )
@@ -27,13 +29,7 @@ func (s *Session) AskAgain(source wire.SourceID) time.Duration {
 // runRepeats repeats questions that were not answered until ctx ends. Without a connection there is
 // nothing to repeat: the next connection asks anew.
 func (s *Session) runRepeats(ctx context.Context) error {
-	stop := context.AfterFunc(ctx, s.repeats.ShutDown)
-	defer stop()
-	for {
-		source, stopped := s.repeats.Get()
-		if stopped {
-			return nil
-		}
+	return drain(ctx, s.repeats, func(source wire.SourceID) {
 		again, wait := s.resyncs.repeat(source, s.config.RetryInterval, time.Now())
 		switch {
 		case again && s.Connected():
@@ -41,22 +37,26 @@ func (s *Session) runRepeats(ctx context.Context) error {
 		case wait > 0 && !again:
 			s.repeats.AddAfter(source, wait)
 		}
-		s.repeats.Done(source)
-	}
+	})
 }
 
 // runAsks asks the sources of Ask until ctx ends. What fails without a connection is made up for by
 // the next connection.
 func (s *Session) runAsks(ctx context.Context) error {
-	stop := context.AfterFunc(ctx, s.asks.ShutDown)
+	return drain(ctx, s.asks, func(source wire.SourceID) { s.ask(ctx, source) })
+}
+
+// drain calls do for each source in queue, one after the other, until ctx ends.
+func drain(ctx context.Context, queue workqueue.TypedInterface[wire.SourceID], do func(wire.SourceID)) error {
+	stop := context.AfterFunc(ctx, queue.ShutDown)
 	defer stop()
 	for {
-		source, stopped := s.asks.Get()
+		source, stopped := queue.Get()
 		if stopped {
 			return nil
 		}
-		s.ask(ctx, source)
-		s.asks.Done(source)
+		do(source)
+		queue.Done(source)
 	}
 }
 

@@ -291,8 +291,21 @@ func eventsFor(before, after []metav1.Condition) []event {
 	case was != nil:
 		events = append(events, event{corev1.EventTypeWarning, EventUnavailable, is.Message})
 	}
-	events = append(events, heldEvents(before, after)...)
-	return append(events, divergenceEvents(before, after)...)
+	events = append(events, alarmEvents(before, after, clusterv1.ManagedClusterConditionWorksHeld, metav1.ConditionTrue, EventWorksHeld, EventNoWorksHeld)...)
+	return append(events, alarmEvents(before, after, clusterv1.ManagedClusterConditionWorksInSync, metav1.ConditionFalse, EventDiverged, EventInSync)...)
+}
+
+// alarmEvents returns the events about a condition that is a warning while its status is alarm:
+// began when it becomes so, ended when it is no more.
+func alarmEvents(before, after []metav1.Condition, kind string, alarm metav1.ConditionStatus, began, ended string) []event {
+	was, is := meta.IsStatusConditionPresentAndEqual(before, kind, alarm), meta.IsStatusConditionPresentAndEqual(after, kind, alarm)
+	switch {
+	case is && !was:
+		return []event{{corev1.EventTypeWarning, began, meta.FindStatusCondition(after, kind).Message}}
+	case was && !is:
+		return []event{{corev1.EventTypeNormal, ended, meta.FindStatusCondition(after, kind).Message}}
+	}
+	return nil
 }
 
 // statusPatch returns the merge patch that stores conditions in cluster. It replaces lists, so it

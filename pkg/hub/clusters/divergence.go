@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -71,17 +70,4 @@ func divergenceCondition(v view, now time.Time) (_ *metav1.Condition, requeueAft
 		return nil, 0
 	}
 	return &c, 0
-}
-
-// divergenceEvents returns the events about a change of the condition WorksInSync.
-func divergenceEvents(before, after []metav1.Condition) []event {
-	const kind = clusterv1.ManagedClusterConditionWorksInSync
-	was, is := meta.IsStatusConditionFalse(before, kind), meta.IsStatusConditionFalse(after, kind)
-	switch {
-	case is && !was:
-		return []event{{corev1.EventTypeWarning, EventDiverged, meta.FindStatusCondition(after, kind).Message}}
-	case was && !is:
-		return []event{{corev1.EventTypeNormal, EventInSync, meta.FindStatusCondition(after, kind).Message}}
-	}
-	return nil
 }

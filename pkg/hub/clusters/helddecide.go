@@ -138,19 +138,6 @@ func heldCondition(v heldView) metav1.Condition {
 	return c
 }
 
-// heldEvents returns the events about a change of the condition WorksHeld.
-func heldEvents(before, after []metav1.Condition) []event {
-	const kind = clusterv1.ManagedClusterConditionWorksHeld
-	was, is := meta.IsStatusConditionTrue(before, kind), meta.IsStatusConditionTrue(after, kind)
-	switch {
-	case is && !was:
-		return []event{{corev1.EventTypeWarning, EventWorksHeld, meta.FindStatusCondition(after, kind).Message}}
-	case was && !is:
-		return []event{{corev1.EventTypeNormal, EventNoWorksHeld, meta.FindStatusCondition(after, kind).Message}}
-	}
-	return nil
-}
-
 // nameList returns the first names of works.
 func nameList(works []heldWork) string {
 	var names []string

@@ -227,7 +227,7 @@ func TestDivergence(t *testing.T) {
 			cluster = cluster.DeepCopy()
 			cluster.Status.Conditions = []metav1.Condition{*c}
 		}
-		for _, e := range divergenceEvents(before, cluster.Status.Conditions) {
+		for _, e := range eventsFor(before, cluster.Status.Conditions) {
 			events += e.kind + " " + e.reason
 		}
 		if got != step.condition || events != step.event || due != step.due {
