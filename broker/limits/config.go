@@ -1,0 +1,120 @@
+package limits
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"runtime"
+
+	"github.com/workwire/workwire/broker/acl"
+)
+
+// Defaults of [Config].
+const (
+	DefaultConnections            = 20_000
+	DefaultPending                = 4_000
+	DefaultPendingPerAddress      = 2_000
+	DefaultConnectionsPerIdentity = 100
+	DefaultLogLinesPerSecond      = 20
+
+	DefaultAgentMessagesPerSecond  = 1_000
+	DefaultAgentBytesPerSecond     = 16 << 20
+	DefaultSourceMessagesPerSecond = 20_000
+	DefaultSourceBytesPerSecond    = 256 << 20
+)
+
+// burst is how many seconds of its rate a client may use at once after a pause.
+const burst = 2
+
+// Config configures a [Limiter]. A value of 0 means the default. The broker's configuration file has
+// the JSON names below as keys of `limits`.
+type Config struct {
+	// Connections is the maximum number of connections of all clients, with those that have not
+	// logged in; default [DefaultConnections]. More are closed.
+	Connections int `json:"connections,omitempty"`
+
+	// Pending is the maximum number of connections that have not logged in; default
+	// [DefaultPending]. If there are more, the oldest one of the address with the most of them is
+	// closed.
+	Pending int `json:"pending,omitempty"`
+
+	// PendingPerAddress is the maximum number of those from one address, or from one IPv6 network
+	// of 64 bits; default [DefaultPendingPerAddress]. More are closed. A fleet behind one address
+	// reconnects within it.
+	PendingPerAddress int `json:"pendingPerAddress,omitempty"`
+
+	// ConnectionsPerIdentity is the maximum number of connections that have logged in as one
+	// identity; default [DefaultConnectionsPerIdentity]. More are refused with reason 0x97.
+	ConnectionsPerIdentity int `json:"connectionsPerIdentity,omitempty"`
+
+	// PasswordChecks is the maximum number of passwords that are checked at a time; default the
+	// number of CPUs. Addresses take turns, and those from which a wrong password came in the last
+	// minute share half of it.
+	PasswordChecks int `json:"passwordChecks,omitempty"`
+
+	// Agent and Source limit what one identity of the role sends; defaults
+	// [DefaultAgentMessagesPerSecond] and so on. After a pause, a client may send what it is allowed
+	// in two seconds at once. Above that the broker reads more slowly from its connections.
+	Agent  Rate `json:"agent,omitzero"`
+	Source Rate `json:"source,omitzero"`
+
+	// LogLinesPerSecond limits the lines of each kind in the log that clients can cause; default
+	// [DefaultLogLinesPerSecond]. The next line says how many were left out.
+	LogLinesPerSecond int `json:"logLinesPerSecond,omitempty"`
+}
+
+// Rate is what an identity may send.
+type Rate struct {
+	MessagesPerSecond int   `json:"messagesPerSecond,omitempty"`
+	BytesPerSecond    int64 `json:"bytesPerSecond,omitempty"`
+}
+
+func (r Rate) withDefaults(messages int, bytes int64) Rate {
+	return Rate{cmp.Or(r.MessagesPerSecond, messages), cmp.Or(r.BytesPerSecond, bytes)}
+}
+
+// WithDefaults returns c with its defaults in the place of zero values.
+func (c Config) WithDefaults() Config {
+	c.Connections = cmp.Or(c.Connections, DefaultConnections)
+	c.Pending = cmp.Or(c.Pending, DefaultPending)
+	c.PendingPerAddress = cmp.Or(c.PendingPerAddress, DefaultPendingPerAddress)
+	c.ConnectionsPerIdentity = cmp.Or(c.ConnectionsPerIdentity, DefaultConnectionsPerIdentity)
+	c.PasswordChecks = cmp.Or(c.PasswordChecks, runtime.GOMAXPROCS(0))
+	c.Agent = c.Agent.withDefaults(DefaultAgentMessagesPerSecond, DefaultAgentBytesPerSecond)
+	c.Source = c.Source.withDefaults(DefaultSourceMessagesPerSecond, DefaultSourceBytesPerSecond)
+	c.LogLinesPerSecond = cmp.Or(c.LogLinesPerSecond, DefaultLogLinesPerSecond)
+	return c
+}
+
+// Validate reports every value that is negative.
+func (c Config) Validate() error {
+	var errs []error
+	for _, field := range []struct {
+		name  string
+		value int64
+	}{
+		{"connections", int64(c.Connections)},
+		{"pending", int64(c.Pending)},
+		{"pendingPerAddress", int64(c.PendingPerAddress)},
+		{"connectionsPerIdentity", int64(c.ConnectionsPerIdentity)},
+		{"passwordChecks", int64(c.PasswordChecks)},
+		{"agent.messagesPerSecond", int64(c.Agent.MessagesPerSecond)},
+		{"agent.bytesPerSecond", c.Agent.BytesPerSecond},
+		{"source.messagesPerSecond", int64(c.Source.MessagesPerSecond)},
+		{"source.bytesPerSecond", c.Source.BytesPerSecond},
+		{"logLinesPerSecond", int64(c.LogLinesPerSecond)},
+	} {
+		if field.value < 0 {
+			errs = append(errs, fmt.Errorf("limits.%s: must not be negative, got %d", field.name, field.value))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// rate returns what id may send. A monitor may send what an agent may.
+func (c Config) rate(id acl.Identity) Rate {
+	if id.Role == acl.Source {
+		return c.Source
+	}
+	return c.Agent
+}

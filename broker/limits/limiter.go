@@ -1,0 +1,77 @@
+package limits
+
+import (
+	"container/list"
+	"maps"
+	"sync"
+	"time"
+)
+
+// Limiter keeps the limits of one broker. It is safe for concurrent use.
+type Limiter struct {
+	now func() time.Time
+
+	mu          sync.Mutex // guards all below, and the connections
+	cfg         Config     // with defaults
+	connections int
+	pending     int
+	addresses   map[string]*list.List // of pending *Connection by address, oldest first
+	identities  map[string]int        // connections by identity
+	refused     map[error]uint64
+
+	passwords passwordQueue
+	rates     rates
+	logs      logs
+}
+
+// New returns a Limiter.
+func New(cfg Config) *Limiter { return newLimiter(cfg, time.Now) }
+
+func newLimiter(cfg Config, now func() time.Time) *Limiter {
+	return &Limiter{
+		now: now, cfg: cfg.WithDefaults(),
+		addresses: map[string]*list.List{}, identities: map[string]int{}, refused: map[error]uint64{},
+		passwords: newPasswordQueue(), rates: newRates(), logs: newLogs(),
+	}
+}
+
+// Configure replaces the limits. Connections that exceed the new ones stay.
+func (l *Limiter) Configure(cfg Config) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.cfg = cfg.WithDefaults()
+}
+
+func (l *Limiter) config() Config {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.cfg
+}
+
+// Refusals are the reasons of [Stats.Refused], by their name in metrics.
+var Refusals = map[string]error{
+	"connections": ErrConnections, "pending": ErrPending, "pending_address": ErrPendingAddress, "identity": ErrIdentity,
+}
+
+// Stats holds current numbers, and counts since the start.
+type Stats struct {
+	Connections     int               // current connections
+	Pending         int               // current connections that have not logged in
+	Refused         map[error]uint64  // connections refused or evicted, by reason
+	PasswordChecks  uint64            // passwords checked
+	PasswordWaiting int               // password checks that wait for their turn
+	Throttled       uint64            // packets after which the broker paused reading
+	ThrottledTime   time.Duration     // sum of these pauses
+	LogLinesLeftOut map[string]uint64 // by kind
+}
+
+// Stats returns the current statistics.
+func (l *Limiter) Stats() Stats {
+	l.mu.Lock()
+	s := Stats{Connections: l.connections, Pending: l.pending, Refused: maps.Clone(l.refused)}
+	l.mu.Unlock()
+	s.PasswordChecks, s.PasswordWaiting = l.passwords.stats()
+	s.Throttled, s.ThrottledTime = l.rates.stats()
+	s.LogLinesLeftOut = l.logs.stats()
+	return s
+}

@@ -1,0 +1,290 @@
+package limits
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/workwire/workwire/broker/acl"
+	"github.com/workwire/workwire/test/kit"
+)
+
+func TestAdmit(t *testing.T) {
+	c := Config{Connections: 100, Pending: 10, PendingPerAddress: 5}
+	for name, test := range map[string]struct {
+		o     occupancy
+		evict bool
+		err   error
+	}{
+		"empty":                                   {occupancy{}, false, nil},
+		"the address is full":                     {occupancy{connections: 5, pending: 5, ofAddress: 5}, false, ErrPendingAddress},
+		"one with few replaces one with many":     {occupancy{connections: 10, pending: 10, ofAddress: 1, largest: 5}, true, nil},
+		"one of the largest replaces nobody":      {occupancy{connections: 10, pending: 10, ofAddress: 3, largest: 3}, false, ErrPending},
+		"pending ones make room when all is full": {occupancy{connections: 100, pending: 5, ofAddress: 0, largest: 5}, true, nil},
+		"logged in ones stay when all is full":    {occupancy{connections: 100, pending: 1, ofAddress: 0, largest: 1}, false, ErrConnections},
+	} {
+		evict, err := admit(c, test.o)
+		if evict != test.evict || !errors.Is(err, test.err) {
+			t.Errorf("%s: got %v, %v, want %v, %v", name, evict, err, test.evict, test.err)
+		}
+	}
+}
+
+func from(address string) net.Addr {
+	return net.TCPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(address), 1))
+}
+
+func TestAddressOf(t *testing.T) {
+	for given, want := range map[string]string{
+		"10.0.0.1": "10.0.0.1", "::ffff:10.0.0.1": "10.0.0.1", "2001:db8::1:2:3:4": "2001:db8::/64", "fe80::1%eth0": "fe80::/64",
+	} {
+		if got := addressOf(from(given)); got != want {
+			t.Errorf("%s: got %s, want %s", given, got, want)
+		}
+	}
+	if got := addressOf(&net.UnixAddr{Net: "unix", Name: "@"}); got != "unix" {
+		t.Errorf("a socket: got %s", got)
+	}
+}
+
+// TestAccept: an attacker's address that holds all pending connections gives up its oldest, and
+// everything is given back at the end.
+func TestAccept(t *testing.T) {
+	l := New(Config{Connections: 100, Pending: 4, PendingPerAddress: 4, ConnectionsPerIdentity: 2})
+	var evicted []int
+	var open []*Connection
+	accept := func(address string) (*Connection, error) {
+		i := len(open)
+		c, err := l.Accept(from(address), func() { evicted = append(evicted, i) })
+		if c != nil {
+			open = append(open, c)
+		}
+		return c, err
+	}
+	for range 5 {
+		_, _ = accept("10.0.0.1")
+	}
+	if got := l.Stats(); got.Pending != 4 || got.Refused[ErrPendingAddress] != 1 {
+		t.Fatalf("of the attacker: %+v", got)
+	}
+	c1 := acl.Identity{Role: acl.Agent, ID: "c1"}
+	for i := range 3 {
+		c, err := accept("10.0.0.2")
+		kit.NoError(t, err)
+		want := error(nil)
+		if i == 2 {
+			want = ErrIdentity
+		}
+		if err := c.LogIn(c1); !errors.Is(err, want) {
+			t.Errorf("login %d: %v, want %v", i, err, want)
+		}
+	}
+	if fmt.Sprint(evicted) != "[0]" {
+		t.Errorf("evicted %v, want the oldest of the attacker alone: logged in ones are not pending", evicted)
+	}
+	if err := open[0].LogIn(c1); !errors.Is(err, ErrPending) {
+		t.Errorf("login of an evicted one: %v", err)
+	}
+	for _, c := range open {
+		c.Close()
+		c.Close()
+	}
+	if got := l.Stats(); got.Connections != 0 || got.Pending != 0 || len(l.addresses) != 0 || len(l.identities) != 0 {
+		t.Errorf("at the end: %+v, %v, %v", got, l.addresses, l.identities)
+	}
+}
+
+func TestTake(t *testing.T) {
+	start := time.Unix(1_000_000, 0)
+	rate := Rate{MessagesPerSecond: 10, BytesPerSecond: 1000}
+	for name, test := range map[string]struct {
+		sizes []int // sent at once
+		after time.Duration
+		want  time.Duration // the wait after the last one, if it is sent that much later
+	}{
+		"within the burst":          {sizes: []int{1, 1, 1}},
+		"all of the burst":          {sizes: []int{2000}},
+		"bytes":                     {sizes: []int{2000, 500}, want: 500 * time.Millisecond},
+		"a pause pays it back":      {sizes: []int{2000, 500}, after: 500 * time.Millisecond},
+		"messages":                  {sizes: make([]int, 21), want: 100 * time.Millisecond},
+		"a larger one than a burst": {sizes: []int{5000}, want: 3 * time.Second},
+		"a clock that is set back":  {sizes: []int{2000, 500}, after: -time.Hour, want: 500 * time.Millisecond},
+	} {
+		var b bucket
+		var wait time.Duration
+		for i, size := range test.sizes {
+			now := start
+			if i > 0 && i == len(test.sizes)-1 {
+				now = now.Add(test.after)
+			}
+			b, wait = b.take(rate, size, now)
+		}
+		if (wait - test.want).Abs() > time.Microsecond {
+			t.Errorf("%s: waits %v, want %v", name, wait, test.want)
+		}
+	}
+}
+
+// TestTakeSharesAndForgets: all connections of an identity share its rate, other identities do not
+// wait, and buckets are removed when they are full again.
+func TestTakeSharesAndForgets(t *testing.T) {
+	now := time.Unix(1_000_000, 0)
+	l := newLimiter(Config{Agent: Rate{MessagesPerSecond: 1}}, func() time.Time { return now })
+	c1, c2 := acl.Identity{Role: acl.Agent, ID: "c1"}, acl.Identity{Role: acl.Agent, ID: "c2"}
+	for i, want := range []time.Duration{0, 0, time.Second, 2 * time.Second} {
+		if got := l.Take(c1, 10); got != want {
+			t.Errorf("message %d: waits %v, want %v", i, got, want)
+		}
+	}
+	if got := l.Take(c2, 10); got != 0 {
+		t.Errorf("the other identity waits %v", got)
+	}
+	if got := l.Take(acl.Identity{Role: acl.Source, ID: "c1"}, 10); got != 0 {
+		t.Errorf("the source waits %v", got)
+	}
+	now = now.Add(time.Hour)
+	l.Take(c2, 10)
+	if n := len(l.rates.buckets); n != 1 {
+		t.Errorf("%d buckets are left, want that of the last sender", n)
+	}
+	if s := l.Stats(); s.Throttled != 2 || s.ThrottledTime != 3*time.Second {
+		t.Errorf("%d waits of %v", s.Throttled, s.ThrottledTime)
+	}
+}
+
+func TestNextTurn(t *testing.T) {
+	for name, test := range map[string]struct {
+		turns                    []string // suspects begin with "!"
+		running, suspects, limit int
+		want                     int
+	}{
+		"nobody waits":                   {nil, 0, 0, 4, -1},
+		"in order":                       {[]string{"a", "b"}, 3, 0, 4, 0},
+		"all are busy":                   {[]string{"a"}, 4, 0, 4, -1},
+		"a suspect has its turn":         {[]string{"!a", "b"}, 1, 1, 4, 0},
+		"suspects have half":             {[]string{"!a", "b"}, 2, 2, 4, 1},
+		"the other half is not for them": {[]string{"!a"}, 2, 2, 4, -1},
+		"one worker serves all":          {[]string{"!a", "b"}, 0, 0, 1, 0},
+	} {
+		suspect := func(a string) bool { return a[0] == '!' }
+		if got := nextTurn(test.turns, suspect, test.running, test.suspects, test.limit); got != test.want {
+			t.Errorf("%s: got %d, want %d", name, got, test.want)
+		}
+	}
+}
+
+// TestAuthenticate: 400 checks of one address wait for one another, and a check of another address
+// begins after at most one of them.
+func TestAuthenticate(t *testing.T) {
+	l := New(Config{PasswordChecks: 1})
+	var order []string
+	release, begun := make(chan struct{}), make(chan struct{})
+	var wg sync.WaitGroup
+	check := func(address string, right bool) {
+		wg.Go(func() {
+			_ = l.Authenticate(t.Context(), address, func() bool {
+				if address == "first" {
+					close(begun)
+					<-release
+				}
+				order = append(order, address) // one at a time
+				return right
+			})
+		})
+	}
+	waiting := func(n int) {
+		kit.True(t, "checks to wait", func() bool { return l.Stats().PasswordWaiting == n })
+	}
+	check("first", true)
+	<-begun
+	for range 400 {
+		check("attacker", false)
+	}
+	waiting(400)
+	check("agent", true)
+	waiting(401)
+	close(release)
+	wg.Wait()
+	if order[2] != "agent" || len(order) != 402 {
+		t.Errorf("%d checks, the first ones %v, want the agent as the third", len(order), order[:4])
+	}
+	if s := l.Stats(); s.PasswordChecks != 402 || s.PasswordWaiting != 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// TestAuthenticateGivesUp: a check whose client has gone does not run and holds no place.
+func TestAuthenticateGivesUp(t *testing.T) {
+	l := New(Config{PasswordChecks: 1})
+	ctx, cancel := context.WithCancel(t.Context())
+	err := l.Authenticate(t.Context(), "a", func() bool {
+		done := make(chan error)
+		go func() { done <- l.Authenticate(ctx, "b", func() bool { t.Error("the check ran"); return true }) }()
+		kit.True(t, "the check to wait", func() bool { return l.Stats().PasswordWaiting == 1 })
+		cancel()
+		if err := <-done; !errors.Is(err, context.Canceled) {
+			t.Errorf("got %v", err)
+		}
+		return true
+	})
+	kit.NoError(t, err)
+	if l.passwords.running != 0 || len(l.passwords.turns) != 0 || len(l.passwords.waiting) != 0 {
+		t.Errorf("at the end: %+v", &l.passwords)
+	}
+}
+
+func TestLog(t *testing.T) {
+	now := time.Unix(1_000_000, 0)
+	l := newLimiter(Config{LogLinesPerSecond: 2}, func() time.Time { return now })
+	lines := func(kind string, n int) (written int, leftOut uint64) {
+		for range n {
+			more, ok := l.Log(kind)
+			if ok {
+				written++
+			}
+			leftOut += more
+		}
+		return written, leftOut
+	}
+	for i, step := range []struct {
+		kind    string
+		pause   time.Duration
+		written int
+		leftOut uint64
+	}{
+		{"refused", 0, 4, 0},
+		{"other", 0, 4, 0},
+		{"refused", time.Second, 2, 96},
+		{"refused", time.Hour, 4, 98},
+	} {
+		now = now.Add(step.pause)
+		if written, leftOut := lines(step.kind, 100); written != step.written || leftOut != step.leftOut {
+			t.Errorf("step %d: %d lines, %d reported as left out, want %d, %d", i, written, leftOut, step.written, step.leftOut)
+		}
+	}
+	if got := l.Stats().LogLinesLeftOut["refused"]; got != 96+98+96 {
+		t.Errorf("%d lines left out", got)
+	}
+}
+
+func TestConfig(t *testing.T) {
+	if err := (Config{}).WithDefaults().Validate(); err != nil {
+		t.Error(err)
+	}
+	if err := (Config{Pending: -1, Agent: Rate{BytesPerSecond: -1}}).Validate(); err == nil ||
+		err.Error() != "limits.pending: must not be negative, got -1\nlimits.agent.bytesPerSecond: must not be negative, got -1" {
+		t.Errorf("got %v", err)
+	}
+	l := New(Config{})
+	l.Configure(Config{Pending: 1, PendingPerAddress: 5})
+	for i, want := range []error{nil, ErrPending} {
+		if _, err := l.Accept(from("10.0.0.1"), func() {}); !errors.Is(err, want) {
+			t.Errorf("connection %d: %v, want %v", i, err, want)
+		}
+	}
+}
