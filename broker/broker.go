@@ -187,6 +187,5 @@ func tick(router *session.Router, server *mqtt.Server) {
 	}
 	atomic.StoreInt64(&server.Info.MessagesDropped, int64(dropped))
 	atomic.StoreInt64(&server.Info.Inflight, int64(stats.Queued))
-	atomic.StoreInt64(&server.Info.Retained, int64(stats.Retained))
 	atomic.StoreInt64(&server.Info.Subscriptions, int64(stats.Subscriptions))
 }

@@ -54,6 +54,9 @@ func (h *hook) OnConnect(cl *mqtt.Client, pk packets.Packet) error {
 		h.counters.authFailed(err)
 		return h.refuse(cl, packets.ErrBadUsernameOrPassword, err)
 	}
+	if pk.Connect.WillFlag && pk.Connect.WillRetain {
+		return h.refuse(cl, packets.ErrRetainNotSupported, errors.New("the broker retains no messages, and the will asks for it"))
+	}
 	if pk.Connect.WillFlag && !acl.Allow(id, acl.Publish, pk.Connect.WillTopic) {
 		h.counters.denied(acl.Publish)
 		return h.refuse(cl, packets.ErrNotAuthorized, errors.New(id.String()+" may not publish to the topic of its will: "+pk.Connect.WillTopic))
@@ -155,6 +158,10 @@ func (h *hook) OnPacketRead(cl *mqtt.Client, pk packets.Packet) (packets.Packet,
 			_ = h.server.DisconnectClient(cl, packets.ErrQosNotSupported)
 			return pk, packets.ErrRejectPacket
 		}
+		if pk.FixedHeader.Retain {
+			_ = h.server.DisconnectClient(cl, packets.ErrRetainNotSupported)
+			return pk, packets.ErrRejectPacket
+		}
 		if !mqtt.IsValidFilter(pk.TopicName, true) && pk.FixedHeader.Qos == 1 {
 			// $SYS: mochi-mqtt would drop it without an acknowledgement.
 			h.denyPublish(conn, pk)
@@ -193,6 +200,7 @@ func (h *hook) OnPacketEncode(cl *mqtt.Client, pk packets.Packet) packets.Packet
 		pk.SessionPresent = conn.present
 	}
 	pk.Properties.MaximumPacketSize = h.cfg.MaxPacketSize
+	pk.Properties.RetainAvailable, pk.Properties.RetainAvailableFlag = 0, true
 	return pk
 }
 
@@ -229,8 +237,7 @@ func (h *hook) OnSubscribed(cl *mqtt.Client, pk packets.Packet, codes []byte) {
 			continue
 		}
 		err := conn.sess.Subscribe(session.Subscription{
-			Filter: f.Filter, QoS: min(f.Qos, 1), ID: f.Identifier,
-			NoLocal: f.NoLocal, RetainAsPublished: f.RetainAsPublished, RetainHandling: f.RetainHandling,
+			Filter: f.Filter, QoS: min(f.Qos, 1), ID: f.Identifier, NoLocal: f.NoLocal,
 		})
 		if err != nil {
 			h.logger.Warn("subscription refused", "session", conn.sessionID, "filter", f.Filter, "reason", err)

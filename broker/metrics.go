@@ -72,7 +72,6 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	collect(gauge, "clients_connected", "Current number of connected clients.", float64(stats.Connected))
 	collect(gauge, "sessions", "Current number of sessions, with and without a connected client.", float64(stats.Sessions))
 	collect(gauge, "subscriptions", "Current number of subscriptions.", float64(stats.Subscriptions))
-	collect(gauge, "retained_messages", "Current number of retained messages.", float64(stats.Retained))
 	collect(gauge, "messages_queued", "Current number of messages in session queues, including sent and unacknowledged ones.", float64(stats.Queued))
 	collect(gauge, "queued_bytes", "Current size of the messages in session queues in bytes.", float64(stats.QueuedBytes))
 	collect(gauge, "total_bytes", "What all session queues count against maxTotalBytes.", float64(stats.TotalBytes))
@@ -82,6 +81,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	}
 	collect(gauge, "store_failing", "1 while messages cannot be written to disk and are not acknowledged, else 0.", failing)
 	collect(counter, "messages_received_total", "Number of messages accepted from clients, including wills.", float64(stats.Received))
+	collect(counter, "messages_refused_total", "Number of messages refused because the publisher had more than its share of a queue.", float64(stats.Refused))
 	collect(counter, "messages_sent_total", "Number of messages sent to clients, including repetitions.", float64(stats.Sent))
 	collect(counter, "bytes_received_total", "Size of the received MQTT packets in bytes.", float64(atomic.LoadInt64(&info.BytesReceived)))
 	collect(counter, "bytes_sent_total", "Size of the sent MQTT packets in bytes.", float64(atomic.LoadInt64(&info.BytesSent)))

@@ -14,7 +14,6 @@ func messageOf(pk packets.Packet, now time.Time) *session.Message {
 		Topic:           pk.TopicName,
 		Payload:         pk.Payload,
 		QoS:             pk.FixedHeader.Qos,
-		Retain:          pk.FixedHeader.Retain,
 		ContentType:     pk.Properties.ContentType,
 		ResponseTopic:   pk.Properties.ResponseTopic,
 		CorrelationData: pk.Properties.CorrelationData,
@@ -39,7 +38,6 @@ func willOf(pk packets.Packet) *session.Will {
 			Topic:           pk.Connect.WillTopic,
 			Payload:         pk.Connect.WillPayload,
 			QoS:             pk.Connect.WillQos,
-			Retain:          pk.Connect.WillRetain,
 			ContentType:     props.ContentType,
 			ResponseTopic:   props.ResponseTopic,
 			CorrelationData: props.CorrelationData,
@@ -58,12 +56,12 @@ func packetOf(out session.Packet) packets.Packet {
 		case packets.ErrNotAuthorized.Code:
 			ack.Properties.ReasonString = "this client may not publish to this topic"
 		case packets.ErrQuotaExceeded.Code:
-			ack.Properties.ReasonString = "the broker retains no more messages"
+			ack.Properties.ReasonString = "this client has more than its share of a queue"
 		}
 		return ack
 	}
 	pk := packets.Packet{
-		FixedHeader: packets.FixedHeader{Type: packets.Publish, Qos: out.QoS, Retain: out.Retain, Dup: out.Dup},
+		FixedHeader: packets.FixedHeader{Type: packets.Publish, Qos: out.QoS, Dup: out.Dup},
 		PacketID:    out.PacketID,
 		TopicName:   m.Topic,
 		Payload:     m.Payload,

@@ -6,6 +6,7 @@ import (
 	"net"
 	"path/filepath"
 
+	"github.com/workwire/workwire/broker/acl"
 	"github.com/workwire/workwire/broker/session"
 	"github.com/workwire/workwire/broker/store"
 	"github.com/workwire/workwire/pkg/statestore"
@@ -36,6 +37,7 @@ func openResources(cfg Config) (res *resources, err error) {
 		MaxQueuedBytes:    cfg.MaxQueuedBytes,
 		MaxTotalBytes:     cfg.MaxTotalBytes,
 		ReceiveMaximum:    int(cfg.ReceiveMaximum),
+		Shares:            acl.IsSource,
 		Logger:            cfg.Logger,
 	}
 	err = res.openStore(cfg, routerCfg)

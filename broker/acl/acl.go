@@ -43,7 +43,17 @@ type Identity struct {
 // String returns "role:id", which is unique.
 func (i Identity) String() string { return string(i.Role) + ":" + i.ID }
 
-// Validate returns an error if the role is unknown, or the id is not of the form [a-z0-9-]+
+// IsSource reports whether name is the String of a source.
+func IsSource(name string) bool { return strings.HasPrefix(name, string(Source)+":") }
+
+// Bounds of topics and filters, so that a client cannot make the broker walk or keep large ones.
+const (
+	maxID        = 63  // bytes of an id, a word or a group, as of a name in Kubernetes
+	maxTopic     = 512 // bytes of a topic or filter
+	maxSysLevels = 8   // levels of a filter below $SYS/
+)
+
+// Validate returns an error if the role is unknown, or the id is not of the form [a-z0-9-]{1,63}
 // (docs/protocol.md, Topics).
 func (i Identity) Validate() error {
 	switch i.Role {
@@ -52,7 +62,7 @@ func (i Identity) Validate() error {
 		return fmt.Errorf("role %q is unknown; use agent, source or monitor", i.Role)
 	}
 	if !isID(i.ID) {
-		return fmt.Errorf("id %q of role %s must consist of lower-case letters, digits and dashes", i.ID, i.Role)
+		return fmt.Errorf("id %q of role %s must consist of 1 to %d lower-case letters, digits and dashes", i.ID, i.Role, maxID)
 	}
 	return nil
 }
@@ -69,7 +79,7 @@ const (
 // Allow reports whether id may publish to a topic name or subscribe to a topic filter. It refuses
 // every filter that could match a topic that id may not read. It is safe for concurrent use.
 func Allow(id Identity, action Action, topic string) bool {
-	if id.Validate() != nil {
+	if len(topic) > maxTopic || id.Validate() != nil {
 		return false
 	}
 	if id.Role == Monitor {
@@ -158,6 +168,9 @@ func isSysFilter(filter string) bool {
 		return false
 	}
 	levels := strings.Split(rest, "/")
+	if len(levels) > maxSysLevels {
+		return false
+	}
 	for i, level := range levels {
 		if level == "#" && i == len(levels)-1 || level == wildcard {
 			continue
@@ -171,6 +184,6 @@ func isSysFilter(filter string) bool {
 
 func isIDOrWildcard(s string) bool { return s == wildcard || isID(s) }
 
-func isID(s string) bool { return s != "" && strings.Trim(s, letters+"0123456789-") == "" }
+func isID(s string) bool { return s != "" && len(s) <= maxID && strings.Trim(s, letters+"0123456789-") == "" }
 
-func isWord(s string) bool { return s != "" && strings.Trim(s, letters) == "" }
+func isWord(s string) bool { return s != "" && len(s) <= maxID && strings.Trim(s, letters) == "" }

@@ -3,6 +3,8 @@ package session
 import (
 	"cmp"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 )
 
@@ -10,6 +12,7 @@ import (
 type Connect struct {
 	ID             string // names the session; required
 	Owner          string // the identity that the session belongs to; constant for an ID
+	Credential     string // what the client authenticated with, for Router.Revoke; opaque
 	CleanStart     bool   // ends an existing session with this ID first
 	Expiry         uint32 // seconds for which the session outlives its connection
 	ReceiveMaximum uint16 // unacknowledged messages that the client accepts; 0 means 65535
@@ -60,7 +63,6 @@ type Packet struct {
 
 	// Fields of a PUBLISH.
 	QoS    byte
-	Retain bool
 	Dup    bool
 	SubIDs []int
 }
@@ -84,7 +86,7 @@ func (r *Router) Connect(c Connect) (conn *Conn, present bool) {
 		s = r.addSession(c.ID, c.Owner)
 	}
 	s.will = nil // the client has reconnected
-	s.expiry = c.Expiry
+	s.expiry, s.connectedAt, s.credential = r.limitExpiry(s, c.Expiry), r.cfg.Now(), c.Credential
 	window := min(cmp.Or(int(c.ReceiveMaximum), maxWindow), maxWindow)
 	conn = &Conn{router: r, s: s, window: window, will: c.Will, wake: make(chan struct{}, 1), done: make(chan struct{})}
 	s.conn, s.next = conn, s.queue.Front()
@@ -93,21 +95,37 @@ func (r *Router) Connect(c Connect) (conn *Conn, present bool) {
 	return conn, present
 }
 
-// limitSessions ends the session of owner whose client disconnected first if owner has the maximum
-// number of sessions. Callers hold r.mu.
+// limitExpiry returns the session expiry that s gets if its client asks for expiry. Callers hold
+// r.mu.
+func (r *Router) limitExpiry(s *session, expiry uint32) uint32 {
+	if len(s.id) > maxSessionID {
+		return 0 // the database could not keep it
+	}
+	if r.cfg.MaxExpiry > 0 {
+		return min(expiry, r.cfg.MaxExpiry)
+	}
+	return expiry
+}
+
+// limitSessions ends a session of owner if owner has the maximum number of sessions: the one whose
+// client disconnected first, or if all are connected, the one whose client connected first. Callers
+// hold r.mu.
 func (r *Router) limitSessions(owner string) {
 	if len(r.owners[owner]) < maxSessionsPerOwner {
 		return
 	}
-	var oldest *session
-	for s := range r.owners[owner] {
-		if s.conn == nil && (oldest == nil || s.disconnectedAt.Before(oldest.disconnectedAt)) {
-			oldest = s
+	r.end(slices.MinFunc(slices.Collect(maps.Keys(r.owners[owner])), func(a, b *session) int {
+		if (a.conn == nil) != (b.conn == nil) {
+			if a.conn == nil {
+				return -1
+			}
+			return 1
 		}
-	}
-	if oldest != nil {
-		r.end(oldest, TooManySessions)
-	}
+		if a.conn == nil {
+			return a.disconnectedAt.Compare(b.disconnectedAt)
+		}
+		return a.connectedAt.Compare(b.connectedAt)
+	}), TooManySessions)
 }
 
 // detach removes the connection from s and drops queued QoS 0 messages. Callers hold r.mu.
@@ -140,11 +158,14 @@ func (r *Router) disconnect(c *Conn, d Disconnect) {
 	c.end(Disconnected)
 	r.detach(s)
 	if d.Expiry != nil {
-		s.expiry = *d.Expiry
+		s.expiry = r.limitExpiry(s, *d.Expiry)
 	}
 	if !d.Normal && c.will != nil {
 		s.will = c.will
-		s.willAt = s.disconnectedAt.Add(time.Duration(c.will.Delay) * time.Second)
+		if limit := r.cfg.MaxWillDelay; limit > 0 {
+			s.will.Delay = min(s.will.Delay, limit)
+		}
+		s.willAt = s.disconnectedAt.Add(time.Duration(s.will.Delay) * time.Second)
 	}
 	if s.expiry == 0 {
 		r.end(s, Disconnected)
@@ -154,6 +175,13 @@ func (r *Router) disconnect(c *Conn, d Disconnect) {
 		r.publishWill(s)
 	}
 	r.storeSession(s)
+}
+
+// Expiry returns the session expiry in seconds, which may be less than the client asked for.
+func (c *Conn) Expiry() uint32 {
+	c.router.mu.Lock()
+	defer c.router.mu.Unlock()
+	return c.s.expiry
 }
 
 // Wake returns a channel that receives when Next may have another packet.
@@ -269,7 +297,7 @@ func (c *Conn) next() (Packet, *shared) {
 		}
 		s.next = el.Next()
 		r.stats.Sent++
-		p := Packet{Message: e.msg.body, QoS: e.qos, Retain: e.retain, SubIDs: e.subIDs}
+		p := Packet{Message: e.msg.body, QoS: e.qos, SubIDs: e.subIDs}
 		msg := e.msg
 		if e.qos == 0 {
 			r.remove(s, el)

@@ -19,6 +19,9 @@
 //     is acknowledged: with the same packet identifier and DUP after a reconnect, as a new message
 //     after a restart of the broker.
 //   - A session that exceeds its limits is ended as a whole: its client finds no session and
-//     resyncs (docs/protocol.md, Spec resync). Single messages are never dropped from a full queue.
+//     resyncs (docs/protocol.md, Spec resync). Single QoS 1 messages are never dropped from a full
+//     queue; QoS 0 messages that find no room are.
+//   - One publisher cannot fill the queue of a source: above half of it, a publisher that has more
+//     than an eighth is refused with 0x97. Its message may have reached other sessions.
 //   - A will is kept in memory only: a broker that stops publishes no wills.
 package session

@@ -8,12 +8,10 @@ import (
 
 // Subscription is a subscription of a session.
 type Subscription struct {
-	Filter            string `json:"filter"` // with its $share/<group>/ prefix, if any
-	QoS               byte   `json:"qos"`    // maximum QoS of deliveries: 0 or 1
-	ID                int    `json:"id,omitempty"`
-	NoLocal           bool   `json:"noLocal,omitempty"`
-	RetainAsPublished bool   `json:"retainAsPublished,omitempty"`
-	RetainHandling    byte   `json:"retainHandling,omitempty"`
+	Filter  string `json:"filter"` // with its $share/<group>/ prefix, if any
+	QoS     byte   `json:"qos"`    // maximum QoS of deliveries: 0 or 1
+	ID      int    `json:"id,omitempty"`
+	NoLocal bool   `json:"noLocal,omitempty"`
 }
 
 // index finds the subscriptions that match a topic, in time proportional to the number of levels of
@@ -22,7 +20,16 @@ type index struct{ root node }
 
 type node struct {
 	children map[string]*node
-	subs     map[string]map[*session]Subscription // by share group, "" for none, then subscriber
+	subs     map[string]map[*session]Subscription // by shareGroup, "" for none, then subscriber
+}
+
+// shareGroup returns the key of the group that a shared subscription of s belongs to. Groups of
+// different identities are different, so that none can take messages from another.
+func shareGroup(s *session, group string) string {
+	if group == "" {
+		return ""
+	}
+	return s.owner + "\x00" + group
 }
 
 // add adds or replaces the session's subscription to sub.Filter.
@@ -41,13 +48,13 @@ func (x *index) add(s *session, sub Subscription) {
 	if n.subs == nil {
 		n.subs = map[string]map[*session]Subscription{}
 	}
-	insert(n.subs, group, s, sub)
+	insert(n.subs, shareGroup(s, group), s, sub)
 }
 
 // remove removes the session's subscription to filter, and empty nodes.
 func (x *index) remove(s *session, filter string) {
 	group, rest := topicfilter.SplitShare(filter)
-	x.root.remove(s, group, strings.Split(rest, "/"))
+	x.root.remove(s, shareGroup(s, group), strings.Split(rest, "/"))
 }
 
 func (n *node) remove(s *session, group string, levels []string) {

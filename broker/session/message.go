@@ -10,7 +10,6 @@ type Message struct {
 	Topic   string
 	Payload []byte
 	QoS     byte // 0 or 1
-	Retain  bool
 
 	// Properties of MQTT 5 that are forwarded unchanged.
 	ContentType     string
@@ -26,11 +25,12 @@ type Message struct {
 // Property is an MQTT user property. CloudEvents attributes are user properties.
 type Property struct{ Key, Value string }
 
-// size returns the size in bytes that counts against limits.
+// size returns the size in bytes that counts against limits: what the message needs in memory,
+// besides a fixed part that its place in a queue counts.
 func (m *Message) size() int64 {
 	n := len(m.Topic) + len(m.Payload) + len(m.ContentType) + len(m.ResponseTopic) + len(m.CorrelationData)
 	for _, p := range m.User {
-		n += len(p.Key) + len(p.Value)
+		n += propertyBytes + len(p.Key) + len(p.Value)
 	}
 	return int64(n)
 }
@@ -40,7 +40,7 @@ const messageVersion = 1
 
 const (
 	flagQoS1 = 1 << iota
-	flagRetain
+	_        // was retain
 	flagUTF8
 )
 
@@ -51,9 +51,6 @@ func (m *Message) encode() []byte {
 	var flags byte
 	if m.QoS > 0 {
 		flags |= flagQoS1
-	}
-	if m.Retain {
-		flags |= flagRetain
 	}
 	if m.UTF8 {
 		flags |= flagUTF8
@@ -81,12 +78,12 @@ var errBadMessage = errors.New("the stored message cannot be decoded")
 // decodeMessage decodes an encoded message. The message refers to data.
 func decodeMessage(data []byte) (*Message, error) {
 	expires, err := decodeExpiry(data)
-	if err != nil || data[1] > flagQoS1|flagRetain|flagUTF8 {
+	if err != nil || data[1] > 2*flagUTF8-1 {
 		return nil, errBadMessage
 	}
 	d := decoder{data: data[2:]}
 	d.number() // the expiry
-	m := &Message{Retain: data[1]&flagRetain != 0, UTF8: data[1]&flagUTF8 != 0, QoS: data[1] & flagQoS1, Expires: expires}
+	m := &Message{UTF8: data[1]&flagUTF8 != 0, QoS: data[1] & flagQoS1, Expires: expires}
 	m.Topic = string(d.bytes())
 	m.ContentType = string(d.bytes())
 	m.ResponseTopic = string(d.bytes())

@@ -12,7 +12,7 @@ import (
 func sampleMessages() []*Message {
 	return []*Message{
 		{},
-		{Topic: "a", Payload: []byte("x"), QoS: 1, Retain: true, UTF8: true, Expires: 1 << 40},
+		{Topic: "a", Payload: []byte("x"), QoS: 1, UTF8: true, Expires: 1 << 40},
 		{Topic: "a/b", ContentType: "application/json", ResponseTopic: "r", CorrelationData: []byte{0, 1},
 			User: []Property{{"ce-id", "1"}, {"ce-id", ""}, {"", "ä"}}, Payload: bytes.Repeat([]byte("p"), 1000)},
 	}

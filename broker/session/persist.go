@@ -18,7 +18,7 @@ import (
 //	sessions  session id              → sessionRecord as JSON
 //	queue     session id 0x00 number  → entryRecord as JSON; the message's number, 8 bytes big endian
 //	messages  number                  → Message.encode
-//	retained  topic                   → Message.encode
+//	retained  topic                   → a message; of former versions, deleted at the start
 //
 // Numbers ascend in order of arrival, so the order of the keys is the order of the queue. A message
 // is deleted with the last queue entry that refers to it.
@@ -28,13 +28,14 @@ type sessionRecord struct {
 	Owner          string         `json:"owner"`
 	Expiry         uint32         `json:"expiry"`
 	DisconnectedAt int64          `json:"left,omitempty"` // Unix seconds; 0 while a client is connected
+	Credential     string         `json:"credential,omitempty"`
 	Subs           []Subscription `json:"subs,omitempty"`
 }
 
 // entryRecord is a queue entry in the database.
 type entryRecord struct {
-	Retain bool  `json:"retain,omitempty"`
-	SubIDs []int `json:"subIDs,omitempty"`
+	SubIDs    []int  `json:"subIDs,omitempty"`
+	Publisher string `json:"from,omitempty"`
 }
 
 func messageKey(id uint64) string { return string(binary.BigEndian.AppendUint64(nil, id)) }
@@ -59,7 +60,7 @@ func (r *Router) storeSession(s *session) {
 		r.deleteSession(s)
 		return
 	}
-	rec := sessionRecord{Owner: s.owner, Expiry: s.expiry}
+	rec := sessionRecord{Owner: s.owner, Expiry: s.expiry, Credential: s.credential}
 	if s.conn == nil {
 		rec.DisconnectedAt = s.disconnectedAt.Unix()
 	}
@@ -91,7 +92,7 @@ func (r *Router) storeEntry(s *session, e *entry) {
 		r.uncommitted = append(r.uncommitted, msg)
 	}
 	msg.storedRefs++
-	rec := entryRecord{Retain: e.retain, SubIDs: e.subIDs}
+	rec := entryRecord{SubIDs: e.subIDs, Publisher: e.publisher}
 	r.cfg.Store.Add(store.Queue, queueKey(s.id, msg.id), func() ([]byte, error) { return json.Marshal(rec) })
 	msg.batch = r.barrier()
 }
@@ -102,20 +103,6 @@ func (r *Router) deleteEntry(s *session, e *entry) {
 	e.msg.storedRefs--
 	if e.msg.storedRefs == 0 {
 		r.cfg.Store.Remove(store.Messages, messageKey(e.msg.id))
-	}
-}
-
-func (r *Router) storeRetained(m *Message) {
-	if r.cfg.Store != nil {
-		r.writes++
-		r.cfg.Store.Put(store.Retained, m.Topic, func() ([]byte, error) { return m.encode(), nil })
-	}
-}
-
-func (r *Router) deleteRetained(topic string) {
-	if r.cfg.Store != nil {
-		r.writes++
-		r.cfg.Store.Delete(store.Retained, topic)
 	}
 }
 
@@ -139,27 +126,45 @@ func (r *Router) readMessage(id uint64) (*Message, error) {
 	return decodeMessage(data)
 }
 
-// load reads sessions, queues and retained messages from the store. It deletes queue entries
-// without a session or a message, and messages without a queue entry.
+// loaded is what load has read so far.
+type loaded struct {
+	messages map[uint64]*shared // nil: it cannot be used
+	broken   map[*session]bool  // something of their queue cannot be used
+}
+
+// load reads sessions and queues from the store. It deletes queue entries without a session or a
+// message, and messages without a queue entry: a crash leaves them. A record that cannot be used
+// costs only its session, whose client resyncs; an error means that the store as a whole is damaged.
 func (r *Router) load() error {
-	messages := map[uint64]*shared{}
+	l := loaded{messages: map[uint64]*shared{}, broken: map[*session]bool{}}
 	for _, step := range []struct {
 		bucket statestore.Bucket
 		load   func(key string, value []byte) error
 	}{
 		{store.Sessions, r.loadSession},
-		{store.Messages, func(key string, value []byte) error { return r.loadMessage(key, value, messages) }},
-		{store.Queue, func(key string, value []byte) error { return r.loadEntry(key, value, messages) }},
-		{store.Retained, r.loadRetained},
+		{store.Messages, l.loadMessage},
+		{store.Queue, func(key string, value []byte) error { return r.loadEntry(key, value, l) }},
+		{store.Retained, func(string, []byte) error { return errors.New("a former version retained it") }},
 	} {
-		if err := r.cfg.Store.Each(step.bucket, step.load); err != nil {
+		skip := func(key string, value []byte) error {
+			if err := step.load(key, value); err != nil {
+				r.cfg.Logger.Warn("stored record deleted, it cannot be used", "bucket", step.bucket, "reason", err)
+				r.cfg.Store.Delete(step.bucket, key)
+			}
+			return nil
+		}
+		if err := r.cfg.Store.Each(step.bucket, skip); err != nil {
 			return fmt.Errorf("load %s from the broker's database: %w: %w", step.bucket, statestore.ErrDamaged, err)
 		}
 	}
-	for id, msg := range messages {
-		if msg.refs == 0 {
+	for id, msg := range l.messages {
+		r.lastID = max(r.lastID, id)
+		if msg != nil && msg.refs == 0 {
 			r.cfg.Store.Delete(store.Messages, messageKey(id))
 		}
+	}
+	for s := range l.broken {
+		r.end(s, Unreadable)
 	}
 	r.limitTotal()
 	return nil
@@ -171,7 +176,7 @@ func (r *Router) loadSession(id string, value []byte) error {
 		return fmt.Errorf("session %s: %w", id, err)
 	}
 	s := r.addSession(id, rec.Owner)
-	s.expiry, s.disconnectedAt, s.stored = rec.Expiry, r.cfg.Now(), true
+	s.expiry, s.credential, s.disconnectedAt, s.stored = r.limitExpiry(s, rec.Expiry), rec.Credential, r.cfg.Now(), true
 	if rec.DisconnectedAt > 0 {
 		s.disconnectedAt = time.Unix(rec.DisconnectedAt, 0)
 	}
@@ -182,41 +187,40 @@ func (r *Router) loadSession(id string, value []byte) error {
 	return nil
 }
 
-// loadMessage adds a message to messages, without its body.
-func (r *Router) loadMessage(key string, value []byte, messages map[uint64]*shared) error {
+// loadMessage adds a message to l, without its body.
+func (l loaded) loadMessage(key string, value []byte) error {
 	if len(key) != 8 {
 		return errors.New("a message has a key of the wrong length")
 	}
 	id := binary.BigEndian.Uint64([]byte(key))
 	expires, err := decodeExpiry(value)
-	messages[id] = &shared{id: id, bytes: int64(len(value)), expires: expires}
-	r.lastID = max(r.lastID, id)
-	return err
-}
-
-func (r *Router) loadRetained(topic string, value []byte) error {
-	m, err := decodeMessage(slices.Clone(value))
 	if err != nil {
+		l.messages[id] = nil
 		return err
 	}
-	r.retained[topic] = m
-	r.retainedBytes += m.size()
+	l.messages[id] = &shared{id: id, bytes: int64(len(value)), expires: expires}
 	return nil
 }
 
 // loadEntry adds an entry to its queue, or deletes it if it has no session or no message.
-func (r *Router) loadEntry(key string, value []byte, messages map[uint64]*shared) error {
+func (r *Router) loadEntry(key string, value []byte, l loaded) error {
 	sessionID, id, ok := splitQueueKey(key)
-	s, msg := r.sessions[sessionID], messages[id]
-	if !ok || s == nil || msg == nil {
+	s := r.sessions[sessionID]
+	msg, known := l.messages[id]
+	if !ok || s == nil || !known {
 		r.cfg.Store.Delete(store.Queue, key)
 		return nil
 	}
 	var rec entryRecord
-	if err := json.Unmarshal(value, &rec); err != nil {
+	err := json.Unmarshal(value, &rec)
+	if err == nil && msg == nil {
+		err = errors.New("its message cannot be used")
+	}
+	if err != nil {
+		l.broken[s] = true
 		return fmt.Errorf("queue of session %s: %w", sessionID, err)
 	}
-	r.push(s, msg, &entry{qos: 1, retain: rec.Retain, subIDs: rec.SubIDs, stored: true})
+	r.push(s, msg, &entry{qos: 1, subIDs: rec.SubIDs, publisher: rec.Publisher, stored: true})
 	msg.storedRefs++
 	return nil
 }

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"container/heap"
 	"container/list"
 	"time"
@@ -16,10 +17,13 @@ type session struct {
 	next         *list.Element            // the first entry not sent on this connection; nil: none
 	byPacketID   map[uint16]*list.Element // entries that have a packet identifier
 	lastPacketID uint16
-	bytes        int64 // of the queue
+	queued       amount            // in the queue, with the places in it
+	publishers   map[string]amount // of that, by the identity that published it
 
 	conn           *Conn     // nil while no client is connected
+	connectedAt    time.Time // when the last client connected
 	disconnectedAt time.Time // when the last client disconnected
+	credential     string    // of the last client, see Connect.Credential
 
 	stored     bool   // the session is in the store
 	subscribed uint64 // batch of the store that makes the subscriptions durable
@@ -28,16 +32,15 @@ type session struct {
 	willAt time.Time
 }
 
+// durable reports whether the session outlives its connection.
 func (s *session) durable() bool { return s.expiry > 0 }
-
-func (s *session) totalBytes() int64 { return s.bytes + int64(s.queue.Len())*entryBytes }
 
 // entry is a message in the queue of a session.
 type entry struct {
-	msg    *shared
-	qos    byte
-	retain bool
-	subIDs []int
+	msg       *shared
+	qos       byte
+	subIDs    []int
+	publisher string // the identity
 
 	packetID uint16 // 0: not sent yet
 	sentOn   *Conn  // the connection it was last sent on
@@ -45,6 +48,9 @@ type entry struct {
 
 	expiring int // index in Router.expiring plus one; 0: not there
 }
+
+// size returns what the entry counts without its message.
+func (e *entry) size() int64 { return entryBytes + 8*int64(len(e.subIDs)) }
 
 // shared is a message in one or more queues. Its body is removed from memory when it is on disk and
 // the bodies in memory exceed bodyCache.
@@ -65,24 +71,35 @@ func newShared(m *Message) *shared {
 
 // addSession adds a new session. Callers hold r.mu, as for all functions below.
 func (r *Router) addSession(id, owner string) *session {
-	s := &session{id: id, owner: owner, subs: map[string]Subscription{}, byPacketID: map[uint16]*list.Element{}}
+	s := &session{
+		id: id, owner: owner, subs: map[string]Subscription{}, byPacketID: map[uint16]*list.Element{},
+		publishers: map[string]amount{},
+	}
 	r.sessions[id] = s
 	insert(r.owners, owner, s, struct{}{})
 	return s
 }
 
-// enqueue appends e for msg to the queue of s, and ends s if that exceeds its limits.
-func (r *Router) enqueue(s *session, msg *shared, e *entry) {
+// enqueue appends e for msg to the queue of s. It returns ErrShare if the publisher has more than its
+// share of the queue, and ends s if that exceeds its limits.
+func (r *Router) enqueue(s *session, msg *shared, e *entry) error {
 	if r.sessions[s.id] != s {
-		return // a previous message ended it
+		return nil // a previous message ended it
 	}
 	if s.conn == nil && e.qos == 0 {
-		return // MQTT: QoS 0 messages are for connected clients only
+		return nil // MQTT: QoS 0 messages are for connected clients only
 	}
-	if s.queue.Len() >= r.cfg.MaxQueuedMessages || s.bytes+msg.bytes > r.cfg.MaxQueuedBytes {
+	switch admit(r.arrival(s, e.publisher, msg, e)) {
+	case dropped:
+		r.stats.Dropped[QoS0]++
+		return nil
+	case refused:
+		r.stats.Refused++
+		return ErrShare
+	case endSession:
 		r.stats.Dropped[QueueFull]++
 		r.end(s, QueueFull)
-		return
+		return nil
 	}
 	if msg.id == 0 {
 		r.lastID++
@@ -104,15 +121,26 @@ func (r *Router) enqueue(s *session, msg *shared, e *entry) {
 		s.conn.signal()
 	}
 	r.limitTotal()
+	return nil
 }
 
-// limitTotal ends the sessions with the largest queues until the limit of all queues is kept.
+// limitTotal ends sessions until the limit of all queues is kept: of the identity whose queues are
+// the largest together, the session with the largest one. Each end visits every session.
 func (r *Router) limitTotal() {
 	for r.cfg.MaxTotalBytes > 0 && r.totalBytes > r.cfg.MaxTotalBytes {
 		var fullest *session
-		for _, s := range r.sessions {
-			if fullest == nil || s.totalBytes() > fullest.totalBytes() {
-				fullest = s
+		var most int64
+		for _, sessions := range r.owners {
+			var sum int64
+			var largest *session
+			for s := range sessions {
+				sum += s.queued.bytes
+				if largest == nil || s.queued.bytes > largest.queued.bytes {
+					largest = s
+				}
+			}
+			if sum > most {
+				most, fullest = sum, largest
 			}
 		}
 		if fullest == nil {
@@ -128,9 +156,9 @@ func (r *Router) push(s *session, msg *shared, e *entry) *list.Element {
 	if msg.refs == 0 {
 		r.totalBytes += msg.bytes
 	}
-	r.totalBytes += entryBytes
+	r.totalBytes += e.size()
 	msg.refs++
-	s.bytes += msg.bytes
+	r.count(s, e, amount{1, msg.bytes + e.size()})
 	r.stats.Queued++
 	r.stats.QueuedBytes += msg.bytes
 	el := s.queue.PushBack(e)
@@ -138,6 +166,17 @@ func (r *Router) push(s *session, msg *shared, e *entry) *list.Element {
 		heap.Push(&r.expiring, expiringEntry{s, el})
 	}
 	return el
+}
+
+// count adds change to what is in the queue of s and of the publisher of e.
+func (r *Router) count(s *session, e *entry, change amount) {
+	s.queued = s.queued.plus(change)
+	if s.publishers[e.publisher] = s.publishers[e.publisher].plus(change); s.publishers[e.publisher].messages == 0 {
+		delete(s.publishers, e.publisher)
+	}
+	if r.publishers[e.publisher] += change.bytes; r.publishers[e.publisher] == 0 {
+		delete(r.publishers, e.publisher)
+	}
 }
 
 // remove removes an entry from the queue of s.
@@ -153,14 +192,14 @@ func (r *Router) remove(s *session, el *list.Element) {
 	if e.packetID != 0 {
 		delete(s.byPacketID, e.packetID)
 	}
-	s.bytes -= e.msg.bytes
+	r.count(s, e, amount{}.minus(amount{1, e.msg.bytes + e.size()}))
 	r.stats.Queued--
 	r.stats.QueuedBytes -= e.msg.bytes
 	if e.stored {
 		r.deleteEntry(s, e)
 	}
 	e.msg.refs--
-	r.totalBytes -= entryBytes
+	r.totalBytes -= e.size()
 	if e.msg.refs == 0 {
 		r.totalBytes -= e.msg.bytes
 		if e.msg.body != nil {
@@ -170,15 +209,20 @@ func (r *Router) remove(s *session, el *list.Element) {
 	}
 }
 
-// end removes a session and its queue, and ends its connection, if any.
+// end removes a session and its queue, ends its connection, if any, and publishes its will unless
+// the access of its client was revoked.
 func (r *Router) end(s *session, reason Reason) {
 	if s.conn != nil {
+		s.will = cmp.Or(s.conn.will, s.will)
 		s.conn.end(reason)
 		s.conn = nil
 	}
+	if reason == Revoked {
+		s.will = nil
+	}
 	if n := s.queue.Len(); n > 0 {
 		r.stats.Dropped[reason] += uint64(n)
-		r.cfg.Logger.Warn("session ended, queued messages dropped", "session", s.id, "messages", n, "bytes", s.bytes, "reason", string(reason))
+		r.cfg.Logger.Warn("session ended, queued messages dropped", "session", s.id, "messages", n, "bytes", s.queued.bytes, "reason", string(reason))
 	}
 	for el := s.queue.Front(); el != nil; el = s.queue.Front() {
 		r.remove(s, el)

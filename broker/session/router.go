@@ -18,11 +18,14 @@ import (
 const (
 	maxSubscriptions    = 1000     // filters of a session; the protocol needs two
 	maxSessionsPerOwner = 100      // of an identity; another one ends the session whose client disconnected first
-	maxRetained         = 10_000   // retained messages of all clients together
-	maxRetainedBytes    = 64 << 20 // their size
+	maxSessionID        = 512      // bytes; a longer one is not a key of the database, with the number of a message
+	maxFilterBytes      = 1024     // of a subscription
+	maxFilterLevels     = 32       // of a subscription
+	maxProperties       = 1000     // user properties of a message
 	maxWindow           = 1000     // unacknowledged messages of a connection, even if the client accepts more
 	bodyCache           = 64 << 20 // bytes of queued messages that are kept in memory although they are on disk
-	entryBytes          = 256      // what a place in a queue counts against MaxTotalBytes
+	entryBytes          = 256      // what a place in a queue counts
+	propertyBytes       = 32       // what a user property counts besides its text
 )
 
 // NeverExpires is the session expiry of a session that never expires (MQTT 5, 3.1.2.11.2).
@@ -30,8 +33,10 @@ const NeverExpires = 0xFFFFFFFF
 
 // Errors that clients can cause.
 var (
-	// ErrQuota means that a fixed limit prevents a retained message or a subscription.
+	// ErrQuota means that a fixed limit prevents a message or a subscription.
 	ErrQuota = errors.New("a limit of the broker is reached")
+	// ErrShare means that the publisher has more than its share of a queue.
+	ErrShare = errors.New("the publisher has more than its share of a queue")
 	// ErrReceiveMaximum means that too many messages of the client are not acknowledged yet.
 	ErrReceiveMaximum = errors.New("the client has more unacknowledged messages than the receive maximum allows")
 )
@@ -44,9 +49,14 @@ type Config struct {
 	MaxQueuedMessages int
 	MaxQueuedBytes    int64
 	// MaxTotalBytes limits all queues together: the bytes of their messages, each counted once, and
-	// 256 for each place in a queue. The session with the largest queue is ended first. 0 means no
-	// limit.
+	// 256 for each place in a queue. The largest session of the owner with the largest queues is
+	// ended first. 0 means no limit.
 	MaxTotalBytes int64
+	// Shares reports whether publishers have shares of the queues of an owner: one that has more
+	// than an eighth of a queue that is more than half full is refused. nil means none.
+	Shares func(owner string) bool
+	// MaxExpiry and MaxWillDelay limit what clients may ask for, in seconds; 0 means no limit.
+	MaxExpiry, MaxWillDelay uint32
 	// ReceiveMaximum limits the messages that one client has published and that are not yet
 	// acknowledged; required.
 	ReceiveMaximum int
@@ -72,12 +82,11 @@ func (c Config) validate() error {
 type Router struct {
 	cfg Config
 
-	mu            sync.Mutex // guards all below, and the state of sessions, connections and shared messages
-	sessions      map[string]*session
-	owners        map[string]map[*session]struct{}
-	index         index
-	retained      map[string]*Message // by topic
-	retainedBytes int64
+	mu         sync.Mutex // guards all below, the limits in cfg, and the state of sessions, connections and shared messages
+	sessions   map[string]*session
+	owners     map[string]map[*session]struct{}
+	publishers map[string]int64 // bytes in all queues, by the identity that published them
+	index      index
 
 	lastID      uint64             // of a shared message
 	writes      uint64             // number of changes to messages passed to the store
@@ -107,7 +116,7 @@ func New(cfg Config) (*Router, error) {
 		cfg:        cfg,
 		sessions:   map[string]*session{},
 		owners:     map[string]map[*session]struct{}{},
-		retained:   map[string]*Message{},
+		publishers: map[string]int64{},
 		ackWaiters: map[*Conn]struct{}{},
 		stats:      Stats{Dropped: map[Reason]uint64{}},
 	}
@@ -139,8 +148,26 @@ func (r *Router) Committed(batch uint64) {
 	r.uncommitted = slices.Clone(r.uncommitted[n:])
 }
 
-// Tick ends expired sessions, drops expired messages, and publishes delayed wills that are due. Call it about once a second:
-// it visits every session.
+// Limits are the limits of a [Config] that can change while the router runs.
+type Limits struct {
+	MaxQueuedMessages       int
+	MaxQueuedBytes          int64
+	MaxTotalBytes           int64
+	MaxExpiry, MaxWillDelay uint32
+}
+
+// SetLimits replaces the limits. Sessions that exceed those of one queue are ended by their next
+// message, those that exceed that of all queues at once.
+func (r *Router) SetLimits(l Limits) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.cfg.MaxQueuedMessages, r.cfg.MaxQueuedBytes, r.cfg.MaxTotalBytes = l.MaxQueuedMessages, l.MaxQueuedBytes, l.MaxTotalBytes
+	r.cfg.MaxExpiry, r.cfg.MaxWillDelay = l.MaxExpiry, l.MaxWillDelay
+	r.limitTotal()
+}
+
+// Tick ends expired sessions, drops expired messages, and publishes delayed wills that are due. Call
+// it about once a second: it visits every session.
 func (r *Router) Tick() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -170,25 +197,22 @@ func (r *Router) Stop() {
 // target holds how a message is delivered to a session: its matching subscriptions combined.
 type target struct {
 	qos     byte
-	retain  bool // keep the message's retain flag
 	ids     []int
 	noLocal bool
 }
 
-// publish retains m if it asks for that, and queues it for every matching session. origin is left
-// out if all its matching subscriptions are NoLocal. Callers hold r.mu.
+// publish queues m for every matching session. origin is left out if all its matching subscriptions
+// are NoLocal. It returns ErrShare if a session did not take the message; others have it then.
+// Callers hold r.mu.
 func (r *Router) publish(origin *session, m *Message) error {
-	r.stats.Received++
-	if m.Retain {
-		if err := r.retain(m); err != nil {
-			return err
-		}
+	if len(m.User) > maxProperties {
+		return ErrQuota
 	}
+	r.stats.Received++
 	targets := map[*session]target{}
 	add := func(s *session, sub Subscription) {
 		t, seen := targets[s]
 		t.qos = max(t.qos, sub.QoS)
-		t.retain = t.retain || sub.RetainAsPublished
 		t.noLocal = sub.NoLocal && (t.noLocal || !seen)
 		if sub.ID > 0 {
 			t.ids = append(t.ids, sub.ID)
@@ -199,14 +223,19 @@ func (r *Router) publish(origin *session, m *Message) error {
 		s := chooseMember(group)
 		add(s, group[s])
 	})
-	msg := newShared(m)
+	msg, publisher := newShared(m), ""
+	if origin != nil {
+		publisher = origin.owner
+	}
+	var err error
 	for s, t := range targets {
 		if s == origin && t.noLocal {
 			continue
 		}
-		r.enqueue(s, msg, &entry{qos: min(t.qos, m.QoS), retain: m.Retain && t.retain, subIDs: t.ids})
+		e := &entry{qos: min(t.qos, m.QoS), subIDs: t.ids, publisher: publisher}
+		err = cmp.Or(r.enqueue(s, msg, e), err)
 	}
-	return nil
+	return err
 }
 
 // chooseMember returns the member of a shared subscription that receives the next message: a
@@ -221,29 +250,4 @@ func chooseMember(group map[*session]Subscription) *session {
 	return slices.MinFunc(slices.Collect(maps.Keys(group)), func(a, b *session) int {
 		return cmp.Or(disconnected(a)-disconnected(b), a.queue.Len()-b.queue.Len(), strings.Compare(a.id, b.id))
 	})
-}
-
-// retain replaces the retained message of a topic, or deletes it if m has no payload. Callers hold
-// r.mu.
-func (r *Router) retain(m *Message) error {
-	var oldSize int64
-	old := r.retained[m.Topic]
-	if old != nil {
-		oldSize = old.size()
-	}
-	if len(m.Payload) == 0 {
-		if old != nil {
-			delete(r.retained, m.Topic)
-			r.retainedBytes -= oldSize
-			r.deleteRetained(m.Topic)
-		}
-		return nil
-	}
-	if old == nil && len(r.retained) >= maxRetained || r.retainedBytes-oldSize+m.size() > maxRetainedBytes {
-		return ErrQuota
-	}
-	r.retained[m.Topic] = m
-	r.retainedBytes += m.size() - oldSize
-	r.storeRetained(m)
-	return nil
 }

@@ -15,16 +15,18 @@ const (
 	TooManySessions Reason = "too_many_sessions" // the identity has too many sessions
 	StoreFull       Reason = "store_full"        // all queues together exceeded their limit, and this one was the largest
 	Unreadable      Reason = "unreadable"        // a queued message cannot be read from disk
+	Revoked         Reason = "revoked"           // the client's certificate or password is no longer accepted
 
 	// Reasons for dropping single messages.
 	MessageExpired  Reason = "message_expired"   // the message expiry interval elapsed
 	TooLarge        Reason = "too_large"         // the message exceeds the client's maximum packet size
 	RefusedByClient Reason = "refused_by_client" // the client acknowledged it with an error
+	QoS0            Reason = "qos0"              // a QoS 0 message found no room in a queue
 )
 
 // Reasons returns every reason for which messages are dropped.
 func Reasons() []Reason {
-	return []Reason{CleanStart, Disconnected, Expired, QueueFull, TooManySessions, StoreFull, Unreadable, MessageExpired, TooLarge, RefusedByClient}
+	return []Reason{CleanStart, Disconnected, Expired, QueueFull, TooManySessions, StoreFull, Unreadable, Revoked, MessageExpired, TooLarge, RefusedByClient, QoS0}
 }
 
 // Stats holds current numbers, and counts since the start of the router.
@@ -32,11 +34,11 @@ type Stats struct {
 	Sessions      int               // current sessions, with and without a connection
 	Connected     int               // current connections
 	Subscriptions int               // current subscriptions
-	Retained      int               // current retained messages
 	Queued        int               // messages in all queues, including sent and unacknowledged ones
 	QueuedBytes   int64             // size of the queued messages
 	TotalBytes    int64             // what counts against Config.MaxTotalBytes
 	Received      uint64            // messages accepted from clients, including wills
+	Refused       uint64            // messages refused because the publisher had more than its share of a queue
 	Sent          uint64            // messages returned by Next, including repetitions
 	Dropped       map[Reason]uint64 // messages that were queued and dropped
 }
@@ -48,7 +50,7 @@ func (r *Router) Stats() Stats {
 	out := r.stats
 	out.Dropped = maps.Clone(r.stats.Dropped)
 	out.TotalBytes = r.totalBytes
-	out.Sessions, out.Retained = len(r.sessions), len(r.retained)
+	out.Sessions = len(r.sessions)
 	for _, s := range r.sessions {
 		if s.conn != nil {
 			out.Connected++

@@ -3,14 +3,16 @@ package session
 import (
 	"maps"
 	"slices"
-
-	"github.com/workwire/workwire/pkg/transport/topicfilter"
+	"strings"
 )
 
-// Subscribe adds or replaces a subscription, and queues the retained messages that it asks for. It
-// returns ErrQuota if the session has the maximum number of subscriptions.
+// Subscribe adds or replaces a subscription. It returns ErrQuota if the session has the maximum
+// number of subscriptions, or the filter is too long.
 func (c *Conn) Subscribe(sub Subscription) error {
 	r, s := c.router, c.s
+	if len(sub.Filter) > maxFilterBytes || strings.Count(sub.Filter, "/") >= maxFilterLevels {
+		return ErrQuota
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if s.conn != c {
@@ -25,21 +27,6 @@ func (c *Conn) Subscribe(sub Subscription) error {
 		r.index.add(s, sub)
 		r.storeSession(s)
 		s.subscribed = r.barrier()
-	}
-	if group, _ := topicfilter.SplitShare(sub.Filter); group != "" || sub.RetainHandling == 2 || sub.RetainHandling == 1 && existed {
-		return nil
-	}
-	for topic, m := range r.retained { // few, if any: the protocol retains nothing
-		if s.conn != c {
-			break // the retained messages exceeded the limits of the session
-		}
-		if topicfilter.Match(sub.Filter, topic) {
-			e := &entry{qos: min(sub.QoS, m.QoS), retain: true}
-			if sub.ID > 0 {
-				e.subIDs = []int{sub.ID}
-			}
-			r.enqueue(s, newShared(m), e)
-		}
 	}
 	return nil
 }
