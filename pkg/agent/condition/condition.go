@@ -33,6 +33,9 @@ const (
 	// Unresolved: the manifest's resource, version or name is unknown, so there is no object to
 	// look for.
 	Unresolved
+	// Forbidden: whoever the manifest is applied for may not read the object, see
+	// Manifest.ReadError. Nothing of the object is reported, nor of what was before.
+	Forbidden
 )
 
 // Manifest describes the state of one manifest.
@@ -43,7 +46,7 @@ type Manifest struct {
 	// the manifest's ignoreFields.
 	ApplyError   error
 	IgnoreFields bool
-	// Presence of its object; ReadError goes with Unreadable.
+	// Presence of its object; ReadError goes with Unreadable and Forbidden.
 	Presence  Presence
 	ReadError error
 	// HasFeedback reports whether feedback values are requested. Values are those found in the
@@ -55,7 +58,8 @@ type Manifest struct {
 	// Rules lists the types of the conditions that the manifest's condition rules set, in their
 	// order. Evaluated lists those conditions; their ObservedGeneration and LastTransitionTime are
 	// set here. They are used only if Presence is Present: otherwise the conditions of Rules are
-	// Unknown, except that Complete stays True. Types that are BuiltIn are ignored.
+	// Unknown, except that Complete stays True unless Presence is Forbidden. Types that are BuiltIn
+	// are ignored.
 	Rules     []string
 	Evaluated []metav1.Condition
 }
@@ -119,17 +123,22 @@ func WithDeleted(status workv1.ManifestWorkStatus, cluster string, now metav1.Ti
 }
 
 // DeletingStatus returns the status of a work that is being deleted: the previous one with
-// Deleting, and with Available according to presence. Unresolved does not change a manifest.
-func DeletingStatus(previous workv1.ManifestWorkStatus, generation int64, presence func(workv1.ManifestResourceMeta) Presence, now metav1.Time) workv1.ManifestWorkStatus {
+// Deleting, and with Available according to presence, which returns the error of Forbidden.
+// Unresolved does not change a manifest. Forbidden removes what the manifest's object has
+// contributed.
+func DeletingStatus(previous workv1.ManifestWorkStatus, generation int64, presence func(workv1.ManifestResourceMeta) (Presence, error), now metav1.Time) workv1.ManifestWorkStatus {
 	status := *previous.DeepCopy()
 	meta.RemoveStatusCondition(&status.Conditions, workv1.WorkDeletionHeld)
 	entries := status.ResourceStatus.Manifests
 	for i := range entries {
-		found := presence(entries[i].ResourceMeta)
+		found, err := presence(entries[i].ResourceMeta)
 		if found == Unresolved {
 			continue
 		}
-		c := manifestAvailable(&Manifest{Presence: found})
+		if found == Forbidden {
+			withdraw(&status, &entries[i], now)
+		}
+		c := manifestAvailable(&Manifest{Presence: found, ReadError: err})
 		c.LastTransitionTime = now
 		meta.SetStatusCondition(&entries[i].Conditions, c)
 	}
@@ -142,6 +151,28 @@ func DeletingStatus(previous workv1.ManifestWorkStatus, generation int64, presen
 		meta.SetStatusCondition(&status.Conditions, c)
 	}
 	return status
+}
+
+// withdraw removes from a status what the object of an entry has contributed.
+func withdraw(status *workv1.ManifestWorkStatus, entry *workv1.ManifestCondition, now metav1.Time) {
+	entry.StatusFeedbacks.Values = nil
+	meta.RemoveStatusCondition(&entry.Conditions, workv1.ManifestStatusFeedbackSynced)
+	for i := range entry.Conditions {
+		own := &entry.Conditions[i]
+		if !strings.HasPrefix(own.Reason, ruleReason) || own.Message == notEvaluatedMessage(Forbidden) {
+			continue
+		}
+		unknown := metav1.Condition{
+			Type: own.Type, Status: metav1.ConditionUnknown, Reason: workv1.ReasonConditionRuleInternalError,
+			Message: notEvaluatedMessage(Forbidden), ObservedGeneration: own.ObservedGeneration, LastTransitionTime: now,
+		}
+		if aggregated := meta.FindStatusCondition(status.Conditions, own.Type); aggregated != nil {
+			of := unknown
+			of.Reason, of.ObservedGeneration = workv1.ReasonConditionRulesAggregated, aggregated.ObservedGeneration
+			meta.SetStatusCondition(&status.Conditions, of)
+		}
+		*own = unknown
+	}
 }
 
 // WithDeletionHeld returns status, that of the spec in force, for a work that its source does not
@@ -215,7 +246,7 @@ func manifestAvailable(m *Manifest) metav1.Condition {
 		c.Status, c.Reason, c.Message = metav1.ConditionTrue, workv1.ReasonResourceAvailable, "Resource is available"
 	case Missing:
 		c.Status, c.Reason, c.Message = metav1.ConditionFalse, workv1.ReasonResourceNotAvailable, "Resource is not available"
-	case Unreadable:
+	case Unreadable, Forbidden:
 		c.Status, c.Reason = metav1.ConditionUnknown, workv1.ReasonFetchingResourceFailed
 		c.Message = fmt.Sprintf("Failed to fetch resource: %v", m.ReadError)
 	case Unresolved:
@@ -230,7 +261,7 @@ func manifestAvailable(m *Manifest) metav1.Condition {
 func feedback(m *Manifest, before *workv1.ManifestCondition) (metav1.Condition, []workv1.FeedbackValue, bool) {
 	synced := metav1.Condition{Type: workv1.ManifestStatusFeedbackSynced, Status: metav1.ConditionTrue}
 	switch {
-	case m.Presence == Missing, m.Presence == Unresolved:
+	case m.Presence == Missing, m.Presence == Unresolved, m.Presence == Forbidden:
 		return synced, nil, false
 	case m.Presence == Unreadable:
 		old := meta.FindStatusCondition(before.Conditions, workv1.ManifestStatusFeedbackSynced)

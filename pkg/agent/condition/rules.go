@@ -51,7 +51,7 @@ func completion(entry *workv1.ManifestCondition) *metav1.Condition {
 
 // ruleConditions returns the conditions that the rules of a manifest set. Without an object they
 // are Unknown, so that old ones are not used. Complete stays True, because a finished Job may be
-// deleted.
+// deleted; but not if the object is Forbidden.
 func ruleConditions(m *Manifest, before *workv1.ManifestCondition, generation int64) []metav1.Condition {
 	var conditions []metav1.Condition
 	add := func(c metav1.Condition) {
@@ -70,7 +70,7 @@ func ruleConditions(m *Manifest, before *workv1.ManifestCondition, generation in
 	for _, kind := range m.Rules {
 		c := metav1.Condition{Type: kind, Status: metav1.ConditionUnknown,
 			Reason: workv1.ReasonConditionRuleInternalError, Message: notEvaluatedMessage(m.Presence)}
-		if kind == workv1.ManifestComplete {
+		if kind == workv1.ManifestComplete && m.Presence != Forbidden {
 			if done := completion(before); done != nil {
 				c = *done
 			}
@@ -85,6 +85,8 @@ func notEvaluatedMessage(presence Presence) string {
 	switch presence {
 	case Missing:
 		return "The object does not exist"
+	case Forbidden:
+		return "The executor may not get the object"
 	case Unresolved:
 		return "The kind of the object is not known"
 	default:

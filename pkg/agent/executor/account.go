@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/validation"
+
 	"github.com/workwire/workwire/pkg/agent/object"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 )
@@ -31,7 +33,12 @@ func AccountOf(executor *workv1.ManifestWorkExecutor) (*Account, error) {
 	case executor.Subject.ServiceAccount == nil:
 		return nil, errors.New("the executor service account is nil")
 	}
-	return &Account{Namespace: executor.Subject.ServiceAccount.Namespace, Name: executor.Subject.ServiceAccount.Name}, nil
+	account := &Account{Namespace: executor.Subject.ServiceAccount.Namespace, Name: executor.Subject.ServiceAccount.Name}
+	// A ":" would make the user name another's.
+	if len(validation.ValidateNamespaceName(account.Namespace, false))+len(validation.ValidateServiceAccountName(account.Name, false)) > 0 {
+		return nil, fmt.Errorf("the executor has namespace %q and name %q, which no ServiceAccount can have", account.Namespace, account.Name)
+	}
+	return account, nil
 }
 
 // DeniedError is the error of an account that may not do what applying a manifest needs.
@@ -57,6 +64,9 @@ func (e *DeniedError) Error() string {
 	}
 	return fmt.Sprintf("%s, will try again in %v", text, deniedFor)
 }
+
+// RetryAfter returns after how long to check again if Changed is not called before.
+func (e *DeniedError) RetryAfter() time.Duration { return deniedFor }
 
 // The lifetimes of cached decisions. Check has to be called again after them.
 const (

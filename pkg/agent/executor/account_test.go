@@ -33,6 +33,9 @@ func TestAccountOf(t *testing.T) {
 			&workv1.ManifestWorkExecutor{Subject: workv1.ManifestWorkExecutorSubject{Type: "ServiceAccount", ServiceAccount: account}},
 			&executor.Account{Namespace: "default", Name: "executor1"}, "",
 		},
+		{subject("default", ""), nil, `the executor has namespace "default" and name "", which no ServiceAccount can have`},
+		{subject("", "executor1"), nil, `the executor has namespace "" and name "executor1", which no ServiceAccount can have`},
+		{subject("default:executor1", "x"), nil, `the executor has namespace "default:executor1" and name "x", which no ServiceAccount can have`},
 	} {
 		got, err := executor.AccountOf(c.executor)
 		if text := errorText(err); text != c.err {
@@ -42,6 +45,12 @@ func TestAccountOf(t *testing.T) {
 			t.Errorf("%+v: account %v, want %v", c.executor, got, c.want)
 		}
 	}
+}
+
+func subject(namespace, name string) *workv1.ManifestWorkExecutor {
+	return &workv1.ManifestWorkExecutor{Subject: workv1.ManifestWorkExecutorSubject{
+		Type: "ServiceAccount", ServiceAccount: &workv1.ManifestWorkSubjectServiceAccount{Namespace: namespace, Name: name},
+	}}
 }
 
 func errorText(err error) string {

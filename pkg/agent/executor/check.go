@@ -15,22 +15,32 @@ import (
 	"github.com/workwire/workwire/pkg/agent/strategy"
 )
 
-// query asks whether an account may apply an object: all verbs that this needs or, if content is
-// set, to create that content of an RBAC kind.
+// query asks whether an account may apply an object: all verbs that this needs, or verb only if it
+// is set, or, if content is set, to create that content of an RBAC kind.
 type query struct {
 	ref     object.Ref
+	verb    string
 	owned   bool // delete is one of the verbs
 	content [sha256.Size]byte
 }
 
 // verbs returns the verbs of the query in the order in which they are checked.
 func (q query) verbs() []string {
-	needed := []string{"create", "update", "patch", "get", "delete"}
+	if q.verb != "" {
+		return []string{q.verb}
+	}
+	needed := []string{verbCreate, "update", verbPatch, verbGet, "delete"}
 	if !q.owned {
 		return needed[:4]
 	}
 	return needed
 }
+
+const (
+	verbGet    = "get"
+	verbCreate = "create"
+	verbPatch  = "patch"
+)
 
 // decision is the answer to a query.
 type decision struct {
@@ -69,11 +79,11 @@ type cachedDecision struct {
 func (e *Executor[K]) Check(ctx context.Context, account Account, m *strategy.Manifest) (recheck time.Duration, err error) {
 	now := time.Now()
 	q := query{ref: m.Ref, owned: m.Owned}
-	d, recheck, err := e.mayWrite(ctx, account, q, now)
+	d, recheck, err := e.decide(ctx, account, q, now)
 	if err != nil || !d.allowed() {
 		return recheck, denial(account, q, d, err)
 	}
-	if !escalates(m.Ref) {
+	if !Escalates(m.Ref) {
 		return recheck, nil
 	}
 	body, err := creation(m)
@@ -91,6 +101,30 @@ func (e *Executor[K]) Check(ctx context.Context, account Account, m *strategy.Ma
 	return recheck, nil
 }
 
+// MayRead decides whether account may get an object. The results are those of [Executor.Check],
+// except that recheck is 0 also while the watches report changes of what was allowed.
+func (e *Executor[K]) MayRead(ctx context.Context, account Account, ref object.Ref) (recheck time.Duration, err error) {
+	q := query{ref: ref, verb: verbGet}
+	d, recheck, err := e.decide(ctx, account, q, time.Now())
+	if err != nil || !d.allowed() {
+		return recheck, denial(account, q, d, err)
+	}
+	if recheck > authorizerLag && e.watching() {
+		return 0, nil
+	}
+	return recheck, nil
+}
+
+// MayPatch decides whether account may patch an object. The results are those of [Executor.Check].
+func (e *Executor[K]) MayPatch(ctx context.Context, account Account, ref object.Ref) (recheck time.Duration, err error) {
+	q := query{ref: ref, verb: verbPatch}
+	d, recheck, err := e.decide(ctx, account, q, time.Now())
+	if err != nil || !d.allowed() {
+		return recheck, denial(account, q, d, err)
+	}
+	return recheck, nil
+}
+
 // denial returns err or, if it is nil, the error for the denial d.
 func denial(account Account, q query, d decision, err error) error {
 	if err != nil {
@@ -99,8 +133,8 @@ func denial(account Account, q query, d decision, err error) error {
 	return &DeniedError{Account: account, Ref: q.ref, Verb: d.denied, Escalation: q.content != [sha256.Size]byte{}, Reason: d.reason}
 }
 
-// mayWrite decides on the verbs of q, and returns the time after which to check again.
-func (e *Executor[K]) mayWrite(ctx context.Context, account Account, q query, now time.Time) (decision, time.Duration, error) {
+// decide decides on the verbs of q, and returns the time after which to check again.
+func (e *Executor[K]) decide(ctx context.Context, account Account, q query, now time.Time) (decision, time.Duration, error) {
 	if d, known := e.evaluate(account, q); known {
 		if d.allowed() {
 			return d, 0, nil
@@ -110,8 +144,8 @@ func (e *Executor[K]) mayWrite(ctx context.Context, account Account, q query, no
 	return e.cached(account, q, now, dependency{}, func() (decision, error) { return e.review(ctx, account, q) })
 }
 
-// escalates reports whether an object grants rights.
-func escalates(ref object.Ref) bool {
+// Escalates reports whether an object grants rights: it is one of RBAC's own kinds.
+func Escalates(ref object.Ref) bool {
 	if ref.Group != rbacv1.GroupName {
 		return false
 	}
@@ -161,6 +195,14 @@ func (e *Executor[K]) evaluate(account Account, q query) (d decision, known bool
 		return d, false
 	}
 	return watch.evaluate(identity(account), q)
+}
+
+// watching reports whether all changes of RBAC are noticed.
+func (e *Executor[K]) watching() bool {
+	e.mu.Lock()
+	watch := e.watch
+	e.mu.Unlock()
+	return watch != nil && watch.complete()
 }
 
 // cached returns the cached decision on q, or requests and caches it, and returns the time after

@@ -80,6 +80,8 @@ type accountState[K comparable] struct {
 	followers    sets.Set[K]
 	dependencies sets.Set[dependency] // its identity, and roles that it was asked to bind
 	decisions    map[query]cachedDecision
+	// impersonation is whether the agent may impersonate the account.
+	impersonation impersonation
 }
 
 // New returns an executor. It watches RBAC while Run runs. Without Run it decides too, and caches

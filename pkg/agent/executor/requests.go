@@ -5,7 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"strings"
+	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -19,6 +19,13 @@ import (
 // review requests SubjectAccessReviews for the verbs of q until one is denied.
 func (e *Executor[K]) review(ctx context.Context, account Account, q query) (decision, error) {
 	for _, verb := range q.verbs() {
+		if verb == verbGet && q.verb == "" { // it may have been asked before, to report the object
+			read, _, err := e.decide(ctx, account, query{ref: q.ref, verb: verbGet}, time.Now())
+			if err != nil || !read.allowed() {
+				return read, err
+			}
+			continue
+		}
 		status, err := e.postReview(ctx, authorizationv1.SubjectAccessReviewSpec{
 			User:   account.String(),
 			Groups: account.Groups(),
@@ -46,21 +53,26 @@ func (e *Executor[K]) postReview(
 	review := authorizationv1.SubjectAccessReview{
 		TypeMeta: metav1.TypeMeta{APIVersion: authorizationv1.SchemeGroupVersion.String(), Kind: "SubjectAccessReview"}, Spec: spec,
 	}
+	err := e.post(ctx, "subjectaccessreviews", &review)
+	return review.Status, err
+}
+
+// post creates a review, and replaces it by the answer.
+func (e *Executor[K]) post(ctx context.Context, resource string, review any) error {
 	body, err := json.Marshal(review)
 	if err != nil {
-		return review.Status, err
+		return err
 	}
-	result := e.config.Client.Post().AbsPath("/apis/authorization.k8s.io/v1/subjectaccessreviews").
+	result := e.config.Client.Post().AbsPath("/apis/authorization.k8s.io/v1", resource).
 		SetHeader("Content-Type", runtime.ContentTypeJSON).Body(body).Do(ctx)
 	if err := result.Error(); err != nil { // Raw does not decode it
-		return review.Status, err
+		return err
 	}
 	answer, err := result.Raw()
 	if err != nil {
-		return review.Status, err
+		return err
 	}
-	err = json.Unmarshal(answer, &review)
-	return review.Status, err
+	return json.Unmarshal(answer, review)
 }
 
 // tryCreate is a dry run of creating an object as account. The API server refuses it if the object
@@ -74,9 +86,8 @@ func (e *Executor[K]) tryCreate(ctx context.Context, account Account, ref object
 		}
 		segments = append(segments, "namespaces", ref.Namespace)
 	}
-	err := e.config.Client.Post().
+	err := e.as(account).Post().
 		AbsPath(append(segments, ref.Resource)...).
-		SetHeader("Impersonate-User", account.String()).
 		SetHeader("Content-Type", runtime.ContentTypeJSON).
 		Param("dryRun", metav1.DryRunAll).
 		Param("fieldValidation", metav1.FieldValidationIgnore).
@@ -85,7 +96,7 @@ func (e *Executor[K]) tryCreate(ctx context.Context, account Account, ref object
 	switch {
 	case err == nil || apierrors.IsAlreadyExists(err):
 		return decision{}, nil
-	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), `" cannot impersonate`):
+	case cannotImpersonate(err):
 		// The agent, not the account, lacks a right; see docs/executor.md.
 		return decision{}, fmt.Errorf("try to create %s as the executor %s: the agent may not impersonate it; "+
 			"give the agent the verb impersonate on serviceaccounts: %w", ref, account, err)

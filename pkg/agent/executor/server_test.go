@@ -19,7 +19,9 @@ type server struct {
 	mu        sync.Mutex
 	allowed   bool
 	noWatches bool // lists and watches are forbidden
+	noSelf    bool // the agent may not impersonate
 	reviews   int
+	selves    int // reviews of the agent's own rights
 	creations int
 	watches   map[string]*io.PipeWriter   // by resource
 	listed    map[string][]map[string]any // objects with which a watch begins
@@ -33,6 +35,21 @@ func (s *server) asked() int {
 	sum := s.reviews + s.creations
 	s.reviews, s.creations = 0, 0
 	return sum
+}
+
+// askedSelf gives how many reviews of the agent's own rights came since it was last called.
+func (s *server) askedSelf() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sum := s.selves
+	s.selves = 0
+	return sum
+}
+
+func (s *server) forbidImpersonation(forbidden bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.noSelf = forbidden
 }
 
 func (s *server) set(allowed bool) {
@@ -68,11 +85,19 @@ func (s *server) RoundTrip(request *http.Request) (*http.Response, error) {
 	segments := strings.Split(request.URL.Path, "/")
 	resource := segments[len(segments)-1]
 	switch {
+	case resource == "whoami":
+		return reply(http.StatusOK, request.Header.Get("Impersonate-User")), nil
 	case resource == "subjectaccessreviews":
 		s.reviews++
 		return reply(http.StatusCreated, authorizationv1.SubjectAccessReview{
 			TypeMeta: metav1.TypeMeta{APIVersion: "authorization.k8s.io/v1", Kind: "SubjectAccessReview"},
 			Status:   authorizationv1.SubjectAccessReviewStatus{Allowed: s.allowed},
+		}), nil
+	case resource == "selfsubjectaccessreviews":
+		s.selves++
+		return reply(http.StatusCreated, authorizationv1.SelfSubjectAccessReview{
+			TypeMeta: metav1.TypeMeta{APIVersion: "authorization.k8s.io/v1", Kind: "SelfSubjectAccessReview"},
+			Status:   authorizationv1.SubjectAccessReviewStatus{Allowed: !s.noSelf},
 		}), nil
 	case request.Method == http.MethodPost:
 		s.creations++

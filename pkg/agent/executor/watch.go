@@ -109,10 +109,8 @@ func (w *rbacWatch) watchKind(ctx context.Context, resource string) {
 func (w *rbacWatch) evaluate(subjects []dependency, q query) (d decision, known bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, kind := range w.kinds {
-		if !kind.synced || kind.failing {
-			return d, false
-		}
+	if !w.completeLocked() {
+		return d, false
 	}
 	for _, verb := range q.verbs() {
 		if !w.policy.allows(subjects, verb, q.ref) {
@@ -120,6 +118,23 @@ func (w *rbacWatch) evaluate(subjects []dependency, q query) (d decision, known 
 		}
 	}
 	return d, true
+}
+
+// complete reports whether all kinds have been listed, and are watched.
+func (w *rbacWatch) complete() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.completeLocked()
+}
+
+// completeLocked is complete. The caller holds mu.
+func (w *rbacWatch) completeLocked() bool {
+	for _, kind := range w.kinds {
+		if !kind.synced || kind.failing {
+			return false
+		}
+	}
+	return true
 }
 
 // requested records the result of a list or watch request.

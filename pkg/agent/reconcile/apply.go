@@ -5,13 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync"
 	"time"
 
 	"github.com/workwire/workwire/pkg/agent/applied"
-	"github.com/workwire/workwire/pkg/agent/executor"
 	"github.com/workwire/workwire/pkg/agent/inbox"
-	"github.com/workwire/workwire/pkg/agent/strategy"
 	"github.com/workwire/workwire/pkg/agent/strategy/apply"
 	"github.com/workwire/workwire/pkg/agent/strategy/ownership"
 )
@@ -88,7 +85,9 @@ func (r *Reconciler) applyManifests(ctx context.Context, rec *reconciliation) er
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
+	r.noteRefusals(rec)
 	rec.repeatRefused()
+	r.readDenied(ctx, rec)
 	rec.removals = newRemovals(len(rec.dropped))
 	if !rec.complete.work {
 		if rec.changed {
@@ -130,37 +129,4 @@ func (rec *reconciliation) manifestErrors() error {
 		}
 	}
 	return errors.Join(errs...)
-}
-
-// permits returns the function that authorizes each manifest, nil if the work has no executor. A
-// denial is checked again at the time that comes with it. A permission is not: it is checked before
-// each write, and the executor's watches report changes.
-func (r *Reconciler) permits(rec *reconciliation) func(context.Context, *strategy.Manifest) error {
-	if rec.accountErr != nil {
-		return func(context.Context, *strategy.Manifest) error { return rec.accountErr }
-	}
-	if rec.account == nil {
-		return nil
-	}
-	var mu sync.Mutex // guards rec.requeueAfter
-	return func(ctx context.Context, m *strategy.Manifest) error {
-		if m.RecreateOnImmutable && !m.Owned {
-			// Creating an object again requires deleting it.
-			reviewed := *m
-			reviewed.Owned, m = true, &reviewed
-		}
-		recheck, err := r.Executors.Check(ctx, *rec.account, m)
-		if denied(err) {
-			mu.Lock()
-			defer mu.Unlock()
-			rec.requeueWithin(max(recheck, time.Millisecond))
-		}
-		return err
-	}
-}
-
-// denied reports whether err is the denial of an executor, which has a retry time of its own.
-func denied(err error) bool {
-	var denial *executor.DeniedError
-	return errors.As(err, &denial)
 }

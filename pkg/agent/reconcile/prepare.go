@@ -43,10 +43,14 @@ func (r *Reconciler) prepare(ctx context.Context, logger *slog.Logger, e *entry,
 		rec.tracked = append(rec.tracked, refsOf(rec.dropped)...)
 	}
 	r.Table.await(e, unknownKinds(rec.manifests))
-	r.watch(e, interest{objects: rec.tracked, named: namedRefs(rec.manifests), account: rec.account})
+	r.followAccount(e, rec.account)
+	r.authorizeReads(ctx, rec)
+	r.watch(e, interest{objects: rec.tracked, named: rec.namedRefs(), account: rec.account})
 	wasComplete := condition.WasComplete(&rec.previous)
 	rec.observed = r.observe(ctx, rec, wasComplete)
-	rec.complete = completed(rec.manifests, rec.observed, wasComplete)
+	rec.complete = completed(rec.manifests, rec.observed, func(m workv1.ManifestResourceMeta) bool {
+		return rec.withholds(int(m.Ordinal)) == nil && wasComplete(m)
+	})
 	if r.Table.takeRetry(e) {
 		e.history.refused = nil
 	}
@@ -100,10 +104,10 @@ func manifestRefs(manifests []strategy.Manifest) []object.Ref {
 }
 
 // namedRefs returns the objects that are to be watched by name.
-func namedRefs(manifests []strategy.Manifest) []object.Ref {
+func (rec *reconciliation) namedRefs() []object.Ref {
 	var refs []object.Ref
-	for i := range manifests {
-		if m := &manifests[i]; readOnly(m) && m.FeedbackScrapeType == workv1.FeedbackScrapeTypeWatch {
+	for i := range rec.manifests {
+		if m := &rec.manifests[i]; readOnly(m) && rec.withholds(i) == nil && m.FeedbackScrapeType == workv1.FeedbackScrapeTypeWatch {
 			refs = append(refs, m.Ref)
 		}
 	}
@@ -144,12 +148,13 @@ const intentUnreadable = "reading the intended objects of an AppliedManifestWork
 
 // observe returns the state of each manifest's object: from memory if it is watched, else from the
 // API server if applying does not read it either. Applying does not read the objects that the agent
-// does not write, because they are ReadOnly or because it skips them.
+// does not write, because they are ReadOnly or because it skips them. Nothing is known of an object
+// that is withheld.
 func (r *Reconciler) observe(ctx context.Context, rec *reconciliation, wasComplete func(workv1.ManifestResourceMeta) bool) []observed {
 	all := make([]observed, len(rec.manifests))
 	for i := range rec.manifests {
 		m, o := &rec.manifests[i], &all[i]
-		if m.Ref == (object.Ref{}) {
+		if m.Ref == (object.Ref{}) || rec.withholds(i) != nil {
 			continue
 		}
 		o.live = r.Objects.Get(m.Ref)
@@ -158,7 +163,7 @@ func (r *Reconciler) observe(ctx context.Context, rec *reconciliation, wasComple
 			o.live = r.Named.Get(m.Ref) // the agent's watches select its label
 		}
 		if !o.watched && o.live.State == object.Unknown && (readOnly(m) || rec.backoff || wasComplete(m.Meta)) {
-			o.live, o.err = r.read(ctx, m.Ref)
+			o.live, o.err = r.read(ctx, rec, m.Ref)
 			rec.requeueWithin(r.SyncInterval)
 		}
 		if len(m.ConditionRules) > 0 && o.live.Object != nil {
@@ -169,8 +174,12 @@ func (r *Reconciler) observe(ctx context.Context, rec *reconciliation, wasComple
 }
 
 // read reads an object from the API server.
-func (r *Reconciler) read(ctx context.Context, ref object.Ref) (object.Live, error) {
-	live, err := r.Client.Resource(ref.GroupVersionResource).Namespace(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
+func (r *Reconciler) read(ctx context.Context, rec *reconciliation, ref object.Ref) (object.Live, error) {
+	client, err := r.reader(ctx, rec)
+	if err != nil {
+		return object.Live{}, err
+	}
+	live, err := client.Resource(ref.GroupVersionResource).Namespace(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
 	switch {
 	case err == nil:
 		live.SetManagedFields(nil)

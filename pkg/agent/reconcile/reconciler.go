@@ -114,8 +114,14 @@ func New(config Config) (*Reconciler, error) {
 func (r *Reconciler) watch(e *entry, next interest) {
 	r.Objects.Follow(e.name, e.interest.objects, next.objects)
 	r.Named.Follow(e.name, e.interest.named, next.named)
-	r.Executors.Follow(e.name, e.interest.account, next.account)
+	r.followAccount(e, next.account)
 	e.interest = next
+}
+
+// followAccount replaces the account whose rights matter to e. The worker that holds e calls it.
+func (r *Reconciler) followAccount(e *entry, account *executor.Account) {
+	r.Executors.Follow(e.name, e.interest.account, account)
+	e.interest.account = account
 }
 
 // forget drops everything that is known of a name which no work has.

@@ -27,6 +27,7 @@ type reconciliation struct {
 	manifests  []strategy.Manifest
 	account    *executor.Account // nil: none
 	accountErr error
+	withheld   []error // of each manifest: why nothing of its object may be reported; nil without executor
 	last       *lastApplied
 	dropped    []applied.Resource // known names them, the manifests do not
 	tracked    []object.Ref       // objects of the manifests, and dropped ones
@@ -65,6 +66,9 @@ func (rec *reconciliation) requeueWithin(d time.Duration) {
 
 // live returns the object of manifest i after applying, nil if there is none or it is not known.
 func (rec *reconciliation) live(i int) *unstructured.Unstructured {
+	if rec.withholds(i) != nil {
+		return nil
+	}
 	if rec.untouched(i) {
 		return rec.observed[i].live.Object
 	}
@@ -78,8 +82,11 @@ func (rec *reconciliation) untouched(i int) bool {
 }
 
 // applyError returns why manifest i is not applied, nil if it is. While repairs have to wait, that
-// is the error from before.
+// is the error from before; but not if it may tell of an object that is withheld.
 func (rec *reconciliation) applyError(i int) error {
+	if err := rec.withholds(i); err != nil && rec.manifests[i].Err == nil {
+		return err
+	}
 	if errs := rec.history().errs; rec.backoff && rec.outcomes[i].Action == apply.Left && i < len(errs) {
 		return errs[i]
 	}
@@ -98,6 +105,8 @@ func (rec *reconciliation) missed(events map[object.Ref]string) bool {
 	for i := range rec.outcomes {
 		if live := rec.live(i); live != nil {
 			seen[rec.manifests[i].Ref] = live.GetResourceVersion()
+		} else if rec.withholds(i) != nil {
+			delete(events, rec.manifests[i].Ref)
 		}
 	}
 	for ref, version := range events {

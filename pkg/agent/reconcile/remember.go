@@ -46,6 +46,9 @@ func (r *Reconciler) logOutcomes(rec *reconciliation) {
 		}
 		r.metrics.manifests.WithLabelValues(outcome.Action.String()).Inc()
 		if denied(outcome.Err) { // the worker logs all other errors
+			if errs := rec.history().errs; i < len(errs) && errs[i] != nil && errs[i].Error() == outcome.Err.Error() {
+				continue // events about the object must not fill the log
+			}
 			rec.logger.Warn("applying a manifest failed", "object", ref, "manifest", i, "error", outcome.Err)
 		} else if rec.wrote(i) {
 			rec.logger.Info("applied a manifest", "object", ref, "action", outcome.Action, "repair", rec.repaired(i), "differences", outcome.Differences)

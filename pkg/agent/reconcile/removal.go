@@ -66,7 +66,9 @@ func (r *Reconciler) removeObjects(ctx context.Context, h *history, resources []
 	for n, i := range due {
 		tried[n] = resources[i]
 	}
-	for n, outcome := range r.Applier.Remove(ctx, r.removalEntries(tried, spec), owner) {
+	entries := r.removalEntries(tried, spec)
+	r.restrictRemovals(ctx, entries, tried, spec)
+	for n, outcome := range r.Applier.Remove(ctx, entries, owner) {
 		all.outcomes[due[n]] = outcome
 		all.first[due[n]] = h.noteRemoval(tried[n].Ref, outcome, time.Now())
 	}

@@ -10,6 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/workwire/workwire/pkg/agent/applied"
+	"github.com/workwire/workwire/pkg/agent/executor"
 	"github.com/workwire/workwire/pkg/agent/inbox"
 	"github.com/workwire/workwire/pkg/agent/object"
 	"github.com/workwire/workwire/pkg/agent/strategy/apply"
@@ -22,22 +23,23 @@ import (
 // keeps the AppliedManifestWork and the work.
 func (r *Reconciler) remove(ctx context.Context, logger *slog.Logger, e *entry, work *inbox.Entry) (time.Duration, error) {
 	r.Table.await(e, nil)
-	r.watch(e, interest{objects: e.interest.objects})
+	account, _ := executor.AccountOf(work.Spec.Executor)
+	r.watch(e, interest{objects: e.interest.objects, account: account})
 	if amw, exists := r.Applied.Get(e.name); exists {
-		r.reportRemoving(work)
+		recheck := r.reportRemoving(ctx, work)
 		deleting, err := r.Applied.Delete(ctx, amw)
 		if err != nil && !apierrors.IsNotFound(err) {
 			return 0, err
 		}
 		if deleting != nil {
 			after, done, err := r.removeResources(ctx, logger, e, deleting, &work.Spec)
-			r.reportRemoving(work)
+			recheck = sooner(recheck, r.reportRemoving(ctx, work))
 			if err != nil || !done {
-				return after, err
+				return sooner(after, recheck), err
 			}
 		}
 		if _, exists := r.Applied.Get(e.name); exists {
-			return 0, nil // until somebody else's finalizer is off, which the watch reports
+			return recheck, nil // until somebody else's finalizer is off, which the watch reports
 		}
 	}
 	r.forget(e)

@@ -3,6 +3,7 @@ package reconcile
 import (
 	"context"
 	"errors"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -41,23 +42,21 @@ func (r *Reconciler) reportNotApplied(ctx context.Context, rec *reconciliation, 
 	r.report(rec.work, r.status(ctx, rec))
 }
 
-// reportRemoving reports which objects of a deleted work still exist.
-func (r *Reconciler) reportRemoving(work *inbox.Entry) {
-	status := condition.DeletingStatus(r.lastStatus(work), int64(work.Generation), func(m workv1.ManifestResourceMeta) condition.Presence {
-		ref := object.Ref{
+// reportRemoving reports which objects of a deleted work still exist. It returns after how long to
+// do so again, 0 for when something changes.
+func (r *Reconciler) reportRemoving(ctx context.Context, work *inbox.Entry) (recheck time.Duration) {
+	presence := r.removingPresence(ctx, work, &recheck)
+	status := condition.DeletingStatus(r.lastStatus(work), int64(work.Generation), func(m workv1.ManifestResourceMeta) (condition.Presence, error) {
+		if m.Resource == "" {
+			return condition.Unresolved, nil
+		}
+		return presence(object.Ref{
 			GroupVersionResource: schema.GroupVersionResource{Group: m.Group, Version: m.Version, Resource: m.Resource},
 			Namespace:            m.Namespace, Name: m.Name,
-		}
-		switch r.Objects.Get(ref).State {
-		case object.Present:
-			return condition.Present
-		case object.Absent:
-			return condition.Missing
-		default:
-			return condition.Unresolved
-		}
+		})
 	}, metav1.Now())
 	r.setStatus(work, work.Generation, status, false)
+	return recheck
 }
 
 // reportDeleted reports the last status of a work.
@@ -106,6 +105,9 @@ func (r *Reconciler) status(ctx context.Context, rec *reconciliation) workv1.Man
 // presence returns what is known of the object of manifest i, live, and why it could not be read.
 func (r *Reconciler) presence(rec *reconciliation, i int, live *unstructured.Unstructured) (condition.Presence, error) {
 	m, outcome := &rec.manifests[i], &rec.outcomes[i]
+	if err := rec.withholds(i); err != nil {
+		return rec.withheldPresence(err)
+	}
 	switch {
 	case rec.observed[i].err != nil:
 		return condition.Unreadable, rec.observed[i].err
@@ -114,6 +116,8 @@ func (r *Reconciler) presence(rec *reconciliation, i int, live *unstructured.Uns
 	case m.Ref == object.Ref{} && m.Meta.Resource == "":
 		return condition.Unresolved, nil
 	case rec.untouched(i):
+		return condition.Missing, nil
+	case denied(outcome.Err) && rec.observed[i].live.State == object.Absent:
 		return condition.Missing, nil
 	case outcome.Err == nil, apierrors.IsNotFound(outcome.Err), r.Objects.Get(m.Ref).State == object.Absent, m.Err != nil:
 		return condition.Missing, nil

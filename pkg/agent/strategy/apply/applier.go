@@ -169,11 +169,20 @@ type Options struct {
 	// whatever the cluster holds. It is called like Previous.
 	Skip func(int) bool
 	// Authorize is called right before a manifest is applied, after those of lower ranks, and by
-	// several goroutines at a time. Its error is the manifest's.
-	Authorize func(context.Context, *strategy.Manifest) error
+	// several goroutines at a time. It returns the clients for the manifest. Its error is the
+	// manifest's; then no request is made.
+	Authorize func(context.Context, *strategy.Manifest) (Clients, error)
 	// DetectConflicts makes Apply read an object before it repairs it, so that
 	// Outcome.ConflictingManagers names those who changed it: one more request for each repair.
 	DetectConflicts bool
+}
+
+// Clients make the requests for one manifest.
+type Clients struct {
+	// Client makes all requests that Creator does not make. Nil: the applier's.
+	Client rest.Interface
+	// Creator returns the client that creates the object. Nil: Client does.
+	Creator func(context.Context) (rest.Interface, error)
 }
 
 // Apply makes the cluster hold what the manifests declare, rank after rank, those of one rank in
@@ -227,19 +236,21 @@ func (a *Applier) prepare(ctx context.Context, i int, m *strategy.Manifest, opti
 	}
 	t, step := a.begin(i, m, options)
 	switch {
-	case step.Err != nil:
-		return t.failed(step.Err), nil
-	case step.Verb == plan.Keep && options.Authorize == nil:
-		return t.kept(), nil
-	}
-	return Outcome{}, func() Outcome {
-		if options.Authorize != nil {
-			if err := options.Authorize(ctx, m); err != nil {
+	case options.Authorize != nil:
+		return Outcome{}, func() Outcome {
+			clients, err := options.Authorize(ctx, m)
+			if err != nil {
 				return t.failed(err)
 			}
+			t.requests.use(clients)
+			return t.run(ctx, step)
 		}
-		return t.run(ctx, step)
+	case step.Err != nil:
+		return t.failed(step.Err), nil
+	case step.Verb == plan.Keep:
+		return t.kept(), nil
 	}
+	return Outcome{}, func() Outcome { return t.run(ctx, step) }
 }
 
 // live returns the object of manifest i from memory.

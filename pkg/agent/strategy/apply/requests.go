@@ -26,13 +26,32 @@ import (
 // requests makes the requests for one object and counts them.
 type requests struct {
 	rest    rest.Interface
+	creator func(context.Context) (rest.Interface, error) // nil: rest
 	ref     object.Ref
 	manager string
 	count   int
 }
 
-func (r *requests) resource() dynamic.ResourceInterface {
-	return dynamic.New(r.rest).Resource(r.ref.GroupVersionResource).Namespace(r.ref.Namespace)
+// use makes the following requests by clients.
+func (r *requests) use(clients Clients) {
+	if clients.Client != nil {
+		r.rest = clients.Client
+	}
+	r.creator = clients.Creator
+}
+
+// creating returns the client that creates the object.
+func (r *requests) creating(ctx context.Context) (rest.Interface, error) {
+	if r.creator == nil {
+		return r.rest, nil
+	}
+	return r.creator(ctx)
+}
+
+func (r *requests) resource() dynamic.ResourceInterface { return r.resourceOf(r.rest) }
+
+func (r *requests) resourceOf(client rest.Interface) dynamic.ResourceInterface {
+	return dynamic.New(client).Resource(r.ref.GroupVersionResource).Namespace(r.ref.Namespace)
 }
 
 // get reads the object. One that does not exist is Absent, without an error.
@@ -62,7 +81,11 @@ func (r *requests) write(ctx context.Context, verb plan.Verb, body *unstructured
 	var request *rest.Request
 	switch verb {
 	case plan.Create:
-		request = r.rest.Post().AbsPath(path[:len(path)-1]...).SetHeader("Content-Type", runtime.ContentTypeJSON)
+		client, err := r.creating(ctx)
+		if err != nil {
+			return nil, err
+		}
+		request = client.Post().AbsPath(path[:len(path)-1]...).SetHeader("Content-Type", runtime.ContentTypeJSON)
 	case plan.Update:
 		request = r.rest.Put().AbsPath(path...).SetHeader("Content-Type", runtime.ContentTypeJSON)
 	case plan.Apply:
@@ -100,7 +123,11 @@ func (r *requests) decode(result rest.Result) (map[string]any, error) {
 // existing object is the only obstacle.
 func (r *requests) tryCreate(ctx context.Context, body *unstructured.Unstructured) error {
 	r.count++
-	_, err := r.resource().Create(ctx, body, metav1.CreateOptions{
+	client, err := r.creating(ctx)
+	if err != nil {
+		return err
+	}
+	_, err = r.resourceOf(client).Create(ctx, body, metav1.CreateOptions{
 		FieldManager: r.manager, FieldValidation: metav1.FieldValidationIgnore, DryRun: []string{metav1.DryRunAll},
 	})
 	return err

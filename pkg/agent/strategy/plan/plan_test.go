@@ -637,6 +637,7 @@ func TestNextRemoval(t *testing.T) {
 		complete bool
 		uid      types.UID
 		orphan   bool
+		owned    bool
 		want     plan.RemovalStep
 	}{
 		"unknown":                         {uid: "uid", want: plan.LookUp},
@@ -657,10 +658,12 @@ func TestNextRemoval(t *testing.T) {
 		"an orphan that is deleted":       {live: present(true, owner), orphan: true, want: plan.DropOwner},
 		"an orphan already":               {live: present(false, foreign), orphan: true, want: plan.Forget},
 		"an orphan already, but labelled": {live: labelled(present(false, foreign)), orphan: true, want: plan.DropOwner},
+		"labelled, if owned":              {live: labelled(present(false, foreign)), orphan: true, owned: true, want: plan.Forget},
+		"an orphan, if owned":             {live: present(false, owner), orphan: true, owned: true, want: plan.DropOwner},
 		"another work's, and labelled":    {live: labelled(present(false, second)), orphan: true, want: plan.Forget},
 	} {
 		t.Run(name, func(t *testing.T) {
-			entry := plan.Removal{UID: test.uid, Orphan: test.orphan}
+			entry := plan.Removal{UID: test.uid, Orphan: test.orphan, OwnedOnly: test.owned}
 			if got := plan.NextRemoval(entry, test.live, test.complete, owner.UID); got != test.want {
 				t.Errorf("got %s, want %s", got, test.want)
 			}

@@ -16,6 +16,9 @@ type Removal struct {
 	// Orphan keeps the object: only the reference to the owner is removed, and with the last
 	// reference to a work the agent's label.
 	Orphan bool
+	// OwnedOnly leaves an orphan alone that has no reference to the owner, and so keeps the agent's
+	// label on it.
+	OwnedOnly bool
 }
 
 // RemovalStep is the next action for a [Removal].
@@ -55,7 +58,7 @@ func NextRemoval(r Removal, live object.Live, complete bool, owner types.UID) Re
 	}
 	_, labelled := live.Object.GetLabels()[object.AgentLabel]
 	switch {
-	case r.Orphan && (owned || labelled && !shared):
+	case r.Orphan && (owned || labelled && !shared && !r.OwnedOnly):
 		return DropOwner
 	case !owned:
 		return Forget

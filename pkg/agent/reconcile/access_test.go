@@ -1,0 +1,56 @@
+package reconcile
+
+import (
+	"errors"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/workwire/workwire/pkg/agent/condition"
+	"github.com/workwire/workwire/pkg/agent/executor"
+	"github.com/workwire/workwire/pkg/agent/object"
+	"github.com/workwire/workwire/pkg/agent/strategy"
+	"github.com/workwire/workwire/pkg/agent/strategy/apply"
+)
+
+func TestWithheldPresence(t *testing.T) {
+	account, undecided := executor.Account{Namespace: "ns", Name: "e"}, errors.New("undecided")
+	for name, c := range map[string]struct {
+		rec  reconciliation
+		err  error
+		want condition.Presence
+		text string
+	}{
+		"denied":               {reconciliation{account: &account}, &executor.DeniedError{Verb: "get"}, condition.Forbidden, "the executor system:serviceaccount:ns:e may not get it"},
+		"not known":            {reconciliation{account: &account}, undecided, condition.Unreadable, "undecided"},
+		"not known, new spec":  {reconciliation{account: &account, changed: true}, undecided, condition.Forbidden, "undecided"},
+		"no such account":      {reconciliation{accountErr: undecided}, undecided, condition.Forbidden, "undecided"},
+		"no account, new spec": {reconciliation{accountErr: undecided, changed: true}, undecided, condition.Forbidden, "undecided"},
+	} {
+		if got, err := c.rec.withheldPresence(c.err); got != c.want || err.Error() != c.text {
+			t.Errorf("%s: presence %d, %v", name, got, err)
+		}
+	}
+}
+
+// What is withheld shows nowhere, whatever is known of it.
+func TestWithheldIsNotUsed(t *testing.T) {
+	withheld := &executor.DeniedError{Verb: "get"}
+	rec := &reconciliation{
+		entry: &entry{}, account: &executor.Account{}, withheld: []error{withheld, nil},
+		manifests: []strategy.Manifest{{Ref: object.Ref{Name: "a"}}, {Ref: object.Ref{Name: "b"}}},
+		outcomes:  make([]apply.Outcome, 2),
+	}
+	for i := range rec.outcomes {
+		rec.outcomes[i] = apply.Outcome{Err: errors.New("the object has a secret"), Live: &unstructured.Unstructured{}}
+	}
+	if rec.live(0) != nil || rec.applyError(0) != error(withheld) {
+		t.Errorf("live %v, error %v", rec.live(0), rec.applyError(0))
+	}
+	if rec.live(1) == nil || rec.applyError(1) == error(withheld) {
+		t.Errorf("of the other: live %v, error %v", rec.live(1), rec.applyError(1))
+	}
+	if rec.missed(map[object.Ref]string{{Name: "a"}: "1"}) {
+		t.Error("an event of what is withheld is missed")
+	}
+}
