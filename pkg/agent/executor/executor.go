@@ -1,12 +1,15 @@
-// Package executor checks whether the executor of a work may do what applying a manifest needs. An
-// executor is a ServiceAccount of the cluster. The agent writes with its own rights, but only what
-// the executor could write itself.
+// Package executor checks whether the executor of a work may get an object, and do what applying a
+// manifest needs. An executor is a ServiceAccount of the cluster. The agent reads and writes as the
+// executor if it may impersonate it, and otherwise with its own rights what the executor could
+// read and write itself.
 //
 //	executors, err := executor.New(executor.Config[Key]{Client: client, Changed: queue.Add, Logger: logger})
 //	go executors.Run(ctx)
 //	account, err := executor.AccountOf(spec.Executor)   // nil: nothing is checked
 //	executors.Follow(key, nil, account)                 // Changed is called when its rights change
-//	recheck, err := executors.Check(ctx, *account, &m)  // nil: allowed; *DeniedError: denied
+//	recheck, err := executors.MayRead(ctx, *account, m.Ref)
+//	recheck, err = executors.Check(ctx, *account, &m)   // nil: allowed; *DeniedError: denied
+//	clients, err := executors.Clients(ctx, *account, &m)
 //
 // The API server decides, by SubjectAccessReviews and, for RBAC's own kinds, by a dry-run create as
 // the executor, which it refuses if the executor would grant rights that it does not have.

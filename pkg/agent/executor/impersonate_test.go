@@ -59,7 +59,7 @@ func TestImpersonationIsAskedAgain(t *testing.T) {
 		time.Sleep(time.Minute)
 		c.impersonates("after a minute", true, 1)
 		refused := apierrors.NewForbidden(rbacv1.Resource("serviceaccounts"), "executor1", errors.New(`User "agent" cannot impersonate resource "serviceaccounts"`))
-		if err := c.checks.Refused(account, object.Ref{}, refused); err != error(refused) {
+		if err := c.checks.Refused(account, object.Ref{}, refused); !errors.Is(err, refused) {
 			c.Errorf("the error is %v", err)
 		}
 		c.impersonates("after a request was refused", true, 1)
@@ -89,7 +89,7 @@ func TestRefused(t *testing.T) {
 		} {
 			got := c.checks.Refused(account, test.ref, test.err)
 			var denied *executor.DeniedError
-			if errors.As(got, &denied) != test.denied || !test.denied && got != test.err {
+			if errors.As(got, &denied) != test.denied || !test.denied && !errors.Is(got, test.err) {
 				c.Errorf("%s: %v", name, got)
 			}
 		}

@@ -44,10 +44,10 @@ func TestWithheldIsNotUsed(t *testing.T) {
 	for i := range rec.outcomes {
 		rec.outcomes[i] = apply.Outcome{Err: errors.New("the object has a secret"), Live: &unstructured.Unstructured{}}
 	}
-	if rec.live(0) != nil || rec.applyError(0) != error(withheld) {
+	if rec.live(0) != nil || !errors.Is(rec.applyError(0), withheld) {
 		t.Errorf("live %v, error %v", rec.live(0), rec.applyError(0))
 	}
-	if rec.live(1) == nil || rec.applyError(1) == error(withheld) {
+	if rec.live(1) == nil || errors.Is(rec.applyError(1), withheld) {
 		t.Errorf("of the other: live %v, error %v", rec.live(1), rec.applyError(1))
 	}
 	if rec.missed(map[object.Ref]string{{Name: "a"}: "1"}) {
