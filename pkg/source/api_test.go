@@ -1,6 +1,7 @@
 package source_test
 
 import (
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -13,6 +14,7 @@ import (
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/source"
 	"github.com/workwire/workwire/pkg/transport/memory"
+	"github.com/workwire/workwire/pkg/wire"
 )
 
 // offline returns a client that never runs, which is enough for these tests.
@@ -43,6 +45,9 @@ func TestInvalid(t *testing.T) {
 			more := workv1.Manifest{RawExtension: runtime.RawExtension{Raw: []byte(`{"apiVersion":"v1","kind":"Pod","metadata":{}}`)}}
 			w.Spec.Workload.Manifests = append(w.Spec.Workload.Manifests, more)
 		}, "spec.workload.manifests[1]"},
+		{"too many manifests", func(w *workv1.ManifestWork) {
+			w.Spec.Workload.Manifests = slices.Repeat(w.Spec.Workload.Manifests[:1], wire.MaxManifests+1)
+		}, "spec.workload.manifests"},
 		{"too large", func(w *workv1.ManifestWork) { w.Spec = specOf(strings.Repeat("x", workv1.MaxManifestsSize)) }, "spec.workload.manifests"},
 		{"name", func(w *workv1.ManifestWork) { w.Name = "Not a name" }, "metadata.name"},
 		{"no name", func(w *workv1.ManifestWork) { w.Name = "" }, "metadata.name"},

@@ -99,6 +99,9 @@ func validateManifests(manifests []workv1.Manifest, path *field.Path) field.Erro
 	if len(manifests) == 0 {
 		return field.ErrorList{field.Required(path, "a work needs at least one manifest")}
 	}
+	if len(manifests) > wire.MaxManifests {
+		return field.ErrorList{field.TooMany(path, len(manifests), wire.MaxManifests)}
+	}
 	size := 0
 	for i := range manifests {
 		size += len(manifests[i].Raw)

@@ -183,6 +183,9 @@ func decodeStatus(e cloudevents.Event, action Action) (Message, error) {
 }
 
 func decodeSpecResync(e cloudevents.Event) (Message, error) {
+	if err := checkEntries(e.Data()); err != nil {
+		return nil, err
+	}
 	var data specResyncData
 	if err := decodeData(e, &data, "list of resource versions"); err != nil {
 		return nil, err
@@ -206,6 +209,9 @@ func decodeSpecResync(e cloudevents.Event) (Message, error) {
 }
 
 func decodeStatusResync(e cloudevents.Event) (Message, error) {
+	if err := checkEntries(e.Data()); err != nil {
+		return nil, err
+	}
 	var data statusResyncData
 	if err := decodeData(e, &data, "list of status hashes"); err != nil {
 		return nil, err
@@ -261,6 +267,9 @@ func decodeDigest(e cloudevents.Event) (Message, error) {
 
 // decodeData decodes the data of e, which should be a what.
 func decodeData(e cloudevents.Event, data any, what string) error {
+	if tooDeep(e.Data(), maxDepth) {
+		return fmt.Errorf("data is nested deeper than %d levels", maxDepth)
+	}
 	if err := json.Unmarshal(e.Data(), data); err != nil {
 		return fmt.Errorf("data is no %s: %w", what, err)
 	}

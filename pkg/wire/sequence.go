@@ -31,6 +31,16 @@ func ParseSequenceID(s string) (SequenceID, error) {
 	return SequenceID(n), nil
 }
 
+// Time returns the time at which the clock of the agent stood, to the millisecond, unless the agent
+// has continued from an earlier id (docs/protocol.md, Sequence ids).
+func (id SequenceID) Time() time.Time {
+	return time.UnixMilli(sequenceEpoch + int64(id>>sequenceTimeBit))
+}
+
+// Credible reports whether a clock can have shown the time of id: no [Sequence] makes ids of later
+// times, so that one that is not credible is forged.
+func (id SequenceID) Credible() bool { return int64(id>>sequenceTimeBit) < sequenceMaxTime }
+
 // String returns the decimal form.
 func (id SequenceID) String() string { return strconv.FormatInt(int64(id), 10) }
 

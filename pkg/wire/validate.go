@@ -15,6 +15,9 @@ func (b *Bundle) Validate() error {
 	if len(b.Manifests) == 0 {
 		return errors.New("manifests should not be empty")
 	}
+	if n := len(b.Manifests); n > MaxManifests {
+		return fmt.Errorf("%d manifests exceed the limit of %d; split the work", n, MaxManifests)
+	}
 	size := 0
 	for i := range b.Manifests {
 		size += len(b.Manifests[i].Raw)

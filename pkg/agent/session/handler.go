@@ -88,6 +88,7 @@ func (s *Session) receive(_ context.Context, m transport.Message) {
 				s.requestDiffering(message)
 			} else {
 				s.identified(message)
+				s.askUnanswered(message)
 				s.presence.announce() // the source may not have received the last announcement
 			}
 		}

@@ -26,6 +26,14 @@ func (s *Session) AskAgain(source wire.SourceID) time.Duration {
 	return s.config.RetryInterval
 }
 
+// askUnanswered asks the source of a status resync request again if it has not answered yet, as a
+// source that did not accept the cluster. A reply is no reason to.
+func (s *Session) askUnanswered(m *wire.StatusResync) {
+	if !m.Reply && s.resyncs.isOverdue(m.Source, s.config.RetryInterval, time.Now()) {
+		s.Ask(m.Source)
+	}
+}
+
 // runRepeats repeats questions that were not answered until ctx ends. Without a connection there is
 // nothing to repeat: the next connection asks anew.
 func (s *Session) runRepeats(ctx context.Context) error {
@@ -113,9 +121,11 @@ func (s *Session) send(ctx context.Context, source wire.SourceID, expiry time.Du
 	}
 	s.config.Inbox.Asked(source)
 	request.Versions = append(s.config.Inbox.Versions(source), probe...)
-	err = s.request(ctx, topic, request)
 	var large *transport.TooLargeError
-	if errors.As(err, &large) {
+	if len(request.Versions) <= wire.MaxResyncEntries {
+		err = s.request(ctx, topic, request)
+	}
+	if len(request.Versions) > wire.MaxResyncEntries || errors.As(err, &large) {
 		// The source sends every work that the list leaves out, so a part of the list is no better
 		// than an empty one.
 		request.Versions = probe

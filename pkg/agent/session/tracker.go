@@ -61,6 +61,14 @@ func (t *resyncTracker) isOpen(source wire.SourceID) bool {
 	return open
 }
 
+// isOverdue reports whether an open question to source was asked longer than interval ago.
+func (t *resyncTracker) isOverdue(source wire.SourceID, interval time.Duration, now time.Time) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	q, open := t.questions[source]
+	return open && now.Sub(q.last) > interval
+}
+
 // probeOf returns what the request must name in addition to the works in the inbox.
 func (t *resyncTracker) probeOf(source wire.SourceID) []wire.SpecVersion {
 	t.mu.Lock()

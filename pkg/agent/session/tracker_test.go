@@ -29,6 +29,9 @@ func TestQuestionsAreRepeated(t *testing.T) {
 	if probe == former || s.answeredBy("hub1") || s.answeredBy("") {
 		t.Fatalf("probes %s and %s, or answered already", former, probe)
 	}
+	if s.isOverdue("hub1", time.Minute, now.Add(time.Minute)) || !s.isOverdue("hub1", time.Minute, now.Add(time.Minute+1)) || s.isOverdue("hub2", time.Minute, now.Add(time.Hour)) {
+		t.Error("a question is overdue at another time than after a minute")
+	}
 	if again, wait := s.repeat("hub1", time.Minute, now); again || wait != time.Minute {
 		t.Errorf("a source that was just asked is asked again: %t, %v", again, wait)
 	}

@@ -29,6 +29,7 @@ import (
 	"github.com/workwire/workwire/pkg/agent/strategy/fields"
 	"github.com/workwire/workwire/pkg/agent/strategy/ignore"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/pkg/wire"
 )
 
 // Manifest is one manifest of a spec with the options that the spec sets for it. It is not changed
@@ -129,6 +130,10 @@ func parse(ordinal int, from *workv1.Manifest, mappingFor Mapping) Manifest {
 		desired.SetNamespace("")
 	}
 	m.Ref = object.Ref{GroupVersionResource: mapping.Resource, Namespace: m.Meta.Namespace, Name: m.Meta.Name}
+	if wire.TooDeep(from.Raw) { // it has a Ref: the object that it had stays
+		m.Err = fmt.Errorf("the manifest is nested deeper than %d levels", wire.MaxManifestDepth)
+		return m
+	}
 	m.FieldManager, m.Err = clean(desired)
 	m.Desired, m.Hash = desired, fields.Digest(desired.Object)
 	if m.Err == nil {

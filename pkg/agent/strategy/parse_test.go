@@ -61,6 +61,12 @@ func TestParseManifests(t *testing.T) {
 			manifest: `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"generateName":"a-"}}`,
 			meta:     workv1.ManifestResourceMeta{Version: "v1", Kind: "ConfigMap"}, err: "generateName must not be set in manifest",
 		},
+		"too deep": {
+			manifest: strategytest.ConfigMap("c", `,"deep":`+strings.Repeat("[", 300)+strings.Repeat("]", 300)),
+			meta:     workv1.ManifestResourceMeta{Version: "v1", Kind: "ConfigMap", Resource: "configmaps", Namespace: "ns", Name: "c"},
+			ref:      "configmaps ns/c",
+			err:      "the manifest is nested deeper than 256 levels",
+		},
 		"contradicting secret": {
 			manifest: `{"apiVersion":"v1","kind":"Secret","metadata":{"namespace":"ns","name":"s"},"data":{"a":"MQ=="},"stringData":{"a":"2"}}`,
 			meta:     workv1.ManifestResourceMeta{Version: "v1", Kind: "Secret", Resource: "secrets", Namespace: "ns", Name: "s"},

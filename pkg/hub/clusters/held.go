@@ -231,19 +231,20 @@ func (x *clusterIndex) known(cluster wire.ClusterName, uid types.UID, name strin
 	return ok
 }
 
+// keepsHeld reports whether the works that the agent of a cluster keeps are remembered: those of a
+// cluster that is registered and accepted. The agent lists them again when that begins.
+func (x *clusterIndex) keepsHeld(stored *clusterv1.ManagedCluster) bool {
+	return stored != nil && x.policy.accepts(stored)
+}
+
 // unknownListed handles the works that the agent of a cluster has listed and the hub does not know.
 func (x *clusterIndex) unknownListed(name wire.ClusterName, listed []wire.SpecVersion, all bool, now time.Time) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	e, ok := x.entries[name]
-	if !ok {
+	stored := x.stored(name)
+	if !ok || !x.keepsHeld(stored) || e.held == nil && len(listed) == 0 && !x.heldView(name, e, stored).any {
 		return
-	}
-	if e.held == nil && len(listed) == 0 {
-		stored := x.stored(name)
-		if stored == nil || !x.heldView(name, e, stored).any {
-			return
-		}
 	}
 	e.heldOf().list(listed, all, now)
 	x.enqueue(name, e)
@@ -255,7 +256,7 @@ func (x *clusterIndex) unknownReported(s *wire.Status, now time.Time) (added boo
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	e, ok := x.entries[s.Cluster]
-	if !ok || e.held == nil && !meta.IsStatusConditionTrue(s.Status.Conditions, workv1.WorkDeletionHeld) {
+	if !ok || !x.keepsHeld(x.stored(s.Cluster)) || e.held == nil && !meta.IsStatusConditionTrue(s.Status.Conditions, workv1.WorkDeletionHeld) {
 		return false
 	}
 	if x.known(s.Cluster, s.UID, s.Meta.Name) {

@@ -52,7 +52,9 @@ func TestHeldWorks(t *testing.T) {
 	const cluster = "c1"
 	f.says(cluster, "s", true)
 	w.await(cluster, "available", available)
-	f.awaitEvents("Normal Registered", "Normal Available")
+	w.update(cluster, func(c *clusterv1.ManagedCluster) { c.Spec.HubAcceptsClient = true })
+	w.await(cluster, "accepted", isAccepted)
+	f.awaitEvents("Normal Registered", "Normal Available", "Normal Accepted")
 	annotate := func(value string) {
 		t.Helper()
 		w.update(cluster, func(c *clusterv1.ManagedCluster) {

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/wire"
 )
 
@@ -200,6 +201,37 @@ func TestUnregisteredClusters(t *testing.T) {
 	if !v.removed {
 		t.Error("a deleted one is forgotten")
 	}
+}
+
+// Of the works that clusters keep which are not registered, or not accepted, nothing is remembered.
+func TestHeldWorksOfStrangers(t *testing.T) {
+	for name, c := range map[string]struct {
+		policy policy
+		stored *clusterv1.ManagedCluster
+		want   bool
+	}{
+		"accepted":     {registering, accepted(managed("c", "1", "5")), true},
+		"not accepted": {registering, managed("c", "1", "5"), false},
+		"unregistered": {manual, nil, false},
+	} {
+		x := newTestIndex(c.policy)
+		x.messageReceived("c", nil, start)
+		if c.stored != nil {
+			x.see("c", c.stored)
+		}
+		held := &wire.Status{UID: "u", Cluster: "c", Meta: metav1.ObjectMeta{Name: "w"}}
+		held.Status.Conditions = []metav1.Condition{{Type: workv1.WorkDeletionHeld, Status: metav1.ConditionTrue}}
+		x.unknownListed("c", []wire.SpecVersion{{UID: "u"}, {UID: "v"}}, true, start)
+		x.unknownReported(held, start)
+		if got := x.entries["c"].held != nil; got != c.want {
+			t.Errorf("%s: held works are remembered: %v", name, got)
+		}
+	}
+}
+
+func accepted(c *clusterv1.ManagedCluster) *clusterv1.ManagedCluster {
+	c.Spec.HubAcceptsClient = true
+	return c
 }
 
 // The number of clusters without a ManagedCluster follows watch events, and writes that find none.

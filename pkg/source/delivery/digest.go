@@ -191,9 +191,13 @@ func (e *Engine) compareDigest(ctx context.Context, cluster wire.ClusterName, d 
 // buckets to request. Calls for one cluster do not overlap.
 func (e *Engine) noteDifferences(cluster wire.ClusterName, differences []bucketDifference) (request []int) {
 	now := time.Now()
+	hasWorks := e.hasWorks(cluster)
 	e.mu.Lock()
 	before := e.divergences[cluster]
 	after, request := decideDivergence(before, differences, now)
+	if !hasWorks {
+		after = nil // nothing is kept: what its agent holds is asked for at each digest
+	}
 	if after == nil {
 		delete(e.divergences, cluster)
 	} else {
@@ -209,6 +213,24 @@ func (e *Engine) noteDifferences(cluster wire.ClusterName, differences []bucketD
 		e.config.OnDivergence(cluster, time.Time{})
 	}
 	return request
+}
+
+// hasWorks reports whether the source has a work of a cluster, or has removed one that its agent has
+// not deleted.
+func (e *Engine) hasWorks(cluster wire.ClusterName) bool {
+	for range e.config.Works.ListCluster(cluster) {
+		return true
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if c := e.state.clusters[cluster]; c != nil {
+		for w := range c.removed {
+			if !w.removed.unknown {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // diverged returns the number of clusters that differ for more than a minute.

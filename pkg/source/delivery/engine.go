@@ -67,7 +67,8 @@ type Config struct {
 	OnUnknownStatus func(s *wire.Status)
 
 	// ClusterPaused reports whether publishes to a cluster must wait until [Engine.ResumeCluster]
-	// is called for it. It must not block. Default: never.
+	// is called for it. What its agents list and the source does not have is not kept. It must not
+	// block. Default: never.
 	ClusterPaused func(cluster wire.ClusterName) bool
 	// OnConnectionChange is called when the connection to the broker is established (up) and when
 	// it is lost. It must not block. Optional.
@@ -261,10 +262,13 @@ func (e *Engine) StatusesLost(cluster wire.ClusterName) {
 	e.resyncQueue.add(cluster, resyncTask{requestStatuses: true})
 }
 
-// ResumeCluster publishes what waited while [Config.ClusterPaused] reported true for the cluster.
-// It does not block.
+// ResumeCluster publishes what waited while [Config.ClusterPaused] reported true for the cluster, and
+// has its agent ask again for what was not answered. It does not block.
 func (e *Engine) ResumeCluster(cluster wire.ClusterName) {
 	e.updateState(func() { e.state.resumeCluster(cluster) })
+	if !e.config.ClusterPaused(cluster) {
+		e.ProbeCluster(cluster)
+	}
 }
 
 // ProbeCluster asks the cluster's agents for a message, which [Config.OnClusterMessage] then

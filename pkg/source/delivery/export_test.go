@@ -1,8 +1,36 @@
 package delivery
 
-import "github.com/workwire/workwire/pkg/wire"
+import (
+	"context"
+
+	"github.com/workwire/workwire/pkg/transport"
+	"github.com/workwire/workwire/pkg/wire"
+)
 
 // OwnDigest computes what a digest is compared with.
 func OwnDigest(e *Engine, cluster wire.ClusterName, buckets int) ([]wire.BucketDigest, []bool) {
 	return e.ownDigest(cluster, buckets)
 }
+
+// MaxUnknown is maxUnknown.
+const MaxUnknown = maxUnknown
+
+// Kept is what an Engine holds in memory.
+type Kept struct{ Works, Clusters, Removed, Divergences, Due, Pending, Statuses, Resyncs int }
+
+// KeptOf returns what e holds in memory.
+func KeptOf(e *Engine) Kept {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	removed := 0
+	for _, c := range e.state.clusters {
+		removed += len(c.removed)
+	}
+	return Kept{
+		Works: len(e.state.works), Clusters: len(e.state.clusters), Removed: removed, Divergences: len(e.divergences),
+		Due: len(e.state.due.heap) + e.state.awaitingContact, Pending: e.state.pending, Statuses: e.statusQueue.len(), Resyncs: e.resyncQueue.len(),
+	}
+}
+
+// Receive handles a message as if it came from the transport.
+func Receive(e *Engine, m transport.Message) { e.receive(context.Background(), m) }

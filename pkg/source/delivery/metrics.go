@@ -41,7 +41,7 @@ func newMetrics(r prometheus.Registerer, e *Engine) (*metrics, error) {
 			"Messages received, by kind and verdict."), []string{"message", "verdict"}),
 		resyncAnswers: prometheus.NewCounterVec(counter("resync_answers_total",
 			"Works in the answers to spec resync requests: sent, authoritative (the agent held other content or a higher generation), "+
-				"gone (a deletion of a work that the source does not have) or held (such a work, not answered)."), []string{"answer"}),
+				"gone (a deletion of a work that the source does not have), held (such a work, not answered) or postponed (too many of them wait)."), []string{"answer"}),
 		statusResyncs: prometheus.NewCounter(counter("status_resync_requests_total",
 			"Status resync requests published.")),
 		statusWriteFailures: prometheus.NewCounter(counter("status_write_failures_total",

@@ -24,6 +24,8 @@ const (
 	formerWork verdict = "former_work"
 	// ahead: about a generation that the source does not have yet.
 	ahead verdict = "ahead"
+	// farAhead: its sequence id is later than any clock.
+	farAhead verdict = "far_ahead"
 	// outOfOrder: a duplicate, or a later status was received before.
 	outOfOrder verdict = "out_of_order"
 	// notDeleting: Deleted=True of a work that is not being deleted.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"log/slog"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -23,6 +24,9 @@ const (
 	resyncListMax = 128 << 10
 	// resyncHeadroom is the maximum size in bytes of an event's topic, attributes and extensions.
 	resyncHeadroom = 2 << 10
+	// maxUnknown is the maximum number of works of a cluster, of those that the source does not have,
+	// whose deletion waits to be published. Further ones wait for the next request.
+	maxUnknown = 20_000
 )
 
 // resyncTask is what to do for a cluster.
@@ -101,13 +105,20 @@ func (e *Engine) answerSpecResync(r *wire.SpecResync) (unknown []wire.SpecVersio
 	if r.Partial {
 		gone = e.stillHeld(r.Cluster, gone)
 	}
+	paused := e.config.ClusterPaused(r.Cluster)
+	if paused {
+		gone = e.onlyRemoved(r.Cluster, gone)
+	}
 	deletions, unknown, err := e.decideUnknown(r.Cluster, gone)
 	if err != nil {
 		e.fail(err)
 		return nil
 	}
-	e.config.OnUnknownWorks(r.Cluster, unknown, r.Source == e.config.Source && len(r.Versions) > 0 && !r.Partial)
+	if !paused {
+		e.config.OnUnknownWorks(r.Cluster, unknown, r.Source == e.config.Source && len(r.Versions) > 0 && !r.Partial)
+	}
 	overruled := sets.New(e.overrule(r, works)...)
+	postponed := 0
 	if r.Partial {
 		send = append(send, e.contentless(r, works)...)
 	}
@@ -126,9 +137,7 @@ func (e *Engine) answerSpecResync(r *wire.SpecResync) (unknown []wire.SpecVersio
 		for uid := range overruled {
 			e.state.forceAuthoritative(workKey{uid: uid, cluster: r.Cluster}, true)
 		}
-		for _, d := range deletions {
-			e.state.deleteUnknown(workKey{uid: d.held.UID, cluster: r.Cluster}, d.held.Generation, d.meta)
-		}
+		postponed = e.state.deleteUnknowns(r.Cluster, deletions)
 	})
 	for _, have := range r.Versions {
 		if own, ok := works[have.UID]; ok && have.Generation > wire.Generation(own.Generation) && !overruled.Has(have.UID) {
@@ -137,17 +146,33 @@ func (e *Engine) answerSpecResync(r *wire.SpecResync) (unknown []wire.SpecVersio
 			e.statusQueue.add(keyOf(own), statusUpdate{name: own.Name, agentGeneration: have.Generation})
 		}
 	}
-	held := len(gone) - len(deletions)
-	for answer, n := range map[string]int{"sent": len(send), "authoritative": len(overruled), "gone": len(deletions), "held": held} {
+	e.countAnswers(r, paused, resyncAnswers{
+		sent: len(send), authoritative: len(overruled), gone: len(deletions) - postponed, held: len(gone) - len(deletions), postponed: postponed,
+	})
+	return unknown
+}
+
+// resyncAnswers are numbers of works in the answer to a spec resync request, see
+// metrics.resyncAnswers.
+type resyncAnswers struct{ sent, authoritative, gone, held, postponed int }
+
+// countAnswers counts and logs the answer to r. paused reports whether its cluster is not accepted.
+func (e *Engine) countAnswers(r *wire.SpecResync, paused bool, a resyncAnswers) {
+	for answer, n := range map[string]int{
+		"sent": a.sent, "authoritative": a.authoritative, "gone": a.gone, "held": a.held, "postponed": a.postponed,
+	} {
 		e.metrics.resyncAnswers.WithLabelValues(answer).Add(float64(n))
 	}
-	e.log.Info("spec resync answered", "cluster", r.Cluster, "agent", r.Agent, "listed", len(r.Versions), "sent", len(send),
-		"authoritative", len(overruled), "gone", len(deletions))
-	if held > 0 {
-		e.log.Error("agent holds works of an earlier memory of this source, they are neither updated nor deleted",
-			"cluster", r.Cluster, "agent", r.Agent, "works", held)
+	level := slog.LevelInfo
+	if paused {
+		level = slog.LevelDebug // anybody can ask
 	}
-	return unknown
+	e.log.Log(context.Background(), level, "spec resync answered", "cluster", r.Cluster, "agent", r.Agent, "listed", len(r.Versions),
+		"sent", a.sent, "authoritative", a.authoritative, "gone", a.gone, "postponed", a.postponed)
+	if a.held > 0 {
+		e.log.Error("agent holds works of an earlier memory of this source, they are neither updated nor deleted",
+			"cluster", r.Cluster, "agent", r.Agent, "works", a.held)
+	}
 }
 
 // requestedWorks returns the works that r may be answered with.
@@ -170,6 +195,16 @@ func (e *Engine) stillHeld(cluster wire.ClusterName, gone []wire.SpecVersion) []
 	defer e.mu.Unlock()
 	return slices.DeleteFunc(gone, func(v wire.SpecVersion) bool {
 		return v.Generation == 0 && e.state.get(workKey{uid: v.UID, cluster: cluster}).removed == nil
+	})
+}
+
+// onlyRemoved returns those of gone that the source has removed. Of others, nothing is kept for a
+// cluster that is not accepted: its agent asks again.
+func (e *Engine) onlyRemoved(cluster wire.ClusterName, gone []wire.SpecVersion) []wire.SpecVersion {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.DeleteFunc(gone, func(v wire.SpecVersion) bool {
+		return e.state.get(workKey{uid: v.UID, cluster: cluster}).removed == nil
 	})
 }
 

@@ -2,6 +2,8 @@ package delivery
 
 import (
 	"slices"
+	"strings"
+	"time"
 	"unique"
 
 	"github.com/workwire/workwire/pkg/wire"
@@ -25,6 +27,32 @@ func (s Session) String() string {
 		return ""
 	}
 	return s.id.Value()
+}
+
+// maxClockSkew is how far the clock of an agent may be ahead of the source's for its sequence ids to
+// be compared with those of its other statuses.
+const maxClockSkew = 24 * time.Hour
+
+// aheadSuffix marks the statuses of a session whose sequence ids are ahead of the source's clock. No
+// agent can send it as part of a session.
+const aheadSuffix = "!"
+
+// orderedBy returns the session by which s is ordered. Statuses with sequence ids far ahead of the
+// clock have an order of their own: an agent whose clock is wrong has all of its statuses there, and
+// a forged one does not precede those that the agent sends in the session.
+func orderedBy(s *wire.Status, now time.Time) string {
+	if s.Sequence != 0 && s.Sequence.Time().After(now.Add(maxClockSkew)) {
+		return s.Session + aheadSuffix
+	}
+	return s.Session
+}
+
+// announced returns the session as its agent announces it.
+func (s Session) announced() Session {
+	if id, marked := strings.CutSuffix(s.String(), aheadSuffix); marked {
+		return NewSession(id)
+	}
+	return s
 }
 
 // SessionSequence is the last sequence id of a work in a session of its agent.
@@ -89,6 +117,6 @@ func (o sessionOrder) add(s Session) sessionOrder {
 
 // before reports whether a is known to be earlier than b.
 func (o sessionOrder) before(a, b Session) bool {
-	i, j := slices.Index(o, a), slices.Index(o, b)
+	i, j := slices.Index(o, a.announced()), slices.Index(o, b.announced())
 	return i >= 0 && i < j
 }

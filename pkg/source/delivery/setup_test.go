@@ -1,6 +1,7 @@
 package delivery_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"iter"
@@ -184,6 +185,8 @@ type tap struct {
 	events []wire.Message
 	topics []string
 	fail   func(wire.Message) error
+
+	discard bool // do not record
 }
 
 func (t *tap) Publish(ctx context.Context, topic string, e cloudevents.Event) error {
@@ -204,6 +207,9 @@ func (t *tap) Publish(ctx context.Context, topic string, e cloudevents.Event) er
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.discard {
+		return nil
+	}
 	t.events = append(t.events, m)
 	t.topics = append(t.topics, topic)
 	return nil
@@ -264,7 +270,7 @@ func withHarness(t *testing.T, config delivery.Config, test func(b *harness)) {
 		}
 		b.tap = &tap{Transport: b.broker.Client("hub1")}
 		config.Source, config.Topics, config.Transport, config.Works = "hub1", topics, b.tap, b.store
-		config.Logger = kit.Logger(t)
+		config.Logger = cmp.Or(config.Logger, kit.Logger(t))
 		config.Registerer = b.registry
 		var err error
 		if b.engine, err = delivery.New(config); err != nil {

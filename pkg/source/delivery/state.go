@@ -237,6 +237,27 @@ func (d *deliveryState) deleteUnknown(k workKey, held wire.Generation, meta *met
 	d.enqueue(w)
 }
 
+// deleteUnknowns enqueues deletions of works of a cluster that the source does not have. It returns
+// how many it left out, because too many of them wait already.
+func (d *deliveryState) deleteUnknowns(cluster wire.ClusterName, deletions []unknownDeletion) (postponed int) {
+	waiting := 0
+	if c, ok := d.clusters[cluster]; ok {
+		waiting = len(c.removed)
+	}
+	for i := range deletions {
+		k := workKey{uid: deletions[i].held.UID, cluster: cluster}
+		if _, known := d.works[k]; !known {
+			if waiting >= maxUnknown {
+				postponed++
+				continue
+			}
+			waiting++
+		}
+		d.deleteUnknown(k, deletions[i].held.Generation, deletions[i].meta)
+	}
+	return postponed
+}
+
 // dequeue begins an attempt for the next work, by round robin over the clusters. It returns false
 // if no work is ready or there is no connection.
 func (d *deliveryState) dequeue(now time.Time) (attempt, bool) {

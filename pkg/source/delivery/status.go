@@ -2,6 +2,7 @@ package delivery
 
 import (
 	"context"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,6 +18,8 @@ func checkStatus(s *wire.Status, from sender, source wire.SourceID, stored Store
 		return v
 	}
 	switch {
+	case !s.Sequence.Credible():
+		return farAhead
 	case !has:
 		return unknownWork
 	case wire.ClusterName(stored.Work.Namespace) != s.Cluster:
@@ -40,6 +43,7 @@ func isTrue(s *wire.Status, condition string) bool {
 
 // receiveStatus checks s and, if it is accepted, enqueues it for the store.
 func (e *Engine) receiveStatus(from sender, s *wire.Status) verdict {
+	s.Session = orderedBy(s, time.Now())
 	stored, has := e.config.Works.Get(s.UID)
 	k := workKey{uid: s.UID, cluster: s.Cluster}
 	deleted := isTrue(s, workv1.WorkDeleted)
@@ -71,6 +75,8 @@ func (e *Engine) receiveStatus(from sender, s *wire.Status) verdict {
 		e.statusQueue.add(k, statusUpdate{name: stored.Work.Name, status: s})
 	case wrongCluster:
 		log.Warn("status dropped: it comes from another cluster than the work's", "topicCluster", from.cluster)
+	case farAhead:
+		log.Warn("status dropped: its sequence id is later than any clock, somebody may have forged it", "sequence", s.Sequence)
 	case ahead:
 		log.Warn("status dropped: its generation is higher than the source's", "sourceGeneration", stored.Work.Generation)
 		e.statusQueue.add(k, statusUpdate{name: stored.Work.Name, agentGeneration: s.Generation})
