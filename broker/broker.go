@@ -4,15 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
-	"sync/atomic"
 	"time"
 
-	mqtt "github.com/mochi-mqtt/server/v2"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/workwire/workwire/broker/session"
+	"github.com/workwire/workwire/broker/packet"
 	"github.com/workwire/workwire/pkg/serve"
 )
 
@@ -23,6 +20,8 @@ type Broker struct {
 	ready    chan struct{}
 	addrs    []string // written before ready is closed, then constant
 	httpAddr string   // likewise
+
+	inspect func(sessionID string, h packet.Header) // see server.inspect
 }
 
 // New returns a broker that is not running. It reports every fault of cfg at once, does not listen
@@ -82,13 +81,12 @@ func (b *Broker) Run(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, res.close()) }()
 
 	counters := newCounters()
-	h := &hook{
+	s := &server{
 		cfg: b.cfg, auth: auth, router: res.router, counters: counters,
-		logger: b.cfg.Logger, stopping: make(chan struct{}),
+		logger: b.cfg.Logger, started: time.Now(), stopping: make(chan struct{}), inspect: b.inspect,
 	}
-	server, err := b.newServer(res, h)
-	if err != nil {
-		return fmt.Errorf("start the broker: %w", err)
+	for _, l := range res.listeners {
+		b.addrs = append(b.addrs, l.socket.Addr().String())
 	}
 
 	// The store stops after the clients: its last batch holds their last changes.
@@ -98,16 +96,16 @@ func (b *Broker) Run(ctx context.Context) (err error) {
 	if res.store != nil {
 		group.Go(func() error { return res.store.Keep(storeCtx) })
 	}
-	group.Go(func() error { return everySecond(ctx, func() { tick(res.router, server) }) })
-	group.Go(func() error { return everySecond(ctx, func() { h.recheckCertificates(time.Now()) }) })
+	group.Go(func() error { return everySecond(ctx, func() { tick(s) }) })
+	group.Go(func() error { return everySecond(ctx, func() { s.recheckCertificates(time.Now()) }) })
 	if res.http != nil {
 		b.httpAddr = res.http.Addr().String()
-		handler := b.handler(promhttp.HandlerFor(newRegistry(counters, &collector{router: res.router, server: server, store: res.store}), promhttp.HandlerOpts{}))
+		handler := b.handler(promhttp.HandlerFor(newRegistry(counters, &collector{router: res.router, traffic: &s.traffic, store: res.store}), promhttp.HandlerOpts{}))
 		group.Go(func() error { return serve.HTTP(ctx, res.http, handler, b.cfg.Logger) })
 	}
 	group.Go(func() error {
 		defer stopStore()
-		return b.serveMQTT(ctx, server, res, h)
+		return b.serveMQTT(ctx, res, s)
 	})
 	err = group.Wait()
 	b.cfg.Logger.Info("broker stopped")
@@ -115,52 +113,21 @@ func (b *Broker) Run(ctx context.Context) (err error) {
 }
 
 // serveMQTT serves clients until ctx ends, then disconnects them.
-func (b *Broker) serveMQTT(ctx context.Context, server *mqtt.Server, res *resources, h *hook) error {
-	if err := server.Serve(); err != nil {
-		return fmt.Errorf("serve MQTT: %w", err)
-	}
+func (b *Broker) serveMQTT(ctx context.Context, res *resources, s *server) error {
 	res.served = true
+	for _, l := range res.listeners {
+		go l.Serve(s) // Close waits for it
+	}
 	b.cfg.Logger.Info("broker ready", "addresses", b.addrs, "http", b.httpAddr, "sessions", res.router.Stats().Sessions)
 	close(b.ready)
 	<-ctx.Done()
 	res.router.Stop()
-	close(h.stopping)
-	h.disconnectAll()
-	return server.Close()
-}
-
-// newServer returns a mochi-mqtt server with the hook and the listeners of res.
-func (b *Broker) newServer(res *resources, h *hook) (*mqtt.Server, error) {
-	server := mqtt.New(&mqtt.Options{
-		Capabilities:             b.capabilities(),
-		ClientNetReadBufferSize:  16 << 10,
-		ClientNetWriteBufferSize: 16 << 10,
-		Logger:                   slog.New(mochiHandler{b.cfg.Logger.Handler()}),
-	})
-	h.server = server
-	if err := server.AddHook(h, nil); err != nil {
-		return nil, err
-	}
+	close(s.stopping)
+	s.disconnectAll()
 	for _, l := range res.listeners {
-		if err := server.AddListener(l); err != nil {
-			return nil, err
-		}
-		b.addrs = append(b.addrs, l.Address())
+		l.Close()
 	}
-	return server, nil
-}
-
-// capabilities returns what mochi-mqtt announces to clients and enforces.
-func (b *Broker) capabilities() *mqtt.Capabilities {
-	caps := mqtt.NewDefaultServerCapabilities()
-	caps.MinimumProtocolVersion = 5
-	caps.MaximumQos = 1                   // the protocol is idempotent: QoS 1 is enough
-	caps.TopicAliasMaximum = 0            // mochi-mqtt checks access before it resolves aliases
-	caps.MaximumMessageExpiryInterval = 0 // publishers alone limit how long messages last
-	caps.ReceiveMaximum = b.cfg.ReceiveMaximum
-	caps.MaximumClientWritesPending = 1024 // for $SYS only; other messages are in session queues
-	caps.Compatibilities.NoInheritedPropertiesOnAck = true
-	return caps
+	return nil
 }
 
 // everySecond calls f each second until ctx ends, and returns nil.
@@ -177,15 +144,8 @@ func everySecond(ctx context.Context, f func()) error {
 	}
 }
 
-// tick expires sessions, and passes statistics to mochi-mqtt, which publishes them below $SYS.
-func tick(router *session.Router, server *mqtt.Server) {
-	router.Tick()
-	stats := router.Stats()
-	var dropped uint64
-	for _, n := range stats.Dropped {
-		dropped += n
-	}
-	atomic.StoreInt64(&server.Info.MessagesDropped, int64(dropped))
-	atomic.StoreInt64(&server.Info.Inflight, int64(stats.Queued))
-	atomic.StoreInt64(&server.Info.Subscriptions, int64(stats.Subscriptions))
+// tick expires sessions and publishes the broker's statistics for monitors.
+func tick(s *server) {
+	s.router.Tick()
+	s.publishStatistics(time.Now())
 }

@@ -1,104 +1,390 @@
 package broker
 
 import (
+	"bytes"
+	"cmp"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
-
-	mqtt "github.com/mochi-mqtt/server/v2"
-	"github.com/mochi-mqtt/server/v2/packets"
+	"fmt"
+	"strings"
+	"time"
 
 	"github.com/workwire/workwire/broker/acl"
+	"github.com/workwire/workwire/broker/packet"
 	"github.com/workwire/workwire/broker/session"
 )
 
-// clientSession connects a client to its session. The goroutine of the connection owns it; the
-// sender goroutine only closes senderDone.
-type clientSession struct {
-	hook       *hook
-	cl         *mqtt.Client
-	id         acl.Identity
-	sessionID  string
-	connect    session.Connect
-	disconnect session.Disconnect // from the client's DISCONNECT
+const (
+	maxConnectSize = 64 << 10 // bytes of a CONNECT
+	maxClientID    = 256      // bytes of a client id
+)
+
+// client serves one client: it reads the CONNECT, connects the client to its session, and then
+// handles its packets, while the sender writes those of the session. The goroutine that reads owns
+// it; the sender only closes senderDone.
+type client struct {
+	conn
+	server   *server
+	listener string
+	remote   string
+
+	tls        *tlsFiles           // nil: plain TCP
+	certs      []*x509.Certificate // the verified client certificate, if any, and the intermediate ones
+	checkedBy  *tlsState           // accepted the client certificate last; owned by recheckCertificates
+	validUntil time.Time           // when the client certificate expires; likewise
+
+	id            acl.Identity
+	sessionID     string // identity and client id; "" before the login
+	assignedID    string // the client id, if the broker has chosen it
+	expiry        uint32 // session expiry of the CONNECT in seconds
+	noProblemInfo bool   // the client wants no reason strings
+	disconnected  session.Disconnect
 
 	sess       *session.Conn // nil until the session is established
-	present    bool          // the session existed before
 	senderDone chan struct{} // nil until the sender runs
-	done       chan struct{} // closed when everything has ended; nil before init
+	done       chan struct{} // closed when everything has ended; nil before the login
 }
 
-// init sets the fields that are known from the CONNECT.
-func (c *clientSession) init(h *hook, cl *mqtt.Client, id acl.Identity, pk packets.Packet) {
-	c.hook, c.cl, c.id, c.done = h, cl, id, make(chan struct{})
-	c.sessionID = id.String() + "/" + cl.ID // an identity contains no slash
-	c.connect = session.Connect{
-		ID:             c.sessionID,
-		Owner:          id.String(),
-		CleanStart:     pk.Connect.Clean,
-		Expiry:         pk.Properties.SessionExpiryInterval,
-		ReceiveMaximum: pk.Properties.ReceiveMaximum,
-		Will:           willOf(pk),
+// login reads and answers the CONNECT, and reports whether the client is connected.
+func (c *client) login() bool {
+	pk, err := c.readConnect()
+	if err == nil {
+		err = c.authenticate(pk)
 	}
-}
-
-// send writes the packets of the session. It runs in a goroutine of its own.
-func (c *clientSession) send() {
-	defer close(c.senderDone)
-	for {
-		packet, ok, err := c.sess.Next()
-		if err != nil {
-			c.hook.logger.Error("client disconnected, reading its messages failed", "session", c.sessionID, "error", err)
-			_ = c.hook.server.DisconnectClient(c.cl, packets.ErrUnspecifiedError)
-			return
-		}
-		if ok {
-			if !c.write(packet) {
-				return
-			}
-			continue
-		}
-		select {
-		case <-c.sess.Wake():
-		case <-c.sess.Done():
-			if c.sess.EndReason() != session.Disconnected { // the router has ended the session
-				_ = c.hook.server.DisconnectClient(c.cl, packets.ErrQuotaExceeded)
-			}
-			return
-		}
-	}
-}
-
-// write writes one packet and reports whether the connection can still be used.
-func (c *clientSession) write(packet session.Packet) bool {
-	switch err := c.cl.WritePacket(packetOf(packet)); {
-	case err == nil:
-	case errors.Is(err, packets.ErrPacketTooLarge) && packet.Message != nil:
-		c.hook.logger.Warn("message dropped, client's maximum packet size exceeded", "session", c.sessionID, "topic", packet.Message.Topic, "maximumPacketSize", c.cl.Properties.Props.MaximumPacketSize)
-		c.sess.Drop(packet.PacketID)
-	default:
-		c.cl.Stop(err)
+	if err != nil {
+		c.refuse(pk, err)
 		return false
 	}
+	return c.establish(pk)
+}
+
+// readConnect reads the first packet, which must be a CONNECT of MQTT 5.
+func (c *client) readConnect() (*packet.Connect, error) {
+	h, body, _, err := c.readPacket(min(int(c.server.cfg.MaxPacketSize), maxConnectSize))
+	if h.Type() != packet.TypeConnect && (err == nil || isPacketError(err)) {
+		return nil, errNotConnect
+	}
+	if err != nil {
+		return nil, err
+	}
+	pk, err := packet.DecodeConnect(body)
+	switch {
+	case err != nil:
+		return nil, err
+	case pk.Version < 5:
+		return pk, errOldVersion
+	case pk.Version > 5:
+		return pk, &packet.Error{Code: packet.UnsupportedVersion, Text: "the protocol version is not 5"}
+	case pk.HasAuth:
+		return pk, &packet.Error{Code: packet.BadAuthMethod, Text: "the client wants to authenticate by a method, and there is none"}
+	case len(pk.ClientID) > maxClientID:
+		return pk, &packet.Error{Code: packet.BadClientID, Text: fmt.Sprintf("the client id has more than %d bytes", maxClientID)}
+	}
+	return pk, nil
+}
+
+// Errors of the first packet that are not answered with a CONNACK of MQTT 5.
+var (
+	errNotConnect = errors.New("the first packet is not a CONNECT")
+	errOldVersion = errors.New("the client speaks MQTT 3")
+)
+
+func isPacketError(err error) bool { return errors.As(err, new(*packet.Error)) }
+
+// authenticate sets the identity of the client, and checks that it may publish its will.
+func (c *client) authenticate(pk *packet.Connect) error {
+	var err error
+	if c.id, err = c.identify(pk); err != nil {
+		c.server.counters.authFailed(err)
+		return err
+	}
+	if pk.Will != nil && !c.mayPublish(pk.Will.Message.Topic) {
+		c.server.counters.denied(acl.Publish)
+		return &packet.Error{Code: packet.NotAuthorized, Text: "not authorized: " + c.id.String() + " may not publish to the topic of its will, " + truncate(pk.Will.Message.Topic)}
+	}
+	return nil
+}
+
+func (c *client) identify(pk *packet.Connect) (acl.Identity, error) {
+	if pk.HasUsername {
+		return c.server.auth.byPassword(pk.Username, pk.Password)
+	}
+	if len(c.certs) > 0 {
+		return c.server.auth.byCertificate(c.certs[0])
+	}
+	return acl.Identity{}, errAnonymous
+}
+
+// mayPublish reports whether the client may publish to topic.
+func (c *client) mayPublish(topic string) bool {
+	return packet.ValidTopic(topic) && c.server.cfg.Authorize(c.id, acl.Publish, topic)
+}
+
+// refuse answers a CONNECT that is not accepted. pk is nil if there is none.
+func (c *client) refuse(pk *packet.Connect, err error) {
+	var refusal *packet.Error
+	switch {
+	case errors.Is(err, errOldVersion):
+		c.end(packet.RefuseOldVersion, err)
+	case errors.As(err, &refusal):
+		c.end(packet.AppendConnack(nil, packet.Connack{Code: refusal.Code, Reason: truncate(refusal.Text)}), err)
+	case pk != nil: // the credentials: the client is not told more
+		c.end(packet.AppendConnack(nil, packet.Connack{Code: packet.BadCredentials}), err)
+	}
+	if pk == nil {
+		c.server.logger.Debug("connection ended before its login", "remote", c.remote, "listener", c.listener, "reason", err)
+		return
+	}
+	c.server.logger.Warn("client refused", "clientId", truncate(pk.ClientID), "remote", c.remote, "listener", c.listener, "username", truncate(pk.Username), "reason", err)
+}
+
+// establish connects the client to its session, after the previous client of that session is gone,
+// and answers with the CONNACK.
+func (c *client) establish(pk *packet.Connect) bool {
+	if pk.ClientID == "" {
+		c.assignedID = rand.Text()
+		pk.ClientID = c.assignedID
+	}
+	// Client ids of different identities are different sessions, so that no client can take over
+	// the session of another identity or disturb it.
+	c.sessionID = c.id.String() + "/" + pk.ClientID // an identity contains no slash
+	c.expiry, c.maxPacketSize, c.noProblemInfo = pk.SessionExpiry, int(pk.MaximumPacketSize), pk.NoProblemInfo
+	c.done = make(chan struct{})
+	c.server.takeOver(c)
+	sess, present := c.server.router.Connect(session.Connect{
+		ID: c.sessionID, Owner: c.id.String(), CleanStart: pk.CleanStart, Expiry: pk.SessionExpiry,
+		ReceiveMaximum: pk.ReceiveMaximum, Will: pk.Will,
+	})
+	c.sess = sess
+	c.idle = time.Duration(pk.KeepAlive) * time.Second * 3 / 2
+	c.setReadDeadline(time.Time{})
+	connack := packet.AppendConnack(nil, packet.Connack{
+		SessionPresent: present, AssignedClientID: c.assignedID,
+		ReceiveMaximum: c.server.cfg.ReceiveMaximum, MaximumPacketSize: c.server.cfg.MaxPacketSize,
+	})
+	if err := c.write(connack); err != nil {
+		c.end(nil, err)
+		return true // serve finds the connection ended
+	}
+	c.connected.Store(true)
+	args := []any{"session", c.sessionID, "remote", c.remote, "listener", c.listener, "sessionPresent", present}
+	if len(c.certs) > 0 {
+		args = append(args, "certificateIssuer", c.certs[0].Issuer.CommonName, "certificateExpires", c.certs[0].NotAfter)
+	}
+	c.server.logger.Info("client connected", args...)
+	c.senderDone = make(chan struct{})
+	go c.send()
 	return true
 }
 
-// finish disconnects the client from its session after the connection is closed, and waits for the
-// sender.
-func (c *clientConn) finish() {
+// serve handles packets until the connection ends.
+func (c *client) serve() {
+	err := c.handlePackets()
+	if refusal := new(packet.Error); errors.As(err, &refusal) {
+		c.disconnect(refusal)
+	} else if isTimeout(err) {
+		c.disconnect(errKeepAlive)
+	}
+	c.server.logger.Info("client disconnected", "session", c.sessionID, "remote", c.remote, "normal", c.disconnected.Normal, "reason", cmp.Or(c.endCause(), err))
+}
+
+var errLeft = errors.New("the client disconnected")
+
+// handlePackets returns why there are no more packets.
+func (c *client) handlePackets() error {
+	for {
+		h, body, owned, err := c.readPacket(int(c.server.cfg.MaxPacketSize))
+		if err != nil {
+			return err
+		}
+		if c.server.inspect != nil {
+			c.server.inspect(c.sessionID, h)
+		}
+		if err := c.handle(h, body, owned); err != nil {
+			return err
+		}
+	}
+}
+
+// handle handles one packet. An error ends the connection.
+func (c *client) handle(h packet.Header, body []byte, owned bool) error {
+	switch h.Type() {
+	case packet.TypePublish:
+		return c.publish(h, body, owned)
+	case packet.TypePuback:
+		ack, err := packet.DecodePuback(body)
+		if err == nil {
+			c.sess.Ack(ack.ID, ack.Code)
+		}
+		return err
+	case packet.TypeSubscribe:
+		return c.subscribe(body)
+	case packet.TypeUnsubscribe:
+		return c.unsubscribe(body)
+	case packet.TypePingreq:
+		if h.Length > 0 {
+			return &packet.Error{Code: packet.Malformed, Text: "PINGREQ with a body"}
+		}
+		return c.write(packet.Pingresp)
+	case packet.TypeDisconnect:
+		return c.leave(body)
+	}
+	return &packet.Error{Code: packet.ProtocolError, Text: fmt.Sprintf("a packet of type %d is not expected", h.Type())}
+}
+
+// publish authorizes and routes a message. The sender acknowledges it.
+func (c *client) publish(h packet.Header, body []byte, owned bool) error {
+	m, id, expiry, err := packet.DecodePublish(h.Flags(), body)
+	if err != nil {
+		return err
+	}
+	if !c.mayPublish(m.Topic) {
+		c.server.counters.denied(acl.Publish)
+		c.server.logger.Warn("message refused, not authorized", "session", c.sessionID, "topic", truncate(m.Topic), "qos", m.QoS)
+		if m.QoS > 0 {
+			err = c.sess.Refuse(id, packet.NotAuthorized)
+		}
+		return c.overReceiveMaximum(err)
+	}
+	if !owned {
+		m.Payload = bytes.Clone(m.Payload)
+	}
+	if expiry > 0 {
+		m.Expires = time.Now().Unix() + int64(expiry)
+	}
+	return c.overReceiveMaximum(c.sess.Publish(m, id))
+}
+
+// overReceiveMaximum turns the session's error into the one that ends the connection.
+func (c *client) overReceiveMaximum(err error) error {
+	if errors.Is(err, session.ErrReceiveMaximum) {
+		return &packet.Error{Code: packet.ReceiveMaximum, Text: fmt.Sprintf("the client has more than %d unacknowledged messages", c.server.cfg.ReceiveMaximum)}
+	}
+	return nil
+}
+
+// subscribe adds the subscriptions that the client may have, and answers once they are durable.
+func (c *client) subscribe(body []byte) error {
+	pk, err := packet.DecodeSubscribe(body)
+	if err != nil {
+		return err
+	}
+	codes := make([]byte, len(pk.Subscriptions))
+	refused, first := 0, ""
+	for i, sub := range pk.Subscriptions {
+		if codes[i] = c.subscribeTo(sub); codes[i] >= packet.Unspecified {
+			refused++
+			first = cmp.Or(first, sub.Filter)
+		}
+	}
+	if refused > 0 { // one line, however many
+		c.server.logger.Warn("subscription refused", "session", c.sessionID, "filter", truncate(first), "refused", refused, "of", len(codes))
+	}
+	select {
+	case <-c.sess.Durable():
+	case <-c.ending: // a disk that is full must not delay the end of the connection
+		return c.cause
+	case <-c.server.stopping:
+		return errLeft // the subscriptions may not become durable
+	}
+	return c.write(packet.AppendSuback(nil, pk.ID, codes))
+}
+
+// subscribeTo adds one subscription and returns its reason code.
+func (c *client) subscribeTo(sub session.Subscription) byte {
+	switch {
+	case !packet.ValidFilter(sub.Filter):
+		return packet.BadTopicFilter
+	case !c.server.cfg.Authorize(c.id, acl.Subscribe, sub.Filter):
+		c.server.counters.denied(acl.Subscribe)
+		return packet.NotAuthorized
+	case c.sess.Subscribe(sub) != nil:
+		return packet.QuotaExceeded
+	}
+	return sub.QoS
+}
+
+// unsubscribe removes subscriptions.
+func (c *client) unsubscribe(body []byte) error {
+	pk, err := packet.DecodeUnsubscribe(body)
+	if err != nil {
+		return err
+	}
+	codes := make([]byte, len(pk.Subscriptions))
+	for i, sub := range pk.Subscriptions {
+		switch {
+		case !packet.ValidFilter(sub.Filter):
+			codes[i] = packet.BadTopicFilter
+		case !c.sess.Unsubscribe(sub.Filter):
+			codes[i] = packet.NoSubscription
+		}
+	}
+	return c.write(packet.AppendUnsuback(nil, pk.ID, codes))
+}
+
+// leave handles a DISCONNECT. Its error says so, or what is wrong with it.
+func (c *client) leave(body []byte) error {
+	pk, err := packet.DecodeDisconnect(body)
+	if err != nil {
+		return err
+	}
+	if pk.Expiry != nil && *pk.Expiry > 0 && c.expiry == 0 {
+		return &packet.Error{Code: packet.ProtocolError, Text: "DISCONNECT raises the session expiry from 0"}
+	}
+	c.disconnected = session.Disconnect{Normal: pk.Code == packet.Success, Expiry: pk.Expiry}
+	return errLeft
+}
+
+// finish disconnects the client from its session, and waits for the sender. A client that takes the
+// session over waits for it.
+func (c *client) finish() {
 	if c.done == nil {
 		return // no CONNECT was accepted
 	}
 	defer close(c.done)
-	defer c.hook.conns.CompareAndDelete(c.sessionID, c)
+	defer c.server.conns.CompareAndDelete(c.sessionID, c)
 	if c.sess == nil {
 		return
 	}
-	c.sess.Disconnect(c.disconnect)
-	if c.senderDone != nil {
-		<-c.senderDone
+	defer func() {
+		if c.senderDone != nil {
+			c.shortenWrites()
+			<-c.senderDone
+		}
+	}()
+	c.sess.Disconnect(c.disconnected)
+}
+
+// close finishes and closes the connection, whatever happened.
+func (c *client) close() {
+	defer func() { _ = c.socket.Close() }()
+	defer c.contain()
+	c.finish()
+	c.in.release()
+	c.linger()
+}
+
+// contain ends the connection after a panic, which must not end the broker. Defer it.
+func (c *client) contain() {
+	if fault := recover(); fault != nil {
+		c.server.counters.panics.Inc()
+		c.server.logger.Error("serving a client failed, its connection ends", "session", c.sessionID, "remote", c.remote, "panic", fmt.Sprint(fault), "stack", stack())
+		c.disconnect(errFault)
 	}
-	reason := "connection closed"
-	if cause := c.cl.StopCause(); cause != nil {
-		reason = cause.Error()
+}
+
+// setTLS records the TLS connection, after the handshake.
+func (c *client) setTLS(secure *tls.Conn, files *tlsFiles) {
+	c.socket, c.tls = secure, files
+	c.certs = secure.ConnectionState().PeerCertificates
+}
+
+// truncate shortens text of a client for logs and reasons.
+func truncate(s string) string {
+	if len(s) > 256 {
+		return strings.ToValidUTF8(s[:256], "") + "…"
 	}
-	c.hook.logger.Info("client disconnected", "session", c.sessionID, "remote", c.cl.Net.Remote, "normal", c.disconnect.Normal, "reason", reason)
+	return s
 }

@@ -71,6 +71,10 @@ type Config struct {
 	// machines. Anyone who can reach it can then read the numbers of clients and messages.
 	HTTPExposed bool `json:"httpExposed,omitempty"`
 
+	// Authorize decides who may use which topic; default [acl.Allow]. A configuration file cannot
+	// set it.
+	Authorize func(id acl.Identity, action acl.Action, topic string) bool `json:"-"`
+
 	// Logger receives the broker's log, which has no payloads and no passwords; default
 	// slog.Default().
 	Logger *slog.Logger `json:"-"`
@@ -199,6 +203,9 @@ func (c *Config) setDefaults() {
 	c.MaxQueuedBytes = cmp.Or(c.MaxQueuedBytes, DefaultMaxQueuedBytes)
 	c.MaxTotalBytes = cmp.Or(c.MaxTotalBytes, DefaultMaxTotalBytes)
 	c.Logger = cmp.Or(c.Logger, slog.Default())
+	if c.Authorize == nil {
+		c.Authorize = acl.Allow
+	}
 }
 
 // validate reports every fault at once. It does no I/O.

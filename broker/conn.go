@@ -1,125 +1,206 @@
 package broker
 
 import (
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"io"
 	"net"
+	"os"
 	"sync"
+	"sync/atomic"
 	"time"
+
+	"github.com/workwire/workwire/broker/packet"
 )
 
 const (
 	writeTimeout      = 30 * time.Second // how long a client may leave a packet unread
 	shortWriteTimeout = time.Second      // likewise, once another goroutine waits for the end of the connection
-	// lingerTime is how long the rest of a refused packet is read and discarded. Closing the
-	// connection at once would reset it before the client has read the reason.
+	// lingerTime is how long bytes of a client are read and discarded after the broker has ended its
+	// connection. Closing the connection at once would reset it before the client has read why.
 	lingerTime = 2 * time.Second
 )
 
 // errPacketTooLarge means that a packet exceeds the maximum packet size.
-var errPacketTooLarge = errors.New("the client sent a packet larger than the maximum packet size")
+var errPacketTooLarge = &packet.Error{Code: packet.TooLarge, Text: "the client sent a packet larger than the maximum packet size"}
 
-// clientConn is the connection of a client that mochi-mqtt reads and writes. It refuses a packet
-// that is too large by its header, before memory for it is allocated; mochi-mqtt would end the
-// connection without a reason. It also limits the time of every write, so that a client that does
-// not read delays nobody.
+// traffic counts the bytes of all connections.
+type traffic struct{ received, sent atomic.Int64 }
+
+// conn is the network connection of a client. It limits the time of every write, so that a client
+// that does not read delays nobody.
 //
-// One goroutine reads. Writing is safe for concurrent use.
-type clientConn struct {
-	net.Conn
-	clientSession
+// One goroutine reads packets. The other methods are safe for concurrent use.
+type conn struct {
+	socket  net.Conn // TCP or TLS
+	traffic *traffic
+	in      input
 
-	tls        *tlsFiles // nil: plain TCP
-	checkedBy  *tlsState // accepted the client certificate last; owned by recheckCertificates
-	validUntil time.Time // when the client certificate expires; likewise
+	idle          time.Duration // how long a client may take for its next packet; 0: forever
+	maxPacketSize int           // that the client accepts, in bytes; 0: any
 
-	frames   framer
-	tooLarge bool // the next Read refuses a packet
-	packets  int  // packets begun, including the refused one
+	connected atomic.Bool // the CONNACK is sent: a DISCONNECT may follow
 
-	closing sync.Once
-	closed  chan struct{} // closed by Close; nil: nobody waits for it
+	ending chan struct{} // closed once the broker ends the connection
+	cause  error         // why; written before ending is closed
 
-	mu          sync.Mutex
+	mu          sync.Mutex // guards the fields below, the deadlines and cause
+	ended       bool
 	shortWrites bool // the write deadline stays as shortenWrites has set it
+
+	writing    sync.Mutex // held during a write
+	lastIsSent bool       // guarded by writing: nothing more is written
 }
 
-// peerCertificates returns the verified client certificate, if any, and the intermediate ones.
-func (c *clientConn) peerCertificates() []*x509.Certificate {
-	if t, ok := c.Conn.(*tls.Conn); ok {
-		return t.ConnectionState().PeerCertificates
+// readPacket reads the next packet, whose body is valid until the next call. With owned it stays
+// valid. The error is a [*packet.Error] for a header that cannot be accepted, or that of the
+// network.
+func (c *conn) readPacket(maxSize int) (h packet.Header, body []byte, owned bool, err error) {
+	began := false
+	fill := func(size int) error {
+		if !began { // the deadline is for a packet, however many reads it takes
+			began = true
+			if c.idle > 0 {
+				c.setReadDeadline(time.Now().Add(c.idle))
+			}
+		}
+		return c.in.fill(c.socket, size)
 	}
-	return nil
+	for size, ok := 2, false; ; size++ {
+		if h, ok, err = packet.ParseHeader(c.in.bytes()); err != nil {
+			return h, nil, false, err
+		}
+		if ok {
+			break
+		}
+		if err := fill(size); err != nil {
+			return h, nil, false, err
+		}
+	}
+	size := h.Size + h.Length
+	if size > maxSize {
+		return h, nil, false, errPacketTooLarge
+	}
+	c.traffic.received.Add(int64(size))
+	if size > largeInput {
+		c.in.take(h.Size)
+		body, err = c.readBody(h.Length, fill)
+		return h, body, true, err
+	}
+	for len(c.in.bytes()) < size {
+		if err := fill(size); err != nil {
+			return h, nil, false, err
+		}
+	}
+	return h, c.in.take(size)[h.Size:], false, nil
 }
 
-// Read reads bytes of packets that are small enough. At the first packet that is too large, it
-// sends the client reason 0x95 and returns errPacketTooLarge.
-func (c *clientConn) Read(p []byte) (int, error) {
-	if c.tooLarge {
-		c.refusePacket()
-		return 0, errPacketTooLarge
+// readBody reads the n bytes of a large packet. Its memory grows with what arrives, not with what
+// the header promises.
+func (c *conn) readBody(n int, fill func(size int) error) ([]byte, error) {
+	body := make([]byte, 0, min(n, 4*largeInput))
+	for len(body) < n {
+		if len(c.in.bytes()) == 0 {
+			if err := fill(largeInput); err != nil {
+				return nil, err
+			}
+		}
+		if len(body) == cap(body) {
+			body = append(make([]byte, 0, min(n, 2*cap(body))), body...)
+		}
+		body = append(body, c.in.take(min(len(c.in.bytes()), n-len(body), cap(body)-len(body)))...)
 	}
-	n, err := c.Conn.Read(p)
-	good, begun, ok := c.frames.scan(p[:n])
-	c.packets += begun
-	if ok {
-		return n, err
-	}
-	c.tooLarge = true
-	if good > 0 {
-		return good, nil // the packets before it are handled first
-	}
-	return c.Read(p)
+	return body, nil
 }
 
-func (c *clientConn) refusePacket() {
-	reason := []byte{0xE0, 2, 0x95, 0} // DISCONNECT, packet too large
-	if c.packets <= 1 {
-		reason = []byte{0x20, 3, 0, 0x95, 0} // CONNACK: the packet was the CONNECT
+// setReadDeadline sets the time by which the next packet must have arrived; zero means none.
+func (c *conn) setReadDeadline(t time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.ended {
+		_ = c.socket.SetReadDeadline(t)
 	}
-	c.shortenWrites()
-	if _, err := c.Write(reason); err != nil {
-		return
-	}
-	_ = c.SetReadDeadline(time.Now().Add(lingerTime))
-	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
-		_ = half.CloseWrite()
-	}
-	_, _ = io.Copy(io.Discard, c.Conn)
 }
 
-// Write writes p within writeTimeout.
-func (c *clientConn) Write(p []byte) (int, error) {
+// write writes p within writeTimeout.
+func (c *conn) write(p []byte) error {
 	c.mu.Lock()
 	if !c.shortWrites {
-		_ = c.SetWriteDeadline(time.Now().Add(writeTimeout))
+		_ = c.socket.SetWriteDeadline(time.Now().Add(writeTimeout))
 	}
 	c.mu.Unlock()
-	return c.Conn.Write(p)
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	if c.lastIsSent {
+		return net.ErrClosed
+	}
+	n, err := c.socket.Write(p)
+	c.traffic.sent.Add(int64(n))
+	return err
 }
-
-// Close closes the connection, and closed.
-func (c *clientConn) Close() error {
-	c.closing.Do(func() {
-		if c.closed != nil {
-			close(c.closed)
-		}
-	})
-	return c.Conn.Close()
-}
-
-// SetDeadline sets the read deadline, with which mochi-mqtt enforces the keep alive. Write sets the
-// write deadline.
-func (c *clientConn) SetDeadline(t time.Time) error { return c.SetReadDeadline(t) }
 
 // shortenWrites makes all writes, including a current one, end within shortWriteTimeout from now.
-func (c *clientConn) shortenWrites() {
+func (c *conn) shortenWrites() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.shortWrites {
 		c.shortWrites = true
-		_ = c.SetWriteDeadline(time.Now().Add(shortWriteTimeout))
+		_ = c.socket.SetWriteDeadline(time.Now().Add(shortWriteTimeout))
 	}
 }
+
+// end ends the connection after a last packet; nil means none. The goroutine that reads returns.
+// Only the first call has an effect.
+func (c *conn) end(last []byte, cause error) {
+	c.mu.Lock()
+	if c.ended {
+		c.mu.Unlock()
+		return
+	}
+	c.ended, c.cause = true, cause
+	c.mu.Unlock()
+	c.shortenWrites()
+	c.writing.Lock()
+	if last != nil {
+		n, _ := c.socket.Write(last) // fails if the client has gone
+		c.traffic.sent.Add(int64(n))
+	}
+	c.lastIsSent = true
+	c.writing.Unlock()
+	_ = c.socket.SetReadDeadline(time.Unix(1, 0)) // wakes the goroutine that reads
+	close(c.ending)
+}
+
+// disconnect ends the connection with a DISCONNECT that names the cause, or with nothing before the
+// CONNACK.
+func (c *conn) disconnect(cause *packet.Error) {
+	if !c.connected.Load() {
+		c.end(nil, cause)
+		return
+	}
+	last := packet.AppendDisconnect(nil, cause.Code, truncate(cause.Text), "")
+	if c.maxPacketSize > 0 && len(last) > c.maxPacketSize {
+		last = packet.AppendDisconnect(nil, cause.Code, "", "")
+	}
+	c.end(last, cause)
+}
+
+// endCause returns why the broker has ended the connection, or nil if it has not.
+func (c *conn) endCause() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.cause
+}
+
+// linger lets the client read the last packet. Callers close the socket after it.
+func (c *conn) linger() {
+	if c.endCause() == nil {
+		return
+	}
+	_ = c.socket.SetReadDeadline(time.Now().Add(lingerTime))
+	if half, ok := c.socket.(interface{ CloseWrite() error }); ok {
+		_ = half.CloseWrite()
+	}
+	_, _ = io.Copy(io.Discard, c.socket)
+}
+
+func isTimeout(err error) bool { return errors.Is(err, os.ErrDeadlineExceeded) }

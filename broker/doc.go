@@ -10,6 +10,8 @@
 //	})
 //	err = b.Run(ctx)
 //
-// The MQTT protocol is implemented by mochi-mqtt. work-broker.yaml in this directory shows every
-// key of the configuration file. Package brokertest starts a broker in a test.
+// Package packet decodes and encodes MQTT. A client has two goroutines: one reads its packets and
+// passes them to its session, the sender writes what the session has for it. work-broker.yaml in
+// this directory shows every key of the configuration file. Package brokertest starts a broker in a
+// test.
 package broker

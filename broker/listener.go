@@ -10,21 +10,18 @@ import (
 	"sync"
 	"syscall"
 	"time"
-
-	"github.com/mochi-mqtt/server/v2/listeners"
 )
 
 // connectTimeout limits the time from the accept of a connection until its CONNECT is read,
 // including the TLS handshake.
 const connectTimeout = 10 * time.Second
 
-// listener accepts connections for mochi-mqtt; it implements mochi-mqtt's Listener. Close returns
-// when the goroutines of all connections have ended.
+// listener accepts connections. Close returns when the goroutines of all connections have ended.
 type listener struct {
 	id     string
 	socket net.Listener
-	tls    *tlsFiles // nil: plain TCP
-	max    uint32    // maximum packet size in bytes
+	tls    *tlsFiles   // nil: plain TCP
+	config *tls.Config // nil: plain TCP
 	logger *slog.Logger
 
 	mu    sync.Mutex
@@ -34,14 +31,14 @@ type listener struct {
 }
 
 // listen opens the socket of a listener.
-func listen(cfg Listener, maxPacketSize uint32, logger *slog.Logger) (*listener, error) {
-	l := &listener{id: cfg.Address, max: maxPacketSize, logger: logger, conns: map[net.Conn]struct{}{}, done: make(chan struct{})}
+func listen(cfg Listener, logger *slog.Logger) (*listener, error) {
+	l := &listener{id: cfg.Address, logger: logger, conns: map[net.Conn]struct{}{}, done: make(chan struct{})}
 	if cfg.TLS != nil {
 		files, err := newTLSFiles(*cfg.TLS, logger)
 		if err != nil {
 			return nil, fmt.Errorf("listener %s: %w", cfg.Address, err)
 		}
-		l.tls = files
+		l.tls, l.config = files, files.serverConfig()
 	}
 	socket, err := net.Listen("tcp", cfg.Address)
 	if errors.Is(err, syscall.EADDRINUSE) {
@@ -54,16 +51,8 @@ func listen(cfg Listener, maxPacketSize uint32, logger *slog.Logger) (*listener,
 	return l, nil
 }
 
-// ID, Address and Protocol describe the listener to mochi-mqtt.
-func (l *listener) ID() string       { return l.id }
-func (l *listener) Address() string  { return l.socket.Addr().String() }
-func (l *listener) Protocol() string { return "tcp" }
-
-// Init does nothing: the socket is open already.
-func (l *listener) Init(*slog.Logger) error { return nil }
-
 // Serve accepts connections until Close.
-func (l *listener) Serve(establish listeners.EstablishFn) {
+func (l *listener) Serve(s *server) {
 	if !l.track(nil) {
 		return
 	}
@@ -87,28 +76,44 @@ func (l *listener) Serve(establish listeners.EstablishFn) {
 			_ = conn.Close()
 			return
 		}
-		go func() {
-			defer l.untrack(conn)
-			l.handle(conn, establish)
-		}()
+		go l.handle(conn, s)
 	}
 }
 
-func (l *listener) handle(conn net.Conn, establish listeners.EstablishFn) {
-	_ = conn.SetDeadline(time.Now().Add(connectTimeout))
-	client := &clientConn{Conn: conn, closed: make(chan struct{}), tls: l.tls, frames: framer{max: uint64(l.max)}}
-	defer client.finish()
+// handle serves one connection. After the login another goroutine goes on, whose stack the
+// handshake has not grown.
+func (l *listener) handle(socket net.Conn, s *server) {
+	_ = socket.SetDeadline(time.Now().Add(connectTimeout))
+	c := &client{
+		conn:   conn{socket: socket, traffic: &s.traffic, ending: make(chan struct{})},
+		server: s, listener: l.id, remote: socket.RemoteAddr().String(),
+	}
+	connected := false
+	defer func() {
+		if !connected {
+			defer l.untrack(socket)
+			c.close()
+		}
+	}()
+	defer c.contain()
 	if l.tls != nil {
-		secure := tls.Server(conn, l.tls.serverConfig())
+		secure := tls.Server(socket, l.config)
 		if err := secure.Handshake(); err != nil {
-			l.logHandshake(conn, err)
+			l.logHandshake(socket, err)
 			return
 		}
-		client.Conn = secure
+		c.setTLS(secure, l.tls)
 	}
-	if err := establish(l.id, client); err != nil {
-		l.logger.Debug("connection ended", "listener", l.id, "remote", conn.RemoteAddr().String(), "error", err)
+	if !c.login() {
+		return
 	}
+	connected = true
+	go func() {
+		defer l.untrack(socket)
+		defer c.close()
+		defer c.contain()
+		c.serve()
+	}()
 }
 
 // logHandshake logs a failed handshake: as a warning with the subject if the client presented a
@@ -151,8 +156,7 @@ func (l *listener) untrack(conn net.Conn) {
 }
 
 // Close stops accepting, closes the remaining connections and waits for their goroutines, once.
-// mochi-mqtt's own CloseFn is not called: it deadlocks if a client disconnects at the same moment.
-func (l *listener) Close(listeners.CloseFn) {
+func (l *listener) Close() {
 	_ = l.socket.Close()
 	l.mu.Lock()
 	close(l.done)

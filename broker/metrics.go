@@ -2,9 +2,7 @@ package broker
 
 import (
 	"errors"
-	"sync/atomic"
 
-	mqtt "github.com/mochi-mqtt/server/v2"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/workwire/workwire/broker/acl"
@@ -13,10 +11,11 @@ import (
 	"github.com/workwire/workwire/pkg/statestore"
 )
 
-// counters are the metrics that the hook counts.
+// counters are the metrics that connections count.
 type counters struct {
 	denials  *prometheus.CounterVec
 	failures *prometheus.CounterVec
+	panics   prometheus.Counter
 }
 
 func newCounters() *counters {
@@ -29,6 +28,10 @@ func newCounters() *counters {
 			Name: "workwire_broker_auth_failures_total",
 			Help: "Number of connections refused because the client could not be authenticated.",
 		}, []string{"reason"}),
+		panics: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "workwire_broker_client_panics_total",
+			Help: "Number of connections ended by a fault of the broker while it served them.",
+		}),
 	}
 	for _, a := range []acl.Action{acl.Publish, acl.Subscribe} {
 		c.denials.WithLabelValues(string(a))
@@ -52,11 +55,11 @@ func (c *counters) authFailed(err error) {
 	c.failures.WithLabelValues(reason).Inc()
 }
 
-// collector collects the metrics that the router and mochi-mqtt count.
+// collector collects the metrics that the router and the connections count.
 type collector struct {
-	router *session.Router
-	server *mqtt.Server
-	store  *statestore.Store // nil without a data directory
+	router  *session.Router
+	traffic *traffic
+	store   *statestore.Store // nil without a data directory
 }
 
 // Describe implements [prometheus.Collector].
@@ -68,7 +71,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(prometheus.NewDesc("workwire_broker_"+name, help, nil, nil), kind, value)
 	}
 	gauge, counter := prometheus.GaugeValue, prometheus.CounterValue
-	stats, info := c.router.Stats(), c.server.Info
+	stats := c.router.Stats()
 	collect(gauge, "clients_connected", "Current number of connected clients.", float64(stats.Connected))
 	collect(gauge, "sessions", "Current number of sessions, with and without a connected client.", float64(stats.Sessions))
 	collect(gauge, "subscriptions", "Current number of subscriptions.", float64(stats.Subscriptions))
@@ -83,8 +86,8 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	collect(counter, "messages_received_total", "Number of messages accepted from clients, including wills.", float64(stats.Received))
 	collect(counter, "messages_refused_total", "Number of messages refused because the publisher had more than its share of a queue.", float64(stats.Refused))
 	collect(counter, "messages_sent_total", "Number of messages sent to clients, including repetitions.", float64(stats.Sent))
-	collect(counter, "bytes_received_total", "Size of the received MQTT packets in bytes.", float64(atomic.LoadInt64(&info.BytesReceived)))
-	collect(counter, "bytes_sent_total", "Size of the sent MQTT packets in bytes.", float64(atomic.LoadInt64(&info.BytesSent)))
+	collect(counter, "bytes_received_total", "Size of the received MQTT packets in bytes.", float64(c.traffic.received.Load()))
+	collect(counter, "bytes_sent_total", "Size of the sent MQTT packets in bytes.", float64(c.traffic.sent.Load()))
 	dropped := prometheus.NewDesc("workwire_broker_messages_dropped_total", "Number of messages that were queued and dropped.", []string{"reason"}, nil)
 	for _, reason := range session.Reasons() {
 		ch <- prometheus.MustNewConstMetric(dropped, counter, float64(stats.Dropped[reason]), string(reason))
@@ -95,6 +98,6 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 // process.
 func newRegistry(c *counters, sampled *collector) *prometheus.Registry {
 	reg := serve.NewRegistry()
-	reg.MustRegister(c.denials, c.failures, sampled)
+	reg.MustRegister(c.denials, c.failures, c.panics, sampled)
 	return reg
 }

@@ -1,20 +1,16 @@
 package broker
 
-import (
-	"time"
-
-	"github.com/mochi-mqtt/server/v2/packets"
-)
+import "time"
 
 // recheckCertificates disconnects clients whose certificate is no longer accepted. TLS checks
 // certificates only when a connection is made, and MQTT connections last for months. It visits
 // every connection; a check is one comparison unless the TLS files have changed.
-func (h *hook) recheckCertificates(now time.Time) {
+func (s *server) recheckCertificates(now time.Time) {
 	states := map[*tlsFiles]*tlsState{}
-	var rejected []*clientConn
-	for _, entry := range h.conns.Range {
-		conn := entry.(*clientConn)
-		certs := conn.peerCertificates()
+	var rejected []*client
+	for _, entry := range s.conns.Range {
+		conn := entry.(*client)
+		certs := conn.certs
 		if conn.tls == nil || len(certs) == 0 {
 			continue
 		}
@@ -31,11 +27,11 @@ func (h *hook) recheckCertificates(now time.Time) {
 			conn.checkedBy = state
 			continue
 		}
-		h.logger.Warn("client disconnected, certificate no longer accepted", "session", conn.sessionID, "certificate", certs[0].Subject.String(), "reason", err)
+		s.logger.Warn("client disconnected, certificate no longer accepted", "session", conn.sessionID, "certificate", certs[0].Subject.String(), "reason", err)
 		conn.shortenWrites() // of all first: a client that does not read delays nobody
 		rejected = append(rejected, conn)
 	}
 	for _, conn := range rejected {
-		_ = h.server.DisconnectClient(conn.cl, packets.ErrNotAuthorized)
+		conn.disconnect(errBadCertificate)
 	}
 }

@@ -21,7 +21,7 @@ type resources struct {
 	router    *session.Router
 	listeners []*listener
 	http      net.Listener // nil if not served
-	served    bool         // mochi-mqtt closes the listeners
+	served    bool         // serveMQTT closes the listeners
 }
 
 // openResources opens all files and ports, or none.
@@ -51,7 +51,7 @@ func openResources(cfg Config) (res *resources, err error) {
 		return res, err
 	}
 	for _, c := range cfg.Listeners {
-		l, err := listen(c, cfg.MaxPacketSize, cfg.Logger)
+		l, err := listen(c, cfg.Logger)
 		if err != nil {
 			return res, err
 		}

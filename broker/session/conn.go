@@ -236,11 +236,16 @@ func (c *Conn) Publish(m *Message, packetID uint16) error {
 }
 
 // Refuse acknowledges a message of the client that was not published, with a reason code of 0x80 or
-// above. Acknowledgements keep the order of the client's messages.
-func (c *Conn) Refuse(packetID uint16, code byte) {
+// above. Acknowledgements keep the order of the client's messages. Refuse returns ErrReceiveMaximum
+// if the client has too many unacknowledged messages.
+func (c *Conn) Refuse(packetID uint16, code byte) error {
 	c.router.mu.Lock()
 	defer c.router.mu.Unlock()
+	if len(c.acks) >= c.router.cfg.ReceiveMaximum {
+		return ErrReceiveMaximum
+	}
 	c.acknowledge(ack{packetID: packetID, code: code})
+	return nil
 }
 
 // acknowledge queues an acknowledgement. Callers hold router.mu.

@@ -31,17 +31,19 @@ func (c *Conn) Subscribe(sub Subscription) error {
 	return nil
 }
 
-// Unsubscribe removes a subscription, if the session has it. Queued messages stay queued.
-func (c *Conn) Unsubscribe(filter string) {
+// Unsubscribe removes a subscription, and reports whether the session had it. Queued messages stay
+// queued.
+func (c *Conn) Unsubscribe(filter string) bool {
 	r, s := c.router, c.s
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if _, ok := s.subs[filter]; !ok || s.conn != c {
-		return
+		return false
 	}
 	delete(s.subs, filter)
 	r.index.remove(s, filter)
 	r.storeSession(s)
+	return true
 }
 
 // Subscriptions returns the subscriptions of the session in no particular order.

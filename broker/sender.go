@@ -1,0 +1,109 @@
+package broker
+
+import (
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"github.com/workwire/workwire/broker/packet"
+	"github.com/workwire/workwire/broker/session"
+)
+
+const (
+	flushSize   = 32 << 10 // bytes that are collected for one write
+	largeOutput = 64 << 10 // a larger buffer is not used again
+)
+
+// outputs are the buffers in which senders collect packets, used only while there are some.
+var outputs = sync.Pool{New: func() any { return new([]byte) }}
+
+// send writes the packets of the session, as many in one write as there are. It runs in a goroutine
+// of its own.
+func (c *client) send() {
+	defer close(c.senderDone)
+	defer c.contain()
+	for {
+		more, err := c.sendQueued()
+		switch {
+		case err != nil:
+			return
+		case more:
+			continue
+		}
+		select {
+		case <-c.sess.Wake():
+		case <-c.sess.Done():
+			if reason := c.sess.EndReason(); reason != session.Disconnected { // the router has ended the session
+				c.disconnect(&packet.Error{Code: packet.QuotaExceeded, Text: "the session was ended: " + string(reason)})
+			}
+			return
+		}
+	}
+}
+
+// sendQueued writes what is queued, up to about flushSize, and reports whether there may be more.
+// After an error, the connection is ended.
+func (c *client) sendQueued() (more bool, err error) {
+	buffer := outputs.Get().(*[]byte)
+	out, now := (*buffer)[:0], time.Now().Unix()
+	defer func() {
+		if cap(out) <= largeOutput {
+			*buffer = out[:0]
+			outputs.Put(buffer)
+		}
+	}()
+	for len(out) < flushSize {
+		p, ok, err := c.sess.Next()
+		if err != nil {
+			c.server.logger.Error("client disconnected, reading its messages failed", "session", c.sessionID, "error", err)
+			c.disconnect(errUnreadable)
+			return false, err
+		}
+		if !ok {
+			break
+		}
+		out = c.encode(out, p, now)
+	}
+	if len(out) == 0 {
+		return false, nil
+	}
+	if err := c.write(out); err != nil {
+		c.end(nil, err)
+		return false, err
+	}
+	return true, nil
+}
+
+// encode appends a packet of the session to out. It drops a message that is larger than the client
+// accepts.
+func (c *client) encode(out []byte, p session.Packet, now int64) []byte {
+	start := len(out)
+	fits := func() bool { return c.maxPacketSize == 0 || len(out)-start <= c.maxPacketSize }
+	if p.Message == nil {
+		out = packet.AppendPuback(out, p.PacketID, p.Code, c.reasonText(p.Code))
+		if !fits() {
+			out = packet.AppendPuback(out[:start], p.PacketID, p.Code, "")
+		}
+		return out
+	}
+	if out = packet.AppendPublish(out, p, now); !fits() {
+		c.server.logger.Warn("message dropped, client's maximum packet size exceeded", "session", c.sessionID, "topic", p.Message.Topic, "maximumPacketSize", c.maxPacketSize)
+		c.sess.Drop(p.PacketID)
+		out = out[:start]
+	}
+	return out
+}
+
+// reasonText returns the reason string for the code of a PUBACK, "" for none.
+func (c *client) reasonText(code byte) string {
+	switch {
+	case c.noProblemInfo:
+	case code == packet.NotAuthorized:
+		return "this client may not publish to this topic"
+	case code == packet.QuotaExceeded:
+		return "this client has more than its share of a queue"
+	}
+	return ""
+}
+
+func stack() string { return string(debug.Stack()) }

@@ -1,0 +1,58 @@
+package broker
+
+import (
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/workwire/workwire/broker/packet"
+	"github.com/workwire/workwire/broker/session"
+)
+
+// server holds what the connections of all clients share. It is safe for concurrent use.
+type server struct {
+	cfg      Config
+	auth     *authenticator
+	router   *session.Router
+	counters *counters
+	traffic  traffic
+	started  time.Time
+	logger   *slog.Logger
+	stopping chan struct{} // closed when the broker begins to stop
+
+	conns sync.Map // of *client, by session id; a connection waits for the end of the previous one
+
+	inspect func(sessionID string, h packet.Header) // called for each packet after the login; nil except in tests
+}
+
+// Reasons for which the broker ends connections.
+var (
+	errTakenOver      = &packet.Error{Code: packet.SessionTakenOver, Text: "another client connected with the same client id"}
+	errStopping       = &packet.Error{Code: packet.ServerShuttingDown, Text: "the broker stops"}
+	errBadCertificate = &packet.Error{Code: packet.NotAuthorized, Text: "the client certificate is no longer accepted"}
+	errKeepAlive      = &packet.Error{Code: packet.KeepAliveTimeout, Text: "the client sent nothing for 1.5 times its keep alive"}
+	errUnreadable     = &packet.Error{Code: packet.Unspecified, Text: "a queued message cannot be read"}
+	errFault          = &packet.Error{Code: packet.ImplementationError, Text: "a fault of the broker"}
+)
+
+// takeOver disconnects the client that has the session of c, and waits until it has left it.
+func (s *server) takeOver(c *client) {
+	last, exists := s.conns.Swap(c.sessionID, c)
+	if !exists {
+		return
+	}
+	previous := last.(*client)
+	s.logger.Info("session taken over, disconnecting its previous client", "session", c.sessionID, "remote", c.remote)
+	previous.disconnect(errTakenOver) // shortens its writes: the client may be dead with a full buffer
+	<-previous.done
+}
+
+// disconnectAll disconnects every client with the reason that the broker stops.
+func (s *server) disconnectAll() {
+	for _, c := range s.conns.Range {
+		c.(*client).shortenWrites() // of all first: a client that does not read delays nobody
+	}
+	for _, c := range s.conns.Range {
+		c.(*client).disconnect(errStopping)
+	}
+}
