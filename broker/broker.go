@@ -105,7 +105,8 @@ func (b *Broker) Run(ctx context.Context) (err error) {
 	}
 	group.Go(func() error {
 		defer stopStore()
-		return b.serveMQTT(ctx, res, s)
+		b.serveMQTT(ctx, res, s)
+		return nil
 	})
 	err = group.Wait()
 	b.cfg.Logger.Info("broker stopped")
@@ -113,7 +114,7 @@ func (b *Broker) Run(ctx context.Context) (err error) {
 }
 
 // serveMQTT serves clients until ctx ends, then disconnects them.
-func (b *Broker) serveMQTT(ctx context.Context, res *resources, s *server) error {
+func (b *Broker) serveMQTT(ctx context.Context, res *resources, s *server) {
 	res.served = true
 	for _, l := range res.listeners {
 		go l.Serve(s) // Close waits for it
@@ -127,7 +128,6 @@ func (b *Broker) serveMQTT(ctx context.Context, res *resources, s *server) error
 	for _, l := range res.listeners {
 		l.Close()
 	}
-	return nil
 }
 
 // everySecond calls f each second until ctx ends, and returns nil.

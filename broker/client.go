@@ -38,7 +38,7 @@ type client struct {
 	id            acl.Identity
 	sessionID     string // identity and client id; "" before the login
 	assignedID    string // the client id, if the broker has chosen it
-	expiry        uint32 // session expiry of the CONNECT in seconds
+	expiry        uint32 // session expiry in seconds
 	noProblemInfo bool   // the client wants no reason strings
 	disconnected  session.Disconnect
 
@@ -150,21 +150,24 @@ func (c *client) establish(pk *packet.Connect) bool {
 	// Client ids of different identities are different sessions, so that no client can take over
 	// the session of another identity or disturb it.
 	c.sessionID = c.id.String() + "/" + pk.ClientID // an identity contains no slash
-	c.expiry, c.maxPacketSize, c.noProblemInfo = pk.SessionExpiry, int(pk.MaximumPacketSize), pk.NoProblemInfo
+	c.maxPacketSize, c.noProblemInfo = int(pk.MaximumPacketSize), pk.NoProblemInfo
 	c.done = make(chan struct{})
 	c.server.takeOver(c)
 	sess, present := c.server.router.Connect(session.Connect{
 		ID: c.sessionID, Owner: c.id.String(), CleanStart: pk.CleanStart, Expiry: pk.SessionExpiry,
 		ReceiveMaximum: pk.ReceiveMaximum, Will: pk.Will,
 	})
-	c.sess = sess
+	c.sess, c.expiry = sess, sess.Expiry()
 	c.idle = time.Duration(pk.KeepAlive) * time.Second * 3 / 2
 	c.setReadDeadline(time.Time{})
-	connack := packet.AppendConnack(nil, packet.Connack{
+	connack := packet.Connack{
 		SessionPresent: present, AssignedClientID: c.assignedID,
 		ReceiveMaximum: c.server.cfg.ReceiveMaximum, MaximumPacketSize: c.server.cfg.MaxPacketSize,
-	})
-	if err := c.write(connack); err != nil {
+	}
+	if c.expiry != pk.SessionExpiry {
+		connack.SessionExpiry = &c.expiry
+	}
+	if err := c.write(packet.AppendConnack(nil, connack)); err != nil {
 		c.end(nil, err)
 		return true // serve finds the connection ended
 	}

@@ -65,7 +65,8 @@ func (c *conn) readPacket(maxSize int) (h packet.Header, body []byte, owned bool
 		}
 		return c.in.fill(c.socket, size)
 	}
-	for size, ok := 2, false; ; size++ {
+	for size := 2; ; size++ {
+		var ok bool
 		if h, ok, err = packet.ParseHeader(c.in.bytes()); err != nil {
 			return h, nil, false, err
 		}

@@ -3,6 +3,7 @@ package broker
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"log/slog"
 	"net"
@@ -45,7 +46,7 @@ func TestReadPacket(t *testing.T) {
 				t.Fatalf("%s: packet %d: %+v, %d bytes, %v", name, i, h, len(body), err)
 			}
 		}
-		if _, _, _, err := c.readPacket(1 << 20); err != io.EOF {
+		if _, _, _, err := c.readPacket(1 << 20); !errors.Is(err, io.EOF) {
 			t.Errorf("%s: at the end: %v", name, err)
 		}
 		if got := c.traffic.received.Load(); got != int64(len(data)) {
@@ -70,7 +71,7 @@ func TestPromisedBytes(t *testing.T) {
 		b.ReportAllocs()
 		for range b.N {
 			c = &conn{socket: stream{Reader: bytes.NewReader(packetOf(nil, 200<<20))}, traffic: &traffic{}}
-			if _, _, _, err := c.readPacket(256 << 20); err != io.EOF {
+			if _, _, _, err := c.readPacket(256 << 20); !errors.Is(err, io.EOF) {
 				b.Fatal(err)
 			}
 		}
@@ -202,7 +203,7 @@ func TestLastPacketIsRead(t *testing.T) {
 	if d, ok := p.Content.(*packets.Disconnect); !ok || d.ReasonCode != packet.TooLarge {
 		t.Errorf("the client reads %v", p)
 	}
-	if err := <-ended; err != errPacketTooLarge {
+	if err := <-ended; !errors.Is(err, errPacketTooLarge) {
 		t.Errorf("reading ended with %v", err)
 	}
 }

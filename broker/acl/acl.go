@@ -184,6 +184,8 @@ func isSysFilter(filter string) bool {
 
 func isIDOrWildcard(s string) bool { return s == wildcard || isID(s) }
 
-func isID(s string) bool { return s != "" && len(s) <= maxID && strings.Trim(s, letters+"0123456789-") == "" }
+func isID(s string) bool {
+	return s != "" && len(s) <= maxID && strings.Trim(s, letters+"0123456789-") == ""
+}
 
 func isWord(s string) bool { return s != "" && len(s) <= maxID && strings.Trim(s, letters) == "" }
