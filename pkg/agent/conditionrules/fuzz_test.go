@@ -38,15 +38,15 @@ func FuzzEvaluate(f *testing.F) {
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 		defer cancel()
 		started := time.Now()
-		got := e.Evaluate(ctx, []workv1.ConditionRule{
+		got := e.Evaluate(ctx, WithReadiness([]workv1.ConditionRule{
 			with(celRule(expression), "", message),
 			{Condition: "Complete", Type: workv1.WellKnownConditionsType, MessageExpression: message},
 			{Condition: "C2", Type: workv1.ConditionRuleType(message), Message: expression},
-		}, live)
+		}, live.GroupVersionKind()), live)
 		if took := time.Since(started); took > 20*time.Second {
 			t.Errorf("it took %v", took)
 		}
-		if len(got) < 1 || len(got) > 3 || got[0].Type != "C" {
+		if len(got) < 1 || len(got) > 5 || got[0].Type != "C" {
 			t.Errorf("%v", lines(got))
 		}
 		for _, c := range got {

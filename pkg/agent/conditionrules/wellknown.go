@@ -2,14 +2,26 @@ package conditionrules
 
 import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 )
 
 // wellKnown returns the built-in test of a condition for objects of kind, which returns whether the
 // condition is True and its message, or nil if there is none.
 func wellKnown(kind schema.GroupVersionKind, condition string) func(object map[string]any) (result bool, message string) {
-	if condition != "Complete" {
-		return nil
+	switch condition {
+	case workv1.ManifestProgressing:
+		return progressing
+	case workv1.ManifestDegraded:
+		return degraded
+	case workv1.ManifestComplete:
+		return complete(kind)
 	}
+	return nil
+}
+
+// complete returns the built-in test of Complete for objects of kind, or nil if there is none.
+func complete(kind schema.GroupVersionKind) func(object map[string]any) (result bool, message string) {
 	switch kind {
 	case schema.GroupVersionKind{Group: "batch", Version: "v1", Kind: "Job"}:
 		return jobComplete

@@ -81,9 +81,14 @@ func (r *Reconciler) parse(ctx context.Context, work *inbox.Entry) []strategy.Ma
 	manifests := strategy.Parse(&work.Spec, func(kind schema.GroupVersionKind) (*meta.RESTMapping, error) {
 		return r.RESTMapper.RESTMapping(ctx, kind)
 	})
+	readiness := work.Meta.Annotations[workv1.ReportReadinessAnnotationKey] == "true"
 	for i := range manifests {
-		if manifests[i].Err == nil {
-			manifests[i].Err = conditionrules.Validate(manifests[i].ConditionRules)
+		m := &manifests[i]
+		if m.Err == nil {
+			m.Err = conditionrules.Validate(m.ConditionRules)
+		}
+		if readiness {
+			m.ConditionRules = conditionrules.WithReadiness(m.ConditionRules, kindOf(m))
 		}
 	}
 	return manifests
@@ -221,5 +226,9 @@ func sameState(a, b *unstructured.Unstructured) bool {
 
 // ruleTypes returns the condition types that the rules of a manifest can set.
 func ruleTypes(m *strategy.Manifest) []string {
-	return conditionrules.ConditionTypes(m.ConditionRules, schema.GroupVersionKind{Group: m.Meta.Group, Version: m.Meta.Version, Kind: m.Meta.Kind})
+	return conditionrules.ConditionTypes(m.ConditionRules, kindOf(m))
+}
+
+func kindOf(m *strategy.Manifest) schema.GroupVersionKind {
+	return schema.GroupVersionKind{Group: m.Meta.Group, Version: m.Meta.Version, Kind: m.Meta.Kind}
 }

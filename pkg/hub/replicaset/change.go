@@ -42,6 +42,9 @@ type change struct {
 func newWork(set *workv1alpha1.ManifestWorkReplicaSet, placement, cluster string, now time.Time) *workv1.ManifestWork {
 	labels, owned := workLabels(set, placement)
 	annotations := map[string]string{workv1alpha1.RolledOutAtAnnotationKey: timestamp(now)}
+	if waitsForReadiness(set) {
+		annotations[workv1.ReportReadinessAnnotationKey] = "true"
+	}
 	if owned != "" {
 		annotations[LabelsAnnotationKey] = owned
 	}
@@ -51,15 +54,22 @@ func newWork(set *workv1alpha1.ManifestWorkReplicaSet, placement, cluster string
 	}
 }
 
+// waitsForReadiness reports whether a cluster succeeds only when its objects are ready.
+func waitsForReadiness(set *workv1alpha1.ManifestWorkReplicaSet) bool {
+	return set.Annotations[workv1alpha1.RolloutSuccessAnnotationKey] != workv1alpha1.RolloutSuccessAvailable
+}
+
 // timestamp returns the value of the annotation with the time at which a work received the
 // template.
 func timestamp(now time.Time) string { return now.UTC().Format(time.RFC3339) }
 
 // updateChange returns the change that sets the template of a work.
 func updateChange(work *workv1.ManifestWork, set *workv1alpha1.ManifestWorkReplicaSet, placement string, now time.Time) change {
-	patch, _ := metadataPatch(work, set, placement, map[string]string{
-		workv1alpha1.RolledOutAtAnnotationKey: timestamp(now),
-	})
+	annotations := map[string]string{workv1alpha1.RolledOutAtAnnotationKey: timestamp(now)}
+	if waitsForReadiness(set) {
+		annotations[workv1.ReportReadinessAnnotationKey] = "true"
+	}
+	patch, _ := metadataPatch(work, set, placement, annotations)
 	return change{update, work, append(patch, kube.JSONPatchOperation{Op: "add", Path: "/spec", Value: &set.Spec.ManifestWorkTemplate})}
 }
 
@@ -83,6 +93,9 @@ func metadataPatch(work *workv1.ManifestWork, set *workv1alpha1.ManifestWorkRepl
 	if owned == "" {
 		delete(wanted, LabelsAnnotationKey)
 		removed = []string{LabelsAnnotationKey}
+	}
+	if !waitsForReadiness(set) { // a work that has no readiness yet gets it with its next template
+		removed = append(removed, workv1.ReportReadinessAnnotationKey)
 	}
 	patch = kube.JSONPatch{kube.TestUID(work.UID)}
 	patch = append(patch, mapPatch("/metadata/labels", work.Labels, labels, had)...)

@@ -52,7 +52,7 @@ func TestNewWork(t *testing.T) {
 		t.Errorf("labels: %v", work.Labels)
 	}
 	if want := map[string]string{
-		LabelsAnnotationKey: "app,team", workv1alpha1.RolledOutAtAnnotationKey: "2026-01-02T03:04:05Z",
+		LabelsAnnotationKey: "app,team", workv1alpha1.RolledOutAtAnnotationKey: "2026-01-02T03:04:05Z", workv1.ReportReadinessAnnotationKey: "true",
 	}; !maps.Equal(work.Annotations, want) {
 		t.Errorf("annotations: %v", work.Annotations)
 	}

@@ -87,6 +87,8 @@ type placementRollout struct {
 	clusters map[rollout.Status]int
 	away     int
 	summary  workv1alpha1.ManifestWorkReplicaSetSummary
+	// blockers say what keeps the first clusters that have the template from success.
+	blockers []string
 }
 
 // decide returns the plan for a set that is not being deleted.
@@ -177,6 +179,7 @@ func (p *plan) planPlacement(in input, placement placement, works map[string]*wo
 			if _, ok := chosen[cluster]; !ok {
 				chosen[cluster], current[cluster] = in.clusterState(name, cluster, works)
 				r.count(chosen[cluster], works[cluster], current[cluster])
+				r.noteBlocker(cluster, chosen[cluster], works[cluster], current[cluster])
 			}
 			if chosen[cluster].Status == rollout.Succeeded {
 				succeeded++

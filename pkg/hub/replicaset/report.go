@@ -1,6 +1,9 @@
 package replicaset
 
 import (
+	"log/slog"
+	"strings"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -48,10 +51,19 @@ func (c *Controller) report(set *workv1alpha1.ManifestWorkReplicaSet, p *plan, s
 	case rolledOut.Status == metav1.ConditionTrue:
 		log.Info("rollout complete", "works", p.status.Summary.Total)
 		c.event(set, corev1.EventTypeNormal, "RolledOut", "All %d works are rolled out", p.status.Summary.Total)
-	case rolledOut.Message != "":
-		log.Warn("rollout stopped by failures", "reason", rolledOut.Message)
-		c.event(set, corev1.EventTypeWarning, "RolloutStopped", "Rollout %s", rolledOut.Message)
 	}
+	c.reportStop(set, p, log)
+}
+
+// reportStop reports which failures stop the rollout, once.
+func (c *Controller) reportStop(set *workv1alpha1.ManifestWorkReplicaSet, p *plan, log *slog.Logger) {
+	before := meta.FindStatusCondition(set.Status.Conditions, workv1alpha1.ManifestWorkReplicaSetConditionPlacementRolledOut)
+	stopped := stoppedMessage(p.rollouts)
+	if stopped == "" || before != nil && (before.Message == stopped || strings.HasPrefix(before.Message, stopped+";")) {
+		return
+	}
+	log.Warn("rollout stopped by failures", "reason", stopped)
+	c.event(set, corev1.EventTypeWarning, "RolloutStopped", "Rollout %s", stopped)
 }
 
 // reportGroups reports decision groups that have succeeded since the last reconcile, for placements

@@ -67,7 +67,7 @@ func summarize(status *workv1alpha1.ManifestWorkReplicaSetStatus, rollouts []pla
 	err := errors.Join(errs...)
 	set := conditionSetter(status, now)
 	set(verified(chosen, err))
-	set(rolledOut(err == nil && selected == succeeded, stoppedMessage(rollouts)))
+	set(rolledOut(err == nil && selected == succeeded, joinTexts(stoppedMessage(rollouts), waitingMessage(rollouts))))
 	set(applied(status.Summary, chosen))
 }
 
@@ -82,12 +82,12 @@ func verified(chosen int, err error) metav1.Condition {
 	return metav1.Condition{Type: kind, Status: metav1.ConditionTrue, Reason: workv1alpha1.ReasonAsExpected}
 }
 
-func rolledOut(complete bool, stopped string) metav1.Condition {
+func rolledOut(complete bool, message string) metav1.Condition {
 	const kind = workv1alpha1.ManifestWorkReplicaSetConditionPlacementRolledOut
 	if complete {
 		return metav1.Condition{Type: kind, Status: metav1.ConditionTrue, Reason: workv1alpha1.ReasonComplete}
 	}
-	return metav1.Condition{Type: kind, Status: metav1.ConditionFalse, Reason: workv1alpha1.ReasonProgressing, Message: stopped}
+	return metav1.Condition{Type: kind, Status: metav1.ConditionFalse, Reason: workv1alpha1.ReasonProgressing, Message: message}
 }
 
 func applied(works workv1alpha1.ManifestWorkReplicaSetSummary, chosen int) metav1.Condition {

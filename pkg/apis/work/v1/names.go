@@ -40,6 +40,11 @@ const (
 	RecreateOnImmutable   = "OnImmutable"
 )
 
+// ReportReadinessAnnotationKey annotates a ManifestWork, with the value "true", for which the agent
+// reports Progressing and Degraded, as the well-known condition rules of these names do.
+// The hub sets it on the works of a ManifestWorkReplicaSet.
+const ReportReadinessAnnotationKey = "workwire.dev/report-readiness"
+
 // DefaultFieldManager is the field manager of an agent's writes, unless the manifest's strategy
 // names another. It is also the User-Agent of its requests.
 const DefaultFieldManager = "work-agent"
@@ -55,10 +60,10 @@ const (
 	// WorkAvailable is True when every object exists on the cluster. It says nothing about
 	// readiness.
 	WorkAvailable = "Available"
-	// WorkProgressing is set by condition rules only: True while objects are on their way to the
+	// WorkProgressing is set by condition rules or ReportReadinessAnnotationKey: True while objects are on their way to the
 	// spec.
 	WorkProgressing = "Progressing"
-	// WorkDegraded is set by condition rules only: True when objects do worse than they should.
+	// WorkDegraded is set by condition rules or ReportReadinessAnnotationKey: True when objects do worse than they should.
 	WorkDegraded = "Degraded"
 	// WorkComplete is set by condition rules only: True when the work is finished and is no longer
 	// applied.

@@ -8,6 +8,13 @@ const ManifestWorkReplicaSetFinalizer = "work.open-cluster-management.io/manifes
 // at which the hub gave it the template that it has. Rollouts measure deadlines from then.
 const RolledOutAtAnnotationKey = "workwire.dev/rolled-out-at"
 
+// RolloutSuccessAnnotationKey annotates a ManifestWorkReplicaSet with what a cluster must report to have
+// succeeded: RolloutSuccessAvailable, or anything else for the default, that the objects are ready.
+const (
+	RolloutSuccessAnnotationKey = "workwire.dev/rollout-success"
+	RolloutSuccessAvailable     = "Available"
+)
+
 // AllowRemovalsAnnotationKey annotates a ManifestWorkReplicaSet with the number of works whose deletion may
 // go on although the condition RemovalsHeld holds it.
 const AllowRemovalsAnnotationKey = "workwire.dev/allow-removals"

@@ -1,0 +1,72 @@
+package conditionrules
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/fluxcd/cli-utils/pkg/kstatus/status"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+)
+
+// WithReadiness returns rules and the well-known rules for Progressing and Degraded, each unless
+// rules set that condition already. Objects of kinds that are ready as soon as they exist, such as
+// ConfigMaps, get none.
+func WithReadiness(rules []workv1.ConditionRule, kind schema.GroupVersionKind) []workv1.ConditionRule {
+	if readyOnceCreated(kind) {
+		return rules
+	}
+	all := slices.Clip(rules)
+	for _, condition := range []string{workv1.ManifestProgressing, workv1.ManifestDegraded} {
+		if !slices.ContainsFunc(rules, func(r workv1.ConditionRule) bool { return r.Condition == condition }) {
+			all = append(all, workv1.ConditionRule{Type: workv1.WellKnownConditionsType, Condition: condition})
+		}
+	}
+	return all
+}
+
+// readyOnceCreated reports whether objects of kind have no status to wait for.
+func readyOnceCreated(kind schema.GroupVersionKind) bool {
+	switch kind.Group {
+	case "rbac.authorization.k8s.io", "scheduling.k8s.io", "storage.k8s.io", "node.k8s.io", "admissionregistration.k8s.io":
+		return true
+	case "":
+		return slices.Contains([]string{"ConfigMap", "Secret", "ServiceAccount", "LimitRange", "ResourceQuota", "Endpoints", "Event"}, kind.Kind)
+	case "batch":
+		return kind.Kind == "CronJob"
+	case "networking.k8s.io":
+		return kind.Kind == "NetworkPolicy" || kind.Kind == "IngressClass"
+	}
+	return false
+}
+
+// progressing is True until the object is ready, by kstatus. An object that has failed is
+// progressing too: Progressing and Degraded together are a failure for a rollout.
+func progressing(object map[string]any) (bool, string) {
+	state, message := readiness(object)
+	return state != status.CurrentStatus, message
+}
+
+// degraded is True if the object will not become ready by itself, by kstatus.
+func degraded(object map[string]any) (bool, string) {
+	state, message := readiness(object)
+	return state == status.FailedStatus, message
+}
+
+// readiness returns what kstatus says about an object. kstatus relies on the schema of built-in
+// kinds, which another API server may have served differently: what it cannot read is Unknown.
+func readiness(object map[string]any) (state status.Status, message string) {
+	const unreadable = "The status of the object has not the fields of its kind"
+	defer func() {
+		if recover() != nil {
+			state, message = status.UnknownStatus, unreadable
+		}
+	}()
+	result, err := status.Compute(&unstructured.Unstructured{Object: object})
+	if err != nil { // its text may have values of the object
+		return status.UnknownStatus, unreadable
+	}
+	return result.Status, cmp.Or(result.Message, string(result.Status))
+}
