@@ -16,6 +16,7 @@ import (
 
 	"github.com/workwire/workwire/pkg/agent"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/pkg/audit"
 	"github.com/workwire/workwire/pkg/command"
 	"github.com/workwire/workwire/pkg/kube"
 	"github.com/workwire/workwire/pkg/leader"
@@ -47,6 +48,7 @@ type options struct {
 	leader  leader.Options
 	serve   serve.Options
 	logging logging.Options
+	audit   string
 
 	broker config.Config // read by validate
 }
@@ -102,7 +104,10 @@ func (o *options) sections() []command.Section {
 		}},
 		{Title: "Replicas", Bind: o.leader.AddFlags},
 		{Title: "Metrics and health", Bind: o.serve.AddFlags},
-		{Title: "Logs", Bind: o.logging.AddFlags},
+		{Title: "Logs", Bind: func(fs *pflag.FlagSet) {
+			o.logging.AddFlags(fs)
+			audit.AddFlag(fs, &o.audit)
+		}},
 	}
 }
 
@@ -186,14 +191,16 @@ func (o *options) run(ctx context.Context) error {
 	}
 	logger.Info("starting", "version", version.Version, "cluster", o.cluster, "broker", o.broker.BrokerHost, "clientID", o.clientID)
 
+	records, err := audit.Open(audit.Config{Path: o.audit, Program: "work-agent", Registerer: registry, Logger: logger})
+	if err != nil {
+		return err
+	}
 	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { records.Run(ctx); return nil })
 	// Only the leader has an agent: a replica on standby holds no state.
 	running := &standby{}
 	if o.serve.Enabled() {
-		server, err := serve.New(serve.Config{Options: o.serve, Registry: registry, Logger: logger, Ready: []serve.Check{
-			{Name: "agent", Func: func(context.Context) error { return running.check((*agent.Agent).Ready) }},
-			{Name: "broker", Func: func(context.Context) error { return running.check((*agent.Agent).Connected) }},
-		}})
+		server, err := serve.New(serve.Config{Options: o.serve, Registry: registry, Logger: logger, Ready: running.checks()})
 		if err != nil {
 			return err
 		}
@@ -214,7 +221,7 @@ func (o *options) run(ctx context.Context) error {
 				DigestInterval:   cmp.Or(o.digestInterval, -1),
 				MaxFeedbackWatch: cmp.Or(o.maxWatch, -1), RawFeedback: o.features.Enabled(rawFeedback), MaxJSONRawLength: o.maxRawLength,
 				ExecutorCaches: o.features.Enabled(executorCaches), Registerer: registry, Logger: logger,
-				Idle: debug.FreeOSMemory,
+				Idle: debug.FreeOSMemory, Audit: records,
 			})
 			if err != nil {
 				return err
@@ -229,6 +236,14 @@ func (o *options) run(ctx context.Context) error {
 // standby is the agent of this process, which has none until it leads. A replica on standby is
 // healthy.
 type standby struct{ agent atomic.Pointer[agent.Agent] }
+
+// checks returns the checks of /readyz.
+func (s *standby) checks() []serve.Check {
+	return []serve.Check{
+		{Name: "agent", Func: func(context.Context) error { return s.check((*agent.Agent).Ready) }},
+		{Name: "broker", Func: func(context.Context) error { return s.check((*agent.Agent).Connected) }},
+	}
+}
 
 // check returns the result of a check of the agent, nil if there is none.
 func (s *standby) check(of func(*agent.Agent) error) error {

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/workwire/workwire/pkg/audit"
 	"github.com/workwire/workwire/pkg/command"
 	"github.com/workwire/workwire/pkg/hub"
 	"github.com/workwire/workwire/pkg/hub/clusters"
@@ -42,6 +43,7 @@ type options struct {
 	leader  leader.Options
 	serve   serve.Options
 	logging logging.Options
+	audit   string
 
 	broker config.Config // read by validate
 }
@@ -81,7 +83,10 @@ func (o *options) sections() []command.Section {
 		}},
 		{Title: "Replicas", Bind: o.leader.AddFlags},
 		{Title: "Metrics and health", Bind: o.serve.AddFlags},
-		{Title: "Logs", Bind: o.logging.AddFlags},
+		{Title: "Logs", Bind: func(fs *pflag.FlagSet) {
+			o.logging.AddFlags(fs)
+			audit.AddFlag(fs, &o.audit)
+		}},
 	}
 }
 
@@ -168,8 +173,13 @@ func (o *options) run(ctx context.Context, logs io.Writer) error {
 	if err != nil {
 		return err
 	}
+	records, err := audit.Open(audit.Config{Path: o.audit, Program: "work-hub", Registerer: registry, Logger: logger})
+	if err != nil {
+		return err
+	}
 	h, err := hub.New(hub.Config{
-		REST: kubeConfig, Source: wire.SourceID(o.source), Topics: o.broker.Topics, Transport: transport, Election: o.leader,
+		Audit: records,
+		REST:  kubeConfig, Source: wire.SourceID(o.source), Topics: o.broker.Topics, Transport: transport, Election: o.leader,
 		Controllers: o.controllers, AutoRegister: o.autoRegister, AutoAccept: o.autoAccept, KeepAlive: o.broker.KeepAlive,
 		UnreachableGrace: o.unreachableGrace, Workers: o.workers, Registerer: registry, Logger: logger,
 	})
@@ -184,6 +194,7 @@ func (o *options) run(ctx context.Context, logs io.Writer) error {
 		"broker", o.broker.BrokerHost, "clientID", o.clientID)
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return server.Run(ctx) })
+	group.Go(func() error { records.Run(ctx); return nil })
 	group.Go(func() error { return h.Run(ctx) })
 	if err := group.Wait(); err != nil {
 		return err

@@ -101,6 +101,7 @@ const requestTimeout = 70 * time.Second
 
 func newClients(config *rest.Config) (c clients, err error) {
 	timed := kube.WithTimeout(config, requestTimeout)
+	kube.NoticeRestore(timed)
 	httpClient, err := rest.HTTPClientFor(timed)
 	if err != nil {
 		return c, err
@@ -141,7 +142,7 @@ func (a *Agent) newSession(topics wire.AgentTopics) (err error) {
 		Inbox: a.inbox, Outbox: a.outbox, RetryInterval: config.SyncInterval, DigestInterval: config.DigestInterval,
 		Superseded:     func(key inbox.Key) { a.reconciler.Superseded(key) },
 		SourceAnswered: func() { a.reconciler.SourceAnswered() },
-		Registerer:     config.Registerer, Logger: config.Logger,
+		Audit:          config.Audit, Registerer: config.Registerer, Logger: config.Logger,
 	})
 	return err
 }
@@ -155,14 +156,15 @@ func (a *Agent) newReconciler(topics wire.AgentTopics, clients clients) error {
 	if err != nil {
 		return err
 	}
-	objects := observe.NewObjects(observe.ObjectsConfig{
-		Client: clients.dynamic, Selector: object.AgentLabel + "=" + hash, Changed: table.ObjectChanged, Logger: config.Logger,
-	})
 	named := observe.NewNamed(observe.NamedConfig{
 		Client: clients.dynamic, Max: config.MaxFeedbackWatch, Changed: table.Enqueue, Logger: config.Logger,
 	})
 	amws := applied.NewClient(applied.Config{
 		Client: clients.works, AgentID: config.AgentID, Changed: table.AppliedManifestWorkChanged, Logger: config.Logger,
+	})
+	objects := observe.NewObjects(observe.ObjectsConfig{
+		Client: clients.dynamic, Selector: object.AgentLabel + "=" + hash, Changed: table.ObjectChanged, Relisted: amws.Doubt,
+		Logger: config.Logger,
 	})
 	executors, err := executor.New(executor.Config[string]{
 		Client: clients.raw, InMemory: config.ExecutorCaches, Changed: table.Enqueue, Logger: config.Logger,
@@ -188,7 +190,7 @@ func (a *Agent) newReconciler(topics wire.AgentTopics, clients clients) error {
 		Feedback: feedback.New(feedback.Config{RawJSON: config.RawFeedback, MaxRawLength: config.MaxJSONRawLength}),
 		Outbox:   a.outbox, Sources: a.session,
 		Workers: config.Workers, SyncInterval: config.SyncInterval, EvictionGrace: config.EvictionGrace,
-		Idle: config.Idle, Registerer: config.Registerer, Logger: config.Logger,
+		Idle: config.Idle, Audit: config.Audit, Registerer: config.Registerer, Logger: config.Logger,
 	})
 	return err
 }

@@ -65,7 +65,7 @@ func newWorld(t *testing.T) *world {
 func newSerialWorld(t *testing.T) *world {
 	t.Helper()
 	return &world{
-		T: t, namespace: plane.Namespace(t, "agent"), host: "broker-" + strings.ToLower(t.Name()),
+		T: t, namespace: plane.Namespace(t, "agent"), host: kit.Unique("broker-" + strings.ToLower(t.Name())),
 		broker:   memory.NewBroker(),
 		topics:   wire.Topics{SourceEvents: "sources/hub1/clusters/+/sourceevents", AgentEvents: "sources/hub1/clusters/+/agentevents"},
 		cluster:  kubernetes.NewForConfigOrDie(plane.REST()),

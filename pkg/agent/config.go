@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/workwire/workwire/pkg/agent/applied"
+	"github.com/workwire/workwire/pkg/audit"
 	"github.com/workwire/workwire/pkg/required"
 	"github.com/workwire/workwire/pkg/transport"
 	"github.com/workwire/workwire/pkg/wire"
@@ -74,6 +75,8 @@ type Config struct {
 	Idle func()
 	// Now is the clock of the statuses' sequence ids; default time.Now.
 	Now func() time.Time
+	// Audit gets a record for each spec received, and each object applied or removed. Default: none.
+	Audit *audit.Log
 	// Registerer for metrics. Default: none.
 	Registerer prometheus.Registerer
 	// Logger, default slog.Default().

@@ -87,7 +87,7 @@ func (h *Hub) build(topics wire.SourceTopics) error {
 	h.delivery, err = delivery.New(delivery.Config{
 		Source: h.cfg.Source, Topics: h.cfg.Topics, Transport: h.cfg.Transport,
 		Works:    workStore{Receiver: receiver, cache: h.works, addressable: addressable},
-		Identity: h.identity, StatusWorkers: h.cfg.Workers, Logger: h.cfg.Logger, Registerer: h.cfg.Registerer,
+		Identity: h.identity, StatusWorkers: h.cfg.Workers, Audit: h.cfg.Audit, Logger: h.cfg.Logger, Registerer: h.cfg.Registerer,
 		ClusterPaused:    func(cluster wire.ClusterName) bool { return !h.fleet.Accepted(cluster) },
 		OnClusterMessage: h.fleet.MessageReceived, OnConnectionChange: h.fleet.ConnectionChanged,
 		OnUnknownWorks: h.fleet.UnknownWorks, OnUnknownStatus: h.fleet.UnknownStatus, OnDivergence: h.fleet.DivergenceChanged,

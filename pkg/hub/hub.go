@@ -40,6 +40,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/rest"
 
+	"github.com/workwire/workwire/pkg/audit"
 	"github.com/workwire/workwire/pkg/hub/clusters"
 	"github.com/workwire/workwire/pkg/hub/controller"
 	"github.com/workwire/workwire/pkg/hub/finalizer"
@@ -86,6 +87,8 @@ type Config struct {
 	RequestTimeout time.Duration
 	// Workers is the number of finalizers, and of statuses, that are written at a time; default 16.
 	Workers int
+	// Audit gets a record for each spec published and each status received; default none.
+	Audit *audit.Log
 	// Registerer gets the metrics workwire_hub_*, workwire_source_* and workwire_queue_*; default
 	// none.
 	Registerer prometheus.Registerer

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -47,7 +48,7 @@ func watchedFrom(request *http.Request) (version uint64, ok bool) {
 }
 
 // currentVersion returns the resource version that the API server has for what watch watches, or
-// the response that says why it has none.
+// the response that says why it has none. A version that cannot be compared is later than any.
 func currentVersion(next http.RoundTripper, watch *http.Request) (uint64, *http.Response, error) {
 	list := watch.Clone(watch.Context())
 	query := url.Values{"limit": {"1"}}
@@ -71,7 +72,7 @@ func currentVersion(next http.RoundTripper, watch *http.Request) (uint64, *http.
 	}
 	current, err := strconv.ParseUint(found.Metadata.ResourceVersion, 10, 64)
 	if err != nil {
-		return 0, nil, fmt.Errorf("read the resource version of the list before a watch: %w", err)
+		return math.MaxUint64, nil, nil
 	}
 	return current, nil, nil
 }

@@ -14,20 +14,22 @@ import (
 )
 
 func TestWithTimeout(t *testing.T) {
-	release := make(chan struct{})
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/quick":
+		case "/watch":
+			w.(http.Flusher).Flush()
+			select {
+			case <-time.After(200 * time.Millisecond):
+			case <-r.Context().Done():
+			}
 		case "/half":
 			w.Header().Set("Content-Length", "10")
 			_, _ = w.Write([]byte("half"))
 			w.(http.Flusher).Flush()
 			fallthrough
 		default:
-			select {
-			case <-release:
-			case <-r.Context().Done():
-			}
+			<-r.Context().Done()
 		}
 	}))
 	defer server.Close()
@@ -66,9 +68,17 @@ func TestWithTimeout(t *testing.T) {
 	if _, err := get("/quick", kit.Patience); err == nil || err.Error() != "EOF" {
 		t.Errorf("a quick request: %v", err)
 	}
-	time.AfterFunc(200*time.Millisecond, func() { close(release) })
-	if _, err := get("/hangs?watch=true", short); err == nil || err.Error() != "EOF" {
-		t.Errorf("a watch: %v", err)
+	if _, err := get("/hangs?watch=true", short); err == nil || !strings.Contains(err.Error(), "the API server did not answer in time (50ms)") {
+		t.Errorf("a watch that does not begin: %v", err)
+	}
+	for timeout := short; ; timeout *= 2 { // until its beginning comes in time
+		_, err := get("/watch?watch=true", timeout)
+		if err != nil && err.Error() == "EOF" {
+			break
+		}
+		if err == nil || !strings.Contains(err.Error(), "did not answer in time") || timeout > kit.Patience {
+			t.Fatalf("a watch: %v", err)
+		}
 	}
 	if config.WrapTransport != nil {
 		t.Error("the configuration was changed")

@@ -27,7 +27,7 @@ type fault struct {
 }
 
 // faults are all faults. TestSoak chooses among them by their index: add new ones at the end.
-var faults = slices.Concat(processFaults, storageFaults)
+var faults = slices.Concat(processFaults, storageFaults, laterFaults)
 
 // processFaults stop programs and cut their connections.
 var processFaults = []fault{

@@ -37,6 +37,9 @@ var (
 )
 
 func TestMain(m *testing.M) {
+	if name := os.Getenv(programEnv); name != "" {
+		os.Exit(runProgram(name, os.Args[1:]))
+	}
 	controlplane.MainPair(m, func(hub, spoke *controlplane.Plane) (teardown func() error, err error) {
 		hubPlane, spokePlane = hub, spoke
 		if programs, err = os.MkdirTemp("", "workwire-faults-"); err != nil {

@@ -3,6 +3,7 @@ package faults
 import (
 	"maps"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -13,7 +14,7 @@ import (
 	"github.com/workwire/workwire/test/kit"
 )
 
-// backup is a snapshot of the hub's API, and the model of that time.
+// backup is a snapshot of an API, and the model of that time.
 type backup struct {
 	file string
 	want map[string]content
@@ -23,10 +24,14 @@ type backup struct {
 // snapshotHub writes a backup of the hub's API.
 func (w *world) snapshotHub() backup {
 	w.Helper()
-	b := backup{file: filepath.Join(w.dir, "hub.db"), want: maps.Clone(w.want), uids: maps.Clone(w.uids)}
+	b := w.modelNow()
+	b.file = filepath.Join(w.dir, "hub.db")
 	kit.NoError(w, hubPlane.Snapshot(b.file))
 	return b
 }
+
+// modelNow returns the model of now.
+func (w *world) modelNow() backup { return backup{want: maps.Clone(w.want), uids: maps.Clone(w.uids)} }
 
 // restoreHub restores the hub's API while hub and agent run. From now on the model is that of the
 // backup.
@@ -35,6 +40,11 @@ func (w *world) restoreHub(b backup, bumpRevision uint64) {
 	kit.NoError(w, hubPlane.Halt())
 	kit.NoError(w, hubPlane.Restore(b.file, bumpRevision))
 	kit.NoError(w, hubPlane.Continue())
+	w.goBack(b)
+}
+
+// goBack makes the model that of the time when the works were as in the backup.
+func (w *world) goBack(b backup) {
 	uids := map[string]types.UID{}
 	for key, uid := range b.uids {
 		// An object has the UID that it had before the restore, unless it was deleted since.
@@ -43,6 +53,38 @@ func (w *world) restoreHub(b backup, bumpRevision uint64) {
 		}
 	}
 	w.want, w.uids, w.mayHold = maps.Clone(b.want), uids, true
+}
+
+// snapshotCluster writes a backup of the API of the agent's cluster.
+func (w *world) snapshotCluster() backup {
+	w.Helper()
+	b := w.modelNow()
+	b.file = filepath.Join(w.dir, "cluster.db")
+	kit.NoError(w, spokePlane.Snapshot(b.file))
+	return b
+}
+
+// restoreCluster restores the API of the agent's cluster while hub and agent run. An object that
+// the backup has must keep the UID that it has there; others are made anew.
+func (w *world) restoreCluster(b backup) {
+	w.Helper()
+	kit.NoError(w, spokePlane.Halt())
+	kit.NoError(w, spokePlane.Restore(b.file, 1_000_000_000))
+	kit.NoError(w, spokePlane.Continue())
+	for key := range w.uids {
+		if _, object := strings.CutPrefix(key, "object/"); !object {
+			continue
+		}
+		if uid, ok := b.uids[key]; ok {
+			w.uids[key] = uid
+		} else {
+			delete(w.uids, key)
+		}
+	}
+	for name := range w.want {
+		w.meddled[name]++ // what the restore has changed is repaired
+	}
+	w.mayHold = true
 }
 
 // heldStrays returns the works that must not be there and whose deletion the agent holds.
@@ -133,4 +175,57 @@ func (w *world) versions() map[string]string {
 		versions[object.Name] = object.ResourceVersion
 	}
 	return versions
+}
+
+// TestRestoredCluster: the API of the agent's cluster is restored from a snapshot while hub and
+// agent run. The cluster has what the hub wants again, and no object of an unchanged work is
+// written.
+func TestRestoredCluster(t *testing.T) {
+	for name, c := range map[string]struct {
+		deleted []string // since the backup
+		held    bool
+	}{
+		"few works were deleted":  {[]string{"deleted-0"}, false},
+		"many works were deleted": {[]string{"deleted-0", "deleted-1", "deleted-2", "deleted-3"}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, 1, func(w *world) {})
+			unchanged := []string{"unchanged-0", "unchanged-1", "unchanged-2", "unchanged-3"}
+			for _, work := range slices.Concat(unchanged, c.deleted, []string{"changed", "shrunk", "replaced"}) {
+				w.put(work, "backup", "a", "b")
+			}
+			w.converge()
+			b := w.snapshotCluster()
+			before := w.versions()
+			w.put("created", "later", "a")
+			w.put("changed", "later", "a", "b", "c")
+			w.put("shrunk", "backup", "a")
+			for _, work := range append(c.deleted, "replaced") {
+				w.remove(work)
+			}
+			w.converge()
+			w.put("replaced", "later", "b")
+			w.converge()
+			w.restoreCluster(b)
+			w.keepStrays = true
+			w.converge()
+			after := w.versions()
+			for _, work := range unchanged {
+				for _, object := range w.want[work].objects {
+					if before[object] != after[object] {
+						t.Errorf("%s was written", object)
+					}
+				}
+			}
+			if c.held {
+				w.holds(len(c.deleted))
+				w.keepStrays = false
+				w.converge()
+			}
+			w.holds(0)
+			w.during(0, 4)
+			w.converge()
+			w.end()
+		})
+	}
 }

@@ -65,6 +65,8 @@ type Client struct {
 	pruned atomic.Bool // the API server drops transitions
 
 	digestsPruned atomic.Bool // the API server drops fieldsDigest
+
+	doubts doubts
 }
 
 // NewClient returns a Client that knows nothing until Run has read the cluster.

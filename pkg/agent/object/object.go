@@ -67,3 +67,9 @@ func Newer(a, b string) bool {
 	order, err := resourceversion.CompareResourceVersion(a, b)
 	return err != nil || order > 0
 }
+
+// Older reports whether resource version a is known to be before b.
+func Older(a, b string) bool {
+	order, err := resourceversion.CompareResourceVersion(a, b)
+	return err == nil && order < 0
+}

@@ -27,6 +27,9 @@ type ObjectsConfig struct {
 	// Changed is called with each name that follows a changed object, and with the resource version
 	// of the change. It must not block. Required.
 	Changed func(name string, ref object.Ref, version string)
+	// Relisted is called when a type was listed again, before the changes that the list shows. It
+	// must not block. Default: nothing is called.
+	Relisted func()
 	// Logger, default slog.Default().
 	Logger *slog.Logger
 }
@@ -131,6 +134,7 @@ func (o *Objects) newType(gvr schema.GroupVersionResource) *watchedType {
 			o.config.Changed(name, ref, version)
 		}
 	}, nil)
+	t.cache.OnRelist(o.config.Relisted)
 	return t
 }
 

@@ -16,8 +16,12 @@ import (
 // apply makes the cluster hold what the work's spec declares, and reports what the cluster holds.
 // It returns after how long to do so again, 0 for when something changes.
 func (r *Reconciler) apply(ctx context.Context, logger *slog.Logger, e *entry, work *inbox.Entry) (time.Duration, error) {
+	known, err := r.Applied.Current(ctx, e.name)
+	if err != nil {
+		return 0, err
+	}
 	r.Table.holdEvents(e)
-	rec := r.prepare(ctx, logger, e, work)
+	rec := r.prepare(ctx, logger, e, work, known)
 	after, err := r.applySpec(ctx, rec)
 	if rec.missed(r.Table.takeEvents(e)) {
 		r.Table.Enqueue(e.name)

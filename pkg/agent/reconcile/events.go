@@ -66,11 +66,9 @@ func (r *Reconciler) Recover(ctx context.Context) bool {
 	return ctx.Err() == nil
 }
 
-// recover watches the objects of an AppliedManifestWork and adds its work to the inbox by name,
-// until the work's source sends it.
+// recover watches the objects of an AppliedManifestWork and adds its work to the inbox by name.
 func (r *Reconciler) recover(amw *workv1.AppliedManifestWork) {
-	source, uid := r.naming.source(amw), amw.Annotations[applied.UIDAnnotation]
-	if amw.Spec.AgentID != r.AgentID || r.naming.name(source, amw.Spec.ManifestWorkName) != amw.Name {
+	if source := r.naming.source(amw); amw.Spec.AgentID != r.AgentID || r.naming.name(source, amw.Spec.ManifestWorkName) != amw.Name {
 		return // another agent's or another hub's
 	}
 	resources, err := applied.Resources(amw)
@@ -80,15 +78,24 @@ func (r *Reconciler) recover(amw *workv1.AppliedManifestWork) {
 	e := r.Table.acquire(amw.Name)
 	defer r.Table.release(e)
 	r.watch(e, interest{objects: refsOf(resources)})
+	if r.recoverWork(amw) && amw.Annotations[applied.HeldAnnotation] != "" {
+		r.Table.Enqueue(amw.Name)
+	}
+}
+
+// recoverWork adds the work of an AppliedManifestWork to the inbox by name, until the work's source
+// sends it. It reports whether the work is there: not if its AppliedManifestWork does not name it,
+// and if another work has its name.
+func (r *Reconciler) recoverWork(amw *workv1.AppliedManifestWork) bool {
+	source, uid := r.naming.source(amw), amw.Annotations[applied.UIDAnnotation]
 	if uid == "" || source == "" {
-		return
+		return false
 	}
 	key := inbox.Key{Source: source, UID: types.UID(uid)}
 	known := inbox.Recovered{SourceIdentity: amw.Annotations[applied.SourceIdentityAnnotation], HeldReason: amw.Annotations[applied.HeldAnnotation]}
-	if r.Inbox.Recover(key, r.Cluster, amw.Spec.ManifestWorkName, known) {
-		r.Table.add(amw.Name, key)
-		if known.HeldReason != "" {
-			r.Table.Enqueue(amw.Name)
-		}
+	if !r.Inbox.Recover(key, r.Cluster, amw.Spec.ManifestWorkName, known) {
+		return false
 	}
+	r.Table.add(amw.Name, key)
+	return true
 }

@@ -24,10 +24,17 @@ func (r *Reconciler) evict(ctx context.Context, logger *slog.Logger, e *entry) (
 	if amw.DeletionTimestamp != nil {
 		return r.finishEviction(ctx, logger, e, amw)
 	}
+	source := r.naming.source(amw)
+	if amw.Status.EvictionStartTime == nil && r.naming.name(source, amw.Spec.ManifestWorkName) == amw.Name && r.recoverWork(amw) {
+		// It came back: the API server, or this object, was restored from a backup.
+		logger.Warn("an AppliedManifestWork has come back without its work; asking its source", "source", source)
+		r.Sources.Ask(source)
+		r.Table.Enqueue(e.name)
+		return 0, nil
+	}
 	marks := e.history.marks
 	r.forget(e)
 	e.history.marks = marks
-	source := r.naming.source(amw)
 	answered := r.Sources.Answered(source)
 	decision, wait := applied.DecideEviction(amw, applied.EvictionRule{
 		AgentID: r.AgentID, Grace: r.EvictionGrace, Answered: answered, Now: time.Now(), Clock: r.clock,

@@ -23,9 +23,9 @@ import (
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 )
 
-// prepare parses the work, sets what is watched for it, and observes its objects.
-func (r *Reconciler) prepare(ctx context.Context, logger *slog.Logger, e *entry, work *inbox.Entry) *reconciliation {
-	known, _ := r.Applied.Get(e.name)
+// prepare parses the work, sets what is watched for it, and observes its objects. known is its
+// AppliedManifestWork, nil if it has none.
+func (r *Reconciler) prepare(ctx context.Context, logger *slog.Logger, e *entry, work *inbox.Entry, known *workv1.AppliedManifestWork) *reconciliation {
 	rec := &reconciliation{
 		logger: logger, entry: e, work: work, known: known,
 		changed: e.history.spec != work, previous: r.previousStatus(logger, work, known),

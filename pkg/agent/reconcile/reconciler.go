@@ -19,6 +19,7 @@ import (
 	"github.com/workwire/workwire/pkg/agent/outbox"
 	"github.com/workwire/workwire/pkg/agent/restmapper"
 	"github.com/workwire/workwire/pkg/agent/strategy/apply"
+	"github.com/workwire/workwire/pkg/audit"
 	"github.com/workwire/workwire/pkg/required"
 	"github.com/workwire/workwire/pkg/walltime"
 	"github.com/workwire/workwire/pkg/wire"
@@ -59,6 +60,8 @@ type Config struct {
 	EvictionGrace time.Duration
 	// Idle is called when many reconciles are followed by none. Default: nothing is called.
 	Idle func()
+	// Audit gets a record for each object that is applied or removed. Default: none.
+	Audit *audit.Log
 	// Registerer for metrics. Default: none.
 	Registerer prometheus.Registerer
 	// Logger, default slog.Default().
@@ -73,6 +76,8 @@ type Sources interface {
 	// AskAgain asks a source that has not answered if it is time to, and returns when to call
 	// AskAgain next.
 	AskAgain(source wire.SourceID) time.Duration
+	// Ask asks a source for its specs.
+	Ask(source wire.SourceID)
 }
 
 func (c *Config) validate() error {

@@ -18,7 +18,7 @@ func (r *Reconciler) remember(rec *reconciliation) {
 	r.notifyOthers(rec)
 	rec.rememberRepairs(time.Now())
 	rec.rememberRefused(time.Now())
-	rec.rememberRemovals()
+	r.rememberRemovals(rec)
 	if !rec.backoff {
 		h.errs = outcomeErrors(rec.outcomes)
 	}
@@ -45,6 +45,7 @@ func (r *Reconciler) logOutcomes(rec *reconciliation) {
 			continue
 		}
 		r.metrics.manifests.WithLabelValues(outcome.Action.String()).Inc()
+		r.auditApplied(rec, i)
 		if denied(outcome.Err) { // the worker logs all other errors
 			if errs := rec.history().errs; i < len(errs) && errs[i] != nil && errs[i].Error() == outcome.Err.Error() {
 				continue // events about the object must not fill the log
@@ -108,9 +109,12 @@ func (rec *reconciliation) rememberRepairs(now time.Time) {
 }
 
 // rememberRemovals logs the removals and keeps which objects are gone.
-func (rec *reconciliation) rememberRemovals() {
+func (r *Reconciler) rememberRemovals(rec *reconciliation) {
 	for i := range rec.removals.outcomes {
 		ref, removal := rec.dropped[i].Ref, &rec.removals.outcomes[i]
+		if !rec.removals.waiting[i] {
+			r.auditRemoved(auditOf(rec.work), ref, removal)
+		}
 		switch {
 		case removal.Gone:
 			rec.history().markGone(ref)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/workwire/workwire/pkg/agent/applied"
 	"github.com/workwire/workwire/pkg/agent/executor"
@@ -15,6 +16,7 @@ import (
 	"github.com/workwire/workwire/pkg/agent/object"
 	"github.com/workwire/workwire/pkg/agent/strategy/apply"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/pkg/audit"
 )
 
 // remove removes a deleted work from the cluster. It reports Deleting, deletes the
@@ -59,7 +61,13 @@ func (r *Reconciler) removeResources(ctx context.Context, logger *slog.Logger, e
 	}
 	removals := r.removeObjects(ctx, &e.history, resources, spec, amw.UID)
 	var pending []applied.Resource
+	base := audit.Record{
+		Source: r.naming.source(amw), Cluster: r.Cluster, Work: amw.Spec.ManifestWorkName, UID: types.UID(amw.Annotations[applied.UIDAnnotation]),
+	}
 	for i, outcome := range removals.outcomes {
+		if !removals.waiting[i] {
+			r.auditRemoved(base, resources[i].Ref, &outcome)
+		}
 		switch {
 		case outcome.Gone:
 			logger.Info("removed an object", "object", resources[i].Ref)

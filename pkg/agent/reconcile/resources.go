@@ -3,6 +3,7 @@ package reconcile
 import (
 	"slices"
 	"strings"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
@@ -30,6 +31,15 @@ func (rec *reconciliation) appliedResources(amw *workv1.AppliedManifestWork) []a
 		}
 		for _, res := range known {
 			if same := applied.SameObject(res.Ref, m.Ref) || mayBe(m, res); same && res.UID != "" && !apierrors.IsNotFound(err) {
+				resources = append(resources, res)
+			}
+		}
+	}
+	if rec.known == nil && len(known) > 0 {
+		// It came back meanwhile, with objects that the next reconcile removes.
+		rec.requeueWithin(time.Second)
+		for _, res := range known {
+			if !slices.Contains(rec.tracked, res.Ref) && res.UID != "" {
 				resources = append(resources, res)
 			}
 		}

@@ -215,7 +215,8 @@ func (t *Table) hold(name string, ref object.Ref, version string) bool {
 	if e.pending == nil {
 		e.pending = map[object.Ref]string{}
 	}
-	if before, ok := e.pending[ref]; !ok || object.Newer(version, before) {
+	// No version is later than "", which stands for the time after a restore of the API server.
+	if before, ok := e.pending[ref]; !ok || before != "" && object.Newer(version, before) {
 		e.pending[ref] = version
 	}
 	return true

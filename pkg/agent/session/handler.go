@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/workwire/workwire/pkg/agent/inbox"
+	"github.com/workwire/workwire/pkg/audit"
 	"github.com/workwire/workwire/pkg/transport"
 	"github.com/workwire/workwire/pkg/wire"
 )
@@ -46,6 +47,9 @@ func (s *Session) Handler() transport.Handler {
 	}
 }
 
+// undecodable is the reason to ignore or refuse a message.
+const undecodable = "undecodable"
+
 // foreignTopic is the reason to ignore a message that a source or cluster may not send there.
 const foreignTopic = "its source or cluster is not that of its topic"
 
@@ -74,7 +78,7 @@ func (s *Session) receive(_ context.Context, m transport.Message) {
 		s.refuse(logger, m, source, failure)
 		return
 	case err != nil:
-		s.ignore(logger, m, "undecodable", err)
+		s.ignore(logger, m, undecodable, err)
 		return
 	}
 	switch message := message.(type) {
@@ -114,6 +118,7 @@ func (s *Session) receiveSpec(logger *slog.Logger, m transport.Message, source w
 	}
 	change := s.config.Inbox.Put(spec, ackWhenHeld(m))
 	s.received.WithLabelValues(change.Verdict.String()).Inc()
+	s.audit(m, spec, change.Verdict.String(), "")
 	logger.Debug("received a spec", "generation", spec.Generation, "action", spec.Action, "verdict", change.Verdict.String())
 	if change.Superseded != nil {
 		s.config.Superseded(*change.Superseded)
@@ -137,14 +142,28 @@ func (s *Session) refuse(logger *slog.Logger, m transport.Message, source wire.S
 	}
 	change := s.config.Inbox.Refuse(failure, ackWhenHeld(m))
 	s.received.WithLabelValues(change.Verdict.String()).Inc()
+	s.audit(m, failure.Spec, change.Verdict.String(), undecodable)
 	logger.Warn("spec refused", "error", failure.Err, "verdict", change.Verdict.String())
 }
 
 // ignore acknowledges and drops a message that nobody can be told about.
 func (s *Session) ignore(logger *slog.Logger, m transport.Message, reason string, err error) {
 	s.received.WithLabelValues("ignored").Inc()
+	s.audit(m, nil, "ignored", reason)
 	logger.Warn("ignored a message", "reason", reason, "error", err)
 	m.Ack()
+}
+
+// audit records what was decided about a message; spec is nil if it is not known.
+func (s *Session) audit(m transport.Message, spec *wire.Spec, verdict, reason string) {
+	source, cluster, _ := wire.TopicSender(m.Topic)
+	r := audit.Record{
+		Event: audit.Receive, Verdict: verdict, Reason: reason, Identity: string(source), Topic: m.Topic, Source: source, Cluster: cluster,
+	}
+	if spec != nil {
+		r.Work, r.UID, r.Generation, r.Digest = spec.Meta.Name, spec.UID, spec.Generation, wire.ContentHashOf(m.Event)
+	}
+	s.config.Audit.Write(r)
 }
 
 // ackWhenHeld returns the callback that acknowledges m once its effect is held.

@@ -20,6 +20,7 @@ import (
 
 	"github.com/workwire/workwire/pkg/agent/inbox"
 	"github.com/workwire/workwire/pkg/agent/outbox"
+	"github.com/workwire/workwire/pkg/audit"
 	"github.com/workwire/workwire/pkg/required"
 	"github.com/workwire/workwire/pkg/transport"
 	"github.com/workwire/workwire/pkg/wire"
@@ -48,6 +49,8 @@ type Config struct {
 	RetryInterval time.Duration
 	// DigestInterval is the time between digests; 0 for none.
 	DigestInterval time.Duration
+	// Audit gets a record for each message with a spec. Default: none.
+	Audit *audit.Log
 	// Registerer for metrics. Default: none.
 	Registerer prometheus.Registerer
 	// Logger, default slog.Default().

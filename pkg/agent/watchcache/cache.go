@@ -36,9 +36,10 @@ type Cache[T interface {
 	metav1.Object
 	runtime.Object
 }] struct {
-	blank   func() T
-	changed func(name types.NamespacedName, version string)
-	codec   compress.Codec
+	blank    func() T
+	changed  func(name types.NamespacedName, version string)
+	relisted func() // nil: nobody needs to know
+	codec    compress.Codec
 
 	mu       sync.Mutex
 	items    map[types.NamespacedName]item
@@ -61,7 +62,8 @@ var (
 
 // New returns an empty cache. blank returns an empty object. changed is called, with no lock held,
 // for each object that the watch shows to differ from the cache, with the resource version at which
-// it does. It must not block.
+// it does: "" after a restore of the API server, since which versions compare no more. It must not
+// block.
 func New[T interface {
 	metav1.Object
 	runtime.Object
@@ -73,6 +75,10 @@ func New[T interface {
 		synced:  make(chan struct{}),
 	}
 }
+
+// OnRelist has relisted called when a list after the first one has come, before the changes that it
+// shows. Call it before Run. Relisted must not block.
+func (c *Cache[T]) OnRelist(relisted func()) { c.relisted = relisted }
 
 // Watch is what a cache is filled from.
 type Watch struct {
@@ -229,7 +235,8 @@ func (c *Cache[T]) Delete(last any) error {
 }
 
 // Replace implements [cache.ReflectorStore]. list has all objects as of version. What is known to
-// be newer stays.
+// be newer stays. A version before the one that the watch has passed is that of an API server that
+// was restored from a backup: only the list counts then, and all objects count as changed.
 func (c *Cache[T]) Replace(list []any, version string) error {
 	items := make(map[types.NamespacedName]item, len(list))
 	for _, object := range list {
@@ -242,16 +249,19 @@ func (c *Cache[T]) Replace(list []any, version string) error {
 		}
 	}
 	c.mu.Lock()
+	restored := c.version != "" && object.Older(version, c.version)
 	changes := map[types.NamespacedName]string{}
 	for name, known := range c.items {
 		listed, ok := items[name]
 		switch {
-		case ok && object.Newer(listed.version, known.version):
-			changes[name] = listed.version
-		case ok, object.Newer(known.version, version):
-			items[name] = known
-		default:
+		case !restored && object.Newer(known.version, version):
+			items[name] = known // from a write that the list does not show yet
+		case restored, ok && object.Older(listed.version, known.version):
+			changes[name] = "" // later than any write before the restore
+		case !ok:
 			changes[name] = version // gone
+		case listed.version != known.version:
+			changes[name] = listed.version
 		}
 	}
 	for name, listed := range items {
@@ -260,12 +270,19 @@ func (c *Cache[T]) Replace(list []any, version string) error {
 		}
 	}
 	c.items = items
+	if restored {
+		c.version = version
+	}
 	c.advance(version)
-	if !c.isSynced {
+	again := c.isSynced
+	if !again {
 		c.isSynced = true
 		close(c.synced)
 	}
 	c.mu.Unlock()
+	if again && c.relisted != nil {
+		c.relisted()
+	}
 	for name, version := range changes {
 		c.changed(name, version)
 	}

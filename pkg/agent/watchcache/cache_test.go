@@ -104,6 +104,20 @@ func TestCacheKeepsTheNewest(t *testing.T) {
 		s.list(5, metadata("other", "3", 2)).wantVersion("older", 0).wantVersion("newer", 9).wantVersion("other", 2)
 		s.wantChanged("older", "other")
 	})
+	t.Run("a list of a restored API server replaces everything", func(t *testing.T) {
+		s := newSteps(t).list(5, metadata("same", "1", 4), metadata("back", "2", 5), metadata("gone", "3", 5)).wantChanged("back", "gone", "same")
+		s.cache.Learn(metadata("new", "4", 9))
+		s.must(s.cache.Bookmark("10"))
+		s.list(4, metadata("same", "1", 4), metadata("back", "2", 3)).wantChanged("back", "gone", "new", "same")
+		s.wantVersion("same", 4).wantVersion("back", 3).wantVersion("gone", 0).wantVersion("new", 0)
+		s.cache.Learn(metadata("back", "2", 6))
+		s.wantVersion("back", 6)
+	})
+	t.Run("a restore with a bump of the revision brings old objects back", func(t *testing.T) {
+		s := newSteps(t).list(5, metadata("back", "2", 5), metadata("gone", "3", 5)).wantChanged("back", "gone")
+		s.cache.Learn(metadata("back", "2", 7))
+		s.list(1_000_003, metadata("back", "2", 3)).wantVersion("back", 3).wantVersion("gone", 0).wantChanged("back", "gone")
+	})
 	t.Run("a bookmark moves the watch on", func(t *testing.T) {
 		s := newSteps(t).list(5)
 		s.must(s.cache.Bookmark("20"))

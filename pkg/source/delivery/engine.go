@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/pkg/audit"
 	"github.com/workwire/workwire/pkg/required"
 	"github.com/workwire/workwire/pkg/transport"
 	"github.com/workwire/workwire/pkg/wire"
@@ -81,6 +82,8 @@ type Config struct {
 	// differed; and with the zero time when they agree again. It must not block. Optional.
 	OnDivergence func(cluster wire.ClusterName, since time.Time)
 
+	// Audit gets a record for each spec published and each status received. Default: none.
+	Audit *audit.Log
 	// Logger receives failures with the name and uid of the work, and each event at debug level;
 	// default slog.Default().
 	Logger *slog.Logger

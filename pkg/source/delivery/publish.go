@@ -115,6 +115,7 @@ func (e *Engine) publish(ctx context.Context, a attempt) {
 		e.updateState(func() { e.state.publishFailed(a, time.Now()) })
 	}
 	e.metrics.published.WithLabelValues(string(p.spec.Action), result).Inc()
+	e.auditPublished(p.spec, result, contentHash)
 	if p.more && result != "failed" {
 		e.WorkChanged(a.key.uid)
 	}

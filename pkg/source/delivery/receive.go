@@ -81,13 +81,16 @@ func (e *Engine) receive(_ context.Context, m transport.Message) {
 		return
 	case err != nil:
 		e.metrics.countReceived("unknown", undecodable)
+		e.auditReceived(m, from, undecodable, nil)
 		e.log.Warn("message dropped: decoding failed", "topic", m.Topic, "error", err)
 		return
 	}
 	switch message := message.(type) {
 	case *wire.Status:
 		e.config.OnClusterMessage(from.cluster, nil)
-		e.metrics.countReceived("status", e.receiveStatus(from, message))
+		v := e.receiveStatus(from, message)
+		e.metrics.countReceived("status", v)
+		e.auditReceived(m, from, v, message)
 	case *wire.Presence:
 		v := from.check(e.config.Source, message.Source, message.Cluster)
 		e.metrics.countReceived("presence", v)
@@ -112,6 +115,7 @@ func (e *Engine) receive(_ context.Context, m transport.Message) {
 			// request.
 			e.resyncQueue.add(message.Cluster, resyncTask{request: message, requestStatuses: !message.Partial})
 		case wrongCluster:
+			e.auditReceived(m, from, v, nil)
 			e.log.Warn("resync request dropped: it names another cluster than its topic", "topic", m.Topic, "cluster", message.Cluster)
 		}
 	default:

@@ -44,7 +44,7 @@ const (
 
 // Config is the content of a transport configuration file. The key of each field is in parentheses.
 // The connection uses TLS if a certificate authority or a client certificate is set, otherwise
-// plain TCP.
+// plain TCP, unless TLSRequired.
 type Config struct {
 	// BrokerHost (brokerHost) is the host:port of the broker; required.
 	BrokerHost string
@@ -74,6 +74,10 @@ type Config struct {
 	// CA (caFile or caData) contains the certificate authorities of the broker; default those of
 	// the system.
 	CA PEM
+	// TLSRequired (tls: required) has the connection use TLS whatever else is set, so that a
+	// forgotten caFile fails instead of sending everything in clear text. OCM does not have this
+	// key.
+	TLSRequired bool
 	// ClientCert and ClientKey (clientCertFile or clientCertData, clientKeyFile or clientKeyData)
 	// authenticate this client: both or none.
 	ClientCert, ClientKey PEM
@@ -120,7 +124,7 @@ func (c Config) WithDefaults() Config {
 
 // UsesTLS reports whether the connection uses TLS.
 func (c Config) UsesTLS() bool {
-	return !c.CA.IsEmpty() || !c.ClientCert.IsEmpty() || !c.ClientKey.IsEmpty()
+	return c.TLSRequired || !c.CA.IsEmpty() || !c.ClientCert.IsEmpty() || !c.ClientKey.IsEmpty()
 }
 
 // ReadPassword returns the password, from PasswordFile if that is set.
@@ -183,7 +187,7 @@ func validateBrokerHost(hostPort string) error {
 	}
 	host, port, err := net.SplitHostPort(hostPort)
 	if strings.Contains(hostPort, "://") {
-		return fmt.Errorf("brokerHost: %q is a URL: give host:port alone, %s; TLS is chosen by giving caFile or clientCertFile", hostPort, example)
+		return fmt.Errorf("brokerHost: %q is a URL: give host:port alone, %s; TLS is chosen by giving tls: required, caFile or clientCertFile", hostPort, example)
 	}
 	if err != nil || host == "" {
 		return fmt.Errorf("brokerHost: %q is no host:port, %s", hostPort, example)

@@ -42,6 +42,7 @@ keepAlive: 30
 dialTimeout: 5s
 pubQoS: 0
 subQoS: 2
+tls: required
 caFile: ` + ca + `
 clientCertFile: ` + crt + `
 clientKeyData: ` + base64.StdEncoding.EncodeToString(key) + `
@@ -54,7 +55,7 @@ maximumPacketSize: 524288
 	want := config.Config{
 		BrokerHost: "broker.example.com:8883", Username: "cluster1", PasswordFile: pass,
 		KeepAlive: 30 * time.Second, DialTimeout: 5 * time.Second,
-		PubQoS: new(byte(0)), SubQoS: new(byte(2)),
+		PubQoS: new(byte(0)), SubQoS: new(byte(2)), TLSRequired: true,
 		Topics: wire.Topics{
 			SourceEvents: "sources/hub1/clusters/+/sourceevents", AgentEvents: "sources/hub1/clusters/+/agentevents",
 			SourceBroadcast: "sources/+/sourcebroadcast", AgentBroadcast: "clusters/+/agentbroadcast",
@@ -128,6 +129,8 @@ func TestFaults(t *testing.T) {
 		"dialTimeout long": {valid + "dialTimeout: 2h", []string{"dialTimeout: 2h0m0s is out of range: use 1ms to 1h0m0s"}},
 		"receiveMaximum":   {valid + "receiveMaximum: 70000", []string{"receiveMaximum: is no whole number from 1 to 65535"}},
 		"packet size":      {valid + "maximumPacketSize: 1", []string{"maximumPacketSize: is no whole number from 1024 to 4294967295"}},
+		"TLS":              {valid + "tls: optional", []string{`tls: is not "required"`}},
+		"TLS as a switch":  {valid + "tls: true", []string{`tls: is not "required"`}},
 		"CA twice":         {valid + "caFile: " + crt + "\ncaData: " + inBase64, []string{"caFile: caData is given as well: keep one of them"}},
 		"CA missing":       {valid + "caFile: " + dir + "/none", []string{"caFile: open " + dir + "/none: no such file"}},
 		"CA no PEM":        {valid + "caData: aGVsbG8=", []string{"caData holds no PEM certificate"}},

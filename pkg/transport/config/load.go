@@ -86,6 +86,7 @@ func (c *Config) fields() map[string]func(json.RawMessage) error {
 		"dialTimeout":       durationField(&c.DialTimeout),
 		"pubQoS":            qosField(&c.PubQoS),
 		"subQoS":            qosField(&c.SubQoS),
+		"tls":               tlsField(&c.TLSRequired),
 		"topics":            topicsField(&c.Topics),
 		"caFile":            stringField(&c.CA.File),
 		"caData":            base64Field(&c.CA.Data),
@@ -136,6 +137,17 @@ func secondsField(to *time.Duration) func(json.RawMessage) error {
 			return fmt.Errorf("%w: it counts seconds", err)
 		}
 		*to = time.Duration(value) * time.Second
+		return nil
+	}
+}
+
+// tlsField decodes the only value of key tls.
+func tlsField(to *bool) func(json.RawMessage) error {
+	return func(raw json.RawMessage) error {
+		if string(raw) != `"required"` {
+			return errors.New(`is not "required": use that, or remove the key`)
+		}
+		*to = true
 		return nil
 	}
 }

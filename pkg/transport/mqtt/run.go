@@ -78,7 +78,7 @@ func (t *Transport) logWarnings() {
 	}
 	host, _, _ := net.SplitHostPort(broker.BrokerHost) // validated by New
 	if broker.Username != "" && !broker.UsesTLS() && !serve.IsLoopback(host) {
-		log.Warn("the password is sent in clear text: set caFile to connect with TLS", "brokerHost", broker.BrokerHost)
+		log.Warn("the password is sent in clear text: set tls: required and caFile to connect with TLS", "brokerHost", broker.BrokerHost)
 	}
 }
 

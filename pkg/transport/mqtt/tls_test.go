@@ -1,6 +1,7 @@
 package mqtt_test
 
 import (
+	"bytes"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -10,10 +11,12 @@ import (
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"errors"
+	"fmt"
 	"math/big"
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -210,11 +213,13 @@ func TestTLSFaults(t *testing.T) {
 		"name":      {config.Config{BrokerHost: net.JoinHostPort("localhost", port), CA: config.PEM{Data: ca.pem}}, []string{"set brokerHost to a name that the broker's certificate holds"}},
 		"client certificate": {config.Config{BrokerHost: b.Addr, CA: config.PEM{Data: ca.pem}, ClientCert: config.PEM{Data: foreignCert}, ClientKey: config.PEM{Data: foreignKey}},
 			[]string{"does not trust the authority of this client's certificate"}},
-		"TLS to a plain port": {config.Config{BrokerHost: plain.Addr, CA: config.PEM{Data: ca.pem}}, []string{"advice="}},
-		"plain to a TLS port": {config.Config{BrokerHost: b.Addr}, []string{"advice="}},
-		"nothing listens":     {config.Config{BrokerHost: unused.Addr().String()}, []string{"connection refused", "that the broker runs"}},
-		"no such host":        {config.Config{BrokerHost: "broker.invalid:1883"}, []string{"broker.invalid", "check the host name in brokerHost"}},
-		"password":            {config.Config{BrokerHost: plain.Addr, Username: "cluster1", Password: "wrong"}, []string{"0x8", "advice="}},
+		"TLS to a plain port":          {config.Config{BrokerHost: plain.Addr, CA: config.PEM{Data: ca.pem}}, []string{"advice="}},
+		"a forgotten authority":        {config.Config{BrokerHost: b.Addr, TLSRequired: true}, []string{"unknown authority", "set caFile"}},
+		"required TLS to a plain port": {config.Config{BrokerHost: plain.Addr, TLSRequired: true}, []string{"advice="}},
+		"plain to a TLS port":          {config.Config{BrokerHost: b.Addr}, []string{"advice="}},
+		"nothing listens":              {config.Config{BrokerHost: unused.Addr().String()}, []string{"connection refused", "that the broker runs"}},
+		"no such host":                 {config.Config{BrokerHost: "broker.invalid:1883"}, []string{"broker.invalid", "check the host name in brokerHost"}},
+		"password":                     {config.Config{BrokerHost: plain.Addr, Username: "cluster1", Password: "wrong"}, []string{"0x8", "advice="}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			log := &logs{}
@@ -230,6 +235,42 @@ func TestTLSFaults(t *testing.T) {
 				t.Errorf("publish gives %v", err)
 			}
 		})
+	}
+}
+
+// With "tls: required" and no caFile, no password is sent in clear text.
+func TestTLSRequired(t *testing.T) {
+	var sent bytes.Buffer
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	kit.NoError(t, err)
+	received := make(chan struct{})
+	go func() {
+		defer close(received)
+		connection, err := listener.Accept()
+		if err != nil {
+			return
+		}
+		defer func() { _ = connection.Close() }()
+		first := make([]byte, 4096)
+		n, _ := connection.Read(first)
+		sent.Write(first[:n])
+	}()
+	log := &logs{}
+	broker, err := config.Parse(fmt.Appendf(nil, "brokerHost: %s\nusername: cluster1\npassword: secret\ntls: required\n"+
+		"topics: {sourceEvents: sources/hub1/clusters/+/sourceevents, agentEvents: sources/hub1/clusters/+/agentevents}\n", listener.Addr()))
+	kit.NoError(t, err)
+	c := transporttest.Start(t, client(t, "", "cluster1", func(c *mqtt.Config) {
+		log.into(c)
+		c.Broker = broker
+	}))
+	<-received
+	c.Stop()
+	kit.NoError(t, listener.Close())
+	if text := sent.String(); !strings.HasPrefix(text, "\x16\x03") || strings.Contains(text, "secret") || strings.Contains(text, "cluster1") {
+		t.Errorf("the client began with %q, want a TLS handshake", text)
+	}
+	if log.count("clear text") > 0 {
+		t.Errorf("the log warns of clear text:\n%s", log)
 	}
 }
 

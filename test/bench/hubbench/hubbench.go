@@ -43,17 +43,19 @@ const (
 	taken     = "hub: statuses received"
 	asked     = "hub: API requests per work"
 	memory    = "hub: memory"
+	takeover  = "hub: takeover"
 )
 
 // Rows are the rows about hubs, in the order of the table.
 func Rows(o Options) []*report.Row {
-	half, most, two := 0.5, 0.6, 2.0
+	half, most, two, six := 0.5, 0.6, 2.0, 6.0
 	return []*report.Row{
 		{Name: published, Target: "≥ 0.5 of the API's own creates", Unit: "works/s", Ratio: true, Least: &half},
 		{Name: admitted, Target: "≥ 0.5 of the API's own creates", Unit: "works/s", Ratio: true, Least: &half},
 		{Name: taken, Target: "≥ 0.6 of the API's own status patches", Unit: "statuses/s", Ratio: true, Least: &most},
 		{Name: asked, Target: "2: finalizer and status", Most: &two},
 		{Name: memory, Target: fmt.Sprintf("at %d works", o.Works), Unit: "MB"},
+		{Name: takeover, Target: fmt.Sprintf("≤ 6 s at %d works", o.Works), Unit: "s", Most: &six},
 	}
 }
 
@@ -68,7 +70,8 @@ type world struct {
 
 // Run measures the rows of board that are about hubs.
 func Run(ctx context.Context, c subject.Config, o Options, board *report.Board) (err error) {
-	if !board.Wants(published, admitted, taken, asked, memory) {
+	others := board.Wants(published, admitted, taken, asked, memory)
+	if !others && !board.Wants(takeover) {
 		return nil
 	}
 	w := &world{Subject: subject.Subject{Config: c, Board: board}, Options: o}
@@ -80,7 +83,13 @@ func Run(ctx context.Context, c subject.Config, o Options, board *report.Board) 
 		return err
 	}
 	for run := range c.Runs {
-		if err := w.measure(ctx, run); err != nil {
+		if others {
+			err = w.measure(ctx, run)
+		}
+		if err == nil && board.Wants(takeover) {
+			err = w.measureTakeover(ctx, run)
+		}
+		if err != nil {
 			return fmt.Errorf("run %d of the hub: %w", run+1, errors.Join(err, w.Program.Died()))
 		}
 	}
@@ -304,25 +313,31 @@ func (w *world) clear(ctx context.Context) error {
 }
 
 // launch starts the hub and waits until it is at work.
-func (w *world) launch(ctx context.Context) error {
+func (w *world) launch(ctx context.Context) (err error) {
+	w.Program, w.Listen, err = w.start(ctx, "hub", "--disable-leader-election")
+	return err
+}
+
+// start starts a hub and waits until it is ready. It returns its address for metrics, too.
+func (w *world) start(ctx context.Context, name string, args ...string) (*process.Process, string, error) {
 	transport, err := w.Broker.WriteTransport(string(source), w.Broker.Addr)
 	if err != nil {
-		return err
+		return nil, "", err
 	}
-	w.Program, err = process.Start(w.Dir, "hub", w.Hub, "--source-id="+string(source), "--kubeconfig="+w.Plane.Kubeconfig,
-		"--transport-config="+transport, "--disable-leader-election", "--listen-address=127.0.0.1:0", "--profiling")
+	p, err := process.Start(w.Dir, name, append([]string{w.Hub, "--source-id=" + string(source), "--kubeconfig=" + w.Plane.Kubeconfig,
+		"--transport-config=" + transport, "--listen-address=127.0.0.1:0", "--profiling"}, args...)...)
 	if err != nil {
-		return err
+		return nil, "", err
 	}
 	bounded, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	w.Listen, err = w.Program.Line(bounded, process.Listening)
+	address, err := p.Line(bounded, process.Listening)
 	if err != nil {
-		return err
+		return p, "", err
 	}
-	return poll(ctx, time.Minute, "the hub is ready", func(ctx context.Context) error {
-		_, err := procs.Get(ctx, "http://"+w.Listen+"/readyz")
-		return errors.Join(err, w.Program.Died())
+	return p, address, poll(ctx, time.Minute, name+" is ready", func(ctx context.Context) error {
+		_, err := procs.Get(ctx, "http://"+address+"/readyz")
+		return errors.Join(err, p.Died())
 	})
 }
 

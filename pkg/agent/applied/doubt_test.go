@@ -1,0 +1,52 @@
+package applied_test
+
+import (
+	"testing"
+
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/test/kit"
+)
+
+// TestDoubt: after Doubt, what the client remembers is read once more. It does not return an
+// AppliedManifestWork that does not exist any more, nor one that another has replaced.
+func TestDoubt(t *testing.T) {
+	plane.Require(t)
+	t.Parallel()
+	c, other := newCluster(t, plane.REST()), newCluster(t, plane.REST())
+	current := func() *workv1.AppliedManifestWork {
+		t.Helper()
+		amw, err := c.applied.Current(t.Context(), c.hub+"-web")
+		kit.NoError(t, err)
+		return amw
+	}
+	first := c.ensure(nil)
+	c.requests.Take()
+	c.applied.Doubt()
+	for _, requests := range []int{1, 0} {
+		if amw := current(); amw == nil || amw.UID != first.UID {
+			t.Errorf("it returned %v", amw)
+		}
+		c.wantRequests(requests)
+	}
+
+	c.forget(first.Name)
+	if amw := current(); amw == nil || amw.UID != first.UID {
+		t.Error("without doubt it was read")
+	}
+	c.applied.Doubt()
+	if amw := current(); amw != nil {
+		t.Error("it returned one that is gone")
+	}
+	c.ensure(nil)
+
+	c.forget(first.Name)
+	third := other.ensure(nil)
+	c.applied.Doubt()
+	c.requests.Take()
+	for _, requests := range []int{1, 0} {
+		if amw := current(); amw == nil || amw.UID != third.UID {
+			t.Errorf("it returned %v, and %s exists", amw, third.UID)
+		}
+		c.wantRequests(requests)
+	}
+}
