@@ -242,6 +242,9 @@ func (p *Process) waitUntilAccepting(ctx context.Context) error {
 	}
 }
 
+// PID returns the process id.
+func (p *Process) PID() int { return p.cmd.Process.Pid }
+
 // Stop ends the process with SIGTERM, which makes it save its sessions, and waits for it. It does
 // nothing if the process has ended.
 func (p *Process) Stop() error { return p.end(syscall.SIGTERM) }

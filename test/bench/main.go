@@ -16,6 +16,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -24,6 +25,7 @@ import (
 
 	"github.com/workwire/workwire/pkg/command"
 	"github.com/workwire/workwire/test/bench/agentbench"
+	"github.com/workwire/workwire/test/bench/brokerbench"
 	"github.com/workwire/workwire/test/bench/hubbench"
 	"github.com/workwire/workwire/test/bench/report"
 	"github.com/workwire/workwire/test/bench/subject"
@@ -34,18 +36,18 @@ func main() { os.Exit(command.Main(newCommand(os.Stdout, os.Stderr))) }
 type options struct {
 	bin, agent, hub, broker, jsonFile, profile, only, logs string
 	agentArgs                                              []string
-	runs, works, scale, hubWorks                           int
+	runs, works, scale, hubWorks, clients, back            int
 	quick, markdown                                        bool
 
 	wanted *regexp.Regexp // read by validate
 }
 
 func newCommand(out, progress io.Writer) *cobra.Command {
-	o := &options{bin: "bin", broker: "work-broker", runs: 3, works: 1000, scale: 10_000, hubWorks: 10_000}
+	o := &options{bin: "bin", broker: "work-broker", runs: 3, works: 1000, scale: 10_000, hubWorks: 10_000, clients: 2000, back: 10_000}
 	return command.New(command.Config{
 		Use:   "bench",
 		Short: "Measure the agent and the hub against their surroundings",
-		Long: "Measures the agent and the hub on this machine against what the API server and the broker alone do in the same run.\n" +
+		Long: "Measures agent, hub and broker on this machine against what the API server, the broker alone and Mosquitto do in the same run.\n" +
 			"With the defaults it takes about 45 minutes on 2 idle cores.",
 		Sections: []command.Section{
 			{Title: "What is measured", Bind: func(fs *pflag.FlagSet) {
@@ -60,6 +62,8 @@ func newCommand(out, progress io.Writer) *cobra.Command {
 				fs.IntVar(&o.works, "works", o.works, "works of the usual load, at least 10")
 				fs.IntVar(&o.scale, "scale", o.scale, "works of the large load, more than --works")
 				fs.IntVar(&o.hubWorks, "hub-works", o.hubWorks, "works given to the hub, at least 10")
+				fs.IntVar(&o.clients, "broker-clients", o.clients, "connections at rest, at least 10")
+				fs.IntVar(&o.back, "broker-back", o.back, "connections that must be back after a restart of the broker, at least 10; each takes a file descriptor here and in the broker")
 				fs.StringVar(&o.only, "only", o.only, "regular expression: only rows with such names; default: all")
 				fs.BoolVar(&o.quick, "quick", o.quick, "one run of everything with small numbers, to try it out: the figures mean nothing")
 			}},
@@ -90,6 +94,8 @@ func (o *options) validate() []error {
 	check(o.works >= 10, "--works must be at least 10, got %d", o.works)
 	check(o.scale > o.works, "--scale must be more than --works (%d), got %d", o.works, o.scale)
 	check(o.hubWorks >= 10, "--hub-works must be at least 10, got %d", o.hubWorks)
+	check(o.clients >= 10, "--broker-clients must be at least 10, got %d", o.clients)
+	check(o.back >= 10, "--broker-back must be at least 10, got %d", o.back)
 	return errs
 }
 
@@ -115,7 +121,7 @@ func (o *options) run(ctx context.Context, out, progress io.Writer) (err error) 
 		return err
 	}
 	start := time.Now()
-	agentOptions, hubOptions := o.agentOptions(bin), o.hubOptions(bin)
+	agentOptions, hubOptions, brokerOptions := o.agentOptions(bin), o.hubOptions(bin), o.brokerOptions(bin)
 	surroundings := subject.Config{Broker: o.broker, Control: filepath.Join(bin, "controlplane"), Dir: dir, Profile: o.profile, Runs: o.runs}
 	if o.broker == "work-broker" {
 		surroundings.Broker = filepath.Join(bin, o.broker)
@@ -126,17 +132,21 @@ func (o *options) run(ctx context.Context, out, progress io.Writer) (err error) 
 	surroundings.Progress = func(format string, args ...any) {
 		fmt.Fprintf(progress, "%7.1fs  %s\n", time.Since(start).Seconds(), fmt.Sprintf(format, args...))
 	}
-	rows := append(agentbench.Rows(agentOptions), hubbench.Rows(hubOptions)...)
+	rows := slices.Concat(agentbench.Rows(agentOptions), hubbench.Rows(hubOptions), brokerbench.Rows(brokerOptions))
 	board := report.NewBoard(o.wanted, rows...)
 	if len(board.Rows()) == 0 {
 		return fmt.Errorf("--only=%s: no such figure", o.only)
 	}
 	result := &report.Report{Began: start, Machine: o.machine(ctx, bin), Runs: surroundings.Runs, Rows: board.Rows(), Options: map[string]int{
 		"works": agentOptions.Works, "scale": agentOptions.Scale, "hubWorks": hubOptions.Works, "hubClusters": hubOptions.Clusters,
+		"brokerClients": brokerOptions.Clients, "brokerBack": brokerOptions.Back, "brokerTrips": brokerOptions.Trips, "brokerLogins": brokerOptions.Logins,
 	}}
 	measured := agentbench.Run(ctx, surroundings, agentOptions, board)
 	if measured == nil {
 		measured = hubbench.Run(ctx, surroundings, hubOptions, board)
+	}
+	if measured == nil {
+		measured = brokerbench.Run(ctx, surroundings, brokerOptions, board)
 	}
 	result.Took = time.Since(start)
 	return errors.Join(measured, o.show(result, out)) // show what was measured
@@ -164,6 +174,16 @@ func (o *options) hubOptions(bin string) hubbench.Options {
 		h.Works, h.Clusters = 50, 5
 	}
 	return h
+}
+
+func (o *options) brokerOptions(bin string) brokerbench.Options {
+	b := brokerbench.Options{
+		Broker: filepath.Join(bin, "work-broker"), Clients: o.clients, Clusters: 100, Trips: 20_000, Back: o.back, Logins: 1000, Settle: 5 * time.Second,
+	}
+	if o.quick {
+		b.Clients, b.Clusters, b.Trips, b.Back, b.Logins, b.Settle = 20, 3, 20, 20, 3, 0
+	}
+	return b
 }
 
 func (o *options) machine(ctx context.Context, bin string) report.Machine {
