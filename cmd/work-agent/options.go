@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"runtime/debug"
 	"slices"
@@ -15,6 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/workwire/workwire/pkg/agent"
+	"github.com/workwire/workwire/pkg/agent/trust"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/audit"
 	"github.com/workwire/workwire/pkg/command"
@@ -22,6 +24,7 @@ import (
 	"github.com/workwire/workwire/pkg/leader"
 	"github.com/workwire/workwire/pkg/logging"
 	"github.com/workwire/workwire/pkg/serve"
+	"github.com/workwire/workwire/pkg/signing"
 	"github.com/workwire/workwire/pkg/transport/config"
 	"github.com/workwire/workwire/pkg/transport/mqtt"
 	"github.com/workwire/workwire/pkg/version"
@@ -35,6 +38,8 @@ type options struct {
 	transportConfig string
 	clientID        string
 	codecs          []string
+	trustedKeys     string
+	signatureMaxAge time.Duration
 	stateDir        string
 	workers         int
 	syncInterval    time.Duration
@@ -55,18 +60,20 @@ type options struct {
 
 func newOptions() *options {
 	return &options{
-		transport:      "mqtt",
-		codecs:         []string{"manifestbundle"},
-		workers:        agent.DefaultWorkers,
-		syncInterval:   agent.DefaultSyncInterval,
-		evictionGrace:  agent.DefaultEvictionGrace,
-		digestInterval: agent.DefaultDigestInterval,
-		maxWatch:       agent.DefaultMaxFeedbackWatch,
-		maxRawLength:   agent.DefaultMaxJSONRawLength,
-		features:       newFeatures(),
-		leader:         leader.NewOptions(""),
-		serve:          serve.Options{Address: "127.0.0.1:8081"},
-		logging:        logging.NewOptions(),
+		transport: "mqtt",
+		codecs:    []string{"manifestbundle"},
+		workers:   agent.DefaultWorkers,
+
+		signatureMaxAge: trust.DefaultMaxAge,
+		syncInterval:    agent.DefaultSyncInterval,
+		evictionGrace:   agent.DefaultEvictionGrace,
+		digestInterval:  agent.DefaultDigestInterval,
+		maxWatch:        agent.DefaultMaxFeedbackWatch,
+		maxRawLength:    agent.DefaultMaxJSONRawLength,
+		features:        newFeatures(),
+		leader:          leader.NewOptions(""),
+		serve:           serve.Options{Address: "127.0.0.1:8081"},
+		logging:         logging.NewOptions(),
 	}
 }
 
@@ -84,6 +91,10 @@ func (o *options) sections() []command.Section {
 			fs.StringVar(&o.clientID, "client-id", o.clientID, "MQTT client id, unique at the broker; default: <cluster name>-agent")
 			fs.DurationVar(&o.digestInterval, "digest-interval", o.digestInterval,
 				"time between the digests of all works that sources compare with their own, to find lost messages; at least 1s, 0 for never")
+			fs.StringVar(&o.trustedKeys, "trusted-keys", o.trustedKeys, "YAML file with the keys that sources sign their events with, see docs/signing.md: "+
+				"nothing is applied or deleted that is not signed; default: none, and every event that the broker delivers counts")
+			fs.DurationVar(&o.signatureMaxAge, "signature-max-age", o.signatureMaxAge,
+				"how old a signature may be, and how far ahead of the agent's clock; at least 1m, 0 for no limit; with --trusted-keys only")
 			fs.StringSliceVar(&o.codecs, "cloudevents-client-codecs", o.codecs, "event format; only manifestbundle is supported")
 		}},
 		{Title: "Works", Bind: func(fs *pflag.FlagSet) {
@@ -135,6 +146,9 @@ func (o *options) validate() []error {
 	if o.digestInterval != 0 && o.digestInterval < time.Second {
 		errs = append(errs, fmt.Errorf("--digest-interval must be at least 1s, or 0 for never, got %v", o.digestInterval))
 	}
+	if o.signatureMaxAge != 0 && o.signatureMaxAge < time.Minute {
+		errs = append(errs, fmt.Errorf("--signature-max-age must be at least 1m, or 0 for no limit, got %v", o.signatureMaxAge))
+	}
 	if o.maxWatch < 0 {
 		errs = append(errs, fmt.Errorf("--max-feedback-watch must not be negative, got %d; 0 means none", o.maxWatch))
 	}
@@ -177,6 +191,18 @@ func (o *options) readTransport() []error {
 	return nil
 }
 
+// openTrustedKeys returns the keys to trust; nil to believe all events.
+func (o *options) openTrustedKeys(logger *slog.Logger) (*signing.TrustedKeys, error) {
+	if o.trustedKeys == "" {
+		return nil, nil
+	}
+	keys, err := signing.OpenTrustedKeys(signing.TrustedKeysConfig{File: o.trustedKeys, Logger: logger})
+	if err != nil {
+		return nil, fmt.Errorf("--trusted-keys: %w", err)
+	}
+	return keys, nil
+}
+
 // run serves the cluster until ctx ends, while this replica leads.
 func (o *options) run(ctx context.Context) error {
 	kubeConfig, err := o.kube.RESTConfig(workv1.DefaultFieldManager)
@@ -185,6 +211,10 @@ func (o *options) run(ctx context.Context) error {
 	}
 	logger := o.logging.Logger(os.Stderr)
 	o.logging.SetKlog(logger)
+	trusted, err := o.openTrustedKeys(logger)
+	if err != nil {
+		return err
+	}
 	registry := serve.NewRegistry()
 	if err := kube.CountRequests(kubeConfig, registry); err != nil {
 		return err
@@ -218,7 +248,7 @@ func (o *options) run(ctx context.Context) error {
 				Cluster: wire.ClusterName(o.cluster), ClientID: o.clientID, AgentID: o.agentID,
 				BrokerHost: o.broker.BrokerHost, Topics: o.broker.Topics, Transport: transport, Kube: kubeConfig,
 				StateDir: o.stateDir, Term: term, Workers: o.workers, SyncInterval: o.syncInterval, EvictionGrace: o.evictionGrace,
-				DigestInterval:   cmp.Or(o.digestInterval, -1),
+				DigestInterval: cmp.Or(o.digestInterval, -1), TrustedKeys: trusted, SignatureMaxAge: cmp.Or(o.signatureMaxAge, -1),
 				MaxFeedbackWatch: cmp.Or(o.maxWatch, -1), RawFeedback: o.features.Enabled(rawFeedback), MaxJSONRawLength: o.maxRawLength,
 				ExecutorCaches: o.features.Enabled(executorCaches), Registerer: registry, Logger: logger,
 				Idle: debug.FreeOSMemory, Audit: records,

@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"regexp"
 	"slices"
 	"strings"
 	"time"
 
+	cloudevents "github.com/cloudevents/sdk-go/v2/event"
 	"github.com/spf13/pflag"
 	"golang.org/x/sync/errgroup"
 
@@ -22,6 +24,7 @@ import (
 	"github.com/workwire/workwire/pkg/leader"
 	"github.com/workwire/workwire/pkg/logging"
 	"github.com/workwire/workwire/pkg/serve"
+	"github.com/workwire/workwire/pkg/signing"
 	"github.com/workwire/workwire/pkg/transport/config"
 	"github.com/workwire/workwire/pkg/transport/mqtt"
 	"github.com/workwire/workwire/pkg/version"
@@ -33,6 +36,7 @@ type options struct {
 	transport        string
 	transportConfig  string
 	clientID         string
+	signingKey       string
 	workers          int
 	controllers      []string
 	autoRegister     bool
@@ -79,6 +83,7 @@ func (o *options) sections() []command.Section {
 		{Title: "The broker", Bind: func(fs *pflag.FlagSet) {
 			fs.StringVar(&o.transport, "transport", o.transport, "transport to the agents: mqtt")
 			fs.StringVar(&o.transportConfig, "transport-config", o.transportConfig, "YAML file with the broker's address, credentials and topics (required)")
+			fs.StringVar(&o.signingKey, "signing-key", o.signingKey, "PEM file with the Ed25519 key that signs every event, see docs/signing.md; workctl keys new makes one (default none, and nothing is signed)")
 			fs.StringVar(&o.clientID, "client-id", o.clientID, "MQTT client id, the same for this hub's replicas and otherwise unique at the broker (default <source id>-hub)")
 		}},
 		{Title: "Replicas", Bind: o.leader.AddFlags},
@@ -156,6 +161,18 @@ func (o *options) readTransport(valid bool) []error {
 	return nil
 }
 
+// sign returns the function that signs events; nil without a key.
+func (o *options) sign(logger *slog.Logger) (func(*cloudevents.Event) error, error) {
+	if o.signingKey == "" {
+		return nil, nil
+	}
+	signer, err := signing.NewSigner(signing.SignerConfig{KeyFile: o.signingKey, Logger: logger})
+	if err != nil {
+		return nil, fmt.Errorf("--signing-key: %w", err)
+	}
+	return signer.Sign, nil
+}
+
 // run runs the hub until ctx ends. It logs to logs.
 func (o *options) run(ctx context.Context, logs io.Writer) error {
 	kubeConfig, err := o.kube.RESTConfig("work-hub")
@@ -177,9 +194,13 @@ func (o *options) run(ctx context.Context, logs io.Writer) error {
 	if err != nil {
 		return err
 	}
+	sign, err := o.sign(logger)
+	if err != nil {
+		return err
+	}
 	h, err := hub.New(hub.Config{
-		Audit: records,
-		REST:  kubeConfig, Source: wire.SourceID(o.source), Topics: o.broker.Topics, Transport: transport, Election: o.leader,
+		Audit: records, Sign: sign,
+		REST: kubeConfig, Source: wire.SourceID(o.source), Topics: o.broker.Topics, Transport: transport, Election: o.leader,
 		Controllers: o.controllers, AutoRegister: o.autoRegister, AutoAccept: o.autoAccept, KeepAlive: o.broker.KeepAlive,
 		UnreachableGrace: o.unreachableGrace, Workers: o.workers, Registerer: registry, Logger: logger,
 	})

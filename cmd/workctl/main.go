@@ -1,7 +1,9 @@
-// Command workctl is the operator's command line. It issues and renews certificates: see package
-// certificates and docs/certificates.md.
+// Command workctl is the operator's command line. It issues and renews certificates (package
+// certificates, docs/certificates.md), and makes and lists signing keys (package signing,
+// docs/signing.md).
 //
 //	workctl certs ensure --config=certificates.yaml
+//	workctl keys new --key=signing.key
 package main
 
 import (
@@ -23,7 +25,7 @@ func newCommand(stdout, stderr io.Writer) *cobra.Command {
 	root.CompletionOptions.DisableDefaultCmd = true
 	certs := group("certs", "Issue and renew the certificates of hubs, brokers and agents from one authority")
 	certs.AddCommand(ensureCommand(stdout, stderr), showCommand(stdout), secretCommand(stdout), rotateCommand(stdout, stderr), revokeCommand(stdout))
-	root.AddCommand(certs)
+	root.AddCommand(certs, keysCommand(stdout))
 	return root
 }
 

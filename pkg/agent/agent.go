@@ -39,6 +39,7 @@ import (
 	"github.com/workwire/workwire/pkg/agent/session"
 	"github.com/workwire/workwire/pkg/agent/store"
 	"github.com/workwire/workwire/pkg/agent/strategy/apply"
+	"github.com/workwire/workwire/pkg/agent/trust"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	workclient "github.com/workwire/workwire/pkg/client/clientset/versioned"
 	"github.com/workwire/workwire/pkg/kube"
@@ -137,14 +138,28 @@ func (a *Agent) newSession(topics wire.AgentTopics) (err error) {
 	if err != nil {
 		return err
 	}
+	gate, err := a.newGate()
+	if err != nil {
+		return err
+	}
 	a.session, err = session.New(session.Config{
-		Cluster: config.Cluster, ClientID: config.ClientID, Topics: topics, Transport: config.Transport,
+		Cluster: config.Cluster, ClientID: config.ClientID, Topics: topics, Transport: config.Transport, Trust: gate,
 		Inbox: a.inbox, Outbox: a.outbox, RetryInterval: config.SyncInterval, DigestInterval: config.DigestInterval,
 		Superseded:     func(key inbox.Key) { a.reconciler.Superseded(key) },
 		SourceAnswered: func() { a.reconciler.SourceAnswered() },
 		Audit:          config.Audit, Registerer: config.Registerer, Logger: config.Logger,
 	})
 	return err
+}
+
+// newGate returns what decides which events are believed; nil to believe all.
+func (a *Agent) newGate() (*trust.Gate, error) {
+	if a.config.TrustedKeys == nil {
+		return nil, nil
+	}
+	return trust.New(trust.Config{
+		Keys: a.config.TrustedKeys, MaxAge: a.config.SignatureMaxAge, Registerer: a.config.Registerer, Logger: a.config.Logger,
+	})
 }
 
 // newReconciler makes the steps that are connected to the cluster.

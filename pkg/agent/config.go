@@ -11,8 +11,10 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/workwire/workwire/pkg/agent/applied"
+	"github.com/workwire/workwire/pkg/agent/trust"
 	"github.com/workwire/workwire/pkg/audit"
 	"github.com/workwire/workwire/pkg/required"
+	"github.com/workwire/workwire/pkg/signing"
 	"github.com/workwire/workwire/pkg/transport"
 	"github.com/workwire/workwire/pkg/wire"
 )
@@ -44,6 +46,12 @@ type Config struct {
 	Transport transport.Transport
 	// Kube is the client configuration for the cluster. Required.
 	Kube *rest.Config
+	// TrustedKeys are the keys that sources sign their events with. The agent then neither applies nor
+	// deletes anything that is not signed (docs/protocol.md, Signatures). Default: all are believed.
+	TrustedKeys *signing.TrustedKeys
+	// SignatureMaxAge is how old a signature may be, and how far ahead of the agent's clock. Negative:
+	// no limit; default 1 h.
+	SignatureMaxAge time.Duration
 	// StateDir keeps works and unsent statuses over a restart. Empty keeps them in memory; sources
 	// are then asked again after a restart.
 	StateDir string
@@ -94,6 +102,7 @@ func (c *Config) complete() error {
 	c.Workers = cmp.Or(c.Workers, DefaultWorkers)
 	c.SyncInterval = cmp.Or(c.SyncInterval, DefaultSyncInterval)
 	c.EvictionGrace = cmp.Or(c.EvictionGrace, DefaultEvictionGrace)
+	c.SignatureMaxAge = max(cmp.Or(c.SignatureMaxAge, trust.DefaultMaxAge), 0)
 	c.DigestInterval = max(cmp.Or(c.DigestInterval, DefaultDigestInterval), 0)
 	c.MaxFeedbackWatch = max(cmp.Or(c.MaxFeedbackWatch, DefaultMaxFeedbackWatch), 0)
 	c.MaxJSONRawLength = cmp.Or(c.MaxJSONRawLength, DefaultMaxJSONRawLength)

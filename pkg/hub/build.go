@@ -85,7 +85,7 @@ func (h *Hub) build(topics wire.SourceTopics) error {
 		return err
 	}
 	h.delivery, err = delivery.New(delivery.Config{
-		Source: h.cfg.Source, Topics: h.cfg.Topics, Transport: h.cfg.Transport,
+		Source: h.cfg.Source, Topics: h.cfg.Topics, Transport: h.cfg.Transport, Sign: h.cfg.Sign,
 		Works:    workStore{Receiver: receiver, cache: h.works, addressable: addressable},
 		Identity: h.identity, StatusWorkers: h.cfg.Workers, Audit: h.cfg.Audit, Logger: h.cfg.Logger, Registerer: h.cfg.Registerer,
 		ClusterPaused:    func(cluster wire.ClusterName) bool { return !h.fleet.Accepted(cluster) },

@@ -36,6 +36,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	cloudevents "github.com/cloudevents/sdk-go/v2/event"
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/rest"
@@ -67,6 +68,9 @@ type Config struct {
 	Topics wire.Topics
 	// Transport to the agents; required. The hub runs it while it leads.
 	Transport transport.Transport
+	// Sign signs every event, so that agents with the option --trusted-keys accept it; the method
+	// Sign of a signing.Signer does (docs/protocol.md, Signatures). Default: none is signed.
+	Sign func(*cloudevents.Event) error
 	// Election elects the leader among replicas; required.
 	Election leader.Options
 	// Controllers to run by name, see [ChooseControllers]; default all.

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	cloudevents "github.com/cloudevents/sdk-go/v2/event"
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -43,6 +44,10 @@ type Config struct {
 	// are deleted. Without it, Run refuses to start on a store that was made new while agents still
 	// hold works of an earlier one.
 	Ephemeral bool
+
+	// Sign signs every event, so that agents with the option --trusted-keys accept it; the method
+	// Sign of a signing.Signer does (docs/protocol.md, Signatures). Optional.
+	Sign func(*cloudevents.Event) error
 
 	// PublishWorkers is the maximum number of concurrent publishes: 1 to 1024, default 64.
 	PublishWorkers int
@@ -87,6 +92,7 @@ func New(config Config) (*Client, error) {
 		Works:          storeAdapter{c.store},
 		PublishWorkers: config.PublishWorkers,
 		RepublishAfter: config.RepublishAfter,
+		Sign:           config.Sign,
 		Logger:         config.Logger,
 		Registerer:     config.Registerer,
 		Identity:       func(context.Context) (string, error) { return c.store.identity, nil },
@@ -136,6 +142,8 @@ func (c *Client) Run(ctx context.Context) (err error) {
 func decideUnknown(held wire.SpecVersion, ephemeral bool, since wire.Generation, confirmed bool) delivery.UnknownAction {
 	uid, err := uuid.Parse(string(held.UID))
 	switch {
+	case held.Probe:
+		return delivery.AnswerUnknown
 	case ephemeral:
 		return delivery.DeleteUnknown
 	case held.Generation > since, since == 0, held.Generation == 0 && (err != nil || uid.Version() != 5):

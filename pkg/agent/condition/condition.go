@@ -115,6 +115,7 @@ func Deleting(generation int64) metav1.Condition {
 func WithDeleted(status workv1.ManifestWorkStatus, cluster string, now metav1.Time) workv1.ManifestWorkStatus {
 	status.Conditions = append([]metav1.Condition(nil), status.Conditions...)
 	meta.RemoveStatusCondition(&status.Conditions, workv1.WorkDeletionHeld)
+	meta.RemoveStatusCondition(&status.Conditions, workv1.WorkSpecUntrusted)
 	meta.SetStatusCondition(&status.Conditions, metav1.Condition{
 		Type: workv1.WorkDeleted, Status: metav1.ConditionTrue, Reason: workv1.ReasonManifestsDeleted,
 		Message: "The manifests are deleted from the cluster " + cluster, LastTransitionTime: now,
@@ -129,6 +130,7 @@ func WithDeleted(status workv1.ManifestWorkStatus, cluster string, now metav1.Ti
 func DeletingStatus(previous workv1.ManifestWorkStatus, generation int64, presence func(workv1.ManifestResourceMeta) (Presence, error), now metav1.Time) workv1.ManifestWorkStatus {
 	status := *previous.DeepCopy()
 	meta.RemoveStatusCondition(&status.Conditions, workv1.WorkDeletionHeld)
+	meta.RemoveStatusCondition(&status.Conditions, workv1.WorkSpecUntrusted)
 	entries := status.ResourceStatus.Manifests
 	for i := range entries {
 		found, err := presence(entries[i].ResourceMeta)
@@ -178,12 +180,25 @@ func withdraw(status *workv1.ManifestWorkStatus, entry *workv1.ManifestCondition
 // WithDeletionHeld returns status, that of the spec in force, for a work that its source does not
 // know and that the agent keeps for reason. previous is the status reported last.
 func WithDeletionHeld(status, previous workv1.ManifestWorkStatus, generation int64, reason, message string, now metav1.Time) workv1.ManifestWorkStatus {
-	held := []metav1.Condition{{
+	return withLast(status, previous, now, metav1.Condition{
 		Type: workv1.WorkDeletionHeld, Status: metav1.ConditionTrue, Reason: reason, Message: message, ObservedGeneration: generation,
-	}}
-	carryTimes(held, previous.Conditions, now)
-	status.Conditions = slices.DeleteFunc(slices.Clone(status.Conditions), func(c metav1.Condition) bool { return c.Type == workv1.WorkDeletionHeld })
-	status.Conditions = append(status.Conditions, held...)
+	})
+}
+
+// WithSpecUntrusted returns status, that of the spec in force, for a work of which an event was
+// refused because of its signature. previous is the status reported last.
+func WithSpecUntrusted(status, previous workv1.ManifestWorkStatus, generation int64, reason, message string, now metav1.Time) workv1.ManifestWorkStatus {
+	return withLast(status, previous, now, metav1.Condition{
+		Type: workv1.WorkSpecUntrusted, Status: metav1.ConditionTrue, Reason: reason, Message: message, ObservedGeneration: generation,
+	})
+}
+
+// withLast returns status with c as its last condition. previous is the status reported last.
+func withLast(status, previous workv1.ManifestWorkStatus, now metav1.Time, c metav1.Condition) workv1.ManifestWorkStatus {
+	last := []metav1.Condition{c}
+	carryTimes(last, previous.Conditions, now)
+	status.Conditions = slices.DeleteFunc(slices.Clone(status.Conditions), func(other metav1.Condition) bool { return other.Type == c.Type })
+	status.Conditions = append(status.Conditions, last...)
 	return status
 }
 

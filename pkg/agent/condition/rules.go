@@ -18,7 +18,7 @@ const ruleReason = "ConditionRule"
 func BuiltIn(kind string) bool {
 	switch kind {
 	case workv1.ManifestApplied, workv1.ManifestAvailable, workv1.ManifestStatusFeedbackSynced,
-		workv1.WorkDeletionHeld, workv1.WorkDeleting, workv1.WorkDeleted:
+		workv1.WorkDeletionHeld, workv1.WorkSpecUntrusted, workv1.WorkDeleting, workv1.WorkDeleted:
 		return true
 	}
 	return false

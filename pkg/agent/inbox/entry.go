@@ -38,6 +38,9 @@ type Entry struct {
 	// Refusal is set if a spec newer than Spec could not be decoded. Spec stays in force, and the
 	// work's Applied condition reports the error.
 	Refusal *Refusal
+	// Distrust is set if an event of the work was refused because of its signature, after which none
+	// was accepted: the reason, for condition SpecUntrusted.
+	Distrust string
 	// Trace is the `logtracing` extension of the last event.
 	Trace string
 }
@@ -96,14 +99,14 @@ func newEntry(held *Entry, in *wire.Spec) *Entry {
 // heldEntry returns held after the event in, whose source does not know the work.
 func heldEntry(held *Entry, in *wire.Spec, reason string) *Entry {
 	e := *held
-	e.Hold = &Hold{Reason: reason, Generation: in.Generation}
+	e.Hold, e.Distrust = &Hold{Reason: reason, Generation: in.Generation}, ""
 	return &e
 }
 
 // keptEntry returns held after its source has shown that it knows the work.
 func keptEntry(held *Entry) *Entry {
 	e := *held
-	e.Hold = nil
+	e.Hold, e.Distrust = nil, ""
 	return &e
 }
 
@@ -112,7 +115,7 @@ func keptEntry(held *Entry) *Entry {
 func deletedEntry(held *Entry, in *wire.Spec) *Entry {
 	e := *held
 	e.Generation = in.Generation
-	e.Refusal, e.Hold = nil, nil
+	e.Refusal, e.Hold, e.Distrust = nil, nil, ""
 	e.Trace = in.Trace
 	if e.Deleting == nil {
 		e.Deleting = in.DeletionTimestamp
@@ -128,8 +131,16 @@ func refusedEntry(held *Entry, in *wire.Spec, refusal Refusal) *Entry {
 		return &Entry{Key: Key{in.Source, in.UID}, Cluster: in.Cluster, Meta: heldMeta(nil, in), Refusal: &refusal, Trace: in.Trace}
 	}
 	e := *held
-	e.Refusal, e.Hold = &refusal, nil
+	e.Refusal, e.Hold, e.Distrust = &refusal, nil, ""
 	e.Trace = in.Trace
+	return &e
+}
+
+// distrustedEntry returns held after an event that was refused because of its signature, or after
+// one that was accepted, for which reason is empty.
+func distrustedEntry(held *Entry, reason string) *Entry {
+	e := *held
+	e.Distrust = reason
 	return &e
 }
 

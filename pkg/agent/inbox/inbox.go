@@ -121,7 +121,7 @@ func New(c Config) *Inbox {
 // must return at once. Put keeps in.Bundle, which must not change any more.
 func (b *Inbox) Put(in *wire.Spec, stored func(error)) Change {
 	key := Key{in.Source, in.UID}
-	change := Change{Key: key}
+	change, cleared := Change{Key: key}, false
 
 	b.mu.Lock()
 	current := b.find(key)
@@ -137,15 +137,48 @@ func (b *Inbox) Put(in *wire.Spec, stored func(error)) Change {
 			b.save(keptEntry(current.entry))
 		case Same:
 			b.identify(current.entry, in.SourceIdentity, in.ContentHash)
+			cleared = b.distrust(current, "")
 		case Late:
 			current.specAfterDeletion = true
 		}
 	}
 	b.mu.Unlock()
 
+	if cleared {
+		b.changed(key)
+	}
 	b.notify(change, stored)
 	return change
 }
+
+// Distrust notes that an event of a work was refused because of its signature. Of several reasons,
+// the first one stays until an event is accepted.
+func (b *Inbox) Distrust(key Key, reason string) {
+	b.mu.Lock()
+	current := b.find(key)
+	changed := current != nil && current.entry.Distrust == "" && b.distrust(current, reason)
+	b.mu.Unlock()
+	if changed {
+		b.changed(key)
+	}
+}
+
+// distrust sets the reason, and reports whether it was another one. b.mu must be held.
+func (b *Inbox) distrust(current *work, reason string) bool {
+	if current.entry.Distrust == reason || current.entry.Deleting != nil {
+		return false
+	}
+	e := distrustedEntry(current.entry, reason)
+	if e.HasSpec() || e.Refusal != nil || e.Hold != nil {
+		b.save(e)
+	} else {
+		b.set(e) // recovered: an entry without content is not stored
+	}
+	return true
+}
+
+// Barrier calls stored once all changes before it are on disk, as [Inbox.Put] does.
+func (b *Inbox) Barrier(stored func(error)) { b.store.Barrier(stored) }
 
 // putDeletion applies the verdict on a deletion of current. b.mu must be held.
 func (b *Inbox) putDeletion(current *work, in *wire.Spec, verdict Verdict) {

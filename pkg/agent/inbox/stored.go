@@ -25,6 +25,7 @@ type storedEntry struct {
 	Deleting   *metav1.Time      `json:"deleting,omitempty"`
 	Hold       *Hold             `json:"hold,omitempty"`
 	Refusal    *Refusal          `json:"refusal,omitempty"`
+	Distrust   string            `json:"distrust,omitempty"`
 	Trace      string            `json:"trace,omitempty"`
 }
 
@@ -32,7 +33,7 @@ type storedEntry struct {
 func (e *Entry) encode() ([]byte, error) {
 	r := storedEntry{
 		Source: e.Source, UID: e.UID, Cluster: e.Cluster, Generation: e.Generation, Identity: e.SourceIdentity, Hash: e.ContentHash, Meta: e.Meta,
-		Deleting: e.Deleting, Hold: e.Hold, Refusal: e.Refusal, Trace: e.Trace,
+		Deleting: e.Deleting, Hold: e.Hold, Refusal: e.Refusal, Distrust: e.Distrust, Trace: e.Trace,
 	}
 	if e.HasSpec() {
 		r.Bundle = wire.NewBundle(&e.Spec)
@@ -58,7 +59,7 @@ func decode(data []byte) (*Entry, error) {
 	}
 	e := &Entry{
 		Key: Key{r.Source, r.UID}, Cluster: r.Cluster, Generation: r.Generation, SourceIdentity: r.Identity, ContentHash: r.Hash, Meta: r.Meta,
-		Deleting: r.Deleting, Hold: r.Hold, Refusal: r.Refusal, Trace: r.Trace,
+		Deleting: r.Deleting, Hold: r.Hold, Refusal: r.Refusal, Distrust: r.Distrust, Trace: r.Trace,
 	}
 	if r.Bundle != nil {
 		if err := r.Bundle.Validate(); err != nil {

@@ -17,6 +17,7 @@ import (
 	"github.com/workwire/workwire/pkg/agent/strategy/apply"
 	"github.com/workwire/workwire/pkg/agent/strategy/ignore"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/pkg/signing"
 	"github.com/workwire/workwire/pkg/wire"
 )
 
@@ -30,7 +31,25 @@ func (r *Reconciler) report(work *inbox.Entry, status workv1.ManifestWorkStatus)
 	if work.Hold != nil {
 		status = condition.WithDeletionHeld(status, r.lastStatus(work), int64(generation), work.Hold.Reason, r.heldMessage(work), metav1.Now())
 	}
+	if work.Distrust != "" {
+		reason, message := distrustCondition(work.Distrust)
+		status = condition.WithSpecUntrusted(status, r.lastStatus(work), int64(generation), reason, message, metav1.Now())
+	}
 	r.setStatus(work, generation, status, false)
+}
+
+// distrustCondition returns reason and message of condition SpecUntrusted.
+func distrustCondition(reason string) (string, string) {
+	known, ok := map[string]struct{ reason, cause string }{
+		string(signing.Unsigned):    {workv1.ReasonUnsigned, "it has no signature"},
+		string(signing.UnknownKey):  {workv1.ReasonUnknownKey, "the key of its signature is not trusted"},
+		string(signing.WrongSource): {workv1.ReasonWrongSource, "the key of its signature is not trusted for this source"},
+	}[reason]
+	if !ok {
+		known.reason, known.cause = workv1.ReasonInvalidSignature, "its signature is not valid"
+	}
+	return known.reason, "An event of this work was refused: " + known.cause + ". The work stays as it is. " +
+		"If the source signs its events, somebody else has sent or changed this one."
 }
 
 // reportNotApplied reports that nothing was applied because of err.

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/workwire/workwire/pkg/agent/inbox"
+	"github.com/workwire/workwire/pkg/agent/trust"
 	"github.com/workwire/workwire/pkg/audit"
 	"github.com/workwire/workwire/pkg/transport"
 	"github.com/workwire/workwire/pkg/wire"
@@ -70,12 +72,18 @@ func (s *Session) receive(_ context.Context, m transport.Message) {
 	}
 	message, err := wire.Decode(m.Event)
 	var failure *wire.DecodeError
-	switch {
-	case errors.Is(err, wire.ErrUnknownDataType):
+	if errors.Is(err, wire.ErrUnknownDataType) {
 		m.Ack()
 		return
+	}
+	at, trusted := s.verify(logger, m, source, message)
+	if !trusted {
+		m.Ack()
+		return
+	}
+	switch {
 	case errors.As(err, &failure):
-		s.refuse(logger, m, source, failure)
+		s.refuse(logger, m, source, failure, at)
 		return
 	case err != nil:
 		s.ignore(logger, m, undecodable, err)
@@ -83,18 +91,10 @@ func (s *Session) receive(_ context.Context, m transport.Message) {
 	}
 	switch message := message.(type) {
 	case *wire.Spec:
-		s.receiveSpec(workLogger(logger, message), m, source, message)
+		s.receiveSpec(workLogger(logger, message), m, source, message, at)
 	case *wire.StatusResync:
 		if message.Source == source && (message.Cluster == "" || message.Cluster == s.config.Cluster) {
-			s.heard(source)
-			s.config.Outbox.Resync(message)
-			if message.Buckets != nil {
-				s.requestDiffering(message)
-			} else {
-				s.identified(message)
-				s.askUnanswered(message)
-				s.presence.announce() // the source may not have received the last announcement
-			}
+			s.receiveStatusResync(logger, m, message, at)
 		}
 		m.Ack()
 	default:
@@ -102,20 +102,41 @@ func (s *Session) receive(_ context.Context, m transport.Message) {
 	}
 }
 
-// receiveSpec handles a spec from a topic of source.
-func (s *Session) receiveSpec(logger *slog.Logger, m transport.Message, source wire.SourceID, spec *wire.Spec) {
+// receiveStatusResync handles a request for statuses, signed at a time.
+func (s *Session) receiveStatusResync(logger *slog.Logger, m transport.Message, r *wire.StatusResync, at time.Time) {
+	if !s.admit(logger, m, nil, r.Source, at, trust.ResyncSubject(r)) {
+		if !s.config.Trust.Proven(r.Source) {
+			s.Ask(r.Source) // it was away when it was asked
+		}
+		return
+	}
+	s.heard(r.Source)
+	s.config.Outbox.Resync(r)
+	if r.Buckets != nil {
+		s.requestDiffering(r)
+	} else {
+		s.identified(r)
+		s.askUnanswered(r)
+		s.presence.announce() // the source may not have received the last announcement
+	}
+}
+
+// receiveSpec handles a spec from a topic of source, signed at a time.
+func (s *Session) receiveSpec(logger *slog.Logger, m transport.Message, source wire.SourceID, spec *wire.Spec, at time.Time) {
 	if spec.Source != source || spec.Cluster != s.config.Cluster {
 		s.ignore(logger, m, foreignTopic, nil)
 		return
 	}
-	s.heard(source)
-	if isProbe, first := s.resyncs.noteAnswer(spec); isProbe {
-		if first {
-			s.config.SourceAnswered()
-		}
+	if s.resyncs.isProbe(spec) {
+		s.receiveAnswer(logger, m, spec, at)
 		m.Ack()
 		return
 	}
+	if !s.admit(logger, m, spec, source, at, trust.SpecSubjects(spec)...) {
+		s.config.Inbox.Barrier(ackWhenHeld(m)) // of a repeated event, the first one may not be on disk
+		return
+	}
+	s.heard(source)
 	change := s.config.Inbox.Put(spec, ackWhenHeld(m))
 	s.received.WithLabelValues(change.Verdict.String()).Inc()
 	s.audit(m, spec, change.Verdict.String(), "")
@@ -132,11 +153,15 @@ func (s *Session) receiveSpec(logger *slog.Logger, m transport.Message, source w
 }
 
 // refuse handles a spec that could not be decoded. The status of its work will tell why.
-func (s *Session) refuse(logger *slog.Logger, m transport.Message, source wire.SourceID, failure *wire.DecodeError) {
+func (s *Session) refuse(logger *slog.Logger, m transport.Message, source wire.SourceID, failure *wire.DecodeError, at time.Time) {
 	if spec := failure.Spec; spec != nil {
 		logger = workLogger(logger, spec)
 		if spec.Source != source || spec.Cluster != s.config.Cluster {
 			s.ignore(logger, m, foreignTopic, failure)
+			return
+		}
+		if !s.admit(logger, m, spec, source, at, trust.SpecSubjects(spec)...) {
+			s.config.Inbox.Barrier(ackWhenHeld(m))
 			return
 		}
 	}

@@ -119,6 +119,12 @@ func (s *Session) send(ctx context.Context, source wire.SourceID, expiry time.Du
 			topic = broadcast
 		}
 	}
+	if !s.config.Trust.Proven(source) {
+		if len(probe) > 0 { // else it was answered just now
+			s.logRequest(ctx, source, topic, s.request(ctx, topic, proofRequest(request, probe)))
+		}
+		return
+	}
 	s.config.Inbox.Asked(source)
 	request.Versions = append(s.config.Inbox.Versions(source), probe...)
 	var large *transport.TooLargeError
@@ -132,6 +138,18 @@ func (s *Session) send(ctx context.Context, source wire.SourceID, expiry time.Du
 		err = s.request(ctx, topic, request)
 	}
 	s.logRequest(ctx, source, topic, err)
+}
+
+// proofRequest returns request for nothing but the deletion of the probe, which proves that what the
+// source signs afterwards is not from before the start of the agent.
+func proofRequest(request *wire.SpecResync, probe []wire.SpecVersion) *wire.SpecResync {
+	proof := *request
+	proof.Partial = true
+	for _, version := range probe {
+		version.Generation = 1 // a partial request lists as 0 what the agent does not hold
+		proof.Versions = append(proof.Versions, version)
+	}
+	return &proof
 }
 
 // logRequest logs why a request failed, unless the next connection repeats it.

@@ -20,6 +20,7 @@ import (
 
 	"github.com/workwire/workwire/pkg/agent/inbox"
 	"github.com/workwire/workwire/pkg/agent/outbox"
+	"github.com/workwire/workwire/pkg/agent/trust"
 	"github.com/workwire/workwire/pkg/audit"
 	"github.com/workwire/workwire/pkg/required"
 	"github.com/workwire/workwire/pkg/transport"
@@ -40,6 +41,8 @@ type Config struct {
 	Inbox *inbox.Inbox
 	// Outbox that answers sources.
 	Outbox *outbox.Outbox
+	// Trust decides which events are believed; nil believes all.
+	Trust *trust.Gate
 	// Superseded is called with a work whose name another work took. It must not block.
 	Superseded func(inbox.Key)
 	// SourceAnswered is called when a source answers a resync request for the first time. It must

@@ -102,22 +102,35 @@ func retryInterval(first time.Duration, retries int) time.Duration {
 	return min(first<<min(retries, 10), maxRetryInterval)
 }
 
-// noteAnswer notes spec if it is an answer, and reports whether it is, and the first one of its
-// source. It closes the question that it answers.
-func (t *resyncTracker) noteAnswer(spec *wire.Spec) (isProbe, first bool) {
-	if !spec.IsDeletion() || !strings.HasPrefix(string(spec.UID), t.prefix) {
-		return false, false
-	}
+// isProbe reports whether spec is the answer to a request.
+func (t *resyncTracker) isProbe(spec *wire.Spec) bool {
+	return spec.IsDeletion() && strings.HasPrefix(string(spec.UID), t.prefix)
+}
+
+// close closes the question that spec answers.
+func (t *resyncTracker) close(spec *wire.Spec) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.closeLocked(spec)
+}
+
+func (t *resyncTracker) closeLocked(spec *wire.Spec) {
 	for _, source := range []wire.SourceID{spec.Source, ""} {
 		if t.questions[source].probe == spec.UID {
 			delete(t.questions, source)
 		}
 	}
+}
+
+// noteAnswer closes the question that spec answers, and reports whether spec is the first answer of
+// its source.
+func (t *resyncTracker) noteAnswer(spec *wire.Spec) (first bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.closeLocked(spec)
 	_, before := t.answered[spec.Source]
 	t.answered[spec.Source] = struct{}{}
-	return true, !before
+	return !before
 }
 
 // answeredBy reports whether source has answered; any source if it is empty.

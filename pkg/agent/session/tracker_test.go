@@ -47,20 +47,20 @@ func TestQuestionsAreRepeated(t *testing.T) {
 			t.Error("the repeated question has another probe")
 		}
 	}
-	if isProbe, first := s.noteAnswer(probeAnswer("hub1", former)); !isProbe || !first || !s.isOpen("hub1") || !s.answeredBy("hub1") {
+	if answer := probeAnswer("hub1", former); !s.isProbe(answer) || !s.noteAnswer(answer) || !s.isOpen("hub1") || !s.answeredBy("hub1") {
 		t.Error("the answer to a former question closed this one, or did not count")
 	}
-	if isProbe, _ := s.noteAnswer(probeAnswer("hub1", "work")); isProbe {
+	if s.isProbe(probeAnswer("hub1", "work")) {
 		t.Error("the deletion of a work is an answer")
 	}
-	if isProbe, first := s.noteAnswer(probeAnswer("hub1", probe)); !isProbe || first || s.isOpen("hub1") || s.probeOf("hub1") != nil {
+	if answer := probeAnswer("hub1", probe); !s.isProbe(answer) || s.noteAnswer(answer) || s.isOpen("hub1") || s.probeOf("hub1") != nil {
 		t.Error("the answer did not close the question")
 	}
 	if again, wait := s.repeat("hub1", time.Minute, now.Add(time.Hour)); again || wait != 0 {
 		t.Error("an answered question is repeated")
 	}
 	s.open("", now)
-	if _, first := s.noteAnswer(probeAnswer("hub2", s.probeOf("")[0].UID)); !first || s.isOpen("") {
+	if !s.noteAnswer(probeAnswer("hub2", s.probeOf("")[0].UID)) || s.isOpen("") {
 		t.Error("the answer of any source did not close the question to all")
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	cloudevents "github.com/cloudevents/sdk-go/v2/event"
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/flowcontrol"
@@ -55,6 +56,9 @@ type Config struct {
 	// identity, specs have no content hash, and what an agent holds is compared by generation
 	// alone.
 	Identity func(context.Context) (string, error)
+	// Sign signs every event that the source publishes (docs/protocol.md, Signatures), as
+	// [signing.Signer] does. Optional.
+	Sign func(*cloudevents.Event) error
 	// Unknown decides about a work that an agent holds and the source does not have. It must not
 	// block. Default: [AnswerUnknown].
 	Unknown func(held wire.SpecVersion) UnknownAction
@@ -106,6 +110,9 @@ func (c *Config) setDefaults() error {
 	}
 	if c.RepublishAfter < 0 {
 		errs = append(errs, fmt.Errorf("RepublishAfter must be above 0, got %s", c.RepublishAfter))
+	}
+	if c.Sign == nil {
+		c.Sign = func(*cloudevents.Event) error { return nil }
 	}
 	if c.Unknown == nil {
 		c.Unknown = func(wire.SpecVersion) UnknownAction { return AnswerUnknown }

@@ -176,7 +176,11 @@ func (e *Engine) publishTo(ctx context.Context, topic string, m wire.Message) er
 	return e.publishEvent(ctx, topic, event)
 }
 
+// publishEvent signs event if the source signs, and publishes it to topic.
 func (e *Engine) publishEvent(ctx context.Context, topic string, event cloudevents.Event) error {
+	if err := e.config.Sign(&event); err != nil {
+		return err
+	}
 	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()
 	return e.config.Transport.Publish(ctx, topic, event)

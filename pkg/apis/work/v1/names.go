@@ -75,6 +75,9 @@ const (
 	// WorkDeletionHeld is True while the agent keeps a work that its source does not know, because the
 	// source may have lost its memory.
 	WorkDeletionHeld = "DeletionHeld"
+	// WorkSpecUntrusted is True if an event of the work was refused because of its signature, until
+	// an event of the work is accepted.
+	WorkSpecUntrusted = "SpecUntrusted"
 )
 
 // Condition types of one manifest of a ManifestWork.
@@ -171,4 +174,16 @@ const (
 	ReasonSourceIdentityChanged = "SourceIdentityChanged"
 	// ReasonSourceKnowsTooFew (True): the source does not know many other works either.
 	ReasonSourceKnowsTooFew = "SourceKnowsTooFew"
+)
+
+// Reasons of the SpecUntrusted condition.
+const (
+	// ReasonUnsigned (True): the event had no signature.
+	ReasonUnsigned = "Unsigned"
+	// ReasonUnknownKey (True): the key is not trusted.
+	ReasonUnknownKey = "UnknownKey"
+	// ReasonWrongSource (True): the key is trusted for other sources only.
+	ReasonWrongSource = "WrongSource"
+	// ReasonInvalidSignature (True): the event is not the one that was signed.
+	ReasonInvalidSignature = "InvalidSignature"
 )
