@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -14,11 +16,11 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
-
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/workwire/workwire/pkg/agent"
 	"github.com/workwire/workwire/pkg/agent/object"
@@ -29,6 +31,10 @@ import (
 
 // spyRules make a status show the password of Secrets, in every way there is.
 const spyRules = `
+- resourceIdentifier: {group: "", resource: secrets, namespace: NAMESPACE, name: watched}
+  updateStrategy: {type: ReadOnly}
+  feedbackScrapeType: Watch
+  feedbackRules: [{type: JSONPaths, jsonPaths: [{name: password, path: .data.password-key}]}]
 - resourceIdentifier: {group: "", resource: secrets, namespace: NAMESPACE, name: labelled}
   updateStrategy: {type: ReadOnly}
   feedbackRules: [{type: JSONPaths, jsonPaths: [{name: password, path: .data.password-key}]}]
@@ -99,7 +105,7 @@ func TestDeniedExecutorSeesNothing(t *testing.T) {
 			const password = "hunter2-of-the-test"
 			encoded := base64.StdEncoding.EncodeToString([]byte(password))
 			var hidden []string
-			for _, name := range []string{"foreign", "ignored"} {
+			for _, name := range []string{"foreign", "ignored", "watched"} {
 				secret, err := w.cluster.CoreV1().Secrets(w.namespace).Create(w.Context(), &corev1.Secret{
 					ObjectMeta: metav1.ObjectMeta{Name: name}, StringData: map[string]string{"password-key": password},
 				}, metav1.CreateOptions{})
@@ -117,7 +123,7 @@ func TestDeniedExecutorSeesNothing(t *testing.T) {
 			secret := func(name string) string {
 				return "{apiVersion: v1, kind: Secret, metadata: {name: " + name + ", namespace: NAMESPACE}, data: {}}"
 			}
-			names := []string{"foreign", "labelled", "ignored", "absent"}
+			names := []string{"foreign", "labelled", "ignored", "watched", "absent"}
 			var manifests []string
 			for _, name := range names {
 				manifests = append(manifests, secret(name))
@@ -135,10 +141,10 @@ func TestDeniedExecutorSeesNothing(t *testing.T) {
 
 			// With get and nothing else, the objects are reported.
 			w.bind("read", rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"get"}})
-			raw.shows(1, 0, encoded, "Applied=False", "Available=True", "Seen=True")
-			raw.shows(1, 1, encoded, "Applied=False", "Available=True", "Seen=True")
-			raw.shows(1, 2, encoded, "Applied=False", "Available=True", "Seen=True")
-			raw.shows(1, 3, "", "Applied=False", "Available=False")
+			for i := range names[:4] {
+				raw.shows(1, i, encoded, "Applied=False", "Available=True", "Seen=True")
+			}
+			raw.shows(1, 4, "", "Applied=False", "Available=False")
 
 			// Without it again, nothing is left of them.
 			if err := w.cluster.RbacV1().RoleBindings(w.namespace).Delete(w.Context(), "read", metav1.DeleteOptions{}); err != nil {
@@ -153,7 +159,7 @@ func TestDeniedExecutorSeesNothing(t *testing.T) {
 			if text := asJSON(w, raw.last("uid-spy")); strings.Contains(text, encoded) {
 				t.Error(text)
 			}
-			for _, name := range names[:3] {
+			for _, name := range names[:4] {
 				if _, err := w.cluster.CoreV1().Secrets(w.namespace).Get(w.Context(), name, metav1.GetOptions{}); err != nil {
 					t.Error(err)
 				}
@@ -402,13 +408,86 @@ func TestAdmissionSeesTheExecutor(t *testing.T) {
 func TestCreationByName(t *testing.T) {
 	w := newWorld(t)
 	works := w.source("hub1")
-	w.bind("config", rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"configmaps"}, ResourceNames: []string{"a"},
+	w.bind("config", rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"configmaps"}, ResourceNames: []string{"a", "applied"},
 		Verbs: []string{"get", "create", "update", "patch", "delete"}})
 	w.agent()
-	w.create(works, w.executed("web", configMap("a", "1"), configMap("b", "1")))
+	work := w.executed("web", configMap("a", "1"), configMap("b", "1"), configMap("applied", "1"))
+	w.options(&work.Spec, `[{resourceIdentifier: {group: "", resource: configmaps, namespace: NAMESPACE, name: applied}, updateStrategy: {type: ServerSideApply}}]`)
+	w.create(works, work)
 	w.manifestSays(works, "web", 1, "not allowed to apply the resource  configmaps, "+w.namespace+" b, will try again in 1m0s")
 	w.data("a", "1")
+	w.data("applied", "1")
 	w.data("b", "")
+}
+
+// TestImpersonationEnds takes the right to impersonate from an agent that uses it.
+func TestImpersonationEnds(t *testing.T) {
+	w := newWorld(t)
+	works := w.source("hub1")
+	w.bind("config", rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"*"}})
+	config := w.agentAccount()
+	w.bindImpersonation()
+	var mu sync.Mutex
+	var users []string
+	kit.Intercept(config, func(next http.RoundTripper, request *http.Request) (*http.Response, error) {
+		if strings.Contains(request.URL.Path, "/configmaps") && request.Method != http.MethodGet {
+			mu.Lock()
+			users = append(users, request.Header.Get("Impersonate-User"))
+			mu.Unlock()
+		}
+		return next.RoundTrip(request)
+	})
+	last := func(want string) {
+		t.Helper()
+		mu.Lock()
+		defer mu.Unlock()
+		if len(users) == 0 || users[len(users)-1] != want {
+			t.Errorf("writes were made as %q, the last one not as %q", users, want)
+		}
+	}
+	executor := "system:serviceaccount:" + w.namespace + ":executor1"
+	kit.Eventually(w, "the agent may impersonate", func() error {
+		asAgent := rest.CopyConfig(config)
+		asAgent.Impersonate.UserName = executor
+		_, err := kubernetes.NewForConfigOrDie(asAgent).CoreV1().ConfigMaps(w.namespace).List(w.Context(), metav1.ListOptions{})
+		return err
+	})
+	w.agent(func(c *agent.Config) { c.Kube = config })
+	w.create(works, w.executed("web", configMap("a", "1")))
+	w.is(works, "web", "Applied=True")
+	last(executor)
+	if err := w.cluster.RbacV1().RoleBindings(w.namespace).Delete(w.Context(), "impersonate", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	kit.Eventually(w, "the agent may not impersonate", func() error {
+		asAgent := rest.CopyConfig(config)
+		asAgent.Impersonate.UserName = executor
+		if _, err := kubernetes.NewForConfigOrDie(asAgent).CoreV1().ConfigMaps(w.namespace).List(w.Context(), metav1.ListOptions{}); err == nil {
+			return errors.New("it may")
+		}
+		return nil
+	})
+	w.change(works, "web", configMap("a", "2"))
+	w.data("a", "2")
+	w.is(works, "web", "Applied=True")
+	last("") // that as the executor was refused
+}
+
+// bindImpersonation lets the service account of agentAccount impersonate those of the namespace.
+func (w *world) bindImpersonation() {
+	w.Helper()
+	if _, err := w.cluster.RbacV1().Roles(w.namespace).Create(w.Context(), &rbacv1.Role{
+		ObjectMeta: metav1.ObjectMeta{Name: "impersonate"},
+		Rules:      []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"serviceaccounts"}, Verbs: []string{"impersonate"}, ResourceNames: []string{"executor1"}}},
+	}, metav1.CreateOptions{}); err != nil {
+		w.Fatal(err)
+	}
+	if _, err := w.cluster.RbacV1().RoleBindings(w.namespace).Create(w.Context(), &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "impersonate"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "impersonate"},
+		Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: w.namespace, Name: w.namespace + "-agent"}},
+	}, metav1.CreateOptions{}); err != nil {
+		w.Fatal(err)
+	}
 }
 
 // admitOnly has the API server refuse ConfigMaps in the namespace that another user writes.

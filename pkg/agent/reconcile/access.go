@@ -147,20 +147,37 @@ func (r *Reconciler) noteRefusals(rec *reconciliation) {
 	}
 }
 
+// deniedRead is an object that the executor may get and not write, as it was read at a time.
+type deniedRead struct {
+	at   time.Time
+	live object.Live
+	err  error
+}
+
 // readDenied reads the objects that the executor may get and not write: applying has not looked at
-// them, and the agent's watches select only what it has written.
-func (r *Reconciler) readDenied(ctx context.Context, rec *reconciliation) {
+// them, and the agent's watches select only what it has written. It reads each once in a
+// SyncInterval.
+func (r *Reconciler) readDenied(ctx context.Context, rec *reconciliation, now time.Time) {
+	before, reads := rec.history().deniedReads, map[int]deniedRead{}
 	for i := range rec.outcomes {
 		m, o, outcome := &rec.manifests[i], &rec.observed[i], &rec.outcomes[i]
 		if !denied(outcome.Err) || rec.withholds(i) != nil || outcome.Live != nil || rec.untouched(i) {
 			continue
 		}
-		o.watched, o.conditions = false, nil
-		o.live, o.err = r.read(ctx, rec, m.Ref)
-		rec.requeueWithin(r.SyncInterval)
+		read, known := before[i]
+		if !known || rec.changed || now.Sub(read.at) >= r.SyncInterval {
+			read = deniedRead{at: now}
+			read.live, read.err = r.read(ctx, rec, m.Ref)
+		}
+		reads[i] = read
+		rec.requeueWithin(read.at.Add(r.SyncInterval).Sub(now))
+		o.live, o.err, o.watched, o.conditions = read.live, read.err, false, nil
 		if outcome.Live = o.live.Object; outcome.Live != nil && len(m.ConditionRules) > 0 {
 			o.conditions = r.Rules.Evaluate(ctx, m.ConditionRules, outcome.Live)
 		}
+	}
+	if rec.history().deniedReads = reads; len(reads) == 0 {
+		rec.history().deniedReads = nil
 	}
 }
 

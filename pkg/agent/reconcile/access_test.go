@@ -3,6 +3,7 @@ package reconcile
 import (
 	"errors"
 	"testing"
+	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -52,5 +53,19 @@ func TestWithheldIsNotUsed(t *testing.T) {
 	}
 	if rec.missed(map[object.Ref]string{{Name: "a"}: "1"}) {
 		t.Error("an event of what is withheld is missed")
+	}
+}
+
+// A denial that cost a request waits before it costs another; one from the cache does not.
+func TestDeniedWritesWait(t *testing.T) {
+	for requests, waits := range []bool{false, true} {
+		rec := &reconciliation{
+			entry: &entry{}, waiting: make([]bool, 1),
+			outcomes: []apply.Outcome{{Err: &executor.DeniedError{Verb: "update"}, Requests: requests}},
+		}
+		rec.rememberRefused(time.Now())
+		if got := rec.history().refused[0] != nil; got != waits {
+			t.Errorf("%d requests: it waits %t, want %t", requests, got, waits)
+		}
 	}
 }

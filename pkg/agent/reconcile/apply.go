@@ -91,7 +91,7 @@ func (r *Reconciler) applyManifests(ctx context.Context, rec *reconciliation) er
 	}
 	r.noteRefusals(rec)
 	rec.repeatRefused()
-	r.readDenied(ctx, rec)
+	r.readDenied(ctx, rec, time.Now())
 	rec.removals = newRemovals(len(rec.dropped))
 	if !rec.complete.work {
 		if rec.changed {

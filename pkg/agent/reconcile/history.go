@@ -21,6 +21,8 @@ type history struct {
 	repairs repairs
 	// refused holds the manifests of spec that could not be applied, by index.
 	refused map[int]*refusal
+	// deniedReads holds the objects of manifests that the executor may get and not write, by index.
+	deniedReads map[int]deniedRead
 	// removals holds the objects that are being removed and are not gone yet.
 	removals map[object.Ref]*removal
 	// marks is the backoff of marking the AppliedManifestWork for eviction.
@@ -28,7 +30,7 @@ type history struct {
 }
 
 func (h *history) isZero() bool {
-	return h.spec == nil && h.applied == nil && h.errs == nil && h.gone == nil && h.repairs.count == 0 && h.repairs.conflicts == nil && h.refused == nil && h.removals == nil && h.marks.failures == 0
+	return h.spec == nil && h.applied == nil && h.errs == nil && h.gone == nil && h.repairs.count == 0 && h.repairs.conflicts == nil && h.refused == nil && h.deniedReads == nil && h.removals == nil && h.marks.failures == 0
 }
 
 // reset forgets everything that is about the manifests of the spec before.

@@ -191,6 +191,8 @@ func (r *Reconciler) read(ctx context.Context, rec *reconciliation, ref object.R
 		return object.Live{State: object.Present, Object: live}, nil
 	case apierrors.IsNotFound(err):
 		return object.Live{State: object.Absent}, nil
+	case rec.account != nil:
+		return object.Live{}, r.Executors.Refused(*rec.account, ref, err)
 	default:
 		return object.Live{}, err
 	}
