@@ -1,6 +1,8 @@
 package broker
 
 import (
+	"cmp"
+	"context"
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
@@ -16,6 +18,7 @@ import (
 	"golang.org/x/crypto/bcrypt"
 
 	"github.com/workwire/workwire/broker/acl"
+	"github.com/workwire/workwire/broker/limits"
 )
 
 // HashPassword returns the bcrypt hash of password for [User.PasswordHash]. It returns an error if
@@ -44,11 +47,24 @@ const decoyHash = "$2a$10$I7E44C5VdnNU3Izjvw3aV.CM2IbizTue7ADt.AArKNmGYFm7SeS4u"
 
 // authenticator authenticates clients. It is safe for concurrent use.
 type authenticator struct {
-	users map[string]*account    // by user name; constant
-	certs map[string]Certificate // by common name; constant
+	limiter *limits.Limiter
 
 	// macKey makes account.verified useless outside this process.
 	macKey [32]byte
+
+	accounts atomic.Pointer[accounts]
+}
+
+// accounts are the users and certificates of a configuration. They are constant.
+type accounts struct {
+	users map[string]*account    // by user name
+	certs map[string]Certificate // by common name
+}
+
+// login is who a client is, and what it has authenticated with (see credential.go).
+type login struct {
+	id         acl.Identity
+	credential string
 }
 
 type account struct {
@@ -58,54 +74,79 @@ type account struct {
 	verified atomic.Value // string: hash and MAC of the password accepted last
 }
 
-func newAuthenticator(cfg Config) (*authenticator, error) {
-	a := &authenticator{users: map[string]*account{}, certs: map[string]Certificate{}}
+func newAuthenticator(cfg Config, limiter *limits.Limiter) (*authenticator, error) {
+	a := &authenticator{limiter: limiter}
 	_, _ = rand.Read(a.macKey[:]) // never fails
+	return a, a.configure(cfg)
+}
+
+// configure replaces users and certificates with those of cfg. It keeps the former ones if a
+// password file cannot be used.
+func (a *authenticator) configure(cfg Config) error {
+	next, former := &accounts{users: map[string]*account{}, certs: map[string]Certificate{}}, a.accounts.Load()
 	for _, u := range cfg.Users {
 		acc := &account{user: u}
 		if u.PasswordFile != "" {
 			acc.file = &watchedFile{path: u.PasswordFile}
 			if _, err := acc.hash(); err != nil {
-				return nil, fmt.Errorf("user %s: %w", u.Username, err)
+				return fmt.Errorf("user %s: %w", u.Username, err)
 			}
 		}
-		a.users[u.Username] = acc
+		if former != nil && former.users[u.Username] != nil {
+			if verified := former.users[u.Username].verified.Load(); verified != nil {
+				acc.verified.Store(verified)
+			}
+		}
+		next.users[u.Username] = acc
 	}
 	for _, c := range cfg.Certificates {
-		a.certs[c.CommonName] = c
+		next.certs[c.CommonName] = c
 	}
-	return a, nil
+	a.accounts.Store(next)
+	return nil
 }
 
-// byPassword authenticates a user by password. A password that was accepted before is recognized by
-// its MAC: a bcrypt check for each of a thousand reconnecting agents would take half a minute.
-func (a *authenticator) byPassword(username string, password []byte) (acl.Identity, error) {
-	acc, ok := a.users[username]
+// byPassword authenticates a user of a client at address by password. A password that was accepted
+// before is recognized by its MAC: a bcrypt check for each of a thousand reconnecting agents would
+// take half a minute. Other checks wait for their turn until ctx ends.
+func (a *authenticator) byPassword(ctx context.Context, address, username string, password []byte) (login, error) {
+	compare := func(hash string) (right bool, err error) {
+		err = a.limiter.Authenticate(ctx, address, func() bool {
+			right = bcrypt.CompareHashAndPassword([]byte(hash), password) == nil
+			return right
+		})
+		if err != nil {
+			return false, fmt.Errorf("wait for the check of the password: %w", err)
+		}
+		return right, nil
+	}
+	acc, ok := a.accounts.Load().users[username]
 	if !ok {
-		_ = bcrypt.CompareHashAndPassword([]byte(decoyHash), password)
-		return acl.Identity{}, errBadPassword
+		_, err := compare(decoyHash)
+		return login{}, cmp.Or(err, errBadPassword)
 	}
 	if acc.user.Password != "" {
 		if subtle.ConstantTimeCompare([]byte(acc.user.Password), password) != 1 {
-			return acl.Identity{}, errBadPassword
+			return login{}, errBadPassword
 		}
-		return acc.user.Identity(), nil
+		return login{acc.user.Identity(), passwordCredential(username, "")}, nil
 	}
 	hash, err := acc.hash()
 	if err != nil {
-		return acl.Identity{}, err
+		return login{}, err
 	}
+	accepted := login{acc.user.Identity(), passwordCredential(username, hash)}
 	mac := hmac.New(sha256.New, a.macKey[:])
 	mac.Write(password)
 	verified := hash + string(mac.Sum(nil))
 	if last, _ := acc.verified.Load().(string); subtle.ConstantTimeCompare([]byte(last), []byte(verified)) == 1 {
-		return acc.user.Identity(), nil
+		return accepted, nil
 	}
-	if bcrypt.CompareHashAndPassword([]byte(hash), password) != nil {
-		return acl.Identity{}, errBadPassword
+	if right, err := compare(hash); err != nil || !right {
+		return login{}, cmp.Or(err, errBadPassword)
 	}
 	acc.verified.Store(verified)
-	return acc.user.Identity(), nil
+	return accepted, nil
 }
 
 // hash returns the current bcrypt hash, from the password file if there is one.
@@ -124,9 +165,10 @@ func (c *account) hash() (string, error) {
 	return hash, nil
 }
 
-// byCertificate returns the identity of a client certificate that TLS has verified.
-func (a *authenticator) byCertificate(cert *x509.Certificate) (acl.Identity, error) {
-	return certificateIdentity(cert.Subject.CommonName, cert.Subject.OrganizationalUnit, a.certs)
+// byCertificate authenticates a client by its certificate, which TLS has verified.
+func (a *authenticator) byCertificate(cert *x509.Certificate) (login, error) {
+	id, err := certificateIdentity(cert.Subject.CommonName, cert.Subject.OrganizationalUnit, a.accounts.Load().certs)
+	return login{id, certificateCredential(cert)}, err
 }
 
 // certificateIdentity returns the identity for the subject of a certificate: the one mapped to its

@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/workwire/workwire/broker/limits"
 	"github.com/workwire/workwire/broker/packet"
 	"github.com/workwire/workwire/pkg/serve"
 )
@@ -70,7 +71,8 @@ func (b *Broker) isReady() bool {
 // full later does not end it: messages that are not on disk are not acknowledged, and clients take
 // what is queued. A Broker runs once.
 func (b *Broker) Run(ctx context.Context) (err error) {
-	auth, err := newAuthenticator(b.cfg)
+	limiter := limits.New(b.cfg.Limits)
+	auth, err := newAuthenticator(b.cfg, limiter)
 	if err != nil {
 		return fmt.Errorf("start the broker: %w", err)
 	}
@@ -82,11 +84,17 @@ func (b *Broker) Run(ctx context.Context) (err error) {
 
 	counters := newCounters()
 	s := &server{
-		cfg: b.cfg, auth: auth, router: res.router, counters: counters,
+		cfg: b.cfg, auth: auth, limiter: limiter, router: res.router, counters: counters,
 		logger: b.cfg.Logger, started: time.Now(), stopping: make(chan struct{}), inspect: b.inspect,
 	}
 	for _, l := range res.listeners {
 		b.addrs = append(b.addrs, l.socket.Addr().String())
+	}
+	operations := b.newOperations(res, auth, limiter)
+	sampled := &collector{router: res.router, traffic: &s.traffic, store: res.store, limiter: limiter, reloader: operations.reloader}
+	handler, err := b.handler(promhttp.HandlerFor(newRegistry(counters, sampled), promhttp.HandlerOpts{}), operations.reloader.status)
+	if err != nil {
+		return fmt.Errorf("start the broker: %w", err)
 	}
 
 	// The store stops after the clients: its last batch holds their last changes.
@@ -97,10 +105,14 @@ func (b *Broker) Run(ctx context.Context) (err error) {
 		group.Go(func() error { return res.store.Keep(storeCtx) })
 	}
 	group.Go(func() error { return everySecond(ctx, func() { tick(s) }) })
-	group.Go(func() error { return everySecond(ctx, func() { s.recheckCertificates(time.Now()) }) })
+	group.Go(func() error {
+		return everySecond(ctx, func() {
+			s.recheckCertificates(time.Now())
+			operations.check(time.Now())
+		})
+	})
 	if res.http != nil {
 		b.httpAddr = res.http.Addr().String()
-		handler := b.handler(promhttp.HandlerFor(newRegistry(counters, &collector{router: res.router, traffic: &s.traffic, store: res.store}), promhttp.HandlerOpts{}))
 		group.Go(func() error { return serve.HTTP(ctx, res.http, handler, b.cfg.Logger) })
 	}
 	group.Go(func() error {

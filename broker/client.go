@@ -3,15 +3,18 @@ package broker
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"time"
 
 	"github.com/workwire/workwire/broker/acl"
+	"github.com/workwire/workwire/broker/limits"
 	"github.com/workwire/workwire/broker/packet"
 	"github.com/workwire/workwire/broker/session"
 )
@@ -29,6 +32,7 @@ type client struct {
 	server   *server
 	listener string
 	remote   string
+	counted  *limits.Connection
 
 	tls        *tlsFiles           // nil: plain TCP
 	certs      []*x509.Certificate // the verified client certificate, if any, and the intermediate ones
@@ -36,6 +40,7 @@ type client struct {
 	validUntil time.Time           // when the client certificate expires; likewise
 
 	id            acl.Identity
+	credential    string // see credential.go
 	sessionID     string // identity and client id; "" before the login
 	assignedID    string // the client id, if the broker has chosen it
 	expiry        uint32 // session expiry in seconds
@@ -95,10 +100,14 @@ func isPacketError(err error) bool { return errors.As(err, new(*packet.Error)) }
 
 // authenticate sets the identity of the client, and checks that it may publish its will.
 func (c *client) authenticate(pk *packet.Connect) error {
-	var err error
-	if c.id, err = c.identify(pk); err != nil {
+	who, err := c.identify(pk)
+	if err != nil {
 		c.server.counters.authFailed(err)
 		return err
+	}
+	c.id, c.credential = who.id, who.credential
+	if err := c.counted.LogIn(c.id); err != nil {
+		return &packet.Error{Code: packet.QuotaExceeded, Text: err.Error()}
 	}
 	if pk.Will != nil && !c.mayPublish(pk.Will.Message.Topic) {
 		c.server.counters.denied(acl.Publish)
@@ -107,14 +116,16 @@ func (c *client) authenticate(pk *packet.Connect) error {
 	return nil
 }
 
-func (c *client) identify(pk *packet.Connect) (acl.Identity, error) {
+func (c *client) identify(pk *packet.Connect) (login, error) {
 	if pk.HasUsername {
-		return c.server.auth.byPassword(pk.Username, pk.Password)
+		ctx, cancel := context.WithTimeout(context.Background(), connectTimeout)
+		defer cancel()
+		return c.server.auth.byPassword(ctx, c.counted.Address(), pk.Username, pk.Password)
 	}
 	if len(c.certs) > 0 {
 		return c.server.auth.byCertificate(c.certs[0])
 	}
-	return acl.Identity{}, errAnonymous
+	return login{}, errAnonymous
 }
 
 // mayPublish reports whether the client may publish to topic.
@@ -137,7 +148,7 @@ func (c *client) refuse(pk *packet.Connect, err error) {
 		c.server.logger.Debug("connection ended before its login", "remote", c.remote, "listener", c.listener, "reason", err)
 		return
 	}
-	c.server.logger.Warn("client refused", "clientId", truncate(pk.ClientID), "remote", c.remote, "listener", c.listener, "username", truncate(pk.Username), "reason", err)
+	c.audit("connect", accessDenied, "client refused", "clientId", truncate(pk.ClientID), "username", truncate(pk.Username), "reason", err)
 }
 
 // establish connects the client to its session, after the previous client of that session is gone,
@@ -154,7 +165,7 @@ func (c *client) establish(pk *packet.Connect) bool {
 	c.done = make(chan struct{})
 	c.server.takeOver(c)
 	sess, present := c.server.router.Connect(session.Connect{
-		ID: c.sessionID, Owner: c.id.String(), CleanStart: pk.CleanStart, Expiry: pk.SessionExpiry,
+		ID: c.sessionID, Owner: c.id.String(), Credential: c.credential, CleanStart: pk.CleanStart, Expiry: pk.SessionExpiry,
 		ReceiveMaximum: pk.ReceiveMaximum, Will: pk.Will,
 	})
 	c.sess, c.expiry = sess, sess.Expiry()
@@ -172,11 +183,11 @@ func (c *client) establish(pk *packet.Connect) bool {
 		return true // serve finds the connection ended
 	}
 	c.connected.Store(true)
-	args := []any{"session", c.sessionID, "remote", c.remote, "listener", c.listener, "sessionPresent", present}
+	args := []any{"sessionPresent", present}
 	if len(c.certs) > 0 {
 		args = append(args, "certificateIssuer", c.certs[0].Issuer.CommonName, "certificateExpires", c.certs[0].NotAfter)
 	}
-	c.server.logger.Info("client connected", args...)
+	c.audit("connect", granted, "client connected", args...)
 	c.senderDone = make(chan struct{})
 	go c.send()
 	return true
@@ -190,7 +201,7 @@ func (c *client) serve() {
 	} else if isTimeout(err) {
 		c.disconnect(errKeepAlive)
 	}
-	c.server.logger.Info("client disconnected", "session", c.sessionID, "remote", c.remote, "normal", c.disconnected.Normal, "reason", cmp.Or(c.endCause(), err))
+	c.server.log(slog.LevelInfo, "disconnected", "client disconnected", "session", c.sessionID, "remote", c.remote, "normal", c.disconnected.Normal, "reason", cmp.Or(c.endCause(), err))
 }
 
 var errLeft = errors.New("the client disconnected")
@@ -208,6 +219,20 @@ func (c *client) handlePackets() error {
 		if err := c.handle(h, body, owned); err != nil {
 			return err
 		}
+		if wait := c.server.limiter.Take(c.id, h.Size+h.Length); wait > 0 {
+			c.pause(wait)
+		}
+	}
+}
+
+// pause returns after wait, or when the connection ends. Meanwhile nothing is read from the client.
+func (c *client) pause(wait time.Duration) {
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-c.ending:
+	case <-c.server.stopping:
 	}
 }
 
@@ -245,7 +270,7 @@ func (c *client) publish(h packet.Header, body []byte, owned bool) error {
 	}
 	if !c.mayPublish(m.Topic) {
 		c.server.counters.denied(acl.Publish)
-		c.server.logger.Warn("message refused, not authorized", "session", c.sessionID, "topic", truncate(m.Topic), "qos", m.QoS)
+		c.audit("publish", accessDenied, "message refused, not authorized", "topic", truncate(m.Topic), "qos", m.QoS)
 		if m.QoS > 0 {
 			err = c.sess.Refuse(id, packet.NotAuthorized)
 		}
@@ -283,7 +308,7 @@ func (c *client) subscribe(body []byte) error {
 		}
 	}
 	if refused > 0 { // one line, however many
-		c.server.logger.Warn("subscription refused", "session", c.sessionID, "filter", truncate(first), "refused", refused, "of", len(codes))
+		c.audit("subscribe", accessDenied, "subscription refused", "filter", truncate(first), "refused", refused, "of", len(codes))
 	}
 	select {
 	case <-c.sess.Durable():
@@ -362,6 +387,7 @@ func (c *client) finish() {
 
 // close finishes and closes the connection, whatever happened.
 func (c *client) close() {
+	defer c.counted.Close()
 	defer func() { _ = c.socket.Close() }()
 	defer c.contain()
 	c.finish()

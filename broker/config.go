@@ -8,11 +8,15 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"time"
 
 	"golang.org/x/crypto/bcrypt"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/workwire/workwire/broker/acl"
+	"github.com/workwire/workwire/broker/limits"
+	"github.com/workwire/workwire/broker/session"
 	"github.com/workwire/workwire/pkg/serve"
 )
 
@@ -23,6 +27,8 @@ const (
 	DefaultMaxQueuedMessages = 100_000   // messages a session
 	DefaultMaxQueuedBytes    = 512 << 20 // bytes a session
 	DefaultMaxTotalBytes     = 4 << 30   // bytes of all sessions
+	DefaultMaxSessionExpiry  = 7 * 24 * time.Hour
+	DefaultMaxWillDelay      = time.Hour
 )
 
 // Config is the configuration of a [Broker]. It needs at least one listener, and one user or client
@@ -63,17 +69,41 @@ type Config struct {
 	// needs up to twice as much disk.
 	MaxTotalBytes int64 `json:"maxTotalBytes,omitempty"`
 
-	// HTTPAddress is the host:port that serves /metrics, /healthz and /readyz without TLS. It must
-	// be a loopback address unless HTTPExposed is set. Empty means not served.
+	// MaxSessionExpiry and MaxWillDelay limit what a client may ask for: how long its session
+	// outlives its connection, and how long its will waits; default [DefaultMaxSessionExpiry] and
+	// [DefaultMaxWillDelay]. A client that asks for more gets the maximum.
+	MaxSessionExpiry metav1.Duration `json:"maxSessionExpiry,omitzero"`
+	MaxWillDelay     metav1.Duration `json:"maxWillDelay,omitzero"`
+
+	// Limits keep one client from using what others need.
+	Limits limits.Config `json:"limits,omitzero"`
+
+	// HTTPAddress is the host:port that serves /metrics, /healthz and /readyz. If it is not a
+	// loopback address, HTTPCertFile, HTTPKeyFile and HTTPTokenFile must be set, or HTTPExposed.
+	// Empty means not served.
 	HTTPAddress string `json:"httpAddress,omitempty"`
 
-	// HTTPExposed allows an HTTPAddress that is not loopback, for scrapers and probes on other
-	// machines. Anyone who can reach it can then read the numbers of clients and messages.
+	// HTTPCertFile and HTTPKeyFile name the PEM files of the certificate of HTTPAddress. They are
+	// reloaded when they change. Without them it is served without TLS.
+	HTTPCertFile string `json:"httpCertFile,omitempty"`
+	HTTPKeyFile  string `json:"httpKeyFile,omitempty"`
+
+	// HTTPTokenFile names a file with the bearer token that readers of /metrics must present. It is
+	// reloaded when it changes. /healthz and /readyz need no token.
+	HTTPTokenFile string `json:"httpTokenFile,omitempty"`
+
+	// HTTPExposed allows an HTTPAddress that is not loopback without TLS and token, for scrapers and
+	// probes in a network that others cannot reach. Anyone who can reach it can read the numbers of
+	// clients and messages.
 	HTTPExposed bool `json:"httpExposed,omitempty"`
 
 	// Authorize decides who may use which topic; default [acl.Allow]. A configuration file cannot
 	// set it.
 	Authorize func(id acl.Identity, action acl.Action, topic string) bool `json:"-"`
+
+	// File is the file that the configuration was loaded from. A running broker takes up its changes
+	// (see package comment); empty means that there is none.
+	File string `json:"-"`
 
 	// Logger receives the broker's log, which has no payloads and no passwords; default
 	// slog.Default().
@@ -163,6 +193,7 @@ func LoadConfig(path string) (Config, error) {
 		return Config{}, fmt.Errorf("broker configuration %s: %w", path, err)
 	}
 	cfg.resolve(filepath.Dir(path))
+	cfg.File = path
 	return cfg, nil
 }
 
@@ -183,6 +214,9 @@ func (c *Config) resolve(dir string) {
 		}
 	}
 	abs(&c.DataDir)
+	abs(&c.HTTPCertFile)
+	abs(&c.HTTPKeyFile)
+	abs(&c.HTTPTokenFile)
 	for i := range c.Users {
 		abs(&c.Users[i].PasswordFile)
 	}
@@ -202,10 +236,26 @@ func (c *Config) setDefaults() {
 	c.MaxQueuedMessages = cmp.Or(c.MaxQueuedMessages, DefaultMaxQueuedMessages)
 	c.MaxQueuedBytes = cmp.Or(c.MaxQueuedBytes, DefaultMaxQueuedBytes)
 	c.MaxTotalBytes = cmp.Or(c.MaxTotalBytes, DefaultMaxTotalBytes)
+	c.MaxSessionExpiry.Duration = cmp.Or(c.MaxSessionExpiry.Duration, DefaultMaxSessionExpiry)
+	c.MaxWillDelay.Duration = cmp.Or(c.MaxWillDelay.Duration, DefaultMaxWillDelay)
+	c.Limits = c.Limits.WithDefaults()
 	c.Logger = cmp.Or(c.Logger, slog.Default())
 	if c.Authorize == nil {
 		c.Authorize = acl.Allow
 	}
+}
+
+// sessionLimits returns the limits of the router.
+func (c *Config) sessionLimits() session.Limits {
+	return session.Limits{
+		MaxQueuedMessages: c.MaxQueuedMessages, MaxQueuedBytes: c.MaxQueuedBytes, MaxTotalBytes: c.MaxTotalBytes,
+		MaxExpiry: seconds(c.MaxSessionExpiry), MaxWillDelay: seconds(c.MaxWillDelay),
+	}
+}
+
+// seconds returns d in seconds, which MQTT counts with 32 bits.
+func seconds(d metav1.Duration) uint32 {
+	return uint32(min(max(d.Duration/time.Second, 1), session.NeverExpires))
 }
 
 // validate reports every fault at once. It does no I/O.
@@ -237,7 +287,12 @@ func (c *Config) validate() error {
 	if c.MaxTotalBytes < int64(c.MaxPacketSize) {
 		errs = append(errs, fmt.Errorf("maxTotalBytes: must be at least maxPacketSize (%d bytes), got %d", c.MaxPacketSize, c.MaxTotalBytes))
 	}
-	return errors.Join(append(errs, c.validateHTTP())...)
+	for name, d := range map[string]metav1.Duration{"maxSessionExpiry": c.MaxSessionExpiry, "maxWillDelay": c.MaxWillDelay} {
+		if d.Duration < time.Second {
+			errs = append(errs, fmt.Errorf("%s: must be at least 1s, got %s", name, d.Duration))
+		}
+	}
+	return errors.Join(append(errs, c.Limits.Validate(), c.validateHTTP())...)
 }
 
 // validateIdentities validates users and certificates.
@@ -279,8 +334,11 @@ func (c *Config) validateHTTP() error {
 	if err != nil {
 		return fmt.Errorf("httpAddress: %w", err)
 	}
-	if !loopback && !c.HTTPExposed {
-		return fmt.Errorf("httpAddress: %s is not a loopback address, and metrics are served without authentication; use 127.0.0.1 or set httpExposed: true", c.HTTPAddress)
+	if (c.HTTPCertFile == "") != (c.HTTPKeyFile == "") {
+		return errors.New("httpCertFile and httpKeyFile: set both or neither")
+	}
+	if !loopback && !c.HTTPExposed && (c.HTTPCertFile == "" || c.HTTPTokenFile == "") {
+		return fmt.Errorf("httpAddress: %s is not a loopback address; set httpCertFile, httpKeyFile and httpTokenFile, use 127.0.0.1, or serve metrics without authentication by httpExposed: true", c.HTTPAddress)
 	}
 	return nil
 }

@@ -137,7 +137,7 @@ func TestValidation(t *testing.T) {
 		"large packets":      {func(c *broker.Config) { c.MaxPacketSize = 1 << 31; c.MaxQueuedBytes = 1 << 40 }, "maxPacketSize: must be 1024 to 268435460 bytes, got 2147483648"},
 		"small queue":        {func(c *broker.Config) { c.MaxQueuedBytes = 1000 }, "maxQueuedBytes: must be at least maxPacketSize (1048576 bytes), got 1000"},
 		"negative queue":     {func(c *broker.Config) { c.MaxQueuedMessages = -1 }, "maxQueuedMessages: must not be negative, got -1"},
-		"metrics for all":    {func(c *broker.Config) { c.HTTPAddress = ":9641" }, "set httpExposed"},
+		"metrics for all":    {func(c *broker.Config) { c.HTTPAddress = ":9641" }, "httpExposed: true"},
 		"metrics, exposed":   {func(c *broker.Config) { c.HTTPAddress, c.HTTPExposed = ":9641", true }, ""},
 		"metrics, no port":   {func(c *broker.Config) { c.HTTPAddress = "localhost" }, "httpAddress"},
 		"exposed, no adress": {func(c *broker.Config) { c.HTTPExposed = true }, "httpExposed"},

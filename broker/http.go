@@ -1,19 +1,28 @@
 package broker
 
-import "net/http"
+import (
+	"fmt"
+	"net/http"
 
-// handler serves /metrics, /healthz and /readyz.
-func (b *Broker) handler(metrics http.Handler) http.Handler {
-	ok := func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) }
+	"github.com/workwire/workwire/pkg/serve"
+)
+
+// handler serves /metrics, to readers with the token if there is one, /healthz and /readyz. status
+// returns lines that /readyz adds although the broker is ready.
+func (b *Broker) handler(metrics http.Handler, status func() string) (http.Handler, error) {
+	metrics, err := serve.RequireToken(b.cfg.HTTPTokenFile, metrics, b.cfg.Logger)
+	if err != nil {
+		return nil, fmt.Errorf("httpTokenFile: %w", err)
+	}
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", metrics)
-	mux.HandleFunc("GET /healthz", ok)
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
-		if b.isReady() {
-			ok(w, r)
-		} else {
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		if !b.isReady() {
 			http.Error(w, "not accepting clients yet", http.StatusServiceUnavailable)
+			return
 		}
+		_, _ = w.Write([]byte("ok\n" + status()))
 	})
-	return mux
+	return mux, nil
 }

@@ -1,7 +1,6 @@
 package broker
 
 import (
-	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -83,10 +82,17 @@ func (l *listener) Serve(s *server) {
 // handle serves one connection. After the login another goroutine goes on, whose stack the
 // handshake has not grown.
 func (l *listener) handle(socket net.Conn, s *server) {
+	counted, err := s.limiter.Accept(socket.RemoteAddr(), func() { _ = socket.Close() })
+	if err != nil {
+		s.log(slog.LevelWarn, "connection_refused", "connection refused", "remote", socket.RemoteAddr().String(), "listener", l.id, "reason", err)
+		l.untrack(socket)
+		return
+	}
 	_ = socket.SetDeadline(time.Now().Add(connectTimeout))
 	c := &client{
-		conn:   conn{socket: socket, traffic: &s.traffic, ending: make(chan struct{})},
-		server: s, listener: l.id, remote: socket.RemoteAddr().String(),
+		counted: counted,
+		conn:    conn{socket: socket, traffic: &s.traffic, ending: make(chan struct{})},
+		server:  s, listener: l.id, remote: socket.RemoteAddr().String(),
 	}
 	connected := false
 	defer func() {
@@ -99,7 +105,7 @@ func (l *listener) handle(socket net.Conn, s *server) {
 	if l.tls != nil {
 		secure := tls.Server(socket, l.config)
 		if err := secure.Handshake(); err != nil {
-			l.logHandshake(socket, err)
+			l.logHandshake(s, socket, err)
 			return
 		}
 		c.setTLS(secure, l.tls)
@@ -118,17 +124,17 @@ func (l *listener) handle(socket net.Conn, s *server) {
 
 // logHandshake logs a failed handshake: as a warning with the subject if the client presented a
 // certificate that is not accepted, else at level info, since anyone can connect to a port.
-func (l *listener) logHandshake(conn net.Conn, err error) {
+func (l *listener) logHandshake(s *server, conn net.Conn, err error) {
 	var unverified *tls.CertificateVerificationError
 	var revoked *revokedError
-	level, subject := slog.LevelInfo, ""
+	level, kind, subject := slog.LevelInfo, "handshake", ""
 	switch {
 	case errors.As(err, &revoked):
-		level, subject = slog.LevelWarn, revoked.cert.Subject.String()
+		level, kind, subject = slog.LevelWarn, "handshake_certificate", revoked.cert.Subject.String()
 	case errors.As(err, &unverified) && len(unverified.UnverifiedCertificates) > 0:
-		level, subject = slog.LevelWarn, unverified.UnverifiedCertificates[0].Subject.String()
+		level, kind, subject = slog.LevelWarn, "handshake_certificate", unverified.UnverifiedCertificates[0].Subject.String()
 	}
-	l.logger.Log(context.Background(), level, "TLS handshake failed", "listener", l.id, "remote", conn.RemoteAddr().String(), "certificate", subject, "error", err)
+	s.log(level, kind, "TLS handshake failed", "listener", l.id, "remote", conn.RemoteAddr().String(), "certificate", subject, "error", err)
 }
 
 // track adds a connection, or Serve itself for nil. It returns false after Close.

@@ -6,6 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/workwire/workwire/broker/acl"
+	"github.com/workwire/workwire/broker/limits"
 	"github.com/workwire/workwire/broker/session"
 	"github.com/workwire/workwire/pkg/serve"
 	"github.com/workwire/workwire/pkg/statestore"
@@ -60,6 +61,9 @@ type collector struct {
 	router  *session.Router
 	traffic *traffic
 	store   *statestore.Store // nil without a data directory
+
+	limiter  *limits.Limiter
+	reloader *reloader
 }
 
 // Describe implements [prometheus.Collector].
@@ -88,9 +92,35 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	collect(counter, "messages_sent_total", "Number of messages sent to clients, including repetitions.", float64(stats.Sent))
 	collect(counter, "bytes_received_total", "Size of the received MQTT packets in bytes.", float64(c.traffic.received.Load()))
 	collect(counter, "bytes_sent_total", "Size of the sent MQTT packets in bytes.", float64(c.traffic.sent.Load()))
+	c.collectLimits(ch, collect)
 	dropped := prometheus.NewDesc("workwire_broker_messages_dropped_total", "Number of messages that were queued and dropped.", []string{"reason"}, nil)
 	for _, reason := range session.Reasons() {
 		ch <- prometheus.MustNewConstMetric(dropped, counter, float64(stats.Dropped[reason]), string(reason))
+	}
+}
+
+// collectLimits collects the metrics of the limits and of the configuration file.
+func (c *collector) collectLimits(ch chan<- prometheus.Metric, collect func(kind prometheus.ValueType, name, help string, value float64)) {
+	gauge, counter, stats := prometheus.GaugeValue, prometheus.CounterValue, c.limiter.Stats()
+	collect(gauge, "connections", "Current number of connections, with those that have not logged in.", float64(stats.Connections))
+	collect(gauge, "connections_pending", "Current number of connections that have not logged in.", float64(stats.Pending))
+	collect(gauge, "password_checks_waiting", "Current number of password checks that wait for their turn.", float64(stats.PasswordWaiting))
+	collect(counter, "password_checks_total", "Number of passwords that were checked; repeated right ones are not.", float64(stats.PasswordChecks))
+	collect(counter, "throttled_packets_total", "Number of packets after which the broker paused reading from a client that exceeds its rate.", float64(stats.Throttled))
+	collect(counter, "throttled_seconds_total", "Sum of these pauses in seconds.", stats.ThrottledTime.Seconds())
+	failing := 0.0
+	if c.reloader.failing.Load() {
+		failing = 1
+	}
+	collect(gauge, "config_reload_failing", "1 while the configuration file cannot be used and the previous one stays in force, else 0.", failing)
+	labelled := func(name, help, label, value string, n uint64) {
+		ch <- prometheus.MustNewConstMetric(prometheus.NewDesc("workwire_broker_"+name, help, []string{label}, nil), counter, float64(n), value)
+	}
+	for name, err := range limits.Refusals {
+		labelled("connections_refused_total", "Number of connections refused or closed by a limit.", "reason", name, stats.Refused[err])
+	}
+	for kind, n := range stats.LogLinesLeftOut {
+		labelled("log_lines_left_out_total", "Number of log lines left out by the limit for their kind.", "kind", kind, n)
 	}
 }
 

@@ -33,5 +33,6 @@ func (s *server) recheckCertificates(now time.Time) {
 	}
 	for _, conn := range rejected {
 		conn.disconnect(errBadCertificate)
+		s.router.RevokeSession(conn.sessionID)
 	}
 }

@@ -64,6 +64,17 @@ func TestRefusals(t *testing.T) {
 			t.Errorf("%s failures counted: %v", name, got)
 		}
 	}
+	for _, line := range [][]string{ // docs/brokers.md, Who was given access
+		{`msg="client connected"`, "audit=connect", "decision=granted", "identity=agent:c1"},
+		{`msg="client refused"`, "audit=connect", "decision=refused", `identity=""`, "username=c1"},
+		{`msg="client refused"`, "audit=connect", "decision=refused", "identity=agent:c1"},
+		{`msg="message refused`, "audit=publish", "decision=refused", "identity=agent:c1", "remote=127.0.0.1:"},
+		{`msg="subscription refused"`, "audit=subscribe", "decision=refused", "identity=agent:c1"},
+	} {
+		if len(log.Lines(line...)) == 0 {
+			t.Errorf("there is no line with %q", line)
+		}
+	}
 	for _, secret := range []string{"the-payload", "the-wrong-password", password} {
 		if strings.Contains(log.String(), secret) {
 			t.Errorf("the log contains %q", secret)

@@ -9,6 +9,7 @@ import (
 	"github.com/workwire/workwire/broker/acl"
 	"github.com/workwire/workwire/broker/session"
 	"github.com/workwire/workwire/broker/store"
+	"github.com/workwire/workwire/pkg/serve"
 	"github.com/workwire/workwire/pkg/statestore"
 )
 
@@ -38,6 +39,8 @@ func openResources(cfg Config) (res *resources, err error) {
 		MaxTotalBytes:     cfg.MaxTotalBytes,
 		ReceiveMaximum:    int(cfg.ReceiveMaximum),
 		Shares:            acl.IsSource,
+		MaxExpiry:         seconds(cfg.MaxSessionExpiry),
+		MaxWillDelay:      seconds(cfg.MaxWillDelay),
 		Logger:            cfg.Logger,
 	}
 	err = res.openStore(cfg, routerCfg)
@@ -60,6 +63,13 @@ func openResources(cfg Config) (res *resources, err error) {
 	if cfg.HTTPAddress != "" {
 		if res.http, err = net.Listen("tcp", cfg.HTTPAddress); err != nil {
 			return res, fmt.Errorf("listen for metrics and health: %w", err)
+		}
+		if cfg.HTTPCertFile != "" {
+			secure, err := serve.TLS(res.http, cfg.HTTPCertFile, cfg.HTTPKeyFile)
+			if err != nil {
+				return res, fmt.Errorf("httpCertFile and httpKeyFile: %w", err)
+			}
+			res.http = secure
 		}
 	}
 	return res, nil

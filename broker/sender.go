@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"log/slog"
 	"runtime/debug"
 	"sync"
 	"time"
@@ -33,7 +34,11 @@ func (c *client) send() {
 		select {
 		case <-c.sess.Wake():
 		case <-c.sess.Done():
-			if reason := c.sess.EndReason(); reason != session.Disconnected { // the router has ended the session
+			switch reason := c.sess.EndReason(); reason {
+			case session.Disconnected:
+			case session.Revoked:
+				c.disconnect(errRevoked)
+			default: // the router has ended the session
 				c.disconnect(&packet.Error{Code: packet.QuotaExceeded, Text: "the session was ended: " + string(reason)})
 			}
 			return
@@ -87,7 +92,7 @@ func (c *client) encode(out []byte, p session.Packet, now int64) []byte {
 		return out
 	}
 	if out = packet.AppendPublish(out, p, now); !fits() {
-		c.server.logger.Warn("message dropped, client's maximum packet size exceeded", "session", c.sessionID, "topic", p.Message.Topic, "maximumPacketSize", c.maxPacketSize)
+		c.server.log(slog.LevelWarn, "message_dropped", "message dropped, client's maximum packet size exceeded", "session", c.sessionID, "topic", p.Message.Topic, "maximumPacketSize", c.maxPacketSize)
 		c.sess.Drop(p.PacketID)
 		out = out[:start]
 	}

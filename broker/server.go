@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/workwire/workwire/broker/limits"
 	"github.com/workwire/workwire/broker/packet"
 	"github.com/workwire/workwire/broker/session"
 )
@@ -13,6 +14,7 @@ import (
 type server struct {
 	cfg      Config
 	auth     *authenticator
+	limiter  *limits.Limiter
 	router   *session.Router
 	counters *counters
 	traffic  traffic
@@ -31,6 +33,7 @@ var (
 	errStopping       = &packet.Error{Code: packet.ServerShuttingDown, Text: "the broker stops"}
 	errBadCertificate = &packet.Error{Code: packet.NotAuthorized, Text: "the client certificate is no longer accepted"}
 	errKeepAlive      = &packet.Error{Code: packet.KeepAliveTimeout, Text: "the client sent nothing for 1.5 times its keep alive"}
+	errRevoked        = &packet.Error{Code: packet.NotAuthorized, Text: "the certificate or password of the session is no longer accepted"}
 	errUnreadable     = &packet.Error{Code: packet.Unspecified, Text: "a queued message cannot be read"}
 	errFault          = &packet.Error{Code: packet.ImplementationError, Text: "a fault of the broker"}
 )
@@ -42,7 +45,7 @@ func (s *server) takeOver(c *client) {
 		return
 	}
 	previous := last.(*client)
-	s.logger.Info("session taken over, disconnecting its previous client", "session", c.sessionID, "remote", c.remote)
+	s.log(slog.LevelInfo, "takeover", "session taken over, disconnecting its previous client", "session", c.sessionID, "remote", c.remote)
 	previous.disconnect(errTakenOver) // shortens its writes: the client may be dead with a full buffer
 	<-previous.done
 }

@@ -92,6 +92,7 @@ func (t *tlsFiles) stat() (stamps tlsStamps, err error) {
 type tlsState struct {
 	config  *tls.Config
 	revoked map[string]struct{} // by revocationKey
+	ended   map[string]struct{} // revoked ones by certificateKey
 }
 
 func loadTLS(files ListenerTLS) (*tlsState, error) {
@@ -122,6 +123,10 @@ func loadTLS(files ListenerTLS) (*tlsState, error) {
 	}
 	if s.revoked, err = readRevocations(files.CRLFile, authorities); err != nil {
 		return nil, fmt.Errorf("revocation lists: %w", err)
+	}
+	s.ended = map[string]struct{}{}
+	for key := range s.revoked {
+		s.ended[certificateKey(key)] = struct{}{}
 	}
 	s.config.VerifyConnection = func(c tls.ConnectionState) error {
 		if len(c.VerifiedChains) == 0 {

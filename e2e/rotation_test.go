@@ -16,7 +16,7 @@ import (
 )
 
 // reload is within what time hub and agent take new certificates, with some to spare.
-const reload = time.Minute + soon
+const reload = soon
 
 // rotation renews all certificates and replaces the authority, while works change and nothing is
 // restarted.

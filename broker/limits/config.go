@@ -15,11 +15,11 @@ const (
 	DefaultPending                = 4_000
 	DefaultPendingPerAddress      = 2_000
 	DefaultConnectionsPerIdentity = 100
-	DefaultLogLinesPerSecond      = 20
+	DefaultLogLinesPerSecond      = 50
 
-	DefaultAgentMessagesPerSecond  = 1_000
+	DefaultAgentMessagesPerSecond  = 2_000
 	DefaultAgentBytesPerSecond     = 16 << 20
-	DefaultSourceMessagesPerSecond = 20_000
+	DefaultSourceMessagesPerSecond = 40_000
 	DefaultSourceBytesPerSecond    = 256 << 20
 )
 
@@ -63,7 +63,7 @@ type Config struct {
 	LogLinesPerSecond int `json:"logLinesPerSecond,omitempty"`
 }
 
-// Rate is what an identity may send.
+// Rate is what an identity may send. Each packet counts as a message, acknowledgements too.
 type Rate struct {
 	MessagesPerSecond int   `json:"messagesPerSecond,omitempty"`
 	BytesPerSecond    int64 `json:"bytesPerSecond,omitempty"`

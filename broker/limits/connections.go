@@ -172,8 +172,11 @@ func (c *Connection) LogIn(id acl.Identity) error {
 	return nil
 }
 
-// Close ends the count of the connection. It may be called more than once.
+// Close ends the count of the connection. It may be called more than once, and on nil.
 func (c *Connection) Close() {
+	if c == nil {
+		return
+	}
 	l := c.limiter
 	l.mu.Lock()
 	defer l.mu.Unlock()

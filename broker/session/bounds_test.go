@@ -1,6 +1,7 @@
 package session_test
 
 import (
+	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -232,7 +233,7 @@ func TestDeepFilters(t *testing.T) {
 		strings.Repeat("/", 31): nil, strings.Repeat("/", 32): session.ErrQuota,
 		strings.Repeat("x", 1024): nil, strings.Repeat("x", 1025): session.ErrQuota,
 	} {
-		if err := l.Subscribe(session.Subscription{Filter: filter}); err != want {
+		if err := l.Subscribe(session.Subscription{Filter: filter}); !errors.Is(err, want) {
 			t.Errorf("a filter of %d bytes: %v, want %v", len(filter), err, want)
 		}
 	}

@@ -3,7 +3,6 @@ package serve
 import (
 	"cmp"
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -99,24 +98,20 @@ func (s *Server) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var certificates *certificate
-	if s.cfg.Options.CertFile != "" {
-		certificates = &certificate{certFile: s.cfg.Options.CertFile, keyFile: s.cfg.Options.KeyFile}
-		if _, err := certificates.get(nil); err != nil {
-			return err
-		}
-	}
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", s.cfg.Options.Address)
 	if err != nil {
 		return fmt.Errorf("listen on %s for metrics and health (--listen-address): %w", s.cfg.Options.Address, err)
 	}
 	s.address = listener.Addr().String()
-	if certificates != nil {
-		listener = tls.NewListener(listener, &tls.Config{
-			MinVersion: tls.VersionTLS12, GetCertificate: certificates.get, NextProtos: []string{"http/1.1"},
-		})
+	if s.cfg.Options.CertFile != "" {
+		secure, err := TLS(listener, s.cfg.Options.CertFile, s.cfg.Options.KeyFile)
+		if err != nil {
+			_ = listener.Close()
+			return err
+		}
+		listener = secure
 	}
-	s.cfg.Logger.Info("serving metrics and health", "address", s.address, "tls", certificates != nil)
+	s.cfg.Logger.Info("serving metrics and health", "address", s.address, "tls", s.cfg.Options.CertFile != "")
 	close(s.listening)
 	return HTTP(ctx, listener, handler, s.cfg.Logger)
 }
@@ -146,30 +141,11 @@ func HTTP(ctx context.Context, listener net.Listener, handler http.Handler, logg
 
 // handler returns the handler of all paths, with authorization.
 func (s *Server) handler() (http.Handler, error) {
-	authorized := func(*http.Request) bool { return true }
-	if file := s.cfg.Options.TokenFile; file != "" {
-		bearer := &token{file: file}
-		if _, err := bearer.read(); err != nil {
-			return nil, err
-		}
-		authorized = func(r *http.Request) bool {
-			ok, err := bearer.presentedBy(r)
-			if err != nil {
-				s.cfg.Logger.Error("request refused, reading the token failed", "error", err)
-			}
-			return ok
-		}
+	authorized, err := authorizer(s.cfg.Options.TokenFile, s.cfg.Logger)
+	if err != nil {
+		return nil, err
 	}
-	guarded := func(next http.Handler) http.Handler {
-		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if !authorized(r) {
-				w.Header().Set("WWW-Authenticate", "Bearer")
-				http.Error(w, "a bearer token is required", http.StatusUnauthorized)
-				return
-			}
-			next.ServeHTTP(w, r)
-		})
-	}
+	guarded := func(next http.Handler) http.Handler { return guard(authorized, next) }
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", guarded(promhttp.HandlerFor(s.cfg.Registry, promhttp.HandlerOpts{
 		ErrorLog: slog.NewLogLogger(s.cfg.Logger.Handler(), slog.LevelError),

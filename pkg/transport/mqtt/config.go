@@ -14,7 +14,7 @@ import (
 )
 
 // DefaultReloadInterval is the default of Config.ReloadInterval.
-const DefaultReloadInterval = time.Minute
+const DefaultReloadInterval = 5 * time.Second
 
 // Config configures a [Transport].
 type Config struct {
@@ -35,7 +35,7 @@ type Config struct {
 	Registerer prometheus.Registerer
 
 	// ReloadInterval is the interval at which the certificate files are read while connected, to
-	// reconnect when they have changed. Default 1 min.
+	// reconnect when they have changed. Default 5 s.
 	ReloadInterval time.Duration
 }
 

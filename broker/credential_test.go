@@ -1,0 +1,70 @@
+package broker
+
+import (
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"math/big"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/workwire/workwire/broker/acl"
+	"github.com/workwire/workwire/broker/limits"
+	"github.com/workwire/workwire/test/kit"
+)
+
+func TestCredentialEnds(t *testing.T) {
+	now := time.Unix(1_000_000, 0)
+	certificate := func(serial int64, expires time.Duration) *x509.Certificate {
+		return &x509.Certificate{RawIssuer: []byte("ca"), SerialNumber: big.NewInt(serial), NotAfter: now.Add(expires), Subject: pkix.Name{CommonName: "c1"}}
+	}
+	first, second := mustHash(t, "first"), mustHash(t, "second")
+	file := filepath.Join(t.TempDir(), "passwd")
+	kit.NoError(t, os.WriteFile(file, []byte(first+"\n"), 0o600))
+	auth, err := newAuthenticator(Config{Users: []User{
+		{Username: "c1", PasswordHash: first, Role: acl.Agent},
+		{Username: "moved", ID: "c3", PasswordHash: first, Role: acl.Agent},
+		{Username: "file", PasswordFile: file, Role: acl.Agent},
+		{Username: "embedded", Password: "x", Role: acl.Agent},
+	}}, limits.New(limits.Config{}))
+	kit.NoError(t, err)
+	revoked := map[string]struct{}{certificateKey(revocationKey([]byte("ca"), big.NewInt(2))): {}}
+	v := validity{now: now, users: auth.accounts.Load().states(), revoked: []map[string]struct{}{nil, revoked}}
+	for name, test := range map[string]struct {
+		owner, credential string
+		want              bool
+	}{
+		"same password":               {"agent:c1", passwordCredential("c1", first), false},
+		"new password":                {"agent:c1", passwordCredential("c1", second), true},
+		"same password in a file":     {"agent:file", passwordCredential("file", first), false},
+		"no such user any more":       {"agent:c9", passwordCredential("c9", first), true},
+		"user is somebody else":       {"agent:c2", passwordCredential("moved", first), true},
+		"password of the program":     {"agent:embedded", passwordCredential("embedded", ""), false},
+		"certificate":                 {"agent:c1", certificateCredential(certificate(1, time.Hour)), false},
+		"expired certificate":         {"agent:c1", certificateCredential(certificate(1, 0)), true},
+		"revoked certificate":         {"agent:c1", certificateCredential(certificate(2, time.Hour)), true},
+		"session of a former version": {"agent:c1", "", false},
+	} {
+		if got := v.ended(test.owner, test.credential); got != test.want {
+			t.Errorf("%s: %v, want %v", name, got, test.want)
+		}
+	}
+	kit.NoError(t, os.WriteFile(file, []byte("rubbish"), 0o600))
+	v.users = auth.accounts.Load().states()
+	if v.ended("agent:file", passwordCredential("file", first)) {
+		t.Error("a password file that cannot be used ends sessions")
+	}
+	kit.NoError(t, os.WriteFile(file, []byte(second), 0o600))
+	v.users = auth.accounts.Load().states()
+	if !v.ended("agent:file", passwordCredential("file", first)) {
+		t.Error("a new password in a file ends no session")
+	}
+}
+
+func mustHash(t *testing.T, password string) string {
+	t.Helper()
+	hash, err := HashPassword(password)
+	kit.NoError(t, err)
+	return hash
+}

@@ -1,0 +1,204 @@
+package broker_test
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/eclipse/paho.golang/paho"
+	"golang.org/x/crypto/bcrypt"
+
+	"github.com/workwire/workwire/broker"
+	"github.com/workwire/workwire/broker/brokertest"
+	"github.com/workwire/workwire/pkg/certificates"
+	"github.com/workwire/workwire/test/kit"
+)
+
+// configFile is a configuration file that a test changes.
+type configFile struct {
+	t    *testing.T
+	path string
+}
+
+// write writes the file with users and their passwords.
+func (f configFile) write(passwords map[string]string) {
+	f.t.Helper()
+	config := "listeners: [{address: '127.0.0.1:0'}]\nhttpAddress: 127.0.0.1:0\nusers:\n"
+	for user, password := range passwords {
+		hash, err := bcrypt.GenerateFromPassword([]byte(password), bcrypt.MinCost)
+		kit.NoError(f.t, err)
+		role := "agent"
+		if strings.HasPrefix(user, "hub") {
+			role = "source"
+		}
+		config += fmt.Sprintf("- {username: %s, role: %s, passwordHash: %q}\n", user, role, hash)
+	}
+	kit.NoError(f.t, os.WriteFile(f.path, []byte(config), 0o600))
+}
+
+// TestConfigurationIsWatched adds a user and changes the password of another one while the broker
+// runs. The other one's connection, session, queue and will go. A bad file changes nothing.
+func TestConfigurationIsWatched(t *testing.T) {
+	file := configFile{t, filepath.Join(t.TempDir(), "broker.yaml")}
+	file.write(map[string]string{"hub1": "h", "c1": "old", "c2": "c"})
+	cfg, err := broker.LoadConfig(file.path)
+	kit.NoError(t, err)
+	b := brokertest.Start(t, cfg)
+	hub := dial(t, b.Addr, options{user: "hub1", password: "h"})
+	hub.mustSubscribe("clusters/+/agentbroadcast")
+	kept := dial(t, b.Addr, options{user: "c2", password: "c"})
+	c1 := dial(t, b.Addr, options{user: "c1", password: "old", expiry: 100, will: &paho.WillMessage{Topic: "clusters/c1/agentbroadcast", Payload: []byte("will")}})
+	c1.mustSubscribe(specFilter)
+
+	hash, err := bcrypt.GenerateFromPassword([]byte("new"), bcrypt.MinCost)
+	kit.NoError(t, err)
+	data, err := os.ReadFile(file.path)
+	kit.NoError(t, err)
+	var lines []string
+	for line := range strings.Lines(string(data)) {
+		if !strings.Contains(line, "username: c1,") {
+			lines = append(lines, line)
+		}
+	}
+	lines = append(lines, fmt.Sprintf("- {username: c1, role: agent, passwordHash: %q}\n- {username: c3, role: agent, passwordHash: %q}\n", hash, hash))
+	kit.NoError(t, os.WriteFile(file.path, []byte(strings.Join(lines, "")), 0o600))
+
+	if code := c1.disconnectCode(); code != 0x87 {
+		t.Errorf("disconnected with 0x%x, want 0x87", code)
+	}
+	if _, err := tryDial(t, b.Addr, options{user: "c1", password: "old"}); err == nil {
+		t.Error("the old password is accepted")
+	}
+	if again := dial(t, b.Addr, options{user: "c1", password: "new", expiry: 100}); again.connack.SessionPresent {
+		t.Error("the session of the old password is still there")
+	}
+	dial(t, b.Addr, options{user: "c3", password: "new"})
+	if code := kept.publish("clusters/c2/agentbroadcast", "end"); code >= 0x80 {
+		t.Errorf("another client: 0x%x", code)
+	}
+	if got := hub.payloads(1); got[0] != "end" {
+		t.Errorf("the hub received %q, want no will", got)
+	}
+
+	kit.NoError(t, os.WriteFile(file.path, []byte(strings.Join(lines, "")+"- {username: c4\n"), 0o600))
+	failing := func(want float64) {
+		t.Helper()
+		kit.Eventually(t, "the configuration file to be read", func() error {
+			if got := scrape(t, b, "workwire_broker_config_reload_failing"); got != want {
+				return fmt.Errorf("failing is %v", got)
+			}
+			return nil
+		})
+	}
+	failing(1)
+	body := get(t, b, "/readyz")
+	text, err := io.ReadAll(body)
+	kit.NoError(t, err)
+	_ = body.Close()
+	if !strings.Contains(string(text), "the previous one stays in force") {
+		t.Errorf("/readyz says %q", text)
+	}
+	dial(t, b.Addr, options{user: "c3", password: "new"})
+	kit.NoError(t, os.WriteFile(file.path, []byte(strings.Join(lines[:len(lines)-1], "")), 0o600))
+	failing(0)
+	kit.Eventually(t, "the removed user to be refused", func() error {
+		if _, err := tryDial(t, b.Addr, options{user: "c3", password: "new"}); err == nil {
+			return errors.New("it is accepted")
+		}
+		return nil
+	})
+	if code := kept.publish("clusters/c2/agentbroadcast", "end"); code >= 0x80 {
+		t.Errorf("another client afterwards: 0x%x", code)
+	}
+}
+
+// TestRevocationUndoes revokes the certificate of a client with two sessions: one is connected, one
+// is absent. Nothing is left of either, and no will is published.
+func TestRevocationUndoes(t *testing.T) {
+	k := startCertified(t, agentCert("c1"), agentCert("c2"), certificates.Certificate{Name: "hub1", Role: certificates.Source})
+	hub := k.dial("x", k.tls("hub1"))
+	hub.mustSubscribe("clusters/+/agentbroadcast")
+	stolen := k.tls("c1")
+	connect := func(clientID string, delay uint32) *client {
+		c, err := tryDial(t, k.broker.Addr, options{
+			clientID: clientID, anonymous: true, tls: stolen, expiry: 100, willDelay: delay,
+			will: &paho.WillMessage{Topic: "clusters/c1/agentbroadcast", Payload: []byte("will")},
+		})
+		kit.NoError(t, err)
+		c.mustSubscribe(specFilter)
+		return c
+	}
+	connected := connect("connected", 0)
+	connect("absent", 100).drop()
+	kit.True(t, "the absent one to leave", func() bool { return len(k.log.Lines("client disconnected", "c1/absent")) > 0 })
+	if code := hub.publish(specTopic, "queued"); code >= 0x80 {
+		t.Fatalf("0x%x", code)
+	}
+	if _, err := k.manager.Revoke("c1"); err != nil {
+		t.Fatal(err)
+	}
+	k.ended(connected)
+	k.log.Await(t, "sessions ended, their certificates or passwords are no longer accepted")
+	if _, err := k.manager.Ensure(); err != nil {
+		t.Fatal(err)
+	}
+	for _, clientID := range []string{"connected", "absent"} {
+		if again := k.dial(clientID, k.tls("c1")); again.connack.SessionPresent {
+			t.Errorf("the session of the %s client is still there", clientID)
+		}
+	}
+	if code := k.dial("y", k.tls("c2")).publish("clusters/c2/agentbroadcast", "end"); code >= 0x80 {
+		t.Fatalf("0x%x", code)
+	}
+	if got := hub.payloads(1); got[0] != "end" {
+		t.Errorf("the hub received %q, want no will", got)
+	}
+}
+
+// TestMetricsNeedTheToken serves metrics with TLS and a token.
+func TestMetricsNeedTheToken(t *testing.T) {
+	k := startCertified(t, agentCert("c1"))
+	token := k.path("token")
+	kit.NoError(t, os.WriteFile(token, []byte("secret\n"), 0o600))
+	b := brokertest.Start(t, broker.Config{
+		Users: users(), HTTPAddress: "0.0.0.0:0", HTTPCertFile: k.path("broker/tls.crt"), HTTPKeyFile: k.path("broker/tls.key"), HTTPTokenFile: token,
+	})
+	trusted, err := os.ReadFile(k.path("c1/ca.crt"))
+	kit.NoError(t, err)
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(trusted)
+	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, ServerName: "127.0.0.1"}}
+	defer transport.CloseIdleConnections()
+	_, port, err := net.SplitHostPort(b.Broker.HTTPAddr())
+	kit.NoError(t, err)
+	for _, test := range []struct {
+		path, token string
+		want        int
+	}{
+		{"/metrics", "", http.StatusUnauthorized},
+		{"/metrics", "wrong", http.StatusUnauthorized},
+		{"/metrics", "secret", http.StatusOK},
+		{"/healthz", "", http.StatusOK},
+		{"/readyz", "", http.StatusOK},
+	} {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "https://127.0.0.1:"+port+test.path, nil)
+		kit.NoError(t, err)
+		if test.token != "" {
+			request.Header.Set("Authorization", "Bearer "+test.token)
+		}
+		response, err := transport.RoundTrip(request)
+		kit.NoError(t, err)
+		_ = response.Body.Close()
+		if response.StatusCode != test.want {
+			t.Errorf("%s with token %q: %s", test.path, test.token, response.Status)
+		}
+	}
+}
