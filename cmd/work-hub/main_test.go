@@ -99,7 +99,7 @@ func TestPublishesServesAndStopsClean(t *testing.T) {
 		status, _ := get(t, url+"/readyz")
 		return status == 200 && strings.Contains(metrics, "workwire_source_connected 1")
 	})
-	if _, body := get(t, url+"/readyz?verbose"); body != "[+]caches ok\n[+]works ok\n[+]broker ok\n[+]placement ok\n[+]replicaset ok\n[+]clusters ok\nreadyz check passed\n" {
+	if _, body := get(t, url+"/readyz?verbose"); body != "[+]caches ok\n[+]works ok\n[+]broker ok\n[+]clustersets ok\n[+]clustersetbindings ok\n[+]placement ok\n[+]replicaset ok\n[+]clusters ok\nreadyz check passed\n" {
 		t.Errorf("readyz: %q", body)
 	}
 

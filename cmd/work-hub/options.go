@@ -42,6 +42,7 @@ type options struct {
 	autoRegister     bool
 	autoAccept       bool
 	unreachableGrace time.Duration
+	requireBindings  bool
 
 	kube    kube.Options
 	leader  leader.Options
@@ -58,6 +59,7 @@ func newOptions() *options {
 		workers:          finalizer.DefaultWorkers,
 		controllers:      []string{"*"},
 		unreachableGrace: clusters.DefaultGrace,
+		requireBindings:  true,
 		leader:           hub.NewElection(""),
 		serve:            serve.Options{Address: "127.0.0.1:8082"},
 		logging:          logging.NewOptions(),
@@ -79,6 +81,8 @@ func (o *options) sections() []command.Section {
 			fs.BoolVar(&o.autoAccept, "auto-accept", o.autoAccept, "accept the clusters that --auto-register creates: every client that the broker accepts as a cluster gets its works")
 			fs.DurationVar(&o.unreachableGrace, "unreachable-grace", o.unreachableGrace, "how long a cluster is absent before it gets the taint "+
 				"cluster.open-cluster-management.io/unreachable, at least 1s; placements then select another cluster if they want a number of clusters")
+			fs.BoolVar(&o.requireBindings, "require-cluster-set-bindings", o.requireBindings, "placements and replica sets reach only clusters of the ManagedClusterSets that a ManagedClusterSetBinding binds to their namespace; "+
+				"false: whoever may write them in any namespace reaches all clusters")
 		}},
 		{Title: "The broker", Bind: func(fs *pflag.FlagSet) {
 			fs.StringVar(&o.transport, "transport", o.transport, "transport to the agents: mqtt")
@@ -202,7 +206,7 @@ func (o *options) run(ctx context.Context, logs io.Writer) error {
 		Audit: records, Sign: sign,
 		REST: kubeConfig, Source: wire.SourceID(o.source), Topics: o.broker.Topics, Transport: transport, Election: o.leader,
 		Controllers: o.controllers, AutoRegister: o.autoRegister, AutoAccept: o.autoAccept, KeepAlive: o.broker.KeepAlive,
-		UnreachableGrace: o.unreachableGrace, Workers: o.workers, Registerer: registry, Logger: logger,
+		UnreachableGrace: o.unreachableGrace, WithoutClusterSets: !o.requireBindings, Workers: o.workers, Registerer: registry, Logger: logger,
 	})
 	if err != nil {
 		return err

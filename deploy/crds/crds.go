@@ -18,12 +18,14 @@ import (
 var files embed.FS
 
 // Hub returns new copies of the definitions that a hub needs: ManifestWork, ManifestWorkReplicaSet,
-// ManagedCluster, Placement and PlacementDecision.
+// ManagedCluster, ManagedClusterSet, ManagedClusterSetBinding, Placement and PlacementDecision.
 func Hub() []*apiextensionsv1.CustomResourceDefinition {
 	return read(
 		"work.open-cluster-management.io_manifestworks.yaml",
 		"work.open-cluster-management.io_manifestworkreplicasets.yaml",
 		"cluster.open-cluster-management.io_managedclusters.yaml",
+		"cluster.open-cluster-management.io_managedclustersets.yaml",
+		"cluster.open-cluster-management.io_managedclustersetbindings.yaml",
 		"cluster.open-cluster-management.io_placements.yaml",
 		"cluster.open-cluster-management.io_placementdecisions.yaml",
 	)

@@ -35,11 +35,13 @@ func TestDefinitionsAreValid(t *testing.T) {
 
 func TestNames(t *testing.T) {
 	checkNames(t, crds.Hub(), map[string]apiextensionsv1.ResourceScope{
-		"manifestworks.work.open-cluster-management.io":           apiextensionsv1.NamespaceScoped,
-		"manifestworkreplicasets.work.open-cluster-management.io": apiextensionsv1.NamespaceScoped,
-		"managedclusters.cluster.open-cluster-management.io":      apiextensionsv1.ClusterScoped,
-		"placements.cluster.open-cluster-management.io":           apiextensionsv1.NamespaceScoped,
-		"placementdecisions.cluster.open-cluster-management.io":   apiextensionsv1.NamespaceScoped,
+		"manifestworks.work.open-cluster-management.io":                apiextensionsv1.NamespaceScoped,
+		"manifestworkreplicasets.work.open-cluster-management.io":      apiextensionsv1.NamespaceScoped,
+		"managedclusters.cluster.open-cluster-management.io":           apiextensionsv1.ClusterScoped,
+		"managedclustersets.cluster.open-cluster-management.io":        apiextensionsv1.ClusterScoped,
+		"managedclustersetbindings.cluster.open-cluster-management.io": apiextensionsv1.NamespaceScoped,
+		"placements.cluster.open-cluster-management.io":                apiextensionsv1.NamespaceScoped,
+		"placementdecisions.cluster.open-cluster-management.io":        apiextensionsv1.NamespaceScoped,
 	})
 	checkNames(t, crds.Spoke(), map[string]apiextensionsv1.ResourceScope{
 		"appliedmanifestworks.work.open-cluster-management.io": apiextensionsv1.ClusterScoped,

@@ -26,6 +26,7 @@ import (
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
 	clusterv1alpha1 "github.com/workwire/workwire/pkg/apis/cluster/v1alpha1"
 	clusterv1beta1 "github.com/workwire/workwire/pkg/apis/cluster/v1beta1"
+	clusterv1beta2 "github.com/workwire/workwire/pkg/apis/cluster/v1beta2"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
 	"github.com/workwire/workwire/pkg/client/clientset/versioned"
@@ -41,6 +42,12 @@ var fleet = map[schema.GroupVersionKind]struct {
 }{
 	clusterv1.GroupVersion.WithKind("ManagedCluster"): {
 		"managedclusters", meta.RESTScopeNameRoot, []string{"Name", "Accepted", "Available", "Last seen", "Age"},
+	},
+	clusterv1beta2.GroupVersion.WithKind("ManagedClusterSet"): {
+		"managedclustersets", meta.RESTScopeNameRoot, []string{"Name", "Empty", "Clusters", "Age"},
+	},
+	clusterv1beta2.GroupVersion.WithKind("ManagedClusterSetBinding"): {
+		"managedclustersetbindings", meta.RESTScopeNameNamespace, []string{"Name", "Bound", "Age"},
 	},
 	clusterv1beta1.GroupVersion.WithKind("Placement"): {
 		"placements", meta.RESTScopeNameNamespace, []string{"Name", "Satisfied", "Reason", "Selected", "Age"},
@@ -125,7 +132,7 @@ func testFleetExamples(ctx context.Context, t *testing.T, config *rest.Config) {
 		t.Fatal(err)
 	}
 	files, err := filepath.Glob("../../examples/replicaset/*.yaml")
-	if err != nil || len(files) != 4 {
+	if err != nil || len(files) != 5 {
 		t.Fatalf("examples: %v, %v", files, err)
 	}
 	for _, file := range files {
@@ -200,6 +207,26 @@ func testFleetWritten(ctx context.Context, t *testing.T, config *rest.Config, ns
 		t.Error(err)
 	}
 
+	clusterSet, err := clients.ClusterV1beta2().ManagedClusterSets().
+		Create(ctx, &clusterv1beta2.ManagedClusterSet{ObjectMeta: name}, metav1.CreateOptions{})
+	kit.NoError(t, err)
+	if clusterSet.Spec.ClusterSelector.SelectorType != clusterv1beta2.ExclusiveClusterSetLabel {
+		t.Errorf("defaults of a ManagedClusterSet: %+v", clusterSet.Spec)
+	}
+	clusterSet.Status.Conditions = condition(clusterv1beta2.ManagedClusterSetConditionEmpty, clusterv1beta2.ReasonNoClusterMatched)
+	clusterSet.Status.Conditions[0].Message = "No ManagedCluster selected"
+	if _, err := clients.ClusterV1beta2().ManagedClusterSets().UpdateStatus(ctx, clusterSet, metav1.UpdateOptions{}); err != nil {
+		t.Error(err)
+	}
+	binding := &clusterv1beta2.ManagedClusterSetBinding{ObjectMeta: name}
+	binding.Spec.ClusterSet = binding.Name
+	binding, err = clients.ClusterV1beta2().ManagedClusterSetBindings(ns).Create(ctx, binding, metav1.CreateOptions{})
+	kit.NoError(t, err)
+	binding.Status.Conditions = condition(clusterv1beta2.ClusterSetBindingBoundType, clusterv1beta2.ReasonClusterSetBound)
+	if _, err := clients.ClusterV1beta2().ManagedClusterSetBindings(ns).UpdateStatus(ctx, binding, metav1.UpdateOptions{}); err != nil {
+		t.Error(err)
+	}
+
 	placement, err := clients.ClusterV1beta1().Placements(ns).
 		Create(ctx, &clusterv1beta1.Placement{ObjectMeta: name}, metav1.CreateOptions{})
 	kit.NoError(t, err)
@@ -232,10 +259,12 @@ func testFleetWritten(ctx context.Context, t *testing.T, config *rest.Config, ns
 
 func testFleetColumns(ctx context.Context, t *testing.T, config *rest.Config, ns string) {
 	cells := map[string][]any{
-		"ManagedCluster":         {"written", false, "True"},
-		"Placement":              {"written", "True", "AllDecisionsScheduled", float64(0)},
-		"PlacementDecision":      {"all-fields-decision-1", "all-fields", "0", "prod-canary-west"},
-		"ManifestWorkReplicaSet": {"written", float64(0), float64(3), "True"},
+		"ManagedCluster":           {"written", false, "True"},
+		"ManagedClusterSet":        {"written", "True", "No ManagedCluster selected"},
+		"ManagedClusterSetBinding": {"written", "True"},
+		"Placement":                {"written", "True", "AllDecisionsScheduled", float64(0)},
+		"PlacementDecision":        {"all-fields-decision-1", "all-fields", "0", "prod-canary-west"},
+		"ManifestWorkReplicaSet":   {"written", float64(0), float64(3), "True"},
 	}
 	for kind, served := range fleet {
 		object := cells[kind.Kind][0].(string)

@@ -20,11 +20,15 @@ import (
 	"github.com/workwire/workwire/test/kit"
 )
 
-const forbidden = "user %s cannot manipulate the Manifestwork with executor %s in namespace %s"
+const (
+	forbidden           = "user %s cannot manipulate the Manifestwork with executor %s in namespace %s"
+	forbiddenEverywhere = "user %s cannot manipulate the Manifestwork with executor %s in every namespace"
+)
 
 // user is somebody who may write works and replica sets in a namespace.
 type user struct {
 	*testing.T
+	resource schema.GroupVersionResource
 	name, ns string
 	client   dynamic.ResourceInterface
 }
@@ -32,7 +36,7 @@ type user struct {
 func newUser(t *testing.T, resource schema.GroupVersionResource, ns, name string) *user {
 	t.Helper()
 	kit.NoError(t, grant(t.Context(), plane.REST(), ns, name, writer))
-	return &user{t, name, ns, dynamic.NewForConfigOrDie(as(plane.REST(), name)).Resource(resource).Namespace(ns)}
+	return &user{t, resource, name, ns, dynamic.NewForConfigOrDie(as(plane.REST(), name)).Resource(resource).Namespace(ns)}
 }
 
 // refused fails the test unless err says that the user may not name the executor.
@@ -42,7 +46,11 @@ func (u *user) refused(err error, executor string) {
 		u.Errorf("executor %s of %s: got %v, want Forbidden", executor, u.name, err)
 		return
 	}
-	denied(u.T, err, "workwire-executors", fmt.Sprintf(forbidden, u.name, executor, u.ns))
+	message := fmt.Sprintf(forbidden, u.name, executor, u.ns)
+	if u.resource == sets {
+		message = fmt.Sprintf(forbiddenEverywhere, u.name, executor)
+	}
+	denied(u.T, err, "workwire-executors", message)
 }
 
 // patch merges into the spec of a work, or of the template of a replica set.
@@ -62,7 +70,8 @@ const (
 	otherManifest = `{"workload":{"manifests":[{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"b","namespace":"default"}}]}}`
 )
 
-// TestExecuteAs: jane may name executor1, bob none.
+// TestExecuteAs: jane may name executor1, bob none. The right in the namespace of a replica set is not
+// a right in the namespaces of its clusters.
 func TestExecuteAs(t *testing.T) {
 	for _, resource := range []schema.GroupVersionResource{works, sets} {
 		t.Run(resource.Resource, func(t *testing.T) {
@@ -76,11 +85,15 @@ func TestExecuteAs(t *testing.T) {
 			}
 			jane.refused(create(jane, "work", specWith("executor1", configMap("a"))), "default/executor1")
 			kit.NoError(t, grant(t.Context(), plane.REST(), ns, jane.name, executing("executor1")))
+			janeElsewhere.refused(create(janeElsewhere, "work", specWith("executor1", configMap("a"))), "default/executor1")
+			if resource == sets {
+				jane.refused(create(jane, "work", specWith("executor1", configMap("a"))), "default/executor1")
+				kit.NoError(t, grant(t.Context(), plane.REST(), "", jane.name, executing("executor1")))
+			}
 
 			// Who may name it, and where.
 			kit.NoError(t, create(jane, "work", specWith("executor1", configMap("a"))))
 			jane.refused(create(jane, "other", specWith("executor2", configMap("a"))), "default/executor2")
-			janeElsewhere.refused(create(janeElsewhere, "work", specWith("executor1", configMap("a"))), "default/executor1")
 			bob.refused(create(bob, "other", specWith("executor1", configMap("a"))), "default/executor1")
 
 			// What is not about the executor is not asked about.

@@ -55,6 +55,7 @@ func withoutRules() []*apiextensionsv1.CustomResourceDefinition {
 	anything := true
 	for _, definition := range crds.Hub() {
 		if definition.Spec.Names.Plural != works.Resource && definition.Spec.Names.Plural != sets.Resource {
+			definitions = append(definitions, definition)
 			continue
 		}
 		for _, version := range definition.Spec.Versions {
@@ -177,21 +178,25 @@ func isMalformed(t *testing.T, name string) bool {
 func testNilExecutor(t *testing.T, config *rest.Config, ns string) {
 	for _, user := range []string{"jane", "bob"} {
 		kit.NoError(t, grant(t.Context(), config, ns, user, writer))
-		kit.NoError(t, grant(t.Context(), config, ns, user, executing("executor1")))
+		kit.NoError(t, grant(t.Context(), config, "", user, executing("executor1")))
 	}
 	nobody := executing("")
 	nobody[0].ResourceNames = []string{"system:serviceaccount::klusterlet-work-sa"}
-	kit.NoError(t, grant(t.Context(), config, ns, "jane", nobody))
+	kit.NoError(t, grant(t.Context(), config, "", "jane", nobody))
 
 	for _, resource := range []schema.GroupVersionResource{works, sets} {
-		bob := &user{t, "bob", ns, dynamic.NewForConfigOrDie(as(config, "bob")).Resource(resource).Namespace(ns)}
-		jane := &user{t, "jane", ns, dynamic.NewForConfigOrDie(as(config, "jane")).Resource(resource).Namespace(ns)}
+		bob := &user{t, resource, "bob", ns, dynamic.NewForConfigOrDie(as(config, "bob")).Resource(resource).Namespace(ns)}
+		jane := &user{t, resource, "jane", ns, dynamic.NewForConfigOrDie(as(config, "jane")).Resource(resource).Namespace(ns)}
 		refused := func(err error) {
 			t.Helper()
 			if !apierrors.IsForbidden(err) {
 				t.Errorf("got %v, want Forbidden", err)
 			}
-			denied(t, err, "workwire-nil-executor", fmt.Sprintf(forbidden, "bob", "/klusterlet-work-sa", ns))
+			message := fmt.Sprintf(forbidden, "bob", "/klusterlet-work-sa", ns)
+			if resource == sets {
+				message = fmt.Sprintf(forbiddenEverywhere, "bob", "/klusterlet-work-sa")
+			}
+			denied(t, err, "workwire-nil-executor", message)
 		}
 		create := func(u *user, name string, spec map[string]any) error {
 			_, err := u.client.Create(t.Context(), object(resource, name, spec), metav1.CreateOptions{})

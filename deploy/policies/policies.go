@@ -1,7 +1,8 @@
 // Package policies holds the admission policies of a hub.
 //
-// They deny a ManifestWork or ManifestWorkReplicaSet that every agent would reject, and one with an
-// executor that its author may not use, when it is written. The API server evaluates them itself:
+// They deny a ManifestWork or ManifestWorkReplicaSet that every agent would reject, one with an
+// executor that its author may not use, and a change of cluster sets that its author may not make,
+// when it is written. The API server evaluates them itself:
 // there is no webhook to run. The YAML files in this directory can be applied with kubectl as well;
 // docs/policies.md describes them.
 //
@@ -32,9 +33,12 @@ type Policy struct {
 // Objects returns the policy and the binding.
 func (p Policy) Objects() []runtime.Object { return []runtime.Object{p.Policy, p.Binding} }
 
-// Default returns new copies of the policies for every hub: what a work must contain, and who may
-// use which executor.
-func Default() []Policy { return read("manifests.yaml", "executors.yaml") }
+// Default returns new copies of the policies for every hub: what a work must contain, who may use
+// which executor, who may bind a set of clusters to a namespace, and who may change the set of a
+// cluster.
+func Default() []Policy {
+	return read("manifests.yaml", "executors.yaml", "cluster-set-bindings.yaml", "cluster-set-members.yaml")
+}
 
 // NilExecutor returns a new copy of the policy for hubs where works need an executor: who may omit
 // it. It complements those of Default, and corresponds to OCM's feature gate NilExecutorValidating.

@@ -25,6 +25,8 @@ import (
 	"github.com/workwire/workwire/deploy/crds"
 	"github.com/workwire/workwire/deploy/install"
 	"github.com/workwire/workwire/deploy/policies"
+	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
+	clusterv1beta2 "github.com/workwire/workwire/pkg/apis/cluster/v1beta2"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
 	"github.com/workwire/workwire/test/kit"
@@ -32,8 +34,10 @@ import (
 )
 
 var (
-	works = workv1.GroupVersion.WithResource("manifestworks")
-	sets  = workv1alpha1.GroupVersion.WithResource("manifestworkreplicasets")
+	works    = workv1.GroupVersion.WithResource("manifestworks")
+	sets     = workv1alpha1.GroupVersion.WithResource("manifestworkreplicasets")
+	clusters = clusterv1.GroupVersion.WithResource("managedclusters")
+	bindings = clusterv1beta2.GroupVersion.WithResource("managedclustersetbindings")
 )
 
 // plane is a hub as the project makes it: its definitions, and the policies of Default.
@@ -57,21 +61,33 @@ func TestMain(m *testing.M) {
 // inForce waits until the API server refuses, with each of the policies, what it must refuse.
 // Nothing is written.
 func inForce(ctx context.Context, config *rest.Config, wanted ...policies.Policy) error {
-	probes := map[string]map[string]any{
-		"workwire-manifests":    specOf(map[string]any{"kind": "ConfigMap"}),
-		"workwire-executors":    specWith("probe", configMap("a")),
-		"workwire-nil-executor": specOf(configMap("a")),
+	probes := map[string]*unstructured.Unstructured{
+		"workwire-manifests":            object(works, "probe", specOf(map[string]any{"kind": "ConfigMap"})),
+		"workwire-executors":            object(works, "probe", specWith("probe", configMap("a"))),
+		"workwire-nil-executor":         object(works, "probe", specOf(configMap("a"))),
+		"workwire-cluster-set-bindings": bindingOf("probe"),
+		"workwire-cluster-set-members":  clusterIn("probe", "probe"),
+	}
+	resources := map[string]schema.GroupVersionResource{
+		"workwire-cluster-set-bindings": bindings, "workwire-cluster-set-members": clusters,
+	}
+	// Of users without rights, the authorizer would not let the request come as far as to a policy.
+	if err := errors.Join(grant(ctx, config, "default", "probe", writer), grant(ctx, config, "default", "probe", binder),
+		grant(ctx, config, "", "probe", registrar)); err != nil {
+		return err
 	}
 	for _, policy := range wanted {
 		name := policy.Policy.Name
-		// Of users without rights, the authorizer would not let the request come as far as to a
-		// policy.
-		client := dynamic.NewForConfigOrDie(as(config, "probe")).Resource(works).Namespace("default")
-		if err := grant(ctx, config, "default", "probe", writer); err != nil {
-			return err
+		resource, ok := resources[name]
+		if !ok {
+			resource = works
+		}
+		client := dynamic.ResourceInterface(dynamic.NewForConfigOrDie(as(config, "probe")).Resource(resource))
+		if resource != clusters {
+			client = dynamic.NewForConfigOrDie(as(config, "probe")).Resource(resource).Namespace("default")
 		}
 		err := wait.PollUntilContextCancel(ctx, 50*time.Millisecond, true, func(ctx context.Context) (bool, error) {
-			_, err := client.Create(ctx, object(works, "probe", probes[name]), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+			_, err := client.Create(ctx, probes[name], metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 			return err != nil && strings.Contains(err.Error(), fmt.Sprintf("ValidatingAdmissionPolicy '%s'", name)), nil
 		})
 		if err != nil {
@@ -136,6 +152,46 @@ var writer = []rbacv1.PolicyRule{{
 	Verbs:     []string{"get", "list", "create", "update", "patch", "delete"},
 }}
 
+// binder may write bindings of cluster sets, and registrar ManagedClusters. That is not the right to
+// bind or join a set.
+var (
+	binder = []rbacv1.PolicyRule{{
+		APIGroups: []string{clusterv1.GroupName}, Resources: []string{"managedclustersetbindings"},
+		Verbs: []string{"create", "get", "update", "patch", "delete"},
+	}}
+	registrar = []rbacv1.PolicyRule{{
+		APIGroups: []string{clusterv1.GroupName}, Resources: []string{"managedclusters"},
+		Verbs: []string{"create", "get", "update", "patch", "delete"},
+	}}
+)
+
+// toSet may create this subresource, bind or join, of a set.
+func toSet(subresource, set string) []rbacv1.PolicyRule {
+	return []rbacv1.PolicyRule{{
+		APIGroups: []string{clusterv1.GroupName}, Resources: []string{"managedclustersets/" + subresource},
+		ResourceNames: []string{set}, Verbs: []string{"create"},
+	}}
+}
+
+// bindingOf is a binding of a set.
+func bindingOf(set string) *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": bindings.GroupVersion().String(), "kind": "ManagedClusterSetBinding",
+		"metadata": map[string]any{"name": set}, "spec": map[string]any{"clusterSet": set},
+	}}
+}
+
+// clusterIn is a cluster with the label of a set; without, if the set is empty.
+func clusterIn(set, name string) *unstructured.Unstructured {
+	metadata := map[string]any{"name": name}
+	if set != "" {
+		metadata["labels"] = map[string]any{clusterv1.ClusterSetLabelKey: set}
+	}
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": clusters.GroupVersion().String(), "kind": "ManagedCluster", "metadata": metadata, "spec": map[string]any{},
+	}}
+}
+
 // executing may name the ServiceAccount default/executor as executor.
 func executing(executor string) []rbacv1.PolicyRule {
 	return []rbacv1.PolicyRule{{
@@ -144,9 +200,13 @@ func executing(executor string) []rbacv1.PolicyRule {
 	}}
 }
 
-// grant gives the user the rules in the namespace, and waits until they count.
+// grant gives the user the rules in the namespace, or with none everywhere, and waits until they
+// count.
 func grant(ctx context.Context, config *rest.Config, ns, user string, rules []rbacv1.PolicyRule) error {
 	roles := kubernetes.NewForConfigOrDie(config).RbacV1()
+	if ns == "" {
+		return grantEverywhere(ctx, config, user, rules)
+	}
 	role, err := roles.Roles(ns).Create(ctx, &rbacv1.Role{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}, Rules: rules,
 	}, metav1.CreateOptions{})
@@ -161,13 +221,38 @@ func grant(ctx context.Context, config *rest.Config, ns, user string, rules []rb
 	if _, err := roles.RoleBindings(ns).Create(ctx, binding, metav1.CreateOptions{}); err != nil {
 		return err
 	}
+	return granted(ctx, config, ns, user, rules)
+}
+
+// granted waits until the first of the rules counts.
+func granted(ctx context.Context, config *rest.Config, ns, user string, rules []rbacv1.PolicyRule) error {
 	name := ""
 	if len(rules[0].ResourceNames) > 0 {
 		name = rules[0].ResourceNames[0]
 	}
+	resource, subresource, _ := strings.Cut(rules[0].Resources[0], "/")
 	return may(ctx, as(config, user), authorizationv1.ResourceAttributes{
-		Group: rules[0].APIGroups[0], Resource: rules[0].Resources[0], Namespace: ns, Verb: rules[0].Verbs[0], Name: name,
+		Group: rules[0].APIGroups[0], Resource: resource, Subresource: subresource, Namespace: ns, Verb: rules[0].Verbs[0], Name: name,
 	})
+}
+
+// grantEverywhere gives the user the rules in all namespaces, and waits until they count.
+func grantEverywhere(ctx context.Context, config *rest.Config, user string, rules []rbacv1.PolicyRule) error {
+	roles := kubernetes.NewForConfigOrDie(config).RbacV1()
+	role, err := roles.ClusterRoles().Create(ctx, &rbacv1.ClusterRole{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}, Rules: rules,
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return err
+	}
+	if _, err := roles.ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: role.Name},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.Name},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user}},
+	}, metav1.CreateOptions{}); err != nil {
+		return err
+	}
+	return granted(ctx, config, "", user, rules)
 }
 
 // may waits until the user of the configuration may do what is asked.

@@ -19,6 +19,7 @@ import (
 	"github.com/workwire/workwire/pkg/client/clientset/versioned"
 	"github.com/workwire/workwire/pkg/client/clientset/versioned/scheme"
 	"github.com/workwire/workwire/pkg/hub/clusters"
+	"github.com/workwire/workwire/pkg/hub/clustersets"
 	"github.com/workwire/workwire/pkg/hub/controller"
 	"github.com/workwire/workwire/pkg/hub/finalizer"
 	"github.com/workwire/workwire/pkg/hub/placement"
@@ -169,9 +170,18 @@ func (h *Hub) buildClusters(client versioned.Interface, recorder record.EventRec
 
 // buildOthers creates the controllers that only read and write the API.
 func (h *Hub) buildOthers(client versioned.Interface, recorder record.EventRecorder, queues workqueue.MetricsProvider) error {
+	if h.enabled(ControllerClusterSets) {
+		if err := h.buildClusterSets(client, queues); err != nil {
+			return err
+		}
+	}
+	var bindings *clustersets.Bindings // reads sets and bindings
+	if h.enabled(ControllerPlacement) || h.enabled(ControllerReplicaSet) {
+		bindings = clustersets.NewBindings(h.informers, !h.cfg.WithoutClusterSets)
+	}
 	if h.enabled(ControllerPlacement) {
 		c, err := placement.New(placement.Config{
-			Informers: h.informers, Client: client, Recorder: recorder, Logger: h.cfg.Logger, Registerer: h.cfg.Registerer, Queues: queues,
+			Informers: h.informers, Bindings: bindings, Client: client, Recorder: recorder, Logger: h.cfg.Logger, Registerer: h.cfg.Registerer, Queues: queues,
 		})
 		if err != nil {
 			return err
@@ -180,7 +190,7 @@ func (h *Hub) buildOthers(client versioned.Interface, recorder record.EventRecor
 	}
 	if h.enabled(ControllerReplicaSet) {
 		c, err := replicaset.New(replicaset.Config{
-			Informers: h.informers, Works: h.works, Client: client, Recorder: recorder, Now: h.cfg.Now, Logger: h.cfg.Logger,
+			Informers: h.informers, Bindings: bindings, Works: h.works, Client: client, Recorder: recorder, Now: h.cfg.Now, Logger: h.cfg.Logger,
 			Registerer: h.cfg.Registerer, Queues: queues, Workers: h.cfg.Workers,
 		})
 		if err != nil {
@@ -197,5 +207,21 @@ func (h *Hub) buildOthers(client versioned.Interface, recorder record.EventRecor
 		}
 		h.others = append(h.others, component{name: ControllerTTL, run: c.Run})
 	}
+	return nil
+}
+
+// buildClusterSets creates the controllers of cluster sets.
+func (h *Hub) buildClusterSets(client versioned.Interface, queues workqueue.MetricsProvider) error {
+	cfg := clustersets.Config{Informers: h.informers, Client: client, Logger: h.cfg.Logger, Queues: queues}
+	sets, err := clustersets.NewSets(cfg)
+	if err != nil {
+		return err
+	}
+	bindings, err := clustersets.NewBindingStatus(cfg)
+	if err != nil {
+		return err
+	}
+	h.others = append(h.others, component{name: ControllerClusterSets, run: sets.Run, ready: sets.Ready},
+		component{name: "clustersetbindings", run: bindings.Run, ready: bindings.Ready})
 	return nil
 }

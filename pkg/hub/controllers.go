@@ -12,6 +12,8 @@ import (
 const (
 	// ControllerClusters registers clusters and decides which are accepted and present.
 	ControllerClusters = "clusters"
+	// ControllerClusterSets writes the status of cluster sets and of their bindings.
+	ControllerClusterSets = "clustersets"
 	// ControllerPlacement selects clusters for Placements.
 	ControllerPlacement = "placement"
 	// ControllerReplicaSet creates the works of ManifestWorkReplicaSets.
@@ -22,7 +24,7 @@ const (
 
 // Controllers returns the names of all controllers.
 func Controllers() []string {
-	return []string{ControllerClusters, ControllerPlacement, ControllerReplicaSet, ControllerTTL}
+	return []string{ControllerClusters, ControllerClusterSets, ControllerPlacement, ControllerReplicaSet, ControllerTTL}
 }
 
 // ChooseControllers parses a list like kube-controller-manager's --controllers: "*" enables all,

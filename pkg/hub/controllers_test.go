@@ -10,12 +10,12 @@ import (
 
 func TestChooseControllers(t *testing.T) {
 	for list, want := range map[string]string{
-		"*":                 "clusters placement replicaset ttl",
+		"*":                 "clusters clustersets placement replicaset ttl",
 		"":                  "",
 		"ttl":               "ttl",
 		"ttl placement ttl": "placement ttl",
-		"* -placement":      "clusters replicaset ttl",
-		"-placement *":      "clusters replicaset ttl",
+		"* -placement":      "clusters clustersets replicaset ttl",
+		"-placement *":      "clusters clustersets replicaset ttl",
 		"ttl -ttl":          "",
 	} {
 		got, err := hub.ChooseControllers(strings.Fields(list))

@@ -12,7 +12,7 @@
 // the cluster, and forwards changes to the delivery engine (package source/delivery), which
 // publishes them; statusreceiver writes the statuses that the engine receives. The other
 // controllers can be disabled, see [Controllers]: clusters decides which clusters are accepted and
-// present, placement selects clusters, replicaset creates works for them in the order that rollout
+// present, clustersets says which of them a namespace may use, placement selects clusters, replicaset creates works for them in the order that rollout
 // decides, and ttl deletes works that have finished.
 //
 // All state is on the API server. A hub can be restarted or replaced by another replica at any
@@ -79,6 +79,9 @@ type Config struct {
 	// and AutoAccept accepts those. With AutoRegister no cluster gets works before it is accepted.
 	// Both need ControllerClusters.
 	AutoRegister, AutoAccept bool
+	// WithoutClusterSets has the Placements and ManifestWorkReplicaSets of every namespace reach all
+	// clusters; default: those of the ManagedClusterSets that are bound to it.
+	WithoutClusterSets bool
 	// Now returns the time that rollouts go by; default time.Now.
 	Now func() time.Time
 	// KeepAlive is the keepalive of the agents' connections to the broker; default 1m.

@@ -398,6 +398,11 @@ func TestWhatTheAgentMay(t *testing.T) {
 // fleet is a replica set for the clusters of a placement, whose works name an executor: the hub
 // needs execute-as for that.
 const fleet = `
+apiVersion: cluster.open-cluster-management.io/v1beta2
+kind: ManagedClusterSetBinding
+metadata: {name: global, namespace: default}
+spec: {clusterSet: global}
+---
 apiVersion: cluster.open-cluster-management.io/v1beta1
 kind: Placement
 metadata: {name: all, namespace: default}
@@ -468,6 +473,17 @@ func TestHubsRights(t *testing.T) {
 		set, err := client.WorkV1alpha1().ManifestWorkReplicaSets("default").Get(ctx, "everywhere", metav1.GetOptions{})
 		if err == nil && set.Status.Summary.Applied != 1 {
 			err = fmt.Errorf("status %+v", set.Status)
+		}
+		return err
+	})
+	c.eventually("the set is bound and has the cluster", func(ctx context.Context) error {
+		binding, err := client.ClusterV1beta2().ManagedClusterSetBindings("default").Get(ctx, "global", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		set, err := client.ClusterV1beta2().ManagedClusterSets().Get(ctx, "global", metav1.GetOptions{})
+		if err == nil && (!meta.IsStatusConditionTrue(binding.Status.Conditions, "Bound") || !meta.IsStatusConditionFalse(set.Status.Conditions, "ClusterSetEmpty")) {
+			err = fmt.Errorf("binding %+v, set %+v", binding.Status, set.Status)
 		}
 		return err
 	})

@@ -12,6 +12,7 @@ import (
 
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
 	clusterv1beta1 "github.com/workwire/workwire/pkg/apis/cluster/v1beta1"
+	clusterv1beta2 "github.com/workwire/workwire/pkg/apis/cluster/v1beta2"
 	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
 	workclient "github.com/workwire/workwire/pkg/client/clientset/versioned"
 	"github.com/workwire/workwire/test/kit"
@@ -35,8 +36,12 @@ func newSetWorld(t *testing.T, hubArgs ...string) *setWorld {
 	t.Cleanup(func() {
 		_ = w.client.ClusterV1().ManagedClusters().Delete(context.WithoutCancel(t.Context()), w.cluster, deleted)
 	})
+	binding := &clusterv1beta2.ManagedClusterSetBinding{ObjectMeta: metav1.ObjectMeta{Name: clusterv1beta2.GlobalSet}}
+	binding.Spec.ClusterSet = clusterv1beta2.GlobalSet
+	_, err := w.client.ClusterV1beta2().ManagedClusterSetBindings(w.namespace).Create(t.Context(), binding, create)
+	kit.NoError(t, err)
 	placement := &clusterv1beta1.Placement{ObjectMeta: metav1.ObjectMeta{Name: "all"}}
-	_, err := w.client.ClusterV1beta1().Placements(w.namespace).Create(t.Context(), placement, create)
+	_, err = w.client.ClusterV1beta1().Placements(w.namespace).Create(t.Context(), placement, create)
 	kit.NoError(t, err)
 	set := &workv1alpha1.ManifestWorkReplicaSet{ObjectMeta: metav1.ObjectMeta{Name: "of-set"}}
 	set.Spec.PlacementRefs = []workv1alpha1.LocalPlacementReference{{Name: "all"}}

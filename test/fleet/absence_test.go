@@ -55,6 +55,7 @@ func newAbsence(t *testing.T, name string, grace time.Duration, n int, change fu
 		return well(spec)
 	})
 	plane.CreateNamespace(t, name)
+	a.bindAll(name)
 	a.clusters = a.register(a.agents, name, n, func(int) string { return fmt.Sprintf(`{"fleet":%q}`, name) })
 	placement := &clusterv1beta1.Placement{ObjectMeta: metav1.ObjectMeta{Namespace: name, Name: name}}
 	placement.Spec.Predicates = []clusterv1beta1.ClusterPredicate{{RequiredClusterSelector: clusterv1beta1.ClusterSelector{

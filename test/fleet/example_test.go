@@ -17,6 +17,7 @@ import (
 	"github.com/workwire/workwire/examples"
 	clusterv1alpha1 "github.com/workwire/workwire/pkg/apis/cluster/v1alpha1"
 	clusterv1beta1 "github.com/workwire/workwire/pkg/apis/cluster/v1beta1"
+	clusterv1beta2 "github.com/workwire/workwire/pkg/apis/cluster/v1beta2"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
 	"github.com/workwire/workwire/pkg/hub"
@@ -196,6 +197,11 @@ func TestReplicaSetExample(t *testing.T) {
 		return fmt.Sprintf(`{"canary":%q}`, []string{"west", "east", "none"}[i/10])
 	})
 	plane.CreateNamespace(t, "ocm-ns")
+	binding := &clusterv1beta2.ManagedClusterSetBinding{}
+	example(t, "cluster-set-binding", binding)
+	if _, err := w.client.ClusterV1beta2().ManagedClusterSetBindings("ocm-ns").Create(w.Context(), binding, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
 	statuses := w.observe("ocm-ns")
 	for _, name := range []string{"placement-rollout-all", "placement-rollout-progressive", "placement-rollout-progressive-per-group"} {
 		placement := &clusterv1beta1.Placement{}
@@ -294,6 +300,7 @@ func TestFailingClusterStopsARollout(t *testing.T) {
 	})
 	w.register(agents, "stop", 8, func(int) string { return `{"fleet":"stop"}` })
 	plane.CreateNamespace(t, "stop-ns")
+	w.bindAll("stop-ns")
 	placement := &clusterv1beta1.Placement{ObjectMeta: metav1.ObjectMeta{Namespace: "stop-ns", Name: "stop"}}
 	placement.Spec.Predicates = []clusterv1beta1.ClusterPredicate{{RequiredClusterSelector: clusterv1beta1.ClusterSelector{
 		LabelSelector: metav1.LabelSelector{MatchLabels: map[string]string{"fleet": "stop"}},

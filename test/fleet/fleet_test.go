@@ -20,6 +20,7 @@ import (
 
 	"github.com/workwire/workwire/deploy/crds"
 	"github.com/workwire/workwire/deploy/install"
+	clusterv1beta2 "github.com/workwire/workwire/pkg/apis/cluster/v1beta2"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/client/clientset/versioned"
 	"github.com/workwire/workwire/pkg/hub"
@@ -85,6 +86,16 @@ func (w *world) hub(requests *kit.Requests, change ...func(*hub.Config)) (stop f
 		return nil
 	})
 	return stop
+}
+
+// bindAll lets the placements of a namespace choose from all clusters.
+func (w *world) bindAll(namespace string) {
+	w.Helper()
+	binding := &clusterv1beta2.ManagedClusterSetBinding{ObjectMeta: metav1.ObjectMeta{Name: clusterv1beta2.GlobalSet}}
+	binding.Spec.ClusterSet = clusterv1beta2.GlobalSet
+	if _, err := w.client.ClusterV1beta2().ManagedClusterSetBindings(namespace).Create(w.Context(), binding, metav1.CreateOptions{}); err != nil {
+		w.Fatal(err)
+	}
 }
 
 func (w *world) eventually(what string, check func() error) {

@@ -35,6 +35,8 @@ type Config[K comparable] struct {
 	// Watches are the caches to wait for before the first call of Reconcile, with the handlers that
 	// add keys; see [On].
 	Watches []Watch
+	// First are keys that are reconciled at the start, besides those that the handlers add.
+	First []K
 	// Workers is the number of keys that are reconciled at a time; default 4.
 	Workers int
 	// Interval is the minimum time between the starts of two reconciles of one key; default none.
@@ -115,6 +117,9 @@ func (c *Controller[K]) Run(ctx context.Context) error {
 		}
 	}
 	close(c.synced)
+	for _, key := range c.cfg.First {
+		queue.Add(key)
+	}
 	c.log.Debug("caches synced, starting workers", "workers", c.cfg.Workers)
 	for range c.cfg.Workers {
 		workers.Go(func() {

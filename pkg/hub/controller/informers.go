@@ -21,6 +21,7 @@ import (
 
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
 	clusterv1beta1 "github.com/workwire/workwire/pkg/apis/cluster/v1beta1"
+	clusterv1beta2 "github.com/workwire/workwire/pkg/apis/cluster/v1beta2"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
 	"github.com/workwire/workwire/pkg/client/clientset/versioned"
@@ -95,6 +96,22 @@ func (i *Informers) ManifestWorkReplicaSets() *Cache[*workv1alpha1.ManifestWorkR
 func (i *Informers) ManagedClusters() *Cache[*clusterv1.ManagedCluster] {
 	return cacheFor(i, clusterv1.SchemeGroupVersion.WithResource("managedclusters"), &clusterv1.ManagedCluster{},
 		func() client[*clusterv1.ManagedClusterList] { return i.cfg.Client.ClusterV1().ManagedClusters() })
+}
+
+// ManagedClusterSets returns the cache of ManagedClusterSets.
+func (i *Informers) ManagedClusterSets() *Cache[*clusterv1beta2.ManagedClusterSet] {
+	return cacheFor(i, clusterv1beta2.SchemeGroupVersion.WithResource("managedclustersets"), &clusterv1beta2.ManagedClusterSet{},
+		func() client[*clusterv1beta2.ManagedClusterSetList] {
+			return i.cfg.Client.ClusterV1beta2().ManagedClusterSets()
+		})
+}
+
+// ManagedClusterSetBindings returns the cache of ManagedClusterSetBindings.
+func (i *Informers) ManagedClusterSetBindings() *Cache[*clusterv1beta2.ManagedClusterSetBinding] {
+	return cacheFor(i, clusterv1beta2.SchemeGroupVersion.WithResource("managedclustersetbindings"), &clusterv1beta2.ManagedClusterSetBinding{},
+		func() client[*clusterv1beta2.ManagedClusterSetBindingList] {
+			return i.cfg.Client.ClusterV1beta2().ManagedClusterSetBindings("")
+		})
 }
 
 // Placements returns the cache of Placements.

@@ -1,7 +1,6 @@
 package placement
 
 import (
-	"cmp"
 	"maps"
 	"slices"
 	"strings"
@@ -135,13 +134,12 @@ func (x *clusterIndex) remove(name string, now time.Time) []types.NamespacedName
 	}
 	delete(x.clusters, name)
 	x.sorted = nil
-	return x.affectedPlacements(before, &cluster{name: name}, now)
+	return x.affectedPlacements(before, nil, now)
 }
 
-// affectedPlacements returns the placements that evaluate before and after differently. The caller
-// holds mu.
+// affectedPlacements returns the placements that evaluate before and after differently, of which one
+// is nil if the cluster is new or gone. The caller holds mu.
 func (x *clusterIndex) affectedPlacements(before, after *cluster, now time.Time) []types.NamespacedName {
-	before = cmp.Or(before, &cluster{})
 	var keys []types.NamespacedName
 	for key, r := range x.placements {
 		if r.evaluate(before, now) != r.evaluate(after, now) {

@@ -12,6 +12,7 @@ import (
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
 	clusterv1beta1 "github.com/workwire/workwire/pkg/apis/cluster/v1beta1"
 	"github.com/workwire/workwire/pkg/client/clientset/versioned"
+	"github.com/workwire/workwire/pkg/hub/clustersets"
 	"github.com/workwire/workwire/pkg/hub/controller"
 	"github.com/workwire/workwire/pkg/walltime"
 )
@@ -80,7 +81,7 @@ func TestNewFailsIfMetricsAreRegistered(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	config := func() Config {
 		client := &versioned.Clientset{}
-		return Config{Informers: controller.NewInformers(controller.InformersConfig{Client: client}), Client: client, Registerer: registry}
+		return configWith(client, registry)
 	}
 	if _, err := New(config()); err != nil {
 		t.Fatal(err)
@@ -88,6 +89,11 @@ func TestNewFailsIfMetricsAreRegistered(t *testing.T) {
 	if _, err := New(config()); err == nil || !strings.Contains(err.Error(), "placement: ") {
 		t.Errorf("%v", err)
 	}
+}
+
+func configWith(client versioned.Interface, registry prometheus.Registerer) Config {
+	informers := controller.NewInformers(controller.InformersConfig{Client: client})
+	return Config{Informers: informers, Bindings: clustersets.NewBindings(informers, true), Client: client, Registerer: registry}
 }
 
 // TestAdjusted: a step of the clock makes no taint older, and does not change the clusters of the index.

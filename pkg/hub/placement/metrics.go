@@ -29,12 +29,17 @@ func newMetrics(placements *controller.Cache[*clusterv1beta1.Placement]) *metric
 	}
 	return &metrics{
 		evaluations: controller.NewCounter("placement_evaluations_total", "Reconciles of Placements, by result: unchanged, changed (decisions), "+
-			"misconfigured, conflict or failed (both retried).", "result"),
+			"kept (older than cluster sets), misconfigured, conflict or failed (both retried).", "result"),
 		writes: controller.NewCounter("placement_writes_total", "Writes for Placements, by operation: create, update or delete (of a "+
 			"PlacementDecision), status (of a Placement), or failed (any of them).", "write"),
 		gauges: []prometheus.Collector{
 			gauge("placement_placements", "Placements on the hub.", placements.Len),
 			gauge("placement_satisfied_placements", "Placements that are satisfied.", withCondition(clusterv1beta1.PlacementConditionSatisfied)),
+			gauge("placement_unbound_placements", "Placements without a bound ManagedClusterSet that has clusters.", func() int {
+				return len(slices.DeleteFunc(placements.All(), func(p *clusterv1beta1.Placement) bool {
+					return !meta.IsStatusConditionFalse(p.Status.Conditions, clusterv1beta1.PlacementConditionBound)
+				}))
+			}),
 			gauge("placement_misconfigured_placements", "Placements with an invalid spec.", withCondition(clusterv1beta1.PlacementConditionMisconfigured)),
 		},
 	}

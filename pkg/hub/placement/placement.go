@@ -7,6 +7,10 @@
 // goes costs one write regardless of the number of clusters, and nothing is written that is stored
 // already.
 //
+// A Placement chooses from the clusters of the ManagedClusterSets that are bound to its namespace.
+// Decisions that are older than cluster sets stay unchanged until such a set is bound
+// (keepsDecisions).
+//
 // All state is on the API server. A change of a cluster causes a reconcile only of those Placements
 // that evaluate it differently.
 //
@@ -19,6 +23,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -30,6 +35,7 @@ import (
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
 	clusterv1beta1 "github.com/workwire/workwire/pkg/apis/cluster/v1beta1"
 	"github.com/workwire/workwire/pkg/client/clientset/versioned"
+	"github.com/workwire/workwire/pkg/hub/clustersets"
 	"github.com/workwire/workwire/pkg/hub/controller"
 	"github.com/workwire/workwire/pkg/required"
 	"github.com/workwire/workwire/pkg/walltime"
@@ -42,6 +48,8 @@ const interval = 100 * time.Millisecond
 type Config struct {
 	// Informers provide Placements, PlacementDecisions and ManagedClusters; required.
 	Informers *controller.Informers
+	// Bindings decide which clusters a Placement may choose from, by its namespace; required.
+	Bindings *clustersets.Bindings
 	// Client writes PlacementDecisions and the status of Placements; required.
 	Client versioned.Interface
 	// Recorder gets an event on a Placement when its decisions change, and a warning when its spec
@@ -64,12 +72,14 @@ type Controller struct {
 	clusters   *clusterIndex
 	placements *controller.Cache[*clusterv1beta1.Placement]
 	decisions  *controller.Cache[*clusterv1beta1.PlacementDecision]
+
+	refreshing sync.Mutex // the update of rules that comes last has read the newest objects
 }
 
 // New returns a controller. It does no I/O and starts nothing. It reports every fault of cfg, and
 // fails if the metrics are registered already.
 func New(cfg Config) (*Controller, error) {
-	if err := required.Fields(cfg, "Informers", "Client"); err != nil {
+	if err := required.Fields(cfg, "Informers", "Bindings", "Client"); err != nil {
 		return nil, fmt.Errorf("placement: %w", err)
 	}
 	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
@@ -81,11 +91,11 @@ func New(cfg Config) (*Controller, error) {
 	var err error
 	c.Controller, err = controller.New(controller.Config[types.NamespacedName]{
 		Name: "placements", Reconcile: c.reconcile, Interval: interval, Queues: cfg.Queues, Logger: cfg.Logger,
-		Watches: []controller.Watch{
+		Watches: append([]controller.Watch{
 			controller.On(cfg.Informers.ManagedClusters(), c.clusterChanged),
 			controller.On(c.placements, c.placementChanged),
 			controller.On(c.decisions, c.decisionChanged),
-		},
+		}, cfg.Bindings.Watch(c.reachChanged)...),
 	})
 	err = errors.Join(err, c.decisions.AddIndexers(cache.Indexers{byPlacement: indexByPlacement}),
 		controller.Register(cfg.Registerer, append(c.metrics.gauges, c.metrics.evaluations, c.metrics.writes)...))
@@ -108,9 +118,23 @@ func (c *Controller) clusterChanged(before, after *clusterv1.ManagedCluster) {
 }
 
 func (c *Controller) placementChanged(before, after *clusterv1beta1.Placement) {
-	key, r := controller.KeyOf(cmp.Or(after, before)), (*rules)(nil)
-	if after != nil {
-		r, _ = newRules(after) // nil if it is invalid: clusters do not affect it then
+	c.refresh(controller.KeyOf(cmp.Or(after, before)))
+}
+
+// reachChanged evaluates the Placements of a namespace whose bound sets may have changed.
+func (c *Controller) reachChanged(namespace string) {
+	for _, p := range c.placements.List(cache.NamespaceIndex, namespace) {
+		c.refresh(controller.KeyOf(p))
+	}
+}
+
+// refresh updates the rules of a Placement and queues it.
+func (c *Controller) refresh(key types.NamespacedName) {
+	c.refreshing.Lock()
+	defer c.refreshing.Unlock()
+	var r *rules
+	if p, ok := c.placements.Get(key); ok {
+		r, _ = newRules(p, c.cfg.Bindings.Of(key.Namespace)) // nil if it is invalid: clusters do not affect it then
 	}
 	c.clusters.setRules(key, r)
 	c.Add(key)

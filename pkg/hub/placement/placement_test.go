@@ -1,6 +1,7 @@
 package placement_test
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"slices"
@@ -15,6 +16,7 @@ import (
 
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
 	clusterv1beta1 "github.com/workwire/workwire/pkg/apis/cluster/v1beta1"
+	clusterv1beta2 "github.com/workwire/workwire/pkg/apis/cluster/v1beta2"
 	"github.com/workwire/workwire/test/kit"
 )
 
@@ -35,7 +37,7 @@ func taint(key string, effect clusterv1.TaintEffect) func(*clusterv1.ManagedClus
 // TestExample applies the example of the documentation.
 func TestExample(t *testing.T) {
 	e := newEnv(t)
-	e.start(nil)
+	e.startWith(nil, true)
 	text, err := os.ReadFile("../../../docs/placement.md")
 	if err != nil {
 		t.Fatal(err)
@@ -49,9 +51,17 @@ func TestExample(t *testing.T) {
 	for part := range strings.SplitSeq(example, "---\n") {
 		var c clusterv1.ManagedCluster
 		var p clusterv1beta1.Placement
+		var b clusterv1beta2.ManagedClusterSetBinding
 		if err := yaml.UnmarshalStrict([]byte(part), &c); err == nil {
 			e.createCluster("", func(made *clusterv1.ManagedCluster) { *made = c })
 			kinds[c.Kind]++
+		} else if err := yaml.UnmarshalStrict([]byte(part), &b); err == nil {
+			e.namespace = b.Namespace
+			e.bind(b.Name)
+			e.Cleanup(func() {
+				_ = e.client.ClusterV1beta2().ManagedClusterSetBindings(b.Namespace).Delete(context.Background(), b.Name, metav1.DeleteOptions{})
+			})
+			kinds[b.Kind]++
 		} else if err := yaml.UnmarshalStrict([]byte(part), &p); err == nil {
 			e.namespace = p.Namespace
 			e.createPlacement("", func(made *clusterv1beta1.Placement) { *made = p })
@@ -60,7 +70,7 @@ func TestExample(t *testing.T) {
 			t.Errorf("%v:\n%s", err, part)
 		}
 	}
-	if kinds["ManagedCluster"] != 3 || kinds["Placement"] != 1 {
+	if kinds["ManagedCluster"] != 3 || kinds["Placement"] != 1 || kinds["ManagedClusterSetBinding"] != 1 {
 		t.Errorf("the example has %v", kinds)
 	}
 	e.await("shops", "0/canary: shop-berlin; 1/: shop-paris shop-rome")
@@ -277,12 +287,12 @@ func TestMisconfiguredPlacement(t *testing.T) {
 	e.createPlacement("p")
 	e.await("p", "0/: a")
 	e.updatePlacement("p", func(p *clusterv1beta1.Placement) {
-		p.Spec.ClusterSets = []string{"shops"}
+		p.Spec.DecisionStrategy.GroupStrategy.DecisionGroups = []clusterv1beta1.DecisionGroup{{GroupName: "g", ClusterSelector: selecting("c d", "e")}}
 		p.Spec.Predicates[0].RequiredClusterSelector.ClaimSelector.MatchExpressions = []metav1.LabelSelectorRequirement{{Key: "x", Operator: "Like"}}
 	})
 	kit.True(t, "the condition is True", func() bool {
 		is := meta.FindStatusCondition(e.placement("p").Status.Conditions, clusterv1beta1.PlacementConditionMisconfigured)
-		return is.Status == metav1.ConditionTrue && strings.Contains(is.Message, "spec.clusterSets: this hub does not support") &&
+		return is.Status == metav1.ConditionTrue && strings.Contains(is.Message, "groupClusterSelector.labelSelector: ") &&
 			strings.Contains(is.Message, `unknown operator "Like"`)
 	})
 	e.deleteCluster("a")
@@ -290,7 +300,7 @@ func TestMisconfiguredPlacement(t *testing.T) {
 	e.await("p", "0/: a")
 	kit.True(t, "the metric counts the placement", func() bool { return c.metric("workwire_hub_placement_misconfigured_placements") == 1 })
 	e.updatePlacement("p", func(p *clusterv1beta1.Placement) {
-		p.Spec.ClusterSets, p.Spec.Predicates[0].RequiredClusterSelector.ClaimSelector.MatchExpressions = nil, nil
+		p.Spec.DecisionStrategy.GroupStrategy.DecisionGroups, p.Spec.Predicates[0].RequiredClusterSelector.ClaimSelector.MatchExpressions = nil, nil
 	})
 	e.await("p", "0/: b")
 	kit.True(t, "the condition is False", func() bool {

@@ -104,12 +104,17 @@ func (c *Controller) removeOrphans(ctx context.Context, key types.NamespacedName
 
 // update writes the decisions and the status of p if they have changed.
 func (c *Controller) update(ctx context.Context, p *clusterv1beta1.Placement, existing []*clusterv1beta1.PlacementDecision) (requeueAfter time.Duration, err error) {
-	r, err := newRules(p)
+	r, err := newRules(p, c.cfg.Bindings.Of(p.Namespace))
 	if err != nil {
 		c.metrics.evaluations.WithLabelValues("misconfigured").Inc()
 		return 0, c.updateStatus(ctx, p, misconfiguredStatus(p, err))
 	}
-	o := schedule(r, adjusted(c.clusters.byName(), c.clock), readGroups(p.Name, existing), time.Now())
+	before := readGroups(p.Name, existing)
+	o := schedule(r, adjusted(c.clusters.byName(), c.clock), before, time.Now())
+	if keepsDecisions(p, r, &o, before) {
+		c.metrics.evaluations.WithLabelValues("kept").Inc()
+		return 0, c.updateStatus(ctx, p, keptStatus(p, r))
+	}
 	todo := planDecisions(p, o.groups, existing, func(name string) bool {
 		_, taken := c.decisions.Latest(types.NamespacedName{Namespace: p.Namespace, Name: name})
 		return taken
@@ -152,10 +157,14 @@ func (c *Controller) updateStatus(ctx context.Context, p *clusterv1beta1.Placeme
 		return fmt.Errorf("update status of Placement %s/%s: %w", p.Namespace, p.Name, err)
 	}
 	c.placements.Wrote(written)
-	after := meta.FindStatusCondition(status.Conditions, clusterv1beta1.PlacementConditionMisconfigured)
-	before := meta.FindStatusCondition(p.Status.Conditions, clusterv1beta1.PlacementConditionMisconfigured)
-	if after != nil && after.Status == metav1.ConditionTrue && (before == nil || before.Message != after.Message) {
-		c.event(p, corev1.EventTypeWarning, after.Reason, after.Message)
+	for kind, reason := range map[string]string{
+		clusterv1beta1.PlacementConditionMisconfigured: clusterv1beta1.ReasonMisconfigured,
+		clusterv1beta1.PlacementConditionBound:         clusterv1beta1.ReasonDecisionsKept,
+	} {
+		before, after := meta.FindStatusCondition(p.Status.Conditions, kind), meta.FindStatusCondition(status.Conditions, kind)
+		if after != nil && after.Reason == reason && (before == nil || before.Message != after.Message) {
+			c.event(p, corev1.EventTypeWarning, after.Reason, after.Message)
+		}
 	}
 	return nil
 }

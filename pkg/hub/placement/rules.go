@@ -16,6 +16,7 @@ import (
 
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
 	clusterv1beta1 "github.com/workwire/workwire/pkg/apis/cluster/v1beta1"
+	"github.com/workwire/workwire/pkg/hub/clustersets"
 )
 
 // everyCluster is rules.wanted of a Placement without numberOfClusters.
@@ -26,8 +27,10 @@ const maxTolerationSeconds = 1 << 40
 
 // rules is the parsed spec of a Placement. It is immutable.
 type rules struct {
-	wanted      int        // the maximum number of clusters, or everyCluster
-	predicates  []selector // a cluster must match one of them, if there are any
+	bound       clustersets.Reach // the sets that are bound to the namespace
+	reach       clustersets.Reach // those of them to choose from
+	wanted      int               // the maximum number of clusters, or everyCluster
+	predicates  []selector        // a cluster must match one of them, if there are any
 	tolerations []clusterv1beta1.Toleration
 	groups      []groupRule
 	perGroup    size
@@ -39,17 +42,14 @@ type groupRule struct {
 	selector selector
 }
 
-// newRules parses the spec of p. Its error joins one error per invalid field.
-func newRules(p *clusterv1beta1.Placement) (*rules, error) {
-	r := &rules{wanted: everyCluster, tolerations: p.Spec.Tolerations}
+// newRules parses the spec of p, in a namespace that these sets are bound to. Its error joins one
+// error per invalid field.
+func newRules(p *clusterv1beta1.Placement, bound clustersets.Reach) (*rules, error) {
+	r := &rules{bound: bound, reach: bound.Only(p.Spec.ClusterSets), wanted: everyCluster, tolerations: p.Spec.Tolerations}
 	var errs []error
 	if len(p.Name) > validation.LabelValueMaxLength {
 		errs = append(errs, fmt.Errorf("metadata.name: has %d characters, but is also a label value of PlacementDecisions, "+
 			"which have at most %d: choose a shorter name", len(p.Name), validation.LabelValueMaxLength))
-	}
-	if len(p.Spec.ClusterSets) > 0 {
-		errs = append(errs, fmt.Errorf("spec.clusterSets: this hub does not support cluster sets: "+
-			"select the label %s in spec.predicates instead", clusterv1.ClusterSetLabelKey))
 	}
 	if n := p.Spec.NumberOfClusters; n != nil {
 		r.wanted = max(0, int(*n))
@@ -185,7 +185,8 @@ func (s size) resolve(chosen int) int {
 type fit uint8
 
 const (
-	notAccepted fit = iota // not accepted by the hub, or being deleted
+	outside     fit = iota // in none of the sets to choose from
+	notAccepted            // not accepted by the hub, or being deleted
 	notSelected            // matches no predicate
 	tainted                // has a NoSelect taint that is not tolerated
 	keepable               // stays chosen, but is not newly chosen: NoSelectIfNew
@@ -201,8 +202,18 @@ type verdict struct {
 	group int   // index of the first groupRule that selects it; len(groups) if none does
 }
 
-// evaluate returns the verdict on c at the time now.
+// evaluate returns the verdict on c at the time now. A cluster that does not exist, nil, is in no
+// set; if all clusters are in reach, it is like one that is not accepted.
 func (r *rules) evaluate(c *cluster, now time.Time) verdict {
+	switch {
+	case c == nil && r.reach.HasAll():
+		return verdict{fit: notAccepted}
+	case c == nil:
+		return verdict{fit: outside}
+	}
+	if !r.reach.Has(c.labels) {
+		return verdict{fit: outside}
+	}
 	if !c.accepted {
 		return verdict{fit: notAccepted}
 	}
@@ -232,11 +243,15 @@ func (r *rules) evaluate(c *cluster, now time.Time) verdict {
 	return v
 }
 
-// SelectsWithout returns a function that reports whether p could keep a cluster selected that has
-// no taint with this key. It always does if the spec of p is invalid: the decisions stay unchanged
-// then.
-func SelectsWithout(p *clusterv1beta1.Placement, key string, now time.Time) func(*clusterv1.ManagedCluster) bool {
-	r, err := newRules(p)
+// SelectsWithout returns a function that reports whether p, in a namespace that these sets are bound
+// to, could keep a cluster selected that has no taint with this key. It always does if the spec of p
+// is invalid: the decisions stay unchanged then. Decisions that are older than cluster sets do not
+// depend on what is bound.
+func SelectsWithout(p *clusterv1beta1.Placement, bound clustersets.Reach, key string, now time.Time) func(*clusterv1.ManagedCluster) bool {
+	r, err := newRules(p, bound)
+	if err == nil && !decidedFromSets(p) {
+		r.reach = clustersets.Everything()
+	}
 	return func(c *clusterv1.ManagedCluster) bool {
 		if err != nil {
 			return true

@@ -10,6 +10,7 @@ import (
 
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
 	clusterv1beta1 "github.com/workwire/workwire/pkg/apis/cluster/v1beta1"
+	"github.com/workwire/workwire/pkg/hub/clustersets"
 )
 
 // noon is the time of evaluations in tests.
@@ -98,7 +99,7 @@ func tolerating(of ...clusterv1beta1.Toleration) func(*clusterv1beta1.Placement)
 
 func mustRules(t testing.TB, p *clusterv1beta1.Placement) *rules {
 	t.Helper()
-	r, err := newRules(p)
+	r, err := newRules(p, clustersets.Everything())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -237,7 +238,6 @@ func TestTaintWithoutTime(t *testing.T) {
 func TestMisconfigured(t *testing.T) {
 	for want, change := range map[string]func(*clusterv1beta1.Placement){
 		"metadata.name: has 64 characters":                                                                      func(p *clusterv1beta1.Placement) { p.Name = strings.Repeat("n", 64) },
-		"spec.clusterSets: this hub does not support cluster sets":                                              func(p *clusterv1beta1.Placement) { p.Spec.ClusterSets = []string{"s"} },
 		"spec.predicates[1].requiredClusterSelector.labelSelector: ":                                            predicates(clusterv1beta1.ClusterSelector{}, byLabels("a b", "c")),
 		`spec.predicates[0].requiredClusterSelector.claimSelector.matchExpressions[0]: unknown operator "Like"`: predicates(byClaim("a", "Like")),
 		"operator In needs values":                                                                              predicates(byClaim("a", metav1.LabelSelectorOpIn)),
@@ -249,11 +249,11 @@ func TestMisconfigured(t *testing.T) {
 		`clustersPerDecisionGroup: -1 is negative`:                                                              perGroup(intstr.FromInt32(-1)),
 		`clustersPerDecisionGroup: -1% is negative`:                                                             perGroup(intstr.FromString("-1%")),
 	} {
-		if _, err := newRules(placing(change)); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := newRules(placing(change), clustersets.Everything()); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
 		}
 	}
-	_, err := newRules(placing(predicates(byClaim("a", "Like")), perGroup(intstr.FromString("x"))))
+	_, err := newRules(placing(predicates(byClaim("a", "Like")), perGroup(intstr.FromString("x"))), clustersets.Everything())
 	if err == nil || !strings.Contains(err.Error(), "Like") || !strings.Contains(err.Error(), "clustersPer") {
 		t.Errorf("not every fault is named: %v", err)
 	}
@@ -322,7 +322,7 @@ func TestSelectsWithout(t *testing.T) {
 		{"not accepted", placing(), managed(absent, func(c *clusterv1.ManagedCluster) { c.Spec.HubAcceptsClient = false }), false},
 		{"an invalid placement", placing(perGroup(intstr.FromString("x"))), managed(absent), true},
 	} {
-		if got := SelectsWithout(test.placement, unreachable, noon)(test.cluster); got != test.want {
+		if got := SelectsWithout(test.placement, clustersets.Everything(), unreachable, noon)(test.cluster); got != test.want {
 			t.Errorf("%s: %v", test.name, got)
 		}
 	}

@@ -17,6 +17,8 @@ type group struct {
 type result struct {
 	groups []group // not empty; each chosen cluster is in one
 	chosen int     // clusters in groups
+	// members reports whether the sets to choose from have clusters.
+	members bool
 	// requeueAt is when the result changes without another change; zero means never.
 	requeueAt time.Time
 	// skipped reports, by fit, whether there are clusters that could not be chosen.
@@ -44,7 +46,9 @@ func schedule(r *rules, clusters []*cluster, before []group, now time.Time) resu
 	kept, added := make([]candidate, 0, len(previous)), []candidate(nil)
 	var o result
 	for _, c := range clusters {
-		switch v := r.evaluate(c, now); {
+		v := r.evaluate(c, now)
+		o.members = o.members || v.fit != outside
+		switch {
 		case v.fit >= keepable && previous.Has(c.name):
 			kept = append(kept, candidate{c.name, v})
 		case v.fit == eligible:

@@ -360,7 +360,7 @@ func TestSkippedReasons(t *testing.T) {
 		accepted("e", one),
 	}
 	o := schedule(mustRules(t, p), clusters, nil, noon)
-	if diff := cmp.Diff([eligible]bool{true, true, true, true}, o.skipped); diff != "" {
+	if diff := cmp.Diff([eligible]bool{false, true, true, true, true}, o.skipped); diff != "" {
 		t.Error(diff)
 	}
 	if got, want := skippedReasons(&o), ": other clusters are not accepted by the hub or are being deleted, or match no predicate, "+

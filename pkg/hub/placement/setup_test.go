@@ -24,6 +24,7 @@ import (
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
 	clusterv1beta1 "github.com/workwire/workwire/pkg/apis/cluster/v1beta1"
 	"github.com/workwire/workwire/pkg/client/clientset/versioned"
+	"github.com/workwire/workwire/pkg/hub/clustersets"
 	"github.com/workwire/workwire/pkg/hub/controller"
 	"github.com/workwire/workwire/pkg/hub/placement"
 	"github.com/workwire/workwire/pkg/kube"
@@ -66,8 +67,14 @@ type running struct {
 	held map[string]chan struct{} // guarded by mu: by resource, blocks the events of its watch until closed
 }
 
-// start runs a controller until the test ends.
+// start runs a controller that does not require bindings until the test ends.
 func (e *env) start(recorder record.EventRecorder) *running {
+	e.Helper()
+	return e.startWith(recorder, false)
+}
+
+// startWith runs a controller until the test ends.
+func (e *env) startWith(recorder record.EventRecorder, requireBindings bool) *running {
 	e.Helper()
 	c := &running{t: e.T, registry: prometheus.NewRegistry()}
 	config := kit.Intercept(plane.REST(), func(next http.RoundTripper, request *http.Request) (*http.Response, error) {
@@ -85,7 +92,7 @@ func (e *env) start(recorder record.EventRecorder) *running {
 	client := versioned.NewForConfigOrDie(config)
 	informers := controller.NewInformers(controller.InformersConfig{Client: client, Logger: kit.Logger(e)})
 	c.Controller, err = placement.New(placement.Config{
-		Informers: informers, Client: client, Recorder: recorder, Registerer: c.registry, Queues: queues, Logger: kit.Logger(e),
+		Informers: informers, Bindings: clustersets.NewBindings(informers, requireBindings), Client: client, Recorder: recorder, Registerer: c.registry, Queues: queues, Logger: kit.Logger(e),
 	})
 	if err != nil {
 		e.Fatal(err)

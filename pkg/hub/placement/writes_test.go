@@ -278,10 +278,12 @@ func TestEvents(t *testing.T) {
 	e.createCluster("a")
 	e.createPlacement("p")
 	e.await("p", "0/: a")
-	e.updatePlacement("p", func(p *clusterv1beta1.Placement) { p.Spec.ClusterSets = []string{"shops"} })
+	e.updatePlacement("p", func(p *clusterv1beta1.Placement) {
+		p.Spec.Predicates[0].RequiredClusterSelector = selecting("c d", "e")
+	})
 	for reason, want := range map[string]struct{ kind, text string }{
 		"DecisionUpdate": {"Normal", "1 clusters selected in 1 decision groups; added: " + e.namespace + "-a"},
-		"Misconfigured":  {"Warning", "The spec is invalid, decisions are unchanged: spec.clusterSets: "},
+		"Misconfigured":  {"Warning", "The spec is invalid, decisions are unchanged: spec.predicates[0]"},
 	} {
 		kit.True(t, "an event "+reason, func() bool {
 			events, err := core.Events(e.namespace).List(context.Background(), metav1.ListOptions{})

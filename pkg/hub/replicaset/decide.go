@@ -15,6 +15,7 @@ import (
 	clusterv1beta1 "github.com/workwire/workwire/pkg/apis/cluster/v1beta1"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
+	"github.com/workwire/workwire/pkg/hub/clustersets"
 	"github.com/workwire/workwire/pkg/hub/controller"
 	"github.com/workwire/workwire/pkg/hub/rollout"
 	"github.com/workwire/workwire/pkg/walltime"
@@ -27,7 +28,9 @@ type input struct {
 	works      []*workv1.ManifestWork // works with the label of the set
 	// workByName returns a work by its name, with or without labels.
 	workByName func(types.NamespacedName) (*workv1.ManifestWork, bool)
-	// presence returns the presence of a cluster; the zero value if it has no ManagedCluster.
+	// reach is the clusters that the namespace of the set may choose from.
+	reach clustersets.Reach
+	// presence returns the presence of a cluster; one without a ManagedCluster is connected.
 	presence func(cluster string) presence
 	// cluster returns a ManagedCluster.
 	cluster func(name string) (*clusterv1.ManagedCluster, bool)
@@ -42,6 +45,8 @@ type input struct {
 type presence struct {
 	// refused reports that the hub does not accept the cluster, or not yet.
 	refused bool
+	// outside reports that the cluster is in no set that is bound to the namespace of the set.
+	outside bool
 	// away reports that the cluster is not connected, or that this is unknown.
 	away bool
 	// since is the time of the last change of away; zero if it never changed.
@@ -80,6 +85,9 @@ type placementRollout struct {
 	selected, groups int
 	// chosen is the number of clusters in the decisions of the placement.
 	chosen int
+	// outside are those of them, sorted, that are out of the reach of the set's namespace, whoever has
+	// written the decisions: their works are not created, changed or deleted.
+	outside []string
 	// filledGroups is the number of groups with clusters, and succeededGroups the number of those
 	// of which all clusters succeeded.
 	filledGroups, succeededGroups int
@@ -192,7 +200,7 @@ func (p *plan) planPlacement(in input, placement placement, works map[string]*wo
 			}
 		}
 	}
-	r.chosen = len(chosen)
+	r.chosen, r.outside = len(chosen), in.outside(chosen)
 	if r.err == nil {
 		r.decided, r.decision = true, strategy.Decide(groups, chosen, in.now)
 		for _, missing := range r.decision.Missing {
@@ -212,7 +220,8 @@ func (p *plan) planPlacement(in input, placement placement, works map[string]*wo
 	for _, cluster := range slices.Sorted(maps.Keys(works)) {
 		work := works[cluster]
 		if _, ok := chosen[cluster]; ok {
-			if change, changed := labelChange(work, in.set, name); changed && work.DeletionTimestamp == nil {
+			_, outside := slices.BinarySearch(r.outside, cluster)
+			if change, changed := labelChange(work, in.set, name); changed && !outside && work.DeletionTimestamp == nil {
 				p.changes = append(p.changes, change)
 			}
 		} else if errGroups == nil && !absent[cluster] { // otherwise it is unknown whether the cluster was chosen
@@ -222,11 +231,22 @@ func (p *plan) planPlacement(in input, placement placement, works map[string]*wo
 	return r, unselected
 }
 
+// outside returns the chosen clusters that the namespace of the set may not reach, sorted.
+func (in input) outside(chosen map[string]rollout.Cluster) []string {
+	return slices.Sorted(func(yield func(string) bool) {
+		for cluster := range chosen {
+			if in.presence(cluster).outside && !yield(cluster) {
+				return
+			}
+		}
+	})
+}
+
 // clusterState returns the state of a chosen cluster, and whether it has the template. It assigns a
 // work that has lost its labels again.
 func (in input) clusterState(placement, name string, works map[string]*workv1.ManifestWork) (rollout.Cluster, bool) {
-	work := works[name]
-	if work == nil {
+	work, presence := works[name], in.presence(name)
+	if work == nil && !presence.outside {
 		lost, ok := in.workByName(types.NamespacedName{Namespace: name, Name: WorkName(controller.KeyOf(in.set), placement)})
 		if ok && lost.Labels[workv1.ReplicaSetLabelKey] != Label(controller.KeyOf(in.set)) {
 			work, works[name] = lost, lost
@@ -234,9 +254,8 @@ func (in input) clusterState(placement, name string, works map[string]*workv1.Ma
 	}
 	current := work != nil && work.DeletionTimestamp == nil && sameSpec(&work.Spec, &in.set.Spec.ManifestWorkTemplate)
 	cluster := rollout.StatusOf(work, current, in.now)
-	presence := in.presence(name)
 	cluster.Away, cluster.PresenceSince = presence.away, presence.since
-	if presence.refused { // it receives no works
+	if presence.refused || presence.outside { // it receives no works
 		cluster.Status = rollout.Skip
 	}
 	return cluster, current

@@ -292,6 +292,23 @@ func TestDecide(t *testing.T) {
 			available: "1 (2 / 3 clusters applied)", conditions: []string{verified, progressing, fine},
 			summary: workv1alpha1.ManifestWorkReplicaSetSummary{Total: 2, Applied: 2, Available: 2},
 		},
+		"clusters that the namespace may not reach": {
+			groups: three, works: worksOf("p", "c1:ok", "c2:old"),
+			change: func(s *input) {
+				s.set.Labels = map[string]string{"team": "till"}
+				s.presence = func(cluster string) presence { return presence{outside: cluster != "c1"} }
+				s.workByName = func(name types.NamespacedName) (*workv1.ManifestWork, bool) { // a work of somebody else
+					return &workv1.ManifestWork{ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name}}, true
+				}
+			},
+			changes: []string{"label c1"}, available: "1 (1 / 3 clusters applied)",
+			conditions: []string{
+				"PlacementVerified False NotAsExpected placement p: 2 clusters are in no ManagedClusterSet that is bound to the namespace, " +
+					"and their works stay unchanged: c2, c3",
+				progressing, fine,
+			},
+			summary: workv1alpha1.ManifestWorkReplicaSetSummary{Total: 1, Applied: 1, Available: 1},
+		},
 		"clusters that are away do not take the places of others": {
 			strategy: progressive(1, 0), groups: three, works: worksOf("p", "c1:new"),
 			change: func(s *input) {

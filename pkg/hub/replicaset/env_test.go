@@ -26,6 +26,7 @@ import (
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
 	"github.com/workwire/workwire/pkg/client/clientset/versioned"
+	"github.com/workwire/workwire/pkg/hub/clustersets"
 	"github.com/workwire/workwire/pkg/hub/controller"
 	"github.com/workwire/workwire/pkg/hub/works"
 	"github.com/workwire/workwire/pkg/kube"
@@ -143,6 +144,9 @@ func newController(t *testing.T, cfg Config) (*Controller, *controller.Informers
 	t.Helper()
 	cfg.Logger = kit.Logger(t)
 	cfg.Informers = controller.NewInformers(controller.InformersConfig{Client: cfg.Client, Now: cfg.Now, Logger: cfg.Logger})
+	if cfg.Bindings == nil { // most tests have clusters without a ManagedCluster
+		cfg.Bindings = clustersets.NewBindings(cfg.Informers, false)
+	}
 	var err error
 	if cfg.Works, err = works.New(works.Config{Informers: cfg.Informers}); err != nil {
 		t.Fatal(err)

@@ -16,6 +16,7 @@ import (
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
+	"github.com/workwire/workwire/pkg/hub/clustersets"
 	"github.com/workwire/workwire/pkg/hub/controller"
 	"github.com/workwire/workwire/pkg/hub/rollout"
 	"github.com/workwire/workwire/pkg/kube"
@@ -39,10 +40,10 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (r
 			return 0, err
 		}
 	}
-	placements := c.placementsOf(set)
+	placements, reach := c.placementsOf(set), c.cfg.Bindings.Of(set.Namespace)
 	p := decide(input{
-		set: set, placements: placements, works: c.worksOf(set), workByName: c.cfg.Works.Latest,
-		presence: c.presence, cluster: c.cluster, asked: s.edited(set, placements, now), now: now, clock: c.clock,
+		set: set, placements: placements, works: c.worksOf(set), workByName: c.cfg.Works.Latest, reach: reach,
+		presence: func(cluster string) presence { return c.presence(cluster, reach) }, cluster: c.cluster, asked: s.edited(set, placements, now), now: now, clock: c.clock,
 	})
 	if err = c.updateStatus(ctx, set, &p.status); err == nil {
 		c.report(set, &p, s)
@@ -83,13 +84,16 @@ func (c *Controller) worksOf(set *workv1alpha1.ManifestWorkReplicaSet) []*workv1
 	return c.cfg.Works.OfReplicaSet(Label(controller.KeyOf(set)))
 }
 
-// presence returns the presence of a cluster. A cluster without a ManagedCluster counts as
-// connected.
-func (c *Controller) presence(cluster string) presence {
-	if object, ok := c.cluster(cluster); ok {
-		return presenceOf(object)
+// presence returns the presence of a cluster, for a set with this reach. A cluster without a
+// ManagedCluster counts as connected.
+func (c *Controller) presence(cluster string, reach clustersets.Reach) presence {
+	object, ok := c.cluster(cluster)
+	if !ok {
+		return presence{outside: !reach.HasAll()}
 	}
-	return presence{}
+	p := presenceOf(object)
+	p.outside = !reach.Has(object.Labels)
+	return p
 }
 
 func (c *Controller) cluster(name string) (*clusterv1.ManagedCluster, bool) {

@@ -54,7 +54,7 @@ func (p *plan) absentClusters(
 	if n := from.object.Spec.NumberOfClusters; n != nil {
 		room = int(*n) - len(chosen)
 	}
-	selects := selection.SelectsWithout(from.object, clusterv1.ManagedClusterTaintUnreachable, in.now)
+	selects := selection.SelectsWithout(from.object, in.reach, clusterv1.ManagedClusterTaintUnreachable, in.now)
 	absent := make(map[string]bool)
 	for _, name := range candidates {
 		cluster, ok := in.cluster(name)

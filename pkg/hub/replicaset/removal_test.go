@@ -12,8 +12,10 @@ import (
 
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
 	clusterv1beta1 "github.com/workwire/workwire/pkg/apis/cluster/v1beta1"
+	clusterv1beta2 "github.com/workwire/workwire/pkg/apis/cluster/v1beta2"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
+	"github.com/workwire/workwire/pkg/hub/clustersets"
 	"github.com/workwire/workwire/pkg/walltime"
 )
 
@@ -55,6 +57,8 @@ func TestAbsenceRemovesNothing(t *testing.T) {
 		going   bool // the work of c0, which is absent too, is being deleted
 		removed bool
 		requeue time.Duration
+		bound   string // the set that is bound to the namespace
+		older   bool   // the decisions are older than cluster sets
 	}{
 		"absent":                              {cluster: managed("c1", false, unreachable), chosen: []string{"c2"}},
 		"absent, the taint is not seen yet":   {cluster: managed("c1", false), chosen: []string{"c2"}},
@@ -66,9 +70,18 @@ func TestAbsenceRemovesNothing(t *testing.T) {
 		"absent, and not accepted":            {cluster: managed("c1", false, unreachable, func(c *clusterv1.ManagedCluster) { c.Spec.HubAcceptsClient = false }), removed: true},
 		"absent, and another taint":           {cluster: managed("c1", false, unreachable, tainted("broken")), removed: true},
 		"absent, and no longer labelled":      {cluster: managed("c1", false, unreachable, func(c *clusterv1.ManagedCluster) { c.Labels = nil }), removed: true},
-		"absent, and being deleted":           {cluster: managed("c1", false, func(c *clusterv1.ManagedCluster) { c.DeletionTimestamp = &metav1.Time{Time: start} }), removed: true},
-		"absent, one is wanted and chosen":    {cluster: managed("c1", false, unreachable), wanted: ptr.To[int32](1), chosen: []string{"c2"}, removed: true},
-		"absent, two are wanted, one chosen":  {cluster: managed("c1", false, unreachable), wanted: ptr.To[int32](2), chosen: []string{"c2"}},
+		"absent, and in no bound set": {
+			cluster: managed("c1", false, unreachable), bound: "shops", removed: true,
+		},
+		"absent, and in a bound set": {
+			cluster: managed("c1", false, unreachable), bound: clusterv1beta2.DefaultSet,
+		},
+		"absent, no set is bound, the decisions are older than cluster sets": {
+			cluster: managed("c1", false, unreachable), bound: "shops", older: true,
+		},
+		"absent, and being deleted":          {cluster: managed("c1", false, func(c *clusterv1.ManagedCluster) { c.DeletionTimestamp = &metav1.Time{Time: start} }), removed: true},
+		"absent, one is wanted and chosen":   {cluster: managed("c1", false, unreachable), wanted: ptr.To[int32](1), chosen: []string{"c2"}, removed: true},
+		"absent, two are wanted, one chosen": {cluster: managed("c1", false, unreachable), wanted: ptr.To[int32](2), chosen: []string{"c2"}},
 		"absent, and another one is going": {
 			cluster: managed("c1", false, unreachable), wanted: ptr.To[int32](2), chosen: []string{"c2"}, going: true,
 		},
@@ -82,8 +95,12 @@ func TestAbsenceRemovesNothing(t *testing.T) {
 			object.Spec.Predicates = []clusterv1beta1.ClusterPredicate{{RequiredClusterSelector: clusterv1beta1.ClusterSelector{
 				LabelSelector: metav1.LabelSelector{MatchLabels: map[string]string{"env": "prod"}},
 			}}}
+			reach := clustersets.ReachOf(&clusterv1beta2.ManagedClusterSet{ObjectMeta: metav1.ObjectMeta{Name: c.bound}})
+			if c.bound != "" && !c.older {
+				object.Status.Conditions = []metav1.Condition{{Type: clusterv1beta1.PlacementConditionBound, Reason: clusterv1beta1.ReasonClusterSetsBound}}
+			}
 			if c.invalid {
-				object.Spec.ClusterSets = []string{"s"}
+				object.Spec.Predicates[0].RequiredClusterSelector.LabelSelector.MatchLabels["c d"] = "e"
 			}
 			works := worksOf("p", "c1:ok", "c2:ok")
 			if c.going {
@@ -91,7 +108,7 @@ func TestAbsenceRemovesNothing(t *testing.T) {
 			}
 			p := decide(input{
 				set: set, placements: []placement{{&set.Spec.PlacementRefs[0], object, decisions}}, works: works,
-				workByName: noWork, presence: present, now: start,
+				workByName: noWork, presence: present, now: start, reach: reach,
 				cluster: func(name string) (*clusterv1.ManagedCluster, bool) {
 					return c.cluster, c.cluster != nil && name != "c2"
 				},

@@ -17,6 +17,7 @@ import (
 	clusterv1beta1 "github.com/workwire/workwire/pkg/apis/cluster/v1beta1"
 	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
 	"github.com/workwire/workwire/pkg/client/clientset/versioned"
+	"github.com/workwire/workwire/pkg/hub/clustersets"
 	"github.com/workwire/workwire/pkg/hub/controller"
 	"github.com/workwire/workwire/pkg/hub/works"
 	"github.com/workwire/workwire/pkg/required"
@@ -33,6 +34,8 @@ const interval = 200 * time.Millisecond
 type Config struct {
 	// Informers provide sets, Placements, PlacementDecisions and ManagedClusters; required.
 	Informers *controller.Informers
+	// Bindings decide which clusters a set may reach, by its namespace; required.
+	Bindings *clustersets.Bindings
 	// Works is the cache of works, from the same Informers; required.
 	Works *works.Cache
 	// Client writes works and sets; required.
@@ -82,11 +85,11 @@ func New(cfg Config) (*Controller, error) {
 	var err error
 	c.Controller, err = controller.New(controller.Config[types.NamespacedName]{
 		Name: "replicasets", Reconcile: c.reconcile, Interval: interval, Queues: cfg.Queues, Logger: cfg.Logger,
-		Watches: []controller.Watch{
+		Watches: append([]controller.Watch{
 			controller.On(c.sets, c.setChanged), controller.On(c.placements, c.placementChanged),
 			controller.On(c.decisions, c.decisionChanged), controller.On(c.clusters, c.clusterChanged),
 			controller.On(cfg.Works.Cache, c.workChanged),
-		},
+		}, cfg.Bindings.Watch(c.reachChanged)...),
 	})
 	m := c.metrics
 	err = errors.Join(err, c.addIndexers(), controller.Register(cfg.Registerer, m.reconciles, m.works, m.statuses, m.sets, m.clusters))
@@ -98,7 +101,7 @@ func New(cfg Config) (*Controller, error) {
 
 // validate reports every fault of cfg and sets the defaults.
 func (cfg *Config) validate() error {
-	err := required.Fields(cfg, "Informers", "Works", "Client")
+	err := required.Fields(cfg, "Informers", "Bindings", "Works", "Client")
 	if cfg.Workers < 0 {
 		err = errors.Join(err, fmt.Errorf("Workers must be at least 1, or 0 for %d, got %d", DefaultWorkers, cfg.Workers))
 	}

@@ -62,13 +62,23 @@ func summarize(status *workv1alpha1.ManifestWorkReplicaSetStatus, rollouts []pla
 		selected += r.selected
 		chosen += r.chosen
 		succeeded += r.clusters[rollout.Succeeded]
-		errs = append(errs, r.err)
+		errs = append(errs, r.err, outsideError(r))
 	}
 	err := errors.Join(errs...)
 	set := conditionSetter(status, now)
 	set(verified(chosen, err))
 	set(rolledOut(err == nil && selected == succeeded, joinTexts(stoppedMessage(rollouts), waitingMessage(rollouts))))
 	set(applied(status.Summary, chosen))
+}
+
+// outsideError returns which clusters a placement has chosen that its namespace may not reach; nil if
+// there are none.
+func outsideError(r placementRollout) error {
+	if len(r.outside) == 0 {
+		return nil
+	}
+	return fmt.Errorf("placement %s: %d clusters are in no ManagedClusterSet that is bound to the namespace, and their works stay unchanged: %s",
+		r.placement, len(r.outside), joinNames(r.outside))
 }
 
 func verified(chosen int, err error) metav1.Condition {

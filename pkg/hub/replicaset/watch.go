@@ -109,10 +109,17 @@ func (c *Controller) addSetsOf(placements ...string) {
 	}
 }
 
-// clusterChanged queues the sets of a cluster whose presence has changed, and those that may have
+// reachChanged queues the sets of a namespace whose bound cluster sets may have changed.
+func (c *Controller) reachChanged(namespace string) {
+	for _, set := range c.sets.List(cache.NamespaceIndex, namespace) {
+		c.Add(controller.KeyOf(set))
+	}
+}
+
+// clusterChanged queues the sets of a cluster whose presence or labels have changed, and those that may have
 // kept a work of an absent cluster if what placements select it by has changed.
 func (c *Controller) clusterChanged(before, after *clusterv1.ManagedCluster) {
-	same := before != nil && after != nil && presenceOf(before) == presenceOf(after)
+	same := before != nil && after != nil && presenceOf(before) == presenceOf(after) && maps.Equal(before.Labels, after.Labels)
 	if !same || presenceOf(after).away && !selectedAlike(before, after) {
 		for work := range c.cfg.Works.OfCluster(wire.ClusterName(cmp.Or(after, before).Name)) {
 			if set, ok := parseLabel(work.Labels[workv1.ReplicaSetLabelKey]); ok {

@@ -19,8 +19,8 @@ const (
 
 // Labels and annotations.
 const (
-	// ClusterSetLabelKey labels a ManagedCluster with the name of the set that it belongs to.
-	// Placements of this hub choose by labels, of which this is one.
+	// ClusterSetLabelKey labels a ManagedCluster with the name of the exclusive set that it belongs
+	// to; without it, that is the set default.
 	ClusterSetLabelKey = "cluster.open-cluster-management.io/clusterset"
 	// LastSeenAnnotationKey annotates a ManagedCluster with the time, as RFC 3339, at which its
 	// agent last sent a message.

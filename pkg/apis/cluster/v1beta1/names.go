@@ -20,6 +20,10 @@ const (
 	// PlacementConditionMisconfigured is True when the spec cannot be followed; the message says
 	// why.
 	PlacementConditionMisconfigured = "PlacementMisconfigured"
+	// PlacementConditionBound is True when the decisions were made from ManagedClusterSets that are
+	// bound to the namespace, and False with ReasonDecisionsKept while they are older than cluster
+	// sets and no set with clusters is bound.
+	PlacementConditionBound = "ClusterSetsBound"
 )
 
 // Reasons of the condition PlacementSatisfied.
@@ -30,6 +34,20 @@ const (
 	ReasonNotAllDecisionsScheduled = "NotAllDecisionsScheduled"
 	// ReasonNoManagedClusterMatched (False): no cluster qualifies.
 	ReasonNoManagedClusterMatched = "NoManagedClusterMatched"
+	// ReasonNoManagedClusterSetBindings (False): no ManagedClusterSet is bound to the namespace.
+	ReasonNoManagedClusterSetBindings = "NoManagedClusterSetBindings"
+	// ReasonNoIntersection (False): none of spec.clusterSets is bound to the namespace.
+	ReasonNoIntersection = "NoIntersection"
+	// ReasonAllManagedClusterSetsEmpty (False): the sets to choose from have no clusters.
+	ReasonAllManagedClusterSetsEmpty = "AllManagedClusterSetsEmpty"
+)
+
+// Reasons of the condition ClusterSetsBound, besides those of PlacementSatisfied.
+const (
+	// ReasonClusterSetsBound (True): there are bound sets with clusters to choose from.
+	ReasonClusterSetsBound = "ClusterSetsBound"
+	// ReasonDecisionsKept (False): the decisions of a hub without cluster sets are unchanged.
+	ReasonDecisionsKept = "DecisionsKept"
 )
 
 // Reasons of the condition PlacementMisconfigured.

@@ -24,7 +24,7 @@ type Placement struct {
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// spec defines which clusters to choose. Empty: all that are not tainted.
+	// spec defines which clusters to choose. Empty: all of the bound sets that are not tainted.
 	// +optional
 	Spec PlacementSpec `json:"spec,omitzero"`
 
@@ -48,8 +48,8 @@ type PlacementList struct {
 
 // PlacementSpec defines which clusters to choose.
 type PlacementSpec struct {
-	// clusterSets are not supported by this hub: a placement that names some is misconfigured.
-	// Select by labels instead.
+	// clusterSets are the ManagedClusterSets to choose from, of those that are bound to the namespace.
+	// Empty: all of those.
 	// +optional
 	// +listType=atomic
 	ClusterSets []string `json:"clusterSets,omitempty"`
@@ -199,7 +199,7 @@ type PlacementStatus struct {
 	// +listType=atomic
 	DecisionGroups []DecisionGroupStatus `json:"decisionGroups,omitempty"`
 
-	// conditions of the placement: PlacementSatisfied, PlacementMisconfigured.
+	// conditions of the placement: PlacementSatisfied, PlacementMisconfigured, ClusterSetsBound.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

@@ -11,6 +11,7 @@ import (
 
 	clusterv1 "github.com/workwire/workwire/pkg/client/clientset/versioned/typed/cluster/v1"
 	clusterv1beta1 "github.com/workwire/workwire/pkg/client/clientset/versioned/typed/cluster/v1beta1"
+	clusterv1beta2 "github.com/workwire/workwire/pkg/client/clientset/versioned/typed/cluster/v1beta2"
 	workv1 "github.com/workwire/workwire/pkg/client/clientset/versioned/typed/work/v1"
 	workv1alpha1 "github.com/workwire/workwire/pkg/client/clientset/versioned/typed/work/v1alpha1"
 	discovery "k8s.io/client-go/discovery"
@@ -22,6 +23,7 @@ type Interface interface {
 	Discovery() discovery.DiscoveryInterface
 	ClusterV1() clusterv1.ClusterV1Interface
 	ClusterV1beta1() clusterv1beta1.ClusterV1beta1Interface
+	ClusterV1beta2() clusterv1beta2.ClusterV1beta2Interface
 	WorkV1() workv1.WorkV1Interface
 	WorkV1alpha1() workv1alpha1.WorkV1alpha1Interface
 }
@@ -31,6 +33,7 @@ type Clientset struct {
 	*discovery.DiscoveryClient
 	clusterV1      *clusterv1.ClusterV1Client
 	clusterV1beta1 *clusterv1beta1.ClusterV1beta1Client
+	clusterV1beta2 *clusterv1beta2.ClusterV1beta2Client
 	workV1         *workv1.WorkV1Client
 	workV1alpha1   *workv1alpha1.WorkV1alpha1Client
 }
@@ -43,6 +46,11 @@ func (c *Clientset) ClusterV1() clusterv1.ClusterV1Interface {
 // ClusterV1beta1 retrieves the ClusterV1beta1Client
 func (c *Clientset) ClusterV1beta1() clusterv1beta1.ClusterV1beta1Interface {
 	return c.clusterV1beta1
+}
+
+// ClusterV1beta2 retrieves the ClusterV1beta2Client
+func (c *Clientset) ClusterV1beta2() clusterv1beta2.ClusterV1beta2Interface {
+	return c.clusterV1beta2
 }
 
 // WorkV1 retrieves the WorkV1Client
@@ -107,6 +115,10 @@ func NewForConfigAndClient(c *rest.Config, httpClient *http.Client) (*Clientset,
 	if err != nil {
 		return nil, err
 	}
+	cs.clusterV1beta2, err = clusterv1beta2.NewForConfigAndClient(&configShallowCopy, httpClient)
+	if err != nil {
+		return nil, err
+	}
 	cs.workV1, err = workv1.NewForConfigAndClient(&configShallowCopy, httpClient)
 	if err != nil {
 		return nil, err
@@ -138,6 +150,7 @@ func New(c rest.Interface) *Clientset {
 	var cs Clientset
 	cs.clusterV1 = clusterv1.New(c)
 	cs.clusterV1beta1 = clusterv1beta1.New(c)
+	cs.clusterV1beta2 = clusterv1beta2.New(c)
 	cs.workV1 = workv1.New(c)
 	cs.workV1alpha1 = workv1alpha1.New(c)
 

@@ -10,6 +10,7 @@ import (
 
 	v1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
 	v1beta1 "github.com/workwire/workwire/pkg/apis/cluster/v1beta1"
+	v1beta2 "github.com/workwire/workwire/pkg/apis/cluster/v1beta2"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	v1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
 	schema "k8s.io/apimachinery/pkg/runtime/schema"
@@ -51,6 +52,12 @@ func (f *sharedInformerFactory) ForResource(resource schema.GroupVersionResource
 		return &genericInformer{resource: resource.GroupResource(), informer: f.Cluster().V1beta1().Placements().Informer()}, nil
 	case v1beta1.SchemeGroupVersion.WithResource("placementdecisions"):
 		return &genericInformer{resource: resource.GroupResource(), informer: f.Cluster().V1beta1().PlacementDecisions().Informer()}, nil
+
+		// Group=cluster.open-cluster-management.io, Version=v1beta2
+	case v1beta2.SchemeGroupVersion.WithResource("managedclustersets"):
+		return &genericInformer{resource: resource.GroupResource(), informer: f.Cluster().V1beta2().ManagedClusterSets().Informer()}, nil
+	case v1beta2.SchemeGroupVersion.WithResource("managedclustersetbindings"):
+		return &genericInformer{resource: resource.GroupResource(), informer: f.Cluster().V1beta2().ManagedClusterSetBindings().Informer()}, nil
 
 		// Group=work.open-cluster-management.io, Version=v1
 	case workv1.SchemeGroupVersion.WithResource("appliedmanifestworks"):

@@ -8,6 +8,7 @@ package cluster
 import (
 	v1 "github.com/workwire/workwire/pkg/client/informers/externalversions/cluster/v1"
 	v1beta1 "github.com/workwire/workwire/pkg/client/informers/externalversions/cluster/v1beta1"
+	v1beta2 "github.com/workwire/workwire/pkg/client/informers/externalversions/cluster/v1beta2"
 	internalinterfaces "github.com/workwire/workwire/pkg/client/informers/externalversions/internalinterfaces"
 )
 
@@ -17,6 +18,8 @@ type Interface interface {
 	V1() v1.Interface
 	// V1beta1 provides access to shared informers for resources in V1beta1.
 	V1beta1() v1beta1.Interface
+	// V1beta2 provides access to shared informers for resources in V1beta2.
+	V1beta2() v1beta2.Interface
 }
 
 type group struct {
@@ -38,4 +41,9 @@ func (g *group) V1() v1.Interface {
 // V1beta1 returns a new v1beta1.Interface.
 func (g *group) V1beta1() v1beta1.Interface {
 	return v1beta1.New(g.factory, g.namespace, g.tweakListOptions)
+}
+
+// V1beta2 returns a new v1beta2.Interface.
+func (g *group) V1beta2() v1beta2.Interface {
+	return v1beta2.New(g.factory, g.namespace, g.tweakListOptions)
 }
