@@ -17,6 +17,7 @@ import (
 
 	"github.com/workwire/workwire/examples"
 	clusterv1beta1 "github.com/workwire/workwire/pkg/apis/cluster/v1beta1"
+	clusterv1beta2 "github.com/workwire/workwire/pkg/apis/cluster/v1beta2"
 	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
 	"github.com/workwire/workwire/test/kit"
 )
@@ -58,8 +59,9 @@ func TestEveryExampleIsAccepted(t *testing.T) {
 	client := dynamic.NewForConfigOrDie(hubPlane.REST())
 	resources := map[string]schema.GroupVersionResource{
 		"ManifestWork": worksResource, "Role": rbacv1.SchemeGroupVersion.WithResource("roles"),
-		"ManifestWorkReplicaSet": workv1alpha1.GroupVersion.WithResource("manifestworkreplicasets"),
-		"Placement":              clusterv1beta1.GroupVersion.WithResource("placements"),
+		"ManifestWorkReplicaSet":   workv1alpha1.GroupVersion.WithResource("manifestworkreplicasets"),
+		"Placement":                clusterv1beta1.GroupVersion.WithResource("placements"),
+		"ManagedClusterSetBinding": clusterv1beta2.GroupVersion.WithResource("managedclustersetbindings"),
 	}
 	for _, file := range files(t) {
 		t.Run(file, func(t *testing.T) {
