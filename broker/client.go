@@ -140,7 +140,7 @@ func (c *client) refuse(pk *packet.Connect, err error) {
 	case errors.Is(err, errOldVersion):
 		c.end(packet.RefuseOldVersion, err)
 	case errors.As(err, &refusal):
-		c.end(packet.AppendConnack(nil, packet.Connack{Code: refusal.Code, Reason: truncate(refusal.Text)}), err)
+		c.end(c.refusal(pk, refusal), err)
 	case pk != nil: // the credentials: the client is not told more
 		c.end(packet.AppendConnack(nil, packet.Connack{Code: packet.BadCredentials}), err)
 	}
@@ -149,6 +149,19 @@ func (c *client) refuse(pk *packet.Connect, err error) {
 		return
 	}
 	c.audit("connect", accessDenied, "client refused", "clientId", truncate(pk.ClientID), "username", truncate(pk.Username), "reason", err)
+}
+
+// refusal returns the CONNACK that says why, or nil if the client does not accept its size.
+func (c *client) refusal(pk *packet.Connect, why *packet.Error) []byte {
+	if pk != nil {
+		c.maxPacketSize = int(pk.MaximumPacketSize)
+	}
+	for _, text := range []string{truncate(why.Text), ""} {
+		if connack := packet.AppendConnack(nil, packet.Connack{Code: why.Code, Reason: text}); c.fits(len(connack)) {
+			return connack
+		}
+	}
+	return nil
 }
 
 // establish connects the client to its session, after the previous client of that session is gone,
@@ -178,7 +191,7 @@ func (c *client) establish(pk *packet.Connect) bool {
 	if c.expiry != pk.SessionExpiry {
 		connack.SessionExpiry = &c.expiry
 	}
-	if err := c.write(packet.AppendConnack(nil, connack)); err != nil {
+	if err := c.answer(packet.AppendConnack(nil, connack)); err != nil {
 		c.end(nil, err)
 		return true // serve finds the connection ended
 	}
@@ -255,7 +268,7 @@ func (c *client) handle(h packet.Header, body []byte, owned bool) error {
 		if h.Length > 0 {
 			return &packet.Error{Code: packet.Malformed, Text: "PINGREQ with a body"}
 		}
-		return c.write(packet.Pingresp)
+		return c.answer(packet.Pingresp)
 	case packet.TypeDisconnect:
 		return c.leave(body)
 	}
@@ -317,7 +330,7 @@ func (c *client) subscribe(body []byte) error {
 	case <-c.server.stopping:
 		return errLeft // the subscriptions may not become durable
 	}
-	return c.write(packet.AppendSuback(nil, pk.ID, codes))
+	return c.answer(packet.AppendSuback(nil, pk.ID, codes))
 }
 
 // subscribeTo adds one subscription and returns its reason code.
@@ -349,7 +362,7 @@ func (c *client) unsubscribe(body []byte) error {
 			codes[i] = packet.NoSubscription
 		}
 	}
-	return c.write(packet.AppendUnsuback(nil, pk.ID, codes))
+	return c.answer(packet.AppendUnsuback(nil, pk.ID, codes))
 }
 
 // leave handles a DISCONNECT. Its error says so, or what is wrong with it.

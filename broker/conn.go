@@ -122,6 +122,20 @@ func (c *conn) setReadDeadline(t time.Time) {
 	}
 }
 
+// fits reports whether the client accepts packets of n bytes.
+func (c *conn) fits(n int) bool { return c.maxPacketSize == 0 || n <= c.maxPacketSize }
+
+// errSmallMaximum means that a packet that the client needs is too large for it.
+var errSmallMaximum = &packet.Error{Code: packet.ImplementationError, Text: "the client's maximum packet size is too small to answer it"}
+
+// answer writes one packet. It is an error if the client does not accept its size.
+func (c *conn) answer(p []byte) error {
+	if !c.fits(len(p)) {
+		return errSmallMaximum
+	}
+	return c.write(p)
+}
+
 // write writes p within writeTimeout.
 func (c *conn) write(p []byte) error {
 	c.mu.Lock()
@@ -179,8 +193,11 @@ func (c *conn) disconnect(cause *packet.Error) {
 		return
 	}
 	last := packet.AppendDisconnect(nil, cause.Code, truncate(cause.Text), "")
-	if c.maxPacketSize > 0 && len(last) > c.maxPacketSize {
+	if !c.fits(len(last)) {
 		last = packet.AppendDisconnect(nil, cause.Code, "", "")
+	}
+	if !c.fits(len(last)) {
+		last = nil
 	}
 	c.end(last, cause)
 }

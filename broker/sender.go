@@ -83,15 +83,18 @@ func (c *client) sendQueued() (more bool, err error) {
 // accepts.
 func (c *client) encode(out []byte, p session.Packet, now int64) []byte {
 	start := len(out)
-	fits := func() bool { return c.maxPacketSize == 0 || len(out)-start <= c.maxPacketSize }
 	if p.Message == nil {
 		out = packet.AppendPuback(out, p.PacketID, p.Code, c.reasonText(p.Code))
-		if !fits() {
+		if !c.fits(len(out) - start) {
 			out = packet.AppendPuback(out[:start], p.PacketID, p.Code, "")
+		}
+		if !c.fits(len(out) - start) {
+			c.disconnect(errSmallMaximum)
+			return out[:start]
 		}
 		return out
 	}
-	if out = packet.AppendPublish(out, p, now); !fits() {
+	if out = packet.AppendPublish(out, p, now); !c.fits(len(out) - start) {
 		c.server.log(slog.LevelWarn, "message_dropped", "message dropped, client's maximum packet size exceeded", "session", c.sessionID, "topic", p.Message.Topic, "maximumPacketSize", c.maxPacketSize)
 		c.sess.Drop(p.PacketID)
 		out = out[:start]

@@ -17,8 +17,8 @@ type Connect struct {
 	HasUsername bool
 	Username    string
 	Password    []byte
-	Will        *session.Will // without its message expiry interval, which the broker ignores
-	AuthMethod  string        // "" unless HasAuthMethod
+	Will        *session.Will
+	AuthMethod  string // "" unless HasAuthMethod
 	HasAuth     bool
 
 	SessionExpiry     uint32
@@ -89,7 +89,7 @@ func (c *cursor) will(flags byte) *session.Will {
 	case retain:
 		c.fail(&Error{RetainUnsupported, "a retained will"})
 	}
-	w := &session.Will{Delay: p.number[propWillDelay], Message: p.message}
+	w := &session.Will{Delay: p.number[propWillDelay], Expiry: p.number[propMessageExpiry], Message: p.message}
 	w.Message.Topic, w.Message.Payload, w.Message.QoS = topic, payload, qos
 	w.Message.UTF8 = p.number[propPayloadFormat] == 1
 	return w
@@ -111,6 +111,8 @@ func DecodePublish(flags byte, body []byte) (m *session.Message, id uint16, expi
 	case c.err != nil:
 	case p.set.has(propTopicAlias):
 		c.fail(&Error{BadTopicAlias, "a topic alias, although the maximum is 0"})
+	case p.set.has(propSubscriptionID):
+		c.fail(violation("a client's PUBLISH with a subscription identifier"))
 	case topic == "":
 		c.fail(violation("PUBLISH without a topic"))
 	case !validName(topic):

@@ -125,6 +125,9 @@ func AppendPuback(buf []byte, id uint16, code byte, text string) []byte {
 	if code == Success {
 		return appendUint16(append(buf, byte(TypePuback)<<4, 2), id)
 	}
+	if text == "" {
+		return append(appendUint16(append(buf, byte(TypePuback)<<4, 3), id), code)
+	}
 	props := appendReasonAndReference(nil, text, "")
 	buf = appendHeader(buf, byte(TypePuback)<<4, 3+varintSize(len(props))+len(props))
 	return append(appendVarint(append(appendUint16(buf, id), code), len(props)), props...)
@@ -152,6 +155,9 @@ var Pingresp = []byte{byte(TypePingresp) << 4, 0}
 // both may be "".
 func AppendDisconnect(buf []byte, code byte, text, reference string) []byte {
 	props := appendReasonAndReference(nil, text, reference)
+	if len(props) == 0 {
+		return append(buf, byte(TypeDisconnect)<<4, 1, code)
+	}
 	buf = appendHeader(buf, byte(TypeDisconnect)<<4, 1+varintSize(len(props))+len(props))
 	return append(appendVarint(append(buf, code), len(props)), props...)
 }

@@ -132,7 +132,7 @@ func TestDecodeRefuses(t *testing.T) {
 		"PUBLISH, wildcard":             {0x30, "\x00\x03a/+\x00", BadTopicName},
 		"PUBLISH, topic not UTF-8":      {0x30, "\x00\x02\xc0\x80\x00", Malformed},
 		"PUBLISH, packet id 0":          {0x32, "\x00\x01t\x00\x00\x00", ProtocolError},
-		"PUBLISH, subscription id":      {0x30, "\x00\x01t\x02\x0b\x01", Malformed},
+		"PUBLISH, subscription id":      {0x30, "\x00\x01t\x02\x0b\x01", ProtocolError},
 		"PUBLISH, payload format 2":     {0x30, "\x00\x01t\x02\x01\x02", ProtocolError},
 		"PUBLISH, content type twice":   {0x30, "\x00\x01t\x08\x03\x00\x01a\x03\x00\x01a", ProtocolError},
 		"PUBLISH, response topic #":     {0x30, "\x00\x01t\x04\x08\x00\x01#", ProtocolError},
@@ -183,11 +183,11 @@ func TestDecode(t *testing.T) {
 			ProtocolName: "MQTT", ProtocolVersion: 5, ClientID: "c", KeepAlive: 43691, CleanStart: true,
 			UsernameFlag: true, Username: "u", PasswordFlag: true, Password: []byte("p\x00"),
 			Properties: &packets.Properties{SessionExpiryInterval: &hour, ReceiveMaximum: &two, RequestProblemInfo: new(byte)},
-			WillFlag:   true, WillTopic: "w", WillQOS: 1, WillProperties: &packets.Properties{WillDelayInterval: &hour},
+			WillFlag:   true, WillTopic: "w", WillQOS: 1, WillProperties: &packets.Properties{WillDelayInterval: &hour, MessageExpiry: &hour},
 		}, &Connect{
 			Version: 5, ClientID: "c", CleanStart: true, KeepAlive: 43691, HasUsername: true, Username: "u", Password: []byte("p\x00"),
 			SessionExpiry: 3600, ReceiveMaximum: 2, NoProblemInfo: true,
-			Will: &session.Will{Delay: 3600, Message: session.Message{Topic: "w", Payload: []byte{}, QoS: 1}},
+			Will: &session.Will{Delay: 3600, Expiry: 3600, Message: session.Message{Topic: "w", Payload: []byte{}, QoS: 1}},
 		}},
 		{&packets.Subscribe{PacketID: 3, Properties: &packets.Properties{SubscriptionIdentifier: &id}, Subscriptions: []packets.SubOptions{
 			{Topic: "a/+", QoS: 2, NoLocal: true}, {Topic: "#", RetainHandling: 2, RetainAsPublished: true},

@@ -52,7 +52,7 @@ var (
 	willProperties = setOf(propWillDelay, propPayloadFormat, propMessageExpiry, propContentType, propResponseTopic,
 		propCorrelationData, propUser)
 	publishProperties = setOf(propPayloadFormat, propMessageExpiry, propTopicAlias, propResponseTopic, propCorrelationData,
-		propUser, propContentType)
+		propUser, propContentType, propSubscriptionID)
 	pubackProperties      = setOf(propReasonString, propUser)
 	subscribeProperties   = setOf(propSubscriptionID, propUser)
 	unsubscribeProperties = setOf(propUser)

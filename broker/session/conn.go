@@ -23,6 +23,7 @@ type Connect struct {
 type Will struct {
 	Message Message
 	Delay   uint32 // seconds to wait for the client to reconnect
+	Expiry  uint32 // seconds after which the published message expires; 0: never
 }
 
 // Disconnect holds how a client disconnected.

@@ -252,6 +252,9 @@ func (r *Router) publishWill(s *session) {
 	if will == nil || r.stopping {
 		return
 	}
+	if will.Expiry > 0 {
+		will.Message.Expires = r.cfg.Now().Unix() + int64(will.Expiry)
+	}
 	if err := r.publish(s, &will.Message); err != nil {
 		r.cfg.Logger.Warn("will not published", "session", s.id, "topic", will.Message.Topic, "error", err)
 	}
