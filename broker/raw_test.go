@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"io"
+	"slices"
 	"strings"
 	"testing"
 
@@ -239,4 +241,49 @@ func TestMessageOverClientMaximum(t *testing.T) {
 		t.Errorf("dropped messages counted: %v, want 1", got)
 	}
 	kit.True(t, "the acknowledgement", func() bool { return scrape(t, b, "workwire_broker_messages_queued") == 0 })
+}
+
+// TestSmallMaximum checks that no packet is larger than its client accepts, whatever that is.
+func TestSmallMaximum(t *testing.T) {
+	b := brokertest.Start(t, broker.Config{Users: users()})
+	for n := 1; n <= 60; n++ {
+		raw := dialRaw(t, b.Addr, "c1")
+		maximum := string(binary.BigEndian.AppendUint32([]byte{0x27}, uint32(n)))
+		sent := slices.Concat(connect(0, maximum, "x", ""), frame(0x82, "\x00\x01\x00", text(specFilter), "\x01"),
+			frame(0x32, text(specTopic), "\x00\x01\x00"), []byte("\xc0\x00\xc0\x01x"))
+		if _, err := raw.Write(sent); err != nil {
+			t.Fatal(err)
+		}
+		received, err := io.ReadAll(raw.Reader)
+		kit.NoError(t, err)
+		for rest := received; len(rest) > 0; {
+			if size := int(rest[1]) + 2; rest[1] > 127 || size > n {
+				t.Fatalf("maximum %d: a packet of %d bytes in %x", n, size, received)
+			} else {
+				rest = rest[size:]
+			}
+		}
+		if answered := len(received) > 0 && received[0] == 0x20; answered != (n >= 20) {
+			t.Errorf("maximum %d: received %x", n, received)
+		}
+	}
+}
+
+// TestWillExpires checks that a will has its message expiry from its publication on.
+func TestWillExpires(t *testing.T) {
+	b := brokertest.Start(t, broker.Config{Users: users()})
+	source := dial(t, b.Addr, options{user: "hub1"})
+	source.mustSubscribe("clusters/+/agentbroadcast")
+	raw := dialRaw(t, b.Addr, "c1")
+	if _, err := raw.Write(connect(0x0c, "", "x", "\x05\x02\x00\x00\x03\xe8"+text("clusters/c1/agentbroadcast")+text("gone"))); err != nil {
+		t.Fatal(err)
+	}
+	if connack, ok := raw.Next().(*packets.Connack); !ok || connack.ReasonCode != 0 {
+		t.Fatalf("%v", connack)
+	}
+	_ = raw.Close()
+	source.payloads(1)
+	if expiry := source.received[0].Properties.MessageExpiry; expiry == nil || *expiry > 1000 || *expiry < 500 {
+		t.Errorf("message expiry %v, want just below 1000", expiry)
+	}
 }

@@ -183,11 +183,11 @@ func TestDecode(t *testing.T) {
 			ProtocolName: "MQTT", ProtocolVersion: 5, ClientID: "c", KeepAlive: 43691, CleanStart: true,
 			UsernameFlag: true, Username: "u", PasswordFlag: true, Password: []byte("p\x00"),
 			Properties: &packets.Properties{SessionExpiryInterval: &hour, ReceiveMaximum: &two, RequestProblemInfo: new(byte)},
-			WillFlag:   true, WillTopic: "w", WillQOS: 1, WillProperties: &packets.Properties{WillDelayInterval: &hour, MessageExpiry: &hour},
+			WillFlag:   true, WillTopic: "w", WillQOS: 1, WillProperties: &packets.Properties{WillDelayInterval: &hour},
 		}, &Connect{
 			Version: 5, ClientID: "c", CleanStart: true, KeepAlive: 43691, HasUsername: true, Username: "u", Password: []byte("p\x00"),
 			SessionExpiry: 3600, ReceiveMaximum: 2, NoProblemInfo: true,
-			Will: &session.Will{Delay: 3600, Expiry: 3600, Message: session.Message{Topic: "w", Payload: []byte{}, QoS: 1}},
+			Will: &session.Will{Delay: 3600, Message: session.Message{Topic: "w", Payload: []byte{}, QoS: 1}},
 		}},
 		{&packets.Subscribe{PacketID: 3, Properties: &packets.Properties{SubscriptionIdentifier: &id}, Subscriptions: []packets.SubOptions{
 			{Topic: "a/+", QoS: 2, NoLocal: true}, {Topic: "#", RetainHandling: 2, RetainAsPublished: true},
