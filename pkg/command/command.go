@@ -92,8 +92,10 @@ func aliasLines(aliases map[string]string) []string {
 }
 
 // Main runs cmd until it ends, or until the process receives SIGINT or SIGTERM. It prints an error
-// to standard error and returns the exit code.
+// to standard error and returns the exit code. In a container with a memory limit, the runtime keeps
+// to 90 % of it.
 func Main(cmd *cobra.Command) int {
+	setMemoryLimit()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := cmd.ExecuteContext(ctx); err != nil {

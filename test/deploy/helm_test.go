@@ -15,7 +15,7 @@ import (
 
 // parts are releases of the chart, each with all that it offers.
 var parts = map[string]string{
-	"agent": "-n " + agentNamespace + " --set agent.enabled=true,agent.clusterName=cluster1,agent.rbac.ocmRights=true" +
+	"agent": "-n " + agentNamespace + " --set agent.enabled=true,agent.clusterName=cluster1,agent.rbac.profile=ocm" +
 		",brokerHost=broker.example.com:8883",
 	"hub": "-n " + hubNamespace + " --set hub.enabled=true,hub.extraArgs={--auto-register}" +
 		",brokerHost=work-broker.workwire-broker.svc:8883",

@@ -162,7 +162,7 @@ spec:
     - {apiVersion: cluster.x-k8s.io/v1beta1, kind: Machine, metadata: {name: m, namespace: default}}
 `
 
-// usualWork has what the agent may do without further ado.
+// usualWork has what an agent of profile "ocm" may do without further ado.
 const usualWork = `
 metadata: {name: usual}
 spec:
@@ -216,12 +216,13 @@ spec:
       rules: [{apiGroups: [""], resources: [configmaps], verbs: [get]}]
 `
 
-// TestAgentsRights runs an agent as the ServiceAccount of deploy/kustomize. What it may not do
+// TestAgentsRights runs an agent as the ServiceAccount of deploy/kustomize, with profile "ocm". What it may not do
 // shows in the work's status, in the API server's words, until a work carries a ClusterRole that
 // gives it the right. Nothing is restarted.
 func TestAgentsRights(t *testing.T) {
 	c := newCluster(t)
-	c.run("kubectl apply --validate=strict -k deploy/kustomize/agent/crds; kubectl apply --validate=strict -k deploy/kustomize/agent/rbac")
+	c.run(`kubectl apply --validate=strict -f deploy/kustomize/agent/ocm-rights/cluster-role.yaml
+kubectl apply --validate=strict -k deploy/kustomize/agent/crds; kubectl apply --validate=strict -k deploy/kustomize/agent/rbac`)
 	machines := &apiextensionsv1.CustomResourceDefinition{}
 	text, err := os.ReadFile("../examples/testdata/machines.yaml")
 	if err == nil {
@@ -335,7 +336,8 @@ kubectl delete appliedmanifestwork old-web`)
 	})
 }
 
-// TestWhatTheAgentMay says what the agent's rights are and are not.
+// TestWhatTheAgentMay says what the agent's rights are and are not, in profiles "workloads" and
+// "ocm".
 func TestWhatTheAgentMay(t *testing.T) {
 	c := newCluster(t)
 	c.run("kubectl apply -k deploy/kustomize/agent/rbac")
@@ -355,7 +357,7 @@ func TestWhatTheAgentMay(t *testing.T) {
 		return review.Status
 	}
 	c.eventually("the rights are in force", func(context.Context) error {
-		if !may("escalate", "clusterroles.rbac.authorization.k8s.io").Allowed || !may("create", "deployments.apps").Allowed {
+		if !may("create", "clusterroles.rbac.authorization.k8s.io").Allowed || !may("create", "deployments.apps").Allowed {
 			return errors.New("not yet")
 		}
 		return nil
@@ -365,11 +367,13 @@ func TestWhatTheAgentMay(t *testing.T) {
 		"get secrets", "list secrets", "create secrets", "create deployments.apps", "delete services", "create roles.rbac.authorization.k8s.io",
 		"create pods/exec", "impersonate serviceaccounts", "create networkpolicies.networking.k8s.io",
 		// What is added to that.
-		"create namespaces", "delete customresourcedefinitions.apiextensions.k8s.io", "bind clusterroles.rbac.authorization.k8s.io",
-		"bind roles.rbac.authorization.k8s.io", "create clusterrolebindings.rbac.authorization.k8s.io", "create subjectaccessreviews.authorization.k8s.io",
+		"create namespaces", "delete customresourcedefinitions.apiextensions.k8s.io",
+		"create clusterrolebindings.rbac.authorization.k8s.io", "create subjectaccessreviews.authorization.k8s.io",
 		"patch appliedmanifestworks/status.work.open-cluster-management.io",
 	}
 	denied := []string{
+		"bind clusterroles.rbac.authorization.k8s.io", "bind roles.rbac.authorization.k8s.io",
+		"escalate clusterroles.rbac.authorization.k8s.io", "escalate roles.rbac.authorization.k8s.io",
 		"create nodes", "patch nodes", "create persistentvolumes", "create resourcequotas", "impersonate users", "impersonate groups",
 		"create machines.cluster.x-k8s.io", "create priorityclasses.scheduling.k8s.io", "create storageclasses.storage.k8s.io",
 		"create mutatingwebhookconfigurations.admissionregistration.k8s.io", "create validatingadmissionpolicies.admissionregistration.k8s.io",
@@ -386,7 +390,8 @@ func TestWhatTheAgentMay(t *testing.T) {
 	}
 	c.run("kubectl apply -f deploy/kustomize/agent/ocm-rights/cluster-role.yaml")
 	c.eventually("OCM's rights are given", func(context.Context) error {
-		for _, right := range []string{"create priorityclasses.scheduling.k8s.io", "create mutatingwebhookconfigurations.admissionregistration.k8s.io"} {
+		for _, right := range []string{"bind clusterroles.rbac.authorization.k8s.io", "escalate clusterroles.rbac.authorization.k8s.io",
+			"bind roles.rbac.authorization.k8s.io", "create priorityclasses.scheduling.k8s.io", "create mutatingwebhookconfigurations.admissionregistration.k8s.io"} {
 			if verb, resource, _ := strings.Cut(right, " "); !may(verb, resource).Allowed {
 				return errors.New("not " + right)
 			}

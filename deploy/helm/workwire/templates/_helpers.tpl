@@ -47,6 +47,7 @@ capabilities:
 {{- $source := .Values.sourceID }}
 {{- $usual := dict
   "brokerHost" (required "brokerHost is required: host:port of the broker" .Values.brokerHost)
+  "tls" "required"
   "caFile" "/etc/workwire/broker/ca.crt"
   "clientCertFile" "/etc/workwire/broker/tls.crt"
   "clientKeyFile" "/etc/workwire/broker/tls.key"
