@@ -66,6 +66,10 @@ generate: ## Regenerate deepcopy, clientset, informers, listers and CRDs.
 lint: ## Run golangci-lint.
 	@hack/lint.sh
 
+.PHONY: vulnerabilities
+vulnerabilities: ## Look for known vulnerabilities with govulncheck. Says so where its database cannot be reached. GOVULNDB=URL or PATH.
+	@hack/vulnerabilities.sh
+
 # Packages with tests that run without a control plane, Mosquitto, Docker or the built commands.
 UNIT_TESTED := ./pkg/... ./cmd/... ./broker/... ./deploy/crds/... ./deploy/install/... ./deploy/policies/... ./docs/... ./hack/... ./test/kit/...
 

@@ -25,7 +25,10 @@ fi
 failed=""
 while read -r folder; do
 	echo "vulnerabilities: $folder"
-	"$tools/govulncheck" -C "$folder" -db "$database" ./... || failed+=" $folder"
+	# Of controlplane, which is for tests and the demo, only the imported packages: its calls are all of Kubernetes.
+	scan=symbol
+	[ "$folder" != controlplane ] || scan=package
+	"$tools/govulncheck" -C "$folder" -db "$database" -scan "$scan" ./... || failed+=" $folder"
 done < <(git ls-files 'go.mod' '*/go.mod' | xargs -n 1 dirname)
 [ -z "$failed" ] || {
 	echo "vulnerabilities: found in$failed; update the modules that the lines above name" >&2
