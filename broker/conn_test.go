@@ -14,6 +14,7 @@ import (
 	"github.com/eclipse/paho.golang/packets"
 
 	"github.com/workwire/workwire/broker/acl"
+	"github.com/workwire/workwire/broker/limits"
 	"github.com/workwire/workwire/broker/packet"
 	"github.com/workwire/workwire/test/kit"
 	"github.com/workwire/workwire/test/kit/mqttkit"
@@ -183,7 +184,13 @@ func TestLastPacketIsRead(t *testing.T) {
 			ended <- err
 			return
 		}
-		c := &client{conn: conn{socket: socket, traffic: &traffic{}, ending: make(chan struct{})}, server: &server{logger: slog.New(slog.DiscardHandler)}}
+		limiter := limits.New(limits.Config{})
+		counted, err := limiter.Accept(socket.RemoteAddr(), func() {})
+		if err != nil {
+			ended <- err
+			return
+		}
+		c := &client{counted: counted, conn: conn{socket: socket, traffic: &traffic{}, ending: make(chan struct{})}, server: &server{limiter: limiter, logger: slog.New(slog.DiscardHandler)}}
 		c.connected.Store(true)
 		_, _, _, err = c.readPacket(100)
 		c.disconnect(errPacketTooLarge)
