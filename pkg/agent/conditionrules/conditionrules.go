@@ -42,6 +42,8 @@ const (
 	maxTime = 30 * time.Second
 	// maxMessage is the maximum length in bytes of a condition's message in the API.
 	maxMessage = 32768
+	// maxRules is the maximum number of rules of a manifest.
+	maxRules = 64
 	// maxType is the maximum length in bytes of a condition's type.
 	maxType = 316
 )
@@ -119,6 +121,9 @@ var typePattern = regexp.MustCompile(`^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]
 // or is not a condition type of the Kubernetes API, or a CEL rule without a condition. The error
 // identifies the rule and says what to do; it is suitable as the message of a condition.
 func Validate(rules []workv1.ConditionRule) error {
+	if len(rules) > maxRules {
+		return fmt.Errorf("there are %d conditionRules, at most %d are allowed", len(rules), maxRules)
+	}
 	for i := range rules {
 		if err := validateRule(&rules[i]); err != nil {
 			return fmt.Errorf("conditionRules[%d] %w", i, err)

@@ -390,3 +390,16 @@ func TestCheck(t *testing.T) {
 		}
 	}
 }
+
+func TestTooManyRules(t *testing.T) {
+	rules := make([]workv1.ConditionRule, maxRules+1)
+	for i := range rules {
+		rules[i] = workv1.ConditionRule{Type: workv1.CelConditionExpressionsType, Condition: "Fine"}
+	}
+	if err := Validate(rules[1:]); err != nil {
+		t.Errorf("%d rules: %v", maxRules, err)
+	}
+	if err := Validate(rules); err == nil || err.Error() != "there are 65 conditionRules, at most 64 are allowed" {
+		t.Errorf("%d rules: %v", len(rules), err)
+	}
+}

@@ -2,7 +2,7 @@
 // the statusFeedback of its manifests.
 //
 //	reader := feedback.New(feedback.Config{RawJSON: true})
-//	values, err := reader.Values(manifest.FeedbackRules, live)
+//	values, err := reader.Values(manifest.FeedbackRules, live, manifestsWithRules)
 //
 // It sends no requests and has no state except for parsed paths. The same object always results in
 // the same values in the same order, so that an unchanged object causes no publish.
@@ -13,22 +13,17 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
-	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	utilerrors "k8s.io/apimachinery/pkg/util/errors"
-	"k8s.io/client-go/util/jsonpath"
 	"k8s.io/utils/lru"
 
+	"github.com/workwire/workwire/pkg/agent/jsonpath"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 )
 
 const (
 	defaultMaxRawLength = 1024
 	defaultMaxPaths     = 1024
-	// maxDescents is the maximum number of recursive descents in an expression, because each one
-	// multiplies the cost.
-	maxDescents = 3
 )
 
 // Config configures [New].
@@ -46,7 +41,7 @@ type Config struct {
 // Reader reads feedback values. It is safe for concurrent use.
 type Reader struct {
 	config Config
-	parsed *lru.Cache // string → []jsonpath.Node, which is immutable
+	parsed *lru.Cache // string → *jsonpath.Path
 }
 
 // New returns a Reader.
@@ -63,17 +58,24 @@ func New(config Config) *Reader {
 // Values returns the values of obj that rules request, in the order of the rules and of the paths
 // of a rule. A missing value or null is omitted without an error. Values returns those that it
 // found even if others failed. The text of the error is that of the only failure, or "[a, b]" for
-// several, without duplicates. Values does not modify obj and does not panic, whatever obj
-// contains.
-func (r *Reader) Values(rules []workv1.FeedbackRule, obj *unstructured.Unstructured) ([]workv1.FeedbackValue, error) {
+// several, without duplicates. manifests is the number of manifests of the work that have feedback
+// rules: they share the limits of the work. Values does not modify obj and does not panic, whatever
+// obj contains.
+func (r *Reader) Values(rules []workv1.FeedbackRule, obj *unstructured.Unstructured, manifests int) ([]workv1.FeedbackValue, error) {
 	var values []workv1.FeedbackValue
 	var errs []error
+	left, paths := r.limits(manifests), 0
 	add := func(name, path string) {
-		found, err := r.value(name, path, obj)
+		if paths++; paths > maxPathsOfManifest {
+			return
+		}
+		found, err := r.value(name, path, obj, &left.visits)
+		if err == nil && found != nil {
+			err = left.take(name, found)
+		}
 		if err != nil {
 			errs = append(errs, err)
-		}
-		if found != nil {
+		} else if found != nil {
 			values = append(values, workv1.FeedbackValue{Name: name, Value: *found})
 		}
 	}
@@ -100,12 +102,15 @@ func (r *Reader) Values(rules []workv1.FeedbackRule, obj *unstructured.Unstructu
 			errs = append(errs, fmt.Errorf("unknown feedback rule type %q: it must be WellKnownStatus or JSONPaths", rule.Type))
 		}
 	}
-	return values, utilerrors.NewAggregate(errs)
+	if paths > maxPathsOfManifest {
+		errs = append(errs, fmt.Errorf("%d values are requested, of which the first %d are read", paths, maxPathsOfManifest))
+	}
+	return values, joined(errs)
 }
 
 // value returns the value of one path, or nil if the path does not match.
-func (r *Reader) value(name, path string, obj *unstructured.Unstructured) (*workv1.FieldValue, error) {
-	found, err := r.find(name, path, obj.Object)
+func (r *Reader) value(name, path string, obj *unstructured.Unstructured, budget *jsonpath.Budget) (*workv1.FieldValue, error) {
+	found, err := r.find(name, path, obj.Object, budget)
 	if err != nil || len(found) == 0 {
 		return nil, err
 	}
@@ -131,11 +136,14 @@ func (r *Reader) value(name, path string, obj *unstructured.Unstructured) (*work
 
 // raw returns a value as compact JSON with sorted keys.
 func (r *Reader) raw(name string, value any) (*workv1.FieldValue, error) {
-	encoded, err := json.Marshal(value)
-	if err != nil {
-		return nil, fmt.Errorf("failed to encode the value for %s: %w", name, err)
+	var encoded []byte
+	if !longerThan(value, r.config.MaxRawLength) {
+		var err error
+		if encoded, err = json.Marshal(value); err != nil {
+			return nil, fmt.Errorf("failed to encode the value for %s: it is no JSON", name)
+		}
 	}
-	if len(encoded) > r.config.MaxRawLength {
+	if len(encoded) == 0 || len(encoded) > r.config.MaxRawLength {
 		return nil, fmt.Errorf("the length of returned json raw string for name %s is larger than the maximum length %d",
 			name, r.config.MaxRawLength)
 	}
@@ -145,35 +153,25 @@ func (r *Reader) raw(name string, value any) (*workv1.FieldValue, error) {
 
 // find returns all values of object that match an expression without its braces. A missing field
 // matches nothing. Errors contain name, the name of the feedback value.
-func (r *Reader) find(name, expression string, object map[string]any) ([]any, error) {
-	nodes, err := r.parse(expression)
+func (r *Reader) find(name, expression string, object map[string]any, budget *jsonpath.Budget) ([]any, error) {
+	path, err := r.parse(expression)
 	if err != nil {
-		return nil, fmt.Errorf("failed to parse json path %s of %s with error: %w", expression, name, err)
+		return nil, fmt.Errorf("failed to parse json path %s of %s with error: %w", shortened(expression), name, err)
 	}
-	found, err := evaluate(nodes, object)
+	found, err := path.Find(object, budget)
 	if err != nil {
 		return nil, fmt.Errorf("failed to find value for %s with error: %w", name, err)
 	}
 	return found, nil
 }
 
-func (r *Reader) parse(expression string) (nodes []jsonpath.Node, err error) {
+func (r *Reader) parse(expression string) (*jsonpath.Path, error) {
 	if known, ok := r.parsed.Get(expression); ok {
-		return known.([]jsonpath.Node), nil
+		return known.(*jsonpath.Path), nil
 	}
-	if strings.Count(expression, "..") > maxDescents {
-		return nil, fmt.Errorf("it descends recursively (..) more than %d times", maxDescents)
+	path, err := jsonpath.Parse(expression)
+	if err == nil {
+		r.parsed.Add(expression, path)
 	}
-	// Some expressions make the library panic.
-	defer func() {
-		if panicked := recover(); panicked != nil {
-			err = fmt.Errorf("the expression cannot be parsed: %v", panicked)
-		}
-	}()
-	parser, err := jsonpath.Parse("feedback", "{"+expression+"}")
-	if err != nil {
-		return nil, err
-	}
-	r.parsed.Add(expression, parser.Root.Nodes)
-	return parser.Root.Nodes, nil
+	return path, err
 }

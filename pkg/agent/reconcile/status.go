@@ -102,6 +102,10 @@ func (r *Reconciler) status(ctx context.Context, rec *reconciliation) workv1.Man
 		Generation: int64(rec.work.Generation), Manifests: make([]condition.Manifest, len(rec.manifests)),
 		Previous: &rec.previous, Now: metav1.Now(),
 	}
+	withFeedback := 0
+	for i := range rec.manifests {
+		withFeedback += min(len(rec.manifests[i].FeedbackRules), 1)
+	}
 	for i := range rec.manifests {
 		m, live := &rec.manifests[i], rec.live(i)
 		c := condition.Manifest{Meta: m.Meta, ApplyError: rec.applyError(i), HasFeedback: len(m.FeedbackRules) > 0}
@@ -112,7 +116,7 @@ func (r *Reconciler) status(ctx context.Context, rec *reconciliation) workv1.Man
 		}
 		c.Presence, c.ReadError = r.presence(rec, i, live)
 		if c.Presence == condition.Present && c.HasFeedback {
-			c.Values, c.FeedbackError = r.Feedback.Values(m.FeedbackRules, live)
+			c.Values, c.FeedbackError = r.Feedback.Values(m.FeedbackRules, live, withFeedback)
 		}
 		c.Rules = ruleTypes(m)
 		c.Evaluated = rec.observed[i].evaluate(ctx, r.Rules, m, live)

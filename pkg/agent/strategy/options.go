@@ -108,8 +108,8 @@ func (m *Manifest) setIgnored(strategy *workv1.UpdateStrategy, from *workv1.Mani
 	if err == nil {
 		m.Ignored, err = m.without(result.fields, from)
 	}
-	if errors.Is(err, ignore.ErrTooLong) {
-		compiled[strategy] = compileResult{err: err} // do not wait for the timeout again
+	if errors.Is(err, ignore.ErrBudget) {
+		compiled[strategy] = compileResult{err: err} // do not use up the budget again
 	}
 	if err != nil {
 		return &ignore.Error{Err: err}

@@ -2,8 +2,8 @@
 // not sent to an object that exists, and which values they keep there.
 //
 // Fields are named in three languages: JSONPath, of which the last part is the key to remove; JSON
-// Pointer, RFC 6901; and jq, in which an expression selects paths. jq programs have no access to
-// files, to the environment or to other input, and are stopped after a second.
+// Pointer, RFC 6901; and jq, in which an expression selects paths. Expressions are untrusted. Of jq,
+// what selects paths is available, and nothing that makes values larger (docs/limits.md).
 package ignore
 
 import (
@@ -16,8 +16,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/util/jsonpath"
 
+	"github.com/workwire/workwire/pkg/agent/jsonpath"
 	"github.com/workwire/workwire/pkg/agent/strategy/fields"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 )
@@ -35,7 +35,7 @@ func (e *Error) Unwrap() error { return e.Err }
 // Fields are compiled ignoreFields with the condition OnSpokePresent. The nil Fields names none. It
 // is safe for concurrent use.
 type Fields struct {
-	paths       []string
+	paths       []removedPath
 	pointers    [][]string // their tokens
 	expressions []expression
 }
@@ -71,7 +71,12 @@ func Compile(entries []workv1.IgnoreField) (*Fields, error) {
 }
 
 func compile(entry *workv1.IgnoreField) (*Fields, error) {
-	compiled := &Fields{paths: entry.JSONPaths}
+	compiled := &Fields{}
+	for _, text := range entry.JSONPaths {
+		if path, ok := compilePath(text); ok {
+			compiled.paths = append(compiled.paths, path)
+		}
+	}
 	for _, text := range entry.JSONPointers {
 		tokens, err := fields.ParsePointer(text)
 		if err != nil {
@@ -90,18 +95,21 @@ func compile(entry *workv1.IgnoreField) (*Fields, error) {
 }
 
 // Remove returns the content of a manifest without the fields. It changes content. The error wraps
-// [ErrTooLong] if a jq expression ran out of time.
+// [ErrBudget] if a jq expression has used up its budget.
 func (f *Fields) Remove(content map[string]any) (map[string]any, error) {
 	return f.remove(content, false)
 }
 
-// remove is Remove. If lenient, it passes over expressions that fail, unless they run out of time.
+// remove is Remove. If lenient, it passes over expressions that fail, unless they use up their budget.
 func (f *Fields) remove(content map[string]any, lenient bool) (map[string]any, error) {
 	if f == nil {
 		return content, nil
 	}
-	for _, path := range f.paths {
-		removePath(content, path)
+	budget := jsonpath.Budget(maxVisits)
+	for i := range f.paths {
+		if err := f.paths[i].remove(content, &budget); err != nil {
+			return nil, err
+		}
 	}
 	for _, pointer := range f.pointers {
 		fields.RemovePointer(content, pointer)
@@ -115,7 +123,7 @@ func (f *Fields) remove(content map[string]any, lenient bool) (map[string]any, e
 		switch {
 		case err == nil:
 			value = left
-		case !lenient || errors.Is(err, ErrTooLong):
+		case !lenient || errors.Is(err, ErrBudget):
 			return nil, expressionError(f.expressions[i].text, err)
 		}
 	}
@@ -126,29 +134,34 @@ func (f *Fields) remove(content map[string]any, lenient bool) (map[string]any, e
 	return left.(map[string]any), nil // expression.remove checks the type
 }
 
-// removePath deletes the last part of a path from every object that the rest of it finds. An
-// invalid path is passed over.
-func removePath(content map[string]any, path string) {
-	parts := strings.Split(path, ".")
-	key := parts[len(parts)-1]
-	finder := jsonpath.New("ignoreFields").AllowMissingKeys(true)
-	if finder.Parse("{"+strings.Join(parts[:len(parts)-1], ".")+"}") != nil {
-		return
+// maxVisits is how many values the jsonPaths of a manifest may visit together.
+const maxVisits = 1_000_000
+
+// removedPath is a JSONPath of which the last part is the key to remove.
+type removedPath struct {
+	text, key string
+	objects   *jsonpath.Path
+}
+
+// compilePath compiles a path. An invalid one is passed over.
+func compilePath(text string) (removedPath, bool) {
+	parts := strings.Split(text, ".")
+	objects, err := jsonpath.Parse(strings.Join(parts[:len(parts)-1], "."))
+	return removedPath{text: text, key: parts[len(parts)-1], objects: objects}, err == nil
+}
+
+// remove deletes the key from every object that the path finds. It fails if that is not affordable.
+func (p *removedPath) remove(content map[string]any, budget *jsonpath.Budget) error {
+	found, err := p.objects.Find(content, budget)
+	if errors.Is(err, jsonpath.ErrBudget) {
+		return fmt.Errorf("JSON path error in '%s': %w", p.text, err)
 	}
-	lists, err := finder.FindResults(content)
-	if err != nil {
-		return
-	}
-	for _, list := range lists {
-		for _, found := range list {
-			if !found.IsValid() || !found.CanInterface() {
-				continue
-			}
-			if object, ok := found.Interface().(map[string]any); ok {
-				delete(object, key)
-			}
+	for _, value := range found {
+		if object, ok := value.(map[string]any); ok && err == nil {
+			delete(object, p.key)
 		}
 	}
+	return nil
 }
 
 // without returns a copy of a live object without the fields. An expression that is valid for the

@@ -1,4 +1,4 @@
-package feedback
+package jsonpath
 
 import (
 	"errors"
@@ -16,18 +16,21 @@ import (
 // so that the first of several matches differs each time, modifies the parsed nodes, returns an
 // error for null but not for a missing field, discards all matches at an empty list, and returns
 // errors that may contain values. A test verifies that both agree in all other cases.
-func evaluate(nodes []jsonpath.Node, object any) ([]any, error) {
+func (e *evaluation) evaluate(nodes []jsonpath.Node, object any) ([]any, error) {
 	var found []any
 	for i := 0; i < len(nodes); i++ {
 		switch list, ok := nodes[i].(*jsonpath.ListNode); {
 		case ok && isIdentifier(list, "range"):
-			over, err := walkAll([]any{object}, list.Nodes[1:])
+			over, err := e.walkAll([]any{object}, list.Nodes[1:])
 			if err != nil {
 				return nil, err
 			}
 			end := endOfRange(nodes, i)
 			for _, item := range over {
-				matches, err := evaluate(nodes[i+1:end], item)
+				if err := e.spend(1); err != nil {
+					return nil, err
+				}
+				matches, err := e.evaluate(nodes[i+1:end], item)
 				if err != nil {
 					return nil, err
 				}
@@ -37,7 +40,7 @@ func evaluate(nodes []jsonpath.Node, object any) ([]any, error) {
 		case ok && isIdentifier(list, "end"):
 			return nil, errors.New("not in range, nothing to end")
 		default:
-			matches, err := walk([]any{object}, nodes[i])
+			matches, err := e.walk([]any{object}, nodes[i])
 			if err != nil {
 				return nil, err
 			}
@@ -73,10 +76,10 @@ func isIdentifier(list *jsonpath.ListNode, name string) bool {
 }
 
 // walkAll follows one node after the other.
-func walkAll(values []any, nodes []jsonpath.Node) ([]any, error) {
+func (e *evaluation) walkAll(values []any, nodes []jsonpath.Node) ([]any, error) {
 	var err error
 	for _, node := range nodes {
-		if values, err = walk(values, node); err != nil {
+		if values, err = e.walk(values, node); err != nil {
 			return nil, err
 		}
 	}
@@ -84,24 +87,27 @@ func walkAll(values []any, nodes []jsonpath.Node) ([]any, error) {
 }
 
 // walk follows one node from each of values.
-func walk(values []any, node jsonpath.Node) ([]any, error) {
+func (e *evaluation) walk(values []any, node jsonpath.Node) ([]any, error) {
+	if err := e.spend(1 + len(values)); err != nil {
+		return nil, err
+	}
 	switch node := node.(type) {
 	case *jsonpath.ListNode:
-		return walkAll(values, node.Nodes)
+		return e.walkAll(values, node.Nodes)
 	case *jsonpath.FieldNode:
 		return fieldOf(values, node.Value), nil
 	case *jsonpath.ArrayNode:
-		return each(values, func(value any) ([]any, error) { return elements(value, node.Params) })
+		return e.each(values, func(value any) ([]any, error) { return elements(value, node.Params) })
 	case *jsonpath.FilterNode:
-		return each(values, func(value any) ([]any, error) { return filter(value, node) })
+		return e.each(values, func(value any) ([]any, error) { return e.filter(value, node) })
 	case *jsonpath.WildcardNode:
-		return each(values, func(value any) ([]any, error) { return children(value), nil })
+		return e.each(values, e.children)
 	case *jsonpath.RecursiveNode:
-		return each(values, func(value any) ([]any, error) { return descend(nil, value), nil })
+		return e.each(values, func(value any) ([]any, error) { return e.descend(nil, value) })
 	case *jsonpath.UnionNode:
 		var union []any
 		for _, list := range node.Nodes {
-			matches, err := walkAll(values, list.Nodes)
+			matches, err := e.walkAll(values, list.Nodes)
 			if err != nil {
 				return nil, err
 			}
@@ -111,11 +117,11 @@ func walk(values []any, node jsonpath.Node) ([]any, error) {
 	case *jsonpath.TextNode:
 		return []any{node.Text}, nil
 	case *jsonpath.IntNode:
-		return each(values, func(any) ([]any, error) { return []any{node.Value}, nil })
+		return e.each(values, func(any) ([]any, error) { return []any{node.Value}, nil })
 	case *jsonpath.FloatNode:
-		return each(values, func(any) ([]any, error) { return []any{node.Value}, nil })
+		return e.each(values, func(any) ([]any, error) { return []any{node.Value}, nil })
 	case *jsonpath.BoolNode:
-		return each(values, func(any) ([]any, error) { return []any{node.Value}, nil })
+		return e.each(values, func(any) ([]any, error) { return []any{node.Value}, nil })
 	case *jsonpath.IdentifierNode:
 		return nil, fmt.Errorf("unrecognized identifier %s", node.Name)
 	default:
@@ -124,10 +130,13 @@ func walk(values []any, node jsonpath.Node) ([]any, error) {
 }
 
 // each returns the concatenated results of step for values.
-func each(values []any, step func(any) ([]any, error)) ([]any, error) {
+func (e *evaluation) each(values []any, step func(any) ([]any, error)) ([]any, error) {
 	var found []any
 	for _, value := range values {
 		matches, err := step(value)
+		if err == nil {
+			err = e.spend(len(matches))
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -150,36 +159,41 @@ func fieldOf(values []any, name string) []any {
 }
 
 // children returns the items of a list, or the fields of an object sorted by name.
-func children(value any) []any {
+func (e *evaluation) children(value any) ([]any, error) {
 	switch value := value.(type) {
 	case []any:
-		return value
+		return value, e.spend(len(value))
 	case map[string]any:
+		if err := e.spend(len(value)); err != nil {
+			return nil, err
+		}
 		fields := make([]any, 0, len(value))
 		for _, name := range slices.Sorted(maps.Keys(value)) {
 			fields = append(fields, value[name])
 		}
-		return fields
+		return fields, nil
 	default:
-		return nil
+		return nil, nil
 	}
 }
 
 // descend appends value and everything in it, at any depth, that is a list or object with content
 // or a text that is not empty.
-func descend(found []any, value any) []any {
+func (e *evaluation) descend(found []any, value any) ([]any, error) {
 	if text, ok := value.(string); ok && text != "" {
-		return append(found, value)
+		return append(found, value), nil
 	}
-	inner := children(value)
-	if len(inner) == 0 {
-		return found
+	inner, err := e.children(value)
+	if len(inner) == 0 || err != nil {
+		return found, err
 	}
 	found = append(found, value)
 	for _, child := range inner {
-		found = descend(found, child)
+		if found, err = e.descend(found, child); err != nil {
+			return nil, err
+		}
 	}
-	return found
+	return found, nil
 }
 
 // elements returns the items of a list from a start to before an end, by steps.
@@ -229,7 +243,7 @@ func elements(value any, params [3]jsonpath.ParamsEntry) ([]any, error) {
 }
 
 // filter returns the items of a list that match the condition.
-func filter(value any, condition *jsonpath.FilterNode) ([]any, error) {
+func (e *evaluation) filter(value any, condition *jsonpath.FilterNode) ([]any, error) {
 	if value == nil {
 		return nil, nil
 	}
@@ -239,7 +253,7 @@ func filter(value any, condition *jsonpath.FilterNode) ([]any, error) {
 	}
 	var found []any
 	for _, item := range list {
-		passes, err := holds(item, condition)
+		passes, err := e.holds(item, condition)
 		if err != nil {
 			return nil, err
 		}
@@ -250,15 +264,15 @@ func filter(value any, condition *jsonpath.FilterNode) ([]any, error) {
 	return found, nil
 }
 
-func holds(item any, condition *jsonpath.FilterNode) (bool, error) {
-	left, err := walkAll([]any{item}, condition.Left.Nodes)
-	if condition.Operator == "exists" {
+func (e *evaluation) holds(item any, condition *jsonpath.FilterNode) (bool, error) {
+	left, err := e.walkAll([]any{item}, condition.Left.Nodes)
+	if condition.Operator == "exists" && !errors.Is(err, ErrBudget) {
 		return err == nil && len(left) > 0, nil
 	}
 	if err != nil {
 		return false, err
 	}
-	right, err := walkAll([]any{item}, condition.Right.Nodes)
+	right, err := e.walkAll([]any{item}, condition.Right.Nodes)
 	if err != nil {
 		return false, err
 	}
@@ -273,6 +287,9 @@ func holds(item any, condition *jsonpath.FilterNode) (bool, error) {
 	if compare == nil {
 		return false, fmt.Errorf("unrecognized filter operator %s", condition.Operator)
 	}
+	if err := e.spend(min(length(left[0]), length(right[0])) / bytesPerVisit); err != nil {
+		return false, err
+	}
 	return compare(left[0], right[0])
 }
 
@@ -280,4 +297,12 @@ func holds(item any, condition *jsonpath.FilterNode) (bool, error) {
 var comparisons = map[string]func(left, right any) (bool, error){
 	"==": func(left, right any) (bool, error) { return template.Equal(left, right) },
 	"!=": template.NotEqual, "<": template.Less, "<=": template.LessEqual, ">": template.Greater, ">=": template.GreaterEqual,
+}
+
+// bytesPerVisit is how many bytes of two texts are compared for the cost of a visit.
+const bytesPerVisit = 64
+
+func length(value any) int {
+	text, _ := value.(string)
+	return len(text)
 }
