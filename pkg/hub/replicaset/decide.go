@@ -26,7 +26,7 @@ type input struct {
 	set        *workv1alpha1.ManifestWorkReplicaSet
 	placements []placement            // in the order of the references of the set
 	works      []*workv1.ManifestWork // works with the label of the set
-	// workByName returns a work by its name, with or without labels.
+	// workByName returns a work by its name, with or without labels, that belongs to no other set.
 	workByName func(types.NamespacedName) (*workv1.ManifestWork, bool)
 	// reach is the clusters that the namespace of the set may choose from.
 	reach clustersets.Reach

@@ -42,7 +42,7 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (r
 	}
 	placements, reach := c.placementsOf(set), c.cfg.Bindings.Of(set.Namespace)
 	p := decide(input{
-		set: set, placements: placements, works: c.worksOf(set), workByName: c.cfg.Works.Latest, reach: reach,
+		set: set, placements: placements, works: c.worksOf(set), workByName: c.unownedWork, reach: reach,
 		presence: func(cluster string) presence { return c.presence(cluster, reach) }, cluster: c.cluster, asked: s.edited(set, placements, now), now: now, clock: c.clock,
 	})
 	if err = c.updateStatus(ctx, set, &p.status); err == nil {
@@ -82,6 +82,21 @@ func (c *Controller) placementsOf(set *workv1alpha1.ManifestWorkReplicaSet) []pl
 // worksOf returns the works of a set, including writes that the informer does not show yet.
 func (c *Controller) worksOf(set *workv1alpha1.ManifestWorkReplicaSet) []*workv1.ManifestWork {
 	return c.cfg.Works.OfReplicaSet(Label(controller.KeyOf(set)))
+}
+
+// unownedWork returns a work by its name, unless it belongs to another set that exists: its name has a
+// hash that the author of a set can choose a collision for.
+func (c *Controller) unownedWork(key types.NamespacedName) (*workv1.ManifestWork, bool) {
+	work, ok := c.cfg.Works.Latest(key)
+	if !ok {
+		return nil, false
+	}
+	if set, labelled := parseLabel(work.Labels[workv1.ReplicaSetLabelKey]); labelled {
+		if _, exists := c.sets.Get(set); exists {
+			return nil, false
+		}
+	}
+	return work, true
 }
 
 // presence returns the presence of a cluster, for a set with this reach. A cluster without a

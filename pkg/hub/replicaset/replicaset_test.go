@@ -588,3 +588,33 @@ func TestFinalizeListsWorks(t *testing.T) {
 		}
 	}
 }
+
+// TestWorkOfAnotherSet: a set does not take the work of another set that has the name of its own work. A
+// work of a set that does not exist is taken.
+func TestWorkOfAnotherSet(t *testing.T) {
+	e := newEnv(t, 2)
+	e.writePlacement("p", e.clusters)
+	name := WorkName(types.NamespacedName{Namespace: e.namespace, Name: "set"}, "p")
+	for i, owner := range []string{"other", "gone"} {
+		work := &workv1.ManifestWork{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
+			workv1.ReplicaSetLabelKey: e.namespace + "." + owner, workv1.PlacementNameLabelKey: "p",
+		}}, Spec: template("2")}
+		if _, err := e.client.WorkV1().ManifestWorks(e.clusters[i]).Create(t.Context(), work, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, value := range map[string]string{"other": "2", "set": "3"} {
+		set := newSet("p")
+		set.Name, set.Spec.ManifestWorkTemplate = name, template(value)
+		e.createSet(set)
+	}
+	r := e.start()
+	e.awaitTemplate("set", "3", "c02")
+	e.awaitTemplate("other", "2", "c01 c02")
+	kit.True(t, "the set tries to create its work", func() bool {
+		return kit.Gather(t, r.registry).Sum("workwire_hub_replicaset_works_written_total", "action=create", "result=outdated") > 0
+	})
+	if got := e.clustersWith("other", "2"); got != "c01 c02" {
+		t.Errorf("the other set has works in %q", got)
+	}
+}
