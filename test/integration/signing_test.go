@@ -210,6 +210,22 @@ func (w *world) forgeries(messages []transport.Message, uids []types.UID) (all [
 	return all
 }
 
+// signedForOthers returns events of the hub for another cluster, on the topic of this one.
+func (w *world) signedForOthers(k *keys) (all []transport.Message) {
+	w.Helper()
+	sign, now, evil := k.sign(), metav1.Now(), w.work(0, "evil", "evil", "evil")
+	for _, spec := range []*wire.Spec{
+		{Action: wire.Create, Bundle: wire.NewBundle(&evil.Spec), Generation: 1}, {Action: wire.Delete, DeletionTimestamp: &now},
+	} {
+		spec.UID, spec.Source, spec.Cluster = "11111111-1111-4111-8111-111111111111", w.source, w.clusters[1]
+		event, err := wire.Encode(spec, time.Now())
+		kit.NoError(w, err)
+		kit.NoError(w, sign(&event))
+		all = append(all, transport.Message{Topic: fmt.Sprintf("sources/%s/clusters/%s/sourceevents", w.source, w.clusters[0]), Event: event})
+	}
+	return all
+}
+
 // hostile starts an agent whose broker is hostile, and returns that and the agent's metrics.
 func (w *world) hostile(k *keys, greeting []transport.Message, change ...func(*agent.Config)) (b *hostileBroker, metrics prometheus.Gatherer, stop func()) {
 	w.Helper()
@@ -223,8 +239,10 @@ func (w *world) hostile(k *keys, greeting []transport.Message, change ...func(*a
 // refuses injects messages, and wants every one to be refused.
 func (w *world) refuses(b *hostileBroker, metrics prometheus.Gatherer, messages []transport.Message) {
 	w.Helper()
-	// Only what the hub says of its own accord, and the agent refuses, counts as well.
-	refused := func() float64 { return kit.Gather(w, metrics).Sum("workwire_agent_untrusted_events_total") }
+	refused := func() float64 {
+		gathered := kit.Gather(w, metrics)
+		return gathered.Sum("workwire_agent_untrusted_events_total") + gathered.Sum("workwire_agent_specs_received_total", "verdict=ignored")
+	}
 	taken := func() (n float64) {
 		for verdict, count := range kit.Gather(w, metrics).ByLabel("workwire_agent_specs_received_total", "verdict") {
 			if verdict != "ignored" {
@@ -279,6 +297,7 @@ func TestHostileBroker(t *testing.T) {
 	slices.Reverse(reversed)
 	w.refuses(b, metrics, reversed)
 	w.refuses(b, metrics, w.forgeries(replayed, uids))
+	w.refuses(b, metrics, w.signedForOthers(k))
 	kit.Eventually(t, "the work shows that an event of it was forged", func() error {
 		work, err := works.Get(w.Context(), "kept", metav1.GetOptions{})
 		if err != nil || meta.IsStatusConditionTrue(work.Status.Conditions, workv1.WorkSpecUntrusted) {
