@@ -99,8 +99,7 @@ type hostileBroker struct {
 	transport.Transport
 
 	mu       sync.Mutex
-	receive  func(context.Context, transport.Message)
-	ctx      context.Context // of Run
+	receive  func(transport.Message)
 	recorded []transport.Message
 	drop     func(wire.Message) bool
 	greeting []transport.Message // delivered before anything else
@@ -109,7 +108,7 @@ type hostileBroker struct {
 func (b *hostileBroker) Run(ctx context.Context, h transport.Handler) error {
 	receive := h.Received
 	b.mu.Lock()
-	b.receive, b.ctx = receive, ctx
+	b.receive = func(m transport.Message) { receive(ctx, m) }
 	greeting := b.greeting
 	b.mu.Unlock()
 	b.inject(greeting...)
@@ -131,7 +130,7 @@ func (b *hostileBroker) inject(messages ...transport.Message) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, m := range messages {
-		b.receive(b.ctx, transport.Message{Topic: m.Topic, Event: m.Event.Clone(), Ack: func() {}})
+		b.receive(transport.Message{Topic: m.Topic, Event: m.Event.Clone(), Ack: func() {}})
 	}
 }
 
@@ -254,7 +253,7 @@ func (w *world) refuses(b *hostileBroker, metrics prometheus.Gatherer, messages 
 	b.mu.Lock()
 	beforeRefused, beforeTaken := refused(), taken()
 	for _, m := range messages {
-		b.receive(b.ctx, transport.Message{Topic: m.Topic, Event: m.Event.Clone(), Ack: func() {}})
+		b.receive(transport.Message{Topic: m.Topic, Event: m.Event.Clone(), Ack: func() {}})
 	}
 	afterRefused, afterTaken := refused(), taken()
 	b.mu.Unlock()
