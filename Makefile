@@ -89,6 +89,7 @@ test: needs build ## Run everything that CI runs: generated code, vet, unit, fuz
 	go vet -C test/bench ./...
 	CGO_ENABLED=1 go test -race -timeout 20m ./...
 	CGO_ENABLED=1 go test -race -timeout 10m ./test/faults -run '^TestSoak$$' -soak 2m -seed 521
+	CGO_ENABLED=1 go test -race -timeout 10m ./broker/fuzz -run '^TestNetwork$$' -for 1m -seed 521
 	CGO_ENABLED=1 go test -C test/bench -race -timeout 20m ./...
 	CGO_ENABLED=1 CONTROLPLANE_BIN=$(CURDIR)/bin/controlplane \
 		go test -C controlplane -race -count=1 -timeout 10m $(CONTROLPLANE_TESTED)
@@ -109,7 +110,8 @@ bench: build ## Measure agent, hub and broker against their surroundings, 45 min
 		$(if $(RUNS),--runs=$(RUNS)) $(if $(BROKER),--broker=$(BROKER)) $(if $(PROFILE),--profile=bin/profiles) $(BENCHFLAGS)
 
 .PHONY: fuzz
-fuzz: ## Fuzz every decoder. FUZZTIME=30s each.
+fuzz: ## Fuzz the broker over the network for MINUTES=10 (SEED=N repeats), and every decoder for FUZZTIME=30s.
+	go test ./broker/fuzz -run '^TestNetwork$$' -v -count=1 -timeout $$(($(or $(MINUTES),10) + 10))m -for $(or $(MINUTES),10)m -seed $(or $(SEED),0)
 	@hack/fuzz.sh $(or $(FUZZTIME),30s)
 
 ##@ Find out

@@ -132,7 +132,7 @@ func (b *bench) connectAll(ctx context.Context, addr string, n int) (f fleet, to
 	return f, time.Since(start), nil
 }
 
-// traffic is a source and agents that answer each spec by a status.
+// trafficWorld is a source and agents that answer each spec by a status.
 type trafficWorld struct {
 	hub    *conn
 	agents fleet
@@ -256,7 +256,7 @@ func (w *trafficWorld) run(ctx context.Context, n int) (time.Duration, error) {
 			return 0, err
 		}
 	}
-	for done := 0; done < n; done++ {
+	for done := range n {
 		select {
 		case i, ok := <-w.answered:
 			if !ok {

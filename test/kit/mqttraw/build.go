@@ -93,7 +93,7 @@ func Props(props ...[]byte) []byte {
 	return Bytes(VarInt(len(b)), b)
 }
 
-// PropByte, PropTwo, PropFour, PropVar, PropStr and PropPair return one property.
+// PropByte returns a property with a byte.
 func PropByte(id, v byte) []byte { return []byte{id, v} }
 
 // PropTwo returns a property with a two byte integer.
