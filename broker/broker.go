@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -22,6 +23,8 @@ type Broker struct {
 	addrs    []string // written before ready is closed, then constant
 	httpAddr string   // likewise
 
+	reference atomic.Pointer[string] // Config.ServerReference in force
+
 	inspect func(sessionID string, h packet.Header) // see server.inspect
 }
 
@@ -32,7 +35,9 @@ func New(cfg Config) (*Broker, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("broker configuration: %w", err)
 	}
-	return &Broker{cfg: cfg, ready: make(chan struct{})}, nil
+	b := &Broker{cfg: cfg, ready: make(chan struct{})}
+	b.reference.Store(&b.cfg.ServerReference)
+	return b, nil
 }
 
 // Ready returns a channel that is closed once every listener accepts clients. It stays open forever
@@ -136,7 +141,7 @@ func (b *Broker) serveMQTT(ctx context.Context, res *resources, s *server) {
 	<-ctx.Done()
 	res.router.Stop()
 	close(s.stopping)
-	s.disconnectAll()
+	s.disconnectAll(*b.reference.Load())
 	for _, l := range res.listeners {
 		l.Close()
 	}

@@ -195,7 +195,6 @@ func (c *client) establish(pk *packet.Connect) bool {
 		c.end(nil, err)
 		return true // serve finds the connection ended
 	}
-	c.connected.Store(true)
 	args := []any{"sessionPresent", present}
 	if len(c.certs) > 0 {
 		args = append(args, "certificateIssuer", c.certs[0].Issuer.CommonName, "certificateExpires", c.certs[0].NotAfter)

@@ -8,7 +8,9 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"golang.org/x/crypto/bcrypt"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -56,6 +58,11 @@ type Config struct {
 	// ReceiveMaximum is the maximum number of unacknowledged messages from a client; default
 	// [DefaultReceiveMaximum].
 	ReceiveMaximum uint16 `json:"receiveMaximum,omitempty"`
+
+	// ServerReference names another broker, for instance "host:port". When this one stops, it refers
+	// its clients to it (DISCONNECT 0x9C with the reference). Clients of this project log it; their
+	// configuration decides where they connect. Empty means DISCONNECT 0x8B.
+	ServerReference string `json:"serverReference,omitempty"`
 
 	// MaxQueuedMessages and MaxQueuedBytes limit the queue of one session; default
 	// [DefaultMaxQueuedMessages] and [DefaultMaxQueuedBytes]. A session that would exceed a limit
@@ -277,6 +284,9 @@ func (c *Config) validate() error {
 	errs = append(errs, c.validateIdentities()...)
 	if c.MaxPacketSize < 1024 || c.MaxPacketSize > 268435460 {
 		errs = append(errs, fmt.Errorf("maxPacketSize: must be 1024 to 268435460 bytes, got %d", c.MaxPacketSize))
+	}
+	if len(c.ServerReference) > 256 || strings.ContainsFunc(c.ServerReference, func(r rune) bool { return r <= ' ' || r == utf8.RuneError }) {
+		errs = append(errs, errors.New("serverReference: must have at most 256 bytes and no spaces"))
 	}
 	if c.MaxQueuedMessages < 0 {
 		errs = append(errs, fmt.Errorf("maxQueuedMessages: must not be negative, got %d", c.MaxQueuedMessages))

@@ -38,8 +38,6 @@ type conn struct {
 	idle          time.Duration // how long a client may take for its next packet; 0: forever
 	maxPacketSize int           // that the client accepts, in bytes; 0: any
 
-	connected atomic.Bool // the CONNACK is sent: a DISCONNECT may follow
-
 	ending chan struct{} // closed once the broker ends the connection
 	cause  error         // why; written before ending is closed
 
@@ -48,6 +46,7 @@ type conn struct {
 	shortWrites bool // the write deadline stays as shortenWrites has set it
 
 	writing    sync.Mutex // held during a write
+	connected  bool       // guarded by writing: the CONNACK is sent, a DISCONNECT may follow
 	lastIsSent bool       // guarded by writing: nothing more is written
 }
 
@@ -150,6 +149,9 @@ func (c *conn) write(p []byte) error {
 	}
 	n, err := c.socket.Write(p)
 	c.traffic.sent.Add(int64(n))
+	// The first packet is the CONNACK. The client may have read it by now, so that whoever ends the
+	// connection must know.
+	c.connected = c.connected || err == nil
 	return err
 }
 
@@ -163,7 +165,8 @@ func (c *conn) shortenWrites() {
 	}
 }
 
-// end ends the connection after a last packet; nil means none. The goroutine that reads returns.
+// end ends the connection after a last packet; nil means none. Before the CONNACK, it may only be
+// that, and another is left out. The goroutine that reads returns.
 // Only the first call has an effect.
 func (c *conn) end(last []byte, cause error) {
 	c.mu.Lock()
@@ -175,7 +178,7 @@ func (c *conn) end(last []byte, cause error) {
 	c.mu.Unlock()
 	c.shortenWrites()
 	c.writing.Lock()
-	if last != nil {
+	if last != nil && (c.connected || packet.Type(last[0]>>4) == packet.TypeConnack) {
 		n, _ := c.socket.Write(last) // fails if the client has gone
 		c.traffic.sent.Add(int64(n))
 	}
@@ -185,14 +188,9 @@ func (c *conn) end(last []byte, cause error) {
 	close(c.ending)
 }
 
-// disconnect ends the connection with a DISCONNECT that names the cause, or with nothing before the
-// CONNACK.
+// disconnect ends the connection with a DISCONNECT that names the cause.
 func (c *conn) disconnect(cause *packet.Error) {
-	if !c.connected.Load() {
-		c.end(nil, cause)
-		return
-	}
-	last := packet.AppendDisconnect(nil, cause.Code, truncate(cause.Text), "")
+	last := packet.AppendDisconnect(nil, cause.Code, truncate(cause.Text), cause.Reference)
 	if !c.fits(len(last)) {
 		last = packet.AppendDisconnect(nil, cause.Code, "", "")
 	}

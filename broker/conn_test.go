@@ -191,7 +191,7 @@ func TestLastPacketIsRead(t *testing.T) {
 			return
 		}
 		c := &client{counted: counted, conn: conn{socket: socket, traffic: &traffic{}, ending: make(chan struct{})}, server: &server{limiter: limiter, logger: slog.New(slog.DiscardHandler)}}
-		c.connected.Store(true)
+		c.connected = true
 		_, _, _, err = c.readPacket(100)
 		c.disconnect(errPacketTooLarge)
 		c.close()

@@ -387,3 +387,14 @@ func TestTotalLimitEndsTheLargestSession(t *testing.T) {
 		t.Errorf("store_failing is %v on a disk with room", got)
 	}
 }
+
+// TestServerReference checks that a broker that stops refers its clients to another one.
+func TestServerReference(t *testing.T) {
+	b := brokertest.Start(t, broker.Config{Users: users(), ServerReference: "other.example.com:8883"})
+	raw := dialRaw(t, b.Addr, "c1")
+	raw.Connect("c1", 0)
+	b.Stop()
+	if d, ok := raw.Next().(*packets.Disconnect); !ok || d.ReasonCode != 0x9c || d.Properties.ServerReference != "other.example.com:8883" {
+		t.Errorf("disconnected with %v", d)
+	}
+}

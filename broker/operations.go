@@ -21,6 +21,7 @@ func (b *Broker) newOperations(res *resources, auth *authenticator, limiter *lim
 				return err
 			}
 			limiter.Configure(next.Limits)
+			b.reference.Store(&next.ServerReference)
 			res.router.SetLimits(next.sessionLimits())
 			return nil
 		}),

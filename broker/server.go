@@ -50,12 +50,17 @@ func (s *server) takeOver(c *client) {
 	<-previous.done
 }
 
-// disconnectAll disconnects every client with the reason that the broker stops.
-func (s *server) disconnectAll() {
+// disconnectAll disconnects every client with the reason that the broker stops, and refers it to
+// another server unless reference is "".
+func (s *server) disconnectAll(reference string) {
+	why := errStopping
+	if reference != "" {
+		why = &packet.Error{Code: packet.UseAnotherServer, Text: "the broker stops; use another one", Reference: reference}
+	}
 	for _, c := range s.conns.Range {
 		c.(*client).shortenWrites() // of all first: a client that does not read delays nobody
 	}
 	for _, c := range s.conns.Range {
-		c.(*client).disconnect(errStopping)
+		c.(*client).disconnect(why)
 	}
 }

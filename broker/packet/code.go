@@ -41,11 +41,13 @@ const (
 // connection.
 type Error struct {
 	Code byte   // reason code for the client
-	Text string // what is wrong, for the log
+	Text string // what is wrong, for the client and the log
+	// Reference names another server for the client; "" for none.
+	Reference string
 }
 
 // Error returns the text.
 func (e *Error) Error() string { return e.Text }
 
-func malformed(text string) *Error { return &Error{Malformed, text} }
-func violation(text string) *Error { return &Error{ProtocolError, text} }
+func malformed(text string) *Error { return &Error{Code: Malformed, Text: text} }
+func violation(text string) *Error { return &Error{Code: ProtocolError, Text: text} }

@@ -38,7 +38,7 @@ func DecodeConnect(body []byte) (*Connect, error) {
 	case name == "MQIsdp" && out.Version == 3:
 		return out, nil
 	case name != "MQTT":
-		return nil, &Error{UnsupportedVersion, "the protocol is not MQTT"}
+		return nil, &Error{Code: UnsupportedVersion, Text: "the protocol is not MQTT"}
 	case out.Version != 5:
 		return out, nil
 	}
@@ -83,11 +83,11 @@ func (c *cursor) will(flags byte) *session.Will {
 	case qos == 3:
 		c.fail(malformed("a will with QoS 3"))
 	case c.err == nil && !validName(topic):
-		c.fail(&Error{BadTopicName, "the topic of the will is empty or has a wildcard"})
+		c.fail(&Error{Code: BadTopicName, Text: "the topic of the will is empty or has a wildcard"})
 	case qos == 2:
-		c.fail(&Error{QoSUnsupported, "a will with QoS 2"})
+		c.fail(&Error{Code: QoSUnsupported, Text: "a will with QoS 2"})
 	case retain:
-		c.fail(&Error{RetainUnsupported, "a retained will"})
+		c.fail(&Error{Code: RetainUnsupported, Text: "a retained will"})
 	}
 	w := &session.Will{Delay: p.number[propWillDelay], Expiry: p.number[propMessageExpiry], Message: p.message}
 	w.Message.Topic, w.Message.Payload, w.Message.QoS = topic, payload, qos
@@ -110,13 +110,13 @@ func DecodePublish(flags byte, body []byte) (m *session.Message, id uint16, expi
 	switch {
 	case c.err != nil:
 	case p.set.has(propTopicAlias):
-		c.fail(&Error{BadTopicAlias, "a topic alias, although the maximum is 0"})
+		c.fail(&Error{Code: BadTopicAlias, Text: "a topic alias, although the maximum is 0"})
 	case p.set.has(propSubscriptionID):
 		c.fail(violation("a client's PUBLISH with a subscription identifier"))
 	case topic == "":
 		c.fail(violation("PUBLISH without a topic"))
 	case !validName(topic):
-		c.fail(&Error{BadTopicName, "the topic of a PUBLISH has a wildcard"})
+		c.fail(&Error{Code: BadTopicName, Text: "the topic of a PUBLISH has a wildcard"})
 	}
 	if err := c.end(); err != nil {
 		return nil, 0, 0, err
@@ -223,7 +223,7 @@ func (c *cursor) filter(packet *Subscribe) session.Subscription {
 	case c.err == nil && c.s == "":
 		c.fail(violation("no topic filter"))
 	case len(packet.Subscriptions) == MaxFilters:
-		c.fail(&Error{QuotaExceeded, "more than 1000 topic filters"})
+		c.fail(&Error{Code: QuotaExceeded, Text: "more than 1000 topic filters"})
 	}
 	filter := c.text()
 	if c.err == nil && filter == "" {

@@ -90,11 +90,11 @@ func checkPublishFlags(flags byte) error {
 	case qos == 3:
 		return malformed("PUBLISH with QoS 3")
 	case qos == 2:
-		return &Error{QoSUnsupported, "PUBLISH with QoS 2"}
+		return &Error{Code: QoSUnsupported, Text: "PUBLISH with QoS 2"}
 	case qos == 0 && flags&8 != 0:
 		return malformed("PUBLISH with QoS 0 and DUP")
 	case flags&1 != 0:
-		return &Error{RetainUnsupported, "PUBLISH with RETAIN"}
+		return &Error{Code: RetainUnsupported, Text: "PUBLISH with RETAIN"}
 	}
 	return nil
 }

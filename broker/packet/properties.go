@@ -140,7 +140,7 @@ func (p *properties) checkZero(c *cursor, id byte) {
 
 func (c *cursor) userProperty(p *properties) {
 	if len(p.message.User) == MaxUserProperties {
-		c.fail(&Error{QuotaExceeded, "more than 64 user properties"})
+		c.fail(&Error{Code: QuotaExceeded, Text: "more than 64 user properties"})
 		return
 	}
 	key := c.text()
