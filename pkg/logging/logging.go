@@ -17,6 +17,8 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/spf13/pflag"
 	"k8s.io/klog/v2"
+
+	"github.com/workwire/workwire/pkg/redaction"
 )
 
 // Formats of log lines.
@@ -61,11 +63,19 @@ func (o *Options) Validate() []error {
 // Logger returns a logger that writes to w.
 func (o *Options) Logger(w io.Writer) *slog.Logger {
 	// As in logr, verbosity n is level -n: 4 is slog's Debug.
-	options := &slog.HandlerOptions{Level: slog.Level(-o.Verbosity)}
+	options := &slog.HandlerOptions{Level: slog.Level(-o.Verbosity), ReplaceAttr: redact}
 	if o.Format == JSON {
 		return slog.New(slog.NewJSONHandler(w, options))
 	}
 	return slog.New(slog.NewTextHandler(w, options))
+}
+
+// redact removes values of objects from errors of the API server.
+func redact(_ []string, a slog.Attr) slog.Attr {
+	if err, ok := a.Value.Any().(error); ok {
+		a.Value = slog.AnyValue(redaction.WithoutValues(err, false))
+	}
+	return a
 }
 
 // SetKlog makes the Kubernetes libraries, which log with klog, use logger, with the verbosity of o.

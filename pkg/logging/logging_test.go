@@ -3,11 +3,15 @@ package logging_test
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
 
 	"github.com/spf13/pflag"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/klog/v2"
 
 	"github.com/workwire/workwire/pkg/logging"
@@ -56,5 +60,17 @@ func TestSetKlog(t *testing.T) {
 	}
 	if line["msg"] != "seen" || line["work"] != "w" {
 		t.Errorf("line %v", line)
+	}
+}
+
+func TestErrorsHaveNoValues(t *testing.T) {
+	for _, format := range []string{logging.Text, logging.JSON} {
+		var out bytes.Buffer
+		o := logging.Options{Format: format}
+		err := apierrors.NewInvalid(schema.GroupKind{Kind: "Secret"}, "s", field.ErrorList{field.Invalid(field.NewPath("data", "a"), "hunter2", "field is immutable")})
+		o.Logger(&out).With("error", err).Warn("failed", "again", fmt.Errorf("apply: %w", err))
+		if text := out.String(); strings.Contains(text, "hunter2") || strings.Count(text, "data.a: Invalid value: field is immutable") != 2 {
+			t.Errorf("the line is %s", text)
+		}
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/workwire/workwire/pkg/agent/strategy/apply"
 	"github.com/workwire/workwire/pkg/agent/strategy/ignore"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/pkg/redaction"
 	"github.com/workwire/workwire/pkg/signing"
 	"github.com/workwire/workwire/pkg/wire"
 )
@@ -54,6 +55,7 @@ func distrustCondition(reason string) (string, string) {
 
 // reportNotApplied reports that nothing was applied because of err.
 func (r *Reconciler) reportNotApplied(ctx context.Context, rec *reconciliation, err error) {
+	err = redaction.WithoutValues(err, false)
 	rec.outcomes = make([]apply.Outcome, len(rec.manifests))
 	for i := range rec.outcomes {
 		rec.outcomes[i] = apply.Outcome{Err: err, Live: rec.observed[i].live.Object}

@@ -13,6 +13,7 @@ import (
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
 	"github.com/workwire/workwire/pkg/hub/rollout"
+	"github.com/workwire/workwire/pkg/redaction"
 )
 
 // Limits of messages.
@@ -85,7 +86,8 @@ func verified(chosen int, err error) metav1.Condition {
 	const kind = workv1alpha1.ManifestWorkReplicaSetConditionPlacementVerified
 	switch {
 	case err != nil:
-		return metav1.Condition{Type: kind, Status: metav1.ConditionFalse, Reason: workv1alpha1.ReasonNotAsExpected, Message: err.Error()}
+		return metav1.Condition{Type: kind, Status: metav1.ConditionFalse, Reason: workv1alpha1.ReasonNotAsExpected,
+			Message: redaction.WithoutValues(err, false).Error()}
 	case chosen == 0:
 		return metav1.Condition{Type: kind, Status: metav1.ConditionFalse, Reason: workv1alpha1.ReasonPlacementDecisionEmpty}
 	}

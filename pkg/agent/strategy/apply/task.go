@@ -12,6 +12,7 @@ import (
 	"github.com/workwire/workwire/pkg/agent/strategy/ownership"
 	"github.com/workwire/workwire/pkg/agent/strategy/plan"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/pkg/redaction"
 )
 
 // task is one manifest being applied. One goroutine owns it.
@@ -71,7 +72,8 @@ func (t *task) kept() Outcome {
 }
 
 func (t *task) failed(err error) Outcome {
-	outcome := Outcome{Err: err, Requests: t.requests.count}
+	isSecret := t.m.Ref.Resource == "secrets" && t.m.Ref.Group == ""
+	outcome := Outcome{Err: redaction.WithoutValues(err, isSecret), Requests: t.requests.count}
 	if t.state.Live.State == object.Present {
 		outcome.Live = withoutManagedFields(t.state.Live.Object)
 	}
