@@ -196,20 +196,24 @@ func (r *Reconciler) reader(ctx context.Context, rec *reconciliation) (dynamic.I
 
 // removingPresence returns the function that reports the presence of the objects of a work that is
 // being deleted. It sets recheck to the time after which the executor's rights may have changed.
+// After a failure it does not ask for rights again: the deletion must not wait for each.
 func (r *Reconciler) removingPresence(ctx context.Context, work *inbox.Entry, recheck *time.Duration) func(object.Ref) (condition.Presence, error) {
 	account, accountErr := executor.AccountOf(work.Spec.Executor)
+	failed := false
 	return func(ref object.Ref) (condition.Presence, error) {
-		if accountErr != nil {
+		switch {
+		case accountErr != nil:
 			return condition.Forbidden, accountErr
-		}
-		if account != nil {
+		case failed:
+			return condition.Unresolved, nil // as reported before
+		case account != nil:
 			again, err := r.Executors.MayRead(ctx, *account, ref)
 			*recheck = sooner(*recheck, again)
-			switch {
-			case denied(err):
+			if denied(err) {
 				return condition.Forbidden, mayNotGet(*account)
-			case err != nil:
-				return condition.Unresolved, nil // as reported before
+			}
+			if failed = err != nil; failed {
+				return condition.Unresolved, nil
 			}
 		}
 		switch r.Objects.Get(ref).State {

@@ -2,16 +2,21 @@ package reconcile
 
 import (
 	"errors"
+	"net/http"
 	"testing"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/rest"
 
 	"github.com/workwire/workwire/pkg/agent/condition"
 	"github.com/workwire/workwire/pkg/agent/executor"
+	"github.com/workwire/workwire/pkg/agent/inbox"
 	"github.com/workwire/workwire/pkg/agent/object"
 	"github.com/workwire/workwire/pkg/agent/strategy"
 	"github.com/workwire/workwire/pkg/agent/strategy/apply"
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/test/kit"
 )
 
 func TestWithheldPresence(t *testing.T) {
@@ -67,5 +72,31 @@ func TestDeniedWritesWait(t *testing.T) {
 		if got := rec.history().refused[0] != nil; got != waits {
 			t.Errorf("%d requests: it waits %t, want %t", requests, got, waits)
 		}
+	}
+}
+
+// While the API server does not say what the executor may, a deletion asks once and not for each
+// object, and what was reported stays.
+func TestRemovingAsksOnceAfterAFailure(t *testing.T) {
+	asked := 0
+	config := kit.Intercept(&rest.Config{Host: "https://cluster.example.com"}, func(http.RoundTripper, *http.Request) (*http.Response, error) {
+		asked++
+		return &http.Response{StatusCode: http.StatusInternalServerError, Body: http.NoBody}, nil
+	})
+	executors, err := executor.New(executor.Config[string]{Client: kit.RESTClient(t, config), Changed: func(string) {}})
+	kit.NoError(t, err)
+	r := &Reconciler{Config: Config{Executors: executors}}
+	work := &inbox.Entry{Spec: workv1.ManifestWorkSpec{Executor: &workv1.ManifestWorkExecutor{Subject: workv1.ManifestWorkExecutorSubject{
+		Type: workv1.ExecutorSubjectTypeServiceAccount, ServiceAccount: &workv1.ManifestWorkSubjectServiceAccount{Namespace: "ns", Name: "e"},
+	}}}}
+	var recheck time.Duration
+	presence := r.removingPresence(t.Context(), work, &recheck)
+	for _, name := range []string{"a", "b", "c"} {
+		if got, err := presence(object.Ref{Name: name}); got != condition.Unresolved || err != nil {
+			t.Errorf("%s: presence %d, %v", name, got, err)
+		}
+	}
+	if asked != 1 {
+		t.Errorf("%d requests, want 1", asked)
 	}
 }
