@@ -15,7 +15,7 @@ func (s *server) log(level slog.Level, kind, message string, args ...any) {
 	if leftOut > 0 {
 		args = append(args, "leftOut", leftOut)
 	}
-	s.logger.Log(context.Background(), level, message, args...)
+	s.logger.Log(context.Background(), level, message, args...) //nolint:sloglint // callers pass constants
 }
 
 // The decisions about access. docs/brokers.md describes the lines.

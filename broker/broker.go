@@ -95,8 +95,8 @@ func (b *Broker) Run(ctx context.Context) (err error) {
 	for _, l := range res.listeners {
 		b.addrs = append(b.addrs, l.socket.Addr().String())
 	}
-	operations := b.newOperations(res, auth, limiter)
-	sampled := &collector{router: res.router, traffic: &s.traffic, store: res.store, limiter: limiter, reloader: operations.reloader}
+	operations := b.newOperations(res, s)
+	sampled := &collector{router: res.router, traffic: &s.traffic, store: res.store, limiter: limiter, reloader: operations.reloader, draining: &s.draining}
 	handler, err := b.handler(promhttp.HandlerFor(newRegistry(counters, sampled), promhttp.HandlerOpts{}), operations.reloader.status)
 	if err != nil {
 		return fmt.Errorf("start the broker: %w", err)
@@ -112,7 +112,6 @@ func (b *Broker) Run(ctx context.Context) (err error) {
 	group.Go(func() error { return everySecond(ctx, func() { tick(s) }) })
 	group.Go(func() error {
 		return everySecond(ctx, func() {
-			s.recheckCertificates(time.Now())
 			operations.check(time.Now())
 		})
 	})

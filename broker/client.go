@@ -36,7 +36,7 @@ type client struct {
 
 	tls        *tlsFiles           // nil: plain TCP
 	certs      []*x509.Certificate // the verified client certificate, if any, and the intermediate ones
-	checkedBy  *tlsState           // accepted the client certificate last; owned by recheckCertificates
+	checkedBy  acceptance          // of the client certificate, the last one; owned by recheckCertificates
 	validUntil time.Time           // when the client certificate expires; likewise
 
 	id            acl.Identity
@@ -109,6 +109,9 @@ func (c *client) authenticate(pk *packet.Connect) error {
 	if err := c.counted.LogIn(c.id); err != nil {
 		return &packet.Error{Code: packet.QuotaExceeded, Text: err.Error()}
 	}
+	if elsewhere := c.server.draining.Load(); elsewhere != nil {
+		return elsewhere
+	}
 	if pk.Will != nil && !c.mayPublish(pk.Will.Message.Topic) {
 		c.server.counters.denied(acl.Publish)
 		return &packet.Error{Code: packet.NotAuthorized, Text: "not authorized: " + c.id.String() + " may not publish to the topic of its will, " + truncate(pk.Will.Message.Topic)}
@@ -157,7 +160,11 @@ func (c *client) refusal(pk *packet.Connect, why *packet.Error) []byte {
 		c.maxPacketSize = int(pk.MaximumPacketSize)
 	}
 	for _, text := range []string{truncate(why.Text), ""} {
-		if connack := packet.AppendConnack(nil, packet.Connack{Code: why.Code, Reason: text}); c.fits(len(connack)) {
+		answer := packet.Connack{Code: why.Code, Reason: text}
+		if text != "" {
+			answer.Reference = why.Reference
+		}
+		if connack := packet.AppendConnack(nil, answer); c.fits(len(connack)) {
 			return connack
 		}
 	}

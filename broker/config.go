@@ -85,6 +85,9 @@ type Config struct {
 	// Limits keep one client from using what others need.
 	Limits limits.Config `json:"limits,omitzero"`
 
+	// Drain sends clients to another server while it is set; nil means that they are served.
+	Drain *Drain `json:"drain,omitempty"`
+
 	// HTTPAddress is the host:port that serves /metrics, /healthz and /readyz. If it is not a
 	// loopback address, HTTPCertFile, HTTPKeyFile and HTTPTokenFile must be set, or HTTPExposed.
 	// Empty means not served.
@@ -115,6 +118,17 @@ type Config struct {
 	// Logger receives the broker's log, which has no payloads and no passwords; default
 	// slog.Default().
 	Logger *slog.Logger `json:"-"`
+}
+
+// Drain tells clients to use another server: connected ones are disconnected, and new ones refused
+// once they have authenticated, with reason 0x9C. Their sessions stay.
+type Drain struct {
+	// ServerReference names the other server as host:port, or several with spaces between them.
+	// Required.
+	ServerReference string `json:"serverReference"`
+
+	// Permanent uses reason 0x9D, server moved.
+	Permanent bool `json:"permanent,omitempty"`
 }
 
 // Listener is one address for MQTT clients.
@@ -301,6 +315,9 @@ func (c *Config) validate() error {
 		if d.Duration < time.Second {
 			errs = append(errs, fmt.Errorf("%s: must be at least 1s, got %s", name, d.Duration))
 		}
+	}
+	if c.Drain != nil && (c.Drain.ServerReference == "" || len(c.Drain.ServerReference) > 1024) {
+		errs = append(errs, errors.New("drain: serverReference is required, the other server as host:port, of at most 1024 bytes"))
 	}
 	return errors.Join(append(errs, c.Limits.Validate(), c.validateHTTP())...)
 }

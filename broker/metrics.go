@@ -2,11 +2,13 @@ package broker
 
 import (
 	"errors"
+	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/workwire/workwire/broker/acl"
 	"github.com/workwire/workwire/broker/limits"
+	"github.com/workwire/workwire/broker/packet"
 	"github.com/workwire/workwire/broker/session"
 	"github.com/workwire/workwire/pkg/serve"
 	"github.com/workwire/workwire/pkg/statestore"
@@ -64,6 +66,7 @@ type collector struct {
 
 	limiter  *limits.Limiter
 	reloader *reloader
+	draining *atomic.Pointer[packet.Error]
 }
 
 // Describe implements [prometheus.Collector].
@@ -113,6 +116,11 @@ func (c *collector) collectLimits(ch chan<- prometheus.Metric, collect func(kind
 		failing = 1
 	}
 	collect(gauge, "config_reload_failing", "1 while the configuration file cannot be used and the previous one stays in force, else 0.", failing)
+	draining := 0.0
+	if c.draining.Load() != nil {
+		draining = 1
+	}
+	collect(gauge, "draining", "1 while the broker sends clients to another server, else 0.", draining)
 	labelled := func(name, help, label, value string, n uint64) {
 		ch <- prometheus.MustNewConstMetric(prometheus.NewDesc("workwire_broker_"+name, help, []string{label}, nil), counter, float64(n), value)
 	}

@@ -2,8 +2,6 @@ package broker
 
 import (
 	"time"
-
-	"github.com/workwire/workwire/broker/limits"
 )
 
 // operations keeps what a running broker takes from files: the configuration, and who is still
@@ -11,18 +9,22 @@ import (
 type operations struct {
 	reloader *reloader
 	revoker  *revoker
+	server   *server
 }
 
-func (b *Broker) newOperations(res *resources, auth *authenticator, limiter *limits.Limiter) *operations {
+func (b *Broker) newOperations(res *resources, s *server) *operations {
+	s.drain(b.cfg.Drain)
 	o := &operations{
-		revoker: &revoker{auth: auth, router: res.router, logger: b.cfg.Logger},
+		server:  s,
+		revoker: &revoker{auth: s.auth, router: res.router, logger: b.cfg.Logger},
 		reloader: newReloader(b.cfg, func(next Config) error {
-			if err := auth.configure(next); err != nil {
+			if err := s.auth.configure(next); err != nil {
 				return err
 			}
-			limiter.Configure(next.Limits)
+			s.limiter.Configure(next.Limits)
 			b.reference.Store(&next.ServerReference)
 			res.router.SetLimits(next.sessionLimits())
+			s.drain(next.Drain)
 			return nil
 		}),
 	}
@@ -37,5 +39,7 @@ func (b *Broker) newOperations(res *resources, auth *authenticator, limiter *lim
 // check takes up what has changed. Call it each second.
 func (o *operations) check(now time.Time) {
 	o.reloader.check()
+	o.server.recheckCertificates(now)
 	o.revoker.check(now)
+	o.server.sendAway()
 }

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -200,5 +201,67 @@ func TestMetricsNeedTheToken(t *testing.T) {
 		if response.StatusCode != test.want {
 			t.Errorf("%s with token %q: %s", test.path, test.token, response.Status)
 		}
+	}
+}
+
+// TestDrain sends clients to another server, and serves them again afterwards.
+func TestDrain(t *testing.T) {
+	file := configFile{t, filepath.Join(t.TempDir(), "broker.yaml")}
+	file.write(map[string]string{"c1": "x"})
+	served, err := os.ReadFile(file.path)
+	kit.NoError(t, err)
+	cfg, err := broker.LoadConfig(file.path)
+	kit.NoError(t, err)
+	b := brokertest.Start(t, cfg)
+	o := options{user: "c1", password: "x", expiry: 100}
+	c := dial(t, b.Addr, o)
+	c.mustSubscribe(specFilter)
+	kit.NoError(t, os.WriteFile(file.path, append(slices.Clone(served), "drain: {serverReference: 'other:8883'}\n"...), 0o600))
+	if code := c.disconnectCode(); code != 0x9C || c.disconnected.Properties.ServerReference != "other:8883" {
+		t.Errorf("disconnected with 0x%x, %+v", code, c.disconnected.Properties)
+	}
+	refused, err := tryDial(t, b.Addr, o)
+	if err == nil || refused.connack == nil || refused.connack.ReasonCode != 0x9C || refused.connack.Properties.ServerReference != "other:8883" {
+		t.Errorf("a new connection: %v, %+v", err, refused.connack)
+	}
+	if got := scrape(t, b, "workwire_broker_draining"); got != 1 {
+		t.Errorf("draining is %v", got)
+	}
+	kit.NoError(t, os.WriteFile(file.path, served, 0o600))
+	kit.Eventually(t, "clients to be served again", func() error {
+		again, err := tryDial(t, b.Addr, o)
+		if err == nil && !again.connack.SessionPresent {
+			t.Error("the session is lost")
+		}
+		return err
+	})
+}
+
+// TestMappingChanges maps the certificate of a connected client to another identity: the client may
+// not go on as the former one.
+func TestMappingChanges(t *testing.T) {
+	k := startCertified(t, agentCert("c1"), agentCert("c2"))
+	config := func(mapping string) {
+		t.Helper()
+		kit.NoError(t, os.WriteFile(k.path("broker.yaml"), fmt.Appendf(nil, `listeners:
+- address: 127.0.0.1:0
+  tls: {certFile: broker/tls.crt, keyFile: broker/tls.key, clientCAFile: broker/ca.crt, requireClientCert: true}
+certificates: [%s]
+`, mapping), 0o600))
+	}
+	config("")
+	cfg, err := broker.LoadConfig(k.path("broker.yaml"))
+	kit.NoError(t, err)
+	cfg.Logger = k.log.Logger()
+	k.broker = brokertest.Start(t, cfg)
+	c1, c2 := k.dial("x", k.tls("c1")), k.dial("x", k.tls("c2"))
+	config("{commonName: c1, role: agent, id: c9}")
+	k.ended(c1)
+	again := k.dial("x", k.tls("c1"))
+	if code := again.publish("clusters/c9/agentbroadcast", "x"); code >= 0x80 {
+		t.Errorf("as the new identity: 0x%x", code)
+	}
+	if code := c2.publish("clusters/c2/agentbroadcast", "x"); code >= 0x80 {
+		t.Errorf("the other client: 0x%x", code)
 	}
 }

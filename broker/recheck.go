@@ -1,17 +1,27 @@
 package broker
 
-import "time"
+import (
+	"fmt"
+	"strings"
+	"time"
+)
 
-// recheckCertificates disconnects clients whose certificate is no longer accepted. TLS checks
-// certificates only when a connection is made, and MQTT connections last for months. It visits
-// every connection; a check is one comparison unless the TLS files have changed.
+// acceptance is what a client certificate was accepted by.
+type acceptance struct {
+	tls      *tlsState
+	accounts *accounts // map certificates to identities
+}
+
+// recheckCertificates disconnects clients whose certificate is no longer accepted, or is that of
+// another identity now, and ends their sessions. TLS checks certificates only when a connection is
+// made, and MQTT connections last for months. It visits every connection; a check is one comparison
+// unless the TLS files or the configuration have changed.
 func (s *server) recheckCertificates(now time.Time) {
-	states := map[*tlsFiles]*tlsState{}
+	states, users := map[*tlsFiles]*tlsState{}, s.auth.accounts.Load()
 	var rejected []*client
 	for _, entry := range s.conns.Range {
 		conn := entry.(*client)
-		certs := conn.certs
-		if conn.tls == nil || len(certs) == 0 {
+		if conn.tls == nil || len(conn.certs) == 0 {
 			continue
 		}
 		state, known := states[conn.tls]
@@ -19,15 +29,16 @@ func (s *server) recheckCertificates(now time.Time) {
 			state = conn.tls.current()
 			states[conn.tls] = state
 		}
-		if conn.checkedBy == state && now.Before(conn.validUntil) {
+		by := acceptance{state, users}
+		if conn.checkedBy == by && now.Before(conn.validUntil) {
 			continue
 		}
-		var err error
-		if conn.validUntil, err = state.verify(certs, now); err == nil {
-			conn.checkedBy = state
+		err := s.recheck(conn, state, now)
+		if err == nil {
+			conn.checkedBy = by
 			continue
 		}
-		s.logger.Warn("client disconnected, certificate no longer accepted", "session", conn.sessionID, "certificate", certs[0].Subject.String(), "reason", err)
+		s.logger.Warn("client disconnected, certificate no longer accepted", "session", conn.sessionID, "certificate", conn.certs[0].Subject.String(), "reason", err)
 		conn.shortenWrites() // of all first: a client that does not read delays nobody
 		rejected = append(rejected, conn)
 	}
@@ -35,4 +46,19 @@ func (s *server) recheckCertificates(now time.Time) {
 		conn.disconnect(errBadCertificate)
 		s.router.RevokeSession(conn.sessionID)
 	}
+}
+
+// recheck returns why the certificate of a client is no longer accepted, or nil.
+func (s *server) recheck(conn *client, state *tlsState, now time.Time) (err error) {
+	if conn.validUntil, err = state.verify(conn.certs, now); err != nil {
+		return err
+	}
+	if kind, _, _ := strings.Cut(conn.credential, ":"); kind != "certificate" {
+		return nil // it has logged in with a password, too
+	}
+	who, err := s.auth.byCertificate(conn.certs[0])
+	if err == nil && who.id != conn.id {
+		err = fmt.Errorf("the certificate is that of %s now", who.id)
+	}
+	return err
 }

@@ -3,6 +3,7 @@ package broker
 import (
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/workwire/workwire/broker/limits"
@@ -20,7 +21,8 @@ type server struct {
 	traffic  traffic
 	started  time.Time
 	logger   *slog.Logger
-	stopping chan struct{} // closed when the broker begins to stop
+	stopping chan struct{}                // closed when the broker begins to stop
+	draining atomic.Pointer[packet.Error] // tells clients to go; nil unless the broker drains
 
 	conns sync.Map // of *client, by session id; a connection waits for the end of the previous one
 
@@ -62,5 +64,27 @@ func (s *server) disconnectAll(reference string) {
 	}
 	for _, c := range s.conns.Range {
 		c.(*client).disconnect(why)
+	}
+}
+
+// drain sends clients to another server from now on, or no longer if d is nil.
+func (s *server) drain(d *Drain) {
+	if d == nil {
+		s.draining.Store(nil)
+		return
+	}
+	cause := &packet.Error{Code: packet.UseAnotherServer, Text: "the broker is drained", Reference: d.ServerReference}
+	if d.Permanent {
+		cause.Code = packet.ServerMoved
+	}
+	s.draining.Store(cause)
+}
+
+// sendAway disconnects all clients while the broker drains.
+func (s *server) sendAway() {
+	if to := s.draining.Load(); to != nil {
+		for _, c := range s.conns.Range {
+			c.(*client).disconnect(to)
+		}
 	}
 }
