@@ -43,8 +43,8 @@ func (s *server) recheckCertificates(now time.Time) {
 		rejected = append(rejected, conn)
 	}
 	for _, conn := range rejected {
+		s.router.RevokeSession(conn.sessionID) // before the connection ends, which would publish the will
 		conn.disconnect(errBadCertificate)
-		s.router.RevokeSession(conn.sessionID)
 	}
 }
 
