@@ -253,7 +253,7 @@ func (b *bench) logins(ctx context.Context, run int) error {
 	conns := make([]*conn, b.Logins)
 	for i := range b.Logins {
 		group.Go(func() (err error) {
-			conns[i], err = dial(ctx, s.addr, i, nil)
+			conns[i], err = dialUntil(ctx, s.addr, i, nil)
 			return err
 		})
 	}

@@ -36,7 +36,8 @@ type conn struct {
 	reader *bufio.Reader
 }
 
-// dial connects client i: with a certificate, or without TLS and with a password. Clients have
+// dial connects client i: with a certificate, or without TLS and with a password. Like hub and agents,
+// clients have sessions that outlive their connections, so that work-broker stores messages. They have
 // addresses of their own on loopback, as they have in a fleet, where the system allows it.
 func dial(ctx context.Context, addr string, i int, secure *tls.Config) (*conn, error) {
 	dialer := net.Dialer{}
@@ -52,7 +53,7 @@ func dial(ctx context.Context, addr string, i int, secure *tls.Config) (*conn, e
 	if i < 0 {
 		name = source
 	}
-	connect := mqttraw.Connect{ClientID: name, Clean: true, KeepAlive: 600}
+	connect := mqttraw.Connect{ClientID: name, KeepAlive: 600, Props: [][]byte{mqttraw.PropFour(mqttraw.SessionExpiry, 24*3600)}}
 	if secure == nil {
 		connect.User, connect.Password = name, password
 	} else {
@@ -64,6 +65,21 @@ func dial(ctx context.Context, addr string, i int, secure *tls.Config) (*conn, e
 		return nil, fmt.Errorf("connect %s: %w", name, err)
 	}
 	return c, nil
+}
+
+// dialUntil is like dial, and tries again when the broker refuses the connection because it is busy.
+func dialUntil(ctx context.Context, addr string, i int, secure *tls.Config) (*conn, error) {
+	for start := time.Now(); ; {
+		c, err := dial(ctx, addr, i, secure)
+		if err == nil || time.Since(start) > patience {
+			return c, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, err
+		case <-time.After(retryTime):
+		}
+	}
 }
 
 // exchange sends a packet and reads the answer.
@@ -108,21 +124,12 @@ func (b *bench) connectAll(ctx context.Context, addr string, n int) (f fleet, to
 	group.SetLimit(dialing)
 	for i := range f {
 		group.Go(func() error {
-			for {
-				c, err := dial(ctx, addr, i, configs[i])
-				if err == nil {
-					f[i] = c
-					return c.subscribe("sources/+/clusters/" + cluster(i) + "/sourceevents")
-				}
-				if time.Since(start) > patience {
-					return err
-				}
-				select {
-				case <-ctx.Done():
-					return err
-				case <-time.After(retryTime):
-				}
+			c, err := dialUntil(ctx, addr, i, configs[i])
+			if err != nil {
+				return err
 			}
+			f[i] = c
+			return c.subscribe("sources/+/clusters/" + cluster(i) + "/sourceevents")
 		})
 	}
 	if err = group.Wait(); err != nil {
@@ -139,7 +146,8 @@ type trafficWorld struct {
 	writes sync.Mutex // of the hub's connection
 	nextID uint16
 
-	answered chan int // the agent that has answered; closed by the hub's reader at its end
+	unacked  chan struct{} // a place for each spec that the broker has not acknowledged, within its receive maximum
+	answered chan int      // the agent that has answered; closed by the hub's reader at its end
 	readers  sync.WaitGroup
 	failure  atomic.Pointer[error]
 }
@@ -149,6 +157,7 @@ const (
 	specSize   = 2048
 	statusSize = 1024
 	window     = 256
+	unacked    = 900
 )
 
 func (b *bench) newTraffic(ctx context.Context, addr string) (*trafficWorld, error) {
@@ -156,7 +165,7 @@ func (b *bench) newTraffic(ctx context.Context, addr string) (*trafficWorld, err
 	if err != nil {
 		return nil, err
 	}
-	w := &trafficWorld{answered: make(chan int, window)}
+	w := &trafficWorld{answered: make(chan int, window), unacked: make(chan struct{}, unacked)}
 	if w.hub, err = dial(ctx, addr, -1, secure); err != nil {
 		return nil, err
 	}
@@ -220,6 +229,9 @@ func (w *trafficWorld) readStatuses() error {
 		if err != nil {
 			return err
 		}
+		if p.Type == mqttraw.PUBACK {
+			<-w.unacked
+		}
 		if p.Type != mqttraw.PUBLISH {
 			continue
 		}
@@ -247,6 +259,13 @@ func (w *trafficWorld) run(ctx context.Context, n int) (time.Duration, error) {
 	spec := string(bytes.Repeat([]byte("x"), specSize))
 	publish := func(i int) error {
 		w.nextID = w.nextID%60_000 + 1
+		select {
+		case w.unacked <- struct{}{}:
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(patience):
+			return errors.New("the broker does not acknowledge")
+		}
 		return w.write(mqttraw.Publish(mqttraw.QoS1, w.nextID, "sources/"+source+"/clusters/"+cluster(i)+"/sourceevents", spec))
 	}
 	start := time.Now()
