@@ -221,10 +221,10 @@ func TestMaximumPacketSizeOfClient(t *testing.T) {
 		t.Helper()
 		hub.mustPublish(down("c1"), strings.Repeat("x", size), mqttraw.User("ce-id", "1"), mqttraw.User("ce-type", "t"), mqttraw.PropStr(mqttraw.ContentType, "text"))
 	}
-	limited := func(max int) *client {
+	limited := func(limit int) *client {
 		t.Helper()
 		c := durable(as("c1"))
-		c.Props = append(c.Props, mqttraw.PropFour(mqttraw.MaximumPacket, uint32(max)))
+		c.Props = append(c.Props, mqttraw.PropFour(mqttraw.MaximumPacket, uint32(limit)))
 		return connect(t, addr, c)
 	}
 	agent := connect(t, addr, durable(as("c1"))).mustSubscribe(downFilter("c1"))

@@ -210,8 +210,7 @@ func culprit(t *testing.T, list []script) string {
 
 // broken returns an error if s breaks a new broker.
 func broken(t *testing.T, s script) error {
-	dir, err := os.MkdirTemp(t.TempDir(), "broken")
-	kit.NoError(t, err)
+	dir := t.TempDir()
 	r, err := newRig(dir)
 	if err != nil {
 		return err
