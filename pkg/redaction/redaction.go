@@ -4,7 +4,6 @@ package redaction
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"regexp"
 	"strconv"
@@ -16,8 +15,8 @@ import (
 
 // WithoutValues returns err with a text for logs and conditions, in which errors of the API server
 // name no values of the object. secret reports whether the object is a Secret: then the words of an
-// admission webhook or policy, which may quote anything, are left out as well. [errors.Is] and
-// [errors.As] find what they find in err.
+// admission webhook or policy, which may quote anything, are left out as well. errors.Is and
+// errors.As find what they find in err.
 func WithoutValues(err error, secret bool) error {
 	if err == nil {
 		return nil
@@ -45,10 +44,10 @@ func (r *redacted) Unwrap() error { return r.err }
 
 // statuses appends the answers of the API server that err wraps. What was redacted stays so.
 func statuses(err error, found []metav1.Status) []metav1.Status {
-	if done := (*redacted)(nil); errors.As(err, &done) && done == err {
+	if _, done := err.(*redacted); done { //nolint:errorlint // it walks the tree itself
 		return found
 	}
-	if answer, ok := err.(apierrors.APIStatus); ok { //nolint:errorlint // it walks the tree itself
+	if answer, ok := err.(apierrors.APIStatus); ok {
 		return append(found, answer.Status())
 	}
 	switch wrapper := err.(type) { //nolint:errorlint // it walks the tree itself

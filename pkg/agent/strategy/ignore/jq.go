@@ -78,10 +78,10 @@ func (e *expression) remove(content any) (any, error) {
 
 // steps is a context that ends after a number of steps: the jq machine looks at it before each.
 type steps struct {
-	context.Context
-	left int
-	end  time.Time
-	over bool
+	context.Context //nolint:containedctx // it is a context
+	left            int
+	end             time.Time
+	over            bool
 }
 
 var closed = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
