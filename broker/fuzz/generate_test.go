@@ -191,6 +191,7 @@ func (g *generator) connect() []byte {
 	}
 	if g.chance(10) {
 		c.User = pick(g, "", "nobody", "hub2", g.str())
+		c.Password = "wrong" // nobody has the credentials of those that must be served
 	}
 	for _, p := range [][]byte{
 		mqttraw.PropFour(mqttraw.SessionExpiry, pick[uint32](g, 0, 1, 3600, 0xFFFFFFFF)), mqttraw.PropTwo(mqttraw.ReceiveMaximum, pick[uint16](g, 0, 1, 2, 65535)),
