@@ -19,6 +19,7 @@ import (
 
 	"github.com/workwire/workwire/broker/acl"
 	"github.com/workwire/workwire/broker/limits"
+	"github.com/workwire/workwire/broker/packet"
 )
 
 // HashPassword returns the bcrypt hash of password for [User.PasswordHash]. It returns an error if
@@ -116,7 +117,7 @@ func (a *authenticator) byPassword(ctx context.Context, address, username string
 			return right
 		})
 		if err != nil {
-			return false, fmt.Errorf("wait for the check of the password: %w", err)
+			return false, &packet.Error{Code: packet.ServerBusy, Text: "too many logins wait for the check of their password: " + err.Error()}
 		}
 		return right, nil
 	}

@@ -217,6 +217,8 @@ func (c *client) serve() {
 	err := c.handlePackets()
 	if refusal := new(packet.Error); errors.As(err, &refusal) {
 		c.disconnect(refusal)
+	} else if isTimeout(err) && c.takenOver.Load() {
+		c.disconnect(errTakenOver)
 	} else if isTimeout(err) {
 		c.disconnect(errKeepAlive)
 	}

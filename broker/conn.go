@@ -38,12 +38,15 @@ type conn struct {
 	idle          time.Duration // how long a client may take for its next packet; 0: forever
 	maxPacketSize int           // that the client accepts, in bytes; 0: any
 
+	takenOver atomic.Bool // another client takes the session over
+
 	ending chan struct{} // closed once the broker ends the connection
 	cause  error         // why; written before ending is closed
 
 	mu          sync.Mutex // guards the fields below, the deadlines and cause
 	ended       bool
-	shortWrites bool // the write deadline stays as shortenWrites has set it
+	readUntil   time.Time // no read deadline is later; zero: see stopReading
+	shortWrites bool      // the write deadline stays as shortenWrites has set it
 
 	writing    sync.Mutex // held during a write
 	connected  bool       // guarded by writing: the CONNACK is sent, a DISCONNECT may follow
@@ -116,9 +119,22 @@ func (c *conn) readBody(n int, fill func(size int) error) ([]byte, error) {
 func (c *conn) setReadDeadline(t time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.ended {
-		_ = c.socket.SetReadDeadline(t)
+	if c.ended {
+		return
 	}
+	if !c.readUntil.IsZero() && (t.IsZero() || t.After(c.readUntil)) {
+		t = c.readUntil
+	}
+	_ = c.socket.SetReadDeadline(t)
+}
+
+// stopReading makes reads fail after grace from now. What arrives until then is handled.
+func (c *conn) stopReading(grace time.Duration) {
+	c.mu.Lock()
+	c.readUntil = time.Now().Add(grace)
+	until := c.readUntil
+	c.mu.Unlock()
+	c.setReadDeadline(until)
 }
 
 // fits reports whether the client accepts packets of n bytes.

@@ -224,6 +224,40 @@ func TestWillOnTheWire(t *testing.T) {
 	}
 }
 
+// TestWillOfAClientThatReturns checks that a client which disconnects normally and connects again at
+// once, in another connection, leaves no will: its DISCONNECT may be unread when the CONNECT comes.
+func TestWillOfAClientThatReturns(t *testing.T) {
+	b := brokertest.Start(t, broker.Config{Users: users()})
+	source := dial(t, b.Addr, options{user: "hub1"})
+	source.mustSubscribe("clusters/+/agentbroadcast")
+	will := connect(0x0c, "", "x", "\x00"+text("clusters/c1/agentbroadcast")+text("gone"))
+	raw := dialRaw(t, b.Addr, "c1")
+	for i := range 50 {
+		if _, err := raw.Write(will); err != nil {
+			t.Fatal(err)
+		}
+		if connack, ok := raw.Next().(*packets.Connack); !ok || connack.ReasonCode != 0 {
+			t.Fatalf("connection %d: %v", i, connack)
+		}
+		next := dialRaw(t, b.Addr, "c1")
+		if _, err := raw.Write([]byte("\xe0\x00")); err != nil {
+			t.Fatal(err)
+		}
+		raw = next
+	}
+	if _, err := raw.Write(will); err != nil {
+		t.Fatal(err)
+	}
+	_ = raw.Next()
+	if _, err := raw.Write([]byte("\xe0\x01\x04")); err != nil { // with its will
+		t.Fatal(err)
+	}
+	raw.ExpectEnd()
+	if got := source.payloads(1); len(got) != 1 {
+		t.Errorf("%d wills, want 1", len(got))
+	}
+}
+
 // TestMessageOverClientMaximum checks that a message is dropped whole if its user properties make
 // it too large for a client, and counted.
 func TestMessageOverClientMaximum(t *testing.T) {

@@ -40,6 +40,10 @@ var (
 	errFault          = &packet.Error{Code: packet.ImplementationError, Text: "a fault of the broker"}
 )
 
+// takeOverGrace is how long the previous client of a session that is taken over is still heard. Its
+// DISCONNECT may have arrived just before: without it, the will would be published.
+const takeOverGrace = 100 * time.Millisecond
+
 // takeOver disconnects the client that has the session of c, and waits until it has left it.
 func (s *server) takeOver(c *client) {
 	last, exists := s.conns.Swap(c.sessionID, c)
@@ -48,6 +52,13 @@ func (s *server) takeOver(c *client) {
 	}
 	previous := last.(*client)
 	s.log(slog.LevelInfo, "takeover", "session taken over, disconnecting its previous client", "session", c.sessionID, "remote", c.remote)
+	previous.takenOver.Store(true)
+	previous.stopReading(takeOverGrace)
+	select {
+	case <-previous.done:
+		return
+	case <-time.After(takeOverGrace):
+	}
 	previous.disconnect(errTakenOver) // shortens its writes: the client may be dead with a full buffer
 	<-previous.done
 }
