@@ -187,6 +187,7 @@ func TestTransportOfTheChart(t *testing.T) {
 	config, _, _ := unstructured.NestedString(objectsOf(t, []byte(out))["ConfigMap work-agent"].Object, "data", "transport.yaml")
 	want := `brokerHost: b:1883
 caFile: /etc/workwire/broker/ca.crt
+tls: required
 topics:
   agentBroadcast: clusters/+/agentbroadcast
   agentEvents: sources/hub2/clusters/+/agentevents
