@@ -14,6 +14,7 @@ import (
 
 	"github.com/workwire/workwire/deploy/install"
 	"github.com/workwire/workwire/deploy/policies"
+	clusterv1beta2 "github.com/workwire/workwire/pkg/apis/cluster/v1beta2"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/client/clientset/versioned"
 	"github.com/workwire/workwire/pkg/wire"
@@ -315,7 +316,30 @@ func (w *world) clear(ctx context.Context) error {
 // launch starts the hub and waits until it is at work.
 func (w *world) launch(ctx context.Context) (err error) {
 	w.Program, w.Listen, err = w.start(ctx, "hub", "--disable-leader-election")
-	return err
+	if err != nil {
+		return err
+	}
+	if err := w.settled(ctx); err != nil { // a hub of before cluster sets
+		w.Progress("%v", err)
+	}
+	return ctx.Err()
+}
+
+// settled waits for the last writes of a hub that starts, which are not about works: the statuses of
+// the cluster sets that it makes.
+func (w *world) settled(ctx context.Context) error {
+	return poll(ctx, 10*time.Second, "the hub writes the statuses of its ManagedClusterSets", func(ctx context.Context) error {
+		for _, name := range []string{clusterv1beta2.DefaultSet, clusterv1beta2.GlobalSet} {
+			set, err := w.works.ClusterV1beta2().ManagedClusterSets().Get(ctx, name, metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			if len(set.Status.Conditions) == 0 {
+				return errors.New(name + " has none")
+			}
+		}
+		return nil
+	})
 }
 
 // start starts a hub and waits until it is ready. It returns its address for metrics, too.
