@@ -20,6 +20,7 @@ import (
 	"github.com/workwire/workwire/broker/acl"
 	"github.com/workwire/workwire/broker/limits"
 	"github.com/workwire/workwire/broker/packet"
+	"github.com/workwire/workwire/pkg/filestamp"
 )
 
 // HashPassword returns the bcrypt hash of password for [User.PasswordHash]. It returns an error if
@@ -204,25 +205,14 @@ type watchedFile struct {
 	path string
 
 	mu    sync.Mutex
-	stamp fileStamp
+	stamp filestamp.Stamp
 	data  []byte
-}
-
-// fileStamp changes when the content of a file changes.
-type fileStamp struct{ size, unixNano int64 }
-
-func stampOf(path string) (fileStamp, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return fileStamp{}, err
-	}
-	return fileStamp{info.Size(), info.ModTime().UnixNano()}, nil
 }
 
 func (f *watchedFile) read() ([]byte, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	stamp, err := stampOf(f.path)
+	stamp, err := filestamp.Of(f.path)
 	if err != nil {
 		return nil, err
 	}

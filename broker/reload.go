@@ -6,6 +6,8 @@ import (
 	"reflect"
 	"strings"
 	"sync/atomic"
+
+	"github.com/workwire/workwire/pkg/filestamp"
 )
 
 // reloader takes up changes of the configuration file. One goroutine calls check.
@@ -14,16 +16,16 @@ type reloader struct {
 	logger  *slog.Logger
 	apply   func(Config) error // replaces users, certificates and limits, or nothing
 
-	taken   fileStamp // of the file in force
-	changed fileStamp // of the file that the last check has seen
-	failure string    // of the last attempt; "" if there is none
+	taken   filestamp.Stamp // of the file in force
+	changed filestamp.Stamp // of the file that the last check has seen
+	failure string          // of the last attempt; "" if there is none
 	failing atomic.Bool
 }
 
 func newReloader(cfg Config, apply func(Config) error) *reloader {
 	r := &reloader{current: cfg, logger: cfg.Logger, apply: apply}
 	if cfg.File != "" {
-		r.taken, _ = stampOf(cfg.File) // a file that has gone is noticed by check
+		r.taken, _ = filestamp.Of(cfg.File) // a file that has gone is noticed by check
 		r.changed = r.taken
 	}
 	return r
@@ -35,7 +37,7 @@ func (r *reloader) check() {
 	if r.current.File == "" {
 		return
 	}
-	stamp, err := stampOf(r.current.File)
+	stamp, err := filestamp.Of(r.current.File)
 	switch {
 	case err != nil:
 	case stamp == r.taken:

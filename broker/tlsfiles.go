@@ -12,6 +12,8 @@ import (
 	"os"
 	"sync"
 	"time"
+
+	"github.com/workwire/workwire/pkg/filestamp"
 )
 
 // tlsFiles loads the TLS configuration of a listener, and reloads it when its files change. It is
@@ -27,7 +29,7 @@ type tlsFiles struct {
 }
 
 // tlsStamps are the stamps of certificate, key, client CA and revocation lists.
-type tlsStamps [4]fileStamp
+type tlsStamps [4]filestamp.Stamp
 
 // newTLSFiles loads the files, so that a broker does not start with unusable ones.
 func newTLSFiles(files ListenerTLS, logger *slog.Logger) (*tlsFiles, error) {
@@ -81,7 +83,7 @@ func (t *tlsFiles) stat() (stamps tlsStamps, err error) {
 		if path == "" {
 			continue
 		}
-		if stamps[i], err = stampOf(path); err != nil {
+		if stamps[i], err = filestamp.Of(path); err != nil {
 			return stamps, fmt.Errorf("read a TLS file: %w", err)
 		}
 	}

@@ -6,6 +6,8 @@ import (
 	"os"
 	"sync"
 	"time"
+
+	"github.com/workwire/workwire/pkg/filestamp"
 )
 
 const (
@@ -23,24 +25,19 @@ type watchedFile[T any] struct {
 	logger     *slog.Logger
 
 	mu      sync.Mutex
-	stamp   fileStamp
+	stamp   filestamp.Stamp
 	checked time.Time
 	value   T
 }
 
-// fileStamp changes when the content of a file changes. The zero value is that of an unreadable
-// file.
-type fileStamp struct{ size, unixNano int64 }
-
-func stampOf(path string) (fileStamp, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return fileStamp{}, err
+// stampOf returns the stamp of a file that is not too large. The zero stamp is that of a file that
+// cannot be used.
+func stampOf(path string) (filestamp.Stamp, error) {
+	stamp, err := filestamp.Of(path)
+	if err == nil && stamp.Size > maxFileSize {
+		return filestamp.Stamp{}, fmt.Errorf("%d bytes are more than a file of keys may have, %d", stamp.Size, maxFileSize)
 	}
-	if info.Size() > maxFileSize {
-		return fileStamp{}, fmt.Errorf("%d bytes are more than a file of keys may have, %d", info.Size(), maxFileSize)
-	}
-	return fileStamp{info.Size(), info.ModTime().UnixNano()}, nil
+	return stamp, err
 }
 
 // openWatched reads the file for the first time.

@@ -104,20 +104,21 @@ func (e *Executor[K]) Check(ctx context.Context, account Account, m *strategy.Ma
 // MayRead decides whether account may get an object. The results are those of [Executor.Check],
 // except that recheck is 0 also while the watches report changes of what was allowed.
 func (e *Executor[K]) MayRead(ctx context.Context, account Account, ref object.Ref) (recheck time.Duration, err error) {
-	q := query{ref: ref, verb: verbGet}
-	d, recheck, err := e.decide(ctx, account, q, time.Now())
-	if err != nil || !d.allowed() {
-		return recheck, denial(account, q, d, err)
-	}
-	if recheck > authorizerLag && e.watching() {
+	recheck, err = e.may(ctx, account, ref, verbGet)
+	if err == nil && recheck > authorizerLag && e.watching() {
 		return 0, nil
 	}
-	return recheck, nil
+	return recheck, err
 }
 
 // MayPatch decides whether account may patch an object. The results are those of [Executor.Check].
 func (e *Executor[K]) MayPatch(ctx context.Context, account Account, ref object.Ref) (recheck time.Duration, err error) {
-	q := query{ref: ref, verb: verbPatch}
+	return e.may(ctx, account, ref, verbPatch)
+}
+
+// may decides on one verb. The results are those of [Executor.Check].
+func (e *Executor[K]) may(ctx context.Context, account Account, ref object.Ref, verb string) (recheck time.Duration, err error) {
+	q := query{ref: ref, verb: verb}
 	d, recheck, err := e.decide(ctx, account, q, time.Now())
 	if err != nil || !d.allowed() {
 		return recheck, denial(account, q, d, err)

@@ -41,10 +41,7 @@ type change struct {
 // newWork returns the work of set for a cluster of a placement.
 func newWork(set *workv1alpha1.ManifestWorkReplicaSet, placement, cluster string, now time.Time) *workv1.ManifestWork {
 	labels, owned := workLabels(set, placement)
-	annotations := map[string]string{workv1alpha1.RolledOutAtAnnotationKey: timestamp(now)}
-	if waitsForReadiness(set) {
-		annotations[workv1.ReportReadinessAnnotationKey] = "true"
-	}
+	annotations := templateAnnotations(set, now)
 	if owned != "" {
 		annotations[LabelsAnnotationKey] = owned
 	}
@@ -52,6 +49,15 @@ func newWork(set *workv1alpha1.ManifestWorkReplicaSet, placement, cluster string
 		ObjectMeta: metav1.ObjectMeta{Namespace: cluster, Name: WorkName(controller.KeyOf(set), placement), Labels: labels, Annotations: annotations},
 		Spec:       set.Spec.ManifestWorkTemplate,
 	}
+}
+
+// templateAnnotations returns the annotations that a work gets with the template.
+func templateAnnotations(set *workv1alpha1.ManifestWorkReplicaSet, now time.Time) map[string]string {
+	annotations := map[string]string{workv1alpha1.RolledOutAtAnnotationKey: timestamp(now)}
+	if waitsForReadiness(set) {
+		annotations[workv1.ReportReadinessAnnotationKey] = "true"
+	}
+	return annotations
 }
 
 // waitsForReadiness reports whether a cluster succeeds only when its objects are ready.
@@ -65,11 +71,7 @@ func timestamp(now time.Time) string { return now.UTC().Format(time.RFC3339) }
 
 // updateChange returns the change that sets the template of a work.
 func updateChange(work *workv1.ManifestWork, set *workv1alpha1.ManifestWorkReplicaSet, placement string, now time.Time) change {
-	annotations := map[string]string{workv1alpha1.RolledOutAtAnnotationKey: timestamp(now)}
-	if waitsForReadiness(set) {
-		annotations[workv1.ReportReadinessAnnotationKey] = "true"
-	}
-	patch, _ := metadataPatch(work, set, placement, annotations)
+	patch, _ := metadataPatch(work, set, placement, templateAnnotations(set, now))
 	return change{update, work, append(patch, kube.JSONPatchOperation{Op: "add", Path: "/spec", Value: &set.Spec.ManifestWorkTemplate})}
 }
 
