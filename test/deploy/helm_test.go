@@ -22,17 +22,22 @@ var parts = map[string]string{
 	"broker": "-n " + brokerNamespace + " --set broker.enabled=true,broker.service.type=LoadBalancer",
 }
 
-const around = " --set monitoring.enabled=true,networkPolicy.enabled=true,image.registry=registry.example.com/workwire"
+const around = " --set monitoring.enabled=true,networkPolicy.restrictEgress=true,image.registry=registry.example.com/workwire"
 
-// TestChartIsKustomize compares what the chart and the example overlays say: it is the same, but
-// for what each of the two does its own way.
+// components are those that the chart offers as values and the examples do not have.
+var components = map[string][]string{
+	"agent": {"ocm-rights", "restrict-egress"}, "hub": {"restrict-egress"},
+}
+
+// TestChartIsKustomize compares what the chart and the example overlays say, with everything that
+// both offer: it is the same, but for what each of the two does its own way.
 func TestChartIsKustomize(t *testing.T) {
 	c := newCopy(t)
 	c.helm()
 	c.secrets()
 	for part, flags := range parts {
 		chart := objectsOf(t, []byte(c.run("helm template workwire deploy/helm/workwire "+flags+around)))
-		overlay := objectsOf(t, []byte(c.run("kubectl kustomize deploy/kustomize/example/"+part)))
+		overlay := objectsOf(t, []byte(c.run("kubectl kustomize "+c.overlay(part, components[part]...))))
 		for _, objects := range []map[string]*unstructured.Unstructured{chart, overlay} {
 			for key, obj := range objects {
 				// Helm does not make namespaces. It makes Secrets of its own, and names
@@ -132,7 +137,8 @@ END`)
 		}
 		c.run("helm upgrade " + part + " workwire-*.tgz " + flags + around)
 		c.workloadsAreReady(namespaces[part])
-		c.run("kubectl get servicemonitor,networkpolicy -n " + namespaces[part] + " -o name | grep -c work- | grep -qx 2")
+		want := 2 + strings.Count(strings.Join(components[part], " "), "egress")
+		c.run(fmt.Sprintf("kubectl get servicemonitor,networkpolicy -n %s -o name | grep -c work- | grep -qx %d", namespaces[part], want))
 	}
 	if replicas := c.run("kubectl get deployment -n " + agentNamespace + " work-agent -o jsonpath={.spec.replicas}"); replicas != "1" {
 		t.Errorf("%s replicas after the upgrade", replicas)
@@ -182,7 +188,7 @@ func TestChartRefuses(t *testing.T) {
 func TestTransportOfTheChart(t *testing.T) {
 	c := newCopy(t)
 	c.helm()
-	out := c.run("helm template x deploy/helm/workwire --set agent.enabled=true,agent.clusterName=c1,brokerHost=b:1883,sourceID=hub2,networkPolicy.enabled=true" +
+	out := c.run("helm template x deploy/helm/workwire --set agent.enabled=true,agent.clusterName=c1,brokerHost=b:1883,sourceID=hub2,networkPolicy.restrictEgress=true" +
 		",transport.clientCertFile=null,transport.clientKeyFile=null,transport.username=c1,transport.topics.sourceBroadcast=origins/+/sourcebroadcast")
 	config, _, _ := unstructured.NestedString(objectsOf(t, []byte(out))["ConfigMap work-agent"].Object, "data", "transport.yaml")
 	want := `brokerHost: b:1883

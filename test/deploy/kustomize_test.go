@@ -65,7 +65,9 @@ func TestEveryFileIsApplied(t *testing.T) {
 
 	var objects []string
 	var folders, components []string
-	used := sets.New("deploy/kustomize/hub/beside-ocm") // components; this one by TestBesideOCM
+	// Components. These are applied below, and by TestBesideOCM.
+	used := sets.New("deploy/kustomize/agent/ocm-rights", "deploy/kustomize/agent/restrict-egress",
+		"deploy/kustomize/hub/restrict-egress", "deploy/kustomize/hub/beside-ocm")
 	err := filepath.WalkDir(filepath.Join(c.root, "deploy"), func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -120,8 +122,10 @@ func TestEveryFileIsApplied(t *testing.T) {
 	for _, folder := range folders {
 		c.run("kubectl apply --validate=strict -k " + folder)
 	}
-	for _, optional := range []string{"nil-executor.yaml", "finalizers.yaml"} {
-		c.run("kubectl apply --validate=strict -f deploy/policies/" + optional)
+	for _, optional := range []string{"policies/nil-executor.yaml", "policies/finalizers.yaml",
+		"kustomize/agent/ocm-rights/cluster-role.yaml", "kustomize/agent/restrict-egress/network-policy.yaml",
+		"kustomize/hub/restrict-egress/network-policy.yaml"} {
+		c.run("kubectl apply --validate=strict -f deploy/" + optional)
 	}
 	for _, name := range objects {
 		if _, stderr, err := c.try("kubectl get -f " + name); err != nil {
@@ -160,6 +164,17 @@ kubectl label namespace strict pod-security.kubernetes.io/enforce=restricted
 kubectl create serviceaccount klusterlet-work-sa -n strict
 sed 's/namespace: open-cluster-management-agent/namespace: strict/' deploy/kustomize/agent/deployment.yaml | kubectl apply --validate=strict -f -`)
 	c.workloadsAreReady("strict")
+}
+
+// overlay writes an overlay of a part's example with components of the part, and returns its folder.
+func (c *cluster) overlay(part string, components ...string) string {
+	c.Helper()
+	text := "resources: [../../deploy/kustomize/example/" + part + "]\ncomponents:\n"
+	for _, component := range components {
+		text += "- ../../deploy/kustomize/" + part + "/" + component + "\n"
+	}
+	c.write("overlays/"+part+"/kustomization.yaml", text)
+	return "overlays/" + part
 }
 
 // TestBesideOCM has a hub leave alone what Open Cluster Management has.

@@ -248,7 +248,7 @@ data:
 {{- end }}
 {{- end }}
 
-{{/* Budget, monitor and network policy of a part. Takes a dict: root, folder, namespace, name, and listener or none. */}}
+{{/* Monitor and network policies of a part. Takes a dict: root, folder, namespace, name, and listener or none. */}}
 {{- define "workwire.around" -}}
 {{- if .root.Values.monitoring.enabled }}
 {{- if .listener }}
@@ -262,10 +262,11 @@ data:
 {{ $monitor }}
 {{- end }}
 {{- if .root.Values.networkPolicy.enabled }}
-{{- $policy := include "workwire.file" (list .root (printf "files/%s/network-policy/network-policy.yaml" .folder) .namespace) }}
-{{- if .listener }}
-{{- $policy = $policy | replace "{port: 8883," (printf "{port: %s," (regexFind "[0-9]+$" .root.Values.brokerHost)) }}
-{{- end }}
+{{- $policy := include "workwire.file" (list .root (printf "files/%s/network-policy.yaml" .folder) .namespace) }}
 {{ $policy | replace "metadata.name: monitoring\n" (printf "metadata.name: %s\n" .root.Values.networkPolicy.monitoringNamespace) }}
+{{- end }}
+{{- if and .listener .root.Values.networkPolicy.restrictEgress }}
+{{- $policy := include "workwire.file" (list .root (printf "files/%s/restrict-egress/network-policy.yaml" .folder) .namespace) }}
+{{ $policy | replace "{port: 8883," (printf "{port: %s," (regexFind "[0-9]+$" .root.Values.brokerHost)) }}
 {{- end }}
 {{- end }}
