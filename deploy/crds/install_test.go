@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -15,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/discovery"
@@ -49,6 +51,7 @@ func TestOnAPIServer(t *testing.T) {
 	t.Run("defaults", func(t *testing.T) { testDefaults(ctx, t, config, ns) })
 	t.Run("status is a subresource", func(t *testing.T) { testStatus(ctx, t, config, ns) })
 	t.Run("columns", func(t *testing.T) { testColumns(ctx, t, config, ns) })
+	t.Run("columns of a pending work", func(t *testing.T) { testPendingColumns(ctx, t, config, ns) })
 	t.Run("informer and lister", func(t *testing.T) { testInformer(ctx, t, config, ns) })
 	t.Run("fleet", func(t *testing.T) {
 		plane.Namespace(t, "ocm-ns")
@@ -232,11 +235,69 @@ func testColumns(ctx context.Context, t *testing.T, config *rest.Config, ns stri
 	for _, column := range table.ColumnDefinitions {
 		names = append(names, column.Name)
 	}
-	if want := []string{"Name", "Applied", "Available", "Complete", "Age"}; !jsonEqual(want, names) {
+	want := []string{"Name", "Delivered", "Applied", "Available", "Ready", "Complete", "Observed", "Wanted", "Age",
+		"Reason", "Since", "Delivery", "First error"}
+	if !jsonEqual(want, names) {
 		t.Fatalf("columns %v, want %v", names, want)
 	}
-	if cells := table.Rows[0].Cells; cells[0] != "smallest" || cells[1] != "True" {
-		t.Errorf("cells %v", cells)
+	cell := func(name string) any { return table.Rows[0].Cells[slices.Index(names, name)] }
+	for name, want := range map[string]any{
+		"Name": "smallest", "Applied": "True", "Delivered": nil, "Ready": nil, "Observed": nil, "Wanted": 1.0, "First error": nil,
+	} {
+		if got := cell(name); got != want {
+			t.Errorf("%s is %v, want %v", name, got, want)
+		}
+	}
+}
+
+// testPendingColumns: columns of a work whose newest spec is not delivered, and whose second
+// manifest failed.
+func testPendingColumns(ctx context.Context, t *testing.T, config *rest.Config, ns string) {
+	clients := versioned.NewForConfigOrDie(config).WorkV1()
+	client := clients.ManifestWorks(ns)
+	work, err := client.Create(ctx, &workv1.ManifestWork{
+		ObjectMeta: metav1.ObjectMeta{Name: "pending"},
+		Spec: workv1.ManifestWorkSpec{Workload: workv1.ManifestsTemplate{Manifests: []workv1.Manifest{
+			{RawExtension: runtime.RawExtension{Raw: []byte(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","namespace":"b"}}`)}}}}},
+	}, metav1.CreateOptions{})
+	kit.NoError(t, err)
+	ago := metav1.NewTime(time.Now().Add(-time.Hour))
+	condition := func(name string, status metav1.ConditionStatus, reason, message string, generation int64) metav1.Condition {
+		return metav1.Condition{Type: name, Status: status, Reason: reason, Message: message, ObservedGeneration: generation, LastTransitionTime: ago}
+	}
+	ready := metav1.NewMicroTime(ago.Time)
+	work.Status = workv1.ManifestWorkStatus{
+		Conditions: []metav1.Condition{
+			condition(workv1.WorkDelivered, metav1.ConditionFalse, workv1.ReasonClusterAway, "the agent is away", 7),
+			condition(workv1.WorkApplied, metav1.ConditionTrue, workv1.ReasonAppliedManifestWorkComplete, "", 6),
+		},
+		Delivery: &workv1.DeliveryStatus{Generation: 7, ReadyTime: &ready},
+		ResourceStatus: workv1.ManifestResourceStatus{Manifests: []workv1.ManifestCondition{
+			{Conditions: []metav1.Condition{condition(workv1.ManifestApplied, metav1.ConditionTrue, workv1.ReasonAppliedManifestComplete, "fine", 0)}},
+			{Conditions: []metav1.Condition{condition(workv1.ManifestApplied, metav1.ConditionFalse, workv1.ReasonAppliedManifestFailed, "it is forbidden", 0)}},
+		}},
+	}
+	stored, err := client.UpdateStatus(ctx, work, metav1.UpdateOptions{})
+	kit.NoError(t, err)
+	if d := stored.Status.Delivery; d == nil || d.Generation != 7 || !d.ReadyTime.Equal(ready.DeepCopy()) && d.ReadyTime.Sub(ready.Time).Abs() > time.Microsecond {
+		t.Errorf("delivery is stored as %+v, want %+v", d, work.Status.Delivery)
+	}
+	text, err := clients.RESTClient().Get().Namespace(ns).Resource("manifestworks").Name("pending").
+		SetHeader("Accept", "application/json;as=Table;v=v1;g=meta.k8s.io").Do(ctx).Raw()
+	kit.NoError(t, err)
+	table := &metav1.Table{}
+	kit.NoError(t, utilyaml.Unmarshal(text, table))
+	cells := map[string]any{}
+	for i, column := range table.ColumnDefinitions {
+		cells[column.Name] = table.Rows[0].Cells[i]
+	}
+	for name, want := range map[string]any{
+		"Delivered": "False", "Applied": "True", "Ready": "60m", "Observed": 6.0, "Wanted": 1.0, "Reason": "ClusterAway", "Since": "60m",
+		"Delivery": "the agent is away", "First error": "it is forbidden",
+	} {
+		if got := cells[name]; got != want && want != "60m" || got == nil {
+			t.Errorf("%s is %v, want %v", name, got, want)
+		}
 	}
 }
 

@@ -13,7 +13,8 @@ import (
 )
 
 // StatusHash returns the lower-case hex SHA-256 of status as JSON with sorted keys
-// (docs/protocol.md, Status hash). A source with an equal hash does not need the status.
+// (docs/protocol.md, Status hash), without Delivery, which agents do not report. A source with an
+// equal hash does not need the status.
 func StatusHash(status *workv1.ManifestWorkStatus) (string, error) {
 	data, err := json.Marshal(sortedStatus(status))
 	if err == nil && bytes.Contains(data, []byte(`\ufffd`)) {

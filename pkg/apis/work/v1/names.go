@@ -45,6 +45,14 @@ const (
 // The hub sets it on the works of a ManifestWorkReplicaSet.
 const ReportReadinessAnnotationKey = "workwire.dev/report-readiness"
 
+// PausedAnnotationKey, with the value PausedValue, stops the delivery of newer specs: on a
+// ManifestWork of that work, on a ManagedCluster of all works of the cluster, and on a
+// ManifestWorkReplicaSet its rollout. Deletions are not paused. Without it the newest spec is sent.
+const (
+	PausedAnnotationKey = "workwire.dev/paused"
+	PausedValue         = "true"
+)
+
 // DefaultFieldManager is the field manager of an agent's writes, unless the manifest's strategy
 // names another. It is also the User-Agent of its requests.
 const DefaultFieldManager = "work-agent"
@@ -55,6 +63,10 @@ const MaxManifestsSize = 500 * 1024
 
 // Condition types of a ManifestWork.
 const (
+	// WorkDelivered is written by the hub about the generation in its observedGeneration: True when
+	// the agent has answered it, Unknown while the broker has it and no answer has come, False while
+	// it cannot be delivered. The reason says why.
+	WorkDelivered = "Delivered"
 	// WorkApplied is True when every manifest was applied.
 	WorkApplied = "Applied"
 	// WorkAvailable is True when every object exists on the cluster. It says nothing about
@@ -96,6 +108,32 @@ const (
 	// ManifestComplete is set by condition rules only: a manifest that is complete is no longer
 	// applied.
 	ManifestComplete = "Complete"
+)
+
+// Reasons of the Delivered condition.
+const (
+	// ReasonAnswered (True): a status of the agent for this generation has arrived.
+	ReasonAnswered = "Answered"
+	// ReasonPublished (Unknown): the broker has the spec, and no status has arrived.
+	ReasonPublished = "Published"
+	// ReasonClusterNotFound (False): no ManagedCluster has the name of the work's namespace.
+	ReasonClusterNotFound = "ClusterNotFound"
+	// ReasonClusterNotAccepted (False): the hub does not accept the cluster.
+	ReasonClusterNotAccepted = "ClusterNotAccepted"
+	// ReasonClusterAway (False): the agent of the cluster is not connected.
+	ReasonClusterAway = "ClusterAway"
+	// ReasonBrokerUnreachable (False): the hub has no connection to the broker.
+	ReasonBrokerUnreachable = "BrokerUnreachable"
+	// ReasonNobodyListens (False): the broker took the spec, and no client subscribes to its topic.
+	ReasonNobodyListens = "NobodyListens"
+	// ReasonTooLarge (False): the spec is larger than the protocol or the broker allows.
+	ReasonTooLarge = "TooLarge"
+	// ReasonAccessRefused (False): the broker does not allow the hub to publish to the cluster.
+	ReasonAccessRefused = "AccessRefused"
+	// ReasonHeldBack (False): the hub does not send the spec now; the message says what holds it.
+	ReasonHeldBack = "HeldBack"
+	// ReasonPaused (False): PausedAnnotationKey is on the work or its cluster.
+	ReasonPaused = "Paused"
 )
 
 // Reasons of the Applied condition.

@@ -9,10 +9,18 @@ import (
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:path=manifestworks,scope=Namespaced
+// +kubebuilder:printcolumn:name="Delivered",type=string,JSONPath=`.status.conditions[?(@.type=="Delivered")].status`
 // +kubebuilder:printcolumn:name="Applied",type=string,JSONPath=`.status.conditions[?(@.type=="Applied")].status`
 // +kubebuilder:printcolumn:name="Available",type=string,JSONPath=`.status.conditions[?(@.type=="Available")].status`
+// +kubebuilder:printcolumn:name="Ready",type=date,JSONPath=`.status.delivery.readyTime`,description="How long ago the objects became ready; empty while they are not, or where the work does not report readiness"
 // +kubebuilder:printcolumn:name="Complete",type=string,JSONPath=`.status.conditions[?(@.type=="Complete")].status`
+// +kubebuilder:printcolumn:name="Observed",type=integer,JSONPath=`.status.conditions[?(@.type=="Applied")].observedGeneration`,description="The generation that Applied, Available and Complete are about"
+// +kubebuilder:printcolumn:name="Wanted",type=integer,JSONPath=`.metadata.generation`,description="The generation of the spec"
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:printcolumn:name="Reason",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Delivered")].reason`
+// +kubebuilder:printcolumn:name="Since",type=date,priority=1,JSONPath=`.status.conditions[?(@.type=="Delivered")].lastTransitionTime`,description="How long ago Delivered changed"
+// +kubebuilder:printcolumn:name="Delivery",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Delivered")].message`
+// +kubebuilder:printcolumn:name="First error",type=string,priority=1,JSONPath=`.status.resourceStatus.manifests[*].conditions[?(@.reason=="AppliedManifestFailed")].message`,description="Why the first manifest that failed was not applied"
 
 // ManifestWork is a set of Kubernetes objects for one cluster. It is created on the hub, in the
 // namespace that bears the cluster's name; the agent of that cluster applies the objects and
@@ -96,9 +104,9 @@ type Manifest struct {
 
 // ManifestWorkStatus is the state of a work on its cluster.
 type ManifestWorkStatus struct {
-	// conditions describe the work as a whole: Applied, Available, DeletionHeld, Deleting, Deleted,
-	// and one for each type that the condition rules of its manifests name. Their
-	// observedGeneration is that of the spec they are about.
+	// conditions describe the work as a whole: Delivered, which the hub writes, and Applied,
+	// Available, DeletionHeld, Deleting, Deleted, and one for each type that the condition rules of
+	// its manifests name. Their observedGeneration is that of the spec they are about.
 	// +optional
 	// +listType=atomic
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
@@ -106,6 +114,46 @@ type ManifestWorkStatus struct {
 	// resourceStatus describes the work manifest by manifest.
 	// +optional
 	ResourceStatus ManifestResourceStatus `json:"resourceStatus,omitempty"`
+
+	// delivery says how far the newest spec has got, and when. The hub writes it together with
+	// Delivered.
+	// +optional
+	Delivery *DeliveryStatus `json:"delivery,omitempty"`
+}
+
+// DeliveryStatus is the way of one generation of a spec from the hub to its cluster. A time is
+// absent while the spec has not got so far, or nobody said when. The hub's clock and the cluster's
+// may differ.
+type DeliveryStatus struct {
+	// generation of the spec that all times are about.
+	// +optional
+	Generation int64 `json:"generation,omitempty"`
+
+	// acceptedTime is when the hub first saw the spec, by the hub's clock.
+	// +optional
+	AcceptedTime *metav1.MicroTime `json:"acceptedTime,omitempty"`
+
+	// publishedTime is when the hub began to send it to the broker, by the hub's clock. A spec that
+	// is sent more than once has the last of these times.
+	// +optional
+	PublishedTime *metav1.MicroTime `json:"publishedTime,omitempty"`
+
+	// acknowledgedTime is when the broker had taken it, by the hub's clock.
+	// +optional
+	AcknowledgedTime *metav1.MicroTime `json:"acknowledgedTime,omitempty"`
+
+	// receivedTime is when the agent received it, by the agent's clock.
+	// +optional
+	ReceivedTime *metav1.MicroTime `json:"receivedTime,omitempty"`
+
+	// appliedTime is when the agent had first applied all of its manifests, by the agent's clock.
+	// +optional
+	AppliedTime *metav1.MicroTime `json:"appliedTime,omitempty"`
+
+	// readyTime is when its objects last became ready, by the agent's clock. It is absent while they
+	// are not ready, and for works that do not report readiness.
+	// +optional
+	ReadyTime *metav1.MicroTime `json:"readyTime,omitempty"`
 }
 
 // ManifestResourceStatus contains one entry for each manifest of the spec, in the order of the
