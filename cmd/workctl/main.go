@@ -1,38 +1,120 @@
-// Command workctl is the operator's command line. It issues and renews certificates (package
-// certificates, docs/certificates.md), and makes and lists signing keys (package signing,
-// docs/signing.md).
+// Command workctl is the operator's command line. It shows and steers works, clusters and sets on the
+// hub (docs/workctl.md), issues and renews certificates (docs/certificates.md), and makes and lists
+// signing keys (docs/signing.md). Installed as kubectl-work on the PATH, it is also "kubectl work".
 //
+//	workctl status
+//	workctl explain work web -n cluster1
 //	workctl certs ensure --config=certificates.yaml
-//	workctl keys new --key=signing.key
 package main
 
 import (
-	"io"
+	"fmt"
 	"os"
+	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/workwire/workwire/pkg/cli"
 	"github.com/workwire/workwire/pkg/command"
 	"github.com/workwire/workwire/pkg/version"
 )
 
-func main() { os.Exit(command.Main(newCommand(os.Stdout, os.Stderr))) }
+// completePlugin is the name under which kubectl asks a plugin for completions.
+const completePlugin = "kubectl_complete-work"
 
-// newCommand returns the command. It writes results to stdout, warnings and errors to stderr.
-func newCommand(stdout, stderr io.Writer) *cobra.Command {
+func main() {
+	name := strings.TrimSuffix(filepath.Base(os.Args[0]), ".exe")
+	root := newCommand(name, cli.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr})
+	if name == completePlugin {
+		root.SetArgs(append([]string{cobra.ShellCompRequestCmd}, os.Args[1:]...))
+	}
+	os.Exit(command.Main(root))
+}
+
+// Groups of commands in the help.
+const (
+	groupSee    = "see"
+	groupSteer  = "steer"
+	groupBroker = "broker"
+	groupSetup  = "setup"
+)
+
+// newCommand returns the command under the name that it is called by.
+func newCommand(name string, streams cli.Streams) *cobra.Command {
 	root := group("workctl", "Operate an installation of Workwire")
+	if strings.HasPrefix(name, "kubectl") {
+		root.Use = "kubectl-work"
+		root.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl work"}
+	}
 	root.Version = version.Version
-	root.CompletionOptions.DisableDefaultCmd = true
+	root.SetIn(streams.In)
+	root.SetOut(streams.Out)
+	root.SetErr(streams.Err)
+	options := &cli.Options{Streams: streams}
+	options.AddFlags(root.PersistentFlags())
+	root.PersistentPreRunE = func(*cobra.Command, []string) error { return options.Validate() }
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usageError(cmd, err) })
+
+	root.AddGroup(
+		&cobra.Group{ID: groupSee, Title: "See what is going on:"},
+		&cobra.Group{ID: groupSteer, Title: "Steer works, clusters and sets:"},
+		&cobra.Group{ID: groupBroker, Title: "Talk to the broker and to clusters:"},
+		&cobra.Group{ID: groupSetup, Title: "Set up:"},
+	)
 	certs := group("certs", "Issue and renew the certificates of hubs, brokers and agents from one authority")
-	certs.AddCommand(ensureCommand(stdout, stderr), showCommand(stdout), secretCommand(stdout), rotateCommand(stdout, stderr), revokeCommand(stdout))
-	root.AddCommand(certs, keysCommand(stdout))
+	certs.AddCommand(ensureCommand(streams.Out, streams.Err), showCommand(streams.Out), secretCommand(streams.Out),
+		rotateCommand(streams.Out, streams.Err), revokeCommand(streams.Out))
+	add(root, groupSetup, certs, keysCommand(streams.Out))
 	return root
+}
+
+// add adds commands to a group of the help.
+func add(root *cobra.Command, group string, commands ...*cobra.Command) {
+	for _, cmd := range commands {
+		cmd.GroupID = group
+		root.AddCommand(cmd)
+	}
 }
 
 // group returns a command that has only subcommands.
 func group(name, short string) *cobra.Command {
 	return &cobra.Command{
-		Use: name, Short: short, SilenceUsage: true, SilenceErrors: true, Args: cobra.NoArgs,
+		Use: name, Short: short, SilenceUsage: true, SilenceErrors: true, Args: unknownCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
+}
+
+// leaf completes a command that does something: its errors are printed once, without the usage, and
+// invalid arguments have the exit code of usage errors.
+func leaf(cmd *cobra.Command) *cobra.Command {
+	cmd.SilenceUsage, cmd.SilenceErrors, cmd.DisableFlagsInUseLine = true, true, true
+	check := cmd.Args
+	if check == nil {
+		check = cobra.NoArgs
+	}
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		if err := check(cmd, args); err != nil {
+			return usageError(cmd, err)
+		}
+		return nil
+	}
+	return cmd
+}
+
+// unknownCommand refuses arguments of a command that has only subcommands.
+func unknownCommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	err := fmt.Errorf("unknown command %q for %q", args[0], cmd.CommandPath())
+	cmd.SuggestionsMinimumDistance = 2
+	if names := cmd.SuggestionsFor(args[0]); len(names) > 0 {
+		err = fmt.Errorf("%w, did you mean %s?", err, strings.Join(names, " or "))
+	}
+	return usageError(cmd, err)
+}
+
+func usageError(cmd *cobra.Command, err error) error {
+	return cli.Usagef("%w\nSee %s --help", err, cmd.CommandPath())
 }

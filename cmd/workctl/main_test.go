@@ -3,12 +3,14 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 
+	"github.com/workwire/workwire/pkg/cli"
 	"github.com/workwire/workwire/test/kit"
 )
 
@@ -18,8 +20,7 @@ const list = "certificates:\n- {name: broker, role: broker, hosts: [localhost]}\
 func run(ctx context.Context, t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	var out bytes.Buffer
-	cmd := newCommand(&out, &out)
-	cmd.SetOut(&out)
+	cmd := newCommand("workctl", cli.Streams{In: strings.NewReader(""), Out: &out, Err: &out})
 	cmd.SetArgs(args)
 	err := cmd.ExecuteContext(ctx)
 	return out.String(), err
@@ -99,4 +100,27 @@ func TestEvery(t *testing.T) {
 	kit.NoError(t, os.Rename(path+".new", path))
 	await("cluster2")
 	stop()
+}
+
+// TestPlugin checks that the help of the kubectl plugin names "kubectl work", and that invalid flags
+// and arguments have the exit code of usage errors.
+func TestPlugin(t *testing.T) {
+	var out bytes.Buffer
+	cmd := newCommand("kubectl-work", cli.Streams{Out: &out, Err: &out})
+	cmd.SetArgs([]string{"keys", "--help"})
+	kit.NoError(t, cmd.ExecuteContext(t.Context()))
+	if !strings.Contains(out.String(), "kubectl work keys") {
+		t.Errorf("the help of the plugin:\n%s", out.String())
+	}
+	for want, args := range map[string][]string{
+		"unknown command \"keyz\" for \"workctl\", did you mean keys?\nSee workctl --help": {"keyz"},
+		"unknown flag: --nope\nSee workctl --help":                                         {"--nope"},
+		"--color must be auto, always or never, got \"blue\"":                              {"--color=blue", "keys", "list", "--key=x"},
+	} {
+		_, err := run(t.Context(), t, args...)
+		coded, ok := errors.AsType[*cli.Error](err)
+		if !ok || coded.ExitCode() != cli.ExitUsage || err.Error() != want {
+			t.Errorf("%q: %v, want %q with exit code 2", args, err, want)
+		}
+	}
 }
