@@ -15,7 +15,7 @@ controller_gen_version=v0.23.0
 module=$(go list -m)
 header=hack/boilerplate.go.txt
 # group/version below pkg/apis: those that hold objects, and those that hold only types which objects are made of.
-objects=(cluster/v1 cluster/v1beta1 cluster/v1beta2 work/v1 work/v1alpha1)
+objects=(cluster/v1 cluster/v1beta1 cluster/v1beta2 work/v1 work/v1alpha1 workwire/v1alpha1)
 parts=(cluster/v1alpha1)
 
 api_packages=("${objects[@]/#/./pkg/apis/}")

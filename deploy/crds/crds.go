@@ -18,7 +18,8 @@ import (
 var files embed.FS
 
 // Hub returns new copies of the definitions that a hub needs: ManifestWork, ManifestWorkReplicaSet,
-// ManagedCluster, ManagedClusterSet, ManagedClusterSetBinding, Placement and PlacementDecision.
+// ManagedCluster, ManagedClusterSet, ManagedClusterSetBinding, Placement, PlacementDecision and
+// ManifestWorkReplicaSetRevision.
 func Hub() []*apiextensionsv1.CustomResourceDefinition {
 	return read(
 		"work.open-cluster-management.io_manifestworks.yaml",
@@ -28,6 +29,7 @@ func Hub() []*apiextensionsv1.CustomResourceDefinition {
 		"cluster.open-cluster-management.io_managedclustersetbindings.yaml",
 		"cluster.open-cluster-management.io_placements.yaml",
 		"cluster.open-cluster-management.io_placementdecisions.yaml",
+		"workwire.dev_manifestworkreplicasetrevisions.yaml",
 	)
 }
 

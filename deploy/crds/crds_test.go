@@ -42,6 +42,7 @@ func TestNames(t *testing.T) {
 		"managedclustersetbindings.cluster.open-cluster-management.io": apiextensionsv1.NamespaceScoped,
 		"placements.cluster.open-cluster-management.io":                apiextensionsv1.NamespaceScoped,
 		"placementdecisions.cluster.open-cluster-management.io":        apiextensionsv1.NamespaceScoped,
+		"manifestworkreplicasetrevisions.workwire.dev":                 apiextensionsv1.NamespaceScoped,
 	})
 	checkNames(t, crds.Spoke(), map[string]apiextensionsv1.ResourceScope{
 		"appliedmanifestworks.work.open-cluster-management.io": apiextensionsv1.ClusterScoped,

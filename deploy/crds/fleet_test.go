@@ -29,8 +29,10 @@ import (
 	clusterv1beta2 "github.com/workwire/workwire/pkg/apis/cluster/v1beta2"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
+	workwirev1alpha1 "github.com/workwire/workwire/pkg/apis/workwire/v1alpha1"
 	"github.com/workwire/workwire/pkg/client/clientset/versioned"
 	"github.com/workwire/workwire/pkg/client/informers/externalversions"
+	"github.com/workwire/workwire/pkg/revisions"
 	"github.com/workwire/workwire/test/kit"
 )
 
@@ -56,7 +58,11 @@ var fleet = map[schema.GroupVersionKind]struct {
 		"placementdecisions", meta.RESTScopeNameNamespace, []string{"Name", "Placement", "Group", "Group name", "Age"},
 	},
 	workv1alpha1.GroupVersion.WithKind("ManifestWorkReplicaSet"): {
-		"manifestworkreplicasets", meta.RESTScopeNameNamespace, []string{"Name", "Available", "Total", "Rolled out", "Age"},
+		"manifestworkreplicasets", meta.RESTScopeNameNamespace,
+		[]string{"Name", "Total", "Wanted", "Available", "Rolled out", "Stopped", "Progressing", "Since", "Message", "Age"},
+	},
+	workwirev1alpha1.GroupVersion.WithKind("ManifestWorkReplicaSetRevision"): {
+		"manifestworkreplicasetrevisions", meta.RESTScopeNameNamespace, []string{"Name", "Set", "Revision", "Change cause", "Age"},
 	},
 }
 
@@ -250,21 +256,34 @@ func testFleetWritten(ctx context.Context, t *testing.T, config *rest.Config, ns
 	kit.NoError(t, err)
 	set.Status.Conditions = condition(
 		workv1alpha1.ManifestWorkReplicaSetConditionPlacementRolledOut, workv1alpha1.ReasonComplete)
+	set.Status.Conditions = append(set.Status.Conditions,
+		condition(workv1alpha1.ManifestWorkReplicaSetConditionProgressing, workv1alpha1.ReasonSoaking)...)
+	set.Status.Conditions = append(set.Status.Conditions, metav1.Condition{
+		Type: workv1alpha1.ManifestWorkReplicaSetConditionStopped, Status: metav1.ConditionFalse, LastTransitionTime: now, Reason: workv1alpha1.ReasonAsExpected,
+	})
+	set.Status.SelectedClusters = 4
 	set.Status.PlacementsSummary = []workv1alpha1.PlacementSummary{{Name: "p"}}
 	set.Status.Summary.Total = 3
 	if _, err := clients.WorkV1alpha1().ManifestWorkReplicaSets(ns).UpdateStatus(ctx, set, metav1.UpdateOptions{}); err != nil {
+		t.Error(err)
+	}
+	set.Annotations = map[string]string{workwirev1alpha1.ChangeCauseAnnotationKey: "because"}
+	revision := revisions.New(set, "0123456789abcdef", 3)
+	revision.Name = "written-revision"
+	if _, err := clients.WorkwireV1alpha1().ManifestWorkReplicaSetRevisions(ns).Create(ctx, revision, metav1.CreateOptions{}); err != nil {
 		t.Error(err)
 	}
 }
 
 func testFleetColumns(ctx context.Context, t *testing.T, config *rest.Config, ns string) {
 	cells := map[string][]any{
-		"ManagedCluster":           {"written", false, "True"},
-		"ManagedClusterSet":        {"written", "True", "No ManagedCluster selected"},
-		"ManagedClusterSetBinding": {"written", "True"},
-		"Placement":                {"written", "True", "AllDecisionsScheduled", float64(0)},
-		"PlacementDecision":        {"all-fields-decision-1", "all-fields", "0", "prod-canary-west"},
-		"ManifestWorkReplicaSet":   {"written", float64(0), float64(3), "True"},
+		"ManagedCluster":                 {"written", false, "True"},
+		"ManagedClusterSet":              {"written", "True", "No ManagedCluster selected"},
+		"ManagedClusterSetBinding":       {"written", "True"},
+		"Placement":                      {"written", "True", "AllDecisionsScheduled", float64(0)},
+		"PlacementDecision":              {"all-fields-decision-1", "all-fields", "0", "prod-canary-west"},
+		"ManifestWorkReplicaSet":         {"written", float64(3), float64(4), float64(0), "True", "False", "Soaking"},
+		"ManifestWorkReplicaSetRevision": {"written-revision", "written", float64(3), "because"},
 	}
 	for kind, served := range fleet {
 		object := cells[kind.Kind][0].(string)

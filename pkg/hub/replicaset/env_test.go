@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -161,8 +162,17 @@ func newController(t *testing.T, cfg Config) (*Controller, *controller.Informers
 // start runs a controller until it is stopped or the test ends.
 func (e *env) start() *running {
 	e.t.Helper()
+	return e.startWith(func(next http.RoundTripper, request *http.Request) (*http.Response, error) {
+		return next.RoundTrip(request)
+	})
+}
+
+// startWith is start with an interceptor of the controller's requests.
+func (e *env) startWith(intercept func(http.RoundTripper, *http.Request) (*http.Response, error)) *running {
+	e.t.Helper()
 	r := &running{t: e.t, events: &events{}, registry: prometheus.NewRegistry()}
 	config := plane.REST()
+	kit.Intercept(config, intercept)
 	r.requests = kit.CountRequests(config)
 	var informers *controller.Informers
 	r.Controller, informers = newController(e.t, Config{

@@ -40,6 +40,7 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (r
 			return 0, err
 		}
 	}
+	set = c.storeRevision(ctx, set, s, now)
 	placements, reach := c.placementsOf(set), c.cfg.Bindings.Of(set.Namespace)
 	p := decide(input{
 		set: set, placements: placements, works: c.worksOf(set), workByName: c.unownedWork, reach: reach,
@@ -57,6 +58,9 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (r
 func (s *state) requeueAfter(requeueAt, now time.Time) time.Duration {
 	for _, f := range s.failures {
 		requeueAt = rollout.Earlier(requeueAt, f.retryAt)
+	}
+	if s.history.retry.retryAt.After(now) {
+		requeueAt = rollout.Earlier(requeueAt, s.history.retry.retryAt)
 	}
 	if s.createdUntil.After(now) {
 		requeueAt = rollout.Earlier(requeueAt, s.createdUntil)
@@ -153,7 +157,7 @@ func (c *Controller) jsonPatchSet(ctx context.Context, set *workv1alpha1.Manifes
 
 // updateStatus writes the status if it differs.
 func (c *Controller) updateStatus(ctx context.Context, set *workv1alpha1.ManifestWorkReplicaSet, status *workv1alpha1.ManifestWorkReplicaSetStatus) error {
-	if apiequality.Semantic.DeepEqual(&set.Status, status) {
+	if sameStatus(&set.Status, status) {
 		return nil
 	}
 	if err := c.jsonPatchSet(ctx, set, "update status of", kube.StatusPatch(set.UID, status), "status"); err != nil {
@@ -162,6 +166,17 @@ func (c *Controller) updateStatus(ctx context.Context, set *workv1alpha1.Manifes
 	}
 	c.metrics.statuses.WithLabelValues("written").Inc()
 	return nil
+}
+
+// sameStatus reports whether a stored status needs no write. A definition of Open Cluster Management
+// drops selectedClusters, which never changes alone.
+func sameStatus(stored, wanted *workv1alpha1.ManifestWorkReplicaSetStatus) bool {
+	if stored.SelectedClusters != 0 {
+		return apiequality.Semantic.DeepEqual(stored, wanted)
+	}
+	known := *wanted
+	known.SelectedClusters = 0
+	return apiequality.Semantic.DeepEqual(stored, &known)
 }
 
 // finalize deletes the works of a set that is being deleted and removes its finalizer: at once, or

@@ -120,6 +120,7 @@ type state struct {
 	createdUntil    time.Time                        // when works that the informer does not show are no longer assumed to exist
 	succeededGroups map[string]int                   // by placement
 	edits           map[string]edit                  // by placement; of the set under the empty name
+	history         history                          // of the set's templates
 	counted         gaugeValues                      // the share of the set in the metrics
 }
 

@@ -356,7 +356,7 @@ func TestDeletion(t *testing.T) {
 				t.Errorf("%d works are left", len(left))
 			}
 			lists := r.requests.All(func(request kit.Request) bool {
-				return request.Verb == "list" && strings.Contains(request.Query, "labelSelector")
+				return request.Verb == "list" && request.Resource == "manifestworks" && strings.Contains(request.Query, "labelSelector")
 			})
 			if len(lists) != 1 {
 				t.Errorf("works were listed %d times, want once", len(lists))

@@ -16,6 +16,7 @@ import (
 	clusterv1beta1 "github.com/workwire/workwire/pkg/apis/cluster/v1beta1"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
+	workwirev1alpha1 "github.com/workwire/workwire/pkg/apis/workwire/v1alpha1"
 	"github.com/workwire/workwire/pkg/hub/controller"
 	"github.com/workwire/workwire/pkg/wire"
 )
@@ -73,10 +74,16 @@ func indexClusters(object any) ([]string, error) {
 func (c *Controller) setChanged(before, after *workv1alpha1.ManifestWorkReplicaSet) {
 	if before == nil || after == nil || before.UID != after.UID || before.Generation != after.Generation ||
 		!before.DeletionTimestamp.Equal(after.DeletionTimestamp) || !maps.Equal(before.Labels, after.Labels) ||
-		!slices.Equal(before.Finalizers, after.Finalizers) || before.Annotations[workv1alpha1.AllowRemovalsAnnotationKey] !=
-		after.Annotations[workv1alpha1.AllowRemovalsAnnotationKey] {
+		!slices.Equal(before.Finalizers, after.Finalizers) ||
+		slices.ContainsFunc(steering, func(key string) bool { return before.Annotations[key] != after.Annotations[key] }) {
 		c.Add(controller.KeyOf(cmp.Or(after, before)))
 	}
+}
+
+// steering are the annotations of a set that a reconcile reads and that people write.
+var steering = []string{
+	workv1alpha1.AllowRemovalsAnnotationKey, workv1alpha1.RolloutSuccessAnnotationKey,
+	workwirev1alpha1.PausedAnnotationKey, workwirev1alpha1.RevisionHistoryLimitAnnotationKey,
 }
 
 func (c *Controller) placementChanged(before, after *clusterv1beta1.Placement) {

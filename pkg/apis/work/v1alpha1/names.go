@@ -33,6 +33,13 @@ const (
 	// ManifestWorkReplicaSetConditionRemovalsHeld is True while works are not deleted although their
 	// clusters are no longer chosen, because they are many and nobody has edited the set or a placement.
 	ManifestWorkReplicaSetConditionRemovalsHeld = "RemovalsHeld"
+	// ManifestWorkReplicaSetConditionProgressing is True while the template reaches clusters, Unknown
+	// while the rollout is paused, and False otherwise. Its message says which clusters it waits for,
+	// and why. Its transition time is when its status or reason changed last.
+	ManifestWorkReplicaSetConditionProgressing = "Progressing"
+	// ManifestWorkReplicaSetConditionStopped is True while failures stop the rollout. A set whose
+	// rollout never stopped does not have it.
+	ManifestWorkReplicaSetConditionStopped = "Stopped"
 )
 
 // Reasons of these conditions.
@@ -50,8 +57,22 @@ const (
 	ReasonPlacementDecisionEmpty = "PlacementDecisionEmpty"
 	// ReasonProgressing (PlacementRolledOut False): clusters have yet to succeed.
 	ReasonProgressing = "Progressing"
-	// ReasonComplete (PlacementRolledOut True): every cluster succeeded.
+	// ReasonComplete (PlacementRolledOut True, Progressing False): every cluster succeeded.
 	ReasonComplete = "Complete"
+	// ReasonRollingOut (Progressing True): clusters have yet to get the template, or to succeed.
+	ReasonRollingOut = "RollingOut"
+	// ReasonSoaking (Progressing True): all that the rollout waits for is minSuccessTime.
+	ReasonSoaking = "Soaking"
+	// ReasonPaused (Progressing Unknown): the annotation workwire.dev/paused holds the rollout.
+	ReasonPaused = "Paused"
+	// ReasonStopped (Progressing False): more clusters failed than allowed.
+	ReasonStopped = "Stopped"
+	// ReasonNoClusters (Progressing False): no cluster is chosen.
+	ReasonNoClusters = "NoClusters"
+	// ReasonInvalid (Progressing False): the set, a strategy or a placement must be changed first.
+	ReasonInvalid = "Invalid"
+	// ReasonTooManyFailures (Stopped True): the message names the clusters.
+	ReasonTooManyFailures = "TooManyFailures"
 	// ReasonProcessing (ManifestworkApplied False): works are progressing, and none is degraded.
 	ReasonProcessing = "Processing"
 	// ReasonTooManyRemovals (RemovalsHeld True): the message names the clusters.

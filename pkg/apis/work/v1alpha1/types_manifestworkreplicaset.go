@@ -11,12 +11,17 @@ import (
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:path=manifestworkreplicasets,scope=Namespaced,shortName={mwrs}
-// +kubebuilder:printcolumn:name="Available",type=integer,JSONPath=`.status.summary.available`
 // +kubebuilder:printcolumn:name="Total",type=integer,JSONPath=`.status.summary.total`
+// +kubebuilder:printcolumn:name="Wanted",type=integer,JSONPath=`.status.selectedClusters`
+// +kubebuilder:printcolumn:name="Available",type=integer,JSONPath=`.status.summary.available`
 // +kubebuilder:printcolumn:name="Rolled out",type=string,JSONPath=`.status.conditions[?(@.type=="PlacementRolledOut")].status`
+// +kubebuilder:printcolumn:name="Stopped",type=string,JSONPath=`.status.conditions[?(@.type=="Stopped")].status`
+// +kubebuilder:printcolumn:name="Progressing",type=string,JSONPath=`.status.conditions[?(@.type=="Progressing")].reason`
+// +kubebuilder:printcolumn:name="Since",type=date,JSONPath=`.status.conditions[?(@.type=="Progressing")].lastTransitionTime`
+// +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Progressing")].message`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 
-// ManifestWorkReplicaSet is a ManifestWork forevery cluster that its placements choose. The works
+// ManifestWorkReplicaSet is a ManifestWork for every cluster that its placements choose. The works
 // are created from its template, one in the namespace of each cluster; a change of the template is
 // rolled out to them by the rollout strategy of their placement.
 type ManifestWorkReplicaSet struct {
@@ -100,11 +105,17 @@ type LocalPlacementReference struct {
 
 // ManifestWorkReplicaSetStatus summarizes the works of a set.
 type ManifestWorkReplicaSetStatus struct {
-	// conditions of the set: PlacementVerified, PlacementRolledOut, ManifestworkApplied.
+	// conditions of the set: PlacementVerified, PlacementRolledOut, ManifestworkApplied, Progressing,
+	// Stopped, RemovalsHeld.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
+
+	// selectedClusters is how many clusters the placements have selected: so many works are wanted. A
+	// cluster that several placements select counts for each.
+	// +optional
+	SelectedClusters int `json:"selectedClusters,omitempty"`
 
 	// summary counts the works of all placements.
 	// +optional

@@ -14,6 +14,7 @@ import (
 	clusterv1beta2 "github.com/workwire/workwire/pkg/client/clientset/versioned/typed/cluster/v1beta2"
 	workv1 "github.com/workwire/workwire/pkg/client/clientset/versioned/typed/work/v1"
 	workv1alpha1 "github.com/workwire/workwire/pkg/client/clientset/versioned/typed/work/v1alpha1"
+	workwirev1alpha1 "github.com/workwire/workwire/pkg/client/clientset/versioned/typed/workwire/v1alpha1"
 	discovery "k8s.io/client-go/discovery"
 	rest "k8s.io/client-go/rest"
 	flowcontrol "k8s.io/client-go/util/flowcontrol"
@@ -26,16 +27,18 @@ type Interface interface {
 	ClusterV1beta2() clusterv1beta2.ClusterV1beta2Interface
 	WorkV1() workv1.WorkV1Interface
 	WorkV1alpha1() workv1alpha1.WorkV1alpha1Interface
+	WorkwireV1alpha1() workwirev1alpha1.WorkwireV1alpha1Interface
 }
 
 // Clientset contains the clients for groups.
 type Clientset struct {
 	*discovery.DiscoveryClient
-	clusterV1      *clusterv1.ClusterV1Client
-	clusterV1beta1 *clusterv1beta1.ClusterV1beta1Client
-	clusterV1beta2 *clusterv1beta2.ClusterV1beta2Client
-	workV1         *workv1.WorkV1Client
-	workV1alpha1   *workv1alpha1.WorkV1alpha1Client
+	clusterV1        *clusterv1.ClusterV1Client
+	clusterV1beta1   *clusterv1beta1.ClusterV1beta1Client
+	clusterV1beta2   *clusterv1beta2.ClusterV1beta2Client
+	workV1           *workv1.WorkV1Client
+	workV1alpha1     *workv1alpha1.WorkV1alpha1Client
+	workwireV1alpha1 *workwirev1alpha1.WorkwireV1alpha1Client
 }
 
 // ClusterV1 retrieves the ClusterV1Client
@@ -61,6 +64,11 @@ func (c *Clientset) WorkV1() workv1.WorkV1Interface {
 // WorkV1alpha1 retrieves the WorkV1alpha1Client
 func (c *Clientset) WorkV1alpha1() workv1alpha1.WorkV1alpha1Interface {
 	return c.workV1alpha1
+}
+
+// WorkwireV1alpha1 retrieves the WorkwireV1alpha1Client
+func (c *Clientset) WorkwireV1alpha1() workwirev1alpha1.WorkwireV1alpha1Interface {
+	return c.workwireV1alpha1
 }
 
 // Discovery retrieves the DiscoveryClient
@@ -127,6 +135,10 @@ func NewForConfigAndClient(c *rest.Config, httpClient *http.Client) (*Clientset,
 	if err != nil {
 		return nil, err
 	}
+	cs.workwireV1alpha1, err = workwirev1alpha1.NewForConfigAndClient(&configShallowCopy, httpClient)
+	if err != nil {
+		return nil, err
+	}
 
 	cs.DiscoveryClient, err = discovery.NewDiscoveryClientForConfigAndClient(&configShallowCopy, httpClient)
 	if err != nil {
@@ -153,6 +165,7 @@ func New(c rest.Interface) *Clientset {
 	cs.clusterV1beta2 = clusterv1beta2.New(c)
 	cs.workV1 = workv1.New(c)
 	cs.workV1alpha1 = workv1alpha1.New(c)
+	cs.workwireV1alpha1 = workwirev1alpha1.New(c)
 
 	cs.DiscoveryClient = discovery.NewDiscoveryClient(c)
 	return &cs

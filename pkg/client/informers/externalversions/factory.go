@@ -15,6 +15,7 @@ import (
 	cluster "github.com/workwire/workwire/pkg/client/informers/externalversions/cluster"
 	internalinterfaces "github.com/workwire/workwire/pkg/client/informers/externalversions/internalinterfaces"
 	work "github.com/workwire/workwire/pkg/client/informers/externalversions/work"
+	workwire "github.com/workwire/workwire/pkg/client/informers/externalversions/workwire"
 	v1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtime "k8s.io/apimachinery/pkg/runtime"
 	schema "k8s.io/apimachinery/pkg/runtime/schema"
@@ -315,6 +316,7 @@ type SharedInformerFactory interface {
 
 	Cluster() cluster.Interface
 	Work() work.Interface
+	Workwire() workwire.Interface
 }
 
 func (f *sharedInformerFactory) Cluster() cluster.Interface {
@@ -323,4 +325,8 @@ func (f *sharedInformerFactory) Cluster() cluster.Interface {
 
 func (f *sharedInformerFactory) Work() work.Interface {
 	return work.New(f, f.namespace, f.tweakListOptions)
+}
+
+func (f *sharedInformerFactory) Workwire() workwire.Interface {
+	return workwire.New(f, f.namespace, f.tweakListOptions)
 }

@@ -13,6 +13,7 @@ import (
 	v1beta2 "github.com/workwire/workwire/pkg/apis/cluster/v1beta2"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	v1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
+	workwirev1alpha1 "github.com/workwire/workwire/pkg/apis/workwire/v1alpha1"
 	schema "k8s.io/apimachinery/pkg/runtime/schema"
 	cache "k8s.io/client-go/tools/cache"
 )
@@ -68,6 +69,10 @@ func (f *sharedInformerFactory) ForResource(resource schema.GroupVersionResource
 		// Group=work.open-cluster-management.io, Version=v1alpha1
 	case v1alpha1.SchemeGroupVersion.WithResource("manifestworkreplicasets"):
 		return &genericInformer{resource: resource.GroupResource(), informer: f.Work().V1alpha1().ManifestWorkReplicaSets().Informer()}, nil
+
+		// Group=workwire.dev, Version=v1alpha1
+	case workwirev1alpha1.SchemeGroupVersion.WithResource("manifestworkreplicasetrevisions"):
+		return &genericInformer{resource: resource.GroupResource(), informer: f.Workwire().V1alpha1().ManifestWorkReplicaSetRevisions().Informer()}, nil
 
 	}
 

@@ -1,0 +1,13 @@
+// +k8s:deepcopy-gen=package
+// +groupName=workwire.dev
+
+// Package v1alpha1 contains the types of the API group workwire.dev: what the hub stores that Open
+// Cluster Management has no type for.
+//
+// A [ManifestWorkReplicaSetRevision] is an earlier template of a ManifestWorkReplicaSet, to which a
+// rollout can be undone. Package revisions reads them and undoes rollouts.
+//
+// Register the types with [AddToScheme]. The CustomResourceDefinitions are in deploy/crds, clients
+// in pkg/client. Values of these types are plain data: not safe for concurrent writes, copied with
+// DeepCopy.
+package v1alpha1

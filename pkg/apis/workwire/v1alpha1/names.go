@@ -1,0 +1,34 @@
+package v1alpha1
+
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+// PausedAnnotationKey annotates what the hub is to leave as it is, with the value "true": the rollout of a
+// ManifestWorkReplicaSet gives its template to no further cluster. Deletions go on.
+const PausedAnnotationKey = "workwire.dev/paused"
+
+// Paused reports whether object is annotated as paused.
+func Paused(object metav1.Object) bool { return object.GetAnnotations()[PausedAnnotationKey] == "true" }
+
+// Labels of a ManifestWorkReplicaSetRevision.
+const (
+	// ReplicaSetLabelKey labels a revision with the name of its set.
+	ReplicaSetLabelKey = "workwire.dev/replicaset"
+	// TemplateHashLabelKey labels a revision with the hash of its template.
+	TemplateHashLabelKey = "workwire.dev/template-hash"
+)
+
+// Annotations of a ManifestWorkReplicaSet about its revisions.
+const (
+	// RevisionAnnotationKey annotates a set with the number of the revision that its template is. The
+	// hub writes it.
+	RevisionAnnotationKey = "workwire.dev/revision"
+	// RevisionHashAnnotationKey annotates a set with the hash of the template whose revision
+	// RevisionAnnotationKey is. The hub writes it.
+	RevisionHashAnnotationKey = "workwire.dev/revision-hash"
+	// RevisionHistoryLimitAnnotationKey annotates a set with the number of earlier templates that the
+	// hub keeps; default 10, at most 100.
+	RevisionHistoryLimitAnnotationKey = "workwire.dev/revision-history-limit"
+	// ChangeCauseAnnotationKey annotates a set, and so the revisions of its templates, with why it was
+	// changed. `kubectl annotate` and `kubectl rollout history` know it.
+	ChangeCauseAnnotationKey = "kubernetes.io/change-cause"
+)
