@@ -53,3 +53,6 @@ var wellKnown = map[schema.GroupVersionKind][]value{
 	{Group: "autoscaling", Version: "v2", Kind: "HorizontalPodAutoscaler"}: scaled,
 	{Group: "autoscaling", Version: "v1", Kind: "HorizontalPodAutoscaler"}: scaled,
 }
+
+// HasWellKnown reports whether a rule of type WellKnownStatus reports values of a kind.
+func HasWellKnown(kind schema.GroupVersionKind) bool { return wellKnown[kind] != nil }
