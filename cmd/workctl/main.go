@@ -54,7 +54,7 @@ func newCommand(name string, streams cli.Streams) *cobra.Command {
 	options := &cli.Options{Streams: streams}
 	options.AddFlags(root.PersistentFlags())
 	root.PersistentPreRunE = func(*cobra.Command, []string) error { return options.Validate() }
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usageError(cmd, err) })
+	root.SetFlagErrorFunc(usageError)
 
 	root.AddGroup(
 		&cobra.Group{ID: groupSee, Title: "See what is going on:"},

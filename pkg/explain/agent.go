@@ -1,0 +1,90 @@
+package explain
+
+import (
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+)
+
+// Reasons of an Applied condition of a spec that the agent could not open (docs/conditions.md).
+const (
+	reasonNoUnsealKey = "NoUnsealKey"
+	reasonInvalidSeal = "InvalidSeal"
+)
+
+var doAgent = map[Cause]string{
+	Untrusted: "compare the keys: workctl keys list --key of the hub with --trusted-keys of the agent on {cluster}; " +
+		"docs/signing.md says what each reason means",
+	Unsealed: "give the hub the agent's newest public sealing key, or the agent its private key: docs/signing.md",
+	InvalidSpec: "correct the spec of the work as the message says: kubectl edit manifestwork -n {cluster} {work}. " +
+		"The previous spec stays in force until then",
+	DeletionHeld: "read the message: create the work again at its source to keep its objects, or release the deletion with the command in it",
+}
+
+// agentBlocker looks at what the agent says about the work as a whole.
+func agentBlocker(f *Facts) *Blocker {
+	conditions := f.Work.Status.Conditions
+	if c := meta.FindStatusCondition(conditions, workv1.WorkSpecUntrusted); c != nil && c.Status == metav1.ConditionTrue {
+		return f.agent(Untrusted, c)
+	}
+	if c := meta.FindStatusCondition(conditions, workv1.WorkDeletionHeld); c != nil && c.Status == metav1.ConditionTrue {
+		return f.agent(DeletionHeld, c)
+	}
+	if c := current(f.Work, workv1.WorkApplied); c != nil && c.Status == metav1.ConditionFalse {
+		switch c.Reason {
+		case workv1.ReasonInvalidManifestWork:
+			return f.agent(InvalidSpec, c)
+		case reasonNoUnsealKey, reasonInvalidSeal:
+			return f.agent(Unsealed, c)
+		}
+	}
+	return nil
+}
+
+func (f *Facts) agent(cause Cause, c *metav1.Condition) *Blocker {
+	return &Blocker{Cause: cause, Object: f.workObject(), Reason: c.Reason, Message: c.Message, Do: f.fill(doAgent[cause]), Since: &c.LastTransitionTime}
+}
+
+// deletionBlocker looks at what a deletion waits for.
+func deletionBlocker(f *Facts) *Blocker {
+	w := f.Work
+	deleting := meta.FindStatusCondition(w.Status.Conditions, workv1.WorkDeleting)
+	if deleting == nil || deleting.Status != metav1.ConditionTrue {
+		if deleted := meta.FindStatusCondition(w.Status.Conditions, workv1.WorkDeleted); deleted != nil && deleted.Status == metav1.ConditionTrue {
+			return f.otherFinalizer()
+		}
+		return &Blocker{Cause: NotAnswered, Object: f.clusterObject(), Since: w.DeletionTimestamp,
+			Message: "The deletion is sent, and the agent has not answered it yet.", Do: f.fill(doDelivery[NotAnswered])}
+	}
+	var first *workv1.ManifestCondition
+	left := 0
+	for i := range w.Status.ResourceStatus.Manifests {
+		entry := &w.Status.ResourceStatus.Manifests[i]
+		if meta.IsStatusConditionTrue(entry.Conditions, workv1.ManifestAvailable) {
+			if left++; first == nil {
+				first = entry
+			}
+		}
+	}
+	if first == nil {
+		return nil
+	}
+	return &Blocker{Cause: Finalizer, Object: object(first.ResourceMeta), Reason: deleting.Reason, Since: w.DeletionTimestamp, More: left - 1,
+		Message: "The work is being deleted, and this object still exists: a finalizer holds it, or its deletion is refused.",
+		Do: "on " + w.Namespace + ": " + kubectl("get", first.ResourceMeta, "-o jsonpath='{.metadata.deletionTimestamp} {.metadata.finalizers}'") +
+			"; whoever owns the finalizer removes it once it has cleaned up",
+	}
+}
+
+// otherFinalizer tells which finalizer holds a work whose objects are gone.
+func (f *Facts) otherFinalizer() *Blocker {
+	for _, finalizer := range f.Work.Finalizers {
+		if finalizer != workv1.ManifestWorkFinalizer {
+			return &Blocker{Cause: Finalizer, Object: f.workObject(), Since: f.Work.DeletionTimestamp,
+				Message: "The objects are gone from the cluster. The finalizer " + finalizer + " holds the work on the hub.",
+				Do:      "look at the controller that owns the finalizer; it removes it once it has cleaned up"}
+		}
+	}
+	return nil
+}

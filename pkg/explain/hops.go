@@ -1,0 +1,156 @@
+package explain
+
+import (
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+)
+
+// Hop is a step of the way of a spec.
+type Hop struct {
+	// Name is accepted (by the hub), published, acknowledged (by the broker), received (by the agent),
+	// applied or ready.
+	Name string `json:"name"`
+	// Progress says whether the spec has got so far.
+	Progress Progress `json:"progress"`
+	// Time is when, if known. The first three times are by the hub's clock, the others by the agent's.
+	Time *metav1.MicroTime `json:"time,omitempty"`
+	// Took is the time since the hop before that has a time, in milliseconds; nil if unknown.
+	Took *int64 `json:"tookMillis,omitempty"`
+}
+
+// Progress says whether a spec has passed a hop.
+type Progress string
+
+// Values of Progress.
+const (
+	// Done: the spec has passed the hop.
+	Done Progress = "done"
+	// Waiting: it has not.
+	Waiting Progress = "waiting"
+	// NotReported: nobody says so. Readiness is reported for works that ask for it.
+	NotReported Progress = "not reported"
+)
+
+// hops returns the hops of the newest generation. A hop without a time is done if a later one is: peers
+// that do not tell times answer all the same.
+func hops(w *workv1.ManifestWork) []Hop {
+	d := w.Status.Delivery
+	if d == nil || d.Generation != w.Generation {
+		d = &workv1.DeliveryStatus{}
+	}
+	all := []Hop{
+		{Name: "accepted", Time: d.AcceptedTime},
+		{Name: "published", Time: d.PublishedTime},
+		{Name: "acknowledged", Time: d.AcknowledgedTime},
+		{Name: "received", Time: d.ReceivedTime},
+		{Name: "applied", Time: d.AppliedTime},
+		{Name: "ready", Time: d.ReadyTime},
+	}
+	last := -1
+	for i := range all {
+		all[i].Progress = Waiting
+		if all[i].Time != nil {
+			last = i
+		}
+	}
+	if answered(w) {
+		last = max(last, 3)
+	}
+	if isTrue(w, workv1.WorkApplied) {
+		last = max(last, 4)
+	} else {
+		all[5].Time = nil
+	}
+	if ready := readiness(w); ready == Done {
+		last = 5
+	} else {
+		all[5].Progress, all[5].Time = ready, nil
+		last = min(last, 4)
+	}
+	for i := range all[:last+1] {
+		all[i].Progress = Done
+	}
+	// An earlier apply may have succeeded, and the last one failed.
+	if !isTrue(w, workv1.WorkApplied) && current(w, workv1.WorkApplied) != nil {
+		all[4].Progress, all[4].Time = Waiting, nil
+	}
+	took(all)
+	return all
+}
+
+func took(all []Hop) {
+	var before *metav1.MicroTime
+	for i := range all {
+		if all[i].Time == nil {
+			continue
+		}
+		if before != nil {
+			all[i].Took = new(all[i].Time.Sub(before.Time).Milliseconds())
+		}
+		before = all[i].Time
+	}
+}
+
+// readiness says whether the objects of the newest generation are ready.
+func readiness(w *workv1.ManifestWork) Progress {
+	if !answered(w) || !isTrue(w, workv1.WorkApplied) {
+		return Waiting
+	}
+	progressing, degraded := current(w, workv1.WorkProgressing), current(w, workv1.WorkDegraded)
+	switch {
+	case degraded != nil && degraded.Status == metav1.ConditionTrue, progressing != nil && progressing.Status != metav1.ConditionFalse:
+		return Waiting
+	case progressing != nil, degraded != nil, w.Annotations[workv1.ReportReadinessAnnotationKey] == "true":
+		return Done
+	}
+	return NotReported
+}
+
+// settled reports whether no hop waits.
+func settled(all []Hop) bool {
+	for _, h := range all {
+		if h.Progress == Waiting {
+			return false
+		}
+	}
+	return true
+}
+
+// current returns a condition of the newest generation; nil if there is none.
+func current(w *workv1.ManifestWork, kind string) *metav1.Condition {
+	c := meta.FindStatusCondition(w.Status.Conditions, kind)
+	if c == nil || c.ObservedGeneration != w.Generation {
+		return nil
+	}
+	return c
+}
+
+func isTrue(w *workv1.ManifestWork, kind string) bool {
+	c := current(w, kind)
+	return c != nil && c.Status == metav1.ConditionTrue
+}
+
+// notes returns remarks that are no blockers.
+func notes(f *Facts, e *Explanation) []string {
+	var all []string
+	w := f.Work
+	if d := w.Status.Delivery; d != nil && d.ReceivedTime != nil && d.PublishedTime != nil {
+		if early := d.PublishedTime.Sub(d.ReceivedTime.Time); early > time.Second {
+			all = append(all, fmt.Sprintf("The clock of the cluster is at least %s behind the hub's: the times of received, applied and ready are by its clock.",
+				early.Round(time.Second)))
+		}
+	}
+	if e.Blocker == nil && e.Hops[5].Progress == NotReported {
+		all = append(all, fmt.Sprintf("Nobody reports whether the objects are ready. To see it: kubectl annotate manifestwork -n %s %s %s=true",
+			w.Namespace, w.Name, workv1.ReportReadinessAnnotationKey))
+	}
+	if e.Observed > 0 && e.Observed < w.Generation {
+		all = append(all, fmt.Sprintf("The conditions of the work are about generation %d, not about %d.", e.Observed, w.Generation))
+	}
+	return all
+}

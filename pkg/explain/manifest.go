@@ -1,0 +1,206 @@
+package explain
+
+import (
+	"cmp"
+	"fmt"
+	"regexp"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+)
+
+// A sign maps what a message says to a cause and what to do. {cluster}, {work}, {object} and {get}
+// stand for names, and for the kubectl command that shows the object.
+type sign struct {
+	pattern *regexp.Regexp
+	cause   Cause
+	do      string
+}
+
+func on(pattern string, cause Cause, do string) sign {
+	return sign{regexp.MustCompile(pattern), cause, do}
+}
+
+// applySigns are matched in order against the message of Applied False of a manifest. They are
+// constants in effect.
+var applySigns = []sign{
+	on(`not allowed to apply the resource|may not get it|only support ServiceAccount type|the executor service account|the executor has namespace|as the executor`, ExecutorDenied,
+		"give the executor of the work the rights on {object}, see docs/executor.md; it is tried again by itself"),
+	on(`admission webhook .* denied the request`, Webhook,
+		"change the manifest as the webhook asks, or ask its owner; the agent tries again by itself. On {cluster}: kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations"),
+	on(`failed calling webhook|failed to call webhook`, WebhookFailed,
+		"the webhook does not answer on {cluster}: look at the pods and the certificate of its service; the agent tries again by itself"),
+	on(`ValidatingAdmissionPolicy|MutatingAdmissionPolicy|violates PodSecurity|denied by pod security`, Policy,
+		"change the manifest as the policy asks, or ask its owner on {cluster}"),
+	on(`exceeded quota`, Quota, "raise the ResourceQuota of the namespace on {cluster}, or ask for less: kubectl describe resourcequota"),
+	on(`conflict with field manager|conflict with another actor|another actor deletes|Apply failed with \d+ conflicts?|conflicts? with "`, Conflict,
+		"decide who owns the field: stop the other manager, or leave the field to it with ignoreFields of ServerSideApply, or take it with force (docs/strategies.md)"),
+	on(`is being terminated|namespaces ".*" not found|namespace .* not found`, NoNamespace,
+		"add the Namespace to the work before its objects, or create it on {cluster}; the agent tries again by itself"),
+	on(`is forbidden|cannot (get|list|watch|create|update|patch|delete) resource|permission escalation|attempting to grant RBAC`, Forbidden,
+		"give the agent on {cluster} the right that the message names, by a ClusterRole with the label of docs/agent.md, section rights; it tries again by itself"),
+	on(`unknown update strategy`, UnknownStrategy,
+		"set updateStrategy.type of the manifest to Update, CreateOnly, ServerSideApply or ReadOnly, or update the agent: docs/strategies.md"),
+	on(`the server does not allow this method|no matches for kind|could not find the requested resource`, UnknownKind,
+		"install the CustomResourceDefinition of {object} on {cluster}, before or with this work; check apiVersion and kind"),
+	on(`immutable|may not be changed|updates to .* are forbidden`, Immutable,
+		"delete the object on {cluster}, or allow the agent to recreate it: annotate the manifest with "+workv1.RecreateAnnotationKey+"="+workv1.RecreateOnImmutable),
+	on(`budget|cost limit`, Budget, "make the expression cheaper: docs/limits.md has the budgets"),
+	on(`condition rule|which the agent sets itself|names no condition`, InvalidRule, "correct the rule as the message says: docs/conditions.md"),
+	on(`is invalid|must be set in manifest|must not be set|not a JSON object|not valid JSON|strict decoding|unknown field|duplicate manifest|must be|contradict|Bad ?Request|cannot unmarshal|nested deeper`,
+		InvalidManifest, "correct the manifest as the message says"),
+}
+
+// readySigns are matched in order against the message of Degraded, Progressing and of the conditions
+// that people write rules for.
+var readySigns = []sign{
+	on(`(?i)could not be scheduled|unschedulable|nodes are available|insufficient (cpu|memory|ephemeral)`, Unschedulable,
+		"no node of {cluster} can run the pod: compare its requests, node selectors and tolerations with the nodes; on {cluster}: {describe}"),
+	on(`(?i)ImagePullBackOff|ErrImagePull|InvalidImageName|pulling image|pull image`, ImagePull,
+		"check the name of the image, and the pull secret of its namespace on {cluster}: {describe}"),
+	on(`(?i)crash ?loop`, CrashLoop, "the container ends again and again: on {cluster}, kubectl logs --previous of the pod tells why"),
+	on(`(?i)scheduled for deletion`, Finalizer, "the object is being deleted on {cluster}, and a finalizer holds it: {get} -o jsonpath='{.metadata.finalizers}'"),
+}
+
+const (
+	doNotApplied  = "read the message of the API server of {cluster}; the agent tries again by itself"
+	doMissing     = "somebody deletes the object, or it was never created: the agent's log on {cluster} tells; the agent creates it again by itself"
+	doUnreadable  = "give the agent, or the executor of the work, the right to get {object} on {cluster}"
+	doUnknownMeta = "check apiVersion, kind and name of the manifest: {cluster} does not know them"
+	doNotReady    = "wait; if it stays, on {cluster}: {describe}"
+	doFailed      = "it does not become ready by itself. On {cluster}: {describe}"
+	doPods        = ", and its pods: an image, a node or a crash is the usual cause"
+	doRule        = "correct the rule as the message says: docs/conditions.md"
+	doFeedback    = "correct the feedback rule as the message says: docs/feedback.md"
+)
+
+// manifestBlocker looks at the conditions of the manifests, the worst first.
+func manifestBlocker(f *Facts) *Blocker {
+	entries := f.Work.Status.ResourceStatus.Manifests
+	for _, look := range []struct {
+		kind   string
+		status metav1.ConditionStatus
+		decide func(*Facts, *workv1.ManifestCondition, *metav1.Condition) *Blocker
+	}{
+		{workv1.ManifestApplied, metav1.ConditionFalse, applyBlocker},
+		{workv1.ManifestDegraded, metav1.ConditionTrue, readyBlocker},
+		{workv1.ManifestAvailable, metav1.ConditionFalse, availableBlocker},
+		{workv1.ManifestAvailable, metav1.ConditionUnknown, availableBlocker},
+		{workv1.ManifestProgressing, metav1.ConditionTrue, readyBlocker},
+		{"", metav1.ConditionUnknown, ruleBlocker},
+		{"", metav1.ConditionFalse, ruleBlocker},
+		{workv1.ManifestStatusFeedbackSynced, metav1.ConditionFalse, feedbackBlocker},
+	} {
+		var first *Blocker
+		for i := range entries {
+			for j := range entries[i].Conditions {
+				c := &entries[i].Conditions[j]
+				if c.Status != look.status || look.kind != "" && c.Type != look.kind {
+					continue
+				}
+				b := look.decide(f, &entries[i], c)
+				switch {
+				case b == nil:
+				case first == nil:
+					first = b
+				case first.Object != b.Object:
+					first.More++
+				}
+			}
+		}
+		if first != nil {
+			return first
+		}
+	}
+	return nil
+}
+
+func (f *Facts) manifest(cause Cause, entry *workv1.ManifestCondition, c *metav1.Condition, do string) *Blocker {
+	m := entry.ResourceMeta
+	do = strings.NewReplacer("{object}", object(m), "{get}", kubectl("get", m, ""), "{describe}", kubectl("describe", m, "")).Replace(do)
+	return &Blocker{Cause: cause, Object: object(m), Reason: c.Reason, Message: cmp.Or(c.Message, c.Reason), Do: f.fill(do), Since: &c.LastTransitionTime}
+}
+
+func applyBlocker(f *Facts, entry *workv1.ManifestCondition, c *metav1.Condition) *Blocker {
+	for _, s := range applySigns {
+		if s.pattern.MatchString(c.Message) {
+			return f.manifest(s.cause, entry, c, s.do)
+		}
+	}
+	return f.manifest(NotApplied, entry, c, doNotApplied)
+}
+
+func readyBlocker(f *Facts, entry *workv1.ManifestCondition, c *metav1.Condition) *Blocker {
+	for _, s := range readySigns {
+		if s.pattern.MatchString(c.Message) {
+			return f.manifest(s.cause, entry, c, s.do)
+		}
+	}
+	cause, do := NotReady, doNotReady
+	if c.Type == workv1.ManifestDegraded {
+		cause, do = Failed, doFailed
+	}
+	switch entry.ResourceMeta.Kind {
+	case "Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "Job":
+		do += doPods
+	}
+	return f.manifest(cause, entry, c, do)
+}
+
+func availableBlocker(f *Facts, entry *workv1.ManifestCondition, c *metav1.Condition) *Blocker {
+	switch {
+	case c.Status == metav1.ConditionFalse:
+		return f.manifest(Missing, entry, c, doMissing)
+	case c.Reason == workv1.ReasonIncompleteResourceMeta:
+		return f.manifest(UnknownKind, entry, c, doUnknownMeta)
+	case strings.Contains(c.Message, "may not get it"):
+		return f.manifest(ExecutorDenied, entry, c, doUnreadable)
+	case strings.Contains(c.Message, "is forbidden"):
+		return f.manifest(Forbidden, entry, c, doUnreadable)
+	}
+	return f.manifest(Unreadable, entry, c, doUnreadable)
+}
+
+// ruleBlocker looks at rules that could not be evaluated.
+func ruleBlocker(f *Facts, entry *workv1.ManifestCondition, c *metav1.Condition) *Blocker {
+	switch c.Reason {
+	case workv1.ReasonConditionRuleExpressionError, workv1.ReasonConditionRuleInternalError, workv1.ReasonConditionRuleInvalid:
+		return f.manifest(budgetOr(InvalidRule, c.Message), entry, c, doRule)
+	}
+	return nil
+}
+
+func feedbackBlocker(f *Facts, entry *workv1.ManifestCondition, c *metav1.Condition) *Blocker {
+	return f.manifest(budgetOr(InvalidRule, c.Message), entry, c, doFeedback)
+}
+
+func budgetOr(cause Cause, message string) Cause {
+	if strings.Contains(message, "budget") || strings.Contains(message, "cost limit") {
+		return Budget
+	}
+	return cause
+}
+
+// object names the object of a manifest, such as "Deployment default/web".
+func object(m workv1.ManifestResourceMeta) string {
+	kind := cmp.Or(m.Kind, fmt.Sprintf("manifest %d", m.Ordinal))
+	if m.Namespace == "" {
+		return strings.TrimSpace(kind + " " + m.Name)
+	}
+	return fmt.Sprintf("%s %s/%s", kind, m.Namespace, m.Name)
+}
+
+// kubectl returns a command about the object of a manifest.
+func kubectl(verb string, m workv1.ManifestResourceMeta, more string) string {
+	resource := cmp.Or(m.Resource, strings.ToLower(m.Kind))
+	if m.Group != "" {
+		resource += "." + m.Group
+	}
+	text := "kubectl " + verb
+	if m.Namespace != "" {
+		text += " -n " + m.Namespace
+	}
+	return strings.TrimSpace(text + " " + resource + " " + m.Name + " " + more)
+}
