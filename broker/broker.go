@@ -96,7 +96,8 @@ func (b *Broker) Run(ctx context.Context) (err error) {
 		b.addrs = append(b.addrs, l.socket.Addr().String())
 	}
 	operations := b.newOperations(res, s)
-	sampled := &collector{router: res.router, traffic: &s.traffic, store: res.store, limiter: limiter, reloader: operations.reloader, draining: &s.draining}
+	sampled := &collector{router: res.router, traffic: &s.traffic, store: res.store, limiter: limiter, reloader: operations.reloader, draining: &s.draining,
+		certificates: operations.revoker.tls, maxTotalBytes: b.cfg.MaxTotalBytes}
 	handler, err := b.handler(promhttp.HandlerFor(newRegistry(counters, sampled), promhttp.HandlerOpts{}), operations.reloader.status)
 	if err != nil {
 		return fmt.Errorf("start the broker: %w", err)

@@ -67,6 +67,9 @@ type collector struct {
 	limiter  *limits.Limiter
 	reloader *reloader
 	draining *atomic.Pointer[packet.Error]
+
+	certificates  []*tlsFiles // of the listeners
+	maxTotalBytes int64
 }
 
 // Describe implements [prometheus.Collector].
@@ -85,6 +88,11 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	collect(gauge, "messages_queued", "Current number of messages in session queues, including sent and unacknowledged ones.", float64(stats.Queued))
 	collect(gauge, "queued_bytes", "Current size of the messages in session queues in bytes.", float64(stats.QueuedBytes))
 	collect(gauge, "total_bytes", "What all session queues count against maxTotalBytes.", float64(stats.TotalBytes))
+	collect(gauge, "max_total_bytes", "The limit maxTotalBytes of the configuration.", float64(c.maxTotalBytes))
+	if end := earliestExpiry(c.certificates); !end.IsZero() {
+		collect(gauge, "certificate_expiry_timestamp_seconds",
+			"When the first of the listeners' certificates expires, in seconds since 1970; absent without one.", float64(end.Unix()))
+	}
 	failing := 0.0
 	if c.store.Err() != nil {
 		failing = 1

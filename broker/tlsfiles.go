@@ -78,6 +78,18 @@ func (t *tlsFiles) current() *tlsState {
 	return t.state
 }
 
+// earliestExpiry returns when the first of the listeners' certificates expires; the zero time if
+// there is none.
+func earliestExpiry(listeners []*tlsFiles) (earliest time.Time) {
+	for _, files := range listeners {
+		end := files.current().config.Certificates[0].Leaf.NotAfter
+		if earliest.IsZero() || end.Before(earliest) {
+			earliest = end
+		}
+	}
+	return earliest
+}
+
 func (t *tlsFiles) stat() (stamps tlsStamps, err error) {
 	for i, path := range []string{t.files.CertFile, t.files.KeyFile, t.files.ClientCAFile, t.files.CRLFile} {
 		if path == "" {

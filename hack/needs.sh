@@ -21,6 +21,9 @@ need() {
 case ${1:-} in
 test)
 	need mosquitto mosquitto
+	# Tests of alerts and dashboard run both programs.
+	need prometheus prometheus
+	need promtool prometheus
 	# The race detector is linked by a C compiler.
 	need "${CC:-gcc}" gcc libc6-dev
 	;;

@@ -9,12 +9,15 @@ import (
 	"net"
 	"net/http"
 	"net/http/pprof"
+	"runtime"
 	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/workwire/workwire/pkg/version"
 )
 
 // Limits of a request and of the shutdown.
@@ -24,10 +27,14 @@ const (
 	shutdownTimeout = 3 * time.Second
 )
 
-// NewRegistry returns a registry with the metrics of the Go runtime and of the process.
+// NewRegistry returns a registry with the metrics of the Go runtime, of the process and of the build.
 func NewRegistry() *prometheus.Registry {
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(collectors.NewGoCollector(),
+	build := prometheus.NewGauge(prometheus.GaugeOpts{Name: "workwire_build_info",
+		Help:        "1; the labels are the version of Workwire and the version of Go that built it.",
+		ConstLabels: prometheus.Labels{"version": version.Version, "goversion": runtime.Version()}})
+	build.Set(1)
+	registry.MustRegister(build, collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return registry
 }

@@ -79,13 +79,19 @@ func New(c Config) (*Gate, error) {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	return &Gate{
+	gate := &Gate{
 		config: c, limits: limits{maxAge: c.MaxAge, subjects: maxSubjects}, sources: map[wire.SourceID]*memory{},
 		lines: flowcontrol.NewTokenBucketPassiveRateLimiter(logRate, logBurst),
 		refused: promauto.With(c.Registerer).NewCounterVec(prometheus.CounterOpts{
 			Name: "workwire_agent_untrusted_events_total", Help: "Events of sources that were refused because of their signature, by reason.",
 		}, []string{"reason"}),
-	}, nil
+	}
+	// increase() counts from the first value that was scraped, so the first refusal needs a zero.
+	for _, reason := range []signing.Reason{
+		signing.Unsigned, signing.Malformed, signing.UnknownKey, signing.WrongSource, signing.Invalid, Unproven, Expired, Future, Replayed} {
+		gate.refused.WithLabelValues(string(reason))
+	}
+	return gate, nil
 }
 
 // Verify returns when an event from a topic of source was signed. Its error is a

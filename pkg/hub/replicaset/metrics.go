@@ -19,7 +19,7 @@ func newMetrics() *metrics {
 		return prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Namespace: "workwire", Subsystem: "hub", Name: "replicaset_" + name, Help: help}, []string{label})
 	}
-	return &metrics{
+	m := &metrics{
 		reconciles: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Namespace: "workwire", Subsystem: "hub", Name: "replicaset_reconcile_seconds",
 			Help: "Duration of the reconciles of one ManifestWorkReplicaSet, including its writes.", Buckets: prometheus.ExponentialBuckets(0.001, 4, 9),
@@ -34,6 +34,13 @@ func newMetrics() *metrics {
 		clusters: gauge("clusters", "Clusters that placements of ManifestWorkReplicaSets selected, by state with the template: waiting, started, "+
 			"progressing, succeeded, failed, timed_out; and away, which are counted in one of the other states too.", "state"),
 	}
+	for _, rollout := range []string{"complete", "progressing", "stopped", "invalid"} {
+		m.sets.WithLabelValues(rollout)
+	}
+	for _, state := range states {
+		m.clusters.WithLabelValues(state)
+	}
+	return m
 }
 
 // gaugeValues is the share of one set in the gauges.

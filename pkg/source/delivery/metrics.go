@@ -2,6 +2,8 @@ package delivery
 
 import (
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/workwire/workwire/pkg/wire"
 )
 
 // metrics are the metrics of an Engine.
@@ -48,6 +50,12 @@ func newMetrics(r prometheus.Registerer, e *Engine) (*metrics, error) {
 			"Status updates that failed and are retried.")),
 		digests: prometheus.NewCounterVec(counter("digests_total",
 			"Digests compared, by result: equal, different, or paused (the cluster is not accepted, not compared)."), []string{"result"}),
+	}
+	// increase() counts from the first value that was scraped, so the first refusal needs a zero.
+	for _, action := range []wire.Action{wire.Create, wire.Update, wire.Delete} {
+		for _, result := range []string{"ok", "failed", "refused"} {
+			m.published.WithLabelValues(string(action), result)
+		}
 	}
 	if r == nil {
 		return m, nil

@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"net"
+	"time"
 )
 
 // Certificates are the contents of the certificate files, in PEM.
@@ -18,6 +20,19 @@ type Certificates struct {
 func (c Certificates) Equal(other Certificates) bool {
 	return bytes.Equal(c.CA, other.CA) && bytes.Equal(c.ClientCert, other.ClientCert) &&
 		bytes.Equal(c.ClientKey, other.ClientKey)
+}
+
+// NotAfter returns when the client certificate expires; false without a readable one.
+func (c Certificates) NotAfter() (time.Time, bool) {
+	block, _ := pem.Decode(c.ClientCert)
+	if block == nil {
+		return time.Time{}, false
+	}
+	cert, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		return time.Time{}, false
+	}
+	return cert.NotAfter, true
 }
 
 // Certificates reads the certificates that c names. Errors contain the key and the path.

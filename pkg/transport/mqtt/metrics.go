@@ -23,6 +23,7 @@ type metrics struct {
 	received       prometheus.Counter
 	receivedBytes  prometheus.Counter
 	malformed      prometheus.Counter
+	certificateEnd prometheus.Gauge
 }
 
 // Values of the label reason.
@@ -57,6 +58,8 @@ func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 		received:      counter("received_events_total", "Messages received, duplicates included."),
 		receivedBytes: counter("received_bytes_total", "Size of the packets of these messages."),
 		malformed:     counter("received_malformed_total", "Messages received that are not CloudEvents."),
+		certificateEnd: prometheus.NewGauge(prometheus.GaugeOpts{Name: prefix + "certificate_expiry_timestamp_seconds",
+			Help: "When the client certificate of the last connection expires, in seconds since 1970; 0 without one."}),
 	}
 	for _, kind := range []string{failureConnect, failureSubscribe, failureLost} {
 		m.failures.WithLabelValues(kind)
@@ -68,7 +71,7 @@ func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 		return m, nil
 	}
 	for _, c := range []prometheus.Collector{m.connected, m.connections, m.failures, m.published, m.publishedBytes,
-		m.publishErrors, m.publishSeconds, m.received, m.receivedBytes, m.malformed} {
+		m.publishErrors, m.publishSeconds, m.received, m.receivedBytes, m.malformed, m.certificateEnd} {
 		if err := registerer.Register(c); err != nil {
 			return nil, fmt.Errorf("mqtt transport: register metrics: %w; give each transport its own Registerer, see prometheus.WrapRegistererWith", err)
 		}

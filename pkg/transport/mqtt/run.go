@@ -131,6 +131,9 @@ func (r *runner) dial(ctx context.Context) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
+	if end, ok := certs.NotAfter(); ok {
+		r.metrics.certificateEnd.Set(float64(end.Unix()))
+	}
 	s := newSession()
 	s.conn = newBufferedConn(ctx, raw, secured, s.setLossReason)
 	r.sessions.current.Store(s)

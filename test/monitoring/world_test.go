@@ -1,0 +1,158 @@
+// Package monitoring runs a hub, a broker and an agent with a real Prometheus, and tests what
+// deploy/monitoring and docs/metrics.md say about their metrics.
+package monitoring
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/workwire/workwire/broker"
+	"github.com/workwire/workwire/broker/brokertest"
+	"github.com/workwire/workwire/deploy/crds"
+	"github.com/workwire/workwire/deploy/install"
+	"github.com/workwire/workwire/pkg/agent"
+	"github.com/workwire/workwire/pkg/audit"
+	"github.com/workwire/workwire/pkg/certificates"
+	"github.com/workwire/workwire/pkg/hub"
+	"github.com/workwire/workwire/pkg/kube"
+	"github.com/workwire/workwire/pkg/leader"
+	"github.com/workwire/workwire/pkg/serve"
+	"github.com/workwire/workwire/pkg/signing"
+	"github.com/workwire/workwire/pkg/transport"
+	"github.com/workwire/workwire/pkg/transport/config"
+	"github.com/workwire/workwire/pkg/transport/mqtt"
+	"github.com/workwire/workwire/pkg/wire"
+	"github.com/workwire/workwire/test/kit"
+	"github.com/workwire/workwire/test/kit/controlplane"
+)
+
+var hubPlane, spokePlane *controlplane.Plane
+
+func TestMain(m *testing.M) {
+	controlplane.MainPair(m, func(hub, spoke *controlplane.Plane) (func() error, error) {
+		hubPlane, spokePlane = hub, spoke
+		if err := install.CRDs(context.Background(), hub.REST(), crds.Hub()...); err != nil {
+			return nil, err
+		}
+		return nil, install.CRDs(context.Background(), spoke.REST(), crds.Spoke()...)
+	})
+}
+
+const source = "hub1"
+
+var topics = wire.Topics{
+	SourceEvents: "sources/hub1/clusters/+/sourceevents", AgentEvents: "sources/hub1/clusters/+/agentevents",
+	SourceBroadcast: "sources/+/sourcebroadcast", AgentBroadcast: "clusters/+/agentbroadcast",
+}
+
+// world is a hub, a broker and an agent, with certificates, signatures and the registries that
+// their commands would serve.
+type world struct {
+	*testing.T
+	cluster    string
+	dir        string // of certificates and keys
+	hub, agent *recorder
+	broker     *brokertest.Running
+}
+
+// newWorld starts the three programs and waits until the agent is connected.
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	w := &world{T: t, cluster: hubPlane.Namespace(t, "cluster"), dir: t.TempDir(), hub: newRecorder(), agent: newRecorder()}
+	w.makeCertificates()
+	w.makeKeys()
+	w.broker = brokertest.Start(t, broker.Config{HTTPAddress: "127.0.0.1:0", Listeners: []broker.Listener{{
+		Address: "127.0.0.1:0", TLS: &broker.ListenerTLS{
+			CertFile: w.path("broker/tls.crt"), KeyFile: w.path("broker/tls.key"), ClientCAFile: w.path("broker/ca.crt"), RequireClientCert: true,
+		}}}})
+	w.startHub()
+	w.startAgent()
+	kit.True(t, "the agent is connected", func() bool { return kit.Metric(t, w.agent, "workwire_transport_connected") == 1 })
+	return w
+}
+
+func (w *world) path(name string) string { return filepath.Join(w.dir, name) }
+
+func (w *world) makeCertificates() {
+	list, err := certificates.Parse(fmt.Appendf(nil,
+		"certificates:\n- {name: broker, role: broker, hosts: [127.0.0.1]}\n- {name: hub1, role: source}\n- {name: %s, role: agent}\n", w.cluster))
+	kit.NoError(w, err)
+	manager, err := certificates.New(certificates.ManagerConfig{Config: list, Dir: w.dir})
+	kit.NoError(w, err)
+	_, err = manager.Ensure()
+	kit.NoError(w, err)
+}
+
+func (w *world) makeKeys() {
+	key, err := signing.NewKey()
+	kit.NoError(w, err)
+	private, err := key.PEM()
+	kit.NoError(w, err)
+	kit.NoError(w, os.WriteFile(w.path("signing.key"), private, 0o600))
+	trusted, err := signing.FormatTrustedKeys(signing.TrustedKey{PublicKey: key.Public(), Sources: []wire.SourceID{source}})
+	kit.NoError(w, err)
+	kit.NoError(w, os.WriteFile(w.path("trusted-keys.yaml"), trusted, 0o600))
+}
+
+func (w *world) startHub() {
+	rest := hubPlane.REST()
+	kit.NoError(w, kube.CountRequests(rest, w.hub))
+	signer, err := signing.NewSigner(signing.SignerConfig{KeyFile: w.path("signing.key"), Logger: kit.Logger(w)})
+	kit.NoError(w, err)
+	election := leader.NewOptions(source)
+	election.Disabled = true
+	h, err := hub.New(hub.Config{
+		REST: rest, Source: source, Topics: topics, Transport: w.transport(w.hub, source), Election: election, Sign: signer.Sign,
+		AutoRegister: true, AutoAccept: true, Audit: w.records(w.hub), Registerer: w.hub, Logger: kit.Logger(w),
+	})
+	kit.NoError(w, err)
+	kit.Run(w, "hub", h.Run)
+}
+
+func (w *world) startAgent() {
+	rest := spokePlane.REST()
+	kit.NoError(w, kube.CountRequests(rest, w.agent))
+	trusted, err := signing.OpenTrustedKeys(signing.TrustedKeysConfig{File: w.path("trusted-keys.yaml"), Logger: kit.Logger(w)})
+	kit.NoError(w, err)
+	a, err := agent.New(agent.Config{
+		Cluster: wire.ClusterName(w.cluster), ClientID: w.cluster, AgentID: w.cluster, BrokerHost: w.broker.Addr, Topics: topics, Kube: rest,
+		Transport: w.transport(w.agent, w.cluster), TrustedKeys: trusted, Audit: w.records(w.agent), Registerer: w.agent, Logger: kit.Logger(w),
+	})
+	kit.NoError(w, err)
+	kit.Run(w, "agent", a.Run)
+}
+
+func (w *world) transport(r prometheus.Registerer, user string) transport.Transport {
+	tr, err := mqtt.New(mqtt.Config{ClientID: user, Logger: kit.Logger(w), Registerer: r, Broker: config.Config{
+		BrokerHost: w.broker.Addr, Topics: topics, CA: config.PEM{File: w.path(user + "/ca.crt")},
+		ClientCert: config.PEM{File: w.path(user + "/tls.crt")}, ClientKey: config.PEM{File: w.path(user + "/tls.key")},
+	}})
+	kit.NoError(w, err)
+	return tr
+}
+
+func (w *world) records(r prometheus.Registerer) *audit.Log {
+	log, err := audit.Open(audit.Config{Path: filepath.Join(w.TempDir(), "audit.log"), Program: "test", Registerer: r, Logger: kit.Logger(w)})
+	kit.NoError(w, err)
+	kit.Run(w, "audit log", func(ctx context.Context) error { log.Run(ctx); return nil })
+	return log
+}
+
+// serveMetrics serves a registry as the commands do, without TLS and token, and returns the
+// address.
+func serveMetrics(t *testing.T, g prometheus.Gatherer) string {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	kit.NoError(t, err)
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(g, promhttp.HandlerOpts{}))
+	kit.Run(t, "metrics", func(ctx context.Context) error { return serve.HTTP(ctx, listener, mux, kit.Logger(t)) })
+	return listener.Addr().String()
+}
