@@ -2,6 +2,7 @@
 package docs
 
 import (
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -16,7 +17,12 @@ var (
 	wrapped  = regexp.MustCompile(`\n\s*//\s*`)
 	citation = regexp.MustCompile(`docs/protocol\.md, ([A-Z][A-Za-z ]*)`)
 	heading  = regexp.MustCompile(`(?m)^## (.+)$`)
-	linked   = regexp.MustCompile(`\]\(([^)#:]+)(#[^)]*)?\)`)
+	linked   = regexp.MustCompile(`\]\(([^)#:\s]*)(#[^)\s]*)?\)`)
+
+	fenced      = regexp.MustCompile("(?ms)^```.*?^```")
+	anyHeading  = regexp.MustCompile(`(?m)^#{1,6} +(.+?) *$`)
+	linkText    = regexp.MustCompile(`\[([^]]*)\]\([^)]*\)`)
+	notInAnchor = regexp.MustCompile(`[^\p{L}\p{N}_\- ]`)
 )
 
 // TestCitationsOfTheProtocol looks up every section of protocol.md that the code names.
@@ -41,15 +47,43 @@ func TestCitationsOfTheProtocol(t *testing.T) {
 	}
 }
 
-// TestLinks follows every link from one file of the repository to another.
+// TestLinks follows every link within the repository, to a file or to a heading in it.
 func TestLinks(t *testing.T) {
-	walk(t, ".md", func(path, text string) {
-		for _, m := range linked.FindAllStringSubmatch(text, -1) {
-			if _, err := os.Stat(filepath.Join(filepath.Dir(path), m[1])); err != nil {
+	pages := map[string]string{}
+	walk(t, ".md", func(path, text string) { pages[path] = text })
+	for path, text := range pages {
+		for _, m := range linked.FindAllStringSubmatch(withoutCode(text), -1) {
+			target := path
+			if m[1] != "" {
+				target = filepath.Join(filepath.Dir(path), m[1])
+			}
+			if _, err := os.Stat(target); err != nil {
 				t.Errorf("%s links to %s: %v", path, m[1], err)
+				continue
+			}
+			if page, ok := pages[target]; ok && m[2] != "" && !anchors(page)[m[2][1:]] {
+				t.Errorf("%s links to %s%s, and there is no such heading", path, m[1], m[2])
 			}
 		}
-	})
+	}
+}
+
+// withoutCode returns a page without its blocks of code, in which # begins a comment.
+func withoutCode(text string) string { return fenced.ReplaceAllString(text, "") }
+
+// anchors returns the names by which GitHub links to the headings of a page.
+func anchors(page string) map[string]bool {
+	found := map[string]bool{}
+	for _, m := range anyHeading.FindAllStringSubmatch(withoutCode(page), -1) {
+		title := strings.ToLower(linkText.ReplaceAllString(m[1], "$1"))
+		name := strings.ReplaceAll(notInAnchor.ReplaceAllString(title, ""), " ", "-")
+		unique := name
+		for n := 1; found[unique]; n++ {
+			unique = fmt.Sprintf("%s-%d", name, n)
+		}
+		found[unique] = true
+	}
+	return found
 }
 
 func walk(t *testing.T, extension string, visit func(path, text string)) {
