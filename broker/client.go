@@ -54,7 +54,7 @@ type client struct {
 
 // login reads and answers the CONNECT, and reports whether the client is connected.
 func (c *client) login() bool {
-	pk, err := c.readConnect()
+	pk, size, err := c.readConnect()
 	if err == nil {
 		err = c.authenticate(pk)
 	}
@@ -62,32 +62,35 @@ func (c *client) login() bool {
 		c.refuse(pk, err)
 		return false
 	}
+	if c.throttle(limits.LoginMessages, size) != nil {
+		return false
+	}
 	return c.establish(pk)
 }
 
-// readConnect reads the first packet, which must be a CONNECT of MQTT 5.
-func (c *client) readConnect() (*packet.Connect, error) {
+// readConnect reads the first packet, which must be a CONNECT of MQTT 5, and returns its size, too.
+func (c *client) readConnect() (pk *packet.Connect, size int, err error) {
 	h, body, _, err := c.readPacket(min(int(c.server.cfg.MaxPacketSize), maxConnectSize))
 	if h.Type() != packet.TypeConnect && (err == nil || isPacketError(err)) {
-		return nil, errNotConnect
+		return nil, 0, errNotConnect
 	}
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	pk, err := packet.DecodeConnect(body)
+	pk, err = packet.DecodeConnect(body)
 	switch {
 	case err != nil:
-		return nil, err
+		return nil, 0, err
 	case pk.Version < 5:
-		return pk, errOldVersion
+		return pk, 0, errOldVersion
 	case pk.Version > 5:
-		return pk, &packet.Error{Code: packet.UnsupportedVersion, Text: "the protocol version is not 5"}
+		return pk, 0, &packet.Error{Code: packet.UnsupportedVersion, Text: "the protocol version is not 5"}
 	case pk.HasAuth:
-		return pk, &packet.Error{Code: packet.BadAuthMethod, Text: "the client wants to authenticate by a method, and there is none"}
+		return pk, 0, &packet.Error{Code: packet.BadAuthMethod, Text: "the client wants to authenticate by a method, and there is none"}
 	case len(pk.ClientID) > maxClientID:
-		return pk, &packet.Error{Code: packet.BadClientID, Text: fmt.Sprintf("the client id has more than %d bytes", maxClientID)}
+		return pk, 0, &packet.Error{Code: packet.BadClientID, Text: fmt.Sprintf("the client id has more than %d bytes", maxClientID)}
 	}
-	return pk, nil
+	return pk, h.Size + h.Length, nil
 }
 
 // Errors of the first packet that are not answered with a CONNACK of MQTT 5.
@@ -189,6 +192,7 @@ func (c *client) establish(pk *packet.Connect) bool {
 		ReceiveMaximum: pk.ReceiveMaximum, Will: pk.Will,
 	})
 	c.sess, c.expiry = sess, sess.Expiry()
+	c.admit = func(size int) error { return c.throttle(1, size) }
 	c.idle = time.Duration(pk.KeepAlive) * time.Second * 3 / 2
 	c.setReadDeadline(time.Time{})
 	connack := packet.Connack{
@@ -240,21 +244,22 @@ func (c *client) handlePackets() error {
 		if err := c.handle(h, body, owned); err != nil {
 			return err
 		}
-		if wait := c.server.limiter.Take(c.id, h.Size+h.Length); wait > 0 {
-			c.pause(wait)
-		}
 	}
 }
 
-// pause returns after wait, or when the connection ends. Meanwhile nothing is read from the client.
-func (c *client) pause(wait time.Duration) {
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-c.ending:
-	case <-c.server.stopping:
+// throttle waits until the identity may send messages of size bytes together. Meanwhile nothing is
+// read from this connection. It returns an error if the connection ends.
+func (c *client) throttle(messages, size int) error {
+	if wait := c.server.limiter.Take(c.id, messages, size); wait > 0 {
+		timer := time.NewTimer(wait)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-c.ending:
+		case <-c.server.stopping:
+		}
 	}
+	return c.endCause()
 }
 
 // handle handles one packet. An error ends the connection.
@@ -320,6 +325,9 @@ func (c *client) subscribe(body []byte) error {
 	if err != nil {
 		return err
 	}
+	if err := c.throttle(len(pk.Subscriptions)-1, 0); err != nil {
+		return err
+	}
 	codes := make([]byte, len(pk.Subscriptions))
 	refused, first := 0, ""
 	for i, sub := range pk.Subscriptions {
@@ -359,6 +367,9 @@ func (c *client) subscribeTo(sub session.Subscription) byte {
 func (c *client) unsubscribe(body []byte) error {
 	pk, err := packet.DecodeUnsubscribe(body)
 	if err != nil {
+		return err
+	}
+	if err := c.throttle(len(pk.Subscriptions)-1, 0); err != nil {
 		return err
 	}
 	codes := make([]byte, len(pk.Subscriptions))

@@ -38,6 +38,10 @@ type conn struct {
 	idle          time.Duration // how long a client may take for its next packet; 0: forever
 	maxPacketSize int           // that the client accepts, in bytes; 0: any
 
+	// admit is called before the body of a packet is read, and may wait. An error ends reading. nil
+	// before the login.
+	admit func(size int) error
+
 	takenOver atomic.Bool // another client takes the session over
 
 	ending chan struct{} // closed once the broker ends the connection
@@ -82,6 +86,12 @@ func (c *conn) readPacket(maxSize int) (h packet.Header, body []byte, owned bool
 	size := h.Size + h.Length
 	if size > maxSize {
 		return h, nil, false, errPacketTooLarge
+	}
+	if c.admit != nil {
+		if err := c.admit(size); err != nil {
+			return h, nil, false, err
+		}
+		began = false // it may have waited: the client has its time again
 	}
 	c.traffic.received.Add(int64(size))
 	if size > largeInput {

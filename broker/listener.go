@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -103,8 +104,8 @@ func (l *listener) handle(socket net.Conn, s *server) {
 	}()
 	defer c.contain()
 	if l.tls != nil {
-		secure := tls.Server(socket, l.config)
-		if err := secure.Handshake(); err != nil {
+		secure, err := l.handshake(s, socket, counted.Address())
+		if err != nil {
 			l.logHandshake(s, socket, err)
 			return
 		}
@@ -120,6 +121,49 @@ func (l *listener) handle(socket net.Conn, s *server) {
 		defer c.contain()
 		c.serve()
 	}()
+}
+
+// handshake makes the TLS handshake of a connection. It uses the CPU only in its turn.
+func (l *listener) handshake(s *server, socket net.Conn, address string) (*tls.Conn, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), connectTimeout)
+	defer cancel()
+	turns := &turnConn{Conn: socket, leave: s.limiter.LeaveHandshake, enter: func() error { return s.limiter.EnterHandshake(ctx, address) }}
+	secure := tls.Server(turns, l.config)
+	if err := turns.enter(); err != nil {
+		return nil, err
+	}
+	turns.inTurn = true
+	defer func() {
+		if turns.inTurn {
+			turns.leave()
+		}
+		turns.enter, turns.leave, turns.inTurn = nil, nil, false
+	}()
+	return secure, secure.Handshake()
+}
+
+// turnConn is a connection during its TLS handshake, in one goroutine: it gives up its turn while it
+// waits for the client.
+type turnConn struct {
+	net.Conn
+	enter  func() error // nil after the handshake
+	leave  func()
+	inTurn bool
+}
+
+// Read implements [io.Reader].
+func (c *turnConn) Read(p []byte) (int, error) {
+	if !c.inTurn {
+		return c.Conn.Read(p)
+	}
+	c.leave()
+	c.inTurn = false
+	n, err := c.Conn.Read(p)
+	if turn := c.enter(); turn != nil {
+		return 0, turn
+	}
+	c.inTurn = true
+	return n, err
 }
 
 // logHandshake logs a failed handshake: as a warning with the subject if the client presented a

@@ -117,7 +117,8 @@ func (c *collector) collectLimits(ch chan<- prometheus.Metric, collect func(kind
 	collect(gauge, "connections_pending", "Current number of connections that have not logged in.", float64(stats.Pending))
 	collect(gauge, "password_checks_waiting", "Current number of password checks that wait for their turn.", float64(stats.PasswordWaiting))
 	collect(counter, "password_checks_total", "Number of passwords that were checked; repeated right ones are not.", float64(stats.PasswordChecks))
-	collect(counter, "throttled_packets_total", "Number of packets after which the broker paused reading from a client that exceeds its rate.", float64(stats.Throttled))
+	collect(gauge, "handshakes_waiting", "Current number of TLS handshakes that wait for their turn.", float64(stats.Handshakes))
+	collect(counter, "throttled_packets_total", "Number of packets before which the broker paused reading from a client that exceeds its rate.", float64(stats.Throttled))
 	collect(counter, "throttled_seconds_total", "Sum of these pauses in seconds.", stats.ThrottledTime.Seconds())
 	failing := 0.0
 	if c.reloader.failing.Load() {

@@ -15,10 +15,14 @@ import (
 	"github.com/workwire/workwire/broker"
 	"github.com/workwire/workwire/test/kit"
 	"github.com/workwire/workwire/test/kit/brokerchild"
+	"github.com/workwire/workwire/test/kit/mqttflood"
 	"github.com/workwire/workwire/test/kit/mqttraw"
 )
 
-func TestMain(m *testing.M) { brokerchild.Main(m, config) }
+func TestMain(m *testing.M) {
+	mqttflood.Main()
+	brokerchild.Main(m, config)
+}
 
 // Names of configurations of brokers in processes of their own.
 const (

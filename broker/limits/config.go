@@ -18,13 +18,20 @@ const (
 	DefaultLogLinesPerSecond      = 50
 
 	DefaultAgentMessagesPerSecond  = 2_000
-	DefaultAgentBytesPerSecond     = 16 << 20
+	DefaultAgentBytesPerSecond     = 8 << 20
 	DefaultSourceMessagesPerSecond = 40_000
 	DefaultSourceBytesPerSecond    = 256 << 20
 )
 
-// burst is how many seconds of its rate a client may use at once after a pause.
-const burst = 2
+// Bursts, in seconds of a rate. What a client sends at once delays others until it is handled, so
+// that it may be little.
+const (
+	burst    = 0.25 // of messages and bytes; at least LoginMessages
+	logBurst = 2    // of log lines
+)
+
+// LoginMessages is the number of messages that a login counts. Every burst has as many.
+const LoginMessages = 20
 
 // Config configures a [Limiter]. A value of 0 means the default. The broker's configuration file has
 // the JSON names below as keys of `limits`.
@@ -52,9 +59,13 @@ type Config struct {
 	// minute share half of it.
 	PasswordChecks int `json:"passwordChecks,omitempty"`
 
+	// Handshakes is the maximum number of TLS handshakes that use a CPU at a time; default three
+	// quarters of the CPUs, at least one. Addresses take turns.
+	Handshakes int `json:"handshakes,omitempty"`
+
 	// Agent and Source limit what one identity of the role sends; defaults
 	// [DefaultAgentMessagesPerSecond] and so on. After a pause, a client may send what it is allowed
-	// in two seconds at once. Above that the broker reads more slowly from its connections.
+	// in a quarter of a second at once. Above that the broker reads more slowly from its connections.
 	Agent  Rate `json:"agent,omitzero"`
 	Source Rate `json:"source,omitzero"`
 
@@ -63,7 +74,8 @@ type Config struct {
 	LogLinesPerSecond int `json:"logLinesPerSecond,omitempty"`
 }
 
-// Rate is what an identity may send. Each packet counts as a message, acknowledgements too.
+// Rate is what an identity may send. Each packet counts as a message, acknowledgements too, as does
+// each filter of a subscription; a login counts as 20.
 type Rate struct {
 	MessagesPerSecond int   `json:"messagesPerSecond,omitempty"`
 	BytesPerSecond    int64 `json:"bytesPerSecond,omitempty"`
@@ -80,6 +92,7 @@ func (c Config) WithDefaults() Config {
 	c.PendingPerAddress = cmp.Or(c.PendingPerAddress, DefaultPendingPerAddress)
 	c.ConnectionsPerIdentity = cmp.Or(c.ConnectionsPerIdentity, DefaultConnectionsPerIdentity)
 	c.PasswordChecks = cmp.Or(c.PasswordChecks, runtime.GOMAXPROCS(0))
+	c.Handshakes = cmp.Or(c.Handshakes, max(runtime.GOMAXPROCS(0)*3/4, 1))
 	c.Agent = c.Agent.withDefaults(DefaultAgentMessagesPerSecond, DefaultAgentBytesPerSecond)
 	c.Source = c.Source.withDefaults(DefaultSourceMessagesPerSecond, DefaultSourceBytesPerSecond)
 	c.LogLinesPerSecond = cmp.Or(c.LogLinesPerSecond, DefaultLogLinesPerSecond)
@@ -98,6 +111,7 @@ func (c Config) Validate() error {
 		{"pendingPerAddress", int64(c.PendingPerAddress)},
 		{"connectionsPerIdentity", int64(c.ConnectionsPerIdentity)},
 		{"passwordChecks", int64(c.PasswordChecks)},
+		{"handshakes", int64(c.Handshakes)},
 		{"agent.messagesPerSecond", int64(c.Agent.MessagesPerSecond)},
 		{"agent.bytesPerSecond", c.Agent.BytesPerSecond},
 		{"source.messagesPerSecond", int64(c.Source.MessagesPerSecond)},

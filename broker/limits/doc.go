@@ -8,9 +8,9 @@
 //	err = limiter.Authenticate(ctx, conn.Address(), func() bool { return checkPassword() })
 //	err = conn.LogIn(identity)
 //	for {
-//		packet := read()
-//		sleep(limiter.Take(identity, packet.Len()))
-//		handle(packet)
+//		header := readHeader()
+//		sleep(limiter.Take(identity, 1, header.PacketSize()))
+//		handle(readPacket(header))
 //	}
 //
 // Decisions are functions of values, the current time among them.

@@ -19,9 +19,10 @@ type Limiter struct {
 	identities  map[string]int        // connections by identity
 	refused     map[error]uint64
 
-	passwords passwordQueue
-	rates     rates
-	logs      logs
+	passwords  passwordQueue
+	handshakes handshakes
+	rates      rates
+	logs       logs
 }
 
 // New returns a Limiter.
@@ -31,7 +32,7 @@ func newLimiter(cfg Config, now func() time.Time) *Limiter {
 	return &Limiter{
 		now: now, cfg: cfg.WithDefaults(),
 		addresses: map[string]*list.List{}, identities: map[string]int{}, refused: map[error]uint64{},
-		passwords: newPasswordQueue(), rates: newRates(), logs: newLogs(),
+		passwords: newPasswordQueue(), handshakes: newHandshakes(), rates: newRates(), logs: newLogs(),
 	}
 }
 
@@ -60,6 +61,7 @@ type Stats struct {
 	Refused         map[error]uint64  // connections refused or evicted, by reason
 	PasswordChecks  uint64            // passwords checked
 	PasswordWaiting int               // password checks that wait for their turn
+	Handshakes      int               // TLS handshakes that wait for their turn
 	Throttled       uint64            // packets after which the broker paused reading
 	ThrottledTime   time.Duration     // sum of these pauses
 	LogLinesLeftOut map[string]uint64 // by kind
@@ -71,6 +73,7 @@ func (l *Limiter) Stats() Stats {
 	s := Stats{Connections: l.connections, Pending: l.pending, Refused: maps.Clone(l.refused)}
 	l.mu.Unlock()
 	s.PasswordChecks, s.PasswordWaiting = l.passwords.stats()
+	s.Handshakes = l.handshakes.stats()
 	s.Throttled, s.ThrottledTime = l.rates.stats()
 	s.LogLinesLeftOut = l.logs.stats()
 	return s

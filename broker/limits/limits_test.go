@@ -108,12 +108,12 @@ func TestTake(t *testing.T) {
 		want  time.Duration // the wait after the last one, if it is sent that much later
 	}{
 		"within the burst":          {sizes: []int{1, 1, 1}},
-		"all of the burst":          {sizes: []int{2000}},
-		"bytes":                     {sizes: []int{2000, 500}, want: 500 * time.Millisecond},
-		"a pause pays it back":      {sizes: []int{2000, 500}, after: 500 * time.Millisecond},
+		"all of the burst":          {sizes: []int{250}},
+		"bytes":                     {sizes: []int{250, 500}, want: 500 * time.Millisecond},
+		"a pause pays it back":      {sizes: []int{250, 250}, after: 250 * time.Millisecond},
 		"messages":                  {sizes: make([]int, 21), want: 100 * time.Millisecond},
-		"a larger one than a burst": {sizes: []int{5000}, want: 3 * time.Second},
-		"a clock that is set back":  {sizes: []int{2000, 500}, after: -time.Hour, want: 500 * time.Millisecond},
+		"a larger one than a burst": {sizes: []int{3250}, want: 3 * time.Second},
+		"a clock that is set back":  {sizes: []int{250, 500}, after: -time.Hour, want: 500 * time.Millisecond},
 	} {
 		var b bucket
 		var wait time.Duration
@@ -122,7 +122,7 @@ func TestTake(t *testing.T) {
 			if i > 0 && i == len(test.sizes)-1 {
 				now = now.Add(test.after)
 			}
-			b, wait = b.take(rate, size, now)
+			b, wait = b.take(rate, 1, size, now)
 		}
 		if (wait - test.want).Abs() > time.Microsecond {
 			t.Errorf("%s: waits %v, want %v", name, wait, test.want)
@@ -136,24 +136,64 @@ func TestTakeSharesAndForgets(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
 	l := newLimiter(Config{Agent: Rate{MessagesPerSecond: 1}}, func() time.Time { return now })
 	c1, c2 := acl.Identity{Role: acl.Agent, ID: "c1"}, acl.Identity{Role: acl.Agent, ID: "c2"}
-	for i, want := range []time.Duration{0, 0, time.Second, 2 * time.Second} {
-		if got := l.Take(c1, 10); got != want {
+	for i, want := range append(make([]time.Duration, LoginMessages), time.Second, 2*time.Second) {
+		if got := l.Take(c1, 1, 10); got != want {
 			t.Errorf("message %d: waits %v, want %v", i, got, want)
 		}
 	}
-	if got := l.Take(c2, 10); got != 0 {
+	if got := l.Take(c2, 1, 10); got != 0 {
 		t.Errorf("the other identity waits %v", got)
 	}
-	if got := l.Take(acl.Identity{Role: acl.Source, ID: "c1"}, 10); got != 0 {
+	if got := l.Take(acl.Identity{Role: acl.Source, ID: "c1"}, 1, 10); got != 0 {
 		t.Errorf("the source waits %v", got)
 	}
 	now = now.Add(time.Hour)
-	l.Take(c2, 10)
+	l.Take(c2, 1, 10)
 	if n := len(l.rates.buckets); n != 1 {
 		t.Errorf("%d buckets are left, want that of the last sender", n)
 	}
 	if s := l.Stats(); s.Throttled != 2 || s.ThrottledTime != 3*time.Second {
 		t.Errorf("%d waits of %v", s.Throttled, s.ThrottledTime)
+	}
+}
+
+// TestHandshakes: addresses take turns, and one that gives up leaves its place to others.
+func TestHandshakes(t *testing.T) {
+	l := New(Config{Handshakes: 1})
+	kit.NoError(t, l.EnterHandshake(t.Context(), "busy"))
+	var mu sync.Mutex
+	var order []string
+	var group sync.WaitGroup
+	waiting := 0
+	enter := func(address string) {
+		group.Go(func() {
+			if l.EnterHandshake(t.Context(), address) == nil {
+				mu.Lock()
+				order = append(order, address)
+				mu.Unlock()
+				l.LeaveHandshake()
+			}
+		})
+		waiting++
+		kit.True(t, "the handshake to wait", func() bool { return l.Stats().Handshakes == waiting })
+	}
+	for _, address := range []string{"busy", "busy", "busy", "calm"} {
+		enter(address)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, address := range []string{"busy", "gone"} {
+		if err := l.EnterHandshake(ctx, address); !errors.Is(err, context.Canceled) {
+			t.Errorf("a handshake without time of %s: %v", address, err)
+		}
+	}
+	l.LeaveHandshake()
+	group.Wait()
+	if fmt.Sprint(order) != "[busy calm busy busy]" {
+		t.Errorf("the order is %v", order)
+	}
+	if h := &l.handshakes; h.running != 0 || len(h.waiting) != 0 || len(h.turns) != 0 {
+		t.Errorf("at the end %d run, %v wait", h.running, h.waiting)
 	}
 }
 

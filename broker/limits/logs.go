@@ -28,10 +28,10 @@ func (l *Limiter) Log(kind string) (leftOut uint64, ok bool) {
 	defer l.logs.mu.Unlock()
 	k := l.logs.kinds[kind]
 	if k == nil {
-		k = &logKind{lines: rate * burst, at: now}
+		k = &logKind{lines: rate * logBurst, at: now}
 		l.logs.kinds[kind] = k
 	}
-	k.lines = min(k.lines+max(now.Sub(k.at).Seconds(), 0)*rate, rate*burst)
+	k.lines = min(k.lines+max(now.Sub(k.at).Seconds(), 0)*rate, rate*logBurst)
 	k.at = now
 	if k.lines < 1 {
 		k.leftOut++

@@ -27,11 +27,11 @@ type bucket struct {
 	at              time.Time // when the balances were as above
 }
 
-// take subtracts a message of size bytes at the time now, and returns the bucket and how long to
-// wait until no balance is negative.
-func (b bucket) take(r Rate, size int, now time.Time) (bucket, time.Duration) {
+// take subtracts messages of size bytes together at the time now, and returns the bucket and how
+// long to wait until no balance is negative.
+func (b bucket) take(r Rate, messages, size int, now time.Time) (bucket, time.Duration) {
 	b = b.refill(r, now)
-	b.messages--
+	b.messages -= float64(messages)
 	b.bytes -= float64(size)
 	wait := max(-b.messages/float64(r.MessagesPerSecond), -b.bytes/float64(r.BytesPerSecond), 0)
 	return b, time.Duration(wait * float64(time.Second))
@@ -40,7 +40,7 @@ func (b bucket) take(r Rate, size int, now time.Time) (bucket, time.Duration) {
 // refill returns the bucket at the time now. A new bucket is full. A clock that goes back adds
 // nothing.
 func (b bucket) refill(r Rate, now time.Time) bucket {
-	maxMessages, maxBytes := float64(r.MessagesPerSecond)*burst, float64(r.BytesPerSecond)*burst
+	maxMessages, maxBytes := r.burst()
 	if b.at.IsZero() {
 		return bucket{maxMessages, maxBytes, now}
 	}
@@ -52,13 +52,19 @@ func (b bucket) refill(r Rate, now time.Time) bucket {
 }
 
 func (b bucket) full(r Rate) bool {
-	return b.messages >= float64(r.MessagesPerSecond)*burst && b.bytes >= float64(r.BytesPerSecond)*burst
+	messages, bytes := r.burst()
+	return b.messages >= messages && b.bytes >= bytes
 }
 
-// Take counts a packet of size bytes that id has sent on any of its connections, and returns how
-// long to wait before the next read from this one. It costs O(1), and once a minute a visit to every
-// identity that has sent since.
-func (l *Limiter) Take(id acl.Identity, size int) time.Duration {
+// burst returns what may be sent at once after a pause.
+func (r Rate) burst() (messages, bytes float64) {
+	return max(float64(r.MessagesPerSecond)*burst, LoginMessages), float64(r.BytesPerSecond) * burst
+}
+
+// Take counts messages of size bytes together that id sends on any of its connections, and returns
+// how long to wait before they are read and handled. It costs O(1), and once a minute a visit to
+// every identity that has sent since.
+func (l *Limiter) Take(id acl.Identity, messages, size int) time.Duration {
 	cfg, now := l.config(), l.now()
 	rate := cfg.rate(id)
 	l.rates.mu.Lock()
@@ -69,7 +75,7 @@ func (l *Limiter) Take(id acl.Identity, size int) time.Duration {
 		l.rates.buckets[id] = b
 	}
 	var wait time.Duration
-	if *b, wait = b.take(rate, size, now); wait > 0 {
+	if *b, wait = b.take(rate, messages, size, now); wait > 0 {
 		l.rates.throttled++
 		l.rates.paused += wait
 	}

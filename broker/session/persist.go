@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/workwire/workwire/broker/store"
@@ -60,6 +58,17 @@ func (r *Router) storeSession(s *session) {
 		r.deleteSession(s)
 		return
 	}
+	r.cfg.Store.Put(store.Sessions, s.id, func() ([]byte, error) { return json.Marshal(r.record(s)) })
+	if !s.stored {
+		s.stored, s.subscribed = true, r.barrier()
+	}
+}
+
+// record returns s as it is now. The store calls it once a commit, without r.mu: a client that
+// subscribes to much must not make each of its subscriptions cost all others.
+func (r *Router) record(s *session) sessionRecord {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	rec := sessionRecord{Owner: s.owner, Expiry: s.expiry, Credential: s.credential}
 	if s.conn == nil {
 		rec.DisconnectedAt = s.disconnectedAt.Unix()
@@ -67,11 +76,7 @@ func (r *Router) storeSession(s *session) {
 	for _, sub := range s.subs {
 		rec.Subs = append(rec.Subs, sub)
 	}
-	slices.SortFunc(rec.Subs, func(a, b Subscription) int { return strings.Compare(a.Filter, b.Filter) })
-	r.cfg.Store.Put(store.Sessions, s.id, func() ([]byte, error) { return json.Marshal(rec) })
-	if !s.stored {
-		s.stored, s.subscribed = true, r.barrier()
-	}
+	return rec
 }
 
 func (r *Router) deleteSession(s *session) {

@@ -9,7 +9,13 @@ import (
 	"testing"
 
 	"github.com/workwire/workwire/test/kit"
+	"github.com/workwire/workwire/test/kit/mqttflood"
 )
+
+func TestMain(m *testing.M) {
+	mqttflood.Main()
+	os.Exit(m.Run())
+}
 
 // TestQuick runs the whole benchmark with small numbers. It checks the counters only: durations
 // mean nothing on a busy machine.

@@ -29,9 +29,13 @@ import (
 	"github.com/workwire/workwire/test/bench/hubbench"
 	"github.com/workwire/workwire/test/bench/report"
 	"github.com/workwire/workwire/test/bench/subject"
+	"github.com/workwire/workwire/test/kit/mqttflood"
 )
 
-func main() { os.Exit(command.Main(newCommand(os.Stdout, os.Stderr))) }
+func main() {
+	mqttflood.Main()
+	os.Exit(command.Main(newCommand(os.Stdout, os.Stderr)))
+}
 
 type options struct {
 	bin, agent, hub, broker, jsonFile, profile, only, logs string
@@ -178,10 +182,10 @@ func (o *options) hubOptions(bin string) hubbench.Options {
 
 func (o *options) brokerOptions(bin string) brokerbench.Options {
 	b := brokerbench.Options{
-		Broker: filepath.Join(bin, "work-broker"), Clients: o.clients, Clusters: 100, Trips: 20_000, Back: o.back, Logins: 1000, Settle: 5 * time.Second,
+		Broker: filepath.Join(bin, "work-broker"), Clients: o.clients, Clusters: 100, Trips: 20_000, Back: o.back, Logins: 1000, Settle: 5 * time.Second, Flood: 8 * time.Second,
 	}
 	if o.quick {
-		b.Clients, b.Clusters, b.Trips, b.Back, b.Logins, b.Settle = 20, 3, 20, 20, 3, 0
+		b.Clients, b.Clusters, b.Trips, b.Back, b.Logins, b.Settle, b.Flood = 20, 3, 20, 20, 3, 0, 200*time.Millisecond
 	}
 	return b
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/workwire/workwire/test/bench/procs"
 	"github.com/workwire/workwire/test/bench/report"
 	"github.com/workwire/workwire/test/bench/subject"
+	"github.com/workwire/workwire/test/kit/mqttflood"
 	"github.com/workwire/workwire/test/kit/process"
 )
 
@@ -34,6 +35,7 @@ type Options struct {
 	Back     int           // connections that are back after a restart
 	Logins   int           // users with passwords
 	Settle   time.Duration // before memory is read
+	Flood    time.Duration // how long round trips are measured without a flood, and with each kind of it
 }
 
 // bench is the broker that is measured, with what all measurements share.
@@ -46,7 +48,11 @@ type bench struct {
 
 // Run measures the rows of board that are about the broker.
 func Run(ctx context.Context, c subject.Config, o Options, board *report.Board) error {
-	if !board.Wants(atRest, trips, traffic, back, logins) {
+	var floods []string
+	for kind := range mqttflood.Kinds {
+		floods = append(floods, flood+kind)
+	}
+	if !board.Wants(append([]string{atRest, trips, traffic, back, logins}, floods...)...) {
 		return nil
 	}
 	certs, err := newAuthority(filepath.Join(c.Dir, "broker-certificates"))
@@ -58,7 +64,7 @@ func Run(ctx context.Context, c subject.Config, o Options, board *report.Board) 
 		for _, part := range []struct {
 			rows    []string
 			measure func(context.Context, int) error
-		}{{[]string{atRest}, b.atRest}, {[]string{trips, traffic}, b.roundTrips}, {[]string{back}, b.back}, {[]string{logins}, b.logins}} {
+		}{{[]string{atRest}, b.atRest}, {[]string{trips, traffic}, b.roundTrips}, {[]string{back}, b.back}, {[]string{logins}, b.logins}, {floods, b.floods}} {
 			if !board.Wants(part.rows...) {
 				continue
 			}

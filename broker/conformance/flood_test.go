@@ -1,0 +1,48 @@
+package conformance_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/workwire/workwire/broker/limits"
+	"github.com/workwire/workwire/test/kit"
+	"github.com/workwire/workwire/test/kit/mqttflood"
+)
+
+// TestFloods lets one agent send as much as it can, in each of the ways of mqttflood, with the
+// default limits. Another agent and the hub, to which it sends, are served, no session of theirs
+// ends, and what the attacker sends comes at its rate. How much others are delayed depends on the
+// machine: see docs/performance.md.
+func TestFloods(t *testing.T) {
+	t.Parallel()
+	for kind := range mqttflood.Kinds {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			c := startChild(t, defaults)
+			hub, agent := connect(t, c.Addr, durable(as("hub1"))), connect(t, c.Addr, durable(as("c2")))
+			probe, err := mqttflood.NewProbe(hub.Conn.Conn, agent.Conn.Conn, "hub1", "c2")
+			kit.NoError(t, err)
+			without, err := probe.Measure(t.Context(), 200*time.Millisecond)
+			kit.NoError(t, err)
+
+			start := time.Now()
+			attacker, err := mqttflood.Start(mqttflood.Attack{Kind: kind, Addr: c.Addr, From: "127.0.0.3", Topic: up("c1"), User: "c1", Password: password})
+			kit.NoError(t, err)
+			if kind != "subscriptions" { // sends no messages
+				kit.True(t, "the flood to begin", func() bool { return probe.Foreign() > 0 })
+			}
+			with, err := probe.Measure(t.Context(), time.Second)
+			if err != nil {
+				t.Errorf("others are not served: %v", err)
+			}
+			received, most := probe.Foreign(), 1+int64((time.Since(start)+time.Second/4).Seconds()*limits.DefaultAgentMessagesPerSecond)
+			if received > most {
+				t.Errorf("%d messages of the attacker in %v, want at most %d", received, time.Since(start), most)
+			}
+			sent, err := attacker.Stop()
+			kit.NoError(t, err)
+			t.Logf("99 of 100 within %v, without the flood %v; %d sent, %d received", mqttflood.Quantile(with, 0.99), mqttflood.Quantile(without, 0.99), sent, received)
+			c.check(memory)
+		})
+	}
+}
