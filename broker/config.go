@@ -24,13 +24,15 @@ import (
 
 // Defaults of [Config].
 const (
-	DefaultMaxPacketSize     = 1 << 20   // bytes
-	DefaultReceiveMaximum    = 1024      // messages
-	DefaultMaxQueuedMessages = 100_000   // messages a session
-	DefaultMaxQueuedBytes    = 512 << 20 // bytes a session
-	DefaultMaxTotalBytes     = 4 << 30   // bytes of all sessions
-	DefaultMaxSessionExpiry  = 7 * 24 * time.Hour
-	DefaultMaxWillDelay      = time.Hour
+	DefaultMaxPacketSize        = 1 << 20   // bytes
+	DefaultReceiveMaximum       = 1024      // messages
+	DefaultMaxQueuedMessages    = 100_000   // messages a session
+	DefaultMaxQueuedBytes       = 512 << 20 // bytes a session
+	DefaultMaxTotalBytes        = 4 << 30   // bytes of all sessions
+	DefaultMaxQueuedMemoryBytes = 64 << 20  // bytes a session
+	DefaultMaxTotalMemoryBytes  = 512 << 20 // bytes of all sessions
+	DefaultMaxSessionExpiry     = 7 * 24 * time.Hour
+	DefaultMaxWillDelay         = time.Hour
 )
 
 // Config is the configuration of a [Broker]. It needs at least one listener, and one user or client
@@ -75,6 +77,14 @@ type Config struct {
 	// session with the largest queue is ended first, like one above its own limit. The database
 	// needs up to twice as much disk.
 	MaxTotalBytes int64 `json:"maxTotalBytes,omitempty"`
+
+	// MaxQueuedMemoryBytes and MaxTotalMemoryBytes limit what queues have in memory only, of one
+	// session and of all: messages with QoS 0, and all messages of sessions that end with their
+	// connection, or without a DataDir. Default [DefaultMaxQueuedMemoryBytes] and
+	// [DefaultMaxTotalMemoryBytes]. Beyond them QoS 0 is dropped, and otherwise a session ends as
+	// above.
+	MaxQueuedMemoryBytes int64 `json:"maxQueuedMemoryBytes,omitempty"`
+	MaxTotalMemoryBytes  int64 `json:"maxTotalMemoryBytes,omitempty"`
 
 	// MaxSessionExpiry and MaxWillDelay limit what a client may ask for: how long its session
 	// outlives its connection, and how long its will waits; default [DefaultMaxSessionExpiry] and
@@ -257,6 +267,8 @@ func (c *Config) setDefaults() {
 	c.MaxQueuedMessages = cmp.Or(c.MaxQueuedMessages, DefaultMaxQueuedMessages)
 	c.MaxQueuedBytes = cmp.Or(c.MaxQueuedBytes, DefaultMaxQueuedBytes)
 	c.MaxTotalBytes = cmp.Or(c.MaxTotalBytes, DefaultMaxTotalBytes)
+	c.MaxQueuedMemoryBytes = cmp.Or(c.MaxQueuedMemoryBytes, max(DefaultMaxQueuedMemoryBytes, int64(c.MaxPacketSize)))
+	c.MaxTotalMemoryBytes = cmp.Or(c.MaxTotalMemoryBytes, max(DefaultMaxTotalMemoryBytes, c.MaxQueuedMemoryBytes))
 	c.MaxSessionExpiry.Duration = cmp.Or(c.MaxSessionExpiry.Duration, DefaultMaxSessionExpiry)
 	c.MaxWillDelay.Duration = cmp.Or(c.MaxWillDelay.Duration, DefaultMaxWillDelay)
 	c.Limits = c.Limits.WithDefaults()
@@ -270,6 +282,7 @@ func (c *Config) setDefaults() {
 func (c *Config) sessionLimits() session.Limits {
 	return session.Limits{
 		MaxQueuedMessages: c.MaxQueuedMessages, MaxQueuedBytes: c.MaxQueuedBytes, MaxTotalBytes: c.MaxTotalBytes,
+		MaxQueuedMemory: c.MaxQueuedMemoryBytes, MaxTotalMemory: c.MaxTotalMemoryBytes,
 		MaxExpiry: seconds(c.MaxSessionExpiry), MaxWillDelay: seconds(c.MaxWillDelay),
 	}
 }
@@ -305,11 +318,16 @@ func (c *Config) validate() error {
 	if c.MaxQueuedMessages < 0 {
 		errs = append(errs, fmt.Errorf("maxQueuedMessages: must not be negative, got %d", c.MaxQueuedMessages))
 	}
-	if c.MaxQueuedBytes < int64(c.MaxPacketSize) {
-		errs = append(errs, fmt.Errorf("maxQueuedBytes: must be at least maxPacketSize (%d bytes), got %d", c.MaxPacketSize, c.MaxQueuedBytes))
-	}
-	if c.MaxTotalBytes < int64(c.MaxPacketSize) {
-		errs = append(errs, fmt.Errorf("maxTotalBytes: must be at least maxPacketSize (%d bytes), got %d", c.MaxPacketSize, c.MaxTotalBytes))
+	for _, limit := range []struct {
+		name  string
+		bytes int64
+	}{
+		{"maxQueuedBytes", c.MaxQueuedBytes}, {"maxTotalBytes", c.MaxTotalBytes},
+		{"maxQueuedMemoryBytes", c.MaxQueuedMemoryBytes}, {"maxTotalMemoryBytes", c.MaxTotalMemoryBytes},
+	} {
+		if limit.bytes < int64(c.MaxPacketSize) {
+			errs = append(errs, fmt.Errorf("%s: must be at least maxPacketSize (%d bytes), got %d", limit.name, c.MaxPacketSize, limit.bytes))
+		}
 	}
 	for name, d := range map[string]metav1.Duration{"maxSessionExpiry": c.MaxSessionExpiry, "maxWillDelay": c.MaxWillDelay} {
 		if d.Duration < time.Second {

@@ -93,6 +93,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		collect(gauge, "certificate_expiry_timestamp_seconds",
 			"When the first of the listeners' certificates expires, in seconds since 1970; absent without one.", float64(end.Unix()))
 	}
+	collect(gauge, "memory_bytes", "What session queues have in memory only, against maxTotalMemoryBytes.", float64(stats.TotalMemory))
 	failing := 0.0
 	if c.store.Err() != nil {
 		failing = 1

@@ -37,6 +37,8 @@ func openResources(cfg Config) (res *resources, err error) {
 		MaxQueuedMessages: cfg.MaxQueuedMessages,
 		MaxQueuedBytes:    cfg.MaxQueuedBytes,
 		MaxTotalBytes:     cfg.MaxTotalBytes,
+		MaxQueuedMemory:   cfg.MaxQueuedMemoryBytes,
+		MaxTotalMemory:    cfg.MaxTotalMemoryBytes,
 		ReceiveMaximum:    int(cfg.ReceiveMaximum),
 		Shares:            acl.IsSource,
 		MaxExpiry:         seconds(cfg.MaxSessionExpiry),

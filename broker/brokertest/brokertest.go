@@ -13,7 +13,9 @@ package brokertest
 
 import (
 	"context"
+	"errors"
 	"log/slog"
+	"syscall"
 	"testing"
 	"time"
 
@@ -53,16 +55,13 @@ func Start(t testing.TB, cfg broker.Config) *Running {
 	r := &Running{}
 	r.start = func(t testing.TB) {
 		t.Helper()
-		b, err := broker.New(cfg)
-		if err != nil {
-			t.Fatalf("brokertest: %v", err)
-		}
 		ctx, cancel := context.WithCancel(context.Background())
-		ended := make(chan error, 1)
-		go func() { ended <- b.Run(ctx) }()
-		select {
-		case <-b.Ready():
-		case err := <-ended:
+		b, ended, err := run(ctx, cfg)
+		for deadline := time.Now().Add(startTimeout); errors.Is(err, syscall.EADDRINUSE) && time.Now().Before(deadline); {
+			<-time.After(10 * time.Millisecond) // a connection of another test has the port
+			b, ended, err = run(ctx, cfg)
+		}
+		if err != nil {
 			cancel()
 			t.Fatalf("brokertest: the broker did not start: %v", err)
 		}
@@ -79,6 +78,21 @@ func Start(t testing.TB, cfg broker.Config) *Running {
 	r.start(t)
 	t.Cleanup(r.Stop)
 	return r
+}
+
+// run starts a broker and waits until it is ready. ended receives the result of its Run.
+func run(ctx context.Context, cfg broker.Config) (b *broker.Broker, ended chan error, err error) {
+	if b, err = broker.New(cfg); err != nil {
+		return nil, nil, err
+	}
+	ended = make(chan error, 1)
+	go func() { ended <- b.Run(ctx) }()
+	select {
+	case <-b.Ready():
+		return b, ended, nil
+	case err := <-ended:
+		return nil, nil, err
+	}
 }
 
 // StartMosquitto runs Mosquitto for users on a free loopback port and returns when it accepts

@@ -29,6 +29,8 @@ const (
 	defaults  = ""
 	hashed    = "hashed"
 	smallDisk = "small"
+
+	smallMemory = "small memory"
 )
 
 func config(name string) broker.Config {
@@ -42,6 +44,8 @@ func config(name string) broker.Config {
 		for i := range cfg.Users {
 			cfg.Users[i].Password, cfg.Users[i].PasswordHash = "", string(hash)
 		}
+	case smallMemory:
+		cfg.MaxQueuedMemoryBytes, cfg.MaxTotalMemoryBytes = 2<<20, 8<<20
 	case smallDisk:
 		cfg.MaxQueuedMessages, cfg.MaxQueuedBytes, cfg.MaxTotalBytes, cfg.MaxPacketSize = 200, 4<<20, 16<<20, 64<<10
 	}
@@ -329,6 +333,34 @@ func TestFloodOfMessages(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestDeafWithoutADisk lets clients whose sessions end with their connections read nothing: what is
+// kept for them in memory only is bounded, for each and for all, and others are served.
+func TestDeafWithoutADisk(t *testing.T) {
+	t.Parallel()
+	c := startChild(t, smallMemory)
+	hub := connect(t, c.Addr, as("hub1"))
+	var deaf []*client
+	for i := range 20 {
+		agent := as("c1")
+		agent.ClientID = fmt.Sprint("deaf-", i)
+		deaf = append(deaf, connect(t, c.Addr, agent).mustSubscribe(downFilter("c1")))
+	}
+	for range 200 { // 200 MB if all were kept
+		hub.Send(mqttraw.Publish(mqttraw.QoS1, hub.id(), down("c1"), strings.Repeat("x", 50_000)))
+		hub.Expect(mqttraw.PUBACK)
+	}
+	for _, agent := range deaf {
+		var err error
+		for err == nil { // what was sent before, and a DISCONNECT if there was room for it
+			_, err = mqttraw.Read(agent.Reader)
+		}
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Error("the session of a client that does not read goes on")
+		}
+	}
+	c.check(memory / 3)
 }
 
 // TestManySessions opens live sessions of one identity: there is a bound, and others connect.

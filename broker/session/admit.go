@@ -45,18 +45,25 @@ type arrival struct {
 	total        int64  // bytes of all queues
 	totalOwn     int64  // what the publisher has in all queues
 	totalLimit   int64  // 0: none
+
+	// In memory only; all 0 if the store keeps the message.
+	memory, memoryLimit           int64 // of the queue
+	allMemory, ownMemory, maximum int64 // of all queues, and what the publisher has in them
 }
 
 // admit decides about a message for one session. While its queue, or all queues together, are more
 // than half full, a publisher that holds more than an eighth is refused: one publisher alone cannot
 // fill a queue, and so cannot end another client's session.
 func admit(a arrival) verdict {
-	total, totalOwn, totalLimit := amount{bytes: a.total}, amount{bytes: a.totalOwn}, amount{bytes: a.totalLimit}
+	over := func(bytes, limit int64, part int) bool {
+		return amount{bytes: bytes}.exceeds(amount{bytes: limit}, part)
+	}
 	greedy := a.shares && (a.queue.exceeds(a.limit, 2) && a.own.exceeds(a.limit, shareDivisor) ||
-		total.exceeds(totalLimit, 2) && totalOwn.exceeds(totalLimit, shareDivisor))
+		over(a.total, a.totalLimit, 2) && over(a.totalOwn, a.totalLimit, shareDivisor) ||
+		over(a.allMemory, a.maximum, 2) && over(a.ownMemory, a.maximum, shareDivisor))
 	full := a.queue.exceeds(a.limit, 1)
 	switch {
-	case a.qos == 0 && (full || greedy || total.exceeds(totalLimit, 1)):
+	case a.qos == 0 && (full || greedy || over(a.total, a.totalLimit, 1) || over(a.memory, a.memoryLimit, 1) || over(a.allMemory, a.maximum, 1)):
 		return dropped
 	case greedy:
 		return refused
@@ -77,12 +84,21 @@ func (r *Router) hasShares(s *session) bool {
 // arrival returns what decides about msg of publisher for s. Callers hold r.mu.
 func (r *Router) arrival(s *session, publisher string, msg *shared, e *entry) arrival {
 	add := amount{1, msg.bytes + e.size()}
-	return arrival{
+	out := arrival{
 		qos: e.qos, shares: r.hasShares(s),
 		queue: s.queued.plus(add), own: s.publishers[publisher].plus(add),
 		limit:      amount{r.cfg.MaxQueuedMessages, r.cfg.MaxQueuedBytes},
 		total:      r.totalBytes + add.bytes,
-		totalOwn:   r.publishers[publisher] + add.bytes,
+		totalOwn:   r.publishers[publisher].bytes + add.bytes,
 		totalLimit: r.cfg.MaxTotalBytes,
 	}
+	if e.stored {
+		return out
+	}
+	out.memory, out.memoryLimit = s.memory+add.bytes, r.cfg.MaxQueuedMemory
+	out.allMemory, out.ownMemory, out.maximum = r.totalMemory+add.bytes, r.publishers[publisher].memory+add.bytes, r.cfg.MaxTotalMemory
+	if e.qos > 0 && out.memoryLimit > 0 { // nothing of this queue is on disk
+		out.limit.bytes = min(out.limit.bytes, out.memoryLimit)
+	}
+	return out
 }

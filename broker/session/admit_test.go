@@ -22,6 +22,10 @@ func TestAdmit(t *testing.T) {
 		"all queues above half, much of it":    {arrival{qos: 1, shares: true, queue: amount{1, 1}, total: 51, totalOwn: 13, totalLimit: 100}, refused},
 		"all queues above half, little of it":  {arrival{qos: 1, shares: true, queue: amount{1, 1}, total: 51, totalOwn: 12, totalLimit: 100}, accepted},
 		"all queues above half, without share": {arrival{qos: 1, queue: amount{1, 1}, total: 51, totalOwn: 51, totalLimit: 100}, accepted},
+		"QoS 0, memory of the queue is full":   {arrival{memory: 101, memoryLimit: 100}, dropped},
+		"QoS 0, all memory is full":            {arrival{allMemory: 101, maximum: 100}, dropped},
+		"memory above half, much of it":        {arrival{qos: 1, shares: true, allMemory: 51, ownMemory: 13, maximum: 100}, refused},
+		"memory above half, little of it":      {arrival{qos: 1, shares: true, allMemory: 51, ownMemory: 12, maximum: 100}, accepted},
 	} {
 		test.a.limit = limit
 		if got := admit(test.a); got != test.want {

@@ -94,6 +94,60 @@ func TestPropertiesCount(t *testing.T) {
 	check(t, "publisher", drain(t, p), "ack1/0 ack1/97")
 }
 
+// TestMemoryLimits: what is in memory only has limits of its own, for one queue and for all. What is
+// on disk does not count, and all is given back.
+func TestMemoryLimits(t *testing.T) {
+	router, st, _ := open(t, filepath.Join(t.TempDir(), "db"))
+	defer func() { _ = st.Close() }()
+	router.SetLimits(session.Limits{MaxQueuedMessages: 1000, MaxQueuedBytes: 1 << 20, MaxTotalBytes: 1 << 30, MaxQueuedMemory: 20_000, MaxTotalMemory: 50_000})
+	b := &bench{Router: router}
+	durable, brief := b.as("agent:c1", "durable", 10), b.as("agent:c1", "brief", 0)
+	subscribe(t, durable, "d", "t")
+	subscribe(t, brief, "b", "t")
+	p := b.conn("p", 0)
+	send := func(topic string, n int, qos byte) {
+		t.Helper()
+		for range n {
+			publish(t, p, topic, strings.Repeat("x", 743), func(m *session.Message) { m.QoS = qos })
+			drain(t, p)
+		}
+	}
+	send("d", 50, 1)
+	if got := b.Stats(); got.TotalMemory != 0 || got.Queued != 50 {
+		t.Errorf("on disk: %+v", got)
+	}
+	send("d", 50, 0)
+	if got := b.Stats(); got.TotalMemory != 20_000 || got.Queued != 70 || got.Dropped[session.QoS0] != 30 {
+		t.Errorf("QoS 0: %+v", got)
+	}
+	send("b", 10, 1)
+	send("t", 5, 1)
+	if got := b.Stats(); got.TotalMemory != 35_000 || brief.EndReason() != "" {
+		t.Errorf("QoS 1: %+v, the session ended by %q", got, brief.EndReason())
+	}
+	send("b", 6, 1)
+	const shared = 5 * 744 // bodies that the other session has on disk; they stay in memory until it has acknowledged them
+	if got := b.Stats(); got.TotalMemory != 20_000+shared || brief.EndReason() != session.QueueFull || durable.EndReason() != "" {
+		t.Errorf("a queue over its limit: %+v, the sessions ended by %q and %q", got, brief.EndReason(), durable.EndReason())
+	}
+	var many []*session.Conn
+	for i := range 3 {
+		many = append(many, b.as("agent:c2", fmt.Sprint(i), 0))
+		subscribe(t, many[i], fmt.Sprint(i))
+		send(fmt.Sprint(i), 15, 1)
+	}
+	if got := b.Stats(); got.TotalMemory > 50_000 || got.Dropped[session.MemoryFull] == 0 || durable.EndReason() != "" {
+		t.Errorf("all queues over their limit: %+v, the other session ended by %q", got, durable.EndReason())
+	}
+	durable.Disconnect(session.Disconnect{Expiry: new(uint32)})
+	for _, l := range many {
+		l.Disconnect(session.Disconnect{})
+	}
+	if got := b.Stats(); got.TotalMemory != 0 || got.TotalBytes != 0 {
+		t.Errorf("at the end: %+v", got)
+	}
+}
+
 // TestTotalLimitByOwner: an identity with many small queues goes before one with a larger one.
 func TestTotalLimitByOwner(t *testing.T) {
 	b := newBench(t, func(c *session.Config) { c.MaxTotalBytes = 50_000 })

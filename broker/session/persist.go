@@ -88,7 +88,6 @@ func (r *Router) deleteSession(s *session) {
 
 // storeEntry stores a queue entry, and its message if it is the message's first entry.
 func (r *Router) storeEntry(s *session, e *entry) {
-	e.stored = true
 	r.writes++
 	msg := e.msg
 	if msg.storedRefs == 0 {

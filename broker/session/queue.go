@@ -18,6 +18,7 @@ type session struct {
 	byPacketID   map[uint16]*list.Element // entries that have a packet identifier
 	lastPacketID uint16
 	queued       amount            // in the queue, with the places in it
+	memory       int64             // bytes of that that are in memory only
 	publishers   map[string]amount // of that, by the identity that published it
 
 	conn           *Conn     // nil while no client is connected
@@ -44,7 +45,7 @@ type entry struct {
 
 	packetID uint16 // 0: not sent yet
 	sentOn   *Conn  // the connection it was last sent on
-	stored   bool   // the entry is in the store
+	stored   bool   // the entry is in the store, or will be
 
 	expiring int // index in Router.expiring plus one; 0: not there
 }
@@ -61,7 +62,7 @@ type shared struct {
 	refs       int      // number of entries
 	storedRefs int      // number of entries in the store
 	expires    int64    // Message.Expires
-	pinned     bool     // the body stays in memory: an entry is not in the store
+	pinned     bool     // the body stays in memory, and counts there: an entry is not in the store
 	batch      uint64   // batch of the store that makes it durable
 }
 
@@ -89,6 +90,7 @@ func (r *Router) enqueue(s *session, msg *shared, e *entry) error {
 	if s.conn == nil && e.qos == 0 {
 		return nil // MQTT: QoS 0 messages are for connected clients only
 	}
+	e.stored = r.stores(s, e)
 	switch admit(r.arrival(s, e.publisher, msg, e)) {
 	case dropped:
 		r.stats.Dropped[QoS0]++
@@ -112,10 +114,8 @@ func (r *Router) enqueue(s *session, msg *shared, e *entry) error {
 	if s.next == nil {
 		s.next = el
 	}
-	if r.cfg.Store != nil && e.qos > 0 && s.durable() {
+	if e.stored {
 		r.storeEntry(s, e)
-	} else {
-		msg.pinned = true
 	}
 	if s.conn != nil {
 		s.conn.signal()
@@ -124,30 +124,49 @@ func (r *Router) enqueue(s *session, msg *shared, e *entry) error {
 	return nil
 }
 
-// limitTotal ends sessions until the limit of all queues is kept: of the identity whose queues are
+// stores reports whether the store keeps e.
+func (r *Router) stores(s *session, e *entry) bool {
+	return r.cfg.Store != nil && e.qos > 0 && s.durable()
+}
+
+// limitTotal ends sessions until the limits of all queues are kept: of the identity whose queues are
 // the largest together, the session with the largest one. Each end visits every session.
 func (r *Router) limitTotal() {
 	for r.cfg.MaxTotalBytes > 0 && r.totalBytes > r.cfg.MaxTotalBytes {
-		var fullest *session
-		var most int64
-		for _, sessions := range r.owners {
-			var sum int64
-			var largest *session
-			for s := range sessions {
-				sum += s.queued.bytes
-				if largest == nil || s.queued.bytes > largest.queued.bytes {
-					largest = s
-				}
-			}
-			if sum > most {
-				most, fullest = sum, largest
-			}
-		}
-		if fullest == nil {
+		if !r.endLargest(StoreFull, func(s *session) int64 { return s.queued.bytes }) {
 			return
 		}
-		r.end(fullest, StoreFull)
 	}
+	for r.cfg.MaxTotalMemory > 0 && r.totalMemory > r.cfg.MaxTotalMemory {
+		if !r.endLargest(MemoryFull, func(s *session) int64 { return s.memory }) {
+			return
+		}
+	}
+}
+
+// endLargest ends the largest session of the identity whose sessions are the largest together. It
+// returns false if none has a size.
+func (r *Router) endLargest(reason Reason, size func(*session) int64) bool {
+	var fullest *session
+	var most int64
+	for _, sessions := range r.owners {
+		var sum int64
+		var largest *session
+		for s := range sessions {
+			sum += size(s)
+			if largest == nil || size(s) > size(largest) {
+				largest = s
+			}
+		}
+		if sum > most {
+			most, fullest = sum, largest
+		}
+	}
+	if fullest == nil {
+		return false
+	}
+	r.end(fullest, reason)
+	return true
 }
 
 // push appends e for msg to the queue of s.
@@ -157,6 +176,13 @@ func (r *Router) push(s *session, msg *shared, e *entry) *list.Element {
 		r.totalBytes += msg.bytes
 	}
 	r.totalBytes += e.size()
+	if !e.stored {
+		r.totalMemory += e.size()
+		if !msg.pinned {
+			msg.pinned = true
+			r.totalMemory += msg.bytes
+		}
+	}
 	msg.refs++
 	r.count(s, e, amount{1, msg.bytes + e.size()})
 	r.stats.Queued++
@@ -174,10 +200,19 @@ func (r *Router) count(s *session, e *entry, change amount) {
 	if s.publishers[e.publisher] = s.publishers[e.publisher].plus(change); s.publishers[e.publisher].messages == 0 {
 		delete(s.publishers, e.publisher)
 	}
-	if r.publishers[e.publisher] += change.bytes; r.publishers[e.publisher] == 0 {
+	of := r.publishers[e.publisher]
+	of.bytes += change.bytes
+	if !e.stored {
+		s.memory += change.bytes
+		of.memory += change.bytes
+	}
+	if r.publishers[e.publisher] = of; of == (held{}) {
 		delete(r.publishers, e.publisher)
 	}
 }
+
+// held is what a publisher has in all queues: bytes, and those of them in memory only.
+type held struct{ bytes, memory int64 }
 
 // remove removes an entry from the queue of s.
 func (r *Router) remove(s *session, el *list.Element) {
@@ -200,8 +235,14 @@ func (r *Router) remove(s *session, el *list.Element) {
 	}
 	e.msg.refs--
 	r.totalBytes -= e.size()
+	if !e.stored {
+		r.totalMemory -= e.size()
+	}
 	if e.msg.refs == 0 {
 		r.totalBytes -= e.msg.bytes
+		if e.msg.pinned {
+			r.totalMemory -= e.msg.bytes
+		}
 		if e.msg.body != nil {
 			r.cachedBytes -= e.msg.bytes
 			e.msg.body = nil

@@ -52,6 +52,10 @@ type Config struct {
 	// 256 for each place in a queue. The largest session of the owner with the largest queues is
 	// ended first. 0 means no limit.
 	MaxTotalBytes int64
+	// MaxQueuedMemory limits what the queue of one session has in memory only: QoS 0, and all of a
+	// session that ends with its connection, or without a Store. MaxTotalMemory limits that of all
+	// sessions together, each message counted once. 0 means no limit.
+	MaxQueuedMemory, MaxTotalMemory int64
 	// Shares reports whether publishers have shares of the queues of an owner: one that has more
 	// than an eighth of a queue that is more than half full is refused. nil means none.
 	Shares func(owner string) bool
@@ -85,7 +89,7 @@ type Router struct {
 	mu         sync.Mutex // guards all below, the limits in cfg, and the state of sessions, connections and shared messages
 	sessions   map[string]*session
 	owners     map[string]map[*session]struct{}
-	publishers map[string]int64 // bytes in all queues, by the identity that published them
+	publishers map[string]held // what is in all queues, by the identity that published it
 	index      index
 
 	lastID      uint64             // of a shared message
@@ -95,6 +99,7 @@ type Router struct {
 	uncommitted []*shared          // messages passed to the store, oldest first
 	cachedBytes int64              // size of the message bodies in memory
 	totalBytes  int64              // see Config.MaxTotalBytes
+	totalMemory int64              // see Config.MaxTotalMemory
 	barriers    []barrier          // waiters for a batch, by ascending batch
 	expiring    expiringEntries    // entries whose messages expire
 	stopping    bool
@@ -116,7 +121,7 @@ func New(cfg Config) (*Router, error) {
 		cfg:        cfg,
 		sessions:   map[string]*session{},
 		owners:     map[string]map[*session]struct{}{},
-		publishers: map[string]int64{},
+		publishers: map[string]held{},
 		ackWaiters: map[*Conn]struct{}{},
 		stats:      Stats{Dropped: map[Reason]uint64{}},
 	}
@@ -153,6 +158,8 @@ type Limits struct {
 	MaxQueuedMessages       int
 	MaxQueuedBytes          int64
 	MaxTotalBytes           int64
+	MaxQueuedMemory         int64
+	MaxTotalMemory          int64
 	MaxExpiry, MaxWillDelay uint32
 }
 
@@ -162,6 +169,7 @@ func (r *Router) SetLimits(l Limits) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.cfg.MaxQueuedMessages, r.cfg.MaxQueuedBytes, r.cfg.MaxTotalBytes = l.MaxQueuedMessages, l.MaxQueuedBytes, l.MaxTotalBytes
+	r.cfg.MaxQueuedMemory, r.cfg.MaxTotalMemory = l.MaxQueuedMemory, l.MaxTotalMemory
 	r.cfg.MaxExpiry, r.cfg.MaxWillDelay = l.MaxExpiry, l.MaxWillDelay
 	r.limitTotal()
 }

@@ -14,6 +14,7 @@ const (
 	QueueFull       Reason = "queue_full"        // the queue exceeded its limits
 	TooManySessions Reason = "too_many_sessions" // the identity has too many sessions
 	StoreFull       Reason = "store_full"        // all queues together exceeded their limit, and this one was the largest
+	MemoryFull      Reason = "memory_full"       // all queues in memory only exceeded their limit, and this one was the largest
 	Unreadable      Reason = "unreadable"        // a queued message cannot be read from disk
 	Revoked         Reason = "revoked"           // the client's certificate or password is no longer accepted
 
@@ -26,7 +27,7 @@ const (
 
 // Reasons returns every reason for which messages are dropped.
 func Reasons() []Reason {
-	return []Reason{CleanStart, Disconnected, Expired, QueueFull, TooManySessions, StoreFull, Unreadable, Revoked, MessageExpired, TooLarge, RefusedByClient, QoS0}
+	return []Reason{CleanStart, Disconnected, Expired, QueueFull, TooManySessions, StoreFull, MemoryFull, Unreadable, Revoked, MessageExpired, TooLarge, RefusedByClient, QoS0}
 }
 
 // Stats holds current numbers, and counts since the start of the router.
@@ -37,6 +38,7 @@ type Stats struct {
 	Queued        int               // messages in all queues, including sent and unacknowledged ones
 	QueuedBytes   int64             // size of the queued messages
 	TotalBytes    int64             // what counts against Config.MaxTotalBytes
+	TotalMemory   int64             // what counts against Config.MaxTotalMemory
 	Received      uint64            // messages accepted from clients, including wills
 	Refused       uint64            // messages refused because the publisher had more than its share of a queue
 	Sent          uint64            // messages returned by Next, including repetitions
@@ -49,7 +51,7 @@ func (r *Router) Stats() Stats {
 	defer r.mu.Unlock()
 	out := r.stats
 	out.Dropped = maps.Clone(r.stats.Dropped)
-	out.TotalBytes = r.totalBytes
+	out.TotalBytes, out.TotalMemory = r.totalBytes, r.totalMemory
 	out.Sessions = len(r.sessions)
 	for _, s := range r.sessions {
 		if s.conn != nil {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	cloudevents "github.com/cloudevents/sdk-go/v2/event"
+	"github.com/eclipse/paho.golang/packets"
 	"github.com/eclipse/paho.golang/paho"
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
@@ -127,6 +128,46 @@ func TestForeignEvent(t *testing.T) {
 			t.Errorf("error %v, event (-want +got):\n%s", m.Err, diff)
 		}
 	})
+}
+
+// What a broker retains is not asked for: who wrote it may have lost the right since.
+func TestRetained(t *testing.T) {
+	b := brokertest.StartMosquitto(t, users)
+	raw, _ := rawClient(t, b.Addr, transporttest.Hub)
+	if _, err := raw.Publish(t.Context(), &paho.Publish{QoS: 1, Retain: true, Topic: transporttest.ClusterSpecs, Payload: []byte("forged")}); err != nil {
+		t.Fatal(err)
+	}
+	_, messages := rawClient(t, b.Addr, transporttest.Cluster, transporttest.ClusterSpecs)
+	if p := kit.Receive(t, "the retained message at a client that asks for it", messages); !p.Retain || string(p.Payload) != "forged" {
+		t.Fatalf("received %v", p)
+	}
+	registry := prometheus.NewPedanticRegistry()
+	agent := transporttest.Start(t, client(t, b.Addr, transporttest.Cluster, func(c *mqtt.Config) { c.Registerer = registry }), transporttest.ClusterSpecs)
+	agent.WaitConnected()
+	hub := transporttest.Start(t, client(t, b.Addr, transporttest.Hub, nil))
+	hub.WaitConnected()
+	hub.MustPublish(transporttest.ClusterSpecs, transporttest.Event("one", 100))
+	agent.Expect("one")
+	if got := metric(t, registry, "received_events_total"); got != 1 {
+		t.Errorf("%v messages received", got)
+	}
+}
+
+// A retained message that a broker sends although nobody has asked for it.
+func TestRetainedAllTheSame(t *testing.T) {
+	b := startFake(t)
+	registry := prometheus.NewPedanticRegistry()
+	c := transporttest.Start(t, client(t, b.addr, "cluster1", func(c *mqtt.Config) { c.Registerer = registry }), transporttest.ClusterSpecs)
+	conn := b.granted(t, &packets.Connack{})
+	conn.send(&packets.Publish{PacketID: 7, QoS: 1, Retain: true, Topic: transporttest.ClusterSpecs, Properties: eventProperties("retained")})
+	conn.publish(8, transporttest.ClusterSpecs, "{}", eventProperties("live"))
+	if p := read[*packets.Puback](conn); p.PacketID != 7 || p.ReasonCode != 0 {
+		t.Errorf("the retained one is acknowledged with %s", p)
+	}
+	c.Expect("live")
+	if got := metric(t, registry, "received_retained_total"); got != 1 {
+		t.Errorf("%v retained messages", got)
+	}
 }
 
 func TestMetrics(t *testing.T) {

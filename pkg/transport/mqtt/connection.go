@@ -19,6 +19,8 @@ import (
 const (
 	subscribeTimeout = 30 * time.Second
 	drainTimeout     = 5 * time.Second
+
+	noRetained = 2 // retain handling: the broker sends no retained messages
 )
 
 // connection is a connection to the broker. Its fields are immutable once it is established.
@@ -133,7 +135,7 @@ func (r *runner) subscribeOnce(ctx context.Context, c *connection) error {
 	qos := min(*r.cfg.Broker.SubQoS, 1)
 	request := &paho.Subscribe{}
 	for _, filter := range r.handler.Subscriptions {
-		request.Subscriptions = append(request.Subscriptions, paho.SubscribeOptions{Topic: filter, QoS: qos})
+		request.Subscriptions = append(request.Subscriptions, paho.SubscribeOptions{Topic: filter, QoS: qos, RetainHandling: noRetained})
 	}
 	answer, err := c.manager.Subscribe(ctx, request)
 	if answer == nil {

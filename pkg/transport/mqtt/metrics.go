@@ -24,6 +24,7 @@ type metrics struct {
 	receivedBytes  prometheus.Counter
 	malformed      prometheus.Counter
 	certificateEnd prometheus.Gauge
+	retained       prometheus.Counter
 }
 
 // Values of the label reason.
@@ -60,6 +61,7 @@ func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 		malformed:     counter("received_malformed_total", "Messages received that are not CloudEvents."),
 		certificateEnd: prometheus.NewGauge(prometheus.GaugeOpts{Name: prefix + "certificate_expiry_timestamp_seconds",
 			Help: "When the client certificate of the last connection expires, in seconds since 1970; 0 without one."}),
+		retained: counter("received_retained_total", "Retained messages received and ignored."),
 	}
 	for _, kind := range []string{failureConnect, failureSubscribe, failureLost} {
 		m.failures.WithLabelValues(kind)
@@ -71,7 +73,7 @@ func newMetrics(registerer prometheus.Registerer) (*metrics, error) {
 		return m, nil
 	}
 	for _, c := range []prometheus.Collector{m.connected, m.connections, m.failures, m.published, m.publishedBytes,
-		m.publishErrors, m.publishSeconds, m.received, m.receivedBytes, m.malformed, m.certificateEnd} {
+		m.publishErrors, m.publishSeconds, m.received, m.receivedBytes, m.malformed, m.certificateEnd, m.retained} {
 		if err := registerer.Register(c); err != nil {
 			return nil, fmt.Errorf("mqtt transport: register metrics: %w; give each transport its own Registerer, see prometheus.WrapRegistererWith", err)
 		}

@@ -218,6 +218,12 @@ func (r *runner) received(ctx context.Context, p *paho.Publish) {
 	if p.QoS > 0 {
 		m.Ack = c.session.window.add(p.PacketID, p.QoS)
 	}
+	if p.Retain { // who wrote it may have lost the right since
+		r.metrics.retained.Inc()
+		r.cfg.Logger.Debug("retained message ignored", "topic", p.Topic)
+		m.Ack()
+		return
+	}
 	if m.Event, m.Err = decode(ctx, p); m.Err != nil {
 		r.metrics.malformed.Inc()
 	}
