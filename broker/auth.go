@@ -167,10 +167,11 @@ func (c *account) hash() (string, error) {
 	return hash, nil
 }
 
-// byCertificate authenticates a client by its certificate, which TLS has verified.
-func (a *authenticator) byCertificate(cert *x509.Certificate) (login, error) {
+// byCertificate authenticates a client by its certificate, which TLS has verified. authorities have
+// issued it.
+func (a *authenticator) byCertificate(cert *x509.Certificate, authorities []string) (login, error) {
 	id, err := certificateIdentity(cert.Subject.CommonName, cert.Subject.OrganizationalUnit, a.accounts.Load().certs)
-	return login{id, certificateCredential(cert)}, err
+	return login{id, certificateCredential(cert, authorities)}, err
 }
 
 // certificateIdentity returns the identity for the subject of a certificate: the one mapped to its

@@ -34,10 +34,11 @@ type client struct {
 	remote   string
 	counted  *limits.Connection
 
-	tls        *tlsFiles           // nil: plain TCP
-	certs      []*x509.Certificate // the verified client certificate, if any, and the intermediate ones
-	checkedBy  acceptance          // of the client certificate, the last one; owned by recheckCertificates
-	validUntil time.Time           // when the client certificate expires; likewise
+	tls         *tlsFiles           // nil: plain TCP
+	certs       []*x509.Certificate // the verified client certificate, if any, and the intermediate ones
+	authorities []string            // that have issued it, by authorityKey
+	checkedBy   acceptance          // of the client certificate, the last one; owned by recheckCertificates
+	validUntil  time.Time           // when the client certificate expires; likewise
 
 	id            acl.Identity
 	credential    string // see credential.go
@@ -129,7 +130,7 @@ func (c *client) identify(pk *packet.Connect) (login, error) {
 		return c.server.auth.byPassword(ctx, c.counted.Address(), pk.Username, pk.Password)
 	}
 	if len(c.certs) > 0 {
-		return c.server.auth.byCertificate(c.certs[0])
+		return c.server.auth.byCertificate(c.certs[0], c.authorities)
 	}
 	return login{}, errAnonymous
 }
@@ -439,7 +440,8 @@ func (c *client) contain() {
 // setTLS records the TLS connection, after the handshake.
 func (c *client) setTLS(secure *tls.Conn, files *tlsFiles) {
 	c.socket, c.tls = secure, files
-	c.certs = secure.ConnectionState().PeerCertificates
+	state := secure.ConnectionState()
+	c.certs, c.authorities = state.PeerCertificates, authoritiesOf(state.VerifiedChains)
 }
 
 // truncate shortens text of a client for logs and reasons.

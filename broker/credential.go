@@ -4,6 +4,8 @@ import (
 	"crypto/sha256"
 	"crypto/x509"
 	"encoding/hex"
+	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -13,7 +15,10 @@ import (
 // the session ends with it, also while its client is away and the broker is stopped:
 //
 //	password:<hash of the bcrypt hash>:<user name>
-//	certificate:<hash of issuer and serial number>:<expiry, Unix seconds>
+//	certificate:<hash of issuer and serial number>:<expiry, Unix seconds>:<hashes of the authorities' keys>:<common name>:<units>
+//
+// Authorities and units are separated by commas, common name and units are escaped as in a URL. Former
+// versions stored the first three fields only.
 
 // digest returns 16 bytes of a hash as text.
 func digest(s string) string {
@@ -27,9 +32,33 @@ func passwordCredential(username, hash string) string {
 	return "password:" + digest(hash) + ":" + username
 }
 
-func certificateCredential(cert *x509.Certificate) string {
-	key := certificateKey(revocationKey(cert.RawIssuer, cert.SerialNumber))
-	return "certificate:" + key + ":" + strconv.FormatInt(cert.NotAfter.Unix(), 10)
+// certificateCredential returns the credential of a certificate that authorities have issued; see
+// authorityKey.
+func certificateCredential(cert *x509.Certificate, authorities []string) string {
+	var units []string
+	for _, unit := range cert.Subject.OrganizationalUnit {
+		units = append(units, url.QueryEscape(unit))
+	}
+	return strings.Join([]string{
+		"certificate", certificateKey(revocationKey(cert.RawIssuer, cert.SerialNumber)), strconv.FormatInt(cert.NotAfter.Unix(), 10),
+		strings.Join(authorities, ","), url.QueryEscape(cert.Subject.CommonName), strings.Join(units, ","),
+	}, ":")
+}
+
+// authorityKey identifies an authority by its key, so that it stays the same when its certificate is
+// renewed.
+func authorityKey(authority *x509.Certificate) string {
+	return digest(string(authority.RawSubjectPublicKeyInfo))
+}
+
+// authoritiesOf returns the authorities at the ends of verified chains.
+func authoritiesOf(chains [][]*x509.Certificate) (keys []string) {
+	for _, chain := range chains {
+		if key := authorityKey(chain[len(chain)-1]); !slices.Contains(keys, key) {
+			keys = append(keys, key)
+		}
+	}
+	return keys
 }
 
 // certificateKey returns the part of a credential that identifies the certificate with a
@@ -41,6 +70,9 @@ type validity struct {
 	now     time.Time
 	users   map[string]userState
 	revoked []map[string]struct{} // revoked certificates of each listener, by certificateKey
+
+	authorities []map[string]struct{}  // of each listener, by authorityKey
+	mapped      map[string]Certificate // by common name
 }
 
 // userState is what a user's credential must agree with.
@@ -65,8 +97,9 @@ func (a *accounts) states() map[string]userState {
 }
 
 // ended reports whether a credential of an identity is no longer accepted: its certificate has
-// expired or is revoked, or its user has another password or identity, or does not exist. A
-// credential of a former version is accepted: it says nothing.
+// expired, is revoked, is that of another identity now or of no authority, or its user has another
+// password or identity, or does not exist. What a credential of a former version does not say is
+// accepted.
 func (v validity) ended(owner, credential string) bool {
 	kind, rest, _ := strings.Cut(credential, ":")
 	key, detail, _ := strings.Cut(rest, ":")
@@ -81,8 +114,38 @@ func (v validity) ended(owner, credential string) bool {
 				return true
 			}
 		}
+		detail, issued, known := strings.Cut(detail, ":")
 		expires, err := strconv.ParseInt(detail, 10, 64)
-		return err == nil && v.now.Unix() >= expires
+		return err == nil && v.now.Unix() >= expires || known && !v.isIssued(owner, issued)
 	}
 	return false
+}
+
+// isIssued reports whether the last fields of a certificate's credential are still those of owner.
+func (v validity) isIssued(owner, fields string) bool {
+	authorities, subject, _ := strings.Cut(fields, ":")
+	name, units, _ := strings.Cut(subject, ":")
+	known := false
+	for key := range strings.SplitSeq(authorities, ",") {
+		for _, of := range v.authorities {
+			_, is := of[key]
+			known = known || is
+		}
+	}
+	if !known {
+		return false
+	}
+	commonName, err := url.QueryUnescape(name)
+	if err != nil {
+		return false
+	}
+	var list []string
+	for unit := range strings.SplitSeq(units, ",") {
+		if unit, err = url.QueryUnescape(unit); err != nil {
+			return false
+		}
+		list = append(list, unit)
+	}
+	id, err := certificateIdentity(commonName, list, v.mapped)
+	return err == nil && id.String() == owner
 }

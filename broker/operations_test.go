@@ -255,13 +255,20 @@ certificates: [%s]
 	cfg.Logger = k.log.Logger()
 	k.broker = brokertest.Start(t, cfg)
 	c1, c2 := k.dial("x", k.tls("c1")), k.dial("x", k.tls("c2"))
+	k.leave("absent", k.tls("c1"))
 	config("{commonName: c1, role: agent, id: c9}")
 	k.ended(c1)
+	k.log.Await(t, "sessions ended, their certificates or passwords are no longer accepted")
 	again := k.dial("x", k.tls("c1"))
 	if code := again.publish("clusters/c9/agentbroadcast", "x"); code >= 0x80 {
 		t.Errorf("as the new identity: 0x%x", code)
 	}
 	if code := c2.publish("clusters/c2/agentbroadcast", "x"); code >= 0x80 {
 		t.Errorf("the other client: 0x%x", code)
+	}
+	config("")
+	k.ended(again)
+	if back := k.dial("absent", k.tls("c1")); back.connack.SessionPresent {
+		t.Error("the session that the absent client had as the former identity is still there")
 	}
 }

@@ -56,7 +56,7 @@ func (s *server) recheck(conn *client, state *tlsState, now time.Time) (err erro
 	if kind, _, _ := strings.Cut(conn.credential, ":"); kind != "certificate" {
 		return nil // it has logged in with a password, too
 	}
-	who, err := s.auth.byCertificate(conn.certs[0])
+	who, err := s.auth.byCertificate(conn.certs[0], conn.authorities)
 	if err == nil && who.id != conn.id {
 		err = fmt.Errorf("the certificate is that of %s now", who.id)
 	}

@@ -38,6 +38,15 @@ func startCertified(t *testing.T, certs ...certificates.Certificate) *certified 
 	return k
 }
 
+// leave makes a session and leaves it.
+func (k *certified) leave(clientID string, config *tls.Config) {
+	k.Helper()
+	c, err := tryDial(k.T, k.broker.Addr, options{clientID: clientID, anonymous: true, tls: config, expiry: 3600})
+	kit.NoError(k, err)
+	c.drop()
+	kit.True(k, "the client to leave", func() bool { return len(k.log.Lines("client disconnected", "/"+clientID)) > 0 })
+}
+
 func (k *certified) path(name string) string { return filepath.Join(k.dir, name) }
 
 // configure issues certs and the certificate of the broker.
@@ -164,6 +173,7 @@ func TestAuthorityIsDropped(t *testing.T) {
 	k := startCertified(t, agentCert("c1"))
 	old := k.tls("c1")
 	c1 := k.dial("x", old)
+	k.leave("absent", old)
 	k.rotate(certificates.Trust)
 	k.rotate(certificates.Issue)
 	fresh := k.dial("y", k.tls("c1"))
@@ -179,6 +189,13 @@ func TestAuthorityIsDropped(t *testing.T) {
 	k.refused(old, "unknown authority")
 	if code := fresh.publish("clusters/c1/agentbroadcast", "x"); code >= 0x80 {
 		t.Errorf("with a certificate of the next authority: 0x%x", code)
+	}
+	k.log.Await(t, "sessions ended, their certificates or passwords are no longer accepted")
+	if again := k.dial("absent", k.tls("c1")); again.connack.SessionPresent {
+		t.Error("the session of the absent client is still there")
+	}
+	if again := k.dial("y", k.tls("c1")); !again.connack.SessionPresent {
+		t.Error("the session of the next authority's certificate is gone")
 	}
 }
 

@@ -20,25 +20,28 @@ type revoker struct {
 	tls    []*tlsFiles
 	logger *slog.Logger
 
-	users   map[string]userState // of the last check
-	states  []*tlsState
-	checked time.Time
+	users    map[string]userState // of the last check
+	accounts *accounts
+	states   []*tlsState
+	checked  time.Time
 }
 
-// check ends sessions if users, passwords or revocation lists have changed, or a minute has passed.
+// check ends sessions if users, passwords, certificate mappings, authorities or revocation lists have
+// changed, or a minute has passed.
 // It reads the times of the password files; only if it ends sessions, it visits all of them.
 func (r *revoker) check(now time.Time) {
-	users := r.auth.accounts.Load().states()
+	accounts := r.auth.accounts.Load()
+	users := accounts.states()
 	var states []*tlsState
-	v := validity{now: now, users: users}
+	v := validity{now: now, users: users, mapped: accounts.certs}
 	for _, files := range r.tls {
 		state := files.current()
-		states, v.revoked = append(states, state), append(v.revoked, state.ended)
+		states, v.revoked, v.authorities = append(states, state), append(v.revoked, state.ended), append(v.authorities, state.authorities)
 	}
-	if maps.Equal(users, r.users) && slices.Equal(states, r.states) && now.Sub(r.checked) < expiryInterval {
+	if accounts == r.accounts && maps.Equal(users, r.users) && slices.Equal(states, r.states) && now.Sub(r.checked) < expiryInterval {
 		return
 	}
-	r.users, r.states, r.checked = users, states, now
+	r.users, r.accounts, r.states, r.checked = users, accounts, states, now
 	if n := r.router.Revoke(v.ended); n > 0 {
 		r.logger.Warn("sessions ended, their certificates or passwords are no longer accepted", "sessions", n)
 	}

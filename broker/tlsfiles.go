@@ -107,6 +107,8 @@ type tlsState struct {
 	config  *tls.Config
 	revoked map[string]struct{} // by revocationKey
 	ended   map[string]struct{} // revoked ones by certificateKey
+
+	authorities map[string]struct{} // of client certificates, by authorityKey
 }
 
 func loadTLS(files ListenerTLS) (*tlsState, error) {
@@ -122,9 +124,10 @@ func loadTLS(files ListenerTLS) (*tlsState, error) {
 	if err != nil {
 		return nil, fmt.Errorf("CA of client certificates: %w", err)
 	}
-	s.config.ClientCAs = x509.NewCertPool()
+	s.config.ClientCAs, s.authorities = x509.NewCertPool(), map[string]struct{}{}
 	for _, a := range authorities {
 		s.config.ClientCAs.AddCert(a)
+		s.authorities[authorityKey(a)] = struct{}{}
 	}
 	s.config.ClientAuth = tls.VerifyClientCertIfGiven
 	if files.RequireClientCert {
