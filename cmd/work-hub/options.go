@@ -19,6 +19,7 @@ import (
 	"github.com/workwire/workwire/pkg/command"
 	"github.com/workwire/workwire/pkg/hub"
 	"github.com/workwire/workwire/pkg/hub/clusters"
+	"github.com/workwire/workwire/pkg/hub/dashboard"
 	"github.com/workwire/workwire/pkg/hub/finalizer"
 	"github.com/workwire/workwire/pkg/kube"
 	"github.com/workwire/workwire/pkg/leader"
@@ -44,11 +45,12 @@ type options struct {
 	unreachableGrace time.Duration
 	requireBindings  bool
 
-	kube    kube.Options
-	leader  leader.Options
-	serve   serve.Options
-	logging logging.Options
-	audit   string
+	kube      kube.Options
+	leader    leader.Options
+	serve     serve.Options
+	dashboard dashboard.Options
+	logging   logging.Options
+	audit     string
 
 	broker config.Config // read by validate
 }
@@ -92,6 +94,7 @@ func (o *options) sections() []command.Section {
 		}},
 		{Title: "Replicas", Bind: o.leader.AddFlags},
 		{Title: "Metrics and health", Bind: o.serve.AddFlags},
+		{Title: "Dashboard", Bind: o.dashboard.AddFlags},
 		{Title: "Logs", Bind: func(fs *pflag.FlagSet) {
 			o.logging.AddFlags(fs)
 			audit.AddFlag(fs, &o.audit)
@@ -144,6 +147,7 @@ func (o *options) validate() []error {
 		errs = append(errs, o.leader.Validate()...)
 	}
 	errs = append(errs, o.serve.Validate()...)
+	errs = append(errs, o.dashboard.Validate()...)
 	return append(errs, o.logging.Validate()...)
 }
 
@@ -211,6 +215,10 @@ func (o *options) run(ctx context.Context, logs io.Writer) error {
 	if err != nil {
 		return err
 	}
+	pages, err := h.Dashboard(o.dashboard)
+	if err != nil {
+		return err
+	}
 	server, err := serve.New(serve.Config{Options: o.serve, Registry: registry, Ready: h.Checks(), Logger: logger})
 	if err != nil {
 		return err
@@ -220,6 +228,7 @@ func (o *options) run(ctx context.Context, logs io.Writer) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return server.Run(ctx) })
 	group.Go(func() error { records.Run(ctx); return nil })
+	group.Go(func() error { return pages.Run(ctx) })
 	group.Go(func() error { return h.Run(ctx) })
 	if err := group.Wait(); err != nil {
 		return err

@@ -22,6 +22,7 @@ import (
 	"github.com/workwire/workwire/pkg/audit"
 	"github.com/workwire/workwire/pkg/certificates"
 	"github.com/workwire/workwire/pkg/hub"
+	"github.com/workwire/workwire/pkg/hub/dashboard"
 	"github.com/workwire/workwire/pkg/kube"
 	"github.com/workwire/workwire/pkg/leader"
 	"github.com/workwire/workwire/pkg/serve"
@@ -113,6 +114,8 @@ func (w *world) startHub() {
 		REST: rest, Source: source, Topics: topics, Transport: w.transport(w.hub, source), Election: election, Sign: signer.Sign,
 		AutoRegister: true, AutoAccept: true, Audit: w.records(w.hub), Registerer: w.hub, Logger: kit.Logger(w),
 	})
+	kit.NoError(w, err)
+	_, err = h.Dashboard(dashboard.Options{}) // for its metrics
 	kit.NoError(w, err)
 	kit.Run(w, "hub", h.Run)
 }

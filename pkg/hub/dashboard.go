@@ -1,0 +1,22 @@
+package hub
+
+import (
+	"github.com/workwire/workwire/pkg/hub/dashboard"
+)
+
+// Dashboard returns the dashboard of this hub, to be run beside it. It shows clusters and replica sets
+// if a controller of this hub watches them.
+func (h *Hub) Dashboard(options dashboard.Options) (*dashboard.Dashboard, error) {
+	cfg := dashboard.Config{
+		Options: options, REST: h.cfg.REST, Works: h.works, Now: h.cfg.Now,
+		Leading: h.leading.Load, Connected: h.delivery.Connected, Current: h.informers.Ready,
+		Registerer: h.cfg.Registerer, Logger: h.cfg.Logger,
+	}
+	if h.clusters != nil || h.enabled(ControllerPlacement) {
+		cfg.Clusters = h.informers.ManagedClusters()
+	}
+	if h.enabled(ControllerReplicaSet) {
+		cfg.ReplicaSets = h.informers.ManifestWorkReplicaSets()
+	}
+	return dashboard.New(cfg)
+}

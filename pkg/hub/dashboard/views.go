@@ -1,0 +1,332 @@
+package dashboard
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
+	"github.com/workwire/workwire/pkg/explain"
+)
+
+// firstProblems is how many works that need somebody the overview names.
+const firstProblems = 5
+
+// part is the share of one state in a tally.
+type part struct {
+	State state
+	Count int
+	X, W  float64 // of the bar, which is 100 wide
+	URL   string  // of the list with this state
+}
+
+// tally is how many are in which state, drawn as a bar.
+type tally struct {
+	Noun  string
+	Total int
+	Parts []part // without those that nobody is in
+}
+
+// newTally returns a tally of states in their order; url returns the list with a state.
+func newTally(noun string, states []state, in map[state]int, url func(state) string) tally {
+	t := tally{Noun: noun}
+	for _, n := range in {
+		t.Total += n
+	}
+	x := 0.0
+	for _, s := range states {
+		if in[s] == 0 {
+			continue
+		}
+		w := 100 * float64(in[s]) / float64(t.Total)
+		t.Parts = append(t.Parts, part{State: s, Count: in[s], X: x, W: w, URL: url(s)})
+		x += w
+	}
+	return t
+}
+
+// Text returns the tally as a sentence for those who do not see the bar.
+func (t tally) Text() string {
+	var parts []string
+	for _, p := range t.Parts {
+		parts = append(parts, strconv.Itoa(p.Count)+" "+label(p.State))
+	}
+	return plural(t.Total, t.Noun) + ": " + cmp.Or(strings.Join(parts, ", "), "none")
+}
+
+// label returns a state as pages write it.
+func label(s state) string { return strings.ReplaceAll(string(s), "-", " ") }
+
+// list is a filtered list with its form.
+type list[T any] struct {
+	page[T]
+	Filter filter
+	States []state // that the filter offers
+	Path   string
+	Noun   string // of a row
+}
+
+// fleetView is the overview.
+type fleetView struct {
+	Clusters, Works tally
+	Problems        []workRow // the first works that failed, or are pending
+	MoreProblems    int
+	Oldest          *workRow // the work that is pending for the longest time
+	List            list[clusterRow]
+}
+
+// Columns returns the states of works that the list of clusters has columns for.
+func (fleetView) Columns() []state { return workStates }
+
+// newFleetView returns the overview of what a viewer sees. It costs one pass over the snapshot.
+func newFleetView(s *snapshot, sees func(string) bool, f filter) fleetView {
+	inCluster, inWork := map[state]int{}, map[state]int{}
+	v := fleetView{}
+	var rows []clusterRow
+	for i := range s.clusters {
+		row := &s.clusters[i]
+		if !sees(row.Name) {
+			continue
+		}
+		inCluster[row.State]++
+		for state, n := range row.Works {
+			inWork[state] += n
+		}
+		if f.matchesCluster(row) {
+			rows = append(rows, *row)
+		}
+	}
+	v.Problems, v.Oldest = problems(s, sees)
+	v.MoreProblems = inWork[stateFailed] + inWork[statePending] - len(v.Problems)
+	v.Clusters = newTally("cluster", clusterStates, inCluster, func(s state) string { return "/" + filter{State: s}.query(1) })
+	v.Works = newTally("work", workStates, inWork, func(s state) string { return "/works" + filter{State: s}.query(1) })
+	v.List = list[clusterRow]{page: paginate(rows, f, "/"), Filter: f, States: clusterStates, Path: "/", Noun: "cluster"}
+	return v
+}
+
+// problems returns the first works that failed or are pending, and the one that is pending for the
+// longest time. They are first in a snapshot.
+func problems(s *snapshot, sees func(string) bool) (first []workRow, oldest *workRow) {
+	for i := range s.works {
+		row := &s.works[i]
+		if row.State != stateFailed && row.State != statePending {
+			break
+		}
+		if !sees(row.Namespace) {
+			continue
+		}
+		if len(first) < firstProblems {
+			first = append(first, *row)
+		}
+		if row.State == statePending && !row.Since.IsZero() && (oldest == nil || row.Since.Before(oldest.Since)) {
+			oldest = row
+		}
+	}
+	return first, oldest
+}
+
+// worksView is a list of works, of all clusters or of one.
+type worksView struct {
+	Works tally
+	List  list[workRow]
+}
+
+// newWorksView returns the works that a viewer sees, in cluster if that is not "". It costs one pass
+// over the snapshot.
+func newWorksView(s *snapshot, sees func(string) bool, f filter, path, cluster string) worksView {
+	in := map[state]int{}
+	var rows []workRow
+	for i := range s.works {
+		row := &s.works[i]
+		if cluster != "" && row.Namespace != cluster || !sees(row.Namespace) {
+			continue
+		}
+		in[row.State]++
+		if f.matchesWork(row) {
+			rows = append(rows, *row)
+		}
+	}
+	return worksView{
+		Works: newTally("work", workStates, in, func(s state) string { return path + f.with(s).query(1) }),
+		List:  list[workRow]{page: paginate(rows, f, path), Filter: f, States: workStates, Path: path, Noun: "work"},
+	}
+}
+
+// conditionView is a condition in a table.
+type conditionView struct {
+	metav1.Condition
+	Stale bool // about an older generation
+}
+
+func newConditionViews(conditions []metav1.Condition, generation int64) []conditionView {
+	views := make([]conditionView, 0, len(conditions))
+	for _, c := range conditions {
+		views = append(views, conditionView{Condition: c, Stale: c.ObservedGeneration != 0 && c.ObservedGeneration < generation})
+	}
+	return views
+}
+
+// clusterView is the page of a cluster.
+type clusterView struct {
+	Row        clusterRow
+	Registered bool
+	Conditions []conditionView
+	Taints     []string
+	worksView
+}
+
+// manifestView is an object that a work applies.
+type manifestView struct {
+	Object     string
+	APIVersion string
+	State      state
+	Conditions []conditionView
+	Values     []valueView
+}
+
+// valueView is a feedback value.
+type valueView struct{ Name, Text string }
+
+func newManifestView(m *workv1.ManifestCondition) manifestView {
+	v := manifestView{
+		Object: objectName(m.ResourceMeta), APIVersion: strings.TrimPrefix(m.ResourceMeta.Group+"/"+m.ResourceMeta.Version, "/"),
+		State: stateReady, Conditions: newConditionViews(m.Conditions, 0),
+	}
+	for _, c := range m.Conditions {
+		switch {
+		case c.Type == workv1.ManifestApplied && c.Status == metav1.ConditionFalse, c.Type == workv1.ManifestDegraded && c.Status == metav1.ConditionTrue:
+			v.State = stateFailed
+		case v.State != stateReady:
+		case c.Type == workv1.ManifestAvailable && c.Status != metav1.ConditionTrue, c.Type == workv1.ManifestProgressing && c.Status == metav1.ConditionTrue:
+			v.State = stateProgressing
+		}
+	}
+	for _, value := range m.StatusFeedbacks.Values {
+		v.Values = append(v.Values, valueView{Name: value.Name, Text: valueText(value.Value)})
+	}
+	return v
+}
+
+func valueText(v workv1.FieldValue) string {
+	switch {
+	case v.Integer != nil:
+		return strconv.FormatInt(*v.Integer, 10)
+	case v.Boolean != nil:
+		return strconv.FormatBool(*v.Boolean)
+	case v.String != nil:
+		return *v.String
+	case v.JsonRaw != nil:
+		return *v.JsonRaw
+	}
+	return ""
+}
+
+// workView is the page of a work.
+type workView struct {
+	Row        workRow
+	Set        *setName // nil if it is of none
+	Created    time.Time
+	Declared   int // manifests in the spec
+	Explained  explain.Explanation
+	Conditions []conditionView
+	Manifests  []manifestView
+}
+
+// setName is the name of a replica set.
+type setName struct{ Namespace, Name string }
+
+// parseSetName reads the value of the label of a replica set's works.
+func parseSetName(label string) *setName {
+	namespace, name, ok := strings.Cut(label, ".")
+	if !ok {
+		return nil
+	}
+	return &setName{Namespace: namespace, Name: name}
+}
+
+// newWorkView returns the page of a work, of which facts tell what is known.
+func newWorkView(facts explain.Facts) workView {
+	work := facts.Work
+	v := workView{
+		Row: rowOf(work), Created: work.CreationTimestamp.Time, Declared: len(work.Spec.Workload.Manifests),
+		Conditions: newConditionViews(work.Status.Conditions, work.Generation), Explained: explain.Explain(facts),
+	}
+	v.Set = parseSetName(v.Row.ReplicaSet)
+	for i := range work.Status.ResourceStatus.Manifests {
+		v.Manifests = append(v.Manifests, newManifestView(&work.Status.ResourceStatus.Manifests[i]))
+	}
+	slices.SortStableFunc(v.Manifests, func(a, b manifestView) int { return cmp.Compare(rank(workStates, a.State), rank(workStates, b.State)) })
+	return v
+}
+
+// setsView is the list of replica sets.
+type setsView struct {
+	Sets tally
+	List list[setRow]
+}
+
+func newSetsView(sets []*workv1alpha1.ManifestWorkReplicaSet, sees func(string) bool, f filter) setsView {
+	in := map[state]int{}
+	var rows []setRow
+	for _, set := range sets {
+		if !sees(set.Namespace) {
+			continue
+		}
+		row := setRowOf(set)
+		in[row.State]++
+		if f.Problem == "" && (f.State == "" || f.State == row.State) && f.matchesLabels(set.Labels) && f.matchesText(row.Name, row.Namespace, row.Why) {
+			rows = append(rows, row)
+		}
+	}
+	slices.SortFunc(rows, func(a, b setRow) int {
+		return cmp.Or(cmp.Compare(rank(setStates, a.State), rank(setStates, b.State)), strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
+	})
+	return setsView{
+		Sets: newTally("replica set", setStates, in, func(s state) string { return "/replicasets" + f.with(s).query(1) }),
+		List: list[setRow]{page: paginate(rows, f, "/replicasets"), Filter: f, States: setStates, Path: "/replicasets", Noun: "replica set"},
+	}
+}
+
+// setView is the page of a replica set.
+type setView struct {
+	Row        setRow
+	Generation int64
+	Created    time.Time
+	Conditions []conditionView
+	Placements []placementView
+	worksView
+}
+
+// placementView is the rollout to the clusters of one placement.
+type placementView struct {
+	Name, Strategy string
+	Summary        workv1alpha1.ManifestWorkReplicaSetSummary
+	Groups         string
+	Wanted         int // clusters
+}
+
+func newSetView(set *workv1alpha1.ManifestWorkReplicaSet, works []*workv1.ManifestWork, sees func(string) bool, f filter) setView {
+	path := "/replicasets/" + set.Namespace + "/" + set.Name
+	v := setView{
+		Row: setRowOf(set), Generation: set.Generation, Created: set.CreationTimestamp.Time,
+		Conditions: newConditionViews(set.Status.Conditions, set.Generation),
+		worksView:  newWorksView(takeSnapshot(works, nil, false), sees, f, path, ""),
+	}
+	summaries := map[string]workv1alpha1.PlacementSummary{}
+	for _, s := range set.Status.PlacementsSummary {
+		summaries[s.Name] = s
+	}
+	for _, ref := range set.Spec.PlacementRefs {
+		s := summaries[ref.Name]
+		v.Placements = append(v.Placements, placementView{
+			Name: ref.Name, Strategy: string(ref.RolloutStrategy.Kind()), Summary: s.Summary, Groups: s.AvailableDecisionGroups,
+			Wanted: max(s.Summary.DesiredTotal, s.Summary.Total),
+		})
+	}
+	return v
+}
