@@ -15,6 +15,7 @@ import (
 	clusterv1beta1 "github.com/workwire/workwire/pkg/apis/cluster/v1beta1"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
+	workwirev1alpha1 "github.com/workwire/workwire/pkg/apis/workwire/v1alpha1"
 	"github.com/workwire/workwire/pkg/hub/clustersets"
 	"github.com/workwire/workwire/pkg/hub/controller"
 	"github.com/workwire/workwire/pkg/hub/rollout"
@@ -97,6 +98,10 @@ type placementRollout struct {
 	summary  workv1alpha1.ManifestWorkReplicaSetSummary
 	// blockers say what keeps the first clusters that have the template from success.
 	blockers []string
+	// waits say the same, and more, of the first clusters that the rollout waits for; waiting is the
+	// number of them all.
+	waits   []string
+	waiting int
 }
 
 // decide returns the plan for a set that is not being deleted.
@@ -107,6 +112,7 @@ func decide(in input) plan {
 			Type: workv1alpha1.ManifestWorkReplicaSetConditionManifestworkApplied, Status: metav1.ConditionFalse,
 			Reason: workv1alpha1.ReasonInvalidManifestWorkName, Message: p.invalid,
 		})
+		p.setInvalid(in)
 		return p
 	}
 	for _, placement := range in.placements {
@@ -116,6 +122,7 @@ func decide(in input) plan {
 				Type: workv1alpha1.ManifestWorkReplicaSetConditionPlacementVerified, Status: metav1.ConditionFalse,
 				Reason: workv1alpha1.ReasonPlacementDecisionNotFound,
 			})
+			p.setInvalid(in)
 			return p
 		}
 	}
@@ -129,7 +136,7 @@ func decide(in input) plan {
 		p.rollouts, unselected = append(p.rollouts, r), append(unselected, left...)
 		p.requeueAt = rollout.Earlier(p.requeueAt, r.decision.RequeueAt)
 	}
-	summarize(&p.status, p.rollouts, in.now)
+	summarize(&p.status, p.rollouts, in)
 	p.removeUnselected(in, unselected)
 	return p
 }
@@ -188,6 +195,7 @@ func (p *plan) planPlacement(in input, placement placement, works map[string]*wo
 				chosen[cluster], current[cluster] = in.clusterState(name, cluster, works)
 				r.count(chosen[cluster], works[cluster], current[cluster])
 				r.noteBlocker(cluster, chosen[cluster], works[cluster], current[cluster])
+				r.noteWait(cluster, chosen[cluster], works[cluster], current[cluster])
 			}
 			if chosen[cluster].Status == rollout.Succeeded {
 				succeeded++
@@ -211,7 +219,7 @@ func (p *plan) planPlacement(in input, placement placement, works map[string]*wo
 	}
 	// While the decisions are being written, a later group may exist before the first one. The
 	// status of the placement is written last: no cluster starts until both agree.
-	if r.chosen == r.selected {
+	if r.chosen == r.selected && !workwirev1alpha1.Paused(in.set) {
 		for _, cluster := range r.decision.Start {
 			p.startCluster(in, name, cluster, works)
 		}

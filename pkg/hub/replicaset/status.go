@@ -12,6 +12,7 @@ import (
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
+	workwirev1alpha1 "github.com/workwire/workwire/pkg/apis/workwire/v1alpha1"
 	"github.com/workwire/workwire/pkg/hub/rollout"
 	"github.com/workwire/workwire/pkg/redaction"
 )
@@ -44,11 +45,11 @@ func (r *placementRollout) count(cluster rollout.Cluster, work *workv1.ManifestW
 }
 
 // summarize sets the summaries and conditions of status from the rollouts.
-func summarize(status *workv1alpha1.ManifestWorkReplicaSetStatus, rollouts []placementRollout, now time.Time) {
+func summarize(status *workv1alpha1.ManifestWorkReplicaSetStatus, rollouts []placementRollout, in input) {
 	status.Summary = workv1alpha1.ManifestWorkReplicaSetSummary{}
 	status.PlacementsSummary = make([]workv1alpha1.PlacementSummary, 0, len(rollouts))
 	var selected, chosen, succeeded int
-	var errs []error
+	var errs, invalid []error
 	for _, r := range rollouts {
 		status.PlacementsSummary = append(status.PlacementsSummary, workv1alpha1.PlacementSummary{
 			Name:                    r.placement,
@@ -63,13 +64,19 @@ func summarize(status *workv1alpha1.ManifestWorkReplicaSetStatus, rollouts []pla
 		selected += r.selected
 		chosen += r.chosen
 		succeeded += r.clusters[rollout.Succeeded]
-		errs = append(errs, r.err, outsideError(r))
+		errs, invalid = append(errs, r.err, outsideError(r)), append(invalid, r.err)
 	}
+	status.SelectedClusters = selected
 	err := errors.Join(errs...)
-	set := conditionSetter(status, now)
+	complete, paused := err == nil && selected == succeeded, ""
+	if workwirev1alpha1.Paused(in.set) {
+		paused = pausedText
+	}
+	set := conditionSetter(status, in.now)
 	set(verified(chosen, err))
-	set(rolledOut(err == nil && selected == succeeded, joinTexts(stoppedMessage(rollouts), waitingMessage(rollouts))))
+	set(rolledOut(complete, joinTexts(stoppedMessage(rollouts), waitingMessage(rollouts), paused)))
 	set(applied(status.Summary, chosen))
+	setProgress(status, in, rollouts, complete, errors.Join(invalid...))
 }
 
 // outsideError returns which clusters a placement has chosen that its namespace may not reach; nil if

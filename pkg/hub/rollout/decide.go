@@ -27,6 +27,9 @@ type Decision struct {
 	// StoppedBy lists the failed and timed-out clusters that keep Waiting clusters from starting,
 	// if there are more of them than the strategy tolerates.
 	StoppedBy []string
+	// Soaking lists the clusters that hold a slot although they succeeded, since minSuccessTime has not
+	// passed, if there are Waiting clusters.
+	Soaking []Soak
 	// Missing lists the mandatory groups that the strategy names and the placement does not have.
 	// Nothing starts while a group named by GroupName is missing. A group named by GroupIndex is
 	// ignored.
@@ -35,6 +38,12 @@ type Decision struct {
 	Done bool
 	// RequeueAt is when to decide again if nothing has changed until then; zero means never.
 	RequeueAt time.Time
+}
+
+// Soak is a cluster that must stay successful until a time.
+type Soak struct {
+	Cluster string
+	Until   time.Time
 }
 
 // Decide returns which clusters receive the current template now. A cluster that the map does not
@@ -71,7 +80,9 @@ func (s Strategy) Decide(groups []Group, clusters map[string]Cluster, now time.T
 	}
 	d.Done = d.finished == total
 	d.RequeueAt = d.timeOutAt
-	if len(d.Waiting) > 0 {
+	if len(d.Waiting) == 0 {
+		d.Soaking = nil
+	} else {
 		d.StoppedBy = d.stoppers
 		d.RequeueAt = Earlier(d.RequeueAt, d.minSuccessAt)
 	}

@@ -60,9 +60,8 @@ func (d *decider) count(clusters []string, excusable func(tally) int) tally {
 			}
 		case Succeeded:
 			t.succeeded++
-			if end := cluster.Since.Add(d.minSuccess); d.minSuccess > 0 && end.After(d.now) {
+			if d.soaks(name, cluster.Since) {
 				t.inProgress++
-				d.minSuccessAt = Earlier(d.minSuccessAt, end)
 			}
 		case Failed:
 			if d.expired(cluster.Since) {
@@ -90,6 +89,17 @@ func (d *decider) count(clusters []string, excusable func(tally) int) tally {
 	d.finished += t.succeeded + t.skipped
 	d.proven = d.proven || t.succeeded > 0
 	return t
+}
+
+// soaks reports whether minSuccessTime, counted from since, has not passed, and records when it will.
+func (d *decider) soaks(name string, since time.Time) bool {
+	end := since.Add(d.minSuccess)
+	if d.minSuccess == 0 || !end.After(d.now) {
+		return false
+	}
+	d.minSuccessAt = Earlier(d.minSuccessAt, end)
+	d.Soaking = append(d.Soaking, Soak{Cluster: name, Until: end})
+	return true
 }
 
 // sortByAbsence sorts clusters by the time since when they are away, so that an excused cluster
