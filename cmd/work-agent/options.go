@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/pflag"
 	"golang.org/x/sync/errgroup"
 
@@ -23,6 +24,7 @@ import (
 	"github.com/workwire/workwire/pkg/kube"
 	"github.com/workwire/workwire/pkg/leader"
 	"github.com/workwire/workwire/pkg/logging"
+	"github.com/workwire/workwire/pkg/sealing"
 	"github.com/workwire/workwire/pkg/serve"
 	"github.com/workwire/workwire/pkg/signing"
 	"github.com/workwire/workwire/pkg/transport/config"
@@ -40,6 +42,7 @@ type options struct {
 	codecs          []string
 	trustedKeys     string
 	signatureMaxAge time.Duration
+	unsealKeys      []string
 	stateDir        string
 	workers         int
 	syncInterval    time.Duration
@@ -95,6 +98,8 @@ func (o *options) sections() []command.Section {
 				"nothing is applied or deleted that is not signed; default: none, and every event that the broker delivers counts")
 			fs.DurationVar(&o.signatureMaxAge, "signature-max-age", o.signatureMaxAge,
 				"how old a signature may be, and how far ahead of the agent's clock; at least 1m, 0 for no limit; with --trusted-keys only")
+			fs.StringSliceVar(&o.unsealKeys, "unseal-key", o.unsealKeys, "PEM files with the keys that open specs sealed to this cluster, comma-separated, the one in use first, "+
+				"see docs/signing.md; workctl keys new --type=seal makes one; default: none, and sealed specs are refused")
 			fs.StringSliceVar(&o.codecs, "cloudevents-client-codecs", o.codecs, "event format; only manifestbundle is supported")
 		}},
 		{Title: "Works", Bind: func(fs *pflag.FlagSet) {
@@ -203,6 +208,18 @@ func (o *options) openTrustedKeys(logger *slog.Logger) (*signing.TrustedKeys, er
 	return keys, nil
 }
 
+// openUnsealer returns what opens sealed specs; nil without a key.
+func (o *options) openUnsealer(registry prometheus.Registerer, logger *slog.Logger) (*sealing.Unsealer, error) {
+	if len(o.unsealKeys) == 0 {
+		return nil, nil
+	}
+	unsealer, err := sealing.NewUnsealer(sealing.UnsealerConfig{Files: o.unsealKeys, Registerer: registry, Logger: logger})
+	if err != nil {
+		return nil, fmt.Errorf("--unseal-key: %w", err)
+	}
+	return unsealer, nil
+}
+
 // run serves the cluster until ctx ends, while this replica leads.
 func (o *options) run(ctx context.Context) error {
 	kubeConfig, err := o.kube.RESTConfig(workv1.DefaultFieldManager)
@@ -217,6 +234,10 @@ func (o *options) run(ctx context.Context) error {
 	}
 	registry := serve.NewRegistry()
 	if err := kube.CountRequests(kubeConfig, registry); err != nil {
+		return err
+	}
+	unsealer, err := o.openUnsealer(registry, logger)
+	if err != nil {
 		return err
 	}
 	logger.Info("starting", "version", version.Version, "cluster", o.cluster, "broker", o.broker.BrokerHost, "clientID", o.clientID)
@@ -248,7 +269,7 @@ func (o *options) run(ctx context.Context) error {
 				Cluster: wire.ClusterName(o.cluster), ClientID: o.clientID, AgentID: o.agentID,
 				BrokerHost: o.broker.BrokerHost, Topics: o.broker.Topics, Transport: transport, Kube: kubeConfig,
 				StateDir: o.stateDir, Term: term, Workers: o.workers, SyncInterval: o.syncInterval, EvictionGrace: o.evictionGrace,
-				DigestInterval: cmp.Or(o.digestInterval, -1), TrustedKeys: trusted, SignatureMaxAge: cmp.Or(o.signatureMaxAge, -1),
+				DigestInterval: cmp.Or(o.digestInterval, -1), TrustedKeys: trusted, Unseal: unsealer, SignatureMaxAge: cmp.Or(o.signatureMaxAge, -1),
 				MaxFeedbackWatch: cmp.Or(o.maxWatch, -1), RawFeedback: o.features.Enabled(rawFeedback), MaxJSONRawLength: o.maxRawLength,
 				ExecutorCaches: o.features.Enabled(executorCaches), Registerer: registry, Logger: logger,
 				Idle: debug.FreeOSMemory, Audit: records,

@@ -5,13 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"regexp"
 	"slices"
 	"strings"
 	"time"
 
-	cloudevents "github.com/cloudevents/sdk-go/v2/event"
 	"github.com/spf13/pflag"
 	"golang.org/x/sync/errgroup"
 
@@ -24,6 +22,7 @@ import (
 	"github.com/workwire/workwire/pkg/kube"
 	"github.com/workwire/workwire/pkg/leader"
 	"github.com/workwire/workwire/pkg/logging"
+	"github.com/workwire/workwire/pkg/sealing"
 	"github.com/workwire/workwire/pkg/serve"
 	"github.com/workwire/workwire/pkg/signing"
 	"github.com/workwire/workwire/pkg/transport/config"
@@ -38,6 +37,8 @@ type options struct {
 	transportConfig  string
 	clientID         string
 	signingKey       string
+	sealKeys         string
+	requireSealing   []string
 	workers          int
 	controllers      []string
 	autoRegister     bool
@@ -90,6 +91,9 @@ func (o *options) sections() []command.Section {
 			fs.StringVar(&o.transport, "transport", o.transport, "transport to the agents: mqtt")
 			fs.StringVar(&o.transportConfig, "transport-config", o.transportConfig, "YAML file with the broker's address, credentials and topics (required)")
 			fs.StringVar(&o.signingKey, "signing-key", o.signingKey, "PEM file with the Ed25519 key that signs every event, see docs/signing.md; workctl keys new makes one (default none, and nothing is signed)")
+			fs.StringVar(&o.sealKeys, "seal-keys", o.sealKeys, "directory with a file CLUSTER.pub for each cluster that specs are sealed to, so that the broker cannot read them, see docs/signing.md; "+
+				"needs --signing-key (default none, and nothing is sealed)")
+			fs.StringSliceVar(&o.requireSealing, "require-sealing", o.requireSealing, "clusters that get no spec in clear, also without a file in --seal-keys, comma-separated; * for all (default none)")
 			fs.StringVar(&o.clientID, "client-id", o.clientID, "MQTT client id, the same for this hub's replicas and otherwise unique at the broker (default <source id>-hub)")
 		}},
 		{Title: "Replicas", Bind: o.leader.AddFlags},
@@ -134,6 +138,12 @@ func (o *options) validate() []error {
 	if o.autoRegister && err == nil && !slices.Contains(chosen, hub.ControllerClusters) {
 		errs = append(errs, fmt.Errorf("--auto-register needs the controller %s, which --controllers disables", hub.ControllerClusters))
 	}
+	if o.sealKeys != "" && o.signingKey == "" {
+		errs = append(errs, errors.New("--seal-keys needs --signing-key: whoever can forge works can have a cluster tell what others hold"))
+	}
+	if len(o.requireSealing) > 0 && o.sealKeys == "" {
+		errs = append(errs, errors.New("--require-sealing needs --seal-keys: the directory with the keys of the clusters"))
+	}
 	o.controllers = chosen
 	errs = append(errs, o.readTransport(valid)...)
 	errs = append(errs, o.kube.Validate()...)
@@ -169,16 +179,27 @@ func (o *options) readTransport(valid bool) []error {
 	return nil
 }
 
-// sign returns the function that signs events; nil without a key.
-func (o *options) sign(logger *slog.Logger) (func(*cloudevents.Event) error, error) {
+// setKeys sets what signs and what seals events, each unless it is off.
+func (o *options) setKeys(c *hub.Config) error {
 	if o.signingKey == "" {
-		return nil, nil
+		return nil
 	}
-	signer, err := signing.NewSigner(signing.SignerConfig{KeyFile: o.signingKey, Logger: logger})
+	signer, err := signing.NewSigner(signing.SignerConfig{KeyFile: o.signingKey, Logger: c.Logger})
 	if err != nil {
-		return nil, fmt.Errorf("--signing-key: %w", err)
+		return fmt.Errorf("--signing-key: %w", err)
 	}
-	return signer.Sign, nil
+	c.Sign = signer.Sign
+	if o.sealKeys == "" {
+		return nil
+	}
+	sealed := sealing.SealerConfig{Dir: o.sealKeys, Secret: signer.Secret, Registerer: c.Registerer, Logger: c.Logger}
+	for _, cluster := range o.requireSealing {
+		sealed.Required = append(sealed.Required, wire.ClusterName(cluster))
+	}
+	if c.Seal, err = sealing.NewSealer(sealed); err != nil {
+		return fmt.Errorf("--seal-keys: %w", err)
+	}
+	return nil
 }
 
 // run runs the hub until ctx ends. It logs to logs.
@@ -202,16 +223,16 @@ func (o *options) run(ctx context.Context, logs io.Writer) error {
 	if err != nil {
 		return err
 	}
-	sign, err := o.sign(logger)
-	if err != nil {
-		return err
-	}
-	h, err := hub.New(hub.Config{
-		Audit: records, Sign: sign,
-		REST: kubeConfig, Source: wire.SourceID(o.source), Topics: o.broker.Topics, Transport: transport, Election: o.leader,
+	config := hub.Config{
+		Audit: records,
+		REST:  kubeConfig, Source: wire.SourceID(o.source), Topics: o.broker.Topics, Transport: transport, Election: o.leader,
 		Controllers: o.controllers, AutoRegister: o.autoRegister, AutoAccept: o.autoAccept, KeepAlive: o.broker.KeepAlive,
 		UnreachableGrace: o.unreachableGrace, WithoutClusterSets: !o.requireBindings, Workers: o.workers, Registerer: registry, Logger: logger,
-	})
+	}
+	if err := o.setKeys(&config); err != nil {
+		return err
+	}
+	h, err := hub.New(config)
 	if err != nil {
 		return err
 	}

@@ -14,43 +14,80 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/workwire/workwire/pkg/command"
+	"github.com/workwire/workwire/pkg/sealing"
 	"github.com/workwire/workwire/pkg/signing"
 	"github.com/workwire/workwire/pkg/wire"
 )
 
 func keysCommand(stdout io.Writer) *cobra.Command {
-	keys := group("keys", "Make and list the keys that sources sign their events with")
+	keys := group("keys", "Make and list keys: those that sources sign with, and those that open what is sealed to a cluster")
 	keys.AddCommand(newKeyCommand(stdout), publicCommand(stdout), listKeysCommand(stdout))
 	return keys
 }
 
 func newKeyCommand(stdout io.Writer) *cobra.Command {
 	var path string
-	return command.New(command.Config{
-		Use:   "new --key=FILE",
-		Short: "Make a key to sign with",
-		Long: "Makes an Ed25519 key for --signing-key of work-hub, as PEM (PKCS #8) with mode 0600. It fails if the file\n" +
-			"exists. See docs/signing.md.",
+	kind := typeSign
+	cmd := command.New(command.Config{
+		Use:   "new --key=FILE [--type=sign|seal]",
+		Short: "Make a private key",
+		Long: "Makes a private key, as PEM with mode 0600. It fails if the file exists.\n\n" +
+			"  sign  an Ed25519 key for --signing-key of work-hub, see docs/signing.md\n" +
+			"  seal  an MLKEM768-X25519 key for --unseal-key of work-agent, see docs/sealing.md",
 		Sections: []command.Section{{Title: "Key", Bind: func(fs *pflag.FlagSet) {
 			fs.StringVar(&path, "key", "", "file to write the private key to; required")
+			fs.StringVar(&kind, "type", kind, "sign or seal: what the key is for")
 		}}},
-		Validate: func() []error { return required(flag{"key", path}) },
-		Run: func(context.Context) error {
-			key, err := signing.NewKey()
-			if err != nil {
-				return err
+		Validate: func() []error {
+			errs := required(flag{"key", path})
+			if kind != typeSign && kind != typeSeal {
+				errs = append(errs, fmt.Errorf("--type must be %s or %s, got %q", typeSign, typeSeal, kind))
 			}
-			data, err := key.PEM()
+			return errs
+		},
+		Run: func(context.Context) error {
+			data, id, err := makeKey(kind)
 			if err != nil {
 				return err
 			}
 			if err := create(path, data); err != nil {
 				return fmt.Errorf("write the key: %w", err)
 			}
-			_, err = fmt.Fprintf(stdout, "%s: key %s\nnext: workctl keys public --key=%s --source=SOURCE\n", path, key.Public().ID, path)
+			next := " --source=SOURCE"
+			if kind == typeSeal {
+				next = " > seal-keys/CLUSTER.pub"
+			}
+			_, err = fmt.Fprintf(stdout, "%s: key %s\nnext: workctl keys public --key=%s%s\n", path, id, path, next)
 			return err
 		},
 	})
+	cmd.Aliases = []string{"generate"}
+	cmd.Example = "  workctl keys new --key=signing.key\n  workctl keys new --key=unseal.key --type=seal"
+	return cmd
+}
+
+// The types of keys.
+const (
+	typeSign = "sign"
+	typeSeal = "seal"
+)
+
+// makeKey returns a new private key as PEM, and its id.
+func makeKey(kind string) (data []byte, id string, err error) {
+	if kind == typeSeal {
+		key, err := sealing.NewKey()
+		if err != nil {
+			return nil, "", err
+		}
+		data, err = key.PEM()
+		return data, key.Public().ID, err
+	}
+	key, err := signing.NewKey()
+	if err != nil {
+		return nil, "", err
+	}
+	data, err = key.PEM()
+	return data, key.Public().ID, err
 }
 
 // create writes a file that only its owner can read, and that must not exist. A file that is not
@@ -72,19 +109,30 @@ func publicCommand(stdout io.Writer) *cobra.Command {
 		paths   []string
 		sources []string
 	)
-	return command.New(command.Config{
-		Use:   "public --key=FILE --source=SOURCE",
-		Short: "Print public keys as a file of keys that agents trust",
-		Long: "Prints a file for --trusted-keys of work-agent with the public keys of one or more private keys. While a key is\n" +
-			"being replaced, agents trust the old one and the new one. See docs/signing.md.",
+	cmd := command.New(command.Config{
+		Use:   "public --key=FILE [--source=SOURCE]",
+		Short: "Print the public half of keys",
+		Long: "Of keys to sign with, prints a file for --trusted-keys of work-agent; it can have several. While a key is\n" +
+			"being replaced, agents trust the old one and the new one. See docs/signing.md.\n\n" +
+			"Of a key of type seal, prints the file CLUSTER.pub for --seal-keys of work-hub. See docs/sealing.md.",
 		Sections: []command.Section{{Title: "Key", Bind: func(fs *pflag.FlagSet) {
 			fs.StringSliceVar(&paths, "key", nil, "files with private keys, comma-separated; required")
-			fs.StringSliceVar(&sources, "source", nil, "source ids that the keys may sign for, comma-separated; required")
+			fs.StringSliceVar(&sources, "source", nil, "source ids that the keys may sign for, comma-separated; required, except for keys of type seal")
 		}}},
 		Validate: func() []error {
-			return required(flag{"key", strings.Join(paths, "")}, flag{"source", strings.Join(sources, "")})
+			return required(flag{"key", strings.Join(paths, "")})
 		},
 		Run: func(context.Context) error {
+			if key, err := readSealKey(paths[0]); err == nil {
+				if len(paths) > 1 || len(sources) > 0 {
+					return fmt.Errorf("%s is of type seal: --key must name one such file, without --source", paths[0])
+				}
+				_, err = stdout.Write(key.Public().PEM())
+				return err
+			}
+			if len(sources) == 0 {
+				return errors.New("--source is required: the ids of the sources that the keys may sign for")
+			}
 			var trusted []signing.TrustedKey
 			for _, path := range paths {
 				key, err := readKey(path)
@@ -104,6 +152,17 @@ func publicCommand(stdout io.Writer) *cobra.Command {
 			return err
 		},
 	})
+	cmd.Example = "  workctl keys public --key=signing.key --source=hub1 > trusted-keys.yaml\n" +
+		"  workctl keys public --key=unseal.key > seal-keys/cluster1.pub"
+	return cmd
+}
+
+func readSealKey(path string) (*sealing.Key, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	return sealing.ParseKey(data)
 }
 
 func readKey(path string) (*signing.Key, error) {
@@ -126,37 +185,61 @@ func sourceIDs(names []string) (ids []wire.SourceID) {
 }
 
 func listKeysCommand(stdout io.Writer) *cobra.Command {
-	var path, trustedPath string
-	return command.New(command.Config{
-		Use:   "list [--trusted-keys=FILE] [--key=FILE]",
-		Short: "List keys with their ids and sources",
-		Long:  "Lists the keys of a file of trusted keys, of a private key, or of both. It fails if a file is not valid.",
+	var path, trustedPath, sealPath string
+	cmd := command.New(command.Config{
+		Use:   "list [--trusted-keys=FILE] [--key=FILE] [--seal-keys=DIR]",
+		Short: "List keys with their ids, sources and clusters",
+		Long:  "Lists the keys of a file of trusted keys, of a private key, and of a directory of keys of clusters. It fails if a file is not valid.",
 		Sections: []command.Section{{Title: "Files", Bind: func(fs *pflag.FlagSet) {
 			fs.StringVar(&trustedPath, "trusted-keys", "", "file of trusted keys")
 			fs.StringVar(&path, "key", "", "file with a private key")
+			fs.StringVar(&sealPath, "seal-keys", "", "directory with files CLUSTER.pub")
 		}}},
 		Validate: func() []error {
-			if path == "" && trustedPath == "" {
-				return []error{errors.New("--trusted-keys or --key is required")}
+			if path == "" && trustedPath == "" && sealPath == "" {
+				return []error{errors.New("--trusted-keys, --key or --seal-keys is required")}
 			}
 			return nil
 		},
 		Run: func(context.Context) error {
 			table := tabwriter.NewWriter(stdout, 0, 0, 2, ' ', 0)
 			fmt.Fprintln(table, "ID\tFILE\tSOURCES")
-			if path != "" {
-				key, err := readKey(path)
-				if err != nil {
-					return err
-				}
-				fmt.Fprintf(table, "%s\t%s\t(signs)\n", key.Public().ID, filepath.Base(path))
-			}
-			if err := listTrusted(table, trustedPath); err != nil {
+			if err := errors.Join(listPrivate(table, path), listTrusted(table, trustedPath), listSealing(table, sealPath)); err != nil {
 				return err
 			}
 			return table.Flush()
 		},
 	})
+	cmd.Example = "  workctl keys list --key=signing.key --trusted-keys=trusted-keys.yaml\n  workctl keys list --key=unseal.key --seal-keys=seal-keys"
+	return cmd
+}
+
+// listPrivate prints a line for a private key; none if path is empty.
+func listPrivate(w io.Writer, path string) error {
+	if path == "" {
+		return nil
+	}
+	if key, err := readSealKey(path); err == nil {
+		fmt.Fprintf(w, "%s\t%s\t(opens)\n", key.Public().ID, filepath.Base(path))
+		return nil
+	}
+	key, err := readKey(path)
+	if err == nil {
+		fmt.Fprintf(w, "%s\t%s\t(signs)\n", key.Public().ID, filepath.Base(path))
+	}
+	return err
+}
+
+// listSealing prints a line for each key of a cluster; none if dir is empty.
+func listSealing(w io.Writer, dir string) error {
+	if dir == "" {
+		return nil
+	}
+	keys, err := sealing.ListKeys(dir)
+	for _, key := range keys {
+		fmt.Fprintf(w, "%s\t%s\t(seals)\n", key.ID, key.File)
+	}
+	return err
 }
 
 // listTrusted prints a line for each key in a file of trusted keys; none if path is empty.

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/workwire/workwire/pkg/sealing"
 	"github.com/workwire/workwire/pkg/signing"
 	"github.com/workwire/workwire/test/kit"
 )
@@ -38,13 +39,13 @@ func TestKeys(t *testing.T) {
 		t.Errorf("list prints %s", out)
 	}
 	for want, args := range map[string][]string{
-		"exists":                              {"new", "--key=" + key},
-		"--key is required":                   {"new"},
-		"--source is required":                {"public", "--key=" + key},
-		"must have only a-z":                  {"public", "--key=" + key, "--source=Hub1"},
-		"want a PEM block":                    {"public", "--key=" + trusted, "--source=hub1"},
-		"--trusted-keys or --key is required": {"list"},
-		"signing.key: ":                       {"list", "--trusted-keys=" + key},
+		"exists":               {"new", "--key=" + key},
+		"--key is required":    {"new"},
+		"--source is required": {"public", "--key=" + key},
+		"must have only a-z":   {"public", "--key=" + key, "--source=Hub1"},
+		"want a PEM block":     {"public", "--key=" + trusted, "--source=hub1"},
+		"--trusted-keys, --key or --seal-keys is required": {"list"},
+		"signing.key: ": {"list", "--trusted-keys=" + key},
 	} {
 		if out, err := run(t.Context(), t, append([]string{"keys"}, args...)...); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: %v, want %q:\n%s", args, err, want, out)
@@ -52,27 +53,69 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// TestDocumentedKeys runs the commands of docs/signing.md in an empty directory.
+// TestDocumentedKeys runs the commands of docs/signing.md and docs/sealing.md in an empty directory.
 func TestDocumentedKeys(t *testing.T) {
-	text, err := os.ReadFile("../../docs/signing.md")
+	for page, want := range map[string]struct {
+		commands int
+		last     string
+	}{
+		"signing.md": {7, `([0-9a-f]{16})  next.key +\(signs\)\n([0-9a-f]{16})  trusted-keys.yaml  hub1\n$`},
+		"sealing.md": {5, `([0-9a-f]{16})  next.key +\(opens\)\n([0-9a-f]{16})  cluster1.pub +\(seals\)\n$`},
+	} {
+		text, err := os.ReadFile("../../docs/" + page)
+		kit.NoError(t, err)
+		t.Run(page, func(t *testing.T) {
+			t.Chdir(t.TempDir())
+			commands := regexp.MustCompile(`(?m)^ +\$ workctl (.*)$`).FindAllStringSubmatch(string(text), -1)
+			if len(commands) < want.commands {
+				t.Errorf("%d commands are found", len(commands))
+			}
+			last := ""
+			for _, c := range commands {
+				args, file, redirected := strings.Cut(c[1], " > ")
+				out, err := run(t.Context(), t, strings.Fields(args)...)
+				if err != nil {
+					t.Fatalf("%s: %v", c[0], err)
+				}
+				if last = out; redirected {
+					kit.NoError(t, os.MkdirAll(filepath.Dir(file), 0o700))
+					kit.NoError(t, os.WriteFile(file, []byte(out), 0o600))
+				}
+			}
+			if next := regexp.MustCompile(want.last).FindStringSubmatch(last); next == nil || next[1] != next[2] {
+				t.Errorf("at the end, these keys are in use:\n%s", last)
+			}
+		})
+	}
+}
+
+// TestSealKeys: the private and the public half of a key to seal with, and what is no such key.
+func TestSealKeys(t *testing.T) {
+	dir := t.TempDir()
+	key, other := filepath.Join(dir, "unseal.key"), filepath.Join(dir, "signing.key")
+	keys := func(args ...string) (string, error) { return run(t.Context(), t, append([]string{"keys"}, args...)...) }
+	out, err := keys("generate", "--type=seal", "--key="+key)
 	kit.NoError(t, err)
-	t.Chdir(t.TempDir())
-	commands := regexp.MustCompile(`(?m)^ +\$ workctl (.*)$`).FindAllStringSubmatch(string(text), -1)
-	if len(commands) < 7 {
-		t.Errorf("%d commands are found", len(commands))
+	if !strings.Contains(out, "next: workctl keys public --key="+key+" > seal-keys/CLUSTER.pub") {
+		t.Errorf("new prints %s", out)
 	}
-	last := ""
-	for _, c := range commands {
-		args, file, redirected := strings.Cut(c[1], " > ")
-		out, err := run(t.Context(), t, strings.Fields(args)...)
-		if err != nil {
-			t.Fatalf("%s: %v", c[0], err)
-		}
-		if last = out; redirected {
-			kit.NoError(t, os.WriteFile(file, []byte(out), 0o600))
-		}
+	_, err = keys("new", "--key="+other)
+	kit.NoError(t, err)
+	public, err := keys("public", "--key="+key)
+	kit.NoError(t, err)
+	if _, err := sealing.ParsePublicKey([]byte(public)); err != nil {
+		t.Error(err)
 	}
-	if next := regexp.MustCompile(`([0-9a-f]{16})  next.key +\(signs\)\n([0-9a-f]{16})  trusted-keys.yaml  hub1\n$`).FindStringSubmatch(last); next == nil || next[1] != next[2] {
-		t.Errorf("at the end, these keys are trusted:\n%s", last)
+	kit.NoError(t, os.WriteFile(filepath.Join(dir, "c1.pub"), []byte("damaged"), 0o600))
+	for want, args := range map[string][]string{
+		"without --source":            {"public", "--key=" + key, "--source=hub1"},
+		"--source is required":        {"public", "--key=" + other},
+		"--type must be sign or seal": {"new", "--key=" + key + "2", "--type=lock"},
+		"c1.pub: want a PEM block":    {"list", "--seal-keys=" + dir},
+		"no such file":                {"list", "--seal-keys=" + dir + "/none"},
+	} {
+		if out, err := keys(args...); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: %v, want %q:\n%s", args, err, want, out)
+		}
 	}
 }

@@ -1,6 +1,6 @@
 // Command workctl is the operator's command line. It shows and steers works, clusters and sets on the
 // hub (docs/workctl.md), issues and renews certificates (docs/certificates.md), and makes and lists
-// signing keys (docs/signing.md). Installed as kubectl-work on the PATH, it is also "kubectl work".
+// keys to sign and to seal with (docs/signing.md, docs/sealing.md). Installed as kubectl-work on the PATH, it is also "kubectl work".
 //
 //	workctl status
 //	workctl explain work web -n cluster1

@@ -124,7 +124,7 @@ func newClients(config *rest.Config) (c clients, err error) {
 func (a *Agent) newSession(topics wire.AgentTopics) (err error) {
 	config := &a.config
 	a.inbox = inbox.New(inbox.Config{
-		Store: a.state, Logger: config.Logger,
+		Store: a.state, Unseal: config.Unseal, Logger: config.Logger,
 		Changed: func(key inbox.Key) { a.reconciler.SpecChanged(key) },
 	})
 	a.outbox, err = outbox.New(outbox.Config{
@@ -143,7 +143,7 @@ func (a *Agent) newSession(topics wire.AgentTopics) (err error) {
 		return err
 	}
 	a.session, err = session.New(session.Config{
-		Cluster: config.Cluster, ClientID: config.ClientID, Topics: topics, Transport: config.Transport, Trust: gate,
+		Cluster: config.Cluster, ClientID: config.ClientID, Topics: topics, Transport: config.Transport, Trust: gate, Unseal: config.Unseal,
 		Inbox: a.inbox, Outbox: a.outbox, RetryInterval: config.SyncInterval, DigestInterval: config.DigestInterval,
 		Superseded:     func(key inbox.Key) { a.reconciler.Superseded(key) },
 		SourceAnswered: func() { a.reconciler.SourceAnswered() },

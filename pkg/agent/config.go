@@ -14,6 +14,7 @@ import (
 	"github.com/workwire/workwire/pkg/agent/trust"
 	"github.com/workwire/workwire/pkg/audit"
 	"github.com/workwire/workwire/pkg/required"
+	"github.com/workwire/workwire/pkg/sealing"
 	"github.com/workwire/workwire/pkg/signing"
 	"github.com/workwire/workwire/pkg/transport"
 	"github.com/workwire/workwire/pkg/wire"
@@ -52,6 +53,9 @@ type Config struct {
 	// SignatureMaxAge is how old a signature may be, and how far ahead of the agent's clock. Negative:
 	// no limit; default 1 h.
 	SignatureMaxAge time.Duration
+	// Unseal opens specs that are sealed to the cluster (docs/protocol.md, Sealed data). Default: such
+	// specs are refused.
+	Unseal *sealing.Unsealer
 	// StateDir keeps works and unsent statuses over a restart. Empty keeps them in memory; sources
 	// are then asked again after a restart.
 	StateDir string

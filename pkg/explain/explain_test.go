@@ -169,7 +169,7 @@ func TestCauses(t *testing.T) {
 		"unsigned":      {with(workv1.WorkSpecUntrusted, workv1.ReasonUnsigned, "An event of this work was refused"), explain.Blocked, explain.Untrusted, "workctl keys list"},
 		"deletion held": {with(workv1.WorkDeletionHeld, workv1.ReasonSourceKnowsTooFew, "Source hub1 does not know"), explain.Blocked, explain.DeletionHeld, "release"},
 		"invalid spec": {changed(facts(), func(f *explain.Facts) {
-			f.Work.Status = condition.InvalidStatus(f.Work.Status, f.Work.Status, 3, "manifest 0: not JSON", before)
+			f.Work.Status = condition.InvalidStatus(f.Work.Status, f.Work.Status, 3, "", "manifest 0: not JSON", before)
 		}), explain.Blocked, explain.InvalidSpec, "kubectl edit manifestwork -n cluster1 web"},
 		"webhook":       {failed(denied), explain.Blocked, explain.Webhook, "no Mondays change the manifest as the webhook asks"},
 		"webhook away":  {failed(errors.New(`Internal error occurred: failed calling webhook "guard.example.com": connection refused`)), explain.Blocked, explain.WebhookFailed, "does not answer on cluster1"},

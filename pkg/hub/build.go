@@ -86,7 +86,7 @@ func (h *Hub) build(topics wire.SourceTopics) error {
 		return err
 	}
 	h.delivery, err = delivery.New(delivery.Config{
-		Source: h.cfg.Source, Topics: h.cfg.Topics, Transport: h.cfg.Transport, Sign: h.cfg.Sign,
+		Source: h.cfg.Source, Topics: h.cfg.Topics, Transport: h.cfg.Transport, Sign: h.cfg.Sign, Seal: h.cfg.Seal,
 		Works:    workStore{Receiver: receiver, cache: h.works, addressable: addressable},
 		Identity: h.identity, StatusWorkers: h.cfg.Workers, Audit: h.cfg.Audit, Logger: h.cfg.Logger, Registerer: h.cfg.Registerer,
 		ClusterPaused:    func(cluster wire.ClusterName) bool { return !h.fleet.Accepted(cluster) },

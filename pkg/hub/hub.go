@@ -49,6 +49,7 @@ import (
 	"github.com/workwire/workwire/pkg/kube"
 	"github.com/workwire/workwire/pkg/leader"
 	"github.com/workwire/workwire/pkg/required"
+	"github.com/workwire/workwire/pkg/sealing"
 	"github.com/workwire/workwire/pkg/serve"
 	"github.com/workwire/workwire/pkg/source/delivery"
 	"github.com/workwire/workwire/pkg/transport"
@@ -71,6 +72,9 @@ type Config struct {
 	// Sign signs every event, so that agents with the option --trusted-keys accept it; the method
 	// Sign of a signing.Signer does (docs/protocol.md, Signatures). Default: none is signed.
 	Sign func(*cloudevents.Event) error
+	// Seal seals the specs of clusters that have a key (docs/protocol.md, Sealed data); it needs Sign.
+	// Default: none is sealed.
+	Seal *sealing.Sealer
 	// Election elects the leader among replicas; required.
 	Election leader.Options
 	// Controllers to run by name, see [ChooseControllers]; default all.

@@ -3,6 +3,8 @@ package signing
 import (
 	"cmp"
 	"crypto/ed25519"
+	"crypto/hmac"
+	"crypto/sha256"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -10,6 +12,7 @@ import (
 
 	cloudevents "github.com/cloudevents/sdk-go/v2/event"
 
+	"github.com/workwire/workwire/pkg/keyfile"
 	"github.com/workwire/workwire/pkg/wire"
 )
 
@@ -25,7 +28,7 @@ type SignerConfig struct {
 
 // Signer signs the events of one source. It is safe for concurrent use.
 type Signer struct {
-	key *watchedFile[*Key]
+	key *keyfile.File[*Key]
 	now func() time.Time
 
 	mu   sync.Mutex
@@ -34,7 +37,7 @@ type Signer struct {
 
 // NewSigner reads the key.
 func NewSigner(c SignerConfig) (*Signer, error) {
-	key, err := openWatched(c.KeyFile, "signing key", ParseKey, cmp.Or(c.Logger, slog.Default()))
+	key, err := keyfile.Open(c.KeyFile, "signing key", ParseKey, cmp.Or(c.Logger, slog.Default()))
 	if err != nil {
 		return nil, err
 	}
@@ -53,7 +56,7 @@ func (s *Signer) Sign(e *cloudevents.Event) error {
 		return fmt.Errorf("sign event of type %q: not an event of a source", e.Type())
 	}
 	now := s.now()
-	key := s.key.get(now)
+	key := s.key.Get(now)
 	s.mu.Lock()
 	s.last = max(now.UnixMicro(), s.last+1)
 	at := time.UnixMicro(s.last)
@@ -62,4 +65,12 @@ func (s *Signer) Sign(e *cloudevents.Event) error {
 	copy(signature.Value[:], ed25519.Sign(key.private, wire.SignedBytes(*e, key.public.ID, at)))
 	wire.SetSignature(e, signature)
 	return nil
+}
+
+// Secret returns 32 bytes for a purpose that only who has the key can compute. They are the same
+// after a restart, and others once the key is replaced.
+func (s *Signer) Secret(purpose string) []byte {
+	mac := hmac.New(sha256.New, s.key.Get(s.now()).private.Seed())
+	mac.Write([]byte(purpose))
+	return mac.Sum(nil)
 }

@@ -14,6 +14,7 @@ import (
 	cloudevents "github.com/cloudevents/sdk-go/v2/event"
 	"sigs.k8s.io/yaml"
 
+	"github.com/workwire/workwire/pkg/keyfile"
 	"github.com/workwire/workwire/pkg/wire"
 )
 
@@ -138,12 +139,12 @@ type TrustedKeysConfig struct {
 
 // TrustedKeys are the keys of a file. It is safe for concurrent use.
 type TrustedKeys struct {
-	keys *watchedFile[map[string]TrustedKey]
+	keys *keyfile.File[map[string]TrustedKey]
 }
 
 // OpenTrustedKeys reads the file.
 func OpenTrustedKeys(c TrustedKeysConfig) (*TrustedKeys, error) {
-	keys, err := openWatched(c.File, "trusted keys", func(data []byte) (map[string]TrustedKey, error) {
+	keys, err := keyfile.Open(c.File, "trusted keys", func(data []byte) (map[string]TrustedKey, error) {
 		list, err := ParseTrustedKeys(data)
 		byID := make(map[string]TrustedKey, len(list))
 		for _, key := range list {
@@ -170,7 +171,7 @@ func (t *TrustedKeys) Verify(e cloudevents.Event, source wire.SourceID) (time.Ti
 	refused := func(reason Reason) (time.Time, error) {
 		return time.Time{}, &RefusedError{Reason: reason, KeyID: signature.KeyID}
 	}
-	key, known := t.keys.get(time.Now())[signature.KeyID]
+	key, known := t.keys.Get(time.Now())[signature.KeyID]
 	switch {
 	case !known:
 		return refused(UnknownKey)

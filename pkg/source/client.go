@@ -15,7 +15,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/pkg/audit"
 	workclient "github.com/workwire/workwire/pkg/client/clientset/versioned/typed/work/v1"
+	"github.com/workwire/workwire/pkg/sealing"
 	"github.com/workwire/workwire/pkg/source/delivery"
 	"github.com/workwire/workwire/pkg/transport"
 	"github.com/workwire/workwire/pkg/wire"
@@ -48,6 +50,12 @@ type Config struct {
 	// Sign signs every event, so that agents with the option --trusted-keys accept it; the method
 	// Sign of a signing.Signer does (docs/protocol.md, Signatures). Optional.
 	Sign func(*cloudevents.Event) error
+	// Seal seals the specs of clusters that have a key, so that only their agents, with the option
+	// --unseal-key, can read them (docs/protocol.md, Sealed data). It needs Sign. Optional.
+	Seal *sealing.Sealer
+	// Audit gets a record for each spec published and each status received; its method Run must be
+	// called. Default: none.
+	Audit *audit.Log
 
 	// PublishWorkers is the maximum number of concurrent publishes: 1 to 1024, default 64.
 	PublishWorkers int
@@ -93,6 +101,8 @@ func New(config Config) (*Client, error) {
 		PublishWorkers: config.PublishWorkers,
 		RepublishAfter: config.RepublishAfter,
 		Sign:           config.Sign,
+		Seal:           config.Seal,
+		Audit:          config.Audit,
 		Logger:         config.Logger,
 		Registerer:     config.Registerer,
 		Identity:       func(context.Context) (string, error) { return c.store.identity, nil },

@@ -127,6 +127,9 @@ func decodeSpec(e cloudevents.Event, action Action) (Message, error) {
 		return fail(err)
 	}
 	s.Authoritative = x.text(extAuthoritative) == "true"
+	if IsSealed(e.Data()) {
+		return fail(ErrSealed)
+	}
 	var bundle Bundle
 	if err := decodeData(e, &bundle, "ManifestBundle"); err != nil {
 		return fail(err)

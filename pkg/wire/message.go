@@ -50,6 +50,9 @@ type Spec struct {
 	// Authoritative tells the agent to take the spec although its generation is not higher than the
 	// one that the agent holds.
 	Authoritative bool
+	// Sealed reports that the data was sealed (docs/protocol.md, Sealed data). It is not part of the
+	// event: who has opened the data sets it.
+	Sealed bool
 }
 
 // IsDeletion reports whether s is a deletion.

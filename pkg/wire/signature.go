@@ -51,18 +51,7 @@ func SignedBytes(e cloudevents.Event, keyID string, at time.Time) []byte {
 		fields = append(fields, x.text(name))
 	}
 	fields = append(fields, hex.EncodeToString(digest[:]))
-	size := 0
-	for _, field := range fields {
-		size += len(field) + len("65535:,")
-	}
-	signed := make([]byte, 0, size)
-	for _, field := range fields {
-		signed = strconv.AppendInt(signed, int64(len(field)), 10)
-		signed = append(signed, ':')
-		signed = append(signed, field...)
-		signed = append(signed, ',')
-	}
-	return signed
+	return netstrings(fields...)
 }
 
 // IsSignable reports whether e is an event of a source that has a signature where events are

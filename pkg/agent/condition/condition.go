@@ -9,6 +9,7 @@
 package condition
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -203,10 +204,11 @@ func withLast(status, previous workv1.ManifestWorkStatus, now metav1.Time, c met
 }
 
 // InvalidStatus returns status, that of the spec in force, for a work whose spec of generation
-// could not be decoded: Applied is False with reason InvalidManifestWork and the decoder's message.
-func InvalidStatus(status, previous workv1.ManifestWorkStatus, generation int64, message string, now metav1.Time) workv1.ManifestWorkStatus {
+// could not be decoded: Applied is False with the reason, by default InvalidManifestWork, and the
+// decoder's message.
+func InvalidStatus(status, previous workv1.ManifestWorkStatus, generation int64, reason, message string, now metav1.Time) workv1.ManifestWorkStatus {
 	conditions := []metav1.Condition{{
-		Type: workv1.WorkApplied, Status: metav1.ConditionFalse, Reason: workv1.ReasonInvalidManifestWork,
+		Type: workv1.WorkApplied, Status: metav1.ConditionFalse, Reason: cmp.Or(reason, workv1.ReasonInvalidManifestWork),
 		Message: message, ObservedGeneration: generation,
 	}}
 	carryTimes(conditions, previous.Conditions, now)

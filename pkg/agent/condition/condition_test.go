@@ -162,13 +162,13 @@ func TestDeletionHeld(t *testing.T) {
 
 func TestRefusedKeepsWhatIsInForce(t *testing.T) {
 	before := WorkStatus(Input{Generation: 1, Manifests: []Manifest{{Meta: named(0, "a")}}, Now: earlier})
-	status := InvalidStatus(before, before, 2, "manifest 0: not JSON", later)
+	status := InvalidStatus(before, before, 2, "", "manifest 0: not JSON", later)
 	want := []string{`Applied=False InvalidManifestWork "manifest 0: not JSON" @2`, `Available=True ResourcesAvailable "All resources are available" @1`}
 	wantLines(t, want, status.Conditions)
 	if diff := cmp.Diff(before.ResourceStatus, status.ResourceStatus); diff != "" {
 		t.Error(diff)
 	}
-	again := InvalidStatus(before, status, 2, "manifest 0: not JSON", metav1.Now())
+	again := InvalidStatus(before, status, 2, "", "manifest 0: not JSON", metav1.Now())
 	if diff := cmp.Diff(status, again); diff != "" {
 		t.Errorf("nothing happened, but the status differs: %s", diff)
 	}

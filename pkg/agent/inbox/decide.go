@@ -84,7 +84,7 @@ func Decide(held *Entry, in *wire.Spec) Verdict {
 		return Kept
 	case older:
 		return Older
-	case held.Hold == nil && held.Refusal == nil && held.Generation == in.Generation && same(held, in):
+	case held.Hold == nil && held.Refusal == nil && held.Generation == in.Generation && held.Sealed == in.Sealed && same(held, in):
 		return Same
 	default:
 		return Replaced

@@ -51,7 +51,7 @@ func (b *Inbox) digest(w *work) wire.BucketDigest {
 // ensureContentHash computes the content hash of a spec that came without, from a source that sends
 // hashes now. b.mu must be held.
 func (b *Inbox) ensureContentHash(e *Entry) {
-	if e.ContentHash != "" || e.SourceIdentity == "" || !e.HasSpec() {
+	if e.ContentHash != "" || e.SourceIdentity == "" || e.Sealed || !e.HasSpec() {
 		return
 	}
 	if hash, err := wire.ContentHash(wire.NewBundle(&e.Spec)); err == nil {

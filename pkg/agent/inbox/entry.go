@@ -2,12 +2,14 @@ package inbox
 
 import (
 	"cmp"
+	"errors"
 	"maps"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/pkg/sealing"
 	"github.com/workwire/workwire/pkg/wire"
 )
 
@@ -43,6 +45,9 @@ type Entry struct {
 	Distrust string
 	// Trace is the `logtracing` extension of the last event.
 	Trace string
+	// Sealed reports whether Spec arrived sealed. It is then not in clear on disk, and no hash of it is
+	// sent to anybody.
+	Sealed bool
 }
 
 // Refusal describes a spec that could not be decoded.
@@ -51,6 +56,8 @@ type Refusal struct {
 	Generation wire.Generation `json:"generation,omitempty"`
 	// ContentHash is that of the refused event; empty if it had none.
 	ContentHash string `json:"contentHash,omitempty"`
+	// Reason of the work's condition; empty for InvalidManifestWork.
+	Reason string `json:"reason,omitempty"`
 	// Message of the decoder for the work's condition, at most 4096 bytes.
 	Message string `json:"message"`
 }
@@ -89,6 +96,7 @@ func newEntry(held *Entry, in *wire.Spec) *Entry {
 		Meta:           heldMeta(held, in),
 		Spec:           in.Bundle.WorkSpec(),
 		Trace:          in.Trace,
+		Sealed:         in.Sealed,
 	}
 	if held != nil {
 		e.SourceIdentity = cmp.Or(e.SourceIdentity, held.SourceIdentity)
@@ -149,7 +157,22 @@ func refusalOf(failure *wire.DecodeError) Refusal {
 	if len(message) > maxMessage {
 		message = strings.ToValidUTF8(message[:maxMessage-len("…")], "") + "…"
 	}
-	return Refusal{Generation: failure.Spec.Generation, ContentHash: failure.Spec.ContentHash, Message: message}
+	return Refusal{
+		Generation: failure.Spec.Generation, ContentHash: failure.Spec.ContentHash, Reason: unsealReason(failure), Message: message,
+	}
+}
+
+// unsealReason returns the reason of a spec that could not be opened, "" for other failures.
+func unsealReason(failure *wire.DecodeError) string {
+	var closed *sealing.OpenError
+	switch {
+	case !errors.As(failure, &closed):
+		return ""
+	case closed.Reason == sealing.UnknownKey:
+		return workv1.ReasonNoUnsealKey
+	default:
+		return workv1.ReasonInvalidSeal
+	}
 }
 
 // Meta returns the metadata of a work whose first event is in, see [Entry].

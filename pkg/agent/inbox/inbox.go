@@ -34,6 +34,7 @@ import (
 
 	"github.com/workwire/workwire/pkg/agent/store"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/pkg/sealing"
 	"github.com/workwire/workwire/pkg/statestore"
 	"github.com/workwire/workwire/pkg/wire"
 )
@@ -55,6 +56,8 @@ func (k Key) StoreKey() string { return string(k.Source) + "\x00" + string(k.UID
 type Config struct {
 	// Store keeps the works across restarts; nil keeps them in memory only.
 	Store *statestore.Store
+	// Unseal encrypts the specs in Store that arrived sealed; nil if none can be opened.
+	Unseal *sealing.Unsealer
 	// Changed is called with the key of a work after each change of it, without locks held. It must
 	// return at once. Calls for one work can be concurrent and out of order, so Changed should read
 	// the work with Get. Required.
@@ -77,6 +80,7 @@ type Change struct {
 // otherwise.
 type Inbox struct {
 	store   *statestore.Store
+	unseal  *sealing.Unsealer
 	changed func(Key)
 	logger  *slog.Logger
 
@@ -107,6 +111,7 @@ type work struct {
 func New(c Config) *Inbox {
 	return &Inbox{
 		store:   c.Store,
+		unseal:  c.Unseal,
 		changed: c.Changed,
 		logger:  cmp.Or(c.Logger, slog.Default()),
 		works:   map[wire.SourceID]sourceWorks{},
@@ -262,6 +267,22 @@ func (b *Inbox) Recover(key Key, cluster wire.ClusterName, name string, known Re
 	return true
 }
 
+// Closed returns the sources with a work whose newest spec could not be opened. Its cost is linear in
+// the works.
+func (b *Inbox) Closed() (sources []wire.SourceID) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for source, works := range b.works {
+		for _, w := range works.byUID {
+			if w.entry.Refusal != nil && w.entry.Refusal.Reason != "" {
+				sources = append(sources, source)
+				break
+			}
+		}
+	}
+	return sources
+}
+
 // Get returns the work, and whether it is held. The entry is shared: do not modify it.
 func (b *Inbox) Get(key Key) (*Entry, bool) {
 	b.mu.Lock()
@@ -332,7 +353,7 @@ func (w *work) snapshot() *Entry {
 // save sets the entry of a work in memory and on disk.
 func (b *Inbox) save(e *Entry) (superseded *Key) {
 	superseded = b.set(e)
-	b.store.Put(store.Specs, e.StoreKey(), e.encode)
+	b.store.Put(store.Specs, e.StoreKey(), func() ([]byte, error) { return e.encode(b.unseal) })
 	return superseded
 }
 

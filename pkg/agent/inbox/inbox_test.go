@@ -18,6 +18,7 @@ import (
 	"github.com/workwire/workwire/pkg/agent/inbox"
 	"github.com/workwire/workwire/pkg/agent/store"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/pkg/sealing"
 	"github.com/workwire/workwire/pkg/statestore"
 	"github.com/workwire/workwire/pkg/wire"
 	"github.com/workwire/workwire/test/kit"
@@ -356,6 +357,28 @@ func TestRefusedSpecs(t *testing.T) {
 	refuse(undecodable("d", 6, "x"), inbox.Late)
 	if !b.Forget(keyOf("d")) {
 		t.Error("Forget does not say that a spec came meanwhile")
+	}
+}
+
+// TestUnopened: a spec that cannot be opened is refused with a reason of its own, and its source is one
+// to ask again once there is a key.
+func TestUnopened(t *testing.T) {
+	b := watch(nil)
+	for reason, want := range map[sealing.Reason]string{sealing.UnknownKey: workv1.ReasonNoUnsealKey, sealing.Invalid: workv1.ReasonInvalidSeal} {
+		failure := undecodable("a", 2, "")
+		failure.Err = &sealing.OpenError{Reason: reason, KeyID: "k"}
+		b.Refuse(failure, nil)
+		if got := b.get(t, keyOf("a")).Refusal; got == nil || got.Reason != want {
+			t.Errorf("%s: refused with %+v, want reason %s", reason, got, want)
+		}
+	}
+	b.Refuse(undecodable("b", 1, "no kind"), nil)
+	if got := b.Closed(); !slices.Equal(got, []wire.SourceID{"hub"}) {
+		t.Errorf("Closed = %v", got)
+	}
+	b.Put(spec("a", 3), nil)
+	if got := b.Closed(); len(got) != 0 {
+		t.Errorf("Closed = %v once the work is opened", got)
 	}
 }
 

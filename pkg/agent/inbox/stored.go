@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/workwire/workwire/pkg/agent/store"
+	"github.com/workwire/workwire/pkg/sealing"
 	"github.com/workwire/workwire/pkg/wire"
 )
 
@@ -22,6 +23,7 @@ type storedEntry struct {
 	Hash       string            `json:"contentHash,omitempty"`
 	Meta       metav1.ObjectMeta `json:"metadata"`
 	Bundle     *wire.Bundle      `json:"bundle,omitempty"`
+	Sealed     []byte            `json:"sealedBundle,omitempty"` // in place of Bundle, encrypted
 	Deleting   *metav1.Time      `json:"deleting,omitempty"`
 	Hold       *Hold             `json:"hold,omitempty"`
 	Refusal    *Refusal          `json:"refusal,omitempty"`
@@ -29,13 +31,22 @@ type storedEntry struct {
 	Trace      string            `json:"trace,omitempty"`
 }
 
-// encode returns e as stored; it is a [statestore.Encoder].
-func (e *Entry) encode() ([]byte, error) {
+// encode returns e as stored. A spec that arrived sealed is encrypted.
+func (e *Entry) encode(unseal *sealing.Unsealer) ([]byte, error) {
 	r := storedEntry{
 		Source: e.Source, UID: e.UID, Cluster: e.Cluster, Generation: e.Generation, Identity: e.SourceIdentity, Hash: e.ContentHash, Meta: e.Meta,
 		Deleting: e.Deleting, Hold: e.Hold, Refusal: e.Refusal, Distrust: e.Distrust, Trace: e.Trace,
 	}
-	if e.HasSpec() {
+	switch {
+	case e.HasSpec() && e.Sealed:
+		bundle, err := json.Marshal(wire.NewBundle(&e.Spec))
+		if err == nil {
+			r.Sealed, err = unseal.Protect(e.StoreKey(), bundle)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("encode work %s: %w", e.Key, err)
+		}
+	case e.HasSpec():
 		r.Bundle = wire.NewBundle(&e.Spec)
 	}
 	data, err := json.Marshal(r)
@@ -46,7 +57,7 @@ func (e *Entry) encode() ([]byte, error) {
 }
 
 // decode reverses encode. It returns an error for entries that no event can cause.
-func decode(data []byte) (*Entry, error) {
+func decode(data []byte, unseal *sealing.Unsealer) (*Entry, error) {
 	var r storedEntry
 	if err := json.Unmarshal(data, &r); err != nil {
 		return nil, fmt.Errorf("not the JSON of a work: %w", err)
@@ -60,6 +71,16 @@ func decode(data []byte) (*Entry, error) {
 	e := &Entry{
 		Key: Key{r.Source, r.UID}, Cluster: r.Cluster, Generation: r.Generation, SourceIdentity: r.Identity, ContentHash: r.Hash, Meta: r.Meta,
 		Deleting: r.Deleting, Hold: r.Hold, Refusal: r.Refusal, Distrust: r.Distrust, Trace: r.Trace,
+	}
+	if r.Sealed != nil {
+		bundle, err := unseal.Reveal(e.StoreKey(), r.Sealed)
+		if err == nil {
+			err = json.Unmarshal(bundle, &r.Bundle)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("its spec is encrypted: %w", err)
+		}
+		e.Sealed = true
 	}
 	if r.Bundle != nil {
 		if err := r.Bundle.Validate(); err != nil {
@@ -80,7 +101,7 @@ func (b *Inbox) Load() error {
 	var keys []Key
 	b.mu.Lock()
 	err := b.store.Each(store.Specs, func(storeKey string, value []byte) error {
-		e, err := decode(value)
+		e, err := decode(value, b.unseal)
 		if err == nil && e.StoreKey() != storeKey {
 			err = errors.New("the entry is stored under the key of another work")
 		}

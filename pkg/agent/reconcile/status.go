@@ -27,7 +27,7 @@ func (r *Reconciler) report(work *inbox.Entry, status workv1.ManifestWorkStatus)
 	generation := work.Generation
 	if work.Refusal != nil {
 		generation = max(generation, work.Refusal.Generation)
-		status = condition.InvalidStatus(status, r.lastStatus(work), int64(generation), work.Refusal.Message, metav1.Now())
+		status = condition.InvalidStatus(status, r.lastStatus(work), int64(generation), work.Refusal.Reason, work.Refusal.Message, metav1.Now())
 	}
 	if work.Hold != nil {
 		status = condition.WithDeletionHeld(status, r.lastStatus(work), int64(generation), work.Hold.Reason, r.heldMessage(work), metav1.Now())

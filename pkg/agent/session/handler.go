@@ -24,6 +24,7 @@ func (s *Session) Run(ctx context.Context) error {
 	group.Go(func() error { return s.presence.run(ctx) })
 	group.Go(func() error { return s.runRepeats(ctx) })
 	group.Go(func() error { return s.runDigests(ctx) })
+	group.Go(func() error { return s.runUnseal(ctx) })
 	return group.Wait()
 }
 
@@ -76,10 +77,13 @@ func (s *Session) receive(_ context.Context, m transport.Message) {
 		m.Ack()
 		return
 	}
-	at, trusted := s.verify(logger, m, source, message)
+	at, trusted := s.verify(logger, m, source, specIn(message, err))
 	if !trusted {
 		m.Ack()
 		return
+	}
+	if errors.Is(err, wire.ErrSealed) {
+		message, err = s.open(m.Event, err)
 	}
 	switch {
 	case errors.As(err, &failure):

@@ -23,6 +23,7 @@ import (
 	"github.com/workwire/workwire/pkg/agent/trust"
 	"github.com/workwire/workwire/pkg/audit"
 	"github.com/workwire/workwire/pkg/required"
+	"github.com/workwire/workwire/pkg/sealing"
 	"github.com/workwire/workwire/pkg/transport"
 	"github.com/workwire/workwire/pkg/wire"
 )
@@ -43,6 +44,8 @@ type Config struct {
 	Outbox *outbox.Outbox
 	// Trust decides which events are believed; nil believes all.
 	Trust *trust.Gate
+	// Unseal opens sealed specs; nil opens none.
+	Unseal *sealing.Unsealer
 	// Superseded is called with a work whose name another work took. It must not block.
 	Superseded func(inbox.Key)
 	// SourceAnswered is called when a source answers a resync request for the first time. It must

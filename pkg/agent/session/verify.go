@@ -12,15 +12,13 @@ import (
 )
 
 // verify reports whether the agent believes that source made the event m, and when it was signed. It
-// counts what it refuses, and shows it in the work that the event names. message is nil if the event
-// could not be decoded.
-func (s *Session) verify(logger *slog.Logger, m transport.Message, source wire.SourceID, message wire.Message) (at time.Time, trusted bool) {
+// counts what it refuses, and shows it in the work that the event names; spec is nil if it names none.
+func (s *Session) verify(logger *slog.Logger, m transport.Message, source wire.SourceID, spec *wire.Spec) (at time.Time, trusted bool) {
 	at, err := s.config.Trust.Verify(m.Event, source)
 	refused := trust.AsRefused(err)
 	if refused == nil {
 		return at, true
 	}
-	spec, _ := message.(*wire.Spec)
 	if spec != nil && spec.Source == source {
 		logger = workLogger(logger, spec)
 		s.config.Inbox.Distrust(inbox.Key{Source: source, UID: spec.UID}, string(refused.Reason))

@@ -17,6 +17,7 @@ import (
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/audit"
 	"github.com/workwire/workwire/pkg/required"
+	"github.com/workwire/workwire/pkg/sealing"
 	"github.com/workwire/workwire/pkg/transport"
 	"github.com/workwire/workwire/pkg/wire"
 )
@@ -59,6 +60,9 @@ type Config struct {
 	// Sign signs every event that the source publishes (docs/protocol.md, Signatures), as
 	// [signing.Signer] does. Optional.
 	Sign func(*cloudevents.Event) error
+	// Seal seals the specs of clusters that have a key (docs/protocol.md, Sealed data). It needs Sign.
+	// Optional.
+	Seal *sealing.Sealer
 	// Unknown decides about a work that an agent holds and the source does not have. It must not
 	// block. Default: [AnswerUnknown].
 	Unknown func(held wire.SpecVersion) UnknownAction
@@ -110,6 +114,9 @@ func (c *Config) setDefaults() error {
 	}
 	if c.RepublishAfter < 0 {
 		errs = append(errs, fmt.Errorf("RepublishAfter must be above 0, got %s", c.RepublishAfter))
+	}
+	if c.Seal != nil && c.Sign == nil {
+		errs = append(errs, errors.New("Seal needs Sign: whoever can forge works can have a cluster tell what others hold"))
 	}
 	if c.Sign == nil {
 		c.Sign = func(*cloudevents.Event) error { return nil }
@@ -203,6 +210,7 @@ func (e *Engine) Run(ctx context.Context) error {
 			return fmt.Errorf("source %q: read its identity: %w", e.config.Source, err)
 		}
 	}
+	running.Go(func() { e.config.Seal.Run(ctx, e.resealCluster) })
 	running.Go(func() { e.runPublishes(ctx) })
 	running.Go(func() { e.statusQueue.run(ctx, e.config.StatusWorkers) })
 	running.Go(func() { e.resyncQueue.run(ctx, resyncWorkers) })
@@ -278,6 +286,15 @@ func (e *Engine) ResumeCluster(cluster wire.ClusterName) {
 	e.updateState(func() { e.state.resumeCluster(cluster) })
 	if !e.config.ClusterPaused(cluster) {
 		e.ProbeCluster(cluster)
+	}
+}
+
+// resealCluster publishes the works of a cluster again, whose key is another one than before. It
+// costs O(n) for n works of the cluster.
+func (e *Engine) resealCluster(cluster wire.ClusterName) {
+	e.log.Info("the key of a cluster has changed, publishing its works again", "cluster", cluster)
+	for work := range e.config.Works.ListCluster(cluster) {
+		e.updateState(func() { e.state.reseal(keyOf(work)) })
 	}
 }
 

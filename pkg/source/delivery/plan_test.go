@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/pkg/sealing"
 	"github.com/workwire/workwire/pkg/transport"
 	"github.com/workwire/workwire/pkg/transport/memory"
 	"github.com/workwire/workwire/pkg/wire"
@@ -238,6 +239,7 @@ func TestRefusal(t *testing.T) {
 		{fmt.Errorf("publish: %w", &transport.TooLargeError{Size: 600_000, Limit: 512_000}), ReasonTooLarge},
 		{fmt.Errorf("publish: %w", transport.ErrNotAuthorized), ReasonNotAuthorized},
 		{&invalidClusterError{errors.New("cluster name \"a.b\"")}, ReasonInvalidClusterName},
+		{fmt.Errorf("seal: %w", &sealing.NoKeyError{Cluster: "c1"}), ReasonNoSealKey},
 		{transport.ErrNotConnected, ""},
 		{errors.New("quota exceeded"), ""},
 	} {

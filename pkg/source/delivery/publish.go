@@ -154,6 +154,9 @@ func (e *Engine) publishSpec(ctx context.Context, spec *wire.Spec) (contentHash 
 	if err != nil {
 		return "", err
 	}
+	if err := e.config.Seal.Seal(&event); err != nil {
+		return "", err
+	}
 	return wire.ContentHashOf(event), e.publishEvent(ctx, topic, event)
 }
 

@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/pkg/sealing"
 	"github.com/workwire/workwire/pkg/transport"
 	"github.com/workwire/workwire/pkg/wire"
 )
@@ -24,10 +25,13 @@ const (
 	// ReasonInvalidClusterName: the work's namespace cannot be part of a topic, or is not the
 	// cluster that the topics name.
 	ReasonInvalidClusterName = "InvalidClusterName"
+	// ReasonNoSealKey: the cluster must not get data in clear, and there is no key to seal it with. The
+	// publish is retried when the key is there, and at the next connect.
+	ReasonNoSealKey = "NoSealKey"
 )
 
 func isRefusal(reason string) bool {
-	return reason == ReasonTooLarge || reason == ReasonNotAuthorized || reason == ReasonInvalidClusterName
+	return reason == ReasonTooLarge || reason == ReasonNotAuthorized || reason == ReasonInvalidClusterName || reason == ReasonNoSealKey
 }
 
 // refusal describes why a revision of a work cannot be published.
@@ -49,6 +53,7 @@ func (e *invalidClusterError) Unwrap() error { return e.err }
 func newRefusal(err error, published revision, now time.Time) (*refusal, bool) {
 	var tooLarge *transport.TooLargeError
 	var invalidCluster *invalidClusterError
+	var noKey *sealing.NoKeyError
 	r := &refusal{revision: published}
 	var reason, message string
 	switch {
@@ -61,6 +66,9 @@ func newRefusal(err error, published revision, now time.Time) (*refusal, bool) {
 	case errors.As(err, &invalidCluster):
 		reason = ReasonInvalidClusterName
 		message = "The work can not be sent: " + invalidCluster.Error()
+	case errors.As(err, &noKey):
+		reason = ReasonNoSealKey
+		message = "The work is not sent in clear, and can not be sealed: " + noKey.Error() + ". Put its public key into the directory of --seal-keys."
 	default:
 		return nil, false
 	}

@@ -248,6 +248,7 @@ func (e *Engine) contentHash(work *workv1.ManifestWork) string {
 		e.log.Error("spec cannot be hashed", "work", work.Name, "uid", work.UID, "cluster", work.Namespace, "error", err)
 		return ""
 	}
+	hash = e.config.Seal.ContentHash(k.cluster, k.uid, generation, hash)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if w, ok := e.state.works[k]; ok {

@@ -191,6 +191,17 @@ func (d *deliveryState) forcePublish(k workKey, resync bool) {
 	d.enqueue(w)
 }
 
+// reseal enqueues k to be published although its state was published before, or was refused for want
+// of a key.
+func (d *deliveryState) reseal(k workKey) {
+	w := d.ensure(k)
+	if w.refused != nil && w.refused.condition.Reason == ReasonNoSealKey {
+		w.refused = nil
+	}
+	w.force = true
+	d.enqueue(w)
+}
+
 // forceAuthoritative enqueues k to be published as authoritative. What the agent confirmed before
 // does not apply to it.
 func (d *deliveryState) forceAuthoritative(k workKey, resync bool) {

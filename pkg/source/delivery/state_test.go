@@ -113,6 +113,28 @@ func TestNothingIsLeft(t *testing.T) {
 	})
 }
 
+// TestReseal: once the key of a cluster is another one, its works are published again, also those that
+// were refused for want of a key, but not those that are refused for another reason.
+func TestReseal(t *testing.T) {
+	for reason, published := range map[string]bool{"": true, ReasonNoSealKey: true, ReasonTooLarge: false} {
+		s := newScript(t)
+		s.work = testWork("w", 1)
+		s.state.workChanged(s.key)
+		c, _ := s.state.dequeue(s.now)
+		p := planPublish(&c.workState, s.work, "hub1", s.now)
+		if reason == "" {
+			s.state.publishSucceeded(c, p, s.now, "")
+		} else {
+			s.state.publishRefused(c, &refusal{revision: p.revision, condition: metav1.Condition{Reason: reason}})
+		}
+		s.state.reseal(s.key)
+		c, ok := s.state.dequeue(s.now)
+		if got := ok && planPublish(&c.workState, s.work, "hub1", s.now).spec != nil; got != published {
+			t.Errorf("refused for %q: published again is %v", reason, got)
+		}
+	}
+}
+
 // TestRecreated: a work that is created again with its UID is published, and its next deletion must
 // be confirmed like the first one.
 func TestRecreated(t *testing.T) {

@@ -144,6 +144,10 @@ const (
 	ReasonAppliedManifestFailed = "AppliedManifestFailed"
 	// ReasonAppliedManifestSSAIgnoreFieldError (False): its ignoreFields could not be evaluated.
 	ReasonAppliedManifestSSAIgnoreFieldError = "AppliedManifestSSAIgnoreFieldError"
+	// ReasonNoUnsealKey (False): the spec is sealed to a key that the agent does not have.
+	ReasonNoUnsealKey = "NoUnsealKey"
+	// ReasonInvalidSeal (False): the spec was sealed for another work, or is damaged.
+	ReasonInvalidSeal = "InvalidSeal"
 	// ReasonAppliedManifestWorkComplete (True): every manifest of the work was applied.
 	ReasonAppliedManifestWorkComplete = "AppliedManifestWorkComplete"
 	// ReasonAppliedManifestWorkFailed (False): at least one was not.

@@ -1,0 +1,67 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	cloudevents "github.com/cloudevents/sdk-go/v2/event"
+
+	"github.com/workwire/workwire/pkg/wire"
+)
+
+// open returns the message in e, whose spec is sealed. failure is what Decode has returned; the error
+// is one of the same work.
+func (s *Session) open(e cloudevents.Event, failure error) (wire.Message, error) {
+	opened, err := s.config.Unseal.Open(e)
+	if err != nil {
+		var closed *wire.DecodeError
+		if errors.As(failure, &closed) {
+			err = &wire.DecodeError{Type: closed.Type, Spec: closed.Spec, Err: err}
+		}
+		return nil, err
+	}
+	message, err := wire.Decode(opened)
+	if spec, ok := message.(*wire.Spec); ok {
+		spec.Sealed = true
+	}
+	return message, err
+}
+
+// runUnseal asks again for the specs that could not be opened, once the keys are others, until ctx
+// ends.
+func (s *Session) runUnseal(ctx context.Context) error {
+	if s.config.Unseal == nil {
+		return nil
+	}
+	ticker := time.NewTicker(s.config.RetryInterval)
+	defer ticker.Stop()
+	for changes := s.config.Unseal.Changes(); ; {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+		now := s.config.Unseal.Changes()
+		if now == changes {
+			continue
+		}
+		changes = now
+		for _, source := range s.config.Inbox.Closed() {
+			s.Ask(source)
+		}
+	}
+}
+
+// specIn returns the spec that an event is about, also if its data could not be decoded; nil if the
+// event names none.
+func specIn(message wire.Message, err error) *wire.Spec {
+	if spec, ok := message.(*wire.Spec); ok {
+		return spec
+	}
+	var failure *wire.DecodeError
+	if errors.As(err, &failure) {
+		return failure.Spec
+	}
+	return nil
+}

@@ -1,0 +1,433 @@
+package integration
+
+import (
+	"bytes"
+	"encoding/base64"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	cloudevents "github.com/cloudevents/sdk-go/v2/event"
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/workwire/workwire/broker"
+	"github.com/workwire/workwire/broker/brokertest"
+	"github.com/workwire/workwire/pkg/agent"
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	workclientv1 "github.com/workwire/workwire/pkg/client/clientset/versioned/typed/work/v1"
+	"github.com/workwire/workwire/pkg/hub"
+	"github.com/workwire/workwire/pkg/sealing"
+	"github.com/workwire/workwire/pkg/signing"
+	"github.com/workwire/workwire/pkg/source"
+	"github.com/workwire/workwire/pkg/transport"
+	"github.com/workwire/workwire/pkg/wire"
+	"github.com/workwire/workwire/test/kit"
+)
+
+// seals are the sealing keys of clusters and the signing key of a source, in files.
+type seals struct {
+	*keys
+	dir, unseal string
+	required    []wire.ClusterName
+}
+
+// newSeals returns a key for each cluster, the same for all.
+func newSeals(t *testing.T, source wire.SourceID, clusters ...wire.ClusterName) *seals {
+	t.Helper()
+	s := &seals{keys: newKeys(t, source), dir: t.TempDir(), unseal: filepath.Join(t.TempDir(), "unseal.key")}
+	s.sealTo(s.newKey(s.unseal), clusters...)
+	return s
+}
+
+// newKey writes a new private key to a file and returns its public key.
+func (s *seals) newKey(path string) sealing.PublicKey {
+	s.Helper()
+	key, err := sealing.NewKey()
+	kit.NoError(s, err)
+	data, err := key.PEM()
+	kit.NoError(s, err)
+	s.replace(path, data)
+	return key.Public()
+}
+
+// sealTo makes public the key of clusters.
+func (s *seals) sealTo(public sealing.PublicKey, clusters ...wire.ClusterName) {
+	s.Helper()
+	for _, cluster := range clusters {
+		s.replace(filepath.Join(s.dir, string(cluster)+".pub"), public.PEM())
+	}
+}
+
+func (s *seals) replace(path string, data []byte) {
+	s.Helper()
+	s.write(path+".new", data)
+	kit.NoError(s, os.Rename(path+".new", path))
+}
+
+func (s *seals) sealer() (func(*cloudevents.Event) error, *sealing.Sealer) {
+	s.Helper()
+	signer, err := signing.NewSigner(signing.SignerConfig{KeyFile: s.key, Logger: kit.Logger(s)})
+	kit.NoError(s, err)
+	sealer, err := sealing.NewSealer(sealing.SealerConfig{
+		Dir: s.dir, Required: s.required, Secret: signer.Secret, Interval: 50 * time.Millisecond, Logger: kit.Logger(s),
+	})
+	kit.NoError(s, err)
+	return signer.Sign, sealer
+}
+
+// seals makes a hub sign and seal.
+func (s *seals) seals(c *hub.Config) { c.Sign, c.Seal = s.sealer() }
+
+// opens makes an agent open what is sealed with the key in some files, s.unseal if there are none.
+func (s *seals) opens(files ...string) func(c *agent.Config) {
+	s.Helper()
+	if len(files) == 0 {
+		files = []string{s.unseal}
+	}
+	unsealer, err := sealing.NewUnsealer(sealing.UnsealerConfig{Files: files, Logger: kit.Logger(s)})
+	kit.NoError(s, err)
+	return func(c *agent.Config) { c.Unseal, c.SyncInterval, c.DigestInterval = unsealer, time.Second, time.Second }
+}
+
+// wiretap records every byte between a broker and its clients.
+type wiretap struct {
+	mu    sync.Mutex
+	heard bytes.Buffer
+}
+
+// newWiretap returns a wiretap and the address at which it stands before the one of a broker.
+func newWiretap(t *testing.T, to string) (*wiretap, string) {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	kit.NoError(t, err)
+	tap := &wiretap{}
+	var open sync.WaitGroup
+	t.Cleanup(func() { _ = listener.Close(); open.Wait() })
+	open.Go(func() {
+		for {
+			client, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			open.Go(func() { tap.forward(client, to) })
+		}
+	})
+	return tap, listener.Addr().String()
+}
+
+func (w *wiretap) forward(client net.Conn, to string) {
+	defer func() { _ = client.Close() }()
+	server, err := net.Dial("tcp", to)
+	if err != nil {
+		return
+	}
+	var both sync.WaitGroup
+	both.Go(func() { _, _ = io.Copy(io.MultiWriter(server, w), client); _ = server.Close() })
+	both.Go(func() { _, _ = io.Copy(io.MultiWriter(client, w), server); _ = client.Close() })
+	both.Wait()
+}
+
+// Write records p.
+func (w *wiretap) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.heard.Write(p)
+}
+
+func (w *wiretap) bytes() []byte {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return bytes.Clone(w.heard.Bytes())
+}
+
+// holdsValue reports whether data has value, also in base64 at any alignment.
+func holdsValue(data []byte, value string) bool {
+	for pad := range 3 {
+		encoded := base64.StdEncoding.EncodeToString([]byte(strings.Repeat(" ", pad) + value))
+		if bytes.Contains(data, []byte(encoded[(pad*8+5)/6:len(encoded)-4])) {
+			return true
+		}
+	}
+	return bytes.Contains(data, []byte(value))
+}
+
+// filesHold reports whether a file below dir has value.
+func filesHold(t testing.TB, dir, value string) (holds bool) {
+	t.Helper()
+	kit.NoError(t, filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || !entry.Type().IsRegular() {
+			return err
+		}
+		data, err := os.ReadFile(path)
+		holds = holds || holdsValue(data, value)
+		return err
+	}))
+	return holds
+}
+
+// secretWork returns a work with a Secret of the value for a cluster. kubectl would leave a copy of it
+// in the annotation.
+func (w *world) secretWork(i int, name, value string) *workv1.ManifestWork {
+	raw := fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Secret","metadata":{"name":%q,"namespace":%q},"data":{"k":%q}}`,
+		name, w.targets[i], base64.StdEncoding.EncodeToString([]byte(value)))
+	work := &workv1.ManifestWork{ObjectMeta: metav1.ObjectMeta{
+		Namespace: string(w.clusters[i]), Name: name, Annotations: map[string]string{"kubectl.kubernetes.io/last-applied-configuration": string(raw)},
+	}}
+	work.Spec.Workload.Manifests = []workv1.Manifest{{RawExtension: runtime.RawExtension{Raw: raw}}}
+	return work
+}
+
+// hasSecret waits until a cluster has a Secret of a value.
+func (w *world) hasSecret(i int, name, value string) {
+	w.Helper()
+	secrets := kubernetes.NewForConfigOrDie(w.plane(i).REST()).CoreV1().Secrets(w.targets[i])
+	kit.Eventually(w, "the cluster has Secret "+name, func() error {
+		secret, err := secrets.Get(w.Context(), name, metav1.GetOptions{})
+		if err == nil && string(secret.Data["k"]) != value {
+			err = fmt.Errorf("it has %q", secret.Data["k"])
+		}
+		return err
+	})
+}
+
+// appliedReason waits until a work has a condition Applied of a reason for its newest generation.
+func (w *world) appliedReason(works workclientv1.ManifestWorkInterface, name, reason string) {
+	w.Helper()
+	kit.Eventually(w, name+" has reason "+reason, func() error {
+		work, err := works.Get(w.Context(), name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		c := meta.FindStatusCondition(work.Status.Conditions, workv1.WorkApplied)
+		if c == nil || c.Reason != reason || c.ObservedGeneration != work.Generation {
+			return fmt.Errorf("it has %+v", work.Status.Conditions)
+		}
+		return nil
+	})
+}
+
+// TestSealedFromBroker: a Secret reaches its cluster, and neither what goes through the broker, nor the
+// broker's disk, nor the agent's has it. Without sealing all three do, so the test would see it.
+func TestSealedFromBroker(t *testing.T) {
+	t.Parallel()
+	for name, sealed := range map[string]bool{"sealed": true, "in clear": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			brokerDir, stateDir := t.TempDir(), t.TempDir()
+			w.broker = brokertest.Start(t, broker.Config{Users: w.users, DataDir: brokerDir})
+			tap, address := newWiretap(t, w.broker.Addr)
+			w.broker.Addr = address
+			s := newSeals(t, w.source)
+			if sealed {
+				s.sealTo(s.newKey(s.unseal), w.clusters[0])
+				s.required = []wire.ClusterName{w.clusters[0]}
+			}
+			w.hub(s.seals)
+			start := func() func() {
+				return w.agent(0, topicsOf(string(w.source)), s.trusts, s.opens(), func(c *agent.Config) { c.StateDir = stateDir })
+			}
+			stop := start()
+			first, second := kit.Unique("first-value-of-the-secret"), kit.Unique("second-value-of-the-secret")
+			works := w.works(0)
+			w.create(works, w.secretWork(0, "s", first))
+			w.applied(works, "s")
+			w.hasSecret(0, "s", first)
+			stop()
+			late := kit.Unique("late")
+			w.create(works, w.secretWork(0, late, second)) // the broker keeps it for the agent
+			kit.True(t, "the broker has an event for the agent that is away", func() bool { return filesHold(t, brokerDir, late) })
+			onDisk := filesHold(t, brokerDir, second)
+			stop = start()
+			w.applied(works, late)
+			w.hasSecret(0, late, second)
+			stop()
+			onDisk = onDisk || sealed && filesHold(t, brokerDir, second)
+			start()
+			for _, name := range []string{"s", late} {
+				w.delete(works, name)
+				w.gone(works, name)
+			}
+			heard := tap.bytes()
+			for what, has := range map[string]bool{
+				"the connections":   holdsValue(heard, first) || holdsValue(heard, second),
+				"the broker's disk": onDisk, "the agent's disk": filesHold(t, stateDir, first) || filesHold(t, stateDir, second),
+			} {
+				if has == sealed {
+					t.Errorf("%s: the secret is there: %v", what, has)
+				}
+			}
+		})
+	}
+}
+
+// TestSealingKeys: the way from no key to a replaced one. Nothing goes out in clear that must not.
+func TestSealingKeys(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.broker = startBroker(w, w.users)
+	s := newSeals(t, w.source)
+	s.required = []wire.ClusterName{sealing.AllClusters}
+	w.hub(s.seals)
+	next := filepath.Join(t.TempDir(), "next.key")
+	w.agent(0, topicsOf(string(w.source)), s.trusts, s.opens(s.unseal))
+	works := w.works(0)
+	w.create(works, w.secretWork(0, "s", "one"))
+	w.appliedReason(works, "s", "NoSealKey")
+	s.sealTo(s.newKey(next), w.clusters[0]) // not the one that the agent has
+	w.appliedReason(works, "s", workv1.ReasonNoUnsealKey)
+	data, err := os.ReadFile(next)
+	kit.NoError(t, err)
+	s.replace(s.unseal, data)
+	w.applied(works, "s")
+	w.hasSecret(0, "s", "one")
+	w.update(works, w.secretWork(0, "s", "two"))
+	w.applied(works, "s")
+	w.hasSecret(0, "s", "two")
+	kit.NoError(t, os.Remove(filepath.Join(s.dir, string(w.clusters[0])+".pub")))
+	w.update(works, w.secretWork(0, "s", "three")) // sealed to the former key
+	w.applied(works, "s")
+	w.hasSecret(0, "s", "three")
+	w.delete(works, "s")
+	w.gone(works, "s")
+}
+
+// TestSealedSDK: a source of the SDK seals for one cluster and sends another one its specs in clear.
+func TestSealedSDK(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.broker = startBroker(w, w.users)
+	tap, address := newWiretap(t, w.broker.Addr)
+	w.broker.Addr = address
+	s := newSeals(t, w.sdk, w.clusters[0])
+	sign, seal := s.sealer()
+	client, err := source.New(source.Config{
+		SourceID: w.sdk, Topics: topicsOf(string(w.sdk)), StateFile: t.TempDir() + "/state.db", Sign: sign, Seal: seal, Logger: kit.Logger(w),
+		Transport: w.transport(string(w.sdk), string(w.sdk), topicsOf(string(w.sdk))),
+	})
+	kit.NoError(t, err)
+	kit.Run(t, "source", client.Run)
+	w.agent(0, topicsOf(string(w.sdk)), s.trusts, s.opens())
+	w.agent(1, topicsOf(string(w.sdk)), s.trusts)
+	value := kit.Unique("value-of-the-secret")
+	for i, cluster := range w.clusters {
+		works := client.ManifestWorks(string(cluster))
+		work := w.work(i, "w", "clear", "c")
+		if i == 0 {
+			work = w.secretWork(i, "w", value)
+		}
+		w.create(works, work)
+		w.applied(works, "w")
+	}
+	w.hasSecret(0, "w", value)
+	w.holds(1, map[string]string{"c": "clear"})
+	if heard := tap.bytes(); holdsValue(heard, value) || !holdsValue(heard, `"clear"`) {
+		t.Error("want the secret sealed, and the other work in clear")
+	}
+	_, err = source.New(source.Config{SourceID: w.sdk, Topics: topicsOf(string(w.sdk)), Seal: seal, Transport: w.transport(string(w.sdk), "x", topicsOf(string(w.sdk)))})
+	if err == nil || !strings.Contains(err.Error(), "Seal needs Sign") {
+		t.Errorf("a source that seals and does not sign: %v", err)
+	}
+}
+
+// swapped are sealed events whose payload is that of another work, generation or cluster.
+func (w *world) swapped(s *seals, messages []transport.Message) (all []transport.Message) {
+	w.Helper()
+	var sealed []transport.Message
+	for _, m := range messages {
+		if wire.IsSealed(m.Event.Data()) {
+			sealed = append(sealed, m)
+		}
+	}
+	payloads := [][]byte{w.sealedForOthers(s)}
+	for _, m := range sealed {
+		payloads = append(payloads, m.Event.Data())
+	}
+	for _, m := range sealed {
+		for _, payload := range payloads {
+			if bytes.Equal(payload, m.Event.Data()) {
+				continue
+			}
+			all = append(all, changed([]transport.Message{m}, func(e *cloudevents.Event) {
+				kit.NoError(w, e.SetData(wire.SealedContentType, payload))
+				e.SetExtension("resourceversion", "1000")
+			})...)
+			all = append(all, changed([]transport.Message{m}, func(e *cloudevents.Event) {
+				kit.NoError(w, e.SetData(wire.SealedContentType, payload))
+			})...)
+		}
+	}
+	if len(all) == 0 {
+		w.Fatal("nothing to swap")
+	}
+	return all
+}
+
+// sealedForOthers returns data that is sealed to the same key for another cluster.
+func (w *world) sealedForOthers(s *seals) []byte {
+	w.Helper()
+	evil := w.work(0, "evil", "evil", "evil")
+	event, err := wire.Encode(&wire.Spec{
+		UID: "11111111-1111-4111-8111-111111111111", Source: w.source, Cluster: w.clusters[1], Generation: 1, Action: wire.Update, Bundle: wire.NewBundle(&evil.Spec),
+	}, time.Now())
+	kit.NoError(w, err)
+	_, sealer := s.sealer()
+	kit.NoError(w, sealer.Seal(&event))
+	if !wire.IsSealed(event.Data()) {
+		w.Fatal("the key of the other cluster is missing")
+	}
+	return event.Data()
+}
+
+// TestHostileBrokerSealed: sealed data that is moved to another work, generation or cluster applies
+// nothing: not if events are signed, and not even if they are not.
+func TestHostileBrokerSealed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.broker = startBroker(w, w.users)
+	s := newSeals(t, w.source, w.clusters[:]...)
+	w.hub(s.seals)
+	b, metrics, stop := w.hostile(s.keys, nil, s.opens())
+	works := w.works(0)
+	want := map[string]string{"a": "2", "b": "1"}
+	w.create(works, w.work(0, "a", "1", "a"))
+	w.create(works, w.work(0, "b", "1", "b"))
+	w.applied(works, "a", "b")
+	w.update(works, w.work(0, "a", "2", "a"))
+	w.applied(works, "a")
+	w.holds(0, want)
+	swapped := w.swapped(s, b.seen())
+	w.refuses(b, metrics, swapped)
+	w.refuses(b, metrics, b.seenSpecs())
+	w.holds(0, want)
+	stop()
+
+	registry := prometheus.NewRegistry()
+	b = &hostileBroker{Transport: w.transport(string(w.clusters[0]), string(w.clusters[0])+"-agent", topicsOf(string(w.source)))}
+	w.agent(0, topicsOf(string(w.source)), s.opens(), func(c *agent.Config) { c.Transport, c.Registerer = b, registry })
+	w.update(works, w.work(0, "b", "3", "b"))
+	want["b"] = "3"
+	w.applied(works, "b")
+	b.inject(swapped...)
+	kit.True(t, "the swapped specs are refused", func() bool {
+		return kit.Gather(t, registry).Sum("workwire_agent_specs_received_total", "verdict=refused") > 0
+	})
+	w.holds(0, want)
+}
+
+// seenSpecs returns the specs that the agent was sent.
+func (b *hostileBroker) seenSpecs() []transport.Message {
+	return slices.DeleteFunc(b.seen(), func(m transport.Message) bool { return !wire.IsSealed(m.Event.Data()) })
+}
