@@ -19,6 +19,7 @@ import (
 	"github.com/workwire/workwire/pkg/hub/clusters"
 	"github.com/workwire/workwire/pkg/hub/dashboard"
 	"github.com/workwire/workwire/pkg/hub/finalizer"
+	"github.com/workwire/workwire/pkg/hub/pending"
 	"github.com/workwire/workwire/pkg/kube"
 	"github.com/workwire/workwire/pkg/leader"
 	"github.com/workwire/workwire/pkg/logging"
@@ -45,6 +46,7 @@ type options struct {
 	autoAccept       bool
 	unreachableGrace time.Duration
 	requireBindings  bool
+	pendingDelay     time.Duration
 
 	kube      kube.Options
 	leader    leader.Options
@@ -63,6 +65,7 @@ func newOptions() *options {
 		controllers:      []string{"*"},
 		unreachableGrace: clusters.DefaultGrace,
 		requireBindings:  true,
+		pendingDelay:     pending.DefaultDelay,
 		leader:           hub.NewElection(""),
 		serve:            serve.Options{Address: "127.0.0.1:8082"},
 		logging:          logging.NewOptions(),
@@ -76,6 +79,7 @@ func (o *options) sections() []command.Section {
 			fs.StringVar(&o.source, "source-id", o.source, "id of this hub as a source of works, the same for all replicas and forever; a-z, 0-9 and - (required)")
 			o.kube.AddFlags(fs)
 			fs.IntVar(&o.workers, "workers", o.workers, "number of finalizers, and of statuses, that are written at a time, 1 to 1024")
+			fs.DurationVar(&o.pendingDelay, "pending-delay", o.pendingDelay, "how long a work may go without an answer of its cluster before its condition Delivered says why, at least 1ms; an answer within it costs no request more")
 			fs.StringSliceVar(&o.controllers, "controllers", o.controllers, "controllers to run, comma-separated: * enables all, NAME enables one, -NAME disables one; names: "+
 				strings.Join(hub.Controllers(), ", "))
 		}},
@@ -127,6 +131,9 @@ func (o *options) validate() []error {
 	}
 	if o.unreachableGrace < time.Second {
 		errs = append(errs, fmt.Errorf("--unreachable-grace must be at least 1s, got %s", o.unreachableGrace))
+	}
+	if o.pendingDelay < time.Millisecond {
+		errs = append(errs, fmt.Errorf("--pending-delay must be at least 1ms, got %s", o.pendingDelay))
 	}
 	chosen, err := hub.ChooseControllers(o.controllers)
 	if err != nil {
@@ -227,7 +234,7 @@ func (o *options) run(ctx context.Context, logs io.Writer) error {
 		Audit: records,
 		REST:  kubeConfig, Source: wire.SourceID(o.source), Topics: o.broker.Topics, Transport: transport, Election: o.leader,
 		Controllers: o.controllers, AutoRegister: o.autoRegister, AutoAccept: o.autoAccept, KeepAlive: o.broker.KeepAlive,
-		UnreachableGrace: o.unreachableGrace, WithoutClusterSets: !o.requireBindings, Workers: o.workers, Registerer: registry, Logger: logger,
+		UnreachableGrace: o.unreachableGrace, PendingDelay: o.pendingDelay, WithoutClusterSets: !o.requireBindings, Workers: o.workers, Registerer: registry, Logger: logger,
 	}
 	if err := o.setKeys(&config); err != nil {
 		return err

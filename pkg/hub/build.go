@@ -22,6 +22,7 @@ import (
 	"github.com/workwire/workwire/pkg/hub/clustersets"
 	"github.com/workwire/workwire/pkg/hub/controller"
 	"github.com/workwire/workwire/pkg/hub/finalizer"
+	"github.com/workwire/workwire/pkg/hub/pending"
 	"github.com/workwire/workwire/pkg/hub/placement"
 	"github.com/workwire/workwire/pkg/hub/replicaset"
 	"github.com/workwire/workwire/pkg/hub/statusreceiver"
@@ -79,8 +80,11 @@ func (h *Hub) build(topics wire.SourceTopics) error {
 	if err := h.buildClusters(client, events, queues); err != nil {
 		return err
 	}
+	if err := h.buildPending(queues); err != nil {
+		return err
+	}
 	receiver, err := statusreceiver.New(statusreceiver.Config{
-		Works: h.works, Client: client, Recorder: events, Logger: h.cfg.Logger, Registerer: h.cfg.Registerer,
+		Works: h.works, Client: client, Delivery: h.pending, Recorder: events, Logger: h.cfg.Logger, Registerer: h.cfg.Registerer,
 	})
 	if err != nil {
 		return err
@@ -90,12 +94,14 @@ func (h *Hub) build(topics wire.SourceTopics) error {
 		Works:    workStore{Receiver: receiver, cache: h.works, addressable: addressable},
 		Identity: h.identity, StatusWorkers: h.cfg.Workers, Audit: h.cfg.Audit, Logger: h.cfg.Logger, Registerer: h.cfg.Registerer,
 		ClusterPaused:    func(cluster wire.ClusterName) bool { return !h.fleet.Accepted(cluster) },
-		OnClusterMessage: h.fleet.MessageReceived, OnConnectionChange: h.fleet.ConnectionChanged,
+		OnClusterMessage: h.fleet.MessageReceived, OnConnectionChange: h.connectionChanged,
+		OnPublication: h.pending.Published, WorkPaused: h.pending.Paused, WriteDelivery: receiver.WritePending,
 		OnUnknownWorks: h.fleet.UnknownWorks, OnUnknownStatus: h.fleet.UnknownStatus, OnDivergence: h.fleet.DivergenceChanged,
 	})
 	if err != nil {
 		return err
 	}
+	h.pending.WriteWith(h.delivery)
 	h.finalizer, err = finalizer.New(finalizer.Config{
 		Works: h.works, Client: client, Publisher: h.delivery, Clusters: h.fleet, Addressable: addressable, Workers: h.cfg.Workers,
 		Logger: h.cfg.Logger, Queues: queues, Registerer: h.cfg.Registerer,
@@ -104,9 +110,28 @@ func (h *Hub) build(topics wire.SourceTopics) error {
 		return err
 	}
 	if h.clusters != nil {
-		h.clusters.Listen(clusterListener{Engine: h.delivery, finalizer: h.finalizer})
+		h.clusters.Listen(clusterListener{Engine: h.delivery, finalizer: h.finalizer, works: h.works})
 	}
 	return h.buildOthers(client, events, queues)
+}
+
+// buildPending creates what knows which works are not delivered, and why.
+func (h *Hub) buildPending(queues workqueue.MetricsProvider) error {
+	cfg := pending.Config{
+		Works: h.works, Accepted: h.fleet.Accepted, Delay: h.cfg.PendingDelay, Queues: queues, Registerer: h.cfg.Registerer, Logger: h.cfg.Logger,
+	}
+	if h.clusters != nil {
+		cfg.ManagedClusters = h.informers.ManagedClusters()
+	}
+	var err error
+	h.pending, err = pending.New(cfg)
+	return err
+}
+
+// connectionChanged follows the connection to the broker.
+func (h *Hub) connectionChanged(up bool) {
+	h.fleet.ConnectionChanged(up)
+	h.pending.ConnectionChanged(up)
 }
 
 // newInformers creates the informers, which have connections of their own: these can be closed

@@ -5,6 +5,7 @@ import (
 
 	"github.com/workwire/workwire/pkg/hub/clusters"
 	"github.com/workwire/workwire/pkg/hub/finalizer"
+	"github.com/workwire/workwire/pkg/hub/works"
 	"github.com/workwire/workwire/pkg/source/delivery"
 	"github.com/workwire/workwire/pkg/wire"
 )
@@ -33,6 +34,7 @@ func (openFleet) DivergenceChanged(wire.ClusterName, time.Time)           {}
 type clusterListener struct {
 	*delivery.Engine // ProbeCluster, WorkRemoved
 	finalizer        *finalizer.Controller
+	works            *works.Cache
 }
 
 var _ clusters.Listener = clusterListener{}
@@ -41,4 +43,11 @@ var _ clusters.Listener = clusterListener{}
 func (l clusterListener) AcceptanceChanged(cluster wire.ClusterName) {
 	l.finalizer.AcceptanceChanged(cluster)
 	l.ResumeCluster(cluster)
+}
+
+// PauseEnded implements [clusters.Listener].
+func (l clusterListener) PauseEnded(cluster wire.ClusterName) {
+	for work := range l.works.OfCluster(cluster) {
+		l.WorkChanged(work.UID)
+	}
 }

@@ -45,6 +45,7 @@ import (
 	"github.com/workwire/workwire/pkg/hub/clusters"
 	"github.com/workwire/workwire/pkg/hub/controller"
 	"github.com/workwire/workwire/pkg/hub/finalizer"
+	"github.com/workwire/workwire/pkg/hub/pending"
 	"github.com/workwire/workwire/pkg/hub/works"
 	"github.com/workwire/workwire/pkg/kube"
 	"github.com/workwire/workwire/pkg/leader"
@@ -98,6 +99,9 @@ type Config struct {
 	RequestTimeout time.Duration
 	// Workers is the number of finalizers, and of statuses, that are written at a time; default 16.
 	Workers int
+	// PendingDelay is how long a work may go without an answer of its cluster before its status says
+	// why, at least 1ms; default 5s.
+	PendingDelay time.Duration
 	// Audit gets a record for each spec published and each status received; default none.
 	Audit *audit.Log
 	// Registerer gets the metrics workwire_hub_*, workwire_source_* and workwire_queue_*; default
@@ -135,6 +139,9 @@ func (c *Config) complete() (wire.SourceTopics, error) {
 	if c.RequestTimeout < time.Millisecond {
 		errs = append(errs, fmt.Errorf("RequestTimeout must be at least 1ms, got %s", c.RequestTimeout))
 	}
+	if c.PendingDelay < 0 {
+		errs = append(errs, fmt.Errorf("PendingDelay must be at least 1ms, got %s", c.PendingDelay))
+	}
 	if c.REST != nil {
 		c.REST = kube.WithTimeout(c.REST, c.RequestTimeout)
 	}
@@ -150,6 +157,7 @@ type Hub struct {
 	works     *works.Cache
 	finalizer *finalizer.Controller
 	delivery  *delivery.Engine
+	pending   *pending.Tracker
 	fleet     fleet
 	clusters  *clusters.Clusters // nil when it is disabled
 	events    *events            // nil when no controller records any
@@ -231,7 +239,7 @@ func (h *Hub) work(ctx context.Context, run func(...func(context.Context) error)
 	}
 	if h.works.WaitForSync(ctx) && (h.clusters == nil || h.clusters.WaitForSync(ctx)) {
 		h.cfg.Logger.Info("caches synced, connecting to the broker", "controllers", h.cfg.Controllers)
-		run(h.finalizer.Run, h.delivery.Run)
+		run(h.pending.Run, h.finalizer.Run, h.delivery.Run)
 		for _, c := range h.others {
 			run(c.run)
 		}

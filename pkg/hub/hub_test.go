@@ -54,7 +54,7 @@ func TestLifeOfAWork(t *testing.T) {
 		t.Error("published without the finalizer")
 	}
 	stored := w.await("web", "applied", applied(1))
-	if len(stored.Status.Conditions) != 2 {
+	if len(stored.Status.Conditions) != 3 { // with Delivered
 		t.Errorf("conditions %v", stored.Status.Conditions)
 	}
 
@@ -320,7 +320,7 @@ func TestStatusThatTheAPIRefusesIsTold(t *testing.T) {
 	status.ResourceStatus.Manifests[0].StatusFeedbacks.Values = nil
 	a.Report(spec, status)
 	w.await("odd", "stored", func(work *workv1.ManifestWork) bool {
-		return len(work.Status.Conditions) == 1 && len(work.Status.ResourceStatus.Manifests) == 1
+		return meta.FindStatusCondition(work.Status.Conditions, "StatusStored") == nil && len(work.Status.ResourceStatus.Manifests) == 1
 	})
 }
 

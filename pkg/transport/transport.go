@@ -47,6 +47,13 @@ type Transport interface {
 	Limit() int
 }
 
+// SubscriberReporter is a Transport whose broker may say that an event had no subscriber.
+type SubscriberReporter interface {
+	// PublishReporting is [Transport].Publish. It also reports whether the broker took the event and
+	// said that no client subscribes to topic. A broker does not have to say so.
+	PublishReporting(ctx context.Context, topic string, e cloudevents.Event) (nobody bool, err error)
+}
+
 // Handler contains the callbacks of a transport.
 type Handler struct {
 	// Subscriptions are the topic filters to subscribe to on each connect.

@@ -167,6 +167,7 @@ func decodeStatus(e cloudevents.Event, action Action) (Message, error) {
 	if s.Session, err = x.shaped(extSession, sessionShape); err != nil {
 		return nil, err
 	}
+	s.Times = Times{Received: x.microTime(extReceivedTime), Applied: x.microTime(extAppliedTime), Ready: x.microTime(extReadyTime)}
 	s.Meta = metav1.ObjectMeta{Name: string(s.UID), Namespace: string(s.Cluster), UID: s.UID}
 	if _, err := x.metadata(&s.Meta); err != nil {
 		return nil, err
@@ -330,6 +331,16 @@ func (x extensions) expiry() time.Time {
 		return time.Time{}
 	}
 	return at
+}
+
+// microTime returns the time of an extension, zero if it is not set or no time that JSON can show.
+// Nothing depends on these times, so a status with a wrong one is not refused.
+func (x extensions) microTime(name string) metav1.MicroTime {
+	t, err := time.Parse(time.RFC3339Nano, x.text(name))
+	if year := t.UTC().Year(); err != nil || year < 1970 || year > 9999 {
+		return metav1.MicroTime{}
+	}
+	return metav1.NewMicroTime(t.UTC().Truncate(time.Microsecond))
 }
 
 func (x extensions) generation() (Generation, error) {

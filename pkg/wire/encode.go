@@ -30,6 +30,9 @@ const (
 	extAuthoritative     = "authoritative"
 	extSession           = "session"
 	extExpiryTime        = "expirytime"
+	extReceivedTime      = "receivedtime"
+	extAppliedTime       = "appliedtime"
+	extReadyTime         = "readytime"
 )
 
 // ContentHashOf returns the [ContentHash] in the event of a spec, empty if it has none.
@@ -140,6 +143,9 @@ func (s *Status) encode(e *cloudevents.Event) error {
 		e.SetExtension(extSequenceID, s.Sequence.String())
 	}
 	setText(e, extSession, s.Session)
+	setMicroTime(e, extReceivedTime, s.Times.Received)
+	setMicroTime(e, extAppliedTime, s.Times.Applied)
+	setMicroTime(e, extReadyTime, s.Times.Ready)
 	e.SetExtension(extStatusHash, hash)
 	if err := setMetadata(e, &s.Meta); err != nil {
 		return err
@@ -235,6 +241,13 @@ func setWork(e *cloudevents.Event, uid types.UID, generation Generation, trace s
 func setText(e *cloudevents.Event, name, value string) {
 	if value != "" {
 		e.SetExtension(name, value)
+	}
+}
+
+// setMicroTime sets an extension that the zero time leaves out.
+func setMicroTime(e *cloudevents.Event, name string, at metav1.MicroTime) {
+	if !at.IsZero() {
+		e.SetExtension(name, at.UTC().Format(metav1.RFC3339Micro))
 	}
 }
 

@@ -114,6 +114,19 @@ type Status struct {
 	Status workv1.ManifestWorkStatus
 	// Trace is the `logtracing` extension of the spec.
 	Trace string
+	// Times are those of the spec on the cluster.
+	Times Times
+}
+
+// Times says when the spec that a status is about got how far, by the agent's clock. A zero time is
+// not known, or not reached.
+type Times struct {
+	// Received is when the agent received the spec.
+	Received metav1.MicroTime
+	// Applied is when the agent had first applied all of its manifests.
+	Applied metav1.MicroTime
+	// Ready is when its objects last became ready; zero while they are not.
+	Ready metav1.MicroTime
 }
 
 // SpecResync requests the specs that the agent lacks, from one source or all (docs/protocol.md,

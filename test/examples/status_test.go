@@ -16,7 +16,7 @@ func TestStatusTracking(t *testing.T) {
 	work := w.until(name, "is applied and available", applied, available, manifestApplied(0),
 		manifestIs(0, "Available", "True", "ResourceAvailable", "Resource is available"),
 		manifestIs(0, "StatusFeedbackSynced", "True", "NoStatusFeedbackSynced", ""))
-	if n := len(work.Status.Conditions); n != 2 {
+	if n := len(work.Status.Conditions); n != 3 {
 		t.Errorf("%d conditions of the work", n)
 	}
 	if n := len(work.Status.ResourceStatus.Manifests[0].Conditions); n != 3 {

@@ -48,6 +48,9 @@ type Listener interface {
 	// message within a quarter of a keepalive after the hub connected. A status resync request
 	// does, since agents that announce themselves then do so again.
 	ProbeCluster(cluster wire.ClusterName)
+	// PauseEnded is called when the annotation [workv1.PausedAnnotationKey] was removed from a
+	// ManagedCluster. What waited is published then.
+	PauseEnded(cluster wire.ClusterName)
 	// WorkRemoved is called for a work that the hub does not know and that somebody has asked to
 	// delete; last is what is known of it.
 	WorkRemoved(last *workv1.ManifestWork)
@@ -227,4 +230,12 @@ func (c *Clusters) clusterChanged(before, after *clusterv1.ManagedCluster) {
 	if c.policy.accepts(before) != c.policy.accepts(after) {
 		c.listener.AcceptanceChanged(name)
 	}
+	if isPaused(before) && !isPaused(after) {
+		c.listener.PauseEnded(name)
+	}
+}
+
+// isPaused reports whether a ManagedCluster, which may be nil, says that its works are paused.
+func isPaused(cluster *clusterv1.ManagedCluster) bool {
+	return cluster != nil && cluster.Annotations[workv1.PausedAnnotationKey] == workv1.PausedValue
 }

@@ -83,6 +83,7 @@ type fleet struct {
 	mu        sync.Mutex
 	changed   []wire.ClusterName
 	probed    []wire.ClusterName
+	resumed   []wire.ClusterName
 	deleted   []string                 // works that were released, as CLUSTER/NAME/UID
 	announced map[wire.ClusterName]int // see world.hub
 	busy      int                      // requests under way, but for lists and watches
@@ -136,6 +137,11 @@ func (f *fleet) ProbeCluster(name wire.ClusterName) {
 	if engine := f.engine.Load(); engine != nil {
 		engine.ProbeCluster(name)
 	}
+}
+
+// PauseEnded implements [clusters.Listener].
+func (f *fleet) PauseEnded(name wire.ClusterName) {
+	f.note(func() { f.resumed = append(f.resumed, name) })
 }
 
 // WorkRemoved implements [clusters.Listener].

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -20,8 +21,6 @@ func condition(name string, generation int64) metav1.Condition {
 
 func TestDecide(t *testing.T) {
 	applied := workv1.ManifestWorkStatus{Conditions: []metav1.Condition{condition(workv1.WorkApplied, 1)}}
-	elsewhere := workv1.ManifestWorkStatus{Conditions: []metav1.Condition{condition(workv1.WorkApplied, 1)}}
-	elsewhere.Conditions[0].LastTransitionTime = metav1.NewTime(elsewhere.Conditions[0].LastTransitionTime.In(time.FixedZone("x", 3600)))
 	deleted := workv1.ManifestWorkStatus{Conditions: []metav1.Condition{condition(workv1.WorkDeleted, 0)}}
 	const ours, other = workv1.ManifestWorkFinalizer, "example.com/other"
 	for _, c := range []struct {
@@ -34,9 +33,6 @@ func TestDecide(t *testing.T) {
 	}{
 		{name: "first status", finalizers: []string{ours}, reported: applied, want: plan{store: true}},
 		{name: "the same", finalizers: []string{ours}, stored: applied, reported: applied},
-		{name: "the same in another time zone", finalizers: []string{ours}, stored: applied, reported: elsewhere},
-		{name: "nil and empty lists", finalizers: []string{ours},
-			reported: workv1.ManifestWorkStatus{Conditions: []metav1.Condition{}}},
 		{name: "a status while deleting", finalizers: []string{ours}, deleting: true, reported: applied, want: plan{store: true}},
 		{name: "deleted", finalizers: []string{ours}, deleting: true, stored: applied, reported: deleted, want: plan{release: true}},
 		{name: "deleted, others hold it", finalizers: []string{other, ours}, deleting: true, stored: applied, reported: deleted,
@@ -52,7 +48,7 @@ func TestDecide(t *testing.T) {
 				now := metav1.Now()
 				work.DeletionTimestamp = &now
 			}
-			if got := decide(work, &c.reported); got != c.want {
+			if got := decide(work, &c.reported, !apiequality.Semantic.DeepEqual(c.stored, c.reported)); got != c.want {
 				t.Errorf("got %+v, want %+v", got, c.want)
 			}
 		})
@@ -90,5 +86,47 @@ func TestUnstorableKeepsWhatWasThere(t *testing.T) {
 	}
 	if c.Status != metav1.ConditionFalse || c.Reason != ReasonRefused || c.ObservedGeneration != 2 || len(c.Message) > maxMessage {
 		t.Errorf("status %s, reason %s, generation %d, %d bytes", c.Status, c.Reason, c.ObservedGeneration, len(c.Message))
+	}
+}
+
+func TestEventsFor(t *testing.T) {
+	with := func(conditions ...metav1.Condition) *workv1.ManifestWorkStatus {
+		return &workv1.ManifestWorkStatus{Conditions: conditions}
+	}
+	delivered := func(status metav1.ConditionStatus, reason string) metav1.Condition {
+		return metav1.Condition{Type: workv1.WorkDelivered, Status: status, Reason: reason, Message: "m"}
+	}
+	away, answered := delivered(metav1.ConditionFalse, workv1.ReasonClusterAway), delivered(metav1.ConditionTrue, workv1.ReasonAnswered)
+	failed := with(metav1.Condition{Type: workv1.WorkApplied, Status: metav1.ConditionFalse, Reason: workv1.ReasonAppliedManifestWorkFailed})
+	failed.ResourceStatus.Manifests = []workv1.ManifestCondition{{
+		ResourceMeta: workv1.ManifestResourceMeta{Kind: "Secret", Name: "s"},
+		Conditions:   []metav1.Condition{{Type: workv1.ManifestApplied, Status: metav1.ConditionFalse, Message: strings.Repeat("x", 2000)}},
+	}}
+	for _, c := range []struct {
+		name          string
+		before, after *workv1.ManifestWorkStatus
+		reason, text  string // of the only event, empty: none
+	}{
+		{"away", with(), with(away), workv1.ReasonClusterAway, "m"},
+		{"still away", with(away), with(away), "", ""},
+		{"away, and then without a broker", with(away), with(delivered(metav1.ConditionFalse, workv1.ReasonBrokerUnreachable)), workv1.ReasonBrokerUnreachable, "m"},
+		{"back", with(away), with(answered), workv1.ReasonAnswered, "m"},
+		{"answered at once", with(), with(answered), "", ""},
+		{"slow", with(), with(delivered(metav1.ConditionUnknown, workv1.ReasonPublished)), "", ""},
+		{"failed", with(condition(workv1.WorkApplied, 1)), failed, workv1.ReasonAppliedManifestWorkFailed, "Secret s: xxx"},
+		{"still failed", failed, failed, "", ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got := eventsFor(c.before, c.after)
+			if c.reason == "" {
+				if len(got) > 0 {
+					t.Errorf("events %v, want none", got)
+				}
+				return
+			}
+			if len(got) != 1 || got[0].reason != c.reason || !strings.HasPrefix(got[0].message, c.text) || len(got[0].message) > maxEvent {
+				t.Errorf("events %v, want one with reason %s and message %s", got, c.reason, c.text)
+			}
+		})
 	}
 }

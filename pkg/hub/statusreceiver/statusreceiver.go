@@ -46,6 +46,8 @@ type Config struct {
 	Works *works.Cache
 	// Client writes; required.
 	Client versioned.Interface
+	// Delivery adds to statuses how far the newest spec has got; required.
+	Delivery Delivery
 	// Recorder gets an event about each work that cannot be published, or whose agent holds a newer
 	// generation; default none.
 	Recorder record.EventRecorder
@@ -55,6 +57,18 @@ type Config struct {
 	// Logger gets a debug line about each finalizer that is removed, and a line about each failure
 	// that no retry can repair; default slog.Default().
 	Logger *slog.Logger
+}
+
+// Delivery knows how far the newest spec of each work has got: a *pending.Tracker. Its methods must
+// not block.
+type Delivery interface {
+	// Answer returns the status to store for s, and whether that differs from the stored one.
+	Answer(work *workv1.ManifestWork, s *wire.Status) (status *workv1.ManifestWorkStatus, changed bool)
+	// Pending returns the status of a work whose newest spec has no answer, and whether that differs
+	// from the stored one.
+	Pending(work *workv1.ManifestWork) (status *workv1.ManifestWorkStatus, changed bool)
+	// Stored is called when a status was stored, with what is said of the delivery before and after.
+	Stored(before, after *workv1.DeliveryStatus)
 }
 
 // Receiver writes statuses. Its methods are safe for concurrent use, with one call per work at a
@@ -68,14 +82,14 @@ type Receiver struct {
 // New returns a receiver. It does no I/O. It reports every fault of cfg, and fails when the metrics
 // are registered already.
 func New(cfg Config) (*Receiver, error) {
-	errs := []error{required.Fields(cfg, "Works", "Client")}
+	errs := []error{required.Fields(cfg, "Works", "Client", "Delivery")}
 	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
 	counter := func(name, help string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "workwire", Subsystem: "hub", Name: name, Help: help}, []string{"result"})
 	}
 	r := &Receiver{
 		cfg: cfg,
-		writes: counter("status_writes_total", "Statuses received from agents, by result: written, unchanged, gone (the work), "+
+		writes: counter("status_writes_total", "Statuses of works, received from agents or about their delivery, by result: written, unchanged, gone (the work), "+
 			"refused (by the API server, not retried) or failed (retried)."),
 		released: counter("finalizers_removed_total",
 			"Finalizers removed from ManifestWorks that agents have deleted, by result: ok, gone (the work) or failed (retried)."),
@@ -98,11 +112,13 @@ func (r *Receiver) UpdateStatus(ctx context.Context, s *wire.Status) error {
 		r.writes.WithLabelValues("gone").Inc()
 		return nil
 	}
-	p := decide(work, &s.Status)
+	status, changed := r.cfg.Delivery.Answer(work, s)
+	p := decide(work, status, changed)
 	if p.store {
-		if err := r.store(ctx, work, &s.Status, int64(s.Generation)); err != nil {
+		if err := r.store(ctx, work, status, int64(s.Generation)); err != nil {
 			return err
 		}
+		r.recordEvents(work, status)
 	} else if !p.release {
 		r.writes.WithLabelValues("unchanged").Inc()
 	}
@@ -125,7 +141,41 @@ func (r *Receiver) SetCondition(ctx context.Context, uid types.UID, c metav1.Con
 		return nil
 	}
 	r.warn(work, c.Reason, c.Message)
+	if pending, changed := r.cfg.Delivery.Pending(work); changed {
+		status.Delivery = pending.Delivery
+		if delivered := meta.FindStatusCondition(pending.Conditions, workv1.WorkDelivered); delivered != nil {
+			meta.SetStatusCondition(&status.Conditions, *delivered)
+		}
+	}
 	return r.store(ctx, work, status, c.ObservedGeneration)
+}
+
+// WritePending writes how far the newest spec of a work has got, unless the status says so. An error
+// asks for a retry.
+func (r *Receiver) WritePending(ctx context.Context, uid types.UID) error {
+	work, ok := r.cfg.Works.LatestByUID(uid)
+	if !ok {
+		return nil
+	}
+	status, changed := r.cfg.Delivery.Pending(work)
+	if !changed {
+		return nil
+	}
+	if err := r.store(ctx, work, status, work.Generation); err != nil {
+		return err
+	}
+	r.recordEvents(work, status)
+	return nil
+}
+
+// recordEvents records events about what changed from the status of work to status.
+func (r *Receiver) recordEvents(work *workv1.ManifestWork, status *workv1.ManifestWorkStatus) {
+	if r.cfg.Recorder == nil {
+		return
+	}
+	for _, e := range eventsFor(&work.Status, status) {
+		r.cfg.Recorder.Event(work, e.kind, e.reason, e.message)
+	}
 }
 
 // warn records an event about a work.
@@ -163,7 +213,7 @@ func (r *Receiver) store(ctx context.Context, work *workv1.ManifestWork, status 
 			result, err = "gone", nil
 		case isRefusal(err):
 			r.writes.WithLabelValues("refused").Inc()
-			return r.storeRefusal(ctx, current, generation, err)
+			return r.storeRefusal(ctx, current, status, generation, err)
 		}
 	}
 	switch {
@@ -171,16 +221,24 @@ func (r *Receiver) store(ctx context.Context, work *workv1.ManifestWork, status 
 		result, err = "gone", nil
 	case err != nil:
 		result = "failed"
+	case result == "written":
+		r.cfg.Delivery.Stored(work.Status.Delivery, status.Delivery)
 	}
 	r.writes.WithLabelValues(result).Inc()
 	return err
 }
 
 // storeRefusal writes a condition to work in place of the status that the API server refused.
-func (r *Receiver) storeRefusal(ctx context.Context, work *workv1.ManifestWork, generation int64, refusal error) error {
+func (r *Receiver) storeRefusal(
+	ctx context.Context, work *workv1.ManifestWork, refused *workv1.ManifestWorkStatus, generation int64, refusal error,
+) error {
 	r.cfg.Logger.Error("API server refused the work's status, not retrying", "work", work.Name, "cluster", work.Namespace,
 		"uid", work.UID, "generation", generation, "error", refusal)
-	err := r.patchStatus(ctx, work, unstorable(&work.Status, generation, refusal))
+	status := unstorable(&work.Status, generation, refusal)
+	if delivered := meta.FindStatusCondition(refused.Conditions, workv1.WorkDelivered); delivered != nil {
+		meta.SetStatusCondition(&status.Conditions, *delivered)
+	}
+	err := r.patchStatus(ctx, work, status)
 	if apierrors.IsNotFound(err) || isRefusal(err) {
 		return nil
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/workwire/workwire/pkg/client/clientset/versioned"
 	workclient "github.com/workwire/workwire/pkg/client/clientset/versioned/typed/work/v1"
 	"github.com/workwire/workwire/pkg/hub/controller"
+	"github.com/workwire/workwire/pkg/hub/pending"
 	"github.com/workwire/workwire/pkg/hub/statusreceiver"
 	"github.com/workwire/workwire/pkg/hub/works"
 	"github.com/workwire/workwire/pkg/wire"
@@ -69,8 +70,12 @@ func freeze(t *testing.T, finalizers []string, deleting bool) *frozen {
 	kit.True(t, "the cache sees the work", func() bool { _, ok := c.ByUID(f.work.UID); return ok })
 	stop()
 	f.events = record.NewFakeRecorder(10)
+	tracker, err := pending.New(pending.Config{Works: c, Accepted: func(wire.ClusterName) bool { return true }})
+	if err != nil {
+		t.Fatal(err)
+	}
 	f.Receiver, err = statusreceiver.New(statusreceiver.Config{
-		Works: c, Client: client, Recorder: f.events, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
+		Works: c, Client: client, Delivery: tracker, Recorder: f.events, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -142,7 +147,7 @@ func TestStatusesOfOneWorkInARow(t *testing.T) {
 		if err := f.UpdateStatus(t.Context(), f.status(workv1.WorkApplied, reason)); err != nil {
 			t.Fatal(err)
 		}
-		if got := f.get().Status.Conditions; len(got) != 1 || got[0].Reason != reason {
+		if got := f.get().Status.Conditions; len(got) != 2 || got[0].Reason != reason || got[1].Type != workv1.WorkDelivered {
 			t.Fatalf("after %s: %v", reason, got)
 		}
 	}

@@ -3,6 +3,8 @@ package works
 import (
 	"slices"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 )
 
@@ -22,7 +24,7 @@ func Visible(work *workv1.ManifestWork, addressable bool) bool {
 	case work.DeletionTimestamp != nil:
 		return false
 	default:
-		return len(work.Status.Conditions) > 0 || !addressable
+		return slices.ContainsFunc(work.Status.Conditions, func(c metav1.Condition) bool { return c.Type != workv1.WorkDelivered }) || !addressable
 	}
 }
 

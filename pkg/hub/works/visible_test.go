@@ -39,6 +39,7 @@ func TestVisibleAndNeedsFinalizer(t *testing.T) {
 				now := metav1.Now()
 				work.DeletionTimestamp = &now
 			}
+			work.Status.Conditions = []metav1.Condition{{Type: workv1.WorkDelivered}} // the hub's own: it says nothing
 			if c.reported {
 				work.Status.Conditions = []metav1.Condition{{Type: workv1.WorkApplied}}
 			}

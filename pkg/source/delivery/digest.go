@@ -80,6 +80,9 @@ func (w *workState) expected(work *workv1.ManifestWork) (heldRevision, bool) {
 	if w.refused != nil && w.refused.held != nil {
 		return heldRevision{w.refused.held.Generation, false}, w.refused.held.Generation != 0
 	}
+	if w.paused {
+		return heldRevision{w.confirmed, false}, w.confirmed != 0
+	}
 	if published == 0 && w.refused == nil {
 		published = current
 	}

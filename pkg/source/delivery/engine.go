@@ -85,6 +85,17 @@ type Config struct {
 	// OnClusterMessage is called for each message from a cluster; p is the content of a presence
 	// message (docs/protocol.md, Presence) and nil for other messages. It must not block. Optional.
 	OnClusterMessage func(cluster wire.ClusterName, p *wire.Presence)
+	// OnPublication is called when a publish of a spec or deletion begins, and when it has ended. It
+	// must not block. Optional.
+	OnPublication func(p Publication)
+	// WorkPaused reports whether no spec of work is published until [Engine.WorkChanged] is called
+	// for it, also not as the answer to a resync request. Its deletion is. It must not block.
+	// Default: never.
+	WorkPaused func(work *workv1.ManifestWork) bool
+	// WriteDelivery is called for a work after [Engine.ReportDelivery]. Calls are serialized with
+	// those of [WorkStore.UpdateStatus] for that work, and retried likewise. Required for
+	// ReportDelivery.
+	WriteDelivery func(ctx context.Context, uid types.UID) error
 	// OnDivergence is called when the works that the agent of a cluster holds have differed from those
 	// of the source for a minute (docs/protocol.md, Digest), with the time of the first digest that
 	// differed; and with the zero time when they agree again. It must not block. Optional.
@@ -132,6 +143,15 @@ func (c *Config) setDefaults() error {
 	}
 	if c.ClusterPaused == nil {
 		c.ClusterPaused = func(wire.ClusterName) bool { return false }
+	}
+	if c.OnPublication == nil {
+		c.OnPublication = func(Publication) {}
+	}
+	if c.WorkPaused == nil {
+		c.WorkPaused = func(*workv1.ManifestWork) bool { return false }
+	}
+	if c.WriteDelivery == nil {
+		c.WriteDelivery = func(context.Context, types.UID) error { return nil }
 	}
 	if c.OnConnectionChange == nil {
 		c.OnConnectionChange = func(bool) {}
@@ -272,6 +292,12 @@ func (e *Engine) WorkRemoved(last *workv1.ManifestWork) {
 // known state. It does not block and may be called before Run.
 func (e *Engine) WorkLost(last *workv1.ManifestWork) {
 	e.updateState(func() { e.state.deleteUnknown(keyOf(last), wire.Generation(last.Generation), nil) })
+}
+
+// ReportDelivery has [Config.WriteDelivery] called for a work, whether the WorkStore returns it or
+// not. It does not block.
+func (e *Engine) ReportDelivery(work *workv1.ManifestWork) {
+	e.statusQueue.add(keyOf(work), statusUpdate{name: work.Name, delivery: true})
 }
 
 // StatusesLost asks the agents of a cluster for the statuses that the WorkStore does not have: they

@@ -154,7 +154,7 @@ func (w *workState) spec(r revision, source wire.SourceID, meta metav1.ObjectMet
 // none.
 func confirmedBy(work *workv1.ManifestWork) wire.Generation {
 	applied := meta.FindStatusCondition(work.Status.Conditions, workv1.WorkApplied)
-	if applied == nil || isRefusal(applied.Reason) {
+	if applied == nil || IsRefusal(applied.Reason) {
 		return 0
 	}
 	return wire.Generation(applied.ObservedGeneration)

@@ -89,14 +89,21 @@ func (e *Engine) publish(ctx context.Context, a attempt) {
 	began := time.Now()
 	work := e.currentWork(a.key)
 	p := planPublish(&a.workState, work, e.config.Source, began)
-	if p.spec == nil {
+	switch {
+	case p.spec != nil && !p.spec.IsDeletion() && work.DeletionTimestamp == nil && e.config.WorkPaused(work):
+		e.updateState(func() { e.state.pausedBefore(a, confirmedBy(work)) })
+		return
+	case p.spec == nil:
 		e.updateState(func() { e.state.skipped(a, p) })
 		return
 	}
+	published := Publication{UID: a.key.uid, Cluster: a.key.cluster, Generation: p.spec.Generation, Began: began}
+	e.config.OnPublication(published)
 	p.spec.SourceIdentity = e.identity
 	log := e.log.With("work", p.spec.Meta.Name, "uid", a.key.uid, "cluster", a.key.cluster,
 		"generation", p.spec.Generation, "action", p.spec.Action)
-	contentHash, err := e.publishSpec(ctx, p.spec)
+	contentHash, nobody, err := e.publishSpec(ctx, p.spec)
+	published.NobodyListens, published.Err = nobody, err
 	result := "failed"
 	switch {
 	case err == nil:
@@ -106,7 +113,7 @@ func (e *Engine) publish(ctx context.Context, a attempt) {
 		}
 		log.Debug("spec published")
 		e.updateState(func() { e.state.publishSucceeded(a, p, began, contentHash) })
-	case e.publishRefused(a, p, work, log, err):
+	case e.publishRefused(a, p, work, log, &published):
 		result = "refused"
 	default:
 		if ctx.Err() == nil && !errors.Is(err, transport.ErrNotConnected) {
@@ -114,6 +121,8 @@ func (e *Engine) publish(ctx context.Context, a attempt) {
 		}
 		e.updateState(func() { e.state.publishFailed(a, time.Now()) })
 	}
+	published.Ended = time.Now()
+	e.config.OnPublication(published)
 	e.metrics.published.WithLabelValues(string(p.spec.Action), result).Inc()
 	e.auditPublished(p.spec, result, contentHash)
 	if p.more && result != "failed" {
@@ -121,13 +130,17 @@ func (e *Engine) publish(ctx context.Context, a attempt) {
 	}
 }
 
-// publishRefused handles an error that a retry cannot change. It reports whether err is one.
-func (e *Engine) publishRefused(a attempt, p plan, work *workv1.ManifestWork, log *slog.Logger, err error) bool {
-	r, ok := newRefusal(err, p.revision, time.Now())
+// publishRefused handles an error that a retry cannot change. It reports whether that of published is
+// one.
+func (e *Engine) publishRefused(a attempt, p plan, work *workv1.ManifestWork, log *slog.Logger, published *Publication) bool {
+	r, ok := newRefusal(published.Err, p.revision, time.Now())
 	if !ok {
 		return false
 	}
-	log.Error("publish refused, not retrying", "reason", r.condition.Reason, "error", err)
+	published.Refused = r.condition.Reason
+	log.Error("publish refused, not retrying", "reason", r.condition.Reason, "error", published.Err)
+	// Before the status is written.
+	e.config.OnPublication(*published)
 	e.updateState(func() { e.state.publishRefused(a, r) })
 	if work != nil {
 		e.statusQueue.add(a.key, statusUpdate{name: work.Name, refused: &r.condition})
@@ -144,20 +157,22 @@ func (e *Engine) currentWork(k workKey) *workv1.ManifestWork {
 	return stored.Work
 }
 
-// publishSpec publishes spec to its cluster. It returns the content hash that the event has.
-func (e *Engine) publishSpec(ctx context.Context, spec *wire.Spec) (contentHash string, err error) {
+// publishSpec publishes spec to its cluster. It returns the content hash that the event has, and
+// whether the broker said that nobody subscribes to the topic.
+func (e *Engine) publishSpec(ctx context.Context, spec *wire.Spec) (contentHash string, nobody bool, err error) {
 	topic, err := e.topics.Specs(spec.Cluster)
 	if err != nil {
-		return "", &invalidClusterError{err}
+		return "", false, &invalidClusterError{err}
 	}
 	event, err := wire.Encode(spec, time.Now())
 	if err != nil {
-		return "", err
+		return "", false, err
 	}
 	if err := e.config.Seal.Seal(&event); err != nil {
-		return "", err
+		return "", false, err
 	}
-	return wire.ContentHashOf(event), e.publishEvent(ctx, topic, event)
+	nobody, err = e.publishEvent(ctx, topic, event)
+	return wire.ContentHashOf(event), nobody, err
 }
 
 // publishToCluster publishes m to the topic of a cluster. It fails with *invalidClusterError if the
@@ -176,15 +191,20 @@ func (e *Engine) publishTo(ctx context.Context, topic string, m wire.Message) er
 	if err != nil {
 		return err
 	}
-	return e.publishEvent(ctx, topic, event)
+	_, err = e.publishEvent(ctx, topic, event)
+	return err
 }
 
-// publishEvent signs event if the source signs, and publishes it to topic.
-func (e *Engine) publishEvent(ctx context.Context, topic string, event cloudevents.Event) error {
+// publishEvent signs event if the source signs, and publishes it to topic. It reports whether the
+// broker said that nobody subscribes to topic.
+func (e *Engine) publishEvent(ctx context.Context, topic string, event cloudevents.Event) (nobody bool, err error) {
 	if err := e.config.Sign(&event); err != nil {
-		return err
+		return false, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()
-	return e.config.Transport.Publish(ctx, topic, event)
+	if t, ok := e.config.Transport.(transport.SubscriberReporter); ok {
+		return t.PublishReporting(ctx, topic, event)
+	}
+	return false, e.config.Transport.Publish(ctx, topic, event)
 }

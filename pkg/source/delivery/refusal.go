@@ -30,7 +30,8 @@ const (
 	ReasonNoSealKey = "NoSealKey"
 )
 
-func isRefusal(reason string) bool {
+// IsRefusal reports whether reason is one of those.
+func IsRefusal(reason string) bool {
 	return reason == ReasonTooLarge || reason == ReasonNotAuthorized || reason == ReasonInvalidClusterName || reason == ReasonNoSealKey
 }
 

@@ -331,7 +331,7 @@ func (e *Engine) statusHash(work *workv1.ManifestWork) (string, error) {
 		return w.hash, nil
 	}
 	e.mu.Unlock()
-	hash, err := wire.StatusHash(&work.Status)
+	hash, err := wire.StatusHash(reported(&work.Status))
 	if err != nil {
 		return "", err
 	}

@@ -61,6 +61,8 @@ type workState struct {
 	// generation. It is so until the agent reports a status of the published generation.
 	authoritative bool
 	resync        bool // publish as the answer to a resync request
+	// paused: the last attempt published nothing, see Config.WorkPaused.
+	paused bool
 
 	dueAt    time.Time
 	dueIndex int // owned by schedule

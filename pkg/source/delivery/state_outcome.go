@@ -32,10 +32,20 @@ func (d *deliveryState) skipped(a attempt, p plan) {
 		w.published, w.first = p.revision, p.revision.generation
 		w.confirmed = max(w.confirmed, p.revision.generation)
 	}
+	w.paused = false
 	if w.refused != nil && w.refused.revision != p.revision {
 		w.refused = nil
 	}
 	d.complete(a, p, w.publishedAt)
+}
+
+// pausedBefore ends an attempt that published nothing because the work is paused. Its agent holds at
+// least the generation confirmed. The next change of the work, or the next connection, tries again.
+func (d *deliveryState) pausedBefore(a attempt, confirmed wire.Generation) {
+	w := a.work
+	w.paused, w.confirmed = true, max(w.confirmed, confirmed)
+	w.force, w.resync = w.force || a.force, w.resync || a.resync
+	d.endAttempt(w)
 }
 
 // publishSucceeded ends an attempt that published p with this content hash, empty if the event had
@@ -54,7 +64,7 @@ func (d *deliveryState) publishSucceeded(a attempt, p plan, began time.Time, con
 		w.republishes++
 	}
 	w.published, w.publishedAt = p.revision, began
-	w.failed, w.failures, w.refused = false, 0, nil
+	w.failed, w.failures, w.refused, w.paused = false, 0, nil, false
 	d.complete(a, p, began)
 }
 

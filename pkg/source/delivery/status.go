@@ -94,6 +94,7 @@ type statusUpdate struct {
 	status          *wire.Status
 	refused         *metav1.Condition
 	agentGeneration wire.Generation // that the agent holds, if it is higher than the source's
+	delivery        bool            // see Engine.ReportDelivery
 }
 
 // mergeStatusUpdates returns the newer one of each field.
@@ -104,6 +105,7 @@ func mergeStatusUpdates(older, newer statusUpdate) statusUpdate {
 	if newer.refused == nil {
 		newer.refused = older.refused
 	}
+	newer.delivery = newer.delivery || older.delivery
 	newer.agentGeneration = max(newer.agentGeneration, older.agentGeneration)
 	return newer
 }
@@ -138,6 +140,9 @@ func (e *Engine) updateStore(ctx context.Context, k workKey, u statusUpdate) err
 	// The spec may have been published since.
 	if u.refused != nil && current != nil && current.condition.ObservedGeneration == u.refused.ObservedGeneration {
 		return e.config.Works.SetCondition(ctx, k.uid, *u.refused)
+	}
+	if u.delivery && u.status == nil {
+		return e.config.WriteDelivery(ctx, k.uid)
 	}
 	return nil
 }

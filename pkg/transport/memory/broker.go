@@ -227,23 +227,24 @@ func (b *Broker) ack(id string, c *connection, m *message, acked map[*message]bo
 	b.notify()
 }
 
-// publish delivers e to each session that subscribes to topic.
-func (b *Broker) publish(id string, c *connection, topic string, e cloudevents.Event) error {
+// publish delivers e to each session that subscribes to topic. It reports whether there is none.
+func (b *Broker) publish(id string, c *connection, topic string, e cloudevents.Event) (nobody bool, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if s := b.sessions[id]; s == nil || s.conn != c {
-		return transport.ErrNotConnected
+		return false, transport.ErrNotConnected
 	}
 	if slices.ContainsFunc(b.denied[id], func(filter string) bool { return topicfilter.Match(filter, topic) }) {
-		return transport.ErrNotAuthorized
+		return false, transport.ErrNotAuthorized
 	}
-	b.route(topic, e)
+	delivered := b.route(topic, e)
 	b.notify()
-	return nil
+	return !delivered, nil
 }
 
-// route queues e for each session that subscribes to topic. The caller must hold b.mu.
-func (b *Broker) route(topic string, e cloudevents.Event) {
+// route queues e for each session that subscribes to topic, and reports whether there is one. The
+// caller must hold b.mu.
+func (b *Broker) route(topic string, e cloudevents.Event) (delivered bool) {
 	groups := make(map[string][]*session)
 	for _, id := range slices.Sorted(maps.Keys(b.sessions)) {
 		s := b.sessions[id]
@@ -252,6 +253,7 @@ func (b *Broker) route(topic string, e cloudevents.Event) {
 			if !topicfilter.Match(plain, topic) {
 				continue
 			}
+			delivered = true
 			if group == "" {
 				b.deliver(s, topic, e)
 				break // once per session, however many filters match
@@ -263,6 +265,7 @@ func (b *Broker) route(topic string, e cloudevents.Event) {
 		b.nextMember++
 		b.deliver(pickMember(groups[group], b.nextMember), topic, e)
 	}
+	return delivered
 }
 
 func (b *Broker) deliver(s *session, topic string, e cloudevents.Event) {

@@ -31,25 +31,32 @@ func (t *Transport) Limit() int { return int(t.limit.Load()) }
 
 // Publish publishes e; see [transport.Transport].
 func (t *Transport) Publish(ctx context.Context, topic string, e cloudevents.Event) error {
-	if err := t.publish(ctx, topic, e); err != nil {
-		return fmt.Errorf("publish to %s: %w", topic, err)
-	}
-	return nil
+	_, err := t.PublishReporting(ctx, topic, e)
+	return err
 }
 
-func (t *Transport) publish(ctx context.Context, topic string, e cloudevents.Event) error {
+// PublishReporting is Publish, and reports whether no client subscribes to topic; see
+// [transport.SubscriberReporter].
+func (t *Transport) PublishReporting(ctx context.Context, topic string, e cloudevents.Event) (nobody bool, err error) {
+	if nobody, err = t.publish(ctx, topic, e); err != nil {
+		return false, fmt.Errorf("publish to %s: %w", topic, err)
+	}
+	return nobody, nil
+}
+
+func (t *Transport) publish(ctx context.Context, topic string, e cloudevents.Event) (nobody bool, err error) {
 	if err := ctx.Err(); err != nil {
-		return err
+		return false, err
 	}
 	if err := e.Validate(); err != nil {
-		return fmt.Errorf("invalid CloudEvent: %w", err)
+		return false, fmt.Errorf("invalid CloudEvent: %w", err)
 	}
 	c := t.current.Load()
 	if c == nil {
-		return transport.ErrNotConnected
+		return false, transport.ErrNotConnected
 	}
 	if n := eventSize(topic, e); c.limit > 0 && n > c.limit {
-		return &transport.TooLargeError{Size: n, Limit: c.limit}
+		return false, &transport.TooLargeError{Size: n, Limit: c.limit}
 	}
 	return t.broker.publish(t.id, c, topic, e)
 }

@@ -27,6 +27,7 @@ import (
 	cloudevents "github.com/cloudevents/sdk-go/v2/event"
 	"github.com/eclipse/paho.golang/autopaho"
 	"github.com/eclipse/paho.golang/packets"
+	"github.com/eclipse/paho.golang/paho"
 	pahosession "github.com/eclipse/paho.golang/paho/session"
 
 	"github.com/workwire/workwire/pkg/transport"
@@ -68,49 +69,63 @@ func (t *Transport) Limit() int { return int(t.limit.Load()) }
 // Connected and Lost. It also returns *transport.TooLargeError for an attribute of more than 65535
 // bytes, the maximum of MQTT. The event may be delivered even if ctx ends before Publish returns.
 func (t *Transport) Publish(ctx context.Context, topic string, e cloudevents.Event) error {
-	start := time.Now()
-	size, err := t.publish(ctx, topic, &e)
-	t.metrics.publish(time.Since(start), size, err)
-	if err != nil {
-		return fmt.Errorf("publish to %s: %w", topic, err)
-	}
-	return nil
+	_, err := t.PublishReporting(ctx, topic, e)
+	return err
 }
 
-func (t *Transport) publish(ctx context.Context, topic string, e *cloudevents.Event) (size int, err error) {
+// PublishReporting is Publish, and reports whether the broker answered that no client subscribes to
+// topic; see [transport.SubscriberReporter].
+func (t *Transport) PublishReporting(ctx context.Context, topic string, e cloudevents.Event) (nobody bool, err error) {
+	start := time.Now()
+	size, nobody, err := t.publish(ctx, topic, &e)
+	t.metrics.publish(time.Since(start), size, err)
+	if err != nil {
+		return false, fmt.Errorf("publish to %s: %w", topic, err)
+	}
+	return nobody, nil
+}
+
+func (t *Transport) publish(ctx context.Context, topic string, e *cloudevents.Event) (size int, nobody bool, err error) {
 	packet, err := encode(ctx, topic, e, min(*t.cfg.Broker.PubQoS, 1))
 	if err != nil {
-		return 0, err
+		return 0, false, err
 	}
 	size = packetSize(packet)
 	c := t.current.Load()
 	if c == nil {
-		return size, transport.ErrNotConnected
+		return size, false, transport.ErrNotConnected
 	}
 	if c.limit > 0 && size > c.limit {
-		return size, &transport.TooLargeError{Size: size, Limit: c.limit}
+		return size, false, &transport.TooLargeError{Size: size, Limit: c.limit}
 	}
 	answer, err := c.manager.Publish(ctx, packet)
+	if err == nil {
+		return size, answer != nil && answer.ReasonCode == packets.PubackNoMatchingSubscribers, nil
+	}
+	return size, false, publishError(ctx, c, answer, err)
+}
+
+// publishError returns the error of a publish on c that failed with err; answer is the broker's, nil
+// if it sent none.
+func publishError(ctx context.Context, c *connection, answer *paho.PublishResponse, err error) error {
 	switch {
-	case err == nil:
-		return size, nil
 	case answer != nil && answer.ReasonCode == packets.PubackNotAuthorized:
-		return size, transport.ErrNotAuthorized
+		return transport.ErrNotAuthorized
 	case answer != nil:
 		refused := &refusedError{code: answer.ReasonCode}
 		if answer.Properties != nil {
 			refused.text = answer.Properties.ReasonString
 		}
-		return size, refused
+		return refused
 	case ctx.Err() != nil:
-		return size, ctx.Err()
+		return ctx.Err()
 	case c.session.isLost():
-		return size, fmt.Errorf("%w: the connection was lost before the broker acknowledged the event: %w", transport.ErrNotConnected, c.session.lossReason())
+		return fmt.Errorf("%w: the connection was lost before the broker acknowledged the event: %w", transport.ErrNotConnected, c.session.lossReason())
 	case errors.Is(err, autopaho.ConnectionDownError), errors.Is(err, pahosession.ErrNoConnection):
-		return size, transport.ErrNotConnected
+		return transport.ErrNotConnected
 	case errors.Is(err, context.DeadlineExceeded):
-		return size, fmt.Errorf("the broker did not acknowledge the event within %s", confirmTimeout)
+		return fmt.Errorf("the broker did not acknowledge the event within %s", confirmTimeout)
 	default:
-		return size, err
+		return err
 	}
 }

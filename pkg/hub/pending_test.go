@@ -1,0 +1,196 @@
+package hub_test
+
+import (
+	"maps"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/pkg/hub"
+	"github.com/workwire/workwire/pkg/wire"
+	"github.com/workwire/workwire/test/kit/wirekit"
+)
+
+// delivered tells of a work whose condition Delivered has this reason at its newest generation.
+func delivered(reason string) func(*workv1.ManifestWork) bool {
+	return func(work *workv1.ManifestWork) bool {
+		if work == nil {
+			return false
+		}
+		c := meta.FindStatusCondition(work.Status.Conditions, workv1.WorkDelivered)
+		return c != nil && c.Reason == reason && c.ObservedGeneration == work.Generation
+	}
+}
+
+// impatient is a hub that says at once that a work is pending.
+func impatient(c *hub.Config) {
+	c.Election, c.PendingDelay = alone(), 10*time.Millisecond
+}
+
+// change gives a work another spec.
+func (w *world) change(name, value string) *workv1.ManifestWork {
+	w.t.Helper()
+	return w.update(name, func(work *workv1.ManifestWork) {
+		work.Spec.Workload.Manifests = []workv1.Manifest{manifest(name, value)}
+	})
+}
+
+// silentAgent runs an agent that answers nothing until it is told to.
+func (w *world) silentAgent(holds map[types.UID]*wire.Spec) *wirekit.Agent {
+	return wirekit.StartAgent(w.t, wirekit.AgentConfig{
+		Cluster: wire.ClusterName(w.namespace), Source: source, Topics: topics, Transport: w.broker.Client(w.namespace),
+		Holds: holds, Silent: true, NoStatusResync: true,
+	})
+}
+
+// TestDeliveredComesWithTheAnswer: a work that is answered says so, and when it went where, by the
+// write that its status costs anyway.
+func TestDeliveredComesWithTheAnswer(t *testing.T) {
+	w := newWorld(t)
+	r := w.startHub(alone())
+	w.awaitConnected()
+	w.cluster().AwaitConnected(t)
+	w.create("web")
+	work := w.await("web", "delivered", delivered(workv1.ReasonAnswered))
+	d := work.Status.Delivery
+	if d == nil || d.Generation != 1 || d.AcceptedTime == nil || d.PublishedTime == nil || d.AcceptedTime.After(d.PublishedTime.Time) {
+		t.Errorf("delivery %+v", d)
+	}
+	want := map[string]int{"patch manifestworks": 1, "patch manifestworks/status": 1} // the finalizer, the status
+	if got := r.requestCounts(w.namespace, "web"); !maps.Equal(got, want) {
+		t.Errorf("requests %v, want %v", got, want)
+	}
+}
+
+// TestPendingSaysWhy follows one work through what can hold it up.
+func TestPendingSaysWhy(t *testing.T) {
+	w := newWorld(t)
+	w.startHubWith(func(c *hub.Config) {
+		impatient(c)
+		c.Controllers, c.AutoRegister = []string{hub.ControllerClusters}, true
+	})
+	w.awaitConnected()
+	w.create("web")
+	w.await("web", "of no cluster", delivered(workv1.ReasonClusterNotFound))
+	a := w.silentAgent(nil)
+	a.AwaitConnected(t)
+	w.sendPresence(a, "1", true)
+	w.await("web", "of a cluster that is not accepted", delivered(workv1.ReasonClusterNotAccepted))
+	w.accept(true)
+	w.await("web", "published", delivered(workv1.ReasonPublished))
+
+	w.sendPresence(a, "1", false)
+	w.await("web", "away", delivered(workv1.ReasonClusterAway))
+	w.broker.Cut("hub1-hub")
+	w.await("web", "without a broker", delivered(workv1.ReasonBrokerUnreachable))
+	w.broker.Restore("hub1-hub")
+	w.await("web", "away again", delivered(workv1.ReasonClusterAway))
+
+	a.SetSilent(false)
+	w.sendPresence(a, "2", true)
+	w.await("web", "answered", delivered(workv1.ReasonAnswered))
+	w.sendPresence(a, "2", false)
+	w.managed("away", func(c *clusterv1.ManagedCluster) bool {
+		return !meta.IsStatusConditionTrue(c.Status.Conditions, clusterv1.ManagedClusterConditionAvailable)
+	})
+	a.Stop()
+	changed := w.change("web", "2")
+	work := w.await("web", "changed while it is away", delivered(workv1.ReasonClusterAway))
+	if c := meta.FindStatusCondition(work.Status.Conditions, workv1.WorkApplied); c == nil || c.Status != metav1.ConditionTrue || c.ObservedGeneration != changed.Generation-1 {
+		t.Errorf("Applied is %+v, want True of the generation before %d", c, changed.Generation)
+	}
+}
+
+// TestPendingByTheBroker: the reasons that only the broker knows.
+func TestPendingByTheBroker(t *testing.T) {
+	w := newWorld(t)
+	w.startHubWith(impatient)
+	w.awaitConnected()
+	w.create("web")
+	w.await("web", "without a subscriber", delivered(workv1.ReasonNobodyListens))
+	w.broker.Deny("hub1-hub", "sources/hub1/clusters/"+w.namespace+"/sourceevents")
+	w.change("web", "2")
+	work := w.await("web", "refused", delivered(workv1.ReasonAccessRefused))
+	if c := meta.FindStatusCondition(work.Status.Conditions, workv1.WorkApplied); c == nil || c.ObservedGeneration != work.Generation {
+		t.Errorf("Applied is %+v", c)
+	}
+}
+
+// TestPendingSurvivesARestart: what is written stays, and costs the next hub nothing.
+func TestPendingSurvivesARestart(t *testing.T) {
+	w := newWorld(t)
+	first := w.startHubWith(impatient)
+	w.awaitConnected()
+	w.create("web")
+	before := w.await("web", "pending", delivered(workv1.ReasonNobodyListens))
+	first.stop()
+	second := w.startHubWith(impatient)
+	w.awaitConnected()
+	w.create("later")
+	w.await("later", "pending", delivered(workv1.ReasonNobodyListens))
+	if after := w.get("web"); after.ResourceVersion != before.ResourceVersion {
+		t.Errorf("the next hub made %v requests: %+v", second.requestCounts(w.namespace, "web"), after.Status)
+	}
+	a := w.cluster()
+	a.AwaitConnected(t)
+	w.await("web", "answered", delivered(workv1.ReasonAnswered))
+}
+
+// TestPause: while a work or its cluster is paused, no newer spec is sent, also not to an agent that
+// asks; deletions are; and afterwards the newest spec is.
+func TestPause(t *testing.T) {
+	w := newWorld(t)
+	w.startHubWith(func(c *hub.Config) {
+		impatient(c)
+		c.Controllers, c.AutoRegister, c.AutoAccept = []string{hub.ControllerClusters}, true, true
+	})
+	w.awaitConnected()
+	a := w.cluster()
+	a.AwaitConnected(t)
+	w.sendPresence(a, "1", true)
+	work := w.create("web")
+	w.create("other")
+	w.await("web", "applied", applied(1))
+	w.await("other", "applied", applied(1))
+
+	w.update("web", func(work *workv1.ManifestWork) {
+		work.Annotations = map[string]string{workv1.PausedAnnotationKey: workv1.PausedValue}
+		work.Spec.Workload.Manifests = []workv1.Manifest{manifest("web", "2")}
+	})
+	w.await("web", "paused", delivered(workv1.ReasonPaused))
+	a.Stop()
+	a = w.startAgent(w.broker.Client(w.namespace+"-agent"), a.Holds()) // it asks for what it lacks
+	a.AwaitConnected(t)
+	w.settle(a)
+	w.change("web", "3")
+	w.settle(a)
+	if specs := a.Specs(work.UID); len(specs) > 0 {
+		t.Errorf("a paused work was sent: %+v", specs)
+	}
+	resumed := w.update("web", func(work *workv1.ManifestWork) { work.Annotations = nil })
+	w.await("web", "resumed", applied(resumed.Generation))
+	if specs := a.Specs(work.UID); len(specs) != 1 || int64(specs[0].Generation) != resumed.Generation {
+		t.Errorf("after the pause %d specs were sent: %+v", len(specs), specs)
+	}
+
+	pause := func(patch string) {
+		if _, err := w.client.ClusterV1().ManagedClusters().Patch(t.Context(), w.namespace, types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pause(`{"metadata":{"annotations":{"workwire.dev/paused":"true"}}}`)
+	w.create("new")
+	w.await("new", "paused with its cluster", delivered(workv1.ReasonPaused))
+	w.change("web", "4")
+	w.await("web", "paused with its cluster", delivered(workv1.ReasonPaused))
+	w.delete("other")
+	w.await("other", "gone", gone)
+	pause(`{"metadata":{"annotations":{"workwire.dev/paused":null}}}`)
+	w.await("web", "resumed with its cluster", applied(resumed.Generation+1))
+	w.await("new", "resumed with its cluster", applied(1))
+}
