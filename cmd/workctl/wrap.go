@@ -9,9 +9,9 @@ import (
 	"github.com/workwire/workwire/pkg/wrap"
 )
 
-// brokerCommands returns the commands that need no API of a hub.
+// brokerCommands returns the commands about the broker and clusters.
 func brokerCommands(o *cli.Options) []*cobra.Command {
-	return []*cobra.Command{wrapCommand(o)}
+	return []*cobra.Command{wrapCommand(o), doctorCommand(o)}
 }
 
 func wrapCommand(o *cli.Options) *cobra.Command {
