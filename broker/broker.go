@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -23,8 +22,6 @@ type Broker struct {
 	addrs    []string // written before ready is closed, then constant
 	httpAddr string   // likewise
 
-	reference atomic.Pointer[string] // Config.ServerReference in force
-
 	inspect func(sessionID string, h packet.Header) // see server.inspect
 }
 
@@ -35,9 +32,7 @@ func New(cfg Config) (*Broker, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("broker configuration: %w", err)
 	}
-	b := &Broker{cfg: cfg, ready: make(chan struct{})}
-	b.reference.Store(&b.cfg.ServerReference)
-	return b, nil
+	return &Broker{cfg: cfg, ready: make(chan struct{})}, nil
 }
 
 // Ready returns a channel that is closed once every listener accepts clients. It stays open forever
@@ -76,6 +71,7 @@ func (b *Broker) isReady() bool {
 // full later does not end it: messages that are not on disk are not acknowledged, and clients take
 // what is queued. A Broker runs once.
 func (b *Broker) Run(ctx context.Context) (err error) {
+	b.cfg.warn()
 	limiter := limits.New(b.cfg.Limits)
 	auth, err := newAuthenticator(b.cfg, limiter)
 	if err != nil {
@@ -141,7 +137,7 @@ func (b *Broker) serveMQTT(ctx context.Context, res *resources, s *server) {
 	<-ctx.Done()
 	res.router.Stop()
 	close(s.stopping)
-	s.disconnectAll(*b.reference.Load())
+	s.disconnectAll()
 	for _, l := range res.listeners {
 		l.Close()
 	}

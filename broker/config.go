@@ -61,9 +61,9 @@ type Config struct {
 	// [DefaultReceiveMaximum].
 	ReceiveMaximum uint16 `json:"receiveMaximum,omitempty"`
 
-	// ServerReference names another broker, for instance "host:port". When this one stops, it refers
-	// its clients to it (DISCONNECT 0x9C with the reference). Clients of this project log it; their
-	// configuration decides where they connect. Empty means DISCONNECT 0x8B.
+	// ServerReference is the former form of a Drain with OnStop.
+	//
+	// Deprecated: set Drain.
 	ServerReference string `json:"serverReference,omitempty"`
 
 	// MaxQueuedMessages and MaxQueuedBytes limit the queue of one session; default
@@ -95,7 +95,8 @@ type Config struct {
 	// Limits keep one client from using what others need.
 	Limits limits.Config `json:"limits,omitzero"`
 
-	// Drain sends clients to another server while it is set; nil means that they are served.
+	// Drain sends clients to another server, now or when the broker stops; nil means that they are
+	// served, and told to come back when it stops.
 	Drain *Drain `json:"drain,omitempty"`
 
 	// HTTPAddress is the host:port that serves /metrics, /healthz and /readyz. If it is not a
@@ -131,7 +132,8 @@ type Config struct {
 }
 
 // Drain tells clients to use another server: connected ones are disconnected, and new ones refused
-// once they have authenticated, with reason 0x9C. Their sessions stay.
+// once they have authenticated, with reason 0x9C. Their sessions stay. Clients of this project log
+// the reference; their configuration decides where they connect.
 type Drain struct {
 	// ServerReference names the other server as host:port, or several with spaces between them.
 	// Required.
@@ -139,6 +141,9 @@ type Drain struct {
 
 	// Permanent uses reason 0x9D, server moved.
 	Permanent bool `json:"permanent,omitempty"`
+
+	// OnStop serves clients until the broker stops, and tells them then.
+	OnStop bool `json:"onStop,omitempty"`
 }
 
 // Listener is one address for MQTT clients.
@@ -272,10 +277,29 @@ func (c *Config) setDefaults() {
 	c.MaxSessionExpiry.Duration = cmp.Or(c.MaxSessionExpiry.Duration, DefaultMaxSessionExpiry)
 	c.MaxWillDelay.Duration = cmp.Or(c.MaxWillDelay.Duration, DefaultMaxWillDelay)
 	c.Limits = c.Limits.WithDefaults()
+	if c.ServerReference != "" && c.Drain == nil {
+		former := c.formerDrain()
+		c.Drain = &former
+	}
 	c.Logger = cmp.Or(c.Logger, slog.Default())
 	if c.Authorize == nil {
 		c.Authorize = acl.Allow
 	}
+}
+
+// formerDrain returns what ServerReference means.
+func (c *Config) formerDrain() Drain { return Drain{ServerReference: c.ServerReference, OnStop: true} }
+
+// warn logs what is accepted and should be changed.
+func (c *Config) warn() {
+	if c.ServerReference != "" {
+		c.Logger.Warn("configuration key serverReference will be removed, set drain with serverReference and onStop: true")
+	}
+}
+
+// validReference reports whether s can be sent as a server reference.
+func validReference(s string) bool {
+	return s != "" && len(s) <= 1024 && utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return r < ' ' })
 }
 
 // sessionLimits returns the limits of the router.
@@ -312,8 +336,8 @@ func (c *Config) validate() error {
 	if c.MaxPacketSize < 1024 || c.MaxPacketSize > 268435460 {
 		errs = append(errs, fmt.Errorf("maxPacketSize: must be 1024 to 268435460 bytes, got %d", c.MaxPacketSize))
 	}
-	if len(c.ServerReference) > 256 || strings.ContainsFunc(c.ServerReference, func(r rune) bool { return r <= ' ' || r == utf8.RuneError }) {
-		errs = append(errs, errors.New("serverReference: must have at most 256 bytes and no spaces"))
+	if c.ServerReference != "" && *c.Drain != c.formerDrain() {
+		errs = append(errs, errors.New("serverReference: is the former form of drain: {serverReference: …, onStop: true}; set drain only"))
 	}
 	if c.MaxQueuedMessages < 0 {
 		errs = append(errs, fmt.Errorf("maxQueuedMessages: must not be negative, got %d", c.MaxQueuedMessages))
@@ -334,8 +358,8 @@ func (c *Config) validate() error {
 			errs = append(errs, fmt.Errorf("%s: must be at least 1s, got %s", name, d.Duration))
 		}
 	}
-	if c.Drain != nil && (c.Drain.ServerReference == "" || len(c.Drain.ServerReference) > 1024) {
-		errs = append(errs, errors.New("drain: serverReference is required, the other server as host:port, of at most 1024 bytes"))
+	if c.Drain != nil && !validReference(c.Drain.ServerReference) {
+		errs = append(errs, errors.New("drain: serverReference is required, the other server as host:port, of at most 1024 bytes in UTF-8"))
 	}
 	return errors.Join(append(errs, c.Limits.Validate(), c.validateHTTP())...)
 }

@@ -22,7 +22,6 @@ func (b *Broker) newOperations(res *resources, s *server) *operations {
 				return err
 			}
 			s.limiter.Configure(next.Limits)
-			b.reference.Store(&next.ServerReference)
 			res.router.SetLimits(next.sessionLimits())
 			s.drain(next.Drain)
 			return nil

@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"cmp"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -23,6 +24,7 @@ type server struct {
 	logger   *slog.Logger
 	stopping chan struct{}                // closed when the broker begins to stop
 	draining atomic.Pointer[packet.Error] // tells clients to go; nil unless the broker drains
+	onStop   atomic.Pointer[packet.Error] // tells clients to go when the broker stops; nil: to come back
 
 	conns sync.Map // of *client, by session id; a connection waits for the end of the previous one
 
@@ -64,12 +66,9 @@ func (s *server) takeOver(c *client) {
 }
 
 // disconnectAll disconnects every client with the reason that the broker stops, and refers it to
-// another server unless reference is "".
-func (s *server) disconnectAll(reference string) {
-	why := errStopping
-	if reference != "" {
-		why = &packet.Error{Code: packet.UseAnotherServer, Text: "the broker stops; use another one", Reference: reference}
-	}
+// another server if there is one.
+func (s *server) disconnectAll() {
+	why := cmp.Or(s.onStop.Load(), errStopping)
 	for _, c := range s.conns.Range {
 		c.(*client).shortenWrites() // of all first: a client that does not read delays nobody
 	}
@@ -78,15 +77,21 @@ func (s *server) disconnectAll(reference string) {
 	}
 }
 
-// drain sends clients to another server from now on, or no longer if d is nil.
+// drain sends clients to another server from now on, or once the broker stops, or no longer if d is
+// nil.
 func (s *server) drain(d *Drain) {
 	if d == nil {
 		s.draining.Store(nil)
+		s.onStop.Store(nil)
 		return
 	}
-	cause := &packet.Error{Code: packet.UseAnotherServer, Text: "the broker is drained", Reference: d.ServerReference}
+	cause := &packet.Error{Code: packet.UseAnotherServer, Text: "the broker sends its clients to another one", Reference: d.ServerReference}
 	if d.Permanent {
 		cause.Code = packet.ServerMoved
+	}
+	s.onStop.Store(cause)
+	if d.OnStop {
+		cause = nil
 	}
 	s.draining.Store(cause)
 }

@@ -169,7 +169,7 @@ func TestConnectAccepted(t *testing.T) {
 		c.Expect(mqttraw.PINGRESP)
 		c.Expect(mqttraw.PUBACK)
 	})
-	t.Run("all in one segment, MQTT-3.1.4-5", func(t *testing.T) {
+	t.Run("all in one segment", func(t *testing.T) {
 		c := mqttraw.Dial(t, addr)
 		c.Send(as("c1").Bytes(), mqttraw.Ping, mqttraw.Ping)
 		c.Expect(mqttraw.CONNACK)

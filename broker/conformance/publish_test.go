@@ -76,7 +76,7 @@ func TestProperties(t *testing.T) {
 }
 
 // TestQoS checks both flows, and that a message is delivered with the lower of the QoS it was
-// published and subscribed with (MQTT-3.8.4-8), in order (MQTT-4.6.0-6).
+// published and subscribed with (MQTT-3.8.4-8), in order (MQTT-4.6.0-5).
 func TestQoS(t *testing.T) {
 	t.Parallel()
 	addr := start(t)
@@ -100,7 +100,7 @@ func TestQoS(t *testing.T) {
 		agent.leave()
 	}
 	agent := connect(t, addr, as("c1"))
-	if codes := agent.subscribe(mqttraw.Filter{Topic: downFilter("c1"), Options: 2}); codes[0] != 1 { // MQTT-3.2.2-9
+	if codes := agent.subscribe(mqttraw.Filter{Topic: downFilter("c1"), Options: 2}); codes[0] != 1 { // MQTT-3.2.2-10
 		t.Errorf("asked for QoS 2, granted %x, want 1", codes)
 	}
 
@@ -117,7 +117,7 @@ func TestQoS(t *testing.T) {
 	}
 	for i := range count {
 		if ack := hub.Expect(mqttraw.PUBACK); ack.ID != uint16(i+1) {
-			t.Fatalf("PUBACK %d, want %d: MQTT-4.6.0-2", ack.ID, i+1)
+			t.Fatalf("PUBACK %d, want %d", ack.ID, i+1)
 		}
 	}
 	hub.Send(mqttraw.Publish(mqttraw.QoS1|mqttraw.Dup, 9, down("c1"), "again"))
@@ -208,6 +208,39 @@ func TestReceiveMaximumOfBroker(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestReceiveMaximumExceeded checks that a client that sends more than the broker's receive maximum
+// before it is acknowledged is told so (0x93). Messages are acknowledged when they are on disk, which
+// takes longer than to send them, if not each time.
+func TestReceiveMaximumExceeded(t *testing.T) {
+	t.Parallel()
+	addr := start(t)
+	connect(t, addr, durable(as("c1"))).mustSubscribe(downFilter("c1")).leave()
+	for range 50 {
+		hub := connect(t, addr, as("hub1"))
+		limit, known := hub.connack.Prop(mqttraw.ReceiveMaximum)
+		if !known {
+			t.Fatalf("no receive maximum: %v", hub.connack)
+		}
+		var burst []byte
+		for i := range int(limit.N) * 2 {
+			burst = append(burst, mqttraw.Publish(mqttraw.QoS1, uint16(i+1), down("c1"), "")...)
+		}
+		hub.Send(burst)
+		for next := uint16(1); int(next) <= int(limit.N)*2; next++ {
+			p := hub.Next()
+			if p.Type == mqttraw.DISCONNECT && p.Code() == 0x93 {
+				hub.ExpectEnd()
+				return
+			}
+			if p.Type != mqttraw.PUBACK || p.ID != next || p.Code() != 0 {
+				t.Fatalf("got %v, want PUBACK %d or DISCONNECT 93", p, next)
+			}
+		}
+		hub.leave()
+	}
+	t.Error("the maximum was never exceeded")
 }
 
 // TestMaximumPacketSizeOfClient checks that no packet is larger than the client accepts

@@ -63,7 +63,7 @@ func TestSessionPresent(t *testing.T) {
 			}
 		})
 	}
-	t.Run("expiry in DISCONNECT after none, MQTT-3.14.2-2", func(t *testing.T) {
+	t.Run("expiry in DISCONNECT after none", func(t *testing.T) {
 		c := connect(t, addr, as("c1"))
 		c.Send(expiry(10))
 		c.ExpectDisconnect(0x82)

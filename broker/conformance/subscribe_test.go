@@ -199,7 +199,7 @@ func TestSubscriptionOptions(t *testing.T) {
 	}
 }
 
-// TestSharedSubscription checks that each message reaches one member of a group (MQTT-4.8.2-4), and
+// TestSharedSubscription checks that each message reaches one member of a group, and
 // that groups with one name of several identities are several groups.
 func TestSharedSubscription(t *testing.T) {
 	t.Parallel()

@@ -153,7 +153,7 @@ func otherViolations() []violation {
 		{"DISCONNECT with the property of PUBLISH", mqttraw.Disconnect(0, mqttraw.PropByte(mqttraw.PayloadFormat, 1)), either},
 		{"DISCONNECT with a server reference", mqttraw.Disconnect(0, mqttraw.PropStr(mqttraw.ServerReference, "elsewhere")), either},
 		{"DISCONNECT with two reason strings", mqttraw.Disconnect(0, mqttraw.PropStr(mqttraw.ReasonString, "a"), mqttraw.PropStr(mqttraw.ReasonString, "a")), either},
-		{"DISCONNECT with a session expiry after none, MQTT-3.14.2-2", mqttraw.Disconnect(0, mqttraw.PropFour(mqttraw.SessionExpiry, 9)), protocol},
+		{"DISCONNECT with a session expiry after none", mqttraw.Disconnect(0, mqttraw.PropFour(mqttraw.SessionExpiry, 9)), protocol},
 		{"DISCONNECT with properties cut off", mqttraw.Packet(mqttraw.DISCONNECT, []byte{0, 9, mqttraw.ReasonString}), malformed},
 		{"reason string that is not UTF-8", mqttraw.Disconnect(0, mqttraw.PropStr(mqttraw.ReasonString, "\xff")), malformed},
 		{"packet over the maximum", []byte{0x30, 0xff, 0xff, 0xff, 0x7f}, []byte{0x95}},

@@ -322,3 +322,16 @@ func FuzzDecode(f *testing.F) {
 		}
 	})
 }
+
+// TestFilterLimits checks the limits of length and levels, which exist here only.
+func TestFilterLimits(t *testing.T) {
+	for filter, want := range map[string]bool{
+		strings.Repeat("/", 15): true, strings.Repeat("/", 16): false,
+		strings.Repeat("x", 512): true, strings.Repeat("x", 513): false,
+		"$share/g/" + strings.Repeat("/", 13): true, "$share/g/" + strings.Repeat("/", 14): false,
+	} {
+		if got := ValidFilter(filter); got != want {
+			t.Errorf("%.20q, %d bytes: %v", filter, len(filter), got)
+		}
+	}
+}

@@ -1,7 +1,6 @@
 package session_test
 
 import (
-	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -90,8 +89,6 @@ func TestPropertiesCount(t *testing.T) {
 	if got := b.Stats().TotalBytes; got != 1+1000*32+256 {
 		t.Errorf("1000 empty properties count %d bytes", got)
 	}
-	publish(t, p, "t", "", func(m *session.Message) { m.User = make([]session.Property, 1001) })
-	check(t, "publisher", drain(t, p), "ack1/0 ack1/97")
 }
 
 // TestMemoryLimits: what is in memory only has limits of its own, for one queue and for all. What is
@@ -279,18 +276,6 @@ func TestShareGroupsBelongToAnIdentity(t *testing.T) {
 	thief.Unsubscribe("$share/g/t")
 	publish(t, p, "t", "m4", nil)
 	check(t, "afterwards", drain(t, thief), "")
-}
-
-func TestDeepFilters(t *testing.T) {
-	l := newBench(t, nil).conn("c", 10)
-	for filter, want := range map[string]error{
-		strings.Repeat("/", 31): nil, strings.Repeat("/", 32): session.ErrQuota,
-		strings.Repeat("x", 1024): nil, strings.Repeat("x", 1025): session.ErrQuota,
-	} {
-		if err := l.Subscribe(session.Subscription{Filter: filter}); !errors.Is(err, want) {
-			t.Errorf("a filter of %d bytes: %v, want %v", len(filter), err, want)
-		}
-	}
 }
 
 // TestSessionThatCannotBeStored: an id that is too large for the database ends with its connection,

@@ -14,14 +14,12 @@ import (
 	"github.com/workwire/workwire/pkg/statestore"
 )
 
-// Fixed limits. They keep a single client from exhausting the broker.
+// Fixed limits. They keep a single client from exhausting the broker. Package packet limits filters
+// and user properties.
 const (
 	maxSubscriptions    = 1000     // filters of a session; the protocol needs two
 	maxSessionsPerOwner = 100      // of an identity; another one ends the session whose client disconnected first
 	maxSessionID        = 512      // bytes; a longer one is not a key of the database, with the number of a message
-	maxFilterBytes      = 1024     // of a subscription
-	maxFilterLevels     = 32       // of a subscription
-	maxProperties       = 1000     // user properties of a message
 	maxWindow           = 1000     // unacknowledged messages of a connection, even if the client accepts more
 	bodyCache           = 64 << 20 // bytes of queued messages that are kept in memory although they are on disk
 	entryBytes          = 256      // what a place in a queue counts
@@ -33,7 +31,7 @@ const NeverExpires = 0xFFFFFFFF
 
 // Errors that clients can cause.
 var (
-	// ErrQuota means that a fixed limit prevents a message or a subscription.
+	// ErrQuota means that a fixed limit prevents a subscription.
 	ErrQuota = errors.New("a limit of the broker is reached")
 	// ErrShare means that the publisher has more than its share of a queue.
 	ErrShare = errors.New("the publisher has more than its share of a queue")
@@ -213,9 +211,6 @@ type target struct {
 // are NoLocal. It returns ErrShare if a session did not take the message; others have it then.
 // Callers hold r.mu.
 func (r *Router) publish(origin *session, m *Message) error {
-	if len(m.User) > maxProperties {
-		return ErrQuota
-	}
 	r.stats.Received++
 	targets := map[*session]target{}
 	add := func(s *session, sub Subscription) {

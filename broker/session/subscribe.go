@@ -3,16 +3,12 @@ package session
 import (
 	"maps"
 	"slices"
-	"strings"
 )
 
 // Subscribe adds or replaces a subscription. It returns ErrQuota if the session has the maximum
-// number of subscriptions, or the filter is too long.
+// number of subscriptions.
 func (c *Conn) Subscribe(sub Subscription) error {
 	r, s := c.router, c.s
-	if len(sub.Filter) > maxFilterBytes || strings.Count(sub.Filter, "/") >= maxFilterLevels {
-		return ErrQuota
-	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if s.conn != c {
