@@ -92,6 +92,7 @@ func WorkStatus(in Input) workv1.ManifestWorkStatus {
 	for i := range in.Manifests {
 		entries[i] = entry(&in.Manifests[i], before.find(in.Manifests[i].Meta), in.Generation, in.Now)
 	}
+	cutMessages(entries)
 	conditions := append(aggregateRules(entries, in.Generation), available(entries, in.Generation))
 	slices.SortFunc(conditions, func(a, b metav1.Condition) int { return strings.Compare(a.Type, b.Type) })
 	conditions = append([]metav1.Condition{applied(entries, in.Generation)}, conditions...)
@@ -209,7 +210,7 @@ func withLast(status, previous workv1.ManifestWorkStatus, now metav1.Time, c met
 func InvalidStatus(status, previous workv1.ManifestWorkStatus, generation int64, reason, message string, now metav1.Time) workv1.ManifestWorkStatus {
 	conditions := []metav1.Condition{{
 		Type: workv1.WorkApplied, Status: metav1.ConditionFalse, Reason: cmp.Or(reason, workv1.ReasonInvalidManifestWork),
-		Message: message, ObservedGeneration: generation,
+		Message: Cut(message, MaxMessage), ObservedGeneration: generation,
 	}}
 	carryTimes(conditions, previous.Conditions, now)
 	for _, c := range status.Conditions {

@@ -13,7 +13,7 @@
 //
 // Expressions are untrusted. A faulty one results in a condition that describes the fault, never in
 // an error of the agent. Their cost is limited to 1,000,000 for an expression and 10,000,000 for
-// all rules of a manifest, in the units of cel-go and of the Kubernetes libraries. Where these
+// all rules of a manifest, less in a work with many, in the units of cel-go and of the Kubernetes libraries. Where these
 // libraries count only after the work is done, or not at all, guard.go counts before.
 package conditionrules
 
@@ -23,7 +23,6 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
-	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -40,8 +39,6 @@ const (
 	maxPrograms = 1024
 	// maxTime limits one call of Evaluate, in case the cost limits underestimate an expression.
 	maxTime = 30 * time.Second
-	// maxMessage is the maximum length in bytes of a condition's message in the API.
-	maxMessage = 32768
 	// maxRules is the maximum number of rules of a manifest.
 	maxRules = 64
 	// maxType is the maximum length in bytes of a condition's type.
@@ -50,7 +47,14 @@ const (
 
 // Evaluator evaluates condition rules. It is safe for concurrent use.
 type Evaluator struct {
-	programs *programs
+	programs  *programs
+	manifests int // of the work, 0 if there is none
+}
+
+// OfWork returns an Evaluator for the manifests of one work, whose budgets are their shares of the
+// work's. It shares the compiled expressions of e.
+func (e *Evaluator) OfWork(manifests int) *Evaluator {
+	return &Evaluator{programs: e.programs, manifests: manifests}
 }
 
 // New returns an Evaluator. It returns an error only if the CEL environment cannot be created.
@@ -77,7 +81,7 @@ func (e *Evaluator) Evaluate(ctx context.Context, rules []workv1.ConditionRule, 
 	}
 	ctx, cancel := context.WithTimeout(ctx, maxTime)
 	defer cancel()
-	run := newEvaluation(e.programs, live)
+	run := newEvaluation(e.programs, live, e.manifests)
 	conditions := make([]metav1.Condition, 0, len(rules))
 	indexes := make(map[string]int, len(rules))
 	for i := range rules {
@@ -85,7 +89,7 @@ func (e *Evaluator) Evaluate(ctx context.Context, rules []workv1.ConditionRule, 
 			continue
 		}
 		c := run.rule(ctx, &rules[i])
-		c.Type, c.Message = rules[i].Condition, truncate(c.Message)
+		c.Type, c.Message = rules[i].Condition, condition.Cut(c.Message, condition.MaxMessage)
 		if index, again := indexes[c.Type]; again {
 			conditions[index] = c
 			continue
@@ -146,12 +150,4 @@ func validateRule(rule *workv1.ConditionRule) error {
 			kind[:min(len(kind), maxType)], maxType)
 	}
 	return nil
-}
-
-// truncate returns message within the limits of a condition.
-func truncate(message string) string {
-	if len(message) > maxMessage {
-		message = message[:maxMessage]
-	}
-	return strings.ToValidUTF8(message, "")
 }

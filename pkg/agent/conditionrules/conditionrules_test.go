@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
 
+	"github.com/workwire/workwire/pkg/agent/condition"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 )
 
@@ -287,7 +288,7 @@ func TestContextEndStopsEvaluation(t *testing.T) {
 	p := e.programs.get(source{text: long})
 	ctx, cancel = context.WithCancel(context.Background())
 	defer cancel()
-	_, cost, err := p.run(ctx, map[string]any{"object": func() any { cancel(); return map[string]any{"read": true} }})
+	_, cost, err := p.run(ctx, map[string]any{"object": func() any { cancel(); return map[string]any{"read": true} }}, maxCost)
 	if err == nil || err.Error() != "operation interrupted" {
 		t.Errorf("the expression went on to cost %d: %v", cost, err)
 	}
@@ -299,7 +300,7 @@ func TestMessagesFitACondition(t *testing.T) {
 	live.Object["long"] = strings.Repeat("ä", 40_000)
 	live.Object["broken"] = "a\xffb"
 	got := e.Evaluate(context.Background(), []workv1.ConditionRule{with(celRule("true"), "", "object.long")}, live)
-	if message := got[0].Message; len(message) > maxMessage || len(message) < maxMessage-3 || !utf8.ValidString(message) {
+	if message := got[0].Message; len(message) > condition.MaxMessage || len(message) < condition.MaxMessage-30 || !utf8.ValidString(message) {
 		t.Errorf("a message of %d bytes, valid: %v", len(message), utf8.ValidString(message))
 	}
 	got = e.Evaluate(context.Background(), []workv1.ConditionRule{with(celRule("true"), "", "object.broken")}, live)

@@ -19,8 +19,11 @@ const (
 	// maxCost is the maximum cost of one expression.
 	maxCost = 1_000_000
 	// maxTotalCost is the maximum total cost of the expressions of all rules of a manifest, and
-	// separately of their message expressions.
-	maxTotalCost = 10_000_000
+	// separately of their message expressions. In a work with many manifests it is their share of
+	// maxCostOfWork, at least minTotalCost.
+	maxTotalCost  = 10_000_000
+	maxCostOfWork = 50_000_000
+	minTotalCost  = 20_000
 )
 
 var errBudget = errors.New("CEL evaluation budget exceeded")
@@ -35,10 +38,11 @@ type evaluation struct {
 	expressions, messages uint64
 }
 
-func newEvaluation(programs *programs, live *unstructured.Unstructured) *evaluation {
+func newEvaluation(programs *programs, live *unstructured.Unstructured, manifests int) *evaluation {
+	share := uint64(min(maxTotalCost, max(minTotalCost, maxCostOfWork/max(manifests, 1))))
 	return &evaluation{
 		programs: programs, object: live.Object, kind: live.GroupVersionKind(),
-		expressions: maxTotalCost, messages: maxTotalCost,
+		expressions: share, messages: share,
 	}
 }
 
@@ -141,8 +145,11 @@ func (e *evaluation) value(ctx context.Context, src source, budget *uint64, vari
 	if p.err != nil {
 		return nil, p.err
 	}
-	value, cost, err := p.run(ctx, variables)
-	if err == nil && cost > *budget {
+	value, cost, err := p.run(ctx, variables, *budget)
+	switch {
+	case err != nil && !errors.Is(err, errBudget):
+		err = withoutValues(err, src.text)
+	case cost > *budget:
 		err = errBudget
 	}
 	*budget -= min(cost, *budget)

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/workwire/workwire/pkg/agent/condition"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 )
 
@@ -50,7 +51,7 @@ func FuzzEvaluate(f *testing.F) {
 			t.Errorf("%v", lines(got))
 		}
 		for _, c := range got {
-			if len(c.Message) > maxMessage || !utf8.ValidString(c.Message) || c.Reason == "" ||
+			if len(c.Message) > condition.MaxMessage || !utf8.ValidString(c.Message) || c.Reason == "" ||
 				c.Status != metav1.ConditionTrue && c.Status != metav1.ConditionFalse && c.Status != metav1.ConditionUnknown {
 				t.Errorf("%+v", c)
 			}

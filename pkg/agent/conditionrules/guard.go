@@ -70,11 +70,12 @@ func newGuard(env *cel.Env) (*guard, error) {
 	return g, nil
 }
 
-// decorate replaces a call of a guarded function by one that estimates its cost first.
+// decorate replaces a call of a guarded function by one that estimates its cost first, and meters
+// other nodes.
 func (g *guard) decorate(node interpreter.Interpretable) (interpreter.Interpretable, error) {
 	call, ok := node.(interpreter.InterpretableCall)
 	if !ok || !guarded[call.Function()] {
-		return node, nil
+		return metered(node), nil
 	}
 	name, args := call.Function(), call.Args()
 	implementation := g.implementations[call.OverloadID()]

@@ -94,7 +94,7 @@ func TestGuardChangesNoResult(t *testing.T) {
 		if p.err != nil {
 			return p.err.Error()
 		}
-		value, _, err := p.run(context.Background(), variables)
+		value, _, err := p.run(context.Background(), variables, maxCost)
 		if err != nil {
 			return err.Error()
 		}

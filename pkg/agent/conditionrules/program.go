@@ -41,12 +41,18 @@ type program struct {
 	err      error
 }
 
-// run evaluates a program and returns the value and its cost.
-func (p *program) run(ctx context.Context, variables map[string]any) (ref.Val, uint64, error) {
+// run evaluates a program and returns the value and its cost. It ends with errBudget when the cost is
+// certainly more than budget.
+func (p *program) run(ctx context.Context, variables map[string]any, budget uint64) (ref.Val, uint64, error) {
+	bound := &meter{ctx: ctx, left: budget}
+	variables[meterName] = bound
 	value, details, err := p.compiled.ContextEval(ctx, variables)
 	var cost uint64
 	if spent := details.ActualCost(); spent != nil {
 		cost = *spent
+	}
+	if bound.over {
+		return nil, budget, errBudget
 	}
 	var cancelled interpreter.EvalCancelledError
 	if errors.As(err, &cancelled) {

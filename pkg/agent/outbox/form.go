@@ -1,11 +1,13 @@
 package outbox
 
 import (
+	"fmt"
 	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/workwire/workwire/pkg/agent/condition"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 )
 
@@ -59,11 +61,38 @@ func (f form) reduce(status workv1.ManifestWorkStatus, now time.Time) workv1.Man
 			conditions[i] = c
 			generation = max(generation, c.ObservedGeneration)
 		}
-		status.Conditions = tooLarge(conditions, noManifestsMessage, generation, now)
+		conditions, omitted := fewConditions(conditions)
+		message := noManifestsMessage
+		if omitted > 0 {
+			message += fmt.Sprintf("; so are %d conditions of the work", omitted)
+		}
+		status.Conditions = tooLarge(conditions, message, generation, now)
 		status.ResourceStatus = workv1.ManifestResourceStatus{}
 	}
 	return status
 }
+
+// maxConditions is the maximum size in bytes of the conditions that rules set, in conditionsOnly.
+const maxConditions = 16 << 10
+
+// fewConditions returns conditions without the last of those that rules set, if they are larger than
+// maxConditions, and their number.
+func fewConditions(conditions []metav1.Condition) (kept []metav1.Condition, omitted int) {
+	size := 0
+	for _, c := range conditions {
+		if !condition.BuiltIn(c.Type) {
+			if size += len(c.Type) + len(c.Reason) + len(c.Message) + conditionOverhead; size > maxConditions {
+				omitted++
+				continue
+			}
+		}
+		kept = append(kept, c)
+	}
+	return kept, omitted
+}
+
+// conditionOverhead is the size in bytes of the JSON of a condition without its texts.
+const conditionOverhead = 150
 
 // tooLarge returns conditions with StatusFeedbackSynced set to False with message. Its transition
 // time is that of the condition that it replaces, or else the latest of the other conditions, so

@@ -1,12 +1,14 @@
 package outbox_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/workwire/workwire/pkg/agent/outbox"
@@ -143,6 +145,32 @@ func TestGreatMetadata(t *testing.T) {
 		}
 		if last, _ := r.Last(key("a")); len(last.Meta.Annotations) != 2 {
 			t.Error("Last is cut too")
+		}
+	})
+}
+
+// TestManyConditions: a status fits also if the rules of a work set thousands of conditions; those of
+// the agent itself stay.
+func TestManyConditions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := start(t, &broker{size: 24 << 10})
+		s := status(2, strings.Repeat("m", 1000))
+		for i := range 5000 {
+			s.Status.Conditions = append(s.Status.Conditions, metav1.Condition{Type: fmt.Sprint("Rule", i), Status: metav1.ConditionTrue,
+				Reason: "ConditionRulesAggregated", Message: strings.Repeat("m", 1000)})
+		}
+		s.Status.Conditions = append(s.Status.Conditions, metav1.Condition{Type: workv1.WorkDeleting, Status: metav1.ConditionTrue, Reason: "R"})
+		r.Set(key("a"), s)
+		synctest.Wait()
+		taken := r.broker.took()
+		if len(taken) != 1 {
+			t.Fatalf("the broker took %q", summary(taken))
+		}
+		got := taken[0].Status.Conditions
+		last := got[len(got)-1]
+		want := fmt.Sprintf("; so are %d conditions of the work", 5000-(len(got)-len(s.Status.Conditions)+5000-1))
+		if !strings.HasSuffix(last.Message, want) || last.Reason != outbox.ReasonStatusTooLarge || meta.FindStatusCondition(got, workv1.WorkDeleting) == nil {
+			t.Errorf("%d conditions, the last is %+v, want %q", len(got), last, want)
 		}
 	})
 }

@@ -173,7 +173,7 @@ func (r *Reconciler) readDenied(ctx context.Context, rec *reconciliation, now ti
 		rec.requeueWithin(read.at.Add(r.SyncInterval).Sub(now))
 		o.live, o.err, o.watched, o.conditions = read.live, read.err, false, nil
 		if outcome.Live = o.live.Object; outcome.Live != nil && len(m.ConditionRules) > 0 {
-			o.conditions = r.Rules.Evaluate(ctx, m.ConditionRules, outcome.Live)
+			o.conditions = r.evaluate(ctx, rec, m, outcome.Live)
 		}
 	}
 	if rec.history().deniedReads = reads; len(reads) == 0 {

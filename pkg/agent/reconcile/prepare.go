@@ -172,7 +172,7 @@ func (r *Reconciler) observe(ctx context.Context, rec *reconciliation, wasComple
 			rec.requeueWithin(r.SyncInterval)
 		}
 		if len(m.ConditionRules) > 0 && o.live.Object != nil {
-			o.conditions = r.Rules.Evaluate(ctx, m.ConditionRules, o.live.Object)
+			o.conditions = r.evaluate(ctx, rec, m, o.live.Object)
 		}
 	}
 	return all
@@ -208,17 +208,24 @@ type observed struct {
 	conditions []metav1.Condition
 }
 
-// evaluate returns what the condition rules of m say about live. It does not evaluate them again
-// for the object that was observed.
-func (o *observed) evaluate(ctx context.Context, evaluator *conditionrules.Evaluator, m *strategy.Manifest, live *unstructured.Unstructured) []metav1.Condition {
+// evaluated returns what the condition rules of m say about live. It does not evaluate them again
+// for the object o that was observed.
+func (r *Reconciler) evaluated(ctx context.Context, rec *reconciliation, o *observed, m *strategy.Manifest, live *unstructured.Unstructured) []metav1.Condition {
 	switch {
 	case live == nil || len(m.ConditionRules) == 0:
 		return nil
 	case sameState(live, o.live.Object):
 		return o.conditions
 	default:
-		return evaluator.Evaluate(ctx, m.ConditionRules, live)
+		return r.evaluate(ctx, rec, m, live)
 	}
+}
+
+// evaluate returns what the condition rules of m say about live.
+func (r *Reconciler) evaluate(ctx context.Context, rec *reconciliation, m *strategy.Manifest, live *unstructured.Unstructured) []metav1.Condition {
+	conditions := r.Rules.OfWork(len(rec.manifests)).Evaluate(ctx, m.ConditionRules, live)
+	condition.CutEvaluated(conditions, len(rec.manifests))
+	return conditions
 }
 
 // sameState reports whether a and b are one object in one state.

@@ -121,7 +121,7 @@ func (r *Reconciler) status(ctx context.Context, rec *reconciliation) workv1.Man
 			c.Values, c.FeedbackError = r.Feedback.Values(m.FeedbackRules, live, withFeedback)
 		}
 		c.Rules = ruleTypes(m)
-		c.Evaluated = rec.observed[i].evaluate(ctx, r.Rules, m, live)
+		c.Evaluated = r.evaluated(ctx, rec, &rec.observed[i], m, live)
 		in.Manifests[i] = c
 	}
 	return condition.WorkStatus(in)

@@ -1,0 +1,95 @@
+package conditionrules
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+)
+
+// wide is an object with this number of fields.
+func wide(fields int) *unstructured.Unstructured {
+	data := map[string]any{}
+	for i := range fields {
+		data[fmt.Sprint("k", i)] = "x"
+	}
+	return &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "data": data}}
+}
+
+// loopsOver are loops that cel-go took minutes for, within the limit of their cost.
+var loopsOver = []string{
+	"object.data.all(a, object.data.all(b, object.data.all(c, a != b || b != c || true)))",
+	"object.data.all(a, object.data.all(b, a != b ? true : true))",
+	"object.data.exists(a, object.data.exists(b, a == '' && b == ''))",
+	"object.data.all(a, object.data.all(b, object.zz.yy || true))",
+	"object.data.all(a, [1, 2].all(b, a != '' || b > 0))",
+}
+
+// TestLoopsAreLinear: the time of a loop grows with its cost, not with the square of it.
+func TestLoopsAreLinear(t *testing.T) {
+	e := evaluator(t)
+	spent := func(expression string, fields int) (time.Duration, uint64) {
+		p := e.programs.get(source{text: expression})
+		best, cost := time.Hour, uint64(0)
+		for range 3 {
+			start := time.Now()
+			_, spent, _ := p.run(context.Background(), map[string]any{"object": wide(fields).Object}, maxCost)
+			best, cost = min(best, time.Since(start)), spent
+		}
+		return best, cost
+	}
+	for _, expression := range []string{"object.data.all(a, a != '')", "object.data.all(a, a != '' ? a != '' || a == '' : true)"} {
+		small, cost := spent(expression, 500)
+		large, costs := spent(expression, 8000)
+		if ratio := float64(costs) / float64(cost); float64(large) > 8*ratio*float64(small) {
+			t.Errorf("%s: %v for a cost of %d, %v for %d", expression, small, cost, large, costs)
+		} else {
+			t.Logf("%s: %v for a cost of %d, %v for %d", expression, small, cost, large, costs)
+		}
+	}
+}
+
+// TestLoopsEnd: loops end at once when the context ends, whatever is around them.
+func TestLoopsEnd(t *testing.T) {
+	e, live := evaluator(t), wide(3000)
+	for _, expression := range loopsOver {
+		ctx := &endsAfter{Context: t.Context(), asked: 20}
+		_, cost, err := e.programs.get(source{text: expression}).run(ctx, map[string]any{"object": live.Object}, maxCost)
+		if err == nil || !strings.Contains(err.Error(), "interrupted") {
+			t.Errorf("%s: after the end of the context it went on to cost %d: %v", expression, cost, err)
+		}
+	}
+}
+
+// endsAfter is a context that ends after it has been asked some times.
+type endsAfter struct {
+	context.Context
+	asked int
+}
+
+func (c *endsAfter) Err() error {
+	if c.asked--; c.asked < 0 {
+		return context.Canceled
+	}
+	return nil
+}
+
+// TestShareOfAWork: a manifest has its share of what the rules of a work may cost.
+func TestShareOfAWork(t *testing.T) {
+	e, live := evaluator(t), wide(1000)
+	rule := workv1.ConditionRule{Type: workv1.CelConditionExpressionsType, Condition: "C", CelExpressions: []string{"object.data.all(a, object.data.all(b, a != b || true))"}}
+	small := workv1.ConditionRule{Type: workv1.CelConditionExpressionsType, Condition: "D", CelExpressions: []string{"object.data.all(a, a != '')"}}
+	for manifests, want := range map[int]string{1: "actual cost limit exceeded", 5000: errBudget.Error()} {
+		if got := e.OfWork(manifests).Evaluate(t.Context(), []workv1.ConditionRule{rule}, live)[0]; !strings.Contains(got.Message, want) {
+			t.Errorf("%d manifests: %s, want %s", manifests, got.Message, want)
+		}
+	}
+	if got := e.OfWork(5000).Evaluate(t.Context(), []workv1.ConditionRule{small}, live)[0]; got.Message != "Manifest is D" {
+		t.Errorf("a small rule of a large work: %s", got.Message)
+	}
+}
