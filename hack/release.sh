@@ -6,7 +6,7 @@
 #   crds.yaml                         the CustomResourceDefinitions of the hub
 #   checksums.txt, checksums.txt.bundle   SHA-256 of the files above, and the signature of that list
 #
-# and pushes the images REGISTRY/NAME:VERSION for linux/amd64 and linux/arm64, signed.
+# and pushes the images REGISTRY/NAME:VERSION for linux/amd64 and linux/arm64, signed, with their SBOMs and provenance.
 #
 #   hack/release.sh --dry-run [VERSION]   uses a registry on loopback and a key that are deleted at the end;
 #                                         publishes nothing
@@ -129,6 +129,7 @@ push_images() {
 				--label="\"org.opencontainers.image.source=https://github.com/workwire/workwire\"" \
 				--label="org.opencontainers.image.licenses=Apache-2.0" >/dev/null
 			manifests+=(--manifest "$reference")
+			attest_image "$REGISTRY/$name@$("$work/crane" digest "$reference")" "$root/sbom.cdx.json"
 		done
 		reference=$REGISTRY/$name:$version
 		"$work/crane" index append "${manifests[@]}" --tag "$reference" >/dev/null
@@ -150,6 +151,16 @@ sign_image() {
 		return
 	fi
 	"$work/cosign" sign --yes --recursive "$1"
+}
+
+# attest_image IMAGE SBOM: what the image of one platform consists of, and how it was built.
+attest_image() {
+	if [ -n "$dry_run" ]; then
+		PATH=$work:$PATH hack/attest.sh "$1" "$2" "$version" --key="$work/cosign.key" >"$work/cosign.log" 2>&1 ||
+			{ cat "$work/cosign.log" >&2 && return 1; }
+		return
+	fi
+	PATH=$work:$PATH hack/attest.sh "$1" "$2" "$version"
 }
 
 sign_checksums() {
