@@ -114,6 +114,47 @@ func TestPausedQuestion(t *testing.T) {
 	})
 }
 
+// TestQuestionsArePaced: a cluster that asks for everything again and again is answered some times at once,
+// and then at a bounded rate, its last question too. Others do not wait for it.
+func TestQuestionsArePaced(t *testing.T) {
+	withHarness(t, delivery.Config{}, func(b *harness) {
+		b.start()
+		b.store.put(newWork("cluster1", "w"))
+		b.store.put(newWork("cluster2", "w"))
+		synctest.Wait()
+		question := func(cluster wire.ClusterName) {
+			b.send(cluster, &wire.SpecResync{Agent: "a", Cluster: cluster, Source: "hub1"})
+			synctest.Wait()
+		}
+		answers := func() int { return int(b.metric("workwire_source_resync_answers_total", "answer=sent")) }
+		for range 1000 {
+			question("cluster1")
+		}
+		if n := answers(); n != delivery.QuestionBurst {
+			t.Errorf("%d of 1,000 questions were answered at once, want %d", n, delivery.QuestionBurst)
+		}
+		before := answers()
+		question("cluster2")
+		if answers() != before+1 {
+			t.Error("another cluster waits")
+		}
+		const minutes = 10
+		for range minutes * 60 * 10 {
+			time.Sleep(100 * time.Millisecond)
+			question("cluster1")
+		}
+		if n := answers() - before - 1; n > minutes*60/2+1 || n < minutes*60/8 {
+			t.Errorf("%d answers in %d minutes", n, minutes)
+		}
+		time.Sleep(time.Minute) // the last one is answered, too
+		before = answers()
+		time.Sleep(time.Minute)
+		if answers() != before || b.metric("workwire_source_questions_paced_total") == 0 {
+			t.Errorf("%d answers, later %d", before, answers())
+		}
+	})
+}
+
 // TestEndlessQuestion: a question naming far more works than a source answers at a time is answered
 // in parts, and one that is longer than any is refused before it costs anything.
 func TestEndlessQuestion(t *testing.T) {

@@ -185,6 +185,7 @@ type Engine struct {
 
 	statusQueue *keyedQueue[workKey, statusUpdate]
 	resyncQueue *keyedQueue[wire.ClusterName, resyncTask]
+	paces       paces
 }
 
 // New returns an Engine. It does no I/O and starts nothing. It returns an error that names every

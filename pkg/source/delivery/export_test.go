@@ -15,6 +15,9 @@ func OwnDigest(e *Engine, cluster wire.ClusterName, buckets int) ([]wire.BucketD
 // MaxUnknown is maxUnknown.
 const MaxUnknown = maxUnknown
 
+// QuestionBurst is questionBurst.
+const QuestionBurst = questionBurst
+
 // Kept is what an Engine holds in memory.
 type Kept struct{ Works, Clusters, Removed, Divergences, Due, Pending, Statuses, Resyncs int }
 

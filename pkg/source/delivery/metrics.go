@@ -15,6 +15,7 @@ type metrics struct {
 	statusResyncs       prometheus.Counter
 	statusWriteFailures prometheus.Counter
 	digests             *prometheus.CounterVec
+	questionsPaced      prometheus.Counter
 }
 
 // newMetrics returns the metrics of e, registered with r unless it is nil.
@@ -50,6 +51,8 @@ func newMetrics(r prometheus.Registerer, e *Engine) (*metrics, error) {
 			"Status updates that failed and are retried.")),
 		digests: prometheus.NewCounterVec(counter("digests_total",
 			"Digests compared, by result: equal, different, or paused (the cluster is not accepted, not compared)."), []string{"result"}),
+		questionsPaced: prometheus.NewCounter(counter("questions_paced_total",
+			"Times that a resync request or digest had to wait because its cluster asks too often.")),
 	}
 	// increase() counts from the first value that was scraped, so the first refusal needs a zero.
 	for _, action := range []wire.Action{wire.Create, wire.Update, wire.Delete} {
@@ -61,7 +64,7 @@ func newMetrics(r prometheus.Registerer, e *Engine) (*metrics, error) {
 		return m, nil
 	}
 	for _, c := range []prometheus.Collector{
-		m.published, m.republished, m.received, m.resyncAnswers, m.statusResyncs, m.statusWriteFailures, m.digests,
+		m.published, m.republished, m.received, m.resyncAnswers, m.statusResyncs, m.statusWriteFailures, m.digests, m.questionsPaced,
 		gauge("connected", "1 while connected to the broker, else 0.",
 			ofState(func(d *deliveryState) int { return min(int(d.connected), 1) })),
 		gauge("works_pending", "Works that are queued or in flight.",

@@ -7,6 +7,7 @@ import (
 	"iter"
 	"log/slog"
 	"slices"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -61,6 +62,10 @@ func mergeRequests(older, newer *wire.SpecResync) *wire.SpecResync {
 
 // runResync carries out the task of a cluster. It reports whether to retry.
 func (e *Engine) runResync(ctx context.Context, name wire.ClusterName, r resyncTask) (retry bool) {
+	if (r.request != nil || r.digest != nil) && e.hasWorks(name) && !e.paces.allow(name, time.Now()) {
+		e.metrics.questionsPaced.Inc()
+		return true
+	}
 	var unknown []wire.SpecVersion
 	if r.request != nil {
 		unknown = e.answerSpecResync(r.request)
