@@ -94,16 +94,22 @@ func (e *Engine) receive(_ context.Context, m transport.Message) {
 	case *wire.Presence:
 		v := from.check(e.config.Source, message.Source, message.Cluster)
 		e.metrics.countReceived("presence", v)
-		if v == accepted {
+		switch v {
+		case accepted:
 			e.noteSession(message)
 			e.config.OnClusterMessage(message.Cluster, message)
+		case wrongCluster:
+			e.auditReceived(m, from, v, nil)
 		}
 	case *wire.Digest:
 		v := from.check(e.config.Source, message.Source, message.Cluster)
 		e.metrics.countReceived("digest", v)
-		if v == accepted {
+		switch v {
+		case accepted:
 			e.config.OnClusterMessage(message.Cluster, nil)
 			e.resyncQueue.add(message.Cluster, resyncTask{digest: message})
+		case wrongCluster:
+			e.auditReceived(m, from, v, nil)
 		}
 	case *wire.SpecResync:
 		v := from.check(e.config.Source, message.Source, message.Cluster)
