@@ -20,7 +20,7 @@ export GOFLAGS := $(shell go env GOFLAGS) -trimpath
 ##@ Run it
 
 .PHONY: demo
-demo: build ## Start hub, broker, spoke and agent, apply the examples, show their status. ONCE=1 ends when they are available.
+demo: build ## Start hub, broker, spoke and agent, apply the examples, show their status, walk through a rollout. ONCE=1 ends when they are available.
 	@bin/demo $(if $(ONCE),--once)
 
 ##@ Build it

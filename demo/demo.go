@@ -1,5 +1,6 @@
 // Package demo runs all of Workwire on one machine: a hub API server, a hub, a broker, a spoke
-// cluster with KWOK nodes, and its agent. Each is the real program in its own process, on loopback.
+// cluster with KWOK nodes, and its agent; for the walk, two clusters more. Each is the real program in
+// its own process, on loopback.
 //
 //	err := demo.Run(ctx, demo.Options{Once: true, Dir: ".demo", Bin: "bin", Out: os.Stdout})
 package demo
@@ -11,11 +12,14 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
+	"sync"
 	"syscall"
 	"time"
 
 	"k8s.io/client-go/rest"
 
+	"github.com/workwire/workwire/test/kit/brokerkit"
 	"github.com/workwire/workwire/test/kit/process"
 )
 
@@ -26,6 +30,8 @@ const DefaultTimeout = 3 * time.Minute
 type Options struct {
 	// Once ends the demo when the examples are available with their feedback.
 	Once bool
+	// Walk goes on with two clusters more and a rollout to all three; ignored with Once.
+	Walk bool
 	// Dir is the directory for data, configuration and logs. Run removes the files of an earlier
 	// demo in it.
 	Dir string
@@ -43,15 +49,24 @@ const (
 	clusterName = "cluster1"
 )
 
+// clusters are those of the walk, by the directories of their control planes; the first is there
+// without a walk too.
+var clusters = []struct{ name, dir, stage string }{
+	{clusterName, "spoke", "canary"}, {"cluster2", "cluster2", "prod"}, {"cluster3", "cluster3", "prod"},
+}
+
 // stage is a running demo.
 type stage struct {
 	Options
 	started time.Time
 	lock    *os.File
-	// running are the programs, in the order of their start.
+	// printing is held while a line is printed.
+	printing sync.Mutex
+	mu       sync.Mutex
+	// running are the programs, in the order of their start; guarded by mu while they start.
 	running []*process.Process
 	hub     *rest.Config
-	spoke   *rest.Config
+	broker  *brokerkit.Broker
 }
 
 // Run runs the demo until ctx ends, or, with Once, until the examples are available. It stops all
@@ -60,6 +75,7 @@ func Run(ctx context.Context, options Options) (err error) {
 	if options.Timeout == 0 {
 		options.Timeout = DefaultTimeout
 	}
+	options.Walk = options.Walk && !options.Once
 	s := &stage{Options: options, started: time.Now()}
 	if err := s.prepare(); err != nil {
 		return err
@@ -75,8 +91,21 @@ func Run(ctx context.Context, options Options) (err error) {
 	case err != nil || options.Once:
 		return err
 	}
+	if s.Walk {
+		if err := s.walk(ctx); err != nil || ctx.Err() != nil {
+			return ignoreEnd(ctx, err)
+		}
+	}
 	s.goOn()
 	return s.watchOver(ctx)
+}
+
+// ignoreEnd returns err unless ctx has ended.
+func ignoreEnd(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
 }
 
 // play starts everything and waits for the examples.
@@ -165,30 +194,49 @@ func (s *stage) start(name, program string, args ...string) (*process.Process, e
 	if err != nil {
 		return nil, err
 	}
-	s.running = append(s.running, p)
+	s.add(p)
 	return p, nil
+}
+
+func (s *stage) add(p *process.Process) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.running = append(s.running, p)
+}
+
+// stop stops one program.
+func (s *stage) stop(p *process.Process) error {
+	s.mu.Lock()
+	s.running = slices.DeleteFunc(s.running, func(other *process.Process) bool { return other == p })
+	s.mu.Unlock()
+	return p.Stop()
 }
 
 // say prints a line of progress with the time since the start.
 func (s *stage) say(format string, args ...any) {
+	s.printing.Lock()
+	defer s.printing.Unlock()
 	fmt.Fprintf(s.Out, "%5.1fs  %s\n", time.Since(s.started).Seconds(), fmt.Sprintf(format, args...))
 }
 
 func (s *stage) path(name string) string { return filepath.Join(s.Dir, name) }
 
+// kubectl returns the command for a control plane, relative to the working directory.
+func (s *stage) kubectl(dir string) string {
+	return s.relative(filepath.Join(s.Bin, "kubectl")) + " --kubeconfig " + s.relative(s.path(dir+"/kubeconfig"))
+}
+
+func (s *stage) relative(path string) string {
+	if wd, err := os.Getwd(); err == nil {
+		if short, err := filepath.Rel(wd, path); err == nil {
+			return short
+		}
+	}
+	return path
+}
+
 // goOn prints what the user can do next.
 func (s *stage) goOn() {
-	relative := func(path string) string {
-		if wd, err := os.Getwd(); err == nil {
-			if short, err := filepath.Rel(wd, path); err == nil {
-				return short
-			}
-		}
-		return path
-	}
-	kubectl := relative(filepath.Join(s.Bin, "kubectl"))
-	hub := kubectl + " --kubeconfig " + relative(s.path("hub/kubeconfig"))
-	spoke := kubectl + " --kubeconfig " + relative(s.path("spoke/kubeconfig"))
 	fmt.Fprintf(s.Out, `
 It goes on until Ctrl-C. In another terminal, at the hub:
   %[1]s -n %[3]s get manifestworks
@@ -197,6 +245,14 @@ It goes on until Ctrl-C. In another terminal, at the hub:
 and at the cluster:
   %[2]s get deployments,pods
   %[2]s get appliedmanifestworks
-Logs: %[4]s
-`, hub, spoke, clusterName, relative(s.Dir)+"/*.log")
+`, s.kubectl("hub"), s.kubectl("spoke"), clusterName)
+	if s.Walk {
+		fmt.Fprintf(s.Out, `The clusters and the set of the walk:
+  %[1]s get managedclusters --show-labels
+  %[1]s -n %[2]s get manifestworkreplicasets,manifestworkreplicasetrevisions -o wide
+  %[1]s -n %[2]s edit manifestworkreplicaset web
+  %[1]s -n %[2]s annotate manifestworkreplicaset web workwire.dev/paused=true
+`, s.kubectl("hub"), setsNamespace)
+	}
+	fmt.Fprintf(s.Out, "Logs: %s\n", s.relative(s.Dir)+"/*.log")
 }

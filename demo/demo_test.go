@@ -21,7 +21,7 @@ type show struct {
 	screen   *kit.Log
 }
 
-func start(t *testing.T) *show {
+func start(t *testing.T, change ...func(*demo.Options)) *show {
 	t.Helper()
 	bin, err := filepath.Abs("../bin")
 	kit.NoError(t, err)
@@ -34,12 +34,20 @@ func start(t *testing.T) *show {
 			t.Logf("the screen:\n%s", s.screen)
 		}
 	})
+	options := demo.Options{Dir: s.dir, Bin: bin, Out: s.screen}
+	for _, set := range change {
+		set(&options)
+	}
 	ended := make(chan struct{})
 	kit.Run(t, "the demo", func(ctx context.Context) error {
 		defer close(ended)
-		return demo.Run(ctx, demo.Options{Dir: s.dir, Bin: bin, Out: s.screen})
+		return demo.Run(ctx, options)
 	})
-	kit.Within(t, demo.DefaultTimeout+kit.Patience, "the demo shows the works", func() error {
+	patience := demo.DefaultTimeout + kit.Patience
+	if options.Walk {
+		patience *= 7 // each of its steps has as long
+	}
+	kit.Within(t, patience, "the demo shows the works", func() error {
 		select {
 		case <-ended:
 			t.Fatal("the demo ended early")
@@ -111,6 +119,7 @@ func (s *show) edit(expression string, args ...string) {
 
 // TestTutorial follows the tutorial, with kubectl, on the demo.
 func TestTutorial(t *testing.T) {
+	t.Parallel()
 	s := start(t)
 	for _, want := range []string{"ReadyReplicas=1", "Replicas=1", "AvailableReplicas=1", "isAvailable=True"} {
 		if !strings.Contains(s.screen.String(), want) {
@@ -176,4 +185,40 @@ func appliedOf(s *show, work string) string {
 	}
 	s.Fatalf("no AppliedManifestWork of %s", work)
 	return ""
+}
+
+// TestWalk: the walk ends with a rollout to three clusters, after one that stopped at the canary and
+// one that did not wait for a cluster that was off. Each look at it works.
+func TestWalk(t *testing.T) {
+	t.Parallel()
+	s := start(t, func(o *demo.Options) { o.Walk = true })
+	screen := s.screen.String()
+	at := 0
+	for _, want := range []string{
+		"cluster3 is connected, stage=prod",
+		"Complete: revision 1: 3 of 3 clusters succeeded",
+		"Stopped: revision 2: 0 of 3 clusters succeeded, 1 have the template; stopped: 1 cluster failed or timed out, more than allowed: " +
+			"cluster1; waiting for cluster1: Deployment default/web: Available: 0/1",
+		"Complete: revision 3: 3 of 3 clusters succeeded",
+		"cluster3 is not available", "RollingOut: revision 4: 2 of 3 clusters succeeded",
+		"Complete: revision 4: 3 of 3 clusters succeeded",
+	} {
+		next := strings.Index(screen[at:], want)
+		if next < 0 {
+			t.Errorf("the screen has no %q after %q", want, screen[:at])
+			continue
+		}
+		at += next
+	}
+	for line := range strings.Lines(screen) {
+		if _, command, found := strings.Cut(line, "look: "); found {
+			if out, err := exec.Command("sh", "-c", command).CombinedOutput(); err != nil {
+				t.Errorf("%s: %v: %s", command, err, out)
+			}
+		}
+	}
+	for _, at := range []string{"spoke", "cluster2", "cluster3"} {
+		s.shows(at, []string{"nginx:1.29"}, "get", "deployment", "web", "-o", "jsonpath={..image}")
+	}
+	s.shows("hub", []string{"TOTAL", "WANTED", "STOPPED", "Complete"}, "-n", "ocm-ns", "get", "manifestworkreplicaset", "web")
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"strings"
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
@@ -27,10 +28,6 @@ func (s *stage) startControlPlanes(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	spoke, err := s.start("spoke", "controlplane", "up", "--role=spoke", "--dir="+s.path("spoke"))
-	if err != nil {
-		return err
-	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() (err error) {
 		if s.hub, err = s.ready(ctx, hub, "hub"); err != nil {
@@ -41,15 +38,23 @@ func (s *stage) startControlPlanes(ctx context.Context) error {
 		}
 		return createNamespace(ctx, s.hub, clusterName)
 	})
-	group.Go(func() (err error) {
-		if s.spoke, err = s.ready(ctx, spoke, "spoke"); err != nil {
-			return err
-		}
-		// The agent needs AppliedManifestWorks only. The tutorial reads ManifestWorks on the
-		// cluster too: a cluster can be the hub of others.
-		return install.CRDs(ctx, s.spoke, append(crds.Spoke(), crds.Hub()...)...)
-	})
+	group.Go(func() error { return s.startSpoke(ctx, "spoke") })
 	return group.Wait()
+}
+
+// startSpoke starts the control plane of a cluster, and installs the agent's definitions.
+func (s *stage) startSpoke(ctx context.Context, dir string) error {
+	p, err := s.start(dir, "controlplane", "up", "--role=spoke", "--dir="+s.path(dir))
+	if err != nil {
+		return err
+	}
+	config, err := s.ready(ctx, p, dir)
+	if err != nil {
+		return err
+	}
+	// The agent needs AppliedManifestWorks only. The tutorial reads ManifestWorks on the
+	// cluster too: a cluster can be the hub of others.
+	return install.CRDs(ctx, config, append(crds.Spoke(), crds.Hub()...)...)
 }
 
 // ready waits until a control plane has printed the path of its kubeconfig.
@@ -80,27 +85,55 @@ func createNamespace(ctx context.Context, config *rest.Config, name string) erro
 
 // startWorkwire starts the broker, the hub and the agent.
 func (s *stage) startWorkwire(ctx context.Context) error {
+	names := []wire.ClusterName{clusterName}
+	hub := []string{"--source-id=" + sourceID}
+	if s.Walk {
+		hub = append(hub, "--auto-register", "--auto-accept")
+		for _, cluster := range clusters[1:] {
+			names = append(names, wire.ClusterName(cluster.name))
+		}
+	}
 	broker, err := brokerkit.Start(ctx, brokerkit.Config{
-		Dir: s.Dir, Program: filepath.Join(s.Bin, "work-broker"), Source: sourceID, Clusters: []wire.ClusterName{clusterName},
+		Dir: s.Dir, Program: filepath.Join(s.Bin, "work-broker"), Source: sourceID, Clusters: names,
 	})
 	if broker.Process != nil {
-		s.running = append(s.running, broker.Process)
+		s.add(broker.Process)
 	}
 	if err != nil {
 		return err
 	}
+	s.broker = broker
 	s.say("broker is ready at mqtt://%s", broker.Addr)
-	for _, p := range []struct{ name, user, dir, flag string }{
-		{"hub", sourceID, "hub", "--source-id=" + sourceID}, {"agent", clusterName, "spoke", "--cluster-name=" + clusterName},
-	} {
-		transport, err := broker.WriteTransport(p.user, broker.Addr)
-		if err != nil {
-			return err
-		}
-		if _, err := s.start(p.name, "work-"+p.name, "--transport=mqtt", "--transport-config="+transport,
-			p.flag, "--kubeconfig="+s.path(p.dir+"/kubeconfig"), "--listen-address=127.0.0.1:0"); err != nil {
+	p, err := s.startProgram("hub", "work-hub", sourceID, "hub", hub...)
+	if err != nil {
+		return err
+	}
+	if s.Walk { // a hub that is there first registers the agent at once
+		if _, err := p.Line(ctx, func(line string) string {
+			if strings.Contains(line, `msg="connected to the broker"`) {
+				return line
+			}
+			return ""
+		}); err != nil {
 			return err
 		}
 	}
-	return nil
+	_, err = s.startAgent("agent", clusterName, "spoke")
+	return err
+}
+
+// startAgent starts the agent of a cluster.
+func (s *stage) startAgent(name, cluster, dir string) (*process.Process, error) {
+	return s.startProgram(name, "work-agent", cluster, dir, "--cluster-name="+cluster)
+}
+
+// startProgram starts a hub or an agent: user of the broker, at the control plane of dir.
+func (s *stage) startProgram(name, program, user, dir string, args ...string) (*process.Process, error) {
+	transport, err := s.broker.WriteTransport(user, s.broker.Addr)
+	if err != nil {
+		return nil, err
+	}
+	return s.start(name, program, append([]string{
+		"--transport=mqtt", "--transport-config=" + transport, "--kubeconfig=" + s.path(dir+"/kubeconfig"), "--listen-address=127.0.0.1:0",
+	}, args...)...)
 }

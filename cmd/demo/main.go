@@ -17,9 +17,11 @@ func newCommand() *cobra.Command {
 	options := demo.Options{}
 	cmd := &cobra.Command{
 		Use:   "demo",
-		Short: "Run a hub, a broker, a cluster and its agent, and apply the examples",
+		Short: "Run a hub, a broker, clusters and their agents, and apply the examples",
 		Long: "Starts a hub API, a hub, a broker, a spoke cluster and its agent on this machine, applies the examples and\n" +
-			"shows their status as it arrives, until Ctrl-C. Everything listens on loopback only.",
+			"shows their status as it arrives. Then, with --walk, it starts two clusters more and walks through a rollout: a\n" +
+			"canary that fails and stops, its fix, and a cluster that is off and back. It goes on until Ctrl-C. Everything\n" +
+			"listens on loopback only.",
 		Args:          cobra.NoArgs,
 		SilenceUsage:  true,
 		SilenceErrors: true,
@@ -30,6 +32,7 @@ func newCommand() *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.BoolVar(&options.Once, "once", false, "exit when the examples are available with feedback, or with an error after --timeout")
+	flags.BoolVar(&options.Walk, "walk", true, "after the examples, walk through a rollout to three clusters; takes 1 GB of memory more (not with --once)")
 	flags.StringVar(&options.Dir, "dir", ".demo", "directory for data and logs; files of an earlier demo are removed")
 	flags.StringVar(&options.Bin, "bin", "bin", "directory of the binaries")
 	flags.DurationVar(&options.Timeout, "timeout", demo.DefaultTimeout, "maximum time until the examples are available")

@@ -1,0 +1,276 @@
+package demo
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/yaml"
+
+	"github.com/workwire/workwire/examples"
+	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
+	clusterv1beta1 "github.com/workwire/workwire/pkg/apis/cluster/v1beta1"
+	clusterv1beta2 "github.com/workwire/workwire/pkg/apis/cluster/v1beta2"
+	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
+	workclient "github.com/workwire/workwire/pkg/client/clientset/versioned"
+	"github.com/workwire/workwire/test/kit/process"
+)
+
+const (
+	setsNamespace = "ocm-ns" // of examples/replicaset
+	setName       = "web"
+	poll          = 200 * time.Millisecond
+	// What the walk changes of the example, so that it takes a minute and not half an hour.
+	walkSoak     = 3 * time.Second
+	walkDeadline = "15s" // of the canary that fails
+	longDeadline = "10m" // of the others
+)
+
+// walker is a walk through a rollout.
+type walker struct {
+	*stage
+	client workclient.Interface
+	agents map[string]*process.Process // of the clusters of the walk but the first
+	said   string                      // the last message of the rollout
+}
+
+// walk adds two clusters and shows a rollout: a canary that fails and stops, its fix, and a cluster
+// that is off meanwhile. Each step waits for as long as s.Timeout.
+func (s *stage) walk(ctx context.Context) error {
+	client, err := workclient.NewForConfig(s.hub)
+	if err != nil {
+		return err
+	}
+	w := &walker{stage: s, client: client, agents: map[string]*process.Process{}}
+	hub := s.kubectl("hub")
+	for _, step := range []struct {
+		title string
+		run   func(context.Context) error
+		look  []string
+	}{
+		{"two clusters more (1 GB of memory), with labels: cluster1 is the canary", w.addClusters, []string{hub + " get managedclusters --show-labels"}},
+		{"one Deployment for all: examples/replicaset/canary-*.yaml", w.create, []string{hub + " -n ocm-ns get manifestworkreplicaset web"}},
+		{"a change that fits on no node: it stops at the canary", w.fail, []string{
+			hub + " -n ocm-ns describe manifestworkreplicaset web", s.kubectl("spoke") + " get deployment,pods -l app=web",
+		}},
+		{"its fix goes on to all", w.fix, []string{hub + " -n ocm-ns get manifestworkreplicasetrevisions"}},
+		{"cluster3 is off: the others do not wait for it", w.off, []string{hub + " get managedclusters", hub + " -n cluster3 get manifestworks"}},
+		{"cluster3 is back", w.back, []string{s.kubectl("cluster3") + " get deployment web -o wide"}},
+	} {
+		fmt.Fprintf(s.Out, "\n== %s\n", step.title)
+		bounded, cancel := context.WithTimeoutCause(ctx, s.Timeout, fmt.Errorf("not done within %v", s.Timeout))
+		err := step.run(bounded)
+		cancel()
+		if err != nil {
+			return fmt.Errorf("%s: %w; the logs are in %s", step.title, err, s.Dir)
+		}
+		for _, command := range step.look {
+			fmt.Fprintf(s.Out, "        look: %s\n", command)
+		}
+	}
+	return nil
+}
+
+// addClusters starts the other clusters and labels all.
+func (w *walker) addClusters(ctx context.Context) error {
+	group, groupCtx := errgroup.WithContext(ctx)
+	for _, cluster := range clusters[1:] {
+		group.Go(func() error { return w.startSpoke(groupCtx, cluster.dir) })
+	}
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	for i, cluster := range clusters {
+		if i > 0 {
+			if err := w.startWalkAgent(cluster.name, cluster.dir); err != nil {
+				return err
+			}
+		}
+		patch := fmt.Appendf(nil, `{"metadata":{"labels":{"stage":%q}}}`, cluster.stage)
+		err := w.until(ctx, func() (bool, string) {
+			_, err := w.client.ClusterV1().ManagedClusters().Patch(ctx, cluster.name, types.MergePatchType, patch, metav1.PatchOptions{})
+			return err == nil, fmt.Sprint(err)
+		})
+		if err != nil {
+			return err
+		}
+		if err := w.awaitPresence(ctx, cluster.name, true); err != nil {
+			return err
+		}
+		w.say("%s is connected, stage=%s", cluster.name, cluster.stage)
+	}
+	return nil
+}
+
+func (w *walker) startWalkAgent(name, dir string) (err error) {
+	w.agents[name], err = w.startAgent("agent-"+name, name, dir)
+	return err
+}
+
+// awaitPresence waits until the hub knows whether a cluster is connected.
+func (w *walker) awaitPresence(ctx context.Context, name string, connected bool) error {
+	return w.until(ctx, func() (bool, string) {
+		cluster, err := w.client.ClusterV1().ManagedClusters().Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return false, err.Error()
+		}
+		return meta.IsStatusConditionTrue(cluster.Status.Conditions, clusterv1.ManagedClusterConditionAvailable) == connected, name + " has not been heard of"
+	})
+}
+
+// create applies the example, and waits until it has reached all clusters.
+func (w *walker) create(ctx context.Context) error {
+	if err := createNamespace(ctx, w.hub, setsNamespace); err != nil {
+		return err
+	}
+	binding, placement, set := &clusterv1beta2.ManagedClusterSetBinding{}, &clusterv1beta1.Placement{}, &workv1alpha1.ManifestWorkReplicaSet{}
+	for file, object := range map[string]any{"cluster-set-binding": binding, "canary-placement": placement, "canary-mwrset": set} {
+		text, err := examples.Files.ReadFile("replicaset/" + file + ".yaml")
+		if err == nil {
+			err = yaml.UnmarshalStrict(text, object)
+		}
+		if err != nil {
+			return fmt.Errorf("read examples/replicaset/%s.yaml: %w", file, err)
+		}
+	}
+	set.Spec.PlacementRefs[0].RolloutStrategy.Progressive.MinSuccessTime.Duration = walkSoak
+	if _, err := w.client.ClusterV1beta2().ManagedClusterSetBindings(setsNamespace).Create(ctx, binding, metav1.CreateOptions{}); err != nil {
+		return fmt.Errorf("apply the binding: %w", err)
+	}
+	if _, err := w.client.ClusterV1beta1().Placements(setsNamespace).Create(ctx, placement, metav1.CreateOptions{}); err != nil {
+		return fmt.Errorf("apply the placement: %w", err)
+	}
+	if _, err := w.client.WorkV1alpha1().ManifestWorkReplicaSets(setsNamespace).Create(ctx, set, metav1.CreateOptions{}); err != nil {
+		return fmt.Errorf("apply the set: %w", err)
+	}
+	return w.rollout(ctx, workv1alpha1.ReasonComplete, "3 of 3 clusters succeeded")
+}
+
+func (w *walker) fail(ctx context.Context) error {
+	if err := w.edit(ctx, walkDeadline, "nginx:1.28", map[string]any{"disk": "fast"}); err != nil {
+		return err
+	}
+	return w.rollout(ctx, workv1alpha1.ReasonStopped, "Deployment default/web")
+}
+
+func (w *walker) fix(ctx context.Context) error {
+	if err := w.edit(ctx, longDeadline, "nginx:1.28", nil); err != nil {
+		return err
+	}
+	return w.rollout(ctx, workv1alpha1.ReasonComplete, "3 of 3 clusters succeeded")
+}
+
+func (w *walker) off(ctx context.Context) error {
+	if err := w.stop(w.agents["cluster3"]); err != nil {
+		return err
+	}
+	w.say("stopped the agent of cluster3")
+	if err := w.awaitPresence(ctx, "cluster3", false); err != nil {
+		return err
+	}
+	w.say("the hub knows: cluster3 is not available")
+	if err := w.edit(ctx, longDeadline, "nginx:1.29", nil); err != nil {
+		return err
+	}
+	return w.rollout(ctx, workv1alpha1.ReasonRollingOut, "2 of 3 clusters succeeded")
+}
+
+func (w *walker) back(ctx context.Context) error {
+	if err := w.startWalkAgent("cluster3", "cluster3"); err != nil {
+		return err
+	}
+	return w.rollout(ctx, workv1alpha1.ReasonComplete, "3 of 3 clusters succeeded")
+}
+
+// edit changes the image and the nodeSelector of the set's Deployment, and the deadline of its rollout.
+func (w *walker) edit(ctx context.Context, deadline, image string, nodeSelector map[string]any) error {
+	sets := w.client.WorkV1alpha1().ManifestWorkReplicaSets(setsNamespace)
+	return w.until(ctx, func() (bool, string) {
+		set, err := sets.Get(ctx, setName, metav1.GetOptions{})
+		if err != nil {
+			return false, err.Error()
+		}
+		set.Spec.PlacementRefs[0].RolloutStrategy.Progressive.ProgressDeadline = deadline
+		manifest := &set.Spec.ManifestWorkTemplate.Workload.Manifests[0]
+		if manifest.Raw, err = editPod(manifest.Raw, image, nodeSelector); err != nil {
+			return false, err.Error()
+		}
+		_, err = sets.Update(ctx, set, metav1.UpdateOptions{})
+		return err == nil, fmt.Sprint(err)
+	})
+}
+
+// editPod returns a Deployment with another image and nodeSelector.
+func editPod(deployment []byte, image string, nodeSelector map[string]any) ([]byte, error) {
+	object := &unstructured.Unstructured{}
+	if err := object.UnmarshalJSON(deployment); err != nil {
+		return nil, err
+	}
+	pod, _, err := unstructured.NestedMap(object.Object, "spec", "template", "spec")
+	if err != nil {
+		return nil, err
+	}
+	containers, _, err := unstructured.NestedSlice(pod, "containers")
+	if err != nil || len(containers) == 0 {
+		return nil, fmt.Errorf("the Deployment has no containers: %w", err)
+	}
+	if container, ok := containers[0].(map[string]any); ok {
+		container["image"] = image
+	}
+	pod["containers"] = containers
+	delete(pod, "nodeSelector")
+	if nodeSelector != nil {
+		pod["nodeSelector"] = nodeSelector
+	}
+	if err := unstructured.SetNestedMap(object.Object, pod, "spec", "template", "spec"); err != nil {
+		return nil, err
+	}
+	return object.MarshalJSON()
+}
+
+// rollout prints the messages of the rollout until it has this reason and a message with text, for
+// the newest generation of the set.
+func (w *walker) rollout(ctx context.Context, reason, text string) error {
+	return w.until(ctx, func() (bool, string) {
+		set, err := w.client.WorkV1alpha1().ManifestWorkReplicaSets(setsNamespace).Get(ctx, setName, metav1.GetOptions{})
+		if err != nil {
+			return false, err.Error()
+		}
+		c := meta.FindStatusCondition(set.Status.Conditions, workv1alpha1.ManifestWorkReplicaSetConditionProgressing)
+		if c == nil || c.ObservedGeneration != set.Generation {
+			return false, "the hub has not seen the change"
+		}
+		if line := c.Reason + ": " + c.Message; line != w.said {
+			w.said = line
+			w.say("%s", line)
+		}
+		return c.Reason == reason && strings.Contains(c.Message, text), w.said
+	})
+}
+
+// until calls done until it returns true, and fails with its text when ctx ends or a program has
+// died.
+func (w *walker) until(ctx context.Context, done func() (bool, string)) error {
+	for {
+		ok, text := done()
+		if ok {
+			return nil
+		}
+		for _, p := range w.running {
+			if err := p.Died(); err != nil {
+				return err
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %s", context.Cause(ctx), text)
+		case <-time.After(poll):
+		}
+	}
+}
