@@ -65,6 +65,8 @@ func newCommand(name string, streams cli.Streams) *cobra.Command {
 	certs := group("certs", "Issue and renew the certificates of hubs, brokers and agents from one authority")
 	certs.AddCommand(ensureCommand(streams.Out, streams.Err), showCommand(streams.Out), secretCommand(streams.Out),
 		rotateCommand(streams.Out, streams.Err), revokeCommand(streams.Out))
+	add(root, groupSee, statusCommand(options), getCommand(options), describeCommand(options), explainCommand(options), waitCommand(options))
+	add(root, groupSteer, rolloutCommand(options), pauseCommand(options, true), pauseCommand(options, false))
 	add(root, groupBroker, brokerCommands(options)...)
 	add(root, groupSetup, certs, keysCommand(streams.Out))
 	return root

@@ -81,7 +81,7 @@ var deliveryCauses = map[string]Cause{
 // deliveryBlocker looks at what the hub says about the newest generation, and at pauses.
 func deliveryBlocker(f *Facts) *Blocker {
 	w := f.Work
-	if answered(w) && w.DeletionTimestamp == nil {
+	if Answered(w) && w.DeletionTimestamp == nil {
 		return nil
 	}
 	if w.DeletionTimestamp == nil { // deletions are not paused
@@ -119,9 +119,9 @@ func paused(annotations map[string]string) bool {
 
 // presenceBlocker looks at whether hub, broker and agent are there.
 func presenceBlocker(f *Facts) *Blocker {
-	if f.Presence != nil && expired(f.Presence, f.Now) {
+	if f.Presence != nil && Expired(f.Presence, f.Now) {
 		since := renewed(f.Presence)
-		if f.Leader != nil && !expired(f.Leader, f.Now) {
+		if f.Leader != nil && !Expired(f.Leader, f.Now) {
 			return f.delivery(BrokerOff, "broker", "", "The hub is running and has no connection to the broker: "+
 				"statuses are as they were when it was lost.", since)
 		}
@@ -141,7 +141,8 @@ func presenceBlocker(f *Facts) *Blocker {
 // defaultLease is the duration of a Lease that says none.
 const defaultLease = 60 * time.Second
 
-func expired(l *coordinationv1.Lease, now time.Time) bool {
+// Expired reports whether a Lease has not been renewed for longer than its duration, by default 60 s.
+func Expired(l *coordinationv1.Lease, now time.Time) bool {
 	at := renewed(l)
 	duration := defaultLease
 	if l.Spec.LeaseDurationSeconds != nil {
@@ -159,7 +160,7 @@ func renewed(l *coordinationv1.Lease) *metav1.Time {
 
 // answerBlocker tells that the spec is on its way and the agent has not answered yet.
 func answerBlocker(f *Facts) *Blocker {
-	if answered(f.Work) {
+	if Answered(f.Work) {
 		return nil
 	}
 	since := f.Work.CreationTimestamp

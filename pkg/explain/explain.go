@@ -166,7 +166,7 @@ func Explain(f Facts) Explanation {
 		e.State = Blocked
 	case w.DeletionTimestamp != nil:
 		e.State = Deleting
-	case !answered(w) || !settled(e.Hops):
+	case !Answered(w) || !settled(e.Hops):
 		e.State = Progressing
 	}
 	return e
@@ -212,8 +212,8 @@ func writtenByHub(c *metav1.Condition) bool {
 	return c.Type == workv1.WorkApplied && (c.Reason == reasonTooLarge || c.Reason == reasonNotAuthorized || c.Reason == reasonInvalidClusterName)
 }
 
-// answered reports whether the agent has answered the newest generation.
-func answered(w *workv1.ManifestWork) bool {
+// Answered reports whether the agent has answered the newest generation of a work.
+func Answered(w *workv1.ManifestWork) bool {
 	if c := meta.FindStatusCondition(w.Status.Conditions, workv1.WorkDelivered); c != nil && c.ObservedGeneration == w.Generation {
 		return c.Status == metav1.ConditionTrue
 	}

@@ -19,7 +19,8 @@ type Hop struct {
 	Progress Progress `json:"progress"`
 	// Time is when, if known. The first three times are by the hub's clock, the others by the agent's.
 	Time *metav1.MicroTime `json:"time,omitempty"`
-	// Took is the time since the hop before that has a time, in milliseconds; nil if unknown.
+	// Took is the time since the hop before that has a time, in milliseconds; nil if unknown, or if the
+	// clocks of hub and cluster differ so much that it would be negative.
 	Took *int64 `json:"tookMillis,omitempty"`
 }
 
@@ -58,7 +59,7 @@ func hops(w *workv1.ManifestWork) []Hop {
 			last = i
 		}
 	}
-	if answered(w) {
+	if Answered(w) {
 		last = max(last, 3)
 	}
 	if isTrue(w, workv1.WorkApplied) {
@@ -89,7 +90,7 @@ func took(all []Hop) {
 		if all[i].Time == nil {
 			continue
 		}
-		if before != nil {
+		if before != nil && !all[i].Time.Before(before) {
 			all[i].Took = new(all[i].Time.Sub(before.Time).Milliseconds())
 		}
 		before = all[i].Time
@@ -98,7 +99,7 @@ func took(all []Hop) {
 
 // readiness says whether the objects of the newest generation are ready.
 func readiness(w *workv1.ManifestWork) Progress {
-	if !answered(w) || !isTrue(w, workv1.WorkApplied) {
+	if !Answered(w) || !isTrue(w, workv1.WorkApplied) {
 		return Waiting
 	}
 	progressing, degraded := current(w, workv1.WorkProgressing), current(w, workv1.WorkDegraded)

@@ -1,0 +1,166 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	workwirev1alpha1 "github.com/workwire/workwire/pkg/apis/workwire/v1alpha1"
+	"github.com/workwire/workwire/pkg/cli"
+	"github.com/workwire/workwire/pkg/fleet"
+	"github.com/workwire/workwire/pkg/revisions"
+)
+
+func rolloutCommand(o *cli.Options) *cobra.Command {
+	cmd := group("rollout", "Follow, pause, resume or undo the rollout of a set")
+	cmd.AddCommand(rolloutStatusCommand(o), rolloutHistoryCommand(o), rolloutPauseCommand(o, true), rolloutPauseCommand(o, false), rolloutUndoCommand(o))
+	return cmd
+}
+
+// rolloutLeaf returns a command about one set, SET or set/SET.
+func rolloutLeaf(o *cli.Options, use, short, long string, run func(ctx context.Context, reader *fleet.Reader, namespace, name string) error) *cobra.Command {
+	return leaf(&cobra.Command{
+		Use: use, Short: short, Long: long,
+		Args:              cobra.RangeArgs(1, 2),
+		ValidArgsFunction: completeNames(o, sets),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			name := args[0]
+			if t, err := parseTarget(cmd, args, sets); err == nil && len(t.names) == 1 {
+				name = t.names[0]
+			} else if len(args) != 1 {
+				return usageError(cmd, cli.Usagef("name one set"))
+			}
+			reader, err := hub(o)
+			if err != nil {
+				return err
+			}
+			namespace, _, err := o.HubNamespace()
+			if err != nil {
+				return err
+			}
+			return run(cmd.Context(), reader, namespace, name)
+		},
+	})
+}
+
+func rolloutStatusCommand(o *cli.Options) *cobra.Command {
+	var (
+		watch   bool
+		timeout time.Duration
+	)
+	cmd := rolloutLeaf(o, "status SET", "Follow a rollout until it is done",
+		"Prints a line for each change of the rollout until all clusters have the newest template and succeeded with it. It ends\n"+
+			"with exit code 1 if the rollout stops because too many clusters failed, and with 3 after --timeout.",
+		func(ctx context.Context, reader *fleet.Reader, namespace, name string) error {
+			if timeout > 0 {
+				var cancel context.CancelFunc
+				ctx, cancel = context.WithTimeout(ctx, timeout)
+				defer cancel()
+			}
+			var last fleet.Rollout
+			err := reader.AwaitRollout(ctx, namespace, name, func(r fleet.Rollout) bool {
+				last = r
+				_, err := fmt.Fprintf(o.Out, "set %s/%s: %s\n", namespace, name, r.Line)
+				return err != nil || !watch || r.Stopped
+			})
+			switch {
+			case err == nil && watch && last.Stopped && !last.Done:
+				return cli.Errorf("the rollout of %s/%s is stopped", namespace, name).
+					Do("mend what the message names, or go back: workctl rollout undo %s -n %s", name, namespace)
+			case err != nil && (wait.Interrupted(err) || errors.Is(err, context.DeadlineExceeded)):
+				return cli.Errorf("the rollout of %s/%s is not done after %s: %s", namespace, name, timeout, last.Line).WithCode(cli.ExitTimeout)
+			}
+			return err
+		})
+	cmd.Flags().BoolVarP(&watch, "watch", "w", true, "follow the rollout until it is done; false prints one line")
+	cmd.Flags().DurationVar(&timeout, "timeout", 0, "how long to follow; 0 means forever")
+	return cmd
+}
+
+func rolloutHistoryCommand(o *cli.Options) *cobra.Command {
+	var revision int64
+	var format cli.FormatFlag
+	cmd := rolloutLeaf(o, "history SET", "List the stored templates of a set",
+		"Lists the revisions of a set's template; the last one is the current one. --revision prints one of them.",
+		func(ctx context.Context, reader *fleet.Reader, namespace, name string) error {
+			set, err := reader.Clients.WorkV1alpha1().ManifestWorkReplicaSets(namespace).Get(ctx, name, metav1.GetOptions{})
+			if err != nil {
+				return cli.APIError("get the set "+name, err)
+			}
+			stored, err := revisions.List(ctx, reader.Clients, set)
+			if err != nil {
+				return cli.APIError("list the revisions", err)
+			}
+			return writeHistory(o, stored, revision, format.Format())
+		})
+	cmd.Flags().Int64Var(&revision, "revision", 0, "number of the revision to print; 0 lists all")
+	format.Add(cmd, cli.Table, cli.JSON, cli.YAML)
+	return cmd
+}
+
+func writeHistory(o *cli.Options, stored []revisions.Revision, revision int64, format cli.Format) error {
+	rows := &cli.Rows{Header: []string{"REVISION", "AGE", "CHANGE CAUSE"}}
+	now := time.Now()
+	for i := range stored {
+		r := &stored[i]
+		if revision == 0 {
+			rows.Add(strconv.FormatInt(r.Revision, 10), fleet.Age(now, &r.CreationTimestamp), r.Annotations[workwirev1alpha1.ChangeCauseAnnotationKey])
+		} else if r.Revision == revision {
+			if format == cli.Table {
+				format = cli.YAML
+			}
+			return cli.WriteJSON(o.Out, format, r.Template)
+		}
+	}
+	switch {
+	case revision != 0:
+		return cli.Errorf("revision %d is not stored", revision).Do("workctl rollout history lists those that are")
+	case format != cli.Table:
+		return cli.WriteJSON(o.Out, format, stored)
+	}
+	return rows.Write(o.Out, o.Style(), 0)
+}
+
+func rolloutPauseCommand(o *cli.Options, paused bool) *cobra.Command {
+	use, short, long := "pause SET", "Stop a rollout where it is", "Gives the template to no further cluster until resumed. Clusters that have it keep it."
+	if !paused {
+		use, short, long = "resume SET", "Let a paused rollout go on", "Lets a paused rollout go on by its strategy."
+	}
+	var cmd *cobra.Command
+	cmd = rolloutLeaf(o, use, short, long, func(_ context.Context, _ *fleet.Reader, _, name string) error {
+		return setPaused(cmd, o, target{sets, []string{name}}, paused)
+	})
+	return cmd
+}
+
+func rolloutUndoCommand(o *cli.Options) *cobra.Command {
+	var to int64
+	cmd := rolloutLeaf(o, "undo SET", "Roll out an earlier template",
+		"Gives the set an earlier template, by default the one before. The hub rolls it out by the strategy of the set, as any\n"+
+			"other change. workctl rollout history lists the revisions.",
+		func(ctx context.Context, reader *fleet.Reader, namespace, name string) error {
+			undone, err := revisions.Undo(ctx, reader.Clients, namespace, name, to)
+			switch {
+			case errors.Is(err, revisions.ErrNoEarlier), errors.Is(err, revisions.ErrUnknown):
+				return cli.Errorf("%w", err).Do("see which there are: workctl rollout history %s -n %s", name, namespace)
+			case errors.Is(err, revisions.ErrCurrent):
+				return cli.Errorf("%w", err)
+			case err != nil:
+				return cli.APIError("undo the rollout", err)
+			}
+			text := fmt.Sprintf("set %s/%s: revision %d is rolled out again\n", namespace, name, undone.To)
+			if undone.Paused {
+				text += fmt.Sprintf("The set is paused. To go on: workctl rollout resume %s -n %s\n", name, namespace)
+			}
+			_, err = o.Out.Write([]byte(text))
+			return err
+		})
+	cmd.Flags().Int64Var(&to, "to-revision", 0, "number of the revision; 0 means the one before")
+	return cmd
+}

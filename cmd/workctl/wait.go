@@ -1,0 +1,115 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/workwire/workwire/pkg/cli"
+	"github.com/workwire/workwire/pkg/explain"
+	"github.com/workwire/workwire/pkg/fleet"
+)
+
+// waitFlags are the flags of wait.
+type waitFlags struct {
+	goal, selector string
+	timeout        time.Duration
+}
+
+func waitCommand(o *cli.Options) *cobra.Command {
+	var f waitFlags
+	cmd := leaf(&cobra.Command{
+		Use:   "wait work [NAME...] -n CLUSTER --for=GOAL",
+		Short: "Wait until works are delivered, applied, ready or deleted",
+		Long: "Waits until works have reached a goal with their newest spec, and prints a line for each change:\n" +
+			"  delivered         the agent has answered\n" +
+			"  applied           all manifests are applied\n" +
+			"  available         all objects exist\n" +
+			"  ready             all objects are ready; the work must report readiness\n" +
+			"  deleted           the work is gone\n" +
+			"  condition=T[=S]   the condition T has the status S, by default True\n" +
+			"Named works need not exist yet. Exit code 3 means that --timeout has passed.",
+		Example:           "  workctl wait work web -n cluster1 --for=ready --timeout=10m\n  workctl wait work -l app=web -n cluster1 --for=applied",
+		Args:              cobra.MinimumNArgs(1),
+		ValidArgsFunction: complete(o, works),
+	})
+	fs := cmd.Flags()
+	fs.StringVar(&f.goal, "for", "ready", "goal: delivered, applied, available, ready, deleted or condition=TYPE[=STATUS]")
+	fs.StringVarP(&f.selector, "selector", "l", "", "label selector of works instead of names; those that match now are waited for")
+	fs.DurationVar(&f.timeout, "timeout", 5*time.Minute, "how long to wait; 0 means forever")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		t, err := parseTarget(cmd, args, works)
+		if err != nil {
+			return err
+		}
+		goal, err := fleet.ParseGoal(f.goal)
+		if err != nil {
+			return usageError(cmd, err)
+		}
+		if (len(t.names) == 0) == (f.selector == "") {
+			return usageError(cmd, cli.Usagef("name works, or give --selector"))
+		}
+		if f.timeout < 0 {
+			return usageError(cmd, cli.Usagef("--timeout must not be negative, got %s", f.timeout))
+		}
+		return f.run(cmd.Context(), o, t.names, goal)
+	}
+	return cmd
+}
+
+func (f *waitFlags) run(ctx context.Context, o *cli.Options, names []string, goal fleet.Goal) error {
+	reader, err := hub(o)
+	if err != nil {
+		return err
+	}
+	cluster, _, err := o.HubNamespace()
+	if err != nil {
+		return err
+	}
+	if f.timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, f.timeout)
+		defer cancel()
+	}
+	style := o.Style()
+	live := newLive(o)
+	left, err := reader.Await(ctx, cluster, f.selector, names, goal, func(name, line string, done bool) {
+		mark := style.Paint(cli.Dim, "·")
+		if done {
+			mark = style.Paint(cli.Good, "✓")
+		}
+		live.show(name, fmt.Sprintf("%s %s/%s  %s", mark, cluster, name, line))
+	})
+	switch {
+	case err == nil:
+		return nil
+	case !wait.Interrupted(err) && !errors.Is(err, context.DeadlineExceeded):
+		return err
+	}
+	return f.timedOut(o, reader, cluster, left)
+}
+
+// timedOut returns the error of a wait that has not ended in time, with the blocker of the first work.
+func (f *waitFlags) timedOut(o *cli.Options, reader *fleet.Reader, cluster string, left []string) error {
+	err := cli.Errorf("%d works of %s are not %s after %s: %s", len(left), cluster, f.goal, f.timeout, strings.Join(left[:min(len(left), 5)], ", ")).
+		WithCode(cli.ExitTimeout)
+	if len(left) == 0 {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second) // the other one has ended
+	defer cancel()
+	facts, readErr := reader.Facts(ctx, cluster, left[0])
+	if readErr != nil {
+		return err.Do("workctl get works -n %s", cluster)
+	}
+	if b := explain.Explain(facts).Blocker; b != nil {
+		_, _ = fmt.Fprintf(o.Err, "%s: %s, %s: %s\n", left[0], b.Cause, b.Object, cli.OneLine(b.Message))
+		return err.Do("%s", b.Do)
+	}
+	return err.Do("workctl explain work %s -n %s", left[0], cluster)
+}

@@ -1,0 +1,51 @@
+package fleet
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+)
+
+// fieldManager is the owner of what workctl writes.
+const fieldManager = "workctl"
+
+// SetPaused pauses or resumes an object of a kind: work, cluster or set. changed is false if it was so
+// already. namespace is ignored for clusters.
+func (r *Reader) SetPaused(ctx context.Context, kind, namespace, name string, paused bool) (changed bool, err error) {
+	var value any // null removes the annotation
+	if paused {
+		value = workv1.PausedValue
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]any{workv1.PausedAnnotationKey: value}}})
+	if err != nil {
+		return false, fmt.Errorf("encode the patch: %w", err)
+	}
+	var before, after metav1.Object
+	options := metav1.PatchOptions{FieldManager: fieldManager}
+	switch kind {
+	case "work":
+		client := r.Clients.WorkV1().ManifestWorks(namespace)
+		if before, err = client.Get(ctx, name, metav1.GetOptions{}); err == nil {
+			after, err = client.Patch(ctx, name, types.MergePatchType, patch, options)
+		}
+	case "cluster":
+		client := r.Clients.ClusterV1().ManagedClusters()
+		if before, err = client.Get(ctx, name, metav1.GetOptions{}); err == nil {
+			after, err = client.Patch(ctx, name, types.MergePatchType, patch, options)
+		}
+	default:
+		client := r.Clients.WorkV1alpha1().ManifestWorkReplicaSets(namespace)
+		if before, err = client.Get(ctx, name, metav1.GetOptions{}); err == nil {
+			after, err = client.Patch(ctx, name, types.MergePatchType, patch, options)
+		}
+	}
+	if err != nil {
+		return false, notFound(err, kind, name, "workctl get "+kind+"s")
+	}
+	return before.GetResourceVersion() != after.GetResourceVersion(), nil
+}
