@@ -167,3 +167,37 @@ func TestOneAgentOfTwoSources(t *testing.T) {
 		w.noAppliedManifestWorks(0)
 	})
 }
+
+// TestAgentServesMoreSources: an agent whose topics named one source, and name all from now on, keeps
+// the objects of the works that it has applied, and serves another source.
+func TestAgentServesMoreSources(t *testing.T) {
+	onBothBrokers(t, func(w *world) {
+		w.hub()
+		client, err := source.New(source.Config{
+			SourceID: w.sdk, Topics: topicsOf(string(w.sdk)), StateFile: w.TempDir() + "/state.db", Logger: kit.Logger(w),
+			Transport: w.transport(string(w.sdk), string(w.sdk), topicsOf(string(w.sdk))),
+		})
+		kit.NoError(w, err)
+		kit.Run(w, "source", client.Run)
+		fromHub, fromSDK := w.works(0), client.ManifestWorks(string(w.clusters[0]))
+		stop := w.agent(0, topicsOf(string(w.source)))
+		w.create(fromHub, w.work(0, "web", "hub", "a"))
+		w.applied(fromHub, "web")
+		before, err := w.configMaps(0)
+		kit.NoError(w, err)
+		stop()
+		w.agent(0, topicsOf("+"))
+		w.create(fromSDK, w.work(0, "web", "sdk", "b"))
+		w.applied(fromSDK, "web")
+		w.update(fromHub, w.work(0, "web", "hub again", "a"))
+		w.applied(fromHub, "web")
+		w.holds(0, map[string]string{"a": "hub again", "b": "sdk"})
+		after, err := w.configMaps(0)
+		kit.NoError(w, err)
+		for _, c := range after {
+			if c.Name == "a" && c.UID != before[0].UID {
+				w.Error("the object was replaced")
+			}
+		}
+	})
+}
