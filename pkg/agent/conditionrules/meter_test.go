@@ -68,8 +68,8 @@ func TestLoopsEnd(t *testing.T) {
 
 // endsAfter is a context that ends after it has been asked some times.
 type endsAfter struct {
-	context.Context
-	asked int
+	context.Context //nolint:containedctx // it is one
+	asked           int
 }
 
 func (c *endsAfter) Err() error {

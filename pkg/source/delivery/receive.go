@@ -60,6 +60,18 @@ func (e *Engine) noteSession(p *wire.Presence) {
 	}
 }
 
+// accepts counts a message of a kind that names a source and a cluster, and reports whether they are this
+// source and the cluster of its topic. Another cluster is logged and audited.
+func (e *Engine) accepts(m transport.Message, from sender, kind string, source wire.SourceID, cluster wire.ClusterName) bool {
+	v := from.check(e.config.Source, source, cluster)
+	e.metrics.countReceived(kind, v)
+	if v == wrongCluster {
+		e.auditReceived(m, from, v, nil)
+		e.log.Warn("message dropped: it names another cluster than its topic", "message", kind, "topic", m.Topic, "cluster", cluster)
+	}
+	return v == accepted
+}
+
 // receive handles a message and acknowledges it. Its content is in the state or in a queue then.
 func (e *Engine) receive(_ context.Context, m transport.Message) {
 	defer m.Ack()
@@ -92,37 +104,21 @@ func (e *Engine) receive(_ context.Context, m transport.Message) {
 		e.metrics.countReceived("status", v)
 		e.auditReceived(m, from, v, message)
 	case *wire.Presence:
-		v := from.check(e.config.Source, message.Source, message.Cluster)
-		e.metrics.countReceived("presence", v)
-		switch v {
-		case accepted:
+		if e.accepts(m, from, "presence", message.Source, message.Cluster) {
 			e.noteSession(message)
 			e.config.OnClusterMessage(message.Cluster, message)
-		case wrongCluster:
-			e.auditReceived(m, from, v, nil)
 		}
 	case *wire.Digest:
-		v := from.check(e.config.Source, message.Source, message.Cluster)
-		e.metrics.countReceived("digest", v)
-		switch v {
-		case accepted:
+		if e.accepts(m, from, "digest", message.Source, message.Cluster) {
 			e.config.OnClusterMessage(message.Cluster, nil)
 			e.resyncQueue.add(message.Cluster, resyncTask{digest: message})
-		case wrongCluster:
-			e.auditReceived(m, from, v, nil)
 		}
 	case *wire.SpecResync:
-		v := from.check(e.config.Source, message.Source, message.Cluster)
-		e.metrics.countReceived("spec_resync", v)
-		switch v {
-		case accepted:
+		if e.accepts(m, from, "spec_resync", message.Source, message.Cluster) {
 			e.config.OnClusterMessage(from.cluster, nil)
 			// An agent that asks for all has just connected, so it may have missed the status resync
 			// request.
 			e.resyncQueue.add(message.Cluster, resyncTask{request: message, requestStatuses: !message.Partial})
-		case wrongCluster:
-			e.auditReceived(m, from, v, nil)
-			e.log.Warn("resync request dropped: it names another cluster than its topic", "topic", m.Topic, "cluster", message.Cluster)
 		}
 	default:
 		e.metrics.countReceived("unknown", foreign)
