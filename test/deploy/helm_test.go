@@ -26,7 +26,13 @@ const around = " --set monitoring.enabled=true,networkPolicy.restrictEgress=true
 
 // components are those that the chart offers as values and the examples do not have.
 var components = map[string][]string{
-	"agent": {"ocm-rights", "restrict-egress"}, "hub": {"restrict-egress"},
+	"agent": {"ocm-rights", "restrict-egress", "trusted-keys", "unseal"}, "hub": {"restrict-egress", "signing", "sealing"},
+}
+
+// keyed are the flags for signed specs and sealed data.
+var keyed = map[string]string{
+	"agent": " --set agent.trustedKeys=work-agent-trusted-keys,agent.unseal.secret=work-agent-unseal",
+	"hub":   " --set hub.signing.secret=work-hub-signing,hub.sealing.keys=work-hub-seal-keys",
 }
 
 // TestChartIsKustomize compares what the chart and the example overlays say, with everything that
@@ -36,7 +42,7 @@ func TestChartIsKustomize(t *testing.T) {
 	c.helm()
 	c.secrets()
 	for part, flags := range parts {
-		chart := objectsOf(t, []byte(c.run("helm template workwire deploy/helm/workwire "+flags+around)))
+		chart := objectsOf(t, []byte(c.run("helm template workwire deploy/helm/workwire "+flags+around+keyed[part])))
 		overlay := objectsOf(t, []byte(c.run("kubectl kustomize "+c.overlay(part, components[part]...))))
 		for _, objects := range []map[string]*unstructured.Unstructured{chart, overlay} {
 			for key, obj := range objects {
@@ -175,11 +181,47 @@ func TestChartRefuses(t *testing.T) {
 		"hub.enabled=true,brokerHost=b:1,hub.replica=2":                           "replica",
 		"hub.enabled=true,brokerHost=b:1,hub.extraArgs={auto-register}":           "extraArgs",
 		"broker.enabled=true,broker.service.type=ExternalName":                    "type",
+		"hub.enabled=true,brokerHost=b:1,hub.sealing.keys=k":                      "needs hub.signing.secret",
+		"hub.enabled=true,brokerHost=b:1,hub.sealing.require={*}":                 "needs hub.sealing.keys",
+		"hub.enabled=true,brokerHost=b:1,hub.sealing.require={Cluster1}":          "require",
 		"agent.enabled=true,agent.clusterName=c1,brokerHost=b:1,agent.image=mine": "image",
 	} {
 		_, stderr, err := c.try(fmt.Sprintf("helm template x deploy/helm/workwire --set '%s'", flags))
 		if err == nil || !strings.Contains(stderr, want) {
 			t.Errorf("%q: %v, %q does not name %q", flags, err, stderr, want)
+		}
+	}
+}
+
+// TestKeysOfTheChart: nothing is signed or sealed by default; while a key is replaced, the agent has two.
+func TestKeysOfTheChart(t *testing.T) {
+	c := newCopy(t)
+	c.helm()
+	args := func(flags string) string {
+		out := c.run("helm template x deploy/helm/workwire --set brokerHost=b:1," + flags)
+		for name, obj := range objectsOf(t, []byte(out)) {
+			if strings.HasPrefix(name, "Deployment ") {
+				containers, _, _ := unstructured.NestedSlice(obj.Object, "spec", "template", "spec", "containers")
+				return fmt.Sprint(containers[0].(map[string]any)["args"])
+			}
+		}
+		return ""
+	}
+	hub, agent := "hub.enabled=true", "agent.enabled=true,agent.clusterName=c1"
+	for flags, want := range map[string]string{
+		hub + ",hub.signing.secret=s": "--signing-key=/etc/workwire/signing/signing.key",
+		hub + ",hub.signing.secret=s,hub.sealing.keys=k,hub.sealing.require={c1,c2}": "--seal-keys=/etc/workwire/seal-keys --require-sealing=c1,c2",
+		hub + ",hub.signing.secret=s,hub.sealing.keys=k,hub.sealing.require={*}":     "--require-sealing=*",
+		agent + ",agent.unseal.secret=s,agent.unseal.keys={next.key,unseal.key}":     "--unseal-key=/etc/workwire/unseal/next.key,/etc/workwire/unseal/unseal.key",
+		agent + ",agent.trustedKeys=k":                                               "--trusted-keys=/etc/workwire/trusted-keys/trusted-keys.yaml",
+	} {
+		if got := args("'" + flags + "'"); !strings.Contains(got, want) {
+			t.Errorf("%s: flags %s, want %s", flags, got, want)
+		}
+	}
+	for _, flags := range []string{hub, agent} {
+		if got := args(flags); got == "" || strings.Contains(got, "sign") || strings.Contains(got, "seal") || strings.Contains(got, "trusted") {
+			t.Errorf("%s: flags %s", flags, got)
 		}
 	}
 }

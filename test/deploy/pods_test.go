@@ -8,10 +8,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -127,8 +129,39 @@ func (c *cluster) kubeconfig(namespace, name string) string {
 	return file
 }
 
+// keys makes the keys of docs/signing.md and docs/sealing.md, and runs the commands of "In Kubernetes"
+// there. It adds what they make to the rendered objects.
+func (c *cluster) keys(rendered map[string]map[string]*unstructured.Unstructured) {
+	c.Helper()
+	c.run("workctl keys new --key=signing.key; workctl keys public --key=signing.key --source=hub1 > trusted-keys.yaml")
+	c.run("workctl keys new --type=seal --key=unseal.key; mkdir seal-keys; workctl keys public --key=unseal.key > seal-keys/cluster1.pub")
+	var commands []string
+	for _, page := range []string{"signing.md", "sealing.md"} {
+		text, err := os.ReadFile(filepath.Join(repository(c.T), "docs", page))
+		kit.NoError(c, err)
+		for _, m := range regexp.MustCompile(`(?m)^ +\$ (kubectl create .*)$`).FindAllStringSubmatch(string(text), -1) {
+			commands = append(commands, m[1])
+		}
+	}
+	if len(commands) != 4 {
+		c.Errorf("the pages have the commands %q", commands)
+	}
+	for _, command := range commands {
+		c.run(command)
+	}
+	for part, object := range map[string][]string{
+		"hub":   {"secret/work-hub-signing", "configmap/work-hub-seal-keys"},
+		"agent": {"secret/work-agent-unseal", "configmap/work-agent-trusted-keys"},
+	} {
+		namespace := map[string]string{"hub": hubNamespace, "agent": agentNamespace}[part]
+		for _, name := range object {
+			maps.Copy(rendered[part], objectsOf(c.T, []byte(c.run("kubectl get -o yaml -n "+namespace+" "+name))))
+		}
+	}
+}
+
 // TestWhatPodsRun runs the three binaries as the pods of the example overlays would: with those
-// arguments, configurations, certificates and rights. A work goes all the way, probes are answered
+// arguments, configurations, certificates and rights. A work goes all the way, signed and sealed, probes are answered
 // without a token, and metrics to who does what the ServiceMonitor says.
 func TestWhatPodsRun(t *testing.T) {
 	c := newCluster(t)
@@ -138,10 +171,13 @@ func TestWhatPodsRun(t *testing.T) {
 	c.run("sed -i 's/hosts: \\[broker.example.com, /&127.0.0.1, /' deploy/kustomize/example/certificates.yaml")
 	c.secrets()
 	rendered := map[string]map[string]*unstructured.Unstructured{}
-	for _, part := range []string{"broker", "hub", "agent"} {
-		rendered[part] = objectsOf(t, []byte(c.run("kubectl kustomize deploy/kustomize/example/"+part)))
-		c.run("kubectl apply -k deploy/kustomize/example/" + part)
+	for part, overlay := range map[string]string{
+		"broker": "deploy/kustomize/example/broker", "hub": c.overlay("hub", "signing", "sealing"), "agent": c.overlay("agent", "trusted-keys", "unseal"),
+	} {
+		rendered[part] = objectsOf(t, []byte(c.run("kubectl kustomize "+overlay)))
+		c.run("kubectl apply -k " + overlay)
 	}
+	c.keys(rendered)
 
 	local := []string{":8883", "127.0.0.1:0", ":9641", "127.0.0.1:0", ":8443", "127.0.0.1:0"}
 	broker := c.pod(rendered["broker"], "StatefulSet work-broker", strings.NewReplacer(local...))
@@ -173,6 +209,7 @@ END`)
 		return err
 	})
 
+	hub.log.Await(c, `"key of a cluster read","file":"[^"]*/seal-keys/cluster1.pub"`)
 	for part, p := range map[string]*process{"hub": hub, "agent": agent} {
 		p.scraped(rendered[part], p.log.Await(p, `serving metrics and health","address":"([^"]+)","tls":true`))
 		if strings.Contains(p.log.String(), "forbidden") {

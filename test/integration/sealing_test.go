@@ -2,6 +2,7 @@ package integration
 
 import (
 	"bytes"
+	"context"
 	"encoding/base64"
 	"fmt"
 	"io"
@@ -26,6 +27,7 @@ import (
 	"github.com/workwire/workwire/broker/brokertest"
 	"github.com/workwire/workwire/pkg/agent"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/pkg/audit"
 	workclientv1 "github.com/workwire/workwire/pkg/client/clientset/versioned/typed/work/v1"
 	"github.com/workwire/workwire/pkg/hub"
 	"github.com/workwire/workwire/pkg/sealing"
@@ -313,8 +315,12 @@ func TestSealedSDK(t *testing.T) {
 	w.broker.Addr = address
 	s := newSeals(t, w.sdk, w.clusters[0])
 	sign, seal := s.sealer()
+	auditPath := filepath.Join(t.TempDir(), "audit.log")
+	records, err := audit.Open(audit.Config{Path: auditPath, Program: "my-source", Logger: kit.Logger(w)})
+	kit.NoError(t, err)
+	kit.Run(t, "audit log", func(ctx context.Context) error { records.Run(ctx); return nil })
 	client, err := source.New(source.Config{
-		SourceID: w.sdk, Topics: topicsOf(string(w.sdk)), StateFile: t.TempDir() + "/state.db", Sign: sign, Seal: seal, Logger: kit.Logger(w),
+		SourceID: w.sdk, Topics: topicsOf(string(w.sdk)), StateFile: t.TempDir() + "/state.db", Sign: sign, Seal: seal, Audit: records, Logger: kit.Logger(w),
 		Transport: w.transport(string(w.sdk), string(w.sdk), topicsOf(string(w.sdk))),
 	})
 	kit.NoError(t, err)
@@ -335,6 +341,18 @@ func TestSealedSDK(t *testing.T) {
 	w.holds(1, map[string]string{"c": "clear"})
 	if heard := tap.bytes(); holdsValue(heard, value) || !holdsValue(heard, `"clear"`) {
 		t.Error("want the secret sealed, and the other work in clear")
+	}
+	log, err := os.ReadFile(auditPath)
+	kit.NoError(t, err)
+	for _, want := range []string{
+		`"program":"my-source","event":"publish","verdict":"sent"`, `"event":"receive","verdict":"accepted","identity":"` + string(w.clusters[0]) + `"`,
+	} {
+		if !bytes.Contains(log, []byte(want)) {
+			t.Errorf("the audit log lacks %s:\n%s", want, log)
+		}
+	}
+	if holdsValue(log, value) {
+		t.Error("the audit log has the secret")
 	}
 	_, err = source.New(source.Config{SourceID: w.sdk, Topics: topicsOf(string(w.sdk)), Seal: seal, Transport: w.transport(string(w.sdk), "x", topicsOf(string(w.sdk)))})
 	if err == nil || !strings.Contains(err.Error(), "Seal needs Sign") {

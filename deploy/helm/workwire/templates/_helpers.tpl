@@ -67,7 +67,8 @@ capabilities:
 {{- end }}
 
 {{/*
-The workload of agent or hub. Takes a dict: root, values (of the part), name, account, identity (flag and value), state.
+The workload of agent or hub. Takes a dict: root, values (of the part), name, account, identity (flag and value), state,
+keys (a list of dicts: name, volume, args).
 */}}
 {{- define "workwire.deployment" -}}
 {{- $root := .root }}
@@ -143,6 +144,11 @@ spec:
         {{- range .values.extraArgs }}
         - {{ . | quote }}
         {{- end }}
+        {{- range .keys }}
+        {{- range .args }}
+        - {{ . | quote }}
+        {{- end }}
+        {{- end }}
         ports:
         - name: https
           containerPort: 8443
@@ -178,6 +184,11 @@ spec:
         - name: state
           mountPath: /var/lib/workwire
         {{- end }}
+        {{- range .keys }}
+        - name: {{ .name }}
+          mountPath: /etc/workwire/{{ .name }}
+          readOnly: true
+        {{- end }}
       volumes:
       - name: config
         configMap:
@@ -197,6 +208,10 @@ spec:
       {{- with .state }}
       - name: state
         {{- toYaml . | nindent 8 }}
+      {{- end }}
+      {{- range .keys }}
+      - name: {{ .name }}
+        {{- toYaml .volume | nindent 8 }}
       {{- end }}
 {{ include "workwire.listener" . }}
 {{- end }}

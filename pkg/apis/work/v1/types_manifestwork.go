@@ -105,8 +105,8 @@ type Manifest struct {
 // ManifestWorkStatus is the state of a work on its cluster.
 type ManifestWorkStatus struct {
 	// conditions describe the work as a whole: Delivered, which the hub writes, and Applied,
-	// Available, DeletionHeld, Deleting, Deleted, and one for each type that the condition rules of
-	// its manifests name. Their observedGeneration is that of the spec they are about.
+	// Available, DeletionHeld, SpecUntrusted, Deleting, Deleted, and one for each type that the
+	// condition rules of its manifests name. Their observedGeneration is that of the spec they are about.
 	// +optional
 	// +listType=atomic
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
