@@ -61,8 +61,10 @@ func (f *Facts) workObject() string {
 // clusterBlocker looks at whether the cluster exists and is accepted.
 func clusterBlocker(f *Facts) *Blocker {
 	name := f.Work.Namespace
+	delivered := current(f.Work, workv1.WorkDelivered)
 	switch {
-	case f.NoCluster:
+	// A hub without --auto-register serves clusters that have no ManagedCluster: what it says counts.
+	case f.NoCluster && !Answered(f.Work) && (delivered == nil || delivered.Reason == workv1.ReasonClusterNotFound):
 		return f.delivery(ClusterNotFound, f.clusterObject(), "", fmt.Sprintf("There is no ManagedCluster %s, so the work is sent to nobody.", name), nil)
 	case f.Cluster != nil && !f.Cluster.Spec.HubAcceptsClient:
 		return f.delivery(ClusterNotAccepted, f.clusterObject(), "", fmt.Sprintf("The hub does not accept the cluster %s: hubAcceptsClient is false.", name), nil)

@@ -56,7 +56,7 @@ var applySigns = []sign{
 // readySigns are matched in order against the message of Degraded, Progressing and of the conditions
 // that people write rules for.
 var readySigns = []sign{
-	on(`(?i)could not be scheduled|unschedulable|nodes are available|insufficient (cpu|memory|ephemeral)`, Unschedulable,
+	on(`(?i)could not be scheduled|has not been scheduled|unschedulable|nodes are available|insufficient (cpu|memory|ephemeral)`, Unschedulable,
 		"no node of {cluster} can run the pod: compare its requests, node selectors and tolerations with the nodes; on {cluster}: {describe}"),
 	on(`(?i)ImagePullBackOff|ErrImagePull|InvalidImageName|pulling image|pull image`, ImagePull,
 		"check the name of the image, and the pull secret of its namespace on {cluster}: {describe}"),
