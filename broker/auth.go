@@ -183,13 +183,13 @@ func certificateIdentity(commonName string, units []string, mapped map[string]Ce
 	roles := map[acl.Role]bool{}
 	id := acl.Identity{ID: commonName}
 	for _, unit := range units {
-		if role, ok := map[string]acl.Role{"agents": acl.Agent, "sources": acl.Source, "monitors": acl.Monitor}[unit]; ok {
+		if role, ok := map[string]acl.Role{"agents": acl.Agent, "sources": acl.Source, "monitors": acl.Monitor, "observers": acl.Observer}[unit]; ok {
 			id.Role, roles[role] = role, true
 		}
 	}
 	switch len(roles) {
 	case 0:
-		return acl.Identity{}, fmt.Errorf("client certificate %q has no organizational unit agents, sources or monitors and is not listed under certificates", commonName)
+		return acl.Identity{}, fmt.Errorf("client certificate %q has no organizational unit agents, sources, monitors or observers and is not listed under certificates", commonName)
 	case 1:
 	default:
 		return acl.Identity{}, fmt.Errorf("client certificate %q has organizational units of more than one role", commonName)

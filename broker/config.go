@@ -46,7 +46,7 @@ type Config struct {
 
 	// Certificates maps client certificates to identities. The subject of a certificate that is not
 	// listed is its identity: the common name is the id, the organizational unit "agents",
-	// "sources" or "monitors" is the role.
+	// "sources", "monitors" or "observers" is the role.
 	Certificates []Certificate `json:"certificates,omitempty"`
 
 	// DataDir is the directory of the broker's database; it is created if it does not exist. If it
@@ -192,7 +192,7 @@ type User struct {
 	// when they start. A configuration file cannot set it.
 	Password string `json:"-"`
 
-	// Role is agent, source or monitor.
+	// Role is agent, source, monitor or observer.
 	Role acl.Role `json:"role"`
 
 	// ID is the cluster of an agent or the id of a source; default Username.

@@ -1,6 +1,6 @@
 // Package acl decides which MQTT topics a client of the broker may use.
 //
-// A client has one [Identity]: it is the agent of one cluster, one source, or a monitor. The topics
+// A client has one [Identity]: it is the agent of one cluster, one source, a monitor or an observer. The topics
 // of the protocol (docs/protocol.md, Topics) name the source and the cluster they belong to, so the
 // identity alone decides, without a table:
 //
@@ -10,6 +10,7 @@
 //	source S      sources/S/clusters/<any>/sourceevents sources/S/clusters/{+,<any>}/agentevents
 //	              sources/S/sourcebroadcast            clusters/{+,<any>}/agentbroadcast
 //	monitor       nothing                              $SYS/…
+//	observer      nothing                              all of these topics, without a "$share/" prefix
 //
 // The words "sources" and "clusters" are configuration of the clients: any word of lower-case
 // letters is allowed in their place. A subscription may have a "$share/<group>/" prefix. Everything
@@ -31,9 +32,11 @@ const (
 	Agent   Role = "agent"   // the agent of the cluster that Identity.ID names
 	Source  Role = "source"  // the source (hub) that Identity.ID names
 	Monitor Role = "monitor" // reads the broker's statistics below $SYS/ and nothing else
+	// Observer reads the events of all sources and agents, Secrets in them too: for workctl tail.
+	Observer Role = "observer"
 )
 
-// Identity is a role, and the id of a cluster or a source. For a monitor the ID is used in logs
+// Identity is a role, and the id of a cluster or a source. For a monitor or observer the ID is used in logs
 // only.
 type Identity struct {
 	Role Role
@@ -57,9 +60,9 @@ const (
 // (docs/protocol.md, Topics).
 func (i Identity) Validate() error {
 	switch i.Role {
-	case Agent, Source, Monitor:
+	case Agent, Source, Monitor, Observer:
 	default:
-		return fmt.Errorf("role %q is unknown; use agent, source or monitor", i.Role)
+		return fmt.Errorf("role %q is unknown; use agent, source, monitor or observer", i.Role)
 	}
 	if !isID(i.ID) {
 		return fmt.Errorf("id %q of role %s must consist of 1 to %d lower-case letters, digits and dashes", i.ID, i.Role, maxID)
@@ -88,6 +91,9 @@ func Allow(id Identity, action Action, topic string) bool {
 	t, ok := parse(topic)
 	if !ok {
 		return false
+	}
+	if id.Role == Observer {
+		return action == Subscribe && !t.shared // a group would take messages from their reader
 	}
 	switch action {
 	case Publish:

@@ -9,9 +9,10 @@ import (
 )
 
 var (
-	agent   = acl.Identity{Role: acl.Agent, ID: "c1"}
-	source  = acl.Identity{Role: acl.Source, ID: "hub1"}
-	monitor = acl.Identity{Role: acl.Monitor, ID: "watch"}
+	agent    = acl.Identity{Role: acl.Agent, ID: "c1"}
+	source   = acl.Identity{Role: acl.Source, ID: "hub1"}
+	monitor  = acl.Identity{Role: acl.Monitor, ID: "watch"}
+	observer = acl.Identity{Role: acl.Observer, ID: "ops"}
 )
 
 // TestAttempts checks the rules with the attempts of all brokers.
@@ -69,6 +70,19 @@ func TestAllow(t *testing.T) {
 		{agent, sub, "$share/" + strings.Repeat("g", 64) + "/sources/+/sourcebroadcast", false},
 		{acl.Identity{Role: acl.Agent, ID: strings.Repeat("c", 64)}, sub, "sources/+/sourcebroadcast", false},
 
+		{observer, sub, "sources/+/clusters/+/sourceevents", true},
+		{observer, sub, "sources/hub1/clusters/c1/agentevents", true},
+		{observer, sub, "sources/+/sourcebroadcast", true},
+		{observer, sub, "clusters/+/agentbroadcast", true},
+		{observer, sub, "$share/g/sources/hub1/clusters/+/agentevents", false},
+		{observer, sub, "#", false},
+		{observer, sub, "sources/#", false},
+		{observer, sub, "$SYS/broker/uptime", false},
+		{observer, pub, "sources/hub1/clusters/c1/sourceevents", false},
+		{observer, pub, "sources/hub1/clusters/ops/agentevents", false},
+		{observer, pub, "clusters/ops/agentbroadcast", false},
+		{observer, pub, "sources/ops/sourcebroadcast", false},
+
 		{acl.Identity{}, sub, "sources/+/sourcebroadcast", false},
 		{acl.Identity{Role: acl.Agent}, sub, "sources/+/sourcebroadcast", false},
 		{acl.Identity{Role: acl.Agent, ID: "+"}, sub, "sources/+/clusters/+/sourceevents", false},
@@ -87,7 +101,7 @@ func TestValidate(t *testing.T) {
 		id   acl.Identity
 		want string
 	}{
-		{agent, ""}, {source, ""}, {monitor, ""},
+		{agent, ""}, {source, ""}, {monitor, ""}, {observer, ""},
 		{acl.Identity{Role: "admin", ID: "x"}, `role "admin" is unknown`},
 		{acl.Identity{Role: acl.Agent}, "must consist of"},
 		{acl.Identity{Role: acl.Agent, ID: "C1"}, "must consist of"},

@@ -136,6 +136,13 @@ func passwords(cfg Config) (string, error) {
 	return out.String(), nil
 }
 
+// observerRules are the rules of an observer, as the acl file has them in its comment.
+const observerRules = `topic read sources/+/clusters/+/sourceevents
+topic read sources/+/clusters/+/agentevents
+topic read sources/+/sourcebroadcast
+topic read clusters/+/agentbroadcast
+`
+
 // rules returns the content of the acl file, with a block for each source among users.
 func rules(users []broker.User) (string, error) {
 	agents, block, ok := strings.Cut(aclFile, exampleBlock)
@@ -151,6 +158,8 @@ func rules(users []broker.User) (string, error) {
 		switch id.Role {
 		case acl.Monitor:
 			return "", fmt.Errorf("user %s: monitors are not supported", u.Username)
+		case acl.Observer:
+			out += "user " + u.Username + "\n" + observerRules + "\n"
 		case acl.Agent:
 			if id.ID != u.Username {
 				return "", fmt.Errorf("user %s: the id %s of an agent must equal the user name", u.Username, id.ID)

@@ -75,10 +75,12 @@ const (
 	Source  Role = "source"  // the client of a hub, or another source
 	Agent   Role = "agent"   // the client of a cluster's agent
 	Monitor Role = "monitor" // a client that reads the broker's statistics
+	// Observer is a client that reads all events.
+	Observer Role = "observer"
 )
 
 // units are the organizational units by which the broker recognizes the roles of clients.
-var units = map[Role]string{Source: "sources", Agent: "agents", Monitor: "monitors"}
+var units = map[Role]string{Source: "sources", Agent: "agents", Monitor: "monitors", Observer: "observers"}
 
 // isServer reports whether the certificate is for a server, not for a client.
 func (r Role) isServer() bool { return r == Broker || r == Server }
@@ -188,7 +190,7 @@ func (c Certificate) validate() error {
 	}
 	switch {
 	case c.Role != Broker && c.Role != Server && units[c.Role] == "":
-		invalid("role %q is unknown; use broker, source, agent, monitor or server", c.Role)
+		invalid("role %q is unknown; use broker, source, agent, monitor, observer or server", c.Role)
 	case c.Role.isServer() && len(c.Hosts) == 0:
 		invalid("hosts: at least one is required; list the DNS names and IP addresses that clients connect to")
 	case !c.Role.isServer() && len(c.Hosts) > 0:

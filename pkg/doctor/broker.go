@@ -221,6 +221,7 @@ func (p *patient) subscribe(ctx context.Context, conn *mqtt.Conn, filters []stri
 	granted := true
 	for _, filter := range filters {
 		ctx, cancel := p.timeout(ctx)
+		filter = wire.Unshared(filter) // a member of the group would take messages of the others
 		err := conn.Subscribe(ctx, filter, 0)
 		cancel()
 		if err != nil {

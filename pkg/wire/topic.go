@@ -72,6 +72,10 @@ func parseTopic(pattern string) topic {
 	return topic{share: share, levels: strings.Split(pattern, "/")}
 }
 
+// Unshared returns a topic filter without the "$share/<group>/" that it may begin with: to listen
+// besides the members of the group, whose messages it would take otherwise.
+func Unshared(filter string) string { return parseTopic(filter).name() }
+
 // filter returns the topic filter to subscribe to.
 func (t topic) filter() string { return t.share + strings.Join(t.levels, "/") }
 
