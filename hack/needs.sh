@@ -24,6 +24,8 @@ test)
 	# Tests of alerts and dashboard run both programs.
 	need prometheus prometheus
 	need promtool prometheus
+	# Tests of the hub's dashboard look at it.
+	need chromium chromium
 	# The race detector is linked by a C compiler.
 	need "${CC:-gcc}" gcc libc6-dev
 	;;

@@ -119,9 +119,6 @@ func (c *Cache[T]) WaitForSync(ctx context.Context) bool {
 	return waitFor(ctx, c.informer.HasSyncedChecker().Done())
 }
 
-// Synced reports whether the cache has been filled.
-func (c *Cache[T]) Synced() bool { return c.informer.HasSynced() }
-
 // Ready returns why the cache does not hold all objects yet; nil once it does.
 func (c *Cache[T]) Ready(context.Context) error {
 	if c.informer.HasSynced() {

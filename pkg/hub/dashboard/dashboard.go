@@ -8,6 +8,8 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -60,7 +62,8 @@ type Dashboard struct {
 	metrics   *metrics
 	streams   *streams
 	listening chan struct{}
-	address   string // set before listening closes
+	following atomic.Bool // the handlers have seen what there was at the start
+	address   string      // set before listening closes
 }
 
 // New returns a dashboard that is not served yet. It reports every fault of cfg at once and does no
@@ -121,8 +124,8 @@ func (d *Dashboard) Run(ctx context.Context) error {
 		<-ctx.Done()
 		return nil
 	}
-	watched, err := d.watch()
-	defer watched()
+	stopWatching, err := d.watch(ctx)
+	defer stopWatching()
 	if err != nil {
 		return fmt.Errorf("dashboard: %w", err)
 	}
@@ -147,20 +150,26 @@ func (d *Dashboard) Run(ctx context.Context) error {
 	return serve.HTTP(ctx, listener, d.handler(), d.cfg.Logger)
 }
 
-// watch counts changes and notes those of states until the function that it returns is called.
-func (d *Dashboard) watch() (stop func(), err error) {
+// watch counts changes, and notes those of states once it has seen what there is, until the function
+// that it returns is called.
+func (d *Dashboard) watch(ctx context.Context) (stop func(), err error) {
 	var stops []func()
+	var seen []cache.ResourceEventHandlerRegistration
+	ctx, cancel := context.WithCancel(ctx)
+	var waiting sync.WaitGroup
 	stop = func() {
 		for _, stop := range stops {
 			stop()
 		}
+		cancel()
+		waiting.Wait()
 	}
 	registered := func(r cache.ResourceEventHandlerRegistration, remove func(cache.ResourceEventHandlerRegistration), failed error) {
 		if failed != nil {
 			err = errors.Join(err, failed)
 			return
 		}
-		stops = append(stops, func() { remove(r) })
+		stops, seen = append(stops, func() { remove(r) }), append(seen, r)
 	}
 	r, failed := d.cfg.Works.AddEventHandler(d.workChanged)
 	registered(r, d.cfg.Works.RemoveEventHandler, failed)
@@ -172,13 +181,23 @@ func (d *Dashboard) watch() (stop func(), err error) {
 		r, failed := c.AddEventHandler(func(_, _ *workv1alpha1.ManifestWorkReplicaSet) { d.fleet.changed() })
 		registered(r, c.RemoveEventHandler, failed)
 	}
+	waiting.Go(func() {
+		for _, r := range seen {
+			select {
+			case <-r.HasSyncedChecker().Done():
+			case <-ctx.Done():
+				return
+			}
+		}
+		d.following.Store(true)
+	})
 	return stop, err
 }
 
 // workChanged notes a change of a work. It costs O(1).
 func (d *Dashboard) workChanged(before, after *workv1.ManifestWork) {
 	d.fleet.changed()
-	if !d.cfg.Works.Synced() { // everything is new while the cache is filled
+	if !d.following.Load() {
 		return
 	}
 	c := change{Time: d.cfg.Now()}
@@ -198,7 +217,7 @@ func (d *Dashboard) workChanged(before, after *workv1.ManifestWork) {
 // clusterChanged notes a change of a cluster. It costs O(1).
 func (d *Dashboard) clusterChanged(before, after *clusterv1.ManagedCluster) {
 	d.fleet.changed()
-	if !d.cfg.Clusters.Synced() {
+	if !d.following.Load() {
 		return
 	}
 	c := change{Time: d.cfg.Now()}

@@ -47,6 +47,13 @@ func (c *testClock) Now() time.Time {
 	return time.Now().Add(c.added)
 }
 
+// set has the clock show a time now.
+func (c *testClock) set(now time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.added = time.Until(now)
+}
+
 func (c *testClock) Add(d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -89,6 +96,7 @@ func startSite(t testing.TB, config *rest.Config, change ...func(*Config)) *site
 	}
 	s.stop = kit.Run(t, "dashboard", s.Run)
 	kit.Receive(t, "the dashboard listens", s.Listening())
+	kit.True(t, "changes are noted", s.following.Load)
 	s.url = "http://" + s.Addr()
 	return s
 }

@@ -306,6 +306,7 @@ func (r *reader) await(text string) {
 // bounded, and they end with the token, and with the dashboard.
 func TestStream(t *testing.T) {
 	plane.Require(t)
+	t.Parallel()
 	cluster, other := plane.Namespace(t, "cluster"), plane.Namespace(t, "other")
 	s := startSite(t, plane.REST())
 	token, user := account(t, cluster, "viewer")

@@ -44,8 +44,10 @@ func setStateOf(set *workv1alpha1.ManifestWorkReplicaSet) (state, time.Time, str
 	if c := find(workv1alpha1.ManifestWorkReplicaSetConditionPlacementVerified); is(c, metav1.ConditionFalse) {
 		return stateFailed, c.LastTransitionTime.Time, text(c)
 	}
-	if c := find(workv1alpha1.ManifestWorkReplicaSetConditionRemovalsHeld); is(c, metav1.ConditionTrue) {
-		return stateFailed, c.LastTransitionTime.Time, text(c)
+	for _, kind := range []string{workv1alpha1.ManifestWorkReplicaSetConditionRemovalsHeld, workv1alpha1.ManifestWorkReplicaSetConditionStopped} {
+		if c := find(kind); is(c, metav1.ConditionTrue) {
+			return stateFailed, c.LastTransitionTime.Time, text(c)
+		}
 	}
 	summary, rolledOut := set.Status.Summary, find(workv1alpha1.ManifestWorkReplicaSetConditionPlacementRolledOut)
 	switch {
@@ -58,6 +60,9 @@ func setStateOf(set *workv1alpha1.ManifestWorkReplicaSet) (state, time.Time, str
 	case rolledOut == nil:
 		return stateProgressing, set.CreationTimestamp.Time, "it has not been reconciled yet"
 	case rolledOut.Status != metav1.ConditionTrue:
+		if c := find(workv1alpha1.ManifestWorkReplicaSetConditionProgressing); is(c, metav1.ConditionTrue) {
+			return stateProgressing, c.LastTransitionTime.Time, text(c)
+		}
 		return stateProgressing, rolledOut.LastTransitionTime.Time, text(rolledOut)
 	case rolledOut.ObservedGeneration < set.Generation:
 		return stateProgressing, time.Time{}, "the newest generation has not been reconciled yet"

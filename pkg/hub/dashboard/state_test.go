@@ -174,6 +174,8 @@ func TestStateOfSet(t *testing.T) {
 		{"not all available", []metav1.Condition{rolledOut(yes, 2)}, workv1alpha1.ManifestWorkReplicaSetSummary{Total: 3, Available: 2}, false, stateProgressing, "2 of 3 clusters"},
 		{"paused", []metav1.Condition{rolledOut(no, 2)}, all, true, statePaused, "paused"},
 		{"no placement", []metav1.Condition{condition(workv1alpha1.ManifestWorkReplicaSetConditionPlacementVerified, no, 2, "x", "no decision")}, all, false, stateFailed, "no decision"},
+		{"stopped", []metav1.Condition{rolledOut(no, 2), condition(workv1alpha1.ManifestWorkReplicaSetConditionStopped, yes, 2, "x", "at cluster c1")}, all, false, stateFailed, "at cluster c1"},
+		{"soaks", []metav1.Condition{rolledOut(no, 2), condition(workv1alpha1.ManifestWorkReplicaSetConditionProgressing, yes, 2, "x", "c1 soaks")}, all, false, stateProgressing, "c1 soaks"},
 		{"held", []metav1.Condition{condition(workv1alpha1.ManifestWorkReplicaSetConditionRemovalsHeld, yes, 2, "x", "too many")}, all, false, stateFailed, "too many"},
 	} {
 		set := &workv1alpha1.ManifestWorkReplicaSet{ObjectMeta: metav1.ObjectMeta{Generation: 2}}

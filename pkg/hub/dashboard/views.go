@@ -14,7 +14,7 @@ import (
 	"github.com/workwire/workwire/pkg/explain"
 )
 
-// firstProblems is how many works that need somebody the overview names.
+// firstProblems is how many works that need attention the overview names.
 const firstProblems = 5
 
 // part is the share of one state in a tally.
