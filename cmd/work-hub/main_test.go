@@ -91,7 +91,7 @@ func TestPublishesServesAndStopsClean(t *testing.T) {
 	plane.Require(t)
 	b := brokertest.Start(t, broker.Config{Users: []broker.User{{Username: "hub1", Password: "secret", Role: acl.Source}}})
 	out, stop := start(t, "--source-id=hub1", "--transport=mqtt", "--transport-config="+transportFile(t, b.Addr, ""),
-		"--kubeconfig="+plane.Kubeconfig, "--listen-address=127.0.0.1:0", "--log-format=text")
+		"--kubeconfig="+plane.Kubeconfig, "--listen-address=127.0.0.1:0", "--dashboard-address=127.0.0.1:0", "--log-format=text")
 	url := "http://" + out.Await(t, `serving metrics and health" address=(\S+)`)
 	kit.True(t, "the hub is ready", func() bool {
 		// The checks of a standby pass: wait for the connection as well.
@@ -101,6 +101,10 @@ func TestPublishesServesAndStopsClean(t *testing.T) {
 	})
 	if _, body := get(t, url+"/readyz?verbose"); body != "[+]caches ok\n[+]works ok\n[+]broker ok\n[+]clustersets ok\n[+]clustersetbindings ok\n[+]placement ok\n[+]replicaset ok\n[+]clusters ok\nreadyz check passed\n" {
 		t.Errorf("readyz: %q", body)
+	}
+
+	if status, body := get(t, "http://"+out.Await(t, `serving the dashboard" address=(\S+)`)+"/"); status != 401 || !strings.Contains(body, "Sign in") {
+		t.Errorf("dashboard: %d %s", status, body)
 	}
 
 	client, err := versioned.NewForConfig(plane.REST())
@@ -171,8 +175,8 @@ func TestFlagErrorsAreReportedTogether(t *testing.T) {
 		"nothing": {nil, []string{"--source-id is required", "--transport-config is required", "work-hub --help"}},
 		"each flag": {
 			[]string{"--source-id=Hub_1", "--transport=kafka", "--transport-config=/nowhere", "--workers=0", "--unreachable-grace=1ms", "--kube-api-burst=-1",
-				"--listen-address=:80", "--log-format=xml", "--v=-1"},
-			[]string{"--source-id", "--transport must", "/nowhere", "--workers", "--unreachable-grace", "--kube-api-burst", "--listen-address", "--log-format", "--v"},
+				"--listen-address=:80", "--dashboard-address=:90", "--log-format=xml", "--v=-1"},
+			[]string{"--source-id", "--transport must", "/nowhere", "--workers", "--unreachable-grace", "--kube-api-burst", "--listen-address", "--dashboard-address", "--log-format", "--v"},
 		},
 		"leader election": {
 			[]string{"--source-id=hub1", "--transport-config=" + good, "--leader-election-retry-period=1m", "--leader-election-namespace=A"},
@@ -219,7 +223,7 @@ func TestHelpShowsEveryFlagInItsGroup(t *testing.T) {
 	}
 	for _, want := range []string{"The hub:\n", "The broker:\n", "Replicas:\n", "Metrics and health:\n", "Logs:\n",
 		"--source-id", "--kubeconfig", "--kube-api-qps", "--kube-api-burst", "--transport-config", "--client-id",
-		"--disable-leader-election", "--leader-election-namespace", "--listen-address", "--log-format", "-v, --v"} {
+		"--disable-leader-election", "--leader-election-namespace", "--listen-address", "--dashboard-address", "--log-format", "-v, --v"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in the help", want)
 		}

@@ -17,7 +17,7 @@ import (
 var parts = map[string]string{
 	"agent": "-n " + agentNamespace + " --set agent.enabled=true,agent.clusterName=cluster1,agent.rbac.profile=ocm" +
 		",brokerHost=broker.example.com:8883",
-	"hub": "-n " + hubNamespace + " --set hub.enabled=true,hub.extraArgs={--auto-register}" +
+	"hub": "-n " + hubNamespace + " --set hub.enabled=true,hub.dashboard.enabled=true,hub.extraArgs={--auto-register}" +
 		",brokerHost=work-broker.workwire-broker.svc:8883",
 	"broker": "-n " + brokerNamespace + " --set broker.enabled=true,broker.service.type=LoadBalancer",
 }
@@ -26,7 +26,7 @@ const around = " --set monitoring.enabled=true,networkPolicy.restrictEgress=true
 
 // components are those that the chart offers as values and the examples do not have.
 var components = map[string][]string{
-	"agent": {"ocm-rights", "restrict-egress", "trusted-keys", "unseal"}, "hub": {"restrict-egress", "signing", "sealing"},
+	"agent": {"ocm-rights", "restrict-egress", "trusted-keys", "unseal"}, "hub": {"restrict-egress", "signing", "sealing", "dashboard"},
 }
 
 // keyed are the flags for signed specs and sealed data.

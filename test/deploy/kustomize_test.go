@@ -67,7 +67,7 @@ func TestEveryFileIsApplied(t *testing.T) {
 	var folders, components []string
 	// Components. These are applied below, and by TestBesideOCM.
 	used := sets.New("deploy/kustomize/agent/ocm-rights", "deploy/kustomize/agent/restrict-egress",
-		"deploy/kustomize/hub/restrict-egress", "deploy/kustomize/hub/beside-ocm",
+		"deploy/kustomize/hub/restrict-egress", "deploy/kustomize/hub/beside-ocm", "deploy/kustomize/hub/dashboard",
 		// TestWhatPodsRun has these.
 		"deploy/kustomize/agent/trusted-keys", "deploy/kustomize/agent/unseal", "deploy/kustomize/hub/signing", "deploy/kustomize/hub/sealing")
 	err := filepath.WalkDir(filepath.Join(c.root, "deploy"), func(path string, entry fs.DirEntry, err error) error {
@@ -75,7 +75,8 @@ func TestEveryFileIsApplied(t *testing.T) {
 			return err
 		}
 		if entry.IsDir() {
-			if entry.Name() == "helm" {
+			// test/monitoring has the files of Prometheus.
+			if entry.Name() == "helm" || path == filepath.Join(c.root, "deploy", "monitoring") {
 				return filepath.SkipDir
 			}
 			return nil
@@ -126,7 +127,7 @@ func TestEveryFileIsApplied(t *testing.T) {
 	}
 	for _, optional := range []string{"policies/nil-executor.yaml", "policies/finalizers.yaml",
 		"kustomize/agent/ocm-rights/cluster-role.yaml", "kustomize/agent/restrict-egress/network-policy.yaml",
-		"kustomize/hub/restrict-egress/network-policy.yaml"} {
+		"kustomize/hub/restrict-egress/network-policy.yaml", "kustomize/hub/dashboard/rights.yaml"} {
 		c.run("kubectl apply --validate=strict -f deploy/" + optional)
 	}
 	for _, name := range objects {

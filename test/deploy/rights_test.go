@@ -34,6 +34,7 @@ import (
 	"github.com/workwire/workwire/pkg/client/clientset/versioned"
 	workclientv1 "github.com/workwire/workwire/pkg/client/clientset/versioned/typed/work/v1"
 	"github.com/workwire/workwire/pkg/hub"
+	"github.com/workwire/workwire/pkg/hub/dashboard"
 	"github.com/workwire/workwire/pkg/kube"
 	"github.com/workwire/workwire/pkg/leader"
 	"github.com/workwire/workwire/pkg/source"
@@ -462,6 +463,7 @@ func TestHubsRights(t *testing.T) {
 	kit.NoError(t, err)
 	kit.Run(c, "hub", h.Run)
 	c.agent(host, c.REST())
+	c.dashboard(h)
 
 	client := versioned.NewForConfigOrDie(c.REST())
 	c.eventually("the cluster is there", func(ctx context.Context) error {
@@ -526,4 +528,33 @@ func TestHubsRights(t *testing.T) {
 	if seen := refused.list(); len(seen) > 0 {
 		t.Errorf("the hub was refused\n%s", strings.Join(seen, "\n"))
 	}
+}
+
+// dashboard looks at the hub's pages as somebody with the role for that.
+func (c *cluster) dashboard(h *hub.Hub) {
+	c.Helper()
+	c.run("kubectl apply --validate=strict -f deploy/kustomize/hub/dashboard/rights.yaml; kubectl create serviceaccount viewer -n default")
+	c.run("kubectl create clusterrolebinding viewer --clusterrole=workwire-viewer --serviceaccount=default:viewer")
+	pages, err := h.Dashboard(dashboard.Options{Address: "127.0.0.1:0"})
+	kit.NoError(c, err)
+	kit.Run(c, "dashboard", pages.Run)
+	kit.Receive(c, "the dashboard listens", pages.Listening())
+	viewer, _ := c.as("default", "viewer")
+	c.eventually("the dashboard shows the cluster", func(ctx context.Context) error {
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+pages.Addr()+"/", nil)
+		if err != nil {
+			return err
+		}
+		request.Header.Set("Authorization", "Bearer "+viewer.BearerToken)
+		response, err := http.DefaultClient.Do(request)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = response.Body.Close() }()
+		body, err := io.ReadAll(response.Body)
+		if err == nil && (response.StatusCode != http.StatusOK || !strings.Contains(string(body), "/clusters/"+served)) {
+			err = fmt.Errorf("%s: %s", response.Status, body)
+		}
+		return err
+	})
 }

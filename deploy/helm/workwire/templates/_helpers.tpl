@@ -149,9 +149,19 @@ spec:
         - {{ . | quote }}
         {{- end }}
         {{- end }}
+        {{- $dashboard := and .values.dashboard .values.dashboard.enabled }}
+        {{- if $dashboard }}
+        - --dashboard-address=:8444
+        - --dashboard-cert-file=/etc/workwire/listener/tls.crt
+        - --dashboard-key-file=/etc/workwire/listener/tls.key
+        {{- end }}
         ports:
         - name: https
           containerPort: 8443
+        {{- if $dashboard }}
+        - name: dashboard
+          containerPort: 8444
+        {{- end }}
         livenessProbe:
           httpGet:
             path: /healthz
