@@ -115,7 +115,7 @@ func (h *Hub) build(topics wire.SourceTopics) error {
 	return h.buildOthers(client, events, queues)
 }
 
-// buildPending creates what knows which works are not delivered, and why.
+// buildPending creates what knows which works are not delivered, and why, and what vouches for it.
 func (h *Hub) buildPending(queues workqueue.MetricsProvider) error {
 	cfg := pending.Config{
 		Works: h.works, Accepted: h.fleet.Accepted, Delay: h.cfg.PendingDelay, Queues: queues, Registerer: h.cfg.Registerer, Logger: h.cfg.Logger,
@@ -124,14 +124,36 @@ func (h *Hub) buildPending(queues workqueue.MetricsProvider) error {
 		cfg.ManagedClusters = h.informers.ManagedClusters()
 	}
 	var err error
-	h.pending, err = pending.New(cfg)
-	return err
+	if h.pending, err = pending.New(cfg); err != nil {
+		return err
+	}
+	return h.buildPresence()
 }
 
 // connectionChanged follows the connection to the broker.
 func (h *Hub) connectionChanged(up bool) {
 	h.fleet.ConnectionChanged(up)
 	h.pending.ConnectionChanged(up)
+	if h.presence != nil {
+		h.presence.changed()
+	}
+}
+
+// buildPresence creates what renews the Lease of the hub's presence, which is beside that of its
+// election.
+func (h *Hub) buildPresence() error {
+	if h.cfg.Election.Disabled {
+		return nil
+	}
+	client, err := kubernetes.NewForConfig(h.cfg.REST)
+	if err != nil {
+		return fmt.Errorf("client of the Kubernetes API: %w", err)
+	}
+	h.presence = &presenceLease{
+		leases: client.CoordinationV1().Leases(h.cfg.Election.Namespace), identity: h.cfg.Election.Identity,
+		connected: func() bool { return h.delivery.Connected() }, wake: make(chan struct{}, 1), log: h.cfg.Logger,
+	}
+	return nil
 }
 
 // newInformers creates the informers, which have connections of their own: these can be closed
@@ -186,8 +208,8 @@ func (h *Hub) buildClusters(client versioned.Interface, recorder record.EventRec
 	h.clusters, err = clusters.New(clusters.Config{
 		Informers: h.informers, Works: h.works, Client: client, Namespaces: h.events.core.Namespaces(),
 		AutoRegister: h.cfg.AutoRegister, AutoAccept: h.cfg.AutoAccept, KeepAlive: h.cfg.KeepAlive,
-		UnreachableGrace: h.cfg.UnreachableGrace,
-		Recorder:         recorder, Registerer: h.cfg.Registerer, Queues: queues, Logger: h.cfg.Logger,
+		UnreachableGrace: h.cfg.UnreachableGrace, HubAbsence: h.cfg.HubAbsence,
+		Recorder: recorder, Registerer: h.cfg.Registerer, Queues: queues, Logger: h.cfg.Logger,
 	})
 	h.fleet = h.clusters
 	return err

@@ -99,6 +99,8 @@ type Config struct {
 	RequestTimeout time.Duration
 	// Workers is the number of finalizers, and of statuses, that are written at a time; default 16.
 	Workers int
+	// HubAbsence, for tests; default [clusters.HubAbsence].
+	HubAbsence time.Duration
 	// PendingDelay is how long a work may go without an answer of its cluster before its status says
 	// why, at least 1ms; default 5s.
 	PendingDelay time.Duration
@@ -158,6 +160,7 @@ type Hub struct {
 	finalizer *finalizer.Controller
 	delivery  *delivery.Engine
 	pending   *pending.Tracker
+	presence  *presenceLease // nil without an election
 	fleet     fleet
 	clusters  *clusters.Clusters // nil when it is disabled
 	events    *events            // nil when no controller records any
@@ -240,6 +243,9 @@ func (h *Hub) work(ctx context.Context, run func(...func(context.Context) error)
 	if h.works.WaitForSync(ctx) && (h.clusters == nil || h.clusters.WaitForSync(ctx)) {
 		h.cfg.Logger.Info("caches synced, connecting to the broker", "controllers", h.cfg.Controllers)
 		run(h.pending.Run, h.finalizer.Run, h.delivery.Run)
+		if h.presence != nil {
+			run(h.presence.run)
+		}
 		for _, c := range h.others {
 			run(c.run)
 		}

@@ -546,3 +546,24 @@ func TestParseEventType(t *testing.T) {
 		}
 	}
 }
+
+// TestTimesOfAStatus: times survive the wire to the microsecond, and what is no time is left out.
+func TestTimesOfAStatus(t *testing.T) {
+	at := metav1.NewMicroTime(time.Date(2026, 11, 22, 18, 0, 0, 1000, time.UTC))
+	status := &wire.Status{UID: "u", Cluster: "c", Source: "s", Agent: "a", Action: wire.Update, Times: wire.Times{Received: at, Ready: at}}
+	event, err := wire.Encode(status, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for value, want := range map[string]bool{"2026-11-22T18:00:00.000001Z": true, "soon": false, "1969-12-31T00:00:00Z": false, "9999-12-31T23:59:59-23:59": false} {
+		event.SetExtension("readytime", value)
+		m, err := wire.Decode(event)
+		if err != nil {
+			t.Fatalf("%s: %v", value, err)
+		}
+		got := m.(*wire.Status).Times
+		if !got.Received.Equal(&at) || !got.Applied.IsZero() || got.Ready.Equal(&at) != want || !want && !got.Ready.IsZero() {
+			t.Errorf("%s: times %+v", value, got)
+		}
+	}
+}

@@ -23,18 +23,22 @@ func FuzzDecode(f *testing.F) {
 		f.Add(p.properties["ce-type"], p.properties["ce-source"], p.properties["ce-resourceid"], p.properties["ce-resourceversion"],
 			p.properties["ce-clustername"], p.properties["ce-originalsource"], p.properties["ce-metadata"],
 			p.properties["ce-deletiontimestamp"], p.properties["ce-sequenceid"], p.properties["ce-sourceidentity"],
-			p.properties["ce-contenthash"], p.properties["ce-authoritative"], p.properties["ce-session"], []byte(p.payload))
+			p.properties["ce-contenthash"], p.properties["ce-authoritative"], p.properties["ce-session"],
+			p.properties["ce-receivedtime"], []byte(p.payload))
 	}
 	f.Add("io.open-cluster-management.works.v1alpha1.manifestbundles.status.update_request", "quay-7-agent", lantern, "2", "quay-7", "harbor",
-		"", "", "2690781301568442368", "", "", "", "3f1e4f0e-0000-4000-8000-00000000cafe", []byte(`{"conditions":[]}`))
-	f.Fuzz(func(t *testing.T, kind, source, uid, version, cluster, original, metadata, deleted, sequence, identity, hash, authoritative, session string, data []byte) {
+		"", "", "2690781301568442368", "", "", "", "3f1e4f0e-0000-4000-8000-00000000cafe", "2026-11-22T18:00:00.000001Z", []byte(`{"conditions":[]}`))
+	f.Add("io.open-cluster-management.works.v1alpha1.manifestbundles.status.update_request", "quay-7-agent", lantern, "2", "quay-7", "harbor",
+		"", "", "2690781301568442368", "", "", "", "", "9999-12-31T23:59:59-23:59", []byte(`{"conditions":[]}`))
+	f.Fuzz(func(t *testing.T, kind, source, uid, version, cluster, original, metadata, deleted, sequence, identity, hash, authoritative, session, at string, data []byte) {
 		e := cloudevents.New()
 		e.SetID("1")
 		e.SetType(kind)
 		e.SetSource(source)
 		for name, value := range map[string]string{"resourceid": uid, "resourceversion": version, "clustername": cluster,
 			"originalsource": original, "metadata": metadata, "deletiontimestamp": deleted, "sequenceid": sequence,
-			"sourceidentity": identity, "contenthash": hash, "authoritative": authoritative, "session": session} {
+			"sourceidentity": identity, "contenthash": hash, "authoritative": authoritative, "session": session,
+			"receivedtime": at, "appliedtime": at, "readytime": at} {
 			if value != "" {
 				e.SetExtension(name, value)
 			}

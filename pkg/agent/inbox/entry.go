@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"strings"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -48,6 +49,8 @@ type Entry struct {
 	// Sealed reports whether Spec arrived sealed. It is then not in clear on disk, and no hash of it is
 	// sent to anybody.
 	Sealed bool
+	// Received is when Spec arrived; zero if it did before the agent started.
+	Received time.Time
 }
 
 // Refusal describes a spec that could not be decoded.

@@ -28,6 +28,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -137,7 +138,9 @@ func (b *Inbox) Put(in *wire.Spec, stored func(error)) Change {
 		b.own(key)
 		switch change.Verdict {
 		case Added, Replaced:
-			change.Superseded = b.save(newEntry(current.snapshot(), in))
+			e := newEntry(current.snapshot(), in)
+			e.Received = time.Now()
+			change.Superseded = b.save(e)
 		case Kept:
 			b.save(keptEntry(current.entry))
 		case Same:

@@ -102,6 +102,9 @@ type Status struct {
 	Status workv1.ManifestWorkStatus
 	// Trace is the `logtracing` extension of the work's spec.
 	Trace string
+	// Received is when the spec arrived; zero if that is not known. It begins the times that are sent
+	// with statuses of Generation.
+	Received time.Time
 	// Final marks the last status of a work, the one with condition Deleted.
 	Final bool
 }
@@ -220,7 +223,9 @@ func (o *Outbox) set(key inbox.Key, s Status, notHeld bool) {
 		o.stats.Unchanged++
 		return
 	}
+	times := nextTimes(w.last.times, w.want.Generation, &s, o.config.Now())
 	w.last = hold(s)
+	w.last.times = times
 	if w.state == queued || w.state == backingOff {
 		o.stats.Coalesced++
 	}

@@ -132,6 +132,7 @@ func (o *Outbox) send(ctx context.Context, a *attempt) error {
 		Hash:       a.version.Hash,
 		Status:     last.Status,
 		Trace:      last.Trace,
+		Times:      a.last.times,
 	}
 	if a.form != whole || oversized(&message.Meta) {
 		message.Meta = minimalMeta(message.Meta)

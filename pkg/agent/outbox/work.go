@@ -4,6 +4,7 @@ import (
 	"container/list"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -69,10 +70,38 @@ type heldStatus struct {
 	encoded compress.Data
 	trace   string
 	final   bool
+	times   wire.Times // in memory only
 }
 
 func hold(s Status) heldStatus {
 	return heldStatus{cluster: s.Cluster, meta: s.Meta, plain: &s.Status, trace: s.Trace, final: s.Final}
+}
+
+// nextTimes returns the times to send with s. Before are those of the status before, which was about
+// generation. What happened before the agent started is not known, and its source remembers it.
+func nextTimes(before wire.Times, generation wire.Generation, s *Status, now time.Time) wire.Times {
+	if s.Received.IsZero() || s.Final {
+		return wire.Times{}
+	}
+	times := wire.Times{Received: metav1.NewMicroTime(s.Received)}
+	if generation == s.Generation && before.Received.Equal(&times.Received) {
+		times = before
+	}
+	at := metav1.NewMicroTime(now)
+	conditions := s.Status.Conditions
+	applied := meta.FindStatusCondition(conditions, workv1.WorkApplied)
+	if times.Applied.IsZero() && applied != nil && applied.Status == metav1.ConditionTrue && applied.ObservedGeneration == int64(s.Generation) {
+		times.Applied = at
+	}
+	ready := !times.Applied.IsZero() && meta.IsStatusConditionFalse(conditions, workv1.WorkProgressing) &&
+		!meta.IsStatusConditionTrue(conditions, workv1.WorkDegraded)
+	switch {
+	case !ready:
+		times.Ready = metav1.MicroTime{}
+	case times.Ready.IsZero():
+		times.Ready = at
+	}
+	return times
 }
 
 // encode encodes the status of w, which is not to be sent soon. A status that cannot be encoded

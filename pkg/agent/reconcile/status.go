@@ -94,7 +94,7 @@ func (r *Reconciler) lastStatus(work *inbox.Entry) workv1.ManifestWorkStatus {
 // setStatus puts a status into the outbox.
 func (r *Reconciler) setStatus(work *inbox.Entry, generation wire.Generation, status workv1.ManifestWorkStatus, final bool) {
 	r.Outbox.Set(work.Key, outbox.Status{
-		Generation: generation, Cluster: work.Cluster, Meta: &work.Meta, Status: status, Trace: work.Trace, Final: final,
+		Generation: generation, Cluster: work.Cluster, Meta: &work.Meta, Status: status, Trace: work.Trace, Final: final, Received: work.Received,
 	})
 }
 

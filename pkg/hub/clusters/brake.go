@@ -56,7 +56,7 @@ func voteOf(p presence, stored *clusterv1.ManagedCluster) vote {
 	switch {
 	case stored == nil || !stored.Spec.HubAcceptsClient || stored.DeletionTimestamp != nil || p.state == unseen:
 		return votesNothing
-	case p.state == present:
+	case p.expected(): // nobody knows better of those that were present
 		return votesPresent
 	case hasTaint(stored.Spec.Taints, clusterv1.ManagedClusterTaintUnreachable):
 		return votesNothing

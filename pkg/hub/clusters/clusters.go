@@ -30,6 +30,9 @@ const (
 	DefaultSilence   = 5 * time.Minute
 	DefaultGrace     = 5 * time.Minute
 	DefaultWorkers   = 8
+	// HubAbsence is how long the hub may be without a connection to the broker before clusters that
+	// were present are Unknown.
+	HubAbsence = time.Minute
 )
 
 // Pauses between the attempts to write one cluster.
@@ -81,6 +84,8 @@ type Config struct {
 	// UnreachableGrace is how long a cluster is absent before it gets the taint unreachable, at
 	// least 1ms; default 5m. It counts from the transition of its condition Available.
 	UnreachableGrace time.Duration
+	// HubAbsence, for tests; default [HubAbsence].
+	HubAbsence time.Duration
 	// Workers is the number of clusters that are written at a time; default 8.
 	Workers int
 	// Recorder gets an event when a cluster is registered, accepted or available, or no longer is,
@@ -113,6 +118,7 @@ func (c *Config) complete() error {
 		errs = append(errs, fmt.Errorf("Workers must be at least 1, got %d", c.Workers))
 	}
 	c.Workers = cmp.Or(c.Workers, DefaultWorkers)
+	c.HubAbsence = cmp.Or(c.HubAbsence, HubAbsence)
 	c.Logger = cmp.Or(c.Logger, slog.Default())
 	return errors.Join(errs...)
 }
@@ -143,6 +149,7 @@ func New(cfg Config) (*Clusters, error) {
 			clock: walltime.New(),
 		},
 	}
+	c.policy.limits.hubAbsence = cfg.HubAbsence
 	var err error
 	watches := []controller.Watch{controller.On(c.cache, c.clusterChanged)}
 	if cfg.Works != nil {
@@ -168,6 +175,7 @@ func (c *Clusters) Listen(l Listener) { c.listener = l }
 // Run registers clusters and writes what is known of them until ctx ends; it returns nil then, when
 // everything that it started has ended. The caller runs Config.Informers. Run must be called once.
 func (c *Clusters) Run(ctx context.Context) error {
+	c.index.starting(time.Now())
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return c.Controller.Run(ctx) })
 	group.Go(func() error { c.runTimer(ctx); return nil })
@@ -190,7 +198,8 @@ func (c *Clusters) MessageReceived(cluster wire.ClusterName, p *wire.Presence) {
 
 // ConnectionChanged follows the hub's connection to the broker. Clusters that send nothing after it
 // is established are no longer present: after 1.5 keepalives, or after [Config.Silence] if their
-// agents do not announce themselves. While it is down, silence says nothing about clusters.
+// agents do not announce themselves. While it is down, silence says nothing about clusters; after
+// [HubAbsence], those that were present are Unknown until they are heard from again.
 func (c *Clusters) ConnectionChanged(up bool) {
 	c.index.connectionChanged(up, time.Now())
 }

@@ -204,6 +204,9 @@ func availability(s state, l limits) (status metav1.ConditionStatus, reason, mes
 	case silent:
 		return metav1.ConditionUnknown, ReasonSilent,
 			fmt.Sprintf("Nothing was heard for %s from the agent of the cluster, which does not announce itself", l.silence)
+	case unvouched:
+		return metav1.ConditionUnknown, clusterv1.ReasonHubDisconnected,
+			fmt.Sprintf("The hub had no connection to the broker for more than %s: nobody knows whether the agent is there", l.hubAbsence)
 	case missing:
 		return metav1.ConditionUnknown, ReasonMissing,
 			fmt.Sprintf("The agent of the cluster did not announce itself within %s, as it does while it is connected", l.absence)
@@ -215,7 +218,7 @@ func availability(s state, l limits) (status metav1.ConditionStatus, reason, mes
 // stateForReason returns the state for a reason of ManagedClusterConditionAvailable. A reason of
 // others stands for a cluster that is not present.
 func stateForReason(reason string) state {
-	known := map[string]state{ReasonNotSeen: unseen, ReasonSilent: silent, ReasonMissing: missing}
+	known := map[string]state{ReasonNotSeen: unseen, ReasonSilent: silent, ReasonMissing: missing, clusterv1.ReasonHubDisconnected: unvouched}
 	return cmp.Or(known[reason], ended)
 }
 

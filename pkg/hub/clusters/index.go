@@ -35,6 +35,7 @@ type clusterIndex struct {
 	entries      map[wire.ClusterName]*entry // guarded by mu
 	unregistered int                         // guarded by mu: entries without a ManagedCluster
 	online       bool                        // guarded by mu: the hub is connected
+	offlineSince time.Time                   // guarded by mu: zero: online, or nobody vouches already
 	census       census                      // guarded by mu: the sum of the votes of entries
 	braked       bool                        // guarded by mu: the fleet brake is engaged
 	brakeChanges []brakeChange               // guarded by mu: to be reported
@@ -181,14 +182,55 @@ func (x *clusterIndex) schedule(at time.Time) {
 	}
 }
 
+// starting handles the start of a hub that is not connected yet.
+func (x *clusterIndex) starting(now time.Time) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if !x.online {
+		x.offline(now)
+	}
+}
+
+// offline notes that the hub has no connection. mu is held.
+func (x *clusterIndex) offline(now time.Time) {
+	x.offlineSince = now
+	select {
+	case x.wake <- struct{}{}:
+	default:
+	}
+}
+
+// hubAbsent applies that the hub has had no connection for too long, once per loss of it: one pass
+// over all clusters. It returns when that is due; zero: it is not. mu is held.
+func (x *clusterIndex) hubAbsent(now time.Time) (next time.Time) {
+	if x.offlineSince.IsZero() {
+		return time.Time{}
+	}
+	if due := x.offlineSince.Add(x.policy.limits.hubAbsence); due.After(now) {
+		return due
+	}
+	x.offlineSince = time.Time{}
+	for name, e := range x.entries {
+		before := e.presence.state
+		if e.presence = e.presence.hubAbsent(now); e.presence.state != before {
+			x.metrics.changes.WithLabelValues(string(e.presence.state)).Inc()
+			x.recount(name, e, now)
+			x.enqueue(name, e)
+		}
+	}
+	return time.Time{}
+}
+
 // connectionChanged handles the beginning or the end of a connection of the hub. When it begins,
 // every cluster is expected to send a message.
 func (x *clusterIndex) connectionChanged(up bool, now time.Time) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.online = up; !up {
+		x.offline(now)
 		return
 	}
+	x.offlineSince = time.Time{}
 	for _, e := range x.entries { // once per connection
 		e.heard = time.Time{}
 		e.presence = e.presence.hubConnected(now, x.policy.limits)
@@ -207,7 +249,7 @@ func (x *clusterIndex) tick(now time.Time) (probe []wire.ClusterName, next time.
 	defer x.mu.Unlock()
 	switch {
 	case !x.online:
-		return nil, time.Time{}
+		return nil, x.hubAbsent(now)
 	case x.next.IsZero() || x.next.After(now):
 		return nil, x.next
 	}

@@ -126,7 +126,7 @@ func TestNothingIsQueuedTwice(t *testing.T) {
 	}
 }
 
-// Without a connection of the hub time tells nothing.
+// Without a connection of the hub time tells nothing but that nobody knows.
 func TestTick(t *testing.T) {
 	x := newTestIndex(registering)
 	x.messageReceived("quiet", nil, start)
@@ -154,13 +154,15 @@ func TestTick(t *testing.T) {
 	tick(day, day+15*time.Second, 0)
 	tick(day+14*time.Second, day+15*time.Second, 0)
 	tick(day+15*time.Second, day+90*time.Second, 2)
-	x.connectionChanged(false, start)
-	tick(day+time.Hour, 0, 0)
+	x.connectionChanged(false, start.Add(day))
+	tick(day+59*time.Second, day+time.Minute, 0)
 	state(present, present)
+	tick(day+time.Hour, 0, 0)
+	state(unvouched, unvouched)
 	x.connectionChanged(true, start.Add(2*day))
 	tick(2*day+15*time.Second, 2*day+90*time.Second, 2)
 	tick(2*day+90*time.Second, 2*day+300*time.Second, 0)
-	state(present, missing)
+	state(unvouched, missing)
 	tick(2*day+300*time.Second, 0, 0)
 	state(silent, missing)
 	if got := testutil.ToFloat64(x.metrics.changes.WithLabelValues("missing")); got != 1 {

@@ -16,7 +16,7 @@ type metrics struct {
 
 func newMetrics() *metrics {
 	return &metrics{
-		changes: controller.NewCounter("presence_changes_total", "Changes of the presence of clusters, by new state: present, disconnected, silent or missing.", "to"),
+		changes: controller.NewCounter("presence_changes_total", "Changes of the presence of clusters, by new state: present, disconnected, silent, missing or unvouched (the hub has no connection).", "to"),
 		ignored: controller.NewCounter("clusters_ignored_total", "Messages of clusters without a ManagedCluster that were not recorded, by reason: "+
 			"invalid_name (of a ManagedCluster) or too_many (such clusters); and statuses of works that the hub does not know: too_many_held (more "+
 			"than 20000 of one cluster).", "reason"),
@@ -35,7 +35,7 @@ type sizeCollector struct{ index *clusterIndex }
 
 var (
 	clustersDesc = prometheus.NewDesc("workwire_hub_clusters", "Clusters that the hub knows, by state: present, disconnected, silent, "+
-		"missing, unseen, or unregistered for those without a ManagedCluster.", []string{"state"}, nil)
+		"missing, unvouched, unseen, or unregistered for those without a ManagedCluster.", []string{"state"}, nil)
 	acceptedDesc = prometheus.NewDesc("workwire_hub_clusters_accepted", "ManagedClusters that are accepted.", nil, nil)
 	brakeDesc    = prometheus.NewDesc("workwire_hub_fleet_absence_brake", "1 while so many clusters are absent at once that none "+
 		"gets the taint unreachable, else 0.", nil, nil)
@@ -90,7 +90,7 @@ func (x *clusterIndex) collectWorks(to chan<- prometheus.Metric, now time.Time) 
 // brake is engaged. It is one pass over them.
 func (x *clusterIndex) count() (states map[string]int, accepted int, brake float64) {
 	states = map[string]int{"unregistered": 0}
-	for _, s := range []state{unseen, present, ended, silent, missing} {
+	for _, s := range []state{unseen, present, ended, silent, missing, unvouched} {
 		states[string(s)] = 0
 	}
 	x.mu.Lock()

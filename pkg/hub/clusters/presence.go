@@ -24,6 +24,8 @@ const (
 	// missing: the agent announces itself, but did not when it should have, as when the hub's own
 	// connection was restored.
 	missing state = "missing"
+	// unvouched: it was present when the hub's own connection was lost, longer than a minute ago.
+	unvouched state = "unvouched"
 )
 
 // limits are the times by which presence is decided.
@@ -37,6 +39,8 @@ type limits struct {
 	silence time.Duration
 	// grace is how long a cluster is absent before it gets the taint unreachable.
 	grace time.Duration
+	// hubAbsence is how long the hub may be without a connection before nobody vouches for agents.
+	hubAbsence time.Duration
 }
 
 // timeout returns how long p lasts without a message.
@@ -48,13 +52,14 @@ func (l limits) timeout(p presence) time.Duration {
 }
 
 func newLimits(keepAlive, silence, grace time.Duration) limits {
-	return limits{probe: keepAlive / 4, absence: keepAlive * 3 / 2, silence: silence, grace: grace}
+	return limits{probe: keepAlive / 4, absence: keepAlive * 3 / 2, silence: silence, grace: grace, hubAbsence: HubAbsence}
 }
 
 // presence is what is known of a cluster's agent. Its methods return what is known after an event;
 // they have no other effect.
 //
-//	unseen, ended, silent, missing ── sessionStarted, messageReceived ──▶ present
+//	present ── hubAbsent ──▶ unvouched ── expire, while the hub is connected ──▶ silent, missing
+//	unseen, ended, silent, missing, unvouched ── sessionStarted, messageReceived ──▶ present
 //	present ── sessionEnded ──▶ ended
 //	present ── expire, while the hub is connected ──▶ silent, missing
 //
@@ -130,11 +135,23 @@ func (p presence) messageReceived(now time.Time, l limits) presence {
 // expected to send a message.
 func (p presence) hubConnected(now time.Time, l limits) presence {
 	p.probeAt = now.Add(l.probe)
-	if p.state == present {
+	if p.expected() {
 		p.until = now.Add(l.timeout(p))
 	}
 	return p
 }
+
+// hubAbsent handles that the hub has been without a connection for too long.
+func (p presence) hubAbsent(now time.Time) presence {
+	if p.state == present {
+		p = p.withState(unvouched, now)
+		p.vouched, p.until, p.probeAt = false, time.Time{}, time.Time{}
+	}
+	return p
+}
+
+// expected reports whether the agent sends a message once the hub is connected.
+func (p presence) expected() bool { return p.state == present || p.state == unvouched }
 
 // expire handles the passing of time while the hub is connected. It reports whether to probe the
 // agent.
@@ -142,13 +159,13 @@ func (p presence) expire(now time.Time) (_ presence, probe bool) {
 	if reached(p.probeAt, now) {
 		p.probeAt, probe = time.Time{}, true
 	}
-	if p.state == present && reached(p.until, now) {
+	if p.expected() && reached(p.until, now) {
 		next := silent
 		if p.announces {
 			next = missing
 		}
+		p.announces = p.vouched || p.state == unvouched && p.announces // an agent that only sent messages would have announced itself
 		p = p.withState(next, now)
-		p.announces = p.vouched // an agent that only sent messages would have announced itself
 		p.vouched, p.until, p.probeAt = false, time.Time{}, time.Time{}
 		probe = false
 	}

@@ -44,6 +44,8 @@ func play(t *testing.T, p presence, text string) (presence, []string) {
 				t.Fatal(err)
 			}
 			now = now.Add(time.Duration(seconds) * time.Second)
+		case "absent": // the hub has no connection for too long
+			p = p.hubAbsent(now)
 		default:
 			var seconds int
 			if _, err := fmt.Sscan(verb, &seconds); err != nil {
@@ -108,6 +110,15 @@ func TestPresence(t *testing.T) {
 		{name: "hub away and back", from: unheard, text: "message; away 86400; connect; 299", want: present, asks: []string{"ask 86415"}},
 		{name: "hub away and back, silent", from: unheard, text: "message; away 86400; connect; 300", want: silent, asks: []string{"ask 86415"}},
 		{name: "hub back, a lost agent is asked", from: unheard, text: "announce a; left a; connect; 90", want: ended, asks: []string{"ask 15"}},
+
+		{name: "hub absent", from: unheard, text: "announce a; absent", want: unvouched},
+		{name: "hub absent, agent was gone", from: unheard, text: "announce a; left a; absent", want: ended},
+		{name: "hub absent and back, not heard yet", from: unheard, text: "announce a; absent; connect; 89", want: unvouched, asks: []string{"ask 15"}},
+		{name: "hub absent and back, agent shows", from: unheard, text: "announce a; absent; connect; 5; announce a; 86400", want: present},
+		{name: "hub absent and back, agent speaks, then shows", from: unheard, text: "announce a; absent; connect; message; announce a; 86400; left a", want: ended},
+		{name: "hub absent and back, agent does not show", from: unheard, text: "announce a; absent; connect; 90", want: missing, asks: []string{"ask 15"}},
+		{name: "hub absent and back, agent has left meanwhile", from: unheard, text: "announce a; absent; connect; left a", want: ended},
+		{name: "hub absent and back, OCM agent silent", from: unheard, text: "message; absent; connect; 300", want: silent, asks: []string{"ask 15"}},
 
 		{name: "hub restarted, agent shows", from: wasThere, text: "connect; 10; announce a; 86400", want: present},
 		{name: "hub restarted, agent does not show", from: wasThere, text: "connect; 90", want: missing, asks: []string{"ask 15"}},

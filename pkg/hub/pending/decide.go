@@ -106,7 +106,7 @@ func (f facts) away() bool {
 		return false
 	}
 	available := meta.FindStatusCondition(f.cluster.Status.Conditions, clusterv1.ManagedClusterConditionAvailable)
-	return available != nil && available.Status != metav1.ConditionTrue
+	return available != nil && available.Status != metav1.ConditionTrue && available.Reason != clusterv1.ReasonHubDisconnected
 }
 
 // pausedBy returns the kind of the object that pauses work, empty if none does.
@@ -169,18 +169,22 @@ func answer(work *workv1.ManifestWork, s *wire.Status, known *workv1.DeliverySta
 	})
 	status.Delivery = merge(work, known)
 	d := status.Delivery
-	for _, t := range []struct {
-		at   **metav1.MicroTime
-		from metav1.MicroTime
-	}{{&d.ReceivedTime, s.Times.Received}, {&d.AppliedTime, s.Times.Applied}, {&d.ReadyTime, s.Times.Ready}} {
-		if !t.from.IsZero() {
-			*t.at = t.from.DeepCopy()
-		}
+	if s.Generation == wire.Generation(work.Generation) {
+		setTime(&d.ReceivedTime, s.Times.Received, d.ReceivedTime == nil)
+		setTime(&d.AppliedTime, s.Times.Applied, d.AppliedTime == nil)
+		setTime(&d.ReadyTime, s.Times.Ready, true)
 	}
 	if !isReady(&status) {
 		d.ReadyTime = nil
 	}
 	return status
+}
+
+// setTime sets to if from is not zero and it may be replaced.
+func setTime(to **metav1.MicroTime, from metav1.MicroTime, replace bool) {
+	if !from.IsZero() && replace {
+		*to = from.DeepCopy()
+	}
 }
 
 // merge returns what is stored of the delivery of work's generation, and known, which may be nil.

@@ -112,7 +112,7 @@ func TestAnswer(t *testing.T) {
 		{name: "of a spec that is being deleted", deleting: true, status: status(2, applied(2)), known: known},
 		{name: "deleting", deleting: true, known: known, want: metav1.ConditionTrue, observed: 2,
 			status:   status(1, metav1.Condition{Type: workv1.WorkDeleting, Status: metav1.ConditionTrue}),
-			delivery: without(func(d *workv1.DeliveryStatus) { d.ReadyTime = nil })},
+			delivery: known},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			work := &workv1.ManifestWork{ObjectMeta: metav1.ObjectMeta{Generation: 2}, Status: c.stored}

@@ -167,12 +167,18 @@ func (c *Controller) workChanged(before, after *workv1.ManifestWork) {
 	}
 }
 
+// isAway reports whether a condition Available says that the agent is not there. While nobody knows,
+// because the hub has no connection, it says nothing: no rollout goes on without the cluster.
+func isAway(available *metav1.Condition) bool {
+	return available.Status != metav1.ConditionTrue && available.Reason != clusterv1.ReasonHubDisconnected
+}
+
 // presenceOf returns the presence of a cluster. A cluster without the condition Available counts as
 // connected.
 func presenceOf(cluster *clusterv1.ManagedCluster) presence {
 	p := presence{refused: !cluster.Spec.HubAcceptsClient}
 	if available := meta.FindStatusCondition(cluster.Status.Conditions, clusterv1.ManagedClusterConditionAvailable); available != nil {
-		p.away, p.since = available.Status != metav1.ConditionTrue, available.LastTransitionTime.Time
+		p.away, p.since = isAway(available), available.LastTransitionTime.Time
 	}
 	return p
 }

@@ -17,6 +17,15 @@ const (
 	ManagedClusterConditionWorksInSync = "WorksInSync"
 )
 
+// ReasonHubDisconnected is the reason of ManagedClusterConditionAvailable with status Unknown while
+// the hub itself has had no connection to the broker for more than a minute, and until the agent is
+// heard from again: the agent may well be there.
+const ReasonHubDisconnected = "HubDisconnected"
+
+// HubPresenceLeaseName is the name of the Lease that the hub renews while it is connected to the
+// broker. Once it has expired, nobody vouches for the statuses of works and clusters.
+const HubPresenceLeaseName = "work-hub-presence"
+
 // Labels and annotations.
 const (
 	// ClusterSetLabelKey labels a ManagedCluster with the name of the exclusive set that it belongs
