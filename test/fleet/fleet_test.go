@@ -68,7 +68,8 @@ func (w *world) hub(requests *kit.Requests, change ...func(*hub.Config)) (stop f
 	w.Helper()
 	id := string(w.source) + "-hub"
 	config := hub.Config{
-		REST: requests.Wrap(plane.REST()), Source: w.source, Topics: w.topics(), Transport: w.broker.Client(id),
+		PendingDelay: time.Hour, // requests are counted, and a machine may be slow
+		REST:         requests.Wrap(plane.REST()), Source: w.source, Topics: w.topics(), Transport: w.broker.Client(id),
 		Election: leader.Options{Disabled: true}, Logger: slog.New(slog.NewTextHandler(w.Output(), &slog.HandlerOptions{Level: slog.LevelWarn})),
 	}
 	for _, c := range change {
