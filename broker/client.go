@@ -22,6 +22,7 @@ import (
 const (
 	maxConnectSize = 64 << 10 // bytes of a CONNECT
 	maxClientID    = 256      // bytes of a client id
+	maxPieces      = 256      // reads that bring little of a CONNECT
 )
 
 // client serves one client: it reads the CONNECT, connects the client to its session, and then
@@ -71,6 +72,13 @@ func (c *client) login() bool {
 
 // readConnect reads the first packet, which must be a CONNECT of MQTT 5, and returns its size, too.
 func (c *client) readConnect() (pk *packet.Connect, size int, err error) {
+	pieces := 0
+	c.admit = func(int) error {
+		if pieces++; pieces > maxPieces {
+			return errPieces
+		}
+		return nil
+	}
 	h, body, _, err := c.readPacket(min(int(c.server.cfg.MaxPacketSize), maxConnectSize))
 	if h.Type() != packet.TypeConnect && (err == nil || isPacketError(err)) {
 		return nil, 0, errNotConnect
@@ -98,6 +106,7 @@ func (c *client) readConnect() (pk *packet.Connect, size int, err error) {
 var (
 	errNotConnect = errors.New("the first packet is not a CONNECT")
 	errOldVersion = errors.New("the client speaks MQTT 3")
+	errPieces     = errors.New("the CONNECT comes in too many pieces")
 )
 
 func isPacketError(err error) bool { return errors.As(err, new(*packet.Error)) }

@@ -13,6 +13,7 @@ import (
 )
 
 const (
+	minPiece          = 256              // bytes that a read brings, on average, at no extra charge
 	writeTimeout      = 30 * time.Second // how long a client may leave a packet unread
 	shortWriteTimeout = time.Second      // likewise, once another goroutine waits for the end of the connection
 	// lingerTime is how long bytes of a client are read and discarded after the broker has ended its
@@ -38,8 +39,8 @@ type conn struct {
 	idle          time.Duration // how long a client may take for its next packet; 0: forever
 	maxPacketSize int           // that the client accepts, in bytes; 0: any
 
-	// admit is called before the body of a packet is read, and may wait. An error ends reading. nil
-	// before the login.
+	// admit is called before the body of a packet is read, with its size, and with 0 for each read
+	// that brings little of it. It may wait. An error ends reading; nil admits all.
 	admit func(size int) error
 
 	takenOver atomic.Bool // another client takes the session over
@@ -61,8 +62,16 @@ type conn struct {
 // valid. The error is a [*packet.Error] for a header that cannot be accepted, or that of the
 // network.
 func (c *conn) readPacket(maxSize int) (h packet.Header, body []byte, owned bool, err error) {
-	began := false
+	began, reads, before := false, 0, c.in.received
 	fill := func(size int) error {
+		// A record of TLS can have one byte: what a client sends in small pieces costs more.
+		if reads++; c.admit != nil && reads > 2+(c.in.received-before)/minPiece {
+			reads--
+			if err := c.admit(0); err != nil {
+				return err
+			}
+			began = false
+		}
 		if !began { // the deadline is for a packet, however many reads it takes
 			began = true
 			if c.idle > 0 {

@@ -56,6 +56,39 @@ func TestReadPacket(t *testing.T) {
 	}
 }
 
+// TestSmallPieces checks that reads which bring little are counted: of a client that is logged in, and
+// before that, where they end the connection.
+func TestSmallPieces(t *testing.T) {
+	data := append(packetOf(nil, 30_000), make([]byte, 30_000)...)
+	for name, test := range map[string]struct {
+		cut         io.Reader
+		least, most int
+	}{
+		"whole":         {bytes.NewReader(data), 1, 1},
+		"segments":      {&pieces{data, 1400}, 1, 1},
+		"small records": {&pieces{data, 128}, 100, 130},
+		"byte by byte":  {iotest.OneByteReader(bytes.NewReader(data)), 29_000, 30_010},
+	} {
+		calls, size := 0, 0
+		c := &conn{socket: stream{Reader: test.cut}, traffic: &traffic{}, admit: func(n int) error {
+			calls++
+			size += n
+			return nil
+		}}
+		if _, _, _, err := c.readPacket(1 << 20); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if calls < test.least || calls > test.most || size != len(data) {
+			t.Errorf("%s: admitted %d times, %d bytes, want %d to %d times", name, calls, size, test.least, test.most)
+		}
+	}
+	c := &client{conn: conn{socket: stream{Reader: iotest.OneByteReader(bytes.NewReader(packetOf(nil, 5000)))}, traffic: &traffic{}}, server: &server{cfg: Config{MaxPacketSize: 1 << 20}}}
+	c.socket = stream{Reader: iotest.OneByteReader(bytes.NewReader(append([]byte{0x10, 0x88, 0x27}, make([]byte, 5000)...)))}
+	if _, _, err := c.readConnect(); !errors.Is(err, errPieces) {
+		t.Errorf("a CONNECT byte by byte: %v", err)
+	}
+}
+
 // packetOf appends the header of a packet with a body of n bytes.
 func packetOf(data []byte, n int) []byte {
 	data = append(data, 0x30)

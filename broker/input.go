@@ -17,6 +17,7 @@ type input struct {
 	large      *[largeInput]byte // nil: small is in use
 	start, end int               // what is read and not taken
 	more       bool              // the last read filled the buffer: there is probably more
+	received   int               // bytes that were read since the start; may overflow
 }
 
 var largeInputs = sync.Pool{New: func() any { return new([largeInput]byte) }}
@@ -58,6 +59,7 @@ func (in *input) fill(src io.Reader, size int) error {
 	room := in.buffer()[in.end:]
 	n, err := src.Read(room)
 	in.end += n
+	in.received += n
 	in.more = n == len(room)
 	if n > 0 {
 		return nil // an error comes again

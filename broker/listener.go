@@ -152,15 +152,20 @@ type turnConn struct {
 }
 
 // Read implements [io.Reader].
-func (c *turnConn) Read(p []byte) (int, error) {
+func (c *turnConn) Read(p []byte) (int, error) { return c.outOfTurn(c.Conn.Read, p) }
+
+// Write implements [io.Writer]. A client that does not read may block it.
+func (c *turnConn) Write(p []byte) (int, error) { return c.outOfTurn(c.Conn.Write, p) }
+
+func (c *turnConn) outOfTurn(do func([]byte) (int, error), p []byte) (int, error) {
 	if !c.inTurn {
-		return c.Conn.Read(p)
+		return do(p)
 	}
 	c.leave()
 	c.inTurn = false
-	n, err := c.Conn.Read(p)
+	n, err := do(p)
 	if turn := c.enter(); turn != nil {
-		return 0, turn
+		return n, turn
 	}
 	c.inTurn = true
 	return n, err

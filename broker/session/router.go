@@ -17,7 +17,7 @@ import (
 // Fixed limits. They keep a single client from exhausting the broker. Package packet limits filters
 // and user properties.
 const (
-	maxSubscriptions    = 1000     // filters of a session; the protocol needs two
+	maxSubscriptions    = 1000     // filters of all sessions of an identity; the protocol needs two a session
 	maxSessionsPerOwner = 100      // of an identity; another one ends the session whose client disconnected first
 	maxSessionID        = 512      // bytes; a longer one is not a key of the database, with the number of a message
 	maxWindow           = 1000     // unacknowledged messages of a connection, even if the client accepts more

@@ -250,6 +250,12 @@ func TestTooManySubscriptionsAndSessions(t *testing.T) {
 		t.Errorf("subscription 1001: %v", err)
 	}
 	subscribe(t, l, "t1") // replacing is no more
+	if err := b.conn("another session of it", 10).Subscribe(session.Subscription{Filter: "one more"}); !errors.Is(err, session.ErrQuota) {
+		t.Errorf("subscription 1001, of another session: %v", err)
+	}
+	other := b.as("agent:other", "x", 0)
+	subscribe(t, other, "one more")
+	other.Disconnect(session.Disconnect{})
 	for i := range 200 {
 		b.now = b.now.Add(time.Second)
 		b.conn(fmt.Sprint("s", i), 1000).Disconnect(session.Disconnect{})

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// Subscribe adds or replaces a subscription. It returns ErrQuota if the session has the maximum
-// number of subscriptions.
+// Subscribe adds or replaces a subscription. It returns ErrQuota if the sessions of the owner have the
+// maximum number of subscriptions: each one that matches a message delays all other messages.
 func (c *Conn) Subscribe(sub Subscription) error {
 	r, s := c.router, c.s
 	r.mu.Lock()
@@ -15,7 +15,7 @@ func (c *Conn) Subscribe(sub Subscription) error {
 		return nil // the client is gone: nobody reads the result
 	}
 	before, existed := s.subs[sub.Filter]
-	if !existed && len(s.subs) >= maxSubscriptions {
+	if !existed && r.subscriptionsOf(s.owner) >= maxSubscriptions {
 		return ErrQuota
 	}
 	if before != sub {
@@ -25,6 +25,15 @@ func (c *Conn) Subscribe(sub Subscription) error {
 		s.subscribed = r.barrier()
 	}
 	return nil
+}
+
+// subscriptionsOf returns how many subscriptions the sessions of owner have. It visits each of them.
+// Callers hold r.mu.
+func (r *Router) subscriptionsOf(owner string) (n int) {
+	for s := range r.owners[owner] {
+		n += len(s.subs)
+	}
+	return n
 }
 
 // Unsubscribe removes a subscription, and reports whether the session had it. Queued messages stay
