@@ -152,15 +152,22 @@ type turnConn struct {
 }
 
 // Read implements [io.Reader].
-func (c *turnConn) Read(p []byte) (int, error) { return c.outOfTurn(c.Conn.Read, p) }
+func (c *turnConn) Read(p []byte) (int, error) {
+	if !c.inTurn { // always after the handshake: without the stack and the closure of outOfTurn
+		return c.Conn.Read(p)
+	}
+	return c.outOfTurn(c.Conn.Read, p)
+}
 
 // Write implements [io.Writer]. A client that does not read may block it.
-func (c *turnConn) Write(p []byte) (int, error) { return c.outOfTurn(c.Conn.Write, p) }
+func (c *turnConn) Write(p []byte) (int, error) {
+	if !c.inTurn {
+		return c.Conn.Write(p)
+	}
+	return c.outOfTurn(c.Conn.Write, p)
+}
 
 func (c *turnConn) outOfTurn(do func([]byte) (int, error), p []byte) (int, error) {
-	if !c.inTurn {
-		return do(p)
-	}
 	c.leave()
 	c.inTurn = false
 	n, err := do(p)
