@@ -70,7 +70,6 @@ func (c *conn) readPacket(maxSize int) (h packet.Header, body []byte, owned bool
 			if err := c.admit(0); err != nil {
 				return err
 			}
-			began = false
 		}
 		if !began { // the deadline is for a packet, however many reads it takes
 			began = true
