@@ -25,6 +25,7 @@ import (
 	"github.com/workwire/workwire/pkg/hub/dashboard"
 	"github.com/workwire/workwire/pkg/kube"
 	"github.com/workwire/workwire/pkg/leader"
+	"github.com/workwire/workwire/pkg/sealing"
 	"github.com/workwire/workwire/pkg/serve"
 	"github.com/workwire/workwire/pkg/signing"
 	"github.com/workwire/workwire/pkg/transport"
@@ -101,6 +102,13 @@ func (w *world) makeKeys() {
 	trusted, err := signing.FormatTrustedKeys(signing.TrustedKey{PublicKey: key.Public(), Sources: []wire.SourceID{source}})
 	kit.NoError(w, err)
 	kit.NoError(w, os.WriteFile(w.path("trusted-keys.yaml"), trusted, 0o600))
+	sealingKey, err := sealing.NewKey()
+	kit.NoError(w, err)
+	private, err = sealingKey.PEM()
+	kit.NoError(w, err)
+	kit.NoError(w, os.WriteFile(w.path("unseal.key"), private, 0o600))
+	kit.NoError(w, os.Mkdir(w.path("seal-keys"), 0o700))
+	kit.NoError(w, os.WriteFile(w.path("seal-keys/"+w.cluster+".pub"), sealingKey.Public().PEM(), 0o600))
 }
 
 func (w *world) startHub() {
@@ -108,10 +116,12 @@ func (w *world) startHub() {
 	kit.NoError(w, kube.CountRequests(rest, w.hub))
 	signer, err := signing.NewSigner(signing.SignerConfig{KeyFile: w.path("signing.key"), Logger: kit.Logger(w)})
 	kit.NoError(w, err)
+	sealer, err := sealing.NewSealer(sealing.SealerConfig{Dir: w.path("seal-keys"), Secret: signer.Secret, Registerer: w.hub, Logger: kit.Logger(w)})
+	kit.NoError(w, err)
 	election := leader.NewOptions(source)
 	election.Disabled = true
 	h, err := hub.New(hub.Config{
-		REST: rest, Source: source, Topics: topics, Transport: w.transport(w.hub, source), Election: election, Sign: signer.Sign,
+		REST: rest, Source: source, Topics: topics, Transport: w.transport(w.hub, source), Election: election, Sign: signer.Sign, Seal: sealer,
 		AutoRegister: true, AutoAccept: true, Audit: w.records(w.hub), Registerer: w.hub, Logger: kit.Logger(w),
 	})
 	kit.NoError(w, err)
@@ -125,9 +135,11 @@ func (w *world) startAgent() {
 	kit.NoError(w, kube.CountRequests(rest, w.agent))
 	trusted, err := signing.OpenTrustedKeys(signing.TrustedKeysConfig{File: w.path("trusted-keys.yaml"), Logger: kit.Logger(w)})
 	kit.NoError(w, err)
+	unsealer, err := sealing.NewUnsealer(sealing.UnsealerConfig{Files: []string{w.path("unseal.key")}, Registerer: w.agent, Logger: kit.Logger(w)})
+	kit.NoError(w, err)
 	a, err := agent.New(agent.Config{
 		Cluster: wire.ClusterName(w.cluster), ClientID: w.cluster, AgentID: w.cluster, BrokerHost: w.broker.Addr, Topics: topics, Kube: rest,
-		Transport: w.transport(w.agent, w.cluster), TrustedKeys: trusted, Audit: w.records(w.agent), Registerer: w.agent, Logger: kit.Logger(w),
+		Transport: w.transport(w.agent, w.cluster), TrustedKeys: trusted, Unseal: unsealer, Audit: w.records(w.agent), Registerer: w.agent, Logger: kit.Logger(w),
 	})
 	kit.NoError(w, err)
 	kit.Run(w, "agent", a.Run)
