@@ -89,7 +89,7 @@ func TestQoS(t *testing.T) {
 		for published := range byte(2) {
 			hub.Send(mqttraw.Publish(published<<1, 7, down("c1"), fmt.Sprint(published)))
 			if published == 1 {
-				if ack := hub.Expect(mqttraw.PUBACK); ack.ID != 7 || ack.Code() != 0 && ack.Code() != 0x10 {
+				if ack := hub.Expect(mqttraw.PUBACK); ack.ID != 7 || ack.Code() != 0 {
 					t.Errorf("acknowledged with %v", ack)
 				}
 			}
@@ -125,6 +125,26 @@ func TestQoS(t *testing.T) {
 	if p := agent.receive(); p.Payload != "again" || p.Flags&mqttraw.Dup != 0 {
 		t.Errorf("DUP is forwarded, MQTT-3.3.1-3: %v", p)
 	}
+}
+
+// TestNoSubscriber: the broker says when no session takes a message (section 3.4.2.1, 0x10); one of an
+// absent client does.
+func TestNoSubscriber(t *testing.T) {
+	t.Parallel()
+	addr := start(t)
+	hub, agent := connect(t, addr, as("hub1")), connect(t, addr, as("c1"))
+	expect := func(when string, want byte) {
+		t.Helper()
+		if code := hub.publish(down("c1"), "spec"); code != want {
+			t.Errorf("%s: acknowledged with %x, want %x", when, code, want)
+		}
+	}
+	expect("before the subscription", 0x10)
+	agent.subscribe(mqttraw.Filter{Topic: downFilter("c1"), Options: 1})
+	expect("subscribed", 0)
+	agent.mustReceive("spec")
+	agent.leave()
+	expect("the session has ended", 0x10)
 }
 
 // TestMessageExpiry checks MQTT-3.3.2-5 and 3.3.2-6.

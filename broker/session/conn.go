@@ -223,8 +223,11 @@ func (c *Conn) Publish(m *Message, packetID uint16) error {
 		return ErrReceiveMaximum
 	}
 	a, before := ack{packetID: packetID}, r.writes
-	if r.publish(c.s, m) != nil {
+	switch matched, err := r.publish(c.s, m); {
+	case err != nil:
 		a.code = 0x97 // quota exceeded
+	case !matched:
+		a.code = 0x10 // no matching subscribers
 	}
 	if m.QoS == 0 {
 		return nil

@@ -55,7 +55,7 @@ func TestDurable(t *testing.T) {
 	<-p.Durable() // nothing of p's is to be written
 	other, _ := router.Connect(session.Connect{ID: "other"})
 	publish(t, other, "nobody's", "x", nil)
-	check(t, "nothing to write for it", drain(t, other), "ack1/0")
+	check(t, "nothing to write for it", drain(t, other), "ack1/10")
 	check(t, "still waiting", drain(t, p), "")
 	commit()
 	check(t, "written", drain(t, p), "ack1/0")

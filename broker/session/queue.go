@@ -296,7 +296,7 @@ func (r *Router) publishWill(s *session) {
 	if will.Expiry > 0 {
 		will.Message.Expires = r.cfg.Now().Unix() + int64(will.Expiry)
 	}
-	if err := r.publish(s, &will.Message); err != nil {
+	if _, err := r.publish(s, &will.Message); err != nil {
 		r.cfg.Logger.Warn("will not published", "session", s.id, "topic", will.Message.Topic, "error", err)
 	}
 }

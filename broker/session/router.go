@@ -208,9 +208,9 @@ type target struct {
 }
 
 // publish queues m for every matching session. origin is left out if all its matching subscriptions
-// are NoLocal. It returns ErrShare if a session did not take the message; others have it then.
-// Callers hold r.mu.
-func (r *Router) publish(origin *session, m *Message) error {
+// are NoLocal. It reports whether there are such sessions, and returns ErrShare if one did not take the
+// message; others have it then. Callers hold r.mu.
+func (r *Router) publish(origin *session, m *Message) (matched bool, err error) {
 	r.stats.Received++
 	targets := map[*session]target{}
 	add := func(s *session, sub Subscription) {
@@ -230,15 +230,15 @@ func (r *Router) publish(origin *session, m *Message) error {
 	if origin != nil {
 		publisher = origin.owner
 	}
-	var err error
 	for s, t := range targets {
 		if s == origin && t.noLocal {
 			continue
 		}
+		matched = true
 		e := &entry{qos: min(t.qos, m.QoS), subIDs: t.ids, publisher: publisher}
 		err = cmp.Or(r.enqueue(s, msg, e), err)
 	}
-	return err
+	return matched, err
 }
 
 // chooseMember returns the member of a shared subscription that receives the next message: a

@@ -14,6 +14,6 @@ func (r *Router) HasSystemSubscribers() bool {
 func (r *Router) PublishSystem(m *Message) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	_ = r.publish(nil, m) // a queue that is full does without it
+	_, _ = r.publish(nil, m) // a queue that is full does without it
 	r.stats.Received--
 }

@@ -37,6 +37,7 @@ var doDelivery = map[Cause]string{
 	HeldBack:           "read what holds it in the message; workctl describe cluster {cluster} shows the condition with what releases it",
 	NobodyListens: "look at the agent on {cluster}: none subscribes to the topic of this hub. Its --cluster-name must be {cluster}, and its topics " +
 		"must include this hub's source id",
+	Unsealed:      "put the public sealing key of {cluster} into the directory of --seal-keys at the hub (docs/sealing.md)",
 	Paused:        "to resume it: workctl resume work {work} -n {cluster}",
 	ClusterPaused: "to resume it: workctl resume cluster {cluster}",
 	NotAnswered: "wait some seconds. If it stays: the agent of {cluster} is connected but does not answer; its log and its Lease say " +
@@ -76,7 +77,7 @@ func clusterBlocker(f *Facts) *Blocker {
 var deliveryCauses = map[string]Cause{
 	workv1.ReasonClusterNotFound: ClusterNotFound, workv1.ReasonClusterNotAccepted: ClusterNotAccepted,
 	workv1.ReasonClusterAway: AgentOff, workv1.ReasonBrokerUnreachable: BrokerOff, workv1.ReasonNobodyListens: NobodyListens,
-	workv1.ReasonTooLarge: TooLarge, workv1.ReasonAccessRefused: AccessRefused, workv1.ReasonHeldBack: HeldBack, workv1.ReasonPaused: Paused,
+	workv1.ReasonTooLarge: TooLarge, workv1.ReasonAccessRefused: AccessRefused, workv1.ReasonHeldBack: HeldBack, workv1.ReasonNoSealKey: Unsealed, workv1.ReasonPaused: Paused,
 	reasonNotAuthorized: AccessRefused, reasonInvalidClusterName: InvalidClusterName,
 }
 

@@ -156,6 +156,7 @@ func TestCauses(t *testing.T) {
 		"too large, by the hub's Applied": {pending("Unknown", workv1.ReasonPublished, "", func(f *explain.Facts) {
 			meta.SetStatusCondition(&f.Work.Status.Conditions, metav1.Condition{Type: "Applied", Status: "False", Reason: "TooLarge", Message: "The work is not sent to its cluster", ObservedGeneration: 4})
 		}), explain.Blocked, explain.TooLarge, "split the work"},
+		"no key to seal":   {pending("False", workv1.ReasonNoSealKey, "cluster1 has no key"), explain.Blocked, explain.Unsealed, "sealing key"},
 		"nobody listens":   {pending("False", workv1.ReasonNobodyListens, "no subscriber"), explain.Blocked, explain.NobodyListens, "--cluster-name must be cluster1"},
 		"held back":        {pending("False", workv1.ReasonHeldBack, "The hub holds deletions back"), explain.Blocked, explain.HeldBack, "workctl describe cluster cluster1"},
 		"paused":           {pending("False", workv1.ReasonPaused, "paused", pause), explain.Blocked, explain.Paused, "workctl resume work web -n cluster1"},

@@ -35,10 +35,8 @@ func TestDeliveryOfAWork(t *testing.T) {
 			})
 			return work
 		}
-		// Mosquitto says that nobody listens, and there is no ManagedCluster; work-broker need not say so.
-		delivered("the work says that it is pending", func(c *metav1.Condition) bool {
-			return c.Reason == workv1.ReasonClusterNotFound || c.Reason == workv1.ReasonPublished
-		})
+		// The broker says that nobody listens, and there is no ManagedCluster.
+		delivered("the work says that it is pending", func(c *metav1.Condition) bool { return c.Reason == workv1.ReasonClusterNotFound })
 		w.agent(0, topicsOf(string(w.source)))
 		work := delivered("the agent answers", func(c *metav1.Condition) bool { return c.Reason == workv1.ReasonAnswered })
 		w.applied(works, "web")

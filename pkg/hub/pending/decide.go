@@ -65,6 +65,9 @@ func blockedByHub(f facts, what string) (reason, message string) {
 			"The hub does not accept cluster %s: set spec.hubAcceptsClient of its ManagedCluster to true", f.name)
 	case f.refused() == delivery.ReasonTooLarge:
 		return workv1.ReasonTooLarge, fmt.Sprintf("The %s is not sent: %v. Make the work smaller, or raise the limit of the broker", what, f.published.Err)
+	case f.refused() == delivery.ReasonNoSealKey:
+		return workv1.ReasonNoSealKey, fmt.Sprintf(
+			"The %s is not sent in clear, and cannot be sealed: %v. Put the public key of the cluster into the directory of --seal-keys", what, f.published.Err)
 	}
 	return "", ""
 }

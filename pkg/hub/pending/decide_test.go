@@ -45,6 +45,7 @@ func TestDecide(t *testing.T) {
 		{"no name of a cluster", facts{connected: true, accepted: true, published: failed(delivery.ReasonInvalidClusterName, "x")}, metav1.ConditionFalse, workv1.ReasonClusterNotFound, "c"},
 		{"not accepted", facts{registry: true, cluster: here, connected: true}, metav1.ConditionFalse, workv1.ReasonClusterNotAccepted, "hubAcceptsClient"},
 		{"too large, and no broker", facts{accepted: true, published: failed(delivery.ReasonTooLarge, "9 bytes")}, metav1.ConditionFalse, workv1.ReasonTooLarge, "9 bytes"},
+		{"no key", facts{accepted: true, connected: true, published: failed(delivery.ReasonNoSealKey, "cluster c has no key")}, metav1.ConditionFalse, workv1.ReasonNoSealKey, "--seal-keys"},
 		{"no broker", facts{accepted: true, registry: true, cluster: away}, metav1.ConditionFalse, workv1.ReasonBrokerUnreachable, "work-hub"},
 		{"refused", facts{accepted: true, connected: true, published: failed(delivery.ReasonNotAuthorized, "x")}, metav1.ConditionFalse, workv1.ReasonAccessRefused, "access rules"},
 		{"away", facts{accepted: true, connected: true, registry: true, cluster: away, published: nobody}, metav1.ConditionFalse, workv1.ReasonClusterAway, "spec is delivered"},

@@ -130,6 +130,8 @@ const (
 	ReasonTooLarge = "TooLarge"
 	// ReasonAccessRefused (False): the broker does not allow the hub to publish to the cluster.
 	ReasonAccessRefused = "AccessRefused"
+	// ReasonNoSealKey (False): the cluster must not get data in clear, and the hub has no key of it.
+	ReasonNoSealKey = "NoSealKey"
 	// ReasonHeldBack (False): the hub does not send the spec now; the message says what holds it.
 	ReasonHeldBack = "HeldBack"
 	// ReasonPaused (False): PausedAnnotationKey is on the work or its cluster.
