@@ -133,7 +133,7 @@ END`)
 		return c.run("kubectl get secrets -A -l app.kubernetes.io/part-of=workwire -o jsonpath='{range .items[*]}{.metadata.name} {.data}{end}'")
 	}
 	before := listeners()
-	if strings.Count(before, "tls.key") != 2 || strings.Count(before, `"token"`) != 2 {
+	if strings.Count(before, "tls.key") != 2 || strings.Count(before, `"token"`) != 3 {
 		t.Errorf("Secrets %q", before)
 	}
 

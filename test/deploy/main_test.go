@@ -152,7 +152,7 @@ func (c *cluster) volume(name string) {
 func (c *cluster) secrets() {
 	c.Helper()
 	c.run("workctl certs ensure --config=deploy/kustomize/example/certificates.yaml")
-	for _, part := range []string{"agent", "hub"} {
+	for _, part := range []string{"agent", "hub", "broker"} {
 		c.write("deploy/kustomize/example/"+part+"/secrets/token", "secret")
 	}
 }

@@ -210,8 +210,9 @@ END`)
 	})
 
 	hub.log.Await(c, `"key of a cluster read","file":"[^"]*/seal-keys/cluster1.pub"`)
+	broker.scraped(rendered["broker"], "StatefulSet", broker.log.Await(c, `"broker ready".*"http":"([^"]+)"`))
 	for part, p := range map[string]*process{"hub": hub, "agent": agent} {
-		p.scraped(rendered[part], p.log.Await(p, `serving metrics and health","address":"([^"]+)","tls":true`))
+		p.scraped(rendered[part], "Deployment", p.log.Await(p, `serving metrics and health","address":"([^"]+)","tls":true`))
 		if strings.Contains(p.log.String(), "forbidden") {
 			t.Errorf("%s is refused something:\n%s", p.name, p.log.String())
 		}
@@ -220,17 +221,17 @@ END`)
 
 // scraped probes the listener as a kubelet does, and reads metrics as Prometheus does by the
 // ServiceMonitor.
-func (p *process) scraped(objects map[string]*unstructured.Unstructured, address string) {
+func (p *process) scraped(objects map[string]*unstructured.Unstructured, kind, address string) {
 	p.Helper()
-	deployment := &appsv1.Deployment{}
-	kit.NoError(p, runtime.DefaultUnstructuredConverter.FromUnstructured(objects["Deployment "+p.name].Object, deployment))
-	container := deployment.Spec.Template.Spec.Containers[0]
+	workload := &appsv1.Deployment{} // a StatefulSet has its template in the same place
+	kit.NoError(p, runtime.DefaultUnstructuredConverter.FromUnstructured(objects[kind+" "+p.name].Object, workload))
+	container := workload.Spec.Template.Spec.Containers[0]
 	for _, probe := range []*corev1.Probe{container.LivenessProbe, container.ReadinessProbe} {
 		kubelet := &tls.Config{InsecureSkipVerify: true} // as kubelets do
 		url := strings.ToLower(string(probe.HTTPGet.Scheme)) + "://" + address + probe.HTTPGet.Path
 		p.eventually(p.name+" answers "+url, func(ctx context.Context) error {
 			status, body, err := get(ctx, url, kubelet, "")
-			if err == nil && (status != http.StatusOK || body != "ok") {
+			if err == nil && (status != http.StatusOK || strings.TrimSpace(body) != "ok") {
 				err = fmt.Errorf("%d %s", status, body)
 			}
 			return err

@@ -253,9 +253,14 @@ data:
   {{- toYaml $data | nindent 2 }}
 {{- end }}
 {{- if not .values.listener.tokenSecret }}
-{{- $name := printf "%s-listener-token" .name }}
+{{ include "workwire.token" (dict "namespace" $namespace "part" .name "name" (printf "%s-listener-token" .name)) }}
+{{- end }}
+{{- end }}
+
+{{/* A Secret with a random token, made once. Takes a dict: namespace, part, name. */}}
+{{- define "workwire.token" -}}
 {{- $data := dict }}
-{{- with lookup "v1" "Secret" $namespace $name }}
+{{- with lookup "v1" "Secret" .namespace .name }}
 {{- $data = .data }}
 {{- else }}
 {{- $data = dict "token" (randAlphaNum 48 | b64enc) }}
@@ -264,13 +269,12 @@ data:
 apiVersion: v1
 kind: Secret
 metadata:
-  name: {{ $name }}
-  namespace: {{ $namespace }}
+  name: {{ .name }}
+  namespace: {{ .namespace }}
   labels:
-    {{- include "workwire.labels" .name | nindent 4 }}
+    {{- include "workwire.labels" .part | nindent 4 }}
 data:
   {{- toYaml $data | nindent 2 }}
-{{- end }}
 {{- end }}
 
 {{/* Monitor and network policies of a part. Takes a dict: root, folder, namespace, name, and listener or none. */}}
@@ -283,6 +287,10 @@ data:
 {{- with .listener }}
 {{- with .tokenSecret }}{{ $monitor = $monitor | replace (printf "%s-listener-token\n" $.name) (printf "%s\n" .) }}{{ end }}
 {{- with .secret }}{{ $monitor = $monitor | replace (printf "%s-listener\n" $.name) (printf "%s\n" .) }}{{ end }}
+{{- end }}
+{{- if eq .folder "broker" }}
+{{- with .root.Values.broker.metricsTokenSecret }}{{ $monitor = $monitor | replace "work-broker-metrics-token\n" (printf "%s\n" .) }}{{ end }}
+{{- $monitor = $monitor | replace "work-broker-tls\n" (printf "%s\n" .root.Values.broker.tlsSecret) }}
 {{- end }}
 {{ $monitor }}
 {{- end }}
