@@ -19,6 +19,7 @@ var (
 	heading  = regexp.MustCompile(`(?m)^## (.+)$`)
 	linked   = regexp.MustCompile(`\]\(([^)#:\s]*)(#[^)\s]*)?\)`)
 
+	quoted      = regexp.MustCompile("`([^`]+)`")
 	fenced      = regexp.MustCompile("(?ms)^```.*?^```")
 	anyHeading  = regexp.MustCompile(`(?m)^#{1,6} +(.+?) *$`)
 	linkText    = regexp.MustCompile(`\[([^]]*)\]\([^)]*\)`)
@@ -65,6 +66,29 @@ func TestLinks(t *testing.T) {
 				t.Errorf("%s links to %s%s, and there is no such heading", path, m[1], m[2])
 			}
 		}
+	}
+}
+
+// TestSymptoms: what troubleshooting.md quotes in its headings is what a program says.
+func TestSymptoms(t *testing.T) {
+	page, err := os.ReadFile("troubleshooting.md")
+	kit.NoError(t, err)
+	var said strings.Builder
+	walk(t, ".go", func(path, text string) {
+		if !strings.HasSuffix(path, "_test.go") {
+			said.WriteString(text)
+		}
+	})
+	quotes := 0
+	for _, title := range heading.FindAllStringSubmatch(string(page), -1) {
+		for _, m := range quoted.FindAllStringSubmatch(title[1], -1) {
+			if quotes++; !strings.Contains(said.String(), m[1]+"\"") {
+				t.Errorf("%q is in the heading %q, and no program says it", m[1], title[1])
+			}
+		}
+	}
+	if quotes < 15 {
+		t.Errorf("only %d quotes found: is the pattern right?", quotes)
 	}
 }
 
