@@ -70,7 +70,7 @@ lint: ## Run golangci-lint.
 vulnerabilities: ## Look for known vulnerabilities with govulncheck. Says so where its database cannot be reached. GOVULNDB=URL or PATH.
 	@hack/vulnerabilities.sh
 
-# Packages with tests that run without a control plane, Mosquitto, Docker or the built commands.
+# Packages with tests that run without a control plane, Mosquitto, Prometheus, Chromium, Docker or the built commands.
 UNIT_TESTED := ./pkg/... ./cmd/... ./broker/... ./deploy/crds/... ./deploy/install/... ./deploy/policies/... ./docs/... ./hack/... ./test/kit/...
 
 .PHONY: unit
