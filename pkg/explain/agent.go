@@ -7,12 +7,6 @@ import (
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 )
 
-// Reasons of an Applied condition of a spec that the agent could not open (docs/conditions.md).
-const (
-	reasonNoUnsealKey = "NoUnsealKey"
-	reasonInvalidSeal = "InvalidSeal"
-)
-
 var doAgent = map[Cause]string{
 	Untrusted: "compare the keys: workctl keys list --key of the hub with --trusted-keys of the agent on {cluster}; " +
 		"docs/signing.md says what each reason means",
@@ -35,7 +29,7 @@ func agentBlocker(f *Facts) *Blocker {
 		switch c.Reason {
 		case workv1.ReasonInvalidManifestWork:
 			return f.agent(InvalidSpec, c)
-		case reasonNoUnsealKey, reasonInvalidSeal:
+		case workv1.ReasonNoUnsealKey, workv1.ReasonInvalidSeal:
 			return f.agent(Unsealed, c)
 		}
 	}

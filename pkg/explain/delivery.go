@@ -88,10 +88,10 @@ func deliveryBlocker(f *Facts) *Blocker {
 		return nil
 	}
 	if w.DeletionTimestamp == nil { // deletions are not paused
-		if paused(f.Work.Annotations) {
+		if workv1.IsPaused(f.Work) {
 			return f.delivery(Paused, f.workObject(), workv1.ReasonPaused, "The work is paused: the hub sends no newer spec of it.", nil)
 		}
-		if f.Cluster != nil && paused(f.Cluster.Annotations) {
+		if f.Cluster != nil && workv1.IsPaused(f.Cluster) {
 			return f.delivery(ClusterPaused, f.clusterObject(), workv1.ReasonPaused, "The cluster is paused: the hub sends it no newer specs.", nil)
 		}
 	}
@@ -114,10 +114,6 @@ func deliveryBlocker(f *Facts) *Blocker {
 		}
 	}
 	return nil
-}
-
-func paused(annotations map[string]string) bool {
-	return annotations[workv1.PausedAnnotationKey] == workv1.PausedValue
 }
 
 // presenceBlocker looks at whether hub, broker and agent are there.

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
 )
 
@@ -18,7 +19,7 @@ func setBlocker(f *Facts) *Blocker {
 		return nil
 	}
 	name := fmt.Sprintf("ManifestWorkReplicaSet %s/%s", set.Namespace, set.Name)
-	if paused(set.Annotations) {
+	if workv1.IsPaused(set) {
 		return &Blocker{Cause: SetPaused, Object: name, Reason: "Paused",
 			Message: "The set has a newer template, and its rollout is paused.",
 			Do:      fmt.Sprintf("to resume it: workctl rollout resume %s -n %s", set.Name, set.Namespace)}

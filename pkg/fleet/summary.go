@@ -310,7 +310,7 @@ func ClusterLines(s *Snapshot, lines []WorkLine) []ClusterLine {
 // NewClusterLine returns the line of a cluster without its works.
 func NewClusterLine(c *clusterv1.ManagedCluster) ClusterLine {
 	line := ClusterLine{Name: c.Name, Accepted: c.Spec.HubAcceptsClient, Connected: string(metav1.ConditionUnknown), Created: c.CreationTimestamp,
-		Paused: c.Annotations[workv1.PausedAnnotationKey] == workv1.PausedValue}
+		Paused: workv1.IsPaused(c)}
 	if available := meta.FindStatusCondition(c.Status.Conditions, clusterv1.ManagedClusterConditionAvailable); available != nil {
 		line.Connected = string(available.Status)
 		if available.Status != metav1.ConditionTrue {
@@ -328,7 +328,7 @@ func NewSetLine(set *workv1alpha1.ManifestWorkReplicaSet) SetLine {
 	n := set.Status.Summary
 	line := SetLine{Namespace: set.Namespace, Name: set.Name, Total: n.Total, Applied: n.Applied, Available: n.Available,
 		Progressing: n.Progressing, Degraded: n.Degraded, RolledOut: string(metav1.ConditionUnknown), Since: set.CreationTimestamp, Created: set.CreationTimestamp,
-		Paused: set.Annotations[workv1.PausedAnnotationKey] == workv1.PausedValue}
+		Paused: workv1.IsPaused(set)}
 	for _, kind := range []string{
 		workv1alpha1.ManifestWorkReplicaSetConditionRemovalsHeld, workv1alpha1.ManifestWorkReplicaSetConditionPlacementVerified,
 		workv1alpha1.ManifestWorkReplicaSetConditionPlacementRolledOut, workv1alpha1.ManifestWorkReplicaSetConditionManifestworkApplied,

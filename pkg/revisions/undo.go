@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	workwirev1alpha1 "github.com/workwire/workwire/pkg/apis/workwire/v1alpha1"
 	"github.com/workwire/workwire/pkg/client/clientset/versioned"
 	"github.com/workwire/workwire/pkg/kube"
@@ -90,5 +91,5 @@ func Undo(ctx context.Context, clients versioned.Interface, namespace, name stri
 	if err != nil {
 		return Undone{From: from}, fmt.Errorf("undo the rollout of ManifestWorkReplicaSet %s/%s: %w", namespace, name, err)
 	}
-	return Undone{From: from, To: chosen.Revision, Paused: workwirev1alpha1.Paused(set)}, nil
+	return Undone{From: from, To: chosen.Revision, Paused: workv1.IsPaused(set)}, nil
 }

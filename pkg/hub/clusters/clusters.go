@@ -246,5 +246,5 @@ func (c *Clusters) clusterChanged(before, after *clusterv1.ManagedCluster) {
 
 // isPaused reports whether a ManagedCluster, which may be nil, says that its works are paused.
 func isPaused(cluster *clusterv1.ManagedCluster) bool {
-	return cluster != nil && cluster.Annotations[workv1.PausedAnnotationKey] == workv1.PausedValue
+	return cluster != nil && workv1.IsPaused(cluster)
 }

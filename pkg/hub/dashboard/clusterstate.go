@@ -65,7 +65,7 @@ func clusterRowOf(name string, cluster *clusterv1.ManagedCluster, registry bool)
 		}
 		return row
 	}
-	row.Labels, row.Version, row.Paused = cluster.Labels, cluster.Status.Version.Kubernetes, cluster.Annotations[workv1.PausedAnnotationKey] == workv1.PausedValue
+	row.Labels, row.Version, row.Paused = cluster.Labels, cluster.Status.Version.Kubernetes, workv1.IsPaused(cluster)
 	if at, err := time.Parse(time.RFC3339, cluster.Annotations[clusterv1.LastSeenAnnotationKey]); err == nil {
 		row.LastSeen = at
 	}

@@ -38,7 +38,7 @@ func setStateOf(set *workv1alpha1.ManifestWorkReplicaSet) (state, time.Time, str
 	if set.DeletionTimestamp != nil {
 		return stateDeleting, set.DeletionTimestamp.Time, "its works are being deleted"
 	}
-	if set.Annotations[workv1.PausedAnnotationKey] == workv1.PausedValue {
+	if workv1.IsPaused(set) {
 		return statePaused, time.Time{}, "paused: its rollout stops where it is"
 	}
 	if c := find(workv1alpha1.ManifestWorkReplicaSetConditionPlacementVerified); is(c, metav1.ConditionFalse) {

@@ -45,7 +45,7 @@ type workRow struct {
 func rowOf(work *workv1.ManifestWork) workRow {
 	row := workRow{
 		Namespace: work.Namespace, Name: work.Name, Generation: work.Generation, Labels: work.Labels,
-		Paused:     work.Annotations[workv1.PausedAnnotationKey] == workv1.PausedValue,
+		Paused:     workv1.IsPaused(work),
 		ReplicaSet: work.Labels[workv1.ReplicaSetLabelKey],
 	}
 	if applied := meta.FindStatusCondition(work.Status.Conditions, workv1.WorkApplied); applied != nil {

@@ -115,9 +115,9 @@ func (f facts) away() bool {
 // pausedBy returns the kind of the object that pauses work, empty if none does.
 func pausedBy(work *workv1.ManifestWork, cluster *clusterv1.ManagedCluster) string {
 	switch {
-	case work.Annotations[workv1.PausedAnnotationKey] == workv1.PausedValue:
+	case workv1.IsPaused(work):
 		return "ManifestWork"
-	case cluster != nil && cluster.Annotations[workv1.PausedAnnotationKey] == workv1.PausedValue:
+	case cluster != nil && workv1.IsPaused(cluster):
 		return "ManagedCluster"
 	}
 	return ""

@@ -202,7 +202,7 @@ func (t *Tracker) clusterChanged(before, after *clusterv1.ManagedCluster) {
 // relevant is what decides about works of a cluster.
 func relevant(c *clusterv1.ManagedCluster) [4]bool {
 	return [4]bool{
-		c.Spec.HubAcceptsClient, c.DeletionTimestamp == nil, c.Annotations[workv1.PausedAnnotationKey] == workv1.PausedValue,
+		c.Spec.HubAcceptsClient, c.DeletionTimestamp == nil, workv1.IsPaused(c),
 		meta.IsStatusConditionTrue(c.Status.Conditions, clusterv1.ManagedClusterConditionAvailable),
 	}
 }

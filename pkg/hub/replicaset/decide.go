@@ -15,7 +15,6 @@ import (
 	clusterv1beta1 "github.com/workwire/workwire/pkg/apis/cluster/v1beta1"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
-	workwirev1alpha1 "github.com/workwire/workwire/pkg/apis/workwire/v1alpha1"
 	"github.com/workwire/workwire/pkg/hub/clustersets"
 	"github.com/workwire/workwire/pkg/hub/controller"
 	"github.com/workwire/workwire/pkg/hub/rollout"
@@ -219,7 +218,7 @@ func (p *plan) planPlacement(in input, placement placement, works map[string]*wo
 	}
 	// While the decisions are being written, a later group may exist before the first one. The
 	// status of the placement is written last: no cluster starts until both agree.
-	if r.chosen == r.selected && !workwirev1alpha1.Paused(in.set) {
+	if r.chosen == r.selected && !workv1.IsPaused(in.set) {
 		for _, cluster := range r.decision.Start {
 			p.startCluster(in, name, cluster, works)
 		}

@@ -19,7 +19,7 @@ import (
 )
 
 // pausedText says what holds a paused rollout.
-const pausedText = "paused by the annotation " + workwirev1alpha1.PausedAnnotationKey
+const pausedText = "paused by the annotation " + workv1.PausedAnnotationKey
 
 // noteWait notes a cluster that the rollout waits for and why, for the first clusters.
 func (r *placementRollout) noteWait(name string, cluster rollout.Cluster, work *workv1.ManifestWork, current bool) {
@@ -85,7 +85,7 @@ func progress(in input, rollouts []placementRollout, complete bool, err error) m
 	switch {
 	case err != nil:
 		c.Reason, c.Message = workv1alpha1.ReasonInvalid, redaction.WithoutValues(err, false).Error()
-	case workwirev1alpha1.Paused(in.set):
+	case workv1.IsPaused(in.set):
 		c.Status, c.Reason = metav1.ConditionUnknown, workv1alpha1.ReasonPaused
 		c.Message = joinTexts(pausedText, text, stopped, waitsMessage(rollouts))
 	case n.chosen == 0:

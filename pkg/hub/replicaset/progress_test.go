@@ -30,7 +30,7 @@ func progressText(conditions []metav1.Condition) string {
 }
 
 func pausedSet(set *workv1alpha1.ManifestWorkReplicaSet) {
-	set.Annotations = map[string]string{workwirev1alpha1.PausedAnnotationKey: "true", workwirev1alpha1.RevisionAnnotationKey: "7"}
+	set.Annotations = map[string]string{workv1.PausedAnnotationKey: "true", workwirev1alpha1.RevisionAnnotationKey: "7"}
 }
 
 // TestProgress: the conditions Progressing and Stopped name who the rollout waits for and why, and a
@@ -109,7 +109,7 @@ func TestProgress(t *testing.T) {
 		},
 		"another value does not pause": {
 			clusters: []string{"c1"}, changes: "create c1",
-			change: func(in *input) { in.set.Annotations = map[string]string{workwirev1alpha1.PausedAnnotationKey: "false"} },
+			change: func(in *input) { in.set.Annotations = map[string]string{workv1.PausedAnnotationKey: "false"} },
 			want:   "Progressing True RollingOut 0 of 1 clusters succeeded",
 		},
 		"a wrong strategy": {
@@ -202,7 +202,7 @@ func TestPause(t *testing.T) {
 	e.awaitTemplate("set", "2", "c01")
 	pause := func(value string) {
 		e.updateSet("set", func(set *workv1alpha1.ManifestWorkReplicaSet) {
-			set.Annotations[workwirev1alpha1.PausedAnnotationKey] = value
+			set.Annotations[workv1.PausedAnnotationKey] = value
 		})
 	}
 	pause("true")

@@ -12,7 +12,6 @@ import (
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
-	workwirev1alpha1 "github.com/workwire/workwire/pkg/apis/workwire/v1alpha1"
 	"github.com/workwire/workwire/pkg/hub/rollout"
 	"github.com/workwire/workwire/pkg/redaction"
 )
@@ -69,7 +68,7 @@ func summarize(status *workv1alpha1.ManifestWorkReplicaSetStatus, rollouts []pla
 	status.SelectedClusters = selected
 	err := errors.Join(errs...)
 	complete, paused := err == nil && selected == succeeded, ""
-	if workwirev1alpha1.Paused(in.set) {
+	if workv1.IsPaused(in.set) {
 		paused = pausedText
 	}
 	set := conditionSetter(status, in.now)

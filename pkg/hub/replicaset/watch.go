@@ -83,7 +83,7 @@ func (c *Controller) setChanged(before, after *workv1alpha1.ManifestWorkReplicaS
 // steering are the annotations of a set that a reconcile reads and that people write.
 var steering = []string{
 	workv1alpha1.AllowRemovalsAnnotationKey, workv1alpha1.RolloutSuccessAnnotationKey,
-	workwirev1alpha1.PausedAnnotationKey, workwirev1alpha1.RevisionHistoryLimitAnnotationKey,
+	workv1.PausedAnnotationKey, workwirev1alpha1.RevisionHistoryLimitAnnotationKey,
 }
 
 func (c *Controller) placementChanged(before, after *clusterv1beta1.Placement) {

@@ -1,5 +1,7 @@
 package v1
 
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 // Finalizers.
 const (
 	// ManifestWorkFinalizer holds a ManifestWork on the hub until its objects are gone from the
@@ -52,6 +54,11 @@ const (
 	PausedAnnotationKey = "workwire.dev/paused"
 	PausedValue         = "true"
 )
+
+// IsPaused reports whether object carries [PausedAnnotationKey].
+func IsPaused(object metav1.Object) bool {
+	return object.GetAnnotations()[PausedAnnotationKey] == PausedValue
+}
 
 // DefaultFieldManager is the field manager of an agent's writes, unless the manifest's strategy
 // names another. It is also the User-Agent of its requests.

@@ -1,14 +1,5 @@
 package v1alpha1
 
-import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-// PausedAnnotationKey annotates what the hub is to leave as it is, with the value "true": the rollout of a
-// ManifestWorkReplicaSet gives its template to no further cluster. Deletions go on.
-const PausedAnnotationKey = "workwire.dev/paused"
-
-// Paused reports whether object is annotated as paused.
-func Paused(object metav1.Object) bool { return object.GetAnnotations()[PausedAnnotationKey] == "true" }
-
 // Labels of a ManifestWorkReplicaSetRevision.
 const (
 	// ReplicaSetLabelKey labels a revision with the name of its set.
