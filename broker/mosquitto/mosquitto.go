@@ -267,10 +267,9 @@ func (p *Process) end(signal syscall.Signal) error {
 		return nil
 	default:
 	}
-	if err := p.cmd.Process.Signal(signal); err != nil && !errors.Is(err, os.ErrProcessDone) {
+	if err := p.signalUntilEnded(signal); err != nil {
 		return fmt.Errorf("signal mosquitto (process %d): %w", p.cmd.Process.Pid, err)
 	}
-	<-p.ended
 	status, _ := p.cmd.ProcessState.Sys().(syscall.WaitStatus)
 	if status.Signaled() && status.Signal() == signal {
 		return nil // even for SIGTERM: it listens before it handles signals
@@ -279,6 +278,23 @@ func (p *Process) end(signal syscall.Signal) error {
 		return fmt.Errorf("stop mosquitto: %w", p.err)
 	}
 	return nil
+}
+
+// signalUntilEnded repeats the signal each second: Mosquitto forgets one that arrives after it listens
+// and before its main loop begins.
+func (p *Process) signalUntilEnded(signal syscall.Signal) error {
+	ticker := time.NewTicker(time.Second)
+	defer ticker.Stop()
+	for {
+		if err := p.cmd.Process.Signal(signal); err != nil && !errors.Is(err, os.ErrProcessDone) {
+			return err
+		}
+		select {
+		case <-p.ended:
+			return nil
+		case <-ticker.C:
+		}
+	}
 }
 
 // find returns the path of a program of Mosquitto. It searches the directories for system programs

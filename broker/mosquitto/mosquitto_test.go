@@ -47,6 +47,19 @@ func TestStartStopRestart(t *testing.T) {
 	}
 }
 
+// TestStopAtOnce: Mosquitto forgets a SIGTERM that comes too early; Stop repeats it.
+func TestStopAtOnce(t *testing.T) {
+	for range 20 {
+		p, err := mosquitto.Start(t.Context(), mosquitto.Config{Dir: t.TempDir()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := p.Stop(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 func TestRenderRefusesUsers(t *testing.T) {
 	for name, test := range map[string]struct {
 		user broker.User
