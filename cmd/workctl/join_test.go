@@ -89,6 +89,7 @@ func answer(t *testing.T, text string, cluster wire.ClusterName) {
 	})
 	kit.NoError(t, err)
 	kit.Run(t, "agent", a.Run)
+	kit.Eventually(t, "the agent is connected", a.Connected)
 }
 
 func TestJoinFaults(t *testing.T) {
