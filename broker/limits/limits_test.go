@@ -192,7 +192,7 @@ func TestHandshakes(t *testing.T) {
 	if fmt.Sprint(order) != "[busy calm busy busy]" {
 		t.Errorf("the order is %v", order)
 	}
-	if h := &l.handshakes; h.running != 0 || len(h.waiting) != 0 || len(h.turns) != 0 {
+	if h := &l.handshakes; h.running != 0 || len(h.waiting.waiting) != 0 || len(h.waiting.order) != 0 {
 		t.Errorf("at the end %d run, %v wait", h.running, h.waiting)
 	}
 }
@@ -273,7 +273,7 @@ func TestAuthenticateGivesUp(t *testing.T) {
 		return true
 	})
 	kit.NoError(t, err)
-	if l.passwords.running != 0 || len(l.passwords.turns) != 0 || len(l.passwords.waiting) != 0 {
+	if l.passwords.running != 0 || len(l.passwords.waiting.order) != 0 || len(l.passwords.waiting.waiting) != 0 {
 		t.Errorf("at the end: %+v", &l.passwords)
 	}
 }

@@ -14,11 +14,10 @@ const suspicion = time.Minute
 // others. Checks run in the goroutines of their callers.
 type passwordQueue struct {
 	mu       sync.Mutex
-	turns    []string                    // addresses with waiting checks, the next one first
-	waiting  map[string][]*passwordCheck // by address, oldest first
-	running  int                         // of all addresses
-	suspects int                         // of those, from suspect addresses
-	failed   map[string]time.Time        // when the last wrong password of an address came
+	waiting  turns[*passwordCheck]
+	running  int                  // of all addresses
+	suspects int                  // of those, from suspect addresses
+	failed   map[string]time.Time // when the last wrong password of an address came
 	swept    time.Time
 	checked  uint64
 }
@@ -29,7 +28,7 @@ type passwordCheck struct {
 }
 
 func newPasswordQueue() passwordQueue {
-	return passwordQueue{waiting: map[string][]*passwordCheck{}, failed: map[string]time.Time{}}
+	return passwordQueue{waiting: newTurns[*passwordCheck](), failed: map[string]time.Time{}}
 }
 
 // Authenticate calls check when it is the turn of address, and returns when check has returned, or
@@ -40,10 +39,7 @@ func newPasswordQueue() passwordQueue {
 func (l *Limiter) Authenticate(ctx context.Context, address string, check func() bool) error {
 	q, c := &l.passwords, &passwordCheck{start: make(chan struct{})}
 	q.mu.Lock()
-	if len(q.waiting[address]) == 0 {
-		q.turns = append(q.turns, address)
-	}
-	q.waiting[address] = append(q.waiting[address], c)
+	q.waiting.add(address, c)
 	l.startChecks()
 	q.mu.Unlock()
 
@@ -52,7 +48,7 @@ func (l *Limiter) Authenticate(ctx context.Context, address string, check func()
 	case <-ctx.Done():
 		q.mu.Lock()
 		defer q.mu.Unlock()
-		if !q.leave(address, c) { // its turn came at the same moment
+		if !q.waiting.leave(address, c) { // its turn came at the same moment
 			l.endCheck(c)
 		}
 		return ctx.Err()
@@ -89,18 +85,12 @@ func (l *Limiter) startChecks() {
 		return failed && now.Sub(last) < suspicion
 	}
 	for {
-		i := nextTurn(q.turns, suspect, q.running, q.suspects, limit)
+		i := nextTurn(q.waiting.order, suspect, q.running, q.suspects, limit)
 		if i < 0 {
 			return
 		}
-		address := q.turns[i]
-		c := q.waiting[address][0]
-		q.turns = slices.Delete(q.turns, i, i+1)
-		if q.waiting[address] = q.waiting[address][1:]; len(q.waiting[address]) > 0 {
-			q.turns = append(q.turns, address)
-		} else {
-			delete(q.waiting, address)
-		}
+		address := q.waiting.order[i]
+		c := q.waiting.next(i)
 		q.running++
 		if c.suspect = suspect(address); c.suspect {
 			q.suspects++
@@ -127,24 +117,8 @@ func (l *Limiter) endCheck(c *passwordCheck) {
 	l.startChecks()
 }
 
-// leave removes a check that waits, and reports whether it did.
-func (q *passwordQueue) leave(address string, c *passwordCheck) bool {
-	i := slices.Index(q.waiting[address], c)
-	if i < 0 {
-		return false
-	}
-	if q.waiting[address] = slices.Delete(q.waiting[address], i, i+1); len(q.waiting[address]) == 0 {
-		delete(q.waiting, address)
-		q.turns = slices.DeleteFunc(q.turns, func(a string) bool { return a == address })
-	}
-	return true
-}
-
 func (q *passwordQueue) stats() (checked uint64, waiting int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for _, checks := range q.waiting {
-		waiting += len(checks)
-	}
-	return q.checked, waiting
+	return q.checked, q.waiting.len()
 }

@@ -27,11 +27,7 @@ func describeCommand(o *cli.Options) *cobra.Command {
 		if len(t.names) != 1 {
 			return usageError(cmd, cli.Usagef("name one %s", t.kind))
 		}
-		reader, err := hub(o)
-		if err != nil {
-			return err
-		}
-		namespace, _, err := o.HubNamespace()
+		reader, namespace, err := hubNamespace(o)
 		if err != nil {
 			return err
 		}

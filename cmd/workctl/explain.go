@@ -28,11 +28,7 @@ func explainCommand(o *cli.Options) *cobra.Command {
 		if len(t.names) != 1 {
 			return usageError(cmd, cli.Usagef("name one work"))
 		}
-		reader, err := hub(o)
-		if err != nil {
-			return err
-		}
-		cluster, _, err := o.HubNamespace()
+		reader, cluster, err := hubNamespace(o)
 		if err != nil {
 			return err
 		}

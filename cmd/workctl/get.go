@@ -41,11 +41,7 @@ func getCommand(o *cli.Options) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		reader, err := hub(o)
-		if err != nil {
-			return err
-		}
-		namespace, _, err := o.HubNamespace()
+		reader, namespace, err := hubNamespace(o)
 		if err != nil {
 			return err
 		}

@@ -38,11 +38,7 @@ func pauseCommand(o *cli.Options, paused bool) *cobra.Command {
 }
 
 func setPaused(cmd *cobra.Command, o *cli.Options, t target, paused bool) error {
-	reader, err := hub(o)
-	if err != nil {
-		return err
-	}
-	namespace, _, err := o.HubNamespace()
+	reader, namespace, err := hubNamespace(o)
 	if err != nil {
 		return err
 	}

@@ -68,6 +68,15 @@ func hub(o *cli.Options) (*fleet.Reader, error) {
 	return fleet.NewReader(config)
 }
 
+// hubNamespace returns the hub's reader and the namespace that the flags choose.
+func hubNamespace(o *cli.Options) (reader *fleet.Reader, namespace string, err error) {
+	if reader, err = hub(o); err != nil {
+		return nil, "", err
+	}
+	namespace, _, err = o.HubNamespace()
+	return reader, namespace, err
+}
+
 // Limits of completions.
 const (
 	completionTimeout = 2 * time.Second
@@ -101,11 +110,7 @@ func completeNames(o *cli.Options, k kind) cobra.CompletionFunc {
 
 // names returns the names of the first objects of a kind; none if they cannot be read at once.
 func names(ctx context.Context, o *cli.Options, k kind) []string {
-	reader, err := hub(o)
-	if err != nil {
-		return nil
-	}
-	namespace, _, err := o.HubNamespace()
+	reader, namespace, err := hubNamespace(o)
 	if err != nil {
 		return nil
 	}

@@ -36,11 +36,7 @@ func rolloutLeaf(o *cli.Options, use, short, long string, run func(ctx context.C
 			} else if len(args) != 1 {
 				return usageError(cmd, cli.Usagef("name one set"))
 			}
-			reader, err := hub(o)
-			if err != nil {
-				return err
-			}
-			namespace, _, err := o.HubNamespace()
+			reader, namespace, err := hubNamespace(o)
 			if err != nil {
 				return err
 			}

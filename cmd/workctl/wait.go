@@ -63,11 +63,7 @@ func waitCommand(o *cli.Options) *cobra.Command {
 }
 
 func (f *waitFlags) run(ctx context.Context, o *cli.Options, names []string, goal fleet.Goal) error {
-	reader, err := hub(o)
-	if err != nil {
-		return err
-	}
-	cluster, _, err := o.HubNamespace()
+	reader, cluster, err := hubNamespace(o)
 	if err != nil {
 		return err
 	}
