@@ -11,7 +11,7 @@ CONTROLPLANE_LDFLAGS := -s -w -X k8s.io/component-base/version.gitVersion=$(KUBE
 
 # The packages of controlplane/ that have tests of their own. Its others are
 # Kubernetes wired up: naming them here would compile all of it once more.
-CONTROLPLANE_TESTED := ./internal/cli ./internal/credentials ./internal/plane ./internal/process ./test
+CONTROLPLANE_TESTED := ./internal/cli ./internal/credentials ./internal/kine ./internal/plane ./internal/process ./internal/wholerows ./test
 
 export CGO_ENABLED ?= 0
 # For everything alike, so that building, vetting and testing share their cache.
@@ -43,6 +43,13 @@ bin/controlplane: $(CONTROLPLANE_SOURCES)
 	@mv bin/controlplane.new bin/controlplane
 	@ln -sf controlplane bin/kubectl
 
+# The node of docker-compose.node.yaml. Its source is a module.
+bin/kubelet: controlplane/go.mod
+	@mkdir -p bin
+	@echo "building kubelet $(KUBERNETES)"
+	@hack/with-progress.sh go build -C controlplane -ldflags "$(CONTROLPLANE_LDFLAGS)" -o ../bin/kubelet.new k8s.io/kubernetes/cmd/kubelet
+	@mv bin/kubelet.new bin/kubelet
+
 .PHONY: images
 images: export CGO_ENABLED := 0
 images: build ## Build the container images workwire/NAME:VERSION with docker, from scratch, with their SBOMs. For docker-compose.yaml.
@@ -59,7 +66,7 @@ clean: ## Remove what was built and what the demo left.
 ##@ Change it
 
 .PHONY: generate
-generate: ## Regenerate deepcopy, clientset, informers, listers and CRDs.
+generate: ## Regenerate deepcopy, clientset, informers, listers, CRDs and docs/api.md.
 	hack/generate.sh
 
 .PHONY: lint

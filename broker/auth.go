@@ -15,26 +15,11 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"golang.org/x/crypto/bcrypt"
-
 	"github.com/workwire/workwire/broker/acl"
 	"github.com/workwire/workwire/broker/limits"
 	"github.com/workwire/workwire/broker/packet"
 	"github.com/workwire/workwire/pkg/filestamp"
 )
-
-// HashPassword returns the bcrypt hash of password for [User.PasswordHash]. It returns an error if
-// the password is empty or longer than 72 bytes, the limit of bcrypt.
-func HashPassword(password string) (string, error) {
-	if password == "" {
-		return "", errors.New("hash the password: the password is empty")
-	}
-	hash, err := bcrypt.GenerateFromPassword([]byte(password), bcrypt.DefaultCost)
-	if err != nil {
-		return "", fmt.Errorf("hash the password: %w", err)
-	}
-	return string(hash), nil
-}
 
 // Errors of authentication. Log and metrics distinguish them; the client receives only "bad user
 // name or password".
@@ -42,10 +27,6 @@ var (
 	errAnonymous   = errors.New("no user name and no client certificate; anonymous clients are refused")
 	errBadPassword = errors.New("unknown user name or wrong password")
 )
-
-// decoyHash is compared with the passwords of unknown users, so that the time of a refusal does not
-// reveal whether the user exists. It is the hash of random bytes.
-const decoyHash = "$2a$10$I7E44C5VdnNU3Izjvw3aV.CM2IbizTue7ADt.AArKNmGYFm7SeS4u"
 
 // authenticator authenticates clients. It is safe for concurrent use.
 type authenticator struct {
@@ -114,7 +95,7 @@ func (a *authenticator) configure(cfg Config) error {
 func (a *authenticator) byPassword(ctx context.Context, address, username string, password []byte) (login, error) {
 	compare := func(hash string) (right bool, err error) {
 		err = a.limiter.Authenticate(ctx, address, func() bool {
-			right = bcrypt.CompareHashAndPassword([]byte(hash), password) == nil
+			right = matches(hash, password)
 			return right
 		})
 		if err != nil {
@@ -151,7 +132,7 @@ func (a *authenticator) byPassword(ctx context.Context, address, username string
 	return accepted, nil
 }
 
-// hash returns the current bcrypt hash, from the password file if there is one.
+// hash returns the current hash, from the password file if there is one.
 func (c *account) hash() (string, error) {
 	if c.file == nil {
 		return c.user.PasswordHash, nil
@@ -161,8 +142,8 @@ func (c *account) hash() (string, error) {
 		return "", fmt.Errorf("read the password file: %w", err)
 	}
 	hash := strings.TrimSpace(string(data))
-	if _, err := bcrypt.Cost([]byte(hash)); err != nil {
-		return "", fmt.Errorf("password file %s has no bcrypt hash; generate one with `work-broker passwd`", c.file.path)
+	if validateHash(hash) != nil {
+		return "", fmt.Errorf("password file %s has no hash of bcrypt or PBKDF2; generate one with `work-broker passwd`", c.file.path)
 	}
 	return hash, nil
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/workwire/workwire/broker/limits"
 	"github.com/workwire/workwire/broker/packet"
 	"github.com/workwire/workwire/pkg/serve"
+	"github.com/workwire/workwire/pkg/tracing"
 )
 
 // Broker is an MQTT 5 broker for the topics of the protocol. Create it with [New] and run it once
@@ -87,6 +88,7 @@ func (b *Broker) Run(ctx context.Context) (err error) {
 	s := &server{
 		cfg: b.cfg, auth: auth, limiter: limiter, router: res.router, counters: counters,
 		logger: b.cfg.Logger, started: time.Now(), stopping: make(chan struct{}), inspect: b.inspect,
+		tracer: tracing.New(b.cfg.TracerProvider), roles: newRoles(),
 	}
 	for _, l := range res.listeners {
 		b.addrs = append(b.addrs, l.socket.Addr().String())
@@ -94,7 +96,7 @@ func (b *Broker) Run(ctx context.Context) (err error) {
 	operations := b.newOperations(res, s)
 	sampled := &collector{router: res.router, traffic: &s.traffic, store: res.store, limiter: limiter, reloader: operations.reloader, draining: &s.draining,
 		certificates: operations.revoker.tls, maxTotalBytes: b.cfg.MaxTotalBytes}
-	handler, err := b.handler(promhttp.HandlerFor(newRegistry(counters, sampled), promhttp.HandlerOpts{}), operations.reloader.status)
+	handler, err := b.handler(promhttp.HandlerFor(newRegistry(counters, sampled, s.roles), promhttp.HandlerOpts{}), operations.reloader.status)
 	if err != nil {
 		return fmt.Errorf("start the broker: %w", err)
 	}

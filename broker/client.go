@@ -17,6 +17,7 @@ import (
 	"github.com/workwire/workwire/broker/limits"
 	"github.com/workwire/workwire/broker/packet"
 	"github.com/workwire/workwire/broker/session"
+	"github.com/workwire/workwire/pkg/tracing"
 )
 
 const (
@@ -42,11 +43,12 @@ type client struct {
 	validUntil  time.Time           // when the client certificate expires; likewise
 
 	id            acl.Identity
-	credential    string // see credential.go
-	sessionID     string // identity and client id; "" before the login
-	assignedID    string // the client id, if the broker has chosen it
-	expiry        uint32 // session expiry in seconds
-	noProblemInfo bool   // the client wants no reason strings
+	role          *roleTraffic // of id; nil before the login
+	credential    string       // see credential.go
+	sessionID     string       // identity and client id; "" before the login
+	assignedID    string       // the client id, if the broker has chosen it
+	expiry        uint32       // session expiry in seconds
+	noProblemInfo bool         // the client wants no reason strings
 	disconnected  session.Disconnect
 
 	sess       *session.Conn // nil until the session is established
@@ -202,6 +204,8 @@ func (c *client) establish(pk *packet.Connect) bool {
 		ReceiveMaximum: pk.ReceiveMaximum, Will: pk.Will,
 	})
 	c.sess, c.expiry = sess, sess.Expiry()
+	c.role = c.server.roles.of(c.id.Role)
+	c.role.clients.Add(1)
 	c.admit = func(size int) error { return c.throttle(1, size) }
 	c.idle = time.Duration(pk.KeepAlive) * time.Second * 3 / 2
 	c.setReadDeadline(time.Time{})
@@ -248,6 +252,7 @@ func (c *client) handlePackets() error {
 		if err != nil {
 			return err
 		}
+		c.role.received.Add(int64(h.Size + h.Length))
 		if c.server.inspect != nil {
 			c.server.inspect(c.sessionID, h)
 		}
@@ -304,6 +309,7 @@ func (c *client) publish(h packet.Header, body []byte, owned bool) error {
 	if err != nil {
 		return err
 	}
+	c.role.messages.Add(1)
 	if !c.mayPublish(m.Topic) {
 		c.server.counters.denied(acl.Publish)
 		c.audit("publish", accessDenied, "message refused, not authorized", "topic", truncate(m.Topic), "qos", m.QoS)
@@ -318,7 +324,10 @@ func (c *client) publish(h packet.Header, body []byte, owned bool) error {
 	if expiry > 0 {
 		m.Expires = time.Now().Unix() + int64(expiry)
 	}
-	return c.overReceiveMaximum(c.sess.Publish(m, id))
+	span := c.traceMessage(m)
+	err = c.sess.Publish(m, id)
+	span.End(tracing.FailedIf(err))
+	return c.overReceiveMaximum(err)
 }
 
 // overReceiveMaximum turns the session's error into the one that ends the connection.
@@ -418,6 +427,7 @@ func (c *client) finish() {
 	if c.sess == nil {
 		return
 	}
+	c.role.clients.Add(-1)
 	defer func() {
 		if c.senderDone != nil {
 			c.shortenWrites()

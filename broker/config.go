@@ -12,7 +12,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"golang.org/x/crypto/bcrypt"
+	"go.opentelemetry.io/otel/trace"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
@@ -122,6 +122,10 @@ type Config struct {
 	// set it.
 	Authorize func(id acl.Identity, action acl.Action, topic string) bool `json:"-"`
 
+	// TracerProvider makes the spans of events that continue a trace (docs/tracing.md); nil makes none. A
+	// configuration file cannot set it.
+	TracerProvider trace.TracerProvider `json:"-"`
+
 	// File is the file that the configuration was loaded from. A running broker takes up its changes
 	// (see package comment); empty means that there is none.
 	File string `json:"-"`
@@ -182,7 +186,8 @@ type ListenerTLS struct {
 type User struct {
 	Username string `json:"username"`
 
-	// PasswordHash is a bcrypt hash, as `work-broker passwd` prints it.
+	// PasswordHash is a hash as `work-broker passwd` prints it: of bcrypt, or of PBKDF2 as
+	// mosquitto_passwd writes it, for random passwords.
 	PasswordHash string `json:"passwordHash,omitempty"`
 
 	// PasswordFile names a file that holds such a hash. It is reloaded when it changes.
@@ -449,8 +454,8 @@ func (u User) validate() error {
 		return errors.New("exactly one of passwordHash and passwordFile is required; generate a hash with `work-broker passwd`")
 	}
 	if u.PasswordHash != "" {
-		if _, err := bcrypt.Cost([]byte(u.PasswordHash)); err != nil {
-			return errors.New("passwordHash is not a bcrypt hash; generate one with `work-broker passwd`")
+		if err := validateHash(u.PasswordHash); err != nil {
+			return fmt.Errorf("passwordHash is not a hash of bcrypt or PBKDF2: %w; generate one with `work-broker passwd`", err)
 		}
 	}
 	return u.Identity().Validate()

@@ -123,7 +123,7 @@ func TestValidation(t *testing.T) {
 		"no username":    {func(c *broker.Config) { c.Users[0].Username = "" }, "username is required"},
 		"no password":    {func(c *broker.Config) { c.Users[0].PasswordHash = "" }, "exactly one of passwordHash and passwordFile"},
 		"two passwords":  {func(c *broker.Config) { c.Users[0].PasswordFile = "x" }, "exactly one of"},
-		"plain password": {func(c *broker.Config) { c.Users[0].PasswordHash = "secret" }, "passwordHash is not a bcrypt hash"},
+		"plain password": {func(c *broker.Config) { c.Users[0].PasswordHash = "secret" }, "passwordHash is not a hash of bcrypt or PBKDF2"},
 		"role":           {func(c *broker.Config) { c.Users[0].Role = "root" }, `role "root" is unknown`},
 		"id":             {func(c *broker.Config) { c.Users[0].ID = "C/1" }, `id "C/1"`},
 		"user twice":     {func(c *broker.Config) { c.Users = append(c.Users, c.Users[0]) }, `"c1" is listed twice`},

@@ -103,7 +103,7 @@ func (c *conn) readPacket(maxSize int) (h packet.Header, body []byte, owned bool
 	}
 	c.traffic.received.Add(int64(size))
 	if size > largeInput {
-		c.in.take(h.Size)
+		c.in.next(h.Size)
 		body, err = c.readBody(h.Length, fill)
 		return h, body, true, err
 	}
@@ -112,7 +112,7 @@ func (c *conn) readPacket(maxSize int) (h packet.Header, body []byte, owned bool
 			return h, nil, false, err
 		}
 	}
-	return h, c.in.take(size)[h.Size:], false, nil
+	return h, c.in.next(size)[h.Size:], false, nil
 }
 
 // readBody reads the n bytes of a large packet. Its memory grows with what arrives, not with what
@@ -128,7 +128,7 @@ func (c *conn) readBody(n int, fill func(size int) error) ([]byte, error) {
 		if len(body) == cap(body) {
 			body = append(make([]byte, 0, min(n, 2*cap(body))), body...)
 		}
-		body = append(body, c.in.take(min(len(c.in.bytes()), n-len(body), cap(body)-len(body)))...)
+		body = append(body, c.in.next(min(len(c.in.bytes()), n-len(body), cap(body)-len(body)))...)
 	}
 	return body, nil
 }

@@ -14,7 +14,7 @@ import (
 // A credential names what a client has authenticated with. It is stored with the session, so that
 // the session ends with it, also while its client is away and the broker is stopped:
 //
-//	password:<hash of the bcrypt hash>:<user name>
+//	password:<digest of the hash>:<user name>
 //	certificate:<hash of issuer and serial number>:<expiry, Unix seconds>:<hashes of the authorities' keys>:<common name>:<units>
 //
 // Authorities and units are separated by commas, common name and units are escaped as in a URL. Former
@@ -26,8 +26,8 @@ func digest(s string) string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// passwordCredential returns the credential of a user whose password has the bcrypt hash, or "" for
-// a password that is constant while the program runs.
+// passwordCredential returns the credential of a user whose password has the hash, which is "" for a
+// password that is constant while the program runs.
 func passwordCredential(username, hash string) string {
 	return "password:" + digest(hash) + ":" + username
 }
@@ -78,7 +78,7 @@ type validity struct {
 // userState is what a user's credential must agree with.
 type userState struct {
 	owner string // the identity
-	hash  string // digest of the bcrypt hash; "" if it cannot be read or the program has the password
+	hash  string // digest of the hash; "" if it cannot be read or the program has the password
 }
 
 // states returns the users, with the current content of their password files.

@@ -32,9 +32,9 @@ func (in *input) buffer() []byte {
 // bytes returns what is buffered.
 func (in *input) bytes() []byte { return in.buffer()[in.start:in.end] }
 
-// take removes the next n bytes, which are buffered, and returns them. They are valid until the
+// next removes the next n bytes, which are buffered, and returns them. They are valid until the
 // next fill.
-func (in *input) take(n int) []byte {
+func (in *input) next(n int) []byte {
 	in.start += n
 	return in.buffer()[in.start-n : in.start]
 }

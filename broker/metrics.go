@@ -144,8 +144,8 @@ func (c *collector) collectLimits(ch chan<- prometheus.Metric, collect func(kind
 
 // newRegistry returns a registry of this broker alone, so that several brokers can run in one
 // process.
-func newRegistry(c *counters, sampled *collector) *prometheus.Registry {
+func newRegistry(c *counters, sampled *collector, byRole roles) *prometheus.Registry {
 	reg := serve.NewRegistry()
-	reg.MustRegister(c.denials, c.failures, c.panics, sampled)
+	reg.MustRegister(c.denials, c.failures, c.panics, sampled, byRole)
 	return reg
 }

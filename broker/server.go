@@ -10,6 +10,7 @@ import (
 	"github.com/workwire/workwire/broker/limits"
 	"github.com/workwire/workwire/broker/packet"
 	"github.com/workwire/workwire/broker/session"
+	"github.com/workwire/workwire/pkg/tracing"
 )
 
 // server holds what the connections of all clients share. It is safe for concurrent use.
@@ -22,6 +23,8 @@ type server struct {
 	traffic  traffic
 	started  time.Time
 	logger   *slog.Logger
+	tracer   *tracing.Tracer // nil: none
+	roles    roles
 	stopping chan struct{}                // closed when the broker begins to stop
 	draining atomic.Pointer[packet.Error] // tells clients to go; nil unless the broker drains
 	onStop   atomic.Pointer[packet.Error] // tells clients to go when the broker stops; nil: to come back

@@ -43,10 +43,11 @@ type Options struct {
 	Out io.Writer
 }
 
-// Names of the source and the cluster.
+// Names of the hub's source and the cluster, and of the source that docs/sdk.md writes.
 const (
 	sourceID    = "hub1"
 	clusterName = "cluster1"
+	programID   = "ops"
 )
 
 // clusters are those of the walk, by the directories of their control planes; the first is there
@@ -254,5 +255,7 @@ and at the cluster:
   %[1]s -n %[2]s annotate manifestworkreplicaset web workwire.dev/paused=true
 `, s.kubectl("hub"), setsNamespace)
 	}
+	fmt.Fprintf(s.Out, "A Go program as source %q, docs/sdk.md: its transport configuration is %s\n",
+		programID, s.relative(s.path(programID+".yaml")))
 	fmt.Fprintf(s.Out, "Logs: %s\n", s.relative(s.Dir)+"/*.log")
 }

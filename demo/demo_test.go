@@ -126,6 +126,7 @@ func TestTutorial(t *testing.T) {
 			t.Errorf("the demo does not show %s", want)
 		}
 	}
+	followGuide(s)
 	const work = "example-manifestwork"
 
 	// Prerequisites.

@@ -95,6 +95,7 @@ func (s *stage) startWorkwire(ctx context.Context) error {
 	}
 	broker, err := brokerkit.Start(ctx, brokerkit.Config{
 		Dir: s.Dir, Program: filepath.Join(s.Bin, "work-broker"), Source: sourceID, Clusters: names,
+		Others: []wire.SourceID{programID},
 	})
 	if broker.Process != nil {
 		s.add(broker.Process)
@@ -104,6 +105,9 @@ func (s *stage) startWorkwire(ctx context.Context) error {
 	}
 	s.broker = broker
 	s.say("broker is ready at mqtt://%s", broker.Addr)
+	if _, err := broker.WriteTransport(programID, broker.Addr); err != nil {
+		return err
+	}
 	p, err := s.startProgram("hub", "work-hub", sourceID, "hub", hub...)
 	if err != nil {
 		return err

@@ -20,6 +20,7 @@ var (
 	linked   = regexp.MustCompile(`\]\(([^)#:\s]*)(#[^)\s]*)?\)`)
 
 	quoted      = regexp.MustCompile("`([^`]+)`")
+	inlineCode  = regexp.MustCompile("`[^`\n]+`")
 	fenced      = regexp.MustCompile("(?ms)^```.*?^```")
 	anyHeading  = regexp.MustCompile(`(?m)^#{1,6} +(.+?) *$`)
 	linkText    = regexp.MustCompile(`\[([^]]*)\]\([^)]*\)`)
@@ -53,7 +54,7 @@ func TestLinks(t *testing.T) {
 	pages := map[string]string{}
 	walk(t, ".md", func(path, text string) { pages[path] = text })
 	for path, text := range pages {
-		for _, m := range linked.FindAllStringSubmatch(withoutCode(text), -1) {
+		for _, m := range linked.FindAllStringSubmatch(inlineCode.ReplaceAllString(withoutCode(text), ""), -1) {
 			target := path
 			if m[1] != "" {
 				target = filepath.Join(filepath.Dir(path), m[1])

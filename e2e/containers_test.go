@@ -48,7 +48,7 @@ func (s *stack) containers() map[string]container {
 }
 
 // oneShots end when they are done.
-var oneShots = map[string]bool{"certs": true, "hello": true, "applied": true}
+var oneShots = map[string]bool{"certs": true, "hello": true, "applied": true, "token": true}
 
 // healthy waits until all that goes on is healthy, and all else is done.
 func (s *stack) healthy() {

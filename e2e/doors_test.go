@@ -48,7 +48,7 @@ func doors(s *stack) {
 			s.Errorf("%s is in the networks %v, want %v", service, got, networks)
 		}
 	}
-	if want := map[string]string{"hub-api": "127.0.0.1:" + s.hubPort, "broker": "127.0.0.1:" + s.brokerPort}; !maps.Equal(published, want) {
+	if want := map[string]string{"hub-api": "127.0.0.1:" + s.hubPort, "broker": "127.0.0.1:" + s.brokerPort, "hub": "127.0.0.1:" + s.webPort}; !maps.Equal(published, want) {
 		s.Errorf("published is %v, want %v", published, want)
 	}
 
@@ -58,6 +58,7 @@ func doors(s *stack) {
 	s.foreign("foreign")
 	s.refused("foreign")
 	s.anonymous()
+	s.dashboard()
 }
 
 // anonymous has the hub API refuse who shows no certificate.

@@ -4,7 +4,9 @@ package examples
 
 import "embed"
 
-// Files are the example manifests, by path in this directory.
+// Files are the example manifests, by path in this directory. The folders of programs are left out.
 //
-//go:embed *.yaml */*.yaml
+//go:embed *.yaml completion/*.yaml delete-options/*.yaml executor/*.yaml feedback/*.yaml field-manager/*.yaml
+//go:embed ignore-fields/*.yaml immutable-fields/*.yaml manifestwork/*.yaml permissions/*.yaml replicaset/*.yaml
+//go:embed resource-race/*.yaml
 var Files embed.FS

@@ -24,7 +24,7 @@ clean_up() {
 		kill -KILL "$engine" 2>/dev/null || true
 		wait "$engine" 2>/dev/null || true
 	elif [ -n "${DOCKER:-}" ]; then
-		for project in "$E2E_NAME" "$E2E_NAME-fleet" "$E2E_NAME-fleet-kind"; do
+		for project in "$E2E_NAME" "$E2E_NAME-fleet" "$E2E_NAME-fleet-kind" "$E2E_NAME-rabbitmq" "$E2E_NAME-monitoring" "$E2E_NAME-node"; do
 			filter=label=com.docker.compose.project=$project
 			docker container ls -aq --filter "$filter" | xargs -r docker container rm -fv
 			for kind in network volume; do
@@ -119,6 +119,9 @@ unix://*) ;;
 *) skip "the Docker Engine at DOCKER_HOST is on another machine, which does not have these files" ;;
 esac
 find_client || start_engine
+# Its download goes on while the others are built.
+hack/rabbitmq-image.sh "$E2E_NAME" >"$work/rabbitmq" 2>&1 &
+rabbitmq=$!
 echo "building the images"
 make --no-print-directory images
 for image in $(docker image ls --filter 'reference=workwire/*:dev' --format '{{.Repository}}'); do
@@ -126,10 +129,24 @@ for image in $(docker image ls --filter 'reference=workwire/*:dev' --format '{{.
 done
 try_engine
 go test -c -o "$work/e2e.test" ./e2e
-cd e2e
-setsid "${inside[@]}" "$work/e2e.test" -test.v -test.timeout=30m -test.run="${E2E_RUN:-.}" &
+go test -c -o "$work/broker.test" ./broker
+if wait "$rabbitmq"; then
+	cat "$work/rabbitmq"
+	export WORKWIRE_RABBITMQ=workwire/rabbitmq:$E2E_NAME
+else
+	sed 's/^/rabbitmq-image.sh: /' "$work/rabbitmq" >&2
+	[ "${E2E_REQUIRED:-}" != 1 ] || exit 1
+	echo "## e2e: docker-compose.rabbitmq.yaml and the access rules of RabbitMQ are NOT tried: see above" >&2
+fi
+# The access rules of RabbitMQ need its image, the tests of packages have none.
+cd broker
+setsid "${inside[@]}" "$work/broker.test" -test.timeout=10m -test.run='TestAccess/rabbitmq|TestRabbitMQ' &
 tests=$!
 status=0
+wait "$tests" || status=$?
+cd ../e2e
+setsid "${inside[@]}" "$work/e2e.test" -test.v -test.timeout=30m -test.run="${E2E_RUN:-.}" &
+tests=$!
 wait "$tests" || status=$?
 tests=""
 exit "$status"

@@ -3,6 +3,7 @@
 #   pkg/apis/*/*/zz_generated.deepcopy.go   deep copies
 #   pkg/client/                             clientset, listers, informers
 #   deploy/crds/*.yaml                      CustomResourceDefinitions
+#   docs/api.md                             the reference of the types
 # Run it after a change of the types (make generate). The result depends on nothing but the sources and the tool
 # versions below; hack/verify-generated.sh checks that it is up to date.
 set -euo pipefail
@@ -61,3 +62,7 @@ for part in clientset listers informers; do
 done
 rm -f deploy/crds/*.yaml
 mv "$out"/crds/*.yaml deploy/crds/
+
+echo "generate: API reference"
+go run ./hack/apidocs > "$out/api.md"
+mv "$out/api.md" docs/api.md

@@ -24,6 +24,8 @@ test)
 	# Tests of alerts and dashboard run both programs.
 	need prometheus prometheus
 	need promtool prometheus
+	# Tests of the store of the SDK run a server; Debian does not put it into PATH.
+	ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || need postgres postgresql
 	# Tests of the hub's dashboard look at it.
 	need chromium chromium
 	# The race detector is linked by a C compiler.
@@ -33,10 +35,15 @@ e2e)
 	# hack/images.sh puts both programs into the image of Mosquitto.
 	need mosquitto mosquitto
 	need mosquitto_pub mosquitto-clients
+	# hack/rabbitmq-image.sh makes the image of RabbitMQ with it.
+	need debootstrap debootstrap
 	need dockerd docker.io
 	# Debian 13 packages the client on its own.
 	need docker docker-cli
 	need docker-compose docker-compose
+	# hack/images.sh puts both into the image of the node.
+	need containerd containerd
+	ls /usr/lib/cni/bridge >/dev/null 2>&1 || need cni-plugins containernetworking-plugins
 	need ip iproute2
 	need iptables iptables
 	;;

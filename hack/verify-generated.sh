@@ -6,7 +6,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 # The hash and name of every file in the folders that hold generated files.
 fingerprint() {
-  find pkg/apis pkg/client deploy/crds -type f -print0 | LC_ALL=C sort -z | xargs -0 sha256sum
+  find pkg/apis pkg/client deploy/crds docs/api.md -type f -print0 | LC_ALL=C sort -z | xargs -0 sha256sum
 }
 
 before=$(fingerprint)

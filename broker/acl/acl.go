@@ -9,6 +9,7 @@
 //	              clusters/C/agentbroadcast            sources/{+,<any>}/sourcebroadcast
 //	source S      sources/S/clusters/<any>/sourceevents sources/S/clusters/{+,<any>}/agentevents
 //	              sources/S/sourcebroadcast            clusters/{+,<any>}/agentbroadcast
+//	                                                   sources/S/clusters/-/sourceevents
 //	monitor       nothing                              $SYS/…
 //	observer      nothing                              all of these topics, without a "$share/" prefix
 //
@@ -119,14 +120,18 @@ func maySubscribe(id Identity, t topicFilter) bool {
 	case Agent:
 		return t.kind == sourceEvents && t.cluster == id.ID || t.kind == sourceBroadcast
 	case Source:
-		return t.kind == agentEvents && t.source == id.ID || t.kind == agentBroadcast
+		return t.kind == agentEvents && t.source == id.ID || t.kind == agentBroadcast ||
+			t.kind == sourceEvents && t.source == id.ID && t.cluster == instances
 	}
 	return false
 }
 
 const (
 	wildcard = "+"
-	letters  = "abcdefghijklmnopqrstuvwxyz"
+	// instances stands for the cluster where the programs of a source find each other
+	// (docs/protocol.md, Instances).
+	instances = "-"
+	letters   = "abcdefghijklmnopqrstuvwxyz"
 
 	sourceEvents    = "sourceevents"
 	agentEvents     = "agentevents"

@@ -15,12 +15,14 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"os"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/workwire/workwire/broker"
 	"github.com/workwire/workwire/broker/mosquitto"
+	"github.com/workwire/workwire/broker/rabbitmq"
 )
 
 // startTimeout is the limit for the start of a broker, on a busy machine.
@@ -100,6 +102,32 @@ func run(ctx context.Context, cfg broker.Config) (b *broker.Broker, ended chan e
 func StartMosquitto(t testing.TB, users []broker.User) *Running {
 	t.Helper()
 	return StartMosquittoWith(t, mosquitto.Config{Users: users})
+}
+
+// StartRabbitMQ runs RabbitMQ with cfg, of which it sets Image and Dir, in a container. It skips the test
+// without the environment variable WORKWIRE_RABBITMQ, which names the image: make e2e sets it.
+func StartRabbitMQ(t testing.TB, cfg rabbitmq.Config) *rabbitmq.Container {
+	t.Helper()
+	if cfg.Image = os.Getenv("WORKWIRE_RABBITMQ"); cfg.Image == "" {
+		t.Skip("make e2e runs it: it needs the image of hack/rabbitmq-image.sh in WORKWIRE_RABBITMQ")
+	}
+	cfg.Dir = t.TempDir()
+	ctx, cancel := context.WithTimeout(t.Context(), startTimeout)
+	defer cancel()
+	c, err := rabbitmq.Start(ctx, cfg)
+	if err != nil {
+		t.Fatalf("brokertest: %v", err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			log, err := c.Log(context.Background())
+			t.Logf("the end of RabbitMQ's log: %v\n%s", err, log)
+		}
+		if err := c.Stop(); err != nil {
+			t.Errorf("brokertest: %v", err)
+		}
+	})
+	return c
 }
 
 // StartMosquittoWith is like StartMosquitto with a configuration, of which it sets Dir and Port. It

@@ -31,7 +31,14 @@ const (
 )
 
 // LoginMessages is the number of messages that a login counts. Every burst has as many.
-const LoginMessages = 20
+const LoginMessages = 100
+
+// An agent's bytes beyond the first largePacket ones of a packet count largeFactor times: others wait
+// while the disk, the TLS connection and the memory of the process are busy with all of it.
+const (
+	largePacket = 64 << 10
+	largeFactor = 16
+)
 
 // Config configures a [Limiter]. A value of 0 means the default. The broker's configuration file has
 // the JSON names below as keys of `limits`.
@@ -75,7 +82,8 @@ type Config struct {
 }
 
 // Rate is what an identity may send. Each packet counts as a message, acknowledgements too, as does
-// each filter of a subscription; a login counts as 20.
+// each filter of a subscription; a login counts as 100. What an agent's packet has beyond 64 KiB counts
+// 16 times.
 type Rate struct {
 	MessagesPerSecond int   `json:"messagesPerSecond,omitempty"`
 	BytesPerSecond    int64 `json:"bytesPerSecond,omitempty"`
@@ -131,4 +139,12 @@ func (c Config) rate(id acl.Identity) Rate {
 		return c.Source
 	}
 	return c.Agent
+}
+
+// cost returns what a packet of size bytes counts for id.
+func (c Config) cost(id acl.Identity, size int) int {
+	if id.Role == acl.Source || size <= largePacket {
+		return size
+	}
+	return largePacket + (size-largePacket)*largeFactor
 }

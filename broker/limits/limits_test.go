@@ -111,7 +111,7 @@ func TestTake(t *testing.T) {
 		"all of the burst":          {sizes: []int{250}},
 		"bytes":                     {sizes: []int{250, 500}, want: 500 * time.Millisecond},
 		"a pause pays it back":      {sizes: []int{250, 250}, after: 250 * time.Millisecond},
-		"messages":                  {sizes: make([]int, 21), want: 100 * time.Millisecond},
+		"messages":                  {sizes: make([]int, LoginMessages+1), want: 100 * time.Millisecond},
 		"a larger one than a burst": {sizes: []int{3250}, want: 3 * time.Second},
 		"a clock that is set back":  {sizes: []int{250, 500}, after: -time.Hour, want: 500 * time.Millisecond},
 	} {
@@ -122,7 +122,7 @@ func TestTake(t *testing.T) {
 			if i > 0 && i == len(test.sizes)-1 {
 				now = now.Add(test.after)
 			}
-			b, wait = b.take(rate, 1, size, now)
+			b, wait = b.spend(rate, 1, size, now)
 		}
 		if (wait - test.want).Abs() > time.Microsecond {
 			t.Errorf("%s: waits %v, want %v", name, wait, test.want)
@@ -154,6 +154,32 @@ func TestTakeSharesAndForgets(t *testing.T) {
 	}
 	if s := l.Stats(); s.Throttled != 2 || s.ThrottledTime != 3*time.Second {
 		t.Errorf("%d waits of %v", s.Throttled, s.ThrottledTime)
+	}
+}
+
+// TestCost: a large packet of an agent counts more than its size, so that few of them fit in a second.
+func TestCost(t *testing.T) {
+	for _, test := range []struct {
+		role       acl.Role
+		size, want int
+	}{
+		{acl.Agent, 2 << 10, 2 << 10},
+		{acl.Agent, 64 << 10, 64 << 10},
+		{acl.Agent, 64<<10 + 1, 64<<10 + 16},
+		{acl.Agent, 1 << 20, 64<<10 + 15<<20},
+		{acl.Source, 1 << 20, 1 << 20},
+	} {
+		if got := (Config{}).cost(acl.Identity{Role: test.role, ID: "c1"}, test.size); got != test.want {
+			t.Errorf("%v, %d bytes: counts %d, want %d", test.role, test.size, got, test.want)
+		}
+	}
+	now := time.Unix(1_000_000, 0)
+	l, slowest := newLimiter(Config{}, func() time.Time { return now }), time.Duration(0)
+	for range 10 {
+		slowest = max(slowest, l.Take(acl.Identity{Role: acl.Agent, ID: "c1"}, 1, 900<<10))
+	}
+	if slowest < 10*time.Second {
+		t.Errorf("10 packets of 900 KB wait %v, want more than 10s", slowest)
 	}
 }
 

@@ -27,9 +27,9 @@ type bucket struct {
 	at              time.Time // when the balances were as above
 }
 
-// take subtracts messages of size bytes together at the time now, and returns the bucket and how
+// spend subtracts messages of size bytes together at the time now, and returns the bucket and how
 // long to wait until no balance is negative.
-func (b bucket) take(r Rate, messages, size int, now time.Time) (bucket, time.Duration) {
+func (b bucket) spend(r Rate, messages, size int, now time.Time) (bucket, time.Duration) {
 	b = b.refill(r, now)
 	b.messages -= float64(messages)
 	b.bytes -= float64(size)
@@ -75,7 +75,7 @@ func (l *Limiter) Take(id acl.Identity, messages, size int) time.Duration {
 		l.rates.buckets[id] = b
 	}
 	var wait time.Duration
-	if *b, wait = b.take(rate, messages, size, now); wait > 0 {
+	if *b, wait = b.spend(rate, messages, cfg.cost(id, size), now); wait > 0 {
 		l.rates.throttled++
 		l.rates.paused += wait
 	}

@@ -18,8 +18,8 @@ func (c *cursor) fail(err *Error) {
 	c.s = ""
 }
 
-// take returns the next n bytes.
-func (c *cursor) take(n int) string {
+// next returns the next n bytes.
+func (c *cursor) next(n int) string {
 	if n > len(c.s) {
 		c.fail(malformed("a packet ends within a field"))
 		return ""
@@ -30,14 +30,14 @@ func (c *cursor) take(n int) string {
 }
 
 func (c *cursor) byte() byte {
-	if s := c.take(1); s != "" {
+	if s := c.next(1); s != "" {
 		return s[0]
 	}
 	return 0
 }
 
 func (c *cursor) uint16() uint16 {
-	if s := c.take(2); s != "" {
+	if s := c.next(2); s != "" {
 		return uint16(s[0])<<8 | uint16(s[1])
 	}
 	return 0
@@ -67,7 +67,7 @@ func (c *cursor) varint() int {
 }
 
 // binary reads bytes prefixed with their length.
-func (c *cursor) binary() string { return c.take(int(c.uint16())) }
+func (c *cursor) binary() string { return c.next(int(c.uint16())) }
 
 // text reads a UTF-8 string.
 func (c *cursor) text() string {

@@ -72,7 +72,7 @@ type properties struct {
 func (c *cursor) properties(allowed propertySet) properties {
 	n := c.varint()
 	var p properties
-	inner := cursor{s: c.take(n), err: c.err}
+	inner := cursor{s: c.next(n), err: c.err}
 	for inner.s != "" {
 		inner.property(&p, allowed)
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -52,13 +53,19 @@ const (
 // launch starts work-agent with state in a directory. It is killed at the end of the test.
 func launch(t *testing.T, configFile, state string, flags ...string) *exec.Cmd {
 	t.Helper()
+	return launchLogging(t, t.Output(), configFile, state, flags...)
+}
+
+// launchLogging is launch with a log of its own.
+func launchLogging(t *testing.T, log io.Writer, configFile, state string, flags ...string) *exec.Cmd {
+	t.Helper()
 	plane.Require(t)
 	cmd := exec.Command(os.Args[0], append([]string{
 		"--cluster-name=" + cluster, "--transport-config=" + configFile, "--kubeconfig=" + plane.Kubeconfig, "--state-dir=" + state,
 	}, flags...)...)
 	cmd.Env = append(os.Environ(), asAgent+"=1")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	cmd.Stderr = t.Output()
+	cmd.Stderr = log
 	kit.NoError(t, cmd.Start())
 	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
 	return cmd
@@ -95,9 +102,16 @@ func applied(t *testing.T, works workclientv1.ManifestWorkInterface, name, data 
 	})
 }
 
-// newSource runs a broker and a source. It returns the source's works for the cluster, and the
-// transport configuration of an agent.
+// newSource is newClient, and returns the source's works for the cluster.
 func newSource(t *testing.T) (works workclientv1.ManifestWorkInterface, configFile string) {
+	t.Helper()
+	client, configFile := newClient(t)
+	return client.ManifestWorks(cluster), configFile
+}
+
+// newClient runs a broker and a source. It returns the source, and the transport configuration of an
+// agent.
+func newClient(t *testing.T) (client *source.Client, configFile string) {
 	t.Helper()
 	b := brokertest.Start(t, broker.Config{Users: []broker.User{
 		{Username: "ops", Password: password, Role: acl.Source}, {Username: cluster, Password: password, Role: acl.Agent},
@@ -105,10 +119,10 @@ func newSource(t *testing.T) (works workclientv1.ManifestWorkInterface, configFi
 	topics := wire.Topics{SourceEvents: "sources/ops/clusters/+/sourceevents", AgentEvents: "sources/ops/clusters/+/agentevents"}
 	transport, err := mqtt.New(mqtt.Config{ClientID: "ops", Broker: config.Config{BrokerHost: b.Addr, Username: "ops", Password: password, Topics: topics}})
 	kit.NoError(t, err)
-	client, err := source.New(source.Config{SourceID: "ops", Topics: topics, Transport: transport})
+	client, err = source.New(source.Config{SourceID: "ops", Topics: topics, Transport: transport})
 	kit.NoError(t, err)
 	kit.Run(t, "source", client.Run)
-	return client.ManifestWorks(cluster), written(t, fmt.Sprintf("brokerHost: %s\nusername: %s\npassword: %s\nreceiveMaximum: 5\n"+
+	return client, written(t, fmt.Sprintf("brokerHost: %s\nusername: %s\npassword: %s\nreceiveMaximum: 5\n"+
 		"topics: {sourceEvents: %s, agentEvents: %s}\n", b.Addr, cluster, password, topics.SourceEvents, topics.AgentEvents))
 }
 
@@ -118,6 +132,31 @@ func deleted(t *testing.T, works workclientv1.ManifestWorkInterface, names ...st
 	for _, name := range names {
 		kit.NoError(t, works.Delete(t.Context(), name, metav1.DeleteOptions{}))
 		kit.Await(t, works, name, "is gone", func(w *workv1.ManifestWork) bool { return w == nil })
+	}
+}
+
+// TestPresence: a source sees an agent come, die, come again and stop.
+func TestPresence(t *testing.T) {
+	client, file := newClient(t)
+	state := t.TempDir()
+	is := func(want source.Presence) {
+		t.Helper()
+		kit.Eventually(t, "the agent is "+string(want), func() error {
+			if got, _ := client.Clusters().Get(cluster); got.Presence != want {
+				return fmt.Errorf("it is %+v", got)
+			}
+			return nil
+		})
+	}
+	for _, end := range []func(*exec.Cmd) error{
+		func(cmd *exec.Cmd) error { return cmd.Process.Kill() },
+		func(cmd *exec.Cmd) error { return cmd.Process.Signal(syscall.SIGTERM) },
+	} {
+		cmd := launch(t, file, state, "--listen-address=0", "--disable-leader-election")
+		is(source.PresenceConnected)
+		kit.NoError(t, end(cmd))
+		is(source.PresenceDisconnected)
+		_ = cmd.Wait() // it was killed, or has stopped
 	}
 }
 

@@ -26,11 +26,12 @@ func TestAllErrorsAreReported(t *testing.T) {
 		args   []string
 		want   []string
 	}{
-		"nothing":      {"", []string{}, []string{"--cluster-name is required", "--transport-config is required", "See work-agent --help"}},
-		"unknown flag": {"", []string{"--cluster=c1"}, []string{"unknown flag: --cluster"}},
+		"nothing":                        {"", []string{}, []string{"--cluster-name is required", "--transport-config is required", "See work-agent --help"}},
+		"unknown flag":                   {"", []string{"--cluster=c1"}, []string{"unknown flag: --cluster"}},
+		"several brokers without a name": {"brokerHost: [b1:1883, b2:1883]\n" + goodTopics, []string{"--cluster-name=c1"}, []string{"hubName: required with several addresses", `hubName: "b1:1883"`}},
 		"wrong values": {"brokerHost: b:1883\n" + goodTopics,
-			[]string{"--cluster-name=c1", "--appliedmanifestwork-eviction-grace-period=0s", "--max-feedback-watch=-1", "--max-json-raw-length=2000", "--transport=grpc", "--cloudevents-client-codecs=manifest", "--workers=0", "--status-sync-interval=1ms", "--signature-max-age=1s", "--listen-address=0.0.0.0:1"},
-			[]string{"--appliedmanifestwork-eviction-grace-period must", "--max-feedback-watch must", "got 2000", "--transport must", "--cloudevents-client-codecs must", "--workers must", "--status-sync-interval must", "--signature-max-age must", "--listen-address"}},
+			[]string{"--cluster-name=c1", "--appliedmanifestwork-eviction-grace-period=0s", "--max-feedback-watch=-1", "--max-json-raw-length=2000", "--transport=grpc", "--cloudevents-client-codecs=manifest", "--workers=0", "--status-sync-interval=1ms", "--signature-max-age=1s", "--max-uplink=1", "--listen-address=0.0.0.0:1"},
+			[]string{"--appliedmanifestwork-eviction-grace-period must", "--max-feedback-watch must", "got 2000", "--transport must", "--cloudevents-client-codecs must", "--workers must", "--status-sync-interval must", "--signature-max-age must", "--max-uplink must be 1024 to", "--listen-address"}},
 		"a limit without its feature": {"brokerHost: b:1883\n" + goodTopics,
 			[]string{"--cluster-name=c1", "--max-json-raw-length=100"}, []string{"--max-json-raw-length=100 has no effect", "RawFeedbackJsonString=true"}},
 		"unknown feature": {"", []string{"--feature-gates=Flying=true"}, []string{"--feature-gates", "Flying"}},

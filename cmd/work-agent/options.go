@@ -5,19 +5,22 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
+	"math"
 	"os"
 	"runtime/debug"
 	"slices"
 	"sync/atomic"
 	"time"
 
+	cloudevents "github.com/cloudevents/sdk-go/v2/event"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/pflag"
 	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/workwire/workwire/pkg/agent"
-	"github.com/workwire/workwire/pkg/agent/trust"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/audit"
 	"github.com/workwire/workwire/pkg/command"
@@ -27,6 +30,7 @@ import (
 	"github.com/workwire/workwire/pkg/sealing"
 	"github.com/workwire/workwire/pkg/serve"
 	"github.com/workwire/workwire/pkg/signing"
+	"github.com/workwire/workwire/pkg/tracing/otlp"
 	"github.com/workwire/workwire/pkg/transport/config"
 	"github.com/workwire/workwire/pkg/transport/mqtt"
 	"github.com/workwire/workwire/pkg/version"
@@ -41,6 +45,7 @@ type options struct {
 	clientID        string
 	codecs          []string
 	trustedKeys     string
+	signingKey      string
 	signatureMaxAge time.Duration
 	unsealKeys      []string
 	stateDir        string
@@ -48,6 +53,7 @@ type options struct {
 	syncInterval    time.Duration
 	evictionGrace   time.Duration
 	digestInterval  time.Duration
+	maxUplink       resource.QuantityValue
 	maxWatch        int
 	maxRawLength    int
 	features        features
@@ -56,9 +62,11 @@ type options struct {
 	leader  leader.Options
 	serve   serve.Options
 	logging logging.Options
+	tracing otlp.Options
 	audit   string
 
-	broker config.Config // read by validate
+	broker      config.Config // read by validate
+	hubIdentity string        // of broker
 }
 
 func newOptions() *options {
@@ -67,7 +75,7 @@ func newOptions() *options {
 		codecs:    []string{"manifestbundle"},
 		workers:   agent.DefaultWorkers,
 
-		signatureMaxAge: trust.DefaultMaxAge,
+		signatureMaxAge: signing.DefaultMaxAge,
 		syncInterval:    agent.DefaultSyncInterval,
 		evictionGrace:   agent.DefaultEvictionGrace,
 		digestInterval:  agent.DefaultDigestInterval,
@@ -77,6 +85,7 @@ func newOptions() *options {
 		leader:          leader.NewOptions(""),
 		serve:           serve.Options{Address: "127.0.0.1:8081"},
 		logging:         logging.NewOptions(),
+		tracing:         otlp.NewOptions(),
 	}
 }
 
@@ -94,17 +103,21 @@ func (o *options) sections() []command.Section {
 			fs.StringVar(&o.clientID, "client-id", o.clientID, "MQTT client id, unique at the broker; default: <cluster name>-agent")
 			fs.DurationVar(&o.digestInterval, "digest-interval", o.digestInterval,
 				"time between the digests of all works that sources compare with their own, to find lost messages; at least 1s, 0 for never")
+			fs.Var(&o.maxUplink, "max-uplink", "bytes of statuses to send in a minute, on average, such as 64Ki: while that is exceeded, statuses in which only feedback values "+
+				"have changed wait, and the newest one is sent; others never wait, but count; 0 for no limit")
 			fs.StringVar(&o.trustedKeys, "trusted-keys", o.trustedKeys, "YAML file with the keys that sources sign their events with, see docs/signing.md: "+
 				"nothing is applied or deleted that is not signed; default: none, and every event that the broker delivers counts")
 			fs.DurationVar(&o.signatureMaxAge, "signature-max-age", o.signatureMaxAge,
 				"how old a signature may be, and how far ahead of the agent's clock; at least 1m, 0 for no limit; with --trusted-keys only")
+			fs.StringVar(&o.signingKey, "signing-key", o.signingKey, "PEM file with the Ed25519 key that signs every status, for sources with --trusted-agents, see docs/signing.md; "+
+				"workctl keys new makes one; default: none, and nothing is signed")
 			fs.StringSliceVar(&o.unsealKeys, "unseal-key", o.unsealKeys, "PEM files with the keys that open specs sealed to this cluster, comma-separated, the one in use first, "+
-				"see docs/signing.md; workctl keys new --type=seal makes one; default: none, and sealed specs are refused")
+				"see docs/sealing.md; workctl keys new --type=seal makes one; default: none, and sealed specs are refused")
 			fs.StringSliceVar(&o.codecs, "cloudevents-client-codecs", o.codecs, "event format; only manifestbundle is supported")
 		}},
 		{Title: "Works", Bind: func(fs *pflag.FlagSet) {
 			fs.IntVar(&o.workers, "workers", o.workers, "number of works reconciled at a time, at least 1")
-			fs.StringVar(&o.stateDir, "state-dir", o.stateDir, "directory that keeps works and unsent statuses over a restart; default: none, and sources are asked again")
+			fs.StringVar(&o.stateDir, "state-dir", o.stateDir, "directory that keeps works and unsent statuses over a restart, also after a kill, when the agent takes its Lease at once; default: none, and sources are asked again")
 			fs.DurationVar(&o.evictionGrace, "appliedmanifestwork-eviction-grace-period", o.evictionGrace,
 				"time that an AppliedManifestWork of this agent and its objects outlive their work; 876000h (100 years) or more: forever")
 		}},
@@ -120,12 +133,16 @@ func (o *options) sections() []command.Section {
 		}},
 		{Title: "Replicas", Bind: o.leader.AddFlags},
 		{Title: "Metrics and health", Bind: o.serve.AddFlags},
+		{Title: "Traces", Bind: o.tracing.AddFlags},
 		{Title: "Logs", Bind: func(fs *pflag.FlagSet) {
 			o.logging.AddFlags(fs)
 			audit.AddFlag(fs, &o.audit)
 		}},
 	}
 }
+
+// minUplink is the least value of --max-uplink, in bytes a minute: about one status.
+const minUplink = 1024
 
 // validate returns an error for each invalid flag.
 func (o *options) validate() []error {
@@ -151,6 +168,9 @@ func (o *options) validate() []error {
 	if o.digestInterval != 0 && o.digestInterval < time.Second {
 		errs = append(errs, fmt.Errorf("--digest-interval must be at least 1s, or 0 for never, got %v", o.digestInterval))
 	}
+	if n := o.maxUplink.Value(); n != 0 && (n < minUplink || n > math.MaxInt32) {
+		errs = append(errs, fmt.Errorf("--max-uplink must be %d to %d bytes a minute, or 0 for no limit, got %s", minUplink, math.MaxInt32, &o.maxUplink.Quantity))
+	}
 	if o.signatureMaxAge != 0 && o.signatureMaxAge < time.Minute {
 		errs = append(errs, fmt.Errorf("--signature-max-age must be at least 1m, or 0 for no limit, got %v", o.signatureMaxAge))
 	}
@@ -175,6 +195,7 @@ func (o *options) validate() []error {
 		errs = append(errs, o.leader.Validate()...)
 	}
 	errs = append(errs, o.serve.Validate()...)
+	errs = append(errs, o.tracing.Validate()...)
 	return append(errs, o.logging.Validate()...)
 }
 
@@ -187,6 +208,9 @@ func (o *options) readTransport() []error {
 		return []error{fmt.Errorf("--transport-config: %w", err)}
 	}
 	o.broker = broker
+	if o.hubIdentity, err = broker.HubIdentity(); err != nil {
+		return []error{fmt.Errorf("--transport-config: %s: %w", o.transportConfig, err)}
+	}
 	if o.cluster == "" {
 		return nil
 	}
@@ -194,6 +218,24 @@ func (o *options) readTransport() []error {
 		return []error{fmt.Errorf("--transport-config: %s: %w", o.transportConfig, err)}
 	}
 	return nil
+}
+
+// keys are those of an agent, each nil if its flag is not set.
+type keys struct {
+	trusted  *signing.TrustedKeys
+	sign     func(*cloudevents.Event) error
+	unsealer *sealing.Unsealer
+}
+
+func (o *options) openKeys(registry prometheus.Registerer, logger *slog.Logger) (k keys, err error) {
+	if k.trusted, err = o.openTrustedKeys(logger); err != nil {
+		return k, err
+	}
+	if k.sign, err = o.openSigner(logger); err != nil {
+		return k, err
+	}
+	k.unsealer, err = o.openUnsealer(registry, logger)
+	return k, err
 }
 
 // openTrustedKeys returns the keys to trust; nil to believe all events.
@@ -208,6 +250,18 @@ func (o *options) openTrustedKeys(logger *slog.Logger) (*signing.TrustedKeys, er
 	return keys, nil
 }
 
+// openSigner returns what signs statuses; nil without a key.
+func (o *options) openSigner(logger *slog.Logger) (func(*cloudevents.Event) error, error) {
+	if o.signingKey == "" {
+		return nil, nil
+	}
+	signer, err := signing.NewSigner(signing.SignerConfig{KeyFile: o.signingKey, Logger: logger})
+	if err != nil {
+		return nil, fmt.Errorf("--signing-key: %w", err)
+	}
+	return signer.SignStatus, nil
+}
+
 // openUnsealer returns what opens sealed specs; nil without a key.
 func (o *options) openUnsealer(registry prometheus.Registerer, logger *slog.Logger) (*sealing.Unsealer, error) {
 	if len(o.unsealKeys) == 0 {
@@ -220,6 +274,16 @@ func (o *options) openUnsealer(registry prometheus.Registerer, logger *slog.Logg
 	return unsealer, nil
 }
 
+// openRecords opens the audit log, and what exports traces.
+func (o *options) openRecords(registry prometheus.Registerer, logger *slog.Logger) (*audit.Log, *otlp.Exporter, error) {
+	records, err := audit.Open(audit.Config{Path: o.audit, Program: "work-agent", Registerer: registry, Logger: logger})
+	if err != nil {
+		return nil, nil, err
+	}
+	traces, err := otlp.New(otlp.Config{Options: o.tracing, Service: "work-agent", Registerer: registry, Logger: logger})
+	return records, traces, err
+}
+
 // run serves the cluster until ctx ends, while this replica leads.
 func (o *options) run(ctx context.Context) error {
 	kubeConfig, err := o.kube.RESTConfig(workv1.DefaultFieldManager)
@@ -228,26 +292,25 @@ func (o *options) run(ctx context.Context) error {
 	}
 	logger := o.logging.Logger(os.Stderr)
 	o.logging.SetKlog(logger)
-	trusted, err := o.openTrustedKeys(logger)
-	if err != nil {
-		return err
-	}
+	enlisted := o.enlist(logger)
+	defer enlisted.Close() // ends the lock, so it must not be collected before
 	registry := serve.NewRegistry()
 	if err := kube.CountRequests(kubeConfig, registry); err != nil {
 		return err
 	}
-	unsealer, err := o.openUnsealer(registry, logger)
+	keys, err := o.openKeys(registry, logger)
 	if err != nil {
 		return err
 	}
 	logger.Info("starting", "version", version.Version, "cluster", o.cluster, "broker", o.broker.BrokerHost, "clientID", o.clientID)
 
-	records, err := audit.Open(audit.Config{Path: o.audit, Program: "work-agent", Registerer: registry, Logger: logger})
+	records, traces, err := o.openRecords(registry, logger)
 	if err != nil {
 		return err
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { records.Run(ctx); return nil })
+	group.Go(func() error { return traces.Run(ctx) })
 	// Only the leader has an agent: a replica on standby holds no state.
 	running := &standby{}
 	if o.serve.Enabled() {
@@ -265,15 +328,11 @@ func (o *options) run(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			a, err := agent.New(agent.Config{
-				Cluster: wire.ClusterName(o.cluster), ClientID: o.clientID, AgentID: o.agentID,
-				BrokerHost: o.broker.BrokerHost, Topics: o.broker.Topics, Transport: transport, Kube: kubeConfig,
-				StateDir: o.stateDir, Term: term, Workers: o.workers, SyncInterval: o.syncInterval, EvictionGrace: o.evictionGrace,
-				DigestInterval: cmp.Or(o.digestInterval, -1), TrustedKeys: trusted, Unseal: unsealer, SignatureMaxAge: cmp.Or(o.signatureMaxAge, -1),
-				MaxFeedbackWatch: cmp.Or(o.maxWatch, -1), RawFeedback: o.features.Enabled(rawFeedback), MaxJSONRawLength: o.maxRawLength,
-				ExecutorCaches: o.features.Enabled(executorCaches), Registerer: registry, Logger: logger,
-				Idle: debug.FreeOSMemory, Audit: records,
-			})
+			config := o.agentConfig()
+			config.Transport, config.Kube, config.Term, config.Unseal = transport, kubeConfig, term, keys.unsealer
+			config.TrustedKeys, config.Sign = keys.trusted, keys.sign
+			config.Audit, config.TracerProvider, config.Registerer, config.Logger = records, traces.TracerProvider(), registry, logger
+			a, err := agent.New(config)
 			if err != nil {
 				return err
 			}
@@ -282,6 +341,34 @@ func (o *options) run(ctx context.Context) error {
 		})
 	})
 	return group.Wait()
+}
+
+// enlist notes in the state directory that this process is a candidate, so that the Lease of one
+// that was killed need not expire. Without, the Lease has to.
+func (o *options) enlist(logger *slog.Logger) io.Closer {
+	if o.stateDir == "" || o.leader.Disabled {
+		return io.NopCloser(nil)
+	}
+	predecessors, enlisted, err := leader.Enlist(o.stateDir, o.leader.Identity)
+	if err != nil {
+		logger.Warn("the state directory cannot tell which agents have ended; after a kill, the next one waits for the Lease to expire", "error", err)
+		return io.NopCloser(nil)
+	}
+	o.leader.Predecessors = predecessors
+	return enlisted
+}
+
+// agentConfig returns what the flags say.
+func (o *options) agentConfig() agent.Config {
+	return agent.Config{
+		Cluster: wire.ClusterName(o.cluster), ClientID: o.clientID, AgentID: o.agentID,
+		BrokerHost: o.hubIdentity, Topics: o.broker.Topics,
+		MaxUplink: int(o.maxUplink.Value()),
+		StateDir:  o.stateDir, Workers: o.workers, SyncInterval: o.syncInterval, EvictionGrace: o.evictionGrace,
+		DigestInterval: cmp.Or(o.digestInterval, -1), SignatureMaxAge: cmp.Or(o.signatureMaxAge, -1),
+		MaxFeedbackWatch: cmp.Or(o.maxWatch, -1), RawFeedback: o.features.Enabled(rawFeedback), MaxJSONRawLength: o.maxRawLength,
+		ExecutorCaches: o.features.Enabled(executorCaches), Idle: debug.FreeOSMemory,
+	}
 }
 
 // standby is the agent of this process, which has none until it leads. A replica on standby is

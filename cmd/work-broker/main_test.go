@@ -18,6 +18,7 @@ import (
 	"github.com/eclipse/paho.golang/packets"
 	"golang.org/x/crypto/bcrypt"
 
+	"github.com/workwire/workwire/broker"
 	"github.com/workwire/workwire/test/kit"
 	"github.com/workwire/workwire/test/kit/mqttkit"
 )
@@ -289,5 +290,29 @@ func TestPasswd(t *testing.T) {
 		if err := run(t.Context(), []string{"passwd"}, strings.NewReader(input), io.Discard); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%.10q: got %v, want an error with %q", input, err, want)
 		}
+	}
+}
+
+// TestRandomPassword: the broker accepts the password that is in the file, and its hash is quick.
+func TestRandomPassword(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "c1.password")
+	var out bytes.Buffer
+	kit.NoError(t, run(t.Context(), []string{"passwd", "--random=" + file}, strings.NewReader(""), &out))
+	password, err := os.ReadFile(file)
+	kit.NoError(t, err)
+	config := filepath.Join(t.TempDir(), "work-broker.yaml")
+	yaml := fmt.Sprintf("listeners: [{address: '127.0.0.1:0'}]\nusers: [{username: c1, role: agent, passwordHash: %q}]\n", strings.TrimSpace(out.String()))
+	kit.NoError(t, os.WriteFile(config, []byte(yaml), 0o600))
+	if _, err := broker.LoadConfig(config); err != nil {
+		t.Error(err)
+	}
+	if strings.Contains(out.String(), strings.TrimSpace(string(password))) || !strings.HasPrefix(out.String(), "$7$101$") {
+		t.Errorf("printed %q", out.String())
+	}
+	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v", info, err)
+	}
+	if err := run(t.Context(), []string{"passwd", "--random=" + file}, strings.NewReader(""), io.Discard); err == nil || !strings.Contains(err.Error(), "file exists") {
+		t.Errorf("a file that exists: %v", err)
 	}
 }

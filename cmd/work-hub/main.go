@@ -6,13 +6,23 @@ import (
 	"context"
 	"io"
 	"os"
+	"runtime/debug"
 
 	"github.com/spf13/cobra"
 
 	"github.com/workwire/workwire/pkg/command"
 )
 
-func main() { os.Exit(command.Main(newCommand(os.Stderr))) }
+// gcPercent is the default of GOGC. The hub's heap is compressed and quickly scanned, so frequent
+// collections cost less than the memory that they save. See docs/hub.md.
+const gcPercent = 50
+
+func main() {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(gcPercent)
+	}
+	os.Exit(command.Main(newCommand(os.Stderr)))
+}
 
 // newCommand returns the command. It logs to logs.
 func newCommand(logs io.Writer) *cobra.Command {

@@ -1,7 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +15,8 @@ import (
 
 	"github.com/spf13/pflag"
 	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/workwire/workwire/pkg/audit"
 	"github.com/workwire/workwire/pkg/command"
@@ -20,12 +25,14 @@ import (
 	"github.com/workwire/workwire/pkg/hub/dashboard"
 	"github.com/workwire/workwire/pkg/hub/finalizer"
 	"github.com/workwire/workwire/pkg/hub/pending"
+	"github.com/workwire/workwire/pkg/hub/tally"
 	"github.com/workwire/workwire/pkg/kube"
 	"github.com/workwire/workwire/pkg/leader"
 	"github.com/workwire/workwire/pkg/logging"
 	"github.com/workwire/workwire/pkg/sealing"
 	"github.com/workwire/workwire/pkg/serve"
 	"github.com/workwire/workwire/pkg/signing"
+	"github.com/workwire/workwire/pkg/tracing/otlp"
 	"github.com/workwire/workwire/pkg/transport/config"
 	"github.com/workwire/workwire/pkg/transport/mqtt"
 	"github.com/workwire/workwire/pkg/version"
@@ -39,9 +46,12 @@ type options struct {
 	clientID         string
 	signingKey       string
 	sealKeys         string
+	trustedAgents    []string
+	signatureMaxAge  time.Duration
 	requireSealing   []string
 	workers          int
 	controllers      []string
+	clusterSelector  string
 	autoRegister     bool
 	autoAccept       bool
 	unreachableGrace time.Duration
@@ -53,9 +63,14 @@ type options struct {
 	serve     serve.Options
 	dashboard dashboard.Options
 	logging   logging.Options
+	tracing   otlp.Options
 	audit     string
 
-	broker config.Config // read by validate
+	groupLabel string
+	maxGroups  int
+
+	broker   config.Config   // read by validate
+	selector labels.Selector // parsed by validate; nil: all clusters
 }
 
 func newOptions() *options {
@@ -64,11 +79,14 @@ func newOptions() *options {
 		workers:          finalizer.DefaultWorkers,
 		controllers:      []string{"*"},
 		unreachableGrace: clusters.DefaultGrace,
+		signatureMaxAge:  signing.DefaultMaxAge,
 		requireBindings:  true,
 		pendingDelay:     pending.DefaultDelay,
 		leader:           hub.NewElection(""),
 		serve:            serve.Options{Address: "127.0.0.1:8082"},
 		logging:          logging.NewOptions(),
+		tracing:          otlp.NewOptions(),
+		maxGroups:        tally.DefaultMaxGroups,
 	}
 }
 
@@ -84,6 +102,8 @@ func (o *options) sections() []command.Section {
 				strings.Join(hub.Controllers(), ", "))
 		}},
 		{Title: "Clusters", Bind: func(fs *pflag.FlagSet) {
+			fs.StringVar(&o.clusterSelector, "cluster-selector", o.clusterSelector, "label selector of the ManagedClusters that this hub serves, such as shard=a or shard notin (a,b), where several hubs share "+
+				"the API and --source-id: each has a Lease and a client id of its own, and a cluster moves between them by its labels, see docs/hub.md (default none, and the hub serves all clusters)")
 			fs.BoolVar(&o.autoRegister, "auto-register", o.autoRegister, "create a ManagedCluster and its namespace for each cluster that is heard from for the first time; a cluster then gets works only if its hubAcceptsClient is true")
 			fs.BoolVar(&o.autoAccept, "auto-accept", o.autoAccept, "accept the clusters that --auto-register creates: every client that the broker accepts as a cluster gets its works")
 			fs.DurationVar(&o.unreachableGrace, "unreachable-grace", o.unreachableGrace, "how long a cluster is absent before it gets the taint "+
@@ -95,14 +115,24 @@ func (o *options) sections() []command.Section {
 			fs.StringVar(&o.transport, "transport", o.transport, "transport to the agents: mqtt")
 			fs.StringVar(&o.transportConfig, "transport-config", o.transportConfig, "YAML file with the broker's address, credentials and topics (required)")
 			fs.StringVar(&o.signingKey, "signing-key", o.signingKey, "PEM file with the Ed25519 key that signs every event, see docs/signing.md; workctl keys new makes one (default none, and nothing is signed)")
-			fs.StringVar(&o.sealKeys, "seal-keys", o.sealKeys, "directory with a file CLUSTER.pub for each cluster that specs are sealed to, so that the broker cannot read them, see docs/signing.md; "+
+			fs.StringSliceVar(&o.trustedAgents, "trusted-agents", o.trustedAgents, "YAML files with the keys that the agents of all clusters sign their statuses with, comma-separated, see docs/signing.md: "+
+				"no other status counts, and no cluster without a key is registered (default none, and every status that the broker delivers counts)")
+			fs.DurationVar(&o.signatureMaxAge, "signature-max-age", o.signatureMaxAge,
+				"how old the signature of a status may be, and how far ahead of the hub's clock; at least 1m, 0 for no limit; with --trusted-agents only")
+			fs.StringVar(&o.sealKeys, "seal-keys", o.sealKeys, "directory with a file CLUSTER.pub for each cluster that specs are sealed to, so that the broker cannot read them, see docs/sealing.md; "+
 				"needs --signing-key (default none, and nothing is sealed)")
 			fs.StringSliceVar(&o.requireSealing, "require-sealing", o.requireSealing, "clusters that get no spec in clear, also without a file in --seal-keys, comma-separated; * for all (default none)")
-			fs.StringVar(&o.clientID, "client-id", o.clientID, "MQTT client id, the same for this hub's replicas and otherwise unique at the broker (default <source id>-hub)")
+			fs.StringVar(&o.clientID, "client-id", o.clientID, "MQTT client id, the same for this hub's replicas and otherwise unique at the broker (default <source id>-hub, with --cluster-selector and a hash of it: <source id>-hub-<hash>)")
 		}},
 		{Title: "Replicas", Bind: o.leader.AddFlags},
-		{Title: "Metrics and health", Bind: o.serve.AddFlags},
+		{Title: "Metrics and health", Bind: func(fs *pflag.FlagSet) {
+			o.serve.AddFlags(fs)
+			fs.StringVar(&o.groupLabel, "metrics-cluster-group-label", o.groupLabel,
+				"label of ManagedClusters, such as region, by whose value the metric workwire_hub_works_by_state counts works (default none, and all are counted together)")
+			fs.IntVar(&o.maxGroups, "metrics-cluster-groups", o.maxGroups, "number of values of that label that are told apart, 1 to 1000, the first ones of the alphabet; the rest is \"other\"")
+		}},
 		{Title: "Dashboard", Bind: o.dashboard.AddFlags},
+		{Title: "Traces", Bind: o.tracing.AddFlags},
 		{Title: "Logs", Bind: func(fs *pflag.FlagSet) {
 			o.logging.AddFlags(fs)
 			audit.AddFlag(fs, &o.audit)
@@ -148,24 +178,76 @@ func (o *options) validate() []error {
 	if o.sealKeys != "" && o.signingKey == "" {
 		errs = append(errs, errors.New("--seal-keys needs --signing-key: whoever can forge works can have a cluster tell what others hold"))
 	}
+	if o.signatureMaxAge != 0 && o.signatureMaxAge < time.Minute {
+		errs = append(errs, fmt.Errorf("--signature-max-age must be at least 1m, or 0 for no limit, got %v", o.signatureMaxAge))
+	}
 	if len(o.requireSealing) > 0 && o.sealKeys == "" {
 		errs = append(errs, errors.New("--require-sealing needs --seal-keys: the directory with the keys of the clusters"))
 	}
 	o.controllers = chosen
+	errs = append(errs, o.validateSelector()...)
 	errs = append(errs, o.readTransport(valid)...)
 	errs = append(errs, o.kube.Validate()...)
 	if valid {
 		if o.clientID == "" {
-			o.clientID = o.source + "-hub"
+			o.clientID = o.source + "-hub" + o.selectorHash()
 		}
 		if o.leader.Name == "" {
-			o.leader.Name = "work-hub-" + o.source
+			o.leader.Name = hub.SharedLease(wire.SourceID(o.source)) + o.selectorHash()
 		}
 		errs = append(errs, o.leader.Validate()...)
 	}
 	errs = append(errs, o.serve.Validate()...)
 	errs = append(errs, o.dashboard.Validate()...)
+	errs = append(errs, o.tracing.Validate()...)
+	errs = append(errs, o.validateGroups()...)
 	return append(errs, o.logging.Validate()...)
+}
+
+// validateSelector parses --cluster-selector.
+func (o *options) validateSelector() []error {
+	if o.clusterSelector == "" {
+		return nil
+	}
+	var err error
+	if o.selector, err = labels.Parse(o.clusterSelector); err != nil {
+		return []error{fmt.Errorf("--cluster-selector must be a label selector, such as shard=a: %w", err)}
+	}
+	var errs []error
+	if !slices.Contains(o.controllers, hub.ControllerClusters) {
+		errs = append(errs, fmt.Errorf("--cluster-selector needs the controller %s, which --controllers disables", hub.ControllerClusters))
+	}
+	if o.leader.Disabled {
+		errs = append(errs, errors.New("--cluster-selector needs leader election, which --disable-leader-election disables: other hubs know by the Lease whether this one runs"))
+	}
+	if o.leader.Name != "" && o.leader.Name == hub.SharedLease(wire.SourceID(o.source)) {
+		errs = append(errs, fmt.Errorf("--leader-election-name must not be %s with --cluster-selector: that is the Lease of a hub without one", o.leader.Name))
+	}
+	if o.autoRegister && !o.selector.Matches(labels.Set{}) {
+		errs = append(errs, fmt.Errorf("--auto-register needs a --cluster-selector that selects clusters without labels, since new ones have none, such as shard notin (a,b); got %q", o.clusterSelector))
+	}
+	return errs
+}
+
+// selectorHash returns what distinguishes the hubs of one source id: a hash of --cluster-selector, empty
+// without one.
+func (o *options) selectorHash() string {
+	if o.selector == nil {
+		return ""
+	}
+	sum := sha256.Sum256([]byte(strings.ReplaceAll(o.selector.String(), "==", "=")))
+	return "-" + hex.EncodeToString(sum[:4])
+}
+
+func (o *options) validateGroups() []error {
+	var errs []error
+	if o.groupLabel != "" && len(validation.IsQualifiedName(o.groupLabel)) > 0 {
+		errs = append(errs, fmt.Errorf("--metrics-cluster-group-label must be the key of a label, such as region or example.com/region, got %q", o.groupLabel))
+	}
+	if o.maxGroups < 1 || o.maxGroups > 1000 {
+		errs = append(errs, fmt.Errorf("--metrics-cluster-groups must be 1 to 1000, got %d", o.maxGroups))
+	}
+	return errs
 }
 
 func (o *options) readTransport(valid bool) []error {
@@ -186,8 +268,14 @@ func (o *options) readTransport(valid bool) []error {
 	return nil
 }
 
-// setKeys sets what signs and what seals events, each unless it is off.
-func (o *options) setKeys(c *hub.Config) error {
+// setKeys sets what verifies statuses, and what signs and what seals events, each unless it is off.
+func (o *options) setKeys(c *hub.Config) (err error) {
+	if len(o.trustedAgents) > 0 {
+		c.SignatureMaxAge = cmp.Or(o.signatureMaxAge, -1)
+		if c.TrustedAgents, err = signing.OpenTrustedAgents(signing.TrustedAgentsConfig{Files: o.trustedAgents, Logger: c.Logger}); err != nil {
+			return fmt.Errorf("--trusted-agents: %w", err)
+		}
+	}
 	if o.signingKey == "" {
 		return nil
 	}
@@ -230,10 +318,15 @@ func (o *options) run(ctx context.Context, logs io.Writer) error {
 	if err != nil {
 		return err
 	}
+	traces, err := otlp.New(otlp.Config{Options: o.tracing, Service: "work-hub", Registerer: registry, Logger: logger})
+	if err != nil {
+		return err
+	}
 	config := hub.Config{
-		Audit: records,
-		REST:  kubeConfig, Source: wire.SourceID(o.source), Topics: o.broker.Topics, Transport: transport, Election: o.leader,
-		Controllers: o.controllers, AutoRegister: o.autoRegister, AutoAccept: o.autoAccept, KeepAlive: o.broker.KeepAlive,
+		Audit: records, TracerProvider: traces.TracerProvider(), ClusterGroupLabel: o.groupLabel, MaxClusterGroups: o.maxGroups,
+		REST: kubeConfig, Source: wire.SourceID(o.source), Topics: o.broker.Topics, Transport: transport, Election: o.leader,
+		ClusterSelector: o.selector,
+		Controllers:     o.controllers, AutoRegister: o.autoRegister, AutoAccept: o.autoAccept, KeepAlive: o.broker.KeepAlive,
 		UnreachableGrace: o.unreachableGrace, PendingDelay: o.pendingDelay, WithoutClusterSets: !o.requireBindings, Workers: o.workers, Registerer: registry, Logger: logger,
 	}
 	if err := o.setKeys(&config); err != nil {
@@ -257,6 +350,7 @@ func (o *options) run(ctx context.Context, logs io.Writer) error {
 	group.Go(func() error { return server.Run(ctx) })
 	group.Go(func() error { records.Run(ctx); return nil })
 	group.Go(func() error { return pages.Run(ctx) })
+	group.Go(func() error { return traces.Run(ctx) })
 	group.Go(func() error { return h.Run(ctx) })
 	if err := group.Wait(); err != nil {
 		return err

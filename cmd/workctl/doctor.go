@@ -1,7 +1,6 @@
 package main
 
 import (
-	"log/slog"
 	"os"
 	"strings"
 	"time"
@@ -10,7 +9,6 @@ import (
 
 	"github.com/workwire/workwire/pkg/cli"
 	"github.com/workwire/workwire/pkg/doctor"
-	"github.com/workwire/workwire/pkg/signing"
 	"github.com/workwire/workwire/pkg/wire"
 )
 
@@ -36,7 +34,8 @@ func doctorCommand(o *cli.Options) *cobra.Command {
 			if err := validateDoctor(c); err != nil {
 				return err
 			}
-			if err := signWith(&c, signingKey); err != nil {
+			var err error
+			if c.Sign, err = signWith(signingKey); err != nil {
 				return err
 			}
 			if !noBroker && (o.Transport != "" || os.Getenv(cli.TransportEnv) != "") {
@@ -73,19 +72,6 @@ func doctorCommand(o *cli.Options) *cobra.Command {
 	fs.BoolVar(&noAPI, "skip-api", false, "check the broker only")
 	format.Add(cmd, cli.Table, cli.JSON, cli.YAML)
 	return cmd
-}
-
-// signWith has the question signed with a key, if its file is named.
-func signWith(c *doctor.Config, keyFile string) error {
-	if keyFile == "" {
-		return nil
-	}
-	signer, err := signing.NewSigner(signing.SignerConfig{KeyFile: keyFile, Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		return err
-	}
-	c.Sign = signer.Sign
-	return nil
 }
 
 func validateDoctor(c doctor.Config) error {

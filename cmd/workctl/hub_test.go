@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -150,6 +151,22 @@ func TestSee(t *testing.T) {
 	f.workctl(0, []string{cobraComplete, "get", ""}, "work\ncluster\nset\n")
 }
 
+// TestShortNames checks that kubectl knows the short names of docs/workctl.md.
+func TestShortNames(t *testing.T) {
+	plane.Require(t)
+	_, resources, err := versioned.NewForConfigOrDie(plane.REST()).Discovery().ServerGroupsAndResources()
+	kit.NoError(t, err)
+	short := map[string][]string{}
+	for _, list := range resources {
+		for _, r := range list.APIResources {
+			short[r.Name] = append(short[r.Name], r.ShortNames...)
+		}
+	}
+	if !slices.Contains(short["manifestworks"], "mw") || !slices.Contains(short["manifestworkreplicasets"], "mwrs") {
+		t.Errorf("short names %v, %v", short["manifestworks"], short["manifestworkreplicasets"])
+	}
+}
+
 const cobraComplete = "__complete"
 
 // TestSteer checks pause and resume, and that what they write is what the hub reads.
@@ -243,6 +260,7 @@ func TestRollout(t *testing.T) {
 	status(metav1.ConditionFalse, "waiting for cluster1: Deployment default/web: Available: 0/1")
 	f.workctl(0, []string{"rollout", "status", "till", n, "--watch=false"}, "waiting for cluster1")
 	f.workctl(3, []string{"rollout", "status", "set/till", n, "--timeout=1s"}, "is not done after 1s")
+	f.workctl(3, []string{"wait", "set", "till", n, "--timeout=1s"}, "is not done after 1s", "· "+f.cluster+"/till")
 	f.workctl(0, []string{"rollout", "pause", "till", n}, "set till: paused\n")
 	f.workctl(0, []string{"get", "sets", n, "-o=wide"}, "waiting for cluster1", "true")
 	f.workctl(0, []string{"rollout", "history", "till", n}, "REVISION", "1", "2")
@@ -254,8 +272,11 @@ func TestRollout(t *testing.T) {
 	f.workctl(0, []string{"describe", "set", "till", n}, "waiting for cluster1", "PLACEMENT", "PlacementRolledOut")
 	status(metav1.ConditionFalse, "stopped: 2 clusters failed")
 	f.workctl(1, []string{"rollout", "status", "till", n}, "is stopped", "workctl rollout undo till")
+	f.workctl(1, []string{"wait", "set", "till", n}, "is stopped")
 	status(metav1.ConditionTrue, "")
 	f.workctl(0, []string{"rollout", "status", "till", n}, "clusters have the template")
+	f.workctl(0, []string{"wait", "set", "till", n}, "✓ "+f.cluster+"/till")
+	f.workctl(2, []string{"wait", "set", "till", n, "--for=applied"}, "have the goal ready only")
 	f.workctl(1, []string{"rollout", "status", "nope", n}, "workctl get sets -A")
 }
 

@@ -43,7 +43,7 @@ func joinCommand(o *cli.Options) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			c := join.Config{Cluster: wire.ClusterName(args[0]), Broker: cmp.Or(broker, hub.BrokerHost), Topics: hub.Topics, List: list}
+			c := join.Config{Cluster: wire.ClusterName(args[0]), Broker: cmp.Or(broker, hub.BrokerHost), HubName: hub.HubName, Topics: hub.Topics, List: list}
 			if err := c.Validate(); err != nil {
 				return err
 			}
@@ -64,7 +64,7 @@ func joinCommand(o *cli.Options) *cobra.Command {
 	})
 	fs := cmd.Flags()
 	fs.StringVar(&list, "config", "", "YAML file that lists the certificates, see docs/certificates.md; required")
-	fs.StringVar(&broker, "broker", "", "host:port at which the agent reaches the broker (default: that of --transport)")
+	fs.StringVar(&broker, "broker", "", "host:port at which the agent reaches the broker, or several, comma-separated (default: that of --transport)")
 	fs.BoolVar(&accept, "accept", false, "create the ManagedCluster on the hub, accepted, or accept the one that is there")
 	format.Add(cmd, joinManifests, joinValues, joinTransport)
 	return cmd

@@ -32,7 +32,7 @@ func newKeyCommand(stdout io.Writer) *cobra.Command {
 		Use:   "new --key=FILE [--type=sign|seal]",
 		Short: "Make a private key",
 		Long: "Makes a private key, as PEM with mode 0600. It fails if the file exists.\n\n" +
-			"  sign  an Ed25519 key for --signing-key of work-hub, see docs/signing.md\n" +
+			"  sign  an Ed25519 key for --signing-key of work-hub or work-agent, see docs/signing.md\n" +
 			"  seal  an MLKEM768-X25519 key for --unseal-key of work-agent, see docs/sealing.md",
 		Sections: []command.Section{{Title: "Key", Bind: func(fs *pflag.FlagSet) {
 			fs.StringVar(&path, "key", "", "file to write the private key to; required")
@@ -53,7 +53,7 @@ func newKeyCommand(stdout io.Writer) *cobra.Command {
 			if err := create(path, data); err != nil {
 				return fmt.Errorf("write the key: %w", err)
 			}
-			next := " --source=SOURCE"
+			next := " --source=SOURCE, or --cluster=CLUSTER for the key of an agent"
 			if kind == typeSeal {
 				next = " > seal-keys/CLUSTER.pub"
 			}
@@ -106,55 +106,71 @@ func create(path string, data []byte) error {
 
 func publicCommand(stdout io.Writer) *cobra.Command {
 	var (
-		paths   []string
-		sources []string
+		paths    []string
+		sources  []string
+		clusters []string
 	)
 	cmd := command.New(command.Config{
-		Use:   "public --key=FILE [--source=SOURCE]",
+		Use:   "public --key=FILE [--source=SOURCE|--cluster=CLUSTER]",
 		Short: "Print the public half of keys",
 		Long: "Of keys to sign with, prints a file for --trusted-keys of work-agent; it can have several. While a key is\n" +
-			"being replaced, agents trust the old one and the new one. See docs/signing.md.\n\n" +
+			"being replaced, agents trust the old one and the new one. With --cluster, prints a file for --trusted-agents of\n" +
+			"work-hub: add its entry to those of the other clusters. See docs/signing.md.\n\n" +
 			"Of a key of type seal, prints the file CLUSTER.pub for --seal-keys of work-hub. See docs/sealing.md.",
 		Sections: []command.Section{{Title: "Key", Bind: func(fs *pflag.FlagSet) {
 			fs.StringSliceVar(&paths, "key", nil, "files with private keys, comma-separated; required")
-			fs.StringSliceVar(&sources, "source", nil, "source ids that the keys may sign for, comma-separated; required, except for keys of type seal")
+			fs.StringSliceVar(&sources, "source", nil, "source ids that the keys may sign for, comma-separated; required, unless --cluster is set or the key is of type seal")
+			fs.StringSliceVar(&clusters, "cluster", nil, "clusters whose statuses the keys may sign, comma-separated")
 		}}},
 		Validate: func() []error {
 			return required(flag{"key", strings.Join(paths, "")})
 		},
 		Run: func(context.Context) error {
 			if key, err := readSealKey(paths[0]); err == nil {
-				if len(paths) > 1 || len(sources) > 0 {
-					return fmt.Errorf("%s is of type seal: --key must name one such file, without --source", paths[0])
+				if len(paths) > 1 || len(sources) > 0 || len(clusters) > 0 {
+					return fmt.Errorf("%s is of type seal: --key must name one such file, without --source and --cluster", paths[0])
 				}
 				_, err = stdout.Write(key.Public().PEM())
 				return err
 			}
-			if len(sources) == 0 {
-				return errors.New("--source is required: the ids of the sources that the keys may sign for")
+			if (len(sources) == 0) == (len(clusters) == 0) {
+				return errors.New("--source or --cluster is required: the ids of the sources, or the clusters, that the keys may sign for")
 			}
-			var trusted []signing.TrustedKey
-			for _, path := range paths {
-				key, err := readKey(path)
-				if err != nil {
-					return err
-				}
-				trusted = append(trusted, signing.TrustedKey{PublicKey: key.Public(), Sources: sourceIDs(sources)})
-			}
-			text, err := signing.FormatTrustedKeys(trusted...)
+			text, err := trustedText(paths, sources, clusters)
 			if err == nil {
-				_, err = signing.ParseTrustedKeys(text) // a source id may be invalid
+				_, err = stdout.Write(text)
 			}
-			if err != nil {
-				return err
-			}
-			_, err = stdout.Write(text)
 			return err
 		},
 	})
 	cmd.Example = "  workctl keys public --key=signing.key --source=hub1 > trusted-keys.yaml\n" +
+		"  workctl keys public --key=agent.key --cluster=cluster1 > trusted-agents.yaml\n" +
 		"  workctl keys public --key=unseal.key > seal-keys/cluster1.pub"
 	return cmd
+}
+
+// trustedText returns the file in which keys are trusted for sources, or for clusters.
+func trustedText(paths, sources, clusters []string) ([]byte, error) {
+	var trusted []signing.TrustedKey
+	for _, path := range paths {
+		key, err := readKey(path)
+		if err != nil {
+			return nil, err
+		}
+		trusted = append(trusted, signing.TrustedKey{
+			PublicKey: key.Public(), Sources: named[wire.SourceID](sources), Clusters: named[wire.ClusterName](clusters),
+		})
+	}
+	text, err := signing.FormatTrustedKeys(trusted...)
+	if err != nil {
+		return nil, err
+	}
+	if len(clusters) > 0 { // names may be invalid
+		_, err = signing.ParseTrustedAgents(text)
+	} else {
+		_, err = signing.ParseTrustedKeys(text)
+	}
+	return text, err
 }
 
 func readSealKey(path string) (*sealing.Key, error) {
@@ -177,34 +193,42 @@ func readKey(path string) (*signing.Key, error) {
 	return key, nil
 }
 
-func sourceIDs(names []string) (ids []wire.SourceID) {
+// named returns names as those of sources or clusters.
+func named[T, F ~string](names []F) (list []T) {
 	for _, name := range names {
-		ids = append(ids, wire.SourceID(name))
+		list = append(list, T(name))
 	}
-	return ids
+	return list
 }
 
 func listKeysCommand(stdout io.Writer) *cobra.Command {
-	var path, trustedPath, sealPath string
+	var path, trustedPath, agentsPath, sealPath string
 	cmd := command.New(command.Config{
-		Use:   "list [--trusted-keys=FILE] [--key=FILE] [--seal-keys=DIR]",
+		Use:   "list [--trusted-keys=FILE] [--trusted-agents=FILE] [--key=FILE] [--seal-keys=DIR]",
 		Short: "List keys with their ids, sources and clusters",
-		Long:  "Lists the keys of a file of trusted keys, of a private key, and of a directory of keys of clusters. It fails if a file is not valid.",
+		Long:  "Lists the keys of a file of trusted keys or agents, of a private key, and of a directory of keys of clusters. It fails if a file is not valid.",
 		Sections: []command.Section{{Title: "Files", Bind: func(fs *pflag.FlagSet) {
 			fs.StringVar(&trustedPath, "trusted-keys", "", "file of trusted keys")
+			fs.StringVar(&agentsPath, "trusted-agents", "", "file of trusted agents")
 			fs.StringVar(&path, "key", "", "file with a private key")
 			fs.StringVar(&sealPath, "seal-keys", "", "directory with files CLUSTER.pub")
 		}}},
 		Validate: func() []error {
-			if path == "" && trustedPath == "" && sealPath == "" {
-				return []error{errors.New("--trusted-keys, --key or --seal-keys is required")}
+			if path == "" && trustedPath == "" && agentsPath == "" && sealPath == "" {
+				return []error{errors.New("--trusted-keys, --trusted-agents, --key or --seal-keys is required")}
 			}
 			return nil
 		},
 		Run: func(context.Context) error {
 			table := tabwriter.NewWriter(stdout, 0, 0, 2, ' ', 0)
-			fmt.Fprintln(table, "ID\tFILE\tSOURCES")
-			if err := errors.Join(listPrivate(table, path), listTrusted(table, trustedPath), listSealing(table, sealPath)); err != nil {
+			title := "SOURCES"
+			if agentsPath != "" {
+				title = "SOURCES OR CLUSTERS"
+			}
+			fmt.Fprintln(table, "ID\tFILE\t"+title)
+			err := errors.Join(listPrivate(table, path), listTrusted(table, trustedPath, signing.ParseTrustedKeys),
+				listTrusted(table, agentsPath, signing.ParseTrustedAgents), listSealing(table, sealPath))
+			if err != nil {
 				return err
 			}
 			return table.Flush()
@@ -242,8 +266,8 @@ func listSealing(w io.Writer, dir string) error {
 	return err
 }
 
-// listTrusted prints a line for each key in a file of trusted keys; none if path is empty.
-func listTrusted(w io.Writer, path string) error {
+// listTrusted prints a line for each key in a file of trusted keys or agents; none if path is empty.
+func listTrusted(w io.Writer, path string, parse func([]byte) ([]signing.TrustedKey, error)) error {
 	if path == "" {
 		return nil
 	}
@@ -251,15 +275,12 @@ func listTrusted(w io.Writer, path string) error {
 	if err != nil {
 		return err
 	}
-	keys, err := signing.ParseTrustedKeys(data)
+	keys, err := parse(data)
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
 	for _, key := range keys {
-		names := make([]string, len(key.Sources))
-		for i, source := range key.Sources {
-			names[i] = string(source)
-		}
+		names := append(named[string](key.Sources), named[string](key.Clusters)...)
 		fmt.Fprintf(w, "%s\t%s\t%s\n", key.ID, filepath.Base(path), strings.Join(names, ","))
 	}
 	return nil

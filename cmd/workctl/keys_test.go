@@ -38,13 +38,24 @@ func TestKeys(t *testing.T) {
 	if !regexp.MustCompile(`([0-9a-f]{16})  signing.key +\(signs\)\n[0-9a-f]{16}  trusted-keys.yaml +hub1,hub2\n`).MatchString(out) {
 		t.Errorf("list prints %s", out)
 	}
+	agents := filepath.Join(dir, "trusted-agents.yaml")
+	kit.NoError(t, os.WriteFile(agents, []byte(keys("public", "--key="+key, "--cluster=c1,c2")), 0o600))
+	if _, err := signing.OpenTrustedAgents(signing.TrustedAgentsConfig{Files: []string{agents}}); err != nil {
+		t.Error(err)
+	}
+	if out := keys("list", "--trusted-agents="+agents); !regexp.MustCompile(`[0-9a-f]{16}  trusted-agents.yaml +c1,c2\n`).MatchString(out) {
+		t.Errorf("list prints %s", out)
+	}
 	for want, args := range map[string][]string{
-		"exists":               {"new", "--key=" + key},
-		"--key is required":    {"new"},
-		"--source is required": {"public", "--key=" + key},
-		"must have only a-z":   {"public", "--key=" + key, "--source=Hub1"},
-		"want a PEM block":     {"public", "--key=" + trusted, "--source=hub1"},
-		"--trusted-keys, --key or --seal-keys is required": {"list"},
+		"exists":                            {"new", "--key=" + key},
+		"--key is required":                 {"new"},
+		"--source or --cluster is required": {"public", "--key=" + key},
+		"--source or --cluster is":          {"public", "--key=" + key, "--source=hub1", "--cluster=c1"},
+		"cluster \"C1\" must have":          {"public", "--key=" + key, "--cluster=C1"},
+		"sources is for --trusted-keys":     {"list", "--trusted-agents=" + trusted},
+		"must have only a-z":                {"public", "--key=" + key, "--source=Hub1"},
+		"want a PEM block":                  {"public", "--key=" + trusted, "--source=hub1"},
+		"--trusted-keys, --trusted-agents, --key or --seal-keys is required": {"list"},
 		"signing.key: ": {"list", "--trusted-keys=" + key},
 	} {
 		if out, err := run(t.Context(), t, append([]string{"keys"}, args...)...); err == nil || !strings.Contains(err.Error(), want) {
@@ -59,7 +70,7 @@ func TestDocumentedKeys(t *testing.T) {
 		commands int
 		last     string
 	}{
-		"signing.md": {7, `([0-9a-f]{16})  next.key +\(signs\)\n([0-9a-f]{16})  trusted-keys.yaml  hub1\n$`},
+		"signing.md": {10, `([0-9a-f]{16})  next.key +\(signs\)\n([0-9a-f]{16})  trusted-keys.yaml  hub1\n$`},
 		"sealing.md": {5, `([0-9a-f]{16})  next.key +\(opens\)\n([0-9a-f]{16})  cluster1.pub +\(seals\)\n$`},
 	} {
 		text, err := os.ReadFile("../../docs/" + page)
@@ -108,11 +119,11 @@ func TestSealKeys(t *testing.T) {
 	}
 	kit.NoError(t, os.WriteFile(filepath.Join(dir, "c1.pub"), []byte("damaged"), 0o600))
 	for want, args := range map[string][]string{
-		"without --source":            {"public", "--key=" + key, "--source=hub1"},
-		"--source is required":        {"public", "--key=" + other},
-		"--type must be sign or seal": {"new", "--key=" + key + "2", "--type=lock"},
-		"c1.pub: want a PEM block":    {"list", "--seal-keys=" + dir},
-		"no such file":                {"list", "--seal-keys=" + dir + "/none"},
+		"without --source":                  {"public", "--key=" + key, "--source=hub1"},
+		"--source or --cluster is required": {"public", "--key=" + other},
+		"--type must be sign or seal":       {"new", "--key=" + key + "2", "--type=lock"},
+		"c1.pub: want a PEM block":          {"list", "--seal-keys=" + dir},
+		"no such file":                      {"list", "--seal-keys=" + dir + "/none"},
 	} {
 		if out, err := keys(args...); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: %v, want %q:\n%s", args, err, want, out)

@@ -11,9 +11,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/workwire/workwire/pkg/cli"
 	"github.com/workwire/workwire/pkg/command"
@@ -53,7 +55,12 @@ func newCommand(name string, streams cli.Streams) *cobra.Command {
 	root.SetErr(streams.Err)
 	options := &cli.Options{Streams: streams}
 	options.AddFlags(root.PersistentFlags())
-	root.PersistentPreRunE = func(*cobra.Command, []string) error { return options.Validate() }
+	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
+		if err := options.Validate(); err != nil {
+			return err
+		}
+		return ignored(cmd, root.PersistentFlags())
+	}
 	root.SetFlagErrorFunc(usageError)
 
 	root.AddGroup(
@@ -70,6 +77,27 @@ func newCommand(name string, streams cli.Streams) *cobra.Command {
 	add(root, groupBroker, brokerCommands(options)...)
 	add(root, groupSetup, certs, keysCommand(streams.Out))
 	return root
+}
+
+// offline are the commands that read and write files only, and the flags of all commands that they use.
+var offline = map[string][]string{"certs": {"color"}, "keys": {"color"}, "wrap": {"color", "namespace"}}
+
+// ignored returns an error for the first flag of all commands that is set and has no effect on cmd.
+func ignored(cmd *cobra.Command, shared *pflag.FlagSet) (err error) {
+	top := cmd
+	for top.HasParent() && top.Parent().HasParent() {
+		top = top.Parent()
+	}
+	used, ok := offline[top.Name()]
+	if !ok {
+		return nil
+	}
+	shared.VisitAll(func(f *pflag.Flag) {
+		if f.Changed && !slices.Contains(used, f.Name) && err == nil {
+			err = usageError(cmd, cli.Usagef("--%s has no effect on %s, which talks to no hub and no broker", f.Name, cmd.CommandPath()))
+		}
+	})
+	return err
 }
 
 // add adds commands to a group of the help.

@@ -113,9 +113,11 @@ func TestPlugin(t *testing.T) {
 		t.Errorf("the help of the plugin:\n%s", out.String())
 	}
 	for want, args := range map[string][]string{
-		"unknown command \"keyz\" for \"workctl\", did you mean keys?\nSee workctl --help": {"keyz"},
-		"unknown flag: --nope\nSee workctl --help":                                         {"--nope"},
-		"--color must be auto, always or never, got \"blue\"":                              {"--color=blue", "keys", "list", "--key=x"},
+		"unknown command \"keyz\" for \"workctl\", did you mean keys?\nSee workctl --help":                                {"keyz"},
+		"unknown flag: --nope\nSee workctl --help":                                                                        {"--nope"},
+		"--context has no effect on workctl keys list, which talks to no hub and no broker\nSee workctl keys list --help": {"keys", "list", "--key=x", "--context=y"},
+		"--transport has no effect on workctl wrap, which talks to no hub and no broker\nSee workctl wrap --help":         {"wrap", "--transport=y"},
+		"--color must be auto, always or never, got \"blue\"":                                                             {"--color=blue", "keys", "list", "--key=x"},
 	} {
 		_, err := run(t.Context(), t, args...)
 		coded, ok := errors.AsType[*cli.Error](err)

@@ -59,24 +59,33 @@ func rolloutStatusCommand(o *cli.Options) *cobra.Command {
 				ctx, cancel = context.WithTimeout(ctx, timeout)
 				defer cancel()
 			}
-			var last fleet.Rollout
-			err := reader.AwaitRollout(ctx, namespace, name, func(r fleet.Rollout) bool {
-				last = r
+			return followRollout(ctx, reader, namespace, name, timeout, watch, func(r fleet.Rollout) bool {
 				_, err := fmt.Fprintf(o.Out, "set %s/%s: %s\n", namespace, name, r.Line)
 				return err != nil || !watch || r.Stopped
 			})
-			switch {
-			case err == nil && watch && last.Stopped && !last.Done:
-				return cli.Errorf("the rollout of %s/%s is stopped", namespace, name).
-					Do("mend what the message names, or go back: workctl rollout undo %s -n %s", name, namespace)
-			case err != nil && (wait.Interrupted(err) || errors.Is(err, context.DeadlineExceeded)):
-				return cli.Errorf("the rollout of %s/%s is not done after %s: %s", namespace, name, timeout, last.Line).WithCode(cli.ExitTimeout)
-			}
-			return err
 		})
 	cmd.Flags().BoolVarP(&watch, "watch", "w", true, "follow the rollout until it is done; false prints one line")
 	cmd.Flags().DurationVar(&timeout, "timeout", 0, "how long to follow; 0 means forever")
 	return cmd
+}
+
+// followRollout calls show for each change of a rollout until it is done or show returns true. It fails if the
+// rollout is stopped and untilDone is set, or if it was not done within timeout, the time that ctx has left.
+func followRollout(ctx context.Context, reader *fleet.Reader, namespace, name string, timeout time.Duration, untilDone bool,
+	show func(fleet.Rollout) (stop bool)) error {
+	var last fleet.Rollout
+	err := reader.AwaitRollout(ctx, namespace, name, func(r fleet.Rollout) bool {
+		last = r
+		return show(r)
+	})
+	switch {
+	case err == nil && untilDone && last.Stopped && !last.Done:
+		return cli.Errorf("the rollout of %s/%s is stopped", namespace, name).
+			Do("mend what the message names, or go back: workctl rollout undo %s -n %s", name, namespace)
+	case err != nil && (wait.Interrupted(err) || errors.Is(err, context.DeadlineExceeded)):
+		return cli.Errorf("the rollout of %s/%s is not done after %s: %s", namespace, name, timeout, last.Line).WithCode(cli.ExitTimeout)
+	}
+	return err
 }
 
 func rolloutHistoryCommand(o *cli.Options) *cobra.Command {

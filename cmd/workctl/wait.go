@@ -24,8 +24,8 @@ type waitFlags struct {
 func waitCommand(o *cli.Options) *cobra.Command {
 	var f waitFlags
 	cmd := leaf(&cobra.Command{
-		Use:   "wait work [NAME...] -n CLUSTER --for=GOAL",
-		Short: "Wait until works are delivered, applied, ready or deleted",
+		Use:   "wait work|set [NAME...] -n NAMESPACE --for=GOAL",
+		Short: "Wait until works are delivered, applied, ready or deleted, or sets are rolled out",
 		Long: "Waits until works have reached a goal with their newest spec, and prints a line for each change:\n" +
 			"  delivered         the agent has answered\n" +
 			"  applied           all manifests are applied\n" +
@@ -33,17 +33,19 @@ func waitCommand(o *cli.Options) *cobra.Command {
 			"  ready             all objects are ready; the work must report readiness\n" +
 			"  deleted           the work is gone\n" +
 			"  condition=T[=S]   the condition T has the status S, by default True\n" +
+			"Sets have the goal ready only: every cluster has the newest template and succeeded with it.\n" +
 			"Named works need not exist yet. Exit code 3 means that --timeout has passed.",
-		Example:           "  workctl wait work web -n cluster1 --for=ready --timeout=10m\n  workctl wait work -l app=web -n cluster1 --for=applied",
+		Example: "  workctl wait work web -n cluster1 --for=ready --timeout=10m\n  workctl wait work -l app=web -n cluster1 --for=applied\n" +
+			"  workctl wait set till -n default",
 		Args:              cobra.MinimumNArgs(1),
-		ValidArgsFunction: complete(o, works),
+		ValidArgsFunction: complete(o, works, sets),
 	})
 	fs := cmd.Flags()
 	fs.StringVar(&f.goal, "for", "ready", "goal: delivered, applied, available, ready, deleted or condition=TYPE[=STATUS]")
 	fs.StringVarP(&f.selector, "selector", "l", "", "label selector of works instead of names; those that match now are waited for")
 	fs.DurationVar(&f.timeout, "timeout", 5*time.Minute, "how long to wait; 0 means forever")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		t, err := parseTarget(cmd, args, works)
+		t, err := parseTarget(cmd, args, works, sets)
 		if err != nil {
 			return err
 		}
@@ -56,6 +58,12 @@ func waitCommand(o *cli.Options) *cobra.Command {
 		}
 		if f.timeout < 0 {
 			return usageError(cmd, cli.Usagef("--timeout must not be negative, got %s", f.timeout))
+		}
+		if t.kind == sets {
+			if f.goal != "ready" || f.selector != "" {
+				return usageError(cmd, cli.Usagef("sets are named, and have the goal ready only"))
+			}
+			return f.sets(cmd.Context(), o, t.names)
 		}
 		return f.run(cmd.Context(), o, t.names, goal)
 	}
@@ -88,6 +96,33 @@ func (f *waitFlags) run(ctx context.Context, o *cli.Options, names []string, goa
 		return err
 	}
 	return f.timedOut(o, reader, cluster, left)
+}
+
+// sets waits for the rollouts of sets, one after another.
+func (f *waitFlags) sets(ctx context.Context, o *cli.Options, names []string) error {
+	reader, namespace, err := hubNamespace(o)
+	if err != nil {
+		return err
+	}
+	if f.timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, f.timeout)
+		defer cancel()
+	}
+	live, style := newLive(o), o.Style()
+	for _, name := range names {
+		if err := followRollout(ctx, reader, namespace, name, f.timeout, true, func(r fleet.Rollout) bool {
+			mark := style.Paint(cli.Dim, "·")
+			if r.Done {
+				mark = style.Paint(cli.Good, "✓")
+			}
+			live.show(name, fmt.Sprintf("%s %s/%s  %s", mark, namespace, name, r.Line))
+			return r.Stopped
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // timedOut returns the error of a wait that has not ended in time, with the blocker of the first work.

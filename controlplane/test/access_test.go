@@ -33,8 +33,9 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: "system:servi
 // TestHubForOthers is a hub as it runs in a container: reachable by another name and on every
 // address, with manifests that it applies itself, one of a kind that another defines, and a
 // kubeconfig for a user of these.
-func TestHubForOthers(t *testing.T) {
-	t.Parallel()
+func TestHubForOthers(t *testing.T) { onStores(t, testHubForOthers) }
+
+func testHubForOthers(t *testing.T, s store) {
 	ctx := t.Context()
 	dir, manifests := t.TempDir(), t.TempDir()
 	for name, content := range map[string]string{
@@ -46,11 +47,11 @@ func TestHubForOthers(t *testing.T) {
 		noError(t, os.WriteFile(path, []byte(content), 0o600))
 	}
 	access := filepath.Join(manifests, "jane.kubeconfig")
-	args := []string{
-		"--role=hub", "--dir=" + dir, "--bind-address=0.0.0.0", "--hostname=127.0.0.3", "--hostname=hub-api",
-		"--apply=" + filepath.Join(manifests, "kinds"), "--apply=" + filepath.Join(manifests, "rights"),
-		"--kubeconfig-for=system:serviceaccount:test:jane=" + access,
-	}
+	args := append(s.args,
+		"--role=hub", "--dir="+dir, "--bind-address=0.0.0.0", "--hostname=127.0.0.3", "--hostname=hub-api",
+		"--apply="+filepath.Join(manifests, "kinds"), "--apply="+filepath.Join(manifests, "rights"),
+		"--kubeconfig-for=system:serviceaccount:test:jane="+access,
+	)
 	health := func() (string, error) {
 		out, err := exec.Command(binary, "health", "--dir="+dir).CombinedOutput()
 		return string(out), err

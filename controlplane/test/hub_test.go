@@ -47,10 +47,11 @@ spec: {policyName: widget-size, validationActions: [Deny]}
 
 var widgets = schema.GroupVersionResource{Group: "test.workwire.dev", Version: "v1", Resource: "widgets"}
 
-func TestHubServesAnAPI(t *testing.T) {
-	t.Parallel()
+func TestHubServesAnAPI(t *testing.T) { onStores(t, testHubServesAnAPI) }
+
+func testHubServesAnAPI(t *testing.T, s store) {
 	ctx := t.Context()
-	p := up(t, "--role=hub", "--dir="+t.TempDir())
+	p := up(t, append(s.args, "--role=hub", "--dir="+t.TempDir())...)
 	kubectl := kubectl(t, p.kubeconfig)
 	client := p.client()
 	dynamicClient, err := dynamic.NewForConfig(p.config())

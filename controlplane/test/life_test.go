@@ -17,11 +17,13 @@ import (
 
 // TestLife takes one hub through restarts, a crash of its parent and one of a part, and looks for
 // its data and its processes after each.
-func TestLife(t *testing.T) {
-	t.Parallel()
+func TestLife(t *testing.T) { onStores(t, testLife) }
+
+func testLife(t *testing.T, s store) {
 	ctx := t.Context()
 	dir := filepath.Join(t.TempDir(), strings.Repeat("long-", 30)) // longer than a socket's path may be
-	p := up(t, "--role=hub", "--dir="+dir)
+	args := append(s.args, "--role=hub", "--dir="+dir)
+	p := up(t, args...)
 	host := p.config().Host
 	if _, err := p.client().CoreV1().ConfigMaps("default").Create(ctx, &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Name: "kept"},
@@ -30,7 +32,7 @@ func TestLife(t *testing.T) {
 	}
 	oldAccess, oldClient := p.config(), p.client()
 
-	second := start(t, "--role=hub", "--dir="+dir)
+	second := start(t, args...)
 	if status := second.wait(); status != 1 || !strings.Contains(second.stderr.String(), "in use by another running control plane") {
 		t.Errorf("a second up in the same directory: status %d, %s", status, second.stderr)
 	}
@@ -48,7 +50,7 @@ func TestLife(t *testing.T) {
 		return nil
 	})
 
-	p = up(t, "--role=hub", "--dir="+dir)
+	p = up(t, args...)
 	if p.config().Host != host {
 		t.Errorf("the port changed: %s, then %s", host, p.config().Host)
 	}
@@ -59,12 +61,12 @@ func TestLife(t *testing.T) {
 	// A part that ends takes the whole down, with a reason.
 	children = p.children()
 	for pid, name := range children {
-		if name == "etcd" {
+		if name == s.program {
 			syscall.Kill(pid, syscall.SIGKILL) //nolint:errcheck // wait tells
 		}
 	}
-	if status := p.wait(); status != 1 || !strings.Contains(p.stderr.String(), "controlplane: etcd ended by itself (signal: killed)") {
-		t.Errorf("without etcd: status %d, %s", status, p.stderr)
+	if status := p.wait(); status != 1 || !strings.Contains(p.stderr.String(), "controlplane: "+s.program+" ended by itself (signal: killed)") {
+		t.Errorf("without its data: status %d, %s", status, p.stderr)
 	}
 	for pid, name := range children {
 		if alive(pid) {
@@ -72,9 +74,9 @@ func TestLife(t *testing.T) {
 		}
 	}
 
-	p = up(t, "--role=hub", "--dir="+dir)
+	p = up(t, args...)
 	if _, err := p.client().CoreV1().ConfigMaps("default").Get(ctx, "kept", metav1.GetOptions{}); err != nil {
-		t.Errorf("after etcd was killed: %v", err)
+		t.Errorf("after %s was killed: %v", s.program, err)
 	}
 	p.stop()
 }

@@ -36,6 +36,11 @@ func TestMain(m *testing.M) {
 }
 
 func run(m *testing.M) int {
+	defer func() {
+		if shared.server != nil {
+			shared.server.remove()
+		}
+	}()
 	if binary = os.Getenv("CONTROLPLANE_BIN"); binary != "" {
 		return m.Run()
 	}
@@ -74,7 +79,7 @@ func watchSources() error {
 
 // controlPlane is a "controlplane up".
 type controlPlane struct {
-	t      *testing.T
+	t      testing.TB
 	cmd    *exec.Cmd
 	stderr *buffer
 	done   chan struct{}
@@ -84,7 +89,7 @@ type controlPlane struct {
 }
 
 // up starts a control plane and returns when it is ready.
-func up(t *testing.T, args ...string) *controlPlane {
+func up(t testing.TB, args ...string) *controlPlane {
 	t.Helper()
 	p := start(t, args...)
 	if p.ready() == "" {
@@ -96,7 +101,7 @@ func up(t *testing.T, args ...string) *controlPlane {
 
 // start starts a control plane and returns at once. When the test ends, it is stopped if it still
 // runs.
-func start(t *testing.T, args ...string) *controlPlane {
+func start(t testing.TB, args ...string) *controlPlane {
 	t.Helper()
 	p := &controlPlane{t: t, stderr: &buffer{}, done: make(chan struct{}), printed: make(chan string, 1)}
 	p.cmd = exec.Command(binary, append([]string{"up"}, args...)...)

@@ -35,9 +35,10 @@ spec:
     spec: {restartPolicy: Never, containers: [{name: once, image: busybox}]}
 `
 
-func TestSpokeRunsWorkloads(t *testing.T) {
-	t.Parallel()
-	p := up(t, "--role=spoke", "--dir="+t.TempDir(), "--nodes=2", "--name=west")
+func TestSpokeRunsWorkloads(t *testing.T) { onStores(t, testSpokeRunsWorkloads) }
+
+func testSpokeRunsWorkloads(t *testing.T, s store) {
+	p := up(t, append(s.args, "--role=spoke", "--dir="+t.TempDir(), "--nodes=2", "--name=west")...)
 	kubectl := kubectl(t, p.kubeconfig)
 
 	if context := kubectl("", "config", "current-context"); strings.TrimSpace(context) != "west" {
@@ -158,7 +159,7 @@ func checkAuthentication(t *testing.T, p *controlPlane) {
 func checkModes(t *testing.T, dir string) {
 	for _, name := range []string{
 		"kubeconfig", "pki", "pki/ca.key", "pki/service-account.key", "pki/apiserver.key", "pki/kwok.kubeconfig",
-		"etcd", "etcd.sock:0", "etcd-peer.sock:0", "logs", "logs/kube-apiserver.log",
+		"etcd", "etcd.sock:0", "logs", "logs/kube-apiserver.log",
 	} {
 		info, err := os.Stat(filepath.Join(dir, name))
 		noError(t, err)

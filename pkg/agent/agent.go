@@ -28,6 +28,7 @@ import (
 
 	"github.com/workwire/workwire/pkg/agent/applied"
 	"github.com/workwire/workwire/pkg/agent/conditionrules"
+	"github.com/workwire/workwire/pkg/agent/dryrun"
 	"github.com/workwire/workwire/pkg/agent/executor"
 	"github.com/workwire/workwire/pkg/agent/feedback"
 	"github.com/workwire/workwire/pkg/agent/inbox"
@@ -44,6 +45,7 @@ import (
 	workclient "github.com/workwire/workwire/pkg/client/clientset/versioned"
 	"github.com/workwire/workwire/pkg/kube"
 	"github.com/workwire/workwire/pkg/statestore"
+	"github.com/workwire/workwire/pkg/tracing"
 	"github.com/workwire/workwire/pkg/wire"
 )
 
@@ -56,7 +58,11 @@ type Agent struct {
 	outbox     *outbox.Outbox
 	session    *session.Session
 	reconciler *reconcile.Reconciler
+	dryRuns    *dryrun.Runner
 	ready      atomic.Bool // the reconciler runs
+
+	tracer  *tracing.Tracer             // nil: none
+	changes *tracing.Changes[inbox.Key] // received and not applied
 }
 
 // New returns an Agent that does nothing until Run. It opens the state directory, if there is one,
@@ -69,11 +75,12 @@ func New(config Config) (*Agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	clients, err := newClients(config.Kube)
+	tracer := tracing.New(config.TracerProvider)
+	clients, err := newClients(config.Kube, tracer)
 	if err != nil {
 		return nil, fmt.Errorf("configure the clients of the cluster: %w", err)
 	}
-	a := &Agent{config: config}
+	a := &Agent{config: config, tracer: tracer, changes: tracing.NewChanges[inbox.Key](tracer)}
 	if config.StateDir != "" {
 		if a.state, err = store.Open(store.Config{Dir: config.StateDir, Logger: config.Logger}); err != nil {
 			return nil, err
@@ -100,9 +107,11 @@ type clients struct {
 // after a minute, and on a webhook after 30 seconds at the most.
 const requestTimeout = 70 * time.Second
 
-func newClients(config *rest.Config) (c clients, err error) {
+func newClients(config *rest.Config, tracer *tracing.Tracer) (c clients, err error) {
 	timed := kube.WithTimeout(config, requestTimeout)
+	timed.WarningHandler = rest.NoWarnings{} // the statuses of works have the warnings
 	kube.NoticeRestore(timed)
+	kube.TraceRequests(timed, tracer)
 	httpClient, err := rest.HTTPClientFor(timed)
 	if err != nil {
 		return c, err
@@ -128,7 +137,8 @@ func (a *Agent) newSession(topics wire.AgentTopics) (err error) {
 		Changed: func(key inbox.Key) { a.reconciler.SpecChanged(key) },
 	})
 	a.outbox, err = outbox.New(outbox.Config{
-		Agent: config.ClientID, Publisher: config.Transport, Topic: topics.Events, Store: a.state, Now: config.Now, Logger: config.Logger,
+		Agent: config.ClientID, Publisher: config.Transport, Topic: topics.Events, Sign: config.Sign, Store: a.state, Now: config.Now, Logger: config.Logger,
+		Tracer: a.tracer, MaxUplink: config.MaxUplink,
 		Done: func(key inbox.Key) {
 			if again := a.inbox.Forget(key); again {
 				a.session.Ask(key.Source)
@@ -147,7 +157,9 @@ func (a *Agent) newSession(topics wire.AgentTopics) (err error) {
 		Inbox: a.inbox, Outbox: a.outbox, RetryInterval: config.SyncInterval, DigestInterval: config.DigestInterval,
 		Superseded:     func(key inbox.Key) { a.reconciler.Superseded(key) },
 		SourceAnswered: func() { a.reconciler.SourceAnswered() },
-		Audit:          config.Audit, Registerer: config.Registerer, Logger: config.Logger,
+		DryRun:         func(question *wire.DryRun) { a.dryRuns.Ask(question) },
+		Tracer:         a.tracer, Changes: a.changes,
+		Audit: config.Audit, Registerer: config.Registerer, Logger: config.Logger,
 	})
 	return err
 }
@@ -198,12 +210,20 @@ func (a *Agent) newReconciler(topics wire.AgentTopics, clients clients) error {
 	if err != nil {
 		return err
 	}
+	a.dryRuns, err = dryrun.New(dryrun.Config{
+		Agent: config.ClientID, Cluster: config.Cluster, Topic: topics.Events, Transport: config.Transport, Client: clients.raw, AgentHash: hash,
+		AppliedName: reconcile.AppliedName(config.BrokerHost, topics),
+		Inbox:       a.inbox, RESTMapper: mapper, Applied: amws, Executors: executors, Registerer: config.Registerer, Logger: config.Logger,
+	})
+	if err != nil {
+		return err
+	}
 	a.reconciler, err = reconcile.New(reconcile.Config{
 		Cluster: config.Cluster, AgentID: config.AgentID, BrokerHost: config.BrokerHost, Topics: topics,
 		Table: table, Inbox: a.inbox, RESTMapper: mapper, Applied: amws, Executors: executors, Applier: applier,
-		Objects: objects, Named: named, Client: clients.dynamic, Rules: evaluator,
+		Objects: objects, Named: named, Client: clients.dynamic, Raw: clients.raw, Rules: evaluator,
 		Feedback: feedback.New(feedback.Config{RawJSON: config.RawFeedback, MaxRawLength: config.MaxJSONRawLength}),
-		Outbox:   a.outbox, Sources: a.session,
+		Outbox:   a.outbox, Sources: a.session, Tracer: a.tracer, Changes: a.changes,
 		Workers: config.Workers, SyncInterval: config.SyncInterval, EvictionGrace: config.EvictionGrace,
 		Idle: config.Idle, Audit: config.Audit, Registerer: config.Registerer, Logger: config.Logger,
 	})

@@ -7,11 +7,12 @@ import (
 	"log/slog"
 	"time"
 
+	cloudevents "github.com/cloudevents/sdk-go/v2/event"
 	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
 	"k8s.io/client-go/rest"
 
 	"github.com/workwire/workwire/pkg/agent/applied"
-	"github.com/workwire/workwire/pkg/agent/trust"
 	"github.com/workwire/workwire/pkg/audit"
 	"github.com/workwire/workwire/pkg/required"
 	"github.com/workwire/workwire/pkg/sealing"
@@ -39,7 +40,8 @@ type Config struct {
 	// AgentID is written to the AppliedManifestWorks that belong to the agent. Default: the hub
 	// hash.
 	AgentID string
-	// BrokerHost is hashed into the names of AppliedManifestWorks. Required.
+	// BrokerHost is hashed into the names of AppliedManifestWorks: that of the transport
+	// configuration, or its HubName. Required.
 	BrokerHost string
 	// Topics to subscribe and publish to. Required.
 	Topics wire.Topics
@@ -53,6 +55,9 @@ type Config struct {
 	// SignatureMaxAge is how old a signature may be, and how far ahead of the agent's clock. Negative:
 	// no limit; default 1 h.
 	SignatureMaxAge time.Duration
+	// Sign signs each status, so that sources with the option --trusted-agents believe it; the method
+	// SignStatus of a signing.Signer does (docs/protocol.md, Signatures). Default: none is signed.
+	Sign func(*cloudevents.Event) error
 	// Unseal opens specs that are sealed to the cluster (docs/protocol.md, Sealed data). Default: such
 	// specs are refused.
 	Unseal *sealing.Unsealer
@@ -69,6 +74,9 @@ type Config struct {
 	// DigestInterval is the time between the digests that each source compares with its works.
 	// Negative: never; default 1 m.
 	DigestInterval time.Duration
+	// MaxUplink is how many bytes of statuses to send in a minute, on average: beyond it, changes of
+	// feedback values alone wait. 0: no limit.
+	MaxUplink int
 	// MaxFeedbackWatch is the maximum number of objects with a watch of their own: ReadOnly objects
 	// with feedbackScrapeType Watch. Others are polled. Negative: none; default 50.
 	MaxFeedbackWatch int
@@ -89,6 +97,9 @@ type Config struct {
 	Now func() time.Time
 	// Audit gets a record for each spec received, and each object applied or removed. Default: none.
 	Audit *audit.Log
+	// TracerProvider makes the spans of changes whose events continue a trace (docs/tracing.md).
+	// Default: none.
+	TracerProvider trace.TracerProvider
 	// Registerer for metrics. Default: none.
 	Registerer prometheus.Registerer
 	// Logger, default slog.Default().
@@ -106,7 +117,7 @@ func (c *Config) complete() error {
 	c.Workers = cmp.Or(c.Workers, DefaultWorkers)
 	c.SyncInterval = cmp.Or(c.SyncInterval, DefaultSyncInterval)
 	c.EvictionGrace = cmp.Or(c.EvictionGrace, DefaultEvictionGrace)
-	c.SignatureMaxAge = max(cmp.Or(c.SignatureMaxAge, trust.DefaultMaxAge), 0)
+	c.SignatureMaxAge = max(cmp.Or(c.SignatureMaxAge, signing.DefaultMaxAge), 0)
 	c.DigestInterval = max(cmp.Or(c.DigestInterval, DefaultDigestInterval), 0)
 	c.MaxFeedbackWatch = max(cmp.Or(c.MaxFeedbackWatch, DefaultMaxFeedbackWatch), 0)
 	c.MaxJSONRawLength = cmp.Or(c.MaxJSONRawLength, DefaultMaxJSONRawLength)

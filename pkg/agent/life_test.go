@@ -133,6 +133,10 @@ func TestDeletionWaitsForFinalizers(t *testing.T) {
 	if c := meta.FindStatusCondition(work.Status.Conditions, "Available"); c.Message != "1 of 2 resources are not available" {
 		t.Errorf("Available says %q", c.Message)
 	}
+	kit.Await(w, works, "web", "names the finalizer that holds it", func(work *workv1.ManifestWork) bool {
+		c := meta.FindStatusCondition(work.Status.Conditions, workv1.WorkDeleting)
+		return c.Message == "ManifestWork is being deleted; ConfigMap "+w.namespace+"/held waits for its finalizers test.workwire.dev/hold"
+	})
 	if amw := w.names("web", "held"); amw.DeletionTimestamp == nil {
 		t.Error("the AppliedManifestWork is not being deleted")
 	}

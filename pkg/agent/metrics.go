@@ -31,6 +31,12 @@ func registerMetrics(registerer prometheus.Registerer, in *inbox.Inbox, out *out
 	gauge("workwire_agent_statuses_pending", "Works whose newest status the broker has not acknowledged.",
 		func() float64 { return float64(out.Stats().Pending) })
 	counter("workwire_agent_statuses_published_total", "Statuses that the broker acknowledged.", func() uint64 { return out.Stats().Published })
+	counter("workwire_agent_status_deltas_total", "Statuses that were published as the difference from the one before.",
+		func() uint64 { return out.Stats().Deltas })
+	counter("workwire_agent_status_bytes_total", "Bytes of the statuses that the broker acknowledged: data and extensions.",
+		func() uint64 { return out.Stats().Bytes })
+	gauge("workwire_agent_statuses_waiting", "Works whose new feedback values wait because of --max-uplink.",
+		func() float64 { return float64(out.Stats().Waiting) })
 	counter("workwire_agent_statuses_coalesced_total", "Statuses that a later one replaced before they were published.",
 		func() uint64 { return out.Stats().Coalesced })
 	counter("workwire_agent_statuses_refused_total", "Publishes of a status that the broker refused.", func() uint64 { return out.Stats().Refused })

@@ -1,6 +1,7 @@
 package agent_test
 
 import (
+	"strings"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -28,7 +29,7 @@ func TestReadiness(t *testing.T) {
 	}
 	kit.Await(w, works, "web", "says how many are available", func(work *workv1.ManifestWork) bool {
 		c := meta.FindStatusCondition(work.Status.Conditions, workv1.WorkProgressing)
-		return c != nil && c.Message == "Available: 0/1"
+		return c != nil && strings.HasPrefix(c.Message, "Available: 0/1")
 	})
 
 	w.update(works, "web", func(work *workv1.ManifestWork) {

@@ -31,8 +31,8 @@ import (
 // many of each are allowed. A refused manifest is tried again after 10 ms, and then after three
 // times as long as before, up to a minute: at 10, 40, 130 and 400 ms, 1.2, 3.6, 10.9 and 32.8 s.
 // That is seven times in the window and once more in the first minute, and once a minute later. An
-// attempt is a request and a log line. The status of the AppliedManifestWork, and a start of a
-// watch, may come on top.
+// attempt is a request; its log line comes once for each cause. The status of the
+// AppliedManifestWork, and a start of a watch, may come on top.
 const (
 	refusalWindow = 15 * time.Second
 	refusalMost   = 9
@@ -106,7 +106,28 @@ func TestRefusedManifests(t *testing.T) {
 			if !strings.Contains(log.String(), test.message) {
 				t.Errorf("the log does not say %q: %s", test.message, log)
 			}
+			w.saysOnce(log, test.message)
 		})
+	}
+}
+
+// saysOnce checks that the log has one WARN with text about manifests, says nothing twice, and has
+// no error.
+func (w *world) saysOnce(log *kit.Log, text string) {
+	w.Helper()
+	if failures := log.Lines("level=WARN", "applying a manifest failed", text); len(failures) != 1 {
+		w.Errorf("%d lines about the failure, want 1: %s", len(failures), strings.Join(failures, "\n"))
+	}
+	seen := map[string]bool{}
+	for _, line := range log.Lines("level=WARN") {
+		_, line, _ = strings.Cut(line, " ") // the time
+		if line, _, _ = strings.Cut(line, " notLogged="); seen[line] {
+			w.Errorf("logged again: %s", line)
+		}
+		seen[line] = true
+	}
+	if errs := log.Lines("level=ERROR"); len(errs) > 0 {
+		w.Errorf("errors: %s", strings.Join(errs, "\n"))
 	}
 }
 
@@ -159,14 +180,14 @@ func TestRefusedRemovals(t *testing.T) {
 		got := slices.DeleteFunc(slices.Clone(requests), func(r kit.Request) bool { return r.Name != name && !strings.HasSuffix(r.Name, "-"+name) })
 		said := slices.DeleteFunc(slices.Clone(lines), func(line string) bool { return !strings.Contains(line, " work="+name+" ") })
 		t.Logf("%s: %d requests, %d lines", name, len(got), len(said))
-		most := refusalMost
-		if name == "denied" { // it changes between a read and a deletion, up to four times in one attempt
-			most *= 4
+		most, mostLines := refusalMost, 1
+		if name == "denied" { // it changes between a read and a deletion, up to four times in one attempt, and the cause with it
+			most, mostLines = 4*refusalMost, refusalMost
 		}
 		if len(got) > most {
 			t.Errorf("%s: %d requests in %v: %v", name, len(got), refusalWindow, got[:min(len(got), 40)])
 		}
-		if len(said) > refusalMost {
+		if len(said) > mostLines {
 			t.Errorf("%s: %d log lines in %v: %s", name, len(said), refusalWindow, strings.Join(said[:min(len(said), 40)], "\n"))
 		}
 	}

@@ -24,7 +24,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		a.ready.Store(true)
 		running.start(ctx, fail, a.runTransport)
 		running.start(ctx, fail, a.outbox.Run)
-		running.start(ctx, fail, a.session.Run, a.reconciler.Run)
+		running.start(ctx, fail, a.session.Run, a.reconciler.Run, a.dryRuns.Run)
 	}
 	<-ctx.Done()
 	a.ready.Store(false)

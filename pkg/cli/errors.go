@@ -19,8 +19,8 @@ const (
 	ExitUsage = 2
 	// ExitTimeout means that what the command waited for has not happened in time.
 	ExitTimeout = 3
-	// ExitNo means that the command did its work and the answer is no: for instance, doctor found a
-	// fault, or diff a difference.
+	// ExitNo means that the command did its work and the answer is no, such as doctor that
+	// found a fault.
 	ExitNo = 4
 )
 

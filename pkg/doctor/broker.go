@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"time"
 
@@ -52,15 +53,33 @@ func (p *patient) broker(ctx context.Context) {
 	defer conn.Close()
 	p.good("login", "the broker accepted the credentials after %s, packets up to %d bytes", since(start), conn.Limit())
 	if p.subscribe(ctx, conn, topics.subscriptions) {
+		if topics.instances != "" {
+			p.instances(ctx, conn, topics.source, topics.instances, messages)
+		}
 		p.ask(ctx, conn, topics.question, messages)
 	}
 }
 
 func since(start time.Time) time.Duration { return time.Since(start).Round(100 * time.Microsecond) }
 
+// reachable is a place that accepts connections: host:port as configured, and with the IP address.
+type reachable struct{ host, address string }
+
 // addresses dials each address of the broker, and returns those that accept connections.
-func (p *patient) addresses(ctx context.Context) []string {
-	host, port, err := net.SplitHostPort(p.Broker.BrokerHost)
+func (p *patient) addresses(ctx context.Context) []reachable {
+	if len(p.Broker.Addresses()) == 0 {
+		p.fault("address", errors.New("there is none"), "set brokerHost to host:port")
+	}
+	var answering []reachable
+	for _, address := range p.Broker.Addresses() {
+		answering = append(answering, p.address(ctx, address)...)
+	}
+	return answering
+}
+
+// address dials each IP address of one address of the broker.
+func (p *patient) address(ctx context.Context, configured string) []reachable {
+	host, port, err := net.SplitHostPort(configured)
 	if err != nil {
 		p.fault("address", err, "set brokerHost to host:port")
 		return nil
@@ -72,7 +91,7 @@ func (p *patient) addresses(ctx context.Context) []string {
 		p.fault("address", err, mqtt.Advice(err))
 		return nil
 	}
-	var answering []string
+	var answering []reachable
 	for _, ip := range found {
 		address := net.JoinHostPort(ip, port)
 		start := time.Now()
@@ -88,17 +107,19 @@ func (p *patient) addresses(ctx context.Context) []string {
 			continue
 		}
 		_ = conn.Close() // nothing was sent
-		p.good("address", "%s (%s) accepts connections after %s", p.Broker.BrokerHost, address, since(start))
-		answering = append(answering, address)
+		p.good("address", "%s (%s) accepts connections after %s", configured, address, since(start))
+		answering = append(answering, reachable{configured, address})
 	}
 	return answering
 }
 
 // tls makes a TLS handshake with each address, and checks the names and the expiry of certificates.
-func (p *patient) tls(ctx context.Context, addresses []string) bool {
+func (p *patient) tls(ctx context.Context, addresses []reachable) bool {
 	if !p.Broker.UsesTLS() {
-		host, _, _ := net.SplitHostPort(p.Broker.BrokerHost) // addresses has split it
-		if !serve.IsLoopback(host) {
+		if slices.ContainsFunc(addresses, func(r reachable) bool {
+			host, _, _ := net.SplitHostPort(r.host) // addresses has split it
+			return !serve.IsLoopback(host)
+		}) {
 			p.add("tls", Warning, "set tls: required and caFile", "the connection is not encrypted")
 		} else {
 			p.good("tls", "the connection is not encrypted, and does not leave this machine")
@@ -110,16 +131,14 @@ func (p *patient) tls(ctx context.Context, addresses []string) bool {
 		p.fault("tls", err, "make the files readable, or correct their paths")
 		return false
 	}
-	settings, err := p.Broker.TLSConfig(certs)
-	if err != nil {
-		p.fault("tls", err, "correct the files in the transport configuration")
-		return false
-	}
-	reachable := false
-	for _, address := range addresses {
-		if p.handshake(ctx, address, settings) {
-			reachable = true
+	secured := false
+	for _, r := range addresses {
+		settings, err := p.Broker.TLSConfig(r.host, certs)
+		if err != nil {
+			p.fault("tls", err, "correct the files in the transport configuration")
+			return false
 		}
+		secured = p.handshake(ctx, r.address, settings) || secured
 	}
 	for block, rest := pem.Decode(certs.ClientCert); block != nil; block, rest = pem.Decode(rest) {
 		if certificate, err := x509.ParseCertificate(block.Bytes); err == nil && block.Type == "CERTIFICATE" {
@@ -127,7 +146,7 @@ func (p *patient) tls(ctx context.Context, addresses []string) bool {
 			break // the others are of authorities
 		}
 	}
-	return reachable
+	return secured
 }
 
 func (p *patient) handshake(ctx context.Context, address string, settings *tls.Config) bool {
@@ -171,6 +190,8 @@ func (p *patient) expiry(check string, certificate *x509.Certificate, fix string
 // route is what a role subscribes to, and its question to the other side.
 type route struct {
 	subscriptions []string
+	source        wire.SourceID // of the role Source
+	instances     string        // topic of the role Source, empty if there is none
 	question      func() (topic string, message wire.Message)
 }
 
@@ -185,16 +206,22 @@ func (p *patient) topics() (route, error) {
 	}
 	source := wire.SourceID(levels[1]) // the pattern was validated when the file was read
 	topics, err := p.Broker.Topics.ForSource(source)
-	if err != nil || p.Cluster == "" {
-		return route{subscriptions: topics.Subscriptions()}, err
+	if err != nil {
+		return route{}, err
+	}
+	r := route{subscriptions: topics.Subscriptions(), source: source}
+	r.instances, _ = topics.Instances()
+	if p.Cluster == "" {
+		return r, nil
 	}
 	specs, err := topics.Specs(p.Cluster)
-	return route{topics.Subscriptions(), func() (string, wire.Message) {
+	r.question = func() (string, wire.Message) {
 		// The agent has no such work, so that all that it answers is its presence.
 		return specs, &wire.StatusResync{
 			Source: source, Cluster: p.Cluster, Reply: true, Hashes: []wire.StatusVersion{{UID: types.UID(p.id), Hash: "0"}},
 		}
-	}}, err
+	}
+	return r, err
 }
 
 func (p *patient) agentTopics() (route, error) {
@@ -207,7 +234,7 @@ func (p *patient) agentTopics() (route, error) {
 		return route{subscriptions: topics.Subscriptions()}, nil
 	}
 	events, err := topics.Events(source)
-	return route{topics.Subscriptions(), func() (string, wire.Message) {
+	return route{subscriptions: topics.Subscriptions(), question: func() (string, wire.Message) {
 		// No source has the work: its deletion is the answer.
 		return events, &wire.SpecResync{
 			Agent: "workctl-" + p.id, Cluster: p.Cluster, Source: source, Partial: true,

@@ -74,10 +74,12 @@ func TestBroker(t *testing.T) {
 		verdicts []string
 		texts    []string
 	}{
-		"no cluster": {func(*config.Config) {}, "", []string{"address ok", "tls ok", "login ok", "subscribe ok", "subscribe ok", "publish skipped", "api skipped"}, []string{"use --cluster"}},
+		"no cluster": {func(*config.Config) {}, "", []string{"address ok", "tls ok", "login ok", "subscribe ok", "subscribe ok", "source id skipped", "publish skipped", "api skipped"}, []string{"use --cluster", "no program says that it publishes as hub1"}},
 		"no broker": {func(c *config.Config) { c.BrokerHost = closed.Addr().String() }, "c1", []string{"address fault", "login skipped", "api skipped"},
 			[]string{"connection refused", "check brokerHost, and that the broker runs"}},
 		"no such host": {func(c *config.Config) { c.BrokerHost = "nowhere.invalid:1883" }, "c1", []string{"address fault", "login skipped", "api skipped"}, []string{"check the host name"}},
+		"one of two addresses": {func(c *config.Config) { c.BrokerHost = closed.Addr().String() + "," + b.Addr }, "",
+			[]string{"address fault", "address ok", "tls ok", "login ok", "subscribe ok", "subscribe ok", "source id skipped", "publish skipped", "api skipped"}, []string{"connection refused", b.Addr}},
 		"wrong password": {func(c *config.Config) { c.Password = "wrong" }, "c1", []string{"address ok", "tls ok", "login fault", "api skipped"},
 			[]string{"bad user name or password", "check username and password"}},
 		"no access": {func(c *config.Config) { c.Username = "c1" }, "c1",
@@ -125,7 +127,7 @@ func examineAgent(t *testing.T, b config.Config) {
 	kit.NoError(t, err)
 	agent.Publish(t, "clusters/c1/agentbroadcast", &wire.Presence{Agent: "agent", Cluster: "c1", Session: "s", Present: true}, func(e *cloudevents.Event) { *e = event })
 	expect(t, kit.Receive(t, "the results", results),
-		[]string{"address ok", "tls ok", "login ok", "subscribe ok", "subscribe ok", "publish ok", "agent ok", "clock of the agent fault", "api skipped"},
+		[]string{"address ok", "tls ok", "login ok", "subscribe ok", "subscribe ok", "source id skipped", "publish ok", "agent ok", "clock of the agent fault", "api skipped"},
 		"the clock of the agent is 1h0m0s behind", "by NTP")
 }
 
@@ -178,7 +180,7 @@ func TestTLS(t *testing.T) {
 		return Run(t.Context(), Config{Broker: &broker, Now: func() time.Time { return now }})
 	}
 	now := time.Now()
-	all := []string{"address ok", "tls ok", "broker's certificate ok", "client certificate ok", "login ok", "subscribe ok", "subscribe ok", "publish skipped", "api skipped"}
+	all := []string{"address ok", "tls ok", "broker's certificate ok", "client certificate ok", "login ok", "subscribe ok", "subscribe ok", "source id skipped", "publish skipped", "api skipped"}
 	expect(t, run(func(*config.Config) {}, now), all, "certificate for 127.0.0.1 by workwire", "TLS 1.3")
 	expect(t, run(func(c *config.Config) { c.CA.File = filepath.Join(other, "hub1/ca.crt") }, now),
 		[]string{"address ok", "tls fault", "client certificate ok", "login skipped", "api skipped"}, "unknown authority", "set caFile (or caData) to the authority")

@@ -1,6 +1,8 @@
 package explain
 
 import (
+	"strings"
+
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -48,15 +50,20 @@ func deletionBlocker(f *Facts) *Blocker {
 		if deleted := meta.FindStatusCondition(w.Status.Conditions, workv1.WorkDeleted); deleted != nil && deleted.Status == metav1.ConditionTrue {
 			return f.otherFinalizer()
 		}
+		if b := refusedBlocker(f); b != nil {
+			return b
+		}
 		return &Blocker{Cause: NotAnswered, Object: f.clusterObject(), Since: w.DeletionTimestamp,
 			Message: "The deletion is sent, and the agent has not answered it yet.", Do: f.fill(doDelivery[NotAnswered])}
 	}
 	var first *workv1.ManifestCondition
 	left := 0
+	_, held, _ := strings.Cut(deleting.Message, "; ")
 	for i := range w.Status.ResourceStatus.Manifests {
 		entry := &w.Status.ResourceStatus.Manifests[i]
 		if meta.IsStatusConditionTrue(entry.Conditions, workv1.ManifestAvailable) {
-			if left++; first == nil {
+			left++
+			if first == nil || strings.HasPrefix(held, object(entry.ResourceMeta)+" ") {
 				first = entry
 			}
 		}
@@ -64,8 +71,12 @@ func deletionBlocker(f *Facts) *Blocker {
 	if first == nil {
 		return nil
 	}
+	message := "The work is being deleted, and this object still exists: a finalizer holds it, or its deletion is refused."
+	if held != "" {
+		message = "The work is being deleted: " + held
+	}
 	return &Blocker{Cause: Finalizer, Object: object(first.ResourceMeta), Reason: deleting.Reason, Since: w.DeletionTimestamp, More: left - 1,
-		Message: "The work is being deleted, and this object still exists: a finalizer holds it, or its deletion is refused.",
+		Message: message,
 		Do: "on " + w.Namespace + ": " + kubectl("get", first.ResourceMeta, "-o jsonpath='{.metadata.deletionTimestamp} {.metadata.finalizers}'") +
 			"; whoever owns the finalizer removes it once it has cleaned up",
 	}

@@ -26,7 +26,7 @@ var doDelivery = map[Cause]string{
 	ClusterNotFound:    "create the ManagedCluster {cluster}, or move the work to the namespace of a cluster that exists: workctl get clusters",
 	ClusterNotAccepted: "accept it: kubectl patch managedcluster {cluster} --type=merge -p '{\"spec\":{\"hubAcceptsClient\":true}}'",
 	AgentOff: "look at the agent on {cluster}: is its pod running, can it reach the broker, is its certificate valid? " +
-		"Its log says why it cannot connect. The spec is delivered as soon as it is back",
+		"May it subscribe to its topics (docs/brokers.md)? Its log says why it cannot connect or subscribe. The spec is delivered as soon as it is back",
 	BrokerOff: "start the broker, or mend the hub's way to it: the hub's log has the error of each attempt to connect. " +
 		"What waits is delivered as soon as the broker is back",
 	HubOff: "start the hub: kubectl get pods -n workwire-hub, and its log. Until then nothing is delivered, and no status is newer than that",
@@ -40,6 +40,8 @@ var doDelivery = map[Cause]string{
 	Unsealed:      "put the public sealing key of {cluster} into the directory of --seal-keys at the hub (docs/sealing.md)",
 	Paused:        "to resume it: workctl resume work {work} -n {cluster}",
 	ClusterPaused: "to resume it: workctl resume cluster {cluster}",
+	StatusesRefused: "start the agent of {cluster} with --signing-key, and add its key to a file of --trusted-agents at the hub: workctl keys public " +
+		"--key=FILE --cluster={cluster}. If it signs with a key that is there, somebody forges statuses (docs/signing.md)",
 	NotAnswered: "wait some seconds. If it stays: the agent of {cluster} is connected but does not answer; its log and its Lease say " +
 		"whether another replica leads, or it cannot reach its API server",
 }
@@ -157,10 +159,14 @@ func renewed(l *coordinationv1.Lease) *metav1.Time {
 	return &metav1.Time{Time: l.Spec.RenewTime.Time}
 }
 
-// answerBlocker tells that the spec is on its way and the agent has not answered yet.
+// answerBlocker tells that the spec is on its way and the agent has not answered yet, or that its
+// answers are refused.
 func answerBlocker(f *Facts) *Blocker {
 	if Answered(f.Work) {
 		return nil
+	}
+	if b := refusedBlocker(f); b != nil {
+		return b
 	}
 	since := f.Work.CreationTimestamp
 	message := "The hub has not told yet whether it has sent this generation."
@@ -169,4 +175,16 @@ func answerBlocker(f *Facts) *Blocker {
 		since, message, reason = c.LastTransitionTime, c.Message, c.Reason
 	}
 	return f.delivery(NotAnswered, f.clusterObject(), reason, message, &since)
+}
+
+// refusedBlocker tells that the hub refuses statuses of the cluster because of their signature.
+func refusedBlocker(f *Facts) *Blocker {
+	if f.Cluster == nil {
+		return nil
+	}
+	c := meta.FindStatusCondition(f.Cluster.Status.Conditions, clusterv1.ManagedClusterConditionStatusesTrusted)
+	if c == nil || c.Status != metav1.ConditionFalse {
+		return nil
+	}
+	return f.delivery(StatusesRefused, f.clusterObject(), c.Reason, c.Message, &c.LastTransitionTime)
 }

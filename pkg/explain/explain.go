@@ -23,9 +23,6 @@ import (
 	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
 )
 
-// PresenceLease is the name of the Lease that the hub renews while it is connected to the broker.
-const PresenceLease = "work-hub-presence"
-
 // Facts is what is known of a work.
 type Facts struct {
 	// Now is the time of the explanation.
@@ -36,8 +33,8 @@ type Facts struct {
 	// without it means that it is not known.
 	Cluster   *clusterv1.ManagedCluster
 	NoCluster bool
-	// Presence is the hub's Lease PresenceLease, and Leader the hub's Lease of its leader election; nil
-	// if not known.
+	// Presence is the hub's Lease [clusterv1.HubPresenceLeaseName], and Leader that of its leader
+	// election; nil if not known.
 	Presence, Leader *coordinationv1.Lease
 	// Set is the ManifestWorkReplicaSet that the work belongs to; nil if it belongs to none or the set
 	// is not known.
@@ -114,6 +111,7 @@ const (
 	ClusterPaused      Cause = "ClusterPaused"
 	SetPaused          Cause = "SetPaused"
 	RolloutWaits       Cause = "RolloutWaits"
+	StatusesRefused    Cause = "StatusesRefused"
 	NotAnswered        Cause = "NotAnswered"
 )
 

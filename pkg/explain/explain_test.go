@@ -167,6 +167,12 @@ func TestCauses(t *testing.T) {
 		"set paused":    {ofSet(true), explain.Blocked, explain.SetPaused, "workctl rollout resume till -n shop"},
 		"rollout waits": {ofSet(false), explain.Progressing, explain.RolloutWaits, "waiting for cluster9"},
 		"published":     {pending("Unknown", workv1.ReasonPublished, "The broker has it"), explain.Progressing, explain.NotAnswered, "The broker has it wait"},
+		"statuses refused": {pending("Unknown", workv1.ReasonPublished, "", func(f *explain.Facts) {
+			meta.SetStatusCondition(&f.Cluster.Status.Conditions, metav1.Condition{Type: "StatusesTrusted", Status: "False", Reason: "Unsigned", Message: "they have no signature"})
+		}), explain.Blocked, explain.StatusesRefused, "they have no signature start the agent of cluster1 with --signing-key"},
+		"statuses refused, answered": {changed(facts(), func(f *explain.Facts) {
+			meta.SetStatusCondition(&f.Cluster.Status.Conditions, metav1.Condition{Type: "StatusesTrusted", Status: "False", Reason: "Unsigned"})
+		}), explain.Ready, "", ""},
 		"not yet seen":  {changed(facts(), func(f *explain.Facts) { f.Work.Generation++ }), explain.Progressing, explain.NotAnswered, "has not told yet"},
 		"unsigned":      {with(workv1.WorkSpecUntrusted, workv1.ReasonUnsigned, "An event of this work was refused"), explain.Blocked, explain.Untrusted, "workctl keys list"},
 		"deletion held": {with(workv1.WorkDeletionHeld, workv1.ReasonSourceKnowsTooFew, "Source hub1 does not know"), explain.Blocked, explain.DeletionHeld, "release"},
@@ -184,6 +190,7 @@ func TestCauses(t *testing.T) {
 		"ssa conflict":      {failed(errors.New(`Apply failed with 1 conflict: conflict with "kubectl" using apps/v1: .spec.replicas`)), explain.Blocked, explain.Conflict, "force"},
 		"no namespace":      {failed(apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, "shop")), explain.Blocked, explain.NoNamespace, "add the Namespace"},
 		"unknown kind":      {failed(errors.New("the server does not allow this method on the requested resource")), explain.Blocked, explain.UnknownKind, "CustomResourceDefinition of Deployment default/web"},
+		"namespace not set": {failed(errors.New("the server does not allow this method on the requested resource: Deployment has no metadata.namespace, and its kind is namespaced")), explain.Blocked, explain.InvalidManifest, "set metadata.namespace of Deployment default/web"},
 		"immutable":         {failed(errors.New(`Deployment.apps "web" is invalid: spec.selector: field is immutable`)), explain.Blocked, explain.Immutable, workv1.RecreateAnnotationKey},
 		"strategy":          {failed(errors.New(`unknown update strategy "Rego": it must be Update, CreateOnly, ServerSideApply or ReadOnly`)), explain.Blocked, explain.UnknownStrategy, "docs/strategies.md"},
 		"invalid":           {failed(errors.New(`Deployment.apps "web" is invalid: spec.replicas`)), explain.Blocked, explain.InvalidManifest, "correct the manifest"},
@@ -202,6 +209,9 @@ func TestCauses(t *testing.T) {
 		"feedback": {facts(condition.Manifest{Meta: config, HasFeedback: true, FeedbackError: errors.New("path .x is not found")}), explain.Blocked, explain.InvalidRule, "docs/feedback.md"},
 		"finalizer": {deleting(facts(condition.Manifest{Meta: config}, condition.Manifest{Meta: pod})), explain.Blocked, explain.Finalizer,
 			"ConfigMap default/settings The work is being deleted"},
+		"finalizer with its name": {changed(deleting(facts(condition.Manifest{Meta: config}, condition.Manifest{Meta: pod})), func(f *explain.Facts) {
+			condition.AddHeld(&f.Work.Status, []condition.Held{{Meta: pod, Finalizers: []string{"example.com/drain"}}})
+		}), explain.Blocked, explain.Finalizer, "Pod default/one The work is being deleted: Pod default/one waits for its finalizers example.com/drain"},
 		"finalizer on the hub": {changed(deleting(facts()), func(f *explain.Facts) {
 			f.Work.Status = condition.WithDeleted(f.Work.Status, "cluster1", before)
 			meta.RemoveStatusCondition(&f.Work.Status.Conditions, workv1.WorkDeleting)

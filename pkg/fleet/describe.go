@@ -63,7 +63,7 @@ func (r *Reader) DescribeCluster(ctx context.Context, d Description, name string
 	if s.Works, err = r.Works(ctx, name, ""); err != nil {
 		return err
 	}
-	s.Presence, s.Leader = r.Leases(ctx)
+	s.readLeases(ctx, r)
 	works := WorkLines(s)
 	line := ClusterLines(s, works)[0]
 	_, err = fmt.Fprintf(d.Out, "Cluster %s: connected %s, last seen %s ago, accepted %t, paused %t\nWorks: %d, %d pending, %d failing\n", name,

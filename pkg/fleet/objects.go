@@ -35,7 +35,7 @@ func (r *Reader) WorkSnapshot(ctx context.Context, namespace, selector string, n
 	} else if cluster, err := r.Clients.ClusterV1().ManagedClusters().Get(ctx, namespace, metav1.GetOptions{}); err == nil {
 		s.Clusters, s.ClustersKnown = []clusterv1.ManagedCluster{*cluster}, true
 	}
-	s.Presence, s.Leader = r.Leases(ctx)
+	s.readLeases(ctx, r)
 	return s, nil
 }
 

@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
@@ -58,45 +59,84 @@ type Snapshot struct {
 	ClustersKnown bool
 	Works         []workv1.ManifestWork
 	Sets          []workv1alpha1.ManifestWorkReplicaSet
-	// Presence and Leader are the hub's Leases; nil if there is none or the user may not read it.
+	// Presence and Leader are the hub's Leases; nil if there is none or the user may not read it. Of
+	// several hubs, they are those of the one that was seen the longest ago.
 	Presence, Leader *coordinationv1.Lease
+	// hubs are the Leases of each hub of several, by the annotation of the clusters that it serves.
+	hubs map[string]hubLeases
+}
+
+// hubLeases are the Leases of a hub.
+type hubLeases struct{ presence, leader *coordinationv1.Lease }
+
+// readLeases reads the Leases of the hubs that serve the clusters of s.
+func (s *Snapshot) readLeases(ctx context.Context, r *Reader) {
+	s.hubs = make(map[string]hubLeases)
+	for i := range s.Clusters {
+		hub := s.Clusters[i].Annotations[clusterv1.HubAnnotationKey]
+		if _, ok := s.hubs[hub]; hub == "" || ok {
+			continue
+		}
+		presence, leader := r.Leases(ctx, &s.Clusters[i])
+		s.hubs[hub] = hubLeases{presence, leader}
+		if presence != nil && (s.Presence == nil || presence.Spec.RenewTime.Before(s.Presence.Spec.RenewTime)) {
+			s.Presence, s.Leader = presence, leader
+		}
+	}
+	if len(s.hubs) == 0 {
+		s.Presence, s.Leader = r.Leases(ctx, nil)
+	}
+}
+
+// leasesOf returns the Leases of the hub that serves cluster, which may be nil.
+func (s *Snapshot) leasesOf(cluster *clusterv1.ManagedCluster) (presence, leader *coordinationv1.Lease) {
+	if cluster != nil && cluster.Annotations[clusterv1.HubAnnotationKey] != "" {
+		of := s.hubs[cluster.Annotations[clusterv1.HubAnnotationKey]]
+		return of.presence, of.leader
+	}
+	return s.Presence, s.Leader
 }
 
 // Snapshot reads clusters, works and sets. namespace limits works and sets; "" means all. What the
 // user may not read is left out and named in warnings, except works: then it fails.
 func (r *Reader) Snapshot(ctx context.Context, namespace string) (*Snapshot, []string, error) {
 	s := &Snapshot{Time: time.Now(), ClustersKnown: true}
-	var warnings []string
-	optional := func(operation string, err error) error {
-		if apierrors.IsForbidden(err) || apierrors.IsNotFound(err) {
-			warnings = append(warnings, operation+": "+err.Error())
-			return nil
-		}
-		return cli.APIError(operation, err)
-	}
+	var w missing
 	var err error
 	if s.Works, err = r.Works(ctx, namespace, ""); err != nil {
 		return nil, nil, err
 	}
 	if s.Clusters, err = list[clusterv1.ManagedCluster](ctx, r.Clients.ClusterV1().RESTClient(), "managedclusters", "", ""); err != nil {
 		s.ClustersKnown = false
-		if err := optional("list the clusters", err); err != nil {
+		if err := w.optional("list the clusters", err); err != nil {
 			return nil, nil, err
 		}
 	}
 	if s.Sets, err = r.sets(ctx, namespace, ""); err != nil {
-		if err := optional("list the sets", err); err != nil {
+		if err := w.optional("list the sets", err); err != nil {
 			return nil, nil, err
 		}
 	}
-	s.Presence, s.Leader = r.Leases(ctx)
-	return s, warnings, nil
+	s.readLeases(ctx, r)
+	return s, w.warnings, nil
+}
+
+// missing collects what the user may not read, or the API does not serve.
+type missing struct{ warnings []string }
+
+// optional returns the error of a read, unless it is one to be left out with a warning.
+func (m *missing) optional(operation string, err error) error {
+	if apierrors.IsForbidden(err) || apierrors.IsNotFound(err) {
+		m.warnings = append(m.warnings, operation+": "+err.Error())
+		return nil
+	}
+	return cli.APIError(operation, err)
 }
 
 // Works lists works without their manifests. namespace "" means all.
 func (r *Reader) Works(ctx context.Context, namespace, selector string) ([]workv1.ManifestWork, error) {
 	type slim struct {
-		Metadata metav1.ObjectMeta         `json:"metadata"`
+		Metadata slimMeta                  `json:"metadata"`
 		Status   workv1.ManifestWorkStatus `json:"status"`
 	}
 	items, err := list[slim](ctx, r.Clients.WorkV1().RESTClient(), "manifestworks", namespace, selector)
@@ -104,10 +144,29 @@ func (r *Reader) Works(ctx context.Context, namespace, selector string) ([]workv
 		return nil, cli.APIError("list the works", err)
 	}
 	works := make([]workv1.ManifestWork, len(items))
-	for i, item := range items {
-		works[i] = workv1.ManifestWork{ObjectMeta: item.Metadata, Status: item.Status}
+	for i := range items {
+		works[i] = workv1.ManifestWork{ObjectMeta: items[i].Metadata.objectMeta(), Status: items[i].Status}
 	}
 	return works, nil
+}
+
+// slimMeta is the part of an ObjectMeta that summaries need. The managed fields, which it leaves out,
+// are most of it.
+type slimMeta struct {
+	Name              string            `json:"name"`
+	Namespace         string            `json:"namespace"`
+	UID               types.UID         `json:"uid"`
+	Generation        int64             `json:"generation"`
+	CreationTimestamp metav1.Time       `json:"creationTimestamp"`
+	DeletionTimestamp *metav1.Time      `json:"deletionTimestamp"`
+	Labels            map[string]string `json:"labels"`
+	Annotations       map[string]string `json:"annotations"`
+	Finalizers        []string          `json:"finalizers"`
+}
+
+func (m *slimMeta) objectMeta() metav1.ObjectMeta {
+	return metav1.ObjectMeta{Name: m.Name, Namespace: m.Namespace, UID: m.UID, Generation: m.Generation, CreationTimestamp: m.CreationTimestamp,
+		DeletionTimestamp: m.DeletionTimestamp, Labels: m.Labels, Annotations: m.Annotations, Finalizers: m.Finalizers}
 }
 
 func (r *Reader) sets(ctx context.Context, namespace, selector string) ([]workv1alpha1.ManifestWorkReplicaSet, error) {
@@ -149,17 +208,19 @@ func list[T any](ctx context.Context, client rest.Interface, resource, namespace
 	}
 }
 
-// Leases returns the hub's Leases: presence at the broker, and leader election. They are nil if there
-// are none, or the user may not read them.
-func (r *Reader) Leases(ctx context.Context) (presence, leader *coordinationv1.Lease) {
-	found, err := r.Kube.CoordinationV1().Leases("").List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + explain.PresenceLease})
-	if err != nil {
-		found, err = r.Kube.CoordinationV1().Leases(hubNamespace).List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + explain.PresenceLease})
+// Leases returns the Leases of the hub that serves cluster, nil for the only hub: presence at the
+// broker, and leader election. They are nil if there are none, or the user may not read them. A hub
+// without a selector that was seen later serves the cluster now, whatever its annotation says.
+func (r *Reader) Leases(ctx context.Context, cluster *clusterv1.ManagedCluster) (presence, leader *coordinationv1.Lease) {
+	hub := ""
+	if cluster != nil {
+		hub = cluster.Annotations[clusterv1.HubAnnotationKey]
 	}
-	if err != nil {
-		return nil, nil
+	found := r.leasesNamed(ctx, clusterv1.HubPresenceLeaseName)
+	if hub != "" {
+		found = append(found, r.leasesNamed(ctx, clusterv1.HubPresenceLease(hub))...)
 	}
-	presence = newest(found.Items, func(*coordinationv1.Lease) bool { return true })
+	presence = newest(found, func(*coordinationv1.Lease) bool { return true })
 	if presence == nil {
 		return nil, nil
 	}
@@ -168,8 +229,24 @@ func (r *Reader) Leases(ctx context.Context) (presence, leader *coordinationv1.L
 		return presence, nil
 	}
 	return presence, newest(others.Items, func(l *coordinationv1.Lease) bool {
-		return l.Name != explain.PresenceLease && strings.HasPrefix(l.Name, "work-hub")
+		if presence.Name != clusterv1.HubPresenceLeaseName {
+			return l.Name == hub
+		}
+		return !strings.HasPrefix(l.Name, clusterv1.HubPresenceLeaseName) && strings.HasPrefix(l.Name, "work-hub")
 	})
+}
+
+// leasesNamed returns the Leases of this name that the user may read.
+func (r *Reader) leasesNamed(ctx context.Context, name string) []coordinationv1.Lease {
+	named := metav1.ListOptions{FieldSelector: "metadata.name=" + name}
+	found, err := r.Kube.CoordinationV1().Leases("").List(ctx, named)
+	if err != nil {
+		found, err = r.Kube.CoordinationV1().Leases(hubNamespace).List(ctx, named)
+	}
+	if err != nil {
+		return nil
+	}
+	return found.Items
 }
 
 // newest returns the Lease that was renewed last.
@@ -195,7 +272,7 @@ func (r *Reader) Facts(ctx context.Context, cluster, name string) (explain.Facts
 	if err != nil {
 		f.Cluster, f.NoCluster = nil, apierrors.IsNotFound(err)
 	}
-	f.Presence, f.Leader = r.Leases(ctx)
+	f.Presence, f.Leader = r.Leases(ctx, f.Cluster)
 	if namespace, set, ok := strings.Cut(work.Labels[workv1.ReplicaSetLabelKey], "."); ok {
 		if found, err := r.Clients.WorkV1alpha1().ManifestWorkReplicaSets(namespace).Get(ctx, set, metav1.GetOptions{}); err == nil {
 			f.Set = found

@@ -246,7 +246,8 @@ func WorkLines(s *Snapshot) []WorkLine {
 		w := &s.Works[i]
 		f := explain.Facts{Now: s.Time, Work: w}
 		if !explain.Answered(w) || w.DeletionTimestamp != nil {
-			f.Cluster, f.Presence, f.Leader = clusters[w.Namespace], s.Presence, s.Leader
+			f.Cluster = clusters[w.Namespace]
+			f.Presence, f.Leader = s.leasesOf(f.Cluster)
 			f.NoCluster = f.Cluster == nil && s.ClustersKnown
 		}
 		lines[i] = NewWorkLine(w, explain.Explain(f))

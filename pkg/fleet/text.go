@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
 
+	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
 	"github.com/workwire/workwire/pkg/cli"
 	"github.com/workwire/workwire/pkg/explain"
 )
@@ -126,6 +127,20 @@ func (sum *Summary) Write(w io.Writer, style cli.Style, width int) error {
 	return sum.writeProblems(w, style, width)
 }
 
+// Line returns the summary on one line: the counts, and the worst problem.
+func (sum *Summary) Line() string {
+	n := sum.Works
+	text := fmt.Sprintf("hub %s; clusters %d: %d connected%s; works %d: %d delivered, %d applied, %d ready%s; sets %d: %d rolled out", sum.Hub.State,
+		sum.Clusters.Total, sum.Clusters.Connected, counts(cli.Style{}, counted{"away", sum.Clusters.Away, cli.Bad}, counted{"not accepted", sum.Clusters.NotAccepted, cli.Warn}),
+		n.Total, n.Delivered, n.Applied, n.Ready, counts(cli.Style{}, counted{"pending", n.Pending, cli.Warn}, counted{"degraded", n.Degraded, cli.Bad},
+			counted{"deleting", n.Deleting, cli.Warn}), sum.Sets.Total, sum.Sets.RolledOut)
+	if len(sum.WorkProblems) > 0 {
+		w := &sum.WorkProblems[0]
+		text += fmt.Sprintf("; %s/%s: %s, %s: %s", w.Cluster, w.Name, w.Cause, w.Object, w.Message)
+	}
+	return cli.OneLine(text)
+}
+
 func (sum *Summary) writeProblems(w io.Writer, style cli.Style, width int) error {
 	if len(sum.ClusterProblems)+len(sum.WorkProblems)+len(sum.SetProblems) == 0 {
 		_, err := fmt.Fprintln(w, "\nNothing needs attention.")
@@ -202,5 +217,5 @@ func (h Hub) text(now time.Time) string {
 	case "away":
 		return fmt.Sprintf("away since %s: everything below is as it was then", Age(now, h.Seen))
 	}
-	return "not known: no Lease " + explain.PresenceLease + " can be read"
+	return "not known: no Lease " + clusterv1.HubPresenceLeaseName + " can be read"
 }

@@ -2,6 +2,7 @@ package hub
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"slices"
@@ -10,22 +11,25 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
-	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/connrotation"
 	"k8s.io/client-go/util/workqueue"
 
+	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
 	"github.com/workwire/workwire/pkg/client/clientset/versioned"
 	"github.com/workwire/workwire/pkg/client/clientset/versioned/scheme"
 	"github.com/workwire/workwire/pkg/hub/clusters"
 	"github.com/workwire/workwire/pkg/hub/clustersets"
 	"github.com/workwire/workwire/pkg/hub/controller"
+	"github.com/workwire/workwire/pkg/hub/dashboard"
 	"github.com/workwire/workwire/pkg/hub/finalizer"
+	"github.com/workwire/workwire/pkg/hub/packed"
 	"github.com/workwire/workwire/pkg/hub/pending"
 	"github.com/workwire/workwire/pkg/hub/placement"
 	"github.com/workwire/workwire/pkg/hub/replicaset"
 	"github.com/workwire/workwire/pkg/hub/statusreceiver"
+	"github.com/workwire/workwire/pkg/hub/tally"
 	"github.com/workwire/workwire/pkg/hub/ttl"
 	"github.com/workwire/workwire/pkg/hub/works"
 	"github.com/workwire/workwire/pkg/kube"
@@ -66,11 +70,7 @@ func (h *Hub) build(topics wire.SourceTopics) error {
 	if queues, err = kube.NewQueueMetrics(h.cfg.Registerer); err != nil {
 		return err
 	}
-	if h.informers, err = newInformers(&h.cfg); err != nil {
-		return err
-	}
-	h.works, err = works.New(works.Config{Informers: h.informers, Registerer: h.cfg.Registerer})
-	if err != nil {
+	if err := h.buildCaches(); err != nil {
 		return err
 	}
 	events, err := h.buildRecorder()
@@ -91,12 +91,15 @@ func (h *Hub) build(topics wire.SourceTopics) error {
 	}
 	h.delivery, err = delivery.New(delivery.Config{
 		Source: h.cfg.Source, Topics: h.cfg.Topics, Transport: h.cfg.Transport, Sign: h.cfg.Sign, Seal: h.cfg.Seal,
-		Works:    workStore{Receiver: receiver, cache: h.works, addressable: addressable},
-		Identity: h.identity, StatusWorkers: h.cfg.Workers, Audit: h.cfg.Audit, Logger: h.cfg.Logger, Registerer: h.cfg.Registerer,
-		ClusterPaused:    func(cluster wire.ClusterName) bool { return !h.fleet.Accepted(cluster) },
+		TrustedAgents: h.cfg.TrustedAgents, SignatureMaxAge: h.cfg.SignatureMaxAge, OnUntrusted: h.fleet.UntrustedChanged,
+		Works: workStore{Receiver: receiver, cache: h.works, addressable: addressable}, Content: packed.Unpack,
+		Identity: h.identity, StatusWorkers: h.cfg.Workers, Audit: h.cfg.Audit, Logger: h.cfg.Logger, Registerer: h.cfg.Registerer, TracerProvider: h.cfg.TracerProvider,
+		ClusterPaused: func(cluster wire.ClusterName) bool { return !h.fleet.Accepted(cluster) },
+		ClusterServed: h.serves(), Part: h.partName(),
 		OnClusterMessage: h.fleet.MessageReceived, OnConnectionChange: h.connectionChanged,
 		OnPublication: h.pending.Published, WorkPaused: h.pending.Paused, WriteDelivery: receiver.WritePending,
 		OnUnknownWorks: h.fleet.UnknownWorks, OnUnknownStatus: h.fleet.UnknownStatus, OnDivergence: h.fleet.DivergenceChanged,
+		OnOtherInstances: h.otherInstances(events), InstanceInterval: h.cfg.InstanceInterval,
 	})
 	if err != nil {
 		return err
@@ -110,15 +113,25 @@ func (h *Hub) build(topics wire.SourceTopics) error {
 		return err
 	}
 	if h.clusters != nil {
-		h.clusters.Listen(clusterListener{Engine: h.delivery, finalizer: h.finalizer, works: h.works})
+		h.clusters.Listen(clusterListener{Engine: h.delivery, finalizer: h.finalizer, works: h.works, pending: h.pending})
 	}
 	return h.buildOthers(client, events, queues)
 }
 
-// buildPending creates what knows which works are not delivered, and why, and what vouches for it.
+// buildCaches creates what holds the objects of the API.
+func (h *Hub) buildCaches() (err error) {
+	if h.informers, err = newInformers(&h.cfg); err != nil {
+		return err
+	}
+	h.works, err = works.New(works.Config{Informers: h.informers, Registerer: h.cfg.Registerer})
+	return err
+}
+
+// buildPending creates what knows which works are not delivered, and why, what vouches for it, and what
+// counts works.
 func (h *Hub) buildPending(queues workqueue.MetricsProvider) error {
 	cfg := pending.Config{
-		Works: h.works, Accepted: h.fleet.Accepted, Delay: h.cfg.PendingDelay, Queues: queues, Registerer: h.cfg.Registerer, Logger: h.cfg.Logger,
+		Works: h.works, Served: h.serves(), Accepted: h.fleet.Accepted, Delay: h.cfg.PendingDelay, Queues: queues, Registerer: h.cfg.Registerer, Logger: h.cfg.Logger,
 	}
 	if h.clusters != nil {
 		cfg.ManagedClusters = h.informers.ManagedClusters()
@@ -127,7 +140,24 @@ func (h *Hub) buildPending(queues workqueue.MetricsProvider) error {
 	if h.pending, err = pending.New(cfg); err != nil {
 		return err
 	}
-	return h.buildPresence()
+	return errors.Join(h.buildTally(), h.buildPresence())
+}
+
+// buildTally creates what counts works by state.
+func (h *Hub) buildTally() error {
+	cfg := tally.Config{
+		Works: h.works, Served: h.serves(), States: dashboard.WorkStates(), Pending: dashboard.StatePending, StateOf: dashboard.StateOf,
+		GroupLabel: h.cfg.ClusterGroupLabel, MaxGroups: h.cfg.MaxClusterGroups, Registerer: h.cfg.Registerer,
+	}
+	if h.clusters != nil {
+		cfg.ManagedClusters = h.informers.ManagedClusters()
+	}
+	counts, err := tally.New(cfg)
+	if err != nil {
+		return err
+	}
+	h.others = append(h.others, component{name: "tally", run: counts.Run})
+	return nil
 }
 
 // connectionChanged follows the connection to the broker.
@@ -150,7 +180,7 @@ func (h *Hub) buildPresence() error {
 		return fmt.Errorf("client of the Kubernetes API: %w", err)
 	}
 	h.presence = &presenceLease{
-		leases: client.CoordinationV1().Leases(h.cfg.Election.Namespace), identity: h.cfg.Election.Identity,
+		leases: client.CoordinationV1().Leases(h.cfg.Election.Namespace), name: clusterv1.HubPresenceLease(h.partName()), identity: h.cfg.Election.Identity,
 		connected: func() bool { return h.delivery.Connected() }, wake: make(chan struct{}, 1), log: h.cfg.Logger,
 	}
 	return nil
@@ -170,7 +200,9 @@ func newInformers(cfg *Config) (*controller.Informers, error) {
 	if err != nil {
 		return nil, fmt.Errorf("client of the Kubernetes API: %w", err)
 	}
-	lists, err := metadata.NewForConfig(cfg.REST)
+	plain := rest.CopyConfig(cfg.REST)
+	plain.NegotiatedSerializer = scheme.Codecs.WithoutConversion()
+	lists, err := rest.UnversionedRESTClientFor(plain)
 	if err != nil {
 		return nil, fmt.Errorf("client of the Kubernetes API: %w", err)
 	}
@@ -200,14 +232,26 @@ func (h *Hub) buildRecorder() (record.EventRecorder, error) {
 // enabled reports whether a controller runs.
 func (h *Hub) enabled(name string) bool { return slices.Contains(h.cfg.Controllers, name) }
 
+// registers returns the function that reports whether a cluster may be registered because it was heard
+// from; nil: all may. Without a key, anybody who owns the broker could invent clusters.
+func (h *Hub) registers() func(wire.ClusterName) bool {
+	if h.cfg.TrustedAgents == nil {
+		return nil
+	}
+	return h.cfg.TrustedAgents.Knows
+}
+
 func (h *Hub) buildClusters(client versioned.Interface, recorder record.EventRecorder, queues workqueue.MetricsProvider) error {
 	if !h.enabled(ControllerClusters) {
 		return nil
 	}
-	var err error
+	part, err := h.part()
+	if err != nil {
+		return err
+	}
 	h.clusters, err = clusters.New(clusters.Config{
-		Informers: h.informers, Works: h.works, Client: client, Namespaces: h.events.core.Namespaces(),
-		AutoRegister: h.cfg.AutoRegister, AutoAccept: h.cfg.AutoAccept, KeepAlive: h.cfg.KeepAlive,
+		Informers: h.informers, Works: h.works, Part: part, Client: client, Namespaces: h.events.core.Namespaces(),
+		AutoRegister: h.cfg.AutoRegister, AutoAccept: h.cfg.AutoAccept, Registers: h.registers(), KeepAlive: h.cfg.KeepAlive,
 		UnreachableGrace: h.cfg.UnreachableGrace, HubAbsence: h.cfg.HubAbsence,
 		Recorder: recorder, Registerer: h.cfg.Registerer, Queues: queues, Logger: h.cfg.Logger,
 	})
@@ -233,7 +277,7 @@ func (h *Hub) buildOthers(client versioned.Interface, recorder record.EventRecor
 		if err != nil {
 			return err
 		}
-		h.others = append(h.others, component{name: ControllerPlacement, run: c.Run, ready: c.Ready})
+		h.shared = append(h.shared, component{name: ControllerPlacement, run: c.Run, ready: c.Ready})
 	}
 	if h.enabled(ControllerReplicaSet) {
 		c, err := replicaset.New(replicaset.Config{
@@ -243,7 +287,7 @@ func (h *Hub) buildOthers(client versioned.Interface, recorder record.EventRecor
 		if err != nil {
 			return err
 		}
-		h.others = append(h.others, component{name: ControllerReplicaSet, run: c.Run, ready: c.Ready})
+		h.shared = append(h.shared, component{name: ControllerReplicaSet, run: c.Run, ready: c.Ready})
 	}
 	if h.enabled(ControllerTTL) {
 		c, err := ttl.New(ttl.Config{
@@ -252,7 +296,7 @@ func (h *Hub) buildOthers(client versioned.Interface, recorder record.EventRecor
 		if err != nil {
 			return err
 		}
-		h.others = append(h.others, component{name: ControllerTTL, run: c.Run})
+		h.shared = append(h.shared, component{name: ControllerTTL, run: c.Run})
 	}
 	return nil
 }
@@ -268,7 +312,7 @@ func (h *Hub) buildClusterSets(client versioned.Interface, queues workqueue.Metr
 	if err != nil {
 		return err
 	}
-	h.others = append(h.others, component{name: ControllerClusterSets, run: sets.Run, ready: sets.Ready},
+	h.shared = append(h.shared, component{name: ControllerClusterSets, run: sets.Run, ready: sets.Ready},
 		component{name: "clustersetbindings", run: bindings.Run, ready: bindings.Ready})
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/workwire/workwire/pkg/hub/clusters"
 	"github.com/workwire/workwire/pkg/hub/finalizer"
+	"github.com/workwire/workwire/pkg/hub/pending"
 	"github.com/workwire/workwire/pkg/hub/works"
 	"github.com/workwire/workwire/pkg/source/delivery"
 	"github.com/workwire/workwire/pkg/wire"
@@ -18,6 +19,7 @@ type fleet interface {
 	UnknownWorks(cluster wire.ClusterName, listed []wire.SpecVersion, all bool)
 	UnknownStatus(s *wire.Status)
 	DivergenceChanged(cluster wire.ClusterName, since time.Time)
+	UntrustedChanged(cluster wire.ClusterName, u delivery.Untrusted)
 }
 
 // openFleet is the fleet without the controller of clusters: it accepts all of them.
@@ -29,12 +31,14 @@ func (openFleet) ConnectionChanged(bool)                                  {}
 func (openFleet) UnknownWorks(wire.ClusterName, []wire.SpecVersion, bool) {}
 func (openFleet) UnknownStatus(*wire.Status)                              {}
 func (openFleet) DivergenceChanged(wire.ClusterName, time.Time)           {}
+func (openFleet) UntrustedChanged(wire.ClusterName, delivery.Untrusted)   {}
 
 // clusterListener forwards what [clusters.Clusters] reports to those who act on it.
 type clusterListener struct {
-	*delivery.Engine // ProbeCluster, WorkRemoved
+	*delivery.Engine // ProbeCluster, WorkRemoved, ClusterLost
 	finalizer        *finalizer.Controller
 	works            *works.Cache
+	pending          *pending.Tracker
 }
 
 var _ clusters.Listener = clusterListener{}
@@ -43,6 +47,12 @@ var _ clusters.Listener = clusterListener{}
 func (l clusterListener) AcceptanceChanged(cluster wire.ClusterName) {
 	l.finalizer.AcceptanceChanged(cluster)
 	l.ResumeCluster(cluster)
+}
+
+// ClusterGained implements [clusters.Listener].
+func (l clusterListener) ClusterGained(cluster wire.ClusterName) {
+	l.Engine.ClusterGained(cluster)
+	l.pending.ClusterGained(cluster)
 }
 
 // PauseEnded implements [clusters.Listener].

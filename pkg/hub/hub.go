@@ -38,7 +38,9 @@ import (
 
 	cloudevents "github.com/cloudevents/sdk-go/v2/event"
 	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
 	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/rest"
 
 	"github.com/workwire/workwire/pkg/audit"
@@ -52,7 +54,9 @@ import (
 	"github.com/workwire/workwire/pkg/required"
 	"github.com/workwire/workwire/pkg/sealing"
 	"github.com/workwire/workwire/pkg/serve"
+	"github.com/workwire/workwire/pkg/signing"
 	"github.com/workwire/workwire/pkg/source/delivery"
+	"github.com/workwire/workwire/pkg/tracing"
 	"github.com/workwire/workwire/pkg/transport"
 	"github.com/workwire/workwire/pkg/wire"
 )
@@ -76,8 +80,19 @@ type Config struct {
 	// Seal seals the specs of clusters that have a key (docs/protocol.md, Sealed data); it needs Sign.
 	// Default: none is sealed.
 	Seal *sealing.Sealer
+	// TrustedAgents are the keys that the agents of all clusters sign their statuses with: of others,
+	// nothing counts, and a cluster without a key is not registered (docs/signing.md). Default: all
+	// statuses are believed.
+	TrustedAgents *signing.TrustedAgents
+	// SignatureMaxAge is how old the signature of a status may be, and how far ahead of the hub's clock.
+	// Negative: no limit; default 1 h.
+	SignatureMaxAge time.Duration
 	// Election elects the leader among replicas; required.
 	Election leader.Options
+	// ClusterSelector selects the ManagedClusters that the hub serves by their labels, where several hubs
+	// share the API and the source id; each has a Lease of its own (docs/hub.md). It needs an election
+	// and ControllerClusters. Default: the hub serves all clusters.
+	ClusterSelector labels.Selector
 	// Controllers to run by name, see [ChooseControllers]; default all.
 	Controllers []string
 	// AutoRegister creates a ManagedCluster for each cluster that is heard from for the first time,
@@ -101,11 +116,19 @@ type Config struct {
 	Workers int
 	// HubAbsence, for tests; default [clusters.HubAbsence].
 	HubAbsence time.Duration
+	// InstanceInterval, for tests; default 30s.
+	InstanceInterval time.Duration
 	// PendingDelay is how long a work may go without an answer of its cluster before its status says
 	// why, at least 1ms; default 5s.
 	PendingDelay time.Duration
 	// Audit gets a record for each spec published and each status received; default none.
 	Audit *audit.Log
+	// ClusterGroupLabel is the label of ManagedClusters by whose value works are counted in metrics, for
+	// MaxClusterGroups values, default 20; default: all works are counted together.
+	ClusterGroupLabel string
+	MaxClusterGroups  int
+	// TracerProvider makes the spans of changes (docs/tracing.md); default none.
+	TracerProvider trace.TracerProvider
 	// Registerer gets the metrics workwire_hub_*, workwire_source_* and workwire_queue_*; default
 	// none.
 	Registerer prometheus.Registerer
@@ -146,8 +169,10 @@ func (c *Config) complete() (wire.SourceTopics, error) {
 	}
 	if c.REST != nil {
 		c.REST = kube.WithTimeout(c.REST, c.RequestTimeout)
+		kube.TraceRequests(c.REST, tracing.New(c.TracerProvider))
 	}
 	c.Logger = cmp.Or(c.Logger, slog.Default())
+	errs = append(errs, c.completePart())
 	topics, err := c.Topics.ForSource(c.Source)
 	return topics, errors.Join(append(append(errs, c.Election.Validate()...), err)...)
 }
@@ -165,6 +190,8 @@ type Hub struct {
 	clusters  *clusters.Clusters // nil when it is disabled
 	events    *events            // nil when no controller records any
 	others    []component
+	shared    []component // of which one runs among hubs with a selector
+	sharing   atomic.Bool // this hub holds the Lease of shared
 	leading   atomic.Bool
 	current   atomic.Bool // the caches hold all that was written before the term
 }
@@ -225,6 +252,17 @@ func (h *Hub) lead(ctx context.Context) error {
 	} else {
 		current = h.informers.CatchUp(ctx)
 	}
+	if h.cfg.ClusterSelector != nil {
+		alone := make(chan struct{})
+		run(func(ctx context.Context) error { return h.runShared(ctx, func() { close(alone) }) })
+		select {
+		case <-alone:
+			// What a hub without a selector has written before it ended.
+			current = current && h.informers.CatchUp(ctx)
+		case <-ctx.Done():
+			current = false
+		}
+	}
 	if current {
 		h.current.Store(true)
 		h.work(ctx, run)
@@ -249,6 +287,11 @@ func (h *Hub) work(ctx context.Context, run func(...func(context.Context) error)
 		for _, c := range h.others {
 			run(c.run)
 		}
+		if h.cfg.ClusterSelector == nil {
+			for _, c := range h.shared {
+				run(c.run)
+			}
+		}
 	}
 }
 
@@ -261,9 +304,9 @@ func (h *Hub) Checks() []serve.Check {
 		}
 		return nil
 	})}
-	for _, c := range h.others {
+	for _, c := range h.shared {
 		if c.ready != nil {
-			checks = append(checks, h.check(c.name, c.ready))
+			checks = append(checks, h.check(c.name, h.checkShared(c.ready)))
 		}
 	}
 	if h.clusters != nil {
@@ -279,6 +322,16 @@ func (h *Hub) cachesReady(ctx context.Context) error {
 		err = errors.New("the new leader has not seen yet everything that was written before its term")
 	}
 	return err
+}
+
+// checkShared returns a check that passes while another hub with a selector runs the component.
+func (h *Hub) checkShared(ready func(context.Context) error) func(context.Context) error {
+	return func(ctx context.Context) error {
+		if h.cfg.ClusterSelector != nil && !h.sharing.Load() {
+			return nil
+		}
+		return ready(ctx)
+	}
 }
 
 // check returns a check that passes while this replica does not lead.

@@ -12,7 +12,6 @@ import (
 	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/utils/ptr"
 
-	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
 	"github.com/workwire/workwire/pkg/hub/clusters"
 )
 
@@ -20,11 +19,12 @@ import (
 // after [clusters.HubAbsence].
 const presenceRenewal = 10 * time.Second
 
-// presenceLease renews the Lease [clusterv1.HubPresenceLeaseName] while the hub is connected to the
+// presenceLease renews the Lease [clusterv1.HubPresenceLease] while the hub is connected to the
 // broker, so that readers of the API know whether somebody vouches for what it says. Nobody else
 // writes it; the next leader goes on with it.
 type presenceLease struct {
 	leases    coordinationv1client.LeaseInterface
+	name      string
 	identity  string
 	connected func() bool
 	wake      chan struct{} // has room for one: the connection has changed
@@ -47,7 +47,7 @@ func (p *presenceLease) run(ctx context.Context) error {
 	for {
 		if p.connected() {
 			if err := p.renew(ctx, time.Now()); err != nil && ctx.Err() == nil {
-				p.log.Warn("renewing the Lease of the hub's presence failed, retrying", "lease", clusterv1.HubPresenceLeaseName, "error", err)
+				p.log.Warn("renewing the Lease of the hub's presence failed, retrying", "lease", p.name, "error", err)
 			}
 		}
 		select {
@@ -62,7 +62,7 @@ func (p *presenceLease) run(ctx context.Context) error {
 // renew writes the Lease. After an error it is read again the next time.
 func (p *presenceLease) renew(ctx context.Context, now time.Time) (err error) {
 	if p.lease == nil {
-		p.lease, err = p.leases.Get(ctx, clusterv1.HubPresenceLeaseName, metav1.GetOptions{})
+		p.lease, err = p.leases.Get(ctx, p.name, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			p.lease, err = nil, nil
 		}
@@ -71,7 +71,7 @@ func (p *presenceLease) renew(ctx context.Context, now time.Time) (err error) {
 			return fmt.Errorf("get Lease: %w", err)
 		}
 	}
-	next := renewedPresence(p.lease, p.identity, now)
+	next := renewedPresence(p.lease, p.name, p.identity, now)
 	if p.lease == nil {
 		p.lease, err = p.leases.Create(ctx, next, metav1.CreateOptions{})
 	} else {
@@ -85,11 +85,11 @@ func (p *presenceLease) renew(ctx context.Context, now time.Time) (err error) {
 }
 
 // renewedPresence returns the Lease to write; lease is nil if there is none.
-func renewedPresence(lease *coordinationv1.Lease, identity string, now time.Time) *coordinationv1.Lease {
+func renewedPresence(lease *coordinationv1.Lease, name, identity string, now time.Time) *coordinationv1.Lease {
 	stamp := metav1.NewMicroTime(now)
 	next := lease.DeepCopy()
 	if next == nil {
-		next = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: clusterv1.HubPresenceLeaseName}}
+		next = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	}
 	if ptr.Deref(next.Spec.HolderIdentity, "") != identity {
 		next.Spec.HolderIdentity, next.Spec.AcquireTime = &identity, &stamp

@@ -221,7 +221,8 @@ func TestCatchUpWaits(t *testing.T) {
 	w := newWorld(t)
 	first := w.startHub(w.electing("first"))
 	w.awaitReady(first)
-	second := w.startHub(w.electing("second"))
+	var log kit.Log
+	second := w.startHubWith(func(c *hub.Config) { c.Election, c.Logger = w.electing("second"), log.Logger() })
 	w.awaitReady(second)
 	second.requests.Fail(func(r kit.Request) error {
 		if r.Verb == "list" && r.Resource == "manifestworks" {
@@ -231,6 +232,7 @@ func TestCatchUpWaits(t *testing.T) {
 	})
 	first.stop()
 	awaitCheck(t, second, "caches", "before its term")
+	log.Await(t, `level=WARN msg="cache is not known to be current, reading it anew" resource=manifestworks`)
 	created := w.create("work")
 	time.Sleep(100 * time.Millisecond) // what must not happen has no event to wait for
 	if connected := kit.Metric(t, second.registry, "workwire_source_connected"); connected != 0 {

@@ -34,8 +34,11 @@ const (
 type Config struct {
 	// Cluster is the name of the cluster; required.
 	Cluster wire.ClusterName
-	// Broker is the host:port at which the agent reaches the broker; required.
+	// Broker is the host:port at which the agent reaches the broker, or several, comma-separated;
+	// required.
 	Broker string
+	// HubName is the hubName of the agent's transport configuration; required with several addresses.
+	HubName string
 	// Topics are those of the hub; required. The agent serves the source that they name.
 	Topics wire.Topics
 	// List is the path of the list of certificates; required.
@@ -45,8 +48,13 @@ type Config struct {
 // Validate returns every fault of c.
 func (c Config) Validate() error {
 	var errs []error
-	if _, _, err := net.SplitHostPort(c.Broker); err != nil {
-		errs = append(errs, fmt.Errorf("the broker's address %q is no host:port: %w", c.Broker, err))
+	for address := range strings.SplitSeq(c.Broker, ",") {
+		if _, _, err := net.SplitHostPort(strings.TrimSpace(address)); err != nil {
+			errs = append(errs, fmt.Errorf("the broker's address %q is no host:port: %w", address, err))
+		}
+	}
+	if c.HubName == "" && strings.Contains(c.Broker, ",") {
+		errs = append(errs, errors.New("hubName: required with several addresses of the broker: add it to the transport configuration of --transport (docs/brokers.md, Several addresses)"))
 	}
 	if _, err := c.Topics.ForAgent(c.Cluster); err != nil {
 		errs = append(errs, err)
@@ -141,9 +149,13 @@ func (c Config) Values() ([]byte, error) {
 	if !one {
 		return nil, errors.New("the topics name no source, as those of a hub do")
 	}
-	return yaml.Marshal(map[string]any{
+	values := map[string]any{
 		"brokerHost": c.Broker, "sourceID": source, "agent": map[string]any{"enabled": true, "clusterName": c.Cluster, "brokerSecret": Secret},
-	})
+	}
+	if c.HubName != "" {
+		values["transport"] = map[string]any{"hubName": c.HubName}
+	}
+	return yaml.Marshal(values)
 }
 
 // Transport returns the agent's transport configuration with its certificate and key in it, for an
@@ -159,10 +171,14 @@ func (c Config) Transport(manager *certificates.Manager) ([]byte, error) {
 	if err := yaml.Unmarshal(text, &secret); err != nil {
 		return nil, fmt.Errorf("read the certificate of %s: %w", c.Cluster, err)
 	}
-	return yaml.Marshal(map[string]any{
+	transport := map[string]any{
 		"brokerHost": c.Broker, "tls": "required", "topics": c.Topics, "caData": encoded(secret.Data["ca.crt"]),
 		"clientCertData": encoded(secret.Data["tls.crt"]), "clientKeyData": encoded(secret.Data["tls.key"]),
-	})
+	}
+	if c.HubName != "" {
+		transport["hubName"] = c.HubName
+	}
+	return yaml.Marshal(transport)
 }
 
 func encoded(data []byte) string { return base64.StdEncoding.EncodeToString(data) }

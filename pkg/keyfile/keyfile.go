@@ -17,8 +17,9 @@ import (
 )
 
 const (
-	// MaxSize bounds key files in bytes.
-	MaxSize = 256 << 10
+	// MaxSize bounds key files in bytes, MaxListSize files with the keys of many clusters.
+	MaxSize     = 256 << 10
+	MaxListSize = 8 << 20
 	// checkInterval is the time between looks at a file.
 	checkInterval = time.Second
 )
@@ -28,6 +29,7 @@ const (
 type File[T any] struct {
 	path, what string
 	parse      func([]byte) (T, error)
+	maxSize    int64
 	logger     *slog.Logger
 
 	mu      sync.Mutex
@@ -39,18 +41,30 @@ type File[T any] struct {
 
 // Stamp returns the stamp of a file that is not too large. The zero stamp is that of a file that
 // cannot be used.
-func Stamp(path string) (filestamp.Stamp, error) {
+func Stamp(path string) (filestamp.Stamp, error) { return stampOf(path, MaxSize) }
+
+func stampOf(path string, maxSize int64) (filestamp.Stamp, error) {
 	stamp, err := filestamp.Of(path)
-	if err == nil && stamp.Size > MaxSize {
-		return filestamp.Stamp{}, fmt.Errorf("%d bytes are more than a file of keys may have, %d", stamp.Size, MaxSize)
+	if err == nil && stamp.Size > maxSize {
+		return filestamp.Stamp{}, fmt.Errorf("%d bytes are more than a file of keys may have, %d", stamp.Size, maxSize)
 	}
 	return stamp, err
 }
 
-// Open reads a file for the first time; what says in errors and logs which it is.
+// Open reads a file of at most MaxSize bytes for the first time; what says in errors and logs which
+// it is.
 func Open[T any](path, what string, parse func([]byte) (T, error), logger *slog.Logger) (*File[T], error) {
-	f := &File[T]{path: path, what: what, parse: parse, logger: logger}
-	stamp, err := Stamp(path)
+	return open(path, what, MaxSize, parse, logger)
+}
+
+// OpenList is Open for a file of at most MaxListSize bytes.
+func OpenList[T any](path, what string, parse func([]byte) (T, error), logger *slog.Logger) (*File[T], error) {
+	return open(path, what, MaxListSize, parse, logger)
+}
+
+func open[T any](path, what string, maxSize int64, parse func([]byte) (T, error), logger *slog.Logger) (*File[T], error) {
+	f := &File[T]{path: path, what: what, parse: parse, maxSize: maxSize, logger: logger}
+	stamp, err := stampOf(path, maxSize)
 	if err == nil {
 		err = f.read()
 	}
@@ -93,7 +107,7 @@ func (f *File[T]) GetChanges(now time.Time) (T, int) {
 
 // refresh reads the file again if it has changed. f.mu must be held.
 func (f *File[T]) refresh() {
-	stamp, err := Stamp(f.path)
+	stamp, err := stampOf(f.path, f.maxSize)
 	if err == nil && stamp == f.stamp {
 		return
 	}

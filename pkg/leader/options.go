@@ -31,8 +31,11 @@ type Options struct {
 	Namespace string
 	// Name of the Lease. Replicas of one name exclude each other.
 	Name string
-	// Identity of this replica, unique among its replicas.
+	// Identity of this process, unique among all.
 	Identity string
+	// Predecessors are identities of processes that have certainly ended, as [Enlist] returns them.
+	// A Lease that one of them holds is taken at once.
+	Predecessors []string
 	// LeaseDuration is the time after the last renewal at which a standby takes over; whole
 	// seconds.
 	LeaseDuration time.Duration

@@ -36,6 +36,9 @@ type Config struct {
 	// Term is called with the term that begins, before Leading and before the work starts. It must
 	// not block. It is not called if Options.Disabled. Optional.
 	Term func(Term)
+	// Standby is called with the identity of the leader while this replica waits, whenever it is another
+	// one. It must not block. Optional.
+	Standby func(holder string)
 	// Logger gets a line about each change of leadership and each failure; default slog.Default().
 	Logger *slog.Logger
 }
@@ -107,9 +110,12 @@ func (c *candidate) acquire(ctx context.Context) (bool, error) {
 	reported := ""
 	pause, err := c.retryAfter(ctx, c.read(ctx))
 	for err == nil {
-		due := max(pause, c.last.wait(o.Identity, patience, time.Now()))
+		due := max(pause, c.last.wait(o, patience, time.Now()))
 		if holder := c.last.holder(); due > 0 && holder != "" && holder != reported {
 			reported = holder
+			if c.cfg.Standby != nil {
+				c.cfg.Standby(holder)
+			}
 			c.log.Info("standing by", "holder", holder)
 		}
 		select {

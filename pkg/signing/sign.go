@@ -26,7 +26,7 @@ type SignerConfig struct {
 	Logger *slog.Logger
 }
 
-// Signer signs the events of one source. It is safe for concurrent use.
+// Signer signs the events of one source, or the statuses of one cluster. It is safe for concurrent use.
 type Signer struct {
 	key *keyfile.File[*Key]
 	now func() time.Time
@@ -48,13 +48,27 @@ func NewSigner(c SignerConfig) (*Signer, error) {
 	return s, nil
 }
 
-// Sign sets the signature of e, which must not change any more. The time of each signature is later
+// Sign sets the signature of e, an event of a source, which must not change any more. The time of each signature is later
 // than that of the one before, even if the clock goes back. It reads no file but to see, once a
 // second, whether the key has changed.
 func (s *Signer) Sign(e *cloudevents.Event) error {
 	if !wire.IsSignable(*e) {
 		return fmt.Errorf("sign event of type %q: not an event of a source", e.Type())
 	}
+	s.sign(e)
+	return nil
+}
+
+// SignStatus sets the signature of e, the status of a work, as [Signer.Sign] does.
+func (s *Signer) SignStatus(e *cloudevents.Event) error {
+	if !wire.IsSignableStatus(*e) {
+		return fmt.Errorf("sign event of type %q: not a status", e.Type())
+	}
+	s.sign(e)
+	return nil
+}
+
+func (s *Signer) sign(e *cloudevents.Event) {
 	now := s.now()
 	key := s.key.Get(now)
 	s.mu.Lock()
@@ -64,7 +78,6 @@ func (s *Signer) Sign(e *cloudevents.Event) error {
 	signature := wire.Signature{KeyID: key.public.ID, Time: at}
 	copy(signature.Value[:], ed25519.Sign(key.private, wire.SignedBytes(*e, key.public.ID, at)))
 	wire.SetSignature(e, signature)
-	return nil
 }
 
 // Secret returns 32 bytes for a purpose that only who has the key can compute. They are the same

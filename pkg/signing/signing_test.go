@@ -10,6 +10,7 @@ import (
 	"encoding/hex"
 	"encoding/pem"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -120,8 +121,113 @@ func TestSignAndVerify(t *testing.T) {
 
 	request, err := wire.Encode(&wire.SpecResync{Agent: "a", Cluster: "c1"}, time.Now())
 	kit.NoError(t, err)
-	if err := signer.Sign(&request); err == nil {
-		t.Error("an event of an agent is signed")
+	report := status(t, "c1")
+	for _, err := range []error{signer.Sign(&request), signer.Sign(&report), signer.SignStatus(&request), signer.SignStatus(&e)} {
+		if err == nil {
+			t.Error("an event is signed as what it is not")
+		}
+	}
+}
+
+func status(t testing.TB, cluster wire.ClusterName) cloudevents.Event {
+	t.Helper()
+	e, err := wire.Encode(&wire.Status{UID: "u", Generation: 3, Source: "hub1", Cluster: cluster, Agent: "a", Action: wire.Update, Sequence: 7, Session: "s"}, time.Now())
+	kit.NoError(t, err)
+	return e
+}
+
+// agentsFile writes a file of keys that are trusted for some clusters.
+func agentsFile(t testing.TB, path string, key *signing.Key, clusters ...wire.ClusterName) {
+	t.Helper()
+	data, err := signing.FormatTrustedKeys(signing.TrustedKey{PublicKey: key.Public(), Clusters: clusters})
+	kit.NoError(t, err)
+	write(t, path, data)
+}
+
+func openAgents(t testing.TB, files ...string) *signing.TrustedAgents {
+	t.Helper()
+	agents, err := signing.OpenTrustedAgents(signing.TrustedAgentsConfig{Files: files, Logger: kit.Logger(t)})
+	kit.NoError(t, err)
+	return agents
+}
+
+func newSigner(t testing.TB, path string) *signing.Signer {
+	t.Helper()
+	signer, err := signing.NewSigner(signing.SignerConfig{KeyFile: path, Logger: kit.Logger(t)})
+	kit.NoError(t, err)
+	return signer
+}
+
+// TestTrustedAgents: a status counts if a key of the cluster of its topic signed it, and if it names that
+// cluster; keys are read from several files, and again when they change.
+func TestTrustedAgents(t *testing.T) {
+	dir := t.TempDir()
+	path := func(name string) string { return filepath.Join(dir, name) }
+	keys := map[string]*signing.Key{"c1": newKey(t), "c2": newKey(t), "thief": newKey(t)}
+	for name, key := range keys {
+		write(t, path(name+".key"), keyPEM(t, key))
+	}
+	agentsFile(t, path("one.yaml"), keys["c1"], "c1", "c1b")
+	agentsFile(t, path("two.yaml"), keys["c2"], "c2")
+	agents := openAgents(t, path("one.yaml"), path("two.yaml"))
+	signed := func(key string, cluster wire.ClusterName) cloudevents.Event {
+		e := status(t, cluster)
+		kit.NoError(t, newSigner(t, path(key+".key")).SignStatus(&e))
+		return e
+	}
+	edited := signed("c1", "c1")
+	edited.SetExtension("resourceversion", "4")
+	for what, c := range map[string]struct {
+		event cloudevents.Event
+		topic wire.ClusterName
+		want  signing.Reason
+	}{
+		"signed":                       {signed("c1", "c1"), "c1", ""},
+		"another cluster of the key":   {signed("c1", "c1b"), "c1b", ""},
+		"of another file":              {signed("c2", "c2"), "c2", ""},
+		"not signed":                   {status(t, "c1"), "c1", signing.Unsigned},
+		"by a stranger":                {signed("thief", "c1"), "c1", signing.UnknownKey},
+		"by another cluster":           {signed("c2", "c1"), "c1", signing.WrongCluster},
+		"on the topic of another":      {signed("c1", "c1"), "c2", signing.WrongCluster},
+		"for another than the topic's": {signed("c1", "c1"), "c1b", signing.WrongCluster},
+		"edited":                       {edited, "c1", signing.Invalid},
+	} {
+		_, err := agents.Verify(c.event, c.topic)
+		var refused *signing.RefusedError
+		if errors.As(err, &refused); (err == nil) != (c.want == "") || err != nil && refused.Reason != c.want {
+			t.Errorf("%s: %v, want %q", what, err, c.want)
+		}
+	}
+	if !agents.Knows("c1b") || !agents.Knows("c2") || agents.Knows("c3") {
+		t.Error("Knows c1b, c2 or c3 wrongly")
+	}
+	agentsFile(t, path("two.yaml"), keys["thief"], "c2", "c3")
+	kit.True(t, "the new file is read", func() bool { return agents.Knows("c3") })
+	write(t, path("two.yaml"), []byte("keys: broken as well"))
+	if _, err := agents.Verify(signed("thief", "c2"), "c2"); err != nil {
+		t.Errorf("a broken file replaces the keys: %v", err)
+	}
+	if _, err := signing.OpenTrustedAgents(signing.TrustedAgentsConfig{Files: []string{path("two.yaml")}}); err == nil {
+		t.Error("a broken file is opened")
+	}
+}
+
+// TestManyTrustedAgents: a file of trusted agents may have more keys than one of trusted keys.
+func TestManyTrustedAgents(t *testing.T) {
+	var list []signing.TrustedKey
+	for i := range 300 {
+		name := wire.ClusterName(fmt.Sprintf("cluster-%05d-of-the-fleet", i))
+		list = append(list, signing.TrustedKey{PublicKey: newKey(t).Public(), Clusters: []wire.ClusterName{name}})
+	}
+	data, err := signing.FormatTrustedKeys(list...)
+	kit.NoError(t, err)
+	path := filepath.Join(t.TempDir(), "trusted-agents.yaml")
+	write(t, path, data)
+	if !openAgents(t, path).Knows("cluster-00299-of-the-fleet") {
+		t.Error("the last cluster is not known")
+	}
+	if _, err := signing.ParseTrustedKeys(data); err == nil || !strings.Contains(err.Error(), "want 1 to 256") {
+		t.Errorf("ParseTrustedKeys of 300 keys = %v", err)
 	}
 }
 
@@ -211,6 +317,29 @@ func TestParseTrustedKeys(t *testing.T) {
 	}
 }
 
+func TestParseTrustedAgents(t *testing.T) {
+	data, err := signing.FormatTrustedKeys(signing.TrustedKey{PublicKey: newKey(t).Public(), Clusters: []wire.ClusterName{"c1", "c2"}})
+	kit.NoError(t, err)
+	keys, err := signing.ParseTrustedAgents(data)
+	if err != nil || len(keys) != 1 || len(keys[0].Clusters) != 2 {
+		t.Fatalf("ParseTrustedAgents = %+v, %v", keys, err)
+	}
+	text := string(data)
+	for want, text := range map[string]string{
+		"clusters is empty":               strings.Replace(text, "clusters:\n  - c1\n  - c2\n", "clusters: []\n", 1),
+		"must have only a-z":              strings.Replace(text, "- c1", "- C1", 1),
+		"for --trusted-keys of work-agen": strings.Replace(text, "clusters:", "sources:", 1),
+		"twice":                           text + strings.TrimPrefix(text, "keys:\n"),
+	} {
+		if _, err := signing.ParseTrustedAgents([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("ParseTrustedAgents = %v, want %q, of\n%s", err, want, text)
+		}
+	}
+	if _, err := signing.ParseTrustedKeys(data); err == nil || !strings.Contains(err.Error(), "--trusted-agents of work-hub") {
+		t.Errorf("ParseTrustedKeys of a file of agents = %v", err)
+	}
+}
+
 // vector is an entry of testdata/vectors.yaml, for other implementations.
 type vector struct {
 	Name       string            `json:"name"`
@@ -231,7 +360,7 @@ func TestVectors(t *testing.T) {
 	kit.NoError(t, err)
 	var vectors []vector
 	kit.NoError(t, yaml.UnmarshalStrict(text, &vectors))
-	if len(vectors) < 3 {
+	if len(vectors) < 4 {
 		t.Errorf("%d vectors", len(vectors))
 	}
 	for _, v := range vectors {
@@ -252,7 +381,11 @@ func TestVectors(t *testing.T) {
 		if v.Data != "" {
 			kit.NoError(t, e.SetData("application/json", []byte(v.Data)))
 		}
-		kit.NoError(t, signer.Sign(&e))
+		if wire.IsSignableStatus(e) {
+			kit.NoError(t, signer.SignStatus(&e))
+		} else {
+			kit.NoError(t, signer.Sign(&e))
+		}
 		if got := string(wire.SignedBytes(e, v.KeyID, time.UnixMicro(v.Time))); got != v.Signed {
 			t.Errorf("%s: signed bytes are\n%s\nwant\n%s", v.Name, got, v.Signed)
 		}
@@ -269,6 +402,9 @@ func FuzzKeys(f *testing.F) {
 	data, err := signing.FormatTrustedKeys(signing.TrustedKey{PublicKey: key.Public(), Sources: []wire.SourceID{"hub1"}})
 	kit.NoError(f, err)
 	f.Add(data)
+	agents, err := signing.FormatTrustedKeys(signing.TrustedKey{PublicKey: key.Public(), Clusters: []wire.ClusterName{"c1"}})
+	kit.NoError(f, err)
+	f.Add(agents)
 	f.Add([]byte("keys: [{id: x, sources: [hub1], publicKey: aGVsbG8=}]"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		if key, err := signing.ParseKey(data); err == nil {
@@ -276,16 +412,18 @@ func FuzzKeys(f *testing.F) {
 				t.Fatal(err)
 			}
 		}
-		keys, err := signing.ParseTrustedKeys(data)
-		if err != nil {
-			return
-		}
-		text, err := signing.FormatTrustedKeys(keys...)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if again, err := signing.ParseTrustedKeys(text); err != nil || len(again) != len(keys) {
-			t.Fatalf("%q is read as %q: %v", data, text, err)
+		for _, parse := range []func([]byte) ([]signing.TrustedKey, error){signing.ParseTrustedKeys, signing.ParseTrustedAgents} {
+			keys, err := parse(data)
+			if err != nil {
+				continue
+			}
+			text, err := signing.FormatTrustedKeys(keys...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if again, err := parse(text); err != nil || len(again) != len(keys) {
+				t.Fatalf("%q is read as %q: %v", data, text, err)
+			}
 		}
 	})
 }
@@ -320,4 +458,38 @@ func BenchmarkVerify(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
+}
+
+func BenchmarkSignStatus(b *testing.B) {
+	path := filepath.Join(b.TempDir(), "signing.key")
+	write(b, path, keyPEM(b, newKey(b)))
+	signer, e := newSigner(b, path), benchStatus(b)
+	b.ReportAllocs()
+	for b.Loop() {
+		if err := signer.SignStatus(&e); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkVerifyStatus(b *testing.B) {
+	key, dir := newKey(b), b.TempDir()
+	write(b, dir+"/signing.key", keyPEM(b, key))
+	agentsFile(b, dir+"/trusted-agents.yaml", key, "c1")
+	agents, e := openAgents(b, dir+"/trusted-agents.yaml"), benchStatus(b)
+	kit.NoError(b, newSigner(b, dir+"/signing.key").SignStatus(&e))
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := agents.Verify(e, "c1"); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// benchStatus returns a status of 2 KiB.
+func benchStatus(b *testing.B) cloudevents.Event {
+	b.Helper()
+	e := status(b, "c1")
+	kit.NoError(b, e.SetData("application/json", []byte(`{"conditions":["`+strings.Repeat("x", 2<<10)+`"]}`)))
+	return e
 }

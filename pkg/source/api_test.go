@@ -88,8 +88,12 @@ func TestInvalid(t *testing.T) {
 				}
 				return paths
 			}
-			if paths := causes(err); !apierrors.IsInvalid(err) || len(paths) != 1 || paths[0] != c.field {
-				t.Errorf("Create: %v at %v, want Invalid at %s", err, paths, c.field)
+			is := apierrors.IsInvalid
+			if c.name == "too large" {
+				is = apierrors.IsRequestEntityTooLargeError
+			}
+			if paths := causes(err); !is(err) || len(paths) != 1 || paths[0] != c.field {
+				t.Errorf("Create: %v at %v, want it at %s", err, paths, c.field)
 			}
 		})
 	}

@@ -12,13 +12,18 @@ import (
 	cloudevents "github.com/cloudevents/sdk-go/v2/event"
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/audit"
 	workclient "github.com/workwire/workwire/pkg/client/clientset/versioned/typed/work/v1"
 	"github.com/workwire/workwire/pkg/sealing"
+	"github.com/workwire/workwire/pkg/signing"
 	"github.com/workwire/workwire/pkg/source/delivery"
+	"github.com/workwire/workwire/pkg/source/instances"
+	"github.com/workwire/workwire/pkg/source/store"
+	"github.com/workwire/workwire/pkg/source/store/file"
 	"github.com/workwire/workwire/pkg/transport"
 	"github.com/workwire/workwire/pkg/wire"
 )
@@ -26,7 +31,7 @@ import (
 // Config configures a [Client].
 type Config struct {
 	// SourceID is the id of the source: lower-case letters, digits and "-"; required. Two programs
-	// must not run with the same id at the same time.
+	// must not run with the same id at the same time, unless they share a Store.
 	SourceID wire.SourceID
 	// Topics are the topics of the transport configuration; required. They must be valid for
 	// SourceID.
@@ -34,12 +39,16 @@ type Config struct {
 	// Transport connects to the broker; required. Run runs it.
 	Transport transport.Transport
 
-	// StateFile is the file that works and statuses are stored in. It is created if it does not
-	// exist, and can be used by one source and one process at a time. Empty stores them in memory.
+	// Store keeps works and statuses: store/file, store/sqlite or store/postgres. Run opens and closes
+	// it. With a [store.Shared], several clients of one source may run at the same time: all of them
+	// read and write works, and one publishes. Default: in memory only.
+	Store store.Store
+	// StateFile is short for a Store in this file (store/file). It is created if it does not exist,
+	// and can be used by one source and one process at a time. It cannot be combined with Store.
 	StateFile string
 	// Load returns the works that the source has at its start. It is called once, before the client
 	// connects. The works must have a namespace, a name and a spec; other fields are treated as by
-	// Create. Run returns its error. It cannot be combined with StateFile.
+	// Create. Run returns its error. It cannot be combined with Store or StateFile.
 	Load func(ctx context.Context) ([]*workv1.ManifestWork, error)
 
 	// Ephemeral: the works end with the store. Works that agents hold and the store does not have
@@ -53,6 +62,12 @@ type Config struct {
 	// Seal seals the specs of clusters that have a key, so that only their agents, with the option
 	// --unseal-key, can read them (docs/protocol.md, Sealed data). It needs Sign. Optional.
 	Seal *sealing.Sealer
+	// TrustedAgents are the keys that agents, with the option --signing-key, sign their statuses with: of
+	// others, nothing counts (docs/signing.md). Default: all statuses are believed.
+	TrustedAgents *signing.TrustedAgents
+	// SignatureMaxAge is how old the signature of a status may be, and how far ahead of this clock.
+	// Negative: no limit; default 1 h.
+	SignatureMaxAge time.Duration
 	// Audit gets a record for each spec published and each status received; its method Run must be
 	// called. Default: none.
 	Audit *audit.Log
@@ -62,6 +77,15 @@ type Config struct {
 	// RepublishAfter is how long a work may stay unconfirmed, while its cluster sends messages,
 	// before it is published again. Default 30 s.
 	RepublishAfter time.Duration
+	// TracerProvider makes the spans of changes (docs/tracing.md). A change that is made with a context
+	// that has a span continues its trace. nil makes none.
+	TracerProvider trace.TracerProvider
+	// OnOtherInstances is called with the other programs that publish under SourceID, when one is
+	// noticed or no longer heard. It must not block. Optional; each is logged as an error anyway.
+	OnOtherInstances func(others []instances.Other)
+	// InstanceInterval is how often this program announces itself to others under the same SourceID.
+	// Another one is noticed after about this time. Default 30 s.
+	InstanceInterval time.Duration
 	// Logger receives the logs; default slog.Default().
 	Logger *slog.Logger
 	// Registerer registers the metrics workwire_source_*; nil registers none.
@@ -73,7 +97,12 @@ type Client struct {
 	config Config
 	topics wire.SourceTopics
 	engine *delivery.Engine
-	store  *store
+	memory *memory
+	// clusters is told of messages and of the connection by the engine.
+	clusters *Clusters
+	// publishing: this client delivers works. lease is set before it, if the store is shared.
+	publishing atomic.Bool
+	lease      store.Lease
 
 	started  atomic.Bool
 	ready    chan struct{} // closed when the store is loaded
@@ -89,34 +118,50 @@ var _ workclient.ManifestWorksGetter = (*Client)(nil)
 // New returns a Client. It does no I/O and starts nothing. Its error names every invalid field of
 // config.
 func New(config Config) (*Client, error) {
-	c := &Client{config: config, ready: make(chan struct{}), ending: make(chan struct{}), watchers: make(map[*watcher]struct{})}
-	c.store = newStore(generationBase(time.Now()))
-	c.store.onChange = c.notifyEngine
+	c := &Client{config: config, ready: make(chan struct{}), ending: make(chan struct{}), watchers: make(map[*watcher]struct{}), clusters: newClusters()}
+	c.memory = newMemory(generationBase(time.Now()))
+	c.memory.onChange = c.notifyEngine
+	if config.StateFile != "" && config.Store == nil {
+		c.config.Store = file.New(config.StateFile)
+	}
+	connection := config.Transport
+	if _, shared := config.Store.(store.Shared); shared && connection != nil {
+		connection = c.leased(connection)
+	}
 	var err error
 	c.engine, err = delivery.New(delivery.Config{
 		Source:         config.SourceID,
 		Topics:         config.Topics,
-		Transport:      config.Transport,
-		Works:          storeAdapter{c.store},
+		Transport:      connection,
+		Works:          storeAdapter{c.memory},
 		PublishWorkers: config.PublishWorkers,
 		RepublishAfter: config.RepublishAfter,
 		Sign:           config.Sign,
 		Seal:           config.Seal,
 		Audit:          config.Audit,
+		TracerProvider: config.TracerProvider,
 		Logger:         config.Logger,
 		Registerer:     config.Registerer,
-		Identity:       func(context.Context) (string, error) { return c.store.identity, nil },
+
+		TrustedAgents:   config.TrustedAgents,
+		SignatureMaxAge: config.SignatureMaxAge,
+
+		Identity:           func(context.Context) (string, error) { return c.memory.identity, nil },
+		OnClusterMessage:   c.clusters.heard,
+		OnConnectionChange: c.clusters.connectionChanged,
+
+		OnOtherInstances: config.OnOtherInstances, InstanceInterval: config.InstanceInterval,
 		Unknown: func(held wire.SpecVersion) delivery.UnknownAction {
-			return decideUnknown(held, config.Ephemeral, c.store.since, c.store.confirmed.Load())
+			return decideUnknown(held, config.Ephemeral, c.memory.since, c.memory.confirmed.Load())
 		},
 	})
-	if config.StateFile != "" && config.Load != nil {
-		err = errors.Join(fmt.Errorf("source %q: StateFile and Load cannot be combined: set one of them", config.SourceID), err)
+	if config.StateFile != "" && config.Load != nil || config.Store != nil && (config.StateFile != "" || config.Load != nil) {
+		err = errors.Join(fmt.Errorf("source %q: Store, StateFile and Load cannot be combined: set one of them", config.SourceID), err)
 	}
 	if err != nil {
 		return nil, err
 	}
-	if config.StateFile == "" && config.Load == nil {
+	if c.config.Store == nil && config.Load == nil {
 		close(c.ready)
 	}
 	c.topics, err = config.Topics.ForSource(config.SourceID)
@@ -125,8 +170,10 @@ func New(config Config) (*Client, error) {
 
 // Run loads the works, connects, and delivers works and statuses until ctx ends. It returns nil
 // then, after all goroutines that it started and all watches have ended. It returns an error if the
-// state file, Load or the transport fails; a broker that cannot be reached is not an error. Run
-// must be called once.
+// store, Load or the transport fails; a broker that cannot be reached is not an error. With a shared
+// store, Run waits until no other client publishes, then publishes itself; it returns an error that
+// wraps [store.ErrLeaseLost] if another client has to do so since, and the program should start
+// again. Run must be called once.
 func (c *Client) Run(ctx context.Context) (err error) {
 	if !c.started.CompareAndSwap(false, true) {
 		return fmt.Errorf("source %q: Run must be called once", c.config.SourceID)
@@ -138,7 +185,7 @@ func (c *Client) Run(ctx context.Context) (err error) {
 		}
 		return fmt.Errorf("source %q: %w", c.config.SourceID, err)
 	}
-	err = c.engine.Run(ctx)
+	err = c.deliver(ctx)
 	if lost := (*delivery.UnknownWorksError)(nil); errors.As(err, &lost) {
 		return fmt.Errorf("%w: start with the former state file, or with all works created again; or set Ephemeral to have them deleted", err)
 	}
@@ -165,16 +212,15 @@ func decideUnknown(held wire.SpecVersion, ephemeral bool, since wire.Generation,
 	}
 }
 
-// load loads the store from StateFile or Load.
+// load loads the works from the Store or with Load.
 func (c *Client) load(ctx context.Context) error {
 	switch {
-	case c.config.StateFile != "":
-		file, err := openStateFile(c.config.StateFile, c.config.SourceID, c.store.state.floor)
-		if err != nil {
-			return err
+	case c.config.Store != nil:
+		initial := store.Header{
+			Identity: uuid.NewString(), Since: c.memory.state.floor, Floor: c.memory.state.floor, Version: versionBase(time.Now()),
 		}
-		if err := c.store.restore(file); err != nil {
-			return errors.Join(err, file.close())
+		if err := openWriter(ctx, c.memory, c.config.Store, c.config.SourceID, initial); err != nil {
+			return err
 		}
 	case c.config.Load != nil:
 		works, err := c.config.Load(ctx)
@@ -182,14 +228,14 @@ func (c *Client) load(ctx context.Context) error {
 			return fmt.Errorf("load works: %w", err)
 		}
 		for _, work := range works {
-			if _, err := c.create(work.Namespace, work, false); err != nil {
+			if _, err := c.create(ctx, work.Namespace, work, false); err != nil {
 				return fmt.Errorf("load work %s/%s: %w", work.Namespace, work.Name, err)
 			}
 		}
-		c.store.markNew()
+		c.memory.markNew()
 	default:
-		c.store.identity = uuid.NewString()
-		c.store.markNew()
+		c.memory.identity = uuid.NewString()
+		c.memory.markNew()
 		return nil
 	}
 	close(c.ready)
@@ -206,11 +252,11 @@ func (c *Client) end() error {
 	c.mu.Unlock()
 	close(c.ending)
 	c.watching.Wait()
-	return c.store.close()
+	return c.memory.close()
 }
 
 // ManifestWorks returns a client for the works of a cluster, or for those of all clusters if
-// namespace is empty. With a StateFile or Load, its calls wait until Run has loaded the works, or
+// namespace is empty. With a Store or Load, its calls wait until Run has loaded the works, or
 // until their context ends. After Run, they fail with ServiceUnavailable.
 func (c *Client) ManifestWorks(namespace string) workclient.ManifestWorkInterface {
 	return &manifestWorks{client: c, namespace: namespace}
@@ -238,15 +284,21 @@ func (c *Client) waitReady(ctx context.Context) error {
 // notifyEngine tells the engine about a change of the store.
 func (c *Client) notifyEngine(ch change) {
 	switch {
+	case !c.publishing.Load():
 	case ch.removed:
 		c.engine.WorkRemoved(ch.new.work)
 	case !ch.statusOnly:
-		c.engine.WorkChanged(ch.new.work.UID)
+		c.engine.WorkChangedBy(ch.new.work.UID, ch.cause)
 	}
 }
 
+// versionBase returns the minimum resourceVersion of a store that is opened: the microseconds since the
+// start of 2025. So a store that was restored from a backup does not repeat versions.
+func versionBase(now time.Time) int64 { return max(now.UnixMicro()-startOf2025*1_000_000, 0) }
+
+const startOf2025 = 1735689600 // 2025-01-01T00:00:00Z
+
 // generationBase returns the minimum generation of a new work: the seconds since the start of 2025.
 func generationBase(now time.Time) wire.Generation {
-	const start = 1735689600 // 2025-01-01T00:00:00Z
-	return wire.Generation(max(now.Unix()-start, 0))
+	return wire.Generation(max(now.Unix()-startOf2025, 0))
 }

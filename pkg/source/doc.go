@@ -18,26 +18,30 @@
 // that will never answer, remove the work's finalizers with Update or Patch, as on a Kubernetes
 // API.
 //
+// [Client.Apply] creates or updates a work by its name, and [Client.WaitFor] waits until its agent has
+// applied it, or until it is deleted. [Client.Clusters] tells whose agents are connected.
+//
 // # Persistence
 //
 // On each connect, an agent requests the works of its cluster and deletes those that the source
 // does not have. There are two ways to start with the existing works:
 //
-//   - [Config].StateFile stores works, their statuses and their generations in a file. After a restart,
-//     only works that were not delivered are published.
+//   - [Config].Store stores works, their statuses and their generations: in a file, for which
+//     [Config].StateFile is short, in SQLite or in PostgreSQL (packages below store). After a restart, only
+//     works that were not delivered are published.
 //   - [Config].Load, for a program that stores its works elsewhere, is called before the client connects.
 //
 // A client with neither is for programs whose works end with them, and for tests. It must create
 // its works before Run.
 //
-// A source whose store is made new and empty (another StateFile, a Load that returns nothing, or
+// A source whose store is made new and empty (another file or database, a Load that returns nothing, or
 // neither) has lost its memory if agents hold works of the one before. It deletes none of them: Run
 // ends with a [delivery.UnknownWorksError], or, once an agent has reported a status of a work of
 // the new store, logs an error. It tells them by their generations, see below. Set
 // [Config].Ephemeral to have such works deleted. Agents of this project also notice that the
 // identity in the state file has changed (docs/protocol.md, Source identity).
 //
-// Without a StateFile, a work of an earlier run that Load does not return is deleted from its
+// Without a Store, a work of an earlier run that Load does not return is deleted from its
 // cluster only when the agent connects again. To delete a work, call Delete.
 //
 // # Generations
@@ -54,7 +58,7 @@
 // # Differences from an API server
 //
 // UpdateStatus and patches of the status fail: only the agent changes the status. Apply patches
-// fail, and managedFields are not stored. List ignores Limit and returns all works. Field selectors
-// support metadata.name and metadata.namespace. Delete ignores propagation policies and grace
+// fail, and managedFields are not stored; [Client.Apply] does for one owner what they are for. Field
+// selectors support metadata.name and metadata.namespace. Delete ignores propagation policies and grace
 // periods: the deleteOption of the work decides about its objects.
 package source

@@ -85,3 +85,22 @@ func FuzzManifest(f *testing.F) {
 		}
 	})
 }
+
+// FuzzParseContinue: every token is of a page or refused, and a token of ours is read as written.
+func FuzzParseContinue(f *testing.F) {
+	f.Add("")
+	f.Add("!")
+	f.Add(continueToken{7, "cluster1", "w"}.encode())
+	f.Fuzz(func(t *testing.T, text string) {
+		token, err := parseContinue(text)
+		if err != nil || text == "" {
+			if token != (continueToken{}) {
+				t.Fatalf("%+v with %v", token, err)
+			}
+			return
+		}
+		if again, err := parseContinue(token.encode()); err != nil && token.Version >= 0 || err == nil && again != token {
+			t.Fatalf("%+v is read as %+v, %v", token, again, err)
+		}
+	})
+}

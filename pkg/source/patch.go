@@ -37,7 +37,7 @@ func (m *manifestWorks) Patch(ctx context.Context, name string, kind types.Patch
 	if err != nil {
 		return nil, err
 	}
-	return m.client.update(uid, name, dry, func(old *workv1.ManifestWork) (*workv1.ManifestWork, error) {
+	return m.client.update(ctx, uid, name, dry, func(old *workv1.ManifestWork) (*workv1.ManifestWork, error) {
 		return applyPatch(old, patch, opts.FieldValidation)
 	})
 }

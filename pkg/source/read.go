@@ -3,6 +3,7 @@ package source
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -39,14 +40,16 @@ func (m *manifestWorks) Get(ctx context.Context, name string, opts metav1.GetOpt
 	if _, err := m.client.parseResourceVersion(opts.ResourceVersion); err != nil {
 		return nil, err
 	}
-	r, ok := m.client.store.get(uid)
+	r, ok := m.client.memory.get(uid)
 	if !ok {
 		return nil, apierrors.NewNotFound(worksResource, name)
 	}
 	return r.work.DeepCopy(), nil
 }
 
-// List returns copies of all works that match, without paging.
+// List returns copies of the works that match, sorted by namespace and name, at most Limit of them:
+// Continue of the answer begins the next page. All pages show the works as they were at the first one;
+// when 4096 changes have been made since, the next page is Expired, and the list must begin again.
 func (m *manifestWorks) List(ctx context.Context, opts metav1.ListOptions) (*workv1.ManifestWorkList, error) {
 	if err := m.client.waitReady(ctx); err != nil {
 		return nil, err
@@ -55,20 +58,40 @@ func (m *manifestWorks) List(ctx context.Context, opts metav1.ListOptions) (*wor
 	if err != nil {
 		return nil, err
 	}
+	if err := checkPage(opts); err != nil {
+		return nil, err
+	}
+	from, err := parseContinue(opts.Continue)
+	if err != nil {
+		return nil, err
+	}
+	if from.Name != "" && m.namespace != "" && from.Namespace != m.namespace {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("continue is of a list of namespace %q, not of %q", from.Namespace, m.namespace))
+	}
 	requested, err := m.client.parseResourceVersion(opts.ResourceVersion)
 	if err != nil {
 		return nil, err
 	}
-	works, version := m.client.store.snapshot(m.namespace)
+	works, version, _ := m.client.memory.snapshot(m.namespace)
 	if opts.ResourceVersionMatch == metav1.ResourceVersionMatchExact && requested != version {
 		return nil, apierrors.NewResourceExpired(fmt.Sprintf("resource version %d is not available: only the newest one, %d, can be listed", requested, version))
 	}
-	list := &workv1.ManifestWorkList{Items: []workv1.ManifestWork{}}
-	list.ResourceVersion = strconv.FormatInt(version, 10)
-	for _, work := range works {
-		if match(work) {
-			list.Items = append(list.Items, *work.DeepCopy())
+	if from.Name != "" && from.Version != version {
+		var known bool
+		if works, known = m.client.memory.at(m.namespace, from.Version); !known {
+			return nil, apierrors.NewResourceExpired("the continue parameter is too old: begin the list again")
 		}
+		version = from.Version
+	}
+	works = slices.DeleteFunc(works, func(work *workv1.ManifestWork) bool { return !match(work) })
+	works, next, left := page(works, from, version, opts.Limit)
+	list := &workv1.ManifestWorkList{Items: make([]workv1.ManifestWork, 0, len(works))}
+	list.ResourceVersion, list.Continue = strconv.FormatInt(version, 10), next
+	if next != "" && opts.LabelSelector == "" && opts.FieldSelector == "" {
+		list.RemainingItemCount = &left
+	}
+	for _, work := range works {
+		list.Items = append(list.Items, *work.DeepCopy())
 	}
 	return list, nil
 }
@@ -99,9 +122,9 @@ func (c *Client) parseResourceVersion(resourceVersion string) (int64, error) {
 	if err != nil || requested < 0 {
 		return 0, apierrors.NewBadRequest(fmt.Sprintf("resourceVersion %q must be a number", resourceVersion))
 	}
-	c.store.mu.RLock()
-	version := c.store.state.version
-	c.store.mu.RUnlock()
+	c.memory.mu.RLock()
+	version := c.memory.state.version
+	c.memory.mu.RUnlock()
 	if requested > version {
 		err := apierrors.NewTimeoutError(fmt.Sprintf("Too large resource version: %d, current: %d", requested, version), 1)
 		err.ErrStatus.Details.Causes = []metav1.StatusCause{{

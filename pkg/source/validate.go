@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -94,6 +95,23 @@ func validateSpec(spec *workv1.ManifestWorkSpec, path *field.Path) field.ErrorLi
 	return errs
 }
 
+// manifestsPath is the field whose size is limited.
+const manifestsPath = "spec.workload.manifests"
+
+// refused returns the error for a work with errs: RequestEntityTooLarge if its manifests are too large
+// together, else Invalid. Its details have the fields.
+func refused(name string, errs field.ErrorList) error {
+	invalid := apierrors.NewInvalid(workKind, name, errs)
+	for _, e := range errs {
+		if e.Type == field.ErrorTypeTooLong && e.Field == manifestsPath {
+			large := apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("ManifestWork %q: %v; spread its manifests over several works", name, e))
+			large.ErrStatus.Details = invalid.ErrStatus.Details
+			return large
+		}
+	}
+	return invalid
+}
+
 // validateManifests returns what agents would refuse (docs/protocol.md, Refused specs).
 func validateManifests(manifests []workv1.Manifest, path *field.Path) field.ErrorList {
 	if len(manifests) == 0 {
@@ -167,4 +185,14 @@ func oneOf[T ~string](value T, optional bool, path *field.Path, known ...T) fiel
 	default:
 		return field.ErrorList{field.NotSupported(path, value, known)}
 	}
+}
+
+// Check normalizes the manifests of a work as the client does, and returns a StatusError of reason
+// Invalid that names each invalid field, or RequestEntityTooLarge. It is for programs that send works without a client.
+func Check(work *workv1.ManifestWork, topics wire.SourceTopics) error {
+	normalizeManifests(&work.Spec)
+	if errs := (&Client{topics: topics}).validate(work); len(errs) > 0 {
+		return refused(work.Name, errs)
+	}
+	return nil
 }

@@ -35,7 +35,7 @@ func (m *manifestWorks) Watch(ctx context.Context, opts metav1.ListOptions) (wat
 	if err != nil {
 		return nil, err
 	}
-	w := &watcher{store: c.store, results: make(chan watch.Event)}
+	w := &watcher{memory: c.memory, results: make(chan watch.Event)}
 	w.match = func(work *workv1.ManifestWork) bool {
 		return (m.namespace == "" || work.Namespace == m.namespace) && match(work)
 	}
@@ -64,14 +64,15 @@ func (m *manifestWorks) Watch(ctx context.Context, opts metav1.ListOptions) (wat
 	return w, nil
 }
 
-// watcher is one watch. Its goroutine reads the store's history after version.
+// watcher is one watch. Its goroutine reads the memory's history.
 type watcher struct {
-	store           *store
+	memory          *memory
 	match           func(*workv1.ManifestWork) bool
 	initial         []*workv1.ManifestWork // sent first, as ADDED
 	initialBookmark bool                   // sent after initial
 	bookmarks       bool
 	version         int64 // of the last change read
+	position        int64 // in the history, of the next change
 
 	results chan watch.Event
 	cancel  context.CancelFunc
@@ -96,18 +97,19 @@ func (w *watcher) setStart(m *manifestWorks, opts metav1.ListOptions) error {
 		return err
 	}
 	w.bookmarks = opts.AllowWatchBookmarks
-	works, version := w.store.snapshot(m.namespace)
-	w.version = version
+	works, version, position := w.memory.snapshot(m.namespace)
+	w.version, w.position = version, position
 	switch {
 	case explicit && *opts.SendInitialEvents:
 		w.initial, w.initialBookmark = works, w.bookmarks
 	case requested == 0 && !explicit:
 		w.initial = works
 	case requested > 0:
-		w.version = requested
-		if _, ok, _ := w.store.changesAfter(requested, 0); !ok {
+		var known bool
+		if w.position, known = w.memory.position(requested); !known {
 			return expired(requested)
 		}
+		w.version = requested
 	}
 	return nil
 }
@@ -134,13 +136,14 @@ func (w *watcher) run(ctx context.Context) {
 		return
 	}
 	for {
-		changes, ok, changed := w.store.changesAfter(w.version, watchChunk)
+		changes, ok, version, changed := w.memory.changesAfter(w.position, watchChunk)
 		if !ok {
 			w.send(ctx, watch.Error, &expired(w.version).ErrStatus)
 			return
 		}
 		for _, ch := range changes {
-			w.version++
+			w.version = ch.version
+			w.position++
 			if kind, work, ok := ch.watchEvent(w.match); ok && !w.send(ctx, kind, work.DeepCopy()) {
 				return
 			}
@@ -148,6 +151,7 @@ func (w *watcher) run(ctx context.Context) {
 		if len(changes) > 0 {
 			continue
 		}
+		w.version = version
 		select {
 		case <-changed:
 		case <-bookmark:

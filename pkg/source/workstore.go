@@ -16,8 +16,8 @@ import (
 	"github.com/workwire/workwire/pkg/wire"
 )
 
-// storeAdapter implements [delivery.WorkStore] with a store.
-type storeAdapter struct{ *store }
+// storeAdapter implements [delivery.WorkStore] with a memory.
+type storeAdapter struct{ *memory }
 
 var _ delivery.WorkStore = storeAdapter{}
 
@@ -30,7 +30,7 @@ func (a storeAdapter) Get(uid types.UID) (delivery.StoredWork, bool) {
 }
 
 func (a storeAdapter) ListCluster(cluster wire.ClusterName) iter.Seq[*workv1.ManifestWork] {
-	works, _ := a.snapshot(string(cluster))
+	works, _, _ := a.snapshot(string(cluster))
 	return slices.Values(works)
 }
 
@@ -45,8 +45,8 @@ func (a storeAdapter) Clusters() iter.Seq[wire.ClusterName] {
 }
 
 // UpdateStatus stores the status of a work, and removes the work if its deletion is complete.
-func (a storeAdapter) UpdateStatus(_ context.Context, s *wire.Status) error {
-	return a.modify(s.UID, func(old, next *storedWork) *change {
+func (a storeAdapter) UpdateStatus(ctx context.Context, s *wire.Status) error {
+	return a.modify(ctx, s.UID, func(old, next *storedWork) *change {
 		a.confirmed.Store(true)
 		next.sequences = old.sequences.Add(delivery.NewSession(s.Session), s.Sequence)
 		next.work.Status = s.Status
@@ -62,8 +62,8 @@ func (a storeAdapter) UpdateStatus(_ context.Context, s *wire.Status) error {
 }
 
 // SetCondition sets a condition in the status of a work.
-func (a storeAdapter) SetCondition(_ context.Context, uid types.UID, c metav1.Condition) error {
-	return a.modify(uid, func(old, next *storedWork) *change {
+func (a storeAdapter) SetCondition(ctx context.Context, uid types.UID, c metav1.Condition) error {
+	return a.modify(ctx, uid, func(old, next *storedWork) *change {
 		next.work.Status = *old.work.Status.DeepCopy()
 		if !meta.SetStatusCondition(&next.work.Status.Conditions, c) {
 			return nil
@@ -82,7 +82,7 @@ func (a storeAdapter) AgentAhead(uid types.UID, held wire.Generation) (raised bo
 		return false
 	}
 	// The only possible error is a failed write to the store; the agent reports the same again.
-	err := a.modify(uid, func(old, next *storedWork) *change {
+	err := a.modify(context.Background(), uid, func(old, next *storedWork) *change {
 		if held <= wire.Generation(old.work.Generation) {
 			return nil
 		}
@@ -94,8 +94,8 @@ func (a storeAdapter) AgentAhead(uid types.UID, held wire.Generation) (raised bo
 
 // modify stores the change that f makes to next, a shallow copy of old. It does nothing if there is
 // no such work or f returns nil.
-func (a storeAdapter) modify(uid types.UID, f func(old, next *storedWork) *change) error {
-	_, err := a.update(func(v *view) (*change, error) {
+func (a storeAdapter) modify(ctx context.Context, uid types.UID, f func(old, next *storedWork) *change) error {
+	_, err := a.update(ctx, func(v *view) (*change, error) {
 		old, ok := v.get(uid)
 		if !ok {
 			return nil, nil

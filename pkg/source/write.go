@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/validation"
@@ -29,11 +30,11 @@ func (m *manifestWorks) Create(ctx context.Context, work *workv1.ManifestWork, o
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("the namespace of the work, %q, must be the namespace %q of the request",
 			work.Namespace, m.namespace))
 	}
-	return m.client.create(cmp.Or(m.namespace, work.Namespace), work, dry)
+	return m.client.create(ctx, cmp.Or(m.namespace, work.Namespace), work, dry)
 }
 
-// create stores a work.
-func (c *Client) create(namespace string, from *workv1.ManifestWork, dry bool) (*workv1.ManifestWork, error) {
+// newWork returns a work as it is stored when it is created, without a generation.
+func (c *Client) newWork(namespace string, from *workv1.ManifestWork) (*workv1.ManifestWork, error) {
 	if from.ResourceVersion != "" {
 		return nil, apierrors.NewBadRequest("resourceVersion should not be set on objects to be created")
 	}
@@ -51,9 +52,18 @@ func (c *Client) create(namespace string, from *workv1.ManifestWork, dry bool) (
 		work.Finalizers = append(work.Finalizers, workv1.ManifestWorkFinalizer)
 	}
 	if errs := c.validate(work); len(errs) > 0 {
-		return nil, apierrors.NewInvalid(workKind, work.Name, errs)
+		return nil, refused(work.Name, errs)
 	}
-	made, err := c.store.update(func(v *view) (*change, error) {
+	return work, nil
+}
+
+// create stores a work.
+func (c *Client) create(ctx context.Context, namespace string, from *workv1.ManifestWork, dry bool) (*workv1.ManifestWork, error) {
+	work, err := c.newWork(namespace, from)
+	if err != nil {
+		return nil, err
+	}
+	made, err := c.memory.update(ctx, func(v *view) (*change, error) {
 		if old, ok := v.get(work.UID); ok {
 			err := apierrors.NewAlreadyExists(worksResource, work.Name)
 			if old.work.DeletionTimestamp != nil {
@@ -62,7 +72,8 @@ func (c *Client) create(namespace string, from *workv1.ManifestWork, dry bool) (
 			return nil, err
 		}
 		work.Generation = int64(v.floor) + 1
-		return unlessDryRun(dry, &change{new: &storedWork{work: work, firstGeneration: wire.Generation(work.Generation)}}), nil
+		made := &storedWork{work: work, firstGeneration: wire.Generation(work.Generation)}
+		return unlessDryRun(dry, &change{new: made, cause: trace.SpanContextFromContext(ctx)}), nil
 	})
 	return resultOrError(made, work, err)
 }
@@ -76,14 +87,16 @@ func (m *manifestWorks) Update(ctx context.Context, work *workv1.ManifestWork, o
 	}
 	wanted := work.DeepCopy()
 	wanted.Namespace = cmp.Or(wanted.Namespace, m.namespace)
-	return m.client.update(uid, work.Name, dry, func(*workv1.ManifestWork) (*workv1.ManifestWork, error) { return wanted, nil })
+	return m.client.update(ctx, uid, work.Name, dry, func(*workv1.ManifestWork) (*workv1.ManifestWork, error) { return wanted, nil })
 }
 
 // update replaces the work with this UID by the one that desired returns, which must not share
 // memory with its argument.
-func (c *Client) update(uid types.UID, name string, dry bool, desired func(*workv1.ManifestWork) (*workv1.ManifestWork, error)) (*workv1.ManifestWork, error) {
+func (c *Client) update(
+	ctx context.Context, uid types.UID, name string, dry bool, desired func(*workv1.ManifestWork) (*workv1.ManifestWork, error),
+) (*workv1.ManifestWork, error) {
 	var result *workv1.ManifestWork
-	made, err := c.store.update(func(v *view) (*change, error) {
+	made, err := c.memory.update(ctx, func(v *view) (*change, error) {
 		old, ok := v.get(uid)
 		if !ok {
 			return nil, apierrors.NewNotFound(worksResource, name)
@@ -92,19 +105,26 @@ func (c *Client) update(uid types.UID, name string, dry bool, desired func(*work
 		if err != nil {
 			return nil, err
 		}
-		next, err := c.applyUpdate(old.work, wanted)
-		if err != nil {
+		next, changed, err := c.replacement(old, wanted)
+		if result = next; err != nil || !changed {
 			return nil, err
 		}
-		result = next
-		if old.work.Generation == next.Generation && equality.Semantic.DeepEqual(old.work.ObjectMeta, next.ObjectMeta) {
-			result = old.work
-			return nil, nil
-		}
 		removed := next.DeletionTimestamp != nil && len(next.Finalizers) == 0
-		return unlessDryRun(dry, &change{old: old, new: old.with(next), removed: removed}), nil
+		return unlessDryRun(dry, &change{old: old, new: old.with(next), removed: removed, cause: trace.SpanContextFromContext(ctx)}), nil
 	})
 	return resultOrError(made, result, err)
+}
+
+// replacement returns what an update to wanted makes of old, and whether that changes anything.
+func (c *Client) replacement(old *storedWork, wanted *workv1.ManifestWork) (next *workv1.ManifestWork, changed bool, err error) {
+	next, err = c.applyUpdate(old.work, wanted)
+	if err != nil {
+		return nil, false, err
+	}
+	if old.work.Generation == next.Generation && equality.Semantic.DeepEqual(old.work.ObjectMeta, next.ObjectMeta) {
+		return old.work, false, nil
+	}
+	return next, true, nil
 }
 
 // applyUpdate returns a copy of old with the fields of wanted that an update may change, or why the
@@ -134,7 +154,7 @@ func (c *Client) applyUpdate(old, wanted *workv1.ManifestWork) (*workv1.Manifest
 	errs := validation.ValidateObjectMetaUpdate(&next.ObjectMeta, &old.ObjectMeta, field.NewPath("metadata"))
 	errs = append(errs, c.validate(next)...)
 	if len(errs) > 0 {
-		return nil, apierrors.NewInvalid(workKind, old.Name, errs)
+		return nil, refused(old.Name, errs)
 	}
 	next.ResourceVersion = old.ResourceVersion
 	if !equality.Semantic.DeepEqual(old.Spec, next.Spec) {
@@ -160,7 +180,7 @@ func (m *manifestWorks) Delete(ctx context.Context, name string, opts metav1.Del
 	if err != nil {
 		return err
 	}
-	_, err = m.client.store.update(func(v *view) (*change, error) {
+	_, err = m.client.memory.update(ctx, func(v *view) (*change, error) {
 		old, ok := v.get(uid)
 		if !ok {
 			return nil, apierrors.NewNotFound(worksResource, name)
@@ -175,7 +195,7 @@ func (m *manifestWorks) Delete(ctx context.Context, name string, opts metav1.Del
 		now := metav1.NewTime(time.Now().Truncate(time.Second))
 		next.DeletionTimestamp, next.DeletionGracePeriodSeconds = &now, new(int64)
 		next.Generation++ // as on an API server
-		return unlessDryRun(dry, &change{old: old, new: old.with(next)}), nil
+		return unlessDryRun(dry, &change{old: old, new: old.with(next), cause: trace.SpanContextFromContext(ctx)}), nil
 	})
 	return err
 }

@@ -94,7 +94,7 @@ func TestDamagedFileIsSetAside(t *testing.T) {
 				t.Errorf("%s: nothing was noticed, but the content is another one", how)
 			case len(got) > 0:
 				t.Errorf("%s: set aside, but the new file is not empty", how)
-			case len(data) > 0 && strings.Count(log.String(), "damaged file set aside") != 1:
+			case len(data) > 0 && strings.Count(log.String(), "damaged file set aside, starting with an empty one") != 1:
 				t.Errorf("%s: the log is %q", how, log.String())
 			}
 			if trial%10 == 0 {

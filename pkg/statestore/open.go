@@ -21,6 +21,8 @@ var (
 	ErrIncompatible = errors.New("incompatible file")
 	// ErrDamaged marks a file that cannot be read.
 	ErrDamaged = errors.New("damaged file")
+	// ErrInUse marks a file that another process has open.
+	ErrInUse = errors.New("another process still holds it")
 )
 
 // Open opens the file, or creates it with mode 0600. Its errors name the file and what to do when
@@ -165,8 +167,8 @@ func (c *Config) open() (db *bbolt.DB, err error) {
 	case err == nil:
 		return db, nil
 	case errors.Is(err, bbolterrors.ErrTimeout):
-		return nil, fmt.Errorf("open %s %s: another process still holds it after %v: stop the other process, or configure another path",
-			c.Name, c.Path, c.LockTimeout)
+		return nil, fmt.Errorf("open %s %s: %w after %v: stop the other process, or configure another path",
+			c.Name, c.Path, ErrInUse, c.LockTimeout)
 	case errors.As(err, &file), writeFailed(err):
 		return nil, fmt.Errorf("open %s: %w: configure a path that this user (uid %d) can write", c.Name, err, os.Getuid())
 	default:

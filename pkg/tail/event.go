@@ -27,7 +27,7 @@ const (
 
 // Kinds are the kinds of events. An event that is none of them is "other", one that cannot be decoded
 // "invalid".
-var Kinds = []string{"spec", "deletion", "status", "spec-resync", "status-resync", "presence", "digest", "other", "invalid"}
+var Kinds = []string{"spec", "deletion", "status", "spec-resync", "status-resync", "presence", "digest", "instance", "dry-run", "dry-run-answer", "other", "invalid"}
 
 // Event is an event on the wire.
 type Event struct {
@@ -70,6 +70,9 @@ func Decode(m mqtt.Received, at time.Time, payload Payload) Event {
 	if data := m.Event.Data(); len(data) > 0 {
 		sum := sha256.Sum256(data)
 		e.Digest = hex.EncodeToString(sum[:8])
+		if plain, err := wire.PlainData(m.Event); err == nil {
+			data = plain
+		}
 		switch payload {
 		case RedactedPayload:
 			e.Data = redact(data)
@@ -109,6 +112,9 @@ func (e *Event) describe(message wire.Message) {
 			conditions = append(conditions, text)
 		}
 		e.Summary = strings.Join(conditions, ", ")
+	case *wire.StatusDelta:
+		e.Kind, e.Work, e.UID, e.Generation = "status", m.Of.Meta.Name, string(m.Of.UID), int64(m.Of.Generation)
+		e.Summary = fmt.Sprintf("%d bytes of changes since the status before", len(m.Patch))
 	case *wire.SpecResync:
 		e.Kind, e.Summary = "spec-resync", fmt.Sprintf("asks for specs, lists %d", len(m.Versions))
 	case *wire.StatusResync:
@@ -117,6 +123,18 @@ func (e *Event) describe(message wire.Message) {
 		e.Kind, e.Summary = "presence", "the agent has disconnected"
 		if m.Present {
 			e.Summary = "the agent is connected"
+		}
+	case *wire.Instance:
+		e.Kind, e.Summary = "instance", "asks which programs publish for this source"
+		if m.ID != "" {
+			e.Summary = "a program publishes for this source: " + m.Program
+		}
+	case *wire.DryRun:
+		e.Kind, e.Work, e.Summary = "dry-run", m.Work, fmt.Sprintf("asks what %d manifests would change", len(m.Bundle.Manifests))
+	case *wire.DryRunAnswer:
+		e.Kind, e.Generation, e.Summary = "dry-run-answer", int64(m.Generation), fmt.Sprintf("tells of %d objects", len(m.Objects))
+		if m.Failure != "" {
+			e.Summary = m.Failure
 		}
 	case *wire.Digest:
 		e.Kind, e.Summary = "digest", fmt.Sprintf("digests in %d buckets", len(m.Buckets))

@@ -84,6 +84,45 @@ func TestSecrets(t *testing.T) {
 	}
 }
 
+// TestForms: what is compressed, or sent as a difference, is shown as what it says, and no value of a
+// Secret either.
+func TestForms(t *testing.T) {
+	spec := specOf("web")
+	for range 10 {
+		spec.Bundle.Manifests = append(spec.Bundle.Manifests, spec.Bundle.Manifests[0])
+	}
+	event, err := wire.Encode(spec, time.Now())
+	kit.NoError(t, err)
+	kit.NoError(t, wire.Compress(&event))
+	if event.DataContentType() == "application/json" {
+		t.Fatal("the event is not compressed")
+	}
+	shown := tail.Decode(received(event), time.Now(), tail.RedactedPayload)
+	if text := string(shown.Data); shown.Kind != "spec" || !strings.Contains(text, `"Secret"`) || strings.Contains(text, "hunter2") || strings.Contains(text, "aHVudGVy") {
+		t.Errorf("compressed: %s %s", shown.Kind, text)
+	}
+	if text := string(tail.Decode(received(event), time.Now(), tail.FullPayload).Data); !strings.Contains(text, "hunter2") {
+		t.Errorf("compressed, all of it: %s", text)
+	}
+
+	base, next := wirekit.LargeStatus(3), wirekit.LargeStatus(3)
+	next.Conditions[0].Message = "changed"
+	baseHash, err := wire.StatusHash(&base)
+	kit.NoError(t, err)
+	hash, err := wire.StatusHash(&next)
+	kit.NoError(t, err)
+	delta, err := wire.NewStatusDelta(&wire.Status{UID: "uid-1", Generation: 3, Source: "hub1", Cluster: "c1", Agent: "a", Action: wire.Update,
+		Meta: metav1.ObjectMeta{Name: "web"}, Hash: hash, Status: next}, &base, baseHash)
+	kit.NoError(t, err)
+	event, err = wire.Encode(delta, time.Now())
+	kit.NoError(t, err)
+	shown = tail.Decode(received(event), time.Now(), tail.FullPayload)
+	if shown.Kind != "status" || shown.Work != "web" || shown.Generation != 3 || !strings.HasSuffix(shown.Summary, "bytes of changes since the status before") ||
+		!strings.Contains(string(shown.Data), `"message":"changed"`) {
+		t.Errorf("a delta: %+v", shown)
+	}
+}
+
 func received(event cloudevents.Event) mqtt.Received {
 	return mqtt.Received{Size: 100, Message: transport.Message{Topic: "sources/hub1/clusters/c1/sourceevents", Event: event}}
 }

@@ -54,6 +54,16 @@ type SubscriberReporter interface {
 	PublishReporting(ctx context.Context, topic string, e cloudevents.Event) (nobody bool, err error)
 }
 
+// Subscriber is a Transport that can subscribe to filters that it can do without.
+type Subscriber interface {
+	// Subscribe subscribes to filter on the current connection: messages are received by
+	// [Handler].Received, perhaps later ones that were published while there was no connection. It
+	// must be called again on each connection. It returns ErrNotConnected without a connection or if
+	// the connection is lost meanwhile, and the broker's reason if it refuses the filter. A broker may
+	// end the connection then.
+	Subscribe(ctx context.Context, filter string) error
+}
+
 // Handler contains the callbacks of a transport.
 type Handler struct {
 	// Subscriptions are the topic filters to subscribe to on each connect.

@@ -59,6 +59,14 @@ func Decode(e cloudevents.Event) (Message, error) {
 		m, err = decodePresence(e)
 	case t == (EventType{Data: Digests, Subresource: SubresourceStatus, Action: Update}):
 		m, err = decodeDigest(e)
+	case t == (EventType{Data: StatusDeltas, Subresource: SubresourceStatus, Action: Update}):
+		m, err = decodeStatusDelta(e)
+	case t == (EventType{Data: Sources, Subresource: SubresourceSpec, Action: Update}):
+		m, err = decodeInstance(e)
+	case t == (EventType{Data: DryRuns, Subresource: SubresourceSpec, Action: Create}):
+		m, err = decodeDryRun(e)
+	case t == (EventType{Data: DryRuns, Subresource: SubresourceStatus, Action: Create}):
+		m, err = decodeDryRunAnswer(e)
 	case t.Data != ManifestBundles:
 		err = fmt.Errorf("data type %s: %w", t.Data, ErrUnknownDataType)
 	case t.Action == ResyncRequest && t.Subresource == SubresourceSpec:
@@ -114,6 +122,7 @@ func decodeSpec(e cloudevents.Event, action Action) (Message, error) {
 	if s.SourceIdentity, err = x.shaped(extSourceIdentity, memoryIdentityShape); err != nil {
 		return fail(err)
 	}
+	s.Accepts = ParseAccepts(x.text(extAccepts))
 	if s.DeletionTimestamp, err = x.deletionTimestamp(); err != nil {
 		return fail(err)
 	}
@@ -126,7 +135,7 @@ func decodeSpec(e cloudevents.Event, action Action) (Message, error) {
 	if s.ContentHash, err = x.shaped(extContentHash, contentHashShape); err != nil {
 		return fail(err)
 	}
-	s.Authoritative = x.text(extAuthoritative) == "true"
+	s.Authoritative = x.flag(extAuthoritative)
 	if IsSealed(e.Data()) {
 		return fail(ErrSealed)
 	}
@@ -142,37 +151,10 @@ func decodeSpec(e cloudevents.Event, action Action) (Message, error) {
 }
 
 func decodeStatus(e cloudevents.Event, action Action) (Message, error) {
-	x := extensions(e.Extensions())
-	s := &Status{
-		UID:     k8stypes.UID(x.text(extResourceID)),
-		Source:  SourceID(x.text(extOriginalSource)),
-		Cluster: ClusterName(x.text(extClusterName)),
-		Agent:   e.Source(),
-		Action:  action,
-		Hash:    x.text(extStatusHash),
-		Trace:   x.text(extLogTracing),
-	}
-	if s.UID == "" || s.Cluster == "" {
-		return nil, errors.New("resourceid and clustername are required")
-	}
-	var err error
-	if s.Generation, err = x.generation(); err != nil {
+	s := &Status{Action: action}
+	if err := s.decodeExtensions(e); err != nil {
 		return nil, err
 	}
-	if text := x.text(extSequenceID); text != "" {
-		if s.Sequence, err = ParseSequenceID(text); err != nil {
-			return nil, err
-		}
-	}
-	if s.Session, err = x.shaped(extSession, sessionShape); err != nil {
-		return nil, err
-	}
-	s.Times = Times{Received: x.microTime(extReceivedTime), Applied: x.microTime(extAppliedTime), Ready: x.microTime(extReadyTime)}
-	s.Meta = metav1.ObjectMeta{Name: string(s.UID), Namespace: string(s.Cluster), UID: s.UID}
-	if _, err := x.metadata(&s.Meta); err != nil {
-		return nil, err
-	}
-	s.Meta.UID = s.UID
 	var data statusData
 	if len(e.Data()) > 0 {
 		if err := decodeData(e, &data, "status"); err != nil {
@@ -184,6 +166,40 @@ func decodeStatus(e cloudevents.Event, action Action) (Message, error) {
 		ResourceStatus: workv1.ManifestResourceStatus{Manifests: data.ResourceStatus},
 	}
 	return s, nil
+}
+
+// decodeExtensions sets s from the attributes and extensions of e, except its Action and Status.
+func (s *Status) decodeExtensions(e cloudevents.Event) error {
+	x := extensions(e.Extensions())
+	s.UID = k8stypes.UID(x.text(extResourceID))
+	s.Source = SourceID(x.text(extOriginalSource))
+	s.Cluster = ClusterName(x.text(extClusterName))
+	s.Agent = e.Source()
+	s.Hash = x.text(extStatusHash)
+	s.Trace = x.text(extLogTracing)
+	if s.UID == "" || s.Cluster == "" {
+		return errors.New("resourceid and clustername are required")
+	}
+	var err error
+	if s.Generation, err = x.generation(); err != nil {
+		return err
+	}
+	if text := x.text(extSequenceID); text != "" {
+		if s.Sequence, err = ParseSequenceID(text); err != nil {
+			return err
+		}
+	}
+	s.Accepts = ParseAccepts(x.text(extAccepts))
+	if s.Session, err = x.shaped(extSession, sessionShape); err != nil {
+		return err
+	}
+	s.Times = Times{Received: x.microTime(extReceivedTime), Applied: x.microTime(extAppliedTime), Ready: x.microTime(extReadyTime)}
+	s.Meta = metav1.ObjectMeta{Name: string(s.UID), Namespace: string(s.Cluster), UID: s.UID}
+	if _, err := x.metadata(&s.Meta); err != nil {
+		return err
+	}
+	s.Meta.UID = s.UID
+	return nil
 }
 
 func decodeSpecResync(e cloudevents.Event) (Message, error) {
@@ -201,6 +217,7 @@ func decodeSpecResync(e cloudevents.Event) (Message, error) {
 		Source:   SourceID(x.text(extOriginalSource)),
 		Versions: data.ResourceVersions,
 		Partial:  data.Partial,
+		Accepts:  ParseAccepts(x.text(extAccepts)),
 		Expires:  x.expiry(),
 	}
 	if r.Cluster == "" {
@@ -234,6 +251,7 @@ func decodeStatusResync(e cloudevents.Event) (Message, error) {
 		Hashes:         data.StatusHashes,
 		Buckets:        data.Buckets,
 		SourceIdentity: identity,
+		Accepts:        ParseAccepts(x.text(extAccepts)),
 		Reply:          data.Reply,
 	}, nil
 }
@@ -271,10 +289,14 @@ func decodeDigest(e cloudevents.Event) (Message, error) {
 
 // decodeData decodes the data of e, which should be a what.
 func decodeData(e cloudevents.Event, data any, what string) error {
-	if tooDeep(e.Data(), maxDepth) {
+	plain, err := PlainData(e)
+	if err != nil {
+		return fmt.Errorf("data is no %s: %w", what, err)
+	}
+	if tooDeep(plain, maxDepth) {
 		return fmt.Errorf("data is nested deeper than %d levels", maxDepth)
 	}
-	if err := json.Unmarshal(e.Data(), data); err != nil {
+	if err := json.Unmarshal(plain, data); err != nil {
 		return fmt.Errorf("data is no %s: %w", what, err)
 	}
 	return nil
@@ -295,6 +317,9 @@ func (x extensions) text(name string) string {
 	}
 	return text
 }
+
+// flag reports whether an extension is true.
+func (x extensions) flag(name string) bool { return x.text(name) == "true" }
 
 var (
 	memoryIdentityShape = regexp.MustCompile(`^[a-z0-9-]{1,64}$`)

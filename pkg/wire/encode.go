@@ -33,6 +33,7 @@ const (
 	extReceivedTime      = "receivedtime"
 	extAppliedTime       = "appliedtime"
 	extReadyTime         = "readytime"
+	extAccepts           = "accepts"
 )
 
 // ContentHashOf returns the [ContentHash] in the event of a spec, empty if it has none.
@@ -80,8 +81,11 @@ func Encode(m Message, now time.Time) (cloudevents.Event, error) {
 		err = m.encode(&e)
 	case *Status:
 		err = m.encode(&e)
+	case *StatusDelta:
+		err = m.encode(&e)
 	case *SpecResync:
 		setSender(&e, m.Agent, m.Cluster, m.Source)
+		setText(&e, extAccepts, m.Accepts.String())
 		setExpiry(&e, m.Expires)
 		err = setData(&e, specResyncData{ResourceVersions: orEmpty(m.Versions), Partial: m.Partial})
 	case *Digest:
@@ -91,9 +95,18 @@ func Encode(m Message, now time.Time) (cloudevents.Event, error) {
 	case *Presence:
 		setSender(&e, m.Agent, m.Cluster, m.Source)
 		err = setData(&e, presenceData{Present: m.Present, Session: m.Session})
+	case *Instance:
+		setSender(&e, string(m.Source), "", "")
+		setExpiry(&e, m.Expires)
+		err = setData(&e, m.data())
+	case *DryRun:
+		err = m.encode(&e)
+	case *DryRunAnswer:
+		err = m.encode(&e)
 	case *StatusResync:
 		setSender(&e, string(m.Source), m.Cluster, m.Source)
 		setText(&e, extSourceIdentity, m.SourceIdentity)
+		setText(&e, extAccepts, m.Accepts.String())
 		err = setData(&e, statusResyncData{StatusHashes: orEmpty(m.Hashes), Reply: m.Reply, Buckets: m.Buckets})
 	}
 	if err != nil {
@@ -111,13 +124,12 @@ func (s *Spec) encode(e *cloudevents.Event) error {
 		}
 	}
 	setText(e, extSourceIdentity, s.SourceIdentity)
+	setText(e, extAccepts, s.Accepts.String())
 	if s.IsDeletion() {
 		e.SetExtension(extDeletionTimestamp, s.DeletionTimestamp.UTC().Format(time.RFC3339Nano))
 		return nil
 	}
-	if s.Authoritative {
-		e.SetExtension(extAuthoritative, "true")
-	}
+	setFlag(e, extAuthoritative, s.Authoritative)
 	if err := setData(e, s.Bundle); err != nil {
 		return err
 	}
@@ -137,20 +149,26 @@ func (s *Status) encode(e *cloudevents.Event) error {
 			return err
 		}
 	}
+	if err := s.encodeExtensions(e, hash); err != nil {
+		return err
+	}
+	return setData(e, statusData{Conditions: s.Status.Conditions, ResourceStatus: s.Status.ResourceStatus.Manifests})
+}
+
+// encodeExtensions sets the attributes and extensions of a status with this hash.
+func (s *Status) encodeExtensions(e *cloudevents.Event, hash string) error {
 	setSender(e, s.Agent, s.Cluster, s.Source)
 	setWork(e, s.UID, s.Generation, s.Trace)
 	if s.Sequence != 0 {
 		e.SetExtension(extSequenceID, s.Sequence.String())
 	}
 	setText(e, extSession, s.Session)
+	setText(e, extAccepts, s.Accepts.String())
 	setMicroTime(e, extReceivedTime, s.Times.Received)
 	setMicroTime(e, extAppliedTime, s.Times.Applied)
 	setMicroTime(e, extReadyTime, s.Times.Ready)
 	e.SetExtension(extStatusHash, hash)
-	if err := setMetadata(e, &s.Meta); err != nil {
-		return err
-	}
-	return setData(e, statusData{Conditions: s.Status.Conditions, ResourceStatus: s.Status.ResourceStatus.Manifests})
+	return setMetadata(e, &s.Meta)
 }
 
 func (s *Spec) eventType() (EventType, error) {
@@ -241,6 +259,13 @@ func setWork(e *cloudevents.Event, uid types.UID, generation Generation, trace s
 func setText(e *cloudevents.Event, name, value string) {
 	if value != "" {
 		e.SetExtension(name, value)
+	}
+}
+
+// setFlag sets an extension to true, or leaves it out.
+func setFlag(e *cloudevents.Event, name string, on bool) {
+	if on {
+		e.SetExtension(name, "true")
 	}
 }
 

@@ -30,6 +30,14 @@ func FuzzDecode(f *testing.F) {
 		"", "", "2690781301568442368", "", "", "", "3f1e4f0e-0000-4000-8000-00000000cafe", "2026-11-22T18:00:00.000001Z", []byte(`{"conditions":[]}`))
 	f.Add("io.open-cluster-management.works.v1alpha1.manifestbundles.status.update_request", "quay-7-agent", lantern, "2", "quay-7", "harbor",
 		"", "", "2690781301568442368", "", "", "", "", "9999-12-31T23:59:59-23:59", []byte(`{"conditions":[]}`))
+	f.Add("dev.workwire.v1alpha1.sources.spec.update_request", "harbor", "", "", "", "", "", "", "", "", "", "", "", "",
+		[]byte(`{"instance":"0b1e2f3a-0000-4000-8000-000000000001","program":"host \u001b[31mquay","since":"2026-11-22T18:00:00Z","heard":["a"]}`))
+	f.Add("dev.workwire.v1alpha1.dryruns.spec.create_request", "harbor", "0b1e2f3a", "", "quay-7", "", "", "", "", "", "", "", "", "",
+		[]byte(`{"work":"web","bundle":{"manifests":[{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"}}]}}`))
+	f.Add("dev.workwire.v1alpha1.dryruns.status.create_request", "quay-7-agent", "0b1e2f3a", "2", "quay-7", "harbor", "", "", "", "", "", "", "", "",
+		[]byte(`{"objects":[{"kind":"ConfigMap","name":"a","result":"Changed","fields":[{"path":"data.k","from":"\"1\"","to":"\"2\""}]}]}`))
+	f.Add("dev.workwire.v1alpha1.statusdeltas.status.update_request", "quay-7-agent", lantern, "2", "quay-7", "harbor", "", "", "2690781301568442368",
+		"", "", "", "3f1e4f0e", "", []byte(`{"base":"b","patch":{"conditions":{"0":{"status":"False"}}}}`))
 	f.Fuzz(func(t *testing.T, kind, source, uid, version, cluster, original, metadata, deleted, sequence, identity, hash, authoritative, session, at string, data []byte) {
 		e := cloudevents.New()
 		e.SetID("1")

@@ -9,8 +9,8 @@ import (
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 )
 
-// Message is the content of an event: *[Spec], *[Status], *[SpecResync], *[StatusResync], *[Presence]
-// or *[Digest].
+// Message is the content of an event: *[Spec], *[Status], *[StatusDelta], *[SpecResync], *[StatusResync],
+// *[Presence], *[Digest], *[Instance], *[DryRun] or *[DryRunAnswer].
 type Message interface {
 	// eventType returns the `type` attribute, or an error if a required field is not set or the
 	// action is invalid for the kind of message.
@@ -50,6 +50,8 @@ type Spec struct {
 	// Authoritative tells the agent to take the spec although its generation is not higher than the
 	// one that the agent holds.
 	Authoritative bool
+	// Accepts is what the source can read.
+	Accepts Accepts
 	// Sealed reports that the data was sealed (docs/protocol.md, Sealed data). It is not part of the
 	// event: who has opened the data sets it.
 	Sealed bool
@@ -116,6 +118,8 @@ type Status struct {
 	Trace string
 	// Times are those of the spec on the cluster.
 	Times Times
+	// Accepts is what the agent can read.
+	Accepts Accepts
 }
 
 // Times says when the spec that a status is about got how far, by the agent's clock. A zero time is
@@ -143,6 +147,8 @@ type SpecResync struct {
 	// Partial: Versions lists only what to answer. Works that it leaves out are not sent, and a
 	// generation of 0 means that the agent does not hold the work.
 	Partial bool
+	// Accepts is what the agent can read.
+	Accepts Accepts
 	// Expires is when the broker may drop the request; zero: never.
 	Expires time.Time
 }
@@ -173,6 +179,8 @@ type StatusResync struct {
 	Buckets *Buckets
 	// SourceIdentity is like that of a [Spec].
 	SourceIdentity string
+	// Accepts is what the source can read.
+	Accepts Accepts
 	// Reply reports whether the source sends the request because the agent has asked for specs, so
 	// that the agent must not ask for specs because of it.
 	Reply bool

@@ -19,12 +19,15 @@ const (
 	// signaturePurpose is the first field of the signed bytes, so that a signature is never valid for
 	// anything else.
 	signaturePurpose = "workwire.dev/signature/v1"
-	signatureVersion = "v1"
+	// statusSignaturePurpose is that of statuses, so that the key of a cluster signs nothing of a source.
+	statusSignaturePurpose = "workwire.dev/status-signature/v1"
+	signatureVersion       = "v1"
 	// SignatureSize is the size of a signature's value in bytes, that of Ed25519.
 	SignatureSize = 64
 )
 
-// Signature is the extension `signature` of an event of a source (docs/protocol.md, Signatures).
+// Signature is the extension `signature` of an event of a source, or of a status (docs/protocol.md,
+// Signatures).
 type Signature struct {
 	// KeyID is the id of the key: 16 lower-case hexadecimal digits.
 	KeyID string
@@ -41,13 +44,25 @@ var signedExtensions = []string{
 	extDeletionTimestamp, extContentHash, extMetadata, extLogTracing,
 }
 
+// signedStatusExtensions are those that the signature of a status covers. They must contain every
+// extension that Decode reads of a status.
+var signedStatusExtensions = []string{
+	extClusterName, extOriginalSource, extResourceID, extResourceVersion, extSequenceID, extSession, extStatusHash,
+	extReceivedTime, extAppliedTime, extReadyTime, extMetadata, extLogTracing,
+}
+
 // SignedBytes returns the bytes that the signature of e signs (docs/protocol.md, Signatures): e
 // itself without its signature, the id of the key, and the time of the signature.
 func SignedBytes(e cloudevents.Event, keyID string, at time.Time) []byte {
 	x := extensions(e.Extensions())
 	digest := sha256.Sum256(e.Data())
-	fields := []string{signaturePurpose, keyID, strconv.FormatInt(at.UnixMicro(), 10), e.Type(), e.Source()}
-	for _, name := range signedExtensions {
+	purpose, names := signaturePurpose, signedExtensions
+	if IsSignableStatus(e) {
+		purpose, names = statusSignaturePurpose, signedStatusExtensions
+	}
+	fields := make([]string, 0, len(names)+6)
+	fields = append(fields, purpose, keyID, strconv.FormatInt(at.UnixMicro(), 10), e.Type(), e.Source())
+	for _, name := range names {
 		fields = append(fields, x.text(name))
 	}
 	fields = append(fields, hex.EncodeToString(digest[:]))
@@ -55,10 +70,23 @@ func SignedBytes(e cloudevents.Event, keyID string, at time.Time) []byte {
 }
 
 // IsSignable reports whether e is an event of a source that has a signature where events are
-// signed: a spec, a deletion, or a status resync request.
+// signed: a spec, a deletion, a status resync request, or a dry run.
 func IsSignable(e cloudevents.Event) bool {
 	t, err := ParseEventType(e.Type())
-	return err == nil && t.Data == ManifestBundles && (t.Subresource == SubresourceSpec) == (t.Action != ResyncRequest)
+	return err == nil && (t.Data == ManifestBundles && (t.Subresource == SubresourceSpec) == (t.Action != ResyncRequest) ||
+		t.Data == DryRuns && t.Subresource == SubresourceSpec)
+}
+
+// IsSignableStatus reports whether e is a status, which has a signature where agents sign: also the
+// answer to a status resync request, the last one of a work that is deleted, and a status delta.
+func IsSignableStatus(e cloudevents.Event) bool {
+	t, err := ParseEventType(e.Type())
+	return err == nil && (t.Data == ManifestBundles || t.Data == StatusDeltas) && t.Subresource == SubresourceStatus && t.Action != ResyncRequest
+}
+
+// IsAbout reports whether e names cluster as the one that it is from, or for.
+func IsAbout(e cloudevents.Event, cluster ClusterName) bool {
+	return extensions(e.Extensions()).text(extClusterName) == string(cluster)
 }
 
 // SetSignature sets the signature of e.

@@ -85,6 +85,66 @@ func TestSignedBytesCoverEveryExtension(t *testing.T) {
 	}
 }
 
+// statusEvents has one status of every kind, with all its extensions.
+func statusEvents(t testing.TB) map[string]cloudevents.Event {
+	t.Helper()
+	at := metav1.NewMicroTime(time.Unix(1_790_000_000, 0))
+	status := func(action wire.Action, conditions ...string) cloudevents.Event {
+		s := &wire.Status{
+			UID: "u", Generation: 3, Source: "hub1", Cluster: "c1", Agent: "a", Action: action, Meta: metav1.ObjectMeta{Name: "web", Namespace: "c1"},
+			Sequence: 7, Session: "s", Trace: `{"a":"b"}`, Times: wire.Times{Received: at, Applied: at, Ready: at},
+		}
+		for _, c := range conditions {
+			s.Status.Conditions = append(s.Status.Conditions, metav1.Condition{Type: c, Status: metav1.ConditionTrue})
+		}
+		return encode(t, s)
+	}
+	return map[string]cloudevents.Event{
+		"status": status(wire.Update, "Applied"), "first status": status(wire.Create, "Applied"), "answer": status(wire.ResyncResponse, "Applied"),
+		"last status": status(wire.Update, "Deleted"),
+	}
+}
+
+// TestSignedBytesOfStatusesCoverEveryExtension: whatever an intermediary changes in a status, adds to it
+// or removes from it changes the signed bytes, but for what no source reads.
+func TestSignedBytesOfStatusesCoverEveryExtension(t *testing.T) {
+	at := time.UnixMicro(1)
+	names := []string{"clustername", "originalsource", "resourceid", "resourceversion", "sequenceid", "session", "statushash",
+		"receivedtime", "appliedtime", "readytime", "metadata", "logtracing"}
+	for kind, event := range statusEvents(t) {
+		if !wire.IsSignableStatus(event) || wire.IsSignable(event) {
+			t.Errorf("%s: signable as a status: %v, as an event of a source: %v", kind, wire.IsSignableStatus(event), wire.IsSignable(event))
+		}
+		signed := string(wire.SignedBytes(event, "k", at))
+		if !strings.HasPrefix(signed, "32:workwire.dev/status-signature/v1,") {
+			t.Errorf("%s: the signed bytes begin with another purpose: %s", kind, signed)
+		}
+		for name := range event.Extensions() {
+			if !slices.Contains(names, name) {
+				t.Errorf("%s has extension %s, which is not signed", kind, name)
+			}
+		}
+		changes := map[string]func(*cloudevents.Event){
+			"type":   func(e *cloudevents.Event) { e.SetType(sourceEvents(t)["spec"].Type()) },
+			"source": func(e *cloudevents.Event) { e.SetSource("b") },
+			"data":   func(e *cloudevents.Event) { _ = e.SetData("application/json", []byte(`{}`)) },
+		}
+		for _, name := range names {
+			changes[name] = func(e *cloudevents.Event) { e.SetExtension(name, "something else") }
+		}
+		for what, change := range changes {
+			changed := event.Clone()
+			change(&changed)
+			if string(wire.SignedBytes(changed, "k", at)) == signed {
+				t.Errorf("%s: the %s is not signed", kind, what)
+			}
+		}
+		if string(wire.SignedBytes(event, "l", at)) == signed || string(wire.SignedBytes(event, "k", time.UnixMicro(2))) == signed {
+			t.Errorf("%s: the key or the time is not signed", kind)
+		}
+	}
+}
+
 // TestSignedBytesAreUnambiguous: text cannot move from one field to the next.
 func TestSignedBytesAreUnambiguous(t *testing.T) {
 	event := sourceEvents(t)["spec"]
@@ -96,13 +156,16 @@ func TestSignedBytesAreUnambiguous(t *testing.T) {
 	}
 }
 
+// TestEventsOfAgentsAreNotSigned: of these, only statuses are, and not as those of sources.
 func TestEventsOfAgentsAreNotSigned(t *testing.T) {
 	for _, m := range []wire.Message{
 		&wire.SpecResync{Agent: "a", Cluster: "c1"}, &wire.Presence{Agent: "a", Cluster: "c1", Session: "s"},
 		&wire.Status{UID: "u", Agent: "a", Cluster: "c1", Action: wire.Update},
 	} {
-		if wire.IsSignable(encode(t, m)) {
-			t.Errorf("%T can be signed", m)
+		if e := encode(t, m); wire.IsSignable(e) {
+			t.Errorf("%T can be signed as an event of a source", m)
+		} else if _, isStatus := m.(*wire.Status); wire.IsSignableStatus(e) != isStatus {
+			t.Errorf("%T can be signed as a status: %v", m, !isStatus)
 		}
 	}
 }

@@ -26,6 +26,7 @@ import (
 	"github.com/workwire/workwire/pkg/command"
 	"github.com/workwire/workwire/test/bench/agentbench"
 	"github.com/workwire/workwire/test/bench/brokerbench"
+	"github.com/workwire/workwire/test/bench/fleetbench"
 	"github.com/workwire/workwire/test/bench/hubbench"
 	"github.com/workwire/workwire/test/bench/report"
 	"github.com/workwire/workwire/test/bench/subject"
@@ -41,17 +42,18 @@ type options struct {
 	bin, agent, hub, broker, jsonFile, profile, only, logs string
 	agentArgs                                              []string
 	runs, works, scale, hubWorks, clients, back            int
+	fleet                                                  []int
 	quick, markdown                                        bool
 
 	wanted *regexp.Regexp // read by validate
 }
 
 func newCommand(out, progress io.Writer) *cobra.Command {
-	o := &options{bin: "bin", broker: "work-broker", runs: 3, works: 1000, scale: 10_000, hubWorks: 10_000, clients: 2000, back: 10_000}
+	o := &options{bin: "bin", broker: "work-broker", runs: 3, works: 1000, scale: 10_000, hubWorks: 10_000, clients: 2000, back: 10_000, fleet: []int{1000}}
 	return command.New(command.Config{
 		Use:   "bench",
 		Short: "Measure the agent and the hub against their surroundings",
-		Long: "Measures agent, hub and broker on this machine against what the API server, the broker alone and Mosquitto do in the same run.\n" +
+		Long: "Measures agent, hub, broker and a fleet on this machine against what the API server, the broker alone and Mosquitto do in the same run.\n" +
 			"With the defaults it takes about 45 minutes on 2 idle cores.",
 		Sections: []command.Section{
 			{Title: "What is measured", Bind: func(fs *pflag.FlagSet) {
@@ -68,6 +70,7 @@ func newCommand(out, progress io.Writer) *cobra.Command {
 				fs.IntVar(&o.hubWorks, "hub-works", o.hubWorks, "works given to the hub, at least 10")
 				fs.IntVar(&o.clients, "broker-clients", o.clients, "connections at rest, at least 10")
 				fs.IntVar(&o.back, "broker-back", o.back, "connections that must be back after a restart of the broker, at least 10; each takes a file descriptor here and in the broker")
+				fs.IntSliceVar(&o.fleet, "fleet", o.fleet, "sizes of the fleets in clusters, each at least 1; each cluster has 10 works, and takes a file descriptor here and in the broker")
 				fs.StringVar(&o.only, "only", o.only, "regular expression: only rows with such names; default: all")
 				fs.BoolVar(&o.quick, "quick", o.quick, "one run of everything with small numbers, to try it out: the figures mean nothing")
 			}},
@@ -99,6 +102,7 @@ func (o *options) validate() []error {
 	check(o.scale > o.works, "--scale must be more than --works (%d), got %d", o.works, o.scale)
 	check(o.hubWorks >= 10, "--hub-works must be at least 10, got %d", o.hubWorks)
 	check(o.clients >= 10, "--broker-clients must be at least 10, got %d", o.clients)
+	check(len(o.fleet) > 0 && slices.Min(o.fleet) >= 1, "--fleet must be numbers of at least 1, got %v", o.fleet)
 	check(o.back >= 10, "--broker-back must be at least 10, got %d", o.back)
 	return errs
 }
@@ -125,7 +129,7 @@ func (o *options) run(ctx context.Context, out, progress io.Writer) (err error) 
 		return err
 	}
 	start := time.Now()
-	agentOptions, hubOptions, brokerOptions := o.agentOptions(bin), o.hubOptions(bin), o.brokerOptions(bin)
+	agentOptions, hubOptions, brokerOptions, fleetOptions := o.agentOptions(bin), o.hubOptions(bin), o.brokerOptions(bin), o.fleetOptions(bin)
 	surroundings := subject.Config{Broker: o.broker, Control: filepath.Join(bin, "controlplane"), Dir: dir, Profile: o.profile, Runs: o.runs}
 	if o.broker == "work-broker" {
 		surroundings.Broker = filepath.Join(bin, o.broker)
@@ -136,7 +140,7 @@ func (o *options) run(ctx context.Context, out, progress io.Writer) (err error) 
 	surroundings.Progress = func(format string, args ...any) {
 		fmt.Fprintf(progress, "%7.1fs  %s\n", time.Since(start).Seconds(), fmt.Sprintf(format, args...))
 	}
-	rows := slices.Concat(agentbench.Rows(agentOptions), hubbench.Rows(hubOptions), brokerbench.Rows(brokerOptions))
+	rows := slices.Concat(agentbench.Rows(agentOptions), hubbench.Rows(hubOptions), brokerbench.Rows(brokerOptions), fleetbench.Rows(fleetOptions))
 	board := report.NewBoard(o.wanted, rows...)
 	if len(board.Rows()) == 0 {
 		return fmt.Errorf("--only=%s: no such figure", o.only)
@@ -151,6 +155,9 @@ func (o *options) run(ctx context.Context, out, progress io.Writer) (err error) 
 	}
 	if measured == nil {
 		measured = brokerbench.Run(ctx, surroundings, brokerOptions, board)
+	}
+	if measured == nil {
+		measured = fleetbench.Run(ctx, surroundings, fleetOptions, board)
 	}
 	result.Took = time.Since(start)
 	return errors.Join(measured, o.show(result, out)) // show what was measured
@@ -173,9 +180,9 @@ func (o *options) agentOptions(bin string) agentbench.Options {
 }
 
 func (o *options) hubOptions(bin string) hubbench.Options {
-	h := hubbench.Options{Hub: cmp.Or(o.hub, filepath.Join(bin, "work-hub")), Works: o.hubWorks, Clusters: 100}
+	h := hubbench.Options{Hub: cmp.Or(o.hub, filepath.Join(bin, "work-hub")), Works: o.hubWorks, Clusters: 100, StartWorks: 10 * o.hubWorks}
 	if o.quick {
-		h.Works, h.Clusters = 50, 5
+		h.Works, h.Clusters, h.StartWorks = 50, 5, 500
 	}
 	return h
 }
@@ -188,6 +195,14 @@ func (o *options) brokerOptions(bin string) brokerbench.Options {
 		b.Clients, b.Clusters, b.Trips, b.Back, b.Logins, b.Settle, b.Flood = 20, 3, 20, 20, 3, 0, 200*time.Millisecond
 	}
 	return b
+}
+
+func (o *options) fleetOptions(bin string) fleetbench.Options {
+	f := fleetbench.Options{Hub: cmp.Or(o.hub, filepath.Join(bin, "work-hub")), Sizes: o.fleet, Works: 10}
+	if o.quick {
+		f.Sizes, f.Works = []int{3}, 2
+	}
+	return f
 }
 
 func (o *options) machine(ctx context.Context, bin string) report.Machine {

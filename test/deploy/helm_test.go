@@ -17,7 +17,7 @@ import (
 var parts = map[string]string{
 	"agent": "-n " + agentNamespace + " --set agent.enabled=true,agent.clusterName=cluster1,agent.rbac.profile=ocm" +
 		",brokerHost=broker.example.com:8883",
-	"hub": "-n " + hubNamespace + " --set hub.enabled=true,hub.dashboard.enabled=true,hub.extraArgs={--auto-register}" +
+	"hub": "-n " + hubNamespace + " --set hub.enabled=true,hub.dashboard.enabled=true,hub.dashboard.namespace=ingress,hub.extraArgs={--auto-register}" +
 		",brokerHost=work-broker.workwire-broker.svc:8883",
 	"broker": "-n " + brokerNamespace + " --set broker.enabled=true,broker.service.type=LoadBalancer",
 }
@@ -26,13 +26,13 @@ const around = " --set monitoring.enabled=true,networkPolicy.restrictEgress=true
 
 // components are those that the chart offers as values and the examples do not have.
 var components = map[string][]string{
-	"agent": {"ocm-rights", "restrict-egress", "trusted-keys", "unseal"}, "hub": {"restrict-egress", "signing", "sealing", "dashboard"},
+	"agent": {"ocm-rights", "restrict-egress", "trusted-keys", "signing", "unseal"}, "hub": {"restrict-egress", "signing", "trusted-agents", "sealing", "dashboard", "dashboard-service"},
 }
 
-// keyed are the flags for signed specs and sealed data.
+// keyed are the flags for signed specs and statuses, and sealed data.
 var keyed = map[string]string{
-	"agent": " --set agent.trustedKeys=work-agent-trusted-keys,agent.unseal.secret=work-agent-unseal",
-	"hub":   " --set hub.signing.secret=work-hub-signing,hub.sealing.keys=work-hub-seal-keys",
+	"agent": " --set agent.trustedKeys=work-agent-trusted-keys,agent.signing.secret=work-agent-signing,agent.unseal.secret=work-agent-unseal",
+	"hub":   " --set hub.signing.secret=work-hub-signing,hub.trustedAgents=work-hub-trusted-agents,hub.sealing.keys=work-hub-seal-keys",
 }
 
 // TestChartIsKustomize compares what the chart and the example overlays say, with everything that
@@ -143,7 +143,12 @@ END`)
 		}
 		c.run("helm upgrade " + part + " workwire-*.tgz " + flags + around)
 		c.workloadsAreReady(namespaces[part])
-		want := 2 + strings.Count(strings.Join(components[part], " "), "egress")
+		want := 2 // and one for each of these
+		for _, component := range components[part] {
+			if component == "restrict-egress" || component == "dashboard-service" {
+				want++
+			}
+		}
 		c.run(fmt.Sprintf("kubectl get servicemonitor,networkpolicy -n %s -o name | grep -c work- | grep -qx %d", namespaces[part], want))
 	}
 	if replicas := c.run("kubectl get deployment -n " + agentNamespace + " work-agent -o jsonpath={.spec.replicas}"); replicas != "1" {
@@ -185,6 +190,11 @@ func TestChartRefuses(t *testing.T) {
 		"hub.enabled=true,brokerHost=b:1,hub.sealing.require={*}":                 "needs hub.sealing.keys",
 		"hub.enabled=true,brokerHost=b:1,hub.sealing.require={Cluster1}":          "require",
 		"agent.enabled=true,agent.clusterName=c1,brokerHost=b:1,agent.image=mine": "image",
+		"hub.enabled=true,brokerHost=b:1,hub.dashboard.namespace=ingress":         "needs hub.dashboard.enabled",
+		"hub.enabled=true,brokerHost=b:1,tracing.headersSecret=s":                 "need tracing.endpoint",
+		"hub.enabled=true,brokerHost=b:1,tracing.endpoint=http://collector:4318":  "endpoint",
+		"hub.enabled=true,brokerHost=b:1,tracing.endpoint=https://u:p@collector":  "endpoint",
+		"hub.enabled=true,brokerHost=b:1,tracing.samplingRatio=2":                 "samplingRatio",
 	} {
 		_, stderr, err := c.try(fmt.Sprintf("helm template x deploy/helm/workwire --set '%s'", flags))
 		if err == nil || !strings.Contains(stderr, want) {
@@ -213,7 +223,9 @@ func TestKeysOfTheChart(t *testing.T) {
 		hub + ",hub.signing.secret=s,hub.sealing.keys=k,hub.sealing.require={c1,c2}": "--seal-keys=/etc/workwire/seal-keys --require-sealing=c1,c2",
 		hub + ",hub.signing.secret=s,hub.sealing.keys=k,hub.sealing.require={*}":     "--require-sealing=*",
 		agent + ",agent.unseal.secret=s,agent.unseal.keys={next.key,unseal.key}":     "--unseal-key=/etc/workwire/unseal/next.key,/etc/workwire/unseal/unseal.key",
-		agent + ",agent.trustedKeys=k":                                               "--trusted-keys=/etc/workwire/trusted-keys/trusted-keys.yaml",
+		hub + ",hub.trustedAgents=k":      "--trusted-agents=/etc/workwire/trusted-agents/trusted-agents.yaml",
+		agent + ",agent.signing.secret=s": "--signing-key=/etc/workwire/signing/signing.key",
+		agent + ",agent.trustedKeys=k":    "--trusted-keys=/etc/workwire/trusted-keys/trusted-keys.yaml",
 	} {
 		if got := args("'" + flags + "'"); !strings.Contains(got, want) {
 			t.Errorf("%s: flags %s, want %s", flags, got, want)
@@ -222,6 +234,36 @@ func TestKeysOfTheChart(t *testing.T) {
 	for _, flags := range []string{hub, agent} {
 		if got := args(flags); got == "" || strings.Contains(got, "sign") || strings.Contains(got, "seal") || strings.Contains(got, "trusted") {
 			t.Errorf("%s: flags %s", flags, got)
+		}
+	}
+}
+
+// TestTracingOfTheChart: agent and hub send traces to a collector that the network policies let them reach.
+func TestTracingOfTheChart(t *testing.T) {
+	c := newCopy(t)
+	c.helm()
+	for part, flags := range map[string]string{"agent": parts["agent"], "hub": parts["hub"]} {
+		release := "helm template workwire deploy/helm/workwire " + flags + ",networkPolicy.restrictEgress=true,tracing.samplingRatio=0.25,tracing.endpoint=https://collector.tracing"
+		out := c.run(release + ":4318/v1/traces,tracing.headersSecret=h,tracing.ca=authorities" + keyed[part])
+		for _, want := range []string{
+			"--otlp-endpoint=https://collector.tracing:4318/v1/traces", "--otlp-sampling-ratio=0.25", "--otlp-headers-file=/etc/workwire/tracing/headers",
+			"--otlp-ca-file=/etc/workwire/tracing/ca.crt", "mountPath: /etc/workwire/tracing", "mountPath: /etc/workwire/signing", "{port: 4318, protocol: TCP}",
+		} {
+			if !strings.Contains(out, want) {
+				t.Errorf("%s: no %s", part, want)
+			}
+		}
+		objects := objectsOf(t, []byte(out))
+		volumes, _, _ := unstructured.NestedSlice(objects["Deployment work-"+part].Object, "spec", "template", "spec", "volumes")
+		if got := fmt.Sprint(volumes[len(volumes)-1]); !strings.Contains(got, "map[configMap:map[name:authorities]]") || !strings.Contains(got, "map[secret:map[name:h]]") {
+			t.Errorf("%s: %s", part, got)
+		}
+		out = c.run(release)
+		if strings.Contains(out, "/etc/workwire/tracing") || !strings.Contains(out, "{port: 443, protocol: TCP}") || !strings.Contains(out, "--otlp-endpoint=https://collector.tracing\"") {
+			t.Errorf("%s: without headers and authorities:\n%s", part, out)
+		}
+		if out = c.run("helm template workwire deploy/helm/workwire " + flags); strings.Contains(out, "otlp") {
+			t.Errorf("%s: traces are sent by default", part)
 		}
 	}
 }

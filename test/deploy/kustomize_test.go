@@ -67,9 +67,10 @@ func TestEveryFileIsApplied(t *testing.T) {
 	var folders, components []string
 	// Components. These are applied below, and by TestBesideOCM.
 	used := sets.New("deploy/kustomize/agent/ocm-rights", "deploy/kustomize/agent/restrict-egress",
-		"deploy/kustomize/hub/restrict-egress", "deploy/kustomize/hub/beside-ocm", "deploy/kustomize/hub/dashboard",
+		"deploy/kustomize/hub/restrict-egress", "deploy/kustomize/hub/beside-ocm", "deploy/kustomize/hub/dashboard", "deploy/kustomize/hub/dashboard-service",
 		// TestWhatPodsRun has these.
-		"deploy/kustomize/agent/trusted-keys", "deploy/kustomize/agent/unseal", "deploy/kustomize/hub/signing", "deploy/kustomize/hub/sealing")
+		"deploy/kustomize/agent/trusted-keys", "deploy/kustomize/agent/signing", "deploy/kustomize/agent/unseal",
+		"deploy/kustomize/hub/signing", "deploy/kustomize/hub/trusted-agents", "deploy/kustomize/hub/sealing")
 	err := filepath.WalkDir(filepath.Join(c.root, "deploy"), func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -127,7 +128,8 @@ func TestEveryFileIsApplied(t *testing.T) {
 	}
 	for _, optional := range []string{"policies/nil-executor.yaml", "policies/finalizers.yaml",
 		"kustomize/agent/ocm-rights/cluster-role.yaml", "kustomize/agent/restrict-egress/network-policy.yaml",
-		"kustomize/hub/restrict-egress/network-policy.yaml", "kustomize/hub/dashboard/rights.yaml"} {
+		"kustomize/hub/restrict-egress/network-policy.yaml", "kustomize/hub/dashboard/rights.yaml",
+		"kustomize/hub/dashboard-service/service.yaml", "kustomize/hub/dashboard-service/network-policy.yaml"} {
 		c.run("kubectl apply --validate=strict -f deploy/" + optional)
 	}
 	for _, name := range objects {

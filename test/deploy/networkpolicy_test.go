@@ -28,10 +28,11 @@ func TestNetworkPolicies(t *testing.T) {
 		want        string // who may connect, and where to
 	}{
 		{"agent", "", nil, "from anywhere https; to anywhere"},
-		{"hub", "", nil, "from anywhere https; to anywhere"},
+		{"hub", "", []string{"dashboard", "dashboard-service"}, "from anywhere https; from ingress dashboard; to anywhere"},
 		{"broker", "", nil, "from anywhere mqtts; from monitoring metrics; to nobody"},
 		{"agent", ",networkPolicy.restrictEgress=true", []string{"restrict-egress"}, "from anywhere https; to 53 443 6443 8883"},
-		{"hub", ",networkPolicy.restrictEgress=true", []string{"restrict-egress"}, "from anywhere https; to 53 443 6443 8883"},
+		{"hub", ",networkPolicy.restrictEgress=true", []string{"restrict-egress", "dashboard", "dashboard-service"},
+			"from anywhere https; from ingress dashboard; to 53 443 6443 8883"},
 	} {
 		for tool, out := range map[string]string{
 			"Helm":      c.run("helm template workwire deploy/helm/workwire " + parts[test.part] + test.flags),
@@ -101,6 +102,8 @@ func (n network) describe() string {
 			said = append(said, "from anywhere "+port)
 		case n.admits("monitoring", port):
 			said = append(said, "from monitoring "+port)
+		case n.admits("ingress", port):
+			said = append(said, "from ingress "+port)
 		}
 	}
 	var reached []string

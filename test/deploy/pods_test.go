@@ -134,6 +134,7 @@ func (c *cluster) kubeconfig(namespace, name string) string {
 func (c *cluster) keys(rendered map[string]map[string]*unstructured.Unstructured) {
 	c.Helper()
 	c.run("workctl keys new --key=signing.key; workctl keys public --key=signing.key --source=hub1 > trusted-keys.yaml")
+	c.run("workctl keys new --key=agent.key; workctl keys public --key=agent.key --cluster=cluster1 > trusted-agents.yaml")
 	c.run("workctl keys new --type=seal --key=unseal.key; mkdir seal-keys; workctl keys public --key=unseal.key > seal-keys/cluster1.pub")
 	var commands []string
 	for _, page := range []string{"signing.md", "sealing.md"} {
@@ -143,15 +144,15 @@ func (c *cluster) keys(rendered map[string]map[string]*unstructured.Unstructured
 			commands = append(commands, m[1])
 		}
 	}
-	if len(commands) != 4 {
+	if len(commands) != 6 {
 		c.Errorf("the pages have the commands %q", commands)
 	}
 	for _, command := range commands {
 		c.run(command)
 	}
 	for part, object := range map[string][]string{
-		"hub":   {"secret/work-hub-signing", "configmap/work-hub-seal-keys"},
-		"agent": {"secret/work-agent-unseal", "configmap/work-agent-trusted-keys"},
+		"hub":   {"secret/work-hub-signing", "configmap/work-hub-seal-keys", "configmap/work-hub-trusted-agents"},
+		"agent": {"secret/work-agent-unseal", "configmap/work-agent-trusted-keys", "secret/work-agent-signing"},
 	} {
 		namespace := map[string]string{"hub": hubNamespace, "agent": agentNamespace}[part]
 		for _, name := range object {
@@ -172,7 +173,8 @@ func TestWhatPodsRun(t *testing.T) {
 	c.secrets()
 	rendered := map[string]map[string]*unstructured.Unstructured{}
 	for part, overlay := range map[string]string{
-		"broker": "deploy/kustomize/example/broker", "hub": c.overlay("hub", "signing", "sealing"), "agent": c.overlay("agent", "trusted-keys", "unseal"),
+		"broker": "deploy/kustomize/example/broker", "hub": c.overlay("hub", "signing", "trusted-agents", "sealing"),
+		"agent": c.overlay("agent", "trusted-keys", "signing", "unseal"),
 	} {
 		rendered[part] = objectsOf(t, []byte(c.run("kubectl kustomize "+overlay)))
 		c.run("kubectl apply -k " + overlay)

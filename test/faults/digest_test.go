@@ -49,6 +49,9 @@ func TestLostWithoutReconnect(t *testing.T) {
 	if n := w.published("unchanged-"); n != published {
 		t.Errorf("works that did not differ were published %d times again", n-published)
 	}
+	if !bytes.Contains(w.log("agent"), []byte("works differ from those of their source, requesting them")) {
+		t.Error("the agent's log does not say that works differed")
+	}
 	t.Logf("%d specs were published for 32 changes", w.published("")-connected)
 	for _, program := range []string{"agent", "hub"} {
 		if n := bytes.Count(w.log(program), []byte("connection lost")); n > 0 {

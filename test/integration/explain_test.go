@@ -1,9 +1,12 @@
 package integration
 
 import (
+	"bytes"
+	"context"
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -15,22 +18,21 @@ import (
 	"github.com/workwire/workwire/pkg/agent"
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/pkg/cli"
 	workclient "github.com/workwire/workwire/pkg/client/clientset/versioned"
 	"github.com/workwire/workwire/pkg/explain"
 	"github.com/workwire/workwire/pkg/fleet"
 	"github.com/workwire/workwire/test/kit"
 )
 
-// TestExplain checks that workctl explain tells the causes apart that a real hub, broker and agent
-// produce, one after another.
+// TestExplain checks that workctl explain tells the causes apart that a real hub, broker, agent and API
+// server produce, one after another.
 func TestExplain(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.broker = startBroker(t, w.users)
 	works := w.works(0)
-	_, err := workclient.NewForConfigOrDie(hubPlane.REST()).ClusterV1().ManagedClusters().Create(t.Context(), &clusterv1.ManagedCluster{
-		ObjectMeta: metav1.ObjectMeta{Name: string(w.clusters[0])}, Spec: clusterv1.ManagedClusterSpec{HubAcceptsClient: true}}, metav1.CreateOptions{})
-	kit.NoError(t, err)
+	w.accept()
 	w.hub()
 
 	w.create(works, w.work(0, "web", "1", "a"))
@@ -57,11 +59,12 @@ func TestExplain(t *testing.T) {
 	w.createManifest("held", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"held","namespace":%q,"finalizers":["example.com/hold"]}}`)
 	w.applied(works, "held")
 	w.delete(works, "held")
-	w.blocked("held", explain.Finalizer, "ConfigMap "+w.targets[0]+"/held")
-	_, err = kubernetes.NewForConfigOrDie(w.plane(0).REST()).CoreV1().ConfigMaps(w.targets[0]).Patch(t.Context(), "held", types.MergePatchType,
+	w.blocked("held", explain.Finalizer, "ConfigMap "+w.targets[0]+"/held waits for its finalizers example.com/hold")
+	_, err := kubernetes.NewForConfigOrDie(w.plane(0).REST()).CoreV1().ConfigMaps(w.targets[0]).Patch(t.Context(), "held", types.MergePatchType,
 		[]byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
 	kit.NoError(t, err)
 	w.gone(works, "held")
+	w.refused()
 
 	w.broker.Stop()
 	w.update(works, w.work(0, "web", "3", "a"))
@@ -69,7 +72,14 @@ func TestExplain(t *testing.T) {
 }
 
 // blocked waits until a work of the first cluster has a blocker with this cause and text; "" means none.
+// Both outputs of workctl explain must tell it.
 func (w *world) blocked(name string, cause explain.Cause, want string) {
+	w.Helper()
+	w.blockedLater(0, name, cause, want)
+}
+
+// blockedLater is like blocked for somebody who looks later.
+func (w *world) blockedLater(later time.Duration, name string, cause explain.Cause, want string) {
 	w.Helper()
 	reader, err := fleet.NewReader(hubPlane.REST())
 	kit.NoError(w, err)
@@ -78,6 +88,7 @@ func (w *world) blocked(name string, cause explain.Cause, want string) {
 		if err != nil {
 			return err
 		}
+		facts.Now = facts.Now.Add(later)
 		e := explain.Explain(facts)
 		var b explain.Blocker
 		if e.Blocker != nil {
@@ -86,8 +97,25 @@ func (w *world) blocked(name string, cause explain.Cause, want string) {
 		if b.Cause != cause || !strings.Contains(b.Object+" "+b.Message+" "+b.Do, want) {
 			return fmt.Errorf("%s: %+v", e.State, b)
 		}
+		var text, document bytes.Buffer
+		kit.NoError(w, fleet.WriteExplanation(&text, cli.Style{}, facts.Now, &e))
+		kit.NoError(w, cli.WriteJSON(&document, cli.JSON, e))
+		if cause != "" && (!strings.Contains(text.String(), string(cause)+": "+b.Object) || !strings.Contains(text.String(), "What to do:\n  ") ||
+			!strings.Contains(document.String(), fmt.Sprintf(`"cause": %q`, cause))) {
+			w.Errorf("the cause %s is not told:\n%s%s", cause, text.String(), document.String())
+		}
 		return nil
 	})
+}
+
+// accept creates the ManagedCluster of the first cluster until the end of the test.
+func (w *world) accept() {
+	w.Helper()
+	clusters := workclient.NewForConfigOrDie(hubPlane.REST()).ClusterV1().ManagedClusters()
+	w.Cleanup(func() { _ = clusters.Delete(context.Background(), string(w.clusters[0]), metav1.DeleteOptions{}) })
+	_, err := clusters.Create(w.Context(), &clusterv1.ManagedCluster{
+		ObjectMeta: metav1.ObjectMeta{Name: string(w.clusters[0])}, Spec: clusterv1.ManagedClusterSpec{HubAcceptsClient: true}}, metav1.CreateOptions{})
+	kit.NoError(w, err)
 }
 
 func (w *world) annotate(name, paused string) {

@@ -388,6 +388,15 @@ func TestSigned(t *testing.T) {
 				return func() { w.hub(k.signs) }
 			}
 		},
+		"both halves, hub away": func(w *world, k *keys) func() func() {
+			agents := w.newAgentKeys()
+			stop := w.hub(k.signs, agents.trusts)
+			w.agent(0, topicsOf(string(w.source)), k.trusts, agents.signs(0))
+			return func() func() {
+				stop()
+				return func() { w.hub(k.signs, agents.trusts) }
+			}
+		},
 		"keys are rotated": func(w *world, k *keys) func() func() {
 			w.hub(k.signs)
 			w.agent(0, topicsOf(string(w.source)), k.trusts)

@@ -1,12 +1,8 @@
 package monitoring
 
 import (
-	"context"
-	"encoding/json"
 	"fmt"
 	"maps"
-	"net/http"
-	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -23,16 +19,14 @@ import (
 	workclient "github.com/workwire/workwire/pkg/client/clientset/versioned"
 	"github.com/workwire/workwire/test/kit"
 	"github.com/workwire/workwire/test/kit/process"
+	"github.com/workwire/workwire/test/kit/promkit"
 )
 
 const files = "../../deploy/monitoring/"
 
-// server is a running Prometheus.
-type server struct{ url string }
-
 // startPrometheus runs Prometheus with the alerts and scrapes targets, which are addresses by
 // instance, each second.
-func startPrometheus(t *testing.T, targets map[string]string) *server {
+func startPrometheus(t *testing.T, targets map[string]string) promkit.Server {
 	t.Helper()
 	alerts, err := filepath.Abs(files + "alerts.yaml")
 	kit.NoError(t, err)
@@ -64,43 +58,12 @@ func startPrometheus(t *testing.T, targets map[string]string) *server {
 		return ""
 	})
 	kit.NoError(t, err)
-	s := &server{"http://" + addr}
+	s := promkit.Server{URL: "http://" + addr}
 	kit.Eventually(t, "Prometheus is ready", func() error {
-		_, err := s.series(t.Context(), "vector(1)")
+		_, err := s.Series(t.Context(), "vector(1)")
 		return err
 	})
 	return s
-}
-
-// get asks the HTTP API and decodes the field data of the answer.
-func (s *server) get(ctx context.Context, path string, query url.Values, to any) error {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url+path+"?"+query.Encode(), nil)
-	if err != nil {
-		return err
-	}
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = response.Body.Close() }()
-	answer := struct {
-		Status, Error string
-		Data          any
-	}{Data: to}
-	if err := json.NewDecoder(response.Body).Decode(&answer); err != nil {
-		return err
-	}
-	if answer.Status != "success" {
-		return fmt.Errorf("%s: %s", path, answer.Error)
-	}
-	return nil
-}
-
-// series returns how many series a query has.
-func (s *server) series(ctx context.Context, query string) (int, error) {
-	var data struct{ Result []json.RawMessage }
-	err := s.get(ctx, "/api/v1/query", url.Values{"query": {query}}, &data)
-	return len(data.Result), err
 }
 
 // TestDashboard: each query of the dashboard shows something of a hub, a broker and an agent that
@@ -111,45 +74,8 @@ func TestDashboard(t *testing.T) {
 	w.applyWork()
 	prometheus := startPrometheus(t, map[string]string{
 		"hub": serveMetrics(t, w.hub), "agent": serveMetrics(t, w.agent), "broker": w.broker.Broker.HTTPAddr()})
-	queries := dashboardQueries(t)
-	kit.Eventually(t, "every query of the dashboard has a result", func() error {
-		for title, query := range queries {
-			n, err := prometheus.series(t.Context(), query)
-			if err != nil {
-				t.Fatalf("panel %s: %v", title, err)
-			}
-			if n == 0 {
-				return fmt.Errorf("panel %s: %s shows nothing", title, query)
-			}
-			delete(queries, title)
-		}
-		return nil
-	})
-	checkAlerts(t, prometheus)
-}
-
-// checkAlerts: Prometheus has evaluated every alert, and none is about to be raised.
-func checkAlerts(t *testing.T, prometheus *server) {
-	type rule struct{ Name, Health, State, LastError string }
-	kit.Eventually(t, "the alerts are evaluated and silent", func() error {
-		var data struct{ Groups []struct{ Rules []rule } }
-		if err := prometheus.get(t.Context(), "/api/v1/rules", nil, &data); err != nil {
-			return err
-		}
-		seen := 0
-		for _, group := range data.Groups {
-			for _, r := range group.Rules {
-				seen++
-				if r.Health != "ok" || r.State != "inactive" {
-					return fmt.Errorf("alert %s: health %s, state %s %s", r.Name, r.Health, r.State, r.LastError)
-				}
-			}
-		}
-		if want := len(readRules(t, "alerts.yaml").alerts()); seen != want {
-			return fmt.Errorf("%d alerts, want %d", seen, want)
-		}
-		return nil
-	})
+	prometheus.CheckQueries(t, promkit.DashboardQueries(t, files+"dashboard.json"))
+	prometheus.CheckAlerts(t, promkit.ReadRules(t, files+"alerts.yaml"))
 }
 
 // applyWork creates a work and waits until it is applied.
@@ -167,65 +93,6 @@ func (w *world) applyWork() {
 	})
 }
 
-// dashboardQueries returns the queries by the titles of their panels, with variables set.
-func dashboardQueries(t *testing.T) map[string]string {
-	data, err := os.ReadFile(files + "dashboard.json")
-	kit.NoError(t, err)
-	var dashboard struct {
-		Panels []struct {
-			Title, Type string
-			Targets     []struct{ Expr, RefID string }
-		}
-	}
-	kit.NoError(t, json.Unmarshal(data, &dashboard))
-	queries := map[string]string{}
-	for _, panel := range dashboard.Panels {
-		if panel.Type != "row" && len(panel.Targets) == 0 {
-			t.Errorf("panel %s has no query", panel.Title)
-		}
-		for _, target := range panel.Targets {
-			queries[panel.Title+" "+target.RefID] = strings.ReplaceAll(target.Expr, "$__rate_interval", "1m")
-		}
-	}
-	if len(queries) == 0 {
-		t.Fatal("the dashboard has no queries")
-	}
-	return queries
-}
-
-// rules is a rule file of Prometheus.
-type rules struct {
-	Groups []struct {
-		Name  string           `json:"name"`
-		Rules []map[string]any `json:"rules"`
-	} `json:"groups"`
-}
-
-// alerts returns the names of the alerts.
-func (r rules) alerts() []string {
-	var names []string
-	for _, group := range r.Groups {
-		for _, rule := range group.Rules {
-			names = append(names, fmt.Sprint(rule["alert"]))
-		}
-	}
-	return names
-}
-
-func readRules(t *testing.T, name string) rules {
-	data, err := os.ReadFile(files + name)
-	kit.NoError(t, err)
-	var file struct {
-		rules
-		Spec rules `json:"spec"`
-	}
-	kit.NoError(t, yaml.Unmarshal(data, &file))
-	if len(file.Spec.Groups) > 0 {
-		return file.Spec
-	}
-	return file.rules
-}
-
 // TestAlerts: promtool's tests of the alerts pass, each alert has one, and both files have the same
 // alerts.
 func TestAlerts(t *testing.T) {
@@ -237,7 +104,7 @@ func TestAlerts(t *testing.T) {
 			t.Errorf("promtool %s: %v\n%s", strings.Join(arguments, " "), err, out)
 		}
 	}
-	alerts, operator := readRules(t, "alerts.yaml"), readRules(t, "prometheusrule.yaml")
+	alerts, operator := promkit.ReadRules(t, files+"alerts.yaml"), promkit.ReadRules(t, files+"prometheusrule.yaml")
 	if a, o := fmt.Sprint(alerts), fmt.Sprint(operator); a != o {
 		t.Errorf("prometheusrule.yaml differs from alerts.yaml:\n%s\n%s", o, a)
 	}
@@ -245,7 +112,7 @@ func TestAlerts(t *testing.T) {
 	kit.NoError(t, err)
 	page, err := os.ReadFile("../../docs/monitoring.md")
 	kit.NoError(t, err)
-	for _, name := range alerts.alerts() {
+	for _, name := range alerts.Alerts() {
 		if !strings.Contains(string(tests), "- name: "+name+"\n") {
 			t.Errorf("alerts_test.yaml has no test of %s", name)
 		}
@@ -260,8 +127,8 @@ func TestMetricsOfRules(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile(reference)
 	kit.NoError(t, err)
-	queries := dashboardQueries(t)
-	for _, group := range readRules(t, "alerts.yaml").Groups {
+	queries := promkit.DashboardQueries(t, files+"dashboard.json")
+	for _, group := range promkit.ReadRules(t, files+"alerts.yaml").Groups {
 		for _, rule := range group.Rules {
 			queries[fmt.Sprint(rule["alert"])] = fmt.Sprint(rule["expr"])
 		}

@@ -28,6 +28,7 @@ import (
 	"github.com/workwire/workwire/pkg/sealing"
 	"github.com/workwire/workwire/pkg/serve"
 	"github.com/workwire/workwire/pkg/signing"
+	"github.com/workwire/workwire/pkg/tracing/otlp"
 	"github.com/workwire/workwire/pkg/transport"
 	"github.com/workwire/workwire/pkg/transport/config"
 	"github.com/workwire/workwire/pkg/transport/mqtt"
@@ -120,6 +121,7 @@ func (w *world) startHub() {
 	kit.NoError(w, err)
 	election := leader.NewOptions(source)
 	election.Disabled = true
+	w.exportTraces(w.hub)
 	h, err := hub.New(hub.Config{
 		REST: rest, Source: source, Topics: topics, Transport: w.transport(w.hub, source), Election: election, Sign: signer.Sign, Seal: sealer,
 		AutoRegister: true, AutoAccept: true, Audit: w.records(w.hub), Registerer: w.hub, Logger: kit.Logger(w),
@@ -137,6 +139,7 @@ func (w *world) startAgent() {
 	kit.NoError(w, err)
 	unsealer, err := sealing.NewUnsealer(sealing.UnsealerConfig{Files: []string{w.path("unseal.key")}, Registerer: w.agent, Logger: kit.Logger(w)})
 	kit.NoError(w, err)
+	w.exportTraces(w.agent)
 	a, err := agent.New(agent.Config{
 		Cluster: wire.ClusterName(w.cluster), ClientID: w.cluster, AgentID: w.cluster, BrokerHost: w.broker.Addr, Topics: topics, Kube: rest,
 		Transport: w.transport(w.agent, w.cluster), TrustedKeys: trusted, Unseal: unsealer, Audit: w.records(w.agent), Registerer: w.agent, Logger: kit.Logger(w),
@@ -159,6 +162,12 @@ func (w *world) records(r prometheus.Registerer) *audit.Log {
 	kit.NoError(w, err)
 	kit.Run(w, "audit log", func(ctx context.Context) error { log.Run(ctx); return nil })
 	return log
+}
+
+// exportTraces registers the metrics of an exporter, which sends nothing.
+func (w *world) exportTraces(r prometheus.Registerer) {
+	_, err := otlp.New(otlp.Config{Options: otlp.Options{Endpoint: "http://127.0.0.1:4318"}, Service: "test", Registerer: r})
+	kit.NoError(w, err)
 }
 
 // serveMetrics serves a registry as the commands do, without TLS and token, and returns the

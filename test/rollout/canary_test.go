@@ -218,7 +218,7 @@ func TestCanary(t *testing.T) {
 	const (
 		progressing, stopped, rolledOut = workv1alpha1.ManifestWorkReplicaSetConditionProgressing,
 			workv1alpha1.ManifestWorkReplicaSetConditionStopped, workv1alpha1.ManifestWorkReplicaSetConditionPlacementRolledOut
-		blocker = `a-first: Deployment default/web: Available: 0/1`
+		blocker = `a-first: Deployment default/web: Available: 0/1: Pod web-\S+: Unschedulable: 0/\d+ nodes are available: .*`
 	)
 	nowhere := map[string]any{"disk": "fast"}
 	w := newWorld(t)

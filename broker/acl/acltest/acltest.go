@@ -63,7 +63,8 @@ func Topics() []Topic {
 				Topic{between + "sourceevents", s, []acl.Identity{a}},
 				Topic{between + "agentevents", a, []acl.Identity{s}})
 		}
-		all = append(all, Topic{"sources/" + s.ID + "/sourcebroadcast", s, agents})
+		all = append(all, Topic{"sources/" + s.ID + "/sourcebroadcast", s, agents},
+			Topic{"sources/" + s.ID + "/clusters/-/sourceevents", s, []acl.Identity{s}})
 	}
 	for _, a := range agents {
 		all = append(all, Topic{"clusters/" + a.ID + "/agentbroadcast", a, sources})

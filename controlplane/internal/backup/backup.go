@@ -54,6 +54,9 @@ of "etcdctl snapshot save". It has all Secrets. Keep DIR/pki too: clients know i
 }
 
 func save(ctx context.Context, dir, file string) error {
+	if err := plane.CheckOwnData(dir); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
 	if err := plane.Health(ctx, dir); err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"os"
 	"strings"
 	"syscall"
 	"time"
@@ -16,6 +17,7 @@ func newUp() *cobra.Command {
 	var c plane.Config
 	var role string
 	var access []string
+	var endpoint, endpointFile string
 	cmd := &cobra.Command{
 		Use:   "up --role=hub|spoke --dir=DIR",
 		Short: "Run a control plane until SIGTERM or Ctrl-C",
@@ -23,7 +25,7 @@ func newUp() *cobra.Command {
 
 When it is ready, it prints the path of the administrator's kubeconfig to
 standard output. Progress is printed to standard error, logs are in DIR/logs.
-All data is in DIR: the next up with the same DIR uses the same data,
+All data is in DIR, or in the PostgreSQL database of --datastore-endpoint-file: the next up with the same DIR uses the same data,
 credentials and, if it is free, port.
 
   --role=spoke  a cluster: all of Kubernetes, with nodes simulated by KWOK:
@@ -45,6 +47,10 @@ credentials and, if it is free, port.
 				user, file, _ := strings.Cut(a, "=")
 				c.Access = append(c.Access, plane.Access{User: user, File: file})
 			}
+			var err error
+			if c.Datastore, err = datastore(endpoint, endpointFile, os.Getenv(datastoreEnv)); err != nil {
+				return err
+			}
 			progress := func(line string) { fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s\n", role, line) }
 			c.Progress = progress
 			c.Ready = func(r plane.Running) {
@@ -65,6 +71,8 @@ credentials and, if it is free, port.
 	flags.StringArrayVar(&c.Apply, "apply", nil, "file, directory or kustomization to apply at each start, before the control plane is ready; may be repeated")
 	flags.IntVar(&c.Nodes, "nodes", 0, fmt.Sprintf("number of simulated nodes, 0 to 1000; spokes only (default %d)", defaultNodes))
 	flags.BoolVar(&c.Fsync, "fsync", false, "wait for the disk at each write, so that data survives a crash of the machine; slower")
+	flags.StringVar(&endpoint, "datastore-endpoint", "", "URL of a PostgreSQL database for the data, without a password, postgres://USER@HOST/DATABASE?sslmode=verify-full (default: etcd in DIR)")
+	flags.StringVar(&endpointFile, "datastore-endpoint-file", "", "file with the URL of a PostgreSQL database for the data, which may have a password. The environment variable "+datastoreEnv+" may have the URL too")
 	flags.DurationVar(&c.StartTimeout, "start-timeout", 2*time.Minute, "maximum time until ready")
 	return cmd
 }

@@ -27,6 +27,7 @@ import (
 	scheduler "k8s.io/kubernetes/cmd/kube-scheduler/app"
 
 	"github.com/workwire/workwire/controlplane/internal/hubapi"
+	"github.com/workwire/workwire/controlplane/internal/kine"
 	"github.com/workwire/workwire/controlplane/internal/plane"
 )
 
@@ -36,6 +37,8 @@ func Lookup(name string) (run func() int, ok bool) {
 	switch name {
 	case plane.Etcd:
 		return runEtcd, true
+	case plane.Kine:
+		return func() int { return kine.Run(os.Stdin, os.Stderr) }, true
 	case plane.KubeAPIServer:
 		return func() int { return cli.Run(apiserver.NewAPIServerCommand()) }, true
 	case plane.HubAPIServer:

@@ -51,6 +51,9 @@ type Config struct {
 	// Fsync makes etcd wait for the disk at each write. Without it, data survives a crash of any
 	// process, but not of the machine.
 	Fsync bool
+	// Datastore is the URL of a PostgreSQL database that has the data in place of etcd, with its
+	// password; see [CheckDatastore]. The next runs must use the same database.
+	Datastore string
 	// StartTimeout limits the time until the control plane is ready; default 2 minutes.
 	StartTimeout time.Duration
 	// Progress is called with a line for each step of start and stop; nil discards them.
@@ -154,6 +157,11 @@ func (c *Config) validate() (errs []error) {
 	}
 	if c.Role == Hub && c.Nodes > 0 {
 		invalid("--nodes=%d: a hub has no nodes; leave it out, or use --role=spoke", c.Nodes)
+	}
+	if c.Datastore != "" {
+		if err := CheckDatastore(c.Datastore); err != nil {
+			errs = append(errs, err)
+		}
 	}
 	if c.StartTimeout < 0 {
 		invalid("--start-timeout=%s must not be negative", c.StartTimeout)

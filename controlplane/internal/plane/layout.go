@@ -25,7 +25,7 @@ import (
 //	ready           exists while the control plane is ready
 //	etcd/           etcd's data
 //	etcd.before/    etcd's data before the last restore
-//	etcd.sock:0     etcd's socket (and etcd-peer.sock:0, which has no peers)
+//	etcd.sock:0     the socket of etcd or kine (and etcd-peer.sock:0, which has no peers)
 //	pki/            certificates, keys, and one kubeconfig per component
 //	logs/           one log per component, and the previous one as .log.1
 //	stages.yaml     KWOK's stages of nodes and pods (spokes)
@@ -90,6 +90,8 @@ type State struct {
 	Host string `json:"host,omitempty"`
 	// Port is the TCP port of the current or last API server.
 	Port int `json:"port"`
+	// Datastore is Postgres, or empty if the data is in etcd.
+	Datastore string `json:"datastore,omitempty"`
 }
 
 // Server returns the URL of the API server.
@@ -125,6 +127,9 @@ func decodeState(data []byte) (State, error) {
 	}
 	if s.Port < 1 || s.Port > 65535 {
 		return State{}, fmt.Errorf("port %d is out of range", s.Port)
+	}
+	if s.Datastore != "" && s.Datastore != Postgres {
+		return State{}, fmt.Errorf("datastore %q is unknown", s.Datastore)
 	}
 	return s, nil
 }

@@ -19,6 +19,9 @@ import (
 // nodeLabel marks the nodes that setNodes manages.
 const nodeLabel = "workwire.dev/simulated"
 
+// kwokNode and fake are the annotation of the nodes that KWOK runs.
+const kwokNode, fake = "kwok.x-k8s.io/node", "fake"
+
 // stages returns KWOK's default stages: nodes become ready, pods run at once, pods of Jobs succeed
 // at once, deleted pods are removed.
 func stages() string {
@@ -73,7 +76,7 @@ func planNodes(present []corev1.Node, n int) (missing, surplus []string) {
 func node(name string) *corev1.Node {
 	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{
 		Name:        name,
-		Annotations: map[string]string{"kwok.x-k8s.io/node": "fake"},
+		Annotations: map[string]string{kwokNode: fake},
 		Labels: map[string]string{
 			nodeLabel:            "true",
 			corev1.LabelHostname: name,

@@ -219,7 +219,13 @@ func TestPrograms(t *testing.T) {
 	if n := len(controllers(Hub)); n != 1 {
 		t.Errorf("a hub runs %d programs beside its API server, want the controller manager alone", n)
 	}
-	for _, p := range append(controllers(Spoke), etcd(false), apiServer(Spoke, loopback, 1)) {
+	if p := datastore(Config{Fsync: true}); p.name != Etcd {
+		t.Errorf("by default, the data is in %s", p.name)
+	}
+	if p := datastore(Config{Datastore: "postgres://u:secret@h/d"}); p.name != Kine || p.input != "postgres://u:secret@h/d" || len(p.args) > 0 {
+		t.Errorf("with a database: %+v, want the URL on its standard input only", p)
+	}
+	for _, p := range append(controllers(Spoke), etcd(false), kine(""), apiServer(Spoke, loopback, 1)) {
 		if p.grace <= 0 {
 			t.Errorf("%s has no time to end", p.name)
 		}

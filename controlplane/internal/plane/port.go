@@ -13,12 +13,18 @@ import (
 // chooseState chooses the name and the port of this run.
 func chooseState(files layout, c Config) (State, error) {
 	state := State{Role: c.Role, Name: c.Name, Host: dialAddress(c.BindAddress), Port: c.Port}
+	if c.Datastore != "" {
+		state.Datastore = Postgres
+	}
 	before, err := ReadState(files.dir)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return State{}, err
 	}
 	if before.Role != "" && before.Role != c.Role {
 		return State{}, fmt.Errorf("--dir=%s holds a %s control plane, not a %s; give another directory", files.dir, before.Role, c.Role)
+	}
+	if err := checkSame(files.dir, before, state); err != nil {
+		return State{}, err
 	}
 	if c.Port != 0 {
 		return state, checkPort(c.BindAddress, c.Port)

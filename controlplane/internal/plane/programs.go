@@ -10,6 +10,7 @@ import (
 // started (argv[0]).
 const (
 	Etcd              = "etcd"
+	Kine              = "kine"
 	KubeAPIServer     = "kube-apiserver"
 	HubAPIServer      = "hub-apiserver"
 	ControllerManager = "kube-controller-manager"
@@ -21,6 +22,8 @@ const (
 type program struct {
 	name string
 	args []string
+	// input is its standard input, which is not in any list of processes.
+	input string
 	// user and groups identify it to the API server; without a user it has no kubeconfig.
 	user   string
 	groups []string
@@ -54,6 +57,19 @@ func etcd(fsync bool) program {
 		"--unsafe-no-fsync=" + strconv.FormatBool(!fsync),
 		"--log-level=warn",
 	}}
+}
+
+// kine serves the database at endpoint on etcd's socket.
+func kine(endpoint string) program {
+	return program{name: Kine, grace: 5 * time.Second, input: endpoint}
+}
+
+// datastore is the program that keeps the data of c.
+func datastore(c Config) program {
+	if c.Datastore != "" {
+		return kine(c.Datastore)
+	}
+	return etcd(c.Fsync)
 }
 
 func apiServer(role Role, address string, port int) program {
@@ -130,7 +146,7 @@ func controllers(role Role) []program {
 		program{name: Kwok, user: "kwok", groups: []string{"system:masters"}, grace: 3 * time.Second, args: []string{
 			"--kubeconfig=pki/" + Kwok + ".kubeconfig",
 			"--config=stages.yaml",
-			"--manage-all-nodes=true",
+			"--manage-nodes-with-annotation-selector=" + kwokNode + "=" + fake, // kubelets report the others
 			"--cidr=10.244.0.1/16",
 			"--node-lease-duration-seconds=40",
 		}},

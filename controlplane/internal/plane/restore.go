@@ -14,14 +14,14 @@ type Member struct {
 	InitialCluster string
 }
 
-// EtcdURL is the URL of etcd's socket, relative to the directory of the control plane.
+// EtcdURL is the URL of the socket of etcd or kine, relative to the directory of the control plane.
 const EtcdURL = etcdURL
 
 // ReplaceData replaces etcd's data in dir by what create makes in a new directory. It returns an
 // error if a control plane runs in dir, or none has been started there. The data of before stays
 // until the next call, in the directory that ReplaceData returns.
 func ReplaceData(dir string, create func(data string, member Member) error) (before string, err error) {
-	if _, err := ReadState(dir); err != nil {
+	if err := CheckOwnData(dir); err != nil {
 		return "", err
 	}
 	files := layout{dir}

@@ -42,7 +42,7 @@ func (r *runner) open(end context.CancelCauseFunc) (err error) {
 }
 
 // close stops the processes and waits for each, in reverse order of their start: the API server
-// must end before etcd.
+// must end before what keeps its data.
 func (r *runner) close() {
 	for i := len(r.running) - 1; i >= 0; i-- {
 		p := r.running[i]
@@ -60,10 +60,11 @@ func (r *runner) start(ctx context.Context) error {
 	if err := r.writeAccess(); err != nil {
 		return err
 	}
-	if err := r.launch(etcd(r.config.Fsync)); err != nil {
+	store := datastore(r.config)
+	if err := r.launch(store); err != nil {
 		return err
 	}
-	err := await(ctx, "etcd", func(context.Context) error {
+	err := await(ctx, store.name, func(context.Context) error {
 		_, err := os.Stat(r.files.path(socketName(etcdURL)))
 		return err
 	})
@@ -109,7 +110,7 @@ func (r *runner) launch(p program) error {
 		}
 	}
 	child, err := process.Start(process.Spec{
-		Name: p.name, Args: p.args, Dir: r.files.dir, Log: r.files.log(p.name),
+		Name: p.name, Args: p.args, Input: p.input, Dir: r.files.dir, Log: r.files.log(p.name),
 		Lifeline: r.lifeline, Keep: []*os.File{r.lock},
 	})
 	if err != nil {

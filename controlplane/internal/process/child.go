@@ -17,6 +17,8 @@ type Spec struct {
 	Name string
 	// Args are the arguments after the name.
 	Args []string
+	// Input is the child's standard input, which no list of processes shows.
+	Input string
 	// Dir is the working directory.
 	Dir string
 	// Log is the file that takes stdout and stderr. One earlier log is kept beside it as Log +
@@ -57,6 +59,9 @@ func Start(spec Spec) (*Child, error) {
 	cmd.Args = append([]string{spec.Name}, spec.Args...)
 	cmd.Dir = spec.Dir
 	cmd.Stdout, cmd.Stderr = log, log
+	if spec.Input != "" {
+		cmd.Stdin = strings.NewReader(spec.Input)
+	}
 	cmd.ExtraFiles = append([]*os.File{spec.Lifeline.child}, spec.Keep...)
 	cmd.Env = append(childEnv(os.Environ()), lifelineEnv+"=3")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}

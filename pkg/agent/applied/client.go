@@ -129,6 +129,8 @@ func (c *Client) Ensure(ctx context.Context, amw *workv1.AppliedManifestWork, hu
 		if amw, err = c.get(ctx, name); err != nil {
 			return nil, err
 		}
+		// The caller did not know what it lists, and so cannot have decided to drop it.
+		intended = withListed(intended, amw)
 	}
 	if amw.DeletionTimestamp != nil {
 		return amw, nil

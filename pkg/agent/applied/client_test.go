@@ -196,6 +196,35 @@ func TestUpdateStatusWritesOnlyDifferences(t *testing.T) {
 	}
 }
 
+// An agent that does not know of an AppliedManifestWork yet cannot have decided to drop what it lists.
+func TestCreateKeepsWhatIsListed(t *testing.T) {
+	plane.Require(t)
+	t.Parallel()
+	c := newCluster(t, plane.REST())
+	work := applied.Work{Name: "web", UID: "1", Source: "hub1"}
+	before := []object.Ref{configMap("applied").Ref, configMap("intended").Ref}
+	amw, err := c.applied.Ensure(t.Context(), nil, c.hub, work, before)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.updateStatus(amw, applied.Status{Resources: []applied.Resource{configMap("applied")}})
+	amw, err = c.applied.Ensure(t.Context(), nil, c.hub, work, []object.Ref{configMap("new").Ref})
+	if err != nil {
+		t.Fatal(err)
+	}
+	resources, err := applied.Resources(amw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, res := range resources {
+		names = append(names, res.Name)
+	}
+	if diff := cmp.Diff([]string{"applied", "intended", "new"}, names); diff != "" {
+		t.Error(diff)
+	}
+}
+
 func TestEvictionIsSetOnPurposeOnly(t *testing.T) {
 	plane.Require(t)
 	t.Parallel()

@@ -265,6 +265,16 @@ func intentPatch(amw *workv1.AppliedManifestWork, intended []object.Ref) (string
 	return "", nil
 }
 
+// withListed returns refs and the objects that amw lists beside them.
+func withListed(refs []object.Ref, amw *workv1.AppliedManifestWork) []object.Ref {
+	resources, _ := Resources(amw) // an annotation that cannot be read is replaced
+	all := slices.Clone(refs)
+	for _, res := range Dropped(resources, refs) {
+		all = append(all, res.Ref)
+	}
+	return all
+}
+
 func sortRefs(refs []object.Ref) { slices.SortFunc(refs, compareRefs) }
 
 func compareRefs(a, b object.Ref) int {

@@ -47,6 +47,10 @@ type Manifest struct {
 	// the manifest's ignoreFields.
 	ApplyError   error
 	IgnoreFields bool
+	// Warnings are about the manifest, which was applied in spite of them. With KeepWarnings they
+	// are not known, because nothing was written: those reported for the same generation stay.
+	Warnings     []string
+	KeepWarnings bool
 	// Presence of its object; ReadError goes with Unreadable and Forbidden.
 	Presence  Presence
 	ReadError error
@@ -71,6 +75,8 @@ type Input struct {
 	Generation int64
 	// Manifests in spec order.
 	Manifests []Manifest
+	// Warnings about the spec as a whole.
+	Warnings []string
 	// Previous status, for transition times; nil if there is none.
 	Previous *workv1.ManifestWorkStatus
 	// Deleting reports whether the work is being deleted.
@@ -95,7 +101,7 @@ func WorkStatus(in Input) workv1.ManifestWorkStatus {
 	cutMessages(entries)
 	conditions := append(aggregateRules(entries, in.Generation), available(entries, in.Generation))
 	slices.SortFunc(conditions, func(a, b metav1.Condition) int { return strings.Compare(a.Type, b.Type) })
-	conditions = append([]metav1.Condition{applied(entries, in.Generation)}, conditions...)
+	conditions = append([]metav1.Condition{applied(entries, in.Warnings, in.Generation)}, conditions...)
 	if in.Deleting {
 		conditions = append(conditions, Deleting(in.Generation))
 	}
@@ -109,7 +115,7 @@ func WorkStatus(in Input) workv1.ManifestWorkStatus {
 // Deleting returns the condition of a work whose objects are being deleted.
 func Deleting(generation int64) metav1.Condition {
 	return metav1.Condition{Type: workv1.WorkDeleting, Status: metav1.ConditionTrue,
-		Reason: workv1.ReasonWorkDeleting, Message: "ManifestWork is being deleted", ObservedGeneration: generation}
+		Reason: workv1.ReasonWorkDeleting, Message: deletingMessage, ObservedGeneration: generation}
 }
 
 // WithDeleted returns status with the last condition of a work: its objects no longer exist on
@@ -227,7 +233,7 @@ func entry(m *Manifest, before *workv1.ManifestCondition, generation int64, now 
 	}
 	e := workv1.ManifestCondition{
 		ResourceMeta: m.Meta,
-		Conditions:   []metav1.Condition{manifestApplied(m, generation), manifestAvailable(m)},
+		Conditions:   []metav1.Condition{manifestApplied(m, before, generation), manifestAvailable(m)},
 	}
 	if synced, values, ok := feedback(m, before); ok {
 		e.StatusFeedbacks.Values = values
@@ -243,9 +249,13 @@ func entry(m *Manifest, before *workv1.ManifestCondition, generation int64, now 
 	return e
 }
 
-func manifestApplied(m *Manifest, generation int64) metav1.Condition {
+func manifestApplied(m *Manifest, before *workv1.ManifestCondition, generation int64) metav1.Condition {
 	c := metav1.Condition{Type: workv1.ManifestApplied, ObservedGeneration: generation,
-		Status: metav1.ConditionTrue, Reason: workv1.ReasonAppliedManifestComplete, Message: "Apply manifest complete"}
+		Status: metav1.ConditionTrue, Reason: workv1.ReasonAppliedManifestComplete, Message: withWarnings(manifestComplete, m.Warnings)}
+	old := meta.FindStatusCondition(before.Conditions, workv1.ManifestApplied)
+	if m.KeepWarnings && len(m.Warnings) == 0 && old != nil && old.ObservedGeneration == generation && hasWarnings(old) {
+		c.Message = old.Message
+	}
 	if m.ApplyError != nil {
 		c.Status, c.Reason = metav1.ConditionFalse, workv1.ReasonAppliedManifestFailed
 		c.Message = "Failed to apply manifest: " + m.ApplyError.Error()
@@ -302,14 +312,23 @@ func feedback(m *Manifest, before *workv1.ManifestCondition) (metav1.Condition, 
 	return synced, m.Values, true
 }
 
-func applied(entries []workv1.ManifestCondition, generation int64) metav1.Condition {
+func applied(entries []workv1.ManifestCondition, warnings []string, generation int64) metav1.Condition {
 	c := metav1.Condition{Type: workv1.WorkApplied, Status: metav1.ConditionTrue, ObservedGeneration: generation,
 		Reason: workv1.ReasonAppliedManifestWorkComplete, Message: "Apply manifest work complete"}
+	warned := 0
 	for i := range entries {
-		if meta.IsStatusConditionFalse(entries[i].Conditions, workv1.ManifestApplied) {
+		switch of := meta.FindStatusCondition(entries[i].Conditions, workv1.ManifestApplied); {
+		case of == nil:
+		case of.Status == metav1.ConditionFalse:
 			c.Status, c.Reason, c.Message = metav1.ConditionFalse, workv1.ReasonAppliedManifestWorkFailed, "Failed to apply manifest work"
+		case hasWarnings(of):
+			warned++
 		}
 	}
+	if warned > 0 {
+		warnings = append(slices.Clip(warnings), fmt.Sprintf("see Applied of %d of %d manifests", warned, len(entries)))
+	}
+	c.Message = Cut(withWarnings(c.Message, warnings), MaxMessage)
 	return c
 }
 

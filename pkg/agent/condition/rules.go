@@ -3,6 +3,7 @@ package condition
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -13,12 +14,12 @@ import (
 // ruleReason is the prefix of the reasons of conditions that rules set.
 const ruleReason = "ConditionRule"
 
-// BuiltIn reports whether the agent itself sets conditions of this type, so that condition rules
-// must not.
+// BuiltIn reports whether the agent itself, or the hub, sets conditions of this type, so that condition
+// rules must not.
 func BuiltIn(kind string) bool {
 	switch kind {
 	case workv1.ManifestApplied, workv1.ManifestAvailable, workv1.ManifestStatusFeedbackSynced,
-		workv1.WorkDeletionHeld, workv1.WorkSpecUntrusted, workv1.WorkDeleting, workv1.WorkDeleted:
+		workv1.WorkDeletionHeld, workv1.WorkSpecUntrusted, workv1.WorkDeleting, workv1.WorkDeleted, workv1.WorkDelivered:
 		return true
 	}
 	return false
@@ -37,6 +38,23 @@ func WasComplete(previous *workv1.ManifestWorkStatus) func(workv1.ManifestResour
 	return func(m workv1.ManifestResourceMeta) bool {
 		entry := before.find(m)
 		return entry != nil && completion(entry) != nil
+	}
+}
+
+// TrueSince returns the function that returns since when the condition of that type of a manifest
+// is True in previous, and false if it is not. Entries are found as for [WasComplete].
+func TrueSince(previous *workv1.ManifestWorkStatus, kind string) func(workv1.ManifestResourceMeta) (time.Time, bool) {
+	before := indexEntries(previous.ResourceStatus.Manifests)
+	return func(m workv1.ManifestResourceMeta) (time.Time, bool) {
+		entry := before.find(m)
+		if entry == nil {
+			return time.Time{}, false
+		}
+		c := meta.FindStatusCondition(entry.Conditions, kind)
+		if c == nil || c.Status != metav1.ConditionTrue {
+			return time.Time{}, false
+		}
+		return c.LastTransitionTime.Time, true
 	}
 }
 

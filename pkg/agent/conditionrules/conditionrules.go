@@ -144,7 +144,7 @@ func validateRule(rule *workv1.ConditionRule) error {
 	case kind == "":
 		return errors.New("names no condition: set its condition, such as Complete")
 	case condition.BuiltIn(kind):
-		return fmt.Errorf("sets the condition %s, which the agent sets itself: name another condition, such as Complete", kind)
+		return fmt.Errorf("sets the condition %s, which the agent or the hub sets itself: name another condition, such as Complete", kind)
 	case len(kind) > maxType || !typePattern.MatchString(kind):
 		return fmt.Errorf("sets the condition %q, which is no condition type: name one of at most %d letters, digits, '-', '_' and '.', such as Complete",
 			kind[:min(len(kind), maxType)], maxType)

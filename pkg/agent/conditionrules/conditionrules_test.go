@@ -372,8 +372,8 @@ func TestCheck(t *testing.T) {
 			t.Errorf("%v: %v", fine, err)
 		}
 	}
-	for _, name := range []string{"Applied", "Available", "StatusFeedbackSynced", "DeletionHeld", "Deleting", "Deleted"} {
-		want := "conditionRules[1] sets the condition " + name + ", which the agent sets itself: name another condition, such as Complete"
+	for _, name := range []string{"Applied", "Available", "StatusFeedbackSynced", "DeletionHeld", "SpecUntrusted", "Deleting", "Deleted", "Delivered"} {
+		want := "conditionRules[1] sets the condition " + name + ", which the agent or the hub sets itself: name another condition, such as Complete"
 		if err := Validate(of("CEL", "Complete", name)); err == nil || err.Error() != want {
 			t.Errorf("%v", err)
 		}

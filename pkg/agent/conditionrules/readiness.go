@@ -27,6 +27,17 @@ func WithReadiness(rules []workv1.ConditionRule, kind schema.GroupVersionKind) [
 	return all
 }
 
+// IsReadiness reports whether the built-in test of readiness decides a condition and its message.
+func IsReadiness(rules []workv1.ConditionRule, condition string) bool {
+	builtIn := false
+	for i := range rules {
+		if rules[i].Condition == condition { // the last one decides
+			builtIn = rules[i].Type == workv1.WellKnownConditionsType && rules[i].MessageExpression == ""
+		}
+	}
+	return builtIn
+}
+
 // readyOnceCreated reports whether objects of kind have no status to wait for.
 func readyOnceCreated(kind schema.GroupVersionKind) bool {
 	switch kind.Group {

@@ -71,7 +71,7 @@ func (r *Reader) Values(rules []workv1.FeedbackRule, obj *unstructured.Unstructu
 		}
 		found, err := r.value(name, path, obj, &left.visits)
 		if err == nil && found != nil {
-			err = left.take(name, found)
+			err = left.add(name, found)
 		}
 		if err != nil {
 			errs = append(errs, err)

@@ -42,8 +42,8 @@ func (r *Reader) limits(manifests int) limits {
 	}
 }
 
-// take subtracts the size of a value. The error says that it is too large.
-func (l *limits) take(name string, value *workv1.FieldValue) error {
+// add subtracts the size of a value. The error says that it is too large.
+func (l *limits) add(name string, value *workv1.FieldValue) error {
 	text := ""
 	switch {
 	case value.String != nil:

@@ -294,6 +294,15 @@ func (b *Inbox) Get(key Key) (*Entry, bool) {
 	return current.snapshot(), current != nil
 }
 
+// ByName returns the work that has a name, and whether there is one. The entry is shared: do not
+// modify it.
+func (b *Inbox) ByName(source wire.SourceID, name string) (*Entry, bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	current := b.find(Key{Source: source, UID: b.works[source].byName[name]})
+	return current.snapshot(), current != nil
+}
+
 // Forget removes a work after its source was told that it is deleted. again reports whether a spec
 // arrived while it was being deleted: the source may have a new work with the same UID, and should
 // be asked for its specs.

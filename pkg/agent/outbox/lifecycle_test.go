@@ -129,6 +129,26 @@ func TestNewWorkWhileAnAnswerIsUnderWay(t *testing.T) {
 	})
 }
 
+// TestForgetAtOnce: a work may be forgotten at any moment of a publish. The race detector sees it if the
+// publish reads what Forget writes.
+func TestForgetAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := start(t, &broker{})
+		for i := range 300 {
+			k := key(fmt.Sprint(i))
+			r.Set(k, status(1, "up"))
+			for range i % 7 * 100 {
+				r.Stats() // passes some microseconds
+			}
+			r.Forget(k)
+		}
+		synctest.Wait()
+		if stats := r.Stats(); stats.Works != 0 || stats.Pending != 0 {
+			t.Errorf("Stats = %+v", stats)
+		}
+	})
+}
+
 func TestForget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})

@@ -25,18 +25,20 @@ import (
 	"time"
 
 	cloudevents "github.com/cloudevents/sdk-go/v2/event"
+	"go.opentelemetry.io/otel/trace"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/util/workqueue"
 
-	"github.com/workwire/workwire/pkg/agent/compress"
 	"github.com/workwire/workwire/pkg/agent/condition"
 	"github.com/workwire/workwire/pkg/agent/inbox"
 	"github.com/workwire/workwire/pkg/agent/store"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/pkg/compress"
 	"github.com/workwire/workwire/pkg/required"
 	"github.com/workwire/workwire/pkg/statestore"
+	"github.com/workwire/workwire/pkg/tracing"
 	"github.com/workwire/workwire/pkg/transport"
 	"github.com/workwire/workwire/pkg/wire"
 )
@@ -49,6 +51,8 @@ type Config struct {
 	Publisher Publisher
 	// Topic returns the topic of events for a source. Required.
 	Topic func(wire.SourceID) (string, error)
+	// Sign signs each status, as [signing.Signer.SignStatus] does. Default: none is signed.
+	Sign func(*cloudevents.Event) error
 	// Done is called with the key of a work once the broker has acknowledged its final status. The
 	// agent can then forget the work; the Outbox forgets it after Done returned, so a work that the
 	// agent holds and that has no final status here was never reported as final. Done is called on
@@ -56,6 +60,12 @@ type Config struct {
 	Done func(inbox.Key)
 	// Store keeps statuses across restarts; nil keeps them in memory only.
 	Store *statestore.Store
+	// Tracer makes the spans of publishes; nil makes none.
+	Tracer *tracing.Tracer
+	// MaxUplink is how many bytes of statuses to send in a minute, on average: while it is exceeded,
+	// statuses in which only feedback values have changed wait, and the newest of each work is sent.
+	// Others are sent at once, and count. 0: no limit.
+	MaxUplink int
 	// InFlight is the maximum number of concurrent publishes, over all works. Default 64.
 	InFlight int
 	// Flush is how long Run continues to publish pending statuses after its context ended. Default
@@ -70,13 +80,16 @@ type Config struct {
 // setDefaults applies defaults and reports every fault.
 func (c *Config) setDefaults() error {
 	err := required.Fields(c, "Agent", "Publisher", "Topic", "Done")
-	if c.InFlight < 0 || c.Flush < 0 {
-		err = errors.Join(err, fmt.Errorf("InFlight %d and Flush %v must not be negative", c.InFlight, c.Flush))
+	if c.InFlight < 0 || c.Flush < 0 || c.MaxUplink < 0 {
+		err = errors.Join(err, fmt.Errorf("InFlight %d, Flush %v and MaxUplink %d must not be negative", c.InFlight, c.Flush, c.MaxUplink))
 	}
 	c.InFlight = cmp.Or(c.InFlight, 64)
 	c.Flush = cmp.Or(c.Flush, 3*time.Second)
 	if c.Now == nil {
 		c.Now = time.Now
+	}
+	if c.Sign == nil {
+		c.Sign = func(*cloudevents.Event) error { return nil }
 	}
 	c.Logger = cmp.Or(c.Logger, slog.Default())
 	return err
@@ -105,6 +118,8 @@ type Status struct {
 	// Received is when the spec arrived; zero if that is not known. It begins the times that are sent
 	// with statuses of Generation.
 	Received time.Time
+	// Cause is the span that set the status; it may be invalid.
+	Cause trace.SpanContext
 	// Final marks the last status of a work, the one with condition Deleted.
 	Final bool
 }
@@ -129,6 +144,12 @@ type Stats struct {
 	Refused uint64
 	// Shrunk counts statuses that were reduced to fit the broker's packet size.
 	Shrunk uint64
+	// Deltas counts those of Published that were sent as the difference from the status before.
+	Deltas uint64
+	// Bytes is the size of what was published: data and extensions of the events.
+	Bytes uint64
+	// Waiting is the number of works whose feedback values wait because of MaxUplink. They are pending.
+	Waiting int
 }
 
 // Outbox holds and publishes statuses. All methods are safe for concurrent use, except that Set and
@@ -145,14 +166,20 @@ type Outbox struct {
 	mu        sync.Mutex
 	works     map[wire.SourceID]map[types.UID]*work
 	count     int
-	queue     list.List       // of *work: ready to publish, oldest first
+	queue     list.List // of *work: ready to publish, oldest first
+	feedback  list.List // of *work: likewise, as soon as uplink has room
+	uplink    uplink
+	roomTimer *time.Timer     // wakes Run when uplink has room; nil: not waiting
 	delayed   sets.Set[*work] // in backoff
 	inFlight  int
 	connected bool
-	epoch     uint64                     // number of the connection
-	session   string                     // of the connection, empty: none
-	refusing  map[wire.SourceID]struct{} // sources with a refused publish; the first one is logged
+	epoch     uint64                         // number of the connection
+	session   string                         // of the connection, empty: none
+	refusing  map[wire.SourceID]struct{}     // sources with a refused publish; the first one is logged
+	accepts   map[wire.SourceID]wire.Accepts // what sources can read, as heard on this connection
 	stats     Stats
+
+	changes *tracing.Changes[inbox.Key] // statuses to publish that continue a trace
 }
 
 // New returns an empty Outbox. It reports every fault of c.
@@ -167,6 +194,9 @@ func New(c Config) (*Outbox, error) {
 		delayed:  sets.Set[*work]{},
 		backoff:  workqueue.NewTypedItemExponentialFailureRateLimiter[*work](minBackoff, maxBackoff),
 		refusing: map[wire.SourceID]struct{}{},
+		accepts:  map[wire.SourceID]wire.Accepts{},
+		uplink:   newUplink(c.MaxUplink, c.Now()),
+		changes:  tracing.NewChanges[inbox.Key](c.Tracer),
 	}, nil
 }
 
@@ -223,6 +253,8 @@ func (o *Outbox) set(key inbox.Key, s Status, notHeld bool) {
 		o.stats.Unchanged++
 		return
 	}
+	w.urgent = w.urgent || o.config.MaxUplink == 0 || !o.onlyFeedback(w, &s)
+	w.keepBase()
 	times := nextTimes(w.last.times, w.want.Generation, &s, o.config.Now())
 	w.last = hold(s)
 	w.last.times = times
@@ -233,9 +265,11 @@ func (o *Outbox) set(key inbox.Key, s Status, notHeld bool) {
 		o.endBackoff(w) // the new status may be smaller
 	}
 	w.want, w.form = want, whole
+	o.hurry(w)
 	o.config.Store.Put(store.Statuses, key.StoreKey(), encoder(&storedStatus{
 		Source: key.Source, UID: key.UID, Version: want, Cluster: s.Cluster, Meta: *s.Meta, Status: s.Status, Trace: s.Trace, NotHeld: notHeld,
 	}))
+	o.changes.Add(key, int64(s.Generation), s.Cause)
 	o.enqueue(w)
 }
 
@@ -296,9 +330,18 @@ func (o *Outbox) Resync(r *wire.StatusResync) {
 		if w.state == publishing && w.inFlight == w.want {
 			continue // the status in flight is the answer
 		}
-		w.resync = true
+		w.missed(o.config.Now())
+		w.resync, w.urgent = true, true
+		o.hurry(w)
 		o.enqueue(w)
 	}
+}
+
+// Accepts tells what source can read, as its last event on this connection says.
+func (o *Outbox) Accepts(source wire.SourceID, accepts wire.Accepts) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.accepts[source] = accepts
 }
 
 // AddDigests adds the digest of the status that the broker acknowledged last to each of works, which
@@ -326,6 +369,7 @@ func (o *Outbox) Connected(session string) {
 	o.connected, o.session = true, session
 	o.epoch++
 	clear(o.refusing)
+	clear(o.accepts)
 	for w := range o.delayed {
 		o.endBackoff(w)
 		o.enqueue(w)
@@ -348,7 +392,8 @@ func (o *Outbox) Stats() Stats {
 	defer o.mu.Unlock()
 	s := o.stats
 	s.InFlight = o.inFlight
-	s.Works, s.Pending = o.count, o.queue.Len()+len(o.delayed)+o.inFlight
+	s.Waiting = o.feedback.Len()
+	s.Works, s.Pending = o.count, o.queue.Len()+s.Waiting+len(o.delayed)+o.inFlight
 	return s
 }
 

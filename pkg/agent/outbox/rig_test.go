@@ -30,8 +30,11 @@ type broker struct {
 	answer  func(n int, s *wire.Status) error // of the n-th publish, from 0; nil takes all
 	size    int                               // greatest data taken, 0 for any
 	taken   []*wire.Status
+	deltas  int // of taken; a source resolves them
+	zstd    int // compressed ones of taken
 	topics  []string
 	calls   int
+	held    map[types.UID]*wire.Status
 	flying  map[types.UID]int
 	most    int // flying at once
 	doubled bool
@@ -42,8 +45,14 @@ func (b *broker) Publish(ctx context.Context, topic string, e cloudevents.Event)
 	if err != nil {
 		return err
 	}
-	s := m.(*wire.Status)
+	s, whole := m.(*wire.Status)
 	b.mu.Lock()
+	if !whole {
+		if s, err = b.resolve(m.(*wire.StatusDelta)); err != nil {
+			b.mu.Unlock()
+			return err
+		}
+	}
 	n := b.calls
 	b.calls++
 	if b.flying == nil {
@@ -71,9 +80,28 @@ func (b *broker) Publish(ctx context.Context, topic string, e cloudevents.Event)
 	b.flying[s.UID]--
 	if err == nil {
 		b.taken = append(b.taken, s)
+		if !whole {
+			b.deltas++
+		}
+		if e.DataContentType() != "application/json" {
+			b.zstd++
+		}
+		if b.held == nil {
+			b.held = map[types.UID]*wire.Status{}
+		}
+		b.held[s.UID] = s
 		b.topics = append(b.topics, topic)
 	}
 	return err
+}
+
+// resolve returns the status of a delta, as a source does.
+func (b *broker) resolve(d *wire.StatusDelta) (*wire.Status, error) {
+	base := b.held[d.Of.UID]
+	if base == nil || base.Hash != d.Base {
+		return nil, fmt.Errorf("no status with hash %s", d.Base)
+	}
+	return d.Apply(&base.Status)
 }
 
 // took returns what was taken since the last call.

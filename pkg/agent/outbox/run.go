@@ -8,8 +8,12 @@ import (
 	"sync"
 	"time"
 
-	"github.com/workwire/workwire/pkg/agent/compress"
+	cloudevents "github.com/cloudevents/sdk-go/v2/event"
+
+	"github.com/workwire/workwire/pkg/agent/inbox"
 	"github.com/workwire/workwire/pkg/agent/store"
+	"github.com/workwire/workwire/pkg/compress"
+	"github.com/workwire/workwire/pkg/tracing"
 	"github.com/workwire/workwire/pkg/transport"
 	"github.com/workwire/workwire/pkg/wire"
 )
@@ -22,7 +26,8 @@ const (
 
 // attempt is one publish.
 type attempt struct {
-	work     *work
+	work     *work // guarded by Outbox.mu
+	key      inbox.Key
 	last     heldStatus
 	version  version
 	form     form
@@ -31,8 +36,14 @@ type attempt struct {
 	epoch    uint64
 	session  string
 	resync   bool
-	sent     string        // hash of the published form
-	encoded  compress.Data // of last.plain, once that is published; "" if it cannot be encoded
+	change   *tracing.Change // that the status is part of; nil: none
+	sent     string          // hash of the published form
+	accepts  wire.Accepts    // of the source
+	base     compress.Data   // to send the difference from; "": send the whole
+	baseHash string          // of base
+	delta    bool            // the difference was sent
+	size     int             // of the event
+	encoded  compress.Data   // of last.plain, once that is published; "" if it cannot be encoded
 }
 
 // Run publishes statuses until ctx ends, and then pending ones for Config.Flush or until the
@@ -72,20 +83,52 @@ func (o *Outbox) Run(ctx context.Context) error {
 func (o *Outbox) next() (a *attempt, idle bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if !o.connected || o.queue.Len() == 0 {
+	if !o.connected {
+		return nil, o.inFlight == 0
+	}
+	w := o.front()
+	if w == nil {
 		return nil, o.inFlight == 0
 	}
 	if o.inFlight >= o.config.InFlight {
 		return nil, false
 	}
-	w := o.queue.Remove(o.queue.Front()).(*work)
+	o.dequeue(w)
 	w.state, w.inFlight = publishing, w.want
-	a = &attempt{work: w, last: w.last, version: w.want, form: w.form, action: wire.Update, epoch: o.epoch, session: o.session, resync: w.resync}
+	a = &attempt{work: w, key: w.key, last: w.last, version: w.want, form: w.form, action: wire.Update, epoch: o.epoch, session: o.session, resync: w.resync}
+	a.change = o.changes.Take(w.key)
+	a.accepts = o.accepts[w.key.Source]
 	if w.resync {
 		a.action, w.resync = wire.ResyncResponse, false
+	} else if a.accepts.StatusDeltas {
+		a.base, a.baseHash = w.deltaBase(o.config.Now())
 	}
 	o.inFlight++
 	return a, false
+}
+
+// front returns the next work to publish, nil if there is none that need not wait.
+func (o *Outbox) front() *work {
+	if first := o.queue.Front(); first != nil {
+		return first.Value.(*work)
+	}
+	first := o.feedback.Front()
+	if first == nil {
+		return nil
+	}
+	wait := o.uplink.wait(o.config.Now())
+	if wait == 0 {
+		return first.Value.(*work)
+	}
+	if o.roomTimer == nil {
+		o.roomTimer = time.AfterFunc(wait, func() {
+			o.mu.Lock()
+			o.roomTimer = nil
+			o.mu.Unlock()
+			o.signal()
+		})
+	}
+	return nil
 }
 
 // publish makes the attempt and handles its result.
@@ -95,7 +138,7 @@ func (o *Outbox) publish(ctx context.Context, a *attempt) {
 		a.encoded, _ = o.codec.Encode(a.last.plain) // else it stays as it is
 	}
 	if o.complete(a, err) {
-		o.config.Done(a.work.key)
+		o.config.Done(a.key)
 		o.removeReported(a)
 	}
 	o.signal()
@@ -113,7 +156,7 @@ func (o *Outbox) removeReported(a *attempt) {
 
 // send encodes and publishes the status of a.
 func (o *Outbox) send(ctx context.Context, a *attempt) error {
-	key := a.work.key
+	key := a.key
 	topic, err := o.config.Topic(key.Source)
 	if err != nil {
 		return fmt.Errorf("determine the topic of source %q: %w", key.Source, err)
@@ -133,6 +176,7 @@ func (o *Outbox) send(ctx context.Context, a *attempt) error {
 		Status:     last.Status,
 		Trace:      last.Trace,
 		Times:      a.last.times,
+		Accepts:    wire.Accepts{Zstd: true},
 	}
 	if a.form != whole || oversized(&message.Meta) {
 		message.Meta = minimalMeta(message.Meta)
@@ -144,11 +188,40 @@ func (o *Outbox) send(ctx context.Context, a *attempt) error {
 		}
 	}
 	a.sent = message.Hash
-	e, err := wire.Encode(&message, o.config.Now())
+	e, err := o.encodeEvent(a, &message)
 	if err != nil {
 		return err
 	}
-	return o.config.Publisher.Publish(ctx, topic, e)
+	if a.accepts.Zstd {
+		if err := wire.Compress(&e); err != nil {
+			return err
+		}
+	}
+	if err := o.config.Sign(&e); err != nil {
+		return err
+	}
+	span := o.tracePublish(a, topic, &e)
+	a.size = eventSize(&e)
+	err = o.config.Publisher.Publish(ctx, topic, e)
+	span.End(tracing.FailedIf(err))
+	return err
+}
+
+// tracePublish begins the span of the publish of a, whose event continues it. It does nothing if a is
+// not part of a change that is recorded.
+func (o *Outbox) tracePublish(a *attempt, topic string, e *cloudevents.Event) tracing.Span {
+	if a.change == nil {
+		return tracing.Span{}
+	}
+	span := o.config.Tracer.Publish(a.change.Parent, a.change.Links,
+		tracing.Message{Topic: topic, ID: e.ID(), Type: e.Type(), Client: o.config.Agent, Size: len(e.Data())},
+		tracing.Work{
+			Name: a.last.meta.Name, UID: string(a.key.UID), Source: string(a.key.Source), Cluster: string(a.last.cluster),
+			Generation: int64(a.version.Generation),
+		})
+	traceparent, tracestate := span.Header()
+	wire.SetTraceContext(e, traceparent, tracestate)
+	return span
 }
 
 // complete handles the result of a, and reports whether it was the final status of a work that the
@@ -159,6 +232,10 @@ func (o *Outbox) complete(a *attempt, err error) (done bool) {
 	o.inFlight--
 	w := a.work
 	w.state, w.inFlight = idle, version{}
+	if err == nil {
+		o.stats.Bytes += uint64(a.size)
+		o.uplink.spend(a.size, o.config.Now())
+	}
 	if w.forgotten {
 		o.remove(w)
 		return false
@@ -166,6 +243,7 @@ func (o *Outbox) complete(a *attempt, err error) (done bool) {
 	if err == nil {
 		return o.acknowledged(a)
 	}
+	o.changes.Return(w.key, a.change)
 	w.resync = w.resync || a.resync
 	var tooLarge *transport.TooLargeError
 	switch {
@@ -215,10 +293,14 @@ func (o *Outbox) acknowledged(a *attempt) (done bool) {
 	}
 	o.backoff.Forget(w)
 	delete(o.refusing, w.key.Source)
-	w.acked, w.sent = a.version, a.sent
-	if a.encoded != "" && w.last.plain == a.last.plain {
-		w.last.plain, w.last.encoded = nil, a.encoded
+	if a.delta {
+		o.stats.Deltas++
 	}
+	w.acked, w.sent, w.delta = a.version, a.sent, a.delta
+	if w.want == w.acked {
+		w.urgent = false
+	}
+	w.hold(a)
 	if a.version.Final && w.want == a.version {
 		if w.notHeld {
 			o.remove(w)

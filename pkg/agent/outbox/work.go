@@ -8,10 +8,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/workwire/workwire/pkg/agent/compress"
 	"github.com/workwire/workwire/pkg/agent/inbox"
 	"github.com/workwire/workwire/pkg/agent/store"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/pkg/compress"
 	"github.com/workwire/workwire/pkg/wire"
 )
 
@@ -53,13 +53,19 @@ type work struct {
 	digested string     // the value of sent that has this digest
 	form     form       // in which want is to be sent
 
+	base   compress.Data // what was acknowledged last, while last is newer; "": not known
+	delta  bool          // acked was sent as a delta
+	whole  time.Time     // until when no delta is sent
+	urgent bool          // more than feedback values has changed since acked
+
 	notHeld   bool // last answers the deletion of a work that the agent does not hold
 	resync    bool // the source asked for the status
 	forgotten bool // while publishing: remove it afterwards
 
 	state   state
-	element *list.Element // in Outbox.queue, while queued
-	retry   *time.Timer   // while backingOff
+	queue   *list.List // that has element, while queued
+	element *list.Element
+	retry   *time.Timer // while backingOff
 }
 
 // heldStatus is a status in memory. It is encoded once the broker has acknowledged it.
@@ -158,7 +164,7 @@ func (o *Outbox) remove(w *work) {
 		*w = work{key: w.key, state: publishing, inFlight: w.inFlight, forgotten: true}
 		return
 	case queued:
-		o.queue.Remove(w.element)
+		w.queue.Remove(w.element)
 	case backingOff:
 		o.endBackoff(w)
 	}
@@ -180,9 +186,25 @@ func (o *Outbox) enqueue(w *work) {
 	if w.state != idle || (w.want == w.acked && !w.resync) {
 		return
 	}
-	w.state = queued
-	w.element = o.queue.PushBack(w)
+	w.state, w.queue = queued, &o.queue
+	if !w.urgent {
+		w.queue = &o.feedback
+	}
+	w.element = w.queue.PushBack(w)
 	o.signal()
+}
+
+// hurry takes w out of the queue for feedback if it does not belong there any more.
+func (o *Outbox) hurry(w *work) {
+	if w.state == queued && w.urgent && w.queue == &o.feedback {
+		o.dequeue(w)
+	}
+}
+
+// dequeue makes a queued work idle.
+func (o *Outbox) dequeue(w *work) {
+	w.queue.Remove(w.element)
+	w.state, w.queue, w.element = idle, nil, nil
 }
 
 // startBackoff queues w after d.

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/dynamic"
 
 	"github.com/workwire/workwire/pkg/agent/applied"
@@ -195,34 +196,35 @@ func (r *Reconciler) reader(ctx context.Context, rec *reconciliation) (dynamic.I
 }
 
 // removingPresence returns the function that reports the presence of the objects of a work that is
-// being deleted. It sets recheck to the time after which the executor's rights may have changed.
+// being deleted, and the object if it is present. It sets recheck to the time after which the executor's rights may have changed.
 // After a failure it does not ask for rights again: the deletion must not wait for each.
-func (r *Reconciler) removingPresence(ctx context.Context, work *inbox.Entry, recheck *time.Duration) func(object.Ref) (condition.Presence, error) {
+func (r *Reconciler) removingPresence(ctx context.Context, work *inbox.Entry, recheck *time.Duration) func(object.Ref) (condition.Presence, *unstructured.Unstructured, error) {
 	account, accountErr := executor.AccountOf(work.Spec.Executor)
 	failed := false
-	return func(ref object.Ref) (condition.Presence, error) {
+	return func(ref object.Ref) (condition.Presence, *unstructured.Unstructured, error) {
 		switch {
 		case accountErr != nil:
-			return condition.Forbidden, accountErr
+			return condition.Forbidden, nil, accountErr
 		case failed:
-			return condition.Unresolved, nil // as reported before
+			return condition.Unresolved, nil, nil // as reported before
 		case account != nil:
 			again, err := r.Executors.MayRead(ctx, *account, ref)
 			*recheck = sooner(*recheck, again)
 			if denied(err) {
-				return condition.Forbidden, mayNotGet(*account)
+				return condition.Forbidden, nil, mayNotGet(*account)
 			}
 			if failed = err != nil; failed {
-				return condition.Unresolved, nil
+				return condition.Unresolved, nil, nil
 			}
 		}
-		switch r.Objects.Get(ref).State {
+		live := r.Objects.Get(ref)
+		switch live.State {
 		case object.Present:
-			return condition.Present, nil
+			return condition.Present, live.Object, nil
 		case object.Absent:
-			return condition.Missing, nil
+			return condition.Missing, nil, nil
 		default:
-			return condition.Unresolved, nil
+			return condition.Unresolved, nil, nil
 		}
 	}
 }

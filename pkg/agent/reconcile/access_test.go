@@ -92,7 +92,7 @@ func TestRemovingAsksOnceAfterAFailure(t *testing.T) {
 	var recheck time.Duration
 	presence := r.removingPresence(t.Context(), work, &recheck)
 	for _, name := range []string{"a", "b", "c"} {
-		if got, err := presence(object.Ref{Name: name}); got != condition.Unresolved || err != nil {
+		if got, live, err := presence(object.Ref{Name: name}); got != condition.Unresolved || live != nil || err != nil {
 			t.Errorf("%s: presence %d, %v", name, got, err)
 		}
 	}

@@ -3,8 +3,8 @@ package reconcile
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/workwire/workwire/pkg/agent/applied"
@@ -44,7 +44,7 @@ func (r *Reconciler) applySpec(ctx context.Context, rec *reconciliation) (time.D
 		r.report(work, r.status(ctx, rec))
 		return rec.requeueAfter, nil
 	}
-	intended := rec.tracked
+	intended := slices.Concat(rec.tracked, rec.undecided)
 	if rec.complete.work {
 		intended = nil
 	}
@@ -120,17 +120,4 @@ func (r *Reconciler) applyManifests(ctx context.Context, rec *reconciliation) er
 		rec.amw = amw
 	}
 	return errors.Join(err, rec.manifestErrors(), rec.removals.err())
-}
-
-// manifestErrors joins the errors of the manifests that were tried, and are to be retried with
-// backoff.
-func (rec *reconciliation) manifestErrors() error {
-	var errs []error
-	for i := range rec.outcomes {
-		if err := rec.outcomes[i].Err; err != nil && !denied(err) && !rec.waiting[i] {
-			meta := rec.manifests[i].Meta
-			errs = append(errs, fmt.Errorf("manifest %d, %s %s/%s: %w", i, meta.Kind, meta.Namespace, meta.Name, err))
-		}
-	}
-	return errors.Join(errs...)
 }

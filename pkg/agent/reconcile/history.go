@@ -3,7 +3,9 @@ package reconcile
 import (
 	"github.com/workwire/workwire/pkg/agent/inbox"
 	"github.com/workwire/workwire/pkg/agent/object"
+	"github.com/workwire/workwire/pkg/agent/pods"
 	"github.com/workwire/workwire/pkg/agent/strategy"
+	"github.com/workwire/workwire/pkg/logging"
 )
 
 // history is what the reconciles of one name leave to the next one. The worker that holds the name
@@ -16,6 +18,14 @@ type history struct {
 	applied map[object.Ref]*inbox.Entry
 	// errs are the errors of the manifests of spec when they were last applied.
 	errs []error
+	// logged holds what was logged about manifests of spec that could not be applied, by index;
+	// failing, what was logged about the other failures of a reconcile.
+	logged  map[int]*logging.Repeated
+	failing logging.Repeated
+	// pods holds what is known of the pods of workloads that are not ready.
+	pods map[object.Ref]pods.Known
+	// warnings holds what the last writes of manifests were warned of.
+	warnings map[warned][]string
 	// gone holds the objects that the AppliedManifestWork names and that do not exist any more.
 	gone    map[object.Ref]struct{}
 	repairs repairs
@@ -30,12 +40,14 @@ type history struct {
 }
 
 func (h *history) isZero() bool {
-	return h.spec == nil && h.applied == nil && h.errs == nil && h.gone == nil && h.repairs.count == 0 && h.repairs.conflicts == nil && h.refused == nil && h.deniedReads == nil && h.removals == nil && h.marks.failures == 0
+	return h.spec == nil && h.applied == nil && h.errs == nil && h.logged == nil && !h.failing.Failing() && h.warnings == nil && h.pods == nil && h.gone == nil &&
+		h.repairs.count == 0 && h.repairs.conflicts == nil && h.refused == nil && h.deniedReads == nil && h.removals == nil &&
+		h.marks.failures == 0
 }
 
 // reset forgets everything that is about the manifests of the spec before.
 func (h *history) reset() {
-	h.errs, h.gone, h.refused, h.repairs = nil, nil, nil, repairs{last: h.repairs.last}
+	h.errs, h.logged, h.gone, h.refused, h.repairs = nil, nil, nil, nil, repairs{last: h.repairs.last}
 }
 
 // markGone notes that an object which the AppliedManifestWork names does not exist any more.

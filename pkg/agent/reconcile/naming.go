@@ -25,6 +25,12 @@ func (n naming) name(source wire.SourceID, work string) string {
 	return n.hubHash(source) + "-" + work
 }
 
+// AppliedName returns the function that names the AppliedManifestWork of a source's work, for an agent
+// with these topics. A name may be invalid.
+func AppliedName(brokerHost string, topics wire.AgentTopics) func(source wire.SourceID, work string) string {
+	return naming{brokerHost: brokerHost, topics: topics}.name
+}
+
 // source returns the source of the work behind an AppliedManifestWork: the one that the topics
 // name, or the one of its label. It is empty if neither tells.
 func (n naming) source(amw *workv1.AppliedManifestWork) wire.SourceID {

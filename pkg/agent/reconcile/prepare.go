@@ -39,7 +39,7 @@ func (r *Reconciler) prepare(ctx context.Context, logger *slog.Logger, e *entry,
 	rec.account, rec.accountErr = executor.AccountOf(work.Spec.Executor)
 	rec.tracked = manifestRefs(rec.manifests)
 	if known != nil {
-		rec.dropped = rec.droppedResources()
+		rec.dropped, rec.undecided = rec.droppedResources()
 		rec.tracked = append(rec.tracked, refsOf(rec.dropped)...)
 	}
 	r.Table.await(e, unknownKinds(rec.manifests))
@@ -132,19 +132,24 @@ func unknownKinds(manifests []strategy.Manifest) []schema.GroupKind {
 }
 
 // droppedResources returns the objects that the AppliedManifestWork names and the manifests do not.
-// It leaves out objects that a manifest of an unresolved kind may be about: a failed lookup is no
-// reason to delete.
-func (rec *reconciliation) droppedResources() []applied.Resource {
+// Those that a manifest of an unresolved kind may be about are undecided: a failed lookup is no
+// reason to delete, nor to forget.
+func (rec *reconciliation) droppedResources() (dropped []applied.Resource, undecided []object.Ref) {
 	resources, err := applied.Resources(rec.known)
 	if err != nil {
 		rec.logger.Warn(intentUnreadable, "appliedManifestWork", rec.known.Name, "error", err)
 	}
-	return slices.DeleteFunc(applied.Dropped(resources, rec.tracked), func(res applied.Resource) bool {
+	for _, res := range applied.Dropped(resources, rec.tracked) {
 		if _, gone := rec.history().gone[res.Ref]; gone && res.UID == "" {
-			return true
+			continue
 		}
-		return slices.ContainsFunc(rec.manifests, func(m strategy.Manifest) bool { return mayBe(&m, res) })
-	})
+		if slices.ContainsFunc(rec.manifests, func(m strategy.Manifest) bool { return mayBe(&m, res) }) {
+			undecided = append(undecided, res.Ref)
+		} else {
+			dropped = append(dropped, res)
+		}
+	}
+	return dropped, undecided
 }
 
 // intentUnreadable is logged when an AppliedManifestWork does not tell which objects were about to

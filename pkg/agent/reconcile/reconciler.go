@@ -9,6 +9,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
 
 	"github.com/workwire/workwire/pkg/agent/applied"
 	"github.com/workwire/workwire/pkg/agent/conditionrules"
@@ -17,10 +18,12 @@ import (
 	"github.com/workwire/workwire/pkg/agent/inbox"
 	"github.com/workwire/workwire/pkg/agent/observe"
 	"github.com/workwire/workwire/pkg/agent/outbox"
+	"github.com/workwire/workwire/pkg/agent/pods"
 	"github.com/workwire/workwire/pkg/agent/restmapper"
 	"github.com/workwire/workwire/pkg/agent/strategy/apply"
 	"github.com/workwire/workwire/pkg/audit"
 	"github.com/workwire/workwire/pkg/required"
+	"github.com/workwire/workwire/pkg/tracing"
 	"github.com/workwire/workwire/pkg/walltime"
 	"github.com/workwire/workwire/pkg/wire"
 )
@@ -46,6 +49,7 @@ type Config struct {
 	Objects    *observe.Objects
 	Named      *observe.Named    // objects without the agent's label
 	Client     dynamic.Interface // reads objects that are not watched
+	Raw        rest.Interface    // lists the pods of workloads that are not ready
 	Rules      *conditionrules.Evaluator
 	Feedback   *feedback.Reader
 	Outbox     *outbox.Outbox
@@ -60,6 +64,9 @@ type Config struct {
 	EvictionGrace time.Duration
 	// Idle is called when many reconciles are followed by none. Default: nothing is called.
 	Idle func()
+	// Tracer makes the spans of Changes, the specs received that continue a trace; nil makes none.
+	Tracer  *tracing.Tracer
+	Changes *tracing.Changes[inbox.Key]
 	// Audit gets a record for each object that is applied or removed. Default: none.
 	Audit *audit.Log
 	// Registerer for metrics. Default: none.
@@ -82,7 +89,7 @@ type Sources interface {
 
 func (c *Config) validate() error {
 	errs := []error{required.Fields(c, "Cluster", "AgentID", "BrokerHost", "Table", "Inbox", "RESTMapper", "Applied", "Executors",
-		"Applier", "Objects", "Named", "Client", "Rules", "Feedback", "Outbox", "Sources")}
+		"Applier", "Objects", "Named", "Client", "Raw", "Rules", "Feedback", "Outbox", "Sources")}
 	if c.Workers < 1 || c.SyncInterval <= 0 || c.EvictionGrace <= 0 {
 		errs = append(errs, fmt.Errorf("Workers %d, SyncInterval %v and EvictionGrace %v must be positive",
 			c.Workers, c.SyncInterval, c.EvictionGrace))
@@ -98,6 +105,7 @@ type Reconciler struct {
 	clock   *walltime.Clock // of the times that AppliedManifestWorks have
 	idle    *idleDetector
 	metrics *metrics
+	pods    *pods.Reader
 }
 
 // New returns a Reconciler that does nothing until [Reconciler.Recover] and [Reconciler.Run].
@@ -112,6 +120,7 @@ func New(config Config) (*Reconciler, error) {
 		clock:   walltime.New(),
 		idle:    newIdleDetector(config.Idle),
 		metrics: newMetrics(config.Registerer, config.Table),
+		pods:    pods.NewReader(),
 	}, nil
 }
 

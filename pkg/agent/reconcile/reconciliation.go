@@ -30,6 +30,7 @@ type reconciliation struct {
 	withheld   []error // of each manifest: why nothing of its object may be reported; nil without executor
 	last       *lastApplied
 	dropped    []applied.Resource // known names them, the manifests do not
+	undecided  []object.Ref       // known names them, and a manifest of an unresolved kind may be about them
 	tracked    []object.Ref       // objects of the manifests, and dropped ones
 	observed   []observed         // of each manifest, before applying
 	complete   completion

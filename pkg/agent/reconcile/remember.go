@@ -14,7 +14,8 @@ func (r *Reconciler) remember(rec *reconciliation) {
 	if rec.changed {
 		h.reset()
 	}
-	r.logOutcomes(rec)
+	r.logOutcomes(rec, time.Now())
+	rec.rememberWarnings()
 	r.notifyOthers(rec)
 	rec.rememberRepairs(time.Now())
 	rec.rememberRefused(time.Now())
@@ -38,7 +39,7 @@ func (rec *reconciliation) repaired(i int) bool {
 }
 
 // logOutcomes logs and counts what happened to each manifest.
-func (r *Reconciler) logOutcomes(rec *reconciliation) {
+func (r *Reconciler) logOutcomes(rec *reconciliation, now time.Time) {
 	for i := range rec.outcomes {
 		ref, outcome := rec.manifests[i].Ref, &rec.outcomes[i]
 		if rec.waiting[i] {
@@ -46,12 +47,14 @@ func (r *Reconciler) logOutcomes(rec *reconciliation) {
 		}
 		r.metrics.manifests.WithLabelValues(outcome.Action.String()).Inc()
 		r.auditApplied(rec, i)
-		if denied(outcome.Err) { // the worker logs all other errors
-			if errs := rec.history().errs; i < len(errs) && errs[i] != nil && errs[i].Error() == outcome.Err.Error() {
-				continue // events about the object must not fill the log
-			}
-			rec.logger.Warn("applying a manifest failed", "object", ref, "manifest", i, "error", outcome.Err)
-		} else if rec.wrote(i) {
+		switch {
+		case outcome.Err != nil:
+			rec.logManifestFailure(i, outcome.Err, now)
+			continue
+		case outcome.Action != apply.Left:
+			rec.history().noteApplied(i)
+		}
+		if rec.wrote(i) {
 			rec.logger.Info("applied a manifest", "object", ref, "action", outcome.Action, "repair", rec.repaired(i), "differences", outcome.Differences)
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/workwire/workwire/pkg/agent/inbox"
 	"github.com/workwire/workwire/pkg/agent/object"
 	"github.com/workwire/workwire/pkg/agent/outbox"
+	"github.com/workwire/workwire/pkg/agent/strategy"
 	"github.com/workwire/workwire/pkg/agent/strategy/apply"
 	"github.com/workwire/workwire/pkg/agent/strategy/ignore"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
@@ -67,15 +68,21 @@ func (r *Reconciler) reportNotApplied(ctx context.Context, rec *reconciliation, 
 // do so again, 0 for when something changes.
 func (r *Reconciler) reportRemoving(ctx context.Context, work *inbox.Entry) (recheck time.Duration) {
 	presence := r.removingPresence(ctx, work, &recheck)
+	var held []condition.Held
 	status := condition.DeletingStatus(r.lastStatus(work), int64(work.Generation), func(m workv1.ManifestResourceMeta) (condition.Presence, error) {
 		if m.Resource == "" {
 			return condition.Unresolved, nil
 		}
-		return presence(object.Ref{
+		found, live, err := presence(object.Ref{
 			GroupVersionResource: schema.GroupVersionResource{Group: m.Group, Version: m.Version, Resource: m.Resource},
 			Namespace:            m.Namespace, Name: m.Name,
 		})
+		if live != nil && live.GetDeletionTimestamp() != nil && len(live.GetFinalizers()) > 0 {
+			held = append(held, condition.Held{Meta: m, Finalizers: live.GetFinalizers()})
+		}
+		return found, err
 	}, metav1.Now())
+	condition.AddHeld(&status, held)
 	r.setStatus(work, work.Generation, status, false)
 	return recheck
 }
@@ -94,7 +101,7 @@ func (r *Reconciler) lastStatus(work *inbox.Entry) workv1.ManifestWorkStatus {
 // setStatus puts a status into the outbox.
 func (r *Reconciler) setStatus(work *inbox.Entry, generation wire.Generation, status workv1.ManifestWorkStatus, final bool) {
 	r.Outbox.Set(work.Key, outbox.Status{
-		Generation: generation, Cluster: work.Cluster, Meta: &work.Meta, Status: status, Trace: work.Trace, Final: final, Received: work.Received,
+		Generation: generation, Cluster: work.Cluster, Meta: &work.Meta, Status: status, Trace: work.Trace, Final: final, Received: work.Received, Cause: r.cause(work),
 	})
 }
 
@@ -102,8 +109,9 @@ func (r *Reconciler) setStatus(work *inbox.Entry, generation wire.Generation, st
 func (r *Reconciler) status(ctx context.Context, rec *reconciliation) workv1.ManifestWorkStatus {
 	in := condition.Input{
 		Generation: int64(rec.work.Generation), Manifests: make([]condition.Manifest, len(rec.manifests)),
-		Previous: &rec.previous, Now: metav1.Now(),
+		Warnings: strategy.Warnings(&rec.work.Spec, rec.manifests), Previous: &rec.previous, Now: metav1.Now(),
 	}
+	causes := causes{reconciler: r, rec: rec}
 	withFeedback := 0
 	for i := range rec.manifests {
 		withFeedback += min(len(rec.manifests[i].FeedbackRules), 1)
@@ -116,14 +124,17 @@ func (r *Reconciler) status(ctx context.Context, rec *reconciliation) workv1.Man
 		if c.ApplyError == nil {
 			c.ApplyError = rec.history().repairs.conflicts[m.Ref]
 		}
+		warnings, known := rec.warnings(i)
+		c.Warnings, c.KeepWarnings = warnings, !known
 		c.Presence, c.ReadError = r.presence(rec, i, live)
 		if c.Presence == condition.Present && c.HasFeedback {
 			c.Values, c.FeedbackError = r.Feedback.Values(m.FeedbackRules, live, withFeedback)
 		}
 		c.Rules = ruleTypes(m)
-		c.Evaluated = r.evaluated(ctx, rec, &rec.observed[i], m, live)
+		c.Evaluated = causes.readiness(ctx, i, live, r.evaluated(ctx, rec, &rec.observed[i], m, live))
 		in.Manifests[i] = c
 	}
+	rec.history().pods = causes.known
 	return condition.WorkStatus(in)
 }
 

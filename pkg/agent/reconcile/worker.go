@@ -66,7 +66,7 @@ func (r *Reconciler) reconcile(ctx context.Context, name string) {
 	if len(keys) == 0 {
 		logger := r.Logger.With("appliedManifestWork", name)
 		after, err := r.evict(ctx, logger, e)
-		if !r.requeue(ctx, logger, name, after, err) {
+		if !r.requeue(ctx, logger, e, after, err) {
 			result = "error"
 		}
 		return
@@ -84,8 +84,8 @@ func (r *Reconciler) reconcile(ctx context.Context, name string) {
 			continue // the outbox is sending the last status
 		}
 		logger := r.Logger.With("work", work.Meta.Name, "uid", key.UID, "source", key.Source)
-		after, err := r.reconcileWork(ctx, logger, e, work)
-		if !r.requeue(ctx, logger, name, after, err) {
+		after, err := r.reconcileTraced(ctx, logger, e, work)
+		if !r.requeue(ctx, logger, e, after, err) {
 			result = "error"
 		}
 		if ctx.Err() != nil {
@@ -100,21 +100,21 @@ func (r *Reconciler) reconcile(ctx context.Context, name string) {
 	}
 }
 
-// requeue enqueues name for its next reconcile: with backoff after an error, and after a time if
+// requeue enqueues the name of e for its next reconcile: with backoff after an error, and after a time if
 // that is not 0. It reports whether there was no error.
-func (r *Reconciler) requeue(ctx context.Context, logger *slog.Logger, name string, after time.Duration, err error) bool {
+func (r *Reconciler) requeue(ctx context.Context, logger *slog.Logger, e *entry, after time.Duration, err error) bool {
 	if ctx.Err() != nil {
 		return true
 	}
 	queue := r.Table.queue
+	e.history.logFailure(logger, err, time.Now())
 	if err != nil {
-		logger.Warn("reconcile failed, retrying", "retry", queue.NumRequeues(name)+1, "error", err)
-		queue.AddRateLimited(name)
+		queue.AddRateLimited(e.name)
 	} else {
-		queue.Forget(name)
+		queue.Forget(e.name)
 	}
 	if after > 0 {
-		queue.AddAfter(name, after) // a failure must not delay what is polled
+		queue.AddAfter(e.name, after) // a failure must not delay what is polled
 	}
 	return err == nil
 }

@@ -101,9 +101,25 @@ func (s *Session) receive(_ context.Context, m transport.Message) {
 			s.receiveStatusResync(logger, m, message, at)
 		}
 		m.Ack()
+	case *wire.DryRun:
+		s.receiveDryRun(logger, m, source, message, at)
+		m.Ack()
 	default:
 		s.ignore(logger, m, "not for an agent", nil)
 	}
+}
+
+// receiveDryRun has a question from a topic of source answered, signed at a time.
+func (s *Session) receiveDryRun(logger *slog.Logger, m transport.Message, source wire.SourceID, question *wire.DryRun, at time.Time) {
+	if question.Source != source || question.Cluster != s.config.Cluster {
+		s.ignore(logger, m, foreignTopic, nil)
+		return
+	}
+	if refused := trust.AsRefused(s.config.Trust.AdmitQuestion(source, at, question.ID)); refused != nil {
+		s.untrusted(logger, m, nil, refused)
+		return
+	}
+	s.config.DryRun(question)
 }
 
 // receiveStatusResync handles a request for statuses, signed at a time.
@@ -115,6 +131,7 @@ func (s *Session) receiveStatusResync(logger *slog.Logger, m transport.Message, 
 		return
 	}
 	s.heard(r.Source)
+	s.config.Outbox.Accepts(r.Source, r.Accepts)
 	s.config.Outbox.Resync(r)
 	if r.Buckets != nil {
 		s.requestDiffering(r)
@@ -141,7 +158,10 @@ func (s *Session) receiveSpec(logger *slog.Logger, m transport.Message, source w
 		return
 	}
 	s.heard(source)
+	s.config.Outbox.Accepts(source, spec.Accepts)
+	span, traced := s.traceSpec(m, spec)
 	change := s.config.Inbox.Put(spec, ackWhenHeld(m))
+	s.endTraceSpec(span, traced, change)
 	s.received.WithLabelValues(change.Verdict.String()).Inc()
 	s.audit(m, spec, change.Verdict.String(), "")
 	logger.Debug("received a spec", "generation", spec.Generation, "action", spec.Action, "verdict", change.Verdict.String())

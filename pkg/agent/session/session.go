@@ -24,6 +24,7 @@ import (
 	"github.com/workwire/workwire/pkg/audit"
 	"github.com/workwire/workwire/pkg/required"
 	"github.com/workwire/workwire/pkg/sealing"
+	"github.com/workwire/workwire/pkg/tracing"
 	"github.com/workwire/workwire/pkg/transport"
 	"github.com/workwire/workwire/pkg/wire"
 )
@@ -48,6 +49,9 @@ type Config struct {
 	Unseal *sealing.Unsealer
 	// Superseded is called with a work whose name another work took. It must not block.
 	Superseded func(inbox.Key)
+	// DryRun is called with what a source asks to try. It must not block. Default: such questions are
+	// dropped.
+	DryRun func(*wire.DryRun)
 	// SourceAnswered is called when a source answers a resync request for the first time. It must
 	// not block.
 	SourceAnswered func()
@@ -55,6 +59,10 @@ type Config struct {
 	RetryInterval time.Duration
 	// DigestInterval is the time between digests; 0 for none.
 	DigestInterval time.Duration
+	// Tracer makes the spans of specs that continue a trace; nil makes none.
+	Tracer *tracing.Tracer
+	// Changes are told of these specs; nil with Tracer.
+	Changes *tracing.Changes[inbox.Key]
 	// Audit gets a record for each message with a spec. Default: none.
 	Audit *audit.Log
 	// Registerer for metrics. Default: none.
@@ -87,6 +95,9 @@ func New(config Config) (*Session, error) {
 		return nil, fmt.Errorf("session: %w", err)
 	}
 	config.Logger = cmp.Or(config.Logger, slog.Default())
+	if config.DryRun == nil {
+		config.DryRun = func(*wire.DryRun) {}
+	}
 	presence, err := newPresence(wire.Presence{Agent: config.ClientID, Cluster: config.Cluster}, config.Topics, config.Transport, config.Logger)
 	if err != nil {
 		return nil, err

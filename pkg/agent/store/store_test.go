@@ -138,7 +138,9 @@ func text(s string) statestore.Encoder { return func() ([]byte, error) { return 
 // TestCommitIsRetried: barriers pass after a failed commit, and Run retries until one succeeds.
 func TestCommitIsRetried(t *testing.T) {
 	dir := t.TempDir()
-	s := open(t, dir)
+	var log kit.Log
+	s, err := store.Open(store.Config{Dir: dir, Logger: log.Logger()})
+	kit.NoError(t, err)
 	var attempts atomic.Int32
 	s.Put(store.Specs, "a", func() ([]byte, error) {
 		if attempts.Add(1) < 3 {
@@ -152,6 +154,7 @@ func TestCommitIsRetried(t *testing.T) {
 	if err := s.Err(); err == nil {
 		t.Error("the barrier passed, but no failure is reported")
 	}
+	log.Await(t, `level=ERROR msg="state cannot be written, retrying" .*no space`)
 	kit.True(t, "a commit", func() bool { return s.Err() == nil })
 	if n := attempts.Load(); n != 3 {
 		t.Errorf("%d attempts, want 3", n)

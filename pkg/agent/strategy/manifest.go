@@ -140,8 +140,9 @@ func parse(ordinal int, from *workv1.Manifest, mappingFor Mapping) Manifest {
 		m.RecreateOnImmutable, m.Err = recreateOnImmutable(desired)
 	}
 	if m.Err == nil && namespaced && m.Meta.Namespace == "" {
-		// The API server's text for a request without the namespace of a namespaced kind.
-		m.Err = errors.New("the server does not allow this method on the requested resource")
+		// The API server's text for a request without the namespace of a namespaced kind, and what to do.
+		m.Err = fmt.Errorf("the server does not allow this method on the requested resource: %s has no metadata.namespace, "+
+			"and no default applies; add it to the manifest", m.Meta.Kind)
 	}
 	return m
 }

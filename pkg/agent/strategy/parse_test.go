@@ -41,7 +41,8 @@ func TestParseManifests(t *testing.T) {
 			manifest: `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c"}}`,
 			meta:     workv1.ManifestResourceMeta{Version: "v1", Kind: "ConfigMap", Resource: "configmaps", Name: "c"},
 			ref:      "configmaps c",
-			err:      "the server does not allow this method on the requested resource",
+			err: "the server does not allow this method on the requested resource: ConfigMap has no metadata.namespace, " +
+				"and no default applies; add it to the manifest",
 		},
 		"unknown kind": {
 			manifest: `{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"namespace":"ns","name":"w"}}`,

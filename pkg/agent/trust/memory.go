@@ -6,18 +6,9 @@ import (
 	"github.com/workwire/workwire/pkg/signing"
 )
 
-// The reasons to refuse an event with a valid signature.
-const (
-	// Unproven: the source has not answered a question of this agent yet, so that the event may be
-	// from before the agent was started.
-	Unproven signing.Reason = "unproven"
-	// Expired: the event was signed longer ago than events are valid.
-	Expired signing.Reason = "expired"
-	// Future: the event was signed later than the agent's clock allows.
-	Future signing.Reason = "future"
-	// Replayed: a later event about the same subject was received, or this one.
-	Replayed signing.Reason = "replayed"
-)
+// Unproven is the reason to refuse an event of a source that has not answered a question of this agent
+// yet, so that it may be from before the agent was started.
+const Unproven signing.Reason = "unproven"
 
 // memory remembers when the events of one source were signed. Times are those of the source's
 // clock, in microseconds. An event is new if it was signed after all events about its subjects that
@@ -52,34 +43,20 @@ func (m *memory) prove(at int64) {
 	}
 }
 
-// decideAge returns why an event is refused that was signed at a time; empty if its age is right.
-func (l limits) decideAge(at int64, now time.Time) signing.Reason {
-	switch age := now.Sub(time.UnixMicro(at)); {
-	case l.maxAge == 0:
-		return ""
-	case age > l.maxAge:
-		return Expired
-	case -age > l.maxAge:
-		return Future
-	default:
-		return ""
-	}
-}
-
 // decide returns why an event about subjects, signed at a time, is refused; empty if it is new.
 func (m *memory) decide(subjects []string, at int64, l limits, now time.Time) signing.Reason {
-	if reason := l.decideAge(at, now); reason != "" {
+	if reason := signing.DecideAge(time.UnixMicro(at), now, l.maxAge); reason != "" {
 		return reason
 	}
 	if !m.proven {
 		return Unproven
 	}
 	if at <= m.floor {
-		return Replayed
+		return signing.Replayed
 	}
 	for _, subject := range subjects {
 		if at <= m.seen[subject] {
-			return Replayed
+			return signing.Replayed
 		}
 	}
 	return ""

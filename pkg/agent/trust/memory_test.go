@@ -29,19 +29,19 @@ func TestDecide(t *testing.T) {
 	a, b := []string{"uid/a", "name/web"}, []string{"uid/b", "name/web"}
 	deleteA, deleteB, other := a[:1], b[:1], []string{"uid/c", "name/c"}
 	for name, events := range map[string][]heard{
-		"the same event twice":                          {{1, 1, a, ""}, {1, 2, a, Replayed}},
-		"an older event":                                {{2, 2, a, ""}, {1, 2, a, Replayed}},
+		"the same event twice":                          {{1, 1, a, ""}, {1, 2, a, signing.Replayed}},
+		"an older event":                                {{2, 2, a, ""}, {1, 2, a, signing.Replayed}},
 		"events of two works in any order":              {{2, 2, a, ""}, {1, 2, other, ""}},
-		"a creation after the deletion":                 {{1, 1, a, ""}, {2, 2, deleteA, ""}, {1, 3, a, Replayed}},
-		"a creation, never seen, after the deletion":    {{2, 2, deleteA, ""}, {1, 3, a, Replayed}},
+		"a creation after the deletion":                 {{1, 1, a, ""}, {2, 2, deleteA, ""}, {1, 3, a, signing.Replayed}},
+		"a creation, never seen, after the deletion":    {{2, 2, deleteA, ""}, {1, 3, a, signing.Replayed}},
 		"a new creation after the deletion":             {{2, 2, deleteA, ""}, {3, 3, a, ""}},
-		"the former work of a name":                     {{1, 1, a, ""}, {3, 3, b, ""}, {2, 4, a, Replayed}, {1, 4, a, Replayed}},
+		"the former work of a name":                     {{1, 1, a, ""}, {3, 3, b, ""}, {2, 4, a, signing.Replayed}, {1, 4, a, signing.Replayed}},
 		"the deletion of the former work of a name":     {{1, 1, a, ""}, {3, 3, b, ""}, {2, 4, deleteA, ""}},
 		"a deletion says nothing about a name":          {{3, 3, deleteB, ""}, {2, 4, a, ""}},
-		"before the question was answered":              {{-1, 1, a, Replayed}, {0, 1, a, Replayed}},
-		"older than events are valid":                   {{minute, 70 * minute, a, Expired}},
-		"ahead of the clock":                            {{70 * minute, minute, a, Future}},
-		"older than the newest event by more than that": {{30 * minute, 31 * minute, a, ""}, {85 * minute, 85 * minute, other, ""}, {20 * minute, 75 * minute, deleteB, Replayed}},
+		"before the question was answered":              {{-1, 1, a, signing.Replayed}, {0, 1, a, signing.Replayed}},
+		"older than events are valid":                   {{minute, 70 * minute, a, signing.Expired}},
+		"ahead of the clock":                            {{70 * minute, minute, a, signing.Future}},
+		"older than the newest event by more than that": {{30 * minute, 31 * minute, a, ""}, {85 * minute, 85 * minute, other, ""}, {20 * minute, 75 * minute, deleteB, signing.Replayed}},
 	} {
 		m := &memory{}
 		m.prove(at(0))
@@ -65,7 +65,7 @@ func TestUnproven(t *testing.T) {
 	}
 	m.prove(at(2))
 	m.prove(at(5)) // the answer to a later question says nothing new
-	for signed, want := range map[int]signing.Reason{1: Replayed, 2: Replayed, 3: ""} {
+	for signed, want := range map[int]signing.Reason{1: signing.Replayed, 2: signing.Replayed, 3: ""} {
 		if got := m.decide([]string{"uid/a"}, at(signed), l, start); got != want {
 			t.Errorf("signed at %d: %q, want %q", signed, got, want)
 		}
@@ -89,7 +89,7 @@ func TestMemoryIsBounded(t *testing.T) {
 		}
 		for back := range min(i, 100) {
 			old := i - back
-			if got := m.decide([]string{fmt.Sprintf("uid/%d", old%37)}, at(old+1), l, now); got != Replayed {
+			if got := m.decide([]string{fmt.Sprintf("uid/%d", old%37)}, at(old+1), l, now); got != signing.Replayed {
 				t.Fatalf("event %d is new again after %d: %q", old, i, got)
 			}
 		}

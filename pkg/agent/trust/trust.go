@@ -29,9 +29,6 @@ import (
 	"github.com/workwire/workwire/pkg/wire"
 )
 
-// DefaultMaxAge is the default of the agent's maximum age of signatures.
-const DefaultMaxAge = time.Hour
-
 const (
 	// maxSubjects bounds what is remembered of a source: about 10 MB.
 	maxSubjects = 1 << 16
@@ -88,7 +85,7 @@ func New(c Config) (*Gate, error) {
 	}
 	// increase() counts from the first value that was scraped, so the first refusal needs a zero.
 	for _, reason := range []signing.Reason{
-		signing.Unsigned, signing.Malformed, signing.UnknownKey, signing.WrongSource, signing.Invalid, Unproven, Expired, Future, Replayed} {
+		signing.Unsigned, signing.Malformed, signing.UnknownKey, signing.WrongSource, signing.Invalid, Unproven, signing.Expired, signing.Future, signing.Replayed} {
 		gate.refused.WithLabelValues(string(reason))
 	}
 	return gate, nil
@@ -119,6 +116,26 @@ func (g *Gate) Admit(source wire.SourceID, at time.Time, subjects ...string) err
 	return nil
 }
 
+// AdmitQuestion notes a verified question, signed at a time, which changes nothing: it needs no proof of
+// its source. Its error is a [*signing.RefusedError] if the age is wrong or the question is not new.
+func (g *Gate) AdmitQuestion(source wire.SourceID, at time.Time, id string) error {
+	if g == nil {
+		return nil
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	m, subject := g.memory(source), "question/"+id
+	reason := signing.DecideAge(at, g.config.Now(), g.limits.maxAge)
+	if reason == "" && at.UnixMicro() <= m.seen[subject] {
+		reason = signing.Replayed
+	}
+	if reason != "" {
+		return &signing.RefusedError{Reason: reason}
+	}
+	m.note([]string{subject}, at.UnixMicro(), g.limits)
+	return nil
+}
+
 // Prove notes that source has signed, at a time, an answer to a question of this agent. It reports
 // whether that is the first one. Its error is a [*signing.RefusedError] if the age of the answer is
 // wrong.
@@ -126,7 +143,7 @@ func (g *Gate) Prove(source wire.SourceID, at time.Time) (first bool, err error)
 	if g == nil {
 		return false, nil
 	}
-	if reason := g.limits.decideAge(at.UnixMicro(), g.config.Now()); reason != "" {
+	if reason := signing.DecideAge(at, g.config.Now(), g.limits.maxAge); reason != "" {
 		return false, &signing.RefusedError{Reason: reason}
 	}
 	g.mu.Lock()

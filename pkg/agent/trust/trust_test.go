@@ -51,7 +51,7 @@ func TestRefusedEventsAreCountedAndFewAreLogged(t *testing.T) {
 	if refused := trust.AsRefused(gate.Admit("hub1", time.Now(), "uid/u")); refused == nil || refused.Reason != trust.Unproven || gate.Proven("hub1") {
 		t.Errorf("Admit = %v before the source has answered", refused)
 	}
-	if _, err := gate.Prove("hub1", time.Now().Add(-2*time.Hour)); trust.AsRefused(err) == nil || trust.AsRefused(err).Reason != trust.Expired {
+	if _, err := gate.Prove("hub1", time.Now().Add(-2*time.Hour)); trust.AsRefused(err) == nil || trust.AsRefused(err).Reason != signing.Expired {
 		t.Errorf("Prove = %v with an old answer", err)
 	}
 	proof := time.Now()

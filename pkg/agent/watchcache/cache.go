@@ -24,9 +24,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
 
-	"github.com/workwire/workwire/pkg/agent/compress"
 	"github.com/workwire/workwire/pkg/agent/object"
+	"github.com/workwire/workwire/pkg/compress"
 )
 
 // Cache holds the objects of one resource type. It implements the store of a reflector;
@@ -92,13 +93,15 @@ type Watch struct {
 	Logger *slog.Logger
 }
 
-// Run fills the cache until ctx ends. It retries with backoff.
+// Run fills the cache until ctx ends. It retries with backoff, and logs each cause of a failure once,
+// with a reminder every hour.
 func (c *Cache[T]) Run(ctx context.Context, w Watch) {
-	logger := logr.FromSlogHandler(w.Logger.Handler())
+	logger := logr.FromSlogHandler(quiet{w.Logger.Handler()})
+	failures := &failures{name: w.Name, logger: w.Logger}
 	cache.NewReflectorWithOptions(
-		cache.ToListWatcherWithWatchListSemantics(w.List, w.Client), c.blank(), c,
+		cache.ToListWatcherWithWatchListSemantics(failures.source(w.List), w.Client), c.blank(), c,
 		cache.ReflectorOptions{Name: w.Name, Logger: &logger},
-	).RunWithContext(ctx)
+	).RunWithContext(klog.NewContext(ctx, logger))
 }
 
 // Synced returns a channel that is closed once the cache has been filled from a list.

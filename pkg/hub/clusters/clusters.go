@@ -54,6 +54,11 @@ type Listener interface {
 	// PauseEnded is called when the annotation [workv1.PausedAnnotationKey] was removed from a
 	// ManagedCluster. What waited is published then.
 	PauseEnded(cluster wire.ClusterName)
+	// ClusterGained is called with Config.Part when the hub begins to serve a cluster: as at a start of
+	// the hub, nothing is known of what the cluster has been sent, and has said.
+	ClusterGained(cluster wire.ClusterName)
+	// ClusterLost is called when the hub no longer serves a cluster and Part.Busy is false for it.
+	ClusterLost(cluster wire.ClusterName)
 	// WorkRemoved is called for a work that the hub does not know and that somebody has asked to
 	// delete; last is what is known of it.
 	WorkRemoved(last *workv1.ManifestWork)
@@ -72,6 +77,12 @@ type Config struct {
 	// AutoRegister creates a ManagedCluster and a namespace for each cluster that is heard from for
 	// the first time. Without it a cluster that has no ManagedCluster is accepted.
 	AutoRegister bool
+	// Registers reports whether AutoRegister may create one for a cluster. It must not block. Default:
+	// for all.
+	Registers func(wire.ClusterName) bool
+	// Part are the clusters that the hub serves if others serve the rest; it needs Works. A cluster
+	// without a ManagedCluster is served by none. Default: all clusters.
+	Part *Part
 	// AutoAccept creates ManagedClusters that are accepted. Those that exist, and those of a
 	// cluster whose ManagedCluster was deleted, are left to the administrator.
 	AutoAccept bool
@@ -105,6 +116,9 @@ func (c *Config) complete() error {
 	if c.AutoRegister {
 		errs = append(errs, required.Fields(c, "Namespaces"))
 	}
+	if c.Part != nil {
+		errs = append(errs, required.Fields(c, "Works"), required.Fields(c.Part, "Hub", "Selector", "Ended", "Busy"))
+	}
 	c.KeepAlive, c.Silence = cmp.Or(c.KeepAlive, DefaultKeepAlive), cmp.Or(c.Silence, DefaultSilence)
 	c.UnreachableGrace = cmp.Or(c.UnreachableGrace, DefaultGrace)
 	for name, limit := range map[string]time.Duration{
@@ -132,7 +146,8 @@ type Clusters struct {
 	cache    *controller.Cache[*clusterv1.ManagedCluster]
 	index    *clusterIndex
 	metrics  *metrics
-	listener Listener // set before Run; nil: nobody
+	listener Listener     // set before Run; nil: nobody
+	parts    *assignments // nil: the hub serves all clusters
 }
 
 // New returns the clusters of a hub. It does no I/O and starts nothing. It reports every fault of
@@ -145,9 +160,12 @@ func New(cfg Config) (*Clusters, error) {
 	c := &Clusters{
 		cfg: cfg, cache: cfg.Informers.ManagedClusters(), metrics: newMetrics(),
 		policy: policy{
-			autoRegister: cfg.AutoRegister, autoAccept: cfg.AutoAccept, limits: newLimits(cfg.KeepAlive, cfg.Silence, cfg.UnreachableGrace),
-			clock: walltime.New(),
+			autoRegister: cfg.AutoRegister, autoAccept: cfg.AutoAccept, registers: cfg.Registers, limits: newLimits(cfg.KeepAlive, cfg.Silence, cfg.UnreachableGrace),
+			clock: walltime.New(), part: cfg.Part,
 		},
+	}
+	if cfg.Part != nil {
+		c.parts = newAssignments()
 	}
 	c.policy.limits.hubAbsence = cfg.HubAbsence
 	var err error
@@ -163,7 +181,7 @@ func New(cfg Config) (*Clusters, error) {
 		return fail(err)
 	}
 	c.index = newClusterIndex(c.policy, c.metrics, c.cache, cfg.Works, c.Add)
-	if err := controller.Register(cfg.Registerer, c.metrics.changes, c.metrics.ignored, c.metrics.writes, sizeCollector{c.index}); err != nil {
+	if err := controller.Register(cfg.Registerer, c.metrics.changes, c.metrics.ignored, c.metrics.writes, sizeCollector{c.index}, partCollector{c}); err != nil {
 		return fail(err)
 	}
 	return c, nil
@@ -179,14 +197,18 @@ func (c *Clusters) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return c.Controller.Run(ctx) })
 	group.Go(func() error { c.runTimer(ctx); return nil })
+	if c.parts != nil {
+		group.Go(func() error { c.runGains(ctx); return nil })
+	}
 	return group.Wait()
 }
 
 // Accepted reports whether works may be delivered to cluster: whether it has a ManagedCluster with
-// hubAcceptsClient that is not being deleted, or, without AutoRegister, no ManagedCluster at all.
+// hubAcceptsClient that is not being deleted, or, without AutoRegister, no ManagedCluster at all; with
+// Config.Part, the hub must serve it too.
 // It reads memory only. No cluster is accepted before [Clusters.WaitForSync] returns.
 func (c *Clusters) Accepted(cluster wire.ClusterName) bool {
-	return c.HasSynced() && c.policy.accepts(c.index.stored(cluster))
+	return c.HasSynced() && c.policy.accepts(c.index.stored(cluster)) && c.Serves(cluster)
 }
 
 // MessageReceived handles a message that the broker attributes to cluster: p is the content of a
@@ -229,7 +251,13 @@ func (c *Clusters) workChanged(before, after *workv1.ManifestWork) {
 // one.
 func (c *Clusters) clusterChanged(before, after *clusterv1.ManagedCluster) {
 	name := wire.ClusterName(cmp.Or(after, before).Name)
-	probe := c.index.clusterChanged(name, after, time.Now())
+	probe := false
+	if after != nil && !c.Serves(name) {
+		c.index.forget(name, time.Now())
+		c.Add(name)
+	} else {
+		probe = c.index.clusterChanged(name, after, time.Now())
+	}
 	if c.listener == nil {
 		return
 	}

@@ -67,17 +67,19 @@ const lastSeenInterval = 5 * time.Minute
 // policy is the part of the configuration that decides about clusters.
 type policy struct {
 	autoRegister, autoAccept bool
+	registers                func(wire.ClusterName) bool // with autoRegister: whether a cluster may be; nil: all
 	limits                   limits
 	clock                    *walltime.Clock // of the times that are stored; nil: it never steps
+	part                     *Part           // nil: all clusters
 }
 
 // accepts reports whether works may be delivered to a cluster with this ManagedCluster; nil is for
 // none.
 func (p policy) accepts(cluster *clusterv1.ManagedCluster) bool {
 	if cluster == nil {
-		return !p.autoRegister
+		return !p.autoRegister && p.part == nil
 	}
-	return cluster.Spec.HubAcceptsClient && cluster.DeletionTimestamp == nil
+	return p.part.holds(cluster) && cluster.Spec.HubAcceptsClient && cluster.DeletionTimestamp == nil
 }
 
 // step is the plan for one reconcile, in the order in which it is carried out.
@@ -114,7 +116,8 @@ func decide(name wire.ClusterName, v view, p policy, now time.Time) step {
 	s := step{held: decideHeld(v.stored, v.held, now)}
 	conditions := conditionsFor(v, p, now)
 	divergence, divergenceDue := divergenceCondition(v, now)
-	for _, c := range []*metav1.Condition{s.held.condition, divergence} {
+	trust, trustDue := trustCondition(v, now)
+	for _, c := range []*metav1.Condition{s.held.condition, divergence, trust} {
 		if c != nil {
 			c.LastTransitionTime = metav1.NewTime(now.Truncate(time.Second))
 			meta.SetStatusCondition(&conditions, *c)
@@ -131,7 +134,7 @@ func decide(name wire.ClusterName, v view, p policy, now time.Time) step {
 	if ok && available.Status != metav1.ConditionTrue {
 		s.requeueAfter = max(0, at.Sub(now))
 	}
-	for _, after := range []time.Duration{s.held.requeueAfter, divergenceDue} {
+	for _, after := range []time.Duration{s.held.requeueAfter, divergenceDue, trustDue} {
 		if after > 0 && (s.requeueAfter == 0 || after < s.requeueAfter) {
 			s.requeueAfter = after
 		}
@@ -295,7 +298,8 @@ func eventsFor(before, after []metav1.Condition) []event {
 		events = append(events, event{corev1.EventTypeWarning, EventUnavailable, is.Message})
 	}
 	events = append(events, alarmEvents(before, after, clusterv1.ManagedClusterConditionWorksHeld, metav1.ConditionTrue, EventWorksHeld, EventNoWorksHeld)...)
-	return append(events, alarmEvents(before, after, clusterv1.ManagedClusterConditionWorksInSync, metav1.ConditionFalse, EventDiverged, EventInSync)...)
+	events = append(events, alarmEvents(before, after, clusterv1.ManagedClusterConditionWorksInSync, metav1.ConditionFalse, EventDiverged, EventInSync)...)
+	return append(events, alarmEvents(before, after, clusterv1.ManagedClusterConditionStatusesTrusted, metav1.ConditionFalse, EventStatusesRefused, EventStatusesTrusted)...)
 }
 
 // alarmEvents returns the events about a condition that is a warning while its status is alarm:

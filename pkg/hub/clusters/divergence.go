@@ -48,6 +48,13 @@ func (x *clusterIndex) divergenceChanged(name wire.ClusterName, d divergence) {
 	}
 }
 
+// hasAlarm reports whether a hub, perhaps one before this process, has found works that differ, or has
+// refused statuses.
+func hasAlarm(cluster *clusterv1.ManagedCluster) bool {
+	return meta.IsStatusConditionFalse(cluster.Status.Conditions, clusterv1.ManagedClusterConditionWorksInSync) ||
+		meta.IsStatusConditionFalse(cluster.Status.Conditions, clusterv1.ManagedClusterConditionStatusesTrusted)
+}
+
 // divergenceMemory is how long a divergence that a hub before this process has found stays in the
 // ManagedCluster, while the agent is connected and this one finds none.
 const divergenceMemory = 5 * time.Minute

@@ -4,7 +4,6 @@ import (
 	"sync"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 
@@ -69,6 +68,8 @@ type entry struct {
 	held *heldWorks
 	// divergence is what is known of the agent's works.
 	divergence divergence
+	// untrusted is what is known of statuses that were refused.
+	untrusted untrusted
 }
 
 func newClusterIndex(p policy, m *metrics, clusters latestClusters, works *works.Cache, add func(wire.ClusterName)) *clusterIndex {
@@ -107,6 +108,10 @@ func (x *clusterIndex) messageReceived(name wire.ClusterName, p *wire.Presence, 
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	e, ok := x.entries[name]
+	if p := x.policy; (!ok || !e.registered) && p.autoRegister && p.registers != nil && !p.registers(name) {
+		x.metrics.ignored.WithLabelValues("no_key").Inc()
+		return
+	}
 	if !ok {
 		if e, ok = x.addUnregistered(name, now); !ok {
 			return
@@ -125,7 +130,7 @@ func (x *clusterIndex) messageReceived(name wire.ClusterName, p *wire.Presence, 
 	if x.online && e.heard.IsZero() {
 		e.heard = now
 		stored := x.stored(name)
-		if e.held != nil || stored != nil && meta.IsStatusConditionFalse(stored.Status.Conditions, clusterv1.ManagedClusterConditionWorksInSync) {
+		if e.held != nil || stored != nil && hasAlarm(stored) {
 			x.enqueue(name, e)
 		}
 	}
@@ -189,6 +194,13 @@ func (x *clusterIndex) starting(now time.Time) {
 	if !x.online {
 		x.offline(now)
 	}
+}
+
+// isOnline reports whether the hub is connected.
+func (x *clusterIndex) isOnline() bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.online
 }
 
 // offline notes that the hub has no connection. mu is held.
@@ -287,9 +299,9 @@ func (x *clusterIndex) clusterChanged(name wire.ClusterName, after *clusterv1.Ma
 	defer x.mu.Unlock()
 	e, ok := x.entries[name]
 	switch {
-	case !ok && after == nil:
+	case !ok && after == nil && (x.policy.part == nil || !x.policy.autoRegister):
 		return false
-	case !ok:
+	case !ok: // with a part: the cluster of another hub, which is not to be accepted again
 		e = &entry{presence: presence{state: unseen}, touched: now}
 		x.entries[name] = e
 		x.unregistered++
@@ -316,6 +328,22 @@ func (x *clusterIndex) clusterChanged(name wire.ClusterName, after *clusterv1.Ma
 	x.recount(name, e, now)
 	x.enqueue(name, e)
 	return probe
+}
+
+// forget removes what is known of a cluster that another hub serves.
+func (x *clusterIndex) forget(name wire.ClusterName, now time.Time) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	e, ok := x.entries[name]
+	if !ok {
+		return
+	}
+	if !e.registered {
+		x.unregistered--
+	}
+	e.registered = false
+	x.recount(name, e, now)
+	delete(x.entries, name)
 }
 
 // removed notes that the ManagedCluster of name did not exist when it was written.
@@ -346,6 +374,8 @@ type view struct {
 	held     heldView
 	// divergence of the agent's works from those of the hub.
 	divergence divergence
+	// untrusted statuses in the name of the cluster.
+	untrusted untrusted
 }
 
 // view returns what is known of a cluster, at the start of its reconcile.
@@ -360,6 +390,6 @@ func (x *clusterIndex) view(name wire.ClusterName) (view, bool) {
 	stored := x.stored(name)
 	return view{
 		presence: e.presence, stored: stored, spoken: e.spoken, removed: e.removed, failover: x.failover(),
-		held: x.heldView(name, e, stored), divergence: e.divergence,
+		held: x.heldView(name, e, stored), divergence: e.divergence, untrusted: e.untrusted,
 	}, true
 }

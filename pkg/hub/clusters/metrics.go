@@ -18,7 +18,7 @@ func newMetrics() *metrics {
 	return &metrics{
 		changes: controller.NewCounter("presence_changes_total", "Changes of the presence of clusters, by new state: present, disconnected, silent, missing or unvouched (the hub has no connection).", "to"),
 		ignored: controller.NewCounter("clusters_ignored_total", "Messages of clusters without a ManagedCluster that were not recorded, by reason: "+
-			"invalid_name (of a ManagedCluster) or too_many (such clusters); and statuses of works that the hub does not know: too_many_held (more "+
+			"invalid_name (of a ManagedCluster), too_many (such clusters) or no_key (to verify its statuses with); and statuses of works that the hub does not know: too_many_held (more "+
 			"than 20000 of one cluster).", "reason"),
 		writes: controller.NewCounter("cluster_writes_total", "Writes about clusters, by what: register, namespace, status or spec, and by "+
 			"result: ok, exists, gone, canceled, conflict or failed (the last two are retried).", "what", "result"),

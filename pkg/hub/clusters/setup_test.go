@@ -84,6 +84,8 @@ type fleet struct {
 	changed   []wire.ClusterName
 	probed    []wire.ClusterName
 	resumed   []wire.ClusterName
+	gained    []wire.ClusterName
+	lost      []wire.ClusterName
 	deleted   []string                 // works that were released, as CLUSTER/NAME/UID
 	announced map[wire.ClusterName]int // see world.hub
 	busy      int                      // requests under way, but for lists and watches
@@ -142,6 +144,16 @@ func (f *fleet) ProbeCluster(name wire.ClusterName) {
 // PauseEnded implements [clusters.Listener].
 func (f *fleet) PauseEnded(name wire.ClusterName) {
 	f.note(func() { f.resumed = append(f.resumed, name) })
+}
+
+// ClusterGained implements [clusters.Listener].
+func (f *fleet) ClusterGained(name wire.ClusterName) {
+	f.note(func() { f.gained = append(f.gained, name) })
+}
+
+// ClusterLost implements [clusters.Listener].
+func (f *fleet) ClusterLost(name wire.ClusterName) {
+	f.note(func() { f.lost = append(f.lost, name) })
 }
 
 // WorkRemoved implements [clusters.Listener].

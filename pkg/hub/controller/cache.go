@@ -1,18 +1,23 @@
 package controller
 
 import (
-	"cmp"
 	"context"
+	"iter"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/tools/cache"
+
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/pkg/hub/packed"
 )
 
 // WriteTimeout is how long an object that was created or deleted here is taken to be there, or
@@ -51,6 +56,8 @@ type Cache[T Object] struct {
 	source    *listWatch
 	informer  cache.SharedIndexInformer
 
+	size atomic.Int64 // objects that forget has seen to come and not to go
+
 	mu        sync.Mutex
 	written   map[types.NamespacedName]write[T] // guarded by mu
 	nextSweep time.Time                         // guarded by mu
@@ -71,18 +78,28 @@ func newCache[T Object](informers *Informers, version schema.GroupVersionResourc
 		informer: cache.NewSharedIndexInformer(source.listerWatcher(), example, 0, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}),
 	}
 	// All fail only on an informer that has started.
-	_ = c.informer.SetTransform(trim)
+	_ = c.informer.SetTransform(hold)
 	_ = c.informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
 		informers.observeFailure(c.resource, err)
 	})
-	_, _ = c.AddEventHandler(c.forget)
+	_, _ = c.addIdentityHandler(c.forget)
 	return c
 }
 
-// AddIndexers adds indexes for [Cache.List]. It must be called before [Informers.Run]. It fails
-// when an index of that name exists already.
+// AddIndexers adds indexes for [Cache.List], of functions of T. It must be called before
+// [Informers.Run]. It fails when an index of that name exists already.
 func (c *Cache[T]) AddIndexers(indexers cache.Indexers) error {
-	return c.informer.AddIndexers(indexers)
+	typed := make(cache.Indexers, len(indexers))
+	for name, values := range indexers {
+		typed[name] = func(object any) ([]string, error) {
+			t, ok := held[T](object)
+			if !ok {
+				return nil, nil
+			}
+			return values(t)
+		}
+	}
+	return c.informer.AddIndexers(typed)
 }
 
 // AddEventHandler has changed called for every change from now on, beginning with each object that
@@ -94,7 +111,7 @@ func (c *Cache[T]) AddEventHandler(changed func(before, after T)) (cache.Resourc
 		if last, ok := object.(cache.DeletedFinalStateUnknown); ok {
 			object = last.Obj
 		}
-		t, _ := object.(T)
+		t, _ := held[T](object)
 		return t
 	}
 	notify := func(before, after T) {
@@ -106,6 +123,41 @@ func (c *Cache[T]) AddEventHandler(changed func(before, after T)) (cache.Resourc
 		AddFunc:    func(object any) { notify(none, typed(object)) },
 		UpdateFunc: func(before, after any) { notify(typed(before), typed(after)) },
 		DeleteFunc: func(object any) { notify(typed(object), none) },
+	})
+}
+
+// state is an object of the informer as it was held, and its identity, which is cheap to read. Its zero
+// value is none.
+type state struct {
+	object  any
+	key     types.NamespacedName
+	version version
+}
+
+func (s *state) exists() bool { return s.object != nil }
+
+// stateOf returns the state of an object that [hold] returned.
+func stateOf(object any) state {
+	if last, ok := object.(cache.DeletedFinalStateUnknown); ok {
+		object = last.Obj
+	}
+	if work, ok := object.(*packed.Work); ok {
+		return state{object: object, key: work.Key(), version: version{uid: work.UID(), resourceVersion: work.ResourceVersion()}}
+	}
+	m, err := meta.Accessor(object)
+	if err != nil {
+		return state{}
+	}
+	return state{object: object, key: KeyOf(m), version: versionOf(m)}
+}
+
+// addIdentityHandler is [Cache.AddEventHandler] for what needs no more than identities: it reads no
+// object. Names must not be kept: see [packed.Work.Key].
+func (c *Cache[T]) addIdentityHandler(changed func(before, after state)) (cache.ResourceEventHandlerRegistration, error) {
+	return c.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(object any) { changed(state{}, stateOf(object)) },
+		UpdateFunc: func(before, after any) { changed(stateOf(before), stateOf(after)) },
+		DeleteFunc: func(object any) { changed(stateOf(object), state{}) },
 	})
 }
 
@@ -138,8 +190,8 @@ func (c *Cache[T]) current() error {
 // run keeps the cache up to date until ctx ends.
 func (c *Cache[T]) run(ctx context.Context) { c.informer.RunWithContext(ctx) }
 
-// Len returns the number of objects.
-func (c *Cache[T]) Len() int { return len(c.informer.GetIndexer().ListKeys()) }
+// Len returns the number of objects. It may be behind what [Cache.All] returns for a moment.
+func (c *Cache[T]) Len() int { return int(c.size.Load()) }
 
 // IndexValues returns all values of an index.
 func (c *Cache[T]) IndexValues(index string) []string {
@@ -149,8 +201,30 @@ func (c *Cache[T]) IndexValues(index string) []string {
 // Get returns the object with key as the informer has it.
 func (c *Cache[T]) Get(key types.NamespacedName) (T, bool) {
 	object, _, _ := c.informer.GetIndexer().GetByKey(cache.NewObjectName(key.Namespace, key.Name).String())
-	t, ok := object.(T)
-	return t, ok
+	return held[T](object)
+}
+
+// heldVersion returns the version of the object with key as the informer has it.
+func (c *Cache[T]) heldVersion(key types.NamespacedName) (version, bool) {
+	object, ok, _ := c.informer.GetIndexer().GetByKey(cache.NewObjectName(key.Namespace, key.Name).String())
+	if !ok {
+		return version{}, false
+	}
+	held := stateOf(object)
+	return held.version, held.exists()
+}
+
+// keys returns the keys of all objects. It reads no object, which would keep all of them in memory at
+// once.
+func (c *Cache[T]) keys() iter.Seq[types.NamespacedName] {
+	return func(yield func(types.NamespacedName) bool) {
+		for _, key := range c.informer.GetIndexer().ListKeys() {
+			namespace, name, err := cache.SplitMetaNamespaceKey(key)
+			if err == nil && !yield(types.NamespacedName{Namespace: namespace, Name: name}) {
+				return
+			}
+		}
+	}
 }
 
 // All returns all objects as the informer has them, in no order.
@@ -166,14 +240,32 @@ func (c *Cache[T]) List(index, value string) []T {
 	return typed[T](objects)
 }
 
-func typed[T any](objects []any) []T {
+func typed[T Object](objects []any) []T {
 	list := make([]T, 0, len(objects))
 	for _, object := range objects {
-		if t, ok := object.(T); ok {
+		if t, ok := held[T](object); ok {
 			list = append(list, t)
 		}
 	}
 	return list
+}
+
+// Find returns the object with a UID among those with this value of an index, as the informer has it.
+func (c *Cache[T]) Find(index, value string, uid types.UID) (T, bool) {
+	var none T
+	objects, err := c.informer.GetIndexer().ByIndex(index, value)
+	if err != nil {
+		return none, false
+	}
+	for _, object := range objects {
+		if work, ok := object.(*packed.Work); ok && work.UID() != uid {
+			continue
+		}
+		if t, ok := held[T](object); ok && t.GetUID() == uid {
+			return t, true
+		}
+	}
+	return none, false
 }
 
 // Latest returns the object with key as it was last seen or written here.
@@ -239,7 +331,10 @@ func (c *Cache[T]) Deleted(object T) {
 }
 
 func (c *Cache[T]) record(object T, w write[T]) {
-	_, _ = trim(object)
+	trim(object)
+	if work, ok := any(object).(*workv1.ManifestWork); ok {
+		packed.Pack(work)
+	}
 	key := KeyOf(object)
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -276,30 +371,48 @@ func (c *Cache[T]) sweep() {
 	}
 }
 
-// forget drops a write once the informer has caught up with it.
-func (c *Cache[T]) forget(before, after T) {
-	var none T
-	seen := cmp.Or(after, before)
-	key := KeyOf(seen)
+// forget counts objects, and drops a write once the informer has caught up with it.
+func (c *Cache[T]) forget(before, after state) {
+	seen := after
+	switch {
+	case !before.exists() && !after.exists():
+		return
+	case !before.exists():
+		c.size.Add(1)
+	case !after.exists():
+		c.size.Add(-1)
+		seen = before
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	w, ok := c.written[key]
+	w, ok := c.written[seen.key]
+	if ok && caughtUp(w, before, after) {
+		delete(c.written, seen.key)
+	}
+}
+
+// caughtUp reports whether the informer, which shows after in place of before, has seen w or what came
+// after it.
+func caughtUp[T Object](w write[T], before, after state) bool {
+	if !after.exists() {
+		return w.object.GetUID() == before.version.uid
+	}
+	seen, ok := held[T](after.object)
 	if !ok {
-		return
+		return false
 	}
-	var caughtUp bool
-	switch same := w.object.GetUID() == seen.GetUID(); {
-	case after == none:
-		caughtUp = same
-	case w.deleted: // another object has its name, or a finalizer holds it
-		caughtUp = !same && Newer(seen, w.object) || same && seen.GetDeletionTimestamp() != nil
-	default:
-		// An object that goes back was restored from a backup: the write is lost.
-		caughtUp = !Newer(w.object, seen) || before != none && before.GetUID() == seen.GetUID() && Newer(before, seen)
+	same := w.object.GetUID() == after.version.uid
+	if w.deleted { // another object has its name, or a finalizer holds it
+		return !same && Newer(seen, w.object) || same && seen.GetDeletionTimestamp() != nil
 	}
-	if caughtUp {
-		delete(c.written, key)
-	}
+	// An object that goes back was restored from a backup: the write is lost.
+	return !Newer(w.object, seen) || before.exists() && before.version.uid == after.version.uid && wentBack(before, after)
+}
+
+// wentBack reports whether the informer shows an earlier version than before.
+func wentBack(before, after state) bool {
+	order, err := resourceversion.CompareResourceVersion(before.version.resourceVersion, after.version.resourceVersion)
+	return err == nil && order > 0
 }
 
 // waitFor waits until done is closed, and reports false when ctx ended before.

@@ -50,6 +50,10 @@ func (i *Informers) CatchUp(ctx context.Context) bool {
 	return true
 }
 
+// CatchUp waits until the cache holds all that was written before CatchUp was called. It reports false
+// when ctx ended before. It costs what [Informers.CatchUp] does for one resource.
+func (c *Cache[T]) CatchUp(ctx context.Context) bool { return c.catchUp(ctx) == nil }
+
 // catchUp is [Informers.CatchUp] for one cache. It returns an error when ctx ended before.
 func (c *Cache[T]) catchUp(ctx context.Context) error {
 	c.source.wake()
@@ -57,7 +61,7 @@ func (c *Cache[T]) catchUp(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 	t := &tracker[T]{cache: c, deleted: make(map[types.UID]bool)}
-	registration, err := c.AddEventHandler(t.changed)
+	registration, err := c.addIdentityHandler(t.changed)
 	if err != nil {
 		return fmt.Errorf("watch %s: %w", c.resource, err)
 	}
@@ -105,34 +109,21 @@ func (c *Cache[T]) compare(ctx context.Context, t *tracker[T], whole bool) (done
 }
 
 // listing lists the versions of all objects, as they are now.
-func (c *Cache[T]) listing(ctx context.Context, whole bool) (*listing, error) {
+func (c *Cache[T]) listing(ctx context.Context, whole bool) (l *listing, err error) {
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
-	var list metav1.ListInterface
-	var err error
-	l := &listing{objects: make(map[types.NamespacedName]version)}
 	if metadata := c.informers.cfg.Metadata; metadata != nil && !whole {
-		var objects *metav1.PartialObjectMetadataList
-		if objects, err = metadata.Resource(c.version).List(ctx, metav1.ListOptions{}); err == nil {
-			list = objects
-			for i := range objects.Items {
-				l.objects[KeyOf(&objects.Items[i])] = versionOf(&objects.Items[i])
-			}
-		}
+		l, err = listMetadata(ctx, metadata, c.version)
 	} else {
-		list, err = c.listWhole(ctx, l)
+		l, err = c.listWhole(ctx)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("list %s: %w", c.resource, err)
 	}
-	if list.GetContinue() != "" || list.GetResourceVersion() == "" {
-		return nil, fmt.Errorf("list %s: the answer is incomplete", c.resource)
-	}
-	l.resourceVersion = list.GetResourceVersion()
 	return l, nil
 }
 
-func (c *Cache[T]) listWhole(ctx context.Context, l *listing) (metav1.ListInterface, error) {
+func (c *Cache[T]) listWhole(ctx context.Context) (*listing, error) {
 	objects, err := c.source.list(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, err
@@ -141,6 +132,7 @@ func (c *Cache[T]) listWhole(ctx context.Context, l *listing) (metav1.ListInterf
 	if err != nil {
 		return nil, err
 	}
+	l := &listing{objects: make(map[types.NamespacedName]version, len(items))}
 	for _, item := range items {
 		object, err := meta.Accessor(item)
 		if err != nil {
@@ -148,7 +140,14 @@ func (c *Cache[T]) listWhole(ctx context.Context, l *listing) (metav1.ListInterf
 		}
 		l.objects[KeyOf(object)] = versionOf(object)
 	}
-	return meta.ListAccessor(objects)
+	list, err := meta.ListAccessor(objects)
+	if err != nil {
+		return nil, err
+	}
+	if l.resourceVersion = list.GetResourceVersion(); l.resourceVersion == "" || list.GetContinue() != "" {
+		return nil, errIncomplete
+	}
+	return l, nil
 }
 
 // tracker follows a cache until it holds what was listed.
@@ -180,8 +179,8 @@ func (t *tracker[T]) expect(l *listing) (done <-chan struct{}, err error) {
 			return nil, err
 		}
 	}
-	for _, object := range t.cache.All() {
-		if err := check(KeyOf(object)); err != nil {
+	for key := range t.cache.keys() {
+		if err := check(key); err != nil {
 			t.listing = nil
 			return nil, err
 		}
@@ -194,8 +193,7 @@ func (t *tracker[T]) expect(l *listing) (done <-chan struct{}, err error) {
 
 // lacks reports whether the cache lacks a change of key that was made before the list. mu is held.
 func (t *tracker[T]) lacks(key types.NamespacedName) (bool, error) {
-	if object, ok := t.cache.Get(key); ok {
-		held := versionOf(object)
+	if held, ok := t.cache.heldVersion(key); ok {
 		return t.listing.behind(key, &held)
 	}
 	if t.deleted[t.listing.objects[key].uid] {
@@ -205,18 +203,16 @@ func (t *tracker[T]) lacks(key types.NamespacedName) (bool, error) {
 }
 
 // changed handles an event of the cache.
-func (t *tracker[T]) changed(before, after T) {
-	var none T
+func (t *tracker[T]) changed(before, after state) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	object := after
-	if after == none {
-		object = before
+	key := after.key
+	if !after.exists() {
+		key = before.key
 	}
-	if before != none && (after == none || after.GetUID() != before.GetUID()) {
-		t.deleted[before.GetUID()] = true
+	if before.exists() && (!after.exists() || after.version.uid != before.version.uid) {
+		t.deleted[before.version.uid] = true
 	}
-	key := KeyOf(object)
 	if t.listing == nil || !t.pending[key] {
 		return
 	}

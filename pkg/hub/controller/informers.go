@@ -17,7 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
 
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
 	clusterv1beta1 "github.com/workwire/workwire/pkg/apis/cluster/v1beta1"
@@ -25,6 +25,7 @@ import (
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
 	"github.com/workwire/workwire/pkg/client/clientset/versioned"
+	"github.com/workwire/workwire/pkg/hub/packed"
 )
 
 // InformersConfig configures [Informers].
@@ -33,7 +34,7 @@ type InformersConfig struct {
 	Client versioned.Interface
 	// Metadata lists metadata for [Informers.CatchUp], on another connection than Client; default:
 	// Client lists whole objects.
-	Metadata metadata.Interface
+	Metadata rest.Interface
 	// Reconnect closes the connections of Client, so that its requests fail and the next ones open
 	// new connections; default nothing.
 	Reconnect func()
@@ -81,7 +82,10 @@ func (i *Informers) Metrics() []prometheus.Collector {
 // ManifestWorks returns the cache of ManifestWorks.
 func (i *Informers) ManifestWorks() *Cache[*workv1.ManifestWork] {
 	return cacheFor(i, workv1.SchemeGroupVersion.WithResource("manifestworks"), &workv1.ManifestWork{},
-		func() client[*workv1.ManifestWorkList] { return i.cfg.Client.WorkV1().ManifestWorks("") })
+		func() client[*workv1.ManifestWorkList] {
+			c := i.cfg.Client.WorkV1()
+			return worksClient{ManifestWorkInterface: c.ManifestWorks(""), rest: c.RESTClient()}
+		})
 }
 
 // ManifestWorkReplicaSets returns the cache of ManifestWorkReplicaSets.
@@ -218,9 +222,27 @@ func (i *Informers) failure(resource schema.GroupResource) error {
 	return errors.New(resource.Resource + " have not been read yet")
 }
 
+// hold is the transformer of informers: it trims an object and returns it as it is held.
+func hold(object any) (any, error) {
+	trim(object)
+	if work, ok := object.(*workv1.ManifestWork); ok {
+		return packed.Hold(work), nil
+	}
+	return object, nil
+}
+
+// held returns an object that [hold] returned as an informer's users see it.
+func held[T Object](object any) (T, bool) {
+	if work, ok := object.(*packed.Work); ok {
+		object = work.Packed()
+	}
+	t, ok := object.(T)
+	return t, ok
+}
+
 // trim drops the parts of an object that no controller reads and that are the longest of many.
 // Placements and their decisions are written back whole, so their annotations stay.
-func trim(object any) (any, error) {
+func trim(object any) {
 	if o, ok := object.(metav1.Object); ok {
 		o.SetManagedFields(nil)
 	}
@@ -230,5 +252,4 @@ func trim(object any) (any, error) {
 	case *clusterv1.ManagedCluster:
 		delete(o.Annotations, corev1.LastAppliedConfigAnnotation)
 	}
-	return object, nil
 }

@@ -114,7 +114,7 @@ func TestTracker(t *testing.T) {
 			tr := &tracker[*workv1.ManifestWork]{cache: c, deleted: map[types.UID]bool{}}
 			apply := func(e event) {
 				see(t, c, e.before, e.after)
-				tr.changed(e.before, e.after)
+				tr.changed(stateOfWork(e.before), stateOfWork(e.after))
 			}
 			for _, e := range test.before {
 				apply(e)

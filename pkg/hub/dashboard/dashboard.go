@@ -236,12 +236,12 @@ func (d *Dashboard) clusterChanged(before, after *clusterv1.ManagedCluster) {
 // handler returns the handler of all paths.
 func (d *Dashboard) handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("GET /assets/{file}", http.HandlerFunc(d.pages.asset))
+	mux.Handle("GET /assets/{file}", compressed(http.HandlerFunc(d.pages.asset)))
 	mux.HandleFunc("POST /login", d.login)
 	mux.HandleFunc("POST /logout", d.logout)
 	mux.HandleFunc("GET /events", d.stream)
 	page := func(pattern, name string, build func(*visit) (view, error)) {
-		mux.Handle("GET "+pattern, d.page(name, build))
+		mux.Handle("GET "+pattern, compressed(d.page(name, build)))
 	}
 	page("/{$}", "fleet", d.fleetPage)
 	page("/works", "works", d.worksPage)

@@ -20,6 +20,7 @@ import (
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/explain"
+	"github.com/workwire/workwire/pkg/hub/packed"
 	"github.com/workwire/workwire/pkg/version"
 )
 
@@ -270,7 +271,7 @@ func (d *Dashboard) workPage(v *visit) (view, error) {
 	if !ok {
 		return view{}, errNotFound
 	}
-	return view{title: key.Name, nav: "works", data: newWorkView(d.facts(work))}, nil
+	return view{title: key.Name, nav: "works", data: newWorkView(d.facts(packed.Unpack(work)))}, nil
 }
 
 // facts returns what the hub knows about a work.

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/pkg/hub/packed"
 )
 
 // state is how something is, as one word of the pages and of the filters in URLs.
@@ -27,6 +28,24 @@ const (
 
 // workStates are all states of works in the order of their ranks.
 var workStates = []state{stateFailed, statePending, statePaused, stateDeleting, stateProgressing, stateReady}
+
+// WorkStates returns all states of works, the ones that need somebody first.
+func WorkStates() []string {
+	names := make([]string, len(workStates))
+	for i, s := range workStates {
+		names[i] = string(s)
+	}
+	return names
+}
+
+// StatePending is the state of a work whose cluster has not answered for its newest generation.
+const StatePending = string(statePending)
+
+// StateOf returns the state of a work, one of [WorkStates]. It depends on the work alone.
+func StateOf(work *workv1.ManifestWork) string {
+	s, _, _ := stateOf(work, workv1.IsPaused(work))
+	return string(s)
+}
 
 // workRow is a work in lists.
 type workRow struct {
@@ -116,6 +135,7 @@ func undelivered(work *workv1.ManifestWork, applied, delivered *metav1.Condition
 // manifestError returns the first manifest whose condition has this status, and how many have.
 func manifestError(work *workv1.ManifestWork, kind string, status metav1.ConditionStatus) string {
 	first, count := "", 0
+	work = packed.UnpackStatus(work)
 	for i := range work.Status.ResourceStatus.Manifests {
 		m := &work.Status.ResourceStatus.Manifests[i]
 		c := meta.FindStatusCondition(m.Conditions, kind)

@@ -1,15 +1,14 @@
 package finalizer
 
 import (
-	"bytes"
 	"slices"
 
-	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/hub/controller"
+	"github.com/workwire/workwire/pkg/hub/packed"
 	"github.com/workwire/workwire/pkg/hub/works"
 )
 
@@ -57,7 +56,7 @@ func decide(before, after *workv1.ManifestWork, addressable, found bool) step {
 
 // goneBack reports whether after cannot come after before.
 func goneBack(before, after *workv1.ManifestWork) bool {
-	return after.Generation < before.Generation || after.Generation == before.Generation && !equalSpecs(&before.Spec, &after.Spec)
+	return after.Generation < before.Generation || after.Generation == before.Generation && !packed.EqualSpecs(before, after)
 }
 
 // reported reports whether an agent has reported the status of work. The hub publishes a work
@@ -65,12 +64,4 @@ func goneBack(before, after *workv1.ManifestWork) bool {
 // deleted, and came back from a backup.
 func reported(work *workv1.ManifestWork) bool {
 	return meta.FindStatusCondition(work.Status.Conditions, workv1.WorkApplied) != nil
-}
-
-// equalSpecs compares manifests byte by byte: an API server that changes them changes the
-// generation.
-func equalSpecs(a, b *workv1.ManifestWorkSpec) bool {
-	return slices.EqualFunc(a.Workload.Manifests, b.Workload.Manifests, func(a, b workv1.Manifest) bool { return bytes.Equal(a.Raw, b.Raw) }) &&
-		apiequality.Semantic.DeepEqual(a.DeleteOption, b.DeleteOption) &&
-		apiequality.Semantic.DeepEqual(a.ManifestConfigs, b.ManifestConfigs) && apiequality.Semantic.DeepEqual(a.Executor, b.Executor)
 }

@@ -81,8 +81,11 @@ func blockedByBroker(f facts, what string) (reason, message string) {
 		return workv1.ReasonAccessRefused, fmt.Sprintf(
 			"The broker does not allow the hub to publish to cluster %s: change the broker's access rules, the hub tries again when it reconnects", f.name)
 	case f.away():
-		return workv1.ReasonClusterAway, fmt.Sprintf(
-			"The agent of cluster %s is not connected: the %s is delivered when it is back; its ManagedCluster says since when", f.name, what)
+		message := fmt.Sprintf("The agent of cluster %s is not connected: the %s is delivered when it is back; its ManagedCluster says since when", f.name, what)
+		if f.nobodyListens() {
+			message += ". The broker holds no subscription of it: if it runs, the broker refuses its subscription, or it serves another cluster or source"
+		}
+		return workv1.ReasonClusterAway, message
 	case f.nobodyListens():
 		return workv1.ReasonNobodyListens, fmt.Sprintf(
 			"The broker has no subscriber for cluster %s: check the topics and the cluster name of its agent", f.name)
@@ -128,12 +131,12 @@ func answered(work *workv1.ManifestWork) bool {
 	if c := meta.FindStatusCondition(work.Status.Conditions, workv1.WorkDelivered); c != nil && c.ObservedGeneration == work.Generation {
 		return c.Status == metav1.ConditionTrue
 	}
-	return answers(work, &work.Status)
+	return isAnswer(work, &work.Status)
 }
 
-// answers reports whether status is the agent's about the newest state of work. A status of a spec
+// isAnswer reports whether status is the agent's about the newest state of work. A status of a spec
 // that is not deleted yet says nothing about the deletion.
-func answers(work *workv1.ManifestWork, status *workv1.ManifestWorkStatus) bool {
+func isAnswer(work *workv1.ManifestWork, status *workv1.ManifestWorkStatus) bool {
 	if work.DeletionTimestamp != nil {
 		return meta.IsStatusConditionTrue(status.Conditions, workv1.WorkDeleting) || meta.IsStatusConditionTrue(status.Conditions, workv1.WorkDeleted)
 	}
@@ -163,7 +166,7 @@ func answer(work *workv1.ManifestWork, s *wire.Status, known *workv1.DeliverySta
 	if deleting := work.DeletionTimestamp != nil; deleting {
 		current = s.Meta.DeletionTimestamp != nil
 	}
-	if !current && !answers(work, &status) {
+	if !current && !isAnswer(work, &status) {
 		return status
 	}
 	meta.SetStatusCondition(&status.Conditions, metav1.Condition{

@@ -48,7 +48,8 @@ func TestDecide(t *testing.T) {
 		{"no key", facts{accepted: true, connected: true, published: failed(delivery.ReasonNoSealKey, "cluster c has no key")}, metav1.ConditionFalse, workv1.ReasonNoSealKey, "--seal-keys"},
 		{"no broker", facts{accepted: true, registry: true, cluster: away}, metav1.ConditionFalse, workv1.ReasonBrokerUnreachable, "work-hub"},
 		{"refused", facts{accepted: true, connected: true, published: failed(delivery.ReasonNotAuthorized, "x")}, metav1.ConditionFalse, workv1.ReasonAccessRefused, "access rules"},
-		{"away", facts{accepted: true, connected: true, registry: true, cluster: away, published: nobody}, metav1.ConditionFalse, workv1.ReasonClusterAway, "spec is delivered"},
+		{"away", facts{accepted: true, connected: true, registry: true, cluster: away, published: sent}, metav1.ConditionFalse, workv1.ReasonClusterAway, "its ManagedCluster says since when$"},
+		{"away, no subscription", facts{accepted: true, connected: true, registry: true, cluster: away, published: nobody}, metav1.ConditionFalse, workv1.ReasonClusterAway, "refuses its subscription"},
 		{"nobody listens", facts{accepted: true, connected: true, registry: true, cluster: here, published: nobody}, metav1.ConditionFalse, workv1.ReasonNobodyListens, "topics"},
 		{"not sent yet", facts{accepted: true, connected: true}, metav1.ConditionFalse, workv1.ReasonHeldBack, "not sent"},
 		{"tried again", facts{accepted: true, connected: true, published: failed("", "quota exceeded")}, metav1.ConditionFalse, workv1.ReasonHeldBack, "quota exceeded"},
@@ -56,7 +57,7 @@ func TestDecide(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			c.facts.name = "c"
 			status, reason, message := decide(c.facts)
-			if status != c.status || reason != c.reason || !strings.Contains(message, c.says) {
+			if status != c.status || reason != c.reason || !strings.Contains(message+"$", c.says) {
 				t.Errorf("%s %s %q, want %s %s with %q", status, reason, message, c.status, c.reason, c.says)
 			}
 		})

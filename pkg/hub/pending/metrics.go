@@ -22,7 +22,13 @@ func (t *Tracker) pendingGauge() prometheus.Collector {
 	}, func() float64 {
 		t.mu.Lock()
 		defer t.mu.Unlock()
-		return float64(len(t.entries))
+		n := 0
+		for cluster, works := range t.clusters {
+			if t.cfg.Served(cluster) {
+				n += len(works)
+			}
+		}
+		return float64(n)
 	})
 }
 

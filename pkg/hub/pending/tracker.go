@@ -42,6 +42,9 @@ type Config struct {
 	Works *works.Cache
 	// ManagedClusters of the hub; nil if it does not keep any.
 	ManagedClusters *controller.Cache[*clusterv1.ManagedCluster]
+	// Served reports whether the hub serves a cluster; nothing is written about works of others. It must
+	// not block. Default: all.
+	Served func(wire.ClusterName) bool
 	// Accepted reports whether works may be delivered to a cluster; required. It must not block.
 	Accepted func(wire.ClusterName) bool
 	// Delay is how long a work may be pending before its status says so, and how long a new cause
@@ -92,6 +95,9 @@ type entry struct {
 func New(cfg Config) (*Tracker, error) {
 	if err := required.Fields(cfg, "Works", "Accepted"); err != nil {
 		return nil, fmt.Errorf("pending: %w", err)
+	}
+	if cfg.Served == nil {
+		cfg.Served = func(wire.ClusterName) bool { return true }
 	}
 	cfg.Delay, cfg.Logger = cmp.Or(cfg.Delay, DefaultDelay), cmp.Or(cfg.Logger, slog.Default())
 	t := &Tracker{
@@ -207,6 +213,16 @@ func relevant(c *clusterv1.ManagedCluster) [4]bool {
 	}
 }
 
+// ClusterGained has the pending works of a cluster looked at that is served from now on. It costs one
+// pass over them.
+func (t *Tracker) ClusterGained(cluster wire.ClusterName) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for uid := range t.clusters[cluster] {
+		t.schedule(uid, t.entries[uid])
+	}
+}
+
 // ConnectionChanged follows the hub's connection to the broker. It costs one pass over the pending
 // works.
 func (t *Tracker) ConnectionChanged(up bool) {
@@ -301,7 +317,7 @@ func (t *Tracker) untilConnected() time.Duration {
 func (t *Tracker) Pending(work *workv1.ManifestWork) (status *workv1.ManifestWorkStatus, changed bool) {
 	t.mu.Lock()
 	e, ok := t.entries[work.UID]
-	if !ok || e.times.Generation != work.Generation || answered(work) {
+	if !ok || e.times.Generation != work.Generation || answered(work) || !t.cfg.Served(e.cluster) {
 		t.mu.Unlock()
 		return &work.Status, false
 	}

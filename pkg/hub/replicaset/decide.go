@@ -15,6 +15,7 @@ import (
 	clusterv1beta1 "github.com/workwire/workwire/pkg/apis/cluster/v1beta1"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
+	"github.com/workwire/workwire/pkg/compress"
 	"github.com/workwire/workwire/pkg/hub/clustersets"
 	"github.com/workwire/workwire/pkg/hub/controller"
 	"github.com/workwire/workwire/pkg/hub/rollout"
@@ -38,6 +39,8 @@ type input struct {
 	asked bool
 	now   time.Time
 	clock *walltime.Clock // of the times that are stored; nil: it never steps
+	// compared is which specs are the template, by [packed.Key].
+	compared map[compress.Data]bool
 }
 
 // presence is the part of a ManagedCluster that a rollout depends on. The zero value is an
@@ -105,6 +108,7 @@ type placementRollout struct {
 
 // decide returns the plan for a set that is not being deleted.
 func decide(in input) plan {
+	in.compared = make(map[compress.Data]bool)
 	p := plan{status: *in.set.Status.DeepCopy()}
 	if p.invalid = validateNames(in.set); p.invalid != "" {
 		conditionSetter(&p.status, in.now)(metav1.Condition{
@@ -259,7 +263,7 @@ func (in input) clusterState(placement, name string, works map[string]*workv1.Ma
 			work, works[name] = lost, lost
 		}
 	}
-	current := work != nil && work.DeletionTimestamp == nil && sameSpec(&work.Spec, &in.set.Spec.ManifestWorkTemplate)
+	current := work != nil && work.DeletionTimestamp == nil && in.hasTemplate(work)
 	cluster := rollout.StatusOf(work, current, in.now)
 	cluster.Away, cluster.PresenceSince = presence.away, presence.since
 	if presence.refused || presence.outside { // it receives no works

@@ -8,7 +8,26 @@ import (
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/pkg/hub/packed"
 )
+
+// hasTemplate reports whether work has the template of the set. Of works that have one spec, one is
+// unpacked.
+func (in input) hasTemplate(work *workv1.ManifestWork) bool {
+	template, key := &in.set.Spec.ManifestWorkTemplate, packed.Key(work)
+	if key == "" {
+		return sameSpec(&work.Spec, template)
+	}
+	if !apiequality.Semantic.DeepEqual(work.Spec.DeleteOption, template.DeleteOption) { // not part of the key
+		return false
+	}
+	same, known := in.compared[key]
+	if !known {
+		same = sameSpec(&packed.Unpack(work).Spec, template)
+		in.compared[key] = same
+	}
+	return same
+}
 
 // sameSpec reports whether a work with this spec has the template. It ignores
 // metadata.creationTimestamp in manifests, since Go programs write it as null in all metadata. The

@@ -26,6 +26,7 @@ import (
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/client/clientset/versioned"
+	"github.com/workwire/workwire/pkg/hub/packed"
 	"github.com/workwire/workwire/pkg/hub/works"
 	"github.com/workwire/workwire/pkg/kube"
 	"github.com/workwire/workwire/pkg/required"
@@ -107,7 +108,7 @@ func New(cfg Config) (*Receiver, error) {
 // Deleted=True and the work is being deleted. A work that no longer exists is no error. An error
 // asks for a retry.
 func (r *Receiver) UpdateStatus(ctx context.Context, s *wire.Status) error {
-	work, ok := r.cfg.Works.LatestByUID(s.UID)
+	work, ok := r.latest(s.UID)
 	if !ok {
 		r.writes.WithLabelValues("gone").Inc()
 		return nil
@@ -131,7 +132,7 @@ func (r *Receiver) UpdateStatus(ctx context.Context, s *wire.Status) error {
 // SetCondition sets c, the reason why the newest spec of a work cannot be published, in the work's
 // status. An error asks for a retry.
 func (r *Receiver) SetCondition(ctx context.Context, uid types.UID, c metav1.Condition) error {
-	work, ok := r.cfg.Works.LatestByUID(uid)
+	work, ok := r.latest(uid)
 	if !ok {
 		return nil
 	}
@@ -153,7 +154,7 @@ func (r *Receiver) SetCondition(ctx context.Context, uid types.UID, c metav1.Con
 // WritePending writes how far the newest spec of a work has got, unless the status says so. An error
 // asks for a retry.
 func (r *Receiver) WritePending(ctx context.Context, uid types.UID) error {
-	work, ok := r.cfg.Works.LatestByUID(uid)
+	work, ok := r.latest(uid)
 	if !ok {
 		return nil
 	}
@@ -166,6 +167,15 @@ func (r *Receiver) WritePending(ctx context.Context, uid types.UID) error {
 	}
 	r.recordEvents(work, status)
 	return nil
+}
+
+// latest returns the work with uid as it was last seen or written here, with its whole status.
+func (r *Receiver) latest(uid types.UID) (*workv1.ManifestWork, bool) {
+	work, ok := r.cfg.Works.LatestByUID(uid)
+	if !ok {
+		return nil, false
+	}
+	return packed.UnpackStatus(work), true
 }
 
 // recordEvents records events about what changed from the status of work to status.

@@ -12,8 +12,10 @@ package works
 import (
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"iter"
 	"slices"
+	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/types"
@@ -51,8 +53,10 @@ func New(cfg Config) (*Cache, error) {
 	}
 	c := &Cache{Cache: cfg.Informers.ManifestWorks()}
 	err := c.AddIndexers(cache.Indexers{
-		byUID:        index(func(work *workv1.ManifestWork) string { return string(work.UID) }),
-		byReplicaSet: index(func(work *workv1.ManifestWork) string { return work.Labels[workv1.ReplicaSetLabelKey] }),
+		byUID: index(func(work *workv1.ManifestWork) string { return bucket(work.UID) }),
+		byReplicaSet: index(func(work *workv1.ManifestWork) string {
+			return strings.Clone(work.Labels[workv1.ReplicaSetLabelKey]) // the index outlives this version of the work
+		}),
 	})
 	if cfg.Registerer != nil {
 		err = errors.Join(err, cfg.Registerer.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
@@ -78,11 +82,22 @@ func index(value func(*workv1.ManifestWork) string) cache.IndexFunc {
 
 // ByUID returns the work with uid as the informer has it, visible or not.
 func (c *Cache) ByUID(uid types.UID) (*workv1.ManifestWork, bool) {
-	works := c.List(byUID, string(uid))
-	if len(works) == 0 {
-		return nil, false
+	return c.Find(byUID, bucket(uid), uid)
+}
+
+// buckets is how many parts the index by UID has. An index value of its own for each work would be a
+// fifth of what a work takes; of 1,000,000 works, 61 are in a bucket.
+const buckets = 1 << 14
+
+// bucket returns the value of the index by UID, empty for no UID.
+func bucket(uid types.UID) string {
+	if uid == "" {
+		return ""
 	}
-	return works[0], true
+	sum := fnv.New32a()
+	_, _ = sum.Write([]byte(uid))
+	n := sum.Sum32() % buckets
+	return string([]byte{byte(n >> 8), byte(n)})
 }
 
 // LatestByUID is [Cache.ByUID] with the writes that the informer has not seen yet.

@@ -251,7 +251,8 @@ func (e *Engine) diverged() (n int) {
 // requestBuckets publishes status resync requests that list all works of some buckets, with the
 // specs that the agent should hold.
 func (e *Engine) requestBuckets(ctx context.Context, cluster wire.ClusterName, buckets *wire.Buckets) error {
-	r := &wire.StatusResync{Source: e.config.Source, SourceIdentity: e.identity, Cluster: cluster, Buckets: buckets}
+	r := e.statusResync(cluster)
+	r.Buckets = buckets
 	named := make([]bool, buckets.Count)
 	for _, i := range buckets.Indices {
 		named[i] = true

@@ -174,6 +174,8 @@ func TestOnDivergence(t *testing.T) {
 	var reported []time.Time
 	config := remembering()
 	config.OnDivergence = func(cluster wire.ClusterName, since time.Time) { reported = append(reported, since) }
+	var log kit.Log
+	config.Logger = log.Logger()
 	lose := false
 	withHarness(t, config, func(b *harness) {
 		a := b.agent("cluster1", losing(&lose))
@@ -196,6 +198,9 @@ func TestOnDivergence(t *testing.T) {
 		b.minute(a)
 		if len(reported) != 1 || !reported[0].Equal(since) {
 			t.Fatalf("reported %v, want since %v", reported, since)
+		}
+		if n := len(log.Lines("level=WARN", "works of the cluster differ from those of the source")); n != 1 {
+			t.Errorf("%d lines of the log say so", n)
 		}
 		if n := b.metric("workwire_source_clusters_diverged"); n != 1 {
 			t.Errorf("clusters_diverged is %v", n)

@@ -11,6 +11,7 @@ import (
 
 	cloudevents "github.com/cloudevents/sdk-go/v2/event"
 	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/flowcontrol"
 
@@ -18,6 +19,9 @@ import (
 	"github.com/workwire/workwire/pkg/audit"
 	"github.com/workwire/workwire/pkg/required"
 	"github.com/workwire/workwire/pkg/sealing"
+	"github.com/workwire/workwire/pkg/signing"
+	"github.com/workwire/workwire/pkg/source/instances"
+	"github.com/workwire/workwire/pkg/tracing"
 	"github.com/workwire/workwire/pkg/transport"
 	"github.com/workwire/workwire/pkg/wire"
 )
@@ -42,6 +46,10 @@ type Config struct {
 	// Works stores the works of the source; required.
 	Works WorkStore
 
+	// Content returns a work of Works with its whole spec and status, which Works may keep in another
+	// form: but for it, the Engine reads the metadata and the conditions of a work. It must not block.
+	// Default: the work itself.
+	Content func(work *workv1.ManifestWork) *workv1.ManifestWork
 	// PublishWorkers is the maximum number of concurrent publishes: 1 to 1024, default 64.
 	PublishWorkers int
 	// StatusWorkers is the maximum number of concurrent calls of [WorkStore.UpdateStatus]: 1 to
@@ -63,6 +71,13 @@ type Config struct {
 	// Seal seals the specs of clusters that have a key (docs/protocol.md, Sealed data). It needs Sign.
 	// Optional.
 	Seal *sealing.Sealer
+	// TrustedAgents are the keys that the agents of all clusters sign their statuses with
+	// (docs/protocol.md, Signatures): of other statuses, and of replayed ones, nothing counts. Default:
+	// all statuses are believed.
+	TrustedAgents *signing.TrustedAgents
+	// SignatureMaxAge is how old the signature of a status may be, and how far ahead of this clock.
+	// Negative: no limit, also not of what was signed before the Engine started; default 1 h.
+	SignatureMaxAge time.Duration
 	// Unknown decides about a work that an agent holds and the source does not have. It must not
 	// block. Default: [AnswerUnknown].
 	Unknown func(held wire.SpecVersion) UnknownAction
@@ -79,6 +94,14 @@ type Config struct {
 	// is called for it. What its agents list and the source does not have is not kept. It must not
 	// block. Default: never.
 	ClusterPaused func(cluster wire.ClusterName) bool
+	// ClusterServed reports whether this program serves a cluster. Another one under the same source id
+	// serves the others: nothing is published to those, no status of theirs is stored, and what they say
+	// is dropped. [Engine.ClusterGained] and [Engine.ClusterLost] are called when it changes. ClusterPaused
+	// must be true for a cluster that is not served. It must not block. Default: all are served.
+	ClusterServed func(cluster wire.ClusterName) bool
+	// Part names the clusters that this program serves, to other programs under the same source id; see
+	// [instances.Config]. Empty: all of them.
+	Part string
 	// OnConnectionChange is called when the connection to the broker is established (up) and when
 	// it is lost. It must not block. Optional.
 	OnConnectionChange func(up bool)
@@ -101,11 +124,24 @@ type Config struct {
 	// differed; and with the zero time when they agree again. It must not block. Optional.
 	OnDivergence func(cluster wire.ClusterName, since time.Time)
 
+	// OnUntrusted is called when a status of a cluster is refused because of its signature: for the
+	// first one, when the reason changes, and with the zero value when none was for 15 minutes. It must
+	// not block. Optional.
+	OnUntrusted func(cluster wire.ClusterName, u Untrusted)
+	// OnOtherInstances is called with the other programs that publish under the same source id, when
+	// one is noticed or no longer heard (docs/protocol.md, Instances). It must not block. Optional.
+	OnOtherInstances func(others []instances.Other)
+	// InstanceInterval is how often this program announces itself to others under the same source id.
+	// Another one is noticed after about this time. Default 30 s.
+	InstanceInterval time.Duration
+
 	// Audit gets a record for each spec published and each status received. Default: none.
 	Audit *audit.Log
 	// Logger receives failures with the name and uid of the work, and each event at debug level;
 	// default slog.Default().
 	Logger *slog.Logger
+	// TracerProvider makes the spans of changes (docs/tracing.md); nil makes none.
+	TracerProvider trace.TracerProvider
 	// Registerer registers the metrics workwire_source_*; nil registers none.
 	Registerer prometheus.Registerer
 }
@@ -116,6 +152,7 @@ func (c *Config) setDefaults() error {
 	c.PublishWorkers = cmp.Or(c.PublishWorkers, DefaultPublishWorkers)
 	c.StatusWorkers = cmp.Or(c.StatusWorkers, DefaultStatusWorkers)
 	c.RepublishAfter = cmp.Or(c.RepublishAfter, DefaultRepublishAfter)
+	c.SignatureMaxAge = max(cmp.Or(c.SignatureMaxAge, signing.DefaultMaxAge), 0)
 	c.Logger = cmp.Or(c.Logger, slog.Default())
 	if n := c.PublishWorkers; n < 1 || n > maxWorkers {
 		errs = append(errs, fmt.Errorf("PublishWorkers must be 1 to %d, got %d", maxWorkers, n))
@@ -123,14 +160,26 @@ func (c *Config) setDefaults() error {
 	if n := c.StatusWorkers; n < 1 || n > maxWorkers {
 		errs = append(errs, fmt.Errorf("StatusWorkers must be 1 to %d, got %d", maxWorkers, n))
 	}
+	if c.InstanceInterval < 0 {
+		errs = append(errs, fmt.Errorf("InstanceInterval must be above 0, got %s", c.InstanceInterval))
+	}
 	if c.RepublishAfter < 0 {
 		errs = append(errs, fmt.Errorf("RepublishAfter must be above 0, got %s", c.RepublishAfter))
 	}
 	if c.Seal != nil && c.Sign == nil {
 		errs = append(errs, errors.New("Seal needs Sign: whoever can forge works can have a cluster tell what others hold"))
 	}
+	c.setFunctions()
+	return errors.Join(errs...)
+}
+
+// setFunctions sets the defaults of the functions.
+func (c *Config) setFunctions() {
 	if c.Sign == nil {
 		c.Sign = func(*cloudevents.Event) error { return nil }
+	}
+	if c.Content == nil {
+		c.Content = func(work *workv1.ManifestWork) *workv1.ManifestWork { return work }
 	}
 	if c.Unknown == nil {
 		c.Unknown = func(wire.SpecVersion) UnknownAction { return AnswerUnknown }
@@ -162,7 +211,9 @@ func (c *Config) setDefaults() error {
 	if c.OnDivergence == nil {
 		c.OnDivergence = func(wire.ClusterName, time.Time) {}
 	}
-	return errors.Join(errs...)
+	if c.OnUntrusted == nil {
+		c.OnUntrusted = func(wire.ClusterName, Untrusted) {}
+	}
 }
 
 // Engine delivers the works of a source and receives their statuses. All methods are safe for
@@ -172,20 +223,35 @@ type Engine struct {
 	topics  wire.SourceTopics
 	log     *slog.Logger
 	metrics *metrics
-	// identity and fail are set by Run before it starts anything.
-	identity string
-	fail     context.CancelCauseFunc // ends Run with an error
+	// identity, fail and signatures are set by Run before it starts anything.
+	identity   string
+	fail       context.CancelCauseFunc // ends Run with an error
+	signatures signatureLimits
 
 	mu    sync.Mutex
 	state *deliveryState // guarded by mu
 	wake  chan struct{}  // buffered: state may have a publish that is due
 
+	distrusted      map[wire.ClusterName]distrust  // guarded by mu
+	refusedLines    flowcontrol.PassiveRateLimiter // of the log
+	refusedUnlogged int                            // guarded by mu: refused statuses since the last line
+
+	instances     *instances.Watcher
 	divergences   map[wire.ClusterName]*divergence // guarded by mu
 	contentHashes flowcontrol.PassiveRateLimiter   // of works whose specs this Engine did not publish
+
+	recent *recentStatuses
+
+	underWay map[wire.ClusterName]int       // guarded by mu: publishes and writes, with Config.ClusterServed only
+	gained   map[wire.ClusterName]time.Time // guarded by mu: when ClusterGained was called
 
 	statusQueue *keyedQueue[workKey, statusUpdate]
 	resyncQueue *keyedQueue[wire.ClusterName, resyncTask]
 	paces       paces
+
+	tracer   *tracing.Tracer           // nil: none
+	changes  *tracing.Changes[workKey] // to be published
+	statuses *tracing.Changes[workKey] // to be stored
 }
 
 // New returns an Engine. It does no I/O and starts nothing. It returns an error that names every
@@ -202,12 +268,23 @@ func New(config Config) (*Engine, error) {
 		log:    config.Logger.With("source", config.Source),
 		state:  newDeliveryState(config.RepublishAfter, config.ClusterPaused),
 		wake:   make(chan struct{}, 1),
+		tracer: tracing.New(config.TracerProvider),
 
+		distrusted:    make(map[wire.ClusterName]distrust),
+		refusedLines:  flowcontrol.NewTokenBucketPassiveRateLimiter(refusedLogRate, refusedLogBurst),
+		recent:        newRecentStatuses(),
 		divergences:   make(map[wire.ClusterName]*divergence),
+		underWay:      make(map[wire.ClusterName]int),
+		gained:        make(map[wire.ClusterName]time.Time),
 		contentHashes: flowcontrol.NewTokenBucketPassiveRateLimiter(contentHashRate, contentHashBurst),
 	}
+	e.changes, e.statuses = tracing.NewChanges[workKey](e.tracer), tracing.NewChanges[workKey](e.tracer)
 	e.statusQueue = newKeyedQueue(mergeStatusUpdates, e.writeStatus)
 	e.resyncQueue = newKeyedQueue(mergeResyncTasks, e.runResync)
+	e.instances = instances.New(instances.Config{
+		Source: config.Source, Part: config.Part, Topics: topics, Transport: config.Transport, Interval: config.InstanceInterval,
+		OnChange: config.OnOtherInstances, Logger: e.log,
+	}, time.Now())
 	if e.metrics, err = newMetrics(config.Registerer, e); err != nil {
 		return nil, fmt.Errorf("source %q: register metrics: %w", config.Source, err)
 	}
@@ -220,6 +297,7 @@ func New(config Config) (*Engine, error) {
 // WorkStore is complete.
 func (e *Engine) Run(ctx context.Context) error {
 	ctx, e.fail = context.WithCancelCause(ctx)
+	e.signatures = signatureLimits{maxAge: e.config.SignatureMaxAge, started: time.Now()}
 	var running sync.WaitGroup
 	defer running.Wait()
 	defer e.fail(nil)
@@ -262,19 +340,25 @@ func (e *Engine) Run(ctx context.Context) error {
 // WorkChanged publishes the work with this UID if its current state in the WorkStore is not
 // published yet. It may be called for every change of a work, also for those that do not concern
 // the agent. It does not block and may be called before Run.
-func (e *Engine) WorkChanged(uid types.UID) {
+func (e *Engine) WorkChanged(uid types.UID) { e.WorkChangedBy(uid, trace.SpanContext{}) }
+
+// WorkChangedBy is WorkChanged for a change that was made within a span, whose trace it continues;
+// cause may be invalid.
+func (e *Engine) WorkChangedBy(uid types.UID, cause trace.SpanContext) {
 	held, ok := e.config.Works.Get(uid)
-	if !ok {
+	if !ok || !e.serves(wire.ClusterName(held.Work.Namespace)) {
 		return
 	}
-	e.updateState(func() { e.state.workChanged(keyOf(held.Work)) })
+	k := keyOf(held.Work)
+	e.changes.Seen(k, held.Work.Generation, cause)
+	e.updateState(func() { e.state.workChanged(k) })
 }
 
 // WorkRestored publishes the work with this UID as authoritative: its content is not the one that
 // had this generation, or its generation is lower than before, as after the store was restored from
 // a backup. It does not block and may be called before Run.
 func (e *Engine) WorkRestored(uid types.UID) {
-	if held, ok := e.config.Works.Get(uid); ok {
+	if held, ok := e.config.Works.Get(uid); ok && e.serves(wire.ClusterName(held.Work.Namespace)) {
 		e.updateState(func() { e.state.forceAuthoritative(keyOf(held.Work), false) })
 	}
 }
@@ -282,6 +366,10 @@ func (e *Engine) WorkRestored(uid types.UID) {
 // WorkRemoved publishes the deletion of a work that was removed from the WorkStore, until its agent
 // reports Deleted; last is its last known state. It does not block and may be called before Run.
 func (e *Engine) WorkRemoved(last *workv1.ManifestWork) {
+	if !e.serves(wire.ClusterName(last.Namespace)) {
+		e.updateState(func() { e.state.forgetKey(keyOf(last)) })
+		return
+	}
 	meta := metadataFor(&last.ObjectMeta)
 	removed := removedWork{generation: wire.Generation(last.Generation), deletedAt: last.DeletionTimestamp, meta: &meta}
 	e.updateState(func() { e.state.workRemoved(keyOf(last), removed) })
@@ -292,6 +380,10 @@ func (e *Engine) WorkRemoved(last *workv1.ManifestWork) {
 // The agent decides whether to believe it (docs/protocol.md, Source identity). last is its last
 // known state. It does not block and may be called before Run.
 func (e *Engine) WorkLost(last *workv1.ManifestWork) {
+	if !e.serves(wire.ClusterName(last.Namespace)) {
+		e.updateState(func() { e.state.forgetKey(keyOf(last)) })
+		return
+	}
 	e.updateState(func() { e.state.deleteUnknown(keyOf(last), wire.Generation(last.Generation), nil) })
 }
 
@@ -319,6 +411,9 @@ func (e *Engine) ResumeCluster(cluster wire.ClusterName) {
 // resealCluster publishes the works of a cluster again, whose key is another one than before. It
 // costs O(n) for n works of the cluster.
 func (e *Engine) resealCluster(cluster wire.ClusterName) {
+	if !e.serves(cluster) {
+		return
+	}
 	e.log.Info("the key of a cluster has changed, publishing its works again", "cluster", cluster)
 	for work := range e.config.Works.ListCluster(cluster) {
 		e.updateState(func() { e.state.reseal(keyOf(work)) })
@@ -329,6 +424,16 @@ func (e *Engine) resealCluster(cluster wire.ClusterName) {
 // reports. It does not block.
 func (e *Engine) ProbeCluster(cluster wire.ClusterName) {
 	e.resyncQueue.add(cluster, resyncTask{probe: true})
+}
+
+// LastHeard returns when the last message from a cluster with works arrived in this run; zero: none has.
+func (e *Engine) LastHeard(cluster wire.ClusterName) time.Time {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if c, ok := e.state.clusters[cluster]; ok {
+		return c.heard
+	}
+	return time.Time{}
 }
 
 // Connected reports whether the transport is connected to the broker.
@@ -350,6 +455,7 @@ func (e *Engine) connected(ctx context.Context, c transport.Connection) {
 		e.resyncQueue.add(name, resyncTask{requestStatuses: true})
 	}
 	e.probeAllClusters(ctx)
+	e.instances.Run(ctx)
 }
 
 func keyOf(work *workv1.ManifestWork) workKey {

@@ -63,6 +63,19 @@ func (q *keyedQueue[K, V]) add(key K, value V) {
 	}
 }
 
+// clear drops the values of the keys that match: process gets the zero value for those that are in
+// backoff. It costs one pass over the keys.
+func (q *keyedQueue[K, V]) clear(match func(K) bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for key, item := range q.pending {
+		if match(key) {
+			var none V
+			item.value = none
+		}
+	}
+}
+
 // len returns the number of keys that wait, are in process, or are in backoff.
 func (q *keyedQueue[K, V]) len() int {
 	q.mu.Lock()

@@ -94,3 +94,27 @@ func TestKeyedQueueConcurrentAdds(t *testing.T) {
 		t.Errorf("the values processed sum up to %d, want %d", sum, adders*adds)
 	}
 }
+
+// TestKeyedQueueClear: a value that was cleared does not come back after its backoff.
+func TestKeyedQueueClear(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		var calls []int
+		q := newKeyedQueue(func(older, newer int) int { return older + newer }, func(_ context.Context, _ string, value int) bool {
+			calls = append(calls, value)
+			return value > 0
+		})
+		var running sync.WaitGroup
+		running.Go(func() { q.run(ctx, 1) })
+		q.add("lost", 1)
+		synctest.Wait()
+		q.clear(func(key string) bool { return key == "lost" })
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if len(calls) != 2 || calls[1] != 0 || q.len() != 0 {
+			t.Errorf("calls %v, %d keys are left", calls, q.len())
+		}
+		cancel()
+		running.Wait()
+	})
+}

@@ -3,6 +3,7 @@ package delivery
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/workwire/workwire/pkg/signing"
 	"github.com/workwire/workwire/pkg/wire"
 )
 
@@ -16,6 +17,7 @@ type metrics struct {
 	statusWriteFailures prometheus.Counter
 	digests             *prometheus.CounterVec
 	questionsPaced      prometheus.Counter
+	untrusted           *prometheus.CounterVec
 }
 
 // newMetrics returns the metrics of e, registered with r unless it is nil.
@@ -53,18 +55,15 @@ func newMetrics(r prometheus.Registerer, e *Engine) (*metrics, error) {
 			"Digests compared, by result: equal, different, or paused (the cluster is not accepted, not compared)."), []string{"result"}),
 		questionsPaced: prometheus.NewCounter(counter("questions_paced_total",
 			"Times that a resync request or digest had to wait because its cluster asks too often.")),
+		untrusted: prometheus.NewCounterVec(counter("untrusted_statuses_total",
+			"Statuses that were refused because of their signature, by reason."), []string{"reason"}),
 	}
-	// increase() counts from the first value that was scraped, so the first refusal needs a zero.
-	for _, action := range []wire.Action{wire.Create, wire.Update, wire.Delete} {
-		for _, result := range []string{"ok", "failed", "refused"} {
-			m.published.WithLabelValues(string(action), result)
-		}
-	}
+	m.setZeros()
 	if r == nil {
 		return m, nil
 	}
-	for _, c := range []prometheus.Collector{
-		m.published, m.republished, m.received, m.resyncAnswers, m.statusResyncs, m.statusWriteFailures, m.digests, m.questionsPaced,
+	for _, c := range append(e.instances.Metrics(),
+		m.published, m.republished, m.received, m.resyncAnswers, m.statusResyncs, m.statusWriteFailures, m.digests, m.questionsPaced, m.untrusted,
 		gauge("connected", "1 while connected to the broker, else 0.",
 			ofState(func(d *deliveryState) int { return min(int(d.connected), 1) })),
 		gauge("works_pending", "Works that are queued or in flight.",
@@ -72,13 +71,30 @@ func newMetrics(r prometheus.Registerer, e *Engine) (*metrics, error) {
 		gauge("works_unconfirmed", "Works that are published and not confirmed by their cluster.",
 			ofState(func(d *deliveryState) int { return len(d.due.heap) + d.awaitingContact })),
 		gauge("clusters_diverged", "Clusters whose works have differed from those of the source for more than a minute.", e.diverged),
+		gauge("clusters_untrusted", "Clusters of which statuses were refused because of their signature within the last 15 minutes.",
+			ofState(func(*deliveryState) int { return len(e.distrusted) })),
 		gauge("statuses_pending", "Works with a status update that is queued or in progress.", e.statusQueue.len),
-	} {
+	) {
 		if err := r.Register(c); err != nil {
 			return nil, err
 		}
 	}
 	return m, nil
+}
+
+// setZeros makes the series of refusals: increase() counts from the first value that was scraped, so the
+// first refusal needs a zero.
+func (m *metrics) setZeros() {
+	for _, action := range []wire.Action{wire.Create, wire.Update, wire.Delete} {
+		for _, result := range []string{"ok", "failed", "refused"} {
+			m.published.WithLabelValues(string(action), result)
+		}
+	}
+	for _, reason := range []signing.Reason{
+		signing.Unsigned, signing.Malformed, signing.UnknownKey, signing.WrongCluster, signing.Invalid, signing.Expired, signing.Future,
+		signing.Replayed, BeforeStart} {
+		m.untrusted.WithLabelValues(string(reason))
+	}
 }
 
 func (m *metrics) countReceived(kind string, v verdict) {

@@ -72,7 +72,7 @@ type plan struct {
 }
 
 // planPublish plans the publish of a work in state a. work is the current work, nil if the source
-// does not have it.
+// does not have it. The spec has no Bundle.
 func planPublish(a *workState, work *workv1.ManifestWork, source wire.SourceID, now time.Time) plan {
 	if work == nil {
 		return planDeletion(a, source, now)
@@ -100,7 +100,6 @@ func planPublish(a *workState, work *workv1.ManifestWork, source wire.SourceID, 
 	if p.revision.deleting {
 		p.spec.DeletionTimestamp = work.DeletionTimestamp
 	} else {
-		p.spec.Bundle = wire.NewBundle(&work.Spec)
 		p.spec.Authoritative = a.authoritative
 	}
 	return p

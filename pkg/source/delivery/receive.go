@@ -13,7 +13,9 @@ import (
 type verdict string
 
 const (
-	accepted    verdict = "accepted"
+	accepted verdict = "accepted"
+	// notServed: of a cluster that another program under this source id serves.
+	notServed   verdict = "not_served"
 	undecodable verdict = "undecodable"
 	// foreign: of another data type, or addressed to another source.
 	foreign verdict = "foreign"
@@ -30,6 +32,10 @@ const (
 	outOfOrder verdict = "out_of_order"
 	// notDeleting: Deleted=True of a work that is not being deleted.
 	notDeleting verdict = "not_deleting"
+	// unknownBase: a delta of a status that the source does not have; it asks for the whole.
+	unknownBase verdict = "unknown_base"
+	// untrusted: it is not signed as it must be, or a later one was received before.
+	untrusted verdict = "untrusted"
 )
 
 // sender identifies who may publish to the topic of a message.
@@ -60,49 +66,84 @@ func (e *Engine) noteSession(p *wire.Presence) {
 	}
 }
 
+// noteAccepts records what the agent of a cluster can read.
+func (e *Engine) noteAccepts(cluster wire.ClusterName, accepts wire.Accepts) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.state.accepts(cluster, accepts)
+}
+
 // accepts counts a message of a kind that names a source and a cluster, and reports whether they are this
 // source and the cluster of its topic. Another cluster is logged and audited.
 func (e *Engine) accepts(m transport.Message, from sender, kind string, source wire.SourceID, cluster wire.ClusterName) bool {
 	v := from.check(e.config.Source, source, cluster)
 	e.metrics.countReceived(kind, v)
 	if v == wrongCluster {
-		e.auditReceived(m, from, v, nil)
+		e.auditReceived(m, from, v, nil, "")
 		e.log.Warn("message dropped: it names another cluster than its topic", "message", kind, "topic", m.Topic, "cluster", cluster)
 	}
 	return v == accepted
 }
 
-// receive handles a message and acknowledges it. Its content is in the state or in a queue then.
-func (e *Engine) receive(_ context.Context, m transport.Message) {
-	defer m.Ack()
-	source, cluster, _ := wire.TopicSender(m.Topic)
-	from := sender{source: source, cluster: cluster}
+// clusterHeard notes a message of a cluster, whatever it says.
+func (e *Engine) clusterHeard(cluster wire.ClusterName, now time.Time) {
 	e.mu.Lock()
-	if e.state.clusterHeard(from.cluster, time.Now()) {
+	if e.state.clusterHeard(cluster, now) {
 		e.wakePublisher()
 	}
 	e.mu.Unlock()
+	e.endDistrust(cluster, now)
+}
+
+// receive handles a message and acknowledges it. Its content is in the state or in a queue then.
+func (e *Engine) receive(_ context.Context, m transport.Message) {
+	defer m.Ack()
+	if m.Topic == e.instances.Topic() {
+		e.receiveInstance(m)
+		return
+	}
+	source, cluster, _ := wire.TopicSender(m.Topic)
+	from := sender{source: source, cluster: cluster}
+	if !e.serves(cluster) {
+		e.metrics.countReceived("unknown", notServed)
+		return
+	}
 	var message wire.Message
 	err := m.Err
 	if err == nil {
 		message, err = wire.Decode(m.Event)
 	}
+	if status := statusIn(message); status != nil && err == nil {
+		if refused := e.verifyStatus(m.Event, from, status); refused != nil {
+			e.refuseStatus(m, from, status, refused)
+			return
+		}
+	}
+	e.clusterHeard(from.cluster, time.Now())
 	switch {
 	case errors.Is(err, wire.ErrUnknownDataType):
 		e.metrics.countReceived("unknown", foreign)
 		return
 	case err != nil:
 		e.metrics.countReceived("unknown", undecodable)
-		e.auditReceived(m, from, undecodable, nil)
+		e.auditReceived(m, from, undecodable, nil, "")
 		e.log.Warn("message dropped: decoding failed", "topic", m.Topic, "error", err)
 		return
 	}
+	e.handle(m, from, message)
+}
+
+// handle handles what m says.
+func (e *Engine) handle(m transport.Message, from sender, message wire.Message) {
 	switch message := message.(type) {
 	case *wire.Status:
-		e.config.OnClusterMessage(from.cluster, nil)
-		v := e.receiveStatus(from, message)
-		e.metrics.countReceived("status", v)
-		e.auditReceived(m, from, v, message)
+		e.handleStatus(m, from, message, false)
+	case *wire.StatusDelta:
+		if status, ok := e.resolveDelta(from, message); ok {
+			e.handleStatus(m, from, status, true)
+		} else {
+			e.auditReceived(m, from, unknownBase, &message.Of, "")
+		}
 	case *wire.Presence:
 		if e.accepts(m, from, "presence", message.Source, message.Cluster) {
 			e.noteSession(message)
@@ -115,6 +156,9 @@ func (e *Engine) receive(_ context.Context, m transport.Message) {
 		}
 	case *wire.SpecResync:
 		if e.accepts(m, from, "spec_resync", message.Source, message.Cluster) {
+			if !message.Partial {
+				e.noteAccepts(message.Cluster, message.Accepts)
+			}
 			e.config.OnClusterMessage(from.cluster, nil)
 			// An agent that asks for all has just connected, so it may have missed the status resync
 			// request.
@@ -123,4 +167,48 @@ func (e *Engine) receive(_ context.Context, m transport.Message) {
 	default:
 		e.metrics.countReceived("unknown", foreign)
 	}
+}
+
+// statusIn returns the status in a message, without its content if that is a delta; nil in others.
+func statusIn(message wire.Message) *wire.Status {
+	switch message := message.(type) {
+	case *wire.Status:
+		return message
+	case *wire.StatusDelta:
+		return &message.Of
+	default:
+		return nil
+	}
+}
+
+// handleStatus handles a status, which was sent as a delta or whole.
+func (e *Engine) handleStatus(m transport.Message, from sender, status *wire.Status, delta bool) {
+	e.config.OnClusterMessage(from.cluster, nil)
+	span, change := e.traceStatus(m, status)
+	v := e.receiveStatus(from, status, receivedAs{size: len(m.Event.Data()), delta: delta})
+	e.endTraceStatus(span, change, status, v)
+	e.metrics.countReceived("status", v)
+	e.auditReceived(m, from, v, status, "")
+}
+
+// receivedAs is the form in which a status has arrived.
+type receivedAs struct {
+	size  int // of the data
+	delta bool
+}
+
+// receiveInstance handles a message on the topic where the programs of this source find each other.
+func (e *Engine) receiveInstance(m transport.Message) {
+	var message wire.Message
+	err := m.Err
+	if err == nil {
+		message, err = wire.Decode(m.Event)
+	}
+	instance, ok := message.(*wire.Instance)
+	if err != nil || !ok {
+		e.metrics.countReceived("instance", undecodable)
+		return
+	}
+	e.metrics.countReceived("instance", accepted)
+	e.instances.Received(instance, time.Now())
 }

@@ -34,6 +34,7 @@ const (
 type resyncTask struct {
 	request         *wire.SpecResync // answer it, if set
 	requestStatuses bool
+	statuses        []types.UID // of works whose statuses to request, whatever they are
 	probe           bool
 	digest          *wire.Digest // compare it, if set
 }
@@ -44,6 +45,7 @@ func mergeResyncTasks(older, newer resyncTask) resyncTask {
 	newer.request = mergeRequests(older.request, newer.request)
 	newer.digest = cmp.Or(newer.digest, older.digest)
 	newer.requestStatuses = newer.requestStatuses || older.requestStatuses
+	newer.statuses = slices.Concat(older.statuses, newer.statuses)
 	newer.probe = newer.probe || older.probe
 	return newer
 }
@@ -62,6 +64,10 @@ func mergeRequests(older, newer *wire.SpecResync) *wire.SpecResync {
 
 // runResync carries out the task of a cluster. It reports whether to retry.
 func (e *Engine) runResync(ctx context.Context, name wire.ClusterName, r resyncTask) (retry bool) {
+	if !e.begin(name) {
+		return false
+	}
+	defer e.end(name)
 	if (r.request != nil || r.digest != nil) && e.hasWorks(name) && !e.paces.allow(name, time.Now()) {
 		e.metrics.questionsPaced.Inc()
 		return true
@@ -72,7 +78,12 @@ func (e *Engine) runResync(ctx context.Context, name wire.ClusterName, r resyncT
 	}
 	var err error
 	if r.requestStatuses {
-		err = e.requestStatusResync(ctx, &wire.StatusResync{Cluster: name, Hashes: statusesOf(unknown), Reply: r.request != nil})
+		question := e.statusResync(name, statusesOf(unknown)...)
+		question.Reply = r.request != nil
+		err = e.requestStatusResync(ctx, question)
+	}
+	if len(r.statuses) > 0 && err == nil {
+		err = e.requestStatuses(ctx, name, r.statuses)
 	}
 	if r.probe && err == nil {
 		err = e.probeCluster(ctx, name)
@@ -248,7 +259,7 @@ func (e *Engine) contentHash(work *workv1.ManifestWork) string {
 	if known.contentHash != "" && known.contentHashGeneration == generation {
 		return known.contentHash
 	}
-	hash, err := wire.ContentHash(wire.NewBundle(&work.Spec))
+	hash, err := wire.ContentHash(wire.NewBundle(&e.config.Content(work).Spec))
 	if err != nil {
 		e.log.Error("spec cannot be hashed", "work", work.Name, "uid", work.UID, "cluster", work.Namespace, "error", err)
 		return ""
@@ -267,6 +278,12 @@ func noStatus() []wire.StatusVersion {
 	return []wire.StatusVersion{{UID: "none", Hash: wire.NoStatus}}
 }
 
+// statusResync returns a request of this source for the statuses of a cluster, empty for all, that lists
+// hashes.
+func (e *Engine) statusResync(cluster wire.ClusterName, hashes ...wire.StatusVersion) *wire.StatusResync {
+	return &wire.StatusResync{Source: e.config.Source, SourceIdentity: e.identity, Accepts: wire.AcceptsAll, Cluster: cluster, Hashes: hashes}
+}
+
 // probeAllClusters asks all clusters for a message, also those that the source does not know yet,
 // if a broadcast topic is configured.
 func (e *Engine) probeAllClusters(ctx context.Context) {
@@ -274,7 +291,7 @@ func (e *Engine) probeAllClusters(ctx context.Context) {
 	if !ok {
 		return
 	}
-	err := e.publishTo(ctx, topic, &wire.StatusResync{Source: e.config.Source, SourceIdentity: e.identity, Hashes: noStatus()})
+	err := e.publishTo(ctx, topic, e.statusResync("", noStatus()...))
 	if err != nil && ctx.Err() == nil && !errors.Is(err, transport.ErrNotConnected) {
 		e.log.Warn("probe of all clusters failed", "topic", topic, "error", err)
 	}
@@ -285,7 +302,7 @@ func (e *Engine) probeAllClusters(ctx context.Context) {
 // that. For a cluster without works the request lists a work that does not exist, since an empty
 // list would request everything.
 func (e *Engine) probeCluster(ctx context.Context, name wire.ClusterName) error {
-	r := &wire.StatusResync{Source: e.config.Source, SourceIdentity: e.identity, Cluster: name, Hashes: noStatus()}
+	r := e.statusResync(name, noStatus()...)
 	for work := range e.config.Works.ListCluster(name) {
 		r.Hashes[0].UID = work.UID
 		break
@@ -297,7 +314,6 @@ func (e *Engine) probeCluster(ctx context.Context, name wire.ClusterName) error 
 // (docs/protocol.md, Status resync), and for those that r lists. If there are none, it publishes
 // nothing, since an empty list would request everything.
 func (e *Engine) requestStatusResync(ctx context.Context, r *wire.StatusResync) error {
-	r.Source, r.SourceIdentity = e.config.Source, e.identity
 	for work := range e.config.Works.ListCluster(r.Cluster) {
 		hash, err := e.statusHash(work)
 		if err != nil {
@@ -307,6 +323,16 @@ func (e *Engine) requestStatusResync(ctx context.Context, r *wire.StatusResync) 
 	}
 	if len(r.Hashes) == 0 {
 		return nil
+	}
+	return e.publishStatusResync(ctx, r)
+}
+
+// requestStatuses requests the statuses of works of a cluster, whatever they are.
+func (e *Engine) requestStatuses(ctx context.Context, cluster wire.ClusterName, uids []types.UID) error {
+	r := e.statusResync(cluster)
+	r.Reply = true
+	for uid := range sets.New(uids...) {
+		r.Hashes = append(r.Hashes, wire.StatusVersion{UID: uid, Hash: wire.NoStatus})
 	}
 	return e.publishStatusResync(ctx, r)
 }
@@ -336,7 +362,7 @@ func (e *Engine) statusHash(work *workv1.ManifestWork) (string, error) {
 		return w.hash, nil
 	}
 	e.mu.Unlock()
-	hash, err := wire.StatusHash(reported(&work.Status))
+	hash, err := wire.StatusHash(reported(&e.config.Content(work).Status))
 	if err != nil {
 		return "", err
 	}

@@ -187,6 +187,8 @@ type tap struct {
 	fail   func(wire.Message) error
 
 	discard bool // do not record
+
+	compressed int // events
 }
 
 func (t *tap) Publish(ctx context.Context, topic string, e cloudevents.Event) error {
@@ -209,6 +211,9 @@ func (t *tap) Publish(ctx context.Context, topic string, e cloudevents.Event) er
 	defer t.mu.Unlock()
 	if t.discard {
 		return nil
+	}
+	if e.DataContentType() != "application/json" {
+		t.compressed++
 	}
 	t.events = append(t.events, m)
 	t.topics = append(t.topics, topic)

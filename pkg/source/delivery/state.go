@@ -43,6 +43,7 @@ type clusterState struct {
 	works           int
 	heard           time.Time // of the last message from the cluster
 	sessions        sessionOrder
+	accepts         wire.Accepts            // of its agent, as its last event says
 	removed         map[*workState]struct{} // those with workState.removed
 	queue           workqueue.Queue[*workState]
 	inRoundRobin    bool
@@ -73,13 +74,17 @@ type workState struct {
 	confirmed   wire.Generation // the highest one that the agent reported
 	deleteHeard bool            // the agent reported that it is deleting the work
 	deleted     bool            // the agent reported Deleted
+	answering   bool            // it did during the attempt in flight, which it may answer
+	answered    revision        // the deletion that it answered so
 	republishes int             // of published, on this connection
 	failures    int             // consecutive
 	failed      bool            // the last attempt failed
 	refused     *refusal        // why the newest state cannot be published
 	removed     *removedWork    // set if the source does not have the work
+	again       bool            // it has one with this UID since
 
 	sequences   Sequences // of the accepted statuses
+	signed      int64     // when the newest one was signed, in microseconds; 0: none was
 	hash        string    // of the status at hashVersion
 	hashVersion string
 
@@ -183,7 +188,11 @@ func (d *deliveryState) enterRoundRobin(c *clusterState) {
 }
 
 // workChanged enqueues k, whose work may have a new state.
-func (d *deliveryState) workChanged(k workKey) { d.enqueue(d.ensure(k)) }
+func (d *deliveryState) workChanged(k workKey) {
+	w := d.ensure(k)
+	w.again = w.removed != nil
+	d.enqueue(w)
+}
 
 // forcePublish enqueues k to be published even if its state was published before.
 func (d *deliveryState) forcePublish(k workKey, resync bool) {
@@ -218,7 +227,8 @@ func (d *deliveryState) forceAuthoritative(k workKey, resync bool) {
 func (d *deliveryState) workRemoved(k workKey, g removedWork) {
 	w := d.ensure(k)
 	w.setRemoved(&g)
-	if w.deleted {
+	w.again = false
+	if w.isDeleted() {
 		if !w.inFlight {
 			d.forget(w)
 		}

@@ -64,6 +64,9 @@ func (d *deliveryState) publishSucceeded(a attempt, p plan, began time.Time, con
 		w.republishes++
 	}
 	w.published, w.publishedAt = p.revision, began
+	if w.answering && p.revision.deleting {
+		w.answered = p.revision
+	}
 	w.failed, w.failures, w.refused, w.paused = false, 0, nil, false
 	d.complete(a, p, began)
 }
@@ -116,10 +119,13 @@ func (d *deliveryState) complete(a attempt, p plan, began time.Time) {
 
 // endAttempt ends the attempt in flight, and enqueues w again if it changed meanwhile.
 func (d *deliveryState) endAttempt(w *workState) {
-	w.inFlight = false
+	w.inFlight, w.answering = false, false
 	d.pending--
-	if w.removed != nil && w.deleted {
+	if w.isDeleted() {
 		d.forget(w)
+		if w.again {
+			d.workChanged(w.key)
+		}
 		return
 	}
 	if w.changedInFlight {
@@ -189,6 +195,13 @@ func (d *deliveryState) sessionHeard(name wire.ClusterName, session Session) {
 	}
 }
 
+// accepts records what the agent of a cluster can read.
+func (d *deliveryState) accepts(name wire.ClusterName, accepts wire.Accepts) {
+	if c, ok := d.clusters[name]; ok {
+		c.accepts = accepts
+	}
+}
+
 // statusReceived reports whether s is older than an accepted status. stored is what the WorkStore
 // remembers of those. It must be called before statusAccepted.
 func (d *deliveryState) statusReceived(k workKey, s *wire.Status, stored Sequences) (old bool) {
@@ -211,7 +224,9 @@ func (d *deliveryState) statusAccepted(k workKey, s *wire.Status, deleting, dele
 	}
 	w.sequences = w.sequences.Add(NewSession(s.Session), s.Sequence)
 	w.deleteHeard = w.deleteHeard || deleting || deleted
-	w.deleted = w.deleted || deleted
+	if deleted {
+		w.reportedDeleted()
+	}
 	if s.Generation == w.published.generation {
 		w.authoritative = false
 	}
@@ -234,10 +249,34 @@ func (d *deliveryState) agentDeleted(k workKey) {
 	if !ok {
 		return
 	}
-	w.deleteHeard, w.deleted = true, true
-	if w.removed != nil && !w.inFlight {
+	w.deleteHeard = true
+	w.reportedDeleted()
+	if w.isDeleted() && !w.inFlight {
 		d.forget(w)
 	}
+}
+
+// reportedDeleted records that the agent reported Deleted. It may do so before the publish of the
+// deletion has returned.
+func (w *workState) reportedDeleted() {
+	w.deleted = w.deleted || !w.specLast()
+	w.answering = w.inFlight
+}
+
+// isDeleted reports whether neither the source nor the agent has the work any more. A Deleted that came
+// during the attempt that published this very deletion answers it: the work may have come again, and
+// been deleted again, under the same UID.
+func (w *workState) isDeleted() bool {
+	if w.removed == nil {
+		return false
+	}
+	return w.deleted || w.answered.deleting && w.answered == w.published && w.answered.generation == w.removed.generation
+}
+
+// specLast reports whether the last publish was a spec: an agent that reported Deleted before it
+// arrived applies it, and so must get a deletion again.
+func (w *workState) specLast() bool {
+	return w.published != revision{} && !w.published.deleting
 }
 
 // deletedUnexpectedly handles a status with Deleted=True of a work that is not being deleted: the

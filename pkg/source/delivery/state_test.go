@@ -1,6 +1,7 @@
 package delivery
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -101,6 +102,69 @@ func TestNothingIsLeft(t *testing.T) {
 		c, _ := s.state.dequeue(s.now)
 		s.state.agentDeleted(s.key)
 		s.state.publishSucceeded(c, planPublish(&c.workState, nil, "hub1", s.now), s.now, "")
+		s.counts(0)
+	})
+	for _, published := range []bool{true, false} {
+		t.Run(fmt.Sprintf("deleted, reported before the publish of the deletion has returned, which succeeds: %v", published), func(t *testing.T) {
+			s := newScript(t)
+			s.state.workChanged(s.key)
+			s.publishNext()
+			s.work = deleting(testWork("w", 2))
+			s.state.workChanged(s.key)
+			c, _ := s.state.dequeue(s.now)
+			s.state.statusAccepted(s.key, &wire.Status{Generation: 2}, true, true)
+			if published {
+				s.state.publishSucceeded(c, planPublish(&c.workState, s.work, "hub1", s.now), s.now, "")
+			} else {
+				s.state.publishFailed(c, s.now)
+			}
+			s.work = nil
+			s.state.workRemoved(s.key, removedWork{generation: 2, meta: &metav1.ObjectMeta{Name: "w"}})
+			if again := s.publishNext(); (again != nil) == published {
+				t.Fatalf("published %+v", again)
+			}
+			s.state.agentDeleted(s.key)
+			s.counts(0)
+		})
+	}
+	t.Run("removed and made again under the UID while the deletion is published", func(t *testing.T) {
+		s := newScript(t)
+		s.state.workChanged(s.key)
+		s.publishNext()
+		s.work = deleting(testWork("w", 2))
+		s.state.workChanged(s.key)
+		c, _ := s.state.dequeue(s.now)
+		first := s.work
+		s.state.statusAccepted(s.key, &wire.Status{Generation: 2}, true, true)
+		s.state.workRemoved(s.key, removedWork{generation: 2, meta: &metav1.ObjectMeta{Name: "w"}})
+		s.work = deleting(testWork("w", 4))
+		s.state.workChanged(s.key)
+		s.state.publishSucceeded(c, planPublish(&c.workState, first, "hub1", s.now), s.now, "")
+		for spec := s.publishNext(); spec == nil || !spec.IsDeletion(); spec = s.publishNext() {
+			if spec == nil {
+				t.Fatal("the deletion of the new work is not published")
+			}
+		}
+		s.state.statusAccepted(s.key, &wire.Status{Generation: 4}, true, true)
+		s.work = nil
+		s.state.workRemoved(s.key, removedWork{generation: 4, meta: &metav1.ObjectMeta{Name: "w"}})
+		s.counts(0)
+	})
+	t.Run("deleted, reported before the spec that was sent once more", func(t *testing.T) {
+		s := newScript(t)
+		s.state.ensure(s.key).confirmed = 1
+		s.work = deleting(testWork("w", 3))
+		s.state.workChanged(s.key)
+		if spec := s.publishNext(); spec == nil || spec.IsDeletion() || spec.Generation != 2 {
+			t.Fatalf("published %+v before the deletion", spec)
+		}
+		s.state.statusAccepted(s.key, &wire.Status{Generation: 3}, true, true) // answers an earlier deletion
+		s.work = nil
+		s.state.workRemoved(s.key, removedWork{generation: 3, meta: &metav1.ObjectMeta{Name: "w"}})
+		if spec := s.publishNext(); spec == nil || !spec.IsDeletion() || spec.Generation != 3 {
+			t.Fatalf("published %+v: the agent has applied the spec again", spec)
+		}
+		s.state.agentDeleted(s.key)
 		s.counts(0)
 	})
 	t.Run("gone and refused", func(t *testing.T) {

@@ -42,7 +42,7 @@ func isTrue(s *wire.Status, condition string) bool {
 }
 
 // receiveStatus checks s and, if it is accepted, enqueues it for the store.
-func (e *Engine) receiveStatus(from sender, s *wire.Status) verdict {
+func (e *Engine) receiveStatus(from sender, s *wire.Status, as receivedAs) verdict {
 	s.Session = orderedBy(s, time.Now())
 	stored, has := e.config.Works.Get(s.UID)
 	k := workKey{uid: s.UID, cluster: s.Cluster}
@@ -52,6 +52,7 @@ func (e *Engine) receiveStatus(from sender, s *wire.Status) verdict {
 	v := checkStatus(s, from, e.config.Source, stored, has, old)
 	switch {
 	case v == accepted:
+		e.state.accepts(s.Cluster, s.Accepts)
 		deleting := isTrue(s, workv1.WorkDeleting) || s.Meta.DeletionTimestamp != nil
 		e.state.statusAccepted(k, s, deleting, deleted)
 		e.state.statusReported(k, s.Hash, stored.Work.ResourceVersion)
@@ -71,7 +72,8 @@ func (e *Engine) receiveStatus(from sender, s *wire.Status) verdict {
 	log := e.log.With("work", s.Meta.Name, "uid", s.UID, "cluster", s.Cluster, "agent", s.Agent, "generation", s.Generation)
 	switch v {
 	case accepted:
-		log.Debug("status received", "sequence", s.Sequence)
+		log.Debug("status received", "sequence", s.Sequence, "delta", as.delta)
+		e.keepRecent(s, as)
 		e.statusQueue.add(k, statusUpdate{name: stored.Work.Name, status: s})
 	case wrongCluster:
 		log.Warn("status dropped: it comes from another cluster than the work's", "topicCluster", from.cluster)
@@ -112,7 +114,13 @@ func mergeStatusUpdates(older, newer statusUpdate) statusUpdate {
 
 // writeStatus writes u to the WorkStore. It reports whether to retry.
 func (e *Engine) writeStatus(ctx context.Context, k workKey, u statusUpdate) (retry bool) {
+	if !e.begin(k.cluster) { // who serves it asks for the status again
+		return false
+	}
+	defer e.end(k.cluster)
+	ctx, span, change := e.traceStore(ctx, k, &u)
 	err := e.updateStore(ctx, k, u)
+	e.endTraceStore(span, k, change, err)
 	if err == nil {
 		return false
 	}
@@ -120,7 +128,7 @@ func (e *Engine) writeStatus(ctx context.Context, k workKey, u statusUpdate) (re
 	if ctx.Err() == nil {
 		e.log.Warn("status update failed, retrying", "work", u.name, "uid", k.uid, "cluster", k.cluster, "error", err)
 	}
-	return true
+	return e.serves(k.cluster)
 }
 
 func (e *Engine) updateStore(ctx context.Context, k workKey, u statusUpdate) error {

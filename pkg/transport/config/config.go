@@ -23,9 +23,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"net"
 	"os"
-	"strconv"
 	"strings"
 	"time"
 
@@ -46,8 +44,14 @@ const (
 // The connection uses TLS if a certificate authority or a client certificate is set, otherwise
 // plain TCP, unless TLSRequired.
 type Config struct {
-	// BrokerHost (brokerHost) is the host:port of the broker; required.
+	// BrokerHost (brokerHost) is the host:port of the broker; required. Several addresses of one
+	// broker are separated by commas, in the file also as a list: a client connects to any of them,
+	// tried in random order. OCM knows one address only.
 	BrokerHost string
+	// HubName (hubName) is hashed into the names of AppliedManifestWorks in place of BrokerHost;
+	// an agent needs it if there are several addresses. Only agents use it. OCM does not have this
+	// key.
+	HubName string
 	// Username (username) is the user name; empty for none.
 	Username string
 	// Password (password) is the password; empty for none.
@@ -146,7 +150,7 @@ func (c Config) Validate() error {
 	invalid := func(key, format string, args ...any) {
 		errs = append(errs, fmt.Errorf(key+": "+format, args...))
 	}
-	if err := validateBrokerHost(c.BrokerHost); err != nil {
+	if err := c.validateAddresses(); err != nil {
 		errs = append(errs, err)
 	}
 	if c.Password != "" && c.PasswordFile != "" {
@@ -178,22 +182,4 @@ func (c Config) Validate() error {
 		invalid("maximumPacketSize", "%d bytes hold no event: use at least 1024", c.MaximumPacketSize)
 	}
 	return errors.Join(append(errs, c.validateTLS())...)
-}
-
-func validateBrokerHost(hostPort string) error {
-	const example = `for example "broker.example.com:1883"`
-	if hostPort == "" {
-		return errors.New("brokerHost: required, host:port of the MQTT broker, " + example)
-	}
-	host, port, err := net.SplitHostPort(hostPort)
-	if strings.Contains(hostPort, "://") {
-		return fmt.Errorf("brokerHost: %q is a URL: give host:port alone, %s; TLS is chosen by giving tls: required, caFile or clientCertFile", hostPort, example)
-	}
-	if err != nil || host == "" {
-		return fmt.Errorf("brokerHost: %q is no host:port, %s", hostPort, example)
-	}
-	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
-		return fmt.Errorf("brokerHost: port %q of %q is no number from 1 to 65535", port, hostPort)
-	}
-	return nil
 }

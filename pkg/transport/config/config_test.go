@@ -71,7 +71,7 @@ maximumPacketSize: 524288
 	}
 	certs, err := got.Certificates()
 	kit.NoError(t, err)
-	settings, err := got.TLSConfig(certs)
+	settings, err := got.TLSConfig(got.BrokerHost, certs)
 	kit.NoError(t, err)
 	if settings.ServerName != "broker.example.com" || settings.RootCAs == nil || len(settings.Certificates) != 1 {
 		t.Errorf("TLS settings lack something: %+v", settings)
@@ -116,6 +116,11 @@ func TestFaults(t *testing.T) {
 		"topic shape":      {"brokerHost: a:1\ntopics: {sourceEvents: nonsense, agentEvents: 7}", []string{`topics.sourceEvents: "nonsense"`, "topics.agentEvents is no text"}},
 		"topics no map":    {"brokerHost: a:1\ntopics: all", []string{"topics: is no mapping"}},
 		"a URL":            {"brokerHost: tcp://broker:1883" + topicLines, []string{`brokerHost: "tcp://broker:1883" is a URL`}},
+		"two hosts":        {"brokerHost: 'a:1,,b:1'" + topicLines, []string{`brokerHost: "a:1,,b:1" has a comma without an address`}},
+		"a host twice":     {"brokerHost: 'a:1, a:1'" + topicLines, []string{`brokerHost: "a:1" is there twice`}},
+		"a list of one":    {"brokerHost: [a:1, b]" + topicLines, []string{`brokerHost: "b" is no host:port`}},
+		"a list in a list": {"brokerHost: ['a:1,b:1']" + topicLines, []string{`brokerHost: "a:1,b:1" in the list is no host:port`}},
+		"a list of 1":      {"brokerHost: [1]" + topicLines, []string{`brokerHost: is neither text nor a list of texts`}},
 		"no port":          {"brokerHost: broker" + topicLines, []string{`brokerHost: "broker" is no host:port`}},
 		"port":             {"brokerHost: broker:mqtt" + topicLines, []string{`brokerHost: port "mqtt"`}},
 		"a number as text": {valid + "username: 17", []string{"username: is no text: put it in quotes"}},
@@ -166,7 +171,36 @@ func TestFaultsHoldNoSecret(t *testing.T) {
 	}
 }
 
+// The names of AppliedManifestWorks come from HubIdentity.
+func TestHubIdentity(t *testing.T) {
+	for _, test := range []struct {
+		text, want string
+		addresses  []string
+	}{
+		{"brokerHost: a:1", "a:1", []string{"a:1"}},
+		{"brokerHost: [a:1]", "a:1", []string{"a:1"}},
+		{"brokerHost: a:1\nhubName: hub", "hub", []string{"a:1"}},
+		{"brokerHost: 'a:1, b:2'\nhubName: a:1", "a:1", []string{"a:1", "b:2"}},
+		{"brokerHost: [b:2, a:1, '[::1]:3']\nhubName: a:1", "a:1", []string{"b:2", "a:1", "[::1]:3"}},
+		{"brokerHost: [b:2, a:1]", "", []string{"b:2", "a:1"}},
+	} {
+		c, err := config.Parse([]byte(test.text + topicLines))
+		kit.NoError(t, err)
+		if diff := cmp.Diff(test.addresses, c.Addresses()); diff != "" {
+			t.Errorf("%s: addresses (-want +got):\n%s", test.text, diff)
+		}
+		got, err := c.HubIdentity()
+		if got != test.want || (err == nil) != (test.want != "") {
+			t.Errorf("%s: got %q, %v, want %q", test.text, got, err, test.want)
+		}
+		if err != nil && !strings.Contains(err.Error(), `hubName: "b:2"`) {
+			t.Errorf("%s: the error does not say what to do: %v", test.text, err)
+		}
+	}
+}
+
 func FuzzParse(f *testing.F) {
+	f.Add([]byte("brokerHost: [a:1, 'b:2']\nhubName: hub" + topicLines))
 	f.Add([]byte("brokerHost: localhost:1883\nkeepAlive: 5\npubQoS: 1\ndialTimeout: 1s" + topicLines))
 	f.Add([]byte("caData: aGVsbG8=\nclientKeyData: x\ntopics: [1]"))
 	f.Add([]byte("{"))

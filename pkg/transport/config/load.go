@@ -78,7 +78,8 @@ func unknownKeyError(within, key string, known []string) error {
 // fields returns for each key the function that decodes its value into c.
 func (c *Config) fields() map[string]func(json.RawMessage) error {
 	return map[string]func(json.RawMessage) error{
-		"brokerHost":        stringField(&c.BrokerHost),
+		"brokerHost":        addressesField(&c.BrokerHost),
+		"hubName":           stringField(&c.HubName),
 		"username":          stringField(&c.Username),
 		"password":          stringField(&c.Password),
 		"passwordFile":      stringField(&c.PasswordFile),

@@ -53,11 +53,11 @@ func (c Config) Certificates() (Certificates, error) {
 	return certs, errors.Join(errs...)
 }
 
-// TLSConfig returns the TLS configuration for a connection to c.BrokerHost with certs. Errors
-// contain the key of the invalid field.
-func (c Config) TLSConfig(certs Certificates) (*tls.Config, error) {
+// TLSConfig returns the TLS configuration for a connection to address, one of c.Addresses, with certs.
+// Errors contain the key of the invalid field.
+func (c Config) TLSConfig(address string, certs Certificates) (*tls.Config, error) {
 	var errs []error
-	host, _, err := net.SplitHostPort(c.BrokerHost)
+	host, _, err := net.SplitHostPort(address)
 	if err != nil {
 		errs = append(errs, fmt.Errorf("brokerHost: %w", err))
 	}
@@ -113,9 +113,9 @@ func (c Config) validateTLS() error {
 	if err != nil {
 		return err
 	}
-	if validateBrokerHost(c.BrokerHost) != nil {
+	if c.validateAddresses() != nil {
 		return nil // reported separately
 	}
-	_, err = c.TLSConfig(certs)
+	_, err = c.TLSConfig(c.Addresses()[0], certs)
 	return err
 }

@@ -17,6 +17,10 @@ const (
 	notListeningAttempt = 3
 	notListeningPeriod  = time.Minute
 
+	// A cluster whose node has died needs a moment to agree on who is in charge of its sessions. RabbitMQ
+	// keeps a client that connects within that moment waiting for 10 s and more.
+	clusterDelay = time.Second
+
 	minLifetime = time.Second // a shorter connection counts as a failed attempt
 	// Two clients with the same id take over each other's session for as long as both run.
 	takeoverPeriod  = 2 * time.Minute
@@ -38,12 +42,18 @@ func retryDelay(n int, random float64) time.Duration {
 type reconnectBackoff struct {
 	attempt           int       // the number of the next attempt; -1 before the very first
 	takeovers         int       // consecutive
+	several           bool      // the broker has several addresses: it may be a cluster
+	lost              bool      // the next attempt is the first after a good connection to one of several
 	notListening      bool      // at the last attempt
 	notListeningSince time.Time // the first such attempt since the last good connection, or zero
 }
 
 // nextDelay returns the delay before the next attempt.
 func (b *reconnectBackoff) nextDelay(now time.Time, random float64) time.Duration {
+	if b.lost {
+		b.lost = false
+		return clusterDelay + time.Duration(random*float64(clusterDelay))
+	}
 	if b.notListening && now.Sub(b.notListeningSince) < notListeningPeriod {
 		b.attempt = min(b.attempt, notListeningAttempt)
 	}
@@ -73,6 +83,7 @@ func isNotListening(err error) bool {
 // connectionLost records the end of a connection after this lifetime.
 func (b *reconnectBackoff) connectionLost(lifetime time.Duration, takeover bool) {
 	b.notListening = false
+	b.lost = b.several && !takeover && lifetime >= minLifetime
 	if lifetime >= minLifetime {
 		b.notListeningSince = time.Time{}
 	}

@@ -3,14 +3,11 @@ package mqtt
 import (
 	"bufio"
 	"context"
-	"crypto/tls"
 	"fmt"
 	"net"
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/workwire/workwire/pkg/transport/config"
 )
 
 const (
@@ -132,29 +129,4 @@ func (c *bufferedConn) Close() error {
 		err = c.Conn.Close()
 	})
 	return err
-}
-
-// dial connects to the broker with the current certificates.
-func dial(ctx context.Context, broker config.Config) (raw, secured net.Conn, certs config.Certificates, err error) {
-	ctx, cancel := context.WithTimeout(ctx, broker.DialTimeout)
-	defer cancel()
-	var settings *tls.Config
-	if broker.UsesTLS() {
-		if certs, err = broker.Certificates(); err != nil {
-			return nil, nil, certs, err
-		}
-		if settings, err = broker.TLSConfig(certs); err != nil {
-			return nil, nil, certs, err
-		}
-	}
-	raw, err = new(net.Dialer).DialContext(ctx, "tcp", broker.BrokerHost)
-	if err != nil || settings == nil {
-		return raw, raw, certs, err
-	}
-	client := tls.Client(raw, settings)
-	if err := client.HandshakeContext(ctx); err != nil {
-		_ = raw.Close()
-		return nil, nil, certs, fmt.Errorf("TLS handshake with %s: %w", broker.BrokerHost, err)
-	}
-	return raw, client, certs, nil
 }

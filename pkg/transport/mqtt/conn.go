@@ -40,13 +40,13 @@ type Received struct {
 // the broker has the reason code that it gave; see [Advice].
 func Dial(ctx context.Context, broker config.Config, clientID string, received func(Received)) (*Conn, error) {
 	broker = broker.WithDefaults()
-	raw, secured, _, err := dial(ctx, broker)
+	dialed, err := dial(ctx, broker, endpoint{})
 	if err != nil {
 		return nil, err
 	}
 	c := &Conn{lost: make(chan struct{})}
 	c.client = paho.NewClient(paho.ClientConfig{
-		ClientID: clientID, Conn: newBufferedConn(context.WithoutCancel(ctx), raw, secured, c.end), PacketTimeout: broker.DialTimeout,
+		ClientID: clientID, Conn: newBufferedConn(context.WithoutCancel(ctx), dialed.raw, dialed.secured, c.end), PacketTimeout: broker.DialTimeout,
 		OnServerDisconnect: func(d *paho.Disconnect) {
 			refused := &refusedError{code: d.ReasonCode}
 			if d.Properties != nil {
@@ -65,7 +65,7 @@ func Dial(ctx context.Context, broker config.Config, clientID string, received f
 		}},
 	})
 	if err := c.connect(ctx, broker, clientID); err != nil {
-		_ = raw.Close() // the connection is of no use
+		_ = dialed.raw.Close() // the connection is of no use
 		return nil, err
 	}
 	return c, nil

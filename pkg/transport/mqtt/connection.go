@@ -25,8 +25,9 @@ const (
 
 // connection is a connection to the broker. Its fields are immutable once it is established.
 type connection struct {
-	session *session
-	certs   config.Certificates // of the TLS configuration
+	session  *session
+	endpoint endpoint            // that it leads to
+	certs    config.Certificates // of the TLS configuration
 
 	manager *autopaho.ConnectionManager
 	since   time.Time
@@ -78,7 +79,7 @@ func (r *runner) reportConnected(ctx context.Context, c *connection, group *sync
 	r.metrics.connected.Set(1)
 	r.metrics.connections.Inc()
 	r.failures.reset()
-	r.cfg.Logger.Info("connected to the broker", "brokerHost", r.cfg.Broker.BrokerHost, "clientID", r.cfg.ClientID,
+	r.cfg.Logger.Info("connected to the broker", "brokerHost", c.endpoint.host, "clientID", r.cfg.ClientID,
 		"resumed", c.resumed, "maximumPacketSize", c.limit)
 	if r.handler.Connected != nil {
 		group.Go(func() { r.handler.Connected(ctx, transport.Connection{Resumed: c.resumed, Limit: c.limit}) })
@@ -129,10 +130,13 @@ func (r *runner) subscribe(ctx context.Context, c *connection) bool {
 	}
 }
 
+// subscriptionQoS is the QoS of all subscriptions.
+func (t *Transport) subscriptionQoS() byte { return min(*t.cfg.Broker.SubQoS, 1) }
+
 func (r *runner) subscribeOnce(ctx context.Context, c *connection) error {
 	ctx, cancel := context.WithTimeout(ctx, subscribeTimeout)
 	defer cancel()
-	qos := min(*r.cfg.Broker.SubQoS, 1)
+	qos := r.subscriptionQoS()
 	request := &paho.Subscribe{}
 	for _, filter := range r.handler.Subscriptions {
 		request.Subscriptions = append(request.Subscriptions, paho.SubscribeOptions{Topic: filter, QoS: qos, RetainHandling: noRetained})
@@ -187,7 +191,7 @@ func (r *runner) watchCertificates(ctx context.Context) {
 		}
 		certs, err := r.cfg.Broker.Certificates()
 		if err == nil && !certs.Equal(c.certs) {
-			_, err = r.cfg.Broker.TLSConfig(certs)
+			_, err = r.cfg.Broker.TLSConfig(c.endpoint.host, certs)
 		}
 		switch {
 		case err != nil:

@@ -155,6 +155,14 @@ func TestQoS(t *testing.T) {
 			conn.send(&packets.Suback{PacketID: s.PacketID, Properties: &packets.Properties{}, Reasons: []byte{test.want}})
 			c.WaitConnected()
 			result := make(chan error, 1)
+			go func() { result <- c.Transport.(transport.Subscriber).Subscribe(context.Background(), "more") }()
+			if s = read[*packets.Subscribe](conn); s.Subscriptions[0].QoS != test.want {
+				t.Errorf("subscribed to one more filter with QoS %d", s.Subscriptions[0].QoS)
+			}
+			conn.send(&packets.Suback{PacketID: s.PacketID, Properties: &packets.Properties{}, Reasons: []byte{test.want}})
+			if err := kit.Receive(t, "the subscription", result); err != nil {
+				t.Error(err)
+			}
 			go func() { result <- c.Publish(context.Background(), topic, transporttest.Event("one", 64)) }()
 			p := read[*packets.Publish](conn)
 			if p.QoS != test.want {

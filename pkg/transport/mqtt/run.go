@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/url"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -50,7 +51,7 @@ func (t *Transport) Run(ctx context.Context, h transport.Handler) error {
 	t.logWarnings()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	r := &runner{Transport: t, handler: h, connections: make(chan *connection), backoff: reconnectBackoff{attempt: -1}}
+	r := &runner{Transport: t, handler: h, connections: make(chan *connection), backoff: reconnectBackoff{attempt: -1, several: len(t.cfg.Broker.Addresses()) > 1}}
 	manager, err := autopaho.NewConnection(ctx, r.clientConfig(ctx))
 	if err != nil {
 		return fmt.Errorf("mqtt transport: %w", err)
@@ -76,8 +77,11 @@ func (t *Transport) logWarnings() {
 	if *broker.PubQoS == 2 || *broker.SubQoS == 2 {
 		log.Info("using QoS 1 instead of QoS 2", "pubQoS", *broker.PubQoS, "subQoS", *broker.SubQoS)
 	}
-	host, _, _ := net.SplitHostPort(broker.BrokerHost) // validated by New
-	if broker.Username != "" && !broker.UsesTLS() && !serve.IsLoopback(host) {
+	remote := slices.ContainsFunc(broker.Addresses(), func(address string) bool {
+		host, _, _ := net.SplitHostPort(address) // validated by New
+		return !serve.IsLoopback(host)
+	})
+	if broker.Username != "" && !broker.UsesTLS() && remote {
 		log.Warn("the password is sent in clear text: set tls: required and caFile to connect with TLS", "brokerHost", broker.BrokerHost)
 	}
 }
@@ -86,7 +90,7 @@ func (r *runner) clientConfig(ctx context.Context) autopaho.ClientConfig {
 	broker := r.cfg.Broker
 	return autopaho.ClientConfig{
 		// Only used in errors: dial connects.
-		ServerUrls:            []*url.URL{{Scheme: "mqtt", Host: broker.BrokerHost}},
+		ServerUrls:            []*url.URL{{Scheme: "mqtt", Host: broker.Addresses()[0]}},
 		KeepAlive:             uint16(broker.KeepAlive / time.Second),
 		SessionExpiryInterval: uint32(broker.SessionExpiry / time.Second),
 		ConnectTimeout:        broker.DialTimeout,
@@ -127,17 +131,21 @@ func (p pinger) Run(ctx context.Context, c net.Conn, keepAlive uint16) error {
 }
 
 func (r *runner) dial(ctx context.Context) (net.Conn, error) {
-	raw, secured, certs, err := dial(ctx, r.cfg.Broker)
+	var last endpoint // which has ended the connection, or refused it
+	if c := r.dialed.Load(); c != nil {
+		last = c.endpoint
+	}
+	dialed, err := dial(ctx, r.cfg.Broker, last)
 	if err != nil {
 		return nil, err
 	}
-	if end, ok := certs.NotAfter(); ok {
+	if end, ok := dialed.certs.NotAfter(); ok {
 		r.metrics.certificateEnd.Set(float64(end.Unix()))
 	}
 	s := newSession()
-	s.conn = newBufferedConn(ctx, raw, secured, s.setLossReason)
+	s.conn = newBufferedConn(ctx, dialed.raw, dialed.secured, s.setLossReason)
 	r.sessions.current.Store(s)
-	r.dialed.Store(&connection{session: s, certs: certs})
+	r.dialed.Store(&connection{session: s, endpoint: dialed.endpoint, certs: dialed.certs})
 	return s.conn, nil
 }
 

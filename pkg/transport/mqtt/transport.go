@@ -46,7 +46,10 @@ type Transport struct {
 	limit   atomic.Int64
 }
 
-var _ transport.Transport = (*Transport)(nil)
+var (
+	_ transport.Transport  = (*Transport)(nil)
+	_ transport.Subscriber = (*Transport)(nil)
+)
 
 // New returns a transport, which [Transport.Run] runs. It reads the certificate files to validate
 // them. Its error names every invalid field of cfg.

@@ -75,6 +75,27 @@ func TestRetries(t *testing.T) {
 	expect("taken over anew", 800*ms)
 }
 
+// TestRetriesOfCluster: a cluster has a second to notice that one of its nodes is dead.
+func TestRetriesOfCluster(t *testing.T) {
+	r, now := reconnectBackoff{attempt: -1, several: true}, time.Now()
+	expect := func(what string, want ...time.Duration) {
+		t.Helper()
+		for i, w := range want {
+			if got := r.nextDelay(now, 0.5); got != w {
+				t.Errorf("%s, attempt %d waits %s, want %s", what, i, got, w)
+			}
+		}
+	}
+	const ms = time.Millisecond
+	expect("at first", 0, 50*ms)
+	r.connectionLost(time.Minute, false)
+	expect("after a good connection", 1500*ms, 50*ms, 150*ms)
+	r.connectionLost(10*ms, false)
+	expect("after one that was hardly up", 300*ms)
+	r.connectionLost(time.Hour, true)
+	expect("taken over", 1200*ms)
+}
+
 // TestRetriesOfWhoIsNotThere: a broker that comes back within a minute is found within a second,
 // one that is there and refuses is left in peace.
 func TestRetriesOfWhoIsNotThere(t *testing.T) {

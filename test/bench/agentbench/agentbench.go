@@ -59,6 +59,7 @@ func Run(ctx context.Context, c subject.Config, o Options, board *report.Board) 
 	stages := []stage{
 		{(*world).throughput, throughputRows}, {(*world).latency, latencyRows}, {(*world).large, largeRows},
 		{(*world).reconnect, reconnectRows}, {(*world).scale, scaleRows},
+		{(*world).uplink, uplinkRows},
 	}
 	wanted := stages[:0]
 	for _, s := range stages {
@@ -113,8 +114,11 @@ func (w *world) setUp(ctx context.Context) (err error) {
 }
 
 // launch starts the agent and waits until it has asked for its works.
-func (w *world) launch(ctx context.Context) error {
-	transport, err := w.Broker.WriteTransport(string(cluster), w.Broker.Addr)
+func (w *world) launch(ctx context.Context) error { return w.launchAt(ctx, w.Broker.Addr) }
+
+// launchAt is launch with the broker's address as the agent sees it.
+func (w *world) launchAt(ctx context.Context, address string) error {
+	transport, err := w.Broker.WriteTransport(string(cluster), address)
 	if err != nil {
 		return err
 	}

@@ -32,6 +32,10 @@ const (
 	healDeleted   = "foreign delete healed, p95"
 	healChanged   = "foreign change healed, p95"
 	fedBack       = "feedback change, p95"
+	uplinkValue   = "link: one changed value of a large work"
+	uplinkShare   = "link: the same, of its status"
+	uplinkRollout = "link: a rollout to a work"
+	uplinkIdle    = "link: an idle day"
 )
 
 var (
@@ -39,6 +43,7 @@ var (
 	latencyRows    = []string{latencyP50, latencyP99}
 	largeRows      = []string{largeWork}
 	reconnectRows  = []string{again, againLong, resyncAsked, resyncMoved}
+	uplinkRows     = []string{uplinkValue, uplinkShare, uplinkRollout, uplinkIdle}
 	scaleRows      = []string{scaleCreate, scaleRestart, scaleStatuses, memoryScale, steadyAsked, steadyCPU, healDeleted, healChanged, fedBack}
 )
 
@@ -73,5 +78,9 @@ func Rows(o Options) []*report.Row {
 		{Name: healDeleted, Target: "< 1000 ms", Unit: "ms", Most: most(1000)},
 		{Name: healChanged, Target: "< 1000 ms", Unit: "ms", Most: most(1000)},
 		{Name: fedBack, Target: "< 300 ms", Unit: "ms", Most: most(300)},
+		{Name: uplinkValue, Target: "≤ 4200, a small status of OCM", Unit: "bytes", Most: most(4200)},
+		{Name: uplinkShare, Target: "≤ 1 %", Unit: "%", Most: most(1)},
+		{Name: uplinkRollout, Target: "≤ 4200, a status of OCM alone", Unit: "bytes", Most: most(4200)},
+		{Name: uplinkIdle, Unit: "KB"},
 	}
 }

@@ -5,6 +5,9 @@ package brokerbench
 
 import (
 	"context"
+	"crypto/pbkdf2"
+	"crypto/sha512"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"os"
@@ -52,7 +55,7 @@ func Run(ctx context.Context, c subject.Config, o Options, board *report.Board) 
 	for kind := range mqttflood.Kinds {
 		floods = append(floods, flood+kind)
 	}
-	if !board.Wants(append([]string{atRest, trips, traffic, back, logins}, floods...)...) {
+	if !board.Wants(append([]string{atRest, trips, traffic, back, logins, bcrypts}, floods...)...) {
 		return nil
 	}
 	certs, err := newAuthority(filepath.Join(c.Dir, "broker-certificates"))
@@ -64,7 +67,7 @@ func Run(ctx context.Context, c subject.Config, o Options, board *report.Board) 
 		for _, part := range []struct {
 			rows    []string
 			measure func(context.Context, int) error
-		}{{[]string{atRest}, b.atRest}, {[]string{trips, traffic}, b.roundTrips}, {[]string{back}, b.back}, {[]string{logins}, b.logins}, {floods, b.floods}} {
+		}{{[]string{atRest}, b.atRest}, {[]string{trips, traffic}, b.roundTrips}, {[]string{back}, b.back}, {[]string{logins}, b.randomLogins}, {[]string{bcrypts}, b.chosenLogins}, {floods, b.floods}} {
 			if !board.Wants(part.rows...) {
 				continue
 			}
@@ -239,18 +242,36 @@ func (b *bench) back(ctx context.Context, run int) error {
 	return errors.Join(err, s.stop())
 }
 
-// logins measures the logins of users with passwords, all at once, to a broker that knows none yet.
-func (b *bench) logins(ctx context.Context, run int) error {
-	var yaml strings.Builder
-	yaml.WriteString("listeners:\n- address: ADDRESS\ndataDir: data\nusers:\n")
+// randomLogins measures logins with the hashes that random passwords have.
+func (b *bench) randomLogins(ctx context.Context, run int) error {
+	const iterations = 101 // of work-broker passwd --random
+	salt := make([]byte, 64)
+	key, err := pbkdf2.Key(sha512.New, password, salt, iterations, sha512.Size)
+	if err != nil {
+		return err
+	}
+	encode := base64.StdEncoding.EncodeToString
+	return b.logins(ctx, run, logins, fmt.Sprintf("$7$%d$%s$%s", iterations, encode(salt), encode(key)))
+}
+
+// chosenLogins measures logins with bcrypt.
+func (b *bench) chosenLogins(ctx context.Context, run int) error {
 	hash, err := bcrypt.GenerateFromPassword([]byte(password), bcrypt.DefaultCost)
 	if err != nil {
 		return err
 	}
+	return b.logins(ctx, run, bcrypts, string(hash))
+}
+
+// logins measures the logins of users with passwords of that hash, all at once, to a broker that
+// knows none yet.
+func (b *bench) logins(ctx context.Context, run int, row, hash string) error {
+	var yaml strings.Builder
+	yaml.WriteString("listeners:\n- address: ADDRESS\ndataDir: data\nusers:\n")
 	for i := range b.Logins {
 		fmt.Fprintf(&yaml, "- {username: %s, role: agent, passwordHash: %q}\n", cluster(i), hash)
 	}
-	s, err := b.start(ctx, filepath.Join(b.Dir, fmt.Sprintf("work-broker-logins-%d", run)), "", yaml.String())
+	s, err := b.start(ctx, filepath.Join(b.Dir, fmt.Sprintf("work-broker-%s-%d", map[string]string{logins: "random", bcrypts: "chosen"}[row], run)), "", yaml.String())
 	if err != nil {
 		return err
 	}
@@ -271,8 +292,8 @@ func (b *bench) logins(ctx context.Context, run int) error {
 		}
 	}
 	if err == nil {
-		b.board.Add(logins, report.Sample{Measured: took.Seconds()})
-		b.Progress("run %d: %d logins in %v", run+1, b.Logins, took.Round(time.Millisecond))
+		b.board.Add(row, report.Sample{Measured: took.Seconds()})
+		b.Progress("run %d: %s: %d in %v", run+1, strings.TrimPrefix(row, "broker: "), b.Logins, took.Round(time.Millisecond))
 	}
 	return errors.Join(err, s.stop())
 }

@@ -26,7 +26,8 @@ type Source struct {
 
 	mu       sync.Mutex
 	works    map[types.UID]*wire.Spec
-	hashes   map[types.UID]string // of the last status
+	hashes   map[types.UID]string       // of the last status
+	large    map[types.UID]*wire.Status // the last status, if deltas of it may come; nil: none may
 	counts   Counts
 	asked    chan Asked // the agent's resync requests; the newest are dropped when full
 	campaign *campaign  // nil: none
@@ -40,12 +41,20 @@ type Counts struct {
 	Resyncs   int // requests for specs, from the agent
 	Presences int // from the agent
 	Answers   int // specs and deletions sent in answer to resyncs, without those of probes
+	Data      int // bytes of the data of statuses before compression
 }
 
 // Since is what came after before.
 func (c Counts) Since(before Counts) Counts {
 	return Counts{Statuses: c.Statuses - before.Statuses, Resyncs: c.Resyncs - before.Resyncs,
-		Presences: c.Presences - before.Presences, Answers: c.Answers - before.Answers}
+		Presences: c.Presences - before.Presences, Answers: c.Answers - before.Answers, Data: c.Data - before.Data}
+}
+
+// AcceptAll makes the source read all forms of statuses, which its specs then say, and compress specs.
+func (s *Source) AcceptAll() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.large = map[types.UID]*wire.Status{}
 }
 
 // Asked is a resync request of the agent: it is subscribed.
@@ -142,8 +151,15 @@ type Took struct {
 func (s *Source) Publish(ctx context.Context, specs []*wire.Spec, met func(*wire.Status) bool) (Took, error) {
 	packets := make([]packet, len(specs))
 	uids := make([]types.UID, len(specs))
+	s.mu.Lock()
+	accepts := wire.Accepts{}
+	if s.large != nil {
+		accepts = wire.AcceptsAll
+	}
+	s.mu.Unlock()
 	for i, spec := range specs {
 		var err error
+		spec.Accepts = accepts
 		if packets[i], err = encode(s.topic, spec); err != nil {
 			return Took{}, err
 		}
@@ -261,6 +277,9 @@ func (s *Source) received(m transport.Message) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.last = now
+	if delta, ok := message.(*wire.StatusDelta); ok && err == nil {
+		message, err = s.resolve(delta)
+	}
 	if err != nil {
 		if s.err == nil {
 			s.err = err
@@ -270,6 +289,12 @@ func (s *Source) received(m transport.Message) {
 	switch message := message.(type) {
 	case *wire.Status:
 		s.counts.Statuses++
+		if data, err := wire.PlainData(m.Event); err == nil {
+			s.counts.Data += len(data)
+		}
+		if s.large != nil {
+			s.large[message.UID] = message
+		}
 		s.hashes[message.UID] = message.Hash
 		if Gone(message) {
 			delete(s.works, message.UID)
@@ -292,6 +317,15 @@ func (s *Source) received(m transport.Message) {
 		}
 		s.answer(message)
 	}
+}
+
+// resolve returns the status of a delta. s.mu is held.
+func (s *Source) resolve(d *wire.StatusDelta) (*wire.Status, error) {
+	base := s.large[d.Of.UID]
+	if base == nil || base.Hash != d.Base {
+		return nil, fmt.Errorf("a delta of a status of work %s that the source does not have", d.Of.UID)
+	}
+	return d.Apply(&base.Status)
 }
 
 func (c *campaign) observe(status *wire.Status, now time.Time) {

@@ -15,7 +15,7 @@ import (
 // publishes a work that was created then. All other works are published and reported before.
 func (w *world) measureTakeover(ctx context.Context, run int) (err error) {
 	const election = "--leader-election-namespace=default"
-	if w.Program, w.Listen, err = w.start(ctx, "hub-leader", election); err != nil {
+	if w.Program, w.Listen, err = w.StartHub(ctx, w.Hub, source, "hub-leader", election); err != nil {
 		return err
 	}
 	before, err := w.Cost(ctx)
@@ -28,10 +28,10 @@ func (w *world) measureTakeover(ctx context.Context, run int) (err error) {
 	if err := w.agents.Report(ctx); err != nil {
 		return err
 	}
-	if err := w.stored(ctx, w.Works); err != nil {
+	if err := w.Stored(ctx, w.Works); err != nil {
 		return err
 	}
-	standby, address, err := w.start(ctx, "hub-standby", election)
+	standby, address, err := w.StartHub(ctx, w.Hub, source, "hub-standby", election)
 	defer func() { err = errors.Join(err, standby.Stop()) }()
 	if err != nil {
 		return err

@@ -35,3 +35,18 @@ func Pause(ctx context.Context, d time.Duration) error {
 		return context.Cause(ctx)
 	}
 }
+
+// Poll calls check every 20 ms until it returns nil, for at most limit.
+func Poll(ctx context.Context, limit time.Duration, what string, check func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	for {
+		err := check(ctx)
+		if err == nil {
+			return nil
+		}
+		if Pause(ctx, 20*time.Millisecond) != nil {
+			return fmt.Errorf("wait until %s: not within %v: %w", what, limit, err)
+		}
+	}
+}

@@ -37,13 +37,16 @@ type Subject struct {
 	Plane  *plane.Plane
 	Broker *brokerkit.Broker
 
+	// Datastore is the URL of a PostgreSQL database for the control plane; empty: etcd.
+	Datastore string
+
 	Program *process.Process // nil: not running
 	Listen  string           // its address for metrics and profiles; empty: none
 }
 
 // Start starts the surroundings. Close must be called, also after an error.
 func (s *Subject) Start(ctx context.Context, role controlplane.Role, source wire.SourceID, clusters ...wire.ClusterName) (err error) {
-	if s.Plane, err = plane.Start(ctx, s.Dir, s.Control, role); err != nil {
+	if s.Plane, err = plane.Start(ctx, s.Dir, s.Control, role, s.Datastore); err != nil {
 		return err
 	}
 	dir := filepath.Join(s.Dir, "broker-"+string(source))

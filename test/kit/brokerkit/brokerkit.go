@@ -6,14 +6,13 @@ package brokerkit
 
 import (
 	"context"
-	"crypto/rand"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
-
-	"golang.org/x/crypto/bcrypt"
 
 	"github.com/workwire/workwire/broker"
 	"github.com/workwire/workwire/broker/acl"
@@ -23,7 +22,7 @@ import (
 	"github.com/workwire/workwire/test/kit/process"
 )
 
-// Config is the configuration of a broker. All fields are required.
+// Config is the configuration of a broker. All fields are required, but Others.
 type Config struct {
 	// Dir is an existing directory for configuration, data and logs.
 	Dir string
@@ -32,6 +31,9 @@ type Config struct {
 	// Source and Clusters are the clients; their names are the names of the users.
 	Source   wire.SourceID
 	Clusters []wire.ClusterName
+	// Others are further sources. With them, agents serve every source, by topics with a wildcard and
+	// broadcasts.
+	Others []wire.SourceID
 }
 
 // Broker is a broker on loopback. One goroutine at a time may use it.
@@ -44,26 +46,30 @@ type Broker struct {
 	File string
 
 	config    Config
-	topics    wire.Topics
 	passwords map[string]string
+	hashes    map[string]string
 	users     []broker.User
 	mosquitto *mosquitto.Process
 }
 
 // Start starts a broker at a free port and returns when it accepts connections. Stop must be
 // called.
-func Start(ctx context.Context, cfg Config) (*Broker, error) {
-	b := &Broker{Addr: "127.0.0.1:0", config: cfg, passwords: map[string]string{}, topics: wire.Topics{
-		SourceEvents: fmt.Sprintf("sources/%s/clusters/+/sourceevents", cfg.Source),
-		AgentEvents:  fmt.Sprintf("sources/%s/clusters/+/agentevents", cfg.Source),
-	}}
+func Start(ctx context.Context, cfg Config) (b *Broker, err error) {
+	b = &Broker{Addr: "127.0.0.1:0", config: cfg, passwords: map[string]string{}, hashes: map[string]string{}}
 	add := func(name string, role acl.Role) {
-		b.passwords[name] = rand.Text()
-		b.users = append(b.users, broker.User{Username: name, Password: b.passwords[name], Role: role})
+		password, hash, e := broker.RandomPassword()
+		err = errors.Join(err, e)
+		b.passwords[name], b.hashes[name] = password, hash
+		b.users = append(b.users, broker.User{Username: name, Password: password, Role: role})
 	}
-	add(string(cfg.Source), acl.Source)
+	for _, source := range append([]wire.SourceID{cfg.Source}, cfg.Others...) {
+		add(string(source), acl.Source)
+	}
 	for _, cluster := range cfg.Clusters {
 		add(string(cluster), acl.Agent)
+	}
+	if err != nil {
+		return nil, err
 	}
 	return b, b.Start(ctx)
 }
@@ -105,11 +111,7 @@ func (b *Broker) write() error {
 	var text strings.Builder
 	fmt.Fprintf(&text, "listeners:\n- address: %s\ndataDir: broker\nusers:\n", b.Addr)
 	for _, user := range b.users {
-		hash, err := bcrypt.GenerateFromPassword([]byte(user.Password), bcrypt.MinCost) // a hundred clients connect at once
-		if err != nil {
-			return err
-		}
-		fmt.Fprintf(&text, "- {username: %s, role: %s, passwordHash: %q}\n", user.Username, user.Role, hash)
+		fmt.Fprintf(&text, "- {username: %s, role: %s, passwordHash: %q}\n", user.Username, user.Role, b.hashes[user.Username])
 	}
 	return os.WriteFile(b.File, []byte(text.String()), 0o600)
 }
@@ -126,16 +128,53 @@ func (b *Broker) Stop() error {
 	}
 }
 
+// Kill ends the broker as a crash does. Start starts it again.
+func (b *Broker) Kill() error {
+	if b.mosquitto != nil {
+		return b.mosquitto.Kill()
+	}
+	return b.Process.Kill()
+}
+
+// PID returns the process id of the broker that runs.
+func (b *Broker) PID() int {
+	if b.mosquitto != nil {
+		return b.mosquitto.PID()
+	}
+	return b.Process.PID()
+}
+
 // Transport returns the configuration of user's transport.
 func (b *Broker) Transport(user string) config.Config {
-	return config.Config{BrokerHost: b.Addr, Username: user, Password: b.passwords[user], Topics: b.topics}
+	return config.Config{BrokerHost: b.Addr, Username: user, Password: b.passwords[user], Topics: b.topics(user)}
+}
+
+// topics returns the topics of a user.
+func (b *Broker) topics(user string) wire.Topics {
+	id, broadcasts := string(b.config.Source), len(b.config.Others) > 0
+	switch {
+	case slices.Contains(b.config.Others, wire.SourceID(user)):
+		id = user
+	case broadcasts && user != id:
+		id = "+"
+	}
+	topics := wire.Topics{
+		SourceEvents: fmt.Sprintf("sources/%s/clusters/+/sourceevents", id), AgentEvents: fmt.Sprintf("sources/%s/clusters/+/agentevents", id),
+	}
+	if broadcasts {
+		topics.SourceBroadcast, topics.AgentBroadcast = "sources/+/sourcebroadcast", "clusters/+/agentbroadcast"
+	}
+	return topics
 }
 
 // WriteTransport writes the configuration of user's transport to a file and returns its path. addr
 // is [Broker].Addr, or that of a proxy.
 func (b *Broker) WriteTransport(user, addr string) (string, error) {
-	file := filepath.Join(b.config.Dir, user+".yaml")
-	return file, os.WriteFile(file, fmt.Appendf(nil,
-		"brokerHost: %s\nusername: %s\npassword: %s\ntopics:\n  sourceEvents: %s\n  agentEvents: %s\n",
-		addr, user, b.passwords[user], b.topics.SourceEvents, b.topics.AgentEvents), 0o600)
+	file, topics := filepath.Join(b.config.Dir, user+".yaml"), b.topics(user)
+	text := fmt.Appendf(nil, "brokerHost: %s\nusername: %s\npassword: %s\ntopics:\n  sourceEvents: %s\n  agentEvents: %s\n",
+		addr, user, b.passwords[user], topics.SourceEvents, topics.AgentEvents)
+	if topics.SourceBroadcast != "" {
+		text = fmt.Appendf(text, "  sourceBroadcast: %s\n  agentBroadcast: %s\n", topics.SourceBroadcast, topics.AgentBroadcast)
+	}
+	return file, os.WriteFile(file, text, 0o600)
 }

@@ -65,10 +65,12 @@ type Plane struct {
 	// Kubeconfig is the path of the administrator's.
 	Kubeconfig string
 
-	config  *rest.Config
-	role    Role
-	dir     string
-	process *process.Process // nil for a shared control plane
+	config *rest.Config
+	role   Role
+	// datastore is the URL of a database without a password, empty for etcd.
+	datastore string
+	dir       string
+	process   *process.Process // nil for a shared control plane
 }
 
 // Main runs the tests of a package with a control plane of its own and ends the process. setup is
@@ -164,12 +166,33 @@ func (p *Plane) connect() (err error) {
 
 // Start starts a control plane in a new temporary directory and returns when it is ready. Stop must
 // be called.
-func Start(role Role) (*Plane, error) {
+func Start(role Role) (*Plane, error) { return StartOn(role, "") }
+
+// StartOnFor is like StartFor with the data in a PostgreSQL database, whose URL has no password.
+func StartOnFor(t testing.TB, role Role, datastore string) *Plane {
+	t.Helper()
+	Require(t)
+	p, err := StartOn(role, datastore)
+	kit.NoError(t, err)
+	p.stopAfter(t)
+	return p
+}
+
+func (p *Plane) stopAfter(t testing.TB) {
+	t.Cleanup(func() {
+		if err := p.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// StartOn is like Start with the data in a PostgreSQL database, whose URL has no password; "" is etcd.
+func StartOn(role Role, datastore string) (*Plane, error) {
 	dir, err := os.MkdirTemp("", "workwire-"+string(role)+"-")
 	if err != nil {
 		return nil, fmt.Errorf("controlplane: %w", err)
 	}
-	p := &Plane{dir: dir, role: role, Kubeconfig: filepath.Join(dir, "kubeconfig")}
+	p := &Plane{dir: dir, role: role, datastore: datastore, Kubeconfig: filepath.Join(dir, "kubeconfig")}
 	if err := p.start(); err != nil {
 		return nil, errors.Join(err, p.process.Stop(), os.RemoveAll(dir))
 	}
@@ -182,11 +205,7 @@ func StartFor(t testing.TB, role Role) *Plane {
 	Require(t)
 	p, err := Start(role)
 	kit.NoError(t, err)
-	t.Cleanup(func() {
-		if err := p.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
+	p.stopAfter(t)
 	return p
 }
 

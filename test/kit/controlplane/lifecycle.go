@@ -85,7 +85,11 @@ func (p *Plane) start() error {
 	if err != nil {
 		return err
 	}
-	if p.process, err = process.Start(p.dir, "controlplane", binary, "up", "--role="+string(p.role), "--dir="+p.dir); err != nil {
+	args := []string{binary, "up", "--role=" + string(p.role), "--dir=" + p.dir}
+	if p.datastore != "" {
+		args = append(args, "--datastore-endpoint="+p.datastore)
+	}
+	if p.process, err = process.Start(p.dir, "controlplane", args...); err != nil {
 		return fmt.Errorf("controlplane: %w", err)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)

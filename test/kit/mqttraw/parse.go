@@ -197,7 +197,7 @@ func (d *decoder) fail(format string, args ...any) {
 	d.rest = nil
 }
 
-func (d *decoder) take(n int) []byte {
+func (d *decoder) next(n int) []byte {
 	if n > len(d.rest) {
 		d.fail("it ends too early")
 		return make([]byte, n)
@@ -207,11 +207,11 @@ func (d *decoder) take(n int) []byte {
 	return out
 }
 
-func (d *decoder) byte() byte   { return d.take(1)[0] }
-func (d *decoder) two() uint16  { return binary.BigEndian.Uint16(d.take(2)) }
-func (d *decoder) four() uint32 { return binary.BigEndian.Uint32(d.take(4)) }
+func (d *decoder) byte() byte   { return d.next(1)[0] }
+func (d *decoder) two() uint16  { return binary.BigEndian.Uint16(d.next(2)) }
+func (d *decoder) four() uint32 { return binary.BigEndian.Uint32(d.next(4)) }
 
-func (d *decoder) binary() string { return string(d.take(int(d.two()))) }
+func (d *decoder) binary() string { return string(d.next(int(d.two()))) }
 
 func (d *decoder) str() string {
 	s := d.binary()
@@ -235,7 +235,7 @@ func (d *decoder) varint() int {
 }
 
 func (d *decoder) props(packet byte) (out []Property) {
-	block := &decoder{rest: d.take(d.varint())}
+	block := &decoder{rest: d.next(d.varint())}
 	seen := map[byte]bool{}
 	for len(block.rest) > 0 {
 		p := block.prop()

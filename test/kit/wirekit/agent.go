@@ -31,6 +31,8 @@ type AgentConfig struct {
 	// Conditions returns the conditions that the agent reports of a spec that it applied; default
 	// Applied.
 	Conditions func(*wire.Spec) []metav1.Condition
+	// Status returns the whole status in place of Conditions. It must not call the agent's methods.
+	Status func(*wire.Spec) workv1.ManifestWorkStatus
 	// Lose reports whether a message, acknowledged already, is lost before the agent handles it. It
 	// may be nil.
 	Lose func(wire.Message) bool
@@ -247,11 +249,17 @@ func (a *Agent) spec(s *wire.Spec) {
 		a.works[s.UID] = s
 		conditions := []metav1.Condition{{Type: workv1.WorkApplied, Status: metav1.ConditionTrue,
 			Reason: workv1.ReasonAppliedManifestWorkComplete, ObservedGeneration: int64(s.Generation)}}
-		if a.config.Conditions != nil {
+		switch {
+		case a.config.Status != nil:
+			conditions = nil
+		case a.config.Conditions != nil:
 			conditions = a.config.Conditions(s)
 		}
 		for _, c := range conditions {
 			a.set(s.UID, c)
+		}
+		if a.config.Status != nil {
+			a.status[s.UID] = a.config.Status(s)
 		}
 		a.report(s, wire.Update)
 	}

@@ -66,9 +66,36 @@ capabilities:
 {{- mergeOverwrite $usual $given | toYaml }}
 {{- end }}
 
+{{/* keys of a workload, and those of tracing. Takes a list: root, keys. */}}
+{{- define "workwire.tracing" -}}
+{{- $keys := index . 1 }}
+{{- with (index . 0).Values.tracing }}
+{{- if .endpoint }}
+{{- $args := list (printf "--otlp-endpoint=%s" .endpoint) (printf "--otlp-sampling-ratio=%v" .samplingRatio) }}
+{{- $sources := list }}
+{{- with .headersSecret }}
+{{- $args = append $args "--otlp-headers-file=/etc/workwire/tracing/headers" }}
+{{- $sources = append $sources (dict "secret" (dict "name" .)) }}
+{{- end }}
+{{- with .ca }}
+{{- $args = append $args "--otlp-ca-file=/etc/workwire/tracing/ca.crt" }}
+{{- $sources = append $sources (dict "configMap" (dict "name" .)) }}
+{{- end }}
+{{- $key := dict "name" "tracing" "args" $args }}
+{{- if $sources }}
+{{- $_ := set $key "volume" (dict "projected" (dict "defaultMode" 0440 "sources" $sources)) }}
+{{- end }}
+{{- $keys = append $keys $key }}
+{{- else if or .headersSecret .ca }}
+{{- fail "tracing.headersSecret and tracing.ca need tracing.endpoint: the URL of the collector" }}
+{{- end }}
+{{- end }}
+{{- toYaml $keys }}
+{{- end }}
+
 {{/*
 The workload of agent or hub. Takes a dict: root, values (of the part), name, account, identity (flag and value), state,
-keys (a list of dicts: name, volume, args).
+keys (a list of dicts: name, args, and volume or none).
 */}}
 {{- define "workwire.deployment" -}}
 {{- $root := .root }}
@@ -195,9 +222,11 @@ spec:
           mountPath: /var/lib/workwire
         {{- end }}
         {{- range .keys }}
+        {{- if .volume }}
         - name: {{ .name }}
           mountPath: /etc/workwire/{{ .name }}
           readOnly: true
+        {{- end }}
         {{- end }}
       volumes:
       - name: config
@@ -220,8 +249,10 @@ spec:
         {{- toYaml . | nindent 8 }}
       {{- end }}
       {{- range .keys }}
+      {{- if .volume }}
       - name: {{ .name }}
         {{- toYaml .volume | nindent 8 }}
+      {{- end }}
       {{- end }}
 {{ include "workwire.listener" . }}
 {{- end }}
@@ -300,6 +331,12 @@ data:
 {{- end }}
 {{- if and .listener .root.Values.networkPolicy.restrictEgress }}
 {{- $policy := include "workwire.file" (list .root (printf "files/%s/restrict-egress/network-policy.yaml" .folder) .namespace) }}
-{{ $policy | replace "{port: 8883," (printf "{port: %s," (regexFind "[0-9]+$" .root.Values.brokerHost)) }}
+{{- $ports := printf "{port: %s," (regexFind "[0-9]+$" .root.Values.brokerHost) }}
+{{- with .root.Values.tracing.endpoint }}
+{{- with urlParse . }}
+{{- $ports = printf "{port: %s, protocol: TCP}\n    - %s" (regexFind "[0-9]+$" .host | default "443") $ports }}
+{{- end }}
+{{- end }}
+{{ $policy | replace "{port: 8883," $ports }}
 {{- end }}
 {{- end }}

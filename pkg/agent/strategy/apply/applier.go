@@ -143,6 +143,11 @@ type Outcome struct {
 	// FieldsDigest is what to return from Options.FieldsDigest after a restart. Empty if it is not
 	// known, and under ReadOnly.
 	FieldsDigest string
+	// Validated reports whether the API server has validated the manifest in a write; Warnings are
+	// what it warned of, such as unknown fields and deprecated versions. About a Secret, only field
+	// names are told.
+	Validated bool
+	Warnings  []string
 	// Err is the reason why the manifest could not be applied, in the API server's own words if it
 	// refused. Nil unless Action is Failed.
 	Err error

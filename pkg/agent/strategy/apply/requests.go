@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -30,6 +31,8 @@ type requests struct {
 	ref     object.Ref
 	manager string
 	count   int
+	// warnings of the API server about the writes, each once.
+	warnings []string
 }
 
 // use makes the following requests by clients.
@@ -95,10 +98,16 @@ func (r *requests) write(ctx context.Context, verb plan.Verb, body *unstructured
 	default:
 		return nil, fmt.Errorf("%s is not a write", verb)
 	}
-	// The API server drops unknown fields. Its answer shows that.
-	content, err := r.decode(request.Param("fieldManager", r.manager).Param("fieldValidation", metav1.FieldValidationIgnore).Body(data).Do(ctx))
+	// The API server drops unknown fields. Its response shows and says that.
+	result := request.Param("fieldManager", r.manager).Param("fieldValidation", metav1.FieldValidationWarn).Body(data).Do(ctx)
+	content, err := r.decode(result)
 	if err != nil {
 		return nil, err
+	}
+	for _, warning := range result.Warnings() {
+		if !slices.Contains(r.warnings, warning.Text) {
+			r.warnings = append(r.warnings, warning.Text)
+		}
 	}
 	return &unstructured.Unstructured{Object: content}, nil
 }

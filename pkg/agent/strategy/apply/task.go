@@ -3,6 +3,8 @@ package apply
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -72,8 +74,7 @@ func (t *task) kept() Outcome {
 }
 
 func (t *task) failed(err error) Outcome {
-	isSecret := t.m.Ref.Resource == "secrets" && t.m.Ref.Group == ""
-	outcome := Outcome{Err: redaction.WithoutValues(err, isSecret), Requests: t.requests.count}
+	outcome := Outcome{Err: redaction.WithoutValues(err, t.isSecret()), Requests: t.requests.count}
 	if t.state.Live.State == object.Present {
 		outcome.Live = withoutManagedFields(t.state.Live.Object)
 	}
@@ -218,8 +219,23 @@ func (t *task) written(ctx context.Context, step plan.Step, answer *unstructured
 	}
 	outcome.Live, outcome.Requests = t.applier.learn(t.m.Ref, answer), t.requests.count
 	outcome.FieldsDigest = plan.FieldsDigest(t.m, t.state, answer)
+	outcome.Validated = step.Verb != plan.PatchMetadata
+	outcome.Warnings = t.warnings()
 	return outcome
 }
+
+// warnings returns what the API server warned of. Of warnings about a Secret, whose texts may come
+// from anybody's webhook, it returns those about fields.
+func (t *task) warnings() []string {
+	if !t.isSecret() {
+		return t.requests.warnings
+	}
+	return slices.DeleteFunc(slices.Clone(t.requests.warnings), func(text string) bool {
+		return !strings.HasPrefix(text, "unknown field ") && !strings.HasPrefix(text, "duplicate field ")
+	})
+}
+
+func (t *task) isSecret() bool { return t.m.Ref.Resource == "secrets" && t.m.Ref.Group == "" }
 
 // remember keeps the normalized fields of the object for later calls; nil deletes them.
 func (t *task) remember(normalized *plan.NormalizedFields) {

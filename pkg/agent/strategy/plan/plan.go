@@ -317,7 +317,7 @@ func planUpdate(m *strategy.Manifest, s *State) Step {
 func planRecreate(m *strategy.Manifest, s *State) Step {
 	refusal, live := s.Refused.Err, s.Live.Object
 	switch {
-	case !m.RecreateOnImmutable || !isImmutable(refusal):
+	case !m.RecreateOnImmutable || !IsImmutable(refusal):
 		return Step{Err: refusal}
 	case s.shared():
 		return Step{Err: fmt.Errorf("%w; the object is another work's too, so it is not recreated", refusal)}

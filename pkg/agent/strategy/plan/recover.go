@@ -69,7 +69,7 @@ func recoverRefused(m *strategy.Manifest, s State, f Failure) (State, Recovery) 
 	if !s.Complete {
 		return s, Reread
 	}
-	if s.Refused == nil && isImmutable(f.Err) && s.Live.State == object.Present && s.wasStored(m) {
+	if s.Refused == nil && IsImmutable(f.Err) && s.Live.State == object.Present && s.wasStored(m) {
 		// This manifest was applied, and nobody can have changed immutable fields since: the API
 		// server set them.
 		return s, Accept
@@ -113,8 +113,8 @@ var immutableTexts = [][]string{
 	{"updates to", "are forbidden"}, // StatefulSet
 }
 
-// isImmutable reports whether all causes of an error are changes of immutable fields.
-func isImmutable(err error) bool {
+// IsImmutable reports whether all causes of an error are changes of immutable fields.
+func IsImmutable(err error) bool {
 	causes := causesOf(err)
 	for _, cause := range causes {
 		if !slices.ContainsFunc(immutableTexts, func(parts []string) bool {

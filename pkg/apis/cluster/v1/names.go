@@ -12,6 +12,10 @@ const (
 	// ManagedClusterConditionWorksHeld is True while the agent of the cluster keeps works that the hub
 	// does not know, because the hub may have lost its memory.
 	ManagedClusterConditionWorksHeld = "WorksHeld"
+	// ManagedClusterConditionStatusesTrusted is False while statuses in the name of the cluster are
+	// refused because of their signature, if the hub trusts signed ones only. A cluster of which none
+	// was ever refused has no such condition.
+	ManagedClusterConditionStatusesTrusted = "StatusesTrusted"
 	// ManagedClusterConditionWorksInSync is False while the works that the agent holds have differed
 	// from those of the hub for more than a minute.
 	ManagedClusterConditionWorksInSync = "WorksInSync"
@@ -26,8 +30,20 @@ const ReasonHubDisconnected = "HubDisconnected"
 // broker. Once it has expired, nobody vouches for the statuses of works and clusters.
 const HubPresenceLeaseName = "work-hub-presence"
 
+// HubPresenceLease returns the name of that Lease of the hub that serves a cluster whose annotation
+// [HubAnnotationKey] has the value hub; empty if it has none.
+func HubPresenceLease(hub string) string {
+	if hub == "" {
+		return HubPresenceLeaseName
+	}
+	return HubPresenceLeaseName + "." + hub
+}
+
 // Labels and annotations.
 const (
+	// HubAnnotationKey annotates a ManagedCluster with the name of the hub that serves it, which is that
+	// of its Lease, if several hubs share the API (docs/hub.md). The hubs write it.
+	HubAnnotationKey = "workwire.dev/hub"
 	// ClusterSetLabelKey labels a ManagedCluster with the name of the exclusive set that it belongs
 	// to; without it, that is the set default.
 	ClusterSetLabelKey = "cluster.open-cluster-management.io/clusterset"

@@ -240,7 +240,7 @@ const (
 )
 
 // +kubebuilder:validation:XValidation:rule="self.type != 'CEL' || has(self.condition)",message="condition is required for rules of type CEL"
-// +kubebuilder:validation:XValidation:rule="!has(self.condition) || !(self.condition in ['Applied', 'Available', 'StatusFeedbackSynced', 'DeletionHeld', 'SpecUntrusted', 'Deleting', 'Deleted'])",message="condition must not be Applied, Available, StatusFeedbackSynced, DeletionHeld, SpecUntrusted, Deleting or Deleted: the agent sets these itself"
+// +kubebuilder:validation:XValidation:rule="!has(self.condition) || !(self.condition in ['Applied', 'Available', 'StatusFeedbackSynced', 'DeletionHeld', 'SpecUntrusted', 'Deleting', 'Deleted', 'Delivered'])",message="condition must not be Applied, Available, StatusFeedbackSynced, DeletionHeld, SpecUntrusted, Deleting, Deleted or Delivered: the agent and the hub set these themselves"
 
 // ConditionRule derives a condition from the live object.
 type ConditionRule struct {

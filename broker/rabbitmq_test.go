@@ -1,0 +1,66 @@
+package broker_test
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/eclipse/paho.golang/packets"
+	"github.com/eclipse/paho.golang/paho"
+
+	"github.com/workwire/workwire/broker/acl/acltest"
+	"github.com/workwire/workwire/broker/brokertest"
+	"github.com/workwire/workwire/broker/rabbitmq"
+	"github.com/workwire/workwire/test/kit"
+)
+
+// TestRabbitMQ checks what docs/brokers.md says about RabbitMQ's MQTT 5.
+func TestRabbitMQ(t *testing.T) {
+	t.Parallel()
+	f := &fleet{rabbitmq: true, addr: brokertest.StartRabbitMQ(t, rabbitmq.Config{Users: fleetUsers()}).Addr}
+	options := f.optionsFor(t, acltest.A, "session")
+	options.expiry = 3600
+	agent, hub := dial(t, f.addr, options), dial(t, f.addr, f.optionsFor(t, acltest.Hub, "hub"))
+	p := agent.connack.Properties
+	if p.SharedSubAvailable || p.ReceiveMaximum != nil || p.MaximumPacketSize == nil || *p.MaximumPacketSize != 1<<20 {
+		t.Errorf("CONNACK is %+v", p)
+	}
+	if code := hub.publish(specTopic, "nobody listens"); code != packets.PubackNoMatchingSubscribers {
+		t.Errorf("nobody listens: 0x%x", code)
+	}
+	agent.mustSubscribe(specFilter)
+	taken := dial(t, f.addr, options)
+	agent.await("the DISCONNECT", func() bool { return agent.disconnected != nil })
+	agent.mu.Lock()
+	if agent.disconnected.ReasonCode != packets.DisconnectSessionTakenOver || !taken.connack.SessionPresent {
+		t.Errorf("taken over: %+v, the session is there: %v", agent.disconnected, taken.connack.SessionPresent)
+	}
+	agent.mu.Unlock()
+	taken.drop()
+	published, expiry := time.Now(), uint32(1)
+	hub.publishPacket(&paho.Publish{Topic: specTopic, QoS: 1, Payload: []byte("expires"), Properties: &paho.PublishProperties{MessageExpiry: &expiry}})
+	for _, payload := range []string{"1", "2", "3"} {
+		if code := hub.publish(specTopic, payload); code != 0 {
+			t.Errorf("to a session that is away: 0x%x", code)
+		}
+	}
+	kit.True(t, "the expiry of a message", func() bool { return time.Since(published) > 2*time.Second })
+	options.receiveMaximum, options.manual = 2, true
+	agent = dial(t, f.addr, options)
+	if got := agent.payloads(2); !slices.Equal(got, []string{"1", "2"}) {
+		t.Errorf("received %v", got)
+	}
+	hub.publish("sources/hub1/clusters/c2/sourceevents", "a message that the broker handles after that")
+	agent.mu.Lock()
+	received := slices.Clone(agent.received)
+	agent.mu.Unlock()
+	if len(received) != 2 {
+		t.Errorf("%d messages with a receive maximum of 2", len(received))
+	}
+	for _, p := range received {
+		kit.NoError(t, agent.Ack(p))
+	}
+	if got := agent.payloads(3); !slices.Equal(got, []string{"1", "2", "3"}) {
+		t.Errorf("received %v", got)
+	}
+}

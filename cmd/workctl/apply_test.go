@@ -1,0 +1,131 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/workwire/workwire/broker"
+	"github.com/workwire/workwire/broker/acl"
+	"github.com/workwire/workwire/broker/brokertest"
+	"github.com/workwire/workwire/deploy/crds"
+	"github.com/workwire/workwire/deploy/install"
+	"github.com/workwire/workwire/pkg/agent"
+	"github.com/workwire/workwire/pkg/cli"
+	"github.com/workwire/workwire/pkg/transport/config"
+	"github.com/workwire/workwire/pkg/transport/mqtt"
+	"github.com/workwire/workwire/pkg/wire"
+	"github.com/workwire/workwire/test/kit"
+)
+
+// TestApplyAndDelete sends works without a hub to a real agent, again and again, with nothing kept
+// between the runs, while the agent is there, while it is away, and after it has restarted.
+func TestApplyAndDelete(t *testing.T) {
+	plane.Require(t)
+	kit.NoError(t, install.CRDs(t.Context(), plane.REST(), crds.Spoke()...))
+	cluster, target := kit.Unique("edge"), plane.Namespace(t, "target")
+	b := brokertest.Start(t, broker.Config{Users: []broker.User{
+		{Username: "hub1", Password: "secret", Role: acl.Source}, {Username: cluster, Password: "secret", Role: acl.Agent},
+	}})
+	transport := "--transport=" + writeTransport(t, b.Addr, "secret")
+	file := filepath.Join(t.TempDir(), "web.yaml")
+	work := func(value string) {
+		kit.NoError(t, os.WriteFile(file, fmt.Appendf(nil, `apiVersion: work.open-cluster-management.io/v1
+kind: ManifestWork
+metadata: {name: web}
+spec: {workload: {manifests: [{apiVersion: v1, kind: ConfigMap, metadata: {name: settings, namespace: %s}, data: {k: %q}}]}}
+`, target, value), 0o600))
+	}
+	step := func(code int, want string, args ...string) {
+		t.Helper()
+		out, err := run(t.Context(), t, append(args, transport, "-n="+cluster)...)
+		got := 0
+		if coded, ok := errors.AsType[*cli.Error](err); ok {
+			got = coded.ExitCode()
+		} else if err != nil {
+			got = 1
+		}
+		if text := fmt.Sprint(out, err); got != code || !strings.Contains(text, want) {
+			t.Errorf("%q: exit code %d, want %d with %q: %s", args, got, code, want, text)
+		}
+	}
+	configMaps := kubernetes.NewForConfigOrDie(plane.REST()).CoreV1().ConfigMaps(target)
+	holds := func(value string) {
+		t.Helper()
+		kit.Eventually(t, "the cluster has the value "+value, func() error {
+			found, err := configMaps.Get(t.Context(), "settings", metav1.GetOptions{})
+			if value == "" && apierrors.IsNotFound(err) {
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+			if found.Data["k"] != value {
+				return fmt.Errorf("it has %v", found.Data)
+			}
+			return nil
+		})
+	}
+
+	work("1")
+	step(1, "no agent subscribes to the cluster's topic", "apply", "-f="+file)
+	stop := startAgent(t, b.Addr, cluster)
+	kit.Eventually(t, "the agent listens", func() error {
+		_, err := run(t.Context(), t, "apply", "-f="+file, transport, "-n="+cluster)
+		return err
+	})
+	step(0, "✓ "+cluster+"/web  Ready", "apply", "-f="+file)
+	holds("1")
+	step(0, `"done": true`, "apply", "-f="+file, "-o=json")
+	work("2")
+	step(0, "✓", "apply", "-f="+file)
+	holds("2")
+	stop()
+
+	work("3")
+	step(3, "are not done after 1s\nWhat to do: look at the agent's log", "apply", "-f="+file, "--timeout=1s")
+	stop = startAgent(t, b.Addr, cluster)
+	holds("3")
+	work("4")
+	step(0, "sent", "apply", "-f="+file, "--wait=false")
+	holds("4")
+	step(0, "✓ "+cluster+"/web  deleted", "delete", "work", "web")
+	holds("")
+	step(0, "✓ "+cluster+"/web  deleted", "delete", "-f="+file)
+	step(0, "✓", "apply", "-f="+file, "--for=available")
+	holds("4")
+	step(1, "annotate it with", "apply", "-f="+file, "--for=ready")
+	stop()
+
+	step(2, "-f is required", "apply")
+	step(2, "--for=deleted is what", "apply", "-f="+file, "--for=deleted")
+	step(2, "name works, or give -f", "delete")
+	step(2, "--timeout must not be negative", "delete", "-f="+file, "--timeout=-1s")
+	step(1, "no such file", "apply", "-f="+file, "--signing-key=none")
+}
+
+// startAgent runs the agent of a cluster for all sources. It keeps no state of its own.
+func startAgent(t *testing.T, address, cluster string, changes ...func(*agent.Config)) (stop func()) {
+	t.Helper()
+	topics := wire.Topics{SourceEvents: "sources/+/clusters/+/sourceevents", AgentEvents: "sources/+/clusters/+/agentevents"}
+	c := agent.Config{Cluster: wire.ClusterName(cluster), ClientID: cluster + "-agent", AgentID: cluster, BrokerHost: address, Topics: topics,
+		Kube: plane.REST(), Logger: kit.Logger(t)}
+	var err error
+	c.Transport, err = mqtt.New(mqtt.Config{ClientID: c.ClientID, Logger: c.Logger, Broker: config.Config{
+		BrokerHost: address, Username: cluster, Password: "secret", Topics: topics}})
+	kit.NoError(t, err)
+	for _, change := range changes {
+		change(&c)
+	}
+	a, err := agent.New(c)
+	kit.NoError(t, err)
+	return kit.Run(t, "the agent", func(ctx context.Context) error { return a.Run(ctx) })
+}

@@ -1,0 +1,213 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/pkg/cli"
+	"github.com/workwire/workwire/pkg/direct"
+	"github.com/workwire/workwire/pkg/wire"
+	"github.com/workwire/workwire/pkg/wrap"
+)
+
+// diffFlags are the flags of diff.
+type diffFlags struct {
+	format     cli.FormatFlag
+	paths      []string
+	recursive  bool
+	timeout    time.Duration
+	signingKey string
+}
+
+func diffCommand(o *cli.Options) *cobra.Command {
+	var f diffFlags
+	cmd := leaf(&cobra.Command{
+		Use:   "diff -f FILE|DIR|- --transport=FILE [-n CLUSTER]",
+		Short: "Show what ManifestWorks would change on their clusters, and store nothing",
+		Long: "Has the agent of each cluster try a ManifestWork by dry runs of the cluster's API server: with its admission, its rights and the\n" +
+			"executor of the work. Shows the fields that would change, conflicts with other field managers, and what is denied or refused.\n" +
+			"A work of this name and of the source that the transport configuration names is what it is compared with.\n" +
+			"The exit code is 0 if nothing would change, 4 if something would or would be refused, 3 if an agent does not answer.",
+		Example: "  workctl diff -f web.yaml --transport=hub.yaml -n cluster1\n" +
+			"  workctl wrap -f deploy/ --name=web -n cluster1 | workctl diff -f - --transport=ops.yaml",
+	})
+	fs := cmd.Flags()
+	fs.StringArrayVarP(&f.paths, "filename", "f", nil, "file with ManifestWorks, or directory with *.yaml, *.yml and *.json, or - for stdin; may be repeated")
+	fs.BoolVarP(&f.recursive, "recursive", "R", false, "read the directories in a directory, too")
+	fs.DurationVar(&f.timeout, "timeout", time.Minute, "how long to wait for the answer about each work")
+	fs.StringVar(&f.signingKey, "signing-key", "", "file with the source's private key, for agents that demand signatures (default: nothing is signed)")
+	f.format.Add(cmd, cli.Table, cli.JSON, cli.YAML)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		switch {
+		case len(f.paths) == 0:
+			return usageError(cmd, cli.Usagef("-f is required: the ManifestWorks"))
+		case f.timeout <= 0:
+			return usageError(cmd, cli.Usagef("--timeout must be positive, got %s", f.timeout))
+		}
+		return f.run(cmd.Context(), o)
+	}
+	return cmd
+}
+
+func (f *diffFlags) run(ctx context.Context, o *cli.Options) error {
+	c := direct.DiffConfig{Timeout: f.timeout}
+	var err error
+	if c.Broker, err = o.Broker(); err != nil {
+		return err
+	}
+	if c.Works, err = f.works(o, c); err != nil {
+		return err
+	}
+	if c.Sign, err = signWith(f.signingKey); err != nil {
+		return err
+	}
+	if f.format.Format() == cli.Table {
+		style := o.Style()
+		c.Show = func(d direct.Difference) { showDifference(o.Out, style, &d) }
+	}
+	results, err := direct.Diff(ctx, c)
+	if f.format.Format() != cli.Table {
+		if err := cli.WriteJSON(o.Out, f.format.Format(), map[string]any{"works": results}); err != nil {
+			return err
+		}
+	}
+	if err != nil {
+		return err
+	}
+	return verdict(results)
+}
+
+func (f *diffFlags) works(o *cli.Options, c direct.DiffConfig) ([]*workv1.ManifestWork, error) {
+	id, err := direct.SourceOf(c.Broker.Topics)
+	if err != nil {
+		return nil, err
+	}
+	topics, err := c.Broker.Topics.ForSource(id)
+	if err != nil {
+		return nil, err
+	}
+	manifests, err := wrap.Read(f.paths, o.In, f.recursive)
+	if err != nil {
+		return nil, err
+	}
+	return direct.Works(manifests, id, topics, o.Namespace)
+}
+
+// verdict returns the error that the exit code comes from, nil if nothing would change.
+func verdict(results []direct.Difference) error {
+	code, changing := 0, 0
+	var failures []string
+	hint := ""
+	for i := range results {
+		switch d := &results[i]; {
+		case d.Failure != "":
+			failures = append(failures, fmt.Sprintf("%s/%s: %s", d.Cluster, d.Name, d.Failure))
+			if hint == "" {
+				hint = d.Hint
+			}
+			if code = max(code, cli.ExitFailed); d.TimedOut {
+				code = cli.ExitTimeout
+			}
+		case d.Changes():
+			changing++
+		}
+	}
+	switch {
+	case len(failures) > 0:
+		failed := cli.Errorf("%s", strings.Join(failures, "\n")).WithCode(code)
+		if hint != "" {
+			return failed.Do("%s", hint)
+		}
+		return failed
+	case changing > 0:
+		return cli.Errorf("%d of %d works would change something, or be refused", changing, len(results)).WithCode(cli.ExitNo)
+	default:
+		return nil
+	}
+}
+
+// marks are the signs and colors of results.
+var marks = map[wire.DryRunResult]struct {
+	sign  string
+	color cli.Tone
+	says  string
+}{
+	wire.DryRunCreated:   {"+", cli.Good, "would be created"},
+	wire.DryRunChanged:   {"~", cli.Warn, "would be changed"},
+	wire.DryRunRecreated: {"±", cli.Warn, "would be deleted and created again"},
+	wire.DryRunUnchanged: {"=", cli.Dim, "stays as it is"},
+	wire.DryRunReadOnly:  {"=", cli.Dim, "is only read"},
+	wire.DryRunRemoved:   {"-", cli.Bad, "would be deleted"},
+	wire.DryRunKept:      {"=", cli.Dim, "would be left alone"},
+	wire.DryRunDenied:    {"✗", cli.Bad, "denied"},
+	wire.DryRunConflict:  {"✗", cli.Bad, "conflicts with other field managers"},
+	wire.DryRunRefused:   {"✗", cli.Bad, "refused"},
+	wire.DryRunInvalid:   {"✗", cli.Bad, "invalid"},
+	wire.DryRunUnknown:   {"?", cli.Warn, "cannot be told"},
+}
+
+// showDifference writes one line for each object, with more below it for what differs.
+func showDifference(out io.Writer, style cli.Style, d *direct.Difference) {
+	held := "new"
+	if d.Generation > 0 {
+		held = fmt.Sprintf("compared with generation %d", d.Generation)
+	}
+	if d.Failure != "" {
+		held = style.Paint(cli.Bad, "✗ "+cli.OneLine(d.Failure))
+	}
+	fmt.Fprintf(out, "%s/%s  %s\n", d.Cluster, d.Name, held)
+	for i := range d.Objects {
+		o := &d.Objects[i]
+		mark := marks[o.Result]
+		if mark.sign == "" { // of a later version
+			mark.sign, mark.says = "?", string(o.Result)
+		}
+		fmt.Fprintf(out, "  %s %s  %s\n", style.Paint(mark.color, mark.sign), cli.OneLine(objectName(o)), mark.says)
+		if o.Message != "" {
+			fmt.Fprintf(out, "      %s\n", cli.OneLine(o.Message))
+		}
+		for _, manager := range o.Managers {
+			fmt.Fprintf(out, "      %s\n", cli.OneLine(manager))
+		}
+		for _, field := range o.Fields {
+			fmt.Fprintf(out, "      %s\n", cli.OneLine(fieldLine(field)))
+		}
+		if o.OmittedFields > 0 {
+			fmt.Fprintf(out, "      and %d more fields\n", o.OmittedFields)
+		}
+		for _, warning := range o.Warnings {
+			fmt.Fprintf(out, "      %s %s\n", style.Paint(cli.Warn, "warning:"), cli.OneLine(warning))
+		}
+	}
+}
+
+func objectName(o *wire.DryRunObject) string {
+	kind, name := o.Kind, o.Name
+	if kind == "" {
+		kind = o.Resource
+	}
+	if o.Namespace != "" {
+		name = o.Namespace + "/" + name
+	}
+	if kind == "" && name == "" {
+		return "a manifest without kind and name"
+	}
+	return strings.TrimSpace(strings.Join([]string{o.APIVersion, kind, name}, " "))
+}
+
+func fieldLine(f wire.DryRunField) string {
+	switch {
+	case f.From == "":
+		return fmt.Sprintf("%s: + %s", f.Path, f.To)
+	case f.To == "":
+		return fmt.Sprintf("%s: - %s", f.Path, f.From)
+	default:
+		return fmt.Sprintf("%s: %s → %s", f.Path, f.From, f.To)
+	}
+}

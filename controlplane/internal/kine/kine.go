@@ -1,0 +1,155 @@
+// Package kine is the program that serves a PostgreSQL database as etcd's API, in place of etcd: kine
+// of the k3s project, with its driver for PostgreSQL only.
+//
+//	os.Exit(kine.Run(os.Stdin, os.Stderr))
+package kine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net"
+	"net/url"
+	"os/signal"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/k3s-io/kine/pkg/drivers"
+	"github.com/k3s-io/kine/pkg/drivers/generic"
+	_ "github.com/k3s-io/kine/pkg/drivers/pgsql" // registers postgres and postgresql
+	"github.com/k3s-io/kine/pkg/server"
+	"github.com/sirupsen/logrus"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/keepalive"
+
+	"github.com/workwire/workwire/controlplane/internal/plane"
+	"github.com/workwire/workwire/controlplane/internal/wholerows"
+)
+
+const (
+	// connections limits those to the database: by default a PostgreSQL has 100 for all.
+	connections = 20
+	// maxRequest is the size that etcd allows, 1.5 MiB, and what gRPC adds.
+	maxRequest = 2 << 20
+	// emulated is the version of etcd whose features kine has, among them progress of watches on request.
+	emulated      = "3.5.13"
+	graceful      = 2 * time.Second
+	notifyEvery   = 5 * time.Second
+	compactEvery  = 5 * time.Minute
+	compactWithin = time.Minute
+	// retained is how many of the newest revisions compaction leaves.
+	retained = 1000
+	batch    = 1000
+	poll     = 500
+)
+
+// Run serves the database whose URL is the text of in, on the socket of [plane.EtcdURL], until SIGTERM.
+// It logs to out, and returns the exit status. Neither has the password of the URL.
+func Run(in io.Reader, out io.Writer) int {
+	data, err := io.ReadAll(in)
+	if err != nil {
+		fmt.Fprintln(out, "reading the URL of the database:", err)
+		return 1
+	}
+	endpoint := string(data)
+	logrus.SetOutput(out)
+	logrus.SetFormatter(redactor{&logrus.TextFormatter{FullTimestamp: true, DisableColors: true}, secrets(endpoint)})
+	// kine ends the process when the database is lost in a compaction. The next one reads from the
+	// database how far that one got.
+	logrus.StandardLogger().ExitFunc = func(int) {}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	if err := serve(ctx, endpoint); err != nil {
+		logrus.Error(err)
+		return 1
+	}
+	return 0
+}
+
+func serve(ctx context.Context, endpoint string) error {
+	if err := errors.Join(plane.CheckDatastore(endpoint), wholerows.Check()); err != nil {
+		return err
+	}
+	life, end := context.WithCancel(context.WithoutCancel(ctx))
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer end()
+	stop := context.AfterFunc(ctx, end) // until it serves
+	_, backend, err := drivers.New(life, &running, &drivers.Config{
+		Endpoint:             endpoint,
+		ConnectionPoolConfig: generic.ConnectionPoolConfig{MaxIdle: connections, MaxOpen: connections},
+		CompactInterval:      compactEvery, CompactTimeout: compactWithin, CompactMinRetain: retained,
+		CompactBatchSize: batch, PollBatchSize: poll,
+	})
+	if err != nil {
+		return fmt.Errorf("opening the database: %w", err)
+	}
+	if err := backend.Start(life); err != nil {
+		return fmt.Errorf("preparing the database: %w", err)
+	}
+	stop()
+	listener, err := net.Listen("unix", strings.TrimPrefix(plane.EtcdURL, "unix://"))
+	if err != nil {
+		return fmt.Errorf("listening: %w", err)
+	}
+	api := newServer()
+	server.New(backend, "unix", notifyEvery, emulated).Register(api)
+	running.Go(func() {
+		<-ctx.Done()
+		timer := time.AfterFunc(graceful, api.Stop)
+		defer timer.Stop()
+		api.GracefulStop()
+	})
+	if err := api.Serve(listener); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
+		return fmt.Errorf("serving: %w", err)
+	}
+	return nil
+}
+
+func newServer() *grpc.Server {
+	return grpc.NewServer(
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 2 * time.Hour, Timeout: 20 * time.Second}),
+		grpc.MaxRecvMsgSize(maxRequest), grpc.MaxSendMsgSize(math.MaxInt32),
+	)
+}
+
+// secrets returns the texts that must not be logged: the password, as it is and as it stands in the URL.
+func secrets(endpoint string) []string {
+	u, err := url.Parse(endpoint)
+	if err != nil {
+		return []string{endpoint}
+	}
+	password, ok := u.User.Password()
+	if !ok || password == "" {
+		return nil
+	}
+	_, encoded, _ := strings.Cut(u.User.String(), ":")
+	found := []string{password, encoded}
+	if userinfo, _, ok := strings.Cut(endpoint, "@"); ok {
+		if _, raw, ok := strings.Cut(userinfo[strings.Index(userinfo, "//")+2:], ":"); ok {
+			found = append(found, raw)
+		}
+	}
+	return found
+}
+
+// redactor is a formatter of logs that replaces secrets.
+type redactor struct {
+	logrus.Formatter
+	secrets []string
+}
+
+// Format formats an entry.
+func (r redactor) Format(entry *logrus.Entry) ([]byte, error) {
+	data, err := r.Formatter.Format(entry)
+	text := string(data)
+	for _, secret := range r.secrets {
+		text = strings.ReplaceAll(text, secret, "…")
+	}
+	return []byte(text), err
+}

@@ -1,0 +1,184 @@
+package dryrun
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"reflect"
+	"regexp"
+	"slices"
+	"unicode/utf8"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/workwire/workwire/pkg/wire"
+)
+
+const (
+	// maxValue bounds a value in bytes, maxPath a path.
+	maxValue = 256
+	maxPath  = 512
+	// hidden stands for the values of Secrets.
+	hidden = `"(not shown)"`
+)
+
+// bookkeeping are the metadata that the API server writes by itself.
+var bookkeeping = []string{"managedFields", "resourceVersion", "generation", "uid", "creationTimestamp", "selfLink"}
+
+// compare returns the fields in which two versions of an object differ, but for its status and what
+// the API server writes by itself; and how many more than [wire.MaxDryRunFields] there are. No values
+// of a Secret are told.
+func compare(before, after *unstructured.Unstructured) (fields []wire.DryRunField, omitted int) {
+	c := comparison{secret: after.GetKind() == "Secret" && after.GroupVersionKind().Group == ""}
+	c.objects("", content(before), content(after))
+	return c.fields, c.omitted
+}
+
+// content returns an object without its status and bookkeeping, sharing the rest.
+func content(obj *unstructured.Unstructured) map[string]any {
+	all := maps.Clone(obj.Object)
+	delete(all, "status")
+	if metadata, ok := all["metadata"].(map[string]any); ok {
+		metadata = maps.Clone(metadata)
+		for _, key := range bookkeeping {
+			delete(metadata, key)
+		}
+		all["metadata"] = metadata
+	}
+	return all
+}
+
+// comparison collects differences.
+type comparison struct {
+	secret  bool
+	fields  []wire.DryRunField
+	omitted int
+}
+
+func (c *comparison) objects(path string, before, after map[string]any) {
+	keys := slices.Sorted(maps.Keys(before))
+	for key := range after {
+		if _, ok := before[key]; !ok {
+			keys = append(keys, key)
+		}
+	}
+	slices.Sort(keys)
+	for _, key := range keys {
+		b, hadIt := before[key]
+		a, hasIt := after[key]
+		c.values(join(path, key), b, a, hadIt, hasIt)
+	}
+}
+
+func (c *comparison) values(path string, before, after any, hadIt, hasIt bool) {
+	if hadIt && hasIt {
+		switch b := before.(type) {
+		case map[string]any:
+			if a, ok := after.(map[string]any); ok {
+				c.objects(path, b, a)
+				return
+			}
+		case []any:
+			if a, ok := after.([]any); ok && c.lists(path, b, a) {
+				return
+			}
+		}
+		if reflect.DeepEqual(before, after) {
+			return
+		}
+	}
+	c.add(path, before, after, hadIt, hasIt)
+}
+
+// lists compares two lists by item, and reports whether that was possible: if their items have
+// distinct names, or if they are equally long.
+func (c *comparison) lists(path string, before, after []any) bool {
+	b, bNames, named := byName(before)
+	a, aNames, alsoNamed := byName(after)
+	if named && alsoNamed {
+		for _, name := range bNames {
+			item, ok := a[name]
+			c.values(fmt.Sprintf("%s[%s]", path, name), b[name], item, true, ok)
+		}
+		for _, name := range aNames {
+			if _, ok := b[name]; !ok {
+				c.values(fmt.Sprintf("%s[%s]", path, name), nil, a[name], false, true)
+			}
+		}
+		return true
+	}
+	if len(before) != len(after) {
+		return false
+	}
+	for i := range before {
+		c.values(fmt.Sprintf("%s[%d]", path, i), before[i], after[i], true, true)
+	}
+	return true
+}
+
+// byName returns the items of a list by their field name, and the names in order; false if an item
+// has none or shares it.
+func byName(list []any) (map[string]any, []string, bool) {
+	items, names := make(map[string]any, len(list)), make([]string, 0, len(list))
+	for _, item := range list {
+		fields, _ := item.(map[string]any)
+		name, ok := fields["name"].(string)
+		if _, twice := items[name]; !ok || twice {
+			return nil, nil, false
+		}
+		items[name], names = item, append(names, name)
+	}
+	return items, names, true
+}
+
+func (c *comparison) add(path string, before, after any, hadIt, hasIt bool) {
+	if len(c.fields) == wire.MaxDryRunFields {
+		c.omitted++
+		return
+	}
+	field := wire.DryRunField{Path: cut(path, maxPath)}
+	if hadIt {
+		field.From = c.show(before)
+	}
+	if hasIt {
+		field.To = c.show(after)
+	}
+	c.fields = append(c.fields, field)
+}
+
+func (c *comparison) show(value any) string {
+	if c.secret {
+		return hidden
+	}
+	text, err := json.Marshal(value)
+	if err != nil {
+		return hidden // it was decoded from JSON
+	}
+	return cut(string(text), maxValue)
+}
+
+// cut bounds a text in bytes, and keeps it valid UTF-8.
+func cut(text string, bytes int) string {
+	if len(text) <= bytes {
+		return text
+	}
+	end := bytes - len("…")
+	for end > 0 && !utf8.RuneStart(text[end]) {
+		end--
+	}
+	return text[:end] + "…"
+}
+
+var plainKey = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
+
+// join adds a key to a path as kubectl's JSONPath has it.
+func join(path, key string) string {
+	switch {
+	case !plainKey.MatchString(key):
+		return fmt.Sprintf("%s[%q]", path, key)
+	case path == "":
+		return key
+	default:
+		return path + "." + key
+	}
+}

@@ -1,0 +1,193 @@
+package dryrun
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"github.com/workwire/workwire/pkg/agent/executor"
+	"github.com/workwire/workwire/pkg/agent/inbox"
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/pkg/required"
+	"github.com/workwire/workwire/pkg/transport"
+	"github.com/workwire/workwire/pkg/wire"
+)
+
+const (
+	// maxWaiting is how many questions wait for the one that is being examined.
+	maxWaiting = 8
+	// maxTime bounds an examination.
+	maxTime = time.Minute
+	// maxAnswer bounds the objects of an answer in bytes of JSON: brokers limit packets, some to 256 KiB.
+	maxAnswer = 200_000
+)
+
+// busy is the failure of a question that found the queue full.
+const busy = "the agent is busy with other dry runs: try again"
+
+// Mapper returns the resource that serves a kind.
+type Mapper interface {
+	RESTMapping(context.Context, schema.GroupVersionKind) (*meta.RESTMapping, error)
+}
+
+// Applied returns the AppliedManifestWork with a name, nil if there is none.
+type Applied interface {
+	Current(ctx context.Context, name string) (*workv1.AppliedManifestWork, error)
+}
+
+// Config configures [New]. Fields without a default are required.
+type Config struct {
+	// Agent is its client id, the source of its events.
+	Agent string
+	// Cluster that the agent serves.
+	Cluster wire.ClusterName
+	// Topic is where what concerns a source is published.
+	Topic func(wire.SourceID) (string, error)
+	// Transport to the broker.
+	Transport transport.Transport
+	// Client for the cluster, made from a configuration that dynamic.ConfigFor returned.
+	Client rest.Interface
+	// AgentHash is the value of the label object.AgentLabel on applied objects.
+	AgentHash string
+	// AppliedName returns the name of the AppliedManifestWork of a work.
+	AppliedName func(source wire.SourceID, work string) string
+
+	Inbox      *inbox.Inbox
+	RESTMapper Mapper
+	Applied    Applied
+	Executors  *executor.Executor[string]
+
+	// Registerer for metrics. Default: none.
+	Registerer prometheus.Registerer
+	// Logger, default slog.Default().
+	Logger *slog.Logger
+}
+
+// Runner examines one question after the other. It is safe for concurrent use.
+type Runner struct {
+	config  Config
+	waiting chan *wire.DryRun
+	refused chan *wire.DryRun
+	runs    *prometheus.CounterVec
+}
+
+// New returns a Runner that does nothing until [Runner.Run].
+func New(c Config) (*Runner, error) {
+	if err := required.Fields(c, "Agent", "Cluster", "Topic", "Transport", "Client", "AgentHash", "AppliedName", "Inbox", "RESTMapper", "Applied", "Executors"); err != nil {
+		return nil, fmt.Errorf("dry runs: %w", err)
+	}
+	c.Logger = cmp.Or(c.Logger, slog.Default())
+	return &Runner{
+		config: c, waiting: make(chan *wire.DryRun, maxWaiting), refused: make(chan *wire.DryRun, maxWaiting),
+		runs: promauto.With(c.Registerer).NewCounterVec(prometheus.CounterOpts{
+			Name: "workwire_agent_dry_runs_total", Help: "Dry runs that sources have asked for, by result: answered, failed, busy or expired.",
+		}, []string{"result"}),
+	}, nil
+}
+
+// Ask has a question answered. It returns at once; a question that finds too many others waiting is
+// told so, or dropped.
+func (r *Runner) Ask(question *wire.DryRun) {
+	select {
+	case r.waiting <- question:
+		return
+	default:
+	}
+	r.runs.WithLabelValues("busy").Inc()
+	select {
+	case r.refused <- question:
+	default: // its source waits until its time is over
+	}
+}
+
+// Run answers questions until ctx ends.
+func (r *Runner) Run(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case question := <-r.refused:
+			r.publish(ctx, question, &wire.DryRunAnswer{Failure: busy})
+		case question := <-r.waiting:
+			if !question.Expires.IsZero() && time.Now().After(question.Expires) {
+				r.runs.WithLabelValues("expired").Inc()
+				continue
+			}
+			answer := r.answer(ctx, question)
+			result := "answered"
+			if answer.Failure != "" {
+				result = "failed"
+			}
+			r.runs.WithLabelValues(result).Inc()
+			r.publish(ctx, question, answer)
+		}
+	}
+}
+
+func (r *Runner) answer(ctx context.Context, question *wire.DryRun) *wire.DryRunAnswer {
+	ctx, cancel := context.WithTimeoutCause(ctx, maxTime, fmt.Errorf("the dry run was ended after %s", maxTime))
+	defer cancel()
+	start := time.Now()
+	e, err := r.examination(ctx, question)
+	if err != nil {
+		return &wire.DryRunAnswer{Failure: cut(err.Error(), maxMessage)}
+	}
+	answer := &wire.DryRunAnswer{Generation: e.generation(), Objects: bounded(e.examine(ctx))}
+	r.config.Logger.Info("answered a dry run", "source", question.Source, "work", question.Work, "manifests", len(e.manifests), "took", time.Since(start))
+	return answer
+}
+
+func (r *Runner) publish(ctx context.Context, question *wire.DryRun, answer *wire.DryRunAnswer) {
+	answer.ID, answer.Source = question.ID, question.Source
+	answer.Agent, answer.Cluster = r.config.Agent, r.config.Cluster
+	topic, err := r.config.Topic(question.Source)
+	if err == nil {
+		var event, encodeErr = wire.Encode(answer, time.Now())
+		if err = encodeErr; err == nil {
+			err = r.config.Transport.Publish(ctx, topic, event)
+		}
+	}
+	if err != nil && ctx.Err() == nil && !errors.Is(err, transport.ErrNotConnected) {
+		r.config.Logger.Warn("publishing the answer to a dry run failed", "source", question.Source, "work", question.Work, "error", err)
+	}
+}
+
+// bounded leaves out fields, and then messages and warnings, of objects for which there is no room.
+func bounded(objects []wire.DryRunObject) []wire.DryRunObject {
+	room := maxAnswer
+	for i := range objects {
+		o := &objects[i]
+		size := sizeOf(o)
+		if size > room && len(o.Fields) > 0 {
+			o.OmittedFields += len(o.Fields)
+			o.Fields = nil
+			size = sizeOf(o)
+		}
+		if size > room {
+			o.Message, o.Warnings, o.Managers = cut(o.Message, 80), nil, nil
+		}
+		room -= min(room, size)
+	}
+	return objects
+}
+
+func sizeOf(o *wire.DryRunObject) int {
+	size := 100 + len(o.APIVersion) + len(o.Kind) + len(o.Resource) + len(o.Namespace) + len(o.Name) + len(o.Message)
+	for _, f := range o.Fields {
+		size += 40 + len(f.Path) + 2*(len(f.From)+len(f.To)) // quotes are escaped
+	}
+	for _, text := range append(o.Warnings, o.Managers...) {
+		size += 4 + len(text)
+	}
+	return size
+}

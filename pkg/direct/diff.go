@@ -1,0 +1,169 @@
+package direct
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	cloudevents "github.com/cloudevents/sdk-go/v2/event"
+	"github.com/google/uuid"
+
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/pkg/transport/config"
+	"github.com/workwire/workwire/pkg/transport/mqtt"
+	"github.com/workwire/workwire/pkg/wire"
+)
+
+// DiffConfig configures [Diff].
+type DiffConfig struct {
+	// Broker is the transport configuration of the source, with its topics; required.
+	Broker config.Config
+	// Works are the works, checked by [Works]; required.
+	Works []*workv1.ManifestWork
+	// Timeout is how long to wait for the answer about each work; required.
+	Timeout time.Duration
+	// Sign signs questions, for agents that demand it. Optional.
+	Sign func(*cloudevents.Event) error
+	// Show is called with each result, not concurrently. Optional.
+	Show func(Difference)
+}
+
+// Difference is what a work would change on its cluster.
+type Difference struct {
+	Cluster string `json:"cluster"`
+	Name    string `json:"name"`
+	// Generation is that of the work that the agent holds under the name, 0 if it holds none.
+	Generation int64 `json:"generation"`
+	// Objects are those of the work, in its order, and those that it would drop.
+	Objects []wire.DryRunObject `json:"objects"`
+	// Failure is why there is no answer, empty if there is one; Hint is what to do.
+	Failure string `json:"failure,omitempty"`
+	Hint    string `json:"hint,omitempty"`
+	// TimedOut reports that Failure is the silence of the agent.
+	TimedOut bool `json:"-"`
+}
+
+// Changes reports whether the work would change anything, or could not be applied whole.
+func (d *Difference) Changes() bool {
+	return slices.ContainsFunc(d.Objects, func(o wire.DryRunObject) bool {
+		return o.Result != wire.DryRunUnchanged && o.Result != wire.DryRunReadOnly && o.Result != wire.DryRunKept
+	})
+}
+
+// Diff asks the agents of works, one after the other, what each work would change, by dry runs of their
+// clusters' API servers (docs/protocol.md, Dry runs). Nothing is stored anywhere. It returns a
+// result for each work that it could ask about, and an error if it could not ask or if ctx has ended.
+func Diff(ctx context.Context, c DiffConfig) (results []Difference, err error) {
+	if c.Show == nil {
+		c.Show = func(Difference) {}
+	}
+	d := &diff{DiffConfig: c, answers: make(chan *wire.DryRunAnswer, 1)}
+	if d.source, err = SourceOf(c.Broker.Topics); err != nil {
+		return nil, err
+	}
+	if d.topics, err = c.Broker.Topics.ForSource(d.source); err != nil {
+		return nil, err
+	}
+	if d.conn, err = mqtt.Dial(ctx, c.Broker, string(d.source)+"-workctl-"+uuid.NewString()[:8], d.received); err != nil {
+		return nil, advised(fmt.Errorf("connect to the broker %s: %w", c.Broker.BrokerHost, err))
+	}
+	defer d.conn.Close()
+	// Of a shared subscription, it would take statuses from another member of the group.
+	if err := d.conn.Subscribe(ctx, wire.Unshared(d.topics.Subscriptions()[0]), 1); err != nil {
+		return nil, advised(err)
+	}
+	for _, work := range c.Works {
+		result, err := d.ask(ctx, work)
+		if err != nil {
+			return results, err
+		}
+		results = append(results, *result)
+		c.Show(*result)
+	}
+	return results, nil
+}
+
+// diff is one run.
+type diff struct {
+	DiffConfig
+	source  wire.SourceID
+	topics  wire.SourceTopics
+	conn    *mqtt.Conn
+	answers chan *wire.DryRunAnswer // the newest
+}
+
+// received keeps an answer. It is called by the connection.
+func (d *diff) received(m mqtt.Received) {
+	if m.Err != nil {
+		return
+	}
+	message, err := wire.Decode(m.Event)
+	answer, ok := message.(*wire.DryRunAnswer)
+	_, cluster, _ := wire.TopicSender(m.Topic)
+	if err != nil || !ok || answer.Source != d.source || answer.Cluster != cluster {
+		return
+	}
+	select {
+	case <-d.answers: // one that nobody waits for
+	default:
+	}
+	d.answers <- answer
+}
+
+// ask asks about one work. The error is that of the connection.
+func (d *diff) ask(ctx context.Context, work *workv1.ManifestWork) (*Difference, error) {
+	result := &Difference{Cluster: work.Namespace, Name: work.Name}
+	question := &wire.DryRun{
+		ID: uuid.NewString(), Source: d.source, Cluster: wire.ClusterName(work.Namespace), Work: work.Name,
+		Bundle: wire.NewBundle(&work.Spec), Expires: time.Now().Add(d.Timeout),
+	}
+	topic, err := d.topics.Specs(question.Cluster)
+	if err != nil {
+		return nil, err
+	}
+	event, err := wire.Encode(question, time.Now())
+	if err == nil && d.Sign != nil {
+		err = d.Sign(&event)
+	}
+	if err != nil {
+		return nil, err
+	}
+	heard, err := d.conn.Publish(ctx, topic, event)
+	switch {
+	case err != nil && (ctx.Err() != nil || d.conn.Err() != nil):
+		return nil, advised(err)
+	case err != nil:
+		result.Failure, result.Hint = err.Error(), mqtt.Advice(err)
+		return result, nil
+	case !heard:
+		result.Failure, result.Hint = "no agent subscribes to the cluster's topic", "check the cluster's name, and that its agent runs and listens to this source"
+		return result, nil
+	}
+	return result, d.await(ctx, question.ID, result)
+}
+
+// await waits for the answer to a question.
+func (d *diff) await(ctx context.Context, id string, result *Difference) error {
+	timeout := time.NewTimer(d.Timeout)
+	defer timeout.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-d.conn.Done():
+			return advised(fmt.Errorf("the connection to the broker was lost: %w", d.conn.Err()))
+		case <-timeout.C:
+			result.TimedOut = true
+			result.Failure = fmt.Sprintf("the agent has not answered within %s", d.Timeout)
+			result.Hint = "it is away, is an agent that knows no dry runs (of Open Cluster Management, or of an earlier version), or demands signatures: --signing-key"
+			return nil
+		case answer := <-d.answers:
+			if answer.ID != id {
+				continue
+			}
+			result.Generation, result.Objects, result.Failure = int64(answer.Generation), answer.Objects, answer.Failure
+			return nil
+		}
+	}
+}

@@ -1,0 +1,117 @@
+package delivery
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/cache"
+
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/pkg/compress"
+	"github.com/workwire/workwire/pkg/wire"
+)
+
+const (
+	// minRecent is the size in bytes of the data, which may be compressed, from which a status is kept for
+	// the deltas that may follow. Agents send smaller ones whole.
+	minRecent = 512
+	// maxRecent and recentFor bound what is kept: the WorkStore returns a status soon after it was
+	// accepted.
+	maxRecent = 256
+	recentFor = time.Minute
+)
+
+// recentStatuses are the statuses that were accepted last, which the WorkStore may not return yet. It
+// is safe for concurrent use.
+type recentStatuses struct {
+	codec compress.Codec
+	byKey *cache.LRUExpireCache // of recentStatus
+}
+
+type recentStatus struct {
+	hash    string
+	encoded compress.Data
+}
+
+func newRecentStatuses() *recentStatuses {
+	return &recentStatuses{byKey: cache.NewLRUExpireCache(maxRecent)}
+}
+
+// keep keeps s, which is about to be stored.
+func (r *recentStatuses) keep(k workKey, s *wire.Status) {
+	if encoded, err := r.codec.Encode(&s.Status); err == nil {
+		r.byKey.Add(k, recentStatus{hash: s.Hash, encoded: encoded}, recentFor)
+	}
+}
+
+// get returns the status of k with this hash, nil if it is not kept.
+func (r *recentStatuses) get(k workKey, hash string) *workv1.ManifestWorkStatus {
+	kept, _ := r.byKey.Get(k)
+	if recent, ok := kept.(recentStatus); ok && recent.hash == hash {
+		var status workv1.ManifestWorkStatus
+		r.codec.Decode(recent.encoded, &status)
+		return &status
+	}
+	return nil
+}
+
+// keepRecent keeps s, an accepted status, if a delta may follow.
+func (e *Engine) keepRecent(s *wire.Status, as receivedAs) {
+	if s.Session != "" && (as.delta || as.size >= minRecent) {
+		e.recent.keep(workKey{uid: s.UID, cluster: s.Cluster}, s)
+	}
+}
+
+// resolveDelta returns the whole status of d. If it cannot, it asks the agent for it and returns false
+// (docs/protocol.md, Status deltas).
+func (e *Engine) resolveDelta(from sender, d *wire.StatusDelta) (*wire.Status, bool) {
+	s := d.Of
+	stored, has := e.config.Works.Get(s.UID)
+	if from.check(e.config.Source, s.Source, s.Cluster) != accepted || has && wire.ClusterName(stored.Work.Namespace) != s.Cluster {
+		return &s, true // it is refused whatever it says
+	}
+	if !has {
+		e.askWhole(&s, errors.New("the source does not have the work"))
+		return nil, false
+	}
+	base, err := e.statusWith(stored, d.Base)
+	if err == nil && base == nil {
+		if base, err = e.statusWith(stored, s.Hash); base != nil {
+			s.Status = *base // it was delivered before
+			return &s, true
+		}
+	}
+	if err == nil && base == nil {
+		err = fmt.Errorf("no status with hash %.80q", d.Base)
+	}
+	var whole *wire.Status
+	if err == nil {
+		whole, err = d.Apply(base)
+	}
+	if err == nil {
+		return whole, true
+	}
+	e.askWhole(&s, err)
+	return nil, false
+}
+
+// askWhole asks the agent for the status of which s is the head of a delta that cannot be used.
+func (e *Engine) askWhole(s *wire.Status, why error) {
+	e.log.Debug("status delta cannot be used, asking for the status", "work", s.Meta.Name, "uid", s.UID, "cluster", s.Cluster, "error", why)
+	e.metrics.countReceived("status", unknownBase)
+	e.resyncQueue.add(s.Cluster, resyncTask{statuses: []types.UID{s.UID}})
+}
+
+// statusWith returns the accepted status of a work with this hash, nil if there is none.
+func (e *Engine) statusWith(stored StoredWork, hash string) (*workv1.ManifestWorkStatus, error) {
+	if recent := e.recent.get(keyOf(stored.Work), hash); recent != nil {
+		return recent, nil
+	}
+	own, err := e.statusHash(stored.Work)
+	if err != nil || own != hash {
+		return nil, err
+	}
+	return reported(&e.config.Content(stored.Work).Status), nil
+}

@@ -1,0 +1,110 @@
+package source_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/workwire/workwire/broker"
+	"github.com/workwire/workwire/broker/acl"
+	"github.com/workwire/workwire/broker/brokertest"
+	"github.com/workwire/workwire/pkg/doctor"
+	"github.com/workwire/workwire/pkg/source"
+	"github.com/workwire/workwire/pkg/source/instances"
+	"github.com/workwire/workwire/pkg/transport/config"
+	"github.com/workwire/workwire/pkg/transport/mqtt"
+	"github.com/workwire/workwire/test/kit"
+)
+
+// program is a program under the source id "ops", with a client id of its own.
+type program struct {
+	log      kit.Log
+	registry *prometheus.Registry
+	others   chan []instances.Other
+	stop     func()
+}
+
+func startProgram(t *testing.T, b *brokertest.Running, clientID string) *program {
+	t.Helper()
+	p := &program{registry: prometheus.NewRegistry(), others: make(chan []instances.Other, 16)}
+	tr, err := mqtt.New(mqtt.Config{ClientID: clientID, Logger: p.log.Logger(), Broker: opsConfig(b)})
+	kit.NoError(t, err)
+	c, err := source.New(source.Config{
+		SourceID: "ops", Topics: topics, Transport: tr, Ephemeral: true, Logger: p.log.Logger(), Registerer: p.registry,
+		InstanceInterval: time.Second, OnOtherInstances: func(others []instances.Other) { p.others <- others },
+	})
+	kit.NoError(t, err)
+	p.stop = kit.Run(t, clientID, c.Run)
+	kit.True(t, clientID+" hears itself", func() bool { return kit.Metric(t, p.registry, "workwire_source_instances_watched") == 1 })
+	return p
+}
+
+// await waits until there are n others.
+func (p *program) await(t *testing.T, what string, n int) []instances.Other {
+	t.Helper()
+	for {
+		if others := kit.Receive(t, what, p.others); len(others) == n {
+			return others
+		}
+	}
+}
+
+func opsConfig(b *brokertest.Running) config.Config {
+	return config.Config{BrokerHost: b.Addr, Username: "ops", Password: "secret", Topics: topics}
+}
+
+const otherProgram = "another program publishes under this source id"
+
+// TestTwoProgramsUnderOneSourceID: both say so, with the host of the other, until one ends; a
+// program that is restarted is none of two. workctl doctor tells at once.
+func TestTwoProgramsUnderOneSourceID(t *testing.T) {
+	users := []broker.User{{Username: "ops", Password: "secret", Role: acl.Source}}
+	for name, start := range map[string]func(t *testing.T) *brokertest.Running{
+		"embedded":  func(t *testing.T) *brokertest.Running { return brokertest.Start(t, broker.Config{Users: users}) },
+		"mosquitto": func(t *testing.T) *brokertest.Running { return brokertest.StartMosquitto(t, users) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := start(t)
+			first := startProgram(t, b, "ops-1")
+			for range 3 {
+				first.stop()
+				first = startProgram(t, b, "ops-1")
+			}
+			expectPrograms(t, b, doctor.Skipped, "one program publishes as ops: host ")
+			if text := first.log.String(); strings.Contains(text, otherProgram) {
+				t.Errorf("a restart counts as another program:\n%s", text)
+			}
+			second := startProgram(t, b, "ops-2")
+			for what, p := range map[string]*program{"the first": first, "the second": second} {
+				if others := p.await(t, what+" notices the other", 1); !strings.HasPrefix(others[0].Program, "host ") || others[0].Since.IsZero() {
+					t.Errorf("%s: got %+v", what, others)
+				}
+				p.log.Await(t, `level=ERROR msg="`+otherProgram+`" source=ops other="host [^"]+, process \d+" otherInstance=\S+ otherSince=\S+ this="host [^"]+`)
+				kit.True(t, what+" counts the other", func() bool { return kit.Metric(t, p.registry, "workwire_source_other_instances") == 1 })
+			}
+			expectPrograms(t, b, doctor.Fault, "2 programs publish as ops: host ")
+			second.stop()
+			first.await(t, "the first is alone", 0)
+			first.log.Await(t, `level=INFO msg="the other program under this source id is no longer heard"`)
+			first.stop()
+		})
+	}
+}
+
+// expectPrograms has workctl doctor say this about the source id.
+func expectPrograms(t *testing.T, b *brokertest.Running, worst doctor.Verdict, text string) {
+	t.Helper()
+	c := opsConfig(b)
+	for _, r := range doctor.Run(t.Context(), doctor.Config{Broker: &c, Timeout: kit.Patience}) {
+		if r.Check == "source id" {
+			if !strings.Contains(r.Message, text) || (r.Verdict == doctor.Fault) != (worst == doctor.Fault) {
+				t.Errorf("got %+v, want %q", r, text)
+			}
+			return
+		}
+	}
+	t.Error("doctor does not look at the source id")
+}

@@ -1,0 +1,127 @@
+package source
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+
+	cloudevents "github.com/cloudevents/sdk-go/v2/event"
+
+	"github.com/workwire/workwire/pkg/source/store"
+	"github.com/workwire/workwire/pkg/transport"
+)
+
+// deliver delivers works and statuses until ctx ends; with a shared store, while this client holds
+// the lease.
+func (c *Client) deliver(ctx context.Context) error {
+	shared, ok := c.config.Store.(store.Shared)
+	if !ok {
+		c.publishing.Store(true)
+		return c.engine.Run(ctx)
+	}
+	ctx, fail := context.WithCancelCause(ctx)
+	var following sync.WaitGroup
+	defer following.Wait()
+	defer fail(nil)
+	c.memory.writer.onFailure(fail)
+	following.Go(func() {
+		if err := shared.Follow(ctx, c.memory.writer.changed); err != nil {
+			fail(err)
+		}
+	})
+	err := c.lead(ctx, fail, shared)
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, ctx.Err()) {
+		err = cause
+	}
+	if err != nil {
+		return fmt.Errorf("source %q: %w", c.config.SourceID, err)
+	}
+	return nil
+}
+
+// lead waits for the lease and publishes while this client holds it, or until ctx ends.
+func (c *Client) lead(ctx context.Context, fail context.CancelCauseFunc, shared store.Shared) error {
+	lease, err := shared.Acquire(ctx)
+	if ctx.Err() != nil || err != nil {
+		return unlessEnded(ctx, err)
+	}
+	// The lease is released once nothing is published any more.
+	holding, release := context.WithCancel(context.WithoutCancel(ctx))
+	var held sync.WaitGroup
+	defer held.Wait()
+	defer release()
+	held.Go(func() {
+		if err := lease.Hold(holding); err != nil {
+			fail(err)
+		}
+	})
+	c.lease = lease
+	// An update without changes reads what the last publisher has stored.
+	if _, err := c.memory.update(ctx, func(*view) (*change, error) { return nil, nil }); err != nil {
+		return unlessEnded(ctx, err)
+	}
+	c.publishing.Store(true)
+	removed, err := shared.Removed(ctx)
+	if err != nil {
+		return unlessEnded(ctx, err)
+	}
+	for _, r := range removed {
+		last, err := decodeRecord(string(r.UID), r.Data)
+		if err != nil {
+			return err
+		}
+		if _, again := c.memory.get(r.UID); !again {
+			c.engine.WorkRemoved(last.work)
+		}
+	}
+	cmp.Or(c.config.Logger, slog.Default()).Info("this replica publishes now", "source", c.config.SourceID)
+	return c.engine.Run(ctx)
+}
+
+// unlessEnded returns err, or nil if ctx has ended.
+func unlessEnded(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// leased returns a transport that publishes only while no other replica can hold the lease.
+func (c *Client) leased(t transport.Transport) transport.Transport {
+	gated := leasedTransport{Transport: t, client: c}
+	if reporter, ok := t.(transport.SubscriberReporter); ok {
+		return leasedReporter{gated, reporter}
+	}
+	return gated
+}
+
+// leasedTransport waits for the lease before each publish.
+type leasedTransport struct {
+	transport.Transport
+	client *Client
+}
+
+// Publish publishes e once the lease is valid.
+func (t leasedTransport) Publish(ctx context.Context, topic string, e cloudevents.Event) error {
+	if err := t.client.lease.Wait(ctx); err != nil {
+		return err
+	}
+	return t.Transport.Publish(ctx, topic, e)
+}
+
+// leasedReporter is a leasedTransport whose broker may say that an event had no subscriber.
+type leasedReporter struct {
+	leasedTransport
+	reporter transport.SubscriberReporter
+}
+
+// PublishReporting publishes e once the lease is valid.
+func (t leasedReporter) PublishReporting(ctx context.Context, topic string, e cloudevents.Event) (nobody bool, err error) {
+	if err := t.client.lease.Wait(ctx); err != nil {
+		return false, err
+	}
+	return t.reporter.PublishReporting(ctx, topic, e)
+}

@@ -1,0 +1,117 @@
+package wire
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	cloudevents "github.com/cloudevents/sdk-go/v2/event"
+	"github.com/klauspost/compress/zstd"
+)
+
+// Accepts is what the sender of an event can read that OCM's protocol does not have
+// (docs/protocol.md, Accepted forms).
+type Accepts struct {
+	// StatusDeltas: status deltas.
+	StatusDeltas bool
+	// Zstd: data of specs and statuses that is compressed with zstd.
+	Zstd bool
+}
+
+// AcceptsAll is what Workwire's sources accept.
+var AcceptsAll = Accepts{StatusDeltas: true, Zstd: true}
+
+const (
+	acceptsStatusDeltas = "statusdeltas"
+	acceptsZstd         = "zstd"
+)
+
+// String returns the value of the extension, empty for nothing.
+func (a Accepts) String() string {
+	switch {
+	case a.StatusDeltas && a.Zstd:
+		return acceptsStatusDeltas + "," + acceptsZstd
+	case a.StatusDeltas:
+		return acceptsStatusDeltas
+	case a.Zstd:
+		return acceptsZstd
+	default:
+		return ""
+	}
+}
+
+// ParseAccepts parses the value of the extension. What it does not know, it ignores.
+func ParseAccepts(text string) Accepts {
+	if text == "" {
+		return Accepts{}
+	}
+	names := strings.Split(text, ",")
+	return Accepts{StatusDeltas: slices.Contains(names, acceptsStatusDeltas), Zstd: slices.Contains(names, acceptsZstd)}
+}
+
+const (
+	// minCompressed is the size in bytes of the data from which compression is tried.
+	minCompressed = 512
+	// maxCompressed is that up to which data is compressed, and what a receiver takes: larger data would
+	// pass the broker's packet limit as if it were small.
+	maxCompressed = 1 << 20
+	// zstdContentType is the content type of compressed data. Receivers go by the data, because a
+	// signature covers the data and not the content type.
+	zstdContentType = "application/vnd.workwire.zstd"
+)
+
+// zstdMagic are the first bytes of compressed data. No JSON begins so, nor do sealed data.
+var zstdMagic = []byte{0x28, 0xb5, 0x2f, 0xfd}
+
+var zstdEncoder = sync.OnceValue(func() *zstd.Encoder {
+	encoder, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithEncoderLevel(zstd.SpeedFastest),
+		zstd.WithWindowSize(maxCompressed), zstd.WithLowerEncoderMem(true))
+	if err != nil {
+		panic(fmt.Sprintf("zstd: %v", err)) // the options are constants
+	}
+	return encoder
+})
+
+var zstdDecoder = sync.OnceValue(func() *zstd.Decoder {
+	decoder, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxCompressed),
+		zstd.WithDecoderMaxWindow(maxCompressed), zstd.WithDecoderLowmem(true))
+	if err != nil {
+		panic(fmt.Sprintf("zstd: %v", err))
+	}
+	return decoder
+})
+
+// Compress compresses the data of e, a spec or status, if that makes it smaller by a tenth or more
+// (docs/protocol.md, Accepted forms). It must not be called for data that is sealed, and before e is
+// signed.
+func Compress(e *cloudevents.Event) error {
+	data := e.Data()
+	if len(data) < minCompressed || len(data) > maxCompressed {
+		return nil
+	}
+	compressed := zstdEncoder().EncodeAll(data, make([]byte, 0, len(data)/2))
+	if 10*len(compressed) > 9*len(data) {
+		return nil
+	}
+	return e.SetData(zstdContentType, compressed)
+}
+
+// PlainData returns the data of e as it was before [Compress], or an error if it cannot be uncompressed.
+func PlainData(e cloudevents.Event) ([]byte, error) {
+	data := e.Data()
+	if !bytes.HasPrefix(data, zstdMagic) {
+		return data, nil
+	}
+	plain, err := zstdDecoder().DecodeAll(data, nil)
+	switch {
+	case errors.Is(err, zstd.ErrDecoderSizeExceeded), errors.Is(err, zstd.ErrWindowSizeExceeded), err == nil && len(plain) > maxCompressed:
+		return nil, fmt.Errorf("uncompressed, it is larger than %d bytes", maxCompressed)
+	case err != nil:
+		return nil, fmt.Errorf("uncompress: %w", err)
+	default:
+		return plain, nil
+	}
+}

@@ -1,0 +1,194 @@
+package agentbench
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/pkg/wire"
+	"github.com/workwire/workwire/test/bench/events"
+	"github.com/workwire/workwire/test/bench/procs"
+	"github.com/workwire/workwire/test/bench/report"
+)
+
+const (
+	// uplinkManifests is the number of ConfigMaps of the large work, each with a feedback value.
+	uplinkManifests = 500
+	// uplinkWorks is the number of works of the rollout.
+	uplinkWorks = 100
+	// idle is how long nothing happens, to tell a day's bytes: two digests and keep-alives.
+	idle = 130 * time.Second
+)
+
+// link forwards connections to an address and counts what goes through, both ways.
+type link struct {
+	listener net.Listener
+	to       string
+	bytes    atomic.Int64
+	open     sync.WaitGroup
+}
+
+func newLink(to string) (*link, error) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	l := &link{listener: listener, to: to}
+	l.open.Go(func() {
+		for {
+			client, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			l.open.Go(func() { l.forward(client) })
+		}
+	})
+	return l, nil
+}
+
+func (l *link) close() error {
+	err := l.listener.Close()
+	l.open.Wait()
+	return err
+}
+
+func (l *link) forward(client net.Conn) {
+	defer func() { _ = client.Close() }()
+	server, err := net.Dial("tcp", l.to)
+	if err != nil {
+		return
+	}
+	defer func() { _ = server.Close() }()
+	var both sync.WaitGroup
+	both.Go(func() { _, _ = io.Copy(io.MultiWriter(server, l), client); _ = server.Close() })
+	both.Go(func() { _, _ = io.Copy(io.MultiWriter(client, l), server); _ = client.Close() })
+	both.Wait()
+}
+
+// Write counts p.
+func (l *link) Write(p []byte) (int, error) {
+	l.bytes.Add(int64(len(p)))
+	return len(p), nil
+}
+
+// uplink counts the bytes between the agent and the broker: of a changed feedback value of a large
+// work, of a rollout, and of nothing.
+func (w *world) uplink(ctx context.Context, run int) (err error) {
+	counted, err := newLink(w.Broker.Addr)
+	if err != nil {
+		return err
+	}
+	w.source.AcceptAll()
+	if err := w.launchAt(ctx, counted.listener.Addr().String()); err != nil {
+		return err
+	}
+	large := w.fedBackWork("link", uplinkManifests)
+	small := w.maker.Works("rollout", uplinkWorks, objects)
+	before := w.source.Counts().Data
+	if _, err := w.publish(ctx, []*wire.Spec{large}, says(uplinkManifests-1, "0")); err != nil {
+		return err
+	}
+	if err := w.source.AwaitQuiet(ctx, time.Second); err != nil {
+		return err
+	}
+	whole := w.source.Counts().Data - before
+	if _, err := w.publish(ctx, small, events.Applied(1)); err != nil {
+		return err
+	}
+	value, err := w.bytesOf(ctx, counted, func() error { return w.changeValue(ctx, large, uplinkManifests/2) })
+	if err != nil {
+		return err
+	}
+	next := events.Changed(small)
+	rollout, err := w.bytesOf(ctx, counted, func() error {
+		_, err := w.publish(ctx, next, events.Applied(2))
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	nothing, err := w.bytesOf(ctx, counted, func() error { return procs.Pause(ctx, idle) })
+	if err != nil {
+		return err
+	}
+	day := float64(nothing) * float64(24*time.Hour) / float64(idle)
+	w.Board.Add(uplinkValue, report.Sample{Measured: float64(value), Detail: map[string]any{"manifests": uplinkManifests}})
+	w.Board.Add(uplinkShare, report.Sample{Measured: 100 * float64(value) / float64(whole), Detail: map[string]any{"statusBytes": whole}})
+	w.Board.Add(uplinkRollout, report.Sample{Measured: float64(rollout) / uplinkWorks, Detail: map[string]any{"works": uplinkWorks, "bytes": rollout}})
+	w.Board.Add(uplinkIdle, report.Sample{Measured: day / 1e3, Detail: map[string]any{"bytes": nothing, "seconds": idle.Seconds(), "works": uplinkWorks + 1}})
+	w.Progress("run %d: a changed value of %d manifests: %d bytes, of a status of %d; a rollout to %d works: %d bytes; %v of nothing: %d bytes",
+		run+1, uplinkManifests, value, whole, uplinkWorks, rollout, idle, nothing)
+	if _, err := w.publish(ctx, events.Deleted(append(next, large)), events.Gone); err != nil {
+		return err
+	}
+	if err := w.Stop(); err != nil {
+		return err
+	}
+	return counted.close()
+}
+
+// bytesOf returns the bytes that go through the link while f runs, and until all is quiet.
+func (w *world) bytesOf(ctx context.Context, counted *link, f func() error) (int64, error) {
+	if err := w.source.AwaitQuiet(ctx, time.Second); err != nil {
+		return 0, err
+	}
+	before := counted.bytes.Load()
+	if err := f(); err != nil {
+		return 0, err
+	}
+	if err := w.source.AwaitQuiet(ctx, time.Second); err != nil {
+		return 0, err
+	}
+	return counted.bytes.Load() - before, nil
+}
+
+// fedBackWork makes a work of n ConfigMaps whose value is reported and not changed.
+func (w *world) fedBackWork(name string, n int) *wire.Spec {
+	bundle, manifests := &wire.Bundle{}, make([]string, n)
+	for i := range manifests {
+		object := fmt.Sprintf("%s-%d", name, i)
+		manifests[i] = fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":%q,"namespace":%q},"data":{"value":"0"}}`, object, namespace)
+		bundle.ManifestConfigs = append(bundle.ManifestConfigs, workv1.ManifestConfigOption{
+			ResourceIdentifier: workv1.ResourceIdentifier{Resource: "configmaps", Namespace: namespace, Name: object},
+			UpdateStrategy:     &workv1.UpdateStrategy{Type: workv1.UpdateStrategyTypeCreateOnly},
+			FeedbackRules:      []workv1.FeedbackRule{{Type: workv1.JSONPathsType, JsonPaths: []workv1.JsonPath{{Name: "value", Path: ".data.value"}}}},
+		})
+	}
+	return w.maker.Work(name, bundle, manifests...)
+}
+
+// changeValue changes the value of manifest i of a work and waits until the source is told.
+func (w *world) changeValue(ctx context.Context, spec *wire.Spec, i int) error {
+	bounded, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	patch, err := json.Marshal(map[string]any{"data": map[string]string{"value": "1"}})
+	if err != nil {
+		return err
+	}
+	return w.source.Follow(bounded, spec.UID, func() error {
+		_, err := w.Plane.Client.CoreV1().ConfigMaps(namespace).
+			Patch(ctx, fmt.Sprintf("%s-%d", spec.Meta.Name, i), types.MergePatchType, patch, metav1.PatchOptions{})
+		return err
+	}, says(i, "1"))
+}
+
+// says reports whether a status has a feedback value of manifest i.
+func says(i int, value string) func(*wire.Status) bool {
+	return func(s *wire.Status) bool {
+		manifests := s.Status.ResourceStatus.Manifests
+		if i >= len(manifests) || len(manifests[i].StatusFeedbacks.Values) == 0 {
+			return false
+		}
+		text := manifests[i].StatusFeedbacks.Values[0].Value.String
+		return text != nil && *text == value
+	}
+}

@@ -1,0 +1,65 @@
+package subject
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/workwire/workwire/pkg/wire"
+	"github.com/workwire/workwire/test/bench/plane"
+	"github.com/workwire/workwire/test/bench/procs"
+	"github.com/workwire/workwire/test/kit/process"
+)
+
+// StartHub starts program, a hub, and waits until it is ready. It returns its address for metrics,
+// too.
+func (s *Subject) StartHub(ctx context.Context, program string, source wire.SourceID, name string, args ...string) (*process.Process, string, error) {
+	p, address, err := s.StartHubOn(ctx, s.Plane.Kubeconfig, program, source, name, args...)
+	if err != nil {
+		return p, "", err
+	}
+	return p, address, procs.Poll(ctx, 5*time.Minute, name+" is ready", func(ctx context.Context) error {
+		_, err := procs.Get(ctx, "http://"+address+"/readyz")
+		return errors.Join(err, p.Died())
+	})
+}
+
+// StartHubOn starts program, a hub, on the API of a kubeconfig, and waits until it listens. It returns
+// its address for metrics, too.
+func (s *Subject) StartHubOn(
+	ctx context.Context, kubeconfig, program string, source wire.SourceID, name string, args ...string,
+) (*process.Process, string, error) {
+	transport, err := s.Broker.WriteTransport(string(source), s.Broker.Addr)
+	if err != nil {
+		return nil, "", err
+	}
+	p, err := process.Start(s.Dir, name, append([]string{program, "--source-id=" + string(source), "--kubeconfig=" + kubeconfig,
+		"--transport-config=" + transport, "--listen-address=127.0.0.1:0", "--profiling"}, args...)...)
+	if err != nil {
+		return nil, "", err
+	}
+	bounded, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	address, err := p.Line(bounded, process.Listening)
+	return p, address, err
+}
+
+// Stored waits until the hub says that it has written so many statuses: reading its metrics costs
+// the API server nothing.
+func (s *Subject) Stored(ctx context.Context, n int) error {
+	return procs.Poll(ctx, 10*time.Minute, "all statuses are stored", func(ctx context.Context) error {
+		text, err := procs.Get(ctx, "http://"+s.Listen+"/metrics")
+		if err != nil {
+			return err
+		}
+		metrics, err := plane.Parse(string(text), "workwire_hub_status_writes_total")
+		if err != nil {
+			return err
+		}
+		if written := int(metrics.Sum("workwire_hub_status_writes_total", "result=written")); written < n {
+			return fmt.Errorf("%d of %d statuses are stored", written, n)
+		}
+		return nil
+	})
+}

@@ -1,0 +1,201 @@
+package integration
+
+import (
+	"context"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/workwire/workwire/broker"
+	"github.com/workwire/workwire/broker/acl"
+	"github.com/workwire/workwire/broker/brokertest"
+	"github.com/workwire/workwire/pkg/agent"
+	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/pkg/explain"
+	"github.com/workwire/workwire/pkg/fleet"
+	"github.com/workwire/workwire/pkg/hub"
+	"github.com/workwire/workwire/pkg/leader"
+	"github.com/workwire/workwire/pkg/wire"
+	"github.com/workwire/workwire/test/kit"
+)
+
+// TestExplainUndelivered checks that explain tells why a hub cannot deliver, and that it is away. It
+// is not parallel: the hubs of other tests would deliver its works.
+func TestExplainUndelivered(t *testing.T) {
+	t.Run("access refused", func(t *testing.T) {
+		w := newWorld(t)
+		reader := kit.Unique("observer") // may subscribe to everything, and publish nothing
+		w.users = append(w.users, broker.User{Username: reader, Password: password, Role: acl.Observer})
+		w.broker = startBroker(t, w.users)
+		w.accept()
+		w.hub(func(c *hub.Config) { c.Transport = w.transport(reader, reader+"-hub", c.Topics) })
+		w.create(w.works(0), w.work(0, "web", "1", "a"))
+		w.blocked("web", explain.AccessRefused, "access rules of the broker")
+	})
+	t.Run("the agent's subscription refused", func(t *testing.T) {
+		w := newWorld(t)
+		w.broker = startBroker(t, w.users)
+		w.accept()
+		w.hub()
+		// Without a topic for its will, the broker lets it connect as another cluster.
+		topics := wire.Topics{SourceEvents: "sources/+/clusters/+/sourceevents", AgentEvents: "sources/+/clusters/+/agentevents"}
+		w.agent(0, topics, func(c *agent.Config) { c.Transport = w.transport(string(w.clusters[1]), c.ClientID, topics) })
+		w.create(w.works(0), w.work(0, "web", "1", "a"))
+		w.blocked("web", explain.AgentOff, "the broker refuses its subscription")
+	})
+	t.Run("too large, and no hub", func(t *testing.T) {
+		w := newWorld(t)
+		w.broker = brokertest.Start(t, broker.Config{Users: w.users, MaxPacketSize: 8 << 10})
+		w.accept()
+		namespace := hubPlane.Namespace(t, "hub")
+		stop := w.hub(func(c *hub.Config) {
+			c.Election = leader.NewOptions("work-hub-" + string(w.source))
+			c.Election.Namespace = namespace
+		})
+		w.create(w.works(0), w.work(0, "large", strings.Repeat("x", 16<<10), "a"))
+		w.blocked("large", explain.TooLarge, "split the work")
+		w.hubIs(0, "connected")
+		stop()
+		w.create(w.works(0), w.work(0, "late", "1", "b"))
+		w.blockedLater(2*time.Minute, "late", explain.HubOff, "start the hub")
+		w.hubIs(2*time.Minute, "away")
+		// Other tests would be told that their hub is away.
+		kit.NoError(t, kubernetes.NewForConfigOrDie(hubPlane.REST()).CoordinationV1().Leases(namespace).Delete(t.Context(), clusterv1.HubPresenceLeaseName,
+			metav1.DeleteOptions{}))
+	})
+}
+
+// hubIs waits until workctl status, looked at later, says this about the hub.
+func (w *world) hubIs(later time.Duration, state string) {
+	w.Helper()
+	reader, err := fleet.NewReader(hubPlane.REST())
+	kit.NoError(w, err)
+	kit.Eventually(w, "the hub is "+state, func() error {
+		snapshot, _, err := reader.Snapshot(w.Context(), string(w.clusters[0]))
+		if err != nil {
+			return err
+		}
+		snapshot.Time = snapshot.Time.Add(later)
+		if got := fleet.Summarize(snapshot, 0).Hub; got.State != state {
+			return fmt.Errorf("it is %+v", got)
+		}
+		return nil
+	})
+}
+
+// refused checks that explain tells what the API server of the first cluster refuses, who undoes what
+// the agent writes, and why a pod does not run.
+func (w *world) refused() {
+	w.Helper()
+	works, core := w.works(0), kubernetes.NewForConfigOrDie(w.plane(0).REST()).CoreV1()
+
+	w.refuse("guarded", "no Mondays")
+	w.create(works, w.work(0, "webhook", "1", "guarded"))
+	w.blocked("webhook", explain.Webhook, "no Mondays")
+
+	w.create(works, w.work(0, "fight", "ours", "fought"))
+	w.applied(works, "fight")
+	kit.Eventually(w, "the agent notices the fight", func() error {
+		if _, err := core.ConfigMaps(w.targets[0]).Patch(w.Context(), "fought", types.MergePatchType, []byte(`{"data":{"k":"theirs"}}`),
+			metav1.PatchOptions{FieldManager: "their-operator"}); err != nil {
+			return err
+		}
+		work, err := works.Get(w.Context(), "fight", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if !slices.ContainsFunc(work.Status.ResourceStatus.Manifests, func(m workv1.ManifestCondition) bool {
+			return meta.IsStatusConditionFalse(m.Conditions, workv1.ManifestApplied)
+		}) {
+			return errors.New("no conflict yet")
+		}
+		return nil
+	})
+	w.blocked("fight", explain.Conflict, "their-operator")
+
+	// Without a scheduler, no kubelet of the control plane writes the pods' statuses.
+	const pod = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"NAME","namespace":%q},"spec":{"schedulerName":"none","containers":[{"name":"app","image":"app"}]}}`
+	w.createManifest("crash", strings.ReplaceAll(pod, "NAME", "crash"))
+	w.waits("crash", corev1.PodRunning, corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff", Message: "back-off 5m0s restarting failed container"})
+	w.blocked("crash", explain.CrashLoop, "Pod "+w.targets[0]+"/crash")
+	w.createManifest("image", strings.ReplaceAll(pod, "NAME", "image"))
+	w.waits("image", corev1.PodPending, corev1.ContainerStateWaiting{Reason: "ImagePullBackOff", Message: "Back-off pulling image app"})
+	w.blocked("image", explain.ImagePull, "pull secret")
+}
+
+// waits has a Pod of the first cluster wait, in the status that a kubelet writes.
+func (w *world) waits(name string, phase corev1.PodPhase, why corev1.ContainerStateWaiting) {
+	w.Helper()
+	pods := kubernetes.NewForConfigOrDie(w.plane(0).REST()).CoreV1().Pods(w.targets[0])
+	kit.Eventually(w, "the Pod "+name, func() error {
+		pod, err := pods.Get(w.Context(), name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		pod.Status = corev1.PodStatus{Phase: phase, Conditions: []corev1.PodCondition{
+			{Type: corev1.PodScheduled, Status: corev1.ConditionTrue},
+			{Type: corev1.PodReady, Status: corev1.ConditionFalse, Reason: "ContainersNotReady", Message: "containers with unready status: [app]"},
+		}, ContainerStatuses: []corev1.ContainerStatus{{Name: "app", Image: "app", State: corev1.ContainerState{
+			Waiting: &why}}}}
+		_, err = pods.UpdateStatus(w.Context(), pod, metav1.UpdateOptions{})
+		return err
+	})
+}
+
+// refuse has a webhook of the first cluster deny a ConfigMap of its namespace for objects.
+func (w *world) refuse(name, message string) {
+	w.Helper()
+	server := httptest.NewTLSServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		var review admissionv1.AdmissionReview
+		if err := json.NewDecoder(r.Body).Decode(&review); err != nil {
+			w.Error(err)
+			return
+		}
+		review.Response = &admissionv1.AdmissionResponse{UID: review.Request.UID, Allowed: review.Request.Name != name, Result: &metav1.Status{Message: message}}
+		_ = json.NewEncoder(rw).Encode(review)
+	}))
+	w.Cleanup(server.Close)
+	none, fail := admissionregistrationv1.SideEffectClassNone, admissionregistrationv1.Fail
+	hooks := kubernetes.NewForConfigOrDie(w.plane(0).REST()).AdmissionregistrationV1().ValidatingWebhookConfigurations()
+	hook := "guard-" + w.targets[0]
+	_, err := hooks.Create(w.Context(), &admissionregistrationv1.ValidatingWebhookConfiguration{
+		ObjectMeta: metav1.ObjectMeta{Name: hook},
+		Webhooks: []admissionregistrationv1.ValidatingWebhook{{
+			Name: "guard.example.com", SideEffects: &none, FailurePolicy: &fail, AdmissionReviewVersions: []string{"v1"},
+			ClientConfig: admissionregistrationv1.WebhookClientConfig{
+				URL: &server.URL, CABundle: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}),
+			},
+			NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: w.targets[0]}},
+			Rules: []admissionregistrationv1.RuleWithOperations{{
+				Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create, admissionregistrationv1.Update},
+				Rule:       admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"configmaps"}},
+			}},
+		}},
+	}, metav1.CreateOptions{})
+	kit.NoError(w, err)
+	w.Cleanup(func() { _ = hooks.Delete(context.Background(), hook, metav1.DeleteOptions{}) })
+	configMaps := kubernetes.NewForConfigOrDie(w.plane(0).REST()).CoreV1().ConfigMaps(w.targets[0])
+	kit.Eventually(w, "the API server asks the webhook", func() error {
+		_, err := configMaps.Create(w.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		if err == nil {
+			return errors.New("it does not")
+		}
+		return nil
+	})
+}

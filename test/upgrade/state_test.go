@@ -1,0 +1,148 @@
+// Package upgrade starts today's programs on the files that an earlier version left.
+package upgrade
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/workwire/workwire/broker"
+	"github.com/workwire/workwire/broker/acl"
+	"github.com/workwire/workwire/broker/brokertest"
+	"github.com/workwire/workwire/deploy/crds"
+	"github.com/workwire/workwire/deploy/install"
+	"github.com/workwire/workwire/pkg/agent"
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	workclient "github.com/workwire/workwire/pkg/client/clientset/versioned"
+	"github.com/workwire/workwire/pkg/source"
+	"github.com/workwire/workwire/pkg/transport/config"
+	"github.com/workwire/workwire/pkg/transport/mqtt"
+	"github.com/workwire/workwire/pkg/wire"
+	"github.com/workwire/workwire/test/kit"
+	"github.com/workwire/workwire/test/kit/controlplane"
+)
+
+var plane *controlplane.Plane
+
+func TestMain(m *testing.M) {
+	controlplane.Main(m, controlplane.Spoke, func(p *controlplane.Plane) error {
+		plane = p
+		return install.CRDs(context.Background(), p.REST(), crds.Spoke()...)
+	})
+}
+
+var topics = wire.Topics{SourceEvents: "sources/ops/clusters/+/sourceevents", AgentEvents: "sources/ops/clusters/+/agentevents"}
+
+// world has today's programs on a copy of the files in testdata/first.
+type world struct {
+	*testing.T
+	dir    string
+	broker *brokertest.Running
+}
+
+func (w *world) link(user string) *mqtt.Transport {
+	w.Helper()
+	m, err := mqtt.New(mqtt.Config{ClientID: user + "-client", Logger: kit.Logger(w), Broker: config.Config{
+		BrokerHost: w.broker.Addr, Username: user, Password: "secret", Topics: topics,
+	}})
+	kit.NoError(w, err)
+	return m
+}
+
+// TestFirstFiles: broker, agent and SDK go on with the files of the first version, which knew neither
+// source identities, content hashes, sessions nor sealed data. The agent knows its works while no
+// source runs, the source sends what the former one could not, and nothing is deleted or made anew.
+func TestFirstFiles(t *testing.T) {
+	w := &world{T: t, dir: t.TempDir()}
+	kit.NoError(t, os.CopyFS(w.dir, os.DirFS("testdata/first")))
+	w.broker = brokertest.Start(t, broker.Config{DataDir: filepath.Join(w.dir, "broker"), Users: []broker.User{
+		{Username: "ops", Password: "secret", Role: acl.Source}, {Username: "cluster1", Password: "secret", Role: acl.Agent},
+	}})
+	a, err := agent.New(agent.Config{
+		Cluster: "cluster1", ClientID: "cluster1-client", AgentID: "agent1", BrokerHost: "broker.example.com:8883", Topics: topics,
+		Transport: w.link("cluster1"), Kube: plane.REST(), StateDir: filepath.Join(w.dir, "agent"), Logger: kit.Logger(t),
+	})
+	kit.NoError(t, err)
+	kit.Run(t, "agent", a.Run)
+	// From its state: no source runs. The broker has the change of web-0 until the session of the agent
+	// expires, a day after the files were made.
+	w.holds(map[string]string{"web-0": "", "web-1": "1", "web-2": "1"})
+	before := w.uids()
+
+	var log kit.Log
+	c, err := source.New(source.Config{SourceID: "ops", Topics: topics, Transport: w.link("ops"), StateFile: filepath.Join(w.dir, "source.db"), Logger: log.Logger()})
+	kit.NoError(t, err)
+	kit.Run(t, "source", c.Run)
+	w.holds(map[string]string{"web-0": "2", "web-1": "1", "web-2": "1"})
+	kit.Eventually(t, "all works are applied at their generations", func() error {
+		list, err := c.ManifestWorks("cluster1").List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		for _, work := range list.Items {
+			applied := meta.FindStatusCondition(work.Status.Conditions, workv1.WorkApplied)
+			if applied == nil || applied.Status != metav1.ConditionTrue || applied.ObservedGeneration != work.Generation || work.Labels["app"] != "web" {
+				return fmt.Errorf("%s, generation %d, has %+v", work.Name, work.Generation, work.Status.Conditions)
+			}
+		}
+		if len(list.Items) != 3 {
+			return fmt.Errorf("there are %d works", len(list.Items))
+		}
+		return nil
+	})
+	if after := w.uids(); !maps.Equal(before, after) {
+		t.Errorf("objects were made anew: %v, before %v", after, before)
+	}
+	records, err := workclient.NewForConfigOrDie(plane.REST()).WorkV1().AppliedManifestWorks().List(t.Context(), metav1.ListOptions{})
+	kit.NoError(t, err)
+	for _, r := range records.Items {
+		if r.DeletionTimestamp != nil {
+			t.Errorf("AppliedManifestWork %s is being deleted", r.Name)
+		}
+	}
+	if len(records.Items) != 3 {
+		t.Errorf("there are %d AppliedManifestWorks", len(records.Items))
+	}
+	if lines := log.Lines("level=ERROR"); len(lines) > 0 {
+		t.Errorf("the source logs %q", lines)
+	}
+}
+
+// holds waits until the ConfigMaps of the works have these values; "" is any.
+func (w *world) holds(want map[string]string) {
+	w.Helper()
+	configMaps := kubernetes.NewForConfigOrDie(plane.REST()).CoreV1().ConfigMaps("default")
+	kit.Eventually(w, fmt.Sprintf("the cluster holds %v", want), func() error {
+		for name, value := range want {
+			c, err := configMaps.Get(w.Context(), name, metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			if value != "" && c.Data["k"] != value {
+				return fmt.Errorf("%s has %v", name, c.Data)
+			}
+		}
+		return nil
+	})
+}
+
+// uids returns those of the ConfigMaps of the works.
+func (w *world) uids() map[string]string {
+	w.Helper()
+	list, err := kubernetes.NewForConfigOrDie(plane.REST()).CoreV1().ConfigMaps("default").List(w.Context(), metav1.ListOptions{})
+	kit.NoError(w, err)
+	found := map[string]string{}
+	for _, c := range list.Items {
+		if c.Name != "kube-root-ca.crt" {
+			found[c.Name] = string(c.UID)
+		}
+	}
+	return found
+}
