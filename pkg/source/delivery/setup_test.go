@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -258,9 +259,23 @@ type harness struct {
 	run      func(what string, run func(context.Context) error) // until the end of the test
 }
 
+// warmCompression makes the channels of package wire's compression outside of every bubble: those made
+// in one bubble must not be used in the next.
+func warmCompression(t *testing.T) {
+	t.Helper()
+	e := cloudevents.New()
+	if err := errors.Join(e.SetData("application/json", []byte(`"`+strings.Repeat("n", 10_000)+`"`)), wire.Compress(&e)); err != nil {
+		t.Fatal(err)
+	}
+	if plain, err := wire.PlainData(e); err != nil || len(plain) != 10_002 || len(e.Data()) == len(plain) {
+		t.Fatalf("%d bytes after compression, %d without it: %v", len(e.Data()), len(plain), err)
+	}
+}
+
 // withHarness runs test in its own bubble. The source hub1 does not run yet.
 func withHarness(t *testing.T, config delivery.Config, test func(b *harness)) {
 	t.Helper()
+	warmCompression(t)
 	synctest.Test(t, func(t *testing.T) {
 		b := &harness{t: t, broker: memory.NewBroker(), store: &fakeStore{works: make(map[types.UID]*workv1.ManifestWork)},
 			registry: prometheus.NewRegistry()}
