@@ -187,7 +187,7 @@ func (a *Agent) newReconciler(topics wire.AgentTopics, clients clients) error {
 		Client: clients.dynamic, Max: config.MaxFeedbackWatch, Changed: table.Enqueue, Logger: config.Logger,
 	})
 	amws := applied.NewClient(applied.Config{
-		Client: clients.works, AgentID: config.AgentID, Changed: table.AppliedManifestWorkChanged, Logger: config.Logger,
+		Client: clients.works, AgentID: config.AgentID, Quiet: config.RecordDelay, Changed: table.AppliedManifestWorkChanged, Logger: config.Logger,
 	})
 	objects := observe.NewObjects(observe.ObjectsConfig{
 		Client: clients.dynamic, Selector: object.AgentLabel + "=" + hash, Changed: table.ObjectChanged, Relisted: amws.Doubt,

@@ -105,6 +105,7 @@ func (w *world) agent(configure ...func(*agent.Config)) {
 	config := agent.Config{
 		Cluster: cluster, ClientID: cluster + "-agent", AgentID: w.host, BrokerHost: w.host, Topics: w.topics,
 		Transport: w.broker.Client(cluster + "-agent"), Kube: w.requests.Wrap(plane.REST()), SyncInterval: time.Second,
+		RecordDelay: -1, // so that requests can be counted once a status has come
 	}
 	for _, c := range configure {
 		c(&config)

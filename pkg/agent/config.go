@@ -29,6 +29,7 @@ const (
 	DefaultMaxFeedbackWatch = 50
 	DefaultMaxJSONRawLength = 1024
 	DefaultDigestInterval   = time.Minute
+	DefaultRecordDelay      = time.Second
 )
 
 // Config configures [New].
@@ -74,6 +75,9 @@ type Config struct {
 	// DigestInterval is the time between the digests that each source compares with its works.
 	// Negative: never; default 1 m.
 	DigestInterval time.Duration
+	// RecordDelay is how long no new work must have been applied before AppliedManifestWorks get the
+	// lists of what was. While works keep coming, it is a minute. Negative: none waits; default 1 s.
+	RecordDelay time.Duration
 	// MaxUplink is how many bytes of statuses to send in a minute, on average: beyond it, changes of
 	// feedback values alone wait. 0: no limit.
 	MaxUplink int
@@ -119,6 +123,7 @@ func (c *Config) complete() error {
 	c.EvictionGrace = cmp.Or(c.EvictionGrace, DefaultEvictionGrace)
 	c.SignatureMaxAge = max(cmp.Or(c.SignatureMaxAge, signing.DefaultMaxAge), 0)
 	c.DigestInterval = max(cmp.Or(c.DigestInterval, DefaultDigestInterval), 0)
+	c.RecordDelay = max(cmp.Or(c.RecordDelay, DefaultRecordDelay), 0)
 	c.MaxFeedbackWatch = max(cmp.Or(c.MaxFeedbackWatch, DefaultMaxFeedbackWatch), 0)
 	c.MaxJSONRawLength = cmp.Or(c.MaxJSONRawLength, DefaultMaxJSONRawLength)
 	c.Logger = cmp.Or(c.Logger, slog.Default())

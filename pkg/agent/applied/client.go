@@ -8,11 +8,14 @@
 //	...
 //	amw, err = amws.UpdateStatus(ctx, amw, applied.Status{Resources: resources, Transitions: text}) // after
 //
+// What was applied for a new work is written once the agent is quiet (drafts.go): until then, what
+// Ensure wrote is enough to find it again.
+//
 // An AppliedManifestWork also stores when the work's conditions last changed ([EncodeTransitions]),
 // so that a restart of the agent does not change these times, and since when its work does not
 // exist, which [DecideEviction] uses.
 //
-// All decisions are in plan.go, eviction.go and transitions.go, without I/O.
+// All decisions are in plan.go, drafts.go, eviction.go and transitions.go, without I/O.
 package applied
 
 import (
@@ -22,9 +25,10 @@ import (
 	"iter"
 	"log/slog"
 	"slices"
+	"sync"
 	"sync/atomic"
+	"time"
 
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -47,6 +51,9 @@ type Config struct {
 	Client workclient.Interface
 	// AgentID is written to every AppliedManifestWork. Required.
 	AgentID string
+	// Quiet is how long nothing must have been applied before statuses that may wait are written, see
+	// [Client.UpdateStatus]; while there is always something to apply, they wait a minute. 0: none waits.
+	Quiet time.Duration
 	// Changed is called with the name and resource version of an AppliedManifestWork that another
 	// client changed or deleted. It must not block. Required.
 	Changed func(name, version string)
@@ -67,21 +74,33 @@ type Client struct {
 	digestsPruned atomic.Bool // the API server drops fieldsDigest
 
 	doubts doubts
+	drafts *drafts
 }
 
 // NewClient returns a Client that knows nothing until Run has read the cluster.
 func NewClient(config Config) *Client {
+	drafts := newDrafts(config.Quiet)
 	return &Client{
 		config: config,
 		client: config.Client.WorkV1().AppliedManifestWorks(),
 		rest:   config.Client.WorkV1().RESTClient(),
 		view: watchcache.New(func() *workv1.AppliedManifestWork { return &workv1.AppliedManifestWork{} },
-			func(name types.NamespacedName, version string) { config.Changed(name.Name, version) }),
+			func(name types.NamespacedName, version string) {
+				if !drafts.hold(name.Name, version) {
+					config.Changed(name.Name, version)
+				}
+			}),
+		drafts: drafts,
 	}
 }
 
-// Run watches the AppliedManifestWorks until ctx ends.
+// Run watches the AppliedManifestWorks until ctx ends, and writes the statuses that were put off. It
+// writes those that are left before it returns, for up to 3 s: do not end ctx before the last call of
+// UpdateStatus.
 func (c *Client) Run(ctx context.Context) error {
+	var writing sync.WaitGroup
+	writing.Go(func() { c.writeDrafts(ctx) })
+	defer writing.Wait()
 	c.view.Run(ctx, watchcache.Watch{Name: "appliedmanifestworks", Client: c.config.Client, Logger: c.config.Logger, List: &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 			return c.client.List(ctx, options)
@@ -101,7 +120,11 @@ func (c *Client) All() iter.Seq[*workv1.AppliedManifestWork] { return c.view.All
 
 // Get returns the AppliedManifestWork with that name, which the caller may modify.
 func (c *Client) Get(name string) (*workv1.AppliedManifestWork, bool) {
-	return c.view.Get(types.NamespacedName{Name: name})
+	amw, ok := c.view.Get(types.NamespacedName{Name: name})
+	if ok {
+		c.drafts.lay(amw)
+	}
+	return amw, ok
 }
 
 // Ensure returns the AppliedManifestWork of work after it has created or updated it, so that it
@@ -152,63 +175,6 @@ func (c *Client) SetHeld(ctx context.Context, amw *workv1.AppliedManifestWork, r
 	return err
 }
 
-// Status is the part of the status that [Client.UpdateStatus] writes.
-type Status struct {
-	// Resources are the existing objects of the work.
-	Resources []Resource
-	// Transitions are the work's conditions as [EncodeTransitions] returns them; "" removes them.
-	Transitions string
-}
-
-// UpdateStatus writes status to amw, as far as it differs, in one request or none. It leaves other
-// fields of the status alone. It returns an error if amw does not exist any more or another
-// AppliedManifestWork has its name.
-//
-// If the cluster has another definition of AppliedManifestWorks than ours, the API server drops the
-// transitions and the digests. Client detects this and no longer writes them.
-func (c *Client) UpdateStatus(ctx context.Context, amw *workv1.AppliedManifestWork, status Status) (*workv1.AppliedManifestWork, error) {
-	var changes kube.JSONPatch
-	list := statusOf(status.Resources)
-	if c.digestsPruned.Load() {
-		removeDigests(list)
-	}
-	if !equality.Semantic.DeepEqual(list, amw.Status.AppliedResources) {
-		changes = append(changes, kube.JSONPatchOperation{Op: "add", Path: "/status/appliedResources", Value: list})
-	}
-	sent, listed := false, len(changes) > 0
-	switch have := amw.Status.Transitions; {
-	case c.pruned.Load() || status.Transitions == have:
-	case status.Transitions == "":
-		changes = append(changes, kube.JSONPatchOperation{Op: "remove", Path: "/status/transitions"})
-	default:
-		changes = append(changes, kube.JSONPatchOperation{Op: "add", Path: "/status/transitions", Value: status.Transitions})
-		sent = true
-	}
-	if len(changes) == 0 {
-		return amw, nil
-	}
-	patched, err := c.patchStatus(ctx, amw, changes...)
-	if err == nil && listed && removeDigests(list) && !removeDigests(slices.Clone(patched.Status.AppliedResources)) && !c.digestsPruned.Swap(true) {
-		c.config.Logger.Warn("the definition of AppliedManifestWorks on the cluster has no fieldsDigest: after a restart of the agent " +
-			"each object is read and may be written again; install this project's definition and restart the agent")
-	}
-	if err == nil && sent && patched.Status.Transitions == "" && !c.pruned.Swap(true) {
-		c.config.Logger.Warn("the definition of AppliedManifestWorks on the cluster has no transitions: a restart of the agent " +
-			"resets transition times and completion; install this project's definition and restart the agent")
-	}
-	return patched, err
-}
-
-// removeDigests removes the digests of a list, and reports whether it had any.
-func removeDigests(list []workv1.AppliedManifestResourceMeta) bool {
-	had := false
-	for i := range list {
-		had = had || list[i].FieldsDigest != ""
-		list[i].FieldsDigest = ""
-	}
-	return had
-}
-
 // Delete deletes amw and returns it in its new state, or nil if it does not exist any more. Its
 // finalizer keeps it until RemoveFinalizer.
 func (c *Client) Delete(ctx context.Context, amw *workv1.AppliedManifestWork) (*workv1.AppliedManifestWork, error) {
@@ -231,10 +197,11 @@ func (c *Client) Delete(ctx context.Context, amw *workv1.AppliedManifestWork) (*
 	}
 	deleting, ok := response.(*workv1.AppliedManifestWork)
 	if !ok { // it had no finalizers
-		c.view.Forget(types.NamespacedName{Name: amw.Name}, amw.UID)
+		c.forget(amw)
 		return nil, nil
 	}
 	c.view.Learn(deleting)
+	c.drafts.lay(deleting)
 	return deleting, nil
 }
 
@@ -249,7 +216,7 @@ func (c *Client) RemoveFinalizer(ctx context.Context, amw *workv1.AppliedManifes
 		return err
 	}
 	if len(finalizers) == 0 {
-		c.view.Forget(types.NamespacedName{Name: amw.Name}, amw.UID)
+		c.forget(amw)
 	}
 	return nil
 }
@@ -266,6 +233,7 @@ func (c *Client) get(ctx context.Context, name string) (*workv1.AppliedManifestW
 		return nil, fmt.Errorf("get AppliedManifestWork %s: %w", name, err)
 	}
 	c.view.Learn(amw)
+	c.drafts.lay(amw)
 	return amw, nil
 }
 
@@ -299,7 +267,13 @@ func (c *Client) patchStatus(ctx context.Context, amw *workv1.AppliedManifestWor
 // forgetIfGone removes amw from memory if err is NotFound, and returns err.
 func (c *Client) forgetIfGone(amw *workv1.AppliedManifestWork, err error) error {
 	if apierrors.IsNotFound(err) {
-		c.view.Forget(types.NamespacedName{Name: amw.Name}, amw.UID)
+		c.forget(amw)
 	}
 	return err
+}
+
+// forget removes amw, which is gone, from memory.
+func (c *Client) forget(amw *workv1.AppliedManifestWork) {
+	c.view.Forget(types.NamespacedName{Name: amw.Name}, amw.UID)
+	c.drafts.drop(amw.Name, amw.UID)
 }

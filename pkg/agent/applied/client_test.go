@@ -42,6 +42,7 @@ type cluster struct {
 	*testing.T
 	hub      string // hub hash of the test
 	client   workclient.Interface
+	config   applied.Config
 	applied  *applied.Client
 	log      *bytes.Buffer
 	requests *kit.Requests
@@ -55,9 +56,10 @@ func newCluster(t *testing.T, config *rest.Config) *cluster {
 	counted := rest.CopyConfig(config)
 	c.requests = kit.CountRequests(counted)
 	c.requests.Bodies = true
-	c.applied = applied.NewClient(applied.Config{
+	c.config = applied.Config{
 		Client: workclient.NewForConfigOrDie(counted), AgentID: "agent", Changed: func(string, string) {}, Logger: slog.New(slog.NewTextHandler(c.log, nil)),
-	})
+	}
+	c.applied = applied.NewClient(c.config)
 	t.Cleanup(func() { c.forget(c.hub + "-web") })
 	return c
 }

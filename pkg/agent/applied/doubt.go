@@ -5,7 +5,6 @@ import (
 	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/types"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 )
@@ -29,7 +28,7 @@ func (c *Client) Current(ctx context.Context, name string) (*workv1.AppliedManif
 		return nil, err
 	}
 	if gone || now.UID != known.UID {
-		c.view.Forget(types.NamespacedName{Name: name}, known.UID)
+		c.forget(known)
 	}
 	c.doubts.confirm(name, count)
 	if gone {

@@ -2,6 +2,7 @@ package condition
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -39,6 +40,11 @@ func WasComplete(previous *workv1.ManifestWorkStatus) func(workv1.ManifestResour
 		entry := before.find(m)
 		return entry != nil && completion(entry) != nil
 	}
+}
+
+// AnyComplete reports whether a manifest is complete in status.
+func AnyComplete(status *workv1.ManifestWorkStatus) bool {
+	return slices.ContainsFunc(status.ResourceStatus.Manifests, func(m workv1.ManifestCondition) bool { return completion(&m) != nil })
 }
 
 // TrueSince returns the function that returns since when the condition of that type of a manifest

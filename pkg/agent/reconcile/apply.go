@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/workwire/workwire/pkg/agent/applied"
+	"github.com/workwire/workwire/pkg/agent/condition"
 	"github.com/workwire/workwire/pkg/agent/inbox"
 	"github.com/workwire/workwire/pkg/agent/strategy/apply"
 	"github.com/workwire/workwire/pkg/agent/strategy/ownership"
@@ -115,7 +116,9 @@ func (r *Reconciler) applyManifests(ctx context.Context, rec *reconciliation) er
 			return err
 		}
 	}
-	amw, err = r.Applied.UpdateStatus(ctx, amw, applied.Status{Resources: rec.appliedResources(amw), Transitions: transitions})
+	amw, err = r.Applied.UpdateStatus(ctx, amw, applied.Status{
+		Resources: rec.appliedResources(amw), Transitions: transitions, Complete: condition.AnyComplete(&status),
+	})
 	if err == nil {
 		rec.amw = amw
 	}

@@ -154,7 +154,32 @@ func (w *world) begin(ctx context.Context) error {
 	if _, err := w.publish(ctx, w.anchor, events.Applied(1)); err != nil {
 		return err
 	}
-	return w.source.AwaitQuiet(ctx, time.Second)
+	_, err := w.awaitRecords(ctx)
+	return err
+}
+
+// awaitRecords waits until neither a status has come nor the agent has written to the API server for
+// longer than it puts writes off, and returns how long the writes went on.
+func (w *world) awaitRecords(ctx context.Context) (time.Duration, error) {
+	const quiet = 1500 * time.Millisecond
+	begin := time.Now()
+	last, writes := begin, -1
+	for time.Since(last) < quiet {
+		if err := procs.Pause(ctx, 100*time.Millisecond); err != nil {
+			return 0, err
+		}
+		requests, err := w.Plane.Requests(ctx)
+		if err != nil {
+			return 0, err
+		}
+		if requests.Others != writes {
+			if writes >= 0 {
+				last = time.Now()
+			}
+			writes = requests.Others
+		}
+	}
+	return last.Sub(begin), w.source.AwaitQuiet(ctx, time.Second)
 }
 
 // end removes the works given, and the anchor, and stops the agent.

@@ -56,7 +56,7 @@ func (w *world) large(ctx context.Context, run int) error {
 	if err != nil {
 		return err
 	}
-	if err := w.source.AwaitQuiet(ctx, time.Second); err != nil {
+	if _, err := w.awaitRecords(ctx); err != nil {
 		return err
 	}
 	one := w.maker.Large("large", w.Large, 1000)
@@ -72,7 +72,7 @@ func (w *world) large(ctx context.Context, run int) error {
 	if err != nil {
 		return err
 	}
-	if err := w.source.AwaitQuiet(ctx, time.Second); err != nil {
+	if _, err := w.awaitRecords(ctx); err != nil {
 		return err
 	}
 	after, err := w.cost(ctx)

@@ -87,6 +87,9 @@ func (w *world) sized(ctx context.Context, run, n int, then func([]*wire.Spec) e
 	}
 	s.create = took.All
 	stop()
+	if _, err := w.awaitRecords(ctx); err != nil {
+		return s, err
+	}
 	after, err := w.cost(ctx)
 	if err != nil {
 		return s, err

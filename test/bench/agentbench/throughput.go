@@ -19,8 +19,9 @@ type alone struct {
 
 // part is one load on the agent: all works created, changed or deleted.
 type part struct {
-	took  events.Took
-	spent cost
+	took    events.Took
+	records time.Duration // how long the agent wrote to the API server after the last status
+	spent   cost
 }
 
 // throughput creates, updates and deletes works: by the agent, and before and after that the same
@@ -72,10 +73,11 @@ func (w *world) throughput(ctx context.Context, run int) error {
 	} {
 		detail := row.load.spent.detail()
 		detail["publishedSeconds"], detail["allSeconds"] = row.load.took.Published.Seconds(), row.load.took.All.Seconds()
+		detail["recordsSeconds"] = row.load.records.Seconds()
 		detail["baselineBefore"], detail["baselineAfter"] = rate(w.Works, row.before), rate(w.Works, row.after)
 		w.Board.Add(row.name, report.Sample{Measured: rate(w.Works, row.load.took.All), Baseline: rate(2*w.Works, row.before+row.after), Detail: detail})
-		w.Progress("run %d: %s: %.0f/s, the API server alone %.0f/s before and %.0f/s after", run+1, row.name,
-			rate(w.Works, row.load.took.All), rate(w.Works, row.before), rate(w.Works, row.after))
+		w.Progress("run %d: %s: %.0f/s, and %v of writes after that; the API server alone %.0f/s before and %.0f/s after", run+1, row.name,
+			rate(w.Works, row.load.took.All), row.load.records.Round(time.Millisecond), rate(w.Works, row.before), rate(w.Works, row.after))
 	}
 	w.Board.Add(normalised, report.Sample{Measured: rate(w.Works, created.took.All), Baseline: rate(2*objects*w.Works, before.plain+after.plain)})
 	w.Board.Add(broker, report.Sample{Measured: rate(2*w.Works, before.relay+after.relay)})
@@ -97,11 +99,12 @@ func (w *world) load(ctx context.Context, run int, row string, specs []*wire.Spe
 		return part{}, fmt.Errorf("%s: %w", row, err)
 	}
 	// Records are written after the status; a second status would be one too many.
-	if err := w.source.AwaitQuiet(ctx, time.Second); err != nil {
+	records, err := w.awaitRecords(ctx)
+	if err != nil {
 		return part{}, err
 	}
 	after, err := w.cost(ctx)
-	return part{took: took, spent: after.since(before)}, err
+	return part{took: took, records: records, spent: after.since(before)}, err
 }
 
 // alone measures the surroundings; prefix is of the objects' names.
