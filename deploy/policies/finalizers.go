@@ -19,6 +19,6 @@ func (m Mutation) Objects() []runtime.Object { return []runtime.Object{m.Policy,
 // suits. It needs Kubernetes 1.36 or newer. Works keep the finalizer when the policy is removed.
 func Finalizers() Mutation {
 	m := Mutation{&admissionv1.MutatingAdmissionPolicy{}, &admissionv1.MutatingAdmissionPolicyBinding{}}
-	decode("finalizers.yaml", m.Policy, m.Binding)
+	decode("finalizers/policy.yaml", m.Policy, m.Binding)
 	return m
 }

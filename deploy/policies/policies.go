@@ -21,7 +21,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-//go:embed *.yaml
+//go:embed *.yaml finalizers/policy.yaml
 var files embed.FS
 
 // Policy is a policy with its binding.

@@ -203,6 +203,21 @@ func TestChartRefuses(t *testing.T) {
 	}
 }
 
+// TestFinalizerPolicyOfTheChart: where the API server serves such policies, unless it is switched off.
+func TestFinalizerPolicyOfTheChart(t *testing.T) {
+	c := newCopy(t)
+	c.helm()
+	const served = " --api-versions=admissionregistration.k8s.io/v1/MutatingAdmissionPolicy"
+	for flags, want := range map[string]int{
+		"": 0, served: 2, served + " --set hub.finalizerPolicy=false": 0, served + " --set hub.policies=false": 0,
+	} {
+		out := c.run("helm template x deploy/helm/workwire --set brokerHost=b:1,hub.enabled=true" + flags)
+		if got := strings.Count(out, "\n  name: workwire-finalizers"); got != want {
+			t.Errorf("%q: %d objects of the policy, want %d", flags, got, want)
+		}
+	}
+}
+
 // TestKeysOfTheChart: nothing is signed or sealed by default; while a key is replaced, the agent has two.
 func TestKeysOfTheChart(t *testing.T) {
 	c := newCopy(t)

@@ -126,7 +126,7 @@ func TestEveryFileIsApplied(t *testing.T) {
 	for _, folder := range folders {
 		c.run("kubectl apply --validate=strict -k " + folder)
 	}
-	for _, optional := range []string{"policies/nil-executor.yaml", "policies/finalizers.yaml",
+	for _, optional := range []string{"policies/nil-executor.yaml",
 		"kustomize/agent/ocm-rights/cluster-role.yaml", "kustomize/agent/restrict-egress/network-policy.yaml",
 		"kustomize/hub/restrict-egress/network-policy.yaml", "kustomize/hub/dashboard/rights.yaml",
 		"kustomize/hub/dashboard-service/service.yaml", "kustomize/hub/dashboard-service/network-policy.yaml"} {

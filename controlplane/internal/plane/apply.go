@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
 
 	"github.com/workwire/workwire/controlplane/internal/process"
 )
@@ -24,7 +25,8 @@ var definitions = schema.GroupVersionResource{
 	Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions",
 }
 
-// apply applies Config.Apply, and waits until each CustomResourceDefinition is served or rejected.
+// apply applies Config.Apply, and waits until each CustomResourceDefinition is served or rejected, and
+// admission policies let objects be created.
 func (r *runner) apply(ctx context.Context) error {
 	if len(r.config.Apply) == 0 {
 		return nil
@@ -43,7 +45,7 @@ func (r *runner) apply(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("making a client for %s: %w", r.state.Server(), err)
 	}
-	return await(ctx, "--apply", func(ctx context.Context) error {
+	err = await(ctx, "--apply", func(ctx context.Context) error {
 		list, err := client.Resource(definitions).List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return fmt.Errorf("listing CustomResourceDefinitions: %w", err)
@@ -55,6 +57,14 @@ func (r *runner) apply(ctx context.Context) error {
 		}
 		return nil
 	})
+	if err != nil {
+		return err
+	}
+	typed, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return fmt.Errorf("making a client for %s: %w", r.state.Server(), err)
+	}
+	return awaitMutations(ctx, typed, client)
 }
 
 // applyPath runs kubectl apply for path and retries while it fails: path may contain the definition
