@@ -215,16 +215,20 @@ func (w *world) load(ctx context.Context, run int, published, taken string) (cre
 	w.Board.Add(published, report.Sample{Measured: rate, Baseline: create, Detail: detail})
 	w.Progress("run %d: %s: %.0f/s", run+1, published, rate)
 
+	// The hub also writes that works are pending, and counts those writes.
+	pending, err := w.StatusWrites(ctx)
+	if err != nil {
+		return 0, spent, err
+	}
 	stop = w.profile(ctx, run, "hub-intake")
 	start := time.Now()
 	if err := w.agents.Report(ctx); err != nil {
 		return 0, spent, err
 	}
 	sent := time.Since(start)
-	if err := w.Stored(ctx, w.Works); err != nil {
+	if err := w.Stored(ctx, pending+w.Works); err != nil {
 		return 0, spent, err
 	}
-	// Where the API is slow the hub has also written that works are pending, and counts those writes.
 	if err := procs.Poll(ctx, 10*time.Minute, "all works have their status", w.verify); err != nil {
 		return 0, spent, err
 	}
@@ -403,7 +407,7 @@ func (w *world) verify(ctx context.Context) error {
 		}
 	}
 	if missing > 0 || len(list.Items) != w.Works {
-		return errors.Join(fmt.Errorf("%d works, of which %d are not applied; want %d that are", len(list.Items), missing, w.Works), procs.Pause(ctx, 100*time.Millisecond))
+		return errors.Join(fmt.Errorf("%d works, of which %d are not applied; want %d that are", len(list.Items), missing, w.Works), procs.Pause(ctx, 500*time.Millisecond))
 	}
 	return nil
 }

@@ -45,21 +45,23 @@ func (s *Subject) StartHubOn(
 	return p, address, err
 }
 
-// Stored waits until the hub says that it has written so many statuses: reading its metrics costs
-// the API server nothing.
+// Stored waits until a hub counts n writes of statuses.
 func (s *Subject) Stored(ctx context.Context, n int) error {
 	return procs.Poll(ctx, 10*time.Minute, "all statuses are stored", func(ctx context.Context) error {
-		text, err := procs.Get(ctx, "http://"+s.Listen+"/metrics")
-		if err != nil {
-			return err
+		written, err := s.StatusWrites(ctx)
+		if err == nil && written < n {
+			err = fmt.Errorf("%d of %d statuses are stored", written, n)
 		}
-		metrics, err := plane.Parse(string(text), "workwire_hub_status_writes_total")
-		if err != nil {
-			return err
-		}
-		if written := int(metrics.Sum("workwire_hub_status_writes_total", "result=written")); written < n {
-			return fmt.Errorf("%d of %d statuses are stored", written, n)
-		}
-		return nil
+		return err
 	})
+}
+
+// StatusWrites returns how many writes of statuses a hub counts.
+func (s *Subject) StatusWrites(ctx context.Context) (int, error) {
+	text, err := procs.Get(ctx, "http://"+s.Listen+"/metrics")
+	if err != nil {
+		return 0, err
+	}
+	metrics, err := plane.Parse(string(text), "workwire_hub_status_writes_total")
+	return int(metrics.Sum("workwire_hub_status_writes_total", "result=written")), err
 }
