@@ -162,7 +162,12 @@ func (c *Client) Ensure(ctx context.Context, amw *workv1.AppliedManifestWork, hu
 	if err != nil || patch == nil {
 		return amw, err
 	}
-	return c.patch(ctx, amw, types.MergePatchType, patch)
+	patched, err := c.patch(ctx, amw, types.MergePatchType, patch)
+	if err != nil {
+		return nil, err
+	}
+	c.drafts.lay(patched)
+	return patched, nil
 }
 
 // SetHeld notes on amw why the deletion of its work is held, in one request or none.

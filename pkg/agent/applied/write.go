@@ -245,6 +245,9 @@ func (c *Client) writeDraft(ctx context.Context, name string, d *draft) (string,
 		c.drafts.drop(name, d.uid)
 		return "", nil
 	}
+	if recorded.DeletionTimestamp != nil {
+		return "", nil // its removal writes what is left
+	}
 	changes := c.changes(recorded, d.content)
 	if len(changes) == 0 {
 		return recorded.ResourceVersion, nil

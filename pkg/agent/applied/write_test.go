@@ -85,10 +85,17 @@ func TestNewObjectsAreListedOnceQuiet(t *testing.T) {
 	if n := changes.Load(); n != 0 {
 		t.Errorf("its own writes count as %d changes", n)
 	}
+	// A change of the metadata returns it as well.
+	c.updateStatus(amw, applied.Status{Resources: resources("a", "b"), Transitions: "put off"})
+	if read := c.intend("a", "b", "c"); read.Status.Transitions != "put off" {
+		t.Errorf("after a change of its intent it reads as %+v", read.Status)
+	}
+	c.eventuallyListed(amw.Name, "put off", "a", "b")
+	c.wantRequests(2)
 	// What names less, or another object, is written at once.
-	amw = c.updateStatus(amw, applied.Status{Resources: resources("a"), Transitions: "two"})
+	amw = c.updateStatus(amw, applied.Status{Resources: resources("a"), Transitions: "put off"})
 	c.wantRequests(1)
-	c.wantStatus(amw.Name, workv1.AppliedManifestWorkStatus{AppliedResources: listed("a"), Transitions: "two"})
+	c.wantStatus(amw.Name, workv1.AppliedManifestWorkStatus{AppliedResources: listed("a"), Transitions: "put off"})
 	// So is what is complete.
 	c.updateStatus(amw, applied.Status{Resources: resources("a"), Transitions: "three", Complete: true})
 	c.wantRequests(1)
