@@ -121,10 +121,24 @@ func inPostgreSQL(ctx context.Context, w *world) (err error) {
 	}
 	w.Datastore = server.URL(database)
 	return w.run(ctx, func(w *world, run int) error {
-		if _, _, err := w.load(ctx, run, postgresPublished, postgresTaken); err != nil {
+		before, err := w.alone(ctx, run, "before")
+		if err != nil {
 			return err
 		}
-		return errors.Join(w.Stop(), w.clear(ctx))
+		load, err := w.load(ctx, run)
+		if err != nil {
+			return err
+		}
+		if err := errors.Join(w.Stop(), w.clear(ctx)); err != nil {
+			return err
+		}
+		after, err := w.alone(ctx, run, "after")
+		if err != nil {
+			return err
+		}
+		w.add(run, postgresPublished, load.published, before.create+after.create)
+		w.add(run, postgresTaken, load.taken, before.patch+after.patch)
+		return nil
 	})
 }
 
@@ -167,14 +181,18 @@ func (w *world) setUp(ctx context.Context) (err error) {
 	return err
 }
 
-// measure creates works and reports on them: first with no hub, then with one.
+// measure creates works and reports on them: with a hub, and before and after that with none.
 func (w *world) measure(ctx context.Context, run int) error {
-	create, spent, err := w.load(ctx, run, published, taken)
+	before, err := w.alone(ctx, run, "before")
 	if err != nil {
 		return err
 	}
-	w.Board.Add(asked, report.Sample{Measured: float64(spent.Requests.Others) / float64(w.Works),
-		Detail: map[string]any{"everybody": spent.Served}})
+	load, err := w.load(ctx, run)
+	if err != nil {
+		return err
+	}
+	w.Board.Add(asked, report.Sample{Measured: float64(load.spent.Requests.Others) / float64(w.Works),
+		Detail: map[string]any{"everybody": load.spent.Served}})
 	used, err := procs.Of(w.Program.PID())
 	if err != nil {
 		return err
@@ -184,91 +202,106 @@ func (w *world) measure(ctx context.Context, run int) error {
 	if err := errors.Join(w.Stop(), w.clear(ctx)); err != nil {
 		return err
 	}
-	return w.measureAdmitted(ctx, run, create)
+	after, err := w.alone(ctx, run, "after")
+	if err != nil {
+		return err
+	}
+	sample, err := w.measureAdmitted(ctx, run)
+	if err != nil {
+		return err
+	}
+	w.add(run, published, load.published, before.create+after.create)
+	w.add(run, admitted, sample, before.create+after.create)
+	w.add(run, taken, load.taken, before.patch+after.patch)
+	return nil
 }
 
-// load creates works and reports on them, first with no hub, then with one, which runs at the end. It
-// returns the creates a second with no hub, and what the works have cost with one.
-func (w *world) load(ctx context.Context, run int, published, taken string) (create float64, spent subject.Cost, err error) {
-	create, patch, err := w.alone(ctx, run)
-	if err != nil {
-		return 0, spent, err
-	}
-	w.Progress("run %d: the hub API alone: %.0f creates/s, %.0f status patches/s", run+1, create, patch)
+// add adds a sample to a row, against the time that twice as many works took with no hub.
+func (w *world) add(run int, row string, sample report.Sample, alone time.Duration) {
+	sample.Baseline = 2 * float64(w.Works) / alone.Seconds()
+	w.Board.Add(row, sample)
+	w.Progress("run %d: %s: %.0f/s, the API alone %.0f/s", run+1, row, sample.Measured, sample.Baseline)
+}
+
+// loaded is what a hub did, in works a second, and what that has cost.
+type loaded struct {
+	published, taken report.Sample
+	spent            subject.Cost
+}
+
+// load creates works and reports on them, with a hub, which runs at the end.
+func (w *world) load(ctx context.Context, run int) (l loaded, err error) {
 	if err := w.launch(ctx); err != nil {
-		return 0, spent, err
+		return l, err
 	}
 	before, err := w.Cost(ctx)
 	if err != nil {
-		return 0, spent, err
+		return l, err
 	}
 	stop := w.profile(ctx, run, "hub-publish")
-	rate, detail, err := w.publish(ctx, fmt.Sprintf("work-%d", run), before)
-	if err != nil {
-		return 0, spent, err
+	if l.published, err = w.publish(ctx, fmt.Sprintf("work-%d", run), before); err != nil {
+		return l, err
 	}
 	stop()
-	middle, err := w.Cost(ctx)
-	if err != nil {
-		return 0, spent, err
+	stop = w.profile(ctx, run, "hub-intake")
+	if l.taken, err = w.intake(ctx); err != nil {
+		return l, err
 	}
-	w.Board.Add(published, report.Sample{Measured: rate, Baseline: create, Detail: detail})
-	w.Progress("run %d: %s: %.0f/s", run+1, published, rate)
+	stop()
+	after, err := w.Cost(ctx)
+	l.spent = after.Since(before)
+	return l, err
+}
 
+// intake has the agents report on all works.
+func (w *world) intake(ctx context.Context) (report.Sample, error) {
+	before, err := w.Cost(ctx)
+	if err != nil {
+		return report.Sample{}, err
+	}
 	// The hub also writes that works are pending, and counts those writes.
 	pending, err := w.StatusWrites(ctx)
 	if err != nil {
-		return 0, spent, err
+		return report.Sample{}, err
 	}
-	stop = w.profile(ctx, run, "hub-intake")
 	start := time.Now()
 	if err := w.agents.Report(ctx); err != nil {
-		return 0, spent, err
+		return report.Sample{}, err
 	}
 	sent := time.Since(start)
 	if err := w.Stored(ctx, pending+w.Works); err != nil {
-		return 0, spent, err
+		return report.Sample{}, err
 	}
 	if err := procs.Poll(ctx, 10*time.Minute, "all works have their status", w.verify); err != nil {
-		return 0, spent, err
+		return report.Sample{}, err
 	}
 	all := time.Since(start)
-	stop()
 	after, err := w.Cost(ctx)
-	if err != nil {
-		return 0, spent, err
-	}
-	detail = after.Since(middle).Detail("hub")
+	detail := after.Since(before).Detail("hub")
 	detail["sentSeconds"], detail["storedSeconds"] = sent.Seconds(), all.Seconds()
-	rate = float64(w.Works) / all.Seconds()
-	w.Board.Add(taken, report.Sample{Measured: rate, Baseline: patch, Detail: detail})
-	w.Progress("run %d: %s: %.0f/s", run+1, taken, rate)
-	return create, after.Since(before), nil
+	return report.Sample{Measured: float64(w.Works) / all.Seconds(), Detail: detail}, err
 }
 
 // measureAdmitted publishes as many works, which the API server gives the finalizer
-// (deploy/policies/finalizers). create is what it does alone, without that policy.
-func (w *world) measureAdmitted(ctx context.Context, run int, create float64) (err error) {
+// (deploy/policies/finalizers).
+func (w *world) measureAdmitted(ctx context.Context, run int) (sample report.Sample, err error) {
 	if err := w.admit(ctx); err != nil {
-		return err
+		return sample, err
 	}
 	defer func() {
 		err = errors.Join(err, install.RemovePolicies(context.WithoutCancel(ctx), w.Plane.REST(), policies.Finalizers()))
 	}()
 	if err := w.launch(ctx); err != nil {
-		return err
+		return sample, err
 	}
 	before, err := w.Cost(ctx)
 	if err != nil {
-		return err
+		return sample, err
 	}
-	rate, detail, err := w.publish(ctx, fmt.Sprintf("admitted-%d", run), before)
-	if err != nil {
-		return err
+	if sample, err = w.publish(ctx, fmt.Sprintf("admitted-%d", run), before); err != nil {
+		return sample, err
 	}
-	w.Board.Add(admitted, report.Sample{Measured: rate, Baseline: create, Detail: detail})
-	w.Progress("run %d: %s: %.0f/s", run+1, admitted, rate)
-	return errors.Join(w.Stop(), w.clear(ctx))
+	return sample, errors.Join(w.Stop(), w.clear(ctx))
 }
 
 // admit puts the policy in force, and waits until it is.
@@ -290,55 +323,55 @@ func (w *world) admit(ctx context.Context) error {
 }
 
 // publish creates works and waits until all are published: works a second.
-func (w *world) publish(ctx context.Context, prefix string, before subject.Cost) (float64, map[string]any, error) {
+func (w *world) publish(ctx context.Context, prefix string, before subject.Cost) (report.Sample, error) {
 	w.agents.Expect(w.Works)
 	start := time.Now()
 	api, err := baseline.NewAPI(w.Plane.REST())
 	if err != nil {
-		return 0, nil, err
+		return report.Sample{}, err
 	}
 	works := baseline.ManifestWorks{API: api, Prefix: prefix, Clusters: w.clusters}
 	created, err := works.Create(ctx, w.Works)
 	if err != nil {
-		return 0, nil, err
+		return report.Sample{}, err
 	}
 	all, err := w.agents.Await(ctx, start)
 	if err != nil {
-		return 0, nil, err
+		return report.Sample{}, err
 	}
 	after, err := w.Cost(ctx)
-	if err != nil {
-		return 0, nil, err
-	}
 	detail := after.Since(before).Detail("hub")
 	detail["createdSeconds"], detail["publishedSeconds"] = created.Seconds(), all.Seconds()
-	return float64(w.Works) / all.Seconds(), detail, nil
+	return report.Sample{Measured: float64(w.Works) / all.Seconds(), Detail: detail}, err
 }
 
-// alone creates as many works and patches their statuses with no hub: works and statuses a second.
-func (w *world) alone(ctx context.Context, run int) (create, patch float64, err error) {
+// alone is how long the API takes for as many works, and for their statuses, with no hub.
+type alone struct{ create, patch time.Duration }
+
+// alone creates as many works and patches their statuses with no hub. When is part of their names.
+func (w *world) alone(ctx context.Context, run int, when string) (a alone, err error) {
 	api, err := baseline.NewAPI(w.Plane.REST())
 	if err != nil {
-		return 0, 0, err
+		return a, err
 	}
 	// The API server makes much of what it needs for a resource at its first use.
-	warm := baseline.ManifestWorks{API: api, Prefix: fmt.Sprintf("warm-%d", run), Clusters: w.clusters}
+	warm := baseline.ManifestWorks{API: api, Prefix: fmt.Sprintf("warm-%s-%d", when, run), Clusters: w.clusters}
 	if _, err := warm.Create(ctx, min(w.Works, 100)); err != nil {
-		return 0, 0, err
+		return a, err
 	}
 	if _, err := warm.PatchStatus(ctx, status); err != nil {
-		return 0, 0, err
+		return a, err
 	}
-	works := baseline.ManifestWorks{API: api, Prefix: fmt.Sprintf("alone-%d", run), Clusters: w.clusters}
-	created, err := works.Create(ctx, w.Works)
-	if err != nil {
-		return 0, 0, err
+	works := baseline.ManifestWorks{API: api, Prefix: fmt.Sprintf("alone-%s-%d", when, run), Clusters: w.clusters}
+	if a.create, err = works.Create(ctx, w.Works); err != nil {
+		return a, err
 	}
-	patched, err := works.PatchStatus(ctx, status)
-	if err != nil {
-		return 0, 0, err
+	if a.patch, err = works.PatchStatus(ctx, status); err != nil {
+		return a, err
 	}
-	return float64(w.Works) / created.Seconds(), float64(w.Works) / patched.Seconds(), w.clear(ctx)
+	w.Progress("run %d: the hub API alone, %s: %.0f creates/s, %.0f status patches/s", run+1, when,
+		float64(w.Works)/a.create.Seconds(), float64(w.Works)/a.patch.Seconds())
+	return a, w.clear(ctx)
 }
 
 func status() workv1.ManifestWorkStatus { return events.Well(1) }

@@ -22,7 +22,7 @@ func (w *world) measureTakeover(ctx context.Context, run int) (err error) {
 	if err != nil {
 		return err
 	}
-	if _, _, err := w.publish(ctx, fmt.Sprintf("takeover-%d", run), before); err != nil {
+	if _, err := w.publish(ctx, fmt.Sprintf("takeover-%d", run), before); err != nil {
 		return err
 	}
 	if err := w.agents.Report(ctx); err != nil {
