@@ -191,8 +191,8 @@ func (w *world) measure(ctx context.Context, run int) error {
 	if err != nil {
 		return err
 	}
-	w.Board.Add(asked, report.Sample{Measured: float64(load.spent.Requests.Others) / float64(w.Works),
-		Detail: map[string]any{"everybody": load.spent.Served}})
+	w.Board.Add(asked, report.Sample{Measured: float64(load.spent.Requests.Others-load.pending) / float64(w.Works),
+		Detail: map[string]any{"everybody": load.spent.Served, "pending": load.pending}})
 	used, err := procs.Of(w.Program.PID())
 	if err != nil {
 		return err
@@ -226,6 +226,7 @@ func (w *world) add(run int, row string, sample report.Sample, alone time.Durati
 // loaded is what a hub did, in works a second, and what that has cost.
 type loaded struct {
 	published, taken report.Sample
+	pending          int // statuses which say that an agent has not answered yet
 	spent            subject.Cost
 }
 
@@ -243,8 +244,12 @@ func (w *world) load(ctx context.Context, run int) (l loaded, err error) {
 		return l, err
 	}
 	stop()
+	// Agents report once all works are published: of some, the hub writes before that they are pending.
+	if l.pending, err = w.StatusWrites(ctx); err != nil {
+		return l, err
+	}
 	stop = w.profile(ctx, run, "hub-intake")
-	if l.taken, err = w.intake(ctx); err != nil {
+	if l.taken, err = w.intake(ctx, l.pending); err != nil {
 		return l, err
 	}
 	stop()
@@ -253,14 +258,9 @@ func (w *world) load(ctx context.Context, run int) (l loaded, err error) {
 	return l, err
 }
 
-// intake has the agents report on all works.
-func (w *world) intake(ctx context.Context) (report.Sample, error) {
+// intake has the agents report on all works. The hub has written that many statuses before.
+func (w *world) intake(ctx context.Context, written int) (report.Sample, error) {
 	before, err := w.Cost(ctx)
-	if err != nil {
-		return report.Sample{}, err
-	}
-	// The hub also writes that works are pending, and counts those writes.
-	pending, err := w.StatusWrites(ctx)
 	if err != nil {
 		return report.Sample{}, err
 	}
@@ -269,7 +269,7 @@ func (w *world) intake(ctx context.Context) (report.Sample, error) {
 		return report.Sample{}, err
 	}
 	sent := time.Since(start)
-	if err := w.Stored(ctx, pending+w.Works); err != nil {
+	if err := w.Stored(ctx, written+w.Works); err != nil {
 		return report.Sample{}, err
 	}
 	if err := procs.Poll(ctx, 10*time.Minute, "all works have their status", w.verify); err != nil {

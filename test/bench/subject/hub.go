@@ -50,7 +50,8 @@ func (s *Subject) Stored(ctx context.Context, n int) error {
 	return procs.Poll(ctx, 10*time.Minute, "all statuses are stored", func(ctx context.Context) error {
 		written, err := s.StatusWrites(ctx)
 		if err == nil && written < n {
-			err = fmt.Errorf("%d of %d statuses are stored", written, n)
+			// A scrape costs the hub a millisecond.
+			err = errors.Join(fmt.Errorf("%d of %d statuses are stored", written, n), procs.Pause(ctx, 200*time.Millisecond))
 		}
 		return err
 	})
