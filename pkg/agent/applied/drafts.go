@@ -33,12 +33,12 @@ func (c *content) equal(other content) bool {
 // draft is a status that is not written yet. Guarded by the mutex of its drafts.
 type draft struct {
 	content
-	uid       types.UID // of the AppliedManifestWork
-	since     time.Time // when it was first put off
-	failures  int       // writes in a row
-	notBefore time.Time // after a failure
-	writing   chan struct{}
-	echo      string // newest version that the watch showed while it was being written
+	uid       types.UID     // of the AppliedManifestWork
+	since     time.Time     // when it was first put off
+	failures  int           // writes in a row
+	notBefore time.Time     // after a failure
+	writing   chan struct{} // closed at the end of a write in progress; nil: there is none
+	echo      string        // newest version that the watch showed while it was being written
 }
 
 // dueAt returns when to write d: once nothing has been put off for quiet, last being the last time
@@ -68,28 +68,31 @@ type drafts struct {
 
 	mu     sync.Mutex
 	byName map[string]*draft
-	last   time.Time // when put was last called
+	last   time.Time // when put was last called with something else
+	ending bool      // all are due
 }
 
 func newDrafts(quiet time.Duration) *drafts {
 	return &drafts{quiet: quiet, first: make(chan struct{}, 1), byName: map[string]*draft{}}
 }
 
-// put puts off a status. before is the draft that it replaces, as take returned it, or nil.
+// put puts off a status. before is the draft that it replaces, as remove returned it, or nil.
 func (s *drafts) put(name string, uid types.UID, c content, before *draft, now time.Time) {
+	if before != nil && before.equal(c) { // nothing was applied
+		s.restore(name, before)
+		return
+	}
 	next := &draft{content: c, uid: uid, since: now}
 	if before != nil {
 		next.since = before.since
 	}
-	if before == nil || !before.equal(c) { // else nothing was applied
-		s.mu.Lock()
-		s.last = now
-		s.mu.Unlock()
-	}
+	s.mu.Lock()
+	s.last = now
+	s.mu.Unlock()
 	s.restore(name, next)
 }
 
-// restore puts back what take returned.
+// restore puts back what remove returned.
 func (s *drafts) restore(name string, d *draft) {
 	if d == nil {
 		return
@@ -107,15 +110,18 @@ func (s *drafts) restore(name string, d *draft) {
 	}
 }
 
-// take removes the draft of name and returns it, nil if there is none. It waits for the end of a
-// write that is under way.
-func (s *drafts) take(ctx context.Context, name string) (*draft, error) {
+// remove removes the draft of name and returns it, nil if there is none. It waits for the end of a
+// write in progress. A draft with another uid is of an AppliedManifestWork that is gone, and is dropped.
+func (s *drafts) remove(ctx context.Context, name string, uid types.UID) (*draft, error) {
 	for {
 		s.mu.Lock()
 		d := s.byName[name]
 		if d == nil || d.writing == nil {
 			delete(s.byName, name)
 			s.mu.Unlock()
+			if d != nil && d.uid != uid {
+				d = nil
+			}
 			return d, nil
 		}
 		writing := d.writing
@@ -155,7 +161,7 @@ func (s *drafts) due(now time.Time) (names []string, wait time.Duration) {
 	for name, d := range s.byName {
 		left := d.dueAt(s.last, s.quiet).Sub(now)
 		switch {
-		case left <= 0:
+		case s.ending || left <= 0:
 			names = append(names, name)
 		case wait == 0 || left < wait:
 			wait = left
@@ -164,29 +170,32 @@ func (s *drafts) due(now time.Time) (names []string, wait time.Duration) {
 	return names, wait
 }
 
-// all returns the names of all drafts.
-func (s *drafts) all() []string {
-	names, _ := s.due(time.Now().Add(maxDraftDelay + maxWait))
+// end makes all drafts due from now on, and returns their names.
+func (s *drafts) end() []string {
+	s.mu.Lock()
+	s.ending = true
+	s.mu.Unlock()
+	names, _ := s.due(time.Now())
 	return names
 }
 
-// begin begins to write the draft of name, if it is due. The caller must call end with the draft that
-// it returns, which does not change until then.
-func (s *drafts) begin(name string, now time.Time) *draft {
+// beginWrite begins to write the draft of name, if it is due. The caller must call endWrite with the draft
+// that it returns, which does not change until then.
+func (s *drafts) beginWrite(name string, now time.Time) *draft {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	d := s.byName[name]
-	if d == nil || d.writing != nil || now.Before(d.dueAt(s.last, s.quiet)) {
+	if d == nil || d.writing != nil || !s.ending && now.Before(d.dueAt(s.last, s.quiet)) {
 		return nil
 	}
 	d.writing = make(chan struct{})
 	return d
 }
 
-// end ends begin: with the version of the AppliedManifestWork that was written, or "" if that failed.
+// endWrite ends beginWrite: with the version of the AppliedManifestWork that was written, or "" if that failed.
 // It returns a version that the watch has shown meanwhile and that is not this write, or "", and how
 // many writes in a row have failed.
-func (s *drafts) end(name string, d *draft, version string, now time.Time) (missed string, failures int) {
+func (s *drafts) endWrite(name string, d *draft, version string, now time.Time) (missed string, failures int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	close(d.writing)
@@ -204,7 +213,7 @@ func (s *drafts) end(name string, d *draft, version string, now time.Time) (miss
 }
 
 // hold keeps the version at which the watch has shown name to have changed, if the draft of name is
-// being written: end then tells whether it was that write.
+// being written: endWrite then tells whether it was that write.
 func (s *drafts) hold(name, version string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -95,17 +95,17 @@ func TestMayWait(t *testing.T) {
 	}
 }
 
-func TestTakeWaitsForTheWrite(t *testing.T) {
+func TestRemoveWaitsForTheWrite(t *testing.T) {
 	s := newDrafts(time.Nanosecond)
 	s.put("web", "1", content{transitions: "one"}, nil, time.Now().Add(-time.Minute))
-	d := s.begin("web", time.Now())
-	if d == nil || s.begin("web", time.Now()) != nil {
+	d := s.beginWrite("web", time.Now())
+	if d == nil || s.beginWrite("web", time.Now()) != nil {
 		t.Fatal("not one write at a time")
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := s.take(ended, "web"); err == nil {
-		t.Error("a draft that is being written was taken")
+	if _, err := s.remove(ended, "web", "1"); err == nil {
+		t.Error("a draft that is being written was removed")
 	}
 	// The echo of the write is held back; what came after it is not.
 	for _, version := range []string{"7", "9", "8"} {
@@ -116,24 +116,35 @@ func TestTakeWaitsForTheWrite(t *testing.T) {
 	if s.hold("other", "7") || s.hold("web", "") {
 		t.Error("what cannot be the write is held")
 	}
-	if missed, _ := s.end("web", d, "8", time.Now()); missed != "9" {
+	if missed, _ := s.endWrite("web", d, "8", time.Now()); missed != "9" {
 		t.Errorf("missed %q", missed)
 	}
-	if left, err := s.take(t.Context(), "web"); left != nil || err != nil {
+	if left, err := s.remove(t.Context(), "web", "1"); left != nil || err != nil {
 		t.Errorf("%+v is left: %v", left, err)
 	}
 
 	s.put("web", "1", content{transitions: "two"}, nil, time.Now().Add(-time.Minute))
-	d = s.begin("web", time.Now())
+	d = s.beginWrite("web", time.Now())
 	s.hold("web", "11")
-	if missed, failures := s.end("web", d, "", time.Now()); missed != "11" || failures != 1 {
+	if missed, failures := s.endWrite("web", d, "", time.Now()); missed != "11" || failures != 1 {
 		t.Errorf("missed %q after %d failures", missed, failures)
 	}
-	if s.begin("web", time.Now()) != nil {
+	if s.beginWrite("web", time.Now()) != nil {
 		t.Error("a write that has just failed is repeated at once")
 	}
 	s.drop("web", "2") // a successor
-	if left, err := s.take(t.Context(), "web"); err != nil || left == nil || left.transitions != "two" {
+	if left, err := s.remove(t.Context(), "web", "1"); err != nil || left == nil || left.transitions != "two" {
 		t.Errorf("%+v is left after a failure: %v", left, err)
+	}
+}
+
+func TestDraftOfAPredecessor(t *testing.T) {
+	s := newDrafts(time.Second)
+	s.put("web", "1", content{transitions: "one"}, nil, time.Now())
+	if d, err := s.remove(t.Context(), "web", "2"); d != nil || err != nil {
+		t.Errorf("the successor has the draft %+v: %v", d, err)
+	}
+	if names := s.end(); len(names) > 0 {
+		t.Errorf("drafts of %v are left", names)
 	}
 }

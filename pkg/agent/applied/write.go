@@ -47,13 +47,13 @@ type Status struct {
 // If the cluster has another definition of AppliedManifestWorks than ours, the API server drops the
 // transitions and the digests. Client detects this and no longer writes them.
 func (c *Client) UpdateStatus(ctx context.Context, amw *workv1.AppliedManifestWork, status Status) (*workv1.AppliedManifestWork, error) {
-	before, err := c.drafts.take(ctx, amw.Name)
+	before, err := c.drafts.remove(ctx, amw.Name, amw.UID)
 	if err != nil {
 		return nil, err
 	}
 	recorded := amw
 	if before != nil {
-		if recorded, err = c.recorded(amw); err != nil {
+		if recorded, err = c.recorded(amw.Name, amw.UID); err != nil {
 			return nil, err
 		}
 	}
@@ -62,47 +62,42 @@ func (c *Client) UpdateStatus(ctx context.Context, amw *workv1.AppliedManifestWo
 		removeDigests(want.list)
 	}
 	changes := c.changes(recorded, want)
-	switch {
-	case len(changes) == 0:
-		return recorded, nil
-	case c.drafts.quiet > 0 && !status.Complete && mayWait(recorded, want):
+	if len(changes) > 0 && c.drafts.quiet > 0 && !status.Complete && mayWait(recorded, want) {
 		c.drafts.put(amw.Name, amw.UID, want, before, time.Now())
 		c.drafts.lay(recorded)
 		return recorded, nil
 	}
-	patched, err := c.write(ctx, recorded, want, changes)
-	if err != nil && !apierrors.IsNotFound(err) {
-		c.drafts.restore(amw.Name, before)
-	}
-	return patched, err
+	return c.replace(ctx, recorded, want, changes, before)
 }
 
 // writeNow writes the draft of amw, if it has one.
 func (c *Client) writeNow(ctx context.Context, amw *workv1.AppliedManifestWork) (*workv1.AppliedManifestWork, error) {
-	d, err := c.drafts.take(ctx, amw.Name)
+	d, err := c.drafts.remove(ctx, amw.Name, amw.UID)
 	if err != nil || d == nil {
 		return amw, err
 	}
-	recorded, err := c.recorded(amw)
+	recorded, err := c.recorded(amw.Name, amw.UID)
 	if err != nil {
 		return nil, err
 	}
-	changes := c.changes(recorded, d.content)
-	if len(changes) == 0 {
-		return recorded, nil
-	}
-	patched, err := c.write(ctx, recorded, d.content, changes)
+	return c.replace(ctx, recorded, d.content, c.changes(recorded, d.content), d)
+}
+
+// replace writes want in the place of before, a draft that was removed, or nil. If that fails, the draft
+// is back.
+func (c *Client) replace(ctx context.Context, recorded *workv1.AppliedManifestWork, want content, changes kube.JSONPatch, before *draft) (*workv1.AppliedManifestWork, error) {
+	patched, err := c.write(ctx, recorded, want, changes)
 	if err != nil && !apierrors.IsNotFound(err) {
-		c.drafts.restore(amw.Name, d)
+		c.drafts.restore(recorded.Name, before)
 	}
 	return patched, err
 }
 
-// recorded returns amw as the cluster has it, without a draft.
-func (c *Client) recorded(amw *workv1.AppliedManifestWork) (*workv1.AppliedManifestWork, error) {
-	recorded, ok := c.view.Get(types.NamespacedName{Name: amw.Name})
-	if !ok || recorded.UID != amw.UID {
-		return nil, apierrors.NewNotFound(workv1.GroupVersion.WithResource("appliedmanifestworks").GroupResource(), amw.Name)
+// recorded returns an AppliedManifestWork as the cluster has it, without a draft.
+func (c *Client) recorded(name string, uid types.UID) (*workv1.AppliedManifestWork, error) {
+	recorded, ok := c.view.Get(types.NamespacedName{Name: name})
+	if !ok || recorded.UID != uid {
+		return nil, apierrors.NewNotFound(workv1.GroupVersion.WithResource("appliedmanifestworks").GroupResource(), name)
 	}
 	return recorded, nil
 }
@@ -151,8 +146,11 @@ func (c *Client) changes(recorded *workv1.AppliedManifestWork, want content) (ch
 	return changes
 }
 
-// write makes changes, which lead to want, and finds out what the API server drops of them.
+// write makes changes, if there are any, which lead to want, and finds out what the API server drops of them.
 func (c *Client) write(ctx context.Context, recorded *workv1.AppliedManifestWork, want content, changes kube.JSONPatch) (*workv1.AppliedManifestWork, error) {
+	if len(changes) == 0 {
+		return recorded, nil
+	}
 	patched, err := c.patchStatus(ctx, recorded, changes...)
 	if err != nil {
 		return nil, err
@@ -188,7 +186,7 @@ func (c *Client) writeDrafts(ctx context.Context) {
 	for ctx.Err() == nil {
 		due, wait := c.drafts.due(time.Now())
 		if len(due) > 0 {
-			c.writeAll(ctx, due, time.Now)
+			c.writeAll(ctx, due)
 			continue
 		}
 		timer.Stop()
@@ -204,11 +202,11 @@ func (c *Client) writeDrafts(ctx context.Context) {
 	// Another agent may serve the cluster by now: write fails then, as the version is another.
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 	defer cancel()
-	c.writeAll(last, c.drafts.all(), func() time.Time { return time.Now().Add(maxDraftDelay + maxWait) })
+	c.writeAll(last, c.drafts.end())
 }
 
-// writeAll writes those drafts of names that are due now.
-func (c *Client) writeAll(ctx context.Context, names []string, now func() time.Time) {
+// writeAll writes those drafts of names that are due.
+func (c *Client) writeAll(ctx context.Context, names []string) {
 	var group errgroup.Group
 	group.SetLimit(writers)
 	var failed sync.Once
@@ -217,12 +215,12 @@ func (c *Client) writeAll(ctx context.Context, names []string, now func() time.T
 			break
 		}
 		group.Go(func() error {
-			d := c.drafts.begin(name, now())
+			d := c.drafts.beginWrite(name, time.Now())
 			if d == nil {
 				return nil
 			}
 			version, err := c.writeDraft(ctx, name, d)
-			missed, failures := c.drafts.end(name, d, version, time.Now())
+			missed, failures := c.drafts.endWrite(name, d, version, time.Now())
 			if missed != "" {
 				c.config.Changed(name, missed)
 			}
@@ -240,8 +238,8 @@ func (c *Client) writeAll(ctx context.Context, names []string, now func() time.T
 // writeDraft writes d. It returns the version of the AppliedManifestWork since, "" if the write failed
 // and is to be tried again.
 func (c *Client) writeDraft(ctx context.Context, name string, d *draft) (string, error) {
-	recorded, ok := c.view.Get(types.NamespacedName{Name: name})
-	if !ok || recorded.UID != d.uid {
+	recorded, _ := c.recorded(name, d.uid) // the error is that it is gone
+	if recorded == nil {
 		c.drafts.drop(name, d.uid)
 		return "", nil
 	}
@@ -249,11 +247,11 @@ func (c *Client) writeDraft(ctx context.Context, name string, d *draft) (string,
 		return "", nil // its removal writes what is left
 	}
 	changes := c.changes(recorded, d.content)
-	if len(changes) == 0 {
-		return recorded.ResourceVersion, nil
+	if len(changes) > 0 {
+		guard := kube.JSONPatchOperation{Op: "test", Path: "/metadata/resourceVersion", Value: recorded.ResourceVersion}
+		changes = append(kube.JSONPatch{guard}, changes...)
 	}
-	guard := kube.JSONPatchOperation{Op: "test", Path: "/metadata/resourceVersion", Value: recorded.ResourceVersion}
-	patched, err := c.write(ctx, recorded, d.content, append(kube.JSONPatch{guard}, changes...))
+	patched, err := c.write(ctx, recorded, d.content, changes)
 	switch {
 	case apierrors.IsNotFound(err):
 		return "", nil // and forgotten
