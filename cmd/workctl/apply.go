@@ -130,9 +130,9 @@ func (f *directFlags) run(ctx context.Context, cmd *cobra.Command, o *cli.Option
 	if c.Sign, err = signWith(f.signingKey); err != nil {
 		return err
 	}
-	if f.timeout > 0 && f.wait {
+	if f.wait {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, f.timeout)
+		ctx, cancel = bounded(ctx, f.timeout)
 		defer cancel()
 	}
 	c.Wait = f.wait

@@ -54,11 +54,8 @@ func rolloutStatusCommand(o *cli.Options) *cobra.Command {
 		"Prints a line for each change of the rollout until all clusters have the newest template and succeeded with it. It ends\n"+
 			"with exit code 1 if the rollout stops because too many clusters failed, and with 3 after --timeout.",
 		func(ctx context.Context, reader *fleet.Reader, namespace, name string) error {
-			if timeout > 0 {
-				var cancel context.CancelFunc
-				ctx, cancel = context.WithTimeout(ctx, timeout)
-				defer cancel()
-			}
+			ctx, cancel := bounded(ctx, timeout)
+			defer cancel()
 			return followRollout(ctx, reader, namespace, name, timeout, watch, func(r fleet.Rollout) bool {
 				_, err := fmt.Fprintf(o.Out, "set %s/%s: %s\n", namespace, name, r.Line)
 				return err != nil || !watch || r.Stopped

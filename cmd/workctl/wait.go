@@ -70,16 +70,21 @@ func waitCommand(o *cli.Options) *cobra.Command {
 	return cmd
 }
 
+// bounded returns ctx with a timeout, if that is above 0.
+func bounded(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
+	if timeout > 0 {
+		return context.WithTimeout(ctx, timeout)
+	}
+	return ctx, func() {}
+}
+
 func (f *waitFlags) run(ctx context.Context, o *cli.Options, names []string, goal fleet.Goal) error {
 	reader, cluster, err := hubNamespace(o)
 	if err != nil {
 		return err
 	}
-	if f.timeout > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, f.timeout)
-		defer cancel()
-	}
+	ctx, cancel := bounded(ctx, f.timeout)
+	defer cancel()
 	style := o.Style()
 	live := newLive(o)
 	left, err := reader.Await(ctx, cluster, f.selector, names, goal, func(name, line string, done bool) {
@@ -104,11 +109,8 @@ func (f *waitFlags) sets(ctx context.Context, o *cli.Options, names []string) er
 	if err != nil {
 		return err
 	}
-	if f.timeout > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, f.timeout)
-		defer cancel()
-	}
+	ctx, cancel := bounded(ctx, f.timeout)
+	defer cancel()
 	live, style := newLive(o), o.Style()
 	for _, name := range names {
 		if err := followRollout(ctx, reader, namespace, name, f.timeout, true, func(r fleet.Rollout) bool {

@@ -1,4 +1,4 @@
-// Apidocs writes docs/api.md, the reference of the API types, from their sources in pkg/apis: fields in
+// Command apidocs writes docs/api.md, the reference of the API types, from their sources in pkg/apis: fields in
 // the order of the source, with types, defaults, validation and comments.
 //
 //	go run ./hack/apidocs > docs/api.md

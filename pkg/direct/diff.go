@@ -118,14 +118,7 @@ func (d *diff) ask(ctx context.Context, work *workv1.ManifestWork) (*Difference,
 		ID: uuid.NewString(), Source: d.source, Cluster: wire.ClusterName(work.Namespace), Work: work.Name,
 		Bundle: wire.NewBundle(&work.Spec), Expires: time.Now().Add(d.Timeout),
 	}
-	topic, err := d.topics.Specs(question.Cluster)
-	if err != nil {
-		return nil, err
-	}
-	event, err := wire.Encode(question, time.Now())
-	if err == nil && d.Sign != nil {
-		err = d.Sign(&event)
-	}
+	topic, event, err := eventOf(question, d.topics, question.Cluster, time.Now(), d.Sign)
 	if err != nil {
 		return nil, err
 	}

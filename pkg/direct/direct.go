@@ -179,18 +179,23 @@ func (r *run) send(ctx context.Context, o *order) error {
 }
 
 func (r *run) publish(ctx context.Context, cluster string, m wire.Message) (heard bool, err error) {
-	topic, err := r.topics.Specs(wire.ClusterName(cluster))
-	if err != nil {
-		return false, err
-	}
-	event, err := wire.Encode(m, r.Now())
-	if err == nil && r.Sign != nil {
-		err = r.Sign(&event)
-	}
+	topic, event, err := eventOf(m, r.topics, wire.ClusterName(cluster), r.Now(), r.Sign)
 	if err != nil {
 		return false, err
 	}
 	return r.conn.Publish(ctx, topic, event)
+}
+
+// eventOf returns the event of m, signed if sign is not nil, and the topic on which cluster receives it.
+func eventOf(m wire.Message, topics wire.SourceTopics, cluster wire.ClusterName, now time.Time, sign func(*cloudevents.Event) error) (topic string, event cloudevents.Event, err error) {
+	if topic, err = topics.Specs(cluster); err != nil {
+		return topic, event, err
+	}
+	event, err = wire.Encode(m, now)
+	if err == nil && sign != nil {
+		err = sign(&event)
+	}
+	return topic, event, err
 }
 
 // await handles statuses until no order is open.
@@ -210,7 +215,7 @@ func (r *run) await(ctx context.Context) error {
 			return advised(fmt.Errorf("the connection to the broker was lost: %w", r.conn.Err()))
 		case <-r.wake:
 		}
-		statuses, proofs := r.take()
+		statuses, proofs := r.drain()
 		for cluster, probes := range proofs {
 			if err := r.prove(ctx, cluster, probes); err != nil {
 				return err
@@ -311,7 +316,7 @@ func (m *mailbox) signal() {
 	}
 }
 
-func (m *mailbox) take() (statuses []*wire.Status, proofs map[wire.ClusterName][]wire.SpecVersion) {
+func (m *mailbox) drain() (statuses []*wire.Status, proofs map[wire.ClusterName][]wire.SpecVersion) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, s := range m.newest {

@@ -108,7 +108,7 @@ func (c *Clusters) Watch(ctx context.Context) iter.Seq[ClusterPresence] {
 			delete(c.watchers, w)
 		}()
 		for {
-			for _, cluster := range c.take(w) {
+			for _, cluster := range c.drain(w) {
 				if ctx.Err() != nil || !yield(cluster) {
 					return
 				}
@@ -136,8 +136,8 @@ func (w *presenceWatch) add(name wire.ClusterName) {
 	}
 }
 
-// take returns what w has to yield, sorted by name.
-func (c *Clusters) take(w *presenceWatch) []ClusterPresence {
+// drain returns what w has to yield, sorted by name, and empties it.
+func (c *Clusters) drain(w *presenceWatch) []ClusterPresence {
 	c.mu.Lock()
 	list := make([]ClusterPresence, 0, len(w.changed))
 	for name := range w.changed {

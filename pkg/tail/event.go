@@ -101,6 +101,9 @@ func (e *Event) describe(message wire.Message) {
 			break
 		}
 		e.Summary = fmt.Sprintf("%s, %d manifests", m.Action, len(m.Bundle.Manifests))
+	case *wire.SpecDelta:
+		e.Kind, e.Work, e.UID, e.Generation = "spec", m.Of.Meta.Name, string(m.Of.UID), int64(m.Of.Generation)
+		e.Summary = fmt.Sprintf("%d manifests have changed since the spec before", m.Change.Changed())
 	case *wire.Status:
 		e.Kind, e.Work, e.UID, e.Generation = "status", m.Meta.Name, string(m.UID), int64(m.Generation)
 		var conditions []string

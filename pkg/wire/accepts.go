@@ -17,30 +17,38 @@ import (
 type Accepts struct {
 	// StatusDeltas: status deltas.
 	StatusDeltas bool
+	// SpecDeltas: spec deltas.
+	SpecDeltas bool
 	// Zstd: data of specs and statuses that is compressed with zstd.
 	Zstd bool
 }
 
-// AcceptsAll is what Workwire's sources accept.
-var AcceptsAll = Accepts{StatusDeltas: true, Zstd: true}
+var (
+	// AcceptedBySources is what Workwire's sources accept.
+	AcceptedBySources = Accepts{StatusDeltas: true, Zstd: true}
+	// AcceptedByAgents is what Workwire's agents accept.
+	AcceptedByAgents = Accepts{SpecDeltas: true, Zstd: true}
+)
 
 const (
 	acceptsStatusDeltas = "statusdeltas"
+	acceptsSpecDeltas   = "specdeltas"
 	acceptsZstd         = "zstd"
 )
 
 // String returns the value of the extension, empty for nothing.
 func (a Accepts) String() string {
-	switch {
-	case a.StatusDeltas && a.Zstd:
-		return acceptsStatusDeltas + "," + acceptsZstd
-	case a.StatusDeltas:
-		return acceptsStatusDeltas
-	case a.Zstd:
-		return acceptsZstd
-	default:
-		return ""
+	names := make([]string, 0, 3)
+	if a.StatusDeltas {
+		names = append(names, acceptsStatusDeltas)
 	}
+	if a.SpecDeltas {
+		names = append(names, acceptsSpecDeltas)
+	}
+	if a.Zstd {
+		names = append(names, acceptsZstd)
+	}
+	return strings.Join(names, ",")
 }
 
 // ParseAccepts parses the value of the extension. What it does not know, it ignores.
@@ -49,7 +57,10 @@ func ParseAccepts(text string) Accepts {
 		return Accepts{}
 	}
 	names := strings.Split(text, ",")
-	return Accepts{StatusDeltas: slices.Contains(names, acceptsStatusDeltas), Zstd: slices.Contains(names, acceptsZstd)}
+	return Accepts{
+		StatusDeltas: slices.Contains(names, acceptsStatusDeltas), SpecDeltas: slices.Contains(names, acceptsSpecDeltas),
+		Zstd: slices.Contains(names, acceptsZstd),
+	}
 }
 
 const (
@@ -84,7 +95,7 @@ var zstdDecoder = sync.OnceValue(func() *zstd.Decoder {
 	return decoder
 })
 
-// Compress compresses the data of e, a spec or status, if that makes it smaller by a tenth or more
+// Compress compresses the data of e, a spec, a status or a delta, if that makes it smaller by a tenth or more
 // (docs/protocol.md, Accepted forms). It must not be called for data that is sealed, and before e is
 // signed.
 func Compress(e *cloudevents.Event) error {

@@ -16,7 +16,7 @@ import (
 )
 
 func TestAccepts(t *testing.T) {
-	for _, a := range []wire.Accepts{{}, {StatusDeltas: true}, {Zstd: true}, wire.AcceptsAll} {
+	for _, a := range []wire.Accepts{{}, {StatusDeltas: true}, {Zstd: true}, wire.AcceptedBySources} {
 		if got := wire.ParseAccepts(a.String()); got != a {
 			t.Errorf("%q is %+v, want %+v", a.String(), got, a)
 		}

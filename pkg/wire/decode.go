@@ -61,6 +61,8 @@ func Decode(e cloudevents.Event) (Message, error) {
 		m, err = decodeDigest(e)
 	case t == (EventType{Data: StatusDeltas, Subresource: SubresourceStatus, Action: Update}):
 		m, err = decodeStatusDelta(e)
+	case t == (EventType{Data: SpecDeltas, Subresource: SubresourceSpec, Action: Update}):
+		return decodeSpecDelta(e)
 	case t == (EventType{Data: Sources, Subresource: SubresourceSpec, Action: Update}):
 		m, err = decodeInstance(e)
 	case t == (EventType{Data: DryRuns, Subresource: SubresourceSpec, Action: Create}):
@@ -87,31 +89,60 @@ func Decode(e cloudevents.Event) (Message, error) {
 }
 
 func decodeSpec(e cloudevents.Event, action Action) (Message, error) {
-	x := extensions(e.Extensions())
-	s := &Spec{Source: SourceID(e.Source()), Action: action, Trace: x.text(extLogTracing)}
-	fail := func(err error) (Message, error) {
-		failed := &DecodeError{Type: e.Type(), Err: err}
-		if s.UID != "" && s.Source != "" && s.Cluster != "" {
-			failed.Spec = s
-		}
-		return nil, failed
+	s := &Spec{Action: action}
+	if err := s.decodeExtensions(e); err != nil {
+		return nil, s.failure(e, err)
 	}
+	if s.IsDeletion() {
+		return s, nil
+	}
+	if action == Delete {
+		return nil, s.failure(e, errors.New("a deletion needs extension deletiontimestamp"))
+	}
+	if IsSealed(e.Data()) {
+		return nil, s.failure(e, ErrSealed)
+	}
+	var bundle Bundle
+	if err := decodeData(e, &bundle, "ManifestBundle"); err != nil {
+		return nil, s.failure(e, err)
+	}
+	if err := bundle.Validate(); err != nil {
+		return nil, s.failure(e, err)
+	}
+	s.Bundle = &bundle
+	return s, nil
+}
+
+// failure returns the error of Decode for e, an event whose extensions are those of s as far as they
+// could be decoded.
+func (s *Spec) failure(e cloudevents.Event, err error) error {
+	failed := &DecodeError{Type: e.Type(), Err: err}
+	if s.UID != "" && s.Source != "" && s.Cluster != "" {
+		failed.Spec = s
+	}
+	return failed
+}
+
+// decodeExtensions sets s from the attributes and extensions of e, except its Action and Bundle.
+func (s *Spec) decodeExtensions(e cloudevents.Event) error {
+	x := extensions(e.Extensions())
+	s.Source, s.Trace = SourceID(e.Source()), x.text(extLogTracing)
 	// Decode the identity first: the agent needs it to report other errors.
 	s.UID = k8stypes.UID(x.text(extResourceID))
 	s.Cluster = ClusterName(x.text(extClusterName))
 	bare := metav1.ObjectMeta{Name: string(s.UID), Namespace: string(s.Cluster), UID: s.UID}
 	s.Meta, s.NoMetadata = bare, true
 	if s.UID == "" || s.Cluster == "" || s.Source == "" {
-		return fail(errors.New("resourceid, clustername and source are required"))
+		return errors.New("resourceid, clustername and source are required")
 	}
 	var err error
 	if s.Generation, err = x.generation(); err != nil {
-		return fail(err)
+		return err
 	}
 	var meta metav1.ObjectMeta
 	switch found, err := x.metadata(&meta); {
 	case err != nil:
-		return fail(err)
+		return err
 	case found:
 		s.Meta, s.NoMetadata = meta, false
 	}
@@ -120,34 +151,17 @@ func decodeSpec(e cloudevents.Event, action Action) (Message, error) {
 	}
 	s.Meta.UID, s.Meta.Generation = s.UID, int64(s.Generation)
 	if s.SourceIdentity, err = x.shaped(extSourceIdentity, memoryIdentityShape); err != nil {
-		return fail(err)
+		return err
 	}
 	s.Accepts = ParseAccepts(x.text(extAccepts))
-	if s.DeletionTimestamp, err = x.deletionTimestamp(); err != nil {
-		return fail(err)
-	}
-	if s.IsDeletion() {
-		return s, nil
-	}
-	if action == Delete {
-		return fail(errors.New("a deletion needs extension deletiontimestamp"))
+	if s.DeletionTimestamp, err = x.deletionTimestamp(); err != nil || s.IsDeletion() {
+		return err
 	}
 	if s.ContentHash, err = x.shaped(extContentHash, contentHashShape); err != nil {
-		return fail(err)
+		return err
 	}
 	s.Authoritative = x.flag(extAuthoritative)
-	if IsSealed(e.Data()) {
-		return fail(ErrSealed)
-	}
-	var bundle Bundle
-	if err := decodeData(e, &bundle, "ManifestBundle"); err != nil {
-		return fail(err)
-	}
-	if err := bundle.Validate(); err != nil {
-		return fail(err)
-	}
-	s.Bundle = &bundle
-	return s, nil
+	return nil
 }
 
 func decodeStatus(e cloudevents.Event, action Action) (Message, error) {

@@ -79,6 +79,8 @@ func Encode(m Message, now time.Time) (cloudevents.Event, error) {
 	switch m := m.(type) {
 	case *Spec:
 		err = m.encode(&e)
+	case *SpecDelta:
+		err = m.encode(&e)
 	case *Status:
 		err = m.encode(&e)
 	case *StatusDelta:
@@ -116,6 +118,20 @@ func Encode(m Message, now time.Time) (cloudevents.Event, error) {
 }
 
 func (s *Spec) encode(e *cloudevents.Event) error {
+	if err := s.encodeExtensions(e); err != nil || s.IsDeletion() {
+		return err
+	}
+	if err := setData(e, s.Bundle); err != nil {
+		return err
+	}
+	if s.ContentHash == "" && s.SourceIdentity != "" {
+		setText(e, extContentHash, hexSHA256(e.Data()))
+	}
+	return nil
+}
+
+// encodeExtensions sets the attributes and extensions of a spec.
+func (s *Spec) encodeExtensions(e *cloudevents.Event) error {
 	setSender(e, string(s.Source), s.Cluster, "")
 	setWork(e, s.UID, s.Generation, s.Trace)
 	if !s.NoMetadata {
@@ -130,14 +146,7 @@ func (s *Spec) encode(e *cloudevents.Event) error {
 		return nil
 	}
 	setFlag(e, extAuthoritative, s.Authoritative)
-	if err := setData(e, s.Bundle); err != nil {
-		return err
-	}
-	hash := s.ContentHash
-	if hash == "" && s.SourceIdentity != "" {
-		hash = hexSHA256(e.Data())
-	}
-	setText(e, extContentHash, hash)
+	setText(e, extContentHash, s.ContentHash)
 	return nil
 }
 

@@ -9,7 +9,7 @@ import (
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 )
 
-// Message is the content of an event: *[Spec], *[Status], *[StatusDelta], *[SpecResync], *[StatusResync],
+// Message is the content of an event: *[Spec], *[SpecDelta], *[Status], *[StatusDelta], *[SpecResync], *[StatusResync],
 // *[Presence], *[Digest], *[Instance], *[DryRun] or *[DryRunAnswer].
 type Message interface {
 	// eventType returns the `type` attribute, or an error if a required field is not set or the

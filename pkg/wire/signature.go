@@ -70,11 +70,11 @@ func SignedBytes(e cloudevents.Event, keyID string, at time.Time) []byte {
 }
 
 // IsSignable reports whether e is an event of a source that has a signature where events are
-// signed: a spec, a deletion, a status resync request, or a dry run.
+// signed: a spec, a spec delta, a deletion, a status resync request, or a dry run.
 func IsSignable(e cloudevents.Event) bool {
 	t, err := ParseEventType(e.Type())
 	return err == nil && (t.Data == ManifestBundles && (t.Subresource == SubresourceSpec) == (t.Action != ResyncRequest) ||
-		t.Data == DryRuns && t.Subresource == SubresourceSpec)
+		(t.Data == DryRuns || t.Data == SpecDeltas) && t.Subresource == SubresourceSpec)
 }
 
 // IsSignableStatus reports whether e is a status, which has a signature where agents sign: also the

@@ -1,8 +1,10 @@
 package integration
 
 import (
+	"crypto/rand"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -10,8 +12,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/workwire/workwire/broker"
+	"github.com/workwire/workwire/broker/brokertest"
 	"github.com/workwire/workwire/pkg/agent"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/pkg/hub"
 	"github.com/workwire/workwire/test/kit"
 )
 
@@ -107,4 +112,119 @@ func TestStatusDeltas(t *testing.T) {
 		w.setValue("large-10", "4")
 		w.told("large", 10, "4")
 	})
+}
+
+// editedWork is a work with large ConfigMaps, of which one at a time changes.
+type editedWork struct {
+	*world
+	work *workv1.ManifestWork
+}
+
+// newEditedWork creates a work with n ConfigMaps of a kilobyte each that does not compress.
+func (w *world) newEditedWork(n int) *editedWork {
+	w.Helper()
+	e := &editedWork{w, w.work(0, "edited", "")}
+	for i := range n {
+		var value strings.Builder
+		for value.Len() < 1000 {
+			value.WriteString(rand.Text())
+		}
+		e.work.Spec.Workload.Manifests = append(e.work.Spec.Workload.Manifests, configMap(w.targets[0], fmt.Sprintf("edited-%d", i), value.String()))
+	}
+	w.create(w.works(0), e.work)
+	w.applied(w.works(0), e.work.Name)
+	return e
+}
+
+// edit changes one ConfigMap.
+func (e *editedWork) edit(i int, value string) {
+	e.Helper()
+	e.work.Spec.Workload.Manifests[i] = configMap(e.targets[0], fmt.Sprintf("edited-%d", i), value)
+	e.update(e.works(0), e.work)
+}
+
+// arrives waits until the work is applied and the ConfigMap has a value.
+func (e *editedWork) arrives(i int, value string) {
+	e.Helper()
+	e.applied(e.works(0), e.work.Name)
+	c, err := kubernetes.NewForConfigOrDie(e.plane(0).REST()).CoreV1().ConfigMaps(e.targets[0]).Get(e.Context(), fmt.Sprintf("edited-%d", i), metav1.GetOptions{})
+	kit.NoError(e, err)
+	if c.Data["k"] != value {
+		e.Errorf("the ConfigMap has %q, want %q", c.Data["k"], value)
+	}
+}
+
+// deltasOf returns how many specs a hub with these metrics has sent as deltas.
+func (w *world) deltasOf(metrics *prometheus.Registry) float64 {
+	return kit.Metric(w, metrics, "workwire_source_spec_deltas_total")
+}
+
+// TestSpecDeltas: a small edit of a large work, with the status that answers it, costs less than a twentieth
+// of its spec on the wire, also signed.
+func TestSpecDeltas(t *testing.T) {
+	onBothBrokers(t, func(w *world) {
+		tap, address := newWiretap(w.T, w.broker.Addr)
+		hubMetrics, keys := prometheus.NewRegistry(), newKeys(w.T, w.source)
+		w.hub(keys.signs, func(c *hub.Config) { c.Registerer = hubMetrics })
+		w.agent(0, topicsOf(string(w.source)), keys.trusts, func(c *agent.Config) {
+			direct := w.broker.Addr
+			w.broker.Addr = address
+			c.Transport = w.transport(string(w.clusters[0]), c.ClientID, c.Topics)
+			w.broker.Addr = direct
+		})
+		e := w.newEditedWork(300)
+		whole, err := json.Marshal(e.work.Spec)
+		kit.NoError(w, err)
+		sent := len(tap.bytes())
+		e.edit(150, "one")
+		e.arrives(150, "one")
+		sent = len(tap.bytes()) - sent
+		w.Logf("an edit costs %d bytes in both directions, the spec has %d", sent, len(whole))
+		if n := w.deltasOf(hubMetrics); n != 1 || 20*sent > len(whole) {
+			w.Errorf("an edit costs %d bytes, the spec has %d; %v deltas were sent, want 1", sent, len(whole), n)
+		}
+	})
+}
+
+// TestSpecDeltaWithoutBase: the broker keeps a delta for an agent that has lost what it is the difference
+// from, while the hub is away. The agent gets the whole, and deltas again.
+func TestSpecDeltaWithoutBase(t *testing.T) {
+	onBothBrokers(t, func(w *world) {
+		hubMetrics, agentMetrics := prometheus.NewRegistry(), prometheus.NewRegistry()
+		stopHub := w.hub(func(c *hub.Config) { c.Registerer = hubMetrics })
+		stopAgent := w.agent(0, topicsOf(string(w.source)))
+		e := w.newEditedWork(20)
+		stopAgent()
+		e.edit(7, "one")
+		kit.True(w, "the edit is sent as a delta", func() bool { return w.deltasOf(hubMetrics) == 1 })
+		stopHub()
+		w.agent(0, topicsOf(string(w.source)), func(c *agent.Config) { c.Registerer = agentMetrics })
+		kit.True(w, "the delta has no base", func() bool {
+			return kit.Metric(w, agentMetrics, "workwire_agent_specs_received_total", "verdict=unknown_base") == 1
+		})
+		hubMetrics = prometheus.NewRegistry()
+		w.hub(func(c *hub.Config) { c.Registerer = hubMetrics })
+		e.arrives(7, "one")
+		e.edit(8, "two")
+		e.arrives(8, "two")
+		if n := w.deltasOf(hubMetrics); n != 1 {
+			w.Errorf("%v deltas were sent after that, want 1", n)
+		}
+	})
+}
+
+// TestSealedSpecIsNoDelta: what is sealed is never sent as a difference, which would show what changes.
+func TestSealedSpecIsNoDelta(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.broker = brokertest.Start(t, broker.Config{Users: w.users})
+	hubMetrics, s := prometheus.NewRegistry(), newSeals(t, w.source, w.clusters[0])
+	w.hub(s.seals, func(c *hub.Config) { c.Registerer = hubMetrics })
+	w.agent(0, topicsOf(string(w.source)), s.trusts, s.opens())
+	e := w.newEditedWork(20)
+	e.edit(3, "one")
+	e.arrives(3, "one")
+	if n := w.deltasOf(hubMetrics); n != 0 {
+		t.Errorf("%v deltas were sent", n)
+	}
 }

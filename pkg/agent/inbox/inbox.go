@@ -24,6 +24,8 @@ package inbox
 
 import (
 	"cmp"
+	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
@@ -183,6 +185,26 @@ func (b *Inbox) distrust(current *work, reason string) bool {
 		b.set(e) // recovered: an entry without content is not stored
 	}
 	return true
+}
+
+// Resolve returns the whole spec of d. It returns an error if the spec that d changes is not the one that
+// is held, or the result is another spec than d stands for: then the source has to send it whole.
+func (b *Inbox) Resolve(d *wire.SpecDelta) (*wire.Spec, error) {
+	held, ok := b.Get(Key{d.Of.Source, d.Of.UID})
+	switch {
+	case !ok || !held.HasSpec():
+		return nil, errors.New("no spec of the work is held")
+	case held.Sealed:
+		return nil, errors.New("the spec that is held was sealed")
+	case held.ContentHash == d.Base:
+		return d.Apply(wire.NewBundle(&held.Spec))
+	case held.ContentHash == d.Of.ContentHash: // it was delivered before
+		spec := d.Of
+		spec.Bundle = wire.NewBundle(&held.Spec)
+		return &spec, nil
+	default:
+		return nil, fmt.Errorf("the content that is held has the hash %.12q, want %.12q", held.ContentHash, d.Base)
+	}
 }
 
 // Barrier calls stored once all changes before it are on disk, as [Inbox.Put] does.

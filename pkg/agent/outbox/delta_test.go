@@ -165,7 +165,7 @@ func TestCompressedStatuses(t *testing.T) {
 			t.Error("it is compressed")
 		}
 		plain := r.Stats().Bytes
-		r.Accepts("hub", wire.AcceptsAll)
+		r.Accepts("hub", wire.AcceptedBySources)
 		r.Resync(&wire.StatusResync{Source: "hub"})
 		r.tookValues(t, "one that has", 0, 1)
 		if compressed := r.Stats().Bytes - plain; r.broker.zstd != 1 || compressed*4 > plain {

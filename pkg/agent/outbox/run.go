@@ -176,7 +176,7 @@ func (o *Outbox) send(ctx context.Context, a *attempt) error {
 		Status:     last.Status,
 		Trace:      last.Trace,
 		Times:      a.last.times,
-		Accepts:    wire.Accepts{Zstd: true},
+		Accepts:    wire.AcceptedByAgents,
 	}
 	if a.form != whole || oversized(&message.Meta) {
 		message.Meta = minimalMeta(message.Meta)

@@ -120,7 +120,13 @@ func (s *Session) requestDiffering(m *wire.StatusResync) {
 		return
 	}
 	s.partial.Add(float64(len(differing)))
-	request := &wire.SpecResync{Agent: s.config.ClientID, Cluster: s.config.Cluster, Source: m.Source, Versions: differing, Partial: true}
+	s.askPartially(m.Source, differing)
+}
+
+// askPartially has source asked for the works in versions. The question is dropped if too many wait: the
+// next digest differs.
+func (s *Session) askPartially(source wire.SourceID, versions []wire.SpecVersion) {
+	request := &wire.SpecResync{Agent: s.config.ClientID, Cluster: s.config.Cluster, Source: source, Versions: versions, Partial: true}
 	select {
 	case s.partials <- request:
 	default:

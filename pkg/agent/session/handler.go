@@ -53,6 +53,9 @@ func (s *Session) Handler() transport.Handler {
 // undecodable is the reason to ignore or refuse a message.
 const undecodable = "undecodable"
 
+// unknownBase is the verdict on a spec delta that cannot be used.
+const unknownBase = "unknown_base"
+
 // foreignTopic is the reason to ignore a message that a source or cluster may not send there.
 const foreignTopic = "its source or cluster is not that of its topic"
 
@@ -96,6 +99,8 @@ func (s *Session) receive(_ context.Context, m transport.Message) {
 	switch message := message.(type) {
 	case *wire.Spec:
 		s.receiveSpec(workLogger(logger, message), m, source, message, at)
+	case *wire.SpecDelta:
+		s.receiveSpecDelta(workLogger(logger, &message.Of), m, source, message, at)
 	case *wire.StatusResync:
 		if message.Source == source && (message.Cluster == "" || message.Cluster == s.config.Cluster) {
 			s.receiveStatusResync(logger, m, message, at)
@@ -174,6 +179,28 @@ func (s *Session) receiveSpec(logger *slog.Logger, m transport.Message, source w
 	case inbox.Held, inbox.Disowned:
 		s.decisions.AddAfter(source, inbox.AnswerQuiet)
 	}
+}
+
+// receiveSpecDelta handles a spec that a topic of source brought as the difference from an earlier one,
+// signed at a time. If it cannot be used, the source is asked for the whole.
+func (s *Session) receiveSpecDelta(logger *slog.Logger, m transport.Message, source wire.SourceID, d *wire.SpecDelta, at time.Time) {
+	if d.Of.Source != source || d.Of.Cluster != s.config.Cluster {
+		s.ignore(logger, m, foreignTopic, nil)
+		return
+	}
+	spec, err := s.config.Inbox.Resolve(d)
+	if err == nil {
+		s.receiveSpec(logger, m, source, spec, at)
+		return
+	}
+	if s.admit(logger, m, &d.Of, source, at, trust.SpecSubjects(&d.Of)...) {
+		logger.Debug("spec delta cannot be used, asking for the spec", "generation", d.Of.Generation, "error", err)
+		s.heard(source)
+		s.received.WithLabelValues(unknownBase).Inc()
+		s.audit(m, &d.Of, unknownBase, "")
+		s.askPartially(source, []wire.SpecVersion{{UID: d.Of.UID}})
+	}
+	m.Ack()
 }
 
 // refuse handles a spec that could not be decoded. The status of its work will tell why.

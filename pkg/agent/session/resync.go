@@ -95,7 +95,7 @@ func (s *Session) ask(ctx context.Context, source wire.SourceID) {
 // send publishes the open question to source. A repeated one expires when it is repeated next, so
 // that the broker keeps no more than one of them for an absent source.
 func (s *Session) send(ctx context.Context, source wire.SourceID, expiry time.Duration) {
-	request := &wire.SpecResync{Agent: s.config.ClientID, Cluster: s.config.Cluster, Source: source, Accepts: wire.Accepts{Zstd: true}}
+	request := &wire.SpecResync{Agent: s.config.ClientID, Cluster: s.config.Cluster, Source: source, Accepts: wire.AcceptedByAgents}
 	if expiry > 0 {
 		request.Expires = time.Now().Add(expiry)
 		s.repeats.AddAfter(source, expiry)

@@ -103,7 +103,7 @@ func New(config Config) (*Session, error) {
 		return nil, err
 	}
 	factory := promauto.With(config.Registerer)
-	return &Session{
+	s := &Session{
 		config:    config,
 		resyncs:   newResyncTracker(),
 		asks:      workqueue.NewTyped[wire.SourceID](),
@@ -112,7 +112,7 @@ func New(config Config) (*Session, error) {
 		decisions: workqueue.NewTypedDelayingQueue[wire.SourceID](),
 		presence:  presence,
 		received: factory.NewCounterVec(prometheus.CounterOpts{
-			Name: "workwire_agent_specs_received_total", Help: "Messages received, by their effect on the inbox.",
+			Name: "workwire_agent_specs_received_total", Help: "Messages received, by their effect on the inbox; unknown_base: a spec delta that could not be used, the spec was requested.",
 		}, []string{"verdict"}),
 		requests: factory.NewCounter(prometheus.CounterOpts{
 			Name: "workwire_agent_spec_resyncs_total", Help: "Spec resync requests sent.",
@@ -121,7 +121,9 @@ func New(config Config) (*Session, error) {
 		partial: factory.NewCounter(prometheus.CounterOpts{
 			Name: "workwire_agent_differing_works_total", Help: "Works that were requested because a digest differed.",
 		}),
-	}, nil
+	}
+	s.received.WithLabelValues(unknownBase) // increase() needs a zero
+	return s, nil
 }
 
 // Connected reports whether the agent is connected to the broker.

@@ -56,8 +56,11 @@ func (s *Session) runUnseal(ctx context.Context) error {
 // specIn returns the spec that an event is about, also if its data could not be decoded; nil if the
 // event names none.
 func specIn(message wire.Message, err error) *wire.Spec {
-	if spec, ok := message.(*wire.Spec); ok {
-		return spec
+	switch message := message.(type) {
+	case *wire.Spec:
+		return message
+	case *wire.SpecDelta:
+		return &message.Of
 	}
 	var failure *wire.DecodeError
 	if errors.As(err, &failure) {

@@ -200,14 +200,7 @@ func TestHeldWorks(t *testing.T) {
 func TestDivergence(t *testing.T) {
 	differs := divergence{reported: true, since: start}
 	agrees := divergence{reported: true}
-	cluster := &clusterv1.ManagedCluster{}
-	for _, step := range []struct {
-		name             string
-		is               divergence
-		condition, event string
-		heard            time.Time
-		due              time.Duration
-	}{
+	testAlarm(t, []alarmStep[divergence]{
 		{name: "nothing is known", heard: start},
 		{name: "agrees", is: agrees, heard: start},
 		{name: "differs", is: differs, condition: "False Diverged", event: "Warning WorksDiverged", heard: start},
@@ -218,20 +211,8 @@ func TestDivergence(t *testing.T) {
 		{name: "still agrees", is: agrees, heard: start},
 		{name: "differs again", is: differs, condition: "False Diverged", event: "Warning WorksDiverged", heard: start},
 		{name: "long after a restart", condition: "True InSync", event: "Normal WorksInSync", heard: start.Add(-divergenceMemory)},
-	} {
-		c, due := divergenceCondition(view{stored: cluster, divergence: step.is, held: heldView{heard: step.heard}}, start)
-		var got, events string
-		before := cluster.Status.Conditions
-		if c != nil {
-			got = string(c.Status) + " " + c.Reason
-			cluster = cluster.DeepCopy()
-			cluster.Status.Conditions = []metav1.Condition{*c}
-		}
-		for _, e := range eventsFor(before, cluster.Status.Conditions) {
-			events += e.kind + " " + e.reason
-		}
-		if got != step.condition || events != step.event || due != step.due {
-			t.Errorf("%s: condition %q, event %q and due in %s, want %q, %q and %s", step.name, got, events, due, step.condition, step.event, step.due)
-		}
-	}
+	}, func(v view, is divergence) (*metav1.Condition, time.Duration) {
+		v.divergence = is
+		return divergenceCondition(v, start)
+	})
 }

@@ -20,14 +20,7 @@ func TestTrustCondition(t *testing.T) {
 		return untrusted{reported: true, Untrusted: delivery.Untrusted{Since: start, Reason: reason}}
 	}
 	ended := untrusted{reported: true}
-	cluster := &clusterv1.ManagedCluster{}
-	for _, step := range []struct {
-		name             string
-		is               untrusted
-		condition, event string
-		heard            time.Time
-		due              time.Duration
-	}{
+	testAlarm(t, []alarmStep[untrusted]{
 		{name: "nothing is known", heard: start},
 		{name: "refused", is: refused(signing.Unsigned), condition: "False Unsigned", event: "Warning StatusesRefused", heard: start},
 		{name: "for another reason", is: refused(signing.UnknownKey), condition: "False UnknownKey", heard: start},
@@ -39,8 +32,28 @@ func TestTrustCondition(t *testing.T) {
 		{name: "still none", is: ended, heard: start},
 		{name: "refused again", is: refused(signing.WrongCluster), condition: "False WrongCluster", event: "Warning StatusesRefused", heard: start},
 		{name: "long after a restart", condition: "True Signed", event: "Normal StatusesTrusted", heard: start.Add(-untrustedMemory)},
-	} {
-		c, due := trustCondition(view{stored: cluster, untrusted: step.is, held: heldView{heard: step.heard}}, start)
+	}, func(v view, is untrusted) (*metav1.Condition, time.Duration) {
+		v.untrusted = is
+		return trustCondition(v, start)
+	})
+}
+
+// alarmStep is what is known of a cluster, and the condition, event and time that follow from it. The
+// conditions of the steps before are stored.
+type alarmStep[T any] struct {
+	name             string
+	is               T
+	condition, event string
+	heard            time.Time
+	due              time.Duration
+}
+
+// testAlarm tests a condition that is False since a time, and says since when.
+func testAlarm[T any](t *testing.T, steps []alarmStep[T], decide func(v view, is T) (*metav1.Condition, time.Duration)) {
+	t.Helper()
+	cluster := &clusterv1.ManagedCluster{}
+	for _, step := range steps {
+		c, due := decide(view{stored: cluster, held: heldView{heard: step.heard}}, step.is)
 		var got, events string
 		before := cluster.Status.Conditions
 		if c != nil {

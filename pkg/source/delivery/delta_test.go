@@ -56,7 +56,7 @@ func (r *reporter) receive(what string, m wire.Message, stored workv1.ManifestWo
 	}
 	n := 0
 	for _, ask := range r.tap.asks() {
-		if len(ask.Hashes) != 1 || ask.Hashes[0] != (wire.StatusVersion{UID: r.uid, Hash: wire.NoStatus}) || !ask.Reply || ask.Accepts != wire.AcceptsAll {
+		if len(ask.Hashes) != 1 || ask.Hashes[0] != (wire.StatusVersion{UID: r.uid, Hash: wire.NoStatus}) || !ask.Reply || ask.Accepts != wire.AcceptedBySources {
 			r.t.Errorf("%s: asked %+v", what, ask)
 		}
 		n++
@@ -150,7 +150,7 @@ func TestSourceSaysThatItTakesDeltas(t *testing.T) {
 	withHarness(t, delivery.Config{}, func(b *harness) {
 		uid := b.store.put(newWork("cluster1", "web")).UID
 		b.start()
-		if specs := b.published(uid, 1); specs[0].Accepts != wire.AcceptsAll {
+		if specs := b.published(uid, 1); specs[0].Accepts != wire.AcceptedBySources {
 			t.Error("the spec does not say so")
 		}
 		asks := b.tap.asks()
@@ -158,7 +158,7 @@ func TestSourceSaysThatItTakesDeltas(t *testing.T) {
 			t.Fatal("the source has not asked for statuses")
 		}
 		for _, ask := range asks {
-			if ask.Accepts != wire.AcceptsAll {
+			if ask.Accepts != wire.AcceptedBySources {
 				t.Errorf("a question does not say so: %+v", ask)
 			}
 		}

@@ -241,6 +241,8 @@ type Engine struct {
 	contentHashes flowcontrol.PassiveRateLimiter   // of works whose specs this Engine did not publish
 
 	recent *recentStatuses
+	// contents are the bases of spec deltas.
+	contents publishedContents
 
 	underWay map[wire.ClusterName]int       // guarded by mu: publishes and writes, with Config.ClusterServed only
 	gained   map[wire.ClusterName]time.Time // guarded by mu: when ClusterGained was called

@@ -11,6 +11,7 @@ import (
 type metrics struct {
 	published           *prometheus.CounterVec
 	republished         prometheus.Counter
+	specDeltas          prometheus.Counter
 	received            *prometheus.CounterVec
 	resyncAnswers       *prometheus.CounterVec
 	statusResyncs       prometheus.Counter
@@ -42,6 +43,8 @@ func newMetrics(r prometheus.Registerer, e *Engine) (*metrics, error) {
 			[]string{"action", "result"}),
 		republished: prometheus.NewCounter(counter("republished_total",
 			"Specs published again because their cluster did not confirm them.")),
+		specDeltas: prometheus.NewCounter(counter("spec_deltas_total",
+			"Specs that were sent as the difference from the one before.")),
 		received: prometheus.NewCounterVec(counter("received_total",
 			"Messages received, by kind and verdict."), []string{"message", "verdict"}),
 		resyncAnswers: prometheus.NewCounterVec(counter("resync_answers_total",
@@ -63,7 +66,7 @@ func newMetrics(r prometheus.Registerer, e *Engine) (*metrics, error) {
 		return m, nil
 	}
 	for _, c := range append(e.instances.Metrics(),
-		m.published, m.republished, m.received, m.resyncAnswers, m.statusResyncs, m.statusWriteFailures, m.digests, m.questionsPaced, m.untrusted,
+		m.published, m.republished, m.specDeltas, m.received, m.resyncAnswers, m.statusResyncs, m.statusWriteFailures, m.digests, m.questionsPaced, m.untrusted,
 		gauge("connected", "1 while connected to the broker, else 0.",
 			ofState(func(d *deliveryState) int { return min(int(d.connected), 1) })),
 		gauge("works_pending", "Works that are queued or in flight.",

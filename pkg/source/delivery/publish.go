@@ -108,14 +108,14 @@ func (e *Engine) publish(ctx context.Context, a attempt) {
 	}
 	published := Publication{UID: a.key.uid, Cluster: a.key.cluster, Generation: p.spec.Generation, Began: began}
 	e.config.OnPublication(published)
-	p.spec.SourceIdentity, p.spec.Accepts = e.identity, wire.AcceptsAll
+	p.spec.SourceIdentity, p.spec.Accepts = e.identity, wire.AcceptedBySources
 	if !p.spec.IsDeletion() {
 		p.spec.Bundle = wire.NewBundle(&e.config.Content(work).Spec)
 	}
 	log := e.log.With("work", p.spec.Meta.Name, "uid", a.key.uid, "cluster", a.key.cluster,
 		"generation", p.spec.Generation, "action", p.spec.Action)
-	contentHash, nobody, err := e.publishSpec(ctx, p.spec, e.tracer.Root(change, tracedSpec(p.spec)))
-	published.NobodyListens, published.Err = nobody, err
+	sent, err := e.publishSpec(ctx, p.spec, a.specBase(p, began), e.tracer.Root(change, tracedSpec(p.spec)))
+	published.NobodyListens, published.Err = sent.nobody, err
 	result := "failed"
 	switch {
 	case err == nil:
@@ -124,7 +124,7 @@ func (e *Engine) publish(ctx context.Context, a attempt) {
 			e.metrics.republished.Inc()
 		}
 		log.Debug("spec published")
-		e.updateState(func() { e.state.publishSucceeded(a, p, began, contentHash) })
+		e.updateState(func() { e.state.publishSucceeded(a, p, began, sent) })
 	case e.publishRefused(a, p, work, log, &published):
 		result = "refused"
 	default:
@@ -139,7 +139,7 @@ func (e *Engine) publish(ctx context.Context, a attempt) {
 	published.Ended = time.Now()
 	e.config.OnPublication(published)
 	e.metrics.published.WithLabelValues(string(p.spec.Action), result).Inc()
-	e.auditPublished(p.spec, result, contentHash)
+	e.auditPublished(p.spec, result, sent.contentHash)
 	if p.more && result != "failed" {
 		e.WorkChanged(a.key.uid)
 	}
@@ -172,37 +172,46 @@ func (e *Engine) currentWork(k workKey) *workv1.ManifestWork {
 	return stored.Work
 }
 
-// publishSpec publishes spec to its cluster, within the span change. It returns the content hash that the event has, and
-// whether the broker said that nobody subscribes to the topic.
-func (e *Engine) publishSpec(ctx context.Context, spec *wire.Spec, change trace.SpanContext) (contentHash string, nobody bool, err error) {
+// sentSpec is what was published of a spec.
+type sentSpec struct {
+	contentHash string // that the event has, empty if it has none
+	delta       bool
+	nobody      bool // the broker said that nobody subscribes to the topic
+}
+
+// publishSpec publishes spec to its cluster, within the span change. base is the content hash of the spec
+// that its agent has, empty if that is not known.
+func (e *Engine) publishSpec(ctx context.Context, spec *wire.Spec, base string, change trace.SpanContext) (sent sentSpec, err error) {
 	topic, err := e.topics.Specs(spec.Cluster)
 	if err != nil {
-		return "", false, &invalidClusterError{err}
+		return sent, &invalidClusterError{err}
 	}
 	event, err := wire.Encode(spec, time.Now())
 	if err != nil {
-		return "", false, err
+		return sent, err
 	}
 	if err := e.config.Seal.Seal(&event); err != nil {
-		return "", false, err
+		return sent, err
 	}
-	if e.readsZstd(spec.Cluster) && !wire.IsSealed(event.Data()) {
-		if err := wire.Compress(&event); err != nil {
-			return "", false, err
+	data := event.Data()
+	if wire.IsSealed(data) {
+		data = nil
+	} else {
+		event, sent.delta = e.smaller(spec, base, event)
+		if e.agentAccepts(spec.Cluster).Zstd {
+			if err := wire.Compress(&event); err != nil {
+				return sent, err
+			}
 		}
 	}
+	sent.contentHash = wire.ContentHashOf(event)
 	span := e.tracePublish(change, topic, &event, spec)
-	nobody, err = e.publishEvent(ctx, topic, event)
+	sent.nobody, err = e.publishEvent(ctx, topic, event)
 	span.End(tracing.FailedIf(err))
-	return wire.ContentHashOf(event), nobody, err
-}
-
-// readsZstd reports whether the agent of a cluster reads compressed data.
-func (e *Engine) readsZstd(cluster wire.ClusterName) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	c, ok := e.state.clusters[cluster]
-	return ok && c.accepts.Zstd
+	if err == nil {
+		e.contents.keep(sent.contentHash, data)
+	}
+	return sent, err
 }
 
 // publishToCluster publishes m to the topic of a cluster. It fails with *invalidClusterError if the

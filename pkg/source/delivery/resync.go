@@ -141,6 +141,7 @@ func (e *Engine) answerSpecResync(r *wire.SpecResync) (unknown []wire.SpecVersio
 	e.updateState(func() {
 		if r.Partial {
 			e.state.agentHoldsInstead(r)
+			e.state.asksWhole(r, time.Now())
 		}
 		for _, have := range r.Versions {
 			if own, ok := works[have.UID]; ok && have.Generation <= wire.Generation(own.Generation) && !overruled.Has(have.UID) {
@@ -281,7 +282,7 @@ func noStatus() []wire.StatusVersion {
 // statusResync returns a request of this source for the statuses of a cluster, empty for all, that lists
 // hashes.
 func (e *Engine) statusResync(cluster wire.ClusterName, hashes ...wire.StatusVersion) *wire.StatusResync {
-	return &wire.StatusResync{Source: e.config.Source, SourceIdentity: e.identity, Accepts: wire.AcceptsAll, Cluster: cluster, Hashes: hashes}
+	return &wire.StatusResync{Source: e.config.Source, SourceIdentity: e.identity, Accepts: wire.AcceptedBySources, Cluster: cluster, Hashes: hashes}
 }
 
 // probeAllClusters asks all clusters for a message, also those that the source does not know yet,

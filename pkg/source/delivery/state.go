@@ -90,6 +90,8 @@ type workState struct {
 
 	contentHash           string // of the spec of contentHashGeneration
 	contentHashGeneration wire.Generation
+	delta                 bool      // the last publish was a spec delta
+	wholeUntil            time.Time // its specs are not sent as deltas before
 
 	digest workDigest
 }

@@ -48,12 +48,12 @@ func (d *deliveryState) pausedBefore(a attempt, confirmed wire.Generation) {
 	d.endAttempt(w)
 }
 
-// publishSucceeded ends an attempt that published p with this content hash, empty if the event had
-// none; it began at began.
-func (d *deliveryState) publishSucceeded(a attempt, p plan, began time.Time, contentHash string) {
+// publishSucceeded ends an attempt that published p as sent; it began at began.
+func (d *deliveryState) publishSucceeded(a attempt, p plan, began time.Time, sent sentSpec) {
 	w := a.work
-	if contentHash != "" {
-		w.setContentHash(contentHash, p.revision.generation)
+	w.delta = sent.delta
+	if sent.contentHash != "" {
+		w.setContentHash(sent.contentHash, p.revision.generation)
 	}
 	if w.first == 0 {
 		w.first = p.revision.generation

@@ -41,7 +41,7 @@ func (s *script) publishNext() *wire.Spec {
 		s.state.skipped(c, p)
 		return nil
 	}
-	s.state.publishSucceeded(c, p, s.now, "")
+	s.state.publishSucceeded(c, p, s.now, sentSpec{})
 	return p.spec
 }
 
@@ -101,7 +101,7 @@ func TestNothingIsLeft(t *testing.T) {
 		s.state.workRemoved(s.key, removedWork{generation: 1, meta: &metav1.ObjectMeta{Name: "w"}})
 		c, _ := s.state.dequeue(s.now)
 		s.state.agentDeleted(s.key)
-		s.state.publishSucceeded(c, planPublish(&c.workState, nil, "hub1", s.now), s.now, "")
+		s.state.publishSucceeded(c, planPublish(&c.workState, nil, "hub1", s.now), s.now, sentSpec{})
 		s.counts(0)
 	})
 	for _, published := range []bool{true, false} {
@@ -114,7 +114,7 @@ func TestNothingIsLeft(t *testing.T) {
 			c, _ := s.state.dequeue(s.now)
 			s.state.statusAccepted(s.key, &wire.Status{Generation: 2}, true, true)
 			if published {
-				s.state.publishSucceeded(c, planPublish(&c.workState, s.work, "hub1", s.now), s.now, "")
+				s.state.publishSucceeded(c, planPublish(&c.workState, s.work, "hub1", s.now), s.now, sentSpec{})
 			} else {
 				s.state.publishFailed(c, s.now)
 			}
@@ -139,7 +139,7 @@ func TestNothingIsLeft(t *testing.T) {
 		s.state.workRemoved(s.key, removedWork{generation: 2, meta: &metav1.ObjectMeta{Name: "w"}})
 		s.work = deleting(testWork("w", 4))
 		s.state.workChanged(s.key)
-		s.state.publishSucceeded(c, planPublish(&c.workState, first, "hub1", s.now), s.now, "")
+		s.state.publishSucceeded(c, planPublish(&c.workState, first, "hub1", s.now), s.now, sentSpec{})
 		for spec := s.publishNext(); spec == nil || !spec.IsDeletion(); spec = s.publishNext() {
 			if spec == nil {
 				t.Fatal("the deletion of the new work is not published")
@@ -187,7 +187,7 @@ func TestReseal(t *testing.T) {
 		c, _ := s.state.dequeue(s.now)
 		p := planPublish(&c.workState, s.work, "hub1", s.now)
 		if reason == "" {
-			s.state.publishSucceeded(c, p, s.now, "")
+			s.state.publishSucceeded(c, p, s.now, sentSpec{})
 		} else {
 			s.state.publishRefused(c, &refusal{revision: p.revision, condition: metav1.Condition{Reason: reason}})
 		}
@@ -209,7 +209,7 @@ func TestRecreated(t *testing.T) {
 	p := planPublish(&c.workState, nil, "hub1", s.now)
 	s.work = testWork("w", 2)
 	s.state.workChanged(s.key)
-	s.state.publishSucceeded(c, p, s.now, "")
+	s.state.publishSucceeded(c, p, s.now, sentSpec{})
 	if spec := s.publishNext(); spec == nil || spec.IsDeletion() || spec.Generation != 2 {
 		t.Fatalf("published %+v", spec)
 	}
@@ -260,7 +260,7 @@ func TestAwaitingContact(t *testing.T) {
 	if !ok {
 		t.Fatal("nothing to publish")
 	}
-	l.publishSucceeded(c, plan{revision: revision{generation: 2}}, now, "")
+	l.publishSucceeded(c, plan{revision: revision{generation: 2}}, now, sentSpec{})
 
 	now = now.Add(time.Minute)
 	if _, ok := l.dequeue(now); ok {

@@ -34,6 +34,8 @@ const (
 	fedBack       = "feedback change, p95"
 	uplinkValue   = "link: one changed value of a large work"
 	uplinkShare   = "link: the same, of its status"
+	uplinkEdit    = "link: one edited manifest of a large work"
+	uplinkWhole   = "link: the same, sent whole"
 	uplinkRollout = "link: a rollout to a work"
 	uplinkIdle    = "link: an idle day"
 )
@@ -43,7 +45,7 @@ var (
 	latencyRows    = []string{latencyP50, latencyP99}
 	largeRows      = []string{largeWork}
 	reconnectRows  = []string{again, againLong, resyncAsked, resyncMoved}
-	uplinkRows     = []string{uplinkValue, uplinkShare, uplinkRollout, uplinkIdle}
+	uplinkRows     = []string{uplinkValue, uplinkShare, uplinkEdit, uplinkWhole, uplinkRollout, uplinkIdle}
 	scaleRows      = []string{scaleCreate, scaleRestart, scaleStatuses, memoryScale, steadyAsked, steadyCPU, healDeleted, healChanged, fedBack}
 )
 
@@ -80,6 +82,8 @@ func Rows(o Options) []*report.Row {
 		{Name: fedBack, Target: "< 300 ms", Unit: "ms", Most: most(300)},
 		{Name: uplinkValue, Target: "≤ 4200, a small status of OCM", Unit: "bytes", Most: most(4200)},
 		{Name: uplinkShare, Target: "≤ 1 %", Unit: "%", Most: most(1)},
+		{Name: uplinkEdit, Target: "≤ 5 % of the spec", Unit: "%", Most: most(5)},
+		{Name: uplinkWhole, Unit: "%"},
 		{Name: uplinkRollout, Target: "≤ 4200, a status of OCM alone", Unit: "bytes", Most: most(4200)},
 		{Name: uplinkIdle, Unit: "KB"},
 	}

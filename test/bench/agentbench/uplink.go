@@ -2,10 +2,12 @@ package agentbench
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -108,6 +110,10 @@ func (w *world) uplink(ctx context.Context, run int) (err error) {
 	if err != nil {
 		return err
 	}
+	edited, err := w.edit(ctx, counted)
+	if err != nil {
+		return err
+	}
 	next := events.Changed(small)
 	rollout, err := w.bytesOf(ctx, counted, func() error {
 		_, err := w.publish(ctx, next, events.Applied(2))
@@ -127,13 +133,74 @@ func (w *world) uplink(ctx context.Context, run int) (err error) {
 	w.Board.Add(uplinkIdle, report.Sample{Measured: day / 1e3, Detail: map[string]any{"bytes": nothing, "seconds": idle.Seconds(), "works": uplinkWorks + 1}})
 	w.Progress("run %d: a changed value of %d manifests: %d bytes, of a status of %d; a rollout to %d works: %d bytes; %v of nothing: %d bytes",
 		run+1, uplinkManifests, value, whole, uplinkWorks, rollout, idle, nothing)
-	if _, err := w.publish(ctx, events.Deleted(append(next, large)), events.Gone); err != nil {
+	if _, err := w.publish(ctx, events.Deleted(append(next, large, edited)), events.Gone); err != nil {
 		return err
 	}
 	if err := w.Stop(); err != nil {
 		return err
 	}
 	return counted.close()
+}
+
+// edit counts the bytes of one changed manifest of a large work, sent as a difference and whole. It
+// returns the work.
+func (w *world) edit(ctx context.Context, counted *link) (*wire.Spec, error) {
+	manifests := make([]string, uplinkManifests)
+	for i := range manifests {
+		manifests[i] = w.largeConfigMap(i)
+	}
+	spec := w.maker.Work("edited", &wire.Bundle{}, manifests...)
+	var err error
+	if spec.ContentHash, err = wire.ContentHash(spec.Bundle); err != nil {
+		return nil, err
+	}
+	if _, err := w.publish(ctx, []*wire.Spec{spec}, events.Applied(1)); err != nil {
+		return nil, err
+	}
+	data, err := json.Marshal(spec.Bundle)
+	if err != nil {
+		return nil, err
+	}
+	measure := func(row string, publish func(next *wire.Spec) error) error {
+		next, err := w.editedOnce(spec)
+		if err != nil {
+			return err
+		}
+		sent, err := w.bytesOf(ctx, counted, func() error { return publish(next) })
+		spec = next
+		w.Board.Add(row, report.Sample{Measured: 100 * float64(sent) / float64(len(data)), Detail: map[string]any{"bytes": sent, "specBytes": len(data)}})
+		w.Progress("%s: %d bytes of %d", row, sent, len(data))
+		return err
+	}
+	if err := measure(uplinkEdit, func(next *wire.Spec) error {
+		_, err := w.source.PublishDelta(ctx, next, spec, events.Applied(next.Generation))
+		return err
+	}); err != nil {
+		return nil, err
+	}
+	return spec, measure(uplinkWhole, func(next *wire.Spec) error {
+		_, err := w.publish(ctx, []*wire.Spec{next}, events.Applied(next.Generation))
+		return err
+	})
+}
+
+// largeConfigMap returns a ConfigMap of half a kilobyte that hardly compresses.
+func (w *world) largeConfigMap(i int) string {
+	value := make([]byte, 256)
+	_, _ = rand.Read(value)
+	return fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"edited-%d","namespace":%q},"data":{"value":"%x"}}`, i, namespace, value)
+}
+
+// editedOnce returns the next generation of spec, in which one manifest is another one.
+func (w *world) editedOnce(spec *wire.Spec) (*wire.Spec, error) {
+	next, bundle := *spec, *spec.Bundle
+	next.Generation, next.Action, next.Bundle = spec.Generation+1, wire.Update, &bundle
+	next.Meta.Generation = int64(next.Generation)
+	bundle.Manifests = slices.Clone(bundle.Manifests)
+	bundle.Manifests[uplinkManifests/2].Raw = []byte(w.largeConfigMap(uplinkManifests / 2))
+	hash, err := wire.ContentHash(&bundle)
+	next.ContentHash = hash
+	return &next, err
 }
 
 // bytesOf returns the bytes that go through the link while f runs, and until all is quiet.

@@ -95,7 +95,8 @@ func deliver(ctx context.Context, link transport.Transport, p packet) error {
 
 func encode(topic string, message wire.Message) (packet, error) {
 	event, err := wire.Encode(message, time.Now())
-	if spec, ok := message.(*wire.Spec); ok && spec.Accepts.Zstd && err == nil {
+	spec, whole := message.(*wire.Spec)
+	if _, delta := message.(*wire.SpecDelta); err == nil && (delta || whole && spec.Accepts.Zstd) {
 		err = wire.Compress(&event) // as a source does whose agent reads that
 	}
 	return packet{topic: topic, event: event}, err

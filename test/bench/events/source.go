@@ -2,6 +2,7 @@ package events
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"iter"
 	"sync"
@@ -154,7 +155,7 @@ func (s *Source) Publish(ctx context.Context, specs []*wire.Spec, met func(*wire
 	s.mu.Lock()
 	accepts := wire.Accepts{}
 	if s.large != nil {
-		accepts = wire.AcceptsAll
+		accepts = wire.AcceptedBySources
 	}
 	s.mu.Unlock()
 	for i, spec := range specs {
@@ -171,6 +172,32 @@ func (s *Source) Publish(ctx context.Context, specs []*wire.Spec, met func(*wire
 	}
 	s.mu.Unlock()
 	return s.run(ctx, packets, uids, met)
+}
+
+// PublishDelta publishes spec as its difference from before, which the agent has with its content hash, and
+// waits as [Source.Publish] does.
+func (s *Source) PublishDelta(ctx context.Context, spec, before *wire.Spec, met func(*wire.Status) bool) (Took, error) {
+	data, err := json.Marshal(spec.Bundle)
+	if err != nil {
+		return Took{}, err
+	}
+	base, err := json.Marshal(before.Bundle)
+	if err != nil {
+		return Took{}, err
+	}
+	spec.Accepts = wire.AcceptedBySources
+	delta, err := wire.NewSpecDelta(spec, data, base)
+	if err != nil {
+		return Took{}, err
+	}
+	p, err := encode(s.topic, delta)
+	if err != nil {
+		return Took{}, err
+	}
+	s.mu.Lock()
+	s.works[spec.UID] = spec
+	s.mu.Unlock()
+	return s.run(ctx, []packet{p}, []types.UID{spec.UID}, met)
 }
 
 // Ask sends a status resync request for all works, as a source does that has none of their statuses

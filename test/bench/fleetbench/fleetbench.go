@@ -143,6 +143,7 @@ func (w *world) run(ctx context.Context, run int) (err error) {
 			if err := w.memory(); err != nil {
 				return err
 			}
+			w.ProfileMemory(ctx, run, "fleet-hub")
 		}
 	}
 	return nil

@@ -121,24 +121,8 @@ func inPostgreSQL(ctx context.Context, w *world) (err error) {
 	}
 	w.Datastore = server.URL(database)
 	return w.run(ctx, func(w *world, run int) error {
-		before, err := w.alone(ctx, run, "before")
-		if err != nil {
-			return err
-		}
-		load, err := w.load(ctx, run)
-		if err != nil {
-			return err
-		}
-		if err := errors.Join(w.Stop(), w.clear(ctx)); err != nil {
-			return err
-		}
-		after, err := w.alone(ctx, run, "after")
-		if err != nil {
-			return err
-		}
-		w.add(run, postgresPublished, load.published, before.create+after.create)
-		w.add(run, postgresTaken, load.taken, before.patch+after.patch)
-		return nil
+		_, err := w.against(ctx, run, postgresPublished, postgresTaken, func(loaded) error { return nil })
+		return err
 	})
 }
 
@@ -181,28 +165,20 @@ func (w *world) setUp(ctx context.Context) (err error) {
 	return err
 }
 
-// measure creates works and reports on them: with a hub, and before and after that with none.
+// measure creates works and reports on them with a hub, which adds the finalizers, and creates works with
+// one that need not.
 func (w *world) measure(ctx context.Context, run int) error {
-	before, err := w.alone(ctx, run, "before")
-	if err != nil {
-		return err
-	}
-	load, err := w.load(ctx, run)
-	if err != nil {
-		return err
-	}
-	w.Board.Add(asked, report.Sample{Measured: float64(load.spent.Requests.Others-load.pending) / float64(w.Works),
-		Detail: map[string]any{"everybody": load.spent.Served, "pending": load.pending}})
-	used, err := procs.Of(w.Program.PID())
-	if err != nil {
-		return err
-	}
-	w.Board.Add(memory, report.Sample{Measured: float64(used.RSS) / 1e6, Detail: map[string]any{"peakMB": float64(used.Peak) / 1e6}})
-	w.ProfileMemory(ctx, run, "hub")
-	if err := errors.Join(w.Stop(), w.clear(ctx)); err != nil {
-		return err
-	}
-	after, err := w.alone(ctx, run, "after")
+	alone, err := w.against(ctx, run, published, taken, func(load loaded) error {
+		w.Board.Add(asked, report.Sample{Measured: float64(load.spent.Requests.Others-load.pending) / float64(w.Works),
+			Detail: map[string]any{"everybody": load.spent.Served, "pending": load.pending}})
+		used, err := procs.Of(w.Program.PID())
+		if err != nil {
+			return err
+		}
+		w.Board.Add(memory, report.Sample{Measured: float64(used.RSS) / 1e6, Detail: map[string]any{"peakMB": float64(used.Peak) / 1e6}})
+		w.ProfileMemory(ctx, run, "hub")
+		return nil
+	})
 	if err != nil {
 		return err
 	}
@@ -210,10 +186,35 @@ func (w *world) measure(ctx context.Context, run int) error {
 	if err != nil {
 		return err
 	}
-	w.add(run, published, load.published, before.create+after.create)
-	w.add(run, admitted, sample, before.create+after.create)
-	w.add(run, taken, load.taken, before.patch+after.patch)
+	w.add(run, admitted, sample, alone)
 	return nil
+}
+
+// against measures what a hub publishes and takes in, against what the API does with no hub before and after it.
+// It calls then while the hub still runs, and returns how long twice as many creations took with no hub.
+func (w *world) against(ctx context.Context, run int, published, taken string, then func(loaded) error) (creates time.Duration, err error) {
+	before, err := w.alone(ctx, run, "before")
+	if err != nil {
+		return 0, err
+	}
+	load, err := w.load(ctx, run)
+	if err != nil {
+		return 0, err
+	}
+	if err := then(load); err != nil {
+		return 0, err
+	}
+	if err := errors.Join(w.Stop(), w.clear(ctx)); err != nil {
+		return 0, err
+	}
+	after, err := w.alone(ctx, run, "after")
+	if err != nil {
+		return 0, err
+	}
+	creates = before.create + after.create
+	w.add(run, published, load.published, creates)
+	w.add(run, taken, load.taken, before.patch+after.patch)
+	return creates, nil
 }
 
 // add adds a sample to a row, against the time that twice as many works took with no hub.
