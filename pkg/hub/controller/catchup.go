@@ -2,12 +2,14 @@ package controller
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -15,13 +17,15 @@ import (
 
 // Times of [Informers.CatchUp].
 const (
-	// listTimeout is how long a list may take.
-	listTimeout = 30 * time.Second
+	// listPatience is for how long a list may bring nothing. How long it takes depends on the works.
+	listPatience = 30 * time.Second
 	// watchPatience is how long watch events may lag behind a list before the objects are read
 	// anew.
 	watchPatience = 2 * time.Second
-	// readPatience is how long that may take before it is done again.
-	readPatience = 15 * time.Second
+	// readPatience is how long that may take before it is done again, the first time; then twice as long,
+	// up to maxReadPatience, so that every read ends at some time.
+	readPatience    = 15 * time.Second
+	maxReadPatience = 30 * time.Minute
 	// listPause is the pause after a list that failed.
 	listPause = 500 * time.Millisecond
 )
@@ -79,19 +83,32 @@ func (c *Cache[T]) catchUp(ctx context.Context) error {
 			}
 			err = errors.New("watch events are missing")
 		} else {
-			whole = true // in case that the API server cannot list metadata
+			whole = whole || refusesMetadata(err)
 			pause(ctx, listPause)
 		}
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
 		c.informers.cfg.Logger.Warn("cache is not known to be current, reading it anew", "resource", c.resource, "error", err)
-		if restarted.IsZero() || time.Since(restarted) > readPatience {
-			restarted, patience = time.Now(), readPatience
+		if restarted.IsZero() || time.Since(restarted) > patience {
+			patience = nextPatience(patience)
+			restarted = time.Now()
 			c.informers.restarted(c.resource)
 			c.source.readAnew()
 		}
 	}
+}
+
+// nextPatience returns how long the next read may take after one that was given this long; that of the
+// first is watchPatience.
+func nextPatience(last time.Duration) time.Duration {
+	return min(max(2*last, readPatience), maxReadPatience)
+}
+
+// refusesMetadata reports whether err says that an API server cannot list metadata.
+func refusesMetadata(err error) bool {
+	var syntax *json.SyntaxError
+	return apierrors.IsNotAcceptable(err) || apierrors.IsUnsupportedMediaType(err) || errors.Is(err, errIncomplete) || errors.As(err, &syntax)
 }
 
 // compare lists the resource and has t wait for what the cache lacks; whole lists whole objects.
@@ -110,17 +127,31 @@ func (c *Cache[T]) compare(ctx context.Context, t *tracker[T], whole bool) (done
 
 // listing lists the versions of all objects, as they are now.
 func (c *Cache[T]) listing(ctx context.Context, whole bool) (l *listing, err error) {
-	ctx, cancel := context.WithTimeout(ctx, listTimeout)
-	defer cancel()
+	ctx, progress, stop := whileAlive(ctx, listPatience)
+	defer stop()
 	if metadata := c.informers.cfg.Metadata; metadata != nil && !whole {
-		l, err = listMetadata(ctx, metadata, c.version)
+		l, err = listMetadata(ctx, metadata, c.version, progress)
 	} else {
 		l, err = c.listWhole(ctx)
 	}
 	if err != nil {
+		if cause := context.Cause(ctx); errors.Is(cause, errStalled) {
+			err = cause
+		}
 		return nil, fmt.Errorf("list %s: %w", c.resource, err)
 	}
 	return l, nil
+}
+
+// errStalled says that an API server has stopped answering.
+var errStalled = errors.New("the answer does not go on")
+
+// whileAlive returns a context that ends with errStalled once progress was not called for patience. stop
+// must be called.
+func whileAlive(ctx context.Context, patience time.Duration) (_ context.Context, progress, stop func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	timer := time.AfterFunc(patience, func() { cancel(errStalled) })
+	return ctx, func() { timer.Reset(patience) }, func() { timer.Stop(); cancel(nil) }
 }
 
 func (c *Cache[T]) listWhole(ctx context.Context) (*listing, error) {

@@ -16,15 +16,31 @@ import (
 // acceptMetadata asks for a list without specs and statuses.
 const acceptMetadata = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 
-// listMetadata lists the versions of all objects of a resource. It keeps one object at a time: as
-// objects, the list would take more memory than the works that a hub holds.
-func listMetadata(ctx context.Context, client rest.Interface, resource schema.GroupVersionResource) (_ *listing, err error) {
+// listMetadata lists the versions of all objects of a resource, and calls progress whenever a part of the
+// answer has come. It keeps one object at a time: as objects, the list would take more memory than the
+// works that a hub holds.
+func listMetadata(ctx context.Context, client rest.Interface, resource schema.GroupVersionResource, progress func()) (_ *listing, err error) {
 	body, err := client.Get().AbsPath("/apis", resource.Group, resource.Version, resource.Resource).SetHeader("Accept", acceptMetadata).Stream(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, body.Close()) }()
-	return readListing(body)
+	return readListing(progressReader{body, progress})
+}
+
+// progressReader calls progress after each read that brings something.
+type progressReader struct {
+	io.Reader
+	progress func()
+}
+
+// Read implements [io.Reader].
+func (r progressReader) Read(p []byte) (int, error) {
+	n, err := r.Reader.Read(p)
+	if n > 0 {
+		r.progress()
+	}
+	return n, err
 }
 
 // readListing reads the JSON of a whole list. Whatever is not one is an error, also if it ends early.
