@@ -63,7 +63,7 @@ func TestNextPatience(t *testing.T) {
 
 // slowList brings a list of n objects, one each 20 seconds, and then nothing for ever if it stalls.
 type slowList struct {
-	ctx    context.Context
+	done   <-chan struct{} // ends a read
 	n      int
 	stalls bool
 }
@@ -80,8 +80,8 @@ func (s *slowList) Read(p []byte) (int, error) {
 	}
 	select {
 	case <-time.After(wait):
-	case <-s.ctx.Done():
-		return 0, s.ctx.Err()
+	case <-s.done:
+		return 0, context.Canceled
 	}
 	return copy(p, text), nil
 }
@@ -93,7 +93,7 @@ func TestSlowList(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, progress, stop := whileAlive(t.Context(), listPatience)
 				defer stop()
-				body := io.MultiReader(strings.NewReader(`{"metadata":{"resourceVersion":"9"},"items":[`), &slowList{ctx, 30, stalls})
+				body := io.MultiReader(strings.NewReader(`{"metadata":{"resourceVersion":"9"},"items":[`), &slowList{ctx.Done(), 30, stalls})
 				l, err := readListing(progressReader{body, progress})
 				switch {
 				case stalls && (err == nil || !errors.Is(context.Cause(ctx), errStalled)):

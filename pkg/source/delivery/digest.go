@@ -19,10 +19,9 @@ const (
 
 // workDigest caches the digests of a work's state.
 type workDigest struct {
-	spec     uint64 // of specOf
-	specOf   heldRevision
-	contents uint64 // of workState.contentHash
-	status   uint64 // of workState.hash
+	spec   uint64 // of specOf
+	specOf heldRevision
+	status uint64 // of workState.hash
 
 	// reported is the digest of the last status that the agent reported and the source accepted. It
 	// counts as stored as long as the work has the resourceVersion of that time: the status is being
@@ -31,10 +30,14 @@ type workDigest struct {
 	reportedAt string
 }
 
-// setContentHash sets the content hash of the spec with this generation.
+// setContentHash sets the content hash of the spec with this generation, empty if it is not known.
 func (w *workState) setContentHash(hash string, generation wire.Generation) {
-	w.contentHash, w.contentHashGeneration = hash, generation
-	w.digest.contents = wire.ContentDigest(w.key.uid, hash)
+	c := w.content()
+	c.hash, c.generation, c.digest = hash, generation, 0
+	if hash != "" {
+		c.digest = wire.ContentDigest(w.key.uid, hash)
+	}
+	w.setContent(c)
 }
 
 // statusReported records the hash of an accepted status of the work of k, which has this
@@ -134,7 +137,8 @@ func (w *workState) contentDigest(held heldRevision, hashed bool) (uint64, bool)
 	case w.refused != nil && w.refused.held != nil:
 		return wire.ContentDigest(w.key.uid, w.refused.held.ContentHash), true
 	default:
-		return w.digest.contents, w.contentHash != "" && w.contentHashGeneration == held.generation
+		c := w.content()
+		return c.digest, c.hash != "" && c.generation == held.generation
 	}
 }
 
@@ -292,8 +296,8 @@ func (e *Engine) listed(work *workv1.ManifestWork, hash string) (wire.StatusVers
 	}
 	held, counts := w.expected(work)
 	version := wire.StatusVersion{UID: work.UID, Hash: hash, Generation: held.generation, Deleting: held.deleting}
-	if w.contentHashGeneration == held.generation && !held.deleting && w.refused == nil {
-		version.ContentHash = w.contentHash
+	if c := w.content(); c.generation == held.generation && !held.deleting && w.refused == nil {
+		version.ContentHash = c.hash
 	}
 	return version, counts || held.deleting
 }

@@ -255,10 +255,10 @@ func (e *Engine) overrule(r *wire.SpecResync, works map[types.UID]*workv1.Manife
 func (e *Engine) contentHash(work *workv1.ManifestWork) string {
 	k, generation := keyOf(work), wire.Generation(work.Generation)
 	e.mu.Lock()
-	known := e.state.get(k)
+	w := e.state.get(k)
 	e.mu.Unlock()
-	if known.contentHash != "" && known.contentHashGeneration == generation {
-		return known.contentHash
+	if known := w.content(); known.hash != "" && known.generation == generation {
+		return known.hash
 	}
 	hash, err := wire.ContentHash(wire.NewBundle(&e.config.Content(work).Spec))
 	if err != nil {

@@ -13,7 +13,7 @@ type schedule struct{ heap dueHeap }
 func (s *schedule) set(w *workState, at time.Time) {
 	w.dueAt = at
 	if w.dueIndex > 0 {
-		heap.Fix(&s.heap, w.dueIndex-1)
+		heap.Fix(&s.heap, int(w.dueIndex)-1)
 		return
 	}
 	heap.Push(&s.heap, w)
@@ -22,7 +22,7 @@ func (s *schedule) set(w *workState, at time.Time) {
 // remove takes w off the schedule if it is on it.
 func (s *schedule) remove(w *workState) {
 	if w.dueIndex > 0 {
-		heap.Remove(&s.heap, w.dueIndex-1)
+		heap.Remove(&s.heap, int(w.dueIndex)-1)
 	}
 }
 
@@ -49,13 +49,13 @@ func (h dueHeap) Len() int           { return len(h) }
 func (h dueHeap) Less(i, j int) bool { return h[i].dueAt.Before(h[j].dueAt) }
 func (h dueHeap) Swap(i, j int) {
 	h[i], h[j] = h[j], h[i]
-	h[i].dueIndex, h[j].dueIndex = i+1, j+1
+	h[i].dueIndex, h[j].dueIndex = int32(i+1), int32(j+1)
 }
 
 func (h *dueHeap) Push(x any) {
 	w := x.(*workState)
 	*h = append(*h, w)
-	w.dueIndex = len(*h)
+	w.dueIndex = int32(len(*h))
 }
 
 func (h *dueHeap) Pop() any {

@@ -80,13 +80,14 @@ func (p *publishedContents) get(hash string) []byte {
 // specBase returns the content hash of the spec that the agent of w has as far as the source knows, if
 // p may be sent as its difference from that one (docs/protocol.md, Spec deltas); else it is empty.
 func (w *workState) specBase(p plan, now time.Time) string {
+	known := w.content()
 	switch {
 	case p.spec.IsDeletion() || p.spec.Action != wire.Update || p.spec.Authoritative:
 	case w.published == p.revision: // it may have been lost
-	case w.published == revision{} || w.published.deleting || w.contentHashGeneration != w.published.generation:
-	case now.Before(w.wholeUntil):
+	case w.published == revision{} || w.published.deleting || known.generation != w.published.generation:
+	case now.Before(known.wholeUntil):
 	default:
-		return w.contentHash
+		return known.hash
 	}
 	return ""
 }
@@ -95,8 +96,12 @@ func (w *workState) specBase(p plan, now time.Time) string {
 func (d *deliveryState) asksWhole(r *wire.SpecResync, now time.Time) {
 	for i := range r.Versions {
 		w, ok := d.works[workKey{uid: r.Versions[i].UID, cluster: r.Cluster}]
-		if ok && w.delta && r.Versions[i].Generation == 0 {
-			w.wholeUntil = now.Add(wholeFor)
+		if !ok || r.Versions[i].Generation != 0 {
+			continue
+		}
+		if c := w.content(); c.delta {
+			c.wholeUntil = now.Add(wholeFor)
+			w.setContent(c)
 		}
 	}
 }

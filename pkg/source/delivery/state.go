@@ -55,6 +55,7 @@ type workState struct {
 	key     workKey
 	cluster *clusterState
 
+	// A hub has one of these for each of its works: TestSizeOfWorkState.
 	queued, inFlight bool
 	changedInFlight  bool // enqueued again when the attempt ends
 	force            bool // publish even the state that was published last
@@ -63,37 +64,62 @@ type workState struct {
 	authoritative bool
 	resync        bool // publish as the answer to a resync request
 	// paused: the last attempt published nothing, see Config.WorkPaused.
-	paused bool
+	paused      bool
+	deleteHeard bool // the agent reported that it is deleting the work
+	deleted     bool // the agent reported Deleted
+	answering   bool // it did during the attempt in flight, which it may answer
+	failed      bool // the last attempt failed
+	again       bool // a work that was removed: the source has one with this UID since
 
-	dueAt    time.Time
-	dueIndex int // owned by schedule
+	dueIndex    int32 // owned by schedule
+	republishes int32 // of published, on this connection
+	failures    int32 // consecutive
+
+	dueAt time.Time
 
 	first       wire.Generation // the first one published or confirmed
 	published   revision
 	publishedAt time.Time
 	confirmed   wire.Generation // the highest one that the agent reported
-	deleteHeard bool            // the agent reported that it is deleting the work
-	deleted     bool            // the agent reported Deleted
-	answering   bool            // it did during the attempt in flight, which it may answer
-	answered    revision        // the deletion that it answered so
-	republishes int             // of published, on this connection
-	failures    int             // consecutive
-	failed      bool            // the last attempt failed
+	answered    *revision       // the deletion that it answered while it was in flight
 	refused     *refusal        // why the newest state cannot be published
 	removed     *removedWork    // set if the source does not have the work
-	again       bool            // it has one with this UID since
 
 	sequences   Sequences // of the accepted statuses
 	signed      int64     // when the newest one was signed, in microseconds; 0: none was
 	hash        string    // of the status at hashVersion
 	hashVersion string
 
-	contentHash           string // of the spec of contentHashGeneration
-	contentHashGeneration wire.Generation
-	delta                 bool      // the last publish was a spec delta
-	wholeUntil            time.Time // its specs are not sent as deltas before
+	contents *specContents // nil: none is known
+	digest   workDigest
+}
 
-	digest workDigest
+// specContents is what is known of the contents of a work's spec. It is not changed, but replaced: attempts
+// have it, too.
+type specContents struct {
+	hash       string          // of the spec of generation; empty: not known
+	generation wire.Generation // of the spec with that hash
+	digest     uint64          // of hash
+	delta      bool            // the last publish was a spec delta
+	wholeUntil time.Time       // the work's specs are not sent as deltas before
+}
+
+// content returns what is known of the contents.
+func (w *workState) content() specContents {
+	if w.contents == nil {
+		return specContents{}
+	}
+	return *w.contents
+}
+
+// setContent replaces what is known of the contents.
+func (w *workState) setContent(c specContents) {
+	switch {
+	case c == specContents{}:
+		w.contents = nil
+	case c != w.content():
+		w.contents = &c
+	}
 }
 
 // removedWork describes the deletion to publish for a work that the source does not have.

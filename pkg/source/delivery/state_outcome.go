@@ -51,7 +51,9 @@ func (d *deliveryState) pausedBefore(a attempt, confirmed wire.Generation) {
 // publishSucceeded ends an attempt that published p as sent; it began at began.
 func (d *deliveryState) publishSucceeded(a attempt, p plan, began time.Time, sent sentSpec) {
 	w := a.work
-	w.delta = sent.delta
+	c := w.content()
+	c.delta = sent.delta
+	w.setContent(c)
 	if sent.contentHash != "" {
 		w.setContentHash(sent.contentHash, p.revision.generation)
 	}
@@ -65,7 +67,8 @@ func (d *deliveryState) publishSucceeded(a attempt, p plan, began time.Time, sen
 	}
 	w.published, w.publishedAt = p.revision, began
 	if w.answering && p.revision.deleting {
-		w.answered = p.revision
+		answered := p.revision
+		w.answered = &answered
 	}
 	w.failed, w.failures, w.refused, w.paused = false, 0, nil, false
 	d.complete(a, p, began)
@@ -80,7 +83,7 @@ func (d *deliveryState) publishFailed(a attempt, now time.Time) {
 	if w.inFlight || w.queued || d.works[w.key] != w {
 		return
 	}
-	d.due.set(w, now.Add(backoff(minPublishDelay, w.failures, maxPublishDelay)))
+	d.due.set(w, now.Add(backoff(minPublishDelay, int(w.failures), maxPublishDelay)))
 	w.failures++
 }
 
@@ -114,7 +117,7 @@ func (d *deliveryState) complete(a attempt, p plan, began time.Time) {
 	if w.inFlight || w.queued || d.works[w.key] != w || !w.unconfirmed() {
 		return
 	}
-	d.due.set(w, began.Add(backoff(d.republishAfter, w.republishes, maxRepublishFactor*d.republishAfter)))
+	d.due.set(w, began.Add(backoff(d.republishAfter, int(w.republishes), maxRepublishFactor*d.republishAfter)))
 }
 
 // endAttempt ends the attempt in flight, and enqueues w again if it changed meanwhile.
@@ -270,7 +273,7 @@ func (w *workState) isDeleted() bool {
 	if w.removed == nil {
 		return false
 	}
-	return w.deleted || w.answered.deleting && w.answered == w.published && w.answered.generation == w.removed.generation
+	return w.deleted || w.answered != nil && *w.answered == w.published && w.answered.generation == w.removed.generation
 }
 
 // specLast reports whether the last publish was a spec: an agent that reported Deleted before it
