@@ -111,7 +111,7 @@ soak: bin/controlplane ## Break hub, broker and agent in a random order for MINU
 		-soak $(or $(MINUTES),30)m -seed $(or $(SEED),0)
 
 .PHONY: bench
-bench: build ## Measure agent, hub and broker against their surroundings, 45 minutes. AGENT=PATH ONLY=REGEXP RUNS=3 BROKER=mosquitto PROFILE=1; see docs/performance.md.
+bench: build ## Measure agent, hub and broker against their surroundings, 45 minutes. AGENT=PATH ONLY=REGEXP RUNS=3 BROKER=mosquitto|rabbitmq PROFILE=1; see docs/performance.md.
 	@go build -C test/bench -o ../../bin/bench .
 	@bin/bench --json=bin/bench.json $(if $(AGENT),--agent="$(AGENT)") $(if $(ONLY),--only="$(ONLY)") \
 		$(if $(RUNS),--runs=$(RUNS)) $(if $(BROKER),--broker=$(BROKER)) $(if $(PROFILE),--profile=bin/profiles) $(BENCHFLAGS)

@@ -1,6 +1,7 @@
 package broker_test
 
 import (
+	"context"
 	"slices"
 	"testing"
 	"time"
@@ -61,6 +62,42 @@ func TestRabbitMQ(t *testing.T) {
 		kit.NoError(t, agent.Ack(p))
 	}
 	if got := agent.payloads(3); !slices.Equal(got, []string{"1", "2", "3"}) {
+		t.Errorf("received %v", got)
+	}
+}
+
+// A session and what waits for it survive a crash of the only node, unless it is half a second old at most
+// (docs/brokers.md).
+func TestRabbitMQKilled(t *testing.T) {
+	t.Parallel()
+	c := brokertest.StartRabbitMQ(t, rabbitmq.Config{Users: fleetUsers()})
+	f := &fleet{rabbitmq: true, addr: c.Addr}
+	options := f.optionsFor(t, acltest.A, "session")
+	options.expiry = 3600
+	agent := dial(t, f.addr, options)
+	agent.mustSubscribe(specFilter)
+	subscribed := time.Now()
+	agent.drop()
+	if code := dial(t, f.addr, f.optionsFor(t, acltest.Hub, "hub")).publish(specTopic, "kept"); code != 0 {
+		t.Fatalf("to a session that is away: 0x%x", code)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	kit.True(t, "RabbitMQ has written the list of its queues", func() bool { return time.Since(subscribed) > 3*time.Second })
+	kit.NoError(t, c.Kill())
+	kit.NoError(t, c.Restart(ctx))
+	// The queue of the session has no leader for some seconds, in which RabbitMQ cuts its connections.
+	kit.True(t, "the client connects again", func() bool {
+		c, err := tryDial(t, f.addr, options)
+		if err == nil {
+			agent = c
+		}
+		return err == nil
+	})
+	if !agent.connack.SessionPresent {
+		t.Error("the session is gone")
+	}
+	if got := agent.payloads(1); !slices.Equal(got, []string{"kept"}) {
 		t.Errorf("received %v", got)
 	}
 }

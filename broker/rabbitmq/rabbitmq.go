@@ -11,12 +11,14 @@ import (
 	"bytes"
 	"context"
 	_ "embed" // the configuration files
+	"errors"
 	"fmt"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"time"
 
@@ -48,12 +50,13 @@ type Config struct {
 // TLS names PEM files: the broker's certificate and key, and the authorities of client certificates.
 type TLS struct{ CertFile, KeyFile, ClientCAFile string }
 
-// Container is a running container with one node.
+// Container is a container with one node. Its methods are not safe for concurrent use.
 type Container struct {
-	// Addr is host:port on loopback.
+	// Addr is host:port on loopback. It stays the same until Stop.
 	Addr string
 
-	id string
+	id  string
+	pid int // of the node, when it runs
 }
 
 // Start renders cfg, starts a container and returns when it accepts connections. The container outlives
@@ -63,44 +66,81 @@ func Start(ctx context.Context, cfg Config) (*Container, error) {
 	if err != nil {
 		return nil, fmt.Errorf("render the RabbitMQ configuration: %w", err)
 	}
-	id, err := docker(ctx, "run", "--detach", "--rm", "--hostname=rabbit", "--publish=127.0.0.1::"+port,
+	addr, err := freeAddr(ctx)
+	if err != nil {
+		return nil, err
+	}
+	id, err := docker(ctx, "create", "--pull=never", "--hostname=rabbit", "--publish="+addr+":"+port,
 		"--volume="+filepath.Join(cfg.Dir, "config")+":/config:ro", "--volume="+filepath.Join(cfg.Dir, "certs")+":/certs:ro", cfg.Image)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w (hack/rabbitmq-image.sh makes the image)", err)
 	}
-	c := &Container{id: id}
-	if c.Addr, err = docker(ctx, "port", id, port); err == nil {
-		err = c.waitUntilStarted(ctx)
-	}
-	if err != nil {
-		_ = c.Stop()
-		return nil, err
+	c := &Container{id: id, Addr: addr}
+	if err := c.Restart(ctx); err != nil {
+		return nil, errors.Join(err, c.Stop())
 	}
 	return c, nil
 }
+
+// freeAddr returns an address on loopback at which nobody listens. One that Docker chooses would change
+// with every start of the container.
+func freeAddr(ctx context.Context) (string, error) {
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	return l.Addr().String(), l.Close()
+}
+
+// Restart starts the container again after Kill, with its data, and returns when it accepts connections.
+func (c *Container) Restart(ctx context.Context) error {
+	begin := time.Now()
+	if _, err := docker(ctx, "start", c.id); err != nil {
+		return err
+	}
+	return c.waitUntilStarted(ctx, begin)
+}
+
+// PID returns the process id of the node that runs, as Docker sees it: that of this machine, unless Docker
+// runs on another one or in a namespace of its own.
+func (c *Container) PID() int { return c.pid }
 
 // Log returns the end of its log.
 func (c *Container) Log(ctx context.Context) (string, error) {
 	return docker(ctx, "logs", "--tail=60", c.id)
 }
 
-// Stop removes the container.
-func (c *Container) Stop() error {
-	_, err := docker(context.Background(), "rm", "--force", c.id)
+// Kill ends the node as a crash does.
+func (c *Container) Kill() error {
+	_, err := docker(context.Background(), "kill", c.id)
 	return err
 }
 
-func (c *Container) waitUntilStarted(ctx context.Context) error {
+// Stop removes the container with its data.
+func (c *Container) Stop() error {
+	_, err := docker(context.Background(), "rm", "--force", "--volumes", c.id)
+	return err
+}
+
+// started matches what RabbitMQ prints once it has started. What it logs then may be missing: it drops
+// messages after a burst, as of definitions with many users.
+var started = regexp.MustCompile(`completed with \d+ plugins`)
+
+// waitUntilStarted waits for a start that began at begin.
+func (c *Container) waitUntilStarted(ctx context.Context, begin time.Time) error {
 	for {
-		log, err := docker(ctx, "logs", c.id)
+		log, err := docker(ctx, "logs", "--since="+begin.UTC().Format(time.RFC3339Nano), c.id)
 		if err != nil {
-			return fmt.Errorf("start RabbitMQ: it ended: %w", err)
+			return fmt.Errorf("start RabbitMQ: %w", err)
 		}
-		if strings.Contains(log, "Server startup complete") {
+		if started.MatchString(log) {
 			conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", c.Addr)
 			if err == nil {
-				return conn.Close()
+				return errors.Join(conn.Close(), c.findPID(ctx))
 			}
+		}
+		if state, err := docker(ctx, "container", "inspect", "--format={{.State.Running}}", c.id); err != nil || state != "true" {
+			return fmt.Errorf("start RabbitMQ: %w:\n%s", errors.Join(err, errEnded), log)
 		}
 		select {
 		case <-ctx.Done():
@@ -108,6 +148,23 @@ func (c *Container) waitUntilStarted(ctx context.Context) error {
 		case <-time.After(200 * time.Millisecond):
 		}
 	}
+}
+
+var errEnded = errors.New("the container does not run")
+
+// findPID finds the process of the node among those of the container, most of which are scripts.
+func (c *Container) findPID(ctx context.Context) error {
+	top, err := docker(ctx, "top", c.id, "-o", "pid,comm")
+	if err != nil {
+		return err
+	}
+	for line := range strings.Lines(top) {
+		if fields := strings.Fields(line); len(fields) == 2 && fields[1] == "beam.smp" {
+			c.pid, err = strconv.Atoi(fields[0])
+			return err
+		}
+	}
+	return fmt.Errorf("the container of RabbitMQ runs no beam.smp:\n%s", top)
 }
 
 // render writes the configuration to cfg.Dir, and returns the port of the listener.

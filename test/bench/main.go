@@ -61,7 +61,7 @@ func newCommand(out, progress io.Writer) *cobra.Command {
 				fs.StringVar(&o.agent, "agent", o.agent, "agent to measure: path, and what comes before its flags, by OCM's names of which it is called; default: work-agent in --bin")
 				fs.StringArrayVar(&o.agentArgs, "agent-arg", o.agentArgs, "one more flag for the agent; may be given several times")
 				fs.StringVar(&o.hub, "hub", o.hub, "hub to measure; default: work-hub in --bin")
-				fs.StringVar(&o.broker, "broker", o.broker, "broker between them: work-broker, or mosquitto")
+				fs.StringVar(&o.broker, "broker", o.broker, "broker between them: work-broker, mosquitto, or rabbitmq: a container on the Docker Engine of this machine, with the image of hack/rabbitmq-image.sh")
 			}},
 			{Title: "How much", Bind: func(fs *pflag.FlagSet) {
 				fs.IntVar(&o.runs, "runs", o.runs, "times that each figure is measured, at least 1; the table has the median")
@@ -96,7 +96,7 @@ func (o *options) validate() []error {
 	var err error
 	o.wanted, err = regexp.Compile(o.only)
 	check(err == nil, "--only: %v", err)
-	check(o.broker == "work-broker" || o.broker == "mosquitto", "--broker must be work-broker or mosquitto, got %q", o.broker)
+	check(slices.Contains([]string{"work-broker", "mosquitto", "rabbitmq"}, o.broker), "--broker must be work-broker, mosquitto or rabbitmq, got %q", o.broker)
 	check(o.runs >= 1, "--runs must be at least 1, got %d", o.runs)
 	check(o.works >= 10, "--works must be at least 10, got %d", o.works)
 	check(o.scale > o.works, "--scale must be more than --works (%d), got %d", o.works, o.scale)

@@ -22,7 +22,7 @@ import (
 
 // Config is what all benchmarks are given. All fields are required but Profile.
 type Config struct {
-	Broker   string // program, or "mosquitto"
+	Broker   string // program, "mosquitto" or "rabbitmq"
 	Control  string // the controlplane program
 	Dir      string // for data and logs
 	Profile  string // folder for profiles of the program; empty: none
@@ -89,12 +89,14 @@ func (s *Subject) Cost(ctx context.Context) (c Cost, err error) {
 	if c.Served, err = s.Plane.Served(ctx); err != nil {
 		return c, err
 	}
-	c.Plane, c.Broker = s.Plane.CPU(), procs.CPU(s.Broker.File)
-	bench, err := procs.Of(os.Getpid())
-	if err != nil {
-		return c, err
+	c.Plane = s.Plane.CPU()
+	for pid, cpu := range map[int]*time.Duration{s.Broker.PID(): &c.Broker, os.Getpid(): &c.Bench} {
+		used, err := procs.Of(pid)
+		if err != nil {
+			return c, err
+		}
+		*cpu = used.CPU
 	}
-	c.Bench = bench.CPU
 	if s.Program != nil {
 		used, err := procs.Of(s.Program.PID())
 		if err != nil {

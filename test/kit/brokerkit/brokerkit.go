@@ -5,6 +5,7 @@
 package brokerkit
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,6 +18,7 @@ import (
 	"github.com/workwire/workwire/broker"
 	"github.com/workwire/workwire/broker/acl"
 	"github.com/workwire/workwire/broker/mosquitto"
+	"github.com/workwire/workwire/broker/rabbitmq"
 	"github.com/workwire/workwire/pkg/transport/config"
 	"github.com/workwire/workwire/pkg/wire"
 	"github.com/workwire/workwire/test/kit/process"
@@ -26,7 +28,8 @@ import (
 type Config struct {
 	// Dir is an existing directory for configuration, data and logs.
 	Dir string
-	// Program is the path of a work-broker, or "mosquitto".
+	// Program is the path of a work-broker, "mosquitto", or "rabbitmq": a container with the image that
+	// WORKWIRE_RABBITMQ names in the environment, workwire/rabbitmq:dev by default.
 	Program string
 	// Source and Clusters are the clients; their names are the names of the users.
 	Source   wire.SourceID
@@ -40,16 +43,23 @@ type Config struct {
 type Broker struct {
 	// Addr is its host:port.
 	Addr string
-	// Process is the work-broker that runs; nil for Mosquitto.
+	// Process is the work-broker that runs; nil for others.
 	Process *process.Process
-	// File is the path of the broker's configuration.
+	// File is the path of the configuration of a work-broker or Mosquitto.
 	File string
 
 	config    Config
 	passwords map[string]string
 	hashes    map[string]string
 	users     []broker.User
-	mosquitto *mosquitto.Process
+	running   running // nil before the first start
+}
+
+// running is a broker that was started.
+type running interface {
+	Stop() error
+	Kill() error
+	PID() int
 }
 
 // Start starts a broker at a free port and returns when it accepts connections. Stop must be
@@ -76,20 +86,46 @@ func Start(ctx context.Context, cfg Config) (b *Broker, err error) {
 
 var ready = regexp.MustCompile(`msg="broker ready".* addresses=\[(127\.0\.0\.1:\d+)\]`)
 
-// Start starts the broker again after Stop, at the same address with the same sessions, and returns
-// when it accepts connections.
-func (b *Broker) Start(ctx context.Context) (err error) {
-	if b.config.Program == "mosquitto" {
-		port := 0
-		if b.mosquitto != nil {
-			port = b.mosquitto.Port
-		}
-		b.File = filepath.Join(b.config.Dir, "mosquitto.conf")
-		if b.mosquitto, err = mosquitto.Start(ctx, mosquitto.Config{Dir: b.config.Dir, Port: port, Users: b.users}); err == nil {
-			b.Addr = b.mosquitto.Addr
-		}
+// Start starts the broker again after Kill, or after Stop if it is no RabbitMQ, at the same address with
+// the same sessions, and returns when it accepts connections.
+func (b *Broker) Start(ctx context.Context) error {
+	switch b.config.Program {
+	case "mosquitto":
+		return b.startMosquitto(ctx)
+	case "rabbitmq":
+		return b.startRabbitMQ(ctx)
+	default:
+		return b.startWorkBroker(ctx)
+	}
+}
+
+func (b *Broker) startMosquitto(ctx context.Context) error {
+	port := 0
+	if before, ok := b.running.(*mosquitto.Process); ok {
+		port = before.Port
+	}
+	b.File = filepath.Join(b.config.Dir, "mosquitto.conf")
+	p, err := mosquitto.Start(ctx, mosquitto.Config{Dir: b.config.Dir, Port: port, Users: b.users})
+	if err != nil {
 		return err
 	}
+	b.running, b.Addr = p, p.Addr
+	return nil
+}
+
+func (b *Broker) startRabbitMQ(ctx context.Context) error {
+	if killed, ok := b.running.(*rabbitmq.Container); ok {
+		return killed.Restart(ctx)
+	}
+	c, err := rabbitmq.Start(ctx, rabbitmq.Config{Image: cmp.Or(os.Getenv("WORKWIRE_RABBITMQ"), "workwire/rabbitmq:dev"), Dir: b.config.Dir, Users: b.users})
+	if err != nil {
+		return err
+	}
+	b.running, b.Addr = c, c.Addr
+	return nil
+}
+
+func (b *Broker) startWorkBroker(ctx context.Context) (err error) {
 	b.File = filepath.Join(b.config.Dir, "broker.yaml")
 	if err := b.write(); err != nil {
 		return err
@@ -97,6 +133,7 @@ func (b *Broker) Start(ctx context.Context) (err error) {
 	if b.Process, err = process.Start(b.config.Dir, "broker", b.config.Program, "--config="+b.File); err != nil {
 		return err
 	}
+	b.running = b.Process
 	b.Addr, err = b.Process.Line(ctx, func(line string) string {
 		if match := ready.FindStringSubmatch(line); match != nil {
 			return match[1]
@@ -118,31 +155,17 @@ func (b *Broker) write() error {
 
 // Stop ends the broker. It may be called on nil.
 func (b *Broker) Stop() error {
-	switch {
-	case b == nil:
+	if b == nil || b.running == nil {
 		return nil
-	case b.mosquitto != nil:
-		return b.mosquitto.Stop()
-	default:
-		return b.Process.Stop()
 	}
+	return b.running.Stop()
 }
 
 // Kill ends the broker as a crash does. Start starts it again.
-func (b *Broker) Kill() error {
-	if b.mosquitto != nil {
-		return b.mosquitto.Kill()
-	}
-	return b.Process.Kill()
-}
+func (b *Broker) Kill() error { return b.running.Kill() }
 
 // PID returns the process id of the broker that runs.
-func (b *Broker) PID() int {
-	if b.mosquitto != nil {
-		return b.mosquitto.PID()
-	}
-	return b.Process.PID()
-}
+func (b *Broker) PID() int { return b.running.PID() }
 
 // Transport returns the configuration of user's transport.
 func (b *Broker) Transport(user string) config.Config {
