@@ -71,6 +71,7 @@ func (c *Cache[T]) catchUp(ctx context.Context) error {
 	}
 	defer c.RemoveEventHandler(registration)
 	var restarted time.Time
+	var heldThen string // the resource version of the cache at restarted
 	patience, whole := watchPatience, false
 	for {
 		done, err := c.compare(ctx, t, whole)
@@ -83,7 +84,8 @@ func (c *Cache[T]) catchUp(ctx context.Context) error {
 			}
 			err = errors.New("watch events are missing")
 		} else {
-			whole = whole || refusesMetadata(err)
+			readSince := !restarted.IsZero() && c.informer.LastSyncResourceVersion() != heldThen
+			whole = whole || listsWhole(err, readSince)
 			pause(ctx, listPause)
 		}
 		if ctx.Err() != nil {
@@ -92,7 +94,7 @@ func (c *Cache[T]) catchUp(ctx context.Context) error {
 		c.informers.cfg.Logger.Warn("cache is not known to be current, reading it anew", "resource", c.resource, "error", err)
 		if restarted.IsZero() || time.Since(restarted) > patience {
 			patience = nextPatience(patience)
-			restarted = time.Now()
+			restarted, heldThen = time.Now(), c.informer.LastSyncResourceVersion()
 			c.informers.restarted(c.resource)
 			c.source.readAnew()
 		}
@@ -105,10 +107,12 @@ func nextPatience(last time.Duration) time.Duration {
 	return min(max(2*last, readPatience), maxReadPatience)
 }
 
-// refusesMetadata reports whether err says that an API server cannot list metadata.
-func refusesMetadata(err error) bool {
+// listsWhole reports whether whole objects must be listed after err, which a list of metadata brought: an API
+// server cannot list metadata, or its list does not fit a cache that was read since it last did not.
+func listsWhole(err error, readSince bool) bool {
 	var syntax *json.SyntaxError
-	return apierrors.IsNotAcceptable(err) || apierrors.IsUnsupportedMediaType(err) || errors.Is(err, errIncomplete) || errors.As(err, &syntax)
+	return apierrors.IsNotAcceptable(err) || apierrors.IsUnsupportedMediaType(err) || errors.Is(err, errIncomplete) || errors.As(err, &syntax) ||
+		errors.Is(err, errWrongHistory) && readSince
 }
 
 // compare lists the resource and has t wait for what the cache lacks; whole lists whole objects.

@@ -15,32 +15,36 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Only an API server that cannot list metadata is asked for whole objects: of a million works, they are
-// gigabytes.
-func TestRefusesMetadata(t *testing.T) {
+// Only an API server that cannot list metadata, or whose metadata does not fit what was read twice, is asked
+// for whole objects: of a million works, they are gigabytes.
+func TestListsWhole(t *testing.T) {
 	_, malformed := readListing(strings.NewReader(`<html>`))
 	_, incomplete := readListing(strings.NewReader(`{"metadata":{}}`))
 	_, ended := readListing(strings.NewReader(`{"metadata":{"resourceVersion":"1"},"items":[{`))
 	for name, test := range map[string]struct {
-		err  error
-		want bool
+		err       error
+		readSince bool
+		want      bool
 	}{
-		"not acceptable": {apierrors.NewGenericServerResponse(http.StatusNotAcceptable, "get", schema.GroupResource{}, "", "", 0, false), true},
-		"media type":     {apierrors.NewGenericServerResponse(http.StatusUnsupportedMediaType, "get", schema.GroupResource{}, "", "", 0, false), true},
-		"no JSON":        {malformed, true},
-		"another JSON":   {incomplete, true},
-		"cut off":        {ended, false},
-		"stalled":        {errStalled, false},
-		"timeout":        {context.DeadlineExceeded, false},
-		"closed":         {io.ErrUnexpectedEOF, false},
-		"busy":           {apierrors.NewTooManyRequestsError("wait"), false},
-		"forbidden":      {apierrors.NewForbidden(schema.GroupResource{}, "", errors.New("no")), false},
+		"not acceptable":        {err: apierrors.NewGenericServerResponse(http.StatusNotAcceptable, "get", schema.GroupResource{}, "", "", 0, false), want: true},
+		"media type":            {err: apierrors.NewGenericServerResponse(http.StatusUnsupportedMediaType, "get", schema.GroupResource{}, "", "", 0, false), want: true},
+		"no JSON":               {err: malformed, want: true},
+		"another JSON":          {err: incomplete, want: true},
+		"contradiction":         {err: fmt.Errorf("%w: older", errWrongHistory)},
+		"the same after a read": {err: fmt.Errorf("%w: older", errWrongHistory), readSince: true, want: true},
+		"a timeout after one":   {err: context.DeadlineExceeded, readSince: true},
+		"cut off":               {err: ended},
+		"stalled":               {err: errStalled},
+		"timeout":               {err: context.DeadlineExceeded},
+		"closed":                {err: io.ErrUnexpectedEOF},
+		"busy":                  {err: apierrors.NewTooManyRequestsError("wait")},
+		"forbidden":             {err: apierrors.NewForbidden(schema.GroupResource{}, "", errors.New("no"))},
 	} {
 		if test.err == nil {
 			t.Errorf("%s: no error", name)
 		}
-		if got := refusesMetadata(fmt.Errorf("list: %w", test.err)); got != test.want {
-			t.Errorf("%s: %v is taken for a refusal: %v, want %v", name, test.err, got, test.want)
+		if got := listsWhole(fmt.Errorf("list: %w", test.err), test.readSince); got != test.want {
+			t.Errorf("%s: after %v, whole objects are listed: %v, want %v", name, test.err, got, test.want)
 		}
 	}
 }

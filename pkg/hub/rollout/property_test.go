@@ -276,20 +276,22 @@ func TestManyClusters(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		best := func(n int) time.Duration { // of three runs, since other processes share the machine
+		decide := func(n int) time.Duration {
 			groups, clusters := manyClusters(n)
-			fastest := time.Hour
-			for range 3 {
-				start := time.Now()
-				d := strategy.Decide(groups, clusters, now)
-				fastest = min(fastest, time.Since(start))
-				if got := len(d.Rollout) + len(d.Waiting); got != n {
-					t.Fatalf("%s: %d of %d clusters decided on", from.Kind(), got, n)
-				}
+			start := time.Now()
+			d := strategy.Decide(groups, clusters, now)
+			took := time.Since(start)
+			if got := len(d.Rollout) + len(d.Waiting); got != n {
+				t.Fatalf("%s: %d of %d clusters decided on", from.Kind(), got, n)
 			}
-			return fastest
+			return took
 		}
-		if few, many := best(2_000), best(32_000); many > 100*few {
+		// The shortest of three runs, or of ten if that is too much: other processes share the machine.
+		few, many := time.Hour, time.Hour
+		for run := 0; run < 3 || run < 10 && many > 100*few; run++ {
+			few, many = min(few, decide(2_000)), min(many, decide(32_000))
+		}
+		if many > 100*few {
 			t.Errorf("%s: 2,000 clusters take %s, 32,000 take %s", from.Kind(), few, many)
 		}
 	}
