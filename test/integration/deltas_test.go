@@ -68,7 +68,7 @@ func (w *world) told(name string, i int, value string) (status []byte) {
 func TestStatusDeltas(t *testing.T) {
 	const manifests = 300
 	onBothBrokers(t, func(w *world) {
-		tap, address := newWiretap(w.T, w.broker.Addr)
+		tap, address := record(w.T, w.broker.Addr)
 		agentMetrics, keys := prometheus.NewRegistry(), w.newAgentKeys()
 		stopHub := w.hub(keys.trusts)
 		w.agent(0, topicsOf(string(w.source)), func(c *agent.Config) {
@@ -163,7 +163,7 @@ func (w *world) deltasOf(metrics *prometheus.Registry) float64 {
 // of its spec on the wire, also signed.
 func TestSpecDeltas(t *testing.T) {
 	onBothBrokers(t, func(w *world) {
-		tap, address := newWiretap(w.T, w.broker.Addr)
+		tap, address := record(w.T, w.broker.Addr)
 		hubMetrics, keys := prometheus.NewRegistry(), newKeys(w.T, w.source)
 		w.hub(keys.signs, func(c *hub.Config) { c.Registerer = hubMetrics })
 		w.agent(0, topicsOf(string(w.source)), keys.trusts, func(c *agent.Config) {

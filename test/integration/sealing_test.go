@@ -5,9 +5,7 @@ import (
 	"context"
 	"encoding/base64"
 	"fmt"
-	"io"
 	"io/fs"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -36,6 +34,7 @@ import (
 	"github.com/workwire/workwire/pkg/transport"
 	"github.com/workwire/workwire/pkg/wire"
 	"github.com/workwire/workwire/test/kit"
+	"github.com/workwire/workwire/test/kit/wiretap"
 )
 
 // seals are the sealing keys of clusters and the signing key of a source, in files.
@@ -103,55 +102,33 @@ func (s *seals) opens(files ...string) func(c *agent.Config) {
 	return func(c *agent.Config) { c.Unseal, c.SyncInterval, c.DigestInterval = unsealer, time.Second, time.Second }
 }
 
-// wiretap records every byte between a broker and its clients.
-type wiretap struct {
+// recording is every byte between a broker and its clients.
+type recording struct {
 	mu    sync.Mutex
 	heard bytes.Buffer
 }
 
-// newWiretap returns a wiretap and the address at which it stands before the one of a broker.
-func newWiretap(t *testing.T, to string) (*wiretap, string) {
+// record returns what is heard at an address, at which it stands before the one of a broker.
+func record(t *testing.T, to string) (*recording, string) {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	heard := &recording{}
+	tap, err := wiretap.Start(to, heard)
 	kit.NoError(t, err)
-	tap := &wiretap{}
-	var open sync.WaitGroup
-	t.Cleanup(func() { _ = listener.Close(); open.Wait() })
-	open.Go(func() {
-		for {
-			client, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			open.Go(func() { tap.forward(client, to) })
-		}
-	})
-	return tap, listener.Addr().String()
-}
-
-func (w *wiretap) forward(client net.Conn, to string) {
-	defer func() { _ = client.Close() }()
-	server, err := net.Dial("tcp", to)
-	if err != nil {
-		return
-	}
-	var both sync.WaitGroup
-	both.Go(func() { _, _ = io.Copy(io.MultiWriter(server, w), client); _ = server.Close() })
-	both.Go(func() { _, _ = io.Copy(io.MultiWriter(client, w), server); _ = client.Close() })
-	both.Wait()
+	t.Cleanup(func() { kit.NoError(t, tap.Close()) })
+	return heard, tap.Addr
 }
 
 // Write records p.
-func (w *wiretap) Write(p []byte) (int, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.heard.Write(p)
+func (r *recording) Write(p []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.heard.Write(p)
 }
 
-func (w *wiretap) bytes() []byte {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return bytes.Clone(w.heard.Bytes())
+func (r *recording) bytes() []byte {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return bytes.Clone(r.heard.Bytes())
 }
 
 // holdsValue reports whether data has value, also in base64 at any alignment.
@@ -230,7 +207,7 @@ func TestSealedFromBroker(t *testing.T) {
 			w := newWorld(t)
 			brokerDir, stateDir := t.TempDir(), t.TempDir()
 			w.broker = brokertest.Start(t, broker.Config{Users: w.users, DataDir: brokerDir})
-			tap, address := newWiretap(t, w.broker.Addr)
+			tap, address := record(t, w.broker.Addr)
 			w.broker.Addr = address
 			s := newSeals(t, w.source)
 			if sealed {
@@ -311,7 +288,7 @@ func TestSealedSDK(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.broker = startBroker(w, w.users)
-	tap, address := newWiretap(t, w.broker.Addr)
+	tap, address := record(t, w.broker.Addr)
 	w.broker.Addr = address
 	s := newSeals(t, w.sdk, w.clusters[0])
 	sign, seal := s.sealer()

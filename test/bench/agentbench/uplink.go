@@ -5,10 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"fmt"
-	"io"
-	"net"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -20,6 +17,7 @@ import (
 	"github.com/workwire/workwire/test/bench/events"
 	"github.com/workwire/workwire/test/bench/procs"
 	"github.com/workwire/workwire/test/bench/report"
+	"github.com/workwire/workwire/test/kit/wiretap"
 )
 
 const (
@@ -31,49 +29,16 @@ const (
 	idle = 130 * time.Second
 )
 
-// link forwards connections to an address and counts what goes through, both ways.
+// link counts what goes through a tap.
 type link struct {
-	listener net.Listener
-	to       string
-	bytes    atomic.Int64
-	open     sync.WaitGroup
+	tap   *wiretap.Tap
+	bytes atomic.Int64
 }
 
-func newLink(to string) (*link, error) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, err
-	}
-	l := &link{listener: listener, to: to}
-	l.open.Go(func() {
-		for {
-			client, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			l.open.Go(func() { l.forward(client) })
-		}
-	})
-	return l, nil
-}
-
-func (l *link) close() error {
-	err := l.listener.Close()
-	l.open.Wait()
-	return err
-}
-
-func (l *link) forward(client net.Conn) {
-	defer func() { _ = client.Close() }()
-	server, err := net.Dial("tcp", l.to)
-	if err != nil {
-		return
-	}
-	defer func() { _ = server.Close() }()
-	var both sync.WaitGroup
-	both.Go(func() { _, _ = io.Copy(io.MultiWriter(server, l), client); _ = server.Close() })
-	both.Go(func() { _, _ = io.Copy(io.MultiWriter(client, l), server); _ = client.Close() })
-	both.Wait()
+func newLink(to string) (l *link, err error) {
+	l = &link{}
+	l.tap, err = wiretap.Start(to, l)
+	return l, err
 }
 
 // Write counts p.
@@ -90,7 +55,7 @@ func (w *world) uplink(ctx context.Context, run int) (err error) {
 		return err
 	}
 	w.source.AcceptAll()
-	if err := w.launchAt(ctx, counted.listener.Addr().String()); err != nil {
+	if err := w.launchAt(ctx, counted.tap.Addr); err != nil {
 		return err
 	}
 	large := w.fedBackWork("link", uplinkManifests)
@@ -139,7 +104,7 @@ func (w *world) uplink(ctx context.Context, run int) (err error) {
 	if err := w.Stop(); err != nil {
 		return err
 	}
-	return counted.close()
+	return counted.tap.Close()
 }
 
 // edit counts the bytes of one changed manifest of a large work, sent as a difference and whole. It
