@@ -55,14 +55,20 @@ func (s *stack) healthy() {
 	s.Helper()
 	s.eventually("all services are healthy", soon, func() error {
 		var faults []error
-		for service, c := range s.containers() {
-			switch {
-			case oneShots[service] && (c.State.Status != "exited" || c.State.ExitCode != 0):
-				faults = append(faults, fmt.Errorf("%s is %s, exit code %d", service, c.State.Status, c.State.ExitCode))
-			case !oneShots[service] && (c.State.Health == nil || c.State.Health.Status != "healthy"):
-				faults = append(faults, fmt.Errorf("%s is %s, health %v", service, c.State.Status, c.State.Health))
-			}
+		for _, c := range s.containers() {
+			faults = append(faults, c.fault())
 		}
 		return errors.Join(faults...)
 	})
+}
+
+// fault says why c is not done, or, if it goes on, not healthy.
+func (c container) fault() error {
+	switch service := c.service(); {
+	case oneShots[service] && (c.State.Status != "exited" || c.State.ExitCode != 0):
+		return fmt.Errorf("%s is %s, exit code %d", service, c.State.Status, c.State.ExitCode)
+	case !oneShots[service] && (c.State.Health == nil || c.State.Health.Status != "healthy"):
+		return fmt.Errorf("%s is %s, health %v", service, c.State.Status, c.State.Health)
+	}
+	return nil
 }

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"fmt"
 	"testing"
 	"time"
 
@@ -58,12 +57,7 @@ func restart(s *stack) {
 	}
 	s.converged()
 	// An API server with policies refuses new works in its first seconds (docs/adr/0052-finalizer-at-creation.md).
-	s.eventually("the hub's API is healthy", soon, func() error {
-		if c := s.containers()["hub-api"]; c.State.Health == nil || c.State.Health.Status != "healthy" {
-			return fmt.Errorf("hub-api is %s, health %v", c.State.Status, c.State.Health)
-		}
-		return nil
-	})
+	s.eventually("the hub's API is healthy", soon, func() error { return s.containers()["hub-api"].fault() })
 	s.change(7)
 	s.converged()
 	s.present(metav1.ConditionTrue, soon)

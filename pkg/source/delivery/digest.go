@@ -30,16 +30,6 @@ type workDigest struct {
 	reportedAt string
 }
 
-// setContentHash sets the content hash of the spec with this generation, empty if it is not known.
-func (w *workState) setContentHash(hash string, generation wire.Generation) {
-	c := w.content()
-	c.hash, c.generation, c.digest = hash, generation, 0
-	if hash != "" {
-		c.digest = wire.ContentDigest(w.key.uid, hash)
-	}
-	w.setContent(c)
-}
-
 // statusReported records the hash of an accepted status of the work of k, which has this
 // resourceVersion.
 func (d *deliveryState) statusReported(k workKey, hash, version string) {

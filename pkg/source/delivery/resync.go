@@ -269,7 +269,7 @@ func (e *Engine) contentHash(work *workv1.ManifestWork) string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if w, ok := e.state.works[k]; ok {
-		w.setContentHash(hash, generation)
+		w.setContent(w.content().withHash(k.uid, hash, generation))
 	}
 	return hash
 }

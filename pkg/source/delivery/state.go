@@ -50,12 +50,12 @@ type clusterState struct {
 	awaitingContact map[*workState]struct{}
 }
 
-// workState is the state of a work. A work is queued, in flight, or neither, never both.
+// workState is the state of a work. A work is queued, in flight, or neither, never both. A hub has one for each
+// of its works: TestSizeOfWorkState.
 type workState struct {
 	key     workKey
 	cluster *clusterState
 
-	// A hub has one of these for each of its works: TestSizeOfWorkState.
 	queued, inFlight bool
 	changedInFlight  bool // enqueued again when the attempt ends
 	force            bool // publish even the state that was published last
@@ -114,12 +114,20 @@ func (w *workState) content() specContents {
 
 // setContent replaces what is known of the contents.
 func (w *workState) setContent(c specContents) {
-	switch {
-	case c == specContents{}:
-		w.contents = nil
-	case c != w.content():
-		w.contents = &c
+	if c != w.content() {
+		changed := c // c itself would be allocated in each call
+		w.contents = &changed
 	}
+}
+
+// withHash returns c with the content hash of the spec of the work with this UID and generation, empty if it is
+// not known.
+func (c specContents) withHash(uid types.UID, hash string, generation wire.Generation) specContents {
+	c.hash, c.generation, c.digest = hash, generation, 0
+	if hash != "" {
+		c.digest = wire.ContentDigest(uid, hash)
+	}
+	return c
 }
 
 // removedWork describes the deletion to publish for a work that the source does not have.
@@ -246,7 +254,7 @@ func (d *deliveryState) reseal(k workKey) {
 func (d *deliveryState) forceAuthoritative(k workKey, resync bool) {
 	w := d.ensure(k)
 	w.authoritative, w.confirmed = true, 0
-	w.setContentHash("", 0)
+	w.setContent(w.content().withHash(k.uid, "", 0))
 	d.forcePublish(k, resync)
 }
 

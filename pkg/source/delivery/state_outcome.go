@@ -53,10 +53,10 @@ func (d *deliveryState) publishSucceeded(a attempt, p plan, began time.Time, sen
 	w := a.work
 	c := w.content()
 	c.delta = sent.delta
-	w.setContent(c)
 	if sent.contentHash != "" {
-		w.setContentHash(sent.contentHash, p.revision.generation)
+		c = c.withHash(w.key.uid, sent.contentHash, p.revision.generation)
 	}
+	w.setContent(c)
 	if w.first == 0 {
 		w.first = p.revision.generation
 	}

@@ -90,19 +90,16 @@ func (s *Subject) Cost(ctx context.Context) (c Cost, err error) {
 		return c, err
 	}
 	c.Plane = s.Plane.CPU()
-	for pid, cpu := range map[int]*time.Duration{s.Broker.PID(): &c.Broker, os.Getpid(): &c.Bench} {
-		used, err := procs.Of(pid)
-		if err != nil {
-			return c, err
-		}
-		*cpu = used.CPU
-	}
+	processes := map[int]*time.Duration{s.Broker.PID(): &c.Broker, os.Getpid(): &c.Bench}
 	if s.Program != nil {
-		used, err := procs.Of(s.Program.PID())
+		processes[s.Program.PID()] = &c.Program
+	}
+	for pid, cpu := range processes {
+		used, err := procs.Of(pid)
 		if err != nil {
 			return c, errors.Join(err, s.Program.Died())
 		}
-		c.Program = used.CPU
+		*cpu = used.CPU
 	}
 	return c, nil
 }

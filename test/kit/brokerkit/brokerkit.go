@@ -45,8 +45,6 @@ type Broker struct {
 	Addr string
 	// Process is the work-broker that runs; nil for others.
 	Process *process.Process
-	// File is the path of the configuration of a work-broker or Mosquitto.
-	File string
 
 	config    Config
 	passwords map[string]string
@@ -104,7 +102,6 @@ func (b *Broker) startMosquitto(ctx context.Context) error {
 	if before, ok := b.running.(*mosquitto.Process); ok {
 		port = before.Port
 	}
-	b.File = filepath.Join(b.config.Dir, "mosquitto.conf")
 	p, err := mosquitto.Start(ctx, mosquitto.Config{Dir: b.config.Dir, Port: port, Users: b.users})
 	if err != nil {
 		return err
@@ -125,12 +122,12 @@ func (b *Broker) startRabbitMQ(ctx context.Context) error {
 	return nil
 }
 
-func (b *Broker) startWorkBroker(ctx context.Context) (err error) {
-	b.File = filepath.Join(b.config.Dir, "broker.yaml")
-	if err := b.write(); err != nil {
+func (b *Broker) startWorkBroker(ctx context.Context) error {
+	file, err := b.write()
+	if err != nil {
 		return err
 	}
-	if b.Process, err = process.Start(b.config.Dir, "broker", b.config.Program, "--config="+b.File); err != nil {
+	if b.Process, err = process.Start(b.config.Dir, "broker", b.config.Program, "--config="+file); err != nil {
 		return err
 	}
 	b.running = b.Process
@@ -143,14 +140,15 @@ func (b *Broker) startWorkBroker(ctx context.Context) (err error) {
 	return err
 }
 
-// write writes the configuration of work-broker.
-func (b *Broker) write() error {
+// write writes the configuration of work-broker, and returns its path.
+func (b *Broker) write() (file string, err error) {
+	file = filepath.Join(b.config.Dir, "broker.yaml")
 	var text strings.Builder
 	fmt.Fprintf(&text, "listeners:\n- address: %s\ndataDir: broker\nusers:\n", b.Addr)
 	for _, user := range b.users {
 		fmt.Fprintf(&text, "- {username: %s, role: %s, passwordHash: %q}\n", user.Username, user.Role, b.hashes[user.Username])
 	}
-	return os.WriteFile(b.File, []byte(text.String()), 0o600)
+	return file, os.WriteFile(file, []byte(text.String()), 0o600)
 }
 
 // Stop ends the broker. It may be called on nil.
