@@ -2,12 +2,13 @@ package controller
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"sync"
 	"time"
 
+	"github.com/go-json-experiment/json/jsontext"
 	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -110,8 +111,9 @@ func nextPatience(last time.Duration) time.Duration {
 // listsWhole reports whether whole objects must be listed after err, which a list of metadata brought: an API
 // server cannot list metadata, or its list does not fit a cache that was read since it last did not.
 func listsWhole(err error, readSince bool) bool {
-	var syntax *json.SyntaxError
-	return apierrors.IsNotAcceptable(err) || apierrors.IsUnsupportedMediaType(err) || errors.Is(err, errIncomplete) || errors.As(err, &syntax) ||
+	var syntax *jsontext.SyntacticError
+	malformed := errors.As(err, &syntax) && !errors.Is(err, io.ErrUnexpectedEOF) // that one was cut off
+	return apierrors.IsNotAcceptable(err) || apierrors.IsUnsupportedMediaType(err) || errors.Is(err, errIncomplete) || malformed ||
 		errors.Is(err, errWrongHistory) && readSince
 }
 

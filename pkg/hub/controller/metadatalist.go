@@ -2,11 +2,12 @@ package controller
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -46,26 +47,29 @@ func (r progressReader) Read(p []byte) (int, error) {
 // readListing reads the JSON of a whole list. Whatever is not one is an error, also if it ends early.
 func readListing(r io.Reader) (*listing, error) {
 	l := &listing{objects: make(map[types.NamespacedName]version)}
-	d := json.NewDecoder(r)
+	d := newDecoder(r)
 	if err := expect(d, '{'); err != nil {
+		if errors.Is(err, io.EOF) {
+			err = io.ErrUnexpectedEOF
+		}
 		return nil, err
 	}
 	var whole, items bool
-	for d.More() {
-		key, err := d.Token()
+	for d.PeekKind() == '"' {
+		key, err := d.ReadToken()
 		if err != nil {
 			return nil, err
 		}
-		switch key {
+		switch key.String() {
 		case "metadata":
 			var m metav1.ListMeta
-			err = d.Decode(&m)
+			err = json.UnmarshalDecode(d, &m)
 			l.resourceVersion = m.ResourceVersion
 			whole = m.Continue == "" && m.ResourceVersion != ""
 		case "items":
 			items, err = true, l.readItems(d)
 		default:
-			err = d.Decode(&json.RawMessage{})
+			err = d.SkipValue()
 		}
 		if err != nil {
 			return nil, err
@@ -84,17 +88,15 @@ func readListing(r io.Reader) (*listing, error) {
 var errIncomplete = errors.New("the answer is incomplete")
 
 // readItems reads the objects of a list; API servers may write null for none.
-func (l *listing) readItems(d *json.Decoder) error {
-	switch begin, err := d.Token(); {
-	case err != nil:
+func (l *listing) readItems(d *jsontext.Decoder) error {
+	if d.PeekKind() == 'n' {
+		return d.SkipValue()
+	}
+	if err := expect(d, '['); err != nil {
 		return err
-	case begin == nil:
-		return nil
-	case begin != json.Delim('['):
-		return fmt.Errorf("items are %v", begin)
 	}
 	namespaces := make(map[string]string) // one string for all objects of each
-	for d.More() {
+	for d.PeekKind() == '{' {
 		var item struct {
 			Metadata struct {
 				Namespace       string    `json:"namespace"`
@@ -103,7 +105,7 @@ func (l *listing) readItems(d *json.Decoder) error {
 				ResourceVersion string    `json:"resourceVersion"`
 			} `json:"metadata"`
 		}
-		if err := d.Decode(&item); err != nil {
+		if err := json.UnmarshalDecode(d, &item); err != nil {
 			return err
 		}
 		m := &item.Metadata
@@ -121,12 +123,9 @@ func (l *listing) readItems(d *json.Decoder) error {
 }
 
 // expect reads one delimiter.
-func expect(d *json.Decoder, want json.Delim) error {
-	token, err := d.Token()
-	if errors.Is(err, io.EOF) {
-		err = io.ErrUnexpectedEOF
-	}
-	if err == nil && token != want {
+func expect(d *jsontext.Decoder, want jsontext.Kind) error {
+	token, err := d.ReadToken()
+	if err == nil && token.Kind() != want {
 		err = fmt.Errorf("%v in place of %v", token, want)
 	}
 	return err

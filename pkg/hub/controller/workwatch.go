@@ -2,28 +2,28 @@ package controller
 
 import (
 	"bufio"
+	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
-	"slices"
 
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
-	kjson "sigs.k8s.io/json"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/client/clientset/versioned/scheme"
 	workclient "github.com/workwire/workwire/pkg/client/clientset/versioned/typed/work/v1"
 )
 
-// worksClient is a typed client that parses a watch event twice: to validate it, and for its content.
-// The decoder of client-go parses it for its frame, its type and its kind too.
+// worksClient is a typed client that parses a watch event once. The decoder of client-go parses it for
+// its frame, its type, its kind, to validate it, and for its content.
 type worksClient struct {
 	workclient.ManifestWorkInterface
 	rest rest.Interface
@@ -38,74 +38,87 @@ func (c worksClient) Watch(ctx context.Context, options metav1.ListOptions) (wat
 		return nil, err
 	}
 	reporter := apierrors.NewClientErrorReporter(http.StatusInternalServerError, http.MethodGet, "WatchDecoding")
-	return watch.NewStreamWatcher(&workDecoder{body: body, lines: bufio.NewReaderSize(body, 64<<10)}, reporter), nil
+	return watch.NewStreamWatcher(&workDecoder{body: body, events: newDecoder(body)}, reporter), nil
+}
+
+// newDecoder returns a decoder of what an API server sends, as lenient as those of Kubernetes.
+func newDecoder(r io.Reader) *jsontext.Decoder {
+	return jsontext.NewDecoder(bufio.NewReaderSize(r, 64<<10), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 }
 
 // workDecoder decodes watch events of works; it is a [watch.Decoder].
 type workDecoder struct {
-	body  io.Closer
-	lines *bufio.Reader
-	line  []byte
+	body   io.Closer
+	events *jsontext.Decoder
 }
 
 // Close implements [watch.Decoder].
 func (d *workDecoder) Close() { _ = d.body.Close() }
 
-// Decode implements [watch.Decoder]. API servers send an event as one line; more lines are read as
-// long as there is no whole event.
+// Decode implements [watch.Decoder].
 func (d *workDecoder) Decode() (watch.EventType, runtime.Object, error) {
-	d.line = d.line[:0]
-	for {
-		for more := true; more; {
-			part, err := d.lines.ReadSlice('\n')
-			d.line = append(d.line, part...)
-			more = errors.Is(err, bufio.ErrBufferFull)
-			if err != nil && !more {
-				return "", nil, cutOff(d.line, err)
-			}
-		}
-		eventType, object, err := decodeEvent(d.line)
-		if err == nil || json.Valid(d.line) {
-			return eventType, object, err
-		}
+	eventType, object, err := decodeEvent(d.events)
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		err = io.ErrUnexpectedEOF // which StreamWatcher compares
 	}
+	return eventType, object, err
 }
 
-// cutOff returns the error of a stream that has ended with line.
-func cutOff(line []byte, err error) error {
-	if errors.Is(err, io.EOF) && slices.ContainsFunc(line, func(b byte) bool { return b > ' ' }) {
-		return io.ErrUnexpectedEOF
-	}
-	return err
-}
-
-// decodeEvent decodes an event about a work, or one that ends a watch.
-func decodeEvent(data []byte) (watch.EventType, runtime.Object, error) {
-	var event struct {
-		Type   watch.EventType      `json:"type"`
-		Object *workv1.ManifestWork `json:"object"`
-	}
-	err := kjson.UnmarshalCaseSensitivePreserveInts(data, &event)
-	if event.Type == watch.Error {
-		var failure struct {
-			Object *metav1.Status `json:"object"`
-		}
-		if err := kjson.UnmarshalCaseSensitivePreserveInts(data, &failure); err != nil || failure.Object == nil {
-			return "", nil, fmt.Errorf("watch event of an error: %w", err)
-		}
-		return watch.Error, failure.Object, nil
-	}
-	switch event.Type {
-	case watch.Added, watch.Modified, watch.Deleted, watch.Bookmark:
-	default:
-		err = errors.Join(err, fmt.Errorf("watch event of the unknown type %q", event.Type))
-	}
-	if err == nil && event.Object == nil {
-		err = errors.New("watch event without an object")
-	}
-	if err != nil {
+// decodeEvent decodes an event about a work, or one that ends a watch. It returns [io.EOF] where there is none.
+func decodeEvent(d *jsontext.Decoder) (eventType watch.EventType, object runtime.Object, err error) {
+	var early jsontext.Value // the object, if it comes before the type
+	if err := expect(d, '{'); err != nil {
 		return "", nil, err
 	}
-	event.Object.TypeMeta = metav1.TypeMeta{} // as the typed client returns it
-	return event.Type, event.Object, nil
+	for d.PeekKind() == '"' {
+		name, err := d.ReadToken()
+		if err != nil {
+			return "", nil, err
+		}
+		switch name := name.String(); {
+		case name == "type":
+			err = json.UnmarshalDecode(d, &eventType)
+		case name == "object" && eventType == "":
+			early, err = d.ReadValue()
+			early = early.Clone()
+		case name == "object":
+			object, err = decodeObject(d, eventType)
+		default:
+			err = d.SkipValue()
+		}
+		if err != nil {
+			return "", nil, fmt.Errorf("watch event: %w", err)
+		}
+	}
+	if err := expect(d, '}'); err != nil {
+		return "", nil, err
+	}
+	if early != nil {
+		object, err = decodeObject(newDecoder(bytes.NewReader(early)), eventType)
+	}
+	if err == nil && object == nil {
+		err = fmt.Errorf("watch event of type %q without an object", eventType)
+	}
+	return eventType, object, err
+}
+
+// decodeObject decodes the object of an event of a type; nil for null.
+func decodeObject(d *jsontext.Decoder, eventType watch.EventType) (runtime.Object, error) {
+	switch eventType {
+	case watch.Added, watch.Modified, watch.Deleted, watch.Bookmark:
+		var work *workv1.ManifestWork
+		if err := json.UnmarshalDecode(d, &work); err != nil || work == nil {
+			return nil, err
+		}
+		work.TypeMeta = metav1.TypeMeta{} // as the typed client returns it
+		return work, nil
+	case watch.Error:
+		var status *metav1.Status
+		if err := json.UnmarshalDecode(d, &status); err != nil || status == nil {
+			return nil, err
+		}
+		return status, nil
+	default:
+		return nil, fmt.Errorf("its type %q is unknown", eventType)
+	}
 }

@@ -1,25 +1,29 @@
 package controller
 
 import (
-	"bufio"
-	"encoding/json"
+	"bytes"
 	"errors"
 	"io"
 	"reflect"
 	"strings"
 	"testing"
+	"testing/iotest"
 
+	"github.com/go-json-experiment/json/jsontext"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
+	kjson "sigs.k8s.io/json"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/test/kit/storedwork"
 )
 
 // decoderOf returns a decoder of a stream.
 func decoderOf(stream string) *workDecoder {
-	body := io.NopCloser(strings.NewReader(stream))
-	return &workDecoder{body: body, lines: bufio.NewReaderSize(body, 16)}
+	body := io.NopCloser(iotest.OneByteReader(strings.NewReader(stream)))
+	return &workDecoder{body: body, events: newDecoder(body)}
 }
 
 const (
@@ -74,22 +78,36 @@ func TestDecodeEvents(t *testing.T) {
 	}
 }
 
-// FuzzDecodeEvent compares with what decodes type and object one after the other.
+// FuzzDecodeEvent compares with the decoder of client-go, which parses an event more often.
 func FuzzDecodeEvent(f *testing.F) {
-	f.Add([]byte(added))
-	f.Add([]byte(expired))
-	f.Add([]byte(`{"object":{"status":"x"},"type":"ADDED"}`))
+	for _, seed := range []string{
+		added, expired, `{"object":{"status":"x"},"type":"ADDED"}`, `{"type":"DELETED","object":` + storedwork.Work(1, 2, 3) + "}",
+		`{"type":"ADDED","object":{"metadata":null,"spec":{"deleteOption":null,"workload":{"manifests":[null,{},7]}},"status":{"conditions":[{"lastTransitionTime":null}]}}}`,
+		`{"type":"ADDED","object":null,"other":[{}]}`, `{"type":"MODIFIED","object":{"METADATA":{"name":"x"},"metadata":{"generation":1e2}}}`,
+	} {
+		f.Add([]byte(seed))
+	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		eventType, object, err := decodeEvent(data)
-		if err != nil {
+		eventType, object, err := decodeEvent(newDecoder(bytes.NewReader(data)))
+		if err != nil || !jsontext.Value(data).IsValid() { // several values, or a name twice
 			return
 		}
 		var event metav1.WatchEvent
-		if err := json.Unmarshal(data, &event); err != nil {
-			return // keys in other case
+		if err := kjson.UnmarshalCaseSensitivePreserveInts(data, &event); err != nil || event.Type != string(eventType) {
+			t.Fatalf("event of type %q: want type %q: %v", eventType, event.Type, err)
 		}
-		if (eventType == watch.Error) != (reflect.TypeOf(object) == reflect.TypeOf(&metav1.Status{})) {
-			t.Errorf("%s with a %T", eventType, object)
+		var want runtime.Object = &workv1.ManifestWork{}
+		if eventType == watch.Error {
+			want = &metav1.Status{}
+		}
+		if err := kjson.UnmarshalCaseSensitivePreserveInts(event.Object.Raw, want); err != nil {
+			t.Fatalf("client-go refuses the object: %v", err)
+		}
+		if work, ok := want.(*workv1.ManifestWork); ok {
+			work.TypeMeta = metav1.TypeMeta{}
+		}
+		if !reflect.DeepEqual(object, want) {
+			t.Errorf("decoded %+v, want %+v", object, want)
 		}
 	})
 }
