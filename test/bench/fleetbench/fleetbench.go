@@ -187,6 +187,9 @@ func (w *world) setUp(ctx context.Context) (err error) {
 	if err := w.makeClusters(ctx); err != nil {
 		return err
 	}
+	if err := w.Plane.AddFinalizers(ctx, namespace); err != nil { // as a hub is installed
+		return err
+	}
 	if err := w.launch(ctx); err != nil {
 		return err
 	}

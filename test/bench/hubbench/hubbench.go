@@ -11,10 +11,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 
-	"github.com/workwire/workwire/deploy/install"
-	"github.com/workwire/workwire/deploy/policies"
 	clusterv1beta2 "github.com/workwire/workwire/pkg/apis/cluster/v1beta2"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/client/clientset/versioned"
@@ -286,12 +283,10 @@ func (w *world) intake(ctx context.Context, written int) (report.Sample, error) 
 // measureAdmitted publishes as many works, which the API server gives the finalizer
 // (deploy/policies/finalizers).
 func (w *world) measureAdmitted(ctx context.Context, run int) (sample report.Sample, err error) {
-	if err := w.admit(ctx); err != nil {
+	if err := w.Plane.AddFinalizers(ctx, string(w.clusters[0])); err != nil {
 		return sample, err
 	}
-	defer func() {
-		err = errors.Join(err, install.RemovePolicies(context.WithoutCancel(ctx), w.Plane.REST(), policies.Finalizers()))
-	}()
+	defer func() { err = errors.Join(err, w.Plane.RemoveFinalizerPolicy(context.WithoutCancel(ctx))) }()
 	if err := w.launch(ctx); err != nil {
 		return sample, err
 	}
@@ -303,24 +298,6 @@ func (w *world) measureAdmitted(ctx context.Context, run int) (sample report.Sam
 		return sample, err
 	}
 	return sample, errors.Join(w.Stop(), w.clear(ctx))
-}
-
-// admit puts the policy in force, and waits until it is.
-func (w *world) admit(ctx context.Context) error {
-	if err := install.Policies(ctx, w.Plane.REST(), policies.Finalizers()); err != nil {
-		return err
-	}
-	works := w.works.WorkV1().ManifestWorks(string(w.clusters[0]))
-	probe := &workv1.ManifestWork{ObjectMeta: metav1.ObjectMeta{Name: "probe"}}
-	probe.Spec.Workload.Manifests = []workv1.Manifest{{RawExtension: runtime.RawExtension{
-		Raw: []byte(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"probe","namespace":"default"}}`)}}}
-	return procs.Poll(ctx, time.Minute, "the policy of finalizers is in force", func(ctx context.Context) error {
-		made, err := works.Create(ctx, probe, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-		if err == nil && len(made.Finalizers) == 0 {
-			err = errors.New("it adds none")
-		}
-		return err
-	})
 }
 
 // publish creates works and waits until all are published: works a second.
