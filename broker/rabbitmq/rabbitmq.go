@@ -31,6 +31,7 @@ var (
 	//go:embed enabled_plugins
 	pluginsFile string
 
+	listener    = regexp.MustCompile(`(?m)^mqtt\.listeners\.ssl\.default = .*$`)
 	tlsSettings = regexp.MustCompile(`(?m)^(ssl_|mqtt\.ssl_|mqtt\.listeners).*\n`)
 )
 
@@ -62,34 +63,44 @@ type Container struct {
 // Start renders cfg, starts a container and returns when it accepts connections. The container outlives
 // ctx: end it with Stop.
 func Start(ctx context.Context, cfg Config) (*Container, error) {
-	port, err := render(cfg)
-	if err != nil {
-		return nil, fmt.Errorf("render the RabbitMQ configuration: %w", err)
-	}
-	addr, err := freeAddr(ctx)
+	addrs, err := freeAddrs(ctx)
 	if err != nil {
 		return nil, err
 	}
-	id, err := docker(ctx, "create", "--pull=never", "--hostname=rabbit", "--publish="+addr+":"+port,
+	if err := render(cfg, addrs.mqtt.String()); err != nil {
+		return nil, fmt.Errorf("render the RabbitMQ configuration: %w", err)
+	}
+	// The network of the host: Docker's proxy of a published port holds six file descriptors for each connection.
+	id, err := docker(ctx, "create", "--pull=never", "--network=host", "--env=RABBITMQ_NODENAME=rabbit@localhost",
+		"--env=ERL_EPMD_ADDRESS="+addrs.epmd.IP.String(), fmt.Sprintf("--env=ERL_EPMD_PORT=%d", addrs.epmd.Port),
+		fmt.Sprintf("--env=RABBITMQ_DIST_PORT=%d", addrs.distribution.Port),
+		"--env=RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS=-kernel inet_dist_use_interface {127,0,0,1}",
 		"--volume="+filepath.Join(cfg.Dir, "config")+":/config:ro", "--volume="+filepath.Join(cfg.Dir, "certs")+":/certs:ro", cfg.Image)
 	if err != nil {
 		return nil, fmt.Errorf("%w (hack/rabbitmq-image.sh makes the image)", err)
 	}
-	c := &Container{id: id, Addr: addr}
+	c := &Container{id: id, Addr: addrs.mqtt.String()}
 	if err := c.Restart(ctx); err != nil {
 		return nil, errors.Join(err, c.Stop())
 	}
 	return c, nil
 }
 
-// freeAddr returns an address on loopback at which nobody listens. One that Docker chooses would change
-// with every start of the container.
-func freeAddr(ctx context.Context) (string, error) {
-	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
+// addresses are those on loopback at which a node listens: for clients, and for Erlang's port mapper and
+// distribution, by which rabbitmqctl reaches it.
+type addresses struct{ mqtt, epmd, distribution *net.TCPAddr }
+
+// freeAddrs returns addresses at which nobody listens.
+func freeAddrs(ctx context.Context) (a addresses, err error) {
+	for _, addr := range []**net.TCPAddr{&a.mqtt, &a.epmd, &a.distribution} {
+		l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+		if err != nil {
+			return a, err
+		}
+		defer l.Close() //nolint:errcheck // it has accepted nothing
+		*addr, _ = l.Addr().(*net.TCPAddr)
 	}
-	return l.Addr().String(), l.Close()
+	return a, nil
 }
 
 // Restart starts the container again after Kill, with its data, and returns when it accepts connections.
@@ -167,35 +178,35 @@ func (c *Container) findPID(ctx context.Context) error {
 	return fmt.Errorf("the container of RabbitMQ runs no beam.smp:\n%s", top)
 }
 
-// render writes the configuration to cfg.Dir, and returns the port of the listener.
-func render(cfg Config) (port string, err error) {
+// render writes the configuration, with a listener at addr, to cfg.Dir.
+func render(cfg Config, addr string) error {
 	definitions, err := Definitions(cfg.Users)
 	if err != nil {
-		return "", err
+		return err
 	}
-	conf, port := confFile, "8883"
 	files := map[string][]byte{"config/definitions.json": definitions, "config/enabled_plugins": []byte(pluginsFile)}
+	conf := listener.ReplaceAllString(confFile, "mqtt.listeners.ssl.default = "+addr)
 	if cfg.TLS == nil {
-		conf, port = tlsSettings.ReplaceAllString(conf, "")+"mqtt.listeners.ssl = none\nmqtt.listeners.tcp.default = 1883\n", "1883"
+		conf = tlsSettings.ReplaceAllString(conf, "") + "mqtt.listeners.ssl = none\nmqtt.listeners.tcp.default = " + addr + "\n"
 	} else {
 		for name, path := range map[string]string{"tls.crt": cfg.TLS.CertFile, "tls.key": cfg.TLS.KeyFile, "client-ca.crt": cfg.TLS.ClientCAFile} {
 			if files["certs/"+name], err = os.ReadFile(path); err != nil {
-				return "", err
+				return err
 			}
 		}
 	}
 	files["config/rabbitmq.conf"] = []byte(conf)
 	for _, dir := range []string{"config", "certs"} {
 		if err := os.MkdirAll(filepath.Join(cfg.Dir, dir), 0o755); err != nil {
-			return "", err
+			return err
 		}
 	}
 	for name, content := range files { // for the container's user
 		if err := os.WriteFile(filepath.Join(cfg.Dir, name), content, 0o644); err != nil {
-			return "", err
+			return err
 		}
 	}
-	return port, nil
+	return nil
 }
 
 // docker runs a command of docker and returns its output.

@@ -39,7 +39,8 @@ type Config[K comparable] struct {
 	First []K
 	// Workers is the number of keys that are reconciled at a time; default 4.
 	Workers int
-	// Interval is the minimum time between the starts of two reconciles of one key; default none.
+	// Interval is the minimum time between the starts of two reconciles of one key, see
+	// [Controller.Spent]; default none.
 	Interval time.Duration
 	// Backoff is the pause after a first error; it doubles up to MaxBackoff. Default 5ms and 30s.
 	Backoff, MaxBackoff time.Duration
@@ -76,7 +77,7 @@ func New[K comparable](cfg Config[K]) (*Controller[K], error) {
 	cfg.Workers = cmp.Or(cfg.Workers, DefaultWorkers)
 	return &Controller[K]{
 		cfg: cfg, log: cmp.Or(cfg.Logger, slog.Default()).With("controller", cfg.Name),
-		throttle: throttle[K]{interval: cfg.Interval, started: make(map[K]time.Time)}, synced: make(chan struct{}),
+		throttle: throttle[K]{interval: cfg.Interval, earliest: make(map[K]time.Time)}, synced: make(chan struct{}),
 	}, nil
 }
 
@@ -91,6 +92,12 @@ func (c *Controller[K]) AddAfter(key K, after time.Duration) {
 		(*queue).AddAfter(key, max(after, c.throttle.remaining(key, time.Now())))
 	}
 }
+
+// Spent notes that a reconcile of key has used cost of CPU time for a decision about many objects, besides what
+// it waited for. It may be called by Reconcile, if there is an Interval. Reconciles then come so much later
+// that such decisions of all keys take a quarter of a CPU: each follows every change, but many changes share
+// one. A key whose decisions are cheap is not delayed by others, and none by more than ten seconds.
+func (c *Controller[K]) Spent(key K, cost time.Duration) { c.throttle.spent(key, cost, time.Now()) }
 
 // Run reconciles until ctx ends; it returns nil then, when everything that it started has ended.
 // The informers of Watches must be run by the caller; they are waited for. Run must be called once.
@@ -213,44 +220,4 @@ func On[T Object](c *Cache[T], changed func(before, after T)) Watch {
 		}
 		return registration.HasSyncedChecker().Done(), func() { c.RemoveEventHandler(registration) }, nil
 	}}
-}
-
-// throttle spaces out the reconciles of a key.
-type throttle[K comparable] struct {
-	interval time.Duration
-
-	mu      sync.Mutex
-	started map[K]time.Time // guarded by mu: when the last reconcile started
-	order   []K             // guarded by mu: the keys of started, oldest first
-}
-
-// remaining returns the time until a reconcile of key may start.
-func (t *throttle[K]) remaining(key K, now time.Time) time.Duration {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	started, ok := t.started[key]
-	if !ok {
-		return 0
-	}
-	return max(0, t.interval-now.Sub(started))
-}
-
-// start notes that a reconcile of key starts, and returns 0; or, if it may not start yet, the time
-// until then.
-func (t *throttle[K]) start(key K, now time.Time) time.Duration {
-	if t.interval == 0 {
-		return 0
-	}
-	if remaining := t.remaining(key, now); remaining > 0 {
-		return remaining
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for len(t.order) > 0 && now.Sub(t.started[t.order[0]]) >= t.interval {
-		delete(t.started, t.order[0])
-		t.order = t.order[1:]
-	}
-	t.started[key] = now
-	t.order = append(t.order, key)
-	return 0
 }

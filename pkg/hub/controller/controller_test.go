@@ -105,8 +105,8 @@ func TestIntervalSpacesOutReconcilesOfOneKey(t *testing.T) {
 		if calls.Load() != 9 {
 			t.Errorf("%d calls, want 9", calls.Load())
 		}
-		if len(c.throttle.started) > 2 || len(c.throttle.order) > 2 {
-			t.Errorf("%d keys are remembered", len(c.throttle.started))
+		if len(c.throttle.earliest) > 2 || len(c.throttle.order) > 2 {
+			t.Errorf("%d keys are remembered", len(c.throttle.earliest))
 		}
 	})
 }

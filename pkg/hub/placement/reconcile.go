@@ -109,8 +109,10 @@ func (c *Controller) update(ctx context.Context, p *clusterv1beta1.Placement, ex
 		c.metrics.evaluations.WithLabelValues("misconfigured").Inc()
 		return 0, c.updateStatus(ctx, p, misconfiguredStatus(p, err))
 	}
+	deciding := time.Now()
 	before := readGroups(p.Name, existing)
-	o := schedule(r, adjusted(c.clusters.byName(), c.clock), before, time.Now())
+	o := schedule(r, adjusted(c.clusters.byName(), c.clock), before, deciding)
+	c.Spent(controller.KeyOf(p), time.Since(deciding)) // a look at each cluster
 	if keepsDecisions(p, r, &o, before) {
 		c.metrics.evaluations.WithLabelValues("kept").Inc()
 		return 0, c.updateStatus(ctx, p, keptStatus(p, r))

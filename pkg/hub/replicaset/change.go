@@ -71,38 +71,59 @@ func timestamp(now time.Time) string { return now.UTC().Format(time.RFC3339) }
 
 // updateChange returns the change that sets the template of a work.
 func updateChange(work *workv1.ManifestWork, set *workv1alpha1.ManifestWorkReplicaSet, placement string, now time.Time) change {
-	patch, _ := metadataPatch(work, set, placement, templateAnnotations(set, now))
-	return change{update, work, append(patch, kube.JSONPatchOperation{Op: "add", Path: "/spec", Value: &set.Spec.ManifestWorkTemplate})}
+	patch := metadataOf(set, placement, templateAnnotations(set, now)).patch(work)
+	patch = append(patch, kube.JSONPatchOperation{Op: "add", Path: "/spec", Value: &set.Spec.ManifestWorkTemplate})
+	return guarded(update, work, patch)
 }
 
-// labelChange returns the change that sets the labels of a work; false if they are up to date.
-func labelChange(work *workv1.ManifestWork, set *workv1alpha1.ManifestWorkReplicaSet, placement string) (change, bool) {
-	patch, changed := metadataPatch(work, set, placement, nil)
-	return change{label, work, patch}, changed
+// labelChange returns the change that gives a work the metadata of its set; false if it has it.
+func labelChange(work *workv1.ManifestWork, m metadata) (change, bool) {
+	patch := m.patch(work)
+	if len(patch) == 0 {
+		return change{}, false
+	}
+	return guarded(label, work, patch), true
 }
 
-// metadataPatch returns the patch that sets the labels of a work and these annotations. It applies
-// only to the work with this UID and preserves labels and annotations of others.
-func metadataPatch(work *workv1.ManifestWork, set *workv1alpha1.ManifestWorkReplicaSet, placement string,
-	annotations map[string]string,
-) (patch kube.JSONPatch, changed bool) {
-	labels, owned := workLabels(set, placement)
-	had := strings.FieldsFunc(work.Annotations[LabelsAnnotationKey], func(r rune) bool { return r == ',' })
-	had = slices.DeleteFunc(had, func(key string) bool { _, kept := labels[key]; return kept })
-	wanted := map[string]string{LabelsAnnotationKey: owned}
-	maps.Copy(wanted, annotations)
-	var removed []string
-	if owned == "" {
-		delete(wanted, LabelsAnnotationKey)
-		removed = []string{LabelsAnnotationKey}
+// guarded returns a change of a work by a patch that applies only to the work with its UID.
+func guarded(action action, work *workv1.ManifestWork, patch kube.JSONPatch) change {
+	return change{action, work, append(kube.JSONPatch{kube.TestUID(work.UID)}, patch...)}
+}
+
+// metadata is what the works of a placement have from their set.
+type metadata struct {
+	labels      map[string]string
+	owned       string // the value of LabelsAnnotationKey
+	annotations map[string]string
+	removed     []string // annotations
+}
+
+// metadataOf returns the metadata of the works of a placement, with these annotations.
+func metadataOf(set *workv1alpha1.ManifestWorkReplicaSet, placement string, annotations map[string]string) metadata {
+	m := metadata{annotations: make(map[string]string, len(annotations)+1)}
+	m.labels, m.owned = workLabels(set, placement)
+	maps.Copy(m.annotations, annotations)
+	if m.owned != "" {
+		m.annotations[LabelsAnnotationKey] = m.owned
+	} else {
+		m.removed = append(m.removed, LabelsAnnotationKey)
 	}
 	if !waitsForReadiness(set) { // a work that has no readiness yet gets it with its next template
-		removed = append(removed, workv1.ReportReadinessAnnotationKey)
+		m.removed = append(m.removed, workv1.ReportReadinessAnnotationKey)
 	}
-	patch = kube.JSONPatch{kube.TestUID(work.UID)}
-	patch = append(patch, mapPatch("/metadata/labels", work.Labels, labels, had)...)
-	patch = append(patch, mapPatch("/metadata/annotations", work.Annotations, wanted, removed)...)
-	return patch, len(patch) > 1
+	return m
+}
+
+// patch returns what gives work the metadata, empty if it has it. Labels and annotations of others stay. Without
+// changes it allocates nothing: it is called for each work of a set.
+func (m metadata) patch(work *workv1.ManifestWork) kube.JSONPatch {
+	var removed []string
+	if had := work.Annotations[LabelsAnnotationKey]; had != m.owned {
+		removed = strings.FieldsFunc(had, func(r rune) bool { return r == ',' })
+		removed = slices.DeleteFunc(removed, func(key string) bool { _, kept := m.labels[key]; return kept })
+	}
+	return append(mapPatch("/metadata/labels", work.Labels, m.labels, removed),
+		mapPatch("/metadata/annotations", work.Annotations, m.annotations, m.removed)...)
 }
 
 // mapPatch returns the patch that adds the entries wanted to the map at path, which is stored, and
@@ -111,11 +132,16 @@ func mapPatch(path string, stored, wanted map[string]string, removed []string) k
 	if stored == nil && len(wanted) > 0 {
 		return kube.JSONPatch{{Op: "add", Path: path, Value: wanted}}
 	}
-	var patch kube.JSONPatch
-	for _, key := range slices.Sorted(maps.Keys(wanted)) {
-		if value, ok := stored[key]; !ok || value != wanted[key] {
-			patch = append(patch, kube.JSONPatchOperation{Op: "add", Path: path + "/" + pointer.Replace(key), Value: wanted[key]})
+	var added []string
+	for key, value := range wanted {
+		if has, ok := stored[key]; !ok || has != value {
+			added = append(added, key)
 		}
+	}
+	slices.Sort(added)
+	var patch kube.JSONPatch
+	for _, key := range added {
+		patch = append(patch, kube.JSONPatchOperation{Op: "add", Path: path + "/" + pointer.Replace(key), Value: wanted[key]})
 	}
 	for _, key := range removed {
 		if _, ok := stored[key]; ok {

@@ -107,9 +107,12 @@ func TestMetadataPatch(t *testing.T) {
 				}
 			}
 			set.Labels = c.set
-			change, changed := labelChange(work, set, "p")
+			change, changed := labelChange(work, metadataOf(set, "p", nil))
 			if changed != (c.want != "") {
 				t.Fatalf("changed: %v", changed)
+			}
+			if !changed {
+				return
 			}
 			got, err := change.patch.Encode()
 			if err != nil {

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -150,21 +149,30 @@ func decide(in input) plan {
 func assignWorks(in input) (assigned map[string]map[string]*workv1.ManifestWork, surplus []*workv1.ManifestWork) {
 	assigned = make(map[string]map[string]*workv1.ManifestWork, len(in.placements))
 	for _, placement := range in.placements {
-		assigned[placement.ref.Name] = make(map[string]*workv1.ManifestWork)
+		assigned[placement.ref.Name] = make(map[string]*workv1.ManifestWork, len(in.works)/len(in.placements))
 	}
-	ordered := slices.Clone(in.works)
-	slices.SortFunc(ordered, func(a, b *workv1.ManifestWork) int {
-		return cmp.Or(cmp.Compare(deleting(a), deleting(b)), a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
-	})
-	for _, work := range ordered {
+	for _, work := range in.works {
 		clusters, ok := assigned[work.Labels[workv1.PlacementNameLabelKey]]
-		if !ok || clusters[work.Namespace] != nil {
+		if !ok {
 			surplus = append(surplus, work)
 			continue
 		}
+		if other := clusters[work.Namespace]; other != nil {
+			if compareWorks(other, work) < 0 {
+				work, other = other, work
+			}
+			surplus = append(surplus, other)
+		}
 		clusters[work.Namespace] = work
 	}
+	slices.SortFunc(surplus, compareWorks)
 	return assigned, surplus
+}
+
+// compareWorks orders the works of a set: those that stay first, then by age.
+func compareWorks(a, b *workv1.ManifestWork) int {
+	return cmp.Or(cmp.Compare(deleting(a), deleting(b)), a.CreationTimestamp.Compare(b.CreationTimestamp.Time),
+		cmp.Compare(a.Name, b.Name), cmp.Compare(a.Namespace, b.Namespace))
 }
 
 func deleting(work *workv1.ManifestWork) int {
@@ -189,18 +197,25 @@ func (p *plan) planPlacement(in input, placement placement, works map[string]*wo
 	if err := errors.Join(errGroups, errStrategy); err != nil {
 		r.err = fmt.Errorf("placement %s: %w", name, err)
 	}
-	chosen := make(map[string]rollout.Cluster)
-	current := make(map[string]bool)
+	chosen := make(map[string]rollout.Cluster, r.selected)
 	for _, group := range groups {
 		succeeded := 0
 		for _, cluster := range group.Clusters {
-			if _, ok := chosen[cluster]; !ok {
-				chosen[cluster], current[cluster] = in.clusterState(name, cluster, works)
-				r.count(chosen[cluster], works[cluster], current[cluster])
-				r.noteBlocker(cluster, chosen[cluster], works[cluster], current[cluster])
-				r.noteWait(cluster, chosen[cluster], works[cluster], current[cluster])
+			state, known := chosen[cluster]
+			if !known {
+				presence := in.presence(cluster)
+				if presence.outside {
+					r.outside = append(r.outside, cluster)
+				}
+				var current bool
+				state, current = in.clusterState(name, cluster, presence, works)
+				chosen[cluster] = state
+				work := works[cluster]
+				r.count(state, work, current)
+				r.noteBlocker(cluster, state, work, current)
+				r.noteWait(cluster, state, work, current)
 			}
-			if chosen[cluster].Status == rollout.Succeeded {
+			if state.Status == rollout.Succeeded {
 				succeeded++
 			}
 		}
@@ -211,7 +226,8 @@ func (p *plan) planPlacement(in input, placement placement, works map[string]*wo
 			}
 		}
 	}
-	r.chosen, r.outside = len(chosen), in.outside(chosen)
+	r.chosen = len(chosen)
+	slices.Sort(r.outside)
 	if r.err == nil {
 		r.decided, r.decision = true, strategy.Decide(groups, chosen, in.now)
 		for _, missing := range r.decision.Missing {
@@ -228,35 +244,34 @@ func (p *plan) planPlacement(in input, placement placement, works map[string]*wo
 		}
 	}
 	absent := p.absentClusters(in, placement, chosen, works)
-	for _, cluster := range slices.Sorted(maps.Keys(works)) {
-		work := works[cluster]
+	metadata, planned := metadataOf(in.set, name, nil), len(p.changes)
+	for cluster, work := range works {
 		if _, ok := chosen[cluster]; ok {
-			_, outside := slices.BinarySearch(r.outside, cluster)
-			if change, changed := labelChange(work, in.set, name); changed && !outside && work.DeletionTimestamp == nil {
+			if work.DeletionTimestamp != nil {
+				continue
+			}
+			if change, changed := labelChange(work, metadata); changed && !r.isOutside(cluster) {
 				p.changes = append(p.changes, change)
 			}
 		} else if errGroups == nil && !absent[cluster] { // otherwise it is unknown whether the cluster was chosen
 			unselected = append(unselected, work)
 		}
 	}
+	slices.SortFunc(p.changes[planned:], func(a, b change) int { return cmp.Compare(a.work.Namespace, b.work.Namespace) })
+	slices.SortFunc(unselected, func(a, b *workv1.ManifestWork) int { return cmp.Compare(a.Namespace, b.Namespace) })
 	return r, unselected
 }
 
-// outside returns the chosen clusters that the namespace of the set may not reach, sorted.
-func (in input) outside(chosen map[string]rollout.Cluster) []string {
-	return slices.Sorted(func(yield func(string) bool) {
-		for cluster := range chosen {
-			if in.presence(cluster).outside && !yield(cluster) {
-				return
-			}
-		}
-	})
+// isOutside reports whether the namespace of the set may not reach a chosen cluster.
+func (r *placementRollout) isOutside(cluster string) bool {
+	_, found := slices.BinarySearch(r.outside, cluster)
+	return found
 }
 
 // clusterState returns the state of a chosen cluster, and whether it has the template. It assigns a
 // work that has lost its labels again.
-func (in input) clusterState(placement, name string, works map[string]*workv1.ManifestWork) (rollout.Cluster, bool) {
-	work, presence := works[name], in.presence(name)
+func (in input) clusterState(placement, name string, presence presence, works map[string]*workv1.ManifestWork) (rollout.Cluster, bool) {
+	work := works[name]
 	if work == nil && !presence.outside {
 		lost, ok := in.workByName(types.NamespacedName{Namespace: name, Name: WorkName(controller.KeyOf(in.set), placement)})
 		if ok && lost.Labels[workv1.ReplicaSetLabelKey] != Label(controller.KeyOf(in.set)) {

@@ -80,23 +80,30 @@ func (e *env) awaitSummary(progressing int) {
 }
 
 func BenchmarkDecide(b *testing.B) {
-	var clusters, works []string
-	for i := range 1000 {
-		clusters = append(clusters, fmt.Sprintf("c%04d", i))
-		works = append(works, fmt.Sprintf("c%04d:%s", i, map[bool]string{true: "ok", false: "old"}[i < 500]))
-	}
-	set := newSet("p")
-	set.Spec.PlacementRefs[0].RolloutStrategy = progressive(10, 10)
-	object, decisions := placementOf("p", clusters)
-	s := input{
-		set: set, placements: []placement{{&set.Spec.PlacementRefs[0], object, decisions}}, works: worksOf("p", works...),
-		workByName: noWork, presence: present, cluster: noCluster, now: start,
-	}
-	b.ReportAllocs()
-	for b.Loop() {
-		if p := decide(s); len(p.changes) != 10 {
-			b.Fatalf("%d changes", len(p.changes))
-		}
+	for _, test := range []struct {
+		name           string
+		current, start int // clusters that have the template, and that receive it
+	}{{"half", 500, 10}, {"all have it", 1000, 0}} {
+		b.Run(test.name, func(b *testing.B) {
+			var clusters, works []string
+			for i := range 1000 {
+				clusters = append(clusters, fmt.Sprintf("c%04d", i))
+				works = append(works, fmt.Sprintf("c%04d:%s", i, map[bool]string{true: "ok", false: "old"}[i < test.current]))
+			}
+			set := newSet("p")
+			set.Spec.PlacementRefs[0].RolloutStrategy = progressive(10, 10)
+			object, decisions := placementOf("p", clusters)
+			s := input{
+				set: set, placements: []placement{{&set.Spec.PlacementRefs[0], object, decisions}}, works: worksOf("p", works...),
+				workByName: noWork, presence: present, cluster: noCluster, now: start,
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				if p := decide(s); len(p.changes) != test.start {
+					b.Fatalf("%d changes", len(p.changes))
+				}
+			}
+		})
 	}
 }
 

@@ -522,17 +522,17 @@ func TestWrite(t *testing.T) {
 	step("create nowhere", change{action: create, work: newWork(set, "p", "nowhere", start)}, "failed", true)
 
 	set.Labels = map[string]string{"a": "1"}
-	labelled, ok := labelChange(made, set, "p")
+	labelled, ok := labelChange(made, metadataOf(set, "p", nil))
 	if !ok {
 		t.Fatal("no labels are to be written")
 	}
 	made = step("label", labelled, "ok", false)
 	set.Labels = nil
-	unlabelled, _ := labelChange(made, set, "p")
+	unlabelled, _ := labelChange(made, metadataOf(set, "p", nil))
 	step("take the label away", unlabelled, "ok", false)
 	step("take it away again", unlabelled, "outdated", true)
 	set.Labels = map[string]string{"a": strings.Repeat("x", 64)}
-	refused, _ := labelChange(made, set, "p")
+	refused, _ := labelChange(made, metadataOf(set, "p", nil))
 	step("a label that is none", refused, "failed", true)
 
 	other := made.DeepCopy()
