@@ -8,7 +8,8 @@
 //
 // A status that answers carries the condition with it ([Tracker.Answer]), so that a quick answer costs
 // no request. What is not answered within [Config.Delay] is written by itself, one request per change
-// of the cause, at most [maxWritesPerSecond] a second. One queue has the times of all works.
+// of the cause, at most [maxWritesPerSecond] a second, and fewer while answers wait to be written. One
+// queue has the times of all works.
 //
 // All that the next leader needs is in the API: a work whose status speaks of its generation is not
 // pending. The times of the publishes since the last write are lost with a leader.

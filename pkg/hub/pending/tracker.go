@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/client-go/util/workqueue"
 
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
@@ -32,8 +31,6 @@ const (
 	// connectGrace is how long a hub that starts may take to connect before works say that it has no
 	// connection.
 	connectGrace = 10 * time.Second
-	// maxWritesPerSecond is how many works' conditions are written a second.
-	maxWritesPerSecond = 50
 )
 
 // Config configures a [Tracker].
@@ -64,6 +61,8 @@ type Writer interface {
 	// ReportDelivery has [Tracker.Pending] asked for work, and what it returns written. It must not
 	// block.
 	ReportDelivery(work *workv1.ManifestWork)
+	// StatusesPending returns how many works have a status that is not written yet.
+	StatusesPending() int
 }
 
 // Tracker knows which works are pending, and why. Its methods are safe for concurrent use.
@@ -71,7 +70,7 @@ type Tracker struct {
 	*controller.Controller[types.UID]
 	cfg     Config
 	writer  Writer // set before Run
-	limiter flowcontrol.RateLimiter
+	limiter writeLimiter
 	hops    *prometheus.HistogramVec
 
 	mu           sync.Mutex
@@ -101,7 +100,7 @@ func New(cfg Config) (*Tracker, error) {
 	}
 	cfg.Delay, cfg.Logger = cmp.Or(cfg.Delay, DefaultDelay), cmp.Or(cfg.Logger, slog.Default())
 	t := &Tracker{
-		cfg: cfg, limiter: flowcontrol.NewTokenBucketRateLimiter(maxWritesPerSecond, maxWritesPerSecond), hops: newHops(),
+		cfg: cfg, limiter: newWriteLimiter(), hops: newHops(),
 		entries: make(map[types.UID]*entry), clusters: make(map[wire.ClusterName]map[types.UID]struct{}),
 	}
 	watches := []controller.Watch{controller.On(cfg.Works.Cache, t.workChanged)}
@@ -296,7 +295,7 @@ func (t *Tracker) reconcile(ctx context.Context, uid types.UID) (time.Duration, 
 	if !ok {
 		return 0, nil
 	}
-	if _, changed := t.Pending(work); changed && t.limiter.Wait(ctx) == nil {
+	if _, changed := t.Pending(work); changed && t.limiter.wait(ctx, t.writer.StatusesPending()) == nil {
 		t.writer.ReportDelivery(work)
 	}
 	return t.untilConnected(), nil

@@ -395,6 +395,9 @@ func (e *Engine) ReportDelivery(work *workv1.ManifestWork) {
 	e.statusQueue.add(keyOf(work), statusUpdate{name: work.Name, delivery: true})
 }
 
+// StatusesPending returns how many works have a status that is not written yet.
+func (e *Engine) StatusesPending() int { return e.statusQueue.len() }
+
 // StatusesLost asks the agents of a cluster for the statuses that the WorkStore does not have: they
 // may be older than before, as after the store was restored from a backup. It does not block.
 func (e *Engine) StatusesLost(cluster wire.ClusterName) {

@@ -76,7 +76,7 @@ func newMetrics(r prometheus.Registerer, e *Engine) (*metrics, error) {
 		gauge("clusters_diverged", "Clusters whose works have differed from those of the source for more than a minute.", e.diverged),
 		gauge("clusters_untrusted", "Clusters of which statuses were refused because of their signature within the last 15 minutes.",
 			ofState(func(*deliveryState) int { return len(e.distrusted) })),
-		gauge("statuses_pending", "Works with a status update that is queued or in progress.", e.statusQueue.len),
+		gauge("statuses_pending", "Works with a status update that is queued or in progress.", e.StatusesPending),
 	) {
 		if err := r.Register(c); err != nil {
 			return nil, err
