@@ -97,7 +97,7 @@ func freeAddrs(ctx context.Context) (a addresses, err error) {
 		if err != nil {
 			return a, err
 		}
-		defer l.Close() //nolint:errcheck // it has accepted nothing
+		defer l.Close()
 		*addr, _ = l.Addr().(*net.TCPAddr)
 	}
 	return a, nil

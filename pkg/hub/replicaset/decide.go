@@ -197,37 +197,7 @@ func (p *plan) planPlacement(in input, placement placement, works map[string]*wo
 	if err := errors.Join(errGroups, errStrategy); err != nil {
 		r.err = fmt.Errorf("placement %s: %w", name, err)
 	}
-	chosen := make(map[string]rollout.Cluster, r.selected)
-	for _, group := range groups {
-		succeeded := 0
-		for _, cluster := range group.Clusters {
-			state, known := chosen[cluster]
-			if !known {
-				presence := in.presence(cluster)
-				if presence.outside {
-					r.outside = append(r.outside, cluster)
-				}
-				var current bool
-				state, current = in.clusterState(name, cluster, presence, works)
-				chosen[cluster] = state
-				work := works[cluster]
-				r.count(state, work, current)
-				r.noteBlocker(cluster, state, work, current)
-				r.noteWait(cluster, state, work, current)
-			}
-			if state.Status == rollout.Succeeded {
-				succeeded++
-			}
-		}
-		if len(group.Clusters) > 0 {
-			r.filledGroups++
-			if succeeded == len(group.Clusters) {
-				r.succeededGroups++
-			}
-		}
-	}
-	r.chosen = len(chosen)
-	slices.Sort(r.outside)
+	chosen := r.observe(in, groups, works)
 	if r.err == nil {
 		r.decided, r.decision = true, strategy.Decide(groups, chosen, in.now)
 		for _, missing := range r.decision.Missing {
@@ -260,6 +230,42 @@ func (p *plan) planPlacement(in input, placement placement, works map[string]*wo
 	slices.SortFunc(p.changes[planned:], func(a, b change) int { return cmp.Compare(a.work.Namespace, b.work.Namespace) })
 	slices.SortFunc(unselected, func(a, b *workv1.ManifestWork) int { return cmp.Compare(a.Namespace, b.Namespace) })
 	return r, unselected
+}
+
+// observe returns the states of the chosen clusters, and counts them.
+func (r *placementRollout) observe(in input, groups []rollout.Group, works map[string]*workv1.ManifestWork) map[string]rollout.Cluster {
+	chosen := make(map[string]rollout.Cluster, len(works))
+	for _, group := range groups {
+		succeeded := 0
+		for _, cluster := range group.Clusters {
+			state, known := chosen[cluster]
+			if !known {
+				presence := in.presence(cluster)
+				if presence.outside {
+					r.outside = append(r.outside, cluster)
+				}
+				var current bool
+				state, current = in.clusterState(r.placement, cluster, presence, works)
+				chosen[cluster] = state
+				work := works[cluster]
+				r.count(state, work, current)
+				r.noteBlocker(cluster, state, work, current)
+				r.noteWait(cluster, state, work, current)
+			}
+			if state.Status == rollout.Succeeded {
+				succeeded++
+			}
+		}
+		if len(group.Clusters) > 0 {
+			r.filledGroups++
+			if succeeded == len(group.Clusters) {
+				r.succeededGroups++
+			}
+		}
+	}
+	r.chosen = len(chosen)
+	slices.Sort(r.outside)
+	return chosen
 }
 
 // isOutside reports whether the namespace of the set may not reach a chosen cluster.

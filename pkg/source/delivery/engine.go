@@ -56,7 +56,8 @@ type Config struct {
 	// 1024, default 16.
 	StatusWorkers int
 	// RepublishAfter is how long a work may stay unconfirmed, while its cluster sends messages,
-	// before it is published again. The pause doubles with each repetition, up to 20 times
+	// before it is published again; three times as long as confirmations take at the moment, if that is
+	// longer, up to 10 times RepublishAfter. The pause doubles with each repetition, up to 20 times
 	// RepublishAfter. Default 30 s.
 	RepublishAfter time.Duration
 

@@ -3,6 +3,7 @@ package delivery
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/workwire/workwire/pkg/wire"
 )
@@ -52,7 +53,7 @@ func TestSequences(t *testing.T) {
 					t.Errorf("status %d, %q %d: taken %v, want %v", i, s.session, s.id, !old, s.taken)
 				}
 				if !old {
-					d.statusAccepted(k, status, false, false)
+					d.statusAccepted(k, status, false, false, time.Now())
 				}
 			}
 		})

@@ -25,6 +25,7 @@ type deliveryState struct {
 	// connected is the number of the current connection, 0 for none.
 	connected uint64
 	lastConn  uint64
+	roundTrip roundTrip // from a publish to the first status of it
 
 	pending         int // works that are queued or in flight
 	awaitingContact int // works that wait for a message from their cluster

@@ -117,7 +117,12 @@ func (d *deliveryState) complete(a attempt, p plan, began time.Time) {
 	if w.inFlight || w.queued || d.works[w.key] != w || !w.unconfirmed() {
 		return
 	}
-	d.due.set(w, began.Add(backoff(d.republishAfter, int(w.republishes), maxRepublishFactor*d.republishAfter)))
+	d.due.set(w, began.Add(d.pause(w)))
+}
+
+// pause returns how long after its publish an unconfirmed work is published again.
+func (d *deliveryState) pause(w *workState) time.Duration {
+	return backoff(d.roundTrip.patience(d.republishAfter), int(w.republishes), maxRepublishFactor*d.republishAfter)
 }
 
 // endAttempt ends the attempt in flight, and enqueues w again if it changed meanwhile.
@@ -145,7 +150,10 @@ func (d *deliveryState) requeueDue(now time.Time) {
 		if w == nil {
 			return
 		}
+		next := w.publishedAt.Add(d.pause(w))
 		switch {
+		case !w.failed && w.unconfirmed() && next.After(now): // round trips have become longer
+			d.due.set(w, next)
 		case w.failed || w.unconfirmed() && w.cluster.heard.After(w.publishedAt):
 			w.force = true
 			d.enqueue(w)
@@ -167,7 +175,7 @@ func (d *deliveryState) clusterHeard(name wire.ClusterName, now time.Time) (sche
 	c.heard = now
 	scheduled = len(c.awaitingContact) > 0
 	for w := range c.awaitingContact {
-		d.due.set(w, now.Add(d.republishAfter))
+		d.due.set(w, now.Add(d.roundTrip.patience(d.republishAfter)))
 	}
 	d.awaitingContact -= len(c.awaitingContact)
 	clear(c.awaitingContact)
@@ -220,7 +228,7 @@ func (d *deliveryState) statusReceived(k workKey, s *wire.Status, stored Sequenc
 }
 
 // statusAccepted records an accepted status; deleting and deleted are its conditions.
-func (d *deliveryState) statusAccepted(k workKey, s *wire.Status, deleting, deleted bool) {
+func (d *deliveryState) statusAccepted(k workKey, s *wire.Status, deleting, deleted bool, now time.Time) {
 	w, ok := d.works[k]
 	if !ok {
 		return // removed meanwhile
@@ -232,6 +240,9 @@ func (d *deliveryState) statusAccepted(k workKey, s *wire.Status, deleting, dele
 	}
 	if s.Generation == w.published.generation {
 		w.authoritative = false
+		if w.confirmed < s.Generation && w.republishes == 0 { // otherwise nobody knows which publish it answers
+			d.roundTrip = d.roundTrip.with(now.Sub(w.publishedAt))
+		}
 	}
 	d.confirm(w, s.Generation)
 }

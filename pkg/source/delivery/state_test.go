@@ -78,7 +78,7 @@ func TestNothingIsLeft(t *testing.T) {
 		s.work = deleting(testWork("w", 2))
 		s.state.workChanged(s.key)
 		s.publishNext()
-		s.state.statusAccepted(s.key, &wire.Status{Generation: 2}, true, true)
+		s.state.statusAccepted(s.key, &wire.Status{Generation: 2}, true, true, s.now)
 		s.work = nil
 		s.state.workRemoved(s.key, removedWork{generation: 2, meta: &metav1.ObjectMeta{}})
 		s.counts(0)
@@ -113,7 +113,7 @@ func TestNothingIsLeft(t *testing.T) {
 			s.work = deleting(testWork("w", 2))
 			s.state.workChanged(s.key)
 			c, _ := s.state.dequeue(s.now)
-			s.state.statusAccepted(s.key, &wire.Status{Generation: 2}, true, true)
+			s.state.statusAccepted(s.key, &wire.Status{Generation: 2}, true, true, s.now)
 			if published {
 				s.state.publishSucceeded(c, planPublish(&c.workState, s.work, "hub1", s.now), s.now, sentSpec{})
 			} else {
@@ -136,7 +136,7 @@ func TestNothingIsLeft(t *testing.T) {
 		s.state.workChanged(s.key)
 		c, _ := s.state.dequeue(s.now)
 		first := s.work
-		s.state.statusAccepted(s.key, &wire.Status{Generation: 2}, true, true)
+		s.state.statusAccepted(s.key, &wire.Status{Generation: 2}, true, true, s.now)
 		s.state.workRemoved(s.key, removedWork{generation: 2, meta: &metav1.ObjectMeta{Name: "w"}})
 		s.work = deleting(testWork("w", 4))
 		s.state.workChanged(s.key)
@@ -146,7 +146,7 @@ func TestNothingIsLeft(t *testing.T) {
 				t.Fatal("the deletion of the new work is not published")
 			}
 		}
-		s.state.statusAccepted(s.key, &wire.Status{Generation: 4}, true, true)
+		s.state.statusAccepted(s.key, &wire.Status{Generation: 4}, true, true, s.now)
 		s.work = nil
 		s.state.workRemoved(s.key, removedWork{generation: 4, meta: &metav1.ObjectMeta{Name: "w"}})
 		s.counts(0)
@@ -159,7 +159,7 @@ func TestNothingIsLeft(t *testing.T) {
 		if spec := s.publishNext(); spec == nil || spec.IsDeletion() || spec.Generation != 2 {
 			t.Fatalf("published %+v before the deletion", spec)
 		}
-		s.state.statusAccepted(s.key, &wire.Status{Generation: 3}, true, true) // answers an earlier deletion
+		s.state.statusAccepted(s.key, &wire.Status{Generation: 3}, true, true, s.now) // answers an earlier deletion
 		s.work = nil
 		s.state.workRemoved(s.key, removedWork{generation: 3, meta: &metav1.ObjectMeta{Name: "w"}})
 		if spec := s.publishNext(); spec == nil || !spec.IsDeletion() || spec.Generation != 3 {
@@ -214,7 +214,7 @@ func TestRecreated(t *testing.T) {
 	if spec := s.publishNext(); spec == nil || spec.IsDeletion() || spec.Generation != 2 {
 		t.Fatalf("published %+v", spec)
 	}
-	s.state.statusAccepted(s.key, &wire.Status{Generation: 2}, true, false) // of the former work
+	s.state.statusAccepted(s.key, &wire.Status{Generation: 2}, true, false, s.now) // of the former work
 	s.work = testWork("w", 3)
 	s.state.workChanged(s.key)
 	s.publishNext()
@@ -246,6 +246,41 @@ func TestSilentCluster(t *testing.T) {
 	s.state.disconnect(s.state.connected)
 	if at, ok := s.state.nextDue(); ok {
 		t.Errorf("without a connection a check is due at %v", at)
+	}
+}
+
+// TestSlowConfirmations: where confirmations take long, works are not published again before they can have come.
+func TestSlowConfirmations(t *testing.T) {
+	for _, test := range []struct {
+		took, want time.Duration
+	}{
+		{0, 30 * time.Second}, {5 * time.Second, 30 * time.Second}, {20 * time.Second, time.Minute}, {time.Minute, 3 * time.Minute},
+		{time.Hour, 5 * time.Minute},
+	} {
+		t.Run(test.took.String(), func(t *testing.T) {
+			s := newScript(t)
+			s.state.workChanged(s.key)
+			s.publishNext()
+			published := s.now
+			// The schedule of the work was made before confirmations have become slow.
+			for i := range int64(500) {
+				other := testWork(fmt.Sprint("other-", i), 1)
+				key := workKey{uid: other.UID, cluster: s.key.cluster}
+				w := s.state.ensure(key)
+				w.published, w.publishedAt = revision{generation: 1}, s.now.Add(-test.took)
+				s.state.statusAccepted(key, &wire.Status{Generation: 1, Sequence: wire.SequenceID(i + 1)}, false, false, s.now)
+			}
+			for s.now.Before(published.Add(time.Hour)) {
+				s.now = s.now.Add(time.Second)
+				s.state.clusterHeard(s.key.cluster, s.now)
+				if s.publishNext() != nil {
+					break
+				}
+			}
+			if got := s.now.Sub(published); got < test.want-2*time.Second || got > test.want+2*time.Second {
+				t.Errorf("published again after %s, want %s", got, test.want)
+			}
+		})
 	}
 }
 

@@ -43,7 +43,8 @@ func isTrue(s *wire.Status, condition string) bool {
 
 // receiveStatus checks s and, if it is accepted, enqueues it for the store.
 func (e *Engine) receiveStatus(from sender, s *wire.Status, as receivedAs) verdict {
-	s.Session = orderedBy(s, time.Now())
+	now := time.Now()
+	s.Session = orderedBy(s, now)
 	stored, has := e.config.Works.Get(s.UID)
 	k := workKey{uid: s.UID, cluster: s.Cluster}
 	deleted := isTrue(s, workv1.WorkDeleted)
@@ -54,7 +55,7 @@ func (e *Engine) receiveStatus(from sender, s *wire.Status, as receivedAs) verdi
 	case v == accepted:
 		e.state.accepts(s.Cluster, s.Accepts)
 		deleting := isTrue(s, workv1.WorkDeleting) || s.Meta.DeletionTimestamp != nil
-		e.state.statusAccepted(k, s, deleting, deleted)
+		e.state.statusAccepted(k, s, deleting, deleted, now)
 		e.state.statusReported(k, s.Hash, stored.Work.ResourceVersion)
 	case v == unknownWork && deleted:
 		e.state.agentDeleted(k)
