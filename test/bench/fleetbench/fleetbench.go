@@ -52,6 +52,7 @@ const (
 	bytes   = "bytes of one template change"
 	memory  = "memory of the hub"
 	broker  = "memory of the broker"
+	plane   = "memory of the control plane"
 )
 
 func name(size int, row string) string { return fmt.Sprintf("fleet of %d: %s", size, row) }
@@ -67,6 +68,7 @@ func Rows(o Options) (rows []*report.Row) {
 			{hubs, fmt.Sprintf("%d works", size), "s"},
 			{memory, fmt.Sprintf("%d works", size*o.Works), "MB"},
 			{broker, fmt.Sprintf("%d connections", size+1), "MB"},
+			{plane, fmt.Sprintf("%d works", size*o.Works), "MB"},
 		} {
 			rows = append(rows, &report.Row{Name: name(size, row.name), Target: row.target, Unit: row.unit})
 		}
@@ -88,7 +90,7 @@ type world struct {
 // Run measures the rows of board that are about fleets. Each size has surroundings of its own.
 func Run(ctx context.Context, c subject.Config, o Options, board *report.Board) error {
 	for _, size := range o.Sizes {
-		if !board.Wants(name(size, nothing), name(size, change), name(size, bytes), name(size, brokers), name(size, hubs), name(size, memory), name(size, broker)) {
+		if !board.Wants(name(size, nothing), name(size, change), name(size, bytes), name(size, brokers), name(size, hubs), name(size, memory), name(size, broker), name(size, plane)) {
 			continue
 		}
 		for run := range c.Runs {
@@ -160,14 +162,18 @@ func (w *world) traffic() map[string]int64 {
 	}
 }
 
-// memory reads the RSS of hub and broker.
+// memory reads the RSS of hub, broker and control plane.
 func (w *world) memory() error {
-	for row, pid := range map[string]int{memory: w.Program.PID(), broker: w.Broker.PID()} {
-		used, err := procs.Of(pid)
-		if err != nil {
-			return err
-		}
-		w.add(row, float64(used.RSS)/1e6, map[string]any{"peakMB": float64(used.Peak) / 1e6})
+	hub, err := procs.Of(w.Program.PID())
+	if err != nil {
+		return err
+	}
+	used, err := procs.Of(w.Broker.PID())
+	if err != nil {
+		return err
+	}
+	for row, u := range map[string]procs.Usage{memory: hub, broker: used, plane: w.Plane.Usage()} {
+		w.add(row, float64(u.RSS)/1e6, map[string]any{"peakMB": float64(u.Peak) / 1e6})
 	}
 	return nil
 }

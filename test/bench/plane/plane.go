@@ -82,10 +82,8 @@ func (p *Plane) REST() *rest.Config { return p.plane.REST() }
 // Stop ends the control plane.
 func (p *Plane) Stop() error { return p.plane.Stop() }
 
-// CPU returns the CPU time of the control plane: etcd, API server and controllers.
-func (p *Plane) CPU() time.Duration {
-	return procs.CPU(filepath.Dir(p.plane.Kubeconfig))
-}
+// Usage returns what the control plane uses: etcd, API server and controllers.
+func (p *Plane) Usage() procs.Usage { return procs.Below(filepath.Dir(p.plane.Kubeconfig)) }
 
 // Namespace creates a namespace unless it exists.
 func (p *Plane) Namespace(ctx context.Context, name string) error {

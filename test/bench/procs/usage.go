@@ -51,13 +51,12 @@ func Of(pid int) (Usage, error) {
 	return usage, nil
 }
 
-// CPU returns the CPU time of the processes that this one has started whose command line has text
-// in it, and of those that they have started and that run.
-func CPU(text string) time.Duration { return cpuBelow(os.Getpid(), text) }
+// Below returns what the processes use together that this one has started and whose command line has text
+// in it, and those that they have started. What has ended is left out.
+func Below(text string) Usage { return below(os.Getpid(), text) }
 
-func cpuBelow(pid int, text string) time.Duration {
+func below(pid int, text string) (total Usage) {
 	tasks, _ := filepath.Glob(proc(pid, "task/*/children"))
-	var total time.Duration
 	for _, task := range tasks {
 		list, _ := os.ReadFile(task) // else the thread has just ended
 		for _, word := range strings.Fields(string(list)) {
@@ -66,8 +65,9 @@ func cpuBelow(pid int, text string) time.Duration {
 			if err != nil || !strings.Contains(string(command), text) {
 				continue
 			}
-			if fields, err := stat(child); err == nil {
-				total += cpu(fields) + cpuBelow(child, "")
+			used, _ := Of(child)
+			for _, u := range []Usage{used, below(child, "")} {
+				total.CPU, total.RSS, total.Peak = total.CPU+u.CPU, total.RSS+u.RSS, total.Peak+u.Peak
 			}
 		}
 	}

@@ -89,7 +89,7 @@ func (s *Subject) Cost(ctx context.Context) (c Cost, err error) {
 	if c.Served, err = s.Plane.Served(ctx); err != nil {
 		return c, err
 	}
-	c.Plane = s.Plane.CPU()
+	c.Plane = s.Plane.Usage().CPU
 	processes := map[int]*time.Duration{s.Broker.PID(): &c.Broker, os.Getpid(): &c.Bench}
 	if s.Program != nil {
 		processes[s.Program.PID()] = &c.Program
