@@ -61,8 +61,17 @@ const (
 	EventFleetBack   = "FleetBack"
 )
 
-// lastSeenInterval is the maximum age of the last-seen annotation while the agent sends messages.
-const lastSeenInterval = 5 * time.Minute
+// How old the last-seen annotation may become while the agent sends messages: lastSeenInterval, or longer, so that
+// all clusters together cost the API server one write in lastSeenPace.
+const (
+	lastSeenInterval = 5 * time.Minute
+	lastSeenPace     = 200 * time.Millisecond
+)
+
+// lastSeenAge returns how old the last-seen annotation may become in a fleet of so many clusters.
+func lastSeenAge(clusters int) time.Duration {
+	return max(lastSeenInterval, time.Duration(clusters)*lastSeenPace)
+}
 
 // policy is the part of the configuration that decides about clusters.
 type policy struct {
@@ -140,7 +149,7 @@ func decide(name wire.ClusterName, v view, p policy, now time.Time) step {
 		}
 	}
 	s.annotations = annotationsFor(v.presence)
-	s.spec = !apiequality.Semantic.DeepEqual(s.taints, v.stored.Spec.Taints) || outdated(v.stored, v.presence) ||
+	s.spec = !apiequality.Semantic.DeepEqual(s.taints, v.stored.Spec.Taints) || outdated(v.stored, v.presence, v.clusters) ||
 		v.stored.Annotations[AnnouncesAnnotationKey] != s.annotations[AnnouncesAnnotationKey] || len(s.held.annotations) > 0
 	return s
 }
@@ -166,13 +175,13 @@ func annotationsFor(p presence) map[string]string {
 	return annotations
 }
 
-// outdated reports whether the last-seen annotation of cluster is too old.
-func outdated(cluster *clusterv1.ManagedCluster, p presence) bool {
+// outdated reports whether the last-seen annotation of cluster, one of so many, is too old.
+func outdated(cluster *clusterv1.ManagedCluster, p presence, clusters int) bool {
 	if p.heard.IsZero() {
 		return false
 	}
 	at, err := time.Parse(time.RFC3339, cluster.Annotations[clusterv1.LastSeenAnnotationKey])
-	return err != nil || p.heard.Sub(at) >= lastSeenInterval
+	return err != nil || p.heard.Sub(at) >= lastSeenAge(clusters)
 }
 
 // conditionsFor returns the conditions of a ManagedCluster: ours, and those of others.

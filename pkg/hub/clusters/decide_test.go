@@ -69,6 +69,22 @@ func summarize(s step) summary {
 	return got
 }
 
+// However many clusters send messages, their times cost the API server five writes a second.
+func TestLastSeenAge(t *testing.T) {
+	for clusters, want := range map[int]time.Duration{0: 5 * time.Minute, 1500: 5 * time.Minute, 10_000: 2000 * time.Second} {
+		if got := lastSeenAge(clusters); got != want {
+			t.Errorf("%d clusters: %s, want %s", clusters, got, want)
+		}
+	}
+	cluster := managed("c", "1", "5")
+	p, _ := play(t, presence{state: unseen}, "announce a")
+	cluster.Annotations = annotationsFor(p)
+	p.heard = p.heard.Add(10 * time.Minute)
+	if !outdated(cluster, p, 100) || outdated(cluster, p, 10_000) {
+		t.Error("after ten minutes, a cluster of 100 is outdated, and one of 10,000 is not")
+	}
+}
+
 func TestDecide(t *testing.T) {
 	known := func(text string) presence { p, _ := play(t, presence{state: unseen}, text); return p }
 	never, there, heard := presence{state: unseen}, known("announce a"), known("message")

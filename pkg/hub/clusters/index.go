@@ -170,7 +170,7 @@ func (x *clusterIndex) presenceChanged(name wire.ClusterName, e *entry, before p
 	if stored == nil && !x.policy.autoRegister {
 		return
 	}
-	if force || p.state != before.state || p.announces != before.announces || stored != nil && outdated(stored, p) {
+	if force || p.state != before.state || p.announces != before.announces || stored != nil && outdated(stored, p, len(x.entries)) {
 		x.enqueue(name, e)
 	}
 }
@@ -368,6 +368,7 @@ func (x *clusterIndex) unregister(e *entry) {
 type view struct {
 	presence presence
 	stored   *clusterv1.ManagedCluster // nil: there is none
+	clusters int                       // in the fleet
 	spoken   bool
 	removed  bool
 	failover failover
@@ -389,7 +390,7 @@ func (x *clusterIndex) view(name wire.ClusterName) (view, bool) {
 	e.queued = false
 	stored := x.stored(name)
 	return view{
-		presence: e.presence, stored: stored, spoken: e.spoken, removed: e.removed, failover: x.failover(),
+		presence: e.presence, stored: stored, clusters: len(x.entries), spoken: e.spoken, removed: e.removed, failover: x.failover(),
 		held: x.heldView(name, e, stored), divergence: e.divergence, untrusted: e.untrusted,
 	}, true
 }

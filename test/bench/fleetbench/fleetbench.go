@@ -126,7 +126,9 @@ func (w *world) run(ctx context.Context, run int) (err error) {
 		if err != nil {
 			return err
 		}
-		detail := after.Since(before).Detail("hub")
+		spent := after.Since(before)
+		detail := spent.Detail("hub")
+		detail["everybody"] = spent.Served
 		// What was killed has taken its CPU time with it.
 		switch part.row {
 		case brokers:
