@@ -59,8 +59,12 @@ func (t *throttle[K]) spent(key K, cost time.Duration, now time.Time) {
 		t.free = now
 	}
 	t.free = t.free.Add(min(paceAll*cost, maxPause-t.free.Sub(now)))
-	pause := min(t.free.Sub(now), paceOne*cost)
-	if next := now.Add(pause); next.After(t.earliest[key]) {
-		t.earliest[key] = next
+	next, known := t.earliest[key]
+	if !known { // the interval has passed meanwhile
+		t.order = append(t.order, key)
 	}
+	if paced := now.Add(min(t.free.Sub(now), paceOne*cost)); paced.After(next) {
+		next = paced
+	}
+	t.earliest[key] = next
 }

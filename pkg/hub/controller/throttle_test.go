@@ -62,3 +62,21 @@ func TestSpentSpacesOutDecisions(t *testing.T) {
 		})
 	}
 }
+
+// A decision may take longer than the interval, in which other keys start and forget what is over.
+func TestSpentAfterTheInterval(t *testing.T) {
+	throttle := throttle[string]{interval: time.Millisecond, earliest: make(map[string]time.Time)}
+	now := time.Unix(0, 0)
+	throttle.start("a", now)
+	now = now.Add(time.Second)
+	throttle.start("b", now)
+	throttle.spent("a", time.Second, now)
+	if got := throttle.remaining("a", now); got != paceAll*time.Second {
+		t.Errorf("the next one is due after %s", got)
+	}
+	throttle.start("b", now.Add(time.Minute))
+	throttle.start("c", now.Add(2*time.Minute))
+	if len(throttle.earliest) != 1 || len(throttle.order) != 1 {
+		t.Errorf("remembered: %v, %v", throttle.earliest, throttle.order)
+	}
+}
