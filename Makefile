@@ -9,10 +9,6 @@ KUBERNETES := v1.36.3
 LDFLAGS    := -s -w -X github.com/workwire/workwire/pkg/version.Version=$(VERSION)
 CONTROLPLANE_LDFLAGS := -s -w -X k8s.io/component-base/version.gitVersion=$(KUBERNETES)
 
-# The packages of controlplane/ that have tests of their own. Its others are
-# Kubernetes wired up: naming them here would compile all of it once more.
-CONTROLPLANE_TESTED := ./internal/cli ./internal/credentials ./internal/kine ./internal/plane ./internal/process ./internal/wholerows ./test
-
 export CGO_ENABLED ?= 0
 # For everything alike, so that building, vetting and testing share their cache.
 export GOFLAGS := $(shell go env GOFLAGS) -trimpath
@@ -81,25 +77,16 @@ vulnerabilities: ## Look for known vulnerabilities with govulncheck. Says so whe
 UNIT_TESTED := ./pkg/... ./cmd/... ./broker/... ./deploy/crds/... ./deploy/install/... ./deploy/policies/... ./docs/... ./hack/... ./test/kit/...
 
 .PHONY: unit
-unit: ## Run the tests that need no control plane, Mosquitto or C compiler; make test adds those, and the race detector.
+unit: ## Run the tests that need no control plane and no other program, 2 minutes.
 	go test -short $(UNIT_TESTED)
 
-.PHONY: needs
-needs:
-	@hack/needs.sh test
-
 .PHONY: test
-test: needs build ## Run everything that CI runs: generated code, vet, unit, fuzz seeds and integration tests with -race.
-	hack/verify-generated.sh
-	@hack/helm.sh >/dev/null
-	go vet ./...
-	go vet -C test/bench ./...
-	CGO_ENABLED=1 go test -race -timeout 20m ./...
-	CGO_ENABLED=1 go test -race -timeout 10m ./test/faults -run '^TestSoak$$' -soak 2m -seed 521
-	CGO_ENABLED=1 go test -race -timeout 10m ./broker/fuzz -run '^TestNetwork$$' -for 1m -seed 521
-	CGO_ENABLED=1 go test -C test/bench -race -timeout 20m ./...
-	CGO_ENABLED=1 CONTROLPLANE_BIN=$(CURDIR)/bin/controlplane \
-		go test -C controlplane -race -count=1 -timeout 10m $(CONTROLPLANE_TESTED)
+test: build ## Run the tests, 15 minutes. Needs Go, git and make; tests of programs that are not installed are left out, and the last line names them.
+	@hack/test.sh
+
+.PHONY: check
+check: ## Run everything: linters, generated code, all tests with the race detector on every broker, fuzzing, containers. INSTALL=1 LANES="lint unit integration e2e".
+	@$(if $(INSTALL),INSTALL=1) hack/check.sh $(LANES)
 
 .PHONY: e2e
 e2e: ## Run docker-compose.yaml for real: the tutorial, kills, a cut network, new certificates. Needs docker; E2E_REQUIRED=1 E2E_RUN=REGEXP.
@@ -117,9 +104,9 @@ bench: build ## Measure agent, hub and broker against their surroundings, 45 min
 		$(if $(RUNS),--runs=$(RUNS)) $(if $(BROKER),--broker=$(BROKER)) $(if $(PROFILE),--profile=bin/profiles) $(BENCHFLAGS)
 
 .PHONY: fuzz
-fuzz: ## Fuzz the broker over the network for MINUTES=10 (SEED=N repeats), and every decoder for FUZZTIME=30s.
+fuzz: ## Fuzz the broker over the network for MINUTES=10 (SEED=N repeats), and every decoder for FUZZTIME=30s, of all PACKAGES or some.
 	go test ./broker/fuzz -run '^TestNetwork$$' -v -count=1 -timeout $$(($(or $(MINUTES),10) + 10))m -for $(or $(MINUTES),10)m -seed $(or $(SEED),0)
-	@hack/fuzz.sh $(or $(FUZZTIME),30s)
+	@hack/fuzz.sh $(or $(FUZZTIME),30s) $(PACKAGES)
 
 ##@ Find out
 

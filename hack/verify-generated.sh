@@ -10,7 +10,7 @@ fingerprint() {
 }
 
 before=$(fingerprint)
-hack/generate.sh
+make --no-print-directory generate
 after=$(fingerprint)
 
 if [[ $before != "$after" ]]; then

@@ -23,6 +23,7 @@ import (
 	"github.com/workwire/workwire/broker"
 	"github.com/workwire/workwire/broker/mosquitto"
 	"github.com/workwire/workwire/broker/rabbitmq"
+	"github.com/workwire/workwire/test/kit"
 )
 
 // startTimeout is the limit for the start of a broker, on a busy machine.
@@ -98,7 +99,7 @@ func run(ctx context.Context, cfg broker.Config) (b *broker.Broker, ended chan e
 }
 
 // StartMosquitto runs Mosquitto for users on a free loopback port and returns when it accepts
-// clients. It fails the test when Mosquitto is not installed.
+// clients. It skips the test when Mosquitto is not installed, see [kit.Program].
 func StartMosquitto(t testing.TB, users []broker.User) *Running {
 	t.Helper()
 	return StartMosquittoWith(t, mosquitto.Config{Users: users})
@@ -109,7 +110,7 @@ func StartMosquitto(t testing.TB, users []broker.User) *Running {
 func StartRabbitMQ(t testing.TB, cfg rabbitmq.Config) *rabbitmq.Container {
 	t.Helper()
 	if cfg.Image = os.Getenv("WORKWIRE_RABBITMQ"); cfg.Image == "" {
-		t.Skip("make e2e runs it: it needs the image of hack/rabbitmq-image.sh in WORKWIRE_RABBITMQ")
+		t.Skip("make e2e runs it, in make check too: it needs the image of hack/rabbitmq-image.sh in WORKWIRE_RABBITMQ")
 	}
 	cfg.Dir = t.TempDir()
 	ctx, cancel := context.WithTimeout(t.Context(), startTimeout)
@@ -130,13 +131,10 @@ func StartRabbitMQ(t testing.TB, cfg rabbitmq.Config) *rabbitmq.Container {
 	return c
 }
 
-// StartMosquittoWith is like StartMosquitto with a configuration, of which it sets Dir and Port. It
-// skips the test with -short.
+// StartMosquittoWith is like StartMosquitto with a configuration, of which it sets Dir and Port.
 func StartMosquittoWith(t testing.TB, cfg mosquitto.Config) *Running {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("needs Mosquitto, which -short leaves out")
-	}
+	kit.Mosquitto.Require(t)
 	cfg.Dir, cfg.Port = t.TempDir(), 0
 	r := &Running{}
 	r.start = func(t testing.TB) {

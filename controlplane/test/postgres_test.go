@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"os/user"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -61,6 +62,7 @@ var shared struct {
 // sharedPostgres returns the server of all tests that do not stop theirs.
 func sharedPostgres(t testing.TB) *postgres {
 	t.Helper()
+	requirePostgres(t)
 	shared.once.Do(func() { shared.server, shared.err = newPostgres() })
 	noError(t, shared.err)
 	return shared.server
@@ -69,10 +71,33 @@ func sharedPostgres(t testing.TB) *postgres {
 // ownPostgres returns a server that ends with the test.
 func ownPostgres(t testing.TB, options ...string) *postgres {
 	t.Helper()
+	requirePostgres(t)
 	server, err := newPostgres(options...)
 	noError(t, err)
 	t.Cleanup(server.remove)
 	return server
+}
+
+// requirePostgres skips a test, or with WORKWIRE_TEST_ALL fails it, where PostgreSQL is not installed, as
+// kit.Program does in the other module.
+func requirePostgres(t testing.TB) {
+	t.Helper()
+	_, err := exec.LookPath(postgresProgram("postgres"))
+	switch {
+	case err == nil && !slices.Contains(strings.Split(os.Getenv("WORKWIRE_TEST_WITHOUT"), ","), "postgres"):
+	case os.Getenv("WORKWIRE_TEST_ALL") != "":
+		t.Fatal("postgres is not installed; make check INSTALL=1 installs it on Debian")
+	default:
+		t.Skip("left out: needs postgres; hack/needs.sh test names the Debian package")
+	}
+}
+
+// postgresProgram returns a program of PostgreSQL, which Debian does not put into PATH.
+func postgresProgram(name string) string {
+	if found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/" + name); len(found) > 0 {
+		return found[len(found)-1]
+	}
+	return name
 }
 
 func newPostgres(options ...string) (_ *postgres, err error) {
@@ -106,12 +131,9 @@ func newPostgres(options ...string) (_ *postgres, err error) {
 
 func (p *postgres) data() string { return filepath.Join(p.dir, "data") }
 
-// command returns a program of PostgreSQL, which Debian does not put into PATH.
+// command returns a program of PostgreSQL with arguments.
 func (p *postgres) command(name string, args ...string) *exec.Cmd {
-	if found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/" + name); len(found) > 0 {
-		name = found[len(found)-1]
-	}
-	line := append(append(append([]string{}, p.as...), name), args...)
+	line := append(append(append([]string{}, p.as...), postgresProgram(name)), args...)
 	cmd := exec.Command(line[0], line[1:]...)
 	cmd.Dir = p.dir
 	cmd.Env = append(os.Environ(), "PGPASSWORD="+password, "PGHOST="+p.dir, "PGUSER=hub")
@@ -128,7 +150,7 @@ func (p *postgres) start() error {
 	p.cmd = p.command("postgres", append([]string{"-D", p.data(), "-k", p.dir, "-c", "listen_addresses=", "-c", "fsync=off"}, p.options...)...)
 	p.cmd.Stdout, p.cmd.Stderr = log, log
 	if err := p.cmd.Start(); err != nil {
-		return fmt.Errorf("%w: install PostgreSQL (hack/needs.sh test)", err)
+		return err
 	}
 	for deadline := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
 		_, err := p.query("postgres", "SELECT 1")

@@ -46,7 +46,7 @@ func startPrometheus(t *testing.T, targets map[string]string) promkit.Server {
 	kit.NoError(t, err)
 	dir := t.TempDir()
 	kit.NoError(t, os.WriteFile(filepath.Join(dir, "prometheus.yaml"), configuration, 0o600))
-	p, err := process.Start(dir, "prometheus", "prometheus", "--config.file="+filepath.Join(dir, "prometheus.yaml"),
+	p, err := process.Start(dir, "prometheus", kit.Prometheus.Require(t), "--config.file="+filepath.Join(dir, "prometheus.yaml"),
 		"--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address=127.0.0.1:0")
 	kit.NoError(t, err)
 	t.Cleanup(func() { kit.NoError(t, p.Stop()) })
@@ -97,8 +97,9 @@ func (w *world) applyWork() {
 // alerts.
 func TestAlerts(t *testing.T) {
 	t.Parallel()
+	promtool := kit.Promtool.Require(t)
 	for _, arguments := range [][]string{{"check", "rules", "alerts.yaml"}, {"test", "rules", "alerts_test.yaml"}} {
-		command := exec.Command("promtool", arguments...)
+		command := exec.Command(promtool, arguments...)
 		command.Dir = files
 		if out, err := command.CombinedOutput(); err != nil {
 			t.Errorf("promtool %s: %v\n%s", strings.Join(arguments, " "), err, out)

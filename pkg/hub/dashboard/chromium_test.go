@@ -44,16 +44,10 @@ type tab struct {
 	requests []string // guarded by mu: URLs
 }
 
-// openTab starts Chromium. Without it the test is skipped, but in CI, which installs it.
+// openTab starts Chromium. Without it the test is skipped, see [kit.Program].
 func openTab(t *testing.T, s *site) *tab {
 	t.Helper()
-	path, err := exec.LookPath("chromium")
-	if err != nil {
-		if os.Getenv("CI") != "" {
-			t.Fatal("CI needs chromium: ", err)
-		}
-		t.Skip("needs Chromium; on Debian: apt-get install -y --no-install-recommends chromium")
-	}
+	path := kit.Chromium.Require(t)
 	options := []chromedp.ExecAllocatorOption{
 		chromedp.ExecPath(path), chromedp.Flag("headless", true), chromedp.NoSandbox, chromedp.DisableGPU, chromedp.NoFirstRun,
 		chromedp.Flag("disable-quic", true), chromedp.Flag("disable-background-networking", true), chromedp.Flag("disable-component-update", true),
@@ -195,10 +189,8 @@ func exampleSets() []*workv1alpha1.ManifestWorkReplicaSet {
 // TestChromium uses the pages as somebody with a browser does, of a fleet of 1,000 clusters with
 // 10,000 works.
 func TestChromium(t *testing.T) {
-	if testing.Short() {
-		t.Skip("starts a browser")
-	}
 	t.Parallel()
+	kit.Chromium.Require(t)
 	works, clusters := exampleFleet(1000, 10)
 	for _, work := range works[:400] {
 		work.Labels[workv1.ReplicaSetLabelKey] = "apps.shop"

@@ -55,6 +55,7 @@ func StartDurable(t testing.TB) *Server {
 
 func start(t testing.TB, options ...string) *Server {
 	t.Helper()
+	kit.PostgreSQL.Require(t)
 	s, err := Run(t.Context(), t.TempDir(), options...)
 	kit.NoError(t, err)
 	t.Cleanup(func() { _ = s.Stop() })
@@ -193,14 +194,11 @@ func become(dir string) (as []string, err error) {
 
 // program returns the path of a program of PostgreSQL, which Debian does not put into PATH.
 func program(name string) (string, error) {
-	if found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/" + name); len(found) > 0 {
-		return found[len(found)-1], nil
+	postgres, ok := kit.PostgreSQL.Find()
+	if !ok {
+		return "", fmt.Errorf("%s is not installed: install PostgreSQL (hack/needs.sh test)", name)
 	}
-	path, err := exec.LookPath(name)
-	if err != nil {
-		return "", fmt.Errorf("%w: install PostgreSQL (hack/needs.sh test)", err)
-	}
-	return path, nil
+	return filepath.Join(filepath.Dir(postgres), name), nil
 }
 
 func (s *Server) exec(ctx context.Context, statement string) (string, error) {

@@ -1,0 +1,68 @@
+#!/usr/bin/env bash
+# Runs everything that a change must pass: make check. Without arguments all lanes, otherwise those that are named:
+#
+#   lint         golangci-lint, govulncheck, generated code
+#   unit         make unit
+#   integration  all tests with the race detector, with no program left out; random faults and packets; one benchmark run
+#   e2e          the demo, and docker-compose.yaml in containers, with a RabbitMQ
+#
+# INSTALL=1 installs the Debian packages that are missing.
+set -euo pipefail
+export MAKEFLAGS=--no-print-directory
+cd "$(dirname "$0")/.."
+[ $# -gt 0 ] || set -- lint unit integration e2e
+begin=$SECONDS
+
+install() {
+	local missing sudo=""
+	missing=$(hack/needs.sh --packages "$1")
+	[ -n "$missing" ] && [ -n "${INSTALL:-}" ] || return 0
+	[ "$(id -u)" = 0 ] || sudo=sudo
+	echo "installing" $missing
+	$sudo apt-get update -qq
+	# A package that this Debian does not have is named by needs.sh afterwards.
+	for package in $missing; do
+		! apt-cache show "$package" >/dev/null 2>&1 ||
+			$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$package" >/dev/null
+	done
+}
+
+# step COMMAND...: runs one step and prints how long it took.
+step() {
+	local begin=$SECONDS
+	echo "check: $*"
+	"$@" || { echo "check: FAILED after $((SECONDS - begin)) s: $*" >&2; return 1; }
+	echo "check: $* took $((SECONDS - begin)) s"
+}
+
+lane_lint() {
+	step make help
+	step make lint
+	step make vulnerabilities
+	step hack/verify-generated.sh
+}
+
+lane_unit() { step make unit; }
+
+lane_integration() {
+	install test
+	hack/needs.sh test
+	step make build
+	step hack/test.sh --all
+	step make bench BENCHFLAGS=--quick ONLY='one work'
+	step make fuzz MINUTES=1 FUZZTIME=5s PACKAGES="./broker/packet ./pkg/wire"
+}
+
+lane_e2e() {
+	install e2e || echo "the packages for make e2e cannot be installed; it reports what it leaves out"
+	step make demo ONCE=1
+	step make e2e
+}
+
+for lane in "$@"; do
+	declare -F "lane_$lane" >/dev/null || { echo "check: there is no lane $lane: want lint, unit, integration or e2e" >&2; exit 2; }
+done
+for lane in "$@"; do
+	"lane_$lane"
+done
+echo "check: $* took $((SECONDS - begin)) s"

@@ -1,0 +1,63 @@
+package kit
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// Program is a program that some tests run and that is not built from Go modules. hack/needs.sh knows
+// the Debian packages.
+type Program string
+
+// Programs.
+const (
+	Mosquitto  Program = "mosquitto"
+	Prometheus Program = "prometheus"
+	Promtool   Program = "promtool"
+	PostgreSQL Program = "postgres"
+	Chromium   Program = "chromium"
+)
+
+// Find returns the path of p. It searches the directories for system programs too, and Debian's of
+// PostgreSQL, which are not on every PATH. ok is false if p is not installed, or the environment variable
+// WORKWIRE_TEST_WITHOUT, a list with commas, names it.
+func (p Program) Find() (path string, ok bool) {
+	if slices.Contains(strings.Split(os.Getenv("WORKWIRE_TEST_WITHOUT"), ","), string(p)) {
+		return "", false
+	}
+	candidates := []string{string(p), "/usr/sbin/" + string(p), "/usr/local/sbin/" + string(p)}
+	if p == PostgreSQL {
+		installed, _ := filepath.Glob("/usr/lib/postgresql/*/bin/postgres")
+		slices.Reverse(installed) // the newest first
+		candidates = append(installed, candidates...)
+	}
+	for _, name := range candidates {
+		if path, err := exec.LookPath(name); err == nil {
+			return path, true
+		}
+	}
+	return "", false
+}
+
+// Require returns the path of p. Without p it skips the test, and hack/testrun says so at the end; with
+// the environment variable WORKWIRE_TEST_ALL, which make check sets, it fails the test. It skips the test
+// with -short too.
+func (p Program) Require(t testing.TB) string {
+	t.Helper()
+	if testing.Short() {
+		t.Skipf("-short leaves out what needs %s", p)
+	}
+	path, ok := p.Find()
+	switch {
+	case ok:
+	case os.Getenv("WORKWIRE_TEST_ALL") != "":
+		t.Fatalf("%s is not installed; make check INSTALL=1 installs it on Debian", p)
+	default:
+		t.Skipf("left out: needs %s; hack/needs.sh test names the Debian package", p)
+	}
+	return path
+}
