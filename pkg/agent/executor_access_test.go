@@ -132,7 +132,7 @@ func TestDeniedExecutorSeesNothing(t *testing.T) {
 			withdrawn := func() {
 				t.Helper()
 				for i := range names {
-					raw.shows(1, i, "", "Applied=False", "Available=Unknown", "Seen=Unknown")
+					raw.shows(1, i, "", "Applied=False", "Available=False", "Seen=Unknown")
 				}
 			}
 			withdrawn()
@@ -552,12 +552,12 @@ func TestExecutorIsChanged(t *testing.T) {
 	with(nil)
 	raw.shows(generation, 0, "1", "Applied=True", "Available=True")
 	with(of("ServiceAccount", "nobody"))
-	raw.shows(generation, 0, "", "Applied=False", "Available=Unknown")
+	raw.shows(generation, 0, "", "Applied=False", "Available=False")
 	with(of("ServiceAccount", "executor1"))
 	raw.shows(generation, 0, "1", "Applied=True", "Available=True")
 	for _, invalid := range []*workv1.ManifestWorkExecutor{of("User", "executor1"), of("ServiceAccount", ""), of("ServiceAccount", "a:b")} {
 		with(invalid)
-		raw.shows(generation, 0, "", "Applied=False", "Available=Unknown")
+		raw.shows(generation, 0, "", "Applied=False", "Available=False")
 	}
 	with(nil)
 	raw.shows(generation, 0, "1", "Applied=True", "Available=True")
@@ -580,7 +580,7 @@ func TestDeletionUnderAnExecutor(t *testing.T) {
 	if err := w.cluster.RbacV1().RoleBindings(w.namespace).Delete(w.Context(), "config", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	raw.shows(2, 0, "", "Available=Unknown")
+	raw.shows(2, 0, "", "Available=False")
 	w.patch("a", `{"metadata":{"finalizers":null}}`)
 	raw.reported("uid-spy", 2, workv1.WorkDeleted)
 	w.data("a", "")
@@ -600,7 +600,7 @@ func TestAnotherWorksOrphan(t *testing.T) {
 	w.names("owner", "a")
 	w.requests.Take()
 	raw.send(orphan(w.executedSpec(raw, 1, "[]", configMap("a", "2"))), nil)
-	raw.shows(1, 0, "", "Applied=False", "Available=Unknown")
+	raw.shows(1, 0, "", "Applied=False", "Available=False")
 	raw.delete("uid-spy", 2)
 	raw.reported("uid-spy", 2, workv1.WorkDeleted)
 	if writes := w.requests.All(kit.Named("a"), kit.Request.Writes); len(writes) > 0 {

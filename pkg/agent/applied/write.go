@@ -32,17 +32,17 @@ type Status struct {
 	Resources []Resource
 	// Transitions are the work's conditions as [EncodeTransitions] returns them; "" removes them.
 	Transitions string
-	// Complete reports that something of the work is complete, which must not be forgotten: it would
-	// be applied again.
-	Complete bool
+	// MayWait allows to put the status off: other works wait, and nothing of this one is complete,
+	// which would be applied again if it were forgotten, or being removed, which users look for.
+	MayWait bool
 }
 
 // UpdateStatus writes status to amw, as far as it differs, in one request or none. It leaves other
 // fields of the status alone. It returns an error if amw does not exist any more or another
 // AppliedManifestWork has its name.
 //
-// A status that only names objects which amw has as intended is put off, see [Config.Quiet]. From
-// then on all methods return it as if it were written.
+// A status that may wait, and only names objects which amw has as intended, is put off, see
+// [Config.Quiet]. From then on all methods return it as if it were written.
 //
 // If the cluster has another definition of AppliedManifestWorks than ours, the API server drops the
 // transitions and the digests. Client detects this and no longer writes them.
@@ -62,7 +62,7 @@ func (c *Client) UpdateStatus(ctx context.Context, amw *workv1.AppliedManifestWo
 		removeDigests(want.list)
 	}
 	changes := c.changes(recorded, want)
-	if len(changes) > 0 && c.drafts.quiet > 0 && !status.Complete && mayWait(recorded, want) {
+	if len(changes) > 0 && c.drafts.quiet > 0 && status.MayWait && mayWait(recorded, want) {
 		c.drafts.put(amw.Name, amw.UID, want, before, time.Now())
 		c.drafts.lay(recorded)
 		return recorded, nil

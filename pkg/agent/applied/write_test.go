@@ -68,7 +68,7 @@ func TestNewObjectsAreListedOnceQuiet(t *testing.T) {
 	amw := c.intend("a", "b")
 	c.wantRequests(1)
 	for _, status := range []applied.Status{
-		{Resources: resources("a"), Transitions: "one"}, {Resources: resources("a", "b"), Transitions: "two"},
+		{MayWait: true, Resources: resources("a"), Transitions: "one"}, {MayWait: true, Resources: resources("a", "b"), Transitions: "two"},
 	} {
 		amw = c.updateStatus(amw, status)
 	}
@@ -86,18 +86,18 @@ func TestNewObjectsAreListedOnceQuiet(t *testing.T) {
 		t.Errorf("its own writes count as %d changes", n)
 	}
 	// A change of the metadata returns it as well.
-	c.updateStatus(amw, applied.Status{Resources: resources("a", "b"), Transitions: "put off"})
+	c.updateStatus(amw, applied.Status{MayWait: true, Resources: resources("a", "b"), Transitions: "put off"})
 	if read := c.intend("a", "b", "c"); read.Status.Transitions != "put off" {
 		t.Errorf("after a change of its intent it reads as %+v", read.Status)
 	}
 	c.eventuallyListed(amw.Name, "put off", "a", "b")
 	c.wantRequests(2)
 	// What names less, or another object, is written at once.
-	amw = c.updateStatus(amw, applied.Status{Resources: resources("a"), Transitions: "put off"})
+	amw = c.updateStatus(amw, applied.Status{MayWait: true, Resources: resources("a"), Transitions: "put off"})
 	c.wantRequests(1)
 	c.wantStatus(amw.Name, workv1.AppliedManifestWorkStatus{AppliedResources: listed("a"), Transitions: "put off"})
-	// So is what is complete.
-	c.updateStatus(amw, applied.Status{Resources: resources("a"), Transitions: "three", Complete: true})
+	// So is what may not wait.
+	c.updateStatus(amw, applied.Status{Resources: resources("a"), Transitions: "three"})
 	c.wantRequests(1)
 	c.wantStatus(amw.Name, workv1.AppliedManifestWorkStatus{AppliedResources: listed("a"), Transitions: "three"})
 }
@@ -120,13 +120,13 @@ func TestDraftIsReplaced(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, plane.REST())
 	c.quietly(time.Hour)
-	amw := c.updateStatus(c.intend("a", "b"), applied.Status{Resources: resources("a", "b"), Transitions: "one"})
-	amw = c.updateStatus(amw, applied.Status{})
+	amw := c.updateStatus(c.intend("a", "b"), applied.Status{MayWait: true, Resources: resources("a", "b"), Transitions: "one"})
+	amw = c.updateStatus(amw, applied.Status{MayWait: true})
 	c.wantRequests(1)
 	if len(amw.Status.AppliedResources) > 0 || amw.Status.Transitions != "" {
 		t.Errorf("it reads as %+v", amw.Status)
 	}
-	amw = c.updateStatus(amw, applied.Status{Resources: resources("a")})
+	amw = c.updateStatus(amw, applied.Status{MayWait: true, Resources: resources("a")})
 	// An eviction needs the status to exist.
 	start := metav1.NewTime(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC).Local())
 	amw = c.setEviction(amw, &start)
@@ -140,7 +140,7 @@ func TestDraftOfADeletedWork(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, plane.REST())
 	_, stop := c.quietly(time.Hour)
-	amw := c.updateStatus(c.intend("a"), applied.Status{Resources: resources("a"), Transitions: "one"})
+	amw := c.updateStatus(c.intend("a"), applied.Status{MayWait: true, Resources: resources("a"), Transitions: "one"})
 	going, err := c.applied.Delete(t.Context(), amw)
 	if err != nil {
 		t.Fatal(err)
@@ -165,7 +165,7 @@ func TestDraftsAreWrittenAtTheEnd(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, plane.REST())
 	_, stop := c.quietly(time.Hour)
-	amw := c.updateStatus(c.intend("a"), applied.Status{Resources: resources("a"), Transitions: "one"})
+	amw := c.updateStatus(c.intend("a"), applied.Status{MayWait: true, Resources: resources("a"), Transitions: "one"})
 	stop()
 	c.wantStatus(amw.Name, workv1.AppliedManifestWorkStatus{AppliedResources: listed("a"), Transitions: "one"})
 }
@@ -178,7 +178,7 @@ func TestDraftOfAFormerAgent(t *testing.T) {
 	ended, end := context.WithCancel(t.Context())
 	c.config.Quiet = time.Hour
 	c.applied = applied.NewClient(c.config) // its watch shows nothing
-	amw := c.updateStatus(c.intend("a"), applied.Status{Resources: resources("a"), Transitions: "one"})
+	amw := c.updateStatus(c.intend("a"), applied.Status{MayWait: true, Resources: resources("a"), Transitions: "one"})
 	if _, err := c.client.WorkV1().AppliedManifestWorks().Patch(t.Context(), amw.Name, types.MergePatchType,
 		[]byte(`{"status":{"transitions":"of the successor"}}`), metav1.PatchOptions{}, "status"); err != nil {
 		t.Fatal(err)

@@ -34,9 +34,11 @@ const (
 	// Unresolved: the manifest's resource, version or name is unknown, so there is no object to
 	// look for.
 	Unresolved
-	// Forbidden: whoever the manifest is applied for may not read the object, see
-	// Manifest.ReadError. Nothing of the object is reported, nor of what was before.
+	// Forbidden: whoever the manifest is applied for may not read the object. Nothing of the object
+	// is reported, nor of what was before: it is not available, whether it exists or not.
 	Forbidden
+	// Undecided: whether it is Forbidden is not known, see Manifest.ReadError. As little is reported.
+	Undecided
 )
 
 // Manifest describes the state of one manifest.
@@ -51,7 +53,7 @@ type Manifest struct {
 	// are not known, because nothing was written: those reported for the same generation stay.
 	Warnings     []string
 	KeepWarnings bool
-	// Presence of its object; ReadError goes with Unreadable and Forbidden.
+	// Presence of its object; ReadError goes with Unreadable and Undecided.
 	Presence  Presence
 	ReadError error
 	// HasFeedback reports whether feedback values are requested. Values are those found in the
@@ -63,8 +65,8 @@ type Manifest struct {
 	// Rules lists the types of the conditions that the manifest's condition rules set, in their
 	// order. Evaluated lists those conditions; their ObservedGeneration and LastTransitionTime are
 	// set here. They are used only if Presence is Present: otherwise the conditions of Rules are
-	// Unknown, except that Complete stays True unless Presence is Forbidden. Types that are BuiltIn
-	// are ignored.
+	// Unknown, except that Complete stays True unless Presence is Forbidden or Undecided. Types that
+	// are BuiltIn are ignored.
 	Rules     []string
 	Evaluated []metav1.Condition
 }
@@ -132,23 +134,22 @@ func WithDeleted(status workv1.ManifestWorkStatus, cluster string, now metav1.Ti
 }
 
 // DeletingStatus returns the status of a work that is being deleted: the previous one with
-// Deleting, and with Available according to presence, which returns the error of Forbidden.
-// Unresolved does not change a manifest. Forbidden removes what the manifest's object has
-// contributed.
-func DeletingStatus(previous workv1.ManifestWorkStatus, generation int64, presence func(workv1.ManifestResourceMeta) (Presence, error), now metav1.Time) workv1.ManifestWorkStatus {
+// Deleting, and with Available according to presence: Present, Missing, Forbidden, or Unresolved,
+// which does not change a manifest. Forbidden removes what the manifest's object has contributed.
+func DeletingStatus(previous workv1.ManifestWorkStatus, generation int64, presence func(workv1.ManifestResourceMeta) Presence, now metav1.Time) workv1.ManifestWorkStatus {
 	status := *previous.DeepCopy()
 	meta.RemoveStatusCondition(&status.Conditions, workv1.WorkDeletionHeld)
 	meta.RemoveStatusCondition(&status.Conditions, workv1.WorkSpecUntrusted)
 	entries := status.ResourceStatus.Manifests
 	for i := range entries {
-		found, err := presence(entries[i].ResourceMeta)
+		found := presence(entries[i].ResourceMeta)
 		if found == Unresolved {
 			continue
 		}
 		if found == Forbidden {
 			withdraw(&status, &entries[i], now)
 		}
-		c := manifestAvailable(&Manifest{Presence: found, ReadError: err})
+		c := manifestAvailable(&Manifest{Presence: found})
 		c.LastTransitionTime = now
 		meta.SetStatusCondition(&entries[i].Conditions, c)
 	}
@@ -272,9 +273,9 @@ func manifestAvailable(m *Manifest) metav1.Condition {
 	switch m.Presence {
 	case Present:
 		c.Status, c.Reason, c.Message = metav1.ConditionTrue, workv1.ReasonResourceAvailable, "Resource is available"
-	case Missing:
+	case Missing, Forbidden:
 		c.Status, c.Reason, c.Message = metav1.ConditionFalse, workv1.ReasonResourceNotAvailable, "Resource is not available"
-	case Unreadable, Forbidden:
+	case Unreadable, Undecided:
 		c.Status, c.Reason = metav1.ConditionUnknown, workv1.ReasonFetchingResourceFailed
 		c.Message = fmt.Sprintf("Failed to fetch resource: %v", m.ReadError)
 	case Unresolved:
@@ -289,7 +290,7 @@ func manifestAvailable(m *Manifest) metav1.Condition {
 func feedback(m *Manifest, before *workv1.ManifestCondition) (metav1.Condition, []workv1.FeedbackValue, bool) {
 	synced := metav1.Condition{Type: workv1.ManifestStatusFeedbackSynced, Status: metav1.ConditionTrue}
 	switch {
-	case m.Presence == Missing, m.Presence == Unresolved, m.Presence == Forbidden:
+	case m.Presence == Missing, m.Presence == Unresolved, m.Presence == Forbidden, m.Presence == Undecided:
 		return synced, nil, false
 	case m.Presence == Unreadable:
 		old := meta.FindStatusCondition(before.Conditions, workv1.ManifestStatusFeedbackSynced)

@@ -52,9 +52,12 @@ func TestManifestConditions(t *testing.T) {
 		"missing": {Manifest{Presence: Missing}, []string{appliedOK, `Available=False ResourceNotAvailable "Resource is not available" @0`}},
 		"unreadable": {Manifest{Presence: Unreadable, ReadError: errors.New("no")},
 			[]string{appliedOK, `Available=Unknown FetchingResourceFailed "Failed to fetch resource: no" @0`}},
-		"forbidden": {Manifest{Presence: Forbidden, ApplyError: errors.New("denied"), ReadError: errors.New("no")}, []string{
+		"forbidden": {Manifest{Presence: Forbidden, ApplyError: errors.New("denied")}, []string{
 			`Applied=False AppliedManifestFailed "Failed to apply manifest: denied" @3`,
-			`Available=Unknown FetchingResourceFailed "Failed to fetch resource: no" @0`}},
+			`Available=False ResourceNotAvailable "Resource is not available" @0`}},
+		"undecided": {Manifest{Presence: Undecided, ApplyError: errors.New("no answer"), ReadError: errors.New("no answer")}, []string{
+			`Applied=False AppliedManifestFailed "Failed to apply manifest: no answer" @3`,
+			`Available=Unknown FetchingResourceFailed "Failed to fetch resource: no answer" @0`}},
 		"unknown kind": {Manifest{Presence: Unresolved, ApplyError: errors.New(`the server doesn't have a resource type "Widget"`)}, []string{
 			`Applied=False AppliedManifestFailed "Failed to apply manifest: the server doesn't have a resource type \"Widget\"" @3`,
 			`Available=Unknown IncompleteResourceMeta "Resource meta is incomplete" @0`}},
@@ -152,7 +155,7 @@ func TestDeletionHeld(t *testing.T) {
 			t.Errorf("nothing happened, but the status differs: %s", diff)
 		}
 	}
-	present := func(workv1.ManifestResourceMeta) (Presence, error) { return Present, nil }
+	present := func(workv1.ManifestResourceMeta) Presence { return Present }
 	for _, released := range []workv1.ManifestWorkStatus{DeletingStatus(status, 4, present, later), WithDeleted(status, "cluster1", later)} {
 		if meta.FindStatusCondition(released.Conditions, workv1.WorkDeletionHeld) != nil {
 			t.Errorf("a released work has %v", released.Conditions)
@@ -176,11 +179,11 @@ func TestRefusedKeepsWhatIsInForce(t *testing.T) {
 
 func TestRemovingFollowsTheObjects(t *testing.T) {
 	before := WorkStatus(Input{Generation: 1, Manifests: []Manifest{{Meta: named(0, "a")}, {Meta: named(1, "b")}}, Now: earlier})
-	status := DeletingStatus(before, 2, func(m workv1.ManifestResourceMeta) (Presence, error) {
+	status := DeletingStatus(before, 2, func(m workv1.ManifestResourceMeta) Presence {
 		if m.Name == "a" {
-			return Missing, nil
+			return Missing
 		}
-		return Present, nil
+		return Present
 	}, later)
 	want := []string{
 		`Applied=True AppliedManifestWorkComplete "Apply manifest work complete" @1`,
@@ -199,21 +202,21 @@ func TestRemovingWithdrawsWhatIsForbidden(t *testing.T) {
 	rule := []metav1.Condition{{Type: "Ready", Status: metav1.ConditionTrue, Reason: workv1.ReasonConditionRuleEvaluated, Message: "secret"}}
 	secret := Manifest{Meta: named(0, "a"), HasFeedback: true, Values: value, Rules: []string{"Ready"}, Evaluated: rule}
 	before := WorkStatus(Input{Generation: 1, Manifests: []Manifest{secret, {Meta: named(1, "b")}}, Now: earlier})
-	forbidden := func(m workv1.ManifestResourceMeta) (Presence, error) {
+	forbidden := func(m workv1.ManifestResourceMeta) Presence {
 		if m.Name == "a" {
-			return Forbidden, errors.New("no")
+			return Forbidden
 		}
-		return Present, nil
+		return Present
 	}
 	status := DeletingStatus(before, 2, forbidden, later)
 	wantLines(t, []string{
 		`Applied=True AppliedManifestComplete "Apply manifest complete" @1`,
-		`Available=Unknown FetchingResourceFailed "Failed to fetch resource: no" @0`,
+		`Available=False ResourceNotAvailable "Resource is not available" @0`,
 		`Ready=Unknown ConditionRuleInternalError "The executor may not get the object" @1`,
 	}, status.ResourceStatus.Manifests[0].Conditions)
 	wantLines(t, []string{
 		`Applied=True AppliedManifestWorkComplete "Apply manifest work complete" @1`,
-		`Available=Unknown ResourcesStatusUnknown "1 of 2 resources have unknown status" @2`,
+		`Available=False ResourcesNotAvailable "1 of 2 resources are not available" @2`,
 		`Ready=Unknown ConditionRulesAggregated "The executor may not get the object" @1`,
 		`Deleting=True WorkDeleting "ManifestWork is being deleted" @2`,
 	}, status.Conditions)

@@ -75,7 +75,7 @@ func completion(entry *workv1.ManifestCondition) *metav1.Condition {
 
 // ruleConditions returns the conditions that the rules of a manifest set. Without an object they
 // are Unknown, so that old ones are not used. Complete stays True, because a finished Job may be
-// deleted; but not if the object is Forbidden.
+// deleted; but not if the object is Forbidden or Undecided.
 func ruleConditions(m *Manifest, before *workv1.ManifestCondition, generation int64) []metav1.Condition {
 	var conditions []metav1.Condition
 	add := func(c metav1.Condition) {
@@ -94,7 +94,7 @@ func ruleConditions(m *Manifest, before *workv1.ManifestCondition, generation in
 	for _, kind := range m.Rules {
 		c := metav1.Condition{Type: kind, Status: metav1.ConditionUnknown,
 			Reason: workv1.ReasonConditionRuleInternalError, Message: notEvaluatedMessage(m.Presence)}
-		if kind == workv1.ManifestComplete && m.Presence != Forbidden {
+		if kind == workv1.ManifestComplete && m.Presence != Forbidden && m.Presence != Undecided {
 			if done := completion(before); done != nil {
 				c = *done
 			}

@@ -3,7 +3,6 @@ package reconcile
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"time"
 
@@ -69,19 +68,13 @@ func (rec *reconciliation) withholds(i int) error {
 // rights are not known, what was reported before stays, unless another spec was in force then.
 func (rec *reconciliation) withheldPresence(err error) (condition.Presence, error) {
 	switch {
-	case rec.accountErr != nil:
-		return condition.Forbidden, err
-	case denied(err):
-		return condition.Forbidden, mayNotGet(*rec.account)
+	case rec.accountErr != nil, denied(err):
+		return condition.Forbidden, nil // Applied says why
 	case rec.changed:
-		return condition.Forbidden, err
+		return condition.Undecided, err
 	default:
 		return condition.Unreadable, err
 	}
-}
-
-func mayNotGet(account executor.Account) error {
-	return fmt.Errorf("the executor %s may not get it", account)
 }
 
 // permits returns the function that authorizes each manifest, nil if the work has no executor. A
@@ -198,33 +191,33 @@ func (r *Reconciler) reader(ctx context.Context, rec *reconciliation) (dynamic.I
 // removingPresence returns the function that reports the presence of the objects of a work that is
 // being deleted, and the object if it is present. It sets recheck to the time after which the executor's rights may have changed.
 // After a failure it does not ask for rights again: the deletion must not wait for each.
-func (r *Reconciler) removingPresence(ctx context.Context, work *inbox.Entry, recheck *time.Duration) func(object.Ref) (condition.Presence, *unstructured.Unstructured, error) {
+func (r *Reconciler) removingPresence(ctx context.Context, work *inbox.Entry, recheck *time.Duration) func(object.Ref) (condition.Presence, *unstructured.Unstructured) {
 	account, accountErr := executor.AccountOf(work.Spec.Executor)
 	failed := false
-	return func(ref object.Ref) (condition.Presence, *unstructured.Unstructured, error) {
+	return func(ref object.Ref) (condition.Presence, *unstructured.Unstructured) {
 		switch {
 		case accountErr != nil:
-			return condition.Forbidden, nil, accountErr
+			return condition.Forbidden, nil
 		case failed:
-			return condition.Unresolved, nil, nil // as reported before
+			return condition.Unresolved, nil // as reported before
 		case account != nil:
 			again, err := r.Executors.MayRead(ctx, *account, ref)
 			*recheck = sooner(*recheck, again)
 			if denied(err) {
-				return condition.Forbidden, nil, mayNotGet(*account)
+				return condition.Forbidden, nil
 			}
 			if failed = err != nil; failed {
-				return condition.Unresolved, nil, nil
+				return condition.Unresolved, nil
 			}
 		}
 		live := r.Objects.Get(ref)
 		switch live.State {
 		case object.Present:
-			return condition.Present, live.Object, nil
+			return condition.Present, live.Object
 		case object.Absent:
-			return condition.Missing, nil, nil
+			return condition.Missing, nil
 		default:
-			return condition.Unresolved, nil, nil
+			return condition.Unresolved, nil
 		}
 	}
 }

@@ -25,15 +25,15 @@ func TestWithheldPresence(t *testing.T) {
 		rec  reconciliation
 		err  error
 		want condition.Presence
-		text string
+		read error
 	}{
-		"denied":               {reconciliation{account: &account}, &executor.DeniedError{Verb: "get"}, condition.Forbidden, "the executor system:serviceaccount:ns:e may not get it"},
-		"not known":            {reconciliation{account: &account}, undecided, condition.Unreadable, "undecided"},
-		"not known, new spec":  {reconciliation{account: &account, changed: true}, undecided, condition.Forbidden, "undecided"},
-		"no such account":      {reconciliation{accountErr: undecided}, undecided, condition.Forbidden, "undecided"},
-		"no account, new spec": {reconciliation{accountErr: undecided, changed: true}, undecided, condition.Forbidden, "undecided"},
+		"denied":               {reconciliation{account: &account}, &executor.DeniedError{Verb: "get"}, condition.Forbidden, nil},
+		"not known":            {reconciliation{account: &account}, undecided, condition.Unreadable, undecided},
+		"not known, new spec":  {reconciliation{account: &account, changed: true}, undecided, condition.Undecided, undecided},
+		"no such account":      {reconciliation{accountErr: undecided}, undecided, condition.Forbidden, nil},
+		"no account, new spec": {reconciliation{accountErr: undecided, changed: true}, undecided, condition.Forbidden, nil},
 	} {
-		if got, err := c.rec.withheldPresence(c.err); got != c.want || err.Error() != c.text {
+		if got, err := c.rec.withheldPresence(c.err); got != c.want || !errors.Is(err, c.read) {
 			t.Errorf("%s: presence %d, %v", name, got, err)
 		}
 	}
@@ -92,8 +92,8 @@ func TestRemovingAsksOnceAfterAFailure(t *testing.T) {
 	var recheck time.Duration
 	presence := r.removingPresence(t.Context(), work, &recheck)
 	for _, name := range []string{"a", "b", "c"} {
-		if got, live, err := presence(object.Ref{Name: name}); got != condition.Unresolved || live != nil || err != nil {
-			t.Errorf("%s: presence %d, %v", name, got, err)
+		if got, live := presence(object.Ref{Name: name}); got != condition.Unresolved || live != nil {
+			t.Errorf("%s: presence %d", name, got)
 		}
 	}
 	if asked != 1 {

@@ -2,6 +2,7 @@ package reconcile
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -84,6 +85,11 @@ func (r *removals) err() error {
 		}
 	}
 	return removalErrors(tried)
+}
+
+// pending reports whether an object is not gone yet.
+func (r *removals) pending() bool {
+	return slices.ContainsFunc(r.outcomes, func(o apply.RemovalOutcome) bool { return !o.Gone })
 }
 
 // noteRemoval keeps an outcome until the object is gone. It reports whether the object was not

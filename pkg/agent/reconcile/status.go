@@ -69,18 +69,18 @@ func (r *Reconciler) reportNotApplied(ctx context.Context, rec *reconciliation, 
 func (r *Reconciler) reportRemoving(ctx context.Context, work *inbox.Entry) (recheck time.Duration) {
 	presence := r.removingPresence(ctx, work, &recheck)
 	var held []condition.Held
-	status := condition.DeletingStatus(r.lastStatus(work), int64(work.Generation), func(m workv1.ManifestResourceMeta) (condition.Presence, error) {
+	status := condition.DeletingStatus(r.lastStatus(work), int64(work.Generation), func(m workv1.ManifestResourceMeta) condition.Presence {
 		if m.Resource == "" {
-			return condition.Unresolved, nil
+			return condition.Unresolved
 		}
-		found, live, err := presence(object.Ref{
+		found, live := presence(object.Ref{
 			GroupVersionResource: schema.GroupVersionResource{Group: m.Group, Version: m.Version, Resource: m.Resource},
 			Namespace:            m.Namespace, Name: m.Name,
 		})
 		if live != nil && live.GetDeletionTimestamp() != nil && len(live.GetFinalizers()) > 0 {
 			held = append(held, condition.Held{Meta: m, Finalizers: live.GetFinalizers()})
 		}
-		return found, err
+		return found
 	}, metav1.Now())
 	condition.AddHeld(&status, held)
 	r.setStatus(work, work.Generation, status, false)

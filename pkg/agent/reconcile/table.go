@@ -67,6 +67,9 @@ func NewTable() *Table {
 // Enqueue has name reconciled. A name that is backing off after a failure is reconciled now.
 func (t *Table) Enqueue(name string) { t.queue.Add(name) }
 
+// waiting reports whether a name waits for a worker.
+func (t *Table) waiting() bool { return t.queue.Len() > 0 }
+
 // ObjectChanged handles the change of an object at version. While name is being reconciled, the
 // change is held until the reconcile knows whether it has seen it: most changes are echoes of the
 // reconcile's own writes, and often arrive before the response to the write.

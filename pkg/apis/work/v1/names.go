@@ -170,7 +170,7 @@ const (
 const (
 	// ReasonResourceAvailable (True): the object exists.
 	ReasonResourceAvailable = "ResourceAvailable"
-	// ReasonResourceNotAvailable (False): it does not.
+	// ReasonResourceNotAvailable (False): it does not, or the executor of the work may not get it.
 	ReasonResourceNotAvailable = "ResourceNotAvailable"
 	// ReasonFetchingResourceFailed (Unknown): it could not be read; the message says why.
 	ReasonFetchingResourceFailed = "FetchingResourceFailed"
