@@ -1,0 +1,177 @@
+package agent_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/workwire/workwire/pkg/agent"
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/pkg/wire"
+	"github.com/workwire/workwire/test/kit"
+)
+
+// The tests of this file do not run in parallel: an agent also reconciles the AppliedManifestWorks of
+// others, and must not be busy with them.
+
+func isRecord(r kit.Request) bool { return r.String() == "patch appliedmanifestworks/status" }
+
+// recorded returns the names of the objects that the AppliedManifestWork of a work lists now.
+func (w *world) recorded(work string) (names []string) {
+	w.Helper()
+	amw := w.applied(work, "is there", func(*workv1.AppliedManifestWork) error { return nil })
+	for _, resource := range amw.Status.AppliedResources {
+		if resource.UID == "" {
+			w.Errorf("%s is recorded without UID", resource.Name)
+		}
+		names = append(names, resource.Name)
+	}
+	return names
+}
+
+// An agent that has nothing else to do records what it has applied before it reports so.
+func TestAppliedIsRecorded(t *testing.T) {
+	w := newSerialWorld(t)
+	raw := w.rawSource("hub1", func(c *agent.Config) { c.RecordDelay = time.Hour })
+	var generation atomic.Int64
+	w.requests.Fail(func(r kit.Request) error {
+		last := raw.last("uid-web")
+		if isRecord(r) && int64(last.Generation) == generation.Load() && meta.IsStatusConditionTrue(last.Status.Conditions, workv1.WorkApplied) {
+			t.Errorf("generation %d is reported before it is recorded", last.Generation)
+		}
+		return nil
+	})
+	send := func(manifests ...string) {
+		w.requests.Take()
+		raw.send(raw.spec("web", "uid-web", wire.Generation(generation.Add(1)), manifests...), nil)
+		raw.reported("uid-web", wire.Generation(generation.Load()), workv1.WorkApplied)
+	}
+	send(held(configMap("a", "1")), configMap("b", "1"))
+	if got := w.recorded("web"); !slices.Equal(got, []string{"a", "b"}) {
+		t.Errorf("it is applied, and recorded are %v", got)
+	}
+	if counts := w.requests.Counts(kit.Request.Writes); counts["create configmaps"] != 2 || counts["create appliedmanifestworks"] != 1 || counts["patch appliedmanifestworks/status"] != 1 {
+		t.Errorf("a work of 2 objects took %v", counts)
+	}
+	// A finalizer keeps a.
+	send(configMap("b", "1"), configMap("c", "1"))
+	if got := w.recorded("web"); !slices.Equal(got, []string{"a", "b", "c"}) {
+		t.Errorf("a waits for its finalizer, and recorded are %v", got)
+	}
+	w.patch("a", `{"metadata":{"finalizers":null}}`)
+	w.names("web", "b", "c")
+}
+
+// busily sends spec to an agent with one worker, and has other works wait for that worker until a
+// status of the spec's generation has come. The worker waits for them in a request that is is true for.
+func (r *rawSource) busily(registry *prometheus.Registry, spec *wire.Spec, is func(kit.Request) bool) {
+	r.Helper()
+	reached, own, others := make(chan struct{}, 1), make(chan struct{}), make(chan struct{})
+	r.requests.Fail(func(request kit.Request) error {
+		switch {
+		case is(request):
+			reached <- struct{}{}
+			<-own
+		case strings.Contains(request.Body, "filler"):
+			<-others
+		}
+		return nil
+	})
+	r.send(spec, nil)
+	kit.Receive(r, "the worker gets there", reached)
+	var fillers []types.UID
+	for i := range 20 { // more than the workers that replace slow ones
+		name := fmt.Sprintf("filler-%d-%d", spec.Generation, i)
+		r.send(r.spec(name, types.UID(name), 1, configMap(name, "1")), nil)
+		fillers = append(fillers, types.UID(name))
+	}
+	kit.True(r, "works wait", func() bool { return kit.Gather(r, registry).Sum("workwire_agent_queue_length") >= 10 })
+	r.requests.Fail(nil)
+	close(own)
+	r.reported(spec.UID, spec.Generation, workv1.WorkApplied)
+	close(others)
+	for _, uid := range fillers {
+		kit.True(r, "the others are applied", func() bool {
+			return meta.IsStatusConditionTrue(r.last(string(uid)).Status.Conditions, workv1.WorkApplied)
+		})
+	}
+}
+
+// Under load records wait, but not that of an object that is being removed.
+func TestHeldObjectIsRecordedUnderLoad(t *testing.T) {
+	w := newSerialWorld(t)
+	w.requests.Bodies = true
+	registry := prometheus.NewRegistry()
+	raw := w.rawSource("hub1", func(c *agent.Config) { c.RecordDelay, c.Workers, c.Registerer = time.Hour, 1, registry })
+	raw.busily(registry, raw.spec("web", "uid-web", 1, held(configMap("a", "1")), configMap("b", "1")), func(r kit.Request) bool {
+		return r.Verb == "create" && strings.Contains(r.Body, `"name":"a"`)
+	})
+	if got := w.recorded("web"); len(got) > 0 {
+		t.Errorf("other works waited, and recorded are %v", got)
+	}
+	raw.busily(registry, raw.spec("web", "uid-web", 2, configMap("b", "1")), func(r kit.Request) bool {
+		return r.Verb == "delete" && r.Name == "a"
+	})
+	w.names("web", "a", "b")
+	w.patch("a", `{"metadata":{"finalizers":null}}`)
+	w.names("web", "b")
+}
+
+// Of many works at once, records wait until all are applied, and cost no more than one by one.
+func TestManyRecordsWait(t *testing.T) {
+	w := newSerialWorld(t)
+	const many = 1000
+	registry := prometheus.NewRegistry()
+	raw := w.rawSource("hub1", func(c *agent.Config) { c.RecordDelay, c.Registerer = 0, registry })
+	came := make(chan struct{})
+	w.requests.Fail(func(kit.Request) error { <-came; return nil })
+	for i := range many {
+		name := fmt.Sprintf("web-%d", i)
+		raw.send(raw.spec(name, types.UID(name), 1, configMap(name, "1")), nil)
+	}
+	kit.True(t, "the works wait", func() bool { return kit.Gather(t, registry).Sum("workwire_agent_queue_length") >= many-100 })
+	w.requests.Fail(nil)
+	close(came)
+	applied := map[types.UID]bool{}
+	kit.Eventually(t, "all are applied", func() error {
+		for _, message := range raw.peer.Received() {
+			if status, ok := message.(*wire.Status); ok && meta.IsStatusConditionTrue(status.Status.Conditions, workv1.WorkApplied) {
+				applied[status.UID] = true
+			}
+		}
+		if len(applied) < many {
+			return fmt.Errorf("%d are", len(applied))
+		}
+		return nil
+	})
+	if early := len(w.requests.All(isRecord)); early > many/4 {
+		t.Errorf("%d of %d records were written before all works were applied", early, many)
+	}
+	kit.Eventually(t, "all are recorded", func() error {
+		list, err := w.amws.List(w.Context(), metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		without := 0
+		for i := range list.Items {
+			if amw := &list.Items[i]; amw.Spec.AgentID == w.host && len(amw.Status.AppliedResources) == 0 {
+				without++
+			}
+		}
+		if without > 0 {
+			return fmt.Errorf("%d are not", without)
+		}
+		return nil
+	})
+	if writes := len(w.requests.All(kit.Request.Writes)); writes > 3*many+many/20 {
+		t.Errorf("%d works of one object took %d writes: %v", many, writes, w.requests.Counts(kit.Request.Writes))
+	}
+}
