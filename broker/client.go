@@ -321,8 +321,8 @@ func (c *client) publish(h packet.Header, body []byte, owned bool) error {
 	if !owned {
 		m.Payload = bytes.Clone(m.Payload)
 	}
-	if expiry > 0 {
-		m.Expires = time.Now().Unix() + int64(expiry)
+	if expiry != nil {
+		m.Expires = time.Now().Unix() + int64(*expiry)
 	}
 	span := c.traceMessage(m)
 	err = c.sess.Publish(m, id)

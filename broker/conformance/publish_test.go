@@ -153,6 +153,14 @@ func TestMessageExpiry(t *testing.T) {
 	addr := start(t)
 	connect(t, addr, durable(as("c1"))).mustSubscribe(downFilter("c1")).drop()
 	hub := connect(t, addr, as("hub1"))
+	present := connect(t, addr, as("c2")).mustSubscribe(downFilter("c2"))
+	hub.mustPublish(down("c2"), "now", mqttraw.PropFour(mqttraw.MessageExpiry, 0))
+	if p := present.receive(); p.Payload != "now" {
+		t.Errorf("received %v", p)
+	} else if left, ok := p.Prop(mqttraw.MessageExpiry); !ok || left.N != 0 {
+		t.Errorf("the expiry interval is %v, want 0", left)
+	}
+	hub.publish(down("c1"), "expired", mqttraw.PropFour(mqttraw.MessageExpiry, 0))
 	hub.mustPublish(down("c1"), "short", mqttraw.PropFour(mqttraw.MessageExpiry, 1))
 	hub.mustPublish(down("c1"), "long", mqttraw.PropFour(mqttraw.MessageExpiry, 1000))
 	hub.mustPublish(down("c1"), "none")

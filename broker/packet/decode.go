@@ -89,17 +89,17 @@ func (c *cursor) will(flags byte) *session.Will {
 	case retain:
 		c.fail(&Error{Code: RetainUnsupported, Text: "a retained will"})
 	}
-	w := &session.Will{Delay: p.number[propWillDelay], Expiry: p.number[propMessageExpiry], Message: p.message}
+	w := &session.Will{Delay: p.number[propWillDelay], Expiry: p.messageExpiry(), Message: p.message}
 	w.Message.Topic, w.Message.Payload, w.Message.QoS = topic, payload, qos
 	w.Message.UTF8 = p.number[propPayloadFormat] == 1
 	return w
 }
 
 // DecodePublish decodes a PUBLISH without its fixed header, and returns the message, the packet
-// identifier (0 with QoS 0) and the message expiry interval in seconds (0: none). flags are those
+// identifier (0 with QoS 0) and the message expiry interval in seconds (nil: none). flags are those
 // of a header that [ParseHeader] accepts. The payload refers to body. The error is of type
 // [*Error].
-func DecodePublish(flags byte, body []byte) (m *session.Message, id uint16, expiry uint32, err error) {
+func DecodePublish(flags byte, body []byte) (m *session.Message, id uint16, expiry *uint32, err error) {
 	head := publishHead(flags, body)
 	c := &cursor{s: string(body[:head])}
 	topic := c.text()
@@ -119,13 +119,13 @@ func DecodePublish(flags byte, body []byte) (m *session.Message, id uint16, expi
 		c.fail(&Error{Code: BadTopicName, Text: "the topic of a PUBLISH has a wildcard"})
 	}
 	if err := c.end(); err != nil {
-		return nil, 0, 0, err
+		return nil, 0, nil, err
 	}
 	message := p.message
 	m = &message
 	m.Topic, m.Payload, m.QoS = topic, body[head:], flags>>1&3
 	m.UTF8 = p.number[propPayloadFormat] == 1
-	return m, id, p.number[propMessageExpiry], nil
+	return m, id, p.messageExpiry(), nil
 }
 
 // publishHead returns the size of the part of body before the payload. It is len(body) if body is

@@ -76,7 +76,7 @@ func AppendPublish(buf []byte, p session.Packet, now int64) []byte {
 		buf = append(buf, propPayloadFormat, 1)
 	}
 	if m.Expires > 0 {
-		rest := min(max(m.Expires-now, 1), 1<<32-1)
+		rest := min(max(m.Expires-now, 0), 1<<32-1)
 		buf = binary.BigEndian.AppendUint32(append(buf, propMessageExpiry), uint32(rest))
 	}
 	if m.ContentType != "" {

@@ -94,7 +94,7 @@ func decode(data []byte) (any, error) {
 type publish struct {
 	*session.Message
 	id     uint16
-	expiry uint32
+	expiry *uint32
 }
 
 func TestDecodeRefuses(t *testing.T) {

@@ -127,6 +127,15 @@ func (c *cursor) property(p *properties, allowed propertySet) {
 	p.checkZero(c, id)
 }
 
+// messageExpiry returns the message expiry interval in seconds, or nil if there is none.
+func (p *properties) messageExpiry() *uint32 {
+	if !p.set.has(propMessageExpiry) {
+		return nil
+	}
+	seconds := p.number[propMessageExpiry]
+	return &seconds
+}
+
 // checkZero checks the properties that must not be 0.
 func (p *properties) checkZero(c *cursor, id byte) {
 	if p.number[id] != 0 {

@@ -22,8 +22,8 @@ type Connect struct {
 // Will is a message that is published when its client is gone.
 type Will struct {
 	Message Message
-	Delay   uint32 // seconds to wait for the client to reconnect
-	Expiry  uint32 // seconds after which the published message expires; 0: never
+	Delay   uint32  // seconds to wait for the client to reconnect
+	Expiry  *uint32 // seconds after which the published message expires; nil: never
 }
 
 // Disconnect holds how a client disconnected.
@@ -299,7 +299,7 @@ func (c *Conn) next() (Packet, *shared) {
 		if e.qos > 0 && c.unacked >= c.window {
 			return Packet{}, nil
 		}
-		if at := e.msg.expires; at > 0 && at <= r.cfg.Now().Unix() {
+		if at := e.msg.expires; at > 0 && at <= r.cfg.Now().Unix() && e.sentOn != c {
 			r.stats.Dropped[MessageExpired]++
 			r.remove(s, el)
 			continue

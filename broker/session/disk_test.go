@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/workwire/workwire/broker/session"
 	"github.com/workwire/workwire/broker/store"
@@ -15,10 +16,16 @@ import (
 // open returns a router on the store at path, which commits only when commit is called.
 func open(t *testing.T, path string) (*session.Router, *statestore.Store, func()) {
 	t.Helper()
+	return openAt(t, path, time.Now())
+}
+
+// openAt is open with a clock that stands still.
+func openAt(t *testing.T, path string, now time.Time) (*session.Router, *statestore.Store, func()) {
+	t.Helper()
 	var router *session.Router
 	st, err := store.Open(store.Config{Path: path, OnCommit: func(b uint64) { router.Committed(b) }})
 	kit.NoError(t, err)
-	router, err = session.New(session.Config{Store: st, MaxQueuedMessages: 1000, MaxQueuedBytes: 1 << 20, ReceiveMaximum: 1000, Logger: slog.New(slog.DiscardHandler)})
+	router, err = session.New(session.Config{Store: st, MaxQueuedMessages: 1000, MaxQueuedBytes: 1 << 20, ReceiveMaximum: 1000, Logger: slog.New(slog.DiscardHandler), Now: func() time.Time { return now }})
 	kit.NoError(t, err)
 	commit := func() {
 		t.Helper()
@@ -115,18 +122,18 @@ func TestDurableWithoutChange(t *testing.T) {
 
 // TestExpiredOnDisk: what expires while the broker is stopped is gone from the disk after its start.
 func TestExpiredOnDisk(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "db")
-	router, st, commit := open(t, path)
+	path, now := filepath.Join(t.TempDir(), "db"), time.Unix(1_000_000, 0)
+	router, st, commit := openAt(t, path, now)
 	l, _ := router.Connect(session.Connect{ID: "c", Expiry: 1000})
 	subscribe(t, l, "t")
 	l.Disconnect(session.Disconnect{})
 	p, _ := router.Connect(session.Connect{ID: "p"})
-	publish(t, p, "t", "expired", func(m *session.Message) { m.Expires = 1 })
+	publish(t, p, "t", "expired", func(m *session.Message) { m.Expires = now.Unix() + 1 })
 	publish(t, p, "t", "stays", func(m *session.Message) { m.Expires = 1 << 40 })
 	commit()
 	kit.NoError(t, st.Close())
 
-	router, st, commit = open(t, path)
+	router, st, commit = openAt(t, path, now.Add(time.Second))
 	defer func() { _ = st.Close() }()
 	if got := router.Stats().Queued; got != 2 {
 		t.Errorf("%d messages loaded, want 2", got)

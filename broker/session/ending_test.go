@@ -43,6 +43,38 @@ func TestMessageExpiry(t *testing.T) {
 	}
 }
 
+// TestMessageExpiryOfZero: such a message is for whoever can receive it when it comes (MQTT 5, 3.3.2.3.3):
+// nobody who is away, whose queue is not empty, or who may not have one more unacknowledged message.
+func TestMessageExpiryOfZero(t *testing.T) {
+	b := newBench(t, nil)
+	present, absent, p := b.conn("present", 1000), b.conn("absent", 1000), b.conn("p", 0)
+	subscribe(t, present, "t")
+	subscribe(t, absent, "t")
+	absent.Disconnect(session.Disconnect{})
+	now := func(m *session.Message) { m.Expires = b.now.Unix() }
+	publish(t, p, "t", "now", now)
+	b.advance(time.Second) // the sender may be late
+	check(t, "connected", drain(t, present), "now")
+	publish(t, p, "t", "waits", nil)
+	publish(t, p, "t", "behind", now)
+	check(t, "not ready", drain(t, present), "waits")
+	check(t, "away", drain(t, b.conn("absent", 1000)), "waits")
+
+	limited, _ := b.Connect(session.Connect{ID: "limited", Expiry: 1000, ReceiveMaximum: 1})
+	subscribe(t, limited, "u")
+	publish(t, p, "u", "first", nil)
+	check(t, "limited", drain(t, limited), "first")
+	publish(t, p, "u", "over the window", now)
+	limited.Ack(1, 0)
+	check(t, "limited, later", drain(t, limited), "")
+	publish(t, p, "u", "not sent", now)
+	limited.Disconnect(session.Disconnect{})
+	check(t, "limited, back", drain(t, b.conn("limited", 1000)), "")
+	if got := b.Stats().Dropped[session.MessageExpired]; got != 5 { // "now" and "behind" of absent, and three of those who were connected
+		t.Errorf("%d expired", got)
+	}
+}
+
 // TestExpiredMessagesMakeRoom: expired messages leave the queue of an absent client, which they
 // would fill otherwise. What a client has received and not acknowledged stays.
 func TestExpiredMessagesMakeRoom(t *testing.T) {

@@ -44,7 +44,7 @@ type entry struct {
 	publisher string // the identity
 
 	packetID uint16 // 0: not sent yet
-	sentOn   *Conn  // the connection it was last sent on
+	sentOn   *Conn  // the connection on which its delivery last started
 	stored   bool   // the entry is in the store, or will be
 
 	expiring int // index in Router.expiring plus one; 0: not there
@@ -90,6 +90,13 @@ func (r *Router) enqueue(s *session, msg *shared, e *entry) error {
 	if s.conn == nil && e.qos == 0 {
 		return nil // MQTT: QoS 0 messages are for connected clients only
 	}
+	if msg.expires > 0 && msg.expires <= r.cfg.Now().Unix() {
+		if !s.ready(e) {
+			r.stats.Dropped[MessageExpired]++
+			return nil
+		}
+		e.sentOn = s.conn
+	}
 	e.stored = r.stores(s, e)
 	switch admit(r.arrival(s, e.publisher, msg, e)) {
 	case dropped:
@@ -122,6 +129,13 @@ func (r *Router) enqueue(s *session, msg *shared, e *entry) error {
 	}
 	r.limitTotal()
 	return nil
+}
+
+// ready reports whether the client can receive e at once: it is connected, nothing waits before e, and
+// it may have one more unacknowledged message. Then the delivery of a message with an expiry interval of
+// 0 has started when it comes; all other copies are deleted (MQTT 5, 3.3.2.3.3).
+func (s *session) ready(e *entry) bool {
+	return s.conn != nil && s.next == nil && (e.qos == 0 || s.conn.unacked < s.conn.window)
 }
 
 // stores reports whether the store keeps e.
@@ -293,8 +307,8 @@ func (r *Router) publishWill(s *session) {
 	if will == nil || r.stopping {
 		return
 	}
-	if will.Expiry > 0 {
-		will.Message.Expires = r.cfg.Now().Unix() + int64(will.Expiry)
+	if will.Expiry != nil {
+		will.Message.Expires = r.cfg.Now().Unix() + int64(*will.Expiry)
 	}
 	if _, err := r.publish(s, &will.Message); err != nil {
 		r.cfg.Logger.Warn("will not published", "session", s.id, "topic", will.Message.Topic, "error", err)
