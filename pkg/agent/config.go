@@ -76,7 +76,8 @@ type Config struct {
 	// Negative: never; default 1 m.
 	DigestInterval time.Duration
 	// RecordDelay is how long no new work must have been applied before AppliedManifestWorks get the
-	// lists of what was. While works keep coming, it is a minute. Negative: none waits; default 1 s.
+	// lists of what was applied while other works waited. While works keep coming, it is a minute.
+	// Negative: none waits; default 1 s.
 	RecordDelay time.Duration
 	// MaxUplink is how many bytes of statuses to send in a minute, on average: beyond it, changes of
 	// feedback values alone wait. 0: no limit.

@@ -2,9 +2,7 @@ package agent_test
 
 import (
 	"fmt"
-	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -24,48 +22,20 @@ import (
 
 func isRecord(r kit.Request) bool { return r.String() == "patch appliedmanifestworks/status" }
 
-// recorded returns the names of the objects that the AppliedManifestWork of a work lists now.
-func (w *world) recorded(work string) (names []string) {
-	w.Helper()
-	amw := w.applied(work, "is there", func(*workv1.AppliedManifestWork) error { return nil })
-	for _, resource := range amw.Status.AppliedResources {
-		if resource.UID == "" {
-			w.Errorf("%s is recorded without UID", resource.Name)
-		}
-		names = append(names, resource.Name)
-	}
-	return names
-}
-
-// An agent that has nothing else to do records what it has applied before it reports so.
+// An agent that has nothing else to do records at once what it has applied, and what it removes.
 func TestAppliedIsRecorded(t *testing.T) {
 	w := newSerialWorld(t)
 	raw := w.rawSource("hub1", func(c *agent.Config) { c.RecordDelay = time.Hour })
-	var generation atomic.Int64
-	w.requests.Fail(func(r kit.Request) error {
-		last := raw.last("uid-web")
-		if isRecord(r) && int64(last.Generation) == generation.Load() && meta.IsStatusConditionTrue(last.Status.Conditions, workv1.WorkApplied) {
-			t.Errorf("generation %d is reported before it is recorded", last.Generation)
-		}
-		return nil
-	})
-	send := func(manifests ...string) {
-		w.requests.Take()
-		raw.send(raw.spec("web", "uid-web", wire.Generation(generation.Add(1)), manifests...), nil)
-		raw.reported("uid-web", wire.Generation(generation.Load()), workv1.WorkApplied)
-	}
-	send(held(configMap("a", "1")), configMap("b", "1"))
-	if got := w.recorded("web"); !slices.Equal(got, []string{"a", "b"}) {
-		t.Errorf("it is applied, and recorded are %v", got)
-	}
+	w.requests.Take()
+	raw.send(raw.spec("web", "uid-web", 1, held(configMap("a", "1")), configMap("b", "1")), nil)
+	raw.reported("uid-web", 1, workv1.WorkApplied)
+	w.names("web", "a", "b")
 	if counts := w.requests.Counts(kit.Request.Writes); counts["create configmaps"] != 2 || counts["create appliedmanifestworks"] != 1 || counts["patch appliedmanifestworks/status"] != 1 {
 		t.Errorf("a work of 2 objects took %v", counts)
 	}
-	// A finalizer keeps a.
-	send(configMap("b", "1"), configMap("c", "1"))
-	if got := w.recorded("web"); !slices.Equal(got, []string{"a", "b", "c"}) {
-		t.Errorf("a waits for its finalizer, and recorded are %v", got)
-	}
+	raw.send(raw.spec("web", "uid-web", 2, configMap("b", "1"), configMap("c", "1")), nil) // a finalizer keeps a
+	raw.reported("uid-web", 2, workv1.WorkApplied)
+	w.names("web", "a", "b", "c")
 	w.patch("a", `{"metadata":{"finalizers":null}}`)
 	w.names("web", "b", "c")
 }
@@ -114,9 +84,12 @@ func TestHeldObjectIsRecordedUnderLoad(t *testing.T) {
 	raw.busily(registry, raw.spec("web", "uid-web", 1, held(configMap("a", "1")), configMap("b", "1")), func(r kit.Request) bool {
 		return r.Verb == "create" && strings.Contains(r.Body, `"name":"a"`)
 	})
-	if got := w.recorded("web"); len(got) > 0 {
-		t.Errorf("other works waited, and recorded are %v", got)
-	}
+	w.applied("web", "waits", func(amw *workv1.AppliedManifestWork) error {
+		if listed := amw.Status.AppliedResources; len(listed) > 0 {
+			t.Errorf("other works waited, and recorded are %v", listed)
+		}
+		return nil
+	})
 	raw.busily(registry, raw.spec("web", "uid-web", 2, configMap("b", "1")), func(r kit.Request) bool {
 		return r.Verb == "delete" && r.Name == "a"
 	})

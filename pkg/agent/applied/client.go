@@ -8,8 +8,8 @@
 //	...
 //	amw, err = amws.UpdateStatus(ctx, amw, applied.Status{Resources: resources, Transitions: text}) // after
 //
-// What was applied for a new work is written once the agent is quiet (drafts.go): until then, what
-// Ensure wrote is enough to find it again.
+// While other works wait, what was applied for a new work is written once the agent is quiet
+// (drafts.go): until then, what Ensure wrote is enough to find it again.
 //
 // An AppliedManifestWork also stores when the work's conditions last changed ([EncodeTransitions]),
 // so that a restart of the agent does not change these times, and since when its work does not

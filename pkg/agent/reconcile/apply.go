@@ -12,7 +12,6 @@ import (
 	"github.com/workwire/workwire/pkg/agent/inbox"
 	"github.com/workwire/workwire/pkg/agent/strategy/apply"
 	"github.com/workwire/workwire/pkg/agent/strategy/ownership"
-	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 )
 
 // apply makes the cluster hold what the work's spec declares, and reports what the cluster holds.
@@ -107,22 +106,8 @@ func (r *Reconciler) applyManifests(ctx context.Context, rec *reconciliation) er
 	if ctx.Err() != nil {
 		return ctx.Err() // condition rules may not have been evaluated to the end
 	}
-	busy := r.Table.waiting()
-	if busy {
-		r.report(rec.work, status)
-	}
-	err := r.record(ctx, rec, &status, busy)
-	if !busy {
-		r.report(rec.work, status) // whoever reads it finds the record
-	}
-	return errors.Join(err, rec.manifestErrors(), rec.removals.err())
-}
-
-// record writes to the AppliedManifestWork what the cluster holds. While the agent is busy with other
-// works, that may wait.
-func (r *Reconciler) record(ctx context.Context, rec *reconciliation, status *workv1.ManifestWorkStatus, busy bool) error {
-	amw := rec.amw
-	transitions, err := applied.EncodeTransitions(status, amw.Status.Transitions)
+	r.report(rec.work, status)
+	transitions, err := applied.EncodeTransitions(&status, amw.Status.Transitions)
 	if err != nil {
 		return err
 	}
@@ -133,10 +118,10 @@ func (r *Reconciler) record(ctx context.Context, rec *reconciliation, status *wo
 	}
 	amw, err = r.Applied.UpdateStatus(ctx, amw, applied.Status{
 		Resources: rec.appliedResources(amw), Transitions: transitions,
-		MayWait: busy && !condition.AnyComplete(status) && !rec.removals.pending(),
+		MayWait: r.Table.waiting() && !condition.AnyComplete(&status) && !rec.removals.pending(),
 	})
 	if err == nil {
 		rec.amw = amw
 	}
-	return err
+	return errors.Join(err, rec.manifestErrors(), rec.removals.err())
 }
