@@ -40,16 +40,16 @@ func TestAppliedIsRecorded(t *testing.T) {
 	w.names("web", "b", "c")
 }
 
-// busily sends spec to an agent with one worker, and has other works wait for that worker until a
-// status of the spec's generation has come. The worker waits for them in a request that is is true for.
-func (r *rawSource) busily(registry *prometheus.Registry, spec *wire.Spec, is func(kit.Request) bool) {
+// busily sends spec to an agent with one worker, and calls check when it is applied. Until then other works
+// wait for the worker, which waits for them in a request that is is true for.
+func (r *rawSource) busily(registry *prometheus.Registry, spec *wire.Spec, is func(kit.Request) bool, check func()) {
 	r.Helper()
-	reached, own, others := make(chan struct{}, 1), make(chan struct{}), make(chan struct{})
+	reached, own, others := make(chan struct{}, 10), make(chan struct{}), make(chan struct{})
 	r.requests.Fail(func(request kit.Request) error {
 		switch {
 		case is(request):
 			reached <- struct{}{}
-			<-own
+			<-own // is closed from then on
 		case strings.Contains(request.Body, "filler"):
 			<-others
 		}
@@ -64,9 +64,10 @@ func (r *rawSource) busily(registry *prometheus.Registry, spec *wire.Spec, is fu
 		fillers = append(fillers, types.UID(name))
 	}
 	kit.True(r, "works wait", func() bool { return kit.Gather(r, registry).Sum("workwire_agent_queue_length") >= 10 })
-	r.requests.Fail(nil)
 	close(own)
 	r.reported(spec.UID, spec.Generation, workv1.WorkApplied)
+	check()
+	r.requests.Fail(nil)
 	close(others)
 	for _, uid := range fillers {
 		kit.True(r, "the others are applied", func() bool {
@@ -83,17 +84,17 @@ func TestHeldObjectIsRecordedUnderLoad(t *testing.T) {
 	raw := w.rawSource("hub1", func(c *agent.Config) { c.RecordDelay, c.Workers, c.Registerer = time.Hour, 1, registry })
 	raw.busily(registry, raw.spec("web", "uid-web", 1, held(configMap("a", "1")), configMap("b", "1")), func(r kit.Request) bool {
 		return r.Verb == "create" && strings.Contains(r.Body, `"name":"a"`)
-	})
-	w.applied("web", "waits", func(amw *workv1.AppliedManifestWork) error {
-		if listed := amw.Status.AppliedResources; len(listed) > 0 {
-			t.Errorf("other works waited, and recorded are %v", listed)
-		}
-		return nil
+	}, func() {
+		w.applied("web", "waits", func(amw *workv1.AppliedManifestWork) error {
+			if listed := amw.Status.AppliedResources; len(listed) > 0 {
+				t.Errorf("other works waited, and recorded are %v", listed)
+			}
+			return nil
+		})
 	})
 	raw.busily(registry, raw.spec("web", "uid-web", 2, configMap("b", "1")), func(r kit.Request) bool {
 		return r.Verb == "delete" && r.Name == "a"
-	})
-	w.names("web", "a", "b")
+	}, func() { w.names("web", "a", "b") })
 	w.patch("a", `{"metadata":{"finalizers":null}}`)
 	w.names("web", "b")
 }
