@@ -57,10 +57,11 @@ type client struct {
 }
 
 // login reads and answers the CONNECT, and reports whether the client is connected.
-func (c *client) login() bool {
+func (c *client) login(ctx context.Context) bool {
 	pk, size, err := c.readConnect()
 	if err == nil {
-		err = c.authenticate(pk)
+		c.counted.Busy()
+		err = c.authenticate(ctx, pk)
 	}
 	if err != nil {
 		c.refuse(pk, err)
@@ -114,8 +115,8 @@ var (
 func isPacketError(err error) bool { return errors.As(err, new(*packet.Error)) }
 
 // authenticate sets the identity of the client, and checks that it may publish its will.
-func (c *client) authenticate(pk *packet.Connect) error {
-	who, err := c.identify(pk)
+func (c *client) authenticate(ctx context.Context, pk *packet.Connect) error {
+	who, err := c.identify(ctx, pk)
 	if err != nil {
 		c.server.counters.authFailed(err)
 		return err
@@ -134,9 +135,9 @@ func (c *client) authenticate(pk *packet.Connect) error {
 	return nil
 }
 
-func (c *client) identify(pk *packet.Connect) (login, error) {
+func (c *client) identify(ctx context.Context, pk *packet.Connect) (login, error) {
 	if pk.HasUsername {
-		ctx, cancel := context.WithTimeout(context.Background(), connectTimeout)
+		ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 		defer cancel()
 		return c.server.auth.byPassword(ctx, c.counted.Address(), pk.Username, pk.Password)
 	}
@@ -153,6 +154,7 @@ func (c *client) mayPublish(topic string) bool {
 
 // refuse answers a CONNECT that is not accepted. pk is nil if there is none.
 func (c *client) refuse(pk *packet.Connect, err error) {
+	c.counted.Idle() // until it has read why
 	var refusal *packet.Error
 	switch {
 	case errors.Is(err, errOldVersion):

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/workwire/workwire/broker/limits"
 )
 
 // connectTimeout limits the time from the accept of a connection until its CONNECT is read,
@@ -57,6 +59,8 @@ func (l *listener) Serve(s *server) {
 		return
 	}
 	defer l.wg.Done()
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
 	for {
 		conn, err := l.socket.Accept()
 		if err != nil {
@@ -76,14 +80,20 @@ func (l *listener) Serve(s *server) {
 			_ = conn.Close()
 			return
 		}
-		go l.handle(conn, s)
+		go l.handle(ctx, conn, s)
 	}
 }
 
-// handle serves one connection. After the login another goroutine goes on, whose stack the
-// handshake has not grown.
-func (l *listener) handle(socket net.Conn, s *server) {
-	counted, err := s.limiter.Accept(socket.RemoteAddr(), func() { _ = socket.Close() })
+// handle serves one connection. Its login ends with ctx. After the login another goroutine goes on, whose
+// stack the handshake has not grown.
+func (l *listener) handle(ctx context.Context, socket net.Conn, s *server) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	counted, err := s.limiter.Accept(socket.RemoteAddr(), func() {
+		cancel()
+		_ = socket.Close()
+		s.log(slog.LevelWarn, "connection_refused", "connection closed before its login, another one takes its place", "remote", socket.RemoteAddr().String(), "listener", l.id)
+	})
 	if err != nil {
 		s.log(slog.LevelWarn, "connection_refused", "connection refused", "remote", socket.RemoteAddr().String(), "listener", l.id, "reason", err)
 		l.untrack(socket)
@@ -104,14 +114,14 @@ func (l *listener) handle(socket net.Conn, s *server) {
 	}()
 	defer c.contain()
 	if l.tls != nil {
-		secure, err := l.handshake(s, socket, counted.Address())
+		secure, err := l.handshake(ctx, s, socket, counted)
 		if err != nil {
 			l.logHandshake(s, socket, err)
 			return
 		}
 		c.setTLS(secure, l.tls)
 	}
-	if !c.login() {
+	if !c.login(ctx) {
 		return
 	}
 	connected = true
@@ -124,10 +134,20 @@ func (l *listener) handle(socket net.Conn, s *server) {
 }
 
 // handshake makes the TLS handshake of a connection. It uses the CPU only in its turn.
-func (l *listener) handshake(s *server, socket net.Conn, address string) (*tls.Conn, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), connectTimeout)
+func (l *listener) handshake(ctx context.Context, s *server, socket net.Conn, counted *limits.Connection) (*tls.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
-	turns := &turnConn{Conn: socket, leave: s.limiter.LeaveHandshake, enter: func() error { return s.limiter.EnterHandshake(ctx, address) }}
+	turns := &turnConn{
+		Conn: socket,
+		enter: func() error {
+			counted.Busy()
+			return s.limiter.EnterHandshake(ctx, counted.Address())
+		},
+		leave: func() {
+			s.limiter.LeaveHandshake()
+			counted.Idle()
+		},
+	}
 	secure := tls.Server(turns, l.config)
 	if err := turns.enter(); err != nil {
 		return nil, err

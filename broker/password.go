@@ -24,6 +24,7 @@ const (
 	pbkdf2Prefix     = "$7$"
 	pbkdf2Iterations = 101       // as mosquitto_passwd
 	maxIterations    = 1_000_000 // half a second of CPU time
+	quickIterations  = 1_000     // half a millisecond
 	randomBytes      = 32        // of a random password
 )
 
@@ -74,15 +75,28 @@ func matches(hash string, password []byte) bool {
 	if !strings.HasPrefix(hash, pbkdf2Prefix) {
 		return bcrypt.CompareHashAndPassword([]byte(hash), password) == nil
 	}
-	iterations, salt, want, err := parsePBKDF2(hash)
-	if err == nil {
-		got, failed := pbkdf2.Key(sha512.New, string(password), salt, iterations, len(want))
-		if failed == nil && subtle.ConstantTimeCompare(got, want) == 1 {
-			return true
-		}
+	if matchesPBKDF2(hash, password, maxIterations) {
+		return true
 	}
 	_ = bcrypt.CompareHashAndPassword([]byte(decoyHash), password)
 	return false
+}
+
+// matchesQuickly reports whether hash is that of password, if that costs a millisecond at most. Otherwise
+// it returns false.
+func matchesQuickly(hash string, password []byte) bool {
+	return strings.HasPrefix(hash, pbkdf2Prefix) && matchesPBKDF2(hash, password, quickIterations)
+}
+
+// matchesPBKDF2 reports whether hash is one of PBKDF2 with so many iterations at most, and that of
+// password.
+func matchesPBKDF2(hash string, password []byte, most int) bool {
+	iterations, salt, want, err := parsePBKDF2(hash)
+	if err != nil || iterations > most {
+		return false
+	}
+	got, err := pbkdf2.Key(sha512.New, string(password), salt, iterations, len(want))
+	return err == nil && subtle.ConstantTimeCompare(got, want) == 1
 }
 
 // parsePBKDF2 returns the parts of a hash of PBKDF2.

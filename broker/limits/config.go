@@ -48,22 +48,22 @@ type Config struct {
 	Connections int `json:"connections,omitempty"`
 
 	// Pending is the maximum number of connections that have not logged in; default
-	// [DefaultPending]. If there are more, the oldest one of the address with the most of them is
-	// closed.
+	// [DefaultPending]. A further one takes the place of one of the address with the most of them.
 	Pending int `json:"pending,omitempty"`
 
 	// PendingPerAddress is the maximum number of those from one address, or from one IPv6 network
-	// of 64 bits; default [DefaultPendingPerAddress]. More are closed. A fleet behind one address
-	// reconnects within it.
+	// of 64 bits; default [DefaultPendingPerAddress]. A further one takes the place of the one whose
+	// client has sent nothing for the longest time; it is closed if the broker owes all others an
+	// answer. A fleet behind one address reconnects within it.
 	PendingPerAddress int `json:"pendingPerAddress,omitempty"`
 
 	// ConnectionsPerIdentity is the maximum number of connections that have logged in as one
 	// identity; default [DefaultConnectionsPerIdentity]. More are refused with reason 0x97.
 	ConnectionsPerIdentity int `json:"connectionsPerIdentity,omitempty"`
 
-	// PasswordChecks is the maximum number of passwords that are checked at a time; default the
-	// number of CPUs. Addresses take turns, and those from which a wrong password came in the last
-	// minute share half of it.
+	// PasswordChecks is the maximum number of passwords that are checked at a time; default three
+	// quarters of the CPUs, at least one. Addresses take turns, and so do the user names of an address.
+	// Those with a wrong password in the last minute share a tenth of it; see [Limiter.Authenticate].
 	PasswordChecks int `json:"passwordChecks,omitempty"`
 
 	// Handshakes is the maximum number of TLS handshakes that use a CPU at a time; default three
@@ -99,8 +99,9 @@ func (c Config) WithDefaults() Config {
 	c.Pending = cmp.Or(c.Pending, DefaultPending)
 	c.PendingPerAddress = cmp.Or(c.PendingPerAddress, DefaultPendingPerAddress)
 	c.ConnectionsPerIdentity = cmp.Or(c.ConnectionsPerIdentity, DefaultConnectionsPerIdentity)
-	c.PasswordChecks = cmp.Or(c.PasswordChecks, runtime.GOMAXPROCS(0))
-	c.Handshakes = cmp.Or(c.Handshakes, max(runtime.GOMAXPROCS(0)*3/4, 1))
+	most := max(runtime.GOMAXPROCS(0)*3/4, 1) // the other CPUs serve clients that are connected
+	c.PasswordChecks = cmp.Or(c.PasswordChecks, most)
+	c.Handshakes = cmp.Or(c.Handshakes, most)
 	c.Agent = c.Agent.withDefaults(DefaultAgentMessagesPerSecond, DefaultAgentBytesPerSecond)
 	c.Source = c.Source.withDefaults(DefaultSourceMessagesPerSecond, DefaultSourceBytesPerSecond)
 	c.LogLinesPerSecond = cmp.Or(c.LogLinesPerSecond, DefaultLogLinesPerSecond)

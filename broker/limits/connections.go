@@ -28,9 +28,48 @@ type Connection struct {
 	evict   func()
 
 	// Guarded by limiter.mu.
-	pending  *list.Element // in its address's list; nil after LogIn, eviction and Close
-	identity string        // "" before LogIn
+	pending  *list.Element // in idle or busy of its address; nil after LogIn, eviction and Close
+	busy     bool
+	identity string // "" before LogIn
 	closed   bool
+}
+
+// pendingAt are the connections of one address that have not logged in.
+type pendingAt struct {
+	idle list.List // of *Connection for whose clients the broker waits, the longest first
+	busy list.List // of *Connection whose clients wait for the broker, the longest first
+}
+
+// len returns how many they are. p may be nil.
+func (p *pendingAt) len() int {
+	if p == nil {
+		return 0
+	}
+	return p.idle.Len() + p.busy.Len()
+}
+
+// idleLen returns for how many clients the broker waits. p may be nil.
+func (p *pendingAt) idleLen() int {
+	if p == nil {
+		return 0
+	}
+	return p.idle.Len()
+}
+
+// oldest returns the connection that has been idle the longest, or without one, busy. There is one.
+func (p *pendingAt) oldest() *Connection {
+	if el := p.idle.Front(); el != nil {
+		return el.Value.(*Connection)
+	}
+	return p.busy.Front().Value.(*Connection)
+}
+
+// list returns that which has c.
+func (p *pendingAt) list(c *Connection) *list.List {
+	if c.busy {
+		return &p.busy
+	}
+	return &p.idle
 }
 
 // Address returns the address that the limits are counted for: the IPv4 address, or the network of
@@ -59,57 +98,74 @@ type occupancy struct {
 	connections int // all
 	pending     int // not logged in
 	ofAddress   int // not logged in, of the new connection's address
+	idle        int // of those, for whose clients the broker waits
 	largest     int // not logged in, of the address with the most
 }
 
-// admit decides about a new connection. If evict is true, the address with the most pending
-// connections must give up one, so that an address with many cannot keep out one with few.
-func admit(c Config, o occupancy) (evict bool, refused error) {
+// place is where a new connection gets its place from.
+type place int
+
+const (
+	free      place = iota
+	ofAddress       // from the connection of its own address that has been idle the longest
+	ofLargest       // from the oldest one of the address with the most that have not logged in
+)
+
+// admit decides about a new connection. An address with many that have not logged in cannot keep out one
+// with few; and at one address, clients that say nothing cannot keep out one that logs in.
+func admit(c Config, o occupancy) (from place, reason error) {
+	own := func(reason error) (place, error) {
+		if o.idle > 0 {
+			return ofAddress, reason
+		}
+		return free, reason
+	}
 	switch {
 	case o.ofAddress >= c.PendingPerAddress:
-		return false, ErrPendingAddress
+		return own(ErrPendingAddress)
 	case o.pending >= c.Pending && o.ofAddress >= o.largest:
-		return false, ErrPending
-	case o.pending >= c.Pending:
-		return true, nil
-	case o.connections >= c.Connections && o.largest > o.ofAddress+1:
-		return true, nil
+		return own(ErrPending)
+	case o.pending >= c.Pending, o.connections >= c.Connections && o.largest > o.ofAddress+1:
+		return ofLargest, ErrPending
 	case o.connections >= c.Connections:
-		return false, ErrConnections
+		return own(ErrConnections)
 	}
-	return false, nil
+	return free, nil
 }
 
 // Accept admits a new connection, or returns why it must be closed. evict closes the connection; the
 // Limiter may call it once, before LogIn. Close the connection in either case. Accept costs a visit
-// to every address with pending connections if there are too many, else O(1).
+// to every address with pending connections if there are too many in all, else O(1).
 func (l *Limiter) Accept(remote net.Addr, evict func()) (*Connection, error) {
 	c := &Connection{limiter: l, address: addressOf(remote), evict: evict}
 	l.mu.Lock()
-	o := occupancy{connections: l.connections, pending: l.pending, ofAddress: l.pendingOf(c.address)}
-	var largest *list.List
+	own := l.addresses[c.address]
+	o := occupancy{connections: l.connections, pending: l.pending, ofAddress: own.len(), idle: own.idleLen()}
+	var largest *pendingAt
 	if o.pending >= l.cfg.Pending || o.connections >= l.cfg.Connections {
 		largest = l.largestAddress()
-		o.largest = largest.Len()
+		o.largest = largest.len()
 	}
-	evicts, err := admit(l.cfg, o)
-	if err != nil {
-		l.refused[err]++
-		l.mu.Unlock()
-		return nil, err
+	from, reason := admit(l.cfg, o)
+	if reason != nil {
+		l.refused[reason]++
 	}
 	var victim *Connection
-	if evicts {
-		victim = largest.Front().Value.(*Connection)
+	switch {
+	case from == ofAddress:
+		victim = own.oldest()
+	case from == ofLargest:
+		victim = largest.oldest()
+	case reason != nil:
+		l.mu.Unlock()
+		return nil, reason
+	}
+	if victim != nil {
 		victim.leavePending()
 		victim.closed = true
 		l.connections--
-		l.refused[ErrPending]++
 	}
-	if l.addresses[c.address] == nil {
-		l.addresses[c.address] = list.New()
-	}
-	c.pending = l.addresses[c.address].PushBack(c)
+	l.enterPending(c)
 	l.pending++
 	l.connections++
 	l.mu.Unlock()
@@ -119,22 +175,46 @@ func (l *Limiter) Accept(remote net.Addr, evict func()) (*Connection, error) {
 	return c, nil
 }
 
-func (l *Limiter) pendingOf(address string) int {
-	if pending := l.addresses[address]; pending != nil {
-		return pending.Len()
-	}
-	return 0
-}
-
-// largestAddress returns the pending connections of the address with the most, which may be none.
-func (l *Limiter) largestAddress() *list.List {
-	largest := list.New()
+// largestAddress returns the pending connections of the address with the most, or nil.
+func (l *Limiter) largestAddress() (largest *pendingAt) {
 	for _, pending := range l.addresses {
-		if pending.Len() > largest.Len() {
+		if pending.len() > largest.len() {
 			largest = pending
 		}
 	}
 	return largest
+}
+
+// enterPending adds c to the lists of its address. Callers hold limiter.mu.
+func (l *Limiter) enterPending(c *Connection) {
+	at := l.addresses[c.address]
+	if at == nil {
+		at = &pendingAt{}
+		l.addresses[c.address] = at
+	}
+	c.pending = at.list(c).PushBack(c)
+}
+
+// Idle says that the broker waits for the client from now on: while it does, another connection may take
+// the place of this one. A new connection is idle. After LogIn, Idle and Busy have no effect, as on nil.
+func (c *Connection) Idle() { c.setBusy(false) }
+
+// Busy says that the client waits for the broker from now on.
+func (c *Connection) Busy() { c.setBusy(true) }
+
+func (c *Connection) setBusy(busy bool) {
+	if c == nil {
+		return
+	}
+	c.limiter.mu.Lock()
+	defer c.limiter.mu.Unlock()
+	if c.pending == nil || c.busy == busy {
+		return
+	}
+	at := c.limiter.addresses[c.address]
+	at.list(c).Remove(c.pending)
+	c.busy = busy
+	c.pending = at.list(c).PushBack(c)
 }
 
 // leavePending removes c from the pending connections. Callers hold limiter.mu.
@@ -143,9 +223,9 @@ func (c *Connection) leavePending() {
 		return
 	}
 	l := c.limiter
-	pending := l.addresses[c.address]
-	pending.Remove(c.pending)
-	if pending.Len() == 0 {
+	at := l.addresses[c.address]
+	at.list(c).Remove(c.pending)
+	if at.len() == 0 {
 		delete(l.addresses, c.address)
 	}
 	c.pending = nil

@@ -5,7 +5,7 @@
 //	limiter := limits.New(limits.Config{})
 //	conn, err := limiter.Accept(socket.RemoteAddr(), func() { socket.Close() })
 //	defer conn.Close()
-//	err = limiter.Authenticate(ctx, conn.Address(), func() bool { return checkPassword() })
+//	err = limiter.Authenticate(ctx, conn.Address(), "c1", func() bool { return checkPassword() })
 //	err = conn.LogIn(identity)
 //	for {
 //		header := readHeader()

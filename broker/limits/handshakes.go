@@ -21,7 +21,7 @@ func newHandshakes() handshakes { return handshakes{waiting: newTurns[chan struc
 func (l *Limiter) EnterHandshake(ctx context.Context, address string) error {
 	h, start := &l.handshakes, make(chan struct{})
 	h.mu.Lock()
-	h.waiting.add(address, start)
+	h.waiting.add(address, "", start)
 	l.startHandshakes()
 	h.mu.Unlock()
 	select {
@@ -31,7 +31,7 @@ func (l *Limiter) EnterHandshake(ctx context.Context, address string) error {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if !h.waiting.leave(address, start) { // its turn came at the same moment
+	if !h.waiting.leave(address, "", start) { // its turn came at the same moment
 		h.running--
 		l.startHandshakes()
 	}
@@ -49,8 +49,8 @@ func (l *Limiter) LeaveHandshake() {
 // startHandshakes starts those that may run. Callers hold handshakes.mu.
 func (l *Limiter) startHandshakes() {
 	h, limit := &l.handshakes, l.config().Handshakes
-	for h.running < limit && len(h.waiting.order) > 0 {
-		close(h.waiting.next(0))
+	for h.running < limit && h.waiting.n > 0 {
+		close(h.waiting.next())
 		h.running++
 	}
 }
@@ -59,5 +59,5 @@ func (l *Limiter) startHandshakes() {
 func (h *handshakes) stats() (waiting int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.waiting.len()
+	return h.waiting.n
 }

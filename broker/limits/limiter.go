@@ -1,7 +1,6 @@
 package limits
 
 import (
-	"container/list"
 	"maps"
 	"sync"
 	"time"
@@ -15,7 +14,7 @@ type Limiter struct {
 	cfg         Config     // with defaults
 	connections int
 	pending     int
-	addresses   map[string]*list.List // of pending *Connection by address, oldest first
+	addresses   map[string]*pendingAt // pending connections by address
 	identities  map[string]int        // connections by identity
 	refused     map[error]uint64
 
@@ -31,7 +30,7 @@ func New(cfg Config) *Limiter { return newLimiter(cfg, time.Now) }
 func newLimiter(cfg Config, now func() time.Time) *Limiter {
 	return &Limiter{
 		now: now, cfg: cfg.WithDefaults(),
-		addresses: map[string]*list.List{}, identities: map[string]int{}, refused: map[error]uint64{},
+		addresses: map[string]*pendingAt{}, identities: map[string]int{}, refused: map[error]uint64{},
 		passwords: newPasswordQueue(), handshakes: newHandshakes(), rates: newRates(), logs: newLogs(),
 	}
 }

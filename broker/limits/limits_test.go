@@ -6,7 +6,10 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -17,20 +20,23 @@ import (
 func TestAdmit(t *testing.T) {
 	c := Config{Connections: 100, Pending: 10, PendingPerAddress: 5}
 	for name, test := range map[string]struct {
-		o     occupancy
-		evict bool
-		err   error
+		o    occupancy
+		from place
+		err  error
 	}{
-		"empty":                                   {occupancy{}, false, nil},
-		"the address is full":                     {occupancy{connections: 5, pending: 5, ofAddress: 5}, false, ErrPendingAddress},
-		"one with few replaces one with many":     {occupancy{connections: 10, pending: 10, ofAddress: 1, largest: 5}, true, nil},
-		"one of the largest replaces nobody":      {occupancy{connections: 10, pending: 10, ofAddress: 3, largest: 3}, false, ErrPending},
-		"pending ones make room when all is full": {occupancy{connections: 100, pending: 5, ofAddress: 0, largest: 5}, true, nil},
-		"logged in ones stay when all is full":    {occupancy{connections: 100, pending: 1, ofAddress: 0, largest: 1}, false, ErrConnections},
+		"empty":                                   {occupancy{}, free, nil},
+		"the address is full":                     {occupancy{connections: 5, pending: 5, ofAddress: 5}, free, ErrPendingAddress},
+		"a silent one of the address makes room":  {occupancy{connections: 5, pending: 5, ofAddress: 5, idle: 1}, ofAddress, ErrPendingAddress},
+		"one with few replaces one with many":     {occupancy{connections: 10, pending: 10, ofAddress: 1, idle: 1, largest: 5}, ofLargest, ErrPending},
+		"one of the largest replaces nobody":      {occupancy{connections: 10, pending: 10, ofAddress: 3, largest: 3}, free, ErrPending},
+		"but a silent one of its own":             {occupancy{connections: 10, pending: 10, ofAddress: 3, idle: 3, largest: 3}, ofAddress, ErrPending},
+		"pending ones make room when all is full": {occupancy{connections: 100, pending: 5, ofAddress: 0, largest: 5}, ofLargest, ErrPending},
+		"logged in ones stay when all is full":    {occupancy{connections: 100, pending: 1, ofAddress: 0, largest: 1}, free, ErrConnections},
+		"its own silent one when all is full":     {occupancy{connections: 100, pending: 1, ofAddress: 1, idle: 1, largest: 1}, ofAddress, ErrConnections},
 	} {
-		evict, err := admit(c, test.o)
-		if evict != test.evict || !errors.Is(err, test.err) {
-			t.Errorf("%s: got %v, %v, want %v, %v", name, evict, err, test.evict, test.err)
+		from, err := admit(c, test.o)
+		if from != test.from || !errors.Is(err, test.err) {
+			t.Errorf("%s: got %v, %v, want %v, %v", name, from, err, test.from, test.err)
 		}
 	}
 }
@@ -66,8 +72,13 @@ func TestAccept(t *testing.T) {
 		}
 		return c, err
 	}
-	for range 5 {
-		_, _ = accept("10.0.0.1")
+	for range 4 {
+		c, err := accept("10.0.0.1")
+		kit.NoError(t, err)
+		c.Busy()
+	}
+	if _, err := accept("10.0.0.1"); !errors.Is(err, ErrPendingAddress) {
+		t.Errorf("beyond the limit of the address: %v", err)
 	}
 	if got := l.Stats(); got.Pending != 4 || got.Refused[ErrPendingAddress] != 1 {
 		t.Fatalf("of the attacker: %+v", got)
@@ -96,6 +107,34 @@ func TestAccept(t *testing.T) {
 	}
 	if got := l.Stats(); got.Connections != 0 || got.Pending != 0 || len(l.addresses) != 0 || len(l.identities) != 0 {
 		t.Errorf("at the end: %+v, %v, %v", got, l.addresses, l.identities)
+	}
+}
+
+// TestSilentOnesMakeRoom: at an address with too many connections, a new one takes the place of the one
+// whose client has been silent the longest, and of none that the broker owes an answer.
+func TestSilentOnesMakeRoom(t *testing.T) {
+	l := New(Config{PendingPerAddress: 3})
+	var evicted []string
+	accept := func(name string) *Connection {
+		c, err := l.Accept(from("10.0.0.1"), func() { evicted = append(evicted, name) })
+		kit.NoError(t, err)
+		return c
+	}
+	logsIn, silent, sendsAgain := accept("logs in"), accept("silent"), accept("sends again")
+	logsIn.Busy()
+	sendsAgain.Busy()
+	sendsAgain.Idle()
+	accept("first") // for silent
+	accept("second")
+	accept("third") // for first, the older of the two
+	if fmt.Sprint(evicted) != "[silent sends again first]" {
+		t.Errorf("evicted %v", evicted)
+	}
+	kit.NoError(t, logsIn.LogIn(acl.Identity{Role: acl.Agent, ID: "c1"}))
+	silent.Busy() // has no effect
+	silent.Close()
+	if got := l.Stats(); got.Pending != 2 || got.Connections != 3 || got.Refused[ErrPendingAddress] != 3 {
+		t.Errorf("%+v", got)
 	}
 }
 
@@ -218,33 +257,12 @@ func TestHandshakes(t *testing.T) {
 	if fmt.Sprint(order) != "[busy calm busy busy]" {
 		t.Errorf("the order is %v", order)
 	}
-	if h := &l.handshakes; h.running != 0 || len(h.waiting.waiting) != 0 || len(h.waiting.order) != 0 {
+	if h := &l.handshakes; h.running != 0 || h.waiting.n != 0 || len(h.waiting.at) != 0 || len(h.waiting.order) != 0 {
 		t.Errorf("at the end %d run, %v wait", h.running, h.waiting)
 	}
 }
 
-func TestNextTurn(t *testing.T) {
-	for name, test := range map[string]struct {
-		turns                    []string // suspects begin with "!"
-		running, suspects, limit int
-		want                     int
-	}{
-		"nobody waits":                   {nil, 0, 0, 4, -1},
-		"in order":                       {[]string{"a", "b"}, 3, 0, 4, 0},
-		"all are busy":                   {[]string{"a"}, 4, 0, 4, -1},
-		"a suspect has its turn":         {[]string{"!a", "b"}, 1, 1, 4, 0},
-		"suspects have half":             {[]string{"!a", "b"}, 2, 2, 4, 1},
-		"the other half is not for them": {[]string{"!a"}, 2, 2, 4, -1},
-		"one worker serves all":          {[]string{"!a", "b"}, 0, 0, 1, 0},
-	} {
-		suspect := func(a string) bool { return a[0] == '!' }
-		if got := nextTurn(test.turns, suspect, test.running, test.suspects, test.limit); got != test.want {
-			t.Errorf("%s: got %d, want %d", name, got, test.want)
-		}
-	}
-}
-
-// TestAuthenticate: 400 checks of one address wait for one another, and a check of another address
+// TestAuthenticate: 90 checks of one address wait for one another, and a check of another address
 // begins after at most one of them.
 func TestAuthenticate(t *testing.T) {
 	l := New(Config{PasswordChecks: 1})
@@ -253,7 +271,7 @@ func TestAuthenticate(t *testing.T) {
 	var wg sync.WaitGroup
 	check := func(address string, right bool) {
 		wg.Go(func() {
-			_ = l.Authenticate(t.Context(), address, func() bool {
+			_ = l.Authenticate(t.Context(), address, "user", func() bool {
 				if address == "first" {
 					close(begun)
 					<-release
@@ -268,18 +286,18 @@ func TestAuthenticate(t *testing.T) {
 	}
 	check("first", true)
 	<-begun
-	for range 400 {
+	for range 90 {
 		check("attacker", false)
 	}
-	waiting(400)
+	waiting(90)
 	check("agent", true)
-	waiting(401)
+	waiting(91)
 	close(release)
 	wg.Wait()
-	if order[2] != "agent" || len(order) != 402 {
-		t.Errorf("%d checks, the first ones %v, want the agent as the third", len(order), order[:4])
+	if !slices.Contains(order[1:3], "agent") || len(order) != 92 {
+		t.Errorf("%d checks, the first ones %v, want the agent among the first three", len(order), order[:4])
 	}
-	if s := l.Stats(); s.PasswordChecks != 402 || s.PasswordWaiting != 0 {
+	if s := l.Stats(); s.PasswordChecks != 92 || s.PasswordWaiting != 0 {
 		t.Errorf("%+v", s)
 	}
 }
@@ -288,9 +306,11 @@ func TestAuthenticate(t *testing.T) {
 func TestAuthenticateGivesUp(t *testing.T) {
 	l := New(Config{PasswordChecks: 1})
 	ctx, cancel := context.WithCancel(t.Context())
-	err := l.Authenticate(t.Context(), "a", func() bool {
+	err := l.Authenticate(t.Context(), "a", "user", func() bool {
 		done := make(chan error)
-		go func() { done <- l.Authenticate(ctx, "b", func() bool { t.Error("the check ran"); return true }) }()
+		go func() {
+			done <- l.Authenticate(ctx, "b", "user", func() bool { t.Error("the check ran"); return true })
+		}()
 		kit.True(t, "the check to wait", func() bool { return l.Stats().PasswordWaiting == 1 })
 		cancel()
 		if err := <-done; !errors.Is(err, context.Canceled) {
@@ -299,8 +319,130 @@ func TestAuthenticateGivesUp(t *testing.T) {
 		return true
 	})
 	kit.NoError(t, err)
-	if l.passwords.running != 0 || len(l.passwords.waiting.order) != 0 || len(l.passwords.waiting.waiting) != 0 {
+	if l.passwords.running != 0 || len(l.passwords.waiting.order) != 0 || l.passwords.waiting.n != 0 {
 		t.Errorf("at the end: %+v", &l.passwords)
+	}
+}
+
+// TestWrongPasswords: however many wrong passwords come, their checks use a tenth of the time, and neither
+// another address nor another user of theirs waits for all of them.
+func TestWrongPasswords(t *testing.T) {
+	const cost = 5 * time.Millisecond
+	l := New(Config{PasswordChecks: 1})
+	ctx, stop := context.WithCancel(t.Context())
+	var used atomic.Int64
+	check := func(right bool) func() bool {
+		return func() bool {
+			start := time.Now()
+			for time.Since(start) < cost {
+				<-time.After(cost)
+			}
+			used.Add(int64(time.Since(start)))
+			return right
+		}
+	}
+	var attackers sync.WaitGroup
+	for i := range 50 {
+		attackers.Go(func() {
+			for ctx.Err() == nil {
+				_ = l.Authenticate(ctx, "attacker", fmt.Sprintf("c%d", i%3), check(false))
+			}
+		})
+	}
+	failed := func() int {
+		l.passwords.mu.Lock()
+		defer l.passwords.mu.Unlock()
+		if f := l.passwords.failed["attacker"]; f != nil {
+			return len(f.users)
+		}
+		return 0
+	}
+	kit.True(t, "the users to be suspect", func() bool { return failed() == 3 })
+	start := time.Now()
+	used.Store(0)
+	for i, address := range []string{"other", "attacker"} {
+		before := l.Stats().PasswordChecks
+		kit.NoError(t, l.Authenticate(t.Context(), address, "c9", check(true)))
+		if after := l.Stats().PasswordChecks - before; after > 4 { // one may run, one may be due, and its own; the count is behind
+			t.Errorf("login %d came after %d other checks", i, after-1)
+		}
+	}
+	own := 2 * cost
+	kit.True(t, "checks of wrong passwords", func() bool { return time.Duration(used.Load()) > 10*cost })
+	// Two checks may have begun before, and the last one has no pause yet.
+	if took, most := time.Duration(used.Load()), time.Since(start)/suspectPart+own+5*cost; took > most {
+		t.Errorf("checks took %v of %v", took, time.Since(start))
+	}
+	stop()
+	attackers.Wait()
+	kit.True(t, "nothing to wait", func() bool {
+		l.passwords.mu.Lock()
+		defer l.passwords.mu.Unlock()
+		q := &l.passwords
+		return q.running == 0 && q.waiting.n+q.suspects.n+len(q.waiting.at)+len(q.suspects.at) == 0
+	})
+}
+
+// TestSuspects: a user is suspect after its own wrong password, all of an address after those of eight, and
+// nobody a minute later.
+func TestSuspects(t *testing.T) {
+	now := time.Unix(1_000_000, 0)
+	var f *failures
+	if f.suspects("c0", now) {
+		t.Error("suspect without a failure")
+	}
+	for i := range suspectUsers {
+		f = f.with(fmt.Sprint("c", i), now)
+		if other := f.suspects("other", now); !f.suspects("c0", now) || other != (i == suspectUsers-1) {
+			t.Errorf("after %d failures: another user is suspect: %v", i+1, other)
+		}
+	}
+	for i := range 100 {
+		f = f.with(fmt.Sprint("more", i), now)
+	}
+	if len(f.users) != suspectUsers {
+		t.Errorf("%d users are kept", len(f.users))
+	}
+	if now = now.Add(suspicion); f.suspects("c0", now) {
+		t.Error("still suspect a minute later")
+	}
+	if f = f.with("c1", now); f.suspects("c0", now) || !f.suspects("c1", now) {
+		t.Error("a new failure brings back those of others")
+	}
+}
+
+// TestTurns: users of an address take turns, and of too many, the oldest of the busiest goes.
+func TestTurns(t *testing.T) {
+	q := newTurns[string]()
+	for _, item := range []string{"a/x/1", "a/x/2", "a/x/3", "a/y/1", "b/x/1"} {
+		fields := strings.Split(item, "/")
+		q.add(fields[0], fields[1], item)
+	}
+	if got := q.dropOldest("a"); got != "a/x/1" || q.n != 4 {
+		t.Errorf("dropped %s of %d", got, q.n)
+	}
+	if q.leave("a", "x", "a/x/1") || q.leave("c", "x", "c/x/1") || !q.leave("a", "x", "a/x/2") {
+		t.Error("leave reports what did not wait")
+	}
+	q.add("a", "x", "a/x/4")
+	var order []string
+	for q.n > 0 {
+		order = append(order, q.next())
+	}
+	if fmt.Sprint(order) != "[a/x/3 b/x/1 a/y/1 a/x/4]" || len(q.at) != 0 || len(q.order) != 0 {
+		t.Errorf("the order is %v", order)
+	}
+}
+
+func TestRest(t *testing.T) {
+	for _, test := range []struct {
+		took  time.Duration
+		limit int
+		want  time.Duration
+	}{{60 * time.Millisecond, 1, 540 * time.Millisecond}, {60 * time.Millisecond, 2, 240 * time.Millisecond}, {60 * time.Millisecond, 12, 0}} {
+		if got := rest(test.took, test.limit); got != test.want {
+			t.Errorf("%v of %d: %v", test.took, test.limit, got)
+		}
 	}
 }
 
@@ -349,8 +491,10 @@ func TestConfig(t *testing.T) {
 	l := New(Config{})
 	l.Configure(Config{Pending: 1, PendingPerAddress: 5})
 	for i, want := range []error{nil, ErrPending} {
-		if _, err := l.Accept(from("10.0.0.1"), func() {}); !errors.Is(err, want) {
+		c, err := l.Accept(from("10.0.0.1"), func() {})
+		if !errors.Is(err, want) {
 			t.Errorf("connection %d: %v, want %v", i, err, want)
 		}
+		c.Busy()
 	}
 }

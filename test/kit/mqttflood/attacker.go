@@ -138,11 +138,17 @@ func (a Attack) dial() (Dial, error) {
 	if a.From != "" && runtime.GOOS == "linux" {
 		dialer.LocalAddr = &net.TCPAddr{IP: net.ParseIP(a.From)}
 	}
-	connect := mqttraw.Connect{User: a.User, Password: a.Password, KeepAlive: 600, Props: [][]byte{mqttraw.PropFour(mqttraw.SessionExpiry, 3600)}}.Bytes()
+	connect := mqttraw.Connect{User: a.User, Password: a.Password, KeepAlive: 600, Props: [][]byte{mqttraw.PropFour(mqttraw.SessionExpiry, 3600)}}
+	if a.Kind == wrongPasswords {
+		connect.User, connect.Password = "nobody", "wrong" // as expensive as the name of a user
+	}
 	return func(ctx context.Context) (net.Conn, error) {
 		conn, err := dialer.DialContext(ctx, "tcp", a.Addr)
 		if err != nil {
 			return nil, err
+		}
+		if a.Kind == halfOpen {
+			return conn, nil
 		}
 		_ = conn.SetDeadline(time.Now().Add(connectTime))
 		if secure != nil {
@@ -150,7 +156,7 @@ func (a Attack) dial() (Dial, error) {
 		}
 		stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 		defer stop()
-		_, err = conn.Write(connect)
+		_, err = conn.Write(connect.Bytes())
 		var got *mqttraw.Received
 		if err == nil {
 			got, err = mqttraw.Read(bufio.NewReaderSize(conn, 16)) // no more than the CONNACK has arrived

@@ -43,6 +43,20 @@ var Kinds = map[string]Flood{
 	},
 	"new connections": reconnect,
 	"subscriptions":   subscribe,
+	wrongPasswords:    func(ctx context.Context, dial Dial, _ string) int64 { return open(ctx, dial, 50) },
+	halfOpen:          func(ctx context.Context, dial Dial, _ string) int64 { return open(ctx, dial, 5000) },
+}
+
+// Kinds without a login: their [Dial] fails after the broker has refused a user name and a password, or
+// returns a connection on which nothing is sent.
+const (
+	wrongPasswords = "wrong passwords"
+	halfOpen       = "half-open connections"
+)
+
+// Sends reports whether a flood sends messages.
+func Sends(kind string) bool {
+	return kind != "subscriptions" && kind != wrongPasswords && kind != halfOpen
 }
 
 const (
@@ -117,6 +131,23 @@ func reconnect(ctx context.Context, dial Dial, topic string) int64 {
 	}
 	group.Wait()
 	return sent.Load()
+}
+
+// open floods with connections, a number of them at a time, and returns how many were opened.
+func open(ctx context.Context, dial Dial, connections int) int64 {
+	var opened atomic.Int64
+	var group sync.WaitGroup
+	count := func(ctx context.Context) (net.Conn, error) {
+		opened.Add(1)
+		return dial(ctx)
+	}
+	for range connections {
+		group.Go(func() {
+			again(ctx, count, func(conn net.Conn) { read(conn, func(*mqttraw.Received) {}) })
+		})
+	}
+	group.Wait()
+	return opened.Load()
 }
 
 // subscribe floods with packets of 900 filters, which replace the former ones.
