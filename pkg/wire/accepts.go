@@ -88,7 +88,7 @@ var zstdEncoder = sync.OnceValue(func() *zstd.Encoder {
 
 var zstdDecoder = sync.OnceValue(func() *zstd.Decoder {
 	decoder, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxCompressed),
-		zstd.WithDecoderMaxWindow(maxCompressed), zstd.WithDecoderLowmem(true))
+		zstd.WithDecoderMaxWindow(maxCompressed), zstd.WithDecoderLowmem(true), zstd.WithDecodeAllCapLimit(true))
 	if err != nil {
 		panic(fmt.Sprintf("zstd: %v", err))
 	}
@@ -110,19 +110,35 @@ func Compress(e *cloudevents.Event) error {
 	return e.SetData(zstdContentType, compressed)
 }
 
-// PlainData returns the data of e as it was before [Compress], or an error if it cannot be uncompressed.
-func PlainData(e cloudevents.Event) ([]byte, error) {
+// plainBuffers are buffers of maxCompressed bytes to uncompress into. A frame may claim any size: nothing is
+// allocated for what it claims.
+var plainBuffers = sync.Pool{New: func() any { return new(make([]byte, 0, maxCompressed)) }}
+
+// withPlain calls use with the data of e as it was before [Compress], which use must not keep. It returns the
+// error of use, or one that says that the data cannot be uncompressed.
+func withPlain(e cloudevents.Event, use func(plain []byte) error) error {
 	data := e.Data()
 	if !bytes.HasPrefix(data, zstdMagic) {
-		return data, nil
+		return use(data)
 	}
-	plain, err := zstdDecoder().DecodeAll(data, nil)
+	buffer := plainBuffers.Get().(*[]byte)
+	defer plainBuffers.Put(buffer)
+	plain, err := zstdDecoder().DecodeAll(data, *buffer)
 	switch {
 	case errors.Is(err, zstd.ErrDecoderSizeExceeded), errors.Is(err, zstd.ErrWindowSizeExceeded), err == nil && len(plain) > maxCompressed:
-		return nil, fmt.Errorf("uncompressed, it is larger than %d bytes", maxCompressed)
+		return fmt.Errorf("uncompressed, it is larger than %d bytes", maxCompressed)
 	case err != nil:
-		return nil, fmt.Errorf("uncompress: %w", err)
+		return fmt.Errorf("uncompress: %w", err)
 	default:
-		return plain, nil
+		return use(plain)
 	}
+}
+
+// PlainData returns the data of e as it was before [Compress], or an error if it cannot be uncompressed.
+func PlainData(e cloudevents.Event) (data []byte, err error) {
+	err = withPlain(e, func(plain []byte) error {
+		data = bytes.Clone(plain)
+		return nil
+	})
+	return data, err
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"regexp"
 	"strconv"
 	"time"
@@ -53,34 +54,38 @@ func Decode(e cloudevents.Event) (Message, error) {
 	if err != nil {
 		return fail(err)
 	}
+	x := extensions(e.Extensions())
+	if err := checkTexts(e.Source(), x); err != nil {
+		return fail(err)
+	}
 	var m Message
 	switch {
 	case t == (EventType{Data: Agents, Subresource: SubresourceStatus, Action: Update}):
-		m, err = decodePresence(e)
+		m, err = decodePresence(e, x)
 	case t == (EventType{Data: Digests, Subresource: SubresourceStatus, Action: Update}):
-		m, err = decodeDigest(e)
+		m, err = decodeDigest(e, x)
 	case t == (EventType{Data: StatusDeltas, Subresource: SubresourceStatus, Action: Update}):
-		m, err = decodeStatusDelta(e)
+		m, err = decodeStatusDelta(e, x)
 	case t == (EventType{Data: SpecDeltas, Subresource: SubresourceSpec, Action: Update}):
-		return decodeSpecDelta(e)
+		return decodeSpecDelta(e, x)
 	case t == (EventType{Data: Sources, Subresource: SubresourceSpec, Action: Update}):
-		m, err = decodeInstance(e)
+		m, err = decodeInstance(e, x)
 	case t == (EventType{Data: DryRuns, Subresource: SubresourceSpec, Action: Create}):
-		m, err = decodeDryRun(e)
+		m, err = decodeDryRun(e, x)
 	case t == (EventType{Data: DryRuns, Subresource: SubresourceStatus, Action: Create}):
-		m, err = decodeDryRunAnswer(e)
+		m, err = decodeDryRunAnswer(e, x)
 	case t.Data != ManifestBundles:
 		err = fmt.Errorf("data type %s: %w", t.Data, ErrUnknownDataType)
 	case t.Action == ResyncRequest && t.Subresource == SubresourceSpec:
-		m, err = decodeSpecResync(e)
+		m, err = decodeSpecResync(e, x)
 	case t.Action == ResyncRequest:
-		m, err = decodeStatusResync(e)
+		m, err = decodeStatusResync(e, x)
 	case t.Subresource == SubresourceSpec:
-		return decodeSpec(e, t.Action)
+		return decodeSpec(e, x, t.Action)
 	case t.Action == Delete:
 		err = errors.New("a status can not be deleted")
 	default:
-		m, err = decodeStatus(e, t.Action)
+		m, err = decodeStatus(e, x, t.Action)
 	}
 	if err != nil {
 		return fail(err)
@@ -88,9 +93,9 @@ func Decode(e cloudevents.Event) (Message, error) {
 	return m, nil
 }
 
-func decodeSpec(e cloudevents.Event, action Action) (Message, error) {
+func decodeSpec(e cloudevents.Event, x extensions, action Action) (Message, error) {
 	s := &Spec{Action: action}
-	if err := s.decodeExtensions(e); err != nil {
+	if err := s.decodeExtensions(e, x); err != nil {
 		return nil, s.failure(e, err)
 	}
 	if s.IsDeletion() {
@@ -124,9 +129,8 @@ func (s *Spec) failure(e cloudevents.Event, err error) error {
 }
 
 // decodeExtensions sets s from the attributes and extensions of e, except its Action and Bundle.
-func (s *Spec) decodeExtensions(e cloudevents.Event) error {
-	x := extensions(e.Extensions())
-	s.Source, s.Trace = SourceID(e.Source()), x.text(extLogTracing)
+func (s *Spec) decodeExtensions(e cloudevents.Event, x extensions) error {
+	s.Source, s.Trace = SourceID(e.Source()), x.trace()
 	// Decode the identity first: the agent needs it to report other errors.
 	s.UID = k8stypes.UID(x.text(extResourceID))
 	s.Cluster = ClusterName(x.text(extClusterName))
@@ -164,9 +168,9 @@ func (s *Spec) decodeExtensions(e cloudevents.Event) error {
 	return nil
 }
 
-func decodeStatus(e cloudevents.Event, action Action) (Message, error) {
+func decodeStatus(e cloudevents.Event, x extensions, action Action) (Message, error) {
 	s := &Status{Action: action}
-	if err := s.decodeExtensions(e); err != nil {
+	if err := s.decodeExtensions(e, x); err != nil {
 		return nil, err
 	}
 	var data statusData
@@ -179,18 +183,17 @@ func decodeStatus(e cloudevents.Event, action Action) (Message, error) {
 		Conditions:     data.Conditions,
 		ResourceStatus: workv1.ManifestResourceStatus{Manifests: data.ResourceStatus},
 	}
-	return s, nil
+	return s, checkStatus(&s.Status)
 }
 
 // decodeExtensions sets s from the attributes and extensions of e, except its Action and Status.
-func (s *Status) decodeExtensions(e cloudevents.Event) error {
-	x := extensions(e.Extensions())
+func (s *Status) decodeExtensions(e cloudevents.Event, x extensions) error {
 	s.UID = k8stypes.UID(x.text(extResourceID))
 	s.Source = SourceID(x.text(extOriginalSource))
 	s.Cluster = ClusterName(x.text(extClusterName))
 	s.Agent = e.Source()
 	s.Hash = x.text(extStatusHash)
-	s.Trace = x.text(extLogTracing)
+	s.Trace = x.trace()
 	if s.UID == "" || s.Cluster == "" {
 		return errors.New("resourceid and clustername are required")
 	}
@@ -216,15 +219,16 @@ func (s *Status) decodeExtensions(e cloudevents.Event) error {
 	return nil
 }
 
-func decodeSpecResync(e cloudevents.Event) (Message, error) {
-	if err := checkEntries(e.Data()); err != nil {
-		return nil, err
-	}
+func decodeSpecResync(e cloudevents.Event, x extensions) (Message, error) {
 	var data specResyncData
 	if err := decodeData(e, &data, "list of resource versions"); err != nil {
 		return nil, err
 	}
-	x := extensions(e.Extensions())
+	for i := range data.ResourceVersions {
+		if err := checkVersion(i, data.ResourceVersions[i].UID, data.ResourceVersions[i].ContentHash); err != nil {
+			return nil, err
+		}
+	}
 	r := &SpecResync{
 		Agent:    e.Source(),
 		Cluster:  ClusterName(x.text(extClusterName)),
@@ -243,10 +247,7 @@ func decodeSpecResync(e cloudevents.Event) (Message, error) {
 	return r, nil
 }
 
-func decodeStatusResync(e cloudevents.Event) (Message, error) {
-	if err := checkEntries(e.Data()); err != nil {
-		return nil, err
-	}
+func decodeStatusResync(e cloudevents.Event, x extensions) (Message, error) {
 	var data statusResyncData
 	if err := decodeData(e, &data, "list of status hashes"); err != nil {
 		return nil, err
@@ -254,7 +255,11 @@ func decodeStatusResync(e cloudevents.Event) (Message, error) {
 	if err := data.Buckets.validate(); err != nil {
 		return nil, err
 	}
-	x := extensions(e.Extensions())
+	for i := range data.StatusHashes {
+		if err := checkVersion(i, data.StatusHashes[i].UID, data.StatusHashes[i].Hash, data.StatusHashes[i].ContentHash); err != nil {
+			return nil, err
+		}
+	}
 	identity, err := x.shaped(extSourceIdentity, memoryIdentityShape)
 	if err != nil {
 		return nil, err
@@ -270,12 +275,11 @@ func decodeStatusResync(e cloudevents.Event) (Message, error) {
 	}, nil
 }
 
-func decodePresence(e cloudevents.Event) (Message, error) {
+func decodePresence(e cloudevents.Event, x extensions) (Message, error) {
 	var data presenceData
 	if err := decodeData(e, &data, "presence"); err != nil {
 		return nil, err
 	}
-	x := extensions(e.Extensions())
 	p := &Presence{
 		Agent: e.Source(), Cluster: ClusterName(x.text(extClusterName)), Source: SourceID(x.text(extOriginalSource)),
 		Session: data.Session, Present: data.Present,
@@ -283,15 +287,17 @@ func decodePresence(e cloudevents.Event) (Message, error) {
 	if p.Cluster == "" || p.Session == "" {
 		return nil, errors.New("clustername and session are required")
 	}
+	if !sessionShape.MatchString(p.Session) {
+		return nil, fmt.Errorf("session %.80q: want %s", p.Session, sessionShape)
+	}
 	return p, nil
 }
 
-func decodeDigest(e cloudevents.Event) (Message, error) {
+func decodeDigest(e cloudevents.Event, x extensions) (Message, error) {
 	var data digestData
 	if err := decodeData(e, &data, "digest"); err != nil {
 		return nil, err
 	}
-	x := extensions(e.Extensions())
 	d := &Digest{Agent: e.Source(), Cluster: ClusterName(x.text(extClusterName)), Source: SourceID(x.text(extOriginalSource)), Expires: x.expiry()}
 	if d.Cluster == "" || d.Source == "" {
 		return nil, errors.New("clustername and originalsource are required")
@@ -301,19 +307,20 @@ func decodeDigest(e cloudevents.Event) (Message, error) {
 	return d, err
 }
 
-// decodeData decodes the data of e, which should be a what.
-func decodeData(e cloudevents.Event, data any, what string) error {
-	plain, err := PlainData(e)
-	if err != nil {
-		return fmt.Errorf("data is no %s: %w", what, err)
-	}
-	if tooDeep(plain, maxDepth) {
-		return fmt.Errorf("data is nested deeper than %d levels", maxDepth)
-	}
-	if err := json.Unmarshal(plain, data); err != nil {
+// decodeData decodes the data of e, which should be a what, if it is within the limits.
+func decodeData[T any](e cloudevents.Event, data *T, what string) error {
+	if err := withPlain(e, func(plain []byte) error { return decodeBounded(plain, data) }); err != nil {
 		return fmt.Errorf("data is no %s: %w", what, err)
 	}
 	return nil
+}
+
+// decodeBounded decodes text if it is within the limits.
+func decodeBounded[T any](text []byte, value *T) error {
+	if err := checkStructure(text, reflect.TypeFor[T]()); err != nil {
+		return err
+	}
+	return json.Unmarshal(text, value)
 }
 
 // extensions are the extensions of one event, which copies all of them whenever they are read.
@@ -330,6 +337,14 @@ func (x extensions) text(name string) string {
 		return ""
 	}
 	return text
+}
+
+// trace returns the extension logtracing, empty if it is too long. Nothing depends on it.
+func (x extensions) trace() string {
+	if text := x.text(extLogTracing); len(text) <= maxTrace {
+		return text
+	}
+	return ""
 }
 
 // flag reports whether an extension is true.
@@ -357,9 +372,15 @@ func (x extensions) metadata(meta *metav1.ObjectMeta) (bool, error) {
 	if text == "" {
 		return false, nil
 	}
-	if err := json.Unmarshal([]byte(text), meta); err != nil {
+	var read metav1.ObjectMeta
+	err := decodeBounded([]byte(text), &read)
+	if err == nil {
+		err = checkMeta(&read)
+	}
+	if err != nil {
 		return false, fmt.Errorf("extension metadata: %w", err)
 	}
+	*meta = read
 	return true, nil
 }
 

@@ -131,6 +131,8 @@ func (d *DryRun) validate() error {
 	switch {
 	case d.Source == "" || d.Cluster == "" || d.Work == "" || d.Bundle == nil:
 		return errors.New("source, cluster, work and bundle are required")
+	case len(d.Work) > maxName:
+		return tooLong("work", d.Work, maxName)
 	case !sessionShape.MatchString(d.ID):
 		return fmt.Errorf("id %.80q: want %s", d.ID, sessionShape)
 	}
@@ -173,12 +175,11 @@ func (a *DryRunAnswer) encode(e *cloudevents.Event) error {
 	return setData(e, dryRunAnswerData{Failure: a.Failure, Objects: a.Objects})
 }
 
-func decodeDryRun(e cloudevents.Event) (Message, error) {
+func decodeDryRun(e cloudevents.Event, x extensions) (Message, error) {
 	var data dryRunData
 	if err := decodeData(e, &data, "dry run"); err != nil {
 		return nil, err
 	}
-	x := extensions(e.Extensions())
 	d := &DryRun{
 		ID: x.text(extResourceID), Source: SourceID(e.Source()), Cluster: ClusterName(x.text(extClusterName)),
 		Work: data.Work, Bundle: data.Bundle, Expires: x.expiry(),
@@ -186,12 +187,11 @@ func decodeDryRun(e cloudevents.Event) (Message, error) {
 	return d, d.validate()
 }
 
-func decodeDryRunAnswer(e cloudevents.Event) (Message, error) {
+func decodeDryRunAnswer(e cloudevents.Event, x extensions) (Message, error) {
 	var data dryRunAnswerData
 	if err := decodeData(e, &data, "answer to a dry run"); err != nil {
 		return nil, err
 	}
-	x := extensions(e.Extensions())
 	a := &DryRunAnswer{
 		ID: x.text(extResourceID), Agent: e.Source(), Cluster: ClusterName(x.text(extClusterName)), Source: SourceID(x.text(extOriginalSource)),
 		Failure: data.Failure, Objects: data.Objects,

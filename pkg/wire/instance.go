@@ -90,13 +90,13 @@ func (i *Instance) data() instanceData {
 	return d
 }
 
-func decodeInstance(e cloudevents.Event) (Message, error) {
+func decodeInstance(e cloudevents.Event, x extensions) (Message, error) {
 	var data instanceData
 	if err := decodeData(e, &data, "instance"); err != nil {
 		return nil, err
 	}
 	i := &Instance{
-		Source: SourceID(e.Source()), ID: data.Instance, Heard: slices.Clip(data.Heard), Expires: extensions(e.Extensions()).expiry(),
+		Source: SourceID(e.Source()), ID: data.Instance, Heard: slices.Clip(data.Heard), Expires: x.expiry(),
 		Part: data.Part,
 		Program: strings.Map(func(r rune) rune {
 			if unicode.IsPrint(r) {

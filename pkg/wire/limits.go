@@ -1,8 +1,13 @@
 package wire
 
 import (
-	"bytes"
 	"fmt"
+	"unicode/utf8"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 )
 
 // Limits of messages beside the size of a packet (docs/protocol.md, Limits).
@@ -16,24 +21,118 @@ const (
 	MaxManifestDepth = 256
 	// maxDepth is that of the data of a message.
 	maxDepth = 1_000
+	// MaxUID is the maximum length of a work's UID in bytes: sources without a Kubernetes API choose their own.
+	MaxUID = 64
+	// maxName is that of a name, a namespace, a cluster or a source, as in Kubernetes.
+	maxName = 253
+	// maxSender is that of the id of an agent, which is made of the name of its cluster.
+	maxSender = 512
+	// maxHash is that of a hash. Only their sender knows how they are made.
+	maxHash = 128
+	// maxTrace is that of the extension logtracing; a longer one is ignored.
+	maxTrace = 8 << 10
+	// maxMetadataItems is the maximum number of owners of a work, and of its field managers.
+	maxMetadataItems = 1_000
+	// Those of a condition are the API's, in characters.
+	maxConditionType    = 316
+	maxConditionReason  = 1_024
+	maxConditionMessage = 32_768
 )
 
-// checkEntries returns an error if the data of a resync request has too many entries. It takes no
-// memory, so that a request which is too long is refused before it costs any.
-func checkEntries(data []byte) error {
-	// Each entry is an object. Ids have no braces.
-	if n := bytes.Count(data, []byte("{")); n > MaxResyncEntries+2 {
-		return fmt.Errorf("the list has more than %d entries", MaxResyncEntries)
+// textLimits are the limits of extensions in bytes. All of them are part of what is remembered of a message.
+var textLimits = [...]struct {
+	extension string
+	max       int
+}{
+	{extResourceID, MaxUID}, {extClusterName, maxName}, {extOriginalSource, maxName}, {extStatusHash, maxHash},
+}
+
+// checkTexts returns an error if the ids in an event are too long.
+func checkTexts(sender string, x extensions) error {
+	if len(sender) > maxSender {
+		return tooLong("source", sender, maxSender)
+	}
+	for _, limit := range textLimits {
+		if text := x.text(limit.extension); len(text) > limit.max {
+			return tooLong("extension "+limit.extension, text, limit.max)
+		}
+	}
+	return nil
+}
+
+func tooLong(what, text string, limit int) error {
+	return fmt.Errorf("%s %.40q… has %d bytes: want at most %d", what, text, len(text), limit)
+}
+
+// checkMeta returns an error if a name of the metadata is too long.
+func checkMeta(meta *metav1.ObjectMeta) error {
+	switch {
+	case len(meta.Name) > maxName:
+		return tooLong("metadata: name", meta.Name, maxName)
+	case len(meta.GenerateName) > maxName:
+		return tooLong("metadata: generateName", meta.GenerateName, maxName)
+	case len(meta.Namespace) > maxName:
+		return tooLong("metadata: namespace", meta.Namespace, maxName)
+	default:
+		return nil
+	}
+}
+
+// checkVersion returns an error if an id or a hash in an entry of a resync request is too long.
+func checkVersion(i int, uid types.UID, hashes ...string) error {
+	if len(uid) > MaxUID {
+		return tooLong(fmt.Sprintf("entry %d: resourceID", i), string(uid), MaxUID)
+	}
+	for _, hash := range hashes {
+		if len(hash) > maxHash {
+			return tooLong(fmt.Sprintf("entry %d: hash", i), hash, maxHash)
+		}
+	}
+	return nil
+}
+
+// checkStatus returns an error if a text of a condition in a status is longer than the API takes.
+func checkStatus(status *workv1.ManifestWorkStatus) error {
+	if err := checkConditions(status.Conditions); err != nil {
+		return err
+	}
+	for i := range status.ResourceStatus.Manifests {
+		if err := checkConditions(status.ResourceStatus.Manifests[i].Conditions); err != nil {
+			return fmt.Errorf("manifest %d: %w", i, err)
+		}
+	}
+	return nil
+}
+
+// checkConditions returns an error if a text of a condition is longer than the API takes.
+func checkConditions(conditions []metav1.Condition) error {
+	for i := range conditions {
+		c := &conditions[i]
+		for _, text := range [...]struct {
+			what, text string
+			max        int
+		}{{"type", c.Type, maxConditionType}, {"reason", c.Reason, maxConditionReason}, {"message", c.Message, maxConditionMessage}} {
+			if len(text.text) > text.max && utf8.RuneCountInString(text.text) > text.max {
+				return fmt.Errorf("condition %d: %w", i, tooLong(text.what, text.text, text.max))
+			}
+		}
+		if len(c.Status) > maxHash {
+			return fmt.Errorf("condition %d: %w", i, tooLong("status", string(c.Status), maxHash))
+		}
 	}
 	return nil
 }
 
 // TooDeep reports whether a manifest is nested deeper than [MaxManifestDepth]. It costs one pass
 // over the text and no memory, and is true for no text that is not JSON unless its brackets are.
-func TooDeep(manifest []byte) bool { return tooDeep(manifest, MaxManifestDepth) }
+func TooDeep(manifest []byte) bool {
+	_, deep := nesting(manifest, MaxManifestDepth)
+	return deep
+}
 
-// tooDeep reports whether more than limit objects and lists are within one another in a JSON text.
-func tooDeep(text []byte, limit int) bool {
+// nesting returns the length of the first object or list of a JSON text, or of all of it if that does not end,
+// and whether more than limit objects and lists are within one another in it.
+func nesting(text []byte, limit int) (length int, deep bool) {
 	depth, quoted := 0, false
 	for i := 0; i < len(text); i++ {
 		switch c := text[i]; {
@@ -44,11 +143,13 @@ func tooDeep(text []byte, limit int) bool {
 		case quoted:
 		case c == '{' || c == '[':
 			if depth++; depth > limit {
-				return true
+				return i, true
 			}
 		case c == '}' || c == ']':
-			depth--
+			if depth--; depth == 0 {
+				return i + 1, false
+			}
 		}
 	}
-	return false
+	return len(text), false
 }

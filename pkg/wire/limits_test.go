@@ -55,7 +55,7 @@ func FuzzTooDeep(f *testing.F) {
 				depth--
 			}
 		}
-		if got := tooDeep(text, limit); got != (deepest > limit) {
+		if _, got := nesting(text, limit); got != (deepest > limit) {
 			t.Errorf("%q: too deep %v, but its depth is %d", text, got, deepest)
 		}
 	})

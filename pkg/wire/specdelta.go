@@ -189,6 +189,9 @@ func (d *SpecDelta) eventType() (EventType, error) {
 }
 
 func (d *SpecDelta) validate() error {
+	if len(d.Base) > maxHash {
+		return tooLong("base", d.Base, maxHash)
+	}
 	if d.Of.ContentHash == "" || d.Base == "" || len(d.Change.Manifests) == 0 {
 		return fmt.Errorf("spec delta of work %q: contenthash, base and manifests are required", d.Of.UID)
 	}
@@ -202,15 +205,15 @@ func (d *SpecDelta) encode(e *cloudevents.Event) error {
 	if err := setData(e, specDeltaData{Base: d.Base, BundleChange: d.Change}); err != nil {
 		return err
 	}
-	if tooDeep(e.Data(), maxDepth) {
+	if _, deep := nesting(e.Data(), maxDepth); deep {
 		return fmt.Errorf("spec delta of work %q: nested deeper than %d levels", d.Of.UID, maxDepth)
 	}
 	return nil
 }
 
-func decodeSpecDelta(e cloudevents.Event) (Message, error) {
+func decodeSpecDelta(e cloudevents.Event, x extensions) (Message, error) {
 	d := &SpecDelta{Of: Spec{Action: Update}}
-	if err := d.Of.decodeExtensions(e); err != nil {
+	if err := d.Of.decodeExtensions(e, x); err != nil {
 		return nil, d.Of.failure(e, err)
 	}
 	if d.Of.IsDeletion() {

@@ -31,6 +31,10 @@ type StatusDelta struct {
 	Patch json.RawMessage
 }
 
+// maxStatus is the maximum size in bytes of a status that is made from a delta: more than the API server stores.
+// A larger one is to be sent whole.
+const maxStatus = 2 << 20
+
 // statusDeltaData is the data of a status delta.
 type statusDeltaData struct {
 	Base  string          `json:"base"`
@@ -89,12 +93,18 @@ func (d *StatusDelta) Apply(base *workv1.ManifestWorkStatus) (*Status, error) {
 	if err != nil {
 		return nil, fmt.Errorf("apply the merge patch: %w", err)
 	}
+	if len(merged) > maxStatus {
+		return nil, fmt.Errorf("the result is larger than %d bytes", maxStatus)
+	}
 	var result indexedStatus
-	if err := json.Unmarshal(merged, &result); err != nil {
+	if err := decodeBounded(merged, &result); err != nil {
 		return nil, fmt.Errorf("the result is no status: %w", err)
 	}
 	s := d.Of
 	if s.Status, err = result.lists(); err != nil {
+		return nil, err
+	}
+	if err := checkStatus(&s.Status); err != nil {
 		return nil, err
 	}
 	hash, err := StatusHash(&s.Status)
@@ -116,6 +126,9 @@ func (d *StatusDelta) eventType() (EventType, error) {
 
 func (d *StatusDelta) validate() error {
 	patch := bytes.TrimSpace(d.Patch)
+	if len(d.Base) > maxHash {
+		return tooLong("base", d.Base, maxHash)
+	}
 	if d.Of.Hash == "" || d.Base == "" || len(patch) == 0 || patch[0] != '{' {
 		return fmt.Errorf("status delta of work %q: statushash, base and a patch that is an object are required", d.Of.UID)
 	}
@@ -129,13 +142,16 @@ func (d *StatusDelta) encode(e *cloudevents.Event) error {
 	return setData(e, statusDeltaData{Base: d.Base, Patch: d.Patch})
 }
 
-func decodeStatusDelta(e cloudevents.Event) (Message, error) {
+func decodeStatusDelta(e cloudevents.Event, x extensions) (Message, error) {
 	d := &StatusDelta{Of: Status{Action: Update}}
-	if err := d.Of.decodeExtensions(e); err != nil {
+	if err := d.Of.decodeExtensions(e, x); err != nil {
 		return nil, err
 	}
 	var data statusDeltaData
 	if err := decodeData(e, &data, "status delta"); err != nil {
+		return nil, err
+	}
+	if err := checkStructure(data.Patch, reflect.TypeFor[indexedStatus]()); err != nil {
 		return nil, err
 	}
 	d.Base, d.Patch = data.Base, data.Patch

@@ -8,9 +8,12 @@ import (
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 )
 
+// maxInvalid is how many invalid manifests an error names.
+const maxInvalid = 50
+
 // Validate returns an error for bundles that an agent refuses before it applies anything: without
 // manifests, too large, or with manifests that do not identify an object (docs/protocol.md, Refused
-// specs). The error contains the index of every invalid manifest.
+// specs). The error contains the indices of the first invalid manifests.
 func (b *Bundle) Validate() error {
 	if len(b.Manifests) == 0 {
 		return errors.New("manifests should not be empty")
@@ -28,6 +31,10 @@ func (b *Bundle) Validate() error {
 	var errs []error
 	for i := range b.Manifests {
 		if err := validateManifest(b.Manifests[i].Raw); err != nil {
+			if len(errs) == maxInvalid {
+				errs = append(errs, errors.New("and others"))
+				break
+			}
 			errs = append(errs, fmt.Errorf("manifest %d: %w", i, err))
 		}
 	}
