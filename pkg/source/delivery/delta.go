@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/cache"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/compress"
@@ -17,10 +17,11 @@ const (
 	// minRecent is the size in bytes of the data, which may be compressed, from which a status is kept for
 	// the deltas that may follow. Agents send smaller ones whole.
 	minRecent = 512
-	// maxRecent and recentFor bound what is kept: the WorkStore returns a status soon after it was
-	// accepted.
-	maxRecent = 256
-	recentFor = time.Minute
+	// maxRecent, maxRecentSize, in bytes as it is kept, and recentFor bound what is kept: the WorkStore returns
+	// a status soon after it was accepted.
+	maxRecent     = 256
+	maxRecentSize = 64 << 10
+	recentFor     = time.Minute
 )
 
 // recentStatuses are the statuses that were accepted last, which the WorkStore may not return yet. It
@@ -41,7 +42,7 @@ func newRecentStatuses() *recentStatuses {
 
 // keep keeps s, which is about to be stored.
 func (r *recentStatuses) keep(k workKey, s *wire.Status) {
-	if encoded, err := r.codec.Encode(&s.Status); err == nil {
+	if encoded, err := r.codec.Encode(&s.Status); err == nil && len(encoded) <= maxRecentSize {
 		r.byKey.Add(k, recentStatus{hash: s.Hash, encoded: encoded}, recentFor)
 	}
 }
@@ -101,7 +102,7 @@ func (e *Engine) resolveDelta(from sender, d *wire.StatusDelta) (*wire.Status, b
 func (e *Engine) askWhole(s *wire.Status, why error) {
 	e.log.Debug("status delta cannot be used, asking for the status", "work", s.Meta.Name, "uid", s.UID, "cluster", s.Cluster, "error", why)
 	e.metrics.countReceived("status", unknownBase)
-	e.resyncQueue.add(s.Cluster, resyncTask{statuses: []types.UID{s.UID}})
+	e.resyncQueue.add(s.Cluster, resyncTask{statuses: sets.New(s.UID)})
 }
 
 // statusWith returns the accepted status of a work with this hash, nil if there is none.

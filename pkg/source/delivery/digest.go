@@ -38,12 +38,11 @@ func (d *deliveryState) statusReported(k workKey, hash, version string) {
 	}
 }
 
-// agentHoldsInstead records what the agent holds of works whose newest spec cannot be published.
-func (d *deliveryState) agentHoldsInstead(r *wire.SpecResync) {
-	for i := range r.Versions {
-		if w, ok := d.works[workKey{uid: r.Versions[i].UID, cluster: r.Cluster}]; ok && w.refused != nil {
-			w.refused.held = &r.Versions[i]
-		}
+// agentHoldsInstead records what the agent holds of a work if its newest spec cannot be published.
+func (d *deliveryState) agentHoldsInstead(k workKey, have *wire.SpecVersion) {
+	if w, ok := d.works[k]; ok && w.refused != nil {
+		held := *have // not have itself, which keeps its whole list in memory
+		w.refused.held = &held
 	}
 }
 

@@ -250,6 +250,7 @@ type Engine struct {
 
 	statusQueue *keyedQueue[workKey, statusUpdate]
 	resyncQueue *keyedQueue[wire.ClusterName, resyncTask]
+	waiting     waitingStatuses
 	paces       paces
 
 	tracer   *tracing.Tracer           // nil: none
@@ -282,7 +283,7 @@ func New(config Config) (*Engine, error) {
 		contentHashes: flowcontrol.NewTokenBucketPassiveRateLimiter(contentHashRate, contentHashBurst),
 	}
 	e.changes, e.statuses = tracing.NewChanges[workKey](e.tracer), tracing.NewChanges[workKey](e.tracer)
-	e.statusQueue = newKeyedQueue(mergeStatusUpdates, e.writeStatus)
+	e.statusQueue = newKeyedQueue(e.mergeStatusUpdates, e.writeStatus)
 	e.resyncQueue = newKeyedQueue(mergeResyncTasks, e.runResync)
 	e.instances = instances.New(instances.Config{
 		Source: config.Source, Part: config.Part, Topics: topics, Transport: config.Transport, Interval: config.InstanceInterval,

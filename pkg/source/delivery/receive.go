@@ -30,6 +30,8 @@ const (
 	farAhead verdict = "far_ahead"
 	// outOfOrder: a duplicate, or a later status was received before.
 	outOfOrder verdict = "out_of_order"
+	// tooMuch: the statuses of the cluster that wait to be stored take too much memory; it is asked again.
+	tooMuch verdict = "too_much"
 	// notDeleting: Deleted=True of a work that is not being deleted.
 	notDeleting verdict = "not_deleting"
 	// unknownBase: a delta of a status that the source does not have; it asks for the whole.
@@ -162,7 +164,7 @@ func (e *Engine) handle(m transport.Message, from sender, message wire.Message) 
 			e.config.OnClusterMessage(from.cluster, nil)
 			// An agent that asks for all has just connected, so it may have missed the status resync
 			// request.
-			e.resyncQueue.add(message.Cluster, resyncTask{request: message, requestStatuses: !message.Partial})
+			e.resyncQueue.add(message.Cluster, resyncTask{question: newQuestion(message), requestStatuses: !message.Partial})
 		}
 	default:
 		e.metrics.countReceived("unknown", foreign)

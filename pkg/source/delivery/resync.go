@@ -28,38 +28,39 @@ const (
 	// maxUnknown is the maximum number of works of a cluster, of those that the source does not have,
 	// whose deletion waits to be published. Further ones wait for the next request.
 	maxUnknown = 20_000
+	// maxStatuses is the maximum number of works of a cluster whose statuses are requested whatever they are.
+	maxStatuses = 1_000
+	// freeQuestion is the number of works that a cluster may list without a pace, if the source has none for it.
+	freeQuestion = 100
+	// turn is the number of listed works that are handled while all other clusters wait.
+	turn = 1_000
 )
 
 // resyncTask is what to do for a cluster.
 type resyncTask struct {
-	request         *wire.SpecResync // answer it, if set
+	question        question // answer it, if any
 	requestStatuses bool
-	statuses        []types.UID // of works whose statuses to request, whatever they are
+	statuses        sets.Set[types.UID] // of works whose statuses to request, whatever they are; at most maxStatuses
 	probe           bool
 	digest          *wire.Digest // compare it, if set
 }
 
-// mergeResyncTasks merges two tasks. A request lists all works that its agent holds, so the newer
-// one replaces the older, unless they are partial.
+// mergeResyncTasks merges two tasks. It may change the older one, and costs O(n) for what the newer one lists.
 func mergeResyncTasks(older, newer resyncTask) resyncTask {
-	newer.request = mergeRequests(older.request, newer.request)
+	newer.question = older.question.with(newer.question)
 	newer.digest = cmp.Or(newer.digest, older.digest)
 	newer.requestStatuses = newer.requestStatuses || older.requestStatuses
-	newer.statuses = slices.Concat(older.statuses, newer.statuses)
+	if len(older.statuses) > 0 {
+		for uid := range newer.statuses {
+			older.statuses.Insert(uid)
+		}
+		newer.statuses = older.statuses
+	}
+	if len(newer.statuses) > maxStatuses {
+		newer.statuses, newer.requestStatuses = nil, true // of those that the source has; others are listed again
+	}
 	newer.probe = newer.probe || older.probe
 	return newer
-}
-
-func mergeRequests(older, newer *wire.SpecResync) *wire.SpecResync {
-	switch {
-	case newer == nil, older != nil && !older.Partial && newer.Partial: // the next digest asks again
-		return older
-	case older == nil || !newer.Partial:
-		return newer
-	}
-	both := *newer
-	both.Versions = slices.Concat(older.Versions, newer.Versions)
-	return &both
 }
 
 // runResync carries out the task of a cluster. It reports whether to retry.
@@ -68,22 +69,24 @@ func (e *Engine) runResync(ctx context.Context, name wire.ClusterName, r resyncT
 		return false
 	}
 	defer e.end(name)
-	if (r.request != nil || r.digest != nil) && e.hasWorks(name) && !e.paces.allow(name, time.Now()) {
+	listed := r.question.works()
+	if (listed >= 0 || r.digest != nil) && (listed > freeQuestion || e.hasWorks(name)) && !e.paces.allow(name, time.Now()) {
 		e.metrics.questionsPaced.Inc()
 		return true
 	}
+	request := r.question.request()
 	var unknown []wire.SpecVersion
-	if r.request != nil {
-		unknown = e.answerSpecResync(r.request)
+	if request != nil {
+		unknown = e.answerSpecResync(request)
 	}
 	var err error
 	if r.requestStatuses {
 		question := e.statusResync(name, statusesOf(unknown)...)
-		question.Reply = r.request != nil
+		question.Reply = request != nil
 		err = e.requestStatusResync(ctx, question)
 	}
 	if len(r.statuses) > 0 && err == nil {
-		err = e.requestStatuses(ctx, name, r.statuses)
+		err = e.requestStatuses(ctx, name, r.statuses.UnsortedList())
 	}
 	if r.probe && err == nil {
 		err = e.probeCluster(ctx, name)
@@ -138,23 +141,34 @@ func (e *Engine) answerSpecResync(r *wire.SpecResync) (unknown []wire.SpecVersio
 	if r.Partial {
 		send = append(send, e.contentless(r, works)...)
 	}
-	e.updateState(func() {
-		if r.Partial {
-			e.state.agentHoldsInstead(r)
-			e.state.asksWhole(r, time.Now())
-		}
-		for _, have := range r.Versions {
-			if own, ok := works[have.UID]; ok && have.Generation <= wire.Generation(own.Generation) && !overruled.Has(have.UID) {
-				e.state.agentHolds(workKey{uid: have.UID, cluster: r.Cluster}, have.Generation)
+	inTurns(r.Versions, func(versions []wire.SpecVersion) {
+		e.updateState(func() {
+			for i := range versions {
+				have, k := &versions[i], workKey{uid: versions[i].UID, cluster: r.Cluster}
+				if r.Partial {
+					e.state.agentHoldsInstead(k, have)
+					e.state.asksWhole(k, have, time.Now())
+				}
+				if own, ok := works[have.UID]; ok && have.Generation <= wire.Generation(own.Generation) && !overruled.Has(have.UID) {
+					e.state.agentHolds(k, have.Generation)
+				}
 			}
-		}
-		for _, uid := range send {
-			e.state.forcePublish(workKey{uid: uid, cluster: r.Cluster}, true)
-		}
+		})
+	})
+	inTurns(send, func(send []types.UID) {
+		e.updateState(func() {
+			for _, uid := range send {
+				e.state.forcePublish(workKey{uid: uid, cluster: r.Cluster}, true)
+			}
+		})
+	})
+	e.updateState(func() {
 		for uid := range overruled {
 			e.state.forceAuthoritative(workKey{uid: uid, cluster: r.Cluster}, true)
 		}
-		postponed = e.state.deleteUnknowns(r.Cluster, deletions)
+	})
+	inTurns(deletions, func(deletions []unknownDeletion) {
+		e.updateState(func() { postponed += e.state.deleteUnknowns(r.Cluster, deletions) })
 	})
 	for _, have := range r.Versions {
 		if own, ok := works[have.UID]; ok && have.Generation > wire.Generation(own.Generation) && !overruled.Has(have.UID) {
@@ -206,23 +220,38 @@ func (e *Engine) requestedWorks(r *wire.SpecResync) iter.Seq[*workv1.ManifestWor
 	}
 }
 
+// inTurns calls do with the parts of list, so that what do locks is free between them.
+func inTurns[T any](list []T, do func(part []T)) {
+	for part := range slices.Chunk(list, turn) {
+		do(part)
+	}
+}
+
 // stillHeld returns those of gone that the agent holds, or that it is to report as deleted.
 func (e *Engine) stillHeld(cluster wire.ClusterName, gone []wire.SpecVersion) []wire.SpecVersion {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return slices.DeleteFunc(gone, func(v wire.SpecVersion) bool {
-		return v.Generation == 0 && e.state.get(workKey{uid: v.UID, cluster: cluster}).removed == nil
+	return e.keep(gone, func(v wire.SpecVersion) bool {
+		return v.Generation != 0 || e.state.isRemoved(workKey{uid: v.UID, cluster: cluster})
 	})
 }
 
 // onlyRemoved returns those of gone that the source has removed. Of others, nothing is kept for a
 // cluster that is not accepted: its agent asks again.
 func (e *Engine) onlyRemoved(cluster wire.ClusterName, gone []wire.SpecVersion) []wire.SpecVersion {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return slices.DeleteFunc(gone, func(v wire.SpecVersion) bool {
-		return e.state.get(workKey{uid: v.UID, cluster: cluster}).removed == nil
+	return e.keep(gone, func(v wire.SpecVersion) bool { return e.state.isRemoved(workKey{uid: v.UID, cluster: cluster}) })
+}
+
+// keep returns those of gone that keep is true for, which is called with e.mu held.
+func (e *Engine) keep(gone []wire.SpecVersion, keep func(wire.SpecVersion) bool) (kept []wire.SpecVersion) {
+	inTurns(gone, func(part []wire.SpecVersion) {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		for _, v := range part {
+			if keep(v) {
+				kept = append(kept, v)
+			}
+		}
 	})
+	return kept
 }
 
 // contentless returns the works that the agent holds without a content hash, though specs have one.

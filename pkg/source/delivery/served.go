@@ -67,6 +67,7 @@ func (e *Engine) ClusterLost(cluster wire.ClusterName) {
 	// What waits, as after a write that failed, may be older than what another program stores.
 	e.statusQueue.clear(func(k workKey) bool { return k.cluster == cluster })
 	e.resyncQueue.clear(func(name wire.ClusterName) bool { return name == cluster })
+	e.waiting.forget(cluster)
 	var keys []workKey
 	for work := range e.config.Works.ListCluster(cluster) {
 		keys = append(keys, keyOf(work))

@@ -92,17 +92,15 @@ func (w *workState) specBase(p plan, now time.Time) string {
 	return ""
 }
 
-// asksWhole records that the agent of r lacks works that it lists, perhaps because of a delta.
-func (d *deliveryState) asksWhole(r *wire.SpecResync, now time.Time) {
-	for i := range r.Versions {
-		w, ok := d.works[workKey{uid: r.Versions[i].UID, cluster: r.Cluster}]
-		if !ok || r.Versions[i].Generation != 0 {
-			continue
-		}
-		if c := w.content(); c.delta {
-			c.wholeUntil = now.Add(wholeFor)
-			w.setContent(c)
-		}
+// asksWhole records that the agent lists a work, which it lacks perhaps because of a delta.
+func (d *deliveryState) asksWhole(k workKey, have *wire.SpecVersion, now time.Time) {
+	w, ok := d.works[k]
+	if !ok || have.Generation != 0 {
+		return
+	}
+	if c := w.content(); c.delta {
+		c.wholeUntil = now.Add(wholeFor)
+		w.setContent(c)
 	}
 }
 

@@ -306,6 +306,12 @@ func (d *deliveryState) deletedUnexpectedly(k workKey, s *wire.Status) {
 	d.forcePublish(k, false)
 }
 
+// isRemoved reports whether the source has removed the work of k, or deletes it as one that it never had.
+func (d *deliveryState) isRemoved(k workKey) bool {
+	w, ok := d.works[k]
+	return ok && w.removed != nil
+}
+
 // get returns a copy of the state of k, the zero state if there is none.
 func (d *deliveryState) get(k workKey) workState {
 	if w, ok := d.works[k]; ok {

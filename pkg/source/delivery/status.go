@@ -48,9 +48,14 @@ func (e *Engine) receiveStatus(from sender, s *wire.Status, as receivedAs) verdi
 	stored, has := e.config.Works.Get(s.UID)
 	k := workKey{uid: s.UID, cluster: s.Cluster}
 	deleted := isTrue(s, workv1.WorkDeleted)
+	size := memoryOf(s)
+	room, firstDropped := e.waiting.room(s.Cluster, size)
 	e.mu.Lock()
 	old := has && from.check(e.config.Source, s.Source, s.Cluster) == accepted && e.state.statusReceived(k, s, stored.Sequences)
 	v := checkStatus(s, from, e.config.Source, stored, has, old)
+	if v == accepted && !room {
+		v = tooMuch
+	}
 	switch {
 	case v == accepted:
 		e.state.accepts(s.Cluster, s.Accepts)
@@ -75,7 +80,12 @@ func (e *Engine) receiveStatus(from sender, s *wire.Status, as receivedAs) verdi
 	case accepted:
 		log.Debug("status received", "sequence", s.Sequence, "delta", as.delta)
 		e.keepRecent(s, as)
-		e.statusQueue.add(k, statusUpdate{name: stored.Work.Name, status: s})
+		e.waiting.add(s.Cluster, size)
+		e.statusQueue.add(k, statusUpdate{name: stored.Work.Name, status: s, size: size})
+	case tooMuch:
+		if firstDropped {
+			log.Warn("status dropped: too many of the cluster wait to be stored; it is asked again once they are")
+		}
 	case wrongCluster:
 		log.Warn("status dropped: it comes from another cluster than the work's", "topicCluster", from.cluster)
 	case farAhead:
@@ -95,15 +105,18 @@ func (e *Engine) receiveStatus(from sender, s *wire.Status, as receivedAs) verdi
 type statusUpdate struct {
 	name            string
 	status          *wire.Status
+	size            int // of status, see waitingStatuses
 	refused         *metav1.Condition
 	agentGeneration wire.Generation // that the agent holds, if it is higher than the source's
 	delivery        bool            // see Engine.ReportDelivery
 }
 
 // mergeStatusUpdates returns the newer one of each field.
-func mergeStatusUpdates(older, newer statusUpdate) statusUpdate {
+func (e *Engine) mergeStatusUpdates(older, newer statusUpdate) statusUpdate {
 	if newer.status == nil {
-		newer.status = older.status
+		newer.status, newer.size = older.status, older.size
+	} else if older.status != nil {
+		e.waiting.remove(older.status.Cluster, older.size)
 	}
 	if newer.refused == nil {
 		newer.refused = older.refused
@@ -115,6 +128,11 @@ func mergeStatusUpdates(older, newer statusUpdate) statusUpdate {
 
 // writeStatus writes u to the WorkStore. It reports whether to retry.
 func (e *Engine) writeStatus(ctx context.Context, k workKey, u statusUpdate) (retry bool) {
+	defer func() {
+		if !retry && e.waiting.remove(k.cluster, u.size) {
+			e.resyncQueue.add(k.cluster, resyncTask{requestStatuses: true})
+		}
+	}()
 	if !e.begin(k.cluster) { // who serves it asks for the status again
 		return false
 	}

@@ -51,9 +51,7 @@ func (e *Engine) decideUnknown(cluster wire.ClusterName, gone []wire.SpecVersion
 	deletions []unknownDeletion, unknown []wire.SpecVersion, err error,
 ) {
 	refused := 0
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for _, held := range gone {
+	decide := func(held wire.SpecVersion) {
 		d := unknownDeletion{held: held}
 		action := AnswerUnknown
 		if removed := e.state.get(workKey{uid: held.UID, cluster: cluster}).removed; removed == nil || removed.unknown {
@@ -64,7 +62,7 @@ func (e *Engine) decideUnknown(cluster wire.ClusterName, gone []wire.SpecVersion
 		}
 		switch action {
 		case HoldUnknown:
-			continue
+			return
 		case RefuseUnknown:
 			refused++
 		case DeleteUnknown:
@@ -72,6 +70,13 @@ func (e *Engine) decideUnknown(cluster wire.ClusterName, gone []wire.SpecVersion
 		}
 		deletions = append(deletions, d)
 	}
+	inTurns(gone, func(part []wire.SpecVersion) {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		for _, held := range part {
+			decide(held)
+		}
+	})
 	if refused > 0 {
 		return nil, nil, &UnknownWorksError{Cluster: cluster, Works: refused}
 	}
