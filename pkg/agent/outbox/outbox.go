@@ -16,7 +16,6 @@ package outbox
 
 import (
 	"cmp"
-	"container/list"
 	"context"
 	"errors"
 	"fmt"
@@ -148,6 +147,9 @@ type Stats struct {
 	Deltas uint64
 	// Bytes is the size of what was published: data and extensions of the events.
 	Bytes uint64
+	// Dropped counts the deletions of works that the agent does not hold and that were not answered, because
+	// too many answers to their source waited.
+	Dropped uint64
 	// Waiting is the number of works whose feedback values wait because of MaxUplink. They are pending.
 	Waiting int
 }
@@ -166,11 +168,12 @@ type Outbox struct {
 	mu        sync.Mutex
 	works     map[wire.SourceID]map[types.UID]*work
 	count     int
-	queue     list.List // of *work: ready to publish, oldest first
-	feedback  list.List // of *work: likewise, as soon as uplink has room
+	queue     turns // ready to publish
+	feedback  turns // likewise, as soon as uplink has room
 	uplink    uplink
-	roomTimer *time.Timer     // wakes Run when uplink has room; nil: not waiting
-	delayed   sets.Set[*work] // in backoff
+	roomTimer *time.Timer           // wakes Run when uplink has room; nil: not waiting
+	delayed   sets.Set[*work]       // in backoff
+	notHeld   map[wire.SourceID]int // works that the agent does not hold
 	inFlight  int
 	connected bool
 	epoch     uint64                         // number of the connection
@@ -193,6 +196,7 @@ func New(c Config) (*Outbox, error) {
 		works:    map[wire.SourceID]map[types.UID]*work{},
 		delayed:  sets.Set[*work]{},
 		backoff:  workqueue.NewTypedItemExponentialFailureRateLimiter[*work](minBackoff, maxBackoff),
+		notHeld:  map[wire.SourceID]int{},
 		refusing: map[wire.SourceID]struct{}{},
 		accepts:  map[wire.SourceID]wire.Accepts{},
 		uplink:   newUplink(c.MaxUplink, c.Now()),
@@ -242,12 +246,20 @@ func (o *Outbox) set(key inbox.Key, s Status, notHeld bool) {
 	defer o.mu.Unlock()
 	w := o.find(key)
 	if w == nil {
+		if notHeld && o.notHeld[key.Source] >= maxNotHeld {
+			if o.stats.Dropped++; o.stats.Dropped == 1 {
+				o.config.Logger.Warn("deletions of works that the agent does not hold are not answered, too many answers wait: their source repeats them",
+					"source", key.Source, "limit", maxNotHeld)
+			}
+			return
+		}
 		w = o.add(key)
 	}
 	if w.last.final && !w.notHeld && !s.Final && w.acked != w.want {
 		return // computed before the work was deleted
 	}
-	w.notHeld, w.forgotten = notHeld, false
+	o.setNotHeld(w, notHeld)
+	w.forgotten = false
 	if w.want == want {
 		w.last.cluster, w.last.meta, w.last.trace = s.Cluster, s.Meta, s.Trace
 		o.stats.Unchanged++
@@ -392,8 +404,8 @@ func (o *Outbox) Stats() Stats {
 	defer o.mu.Unlock()
 	s := o.stats
 	s.InFlight = o.inFlight
-	s.Waiting = o.feedback.Len()
-	s.Works, s.Pending = o.count, o.queue.Len()+s.Waiting+len(o.delayed)+o.inFlight
+	s.Waiting = o.feedback.count
+	s.Works, s.Pending = o.count, o.queue.count+s.Waiting+len(o.delayed)+o.inFlight
 	return s
 }
 

@@ -109,16 +109,16 @@ func (o *Outbox) next() (a *attempt, idle bool) {
 
 // front returns the next work to publish, nil if there is none that need not wait.
 func (o *Outbox) front() *work {
-	if first := o.queue.Front(); first != nil {
-		return first.Value.(*work)
+	if first := o.queue.front(); first != nil {
+		return first
 	}
-	first := o.feedback.Front()
+	first := o.feedback.front()
 	if first == nil {
 		return nil
 	}
 	wait := o.uplink.wait(o.config.Now())
 	if wait == 0 {
-		return first.Value.(*work)
+		return first
 	}
 	if o.roomTimer == nil {
 		o.roomTimer = time.AfterFunc(wait, func() {
@@ -302,10 +302,11 @@ func (o *Outbox) acknowledged(a *attempt) (done bool) {
 	}
 	w.hold(a)
 	if a.version.Final && w.want == a.version {
-		if w.notHeld {
+		held := !w.notHeld
+		if !held {
 			o.remove(w)
 		}
-		return !w.notHeld
+		return held
 	}
 	o.config.Store.Put(store.Acked, w.key.StoreKey(), encoder(&storedAck{version: a.version, Sent: a.sent, Sequence: a.sequence}))
 	o.enqueue(w)

@@ -125,7 +125,8 @@ func (o *Outbox) loadStatuses(known func(inbox.Key) bool, loaded map[string]*wor
 			return nil
 		}
 		w := o.add(key)
-		w.want, w.notHeld, w.urgent = stored.Version, stored.NotHeld, true
+		w.want, w.urgent = stored.Version, true
+		o.setNotHeld(w, stored.NotHeld)
 		w.last = hold(Status{Cluster: stored.Cluster, Meta: &stored.Meta, Status: stored.Status, Trace: stored.Trace, Final: stored.Version.Final})
 		loaded[storeKey] = w
 		return nil

@@ -63,7 +63,7 @@ type work struct {
 	forgotten bool // while publishing: remove it afterwards
 
 	state   state
-	queue   *list.List // that has element, while queued
+	queue   *turns // that has element, while queued
 	element *list.Element
 	retry   *time.Timer // while backingOff
 }
@@ -154,17 +154,35 @@ func (o *Outbox) add(key inbox.Key) *work {
 	return w
 }
 
+// maxNotHeld is the maximum number of works of a source that the agent does not hold and that wait to be reported as
+// deleted.
+const maxNotHeld = 5_000
+
+// setNotHeld sets and counts w.notHeld.
+func (o *Outbox) setNotHeld(w *work, notHeld bool) {
+	if w.notHeld == notHeld {
+		return
+	}
+	w.notHeld = notHeld
+	if notHeld {
+		o.notHeld[w.key.Source]++
+	} else if o.notHeld[w.key.Source]--; o.notHeld[w.key.Source] == 0 {
+		delete(o.notHeld, w.key.Source)
+	}
+}
+
 // remove forgets w. While w is publishing, it stays until that completes, so that a work never has
 // two publishes in flight.
 func (o *Outbox) remove(w *work) {
 	o.deleteStored(w)
+	o.setNotHeld(w, false)
 	o.backoff.Forget(w)
 	switch w.state {
 	case publishing:
 		*w = work{key: w.key, state: publishing, inFlight: w.inFlight, forgotten: true}
 		return
 	case queued:
-		w.queue.Remove(w.element)
+		o.dequeue(w)
 	case backingOff:
 		o.endBackoff(w)
 	}
@@ -190,7 +208,7 @@ func (o *Outbox) enqueue(w *work) {
 	if !w.urgent {
 		w.queue = &o.feedback
 	}
-	w.element = w.queue.PushBack(w)
+	w.queue.push(w)
 	o.signal()
 }
 
@@ -203,8 +221,8 @@ func (o *Outbox) hurry(w *work) {
 
 // dequeue makes a queued work idle.
 func (o *Outbox) dequeue(w *work) {
-	w.queue.Remove(w.element)
-	w.state, w.queue, w.element = idle, nil, nil
+	w.queue.remove(w)
+	w.state, w.queue = idle, nil
 }
 
 // startBackoff queues w after d.

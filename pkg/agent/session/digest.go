@@ -16,9 +16,6 @@ import (
 const (
 	// digestJitter is the share by which the time between digests varies at random.
 	digestJitter = 0.1
-	// maxPartials is the number of partial resync requests that wait. More are dropped: the next
-	// digest differs again.
-	maxPartials = 256
 	// partialListMax is the maximum size in bytes of a partial spec resync request, whatever larger
 	// packets the broker accepts, and requestHeadroom that of an event without its data.
 	partialListMax  = 128 << 10
@@ -56,8 +53,7 @@ func (s *Session) digestSources() []wire.SourceID {
 	return sets.New(s.config.Inbox.Sources()...).Union(s.known.heard).UnsortedList()
 }
 
-// runDigests sends digests until ctx ends, the first one after a random part of the interval, and
-// the partial requests that answer their sources.
+// runDigests sends digests until ctx ends, the first one after a random part of the interval.
 func (s *Session) runDigests(ctx context.Context) error {
 	var due <-chan time.Time
 	wait := func(d time.Duration) {
@@ -66,17 +62,10 @@ func (s *Session) runDigests(ctx context.Context) error {
 		}
 	}
 	wait(time.Duration(rand.Float64() * float64(s.config.DigestInterval)))
-	asked := map[wire.SourceID]time.Time{}
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case request := <-s.partials:
-			if last, ok := asked[request.Source]; !ok || time.Since(last) > answerWindow {
-				s.config.Inbox.Asked(request.Source)
-			}
-			asked[request.Source] = time.Now()
-			s.requestPartial(ctx, request)
 		case <-due:
 			wait(time.Duration((1 + digestJitter*rand.Float64()) * float64(s.config.DigestInterval)))
 			if !s.Connected() {
@@ -123,14 +112,34 @@ func (s *Session) requestDiffering(m *wire.StatusResync) {
 	s.askPartially(m.Source, differing)
 }
 
-// askPartially has source asked for the works in versions. The question is dropped if too many wait: the
-// next digest differs.
+// askPartially has source asked for the works in versions; for all that the agent lacks if too many wait.
 func (s *Session) askPartially(source wire.SourceID, versions []wire.SpecVersion) {
-	request := &wire.SpecResync{Agent: s.config.ClientID, Cluster: s.config.Cluster, Source: source, Versions: versions, Partial: true}
-	select {
-	case s.partials <- request:
-	default:
+	if s.partials.add(source, versions) {
+		s.partialTurns.Add(source)
+	} else {
+		s.Ask(source)
 	}
+}
+
+// runPartials publishes the partial requests until ctx ends, a part of those of a source in its turn.
+func (s *Session) runPartials(ctx context.Context) error {
+	asked := map[wire.SourceID]time.Time{}
+	return drain(ctx, s.partialTurns, func(source wire.SourceID) {
+		versions, more := s.partials.take(source)
+		if len(versions) == 0 {
+			return
+		}
+		if last, ok := asked[source]; !ok || time.Since(last) > answerWindow {
+			s.config.Inbox.Asked(source)
+		}
+		asked[source] = time.Now()
+		s.requestPartial(ctx, &wire.SpecResync{
+			Agent: s.config.ClientID, Cluster: s.config.Cluster, Source: source, Versions: versions, Partial: true,
+		})
+		if more {
+			s.partialTurns.Add(source)
+		}
+	})
 }
 
 // requestPartial publishes a partial request, in parts that fit the broker's packet limit.

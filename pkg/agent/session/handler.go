@@ -24,6 +24,7 @@ func (s *Session) Run(ctx context.Context) error {
 	group.Go(func() error { return s.presence.run(ctx) })
 	group.Go(func() error { return s.runRepeats(ctx) })
 	group.Go(func() error { return s.runDigests(ctx) })
+	group.Go(func() error { return s.runPartials(ctx) })
 	group.Go(func() error { return s.runUnseal(ctx) })
 	return group.Wait()
 }

@@ -73,15 +73,16 @@ type Config struct {
 
 // Session is the agent's side of the connection. It is safe for concurrent use.
 type Session struct {
-	config    Config
-	resyncs   *resyncTracker
-	asks      workqueue.TypedInterface[wire.SourceID]         // sources to ask for specs
-	repeats   workqueue.TypedDelayingInterface[wire.SourceID] // sources that may have to be asked again
-	decisions workqueue.TypedDelayingInterface[wire.SourceID] // sources that have disowned works
-	presence  *presence
-	connected atomic.Bool
-	partials  chan *wire.SpecResync // to be published by runDigests
-	known     sources
+	config       Config
+	resyncs      *resyncTracker
+	asks         workqueue.TypedInterface[wire.SourceID]         // sources to ask for specs
+	repeats      workqueue.TypedDelayingInterface[wire.SourceID] // sources that may have to be asked again
+	partialTurns workqueue.TypedInterface[wire.SourceID]         // sources with partials
+	decisions    workqueue.TypedDelayingInterface[wire.SourceID] // sources that have disowned works
+	presence     *presence
+	connected    atomic.Bool
+	partials     partials
+	known        sources
 
 	received *prometheus.CounterVec
 	requests prometheus.Counter
@@ -104,13 +105,13 @@ func New(config Config) (*Session, error) {
 	}
 	factory := promauto.With(config.Registerer)
 	s := &Session{
-		config:    config,
-		resyncs:   newResyncTracker(),
-		asks:      workqueue.NewTyped[wire.SourceID](),
-		repeats:   workqueue.NewTypedDelayingQueue[wire.SourceID](),
-		partials:  make(chan *wire.SpecResync, maxPartials),
-		decisions: workqueue.NewTypedDelayingQueue[wire.SourceID](),
-		presence:  presence,
+		config:       config,
+		resyncs:      newResyncTracker(),
+		asks:         workqueue.NewTyped[wire.SourceID](),
+		repeats:      workqueue.NewTypedDelayingQueue[wire.SourceID](),
+		partialTurns: workqueue.NewTyped[wire.SourceID](),
+		decisions:    workqueue.NewTypedDelayingQueue[wire.SourceID](),
+		presence:     presence,
 		received: factory.NewCounterVec(prometheus.CounterOpts{
 			Name: "workwire_agent_specs_received_total", Help: "Messages received, by their effect on the inbox; unknown_base: a spec delta that could not be used, the spec was requested.",
 		}, []string{"verdict"}),
