@@ -81,7 +81,7 @@ func TestRabbitMQKilled(t *testing.T) {
 	if code := dial(t, f.addr, f.optionsFor(t, acltest.Hub, "hub")).publish(specTopic, "kept"); code != 0 {
 		t.Fatalf("to a session that is away: 0x%x", code)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), kit.Patience)
 	defer cancel()
 	kit.True(t, "RabbitMQ has written the list of its queues", func() bool { return time.Since(subscribed) > 3*time.Second })
 	kit.NoError(t, c.Kill())

@@ -131,12 +131,23 @@ func (k *certified) ended(c *client) {
 // TestConnectionEndsWithItsCertificate checks that a client is disconnected when its certificate
 // expires.
 func TestConnectionEndsWithItsCertificate(t *testing.T) {
-	short := agentCert("c1")
-	short.Validity.Duration = 3 * time.Second
-	k := startCertified(t, short, agentCert("c2"))
-	config := k.tls("c1")
-	c1 := k.dial("x", config)
+	k := startCertified(t, agentCert("c1"), agentCert("c2"))
 	c2 := k.dial("x", k.tls("c2"))
+	var config *tls.Config
+	var c1 *client
+	for validity := 3 * time.Second; c1 == nil; validity *= 2 { // until it is long enough to connect
+		short := agentCert("c1")
+		short.Validity.Duration = validity
+		kit.NoError(t, os.RemoveAll(k.path("c1")))
+		k.configure(short, agentCert("c2"))
+		config = k.tls("c1")
+		var err error
+		if c1, err = tryDial(t, k.broker.Addr, options{clientID: "x", anonymous: true, tls: config}); err != nil && validity > kit.Patience {
+			t.Fatal(err)
+		} else if err != nil {
+			c1 = nil
+		}
+	}
 	k.ended(c1)
 	k.refused(config, "expired")
 	if code := c2.publish("clusters/c2/agentbroadcast", "x"); code >= 0x80 {

@@ -14,7 +14,7 @@ import (
 )
 
 func TestStartStopRestart(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), kit.Patience)
 	defer cancel()
 	cfg := mosquitto.Config{Dir: t.TempDir(), Users: []broker.User{
 		{Username: "hub1", Password: "one", Role: acl.Source},

@@ -70,8 +70,8 @@ func TestDamagedDatabase(t *testing.T) {
 }
 
 // publishPadded publishes numbered messages of 8 KiB from next on, until count are acknowledged or
-// no acknowledgement comes for a second, and returns the next number.
-func publishPadded(t *testing.T, p *process, acked map[int]bool, next, count int) int {
+// no acknowledgement comes for patience, and returns the next number.
+func publishPadded(t *testing.T, p *process, acked map[int]bool, next, count int, patience time.Duration) int {
 	t.Helper()
 	source, _ := connect(t, p.addr, "hub1")
 	defer func() { _ = source.Close() }()
@@ -81,7 +81,7 @@ func publishPadded(t *testing.T, p *process, acked map[int]bool, next, count int
 		for ; sent-next < 100; sent++ {
 			kit.NoError(t, source.Publish(uint16(sent%60000+1), topic, []byte(fmt.Sprint(sent, padding))))
 		}
-		_ = source.SetReadDeadline(time.Now().Add(time.Second))
+		_ = source.SetReadDeadline(time.Now().Add(patience))
 		packet, err := packets.ReadPacket(source.Reader)
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			break
@@ -108,12 +108,12 @@ func TestFullDisk(t *testing.T) {
 	_ = agent.Close()
 
 	acked := map[int]bool{}
-	next := publishPadded(t, p, acked, 0, 300)
+	next := publishPadded(t, p, acked, 0, 300, kit.Patience)
 	if len(acked) != 300 {
 		t.Fatalf("%d messages are acknowledged on an empty disk, want 300", len(acked))
 	}
 	free := disk.Fill()
-	next = publishPadded(t, p, acked, next, 1000)
+	next = publishPadded(t, p, acked, next, 1000, 2*time.Second)
 	if n := len(acked); n == 1300 {
 		t.Fatal("every message is acknowledged on a full disk")
 	}
@@ -132,7 +132,7 @@ func TestFullDisk(t *testing.T) {
 	_ = agent.Close()
 	before := len(acked)
 	free()
-	publishPadded(t, p, acked, next+1000, 100)
+	publishPadded(t, p, acked, next+1000, 100, kit.Patience)
 	if len(acked) != before+100 {
 		t.Errorf("%d of 100 messages are acknowledged when there is room", len(acked)-before)
 	}

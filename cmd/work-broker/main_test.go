@@ -134,7 +134,7 @@ func TestKilledBrokerKeepsAcknowledgedMessages(t *testing.T) {
 // come in between.
 func receiveAll(t *testing.T, agent *mqttkit.Client, acked map[int]bool) {
 	t.Helper()
-	_ = agent.SetDeadline(time.Now().Add(30 * time.Second))
+	_ = agent.SetDeadline(time.Now().Add(kit.Patience))
 	last := -1
 	seen := map[int]bool{}
 	for missing(acked, seen) > 0 {
@@ -174,7 +174,7 @@ func missing(acked, seen map[int]bool) int {
 func publishUntilKilled(t *testing.T, p *process, acked map[int]bool, next *int) {
 	t.Helper()
 	source, _ := connect(t, p.addr, "hub1")
-	_ = source.SetDeadline(time.Now().Add(time.Minute))
+	_ = source.SetDeadline(time.Now().Add(kit.Patience))
 	window := make(chan struct{}, 500)
 	first := *next
 	go func() {
@@ -249,7 +249,7 @@ func TestStartErrors(t *testing.T) {
 		"passwd with arguments": {[]string{"passwd", "secret"}, "standard input"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			ctx, cancel := context.WithTimeout(t.Context(), kit.Patience)
 			defer cancel()
 			err := run(ctx, test.args, strings.NewReader(""), io.Discard)
 			if err == nil || !strings.Contains(err.Error(), test.want) {

@@ -91,7 +91,7 @@ spec: {workload: {manifests: [{apiVersion: v1, kind: ConfigMap, metadata: {name:
 	stop()
 
 	work("3")
-	step(3, "are not done after 1s\nWhat to do: look at the agent's log", "apply", "-f="+file, "--timeout=1s")
+	step(3, "are not done after 3s\nWhat to do: look at the agent's log", "apply", "-f="+file, "--timeout=3s")
 	stop = startAgent(t, b.Addr, cluster)
 	holds("3")
 	work("4")

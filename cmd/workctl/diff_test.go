@@ -221,7 +221,7 @@ func TestDiffWithoutAnswer(t *testing.T) {
 	kit.NoError(t, conn.Subscribe(t.Context(), "sources/+/clusters/"+cluster+"/sourceevents", 1))
 	d := &differ{T: t, cluster: cluster, target: "default", file: filepath.Join(t.TempDir(), "web.yaml"), transport: "--transport=" + writeTransport(t, b.Addr, "secret")}
 	d.work("", configMap("settings", "k: '1'"))
-	d.runs(cli.ExitTimeout, "the agent has not answered within 1s\nWhat to do: it is away, is an agent that knows no dry runs", "diff", "--timeout=1s")
+	d.runs(cli.ExitTimeout, "the agent has not answered within 3s\nWhat to do: it is away, is an agent that knows no dry runs", "diff", "--timeout=3s")
 }
 
 func TestVerdict(t *testing.T) {
@@ -276,7 +276,7 @@ func TestDiffSigned(t *testing.T) {
 		}
 		return nil
 	})
-	d.runs(cli.ExitTimeout, "or demands signatures: --signing-key", "diff", "--timeout=1s")
+	d.runs(cli.ExitTimeout, "or demands signatures: --signing-key", "diff", "--timeout=3s")
 	d.runs(0, "✓", "apply", "--signing-key="+key, "--timeout=1m")
 	d.runs(0, "=", "diff", "--signing-key="+key)
 	d.runs(0, "deleted", "delete", "--signing-key="+key, "--timeout=1m")

@@ -42,7 +42,7 @@ func TestDatabaseCrash(t *testing.T) {
 	write := func() error {
 		attempts++
 		name := fmt.Sprintf("object-%d", attempts)
-		limited, cancel := context.WithTimeout(ctx, 5*time.Second)
+		limited, cancel := context.WithTimeout(ctx, 20*time.Second)
 		defer cancel()
 		_, err := client.ConfigMaps("default").Create(limited, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 		if err == nil {

@@ -61,7 +61,7 @@ func testHubServesAnAPI(t *testing.T, s store) {
 		t.Errorf("a hub serves pods: error %v", err)
 	}
 	kubectl(widgetCRD+"---"+sizePolicy, "apply", "-f-")
-	kubectl("", "wait", "--for=condition=Established", "crd/widgets.test.workwire.dev", "--timeout=60s")
+	kubectl("", "wait", "--for=condition=Established", "crd/widgets.test.workwire.dev", "--timeout=180s")
 	kubectl("", "create", "namespace", "plant")
 
 	create := func(name string, size int64) (*unstructured.Unstructured, error) {

@@ -26,7 +26,7 @@ import (
 )
 
 // patience bounds waits for what takes seconds at most, on a busy machine.
-const patience = 90 * time.Second
+const patience = 3 * time.Minute
 
 // binary is the path of controlplane; TestMain sets it.
 var binary string
@@ -159,7 +159,7 @@ func (p *controlPlane) stop() {
 	if status := p.wait(); status != 0 {
 		p.t.Errorf("up ended with status %d: %s", status, p.stderr)
 	}
-	if took := time.Since(began); took > 10*time.Second {
+	if took := time.Since(began); took > time.Minute { // what does not go when asked is killed later
 		p.t.Errorf("stopping took %s", took)
 	}
 	for pid, name := range children {

@@ -51,8 +51,8 @@ func testSpokeRunsWorkloads(t *testing.T, s store) {
 		t.Errorf("the nodes are %q", nodes)
 	}
 	kubectl(workload, "apply", "-f-")
-	kubectl("", "wait", "--for=condition=Available", "deployment/web", "--timeout=60s")
-	kubectl("", "wait", "--for=condition=Complete", "job/once", "--timeout=60s")
+	kubectl("", "wait", "--for=condition=Available", "deployment/web", "--timeout=180s")
+	kubectl("", "wait", "--for=condition=Complete", "job/once", "--timeout=180s")
 	if ready := kubectl("", "get", "deployment/web", "-o=jsonpath={.status.readyReplicas}"); ready != "3" {
 		t.Errorf("%s replicas are ready, want 3", ready)
 	}

@@ -40,7 +40,7 @@ var works = workv1.GroupVersion.WithResource("manifestworks")
 func TestOnAPIServer(t *testing.T) {
 	plane := controlplane.StartFor(t, controlplane.Hub)
 	config := plane.REST()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), kit.Patience)
 	t.Cleanup(cancel)
 
 	t.Run("Install serves at once", func(t *testing.T) { testInstallServes(ctx, t, config) })

@@ -21,28 +21,36 @@ import (
 // too. A new definition takes 3 to 6 seconds. CRDs needs the rights to get, create and update
 // customresourcedefinitions. It fails when another definition has the names of one.
 func CRDs(ctx context.Context, config *rest.Config, definitions ...*apiextensionsv1.CustomResourceDefinition) error {
-	client, err := clientset.NewForConfig(config)
-	if err != nil {
-		return fmt.Errorf("install CustomResourceDefinitions: client configuration: %w", err)
-	}
+	var names []string
 	for _, definition := range definitions {
 		if err := put(ctx, config, definition); err != nil {
 			return err
 		}
+		names = append(names, definition.Name)
 	}
-	for _, definition := range definitions {
-		if err := await(ctx, client, definition); err != nil {
-			return fmt.Errorf("install CustomResourceDefinition %s: %w", definition.Name, err)
+	return CRDsServed(ctx, config, names...)
+}
+
+// CRDsServed waits until the API server serves the definitions with these names, as [CRDs] does. It needs
+// the right to get customresourcedefinitions.
+func CRDsServed(ctx context.Context, config *rest.Config, names ...string) error {
+	client, err := clientset.NewForConfig(config)
+	if err != nil {
+		return fmt.Errorf("install CustomResourceDefinitions: client configuration: %w", err)
+	}
+	for _, name := range names {
+		if err := await(ctx, client, name); err != nil {
+			return fmt.Errorf("install CustomResourceDefinition %s: %w", name, err)
 		}
 	}
 	return nil
 }
 
 // await returns when the definition is served, or when it cannot be.
-func await(ctx context.Context, client clientset.Interface, definition *apiextensionsv1.CustomResourceDefinition) error {
+func await(ctx context.Context, client clientset.Interface, name string) error {
 	waitingFor := errors.New("not read yet")
 	err := wait.PollUntilContextCancel(ctx, retryInterval, true, func(ctx context.Context) (bool, error) {
-		current, err := client.ApiextensionsV1().CustomResourceDefinitions().Get(ctx, definition.Name, metav1.GetOptions{})
+		current, err := client.ApiextensionsV1().CustomResourceDefinitions().Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			waitingFor = err
 			return false, permanent(err)

@@ -46,7 +46,7 @@ var plane *controlplane.Plane
 func TestMain(m *testing.M) {
 	controlplane.Main(m, controlplane.Hub, func(p *controlplane.Plane) error {
 		plane = p
-		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+		ctx, cancel := context.WithTimeout(context.Background(), kit.Patience)
 		defer cancel()
 		if err := install.CRDs(ctx, p.REST(), crds.Hub()...); err != nil {
 			return err
@@ -258,7 +258,7 @@ func grantEverywhere(ctx context.Context, config *rest.Config, user string, rule
 // may waits until the user of the configuration may do what is asked.
 func may(ctx context.Context, config *rest.Config, what authorizationv1.ResourceAttributes) error {
 	reviews := kubernetes.NewForConfigOrDie(config).AuthorizationV1().SelfSubjectAccessReviews()
-	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, 30*time.Second, true,
+	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, kit.Patience, true,
 		func(ctx context.Context) (bool, error) {
 			review, err := reviews.Create(ctx, &authorizationv1.SelfSubjectAccessReview{
 				Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &what},

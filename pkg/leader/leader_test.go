@@ -31,12 +31,15 @@ func TestMain(m *testing.M) {
 	controlplane.MainShared(m, controlplane.Hub, func(p *controlplane.Plane) error { plane = p; return nil })
 }
 
+// leaseDuration is that of options.
+const leaseDuration = 12 * time.Second
+
 // options are those of a test's candidate: a lease short enough to wait for, and long enough for a
 // machine that is busy with other tests.
 func options(namespace, identity string) leader.Options {
 	o := leader.NewOptions("lease")
 	o.Namespace, o.Identity = namespace, identity
-	o.LeaseDuration, o.RenewDeadline, o.RetryPeriod = 6*time.Second, 4*time.Second, 200*time.Millisecond
+	o.LeaseDuration, o.RenewDeadline, o.RetryPeriod = leaseDuration, leaseDuration*3/4, 200*time.Millisecond
 	return o
 }
 
@@ -139,7 +142,7 @@ func TestLeaseIsKeptWhileTheWorkEnds(t *testing.T) {
 	select {
 	case <-second.leads:
 		t.Error("the second leads before the first one's work has ended")
-	case <-time.After(7 * time.Second): // longer than the lease
+	case <-time.After(leaseDuration + time.Second):
 	}
 	close(end)
 	kit.Receive(t, "the second leads", second.leads)
@@ -147,9 +150,9 @@ func TestLeaseIsKeptWhileTheWorkEnds(t *testing.T) {
 
 func TestStandbySendsNoRequests(t *testing.T) {
 	namespace := plane.Namespace(t, "quiet")
-	first := start(t, options(namespace, "first"), plane.REST(), nil)
+	first := start(t, forever(namespace, "first"), plane.REST(), nil)
 	kit.Receive(t, "the first leads", first.leads)
-	standby := start(t, options(namespace, "standby"), plane.REST(), nil)
+	standby := start(t, forever(namespace, "standby"), plane.REST(), nil)
 	kit.Receive(t, "the standby stands by", standby.standsBy)
 	before := len(first.requests.All())
 	for len(first.requests.All()) < before+20 { // twenty renewals, four seconds
@@ -201,8 +204,8 @@ func TestVanishedLeaderIsReplacedAfterExpiry(t *testing.T) {
 	}
 	kit.Receive(t, "the second leads", second.leads)
 	// The last renewal was up to a retry period before the cut.
-	if took := time.Since(vanished); took < 5*time.Second {
-		t.Errorf("takeover after %s, want about the lease duration of 6s", took)
+	if took := time.Since(vanished); took < leaseDuration-time.Second {
+		t.Errorf("takeover after %s, want about the lease duration of %s", took, leaseDuration)
 	}
 }
 

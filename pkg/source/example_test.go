@@ -291,11 +291,12 @@ func startWithAgents(clusters ...string) (client *source.Client, stop func()) {
 func ExampleClient_Clusters() {
 	client, stop := startWithAgents("cluster1")
 	defer stop()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel() // ends the watch
 
 	for cluster := range client.Clusters().Watch(ctx) {
 		fmt.Println(cluster.Name, cluster.Presence)
+		break
 	}
 	// The agent of this example announces nothing.
 

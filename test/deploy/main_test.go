@@ -13,22 +13,22 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
 
+	"github.com/workwire/workwire/deploy/install"
 	"github.com/workwire/workwire/test/kit"
 	"github.com/workwire/workwire/test/kit/controlplane"
 )
-
-// patience is the limit of each wait: control planes of several tests run at a time.
-const patience = 2 * time.Minute
 
 // cluster is a control plane of the test's own, and a copy of deploy/.
 type cluster struct {
@@ -74,12 +74,15 @@ func repository(t *testing.T) string {
 	return dir
 }
 
-// run runs a shell script in the root of the copy and returns its output.
+// run runs a shell script in the root of the copy and returns its output. What it defines is served then.
 func (c *cluster) run(script string) (stdout string) {
 	c.Helper()
 	stdout, stderr, err := c.try(script)
 	if err != nil {
 		c.Fatalf("%s: %v\n%s%s", script, err, stdout, stderr)
+	}
+	if defines.MatchString(script) {
+		c.served()
 	}
 	if strings.Contains(stderr, "Warning") {
 		c.Errorf("%s warns:\n%s", script, stderr)
@@ -87,9 +90,32 @@ func (c *cluster) run(script string) (stdout string) {
 	return stdout
 }
 
+// defines matches scripts that can create definitions.
+var defines = regexp.MustCompile(`helm (install|upgrade)|kubectl (apply|create) .*(-k|-f)`)
+
+// served waits until the API server serves all custom resources that are defined: it does seconds after it
+// has accepted the definitions.
+func (c *cluster) served() {
+	c.Helper()
+	if c.Plane == nil {
+		return
+	}
+	definitions, err := metadata.NewForConfigOrDie(c.REST()).
+		Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}).
+		List(c.Context(), metav1.ListOptions{})
+	kit.NoError(c, err)
+	var names []string
+	for _, definition := range definitions.Items {
+		names = append(names, definition.Name)
+	}
+	ctx, cancel := context.WithTimeout(c.Context(), kit.Patience)
+	defer cancel()
+	kit.NoError(c, install.CRDsServed(ctx, c.REST(), names...))
+}
+
 func (c *cluster) try(script string) (stdout, stderr string, err error) {
 	c.Helper()
-	ctx, cancel := context.WithTimeout(c.Context(), 2*patience)
+	ctx, cancel := context.WithTimeout(c.Context(), 2*kit.Patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c", script)
 	cmd.Dir = c.root
@@ -113,7 +139,7 @@ func (c *cluster) write(name, text string) {
 
 func (c *cluster) eventually(what string, check func(ctx context.Context) error) {
 	c.Helper()
-	kit.Within(c, patience, what, func() error { return check(c.Context()) })
+	kit.Eventually(c, what, func() error { return check(c.Context()) })
 }
 
 // helm puts helm into the PATH of the commands.
@@ -177,14 +203,6 @@ func (c *cluster) serviceMonitors() {
 	dir, err := downloadOperator()
 	kit.NoError(c, err)
 	c.run("kubectl create -f " + dir + "/example/prometheus-operator-crd/monitoring.coreos.com_servicemonitors.yaml")
-	c.run("kubectl wait --for=condition=Established --timeout=60s crd/servicemonitors.monitoring.coreos.com")
-	c.eventually("ServiceMonitors are served", func(context.Context) error {
-		_, stderr, err := c.try("kubectl get servicemonitors -A")
-		if err != nil {
-			return errors.New(stderr)
-		}
-		return nil
-	})
 }
 
 // workloadsAreReady waits for every Deployment and StatefulSet of a namespace.
@@ -195,7 +213,7 @@ func (c *cluster) workloadsAreReady(namespace string) {
 		c.Fatalf("no workload in %s", namespace)
 	}
 	for _, name := range strings.Fields(found) {
-		if _, stderr, err := c.try("kubectl rollout status --timeout=60s -n " + namespace + " " + name); err != nil {
+		if _, stderr, err := c.try("kubectl rollout status --timeout=180s -n " + namespace + " " + name); err != nil {
 			described, _, _ := c.try("kubectl get events -n " + namespace + " --sort-by=.lastTimestamp | tail -20")
 			c.Errorf("%s in %s: %s\n%s", name, namespace, stderr, described)
 		}

@@ -510,7 +510,7 @@ func TestHubsRights(t *testing.T) {
 		}
 		return err
 	})
-	c.run("kubectl delete -f fleet.yaml --timeout=60s")
+	c.run("kubectl delete -f fleet.yaml --timeout=180s")
 	c.eventually("its work is gone", func(ctx context.Context) error {
 		list, err := client.WorkV1().ManifestWorks(served).List(ctx, metav1.ListOptions{})
 		if err == nil && len(list.Items) > 0 {

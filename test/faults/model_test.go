@@ -6,7 +6,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -22,7 +21,7 @@ import (
 
 // limit is within what time all must be as the model says after the last fault, on a busy machine.
 // Backoffs end within a minute.
-const limit = time.Minute
+const limit = kit.Patience
 
 // model is what must be true once all programs run and are connected.
 type model struct {

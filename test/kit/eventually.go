@@ -9,8 +9,9 @@ import (
 )
 
 // Patience is how long the helpers of this package wait before they fail a test. It only passes
-// when something is broken, so it is generous: tests run in parallel on small machines.
-const Patience = time.Minute
+// when something is broken, so it is generous: tests run in parallel, with the race detector, on small
+// machines that do other work too. Tests take no smaller limit of their own for what must happen.
+const Patience = 3 * time.Minute
 
 // The interval of polling begins at minInterval and doubles up to maxInterval. It is longer after a
 // check that takes long, so that checking takes a fifth of the time at most.

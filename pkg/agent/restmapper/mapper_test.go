@@ -249,7 +249,7 @@ func running(t *testing.T, config *rest.Config, logger *slog.Logger) (mapper *re
 
 func await(t *testing.T, changes <-chan schema.GroupKind, want schema.GroupKind) {
 	t.Helper()
-	timeout := time.After(30 * time.Second)
+	timeout := time.After(kit.Patience)
 	for {
 		select {
 		case got := <-changes:

@@ -91,7 +91,7 @@ func (c *fakeConn) grant() {
 func read[P packets.Packet](c *fakeConn) P {
 	c.t.Helper()
 	for {
-		_ = c.SetReadDeadline(time.Now().Add(30 * time.Second))
+		_ = c.SetReadDeadline(time.Now().Add(kit.Patience))
 		p, err := packets.ReadPacket(c)
 		if err != nil {
 			c.t.Fatalf("read a packet: %v", err)

@@ -58,7 +58,7 @@ const (
 	Spoke Role = "spoke"
 )
 
-const startTimeout = 2 * time.Minute
+const startTimeout = 5 * time.Minute
 
 // Plane is a running control plane. Its methods may be called from any goroutine.
 type Plane struct {

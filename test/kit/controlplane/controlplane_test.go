@@ -79,7 +79,7 @@ func TestControlPlaneEndsWithItsParent(t *testing.T) {
 	}
 	_ = command.Wait()
 	dir := filepath.Dir(kubeconfig)
-	for deadline := time.Now().Add(30 * time.Second); len(using(t, dir)) > 0; <-time.After(50 * time.Millisecond) {
+	for deadline := time.Now().Add(3 * time.Minute); len(using(t, dir)) > 0; <-time.After(50 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("still running: %v", using(t, dir))
 		}

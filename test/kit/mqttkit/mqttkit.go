@@ -19,7 +19,7 @@ import (
 )
 
 // timeout limits the life of a connection, unless the test sets another deadline.
-const timeout = 2 * time.Minute
+const timeout = 5 * time.Minute
 
 // Client is a connection to a broker. Except for Publish, its methods fail the test on an error,
 // and must be called by the goroutine of the test.

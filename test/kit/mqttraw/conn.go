@@ -12,7 +12,7 @@ import (
 )
 
 // timeout limits the life of a connection, unless the test sets another deadline.
-const timeout = 2 * time.Minute
+const timeout = 5 * time.Minute
 
 // Conn is a connection to a broker. Its methods fail the test on an error, and must be called by
 // the goroutine of the test.

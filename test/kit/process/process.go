@@ -22,7 +22,7 @@ import (
 )
 
 const (
-	stopTimeout  = 30 * time.Second
+	stopTimeout  = 2 * time.Minute
 	lineInterval = 10 * time.Millisecond
 )
 
