@@ -17,6 +17,8 @@ import (
 const (
 	// maxHeld is the maximum number of held works of a cluster that are remembered.
 	maxHeld = 20_000
+	// maxHeldReason is the maximum length of the reason of a held work in bytes.
+	maxHeldReason = 64
 	// heldQuiet is how long nothing must change before the ManagedCluster shows the held works, so that
 	// a burst of statuses costs one write. It is heldPatience while the agent has not reported on all
 	// works that it lists.
@@ -78,13 +80,17 @@ func (h *heldWorks) remove(uid types.UID) (removed bool) {
 	return held || unreported
 }
 
+func uidsOf(listed []wire.SpecVersion) map[types.UID]struct{} {
+	uids := make(map[types.UID]struct{}, len(listed))
+	for i := range listed {
+		uids[listed[i].UID] = struct{}{}
+	}
+	return uids
+}
+
 // list handles the works that an agent has listed and the hub does not know. all reports whether the
 // agent listed all its works.
-func (h *heldWorks) list(listed []wire.SpecVersion, all bool, now time.Time) {
-	uids := make(map[types.UID]struct{}, len(listed))
-	for _, version := range listed {
-		uids[version.UID] = struct{}{}
-	}
+func (h *heldWorks) list(uids map[types.UID]struct{}, all bool, now time.Time) {
 	if all {
 		h.listed = true
 		clear(h.unreported)
@@ -95,7 +101,10 @@ func (h *heldWorks) list(listed []wire.SpecVersion, all bool, now time.Time) {
 		}
 	}
 	for uid := range uids {
-		if _, held := h.works[uid]; !held && len(h.unreported) < maxHeld {
+		if len(h.unreported) == maxHeld {
+			break
+		}
+		if _, held := h.works[uid]; !held {
 			h.unreported[uid] = struct{}{}
 		}
 	}
@@ -114,7 +123,7 @@ func (h *heldWorks) report(s *wire.Status, now time.Time) (added, changed bool) 
 		}
 		changed = h.remove(s.UID) || changed
 	case held != nil && held.Status == "True":
-		w := heldWork{uid: s.UID, name: s.Meta.Name, generation: s.Generation, reason: held.Reason}
+		w := heldWork{uid: s.UID, name: s.Meta.Name, generation: s.Generation, reason: heldReason(held.Reason)}
 		if known && before == w || !known && len(h.works) >= maxHeld {
 			return false, false
 		}
@@ -130,6 +139,14 @@ func (h *heldWorks) report(s *wire.Status, now time.Time) (added, changed bool) 
 		h.touch(now)
 	}
 	return added, changed
+}
+
+// heldReason returns the reason to remember: agents have short ones.
+func heldReason(reported string) string {
+	if len(reported) > maxHeldReason {
+		return workv1.ReasonSourceKnowsTooFew
+	}
+	return reported
 }
 
 // created handles a work that was created at the hub: it takes over the objects of a held one that
@@ -239,6 +256,7 @@ func (x *clusterIndex) keepsHeld(stored *clusterv1.ManagedCluster) bool {
 
 // unknownListed handles the works that the agent of a cluster has listed and the hub does not know.
 func (x *clusterIndex) unknownListed(name wire.ClusterName, listed []wire.SpecVersion, all bool, now time.Time) {
+	uids := uidsOf(listed) // before mu is locked: a list may be long
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	e, ok := x.entries[name]
@@ -246,7 +264,7 @@ func (x *clusterIndex) unknownListed(name wire.ClusterName, listed []wire.SpecVe
 	if !ok || !x.keepsHeld(stored) || e.held == nil && len(listed) == 0 && !x.heldView(name, e, stored).any {
 		return
 	}
-	e.heldOf().list(listed, all, now)
+	e.heldOf().list(uids, all, now)
 	x.enqueue(name, e)
 }
 

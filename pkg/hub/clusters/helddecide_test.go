@@ -147,7 +147,7 @@ func TestHeldWorks(t *testing.T) {
 			for _, uid := range uids {
 				versions = append(versions, wire.SpecVersion{UID: uid})
 			}
-			h.list(versions, all, start)
+			h.list(uidsOf(versions), all, start)
 		}
 	}
 	status := func(uid types.UID, condition string) func(*heldWorks) {
