@@ -27,7 +27,7 @@ const (
 	resyncHeadroom = 2 << 10
 	// maxUnknown is the maximum number of works of a cluster, of those that the source does not have,
 	// whose deletion waits to be published. Further ones wait for the next request.
-	maxUnknown = 20_000
+	maxUnknown = 10_000
 	// maxStatuses is the maximum number of works of a cluster whose statuses are requested whatever they are.
 	maxStatuses = 1_000
 	// freeQuestion is the number of works that a cluster may list without a pace, if the source has none for it.

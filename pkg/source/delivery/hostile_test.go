@@ -1,0 +1,120 @@
+package delivery_test
+
+import (
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	cloudevents "github.com/cloudevents/sdk-go/v2/event"
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/workwire/workwire/pkg/source/delivery"
+	"github.com/workwire/workwire/pkg/transport"
+	"github.com/workwire/workwire/test/kit"
+)
+
+// TestHostileCluster: whatever a cluster that has works asks and reports, 15 times, compressed as well as can be,
+// the source keeps little of it, and serves others.
+func TestHostileCluster(t *testing.T) {
+	const (
+		times   = 15
+		allowed = 32 << 20
+		works   = "io.open-cluster-management.works.v1alpha1.manifestbundles."
+	)
+	encoder, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1))
+	kit.NoError(t, err)
+	encoder.EncodeAll([]byte("{}"), nil) // its channels must not be those of a bubble
+	list := func(before string, items int, item func(i int) string, after string) string {
+		var text strings.Builder
+		text.WriteString(before)
+		for i := range items {
+			if i > 0 {
+				text.WriteByte(',')
+			}
+			text.WriteString(item(i))
+		}
+		return text.String() + after
+	}
+	long := strings.Repeat("a", 60)
+	for name, c := range map[string]struct {
+		eventType string
+		text      func(n int) string
+	}{
+		"empty entries": {works + "spec.resync_request", func(int) string {
+			return list(`{"partial":true,"resourceVersions":[`, 300_000, func(int) string { return "{}" }, "]}")
+		}},
+		"new entries": {works + "spec.resync_request", func(n int) string {
+			return list(`{"partial":true,"resourceVersions":[`, 10_000,
+				func(i int) string {
+					return fmt.Sprintf(`{"resourceID":"%.50s%d","resourceVersion":1}`, long, n*10_000+i)
+				}, "]}")
+		}},
+		"long lists": {works + "spec.resync_request", func(n int) string {
+			return list(`{"resourceVersions":[`, 10_000,
+				func(i int) string {
+					return fmt.Sprintf(`{"resourceID":"%.50s%d","resourceVersion":1}`, long, n*10_000+i)
+				}, "]}")
+		}},
+		"long ids": {works + "spec.resync_request", func(n int) string {
+			return fmt.Sprintf(`{"resourceVersions":[{"resourceID":"%s%d","resourceVersion":1}]}`, strings.Repeat("a", 1_000_000), n)
+		}},
+		"empty manifests": {works + "status.update_request", func(int) string {
+			return list(`{"resourceStatus":[`, 300_000, func(int) string { return "{}" }, "]}")
+		}},
+		"long reasons": {works + "status.update_request", func(n int) string {
+			return fmt.Sprintf(`{"conditions":[{"type":"DeletionHeld","status":"True","reason":"%s%d"}]}`, strings.Repeat("a", 1_000_000), n)
+		}},
+		"new works held": {works + "status.update_request", func(n int) string {
+			return list(`{"conditions":[{"type":"DeletionHeld","status":"True","reason":"R"}],"resourceStatus":[`, 5_000,
+				func(i int) string {
+					return fmt.Sprintf(`{"resourceMeta":{"ordinal":%d,"name":"%s"},"conditions":[]}`, i, long)
+				}, "]}")
+		}},
+		"deltas without a base": {"dev.workwire.v1alpha1.statusdeltas.status.update_request", func(n int) string {
+			return fmt.Sprintf(`{"base":"b","patch":{"conditions":{"0":{"message":"%s%d"}}}}`, strings.Repeat("a", 30_000), n)
+		}},
+	} {
+		t.Run(strings.ReplaceAll(name, " ", "-"), func(t *testing.T) {
+			withHarness(t, delivery.Config{Logger: slog.New(slog.DiscardHandler)}, func(b *harness) {
+				b.tap.discard = true
+				b.start()
+				b.store.put(newWork("hostile", "w"))
+				synctest.Wait()
+				send := func(n int, text string) {
+					e := cloudevents.New()
+					e.SetID("1")
+					e.SetType(c.eventType)
+					e.SetSource("hostile-agent")
+					for name, value := range map[string]string{
+						"resourceid": fmt.Sprint("u", n), "clustername": "hostile", "originalsource": "hub1", "resourceversion": "1",
+						"sequenceid": fmt.Sprint(n + 1), "statushash": "h",
+					} {
+						e.SetExtension(name, value)
+					}
+					kit.NoError(t, e.SetData("application/json", encoder.EncodeAll([]byte(text), nil)))
+					delivery.Receive(b.engine, transport.Message{Topic: "sources/hub1/clusters/hostile/agentevents", Event: e, Ack: func() {}})
+				}
+				send(0, `{"base":"b","patch":{},"resourceVersions":[]}`)
+				synctest.Wait()
+				before := liveHeap()
+				most := int64(0)
+				for n := range times {
+					send(n, c.text(n))
+					if n%5 == 4 {
+						most = max(most, int64(liveHeap())-int64(before))
+					}
+				}
+				synctest.Wait()
+				most = max(most, int64(liveHeap())-int64(before))
+				t.Logf("%d messages: %d KiB are kept", times, most>>10)
+				if most > allowed {
+					t.Errorf("%d messages: %d bytes are kept, want at most %d", times, most, allowed)
+				}
+				a := b.agent("other")
+				b.holds(a, b.store.put(newWork("other", "w")).UID, 1)
+			})
+		})
+	}
+}
