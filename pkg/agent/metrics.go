@@ -40,6 +40,8 @@ func registerMetrics(registerer prometheus.Registerer, in *inbox.Inbox, out *out
 	counter("workwire_agent_statuses_coalesced_total", "Statuses that a later one replaced before they were published.",
 		func() uint64 { return out.Stats().Coalesced })
 	counter("workwire_agent_statuses_refused_total", "Publishes of a status that the broker refused.", func() uint64 { return out.Stats().Refused })
+	counter("workwire_agent_deletions_unanswered_total", "Deletions of works that the agent does not hold and that it has not answered, because too many answers to their source wait.",
+		func() uint64 { return out.Stats().Dropped })
 	counter("workwire_agent_statuses_shrunk_total", "Statuses that were reduced to fit the broker's packet size.",
 		func() uint64 { return out.Stats().Shrunk })
 }

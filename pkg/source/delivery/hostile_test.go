@@ -58,7 +58,7 @@ func TestHostileCluster(t *testing.T) {
 				}, "]}")
 		}},
 		"long ids": {works + "spec.resync_request", func(n int) string {
-			return fmt.Sprintf(`{"resourceVersions":[{"resourceID":"%s%d","resourceVersion":1}]}`, strings.Repeat("a", 1_000_000), n)
+			return fmt.Sprintf(`{"partial":true,"resourceVersions":[{"resourceID":"%s%d","resourceVersion":1}]}`, strings.Repeat("a", 1_000_000), n)
 		}},
 		"empty manifests": {works + "status.update_request", func(int) string {
 			return list(`{"resourceStatus":[`, 300_000, func(int) string { return "{}" }, "]}")
