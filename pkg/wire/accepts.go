@@ -134,6 +134,20 @@ func withPlain(e cloudevents.Event, use func(plain []byte) error) error {
 	}
 }
 
+// PlainSize returns the size of the data of e as it was before [Compress], without uncompressing it; if they do
+// not say, the largest that is accepted.
+func PlainSize(e cloudevents.Event) int {
+	data := e.Data()
+	if !bytes.HasPrefix(data, zstdMagic) {
+		return len(data)
+	}
+	var header zstd.Header
+	if header.Decode(data) != nil || !header.HasFCS || header.FrameContentSize > maxCompressed {
+		return maxCompressed
+	}
+	return int(header.FrameContentSize)
+}
+
 // PlainData returns the data of e as it was before [Compress], or an error if it cannot be uncompressed.
 func PlainData(e cloudevents.Event) (data []byte, err error) {
 	err = withPlain(e, func(plain []byte) error {

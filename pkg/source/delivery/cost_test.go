@@ -64,13 +64,15 @@ func TestStrangersLeaveNothing(t *testing.T) {
 				b.strangers(100) // pools and buckets of maps
 				heap := liveHeap()
 				b.strangers(strangers)
+				time.Sleep(2 * time.Minute) // until their quotas are full again
+				b.strangers(1)
 				if after := delivery.KeptOf(b.engine); after != before {
 					t.Errorf("after the strangers %+v is kept, before %+v", after, before)
 				}
 				if grown := liveHeap() - heap; grown > strangers*100 {
 					t.Errorf("%d strangers left %d bytes", strangers, grown)
 				}
-				if want := map[bool]int64{true: 0, false: 100 + strangers}[paused]; told.Load() != want {
+				if want := map[bool]int64{true: 0, false: 101 + strangers}[paused]; told.Load() != want {
 					t.Errorf("Config.OnUnknownWorks was called %d times, want %d", told.Load(), want)
 				}
 			})

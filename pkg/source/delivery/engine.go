@@ -14,9 +14,11 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/flowcontrol"
+	"k8s.io/utils/ptr"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/audit"
+	"github.com/workwire/workwire/pkg/quota"
 	"github.com/workwire/workwire/pkg/required"
 	"github.com/workwire/workwire/pkg/sealing"
 	"github.com/workwire/workwire/pkg/signing"
@@ -129,6 +131,12 @@ type Config struct {
 	// first one, when the reason changes, and with the zero value when none was for 15 minutes. It must
 	// not block. Optional.
 	OnUntrusted func(cluster wire.ClusterName, u Untrusted)
+	// Quota is what each cluster may cost; the zero Rates are no limit. Default: [quota.Clusters].
+	Quota *quota.Rates
+	// OnNoise is called when a cluster has used up its quota, and with the zero value when it has not for
+	// [quota.Memory]. Its messages are dropped or its statuses stored later meanwhile, and it is asked for them again. It
+	// must not block. Optional.
+	OnNoise func(cluster wire.ClusterName, n quota.Noise)
 	// OnOtherInstances is called with the other programs that publish under the same source id, when
 	// one is noticed or no longer heard (docs/protocol.md, Instances). It must not block. Optional.
 	OnOtherInstances func(others []instances.Other)
@@ -155,6 +163,9 @@ func (c *Config) setDefaults() error {
 	c.RepublishAfter = cmp.Or(c.RepublishAfter, DefaultRepublishAfter)
 	c.SignatureMaxAge = max(cmp.Or(c.SignatureMaxAge, signing.DefaultMaxAge), 0)
 	c.Logger = cmp.Or(c.Logger, slog.Default())
+	if c.Quota == nil {
+		c.Quota = ptr.To(quota.Clusters())
+	}
 	if n := c.PublishWorkers; n < 1 || n > maxWorkers {
 		errs = append(errs, fmt.Errorf("PublishWorkers must be 1 to %d, got %d", maxWorkers, n))
 	}
@@ -212,6 +223,9 @@ func (c *Config) setFunctions() {
 	if c.OnDivergence == nil {
 		c.OnDivergence = func(wire.ClusterName, time.Time) {}
 	}
+	if c.OnNoise == nil {
+		c.OnNoise = func(wire.ClusterName, quota.Noise) {}
+	}
 	if c.OnUntrusted == nil {
 		c.OnUntrusted = func(wire.ClusterName, Untrusted) {}
 	}
@@ -252,6 +266,8 @@ type Engine struct {
 	resyncQueue *keyedQueue[wire.ClusterName, resyncTask]
 	waiting     waitingStatuses
 	paces       paces
+	quotas      *quota.Quotas[wire.ClusterName]
+	noisy       map[wire.ClusterName]quota.Noise // guarded by mu: as told to Config.OnNoise
 
 	tracer   *tracing.Tracer           // nil: none
 	changes  *tracing.Changes[workKey] // to be published
@@ -269,7 +285,8 @@ func New(config Config) (*Engine, error) {
 	e := &Engine{
 		config: config,
 		topics: topics,
-		log:    config.Logger.With("source", config.Source),
+		quotas: quota.New[wire.ClusterName](quota.Config{Rates: *config.Quota, Subsystem: "source"}),
+		noisy:  make(map[wire.ClusterName]quota.Noise),
 		state:  newDeliveryState(config.RepublishAfter, config.ClusterPaused),
 		wake:   make(chan struct{}, 1),
 		tracer: tracing.New(config.TracerProvider),
@@ -282,9 +299,12 @@ func New(config Config) (*Engine, error) {
 		gained:        make(map[wire.ClusterName]time.Time),
 		contentHashes: flowcontrol.NewTokenBucketPassiveRateLimiter(contentHashRate, contentHashBurst),
 	}
+	// The lines about a cluster are paid by it.
+	e.log = slog.New(quota.LimitLog(config.Logger.Handler(), "cluster")).With("source", config.Source)
 	e.changes, e.statuses = tracing.NewChanges[workKey](e.tracer), tracing.NewChanges[workKey](e.tracer)
-	e.statusQueue = newKeyedQueue(e.mergeStatusUpdates, e.writeStatus)
-	e.resyncQueue = newKeyedQueue(mergeResyncTasks, e.runResync)
+	e.statusQueue = newKeyedQueue(func(k workKey) wire.ClusterName { return k.cluster }, e.mergeStatusUpdates, e.writeStatus)
+	e.statusQueue.admit = e.admitStatus
+	e.resyncQueue = newKeyedQueue(func(name wire.ClusterName) wire.ClusterName { return name }, mergeResyncTasks, e.runResync)
 	e.instances = instances.New(instances.Config{
 		Source: config.Source, Part: config.Part, Topics: topics, Transport: config.Transport, Interval: config.InstanceInterval,
 		OnChange: config.OnOtherInstances, Logger: e.log,

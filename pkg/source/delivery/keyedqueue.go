@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"k8s.io/client-go/util/workqueue"
+
+	"github.com/workwire/workwire/pkg/fairqueue"
 )
 
 // Limits of the exponential backoff between retries of a key.
@@ -17,10 +19,12 @@ const (
 // keyedQueue passes the newest value of each key to process. Calls are serialized per key and
 // concurrent across keys. Values that are added meanwhile are merged. If process asks for a retry,
 // it is called again with the merged value after a backoff; values added during the backoff do not
-// shorten it. All methods are safe for concurrent use.
+// shorten it. Groups of keys take turns. All methods are safe for concurrent use.
 type keyedQueue[K comparable, V any] struct {
 	merge   func(older, newer V) V
 	process func(context.Context, K, V) (retry bool)
+	// admit, if set, may put off the processing of a value, which it may change; newer values are merged with it.
+	admit   func(K, *V) (wait time.Duration)
 	ready   *workqueue.Typed[K]
 	backoff workqueue.TypedRateLimiter[K]
 
@@ -35,11 +39,11 @@ type queueItem[V any] struct {
 	busy     bool // in process or in backoff: the key is not in ready
 }
 
-func newKeyedQueue[K comparable, V any](merge func(older, newer V) V, process func(context.Context, K, V) (retry bool)) *keyedQueue[K, V] {
+func newKeyedQueue[K, G comparable, V any](group func(K) G, merge func(older, newer V) V, process func(context.Context, K, V) (retry bool)) *keyedQueue[K, V] {
 	return &keyedQueue[K, V]{
 		merge:   merge,
 		process: process,
-		ready:   workqueue.NewTyped[K](),
+		ready:   workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[K]{Queue: fairqueue.New(group)}),
 		backoff: workqueue.NewTypedItemExponentialFailureRateLimiter[K](minRetryDelay, maxRetryDelay),
 		pending: make(map[K]*queueItem[V]),
 	}
@@ -113,24 +117,38 @@ func (q *keyedQueue[K, V]) processNext(ctx context.Context) bool {
 	value := item.value
 	*item = queueItem[V]{busy: true}
 	q.mu.Unlock()
-	q.complete(key, value, q.process(ctx, key, value))
+	if q.admit != nil {
+		if wait := q.admit(key, &value); wait > 0 {
+			q.putOff(key, value, wait)
+			return true
+		}
+	}
+	if q.process(ctx, key, value) {
+		q.putOff(key, value, q.backoff.When(key))
+	} else {
+		q.complete(key)
+	}
 	return true
 }
 
-// complete ends the processing of value.
-func (q *keyedQueue[K, V]) complete(key K, value V, retry bool) {
+// putOff has value processed after a while, with what is added until then.
+func (q *keyedQueue[K, V]) putOff(key K, value V, wait time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	item := q.pending[key]
-	if retry {
-		if item.hasValue {
-			value = q.merge(value, item.value)
-		}
-		item.value, item.hasValue = value, true
-		time.AfterFunc(q.backoff.When(key), func() { q.requeue(key) })
-		return
+	if item.hasValue {
+		value = q.merge(value, item.value)
 	}
+	item.value, item.hasValue = value, true
+	time.AfterFunc(wait, func() { q.requeue(key) })
+}
+
+// complete ends the processing of a value.
+func (q *keyedQueue[K, V]) complete(key K) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
 	q.backoff.Forget(key)
+	item := q.pending[key]
 	if !item.hasValue {
 		delete(q.pending, key)
 		return

@@ -18,7 +18,7 @@ func TestKeyedQueue(t *testing.T) {
 		var mu sync.Mutex
 		calls := make(map[string][]int)
 		retry := make(chan bool)
-		q := newKeyedQueue(func(older, newer int) int { return older + newer }, func(ctx context.Context, key string, value int) bool {
+		q := newKeyedQueue(func(key string) string { return key }, func(older, newer int) int { return older + newer }, func(ctx context.Context, key string, value int) bool {
 			mu.Lock()
 			calls[key] = append(calls[key], value)
 			mu.Unlock()
@@ -70,7 +70,7 @@ func TestKeyedQueueConcurrentAdds(t *testing.T) {
 	const adders, adds = 8, 5000
 	var mu sync.Mutex
 	sum := 0
-	q := newKeyedQueue(func(older, newer int) int { return older + newer }, func(_ context.Context, _ string, value int) bool {
+	q := newKeyedQueue(func(key string) string { return key }, func(older, newer int) int { return older + newer }, func(_ context.Context, _ string, value int) bool {
 		mu.Lock()
 		defer mu.Unlock()
 		sum += value
@@ -100,7 +100,7 @@ func TestKeyedQueueClear(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var calls []int
-		q := newKeyedQueue(func(older, newer int) int { return older + newer }, func(_ context.Context, _ string, value int) bool {
+		q := newKeyedQueue(func(key string) string { return key }, func(older, newer int) int { return older + newer }, func(_ context.Context, _ string, value int) bool {
 			calls = append(calls, value)
 			return value > 0
 		})

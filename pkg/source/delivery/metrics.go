@@ -65,7 +65,7 @@ func newMetrics(r prometheus.Registerer, e *Engine) (*metrics, error) {
 	if r == nil {
 		return m, nil
 	}
-	for _, c := range append(e.instances.Metrics(),
+	for _, c := range append(e.instances.Metrics(), e.quotas,
 		m.published, m.republished, m.specDeltas, m.received, m.resyncAnswers, m.statusResyncs, m.statusWriteFailures, m.digests, m.questionsPaced, m.untrusted,
 		gauge("connected", "1 while connected to the broker, else 0.",
 			ofState(func(d *deliveryState) int { return min(int(d.connected), 1) })),

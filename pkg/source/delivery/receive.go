@@ -36,6 +36,8 @@ const (
 	notDeleting verdict = "not_deleting"
 	// unknownBase: a delta of a status that the source does not have; it asks for the whole.
 	unknownBase verdict = "unknown_base"
+	// overQuota: its cluster has used up its quota, and is asked for it again.
+	overQuota verdict = "over_quota"
 	// untrusted: it is not signed as it must be, or a later one was received before.
 	untrusted verdict = "untrusted"
 )
@@ -82,7 +84,7 @@ func (e *Engine) accepts(m transport.Message, from sender, kind string, source w
 	e.metrics.countReceived(kind, v)
 	if v == wrongCluster {
 		e.auditReceived(m, from, v, nil, "")
-		e.log.Warn("message dropped: it names another cluster than its topic", "message", kind, "topic", m.Topic, "cluster", cluster)
+		e.log.Warn("message dropped: it names another cluster than its topic", "message", kind, "topic", m.Topic, "cluster", from.cluster, "named", cluster)
 	}
 	return v == accepted
 }
@@ -93,8 +95,12 @@ func (e *Engine) clusterHeard(cluster wire.ClusterName, now time.Time) {
 	if e.state.clusterHeard(cluster, now) {
 		e.wakePublisher()
 	}
+	_, noisy := e.noisy[cluster]
 	e.mu.Unlock()
 	e.endDistrust(cluster, now)
+	if noisy {
+		e.noteNoise(cluster, now)
+	}
 }
 
 // receive handles a message and acknowledges it. Its content is in the state or in a queue then.
@@ -108,6 +114,9 @@ func (e *Engine) receive(_ context.Context, m transport.Message) {
 	from := sender{source: source, cluster: cluster}
 	if !e.serves(cluster) {
 		e.metrics.countReceived("unknown", notServed)
+		return
+	}
+	if !e.affords(m, from, time.Now()) {
 		return
 	}
 	var message wire.Message
@@ -129,7 +138,7 @@ func (e *Engine) receive(_ context.Context, m transport.Message) {
 	case err != nil:
 		e.metrics.countReceived("unknown", undecodable)
 		e.auditReceived(m, from, undecodable, nil, "")
-		e.log.Warn("message dropped: decoding failed", "topic", m.Topic, "error", err)
+		e.log.Warn("message dropped: decoding failed", "topic", m.Topic, "cluster", from.cluster, "error", err)
 		return
 	}
 	e.handle(m, from, message)

@@ -42,6 +42,7 @@ type resyncTask struct {
 	requestStatuses bool
 	statuses        sets.Set[types.UID] // of works whose statuses to request, whatever they are; at most maxStatuses
 	probe           bool
+	owed            bool         // the cluster had used up its quota: wait until it has not
 	digest          *wire.Digest // compare it, if set
 }
 
@@ -60,6 +61,7 @@ func mergeResyncTasks(older, newer resyncTask) resyncTask {
 		newer.statuses, newer.requestStatuses = nil, true // of those that the source has; others are listed again
 	}
 	newer.probe = newer.probe || older.probe
+	newer.owed = newer.owed || older.owed
 	return newer
 }
 
@@ -70,7 +72,10 @@ func (e *Engine) runResync(ctx context.Context, name wire.ClusterName, r resyncT
 	}
 	defer e.end(name)
 	listed := r.question.works()
-	if (listed >= 0 || r.digest != nil) && (listed > freeQuestion || e.hasWorks(name)) && !e.paces.allow(name, time.Now()) {
+	if r.owed && e.quotas.Wait(name, message, time.Now()) > 0 {
+		return true
+	}
+	if (listed >= 0 || r.digest != nil || r.owed) && (listed > freeQuestion || e.hasWorks(name)) && !e.paces.allow(name, time.Now()) {
 		e.metrics.questionsPaced.Inc()
 		return true
 	}

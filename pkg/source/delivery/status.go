@@ -75,7 +75,7 @@ func (e *Engine) receiveStatus(from sender, s *wire.Status, as receivedAs) verdi
 		e.config.OnUnknownStatus(s)
 	}
 
-	log := e.log.With("work", s.Meta.Name, "uid", s.UID, "cluster", s.Cluster, "agent", s.Agent, "generation", s.Generation)
+	log := e.log.With("work", s.Meta.Name, "uid", s.UID, "cluster", from.cluster, "agent", s.Agent, "generation", s.Generation)
 	switch v {
 	case accepted:
 		log.Debug("status received", "sequence", s.Sequence, "delta", as.delta)
@@ -87,7 +87,7 @@ func (e *Engine) receiveStatus(from sender, s *wire.Status, as receivedAs) verdi
 			log.Warn("status dropped: too many of the cluster wait to be stored; it is asked again once they are")
 		}
 	case wrongCluster:
-		log.Warn("status dropped: it comes from another cluster than the work's", "topicCluster", from.cluster)
+		log.Warn("status dropped: it comes from another cluster than the work's", "named", s.Cluster)
 	case farAhead:
 		log.Warn("status dropped: its sequence id is later than any clock, somebody may have forged it", "sequence", s.Sequence)
 	case ahead:
@@ -105,7 +105,8 @@ func (e *Engine) receiveStatus(from sender, s *wire.Status, as receivedAs) verdi
 type statusUpdate struct {
 	name            string
 	status          *wire.Status
-	size            int // of status, see waitingStatuses
+	size            int  // of status, see waitingStatuses
+	admitted        bool // see Engine.admitStatus
 	refused         *metav1.Condition
 	agentGeneration wire.Generation // that the agent holds, if it is higher than the source's
 	delivery        bool            // see Engine.ReportDelivery
@@ -122,6 +123,7 @@ func (e *Engine) mergeStatusUpdates(older, newer statusUpdate) statusUpdate {
 		newer.refused = older.refused
 	}
 	newer.delivery = newer.delivery || older.delivery
+	newer.admitted = newer.admitted || older.admitted
 	newer.agentGeneration = max(newer.agentGeneration, older.agentGeneration)
 	return newer
 }

@@ -1,0 +1,48 @@
+package fairqueue_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"k8s.io/client-go/util/workqueue"
+
+	"github.com/workwire/workwire/pkg/fairqueue"
+)
+
+func TestTurns(t *testing.T) {
+	for _, c := range []struct{ pushed, want string }{
+		{"a1 a2 a3", "a1 a2 a3"},
+		{"a1 a2 a3 b1", "a1 b1 a2 a3"},
+		{"a1 a2 b1 b2 c1", "a1 b1 c1 a2 b2"},
+	} {
+		q := fairqueue.New(func(key string) byte { return key[0] })
+		for key := range strings.FieldsSeq(c.pushed) {
+			q.Push(key)
+		}
+		var got []string
+		for q.Len() > 0 {
+			got = append(got, q.Pop())
+		}
+		if text := strings.Join(got, " "); text != c.want {
+			t.Errorf("%s: got %s, want %s", c.pushed, text, c.want)
+		}
+	}
+}
+
+// TestOneWaitsForOneOfEach: in a work queue, a key waits for one key of the group that has thousands.
+func TestOneWaitsForOneOfEach(t *testing.T) {
+	q := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[string]{Queue: fairqueue.New(func(key string) byte { return key[0] })})
+	for i := range 5000 {
+		q.Add(fmt.Sprint("a", i))
+	}
+	q.Add("b")
+	for range 2 {
+		key, _ := q.Get()
+		q.Done(key)
+		if key == "b" {
+			return
+		}
+	}
+	t.Error("b waits for more than one key")
+}

@@ -1,0 +1,61 @@
+package delivery
+
+import (
+	"time"
+
+	"github.com/workwire/workwire/pkg/quota"
+	"github.com/workwire/workwire/pkg/transport"
+	"github.com/workwire/workwire/pkg/wire"
+)
+
+// message is what every message costs.
+var message = quota.Cost{quota.Messages: 1, quota.Bytes: 1}
+
+// affords reports whether the cluster of a message can pay for it. If not, the message is dropped before it
+// costs anything, and the cluster is asked for its statuses once it can pay again. A question that is
+// dropped is repeated by its agent.
+func (e *Engine) affords(m transport.Message, from sender, now time.Time) bool {
+	cost := quota.Cost{quota.Messages: 1, quota.Bytes: float64(wire.PlainSize(m.Event))}
+	if e.quotas.Spend(from.cluster, cost, now) {
+		return true
+	}
+	e.metrics.countReceived("unknown", overQuota)
+	e.auditReceived(m, from, overQuota, nil, "")
+	e.log.Warn("message dropped: its cluster sends more than its quota, it is asked again", "cluster", from.cluster)
+	e.noteNoise(from.cluster, now)
+	if e.hasWorks(from.cluster) {
+		e.resyncQueue.add(from.cluster, resyncTask{requestStatuses: true, owed: true})
+	}
+	return false
+}
+
+// admitStatus has a status wait until its cluster may write to the store. It waits once: newer ones take its
+// turn.
+func (e *Engine) admitStatus(k workKey, u *statusUpdate) (wait time.Duration) {
+	if u.status == nil || u.admitted {
+		return 0
+	}
+	u.admitted = true
+	now := time.Now()
+	wait = e.quotas.Reserve(k.cluster, quota.Cost{quota.Writes: 1, quota.WrittenBytes: float64(u.size)}, now)
+	if wait > 0 {
+		e.noteNoise(k.cluster, now)
+	}
+	return wait
+}
+
+// noteNoise reports a cluster that has become noisy, or is no longer.
+func (e *Engine) noteNoise(cluster wire.ClusterName, now time.Time) {
+	noise := e.quotas.Noise(cluster, now)
+	e.mu.Lock()
+	changed := e.noisy[cluster] != noise
+	if noise == (quota.Noise{}) {
+		delete(e.noisy, cluster)
+	} else {
+		e.noisy[cluster] = noise
+	}
+	e.mu.Unlock()
+	if changed {
+		e.config.OnNoise(cluster, noise)
+	}
+}
