@@ -1,8 +1,10 @@
 package agent_test
 
 import (
+	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -22,6 +24,19 @@ import (
 
 func isRecord(r kit.Request) bool { return r.String() == "patch appliedmanifestworks/status" }
 
+// isRecorded waits until the agent has written a record since Take, and that it names objects with
+// these names. What is put off is written after a minute.
+func (w *world) isRecorded(work string, names ...string) {
+	w.Helper()
+	kit.Within(w, kit.Patience/2, "the record is written", func() error {
+		if len(w.requests.All(isRecord)) == 0 {
+			return errors.New("it is not")
+		}
+		return nil
+	})
+	w.names(work, names...)
+}
+
 // An agent that has nothing else to do records at once what it has applied, and what it removes.
 func TestAppliedIsRecorded(t *testing.T) {
 	w := newSerialWorld(t)
@@ -29,13 +44,14 @@ func TestAppliedIsRecorded(t *testing.T) {
 	w.requests.Take()
 	raw.send(raw.spec("web", "uid-web", 1, held(configMap("a", "1")), configMap("b", "1")), nil)
 	raw.reported("uid-web", 1, workv1.WorkApplied)
-	w.names("web", "a", "b")
+	w.isRecorded("web", "a", "b")
 	if counts := w.requests.Counts(kit.Request.Writes); counts["create configmaps"] != 2 || counts["create appliedmanifestworks"] != 1 || counts["patch appliedmanifestworks/status"] != 1 {
 		t.Errorf("a work of 2 objects took %v", counts)
 	}
+	w.requests.Take()
 	raw.send(raw.spec("web", "uid-web", 2, configMap("b", "1"), configMap("c", "1")), nil) // a finalizer keeps a
 	raw.reported("uid-web", 2, workv1.WorkApplied)
-	w.names("web", "a", "b", "c")
+	w.isRecorded("web", "a", "b", "c")
 	w.patch("a", `{"metadata":{"finalizers":null}}`)
 	w.names("web", "b", "c")
 }
@@ -55,6 +71,9 @@ func (r *rawSource) busily(registry *prometheus.Registry, spec *wire.Spec, is fu
 		}
 		return nil
 	})
+	goOn, release := sync.OnceFunc(func() { close(own) }), sync.OnceFunc(func() { close(others) })
+	r.Cleanup(goOn)
+	r.Cleanup(release)
 	r.send(spec, nil)
 	kit.Receive(r, "the worker gets there", reached)
 	var fillers []types.UID
@@ -64,11 +83,11 @@ func (r *rawSource) busily(registry *prometheus.Registry, spec *wire.Spec, is fu
 		fillers = append(fillers, types.UID(name))
 	}
 	kit.True(r, "works wait", func() bool { return kit.Gather(r, registry).Sum("workwire_agent_queue_length") >= 10 })
-	close(own)
+	goOn()
 	r.reported(spec.UID, spec.Generation, workv1.WorkApplied)
 	check()
 	r.requests.Fail(nil)
-	close(others)
+	release()
 	for _, uid := range fillers {
 		kit.True(r, "the others are applied", func() bool {
 			return meta.IsStatusConditionTrue(r.last(string(uid)).Status.Conditions, workv1.WorkApplied)
@@ -92,9 +111,10 @@ func TestHeldObjectIsRecordedUnderLoad(t *testing.T) {
 			return nil
 		})
 	})
+	w.requests.Take()
 	raw.busily(registry, raw.spec("web", "uid-web", 2, configMap("b", "1")), func(r kit.Request) bool {
 		return r.Verb == "delete" && r.Name == "a"
-	}, func() { w.names("web", "a", "b") })
+	}, func() { w.isRecorded("web", "a", "b") })
 	w.patch("a", `{"metadata":{"finalizers":null}}`)
 	w.names("web", "b")
 }
