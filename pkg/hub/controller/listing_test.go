@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/test/kit"
 )
 
 // TestBehind: the cache is behind where it lacks what was written before the list, and only there.
@@ -132,7 +133,7 @@ func TestTracker(t *testing.T) {
 				}
 				apply(test.after[last])
 			}
-			if !awaitFor(t.Context(), done, 10*time.Second) {
+			if !awaitFor(t.Context(), done, kit.Patience) {
 				t.Error("not done")
 			}
 		})
