@@ -132,6 +132,7 @@ func TestCleanStopHandsOverAtOnce(t *testing.T) {
 }
 
 func TestLeaseIsKeptWhileTheWorkEnds(t *testing.T) {
+	t.Parallel()
 	namespace := plane.Namespace(t, "ending")
 	end := make(chan struct{})
 	first := start(t, options(namespace, "first"), plane.REST(), end)
@@ -149,6 +150,7 @@ func TestLeaseIsKeptWhileTheWorkEnds(t *testing.T) {
 }
 
 func TestStandbySendsNoRequests(t *testing.T) {
+	t.Parallel()
 	namespace := plane.Namespace(t, "quiet")
 	first := start(t, forever(namespace, "first"), plane.REST(), nil)
 	kit.Receive(t, "the first leads", first.leads)
@@ -186,6 +188,7 @@ func cutOff() (*rest.Config, func()) {
 }
 
 func TestVanishedLeaderIsReplacedAfterExpiry(t *testing.T) {
+	t.Parallel()
 	namespace := plane.Namespace(t, "vanish")
 	config, cut := cutOff()
 	first := start(t, options(namespace, "first"), config, nil)
