@@ -296,7 +296,7 @@ func ExampleClient_Clusters() {
 
 	for cluster := range client.Clusters().Watch(ctx) {
 		fmt.Println(cluster.Name, cluster.Presence)
-		break
+		break // without this, until ctx ends
 	}
 	// The agent of this example announces nothing.
 
