@@ -14,6 +14,7 @@ import (
 
 	"github.com/workwire/workwire/pkg/agent/applied"
 	"github.com/workwire/workwire/pkg/audit"
+	"github.com/workwire/workwire/pkg/quota"
 	"github.com/workwire/workwire/pkg/required"
 	"github.com/workwire/workwire/pkg/sealing"
 	"github.com/workwire/workwire/pkg/signing"
@@ -127,6 +128,7 @@ func (c *Config) complete() error {
 	c.RecordDelay = max(cmp.Or(c.RecordDelay, DefaultRecordDelay), 0)
 	c.MaxFeedbackWatch = max(cmp.Or(c.MaxFeedbackWatch, DefaultMaxFeedbackWatch), 0)
 	c.MaxJSONRawLength = cmp.Or(c.MaxJSONRawLength, DefaultMaxJSONRawLength)
-	c.Logger = cmp.Or(c.Logger, slog.Default())
+	// The lines about a source are paid by it.
+	c.Logger = slog.New(quota.LimitLog(cmp.Or(c.Logger, slog.Default()).Handler(), "source"))
 	return errors.Join(errs...)
 }

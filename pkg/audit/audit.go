@@ -25,6 +25,7 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/workwire/workwire/pkg/quota"
 	"github.com/workwire/workwire/pkg/wire"
 )
 
@@ -53,6 +54,9 @@ type Record struct {
 	Event   Event  `json:"event"`
 	// Verdict is what was decided or done. Its values are documented.
 	Verdict string `json:"verdict"`
+	// Effect is whether a received message has changed anything. It is not written: it decides how many of such records
+	// an identity may cause.
+	Effect bool `json:"-"`
 	// Identity is on whose behalf: the source or the cluster that the topic names, which the broker
 	// has authorized; or the executor's user name. Empty for Apply and Remove: the agent itself.
 	Identity string           `json:"identity,omitempty"`
@@ -68,6 +72,9 @@ type Record struct {
 	// Digest is of the manifest as declared (Apply), or of the content of the spec (Publish,
 	// Receive).
 	Digest string `json:"digest,omitempty"`
+	// LeftOut is set by [Log.Write]: the number of records of this Identity that were left out before this one,
+	// because it caused too many.
+	LeftOut int `json:"leftOut,omitempty"`
 	// Reason is a word of a closed list, never the text of an error, which may hold values.
 	Reason string `json:"reason,omitempty"`
 }
@@ -96,9 +103,39 @@ type Log struct {
 	records *prometheus.CounterVec
 	hangups chan os.Signal
 
+	quotas *quota.Quotas[string]
+
 	mu      sync.Mutex
 	file    io.WriteCloser
 	failing bool
+	leftOut map[string]int // by identity, until its next record
+}
+
+// Records about messages of one identity: 200 a second, as many as 20,000 works have at once; those about
+// messages without effect, which cost nothing to send, take a hundred times as much.
+var rates = quota.Rates{quota.Records: {PerSecond: 200, Burst: 20_000}}
+
+const withoutEffect = 100
+
+// admit reports whether r is to be written, and how many records of its identity were left out before. Only
+// those about received messages are left out: others are of what somebody decided here.
+func (l *Log) admit(r *Record) (leftOut int, ok bool) {
+	if r.Event != Receive {
+		return 0, true
+	}
+	cost := quota.Cost{quota.Records: 1}
+	if !r.Effect {
+		cost[quota.Records] = withoutEffect
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.quotas.Spend(r.Identity, cost, r.Time) {
+		l.leftOut[r.Identity]++
+		return 0, false
+	}
+	leftOut = l.leftOut[r.Identity]
+	delete(l.leftOut, r.Identity)
+	return leftOut, true
 }
 
 // Open opens the file for appending and creates it if it does not exist, readable by its owner only.
@@ -107,12 +144,12 @@ func Open(config Config) (*Log, error) {
 	if config.Path == "" {
 		return nil, nil
 	}
-	l := &Log{config: config, records: prometheus.NewCounterVec(prometheus.CounterOpts{
+	l := &Log{config: config, quotas: quota.New[string](quota.Config{Rates: rates}), leftOut: map[string]int{}, records: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Namespace: "workwire", Subsystem: "audit", Name: "records_total",
-		Help: "Number of audit records by result: written, failed.",
+		Help: "Number of audit records by result: written, failed, or left_out (of an identity that caused too many).",
 	}, []string{"result"})}
 	l.config.Logger = cmp.Or(config.Logger, slog.Default())
-	for _, result := range []string{"written", "failed"} {
+	for _, result := range []string{"written", "failed", "left_out"} {
 		l.records.WithLabelValues(result)
 	}
 	if config.Registerer != nil {
@@ -176,6 +213,11 @@ func (l *Log) Write(r Record) {
 		return
 	}
 	r.Time, r.Program = time.Now().UTC(), l.config.Program
+	var ok bool
+	if r.LeftOut, ok = l.admit(&r); !ok {
+		l.records.WithLabelValues("left_out").Inc()
+		return
+	}
 	line, err := json.Marshal(&r)
 	if err == nil {
 		l.mu.Lock()

@@ -109,9 +109,9 @@ func TestFailure(t *testing.T) {
 	for range 3 {
 		log.Write(audit.Record{})
 	}
-	want := "# HELP workwire_audit_records_total Number of audit records by result: written, failed.\n" +
+	want := "# HELP workwire_audit_records_total Number of audit records by result: written, failed, or left_out (of an identity that caused too many).\n" +
 		"# TYPE workwire_audit_records_total counter\n" +
-		"workwire_audit_records_total{result=\"failed\"} 3\nworkwire_audit_records_total{result=\"written\"} 0\n"
+		"workwire_audit_records_total{result=\"failed\"} 3\nworkwire_audit_records_total{result=\"left_out\"} 0\nworkwire_audit_records_total{result=\"written\"} 0\n"
 	kit.NoError(t, testutil.GatherAndCompare(registry, strings.NewReader(want)))
 	if strings.Count(lines.String(), "records are lost") != 1 {
 		t.Errorf("log: %s", &lines)
@@ -120,4 +120,36 @@ func TestFailure(t *testing.T) {
 	kit.NoError(t, err)
 	none.Write(audit.Record{})
 	none.Run(t.Context())
+}
+
+// TestOneIdentityFillsNoDisk: of records about the messages of one identity, some are left out, and the next
+// one says how many; all about others, and about what is done here, are written.
+func TestOneIdentityFillsNoDisk(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "audit.log")
+	log, err := audit.Open(audit.Config{Path: path, Program: "work-hub"})
+	kit.NoError(t, err)
+	const many = 50_000
+	for range many {
+		log.Write(audit.Record{Event: audit.Receive, Verdict: "undecodable", Identity: "noisy"})
+	}
+	for range 1000 {
+		log.Write(audit.Record{Event: audit.Receive, Verdict: "accepted", Effect: true, Identity: "other"})
+		log.Write(audit.Record{Event: audit.Publish, Verdict: "sent", Cluster: "noisy"})
+	}
+	written := func() map[string]int {
+		text, err := os.ReadFile(path)
+		kit.NoError(t, err)
+		return map[string]int{
+			"noisy": bytes.Count(text, []byte(`"identity":"noisy"`)), "other": bytes.Count(text, []byte(`"identity":"other"`)),
+			"publish": bytes.Count(text, []byte(`"event":"publish"`)), "leftOut": bytes.Count(text, []byte(`"leftOut":`)),
+		}
+	}
+	before := written()
+	if before["noisy"] < 100 || before["noisy"] > 1000 || before["other"] != 1000 || before["publish"] != 1000 {
+		t.Errorf("records %v, want 100 to 1000 of noisy, and 1000 of each other", before)
+	}
+	kit.True(t, "a record of noisy is written again, and says how many were not", func() bool {
+		log.Write(audit.Record{Event: audit.Receive, Verdict: "undecodable", Identity: "noisy"})
+		return written()["leftOut"] > before["leftOut"]
+	})
 }

@@ -91,7 +91,7 @@ func (h *Hub) build(topics wire.SourceTopics) error {
 	}
 	h.delivery, err = delivery.New(delivery.Config{
 		Source: h.cfg.Source, Topics: h.cfg.Topics, Transport: h.cfg.Transport, Sign: h.cfg.Sign, Seal: h.cfg.Seal,
-		TrustedAgents: h.cfg.TrustedAgents, SignatureMaxAge: h.cfg.SignatureMaxAge, OnUntrusted: h.fleet.UntrustedChanged,
+		TrustedAgents: h.cfg.TrustedAgents, SignatureMaxAge: h.cfg.SignatureMaxAge, OnUntrusted: h.fleet.UntrustedChanged, OnNoise: h.fleet.NoiseChanged,
 		Works: workStore{Receiver: receiver, cache: h.works, addressable: addressable}, Content: packed.Unpack,
 		Identity: h.identity, StatusWorkers: h.cfg.Workers, Audit: h.cfg.Audit, Logger: h.cfg.Logger, Registerer: h.cfg.Registerer, TracerProvider: h.cfg.TracerProvider,
 		ClusterPaused: func(cluster wire.ClusterName) bool { return !h.fleet.Accepted(cluster) },

@@ -7,6 +7,7 @@ import (
 	"github.com/workwire/workwire/pkg/hub/finalizer"
 	"github.com/workwire/workwire/pkg/hub/pending"
 	"github.com/workwire/workwire/pkg/hub/works"
+	"github.com/workwire/workwire/pkg/quota"
 	"github.com/workwire/workwire/pkg/source/delivery"
 	"github.com/workwire/workwire/pkg/wire"
 )
@@ -20,6 +21,7 @@ type fleet interface {
 	UnknownStatus(s *wire.Status)
 	DivergenceChanged(cluster wire.ClusterName, since time.Time)
 	UntrustedChanged(cluster wire.ClusterName, u delivery.Untrusted)
+	NoiseChanged(cluster wire.ClusterName, n quota.Noise)
 }
 
 // openFleet is the fleet without the controller of clusters: it accepts all of them.
@@ -32,6 +34,7 @@ func (openFleet) UnknownWorks(wire.ClusterName, []wire.SpecVersion, bool) {}
 func (openFleet) UnknownStatus(*wire.Status)                              {}
 func (openFleet) DivergenceChanged(wire.ClusterName, time.Time)           {}
 func (openFleet) UntrustedChanged(wire.ClusterName, delivery.Untrusted)   {}
+func (openFleet) NoiseChanged(wire.ClusterName, quota.Noise)              {}
 
 // clusterListener forwards what [clusters.Clusters] reports to those who act on it.
 type clusterListener struct {

@@ -63,7 +63,7 @@ const foreignTopic = "its source or cluster is not that of its topic"
 // receive handles one message. It acknowledges the message once its effect is held.
 func (s *Session) receive(_ context.Context, m transport.Message) {
 	source, cluster, shaped := wire.TopicSender(m.Topic)
-	logger := s.config.Logger.With("topic", m.Topic)
+	logger := s.config.Logger.With("topic", m.Topic, "source", source)
 	switch {
 	case m.Err != nil:
 		s.ignore(logger, m, "not a CloudEvent", m.Err)
@@ -73,6 +73,13 @@ func (s *Session) receive(_ context.Context, m transport.Message) {
 		return
 	case cluster != "" && cluster != s.config.Cluster:
 		s.ignore(logger, m, "for another cluster", nil)
+		return
+	}
+	if !s.affords(m, source, time.Now()) {
+		s.received.WithLabelValues(overQuota).Inc()
+		s.audit(m, nil, overQuota, "", false)
+		logger.Warn("message dropped: its source sends more than its quota, it is asked again")
+		m.Ack()
 		return
 	}
 	message, err := wire.Decode(m.Event)
@@ -169,7 +176,7 @@ func (s *Session) receiveSpec(logger *slog.Logger, m transport.Message, source w
 	change := s.config.Inbox.Put(spec, ackWhenHeld(m))
 	s.endTraceSpec(span, traced, change)
 	s.received.WithLabelValues(change.Verdict.String()).Inc()
-	s.audit(m, spec, change.Verdict.String(), "")
+	s.audit(m, spec, change.Verdict.String(), "", change.Verdict.Changes())
 	logger.Debug("received a spec", "generation", spec.Generation, "action", spec.Action, "verdict", change.Verdict.String())
 	if change.Superseded != nil {
 		s.config.Superseded(*change.Superseded)
@@ -198,7 +205,7 @@ func (s *Session) receiveSpecDelta(logger *slog.Logger, m transport.Message, sou
 		logger.Debug("spec delta cannot be used, asking for the spec", "generation", d.Of.Generation, "error", err)
 		s.heard(source)
 		s.received.WithLabelValues(unknownBase).Inc()
-		s.audit(m, &d.Of, unknownBase, "")
+		s.audit(m, &d.Of, unknownBase, "", false)
 		s.askPartially(source, []wire.SpecVersion{{UID: d.Of.UID}})
 	}
 	m.Ack()
@@ -219,23 +226,24 @@ func (s *Session) refuse(logger *slog.Logger, m transport.Message, source wire.S
 	}
 	change := s.config.Inbox.Refuse(failure, ackWhenHeld(m))
 	s.received.WithLabelValues(change.Verdict.String()).Inc()
-	s.audit(m, failure.Spec, change.Verdict.String(), undecodable)
+	s.audit(m, failure.Spec, change.Verdict.String(), undecodable, false)
 	logger.Warn("spec refused", "error", failure.Err, "verdict", change.Verdict.String())
 }
 
 // ignore acknowledges and drops a message that nobody can be told about.
 func (s *Session) ignore(logger *slog.Logger, m transport.Message, reason string, err error) {
 	s.received.WithLabelValues("ignored").Inc()
-	s.audit(m, nil, "ignored", reason)
+	s.audit(m, nil, "ignored", reason, false)
 	logger.Warn("ignored a message", "reason", reason, "error", err)
 	m.Ack()
 }
 
-// audit records what was decided about a message; spec is nil if it is not known.
-func (s *Session) audit(m transport.Message, spec *wire.Spec, verdict, reason string) {
+// audit records what was decided about a message, and whether it has changed anything; spec is nil if it is
+// not known.
+func (s *Session) audit(m transport.Message, spec *wire.Spec, verdict, reason string, effect bool) {
 	source, cluster, _ := wire.TopicSender(m.Topic)
 	r := audit.Record{
-		Event: audit.Receive, Verdict: verdict, Reason: reason, Identity: string(source), Topic: m.Topic, Source: source, Cluster: cluster,
+		Event: audit.Receive, Verdict: verdict, Effect: effect, Reason: reason, Identity: string(source), Topic: m.Topic, Source: source, Cluster: cluster,
 	}
 	if spec != nil {
 		r.Work, r.UID, r.Generation, r.Digest = spec.Meta.Name, spec.UID, spec.Generation, wire.ContentHashOf(m.Event)
@@ -253,5 +261,5 @@ func ackWhenHeld(m transport.Message) func(error) {
 }
 
 func workLogger(logger *slog.Logger, spec *wire.Spec) *slog.Logger {
-	return logger.With("work", spec.Meta.Name, "uid", spec.UID, "source", spec.Source)
+	return logger.With("work", spec.Meta.Name, "uid", spec.UID)
 }

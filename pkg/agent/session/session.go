@@ -17,11 +17,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/ptr"
 
 	"github.com/workwire/workwire/pkg/agent/inbox"
 	"github.com/workwire/workwire/pkg/agent/outbox"
 	"github.com/workwire/workwire/pkg/agent/trust"
 	"github.com/workwire/workwire/pkg/audit"
+	"github.com/workwire/workwire/pkg/quota"
 	"github.com/workwire/workwire/pkg/required"
 	"github.com/workwire/workwire/pkg/sealing"
 	"github.com/workwire/workwire/pkg/tracing"
@@ -55,6 +57,8 @@ type Config struct {
 	// SourceAnswered is called when a source answers a resync request for the first time. It must
 	// not block.
 	SourceAnswered func()
+	// Quota is what each source may cost; the zero Rates are no limit. Default: [quota.Sources].
+	Quota *quota.Rates
 	// RetryInterval is the first wait before a silent source is asked again. The wait doubles.
 	RetryInterval time.Duration
 	// DigestInterval is the time between digests; 0 for none.
@@ -75,7 +79,7 @@ type Config struct {
 type Session struct {
 	config       Config
 	resyncs      *resyncTracker
-	asks         workqueue.TypedInterface[wire.SourceID]         // sources to ask for specs
+	asks         workqueue.TypedDelayingInterface[wire.SourceID] // sources to ask for specs
 	repeats      workqueue.TypedDelayingInterface[wire.SourceID] // sources that may have to be asked again
 	partialTurns workqueue.TypedInterface[wire.SourceID]         // sources with partials
 	decisions    workqueue.TypedDelayingInterface[wire.SourceID] // sources that have disowned works
@@ -83,6 +87,7 @@ type Session struct {
 	connected    atomic.Bool
 	partials     partials
 	known        sources
+	quotas       *quota.Quotas[wire.SourceID]
 
 	received *prometheus.CounterVec
 	requests prometheus.Counter
@@ -96,6 +101,9 @@ func New(config Config) (*Session, error) {
 		return nil, fmt.Errorf("session: %w", err)
 	}
 	config.Logger = cmp.Or(config.Logger, slog.Default())
+	if config.Quota == nil {
+		config.Quota = ptr.To(quota.Sources())
+	}
 	if config.DryRun == nil {
 		config.DryRun = func(*wire.DryRun) {}
 	}
@@ -107,7 +115,8 @@ func New(config Config) (*Session, error) {
 	s := &Session{
 		config:       config,
 		resyncs:      newResyncTracker(),
-		asks:         workqueue.NewTyped[wire.SourceID](),
+		asks:         workqueue.NewTypedDelayingQueue[wire.SourceID](),
+		quotas:       quota.New[wire.SourceID](quota.Config{Rates: *config.Quota, Subsystem: "agent"}),
 		repeats:      workqueue.NewTypedDelayingQueue[wire.SourceID](),
 		partialTurns: workqueue.NewTyped[wire.SourceID](),
 		decisions:    workqueue.NewTypedDelayingQueue[wire.SourceID](),
@@ -122,6 +131,11 @@ func New(config Config) (*Session, error) {
 		partial: factory.NewCounter(prometheus.CounterOpts{
 			Name: "workwire_agent_differing_works_total", Help: "Works that were requested because a digest differed.",
 		}),
+	}
+	if config.Registerer != nil {
+		if err := config.Registerer.Register(s.quotas); err != nil {
+			return nil, fmt.Errorf("session: %w", err)
+		}
 	}
 	s.received.WithLabelValues(unknownBase) // increase() needs a zero
 	return s, nil

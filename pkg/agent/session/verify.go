@@ -30,7 +30,7 @@ func (s *Session) verify(logger *slog.Logger, m transport.Message, source wire.S
 // untrusted counts, logs and records that an event was refused; spec is nil if it is not known.
 func (s *Session) untrusted(logger *slog.Logger, m transport.Message, spec *wire.Spec, refused *signing.RefusedError) {
 	s.config.Trust.Refused(logger, refused)
-	s.audit(m, spec, "untrusted", string(refused.Reason))
+	s.audit(m, spec, "untrusted", string(refused.Reason), false)
 }
 
 // admit reports whether the event m of source about subjects, signed at a time, is new; spec is nil

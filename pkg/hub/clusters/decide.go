@@ -126,7 +126,8 @@ func decide(name wire.ClusterName, v view, p policy, now time.Time) step {
 	conditions := conditionsFor(v, p, now)
 	divergence, divergenceDue := divergenceCondition(v, now)
 	trust, trustDue := trustCondition(v, now)
-	for _, c := range []*metav1.Condition{s.held.condition, divergence, trust} {
+	noise, noiseDue := noiseCondition(v, now)
+	for _, c := range []*metav1.Condition{s.held.condition, divergence, trust, noise} {
 		if c != nil {
 			c.LastTransitionTime = metav1.NewTime(now.Truncate(time.Second))
 			meta.SetStatusCondition(&conditions, *c)
@@ -143,7 +144,7 @@ func decide(name wire.ClusterName, v view, p policy, now time.Time) step {
 	if ok && available.Status != metav1.ConditionTrue {
 		s.requeueAfter = max(0, at.Sub(now))
 	}
-	for _, after := range []time.Duration{s.held.requeueAfter, divergenceDue, trustDue} {
+	for _, after := range []time.Duration{s.held.requeueAfter, divergenceDue, trustDue, noiseDue} {
 		if after > 0 && (s.requeueAfter == 0 || after < s.requeueAfter) {
 			s.requeueAfter = after
 		}
@@ -308,7 +309,8 @@ func eventsFor(before, after []metav1.Condition) []event {
 	}
 	events = append(events, alarmEvents(before, after, clusterv1.ManagedClusterConditionWorksHeld, metav1.ConditionTrue, EventWorksHeld, EventNoWorksHeld)...)
 	events = append(events, alarmEvents(before, after, clusterv1.ManagedClusterConditionWorksInSync, metav1.ConditionFalse, EventDiverged, EventInSync)...)
-	return append(events, alarmEvents(before, after, clusterv1.ManagedClusterConditionStatusesTrusted, metav1.ConditionFalse, EventStatusesRefused, EventStatusesTrusted)...)
+	events = append(events, alarmEvents(before, after, clusterv1.ManagedClusterConditionStatusesTrusted, metav1.ConditionFalse, EventStatusesRefused, EventStatusesTrusted)...)
+	return append(events, alarmEvents(before, after, clusterv1.ManagedClusterConditionNoisy, metav1.ConditionTrue, EventOverQuota, EventWithinQuota)...)
 }
 
 // alarmEvents returns the events about a condition that is a warning while its status is alarm:

@@ -70,6 +70,8 @@ type entry struct {
 	divergence divergence
 	// untrusted is what is known of statuses that were refused.
 	untrusted untrusted
+	// noise is what is known of the quota of the cluster.
+	noise noise
 }
 
 func newClusterIndex(p policy, m *metrics, clusters latestClusters, works *works.Cache, add func(wire.ClusterName)) *clusterIndex {
@@ -377,6 +379,7 @@ type view struct {
 	divergence divergence
 	// untrusted statuses in the name of the cluster.
 	untrusted untrusted
+	noise     noise
 }
 
 // view returns what is known of a cluster, at the start of its reconcile.
@@ -391,6 +394,6 @@ func (x *clusterIndex) view(name wire.ClusterName) (view, bool) {
 	stored := x.stored(name)
 	return view{
 		presence: e.presence, stored: stored, clusters: len(x.entries), spoken: e.spoken, removed: e.removed, failover: x.failover(),
-		held: x.heldView(name, e, stored), divergence: e.divergence, untrusted: e.untrusted,
+		held: x.heldView(name, e, stored), divergence: e.divergence, untrusted: e.untrusted, noise: e.noise,
 	}, true
 }

@@ -26,7 +26,7 @@ func (e *Engine) auditPublished(spec *wire.Spec, result, contentHash string) {
 // for others.
 func (e *Engine) auditReceived(m transport.Message, from sender, v verdict, status *wire.Status, reason string) {
 	r := audit.Record{
-		Event: audit.Receive, Verdict: string(v), Reason: reason, Identity: string(from.cluster), Topic: m.Topic, Source: e.config.Source, Cluster: from.cluster,
+		Event: audit.Receive, Verdict: string(v), Effect: v == accepted, Reason: reason, Identity: string(from.cluster), Topic: m.Topic, Source: e.config.Source, Cluster: from.cluster,
 	}
 	if status != nil {
 		r.Work, r.UID, r.Generation = status.Meta.Name, status.UID, status.Generation

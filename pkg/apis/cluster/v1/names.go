@@ -16,6 +16,9 @@ const (
 	// refused because of their signature, if the hub trusts signed ones only. A cluster of which none
 	// was ever refused has no such condition.
 	ManagedClusterConditionStatusesTrusted = "StatusesTrusted"
+	// ManagedClusterConditionNoisy is True while a cluster sends more than its quota: what is over it is dropped or
+	// stored later, and other clusters do not wait for it.
+	ManagedClusterConditionNoisy = "Noisy"
 	// ManagedClusterConditionWorksInSync is False while the works that the agent holds have differed
 	// from those of the hub for more than a minute.
 	ManagedClusterConditionWorksInSync = "WorksInSync"
