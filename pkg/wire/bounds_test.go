@@ -100,7 +100,7 @@ func allocated(f func()) uint64 {
 func TestDecodingIsBounded(t *testing.T) {
 	const fixed, factor = 2 << 20, 24 // fixed: with a new buffer to uncompress into
 	worst := 0.0
-	for _, size := range []int{100, 30 << 10, 1<<20 - 100} {
+	for _, size := range []int{30 << 10, 1<<20 - 100} {
 		for name, h := range hostile(size) {
 			for _, compressed := range []bool{false, true} {
 				e := hostileEvent(h.eventType, h.text, compressed)
