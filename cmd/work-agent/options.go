@@ -48,6 +48,7 @@ type options struct {
 	signingKey      string
 	signatureMaxAge time.Duration
 	unsealKeys      []string
+	requireSealed   []string
 	stateDir        string
 	workers         int
 	syncInterval    time.Duration
@@ -109,10 +110,12 @@ func (o *options) sections() []command.Section {
 				"nothing is applied or deleted that is not signed; default: none, and every event that the broker delivers counts")
 			fs.DurationVar(&o.signatureMaxAge, "signature-max-age", o.signatureMaxAge,
 				"how old a signature may be, and how far ahead of the agent's clock; at least 1m, 0 for no limit; with --trusted-keys only")
-			fs.StringVar(&o.signingKey, "signing-key", o.signingKey, "PEM file with the Ed25519 key that signs every status, for sources with --trusted-agents, see docs/signing.md; "+
+			fs.StringVar(&o.signingKey, "signing-key", o.signingKey, "PEM file with the Ed25519 key that signs every status and question, for sources with --trusted-agents, see docs/signing.md; "+
 				"workctl keys new makes one; default: none, and nothing is signed")
 			fs.StringSliceVar(&o.unsealKeys, "unseal-key", o.unsealKeys, "PEM files with the keys that open specs sealed to this cluster, comma-separated, the one in use first, "+
 				"see docs/sealing.md; workctl keys new --type=seal makes one; default: none, and sealed specs are refused")
+			fs.StringSliceVar(&o.requireSealed, "require-sealed", o.requireSealed, "ids of sources whose specs and dry runs are refused unless they are sealed, comma-separated; * for all; "+
+				"needs --unseal-key; default: none, and those in clear are taken, too")
 			fs.StringSliceVar(&o.codecs, "cloudevents-client-codecs", o.codecs, "event format; only manifestbundle is supported")
 		}},
 		{Title: "Works", Bind: func(fs *pflag.FlagSet) {
@@ -173,6 +176,9 @@ func (o *options) validate() []error {
 	}
 	if o.signatureMaxAge != 0 && o.signatureMaxAge < time.Minute {
 		errs = append(errs, fmt.Errorf("--signature-max-age must be at least 1m, or 0 for no limit, got %v", o.signatureMaxAge))
+	}
+	if len(o.requireSealed) > 0 && len(o.unsealKeys) == 0 {
+		errs = append(errs, errors.New("--require-sealed needs --unseal-key: the key that opens what is sealed"))
 	}
 	if o.maxWatch < 0 {
 		errs = append(errs, fmt.Errorf("--max-feedback-watch must not be negative, got %d; 0 means none", o.maxWatch))
@@ -267,7 +273,11 @@ func (o *options) openUnsealer(registry prometheus.Registerer, logger *slog.Logg
 	if len(o.unsealKeys) == 0 {
 		return nil, nil
 	}
-	unsealer, err := sealing.NewUnsealer(sealing.UnsealerConfig{Files: o.unsealKeys, Registerer: registry, Logger: logger})
+	c := sealing.UnsealerConfig{Files: o.unsealKeys, Registerer: registry, Logger: logger}
+	for _, source := range o.requireSealed {
+		c.Required = append(c.Required, wire.SourceID(source))
+	}
+	unsealer, err := sealing.NewUnsealer(c)
 	if err != nil {
 		return nil, fmt.Errorf("--unseal-key: %w", err)
 	}

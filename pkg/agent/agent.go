@@ -153,11 +153,11 @@ func (a *Agent) newSession(topics wire.AgentTopics) (err error) {
 		return err
 	}
 	a.session, err = session.New(session.Config{
-		Cluster: config.Cluster, ClientID: config.ClientID, Topics: topics, Transport: config.Transport, Trust: gate, Unseal: config.Unseal,
+		Cluster: config.Cluster, ClientID: config.ClientID, Topics: topics, Transport: config.Transport, Trust: gate, Sign: config.Sign, Unseal: config.Unseal,
 		Inbox: a.inbox, Outbox: a.outbox, RetryInterval: config.SyncInterval, DigestInterval: config.DigestInterval,
 		Superseded:     func(key inbox.Key) { a.reconciler.Superseded(key) },
 		SourceAnswered: func() { a.reconciler.SourceAnswered() },
-		DryRun:         func(question *wire.DryRun) { a.dryRuns.Ask(question) },
+		DryRun:         func(question *wire.DryRun, refused error) { a.dryRuns.Ask(question, refused) },
 		Tracer:         a.tracer, Changes: a.changes,
 		Audit: config.Audit, Registerer: config.Registerer, Logger: config.Logger,
 	})
@@ -211,9 +211,9 @@ func (a *Agent) newReconciler(topics wire.AgentTopics, clients clients) error {
 		return err
 	}
 	a.dryRuns, err = dryrun.New(dryrun.Config{
-		Agent: config.ClientID, Cluster: config.Cluster, Topic: topics.Events, Transport: config.Transport, Client: clients.raw, AgentHash: hash,
+		Agent: config.ClientID, Cluster: config.Cluster, Topic: topics.Events, Transport: config.Transport, Sign: config.Sign, Client: clients.raw, AgentHash: hash,
 		AppliedName: reconcile.AppliedName(config.BrokerHost, topics),
-		Inbox:       a.inbox, RESTMapper: mapper, Applied: amws, Executors: executors, Registerer: config.Registerer, Logger: config.Logger,
+		Inbox:       a.inbox, RESTMapper: mapper, Applied: amws, Executors: executors, Audit: config.Audit, Registerer: config.Registerer, Logger: config.Logger,
 	})
 	if err != nil {
 		return err

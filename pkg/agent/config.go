@@ -57,7 +57,7 @@ type Config struct {
 	// SignatureMaxAge is how old a signature may be, and how far ahead of the agent's clock. Negative:
 	// no limit; default 1 h.
 	SignatureMaxAge time.Duration
-	// Sign signs each status, so that sources with the option --trusted-agents believe it; the method
+	// Sign signs each status and question, so that sources with the option --trusted-agents believe it; the method
 	// SignStatus of a signing.Signer does (docs/protocol.md, Signatures). Default: none is signed.
 	Sign func(*cloudevents.Event) error
 	// Unseal opens specs that are sealed to the cluster (docs/protocol.md, Sealed data). Default: such

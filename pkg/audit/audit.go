@@ -43,6 +43,9 @@ const (
 	Remove Event = "remove"
 	// Publish is a spec, or a deletion, that the hub has sent.
 	Publish Event = "publish"
+	// DryRun is the question of a source what a work would change: a record for the question, and one for
+	// each object that the answer tells of, with its result.
+	DryRun Event = "dryrun"
 )
 
 // Record is one line. Empty fields are left out.

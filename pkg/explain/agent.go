@@ -31,7 +31,7 @@ func agentBlocker(f *Facts) *Blocker {
 		switch c.Reason {
 		case workv1.ReasonInvalidManifestWork:
 			return f.agent(InvalidSpec, c)
-		case workv1.ReasonNoUnsealKey, workv1.ReasonInvalidSeal:
+		case workv1.ReasonNoUnsealKey, workv1.ReasonInvalidSeal, workv1.ReasonNotSealed:
 			return f.agent(Unsealed, c)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	cloudevents "github.com/cloudevents/sdk-go/v2/event"
@@ -24,15 +25,17 @@ import (
 // Reason says why sealed data cannot be opened. It is a metric label.
 type Reason string
 
-// The reasons of [Unsealer.Open].
+// The reasons of [OpenError].
 const (
 	// UnknownKey: the data is sealed to a key that the agent does not have.
 	UnknownKey Reason = "unknown_key"
 	// Invalid: the data was not sealed for this event, or is damaged.
 	Invalid Reason = "invalid"
+	// Clear: the data is not sealed, which the agent demands of its source. Of [Unsealer.Demand].
+	Clear Reason = "clear"
 )
 
-// OpenError is the error of [Unsealer.Open].
+// OpenError is the error of [Unsealer.Open] and [Unsealer.Demand].
 type OpenError struct {
 	Reason Reason
 	// KeyID is the key that the data names; empty if it names none.
@@ -41,10 +44,14 @@ type OpenError struct {
 
 // Error says what is wrong and what to do.
 func (e *OpenError) Error() string {
-	if e.Reason == UnknownKey {
+	switch e.Reason {
+	case UnknownKey:
 		return fmt.Sprintf("the data is sealed to key %s, which this agent does not have: look at --unseal-key, and at the key of the cluster at the source", e.KeyID)
+	case Clear:
+		return "the data is in clear, and this agent takes sealed data only (--require-sealed): give the source the key of this cluster, with --seal-keys"
+	default:
+		return "the data was not sealed for this work, cluster and generation, or is damaged"
 	}
-	return "the data was not sealed for this work, cluster and generation, or is damaged"
 }
 
 // UnsealerConfig configures [NewUnsealer].
@@ -52,6 +59,8 @@ type UnsealerConfig struct {
 	// Files each have one private key, see [ParseKey]; at least one. The first is the one in use, the
 	// others are former ones.
 	Files []string
+	// Required are sources of which nothing is taken in clear, [AllSources] for all.
+	Required []wire.SourceID
 	// Registerer for metrics. Default: none.
 	Registerer prometheus.Registerer
 	// Logger; default slog.Default().
@@ -61,17 +70,21 @@ type UnsealerConfig struct {
 // Unsealer opens what was sealed to keys from files. It is safe for concurrent use. A nil Unsealer
 // has no keys.
 type Unsealer struct {
-	files []*keyfile.File[*Key]
-	specs *prometheus.CounterVec
+	files    []*keyfile.File[*Key]
+	required []wire.SourceID
+	specs    *prometheus.CounterVec
 }
+
+// AllSources in [UnsealerConfig.Required] stands for all sources.
+const AllSources = "*"
 
 // NewUnsealer reads the keys.
 func NewUnsealer(c UnsealerConfig) (*Unsealer, error) {
 	if len(c.Files) == 0 {
 		return nil, errors.New("sealing: Files must name at least one file")
 	}
-	u := &Unsealer{specs: promauto.With(c.Registerer).NewCounterVec(prometheus.CounterOpts{
-		Name: "workwire_agent_sealed_specs_total", Help: "Sealed specs received, by result: opened, unknown_key or invalid.",
+	u := &Unsealer{required: c.Required, specs: promauto.With(c.Registerer).NewCounterVec(prometheus.CounterOpts{
+		Name: "workwire_agent_sealed_specs_total", Help: "Sealed specs and dry runs received, by result: opened, unknown_key or invalid; clear: refused, because it was not sealed.",
 	}, []string{"result"})}
 	for _, path := range c.Files {
 		file, err := keyfile.Open(path, "key to open sealed data with", ParseKey, cmp.Or(c.Logger, slog.Default()))
@@ -92,6 +105,15 @@ func (u *Unsealer) Changes() (n int) {
 		}
 	}
 	return n
+}
+
+// Demand returns an [*OpenError], and counts, if nothing of source is taken in clear.
+func (u *Unsealer) Demand(source wire.SourceID) error {
+	if u == nil || !slices.Contains(u.required, source) && !slices.Contains(u.required, AllSources) {
+		return nil
+	}
+	u.specs.WithLabelValues(string(Clear)).Inc()
+	return &OpenError{Reason: Clear}
 }
 
 // find returns the key with an id, the first key if it is empty; nil if there is none.

@@ -22,7 +22,7 @@ type TrustedAgentsConfig struct {
 	Logger *slog.Logger
 }
 
-// TrustedAgents are the keys that agents sign their statuses with, by cluster. It is safe for
+// TrustedAgents are the keys that agents sign their statuses and questions with, by cluster. It is safe for
 // concurrent use.
 type TrustedAgents struct {
 	files []*keyfile.File[*agentKeys]
@@ -61,7 +61,7 @@ func newAgentKeys(data []byte) (*agentKeys, error) {
 	return keys, err
 }
 
-// Verify returns when the status e was signed, by a key that is trusted for cluster, which is that of
+// Verify returns when e, an event of an agent, was signed, by a key that is trusted for cluster, which is that of
 // e and of its topic. Its error is a [*RefusedError].
 func (t *TrustedAgents) Verify(e cloudevents.Event, cluster wire.ClusterName) (time.Time, error) {
 	return verify(e, func(id string) (PublicKey, Reason) {

@@ -26,7 +26,7 @@ type SignerConfig struct {
 	Logger *slog.Logger
 }
 
-// Signer signs the events of one source, or the statuses of one cluster. It is safe for concurrent use.
+// Signer signs the events of one source, or those of the agent of one cluster. It is safe for concurrent use.
 type Signer struct {
 	key *keyfile.File[*Key]
 	now func() time.Time
@@ -59,10 +59,11 @@ func (s *Signer) Sign(e *cloudevents.Event) error {
 	return nil
 }
 
-// SignStatus sets the signature of e, the status of a work, as [Signer.Sign] does.
+// SignStatus sets the signature of e, the status of a work or another event of an agent that has one
+// ([wire.IsSignableByAgent]), as [Signer.Sign] does.
 func (s *Signer) SignStatus(e *cloudevents.Event) error {
-	if !wire.IsSignableStatus(*e) {
-		return fmt.Errorf("sign event of type %q: not a status", e.Type())
+	if !wire.IsSignableByAgent(*e) {
+		return fmt.Errorf("sign event of type %q: not an event that agents sign", e.Type())
 	}
 	s.sign(e)
 	return nil

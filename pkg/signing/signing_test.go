@@ -381,7 +381,7 @@ func TestVectors(t *testing.T) {
 		if v.Data != "" {
 			kit.NoError(t, e.SetData("application/json", []byte(v.Data)))
 		}
-		if wire.IsSignableStatus(e) {
+		if wire.IsSignableByAgent(e) {
 			kit.NoError(t, signer.SignStatus(&e))
 		} else {
 			kit.NoError(t, signer.Sign(&e))

@@ -52,7 +52,39 @@ const (
 	Future Reason = "future"
 	// Replayed: a later event about the same subject was received, or this one.
 	Replayed Reason = "replayed"
+	// BeforeStart: the event of an agent was signed before this source ran: an earlier process may have
+	// received a later one. Agents are asked for what the source lacks at each connect.
+	BeforeStart Reason = "before_start"
 )
+
+// startSkew is how far the clock of an agent may be behind that of the source for an event that is
+// signed when the source starts.
+const startSkew = time.Minute
+
+// Window bounds when an event of an agent may have been signed.
+type Window struct {
+	// MaxAge is the maximum age, before and after; 0: no limit, and none by Started.
+	MaxAge time.Duration
+	// Started is when the source started.
+	Started time.Time
+}
+
+// Decide returns why an event is refused that was signed at a time, if the newest one about its subject
+// was signed at newest, in microseconds; empty if it is not. The one that was signed at newest is not
+// refused.
+func (w Window) Decide(at time.Time, newest int64, now time.Time) Reason {
+	if reason := DecideAge(at, now, w.MaxAge); reason != "" {
+		return reason
+	}
+	switch {
+	case w.MaxAge > 0 && at.Before(w.Started.Add(-startSkew)):
+		return BeforeStart
+	case at.UnixMicro() < newest:
+		return Replayed
+	default:
+		return ""
+	}
+}
 
 // DefaultMaxAge is the default of the maximum age of signatures.
 const DefaultMaxAge = time.Hour

@@ -25,6 +25,8 @@ type DecodeError struct {
 	// Spec is the spec without its Bundle if the event is a spec whose identity could be decoded,
 	// otherwise nil.
 	Spec *Spec
+	// Question is the dry run without its Bundle if the event is one whose data is sealed, otherwise nil.
+	Question *DryRun
 	// Err is the cause. It does not contain the event's data.
 	Err error
 }
@@ -71,7 +73,9 @@ func Decode(e cloudevents.Event) (Message, error) {
 	case t == (EventType{Data: Sources, Subresource: SubresourceSpec, Action: Update}):
 		m, err = decodeInstance(e, x)
 	case t == (EventType{Data: DryRuns, Subresource: SubresourceSpec, Action: Create}):
-		m, err = decodeDryRun(e, x)
+		if m, err = decodeDryRun(e, x); errors.Is(err, ErrSealed) {
+			return nil, err
+		}
 	case t == (EventType{Data: DryRuns, Subresource: SubresourceStatus, Action: Create}):
 		m, err = decodeDryRunAnswer(e, x)
 	case t.Data != ManifestBundles:

@@ -26,6 +26,9 @@ type DryRun struct {
 	Bundle *Bundle
 	// Expires is when nobody waits for the answer any more; zero: never.
 	Expires time.Time
+	// Sealed reports that the data was sealed (docs/protocol.md, Sealed data). It is not part of the
+	// event: who has opened the data sets it.
+	Sealed bool
 }
 
 // DryRunAnswer is the agent's answer to a [DryRun].
@@ -176,14 +179,15 @@ func (a *DryRunAnswer) encode(e *cloudevents.Event) error {
 }
 
 func decodeDryRun(e cloudevents.Event, x extensions) (Message, error) {
+	d := &DryRun{ID: x.text(extResourceID), Source: SourceID(e.Source()), Cluster: ClusterName(x.text(extClusterName)), Expires: x.expiry()}
+	if IsSealed(e.Data()) {
+		return nil, &DecodeError{Type: e.Type(), Question: d, Err: ErrSealed}
+	}
 	var data dryRunData
 	if err := decodeData(e, &data, "dry run"); err != nil {
 		return nil, err
 	}
-	d := &DryRun{
-		ID: x.text(extResourceID), Source: SourceID(e.Source()), Cluster: ClusterName(x.text(extClusterName)),
-		Work: data.Work, Bundle: data.Bundle, Expires: x.expiry(),
-	}
+	d.Work, d.Bundle = data.Work, data.Bundle
 	return d, d.validate()
 }
 

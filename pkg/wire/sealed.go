@@ -27,7 +27,7 @@ const (
 	keyIDLength        = 16
 )
 
-// ErrSealed is wrapped by the errors of [Decode] for specs with sealed data (docs/protocol.md,
+// ErrSealed is wrapped by the errors of [Decode] for specs and dry runs with sealed data (docs/protocol.md,
 // Sealed data): open it and decode the result.
 var ErrSealed = errors.New("the data is sealed")
 
@@ -42,10 +42,11 @@ type Sealed struct {
 // IsSealed reports whether data is sealed.
 func IsSealed(data []byte) bool { return bytes.HasPrefix(data, []byte(sealedPrefix)) }
 
-// IsSealable reports whether e is an event with the spec of a work, the only data that is sealed.
+// IsSealable reports whether e is an event with the spec of a work, or with a dry run of one, the only
+// data that is sealed.
 func IsSealable(e cloudevents.Event) bool {
 	t, err := ParseEventType(e.Type())
-	return err == nil && t.Data == ManifestBundles && t.Subresource == SubresourceSpec && t.Action != ResyncRequest && len(e.Data()) > 0
+	return err == nil && (t.Data == ManifestBundles && t.Action != ResyncRequest || t.Data == DryRuns) && t.Subresource == SubresourceSpec && len(e.Data()) > 0
 }
 
 // ParseSealed returns the sealed data of e. It does not copy it.

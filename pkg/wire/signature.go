@@ -19,14 +19,14 @@ const (
 	// signaturePurpose is the first field of the signed bytes, so that a signature is never valid for
 	// anything else.
 	signaturePurpose = "workwire.dev/signature/v1"
-	// statusSignaturePurpose is that of statuses, so that the key of a cluster signs nothing of a source.
+	// statusSignaturePurpose is that of what agents sign, so that the key of a cluster signs nothing of a source.
 	statusSignaturePurpose = "workwire.dev/status-signature/v1"
 	signatureVersion       = "v1"
 	// SignatureSize is the size of a signature's value in bytes, that of Ed25519.
 	SignatureSize = 64
 )
 
-// Signature is the extension `signature` of an event of a source, or of a status (docs/protocol.md,
+// Signature is the extension `signature` of an event of a source, or of an agent (docs/protocol.md,
 // Signatures).
 type Signature struct {
 	// KeyID is the id of the key: 16 lower-case hexadecimal digits.
@@ -44,8 +44,8 @@ var signedExtensions = []string{
 	extDeletionTimestamp, extContentHash, extMetadata, extLogTracing,
 }
 
-// signedStatusExtensions are those that the signature of a status covers. They must contain every
-// extension that Decode reads of a status.
+// signedStatusExtensions are those that the signature of an agent covers. They must contain every
+// extension that Decode reads of what IsSignableByAgent, but for expirytime and accepts.
 var signedStatusExtensions = []string{
 	extClusterName, extOriginalSource, extResourceID, extResourceVersion, extSequenceID, extSession, extStatusHash,
 	extReceivedTime, extAppliedTime, extReadyTime, extMetadata, extLogTracing,
@@ -57,7 +57,7 @@ func SignedBytes(e cloudevents.Event, keyID string, at time.Time) []byte {
 	x := extensions(e.Extensions())
 	digest := sha256.Sum256(e.Data())
 	purpose, names := signaturePurpose, signedExtensions
-	if IsSignableStatus(e) {
+	if IsSignableByAgent(e) {
 		purpose, names = statusSignaturePurpose, signedStatusExtensions
 	}
 	fields := make([]string, 0, len(names)+6)
@@ -77,11 +77,13 @@ func IsSignable(e cloudevents.Event) bool {
 		(t.Data == DryRuns || t.Data == SpecDeltas) && t.Subresource == SubresourceSpec)
 }
 
-// IsSignableStatus reports whether e is a status, which has a signature where agents sign: also the
-// answer to a status resync request, the last one of a work that is deleted, and a status delta.
-func IsSignableStatus(e cloudevents.Event) bool {
+// IsSignableByAgent reports whether e is an event that has a signature where agents sign: a status, also
+// the answer to a status resync request, the last one of a work that is deleted, and a status delta; a
+// spec resync request; a digest; or the answer to a dry run. Presence has none.
+func IsSignableByAgent(e cloudevents.Event) bool {
 	t, err := ParseEventType(e.Type())
-	return err == nil && (t.Data == ManifestBundles || t.Data == StatusDeltas) && t.Subresource == SubresourceStatus && t.Action != ResyncRequest
+	return err == nil && (t.Data == ManifestBundles && (t.Subresource == SubresourceSpec) == (t.Action == ResyncRequest) ||
+		(t.Data == StatusDeltas || t.Data == Digests || t.Data == DryRuns) && t.Subresource == SubresourceStatus)
 }
 
 // IsAbout reports whether e names cluster as the one that it is from, or for.

@@ -112,8 +112,8 @@ func TestSignedBytesOfStatusesCoverEveryExtension(t *testing.T) {
 	names := []string{"clustername", "originalsource", "resourceid", "resourceversion", "sequenceid", "session", "statushash",
 		"receivedtime", "appliedtime", "readytime", "metadata", "logtracing"}
 	for kind, event := range statusEvents(t) {
-		if !wire.IsSignableStatus(event) || wire.IsSignable(event) {
-			t.Errorf("%s: signable as a status: %v, as an event of a source: %v", kind, wire.IsSignableStatus(event), wire.IsSignable(event))
+		if !wire.IsSignableByAgent(event) || wire.IsSignable(event) {
+			t.Errorf("%s: signable as a status: %v, as an event of a source: %v", kind, wire.IsSignableByAgent(event), wire.IsSignable(event))
 		}
 		signed := string(wire.SignedBytes(event, "k", at))
 		if !strings.HasPrefix(signed, "32:workwire.dev/status-signature/v1,") {
@@ -164,7 +164,7 @@ func TestEventsOfAgentsAreNotSigned(t *testing.T) {
 	} {
 		if e := encode(t, m); wire.IsSignable(e) {
 			t.Errorf("%T can be signed as an event of a source", m)
-		} else if _, isStatus := m.(*wire.Status); wire.IsSignableStatus(e) != isStatus {
+		} else if _, isStatus := m.(*wire.Status); wire.IsSignableByAgent(e) != isStatus {
 			t.Errorf("%T can be signed as a status: %v", m, !isStatus)
 		}
 	}

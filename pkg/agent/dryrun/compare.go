@@ -22,6 +22,27 @@ const (
 	hidden = `"(not shown)"`
 )
 
+// hideValues replaces the values of objects, whose spec must not be seen, and leaves out what an API server or
+// webhook says, which may have some.
+func hideValues(objects []wire.DryRunObject) {
+	for i := range objects {
+		o := &objects[i]
+		o.Warnings = nil
+		if o.Result == wire.DryRunRefused || o.Result == wire.DryRunInvalid {
+			o.Message = "the reason is not shown, since the question was sealed and the answer is not"
+		}
+		for j := range o.Fields {
+			f := &o.Fields[j]
+			if f.From != "" {
+				f.From = hidden
+			}
+			if f.To != "" {
+				f.To = hidden
+			}
+		}
+	}
+}
+
 // bookkeeping are the metadata that the API server writes by itself.
 var bookkeeping = []string{"managedFields", "resourceVersion", "generation", "uid", "creationTimestamp", "selfLink"}
 

@@ -8,6 +8,8 @@ import (
 	"log/slog"
 	"time"
 
+	cloudevents "github.com/cloudevents/sdk-go/v2/event"
+	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
@@ -17,23 +19,24 @@ import (
 
 	"github.com/workwire/workwire/pkg/agent/executor"
 	"github.com/workwire/workwire/pkg/agent/inbox"
+	"github.com/workwire/workwire/pkg/agent/slots"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/pkg/audit"
 	"github.com/workwire/workwire/pkg/required"
+	"github.com/workwire/workwire/pkg/sealing"
 	"github.com/workwire/workwire/pkg/transport"
 	"github.com/workwire/workwire/pkg/wire"
 )
 
 const (
-	// maxWaiting is how many questions wait for the one that is being examined.
-	maxWaiting = 8
 	// maxTime bounds an examination.
 	maxTime = time.Minute
 	// maxAnswer bounds the objects of an answer in bytes of JSON: brokers limit packets, some to 256 KiB.
 	maxAnswer = 200_000
 )
 
-// busy is the failure of a question that found the queue full.
-const busy = "the agent is busy with other dry runs: try again"
+// errBusy is the failure of a question that found the queue full.
+var errBusy = errors.New("the agent is busy with other dry runs: try again")
 
 // Mapper returns the resource that serves a kind.
 type Mapper interface {
@@ -55,6 +58,8 @@ type Config struct {
 	Topic func(wire.SourceID) (string, error)
 	// Transport to the broker.
 	Transport transport.Transport
+	// Sign signs each answer, as [signing.Signer.SignStatus] does. Default: none is signed.
+	Sign func(*cloudevents.Event) error
 	// Client for the cluster, made from a configuration that dynamic.ConfigFor returned.
 	Client rest.Interface
 	// AgentHash is the value of the label object.AgentLabel on applied objects.
@@ -67,17 +72,21 @@ type Config struct {
 	Applied    Applied
 	Executors  *executor.Executor[string]
 
+	// Audit gets a record for each question, and for each object of an answer. Default: none.
+	Audit *audit.Log
 	// Registerer for metrics. Default: none.
 	Registerer prometheus.Registerer
 	// Logger, default slog.Default().
 	Logger *slog.Logger
 }
 
-// Runner examines one question after the other. It is safe for concurrent use.
+// Runner examines questions: of each source one at a time, and one at a time of all, but for those that take
+// longer than [slots.SlowAfter]. It is safe for concurrent use.
 type Runner struct {
 	config  Config
-	waiting chan *wire.DryRun
-	refused chan *wire.DryRun
+	queue   *queue
+	slots   *slots.Pool
+	refused chan task
 	runs    *prometheus.CounterVec
 }
 
@@ -88,50 +97,81 @@ func New(c Config) (*Runner, error) {
 	}
 	c.Logger = cmp.Or(c.Logger, slog.Default())
 	return &Runner{
-		config: c, waiting: make(chan *wire.DryRun, maxWaiting), refused: make(chan *wire.DryRun, maxWaiting),
+		config: c, queue: newQueue(), slots: slots.New(1), refused: make(chan task, maxWaiting),
 		runs: promauto.With(c.Registerer).NewCounterVec(prometheus.CounterOpts{
-			Name: "workwire_agent_dry_runs_total", Help: "Dry runs that sources have asked for, by result: answered, failed, busy or expired.",
+			Name: "workwire_agent_dry_runs_total", Help: "Dry runs that sources have asked for, by result: answered, failed, busy, expired or unsealed.",
 		}, []string{"result"}),
 	}, nil
 }
 
 // Ask has a question answered. It returns at once; a question that finds too many others waiting is
-// told so, or dropped.
-func (r *Runner) Ask(question *wire.DryRun) {
-	select {
-	case r.waiting <- question:
-		return
-	default:
+// told so, or dropped, as is one with a reason to refuse it.
+func (r *Runner) Ask(question *wire.DryRun, refused error) {
+	t, result, reason := task{question, refused}, "unsealed", ""
+	if refused == nil {
+		without, full := r.queue.put(t)
+		if !full {
+			return
+		}
+		t, result = task{without.question, errBusy}, "busy"
 	}
-	r.runs.WithLabelValues("busy").Inc()
+	if closed, ok := errors.AsType[*sealing.OpenError](refused); ok {
+		reason = string(closed.Reason)
+	}
+	r.record(t.question, result, reason)
 	select {
-	case r.refused <- question:
+	case r.refused <- t:
 	default: // its source waits until its time is over
 	}
 }
 
 // Run answers questions until ctx ends.
 func (r *Runner) Run(ctx context.Context) error {
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case question := <-r.refused:
-			r.publish(ctx, question, &wire.DryRunAnswer{Failure: busy})
-		case question := <-r.waiting:
-			if !question.Expires.IsZero() && time.Now().After(question.Expires) {
-				r.runs.WithLabelValues("expired").Inc()
-				continue
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error {
+		for {
+			select {
+			case <-ctx.Done():
+				return nil
+			case t := <-r.refused:
+				r.publish(ctx, t.question, &wire.DryRunAnswer{Failure: cut(t.refused.Error(), maxMessage)})
 			}
-			answer := r.answer(ctx, question)
-			result := "answered"
-			if answer.Failure != "" {
-				result = "failed"
-			}
-			r.runs.WithLabelValues(result).Inc()
-			r.publish(ctx, question, answer)
 		}
+	})
+	group.Go(func() error {
+		for {
+			t, done, err := r.queue.next(ctx)
+			if err != nil {
+				return nil
+			}
+			release, err := r.slots.Acquire(ctx)
+			if err != nil {
+				return nil
+			}
+			group.Go(func() error {
+				defer done()
+				defer release()
+				r.examine(ctx, t.question)
+				return nil
+			})
+		}
+	})
+	return group.Wait()
+}
+
+// examine answers a question whose turn it is.
+func (r *Runner) examine(ctx context.Context, question *wire.DryRun) {
+	if !question.Expires.IsZero() && time.Now().After(question.Expires) {
+		r.record(question, "expired", "")
+		return
 	}
+	answer := r.answer(ctx, question)
+	result := "answered"
+	if answer.Failure != "" {
+		result = "failed"
+	}
+	r.record(question, result, "")
+	r.publish(ctx, question, answer)
 }
 
 func (r *Runner) answer(ctx context.Context, question *wire.DryRun) *wire.DryRunAnswer {
@@ -142,7 +182,16 @@ func (r *Runner) answer(ctx context.Context, question *wire.DryRun) *wire.DryRun
 	if err != nil {
 		return &wire.DryRunAnswer{Failure: cut(err.Error(), maxMessage)}
 	}
-	answer := &wire.DryRunAnswer{Generation: e.generation(), Objects: bounded(e.examine(ctx))}
+	objects, names := e.examine(ctx)
+	if question.Sealed {
+		hideValues(objects) // the answer is not sealed
+	}
+	account := ""
+	if e.account != nil {
+		account = e.account.String()
+	}
+	r.recordObjects(question, e.generation(), account, objects, names)
+	answer := &wire.DryRunAnswer{Generation: e.generation(), Objects: bounded(objects)}
 	r.config.Logger.Info("answered a dry run", "source", question.Source, "work", question.Work, "manifests", len(e.manifests), "took", time.Since(start))
 	return answer
 }
@@ -153,7 +202,10 @@ func (r *Runner) publish(ctx context.Context, question *wire.DryRun, answer *wir
 	topic, err := r.config.Topic(question.Source)
 	if err == nil {
 		var event, encodeErr = wire.Encode(answer, time.Now())
-		if err = encodeErr; err == nil {
+		if err = encodeErr; err == nil && r.config.Sign != nil {
+			err = r.config.Sign(&event)
+		}
+		if err == nil {
 			err = r.config.Transport.Publish(ctx, topic, event)
 		}
 	}

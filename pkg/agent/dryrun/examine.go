@@ -81,13 +81,22 @@ func (e *examination) generation() wire.Generation {
 }
 
 // examine returns what would become of the objects of the manifests, and of those that the work would
-// drop.
-func (e *examination) examine(ctx context.Context) []wire.DryRunObject {
-	objects := make([]wire.DryRunObject, len(e.manifests))
+// drop, and the names of all for the audit log.
+func (e *examination) examine(ctx context.Context) (objects []wire.DryRunObject, names []string) {
 	for i := range e.manifests {
-		objects[i] = e.manifest(ctx, &e.manifests[i])
+		m := &e.manifests[i]
+		objects, names = append(objects, e.manifest(ctx, m)), append(names, nameOf(m.Ref))
 	}
-	return append(objects, e.dropped(ctx)...)
+	dropped, droppedNames := e.dropped(ctx)
+	return append(objects, dropped...), append(names, droppedNames...)
+}
+
+// nameOf returns the name of an object, empty for one whose resource is not known.
+func nameOf(ref object.Ref) string {
+	if ref == (object.Ref{}) {
+		return ""
+	}
+	return ref.String()
 }
 
 // manifest tries one manifest.
@@ -194,10 +203,11 @@ func read(ctx context.Context, client rest.Interface, ref object.Ref) (object.Li
 	}
 }
 
-// dropped returns what would become of the objects that the work has and the manifests do not.
-func (e *examination) dropped(ctx context.Context) (objects []wire.DryRunObject) {
+// dropped returns what would become of the objects that the work has and the manifests do not, and their
+// names for the audit log.
+func (e *examination) dropped(ctx context.Context) (objects []wire.DryRunObject, names []string) {
 	if e.known == nil {
-		return nil
+		return nil, nil
 	}
 	var wanted []object.Ref
 	unresolved := false
@@ -207,24 +217,33 @@ func (e *examination) dropped(ctx context.Context) (objects []wire.DryRunObject)
 	}
 	resources, err := applied.Resources(e.known)
 	if err != nil {
-		return []wire.DryRunObject{{Kind: "AppliedManifestWork", Name: e.known.Name, Result: wire.DryRunUnknown, Message: cut(err.Error(), maxMessage)}}
+		return []wire.DryRunObject{{Kind: "AppliedManifestWork", Name: e.known.Name, Result: wire.DryRunUnknown, Message: cut(err.Error(), maxMessage)}}, []string{""}
 	}
 	for _, res := range applied.Dropped(resources, wanted) {
 		o := wire.DryRunObject{APIVersion: res.GroupVersion().String(), Resource: res.Resource, Namespace: res.Namespace, Name: res.Ref.Name}
 		if unresolved {
 			o.Result, o.Message = wire.DryRunUnknown, "it may be the object of a manifest whose kind is not known here"
-			objects = append(objects, o)
+			objects, names = append(objects, o), append(names, nameOf(res.Ref))
 			continue
 		}
 		if o, ok := e.removal(ctx, o, res); ok {
-			objects = append(objects, o)
+			objects, names = append(objects, o), append(names, nameOf(res.Ref))
 		}
 	}
-	return objects
+	return objects, names
 }
 
-// removal says what becomes of an object that the work would drop.
+// removal says what becomes of an object that the work would drop, if its executor may read that.
 func (e *examination) removal(ctx context.Context, o wire.DryRunObject, res applied.Resource) (wire.DryRunObject, bool) {
+	if e.account != nil {
+		if _, err := e.config.Executors.MayRead(ctx, *e.account, res.Ref); err != nil {
+			denied := failed(o, &strategy.Manifest{Ref: res.Ref}, err, e.makes)
+			if denied.Result == wire.DryRunDenied {
+				denied.Message = "the work drops it, and what becomes of it is not told: " + denied.Message
+			}
+			return denied, true
+		}
+	}
 	live, err := read(ctx, e.config.Client, res.Ref)
 	if err != nil {
 		o.Result, o.Message = wire.DryRunUnknown, cut(err.Error(), maxMessage)

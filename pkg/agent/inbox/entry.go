@@ -173,6 +173,8 @@ func unsealReason(failure *wire.DecodeError) string {
 		return ""
 	case closed.Reason == sealing.UnknownKey:
 		return workv1.ReasonNoUnsealKey
+	case closed.Reason == sealing.Clear:
+		return workv1.ReasonNotSealed
 	default:
 		return workv1.ReasonInvalidSeal
 	}

@@ -87,14 +87,10 @@ func (s *Session) sendDigest(ctx context.Context, source wire.SourceID) {
 	}
 	works := s.config.Inbox.Digests(source)
 	s.config.Outbox.AddDigests(source, works)
-	now := time.Now()
-	event, err := wire.Encode(&wire.Digest{
+	err = s.publish(ctx, topic, &wire.Digest{
 		Agent: s.config.ClientID, Cluster: s.config.Cluster, Source: source,
-		Buckets: wire.NewBuckets(works), Expires: now.Add(s.config.DigestInterval),
-	}, now)
-	if err == nil {
-		err = s.config.Transport.Publish(ctx, topic, event)
-	}
+		Buckets: wire.NewBuckets(works), Expires: time.Now().Add(s.config.DigestInterval),
+	})
 	if err == nil {
 		s.digests.Inc()
 	} else if ctx.Err() == nil && !errors.Is(err, transport.ErrNotConnected) {

@@ -11,6 +11,7 @@ import (
 	"github.com/workwire/workwire/pkg/agent/inbox"
 	"github.com/workwire/workwire/pkg/agent/trust"
 	"github.com/workwire/workwire/pkg/audit"
+	"github.com/workwire/workwire/pkg/sealing"
 	"github.com/workwire/workwire/pkg/transport"
 	"github.com/workwire/workwire/pkg/wire"
 )
@@ -96,7 +97,14 @@ func (s *Session) receive(_ context.Context, m transport.Message) {
 	if errors.Is(err, wire.ErrSealed) {
 		message, err = s.open(m.Event, err)
 	}
+	if err == nil {
+		message, err = s.closed(m.Event, source, message)
+	}
 	switch {
+	case errors.As(err, &failure) && failure.Question != nil:
+		s.receiveDryRun(logger, m, source, failure.Question, at, failure.Err)
+		m.Ack()
+		return
 	case errors.As(err, &failure):
 		s.refuse(logger, m, source, failure, at)
 		return
@@ -115,15 +123,16 @@ func (s *Session) receive(_ context.Context, m transport.Message) {
 		}
 		m.Ack()
 	case *wire.DryRun:
-		s.receiveDryRun(logger, m, source, message, at)
+		s.receiveDryRun(logger, m, source, message, at, nil)
 		m.Ack()
 	default:
 		s.ignore(logger, m, "not for an agent", nil)
 	}
 }
 
-// receiveDryRun has a question from a topic of source answered, signed at a time.
-func (s *Session) receiveDryRun(logger *slog.Logger, m transport.Message, source wire.SourceID, question *wire.DryRun, at time.Time) {
+// receiveDryRun has a question from a topic of source answered, signed at a time. unsealed is why its data
+// cannot be opened, or must not be in clear; nil for others.
+func (s *Session) receiveDryRun(logger *slog.Logger, m transport.Message, source wire.SourceID, question *wire.DryRun, at time.Time, unsealed error) {
 	if question.Source != source || question.Cluster != s.config.Cluster {
 		s.ignore(logger, m, foreignTopic, nil)
 		return
@@ -132,7 +141,7 @@ func (s *Session) receiveDryRun(logger *slog.Logger, m transport.Message, source
 		s.untrusted(logger, m, nil, refused)
 		return
 	}
-	s.config.DryRun(question)
+	s.config.DryRun(question, unsealed)
 }
 
 // receiveStatusResync handles a request for statuses, signed at a time.
@@ -226,7 +235,11 @@ func (s *Session) refuse(logger *slog.Logger, m transport.Message, source wire.S
 	}
 	change := s.config.Inbox.Refuse(failure, ackWhenHeld(m))
 	s.received.WithLabelValues(change.Verdict.String()).Inc()
-	s.audit(m, failure.Spec, change.Verdict.String(), undecodable, false)
+	reason := undecodable
+	if closed, ok := errors.AsType[*sealing.OpenError](failure); ok {
+		reason = string(closed.Reason)
+	}
+	s.audit(m, failure.Spec, change.Verdict.String(), reason, false)
 	logger.Warn("spec refused", "error", failure.Err, "verdict", change.Verdict.String())
 }
 

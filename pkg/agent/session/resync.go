@@ -161,10 +161,20 @@ func (s *Session) logRequest(ctx context.Context, source wire.SourceID, topic st
 }
 
 func (s *Session) request(ctx context.Context, topic string, request *wire.SpecResync) error {
-	event, err := wire.Encode(request, time.Now())
+	s.requests.Inc()
+	return s.publish(ctx, topic, request)
+}
+
+// publish publishes a question or a digest, signed if the agent signs.
+func (s *Session) publish(ctx context.Context, topic string, m wire.Message) error {
+	s.signed.Lock()
+	defer s.signed.Unlock()
+	event, err := wire.Encode(m, time.Now())
+	if err == nil && s.config.Sign != nil {
+		err = s.config.Sign(&event)
+	}
 	if err != nil {
 		return err
 	}
-	s.requests.Inc()
 	return s.config.Transport.Publish(ctx, topic, event)
 }

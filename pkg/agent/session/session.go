@@ -11,9 +11,11 @@ import (
 	"cmp"
 	"fmt"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 	"time"
 
+	cloudevents "github.com/cloudevents/sdk-go/v2/event"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 	"k8s.io/client-go/util/workqueue"
@@ -47,13 +49,15 @@ type Config struct {
 	Outbox *outbox.Outbox
 	// Trust decides which events are believed; nil believes all.
 	Trust *trust.Gate
+	// Sign signs each question and digest, as [signing.Signer.SignStatus] does. Default: none is signed.
+	Sign func(*cloudevents.Event) error
 	// Unseal opens sealed specs; nil opens none.
 	Unseal *sealing.Unsealer
 	// Superseded is called with a work whose name another work took. It must not block.
 	Superseded func(inbox.Key)
-	// DryRun is called with what a source asks to try. It must not block. Default: such questions are
-	// dropped.
-	DryRun func(*wire.DryRun)
+	// DryRun is called with what a source asks to try, or with why that is refused and not asked. It must
+	// not block. Default: such questions are dropped.
+	DryRun func(question *wire.DryRun, refused error)
 	// SourceAnswered is called when a source answers a resync request for the first time. It must
 	// not block.
 	SourceAnswered func()
@@ -88,6 +92,7 @@ type Session struct {
 	partials     partials
 	known        sources
 	quotas       *quota.Quotas[wire.SourceID]
+	signed       sync.Mutex // held from the signature of an event to its publish: sources drop what is not in order
 
 	received *prometheus.CounterVec
 	requests prometheus.Counter
@@ -105,7 +110,7 @@ func New(config Config) (*Session, error) {
 		config.Quota = ptr.To(quota.Sources())
 	}
 	if config.DryRun == nil {
-		config.DryRun = func(*wire.DryRun) {}
+		config.DryRun = func(*wire.DryRun, error) {}
 	}
 	presence, err := newPresence(wire.Presence{Agent: config.ClientID, Cluster: config.Cluster}, config.Topics, config.Transport, config.Logger)
 	if err != nil {

@@ -10,22 +10,52 @@ import (
 	"github.com/workwire/workwire/pkg/wire"
 )
 
-// open returns the message in e, whose spec is sealed. failure is what Decode has returned; the error
-// is one of the same work.
+// open returns the message in e, whose spec or dry run is sealed. failure is what Decode has returned; the
+// error is one of the same work or question.
 func (s *Session) open(e cloudevents.Event, failure error) (wire.Message, error) {
 	opened, err := s.config.Unseal.Open(e)
 	if err != nil {
 		var closed *wire.DecodeError
 		if errors.As(failure, &closed) {
-			err = &wire.DecodeError{Type: closed.Type, Spec: closed.Spec, Err: err}
+			err = &wire.DecodeError{Type: closed.Type, Spec: closed.Spec, Question: closed.Question, Err: err}
 		}
 		return nil, err
 	}
 	message, err := wire.Decode(opened)
-	if spec, ok := message.(*wire.Spec); ok {
-		spec.Sealed = true
+	switch message := message.(type) {
+	case *wire.Spec:
+		message.Sealed = true
+	case *wire.DryRun:
+		message.Sealed = true
 	}
 	return message, err
+}
+
+// closed returns message, unless its source must seal and it has a spec, or a dry run of one, in clear: then
+// it returns the error of what could not be opened.
+func (s *Session) closed(e cloudevents.Event, source wire.SourceID, message wire.Message) (wire.Message, error) {
+	failure := &wire.DecodeError{Type: e.Type()}
+	switch m := message.(type) {
+	case *wire.Spec:
+		if m.Sealed || m.IsDeletion() {
+			return message, nil
+		}
+		inClear := *m
+		inClear.Bundle, failure.Spec = nil, &inClear
+	case *wire.SpecDelta: // never sealed
+		failure.Spec = &m.Of
+	case *wire.DryRun:
+		if m.Sealed {
+			return message, nil
+		}
+		failure.Question = m
+	default:
+		return message, nil
+	}
+	if failure.Err = s.config.Unseal.Demand(source); failure.Err == nil {
+		return message, nil
+	}
+	return nil, failure
 }
 
 // runUnseal asks again for the specs that could not be opened, once the keys are others, until ctx

@@ -241,13 +241,14 @@ type Engine struct {
 	// identity, fail and signatures are set by Run before it starts anything.
 	identity   string
 	fail       context.CancelCauseFunc // ends Run with an error
-	signatures signatureLimits
+	signatures signing.Window
 
 	mu    sync.Mutex
 	state *deliveryState // guarded by mu
 	wake  chan struct{}  // buffered: state may have a publish that is due
 
 	distrusted      map[wire.ClusterName]distrust  // guarded by mu
+	asked           map[questionOrder]int64        // guarded by mu: when the newest question was signed, in microseconds
 	refusedLines    flowcontrol.PassiveRateLimiter // of the log
 	refusedUnlogged int                            // guarded by mu: refused statuses since the last line
 
@@ -292,6 +293,7 @@ func New(config Config) (*Engine, error) {
 		tracer: tracing.New(config.TracerProvider),
 
 		distrusted:    make(map[wire.ClusterName]distrust),
+		asked:         make(map[questionOrder]int64),
 		refusedLines:  flowcontrol.NewTokenBucketPassiveRateLimiter(refusedLogRate, refusedLogBurst),
 		recent:        newRecentStatuses(),
 		divergences:   make(map[wire.ClusterName]*divergence),
@@ -321,7 +323,7 @@ func New(config Config) (*Engine, error) {
 // WorkStore is complete.
 func (e *Engine) Run(ctx context.Context) error {
 	ctx, e.fail = context.WithCancelCause(ctx)
-	e.signatures = signatureLimits{maxAge: e.config.SignatureMaxAge, started: time.Now()}
+	e.signatures = signing.Window{MaxAge: e.config.SignatureMaxAge, Started: time.Now()}
 	var running sync.WaitGroup
 	defer running.Wait()
 	defer e.fail(nil)

@@ -95,7 +95,7 @@ func (m *metrics) setZeros() {
 	}
 	for _, reason := range []signing.Reason{
 		signing.Unsigned, signing.Malformed, signing.UnknownKey, signing.WrongCluster, signing.Invalid, signing.Expired, signing.Future,
-		signing.Replayed, BeforeStart} {
+		signing.Replayed, signing.BeforeStart} {
 		m.untrusted.WithLabelValues(string(reason))
 	}
 }

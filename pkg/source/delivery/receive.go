@@ -130,6 +130,9 @@ func (e *Engine) receive(_ context.Context, m transport.Message) {
 			return
 		}
 	}
+	if err == nil && !e.believes(m, from, message) {
+		return
+	}
 	e.clusterHeard(from.cluster, time.Now())
 	switch {
 	case errors.Is(err, wire.ErrUnknownDataType):

@@ -11,14 +11,7 @@ import (
 	"github.com/workwire/workwire/pkg/wire"
 )
 
-// BeforeStart is the reason to refuse a status that was signed before this Engine ran: an earlier one
-// may have received a later status. Agents are asked for what the source lacks at each connect.
-const BeforeStart signing.Reason = "before_start"
-
 const (
-	// startSkew is how far the clock of an agent may be behind that of the source for a status that
-	// is signed when the Engine starts.
-	startSkew = time.Minute
 	// untrustedMemory is how long a cluster is reported after its last refused status. An agent that
 	// does not sign is asked for its statuses every slowRequests.
 	untrustedMemory = slowRequests + 5*time.Minute
@@ -26,29 +19,6 @@ const (
 	refusedLogBurst = 10
 	refusedLogRate  = 0.1
 )
-
-// signatureLimits bound when a status may have been signed.
-type signatureLimits struct {
-	maxAge  time.Duration // 0: none
-	started time.Time     // when the Engine started
-}
-
-// decide returns why a status is refused that was signed at a time, if the newest of its work was
-// signed at newest, in microseconds; empty if it is not. The one that was signed at newest is a
-// duplicate, which its sequence id shows.
-func (l signatureLimits) decide(at time.Time, newest int64, now time.Time) signing.Reason {
-	if reason := signing.DecideAge(at, now, l.maxAge); reason != "" {
-		return reason
-	}
-	switch {
-	case l.maxAge > 0 && at.Before(l.started.Add(-startSkew)):
-		return BeforeStart
-	case at.UnixMicro() < newest:
-		return signing.Replayed
-	default:
-		return ""
-	}
-}
 
 // Untrusted says that statuses in the name of a cluster are refused. The zero value says that they are
 // not any more.
@@ -83,7 +53,7 @@ func decideDistrust(before distrust, reason signing.Reason, now time.Time) (afte
 // isForgery reports whether a status that is refused for this reason was not made by an agent that
 // signs as it should, with a clock that is right. Others may only have come late.
 func isForgery(reason signing.Reason) bool {
-	return reason != BeforeStart && reason != signing.Replayed
+	return reason != signing.BeforeStart && reason != signing.Replayed
 }
 
 // verifyStatus returns why a status is not believed, nil if it is. The status is then the newest
@@ -92,10 +62,8 @@ func (e *Engine) verifyStatus(event cloudevents.Event, from sender, s *wire.Stat
 	if e.config.TrustedAgents == nil || from.check(e.config.Source, s.Source, s.Cluster) == foreign {
 		return nil
 	}
-	at, err := e.config.TrustedAgents.Verify(event, from.cluster)
-	if err != nil {
-		refused := &signing.RefusedError{Reason: signing.Invalid}
-		errors.As(err, &refused)
+	at, refused := e.signedAt(event, from)
+	if refused != nil {
 		return refused
 	}
 	e.mu.Lock()
@@ -105,11 +73,7 @@ func (e *Engine) verifyStatus(event cloudevents.Event, from sender, s *wire.Stat
 	if known {
 		newest = w.signed
 	}
-	limits := e.signatures
-	if gained := e.gained[s.Cluster]; gained.After(limits.started) {
-		limits.started = gained // what another program has received before is not known here
-	}
-	if reason := limits.decide(at, newest, time.Now()); reason != "" {
+	if reason := e.window(s.Cluster).Decide(at, newest, time.Now()); reason != "" {
 		return &signing.RefusedError{Reason: reason}
 	}
 	if known {
@@ -118,12 +82,83 @@ func (e *Engine) verifyStatus(event cloudevents.Event, from sender, s *wire.Stat
 	return nil
 }
 
+// signedAt returns when an event of an agent was signed, or why its signature is none of its cluster.
+func (e *Engine) signedAt(event cloudevents.Event, from sender) (time.Time, *signing.RefusedError) {
+	at, err := e.config.TrustedAgents.Verify(event, from.cluster)
+	if err == nil {
+		return at, nil
+	}
+	refused := &signing.RefusedError{Reason: signing.Invalid}
+	errors.As(err, &refused)
+	return time.Time{}, refused
+}
+
+// window returns when events of a cluster may have been signed. e.mu must be held.
+func (e *Engine) window(cluster wire.ClusterName) signing.Window {
+	w := e.signatures
+	if gained := e.gained[cluster]; gained.After(w.Started) {
+		w.Started = gained // what another program has received before is not known here
+	}
+	return w
+}
+
+// questionOrder identifies what is in order among the questions of agents: those of one kind on one topic.
+type questionOrder struct {
+	cluster   wire.ClusterName
+	kind      string
+	broadcast bool
+}
+
+// questionIn returns the kind of the question of an agent in a message, and the source and cluster that it
+// names; kind is empty if the message is none.
+func questionIn(message wire.Message) (kind string, source wire.SourceID, cluster wire.ClusterName) {
+	switch m := message.(type) {
+	case *wire.SpecResync:
+		return "spec_resync", m.Source, m.Cluster
+	case *wire.Digest:
+		return "digest", m.Source, m.Cluster
+	default:
+		return "", "", ""
+	}
+}
+
+// believes reports whether the question of an agent in a message counts, and counts, records and logs one
+// that does not: it is not signed as it must be, or not signed after the last one. Other messages count.
+func (e *Engine) believes(m transport.Message, from sender, message wire.Message) bool {
+	kind, source, cluster := questionIn(message)
+	if kind == "" || e.config.TrustedAgents == nil || from.check(e.config.Source, source, cluster) == foreign {
+		return true
+	}
+	at, refused := e.signedAt(m.Event, from)
+	if refused == nil {
+		key := questionOrder{cluster, kind, from.source == ""}
+		e.mu.Lock()
+		if reason := e.window(cluster).Decide(at, e.asked[key]+1, time.Now()); reason != "" {
+			refused = &signing.RefusedError{Reason: reason}
+		} else {
+			e.asked[key] = at.UnixMicro()
+		}
+		e.mu.Unlock()
+	}
+	if refused == nil {
+		return true
+	}
+	e.metrics.countReceived(kind, untrusted)
+	e.refuse(m, from, nil, refused)
+	return false
+}
+
 // refuseStatus counts, records and logs a status that is not believed.
 func (e *Engine) refuseStatus(m transport.Message, from sender, s *wire.Status, refused *signing.RefusedError) {
 	e.metrics.countReceived("status", untrusted)
 	e.metrics.untrusted.WithLabelValues(string(refused.Reason)).Inc()
+	e.refuse(m, from, s, refused)
+}
+
+// refuse records and logs an event of an agent that is not believed; s is nil if it is no status.
+func (e *Engine) refuse(m transport.Message, from sender, s *wire.Status, refused *signing.RefusedError) {
 	e.auditReceived(m, from, untrusted, s, string(refused.Reason))
-	if refused.Reason == BeforeStart { // after each start
+	if refused.Reason == signing.BeforeStart { // after each start
 		return
 	}
 	e.logRefused(from, s, refused)
@@ -132,7 +167,8 @@ func (e *Engine) refuseStatus(m transport.Message, from sender, s *wire.Status, 
 	}
 }
 
-// logRefused logs a status that is not believed. Of many, few are logged.
+// logRefused logs an event of an agent that is not believed; s is nil if it is no status. Of many, few
+// are logged.
 func (e *Engine) logRefused(from sender, s *wire.Status, refused *signing.RefusedError) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -140,8 +176,12 @@ func (e *Engine) logRefused(from sender, s *wire.Status, refused *signing.Refuse
 		e.refusedUnlogged++
 		return
 	}
-	e.log.Warn("status refused because of its signature", "reason", refused.Reason, "key", refused.KeyID, "cluster", from.cluster,
-		"uid", s.UID, "notLogged", e.refusedUnlogged)
+	attributes := []any{"reason", refused.Reason, "key", refused.KeyID, "cluster", from.cluster, "notLogged", e.refusedUnlogged}
+	if s != nil {
+		e.log.Warn("status refused because of its signature", append(attributes, "uid", s.UID)...)
+	} else {
+		e.log.Warn("question of an agent refused because of its signature", attributes...)
+	}
 	e.refusedUnlogged = 0
 }
 

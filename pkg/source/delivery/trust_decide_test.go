@@ -11,11 +11,11 @@ import (
 func TestDecideSigned(t *testing.T) {
 	started := time.Unix(1_790_000_000, 0)
 	after := started.Add
-	hour := signatureLimits{maxAge: time.Hour, started: started}
-	noLimit := signatureLimits{started: started}
+	hour := signing.Window{MaxAge: time.Hour, Started: started}
+	noLimit := signing.Window{Started: started}
 	for _, c := range []struct {
 		name                string
-		limits              signatureLimits
+		limits              signing.Window
 		signed, newest, now time.Duration // after the start
 		want                signing.Reason
 	}{
@@ -27,12 +27,12 @@ func TestDecideSigned(t *testing.T) {
 		{"delayed too long", hour, time.Minute, 0, time.Hour + 2*time.Minute, signing.Expired},
 		{"by a clock that is ahead", hour, time.Hour, 0, 0, ""},
 		{"by a clock that is too far ahead", hour, time.Hour + time.Second, 0, 0, signing.Future},
-		{"before the start", hour, -2 * time.Minute, -1000 * time.Hour, 0, BeforeStart},
-		{"by a clock that is a little behind", hour, -startSkew, -1000 * time.Hour, 0, ""},
+		{"before the start", hour, -2 * time.Minute, -1000 * time.Hour, 0, signing.BeforeStart},
+		{"by a clock that is a little behind", hour, -time.Minute, -1000 * time.Hour, 0, ""},
 		{"no limit: years old", noLimit, -10_000 * time.Hour, -20_000 * time.Hour, 0, ""},
 		{"no limit: replayed", noLimit, -10_000 * time.Hour, -9_000 * time.Hour, 0, signing.Replayed},
 	} {
-		if got := c.limits.decide(after(c.signed), after(c.newest).UnixMicro(), after(c.now)); got != c.want {
+		if got := c.limits.Decide(after(c.signed), after(c.newest).UnixMicro(), after(c.now)); got != c.want {
 			t.Errorf("%s: %q, want %q", c.name, got, c.want)
 		}
 	}

@@ -128,7 +128,7 @@ func TestUntrustedStatuses(t *testing.T) {
 		refused("one on another cluster's topic", "cluster2", sign(report(t, work, 6, "Complete"), "cluster1", 0), signing.WrongCluster)
 		refused("one of a stranger", "cluster1", sign(report(t, work, 6, "Complete"), "thief", 0), signing.UnknownKey)
 		refused("an older one", "cluster1", old, signing.Replayed)
-		refused("one from before the start", "cluster1", sign(report(t, work, 6, "Complete"), "cluster1", -5*time.Minute), delivery.BeforeStart)
+		refused("one from before the start", "cluster1", sign(report(t, work, 6, "Complete"), "cluster1", -5*time.Minute), signing.BeforeStart)
 		refused("one from long ago", "cluster1", sign(report(t, work, 6, "Complete"), "cluster1", -2*time.Hour), signing.Expired)
 		refused("one of an unknown work", "cluster1", report(t, newWork("cluster1", "other"), 6, "Deleted"), signing.Unsigned)
 		edited := sign(report(t, work, 6, "Applied"), "cluster1", 0)
