@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"time"
 
-	cloudevents "github.com/cloudevents/sdk-go/v2/event"
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -15,20 +13,19 @@ import (
 	"github.com/workwire/workwire/pkg/cli"
 	"github.com/workwire/workwire/pkg/direct"
 	"github.com/workwire/workwire/pkg/fleet"
-	"github.com/workwire/workwire/pkg/signing"
 	"github.com/workwire/workwire/pkg/wire"
 	"github.com/workwire/workwire/pkg/wrap"
 )
 
 // directFlags are the flags of apply and delete.
 type directFlags struct {
-	format     cli.FormatFlag
-	paths      []string
-	recursive  bool
-	wait       bool
-	goal       string
-	timeout    time.Duration
-	signingKey string
+	format    cli.FormatFlag
+	paths     []string
+	recursive bool
+	wait      bool
+	goal      string
+	timeout   time.Duration
+	keys      keyFlags
 }
 
 const aboutDirect = "The transport configuration names the source; the works belong to it and to no hub. Nothing is kept between two runs,\n" +
@@ -41,7 +38,8 @@ func applyCommand(o *cli.Options) *cobra.Command {
 		Short: "Send ManifestWorks straight to their clusters, as a source without a hub",
 		Long:  "Sends ManifestWorks over the broker and waits for the agents' answers, with a line for each change.\n" + aboutDirect,
 		Example: "  workctl apply -f web.yaml --transport=ops.yaml -n cluster1\n" +
-			"  workctl wrap -f deploy/ --name=web -n cluster1 | workctl apply -f - --transport=ops.yaml --for=ready",
+			"  workctl wrap -f deploy/ --name=web -n cluster1 | workctl apply -f - --transport=ops.yaml --for=ready\n" +
+			"  workctl apply -f web.yaml --transport=ops.yaml -n cluster1 --signing-key=ops.key --seal-keys=seal-keys --trusted-agents=trusted-agents.yaml",
 	})
 	f.add(cmd, "wait for the agents; otherwise end when the broker has acknowledged the works")
 	cmd.Flags().StringVar(&f.goal, "for", "applied", "goal to wait for: delivered, applied, available, ready or condition=TYPE[=STATUS]")
@@ -104,13 +102,16 @@ func (f *directFlags) add(cmd *cobra.Command, wait string) {
 	fs.BoolVarP(&f.recursive, "recursive", "R", false, "read the directories in a directory, too")
 	fs.BoolVar(&f.wait, "wait", true, wait)
 	fs.DurationVar(&f.timeout, "timeout", 5*time.Minute, "how long to wait; 0 means forever")
-	fs.StringVar(&f.signingKey, "signing-key", "", "file with the source's private key, for agents that demand signatures (default: nothing is signed)")
+	f.keys.add(fs)
 	f.format.Add(cmd, cli.Table, cli.JSON, cli.YAML)
 }
 
 func (f *directFlags) run(ctx context.Context, cmd *cobra.Command, o *cli.Options, names []string, c direct.Config) error {
 	if f.timeout < 0 {
 		return usageError(cmd, cli.Usagef("--timeout must not be negative, got %s", f.timeout))
+	}
+	if err := f.keys.validate(); err != nil {
+		return usageError(cmd, err)
 	}
 	var err error
 	if c.Broker, err = o.Broker(); err != nil {
@@ -127,7 +128,7 @@ func (f *directFlags) run(ctx context.Context, cmd *cobra.Command, o *cli.Option
 	if c.Works, err = f.works(o, names, id, topics); err != nil {
 		return err
 	}
-	if c.Sign, err = signWith(f.signingKey); err != nil {
+	if c.Keys, err = f.keys.open(); err != nil {
 		return err
 	}
 	if f.wait {
@@ -197,16 +198,4 @@ func timedOut(results []direct.Result, timeout time.Duration) error {
 		}
 	}
 	return cli.Errorf("%d works are not done after %s", open, timeout).WithCode(cli.ExitTimeout).Do("%s", hint)
-}
-
-// signWith returns what signs events with the key in a file, nil if none is named.
-func signWith(keyFile string) (func(*cloudevents.Event) error, error) {
-	if keyFile == "" {
-		return nil, nil
-	}
-	signer, err := signing.NewSigner(signing.SignerConfig{KeyFile: keyFile, Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		return nil, err
-	}
-	return signer.Sign, nil
 }

@@ -18,11 +18,11 @@ import (
 
 // diffFlags are the flags of diff.
 type diffFlags struct {
-	format     cli.FormatFlag
-	paths      []string
-	recursive  bool
-	timeout    time.Duration
-	signingKey string
+	format    cli.FormatFlag
+	paths     []string
+	recursive bool
+	timeout   time.Duration
+	keys      keyFlags
 }
 
 func diffCommand(o *cli.Options) *cobra.Command {
@@ -35,13 +35,14 @@ func diffCommand(o *cli.Options) *cobra.Command {
 			"A work of this name and of the source that the transport configuration names is what it is compared with.\n" +
 			"The exit code is 0 if nothing would change, 4 if something would or would be refused, 3 if an agent does not answer.",
 		Example: "  workctl diff -f web.yaml --transport=hub.yaml -n cluster1\n" +
-			"  workctl wrap -f deploy/ --name=web -n cluster1 | workctl diff -f - --transport=ops.yaml",
+			"  workctl wrap -f deploy/ --name=web -n cluster1 | workctl diff -f - --transport=ops.yaml\n" +
+			"  workctl diff -f web.yaml --transport=ops.yaml -n cluster1 --signing-key=ops.key --seal-keys=seal-keys --trusted-agents=trusted-agents.yaml",
 	})
 	fs := cmd.Flags()
 	fs.StringArrayVarP(&f.paths, "filename", "f", nil, "file with ManifestWorks, or directory with *.yaml, *.yml and *.json, or - for stdin; may be repeated")
 	fs.BoolVarP(&f.recursive, "recursive", "R", false, "read the directories in a directory, too")
 	fs.DurationVar(&f.timeout, "timeout", time.Minute, "how long to wait for the answer about each work")
-	fs.StringVar(&f.signingKey, "signing-key", "", "file with the source's private key, for agents that demand signatures (default: nothing is signed)")
+	f.keys.add(fs)
 	f.format.Add(cmd, cli.Table, cli.JSON, cli.YAML)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		switch {
@@ -49,6 +50,9 @@ func diffCommand(o *cli.Options) *cobra.Command {
 			return usageError(cmd, cli.Usagef("-f is required: the ManifestWorks"))
 		case f.timeout <= 0:
 			return usageError(cmd, cli.Usagef("--timeout must be positive, got %s", f.timeout))
+		}
+		if err := f.keys.validate(); err != nil {
+			return usageError(cmd, err)
 		}
 		return f.run(cmd.Context(), o)
 	}
@@ -64,7 +68,7 @@ func (f *diffFlags) run(ctx context.Context, o *cli.Options) error {
 	if c.Works, err = f.works(o, c); err != nil {
 		return err
 	}
-	if c.Sign, err = signWith(f.signingKey); err != nil {
+	if c.Keys, err = f.keys.open(); err != nil {
 		return err
 	}
 	if f.format.Format() == cli.Table {

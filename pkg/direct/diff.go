@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	cloudevents "github.com/cloudevents/sdk-go/v2/event"
 	"github.com/google/uuid"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
@@ -23,8 +22,8 @@ type DiffConfig struct {
 	Works []*workv1.ManifestWork
 	// Timeout is how long to wait for the answer about each work; required.
 	Timeout time.Duration
-	// Sign signs questions, for agents that demand it. Optional.
-	Sign func(*cloudevents.Event) error
+	// Keys to sign and seal with, and of agents.
+	Keys Keys
 	// Show is called with each result, not concurrently. Optional.
 	Show func(Difference)
 }
@@ -58,7 +57,7 @@ func Diff(ctx context.Context, c DiffConfig) (results []Difference, err error) {
 	if c.Show == nil {
 		c.Show = func(Difference) {}
 	}
-	d := &diff{DiffConfig: c, answers: make(chan *wire.DryRunAnswer, 1)}
+	d := &diff{DiffConfig: c, verifier: newVerifier(&c.Keys, time.Now()), answers: make(chan *wire.DryRunAnswer, 1)}
 	if d.source, err = SourceOf(c.Broker.Topics); err != nil {
 		return nil, err
 	}
@@ -87,10 +86,11 @@ func Diff(ctx context.Context, c DiffConfig) (results []Difference, err error) {
 // diff is one run.
 type diff struct {
 	DiffConfig
-	source  wire.SourceID
-	topics  wire.SourceTopics
-	conn    *mqtt.Conn
-	answers chan *wire.DryRunAnswer // the newest
+	verifier *verifier
+	source   wire.SourceID
+	topics   wire.SourceTopics
+	conn     *mqtt.Conn
+	answers  chan *wire.DryRunAnswer // the newest
 }
 
 // received keeps an answer. It is called by the connection.
@@ -101,7 +101,7 @@ func (d *diff) received(m mqtt.Received) {
 	message, err := wire.Decode(m.Event)
 	answer, ok := message.(*wire.DryRunAnswer)
 	_, cluster, _ := wire.TopicSender(m.Topic)
-	if err != nil || !ok || answer.Source != d.source || answer.Cluster != cluster {
+	if err != nil || !ok || answer.Source != d.source || answer.Cluster != cluster || !d.verifier.believes(m, cluster, "", time.Now()) {
 		return
 	}
 	select {
@@ -118,7 +118,11 @@ func (d *diff) ask(ctx context.Context, work *workv1.ManifestWork) (*Difference,
 		ID: uuid.NewString(), Source: d.source, Cluster: wire.ClusterName(work.Namespace), Work: work.Name,
 		Bundle: wire.NewBundle(&work.Spec), Expires: time.Now().Add(d.Timeout),
 	}
-	topic, event, err := eventOf(question, d.topics, question.Cluster, time.Now(), d.Sign)
+	topic, event, err := d.Keys.event(question, d.topics, question.Cluster, time.Now())
+	if failure, hint, ok := noKey(err); ok {
+		result.Failure, result.Hint = failure, hint
+		return result, nil
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -150,6 +154,10 @@ func (d *diff) await(ctx context.Context, id string, result *Difference) error {
 			result.TimedOut = true
 			result.Failure = fmt.Sprintf("the agent has not answered within %s", d.Timeout)
 			result.Hint = "it is away, is an agent that knows no dry runs (of Open Cluster Management, or of an earlier version), or demands signatures: --signing-key"
+			if d.Keys.Seal != nil {
+				result.Hint += "; or it cannot open what is sealed"
+			}
+			result.Hint = orDefault(d.verifier.hint(wire.ClusterName(result.Cluster)), result.Hint)
 			return nil
 		case answer := <-d.answers:
 			if answer.ID != id {

@@ -14,12 +14,10 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"slices"
 	"strings"
 	"sync"
 	"time"
 
-	cloudevents "github.com/cloudevents/sdk-go/v2/event"
 	"github.com/google/uuid"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -44,8 +42,8 @@ type Config struct {
 	Goal fleet.Goal
 	// Wait waits for the agents' answers; otherwise Run ends when the broker has acknowledged the events.
 	Wait bool
-	// Sign signs events, for agents that demand it. Optional.
-	Sign func(*cloudevents.Event) error
+	// Keys to sign and seal with, and of agents.
+	Keys Keys
 	// Show is called for each change of a result, not concurrently. Optional.
 	Show func(Result)
 	// Now is the clock; default time.Now.
@@ -86,7 +84,7 @@ func Run(ctx context.Context, c Config) ([]Result, error) {
 	if c.Show == nil {
 		c.Show = func(Result) {}
 	}
-	r := &run{Config: c, mailbox: mailbox{newest: map[types.UID]*wire.Status{}, proofs: map[wire.ClusterName][]wire.SpecVersion{}, wake: make(chan struct{}, 1)}, orders: map[types.UID]*order{}}
+	r := &run{Config: c, verifier: newVerifier(&c.Keys, c.Now()), mailbox: mailbox{newest: map[types.UID]*wire.Status{}, proofs: map[wire.ClusterName][]wire.SpecVersion{}, wake: make(chan struct{}, 1)}, orders: map[types.UID]*order{}}
 	for _, work := range c.Works {
 		o := newOrder(work, c.Delete, c.Goal, c.Now())
 		r.orders[work.UID], r.list = o, append(r.list, o)
@@ -103,11 +101,12 @@ func Run(ctx context.Context, c Config) ([]Result, error) {
 type run struct {
 	Config
 	mailbox
-	source wire.SourceID
-	topics wire.SourceTopics
-	conn   *mqtt.Conn
-	orders map[types.UID]*order // read-only once the connection is made
-	list   []*order
+	verifier *verifier
+	source   wire.SourceID
+	topics   wire.SourceTopics
+	conn     *mqtt.Conn
+	orders   map[types.UID]*order // read-only once the connection is made
+	list     []*order
 }
 
 func (r *run) run(ctx context.Context) (err error) {
@@ -124,7 +123,7 @@ func (r *run) run(ctx context.Context) (err error) {
 	defer r.conn.Close()
 	if r.Wait {
 		for i, filter := range r.topics.Subscriptions() {
-			if i > 0 && r.Sign == nil {
+			if i > 0 && r.Keys.Sign == nil {
 				break // agents of one source ask for proofs on the broadcast topic, if there is one
 			}
 			// Of a shared subscription, it would take statuses from another member of the group.
@@ -162,7 +161,11 @@ func (r *run) send(ctx context.Context, o *order) error {
 	if err != nil && (ctx.Err() != nil || r.conn.Err() != nil) {
 		return advised(err)
 	}
-	o.sent(heard, err, mqtt.Advice(err))
+	advice := mqtt.Advice(err)
+	if failure, hint, ok := noKey(err); ok {
+		err, advice = errors.New(failure), hint
+	}
+	o.sent(heard, err, advice)
 	if o.open() && r.Wait {
 		_, err = r.publish(ctx, o.work.Namespace, &wire.StatusResync{
 			Source: r.source, Cluster: wire.ClusterName(o.work.Namespace), Reply: true, Hashes: []wire.StatusVersion{{UID: o.work.UID, Hash: wire.NoStatus}},
@@ -179,23 +182,11 @@ func (r *run) send(ctx context.Context, o *order) error {
 }
 
 func (r *run) publish(ctx context.Context, cluster string, m wire.Message) (heard bool, err error) {
-	topic, event, err := eventOf(m, r.topics, wire.ClusterName(cluster), r.Now(), r.Sign)
+	topic, event, err := r.Keys.event(m, r.topics, wire.ClusterName(cluster), r.Now())
 	if err != nil {
 		return false, err
 	}
 	return r.conn.Publish(ctx, topic, event)
-}
-
-// eventOf returns the event of m, signed if sign is not nil, and the topic on which cluster receives it.
-func eventOf(m wire.Message, topics wire.SourceTopics, cluster wire.ClusterName, now time.Time, sign func(*cloudevents.Event) error) (topic string, event cloudevents.Event, err error) {
-	if topic, err = topics.Specs(cluster); err != nil {
-		return topic, event, err
-	}
-	event, err = wire.Encode(m, now)
-	if err == nil && sign != nil {
-		err = sign(&event)
-	}
-	return topic, event, err
 }
 
 // await handles statuses until no order is open.
@@ -210,6 +201,11 @@ func (r *run) await(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
+			for _, o := range r.list {
+				if o.open() {
+					o.result.Hint = orDefault(r.verifier.hint(wire.ClusterName(o.work.Namespace)), o.result.Hint)
+				}
+			}
 			return ctx.Err()
 		case <-r.conn.Done():
 			return advised(fmt.Errorf("the connection to the broker was lost: %w", r.conn.Err()))
@@ -258,29 +254,36 @@ func (r *run) prove(ctx context.Context, cluster wire.ClusterName, probes []wire
 	return nil
 }
 
-// asksForProof reports whether a request is for nothing but works that no source has. A request for
-// works has such a one, too; its answer would tell the agent that the source has no works.
+// asksForProof reports whether a request is for nothing but a work that no source has. A request for
+// works has such a one, too; its answer would tell the agent that the source has no works. The answer is
+// the deletion of the work: whoever owns the broker must not get one of a work that there is. Works of this
+// source have ids of version 5 ([wire.UIDFor]), agents make random ones.
 func asksForProof(m *wire.SpecResync) bool {
-	return m.Partial && !slices.ContainsFunc(m.Versions, func(v wire.SpecVersion) bool { return !v.Probe })
+	if !m.Partial || len(m.Versions) != 1 || !m.Versions[0].Probe {
+		return false
+	}
+	id, err := uuid.Parse(string(m.Versions[0].UID))
+	return err == nil && id.Version() == 4
 }
 
 // received puts what concerns the works into the mailbox. It is called by the connection.
-func (r *run) received(m mqtt.Received) {
-	if m.Err != nil {
+func (r *run) received(received mqtt.Received) {
+	if received.Err != nil {
 		return
 	}
-	_, cluster, _ := wire.TopicSender(m.Topic)
-	message, err := wire.Decode(m.Event)
+	_, cluster, _ := wire.TopicSender(received.Topic)
+	message, err := wire.Decode(received.Event)
 	if err != nil {
 		return
 	}
 	switch m := message.(type) {
 	case *wire.Status:
-		if o := r.orders[m.UID]; o != nil && m.Source == r.source && m.Cluster == cluster && o.work.Namespace == string(cluster) {
+		if o := r.orders[m.UID]; o != nil && m.Source == r.source && m.Cluster == cluster && o.work.Namespace == string(cluster) &&
+			r.verifier.believes(received, cluster, m.UID, r.Now()) {
 			r.put(m)
 		}
 	case *wire.SpecResync:
-		if r.Sign != nil && m.Source == r.source && m.Cluster == cluster && asksForProof(m) {
+		if r.Keys.Sign != nil && m.Source == r.source && m.Cluster == cluster && asksForProof(m) && r.verifier.believes(received, cluster, "", r.Now()) {
 			r.putProof(m)
 		}
 	}
