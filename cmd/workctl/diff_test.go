@@ -177,6 +177,8 @@ func (d *differ) rights() {
 	if !strings.Contains(out, "the executor system:serviceaccount:"+d.target+":limited may not get secrets") || strings.Contains(out, "(not shown)") {
 		d.Errorf("the denial is not told, or more than that:\n%s", out)
 	}
+	d.work("executor: {subject: {type: ServiceAccount, serviceAccount: {name: limited, namespace: "+d.target+"}}}", configMap("settings", "k: '4'"))
+	d.runs(cli.ExitNo, "/keys  denied\n      the work drops it, and what becomes of it is not told: the executor", "diff")
 }
 
 // impossible: what the cluster does not serve or refuses, and what a dry run cannot tell.

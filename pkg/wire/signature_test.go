@@ -101,7 +101,10 @@ func statusEvents(t testing.TB) map[string]cloudevents.Event {
 	}
 	return map[string]cloudevents.Event{
 		"status": status(wire.Update, "Applied"), "first status": status(wire.Create, "Applied"), "answer": status(wire.ResyncResponse, "Applied"),
-		"last status": status(wire.Update, "Deleted"),
+		"last status":    status(wire.Update, "Deleted"),
+		"spec resync":    encode(t, &wire.SpecResync{Agent: "a", Cluster: "c1", Source: "hub1", Versions: []wire.SpecVersion{{UID: "u", Generation: 1}}}),
+		"digest":         encode(t, &wire.Digest{Agent: "a", Cluster: "c1", Source: "hub1", Buckets: wire.NewBuckets(nil)}),
+		"dry-run answer": encode(t, &wire.DryRunAnswer{ID: "i", Agent: "a", Cluster: "c1", Source: "hub1", Generation: 3, Failure: "f"}),
 	}
 }
 
@@ -156,7 +159,7 @@ func TestSignedBytesAreUnambiguous(t *testing.T) {
 	}
 }
 
-// TestEventsOfAgentsAreNotSigned: of these, only statuses are, and not as those of sources.
+// TestEventsOfAgentsAreNotSigned as those of sources, and presence not at all.
 func TestEventsOfAgentsAreNotSigned(t *testing.T) {
 	for _, m := range []wire.Message{
 		&wire.SpecResync{Agent: "a", Cluster: "c1"}, &wire.Presence{Agent: "a", Cluster: "c1", Session: "s"},
@@ -164,8 +167,8 @@ func TestEventsOfAgentsAreNotSigned(t *testing.T) {
 	} {
 		if e := encode(t, m); wire.IsSignable(e) {
 			t.Errorf("%T can be signed as an event of a source", m)
-		} else if _, isStatus := m.(*wire.Status); wire.IsSignableByAgent(e) != isStatus {
-			t.Errorf("%T can be signed as a status: %v", m, !isStatus)
+		} else if _, isPresence := m.(*wire.Presence); wire.IsSignableByAgent(e) == isPresence {
+			t.Errorf("%T can be signed by an agent: %v", m, isPresence)
 		}
 	}
 }
