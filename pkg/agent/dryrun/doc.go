@@ -3,7 +3,7 @@
 //
 //	runner, err := dryrun.New(dryrun.Config{...})
 //	go runner.Run(ctx)
-//	runner.Ask(question) // the answer is published
+//	runner.Ask(question, nil) // the answer is published
 //
 // Objects are read, and each manifest is applied by the strategy engine, with all writes as dry runs
 // of the API server: admission, validation and rights are the real ones. examine.go makes the

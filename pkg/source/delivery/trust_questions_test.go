@@ -60,10 +60,10 @@ func TestUntrustedQuestions(t *testing.T) {
 				Versions: []wire.SpecVersion{{UID: types.UID("u"), Generation: 1}}}, "", 0)},
 			"a digest": {"digest", question(digest, "", 0)},
 		} {
-			before := b.metric("workwire_source_received_total", "kind="+forged.kind, "verdict=untrusted")
+			before := b.metric("workwire_source_received_total", "message="+forged.kind, "verdict=untrusted")
 			b.deliver("cluster1", forged.event)
 			time.Sleep(time.Minute)
-			if got := b.metric("workwire_source_received_total", "kind="+forged.kind, "verdict=untrusted"); got != before+1 {
+			if got := b.metric("workwire_source_received_total", "message="+forged.kind, "verdict=untrusted"); got != before+1 {
 				t.Errorf("%s: %v are counted as untrusted, want %v", what, got, before+1)
 			}
 			if len(b.tap.specs(work.UID)) != answered || len(b.tap.asks()) != asked || messages != 2 {
