@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/workwire/workwire/pkg/agent"
+	"github.com/workwire/workwire/pkg/agent/policy"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/audit"
 	"github.com/workwire/workwire/pkg/command"
@@ -49,6 +50,7 @@ type options struct {
 	signatureMaxAge time.Duration
 	unsealKeys      []string
 	requireSealed   []string
+	policy          string
 	stateDir        string
 	workers         int
 	syncInterval    time.Duration
@@ -121,6 +123,8 @@ func (o *options) sections() []command.Section {
 		{Title: "Works", Bind: func(fs *pflag.FlagSet) {
 			fs.IntVar(&o.workers, "workers", o.workers, "number of works reconciled at a time, at least 1")
 			fs.StringVar(&o.stateDir, "state-dir", o.stateDir, "directory that keeps works and unsent statuses over a restart, also after a kill, when the agent takes its Lease at once; default: none, and sources are asked again")
+			fs.StringVar(&o.policy, "policy", o.policy, "YAML file in which the owner of the cluster says what works may do, whatever sources send, see docs/owner-policy.md: "+
+				"executors, resources, namespaces, sealed specs; read again when it changes; default: none, and the agent's rights decide")
 			fs.DurationVar(&o.evictionGrace, "appliedmanifestwork-eviction-grace-period", o.evictionGrace,
 				"time that an AppliedManifestWork of this agent and its objects outlive their work; 876000h (100 years) or more: forever")
 		}},
@@ -231,6 +235,7 @@ type keys struct {
 	trusted  *signing.TrustedKeys
 	sign     func(*cloudevents.Event) error
 	unsealer *sealing.Unsealer
+	policy   *policy.File // of the cluster's owner
 }
 
 func (o *options) openKeys(registry prometheus.Registerer, logger *slog.Logger) (k keys, err error) {
@@ -240,7 +245,10 @@ func (o *options) openKeys(registry prometheus.Registerer, logger *slog.Logger) 
 	if k.sign, err = o.openSigner(logger); err != nil {
 		return k, err
 	}
-	k.unsealer, err = o.openUnsealer(registry, logger)
+	if k.unsealer, err = o.openUnsealer(registry, logger); err != nil {
+		return k, err
+	}
+	k.policy, err = o.openPolicy(registry, logger)
 	return k, err
 }
 
@@ -282,6 +290,18 @@ func (o *options) openUnsealer(registry prometheus.Registerer, logger *slog.Logg
 		return nil, fmt.Errorf("--unseal-key: %w", err)
 	}
 	return unsealer, nil
+}
+
+// openPolicy returns what the owner of the cluster allows; nil without a file.
+func (o *options) openPolicy(registry prometheus.Registerer, logger *slog.Logger) (*policy.File, error) {
+	if o.policy == "" {
+		return nil, nil
+	}
+	rules, err := policy.Open(policy.Config{File: o.policy, Registerer: registry, Logger: logger})
+	if err != nil {
+		return nil, fmt.Errorf("--policy: %w", err)
+	}
+	return rules, nil
 }
 
 // openRecords opens the audit log, and what exports traces.
@@ -340,7 +360,7 @@ func (o *options) run(ctx context.Context) error {
 			}
 			config := o.agentConfig()
 			config.Transport, config.Kube, config.Term, config.Unseal = transport, kubeConfig, term, keys.unsealer
-			config.TrustedKeys, config.Sign = keys.trusted, keys.sign
+			config.TrustedKeys, config.Sign, config.Policy = keys.trusted, keys.sign, keys.policy
 			config.Audit, config.TracerProvider, config.Registerer, config.Logger = records, traces.TracerProvider(), registry, logger
 			a, err := agent.New(config)
 			if err != nil {

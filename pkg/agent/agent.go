@@ -17,6 +17,7 @@
 package agent
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sync/atomic"
@@ -204,6 +205,9 @@ func (a *Agent) newReconciler(topics wire.AgentTopics, clients clients) error {
 		return err
 	}
 	a.watches = []runner{mapper.Run, amws.Run, objects.Run, named.Run, executors.Run}
+	if config.Policy != nil {
+		a.watches = append(a.watches, func(ctx context.Context) error { return config.Policy.Run(ctx, table.PolicyChanged) })
+	}
 	applier, err := apply.New(apply.Config{
 		Client: clients.raw, Cache: objects, AgentHash: hash, FieldManager: workv1.DefaultFieldManager, NotServed: mapper.Forget,
 	})
@@ -213,14 +217,14 @@ func (a *Agent) newReconciler(topics wire.AgentTopics, clients clients) error {
 	a.dryRuns, err = dryrun.New(dryrun.Config{
 		Agent: config.ClientID, Cluster: config.Cluster, Topic: topics.Events, Transport: config.Transport, Sign: config.Sign, Client: clients.raw, AgentHash: hash,
 		AppliedName: reconcile.AppliedName(config.BrokerHost, topics),
-		Inbox:       a.inbox, RESTMapper: mapper, Applied: amws, Executors: executors, Audit: config.Audit, Registerer: config.Registerer, Logger: config.Logger,
+		Inbox:       a.inbox, RESTMapper: mapper, Applied: amws, Executors: executors, Policy: config.Policy, Audit: config.Audit, Registerer: config.Registerer, Logger: config.Logger,
 	})
 	if err != nil {
 		return err
 	}
 	a.reconciler, err = reconcile.New(reconcile.Config{
 		Cluster: config.Cluster, AgentID: config.AgentID, BrokerHost: config.BrokerHost, Topics: topics,
-		Table: table, Inbox: a.inbox, RESTMapper: mapper, Applied: amws, Executors: executors, Applier: applier,
+		Table: table, Inbox: a.inbox, RESTMapper: mapper, Applied: amws, Executors: executors, Policy: config.Policy, Applier: applier,
 		Objects: objects, Named: named, Client: clients.dynamic, Raw: clients.raw, Rules: evaluator,
 		Feedback: feedback.New(feedback.Config{RawJSON: config.RawFeedback, MaxRawLength: config.MaxJSONRawLength}),
 		Outbox:   a.outbox, Sources: a.session, Tracer: a.tracer, Changes: a.changes,

@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/workwire/workwire/pkg/agent/applied"
+	"github.com/workwire/workwire/pkg/agent/policy"
 	"github.com/workwire/workwire/pkg/audit"
 	"github.com/workwire/workwire/pkg/quota"
 	"github.com/workwire/workwire/pkg/required"
@@ -63,6 +64,9 @@ type Config struct {
 	// Unseal opens specs that are sealed to the cluster (docs/protocol.md, Sealed data). Default: such
 	// specs are refused.
 	Unseal *sealing.Unsealer
+	// Policy is what the owner of the cluster allows works to do (docs/owner-policy.md). Default: what the
+	// agent's rights allow.
+	Policy *policy.File
 	// StateDir keeps works and unsent statuses over a restart. Empty keeps them in memory; sources
 	// are then asked again after a restart.
 	StateDir string

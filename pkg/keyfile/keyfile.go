@@ -37,6 +37,7 @@ type File[T any] struct {
 	checked time.Time
 	value   T
 	changes int
+	err     error // why the file cannot be used now
 }
 
 // Stamp returns the stamp of a file that is not too large. The zero stamp is that of a file that
@@ -46,7 +47,7 @@ func Stamp(path string) (filestamp.Stamp, error) { return stampOf(path, MaxSize)
 func stampOf(path string, maxSize int64) (filestamp.Stamp, error) {
 	stamp, err := filestamp.Of(path)
 	if err == nil && stamp.Size > maxSize {
-		return filestamp.Stamp{}, fmt.Errorf("%d bytes are more than a file of keys may have, %d", stamp.Size, maxSize)
+		return filestamp.Stamp{}, fmt.Errorf("%d bytes are more than it may have, %d", stamp.Size, maxSize)
 	}
 	return stamp, err
 }
@@ -105,6 +106,15 @@ func (f *File[T]) GetChanges(now time.Time) (T, int) {
 	return f.value, f.changes
 }
 
+// Err returns why the file cannot be used, so that its last valid content stays in use; nil if it can. It looks at the
+// file as Get does.
+func (f *File[T]) Err(now time.Time) error {
+	f.Get(now)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.err
+}
+
 // refresh reads the file again if it has changed. f.mu must be held.
 func (f *File[T]) refresh() {
 	stamp, err := stampOf(f.path, f.maxSize)
@@ -120,5 +130,5 @@ func (f *File[T]) refresh() {
 	case stamp != f.stamp:
 		f.logger.Error("file cannot be read, its last valid content stays in use", "file", f.path, "content", f.what, "error", err)
 	}
-	f.stamp = stamp
+	f.stamp, f.err = stamp, err
 }

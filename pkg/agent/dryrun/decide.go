@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/workwire/workwire/pkg/agent/executor"
+	"github.com/workwire/workwire/pkg/agent/policy"
 	"github.com/workwire/workwire/pkg/agent/strategy"
 	"github.com/workwire/workwire/pkg/agent/strategy/apply"
 	"github.com/workwire/workwire/pkg/agent/strategy/plan"
@@ -94,6 +95,8 @@ func failed(o wire.DryRunObject, m *strategy.Manifest, err error, known made) wi
 		o.Result, o.Message = wire.DryRunUnknown, "its kind is defined by this work and does not exist yet"
 	case errors.As(err, &denial):
 		o.Result, o.Message = wire.DryRunDenied, deniedMessage(denial)
+	case policy.Refused(err):
+		o.Result = wire.DryRunDenied
 	case m.Err != nil && !errors.As(err, new(apierrors.APIStatus)):
 		o.Result = wire.DryRunInvalid
 	case len(managers) > 0:

@@ -19,6 +19,7 @@ import (
 
 	"github.com/workwire/workwire/pkg/agent/executor"
 	"github.com/workwire/workwire/pkg/agent/inbox"
+	"github.com/workwire/workwire/pkg/agent/policy"
 	"github.com/workwire/workwire/pkg/agent/slots"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/audit"
@@ -71,6 +72,7 @@ type Config struct {
 	RESTMapper Mapper
 	Applied    Applied
 	Executors  *executor.Executor[string]
+	Policy     *policy.File // of the cluster's owner; nil: none
 
 	// Audit gets a record for each question, and for each object of an answer. Default: none.
 	Audit *audit.Log

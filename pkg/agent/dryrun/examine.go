@@ -1,8 +1,10 @@
 package dryrun
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -17,6 +19,7 @@ import (
 	"github.com/workwire/workwire/pkg/agent/executor"
 	"github.com/workwire/workwire/pkg/agent/inbox"
 	"github.com/workwire/workwire/pkg/agent/object"
+	"github.com/workwire/workwire/pkg/agent/policy"
 	"github.com/workwire/workwire/pkg/agent/strategy"
 	"github.com/workwire/workwire/pkg/agent/strategy/apply"
 	"github.com/workwire/workwire/pkg/agent/strategy/ownership"
@@ -31,6 +34,8 @@ type examination struct {
 	held      *inbox.Entry                // the work as the agent holds it, nil if it holds none
 	known     *workv1.AppliedManifestWork // its record, nil if it has none
 	account   *executor.Account           // of the new spec
+	policy    *policy.Policy
+	refusal   error // why policy refuses the whole spec; nil: it does not
 	owner     metav1.OwnerReference
 	spec      workv1.ManifestWorkSpec
 	manifests []strategy.Manifest
@@ -44,6 +49,8 @@ func (r *Runner) examination(ctx context.Context, question *wire.DryRun) (*exami
 	if e.account, err = executor.AccountOf(e.spec.Executor); err != nil {
 		return nil, err
 	}
+	e.policy = r.config.Policy.Get(time.Now())
+	e.refusal = e.policy.RefuseWork(policy.Work{Executor: e.account, Sealed: question.Sealed})
 	name := r.config.AppliedName(question.Source, question.Work)
 	if e.known, err = r.config.Applied.Current(ctx, name); err != nil {
 		return nil, fmt.Errorf("read the AppliedManifestWork %s: %w", name, err)
@@ -103,6 +110,9 @@ func nameOf(ref object.Ref) string {
 func (e *examination) manifest(ctx context.Context, m *strategy.Manifest) wire.DryRunObject {
 	if m.Err != nil {
 		return failed(identified(m), m, m.Err, e.makes)
+	}
+	if err := cmp.Or(e.refusal, e.policy.RefuseObject(m.Ref)); err != nil {
+		return failed(identified(m), m, err, e.makes)
 	}
 	clients, err := e.clients(ctx, m)
 	if err != nil {
@@ -235,6 +245,10 @@ func (e *examination) dropped(ctx context.Context) (objects []wire.DryRunObject,
 
 // removal says what becomes of an object that the work would drop, if its executor may read that.
 func (e *examination) removal(ctx context.Context, o wire.DryRunObject, res applied.Resource) (wire.DryRunObject, bool) {
+	if err := cmp.Or(e.refusal, e.policy.RefuseObject(res.Ref)); err != nil {
+		o.Result, o.Message = wire.DryRunKept, cut(err.Error(), maxMessage)
+		return o, true
+	}
 	if e.account != nil {
 		if _, err := e.config.Executors.MayRead(ctx, *e.account, res.Ref); err != nil {
 			denied := failed(o, &strategy.Manifest{Ref: res.Ref}, err, e.makes)

@@ -3,6 +3,7 @@ package reconcile
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/workwire/workwire/pkg/agent/executor"
 	"github.com/workwire/workwire/pkg/agent/inbox"
 	"github.com/workwire/workwire/pkg/agent/object"
+	"github.com/workwire/workwire/pkg/agent/policy"
 	"github.com/workwire/workwire/pkg/agent/strategy"
 	"github.com/workwire/workwire/pkg/agent/strategy/apply"
 	"github.com/workwire/workwire/pkg/agent/strategy/plan"
@@ -23,20 +25,22 @@ import (
 // parallelReads is the number of manifests of a work whose reading is authorized at a time.
 const parallelReads = 8
 
-// authorizeReads sets rec.withheld: whether the work's executor may get each object. Objects that
+// authorizeReads adds to rec.withheld whether the work's executor may get each object. Objects that
 // it may not get are not looked at.
 func (r *Reconciler) authorizeReads(ctx context.Context, rec *reconciliation) {
 	if rec.account == nil && rec.accountErr == nil {
 		return
 	}
-	rec.withheld = make([]error, len(rec.manifests))
+	if rec.withheld == nil {
+		rec.withheld = make([]error, len(rec.manifests))
+	}
 	rechecks := make([]time.Duration, len(rec.manifests))
 	var group sync.WaitGroup
 	turns := make(chan struct{}, parallelReads)
 	for i := range rec.manifests {
 		ref := rec.manifests[i].Ref
 		switch {
-		case ref == object.Ref{}:
+		case ref == object.Ref{} || rec.withheld[i] != nil:
 		case rec.accountErr != nil:
 			rec.withheld[i] = rec.accountErr
 		default:
@@ -68,7 +72,7 @@ func (rec *reconciliation) withholds(i int) error {
 // rights are not known, what was reported before stays, unless another spec was in force then.
 func (rec *reconciliation) withheldPresence(err error) (condition.Presence, error) {
 	switch {
-	case rec.accountErr != nil, denied(err):
+	case rec.accountErr != nil, denied(err), policy.Refused(err):
 		return condition.Forbidden, nil // Applied says why
 	case rec.changed:
 		return condition.Undecided, err
@@ -77,7 +81,7 @@ func (rec *reconciliation) withheldPresence(err error) (condition.Presence, erro
 	}
 }
 
-// permits returns the function that authorizes each manifest, nil if the work has no executor. A
+// permits returns the function that authorizes each manifest, nil if every manifest may be applied. A
 // denial is checked again at the time that comes with it. A permission is not: it is checked before
 // each write, and the executor's watches report changes.
 func (r *Reconciler) permits(rec *reconciliation) func(context.Context, *strategy.Manifest) (apply.Clients, error) {
@@ -86,7 +90,10 @@ func (r *Reconciler) permits(rec *reconciliation) func(context.Context, *strateg
 	}
 	var mu sync.Mutex // guards rec.requeueAfter
 	return func(ctx context.Context, m *strategy.Manifest) (apply.Clients, error) {
-		if rec.accountErr != nil {
+		if err := rec.withheld[m.Meta.Ordinal]; policy.Refused(err) {
+			return apply.Clients{}, err
+		}
+		if rec.account == nil {
 			return apply.Clients{}, rec.accountErr
 		}
 		clients, recheck, err := r.authorize(ctx, rec, m)
@@ -193,9 +200,11 @@ func (r *Reconciler) reader(ctx context.Context, rec *reconciliation) (dynamic.I
 // After a failure it does not ask for rights again: the deletion must not wait for each.
 func (r *Reconciler) removingPresence(ctx context.Context, work *inbox.Entry, recheck *time.Duration) func(object.Ref) (condition.Presence, *unstructured.Unstructured) {
 	account, accountErr := executor.AccountOf(work.Spec.Executor)
-	failed := false
+	rules, failed := r.Policy.Get(time.Now()), false
 	return func(ref object.Ref) (condition.Presence, *unstructured.Unstructured) {
-		switch {
+		switch refusal := rules.RefuseObject(ref); {
+		case refusal != nil:
+			return condition.Forbidden, nil
 		case accountErr != nil:
 			return condition.Forbidden, nil
 		case failed:
@@ -240,6 +249,59 @@ func (r *Reconciler) restrictRemovals(ctx context.Context, entries []plan.Remova
 		}
 	}
 }
+
+// consultPolicy sets what the policy of the cluster's owner refuses: nothing of it is looked at or changed.
+func (r *Reconciler) consultPolicy(rec *reconciliation) {
+	rec.policy = r.Policy.Get(time.Now())
+	if rec.policy == nil {
+		return
+	}
+	if rec.accountErr == nil {
+		rec.refusal = rec.policy.RefuseWork(policy.Work{Executor: rec.account, Sealed: rec.work.Sealed})
+	}
+	rec.withheld = make([]error, len(rec.manifests))
+	for i := range rec.manifests {
+		ref := rec.manifests[i].Ref
+		if ref == (object.Ref{}) {
+			continue
+		}
+		if rec.withheld[i] = rec.refusal; rec.refusal == nil {
+			rec.withheld[i] = rec.policy.RefuseObject(ref)
+		}
+		var refused *policy.RefusedError
+		if errors.As(rec.withheld[i], &refused) {
+			r.metrics.refused.WithLabelValues(refused.Rule).Inc()
+		}
+	}
+}
+
+// followed returns the objects to watch: those of rec.tracked that the policy does not refuse.
+func (rec *reconciliation) followed() []object.Ref {
+	if rec.policy == nil {
+		return rec.tracked
+	}
+	refused := map[object.Ref]bool{}
+	for i, err := range rec.withheld {
+		if policy.Refused(err) {
+			refused[rec.manifests[i].Ref] = true
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(rec.tracked), func(ref object.Ref) bool { return refused[ref] })
+}
+
+// releaseRefused lets objects stay that the policy refuses: only the work's mark is taken off them.
+func (r *Reconciler) releaseRefused(entries []plan.Removal) {
+	rules := r.Policy.Get(time.Now())
+	for i := range entries {
+		if rules.RefuseObject(entries[i].Ref) != nil {
+			entries[i].Orphan, entries[i].OwnedOnly = true, true
+		}
+	}
+}
+
+// unmoved reports whether err needs no backoff: the denial of an executor has a retry time of its own, and
+// what a policy refuses waits for another policy.
+func unmoved(err error) bool { return denied(err) || policy.Refused(err) }
 
 // denied reports whether err is the denial of an executor, which has a retry time of its own.
 func denied(err error) bool {

@@ -70,7 +70,7 @@ func (r *Reconciler) applySpec(ctx context.Context, rec *reconciliation) (time.D
 	}
 	rec.amw = amw
 	err = r.applyManifests(ctx, rec)
-	rec.requeueWithin(r.pollInterval(rec.tracked))
+	rec.requeueWithin(r.pollInterval(rec.followed()))
 	return rec.requeueAfter, err
 }
 
@@ -94,7 +94,7 @@ func (r *Reconciler) applyManifests(ctx context.Context, rec *reconciliation) er
 	rec.repeatRefused()
 	r.readDenied(ctx, rec, time.Now())
 	rec.removals = newRemovals(len(rec.dropped))
-	if !rec.complete.work {
+	if !rec.complete.work && rec.refusal == nil { // a spec that is refused drops nothing
 		if rec.changed {
 			rec.history().removals = nil
 		}

@@ -31,7 +31,7 @@ func (r *Reconciler) auditApplied(rec *reconciliation, i int) {
 		record.Identity = rec.account.String()
 	}
 	switch {
-	case denied(outcome.Err):
+	case unmoved(outcome.Err):
 		record.Verdict = "denied"
 	case outcome.Err != nil:
 		record.Reason = errorReason(outcome.Err)

@@ -89,7 +89,7 @@ func (rec *reconciliation) rememberRefused(now time.Time) {
 		outcome := &rec.outcomes[i]
 		switch {
 		case rec.backoff || rec.waiting[i]:
-		case outcome.Err == nil || denied(outcome.Err) && outcome.Requests == 0: // a denial without a request costs nothing
+		case outcome.Err == nil || unmoved(outcome.Err) && outcome.Requests == 0: // a denial without a request costs nothing
 			delete(h.refused, i)
 		default:
 			if h.refused == nil {

@@ -80,7 +80,7 @@ func unlogged(err error) error {
 func (rec *reconciliation) manifestErrors() error {
 	var errs []error
 	for i := range rec.outcomes {
-		if err := rec.outcomes[i].Err; err != nil && !denied(err) && !rec.waiting[i] {
+		if err := rec.outcomes[i].Err; err != nil && !unmoved(err) && !rec.waiting[i] {
 			meta := rec.manifests[i].Meta
 			errs = append(errs, fmt.Errorf("manifest %d, %s %s/%s: %w", i, meta.Kind, meta.Namespace, meta.Name, err))
 		}

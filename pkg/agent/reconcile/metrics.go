@@ -9,6 +9,7 @@ import (
 type metrics struct {
 	duration  *prometheus.HistogramVec
 	manifests *prometheus.CounterVec
+	refused   *prometheus.CounterVec
 }
 
 func newMetrics(registerer prometheus.Registerer, table *Table) *metrics {
@@ -24,5 +25,9 @@ func newMetrics(registerer prometheus.Registerer, table *Table) *metrics {
 		manifests: factory.NewCounterVec(prometheus.CounterOpts{
 			Name: "workwire_agent_manifests_total", Help: "Manifests reconciled, by action.",
 		}, []string{"action"}),
+		refused: factory.NewCounterVec(prometheus.CounterOpts{
+			Name: "workwire_agent_policy_refusals_total",
+			Help: "Manifests that the policy of the cluster's owner has refused, each time their work is reconciled, by rule.",
+		}, []string{"rule"}),
 	}
 }

@@ -44,8 +44,9 @@ func (r *Reconciler) prepare(ctx context.Context, logger *slog.Logger, e *entry,
 	}
 	r.Table.await(e, unknownKinds(rec.manifests))
 	r.followAccount(e, rec.account)
+	r.consultPolicy(rec)
 	r.authorizeReads(ctx, rec)
-	r.watch(e, interest{objects: rec.tracked, named: rec.namedRefs(), account: rec.account})
+	r.watch(e, interest{objects: rec.followed(), named: rec.namedRefs(), account: rec.account})
 	wasComplete := condition.WasComplete(&rec.previous)
 	rec.observed = r.observe(ctx, rec, wasComplete)
 	rec.complete = completed(rec.manifests, rec.observed, func(m workv1.ManifestResourceMeta) bool {

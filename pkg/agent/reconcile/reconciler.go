@@ -19,6 +19,7 @@ import (
 	"github.com/workwire/workwire/pkg/agent/observe"
 	"github.com/workwire/workwire/pkg/agent/outbox"
 	"github.com/workwire/workwire/pkg/agent/pods"
+	"github.com/workwire/workwire/pkg/agent/policy"
 	"github.com/workwire/workwire/pkg/agent/restmapper"
 	"github.com/workwire/workwire/pkg/agent/strategy/apply"
 	"github.com/workwire/workwire/pkg/audit"
@@ -45,6 +46,7 @@ type Config struct {
 	RESTMapper *restmapper.Mapper
 	Applied    *applied.Client
 	Executors  *executor.Executor[string]
+	Policy     *policy.File // of the cluster's owner; nil: none
 	Applier    *apply.Applier
 	Objects    *observe.Objects
 	Named      *observe.Named    // objects without the agent's label

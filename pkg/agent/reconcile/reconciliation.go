@@ -10,6 +10,7 @@ import (
 	"github.com/workwire/workwire/pkg/agent/executor"
 	"github.com/workwire/workwire/pkg/agent/inbox"
 	"github.com/workwire/workwire/pkg/agent/object"
+	"github.com/workwire/workwire/pkg/agent/policy"
 	"github.com/workwire/workwire/pkg/agent/strategy"
 	"github.com/workwire/workwire/pkg/agent/strategy/apply"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
@@ -27,7 +28,9 @@ type reconciliation struct {
 	manifests  []strategy.Manifest
 	account    *executor.Account // nil: none
 	accountErr error
-	withheld   []error // of each manifest: why nothing of its object may be reported; nil without executor
+	policy     *policy.Policy // in force during the reconcile
+	refusal    error          // why policy refuses the whole spec; nil: it does not
+	withheld   []error        // of each manifest: why nothing of its object may be reported; nil if everything may
 	last       *lastApplied
 	dropped    []applied.Resource // known names them, the manifests do not
 	undecided  []object.Ref       // known names them, and a manifest of an unresolved kind may be about them

@@ -69,6 +69,7 @@ func (r *Reconciler) removeObjects(ctx context.Context, h *history, resources []
 	}
 	entries := r.removalEntries(tried, spec)
 	r.restrictRemovals(ctx, entries, tried, spec)
+	r.releaseRefused(entries)
 	for n, outcome := range r.Applier.Remove(ctx, entries, owner) {
 		all.outcomes[due[n]] = outcome
 		all.first[due[n]] = h.noteRemoval(tried[n].Ref, outcome, time.Now())

@@ -97,6 +97,20 @@ func (t *Table) KindChanged(kind schema.GroupKind) {
 	}
 }
 
+// PolicyChanged retries all works: what the owner of the cluster allows has changed, for any of them.
+func (t *Table) PolicyChanged() {
+	t.mu.Lock()
+	names := make([]string, 0, len(t.entries))
+	for name, e := range t.entries {
+		e.retry = true
+		names = append(names, name)
+	}
+	t.mu.Unlock()
+	for _, name := range names {
+		t.retryNow(name)
+	}
+}
+
 // takeRetry reports whether refused manifests are to be tried now, once.
 func (t *Table) takeRetry(e *entry) bool {
 	t.mu.Lock()
