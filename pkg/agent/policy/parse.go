@@ -8,6 +8,7 @@ import (
 	"maps"
 	"regexp"
 	"slices"
+	"strings"
 
 	"sigs.k8s.io/yaml"
 )
@@ -31,14 +32,15 @@ func Parse(data []byte) (*Policy, error) {
 		return nil, errors.New("it must be a map of rules, such as requireExecutor: true")
 	}
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		if !slices.Contains(rules, name) { // the decoder does not tell upper and lower case apart
+			return nil, fmt.Errorf("unknown field %q; the rules are %s", name, strings.Join(rules, ", "))
+		}
 		if bytes.Equal(fields[name], []byte("null")) {
 			return nil, fmt.Errorf("%s has no value; write [] to allow none, or leave the field out", name)
 		}
 	}
 	p := &Policy{}
-	decoder := json.NewDecoder(bytes.NewReader(text))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(p); err != nil {
+	if err := json.Unmarshal(text, p); err != nil {
 		return nil, err
 	}
 	return p, p.validate(fields)

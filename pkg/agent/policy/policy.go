@@ -31,6 +31,8 @@ const (
 	AllowedClusterResources = "allowedClusterResources"
 )
 
+var rules = []string{RequireSealed, RequireExecutor, AllowedExecutors, AllowedResources, DeniedResources, AllowedNamespaces, AllowedClusterResources}
+
 // Policy is what works may do. A rule that is nil or false allows everything. A nil Policy has no rules.
 // It does not change, and is safe for concurrent use.
 type Policy struct {

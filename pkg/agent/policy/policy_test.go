@@ -104,7 +104,7 @@ func TestRefuseObject(t *testing.T) {
 // TestParseRefuses: what is misspelled or cut short must not allow more than was meant.
 func TestParseRefuses(t *testing.T) {
 	for text, want := range map[string]string{
-		"":                                "map of rules",
+		"":                                "no rule",
 		"{}":                              "no rule",
 		"requireExecutor: false":          "no rule",
 		"[requireExecutor]":               "map of rules",
