@@ -26,12 +26,12 @@ const around = " --set monitoring.enabled=true,networkPolicy.restrictEgress=true
 
 // components are those that the chart offers as values and the examples do not have.
 var components = map[string][]string{
-	"agent": {"ocm-rights", "restrict-egress", "trusted-keys", "signing", "unseal"}, "hub": {"restrict-egress", "signing", "trusted-agents", "sealing", "dashboard", "dashboard-service"},
+	"agent": {"ocm-rights", "restrict-egress", "trusted-keys", "owner-policy", "signing", "unseal"}, "hub": {"restrict-egress", "signing", "trusted-agents", "sealing", "dashboard", "dashboard-service"},
 }
 
 // keyed are the flags for signed specs and statuses, and sealed data.
 var keyed = map[string]string{
-	"agent": " --set agent.trustedKeys=work-agent-trusted-keys,agent.signing.secret=work-agent-signing,agent.unseal.secret=work-agent-unseal",
+	"agent": " --set agent.trustedKeys=work-agent-trusted-keys,agent.policy=work-agent-policy,agent.signing.secret=work-agent-signing,agent.unseal.secret=work-agent-unseal",
 	"hub":   " --set hub.signing.secret=work-hub-signing,hub.trustedAgents=work-hub-trusted-agents,hub.sealing.keys=work-hub-seal-keys",
 }
 
@@ -240,6 +240,7 @@ func TestKeysOfTheChart(t *testing.T) {
 		agent + ",agent.unseal.secret=s,agent.unseal.keys={next.key,unseal.key}":     "--unseal-key=/etc/workwire/unseal/next.key,/etc/workwire/unseal/unseal.key",
 		hub + ",hub.trustedAgents=k":      "--trusted-agents=/etc/workwire/trusted-agents/trusted-agents.yaml",
 		agent + ",agent.signing.secret=s": "--signing-key=/etc/workwire/signing/signing.key",
+		agent + ",agent.policy=k":         "--policy=/etc/workwire/policy/policy.yaml",
 		agent + ",agent.trustedKeys=k":    "--trusted-keys=/etc/workwire/trusted-keys/trusted-keys.yaml",
 	} {
 		if got := args("'" + flags + "'"); !strings.Contains(got, want) {

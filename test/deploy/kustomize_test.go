@@ -69,7 +69,7 @@ func TestEveryFileIsApplied(t *testing.T) {
 	used := sets.New("deploy/kustomize/agent/ocm-rights", "deploy/kustomize/agent/restrict-egress",
 		"deploy/kustomize/hub/restrict-egress", "deploy/kustomize/hub/beside-ocm", "deploy/kustomize/hub/dashboard", "deploy/kustomize/hub/dashboard-service",
 		// TestWhatPodsRun has these.
-		"deploy/kustomize/agent/trusted-keys", "deploy/kustomize/agent/signing", "deploy/kustomize/agent/unseal",
+		"deploy/kustomize/agent/trusted-keys", "deploy/kustomize/agent/signing", "deploy/kustomize/agent/unseal", "deploy/kustomize/agent/owner-policy",
 		"deploy/kustomize/hub/signing", "deploy/kustomize/hub/trusted-agents", "deploy/kustomize/hub/sealing")
 	err := filepath.WalkDir(filepath.Join(c.root, "deploy"), func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {

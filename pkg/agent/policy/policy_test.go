@@ -149,3 +149,28 @@ func FuzzParse(f *testing.F) {
 		_ = p.RefuseObject(object.Ref{GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}, Name: "a"})
 	})
 }
+
+// TestDocumentedPolicy: the page shows the example, which allows and refuses what it says.
+func TestDocumentedPolicy(t *testing.T) {
+	example, err := os.ReadFile("../../../examples/owner-policy/policy.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := os.ReadFile("../../../docs/owner-policy.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(page), "```yaml\n"+string(example)+"```\n") {
+		t.Error("docs/owner-policy.md does not show the example as it is")
+	}
+	p := parsed(t, string(example))
+	if err := p.RefuseWork(Work{Executor: &executor.Account{Namespace: "team-a", Name: "deployer"}}); err != nil {
+		t.Error(err)
+	}
+	for resource, want := range map[string]string{"deployments.apps": "", "secrets": AllowedResources} {
+		ref := object.Ref{GroupVersionResource: schema.ParseGroupResource(resource).WithVersion("v1"), Namespace: "team-a", Name: "a"}
+		if got := rule(p.RefuseObject(ref)); got != want {
+			t.Errorf("%s is refused by %q, want %q", resource, got, want)
+		}
+	}
+}
