@@ -129,22 +129,23 @@ func (c *cluster) kubeconfig(namespace, name string) string {
 	return file
 }
 
-// keys makes the keys of docs/signing.md and docs/sealing.md, and runs the commands of "In Kubernetes"
-// there. It adds what they make to the rendered objects.
+// keys makes the keys of docs/signing.md and docs/sealing.md, and a policy for docs/owner-policy.md, and runs
+// the commands for Kubernetes there. It adds what they make to the rendered objects.
 func (c *cluster) keys(rendered map[string]map[string]*unstructured.Unstructured) {
 	c.Helper()
 	c.run("workctl keys new --key=signing.key; workctl keys public --key=signing.key --source=hub1 > trusted-keys.yaml")
 	c.run("workctl keys new --key=agent.key; workctl keys public --key=agent.key --cluster=cluster1 > trusted-agents.yaml")
 	c.run("workctl keys new --type=seal --key=unseal.key; mkdir seal-keys; workctl keys public --key=unseal.key > seal-keys/cluster1.pub")
+	c.write("policy.yaml", "{requireSealed: true, deniedResources: [nodes]}")
 	var commands []string
-	for _, page := range []string{"signing.md", "sealing.md"} {
+	for _, page := range []string{"signing.md", "sealing.md", "owner-policy.md"} {
 		text, err := os.ReadFile(filepath.Join(repository(c.T), "docs", page))
 		kit.NoError(c, err)
 		for _, m := range regexp.MustCompile(`(?m)^ +\$ (kubectl create .*)$`).FindAllStringSubmatch(string(text), -1) {
 			commands = append(commands, m[1])
 		}
 	}
-	if len(commands) != 6 {
+	if len(commands) != 7 {
 		c.Errorf("the pages have the commands %q", commands)
 	}
 	for _, command := range commands {
@@ -152,7 +153,7 @@ func (c *cluster) keys(rendered map[string]map[string]*unstructured.Unstructured
 	}
 	for part, object := range map[string][]string{
 		"hub":   {"secret/work-hub-signing", "configmap/work-hub-seal-keys", "configmap/work-hub-trusted-agents"},
-		"agent": {"secret/work-agent-unseal", "configmap/work-agent-trusted-keys", "secret/work-agent-signing"},
+		"agent": {"secret/work-agent-unseal", "configmap/work-agent-trusted-keys", "secret/work-agent-signing", "configmap/work-agent-policy"},
 	} {
 		namespace := map[string]string{"hub": hubNamespace, "agent": agentNamespace}[part]
 		for _, name := range object {
@@ -174,7 +175,7 @@ func TestWhatPodsRun(t *testing.T) {
 	rendered := map[string]map[string]*unstructured.Unstructured{}
 	for part, overlay := range map[string]string{
 		"broker": "deploy/kustomize/example/broker", "hub": c.overlay("hub", "signing", "trusted-agents", "sealing"),
-		"agent": c.overlay("agent", "trusted-keys", "signing", "unseal"),
+		"agent": c.overlay("agent", "trusted-keys", "signing", "unseal", "owner-policy"),
 	} {
 		rendered[part] = objectsOf(t, []byte(c.run("kubectl kustomize "+overlay)))
 		c.run("kubectl apply -k " + overlay)
