@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs the tests of every module side by side, and says at the end how many passed and what was left out for want of
+# Runs the tests of every module, and says at the end how many passed and what was left out for want of
 # which program. make test runs it, and make check with --all: with the race detector, two minutes of random faults,
 # and no program left out.
 set -euo pipefail
@@ -10,8 +10,6 @@ all=""
 # The packages that take longest start first; the others fill the gaps.
 slow=(./test/faults ./test/deploy ./test/fleet ./test/integration ./pkg/agent ./broker ./demo ./test/symptoms)
 mapfile -t rest < <(go list ./... | sed 's#^github.com/workwire/workwire#.#' | grep -vxF "$(printf '%s\n' "${slow[@]}")")
-# Tests wait for programs more than they compute: twice as many packages as cores.
-packages=$((2 * $(nproc)))
 flags="-json -timeout 30m -vet=off" # make lint vets
 # The packages of controlplane/ that have tests. Its others are Kubernetes: naming them would compile all of it again.
 controlplane="./internal/cli ./internal/credentials ./internal/kine ./internal/plane ./internal/process ./internal/wholerows ./test"
@@ -26,7 +24,7 @@ if [ -n "$all" ]; then
 	commands+=("go test $flags ./test/faults -run ^TestSoak\$ -soak 2m -seed 521")
 fi
 commands=(
-	"go test $flags -p $packages ${slow[*]} ${rest[*]}"
+	"go test $flags ${slow[*]} ${rest[*]}"
 	"go test -C test/bench $flags ./..."
 	"go test -C controlplane $flags -count=1 $controlplane"
 	"${commands[@]}"

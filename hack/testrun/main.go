@@ -1,4 +1,4 @@
-// Command testrun runs `go test -json` commands side by side, shows one line for each package that
+// Command testrun runs `go test -json` commands one after another, shows one line for each package that
 // ends, the output of what failed, and last how many tests passed and which were left out for want of
 // which program:
 //
@@ -20,7 +20,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 )
@@ -34,13 +33,11 @@ func main() {
 		os.Exit(2)
 	}
 	events := make(chan event)
-	var commands sync.WaitGroup
-	for _, command := range os.Args[1:] {
-		commands.Go(func() { run(command, events) })
-	}
 	go func() {
-		commands.Wait()
-		close(events)
+		defer close(events)
+		for _, command := range os.Args[1:] {
+			run(command, events)
+		}
 	}()
 	os.Exit(newReport(os.Stdout, time.Now()).follow(events))
 }
