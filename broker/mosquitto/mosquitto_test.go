@@ -5,7 +5,6 @@ import (
 	"net"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/workwire/workwire/broker"
 	"github.com/workwire/workwire/broker/acl"

@@ -100,8 +100,8 @@ func with(kind, reason, message string) explain.Facts {
 func deleting(f explain.Facts) explain.Facts {
 	f.Work.DeletionTimestamp = &before
 	f.Work.Generation++
-	f.Work.Status = condition.DeletingStatus(f.Work.Status, f.Work.Generation, func(workv1.ManifestResourceMeta) (condition.Presence, error) {
-		return condition.Present, nil
+	f.Work.Status = condition.DeletingStatus(f.Work.Status, f.Work.Generation, func(workv1.ManifestResourceMeta) condition.Presence {
+		return condition.Present
 	}, before)
 	return f
 }
