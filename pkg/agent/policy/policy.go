@@ -141,7 +141,7 @@ func (p *Policy) refuseNamespace(name string) error {
 
 // matches reports whether a name has a pattern: that name, or a start of it and "*".
 func matches(pattern, name string) bool {
-	if start, any := strings.CutSuffix(pattern, "*"); any {
+	if start, open := strings.CutSuffix(pattern, "*"); open {
 		return strings.HasPrefix(name, start)
 	}
 	return pattern == name

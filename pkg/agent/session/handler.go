@@ -112,6 +112,11 @@ func (s *Session) receive(_ context.Context, m transport.Message) {
 		s.ignore(logger, m, undecodable, err)
 		return
 	}
+	s.receiveMessage(logger, m, source, message, at)
+}
+
+// receiveMessage handles what a message from a topic of source says, signed at a time.
+func (s *Session) receiveMessage(logger *slog.Logger, m transport.Message, source wire.SourceID, message wire.Message, at time.Time) {
 	switch message := message.(type) {
 	case *wire.Spec:
 		s.receiveSpec(workLogger(logger, message), m, source, message, at)

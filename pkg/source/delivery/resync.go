@@ -142,10 +142,27 @@ func (e *Engine) answerSpecResync(r *wire.SpecResync) (unknown []wire.SpecVersio
 		e.config.OnUnknownWorks(r.Cluster, unknown, r.Source == e.config.Source && len(r.Versions) > 0 && !r.Partial)
 	}
 	overruled := sets.New(e.overrule(r, works)...)
-	postponed := 0
 	if r.Partial {
 		send = append(send, e.contentless(r, works)...)
 	}
+	postponed := e.noteAnswer(r, works, send, overruled, deletions)
+	for _, have := range r.Versions {
+		if own, ok := works[have.UID]; ok && have.Generation > wire.Generation(own.Generation) && !overruled.Has(have.UID) {
+			e.log.Warn("agent holds a higher generation than the source", "work", own.Name, "uid", have.UID, "cluster", r.Cluster,
+				"generation", have.Generation, "sourceGeneration", own.Generation)
+			e.statusQueue.add(keyOf(own), statusUpdate{name: own.Name, agentGeneration: have.Generation})
+		}
+	}
+	e.countAnswers(r, paused, resyncAnswers{
+		sent: len(send), authoritative: len(overruled), gone: len(deletions) - postponed, held: len(gone) - len(deletions), postponed: postponed,
+	})
+	return unknown
+}
+
+// noteAnswer changes the state by the answer to r, in turns, so that other clusters do not wait: works are published,
+// and deletions of works that the source does not have. It returns how many of these have to wait for another request.
+func (e *Engine) noteAnswer(r *wire.SpecResync, works map[types.UID]*workv1.ManifestWork, send []types.UID, overruled sets.Set[types.UID],
+	deletions []unknownDeletion) (postponed int) {
 	inTurns(r.Versions, func(versions []wire.SpecVersion) {
 		e.updateState(func() {
 			for i := range versions {
@@ -175,17 +192,7 @@ func (e *Engine) answerSpecResync(r *wire.SpecResync) (unknown []wire.SpecVersio
 	inTurns(deletions, func(deletions []unknownDeletion) {
 		e.updateState(func() { postponed += e.state.deleteUnknowns(r.Cluster, deletions) })
 	})
-	for _, have := range r.Versions {
-		if own, ok := works[have.UID]; ok && have.Generation > wire.Generation(own.Generation) && !overruled.Has(have.UID) {
-			e.log.Warn("agent holds a higher generation than the source", "work", own.Name, "uid", have.UID, "cluster", r.Cluster,
-				"generation", have.Generation, "sourceGeneration", own.Generation)
-			e.statusQueue.add(keyOf(own), statusUpdate{name: own.Name, agentGeneration: have.Generation})
-		}
-	}
-	e.countAnswers(r, paused, resyncAnswers{
-		sent: len(send), authoritative: len(overruled), gone: len(deletions) - postponed, held: len(gone) - len(deletions), postponed: postponed,
-	})
-	return unknown
+	return postponed
 }
 
 // resyncAnswers are numbers of works in the answer to a spec resync request, see
