@@ -129,6 +129,8 @@ func withPlain(e cloudevents.Event, use func(plain []byte) error) error {
 		return fmt.Errorf("uncompressed, it is larger than %d bytes", maxCompressed)
 	case err != nil:
 		return fmt.Errorf("uncompress: %w", err)
+	case len(plain) > PlainSize(e): // several frames: receivers are paid for what the first one states
+		return errors.New("uncompressed, it is larger than it states")
 	default:
 		return use(plain)
 	}

@@ -3,6 +3,7 @@ package wire_test
 import (
 	"bytes"
 	"crypto/rand"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/workwire/workwire/pkg/wire"
+	"github.com/workwire/workwire/test/kit"
 	"github.com/workwire/workwire/test/kit/wirekit"
 )
 
@@ -108,7 +110,34 @@ func TestCompressedBomb(t *testing.T) {
 	}
 }
 
-// FuzzPlainData: whatever claims to be compressed is refused, or has a bounded size.
+// TestPlainSize: what a receiver is paid for is never less than what it gets.
+func TestPlainSize(t *testing.T) {
+	encoder, err := zstd.NewWriter(nil)
+	kit.NoError(t, err)
+	small, large := encoder.EncodeAll([]byte(strings.Repeat(" ", 600)), nil), encoder.EncodeAll([]byte(strings.Repeat(" ", 100_000)), nil)
+	for _, c := range []struct {
+		name  string
+		data  []byte
+		size  int
+		plain bool
+	}{
+		{"not compressed", []byte(`{}`), 2, true},
+		{"compressed", large, 100_000, true},
+		{"a small frame before a large one", append(slices.Clip(small), large...), 600, false},
+		{"no frame", []byte{0x28, 0xb5, 0x2f, 0xfd}, 1 << 20, false},
+	} {
+		e := cloudevents.New()
+		kit.NoError(t, e.SetData("application/json", c.data))
+		if size := wire.PlainSize(e); size != c.size {
+			t.Errorf("%s: size %d, want %d", c.name, size, c.size)
+		}
+		if plain, err := wire.PlainData(e); (err == nil) != c.plain {
+			t.Errorf("%s: %d bytes, %v", c.name, len(plain), err)
+		}
+	}
+}
+
+// FuzzPlainData: whatever claims to be compressed is refused, or has a bounded size, which [wire.PlainSize] states.
 func FuzzPlainData(f *testing.F) {
 	encoder, err := zstd.NewWriter(nil)
 	if err != nil {
@@ -122,8 +151,8 @@ func FuzzPlainData(f *testing.F) {
 		if err := e.SetData("application/json", data); err != nil {
 			t.Skip()
 		}
-		if plain, err := wire.PlainData(e); err == nil && len(plain) > max(1<<20, len(data)) {
-			t.Fatalf("%d bytes of %d", len(plain), len(data))
+		if plain, err := wire.PlainData(e); err == nil && (len(plain) > max(1<<20, len(data)) || len(plain) > wire.PlainSize(e)) {
+			t.Fatalf("%d bytes of %d, %d stated", len(plain), len(data), wire.PlainSize(e))
 		}
 	})
 }
