@@ -101,10 +101,11 @@ func scan(r io.Reader, events chan<- event) {
 	}
 }
 
-// test is a test or subtest that has not ended, or failed.
+// test is a test or subtest that has not ended.
 type test struct {
 	output  strings.Builder
 	started time.Time
+	paused  bool // until others have ended
 }
 
 // pkg is a package whose tests run.
@@ -193,12 +194,14 @@ func (r *report) add(e event) bool {
 	case "fail":
 		p.failed++
 		fmt.Fprintf(r.out, "--- FAIL %s %s (%.1fs)\n%s", e.Package, e.Test, e.Elapsed, t.output.String())
-		return true
+	case "pause", "cont":
+		t.paused = e.Action == "pause"
+		return false
 	default:
 		return false
 	}
 	delete(p.tests, e.Test)
-	return false
+	return e.Action == "fail"
 }
 
 // endPackage counts a package when e says that it has ended.
@@ -233,7 +236,7 @@ func (r *report) stillRunning(now time.Time) {
 	var tests []running
 	for name, p := range r.running {
 		for test, t := range p.tests {
-			if test != "" && !strings.Contains(test, "/") {
+			if test != "" && !t.paused && !strings.Contains(test, "/") {
 				tests = append(tests, running{strings.TrimPrefix(name, "github.com/workwire/workwire/") + " " + test, t})
 			}
 		}

@@ -1,0 +1,60 @@
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestReport: what `go test -json` says becomes a line for each package, the output of what failed, and
+// the last line.
+func TestReport(t *testing.T) {
+	const ran = `{"Action":"start","Package":"p/a"}
+{"Action":"run","Package":"p/a","Test":"TestOne"}
+{"Action":"output","Package":"p/a","Test":"TestOne","Output":"fine\n"}
+{"Action":"pass","Package":"p/a","Test":"TestOne"}
+{"Action":"run","Package":"p/a","Test":"TestTwo"}
+{"Action":"output","Package":"p/a","Test":"TestTwo","Output":"    x_test.go:1: left out: needs mosquitto; more\n"}
+{"Action":"skip","Package":"p/a","Test":"TestTwo"}
+{"Action":"pass","Package":"p/a","Elapsed":1}
+{"Action":"skip","Package":"p/none"}
+`
+	const failed = `{"Action":"run","Package":"p/b","Test":"TestBad"}
+{"Action":"output","Package":"p/b","Test":"TestBad","Output":"why\n"}
+{"Action":"fail","Package":"p/b","Test":"TestBad","Elapsed":2}
+{"Action":"fail","Package":"p/b","Elapsed":2}
+`
+	for _, c := range []struct {
+		name, in string
+		status   int
+		shown    []string
+		last     string
+	}{
+		{"passed", ran, 0, []string{"ok   p/a"}, "1 passed, 0 failed, 1 skipped; left out for want of a program: mosquitto (1)\n"},
+		{"failed", ran + failed, 1, []string{"--- FAIL p/b TestBad (2.0s)\nwhy\n", "FAIL p/b"}, "1 passed, 1 failed, 1 skipped; left out for want of a program: mosquitto (1)\n"},
+		{"does not build", "x.go:1: no such thing\n" + `{"Action":"fail","Package":"p/c"}` + "\n", 1, []string{"no such thing"}, "0 passed, 1 failed\n"},
+		{"its process dies", `{"Action":"run","Package":"p/d","Test":"TestPanics"}
+{"Action":"output","Package":"p/d","Test":"TestPanics","Output":"panic: no\n"}
+{"Action":"fail","Package":"p/d"}
+`, 1, []string{"panic: no"}, "0 passed, 1 failed\n"},
+		{"nothing", "", 1, nil, "0 passed, 0 failed\n"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			events := make(chan event)
+			go func() {
+				scan(strings.NewReader(c.in), events)
+				close(events)
+			}()
+			var out strings.Builder
+			status := newReport(&out, time.Now()).follow(events)
+			if status != c.status || !strings.HasSuffix(out.String(), "\n"+c.last) {
+				t.Errorf("status %d, want %d; last line %q\n%s", status, c.status, c.last, &out)
+			}
+			for _, text := range c.shown {
+				if !strings.Contains(out.String(), text) {
+					t.Errorf("no %q in\n%s", text, &out)
+				}
+			}
+		})
+	}
+}
