@@ -13,6 +13,7 @@ import (
 )
 
 func TestStartStopRestart(t *testing.T) {
+	kit.Mosquitto.Require(t)
 	ctx, cancel := context.WithTimeout(t.Context(), kit.Patience)
 	defer cancel()
 	cfg := mosquitto.Config{Dir: t.TempDir(), Users: []broker.User{
@@ -48,6 +49,7 @@ func TestStartStopRestart(t *testing.T) {
 
 // TestStopAtOnce: Mosquitto forgets a SIGTERM that comes too early; Stop repeats it.
 func TestStopAtOnce(t *testing.T) {
+	kit.Mosquitto.Require(t)
 	for range 20 {
 		p, err := mosquitto.Start(t.Context(), mosquitto.Config{Dir: t.TempDir()})
 		if err != nil {

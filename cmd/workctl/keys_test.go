@@ -64,7 +64,7 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// TestDocumentedKeys runs the commands of docs/signing.md and docs/sealing.md in an empty directory.
+// TestDocumentedKeys runs the commands about keys of docs/signing.md and docs/sealing.md in an empty directory.
 func TestDocumentedKeys(t *testing.T) {
 	for page, want := range map[string]struct {
 		commands int
