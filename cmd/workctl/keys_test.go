@@ -77,7 +77,7 @@ func TestDocumentedKeys(t *testing.T) {
 		kit.NoError(t, err)
 		t.Run(page, func(t *testing.T) {
 			t.Chdir(t.TempDir())
-			commands := regexp.MustCompile(`(?m)^ +\$ workctl (.*)$`).FindAllStringSubmatch(string(text), -1)
+			commands := regexp.MustCompile(`(?m)^ +\$ workctl (keys .*)$`).FindAllStringSubmatch(string(text), -1)
 			if len(commands) < want.commands {
 				t.Errorf("%d commands are found", len(commands))
 			}
