@@ -10,6 +10,8 @@ all=""
 # The packages that take longest start first; the others fill the gaps.
 slow=(./test/faults ./test/deploy ./test/fleet ./test/integration ./pkg/agent ./broker ./demo ./test/symptoms)
 mapfile -t rest < <(go list ./... | sed 's#^github.com/workwire/workwire#.#' | grep -vxF "$(printf '%s\n' "${slow[@]}")")
+# Tests wait a third of their time, for programs: one package more than cores. With twice as many, the slow ones time out.
+packages=$(($(nproc) + 1))
 flags="-json -timeout 30m -vet=off" # make lint vets
 # The packages of controlplane/ that have tests. Its others are Kubernetes: naming them would compile all of it again.
 controlplane="./internal/cli ./internal/credentials ./internal/kine ./internal/plane ./internal/process ./internal/wholerows ./test"
@@ -24,7 +26,7 @@ if [ -n "$all" ]; then
 	commands+=("go test $flags ./test/faults -run ^TestSoak\$ -soak 2m -seed 521")
 fi
 commands=(
-	"go test $flags ${slow[*]} ${rest[*]}"
+	"go test $flags -p $packages ${slow[*]} ${rest[*]}"
 	"go test -C test/bench $flags ./..."
 	"go test -C controlplane $flags -count=1 $controlplane"
 	"${commands[@]}"
