@@ -9,7 +9,7 @@ all=""
 
 # The packages that take longest start first; the others fill the gaps.
 slow=(./test/faults ./test/deploy ./test/fleet ./test/integration ./pkg/agent ./broker ./demo ./test/symptoms)
-mapfile -t rest < <(go list ./... | sed 's#^github.com/workwire/workwire#.#' | grep -vxF "$(printf '%s\n' "${slow[@]}")")
+mapfile -t rest < <(go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' ./... | sed 's#^github.com/workwire/workwire#.#' | grep -vxF "$(printf '%s\n' "${slow[@]}")")
 # Tests wait a third of their time, for programs: one package more than cores. With twice as many, the slow ones time out.
 packages=$(($(nproc) + 1))
 flags="-json -timeout 30m -vet=off" # make lint vets

@@ -80,7 +80,7 @@ func run(command string, events chan<- event) {
 	scan(reader, events)
 	close(done)
 	if err := <-ended; err != nil {
-		events <- event{failed: fmt.Sprintf("%s: %v", command, err)}
+		events <- event{failed: fmt.Sprintf("%v: %s", err, command)}
 	}
 }
 
@@ -154,7 +154,7 @@ var needs = regexp.MustCompile(`left out: needs ([^;\n]+)`)
 func (r *report) add(e event) bool {
 	if e.failed != "" {
 		r.broken++
-		fmt.Fprintf(r.out, "FAIL %s\n", e.failed)
+		fmt.Fprintf(r.out, "FAIL %.120s\n", e.failed)
 		return true
 	}
 	if e.Action == "build-output" {

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/util/retry"
 
@@ -275,6 +276,8 @@ func startWithAgents(clusters ...string) (client *source.Client, stop func()) {
 		panic(err)
 	}
 	running.Go(func() { _ = client.Run(ctx) })
+	// What an agent says at its start reaches who is subscribed.
+	_ = wait.PollUntilContextCancel(ctx, time.Millisecond, true, func(context.Context) (bool, error) { return client.Connected(), nil })
 	for _, cluster := range clusters {
 		agent, err := sourcetest.NewAgent(sourcetest.AgentConfig{
 			Cluster: wire.ClusterName(cluster), Source: "ops", Topics: topics, Transport: broker.Client(cluster),
