@@ -10,6 +10,7 @@ package main
 import (
 	"bufio"
 	"cmp"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -32,11 +33,15 @@ func main() {
 		fmt.Fprintln(os.Stderr, "usage: testrun 'GO TEST -JSON COMMAND'...")
 		os.Exit(2)
 	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
 	events := make(chan event)
 	go func() {
 		defer close(events)
 		for _, command := range os.Args[1:] {
-			run(command, events)
+			if ctx.Err() == nil {
+				run(ctx, command, events)
+			}
 		}
 	}()
 	os.Exit(newReport(os.Stdout, time.Now()).follow(events))
@@ -50,35 +55,19 @@ type event struct {
 	failed string // the command that failed
 }
 
-// run runs a command and sends what it prints. Ctrl-C ends the command, and it is waited for.
-func run(command string, events chan<- event) {
-	cmd := exec.Command("sh", "-c", "exec "+command)
+// run runs a command and sends what it prints. The end of ctx ends the command, and it is waited for.
+func run(ctx context.Context, command string, events chan<- event) {
+	cmd := exec.CommandContext(ctx, "sh", "-c", "exec "+command)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	interrupted := make(chan os.Signal, 1)
-	signal.Notify(interrupted, syscall.SIGINT, syscall.SIGTERM)
-	defer signal.Stop(interrupted)
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) } // with its tests
 	reader, writer := io.Pipe()
 	cmd.Stdout, cmd.Stderr = writer, writer
-	if err := cmd.Start(); err != nil {
-		events <- event{failed: fmt.Sprintf("%s: %v", command, err)}
-		return
-	}
-	done := make(chan struct{})
-	go func() {
-		select {
-		case <-interrupted:
-			_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) // with its tests
-		case <-done:
-		}
-	}()
 	ended := make(chan error, 1)
 	go func() {
-		err := cmd.Wait()
+		ended <- cmd.Run()
 		_ = writer.Close()
-		ended <- err
 	}()
 	scan(reader, events)
-	close(done)
 	if err := <-ended; err != nil {
 		events <- event{failed: fmt.Sprintf("%v: %s", err, command)}
 	}
