@@ -1,6 +1,7 @@
 package fairqueue_test
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -45,4 +46,33 @@ func TestOneWaitsForOneOfEach(t *testing.T) {
 		}
 	}
 	t.Error("b waits for more than one key")
+}
+
+// TestLine: values of one group keep their order, another one waits for one of them, and a full line has the sender wait.
+func TestLine(t *testing.T) {
+	const length = 4
+	line := fairqueue.NewLine(length, func(v string) byte { return v[0] })
+	for v := range strings.FieldsSeq("a1 a2 a3 b1") {
+		line.Add(v)
+	}
+	added := make(chan struct{})
+	go func() {
+		line.Add("c1")
+		close(added)
+	}()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var got []string
+	line.Run(ctx, func(_ context.Context, v string) {
+		if len(got) == 0 {
+			<-added
+		}
+		if got = append(got, v); len(got) == length+1 {
+			cancel()
+		}
+	})
+	if text := strings.Join(got, " "); text != "a1 b1 c1 a2 a3" && text != "a1 b1 a2 c1 a3" {
+		t.Errorf("got %s", text)
+	}
+	line.Add("d1") // nobody takes it, and nobody waits
 }

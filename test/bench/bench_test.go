@@ -47,6 +47,9 @@ func TestQuick(t *testing.T) {
 		"hub: API requests per work":            2,
 	}
 	for _, row := range result.Rows {
+		if _, ok := kit.PostgreSQL.Find(); !ok && strings.Contains(row.Why, "PostgreSQL") {
+			continue
+		}
 		if len(row.Samples) != 1 {
 			t.Errorf("%s has %d figures: %s", row.Name, len(row.Samples), row.Why)
 		}

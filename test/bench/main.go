@@ -170,11 +170,12 @@ func (o *options) agentOptions(bin string) agentbench.Options {
 	}
 	a := agentbench.Options{
 		Agent: agent, AgentArgs: o.agentArgs, Works: o.works, Scale: o.scale, Latencies: 205, Samples: 100, Steady: time.Minute,
+		Idle:   130 * time.Second, // two digests, and keep-alives
 		Settle: 5 * time.Second, Away: 5 * time.Second, Large: 500,
 	}
 	if o.quick {
 		a.Works, a.Scale, a.Latencies, a.Samples, a.Large = 20, 60, 10, 5, 50
-		a.Steady, a.Settle, a.Away = 2*time.Second, 100*time.Millisecond, 200*time.Millisecond
+		a.Idle, a.Steady, a.Settle, a.Away = time.Second, 2*time.Second, 100*time.Millisecond, 200*time.Millisecond
 	}
 	return a
 }

@@ -27,6 +27,10 @@ func (s *Session) Run(ctx context.Context) error {
 	group.Go(func() error { return s.runDigests(ctx) })
 	group.Go(func() error { return s.runPartials(ctx) })
 	group.Go(func() error { return s.runUnseal(ctx) })
+	group.Go(func() error {
+		s.line.Run(ctx, s.receive)
+		return nil
+	})
 	return group.Wait()
 }
 
@@ -44,7 +48,7 @@ func (s *Session) Handler() transport.Handler {
 			s.presence.announce()
 			s.resync(ctx, c)
 		},
-		Received: s.receive,
+		Received: func(_ context.Context, m transport.Message) { s.line.Add(m) },
 		Lost: func(error) {
 			s.connected.Store(false)
 			s.config.Outbox.Lost()

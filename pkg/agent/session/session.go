@@ -25,6 +25,7 @@ import (
 	"github.com/workwire/workwire/pkg/agent/outbox"
 	"github.com/workwire/workwire/pkg/agent/trust"
 	"github.com/workwire/workwire/pkg/audit"
+	"github.com/workwire/workwire/pkg/fairqueue"
 	"github.com/workwire/workwire/pkg/quota"
 	"github.com/workwire/workwire/pkg/required"
 	"github.com/workwire/workwire/pkg/sealing"
@@ -82,6 +83,7 @@ type Config struct {
 // Session is the agent's side of the connection. It is safe for concurrent use.
 type Session struct {
 	config       Config
+	line         *fairqueue.Line[transport.Message, wire.SourceID] // of messages that were received
 	resyncs      *resyncTracker
 	asks         workqueue.TypedDelayingInterface[wire.SourceID] // sources to ask for specs
 	repeats      workqueue.TypedDelayingInterface[wire.SourceID] // sources that may have to be asked again
@@ -99,6 +101,9 @@ type Session struct {
 	digests  prometheus.Counter
 	partial  prometheus.Counter
 }
+
+// maxReceived is how many messages wait until those before them are handled. The transport waits for the others.
+const maxReceived = 1_000
 
 // New returns a Session that does nothing until [Session.Run].
 func New(config Config) (*Session, error) {
@@ -118,7 +123,11 @@ func New(config Config) (*Session, error) {
 	}
 	factory := promauto.With(config.Registerer)
 	s := &Session{
-		config:       config,
+		config: config,
+		line: fairqueue.NewLine(maxReceived, func(m transport.Message) wire.SourceID {
+			source, _, _ := wire.TopicSender(m.Topic)
+			return source
+		}),
 		resyncs:      newResyncTracker(),
 		asks:         workqueue.NewTypedDelayingQueue[wire.SourceID](),
 		quotas:       quota.New[wire.SourceID](quota.Config{Rates: *config.Quota, Subsystem: "agent"}),

@@ -18,6 +18,7 @@ import (
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/audit"
+	"github.com/workwire/workwire/pkg/fairqueue"
 	"github.com/workwire/workwire/pkg/quota"
 	"github.com/workwire/workwire/pkg/required"
 	"github.com/workwire/workwire/pkg/sealing"
@@ -34,6 +35,8 @@ const (
 	DefaultStatusWorkers  = 16
 	DefaultRepublishAfter = 30 * time.Second
 	maxWorkers            = 1024
+	// maxReceived is how many messages wait until those before them are handled. The transport waits for the others.
+	maxReceived = 1_000
 )
 
 // Config configures an [Engine].
@@ -260,9 +263,11 @@ type Engine struct {
 	// contents are the bases of spec deltas.
 	contents publishedContents
 
+	storing  map[wire.ClusterName]bool      // guarded by mu: a large status
 	underWay map[wire.ClusterName]int       // guarded by mu: publishes and writes, with Config.ClusterServed only
 	gained   map[wire.ClusterName]time.Time // guarded by mu: when ClusterGained was called
 
+	received    *fairqueue.Line[transport.Message, wire.ClusterName]
 	statusQueue *keyedQueue[workKey, statusUpdate]
 	resyncQueue *keyedQueue[wire.ClusterName, resyncTask]
 	waiting     waitingStatuses
@@ -297,6 +302,7 @@ func New(config Config) (*Engine, error) {
 		refusedLines:  flowcontrol.NewTokenBucketPassiveRateLimiter(refusedLogRate, refusedLogBurst),
 		recent:        newRecentStatuses(),
 		divergences:   make(map[wire.ClusterName]*divergence),
+		storing:       make(map[wire.ClusterName]bool),
 		underWay:      make(map[wire.ClusterName]int),
 		gained:        make(map[wire.ClusterName]time.Time),
 		contentHashes: flowcontrol.NewTokenBucketPassiveRateLimiter(contentHashRate, contentHashBurst),
@@ -304,6 +310,10 @@ func New(config Config) (*Engine, error) {
 	// The lines about a cluster are paid by it.
 	e.log = slog.New(quota.LimitLog(config.Logger.Handler(), "cluster")).With("source", config.Source)
 	e.changes, e.statuses = tracing.NewChanges[workKey](e.tracer), tracing.NewChanges[workKey](e.tracer)
+	e.received = fairqueue.NewLine(maxReceived, func(m transport.Message) wire.ClusterName {
+		_, cluster, _ := wire.TopicSender(m.Topic)
+		return cluster
+	})
 	e.statusQueue = newKeyedQueue(func(k workKey) wire.ClusterName { return k.cluster }, e.mergeStatusUpdates, e.writeStatus)
 	e.statusQueue.admit = e.admitStatus
 	e.resyncQueue = newKeyedQueue(func(name wire.ClusterName) wire.ClusterName { return name }, mergeResyncTasks, e.runResync)
@@ -339,6 +349,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	running.Go(func() { e.runPublishes(ctx) })
 	running.Go(func() { e.statusQueue.run(ctx, e.config.StatusWorkers) })
 	running.Go(func() { e.resyncQueue.run(ctx, resyncWorkers) })
+	running.Go(func() { e.received.Run(ctx, e.receive) })
 	for name := range e.config.Works.Clusters() {
 		for work := range e.config.Works.ListCluster(name) {
 			e.WorkChanged(work.UID)
@@ -347,7 +358,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	err := e.config.Transport.Run(ctx, transport.Handler{
 		Subscriptions: e.topics.Subscriptions(),
 		Connected:     e.connected,
-		Received:      e.receive,
+		Received:      func(_ context.Context, m transport.Message) { e.received.Add(m) },
 		Lost: func(reason error) {
 			e.log.Info("connection lost", "reason", reason)
 			e.config.OnConnectionChange(false)

@@ -29,19 +29,48 @@ func (e *Engine) affords(m transport.Message, from sender, now time.Time) bool {
 	return false
 }
 
-// admitStatus has a status wait until its cluster may write to the store. It waits once: newer ones take its
-// turn.
+const (
+	// large is the size of a status that keeps the store busy for a while. One of a cluster at a time is stored, so
+	// that the statuses of others find the store free.
+	large = 64 << 10
+	// largeWait is how long a large status waits until another write of its cluster may have ended.
+	largeWait = 20 * time.Millisecond
+)
+
+// admitStatus has a status wait until its cluster may write to the store: once, newer ones take its turn. A large
+// one also waits until no other large one of its cluster is being stored; [Engine.stored] ends that.
 func (e *Engine) admitStatus(k workKey, u *statusUpdate) (wait time.Duration) {
-	if u.status == nil || u.admitted {
+	if u.status == nil {
 		return 0
 	}
-	u.admitted = true
-	now := time.Now()
-	wait = e.quotas.Reserve(k.cluster, quota.Cost{quota.Writes: 1, quota.WrittenBytes: float64(u.size)}, now)
-	if wait > 0 {
-		e.noteNoise(k.cluster, now)
+	if !u.admitted {
+		u.admitted = true
+		now := time.Now()
+		if wait = e.quotas.Reserve(k.cluster, quota.Cost{quota.Writes: 1, quota.WrittenBytes: float64(u.size)}, now); wait > 0 {
+			e.noteNoise(k.cluster, now)
+			return wait
+		}
 	}
-	return wait
+	if u.size < large {
+		return 0
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.storing[k.cluster] {
+		return largeWait
+	}
+	e.storing[k.cluster] = true
+	return 0
+}
+
+// stored ends what admitStatus began.
+func (e *Engine) stored(k workKey, u *statusUpdate) {
+	if u.size < large {
+		return
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.storing, k.cluster)
 }
 
 // noteNoise reports a cluster that has become noisy, or is no longer.

@@ -130,6 +130,7 @@ func (e *Engine) mergeStatusUpdates(older, newer statusUpdate) statusUpdate {
 
 // writeStatus writes u to the WorkStore. It reports whether to retry.
 func (e *Engine) writeStatus(ctx context.Context, k workKey, u statusUpdate) (retry bool) {
+	defer e.stored(k, &u)
 	defer func() {
 		if !retry && e.waiting.remove(k.cluster, u.size) {
 			e.resyncQueue.add(k.cluster, resyncTask{requestStatuses: true})

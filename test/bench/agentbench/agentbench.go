@@ -38,6 +38,7 @@ type Options struct {
 	Latencies int           // works created one at a time
 	Samples   int           // changes healed, and fed back, one at a time
 	Steady    time.Duration // how long nothing happens
+	Idle      time.Duration // in which nothing happens, to tell a day's bytes
 	Settle    time.Duration // after a load, before its memory is read
 	Away      time.Duration // of the broker, in the long restart
 	Large     int           // objects of the large work

@@ -25,8 +25,6 @@ const (
 	uplinkManifests = 500
 	// uplinkWorks is the number of works of the rollout.
 	uplinkWorks = 100
-	// idle is how long nothing happens, to tell a day's bytes: two digests and keep-alives.
-	idle = 130 * time.Second
 )
 
 // link counts what goes through a tap.
@@ -87,17 +85,17 @@ func (w *world) uplink(ctx context.Context, run int) (err error) {
 	if err != nil {
 		return err
 	}
-	nothing, err := w.bytesOf(ctx, counted, func() error { return procs.Pause(ctx, idle) })
+	nothing, err := w.bytesOf(ctx, counted, func() error { return procs.Pause(ctx, w.Idle) })
 	if err != nil {
 		return err
 	}
-	day := float64(nothing) * float64(24*time.Hour) / float64(idle)
+	day := float64(nothing) * float64(24*time.Hour) / float64(w.Idle)
 	w.Board.Add(uplinkValue, report.Sample{Measured: float64(value), Detail: map[string]any{"manifests": uplinkManifests}})
 	w.Board.Add(uplinkShare, report.Sample{Measured: 100 * float64(value) / float64(whole), Detail: map[string]any{"statusBytes": whole}})
 	w.Board.Add(uplinkRollout, report.Sample{Measured: float64(rollout) / uplinkWorks, Detail: map[string]any{"works": uplinkWorks, "bytes": rollout}})
-	w.Board.Add(uplinkIdle, report.Sample{Measured: day / 1e3, Detail: map[string]any{"bytes": nothing, "seconds": idle.Seconds(), "works": uplinkWorks + 1}})
+	w.Board.Add(uplinkIdle, report.Sample{Measured: day / 1e3, Detail: map[string]any{"bytes": nothing, "seconds": w.Idle.Seconds(), "works": uplinkWorks + 1}})
 	w.Progress("run %d: a changed value of %d manifests: %d bytes, of a status of %d; a rollout to %d works: %d bytes; %v of nothing: %d bytes",
-		run+1, uplinkManifests, value, whole, uplinkWorks, rollout, idle, nothing)
+		run+1, uplinkManifests, value, whole, uplinkWorks, rollout, w.Idle, nothing)
 	if _, err := w.publish(ctx, events.Deleted(append(next, large, edited)), events.Gone); err != nil {
 		return err
 	}

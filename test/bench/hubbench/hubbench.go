@@ -21,6 +21,7 @@ import (
 	"github.com/workwire/workwire/test/bench/procs"
 	"github.com/workwire/workwire/test/bench/report"
 	"github.com/workwire/workwire/test/bench/subject"
+	"github.com/workwire/workwire/test/kit"
 	"github.com/workwire/workwire/test/kit/controlplane"
 	"github.com/workwire/workwire/test/kit/postgreskit"
 )
@@ -99,6 +100,12 @@ func Run(ctx context.Context, c subject.Config, o Options, board *report.Board) 
 		}
 	}
 	if !board.Wants(postgresPublished, postgresTaken) {
+		return nil
+	}
+	if _, ok := kit.PostgreSQL.Find(); !ok {
+		for _, row := range []string{postgresPublished, postgresTaken} {
+			board.Miss(row, "PostgreSQL is not installed")
+		}
 		return nil
 	}
 	return inPostgreSQL(ctx, newWorld(c, o, board))

@@ -100,7 +100,11 @@ func (s *Server) initialize(ctx context.Context, options []string) error {
 
 // Stop ends the server, as a crash does, and removes its data.
 func (s *Server) Stop() error {
-	return errors.Join(s.process.Kill(), os.RemoveAll(s.dir))
+	var killed error
+	if s.process != nil { // it has started
+		killed = s.process.Kill()
+	}
+	return errors.Join(killed, os.RemoveAll(s.dir))
 }
 
 // Continue starts the server again after Kill.
