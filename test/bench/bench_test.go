@@ -20,6 +20,7 @@ func TestMain(m *testing.M) {
 // TestQuick runs the whole benchmark with small numbers. It checks the counters only: durations
 // mean nothing on a busy machine.
 func TestQuick(t *testing.T) {
+	kit.OnlyInCheck(t)
 	dir := t.TempDir()
 	file := filepath.Join(dir, "bench.json")
 	var table bytes.Buffer
