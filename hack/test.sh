@@ -1,15 +1,16 @@
 #!/usr/bin/env bash
 # Runs the tests of every module, and says at the end how many passed and what was left out for want of
-# which program. make test runs it, and make check with --all: with the race detector, two minutes of random faults,
-# and no program left out.
+# which program. make test runs it, and make check with --all: with the race detector, hostile clients, two minutes of
+# random faults, and no program left out.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 all=""
 [ "${1:-}" != --all ] || all=1
 
-# The packages that take longest start first; the others fill the gaps.
+# The packages that take longest start first; the others fill the gaps. hostile measures time: it runs alone.
+hostile=./test/hostile
 slow=(./test/faults ./test/deploy ./test/fleet ./test/integration ./pkg/agent ./broker ./demo ./test/symptoms)
-mapfile -t rest < <(go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' ./... | sed 's#^github.com/workwire/workwire#.#' | grep -vxF "$(printf '%s\n' "${slow[@]}")")
+mapfile -t rest < <(go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' ./... | sed 's#^github.com/workwire/workwire#.#' | grep -vxF "$(printf '%s\n' "${slow[@]}" $hostile)")
 # Tests wait a third of their time, for programs: one package more than cores. With twice as many, the slow ones time out.
 packages=$(($(nproc) + 1))
 flags="-json -timeout 30m -vet=off" # make lint vets
@@ -23,6 +24,7 @@ commands=()
 if [ -n "$all" ]; then
 	export CGO_ENABLED=1 WORKWIRE_TEST_ALL=1
 	flags+=" -race"
+	commands+=("go test $flags $hostile -for 1m")
 	commands+=("go test $flags ./test/faults -run ^TestSoak\$ -soak 2m -seed 521")
 fi
 commands=(
