@@ -58,6 +58,7 @@ var symptoms = []symptom{
 	{heading: "A standby hub is not ready", tests: []string{"pkg/hub TestStandbyOnlyReads"}},
 	{heading: "A work has condition `DeletionHeld`", tests: []string{"pkg/agent TestSourceThatLostItsMemory"}},
 	{heading: "A ManagedCluster has condition `WorksHeld`", tests: []string{"pkg/hub/clusters TestHeldWorks"}},
+	{heading: "A ManagedCluster has condition `Noisy`", produce: (*patient).noisy},
 	{heading: "A ManagedCluster has condition `WorksInSync` False", tests: []string{"pkg/hub/clusters TestDivergence"}},
 }
 

@@ -1,0 +1,41 @@
+package symptoms
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	cloudevents "github.com/cloudevents/sdk-go/v2/event"
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/workwire/workwire/pkg/transport"
+	"github.com/workwire/workwire/test/kit"
+)
+
+// noisy sends what no agent does, with the credentials of the cluster: a hundred megabytes at once, compressed.
+func (p *patient) noisy() {
+	p.accept(true)
+	tr := p.transport(p.T, p.cluster, p.cluster+"-intruder", topicsOf(source), &p.log)
+	connected := make(chan struct{}, 1)
+	kit.Run(p, "intruder", func(ctx context.Context) error {
+		return tr.Run(ctx, transport.Handler{
+			Connected: func(context.Context, transport.Connection) { connected <- struct{}{} },
+			Received:  func(_ context.Context, m transport.Message) { m.Ack() },
+		})
+	})
+	kit.Receive(p, "the intruder connects", connected)
+	encoder, err := zstd.NewWriter(nil)
+	kit.NoError(p, err)
+	data := encoder.EncodeAll([]byte(`{"no":"`+strings.Repeat("a", 1<<20-100)+`"}`), nil)
+	for i := range 100 {
+		e := cloudevents.New()
+		e.SetID(fmt.Sprint(i))
+		e.SetType("io.open-cluster-management.works.v1alpha1.manifestbundles.status.update_request")
+		e.SetSource(p.cluster + "-agent")
+		e.SetTime(time.Now())
+		kit.NoError(p, e.SetData("application/json", data))
+		kit.NoError(p, tr.Publish(p.Context(), "sources/"+source+"/clusters/"+p.cluster+"/agentevents", e))
+	}
+	p.quoted("the ManagedCluster", p.clusterConditions, "Noisy", "OverQuota", "the cluster sends more bytes than its quota")
+}
