@@ -62,14 +62,11 @@ func (p Program) Require(t testing.TB) string {
 	return path
 }
 
-// InCheck reports whether make check runs the test.
-func InCheck() bool { return os.Getenv("WORKWIRE_TEST_ALL") != "" && !testing.Short() }
-
 // OnlyInCheck skips a test that takes long, or measures time that others would disturb, unless make check runs it. The
 // end of make test says how many there are.
 func OnlyInCheck(t testing.TB) {
 	t.Helper()
-	if !InCheck() {
+	if testing.Short() || os.Getenv("WORKWIRE_TEST_ALL") == "" {
 		t.Skip("left out: make check runs it")
 	}
 }
