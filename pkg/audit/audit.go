@@ -75,8 +75,8 @@ type Record struct {
 	// Digest is of the manifest as declared (Apply), or of the content of the spec (Publish,
 	// Receive).
 	Digest string `json:"digest,omitempty"`
-	// LeftOut is set by [Log.Write]: the number of records of this Identity that were left out before this one,
-	// because it caused too many.
+	// LeftOut is set by [Log.Write]: the number of records of this Identity, of dry runs of this Source, that were left
+	// out before this one, because it caused too many.
 	LeftOut int `json:"leftOut,omitempty"`
 	// Reason is a word of a closed list, never the text of an error, which may hold values.
 	Reason string `json:"reason,omitempty"`
@@ -111,33 +111,35 @@ type Log struct {
 	mu      sync.Mutex
 	file    io.WriteCloser
 	failing bool
-	leftOut map[string]int // by identity, until its next record
+	leftOut map[string]int // by who pays, until its next record
 }
 
-// Records about messages of one identity: 200 a second, as many as 20,000 works have at once; those about
+// Records about messages of one identity, and about its dry runs: 200 a second, as many as 20,000 works have at once; those about
 // messages without effect, which cost nothing to send, take a hundred times as much.
 var rates = quota.Rates{quota.Records: {PerSecond: 200, Burst: 20_000}}
 
 const withoutEffect = 100
 
-// admit reports whether r is to be written, and how many records of its identity were left out before. Only
-// those about received messages are left out: others are of what somebody decided here.
+// admit reports whether r is to be written, and how many records were left out before. Only those about received
+// messages, and dry runs, are left out: others are of what somebody decided here.
 func (l *Log) admit(r *Record) (leftOut int, ok bool) {
-	if r.Event != Receive {
+	payer, cost := r.Identity, quota.Cost{quota.Records: 1}
+	switch {
+	case r.Event == DryRun:
+		payer = string(r.Source) // the identity is an executor, which the source chooses
+	case r.Event != Receive:
 		return 0, true
-	}
-	cost := quota.Cost{quota.Records: 1}
-	if !r.Effect {
+	case !r.Effect:
 		cost[quota.Records] = withoutEffect
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.quotas.Spend(r.Identity, cost, r.Time) {
-		l.leftOut[r.Identity]++
+	if !l.quotas.Spend(payer, cost, r.Time) {
+		l.leftOut[payer]++
 		return 0, false
 	}
-	leftOut = l.leftOut[r.Identity]
-	delete(l.leftOut, r.Identity)
+	leftOut = l.leftOut[payer]
+	delete(l.leftOut, payer)
 	return leftOut, true
 }
 

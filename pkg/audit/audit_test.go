@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -152,4 +153,20 @@ func TestOneIdentityFillsNoDisk(t *testing.T) {
 		log.Write(audit.Record{Event: audit.Receive, Verdict: "undecodable", Identity: "noisy"})
 		return written()["leftOut"] > before["leftOut"]
 	})
+}
+
+// TestDryRunsFillNoDisk: a source whose dry runs name ever new executors pays for the records of all.
+func TestDryRunsFillNoDisk(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "audit.log")
+	log, err := audit.Open(audit.Config{Path: path, Program: "work-agent"})
+	kit.NoError(t, err)
+	const many = 30_000
+	for i := range many {
+		log.Write(audit.Record{Event: audit.DryRun, Source: "noisy", Identity: fmt.Sprint("system:serviceaccount:a:", i)})
+	}
+	text, err := os.ReadFile(path)
+	kit.NoError(t, err)
+	if n := bytes.Count(text, []byte("\n")); n < 20_000 || n > many*9/10 {
+		t.Errorf("%d records of %d dry runs", n, many)
+	}
 }
