@@ -222,8 +222,8 @@ spec:
 // gives it the right. Nothing is restarted.
 func TestAgentsRights(t *testing.T) {
 	c := newCluster(t)
-	c.run(`kubectl apply --validate=strict -f deploy/kustomize/agent/ocm-rights/cluster-role.yaml
-kubectl apply --validate=strict -k deploy/kustomize/agent/crds; kubectl apply --validate=strict -k deploy/kustomize/agent/rbac`)
+	c.run("kubectl apply --validate=strict -k deploy/kustomize/agent/crds")
+	c.run("kubectl apply --validate=strict -k " + c.rights("ocm-rights"))
 	machines := &apiextensionsv1.CustomResourceDefinition{}
 	text, err := os.ReadFile("../examples/testdata/machines.yaml")
 	if err == nil {
@@ -337,11 +337,34 @@ kubectl delete appliedmanifestwork old-web`)
 	})
 }
 
-// TestWhatTheAgentMay says what the agent's rights are and are not, in profiles "workloads" and
-// "ocm".
+// rights is a folder with the agent's rights in deploy/kustomize, and a component of them or none.
+func (c *cluster) rights(component string) string {
+	c.Helper()
+	text := "resources: [../deploy/kustomize/agent/rbac]\n"
+	if component != "" {
+		text += "components: [../deploy/kustomize/agent/" + component + "]\n"
+	}
+	c.write("rights/kustomization.yaml", text)
+	return "rights"
+}
+
+// everything are the verbs that works need.
+var everything = []string{"get", "list", "watch", "create", "update", "patch", "delete"}
+
+// each is every one of verbs on every resource.
+func each(verbs []string, resources ...string) (all []string) {
+	for _, resource := range resources {
+		for _, verb := range verbs {
+			all = append(all, verb+" "+resource)
+		}
+	}
+	return all
+}
+
+// TestWhatTheAgentMay says, for each row of the table in docs/install.md, what the agent's rights are and are not. Each
+// profile has the rights of the one before.
 func TestWhatTheAgentMay(t *testing.T) {
 	c := newCluster(t)
-	c.run("kubectl apply -k deploy/kustomize/agent/rbac")
 	may := func(verb, resource string) authorizationv1.SubjectAccessReviewStatus {
 		group, name := "", resource
 		if at := strings.IndexByte(resource, '.'); at >= 0 {
@@ -357,48 +380,111 @@ func TestWhatTheAgentMay(t *testing.T) {
 		kit.NoError(t, err)
 		return review.Status
 	}
-	c.eventually("the rights are in force", func(context.Context) error {
-		if !may("create", "clusterroles.rbac.authorization.k8s.io").Allowed || !may("create", "deployments.apps").Allowed {
-			return errors.New("not yet")
+	const rbac = ".rbac.authorization.k8s.io"
+	var profiles []string
+	var granted []string
+	for _, row := range []struct {
+		profile, component string
+		allowed            []string // besides those of the rows above
+		denied             []string
+		takenAway          string // after the row
+	}{
+		{
+			profile: "own", component: "own-rights",
+			allowed: []string{"create subjectaccessreviews.authorization.k8s.io", "list clusterroles" + rbac,
+				"patch appliedmanifestworks/status.work.open-cluster-management.io"},
+			denied: []string{"get configmaps", "create namespaces", "get secrets", "create deployments.apps", "impersonate serviceaccounts"},
+		},
+		{
+			profile: "workloads",
+			allowed: each(everything, "configmaps", "namespaces", "persistentvolumeclaims", "pods", "secrets", "serviceaccounts", "services",
+				"daemonsets.apps", "deployments.apps", "replicasets.apps", "statefulsets.apps", "horizontalpodautoscalers.autoscaling",
+				"cronjobs.batch", "jobs.batch", "ingresses.networking.k8s.io", "networkpolicies.networking.k8s.io", "poddisruptionbudgets.policy",
+				"roles"+rbac, "rolebindings"+rbac),
+			denied: []string{"impersonate serviceaccounts", "create serviceaccounts/token", "create pods/exec", "create pods/attach", "create pods/portforward",
+				"get pods/log", "create pods/proxy", "create endpoints", "create clusterroles" + rbac, "create clusterrolebindings" + rbac,
+				"create customresourcedefinitions.apiextensions.k8s.io", "patch deployments/status.apps"},
+		},
+		{
+			profile: "workloads, impersonating", component: "impersonation",
+			allowed:   []string{"impersonate serviceaccounts"},
+			denied:    []string{"create serviceaccounts/token", "create pods/exec", "create clusterroles" + rbac},
+			takenAway: "kubectl delete clusterrolebinding workwire-agent-impersonation",
+		},
+		{
+			profile: "admin", component: "admin-rights",
+			allowed: append(each(everything, "customresourcedefinitions.apiextensions.k8s.io", "clusterroles"+rbac, "clusterrolebindings"+rbac),
+				"impersonate serviceaccounts", "create serviceaccounts/token", "create pods/exec"),
+			denied: []string{"create priorityclasses.scheduling.k8s.io", "create mutatingwebhookconfigurations.admissionregistration.k8s.io",
+				"bind clusterroles" + rbac, "bind roles" + rbac, "escalate clusterroles" + rbac, "escalate roles" + rbac},
+		},
+		{
+			profile: "ocm", component: "ocm-rights",
+			allowed: append(each(everything, "priorityclasses.scheduling.k8s.io", "mutatingwebhookconfigurations.admissionregistration.k8s.io",
+				"validatingwebhookconfigurations.admissionregistration.k8s.io", "servicemonitors.monitoring.coreos.com"),
+				"bind clusterroles"+rbac, "bind roles"+rbac, "escalate clusterroles"+rbac, "escalate roles"+rbac),
+		},
+	} {
+		if !strings.Contains(row.profile, ",") {
+			profiles = append(profiles, row.profile)
 		}
-		return nil
-	})
-	allowed := []string{
-		// What "admin" gives, in every namespace: Secrets too, to read and to write.
-		"get secrets", "list secrets", "create secrets", "create deployments.apps", "delete services", "create roles.rbac.authorization.k8s.io",
-		"create pods/exec", "impersonate serviceaccounts", "create networkpolicies.networking.k8s.io",
-		// What is added to that.
-		"create namespaces", "delete customresourcedefinitions.apiextensions.k8s.io",
-		"create clusterrolebindings.rbac.authorization.k8s.io", "create subjectaccessreviews.authorization.k8s.io",
-		"patch appliedmanifestworks/status.work.open-cluster-management.io",
-	}
-	denied := []string{
-		"bind clusterroles.rbac.authorization.k8s.io", "bind roles.rbac.authorization.k8s.io",
-		"escalate clusterroles.rbac.authorization.k8s.io", "escalate roles.rbac.authorization.k8s.io",
-		"create nodes", "patch nodes", "create persistentvolumes", "create resourcequotas", "impersonate users", "impersonate groups",
-		"create machines.cluster.x-k8s.io", "create priorityclasses.scheduling.k8s.io", "create storageclasses.storage.k8s.io",
-		"create mutatingwebhookconfigurations.admissionregistration.k8s.io", "create validatingadmissionpolicies.admissionregistration.k8s.io",
-		"approve signers.certificates.k8s.io", "create certificatesigningrequests.certificates.k8s.io", "get manifestworks.work.open-cluster-management.io",
-		"* *.*",
-	}
-	for i, list := range [][]string{denied, allowed} {
-		for _, right := range list {
+		c.run("kubectl apply --validate=strict -k " + c.rights(row.component))
+		granted = append(granted, row.allowed...)
+		c.eventually("the rights of "+row.profile+" are in force", func(context.Context) error {
+			for _, right := range granted {
+				if verb, resource, _ := strings.Cut(right, " "); !may(verb, resource).Allowed {
+					return errors.New("not " + right)
+				}
+			}
+			return nil
+		})
+		if row.profile != "ocm" { // nobody else may give more than he has
+			row.denied = append(row.denied, "bind clusterroles"+rbac, "bind roles"+rbac, "escalate clusterroles"+rbac, "escalate roles"+rbac)
+		}
+		for _, right := range append(row.denied, "create nodes", "patch nodes", "create persistentvolumes", "create resourcequotas", "impersonate users",
+			"impersonate groups", "create machines.cluster.x-k8s.io", "create storageclasses.storage.k8s.io",
+			"create validatingadmissionpolicies.admissionregistration.k8s.io", "approve signers.certificates.k8s.io",
+			"create certificatesigningrequests.certificates.k8s.io", "get manifestworks.work.open-cluster-management.io", "* *.*") {
 			verb, resource, _ := strings.Cut(right, " ")
-			if status := may(verb, resource); status.Allowed != (i == 1) {
-				t.Errorf("%s: allowed is %t: %s", right, status.Allowed, status.Reason)
+			if status := may(verb, resource); status.Allowed {
+				t.Errorf("%s: %s is allowed: %s", row.profile, right, status.Reason)
 			}
+		}
+		if row.profile == "workloads" {
+			c.givesNoMoreThanItHas()
+		}
+		if row.takenAway != "" {
+			c.run(row.takenAway)
+			granted = slices.DeleteFunc(granted, func(right string) bool { return slices.Contains(row.allowed, right) })
 		}
 	}
-	c.run("kubectl apply -f deploy/kustomize/agent/ocm-rights/cluster-role.yaml")
-	c.eventually("OCM's rights are given", func(context.Context) error {
-		for _, right := range []string{"bind clusterroles.rbac.authorization.k8s.io", "escalate clusterroles.rbac.authorization.k8s.io",
-			"bind roles.rbac.authorization.k8s.io", "create priorityclasses.scheduling.k8s.io", "create mutatingwebhookconfigurations.admissionregistration.k8s.io"} {
-			if verb, resource, _ := strings.Cut(right, " "); !may(verb, resource).Allowed {
-				return errors.New("not " + right)
-			}
+
+	page, err := os.ReadFile("../../docs/install.md")
+	kit.NoError(t, err)
+	_, table, _ := strings.Cut(string(page), "\n| profile |")
+	table, _, _ = strings.Cut(table, "\n\n")
+	var documented []string
+	for _, line := range strings.Split(table, "\n")[2:] {
+		documented = append(documented, strings.Fields(line)[1])
+	}
+	if !slices.Equal(documented, profiles) {
+		t.Errorf("docs/install.md has the profiles %q, the test %q", documented, profiles)
+	}
+}
+
+// givesNoMoreThanItHas: roles and bindings of the agent carry its own rights and no others.
+func (c *cluster) givesNoMoreThanItHas() {
+	c.Helper()
+	as := " -n default --dry-run=server --as=" + user
+	c.run("kubectl create role app --verb=get,list --resource=configmaps,secrets" + as)
+	for _, command := range []string{
+		"role app --verb=create --resource=pods/exec", "role app --verb=impersonate --resource=serviceaccounts", "role app --verb=get --resource=endpoints",
+		"rolebinding app --clusterrole=admin --serviceaccount=default:app", "rolebinding app --clusterrole=cluster-admin --serviceaccount=default:app",
+	} {
+		if _, stderr, err := c.try("kubectl create " + command + as); err == nil || !strings.Contains(stderr, "is attempting to grant RBAC permissions not currently held") {
+			c.Errorf("%s: %v %s", command, err, stderr)
 		}
-		return nil
-	})
+	}
 }
 
 // fleet is a replica set for the clusters of a placement, whose works name an executor: the hub
