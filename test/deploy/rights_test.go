@@ -361,24 +361,27 @@ func each(verbs []string, resources ...string) (all []string) {
 	return all
 }
 
+// may asks whether a ServiceAccount of the namespace has a right, such as "create", "roles.rbac.authorization.k8s.io".
+func (c *cluster) may(user, namespace, verb, resource string) authorizationv1.SubjectAccessReviewStatus {
+	c.Helper()
+	name, group, _ := strings.Cut(resource, ".")
+	name, subresource, _ := strings.Cut(name, "/")
+	review, err := c.client.AuthorizationV1().SubjectAccessReviews().Create(c.Context(), &authorizationv1.SubjectAccessReview{
+		Spec: authorizationv1.SubjectAccessReviewSpec{
+			User: user, Groups: []string{"system:serviceaccounts", "system:serviceaccounts:" + namespace, "system:authenticated"},
+			ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: verb, Group: group, Resource: name, Subresource: subresource},
+		},
+	}, metav1.CreateOptions{})
+	kit.NoError(c, err)
+	return review.Status
+}
+
 // TestWhatTheAgentMay says, for each row of the table in docs/install.md, what the agent's rights are and are not. Each
 // profile has the rights of the one before.
 func TestWhatTheAgentMay(t *testing.T) {
 	c := newCluster(t)
 	may := func(verb, resource string) authorizationv1.SubjectAccessReviewStatus {
-		group, name := "", resource
-		if at := strings.IndexByte(resource, '.'); at >= 0 {
-			name, group = resource[:at], resource[at+1:]
-		}
-		name, subresource, _ := strings.Cut(name, "/")
-		review, err := c.client.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), &authorizationv1.SubjectAccessReview{
-			Spec: authorizationv1.SubjectAccessReviewSpec{
-				User: user, Groups: []string{"system:serviceaccounts", "system:serviceaccounts:" + agentNamespace, "system:authenticated"},
-				ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: verb, Group: group, Resource: name, Subresource: subresource},
-			},
-		}, metav1.CreateOptions{})
-		kit.NoError(t, err)
-		return review.Status
+		return c.may(user, agentNamespace, verb, resource)
 	}
 	const rbac = ".rbac.authorization.k8s.io"
 	var profiles []string
@@ -483,6 +486,48 @@ func (c *cluster) givesNoMoreThanItHas() {
 	} {
 		if _, stderr, err := c.try("kubectl create " + command + as); err == nil || !strings.Contains(stderr, "is attempting to grant RBAC permissions not currently held") {
 			c.Errorf("%s: %v %s", command, err, stderr)
+		}
+	}
+}
+
+// TestWhatTheHubMay: whoever has the hub's account can write every work, and has no other way into the cluster of the hub.
+// Who may only read works reads what is in them, and changes nothing.
+func TestWhatTheHubMay(t *testing.T) {
+	c := newCluster(t)
+	c.run("kubectl apply -k deploy/kustomize/hub/crds; kubectl apply --validate=strict -k deploy/kustomize/hub/rbac")
+	const hub, work, rbac = "system:serviceaccount:" + hubNamespace + ":work-hub", "manifestworks.work.open-cluster-management.io", ".rbac.authorization.k8s.io"
+	c.eventually("the rights are in force", func(context.Context) error {
+		for _, verb := range []string{"get", "list", "create", "patch", "delete"} {
+			if !c.may(hub, hubNamespace, verb, work).Allowed {
+				return errors.New("not " + verb)
+			}
+		}
+		return nil
+	})
+	for _, right := range append(each(everything, "secrets", "configmaps", "serviceaccounts", "pods", "deployments.apps", "roles"+rbac, "clusterroles"+rbac,
+		"clusterrolebindings"+rbac, "customresourcedefinitions.apiextensions.k8s.io", "validatingadmissionpolicies.admissionregistration.k8s.io"),
+		"impersonate users", "impersonate serviceaccounts", "bind clusterroles"+rbac, "escalate clusterroles"+rbac, "create serviceaccounts/token",
+		"delete namespaces", "delete managedclusters.cluster.open-cluster-management.io") {
+		verb, resource, _ := strings.Cut(right, " ")
+		if status := c.may(hub, hubNamespace, verb, resource); status.Allowed {
+			t.Errorf("the hub: %s is allowed: %s", right, status.Reason)
+		}
+	}
+
+	c.run("kubectl create namespace cluster1; kubectl create clusterrole reader --verb=get,list,watch --resource=" + work)
+	c.run("kubectl create clusterrolebinding reader --clusterrole=reader --user=jane")
+	c.run(`kubectl create -f - <<'END'
+apiVersion: work.open-cluster-management.io/v1
+kind: ManifestWork
+metadata: {name: s, namespace: cluster1}
+spec: {workload: {manifests: [{apiVersion: v1, kind: Secret, metadata: {name: s, namespace: default}, stringData: {password: tiger}}]}}
+END`)
+	if read := c.run("kubectl get manifestworks -A -o yaml --as=jane"); !strings.Contains(read, "tiger") {
+		t.Errorf("a reader of works sees\n%s", read)
+	}
+	for _, command := range []string{"delete manifestwork s -n cluster1", "label manifestwork s -n cluster1 a=b", "get secrets -A"} {
+		if _, stderr, err := c.try("kubectl --as=jane " + command); err == nil || !strings.Contains(stderr, "forbidden") {
+			t.Errorf("a reader of works: %s: %v %s", command, err, stderr)
 		}
 	}
 }
