@@ -187,7 +187,7 @@ push_images() {
 		"$work/crane" validate --remote="$reference" >/dev/null
 		for platform in "${platforms[@]}"; do
 			arch=${platform#*/}
-			"$work/crane" copy --platform="$platform" "$reference" "$REGISTRY/$name:$version-$arch" 2>/dev/null
+			"$work/crane" copy --platform="$platform" "$reference" "$REGISTRY/$name:$version-$arch" >/dev/null
 			attest_image "$REGISTRY/$name@$("$work/crane" digest "$REGISTRY/$name:$version-$arch")" "$layouts/$name-$arch.cdx.json"
 		done
 		sign_image "$reference"
