@@ -132,6 +132,15 @@ func (c *cluster) agent(broker string, as *rest.Config) {
 	})
 }
 
+// works are those of a source of the SDK.
+func (c *cluster) works(broker string) workclientv1.ManifestWorkInterface {
+	c.Helper()
+	sdk, err := source.New(source.Config{SourceID: sourceID, Topics: topics, Transport: c.link(broker, sourceID), Logger: kit.Logger(c)})
+	kit.NoError(c, err)
+	kit.Run(c, "source", sdk.Run)
+	return sdk.ManifestWorks(served)
+}
+
 // create creates a work.
 func (c *cluster) create(works workclientv1.ManifestWorkInterface, text string) *workv1.ManifestWork {
 	c.Helper()
@@ -152,6 +161,24 @@ func (c *cluster) applied(works workclientv1.ManifestWorkInterface, name string)
 			err = fmt.Errorf("status %+v", work.Status)
 		}
 		return err
+	})
+}
+
+// fails waits until a manifest of the work says why it is not applied.
+func (c *cluster) fails(works workclientv1.ManifestWorkInterface, name, want string) {
+	c.Helper()
+	c.eventually(name+" says what is forbidden", func(ctx context.Context) error {
+		work, err := works.Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		for _, manifest := range work.Status.ResourceStatus.Manifests {
+			applied := meta.FindStatusCondition(manifest.Conditions, workv1.ManifestApplied)
+			if applied != nil && applied.Status == metav1.ConditionFalse && strings.Contains(applied.Message, want) {
+				return nil
+			}
+		}
+		return fmt.Errorf("status %+v", work.Status)
 	})
 }
 
@@ -232,10 +259,7 @@ func TestAgentsRights(t *testing.T) {
 	kit.NoError(t, err)
 	kit.NoError(t, install.CRDs(t.Context(), c.REST(), append(crds.Spoke(), machines)...))
 	host := c.broker()
-	sdk, err := source.New(source.Config{SourceID: sourceID, Topics: topics, Transport: c.link(host, sourceID), Logger: kit.Logger(c)})
-	kit.NoError(t, err)
-	kit.Run(c, "source", sdk.Run)
-	works := sdk.ManifestWorks(served)
+	works := c.works(host)
 	as, refused := c.as(agentNamespace, agentSA)
 	c.agent(host, as)
 
@@ -248,19 +272,7 @@ func TestAgentsRights(t *testing.T) {
 
 	c.create(works, machineWork)
 	want := `machines.cluster.x-k8s.io is forbidden: User "` + user + `" cannot create resource "machines" in API group "cluster.x-k8s.io" in the namespace "default"`
-	c.eventually("the status says what is forbidden", func(ctx context.Context) error {
-		work, err := works.Get(ctx, "machine", metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		for _, manifest := range work.Status.ResourceStatus.Manifests {
-			applied := meta.FindStatusCondition(manifest.Conditions, workv1.ManifestApplied)
-			if applied != nil && applied.Status == metav1.ConditionFalse && strings.Contains(applied.Message, want) {
-				return nil
-			}
-		}
-		return fmt.Errorf("status %+v", work.Status)
-	})
+	c.fails(works, "machine", want)
 	for _, seen := range refused.list() {
 		if !strings.Contains(seen, "machines.cluster.x-k8s.io") {
 			t.Errorf("the agent was refused %s", seen)
@@ -283,6 +295,63 @@ func TestAgentsRights(t *testing.T) {
 			return nil
 		})
 	}
+}
+
+// application has what an agent of the default profile may do.
+const application = `
+metadata: {name: application}
+spec:
+  workload:
+    manifests:
+    - {apiVersion: v1, kind: Namespace, metadata: {name: shop}}
+    - {apiVersion: v1, kind: Secret, metadata: {name: s, namespace: shop}}
+    - {apiVersion: v1, kind: ServiceAccount, metadata: {name: a, namespace: shop}}
+    - {apiVersion: v1, kind: Service, metadata: {name: web, namespace: shop}, spec: {ports: [{port: 80}]}}
+    - apiVersion: apps/v1
+      kind: Deployment
+      metadata: {name: web, namespace: shop}
+      spec:
+        selector: {matchLabels: {app: web}}
+        template: {metadata: {labels: {app: web}}, spec: {containers: [{name: c, image: i}]}}
+    - apiVersion: rbac.authorization.k8s.io/v1
+      kind: Role
+      metadata: {name: a, namespace: shop}
+      rules: [{apiGroups: [""], resources: [configmaps, secrets], verbs: [get, list, watch, create, update, patch, delete]}]
+    - apiVersion: rbac.authorization.k8s.io/v1
+      kind: RoleBinding
+      metadata: {name: a, namespace: shop}
+      roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: a}
+      subjects: [{kind: ServiceAccount, name: a, namespace: shop}]
+`
+
+// TestDefaultRights runs an agent with the rights of deploy/kustomize as they are. It applies applications without being
+// refused anything, and what an executor may; not more than either, and nothing in the executor's name.
+func TestDefaultRights(t *testing.T) {
+	c := newCluster(t)
+	c.run("kubectl apply -k deploy/kustomize/agent/crds; kubectl apply --validate=strict -k deploy/kustomize/agent/rbac")
+	host := c.broker()
+	works := c.works(host)
+	as, refused := c.as(agentNamespace, agentSA)
+	c.agent(host, as)
+	const executor = "spec:\n  executor: {subject: {type: ServiceAccount, serviceAccount: {namespace: shop, name: a}}}\n"
+	of := func(name, kind string) string {
+		return "metadata: {name: " + name + "}\n" + executor + "  workload: {manifests: [{" + kind + ", metadata: {name: " + name + ", namespace: shop}}]}\n"
+	}
+	c.applied(works, c.create(works, application).Name)
+	c.applied(works, c.create(works, of("allowed", "apiVersion: v1, kind: ConfigMap")).Name)
+	c.create(works, of("denied", "apiVersion: v1, kind: ServiceAccount"))
+	c.fails(works, "denied", "not allowed to apply the resource")
+	c.run("kubectl create rolebinding a-roles --clusterrole=admin --serviceaccount=shop:a -n shop")
+	c.create(works, of("role", "apiVersion: rbac.authorization.k8s.io/v1, kind: Role"))
+	c.fails(works, "role", "give the agent the verb impersonate on serviceaccounts")
+	for _, seen := range refused.list() {
+		if !strings.Contains(seen, "cannot impersonate") {
+			t.Errorf("the agent was refused %s", seen)
+		}
+	}
+	// By the component, without a restart.
+	c.run("kubectl apply -f deploy/kustomize/agent/impersonation/rights.yaml")
+	c.applied(works, "role")
 }
 
 // TestRecordsOfAnotherAgent follows docs/install.md with an object that another agent has applied:
@@ -309,10 +378,7 @@ metadata:
 data: {a: b}
 END`)
 	host := c.broker()
-	sdk, err := source.New(source.Config{SourceID: sourceID, Topics: topics, Transport: c.link(host, sourceID), Logger: kit.Logger(c)})
-	kit.NoError(t, err)
-	kit.Run(c, "source", sdk.Run)
-	works := sdk.ManifestWorks(served)
+	works := c.works(host)
 	as, _ := c.as(agentNamespace, agentSA)
 	c.agent(host, as)
 	c.applied(works, c.create(works, `
