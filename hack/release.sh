@@ -39,6 +39,9 @@ tools)
 	;;
 esac
 version=${2:-$(git describe --tags --always --dirty 2>/dev/null || echo v0.0.0-dev)}
+if [ -n "$dry_run" ] && [[ $version != v* ]]; then
+	version=v0.0.0-g$version # a commit without a tag before it
+fi
 if [ -z "$dry_run" ] && ! [[ $version =~ ^v[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?$ ]]; then
 	echo "release: version $version is no semantic version such as v1.2.3; tag the commit first" >&2
 	exit 1
