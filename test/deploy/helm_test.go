@@ -15,7 +15,7 @@ import (
 
 // parts are releases of the chart, each with all that it offers.
 var parts = map[string]string{
-	"agent": "-n " + agentNamespace + " --set agent.enabled=true,agent.clusterName=cluster1,agent.rbac.profile=ocm" +
+	"agent": "-n " + agentNamespace + " --set agent.enabled=true,agent.clusterName=cluster1,agent.rbac.profile=ocm,agent.rbac.impersonate=true" +
 		",brokerHost=broker.example.com:8883",
 	"hub": "-n " + hubNamespace + " --set hub.enabled=true,hub.dashboard.enabled=true,hub.dashboard.namespace=ingress,hub.extraArgs={--auto-register}" +
 		",brokerHost=work-broker.workwire-broker.svc:8883",
@@ -26,7 +26,7 @@ const around = " --set monitoring.enabled=true,networkPolicy.restrictEgress=true
 
 // components are those that the chart offers as values and the examples do not have.
 var components = map[string][]string{
-	"agent": {"ocm-rights", "restrict-egress", "trusted-keys", "owner-policy", "signing", "unseal"}, "hub": {"restrict-egress", "signing", "trusted-agents", "sealing", "dashboard", "dashboard-service"},
+	"agent": {"ocm-rights", "impersonation", "restrict-egress", "trusted-keys", "owner-policy", "signing", "unseal"}, "hub": {"restrict-egress", "signing", "trusted-agents", "sealing", "dashboard", "dashboard-service"},
 }
 
 // keyed are the flags for signed specs and statuses, and sealed data.
@@ -59,6 +59,30 @@ func TestChartIsKustomize(t *testing.T) {
 		}
 		if diff := cmp.Diff(overlay, chart); diff != "" {
 			t.Errorf("%s: kustomize (-) and Helm (+) differ:\n%s", part, diff)
+		}
+	}
+}
+
+// TestProfilesOfTheChart compares the agent's rights of each profile, of the chart and of kustomize.
+func TestProfilesOfTheChart(t *testing.T) {
+	c := newCopy(t)
+	c.helm()
+	for profile, component := range map[string]string{"": "", "own": "own-rights", "workloads": "", "admin": "admin-rights", "ocm": "ocm-rights"} {
+		flags := ""
+		if profile != "" {
+			flags = ",agent.rbac.profile=" + profile
+		}
+		chart := objectsOf(t, []byte(c.run("helm template x deploy/helm/workwire -n "+agentNamespace+" --set agent.enabled=true,agent.clusterName=c1,brokerHost=b:1"+flags)))
+		overlay := objectsOf(t, []byte(c.run("kubectl kustomize "+c.rights(component))))
+		for _, objects := range []map[string]*unstructured.Unstructured{chart, overlay} {
+			for key, obj := range objects {
+				if obj.GroupVersionKind().Group != "rbac.authorization.k8s.io" {
+					delete(objects, key)
+				}
+			}
+		}
+		if diff := cmp.Diff(overlay, chart); diff != "" || len(chart) < 6 {
+			t.Errorf("profile %q: %d objects; kustomize (-) and Helm (+) differ:\n%s", profile, len(chart), diff)
 		}
 	}
 }
@@ -180,21 +204,24 @@ func TestChartRefuses(t *testing.T) {
 	for flags, want := range map[string]string{
 		"":                                     "nothing is enabled",
 		"agent.enabled=true,brokerHost=b:8883": "agent.clusterName is required",
-		"agent.enabled=true,agent.clusterName=c1":                                 "brokerHost is required",
-		"agent.enabled=true,agent.clusterName=c1,brokerHost=mqtts://b:1":          "brokerHost",
-		"agent.enabled=true,agent.clusterName=C_1,brokerHost=b:1":                 "clusterName",
-		"hub.enabled=true,brokerHost=b:1,hub.replica=2":                           "replica",
-		"hub.enabled=true,brokerHost=b:1,hub.extraArgs={auto-register}":           "extraArgs",
-		"broker.enabled=true,broker.service.type=ExternalName":                    "type",
-		"hub.enabled=true,brokerHost=b:1,hub.sealing.keys=k":                      "needs hub.signing.secret",
-		"hub.enabled=true,brokerHost=b:1,hub.sealing.require={*}":                 "needs hub.sealing.keys",
-		"hub.enabled=true,brokerHost=b:1,hub.sealing.require={Cluster1}":          "require",
-		"agent.enabled=true,agent.clusterName=c1,brokerHost=b:1,agent.image=mine": "image",
-		"hub.enabled=true,brokerHost=b:1,hub.dashboard.namespace=ingress":         "needs hub.dashboard.enabled",
-		"hub.enabled=true,brokerHost=b:1,tracing.headersSecret=s":                 "need tracing.endpoint",
-		"hub.enabled=true,brokerHost=b:1,tracing.endpoint=http://collector:4318":  "endpoint",
-		"hub.enabled=true,brokerHost=b:1,tracing.endpoint=https://u:p@collector":  "endpoint",
-		"hub.enabled=true,brokerHost=b:1,tracing.samplingRatio=2":                 "samplingRatio",
+		"agent.enabled=true,agent.clusterName=c1":                                         "brokerHost is required",
+		"agent.enabled=true,agent.clusterName=c1,brokerHost=mqtts://b:1":                  "brokerHost",
+		"agent.enabled=true,agent.clusterName=C_1,brokerHost=b:1":                         "clusterName",
+		"hub.enabled=true,brokerHost=b:1,hub.replica=2":                                   "replica",
+		"hub.enabled=true,brokerHost=b:1,hub.extraArgs={auto-register}":                   "extraArgs",
+		"broker.enabled=true,broker.service.type=ExternalName":                            "type",
+		"broker.enabled=true,image.digests.work-broker=sha256:0":                          "digests",
+		"agent.enabled=true,agent.clusterName=c1,brokerHost=b:1,agent.unseal.require={*}": "needs agent.unseal.secret",
+		"agent.enabled=true,agent.clusterName=c1,brokerHost=b:1,agent.rbac.profile=all":   "profile",
+		"hub.enabled=true,brokerHost=b:1,hub.sealing.keys=k":                              "needs hub.signing.secret",
+		"hub.enabled=true,brokerHost=b:1,hub.sealing.require={*}":                         "needs hub.sealing.keys",
+		"hub.enabled=true,brokerHost=b:1,hub.sealing.require={Cluster1}":                  "require",
+		"agent.enabled=true,agent.clusterName=c1,brokerHost=b:1,agent.image=mine":         "image",
+		"hub.enabled=true,brokerHost=b:1,hub.dashboard.namespace=ingress":                 "needs hub.dashboard.enabled",
+		"hub.enabled=true,brokerHost=b:1,tracing.headersSecret=s":                         "need tracing.endpoint",
+		"hub.enabled=true,brokerHost=b:1,tracing.endpoint=http://collector:4318":          "endpoint",
+		"hub.enabled=true,brokerHost=b:1,tracing.endpoint=https://u:p@collector":          "endpoint",
+		"hub.enabled=true,brokerHost=b:1,tracing.samplingRatio=2":                         "samplingRatio",
 	} {
 		_, stderr, err := c.try(fmt.Sprintf("helm template x deploy/helm/workwire --set '%s'", flags))
 		if err == nil || !strings.Contains(stderr, want) {
@@ -238,6 +265,7 @@ func TestKeysOfTheChart(t *testing.T) {
 		hub + ",hub.signing.secret=s,hub.sealing.keys=k,hub.sealing.require={c1,c2}": "--seal-keys=/etc/workwire/seal-keys --require-sealing=c1,c2",
 		hub + ",hub.signing.secret=s,hub.sealing.keys=k,hub.sealing.require={*}":     "--require-sealing=*",
 		agent + ",agent.unseal.secret=s,agent.unseal.keys={next.key,unseal.key}":     "--unseal-key=/etc/workwire/unseal/next.key,/etc/workwire/unseal/unseal.key",
+		agent + ",agent.unseal.secret=s,agent.unseal.require={hub1,hub2}":            "--unseal-key=/etc/workwire/unseal/unseal.key --require-sealed=hub1,hub2",
 		hub + ",hub.trustedAgents=k":      "--trusted-agents=/etc/workwire/trusted-agents/trusted-agents.yaml",
 		agent + ",agent.signing.secret=s": "--signing-key=/etc/workwire/signing/signing.key",
 		agent + ",agent.policy=k":         "--policy=/etc/workwire/policy/policy.yaml",

@@ -66,7 +66,9 @@ func TestEveryFileIsApplied(t *testing.T) {
 	var objects []string
 	var folders, components []string
 	// Components. These are applied below, and by TestBesideOCM.
-	used := sets.New("deploy/kustomize/agent/ocm-rights", "deploy/kustomize/agent/restrict-egress",
+	used := sets.New("deploy/kustomize/agent/ocm-rights", "deploy/kustomize/agent/impersonation", "deploy/kustomize/agent/restrict-egress",
+		// TestWhatTheAgentMay has this.
+		"deploy/kustomize/agent/own-rights",
 		"deploy/kustomize/hub/restrict-egress", "deploy/kustomize/hub/beside-ocm", "deploy/kustomize/hub/dashboard", "deploy/kustomize/hub/dashboard-service",
 		// TestWhatPodsRun has these.
 		"deploy/kustomize/agent/trusted-keys", "deploy/kustomize/agent/signing", "deploy/kustomize/agent/unseal", "deploy/kustomize/agent/owner-policy",
@@ -127,7 +129,7 @@ func TestEveryFileIsApplied(t *testing.T) {
 		c.run("kubectl apply --validate=strict -k " + folder)
 	}
 	for _, optional := range []string{"policies/nil-executor.yaml",
-		"kustomize/agent/ocm-rights/cluster-role.yaml", "kustomize/agent/restrict-egress/network-policy.yaml",
+		"kustomize/agent/ocm-rights/cluster-role.yaml", "kustomize/agent/admin-rights/rights.yaml", "kustomize/agent/impersonation/rights.yaml", "kustomize/agent/restrict-egress/network-policy.yaml",
 		"kustomize/hub/restrict-egress/network-policy.yaml", "kustomize/hub/dashboard/rights.yaml",
 		"kustomize/hub/dashboard-service/service.yaml", "kustomize/hub/dashboard-service/network-policy.yaml"} {
 		c.run("kubectl apply --validate=strict -f deploy/" + optional)

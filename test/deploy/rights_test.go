@@ -132,6 +132,15 @@ func (c *cluster) agent(broker string, as *rest.Config) {
 	})
 }
 
+// works are those of a source of the SDK.
+func (c *cluster) works(broker string) workclientv1.ManifestWorkInterface {
+	c.Helper()
+	sdk, err := source.New(source.Config{SourceID: sourceID, Topics: topics, Transport: c.link(broker, sourceID), Logger: kit.Logger(c)})
+	kit.NoError(c, err)
+	kit.Run(c, "source", sdk.Run)
+	return sdk.ManifestWorks(served)
+}
+
 // create creates a work.
 func (c *cluster) create(works workclientv1.ManifestWorkInterface, text string) *workv1.ManifestWork {
 	c.Helper()
@@ -152,6 +161,24 @@ func (c *cluster) applied(works workclientv1.ManifestWorkInterface, name string)
 			err = fmt.Errorf("status %+v", work.Status)
 		}
 		return err
+	})
+}
+
+// fails waits until a manifest of the work says why it is not applied.
+func (c *cluster) fails(works workclientv1.ManifestWorkInterface, name, want string) {
+	c.Helper()
+	c.eventually(name+" says what is forbidden", func(ctx context.Context) error {
+		work, err := works.Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		for _, manifest := range work.Status.ResourceStatus.Manifests {
+			applied := meta.FindStatusCondition(manifest.Conditions, workv1.ManifestApplied)
+			if applied != nil && applied.Status == metav1.ConditionFalse && strings.Contains(applied.Message, want) {
+				return nil
+			}
+		}
+		return fmt.Errorf("status %+v", work.Status)
 	})
 }
 
@@ -222,8 +249,8 @@ spec:
 // gives it the right. Nothing is restarted.
 func TestAgentsRights(t *testing.T) {
 	c := newCluster(t)
-	c.run(`kubectl apply --validate=strict -f deploy/kustomize/agent/ocm-rights/cluster-role.yaml
-kubectl apply --validate=strict -k deploy/kustomize/agent/crds; kubectl apply --validate=strict -k deploy/kustomize/agent/rbac`)
+	c.run("kubectl apply --validate=strict -k deploy/kustomize/agent/crds")
+	c.run("kubectl apply --validate=strict -k " + c.rights("ocm-rights"))
 	machines := &apiextensionsv1.CustomResourceDefinition{}
 	text, err := os.ReadFile("../examples/testdata/machines.yaml")
 	if err == nil {
@@ -232,10 +259,7 @@ kubectl apply --validate=strict -k deploy/kustomize/agent/crds; kubectl apply --
 	kit.NoError(t, err)
 	kit.NoError(t, install.CRDs(t.Context(), c.REST(), append(crds.Spoke(), machines)...))
 	host := c.broker()
-	sdk, err := source.New(source.Config{SourceID: sourceID, Topics: topics, Transport: c.link(host, sourceID), Logger: kit.Logger(c)})
-	kit.NoError(t, err)
-	kit.Run(c, "source", sdk.Run)
-	works := sdk.ManifestWorks(served)
+	works := c.works(host)
 	as, refused := c.as(agentNamespace, agentSA)
 	c.agent(host, as)
 
@@ -248,19 +272,7 @@ kubectl apply --validate=strict -k deploy/kustomize/agent/crds; kubectl apply --
 
 	c.create(works, machineWork)
 	want := `machines.cluster.x-k8s.io is forbidden: User "` + user + `" cannot create resource "machines" in API group "cluster.x-k8s.io" in the namespace "default"`
-	c.eventually("the status says what is forbidden", func(ctx context.Context) error {
-		work, err := works.Get(ctx, "machine", metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		for _, manifest := range work.Status.ResourceStatus.Manifests {
-			applied := meta.FindStatusCondition(manifest.Conditions, workv1.ManifestApplied)
-			if applied != nil && applied.Status == metav1.ConditionFalse && strings.Contains(applied.Message, want) {
-				return nil
-			}
-		}
-		return fmt.Errorf("status %+v", work.Status)
-	})
+	c.fails(works, "machine", want)
 	for _, seen := range refused.list() {
 		if !strings.Contains(seen, "machines.cluster.x-k8s.io") {
 			t.Errorf("the agent was refused %s", seen)
@@ -283,6 +295,63 @@ kubectl apply --validate=strict -k deploy/kustomize/agent/crds; kubectl apply --
 			return nil
 		})
 	}
+}
+
+// application has what an agent of the default profile may do.
+const application = `
+metadata: {name: application}
+spec:
+  workload:
+    manifests:
+    - {apiVersion: v1, kind: Namespace, metadata: {name: shop}}
+    - {apiVersion: v1, kind: Secret, metadata: {name: s, namespace: shop}}
+    - {apiVersion: v1, kind: ServiceAccount, metadata: {name: a, namespace: shop}}
+    - {apiVersion: v1, kind: Service, metadata: {name: web, namespace: shop}, spec: {ports: [{port: 80}]}}
+    - apiVersion: apps/v1
+      kind: Deployment
+      metadata: {name: web, namespace: shop}
+      spec:
+        selector: {matchLabels: {app: web}}
+        template: {metadata: {labels: {app: web}}, spec: {containers: [{name: c, image: i}]}}
+    - apiVersion: rbac.authorization.k8s.io/v1
+      kind: Role
+      metadata: {name: a, namespace: shop}
+      rules: [{apiGroups: [""], resources: [configmaps, secrets], verbs: [get, list, watch, create, update, patch, delete]}]
+    - apiVersion: rbac.authorization.k8s.io/v1
+      kind: RoleBinding
+      metadata: {name: a, namespace: shop}
+      roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: a}
+      subjects: [{kind: ServiceAccount, name: a, namespace: shop}]
+`
+
+// TestDefaultRights runs an agent with the rights of deploy/kustomize as they are. It applies applications without being
+// refused anything, and what an executor may; not more than either, and nothing in the executor's name.
+func TestDefaultRights(t *testing.T) {
+	c := newCluster(t)
+	c.run("kubectl apply -k deploy/kustomize/agent/crds; kubectl apply --validate=strict -k deploy/kustomize/agent/rbac")
+	host := c.broker()
+	works := c.works(host)
+	as, refused := c.as(agentNamespace, agentSA)
+	c.agent(host, as)
+	const executor = "spec:\n  executor: {subject: {type: ServiceAccount, serviceAccount: {namespace: shop, name: a}}}\n"
+	of := func(name, kind string) string {
+		return "metadata: {name: " + name + "}\n" + executor + "  workload: {manifests: [{" + kind + ", metadata: {name: " + name + ", namespace: shop}}]}\n"
+	}
+	c.applied(works, c.create(works, application).Name)
+	c.applied(works, c.create(works, of("allowed", "apiVersion: v1, kind: ConfigMap")).Name)
+	c.create(works, of("denied", "apiVersion: v1, kind: ServiceAccount"))
+	c.fails(works, "denied", "not allowed to apply the resource")
+	c.run("kubectl create rolebinding a-roles --clusterrole=admin --serviceaccount=shop:a -n shop")
+	c.create(works, of("role", "apiVersion: rbac.authorization.k8s.io/v1, kind: Role"))
+	c.fails(works, "role", "give the agent the verb impersonate on serviceaccounts")
+	for _, seen := range refused.list() {
+		if !strings.Contains(seen, "cannot impersonate") {
+			t.Errorf("the agent was refused %s", seen)
+		}
+	}
+	// By the component, without a restart.
+	c.run("kubectl apply -f deploy/kustomize/agent/impersonation/rights.yaml")
+	c.applied(works, "role")
 }
 
 // TestRecordsOfAnotherAgent follows docs/install.md with an object that another agent has applied:
@@ -309,10 +378,7 @@ metadata:
 data: {a: b}
 END`)
 	host := c.broker()
-	sdk, err := source.New(source.Config{SourceID: sourceID, Topics: topics, Transport: c.link(host, sourceID), Logger: kit.Logger(c)})
-	kit.NoError(t, err)
-	kit.Run(c, "source", sdk.Run)
-	works := sdk.ManifestWorks(served)
+	works := c.works(host)
 	as, _ := c.as(agentNamespace, agentSA)
 	c.agent(host, as)
 	c.applied(works, c.create(works, `
@@ -337,68 +403,199 @@ kubectl delete appliedmanifestwork old-web`)
 	})
 }
 
-// TestWhatTheAgentMay says what the agent's rights are and are not, in profiles "workloads" and
-// "ocm".
+// rights is a folder with the agent's rights in deploy/kustomize, and a component of them or none.
+func (c *cluster) rights(component string) string {
+	c.Helper()
+	text := "resources: [../deploy/kustomize/agent/rbac]\n"
+	if component != "" {
+		text += "components: [../deploy/kustomize/agent/" + component + "]\n"
+	}
+	c.write("rights/kustomization.yaml", text)
+	return "rights"
+}
+
+// everything are the verbs that works need.
+var everything = []string{"get", "list", "watch", "create", "update", "patch", "delete"}
+
+// each is every one of verbs on every resource.
+func each(verbs []string, resources ...string) (all []string) {
+	for _, resource := range resources {
+		for _, verb := range verbs {
+			all = append(all, verb+" "+resource)
+		}
+	}
+	return all
+}
+
+// may asks whether a ServiceAccount of the namespace has a right, such as "create", "roles.rbac.authorization.k8s.io".
+func (c *cluster) may(user, namespace, verb, resource string) authorizationv1.SubjectAccessReviewStatus {
+	c.Helper()
+	name, group, _ := strings.Cut(resource, ".")
+	name, subresource, _ := strings.Cut(name, "/")
+	review, err := c.client.AuthorizationV1().SubjectAccessReviews().Create(c.Context(), &authorizationv1.SubjectAccessReview{
+		Spec: authorizationv1.SubjectAccessReviewSpec{
+			User: user, Groups: []string{"system:serviceaccounts", "system:serviceaccounts:" + namespace, "system:authenticated"},
+			ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: verb, Group: group, Resource: name, Subresource: subresource},
+		},
+	}, metav1.CreateOptions{})
+	kit.NoError(c, err)
+	return review.Status
+}
+
+// TestWhatTheAgentMay says, for each row of the table in docs/install.md, what the agent's rights are and are not. Each
+// profile has the rights of the one before.
 func TestWhatTheAgentMay(t *testing.T) {
 	c := newCluster(t)
-	c.run("kubectl apply -k deploy/kustomize/agent/rbac")
 	may := func(verb, resource string) authorizationv1.SubjectAccessReviewStatus {
-		group, name := "", resource
-		if at := strings.IndexByte(resource, '.'); at >= 0 {
-			name, group = resource[:at], resource[at+1:]
+		return c.may(user, agentNamespace, verb, resource)
+	}
+	const rbac = ".rbac.authorization.k8s.io"
+	var profiles []string
+	var granted []string
+	for _, row := range []struct {
+		profile, component string
+		allowed            []string // besides those of the rows above
+		denied             []string
+		takenAway          string // after the row
+	}{
+		{
+			profile: "own", component: "own-rights",
+			allowed: []string{"create subjectaccessreviews.authorization.k8s.io", "list clusterroles" + rbac,
+				"patch appliedmanifestworks/status.work.open-cluster-management.io"},
+			denied: []string{"get configmaps", "create namespaces", "get secrets", "create deployments.apps", "impersonate serviceaccounts"},
+		},
+		{
+			profile: "workloads",
+			allowed: each(everything, "configmaps", "namespaces", "persistentvolumeclaims", "pods", "secrets", "serviceaccounts", "services",
+				"daemonsets.apps", "deployments.apps", "replicasets.apps", "statefulsets.apps", "horizontalpodautoscalers.autoscaling",
+				"cronjobs.batch", "jobs.batch", "ingresses.networking.k8s.io", "networkpolicies.networking.k8s.io", "poddisruptionbudgets.policy",
+				"roles"+rbac, "rolebindings"+rbac),
+			denied: []string{"impersonate serviceaccounts", "create serviceaccounts/token", "create pods/exec", "create pods/attach", "create pods/portforward",
+				"get pods/log", "create pods/proxy", "create endpoints", "create clusterroles" + rbac, "create clusterrolebindings" + rbac,
+				"create customresourcedefinitions.apiextensions.k8s.io", "patch deployments/status.apps"},
+		},
+		{
+			profile: "workloads, impersonating", component: "impersonation",
+			allowed:   []string{"impersonate serviceaccounts"},
+			denied:    []string{"create serviceaccounts/token", "create pods/exec", "create clusterroles" + rbac},
+			takenAway: "kubectl delete clusterrolebinding workwire-agent-impersonation",
+		},
+		{
+			profile: "admin", component: "admin-rights",
+			allowed: append(each(everything, "customresourcedefinitions.apiextensions.k8s.io", "clusterroles"+rbac, "clusterrolebindings"+rbac),
+				"impersonate serviceaccounts", "create serviceaccounts/token", "create pods/exec"),
+			denied: []string{"create priorityclasses.scheduling.k8s.io", "create mutatingwebhookconfigurations.admissionregistration.k8s.io",
+				"bind clusterroles" + rbac, "bind roles" + rbac, "escalate clusterroles" + rbac, "escalate roles" + rbac},
+		},
+		{
+			profile: "ocm", component: "ocm-rights",
+			allowed: append(each(everything, "priorityclasses.scheduling.k8s.io", "mutatingwebhookconfigurations.admissionregistration.k8s.io",
+				"validatingwebhookconfigurations.admissionregistration.k8s.io", "servicemonitors.monitoring.coreos.com"),
+				"bind clusterroles"+rbac, "bind roles"+rbac, "escalate clusterroles"+rbac, "escalate roles"+rbac),
+		},
+	} {
+		if !strings.Contains(row.profile, ",") {
+			profiles = append(profiles, row.profile)
 		}
-		name, subresource, _ := strings.Cut(name, "/")
-		review, err := c.client.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), &authorizationv1.SubjectAccessReview{
-			Spec: authorizationv1.SubjectAccessReviewSpec{
-				User: user, Groups: []string{"system:serviceaccounts", "system:serviceaccounts:" + agentNamespace, "system:authenticated"},
-				ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: verb, Group: group, Resource: name, Subresource: subresource},
-			},
-		}, metav1.CreateOptions{})
-		kit.NoError(t, err)
-		return review.Status
-	}
-	c.eventually("the rights are in force", func(context.Context) error {
-		if !may("create", "clusterroles.rbac.authorization.k8s.io").Allowed || !may("create", "deployments.apps").Allowed {
-			return errors.New("not yet")
+		c.run("kubectl apply --validate=strict -k " + c.rights(row.component))
+		granted = append(granted, row.allowed...)
+		c.eventually("the rights of "+row.profile+" are in force", func(context.Context) error {
+			for _, right := range granted {
+				if verb, resource, _ := strings.Cut(right, " "); !may(verb, resource).Allowed {
+					return errors.New("not " + right)
+				}
+			}
+			return nil
+		})
+		if row.profile != "ocm" { // nobody else may give more than he has
+			row.denied = append(row.denied, "bind clusterroles"+rbac, "bind roles"+rbac, "escalate clusterroles"+rbac, "escalate roles"+rbac)
 		}
-		return nil
-	})
-	allowed := []string{
-		// What "admin" gives, in every namespace: Secrets too, to read and to write.
-		"get secrets", "list secrets", "create secrets", "create deployments.apps", "delete services", "create roles.rbac.authorization.k8s.io",
-		"create pods/exec", "impersonate serviceaccounts", "create networkpolicies.networking.k8s.io",
-		// What is added to that.
-		"create namespaces", "delete customresourcedefinitions.apiextensions.k8s.io",
-		"create clusterrolebindings.rbac.authorization.k8s.io", "create subjectaccessreviews.authorization.k8s.io",
-		"patch appliedmanifestworks/status.work.open-cluster-management.io",
-	}
-	denied := []string{
-		"bind clusterroles.rbac.authorization.k8s.io", "bind roles.rbac.authorization.k8s.io",
-		"escalate clusterroles.rbac.authorization.k8s.io", "escalate roles.rbac.authorization.k8s.io",
-		"create nodes", "patch nodes", "create persistentvolumes", "create resourcequotas", "impersonate users", "impersonate groups",
-		"create machines.cluster.x-k8s.io", "create priorityclasses.scheduling.k8s.io", "create storageclasses.storage.k8s.io",
-		"create mutatingwebhookconfigurations.admissionregistration.k8s.io", "create validatingadmissionpolicies.admissionregistration.k8s.io",
-		"approve signers.certificates.k8s.io", "create certificatesigningrequests.certificates.k8s.io", "get manifestworks.work.open-cluster-management.io",
-		"* *.*",
-	}
-	for i, list := range [][]string{denied, allowed} {
-		for _, right := range list {
+		for _, right := range append(row.denied, "create nodes", "patch nodes", "create persistentvolumes", "create resourcequotas", "impersonate users",
+			"impersonate groups", "create machines.cluster.x-k8s.io", "create storageclasses.storage.k8s.io",
+			"create validatingadmissionpolicies.admissionregistration.k8s.io", "approve signers.certificates.k8s.io",
+			"create certificatesigningrequests.certificates.k8s.io", "get manifestworks.work.open-cluster-management.io", "* *.*") {
 			verb, resource, _ := strings.Cut(right, " ")
-			if status := may(verb, resource); status.Allowed != (i == 1) {
-				t.Errorf("%s: allowed is %t: %s", right, status.Allowed, status.Reason)
+			if status := may(verb, resource); status.Allowed {
+				t.Errorf("%s: %s is allowed: %s", row.profile, right, status.Reason)
 			}
 		}
+		if row.profile == "workloads" {
+			c.givesNoMoreThanItHas()
+		}
+		if row.takenAway != "" {
+			c.run(row.takenAway)
+			granted = slices.DeleteFunc(granted, func(right string) bool { return slices.Contains(row.allowed, right) })
+		}
 	}
-	c.run("kubectl apply -f deploy/kustomize/agent/ocm-rights/cluster-role.yaml")
-	c.eventually("OCM's rights are given", func(context.Context) error {
-		for _, right := range []string{"bind clusterroles.rbac.authorization.k8s.io", "escalate clusterroles.rbac.authorization.k8s.io",
-			"bind roles.rbac.authorization.k8s.io", "create priorityclasses.scheduling.k8s.io", "create mutatingwebhookconfigurations.admissionregistration.k8s.io"} {
-			if verb, resource, _ := strings.Cut(right, " "); !may(verb, resource).Allowed {
-				return errors.New("not " + right)
+
+	page, err := os.ReadFile("../../docs/install.md")
+	kit.NoError(t, err)
+	_, table, _ := strings.Cut(string(page), "\n| profile |")
+	table, _, _ = strings.Cut(table, "\n\n")
+	var documented []string
+	for _, line := range strings.Split(table, "\n")[2:] {
+		documented = append(documented, strings.Fields(line)[1])
+	}
+	if !slices.Equal(documented, profiles) {
+		t.Errorf("docs/install.md has the profiles %q, the test %q", documented, profiles)
+	}
+}
+
+// givesNoMoreThanItHas: roles and bindings of the agent carry its own rights and no others.
+func (c *cluster) givesNoMoreThanItHas() {
+	c.Helper()
+	as := " -n default --dry-run=server --as=" + user
+	c.run("kubectl create role app --verb=get,list --resource=configmaps,secrets" + as)
+	for _, command := range []string{
+		"role app --verb=create --resource=pods/exec", "role app --verb=impersonate --resource=serviceaccounts", "role app --verb=get --resource=endpoints",
+		"rolebinding app --clusterrole=admin --serviceaccount=default:app", "rolebinding app --clusterrole=cluster-admin --serviceaccount=default:app",
+	} {
+		if _, stderr, err := c.try("kubectl create " + command + as); err == nil || !strings.Contains(stderr, "is attempting to grant RBAC permissions not currently held") {
+			c.Errorf("%s: %v %s", command, err, stderr)
+		}
+	}
+}
+
+// TestWhatTheHubMay: whoever has the hub's account can write every work, and has no other way into the cluster of the hub.
+// Who may only read works reads what is in them, and changes nothing.
+func TestWhatTheHubMay(t *testing.T) {
+	c := newCluster(t)
+	c.run("kubectl apply -k deploy/kustomize/hub/crds; kubectl apply --validate=strict -k deploy/kustomize/hub/rbac")
+	const hub, work, rbac = "system:serviceaccount:" + hubNamespace + ":work-hub", "manifestworks.work.open-cluster-management.io", ".rbac.authorization.k8s.io"
+	c.eventually("the rights are in force", func(context.Context) error {
+		for _, verb := range []string{"get", "list", "create", "patch", "delete"} {
+			if !c.may(hub, hubNamespace, verb, work).Allowed {
+				return errors.New("not " + verb)
 			}
 		}
 		return nil
 	})
+	for _, right := range append(each(everything, "secrets", "configmaps", "serviceaccounts", "pods", "deployments.apps", "roles"+rbac, "clusterroles"+rbac,
+		"clusterrolebindings"+rbac, "customresourcedefinitions.apiextensions.k8s.io", "validatingadmissionpolicies.admissionregistration.k8s.io"),
+		"impersonate users", "impersonate serviceaccounts", "bind clusterroles"+rbac, "escalate clusterroles"+rbac, "create serviceaccounts/token",
+		"delete namespaces", "delete managedclusters.cluster.open-cluster-management.io") {
+		verb, resource, _ := strings.Cut(right, " ")
+		if status := c.may(hub, hubNamespace, verb, resource); status.Allowed {
+			t.Errorf("the hub: %s is allowed: %s", right, status.Reason)
+		}
+	}
+
+	c.run("kubectl create namespace cluster1; kubectl create clusterrole reader --verb=get,list,watch --resource=" + work)
+	c.run("kubectl create clusterrolebinding reader --clusterrole=reader --user=jane")
+	c.run(`kubectl create -f - <<'END'
+apiVersion: work.open-cluster-management.io/v1
+kind: ManifestWork
+metadata: {name: s, namespace: cluster1}
+spec: {workload: {manifests: [{apiVersion: v1, kind: Secret, metadata: {name: s, namespace: default}, stringData: {password: tiger}}]}}
+END`)
+	if read := c.run("kubectl get manifestworks -A -o yaml --as=jane"); !strings.Contains(read, "tiger") {
+		t.Errorf("a reader of works sees\n%s", read)
+	}
+	for _, command := range []string{"delete manifestwork s -n cluster1", "label manifestwork s -n cluster1 a=b", "get secrets -A"} {
+		if _, stderr, err := c.try("kubectl --as=jane " + command); err == nil || !strings.Contains(stderr, "forbidden") {
+			t.Errorf("a reader of works: %s: %v %s", command, err, stderr)
+		}
+	}
 }
 
 // fleet is a replica set for the clusters of a placement, whose works name an executor: the hub

@@ -26,6 +26,16 @@ app.kubernetes.io/name: {{ . }}
 app.kubernetes.io/part-of: workwire
 {{- end }}
 
+{{/* An image by its digest, else by its tag. Takes a list: root, name. */}}
+{{- define "workwire.image" -}}
+{{- $name := index . 1 }}
+{{- with (index . 0) }}
+{{- $digest := get .Values.image.digests $name }}
+{{- .Values.image.registry }}/{{ $name }}
+{{- if and $digest (not .Values.image.tag) }}@{{ $digest }}{{ else }}:{{ .Values.image.tag | default .Chart.AppVersion }}{{ end }}
+{{- end }}
+{{- end }}
+
 {{- define "workwire.pod-security" -}}
 runAsNonRoot: true
 runAsUser: 65532
@@ -155,7 +165,7 @@ spec:
       {{- end }}
       containers:
       - name: {{ .name }}
-        image: {{ $root.Values.image.registry }}/{{ .name }}:{{ $root.Values.image.tag | default $root.Chart.AppVersion }}
+        image: {{ include "workwire.image" (list $root .name) }}
         imagePullPolicy: {{ $root.Values.image.pullPolicy }}
         args:
         - {{ .identity | quote }}
