@@ -74,11 +74,11 @@ func (a *Accounts) take(c *account) time.Duration {
 	return 0
 }
 
-// End ends the reconcile of b, charges its source, and reports whether it was deferred and whether it was
-// expensive: whether it had the turn, or needs it.
-func (a *Accounts) End(b *Budget) (deferred, expensive bool) {
+// End ends the reconcile of b, charges its source, and reports whether it was expensive: whether it needs the turn next
+// time. If it was deferred, End returns after how long to do it again.
+func (a *Accounts) End(b *Budget) (expensive bool, wait time.Duration) {
 	if b == nil {
-		return false, false
+		return false, 0
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -94,5 +94,8 @@ func (a *Accounts) End(b *Budget) (deferred, expensive bool) {
 	if cost >= charged {
 		a.quotas.Reserve(b.source, quota.Cost{quota.CPU: float64(cost) / float64(time.Millisecond)}, time.Now())
 	}
-	return b.deferred, b.deferred || b.spent > allowance
+	if b.deferred {
+		return true, max(busy, a.Wait(b.source))
+	}
+	return b.spent > allowance, 0
 }

@@ -76,7 +76,7 @@ func (b *Budget) Kept(key Key, state State) (value any, ok bool) {
 		return nil, false
 	}
 	k, ok := b.results.kept[key]
-	if !ok || k.State != state || k.before != b.left && (k.exceeded || k.steps > b.left) {
+	if !ok || k.State != state || key.Kind != IgnoreFields && state.Version == "" || k.before != b.left && (k.exceeded || k.steps > b.left) {
 		return nil, false
 	}
 	b.left -= k.steps

@@ -1,0 +1,149 @@
+package agent_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/pkg/wire"
+	"github.com/workwire/workwire/test/kit"
+	"github.com/workwire/workwire/test/kit/wirekit"
+)
+
+// TestExpensiveExpressions has the author of 100 works use the most expensive expressions, beside a
+// work of the same source and one of another. Both are changed about as quickly as beside 100 works with the
+// same objects and without expressions, and the agent needs little memory.
+func TestExpensiveExpressions(t *testing.T) {
+	const hostile, rounds = 100, 40
+	w := newSerialWorld(t)
+	w.topics = wire.Topics{
+		SourceEvents: "sources/+/clusters/+/sourceevents", AgentEvents: "sources/+/clusters/+/agentevents",
+		SourceBroadcast: "sources/+/sourcebroadcast", AgentBroadcast: "clusters/+/agentbroadcast",
+	}
+	raw := w.rawExpensiveSource()
+	other := w.source("hub2")
+	w.deploy(other, "other", configMap("other", "0"))
+	raw.send(raw.spec("same", "uid-same", 1, configMap("same", "0")), nil)
+	w.data("same", "0")
+	generation := wire.Generation(1)
+	measure := func(value string) (p99, p99Same time.Duration) {
+		var took, same []time.Duration
+		for i := range rounds {
+			text := fmt.Sprint(value, i)
+			start := time.Now()
+			w.change(other, "other", configMap("other", text))
+			w.data("other", text)
+			took = append(took, time.Since(start))
+			start = time.Now()
+			generation++
+			raw.send(raw.spec("same", "uid-same", generation, configMap("same", text)), nil)
+			w.data("same", text)
+			same = append(same, time.Since(start))
+		}
+		slices.Sort(took)
+		slices.Sort(same)
+		return took[len(took)*99/100], same[len(same)*99/100]
+	}
+	send := func(prefix string, expressions bool) {
+		for i := range hostile {
+			name := fmt.Sprintf("%s-%d", prefix, i)
+			spec := raw.spec(name, types.UID(name), 1)
+			work := w.expensive(name, i)
+			if !expressions {
+				work.ManifestConfigs = nil
+			}
+			spec.Bundle = wire.NewBundle(work)
+			raw.send(spec, nil)
+		}
+	}
+	send("plain", false)
+	quiet, quietSame := measure("plain-")
+	peak, cpu, began := watchHeap(t), cpuTime(t), time.Now()
+	send("hostile", true)
+	loaded, loadedSame := measure("loaded-")
+	used, passed := cpuTime(t)-cpu, time.Since(began)
+	grown := peak()
+	t.Logf("99th percentile %v, beside plain works, and %v beside expensive ones; of the same source %v and %v; %v of CPU in %v; the heap has grown by %d MB",
+		quiet, loaded, quietSame, loadedSame, used, passed, grown>>20)
+	if limit := 3 * max(quiet, 150*time.Millisecond); loaded > limit {
+		t.Errorf("a work of another source took %v, at most %v is allowed", loaded, limit)
+	}
+	if limit := 3 * max(quietSame, time.Second); loadedSame > limit {
+		t.Errorf("a work of the same source took %v, at most %v is allowed", loadedSame, limit)
+	}
+	if grown > 64<<20 {
+		t.Errorf("the heap has grown by %d MB, at most 64 are allowed", grown>>20)
+	}
+	kit.Eventually(t, "an expensive work says that it is", func() error {
+		for i := range hostile {
+			for _, m := range raw.last(fmt.Sprintf("hostile-%d", i)).Status.ResourceStatus.Manifests {
+				for _, c := range m.Conditions {
+					if strings.Contains(c.Message, "cost too much together") {
+						return nil
+					}
+				}
+			}
+		}
+		return fmt.Errorf("none does")
+	})
+}
+
+// rawExpensiveSource is rawSource of an agent of several sources, which asks all of them at once.
+func (w *world) rawExpensiveSource() *rawSource {
+	w.Helper()
+	raw := &rawSource{
+		world: w, topic: fmt.Sprintf("sources/hub1/clusters/%s/sourceevents", cluster),
+		peer: wirekit.Connect(w, w.broker.Client("hub1"), "sources/hub1/clusters/+/agentevents", "clusters/+/agentbroadcast"),
+	}
+	w.agent()
+	wirekit.Next(w, raw.peer, "the agent asks for specs", func(*wire.SpecResync) bool { return true })
+	return raw
+}
+
+// expensive returns a work with the most expensive expressions, of jq, JSONPath or CEL by i.
+func (w *world) expensive(name string, i int) *workv1.ManifestWorkSpec {
+	w.Helper()
+	var keys []string
+	for k := range 500 {
+		keys = append(keys, fmt.Sprintf("k%d: x", k))
+	}
+	const objects = 4
+	var manifests []string
+	config := ""
+	for o := range objects {
+		manifests = append(manifests, fmt.Sprintf("{apiVersion: v1, kind: ConfigMap, metadata: {name: %s-%d, namespace: NAMESPACE}, data: {%s}}",
+			name, o, strings.Join(keys, ", ")))
+		config += fmt.Sprintf("- resourceIdentifier: {resource: configmaps, namespace: NAMESPACE, name: %s-%d}\n  ", name, o)
+		switch i % 3 {
+		case 0:
+			config += `updateStrategy: {type: ServerSideApply, serverSideApply: {ignoreFields: [{jqPathExpressions: [` +
+				`".. as $a | .. as $b | select($a == $b) | .data?", "..|..|..|..", "..|tostring|tostring|tostring|select(test(\".*x.*y\"))"]}]}}` + "\n"
+		case 1:
+			path := "['data'" + strings.Repeat(",'data'", 400) + "]..k1"
+			config += fmt.Sprintf("feedbackRules: [{type: JSONPaths, jsonPaths: [{name: a, path: %q}, {name: b, path: %q}]}]\n", path, path+"0")
+		default:
+			var rules []string
+			for r := range 10 {
+				rules = append(rules, fmt.Sprintf(`{type: CEL, condition: C%d, celExpressions: ["object.data.all(a, object.data.all(b, a != b || %d > 0 || true))"]}`, r, i))
+			}
+			config += "conditionRules: [" + strings.Join(rules, ", ") + "]\n"
+		}
+	}
+	spec := &workv1.ManifestWorkSpec{Workload: w.work("", manifests...).Spec.Workload}
+	w.options(spec, config)
+	return spec
+}
+
+// cpuTime returns the CPU time of the process.
+func cpuTime(t *testing.T) time.Duration {
+	t.Helper()
+	var usage syscall.Rusage
+	kit.NoError(t, syscall.Getrusage(syscall.RUSAGE_SELF, &usage))
+	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
+}
