@@ -24,7 +24,7 @@ const (
 	maxTime = time.Second
 	// allowance is how many steps a reconcile may take without the turn; inDebt, while its source has no CPU
 	// time left.
-	allowance, inDebt = 50_000, 5_000
+	allowance, inDebt = 50_000, 10_000
 	// patience is by how much the steps of an allowance may take longer than their price.
 	patience = 2
 )

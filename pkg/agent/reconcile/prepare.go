@@ -35,7 +35,9 @@ func (r *Reconciler) prepare(ctx context.Context, logger *slog.Logger, e *entry,
 		rec.backoff = true
 		rec.requeueWithin(wait)
 	}
-	rec.manifests = r.parse(ctx, work, b)
+	if rec.manifests = r.parse(ctx, work, b); b.Deferred() {
+		return rec
+	}
 	rec.last = newLastApplied(&e.history, work, rec.manifests, func(spec *inbox.Entry) []strategy.Manifest { return r.parse(ctx, spec, b.Again()) })
 	rec.account, rec.accountErr = executor.AccountOf(work.Spec.Executor)
 	rec.tracked = manifestRefs(rec.manifests)

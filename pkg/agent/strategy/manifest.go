@@ -87,12 +87,12 @@ type Ignored struct {
 type Mapping func(schema.GroupVersionKind) (*meta.RESTMapping, error)
 
 // Parse returns the manifests of a spec, in its order. A manifest that cannot be applied has Err
-// set and does not affect the others. Mapping is called once for each manifest whose kind is
+// set and does not affect the others; if b is deferred, those after it are not read. Mapping is called once for each manifest whose kind is
 // readable. The expressions of ignoreFields spend from b, which may be nil, also those of the manifests returned.
 func Parse(b *budget.Budget, spec *workv1.ManifestWorkSpec, mapping Mapping) []Manifest {
 	manifests := make([]Manifest, len(spec.Workload.Manifests))
 	compiled := &compiledFields{budget: b}
-	for i := range manifests {
+	for i := 0; i < len(manifests) && !b.Deferred(); i++ {
 		manifests[i] = parse(i, &spec.Workload.Manifests[i], mapping)
 		manifests[i].configure(spec, compiled)
 	}

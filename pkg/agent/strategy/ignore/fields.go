@@ -84,8 +84,8 @@ func Later(b *budget.Budget, entries []workv1.IgnoreField) (*Fields, error) {
 	return present, nil
 }
 
-// stepsPerByte is what compiling a jq expression costs.
-const stepsPerByte = 10
+// compileSteps is what compiling a jq expression costs, with the functions of jq that it calls, and stepsPerByte.
+const compileSteps, stepsPerByte = 500, 10
 
 // compile compiles the fields once, within b.
 func (f *Fields) compile(b *budget.Budget) error {
@@ -109,7 +109,7 @@ func (f *Fields) compileEntry(b *budget.Budget, entry *workv1.IgnoreField) error
 		f.pointers = append(f.pointers, tokens)
 	}
 	for _, text := range entry.JQPathExpressions {
-		if err := b.Spend(len(text) * stepsPerByte); err != nil {
+		if err := b.Spend(compileSteps + len(text)*stepsPerByte); err != nil {
 			return err
 		}
 		program, err := compileExpression(text, f.meter)
