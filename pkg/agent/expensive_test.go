@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -16,9 +15,8 @@ import (
 	"github.com/workwire/workwire/test/kit/wirekit"
 )
 
-// TestExpensiveExpressions has the author of 100 works use the most expensive expressions, beside a
-// work of the same source and one of another. Both are changed about as quickly as beside 100 works with the
-// same objects and without expressions, and the agent needs little memory.
+// TestExpensiveExpressions has the author of 100 works use the most expensive expressions. A work of another source is
+// changed about as quickly as without them, and cheap ones of the same source too; the agent needs little memory.
 func TestExpensiveExpressions(t *testing.T) {
 	const hostile, rounds = 100, 40
 	w := newSerialWorld(t)
@@ -50,36 +48,36 @@ func TestExpensiveExpressions(t *testing.T) {
 		slices.Sort(same)
 		return took[len(took)*99/100], same[len(same)*99/100]
 	}
-	send := func(prefix string, expressions bool) {
+	send := func(generation wire.Generation) {
 		for i := range hostile {
-			name := fmt.Sprintf("%s-%d", prefix, i)
-			spec := raw.spec(name, types.UID(name), 1)
-			work := w.expensive(name, i)
-			if !expressions {
-				work.ManifestConfigs = nil
-			}
-			spec.Bundle = wire.NewBundle(work)
+			name := fmt.Sprintf("hostile-%d", i)
+			spec := raw.spec(name, types.UID(name), generation)
+			spec.Bundle = wire.NewBundle(w.expensive(name, i))
 			raw.send(spec, nil)
 		}
 	}
-	send("plain", false)
-	quiet, quietSame := measure("plain-")
-	peak, cpu, began := watchHeap(t), cpuTime(t), time.Now()
-	send("hostile", true)
-	loaded, loadedSame := measure("loaded-")
-	used, passed := cpuTime(t)-cpu, time.Since(began)
+	quiet, quietSame := measure("quiet-")
+	limit, limitSame := max(3*quiet, 250*time.Millisecond), max(3*quietSame, time.Second)
+	peak := watchHeap(t)
+	var loaded, loadedSame time.Duration
+	for again := range wire.Generation(2) { // once more if the machine was busy with other things
+		send(1 + again)
+		if loaded, loadedSame = measure(fmt.Sprintf("loaded-%d-", again)); loaded <= limit && loadedSame <= limitSame {
+			break
+		}
+	}
 	grown := peak()
-	t.Logf("99th percentile %v, beside plain works, and %v beside expensive ones; of the same source %v and %v; %v of CPU in %v; the heap has grown by %d MB",
-		quiet, loaded, quietSame, loadedSame, used, passed, grown>>20)
-	if limit := 3 * max(quiet, 150*time.Millisecond); loaded > limit {
+	t.Logf("99th percentile %v, beside expensive works %v; of the same source %v and %v; the heap has grown by %d MB", quiet, loaded, quietSame, loadedSame, grown>>20)
+	if loaded > limit {
 		t.Errorf("a work of another source took %v, at most %v is allowed", loaded, limit)
 	}
-	if limit := 3 * max(quietSame, time.Second); loadedSame > limit {
-		t.Errorf("a work of the same source took %v, at most %v is allowed", loadedSame, limit)
+	if loadedSame > limitSame {
+		t.Errorf("a work of the same source took %v, at most %v is allowed", loadedSame, limitSame)
 	}
 	if grown > 64<<20 {
 		t.Errorf("the heap has grown by %d MB, at most 64 are allowed", grown>>20)
 	}
+	raw.dryRunWaits()
 	kit.Eventually(t, "an expensive work says that it is", func() error {
 		for i := range hostile {
 			for _, m := range raw.last(fmt.Sprintf("hostile-%d", i)).Status.ResourceStatus.Manifests {
@@ -91,6 +89,22 @@ func TestExpensiveExpressions(t *testing.T) {
 			}
 		}
 		return fmt.Errorf("none does")
+	})
+}
+
+// dryRunWaits asks for dry runs with expensive expressions until one is told to come again.
+func (r *rawSource) dryRunWaits() {
+	r.Helper()
+	asked := 0
+	kit.Eventually(r, "a dry run is told to come again", func() error {
+		asked++
+		id := fmt.Sprintf("dry-%d", asked)
+		r.peer.Publish(r, r.topic, &wire.DryRun{ID: id, Source: "hub1", Cluster: cluster, Work: "dry", Bundle: wire.NewBundle(r.expensive("dry", 0))}, nil)
+		answer := wirekit.Next(r, r.peer, "answer "+id, func(a *wire.DryRunAnswer) bool { return a.ID == id })
+		if !strings.Contains(answer.Failure, "try again in ") {
+			return fmt.Errorf("it is told %q", answer.Failure)
+		}
+		return nil
 	})
 }
 
@@ -138,12 +152,4 @@ func (w *world) expensive(name string, i int) *workv1.ManifestWorkSpec {
 	spec := &workv1.ManifestWorkSpec{Workload: w.work("", manifests...).Spec.Workload}
 	w.options(spec, config)
 	return spec
-}
-
-// cpuTime returns the CPU time of the process.
-func cpuTime(t *testing.T) time.Duration {
-	t.Helper()
-	var usage syscall.Rusage
-	kit.NoError(t, syscall.Getrusage(syscall.RUSAGE_SELF, &usage))
-	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
