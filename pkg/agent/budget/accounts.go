@@ -1,6 +1,7 @@
 package budget
 
 import (
+	"hash/maphash"
 	"sync"
 	"time"
 
@@ -23,6 +24,8 @@ const (
 // concurrent use.
 type Accounts struct {
 	quotas *quota.Quotas[wire.SourceID]
+	seed   maphash.Seed
+	gates  [64]sync.Mutex // of sources, by their hash
 
 	mu     sync.Mutex // guards all below
 	holder *account   // of the turn; nil: nobody
@@ -32,12 +35,13 @@ type Accounts struct {
 
 // New returns accounts that charge quotas with [quota.CPU].
 func New(quotas *quota.Quotas[wire.SourceID]) *Accounts {
-	return &Accounts{quotas: quotas, kept: map[wire.SourceID]int{}}
+	return &Accounts{quotas: quotas, seed: maphash.MakeSeed(), kept: map[wire.SourceID]int{}}
 }
 
 // Begin returns the budget of a reconcile, with an allowance. results are those of the work, or nil. End must be called.
 func (a *Accounts) Begin(source wire.SourceID, results *Results) *Budget {
-	b := &Budget{account: &account{accounts: a, source: source, free: allowance}, left: ofWork, results: results}
+	gate := &a.gates[maphash.String(a.seed, string(source))%uint64(len(a.gates))]
+	b := &Budget{account: &account{accounts: a, source: source, free: allowance, gate: gate}, left: ofWork, results: results}
 	if a.Wait(source) > 0 {
 		b.free = inDebt
 	}

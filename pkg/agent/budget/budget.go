@@ -24,7 +24,7 @@ const (
 	maxTime = time.Second
 	// allowance is how many steps a reconcile may take without the turn; inDebt, while its source has no CPU
 	// time left.
-	allowance, inDebt = 50_000, 10_000
+	allowance, inDebt = 20_000, 10_000
 	// patience is by how much the steps of an allowance may take longer than their price.
 	patience = 2
 )
@@ -54,6 +54,8 @@ type account struct {
 	free     int // steps that need no turn
 	turn     bool
 	deferred bool
+	gate     *sync.Mutex // of the source: one of its reconciles evaluates at a time, beside the one with the turn
+	inside   bool        // the gate is held
 }
 
 // Again returns a budget as large, for something else in the same reconcile. It keeps no results.
@@ -80,6 +82,10 @@ func (b *Budget) Live() *Budget {
 func (b *Budget) Start() {
 	if b != nil {
 		b.mu.Lock()
+		if !b.turn {
+			b.gate.Lock()
+			b.inside = true
+		}
 		b.started = time.Now()
 	}
 }
@@ -88,7 +94,15 @@ func (b *Budget) Start() {
 func (b *Budget) Stop() {
 	if b != nil {
 		b.took += time.Since(b.started)
+		b.leave()
 		b.mu.Unlock()
+	}
+}
+
+func (c *account) leave() {
+	if c.inside {
+		c.inside = false
+		c.gate.Unlock()
 	}
 }
 
@@ -181,6 +195,7 @@ func (b *Budget) more() bool {
 	}
 	b.turn = b.accounts.take(b.account) == 0
 	b.deferred = !b.turn
+	b.leave() // who has the turn keeps nobody else of the source waiting, and who has not evaluates nothing more
 	return b.turn
 }
 
