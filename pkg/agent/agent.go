@@ -28,6 +28,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/workwire/workwire/pkg/agent/applied"
+	"github.com/workwire/workwire/pkg/agent/budget"
 	"github.com/workwire/workwire/pkg/agent/conditionrules"
 	"github.com/workwire/workwire/pkg/agent/dryrun"
 	"github.com/workwire/workwire/pkg/agent/executor"
@@ -180,6 +181,7 @@ func (a *Agent) newReconciler(topics wire.AgentTopics, clients clients) error {
 	config := &a.config
 	hash := object.AgentHash(config.AgentID)
 	table := reconcile.NewTable()
+	budgets := budget.New(a.session.Quotas())
 	mapper, err := restmapper.New(restmapper.Config{Client: clients.raw, Changed: table.KindChanged, Logger: config.Logger})
 	if err != nil {
 		return err
@@ -217,7 +219,7 @@ func (a *Agent) newReconciler(topics wire.AgentTopics, clients clients) error {
 	a.dryRuns, err = dryrun.New(dryrun.Config{
 		Agent: config.ClientID, Cluster: config.Cluster, Topic: topics.Events, Transport: config.Transport, Sign: config.Sign, Client: clients.raw, AgentHash: hash,
 		AppliedName: reconcile.AppliedName(config.BrokerHost, topics),
-		Inbox:       a.inbox, RESTMapper: mapper, Applied: amws, Executors: executors, Policy: config.Policy, Audit: config.Audit, Registerer: config.Registerer, Logger: config.Logger,
+		Inbox:       a.inbox, RESTMapper: mapper, Applied: amws, Executors: executors, Budgets: budgets, Policy: config.Policy, Audit: config.Audit, Registerer: config.Registerer, Logger: config.Logger,
 	})
 	if err != nil {
 		return err
@@ -227,7 +229,7 @@ func (a *Agent) newReconciler(topics wire.AgentTopics, clients clients) error {
 		Table: table, Inbox: a.inbox, RESTMapper: mapper, Applied: amws, Executors: executors, Policy: config.Policy, Applier: applier,
 		Objects: objects, Named: named, Client: clients.dynamic, Raw: clients.raw, Rules: evaluator,
 		Feedback: feedback.New(feedback.Config{RawJSON: config.RawFeedback, MaxRawLength: config.MaxJSONRawLength}),
-		Outbox:   a.outbox, Sources: a.session, Tracer: a.tracer, Changes: a.changes,
+		Outbox:   a.outbox, Budgets: budgets, Sources: a.session, Tracer: a.tracer, Changes: a.changes,
 		Workers: config.Workers, SyncInterval: config.SyncInterval, EvictionGrace: config.EvictionGrace,
 		Idle: config.Idle, Audit: config.Audit, Registerer: config.Registerer, Logger: config.Logger,
 	})

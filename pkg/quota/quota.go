@@ -32,10 +32,11 @@ const (
 	Writes                       // API requests
 	WrittenBytes                 // sent to the API
 	Records                      // lines of logs about what was refused
+	CPU                          // milliseconds, of expressions of works
 	resources
 )
 
-var names = [resources]string{"messages", "bytes", "writes", "written_bytes", "records"}
+var names = [resources]string{"messages", "bytes", "writes", "written_bytes", "records", "cpu_milliseconds"}
 
 // String returns the name of r in metrics.
 func (r Resource) String() string { return names[r] }
@@ -64,7 +65,7 @@ func Clusters() Rates {
 func Sources() Rates {
 	return Rates{
 		Messages: {PerSecond: 1_000, Burst: 20_000}, Bytes: {PerSecond: 8 << 20, Burst: 128 << 20},
-		Records: {PerSecond: 1, Burst: 50},
+		Records: {PerSecond: 1, Burst: 50}, CPU: {PerSecond: 200, Burst: 500},
 	}
 }
 
@@ -252,7 +253,7 @@ func (q *Quotas[K]) descriptions() [3]*prometheus.Desc {
 		return prometheus.NewDesc(prometheus.BuildFQName("workwire", q.config.Subsystem, name), help, labels, nil)
 	}
 	return [3]*prometheus.Desc{
-		desc("quota_spent_total", "What identities have cost, by resource: messages, bytes (decompressed), writes, written_bytes, records (log lines about what was refused).", "resource"),
+		desc("quota_spent_total", "What identities have cost, by resource: messages, bytes (decompressed), writes, written_bytes, records (log lines about what was refused), cpu_milliseconds (of expressions of works).", "resource"),
 		desc("quota_refused_total", "What was refused, or had to wait, because its identity had nothing left of a resource.", "resource"),
 		desc("quota_noisy", "1 for identities that had nothing left of a resource in the last 10 minutes, the 10 latest.", "identity", "resource"),
 	}

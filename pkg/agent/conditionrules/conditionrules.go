@@ -29,6 +29,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/workwire/workwire/pkg/agent/budget"
 	"github.com/workwire/workwire/pkg/agent/condition"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 )
@@ -49,12 +50,13 @@ const (
 type Evaluator struct {
 	programs  *programs
 	manifests int // of the work, 0 if there is none
+	budget    *budget.Budget
 }
 
 // OfWork returns an Evaluator for the manifests of one work, whose budgets are their shares of the
-// work's. It shares the compiled expressions of e.
-func (e *Evaluator) OfWork(manifests int) *Evaluator {
-	return &Evaluator{programs: e.programs, manifests: manifests}
+// work's, and whose expressions spend from b. It shares the compiled expressions of e.
+func (e *Evaluator) OfWork(manifests int, b *budget.Budget) *Evaluator {
+	return &Evaluator{programs: e.programs, manifests: manifests, budget: b}
 }
 
 // New returns an Evaluator. It returns an error only if the CEL environment cannot be created.
@@ -81,7 +83,9 @@ func (e *Evaluator) Evaluate(ctx context.Context, rules []workv1.ConditionRule, 
 	}
 	ctx, cancel := context.WithTimeout(ctx, maxTime)
 	defer cancel()
-	run := newEvaluation(e.programs, live, e.manifests)
+	e.budget.Start()
+	defer e.budget.Stop()
+	run := newEvaluation(e, live)
 	conditions := make([]metav1.Condition, 0, len(rules))
 	indexes := make(map[string]int, len(rules))
 	for i := range rules {

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/workwire/workwire/pkg/agent/budget"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 )
 
@@ -31,6 +32,7 @@ var errBudget = errors.New("CEL evaluation budget exceeded")
 // evaluation evaluates the rules of one manifest. It is not safe for concurrent use.
 type evaluation struct {
 	programs *programs
+	budget   *budget.Budget
 	object   map[string]any
 	kind     schema.GroupVersionKind
 	// The remaining budgets. Messages have their own, so that a long one cannot cost a rule its
@@ -38,10 +40,10 @@ type evaluation struct {
 	expressions, messages uint64
 }
 
-func newEvaluation(programs *programs, live *unstructured.Unstructured, manifests int) *evaluation {
-	share := uint64(min(maxTotalCost, max(minTotalCost, maxCostOfWork/max(manifests, 1))))
+func newEvaluation(e *Evaluator, live *unstructured.Unstructured) *evaluation {
+	share := uint64(min(maxTotalCost, max(minTotalCost, maxCostOfWork/max(e.manifests, 1))))
 	return &evaluation{
-		programs: programs, object: live.Object, kind: live.GroupVersionKind(),
+		programs: e.programs, budget: e.budget, object: live.Object, kind: live.GroupVersionKind(),
 		expressions: share, messages: share,
 	}
 }
@@ -133,27 +135,55 @@ func (e *evaluation) text(ctx context.Context, expression string, result bool) (
 	return string(text), nil
 }
 
-// value evaluates an expression and subtracts its cost from the budget.
-func (e *evaluation) value(ctx context.Context, src source, budget *uint64, variables map[string]any) (ref.Val, error) {
+// value evaluates an expression and subtracts its cost from the budget that is left.
+func (e *evaluation) value(ctx context.Context, src source, left *uint64, variables map[string]any) (value ref.Val, err error) {
 	switch {
 	case ctx.Err() != nil:
 		return nil, ctx.Err()
-	case *budget == 0:
+	case *left == 0:
 		return nil, errBudget
 	}
-	p := e.programs.get(src)
-	if p.err != nil {
+	p, cached := e.programs.find(src)
+	if err := e.budget.Compile(src.text, compileSteps(src.text), cached); err != nil {
+		return nil, err
+	}
+	if p.compile(); p.err != nil {
 		return nil, p.err
 	}
-	value, cost, err := p.run(ctx, variables, *budget)
-	switch {
-	case err != nil && !errors.Is(err, errBudget):
-		err = withoutValues(err, src.text)
-	case cost > *budget:
-		err = errBudget
+	var cost uint64
+	exceeded := e.budget.Run(int(*left), func(allowed int) (int, bool) {
+		timed := &timed{Context: ctx, budget: e.budget}
+		value, cost, err = p.run(timed, variables, uint64(allowed))
+		switch {
+		case timed.late:
+			err = errBudget
+		case err != nil && !errors.Is(err, errBudget):
+			err = withoutValues(err, src.text)
+		case cost > uint64(allowed):
+			err = errBudget
+		}
+		return int(min(cost, maxCost)), errors.Is(err, errBudget)
+	})
+	*left -= min(cost, *left)
+	if exceeded != nil {
+		return nil, exceeded
 	}
-	*budget -= min(cost, *budget)
 	return value, err
+}
+
+// timed is a context that ends when the expressions of the work have taken too long.
+type timed struct {
+	context.Context //nolint:containedctx // it is a context
+	budget          *budget.Budget
+	late            bool
+}
+
+// Err makes it a [context.Context].
+func (t *timed) Err() error {
+	if t.late = t.late || t.budget.Late(); t.late {
+		return context.DeadlineExceeded
+	}
+	return t.Context.Err()
 }
 
 // stopped returns the condition of a rule whose evaluation was stopped.

@@ -85,11 +85,11 @@ func TestShareOfAWork(t *testing.T) {
 	rule := workv1.ConditionRule{Type: workv1.CelConditionExpressionsType, Condition: "C", CelExpressions: []string{"object.data.all(a, object.data.all(b, a != b || true))"}}
 	small := workv1.ConditionRule{Type: workv1.CelConditionExpressionsType, Condition: "D", CelExpressions: []string{"object.data.all(a, a != '')"}}
 	for manifests, want := range map[int]string{1: "actual cost limit exceeded", 5000: errBudget.Error()} {
-		if got := e.OfWork(manifests).Evaluate(t.Context(), []workv1.ConditionRule{rule}, live)[0]; !strings.Contains(got.Message, want) {
+		if got := e.OfWork(manifests, nil).Evaluate(t.Context(), []workv1.ConditionRule{rule}, live)[0]; !strings.Contains(got.Message, want) {
 			t.Errorf("%d manifests: %s, want %s", manifests, got.Message, want)
 		}
 	}
-	if got := e.OfWork(5000).Evaluate(t.Context(), []workv1.ConditionRule{small}, live)[0]; got.Message != "Manifest is D" {
+	if got := e.OfWork(5000, nil).Evaluate(t.Context(), []workv1.ConditionRule{small}, live)[0]; got.Message != "Manifest is D" {
 		t.Errorf("a small rule of a large work: %s", got.Message)
 	}
 }

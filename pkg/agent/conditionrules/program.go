@@ -24,6 +24,8 @@ const (
 	// Type checking takes time cubic in the size of an expression. These limits keep it below a
 	// second and are far above the size of reasonable expressions.
 	maxLength = 10_000
+	// maxCached is the length of expressions whose programs are kept: those of long ones are large.
+	maxCached = 1_024
 	maxDepth  = 64
 	maxLoops  = 64 // macros such as all, exists and map
 )
@@ -37,6 +39,7 @@ type source struct {
 // program is a compiled expression, or the error of compiling it: a *compileError or a *buildError.
 type program struct {
 	once     sync.Once
+	build    func() (cel.Program, error)
 	compiled cel.Program
 	err      error
 }
@@ -97,21 +100,36 @@ func newPrograms(size int) (*programs, error) {
 	return &programs{expressions: env, messages: messages, guard: guard, cache: lru.New(size)}, nil
 }
 
-// get returns the program of a source. It compiles each source once while that is in the cache,
-// even if the source is invalid.
+// get returns the program of a source, compiled.
 func (p *programs) get(src source) *program {
-	p.mu.Lock()
-	var entry *program
-	if known, ok := p.cache.Get(src); ok {
-		entry = known.(*program)
-	} else {
-		entry = &program{}
-		p.cache.Add(src, entry)
-	}
-	p.mu.Unlock()
-	entry.once.Do(func() { entry.compiled, entry.err = p.compile(src) })
-	return entry
+	found, _ := p.find(src)
+	found.compile()
+	return found
 }
+
+// find returns the program of a source, and whether it was in the cache. Each source is compiled once while it is
+// there, even if it is invalid. A long one is compiled each time.
+func (p *programs) find(src source) (found *program, cached bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if known, ok := p.cache.Get(src); ok {
+		return known.(*program), true
+	}
+	found = &program{build: func() (cel.Program, error) { return p.compile(src) }}
+	if len(src.text) <= maxCached {
+		p.cache.Add(src, found)
+	}
+	return found, false
+}
+
+// compile compiles a program once.
+func (p *program) compile() {
+	p.once.Do(func() { p.compiled, p.err = p.build() })
+}
+
+// compileSteps returns what it costs to compile an expression. Type checking takes more time than in proportion to its
+// length.
+func compileSteps(text string) int { return 2_000 + len(text)*len(text)/50 }
 
 func (p *programs) compile(src source) (compiled cel.Program, err error) {
 	defer func() {

@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
+	"github.com/workwire/workwire/pkg/agent/budget"
 	"github.com/workwire/workwire/pkg/agent/executor"
 	"github.com/workwire/workwire/pkg/agent/inbox"
 	"github.com/workwire/workwire/pkg/agent/policy"
@@ -72,7 +73,8 @@ type Config struct {
 	RESTMapper Mapper
 	Applied    Applied
 	Executors  *executor.Executor[string]
-	Policy     *policy.File // of the cluster's owner; nil: none
+	Budgets    *budget.Accounts // of expressions
+	Policy     *policy.File     // of the cluster's owner; nil: none
 
 	// Audit gets a record for each question, and for each object of an answer. Default: none.
 	Audit *audit.Log
@@ -94,7 +96,7 @@ type Runner struct {
 
 // New returns a Runner that does nothing until [Runner.Run].
 func New(c Config) (*Runner, error) {
-	if err := required.Fields(c, "Agent", "Cluster", "Topic", "Transport", "Client", "AgentHash", "AppliedName", "Inbox", "RESTMapper", "Applied", "Executors"); err != nil {
+	if err := required.Fields(c, "Agent", "Cluster", "Topic", "Transport", "Client", "AgentHash", "AppliedName", "Inbox", "RESTMapper", "Applied", "Executors", "Budgets"); err != nil {
 		return nil, fmt.Errorf("dry runs: %w", err)
 	}
 	c.Logger = cmp.Or(c.Logger, slog.Default())
@@ -180,11 +182,19 @@ func (r *Runner) answer(ctx context.Context, question *wire.DryRun) *wire.DryRun
 	ctx, cancel := context.WithTimeoutCause(ctx, maxTime, fmt.Errorf("the dry run was ended after %s", maxTime))
 	defer cancel()
 	start := time.Now()
-	e, err := r.examination(ctx, question)
+	b := r.config.Budgets.Begin(question.Source, nil)
+	e, err := r.examination(ctx, question, b)
+	var objects []wire.DryRunObject
+	var names []string
+	if err == nil {
+		objects, names = e.examine(ctx)
+	}
+	if _, wait := r.config.Budgets.End(b); wait > 0 {
+		err = fmt.Errorf("the expressions of this source's works have cost too much lately: try again in %d s", int(wait.Seconds())+1)
+	}
 	if err != nil {
 		return &wire.DryRunAnswer{Failure: cut(err.Error(), maxMessage)}
 	}
-	objects, names := e.examine(ctx)
 	if question.Sealed {
 		hideValues(objects) // the answer is not sealed
 	}

@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/workwire/workwire/pkg/agent/applied"
+	"github.com/workwire/workwire/pkg/agent/budget"
 	"github.com/workwire/workwire/pkg/agent/executor"
 	"github.com/workwire/workwire/pkg/agent/inbox"
 	"github.com/workwire/workwire/pkg/agent/object"
@@ -43,7 +44,7 @@ type examination struct {
 	makes     made
 }
 
-func (r *Runner) examination(ctx context.Context, question *wire.DryRun) (*examination, error) {
+func (r *Runner) examination(ctx context.Context, question *wire.DryRun, b *budget.Budget) (*examination, error) {
 	e := &examination{Runner: r, spec: question.Bundle.WorkSpec(), previous: map[object.Ref]*strategy.Manifest{}}
 	var err error
 	if e.account, err = executor.AccountOf(e.spec.Executor); err != nil {
@@ -59,11 +60,11 @@ func (r *Runner) examination(ctx context.Context, question *wire.DryRun) (*exami
 	if e.known != nil {
 		e.owner.UID = e.known.UID
 	}
-	e.manifests = r.parse(ctx, &e.spec)
+	e.manifests = r.parse(ctx, b, &e.spec)
 	e.makes = madeBy(e.manifests)
 	if held, ok := r.config.Inbox.ByName(question.Source, question.Work); ok {
 		e.held = held
-		before := r.parse(ctx, &held.Spec)
+		before := r.parse(ctx, b.Again(), &held.Spec)
 		for i := range before {
 			if m := &before[i]; m.Err == nil {
 				e.previous[m.Ref] = m
@@ -73,8 +74,8 @@ func (r *Runner) examination(ctx context.Context, question *wire.DryRun) (*exami
 	return e, nil
 }
 
-func (r *Runner) parse(ctx context.Context, spec *workv1.ManifestWorkSpec) []strategy.Manifest {
-	return strategy.Parse(spec, func(kind schema.GroupVersionKind) (*meta.RESTMapping, error) {
+func (r *Runner) parse(ctx context.Context, b *budget.Budget, spec *workv1.ManifestWorkSpec) []strategy.Manifest {
+	return strategy.Parse(b, spec, func(kind schema.GroupVersionKind) (*meta.RESTMapping, error) {
 		return r.config.RESTMapper.RESTMapping(ctx, kind)
 	})
 }

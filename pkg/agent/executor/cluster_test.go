@@ -111,7 +111,7 @@ func manifest(t testing.TB, text string, configure func(*workv1.ManifestWorkSpec
 	if configure != nil {
 		configure(spec)
 	}
-	m := strategy.Parse(spec, func(kind schema.GroupVersionKind) (*meta.RESTMapping, error) { return mappings[kind.Kind], nil })[0]
+	m := strategy.Parse(nil, spec, func(kind schema.GroupVersionKind) (*meta.RESTMapping, error) { return mappings[kind.Kind], nil })[0]
 	if m.Err != nil {
 		t.Fatal(m.Err)
 	}

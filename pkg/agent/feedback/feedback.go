@@ -2,7 +2,7 @@
 // the statusFeedback of its manifests.
 //
 //	reader := feedback.New(feedback.Config{RawJSON: true})
-//	values, err := reader.Values(manifest.FeedbackRules, live, manifestsWithRules)
+//	values, err := reader.Values(nil, manifest.FeedbackRules, live, manifestsWithRules)
 //
 // It sends no requests and has no state except for parsed paths. The same object always results in
 // the same values in the same order, so that an unchanged object causes no publish.
@@ -10,13 +10,16 @@
 package feedback
 
 import (
+	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"reflect"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/utils/lru"
 
+	"github.com/workwire/workwire/pkg/agent/budget"
 	"github.com/workwire/workwire/pkg/agent/jsonpath"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 )
@@ -61,15 +64,17 @@ func New(config Config) *Reader {
 // several, without duplicates. manifests is the number of manifests of the work that have feedback
 // rules: they share the limits of the work. Values does not modify obj and does not panic, whatever
 // obj contains.
-func (r *Reader) Values(rules []workv1.FeedbackRule, obj *unstructured.Unstructured, manifests int) ([]workv1.FeedbackValue, error) {
+func (r *Reader) Values(b *budget.Budget, rules []workv1.FeedbackRule, obj *unstructured.Unstructured, manifests int) ([]workv1.FeedbackValue, error) {
 	var values []workv1.FeedbackValue
 	var errs []error
+	b.Start()
+	defer b.Stop()
 	left, paths := r.limits(manifests), 0
 	add := func(name, path string) {
 		if paths++; paths > maxPathsOfManifest {
 			return
 		}
-		found, err := r.value(name, path, obj, &left.visits)
+		found, err := r.value(name, path, obj, b, &left.visits)
 		if err == nil && found != nil {
 			err = left.add(name, found)
 		}
@@ -109,8 +114,8 @@ func (r *Reader) Values(rules []workv1.FeedbackRule, obj *unstructured.Unstructu
 }
 
 // value returns the value of one path, or nil if the path does not match.
-func (r *Reader) value(name, path string, obj *unstructured.Unstructured, budget *jsonpath.Budget) (*workv1.FieldValue, error) {
-	found, err := r.find(name, path, obj.Object, budget)
+func (r *Reader) value(name, path string, obj *unstructured.Unstructured, b *budget.Budget, visits *jsonpath.Budget) (*workv1.FieldValue, error) {
+	found, err := r.find(name, path, obj.Object, b, visits)
 	if err != nil || len(found) == 0 {
 		return nil, err
 	}
@@ -153,13 +158,20 @@ func (r *Reader) raw(name string, value any) (*workv1.FieldValue, error) {
 
 // find returns all values of object that match an expression without its braces. A missing field
 // matches nothing. Errors contain name, the name of the feedback value.
-func (r *Reader) find(name, expression string, object map[string]any, budget *jsonpath.Budget) ([]any, error) {
+func (r *Reader) find(name, expression string, object map[string]any, b *budget.Budget, visits *jsonpath.Budget) (found []any, err error) {
 	path, err := r.parse(expression)
 	if err != nil {
 		return nil, fmt.Errorf("failed to parse json path %s of %s with error: %w", shortened(expression), name, err)
 	}
-	found, err := path.Find(object, budget)
-	if err != nil {
+	taken := 0
+	exceeded := b.Run(int(*visits), func(allowed int) (int, bool) {
+		left := jsonpath.Budget(allowed)
+		found, err = path.Find(object, &left)
+		taken = allowed - int(left)
+		return taken, errors.Is(err, jsonpath.ErrBudget)
+	})
+	*visits -= jsonpath.Budget(taken)
+	if err = cmp.Or(exceeded, err); err != nil {
 		return nil, fmt.Errorf("failed to find value for %s with error: %w", name, err)
 	}
 	return found, nil

@@ -181,7 +181,7 @@ func TestValues(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			reader := feedback.New(test.config)
 			for range 2 { // the second time from the cache
-				values, err := reader.Values(test.rules, object(t, test.object), 1)
+				values, err := reader.Values(nil, test.rules, object(t, test.object), 1)
 				if got := text(values); got != test.want {
 					t.Errorf("values: got %q, want %q", got, test.want)
 				}
@@ -228,7 +228,7 @@ func TestValuesConcurrently(t *testing.T) {
 	for range 8 {
 		group.Go(func() {
 			for range 50 {
-				values, err := reader.Values(rules, object(t, deployment), 1)
+				values, err := reader.Values(nil, rules, object(t, deployment), 1)
 				if got := text(values); err != nil || got != "ReadyReplicas=2 Replicas=3 a='True' b=3 c='d'" {
 					t.Errorf("got %q, %v", got, err)
 					return
@@ -259,8 +259,8 @@ func FuzzValues(f *testing.F) {
 			return
 		}
 		rules := append(wellKnown(), paths("p", path)...)
-		values, _ := reader.Values(rules, obj, 1)
-		if again, _ := reader.Values(rules, obj, 1); !cmp.Equal(values, again) {
+		values, _ := reader.Values(nil, rules, obj, 1)
+		if again, _ := reader.Values(nil, rules, obj, 1); !cmp.Equal(values, again) {
 			t.Errorf("the same object gives other values: %s", cmp.Diff(values, again))
 		}
 		for _, value := range values {

@@ -47,7 +47,7 @@ func TestLimits(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			reader := feedback.New(feedback.Config{RawJSON: true})
-			values, err := reader.Values(paths(c.paths...), object, c.manifests)
+			values, err := reader.Values(nil, paths(c.paths...), object, c.manifests)
 			if len(values) != c.values || !strings.Contains(errorText(err), c.err) || (err == nil) != (c.err == "") {
 				t.Errorf("%d values, error %v, want %d values, %s", len(values), err, c.values, c.err)
 			}

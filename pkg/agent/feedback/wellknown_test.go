@@ -74,7 +74,7 @@ func TestWellKnown(t *testing.T) {
 		obj := object(t, c.object)
 		kind := obj.GetAPIVersion() + " " + obj.GetKind()
 		t.Run(kind, func(t *testing.T) {
-			values, err := reader.Values(wellKnown(), obj, 1)
+			values, err := reader.Values(nil, wellKnown(), obj, 1)
 			if err != nil || text(values) != c.want {
 				t.Errorf("%q, %v; want %q", text(values), err, c.want)
 			}
@@ -84,13 +84,13 @@ func TestWellKnown(t *testing.T) {
 				t.Fatalf("docs/feedback.md does not have it; it has %v", slices.Sorted(maps.Keys(documented)))
 			}
 			delete(documented, kind)
-			byPath, err := reader.Values(paths(table...), obj, 1)
+			byPath, err := reader.Values(nil, paths(table...), obj, 1)
 			if diff := cmp.Diff(values, byPath); diff != "" || err != nil {
 				t.Errorf("what docs/feedback.md says gives other values: %s%v", diff, err)
 			}
 			// What is not there yet is no error.
 			obj.Object = map[string]any{"apiVersion": obj.GetAPIVersion(), "kind": obj.GetKind()}
-			if values, err := reader.Values(wellKnown(), obj, 1); err != nil || len(values) > 0 {
+			if values, err := reader.Values(nil, wellKnown(), obj, 1); err != nil || len(values) > 0 {
 				t.Errorf("without a status: %q, %v", text(values), err)
 			}
 		})
@@ -149,7 +149,7 @@ func BenchmarkValues(b *testing.B) {
 			obj := object(b, deployment)
 			b.ReportAllocs()
 			for b.Loop() {
-				values, err := reader.Values(rules, obj, 1)
+				values, err := reader.Values(nil, rules, obj, 1)
 				if err != nil || len(values) == 0 {
 					b.Fatal(fmt.Sprint(values, err))
 				}

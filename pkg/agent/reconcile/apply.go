@@ -17,14 +17,25 @@ import (
 // apply makes the cluster hold what the work's spec declares, and reports what the cluster holds.
 // It returns after how long to do so again, 0 for when something changes.
 func (r *Reconciler) apply(ctx context.Context, logger *slog.Logger, e *entry, work *inbox.Entry) (time.Duration, error) {
+	b, wait := r.beginExpressions(&e.history, work)
+	if wait > 0 {
+		return wait, nil
+	}
 	known, err := r.Applied.Current(ctx, e.name)
 	if err != nil {
+		r.endExpressions(&e.history, b)
 		return 0, err
 	}
 	r.Table.holdEvents(e)
-	rec := r.prepare(ctx, logger, e, work, known)
-	after, err := r.applySpec(ctx, rec)
-	if rec.missed(r.Table.takeEvents(e)) {
+	rec := r.prepare(ctx, logger, e, work, known, b)
+	var after time.Duration
+	if !b.Deferred() {
+		after, err = r.applySpec(ctx, rec)
+	}
+	wait = r.endExpressions(&e.history, b)
+	if events := r.Table.takeEvents(e); wait > 0 {
+		return wait, err
+	} else if rec.missed(events) {
 		r.Table.Enqueue(e.name)
 	}
 	return after, err
@@ -42,7 +53,7 @@ func (r *Reconciler) applySpec(ctx context.Context, rec *reconciliation) (time.D
 			rec.outcomes[i].Action = apply.Left
 		}
 		r.remember(rec)
-		r.report(work, r.status(ctx, rec))
+		r.reportStatus(ctx, rec)
 		return rec.requeueAfter, nil
 	}
 	intended := slices.Concat(rec.tracked, rec.undecided)
@@ -87,7 +98,7 @@ func (r *Reconciler) applyManifests(ctx context.Context, rec *reconciliation) er
 		Authorize:       r.permits(rec),
 		DetectConflicts: rec.history().repairs.contested() && !rec.changed,
 	})
-	if ctx.Err() != nil {
+	if ctx.Err() != nil || rec.budget.Deferred() {
 		return ctx.Err()
 	}
 	r.noteRefusals(rec)
@@ -102,11 +113,10 @@ func (r *Reconciler) applyManifests(ctx context.Context, rec *reconciliation) er
 		rec.requeueWithin(rec.removals.after)
 	}
 	r.remember(rec)
-	status := r.status(ctx, rec)
-	if ctx.Err() != nil {
-		return ctx.Err() // condition rules may not have been evaluated to the end
+	status, reported := r.reportStatus(ctx, rec)
+	if !reported {
+		return ctx.Err()
 	}
-	r.report(rec.work, status)
 	transitions, err := applied.EncodeTransitions(&status, amw.Status.Transitions)
 	if err != nil {
 		return err

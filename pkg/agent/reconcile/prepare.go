@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/workwire/workwire/pkg/agent/applied"
+	"github.com/workwire/workwire/pkg/agent/budget"
 	"github.com/workwire/workwire/pkg/agent/condition"
 	"github.com/workwire/workwire/pkg/agent/conditionrules"
 	"github.com/workwire/workwire/pkg/agent/executor"
@@ -24,18 +25,20 @@ import (
 )
 
 // prepare parses the work, sets what is watched for it, and observes its objects. known is its
-// AppliedManifestWork, nil if it has none.
-func (r *Reconciler) prepare(ctx context.Context, logger *slog.Logger, e *entry, work *inbox.Entry, known *workv1.AppliedManifestWork) *reconciliation {
+// AppliedManifestWork, nil if it has none. Expressions spend from b.
+func (r *Reconciler) prepare(ctx context.Context, logger *slog.Logger, e *entry, work *inbox.Entry, known *workv1.AppliedManifestWork, b *budget.Budget) *reconciliation {
 	rec := &reconciliation{
-		logger: logger, entry: e, work: work, known: known,
+		logger: logger, entry: e, work: work, known: known, budget: b,
 		changed: e.history.spec != work, previous: r.previousStatus(logger, work, known),
 	}
 	if wait := time.Until(e.history.repairs.notBefore); !rec.changed && wait > 0 {
 		rec.backoff = true
 		rec.requeueWithin(wait)
 	}
-	rec.manifests = r.parse(ctx, work)
-	rec.last = newLastApplied(&e.history, work, rec.manifests, func(spec *inbox.Entry) []strategy.Manifest { return r.parse(ctx, spec) })
+	if rec.manifests = r.parse(ctx, work, b); b.Deferred() {
+		return rec
+	}
+	rec.last = newLastApplied(&e.history, work, rec.manifests, func(spec *inbox.Entry) []strategy.Manifest { return r.parse(ctx, spec, b.Again()) })
 	rec.account, rec.accountErr = executor.AccountOf(work.Spec.Executor)
 	rec.tracked = manifestRefs(rec.manifests)
 	if known != nil {
@@ -77,9 +80,9 @@ func (r *Reconciler) previousStatus(logger *slog.Logger, work *inbox.Entry, know
 	return *status
 }
 
-// parse returns the work's manifests.
-func (r *Reconciler) parse(ctx context.Context, work *inbox.Entry) []strategy.Manifest {
-	manifests := strategy.Parse(&work.Spec, func(kind schema.GroupVersionKind) (*meta.RESTMapping, error) {
+// parse returns the work's manifests, whose expressions spend from b.
+func (r *Reconciler) parse(ctx context.Context, work *inbox.Entry, b *budget.Budget) []strategy.Manifest {
+	manifests := strategy.Parse(b, &work.Spec, func(kind schema.GroupVersionKind) (*meta.RESTMapping, error) {
 		return r.RESTMapper.RESTMapping(ctx, kind)
 	})
 	readiness := work.Meta.Annotations[workv1.ReportReadinessAnnotationKey] == "true"
@@ -178,7 +181,9 @@ func (r *Reconciler) observe(ctx context.Context, rec *reconciliation, wasComple
 			rec.requeueWithin(r.SyncInterval)
 		}
 		if len(m.ConditionRules) > 0 && o.live.Object != nil {
+			before := rec.budget.Left()
 			o.conditions = r.evaluate(ctx, rec, m, o.live.Object)
+			o.steps = before - rec.budget.Left()
 		}
 	}
 	return all
@@ -212,6 +217,7 @@ type observed struct {
 	err     error // why the object could not be read
 
 	conditions []metav1.Condition
+	steps      int // that they took
 }
 
 // evaluated returns what the condition rules of m say about live. It does not evaluate them again
@@ -223,14 +229,21 @@ func (r *Reconciler) evaluated(ctx context.Context, rec *reconciliation, o *obse
 	case sameState(live, o.live.Object):
 		return o.conditions
 	default:
+		rec.budget.Refund(o.steps)
 		return r.evaluate(ctx, rec, m, live)
 	}
 }
 
 // evaluate returns what the condition rules of m say about live.
 func (r *Reconciler) evaluate(ctx context.Context, rec *reconciliation, m *strategy.Manifest, live *unstructured.Unstructured) []metav1.Condition {
-	conditions := r.Rules.OfWork(len(rec.manifests)).Evaluate(ctx, m.ConditionRules, live)
+	b, key, state := rec.budget, budget.Key{Manifest: m.Meta.Ordinal, Kind: budget.ConditionRules}, stateOf(live)
+	before := b.Left()
+	if kept, ok := b.Kept(key, state); ok {
+		return slices.Clone(kept.([]metav1.Condition))
+	}
+	conditions := r.Rules.OfWork(len(rec.manifests), b).Evaluate(ctx, m.ConditionRules, live)
 	condition.CutEvaluated(conditions, len(rec.manifests))
+	keepConditions(b, key, state, before, conditions)
 	return conditions
 }
 

@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/workwire/workwire/pkg/agent/applied"
+	"github.com/workwire/workwire/pkg/agent/budget"
 	"github.com/workwire/workwire/pkg/agent/conditionrules"
 	"github.com/workwire/workwire/pkg/agent/executor"
 	"github.com/workwire/workwire/pkg/agent/feedback"
@@ -55,6 +56,7 @@ type Config struct {
 	Rules      *conditionrules.Evaluator
 	Feedback   *feedback.Reader
 	Outbox     *outbox.Outbox
+	Budgets    *budget.Accounts // of expressions
 	// Sources tells which sources answered a resync.
 	Sources Sources
 
@@ -91,7 +93,7 @@ type Sources interface {
 
 func (c *Config) validate() error {
 	errs := []error{required.Fields(c, "Cluster", "AgentID", "BrokerHost", "Table", "Inbox", "RESTMapper", "Applied", "Executors",
-		"Applier", "Objects", "Named", "Client", "Raw", "Rules", "Feedback", "Outbox", "Sources")}
+		"Applier", "Objects", "Named", "Client", "Raw", "Rules", "Feedback", "Outbox", "Budgets", "Sources")}
 	if c.Workers < 1 || c.SyncInterval <= 0 || c.EvictionGrace <= 0 {
 		errs = append(errs, fmt.Errorf("Workers %d, SyncInterval %v and EvictionGrace %v must be positive",
 			c.Workers, c.SyncInterval, c.EvictionGrace))
@@ -142,6 +144,7 @@ func (r *Reconciler) followAccount(e *entry, account *executor.Account) {
 
 // forget drops everything that is known of a name which no work has.
 func (r *Reconciler) forget(e *entry) {
+	r.dropResults(&e.history)
 	e.history = history{}
 	r.Table.await(e, nil)
 	r.watch(e, interest{})

@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/workwire/workwire/pkg/agent/applied"
+	"github.com/workwire/workwire/pkg/agent/budget"
 	"github.com/workwire/workwire/pkg/agent/executor"
 	"github.com/workwire/workwire/pkg/agent/inbox"
 	"github.com/workwire/workwire/pkg/agent/object"
@@ -32,6 +33,7 @@ type reconciliation struct {
 	refusal    error          // why policy refuses the whole spec; nil: it does not
 	withheld   []error        // of each manifest: why nothing of its object may be reported; nil if everything may
 	last       *lastApplied
+	budget     *budget.Budget     // of expressions
 	dropped    []applied.Resource // known names them, the manifests do not
 	undecided  []object.Ref       // known names them, and a manifest of an unresolved kind may be about them
 	tracked    []object.Ref       // objects of the manifests, and dropped ones

@@ -61,7 +61,17 @@ func (r *Reconciler) reportNotApplied(ctx context.Context, rec *reconciliation, 
 	for i := range rec.outcomes {
 		rec.outcomes[i] = apply.Outcome{Err: err, Live: rec.observed[i].live.Object}
 	}
-	r.report(rec.work, r.status(ctx, rec))
+	r.reportStatus(ctx, rec)
+}
+
+// reportStatus reports the status of the work after applying, unless expressions were not evaluated to the end.
+func (r *Reconciler) reportStatus(ctx context.Context, rec *reconciliation) (status workv1.ManifestWorkStatus, reported bool) {
+	status = r.status(ctx, rec)
+	if ctx.Err() != nil || rec.budget.Deferred() {
+		return status, false
+	}
+	r.report(rec.work, status)
+	return status, true
 }
 
 // reportRemoving reports which objects of a deleted work still exist. It returns after how long to
@@ -128,7 +138,7 @@ func (r *Reconciler) status(ctx context.Context, rec *reconciliation) workv1.Man
 		c.Warnings, c.KeepWarnings = warnings, !known
 		c.Presence, c.ReadError = r.presence(rec, i, live)
 		if c.Presence == condition.Present && c.HasFeedback {
-			c.Values, c.FeedbackError = r.Feedback.Values(m.FeedbackRules, live, withFeedback)
+			c.Values, c.FeedbackError = r.feedback(rec, m, live, withFeedback)
 		}
 		c.Rules = ruleTypes(m)
 		c.Evaluated = causes.readiness(ctx, i, live, r.evaluated(ctx, rec, &rec.observed[i], m, live))

@@ -12,6 +12,8 @@ import (
 	"github.com/workwire/workwire/pkg/agent/inbox"
 	"github.com/workwire/workwire/pkg/agent/object"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/pkg/fairqueue"
+	"github.com/workwire/workwire/pkg/wire"
 )
 
 // Table holds everything the agent knows about a name from one reconcile to the next, and the queue
@@ -55,13 +57,28 @@ type interest struct {
 
 // NewTable returns an empty table.
 func NewTable() *Table {
-	return &Table{
-		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
-			&limiter{}, workqueue.TypedRateLimitingQueueConfig[string]{Name: "works"}),
+	t := &Table{
 		entries:  map[string]*entry{},
 		names:    map[inbox.Key]string{},
 		awaiting: map[schema.GroupKind]sets.Set[string]{},
 	}
+	const name = "works"
+	ready := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[string]{Name: name, Queue: fairqueue.New(t.source)})
+	t.queue = workqueue.NewTypedRateLimitingQueueWithConfig(&limiter{}, workqueue.TypedRateLimitingQueueConfig[string]{
+		DelayingQueue: workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[string]{Name: name, Queue: ready}),
+	})
+	return t
+}
+
+// source returns the source of the works that have name, empty if none has. Sources take turns in the queue, which calls
+// it while it is locked: t.mu is not held when a name is added.
+func (t *Table) source(name string) wire.SourceID {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if e := t.entries[name]; e != nil && len(e.keys) > 0 {
+		return e.keys[0].Source
+	}
+	return ""
 }
 
 // Enqueue has name reconciled. A name that is backing off after a failure is reconciled now.

@@ -20,7 +20,7 @@ func (r *Reconciler) reconcileTraced(ctx context.Context, logger *slog.Logger, e
 	})
 	after, err := r.reconcileWork(ctx, logger, e, work)
 	span.End(tracing.FailedIf(err))
-	if change != nil && err == nil && (work.Deleting == nil || r.Outbox.Final(work.Key)) {
+	if change != nil && err == nil && !e.history.expressions.waits && (work.Deleting == nil || r.Outbox.Final(work.Key)) {
 		r.Changes.Done(work.Key, change)
 	}
 	return after, err

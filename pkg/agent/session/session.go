@@ -155,5 +155,8 @@ func New(config Config) (*Session, error) {
 	return s, nil
 }
 
+// Quotas returns what each source may cost.
+func (s *Session) Quotas() *quota.Quotas[wire.SourceID] { return s.quotas }
+
 // Connected reports whether the agent is connected to the broker.
 func (s *Session) Connected() bool { return s.connected.Load() }

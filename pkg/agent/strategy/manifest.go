@@ -25,6 +25,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 
+	"github.com/workwire/workwire/pkg/agent/budget"
 	"github.com/workwire/workwire/pkg/agent/object"
 	"github.com/workwire/workwire/pkg/agent/strategy/fields"
 	"github.com/workwire/workwire/pkg/agent/strategy/ignore"
@@ -86,12 +87,12 @@ type Ignored struct {
 type Mapping func(schema.GroupVersionKind) (*meta.RESTMapping, error)
 
 // Parse returns the manifests of a spec, in its order. A manifest that cannot be applied has Err
-// set and does not affect the others. Mapping is called once for each manifest whose kind is
-// readable.
-func Parse(spec *workv1.ManifestWorkSpec, mapping Mapping) []Manifest {
+// set and does not affect the others; if b is deferred, those after it are not read. Mapping is called once for each manifest whose kind is
+// readable. The expressions of ignoreFields spend from b, which may be nil, also those of the manifests returned.
+func Parse(b *budget.Budget, spec *workv1.ManifestWorkSpec, mapping Mapping) []Manifest {
 	manifests := make([]Manifest, len(spec.Workload.Manifests))
-	compiled := compiledFields{}
-	for i := range manifests {
+	compiled := &compiledFields{budget: b}
+	for i := 0; i < len(manifests) && !b.Deferred(); i++ {
 		manifests[i] = parse(i, &spec.Workload.Manifests[i], mapping)
 		manifests[i].configure(spec, compiled)
 	}

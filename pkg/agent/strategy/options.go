@@ -1,13 +1,17 @@
 package strategy
 
 import (
+	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
 
+	"github.com/workwire/workwire/pkg/agent/budget"
 	"github.com/workwire/workwire/pkg/agent/strategy/ignore"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 )
@@ -15,7 +19,7 @@ import (
 // configure sets the options of the spec on a manifest: ownership, strategy and rules. Each of
 // updateStrategy, feedbackRules (with their scrape type) and conditionRules comes as a whole from
 // the first option that sets it.
-func (m *Manifest) configure(spec *workv1.ManifestWorkSpec, compiled compiledFields) {
+func (m *Manifest) configure(spec *workv1.ManifestWorkSpec, compiled *compiledFields) {
 	m.Owned = Owned(m.Meta, spec.DeleteOption)
 	var strategy *workv1.UpdateStrategy
 	for i := range spec.ManifestConfigs {
@@ -84,37 +88,88 @@ func (m *Manifest) setStrategy(strategy *workv1.UpdateStrategy) error {
 	return nil
 }
 
-// compiledFields caches the compiled ignoreFields of a spec by strategy, which several manifests
-// may share.
-type compiledFields map[*workv1.UpdateStrategy]compileResult
+// compiledFields caches the ignoreFields of a spec by strategy, which several manifests may share.
+type compiledFields struct {
+	budget *budget.Budget
+	known  map[*workv1.UpdateStrategy]compileResult
+}
 
 type compileResult struct {
 	fields *ignore.Fields
 	err    error
 }
 
+// get returns the fields of a strategy, as compile does.
+func (c *compiledFields) get(strategy *workv1.UpdateStrategy, compile func(*budget.Budget, []workv1.IgnoreField) (*ignore.Fields, error)) (*ignore.Fields, error) {
+	result, ok := c.known[strategy]
+	if !ok {
+		result.fields, result.err = compile(c.budget, strategy.ServerSideApply.IgnoreFields)
+		c.set(strategy, result)
+	}
+	return result.fields, result.err
+}
+
+func (c *compiledFields) set(strategy *workv1.UpdateStrategy, result compileResult) {
+	if c.known == nil {
+		c.known = map[*workv1.UpdateStrategy]compileResult{}
+	}
+	c.known[strategy] = result
+}
+
+// rest is Ignored as it is kept, or why there is none.
+type rest struct {
+	content []byte // JSON of Rest
+	hash    string
+	err     error
+}
+
 // setIgnored sets Ignored if the strategy has ignoreFields. From is the manifest as the spec has
 // it.
-func (m *Manifest) setIgnored(strategy *workv1.UpdateStrategy, from *workv1.Manifest, compiled compiledFields) error {
+func (m *Manifest) setIgnored(strategy *workv1.UpdateStrategy, from *workv1.Manifest, compiled *compiledFields) (err error) {
 	if strategy.ServerSideApply == nil || len(strategy.ServerSideApply.IgnoreFields) == 0 {
 		return nil
 	}
-	result, ok := compiled[strategy]
-	if !ok {
-		result.fields, result.err = ignore.Compile(strategy.ServerSideApply.IgnoreFields)
-		compiled[strategy] = result
-	}
-	err := result.err
-	if err == nil {
-		m.Ignored, err = m.without(result.fields, from)
-	}
-	if errors.Is(err, ignore.ErrBudget) {
-		compiled[strategy] = compileResult{err: err} // do not use up the budget again
+	b, key := compiled.budget, budget.Key{Manifest: m.Meta.Ordinal, Kind: budget.IgnoreFields}
+	before := b.Left()
+	if kept, ok := b.Kept(key, budget.State{}); ok {
+		err = m.ignoreAsBefore(kept.(rest), strategy, compiled)
+	} else {
+		err = m.ignoreFields(strategy, from, compiled)
+		if b.Keeps() {
+			result := rest{err: err}
+			if err == nil {
+				result.content, result.err = json.Marshal(m.Ignored.Rest.Object)
+				result.hash = m.Ignored.Hash
+			}
+			b.Keep(key, budget.State{}, before, result, len(result.content))
+		}
 	}
 	if err != nil {
 		return &ignore.Error{Err: err}
 	}
 	return nil
+}
+
+// ignoreFields sets Ignored by evaluating the fields of a strategy.
+func (m *Manifest) ignoreFields(strategy *workv1.UpdateStrategy, from *workv1.Manifest, compiled *compiledFields) error {
+	ignored, err := compiled.get(strategy, ignore.Compile)
+	if err == nil {
+		m.Ignored, err = m.without(ignored, from)
+	}
+	if ignore.Exceeded(err) {
+		compiled.set(strategy, compileResult{err: err}) // do not use up the budget again
+	}
+	return err
+}
+
+// ignoreAsBefore sets Ignored to what is kept.
+func (m *Manifest) ignoreAsBefore(kept rest, strategy *workv1.UpdateStrategy, compiled *compiledFields) error {
+	ignored, err := compiled.get(strategy, ignore.Later)
+	if err = cmp.Or(kept.err, err); err != nil {
+		return err
+	}
+	m.Ignored = &Ignored{Fields: ignored, Rest: &unstructured.Unstructured{}, Hash: kept.hash}
+	return utiljson.Unmarshal(kept.content, &m.Ignored.Rest.Object)
 }
 
 // without evaluates ignored fields on a manifest as the spec has it.

@@ -76,7 +76,7 @@ func TestParseManifests(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := strategy.Parse(strategytest.Spec(strategytest.ConfigMap("first", ""), test.manifest), strategytest.Mapping)[1]
+			got := strategy.Parse(nil, strategytest.Spec(strategytest.ConfigMap("first", ""), test.manifest), strategytest.Mapping)[1]
 			test.meta.Ordinal = 1
 			if diff := cmp.Diff(test.meta, got.Meta); diff != "" {
 				t.Error(diff)
@@ -89,7 +89,7 @@ func TestParseManifests(t *testing.T) {
 			}
 		})
 	}
-	unknown := strategy.Parse(strategytest.Spec(`{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"w"}}`), strategytest.Mapping)[0]
+	unknown := strategy.Parse(nil, strategytest.Spec(`{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"w"}}`), strategytest.Mapping)[0]
 	var kind *meta.NoKindMatchError
 	if !errors.As(unknown.Err, &kind) || kind.GroupKind.Kind != "Widget" {
 		t.Errorf("the error of an unknown kind is %#v", unknown.Err)
@@ -172,7 +172,7 @@ func TestFieldManager(t *testing.T) {
 			if test.update != nil {
 				strategytest.Configured(test.update)(s)
 			}
-			got := strategy.Parse(s, strategytest.Mapping)[0]
+			got := strategy.Parse(nil, s, strategytest.Mapping)[0]
 			if strategytest.ErrorText(got.Err) != test.err || test.err == "" && got.FieldManager != test.want {
 				t.Errorf("got %q, error %q", got.FieldManager, strategytest.ErrorText(got.Err))
 			}
@@ -208,7 +208,7 @@ func TestStrategies(t *testing.T) {
 			if test.update != nil {
 				strategytest.Configured(test.update)(s)
 			}
-			got := strategy.Parse(s, strategytest.Mapping)[0]
+			got := strategy.Parse(nil, s, strategytest.Mapping)[0]
 			if got.Strategy != test.want || strategytest.ErrorText(got.Err) != test.err || got.Force != (name == "forced") {
 				t.Errorf("got %s, force %v, error %q", got.Strategy, got.Force, strategytest.ErrorText(got.Err))
 			}
@@ -232,7 +232,7 @@ func TestMatching(t *testing.T) {
 			ResourceIdentifier: workv1.ResourceIdentifier{Resource: "configmaps", Namespace: "n*", Name: "x" + test.pattern},
 			UpdateStrategy:     &workv1.UpdateStrategy{Type: workv1.UpdateStrategyTypeCreateOnly},
 		}}
-		if got := strategy.Parse(s, strategytest.Mapping)[0].Strategy == workv1.UpdateStrategyTypeCreateOnly; got != test.want {
+		if got := strategy.Parse(nil, s, strategytest.Mapping)[0].Strategy == workv1.UpdateStrategyTypeCreateOnly; got != test.want {
 			t.Errorf("%q matches %q: %v, want %v", test.pattern, test.text, got, test.want)
 		}
 	}
@@ -254,7 +254,7 @@ func TestMergedOptions(t *testing.T) {
 		{ResourceIdentifier: all, UpdateStrategy: &workv1.UpdateStrategy{Type: workv1.UpdateStrategyTypeCreateOnly}},
 		{ResourceIdentifier: workv1.ResourceIdentifier{Resource: "namespaces", Namespace: "*", Name: "n"}, FeedbackRules: feedback("cluster")},
 	}
-	parsed := strategy.Parse(s, strategytest.Mapping)
+	parsed := strategy.Parse(nil, s, strategytest.Mapping)
 	got := parsed[0]
 	if got.Strategy != workv1.UpdateStrategyTypeReadOnly || got.FeedbackScrapeType != workv1.FeedbackScrapeTypeWatch {
 		t.Errorf("strategy %s, scrape type %s", got.Strategy, got.FeedbackScrapeType)
@@ -296,7 +296,7 @@ func TestOwned(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := strategytest.Spec(strategytest.ConfigMap("c", ""))
 			s.DeleteOption = test.option
-			if got := strategy.Parse(s, strategytest.Mapping)[0].Owned; got != test.want {
+			if got := strategy.Parse(nil, s, strategytest.Mapping)[0].Owned; got != test.want {
 				t.Errorf("got %v", got)
 			}
 		})
@@ -328,7 +328,7 @@ func TestDuplicates(t *testing.T) {
 			if test.update != nil {
 				strategytest.Configured(test.update)(s)
 			}
-			for i, m := range strategy.Parse(s, strategytest.Mapping) {
+			for i, m := range strategy.Parse(nil, s, strategytest.Mapping) {
 				if strategytest.ErrorText(m.Err) != test.want[i] {
 					t.Errorf("manifest %d: error %q, want %q", i, strategytest.ErrorText(m.Err), test.want[i])
 				}
@@ -341,7 +341,7 @@ func TestRanks(t *testing.T) {
 	of := func(kind string) string {
 		return fmt.Sprintf(`{"apiVersion":"v1","kind":%q,"metadata":{"namespace":"ns","name":"x"}}`, kind)
 	}
-	manifests := strategy.Parse(strategytest.Spec(of("Widget"), of("Deployment"), of("ConfigMap"), of("Namespace"), of("ValidatingWebhookConfiguration"),
+	manifests := strategy.Parse(nil, strategytest.Spec(of("Widget"), of("Deployment"), of("ConfigMap"), of("Namespace"), of("ValidatingWebhookConfiguration"),
 		of("Secret"), of("ClusterRole"), of("Service"), of("ServiceAccount"), `[]`, of("Job")), strategytest.Mapping)
 	want := [][]int{{3}, {6}, {8}, {2, 5}, {7}, {1, 10}, {4}, {0, 9}}
 	if diff := cmp.Diff(want, strategy.Ranks(manifests)); diff != "" {
@@ -359,7 +359,7 @@ func FuzzParse(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		m := strategy.Parse(strategytest.Spec(string(raw)), strategytest.Mapping)[0]
+		m := strategy.Parse(nil, strategytest.Spec(string(raw)), strategytest.Mapping)[0]
 		if m.Err == nil && (m.Desired == nil || m.Ref.Resource == "" || m.Ref.Name == "" || m.Hash == "") {
 			t.Errorf("a manifest without fault lacks something: %+v", m)
 		}

@@ -192,7 +192,7 @@ func (s *spoke) parse(change func(*workv1.ManifestWorkSpec), texts ...string) []
 	if change != nil {
 		change(work)
 	}
-	return strategy.Parse(work, func(kind schema.GroupVersionKind) (*meta.RESTMapping, error) {
+	return strategy.Parse(nil, work, func(kind schema.GroupVersionKind) (*meta.RESTMapping, error) {
 		return s.mapper.RESTMapping(s.t.Context(), kind)
 	})
 }

@@ -332,7 +332,7 @@ func TestRecreate(t *testing.T) {
 		}
 	})
 	t.Run("another value", func(t *testing.T) {
-		m := strategy.Parse(strategytest.Spec(`{"apiVersion":"v1","kind":"Secret","metadata":{"namespace":"ns","name":"s","annotations":{"workwire.dev/recreate":"Always"}}}`), strategytest.Mapping)[0]
+		m := strategy.Parse(nil, strategytest.Spec(`{"apiVersion":"v1","kind":"Secret","metadata":{"namespace":"ns","name":"s","annotations":{"workwire.dev/recreate":"Always"}}}`), strategytest.Mapping)[0]
 		if got := strategytest.ErrorText(m.Err); got != `annotation workwire.dev/recreate is "Always": it must be OnImmutable, or absent` {
 			t.Errorf("got %q", got)
 		}

@@ -7,6 +7,7 @@
 package ignore
 
 import (
+	"cmp"
 	"crypto/md5"
 	"encoding/base64"
 	"encoding/hex"
@@ -17,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/workwire/workwire/pkg/agent/budget"
 	"github.com/workwire/workwire/pkg/agent/jsonpath"
 	"github.com/workwire/workwire/pkg/agent/strategy/fields"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
@@ -32,18 +34,33 @@ func (e *Error) Error() string { return e.Err.Error() }
 // Unwrap returns Err.
 func (e *Error) Unwrap() error { return e.Err }
 
-// Fields are compiled ignoreFields with the condition OnSpokePresent. The nil Fields names none. It
-// is safe for concurrent use.
+// Fields are ignoreFields with the condition OnSpokePresent. The nil Fields names none. It is safe for
+// concurrent use if it has a budget, or is compiled.
 type Fields struct {
+	entry       *workv1.IgnoreField // nil: compiled
+	err         error               // of compiling
 	paths       []removedPath
 	pointers    [][]string // their tokens
 	expressions []expression
+	meter       *meter         // of expressions
+	whole, live *budget.Budget // for manifests, and for live objects
 }
 
 // Compile compiles the fields of the entry with the condition OnSpokePresent. It returns nil if
 // there is none. An entry with OnSpokeChange is valid, but its fields are applied like any other
-// and therefore not compiled.
-func Compile(entries []workv1.IgnoreField) (*Fields, error) {
+// and therefore not compiled. Evaluations spend from b, which may be nil.
+func Compile(b *budget.Budget, entries []workv1.IgnoreField) (*Fields, error) {
+	f, err := Later(b, entries)
+	if err != nil || f == nil {
+		return nil, err
+	}
+	b.Start()
+	defer b.Stop()
+	return f, f.compile(b)
+}
+
+// Later is Compile, but compiles the fields when they are needed.
+func Later(b *budget.Budget, entries []workv1.IgnoreField) (*Fields, error) {
 	var present *Fields
 	seen := map[workv1.IgnoreFieldsCondition]bool{}
 	for i := range entries {
@@ -57,10 +74,7 @@ func Compile(entries []workv1.IgnoreField) (*Fields, error) {
 		seen[condition] = true
 		switch condition {
 		case workv1.IgnoreFieldsConditionOnSpokePresent:
-			var err error
-			if present, err = compile(&entries[i]); err != nil {
-				return nil, err
-			}
+			present = &Fields{entry: &entries[i], meter: &meter{}, whole: b, live: b.Live()}
 		case workv1.IgnoreFieldsConditionOnSpokeChange:
 		default:
 			return nil, fmt.Errorf("ignoreFields has condition %q: it must be %s or %s", condition,
@@ -70,46 +84,67 @@ func Compile(entries []workv1.IgnoreField) (*Fields, error) {
 	return present, nil
 }
 
-func compile(entry *workv1.IgnoreField) (*Fields, error) {
-	compiled := &Fields{}
+// compileSteps is what compiling a jq expression costs, with the functions of jq that it calls, and stepsPerByte.
+const compileSteps, stepsPerByte = 500, 10
+
+// compile compiles the fields once, within b.
+func (f *Fields) compile(b *budget.Budget) error {
+	if entry := f.entry; entry != nil {
+		f.entry, f.err = nil, f.compileEntry(b, entry)
+	}
+	return f.err
+}
+
+func (f *Fields) compileEntry(b *budget.Budget, entry *workv1.IgnoreField) error {
 	for _, text := range entry.JSONPaths {
 		if path, ok := compilePath(text); ok {
-			compiled.paths = append(compiled.paths, path)
+			f.paths = append(f.paths, path)
 		}
 	}
 	for _, text := range entry.JSONPointers {
 		tokens, err := fields.ParsePointer(text)
 		if err != nil {
-			return nil, fmt.Errorf("JSON Pointer error in '%s': %w", text, err)
+			return fmt.Errorf("JSON Pointer error in '%s': %w", text, err)
 		}
-		compiled.pointers = append(compiled.pointers, tokens)
+		f.pointers = append(f.pointers, tokens)
 	}
 	for _, text := range entry.JQPathExpressions {
-		program, err := compileExpression(text)
-		if err != nil {
-			return nil, expressionError(text, err)
+		if err := b.Spend(compileSteps + len(text)*stepsPerByte); err != nil {
+			return err
 		}
-		compiled.expressions = append(compiled.expressions, expression{text: text, program: program})
+		program, err := compileExpression(text, f.meter)
+		if err != nil {
+			return expressionError(text, err)
+		}
+		f.expressions = append(f.expressions, expression{text: text, program: program})
 	}
-	return compiled, nil
+	return nil
 }
 
-// Remove returns the content of a manifest without the fields. It changes content. The error wraps
-// [ErrBudget] if a jq expression has used up its budget.
+// Exceeded reports whether an error says that an expression, or those of the work, cost too much.
+func Exceeded(err error) bool { return errors.Is(err, ErrBudget) || errors.Is(err, budget.ErrExceeded) }
+
+// Remove returns the content of a manifest without the fields. It changes content. [Exceeded] tells
+// whether the error is about the cost.
 func (f *Fields) Remove(content map[string]any) (map[string]any, error) {
-	return f.remove(content, false)
-}
-
-// remove is Remove. If lenient, it passes over expressions that fail, unless they use up their budget.
-func (f *Fields) remove(content map[string]any, lenient bool) (map[string]any, error) {
 	if f == nil {
 		return content, nil
 	}
-	budget := jsonpath.Budget(maxVisits)
-	for i := range f.paths {
-		if err := f.paths[i].remove(content, &budget); err != nil {
-			return nil, err
-		}
+	return f.remove(f.whole, content, false)
+}
+
+// remove is Remove. If lenient, it passes over expressions that fail, unless they use up their budget.
+func (f *Fields) remove(b *budget.Budget, content map[string]any, lenient bool) (map[string]any, error) {
+	b.Start()
+	defer b.Stop()
+	if err := f.compile(b); err != nil {
+		return nil, err
+	}
+	if f.meter.budget != b {
+		f.meter.budget = b
+	}
+	if err := f.removePaths(b, content); err != nil {
+		return nil, err
 	}
 	for _, pointer := range f.pointers {
 		fields.RemovePointer(content, pointer)
@@ -119,11 +154,11 @@ func (f *Fields) remove(content map[string]any, lenient bool) (map[string]any, e
 	}
 	value, _ := convert(content, toJQ) // returns no error
 	for i := range f.expressions {
-		left, err := f.expressions[i].remove(value)
+		left, err := f.expressions[i].remove(value, b)
 		switch {
 		case err == nil:
 			value = left
-		case !lenient || errors.Is(err, ErrBudget):
+		case !lenient || Exceeded(err):
 			return nil, expressionError(f.expressions[i].text, err)
 		}
 	}
@@ -132,6 +167,22 @@ func (f *Fields) remove(content map[string]any, lenient bool) (map[string]any, e
 		return nil, expressionError(f.expressions[len(f.expressions)-1].text, err)
 	}
 	return left.(map[string]any), nil // expression.remove checks the type
+}
+
+// removePaths removes the fields of the jsonPaths.
+func (f *Fields) removePaths(b *budget.Budget, content map[string]any) (err error) {
+	if len(f.paths) == 0 {
+		return nil
+	}
+	exceeded := b.Run(maxVisits, func(allowed int) (int, bool) {
+		visits := jsonpath.Budget(allowed)
+		err = nil
+		for i := 0; i < len(f.paths) && err == nil; i++ {
+			err = f.paths[i].remove(content, &visits)
+		}
+		return allowed - int(visits), err != nil
+	})
+	return cmp.Or(exceeded, err)
 }
 
 // maxVisits is how many values the jsonPaths of a manifest may visit together.
@@ -171,7 +222,7 @@ func (f *Fields) without(live *unstructured.Unstructured) (map[string]any, error
 	content := runtime.DeepCopyJSON(live.Object)
 	data, isMap := content["data"].(map[string]any)
 	if live.GetKind() != "Secret" || live.GetAPIVersion() != "v1" || !isMap {
-		return f.remove(content, true)
+		return f.remove(f.live, content, true)
 	}
 	plain := make(map[string]any, len(data))
 	for key, value := range data {
@@ -183,7 +234,7 @@ func (f *Fields) without(live *unstructured.Unstructured) (map[string]any, error
 		plain[key] = string(decoded)
 	}
 	content["stringData"] = plain
-	left, err := f.remove(content, true)
+	left, err := f.remove(f.live, content, true)
 	if err != nil {
 		return nil, err
 	}

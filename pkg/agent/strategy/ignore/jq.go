@@ -6,9 +6,12 @@ import (
 	"fmt"
 	"math/big"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/itchyny/gojq"
+
+	"github.com/workwire/workwire/pkg/agent/budget"
 )
 
 const (
@@ -18,6 +21,8 @@ const (
 	// on the expression and the object only. maxTime is for machines on which they take long.
 	maxSteps = 500_000
 	maxTime  = time.Second
+	// maxPathBytes is how many bytes the paths may have that an expression selects.
+	maxPathBytes = 8 << 20
 )
 
 // ErrBudget is the error of a jq expression that costs too much.
@@ -25,7 +30,7 @@ var ErrBudget = errors.New("it takes too many steps")
 
 type expression struct {
 	text    string
-	program *gojq.Code // deletes the paths that the expression selects
+	program *gojq.Code // returns the paths that the expression selects
 }
 
 func expressionError(text string, err error) error {
@@ -35,9 +40,9 @@ func expressionError(text string, err error) error {
 	return fmt.Errorf("JQ expression error in '%s': %w", text, err)
 }
 
-// compileExpression returns a program that deletes the paths of a jq expression. It has no access
+// compileExpression returns a program that returns the paths of a jq expression. It has no access
 // to files, to the environment or to other input.
-func compileExpression(text string) (*gojq.Code, error) {
+func compileExpression(text string, m *meter) (*gojq.Code, error) {
 	if len(text) > maxExpression {
 		return nil, fmt.Errorf("it has %d bytes, at most %d are allowed", len(text), maxExpression)
 	}
@@ -54,19 +59,41 @@ func compileExpression(text string) (*gojq.Code, error) {
 	if err := restrict(paths); err != nil {
 		return nil, err
 	}
-	// Built as a tree, not as text, so that the expression cannot break out of del().
+	// Built as a tree, not as text, so that the expression cannot break out of path().
 	return gojq.Compile(&gojq.Query{Term: &gojq.Term{
 		Type: gojq.TermTypeFunc,
-		Func: &gojq.Func{Name: "del", Args: []*gojq.Query{paths}},
-	}}, guardedOptions()...)
+		Func: &gojq.Func{Name: "path", Args: []*gojq.Query{paths}},
+	}}, guardedOptions(m)...)
 }
 
-// remove runs the program on content and returns the result.
-func (e *expression) remove(content any) (any, error) {
-	value, ok := e.program.RunWithContext(&steps{Context: context.Background(), left: maxSteps, end: time.Now().Add(maxTime)}, content).Next()
-	if !ok {
-		return nil, errors.New("it returns nothing")
+// deletePaths is the rest of jq's del, which collects gigabytes of paths in one step: here they come one by one.
+var deletePaths = sync.OnceValue(func() *gojq.Code { return mustCompile("delpaths($paths)", "$paths") })
+
+func mustCompile(text string, variables ...string) *gojq.Code {
+	query, err := gojq.Parse(text)
+	if err == nil {
+		var program *gojq.Code
+		if program, err = gojq.Compile(query, gojq.WithVariables(variables)); err == nil {
+			return program
+		}
 	}
+	panic(err) // text is constant
+}
+
+// remove returns content without the paths that the expression selects.
+func (e *expression) remove(content any, b *budget.Budget) (any, error) {
+	ctx := &steps{Context: context.Background(), left: maxSteps, end: time.Now().Add(maxTime), budget: b}
+	paths, err := selected(e.program.RunWithContext(ctx, content), b)
+	if ctx.err != nil {
+		err = ctx.err // whatever the expression makes of it
+	}
+	if err != nil {
+		return nil, withoutValues(err)
+	}
+	if len(paths) == 0 {
+		return content, nil
+	}
+	value, _ := deletePaths().Run(content, paths).Next()
 	if err, failed := value.(error); failed {
 		return nil, withoutValues(err)
 	}
@@ -76,39 +103,73 @@ func (e *expression) remove(content any) (any, error) {
 	return value, nil
 }
 
+// selected returns the paths that a program returns.
+func selected(results gojq.Iter, b *budget.Budget) (paths []any, err error) {
+	const perPath, perKey = 64, 16 // bytes
+	size := 0
+	for value, ok := results.Next(); ok; value, ok = results.Next() {
+		if err, failed := value.(error); failed {
+			return nil, err
+		}
+		path, _ := value.([]any)
+		bytes := perPath + perKey*len(path)
+		if size += bytes; size > maxPathBytes {
+			return nil, errPaths
+		}
+		if err := b.Spend(bytes / perKey); err != nil {
+			return nil, err
+		}
+		paths = append(paths, path)
+	}
+	return paths, nil
+}
+
+// errPaths is the error of an expression that selects too much.
+var errPaths = fmt.Errorf("%w: it selects too many fields", ErrBudget)
+
 // steps is a context that ends after a number of steps: the jq machine looks at it before each.
 type steps struct {
 	context.Context //nolint:containedctx // it is a context
 	left            int
 	end             time.Time
-	over            bool
+	budget          *budget.Budget
+	err             error // nil while steps may be taken
 }
+
+// timeEvery is after how many steps the time is looked at: one may take milliseconds.
+const timeEvery = 8
 
 var closed = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
 
 // Done counts a step. It returns a closed channel if there have been too many.
 func (s *steps) Done() <-chan struct{} {
-	if s.left--; s.left < 0 || s.left%1024 == 0 && time.Now().After(s.end) {
-		s.over = true
+	if s.err != nil {
+		return closed
 	}
-	if s.over {
+	if s.left--; s.left < 0 {
+		s.err = ErrBudget
+	} else if err := s.budget.Spend(1); err != nil {
+		s.err = err
+	} else if s.left%timeEvery == 0 {
+		if s.budget.Late() {
+			s.err = budget.ErrExceeded
+		} else if time.Now().After(s.end) {
+			s.err = ErrBudget
+		}
+	}
+	if s.err != nil {
 		return closed
 	}
 	return nil
 }
 
-// Err returns ErrBudget if there have been too many steps.
-func (s *steps) Err() error {
-	if s.over {
-		return ErrBudget
-	}
-	return nil
-}
+// Err returns why there have been too many steps, nil if there have not.
+func (s *steps) Err() error { return s.err }
 
 // withoutValues returns an error of jq without the values that it names, which may be those of a
 // Secret.
 func withoutValues(err error) error {
-	if errors.Is(err, ErrBudget) {
+	if Exceeded(err) {
 		return err
 	}
 	head, rest, _ := strings.Cut(err.Error(), ": ")

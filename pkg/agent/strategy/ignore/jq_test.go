@@ -22,7 +22,7 @@ func decoded(t testing.TB, text string) map[string]any {
 
 func remove(t testing.TB, expression, text string) (string, error) {
 	t.Helper()
-	fields, err := Compile([]workv1.IgnoreField{{JQPathExpressions: []string{expression}}})
+	fields, err := Compile(nil, []workv1.IgnoreField{{JQPathExpressions: []string{expression}}})
 	if err != nil {
 		return "", err
 	}
@@ -155,7 +155,7 @@ func TestErrorsWithoutValues(t *testing.T) {
 
 // TestPathBudget: a JSONPath in ignoreFields that visits too much fails the manifest.
 func TestPathBudget(t *testing.T) {
-	fields, err := Compile([]workv1.IgnoreField{{JSONPaths: []string{"..x..x..x.y", "[" + strings.Repeat("'m',", 1000) + "'m'].x"}}})
+	fields, err := Compile(nil, []workv1.IgnoreField{{JSONPaths: []string{"..x..x..x.y", "[" + strings.Repeat("'m',", 1000) + "'m'].x"}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -166,7 +166,7 @@ func TestPathBudget(t *testing.T) {
 	if _, err := fields.Remove(content); err != nil {
 		t.Errorf("what is affordable: %v", err)
 	}
-	fields, err = Compile([]workv1.IgnoreField{{JSONPaths: []string{"['m'" + strings.Repeat(",'m'", 300) + "]..x.y"}}})
+	fields, err = Compile(nil, []workv1.IgnoreField{{JSONPaths: []string{"['m'" + strings.Repeat(",'m'", 300) + "]..x.y"}}})
 	if err != nil {
 		t.Fatal(err)
 	}

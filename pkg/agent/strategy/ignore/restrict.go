@@ -1,13 +1,15 @@
 package ignore
 
 import (
-	"errors"
 	"fmt"
 	"regexp/syntax"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/itchyny/gojq"
+
+	"github.com/workwire/workwire/pkg/agent/budget"
 )
 
 // jq counts neither memory nor the time of a single step: with one expression that multiplies texts,
@@ -35,15 +37,15 @@ const maxCopying = 8
 // guarded are the functions that are replaced by ones with the prefix guardedPrefix.
 var guarded = map[string]struct {
 	minArgs, maxArgs int
-	affordable       func(input any, args []any) bool
+	cost             func(input any, args []any) (steps int, affordable bool)
 }{
-	"contains": {1, 1, affordableProduct},
-	"inside":   {1, 1, affordableProduct},
-	"index":    {1, 1, affordableProduct},
-	"rindex":   {1, 1, affordableProduct},
-	"indices":  {1, 1, affordableProduct},
-	"split":    {1, 1, func(input any, _ []any) bool { return size(input, maxSplit) < maxSplit }},
-	"test":     {1, 2, affordablePattern},
+	"contains": {1, 1, costOfProduct},
+	"inside":   {1, 1, costOfProduct},
+	"index":    {1, 1, costOfProduct},
+	"rindex":   {1, 1, costOfProduct},
+	"indices":  {1, 1, costOfProduct},
+	"split":    {1, 1, costOfSplit},
+	"test":     {1, 2, costOfPattern},
 }
 
 const (
@@ -53,6 +55,7 @@ const (
 	maxPattern    = 256        // bytes of a regular expression
 	maxMatching   = 20_000_000 // bytes of a text times instructions of a regular expression
 	bytesPerNode  = 16         // bytes of a text that cost as much as a value
+	partsPerStep  = 16         // of the two products above
 )
 
 func set(names string) map[string]bool {
@@ -241,45 +244,40 @@ func areConstant(q *gojq.Query) bool {
 // errExpensive is the error of a guarded function.
 var errExpensive = fmt.Errorf("%w: the values are too large", ErrBudget)
 
+// guardedCalls are jq's functions that are guarded, by name and number of arguments.
+var guardedCalls = sync.OnceValue(func() map[string][]*gojq.Code {
+	calls := map[string][]*gojq.Code{}
+	for name, guard := range guarded {
+		calls[name] = make([]*gojq.Code, guard.maxArgs+1)
+		for n := guard.minArgs; n <= guard.maxArgs; n++ {
+			arguments := []string{"$a", "$b"}[:n]
+			calls[name][n] = mustCompile(name+"("+strings.Join(arguments, "; ")+")", arguments...)
+		}
+	}
+	return calls
+})
+
+// meter is the budget that guarded functions spend from.
+type meter struct{ budget *budget.Budget }
+
 // guardedOptions returns the functions that replace the guarded ones.
-func guardedOptions() []gojq.CompilerOption {
+func guardedOptions(m *meter) []gojq.CompilerOption {
 	options := make([]gojq.CompilerOption, 0, len(guarded))
 	for name, guard := range guarded {
-		call := guardedCall(name)
+		calls := guardedCalls()[name]
 		options = append(options, gojq.WithFunction(guardedPrefix+name, guard.minArgs, guard.maxArgs, func(input any, args []any) any {
-			if !guard.affordable(input, args) {
+			steps, affordable := guard.cost(input, args)
+			if !affordable {
 				return errExpensive
 			}
-			return call(input, args)
+			if err := m.budget.Spend(steps); err != nil {
+				return err
+			}
+			result, _ := calls[len(args)].Run(input, args...).Next()
+			return result
 		}))
 	}
 	return options
-}
-
-// guardedCall returns jq's function of this name.
-func guardedCall(name string) func(input any, args []any) any {
-	programs := map[int]*gojq.Code{}
-	for args, call := range map[int]string{1: name + "($a)", 2: name + "($a; $b)"} {
-		query, err := gojq.Parse(call)
-		if err != nil {
-			continue
-		}
-		variables := []string{"$a", "$b"}[:args]
-		if program, err := gojq.Compile(query, gojq.WithVariables(variables)); err == nil {
-			programs[args] = program
-		}
-	}
-	return func(input any, args []any) any {
-		program, ok := programs[len(args)]
-		if !ok {
-			return errors.New("it fails")
-		}
-		result, ok := program.Run(input, args...).Next()
-		if !ok {
-			return errors.New("it fails")
-		}
-		return result
-	}
 }
 
 // size returns the number of values in a value, with a text as several. It stops at limit.
@@ -306,22 +304,34 @@ func size(value any, limit int) int {
 	return n
 }
 
-// affordableProduct reports whether each part of a value can be compared with each of another.
-func affordableProduct(input any, args []any) bool {
-	return size(input, maxProduct)*size(args[0], maxProduct) <= maxProduct
+// costOfProduct returns the steps of comparing each part of a value with each of another, and whether there are not too
+// many.
+func costOfProduct(input any, args []any) (steps int, affordable bool) {
+	product := size(input, maxProduct) * size(args[0], maxProduct)
+	return product / partsPerStep, product <= maxProduct
 }
 
-// affordablePattern reports whether a text can be matched with a regular expression.
-func affordablePattern(input any, args []any) bool {
+// costOfSplit is costOfProduct for split.
+func costOfSplit(input any, _ []any) (steps int, affordable bool) {
+	n := size(input, maxSplit)
+	return n, n < maxSplit
+}
+
+// costOfPattern is costOfProduct for matching a text with a regular expression.
+func costOfPattern(input any, args []any) (steps int, affordable bool) {
 	text, _ := input.(string)
 	pattern, ok := args[0].(string)
 	if !ok || len(pattern) > maxPattern {
-		return !ok // jq says what is wrong
+		return 0, !ok // jq says what is wrong
 	}
 	parsed, err := syntax.Parse(pattern, syntax.Perl)
 	if err != nil {
-		return true
+		return 0, true
 	}
 	compiled, err := syntax.Compile(parsed.Simplify())
-	return err != nil || len(text)*len(compiled.Inst) <= maxMatching
+	if err != nil {
+		return 0, true
+	}
+	product := len(text) * len(compiled.Inst)
+	return product / partsPerStep, product <= maxMatching
 }

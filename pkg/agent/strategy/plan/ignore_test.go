@@ -113,7 +113,7 @@ func TestIgnoreFieldsErrors(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := strategytest.Spec(strategytest.ConfigMap("c", `,"data":{"a":"1"}`), strategytest.ConfigMap("d", ""))
 			strategytest.IgnoreFields(test.ignore...)(s)
-			got := strategy.Parse(s, strategytest.Mapping)[0]
+			got := strategy.Parse(nil, s, strategytest.Mapping)[0]
 			var typed *ignore.Error
 			if !errors.As(got.Err, &typed) || !strings.HasPrefix(got.Err.Error(), test.want) {
 				t.Errorf("got %T %q, want %q", got.Err, strategytest.ErrorText(got.Err), test.want)
@@ -370,7 +370,7 @@ func FuzzIgnoreFields(f *testing.F) {
 		s := strategytest.Spec(text)
 		entry := workv1.IgnoreField{JSONPaths: []string{path}, JSONPointers: []string{pointer}, JQPathExpressions: []string{expression}}
 		strategytest.IgnoreFields(entry)(s)
-		m := strategy.Parse(s, strategytest.Mapping)[0]
+		m := strategy.Parse(nil, s, strategytest.Mapping)[0]
 		if m.Err != nil {
 			var typed *ignore.Error
 			if !errors.As(m.Err, &typed) {

@@ -56,7 +56,7 @@ func Manifest(t testing.TB, text string, change ...func(*workv1.ManifestWorkSpec
 	for _, change := range change {
 		change(s)
 	}
-	parsed := strategy.Parse(s, Mapping)
+	parsed := strategy.Parse(nil, s, Mapping)
 	if parsed[0].Err != nil {
 		t.Fatalf("parse %s: %v", text, parsed[0].Err)
 	}
