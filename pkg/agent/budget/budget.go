@@ -17,11 +17,11 @@ import (
 const (
 	// ofWork is how many steps the expressions of a work may take in a reconcile. A step is one of the jq
 	// machine, 16 bytes of a path that it selects, a value that a JSONPath visits, or a unit of CEL's cost.
-	ofWork = 2_000_000
+	ofWork = 5_000_000
 	// perStep is what a source pays for a step.
 	perStep = 100 * time.Nanosecond
 	// maxTime ends what takes longer, in case steps do; it is measured on the clock.
-	maxTime = time.Second
+	maxTime = 3 * time.Second
 	// allowance is how many steps a reconcile may take without the turn; inDebt, while its source has no CPU
 	// time left.
 	allowance, inDebt = 20_000, 10_000
