@@ -17,11 +17,11 @@ flags="-json -timeout 30m -vet=off" # make lint vets
 # The packages of controlplane/ that have tests. Its others are Kubernetes: naming them would compile all of it again.
 controlplane="./internal/cli ./internal/credentials ./internal/kine ./internal/plane ./internal/process ./internal/wholerows ./test"
 
-hack/helm.sh >/dev/null
 go build -o bin/testrun ./hack/testrun
 export CONTROLPLANE_BIN=$PWD/bin/controlplane
 commands=()
 if [ -n "$all" ]; then
+	hack/helm.sh >/dev/null
 	export CGO_ENABLED=1 WORKWIRE_TEST_ALL=1
 	flags+=" -race"
 	commands+=("go test $flags $hostile -for 1m")

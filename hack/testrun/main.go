@@ -34,7 +34,6 @@ func main() {
 		os.Exit(2)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	defer stop()
 	events := make(chan event)
 	go func() {
 		defer close(events)
@@ -44,7 +43,9 @@ func main() {
 			}
 		}
 	}()
-	os.Exit(newReport(os.Stdout, time.Now()).follow(events))
+	status := newReport(os.Stdout, time.Now()).follow(events)
+	stop()
+	os.Exit(status)
 }
 
 // event is a line of `go test -json` (`go doc test2json`), or the end of a command.

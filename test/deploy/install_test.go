@@ -32,7 +32,9 @@ func TestInstallationGuide(t *testing.T) {
 				t.Fatalf("only %d blocks of commands", len(sections[way]))
 			}
 			c := newCluster(t)
-			c.helm()
+			if way == "With Helm" {
+				c.helm()
+			}
 			c.serviceMonitors()
 			c.volume("data")
 			for _, commands := range append(append([]string{}, sections["Certificates"]...), sections[way]...) {

@@ -142,23 +142,11 @@ func (c *cluster) eventually(what string, check func(ctx context.Context) error)
 	kit.Eventually(c, what, func() error { return check(c.Context()) })
 }
 
-// helm puts helm into the PATH of the commands.
+// helm puts helm into the PATH of the commands. It skips the test where it has not been built.
 func (c *cluster) helm() {
 	c.Helper()
-	binary, err := findHelm()
-	kit.NoError(c, err)
-	c.path = filepath.Dir(binary) + ":" + c.path
+	c.path = filepath.Dir(kit.Helm.Require(c)) + ":" + c.path
 }
-
-var findHelm = sync.OnceValues(func() (string, error) {
-	cmd := exec.Command("../../hack/helm.sh")
-	cmd.Stderr = os.Stderr
-	out, err := cmd.Output()
-	if err != nil {
-		return "", fmt.Errorf("hack/helm.sh: %w", err)
-	}
-	return strings.TrimSpace(string(out)), nil
-})
 
 // volume creates a volume for a broker's claim: simulated nodes have none.
 func (c *cluster) volume(name string) {

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// Program is a program that some tests run and that is not built from Go modules. hack/needs.sh knows
-// the Debian packages.
+// Program is a program that some tests run and that make build does not build. hack/needs.sh knows the Debian
+// packages; hack/helm.sh builds Helm, which takes minutes.
 type Program string
 
 // Programs.
@@ -20,6 +20,7 @@ const (
 	Promtool   Program = "promtool"
 	PostgreSQL Program = "postgres"
 	Chromium   Program = "chromium"
+	Helm       Program = "helm"
 )
 
 // Find returns the path of p. It searches the directories for system programs too, and Debian's of
@@ -34,6 +35,14 @@ func (p Program) Find() (path string, ok bool) {
 		installed, _ := filepath.Glob("/usr/lib/postgresql/*/bin/postgres")
 		slices.Reverse(installed) // the newest first
 		candidates = append(installed, candidates...)
+	}
+	if p == Helm { // of the version that hack/helm.sh builds, or the one that it is told to use
+		cache, _ := os.UserCacheDir()
+		candidates, _ = filepath.Glob(filepath.Join(cache, "workwire", "helm-*", "helm"))
+		slices.Reverse(candidates)
+		if named := os.Getenv("WORKWIRE_HELM"); named != "" {
+			candidates = []string{named}
+		}
 	}
 	for _, name := range candidates {
 		if path, err := exec.LookPath(name); err == nil {
@@ -56,6 +65,8 @@ func (p Program) Require(t testing.TB) string {
 	case ok:
 	case os.Getenv("WORKWIRE_TEST_ALL") != "":
 		t.Fatalf("%s is not installed; make check INSTALL=1 installs it on Debian", p)
+	case p == Helm:
+		t.Skipf("left out: needs %s; hack/helm.sh builds it", p)
 	default:
 		t.Skipf("left out: needs %s; hack/needs.sh test names the Debian package", p)
 	}
