@@ -24,7 +24,7 @@ if [ -n "$all" ]; then
 	hack/helm.sh >/dev/null
 	export CGO_ENABLED=1 WORKWIRE_TEST_ALL=1
 	flags+=" -race"
-	commands+=("go test $flags $hostile -for 1m")
+	commands+=("env CGO_ENABLED=0 go test ${flags% -race} $hostile -for 1m")
 	commands+=("go test $flags ./test/faults -run ^TestSoak\$ -soak 2m -seed 521")
 fi
 commands=(
