@@ -106,13 +106,26 @@ type hostileBroker struct {
 }
 
 func (b *hostileBroker) Run(ctx context.Context, h transport.Handler) error {
-	receive := h.Received
+	// It waits until the message is handled, so that what it has caused can be counted.
+	receive := func(ctx context.Context, m transport.Message) {
+		handled, ack := make(chan struct{}), m.Ack
+		m.Ack = sync.OnceFunc(func() {
+			ack()
+			close(handled)
+		})
+		h.Received(ctx, m)
+		select {
+		case <-handled:
+		case <-ctx.Done():
+		}
+	}
 	b.mu.Lock()
 	b.receive = func(m transport.Message) { receive(ctx, m) }
 	greeting := b.greeting
 	b.mu.Unlock()
 	b.inject(greeting...)
-	h.Received = func(ctx context.Context, m transport.Message) {
+	deliver := h
+	deliver.Received = func(ctx context.Context, m transport.Message) {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		b.recorded = append(b.recorded, m)
@@ -122,7 +135,7 @@ func (b *hostileBroker) Run(ctx context.Context, h transport.Handler) error {
 		}
 		receive(ctx, m)
 	}
-	return b.Transport.Run(ctx, h)
+	return b.Transport.Run(ctx, deliver)
 }
 
 // inject delivers messages to the agent.
