@@ -8,14 +8,16 @@ import (
 
 	cloudevents "github.com/cloudevents/sdk-go/v2/event"
 	"github.com/klauspost/compress/zstd"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/workwire/workwire/pkg/transport"
 	"github.com/workwire/workwire/test/kit"
 )
 
-// noisy sends what no agent does, with the credentials of the cluster: a hundred megabytes at once, compressed.
+// noisy sends what no agent does, with the credentials of the cluster: 400 megabytes at once, compressed.
 func (p *patient) noisy() {
 	p.accept(true)
+	p.hub.Await(p, "connected to the broker")
 	tr := p.transport(p.T, p.cluster, p.cluster+"-intruder", topicsOf(source), &p.log)
 	connected := make(chan struct{}, 1)
 	kit.Run(p, "intruder", func(ctx context.Context) error {
@@ -28,14 +30,21 @@ func (p *patient) noisy() {
 	encoder, err := zstd.NewWriter(nil)
 	kit.NoError(p, err)
 	data := encoder.EncodeAll([]byte(`{"no":"`+strings.Repeat("a", 1<<20-100)+`"}`), nil)
-	for i := range 100 {
-		e := cloudevents.New()
-		e.SetID(fmt.Sprint(i))
-		e.SetType("io.open-cluster-management.works.v1alpha1.manifestbundles.status.update_request")
-		e.SetSource(p.cluster + "-agent")
-		e.SetTime(time.Now())
-		kit.NoError(p, e.SetData("application/json", data))
-		kit.NoError(p, tr.Publish(p.Context(), "sources/"+source+"/clusters/"+p.cluster+"/agentevents", e))
+	var senders errgroup.Group
+	senders.SetLimit(8)
+	for i := range 400 {
+		senders.Go(func() error {
+			e := cloudevents.New()
+			e.SetID(fmt.Sprint(i))
+			e.SetType("io.open-cluster-management.works.v1alpha1.manifestbundles.status.update_request")
+			e.SetSource(p.cluster + "-agent")
+			e.SetTime(time.Now())
+			if err := e.SetData("application/json", data); err != nil {
+				return err
+			}
+			return tr.Publish(p.Context(), "sources/"+source+"/clusters/"+p.cluster+"/agentevents", e)
+		})
 	}
+	kit.NoError(p, senders.Wait())
 	p.quoted("the ManagedCluster", p.clusterConditions, "Noisy", "OverQuota", "the cluster sends more bytes than its quota")
 }

@@ -32,15 +32,20 @@ type noise struct {
 
 // NoiseChanged handles that cluster has used up its quota, or has not for [quota.Memory], if n is zero. It never blocks.
 func (c *Clusters) NoiseChanged(cluster wire.ClusterName, n quota.Noise) {
-	c.index.noiseChanged(cluster, noise{reported: true, Noise: n})
+	c.index.noiseChanged(cluster, noise{reported: true, Noise: n}, time.Now())
 }
 
-func (x *clusterIndex) noiseChanged(name wire.ClusterName, n noise) {
+func (x *clusterIndex) noiseChanged(name wire.ClusterName, n noise, now time.Time) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if e, ok := x.entries[name]; ok && e.noise != n {
-		e.noise = n
-		x.enqueue(name, e)
+	e, ok := x.entries[name]
+	if !ok && !n.Since.IsZero() { // its ManagedCluster may come
+		e, ok = x.addUnregistered(name, now)
+	}
+	if ok && e.noise != n {
+		if e.noise = n; e.registered {
+			x.enqueue(name, e)
+		}
 	}
 }
 
