@@ -81,7 +81,7 @@ unit: ## Run the tests that need no control plane and no other program, 2 minute
 	go test -short $(UNIT_TESTED)
 
 .PHONY: test
-test: build ## Run the tests, 15 minutes. Needs Go, git and make; tests of programs that are not installed are left out, and the last line names them.
+test: build ## Run the tests, 20 minutes. Needs Go, git and make; tests of programs that are not installed are left out, and the last line names them.
 	@hack/test.sh
 
 .PHONY: check
