@@ -22,9 +22,9 @@ export CONTROLPLANE_BIN=$PWD/bin/controlplane
 commands=()
 if [ -n "$all" ]; then
 	hack/helm.sh >/dev/null
+	commands+=("env CGO_ENABLED=0 go test $flags $hostile -for 1m")
 	export CGO_ENABLED=1 WORKWIRE_TEST_ALL=1
-	flags+=" -race"
-	commands+=("env CGO_ENABLED=0 go test ${flags% -race} $hostile -for 1m")
+	flags+=" -race -exec 'env CGO_ENABLED=0'" # what tests build is what make build has built
 	commands+=("go test $flags ./test/faults -run ^TestSoak\$ -soak 2m -seed 521")
 fi
 commands=(
