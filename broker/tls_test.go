@@ -216,9 +216,11 @@ func TestPasswordFileChanges(t *testing.T) {
 		}
 	}
 	set(hash("two!") + "\n\n") // another size: the clock of a file system may be coarse
-	if accepted("one") || !accepted("two!") {
-		t.Error("after the change: one must be bad, two good")
+	if accepted("one") {
+		t.Error("after the change: one must be bad")
 	}
+	// After a wrong password, checks take longer than a slow machine waits for them.
+	kit.True(t, "two is good after the change", func() bool { return accepted("two!") })
 	set("rubbish")
 	if accepted("two!") {
 		t.Error("a file without a hash lets a client in")

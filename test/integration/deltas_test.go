@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 
@@ -63,6 +64,21 @@ func (w *world) told(name string, i int, value string) (status []byte) {
 	return status
 }
 
+// tries is how often cheapest has a value changed.
+const tries = 3
+
+// cheapest returns the fewest bytes on the link that a change costs, to "1", "2" and "3" in turn: beside one of them there may
+// be what a slow machine sends late.
+func cheapest(link *recording, change func(value string)) int {
+	fewest := math.MaxInt
+	for try := range tries {
+		before := len(link.bytes())
+		change(fmt.Sprint(try + 1))
+		fewest = min(fewest, len(link.bytes())-before)
+	}
+	return fewest
+}
+
 // TestStatusDeltas: one changed value of a large work costs less than a hundredth of its status on the
 // wire, also signed; and whatever the hub has lost meanwhile, it is told the newest value.
 func TestStatusDeltas(t *testing.T) {
@@ -83,12 +99,13 @@ func TestStatusDeltas(t *testing.T) {
 		whole := len(w.told("large", manifests-1, "0"))
 
 		deltas := func() float64 { return kit.Metric(w, agentMetrics, "workwire_agent_status_deltas_total") }
-		before, sent := deltas(), len(tap.bytes())
-		w.setValue("large-250", "1")
-		w.told("large", 250, "1")
-		sent = len(tap.bytes()) - sent
-		if n := deltas() - before; n != 1 {
-			w.Errorf("%v deltas were sent, want 1", n)
+		before := deltas()
+		sent := cheapest(tap, func(value string) {
+			w.setValue("large-250", value)
+			w.told("large", 250, value)
+		})
+		if n := deltas() - before; n != tries {
+			w.Errorf("%v deltas were sent, want %d", n, tries)
 		}
 		w.Logf("a changed value costs %d bytes in both directions, the status has %d", sent, whole)
 		if 100*sent > whole {
@@ -100,7 +117,7 @@ func TestStatusDeltas(t *testing.T) {
 		kit.NoError(w, err)
 		w.setValue("large-7", "2")
 		w.told("large", 7, "2")
-		w.told("large", 250, "1")
+		w.told("large", 250, fmt.Sprint(tries))
 
 		// The hub is away while values change, and the next one knows nothing but what is stored.
 		stopHub()
@@ -175,13 +192,13 @@ func TestSpecDeltas(t *testing.T) {
 		e := w.newEditedWork(300)
 		whole, err := json.Marshal(e.work.Spec)
 		kit.NoError(w, err)
-		sent := len(tap.bytes())
-		e.edit(150, "one")
-		e.arrives(150, "one")
-		sent = len(tap.bytes()) - sent
+		sent := cheapest(tap, func(value string) {
+			e.edit(150, value)
+			e.arrives(150, value)
+		})
 		w.Logf("an edit costs %d bytes in both directions, the spec has %d", sent, len(whole))
-		if n := w.deltasOf(hubMetrics); n != 1 || 20*sent > len(whole) {
-			w.Errorf("an edit costs %d bytes, the spec has %d; %v deltas were sent, want 1", sent, len(whole), n)
+		if n := w.deltasOf(hubMetrics); n != tries || 20*sent > len(whole) {
+			w.Errorf("an edit costs %d bytes, the spec has %d; %v deltas were sent, want %d", sent, len(whole), n, tries)
 		}
 	})
 }

@@ -21,7 +21,7 @@ const (
 	// perStep is what a source pays for a step.
 	perStep = 100 * time.Nanosecond
 	// maxTime ends what takes longer, in case steps do; it is measured on the clock.
-	maxTime = 3 * time.Second
+	maxTime = 10 * time.Second
 	// allowance is how many steps a reconcile may take without the turn; inDebt, while its source has no CPU
 	// time left.
 	allowance, inDebt = 20_000, 10_000
