@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs the tests of every module, and says at the end how many passed and what was left out for want of
-# which program. make test runs it, and make check with --all: with the race detector, hostile clients, two minutes of
+# which program. make test runs it, and make check with --all: with the race detector, hostile clients, a minute of
 # random faults, and no program left out.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -25,7 +25,7 @@ if [ -n "$all" ]; then
 	commands+=("env CGO_ENABLED=0 go test $flags $hostile -for 1m")
 	export CGO_ENABLED=1 WORKWIRE_TEST_ALL=1
 	flags+=" -race -exec 'env CGO_ENABLED=0'" # what tests build is what make build has built
-	commands+=("go test $flags ./test/faults -run ^TestSoak\$ -soak 2m -seed 521")
+	commands+=("go test $flags ./test/faults -run ^TestSoak\$ -soak 1m -seed 521")
 fi
 commands=(
 	"go test $flags -p $packages ${slow[*]} ${rest[*]}"
