@@ -47,9 +47,9 @@ func TestMessages(t *testing.T) {
 	start := time.Now()
 	for n := 0; !t.Failed() && (n < len(sides) || time.Since(start) < *duration); n++ {
 		side := sides[n%len(sides)]
-		events := side.generator.events(inARound)
-		w.suffer(before, attack{name: fmt.Sprintf("%s of %s, round %d", t.Name(), side.who, n/len(sides)+1), run: func(ctx context.Context) error {
-			return publish(ctx, side.transport, events, side.topics...)
+		w.suffer(before, attack{fmt.Sprintf("%s of %s, round %d", t.Name(), side.who, n/len(sides)+1), func(int) func(context.Context) error {
+			events := side.generator.events(inARound)
+			return func(ctx context.Context) error { return publish(ctx, side.transport, events, side.topics...) }
 		}})
 	}
 	w.converges(source)

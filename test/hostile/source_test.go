@@ -1,7 +1,6 @@
 package hostile
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -14,10 +13,7 @@ import (
 func attackAgent(t *testing.T, n int, event func(w *world, i int) cloudevents.Event) {
 	w := newWorld(t, 0)
 	tr := w.connect(string(w.rogue))
-	events := prepare(w, n, event)
-	w.suffer(w.inPeace(w.agent), attack{name: t.Name(), run: func(ctx context.Context) error {
-		return send(ctx, tr, w.toAgent(), events)
-	}})
+	w.suffer(w.inPeace(w.agent), attack{t.Name(), sending(w, tr, w.toAgent(), n, event)})
 }
 
 // TestSourceAsksInFewBytes: questions and specs with 349,000 entries each.

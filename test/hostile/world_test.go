@@ -218,13 +218,15 @@ func send(ctx context.Context, tr transport.Transport, topic string, events []cl
 	return <-failed
 }
 
-// prepare makes n events before the attack: whoever attacks has a machine of their own.
-func prepare(w *world, n int, event func(w *world, i int) cloudevents.Event) []cloudevents.Event {
-	events := make([]cloudevents.Event, n)
-	for i := range events {
-		events[i] = event(w, i)
+// sending prepares n events for each attempt, and sends them.
+func sending(w *world, tr transport.Transport, topic string, n int, event func(w *world, i int) cloudevents.Event) func(attempt int) func(context.Context) error {
+	return func(attempt int) func(context.Context) error {
+		events := make([]cloudevents.Event, n)
+		for i := range events {
+			events[i] = event(w, attempt*n+i)
+		}
+		return func(ctx context.Context) error { return send(ctx, tr, topic, events) }
 	}
-	return events
 }
 
 const manifestBundles = "io.open-cluster-management.works.v1alpha1.manifestbundles."
