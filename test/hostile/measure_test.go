@@ -195,6 +195,9 @@ func (w *world) suffer(before peace, a attack) {
 	limit := max(maxFactor*before.p99, minLatency)
 	after := patience
 	for n := 0; n < attempts && after > limit && !w.Failed(); n++ {
+		if n > 0 {
+			before.usage = w.usage(before.victims)
+		}
 		after = min(after, w.sufferOnce(before, a.name, a.prepare(n)))
 	}
 	if after > limit {
