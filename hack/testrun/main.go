@@ -112,7 +112,6 @@ type report struct {
 	packages                        int
 	passed, failed, skipped, broken int
 	leftOut                         map[string]int // tests by the program that is missing
-	inCheck                         int            // tests that only make check runs
 }
 
 func newReport(out io.Writer, begin time.Time) *report {
@@ -140,9 +139,6 @@ func (r *report) follow(events <-chan event) int {
 
 // needs is how a test says that it is left out, see kit.Program.
 var needs = regexp.MustCompile(`left out: needs ([^;\n]+)`)
-
-// inCheck is how a test says that only make check runs it, see kit.OnlyInCheck.
-const inCheck = "left out: make check runs it"
 
 // add counts e. It reports whether something was printed.
 func (r *report) add(e event) bool {
@@ -184,8 +180,6 @@ func (r *report) add(e event) bool {
 		p.skipped++
 		if missing := needs.FindStringSubmatch(t.output.String()); missing != nil {
 			r.leftOut[missing[1]]++
-		} else if strings.Contains(t.output.String(), inCheck) {
-			r.inCheck++
 		}
 	case "fail":
 		p.failed++
@@ -257,9 +251,6 @@ func (r *report) end() int {
 	}
 	if len(missing) > 0 {
 		line += "; left out for want of a program: " + strings.Join(missing, ", ")
-	}
-	if r.inCheck > 0 {
-		line += fmt.Sprintf("; make check runs %d more", r.inCheck)
 	}
 	fmt.Fprintf(r.out, "%d packages in %.0f s\n%s\n", r.packages, time.Since(r.begin).Seconds(), line)
 	if r.failed+r.broken > 0 || r.passed == 0 {

@@ -24,10 +24,6 @@ func TestReport(t *testing.T) {
 {"Action":"fail","Package":"p/b","Test":"TestBad","Elapsed":2}
 {"Action":"fail","Package":"p/b","Elapsed":2}
 `
-	const inCheck = `{"Action":"output","Package":"p/e","Test":"TestLong","Output":"    x_test.go:1: left out: make check runs it\n"}
-{"Action":"skip","Package":"p/e","Test":"TestLong"}
-{"Action":"pass","Package":"p/e"}
-`
 	for _, c := range []struct {
 		name, in string
 		status   int
@@ -36,7 +32,6 @@ func TestReport(t *testing.T) {
 	}{
 		{"passed", ran, 0, []string{"ok   p/a"}, "1 passed, 0 failed, 1 skipped; left out for want of a program: mosquitto (1)\n"},
 		{"failed", ran + failed, 1, []string{"--- FAIL p/b TestBad (2.0s)\nwhy\n", "FAIL p/b"}, "1 passed, 1 failed, 1 skipped; left out for want of a program: mosquitto (1)\n"},
-		{"long", ran + inCheck, 0, nil, "1 passed, 0 failed, 2 skipped; left out for want of a program: mosquitto (1); make check runs 1 more\n"},
 		{"does not build", "x.go:1: no such thing\n" + `{"Action":"fail","Package":"p/c"}` + "\n", 1, []string{"no such thing"}, "0 passed, 1 failed\n"},
 		{"its process dies", `{"Action":"run","Package":"p/d","Test":"TestPanics"}
 {"Action":"output","Package":"p/d","Test":"TestPanics","Output":"panic: no\n"}

@@ -12,9 +12,7 @@ package faults
 import (
 	"context"
 	"flag"
-	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
 	"time"
@@ -24,6 +22,7 @@ import (
 	"github.com/workwire/workwire/deploy/crds"
 	"github.com/workwire/workwire/deploy/install"
 	"github.com/workwire/workwire/test/kit/controlplane"
+	"github.com/workwire/workwire/test/kit/process"
 )
 
 var (
@@ -49,19 +48,9 @@ func TestMain(m *testing.M) {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 		defer cancel()
 		group, ctx := errgroup.WithContext(ctx)
-		group.Go(func() error { return build(ctx) })
+		group.Go(func() error { return process.Build(ctx, filepath.Join("..", ".."), programs) })
 		group.Go(func() error { return install.CRDs(ctx, hub.REST(), crds.Hub()...) })
 		group.Go(func() error { return install.CRDs(ctx, spoke.REST(), crds.Spoke()...) })
 		return teardown, group.Wait()
 	})
-}
-
-// build builds the programs as make build does, so that the go command has them in its cache.
-func build(ctx context.Context) error {
-	cmd := exec.CommandContext(ctx, "go", "build", "-o", programs, "./cmd/work-hub", "./cmd/work-broker", "./cmd/work-agent")
-	cmd.Dir, cmd.Env = filepath.Join("..", ".."), append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("build the programs: %w: %s", err, out)
-	}
-	return nil
 }

@@ -31,6 +31,7 @@ import (
 	"github.com/workwire/workwire/test/kit"
 	"github.com/workwire/workwire/test/kit/brokerkit"
 	"github.com/workwire/workwire/test/kit/process"
+	"github.com/workwire/workwire/test/kit/procs"
 	"github.com/workwire/workwire/test/kit/wirekit"
 )
 
@@ -388,11 +389,7 @@ func (w *takeover) order(p *process.Process) {
 }
 
 // rss returns the memory of a process in bytes; 0 where the system does not say.
-func rss(p *process.Process) int {
-	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/statm", p.PID()))
-	var size, resident int
-	if _, err := fmt.Sscan(string(text), &size, &resident); err != nil {
-		return 0
-	}
-	return resident * os.Getpagesize()
+func rss(p *process.Process) int64 {
+	usage, _ := procs.Of(p.PID())
+	return usage.RSS
 }

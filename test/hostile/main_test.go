@@ -15,11 +15,8 @@ package hostile
 
 import (
 	"context"
-	"errors"
 	"flag"
-	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
 	"time"
@@ -29,6 +26,7 @@ import (
 	"github.com/workwire/workwire/deploy/crds"
 	"github.com/workwire/workwire/deploy/install"
 	"github.com/workwire/workwire/test/kit/controlplane"
+	"github.com/workwire/workwire/test/kit/process"
 )
 
 var (
@@ -50,20 +48,10 @@ func TestMain(m *testing.M) {
 				return nil, err
 			}
 			teardown = func() error { return os.RemoveAll(*programs) }
-			group.Go(func() error { return build(ctx) })
+			group.Go(func() error { return process.Build(ctx, filepath.Join("..", ".."), *programs) })
 		}
 		group.Go(func() error { return install.CRDs(ctx, hub.REST(), crds.Hub()...) })
 		group.Go(func() error { return install.CRDs(ctx, spoke.REST(), crds.Spoke()...) })
 		return teardown, group.Wait()
 	})
-}
-
-// build builds the programs as make build does, so that the go command has them in its cache.
-func build(ctx context.Context) error {
-	cmd := exec.CommandContext(ctx, "go", "build", "-o", *programs, "./cmd/work-hub", "./cmd/work-broker", "./cmd/work-agent")
-	cmd.Dir, cmd.Env = filepath.Join("..", ".."), append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return errors.Join(fmt.Errorf("build the programs: %w: %s", err, out), os.RemoveAll(*programs))
-	}
-	return nil
 }

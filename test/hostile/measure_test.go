@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 	"math"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -20,6 +19,7 @@ import (
 	"github.com/workwire/workwire/test/kit"
 	"github.com/workwire/workwire/test/kit/controlplane"
 	"github.com/workwire/workwire/test/kit/process"
+	"github.com/workwire/workwire/test/kit/procs"
 )
 
 // What an attack may cost.
@@ -229,7 +229,7 @@ func (w *world) sufferOnce(before peace, name string, run func(context.Context) 
 				return nil
 			case <-tick.C:
 				for i, victim := range before.victims {
-					peaks[i] = max(peaks[i], memory(victim))
+					peaks[i] = max(peaks[i], megabytes(used(victim).RSS))
 				}
 			}
 		}
@@ -284,8 +284,9 @@ type usage struct {
 func (w *world) usage(victims []*process.Process) (u usage) {
 	w.Helper()
 	for _, victim := range victims {
-		u.memory = append(u.memory, memory(victim))
-		u.cpu += cpu(victim)
+		usage := used(victim)
+		u.memory = append(u.memory, megabytes(usage.RSS))
+		u.cpu += usage.CPU.Seconds()
 	}
 	for _, plane := range []*controlplane.Plane{hubPlane, spokePlane} {
 		u.stored += size(filepath.Dir(plane.Kubeconfig), func(path string) bool { return strings.HasSuffix(path, "/member/snap/db") })
@@ -294,30 +295,14 @@ func (w *world) usage(victims []*process.Process) (u usage) {
 	return u
 }
 
-// memory returns the RSS of a process in MB, 0 if it has ended.
-func memory(p *process.Process) float64 {
-	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.PID()))
-	_, rest, _ := strings.Cut(string(text), "VmRSS:")
-	fields := strings.Fields(rest)
-	if len(fields) == 0 {
-		return 0
-	}
-	kilobytes, _ := strconv.ParseFloat(fields[0], 64)
-	return kilobytes / 1024
+// used returns what a process uses, nothing if it has ended.
+func used(p *process.Process) procs.Usage {
+	usage, _ := procs.Of(p.PID())
+	return usage
 }
 
-// cpu returns the seconds that a process has used, 0 if it has ended.
-func cpu(p *process.Process) float64 {
-	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.PID()))
-	// "pid (name) state …", and a name may hold anything.
-	fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
-	if len(fields) < 13 {
-		return 0
-	}
-	user, _ := strconv.ParseFloat(fields[11], 64)
-	system, _ := strconv.ParseFloat(fields[12], 64)
-	return (user + system) / 100 // ticks of a second, on every Linux
-}
+// megabytes returns n bytes in MB.
+func megabytes(n int64) float64 { return float64(n) / (1 << 20) }
 
 // size returns the MB of the files below dir that are wanted.
 func size(dir string, wanted func(path string) bool) float64 {
@@ -330,5 +315,5 @@ func size(dir string, wanted func(path string) bool) float64 {
 		}
 		return nil // files come and go
 	})
-	return float64(bytes) / (1 << 20)
+	return megabytes(bytes)
 }

@@ -72,12 +72,3 @@ func (p Program) Require(t testing.TB) string {
 	}
 	return path
 }
-
-// OnlyInCheck skips a test that takes long, or measures time that others would disturb, unless make check runs it. The
-// end of make test says how many there are.
-func OnlyInCheck(t testing.TB) {
-	t.Helper()
-	if testing.Short() || os.Getenv("WORKWIRE_TEST_ALL") == "" {
-		t.Skip("left out: make check runs it")
-	}
-}

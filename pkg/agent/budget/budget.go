@@ -69,11 +69,11 @@ func (b *Budget) Again() *Budget {
 // Live returns the budget for expressions on live objects that are about to be written. It is one of its own, so
 // that the results for others do not depend on whether something is written.
 func (b *Budget) Live() *Budget {
-	if b != nil && b.live == nil {
-		b.live = b.Again()
-	}
 	if b == nil {
 		return nil
+	}
+	if b.live == nil {
+		b.live = b.Again()
 	}
 	return b.live
 }

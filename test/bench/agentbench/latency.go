@@ -6,8 +6,8 @@ import (
 
 	"github.com/workwire/workwire/pkg/wire"
 	"github.com/workwire/workwire/test/bench/events"
-	"github.com/workwire/workwire/test/bench/procs"
 	"github.com/workwire/workwire/test/bench/report"
+	"github.com/workwire/workwire/test/kit/procs"
 )
 
 // rest is how long the agent is left alone between two samples.

@@ -5,8 +5,8 @@ import (
 	"time"
 
 	"github.com/workwire/workwire/test/bench/events"
-	"github.com/workwire/workwire/test/bench/procs"
 	"github.com/workwire/workwire/test/bench/report"
+	"github.com/workwire/workwire/test/kit/procs"
 )
 
 // reconnect restarts the broker under an agent that has works, at once and after a time, and looks

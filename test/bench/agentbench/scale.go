@@ -8,8 +8,8 @@ import (
 
 	"github.com/workwire/workwire/pkg/wire"
 	"github.com/workwire/workwire/test/bench/events"
-	"github.com/workwire/workwire/test/bench/procs"
 	"github.com/workwire/workwire/test/bench/report"
+	"github.com/workwire/workwire/test/kit/procs"
 )
 
 // size is what is measured at one number of works.

@@ -15,8 +15,8 @@ import (
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/wire"
 	"github.com/workwire/workwire/test/bench/events"
-	"github.com/workwire/workwire/test/bench/procs"
 	"github.com/workwire/workwire/test/bench/report"
+	"github.com/workwire/workwire/test/kit/procs"
 	"github.com/workwire/workwire/test/kit/wiretap"
 )
 

@@ -22,11 +22,11 @@ import (
 	"github.com/workwire/workwire/broker"
 	"github.com/workwire/workwire/broker/acl"
 	"github.com/workwire/workwire/broker/mosquitto"
-	"github.com/workwire/workwire/test/bench/procs"
 	"github.com/workwire/workwire/test/bench/report"
 	"github.com/workwire/workwire/test/bench/subject"
 	"github.com/workwire/workwire/test/kit/mqttflood"
 	"github.com/workwire/workwire/test/kit/process"
+	"github.com/workwire/workwire/test/kit/procs"
 )
 
 // Options say what to measure. All are required but Settle.

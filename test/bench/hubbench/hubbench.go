@@ -18,12 +18,12 @@ import (
 	"github.com/workwire/workwire/pkg/wire"
 	"github.com/workwire/workwire/test/bench/baseline"
 	"github.com/workwire/workwire/test/bench/events"
-	"github.com/workwire/workwire/test/bench/procs"
 	"github.com/workwire/workwire/test/bench/report"
 	"github.com/workwire/workwire/test/bench/subject"
 	"github.com/workwire/workwire/test/kit"
 	"github.com/workwire/workwire/test/kit/controlplane"
 	"github.com/workwire/workwire/test/kit/postgreskit"
+	"github.com/workwire/workwire/test/kit/procs"
 )
 
 const source wire.SourceID = "hub1"

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/workwire/workwire/test/bench/plane"
-	"github.com/workwire/workwire/test/bench/procs"
 	"github.com/workwire/workwire/test/bench/report"
+	"github.com/workwire/workwire/test/kit/procs"
 )
 
 // startClusterWorks is how many works a cluster has when a start is measured.

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/workwire/workwire/test/bench/baseline"
-	"github.com/workwire/workwire/test/bench/procs"
 	"github.com/workwire/workwire/test/bench/report"
+	"github.com/workwire/workwire/test/kit/procs"
 )
 
 // measureTakeover kills the leading one of two hubs, and measures the time until the other one

@@ -13,7 +13,7 @@ import (
 	"github.com/workwire/workwire/deploy/policies"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/client/clientset/versioned"
-	"github.com/workwire/workwire/test/bench/procs"
+	"github.com/workwire/workwire/test/kit/procs"
 )
 
 // AddFinalizers installs the policy by which the API server adds the hub's finalizer to new works

@@ -25,9 +25,9 @@ import (
 
 	"github.com/workwire/workwire/deploy/crds"
 	"github.com/workwire/workwire/deploy/install"
-	"github.com/workwire/workwire/test/bench/procs"
 	"github.com/workwire/workwire/test/kit"
 	"github.com/workwire/workwire/test/kit/controlplane"
+	"github.com/workwire/workwire/test/kit/procs"
 )
 
 // User is the name of the measured program at the API server.

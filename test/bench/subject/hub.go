@@ -8,8 +8,8 @@ import (
 
 	"github.com/workwire/workwire/pkg/wire"
 	"github.com/workwire/workwire/test/bench/plane"
-	"github.com/workwire/workwire/test/bench/procs"
 	"github.com/workwire/workwire/test/kit/process"
+	"github.com/workwire/workwire/test/kit/procs"
 )
 
 // StartHub starts program, a hub, and waits until it is ready. It returns its address for metrics,

@@ -13,11 +13,11 @@ import (
 
 	"github.com/workwire/workwire/pkg/wire"
 	"github.com/workwire/workwire/test/bench/plane"
-	"github.com/workwire/workwire/test/bench/procs"
 	"github.com/workwire/workwire/test/bench/report"
 	"github.com/workwire/workwire/test/kit/brokerkit"
 	"github.com/workwire/workwire/test/kit/controlplane"
 	"github.com/workwire/workwire/test/kit/process"
+	"github.com/workwire/workwire/test/kit/procs"
 )
 
 // Config is what all benchmarks are given. All fields are required but Profile.

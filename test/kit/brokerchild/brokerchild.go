@@ -22,7 +22,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -30,6 +29,7 @@ import (
 
 	"github.com/workwire/workwire/broker"
 	"github.com/workwire/workwire/test/kit"
+	"github.com/workwire/workwire/test/kit/procs"
 )
 
 // The environment of a process that is to be a broker.
@@ -186,22 +186,12 @@ func (p *Process) Usage() (u Usage, err error) {
 	if err := json.Unmarshal(line, &u); err != nil {
 		return u, err
 	}
-	proc := fmt.Sprintf("/proc/%d/", p.cmd.Process.Pid)
-	status, err := os.ReadFile(proc + "status")
+	usage, err := procs.Of(p.cmd.Process.Pid)
 	if err != nil {
 		return u, nil // not Linux: goroutines only
 	}
-	for line := range strings.Lines(string(status)) {
-		key, rest, _ := strings.Cut(line, ":")
-		kilobytes, _ := strconv.Atoi(strings.TrimSuffix(strings.TrimSpace(rest), " kB"))
-		switch key {
-		case "VmRSS":
-			u.RSS = kilobytes >> 10
-		case "VmHWM":
-			u.Peak = kilobytes >> 10
-		}
-	}
-	files, err := os.ReadDir(proc + "fd")
+	u.RSS, u.Peak = int(usage.RSS>>20), int(usage.Peak>>20)
+	files, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", p.cmd.Process.Pid))
 	u.Files = len(files)
 	return u, err
 }

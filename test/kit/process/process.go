@@ -40,6 +40,17 @@ type Process struct {
 	err    error         // its exit status; written before done is closed
 }
 
+// Build builds work-hub, work-broker and work-agent into dir, as make build does, so that the go command has them in its
+// cache. root is the path of the repository.
+func Build(ctx context.Context, root, dir string) error {
+	cmd := exec.CommandContext(ctx, "go", "build", "-o", dir, "./cmd/work-hub", "./cmd/work-broker", "./cmd/work-agent")
+	cmd.Dir, cmd.Env = root, append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("build the programs: %w: %s", err, out)
+	}
+	return nil
+}
+
 // Start runs argv. Its output goes to the end of dir/name.log. Stop must be called.
 func Start(dir, name string, argv ...string) (*Process, error) {
 	p := &Process{
