@@ -73,12 +73,9 @@ lint: ## Run golangci-lint.
 vulnerabilities: ## Look for known vulnerabilities with govulncheck. Says so where its database cannot be reached. GOVULNDB=URL or PATH.
 	@hack/vulnerabilities.sh
 
-# Packages with tests that run without a control plane, Mosquitto, Prometheus, Chromium, Docker or the built commands.
-UNIT_TESTED := ./pkg/... ./cmd/... ./broker/... ./deploy/crds/... ./deploy/install/... ./deploy/policies/... ./docs/... ./hack/... ./test/kit/...
-
 .PHONY: unit
-unit: ## Run the tests that need no control plane and no other program, 2 minutes.
-	go test -short $(UNIT_TESTED)
+unit: ## Run the tests of the packages whose tests start no other program, 2 minutes.
+	@hack/test.sh --unit
 
 .PHONY: test
 test: build ## Run the tests, 20 minutes. Needs Go, git and make; tests of programs that are not installed are left out, and the last line names them.

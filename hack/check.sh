@@ -3,7 +3,7 @@
 #
 #   lint         golangci-lint, govulncheck, generated code
 #   unit         make unit
-#   integration  all tests with the race detector, with no program left out; random faults and packets; one benchmark run
+#   integration  all tests, with the race detector and no program left out; random faults and packets; one benchmark run
 #   e2e          the demo, and docker-compose.yaml in containers, with a RabbitMQ
 #
 # INSTALL=1 installs the Debian packages that are missing.

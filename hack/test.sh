@@ -1,36 +1,44 @@
 #!/usr/bin/env bash
 # Runs the tests of every module, and says at the end how many passed and what was left out for want of
-# which program. make test runs it, and make check with --all: with the race detector, hostile clients, a minute of
-# random faults, and no program left out.
+# which program. make test runs it. make check runs it with --all: with the race detector where the tests run our
+# code, hostile clients, a minute of random faults, and no program left out. make unit runs it with --unit: the
+# packages whose tests start no other program.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-all=""
-[ "${1:-}" != --all ] || all=1
+mode=${1:-}
 
-# The packages that take longest start first; the others fill the gaps. hostile measures time: it runs alone.
-hostile=./test/hostile
-slow=(./test/faults ./test/deploy ./test/fleet ./test/integration ./pkg/agent ./broker ./demo ./test/symptoms)
-mapfile -t rest < <(go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' ./... | sed 's#^github.com/workwire/workwire#.#' | grep -vxF "$(printf '%s\n' "${slow[@]}" $hostile)")
-# Tests wait a third of their time, for programs: one package more than cores. With twice as many, the slow ones time out.
-packages=$(($(nproc) + 1))
 flags="-json -timeout 30m -vet=off" # make lint vets
-# The packages of controlplane/ that have tests. Its others are Kubernetes: naming them would compile all of it again.
-controlplane="./internal/cli ./internal/credentials ./internal/kine ./internal/plane ./internal/process ./internal/wholerows ./test"
+
+# tested [PACKAGE...]: the packages that have tests, with what their tests import.
+tested() {
+	go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}} {{join .TestImports " "}} {{join .XTestImports " "}}{{end}}' "$@"
+}
 
 go build -o bin/testrun ./hack/testrun
-export CONTROLPLANE_BIN=$PWD/bin/controlplane
-commands=()
-if [ -n "$all" ]; then
-	hack/helm.sh >/dev/null
-	commands+=("env CGO_ENABLED=0 go test $flags $hostile -for 1m")
-	export CGO_ENABLED=1 WORKWIRE_TEST_ALL=1
-	flags+=" -race -exec 'env CGO_ENABLED=0'" # what tests build is what make build has built
-	commands+=("go test $flags ./test/faults -run ^TestSoak\$ -soak 1m -seed 521")
+if [ "$mode" = --unit ]; then
+	mapfile -t unit < <(tested ./pkg/... ./hack/... ./broker/{acl,limits,packet,session,store} | grep -vE 'test/kit/(controlplane|process|brokerkit|postgreskit)' | cut -d ' ' -f 1)
+	exec bin/testrun "go test $flags ${unit[*]}"
 fi
-commands=(
-	"go test $flags -p $packages ${slow[*]} ${rest[*]}"
-	"go test -C test/bench $flags ./..."
+
+# One for each core runs at a time, those that take longest first. Beside them, one at a time, those that run our programs from outside,
+# which mostly wait.
+outside=(./test/faults ./demo)
+slow=(./pkg/agent ./test/deploy ./test/integration ./test/fleet ./broker ./broker/conformance ./test/symptoms)
+hostile=./test/hostile # measures time: alone
+mapfile -t rest < <(tested ./... | cut -d ' ' -f 1 | sed 's#^github.com/workwire/workwire#.#' | grep -vxF "$(printf '%s\n' "${outside[@]}" "${slow[@]}" $hostile)")
+# The packages of controlplane/ that have tests. Its others are Kubernetes: naming them would compile all of it again.
+controlplane="./internal/cli ./internal/credentials ./internal/kine ./internal/plane ./internal/process ./internal/wholerows ./test"
+beside=(
+	"go test $flags -p 1 ${outside[*]}"
 	"go test -C controlplane $flags -count=1 $controlplane"
-	"${commands[@]}"
+	"go test -C test/bench $flags ./..."
 )
-exec bin/testrun "${commands[@]}"
+export CONTROLPLANE_BIN=$PWD/bin/controlplane
+if [ "$mode" != --all ]; then
+	exec bin/testrun "go test $flags ${slow[*]} ${rest[*]}" beside "${beside[@]}"
+fi
+hack/helm.sh >/dev/null
+export WORKWIRE_TEST_ALL=1
+# What these tests build is what make build has built, without cgo.
+exec bin/testrun "env CGO_ENABLED=1 go test $flags -race -exec 'env CGO_ENABLED=0' ${slow[*]} ${rest[*]}" beside "${beside[@]}" \
+	then "go test $flags $hostile -for 1m" "go test $flags ./test/faults -run ^TestSoak\$ -soak 1m -seed 521"

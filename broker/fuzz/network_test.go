@@ -90,9 +90,6 @@ func (r *rig) check() error {
 
 // TestNetwork is the fuzzer. It fails with the script that breaks the broker.
 func TestNetwork(t *testing.T) {
-	if testing.Short() {
-		t.Skip("fuzzing is left out with -short")
-	}
 	if *seed == 0 {
 		*seed = rand.Uint64()
 	}

@@ -33,7 +33,6 @@ func ask(address, path string) string {
 // TestDisk fills the disk with the state directory, kills the agent, and damages its file. The
 // agent goes on in each case: it applies works, says what is wrong, and no object is made anew.
 func TestDisk(t *testing.T) {
-	plane.Require(t)
 	disk := kit.NewDisk(t, 8<<20)
 	works, file := newSource(t)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

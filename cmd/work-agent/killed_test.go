@@ -21,7 +21,6 @@ const leaseName = "work-agent-" + cluster
 // directory. It takes its Lease, which does not expire during the test. The replica with a state
 // directory of its own waits all the time.
 func TestKilledAgentIsBackAtOnce(t *testing.T) {
-	plane.Require(t)
 	works, file := newSource(t)
 	dir := t.TempDir()
 	kubernetesClient, err := kubernetes.NewForConfig(plane.REST())

@@ -29,7 +29,6 @@ import (
 // TestApplyAndDelete sends works without a hub to a real agent, again and again, with nothing kept
 // between the runs, while the agent is there, while it is away, and after it has restarted.
 func TestApplyAndDelete(t *testing.T) {
-	plane.Require(t)
 	kit.NoError(t, install.CRDs(t.Context(), plane.REST(), crds.Spoke()...))
 	cluster, target := kit.Unique("edge"), plane.Namespace(t, "target")
 	b := brokertest.Start(t, broker.Config{Users: []broker.User{

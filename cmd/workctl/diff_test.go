@@ -43,7 +43,6 @@ type differ struct {
 // TestDiff asks a real agent about works on a real API server. What it answers is what applying then
 // does, and the question itself leaves nothing behind.
 func TestDiff(t *testing.T) {
-	plane.Require(t)
 	kit.NoError(t, install.CRDs(t.Context(), plane.REST(), crds.Spoke()...))
 	d := &differ{T: t, cluster: kit.Unique("edge"), target: plane.Namespace(t, "target"), file: filepath.Join(t.TempDir(), "web.yaml"),
 		client: kubernetes.NewForConfigOrDie(plane.REST())}
@@ -252,7 +251,6 @@ func TestVerdict(t *testing.T) {
 // TestDiffSigned: an agent that demands signatures answers signed questions only, also of a source that has
 // proved nothing yet.
 func TestDiffSigned(t *testing.T) {
-	plane.Require(t)
 	kit.NoError(t, install.CRDs(t.Context(), plane.REST(), crds.Spoke()...))
 	d := &differ{T: t, cluster: kit.Unique("edge"), target: plane.Namespace(t, "target"), file: filepath.Join(t.TempDir(), "web.yaml")}
 	b := brokertest.Start(t, broker.Config{Users: []broker.User{

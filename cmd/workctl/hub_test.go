@@ -124,7 +124,6 @@ func (f *fixture) check(out string, err error, code int, args []string, wants ..
 
 // TestSee checks what status, get, describe and explain read from a real API server.
 func TestSee(t *testing.T) {
-	plane.Require(t)
 	f := newFixture(t)
 	f.work("good", &condition.Manifest{})
 	f.work("bad", &condition.Manifest{ApplyError: errors.New(`admission webhook "guard" denied the request: no`)})
@@ -153,7 +152,6 @@ func TestSee(t *testing.T) {
 
 // TestShortNames checks that kubectl knows the short names of docs/workctl.md.
 func TestShortNames(t *testing.T) {
-	plane.Require(t)
 	_, resources, err := versioned.NewForConfigOrDie(plane.REST()).Discovery().ServerGroupsAndResources()
 	kit.NoError(t, err)
 	short := map[string][]string{}
@@ -171,7 +169,6 @@ const cobraComplete = "__complete"
 
 // TestSteer checks pause and resume, and that what they write is what the hub reads.
 func TestSteer(t *testing.T) {
-	plane.Require(t)
 	f := newFixture(t)
 	f.work("web", &condition.Manifest{})
 	n := "-n=" + f.cluster
@@ -198,7 +195,6 @@ func TestSteer(t *testing.T) {
 
 // TestWait checks that wait follows a work through its states, and what it says when it ends.
 func TestWait(t *testing.T) {
-	plane.Require(t)
 	f := newFixture(t)
 	n := "-n=" + f.cluster
 	args := []string{"wait", "work", "web", n, "--for=ready", "--timeout=0"}
@@ -227,7 +223,6 @@ func TestWait(t *testing.T) {
 // TestRollout checks rollout on a set whose status the test writes, with revisions as the hub stores
 // them.
 func TestRollout(t *testing.T) {
-	plane.Require(t)
 	f := newFixture(t)
 	n := "-n=" + f.cluster
 	sets := f.clients.WorkV1alpha1().ManifestWorkReplicaSets(f.cluster)
@@ -282,7 +277,6 @@ func TestRollout(t *testing.T) {
 
 // TestNoHub checks what errors say about an API server without Workwire or no API server at all.
 func TestNoHub(t *testing.T) {
-	plane.Require(t)
 	newFixture(t).workctl(1, []string{"get", "works", "--context=nope"}, "--context")
 	var out bytes.Buffer
 	cmd := newCommand("workctl", cli.Streams{Out: &out, Err: &out})
@@ -294,7 +288,6 @@ func TestNoHub(t *testing.T) {
 
 // TestManyWorks checks that lists are paged, and that a status of more than a page is whole.
 func TestManyWorks(t *testing.T) {
-	plane.Require(t)
 	f := newFixture(t)
 	const total = 501 // one more than a page
 	errs := make(chan error, 8)

@@ -27,7 +27,6 @@ import (
 // TestJoin has a cluster join that nobody knew, and an agent with its transport configuration
 // answer at the broker.
 func TestJoin(t *testing.T) {
-	plane.Require(t)
 	kit.NoError(t, install.CRDs(t.Context(), plane.REST(), crds.Spoke()...))
 	dir, cluster := t.TempDir(), kit.Unique("joined")
 	in := func(name string) string { return filepath.Join(dir, name) }

@@ -64,7 +64,6 @@ func (w *terminal) shows(t *testing.T, wants ...string) {
 
 // TestWatch follows a real API server on a terminal that is resized, and on a pipe.
 func TestWatch(t *testing.T) {
-	plane.Require(t)
 	f := newFixture(t)
 	reader, err := fleet.NewReader(plane.REST())
 	kit.NoError(t, err)

@@ -81,7 +81,6 @@ func newPeerKeys(t *testing.T, source wire.SourceID, cluster string) peerKeys {
 // TestSealedDirect: with keys, apply and diff show the broker no value, and believe only what the agent signs. An
 // agent that requires it takes nothing in clear, and says so; what it was asked is in its audit log.
 func TestSealedDirect(t *testing.T) {
-	plane.Require(t)
 	kit.NoError(t, install.CRDs(t.Context(), plane.REST(), crds.Spoke()...))
 	d := &differ{T: t, cluster: kit.Unique("edge"), target: plane.Namespace(t, "target"), file: filepath.Join(t.TempDir(), "web.yaml"),
 		client: kubernetes.NewForConfigOrDie(plane.REST())}

@@ -184,7 +184,6 @@ func malformed(t *testing.T) []example {
 
 // TestKubectl is what users see, with the examples of docs/policies.md as they stand there.
 func TestKubectl(t *testing.T) {
-	plane.Require(t)
 	docs := documented(t)
 	admin := plane.Kubeconfig
 	jane := login(t, plane, "jane")

@@ -42,7 +42,6 @@ type tenancy struct {
 
 func newTenancy(t *testing.T, requireBindings bool) *tenancy {
 	t.Helper()
-	plane.Require(t)
 	ns := plane.Namespace(t, "tenant")
 	x := &tenancy{
 		T: t, ns: ns, user: "jane-" + ns, shops: ns + "-shops", offices: ns + "-offices", admin: versioned.NewForConfigOrDie(plane.REST()),

@@ -1,8 +1,8 @@
-// Command testrun runs `go test -json` commands one after another, shows one line for each package that
-// ends, the output of what failed, and last how many tests passed and which were left out for want of
-// which program:
+// Command testrun runs `go test -json` commands, shows one line for each package that ends, the output of
+// what failed, and last what failed, how many tests passed, and which were left out for want of which
+// program. Commands run one after another; those after "beside" run beside those before it, until "then":
 //
-//	go run ./hack/testrun 'go test -json ./...' 'go test -C test/bench -json ./...'
+//	go run ./hack/testrun 'go test -json ./...' beside 'go test -C test/bench -json ./...' then 'go test -json -soak ./test/faults'
 //
 // Its exit status is 1 if a test or a command failed, or no test ran. Times are wall clock times.
 package main
@@ -21,6 +21,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -30,22 +31,41 @@ const quiet = 20 * time.Second
 
 func main() {
 	if len(os.Args) < 2 {
-		fmt.Fprintln(os.Stderr, "usage: testrun 'GO TEST -JSON COMMAND'...")
+		fmt.Fprintln(os.Stderr, "usage: testrun 'GO TEST -JSON COMMAND'... [beside COMMAND...] [then COMMAND...]")
 		os.Exit(2)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	events := make(chan event)
 	go func() {
 		defer close(events)
-		for _, command := range os.Args[1:] {
-			if ctx.Err() == nil {
-				run(ctx, command, events)
+		for _, phase := range split(os.Args[1:], "then") {
+			var lanes sync.WaitGroup
+			for _, commands := range split(phase, "beside") {
+				lanes.Go(func() {
+					for _, command := range commands {
+						if ctx.Err() == nil {
+							run(ctx, command, events)
+						}
+					}
+				})
 			}
+			lanes.Wait()
 		}
 	}()
 	status := newReport(os.Stdout, time.Now()).follow(events)
 	stop()
 	os.Exit(status)
+}
+
+// split splits words at each separator.
+func split(words []string, separator string) (parts [][]string) {
+	for {
+		i := slices.Index(words, separator)
+		if i < 0 {
+			return append(parts, words)
+		}
+		parts, words = append(parts, words[:i]), words[i+1:]
+	}
 }
 
 // event is a line of `go test -json` (`go doc test2json`), or the end of a command.
@@ -112,6 +132,7 @@ type report struct {
 	packages                        int
 	passed, failed, skipped, broken int
 	leftOut                         map[string]int // tests by the program that is missing
+	failures                        []string       // what failed, with the lines that say why
 }
 
 func newReport(out io.Writer, begin time.Time) *report {
@@ -184,6 +205,7 @@ func (r *report) add(e event) bool {
 	case "fail":
 		p.failed++
 		fmt.Fprintf(r.out, "--- FAIL %s %s (%.1fs)\n%s", e.Package, e.Test, e.Elapsed, t.output.String())
+		r.failures = append(r.failures, fmt.Sprintf("FAIL %s %s\n%s", e.Package, e.Test, strings.Join(said(t.output.String()), "")))
 	case "pause", "cont":
 		t.paused = e.Action == "pause"
 		return false
@@ -193,6 +215,12 @@ func (r *report) add(e event) bool {
 	delete(p.tests, e.Test)
 	return e.Action == "fail"
 }
+
+// says matches the first line of what a test has said itself, and of a data race.
+var says = regexp.MustCompile(`(?m)^ +\w+\.go:\d+: .*\n|^.*(?:DATA RACE|race detected).*\n|^panic: .*\n`)
+
+// said returns the first lines of output that say why a test failed.
+func said(output string) []string { return says.FindAllString(output, 5) }
 
 // endPackage counts a package when e says that it has ended.
 func (r *report) endPackage(p *pkg, e event) bool {
@@ -209,7 +237,9 @@ func (r *report) endPackage(p *pkg, e event) bool {
 	if verdict == "FAIL" && p.failed == 0 { // it did not build, or its process died
 		r.broken++
 		for _, name := range slices.Sorted(maps.Keys(p.tests)) {
-			fmt.Fprint(r.out, p.tests[name].output.String())
+			output := p.tests[name].output.String()
+			fmt.Fprint(r.out, output)
+			r.failures = append(r.failures, fmt.Sprintf("FAIL %s %s\n%s", e.Package, name, strings.Join(said(output), "")))
 		}
 	}
 	fmt.Fprintf(r.out, "%5.0fs  %-4s %-60s %4d tests in %.1fs\n", time.Since(r.begin).Seconds(), verdict,
@@ -252,6 +282,7 @@ func (r *report) end() int {
 	if len(missing) > 0 {
 		line += "; left out for want of a program: " + strings.Join(missing, ", ")
 	}
+	fmt.Fprint(r.out, strings.Join(r.failures, ""))
 	fmt.Fprintf(r.out, "%d packages in %.0f s\n%s\n", r.packages, time.Since(r.begin).Seconds(), line)
 	if r.failed+r.broken > 0 || r.passed == 0 {
 		return 1

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -20,7 +21,7 @@ func TestReport(t *testing.T) {
 {"Action":"skip","Package":"p/none"}
 `
 	const failed = `{"Action":"run","Package":"p/b","Test":"TestBad"}
-{"Action":"output","Package":"p/b","Test":"TestBad","Output":"why\n"}
+{"Action":"output","Package":"p/b","Test":"TestBad","Output":"    b_test.go:7: why\n"}
 {"Action":"fail","Package":"p/b","Test":"TestBad","Elapsed":2}
 {"Action":"fail","Package":"p/b","Elapsed":2}
 `
@@ -31,7 +32,7 @@ func TestReport(t *testing.T) {
 		last     string
 	}{
 		{"passed", ran, 0, []string{"ok   p/a"}, "1 passed, 0 failed, 1 skipped; left out for want of a program: mosquitto (1)\n"},
-		{"failed", ran + failed, 1, []string{"--- FAIL p/b TestBad (2.0s)\nwhy\n", "FAIL p/b"}, "1 passed, 1 failed, 1 skipped; left out for want of a program: mosquitto (1)\n"},
+		{"failed", ran + failed, 1, []string{"--- FAIL p/b TestBad (2.0s)\n    b_test.go:7: why\n", "FAIL p/b TestBad\n    b_test.go:7: why\n2 packages"}, "1 passed, 1 failed, 1 skipped; left out for want of a program: mosquitto (1)\n"},
 		{"does not build", "x.go:1: no such thing\n" + `{"Action":"fail","Package":"p/c"}` + "\n", 1, []string{"no such thing"}, "0 passed, 1 failed\n"},
 		{"its process dies", `{"Action":"run","Package":"p/d","Test":"TestPanics"}
 {"Action":"output","Package":"p/d","Test":"TestPanics","Output":"panic: no\n"}
@@ -56,5 +57,18 @@ func TestReport(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestSplit: phases are one after the other, and lanes side by side.
+func TestSplit(t *testing.T) {
+	for _, c := range []struct{ in, want string }{
+		{"a b", "[[a b]]"},
+		{"a beside b c", "[[a] [b c]]"},
+		{"", "[[]]"},
+	} {
+		if got := fmt.Sprint(split(strings.Fields(c.in), "beside")); got != c.want {
+			t.Errorf("%q is split into %s, want %s", c.in, got, c.want)
+		}
 	}
 }

@@ -203,7 +203,6 @@ func TestTLS(t *testing.T) {
 
 // TestAPI examines an API server from nothing to a cluster.
 func TestAPI(t *testing.T) {
-	plane.Require(t)
 	examine := func(c Config, verdicts []string, texts ...string) {
 		t.Helper()
 		if c.REST == nil {

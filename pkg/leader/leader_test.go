@@ -329,7 +329,6 @@ func TestErrorsAreClear(t *testing.T) {
 // TestForbiddenForAMoment: a candidate and a leader that are refused for less than the renew
 // deadline go on.
 func TestForbiddenForAMoment(t *testing.T) {
-	plane.Require(t)
 	var forbidden atomic.Int64
 	forbidden.Store(5)
 	config := kit.Intercept(plane.REST(), func(next http.RoundTripper, r *http.Request) (*http.Response, error) {
@@ -350,7 +349,6 @@ func TestForbiddenForAMoment(t *testing.T) {
 }
 
 func TestUnreachableServerIsWaitedFor(t *testing.T) {
-	plane.Require(t)
 	config, cut := cutOff()
 	cut()
 	c := start(t, options("any", "me"), config, nil)

@@ -124,7 +124,6 @@ func manifests(values ...string) workv1.ManifestWorkSpec {
 
 // TestUndo stores templates as the hub does, on a real API server, and undoes.
 func TestUndo(t *testing.T) {
-	plane.Require(t)
 	ctx, ns := t.Context(), plane.Namespace(t, "sets")
 	clients := versioned.NewForConfigOrDie(plane.REST())
 	sets := clients.WorkV1alpha1().ManifestWorkReplicaSets(ns)

@@ -52,9 +52,6 @@ func TestDependencies(t *testing.T) {
 // TestBinarySize: the smallest program, that of the quick start, which has the client, MQTT and a file
 // as store, is not larger than on the day with some room.
 func TestBinarySize(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it links a program")
-	}
 	const most = 20 << 20
 	program := filepath.Join(t.TempDir(), "quickstart")
 	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-ldflags=-s -w", "-o", program, "../../examples/quickstart")

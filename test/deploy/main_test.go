@@ -21,11 +21,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
 
 	"github.com/workwire/workwire/deploy/install"
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	workclient "github.com/workwire/workwire/pkg/client/clientset/versioned"
 	"github.com/workwire/workwire/test/kit"
 	"github.com/workwire/workwire/test/kit/controlplane"
 )
@@ -93,8 +96,8 @@ func (c *cluster) run(script string) (stdout string) {
 // defines matches scripts that can create definitions.
 var defines = regexp.MustCompile(`helm (install|upgrade)|kubectl (apply|create) .*(-k|-f)`)
 
-// served waits until the API server serves all custom resources that are defined: it does seconds after it
-// has accepted the definitions.
+// served waits until the API server serves all custom resources that are defined, and creates works with the
+// policy of finalizers if there is one: it does seconds after it has accepted definitions and policy.
 func (c *cluster) served() {
 	c.Helper()
 	if c.Plane == nil {
@@ -111,6 +114,19 @@ func (c *cluster) served() {
 	ctx, cancel := context.WithTimeout(c.Context(), kit.Patience)
 	defer cancel()
 	kit.NoError(c, install.CRDsServed(ctx, c.REST(), names...))
+	if _, err := c.client.AdmissionregistrationV1().MutatingAdmissionPolicyBindings().Get(c.Context(), "workwire-finalizers", metav1.GetOptions{}); err != nil {
+		return
+	}
+	works := workclient.NewForConfigOrDie(c.REST()).WorkV1().ManifestWorks(metav1.NamespaceDefault)
+	probe := &workv1.ManifestWork{ObjectMeta: metav1.ObjectMeta{Name: "probe"}}
+	probe.Spec.Workload.Manifests = []workv1.Manifest{{RawExtension: runtime.RawExtension{Raw: []byte(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"probe"}}`)}}}
+	kit.Eventually(c, "the policy gives works their finalizer", func() error {
+		work, err := works.Create(c.Context(), probe, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		if err == nil && len(work.Finalizers) == 0 {
+			return errors.New("it has none")
+		}
+		return err
+	})
 }
 
 func (c *cluster) try(script string) (stdout, stderr string, err error) {

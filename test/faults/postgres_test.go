@@ -24,7 +24,6 @@ SELECT setval('kine_id_seq', (SELECT max(id) FROM kine));`
 // restored from a dump while hub and agent run, first with lower revisions and then as
 // docs/operations.md says.
 func TestHubInPostgreSQL(t *testing.T) {
-	controlplane.Require(t)
 	server := postgreskit.StartDurable(t)
 	database := server.Database(t)
 	plane := controlplane.StartOnFor(t, controlplane.Hub, server.URL(database))

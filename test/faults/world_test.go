@@ -56,7 +56,6 @@ type world struct {
 // stops them. seed decides all changes of works.
 func newWorld(t *testing.T, seed uint64, change func(*world)) *world {
 	t.Helper()
-	hubPlane.Require(t)
 	w := &world{
 		T: t, model: newModel(), dir: t.TempDir(), cluster: hubPlane.Namespace(t, "cluster"), target: spokePlane.Namespace(t, "target"),
 		random: rand.New(rand.NewPCG(seed, 0)), ofSets: map[string]bool{},

@@ -51,7 +51,6 @@ type world struct {
 // newWorld starts everything, with works of the hostile cluster. The end of the test stops it and deletes the works.
 func newWorld(t *testing.T, works int) *world {
 	t.Helper()
-	hubPlane.Require(t)
 	w := &world{T: t, dir: t.TempDir(), source: wire.SourceID(kit.Unique("hub")), rogue: wire.SourceID(kit.Unique("rogue")),
 		neighbour: wire.ClusterName(hubPlane.Namespace(t, "neighbour")), evil: wire.ClusterName(hubPlane.Namespace(t, "evil")),
 		target: spokePlane.Namespace(t, "target"), client: workclient.NewForConfigOrDie(hubPlane.REST())}

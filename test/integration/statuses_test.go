@@ -268,9 +268,13 @@ func TestUnsignedAgent(t *testing.T) {
 	kit.True(t, "the status is refused", func() bool {
 		return kit.Gather(t, registry).Sum("workwire_source_untrusted_statuses_total", "reason=unsigned") > 0
 	})
-	work, err := w.works(0).Get(t.Context(), "w", metav1.GetOptions{})
-	if err != nil || meta.FindStatusCondition(work.Status.Conditions, workv1.WorkApplied) != nil {
-		t.Errorf("the unsigned status is there: %+v, %v", work.Status.Conditions, err)
+	var work *workv1.ManifestWork
+	kit.Eventually(t, "read the work", func() (err error) {
+		work, err = w.works(0).Get(t.Context(), "w", metav1.GetOptions{})
+		return err
+	})
+	if meta.FindStatusCondition(work.Status.Conditions, workv1.WorkApplied) != nil {
+		t.Errorf("the unsigned status is there: %+v", work.Status.Conditions)
 	}
 	stop()
 	w.agent(0, topicsOf(string(w.source)), k.signs(0))

@@ -53,13 +53,9 @@ func (p Program) Find() (path string, ok bool) {
 }
 
 // Require returns the path of p. Without p it skips the test, and hack/testrun says so at the end; with
-// the environment variable WORKWIRE_TEST_ALL, which make check sets, it fails the test. It skips the test
-// with -short too.
+// the environment variable WORKWIRE_TEST_ALL, which make check sets, it fails the test.
 func (p Program) Require(t testing.TB) string {
 	t.Helper()
-	if testing.Short() {
-		t.Skipf("-short leaves out what needs %s", p)
-	}
 	path, ok := p.Find()
 	switch {
 	case ok:

@@ -77,7 +77,6 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	plane.Require(t)
 	return &world{
 		T: t, client: versioned.NewForConfigOrDie(plane.REST()), core: kubernetes.NewForConfigOrDie(plane.REST()),
 		broker: brokertest.Start(t, broker.Config{Users: []broker.User{

@@ -68,7 +68,6 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	hubPlane.Require(t)
 	w := &world{T: t, client: versioned.NewForConfigOrDie(hubPlane.REST())}
 	w.planes = map[string]*controlplane.Plane{"a-first": canaryPlane, "b-second": controlplane.StartFor(t, controlplane.Spoke)}
 	users := []broker.User{{Username: source, Password: password, Role: acl.Source}}

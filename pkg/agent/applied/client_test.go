@@ -160,7 +160,6 @@ func listed(names ...string) []workv1.AppliedManifestResourceMeta {
 }
 
 func TestUpdateStatusWritesOnlyDifferences(t *testing.T) {
-	plane.Require(t)
 	t.Parallel()
 	c := newCluster(t, plane.REST())
 	amw := c.ensure(nil)
@@ -200,7 +199,6 @@ func TestUpdateStatusWritesOnlyDifferences(t *testing.T) {
 
 // An agent that does not know of an AppliedManifestWork yet cannot have decided to drop what it lists.
 func TestCreateKeepsWhatIsListed(t *testing.T) {
-	plane.Require(t)
 	t.Parallel()
 	c := newCluster(t, plane.REST())
 	work := applied.Work{Name: "web", UID: "1", Source: "hub1"}
@@ -228,7 +226,6 @@ func TestCreateKeepsWhatIsListed(t *testing.T) {
 }
 
 func TestEvictionIsSetOnPurposeOnly(t *testing.T) {
-	plane.Require(t)
 	t.Parallel()
 	c := newCluster(t, plane.REST())
 	fresh := c.ensure(nil)
@@ -280,7 +277,6 @@ func TestEvictionIsSetOnPurposeOnly(t *testing.T) {
 }
 
 func TestStatusSparesASuccessor(t *testing.T) {
-	plane.Require(t)
 	t.Parallel()
 	c := newCluster(t, plane.REST())
 	old := c.ensure(nil)
@@ -299,7 +295,6 @@ func TestStatusSparesASuccessor(t *testing.T) {
 }
 
 func TestLabelsFollowTheWork(t *testing.T) {
-	plane.Require(t)
 	t.Parallel()
 	c := newCluster(t, plane.REST())
 	with := func(more map[string]string) map[string]string {

@@ -10,7 +10,6 @@ import (
 // TestDoubt: after Doubt, what the client remembers is read once more. It does not return an
 // AppliedManifestWork that does not exist any more, nor one that another has replaced.
 func TestDoubt(t *testing.T) {
-	plane.Require(t)
 	t.Parallel()
 	c, other := newCluster(t, plane.REST()), newCluster(t, plane.REST())
 	current := func() *workv1.AppliedManifestWork {

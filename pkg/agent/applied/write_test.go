@@ -61,7 +61,6 @@ func resources(names ...string) []applied.Resource {
 }
 
 func TestNewObjectsAreListedOnceQuiet(t *testing.T) {
-	plane.Require(t)
 	t.Parallel()
 	c := newCluster(t, plane.REST())
 	changes, _ := c.quietly(300 * time.Millisecond)
@@ -116,7 +115,6 @@ func (c *cluster) eventuallyListed(name, transitions string, names ...string) {
 
 // A status that undoes one which was put off must not be overtaken by it.
 func TestDraftIsReplaced(t *testing.T) {
-	plane.Require(t)
 	t.Parallel()
 	c := newCluster(t, plane.REST())
 	c.quietly(time.Hour)
@@ -136,7 +134,6 @@ func TestDraftIsReplaced(t *testing.T) {
 
 // What is deleted before it was written is deleted by its UIDs, and leaves nothing behind.
 func TestDraftOfADeletedWork(t *testing.T) {
-	plane.Require(t)
 	t.Parallel()
 	c := newCluster(t, plane.REST())
 	_, stop := c.quietly(time.Hour)
@@ -161,7 +158,6 @@ func TestDraftOfADeletedWork(t *testing.T) {
 }
 
 func TestDraftsAreWrittenAtTheEnd(t *testing.T) {
-	plane.Require(t)
 	t.Parallel()
 	c := newCluster(t, plane.REST())
 	_, stop := c.quietly(time.Hour)
@@ -172,7 +168,6 @@ func TestDraftsAreWrittenAtTheEnd(t *testing.T) {
 
 // An agent that no longer serves the cluster must not replace what its successor wrote.
 func TestDraftOfAFormerAgent(t *testing.T) {
-	plane.Require(t)
 	t.Parallel()
 	c := newCluster(t, plane.REST())
 	ended, end := context.WithCancel(t.Context())

@@ -270,7 +270,6 @@ func do(t *testing.T, request *rest.Request) {
 }
 
 func TestDefinitions(t *testing.T) {
-	plane.Require(t)
 	admin := kit.RESTClient(t, plane.REST())
 	mapper, changes := running(t, plane.REST(), nil)
 	group := fmt.Sprintf("come-and-go-%d.example.com", time.Now().UnixNano())
@@ -316,7 +315,6 @@ func TestDefinitions(t *testing.T) {
 
 // Without the right to watch definitions discovery does it, and one line is logged.
 func TestForbidden(t *testing.T) {
-	plane.Require(t)
 	admin := kit.RESTClient(t, plane.REST())
 	group := fmt.Sprintf("forbidden-%d.example.com", time.Now().UnixNano())
 	do(t, admin.Post().SetHeader("Content-Type", "application/json").AbsPath(definitions).Body([]byte(fmt.Sprintf(definition, "gears", group, "Gear", "Cluster"))))

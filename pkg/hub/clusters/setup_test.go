@@ -54,7 +54,6 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	plane.Require(t)
 	w := &world{T: t, client: versioned.NewForConfigOrDie(plane.REST()), core: kubernetes.NewForConfigOrDie(plane.REST())}
 	t.Cleanup(func() {
 		err := w.client.ClusterV1().ManagedClusters().DeleteCollection(context.Background(), metav1.DeleteOptions{}, metav1.ListOptions{})

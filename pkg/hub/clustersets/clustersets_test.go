@@ -42,7 +42,6 @@ func TestNewReportsEveryFault(t *testing.T) {
 // TestStatus runs both controllers: the sets default and global come, also again; the status of sets
 // counts their clusters, and that of bindings follows the sets.
 func TestStatus(t *testing.T) {
-	plane.Require(t)
 	client := versioned.NewForConfigOrDie(plane.REST())
 	start(t, client)
 	sets, namespace := client.ClusterV1beta2().ManagedClusterSets(), plane.Namespace(t, "binds")

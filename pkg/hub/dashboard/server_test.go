@@ -68,7 +68,6 @@ func (s *site) awaitText(path, token, text string) {
 // TestAccess: a viewer sees the clusters in whose namespaces it may list works, and nobody sees
 // anything without a token that the API server accepts.
 func TestAccess(t *testing.T) {
-	plane.Require(t)
 	east, west := plane.Namespace(t, "east"), plane.Namespace(t, "west")
 	createWork(t, east, "shop")
 	createWork(t, west, "pay")
@@ -131,7 +130,6 @@ func TestAccess(t *testing.T) {
 
 // TestRightsEnd: what a viewer may see is asked again after half a minute.
 func TestRightsEnd(t *testing.T) {
-	plane.Require(t)
 	cluster := plane.Namespace(t, "cluster")
 	createWork(t, cluster, "shop")
 	s := startSite(t, plane.REST())
@@ -169,7 +167,6 @@ func (s *site) post(client *http.Client, path string, form url.Values, headers .
 }
 
 func TestLogin(t *testing.T) {
-	plane.Require(t)
 	cluster := plane.Namespace(t, "cluster")
 	createWork(t, cluster, "shop")
 	s := startSite(t, plane.REST())
@@ -227,7 +224,6 @@ func TestLogin(t *testing.T) {
 }
 
 func TestHeaders(t *testing.T) {
-	plane.Require(t)
 	s := startSite(t, plane.REST())
 	_, body, header := s.do(http.DefaultClient, s.request(http.MethodGet, "/", ""))
 	policy := header.Get("Content-Security-Policy")
@@ -305,7 +301,6 @@ func (r *reader) await(text string) {
 // TestStream: a stream tells of changes, the feed only of what its viewer may see, their number is
 // bounded, and they end with the token, and with the dashboard.
 func TestStream(t *testing.T) {
-	plane.Require(t)
 	t.Parallel()
 	cluster, other := plane.Namespace(t, "cluster"), plane.Namespace(t, "other")
 	s := startSite(t, plane.REST())
@@ -361,7 +356,6 @@ func TestStream(t *testing.T) {
 
 // TestNotices: pages say what their replica cannot vouch for.
 func TestNotices(t *testing.T) {
-	plane.Require(t)
 	namespace := plane.Namespace(t, "cluster")
 	token, _ := account(t, namespace, "viewer")
 	no := func() bool { return false }
@@ -383,7 +377,6 @@ func TestNotices(t *testing.T) {
 
 // TestTLS: with a certificate the cookie is for TLS only.
 func TestTLS(t *testing.T) {
-	plane.Require(t)
 	dir := t.TempDir()
 	manager, err := certificates.New(certificates.ManagerConfig{Dir: dir, Config: certificates.Config{
 		Certificates: []certificates.Certificate{{Name: "dashboard", Role: certificates.Server, Hosts: []string{"127.0.0.1"}}},

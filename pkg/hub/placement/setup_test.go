@@ -51,7 +51,6 @@ type env struct {
 
 func newEnv(t *testing.T) *env {
 	t.Helper()
-	plane.Require(t)
 	return &env{T: t, client: versioned.NewForConfigOrDie(plane.REST()), namespace: plane.Namespace(t, "placement")}
 }
 

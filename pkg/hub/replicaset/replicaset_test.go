@@ -24,7 +24,6 @@ import (
 )
 
 func TestNewValidatesConfig(t *testing.T) {
-	plane.Require(t)
 	client := versioned.NewForConfigOrDie(plane.REST())
 	informers := controller.NewInformers(controller.InformersConfig{Client: client})
 	cache, err := works.New(works.Config{Informers: informers})

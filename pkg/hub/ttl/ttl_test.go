@@ -80,7 +80,6 @@ func TestDue(t *testing.T) {
 // TestFinishedWorksAreDeleted checks that works are deleted when their time to live has passed, and
 // that works that are not finished stay.
 func TestFinishedWorksAreDeleted(t *testing.T) {
-	plane.Require(t)
 	client := versioned.NewForConfigOrDie(plane.REST())
 	namespace, ctx := plane.Namespace(t, "ttl"), t.Context()
 	cluster := client.WorkV1().ManifestWorks(namespace)

@@ -20,7 +20,7 @@ import (
 func TestHostileCluster(t *testing.T) {
 	const (
 		times   = 15
-		allowed = 32 << 20
+		allowed = 64 << 20 // messages that are handled just then included
 		works   = "io.open-cluster-management.works.v1alpha1.manifestbundles."
 	)
 	encoder, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1))

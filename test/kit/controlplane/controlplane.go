@@ -23,9 +23,6 @@
 // use, run controllers of all namespaces, or stop the API server. make test does not share:
 // starting one costs 2 to 3 CPU seconds, and the go command caches no results of tests that run on
 // a shared one.
-//
-// With -short, no control plane starts: tests that call [Plane.Require] or [Plane.Namespace] are
-// skipped, and the others run. make unit runs these.
 package controlplane
 
 import (
@@ -171,7 +168,6 @@ func Start(role Role) (*Plane, error) { return StartOn(role, "") }
 // StartOnFor is like StartFor with the data in a PostgreSQL database, whose URL has no password.
 func StartOnFor(t testing.TB, role Role, datastore string) *Plane {
 	t.Helper()
-	Require(t)
 	p, err := StartOn(role, datastore)
 	kit.NoError(t, err)
 	p.stopAfter(t)
@@ -199,10 +195,9 @@ func StartOn(role Role, datastore string) (*Plane, error) {
 	return p, nil
 }
 
-// StartFor starts a control plane that ends with the test. With -short it skips the test.
+// StartFor starts a control plane that ends with the test.
 func StartFor(t testing.TB, role Role) *Plane {
 	t.Helper()
-	Require(t)
 	p, err := Start(role)
 	kit.NoError(t, err)
 	p.stopAfter(t)
@@ -224,31 +219,11 @@ func (p *Plane) Stop() error {
 // leftOut reports whether this run starts no control planes. Fuzzing starts workers, each of which
 // runs TestMain.
 func leftOut() bool {
-	return testing.Short() || flag.Lookup("test.fuzz").Value.String() != ""
+	return flag.Lookup("test.fuzz").Value.String() != ""
 }
 
-// Require skips a test that starts a control plane, with -short and when fuzzing.
-func Require(t testing.TB) {
-	t.Helper()
-	if leftOut() {
-		t.Skip("needs a control plane, which -short and -fuzz leave out")
-	}
-}
-
-// Require skips the test if there is no control plane, with -short and when fuzzing.
-func (p *Plane) Require(t testing.TB) {
-	t.Helper()
-	if p == nil {
-		Require(t)
-	}
-}
-
-// REST returns a new client configuration of the administrator, without a rate limit. It panics
-// without a control plane, see [Plane.Require].
+// REST returns a new client configuration of the administrator, without a rate limit.
 func (p *Plane) REST() *rest.Config {
-	if p == nil {
-		panic("controlplane: a test that does not call Require uses the control plane with -short")
-	}
 	return rest.CopyConfig(p.config)
 }
 
@@ -262,7 +237,6 @@ func (p *Plane) Namespace(t testing.TB, prefix string) string {
 // CreateNamespace creates a namespace of this name, for tests that need it, and returns the name.
 func (p *Plane) CreateNamespace(t testing.TB, name string) string {
 	t.Helper()
-	p.Require(t)
 	client, err := kubernetes.NewForConfig(p.REST())
 	if err != nil {
 		t.Fatal(err)

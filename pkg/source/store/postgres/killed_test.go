@@ -144,10 +144,7 @@ func writeWorks(ctx, writing context.Context, works workclient.ManifestWorkInter
 // write. In the end the cluster has what the database has, the database has every write that has
 // succeeded, and no work went back to an earlier generation.
 func TestKilledPublishers(t *testing.T) {
-	kills := 6
-	if testing.Short() {
-		kills = 2
-	}
+	const kills = 6
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 1))
