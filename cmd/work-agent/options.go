@@ -57,6 +57,7 @@ type options struct {
 	evictionGrace   time.Duration
 	digestInterval  time.Duration
 	maxUplink       resource.QuantityValue
+	maxSourceSpecs  resource.QuantityValue
 	maxWatch        int
 	maxRawLength    int
 	features        features
@@ -82,6 +83,7 @@ func newOptions() *options {
 		syncInterval:    agent.DefaultSyncInterval,
 		evictionGrace:   agent.DefaultEvictionGrace,
 		digestInterval:  agent.DefaultDigestInterval,
+		maxSourceSpecs:  resource.QuantityValue{Quantity: *resource.NewQuantity(64<<20, resource.BinarySI)},
 		maxWatch:        agent.DefaultMaxFeedbackWatch,
 		maxRawLength:    agent.DefaultMaxJSONRawLength,
 		features:        newFeatures(),
@@ -123,6 +125,8 @@ func (o *options) sections() []command.Section {
 		{Title: "Works", Bind: func(fs *pflag.FlagSet) {
 			fs.IntVar(&o.workers, "workers", o.workers, "number of works reconciled at a time, at least 1")
 			fs.StringVar(&o.stateDir, "state-dir", o.stateDir, "directory that keeps works and unsent statuses over a restart, also after a kill, when the agent takes its Lease at once; default: none, and sources are asked again")
+			fs.Var(&o.maxSourceSpecs, "max-source-specs", "bytes of specs to hold of one source, such as 64Mi: a spec beyond that is refused, and asked for again once there is room; "+
+				"what is held stays in force; 0 for no limit")
 			fs.StringVar(&o.policy, "policy", o.policy, "YAML file in which the owner of the cluster says what works may do, whatever sources send, see docs/owner-policy.md: "+
 				"executors, resources, namespaces, sealed specs; read again when it changes; default: none, and the agent's rights decide")
 			fs.DurationVar(&o.evictionGrace, "appliedmanifestwork-eviction-grace-period", o.evictionGrace,
@@ -151,6 +155,9 @@ func (o *options) sections() []command.Section {
 // minUplink is the least value of --max-uplink, in bytes a minute: about one status.
 const minUplink = 1024
 
+// minSourceSpecs is the least value of --max-source-specs, in bytes: one work of the largest size.
+const minSourceSpecs = 1 << 20
+
 // validate returns an error for each invalid flag.
 func (o *options) validate() []error {
 	var errs []error
@@ -177,6 +184,9 @@ func (o *options) validate() []error {
 	}
 	if n := o.maxUplink.Value(); n != 0 && (n < minUplink || n > math.MaxInt32) {
 		errs = append(errs, fmt.Errorf("--max-uplink must be %d to %d bytes a minute, or 0 for no limit, got %s", minUplink, math.MaxInt32, &o.maxUplink.Quantity))
+	}
+	if n := o.maxSourceSpecs.Value(); n != 0 && n < minSourceSpecs {
+		errs = append(errs, fmt.Errorf("--max-source-specs must be at least %d bytes, or 0 for no limit, got %s", minSourceSpecs, &o.maxSourceSpecs.Quantity))
 	}
 	if o.signatureMaxAge != 0 && o.signatureMaxAge < time.Minute {
 		errs = append(errs, fmt.Errorf("--signature-max-age must be at least 1m, or 0 for no limit, got %v", o.signatureMaxAge))
@@ -393,8 +403,8 @@ func (o *options) agentConfig() agent.Config {
 	return agent.Config{
 		Cluster: wire.ClusterName(o.cluster), ClientID: o.clientID, AgentID: o.agentID,
 		BrokerHost: o.hubIdentity, Topics: o.broker.Topics,
-		MaxUplink: int(o.maxUplink.Value()),
-		StateDir:  o.stateDir, Workers: o.workers, SyncInterval: o.syncInterval, EvictionGrace: o.evictionGrace,
+		MaxUplink: int(o.maxUplink.Value()), MaxSourceSpecs: o.maxSourceSpecs.Value(),
+		StateDir: o.stateDir, Workers: o.workers, SyncInterval: o.syncInterval, EvictionGrace: o.evictionGrace,
 		DigestInterval: cmp.Or(o.digestInterval, -1), SignatureMaxAge: cmp.Or(o.signatureMaxAge, -1),
 		MaxFeedbackWatch: cmp.Or(o.maxWatch, -1), RawFeedback: o.features.Enabled(rawFeedback), MaxJSONRawLength: o.maxRawLength,
 		ExecutorCaches: o.features.Enabled(executorCaches), Idle: debug.FreeOSMemory,

@@ -87,6 +87,8 @@ type Config struct {
 	// MaxUplink is how many bytes of statuses to send in a minute, on average: beyond it, changes of
 	// feedback values alone wait. 0: no limit.
 	MaxUplink int
+	// MaxSourceSpecs is how many bytes of specs to hold of one source; a spec beyond that is refused. 0: no limit.
+	MaxSourceSpecs int64
 	// MaxFeedbackWatch is the maximum number of objects with a watch of their own: ReadOnly objects
 	// with feedbackScrapeType Watch. Others are polled. Negative: none; default 50.
 	MaxFeedbackWatch int

@@ -38,6 +38,28 @@ const (
 	refusalMost   = 9
 )
 
+// TestTooManySpecs: an agent that holds as many specs of a source as it may refuses more, says so at the work, and serves other
+// sources; once works are gone, it asks for what it has refused.
+func TestTooManySpecs(t *testing.T) {
+	w := newWorld(t)
+	w.topics.SourceEvents, w.topics.AgentEvents = "sources/+/clusters/+/sourceevents", "sources/+/clusters/+/agentevents"
+	w.topics.SourceBroadcast, w.topics.AgentBroadcast = "sources/+/sourcebroadcast", "clusters/+/agentbroadcast"
+	works, others := w.source("hub1"), w.source("hub2")
+	w.agent(func(c *agent.Config) { c.MaxSourceSpecs, c.DigestInterval = 100<<10, time.Second })
+	large := strings.Repeat("x", 60<<10)
+	w.deploy(works, "first", configMap("first", large))
+	w.create(works, w.work("second", configMap("second", large)))
+	refused := w.is(works, "second", "Applied=False")
+	if c := refused.Status.Conditions[0]; c.Reason != workv1.ReasonTooManySpecs || !strings.Contains(c.Message, "--max-source-specs") {
+		t.Errorf("refused with %+v", c)
+	}
+	w.deploy(works, "small", configMap("small", "1"))
+	w.deploy(others, "other", configMap("other", large))
+	w.remove(works, "first")
+	w.is(works, "second", "Applied=True")
+	w.data("second", large)
+}
+
 // TestRefusedManifests counts what a work costs that cannot succeed, for each kind of refusal.
 func TestRefusedManifests(t *testing.T) {
 	for name, test := range map[string]struct {

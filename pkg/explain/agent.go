@@ -29,7 +29,7 @@ func agentBlocker(f *Facts) *Blocker {
 	}
 	if c := current(f.Work, workv1.WorkApplied); c != nil && c.Status == metav1.ConditionFalse {
 		switch c.Reason {
-		case workv1.ReasonInvalidManifestWork:
+		case workv1.ReasonInvalidManifestWork, workv1.ReasonTooManySpecs:
 			return f.agent(InvalidSpec, c)
 		case workv1.ReasonNoUnsealKey, workv1.ReasonInvalidSeal, workv1.ReasonNotSealed:
 			return f.agent(Unsealed, c)

@@ -37,12 +37,14 @@ const (
 	Late
 	// Unknown: the deletion of a work that is not held. Report to the source that it is deleted.
 	Unknown
+	// Full: the agent holds as much of the source as it may, and refusals besides; nothing is recorded.
+	Full
 	// Nameless: the event could not be decoded and does not identify a work, so there is nothing to
 	// report on.
 	Nameless
 )
 
-var verdictNames = [...]string{"", "added", "replaced", "deletion", "refused", "held", "kept", "disowned", "same", "older", "late", "unknown", "nameless"}
+var verdictNames = [...]string{"", "added", "replaced", "deletion", "refused", "held", "kept", "disowned", "same", "older", "late", "unknown", "full", "nameless"}
 
 // String returns the verdict in lower case, for logs and metrics.
 func (v Verdict) String() string {

@@ -24,7 +24,7 @@ func heldSpec(e *Entry) (wire.HeldSpec, bool) {
 func (b *Inbox) Digests(source wire.SourceID) []wire.WorkDigest {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	works := b.works[source].byUID
+	works := b.of(source)
 	digests := make([]wire.WorkDigest, 0, len(works))
 	for uid, w := range works {
 		if w.entry.Hold == nil && w.entry.Deleting == nil {
@@ -64,7 +64,7 @@ func (b *Inbox) ensureContentHash(e *Entry) {
 func (b *Inbox) Differing(m *wire.StatusResync) []wire.SpecVersion {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	works := b.works[m.Source].byUID
+	works := b.of(m.Source)
 	return m.DifferingSpecs(func(yield func(wire.HeldSpec) bool) {
 		for _, w := range works {
 			if h, counts := heldSpec(w.entry); counts && !yield(h) {

@@ -2,7 +2,9 @@ package inbox
 
 import (
 	"cmp"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
 	"strings"
 	"time"
@@ -153,6 +155,39 @@ func distrustedEntry(held *Entry, reason string) *Entry {
 	e := *held
 	e.Distrust = reason
 	return &e
+}
+
+// overhead is about what an entry takes besides its texts, in bytes.
+const overhead = 1 << 10
+
+// size returns about how many bytes e takes in memory. Labels and annotations count, although works mostly share them.
+func (e *Entry) size() int64 {
+	size := overhead + len(e.UID) + len(e.Meta.Name) + len(e.SourceIdentity) + len(e.Trace) + len(e.Distrust)
+	for _, m := range []map[string]string{e.Meta.Labels, e.Meta.Annotations} {
+		for key, value := range m {
+			size += len(key) + len(value)
+		}
+	}
+	for _, m := range e.Spec.Workload.Manifests {
+		size += len(m.Raw)
+	}
+	if len(e.Spec.ManifestConfigs) > 0 {
+		if text, err := json.Marshal(e.Spec.ManifestConfigs); err == nil {
+			size += len(text)
+		}
+	}
+	if e.Refusal != nil {
+		size += len(e.Refusal.Message)
+	}
+	return int64(size)
+}
+
+// fullRefusal is the refusal of a spec for which there is no room.
+func (b *Inbox) fullRefusal(in *wire.Spec) Refusal {
+	return Refusal{
+		Generation: in.Generation, ContentHash: in.ContentHash, Reason: workv1.ReasonTooManySpecs,
+		Message: fmt.Sprintf("the agent holds as many specs of source %s as it may, %d bytes: delete works of this cluster, or raise --max-source-specs of the agent", in.Source, b.max),
+	}
 }
 
 func refusalOf(failure *wire.DecodeError) Refusal {

@@ -161,7 +161,7 @@ func (b *Inbox) DecideDisowned(source wire.SourceID, now time.Time) Decision {
 // answerOf counts the works of source. b.mu must be held.
 func (b *Inbox) answerOf(source wire.SourceID, a *answer) Answer {
 	counts := Answer{Disowned: len(a.disowned), Works: len(a.disowned)}
-	for uid, w := range b.works[source].byUID {
+	for uid, w := range b.of(source) {
 		if _, disowned := a.disowned[uid]; !disowned && w.entry.Deleting == nil {
 			counts.Works++
 		}
@@ -197,7 +197,7 @@ func (b *Inbox) Identified(source wire.SourceID, identity string, uids []types.U
 			b.identify(current.entry, identity, "")
 		}
 	}
-	for _, current := range b.works[source].byUID {
+	for _, current := range b.of(source) {
 		if e := current.entry; e.Hold != nil || e.SourceIdentity != "" && e.SourceIdentity != identity {
 			return true
 		}

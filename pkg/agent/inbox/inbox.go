@@ -28,6 +28,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -61,6 +62,8 @@ type Config struct {
 	Store *statestore.Store
 	// Unseal encrypts the specs in Store that arrived sealed; nil if none can be opened.
 	Unseal *sealing.Unsealer
+	// MaxSource is how many bytes of specs to hold of one source. A spec beyond that is refused; 0: no limit.
+	MaxSource int64
 	// Changed is called with the key of a work after each change of it, without locks held. It must
 	// return at once. Calls for one work can be concurrent and out of order, so Changed should read
 	// the work with Get. Required.
@@ -84,11 +87,12 @@ type Change struct {
 type Inbox struct {
 	store   *statestore.Store
 	unseal  *sealing.Unsealer
+	max     int64
 	changed func(Key)
 	logger  *slog.Logger
 
 	mu          sync.Mutex
-	works       map[wire.SourceID]sourceWorks
+	works       map[wire.SourceID]*sourceWorks
 	answers     map[wire.SourceID]*answer // of sources that have disowned works
 	count, held int                       // works, and those of them whose deletion is held
 	labels      latest                    // of entries
@@ -99,10 +103,13 @@ type Inbox struct {
 type sourceWorks struct {
 	byUID  map[types.UID]*work
 	byName map[string]types.UID // the work that has the name; a work being deleted may have lost its own
+	size   int64                // of the entries, in bytes
+	full   bool                 // specs were refused for want of room
 }
 
 type work struct {
 	entry *Entry
+	size  int64 // of entry
 	// specAfterDeletion reports that a spec arrived after the deletion. Only the source knows
 	// whether it is an old one or that of a new work with the same UID.
 	specAfterDeletion bool
@@ -115,9 +122,10 @@ func New(c Config) *Inbox {
 	return &Inbox{
 		store:   c.Store,
 		unseal:  c.Unseal,
+		max:     c.MaxSource,
 		changed: c.Changed,
 		logger:  cmp.Or(c.Logger, slog.Default()),
-		works:   map[wire.SourceID]sourceWorks{},
+		works:   map[wire.SourceID]*sourceWorks{},
 		answers: map[wire.SourceID]*answer{},
 	}
 }
@@ -142,7 +150,11 @@ func (b *Inbox) Put(in *wire.Spec, stored func(error)) Change {
 		case Added, Replaced:
 			e := newEntry(current.snapshot(), in)
 			e.Received = time.Now()
-			change.Superseded = b.save(e)
+			if b.room(e) > 0 {
+				change.Superseded = b.save(e)
+			} else {
+				change.Verdict = b.refuse(current, in, b.fullRefusal(in))
+			}
 		case Kept:
 			b.save(keptEntry(current.entry))
 		case Same:
@@ -232,19 +244,28 @@ func (b *Inbox) Refuse(failure *wire.DecodeError, stored func(error)) Change {
 		change.Key = Key{in.Source, in.UID}
 		b.mu.Lock()
 		current := b.find(change.Key)
-		refusal := refusalOf(failure)
-		change.Verdict = DecideRefusal(current.snapshot(), refusal, in.Authoritative)
 		b.own(change.Key)
-		switch change.Verdict {
-		case Refused:
-			b.save(refusedEntry(current.snapshot(), in, refusal))
-		case Late:
-			current.specAfterDeletion = true
-		}
+		change.Verdict = b.refuse(current, in, refusalOf(failure))
 		b.mu.Unlock()
 	}
 	b.notify(change, stored)
 	return change
+}
+
+// refuse applies the refusal of in, a spec of current. b.mu must be held.
+func (b *Inbox) refuse(current *work, in *wire.Spec, refusal Refusal) Verdict {
+	verdict := DecideRefusal(current.snapshot(), refusal, in.Authoritative)
+	switch verdict {
+	case Refused:
+		e := refusedEntry(current.snapshot(), in, refusal)
+		if b.room(e) < -b.max/4 { // refusals have a quarter more
+			return Full
+		}
+		b.save(e)
+	case Late:
+		current.specAfterDeletion = true
+	}
+	return verdict
 }
 
 // notify notifies the workers, and has stored called once the change is on disk.
@@ -278,8 +299,10 @@ func (b *Inbox) Recover(key Key, cluster wire.ClusterName, name string, known Re
 	if b.find(key) != nil {
 		return true
 	}
-	if _, taken := b.works[key.Source].byName[name]; taken {
-		return false
+	if s := b.works[key.Source]; s != nil {
+		if _, taken := s.byName[name]; taken {
+			return false
+		}
 	}
 	e := &Entry{Key: key, Cluster: cluster, SourceIdentity: known.SourceIdentity, Meta: Meta(&wire.Spec{
 		UID: key.UID, Source: key.Source, Cluster: cluster,
@@ -308,6 +331,18 @@ func (b *Inbox) Closed() (sources []wire.SourceID) {
 	return sources
 }
 
+// RoomAgain reports, once, that there is room for specs of source after some were refused for want of it.
+func (b *Inbox) RoomAgain(source wire.SourceID) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	s := b.works[source]
+	if s == nil || !s.full || s.size > b.max-b.max/8 {
+		return false
+	}
+	s.full = false
+	return true
+}
+
 // Get returns the work, and whether it is held. The entry is shared: do not modify it.
 func (b *Inbox) Get(key Key) (*Entry, bool) {
 	b.mu.Lock()
@@ -321,7 +356,10 @@ func (b *Inbox) Get(key Key) (*Entry, bool) {
 func (b *Inbox) ByName(source wire.SourceID, name string) (*Entry, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	current := b.find(Key{Source: source, UID: b.works[source].byName[name]})
+	var current *work
+	if s := b.works[source]; s != nil {
+		current = s.byUID[s.byName[name]]
+	}
 	return current.snapshot(), current != nil
 }
 
@@ -349,7 +387,7 @@ func (b *Inbox) Versions(source wire.SourceID) []wire.SpecVersion {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	var versions []wire.SpecVersion
-	for _, w := range b.works[source].byUID {
+	for _, w := range b.of(source) {
 		version := wire.SpecVersion{UID: w.entry.UID}
 		if w.entry.Hold == nil {
 			version.Generation, version.ContentHash = w.entry.Generation, w.entry.ContentHash
@@ -374,7 +412,15 @@ func (b *Inbox) Len() int {
 }
 
 // find returns the work, or nil. b.mu must be held, as for all functions below.
-func (b *Inbox) find(key Key) *work { return b.works[key.Source].byUID[key.UID] }
+func (b *Inbox) find(key Key) *work { return b.of(key.Source)[key.UID] }
+
+// of returns the works of a source, nil if it has none.
+func (b *Inbox) of(source wire.SourceID) map[types.UID]*work {
+	if s := b.works[source]; s != nil {
+		return s.byUID
+	}
+	return nil
+}
 
 // snapshot returns the entry, nil for a nil work.
 func (w *work) snapshot() *Entry {
@@ -395,9 +441,9 @@ func (b *Inbox) save(e *Entry) (superseded *Key) {
 // it: that work is removed, or stays without the name if it is being deleted.
 func (b *Inbox) set(e *Entry) (superseded *Key) {
 	e.Meta.Labels, e.Meta.Annotations = b.labels.share(e.Meta.Labels), b.annotations.share(e.Meta.Annotations)
-	s, known := b.works[e.Source]
-	if !known {
-		s = sourceWorks{byUID: map[types.UID]*work{}, byName: map[string]types.UID{}}
+	s := b.works[e.Source]
+	if s == nil {
+		s = &sourceWorks{byUID: map[types.UID]*work{}, byName: map[string]types.UID{}}
 	}
 	holder, taken := s.byName[e.Meta.Name]
 	switch {
@@ -414,16 +460,39 @@ func (b *Inbox) set(e *Entry) (superseded *Key) {
 	if e.Hold != nil {
 		b.held++
 	}
+	size := e.size()
+	s.size += size
+	s.full = s.full || e.Refusal != nil && e.Refusal.Reason == workv1.ReasonTooManySpecs
 	if current := s.byUID[e.UID]; current != nil {
 		if current.entry.Hold != nil {
 			b.held--
 		}
-		current.entry = e
+		s.size -= current.size
+		current.entry, current.size = e, size
 		return superseded
 	}
-	s.byUID[e.UID] = &work{entry: e}
+	s.byUID[e.UID] = &work{entry: e, size: size}
 	b.count++
 	return superseded
+}
+
+// room returns how many bytes of its source are left once e is held, negative if it does not fit. An entry that is no larger
+// than what it replaces always fits.
+func (b *Inbox) room(e *Entry) int64 {
+	if b.max == 0 {
+		return math.MaxInt64
+	}
+	size, left := e.size(), b.max
+	if s := b.works[e.Source]; s != nil {
+		left -= s.size
+	}
+	if current := b.find(e.Key); current != nil {
+		left += current.size
+		if size <= current.size {
+			return max(left-size, 1)
+		}
+	}
+	return left - size
 }
 
 // latest is the map of the newest entry. Consecutive entries with equal labels or annotations share
@@ -439,6 +508,7 @@ func (l *latest) share(content map[string]string) map[string]string {
 
 func (b *Inbox) delete(e *Entry) {
 	s := b.works[e.Source]
+	s.size -= s.byUID[e.UID].size
 	delete(s.byUID, e.UID)
 	if s.byName[e.Meta.Name] == e.UID {
 		delete(s.byName, e.Meta.Name)

@@ -85,6 +85,9 @@ func (s *Session) sendDigest(ctx context.Context, source wire.SourceID) {
 	if err != nil {
 		return // as for all messages to the source, which is logged when it is asked
 	}
+	if s.config.Inbox.RoomAgain(source) {
+		s.Ask(source)
+	}
 	works := s.config.Inbox.Digests(source)
 	s.config.Outbox.AddDigests(source, works)
 	err = s.publish(ctx, topic, &wire.Digest{

@@ -202,6 +202,8 @@ func (s *Session) receiveSpec(logger *slog.Logger, m transport.Message, source w
 	switch change.Verdict {
 	case inbox.Unknown:
 		s.config.Outbox.ReportDeleted(spec)
+	case inbox.Refused, inbox.Full:
+		logger.Warn("spec refused: the agent holds as many of the source as it may", "verdict", change.Verdict.String())
 	case inbox.Held, inbox.Disowned:
 		s.decisions.AddAfter(source, inbox.AnswerQuiet)
 	}

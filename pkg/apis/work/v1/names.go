@@ -157,6 +157,8 @@ const (
 	ReasonNoUnsealKey = "NoUnsealKey"
 	// ReasonInvalidSeal (False): the spec was sealed for another work, or is damaged.
 	ReasonInvalidSeal = "InvalidSeal"
+	// ReasonTooManySpecs (False): the agent holds as many bytes of specs of the source as it may.
+	ReasonTooManySpecs = "TooManySpecs"
 	// ReasonNotSealed (False): the spec is not sealed, which the agent demands of its source.
 	ReasonNotSealed = "NotSealed"
 	// ReasonAppliedManifestWorkComplete (True): every manifest of the work was applied.
