@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -89,7 +90,7 @@ func (w *world) start(name, program, user, kubeconfig string, args ...string) *p
 func (w *world) startAgent(cluster wire.ClusterName) *process.Process {
 	w.Helper()
 	return w.start("agent-of-"+string(cluster), "work-agent", string(cluster), spokePlane.Kubeconfig,
-		"--cluster-name="+string(cluster), "--agent-id="+string(cluster))
+		append(strings.Fields(*agentFlags), "--cluster-name="+string(cluster), "--agent-id="+string(cluster))...)
 }
 
 // alive fails the test when a program has ended by itself.

@@ -17,7 +17,6 @@ import (
 	"github.com/workwire/workwire/broker/brokertest"
 	"github.com/workwire/workwire/pkg/agent"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
-	"github.com/workwire/workwire/pkg/hub"
 	"github.com/workwire/workwire/test/kit"
 )
 
@@ -86,7 +85,7 @@ func TestStatusDeltas(t *testing.T) {
 	onBothBrokers(t, func(w *world) {
 		tap, address := record(w.T, w.broker.Addr)
 		agentMetrics, keys := prometheus.NewRegistry(), w.newAgentKeys()
-		stopHub := w.hub(keys.trusts)
+		stopHub := w.connectedHub(prometheus.NewRegistry(), keys.trusts)
 		w.agent(0, topicsOf(string(w.source)), func(c *agent.Config) {
 			c.Sign, c.Registerer, c.DigestInterval = keys.signer(0, 0).SignStatus, agentMetrics, -1 // digests are bytes too
 			direct := w.broker.Addr
@@ -182,7 +181,7 @@ func TestSpecDeltas(t *testing.T) {
 	onBothBrokers(t, func(w *world) {
 		tap, address := record(w.T, w.broker.Addr)
 		hubMetrics, keys := prometheus.NewRegistry(), newKeys(w.T, w.source)
-		w.hub(keys.signs, func(c *hub.Config) { c.Registerer = hubMetrics })
+		w.connectedHub(hubMetrics, keys.signs)
 		w.agent(0, topicsOf(string(w.source)), keys.trusts, func(c *agent.Config) {
 			direct := w.broker.Addr
 			w.broker.Addr = address
@@ -208,7 +207,7 @@ func TestSpecDeltas(t *testing.T) {
 func TestSpecDeltaWithoutBase(t *testing.T) {
 	onBothBrokers(t, func(w *world) {
 		hubMetrics, agentMetrics := prometheus.NewRegistry(), prometheus.NewRegistry()
-		stopHub := w.hub(func(c *hub.Config) { c.Registerer = hubMetrics })
+		stopHub := w.connectedHub(hubMetrics)
 		stopAgent := w.agent(0, topicsOf(string(w.source)))
 		e := w.newEditedWork(20)
 		stopAgent()
@@ -220,7 +219,7 @@ func TestSpecDeltaWithoutBase(t *testing.T) {
 			return kit.Metric(w, agentMetrics, "workwire_agent_specs_received_total", "verdict=unknown_base") == 1
 		})
 		hubMetrics = prometheus.NewRegistry()
-		w.hub(func(c *hub.Config) { c.Registerer = hubMetrics })
+		w.connectedHub(hubMetrics)
 		e.arrives(7, "one")
 		e.edit(8, "two")
 		e.arrives(8, "two")
@@ -236,7 +235,7 @@ func TestSealedSpecIsNoDelta(t *testing.T) {
 	w := newWorld(t)
 	w.broker = brokertest.Start(t, broker.Config{Users: w.users})
 	hubMetrics, s := prometheus.NewRegistry(), newSeals(t, w.source, w.clusters[0])
-	w.hub(s.seals, func(c *hub.Config) { c.Registerer = hubMetrics })
+	w.connectedHub(hubMetrics, s.seals)
 	w.agent(0, topicsOf(string(w.source)), s.trusts, s.opens())
 	e := w.newEditedWork(20)
 	e.edit(3, "one")

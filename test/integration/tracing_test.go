@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -40,7 +41,7 @@ func traced(t *testing.T) (w *world, collector *tracekit.Collector, flush func()
 	atBroker, flushBroker := exportTo(t, collector, "work-broker")
 	w.broker = brokertest.Start(t, broker.Config{Users: w.users, TracerProvider: atBroker})
 	atHub, flushHub := exportTo(t, collector, "work-hub")
-	w.hub(func(c *hub.Config) { c.TracerProvider = atHub })
+	w.connectedHub(prometheus.NewRegistry(), func(c *hub.Config) { c.TracerProvider = atHub })
 	atAgent, flushAgent := exportTo(t, collector, "work-agent")
 	w.agent(0, topicsOf(string(w.source)), func(c *agent.Config) { c.TracerProvider = atAgent })
 	return w, collector, func() { flushHub(); flushBroker(); flushAgent() }
@@ -53,7 +54,7 @@ func TestOneTraceOfOneChange(t *testing.T) {
 	w, collector, flush := traced(t)
 	const secret = "a-value-that-traces-must-not-have"
 	w.create(w.works(0), w.work(0, "earlier", "1", "earlier"))
-	w.applied(w.works(0), "earlier") // hub and agent are connected: the next work is no answer to a question
+	w.applied(w.works(0), "earlier") // the agent is connected: the next work is no answer to its question
 	w.create(w.works(0), w.work(0, "web", secret, "one"))
 	w.applied(w.works(0), "web")
 

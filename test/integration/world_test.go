@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -145,6 +146,15 @@ func (w *world) hub(change ...func(*hub.Config)) (stop func()) {
 	h, err := hub.New(c)
 	kit.NoError(w, err)
 	return kit.Run(w, "hub", h.Run)
+}
+
+// connectedHub is like hub, and waits until the hub is connected: it answers the first questions of agents that start then,
+// and not those that they repeat, late.
+func (w *world) connectedHub(metrics *prometheus.Registry, change ...func(*hub.Config)) (stop func()) {
+	w.Helper()
+	stop = w.hub(append(change, func(c *hub.Config) { c.Registerer = metrics })...)
+	kit.True(w, "the hub is connected", func() bool { return kit.Metric(w, metrics, "workwire_source_connected") == 1 })
+	return stop
 }
 
 // agent starts the agent of a cluster, for the sources that topics name. stop ends it.
