@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -43,11 +44,13 @@ func TestReport(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			events := make(chan event)
 			go func() {
-				scan(strings.NewReader(c.in), events)
+				scan(strings.NewReader(c.in), "go test", events)
 				close(events)
 			}()
 			var out strings.Builder
-			status := newReport(&out, time.Now()).follow(events)
+			r := newReport(&out, time.Now())
+			r.follow(events)
+			status := r.end()
 			if status != c.status || !strings.HasSuffix(out.String(), "\n"+c.last) {
 				t.Errorf("status %d, want %d; last line %q\n%s", status, c.status, c.last, &out)
 			}
@@ -70,5 +73,46 @@ func TestSplit(t *testing.T) {
 		if got := fmt.Sprint(split(strings.Fields(c.in), "beside")); got != c.want {
 			t.Errorf("%q is split into %s, want %s", c.in, got, c.want)
 		}
+	}
+}
+
+// TestSecondAttempt: few tests that fail run again, alone, and the last line names those that pass then.
+func TestSecondAttempt(t *testing.T) {
+	fed := func(lines string) (*report, *strings.Builder) {
+		var out strings.Builder
+		r, events := newReport(&out, time.Now()), make(chan event)
+		go func() {
+			scan(strings.NewReader(lines), "go test -json -exec 'env A=1' ./p/a ./p/b -soak 1m", events)
+			events <- event{command: "go test -json -exec 'env A=1' ./p/a ./p/b -soak 1m", failed: "exit status 1"}
+			close(events)
+		}()
+		r.follow(events)
+		return r, &out
+	}
+	failing := func(test string) string {
+		return fmt.Sprintf(`{"Action":"run","Package":"p/a","Test":%[1]q}
+{"Action":"fail","Package":"p/a","Test":%[1]q}
+`, test)
+	}
+	const ended = `{"Action":"fail","Package":"p/a"}` + "\n"
+	r, out := fed(failing("TestBad/one") + failing("TestBad") + failing("TestWorse") + ended)
+	want := []string{"go test -json -exec 'env A=1' p/a -soak 1m -count=1 -run '^TestBad$'", "go test -json -exec 'env A=1' p/a -soak 1m -count=1 -run '^TestWorse$'"}
+	if got := r.again(); !slices.Equal(got, want) {
+		t.Errorf("again are %q, want %q", got, want)
+	}
+	second, _ := fed(failing("TestWorse") + ended)
+	r.settle(second)
+	if status := r.end(); status != 1 || !strings.HasSuffix(out.String(), "FAIL p/a TestWorse\n1 packages in 0 s\n1 passed, 1 failed; failed beside others and passed alone: p/a TestBad\n") {
+		t.Errorf("status %d\n%s", status, out)
+	}
+	many := ""
+	for i := range mostAgain + 1 {
+		many += failing(fmt.Sprint("Test", i))
+	}
+	if r, _ := fed(many + ended); len(r.again()) != 0 {
+		t.Error("more tests run again than a busy machine explains")
+	}
+	if r, _ := fed(`{"Action":"run","Package":"p/a","Test":"TestPanics"}` + "\n" + ended); len(r.again()) != 0 {
+		t.Error("a package whose process died runs again")
 	}
 }
