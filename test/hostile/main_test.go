@@ -33,10 +33,8 @@ var (
 	hubPlane, spokePlane *controlplane.Plane
 
 	programs = flag.String("programs", "", "directory of work-hub, work-broker and work-agent, to measure others; they are built by default")
-	// What an agent holds of a source may fill what it may grow by.
-	agentFlags = flag.String("agent-flags", "--max-source-specs=8Mi", "further flags of the agents")
-	duration   = flag.Duration("for", 5*time.Second, "how long TestMessages sends messages")
-	seed       = flag.Uint64("seed", 0, "seed of the messages of TestMessages; 0 chooses one")
+	duration = flag.Duration("for", 5*time.Second, "how long TestMessages sends messages")
+	seed     = flag.Uint64("seed", 0, "seed of the messages of TestMessages; 0 chooses one")
 )
 
 func TestMain(m *testing.M) {

@@ -2,7 +2,6 @@ package hostile
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"strings"
 	"testing"
 
@@ -33,16 +32,6 @@ func TestSourceAsksInFewBytes(t *testing.T) {
 		default:
 			return w.fromSource(manifestBundles+"spec.create_request", work, configs)
 		}
-	})
-}
-
-// TestSourceSendsSpecsWithoutEnd: valid works, each as large as may be, of which the agent holds some.
-func TestSourceSendsSpecsWithoutEnd(t *testing.T) {
-	values := make([]byte, 200_000)
-	attackAgent(t, 300, func(w *world, i int) cloudevents.Event {
-		_, _ = rand.NewChaCha8([32]byte{byte(i), byte(i >> 8)}).Read(values)
-		return w.fromSource(manifestBundles+"spec.create_request", types.UID(fmt.Sprintf("w%d", i)), fmt.Appendf(nil,
-			`{"manifests":[{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"full-%d","namespace":%q},"data":{"k":"%x"}}]}`, i, w.target, values))
 	})
 }
 

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -90,7 +89,7 @@ func (w *world) start(name, program, user, kubeconfig string, args ...string) *p
 func (w *world) startAgent(cluster wire.ClusterName) *process.Process {
 	w.Helper()
 	return w.start("agent-of-"+string(cluster), "work-agent", string(cluster), spokePlane.Kubeconfig,
-		append(strings.Fields(*agentFlags), "--cluster-name="+string(cluster), "--agent-id="+string(cluster))...)
+		"--cluster-name="+string(cluster), "--agent-id="+string(cluster))
 }
 
 // alive fails the test when a program has ended by itself.
