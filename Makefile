@@ -6,7 +6,7 @@ SHELL       := /bin/bash
 
 VERSION    ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 KUBERNETES := v1.36.3
-LDFLAGS    := -s -w -X github.com/workwire/workwire/pkg/version.Version=$(VERSION)
+LDFLAGS    := -s -w -X github.com/workwire/workwire/pkg/runtime/version.Version=$(VERSION)
 CONTROLPLANE_LDFLAGS := -s -w -X k8s.io/component-base/version.gitVersion=$(KUBERNETES)
 
 export CGO_ENABLED ?= 0

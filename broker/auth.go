@@ -18,7 +18,7 @@ import (
 	"github.com/workwire/workwire/broker/acl"
 	"github.com/workwire/workwire/broker/limits"
 	"github.com/workwire/workwire/broker/packet"
-	"github.com/workwire/workwire/pkg/filestamp"
+	"github.com/workwire/workwire/pkg/runtime/filestamp"
 )
 
 // Errors of authentication. Log and metrics distinguish them; the client receives only "bad user

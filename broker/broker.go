@@ -11,8 +11,8 @@ import (
 
 	"github.com/workwire/workwire/broker/limits"
 	"github.com/workwire/workwire/broker/packet"
-	"github.com/workwire/workwire/pkg/serve"
-	"github.com/workwire/workwire/pkg/tracing"
+	"github.com/workwire/workwire/pkg/runtime/serve"
+	"github.com/workwire/workwire/pkg/runtime/tracing"
 )
 
 // Broker is an MQTT 5 broker for the topics of the protocol. Create it with [New] and run it once

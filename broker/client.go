@@ -17,7 +17,7 @@ import (
 	"github.com/workwire/workwire/broker/limits"
 	"github.com/workwire/workwire/broker/packet"
 	"github.com/workwire/workwire/broker/session"
-	"github.com/workwire/workwire/pkg/tracing"
+	"github.com/workwire/workwire/pkg/runtime/tracing"
 )
 
 const (

@@ -19,7 +19,7 @@ import (
 	"github.com/workwire/workwire/broker/acl"
 	"github.com/workwire/workwire/broker/limits"
 	"github.com/workwire/workwire/broker/session"
-	"github.com/workwire/workwire/pkg/serve"
+	"github.com/workwire/workwire/pkg/runtime/serve"
 )
 
 // Defaults of [Config].

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"net/http"
 
-	"github.com/workwire/workwire/pkg/serve"
+	"github.com/workwire/workwire/pkg/runtime/serve"
 )
 
 // handler serves /metrics, to readers with the token if there is one, /healthz and /readyz. status

@@ -10,8 +10,8 @@ import (
 	"github.com/workwire/workwire/broker/limits"
 	"github.com/workwire/workwire/broker/packet"
 	"github.com/workwire/workwire/broker/session"
-	"github.com/workwire/workwire/pkg/serve"
-	"github.com/workwire/workwire/pkg/statestore"
+	"github.com/workwire/workwire/pkg/runtime/serve"
+	"github.com/workwire/workwire/pkg/runtime/statestore"
 )
 
 // counters are the metrics that connections count.

@@ -13,7 +13,7 @@ import (
 
 	"github.com/workwire/workwire/broker"
 	"github.com/workwire/workwire/broker/brokertest"
-	"github.com/workwire/workwire/pkg/certificates"
+	"github.com/workwire/workwire/pkg/security/certificates"
 	"github.com/workwire/workwire/test/kit"
 )
 

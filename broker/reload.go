@@ -7,7 +7,7 @@ import (
 	"strings"
 	"sync/atomic"
 
-	"github.com/workwire/workwire/pkg/filestamp"
+	"github.com/workwire/workwire/pkg/runtime/filestamp"
 )
 
 // reloader takes up changes of the configuration file. One goroutine calls check.

@@ -9,8 +9,8 @@ import (
 	"github.com/workwire/workwire/broker/acl"
 	"github.com/workwire/workwire/broker/session"
 	"github.com/workwire/workwire/broker/store"
-	"github.com/workwire/workwire/pkg/serve"
-	"github.com/workwire/workwire/pkg/statestore"
+	"github.com/workwire/workwire/pkg/runtime/serve"
+	"github.com/workwire/workwire/pkg/runtime/statestore"
 )
 
 // databaseFile is the name of the database in [Config.DataDir].

@@ -10,7 +10,7 @@ import (
 	"github.com/workwire/workwire/broker/limits"
 	"github.com/workwire/workwire/broker/packet"
 	"github.com/workwire/workwire/broker/session"
-	"github.com/workwire/workwire/pkg/tracing"
+	"github.com/workwire/workwire/pkg/runtime/tracing"
 )
 
 // server holds what the connections of all clients share. It is safe for concurrent use.

@@ -279,7 +279,7 @@ func TestRunEndsWithItsContext(t *testing.T) {
 	kit.Eventually(t, "no goroutine is left", func() error {
 		stacks := make([]byte, 1<<20)
 		stacks = stacks[:runtime.Stack(stacks, true)]
-		for _, pkg := range []string{"broker.(", "pkg/serve.", "broker.every", "broker/session.", "pkg/statestore."} {
+		for _, pkg := range []string{"broker.(", "pkg/runtime/serve.", "broker.every", "broker/session.", "pkg/runtime/statestore."} {
 			if strings.Contains(string(stacks), "github.com/workwire/workwire/"+pkg) {
 				return fmt.Errorf("a goroutine of %s is left:\n%s", pkg, stacks)
 			}

@@ -13,7 +13,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/workwire/workwire/pkg/filestamp"
+	"github.com/workwire/workwire/pkg/runtime/filestamp"
 )
 
 // tlsFiles loads the TLS configuration of a listener, and reloads it when its files change. It is

@@ -2,7 +2,7 @@ package broker
 
 import (
 	"github.com/workwire/workwire/broker/session"
-	"github.com/workwire/workwire/pkg/tracing"
+	"github.com/workwire/workwire/pkg/runtime/tracing"
 )
 
 // User properties of a CloudEvent that continue a trace (docs/protocol.md, Trace context).

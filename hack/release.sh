@@ -53,7 +53,7 @@ fi
 
 images=(work-agent work-hub work-broker workctl)
 platforms=(linux/amd64 linux/arm64)
-ldflags="-s -w -X github.com/workwire/workwire/pkg/version.Version=$version"
+ldflags="-s -w -X github.com/workwire/workwire/pkg/runtime/version.Version=$version"
 out=$PWD/bin/release/$version
 layouts=$out-images
 work=$(mktemp -d)

@@ -9,7 +9,7 @@ import (
 
 	"github.com/workwire/workwire/broker/session"
 	"github.com/workwire/workwire/broker/store"
-	"github.com/workwire/workwire/pkg/statestore"
+	"github.com/workwire/workwire/pkg/runtime/statestore"
 	"github.com/workwire/workwire/test/kit"
 )
 

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/workwire/workwire/broker/store"
-	"github.com/workwire/workwire/pkg/statestore"
+	"github.com/workwire/workwire/pkg/runtime/statestore"
 )
 
 // The buckets of the database, with their keys and values:

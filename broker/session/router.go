@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/workwire/workwire/pkg/statestore"
+	"github.com/workwire/workwire/pkg/runtime/statestore"
 )
 
 // Fixed limits. They keep a single client from exhausting the broker. Package packet limits filters

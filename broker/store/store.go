@@ -9,7 +9,7 @@ import (
 
 	"go.etcd.io/bbolt"
 
-	"github.com/workwire/workwire/pkg/statestore"
+	"github.com/workwire/workwire/pkg/runtime/statestore"
 )
 
 // The buckets. Package session defines their keys and values.

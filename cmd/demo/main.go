@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/workwire/workwire/demo"
-	"github.com/workwire/workwire/pkg/command"
+	"github.com/workwire/workwire/pkg/runtime/command"
 )
 
 func main() { os.Exit(command.Main(newCommand())) }

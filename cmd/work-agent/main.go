@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/workwire/workwire/pkg/command"
+	"github.com/workwire/workwire/pkg/runtime/command"
 )
 
 // gcPercent is the default of GOGC. The agent's heap is compressed and quickly scanned, so frequent

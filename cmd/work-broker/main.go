@@ -16,9 +16,9 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/workwire/workwire/broker"
-	"github.com/workwire/workwire/pkg/command"
-	"github.com/workwire/workwire/pkg/logging"
-	"github.com/workwire/workwire/pkg/tracing/otlp"
+	"github.com/workwire/workwire/pkg/runtime/command"
+	"github.com/workwire/workwire/pkg/runtime/logging"
+	"github.com/workwire/workwire/pkg/runtime/tracing/otlp"
 )
 
 func main() { os.Exit(command.Main(newCommand(os.Stderr))) }

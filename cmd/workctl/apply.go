@@ -10,11 +10,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
-	"github.com/workwire/workwire/pkg/cli"
-	"github.com/workwire/workwire/pkg/direct"
-	"github.com/workwire/workwire/pkg/fleet"
+	"github.com/workwire/workwire/pkg/ctl/cli"
+	"github.com/workwire/workwire/pkg/ctl/direct"
+	"github.com/workwire/workwire/pkg/ctl/fleet"
+	"github.com/workwire/workwire/pkg/ctl/wrap"
 	"github.com/workwire/workwire/pkg/wire"
-	"github.com/workwire/workwire/pkg/wrap"
 )
 
 // directFlags are the flags of apply and delete.

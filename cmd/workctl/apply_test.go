@@ -19,7 +19,7 @@ import (
 	"github.com/workwire/workwire/deploy/crds"
 	"github.com/workwire/workwire/deploy/install"
 	"github.com/workwire/workwire/pkg/agent"
-	"github.com/workwire/workwire/pkg/cli"
+	"github.com/workwire/workwire/pkg/ctl/cli"
 	"github.com/workwire/workwire/pkg/transport/config"
 	"github.com/workwire/workwire/pkg/transport/mqtt"
 	"github.com/workwire/workwire/pkg/wire"

@@ -16,8 +16,8 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/util/wait"
 
-	"github.com/workwire/workwire/pkg/certificates"
-	"github.com/workwire/workwire/pkg/command"
+	"github.com/workwire/workwire/pkg/runtime/command"
+	"github.com/workwire/workwire/pkg/security/certificates"
 )
 
 // files are the flags that all certs commands have.

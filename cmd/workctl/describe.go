@@ -5,8 +5,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/workwire/workwire/pkg/cli"
-	"github.com/workwire/workwire/pkg/fleet"
+	"github.com/workwire/workwire/pkg/ctl/cli"
+	"github.com/workwire/workwire/pkg/ctl/fleet"
 )
 
 func describeCommand(o *cli.Options) *cobra.Command {

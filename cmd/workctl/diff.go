@@ -10,10 +10,10 @@ import (
 	"github.com/spf13/cobra"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
-	"github.com/workwire/workwire/pkg/cli"
-	"github.com/workwire/workwire/pkg/direct"
+	"github.com/workwire/workwire/pkg/ctl/cli"
+	"github.com/workwire/workwire/pkg/ctl/direct"
+	"github.com/workwire/workwire/pkg/ctl/wrap"
 	"github.com/workwire/workwire/pkg/wire"
-	"github.com/workwire/workwire/pkg/wrap"
 )
 
 // diffFlags are the flags of diff.

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/workwire/workwire/pkg/cli"
+	"github.com/workwire/workwire/pkg/ctl/cli"
 	"github.com/workwire/workwire/test/kit"
 )
 

@@ -15,13 +15,13 @@ import (
 
 	"github.com/workwire/workwire/deploy/crds"
 	"github.com/workwire/workwire/deploy/install"
-	"github.com/workwire/workwire/pkg/agent/condition"
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
-	"github.com/workwire/workwire/pkg/cli"
 	"github.com/workwire/workwire/pkg/client/clientset/versioned"
-	"github.com/workwire/workwire/pkg/revisions"
+	"github.com/workwire/workwire/pkg/ctl/cli"
+	"github.com/workwire/workwire/pkg/hub/revisions"
+	"github.com/workwire/workwire/pkg/workstate/condition"
 	"github.com/workwire/workwire/test/kit"
 	"github.com/workwire/workwire/test/kit/controlplane"
 )

@@ -7,10 +7,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/workwire/workwire/pkg/certificates"
-	"github.com/workwire/workwire/pkg/cli"
 	"github.com/workwire/workwire/pkg/client/clientset/versioned"
-	"github.com/workwire/workwire/pkg/join"
+	"github.com/workwire/workwire/pkg/ctl/cli"
+	"github.com/workwire/workwire/pkg/ctl/join"
+	"github.com/workwire/workwire/pkg/security/certificates"
 	"github.com/workwire/workwire/pkg/wire"
 )
 

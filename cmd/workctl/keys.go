@@ -13,9 +13,9 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/workwire/workwire/pkg/command"
-	"github.com/workwire/workwire/pkg/sealing"
-	"github.com/workwire/workwire/pkg/signing"
+	"github.com/workwire/workwire/pkg/runtime/command"
+	"github.com/workwire/workwire/pkg/security/sealing"
+	"github.com/workwire/workwire/pkg/security/signing"
 	"github.com/workwire/workwire/pkg/wire"
 )
 

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/workwire/workwire/pkg/sealing"
-	"github.com/workwire/workwire/pkg/signing"
+	"github.com/workwire/workwire/pkg/security/sealing"
+	"github.com/workwire/workwire/pkg/security/signing"
 	"github.com/workwire/workwire/test/kit"
 )
 

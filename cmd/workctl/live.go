@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/workwire/workwire/pkg/cli"
+	"github.com/workwire/workwire/pkg/ctl/cli"
 )
 
 // live shows a line per key. On a terminal, lines change in place; elsewhere each change is a new line.

@@ -17,9 +17,9 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/workwire/workwire/pkg/cli"
-	"github.com/workwire/workwire/pkg/command"
-	"github.com/workwire/workwire/pkg/version"
+	"github.com/workwire/workwire/pkg/ctl/cli"
+	"github.com/workwire/workwire/pkg/runtime/command"
+	"github.com/workwire/workwire/pkg/runtime/version"
 )
 
 // completePlugin is the name under which kubectl asks a plugin for completions.

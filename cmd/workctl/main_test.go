@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/workwire/workwire/pkg/cli"
+	"github.com/workwire/workwire/pkg/ctl/cli"
 	"github.com/workwire/workwire/test/kit"
 )
 

@@ -5,7 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/workwire/workwire/pkg/cli"
+	"github.com/workwire/workwire/pkg/ctl/cli"
 )
 
 // pauseCommand returns the command pause or resume.

@@ -8,10 +8,10 @@ import (
 	cloudevents "github.com/cloudevents/sdk-go/v2/event"
 	"github.com/spf13/pflag"
 
-	"github.com/workwire/workwire/pkg/cli"
-	"github.com/workwire/workwire/pkg/direct"
-	"github.com/workwire/workwire/pkg/sealing"
-	"github.com/workwire/workwire/pkg/signing"
+	"github.com/workwire/workwire/pkg/ctl/cli"
+	"github.com/workwire/workwire/pkg/ctl/direct"
+	"github.com/workwire/workwire/pkg/security/sealing"
+	"github.com/workwire/workwire/pkg/security/signing"
 	"github.com/workwire/workwire/pkg/wire"
 )
 

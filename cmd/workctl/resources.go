@@ -9,8 +9,8 @@ import (
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/workwire/workwire/pkg/cli"
-	"github.com/workwire/workwire/pkg/fleet"
+	"github.com/workwire/workwire/pkg/ctl/cli"
+	"github.com/workwire/workwire/pkg/ctl/fleet"
 )
 
 // kind is a kind of objects that commands take as argument.

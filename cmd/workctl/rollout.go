@@ -12,9 +12,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	workwirev1alpha1 "github.com/workwire/workwire/pkg/apis/workwire/v1alpha1"
-	"github.com/workwire/workwire/pkg/cli"
-	"github.com/workwire/workwire/pkg/fleet"
-	"github.com/workwire/workwire/pkg/revisions"
+	"github.com/workwire/workwire/pkg/ctl/cli"
+	"github.com/workwire/workwire/pkg/ctl/fleet"
+	"github.com/workwire/workwire/pkg/hub/revisions"
 )
 
 func rolloutCommand(o *cli.Options) *cobra.Command {

@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/workwire/workwire/pkg/cli"
-	"github.com/workwire/workwire/pkg/tail"
+	"github.com/workwire/workwire/pkg/ctl/cli"
+	"github.com/workwire/workwire/pkg/ctl/tail"
 	"github.com/workwire/workwire/test/kit"
 )
 

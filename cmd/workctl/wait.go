@@ -10,9 +10,9 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/util/wait"
 
-	"github.com/workwire/workwire/pkg/cli"
-	"github.com/workwire/workwire/pkg/explain"
-	"github.com/workwire/workwire/pkg/fleet"
+	"github.com/workwire/workwire/pkg/ctl/cli"
+	"github.com/workwire/workwire/pkg/ctl/fleet"
+	"github.com/workwire/workwire/pkg/workstate/explain"
 )
 
 // waitFlags are the flags of wait.

@@ -5,8 +5,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/workwire/workwire/pkg/cli"
-	"github.com/workwire/workwire/pkg/wrap"
+	"github.com/workwire/workwire/pkg/ctl/cli"
+	"github.com/workwire/workwire/pkg/ctl/wrap"
 )
 
 // brokerCommands returns the commands about the broker and clusters.

@@ -15,7 +15,7 @@ import (
 	"github.com/workwire/workwire/broker"
 	"github.com/workwire/workwire/broker/acl"
 	"github.com/workwire/workwire/broker/rabbitmq"
-	"github.com/workwire/workwire/pkg/certificates"
+	"github.com/workwire/workwire/pkg/security/certificates"
 	"github.com/workwire/workwire/pkg/transport/config"
 	"github.com/workwire/workwire/pkg/wire"
 	"github.com/workwire/workwire/test/kit"

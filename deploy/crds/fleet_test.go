@@ -32,7 +32,7 @@ import (
 	workwirev1alpha1 "github.com/workwire/workwire/pkg/apis/workwire/v1alpha1"
 	"github.com/workwire/workwire/pkg/client/clientset/versioned"
 	"github.com/workwire/workwire/pkg/client/informers/externalversions"
-	"github.com/workwire/workwire/pkg/revisions"
+	"github.com/workwire/workwire/pkg/hub/revisions"
 	"github.com/workwire/workwire/test/kit"
 )
 

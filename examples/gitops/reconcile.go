@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/pkg/ctl/wrap"
 	"github.com/workwire/workwire/pkg/source"
-	"github.com/workwire/workwire/pkg/wrap"
 )
 
 // The label of the works of this program: others of the source are left alone.

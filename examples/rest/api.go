@@ -17,7 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
-	"github.com/workwire/workwire/pkg/serve"
+	"github.com/workwire/workwire/pkg/runtime/serve"
 	"github.com/workwire/workwire/pkg/source"
 )
 

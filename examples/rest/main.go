@@ -21,7 +21,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/workwire/workwire/pkg/serve"
+	"github.com/workwire/workwire/pkg/runtime/serve"
 	"github.com/workwire/workwire/pkg/source"
 	"github.com/workwire/workwire/pkg/source/store/postgres"
 	"github.com/workwire/workwire/pkg/transport/config"

@@ -15,7 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/workwire/workwire/pkg/agent"
-	"github.com/workwire/workwire/pkg/kube"
+	"github.com/workwire/workwire/pkg/runtime/kube"
 	"github.com/workwire/workwire/test/kit"
 )
 

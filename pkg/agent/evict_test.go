@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/workwire/workwire/pkg/agent"
-	"github.com/workwire/workwire/pkg/agent/applied"
-	"github.com/workwire/workwire/pkg/agent/strategy/ownership"
+	"github.com/workwire/workwire/pkg/agent/internal/applied"
+	"github.com/workwire/workwire/pkg/agent/internal/strategy/ownership"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/wire"
 	"github.com/workwire/workwire/test/kit"

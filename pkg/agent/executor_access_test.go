@@ -23,7 +23,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/workwire/workwire/pkg/agent"
-	"github.com/workwire/workwire/pkg/agent/object"
+	"github.com/workwire/workwire/pkg/agent/internal/object"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/wire"
 	"github.com/workwire/workwire/test/kit"

@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/workwire/workwire/pkg/agent"
-	"github.com/workwire/workwire/pkg/agent/applied"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/wire"
 	"github.com/workwire/workwire/test/kit"
@@ -66,7 +65,7 @@ func loseMemory(t *testing.T, before, after, reason, restart string) {
 	for range works {
 		raw.answered("the deletion is held", func(s *wire.Status) bool {
 			c := meta.FindStatusCondition(s.Status.Conditions, workv1.WorkDeletionHeld)
-			return c != nil && c.Status == metav1.ConditionTrue && c.Reason == reason && strings.Contains(c.Message, applied.ReleaseAnnotation)
+			return c != nil && c.Status == metav1.ConditionTrue && c.Reason == reason && strings.Contains(c.Message, workv1.ReleaseAnnotation)
 		})
 	}
 	for _, name := range works {
@@ -77,7 +76,7 @@ func loseMemory(t *testing.T, before, after, reason, restart string) {
 	}
 
 	amw := raw.heldFor("released", reason)
-	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:"true"}}}`, applied.ReleaseAnnotation)
+	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:"true"}}}`, workv1.ReleaseAnnotation)
 	_, err := raw.amws.Patch(raw.Context(), amw.Name, types.MergePatchType, patch, metav1.PatchOptions{})
 	kit.NoError(raw, err)
 	raw.reported("released", 0, workv1.WorkDeleted)
@@ -172,7 +171,7 @@ func (r *rawSource) disown(uid types.UID, identity string) {
 func (w *world) heldFor(work, reason string) *workv1.AppliedManifestWork {
 	w.Helper()
 	return w.applied(work, fmt.Sprintf("is held for %q", reason), func(amw *workv1.AppliedManifestWork) error {
-		if got := amw.Annotations[applied.HeldAnnotation]; got != reason {
+		if got := amw.Annotations[workv1.HeldAnnotation]; got != reason {
 			return fmt.Errorf("it is held for %q", got)
 		}
 		return nil

@@ -4,9 +4,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
-	"github.com/workwire/workwire/pkg/agent/inbox"
-	"github.com/workwire/workwire/pkg/agent/outbox"
-	"github.com/workwire/workwire/pkg/statestore"
+	"github.com/workwire/workwire/pkg/agent/internal/inbox"
+	"github.com/workwire/workwire/pkg/agent/internal/outbox"
+	"github.com/workwire/workwire/pkg/runtime/statestore"
 )
 
 // registerMetrics registers the metrics of the inbox and the outbox; docs/operations.md explains

@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 
-	"github.com/workwire/workwire/pkg/agent/inbox"
-	"github.com/workwire/workwire/pkg/agent/store"
+	"github.com/workwire/workwire/pkg/agent/internal/inbox"
+	"github.com/workwire/workwire/pkg/agent/internal/store"
 )
 
 // Run serves the cluster until ctx ends or something fails. Then it stops the workers, publishes

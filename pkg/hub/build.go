@@ -32,7 +32,7 @@ import (
 	"github.com/workwire/workwire/pkg/hub/tally"
 	"github.com/workwire/workwire/pkg/hub/ttl"
 	"github.com/workwire/workwire/pkg/hub/works"
-	"github.com/workwire/workwire/pkg/kube"
+	"github.com/workwire/workwire/pkg/runtime/kube"
 	"github.com/workwire/workwire/pkg/source/delivery"
 	"github.com/workwire/workwire/pkg/wire"
 )

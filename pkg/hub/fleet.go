@@ -7,7 +7,7 @@ import (
 	"github.com/workwire/workwire/pkg/hub/finalizer"
 	"github.com/workwire/workwire/pkg/hub/pending"
 	"github.com/workwire/workwire/pkg/hub/works"
-	"github.com/workwire/workwire/pkg/quota"
+	"github.com/workwire/workwire/pkg/runtime/quota"
 	"github.com/workwire/workwire/pkg/source/delivery"
 	"github.com/workwire/workwire/pkg/wire"
 )

@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 
-	"github.com/workwire/workwire/pkg/leader"
+	"github.com/workwire/workwire/pkg/runtime/leader"
 	"github.com/workwire/workwire/pkg/wire"
 )
 

@@ -6,7 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/record"
 
-	"github.com/workwire/workwire/pkg/leader"
+	"github.com/workwire/workwire/pkg/runtime/leader"
 	"github.com/workwire/workwire/pkg/source/instances"
 )
 

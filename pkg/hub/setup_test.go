@@ -20,7 +20,7 @@ import (
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/client/clientset/versioned"
 	"github.com/workwire/workwire/pkg/hub"
-	"github.com/workwire/workwire/pkg/leader"
+	"github.com/workwire/workwire/pkg/runtime/leader"
 	"github.com/workwire/workwire/pkg/transport/memory"
 	"github.com/workwire/workwire/test/kit"
 	"github.com/workwire/workwire/test/kit/controlplane"

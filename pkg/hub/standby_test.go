@@ -13,7 +13,7 @@ import (
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/hub"
-	"github.com/workwire/workwire/pkg/kube"
+	"github.com/workwire/workwire/pkg/runtime/kube"
 	"github.com/workwire/workwire/test/kit"
 )
 

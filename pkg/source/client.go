@@ -16,10 +16,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
-	"github.com/workwire/workwire/pkg/audit"
 	workclient "github.com/workwire/workwire/pkg/client/clientset/versioned/typed/work/v1"
-	"github.com/workwire/workwire/pkg/sealing"
-	"github.com/workwire/workwire/pkg/signing"
+	"github.com/workwire/workwire/pkg/security/audit"
+	"github.com/workwire/workwire/pkg/security/sealing"
+	"github.com/workwire/workwire/pkg/security/signing"
 	"github.com/workwire/workwire/pkg/source/delivery"
 	"github.com/workwire/workwire/pkg/source/instances"
 	"github.com/workwire/workwire/pkg/source/store"

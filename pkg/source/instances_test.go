@@ -10,7 +10,7 @@ import (
 	"github.com/workwire/workwire/broker"
 	"github.com/workwire/workwire/broker/acl"
 	"github.com/workwire/workwire/broker/brokertest"
-	"github.com/workwire/workwire/pkg/doctor"
+	"github.com/workwire/workwire/pkg/ctl/doctor"
 	"github.com/workwire/workwire/pkg/source"
 	"github.com/workwire/workwire/pkg/source/instances"
 	"github.com/workwire/workwire/pkg/transport/config"

@@ -23,7 +23,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/workwire/workwire/pkg/command"
+	"github.com/workwire/workwire/pkg/runtime/command"
 	"github.com/workwire/workwire/test/bench/agentbench"
 	"github.com/workwire/workwire/test/bench/brokerbench"
 	"github.com/workwire/workwire/test/bench/fleetbench"

@@ -15,8 +15,8 @@ import (
 
 	"github.com/workwire/workwire/broker"
 	"github.com/workwire/workwire/deploy/crds"
-	"github.com/workwire/workwire/pkg/certificates"
 	"github.com/workwire/workwire/pkg/hub"
+	"github.com/workwire/workwire/pkg/security/certificates"
 	"github.com/workwire/workwire/test/kit"
 )
 

@@ -22,7 +22,7 @@ import (
 	"github.com/workwire/workwire/deploy/crds"
 	"github.com/workwire/workwire/deploy/install"
 	"github.com/workwire/workwire/pkg/hub"
-	"github.com/workwire/workwire/pkg/leader"
+	"github.com/workwire/workwire/pkg/runtime/leader"
 	"github.com/workwire/workwire/pkg/transport"
 	"github.com/workwire/workwire/pkg/transport/config"
 	"github.com/workwire/workwire/pkg/transport/mqtt"

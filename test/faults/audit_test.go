@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
-	"github.com/workwire/workwire/pkg/audit"
+	"github.com/workwire/workwire/pkg/security/audit"
 	"github.com/workwire/workwire/pkg/wire"
 	"github.com/workwire/workwire/test/kit"
 	"github.com/workwire/workwire/test/kit/wirekit"

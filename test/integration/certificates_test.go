@@ -16,7 +16,7 @@ import (
 	"github.com/workwire/workwire/broker/acl"
 	"github.com/workwire/workwire/broker/brokertest"
 	"github.com/workwire/workwire/broker/mosquitto"
-	"github.com/workwire/workwire/pkg/certificates"
+	"github.com/workwire/workwire/pkg/security/certificates"
 	"github.com/workwire/workwire/pkg/transport"
 	"github.com/workwire/workwire/pkg/transport/config"
 	"github.com/workwire/workwire/pkg/transport/mqtt"

@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/workwire/workwire/pkg/doctor"
+	"github.com/workwire/workwire/pkg/ctl/doctor"
 	"github.com/workwire/workwire/pkg/transport/config"
 	"github.com/workwire/workwire/test/kit"
 )

@@ -27,11 +27,11 @@ import (
 	"github.com/workwire/workwire/pkg/agent"
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
-	"github.com/workwire/workwire/pkg/explain"
-	"github.com/workwire/workwire/pkg/fleet"
+	"github.com/workwire/workwire/pkg/ctl/fleet"
 	"github.com/workwire/workwire/pkg/hub"
-	"github.com/workwire/workwire/pkg/leader"
+	"github.com/workwire/workwire/pkg/runtime/leader"
 	"github.com/workwire/workwire/pkg/wire"
+	"github.com/workwire/workwire/pkg/workstate/explain"
 	"github.com/workwire/workwire/test/kit"
 )
 

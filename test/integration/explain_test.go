@@ -18,10 +18,10 @@ import (
 	"github.com/workwire/workwire/pkg/agent"
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
-	"github.com/workwire/workwire/pkg/cli"
 	workclient "github.com/workwire/workwire/pkg/client/clientset/versioned"
-	"github.com/workwire/workwire/pkg/explain"
-	"github.com/workwire/workwire/pkg/fleet"
+	"github.com/workwire/workwire/pkg/ctl/cli"
+	"github.com/workwire/workwire/pkg/ctl/fleet"
+	"github.com/workwire/workwire/pkg/workstate/explain"
 	"github.com/workwire/workwire/test/kit"
 )
 

@@ -11,7 +11,7 @@ import (
 
 	"github.com/workwire/workwire/deploy/crds"
 	"github.com/workwire/workwire/deploy/install"
-	"github.com/workwire/workwire/pkg/agent/applied"
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	workclient "github.com/workwire/workwire/pkg/client/clientset/versioned"
 	"github.com/workwire/workwire/pkg/hub"
 	"github.com/workwire/workwire/test/kit"
@@ -87,7 +87,7 @@ func (m *move) awaitHeld(want int) {
 	kit.Eventually(m, fmt.Sprintf("%d works are held", want), func() error {
 		held := 0
 		for _, amw := range m.appliedManifestWorks() {
-			if amw.Annotations[applied.HeldAnnotation] != "" {
+			if amw.Annotations[workv1.HeldAnnotation] != "" {
 				held++
 			}
 		}
@@ -103,7 +103,7 @@ func (m *move) release(work string) {
 	m.Helper()
 	for _, amw := range m.appliedManifestWorks() {
 		if amw.Spec.ManifestWorkName == work {
-			patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:"true"}}}`, applied.ReleaseAnnotation)
+			patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:"true"}}}`, workv1.ReleaseAnnotation)
 			_, err := workclient.NewForConfigOrDie(spokePlane.REST()).WorkV1().AppliedManifestWorks().Patch(m.Context(), amw.Name,
 				types.MergePatchType, patch, metav1.PatchOptions{})
 			kit.NoError(m, err)

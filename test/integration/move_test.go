@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"strings"
 	"testing"
@@ -12,7 +13,6 @@ import (
 
 	"github.com/workwire/workwire/broker/brokertest"
 	"github.com/workwire/workwire/pkg/agent"
-	"github.com/workwire/workwire/pkg/agent/applied"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	workclient "github.com/workwire/workwire/pkg/client/clientset/versioned"
 	"github.com/workwire/workwire/test/kit"
@@ -95,10 +95,13 @@ func (m *move) appliedManifestWorks() []workv1.AppliedManifestWork {
 	return list.Items
 }
 
+// hubHash returns what docs/agent.md says that --hub-hash is by default.
+func hubHash(broker string) string { return fmt.Sprintf("%x", sha256.Sum256([]byte(broker))) }
+
 // awaitOnly waits until the AppliedManifestWork named after broker i is the only one.
 func (m *move) awaitOnly(i int) {
 	m.Helper()
-	want := applied.HubHash(m.brokers[i].Addr, "") + "-web"
+	want := hubHash(m.brokers[i].Addr) + "-web"
 	kit.Eventually(m, "one AppliedManifestWork is left", func() error {
 		var got []string
 		for _, item := range m.appliedManifestWorks() {
@@ -200,7 +203,7 @@ func TestMoveWithAnotherID(t *testing.T) {
 			left := len(moved)
 			if cured {
 				stopAgent()
-				m.agentAt(1, applied.HubHash(m.brokers[0].Addr, ""))
+				m.agentAt(1, hubHash(m.brokers[0].Addr))
 				m.awaitOnly(1)
 				left = 0
 			}

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/workwire/workwire/pkg/certificates"
+	"github.com/workwire/workwire/pkg/security/certificates"
 	"github.com/workwire/workwire/pkg/transport"
 	"github.com/workwire/workwire/pkg/transport/config"
 	"github.com/workwire/workwire/pkg/transport/mqtt"

@@ -19,8 +19,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/workwire/workwire/pkg/agent"
-	"github.com/workwire/workwire/pkg/certificates"
 	"github.com/workwire/workwire/pkg/hub"
+	"github.com/workwire/workwire/pkg/security/certificates"
 	"github.com/workwire/workwire/test/kit"
 )
 

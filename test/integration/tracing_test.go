@@ -17,7 +17,7 @@ import (
 	"github.com/workwire/workwire/broker/brokertest"
 	"github.com/workwire/workwire/pkg/agent"
 	"github.com/workwire/workwire/pkg/hub"
-	"github.com/workwire/workwire/pkg/tracing/otlp"
+	"github.com/workwire/workwire/pkg/runtime/tracing/otlp"
 	"github.com/workwire/workwire/test/kit"
 	"github.com/workwire/workwire/test/kit/tracekit"
 )

@@ -30,7 +30,7 @@ import (
 	workclient "github.com/workwire/workwire/pkg/client/clientset/versioned"
 	workclientv1 "github.com/workwire/workwire/pkg/client/clientset/versioned/typed/work/v1"
 	"github.com/workwire/workwire/pkg/hub"
-	"github.com/workwire/workwire/pkg/leader"
+	"github.com/workwire/workwire/pkg/runtime/leader"
 	"github.com/workwire/workwire/pkg/transport"
 	"github.com/workwire/workwire/pkg/transport/config"
 	"github.com/workwire/workwire/pkg/transport/mqtt"

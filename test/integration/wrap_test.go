@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
-	"github.com/workwire/workwire/pkg/wrap"
+	"github.com/workwire/workwire/pkg/ctl/wrap"
 	"github.com/workwire/workwire/test/kit"
 )
 

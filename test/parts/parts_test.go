@@ -34,7 +34,7 @@ import (
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/client/clientset/versioned"
-	"github.com/workwire/workwire/pkg/fleet"
+	"github.com/workwire/workwire/pkg/ctl/fleet"
 	"github.com/workwire/workwire/pkg/hub"
 	"github.com/workwire/workwire/pkg/transport"
 	"github.com/workwire/workwire/pkg/transport/config"

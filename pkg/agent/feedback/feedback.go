@@ -19,8 +19,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/utils/lru"
 
-	"github.com/workwire/workwire/pkg/agent/budget"
-	"github.com/workwire/workwire/pkg/agent/jsonpath"
+	"github.com/workwire/workwire/pkg/agent/internal/budget"
+	"github.com/workwire/workwire/pkg/agent/internal/jsonpath"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 )
 

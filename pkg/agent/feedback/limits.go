@@ -7,7 +7,7 @@ import (
 
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 
-	"github.com/workwire/workwire/pkg/agent/jsonpath"
+	"github.com/workwire/workwire/pkg/agent/internal/jsonpath"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 )
 

@@ -9,7 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
-	"github.com/workwire/workwire/pkg/keyfile"
+	"github.com/workwire/workwire/pkg/security/keyfile"
 )
 
 // Config configures [Open].

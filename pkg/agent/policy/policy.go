@@ -16,8 +16,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/workwire/workwire/pkg/agent/executor"
-	"github.com/workwire/workwire/pkg/agent/object"
+	"github.com/workwire/workwire/pkg/agent/internal/executor"
+	"github.com/workwire/workwire/pkg/agent/internal/object"
 )
 
 // The rules of a policy, as its file and the messages name them.

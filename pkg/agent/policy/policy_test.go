@@ -8,8 +8,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/workwire/workwire/pkg/agent/executor"
-	"github.com/workwire/workwire/pkg/agent/object"
+	"github.com/workwire/workwire/pkg/agent/internal/executor"
+	"github.com/workwire/workwire/pkg/agent/internal/object"
 )
 
 func parsed(t *testing.T, text string) *Policy {

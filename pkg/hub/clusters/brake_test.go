@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
-	"github.com/workwire/workwire/pkg/walltime"
+	"github.com/workwire/workwire/pkg/runtime/walltime"
 	"github.com/workwire/workwire/pkg/wire"
 )
 

@@ -19,8 +19,8 @@ import (
 	"github.com/workwire/workwire/pkg/client/clientset/versioned"
 	"github.com/workwire/workwire/pkg/hub/controller"
 	"github.com/workwire/workwire/pkg/hub/works"
-	"github.com/workwire/workwire/pkg/required"
-	"github.com/workwire/workwire/pkg/walltime"
+	"github.com/workwire/workwire/pkg/runtime/required"
+	"github.com/workwire/workwire/pkg/runtime/walltime"
 	"github.com/workwire/workwire/pkg/wire"
 )
 

@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
-	"github.com/workwire/workwire/pkg/signing"
+	"github.com/workwire/workwire/pkg/security/signing"
 	"github.com/workwire/workwire/pkg/source/delivery"
 	"github.com/workwire/workwire/pkg/wire"
 )

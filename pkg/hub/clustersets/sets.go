@@ -17,7 +17,7 @@ import (
 	clusterv1beta2 "github.com/workwire/workwire/pkg/apis/cluster/v1beta2"
 	"github.com/workwire/workwire/pkg/client/clientset/versioned"
 	"github.com/workwire/workwire/pkg/hub/controller"
-	"github.com/workwire/workwire/pkg/required"
+	"github.com/workwire/workwire/pkg/runtime/required"
 )
 
 // interval is the minimum time between two writes of the status of a set, which has the number of its

@@ -14,7 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/util/workqueue"
 
-	"github.com/workwire/workwire/pkg/required"
+	"github.com/workwire/workwire/pkg/runtime/required"
 )
 
 // Defaults of [Config].

@@ -22,8 +22,8 @@ import (
 	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
 	"github.com/workwire/workwire/pkg/hub/controller"
 	"github.com/workwire/workwire/pkg/hub/works"
-	"github.com/workwire/workwire/pkg/required"
-	"github.com/workwire/workwire/pkg/serve"
+	"github.com/workwire/workwire/pkg/runtime/required"
+	"github.com/workwire/workwire/pkg/runtime/serve"
 )
 
 // Config configures a [Dashboard].

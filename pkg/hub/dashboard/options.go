@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/workwire/workwire/pkg/serve"
+	"github.com/workwire/workwire/pkg/runtime/serve"
 )
 
 // Options configure the listener by flags.

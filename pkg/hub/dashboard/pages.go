@@ -19,9 +19,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
-	"github.com/workwire/workwire/pkg/explain"
 	"github.com/workwire/workwire/pkg/hub/packed"
-	"github.com/workwire/workwire/pkg/version"
+	"github.com/workwire/workwire/pkg/runtime/version"
+	"github.com/workwire/workwire/pkg/workstate/explain"
 )
 
 //go:embed assets templates

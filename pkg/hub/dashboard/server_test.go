@@ -21,8 +21,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
-	"github.com/workwire/workwire/pkg/certificates"
 	"github.com/workwire/workwire/pkg/client/clientset/versioned"
+	"github.com/workwire/workwire/pkg/security/certificates"
 	"github.com/workwire/workwire/test/kit"
 )
 

@@ -11,7 +11,7 @@ import (
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
-	"github.com/workwire/workwire/pkg/explain"
+	"github.com/workwire/workwire/pkg/workstate/explain"
 )
 
 // firstProblems is how many works that need attention the overview names.

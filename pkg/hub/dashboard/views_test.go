@@ -10,7 +10,7 @@ import (
 
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
-	"github.com/workwire/workwire/pkg/explain"
+	"github.com/workwire/workwire/pkg/workstate/explain"
 )
 
 // exampleWork returns a work of a cluster in one of several states, by number.

@@ -17,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
-	"github.com/workwire/workwire/pkg/compress"
+	"github.com/workwire/workwire/pkg/runtime/compress"
 )
 
 // Specs and statuses have each a dictionary of their own.

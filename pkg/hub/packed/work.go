@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
-	"github.com/workwire/workwire/pkg/compress"
+	"github.com/workwire/workwire/pkg/runtime/compress"
 )
 
 // Work is a packed work in the memory of an informer: about 0.6 KB for one whose objects are like

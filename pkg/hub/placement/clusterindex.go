@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
-	"github.com/workwire/workwire/pkg/walltime"
+	"github.com/workwire/workwire/pkg/runtime/walltime"
 )
 
 // cluster is the part of a ManagedCluster that placements depend on. It is immutable.

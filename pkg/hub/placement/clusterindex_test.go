@@ -14,7 +14,7 @@ import (
 	"github.com/workwire/workwire/pkg/client/clientset/versioned"
 	"github.com/workwire/workwire/pkg/hub/clustersets"
 	"github.com/workwire/workwire/pkg/hub/controller"
-	"github.com/workwire/workwire/pkg/walltime"
+	"github.com/workwire/workwire/pkg/runtime/walltime"
 )
 
 func TestClusterIndexReturnsAffectedPlacements(t *testing.T) {

@@ -37,8 +37,8 @@ import (
 	"github.com/workwire/workwire/pkg/client/clientset/versioned"
 	"github.com/workwire/workwire/pkg/hub/clustersets"
 	"github.com/workwire/workwire/pkg/hub/controller"
-	"github.com/workwire/workwire/pkg/required"
-	"github.com/workwire/workwire/pkg/walltime"
+	"github.com/workwire/workwire/pkg/runtime/required"
+	"github.com/workwire/workwire/pkg/runtime/walltime"
 )
 
 // interval is the minimum time between two reconciles of a Placement.

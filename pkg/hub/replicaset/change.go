@@ -11,7 +11,7 @@ import (
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
 	"github.com/workwire/workwire/pkg/hub/controller"
-	"github.com/workwire/workwire/pkg/kube"
+	"github.com/workwire/workwire/pkg/runtime/kube"
 )
 
 // LabelsAnnotationKey annotates a work with the sorted, comma-separated keys of the labels that it

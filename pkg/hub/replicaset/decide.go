@@ -14,11 +14,11 @@ import (
 	clusterv1beta1 "github.com/workwire/workwire/pkg/apis/cluster/v1beta1"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
-	"github.com/workwire/workwire/pkg/compress"
 	"github.com/workwire/workwire/pkg/hub/clustersets"
 	"github.com/workwire/workwire/pkg/hub/controller"
 	"github.com/workwire/workwire/pkg/hub/rollout"
-	"github.com/workwire/workwire/pkg/walltime"
+	"github.com/workwire/workwire/pkg/runtime/compress"
+	"github.com/workwire/workwire/pkg/runtime/walltime"
 )
 
 // input is everything that a plan depends on. It is read-only.

@@ -14,9 +14,9 @@ import (
 
 	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
 	workwirev1alpha1 "github.com/workwire/workwire/pkg/apis/workwire/v1alpha1"
-	"github.com/workwire/workwire/pkg/kube"
-	"github.com/workwire/workwire/pkg/redaction"
-	"github.com/workwire/workwire/pkg/revisions"
+	"github.com/workwire/workwire/pkg/hub/revisions"
+	"github.com/workwire/workwire/pkg/runtime/kube"
+	"github.com/workwire/workwire/pkg/security/redaction"
 )
 
 // history is what the controller remembers of the revisions of a set.

@@ -12,7 +12,7 @@ import (
 
 	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
 	workwirev1alpha1 "github.com/workwire/workwire/pkg/apis/workwire/v1alpha1"
-	"github.com/workwire/workwire/pkg/revisions"
+	"github.com/workwire/workwire/pkg/hub/revisions"
 	"github.com/workwire/workwire/test/kit"
 )
 

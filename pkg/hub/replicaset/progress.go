@@ -15,7 +15,7 @@ import (
 	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
 	workwirev1alpha1 "github.com/workwire/workwire/pkg/apis/workwire/v1alpha1"
 	"github.com/workwire/workwire/pkg/hub/rollout"
-	"github.com/workwire/workwire/pkg/redaction"
+	"github.com/workwire/workwire/pkg/security/redaction"
 )
 
 // pausedText says what holds a paused rollout.

@@ -19,7 +19,7 @@ import (
 	"github.com/workwire/workwire/pkg/hub/clustersets"
 	"github.com/workwire/workwire/pkg/hub/controller"
 	"github.com/workwire/workwire/pkg/hub/rollout"
-	"github.com/workwire/workwire/pkg/kube"
+	"github.com/workwire/workwire/pkg/runtime/kube"
 )
 
 // reconcile brings the status and the works of a set up to date.

@@ -16,7 +16,7 @@ import (
 	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
 	selection "github.com/workwire/workwire/pkg/hub/placement"
 	"github.com/workwire/workwire/pkg/hub/rollout"
-	"github.com/workwire/workwire/pkg/walltime"
+	"github.com/workwire/workwire/pkg/runtime/walltime"
 )
 
 // Limits of the deletion of works whose cluster is no longer selected.

@@ -16,7 +16,7 @@ import (
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
 	"github.com/workwire/workwire/pkg/hub/clustersets"
-	"github.com/workwire/workwire/pkg/walltime"
+	"github.com/workwire/workwire/pkg/runtime/walltime"
 )
 
 // managed returns an accepted cluster with the label env=prod that has been available, or not, for

@@ -20,8 +20,8 @@ import (
 	"github.com/workwire/workwire/pkg/hub/clustersets"
 	"github.com/workwire/workwire/pkg/hub/controller"
 	"github.com/workwire/workwire/pkg/hub/works"
-	"github.com/workwire/workwire/pkg/required"
-	"github.com/workwire/workwire/pkg/walltime"
+	"github.com/workwire/workwire/pkg/runtime/required"
+	"github.com/workwire/workwire/pkg/runtime/walltime"
 )
 
 // DefaultWorkers is the default of Config.Workers.

@@ -13,7 +13,7 @@ import (
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
 	"github.com/workwire/workwire/pkg/hub/rollout"
-	"github.com/workwire/workwire/pkg/redaction"
+	"github.com/workwire/workwire/pkg/security/redaction"
 )
 
 // Limits of messages.

@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
-	"github.com/workwire/workwire/pkg/kube"
+	"github.com/workwire/workwire/pkg/runtime/kube"
 )
 
 func condition(name string, generation int64) metav1.Condition {

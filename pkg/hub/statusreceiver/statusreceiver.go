@@ -28,8 +28,8 @@ import (
 	"github.com/workwire/workwire/pkg/client/clientset/versioned"
 	"github.com/workwire/workwire/pkg/hub/packed"
 	"github.com/workwire/workwire/pkg/hub/works"
-	"github.com/workwire/workwire/pkg/kube"
-	"github.com/workwire/workwire/pkg/required"
+	"github.com/workwire/workwire/pkg/runtime/kube"
+	"github.com/workwire/workwire/pkg/runtime/required"
 	"github.com/workwire/workwire/pkg/wire"
 )
 

@@ -22,7 +22,7 @@ import (
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/hub/controller"
 	"github.com/workwire/workwire/pkg/hub/works"
-	"github.com/workwire/workwire/pkg/required"
+	"github.com/workwire/workwire/pkg/runtime/required"
 	"github.com/workwire/workwire/pkg/wire"
 )
 

@@ -26,7 +26,7 @@ import (
 	"github.com/workwire/workwire/pkg/client/clientset/versioned"
 	"github.com/workwire/workwire/pkg/hub/controller"
 	"github.com/workwire/workwire/pkg/hub/works"
-	"github.com/workwire/workwire/pkg/required"
+	"github.com/workwire/workwire/pkg/runtime/required"
 )
 
 // Config configures a [Controller].

@@ -1,7 +1,7 @@
 package delivery
 
 import (
-	"github.com/workwire/workwire/pkg/audit"
+	"github.com/workwire/workwire/pkg/security/audit"
 	"github.com/workwire/workwire/pkg/transport"
 	"github.com/workwire/workwire/pkg/wire"
 )

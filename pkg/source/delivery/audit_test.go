@@ -8,7 +8,7 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/workwire/workwire/pkg/audit"
+	"github.com/workwire/workwire/pkg/security/audit"
 	"github.com/workwire/workwire/pkg/source/delivery"
 	"github.com/workwire/workwire/pkg/wire"
 	"github.com/workwire/workwire/test/kit"

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
-	"github.com/workwire/workwire/pkg/compress"
+	"github.com/workwire/workwire/pkg/runtime/compress"
 	"github.com/workwire/workwire/pkg/wire"
 )
 

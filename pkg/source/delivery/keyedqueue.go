@@ -7,7 +7,7 @@ import (
 
 	"k8s.io/client-go/util/workqueue"
 
-	"github.com/workwire/workwire/pkg/fairqueue"
+	"github.com/workwire/workwire/pkg/runtime/fairqueue"
 )
 
 // Limits of the exponential backoff between retries of a key.

@@ -3,7 +3,7 @@ package delivery
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/workwire/workwire/pkg/signing"
+	"github.com/workwire/workwire/pkg/security/signing"
 	"github.com/workwire/workwire/pkg/wire"
 )
 

@@ -3,7 +3,7 @@ package delivery
 import (
 	"time"
 
-	"github.com/workwire/workwire/pkg/quota"
+	"github.com/workwire/workwire/pkg/runtime/quota"
 	"github.com/workwire/workwire/pkg/transport"
 	"github.com/workwire/workwire/pkg/wire"
 )

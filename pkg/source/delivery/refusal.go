@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
-	"github.com/workwire/workwire/pkg/sealing"
+	"github.com/workwire/workwire/pkg/security/sealing"
 	"github.com/workwire/workwire/pkg/transport"
 	"github.com/workwire/workwire/pkg/wire"
 )

@@ -6,7 +6,7 @@ import (
 	cloudevents "github.com/cloudevents/sdk-go/v2/event"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/workwire/workwire/pkg/tracing"
+	"github.com/workwire/workwire/pkg/runtime/tracing"
 	"github.com/workwire/workwire/pkg/transport"
 	"github.com/workwire/workwire/pkg/wire"
 )

@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/workwire/workwire/pkg/signing"
+	"github.com/workwire/workwire/pkg/security/signing"
 )
 
 // TestDecideSigned: which statuses with a valid signature count, by when they were signed.

@@ -16,7 +16,7 @@
 // command and sets WORKWIRE_TEST_HUB_KUBECONFIG and WORKWIRE_TEST_SPOKE_KUBECONFIG to the paths of
 // their kubeconfigs:
 //
-//	hack/with-planes.sh go test ./pkg/leader ./pkg/agent/applied
+//	hack/with-planes.sh go test ./pkg/runtime/leader ./pkg/agent/internal/applied
 //
 // A package needs a control plane of its own, from [Main], [MainPair] or [Start], when its tests
 // count the requests or objects of the whole cluster, change cluster-scoped objects that others

@@ -242,3 +242,13 @@ const (
 	// ReasonInvalidSignature (True): the event is not the one that was signed.
 	ReasonInvalidSignature = "InvalidSignature"
 )
+
+// Annotations of AppliedManifestWorks.
+const (
+	// HeldAnnotation is set on the AppliedManifestWork of a work whose deletion is held. Its value is
+	// the reason.
+	HeldAnnotation = "workwire.dev/deletion-held"
+	// ReleaseAnnotation releases the deletion of a held work when somebody sets it to "true" on its
+	// AppliedManifestWork.
+	ReleaseAnnotation = "workwire.dev/release-deletion"
+)

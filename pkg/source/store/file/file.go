@@ -10,8 +10,8 @@ import (
 	"go.etcd.io/bbolt"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/workwire/workwire/pkg/runtime/statestore"
 	"github.com/workwire/workwire/pkg/source/store"
-	"github.com/workwire/workwire/pkg/statestore"
 	"github.com/workwire/workwire/pkg/wire"
 )
 

@@ -1,0 +1,284 @@
+// Package applied manages AppliedManifestWorks: for each work, the cluster stores what was applied,
+// so that it is deleted again even if the agent lost its state.
+//
+//	amws := applied.NewClient(applied.Config{Client: client, AgentID: id, Changed: ...})
+//	go amws.Run(ctx)
+//	known, _ := amws.Get(name)
+//	amw, err := amws.Ensure(ctx, known, hubHash, work, intended) // before applying
+//	...
+//	amw, err = amws.UpdateStatus(ctx, amw, applied.Status{Resources: resources, Transitions: text}) // after
+//
+// While other works wait, what was applied for a new work is written once the agent is quiet
+// (drafts.go): until then, what Ensure wrote is enough to find it again.
+//
+// An AppliedManifestWork also stores when the work's conditions last changed ([EncodeTransitions]),
+// so that a restart of the agent does not change these times, and since when its work does not
+// exist, which [DecideEviction] uses.
+//
+// All decisions are in plan.go, drafts.go, eviction.go and transitions.go, without I/O.
+package applied
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"iter"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/workwire/workwire/pkg/agent/internal/object"
+	"github.com/workwire/workwire/pkg/agent/internal/watchcache"
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	workclient "github.com/workwire/workwire/pkg/client/clientset/versioned"
+	workclientv1 "github.com/workwire/workwire/pkg/client/clientset/versioned/typed/work/v1"
+	"github.com/workwire/workwire/pkg/runtime/kube"
+)
+
+// Config configures [NewClient].
+type Config struct {
+	// Client for the agent's cluster. Required.
+	Client workclient.Interface
+	// AgentID is written to every AppliedManifestWork. Required.
+	AgentID string
+	// Quiet is how long nothing must have been applied before statuses that may wait are written, see
+	// [Client.UpdateStatus]; while there is always something to apply, they wait a minute. 0: none waits.
+	Quiet time.Duration
+	// Changed is called with the name and resource version of an AppliedManifestWork that another
+	// client changed or deleted. It must not block. Required.
+	Changed func(name, version string)
+	// Logger; required.
+	Logger *slog.Logger
+}
+
+// Client reads and writes the AppliedManifestWorks of a cluster. It reads from memory, which one
+// watch keeps up to date. It is safe for concurrent use, but calls for one AppliedManifestWork must
+// not be concurrent.
+type Client struct {
+	config Config
+	client workclientv1.AppliedManifestWorkInterface
+	rest   rest.Interface
+	view   *watchcache.Cache[*workv1.AppliedManifestWork]
+	pruned atomic.Bool // the API server drops transitions
+
+	digestsPruned atomic.Bool // the API server drops fieldsDigest
+
+	doubts doubts
+	drafts *drafts
+}
+
+// NewClient returns a Client that knows nothing until Run has read the cluster.
+func NewClient(config Config) *Client {
+	drafts := newDrafts(config.Quiet)
+	return &Client{
+		config: config,
+		client: config.Client.WorkV1().AppliedManifestWorks(),
+		rest:   config.Client.WorkV1().RESTClient(),
+		view: watchcache.New(func() *workv1.AppliedManifestWork { return &workv1.AppliedManifestWork{} },
+			func(name types.NamespacedName, version string) {
+				if !drafts.hold(name.Name, version) {
+					config.Changed(name.Name, version)
+				}
+			}),
+		drafts: drafts,
+	}
+}
+
+// Run watches the AppliedManifestWorks until ctx ends, and writes the statuses that were put off. It
+// writes those that are left before it returns, for up to 3 s: do not end ctx before the last call of
+// UpdateStatus.
+func (c *Client) Run(ctx context.Context) error {
+	var writing sync.WaitGroup
+	writing.Go(func() { c.writeDrafts(ctx) })
+	defer writing.Wait()
+	c.view.Run(ctx, watchcache.Watch{Name: "appliedmanifestworks", Client: c.config.Client, Logger: c.config.Logger, List: &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+			return c.client.List(ctx, options)
+		},
+		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+			return c.client.Watch(ctx, options)
+		},
+	}})
+	return nil
+}
+
+// Synced returns a channel that is closed once all AppliedManifestWorks are known.
+func (c *Client) Synced() <-chan struct{} { return c.view.Synced() }
+
+// All returns all AppliedManifestWorks that are known.
+func (c *Client) All() iter.Seq[*workv1.AppliedManifestWork] { return c.view.All() }
+
+// Get returns the AppliedManifestWork with that name, which the caller may modify.
+func (c *Client) Get(name string) (*workv1.AppliedManifestWork, bool) {
+	amw, ok := c.view.Get(types.NamespacedName{Name: name})
+	if ok {
+		c.drafts.lay(amw)
+	}
+	return amw, ok
+}
+
+// Ensure returns the AppliedManifestWork of work after it has created or updated it, so that it
+// lists intended: the objects that the caller is about to apply or still has to delete. amw is the
+// result of Get, or nil. Ensure sends one request if there is something to write, and none
+// otherwise. It does not change an AppliedManifestWork that is being deleted.
+func (c *Client) Ensure(ctx context.Context, amw *workv1.AppliedManifestWork, hubHash string, work Work, intended []object.Ref) (*workv1.AppliedManifestWork, error) {
+	name, err := Name(hubHash, work.Name)
+	if err != nil {
+		return nil, err
+	}
+	want, err := c.desired(name, hubHash, work, intended)
+	if err != nil {
+		return nil, err
+	}
+	if amw == nil {
+		created, err := c.client.Create(ctx, want, metav1.CreateOptions{FieldManager: workv1.DefaultFieldManager})
+		if err == nil {
+			c.view.Learn(created)
+			return created, nil
+		}
+		if !apierrors.IsAlreadyExists(err) {
+			return nil, fmt.Errorf("create AppliedManifestWork %s: %w", name, err)
+		}
+		if amw, err = c.get(ctx, name); err != nil {
+			return nil, err
+		}
+		// The caller did not know what it lists, and so cannot have decided to drop it.
+		intended = withListed(intended, amw)
+	}
+	if amw.DeletionTimestamp != nil {
+		return amw, nil
+	}
+	patch, err := updatePatch(amw, want, intended)
+	if err != nil || patch == nil {
+		return amw, err
+	}
+	patched, err := c.patch(ctx, amw, types.MergePatchType, patch)
+	if err != nil {
+		return nil, err
+	}
+	c.drafts.lay(patched)
+	return patched, nil
+}
+
+// SetHeld notes on amw why the deletion of its work is held, in one request or none.
+func (c *Client) SetHeld(ctx context.Context, amw *workv1.AppliedManifestWork, reason string) error {
+	annotations := heldPatch(amw, reason)
+	if len(annotations) == 0 {
+		return nil
+	}
+	_, err := c.patch(ctx, amw, types.MergePatchType, map[string]any{"metadata": map[string]any{"uid": amw.UID, "annotations": annotations}})
+	return err
+}
+
+// Delete deletes amw and returns it in its new state, or nil if it does not exist any more. Its
+// finalizer keeps it until RemoveFinalizer.
+func (c *Client) Delete(ctx context.Context, amw *workv1.AppliedManifestWork) (*workv1.AppliedManifestWork, error) {
+	if amw.DeletionTimestamp != nil {
+		return amw, nil
+	}
+	if !slices.Contains(amw.Finalizers, workv1.AppliedManifestWorkFinalizer) {
+		// Another client created it. Without the finalizer it would disappear before its objects.
+		var err error
+		if amw, err = c.setFinalizers(ctx, amw, append(slices.Clone(amw.Finalizers), workv1.AppliedManifestWorkFinalizer)); err != nil {
+			return nil, err
+		}
+	}
+	// The generated client discards the response to DELETE, but RemoveFinalizer needs the new
+	// resource version.
+	response, err := c.rest.Delete().Resource("appliedmanifestworks").Name(amw.Name).
+		Body(&metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &amw.UID}}).Do(ctx).Get()
+	if err != nil {
+		return nil, c.forgetIfGone(amw, fmt.Errorf("delete AppliedManifestWork %s: %w", amw.Name, err))
+	}
+	deleting, ok := response.(*workv1.AppliedManifestWork)
+	if !ok { // it had no finalizers
+		c.forget(amw)
+		return nil, nil
+	}
+	c.view.Learn(deleting)
+	c.drafts.lay(deleting)
+	return deleting, nil
+}
+
+// RemoveFinalizer removes the agent's finalizer from amw, whose objects do not exist any more. It
+// returns a conflict if amw has changed: try again with the new one.
+func (c *Client) RemoveFinalizer(ctx context.Context, amw *workv1.AppliedManifestWork) error {
+	if !slices.Contains(amw.Finalizers, workv1.AppliedManifestWorkFinalizer) {
+		return nil
+	}
+	finalizers := slices.DeleteFunc(slices.Clone(amw.Finalizers), func(f string) bool { return f == workv1.AppliedManifestWorkFinalizer })
+	if _, err := c.setFinalizers(ctx, amw, finalizers); err != nil && !apierrors.IsNotFound(err) {
+		return err
+	}
+	if len(finalizers) == 0 {
+		c.forget(amw)
+	}
+	return nil
+}
+
+func (c *Client) setFinalizers(ctx context.Context, amw *workv1.AppliedManifestWork, finalizers []string) (*workv1.AppliedManifestWork, error) {
+	return c.patch(ctx, amw, types.MergePatchType, map[string]any{"metadata": map[string]any{
+		"uid": amw.UID, "resourceVersion": amw.ResourceVersion, "finalizers": finalizers,
+	}})
+}
+
+func (c *Client) get(ctx context.Context, name string) (*workv1.AppliedManifestWork, error) {
+	amw, err := c.client.Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("get AppliedManifestWork %s: %w", name, err)
+	}
+	c.view.Learn(amw)
+	c.drafts.lay(amw)
+	return amw, nil
+}
+
+func (c *Client) patch(ctx context.Context, amw *workv1.AppliedManifestWork, kind types.PatchType, patch any, subresources ...string) (*workv1.AppliedManifestWork, error) {
+	data, err := json.Marshal(patch)
+	if err != nil {
+		return nil, fmt.Errorf("patch AppliedManifestWork %s: %w", amw.Name, err)
+	}
+	patched, err := c.client.Patch(ctx, amw.Name, kind, data, metav1.PatchOptions{FieldManager: workv1.DefaultFieldManager}, subresources...)
+	if err != nil {
+		return nil, c.forgetIfGone(amw, fmt.Errorf("patch AppliedManifestWork %s: %w", amw.Name, err))
+	}
+	c.view.Learn(patched)
+	return patched, nil
+}
+
+// patchStatus changes fields of the status, unless another AppliedManifestWork has the name of amw.
+// It uses a JSON patch, because the API server drops the metadata of a merge patch of the status
+// before it compares the UID, and would apply it to whichever object has the name.
+func (c *Client) patchStatus(ctx context.Context, amw *workv1.AppliedManifestWork, changes ...kube.JSONPatchOperation) (*workv1.AppliedManifestWork, error) {
+	patch := kube.JSONPatch{kube.TestUID(amw.UID)}
+	if s := &amw.Status; len(s.AppliedResources) == 0 && s.EvictionStartTime == nil && s.Transitions == "" {
+		// A field can only be added to an existing status, and adding the status replaces it. The
+		// resource version ensures that nobody has created it since.
+		patch = append(patch, kube.JSONPatchOperation{Op: "test", Path: "/metadata/resourceVersion", Value: amw.ResourceVersion},
+			kube.JSONPatchOperation{Op: "add", Path: "/status", Value: struct{}{}})
+	}
+	return c.patch(ctx, amw, types.JSONPatchType, append(patch, changes...), "status")
+}
+
+// forgetIfGone removes amw from memory if err is NotFound, and returns err.
+func (c *Client) forgetIfGone(amw *workv1.AppliedManifestWork, err error) error {
+	if apierrors.IsNotFound(err) {
+		c.forget(amw)
+	}
+	return err
+}
+
+// forget removes amw, which is gone, from memory.
+func (c *Client) forget(amw *workv1.AppliedManifestWork) {
+	c.view.Forget(types.NamespacedName{Name: amw.Name}, amw.UID)
+	c.drafts.drop(amw.Name, amw.UID)
+}

@@ -1,0 +1,257 @@
+package dryrun
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	cloudevents "github.com/cloudevents/sdk-go/v2/event"
+	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"github.com/workwire/workwire/pkg/agent/internal/budget"
+	"github.com/workwire/workwire/pkg/agent/internal/executor"
+	"github.com/workwire/workwire/pkg/agent/internal/inbox"
+	"github.com/workwire/workwire/pkg/agent/internal/slots"
+	"github.com/workwire/workwire/pkg/agent/policy"
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/pkg/runtime/required"
+	"github.com/workwire/workwire/pkg/security/audit"
+	"github.com/workwire/workwire/pkg/security/sealing"
+	"github.com/workwire/workwire/pkg/transport"
+	"github.com/workwire/workwire/pkg/wire"
+)
+
+const (
+	// maxTime bounds an examination.
+	maxTime = time.Minute
+	// maxAnswer bounds the objects of an answer in bytes of JSON: brokers limit packets, some to 256 KiB.
+	maxAnswer = 200_000
+)
+
+// errBusy is the failure of a question that found the queue full.
+var errBusy = errors.New("the agent is busy with other dry runs: try again")
+
+// Mapper returns the resource that serves a kind.
+type Mapper interface {
+	RESTMapping(context.Context, schema.GroupVersionKind) (*meta.RESTMapping, error)
+}
+
+// Applied returns the AppliedManifestWork with a name, nil if there is none.
+type Applied interface {
+	Current(ctx context.Context, name string) (*workv1.AppliedManifestWork, error)
+}
+
+// Config configures [New]. Fields without a default are required.
+type Config struct {
+	// Agent is its client id, the source of its events.
+	Agent string
+	// Cluster that the agent serves.
+	Cluster wire.ClusterName
+	// Topic is where what concerns a source is published.
+	Topic func(wire.SourceID) (string, error)
+	// Transport to the broker.
+	Transport transport.Transport
+	// Sign signs each answer, as [signing.Signer.SignStatus] does. Default: none is signed.
+	Sign func(*cloudevents.Event) error
+	// Client for the cluster, made from a configuration that dynamic.ConfigFor returned.
+	Client rest.Interface
+	// AgentHash is the value of the label object.AgentLabel on applied objects.
+	AgentHash string
+	// AppliedName returns the name of the AppliedManifestWork of a work.
+	AppliedName func(source wire.SourceID, work string) string
+
+	Inbox      *inbox.Inbox
+	RESTMapper Mapper
+	Applied    Applied
+	Executors  *executor.Executor[string]
+	Budgets    *budget.Accounts // of expressions
+	Policy     *policy.File     // of the cluster's owner; nil: none
+
+	// Audit gets a record for each question, and for each object of an answer. Default: none.
+	Audit *audit.Log
+	// Registerer for metrics. Default: none.
+	Registerer prometheus.Registerer
+	// Logger, default slog.Default().
+	Logger *slog.Logger
+}
+
+// Runner examines questions: of each source one at a time, and one at a time of all, but for those that take
+// longer than [slots.SlowAfter]. It is safe for concurrent use.
+type Runner struct {
+	config  Config
+	queue   *queue
+	slots   *slots.Pool
+	refused chan task
+	runs    *prometheus.CounterVec
+}
+
+// New returns a Runner that does nothing until [Runner.Run].
+func New(c Config) (*Runner, error) {
+	if err := required.Fields(c, "Agent", "Cluster", "Topic", "Transport", "Client", "AgentHash", "AppliedName", "Inbox", "RESTMapper", "Applied", "Executors", "Budgets"); err != nil {
+		return nil, fmt.Errorf("dry runs: %w", err)
+	}
+	c.Logger = cmp.Or(c.Logger, slog.Default())
+	return &Runner{
+		config: c, queue: newQueue(), slots: slots.New(1), refused: make(chan task, maxWaiting),
+		runs: promauto.With(c.Registerer).NewCounterVec(prometheus.CounterOpts{
+			Name: "workwire_agent_dry_runs_total", Help: "Dry runs that sources have asked for, by result: answered, failed, busy, expired or unsealed.",
+		}, []string{"result"}),
+	}, nil
+}
+
+// Ask has a question answered. It returns at once; a question that finds too many others waiting is
+// told so, or dropped, as is one with a reason to refuse it.
+func (r *Runner) Ask(question *wire.DryRun, refused error) {
+	t, result, reason := task{question, refused}, "unsealed", ""
+	if refused == nil {
+		without, full := r.queue.put(t)
+		if !full {
+			return
+		}
+		t, result = task{without.question, errBusy}, "busy"
+	}
+	if closed, ok := errors.AsType[*sealing.OpenError](refused); ok {
+		reason = string(closed.Reason)
+	}
+	r.record(t.question, result, reason)
+	select {
+	case r.refused <- t:
+	default: // its source waits until its time is over
+	}
+}
+
+// Run answers questions until ctx ends.
+func (r *Runner) Run(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error {
+		for {
+			select {
+			case <-ctx.Done():
+				return nil
+			case t := <-r.refused:
+				r.publish(ctx, t.question, &wire.DryRunAnswer{Failure: cut(t.refused.Error(), maxMessage)})
+			}
+		}
+	})
+	group.Go(func() error {
+		for {
+			t, done, err := r.queue.next(ctx)
+			if err != nil {
+				return nil
+			}
+			release, err := r.slots.Acquire(ctx)
+			if err != nil {
+				return nil
+			}
+			group.Go(func() error {
+				defer done()
+				defer release()
+				r.examine(ctx, t.question)
+				return nil
+			})
+		}
+	})
+	return group.Wait()
+}
+
+// examine answers a question whose turn it is.
+func (r *Runner) examine(ctx context.Context, question *wire.DryRun) {
+	if !question.Expires.IsZero() && time.Now().After(question.Expires) {
+		r.record(question, "expired", "")
+		return
+	}
+	answer := r.answer(ctx, question)
+	result := "answered"
+	if answer.Failure != "" {
+		result = "failed"
+	}
+	r.record(question, result, "")
+	r.publish(ctx, question, answer)
+}
+
+func (r *Runner) answer(ctx context.Context, question *wire.DryRun) *wire.DryRunAnswer {
+	ctx, cancel := context.WithTimeoutCause(ctx, maxTime, fmt.Errorf("the dry run was ended after %s", maxTime))
+	defer cancel()
+	start := time.Now()
+	b := r.config.Budgets.Begin(question.Source, nil)
+	e, err := r.examination(ctx, question, b)
+	var objects []wire.DryRunObject
+	var names []string
+	if err == nil {
+		objects, names = e.examine(ctx)
+	}
+	if _, wait := r.config.Budgets.End(b); wait > 0 {
+		err = fmt.Errorf("the expressions of this source's works have cost too much lately: try again in %d s", int(wait.Seconds())+1)
+	}
+	if err != nil {
+		return &wire.DryRunAnswer{Failure: cut(err.Error(), maxMessage)}
+	}
+	if question.Sealed {
+		hideValues(objects) // the answer is not sealed
+	}
+	account := ""
+	if e.account != nil {
+		account = e.account.String()
+	}
+	r.recordObjects(question, e.generation(), account, objects, names)
+	answer := &wire.DryRunAnswer{Generation: e.generation(), Objects: bounded(objects)}
+	r.config.Logger.Info("answered a dry run", "source", question.Source, "work", question.Work, "manifests", len(e.manifests), "took", time.Since(start))
+	return answer
+}
+
+func (r *Runner) publish(ctx context.Context, question *wire.DryRun, answer *wire.DryRunAnswer) {
+	answer.ID, answer.Source = question.ID, question.Source
+	answer.Agent, answer.Cluster = r.config.Agent, r.config.Cluster
+	topic, err := r.config.Topic(question.Source)
+	if err == nil {
+		var event, encodeErr = wire.Encode(answer, time.Now())
+		if err = encodeErr; err == nil && r.config.Sign != nil {
+			err = r.config.Sign(&event)
+		}
+		if err == nil {
+			err = r.config.Transport.Publish(ctx, topic, event)
+		}
+	}
+	if err != nil && ctx.Err() == nil && !errors.Is(err, transport.ErrNotConnected) {
+		r.config.Logger.Warn("publishing the answer to a dry run failed", "source", question.Source, "work", question.Work, "error", err)
+	}
+}
+
+// bounded leaves out fields, and then messages and warnings, of objects for which there is no room.
+func bounded(objects []wire.DryRunObject) []wire.DryRunObject {
+	room := maxAnswer
+	for i := range objects {
+		o := &objects[i]
+		size := sizeOf(o)
+		if size > room && len(o.Fields) > 0 {
+			o.OmittedFields += len(o.Fields)
+			o.Fields = nil
+			size = sizeOf(o)
+		}
+		if size > room {
+			o.Message, o.Warnings, o.Managers = cut(o.Message, 80), nil, nil
+		}
+		room -= min(room, size)
+	}
+	return objects
+}
+
+func sizeOf(o *wire.DryRunObject) int {
+	size := 100 + len(o.APIVersion) + len(o.Kind) + len(o.Resource) + len(o.Namespace) + len(o.Name) + len(o.Message)
+	for _, f := range o.Fields {
+		size += 40 + len(f.Path) + 2*(len(f.From)+len(f.To)) // quotes are escaped
+	}
+	for _, text := range append(o.Warnings, o.Managers...) {
+		size += 4 + len(text)
+	}
+	return size
+}

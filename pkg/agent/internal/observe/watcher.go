@@ -1,0 +1,126 @@
+package observe
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/workwire/workwire/pkg/agent/internal/object"
+	"github.com/workwire/workwire/pkg/agent/internal/watchcache"
+)
+
+// watcher is one watch and the cache that it fills.
+type watcher struct {
+	cache *watchcache.Cache[*unstructured.Unstructured]
+	// lost is called when a list or a watch fails after one succeeded; it may be nil.
+	lost func()
+
+	failing  atomic.Bool // the last list or watch failed
+	failOnce sync.Once
+	failed   chan struct{} // closed by the first failure
+}
+
+func newWatcher(changed func(name types.NamespacedName, version string), lost func()) *watcher {
+	blank := func() *unstructured.Unstructured { return &unstructured.Unstructured{} }
+	return &watcher{cache: watchcache.New(blank, changed), lost: lost, failed: make(chan struct{})}
+}
+
+// selection is what a watcher watches.
+type selection struct {
+	client   dynamic.Interface
+	resource dynamic.ResourceInterface // of client
+	restrict func(*metav1.ListOptions) // sets selectors
+	name     string                    // for logs
+	logger   *slog.Logger
+}
+
+// run watches until ctx ends, and retries with backoff.
+func (w *watcher) run(ctx context.Context, s selection) {
+	w.cache.Run(ctx, watchcache.Watch{Name: s.name, Client: s.client, Logger: s.logger, List: &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+			s.restrict(&options)
+			list, err := s.resource.List(ctx, options)
+			w.noteResult(ctx, err)
+			return list, err
+		},
+		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+			s.restrict(&options)
+			opened, err := s.resource.Watch(ctx, options)
+			w.noteResult(ctx, err)
+			return opened, err
+		},
+	}})
+}
+
+// noteResult notes the result of a list or a watch.
+func (w *watcher) noteResult(ctx context.Context, err error) {
+	before := w.failing.Swap(err != nil)
+	if err == nil {
+		return
+	}
+	w.failOnce.Do(func() { close(w.failed) })
+	if !before && w.lost != nil && ctx.Err() == nil && isClosed(w.cache.Synced()) {
+		w.lost()
+	}
+}
+
+// watched reports whether the cache is filled and the watch goes on.
+func (w *watcher) watched() bool { return !w.failing.Load() && isClosed(w.cache.Synced()) }
+
+// live returns what is known of an object. That is nothing while the watch fails: what the cache
+// has may be out of date, and no event would tell.
+func (w *watcher) live(name types.NamespacedName) object.Live {
+	if w.failing.Load() {
+		return object.Live{}
+	}
+	// In this order: a list between Get and Synced would make a present object absent.
+	synced := isClosed(w.cache.Synced())
+	if live, ok := w.cache.Get(name); ok {
+		return object.Live{State: object.Present, Object: live}
+	}
+	if synced {
+		return object.Live{State: object.Absent}
+	}
+	return object.Live{}
+}
+
+// follow adds name to the objects of after, and removes it from those of before that are not in
+// after.
+func follow(name string, before, after []object.Ref, add, remove func(string, object.Ref)) {
+	if slices.Equal(before, after) {
+		return
+	}
+	for _, ref := range after {
+		add(name, ref)
+	}
+	keep := sets.New(after...)
+	for _, ref := range before {
+		if !keep.Has(ref) {
+			remove(name, ref)
+		}
+	}
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+func namespacedName(ref object.Ref) types.NamespacedName {
+	return types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}
+}

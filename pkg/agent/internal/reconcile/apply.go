@@ -1,0 +1,137 @@
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/workwire/workwire/pkg/agent/internal/applied"
+	"github.com/workwire/workwire/pkg/agent/internal/inbox"
+	"github.com/workwire/workwire/pkg/agent/internal/strategy/apply"
+	"github.com/workwire/workwire/pkg/agent/internal/strategy/ownership"
+	"github.com/workwire/workwire/pkg/workstate/condition"
+)
+
+// apply makes the cluster hold what the work's spec declares, and reports what the cluster holds.
+// It returns after how long to do so again, 0 for when something changes.
+func (r *Reconciler) apply(ctx context.Context, logger *slog.Logger, e *entry, work *inbox.Entry) (time.Duration, error) {
+	b, wait := r.beginExpressions(&e.history, work)
+	if wait > 0 {
+		return wait, nil
+	}
+	known, err := r.Applied.Current(ctx, e.name)
+	if err != nil {
+		r.endExpressions(&e.history, b)
+		return 0, err
+	}
+	r.Table.holdEvents(e)
+	rec := r.prepare(ctx, logger, e, work, known, b)
+	var after time.Duration
+	if !b.Deferred() {
+		after, err = r.applySpec(ctx, rec)
+	}
+	wait = r.endExpressions(&e.history, b)
+	if events := r.Table.takeEvents(e); wait > 0 {
+		return wait, err
+	} else if rec.missed(events) {
+		r.Table.Enqueue(e.name)
+	}
+	return after, err
+}
+
+// applySpec makes sure that the AppliedManifestWork names what is about to be applied, and applies
+// it.
+func (r *Reconciler) applySpec(ctx context.Context, rec *reconciliation) (time.Duration, error) {
+	work := rec.work
+	if rec.complete.work && rec.known == nil {
+		// Its AppliedManifestWork was deleted by hand, and its objects with it. A complete work is
+		// not applied again.
+		rec.outcomes = make([]apply.Outcome, len(rec.manifests))
+		for i := range rec.outcomes {
+			rec.outcomes[i].Action = apply.Left
+		}
+		r.remember(rec)
+		r.reportStatus(ctx, rec)
+		return rec.requeueAfter, nil
+	}
+	intended := slices.Concat(rec.tracked, rec.undecided)
+	if rec.complete.work {
+		intended = nil
+	}
+	amw, err := r.Applied.Ensure(ctx, rec.known, r.naming.hubHash(work.Source), applied.Work{
+		Name: work.Meta.Name, UID: work.UID, Source: work.Source, Labels: work.Meta.Labels,
+		SourceIdentity: work.SourceIdentity, HeldReason: heldReason(work),
+	}, intended)
+	if err != nil {
+		r.reportNotApplied(ctx, rec, err)
+		return 0, err
+	}
+	if amw.DeletionTimestamp != nil {
+		// Somebody deleted the AppliedManifestWork. What it names goes with it, and is applied
+		// again under a new one.
+		after, _, err := r.removeResources(ctx, rec.logger, rec.entry, amw, &work.Spec)
+		if err != nil {
+			return after, err
+		}
+		h := rec.history()
+		h.spec, h.applied = nil, nil
+		return sooner(after, r.SyncInterval), nil
+	}
+	rec.amw = amw
+	err = r.applyManifests(ctx, rec)
+	rec.requeueWithin(r.pollInterval(rec.followed()))
+	return rec.requeueAfter, err
+}
+
+// applyManifests applies the manifests, removes the dropped objects, and records and reports the
+// result.
+func (r *Reconciler) applyManifests(ctx context.Context, rec *reconciliation) error {
+	amw := rec.amw
+	rec.outcomes = r.Applier.Apply(ctx, rec.manifests, apply.Options{
+		Owner:           ownership.Reference(amw.Name, amw.UID),
+		Previous:        rec.last.manifest,
+		FieldsDigest:    rec.fieldsDigest,
+		Live:            rec.watched,
+		Skip:            rec.skip,
+		Authorize:       r.permits(rec),
+		DetectConflicts: rec.history().repairs.contested() && !rec.changed,
+	})
+	if ctx.Err() != nil || rec.budget.Deferred() {
+		return ctx.Err()
+	}
+	r.noteRefusals(rec)
+	rec.repeatRefused()
+	r.readDenied(ctx, rec, time.Now())
+	rec.removals = newRemovals(len(rec.dropped))
+	if !rec.complete.work && rec.refusal == nil { // a spec that is refused drops nothing
+		if rec.changed {
+			rec.history().removals = nil
+		}
+		rec.removals = r.removeObjects(ctx, rec.history(), rec.dropped, &rec.work.Spec, amw.UID)
+		rec.requeueWithin(rec.removals.after)
+	}
+	r.remember(rec)
+	status, reported := r.reportStatus(ctx, rec)
+	if !reported {
+		return ctx.Err()
+	}
+	transitions, err := applied.EncodeTransitions(&status, amw.Status.Transitions)
+	if err != nil {
+		return err
+	}
+	if amw.Status.EvictionStartTime != nil {
+		if amw, err = r.Applied.SetEviction(ctx, amw, nil); err != nil {
+			return err
+		}
+	}
+	amw, err = r.Applied.UpdateStatus(ctx, amw, applied.Status{
+		Resources: rec.appliedResources(amw), Transitions: transitions,
+		MayWait: r.Table.waiting() && !condition.AnyComplete(&status) && !rec.removals.pending(),
+	})
+	if err == nil {
+		rec.amw = amw
+	}
+	return errors.Join(err, rec.manifestErrors(), rec.removals.err())
+}

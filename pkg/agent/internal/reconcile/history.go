@@ -1,0 +1,117 @@
+package reconcile
+
+import (
+	"github.com/workwire/workwire/pkg/agent/internal/inbox"
+	"github.com/workwire/workwire/pkg/agent/internal/object"
+	"github.com/workwire/workwire/pkg/agent/internal/pods"
+	"github.com/workwire/workwire/pkg/agent/internal/strategy"
+	"github.com/workwire/workwire/pkg/runtime/logging"
+)
+
+// history is what the reconciles of one name leave to the next one. The worker that holds the name
+// owns it.
+type history struct {
+	// spec is the work that was reconciled last, nil after a start.
+	spec *inbox.Entry
+	// applied maps each object to the work whose spec it was last applied from. Nil means spec, for
+	// all of its manifests. See lastApplied.
+	applied map[object.Ref]*inbox.Entry
+	// errs are the errors of the manifests of spec when they were last applied.
+	errs []error
+	// logged holds what was logged about manifests of spec that could not be applied, by index;
+	// failing, what was logged about the other failures of a reconcile.
+	logged  map[int]*logging.Repeated
+	failing logging.Repeated
+	// pods holds what is known of the pods of workloads that are not ready.
+	pods map[object.Ref]pods.Known
+	// warnings holds what the last writes of manifests were warned of.
+	warnings map[warned][]string
+	// gone holds the objects that the AppliedManifestWork names and that do not exist any more.
+	gone    map[object.Ref]struct{}
+	repairs repairs
+	// refused holds the manifests of spec that could not be applied, by index.
+	refused map[int]*refusal
+	// deniedReads holds the objects of manifests that the executor may get and not write, by index.
+	deniedReads map[int]deniedRead
+	// removals holds the objects that are being removed and are not gone yet.
+	removals map[object.Ref]*removal
+	// expressions is what is known of those of the spec that was reconciled last.
+	expressions expressions
+	// marks is the backoff of marking the AppliedManifestWork for eviction.
+	marks backoff
+}
+
+func (h *history) isZero() bool {
+	return h.spec == nil && h.applied == nil && h.errs == nil && h.logged == nil && !h.failing.Failing() && h.warnings == nil && h.pods == nil && h.gone == nil &&
+		h.repairs.count == 0 && h.repairs.conflicts == nil && h.refused == nil && h.deniedReads == nil && h.removals == nil &&
+		h.expressions.of == nil &&
+		h.marks.failures == 0
+}
+
+// reset forgets everything that is about the manifests of the spec before.
+func (h *history) reset() {
+	h.errs, h.logged, h.gone, h.refused, h.repairs = nil, nil, nil, nil, repairs{last: h.repairs.last}
+}
+
+// markGone notes that an object which the AppliedManifestWork names does not exist any more.
+func (h *history) markGone(ref object.Ref) {
+	if h.gone == nil {
+		h.gone = map[object.Ref]struct{}{}
+	}
+	h.gone[ref] = struct{}{}
+}
+
+// lastApplied finds the manifests that were last applied for a work. The history keeps only the
+// specs that contain them, which the inbox holds in memory anyway; a spec is parsed again only when
+// the work has another one now.
+type lastApplied struct {
+	history *history
+	entry   *inbox.Entry
+	current []strategy.Manifest // of entry
+	parse   func(*inbox.Entry) []strategy.Manifest
+	parsed  map[*inbox.Entry]map[object.Ref]*strategy.Manifest // filled on demand
+}
+
+// newLastApplied returns the lastApplied of a reconcile of entry, whose manifests are current.
+func newLastApplied(h *history, entry *inbox.Entry, current []strategy.Manifest, parse func(*inbox.Entry) []strategy.Manifest) *lastApplied {
+	return &lastApplied{history: h, entry: entry, current: current, parse: parse, parsed: map[*inbox.Entry]map[object.Ref]*strategy.Manifest{}}
+}
+
+// manifest returns the manifest last applied to ref, nil if it is not known.
+func (l *lastApplied) manifest(ref object.Ref) *strategy.Manifest {
+	if spec := l.spec(ref); spec != nil {
+		return l.manifests(spec)[ref]
+	}
+	return nil
+}
+
+// spec returns the work whose spec has the manifest last applied to ref, or nil.
+func (l *lastApplied) spec(ref object.Ref) *inbox.Entry {
+	h := l.history
+	if h.applied != nil {
+		return h.applied[ref]
+	}
+	if h.spec == nil || l.manifests(h.spec)[ref] == nil {
+		return nil
+	}
+	return h.spec
+}
+
+// manifests returns the valid manifests of spec by object.
+func (l *lastApplied) manifests(spec *inbox.Entry) map[object.Ref]*strategy.Manifest {
+	if known, ok := l.parsed[spec]; ok {
+		return known
+	}
+	manifests := l.current
+	if spec != l.entry {
+		manifests = l.parse(spec)
+	}
+	byRef := make(map[object.Ref]*strategy.Manifest, len(manifests))
+	for i := range manifests {
+		if m := &manifests[i]; m.Err == nil {
+			byRef[m.Ref] = m
+		}
+	}
+	l.parsed[spec] = byRef
+	return byRef
+}

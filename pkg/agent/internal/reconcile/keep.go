@@ -1,0 +1,48 @@
+package reconcile
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/workwire/workwire/pkg/agent/internal/applied"
+	"github.com/workwire/workwire/pkg/agent/internal/inbox"
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+)
+
+// keep reconciles a work that its source does not know, and whose deletion is held. It is applied
+// as any other work, if its spec is known, until somebody releases the deletion.
+func (r *Reconciler) keep(ctx context.Context, logger *slog.Logger, e *entry, work *inbox.Entry) (time.Duration, error) {
+	amw, exists := r.Applied.Get(e.name)
+	switch {
+	case exists && applied.Released(amw), !exists && !work.HasSpec():
+		logger.Info("deletion released", "reason", work.Hold.Reason)
+		r.Inbox.Release(work.Key)
+		return 0, nil
+	case work.HasSpec():
+		return r.apply(ctx, logger, e, work)
+	default:
+		r.report(work, r.previousStatus(logger, work, amw))
+		return 0, r.Applied.SetHeld(ctx, amw, work.Hold.Reason)
+	}
+}
+
+// heldReason returns the reason why the deletion of work is held, or "".
+func heldReason(work *inbox.Entry) string {
+	if work.Hold == nil {
+		return ""
+	}
+	return work.Hold.Reason
+}
+
+// heldMessage returns the message of condition DeletionHeld.
+func (r *Reconciler) heldMessage(work *inbox.Entry) string {
+	why := fmt.Sprintf("does not know this work, nor more than %d %% of the works that it sent to this cluster", inbox.MaxDisownedPercent)
+	if work.Hold.Reason == workv1.ReasonSourceIdentityChanged {
+		why = "does not know this work, and is not the source that sent it: its identity has changed"
+	}
+	return fmt.Sprintf("Source %s %s. The objects stay. To keep them, create the work again at the source, with this name; "+
+		"to delete them, run: kubectl annotate appliedmanifestwork %s %s=true",
+		work.Source, why, r.naming.name(work.Source, work.Meta.Name), workv1.ReleaseAnnotation)
+}

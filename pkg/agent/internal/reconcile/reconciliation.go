@@ -1,0 +1,134 @@
+package reconcile
+
+import (
+	"log/slog"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/workwire/workwire/pkg/agent/internal/applied"
+	"github.com/workwire/workwire/pkg/agent/internal/budget"
+	"github.com/workwire/workwire/pkg/agent/internal/executor"
+	"github.com/workwire/workwire/pkg/agent/internal/inbox"
+	"github.com/workwire/workwire/pkg/agent/internal/object"
+	"github.com/workwire/workwire/pkg/agent/internal/strategy"
+	"github.com/workwire/workwire/pkg/agent/internal/strategy/apply"
+	"github.com/workwire/workwire/pkg/agent/policy"
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+)
+
+// reconciliation is one reconcile of a work that is not being deleted. The worker that does it owns
+// it.
+type reconciliation struct {
+	logger     *slog.Logger
+	entry      *entry
+	work       *inbox.Entry
+	known      *workv1.AppliedManifestWork // at the start; nil: none
+	changed    bool                        // the spec is not that of the last reconcile
+	previous   workv1.ManifestWorkStatus   // as last reported, or as known has it
+	manifests  []strategy.Manifest
+	account    *executor.Account // nil: none
+	accountErr error
+	policy     *policy.Policy // in force during the reconcile
+	refusal    error          // why policy refuses the whole spec; nil: it does not
+	withheld   []error        // of each manifest: why nothing of its object may be reported; nil if everything may
+	last       *lastApplied
+	budget     *budget.Budget     // of expressions
+	dropped    []applied.Resource // known names them, the manifests do not
+	undecided  []object.Ref       // known names them, and a manifest of an unresolved kind may be about them
+	tracked    []object.Ref       // objects of the manifests, and dropped ones
+	observed   []observed         // of each manifest, before applying
+	complete   completion
+	backoff    bool   // repairs have to wait
+	waiting    []bool // manifests that were refused and are not tried this time
+
+	knownDigests map[object.Ref]string // of known; nil: not read yet
+
+	outcomes     []apply.Outcome             // of each manifest
+	removals     removals                    // of each dropped resource
+	amw          *workv1.AppliedManifestWork // as it is now; nil: not known
+	requeueAfter time.Duration               // 0: when something changes
+}
+
+// history returns the history of the work's name.
+func (rec *reconciliation) history() *history { return &rec.entry.history }
+
+// skip reports whether manifest i is not applied this time.
+func (rec *reconciliation) skip(i int) bool {
+	return rec.backoff || rec.waiting[i] || rec.complete.work || rec.complete.manifests[i]
+}
+
+// watched returns the object of manifest i as a watch showed it at the start.
+func (rec *reconciliation) watched(i int) (object.Live, bool) {
+	return rec.observed[i].live, rec.observed[i].watched
+}
+
+// requeueWithin brings the next reconcile forward to within d; 0 does nothing.
+func (rec *reconciliation) requeueWithin(d time.Duration) {
+	if d > 0 && (rec.requeueAfter == 0 || d < rec.requeueAfter) {
+		rec.requeueAfter = d
+	}
+}
+
+// live returns the object of manifest i after applying, nil if there is none or it is not known.
+func (rec *reconciliation) live(i int) *unstructured.Unstructured {
+	if rec.withholds(i) != nil {
+		return nil
+	}
+	if rec.untouched(i) {
+		return rec.observed[i].live.Object
+	}
+	return rec.outcomes[i].Live
+}
+
+// untouched reports whether applying did not touch the object of manifest i.
+func (rec *reconciliation) untouched(i int) bool {
+	action := rec.outcomes[i].Action
+	return action == apply.Observed || action == apply.Left || readOnly(&rec.manifests[i])
+}
+
+// applyError returns why manifest i is not applied, nil if it is. While repairs have to wait, that
+// is the error from before; but not if it may tell of an object that is withheld.
+func (rec *reconciliation) applyError(i int) error {
+	if err := rec.withholds(i); err != nil && rec.manifests[i].Err == nil {
+		return err
+	}
+	if errs := rec.history().errs; rec.backoff && rec.outcomes[i].Action == apply.Left && i < len(errs) {
+		return errs[i]
+	}
+	return rec.outcomes[i].Err
+}
+
+// missed reports whether an event is later than what the reconcile has observed or written.
+func (rec *reconciliation) missed(events map[object.Ref]string) bool {
+	if len(events) == 0 {
+		return false
+	}
+	seen := make(map[object.Ref]string, len(rec.manifests)+1)
+	if rec.amw != nil {
+		seen[appliedManifestWorkRef(rec.entry.name)] = rec.amw.ResourceVersion
+	}
+	for i := range rec.outcomes {
+		if live := rec.live(i); live != nil {
+			seen[rec.manifests[i].Ref] = live.GetResourceVersion()
+		} else if rec.withholds(i) != nil {
+			delete(events, rec.manifests[i].Ref)
+		}
+	}
+	for ref, version := range events {
+		if have, ok := seen[ref]; !ok || object.Newer(version, have) {
+			return true
+		}
+	}
+	return false
+}
+
+// mayBe reports whether a manifest of an unresolved kind may be about res.
+func mayBe(m *strategy.Manifest, res applied.Resource) bool {
+	return m.Ref == object.Ref{} && m.Meta.Group == res.Group && m.Meta.Name == res.Name
+}
+
+// readOnly reports whether a manifest is observed and never written.
+func readOnly(m *strategy.Manifest) bool {
+	return m.Strategy == workv1.UpdateStrategyTypeReadOnly && m.Ref != object.Ref{}
+}

@@ -1,0 +1,144 @@
+package reconcile
+
+import (
+	"time"
+
+	"github.com/workwire/workwire/pkg/agent/internal/inbox"
+	"github.com/workwire/workwire/pkg/agent/internal/object"
+	"github.com/workwire/workwire/pkg/agent/internal/strategy/apply"
+)
+
+// remember keeps the results of a reconcile for the next one, and reports them in logs and metrics.
+func (r *Reconciler) remember(rec *reconciliation) {
+	h := rec.history()
+	if rec.changed {
+		h.reset()
+	}
+	r.logOutcomes(rec, time.Now())
+	rec.rememberWarnings()
+	r.notifyOthers(rec)
+	rec.rememberRepairs(time.Now())
+	rec.rememberRefused(time.Now())
+	r.rememberRemovals(rec)
+	if !rec.backoff {
+		h.errs = outcomeErrors(rec.outcomes)
+	}
+	h.spec, h.applied = rec.work, rec.appliedSpecs()
+}
+
+// wrote reports whether the object of manifest i was created or updated.
+func (rec *reconciliation) wrote(i int) bool {
+	outcome := &rec.outcomes[i]
+	return outcome.Err == nil && (outcome.Action == apply.Created || outcome.Action == apply.Updated)
+}
+
+// repaired reports whether the object of manifest i was written although its manifest did not
+// change.
+func (rec *reconciliation) repaired(i int) bool {
+	return rec.wrote(i) && !rec.changed && rec.last.spec(rec.manifests[i].Ref) != nil
+}
+
+// logOutcomes logs and counts what happened to each manifest.
+func (r *Reconciler) logOutcomes(rec *reconciliation, now time.Time) {
+	for i := range rec.outcomes {
+		ref, outcome := rec.manifests[i].Ref, &rec.outcomes[i]
+		if rec.waiting[i] {
+			continue
+		}
+		r.metrics.manifests.WithLabelValues(outcome.Action.String()).Inc()
+		r.auditApplied(rec, i)
+		switch {
+		case outcome.Err != nil:
+			rec.logManifestFailure(i, outcome.Err, now)
+			continue
+		case outcome.Action != apply.Left:
+			rec.history().noteApplied(i)
+		}
+		if rec.wrote(i) {
+			rec.logger.Info("applied a manifest", "object", ref, "action", outcome.Action, "repair", rec.repaired(i), "differences", outcome.Differences)
+		}
+	}
+}
+
+// notifyOthers tells the other works that declare an object of its write: the watch does not report
+// the agent's own writes.
+func (r *Reconciler) notifyOthers(rec *reconciliation) {
+	for i := range rec.outcomes {
+		if !rec.wrote(i) {
+			continue
+		}
+		ref := rec.manifests[i].Ref
+		for _, other := range r.Objects.Others(ref, rec.entry.name) {
+			r.Table.ObjectChanged(other, ref, rec.outcomes[i].Live.GetResourceVersion())
+		}
+	}
+}
+
+// appliedSpecs maps each object to the work whose spec it was last applied from; nil if that is
+// this one for all of them.
+func (rec *reconciliation) appliedSpecs() map[object.Ref]*inbox.Entry {
+	specs, all := make(map[object.Ref]*inbox.Entry, len(rec.manifests)), true
+	for i := range rec.manifests {
+		ref, outcome := rec.manifests[i].Ref, &rec.outcomes[i]
+		if outcome.Err == nil && outcome.Action != apply.Left {
+			specs[ref] = rec.work
+			continue
+		}
+		before := rec.last.spec(ref)
+		if before != nil && specs[ref] == nil {
+			specs[ref] = before
+		}
+		all = all && before == rec.work
+	}
+	if all {
+		return nil
+	}
+	return specs
+}
+
+// rememberRepairs counts the repairs of this reconcile and keeps their conflicts.
+func (rec *reconciliation) rememberRepairs(now time.Time) {
+	repairs, repaired := &rec.history().repairs, false
+	for i := range rec.outcomes {
+		if rec.repaired(i) {
+			repaired = true
+			repairs.noteConflict(rec.manifests[i].Ref, &rec.outcomes[i])
+		}
+	}
+	if repaired {
+		repairs.note(now)
+	}
+	rec.requeueWithin(repairs.expireConflicts(now))
+}
+
+// rememberRemovals logs the removals and keeps which objects are gone.
+func (r *Reconciler) rememberRemovals(rec *reconciliation) {
+	for i := range rec.removals.outcomes {
+		ref, removal := rec.dropped[i].Ref, &rec.removals.outcomes[i]
+		if !rec.removals.waiting[i] {
+			r.auditRemoved(auditOf(rec.work), ref, removal)
+		}
+		switch {
+		case removal.Gone:
+			rec.history().markGone(ref)
+			rec.logger.Info("removed an object", "object", ref, "how", removal.Step)
+		case removal.Err != nil:
+			rec.logger.Debug("removing an object failed", "object", ref, "error", removal.Err)
+		}
+	}
+}
+
+// outcomeErrors returns the error of each outcome, nil if there are none.
+func outcomeErrors(outcomes []apply.Outcome) []error {
+	var errs []error
+	for i := range outcomes {
+		if outcomes[i].Err == nil {
+			continue
+		}
+		if errs == nil {
+			errs = make([]error, len(outcomes))
+		}
+		errs[i] = outcomes[i].Err
+	}
+	return errs
+}

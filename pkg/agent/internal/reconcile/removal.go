@@ -1,0 +1,128 @@
+package reconcile
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/workwire/workwire/pkg/agent/internal/applied"
+	"github.com/workwire/workwire/pkg/agent/internal/object"
+	"github.com/workwire/workwire/pkg/agent/internal/strategy/apply"
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+)
+
+// removal is an object that could not be removed yet. Events about the object, or about others of
+// the work, do not bring the next attempt forward.
+type removal struct {
+	backoff
+	outcome apply.RemovalOutcome // of the last attempt; Err is nil if the object waits for its finalizers
+}
+
+// waits returns how long to wait before the next attempt, given the object as it is now; 0 or less:
+// no longer. It does not wait if the attempt costs no request, because the object is being deleted,
+// or if the object seems to be gone.
+func (r *removal) waits(live object.Live, now time.Time) time.Duration {
+	if live.State == object.Absent || live.State == object.Present && live.Object.GetDeletionTimestamp() != nil {
+		return 0
+	}
+	return r.wait(now)
+}
+
+// removals are the results of removing several objects, in their order.
+type removals struct {
+	outcomes []apply.RemovalOutcome
+	// waiting is set for objects that were not tried. They have the outcome of their last attempt.
+	waiting []bool
+	// first is set for objects that were not being removed before, or had another outcome.
+	first []bool
+	// after is how long to wait before the next attempt for those that wait; 0: none does.
+	after time.Duration
+}
+
+// newRemovals returns the removals of n objects none of which was tried.
+func newRemovals(n int) removals {
+	return removals{outcomes: make([]apply.RemovalOutcome, n), waiting: make([]bool, n), first: make([]bool, n)}
+}
+
+// removeObjects removes objects, except those whose removal was refused and that wait for their
+// next attempt. It notes in h which are to be tried again, and when. Owner is the uid of their
+// AppliedManifestWork; spec decides what is orphaned, and may be nil.
+func (r *Reconciler) removeObjects(ctx context.Context, h *history, resources []applied.Resource, spec *workv1.ManifestWorkSpec, owner types.UID) removals {
+	now := time.Now()
+	all := newRemovals(len(resources))
+	var due []int
+	for i, res := range resources {
+		if before := h.removals[res.Ref]; before != nil {
+			if wait := before.waits(r.Objects.Get(res.Ref), now); wait > 0 {
+				all.outcomes[i], all.waiting[i] = before.outcome, true
+				all.after = sooner(all.after, wait)
+				continue
+			}
+		}
+		due = append(due, i)
+	}
+	tried := make([]applied.Resource, len(due))
+	for n, i := range due {
+		tried[n] = resources[i]
+	}
+	entries := r.removalEntries(tried, spec)
+	r.restrictRemovals(ctx, entries, tried, spec)
+	r.releaseRefused(entries)
+	for n, outcome := range r.Applier.Remove(ctx, entries, owner) {
+		all.outcomes[due[n]] = outcome
+		all.first[due[n]] = h.noteRemoval(tried[n].Ref, outcome, time.Now())
+	}
+	return all
+}
+
+// err joins the errors of the objects that were tried.
+func (r *removals) err() error {
+	var tried []apply.RemovalOutcome
+	for i, outcome := range r.outcomes {
+		if !r.waiting[i] {
+			tried = append(tried, outcome)
+		}
+	}
+	return removalErrors(tried)
+}
+
+// pending reports whether an object is not gone yet.
+func (r *removals) pending() bool {
+	return slices.ContainsFunc(r.outcomes, func(o apply.RemovalOutcome) bool { return !o.Gone })
+}
+
+// noteRemoval keeps an outcome until the object is gone. It reports whether the object was not
+// being removed before, or had an error and has none now.
+func (h *history) noteRemoval(ref object.Ref, outcome apply.RemovalOutcome, now time.Time) (first bool) {
+	before := h.removals[ref]
+	first = before == nil || before.outcome.Err != nil && outcome.Err == nil
+	if outcome.Gone {
+		delete(h.removals, ref)
+		if len(h.removals) == 0 {
+			h.removals = nil
+		}
+		return first
+	}
+	next := &removal{outcome: outcome}
+	if outcome.Err != nil {
+		next.backoff = backoff{}.failed(now)
+		if before != nil {
+			next.backoff = before.failed(now)
+		}
+	}
+	if h.removals == nil {
+		h.removals = map[object.Ref]*removal{}
+	}
+	h.removals[ref] = next
+	return first
+}
+
+// sooner returns the shorter of two times to wait, of which 0 stands for none.
+func sooner(a, b time.Duration) time.Duration {
+	if a == 0 || b == 0 {
+		return max(a, b)
+	}
+	return min(a, b)
+}

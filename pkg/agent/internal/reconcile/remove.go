@@ -1,0 +1,116 @@
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/workwire/workwire/pkg/agent/internal/applied"
+	"github.com/workwire/workwire/pkg/agent/internal/executor"
+	"github.com/workwire/workwire/pkg/agent/internal/inbox"
+	"github.com/workwire/workwire/pkg/agent/internal/object"
+	"github.com/workwire/workwire/pkg/agent/internal/strategy/apply"
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/pkg/security/audit"
+)
+
+// remove removes a deleted work from the cluster. It reports Deleting, deletes the
+// AppliedManifestWork, removes the objects that it names, and takes its finalizer off. When nothing
+// is left it reports Deleted, the last status of the work. An object with a finalizer of its own
+// keeps the AppliedManifestWork and the work.
+func (r *Reconciler) remove(ctx context.Context, logger *slog.Logger, e *entry, work *inbox.Entry) (time.Duration, error) {
+	r.Table.await(e, nil)
+	account, _ := executor.AccountOf(work.Spec.Executor)
+	r.watch(e, interest{objects: e.interest.objects, account: account})
+	if amw, exists := r.Applied.Get(e.name); exists {
+		recheck := r.reportRemoving(ctx, work)
+		deleting, err := r.Applied.Delete(ctx, amw)
+		if err != nil && !apierrors.IsNotFound(err) {
+			return 0, err
+		}
+		if deleting != nil {
+			after, done, err := r.removeResources(ctx, logger, e, deleting, &work.Spec)
+			recheck = sooner(recheck, r.reportRemoving(ctx, work))
+			if err != nil || !done {
+				return sooner(after, recheck), err
+			}
+		}
+		if _, exists := r.Applied.Get(e.name); exists {
+			return recheck, nil // until somebody else's finalizer is off, which the watch reports
+		}
+	}
+	r.forget(e)
+	r.reportDeleted(work)
+	logger.Info("removed the work from the cluster", "generation", work.Generation)
+	return 0, nil
+}
+
+// removeResources removes what an AppliedManifestWork that is being deleted names, and takes its
+// finalizer off once nothing is left. It reports whether that is so, and otherwise after how long to
+// call it again, 0 for when something changes. spec is the work's, and decides what is orphaned; nil
+// if it is not known.
+func (r *Reconciler) removeResources(ctx context.Context, logger *slog.Logger, e *entry, amw *workv1.AppliedManifestWork, spec *workv1.ManifestWorkSpec) (after time.Duration, done bool, err error) {
+	resources, err := applied.Resources(amw)
+	if err != nil {
+		logger.Warn(intentUnreadable, "appliedManifestWork", amw.Name, "error", err)
+	}
+	removals := r.removeObjects(ctx, &e.history, resources, spec, amw.UID)
+	var pending []applied.Resource
+	base := audit.Record{
+		Source: r.naming.source(amw), Cluster: r.Cluster, Work: amw.Spec.ManifestWorkName, UID: types.UID(amw.Annotations[applied.UIDAnnotation]),
+	}
+	for i, outcome := range removals.outcomes {
+		if !removals.waiting[i] {
+			r.auditRemoved(base, resources[i].Ref, &outcome)
+		}
+		switch {
+		case outcome.Gone:
+			logger.Info("removed an object", "object", resources[i].Ref)
+			continue
+		case removals.waiting[i]:
+		case outcome.Err != nil:
+			logger.Debug("removing an object failed", "object", resources[i].Ref, "error", outcome.Err)
+		case removals.first[i]:
+			logger.Info("an object waits for its finalizers", "object", resources[i].Ref)
+		}
+		pending = append(pending, resources[i])
+	}
+	if len(pending) == 0 {
+		return 0, true, r.Applied.RemoveFinalizer(ctx, amw)
+	}
+	next := e.interest
+	next.objects = refsOf(pending)
+	r.watch(e, next)
+	if _, err := r.Applied.UpdateStatus(ctx, amw, applied.Status{Resources: pending, Transitions: amw.Status.Transitions}); err != nil {
+		return 0, false, err
+	}
+	after = sooner(removals.after, r.pollInterval(next.objects))
+	if err := removals.err(); err != nil {
+		return after, false, fmt.Errorf("remove %d of %d objects: %w", len(pending), len(resources), err)
+	}
+	return after, false, nil
+}
+
+// pollInterval returns after how long to read refs again, 0 if all of them are watched.
+func (r *Reconciler) pollInterval(refs []object.Ref) time.Duration {
+	for _, ref := range refs {
+		if !r.Objects.Watched(ref.GroupVersionResource) {
+			return r.SyncInterval
+		}
+	}
+	return 0
+}
+
+// removalErrors joins the errors of removals.
+func removalErrors(removals []apply.RemovalOutcome) error {
+	var errs []error
+	for i := range removals {
+		errs = append(errs, removals[i].Err)
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,112 @@
+package reconcile
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/workwire/workwire/pkg/agent/internal/applied"
+	"github.com/workwire/workwire/pkg/agent/internal/object"
+	"github.com/workwire/workwire/pkg/agent/internal/strategy"
+	"github.com/workwire/workwire/pkg/agent/internal/strategy/plan"
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+)
+
+// appliedResources returns what amw is to name after the reconcile: the objects that exist, those
+// that could not be read, and those that are still to be removed.
+func (rec *reconciliation) appliedResources(amw *workv1.AppliedManifestWork) []applied.Resource {
+	known, _ := applied.Resources(amw) // prepare has logged the error
+	var resources []applied.Resource
+	digests := rec.fieldsDigests()
+	for i := range rec.manifests {
+		m, err := &rec.manifests[i], rec.applyError(i)
+		if live := rec.live(i); live != nil {
+			resources = append(resources, applied.Resource{Ref: m.Ref, UID: live.GetUID(), FieldsDigest: digests[m.Ref]})
+			continue
+		}
+		if err == nil {
+			continue
+		}
+		for _, res := range known {
+			if same := applied.SameObject(res.Ref, m.Ref) || mayBe(m, res); same && res.UID != "" && !apierrors.IsNotFound(err) {
+				resources = append(resources, res)
+			}
+		}
+	}
+	if rec.known == nil && len(known) > 0 {
+		// It came back meanwhile, with objects that the next reconcile removes.
+		rec.requeueWithin(time.Second)
+		for _, res := range known {
+			if !slices.Contains(rec.tracked, res.Ref) && res.UID != "" {
+				resources = append(resources, res)
+			}
+		}
+	}
+	for i := range rec.dropped {
+		if !rec.removals.outcomes[i].Gone && rec.dropped[i].UID != "" {
+			resources = append(resources, rec.dropped[i])
+		}
+	}
+	return slices.CompactFunc(resources, func(a, b applied.Resource) bool { return a == b })
+}
+
+// fieldsDigest returns the digest that the AppliedManifestWork has of an object.
+func (rec *reconciliation) fieldsDigest(ref object.Ref) string {
+	if rec.knownDigests == nil {
+		rec.knownDigests = map[object.Ref]string{}
+		if rec.known != nil {
+			resources, _ := applied.Resources(rec.known) // prepare has logged the error
+			for _, res := range resources {
+				rec.knownDigests[res.Ref] = res.FieldsDigest
+			}
+		}
+	}
+	return rec.knownDigests[ref]
+}
+
+// fieldsDigests returns the digests that the AppliedManifestWork is to have: those of what was
+// applied or, where nothing was, those from before. Several manifests may be for one object.
+func (rec *reconciliation) fieldsDigests() map[object.Ref]string {
+	all := make(map[object.Ref]string, len(rec.manifests))
+	for i := range rec.outcomes {
+		ref, digest := rec.manifests[i].Ref, rec.outcomes[i].FieldsDigest
+		switch before := all[ref]; {
+		case before == "" && digest == "":
+			all[ref] = rec.fieldsDigest(ref)
+		case before == "":
+			all[ref] = digest
+		case digest != "" && !slices.Contains(strings.Split(before, ","), digest):
+			all[ref] = before + "," + digest
+		}
+	}
+	return all
+}
+
+// removalEntries returns how resources are to be removed. The deleteOption of spec, which may be
+// nil, decides which of them are orphaned.
+func (r *Reconciler) removalEntries(resources []applied.Resource, spec *workv1.ManifestWorkSpec) []plan.Removal {
+	entries := make([]plan.Removal, len(resources))
+	for i, res := range resources {
+		entries[i] = plan.Removal{Ref: res.Ref, UID: res.UID}
+		if spec == nil || spec.DeleteOption == nil {
+			continue
+		}
+		meta := workv1.ManifestResourceMeta{Group: res.Group, Version: res.Version, Resource: res.Resource, Namespace: res.Namespace, Name: res.Name}
+		if live := r.Objects.Get(res.Ref); live.State == object.Present {
+			meta.Kind = live.Object.GetKind() // a rule may name the kind instead of the resource
+		}
+		entries[i].Orphan = !strategy.Owned(meta, spec.DeleteOption)
+	}
+	return entries
+}
+
+// refsOf returns the objects of resources.
+func refsOf(resources []applied.Resource) []object.Ref {
+	refs := make([]object.Ref, len(resources))
+	for i := range resources {
+		refs[i] = resources[i].Ref
+	}
+	return refs
+}

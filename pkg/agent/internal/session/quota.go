@@ -1,0 +1,26 @@
+package session
+
+import (
+	"time"
+
+	"github.com/workwire/workwire/pkg/runtime/quota"
+	"github.com/workwire/workwire/pkg/transport"
+	"github.com/workwire/workwire/pkg/wire"
+)
+
+// overQuota is the verdict on a message of a source that has used up its quota.
+const overQuota = "over_quota"
+
+// owedAfter is how long after a message was dropped its source is asked for the specs that the agent lacks, at
+// least.
+const owedAfter = 10 * time.Second
+
+// affords reports whether source can pay for m. If not, it is asked for what the agent lacks once it can.
+func (s *Session) affords(m transport.Message, source wire.SourceID, now time.Time) bool {
+	cost := quota.Cost{quota.Messages: 1, quota.Bytes: float64(wire.PlainSize(m.Event))}
+	if s.quotas.Spend(source, cost, now) {
+		return true
+	}
+	s.asks.AddAfter(source, max(owedAfter, s.quotas.Wait(source, cost, now)))
+	return false
+}

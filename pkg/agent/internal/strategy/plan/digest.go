@@ -1,0 +1,145 @@
+package plan
+
+import (
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/workwire/workwire/pkg/agent/internal/object"
+	"github.com/workwire/workwire/pkg/agent/internal/strategy"
+	"github.com/workwire/workwire/pkg/agent/internal/strategy/fields"
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+)
+
+// The first letter of a digest is the strategy of the write.
+const (
+	updated = "U"
+	created = "C" // CreateOnly
+	applied = "A"
+)
+
+// FieldsDigest returns what an agent has to know after a restart about the last write of a
+// manifest, given the object as it is since: by which strategy it was written, which fields it
+// declared, and which values the API server did not store. A change of other values does not change
+// it, so that it is kept in the AppliedManifestWork without a request of its own. Digests of
+// several manifests for one object are separated by commas.
+func FieldsDigest(m *strategy.Manifest, s State, live *unstructured.Unstructured) string {
+	digest := s.declaredDigest(m)
+	if m.Strategy == workv1.UpdateStrategyTypeUpdate {
+		if undone := rulesFor(m, live).Undone(m.Desired, live); undone != "" {
+			digest += "-" + undone[:8]
+		}
+	}
+	return digest
+}
+
+// declaredDigest is the part of the digest that depends on the manifest alone.
+func (s *State) declaredDigest(m *strategy.Manifest) string {
+	switch {
+	case m.Strategy == workv1.UpdateStrategyTypeCreateOnly:
+		return created
+	case m.Strategy != workv1.UpdateStrategyTypeServerSideApply:
+		shape := rulesFor(m, m.Desired).Shape(m.Desired)
+		return updated + shape[:min(8, len(shape))]
+	case m.Ignored != nil:
+		return applied // the object's annotation has the hash
+	default:
+		return applied + fields.Digest([]string{s.Manager(m), fields.AppliedShape(m.Desired)})[:8]
+	}
+}
+
+// KeptDigest is FieldsDigest for an object that was not written. An object with the annotation of
+// an earlier agent needs no digest until it is written.
+func KeptDigest(m *strategy.Manifest, s State) string {
+	for _, key := range []string{hashAnnotation, applyAnnotation(s.Manager(m))} {
+		if _, ok := formerHash(m, s.Live.Object, key); ok {
+			return ""
+		}
+	}
+	if digest := s.recordedDigest(m); digest != "" {
+		return digest
+	}
+	return FieldsDigest(m, s, s.Live.Object)
+}
+
+// recordedDigest returns the digest in FieldsDigest of a manifest that declared the same fields as
+// m, "" if there is none.
+func (s *State) recordedDigest(m *strategy.Manifest) string {
+	declared := s.declaredDigest(m)
+	for digest := range strings.SplitSeq(s.FieldsDigest, ",") {
+		if before, _, _ := strings.Cut(digest, "-"); before == declared {
+			return digest
+		}
+	}
+	return ""
+}
+
+// wasApplied reports whether the manifest that was last written to the live object declared the
+// same fields. If that manifest is not known, the digest says so, or the annotation of an earlier
+// agent.
+func (s *State) wasApplied(m *strategy.Manifest) bool {
+	if s.Previous != nil && s.Previous.Strategy == m.Strategy && s.Previous.FieldManager == m.FieldManager {
+		return s.Previous.Hash == m.Hash
+	}
+	key := hashAnnotation
+	if m.Strategy == workv1.UpdateStrategyTypeServerSideApply {
+		key = applyAnnotation(s.Manager(m))
+	}
+	if hash, ok := formerHash(m, s.Live.Object, key); ok {
+		return hash == m.Hash
+	}
+	return s.recordedDigest(m) != ""
+}
+
+// wasStored reports whether the live object is what the API server made of this manifest.
+func (s *State) wasStored(m *strategy.Manifest) bool {
+	if s.Previous != nil {
+		return sameWrite(m, s.Previous)
+	}
+	if hash, ok := formerHash(m, s.Live.Object, hashAnnotation); ok {
+		return hash == m.Hash
+	}
+	return slices.Contains(strings.Split(s.FieldsDigest, ","), FieldsDigest(m, *s, s.Live.Object))
+}
+
+// wasUpdated reports whether the object may have fields that the agent wrote other than by
+// server-side apply.
+func (s *State) wasUpdated(m *strategy.Manifest) bool {
+	if _, ok := formerHash(m, s.Live.Object, hashAnnotation); ok {
+		return true
+	}
+	if s.Previous != nil && s.Previous.Strategy != workv1.UpdateStrategyTypeReadOnly {
+		return s.Previous.Strategy != workv1.UpdateStrategyTypeServerSideApply
+	}
+	return strings.Contains(s.FieldsDigest, updated) || strings.Contains(s.FieldsDigest, created)
+}
+
+// hashAnnotation is the annotation in which earlier agents kept the hash of an updated manifest.
+// Those of server-side apply have the digest of the field manager after a dot. They are removed by
+// the next write.
+const hashAnnotation = "workwire.dev/manifest-hash"
+
+// applyAnnotation returns the annotation of earlier agents for a field manager.
+func applyAnnotation(fieldManager string) string {
+	return hashAnnotation + "." + object.AgentHash(fieldManager)[:8]
+}
+
+// formerHash returns an annotation of the live object that its manifest does not declare.
+func formerHash(m *strategy.Manifest, live *unstructured.Unstructured, key string) (string, bool) {
+	_, declared := m.Desired.GetAnnotations()[key]
+	hash, ok := live.GetAnnotations()[key]
+	return hash, ok && !declared
+}
+
+// removeFormerHashes removes the annotations of earlier agents from an object that is about to be
+// written.
+func removeFormerHashes(next *unstructured.Unstructured, m *strategy.Manifest) {
+	for key := range next.GetAnnotations() {
+		if key == hashAnnotation || strings.HasPrefix(key, hashAnnotation+".") {
+			if _, ok := formerHash(m, next, key); ok {
+				unstructured.RemoveNestedField(next.Object, "metadata", "annotations", key)
+			}
+		}
+	}
+}

@@ -1,0 +1,72 @@
+package trust_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/workwire/workwire/pkg/agent/internal/trust"
+	"github.com/workwire/workwire/pkg/security/signing"
+	"github.com/workwire/workwire/pkg/wire"
+	"github.com/workwire/workwire/test/kit"
+)
+
+// TestRefusedEventsAreCountedAndFewAreLogged: a broker that forges a thousand events writes ten lines.
+func TestRefusedEventsAreCountedAndFewAreLogged(t *testing.T) {
+	key, err := signing.NewKey()
+	kit.NoError(t, err)
+	data, err := signing.FormatTrustedKeys(signing.TrustedKey{PublicKey: key.Public(), Sources: []wire.SourceID{"hub1"}})
+	kit.NoError(t, err)
+	path := filepath.Join(t.TempDir(), "trusted-keys.yaml")
+	kit.NoError(t, os.WriteFile(path, data, 0o600))
+	keys, err := signing.OpenTrustedKeys(signing.TrustedKeysConfig{File: path})
+	kit.NoError(t, err)
+	registry := prometheus.NewRegistry()
+	gate, err := trust.New(trust.Config{Keys: keys, MaxAge: time.Hour, Registerer: registry})
+	kit.NoError(t, err)
+
+	event, err := wire.Encode(&wire.Spec{UID: "u", Source: "hub1", Cluster: "c1", Action: wire.Delete, DeletionTimestamp: &metav1.Time{Time: time.Now()}}, time.Now())
+	kit.NoError(t, err)
+	var log kit.Log
+	const forged = 1000
+	for range forged {
+		_, err := gate.Verify(event, "hub1")
+		refused := trust.AsRefused(err)
+		if refused == nil || refused.Reason != signing.Unsigned {
+			t.Fatalf("Verify = %v", err)
+		}
+		gate.Refused(log.Logger(), refused)
+	}
+	// A slow machine may take ten seconds, after which another line is due.
+	if lines := log.Lines("event refused because of its signature"); len(lines) < 10 || len(lines) > forged/10 {
+		t.Errorf("%d lines are logged", len(lines))
+	}
+	if n := kit.Metric(t, registry, "workwire_agent_untrusted_events_total", "reason=unsigned"); n != forged {
+		t.Errorf("%v events are counted", n)
+	}
+	if refused := trust.AsRefused(gate.Admit("hub1", time.Now(), "uid/u")); refused == nil || refused.Reason != trust.Unproven || gate.Proven("hub1") {
+		t.Errorf("Admit = %v before the source has answered", refused)
+	}
+	if _, err := gate.Prove("hub1", time.Now().Add(-2*time.Hour)); trust.AsRefused(err) == nil || trust.AsRefused(err).Reason != signing.Expired {
+		t.Errorf("Prove = %v with an old answer", err)
+	}
+	proof := time.Now()
+	if first, err := gate.Prove("hub1", proof); err != nil || !first || !gate.Proven("hub1") || gate.Proven("hub2") {
+		t.Errorf("Prove = %t, %v", first, err)
+	}
+	if err := gate.Admit("hub1", proof.Add(time.Millisecond), "uid/u"); err != nil {
+		t.Errorf("Admit = %v", err)
+	}
+}
+
+// TestNoGate: without trusted keys, all events are believed.
+func TestNoGate(t *testing.T) {
+	var gate *trust.Gate
+	if err := gate.Admit("hub1", time.Time{}, "uid/u"); err != nil || !gate.Proven("hub1") {
+		t.Errorf("Admit = %v", err)
+	}
+}

@@ -1,0 +1,288 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+	watchtools "k8s.io/client-go/tools/watch"
+
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
+	"github.com/workwire/workwire/pkg/ctl/cli"
+	"github.com/workwire/workwire/pkg/workstate/explain"
+)
+
+// Goal is what is waited for.
+type Goal struct {
+	kind      string // ready, applied, available, delivered, deleted or condition
+	condition string
+	status    metav1.ConditionStatus
+}
+
+// goals are the values of --for without a condition.
+var goals = []string{"ready", "applied", "available", "delivered", "deleted"}
+
+// ParseGoal parses ready, applied, available, delivered, deleted, condition=TYPE or
+// condition=TYPE=STATUS.
+func ParseGoal(text string) (Goal, error) {
+	if slices.Contains(goals, text) {
+		return Goal{kind: text}, nil
+	}
+	name, ok := strings.CutPrefix(text, "condition=")
+	name, status, given := strings.Cut(name, "=")
+	if !ok || name == "" || given && status == "" {
+		return Goal{}, cli.Usagef("--for must be %s or condition=TYPE[=STATUS], got %q", strings.Join(goals, ", "), text)
+	}
+	g := Goal{kind: "condition", condition: name, status: metav1.ConditionTrue}
+	for _, s := range []metav1.ConditionStatus{metav1.ConditionTrue, metav1.ConditionFalse, metav1.ConditionUnknown} {
+		if strings.EqualFold(status, string(s)) {
+			g.status = s
+			return g, nil
+		}
+	}
+	if given {
+		return Goal{}, cli.Usagef("--for: the status of a condition is True, False or Unknown, got %q", status)
+	}
+	return g, nil
+}
+
+// errNoReadiness says that a work will never be ready.
+var errNoReadiness = errors.New("the work does not report readiness")
+
+// Reached reports whether a work, nil if it does not exist, has reached the goal, and returns a
+// line about it. Only conditions of the newest generation count. It fails if the work cannot reach
+// the goal because it does not report readiness.
+func (g Goal) Reached(w *workv1.ManifestWork, now time.Time) (done bool, line string, err error) {
+	if w == nil {
+		return g.kind == "deleted", map[bool]string{true: "deleted", false: "does not exist"}[g.kind == "deleted"], nil
+	}
+	e := explain.Explain(explain.Facts{Now: now, Work: w})
+	line = string(e.State)
+	if b := e.Blocker; b != nil {
+		line += fmt.Sprintf(": %s, %s: %s", b.Cause, b.Object, cli.OneLine(b.Message))
+	}
+	answered := explain.Answered(w)
+	current := func(kind string) *metav1.Condition {
+		c := meta.FindStatusCondition(w.Status.Conditions, kind)
+		if c == nil || c.ObservedGeneration != 0 && c.ObservedGeneration != w.Generation || !answered && kind != workv1.WorkDelivered {
+			return nil
+		}
+		return c
+	}
+	is := func(kind string, status metav1.ConditionStatus) bool {
+		c := current(kind)
+		return c != nil && c.Status == status
+	}
+	switch g.kind {
+	case "delivered":
+		done = answered
+	case "applied":
+		done = is(workv1.WorkApplied, metav1.ConditionTrue)
+	case "available":
+		done = is(workv1.WorkApplied, metav1.ConditionTrue) && is(workv1.WorkAvailable, metav1.ConditionTrue)
+	case "ready":
+		progress := e.Hops[len(e.Hops)-1].Progress
+		done = progress == explain.Done
+		if progress == explain.NotReported {
+			return false, line, cli.Errorf("%s/%s: %w", w.Namespace, w.Name, errNoReadiness).
+				Do("kubectl annotate manifestwork -n %s %s %s=true, or wait --for=available", w.Namespace, w.Name, workv1.ReportReadinessAnnotationKey)
+		}
+	case "condition":
+		done = is(g.condition, g.status)
+	}
+	return done, line, nil
+}
+
+// Await waits until works have reached the goal: those with the names, which may not exist yet, or those
+// that match selector when it starts. It calls show with a line for each change of a work. It
+// returns the names of those that have not reached the goal, with the error of ctx if that ends.
+func (r *Reader) Await(ctx context.Context, namespace, selector string, names []string, goal Goal, show func(name, line string, done bool)) ([]string, error) {
+	a := awaited{goal: goal, open: map[string]bool{}, show: show, lines: map[string]string{}}
+	for _, name := range names {
+		a.open[name] = true
+	}
+	client := r.Clients.WorkV1().ManifestWorks(namespace)
+	options := func(o metav1.ListOptions) metav1.ListOptions {
+		o.LabelSelector = selector
+		if len(names) == 1 {
+			o.FieldSelector = "metadata.name=" + names[0]
+		}
+		return o
+	}
+	// The first request also tells why the user may not read works; a watch would try forever.
+	first, err := client.List(ctx, options(metav1.ListOptions{Limit: pageSize}))
+	if err != nil {
+		return a.left(), cli.APIError("list the works of "+namespace, err)
+	}
+	if len(names) == 0 {
+		for i := range first.Items {
+			a.open[first.Items[i].Name] = true
+		}
+		if len(a.open) == 0 {
+			return nil, cli.Errorf("no work in namespace %s matches %q", namespace, selector)
+		}
+	}
+	lw := &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			return client.List(ctx, options(o))
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			return client.Watch(ctx, options(o))
+		},
+	}
+	_, err = watchtools.UntilWithSync(ctx, lw, &workv1.ManifestWork{}, a.start, a.event)
+	return a.left(), err
+}
+
+// awaited is the state of [Reader.Await].
+type awaited struct {
+	goal  Goal
+	open  map[string]bool // names that have not reached the goal
+	lines map[string]string
+	show  func(name, line string, done bool)
+}
+
+func (a *awaited) left() []string {
+	var names []string
+	for name, open := range a.open {
+		if open {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// start looks at all works once they are listed.
+func (a *awaited) start(store cache.Store) (bool, error) {
+	found := map[string]*workv1.ManifestWork{}
+	for _, object := range store.List() {
+		if w, ok := object.(*workv1.ManifestWork); ok {
+			found[w.Name] = w
+		}
+	}
+	for _, name := range a.left() {
+		if err := a.note(name, found[name]); err != nil {
+			return false, err
+		}
+	}
+	return len(a.left()) == 0, nil
+}
+
+func (a *awaited) event(e watch.Event) (bool, error) {
+	if e.Type == watch.Error {
+		return false, apierrors.FromObject(e.Object)
+	}
+	w, ok := e.Object.(*workv1.ManifestWork)
+	if !ok {
+		return false, nil
+	}
+	if _, wanted := a.open[w.Name]; wanted {
+		name := w.Name
+		if e.Type == watch.Deleted {
+			w = nil
+		}
+		if err := a.note(name, w); err != nil {
+			return false, err
+		}
+	}
+	return len(a.left()) == 0, nil
+}
+
+// note evaluates a work, nil if it does not exist. A work that had reached the goal can leave it.
+func (a *awaited) note(name string, w *workv1.ManifestWork) error {
+	done, line, err := a.goal.Reached(w, time.Now())
+	if err != nil {
+		return err
+	}
+	a.open[name] = !done
+	if line != a.lines[name] || done {
+		a.lines[name] = line
+		a.show(name, line, done)
+	}
+	return nil
+}
+
+// Rollout is how far the rollout of a set has got.
+type Rollout struct {
+	// Done reports whether every cluster has the template and succeeded with it; Stopped whether
+	// too many failed; Paused whether the set is paused.
+	Done, Stopped, Paused bool
+	// Line says it for people.
+	Line string
+}
+
+// RolloutOf returns how far the rollout of a set has got.
+func RolloutOf(set *workv1alpha1.ManifestWorkReplicaSet) Rollout {
+	line := NewSetLine(set)
+	r := Rollout{Paused: line.Paused}
+	conditions := set.Status.Conditions
+	rolledOut := meta.FindStatusCondition(conditions, workv1alpha1.ManifestWorkReplicaSetConditionPlacementRolledOut)
+	progressing := meta.FindStatusCondition(conditions, workv1alpha1.ManifestWorkReplicaSetConditionProgressing)
+	if progressing != nil && progressing.ObservedGeneration != 0 && progressing.ObservedGeneration < set.Generation || rolledOut == nil {
+		r.Line = "the hub has not seen the newest template yet"
+		return r
+	}
+	r.Done = rolledOut.Status == metav1.ConditionTrue
+	r.Stopped = meta.IsStatusConditionTrue(conditions, workv1alpha1.ManifestWorkReplicaSetConditionStopped) || strings.HasPrefix(rolledOut.Message, "stopped")
+	r.Line = fmt.Sprintf("%d clusters have the template: %d applied, %d available, %d progressing, %d degraded", line.Total, line.Applied, line.Available,
+		line.Progressing, line.Degraded)
+	message := line.Message
+	if progressing != nil && progressing.Message != "" && !r.Done {
+		message = progressing.Message
+	}
+	if message != "" && !r.Done {
+		r.Line += "; " + cli.OneLine(message)
+	}
+	return r
+}
+
+// AwaitRollout calls show for each change of the rollout of a set, until the rollout is done, show
+// returns true, or ctx ends.
+func (r *Reader) AwaitRollout(ctx context.Context, namespace, name string, show func(Rollout) (stop bool)) error {
+	client := r.Clients.WorkV1alpha1().ManifestWorkReplicaSets(namespace)
+	if _, err := client.Get(ctx, name, metav1.GetOptions{}); err != nil {
+		return notFound(err, "set", name, "workctl get sets -A")
+	}
+	options := func(o metav1.ListOptions) metav1.ListOptions {
+		o.FieldSelector = "metadata.name=" + name
+		return o
+	}
+	lw := &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			return client.List(ctx, options(o))
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			return client.Watch(ctx, options(o))
+		},
+	}
+	last := ""
+	_, err := watchtools.UntilWithSync(ctx, lw, &workv1alpha1.ManifestWorkReplicaSet{}, nil, func(e watch.Event) (bool, error) {
+		set, ok := e.Object.(*workv1alpha1.ManifestWorkReplicaSet)
+		switch {
+		case e.Type == watch.Error:
+			return false, apierrors.FromObject(e.Object)
+		case !ok:
+			return false, nil
+		case e.Type == watch.Deleted:
+			return false, cli.Errorf("the set %s/%s is deleted", namespace, name)
+		}
+		rollout := RolloutOf(set)
+		if rollout.Line == last && !rollout.Done {
+			return false, nil
+		}
+		last = rollout.Line
+		return show(rollout) || rollout.Done, nil
+	})
+	return err
+}

@@ -1,0 +1,73 @@
+package fleet
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/workwire/workwire/pkg/ctl/cli"
+	"github.com/workwire/workwire/pkg/workstate/explain"
+)
+
+// hopTexts say what a hop means.
+var hopTexts = map[string]string{
+	"accepted": "the hub saw the spec", "published": "the hub sent it", "acknowledged": "the broker took it",
+	"received": "the agent received it", "applied": "the agent applied all manifests", "ready": "the objects are ready",
+}
+
+// WriteExplanation writes an explanation as text.
+func WriteExplanation(w io.Writer, style cli.Style, now time.Time, e *explain.Explanation) error {
+	var out strings.Builder
+	fmt.Fprintf(&out, "Work %s of cluster %s, generation %d: %s\n\n", e.Name, e.Cluster, e.Generation, style.Paint(stateTone(e.State), string(e.State)))
+	for _, h := range e.Hops {
+		mark, tone, at, took := "·", cli.Dim, "", ""
+		switch h.Progress {
+		case explain.Done:
+			mark, tone = "✓", cli.Good
+		case explain.NotReported:
+			at = "not reported"
+		}
+		if h.Time != nil {
+			at = h.Time.UTC().Format("2006-01-02 15:04:05.000")
+		}
+		if h.Took != nil {
+			took = "+" + (time.Duration(*h.Took) * time.Millisecond).String()
+		}
+		line := fmt.Sprintf("  %s %-13s %-24s %-10s %s", style.Paint(tone, mark), h.Name, at, took, style.Paint(cli.Dim, hopTexts[h.Name]))
+		out.WriteString(strings.TrimRight(line, " ") + "\n")
+	}
+	if b := e.Blocker; b != nil {
+		tone := cli.Bad
+		if e.State != explain.Blocked {
+			tone = cli.Warn
+		}
+		fmt.Fprintf(&out, "\n%s %s", style.Paint(tone, string(b.Cause)+":"), cli.OneLine(b.Object))
+		if b.Since != nil && !b.Since.IsZero() {
+			fmt.Fprintf(&out, ", for %s", Age(now, b.Since))
+		}
+		fmt.Fprintf(&out, "\n  %s\n", cli.OneLine(b.Message))
+		if b.More > 0 {
+			fmt.Fprintf(&out, "  So it is with %d more objects of this work.\n", b.More)
+		}
+		fmt.Fprintf(&out, "%s\n  %s\n", style.Paint(cli.Bold, "What to do:"), cli.OneLine(b.Do))
+	}
+	for i, note := range e.Notes {
+		if i == 0 {
+			out.WriteByte('\n')
+		}
+		fmt.Fprintf(&out, "%s %s\n", style.Paint(cli.Dim, "Note:"), note)
+	}
+	_, err := io.WriteString(w, out.String())
+	return err
+}
+
+func stateTone(s explain.State) cli.Tone {
+	switch s {
+	case explain.Ready:
+		return cli.Good
+	case explain.Blocked:
+		return cli.Bad
+	}
+	return cli.Warn
+}

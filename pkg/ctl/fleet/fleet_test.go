@@ -1,0 +1,195 @@
+package fleet_test
+
+import (
+	"bytes"
+	"errors"
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
+	"github.com/workwire/workwire/pkg/ctl/cli"
+	"github.com/workwire/workwire/pkg/ctl/fleet"
+	"github.com/workwire/workwire/pkg/workstate/condition"
+	"github.com/workwire/workwire/pkg/workstate/explain"
+	"github.com/workwire/workwire/test/kit"
+)
+
+var rewrite = flag.Bool("rewrite", false, "write the golden files")
+
+var now = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+
+func ago(d time.Duration) metav1.Time { return metav1.NewTime(now.Add(-d)) }
+
+func work(cluster, name string, m condition.Manifest) workv1.ManifestWork {
+	m.Meta = workv1.ManifestResourceMeta{Group: "apps", Version: "v1", Kind: "Deployment", Resource: "deployments", Namespace: "default", Name: name}
+	if m.Rules == nil {
+		m.Rules = []string{workv1.ManifestProgressing}
+		m.Evaluated = []metav1.Condition{{Type: workv1.ManifestProgressing, Status: metav1.ConditionFalse, Reason: workv1.ReasonConditionRuleEvaluated}}
+	}
+	w := workv1.ManifestWork{ObjectMeta: metav1.ObjectMeta{Namespace: cluster, Name: name, Generation: 2, CreationTimestamp: ago(time.Hour)}}
+	w.Status = condition.WorkStatus(condition.Input{Generation: 2, Manifests: []condition.Manifest{m}, Now: ago(10 * time.Minute)})
+	at := func(d time.Duration) *metav1.MicroTime { return new(metav1.NewMicroTime(now.Add(-10*time.Minute + d))) }
+	w.Status.Delivery = &workv1.DeliveryStatus{Generation: 2, AcceptedTime: at(0), PublishedTime: at(time.Millisecond), AcknowledgedTime: at(4 * time.Millisecond),
+		ReceivedTime: at(3 * time.Millisecond), AppliedTime: at(40 * time.Millisecond), ReadyTime: at(2 * time.Second)}
+	return w
+}
+
+func cluster(name string, accepted bool, available metav1.ConditionStatus) clusterv1.ManagedCluster {
+	return clusterv1.ManagedCluster{
+		ObjectMeta: metav1.ObjectMeta{Name: name, CreationTimestamp: ago(48 * time.Hour), Annotations: map[string]string{clusterv1.LastSeenAnnotationKey: ago(time.Minute).Format(time.RFC3339)}},
+		Spec:       clusterv1.ManagedClusterSpec{HubAcceptsClient: accepted},
+		Status: clusterv1.ManagedClusterStatus{Conditions: []metav1.Condition{{Type: clusterv1.ManagedClusterConditionAvailable, Status: available,
+			Message: "The agent of the cluster has stopped, or has lost its connection to the broker", LastTransitionTime: ago(5 * time.Minute)}}},
+	}
+}
+
+func snapshot() *fleet.Snapshot {
+	failed := work("cluster1", "broken", condition.Manifest{ApplyError: errors.New(`admission webhook "guard" denied the request: no`)})
+	pending := work("cluster2", "late", condition.Manifest{})
+	pending.Generation = 3
+	pending.Status.Conditions = append(pending.Status.Conditions, metav1.Condition{Type: workv1.WorkDelivered, Status: metav1.ConditionFalse,
+		Reason: workv1.ReasonClusterAway, Message: "The agent is away", ObservedGeneration: 3, LastTransitionTime: ago(5 * time.Minute)})
+	set := workv1alpha1.ManifestWorkReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "till", CreationTimestamp: ago(time.Hour)}}
+	set.Status.Summary = workv1alpha1.ManifestWorkReplicaSetSummary{Total: 3, Applied: 2, Available: 2, Progressing: 1}
+	set.Status.Conditions = []metav1.Condition{{Type: "PlacementRolledOut", Status: metav1.ConditionFalse, Reason: "Progressing", Message: "waiting for cluster1: Deployment default/web: Available: 0/1"}}
+	return &fleet.Snapshot{
+		Time: now, ClustersKnown: true,
+		Clusters: []clusterv1.ManagedCluster{cluster("cluster1", true, metav1.ConditionTrue), cluster("cluster2", true, metav1.ConditionUnknown), cluster("new", false, metav1.ConditionUnknown)},
+		Works:    []workv1.ManifestWork{work("cluster1", "web", condition.Manifest{}), failed, pending},
+		Sets:     []workv1alpha1.ManifestWorkReplicaSet{set},
+		Presence: &coordinationv1.Lease{Spec: coordinationv1.LeaseSpec{RenewTime: new(metav1.NewMicroTime(now.Add(-time.Second)))}},
+	}
+}
+
+// TestText compares what people see with golden files.
+func TestText(t *testing.T) {
+	s := snapshot()
+	lines := fleet.WorkLines(s)
+	write := func(rows *cli.Rows) func(*bytes.Buffer) error {
+		return func(out *bytes.Buffer) error { return rows.Write(out, cli.Style{}, 0) }
+	}
+	explained := func(i int) func(*bytes.Buffer) error {
+		e := explain.Explain(explain.Facts{Now: now, Work: &s.Works[i], Cluster: &s.Clusters[i/2]})
+		return func(out *bytes.Buffer) error { return fleet.WriteExplanation(out, cli.Style{}, now, &e) }
+	}
+	fine := &fleet.Snapshot{Time: now, ClustersKnown: true, Clusters: s.Clusters[:1], Works: s.Works[:1], Presence: s.Presence}
+	for name, text := range map[string]func(*bytes.Buffer) error{
+		"status":         func(out *bytes.Buffer) error { return fleet.Summarize(s, 1).Write(out, cli.Style{}, 0) },
+		"status-narrow":  func(out *bytes.Buffer) error { return fleet.Summarize(s, 0).Write(out, cli.Style{}, 80) },
+		"status-fine":    func(out *bytes.Buffer) error { return fleet.Summarize(fine, 10).Write(out, cli.Style{}, 0) },
+		"works":          write(fleet.WorkTable(lines, now, true)),
+		"clusters":       write(fleet.ClusterTable(fleet.ClusterLines(s, lines), now, false)),
+		"sets":           write(fleet.SetTable([]fleet.SetLine{fleet.NewSetLine(&s.Sets[0])}, now, true)),
+		"manifests":      write(fleet.ManifestTable(&s.Works[1])),
+		"explain-ready":  explained(0),
+		"explain-failed": explained(1),
+		"explain-away":   explained(2),
+	} {
+		var out bytes.Buffer
+		kit.NoError(t, text(&out))
+		path := filepath.Join("testdata", name+".txt")
+		if *rewrite {
+			kit.NoError(t, os.MkdirAll("testdata", 0o755))
+			kit.NoError(t, os.WriteFile(path, out.Bytes(), 0o600))
+		}
+		want, err := os.ReadFile(path)
+		kit.NoError(t, err)
+		if diff := cmp.Diff(string(want), out.String()); diff != "" {
+			t.Errorf("%s (run with -rewrite if it should be so):\n%s", name, diff)
+		}
+	}
+}
+
+// TestGoals checks when wait ends.
+func TestGoals(t *testing.T) {
+	s := snapshot()
+	ready, failed, pending := &s.Works[0], &s.Works[1], &s.Works[2]
+	silent := work("cluster1", "silent", condition.Manifest{Rules: []string{}})
+	silent.Status.Conditions = append(silent.Status.Conditions, metav1.Condition{Type: "Warm", Status: metav1.ConditionFalse, ObservedGeneration: 2})
+	for _, c := range []struct {
+		goal string
+		work *workv1.ManifestWork
+		done bool
+		want string // a part of the line or of the error
+	}{
+		{"ready", ready, true, "Ready"},
+		{"ready", failed, false, "Blocked: Webhook, Deployment default/broken"},
+		{"ready", pending, false, "AgentOff"},
+		{"ready", &silent, false, "does not report readiness"},
+		{"ready", nil, false, "does not exist"},
+		{"available", &silent, true, ""},
+		{"applied", ready, true, ""},
+		{"applied", failed, false, ""},
+		{"applied", pending, false, ""}, // Applied is about the generation before
+		{"delivered", failed, true, ""},
+		{"delivered", pending, false, ""},
+		{"deleted", nil, true, "deleted"},
+		{"deleted", ready, false, ""},
+		{"condition=Progressing=false", ready, true, ""},
+		{"condition=Applied", ready, true, ""},
+		{"condition=Warm", &silent, false, ""},
+		{"condition=Warm=False", &silent, true, ""},
+	} {
+		goal, err := fleet.ParseGoal(c.goal)
+		kit.NoError(t, err)
+		done, line, err := goal.Reached(c.work, now)
+		if err != nil {
+			line = err.Error()
+		}
+		if done != c.done || !strings.Contains(line, c.want) {
+			t.Errorf("%s: %v %q, want %v %q", c.goal, done, line, c.done, c.want)
+		}
+	}
+	for _, text := range []string{"", "Ready", "condition=", "condition=A=", "condition=A=maybe"} {
+		if _, err := fleet.ParseGoal(text); err == nil {
+			t.Errorf("%q is a goal", text)
+		}
+	}
+}
+
+// TestRollout checks what rollout status prints, with and without the condition Progressing.
+func TestRollout(t *testing.T) {
+	rolledOut := func(status metav1.ConditionStatus, message string) metav1.Condition {
+		return metav1.Condition{Type: "PlacementRolledOut", Status: status, Message: message}
+	}
+	for name, c := range map[string]struct {
+		conditions []metav1.Condition
+		want       fleet.Rollout
+	}{
+		"new":         {nil, fleet.Rollout{Line: "the hub has not seen the newest template yet"}},
+		"old status":  {[]metav1.Condition{rolledOut("True", ""), {Type: "Progressing", ObservedGeneration: 1}}, fleet.Rollout{Line: "the hub has not seen the newest template yet"}},
+		"done":        {[]metav1.Condition{rolledOut("True", "")}, fleet.Rollout{Done: true, Line: "3 clusters have the template: 2 applied, 1 available, 0 progressing, 0 degraded"}},
+		"waits":       {[]metav1.Condition{rolledOut("False", "waiting for a")}, fleet.Rollout{Line: "3 clusters have the template: 2 applied, 1 available, 0 progressing, 0 degraded; waiting for a"}},
+		"stopped":     {[]metav1.Condition{rolledOut("False", "stopped: 2 clusters failed")}, fleet.Rollout{Stopped: true, Line: "3 clusters have the template: 2 applied, 1 available, 0 progressing, 0 degraded; stopped: 2 clusters failed"}},
+		"progressing": {[]metav1.Condition{rolledOut("False", "x"), {Type: "Progressing", ObservedGeneration: 2, Message: "a soaks until noon"}}, fleet.Rollout{Line: "3 clusters have the template: 2 applied, 1 available, 0 progressing, 0 degraded; a soaks until noon"}},
+	} {
+		set := &workv1alpha1.ManifestWorkReplicaSet{ObjectMeta: metav1.ObjectMeta{Generation: 2}}
+		set.Status.Summary = workv1alpha1.ManifestWorkReplicaSetSummary{Total: 3, Applied: 2, Available: 1}
+		set.Status.Conditions = c.conditions
+		if got := fleet.RolloutOf(set); got != c.want {
+			t.Errorf("%s: %+v, want %+v", name, got, c.want)
+		}
+	}
+}
+
+// BenchmarkSummarize summarizes 10,000 works.
+func BenchmarkSummarize(b *testing.B) {
+	s := snapshot()
+	one := s.Works
+	for len(s.Works) < 10000 {
+		s.Works = append(s.Works, one...)
+	}
+	for b.Loop() {
+		fleet.Summarize(s, 10)
+	}
+}

@@ -1,0 +1,366 @@
+package fleet
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
+	"github.com/workwire/workwire/pkg/workstate/explain"
+)
+
+// Summary is the state of a fleet on one screen. Its JSON is what workctl status -o json prints.
+type Summary struct {
+	Time     time.Time     `json:"time"`
+	Hub      Hub           `json:"hub"`
+	Clusters ClusterCounts `json:"clusters"`
+	Works    WorkCounts    `json:"works"`
+	Sets     SetCounts     `json:"sets"`
+	// ClusterProblems, WorkProblems and SetProblems are what needs attention, the oldest first.
+	ClusterProblems []ClusterLine `json:"clusterProblems"`
+	WorkProblems    []WorkLine    `json:"workProblems"`
+	SetProblems     []SetLine     `json:"setProblems"`
+	// More says how many problems of each kind are left out.
+	More struct {
+		Clusters int `json:"clusters"`
+		Works    int `json:"works"`
+		Sets     int `json:"sets"`
+	} `json:"more"`
+}
+
+// Hub is whether the hub is connected to the broker.
+type Hub struct {
+	// State is connected, away or unknown; unknown if there is no Lease or it cannot be read.
+	State string       `json:"state"`
+	Seen  *metav1.Time `json:"lastSeen,omitempty"`
+}
+
+// ClusterCounts counts clusters.
+type ClusterCounts struct {
+	Known       bool `json:"known"`
+	Total       int  `json:"total"`
+	Connected   int  `json:"connected"`
+	Away        int  `json:"away"`
+	NotAccepted int  `json:"notAccepted"`
+	Paused      int  `json:"paused"`
+}
+
+// WorkCounts counts works. Applied, Ready and Degraded count those whose newest spec is so; Ready
+// includes those that are applied and do not report readiness.
+type WorkCounts struct {
+	Total     int `json:"total"`
+	Delivered int `json:"delivered"`
+	Applied   int `json:"applied"`
+	Ready     int `json:"ready"`
+	Degraded  int `json:"degraded"`
+	Deleting  int `json:"deleting"`
+	// Pending is how many works the agent has not answered.
+	Pending       int          `json:"pending"`
+	OldestPending *PendingWork `json:"oldestPending,omitempty"`
+}
+
+// PendingWork is a work that the agent has not answered.
+type PendingWork struct {
+	Cluster string      `json:"cluster"`
+	Name    string      `json:"name"`
+	Since   metav1.Time `json:"since"`
+}
+
+// SetCounts counts sets.
+type SetCounts struct {
+	Total     int `json:"total"`
+	RolledOut int `json:"rolledOut"`
+	Paused    int `json:"paused"`
+}
+
+// ClusterLine is a cluster in a table.
+type ClusterLine struct {
+	Name      string       `json:"name"`
+	Accepted  bool         `json:"accepted"`
+	Connected string       `json:"connected"`
+	Paused    bool         `json:"paused,omitempty"`
+	LastSeen  *metav1.Time `json:"lastSeen,omitempty"`
+	Reason    string       `json:"reason,omitempty"`
+	Works     int          `json:"works"`
+	Pending   int          `json:"pending"`
+	Failing   int          `json:"failing"`
+	Created   metav1.Time  `json:"created"`
+}
+
+// WorkLine is a work in a table.
+type WorkLine struct {
+	Cluster    string        `json:"cluster"`
+	Name       string        `json:"name"`
+	Delivered  string        `json:"delivered"`
+	Applied    string        `json:"applied"`
+	Ready      string        `json:"ready"`
+	Generation int64         `json:"generation"`
+	Observed   int64         `json:"observedGeneration"`
+	Since      metav1.Time   `json:"since"`
+	Created    metav1.Time   `json:"created"`
+	State      explain.State `json:"state"`
+	Cause      explain.Cause `json:"cause,omitempty"`
+	Object     string        `json:"object,omitempty"`
+	Message    string        `json:"message,omitempty"`
+}
+
+// SetLine is a set in a table.
+type SetLine struct {
+	Namespace   string      `json:"namespace"`
+	Name        string      `json:"name"`
+	Total       int         `json:"total"`
+	Applied     int         `json:"applied"`
+	Available   int         `json:"available"`
+	Progressing int         `json:"progressing"`
+	Degraded    int         `json:"degraded"`
+	RolledOut   string      `json:"rolledOut"`
+	Paused      bool        `json:"paused,omitempty"`
+	Since       metav1.Time `json:"since"`
+	Created     metav1.Time `json:"created"`
+	Message     string      `json:"message,omitempty"`
+}
+
+// Summarize summarizes a snapshot with at most lines problems of each kind; 0 means all.
+func Summarize(s *Snapshot, lines int) *Summary {
+	sum := &Summary{Time: s.Time, Hub: hub(s), ClusterProblems: []ClusterLine{}, WorkProblems: []WorkLine{}, SetProblems: []SetLine{}}
+	works := WorkLines(s)
+	sum.countWorks(s, works)
+	for _, c := range ClusterLines(s, works) {
+		sum.countCluster(&c)
+		if !c.Accepted || c.Connected != string(metav1.ConditionTrue) || c.Paused {
+			sum.ClusterProblems = append(sum.ClusterProblems, c)
+		}
+	}
+	sum.Clusters.Known = s.ClustersKnown
+	for i := range s.Sets {
+		line := NewSetLine(&s.Sets[i])
+		sum.Sets.Total++
+		if line.Paused {
+			sum.Sets.Paused++
+		}
+		if line.RolledOut == string(metav1.ConditionTrue) {
+			sum.Sets.RolledOut++
+		} else {
+			sum.SetProblems = append(sum.SetProblems, line)
+		}
+	}
+	sum.ClusterProblems, sum.More.Clusters = head(sum.ClusterProblems, lines)
+	sum.WorkProblems, sum.More.Works = head(sum.WorkProblems, lines)
+	sum.SetProblems, sum.More.Sets = head(sum.SetProblems, lines)
+	return sum
+}
+
+func head[T any](all []T, lines int) ([]T, int) {
+	if lines == 0 || len(all) <= lines {
+		return all, 0
+	}
+	return all[:lines], len(all) - lines
+}
+
+func hub(s *Snapshot) Hub {
+	if s.Presence == nil {
+		return Hub{State: "unknown"}
+	}
+	h := Hub{State: "connected", Seen: &metav1.Time{Time: s.Presence.Spec.RenewTime.Time}}
+	if explain.Expired(s.Presence, s.Time) {
+		h.State = "away"
+	}
+	return h
+}
+
+func (sum *Summary) countCluster(c *ClusterLine) {
+	n := &sum.Clusters
+	n.Total++
+	switch {
+	case !c.Accepted:
+		n.NotAccepted++
+	case c.Connected == string(metav1.ConditionTrue):
+		n.Connected++
+	default:
+		n.Away++
+	}
+	if c.Paused {
+		n.Paused++
+	}
+}
+
+func (sum *Summary) countWorks(s *Snapshot, lines []WorkLine) {
+	n := &sum.Works
+	n.Total = len(lines)
+	for i := range lines {
+		line := &lines[i]
+		count(&n.Delivered, line.Delivered)
+		count(&n.Applied, line.Applied)
+		if line.Applied == string(metav1.ConditionTrue) && line.Ready != string(metav1.ConditionFalse) {
+			n.Ready++
+		}
+		if c := meta.FindStatusCondition(s.Works[i].Status.Conditions, workv1.WorkDegraded); c != nil {
+			count(&n.Degraded, string(c.Status))
+		}
+		if s.Works[i].DeletionTimestamp != nil {
+			n.Deleting++
+		}
+		if line.Delivered != string(metav1.ConditionTrue) {
+			n.Pending++
+			if n.OldestPending == nil || line.Since.Before(&n.OldestPending.Since) {
+				n.OldestPending = &PendingWork{line.Cluster, line.Name, line.Since}
+			}
+		}
+		if line.State != explain.Ready {
+			sum.WorkProblems = append(sum.WorkProblems, *line)
+		}
+	}
+	slices.SortStableFunc(sum.WorkProblems, func(a, b WorkLine) int {
+		return cmp.Or(severity(a.State)-severity(b.State), a.Since.Time.Compare(b.Since.Time), cmp.Compare(a.Cluster, b.Cluster), cmp.Compare(a.Name, b.Name))
+	})
+}
+
+func severity(s explain.State) int {
+	if s == explain.Blocked {
+		return 0
+	}
+	return 1
+}
+
+func count(n *int, status string) {
+	if status == string(metav1.ConditionTrue) {
+		*n++
+	}
+}
+
+// WorkLines returns a line for each work, in the order of the snapshot. Whether hub and agents are there is told
+// for works that wait for them, not for those that have their newest spec.
+func WorkLines(s *Snapshot) []WorkLine {
+	clusters := make(map[string]*clusterv1.ManagedCluster, len(s.Clusters))
+	for i := range s.Clusters {
+		clusters[s.Clusters[i].Name] = &s.Clusters[i]
+	}
+	lines := make([]WorkLine, len(s.Works))
+	for i := range s.Works {
+		w := &s.Works[i]
+		f := explain.Facts{Now: s.Time, Work: w}
+		if !explain.Answered(w) || w.DeletionTimestamp != nil {
+			f.Cluster = clusters[w.Namespace]
+			f.Presence, f.Leader = s.leasesOf(f.Cluster)
+			f.NoCluster = f.Cluster == nil && s.ClustersKnown
+		}
+		lines[i] = NewWorkLine(w, explain.Explain(f))
+	}
+	return lines
+}
+
+// NewWorkLine returns the line of a work.
+func NewWorkLine(w *workv1.ManifestWork, e explain.Explanation) WorkLine {
+	line := WorkLine{
+		Cluster: w.Namespace, Name: w.Name, Generation: w.Generation, Observed: e.Observed, State: e.State, Created: w.CreationTimestamp,
+		Delivered: string(metav1.ConditionUnknown), Applied: string(metav1.ConditionUnknown), Ready: "", Since: w.CreationTimestamp,
+	}
+	if explain.Answered(w) {
+		line.Delivered = string(metav1.ConditionTrue)
+	} else if c := meta.FindStatusCondition(w.Status.Conditions, workv1.WorkDelivered); c != nil && c.ObservedGeneration == w.Generation {
+		line.Delivered = string(c.Status)
+	}
+	if c := meta.FindStatusCondition(w.Status.Conditions, workv1.WorkApplied); c != nil && c.ObservedGeneration == w.Generation {
+		line.Applied = string(c.Status)
+	}
+	switch e.Hops[len(e.Hops)-1].Progress {
+	case explain.Done:
+		line.Ready = string(metav1.ConditionTrue)
+	case explain.Waiting:
+		line.Ready = string(metav1.ConditionFalse)
+	}
+	if b := e.Blocker; b != nil {
+		line.Cause, line.Object, line.Message = b.Cause, b.Object, b.Message
+		if b.Since != nil {
+			line.Since = *b.Since
+		}
+	}
+	return line
+}
+
+// ClusterLines returns a line for each cluster, in the order of the snapshot. lines are those of the works.
+func ClusterLines(s *Snapshot, lines []WorkLine) []ClusterLine {
+	all := make([]ClusterLine, len(s.Clusters))
+	index := make(map[string]*ClusterLine, len(s.Clusters))
+	for i := range s.Clusters {
+		all[i] = NewClusterLine(&s.Clusters[i])
+		index[all[i].Name] = &all[i]
+	}
+	for i := range lines {
+		c := index[lines[i].Cluster]
+		if c == nil {
+			continue
+		}
+		c.Works++
+		switch {
+		case lines[i].Delivered != string(metav1.ConditionTrue):
+			c.Pending++
+		case lines[i].State == explain.Blocked:
+			c.Failing++
+		}
+	}
+	return all
+}
+
+// NewClusterLine returns the line of a cluster without its works.
+func NewClusterLine(c *clusterv1.ManagedCluster) ClusterLine {
+	line := ClusterLine{Name: c.Name, Accepted: c.Spec.HubAcceptsClient, Connected: string(metav1.ConditionUnknown), Created: c.CreationTimestamp,
+		Paused: workv1.IsPaused(c)}
+	if available := meta.FindStatusCondition(c.Status.Conditions, clusterv1.ManagedClusterConditionAvailable); available != nil {
+		line.Connected = string(available.Status)
+		if available.Status != metav1.ConditionTrue {
+			line.Reason = available.Message
+		}
+	}
+	if at, err := time.Parse(time.RFC3339, c.Annotations[clusterv1.LastSeenAnnotationKey]); err == nil {
+		line.LastSeen = &metav1.Time{Time: at}
+	}
+	return line
+}
+
+// NewSetLine returns the line of a set.
+func NewSetLine(set *workv1alpha1.ManifestWorkReplicaSet) SetLine {
+	n := set.Status.Summary
+	line := SetLine{Namespace: set.Namespace, Name: set.Name, Total: n.Total, Applied: n.Applied, Available: n.Available,
+		Progressing: n.Progressing, Degraded: n.Degraded, RolledOut: string(metav1.ConditionUnknown), Since: set.CreationTimestamp, Created: set.CreationTimestamp,
+		Paused: workv1.IsPaused(set)}
+	for _, kind := range []string{
+		workv1alpha1.ManifestWorkReplicaSetConditionRemovalsHeld, workv1alpha1.ManifestWorkReplicaSetConditionPlacementVerified,
+		workv1alpha1.ManifestWorkReplicaSetConditionPlacementRolledOut, workv1alpha1.ManifestWorkReplicaSetConditionManifestworkApplied,
+	} {
+		c := meta.FindStatusCondition(set.Status.Conditions, kind)
+		if c == nil {
+			continue
+		}
+		if kind == workv1alpha1.ManifestWorkReplicaSetConditionPlacementRolledOut {
+			line.RolledOut, line.Since = string(c.Status), c.LastTransitionTime
+		}
+		wrong := metav1.ConditionFalse
+		if kind == workv1alpha1.ManifestWorkReplicaSetConditionRemovalsHeld {
+			wrong = metav1.ConditionTrue
+		}
+		if c.Status == wrong && line.Message == "" {
+			line.Message = cmp.Or(c.Message, c.Reason)
+		}
+	}
+	if line.Paused {
+		line.Message = cmp.Or(line.Message, "paused")
+	}
+	return line
+}
+
+// Age returns the time from at to now, such as "3m"; "-" if at is not known.
+func Age(now time.Time, at *metav1.Time) string {
+	if at == nil || at.IsZero() {
+		return "-"
+	}
+	return humanDuration(now.Sub(at.Time))
+}
+
+func ratio(observed, wanted int64) string { return fmt.Sprintf("%d/%d", observed, wanted) }

@@ -1,0 +1,221 @@
+package fleet
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
+
+	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
+	"github.com/workwire/workwire/pkg/ctl/cli"
+	"github.com/workwire/workwire/pkg/workstate/explain"
+)
+
+func asStatus(err error, status *apierrors.APIStatus) bool { return errors.As(err, status) }
+
+func humanDuration(d time.Duration) string { return duration.HumanDuration(max(0, d)) }
+
+// statusTone colours the status of a condition.
+func statusTone(status string) cli.Cell {
+	cell := cli.Cell{Text: status}
+	switch status {
+	case string(metav1.ConditionTrue):
+		cell.Tone = cli.Good
+	case string(metav1.ConditionFalse):
+		cell.Tone = cli.Bad
+	case string(metav1.ConditionUnknown):
+		cell.Tone = cli.Warn
+	}
+	return cell
+}
+
+// WorkTable returns a table of works. wide adds the columns since, cause and message.
+func WorkTable(lines []WorkLine, now time.Time, wide bool) *cli.Rows {
+	t := &cli.Rows{Header: []string{"NAMESPACE", "NAME", "DELIVERED", "APPLIED", "READY", "OBSERVED", "AGE", "BLOCKED BY"}}
+	if wide {
+		t.Header = append(t.Header, "SINCE", "OBJECT", "MESSAGE")
+	}
+	for i := range lines {
+		l := &lines[i]
+		row := []any{l.Cluster, l.Name, statusTone(l.Delivered), statusTone(l.Applied), statusTone(l.Ready), ratio(l.Observed, l.Generation),
+			Age(now, &l.Created), cause(l)}
+		if wide {
+			since := ""
+			if l.Cause != "" {
+				since = Age(now, &l.Since)
+			}
+			row = append(row, since, l.Object, l.Message)
+		}
+		t.Add(row...)
+	}
+	return t
+}
+
+func cause(l *WorkLine) cli.Cell {
+	tone := cli.Bad
+	if l.State != explain.Blocked {
+		tone = cli.Warn
+	}
+	return cli.Cell{Text: string(l.Cause), Tone: tone}
+}
+
+// ClusterTable returns a table of clusters. wide adds the reason.
+func ClusterTable(lines []ClusterLine, now time.Time, wide bool) *cli.Rows {
+	t := &cli.Rows{Header: []string{"NAME", "ACCEPTED", "CONNECTED", "LAST SEEN", "WORKS", "PENDING", "FAILING", "PAUSED", "AGE"}}
+	if wide {
+		t.Header = append(t.Header, "MESSAGE")
+	}
+	for i := range lines {
+		l := &lines[i]
+		row := []any{l.Name, strconv.FormatBool(l.Accepted), statusTone(l.Connected), Age(now, l.LastSeen), strconv.Itoa(l.Works),
+			strconv.Itoa(l.Pending), strconv.Itoa(l.Failing), strconv.FormatBool(l.Paused), Age(now, &l.Created)}
+		if wide {
+			row = append(row, l.Reason)
+		}
+		t.Add(row...)
+	}
+	return t
+}
+
+// SetTable returns a table of sets. wide adds the message.
+func SetTable(lines []SetLine, now time.Time, wide bool) *cli.Rows {
+	t := &cli.Rows{Header: []string{"NAMESPACE", "NAME", "ROLLED OUT", "TOTAL", "APPLIED", "AVAILABLE", "PROGRESSING", "DEGRADED", "PAUSED", "AGE"}}
+	if wide {
+		t.Header = append(t.Header, "MESSAGE")
+	}
+	for i := range lines {
+		l := &lines[i]
+		row := []any{l.Namespace, l.Name, statusTone(l.RolledOut), strconv.Itoa(l.Total), strconv.Itoa(l.Applied), strconv.Itoa(l.Available),
+			strconv.Itoa(l.Progressing), strconv.Itoa(l.Degraded), strconv.FormatBool(l.Paused), Age(now, &l.Created)}
+		if wide {
+			row = append(row, l.Message)
+		}
+		t.Add(row...)
+	}
+	return t
+}
+
+// Write writes the summary as text. Lines are cut to width characters if it is not 0.
+func (sum *Summary) Write(w io.Writer, style cli.Style, width int) error {
+	var out strings.Builder
+	fmt.Fprintf(&out, "%s  %s\n", style.Paint(cli.Bold, "HUB     "), style.Paint(hubTone(sum.Hub.State), sum.Hub.text(sum.Time)))
+	c := sum.Clusters
+	if c.Known {
+		fmt.Fprintf(&out, "%s  %d: %s%s\n", style.Paint(cli.Bold, "CLUSTERS"), c.Total, style.Paint(cli.Good, fmt.Sprintf("%d connected", c.Connected)),
+			counts(style, counted{"away", c.Away, cli.Bad}, counted{"not accepted", c.NotAccepted, cli.Warn}, counted{"paused", c.Paused, cli.Warn}))
+	} else {
+		fmt.Fprintf(&out, "%s  not known\n", style.Paint(cli.Bold, "CLUSTERS"))
+	}
+	n := sum.Works
+	fmt.Fprintf(&out, "%s  %d: %d delivered, %d applied, %s%s", style.Paint(cli.Bold, "WORKS   "), n.Total, n.Delivered, n.Applied,
+		style.Paint(cli.Good, fmt.Sprintf("%d ready", n.Ready)),
+		counts(style, counted{"pending", n.Pending, cli.Warn}, counted{"degraded", n.Degraded, cli.Bad}, counted{"deleting", n.Deleting, cli.Warn}))
+	if p := n.OldestPending; p != nil {
+		fmt.Fprintf(&out, "; oldest pending: %s/%s, %s", p.Cluster, p.Name, Age(sum.Time, &p.Since))
+	}
+	fmt.Fprintf(&out, "\n%s  %d: %d rolled out%s\n", style.Paint(cli.Bold, "SETS    "), sum.Sets.Total, sum.Sets.RolledOut,
+		counts(style, counted{"paused", sum.Sets.Paused, cli.Warn}))
+	if _, err := io.WriteString(w, out.String()); err != nil {
+		return err
+	}
+	return sum.writeProblems(w, style, width)
+}
+
+// Line returns the summary on one line: the counts, and the worst problem.
+func (sum *Summary) Line() string {
+	n := sum.Works
+	text := fmt.Sprintf("hub %s; clusters %d: %d connected%s; works %d: %d delivered, %d applied, %d ready%s; sets %d: %d rolled out", sum.Hub.State,
+		sum.Clusters.Total, sum.Clusters.Connected, counts(cli.Style{}, counted{"away", sum.Clusters.Away, cli.Bad}, counted{"not accepted", sum.Clusters.NotAccepted, cli.Warn}),
+		n.Total, n.Delivered, n.Applied, n.Ready, counts(cli.Style{}, counted{"pending", n.Pending, cli.Warn}, counted{"degraded", n.Degraded, cli.Bad},
+			counted{"deleting", n.Deleting, cli.Warn}), sum.Sets.Total, sum.Sets.RolledOut)
+	if len(sum.WorkProblems) > 0 {
+		w := &sum.WorkProblems[0]
+		text += fmt.Sprintf("; %s/%s: %s, %s: %s", w.Cluster, w.Name, w.Cause, w.Object, w.Message)
+	}
+	return cli.OneLine(text)
+}
+
+func (sum *Summary) writeProblems(w io.Writer, style cli.Style, width int) error {
+	if len(sum.ClusterProblems)+len(sum.WorkProblems)+len(sum.SetProblems) == 0 {
+		_, err := fmt.Fprintln(w, "\nNothing needs attention.")
+		return err
+	}
+	for _, part := range []struct {
+		title, all string
+		table      *cli.Rows
+		more       int
+	}{
+		{"Clusters that need attention", "workctl get clusters", ClusterTable(sum.ClusterProblems, sum.Time, true), sum.More.Clusters},
+		{"Works that need attention", "workctl get works -A", problemTable(sum.WorkProblems, sum.Time), sum.More.Works},
+		{"Sets that are not rolled out", "workctl get sets -A", SetTable(sum.SetProblems, sum.Time, true), sum.More.Sets},
+	} {
+		if len(part.table.Rows) == 0 {
+			continue
+		}
+		if _, err := fmt.Fprintf(w, "\n%s\n", style.Paint(cli.Bold, part.title)); err != nil {
+			return err
+		}
+		if err := part.table.Write(w, style, width); err != nil {
+			return err
+		}
+		if part.more > 0 {
+			if _, err := fmt.Fprintf(w, "… and %d more: %s\n", part.more, part.all); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// problemTable has the cause where WorkTable has the age.
+func problemTable(lines []WorkLine, now time.Time) *cli.Rows {
+	t := &cli.Rows{Header: []string{"CLUSTER", "WORK", "DELIVERED", "APPLIED", "READY", "SINCE", "BLOCKED BY", "OBJECT", "MESSAGE"}}
+	for i := range lines {
+		l := &lines[i]
+		t.Add(l.Cluster, l.Name, statusTone(l.Delivered), statusTone(l.Applied), statusTone(l.Ready), Age(now, &l.Since), cause(l), l.Object, l.Message)
+	}
+	return t
+}
+
+type counted struct {
+	name string
+	n    int
+	tone cli.Tone
+}
+
+// counts returns ", 3 away" for each count that is not 0.
+func counts(style cli.Style, all ...counted) string {
+	text := ""
+	for _, c := range all {
+		if c.n > 0 {
+			text += ", " + style.Paint(c.tone, fmt.Sprintf("%d %s", c.n, c.name))
+		}
+	}
+	return text
+}
+
+func hubTone(state string) cli.Tone {
+	switch state {
+	case "connected":
+		return cli.Good
+	case "away":
+		return cli.Bad
+	}
+	return cli.Warn
+}
+
+func (h Hub) text(now time.Time) string {
+	switch h.State {
+	case "connected":
+		return "connected to the broker"
+	case "away":
+		return fmt.Sprintf("away since %s: everything below is as it was then", Age(now, h.Seen))
+	}
+	return "not known: no Lease " + clusterv1.HubPresenceLeaseName + " can be read"
+}

@@ -1,0 +1,78 @@
+package fairqueue_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"k8s.io/client-go/util/workqueue"
+
+	"github.com/workwire/workwire/pkg/runtime/fairqueue"
+)
+
+func TestTurns(t *testing.T) {
+	for _, c := range []struct{ pushed, want string }{
+		{"a1 a2 a3", "a1 a2 a3"},
+		{"a1 a2 a3 b1", "a1 b1 a2 a3"},
+		{"a1 a2 b1 b2 c1", "a1 b1 c1 a2 b2"},
+	} {
+		q := fairqueue.New(func(key string) byte { return key[0] })
+		for key := range strings.FieldsSeq(c.pushed) {
+			q.Push(key)
+		}
+		var got []string
+		for q.Len() > 0 {
+			got = append(got, q.Pop())
+		}
+		if text := strings.Join(got, " "); text != c.want {
+			t.Errorf("%s: got %s, want %s", c.pushed, text, c.want)
+		}
+	}
+}
+
+// TestOneWaitsForOneOfEach: in a work queue, a key waits for one key of the group that has thousands.
+func TestOneWaitsForOneOfEach(t *testing.T) {
+	q := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[string]{Queue: fairqueue.New(func(key string) byte { return key[0] })})
+	for i := range 5000 {
+		q.Add(fmt.Sprint("a", i))
+	}
+	q.Add("b")
+	for range 2 {
+		key, _ := q.Get()
+		q.Done(key)
+		if key == "b" {
+			return
+		}
+	}
+	t.Error("b waits for more than one key")
+}
+
+// TestLine: values of one group keep their order, another one waits for one of them, and a full line has the sender wait.
+func TestLine(t *testing.T) {
+	const length = 4
+	line := fairqueue.NewLine(length, func(v string) byte { return v[0] })
+	for v := range strings.FieldsSeq("a1 a2 a3 b1") {
+		line.Add(v)
+	}
+	added := make(chan struct{})
+	go func() {
+		line.Add("c1")
+		close(added)
+	}()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var got []string
+	line.Run(ctx, func(_ context.Context, v string) {
+		if len(got) == 0 {
+			<-added
+		}
+		if got = append(got, v); len(got) == length+1 {
+			cancel()
+		}
+	})
+	if text := strings.Join(got, " "); text != "a1 b1 c1 a2 a3" && text != "a1 b1 a2 c1 a3" {
+		t.Errorf("got %s", text)
+	}
+	line.Add("d1") // nobody takes it, and nobody waits
+}
