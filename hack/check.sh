@@ -12,8 +12,8 @@ export MAKEFLAGS=--no-print-directory
 cd "$(dirname "$0")/.."
 [ $# -gt 0 ] || set -- lint unit integration e2e
 lanes=$#
-linters=""
 begin=$SECONDS
+declare -A beside # process ids and files with the output, by command
 
 install() {
 	local missing sudo=""
@@ -37,19 +37,45 @@ step() {
 	echo "check: $* took $((SECONDS - begin)) s"
 }
 
-# The linters run beside the other lanes, in the time that their tests wait.
+# later COMMAND...: runs a step beside those that follow, in the time that their tests wait. Its output comes at the end.
+later() {
+	if [ "$lanes" = 1 ]; then
+		step "$@"
+		return
+	fi
+	local output
+	output=$(mktemp)
+	setsid nice "$@" >"$output" 2>&1 &
+	beside["$*"]="$! $output"
+	echo "check: $*: begun"
+}
+
+# ended: waits for the steps that were begun by later.
+ended() {
+	local command id output
+	for command in "${!beside[@]}"; do
+		read -r id output <<<"${beside[$command]}"
+		wait "$id" || { cat "$output"; echo "check: FAILED: $command" >&2; return 1; }
+		echo "check: $command: passed"
+	done
+}
+
+# stopped: ends the steps of later that still run, with what they have started.
+stopped() {
+	local each id output
+	for each in "${beside[@]}"; do
+		read -r id output <<<"$each"
+		kill -- "-$id" 2>/dev/null || true
+		rm -f "$output"
+	done
+}
+trap stopped EXIT
+
 lane_lint() {
 	step make help
 	step hack/verify-generated.sh
 	step make vulnerabilities
-	if [ "$lanes" = 1 ]; then
-		step make lint
-		return
-	fi
-	linted=$(mktemp)
-	nice make lint >"$linted" 2>&1 &
-	linters=$!
-	trap 'kill $linters 2>/dev/null || true; rm -f "$linted"' EXIT
+	later make lint
 }
 
 lane_unit() { step make unit; }
@@ -60,7 +86,7 @@ lane_integration() {
 	step make build
 	step hack/test.sh --all
 	step make bench BENCHFLAGS=--quick ONLY='one work'
-	step make fuzz MINUTES=1 FUZZTIME=5s PACKAGES="./broker/packet ./pkg/wire"
+	later make fuzz MINUTES=1 FUZZTIME=5s PACKAGES="./broker/packet ./pkg/wire"
 }
 
 lane_e2e() {
@@ -75,7 +101,5 @@ done
 for lane in "$@"; do
 	"lane_$lane"
 done
-if [ -n "$linters" ]; then
-	step wait "$linters" || { cat "$linted"; exit 1; }
-fi
+ended
 echo "check: $* took $((SECONDS - begin)) s"

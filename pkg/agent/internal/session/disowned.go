@@ -1,25 +1,24 @@
 package session
 
 import (
-	"context"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/workwire/workwire/pkg/agent/internal/inbox"
+	"github.com/workwire/workwire/pkg/agent/internal/questions"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/wire"
 )
 
-// runDecisions has the inbox decide on the works that sources disown, until ctx ends.
-func (s *Session) runDecisions(ctx context.Context) error {
-	return drain(ctx, s.decisions, func(source wire.SourceID) {
-		decision := s.config.Inbox.DecideDisowned(source, time.Now())
-		if decision.Wait > 0 {
-			s.decisions.AddAfter(source, decision.Wait)
-		}
-		s.logDecision(source, decision)
-	})
+// decide has the inbox decide on the works that source disowns.
+func (s *Session) decide(source wire.SourceID) {
+	now := time.Now()
+	decision := s.config.Inbox.DecideDisowned(source, now)
+	if decision.Wait > 0 {
+		s.asking(func(q *questions.Questions, _ time.Time) { q.Disowned(source, now.Add(decision.Wait)) })
+	}
+	s.logDecision(source, decision)
 }
 
 // logDecision logs what was decided on the works that source does not know, in one line for an

@@ -3,6 +3,7 @@ package session
 import (
 	"time"
 
+	"github.com/workwire/workwire/pkg/agent/internal/questions"
 	"github.com/workwire/workwire/pkg/runtime/quota"
 	"github.com/workwire/workwire/pkg/transport"
 	"github.com/workwire/workwire/pkg/wire"
@@ -21,6 +22,7 @@ func (s *Session) affords(m transport.Message, source wire.SourceID, now time.Ti
 	if s.quotas.Spend(source, cost, now) {
 		return true
 	}
-	s.asks.AddAfter(source, max(owedAfter, s.quotas.Wait(source, cost, now)))
+	again := now.Add(max(owedAfter, s.quotas.Wait(source, cost, now)))
+	s.asking(func(q *questions.Questions, _ time.Time) { q.Ask(source, again) })
 	return false
 }

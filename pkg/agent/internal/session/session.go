@@ -9,20 +9,24 @@ package session
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	cloudevents "github.com/cloudevents/sdk-go/v2/event"
+	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
-	"k8s.io/client-go/util/workqueue"
+	"golang.org/x/sync/errgroup"
 	"k8s.io/utils/ptr"
 
 	"github.com/workwire/workwire/pkg/agent/internal/inbox"
 	"github.com/workwire/workwire/pkg/agent/internal/outbox"
+	"github.com/workwire/workwire/pkg/agent/internal/questions"
 	"github.com/workwire/workwire/pkg/agent/internal/trust"
 	"github.com/workwire/workwire/pkg/runtime/fairqueue"
 	"github.com/workwire/workwire/pkg/runtime/quota"
@@ -80,21 +84,19 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// Session is the agent's side of the connection. It is safe for concurrent use.
+// Session is the agent's side of the connection. What it asks of sources is decided by [questions.Questions] and done by one
+// goroutine; another one handles what is received. It is safe for concurrent use.
 type Session struct {
-	config       Config
-	line         *fairqueue.Line[transport.Message, wire.SourceID] // of messages that were received
-	resyncs      *resyncTracker
-	asks         workqueue.TypedDelayingInterface[wire.SourceID] // sources to ask for specs
-	repeats      workqueue.TypedDelayingInterface[wire.SourceID] // sources that may have to be asked again
-	partialTurns workqueue.TypedInterface[wire.SourceID]         // sources with partials
-	decisions    workqueue.TypedDelayingInterface[wire.SourceID] // sources that have disowned works
-	presence     *presence
-	connected    atomic.Bool
-	partials     partials
-	known        sources
-	quotas       *quota.Quotas[wire.SourceID]
-	signed       sync.Mutex // held from the signature of an event to its publish: sources drop what is not in order
+	config    Config
+	line      *fairqueue.Line[transport.Message, wire.SourceID] // of messages that were received
+	questions struct {
+		sync.Mutex
+		*questions.Questions
+	}
+	changed   chan struct{} // holds a token when something may be due
+	presence  *presence
+	connected atomic.Bool
+	quotas    *quota.Quotas[wire.SourceID]
 
 	received *prometheus.CounterVec
 	requests prometheus.Counter
@@ -128,13 +130,9 @@ func New(config Config) (*Session, error) {
 			source, _, _ := wire.TopicSender(m.Topic)
 			return source
 		}),
-		resyncs:      newResyncTracker(),
-		asks:         workqueue.NewTypedDelayingQueue[wire.SourceID](),
-		quotas:       quota.New[wire.SourceID](quota.Config{Rates: *config.Quota, Subsystem: "agent"}),
-		repeats:      workqueue.NewTypedDelayingQueue[wire.SourceID](),
-		partialTurns: workqueue.NewTyped[wire.SourceID](),
-		decisions:    workqueue.NewTypedDelayingQueue[wire.SourceID](),
-		presence:     presence,
+		changed:  make(chan struct{}, 1),
+		quotas:   quota.New[wire.SourceID](quota.Config{Rates: *config.Quota, Subsystem: "agent"}),
+		presence: presence,
 		received: factory.NewCounterVec(prometheus.CounterOpts{
 			Name: "workwire_agent_specs_received_total", Help: "Messages received, by their effect on the inbox; unknown_base: a spec delta that could not be used, the spec was requested.",
 		}, []string{"verdict"}),
@@ -146,6 +144,10 @@ func New(config Config) (*Session, error) {
 			Name: "workwire_agent_differing_works_total", Help: "Works that were requested because a digest differed.",
 		}),
 	}
+	id := uuid.NewString()
+	s.questions.Questions = questions.New(questions.Config{
+		Prefix: id[:len(id)-questions.ProbeDigits], Retry: config.RetryInterval, Digest: config.DigestInterval, Random: rand.Float64,
+	}, time.Now())
 	if config.Registerer != nil {
 		if err := config.Registerer.Register(s.quotas); err != nil {
 			return nil, fmt.Errorf("session: %w", err)
@@ -160,3 +162,41 @@ func (s *Session) Quotas() *quota.Quotas[wire.SourceID] { return s.quotas }
 
 // Connected reports whether the agent is connected to the broker.
 func (s *Session) Connected() bool { return s.connected.Load() }
+
+// Run publishes presence and resync requests, and has works decided on that their source does not
+// know, until ctx ends. It must be called once.
+func (s *Session) Run(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return s.presence.run(ctx) })
+	group.Go(func() error { return s.runQuestions(ctx) })
+	group.Go(func() error { return s.runUnseal(ctx) })
+	group.Go(func() error {
+		s.line.Run(ctx, s.receive)
+		return nil
+	})
+	return group.Wait()
+}
+
+// Leave tells sources that the agent is about to disconnect. It returns within a second.
+func (s *Session) Leave(ctx context.Context) { s.presence.leave(ctx) }
+
+// Handler returns the handler that the transport is to call.
+func (s *Session) Handler() transport.Handler {
+	return transport.Handler{
+		Subscriptions: s.config.Topics.Subscriptions(),
+		Will:          s.presence.will(),
+		Connected: func(_ context.Context, c transport.Connection) {
+			s.connected.Store(true)
+			s.config.Outbox.Connected(s.presence.connected())
+			s.presence.announce()
+			sources := s.toAsk(c)
+			s.asking(func(q *questions.Questions, now time.Time) { q.Connected(sources, now) })
+		},
+		Received: func(_ context.Context, m transport.Message) { s.line.Add(m) },
+		Lost: func(error) {
+			s.connected.Store(false)
+			s.asking(func(q *questions.Questions, _ time.Time) { q.Lost() })
+			s.config.Outbox.Lost()
+		},
+	}
+}

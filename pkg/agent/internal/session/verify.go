@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/workwire/workwire/pkg/agent/internal/inbox"
+	"github.com/workwire/workwire/pkg/agent/internal/questions"
 	"github.com/workwire/workwire/pkg/agent/internal/trust"
 	"github.com/workwire/workwire/pkg/security/signing"
 	"github.com/workwire/workwire/pkg/transport"
@@ -54,11 +55,11 @@ func (s *Session) receiveAnswer(logger *slog.Logger, m transport.Message, spec *
 	}
 	s.heard(spec.Source)
 	if proved {
-		s.resyncs.close(spec)
-		s.Ask(spec.Source)
+		s.asking(func(q *questions.Questions, now time.Time) { q.Proved(spec.Source, spec.UID, now) })
 		return
 	}
-	if first := s.resyncs.noteAnswer(spec); first {
+	var first bool
+	if s.asking(func(q *questions.Questions, _ time.Time) { first = q.Answered(spec.Source, spec.UID) }); first {
 		s.config.SourceAnswered()
 	}
 }

@@ -6,55 +6,14 @@ import (
 	"log/slog"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/workwire/workwire/pkg/agent/internal/inbox"
+	"github.com/workwire/workwire/pkg/agent/internal/questions"
 	"github.com/workwire/workwire/pkg/agent/internal/trust"
 	"github.com/workwire/workwire/pkg/security/audit"
 	"github.com/workwire/workwire/pkg/security/sealing"
 	"github.com/workwire/workwire/pkg/transport"
 	"github.com/workwire/workwire/pkg/wire"
 )
-
-// Run publishes presence and resync requests, and has works decided on that their source does not
-// know, until ctx ends. It must be called once.
-func (s *Session) Run(ctx context.Context) error {
-	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return s.runAsks(ctx) })
-	group.Go(func() error { return s.runDecisions(ctx) })
-	group.Go(func() error { return s.presence.run(ctx) })
-	group.Go(func() error { return s.runRepeats(ctx) })
-	group.Go(func() error { return s.runDigests(ctx) })
-	group.Go(func() error { return s.runPartials(ctx) })
-	group.Go(func() error { return s.runUnseal(ctx) })
-	group.Go(func() error {
-		s.line.Run(ctx, s.receive)
-		return nil
-	})
-	return group.Wait()
-}
-
-// Leave tells sources that the agent is about to disconnect. It returns within a second.
-func (s *Session) Leave(ctx context.Context) { s.presence.leave(ctx) }
-
-// Handler returns the handler that the transport is to call.
-func (s *Session) Handler() transport.Handler {
-	return transport.Handler{
-		Subscriptions: s.config.Topics.Subscriptions(),
-		Will:          s.presence.will(),
-		Connected: func(ctx context.Context, c transport.Connection) {
-			s.connected.Store(true)
-			s.config.Outbox.Connected(s.presence.connected())
-			s.presence.announce()
-			s.resync(ctx, c)
-		},
-		Received: func(_ context.Context, m transport.Message) { s.line.Add(m) },
-		Lost: func(error) {
-			s.connected.Store(false)
-			s.config.Outbox.Lost()
-		},
-	}
-}
 
 // undecodable is the reason to ignore or refuse a message.
 const undecodable = "undecodable"
@@ -168,7 +127,9 @@ func (s *Session) receiveStatusResync(logger *slog.Logger, m transport.Message, 
 		s.requestDiffering(r)
 	} else {
 		s.identified(r)
-		s.askUnanswered(r)
+		if !r.Reply { // a source that did not answer is there again, as one that did not accept the cluster
+			s.asking(func(q *questions.Questions, now time.Time) { q.AskOverdue(r.Source, now) })
+		}
 		s.presence.announce() // the source may not have received the last announcement
 	}
 }
@@ -179,7 +140,7 @@ func (s *Session) receiveSpec(logger *slog.Logger, m transport.Message, source w
 		s.ignore(logger, m, foreignTopic, nil)
 		return
 	}
-	if s.resyncs.isProbe(spec) {
+	if s.questions.IsProbe(spec) {
 		s.receiveAnswer(logger, m, spec, at)
 		m.Ack()
 		return
@@ -205,7 +166,7 @@ func (s *Session) receiveSpec(logger *slog.Logger, m transport.Message, source w
 	case inbox.Refused, inbox.Full:
 		logger.Warn("spec refused: the agent holds as many of the source as it may", "verdict", change.Verdict.String())
 	case inbox.Held, inbox.Disowned:
-		s.decisions.AddAfter(source, inbox.AnswerQuiet)
+		s.asking(func(q *questions.Questions, now time.Time) { q.Disowned(source, now.Add(inbox.AnswerQuiet)) })
 	}
 }
 
@@ -226,7 +187,7 @@ func (s *Session) receiveSpecDelta(logger *slog.Logger, m transport.Message, sou
 		s.heard(source)
 		s.received.WithLabelValues(unknownBase).Inc()
 		s.audit(m, &d.Of, unknownBase, "", false)
-		s.askPartially(source, []wire.SpecVersion{{UID: d.Of.UID}})
+		s.lack(source, []wire.SpecVersion{{UID: d.Of.UID}})
 	}
 	m.Ack()
 }
