@@ -63,7 +63,7 @@ func (o *Outbox) encodeEvent(a *attempt, message *wire.Status) (cloudevents.Even
 		return full, err
 	}
 	var base workv1.ManifestWorkStatus
-	o.codec.Decode(a.base, &base)
+	o.core.codec.Decode(a.base, &base)
 	d, err := wire.NewStatusDelta(message, &base, a.baseHash)
 	if err != nil {
 		return full, err

@@ -26,14 +26,9 @@ import (
 	cloudevents "github.com/cloudevents/sdk-go/v2/event"
 	"go.opentelemetry.io/otel/trace"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/sets"
-	"k8s.io/client-go/util/workqueue"
 
 	"github.com/workwire/workwire/pkg/agent/internal/inbox"
-	"github.com/workwire/workwire/pkg/agent/internal/store"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
-	"github.com/workwire/workwire/pkg/runtime/compress"
 	"github.com/workwire/workwire/pkg/runtime/required"
 	"github.com/workwire/workwire/pkg/runtime/statestore"
 	"github.com/workwire/workwire/pkg/runtime/tracing"
@@ -162,25 +157,8 @@ type Outbox struct {
 	wake     chan struct{}
 	sequence wire.Sequence // used by Load, then by Run
 
-	codec   compress.Codec // of statuses
-	backoff workqueue.TypedRateLimiter[*work]
-
-	mu        sync.Mutex
-	works     map[wire.SourceID]map[types.UID]*work
-	count     int
-	queue     turns // ready to publish
-	feedback  turns // likewise, as soon as uplink has room
-	uplink    uplink
-	roomTimer *time.Timer           // wakes Run when uplink has room; nil: not waiting
-	delayed   sets.Set[*work]       // in backoff
-	notHeld   map[wire.SourceID]int // works that the agent does not hold
-	inFlight  int
-	connected bool
-	epoch     uint64                         // number of the connection
-	session   string                         // of the connection, empty: none
-	refusing  map[wire.SourceID]struct{}     // sources with a refused publish; the first one is logged
-	accepts   map[wire.SourceID]wire.Accepts // what sources can read, as heard on this connection
-	stats     Stats
+	mu   sync.Mutex // guards core
+	core core
 
 	changes *tracing.Changes[inbox.Key] // statuses to publish that continue a trace
 }
@@ -191,17 +169,35 @@ func New(c Config) (*Outbox, error) {
 		return nil, fmt.Errorf("outbox: %w", err)
 	}
 	return &Outbox{
-		config:   c,
-		wake:     make(chan struct{}, 1),
-		works:    map[wire.SourceID]map[types.UID]*work{},
-		delayed:  sets.Set[*work]{},
-		backoff:  workqueue.NewTypedItemExponentialFailureRateLimiter[*work](minBackoff, maxBackoff),
-		notHeld:  map[wire.SourceID]int{},
-		refusing: map[wire.SourceID]struct{}{},
-		accepts:  map[wire.SourceID]wire.Accepts{},
-		uplink:   newUplink(c.MaxUplink, c.Now()),
-		changes:  tracing.NewChanges[inbox.Key](c.Tracer),
+		config:  c,
+		wake:    make(chan struct{}, 1),
+		core:    newCore(c.MaxUplink, c.InFlight, c.Now()),
+		changes: tracing.NewChanges[inbox.Key](c.Tracer),
 	}, nil
+}
+
+// step calls do with the core, and carries out what it decides.
+func (o *Outbox) step(do func(c *core)) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	do(&o.core)
+	for _, w := range o.core.writes {
+		if w.value == nil {
+			o.config.Store.Delete(w.bucket, w.key.StoreKey())
+		} else {
+			o.config.Store.Put(w.bucket, w.key.StoreKey(), encoder(w.value))
+		}
+	}
+	clear(o.core.writes)
+	o.core.writes = o.core.writes[:0]
+	if !o.core.ready {
+		return
+	}
+	o.core.ready = false
+	select {
+	case o.wake <- struct{}{}:
+	default: // Run has yet to look
+	}
 }
 
 // Set makes s the newest status of the work. It is published as soon as there is a connection and
@@ -242,118 +238,61 @@ func (o *Outbox) set(key inbox.Key, s Status, notHeld bool) {
 	}
 	want := version{Hash: hash, Generation: s.Generation, Final: s.Final}
 
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	w := o.find(key)
-	if w == nil {
-		if notHeld && o.notHeld[key.Source] >= maxNotHeld {
-			if o.stats.Dropped++; o.stats.Dropped == 1 {
-				o.config.Logger.Warn("deletions of works that the agent does not hold are not answered, too many answers wait: their source repeats them",
-					"source", key.Source, "limit", maxNotHeld)
-			}
-			return
+	o.step(func(c *core) {
+		changed, dropped := c.set(key, s, want, notHeld, o.config.Now())
+		if changed {
+			o.changes.Add(key, int64(s.Generation), s.Cause)
 		}
-		w = o.add(key)
-	}
-	if w.last.final && !w.notHeld && !s.Final && w.acked != w.want {
-		return // computed before the work was deleted
-	}
-	o.setNotHeld(w, notHeld)
-	w.forgotten = false
-	if w.want == want {
-		w.last.cluster, w.last.meta, w.last.trace = s.Cluster, s.Meta, s.Trace
-		o.stats.Unchanged++
-		return
-	}
-	w.urgent = w.urgent || o.config.MaxUplink == 0 || !o.onlyFeedback(w, &s)
-	w.keepBase()
-	times := nextTimes(w.last.times, w.want.Generation, &s, o.config.Now())
-	w.last = hold(s)
-	w.last.times = times
-	if w.state == queued || w.state == backingOff {
-		o.stats.Coalesced++
-	}
-	if w.state == backingOff && w.form == conditionsOnly {
-		o.endBackoff(w) // the new status may be smaller
-	}
-	w.want, w.form = want, whole
-	o.hurry(w)
-	o.config.Store.Put(store.Statuses, key.StoreKey(), encoder(&storedStatus{
-		Source: key.Source, UID: key.UID, Version: want, Cluster: s.Cluster, Meta: *s.Meta, Status: s.Status, Trace: s.Trace, NotHeld: notHeld,
-	}))
-	o.changes.Add(key, int64(s.Generation), s.Cause)
-	o.enqueue(w)
+		if dropped && c.stats.Dropped == 1 {
+			o.config.Logger.Warn("deletions of works that the agent does not hold are not answered, too many answers wait: their source repeats them",
+				"source", key.Source, "limit", maxNotHeld)
+		}
+	})
 }
 
 // Last returns the status that was set last, and whether there is one. It is shared: do not modify
 // it.
 func (o *Outbox) Last(key inbox.Key) (Status, bool) {
 	o.mu.Lock()
-	w := o.find(key)
-	if w == nil || w.forgotten {
+	w := o.core.held(key)
+	if w == nil {
 		o.mu.Unlock()
 		return Status{}, false
 	}
 	last, generation := w.last, w.want.Generation
 	o.mu.Unlock()
-	return o.decode(&last, generation), true
+	return o.core.decode(&last, generation), true
 }
 
 // Final reports whether the status that was set last is final.
 func (o *Outbox) Final(key inbox.Key) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	w := o.find(key)
-	return w != nil && !w.forgotten && w.last.final
+	w := o.core.held(key)
+	return w != nil && w.last.final
 }
 
 // Forget deletes the status of a work that is no longer reported, because another work has taken
 // its name. A publish in flight is the last one.
 func (o *Outbox) Forget(key inbox.Key) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if w := o.find(key); w != nil {
-		o.remove(w)
-	}
+	o.step(func(c *core) {
+		if w := c.find(key); w != nil {
+			c.remove(w)
+		}
+	})
 }
 
 // Resync publishes the statuses that r asks for (docs/protocol.md, Status resync). Its cost is
 // linear in the works that r lists, or in the works of the source if the list is empty.
 func (o *Outbox) Resync(r *wire.StatusResync) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	works := o.works[r.Source]
-	hash := func(uid types.UID) (string, bool) {
-		w, ok := works[uid]
-		if !ok || w.forgotten {
-			return "", false
-		}
-		return w.sentHash(), true
-	}
-	all := func(yield func(types.UID) bool) {
-		for uid, w := range works {
-			if !w.forgotten && !yield(uid) {
-				return
-			}
-		}
-	}
-	for _, uid := range r.Answer(hash, all) {
-		w := works[uid]
-		if w.state == publishing && w.inFlight == w.want {
-			continue // the status in flight is the answer
-		}
-		w.missed(o.config.Now())
-		w.resync, w.urgent = true, true
-		o.hurry(w)
-		o.enqueue(w)
-	}
+	o.step(func(c *core) { c.resync(r, o.config.Now()) })
 }
 
 // Accepts tells what source can read, as its last event on this connection says.
 func (o *Outbox) Accepts(source wire.SourceID, accepts wire.Accepts) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.accepts[source] = accepts
+	o.core.accepts[source] = accepts
 }
 
 // AddDigests adds the digest of the status that the broker acknowledged last to each of works, which
@@ -361,57 +300,20 @@ func (o *Outbox) Accepts(source wire.SourceID, accepts wire.Accepts) {
 func (o *Outbox) AddDigests(source wire.SourceID, works []wire.WorkDigest) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	held := o.works[source]
-	for i := range works {
-		w := held[works[i].UID]
-		if w == nil || w.forgotten {
-			continue
-		}
-		if w.digested != w.sent {
-			w.digest, w.digested = wire.StatusDigest(w.key.UID, w.sent), w.sent
-		}
-		works[i].Works += w.digest
-	}
+	o.core.addDigests(source, works)
 }
 
 // Connected reports that the transport is connected. All pending statuses are published, in this
 // session (docs/protocol.md, Sequence ids).
-func (o *Outbox) Connected(session string) {
-	o.mu.Lock()
-	o.connected, o.session = true, session
-	o.epoch++
-	clear(o.refusing)
-	clear(o.accepts)
-	for w := range o.delayed {
-		o.endBackoff(w)
-		o.enqueue(w)
-	}
-	o.mu.Unlock()
-	o.signal()
-}
+func (o *Outbox) Connected(session string) { o.step(func(c *core) { c.connect(session) }) }
 
 // Lost reports that the transport lost its connection. Nothing is published until the next
 // Connected.
-func (o *Outbox) Lost() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.connected = false
-}
+func (o *Outbox) Lost() { o.step(func(c *core) { c.connected = false }) }
 
 // Stats returns the current figures. It costs O(1).
 func (o *Outbox) Stats() Stats {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	s := o.stats
-	s.InFlight = o.inFlight
-	s.Waiting = o.feedback.count
-	s.Works, s.Pending = o.count, o.queue.count+s.Waiting+len(o.delayed)+o.inFlight
-	return s
-}
-
-func (o *Outbox) signal() {
-	select {
-	case o.wake <- struct{}{}:
-	default:
-	}
+	return o.core.figures()
 }

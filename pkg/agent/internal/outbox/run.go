@@ -2,7 +2,6 @@ package outbox
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -11,22 +10,14 @@ import (
 	cloudevents "github.com/cloudevents/sdk-go/v2/event"
 
 	"github.com/workwire/workwire/pkg/agent/internal/inbox"
-	"github.com/workwire/workwire/pkg/agent/internal/store"
 	"github.com/workwire/workwire/pkg/runtime/compress"
 	"github.com/workwire/workwire/pkg/runtime/tracing"
-	"github.com/workwire/workwire/pkg/transport"
 	"github.com/workwire/workwire/pkg/wire"
-)
-
-// Bounds of the exponential backoff after a refused publish.
-const (
-	minBackoff = 500 * time.Millisecond
-	maxBackoff = 5 * time.Minute
 )
 
 // attempt is one publish.
 type attempt struct {
-	work     *work // guarded by Outbox.mu
+	work     *work // of the core
 	key      inbox.Key
 	last     heldStatus
 	version  version
@@ -57,8 +48,10 @@ func (o *Outbox) Run(ctx context.Context) error {
 
 	ending := ctx.Done()
 	var deadline <-chan time.Time
+	timer := time.NewTimer(0)
+	defer timer.Stop()
 	for {
-		a, idle := o.next()
+		a, idle, again := o.next()
 		if a != nil {
 			a.sequence = o.sequence.Next(o.config.Now())
 			attempts.Go(func() { o.publish(publishCtx, a) })
@@ -67,8 +60,13 @@ func (o *Outbox) Run(ctx context.Context) error {
 		if deadline != nil && idle {
 			return nil
 		}
+		timer.Stop()
+		if !again.IsZero() {
+			timer.Reset(again.Sub(o.config.Now()))
+		}
 		select {
 		case <-o.wake:
+		case <-timer.C:
 		case <-ending:
 			ending, deadline = nil, time.After(o.config.Flush)
 		case <-deadline:
@@ -78,80 +76,60 @@ func (o *Outbox) Run(ctx context.Context) error {
 	}
 }
 
-// next returns the next publish to begin. If there is none, it returns whether nothing is in
-// flight.
-func (o *Outbox) next() (a *attempt, idle bool) {
+// next is the next of the core.
+func (o *Outbox) next() (a *attempt, idle bool, again time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if !o.connected {
-		return nil, o.inFlight == 0
+	if a, idle, again = o.core.next(o.config.Now()); a != nil {
+		a.change = o.changes.Take(a.key)
 	}
-	w := o.front()
-	if w == nil {
-		return nil, o.inFlight == 0
-	}
-	if o.inFlight >= o.config.InFlight {
-		return nil, false
-	}
-	o.dequeue(w)
-	w.state, w.inFlight = publishing, w.want
-	a = &attempt{work: w, key: w.key, last: w.last, version: w.want, form: w.form, action: wire.Update, epoch: o.epoch, session: o.session, resync: w.resync}
-	a.change = o.changes.Take(w.key)
-	a.accepts = o.accepts[w.key.Source]
-	if w.resync {
-		a.action, w.resync = wire.ResyncResponse, false
-	} else if a.accepts.StatusDeltas {
-		a.base, a.baseHash = w.deltaBase(o.config.Now())
-	}
-	o.inFlight++
-	return a, false
-}
-
-// front returns the next work to publish, nil if there is none that need not wait.
-func (o *Outbox) front() *work {
-	if first := o.queue.front(); first != nil {
-		return first
-	}
-	first := o.feedback.front()
-	if first == nil {
-		return nil
-	}
-	wait := o.uplink.wait(o.config.Now())
-	if wait == 0 {
-		return first
-	}
-	if o.roomTimer == nil {
-		o.roomTimer = time.AfterFunc(wait, func() {
-			o.mu.Lock()
-			o.roomTimer = nil
-			o.mu.Unlock()
-			o.signal()
-		})
-	}
-	return nil
+	return a, idle, again
 }
 
 // publish makes the attempt and handles its result.
 func (o *Outbox) publish(ctx context.Context, a *attempt) {
 	err := o.send(ctx, a)
 	if err == nil && a.last.plain != nil {
-		a.encoded, _ = o.codec.Encode(a.last.plain) // else it stays as it is
+		a.encoded, _ = o.core.codec.Encode(a.last.plain) // else it stays as it is
 	}
-	if o.complete(a, err) {
+	var r result
+	o.step(func(c *core) {
+		r = c.complete(a, err, o.config.Now())
+		if r.again {
+			o.changes.Return(a.key, a.change)
+		}
+	})
+	o.logResult(a, r, err)
+	if r.final {
 		o.config.Done(a.key)
 		o.removeReported(a)
 	}
-	o.signal()
+}
+
+// logResult logs why a publish failed that is repeated. The first refusal of a source is logged as an error, later
+// ones at debug level.
+func (o *Outbox) logResult(a *attempt, r result, err error) {
+	logger := o.config.Logger.With("work", a.last.meta.Name, "uid", a.key.UID, "source", a.key.Source)
+	switch {
+	case r.reduced != nil:
+		logger.Warn("status exceeds the packet size of the broker, reducing it", "size", r.reduced.Size, "limit", r.reduced.Limit)
+	case r.backoff > 0:
+		level := slog.LevelDebug
+		if r.first {
+			level = slog.LevelError
+		}
+		logger.Log(context.Background(), level, "publish status failed, retrying", "retryAfter", r.backoff, "error", err)
+	}
 }
 
 // removeReported removes a work whose final status was acknowledged, unless it has been set again.
 // Until then Last returns the final status, see Config.Done.
 func (o *Outbox) removeReported(a *attempt) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if w := a.work; w.want == a.version && o.find(w.key) == w {
-		o.remove(w)
-	}
+	o.step(func(c *core) {
+		if w := a.work; w.want == a.version && c.find(w.key) == w {
+			c.remove(w)
+		}
+	})
 }
 
 // send encodes and publishes the status of a.
@@ -161,7 +139,7 @@ func (o *Outbox) send(ctx context.Context, a *attempt) error {
 	if err != nil {
 		return fmt.Errorf("determine the topic of source %q: %w", key.Source, err)
 	}
-	last := o.decode(&a.last, a.version.Generation)
+	last := o.core.decode(&a.last, a.version.Generation)
 	message := wire.Status{
 		UID:        key.UID,
 		Generation: last.Generation,
@@ -222,93 +200,4 @@ func (o *Outbox) tracePublish(a *attempt, topic string, e *cloudevents.Event) tr
 	traceparent, tracestate := span.Header()
 	wire.SetTraceContext(e, traceparent, tracestate)
 	return span
-}
-
-// complete handles the result of a, and reports whether it was the final status of a work that the
-// agent holds.
-func (o *Outbox) complete(a *attempt, err error) (done bool) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.inFlight--
-	w := a.work
-	w.state, w.inFlight = idle, version{}
-	if err == nil {
-		o.stats.Bytes += uint64(a.size)
-		o.uplink.spend(a.size, o.config.Now())
-	}
-	if w.forgotten {
-		o.remove(w)
-		return false
-	}
-	if err == nil {
-		return o.acknowledged(a)
-	}
-	o.changes.Return(w.key, a.change)
-	w.resync = w.resync || a.resync
-	var tooLarge *transport.TooLargeError
-	switch {
-	case errors.Is(err, transport.ErrNotConnected):
-		if a.epoch == o.epoch {
-			o.connected = false
-		}
-	case errors.Is(err, context.Canceled): // Run ends
-	case errors.As(err, &tooLarge) && w.want != a.version:
-		o.stats.Coalesced++ // the newer status may fit
-	case errors.As(err, &tooLarge) && a.form < conditionsOnly:
-		o.stats.Shrunk++
-		o.logger(w).Warn("status exceeds the packet size of the broker, reducing it", "size", tooLarge.Size, "limit", tooLarge.Limit)
-		w.form = a.form + 1
-	default:
-		o.refused(w, err)
-		return false
-	}
-	o.enqueue(w)
-	return false
-}
-
-// refused retries w after a backoff. The first refusal of a source is logged as an error, later
-// ones at debug level.
-func (o *Outbox) refused(w *work, err error) {
-	o.stats.Refused++
-	backoff := o.backoff.When(w)
-	level := slog.LevelDebug
-	if _, logged := o.refusing[w.key.Source]; !logged {
-		level = slog.LevelError
-		o.refusing[w.key.Source] = struct{}{}
-	}
-	o.logger(w).Log(context.Background(), level, "publish status failed, retrying", "retryAfter", backoff, "error", err)
-	o.startBackoff(w, backoff)
-}
-
-func (o *Outbox) logger(w *work) *slog.Logger {
-	return o.config.Logger.With("work", w.last.meta.Name, "uid", w.key.UID, "source", w.key.Source)
-}
-
-// acknowledged handles the acknowledgement of a, and returns the result of complete.
-func (o *Outbox) acknowledged(a *attempt) (done bool) {
-	w := a.work
-	o.stats.Published++
-	if a.resync {
-		o.stats.Answered++
-	}
-	o.backoff.Forget(w)
-	delete(o.refusing, w.key.Source)
-	if a.delta {
-		o.stats.Deltas++
-	}
-	w.acked, w.sent, w.delta = a.version, a.sent, a.delta
-	if w.want == w.acked {
-		w.urgent = false
-	}
-	w.hold(a)
-	if a.version.Final && w.want == a.version {
-		held := !w.notHeld
-		if !held {
-			o.remove(w)
-		}
-		return held
-	}
-	o.config.Store.Put(store.Acked, w.key.StoreKey(), encoder(&storedAck{version: a.version, Sent: a.sent, Sequence: a.sequence}))
-	o.enqueue(w)
-	return false
 }

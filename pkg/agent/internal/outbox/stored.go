@@ -90,9 +90,9 @@ func (o *Outbox) Load(known func(inbox.Key) bool) error {
 	o.sequence.Resume(newest)
 	for _, w := range loaded {
 		if w.want == w.acked {
-			o.encode(w)
+			o.core.encode(w)
 		}
-		o.enqueue(w)
+		o.core.enqueue(w)
 	}
 	return nil
 }
@@ -124,9 +124,9 @@ func (o *Outbox) loadStatuses(known func(inbox.Key) bool, loaded map[string]*wor
 			o.config.Store.Delete(store.Statuses, storeKey)
 			return nil
 		}
-		w := o.add(key)
+		w := o.core.add(key)
 		w.want, w.urgent = stored.Version, true
-		o.setNotHeld(w, stored.NotHeld)
+		o.core.setNotHeld(w, stored.NotHeld)
 		w.last = hold(Status{Cluster: stored.Cluster, Meta: &stored.Meta, Status: stored.Status, Trace: stored.Trace, Final: stored.Version.Final})
 		loaded[storeKey] = w
 		return nil

@@ -60,13 +60,12 @@ func eventSize(e *cloudevents.Event) int {
 	return size
 }
 
-// onlyFeedback reports whether s differs from the newest status of w in feedback values alone. o.mu
-// must be held.
-func (o *Outbox) onlyFeedback(w *work, s *Status) bool {
+// onlyFeedback reports whether s differs from the newest status of w in feedback values alone.
+func (c *core) onlyFeedback(w *work, s *Status) bool {
 	if w.want.Hash == "" || w.want.Generation != s.Generation || w.last.final || s.Final {
 		return false
 	}
-	before := o.decode(&w.last, w.want.Generation)
+	before := c.decode(&w.last, w.want.Generation)
 	return sameButFeedback(&before.Status, &s.Status)
 }
 

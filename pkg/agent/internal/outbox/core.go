@@ -1,0 +1,440 @@
+package outbox
+
+import (
+	"container/heap"
+	"context"
+	"errors"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/workwire/workwire/pkg/agent/internal/inbox"
+	"github.com/workwire/workwire/pkg/agent/internal/store"
+	"github.com/workwire/workwire/pkg/runtime/compress"
+	"github.com/workwire/workwire/pkg/runtime/statestore"
+	"github.com/workwire/workwire/pkg/transport"
+	"github.com/workwire/workwire/pkg/wire"
+)
+
+// Bounds of the exponential backoff after a refused publish.
+const (
+	minBackoff = 500 * time.Millisecond
+	maxBackoff = 5 * time.Minute
+)
+
+// maxNotHeld is the maximum number of works of a source that the agent does not hold and that wait to be reported as
+// deleted.
+const maxNotHeld = 5_000
+
+// core decides which status is published when. It is told what has happened and what time it is, and does nothing itself: what is to be
+// written to the state file is in writes. The Outbox carries that out, and is the only caller.
+type core struct {
+	codec compress.Codec // of statuses
+	most  int            // publishes in flight
+
+	works     map[wire.SourceID]map[types.UID]*work
+	count     int
+	queue     turns // ready to publish
+	feedback  turns // likewise, as soon as uplink has room
+	uplink    uplink
+	delayed   delayed               // in backoff
+	notHeld   map[wire.SourceID]int // works that the agent does not hold
+	inFlight  int
+	connected bool
+	epoch     uint64                         // number of the connection
+	session   string                         // of the connection, empty: none
+	refusing  map[wire.SourceID]struct{}     // sources with a refused publish; the first one is logged
+	accepts   map[wire.SourceID]wire.Accepts // what sources can read, as heard on this connection
+	stats     Stats
+
+	writes []write
+	ready  bool // there may be something to publish
+}
+
+// write is a value to write to the state file; nil deletes.
+type write struct {
+	bucket statestore.Bucket
+	key    inbox.Key
+	value  any
+}
+
+func newCore(maxUplink, inFlight int, now time.Time) core {
+	return core{
+		most:     inFlight,
+		works:    map[wire.SourceID]map[types.UID]*work{},
+		notHeld:  map[wire.SourceID]int{},
+		refusing: map[wire.SourceID]struct{}{},
+		accepts:  map[wire.SourceID]wire.Accepts{},
+		uplink:   newUplink(maxUplink, now),
+	}
+}
+
+// encode encodes the status of w, which is not to be sent soon. A status that cannot be encoded
+// stays as it is.
+func (c *core) encode(w *work) {
+	if data, err := c.codec.Encode(w.last.plain); err == nil {
+		w.last.plain, w.last.encoded = nil, data
+	}
+}
+
+func (c *core) decode(last *heldStatus, generation wire.Generation) Status {
+	s := Status{Generation: generation, Cluster: last.cluster, Meta: last.meta, Trace: last.trace, Final: last.final}
+	if last.plain != nil {
+		s.Status = *last.plain
+	} else {
+		c.codec.Decode(last.encoded, &s.Status)
+	}
+	return s
+}
+
+// find returns the work, or nil.
+func (c *core) find(key inbox.Key) *work { return c.works[key.Source][key.UID] }
+
+// held returns the work whose status is held, or nil.
+func (c *core) held(key inbox.Key) *work {
+	if w := c.find(key); w != nil && !w.forgotten {
+		return w
+	}
+	return nil
+}
+
+func (c *core) add(key inbox.Key) *work {
+	works := c.works[key.Source]
+	if works == nil {
+		works = map[types.UID]*work{}
+		c.works[key.Source] = works
+	}
+	w := &work{key: key}
+	works[key.UID] = w
+	c.count++
+	return w
+}
+
+// set makes s, whose version is want, the newest status of a work, and reports whether it is another one than before. dropped
+// reports that it answers one deletion too many.
+func (c *core) set(key inbox.Key, s Status, want version, notHeld bool, now time.Time) (changed, dropped bool) {
+	w := c.find(key)
+	if w == nil {
+		if notHeld && c.notHeld[key.Source] >= maxNotHeld {
+			c.stats.Dropped++
+			return false, true
+		}
+		w = c.add(key)
+	}
+	if w.last.final && !w.notHeld && !s.Final && w.acked != w.want {
+		return false, false // computed before the work was deleted
+	}
+	c.setNotHeld(w, notHeld)
+	w.forgotten = false
+	if w.want == want {
+		w.last.cluster, w.last.meta, w.last.trace = s.Cluster, s.Meta, s.Trace
+		c.stats.Unchanged++
+		return false, false
+	}
+	urgent := w.urgent || c.uplink.perMinute == 0 || !c.onlyFeedback(w, &s)
+	w.keepBase()
+	times := nextTimes(w.last.times, w.want.Generation, &s, now)
+	w.last = hold(s)
+	w.last.times = times
+	if w.state == queued || w.state == backingOff {
+		c.stats.Coalesced++
+	}
+	if w.state == backingOff && w.form == conditionsOnly {
+		c.endBackoff(w) // the new status may be smaller
+	}
+	w.want, w.form = want, whole
+	c.setUrgent(w, urgent)
+	c.writes = append(c.writes, write{store.Statuses, key, &storedStatus{
+		Source: key.Source, UID: key.UID, Version: want, Cluster: s.Cluster, Meta: *s.Meta, Status: s.Status, Trace: s.Trace, NotHeld: notHeld,
+	}})
+	c.enqueue(w)
+	return true, false
+}
+
+// setNotHeld sets and counts w.notHeld.
+func (c *core) setNotHeld(w *work, notHeld bool) {
+	if w.notHeld == notHeld {
+		return
+	}
+	w.notHeld = notHeld
+	if notHeld {
+		c.notHeld[w.key.Source]++
+	} else if c.notHeld[w.key.Source]--; c.notHeld[w.key.Source] == 0 {
+		delete(c.notHeld, w.key.Source)
+	}
+}
+
+// remove forgets w. While w is publishing, it stays until that completes, so that a work never has
+// two publishes in flight.
+func (c *core) remove(w *work) {
+	c.writes = append(c.writes, write{bucket: store.Statuses, key: w.key}, write{bucket: store.Acked, key: w.key})
+	c.setNotHeld(w, false)
+	switch w.state {
+	case publishing:
+		*w = work{key: w.key, state: publishing, inFlight: w.inFlight, forgotten: true}
+		return
+	case queued:
+		c.dequeue(w)
+	case backingOff:
+		c.endBackoff(w)
+	}
+	w.state = idle
+	delete(c.works[w.key.Source], w.key.UID)
+	if len(c.works[w.key.Source]) == 0 {
+		delete(c.works, w.key.Source)
+	}
+	c.count--
+}
+
+// resync queues the statuses that r asks for (docs/protocol.md, Status resync). Its cost is
+// linear in the works that r lists, or in the works of the source if the list is empty.
+func (c *core) resync(r *wire.StatusResync, now time.Time) {
+	works := c.works[r.Source]
+	hash := func(uid types.UID) (string, bool) {
+		w, ok := works[uid]
+		if !ok || w.forgotten {
+			return "", false
+		}
+		return w.sentHash(), true
+	}
+	all := func(yield func(types.UID) bool) {
+		for uid, w := range works {
+			if !w.forgotten && !yield(uid) {
+				return
+			}
+		}
+	}
+	for _, uid := range r.Answer(hash, all) {
+		w := works[uid]
+		if w.state == publishing && w.inFlight == w.want {
+			continue // the status in flight is the answer
+		}
+		w.missed(now)
+		w.resync = true
+		c.setUrgent(w, true)
+		c.enqueue(w)
+	}
+}
+
+// addDigests adds the digest of the status that the broker acknowledged last to each of works, which
+// are works of source. Its cost is linear in works.
+func (c *core) addDigests(source wire.SourceID, works []wire.WorkDigest) {
+	held := c.works[source]
+	for i := range works {
+		w := held[works[i].UID]
+		if w == nil || w.forgotten {
+			continue
+		}
+		if w.digested != w.sent {
+			w.digest, w.digested = wire.StatusDigest(w.key.UID, w.sent), w.sent
+		}
+		works[i].Works += w.digest
+	}
+}
+
+// connect has all pending statuses published, in this session (docs/protocol.md, Sequence ids).
+func (c *core) connect(session string) {
+	c.connected, c.session, c.ready = true, session, true
+	c.epoch++
+	clear(c.refusing)
+	clear(c.accepts)
+	for len(c.delayed) > 0 {
+		c.retry(c.delayed[0])
+	}
+}
+
+// next returns the next publish to begin. If there is none, idle reports whether nothing is in
+// flight, and again is when to call next again if nothing happens before; zero for never.
+func (c *core) next(now time.Time) (a *attempt, idle bool, again time.Time) {
+	for len(c.delayed) > 0 && !now.Before(c.delayed[0].retry) {
+		c.retry(c.delayed[0])
+	}
+	if len(c.delayed) > 0 {
+		again = c.delayed[0].retry
+	}
+	if !c.connected {
+		return nil, c.inFlight == 0, again
+	}
+	w := c.queue.front()
+	if w == nil {
+		if w = c.feedback.front(); w != nil {
+			if wait := c.uplink.wait(now); wait > 0 {
+				if room := now.Add(wait); again.IsZero() || room.Before(again) {
+					again = room
+				}
+				w = nil
+			}
+		}
+	}
+	if w == nil || c.inFlight >= c.most {
+		return nil, c.inFlight == 0, again
+	}
+	c.dequeue(w)
+	w.state, w.inFlight = publishing, w.want
+	a = &attempt{work: w, key: w.key, last: w.last, version: w.want, form: w.form, action: wire.Update, epoch: c.epoch, session: c.session, resync: w.resync}
+	a.accepts = c.accepts[w.key.Source]
+	if w.resync {
+		a.action, w.resync = wire.ResyncResponse, false
+	} else if a.accepts.StatusDeltas {
+		a.base, a.baseHash = w.deltaBase(now)
+	}
+	c.inFlight++
+	return a, false, again
+}
+
+// result is what a publish has led to.
+type result struct {
+	final   bool                     // it was the final status of a work that the agent holds
+	reduced *transport.TooLargeError // why the status is sent in a smaller form next
+	backoff time.Duration            // after which it is repeated, because the broker refused it; else 0
+	first   bool                     // of the refused ones of its source
+	again   bool                     // the change that the status is part of is still to be sent
+}
+
+// complete handles the end of a, which failed with err unless it is nil.
+func (c *core) complete(a *attempt, err error, now time.Time) (r result) {
+	c.inFlight--
+	c.ready = true
+	w := a.work
+	w.state, w.inFlight = idle, version{}
+	if err == nil {
+		c.stats.Bytes += uint64(a.size)
+		c.uplink.spend(a.size, now)
+	}
+	if w.forgotten {
+		c.remove(w)
+		return result{}
+	}
+	if err == nil {
+		return result{final: c.acknowledged(a)}
+	}
+	r.again = true
+	w.resync = w.resync || a.resync
+	var tooLarge *transport.TooLargeError
+	switch {
+	case errors.Is(err, transport.ErrNotConnected):
+		if a.epoch == c.epoch {
+			c.connected = false
+		}
+	case errors.Is(err, context.Canceled): // Run ends
+	case errors.As(err, &tooLarge) && w.want != a.version:
+		c.stats.Coalesced++ // the newer status may fit
+	case errors.As(err, &tooLarge) && a.form < conditionsOnly:
+		c.stats.Shrunk++
+		r.reduced, w.form = tooLarge, a.form+1
+	default:
+		r.backoff, r.first = c.refused(w, now)
+		return r
+	}
+	c.enqueue(w)
+	return r
+}
+
+// refused repeats w after a backoff. first reports that none of its source was refused since one was acknowledged.
+func (c *core) refused(w *work, now time.Time) (backoff time.Duration, first bool) {
+	c.stats.Refused++
+	backoff = min(minBackoff<<min(w.failures, 20), maxBackoff)
+	w.failures++
+	_, before := c.refusing[w.key.Source]
+	c.refusing[w.key.Source] = struct{}{}
+	w.state, w.retry = backingOff, now.Add(backoff)
+	heap.Push(&c.delayed, w)
+	return backoff, !before
+}
+
+// acknowledged handles the acknowledgement of a, and reports whether it was the final status of a work that the agent holds.
+func (c *core) acknowledged(a *attempt) (final bool) {
+	w := a.work
+	c.stats.Published++
+	if a.resync {
+		c.stats.Answered++
+	}
+	w.failures = 0
+	delete(c.refusing, w.key.Source)
+	if a.delta {
+		c.stats.Deltas++
+	}
+	w.acked, w.sent, w.delta = a.version, a.sent, a.delta
+	if w.want == w.acked {
+		w.urgent = false
+	}
+	w.hold(a)
+	if a.version.Final && w.want == a.version {
+		held := !w.notHeld
+		if !held {
+			c.remove(w)
+		}
+		return held
+	}
+	c.writes = append(c.writes, write{store.Acked, w.key, &storedAck{version: a.version, Sent: a.sent, Sequence: a.sequence}})
+	c.enqueue(w)
+	return false
+}
+
+// figures returns the current figures.
+func (c *core) figures() Stats {
+	s := c.stats
+	s.InFlight = c.inFlight
+	s.Waiting = c.feedback.count
+	s.Works, s.Pending = c.count, c.queue.count+s.Waiting+len(c.delayed)+c.inFlight
+	return s
+}
+
+// enqueue queues w if it is idle and has something to publish.
+func (c *core) enqueue(w *work) {
+	if w.state != idle || (w.want == w.acked && !w.resync) {
+		return
+	}
+	w.state, w.queue = queued, &c.queue
+	if !w.urgent {
+		w.queue = &c.feedback
+	}
+	w.queue.push(w)
+	c.ready = true
+}
+
+// dequeue makes a queued work idle.
+func (c *core) dequeue(w *work) {
+	w.queue.remove(w)
+	w.state, w.queue = idle, nil
+}
+
+// setUrgent sets w.urgent, and takes w out of the queue for feedback if it does not belong there any more.
+func (c *core) setUrgent(w *work, urgent bool) {
+	if w.urgent = urgent; urgent && w.state == queued && w.queue == &c.feedback {
+		c.dequeue(w)
+	}
+}
+
+// endBackoff makes w idle.
+func (c *core) endBackoff(w *work) {
+	heap.Remove(&c.delayed, w.index)
+	w.state = idle
+}
+
+// retry ends the backoff of w and queues it.
+func (c *core) retry(w *work) {
+	c.endBackoff(w)
+	c.enqueue(w)
+}
+
+// delayed is a heap of works in backoff, by the time when it ends.
+type delayed []*work
+
+func (d delayed) Len() int           { return len(d) }
+func (d delayed) Less(i, j int) bool { return d[i].retry.Before(d[j].retry) }
+func (d delayed) Swap(i, j int) {
+	d[i], d[j] = d[j], d[i]
+	d[i].index, d[j].index = i, j
+}
+func (d *delayed) Push(w any) {
+	w.(*work).index = len(*d)
+	*d = append(*d, w.(*work))
+}
+func (d *delayed) Pop() any {
+	last := len(*d) - 1
+	w := (*d)[last]
+	(*d)[last] = nil
+	*d = (*d)[:last]
+	return w
+}
