@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -122,10 +123,11 @@ func (r *Router) limitSessions(owner string) {
 			}
 			return 1
 		}
+		since := a.connectedAt.Compare(b.connectedAt)
 		if a.conn == nil {
-			return a.disconnectedAt.Compare(b.disconnectedAt)
+			since = a.disconnectedAt.Compare(b.disconnectedAt)
 		}
-		return a.connectedAt.Compare(b.connectedAt)
+		return cmp.Or(since, strings.Compare(a.id, b.id))
 	}), TooManySessions)
 }
 

@@ -23,5 +23,7 @@
 //     queue; QoS 0 messages that find no room are.
 //   - One publisher cannot fill the queue of a source: above half of it, a publisher that has more
 //     than an eighth is refused with 0x97. Its message may have reached other sessions.
+//   - The same calls at the same times have the same effects in the same order: a Router reads no clock but Config.Now,
+//     starts no goroutine and takes no random decision.
 //   - A will is kept in memory only: a broker that stops publishes no wills.
 package session

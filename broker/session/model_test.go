@@ -2,11 +2,14 @@ package session_test
 
 import (
 	"fmt"
+	"log/slog"
 	"maps"
 	"math/rand/v2"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/workwire/workwire/broker/session"
 	"github.com/workwire/workwire/broker/store"
@@ -215,6 +218,57 @@ func (m *model) checkComplete() {
 			}
 			if !c.seen[n] {
 				m.t.Errorf("message %d was acknowledged to its publisher and never reached %s", n, c.id)
+			}
+		}
+	}
+}
+
+// TestSameCallsSameEffects: routers that get the same calls deliver, refuse and end the same in the same order, although many sessions, shared
+// subscriptions and wills are concerned and the limits of all queues are reached.
+func TestSameCallsSameEffects(t *testing.T) {
+	run := func(seed uint64) string {
+		random, now := rand.New(rand.NewPCG(seed, 2)), time.Unix(1_000_000, 0)
+		router, err := session.New(session.Config{
+			MaxQueuedMessages: 40, MaxQueuedBytes: 1 << 20, MaxTotalBytes: 60_000, ReceiveMaximum: 100, Logger: slog.New(slog.DiscardHandler),
+			Now: func() time.Time { return now }, Shares: isSource,
+		})
+		kit.NoError(t, err)
+		var trace strings.Builder
+		conns := make([]*session.Conn, 12)
+		for range 600 {
+			i := random.IntN(len(conns))
+			now = now.Add(time.Duration(random.IntN(3)) * time.Second)
+			switch conn := conns[i]; {
+			case conn == nil || conn.EndReason() != "":
+				c := session.Connect{ID: fmt.Sprintf("agent:c%d/x%d", i/3, i), Owner: fmt.Sprintf("agent:c%d", i/3), Expiry: uint32(random.IntN(60)), ReceiveMaximum: 5}
+				if random.IntN(2) == 0 {
+					c.Will = &session.Will{Message: session.Message{Topic: "all", QoS: 1, Payload: []byte(c.ID)}, Delay: uint32(random.IntN(20))}
+				}
+				conns[i], _ = router.Connect(c)
+				for id, filter := range []string{"all", "$share/g/all", "a/+"} {
+					kit.NoError(t, conns[i].Subscribe(session.Subscription{Filter: filter, QoS: 1, ID: id + 1}))
+				}
+			case random.IntN(8) == 0:
+				conn.Disconnect(session.Disconnect{Normal: random.IntN(2) == 0})
+			case random.IntN(3) == 0:
+				m := &session.Message{Topic: []string{"all", "a/b"}[random.IntN(2)], QoS: 1, Payload: make([]byte, random.IntN(2000))}
+				fmt.Fprintln(&trace, i, "publishes", conn.Publish(m, uint16(1+random.IntN(1000))))
+			default:
+				p, ok, err := conn.Next()
+				if fmt.Fprintln(&trace, i, "receives", p.PacketID, p.Code, p.SubIDs, p.Dup, ok, err); p.Message != nil {
+					conn.Ack(p.PacketID, 0)
+				}
+			}
+			router.Tick()
+			fmt.Fprintf(&trace, "%+v\n", router.Stats())
+		}
+		return trace.String()
+	}
+	for seed := range uint64(20) {
+		first := run(seed)
+		for range 3 {
+			if again := run(seed); again != first {
+				t.Fatalf("seed %d: two runs differ", seed)
 			}
 		}
 	}

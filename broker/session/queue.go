@@ -36,6 +36,11 @@ type session struct {
 // durable reports whether the session outlives its connection.
 func (s *session) durable() bool { return s.expiry > 0 }
 
+// expired reports whether the session, which has no connection, ends.
+func (s *session) expired(now time.Time) bool {
+	return s.expiry != NeverExpires && now.Sub(s.disconnectedAt) >= time.Duration(s.expiry)*time.Second
+}
+
 // entry is a message in the queue of a session.
 type entry struct {
 	msg       *shared
@@ -168,11 +173,11 @@ func (r *Router) endLargest(reason Reason, size func(*session) int64) bool {
 		var largest *session
 		for s := range sessions {
 			sum += size(s)
-			if largest == nil || size(s) > size(largest) {
+			if largest == nil || size(s) > size(largest) || size(s) == size(largest) && s.id < largest.id {
 				largest = s
 			}
 		}
-		if sum > most {
+		if sum > most || sum == most && sum > 0 && largest.id < fullest.id {
 			most, fullest = sum, largest
 		}
 	}

@@ -12,7 +12,7 @@ func (r *Router) Revoke(revoked func(owner, credential string) bool) int {
 			ends = append(ends, s)
 		}
 	}
-	for _, s := range ends {
+	for _, s := range byID(ends) {
 		r.end(s, Revoked)
 	}
 	return len(ends)

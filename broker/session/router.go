@@ -179,17 +179,29 @@ func (r *Router) Tick() {
 	defer r.mu.Unlock()
 	now := r.cfg.Now()
 	r.dropExpired(now)
+	var due []*session
 	for _, s := range r.sessions {
-		if s.conn != nil {
-			continue
+		if s.conn == nil && (s.will != nil && !now.Before(s.willAt) || s.expired(now)) {
+			due = append(due, s)
+		}
+	}
+	for _, s := range byID(due) {
+		if r.sessions[s.id] != s {
+			continue // the will of another one has ended it
 		}
 		if s.will != nil && !now.Before(s.willAt) {
 			r.publishWill(s)
 		}
-		if s.expiry != NeverExpires && now.Sub(s.disconnectedAt) >= time.Duration(s.expiry)*time.Second {
+		if s.expired(now) {
 			r.end(s, Expired)
 		}
 	}
+}
+
+// byID sorts sessions, so that the same calls have the same effects whatever order a map has them in.
+func byID(sessions []*session) []*session {
+	slices.SortFunc(sessions, func(a, b *session) int { return strings.Compare(a.id, b.id) })
+	return sessions
 }
 
 // Stop prevents the publication of wills from now on. Call it before the broker disconnects its
@@ -212,9 +224,12 @@ type target struct {
 // message; others have it then. Callers hold r.mu.
 func (r *Router) publish(origin *session, m *Message) (matched bool, err error) {
 	r.stats.Received++
-	targets := map[*session]target{}
+	targets, order := map[*session]target{}, []*session(nil)
 	add := func(s *session, sub Subscription) {
 		t, seen := targets[s]
+		if !seen {
+			order = append(order, s)
+		}
 		t.qos = max(t.qos, sub.QoS)
 		t.noLocal = sub.NoLocal && (t.noLocal || !seen)
 		if sub.ID > 0 {
@@ -230,11 +245,15 @@ func (r *Router) publish(origin *session, m *Message) (matched bool, err error) 
 	if origin != nil {
 		publisher = origin.owner
 	}
-	for s, t := range targets {
+	for _, s := range byID(order) {
+		t := targets[s]
 		if s == origin && t.noLocal {
 			continue
 		}
 		matched = true
+		if msg.refs == 0 { // the queues that it was in have ended to make room for it, and it has gone with them
+			msg = newShared(m)
+		}
 		e := &entry{qos: min(t.qos, m.QoS), subIDs: t.ids, publisher: publisher}
 		err = cmp.Or(r.enqueue(s, msg, e), err)
 	}

@@ -98,3 +98,28 @@ func TestTotalLimitAtStart(t *testing.T) {
 		}
 	}
 }
+
+// TestMessageOutlivesAnEndedQueue: a message whose arrival ends one of its sessions, because all queues are full, reaches the
+// others.
+func TestMessageOutlivesAnEndedQueue(t *testing.T) {
+	b := newBench(t, func(c *session.Config) { c.MaxTotalBytes, c.MaxQueuedBytes = 4000, 1<<20 })
+	full, other, p := b.conn("a", 10), b.conn("b", 10), b.conn("p", 0)
+	subscribe(t, full, "own", "both")
+	subscribe(t, other, "both")
+	for b.Stats().TotalBytes < 3700 {
+		publish(t, p, "own", strings.Repeat("x", 99), nil)
+		drain(t, p)
+	}
+	publish(t, p, "both", strings.Repeat("y", 99), nil)
+	drain(t, p)
+	if full.EndReason() != session.StoreFull {
+		t.Fatalf("the full session has ended with %q", full.EndReason())
+	}
+	got, ok, err := other.Next()
+	if err != nil || !ok || got.Message == nil || string(got.Message.Payload) != strings.Repeat("y", 99) {
+		t.Fatalf("the other session got %+v, %v, %v", got, ok, err)
+	}
+	if s := b.Stats(); s.Queued != 1 || s.TotalBytes > 4000 {
+		t.Errorf("%+v", s)
+	}
+}
