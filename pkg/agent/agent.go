@@ -193,7 +193,7 @@ func (a *Agent) newReconciler(topics wire.AgentTopics, clients clients) error {
 		Client: clients.works, AgentID: config.AgentID, Quiet: config.RecordDelay, Changed: table.AppliedManifestWorkChanged, Logger: config.Logger,
 	})
 	objects := observe.NewObjects(observe.ObjectsConfig{
-		Client: clients.dynamic, Selector: object.AgentLabel + "=" + hash, Changed: table.ObjectChanged, Relisted: amws.Doubt,
+		Client: clients.dynamic, Selector: object.AgentLabel + "=" + hash, Changed: table.ObjectChanged, Relisted: amws.Recheck,
 		Logger: config.Logger,
 	})
 	executors, err := executor.New(executor.Config[string]{

@@ -72,7 +72,7 @@ func TestRetries(t *testing.T) {
 	r.connectionLost(time.Minute, false)
 	expect("lost otherwise", 0)
 	r.connectionLost(time.Minute, true)
-	expect("taken over anew", 800*ms)
+	expect("taken over again", 800*ms)
 }
 
 // TestRetriesOfCluster: a cluster has a second to notice that one of its nodes is dead.

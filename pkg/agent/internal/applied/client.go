@@ -73,7 +73,7 @@ type Client struct {
 
 	digestsPruned atomic.Bool // the API server drops fieldsDigest
 
-	doubts doubts
+	checks checks
 	drafts *drafts
 }
 
@@ -122,7 +122,7 @@ func (c *Client) All() iter.Seq[*workv1.AppliedManifestWork] { return c.view.All
 func (c *Client) Get(name string) (*workv1.AppliedManifestWork, bool) {
 	amw, ok := c.view.Get(types.NamespacedName{Name: name})
 	if ok {
-		c.drafts.lay(amw)
+		c.drafts.overlay(amw)
 	}
 	return amw, ok
 }
@@ -166,7 +166,7 @@ func (c *Client) Ensure(ctx context.Context, amw *workv1.AppliedManifestWork, hu
 	if err != nil {
 		return nil, err
 	}
-	c.drafts.lay(patched)
+	c.drafts.overlay(patched)
 	return patched, nil
 }
 
@@ -206,7 +206,7 @@ func (c *Client) Delete(ctx context.Context, amw *workv1.AppliedManifestWork) (*
 		return nil, nil
 	}
 	c.view.Learn(deleting)
-	c.drafts.lay(deleting)
+	c.drafts.overlay(deleting)
 	return deleting, nil
 }
 
@@ -238,7 +238,7 @@ func (c *Client) get(ctx context.Context, name string) (*workv1.AppliedManifestW
 		return nil, fmt.Errorf("get AppliedManifestWork %s: %w", name, err)
 	}
 	c.view.Learn(amw)
-	c.drafts.lay(amw)
+	c.drafts.overlay(amw)
 	return amw, nil
 }
 

@@ -143,8 +143,8 @@ func (s *drafts) drop(name string, uid types.UID) {
 	}
 }
 
-// lay puts the draft of amw, if it has one, in the place of its status.
-func (s *drafts) lay(amw *workv1.AppliedManifestWork) {
+// overlay replaces the status of amw by its draft, if it has one.
+func (s *drafts) overlay(amw *workv1.AppliedManifestWork) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if d := s.byName[amw.Name]; d != nil && d.uid == amw.UID {

@@ -64,7 +64,7 @@ func (c *Client) UpdateStatus(ctx context.Context, amw *workv1.AppliedManifestWo
 	changes := c.changes(recorded, want)
 	if len(changes) > 0 && c.drafts.quiet > 0 && status.MayWait && mayWait(recorded, want) {
 		c.drafts.put(amw.Name, amw.UID, want, before, time.Now())
-		c.drafts.lay(recorded)
+		c.drafts.overlay(recorded)
 		return recorded, nil
 	}
 	return c.replace(ctx, recorded, want, changes, before)

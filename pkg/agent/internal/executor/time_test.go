@@ -297,7 +297,7 @@ func TestInMemoryWithoutWatches(t *testing.T) {
 }
 
 // TestWatchesOnlyForFollowers ends the watches with the last follower, forgets its answers, and
-// begins anew.
+// begins again.
 func TestWatchesOnlyForFollowers(t *testing.T) {
 	inBubble(t, false, false, func(c *clock) {
 		c.server.set(true)
@@ -315,7 +315,7 @@ func TestWatchesOnlyForFollowers(t *testing.T) {
 		c.wantOpen("left", 0)
 		release := c.server.hold()
 		c.checks.Follow("work", nil, &account)
-		c.says("asked anew", widget(), true, 5*time.Minute, 5)
+		c.says("asked again", widget(), true, 5*time.Minute, 5)
 		release()
 		synctest.Wait()
 		c.wantOpen("after the last Follow", 4)

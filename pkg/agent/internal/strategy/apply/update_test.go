@@ -184,7 +184,7 @@ func TestUpdateIsAlikeForEveryKind(t *testing.T) {
 			}
 			heal("drift", first, test.before)
 			heal("change", second, test.after)
-			// Nothing is done anew by an agent that has restarted.
+			// Nothing is done again by an agent that has restarted.
 			s.restart()
 			s.see(ref)
 			s.applied(second, "")

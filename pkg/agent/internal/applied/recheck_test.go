@@ -7,9 +7,9 @@ import (
 	"github.com/workwire/workwire/test/kit"
 )
 
-// TestDoubt: after Doubt, what the client remembers is read once more. It does not return an
+// TestRecheck: after Recheck, what the client remembers is read once more. It does not return an
 // AppliedManifestWork that does not exist any more, nor one that another has replaced.
-func TestDoubt(t *testing.T) {
+func TestRecheck(t *testing.T) {
 	t.Parallel()
 	c, other := newCluster(t, plane.REST()), newCluster(t, plane.REST())
 	current := func() *workv1.AppliedManifestWork {
@@ -20,7 +20,7 @@ func TestDoubt(t *testing.T) {
 	}
 	first := c.ensure(nil)
 	c.requests.Take()
-	c.applied.Doubt()
+	c.applied.Recheck()
 	for _, requests := range []int{1, 0} {
 		if amw := current(); amw == nil || amw.UID != first.UID {
 			t.Errorf("it returned %v", amw)
@@ -30,9 +30,9 @@ func TestDoubt(t *testing.T) {
 
 	c.forget(first.Name)
 	if amw := current(); amw == nil || amw.UID != first.UID {
-		t.Error("without doubt it was read")
+		t.Error("it was read although there was no reason to")
 	}
-	c.applied.Doubt()
+	c.applied.Recheck()
 	if amw := current(); amw != nil {
 		t.Error("it returned one that is gone")
 	}
@@ -40,7 +40,7 @@ func TestDoubt(t *testing.T) {
 
 	c.forget(first.Name)
 	third := other.ensure(nil)
-	c.applied.Doubt()
+	c.applied.Recheck()
 	c.requests.Take()
 	for _, requests := range []int{1, 0} {
 		if amw := current(); amw == nil || amw.UID != third.UID {

@@ -1,0 +1,71 @@
+package applied
+
+import (
+	"context"
+	"sync"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+)
+
+// Recheck makes [Client.Current] read each AppliedManifestWork once more. Call it when objects were
+// listed again: if the API server was restored from a backup, the watch of the AppliedManifestWorks
+// may notice that seconds later, and Kubernetes deletes objects whose owner does not exist.
+func (c *Client) Recheck() { c.checks.begin() }
+
+// Current returns the AppliedManifestWork with that name, nil if it does not exist. It reads it if
+// [Client.Recheck] was called since it was read last, and sends no request otherwise.
+func (c *Client) Current(ctx context.Context, name string) (*workv1.AppliedManifestWork, error) {
+	known, ok := c.Get(name)
+	count, due := c.checks.due(name)
+	if !ok || !due {
+		return known, nil
+	}
+	now, err := c.get(ctx, name)
+	gone := apierrors.IsNotFound(err)
+	if err != nil && !gone {
+		return nil, err
+	}
+	if gone || now.UID != known.UID {
+		c.forget(known)
+	}
+	c.checks.confirm(name, count)
+	if gone {
+		return nil, nil
+	}
+	c.view.Learn(now)
+	return now, nil
+}
+
+// checks knows which AppliedManifestWorks were read since the last call of begin. Before the first one, none is
+// due. It is safe for concurrent use.
+type checks struct {
+	mu        sync.Mutex
+	count     int                 // calls of begin
+	confirmed map[string]struct{} // since the last one
+}
+
+func (c *checks) begin() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.count++
+	c.confirmed = map[string]struct{}{}
+}
+
+// due reports whether name was not confirmed since begin. count is for confirm.
+func (c *checks) due(name string) (count int, due bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, confirmed := c.confirmed[name]
+	return c.count, c.count > 0 && !confirmed
+}
+
+// confirm notes that name was read after due returned count.
+func (c *checks) confirm(name string, count int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if count == c.count {
+		c.confirmed[name] = struct{}{}
+	}
+}
