@@ -250,30 +250,20 @@ type Engine struct {
 	state *deliveryState // guarded by mu
 	wake  chan struct{}  // buffered: state may have a publish that is due
 
-	distrusted      map[wire.ClusterName]distrust  // guarded by mu
-	asked           map[questionOrder]int64        // guarded by mu: when the newest question was signed, in microseconds
 	refusedLines    flowcontrol.PassiveRateLimiter // of the log
 	refusedUnlogged int                            // guarded by mu: refused statuses since the last line
 
 	instances     *instances.Watcher
-	divergences   map[wire.ClusterName]*divergence // guarded by mu
-	contentHashes flowcontrol.PassiveRateLimiter   // of works whose specs this Engine did not publish
+	contentHashes flowcontrol.PassiveRateLimiter // of works whose specs this Engine did not publish
 
 	recent *recentStatuses
 	// contents are the bases of spec deltas.
 	contents publishedContents
 
-	storing  map[wire.ClusterName]bool      // guarded by mu: a large status
-	underWay map[wire.ClusterName]int       // guarded by mu: publishes and writes, with Config.ClusterServed only
-	gained   map[wire.ClusterName]time.Time // guarded by mu: when ClusterGained was called
-
 	received    *fairqueue.Line[transport.Message, wire.ClusterName]
 	statusQueue *keyedQueue[workKey, statusUpdate]
 	resyncQueue *keyedQueue[wire.ClusterName, resyncTask]
-	waiting     waitingStatuses
-	paces       paces
 	quotas      *quota.Quotas[wire.ClusterName]
-	noisy       map[wire.ClusterName]quota.Noise // guarded by mu: as told to Config.OnNoise
 
 	tracer   *tracing.Tracer           // nil: none
 	changes  *tracing.Changes[workKey] // to be published
@@ -292,19 +282,12 @@ func New(config Config) (*Engine, error) {
 		config: config,
 		topics: topics,
 		quotas: quota.New[wire.ClusterName](quota.Config{Rates: *config.Quota, Subsystem: "source"}),
-		noisy:  make(map[wire.ClusterName]quota.Noise),
 		state:  newDeliveryState(config.RepublishAfter, config.ClusterPaused),
 		wake:   make(chan struct{}, 1),
 		tracer: tracing.New(config.TracerProvider),
 
-		distrusted:    make(map[wire.ClusterName]distrust),
-		asked:         make(map[questionOrder]int64),
 		refusedLines:  flowcontrol.NewTokenBucketPassiveRateLimiter(refusedLogRate, refusedLogBurst),
 		recent:        newRecentStatuses(),
-		divergences:   make(map[wire.ClusterName]*divergence),
-		storing:       make(map[wire.ClusterName]bool),
-		underWay:      make(map[wire.ClusterName]int),
-		gained:        make(map[wire.ClusterName]time.Time),
 		contentHashes: flowcontrol.NewTokenBucketPassiveRateLimiter(contentHashRate, contentHashBurst),
 	}
 	// The lines about a cluster are paid by it.

@@ -64,7 +64,7 @@ func (e *Engine) nextAttempt() (attempt, bool) {
 	defer e.mu.Unlock()
 	a, ok := e.state.dequeue(time.Now())
 	if ok && e.config.ClusterServed != nil {
-		e.underWay[a.key.cluster]++ // ClusterPaused has said that it is served
+		a.cluster.underWay++ // ClusterPaused has said that it is served
 	}
 	return a, ok
 }
@@ -95,7 +95,7 @@ func (e *Engine) updateState(update func()) {
 func (e *Engine) publish(ctx context.Context, a attempt) {
 	began := time.Now()
 	work := e.currentWork(a.key)
-	p := planPublish(&a.workState, work, e.config.Source, began)
+	p := planPublish(&a.workRecord, work, e.config.Source, began)
 	change := e.changeOf(&a, p)
 	switch {
 	case p.spec != nil && !p.spec.IsDeletion() && work.DeletionTimestamp == nil && e.config.WorkPaused(work):
@@ -120,7 +120,7 @@ func (e *Engine) publish(ctx context.Context, a attempt) {
 	switch {
 	case err == nil:
 		result = "ok"
-		if a.published == p.revision && !a.resync {
+		if a.published == p.revision && a.intent != reply {
 			e.metrics.republished.Inc()
 		}
 		log.Debug("spec published")

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/workwire/workwire/pkg/runtime/quota"
 	"github.com/workwire/workwire/pkg/transport"
 	"github.com/workwire/workwire/pkg/wire"
 )
@@ -95,7 +96,8 @@ func (e *Engine) clusterHeard(cluster wire.ClusterName, now time.Time) {
 	if e.state.clusterHeard(cluster, now) {
 		e.wakePublisher()
 	}
-	_, noisy := e.noisy[cluster]
+	c := e.state.clusters[cluster]
+	noisy := c != nil && c.noise != quota.Noise{}
 	e.mu.Unlock()
 	e.endDistrust(cluster, now)
 	if noisy {

@@ -75,7 +75,7 @@ func (e *Engine) runResync(ctx context.Context, name wire.ClusterName, r resyncT
 	if r.owed && e.quotas.Wait(name, message, time.Now()) > 0 {
 		return true
 	}
-	if (listed >= 0 || r.digest != nil || r.owed) && (listed > freeQuestion || e.hasWorks(name)) && !e.paces.allow(name, time.Now()) {
+	if (listed >= 0 || r.digest != nil || r.owed) && (listed > freeQuestion || e.hasWorks(name)) && !e.mayAsk(name) {
 		e.metrics.questionsPaced.Inc()
 		return true
 	}
@@ -111,6 +111,13 @@ func (e *Engine) runResync(ctx context.Context, name wire.ClusterName, r resyncT
 		return true
 	}
 	return false
+}
+
+// mayAsk reports whether a question of a cluster may be answered now, and counts it if so.
+func (e *Engine) mayAsk(name wire.ClusterName) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.state.mayAsk(name, time.Now())
 }
 
 // answerSpecResync enqueues the works that r requests (docs/protocol.md, Spec resync). It returns

@@ -48,13 +48,15 @@ func (e *Engine) receiveStatus(from sender, s *wire.Status, as receivedAs) verdi
 	stored, has := e.config.Works.Get(s.UID)
 	k := workKey{uid: s.UID, cluster: s.Cluster}
 	deleted := isTrue(s, workv1.WorkDeleted)
-	size := memoryOf(s)
-	room, firstDropped := e.waiting.room(s.Cluster, size)
+	size, firstDropped := memoryOf(s), false
 	e.mu.Lock()
 	old := has && from.check(e.config.Source, s.Source, s.Cluster) == accepted && e.state.statusReceived(k, s, stored.Sequences)
 	v := checkStatus(s, from, e.config.Source, stored, has, old)
-	if v == accepted && !room {
-		v = tooMuch
+	if v == accepted {
+		var room bool
+		if room, firstDropped = e.state.waits(s.Cluster, size); !room {
+			v = tooMuch
+		}
 	}
 	switch {
 	case v == accepted:
@@ -80,7 +82,6 @@ func (e *Engine) receiveStatus(from sender, s *wire.Status, as receivedAs) verdi
 	case accepted:
 		log.Debug("status received", "sequence", s.Sequence, "delta", as.delta)
 		e.keepRecent(s, as)
-		e.waiting.add(s.Cluster, size)
 		e.statusQueue.add(k, statusUpdate{name: stored.Work.Name, status: s, size: size})
 	case tooMuch:
 		if firstDropped {
@@ -117,7 +118,7 @@ func (e *Engine) mergeStatusUpdates(older, newer statusUpdate) statusUpdate {
 	if newer.status == nil {
 		newer.status, newer.size = older.status, older.size
 	} else if older.status != nil {
-		e.waiting.remove(older.status.Cluster, older.size)
+		e.waitsNoMore(older.status.Cluster, older.size)
 	}
 	if newer.refused == nil {
 		newer.refused = older.refused
@@ -128,11 +129,18 @@ func (e *Engine) mergeStatusUpdates(older, newer statusUpdate) statusUpdate {
 	return newer
 }
 
+// waitsNoMore is [deliveryState.waitsNoMore].
+func (e *Engine) waitsNoMore(cluster wire.ClusterName, size int) (ask bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.state.waitsNoMore(cluster, size)
+}
+
 // writeStatus writes u to the WorkStore. It reports whether to retry.
 func (e *Engine) writeStatus(ctx context.Context, k workKey, u statusUpdate) (retry bool) {
 	defer e.stored(k, &u)
 	defer func() {
-		if !retry && e.waiting.remove(k.cluster, u.size) {
+		if !retry && e.waitsNoMore(k.cluster, u.size) {
 			e.resyncQueue.add(k.cluster, resyncTask{requestStatuses: true})
 		}
 	}()

@@ -96,15 +96,14 @@ func (e *Engine) signedAt(event cloudevents.Event, from sender) (time.Time, *sig
 // window returns when events of a cluster may have been signed. e.mu must be held.
 func (e *Engine) window(cluster wire.ClusterName) signing.Window {
 	w := e.signatures
-	if gained := e.gained[cluster]; gained.After(w.Started) {
-		w.Started = gained // what another program has received before is not known here
+	if c, ok := e.state.clusters[cluster]; ok && c.gained.After(w.Started) {
+		w.Started = c.gained // what another program has received before is not known here
 	}
 	return w
 }
 
-// questionOrder identifies what is in order among the questions of agents: those of one kind on one topic.
+// questionOrder identifies what is in order among the questions of a cluster: those of one kind on one topic.
 type questionOrder struct {
-	cluster   wire.ClusterName
 	kind      string
 	broadcast bool
 }
@@ -131,14 +130,7 @@ func (e *Engine) believes(m transport.Message, from sender, message wire.Message
 	}
 	at, refused := e.signedAt(m.Event, from)
 	if refused == nil {
-		key := questionOrder{cluster, kind, from.source == ""}
-		e.mu.Lock()
-		if reason := e.window(cluster).Decide(at, e.asked[key]+1, time.Now()); reason != "" {
-			refused = &signing.RefusedError{Reason: reason}
-		} else {
-			e.asked[key] = at.UnixMicro()
-		}
-		e.mu.Unlock()
+		refused = e.inOrder(cluster, questionOrder{kind, from.source == ""}, at)
 	}
 	if refused == nil {
 		return true
@@ -146,6 +138,22 @@ func (e *Engine) believes(m transport.Message, from sender, message wire.Message
 	e.metrics.countReceived(kind, untrusted)
 	e.refuse(m, from, nil, refused)
 	return false
+}
+
+// inOrder notes that a question was signed at this time. It returns why it does not count, nil if it does.
+func (e *Engine) inOrder(cluster wire.ClusterName, order questionOrder, at time.Time) *signing.RefusedError {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	c := e.state.cluster(cluster)
+	defer e.state.release(c)
+	if reason := e.window(cluster).Decide(at, c.asked[order]+1, time.Now()); reason != "" {
+		return &signing.RefusedError{Reason: reason}
+	}
+	if c.asked == nil {
+		c.asked = make(map[questionOrder]int64)
+	}
+	c.asked[order] = at.UnixMicro()
+	return nil
 }
 
 // refuseStatus counts, records and logs a status that is not believed.
@@ -188,8 +196,9 @@ func (e *Engine) logRefused(from sender, s *wire.Status, refused *signing.Refuse
 // noteDistrust notes that a status of a cluster was refused.
 func (e *Engine) noteDistrust(cluster wire.ClusterName, reason signing.Reason) {
 	e.mu.Lock()
-	after, report := decideDistrust(e.distrusted[cluster], reason, time.Now())
-	e.distrusted[cluster] = after
+	c := e.state.cluster(cluster)
+	after, report := decideDistrust(c.distrust, reason, time.Now())
+	c.distrust = after
 	e.mu.Unlock()
 	if report {
 		e.config.OnUntrusted(cluster, after.Untrusted)
@@ -200,10 +209,11 @@ func (e *Engine) noteDistrust(cluster wire.ClusterName, reason signing.Reason) {
 // for long.
 func (e *Engine) endDistrust(cluster wire.ClusterName, now time.Time) {
 	e.mu.Lock()
-	d, known := e.distrusted[cluster]
-	ended := known && now.Sub(d.last) >= untrustedMemory
+	c, known := e.state.clusters[cluster]
+	ended := known && !c.distrust.Since.IsZero() && now.Sub(c.distrust.last) >= untrustedMemory
 	if ended {
-		delete(e.distrusted, cluster)
+		c.distrust = distrust{}
+		e.state.release(c)
 	}
 	e.mu.Unlock()
 	if ended {
