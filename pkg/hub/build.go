@@ -24,7 +24,6 @@ import (
 	"github.com/workwire/workwire/pkg/hub/controller"
 	"github.com/workwire/workwire/pkg/hub/dashboard"
 	"github.com/workwire/workwire/pkg/hub/finalizer"
-	"github.com/workwire/workwire/pkg/hub/packed"
 	"github.com/workwire/workwire/pkg/hub/pending"
 	"github.com/workwire/workwire/pkg/hub/placement"
 	"github.com/workwire/workwire/pkg/hub/replicaset"
@@ -92,7 +91,7 @@ func (h *Hub) build(topics wire.SourceTopics) error {
 	h.delivery, err = delivery.New(delivery.Config{
 		Source: h.cfg.Source, Topics: h.cfg.Topics, Transport: h.cfg.Transport, Sign: h.cfg.Sign, Seal: h.cfg.Seal,
 		TrustedAgents: h.cfg.TrustedAgents, SignatureMaxAge: h.cfg.SignatureMaxAge, OnUntrusted: h.fleet.UntrustedChanged, OnNoise: h.fleet.NoiseChanged,
-		Works: workStore{Receiver: receiver, cache: h.works, addressable: addressable}, Content: packed.Unpack,
+		Works: workStore{Receiver: receiver, cache: h.works, addressable: addressable}, Content: works.Unpack,
 		Identity: h.identity, StatusWorkers: h.cfg.Workers, Audit: h.cfg.Audit, Logger: h.cfg.Logger, Registerer: h.cfg.Registerer, TracerProvider: h.cfg.TracerProvider,
 		ClusterPaused: func(cluster wire.ClusterName) bool { return !h.fleet.Accepted(cluster) },
 		ClusterServed: h.serves(), Part: h.partName(),

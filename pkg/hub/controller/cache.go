@@ -15,9 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/tools/cache"
-
-	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
-	"github.com/workwire/workwire/pkg/hub/packed"
 )
 
 // WriteTimeout is how long an object that was created or deleted here is taken to be there, or
@@ -30,6 +27,32 @@ type Object interface {
 	comparable
 	metav1.Object
 	runtime.Object
+}
+
+// Held is what a [Codec] makes a cache hold in place of an object: it is smaller, and dearer to read.
+type Held[T Object] interface {
+	identity
+	// Object returns the object, which must not be modified.
+	Object() T
+}
+
+// identity is what is read of every object that is held, without the rest of it.
+type identity interface {
+	metav1.ObjectMetaAccessor // namespace and name
+	// Key returns namespace and name. They must not be kept: they may keep the whole object in memory.
+	Key() types.NamespacedName
+	// UID and ResourceVersion return those of the object.
+	UID() types.UID
+	ResourceVersion() string
+}
+
+// Codec makes the objects of a resource small for as long as a cache holds them. The zero value leaves
+// them as they are.
+type Codec[T Object] struct {
+	// Hold returns what is held in place of an object: a [Held], or object itself. It may modify it.
+	Hold func(object T) any
+	// Pack makes an object that was written here small, in place.
+	Pack func(object T)
 }
 
 // KeyOf returns the key of an object: its namespace, if it has one, and its name.
@@ -55,6 +78,7 @@ type Cache[T Object] struct {
 	version   schema.GroupVersionResource
 	source    *listWatch
 	informer  cache.SharedIndexInformer
+	codec     Codec[T]
 
 	size atomic.Int64 // objects that forget has seen to come and not to go
 
@@ -72,18 +96,36 @@ type write[T Object] struct {
 
 func (w write[T]) expired(now time.Time) bool { return !w.expires.IsZero() && !now.Before(w.expires) }
 
-func newCache[T Object](informers *Informers, version schema.GroupVersionResource, example T, source *listWatch) *Cache[T] {
+func newCache[T Object](informers *Informers, version schema.GroupVersionResource, example T, codec Codec[T], source *listWatch) *Cache[T] {
 	c := &Cache[T]{
-		informers: informers, resource: version.GroupResource(), version: version, source: source, written: make(map[types.NamespacedName]write[T]),
+		informers: informers, resource: version.GroupResource(), version: version, source: source, codec: codec, written: make(map[types.NamespacedName]write[T]),
 		informer: cache.NewSharedIndexInformer(source.listerWatcher(), example, 0, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}),
 	}
 	// All fail only on an informer that has started.
-	_ = c.informer.SetTransform(hold)
+	_ = c.informer.SetTransform(c.hold)
 	_ = c.informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
 		informers.observeFailure(c.resource, err)
 	})
 	_, _ = c.addIdentityHandler(c.forget)
 	return c
+}
+
+// hold is the transformer of the informer: it trims an object and returns it as it is held.
+func (c *Cache[T]) hold(object any) (any, error) {
+	trim(object)
+	if t, ok := object.(T); ok && c.codec.Hold != nil {
+		return c.codec.Hold(t), nil
+	}
+	return object, nil
+}
+
+// held returns an object that [Cache.hold] returned as users of the cache see it.
+func held[T Object](object any) (T, bool) {
+	if h, ok := object.(Held[T]); ok {
+		return h.Object(), true
+	}
+	t, ok := object.(T)
+	return t, ok
 }
 
 // AddIndexers adds indexes for [Cache.List], of functions of T. It must be called before
@@ -136,13 +178,13 @@ type state struct {
 
 func (s *state) exists() bool { return s.object != nil }
 
-// stateOf returns the state of an object that [hold] returned.
+// stateOf returns the state of an object that [Cache.hold] returned.
 func stateOf(object any) state {
 	if last, ok := object.(cache.DeletedFinalStateUnknown); ok {
 		object = last.Obj
 	}
-	if work, ok := object.(*packed.Work); ok {
-		return state{object: object, key: work.Key(), version: version{uid: work.UID(), resourceVersion: work.ResourceVersion()}}
+	if h, ok := object.(identity); ok {
+		return state{object: object, key: h.Key(), version: version{uid: h.UID(), resourceVersion: h.ResourceVersion()}}
 	}
 	m, err := meta.Accessor(object)
 	if err != nil {
@@ -152,7 +194,7 @@ func stateOf(object any) state {
 }
 
 // addIdentityHandler is [Cache.AddEventHandler] for what needs no more than identities: it reads no
-// object. Names must not be kept: see [packed.Work.Key].
+// object. Names must not be kept: see [Held].
 func (c *Cache[T]) addIdentityHandler(changed func(before, after state)) (cache.ResourceEventHandlerRegistration, error) {
 	return c.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(object any) { changed(state{}, stateOf(object)) },
@@ -258,7 +300,7 @@ func (c *Cache[T]) Find(index, value string, uid types.UID) (T, bool) {
 		return none, false
 	}
 	for _, object := range objects {
-		if work, ok := object.(*packed.Work); ok && work.UID() != uid {
+		if h, ok := object.(identity); ok && h.UID() != uid {
 			continue
 		}
 		if t, ok := held[T](object); ok && t.GetUID() == uid {
@@ -332,8 +374,8 @@ func (c *Cache[T]) Deleted(object T) {
 
 func (c *Cache[T]) record(object T, w write[T]) {
 	trim(object)
-	if work, ok := any(object).(*workv1.ManifestWork); ok {
-		packed.Pack(work)
+	if c.codec.Pack != nil {
+		c.codec.Pack(object)
 	}
 	key := KeyOf(object)
 	c.mu.Lock()

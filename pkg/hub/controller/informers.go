@@ -22,10 +22,8 @@ import (
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
 	clusterv1beta1 "github.com/workwire/workwire/pkg/apis/cluster/v1beta1"
 	clusterv1beta2 "github.com/workwire/workwire/pkg/apis/cluster/v1beta2"
-	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
 	"github.com/workwire/workwire/pkg/client/clientset/versioned"
-	"github.com/workwire/workwire/pkg/hub/packed"
 )
 
 // InformersConfig configures [Informers].
@@ -79,68 +77,71 @@ func (i *Informers) Metrics() []prometheus.Collector {
 	return []prometheus.Collector{i.metrics.synced, i.metrics.readAnew, i.metrics.catchUp}
 }
 
-// ManifestWorks returns the cache of ManifestWorks.
-func (i *Informers) ManifestWorks() *Cache[*workv1.ManifestWork] {
-	return cacheFor(i, workv1.SchemeGroupVersion.WithResource("manifestworks"), &workv1.ManifestWork{},
-		func() client[*workv1.ManifestWorkList] {
-			c := i.cfg.Client.WorkV1()
-			return worksClient{ManifestWorkInterface: c.ManifestWorks(""), rest: c.RESTClient()}
-		})
-}
-
 // ManifestWorkReplicaSets returns the cache of ManifestWorkReplicaSets.
 func (i *Informers) ManifestWorkReplicaSets() *Cache[*workv1alpha1.ManifestWorkReplicaSet] {
-	return cacheFor(i, workv1alpha1.SchemeGroupVersion.WithResource("manifestworkreplicasets"), &workv1alpha1.ManifestWorkReplicaSet{},
-		func() client[*workv1alpha1.ManifestWorkReplicaSetList] {
-			return i.cfg.Client.WorkV1alpha1().ManifestWorkReplicaSets("")
+	return plainCache(i, workv1alpha1.SchemeGroupVersion.WithResource("manifestworkreplicasets"), &workv1alpha1.ManifestWorkReplicaSet{},
+		func(c versioned.Interface) Client[*workv1alpha1.ManifestWorkReplicaSetList] {
+			return c.WorkV1alpha1().ManifestWorkReplicaSets("")
 		})
 }
 
 // ManagedClusters returns the cache of ManagedClusters.
 func (i *Informers) ManagedClusters() *Cache[*clusterv1.ManagedCluster] {
-	return cacheFor(i, clusterv1.SchemeGroupVersion.WithResource("managedclusters"), &clusterv1.ManagedCluster{},
-		func() client[*clusterv1.ManagedClusterList] { return i.cfg.Client.ClusterV1().ManagedClusters() })
+	return plainCache(i, clusterv1.SchemeGroupVersion.WithResource("managedclusters"), &clusterv1.ManagedCluster{},
+		func(c versioned.Interface) Client[*clusterv1.ManagedClusterList] {
+			return c.ClusterV1().ManagedClusters()
+		})
 }
 
 // ManagedClusterSets returns the cache of ManagedClusterSets.
 func (i *Informers) ManagedClusterSets() *Cache[*clusterv1beta2.ManagedClusterSet] {
-	return cacheFor(i, clusterv1beta2.SchemeGroupVersion.WithResource("managedclustersets"), &clusterv1beta2.ManagedClusterSet{},
-		func() client[*clusterv1beta2.ManagedClusterSetList] {
-			return i.cfg.Client.ClusterV1beta2().ManagedClusterSets()
+	return plainCache(i, clusterv1beta2.SchemeGroupVersion.WithResource("managedclustersets"), &clusterv1beta2.ManagedClusterSet{},
+		func(c versioned.Interface) Client[*clusterv1beta2.ManagedClusterSetList] {
+			return c.ClusterV1beta2().ManagedClusterSets()
 		})
 }
 
 // ManagedClusterSetBindings returns the cache of ManagedClusterSetBindings.
 func (i *Informers) ManagedClusterSetBindings() *Cache[*clusterv1beta2.ManagedClusterSetBinding] {
-	return cacheFor(i, clusterv1beta2.SchemeGroupVersion.WithResource("managedclustersetbindings"), &clusterv1beta2.ManagedClusterSetBinding{},
-		func() client[*clusterv1beta2.ManagedClusterSetBindingList] {
-			return i.cfg.Client.ClusterV1beta2().ManagedClusterSetBindings("")
+	return plainCache(i, clusterv1beta2.SchemeGroupVersion.WithResource("managedclustersetbindings"), &clusterv1beta2.ManagedClusterSetBinding{},
+		func(c versioned.Interface) Client[*clusterv1beta2.ManagedClusterSetBindingList] {
+			return c.ClusterV1beta2().ManagedClusterSetBindings("")
 		})
 }
 
 // Placements returns the cache of Placements.
 func (i *Informers) Placements() *Cache[*clusterv1beta1.Placement] {
-	return cacheFor(i, clusterv1beta1.SchemeGroupVersion.WithResource("placements"), &clusterv1beta1.Placement{},
-		func() client[*clusterv1beta1.PlacementList] { return i.cfg.Client.ClusterV1beta1().Placements("") })
+	return plainCache(i, clusterv1beta1.SchemeGroupVersion.WithResource("placements"), &clusterv1beta1.Placement{},
+		func(c versioned.Interface) Client[*clusterv1beta1.PlacementList] {
+			return c.ClusterV1beta1().Placements("")
+		})
 }
 
 // PlacementDecisions returns the cache of PlacementDecisions.
 func (i *Informers) PlacementDecisions() *Cache[*clusterv1beta1.PlacementDecision] {
-	return cacheFor(i, clusterv1beta1.SchemeGroupVersion.WithResource("placementdecisions"), &clusterv1beta1.PlacementDecision{},
-		func() client[*clusterv1beta1.PlacementDecisionList] {
-			return i.cfg.Client.ClusterV1beta1().PlacementDecisions("")
+	return plainCache(i, clusterv1beta1.SchemeGroupVersion.WithResource("placementdecisions"), &clusterv1beta1.PlacementDecision{},
+		func(c versioned.Interface) Client[*clusterv1beta1.PlacementDecisionList] {
+			return c.ClusterV1beta1().PlacementDecisions("")
 		})
 }
 
-// cacheFor returns the one cache of a resource and creates it at the first call.
-func cacheFor[T Object, L runtime.Object](i *Informers, version schema.GroupVersionResource, example T, of func() client[L]) *Cache[T] {
+// plainCache is [CacheOf] for objects that are held as they are.
+func plainCache[T Object, L runtime.Object](i *Informers, version schema.GroupVersionResource, example T, client func(versioned.Interface) Client[L]) *Cache[T] {
+	return CacheOf(i, version, example, Codec[T]{}, client)
+}
+
+// CacheOf returns the one cache of a resource and creates it at the first call, with objects like example
+// that codec holds, and with what lists and watches them in all namespaces.
+func CacheOf[T Object, L runtime.Object](
+	i *Informers, version schema.GroupVersionResource, example T, codec Codec[T], client func(versioned.Interface) Client[L],
+) *Cache[T] {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	resource := version.GroupResource()
 	if existing, ok := i.caches[resource].(*Cache[T]); ok {
 		return existing
 	}
-	c := newCache(i, version, example, newListWatch(i, resource, of))
+	c := newCache(i, version, example, codec, newListWatch(i, resource, client))
 	i.caches[resource] = c
 	return c
 }
@@ -222,34 +223,13 @@ func (i *Informers) failure(resource schema.GroupResource) error {
 	return errors.New(resource.Resource + " have not been read yet")
 }
 
-// hold is the transformer of informers: it trims an object and returns it as it is held.
-func hold(object any) (any, error) {
-	trim(object)
-	if work, ok := object.(*workv1.ManifestWork); ok {
-		return packed.Hold(work), nil
-	}
-	return object, nil
-}
-
-// held returns an object that [hold] returned as an informer's users see it.
-func held[T Object](object any) (T, bool) {
-	if work, ok := object.(*packed.Work); ok {
-		object = work.Packed()
-	}
-	t, ok := object.(T)
-	return t, ok
-}
-
 // trim drops the parts of an object that no controller reads and that are the longest of many.
 // Placements and their decisions are written back whole, so their annotations stay.
 func trim(object any) {
 	if o, ok := object.(metav1.Object); ok {
 		o.SetManagedFields(nil)
 	}
-	switch o := object.(type) {
-	case *workv1.ManifestWork:
-		delete(o.Annotations, corev1.LastAppliedConfigAnnotation)
-	case *clusterv1.ManagedCluster:
-		delete(o.Annotations, corev1.LastAppliedConfigAnnotation)
+	if cluster, ok := object.(*clusterv1.ManagedCluster); ok {
+		delete(cluster.Annotations, corev1.LastAppliedConfigAnnotation)
 	}
 }

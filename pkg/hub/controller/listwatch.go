@@ -14,10 +14,12 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/workwire/workwire/pkg/client/clientset/versioned"
 )
 
-// client lists and watches one resource in all namespaces: a typed client.
-type client[L runtime.Object] interface {
+// Client lists and watches one resource in all namespaces: a typed client.
+type Client[L runtime.Object] interface {
 	List(ctx context.Context, options metav1.ListOptions) (L, error)
 	Watch(ctx context.Context, options metav1.ListOptions) (watch.Interface, error)
 }
@@ -42,14 +44,14 @@ const (
 	maxRetryPause = 10 * time.Second
 )
 
-func newListWatch[L runtime.Object](i *Informers, resource schema.GroupResource, of func() client[L]) *listWatch {
+func newListWatch[L runtime.Object](i *Informers, resource schema.GroupResource, client func(versioned.Interface) Client[L]) *listWatch {
 	return &listWatch{
 		informers: i, resource: resource, woken: make(chan struct{}),
 		list: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-			return of().List(ctx, options)
+			return client(i.cfg.Client).List(ctx, options)
 		},
 		watch: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-			return of().Watch(ctx, options)
+			return client(i.cfg.Client).Watch(ctx, options)
 		},
 	}
 }

@@ -19,7 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
-	"github.com/workwire/workwire/pkg/hub/packed"
+	"github.com/workwire/workwire/pkg/hub/works"
 	"github.com/workwire/workwire/pkg/runtime/version"
 	"github.com/workwire/workwire/pkg/workstate/explain"
 )
@@ -271,7 +271,7 @@ func (d *Dashboard) workPage(v *visit) (view, error) {
 	if !ok {
 		return view{}, errNotFound
 	}
-	return view{title: key.Name, nav: "works", data: newWorkView(d.facts(packed.Unpack(work)))}, nil
+	return view{title: key.Name, nav: "works", data: newWorkView(d.facts(works.Unpack(work)))}, nil
 }
 
 // facts returns what the hub knows about a work.

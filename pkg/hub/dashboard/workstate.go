@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
-	"github.com/workwire/workwire/pkg/hub/packed"
+	"github.com/workwire/workwire/pkg/hub/works"
 )
 
 // state is how something is, as one word of the pages and of the filters in URLs.
@@ -135,7 +135,7 @@ func undelivered(work *workv1.ManifestWork, applied, delivered *metav1.Condition
 // manifestError returns the first manifest whose condition has this status, and how many have.
 func manifestError(work *workv1.ManifestWork, kind string, status metav1.ConditionStatus) string {
 	first, count := "", 0
-	work = packed.UnpackStatus(work)
+	work = works.UnpackStatus(work)
 	for i := range work.Status.ResourceStatus.Manifests {
 		m := &work.Status.ResourceStatus.Manifests[i]
 		c := meta.FindStatusCondition(m.Conditions, kind)

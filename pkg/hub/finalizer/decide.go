@@ -8,7 +8,6 @@ import (
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/hub/controller"
-	"github.com/workwire/workwire/pkg/hub/packed"
 	"github.com/workwire/workwire/pkg/hub/works"
 )
 
@@ -56,7 +55,7 @@ func decide(before, after *workv1.ManifestWork, addressable, found bool) step {
 
 // goneBack reports whether after cannot come after before.
 func goneBack(before, after *workv1.ManifestWork) bool {
-	return after.Generation < before.Generation || after.Generation == before.Generation && !packed.EqualSpecs(before, after)
+	return after.Generation < before.Generation || after.Generation == before.Generation && !works.EqualSpecs(before, after)
 }
 
 // reported reports whether an agent has reported the status of work. The hub publishes a work

@@ -9,8 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
-	"github.com/workwire/workwire/pkg/hub/packed"
 	"github.com/workwire/workwire/pkg/hub/rollout"
+	"github.com/workwire/workwire/pkg/hub/works"
 )
 
 const (
@@ -31,7 +31,7 @@ func (r *placementRollout) noteBlocker(name string, cluster rollout.Cluster, wor
 // blocker returns the first object of a work that is not as it should be, and what it reports;
 // empty if the work's status names none, or is that of an earlier generation.
 func blocker(work *workv1.ManifestWork) string {
-	entries := packed.UnpackStatus(work).Status.ResourceStatus.Manifests
+	entries := works.UnpackStatus(work).Status.ResourceStatus.Manifests
 	for _, bad := range []metav1.Condition{
 		{Type: workv1.ManifestApplied, Status: metav1.ConditionFalse},
 		{Type: workv1.ManifestDegraded, Status: metav1.ConditionTrue},

@@ -38,7 +38,7 @@ type input struct {
 	asked bool
 	now   time.Time
 	clock *walltime.Clock // of the times that are stored; nil: it never steps
-	// compared is which specs are the template, by [packed.Key].
+	// compared is which specs are the template, by [works.SpecKey].
 	compared map[compress.Data]bool
 }
 

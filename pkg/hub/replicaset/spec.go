@@ -8,13 +8,13 @@ import (
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
-	"github.com/workwire/workwire/pkg/hub/packed"
+	"github.com/workwire/workwire/pkg/hub/works"
 )
 
 // hasTemplate reports whether work has the template of the set. Of works that have one spec, one is
 // unpacked.
 func (in input) hasTemplate(work *workv1.ManifestWork) bool {
-	template, key := &in.set.Spec.ManifestWorkTemplate, packed.Key(work)
+	template, key := &in.set.Spec.ManifestWorkTemplate, works.SpecKey(work)
 	if key == "" {
 		return sameSpec(&work.Spec, template)
 	}
@@ -23,7 +23,7 @@ func (in input) hasTemplate(work *workv1.ManifestWork) bool {
 	}
 	same, known := in.compared[key]
 	if !known {
-		same = sameSpec(&packed.Unpack(work).Spec, template)
+		same = sameSpec(&works.Unpack(work).Spec, template)
 		in.compared[key] = same
 	}
 	return same

@@ -26,7 +26,6 @@ import (
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/client/clientset/versioned"
-	"github.com/workwire/workwire/pkg/hub/packed"
 	"github.com/workwire/workwire/pkg/hub/works"
 	"github.com/workwire/workwire/pkg/runtime/kube"
 	"github.com/workwire/workwire/pkg/runtime/required"
@@ -175,7 +174,7 @@ func (r *Receiver) latest(uid types.UID) (*workv1.ManifestWork, bool) {
 	if !ok {
 		return nil, false
 	}
-	return packed.UnpackStatus(work), true
+	return works.UnpackStatus(work), true
 }
 
 // recordEvents records events about what changed from the status of work to status.

@@ -1,4 +1,4 @@
-package packed
+package works
 
 import (
 	"encoding/binary"
@@ -110,7 +110,7 @@ func readHead(data string, work *workv1.ManifestWork) {
 	}
 	var seldom rare
 	if err := json.Unmarshal([]byte(r.data), &seldom); err != nil {
-		panic(fmt.Sprintf("packed: read the head of a work: %v", err)) // memory is corrupt
+		panic(fmt.Sprintf("works: read the head of a work: %v", err)) // memory is corrupt
 	}
 	work.TypeMeta, work.Spec.DeleteOption = seldom.TypeMeta, seldom.DeleteOption
 	work.GenerateName, work.OwnerReferences = seldom.Meta.GenerateName, seldom.Meta.OwnerReferences

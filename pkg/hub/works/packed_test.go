@@ -1,4 +1,4 @@
-package packed
+package works
 
 import (
 	"encoding/json"
@@ -39,11 +39,11 @@ var texts = []string{
 func TestUnpackReturnsWhatWasPacked(t *testing.T) {
 	for _, text := range texts {
 		want, work := decoded(t, text), decoded(t, text)
-		Pack(work)
+		pack(work)
 		if contentOf(work) == nil {
 			t.Fatalf("not packed: %s", text)
 		}
-		Pack(work)
+		pack(work)
 		held := work.DeepCopy()
 		got := Unpack(work)
 		if len(want.Spec.Workload.Manifests) == 0 { // the API server stores no difference
@@ -70,7 +70,7 @@ func TestUnpackReturnsWhatWasPacked(t *testing.T) {
 
 func TestPackedWorkCannotBeSent(t *testing.T) {
 	work := decoded(t, texts[0])
-	Pack(work)
+	pack(work)
 	if data, err := json.Marshal(work); !errors.Is(err, errPacked) {
 		t.Errorf("encoded: %s, %v", data, err)
 	}
@@ -101,7 +101,7 @@ func TestEqualSpecs(t *testing.T) {
 				t.Errorf("%s: equal is %t", c.name, got)
 			}
 			base, changed = changed, base
-			Pack(base)
+			pack(base)
 		}
 		base = decoded(t, texts[0])
 	}
@@ -110,13 +110,13 @@ func TestEqualSpecs(t *testing.T) {
 func BenchmarkPack(b *testing.B) {
 	for b.Loop() {
 		work := decoded(b, texts[0])
-		Pack(work)
+		pack(work)
 	}
 }
 
 func BenchmarkUnpack(b *testing.B) {
 	work := decoded(b, texts[0])
-	Pack(work)
+	pack(work)
 	for b.Loop() {
 		Unpack(work)
 	}

@@ -21,9 +21,9 @@ import (
 )
 
 // decoderOf returns a decoder of a stream.
-func decoderOf(stream string) *workDecoder {
+func decoderOf(stream string) *eventDecoder[*workv1.ManifestWork] {
 	body := io.NopCloser(iotest.OneByteReader(strings.NewReader(stream)))
-	return &workDecoder{body: body, events: newDecoder(body)}
+	return &eventDecoder[*workv1.ManifestWork]{body: body, events: newDecoder(body)}
 }
 
 const (
@@ -88,7 +88,7 @@ func FuzzDecodeEvent(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		eventType, object, err := decodeEvent(newDecoder(bytes.NewReader(data)))
+		eventType, object, err := decodeEvent[*workv1.ManifestWork](newDecoder(bytes.NewReader(data)))
 		if err != nil || !jsontext.Value(data).IsValid() { // several values, or a name twice
 			return
 		}

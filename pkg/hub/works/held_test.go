@@ -1,9 +1,10 @@
-package packed
+package works
 
 import (
 	"crypto/rand"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"reflect"
 	"runtime"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kruntime "k8s.io/apimachinery/pkg/runtime"
@@ -33,14 +35,14 @@ var more = []string{
 func TestHeldWorkIsWhatWasHeld(t *testing.T) {
 	for _, text := range append(more, texts...) {
 		want := decoded(t, text)
-		Pack(want)
-		w, ok := Hold(decoded(t, text)).(*Work)
+		pack(want)
+		w, ok := hold(decoded(t, text)).(*heldWork)
 		if !ok {
 			t.Errorf("not held: %s", text)
 			continue
 		}
-		forget(w)
-		got := w.Packed()
+		forgetRecent(w)
+		got := w.Object()
 		if !reflect.DeepEqual(got, want) {
 			t.Errorf("held\n%+v\nwant\n%+v", got, want)
 		}
@@ -51,8 +53,8 @@ func TestHeldWorkIsWhatWasHeld(t *testing.T) {
 	}
 }
 
-// forget makes w forget what it remembers.
-func forget(w *Work) {
+// forgetRecent makes w forget what it remembers.
+func forgetRecent(w *heldWork) {
 	for w.recent.Value() != nil {
 		runtime.GC()
 	}
@@ -65,19 +67,19 @@ func TestWorkThatCannotBeHeldStaysWhole(t *testing.T) {
 	managed := decoded(t, more[0])
 	managed.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "m"}}
 	for _, work := range []*workv1.ManifestWork{fraction, utc, managed} {
-		if got := Hold(work); got != metav1.ObjectMetaAccessor(work) {
+		if got := hold(work); got != any(work) {
 			t.Errorf("held: %+v", got)
 		}
 	}
 }
 
 func TestUsersShareAWork(t *testing.T) {
-	w := Hold(decoded(t, more[0])).(*Work)
-	first := w.Packed()
+	w := hold(decoded(t, more[0])).(*heldWork)
+	first := w.Object()
 	var group sync.WaitGroup
 	for range 8 {
 		group.Go(func() {
-			if w.Packed() != first {
+			if w.Object() != first {
 				t.Error("a copy")
 			}
 		})
@@ -96,25 +98,25 @@ func TestWhatIsKeptOfAWorkIsSmall(t *testing.T) {
 		runtime.ReadMemStats(&m)
 		return int64(m.HeapAlloc)
 	}
-	const works, size = 50, 100_000
+	const many, size = 50, 100_000
 	content := make([]byte, size)
-	hold := func(i int) *Work {
+	holdOne := func(i int) *heldWork {
 		_, _ = rand.Read(content)
 		work := decoded(t, more[0])
 		work.UID, work.ResourceVersion, work.Namespace = types.UID(fmt.Sprint("uid-", i)), fmt.Sprint(i), fmt.Sprint("cluster-", i)
 		work.Spec.Workload.Manifests = []workv1.Manifest{{RawExtension: kruntime.RawExtension{Raw: content}}}
-		return Hold(work).(*Work)
+		return hold(work).(*heldWork)
 	}
 	var kept []string
 	before := live()
-	for i := range works {
-		w := hold(i)
-		forget(w)
-		work := w.Packed()
+	for i := range many {
+		w := holdOne(i)
+		forgetRecent(w)
+		work := w.Object()
 		kept = append(kept, string(w.UID()), string(work.UID), work.ResourceVersion, work.Namespace)
 	}
-	if grown := live() - before; grown > works*size/2 {
-		t.Errorf("%d works of %d bytes, of which nothing but names is kept, take %d bytes", works, size, grown)
+	if grown := live() - before; grown > many*size/2 {
+		t.Errorf("%d works of %d bytes, of which nothing but names is kept, take %d bytes", many, size, grown)
 	}
 	runtime.KeepAlive(kept)
 }
@@ -152,18 +154,43 @@ func FuzzHold(f *testing.F) {
 		if json.Unmarshal(data, whole) != nil || json.Unmarshal(data, work) != nil {
 			return
 		}
-		w, ok := Hold(work).(*Work)
+		w, ok := hold(work).(*heldWork)
 		if !ok {
 			return
 		}
-		forget(w)
+		forgetRecent(w)
 		want, err := json.Marshal(whole)
 		if err != nil {
 			return
 		}
-		got, err := json.Marshal(Unpack(w.Packed()))
+		got, err := json.Marshal(Unpack(w.Object()))
 		if err != nil || string(got) != string(want) {
 			t.Errorf("%v\n%s\nwant\n%s", err, got, want)
 		}
 	})
+}
+
+// TestIdentityCostsNothing: events of works that nobody asks for are followed by their identities.
+func TestIdentityCostsNothing(t *testing.T) {
+	h := hold(decoded(t, more[0])).(*heldWork)
+	forgetRecent(h)
+	if allocated := testing.AllocsPerRun(100, func() { _, _, _ = h.Key(), h.UID(), h.ResourceVersion() }); allocated > 0 {
+		t.Errorf("%v allocations", allocated)
+	}
+	if h.recent.Value() != nil {
+		t.Error("the work was read")
+	}
+}
+
+func TestCodecTrims(t *testing.T) {
+	for name, trimmed := range map[string]func(*workv1.ManifestWork) *workv1.ManifestWork{
+		"held":    func(w *workv1.ManifestWork) *workv1.ManifestWork { return codec.Hold(w).(*heldWork).Object() },
+		"written": func(w *workv1.ManifestWork) *workv1.ManifestWork { codec.Pack(w); return w },
+	} {
+		w := decoded(t, more[0])
+		w.Annotations = map[string]string{corev1.LastAppliedConfigAnnotation: "long", "mine": "kept"}
+		if w = trimmed(w); !maps.Equal(w.Annotations, map[string]string{"mine": "kept"}) || contentOf(w) == nil {
+			t.Errorf("%s: %+v", name, w)
+		}
+	}
 }

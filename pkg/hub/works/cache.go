@@ -18,10 +18,12 @@ import (
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/pkg/client/clientset/versioned"
 	"github.com/workwire/workwire/pkg/hub/controller"
 	"github.com/workwire/workwire/pkg/wire"
 )
@@ -51,7 +53,7 @@ func New(cfg Config) (*Cache, error) {
 	if cfg.Informers == nil {
 		return nil, errors.New("works: Informers is required")
 	}
-	c := &Cache{Cache: cfg.Informers.ManifestWorks()}
+	c := &Cache{Cache: controller.CacheOf(cfg.Informers, workv1.SchemeGroupVersion.WithResource("manifestworks"), &workv1.ManifestWork{}, codec, client)}
 	err := c.AddIndexers(cache.Indexers{
 		byUID: index(func(work *workv1.ManifestWork) string { return bucket(work.UID) }),
 		byReplicaSet: index(func(work *workv1.ManifestWork) string {
@@ -67,6 +69,24 @@ func New(cfg Config) (*Cache, error) {
 		return nil, fmt.Errorf("works: %w", err)
 	}
 	return c, nil
+}
+
+// codec holds works packed, without the annotation of kubectl apply, which may be as long as the manifests.
+var codec = controller.Codec[*workv1.ManifestWork]{
+	Hold: func(work *workv1.ManifestWork) any {
+		delete(work.Annotations, corev1.LastAppliedConfigAnnotation)
+		return hold(work)
+	},
+	Pack: func(work *workv1.ManifestWork) {
+		delete(work.Annotations, corev1.LastAppliedConfigAnnotation)
+		pack(work)
+	},
+}
+
+// client lists and watches works.
+func client(c versioned.Interface) controller.Client[*workv1.ManifestWorkList] {
+	works := c.WorkV1()
+	return controller.ParsedOnce[*workv1.ManifestWork](works.ManifestWorks(""), works.RESTClient(), "manifestworks")
 }
 
 // index indexes works by a value; works without one are not in the index.

@@ -14,31 +14,35 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 
-	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/client/clientset/versioned/scheme"
-	workclient "github.com/workwire/workwire/pkg/client/clientset/versioned/typed/work/v1"
 )
 
-// worksClient is a typed client that parses a watch event once. The decoder of client-go parses it for
-// its frame, its type, its kind, to validate it, and for its content.
-type worksClient struct {
-	workclient.ManifestWorkInterface
-	rest rest.Interface
+// ParsedOnce returns client with watches of T that parse an event once. The decoder of client-go parses it
+// for its frame, its type, its kind, to validate it, and for its content.
+func ParsedOnce[T Object, L runtime.Object](client Client[L], rest rest.Interface, resource string) Client[L] {
+	return onceClient[T, L]{client, rest, resource}
 }
 
-// Watch implements [client].
-func (c worksClient) Watch(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+type onceClient[T Object, L runtime.Object] struct {
+	Client[L]
+	rest     rest.Interface
+	resource string
+}
+
+// Watch implements [Client].
+func (c onceClient[T, L]) Watch(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 	options.Watch = true
-	body, err := c.rest.Get().Resource("manifestworks").VersionedParams(&options, scheme.ParameterCodec).
+	body, err := c.rest.Get().Resource(c.resource).VersionedParams(&options, scheme.ParameterCodec).
 		SetHeader("Accept", runtime.ContentTypeJSON).Stream(ctx)
 	if err != nil {
 		return nil, err
 	}
 	reporter := apierrors.NewClientErrorReporter(http.StatusInternalServerError, http.MethodGet, "WatchDecoding")
-	return watch.NewStreamWatcher(&workDecoder{body: body, events: newDecoder(body)}, reporter), nil
+	return watch.NewStreamWatcher(&eventDecoder[T]{body: body, events: newDecoder(body)}, reporter), nil
 }
 
 // newDecoder returns a decoder of what an API server sends, as lenient as those of Kubernetes.
@@ -46,26 +50,26 @@ func newDecoder(r io.Reader) *jsontext.Decoder {
 	return jsontext.NewDecoder(bufio.NewReaderSize(r, 64<<10), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 }
 
-// workDecoder decodes watch events of works; it is a [watch.Decoder].
-type workDecoder struct {
+// eventDecoder decodes watch events of T; it is a [watch.Decoder].
+type eventDecoder[T Object] struct {
 	body   io.Closer
 	events *jsontext.Decoder
 }
 
 // Close implements [watch.Decoder].
-func (d *workDecoder) Close() { _ = d.body.Close() }
+func (d *eventDecoder[T]) Close() { _ = d.body.Close() }
 
 // Decode implements [watch.Decoder].
-func (d *workDecoder) Decode() (watch.EventType, runtime.Object, error) {
-	eventType, object, err := decodeEvent(d.events)
+func (d *eventDecoder[T]) Decode() (watch.EventType, runtime.Object, error) {
+	eventType, object, err := decodeEvent[T](d.events)
 	if errors.Is(err, io.ErrUnexpectedEOF) {
 		err = io.ErrUnexpectedEOF // which StreamWatcher compares
 	}
 	return eventType, object, err
 }
 
-// decodeEvent decodes an event about a work, or one that ends a watch. It returns [io.EOF] where there is none.
-func decodeEvent(d *jsontext.Decoder) (eventType watch.EventType, object runtime.Object, err error) {
+// decodeEvent decodes an event about an object, or one that ends a watch. It returns [io.EOF] where there is none.
+func decodeEvent[T Object](d *jsontext.Decoder) (eventType watch.EventType, object runtime.Object, err error) {
 	var early jsontext.Value // the object, if it comes before the type
 	if err := expect(d, '{'); err != nil {
 		return "", nil, err
@@ -82,7 +86,7 @@ func decodeEvent(d *jsontext.Decoder) (eventType watch.EventType, object runtime
 			early, err = d.ReadValue()
 			early = early.Clone()
 		case name == "object":
-			object, err = decodeObject(d, eventType)
+			object, err = decodeObject[T](d, eventType)
 		default:
 			err = d.SkipValue()
 		}
@@ -94,7 +98,7 @@ func decodeEvent(d *jsontext.Decoder) (eventType watch.EventType, object runtime
 		return "", nil, err
 	}
 	if early != nil {
-		object, err = decodeObject(newDecoder(bytes.NewReader(early)), eventType)
+		object, err = decodeObject[T](newDecoder(bytes.NewReader(early)), eventType)
 	}
 	if err == nil && object == nil {
 		err = fmt.Errorf("watch event of type %q without an object", eventType)
@@ -103,15 +107,15 @@ func decodeEvent(d *jsontext.Decoder) (eventType watch.EventType, object runtime
 }
 
 // decodeObject decodes the object of an event of a type; nil for null.
-func decodeObject(d *jsontext.Decoder, eventType watch.EventType) (runtime.Object, error) {
+func decodeObject[T Object](d *jsontext.Decoder, eventType watch.EventType) (runtime.Object, error) {
 	switch eventType {
 	case watch.Added, watch.Modified, watch.Deleted, watch.Bookmark:
-		var work *workv1.ManifestWork
-		if err := json.UnmarshalDecode(d, &work); err != nil || work == nil {
+		var object, none T
+		if err := json.UnmarshalDecode(d, &object); err != nil || object == none {
 			return nil, err
 		}
-		work.TypeMeta = metav1.TypeMeta{} // as the typed client returns it
-		return work, nil
+		object.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{}) // as the typed client returns it
+		return object, nil
 	case watch.Error:
 		var status *metav1.Status
 		if err := json.UnmarshalDecode(d, &status); err != nil || status == nil {

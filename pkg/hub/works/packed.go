@@ -1,12 +1,4 @@
-// Package packed makes the ManifestWorks that a hub holds small. A hub holds every work, and reads
-// the manifests of few at a time:
-//
-//	packed.Pack(work)          // in place: spec and status.resourceStatus are kept encoded
-//	work = packed.Unpack(work) // a copy with all of it
-//
-// A packed work has its metadata, its deleteOption and its conditions as they are. Its spec cannot be
-// encoded: a packed work that is sent somewhere by mistake is an error, not a work without manifests.
-package packed
+package works
 
 import (
 	"errors"
@@ -25,6 +17,10 @@ var specs, statuses compress.Codec
 
 // errPacked says that somebody forgot [Unpack].
 var errPacked = errors.New("the work is packed: its manifests were not unpacked")
+
+// A packed work has its metadata, its deleteOption and its conditions as they are: a hub holds every work, and reads
+// the manifests of few at a time. Its spec cannot be encoded: a packed work that is sent somewhere by mistake is an
+// error, not a work without manifests.
 
 // content is what a packed work has in place of its manifests. It is immutable.
 type content struct {
@@ -48,8 +44,8 @@ type spec struct {
 	Executor  *workv1.ManifestWorkExecutor  `json:"e,omitempty"`
 }
 
-// Pack packs work in place. A work that cannot be packed, or is packed already, stays as it is.
-func Pack(work *workv1.ManifestWork) {
+// pack packs work in place. A work that cannot be packed, or is packed already, stays as it is.
+func pack(work *workv1.ManifestWork) {
 	manifests := work.Spec.Workload.Manifests
 	s := spec{Configs: work.Spec.ManifestConfigs, Executor: work.Spec.Executor, Manifests: make([][]byte, len(manifests))}
 	for i := range manifests {
@@ -125,9 +121,9 @@ func resourceStatus(c *content) (entries []workv1.ManifestCondition) {
 	return entries
 }
 
-// Key returns a value that is the same for packed works only if they have the same spec but for
+// SpecKey returns a value that is the same for packed works only if they have the same spec but for
 // deleteOption; empty for a work that is not packed.
-func Key(work *workv1.ManifestWork) compress.Data {
+func SpecKey(work *workv1.ManifestWork) compress.Data {
 	if c := contentOf(work); c != nil {
 		return c.spec
 	}
@@ -140,7 +136,7 @@ func EqualSpecs(a, b *workv1.ManifestWork) bool {
 	if !apiequality.Semantic.DeepEqual(a.Spec.DeleteOption, b.Spec.DeleteOption) {
 		return false
 	}
-	if key := Key(a); key != "" && key == Key(b) {
+	if key := SpecKey(a); key != "" && key == SpecKey(b) {
 		return true
 	}
 	a, b = Unpack(a), Unpack(b)
