@@ -21,9 +21,8 @@ import (
 	"github.com/workwire/workwire/pkg/hub"
 	"github.com/workwire/workwire/pkg/hub/clusters"
 	"github.com/workwire/workwire/pkg/hub/dashboard"
-	"github.com/workwire/workwire/pkg/hub/finalizer"
-	"github.com/workwire/workwire/pkg/hub/pending"
 	"github.com/workwire/workwire/pkg/hub/tally"
+	"github.com/workwire/workwire/pkg/hub/works"
 	"github.com/workwire/workwire/pkg/runtime/command"
 	"github.com/workwire/workwire/pkg/runtime/kube"
 	"github.com/workwire/workwire/pkg/runtime/leader"
@@ -76,12 +75,12 @@ type options struct {
 func newOptions() *options {
 	return &options{
 		transport:        "mqtt",
-		workers:          finalizer.DefaultWorkers,
+		workers:          works.DefaultWorkers,
 		controllers:      []string{"*"},
 		unreachableGrace: clusters.DefaultGrace,
 		signatureMaxAge:  signing.DefaultMaxAge,
 		requireBindings:  true,
-		pendingDelay:     pending.DefaultDelay,
+		pendingDelay:     works.DefaultPendingDelay,
 		leader:           hub.NewElection(""),
 		serve:            serve.Options{Address: "127.0.0.1:8082"},
 		logging:          logging.NewOptions(),

@@ -71,7 +71,7 @@ func (x *tenancy) startControllers(requireBindings bool) {
 	x.Helper()
 	informers := controller.NewInformers(controller.InformersConfig{Client: x.admin, Logger: kit.Logger(x)})
 	bindings := clustersets.NewBindings(informers, requireBindings)
-	cache, err := workcache.New(workcache.Config{Informers: informers})
+	cache, err := workcache.NewCache(informers, nil)
 	kit.NoError(x, err)
 	sets, err := clustersets.NewSets(clustersets.Config{Informers: informers, Client: x.admin, Logger: kit.Logger(x)})
 	kit.NoError(x, err)

@@ -8,7 +8,7 @@ import (
 // if a controller of this hub watches them.
 func (h *Hub) Dashboard(options dashboard.Options) (*dashboard.Dashboard, error) {
 	cfg := dashboard.Config{
-		Options: options, REST: h.cfg.REST, Works: h.works, Now: h.cfg.Now,
+		Options: options, REST: h.cfg.REST, Works: h.cache, Now: h.cfg.Now,
 		Leading: h.leading.Load, Connected: h.delivery.Connected, Current: h.informers.Ready,
 		Registerer: h.cfg.Registerer, Logger: h.cfg.Logger,
 	}

@@ -8,9 +8,8 @@
 //	err = h.Run(ctx)
 //
 // The parts are packages: controller has the shared informers and the frame of all controllers;
-// works is the cache of ManifestWorks; finalizer adds the finalizer that makes a deletion wait for
-// the cluster, and forwards changes to the delivery engine (package source/delivery), which
-// publishes them; statusreceiver writes the statuses that the engine receives. The other
+// works has the cache of ManifestWorks, forwards their changes to the delivery engine (package
+// source/delivery), which publishes them, and stores the statuses that come back. The other
 // controllers can be disabled, see [Controllers]: clusters decides which clusters are accepted and
 // present, clustersets says which of them a namespace may use, placement selects clusters, replicaset creates works for them in the order that rollout
 // decides, and ttl deletes works that have finished.
@@ -45,8 +44,6 @@ import (
 
 	"github.com/workwire/workwire/pkg/hub/clusters"
 	"github.com/workwire/workwire/pkg/hub/controller"
-	"github.com/workwire/workwire/pkg/hub/finalizer"
-	"github.com/workwire/workwire/pkg/hub/pending"
 	"github.com/workwire/workwire/pkg/hub/works"
 	"github.com/workwire/workwire/pkg/runtime/kube"
 	"github.com/workwire/workwire/pkg/runtime/leader"
@@ -181,10 +178,9 @@ func (c *Config) complete() (wire.SourceTopics, error) {
 type Hub struct {
 	cfg       Config
 	informers *controller.Informers
-	works     *works.Cache
-	finalizer *finalizer.Controller
+	cache     *works.Cache
+	works     *works.Controller
 	delivery  *delivery.Engine
-	pending   *pending.Tracker
 	presence  *presenceLease // nil without an election
 	fleet     fleet
 	clusters  *clusters.Clusters // nil when it is disabled
@@ -273,14 +269,14 @@ func (h *Hub) lead(ctx context.Context) error {
 // work runs the controllers and the delivery on caches that are current or being filled.
 func (h *Hub) work(ctx context.Context, run func(...func(context.Context) error)) {
 	if h.clusters != nil {
-		run(h.clusters.Run)
+		run(func(ctx context.Context) error { return h.clusters.Run(ctx, clusterListener{h.delivery, h}) })
 	}
 	if h.events != nil {
 		run(h.events.run)
 	}
-	if h.works.WaitForSync(ctx) && (h.clusters == nil || h.clusters.WaitForSync(ctx)) {
+	if h.cache.WaitForSync(ctx) && (h.clusters == nil || h.clusters.WaitForSync(ctx)) {
 		h.cfg.Logger.Info("caches synced, connecting to the broker", "controllers", h.cfg.Controllers)
-		run(h.pending.Run, h.finalizer.Run, h.delivery.Run)
+		run(h.delivery.Run, func(ctx context.Context) error { return h.works.Run(ctx, h.delivery) })
 		if h.presence != nil {
 			run(h.presence.run)
 		}
@@ -298,7 +294,7 @@ func (h *Hub) work(ctx context.Context, run func(...func(context.Context) error)
 // Checks returns the readiness checks of the hub. A standby is ready if it can take over: if its
 // caches are filled and kept up to date.
 func (h *Hub) Checks() []serve.Check {
-	checks := []serve.Check{{Name: "caches", Func: h.cachesReady}, h.check("works", h.works.Ready), h.check("broker", func(context.Context) error {
+	checks := []serve.Check{{Name: "caches", Func: h.cachesReady}, h.check("works", h.cache.Ready), h.check("broker", func(context.Context) error {
 		if !h.delivery.Connected() {
 			return errors.New("not connected; the log says why")
 		}

@@ -146,7 +146,7 @@ type Clusters struct {
 	cache    *controller.Cache[*clusterv1.ManagedCluster]
 	index    *clusterIndex
 	metrics  *metrics
-	listener Listener     // set before Run; nil: nobody
+	listener Listener     // set by Run; nil: nobody
 	parts    *assignments // nil: the hub serves all clusters
 }
 
@@ -187,12 +187,11 @@ func New(cfg Config) (*Clusters, error) {
 	return c, nil
 }
 
-// Listen sets who is notified. It must be called before Run.
-func (c *Clusters) Listen(l Listener) { c.listener = l }
-
-// Run registers clusters and writes what is known of them until ctx ends; it returns nil then, when
-// everything that it started has ended. The caller runs Config.Informers. Run must be called once.
-func (c *Clusters) Run(ctx context.Context) error {
+// Run registers clusters, writes what is known of them and notifies l, which may be nil, until ctx ends; it
+// returns nil then, when everything that it started has ended. The caller runs Config.Informers. Run must be
+// called once.
+func (c *Clusters) Run(ctx context.Context, l Listener) error {
+	c.listener = l
 	c.index.starting(time.Now())
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return c.Controller.Run(ctx) })

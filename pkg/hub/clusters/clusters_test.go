@@ -583,7 +583,7 @@ func TestReadyTellsWhatIsMissing(t *testing.T) {
 		t.Fatal(err)
 	}
 	kit.Run(t, "informers", informers.Run)
-	stop := kit.Run(t, "clusters", c.Run)
+	stop := kit.Run(t, "clusters", func(ctx context.Context) error { return c.Run(ctx, nil) })
 	kit.True(t, "Ready names the missing rights", func() bool {
 		err := c.Ready(t.Context())
 		return err != nil && strings.Contains(err.Error(), "grant get, list and watch")

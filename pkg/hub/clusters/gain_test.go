@@ -39,7 +39,7 @@ func TestGainAndLose(t *testing.T) {
 	var busy, ended atomic.Bool
 	var asked atomic.Int64
 	f := w.start(func(c *clusters.Config) {
-		c.Works, err = works.New(works.Config{Informers: c.Informers})
+		c.Works, err = works.NewCache(c.Informers, nil)
 		kit.NoError(t, err)
 		c.AutoAccept = true
 		c.Part = &clusters.Part{

@@ -112,11 +112,10 @@ func (w *world) start(change ...func(*clusters.Config)) *fleet {
 	if f.Clusters, err = clusters.New(c); err != nil {
 		w.Fatal(err)
 	}
-	f.Listen(f)
 	f.stop = kit.Run(w, "fleet", func(ctx context.Context) error {
 		group, ctx := errgroup.WithContext(ctx)
 		group.Go(func() error { return informers.Run(ctx) })
-		group.Go(func() error { return f.Run(ctx) })
+		group.Go(func() error { return f.Run(ctx, f) })
 		return group.Wait()
 	})
 	kit.Eventually(w, "the fleet is synced", func() error { return f.Ready(w.Context()) })

@@ -77,7 +77,7 @@ func startSite(t testing.TB, config *rest.Config, change ...func(*Config)) *site
 	client, err := versioned.NewForConfig(config)
 	kit.NoError(t, err)
 	informers := controller.NewInformers(controller.InformersConfig{Client: client, Logger: slog.New(slog.DiscardHandler)})
-	cache, err := works.New(works.Config{Informers: informers})
+	cache, err := works.NewCache(informers, nil)
 	kit.NoError(t, err)
 	yes := func() bool { return true }
 	cfg := Config{

@@ -148,7 +148,7 @@ func newController(t *testing.T, cfg Config) (*Controller, *controller.Informers
 		cfg.Bindings = clustersets.NewBindings(cfg.Informers, false)
 	}
 	var err error
-	if cfg.Works, err = works.New(works.Config{Informers: cfg.Informers}); err != nil {
+	if cfg.Works, err = works.NewCache(cfg.Informers, nil); err != nil {
 		t.Fatal(err)
 	}
 	c, err := New(cfg)

@@ -26,7 +26,7 @@ import (
 func TestNewValidatesConfig(t *testing.T) {
 	client := versioned.NewForConfigOrDie(plane.REST())
 	informers := controller.NewInformers(controller.InformersConfig{Client: client})
-	cache, err := works.New(works.Config{Informers: informers})
+	cache, err := works.NewCache(informers, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +50,7 @@ func TestNewValidatesConfig(t *testing.T) {
 		t.Error("a controller that does not run is ready")
 	}
 	other := controller.NewInformers(controller.InformersConfig{Client: client})
-	if cache, err = works.New(works.Config{Informers: other}); err != nil {
+	if cache, err = works.NewCache(other, nil); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := New(Config{Informers: other, Works: cache, Client: client, Registerer: registry}); err == nil {

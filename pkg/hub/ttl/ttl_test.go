@@ -84,7 +84,7 @@ func TestFinishedWorksAreDeleted(t *testing.T) {
 	namespace, ctx := plane.Namespace(t, "ttl"), t.Context()
 	cluster := client.WorkV1().ManifestWorks(namespace)
 	informers := controller.NewInformers(controller.InformersConfig{Client: client, Logger: kit.Logger(t)})
-	cache, err := works.New(works.Config{Informers: informers})
+	cache, err := works.NewCache(informers, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

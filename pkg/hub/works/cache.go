@@ -1,12 +1,3 @@
-// Package works is the hub's cache of ManifestWorks, with lookups by UID, by cluster and by replica
-// set.
-//
-//	cache, err := works.New(works.Config{Informers: informers})
-//	...
-//	work, ok := cache.ByUID(uid)
-//
-// A work is delivered to its cluster ([Visible]) only once it carries the hub's finalizer: nothing
-// reaches a cluster that could be deleted without the hub noticing.
 package works
 
 import (
@@ -34,37 +25,26 @@ const (
 	byReplicaSet = "replicaset"
 )
 
-// Config configures a [Cache].
-type Config struct {
-	// Informers watch the works; required.
-	Informers *controller.Informers
-	// Registerer gets the metric workwire_hub_works; default none.
-	Registerer prometheus.Registerer
-}
-
-// Cache holds all works of all namespaces, see [controller.Cache].
+// Cache holds all works of all namespaces, with lookups by UID, by cluster and by replica set; see
+// [controller.Cache].
 type Cache struct {
 	*controller.Cache[*workv1.ManifestWork]
 }
 
-// New returns the cache of works. It does no I/O. It fails when it is called twice for the same
-// informers, and when the metric is registered already.
-func New(cfg Config) (*Cache, error) {
-	if cfg.Informers == nil {
-		return nil, errors.New("works: Informers is required")
-	}
-	c := &Cache{Cache: controller.CacheOf(cfg.Informers, workv1.SchemeGroupVersion.WithResource("manifestworks"), &workv1.ManifestWork{}, codec, client)}
+// NewCache returns the cache of works, and registers the metric workwire_hub_works with r, which may be nil. It
+// does no I/O. It fails when it is called twice for the same informers, and when the metric is registered
+// already.
+func NewCache(informers *controller.Informers, r prometheus.Registerer) (*Cache, error) {
+	c := &Cache{Cache: controller.CacheOf(informers, workv1.SchemeGroupVersion.WithResource("manifestworks"), &workv1.ManifestWork{}, codec, client)}
 	err := c.AddIndexers(cache.Indexers{
 		byUID: index(func(work *workv1.ManifestWork) string { return bucket(work.UID) }),
 		byReplicaSet: index(func(work *workv1.ManifestWork) string {
 			return strings.Clone(work.Labels[workv1.ReplicaSetLabelKey]) // the index outlives this version of the work
 		}),
 	})
-	if cfg.Registerer != nil {
-		err = errors.Join(err, cfg.Registerer.Register(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Namespace: "workwire", Subsystem: "hub", Name: "works", Help: "ManifestWorks on the hub.",
-		}, func() float64 { return float64(c.Len()) })))
-	}
+	err = errors.Join(err, controller.Register(r, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Namespace: "workwire", Subsystem: "hub", Name: "works", Help: "ManifestWorks on the hub.",
+	}, func() float64 { return float64(c.Len()) })))
 	if err != nil {
 		return nil, fmt.Errorf("works: %w", err)
 	}

@@ -50,7 +50,7 @@ func newCache(t *testing.T, held ...*workv1.ManifestWork) (*Cache, *prometheus.R
 	})})
 	informers := controller.NewInformers(controller.InformersConfig{Client: client, Logger: slog.New(slog.DiscardHandler)})
 	registry := prometheus.NewRegistry()
-	c, err := New(Config{Informers: informers, Registerer: registry})
+	c, err := NewCache(informers, registry)
 	if err != nil {
 		t.Fatal(err)
 	}

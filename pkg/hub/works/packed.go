@@ -130,9 +130,9 @@ func SpecKey(work *workv1.ManifestWork) compress.Data {
 	return ""
 }
 
-// EqualSpecs compares the specs of two works, manifests byte by byte: an API server that changes
+// equalSpecs compares the specs of two works, manifests byte by byte: an API server that changes
 // them changes the generation.
-func EqualSpecs(a, b *workv1.ManifestWork) bool {
+func equalSpecs(a, b *workv1.ManifestWork) bool {
 	if !apiequality.Semantic.DeepEqual(a.Spec.DeleteOption, b.Spec.DeleteOption) {
 		return false
 	}

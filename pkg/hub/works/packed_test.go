@@ -97,7 +97,7 @@ func TestEqualSpecs(t *testing.T) {
 		changed := base.DeepCopy()
 		c.change(changed)
 		for range 4 { // either packed or not
-			if got := EqualSpecs(base, changed); got != c.equal {
+			if got := equalSpecs(base, changed); got != c.equal {
 				t.Errorf("%s: equal is %t", c.name, got)
 			}
 			base, changed = changed, base

@@ -1,9 +1,10 @@
-package statusreceiver_test
+package works_test
 
 import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"testing"
 	"time"
 
@@ -20,8 +21,6 @@ import (
 	"github.com/workwire/workwire/pkg/client/clientset/versioned"
 	workclient "github.com/workwire/workwire/pkg/client/clientset/versioned/typed/work/v1"
 	"github.com/workwire/workwire/pkg/hub/controller"
-	"github.com/workwire/workwire/pkg/hub/pending"
-	"github.com/workwire/workwire/pkg/hub/statusreceiver"
 	"github.com/workwire/workwire/pkg/hub/works"
 	"github.com/workwire/workwire/pkg/wire"
 	"github.com/workwire/workwire/test/kit"
@@ -39,9 +38,9 @@ func TestMain(m *testing.M) {
 
 const ours, other = workv1.ManifestWorkFinalizer, "example.com/other"
 
-// frozen is a Receiver whose cache has stopped following: it knows the work as it was then.
+// frozen is a Controller whose cache has stopped following: it knows the work as it was then.
 type frozen struct {
-	*statusreceiver.Receiver
+	*works.Controller
 	events *record.FakeRecorder
 	t      *testing.T
 	works  workclient.ManifestWorkInterface
@@ -54,14 +53,14 @@ func freeze(t *testing.T, finalizers []string, deleting bool) *frozen {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &frozen{t: t, works: client.WorkV1().ManifestWorks(plane.Namespace(t, "statusreceiver"))}
+	f := &frozen{t: t, works: client.WorkV1().ManifestWorks(plane.Namespace(t, "works"))}
 	f.work = f.create(finalizers)
 	if deleting {
 		f.delete()
 		f.work = f.get()
 	}
 	informers := controller.NewInformers(controller.InformersConfig{Client: client, Logger: slog.New(slog.DiscardHandler)})
-	c, err := works.New(works.Config{Informers: informers})
+	c, err := works.NewCache(informers, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,12 +68,9 @@ func freeze(t *testing.T, finalizers []string, deleting bool) *frozen {
 	kit.True(t, "the cache sees the work", func() bool { _, ok := c.ByUID(f.work.UID); return ok })
 	stop()
 	f.events = record.NewFakeRecorder(10)
-	tracker, err := pending.New(pending.Config{Works: c, Accepted: func(wire.ClusterName) bool { return true }})
-	if err != nil {
-		t.Fatal(err)
-	}
-	f.Receiver, err = statusreceiver.New(statusreceiver.Config{
-		Works: c, Client: client, Delivery: tracker, Recorder: f.events, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
+	all := func(wire.ClusterName) bool { return true }
+	f.Controller, err = works.New(works.Config{
+		Cache: c, Client: client, Addressable: all, Accepted: all, Recorder: f.events, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -190,7 +186,7 @@ func TestAWorkMadeAnewGetsNothing(t *testing.T) {
 		if err := f.UpdateStatus(t.Context(), f.status(workv1.WorkDeleted, "Old")); err != nil {
 			t.Error(err)
 		}
-		if got := f.get(); !works.HasFinalizer(got) || len(got.Status.Conditions) > 0 {
+		if got := f.get(); !slices.Contains(got.Finalizers, ours) || len(got.Status.Conditions) > 0 {
 			t.Errorf("finalizers %v, conditions %v", got.Finalizers, got.Status.Conditions)
 		}
 	})

@@ -1,8 +1,7 @@
-package statusreceiver
+package works
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -12,18 +11,18 @@ import (
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 )
 
-// plan is what to do with a received status, in this order.
-type plan struct {
+// statusPlan is what to do with a received status, in this order.
+type statusPlan struct {
 	store   bool // write the status
 	release bool // remove the hub's finalizer
 }
 
-// decide plans for a received status of work, which is not the stored one if changed. A deleted work
+// planStatus plans for a received status of work, which is not the stored one if changed. A deleted work
 // that only the hub's finalizer holds gets no further status.
-func decide(work *workv1.ManifestWork, status *workv1.ManifestWorkStatus, changed bool) plan {
-	p := plan{store: changed}
+func planStatus(work *workv1.ManifestWork, status *workv1.ManifestWorkStatus, changed bool) statusPlan {
+	p := statusPlan{store: changed}
 	if work.DeletionTimestamp != nil && meta.IsStatusConditionTrue(status.Conditions, workv1.WorkDeleted) {
-		p.release = slices.Contains(work.Finalizers, workv1.ManifestWorkFinalizer)
+		p.release = HasFinalizer(work)
 		if p.release && len(work.Finalizers) == 1 {
 			p.store = false
 		}

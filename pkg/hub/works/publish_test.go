@@ -43,10 +43,10 @@ func TestVisibleAndNeedsFinalizer(t *testing.T) {
 			if c.reported {
 				work.Status.Conditions = []metav1.Condition{{Type: workv1.WorkApplied}}
 			}
-			if got := Visible(work, !c.unaddressable); got != c.visible {
+			if got := isVisible(work, !c.unaddressable); got != c.visible {
 				t.Errorf("Visible %t", got)
 			}
-			if got := NeedsFinalizer(work, !c.unaddressable); got != c.needs {
+			if got := needsFinalizer(work, !c.unaddressable); got != c.needs {
 				t.Errorf("NeedsFinalizer %t", got)
 			}
 		})

@@ -1,4 +1,4 @@
-package pending
+package works
 
 import (
 	"github.com/prometheus/client_golang/prometheus"
@@ -16,15 +16,15 @@ func newHops() *prometheus.HistogramVec {
 	}, []string{"hop"})
 }
 
-func (t *Tracker) pendingGauge() prometheus.Collector {
+func (c *Controller) pendingGauge() prometheus.Collector {
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Namespace: "workwire", Subsystem: "hub", Name: "works_pending", Help: "ManifestWorks whose newest spec, or deletion, the agent has not answered.",
 	}, func() float64 {
-		t.mu.Lock()
-		defer t.mu.Unlock()
+		c.mu.Lock()
+		defer c.mu.Unlock()
 		n := 0
-		for cluster, works := range t.clusters {
-			if t.cfg.Served(cluster) {
+		for cluster, works := range c.clusters {
+			if c.cfg.Served(cluster) {
 				n += len(works)
 			}
 		}
@@ -32,10 +32,10 @@ func (t *Tracker) pendingGauge() prometheus.Collector {
 	})
 }
 
-// Stored counts the hops that a work whose status was stored has made.
-func (t *Tracker) Stored(before, after *workv1.DeliveryStatus) {
+// countHops counts the hops that a work whose status was stored has made.
+func (c *Controller) countHops(before, after *workv1.DeliveryStatus) {
 	for hop, seconds := range newlyMade(before, after) {
-		t.hops.WithLabelValues(hop).Observe(seconds)
+		c.hops.WithLabelValues(hop).Observe(seconds)
 	}
 }
 

@@ -1,4 +1,4 @@
-package pending
+package works
 
 import (
 	"errors"
@@ -22,7 +22,7 @@ func cluster(available metav1.ConditionStatus) *clusterv1.ManagedCluster {
 	return c
 }
 
-func TestDecide(t *testing.T) {
+func TestDelivered(t *testing.T) {
 	here, away := cluster(metav1.ConditionTrue), cluster(metav1.ConditionUnknown)
 	sent := &delivery.Publication{Ended: time.Now()}
 	failed := func(refused, text string) *delivery.Publication {
@@ -56,7 +56,7 @@ func TestDecide(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			c.facts.name = "c"
-			status, reason, message := decide(c.facts)
+			status, reason, message := delivered(c.facts)
 			if status != c.status || reason != c.reason || !strings.Contains(message+"$", c.says) {
 				t.Errorf("%s %s %q, want %s %s with %q", status, reason, message, c.status, c.reason, c.says)
 			}
@@ -68,7 +68,7 @@ func at(second int) *metav1.MicroTime {
 	return ptr.To(metav1.NewMicroTime(time.Date(2026, 1, 1, 0, 0, second, 0, time.UTC)))
 }
 
-func TestAnswer(t *testing.T) {
+func TestAnswered(t *testing.T) {
 	now := metav1.NewTime(time.Date(2026, 1, 1, 0, 1, 0, 0, time.UTC))
 	applied := func(generation int64) metav1.Condition {
 		return metav1.Condition{Type: workv1.WorkApplied, Status: metav1.ConditionTrue, Reason: "R", ObservedGeneration: generation}
@@ -121,7 +121,7 @@ func TestAnswer(t *testing.T) {
 			if c.deleting {
 				work.DeletionTimestamp = &now
 			}
-			got := answer(work, c.status, c.known, now)
+			got := answered(work, c.status, c.known, now)
 			condition := meta.FindStatusCondition(got.Conditions, workv1.WorkDelivered)
 			switch {
 			case condition == nil && c.want == "":
@@ -131,7 +131,7 @@ func TestAnswer(t *testing.T) {
 			if !equalTimes(got.Delivery, c.delivery) {
 				t.Errorf("delivery %+v, want %+v", got.Delivery, c.delivery)
 			}
-			if again := answer(&workv1.ManifestWork{ObjectMeta: work.ObjectMeta, Status: got}, c.status, c.known, metav1.Now()); !equal(&again, &got) {
+			if again := answered(&workv1.ManifestWork{ObjectMeta: work.ObjectMeta, Status: got}, c.status, c.known, metav1.Now()); !equal(&again, &got) {
 				t.Errorf("the same status once more changes %+v to %+v", got, again)
 			}
 		})

@@ -1,4 +1,4 @@
-package pending
+package works
 
 import (
 	"fmt"
@@ -32,9 +32,9 @@ type facts struct {
 	published *delivery.Publication
 }
 
-// decide returns status, reason and message of the condition Delivered. The message depends on
+// delivered returns status, reason and message of the condition Delivered. The message depends on
 // nothing that changes while the cause stays.
-func decide(f facts) (status metav1.ConditionStatus, reason, message string) {
+func delivered(f facts) (status metav1.ConditionStatus, reason, message string) {
 	what := "spec"
 	if f.deleting {
 		what = "deletion"
@@ -126,8 +126,8 @@ func pausedBy(work *workv1.ManifestWork, cluster *clusterv1.ManagedCluster) stri
 	return ""
 }
 
-// answered reports whether the stored status of work is about its newest state.
-func answered(work *workv1.ManifestWork) bool {
+// isAnswered reports whether the stored status of work is about its newest state.
+func isAnswered(work *workv1.ManifestWork) bool {
 	if c := meta.FindStatusCondition(work.Status.Conditions, workv1.WorkDelivered); c != nil && c.ObservedGeneration == work.Generation {
 		return c.Status == metav1.ConditionTrue
 	}
@@ -152,9 +152,9 @@ func isReady(status *workv1.ManifestWorkStatus) bool {
 		!meta.IsStatusConditionTrue(status.Conditions, workv1.WorkDegraded)
 }
 
-// answer returns the status to store when an agent sends s: what it reports, with the condition
+// answered returns the status to store when an agent sends s: what it reports, with the condition
 // Delivered, and with the times of known, which may be nil, and of s.
-func answer(work *workv1.ManifestWork, s *wire.Status, known *workv1.DeliveryStatus, now metav1.Time) workv1.ManifestWorkStatus {
+func answered(work *workv1.ManifestWork, s *wire.Status, known *workv1.DeliveryStatus, now metav1.Time) workv1.ManifestWorkStatus {
 	status := s.Status
 	status.Conditions = slices.DeleteFunc(slices.Clone(status.Conditions), func(c metav1.Condition) bool { return c.Type == workv1.WorkDelivered })
 	stored := meta.FindStatusCondition(work.Status.Conditions, workv1.WorkDelivered)

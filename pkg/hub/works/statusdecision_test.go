@@ -1,4 +1,4 @@
-package statusreceiver
+package works
 
 import (
 	"errors"
@@ -19,7 +19,7 @@ func condition(name string, generation int64) metav1.Condition {
 		LastTransitionTime: metav1.NewTime(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))}
 }
 
-func TestDecide(t *testing.T) {
+func TestPlanStatus(t *testing.T) {
 	applied := workv1.ManifestWorkStatus{Conditions: []metav1.Condition{condition(workv1.WorkApplied, 1)}}
 	deleted := workv1.ManifestWorkStatus{Conditions: []metav1.Condition{condition(workv1.WorkDeleted, 0)}}
 	const ours, other = workv1.ManifestWorkFinalizer, "example.com/other"
@@ -29,18 +29,18 @@ func TestDecide(t *testing.T) {
 		deleting   bool
 		stored     workv1.ManifestWorkStatus
 		reported   workv1.ManifestWorkStatus
-		want       plan
+		want       statusPlan
 	}{
-		{name: "first status", finalizers: []string{ours}, reported: applied, want: plan{store: true}},
+		{name: "first status", finalizers: []string{ours}, reported: applied, want: statusPlan{store: true}},
 		{name: "the same", finalizers: []string{ours}, stored: applied, reported: applied},
-		{name: "a status while deleting", finalizers: []string{ours}, deleting: true, reported: applied, want: plan{store: true}},
-		{name: "deleted", finalizers: []string{ours}, deleting: true, stored: applied, reported: deleted, want: plan{release: true}},
+		{name: "a status while deleting", finalizers: []string{ours}, deleting: true, reported: applied, want: statusPlan{store: true}},
+		{name: "deleted", finalizers: []string{ours}, deleting: true, stored: applied, reported: deleted, want: statusPlan{release: true}},
 		{name: "deleted, others hold it", finalizers: []string{other, ours}, deleting: true, stored: applied, reported: deleted,
-			want: plan{store: true, release: true}},
+			want: statusPlan{store: true, release: true}},
 		{name: "deleted, others hold it, status stored", finalizers: []string{other, ours}, deleting: true, stored: deleted, reported: deleted,
-			want: plan{release: true}},
+			want: statusPlan{release: true}},
 		{name: "deleted once more, others hold it", finalizers: []string{other}, deleting: true, stored: deleted, reported: deleted},
-		{name: "deleted, which nobody asked for", finalizers: []string{ours}, stored: applied, reported: deleted, want: plan{store: true}},
+		{name: "deleted, which nobody asked for", finalizers: []string{ours}, stored: applied, reported: deleted, want: statusPlan{store: true}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			work := &workv1.ManifestWork{ObjectMeta: metav1.ObjectMeta{Finalizers: c.finalizers}, Status: c.stored}
@@ -48,7 +48,7 @@ func TestDecide(t *testing.T) {
 				now := metav1.Now()
 				work.DeletionTimestamp = &now
 			}
-			if got := decide(work, &c.reported, !apiequality.Semantic.DeepEqual(c.stored, c.reported)); got != c.want {
+			if got := planStatus(work, &c.reported, !apiequality.Semantic.DeepEqual(c.stored, c.reported)); got != c.want {
 				t.Errorf("got %+v, want %+v", got, c.want)
 			}
 		})
