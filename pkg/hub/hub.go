@@ -7,7 +7,7 @@
 //	...
 //	err = h.Run(ctx)
 //
-// The parts are packages: controller has the shared informers and the frame of all controllers;
+// The parts are packages below internal: controller has the shared informers and the frame of all controllers;
 // works has the cache of ManifestWorks, forwards their changes to the delivery engine (package
 // source/delivery), which publishes them, and stores the statuses that come back. The other
 // controllers can be disabled, see [Controllers]: clusters decides which clusters are accepted and
@@ -42,9 +42,10 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/rest"
 
-	"github.com/workwire/workwire/pkg/hub/clusters"
-	"github.com/workwire/workwire/pkg/hub/controller"
-	"github.com/workwire/workwire/pkg/hub/works"
+	"github.com/workwire/workwire/pkg/hub/internal/clusters"
+	"github.com/workwire/workwire/pkg/hub/internal/controller"
+	"github.com/workwire/workwire/pkg/hub/internal/tally"
+	"github.com/workwire/workwire/pkg/hub/internal/works"
 	"github.com/workwire/workwire/pkg/runtime/kube"
 	"github.com/workwire/workwire/pkg/runtime/leader"
 	"github.com/workwire/workwire/pkg/runtime/required"
@@ -58,8 +59,14 @@ import (
 	"github.com/workwire/workwire/pkg/wire"
 )
 
-// DefaultRequestTimeout is the default of [Config.RequestTimeout].
-const DefaultRequestTimeout = 70 * time.Second
+// Defaults of [Config].
+const (
+	DefaultRequestTimeout   = 70 * time.Second
+	DefaultWorkers          = works.DefaultWorkers
+	DefaultPendingDelay     = works.DefaultPendingDelay
+	DefaultUnreachableGrace = clusters.DefaultGrace
+	DefaultMaxClusterGroups = tally.DefaultMaxGroups
+)
 
 // Config configures a [Hub].
 type Config struct {
@@ -111,7 +118,7 @@ type Config struct {
 	RequestTimeout time.Duration
 	// Workers is the number of finalizers, and of statuses, that are written at a time; default 16.
 	Workers int
-	// HubAbsence, for tests; default [clusters.HubAbsence].
+	// HubAbsence, for tests; default 1m.
 	HubAbsence time.Duration
 	// InstanceInterval, for tests; default 30s.
 	InstanceInterval time.Duration
