@@ -3,10 +3,7 @@ package hub
 import (
 	"time"
 
-	"github.com/workwire/workwire/pkg/hub/clusters"
-	"github.com/workwire/workwire/pkg/hub/finalizer"
-	"github.com/workwire/workwire/pkg/hub/pending"
-	"github.com/workwire/workwire/pkg/hub/works"
+	"github.com/workwire/workwire/pkg/hub/internal/clusters"
 	"github.com/workwire/workwire/pkg/runtime/quota"
 	"github.com/workwire/workwire/pkg/source/delivery"
 	"github.com/workwire/workwire/pkg/wire"
@@ -14,7 +11,7 @@ import (
 
 // fleet decides which clusters get works, and is told what is received from them: *clusters.Clusters.
 type fleet interface {
-	finalizer.Clusters
+	Accepted(cluster wire.ClusterName) bool
 	MessageReceived(cluster wire.ClusterName, p *wire.Presence)
 	ConnectionChanged(up bool)
 	UnknownWorks(cluster wire.ClusterName, listed []wire.SpecVersion, all bool)
@@ -39,28 +36,26 @@ func (openFleet) NoiseChanged(wire.ClusterName, quota.Noise)              {}
 // clusterListener forwards what [clusters.Clusters] reports to those who act on it.
 type clusterListener struct {
 	*delivery.Engine // ProbeCluster, WorkRemoved, ClusterLost
-	finalizer        *finalizer.Controller
-	works            *works.Cache
-	pending          *pending.Tracker
+	h                *Hub
 }
 
 var _ clusters.Listener = clusterListener{}
 
 // AcceptanceChanged implements [clusters.Listener].
 func (l clusterListener) AcceptanceChanged(cluster wire.ClusterName) {
-	l.finalizer.AcceptanceChanged(cluster)
+	l.h.works.AcceptanceChanged(cluster)
 	l.ResumeCluster(cluster)
 }
 
 // ClusterGained implements [clusters.Listener].
 func (l clusterListener) ClusterGained(cluster wire.ClusterName) {
 	l.Engine.ClusterGained(cluster)
-	l.pending.ClusterGained(cluster)
+	l.h.works.ClusterGained(cluster)
 }
 
 // PauseEnded implements [clusters.Listener].
 func (l clusterListener) PauseEnded(cluster wire.ClusterName) {
-	for work := range l.works.OfCluster(cluster) {
+	for work := range l.h.cache.OfCluster(cluster) {
 		l.WorkChanged(work.UID)
 	}
 }
