@@ -81,15 +81,13 @@ func (h *Hub) build(topics wire.SourceTopics) error {
 	}
 	h.delivery, err = delivery.New(delivery.Config{
 		Source: h.cfg.Source, Topics: h.cfg.Topics, Transport: h.cfg.Transport, Sign: h.cfg.Sign, Seal: h.cfg.Seal,
-		TrustedAgents: h.cfg.TrustedAgents, SignatureMaxAge: h.cfg.SignatureMaxAge, OnUntrusted: h.fleet.UntrustedChanged, OnNoise: h.fleet.NoiseChanged,
+		TrustedAgents: h.cfg.TrustedAgents, SignatureMaxAge: h.cfg.SignatureMaxAge,
 		Works: h.works, Content: works.Unpack,
 		Identity: h.identity, StatusWorkers: h.cfg.Workers, Audit: h.cfg.Audit, Logger: h.cfg.Logger, Registerer: h.cfg.Registerer, TracerProvider: h.cfg.TracerProvider,
 		ClusterPaused: func(cluster wire.ClusterName) bool { return !h.fleet.Accepted(cluster) },
 		ClusterServed: h.serves(), Part: h.partName(),
-		OnClusterMessage: h.fleet.MessageReceived, OnConnectionChange: h.connectionChanged,
-		OnPublication: h.works.Published, WorkPaused: h.works.Paused, WriteDelivery: h.works.WritePending,
-		OnUnknownWorks: h.fleet.UnknownWorks, OnUnknownStatus: h.fleet.UnknownStatus, OnDivergence: h.fleet.DivergenceChanged,
-		OnOtherInstances: h.otherInstances(events), InstanceInterval: h.cfg.InstanceInterval,
+		WorkPaused: h.works.Paused, WriteDelivery: h.works.WritePending,
+		Observe: h.observe, InstanceInterval: h.cfg.InstanceInterval,
 	})
 	if err != nil {
 		return err
@@ -138,15 +136,6 @@ func (h *Hub) buildTally() error {
 	}
 	h.others = append(h.others, component{name: "tally", run: counts.Run})
 	return nil
-}
-
-// connectionChanged follows the connection to the broker.
-func (h *Hub) connectionChanged(up bool) {
-	h.fleet.ConnectionChanged(up)
-	h.works.ConnectionChanged(up)
-	if h.presence != nil {
-		h.presence.changed()
-	}
 }
 
 // buildPresence creates what renews the Lease of the hub's presence, which is beside that of its

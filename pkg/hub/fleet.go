@@ -1,37 +1,41 @@
 package hub
 
 import (
-	"time"
-
 	"github.com/workwire/workwire/pkg/hub/internal/clusters"
-	"github.com/workwire/workwire/pkg/runtime/quota"
 	"github.com/workwire/workwire/pkg/source/delivery"
 	"github.com/workwire/workwire/pkg/wire"
 )
 
-// fleet decides which clusters get works, and is told what is received from them: *clusters.Clusters.
+// fleet decides which clusters get works, by what is received from them among other things:
+// *clusters.Clusters.
 type fleet interface {
 	Accepted(cluster wire.ClusterName) bool
-	MessageReceived(cluster wire.ClusterName, p *wire.Presence)
-	ConnectionChanged(up bool)
-	UnknownWorks(cluster wire.ClusterName, listed []wire.SpecVersion, all bool)
-	UnknownStatus(s *wire.Status)
-	DivergenceChanged(cluster wire.ClusterName, since time.Time)
-	UntrustedChanged(cluster wire.ClusterName, u delivery.Untrusted)
-	NoiseChanged(cluster wire.ClusterName, n quota.Noise)
+	Observe(event delivery.Event)
 }
 
 // openFleet is the fleet without the controller of clusters: it accepts all of them.
 type openFleet struct{}
 
-func (openFleet) Accepted(wire.ClusterName) bool                          { return true }
-func (openFleet) MessageReceived(wire.ClusterName, *wire.Presence)        {}
-func (openFleet) ConnectionChanged(bool)                                  {}
-func (openFleet) UnknownWorks(wire.ClusterName, []wire.SpecVersion, bool) {}
-func (openFleet) UnknownStatus(*wire.Status)                              {}
-func (openFleet) DivergenceChanged(wire.ClusterName, time.Time)           {}
-func (openFleet) UntrustedChanged(wire.ClusterName, delivery.Untrusted)   {}
-func (openFleet) NoiseChanged(wire.ClusterName, quota.Noise)              {}
+func (openFleet) Accepted(wire.ClusterName) bool { return true }
+func (openFleet) Observe(delivery.Event)         {}
+
+// observe passes on what the delivery engine notices.
+func (h *Hub) observe(event delivery.Event) {
+	h.fleet.Observe(event)
+	switch event := event.(type) {
+	case delivery.ConnectionChanged:
+		h.works.ConnectionChanged(event.Up)
+		if h.presence != nil {
+			h.presence.changed()
+		}
+	case delivery.Publication:
+		h.works.Published(event)
+	case delivery.InstancesChanged:
+		if h.events != nil {
+			h.otherInstances(event.Others)
+		}
+	}
+}
 
 // clusterListener forwards what [clusters.Clusters] reports to those who act on it.
 type clusterListener struct {

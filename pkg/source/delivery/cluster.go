@@ -34,7 +34,7 @@ type clusterRecord struct {
 	askAgain     time.Time // when the cluster may ask questionBurst times again
 
 	distrust   distrust
-	noise      quota.Noise // as told to Config.OnNoise
+	noise      quota.Noise // as reported
 	divergence *divergence // nil: the last digest was equal
 }
 

@@ -183,7 +183,7 @@ func (e *Engine) compareDigest(ctx context.Context, cluster wire.ClusterName, d 
 	return e.requestBuckets(ctx, cluster, &wire.Buckets{Count: len(d.Buckets), Indices: request})
 }
 
-// noteDifferences notes the result of a comparison, and tells Config.OnDivergence. It returns the
+// noteDifferences notes the result of a comparison, and reports what has changed. It returns the
 // buckets to request. Calls for one cluster do not overlap.
 func (e *Engine) noteDifferences(cluster wire.ClusterName, differences []bucketDifference) (request []int) {
 	now := time.Now()
@@ -201,10 +201,10 @@ func (e *Engine) noteDifferences(cluster wire.ClusterName, differences []bucketD
 	switch {
 	case after.isReported() && !before.isReported():
 		e.log.Warn("works of the cluster differ from those of the source", "cluster", cluster, "since", after.since)
-		e.config.OnDivergence(cluster, after.since)
+		e.observe(DivergenceChanged{cluster, after.since})
 	case before.isReported() && !after.isReported():
 		e.log.Info("works of the cluster equal those of the source again", "cluster", cluster)
-		e.config.OnDivergence(cluster, time.Time{})
+		e.observe(DivergenceChanged{Cluster: cluster})
 	}
 	return request
 }

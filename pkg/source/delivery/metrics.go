@@ -105,6 +105,21 @@ func (m *metrics) setZeros() {
 	}
 }
 
-func (m *metrics) countReceived(kind string, v verdict) {
-	m.received.WithLabelValues(kind, string(v)).Inc()
+// observe counts an event.
+func (m *metrics) observe(event Event) {
+	switch event := event.(type) {
+	case Received:
+		m.received.WithLabelValues(event.Kind, string(event.verdict)).Inc()
+		if event.verdict == untrusted && event.Status != nil {
+			m.untrusted.WithLabelValues(string(event.reason)).Inc()
+		}
+	case Publication:
+		if event.Ended.IsZero() {
+			return
+		}
+		m.published.WithLabelValues(string(event.Action), event.result()).Inc()
+		if event.Err == nil && event.repeated {
+			m.republished.Inc()
+		}
+	}
 }

@@ -19,8 +19,7 @@ func (e *Engine) affords(m transport.Message, from sender, now time.Time) bool {
 	if e.quotas.Spend(from.cluster, cost, now) {
 		return true
 	}
-	e.metrics.countReceived("unknown", overQuota)
-	e.auditReceived(m, from, overQuota, nil, "")
+	e.decided(m, from, "unknown", overQuota, nil)
 	e.log.Warn("message dropped: its cluster sends more than its quota, it is asked again", "cluster", from.cluster)
 	e.noteNoise(from.cluster, now)
 	if e.hasWorks(from.cluster) {
@@ -86,6 +85,6 @@ func (e *Engine) noteNoise(cluster wire.ClusterName, now time.Time) {
 	e.state.release(c)
 	e.mu.Unlock()
 	if changed {
-		e.config.OnNoise(cluster, noise)
+		e.observe(NoiseChanged{cluster, noise})
 	}
 }

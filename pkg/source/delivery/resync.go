@@ -146,7 +146,7 @@ func (e *Engine) answerSpecResync(r *wire.SpecResync) (unknown []wire.SpecVersio
 		return nil
 	}
 	if !paused {
-		e.config.OnUnknownWorks(r.Cluster, unknown, r.Source == e.config.Source && len(r.Versions) > 0 && !r.Partial)
+		e.observe(UnknownWorks{r.Cluster, unknown, r.Source == e.config.Source && len(r.Versions) > 0 && !r.Partial})
 	}
 	overruled := sets.New(e.overrule(r, works)...)
 	if r.Partial {
@@ -187,13 +187,13 @@ func (e *Engine) noteAnswer(r *wire.SpecResync, works map[types.UID]*workv1.Mani
 	inTurns(send, func(send []types.UID) {
 		e.updateState(func() {
 			for _, uid := range send {
-				e.state.forcePublish(workKey{uid: uid, cluster: r.Cluster}, true)
+				e.state.publish(workKey{uid: uid, cluster: r.Cluster}, reply)
 			}
 		})
 	})
 	e.updateState(func() {
 		for uid := range overruled {
-			e.state.forceAuthoritative(workKey{uid: uid, cluster: r.Cluster}, true)
+			e.state.publishAuthoritative(workKey{uid: uid, cluster: r.Cluster}, reply)
 		}
 	})
 	inTurns(deletions, func(deletions []unknownDeletion) {

@@ -222,14 +222,8 @@ func (d *deliveryState) workChanged(k workKey) {
 	d.want(w, newest)
 }
 
-// forcePublish enqueues k to be published even if its state was published before.
-func (d *deliveryState) forcePublish(k workKey, resync bool) {
-	i := repeat
-	if resync {
-		i = reply
-	}
-	d.want(d.ensure(k), i)
-}
+// publish has at least i published of k.
+func (d *deliveryState) publish(k workKey, i intent) { d.want(d.ensure(k), i) }
 
 // reseal enqueues k to be published although its state was published before, or was refused for want
 // of a key.
@@ -241,13 +235,13 @@ func (d *deliveryState) reseal(k workKey) {
 	d.want(w, repeat)
 }
 
-// forceAuthoritative enqueues k to be published as authoritative. What the agent confirmed before
+// publishAuthoritative has k published as authoritative. What the agent confirmed before
 // does not apply to it.
-func (d *deliveryState) forceAuthoritative(k workKey, resync bool) {
+func (d *deliveryState) publishAuthoritative(k workKey, i intent) {
 	w := d.ensure(k)
 	w.authoritative, w.confirmed = true, 0
 	w.setContent(w.content().withHash(k.uid, "", 0))
-	d.forcePublish(k, resync)
+	d.want(w, i)
 }
 
 // workRemoved handles the removal of the work of k from the source: the state is forgotten if the

@@ -310,7 +310,7 @@ func (d *deliveryState) deletedUnexpectedly(k workKey, s *wire.Status) {
 	w.sequences = w.sequences.Add(NewSession(s.Session), s.Sequence)
 	// Earlier confirmations do not apply to the publishes that follow.
 	w.confirmed = 0
-	d.forcePublish(k, false)
+	d.want(w, repeat)
 }
 
 // isRemoved reports whether the source has removed the work of k, or deletes it as one that it never had.

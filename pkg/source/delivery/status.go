@@ -2,6 +2,7 @@ package delivery
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -74,7 +75,7 @@ func (e *Engine) receiveStatus(from sender, s *wire.Status, as receivedAs) verdi
 	}
 	e.mu.Unlock()
 	if v == unknownWork {
-		e.config.OnUnknownStatus(s)
+		e.observe(UnknownStatus{s})
 	}
 
 	log := e.log.With("work", s.Meta.Name, "uid", s.UID, "cluster", from.cluster, "agent", s.Agent, "generation", s.Generation)
@@ -183,4 +184,16 @@ func (e *Engine) updateStore(ctx context.Context, k workKey, u statusUpdate) err
 		return e.config.WriteDelivery(ctx, k.uid)
 	}
 	return nil
+}
+
+// reported returns status without what its source added to what the agent reported. It shares
+// memory with status.
+func reported(status *workv1.ManifestWorkStatus) *workv1.ManifestWorkStatus {
+	isOwn := func(c metav1.Condition) bool { return c.Type == workv1.WorkDelivered }
+	if !slices.ContainsFunc(status.Conditions, isOwn) {
+		return status
+	}
+	without := *status
+	without.Conditions = slices.DeleteFunc(slices.Clone(status.Conditions), isOwn)
+	return &without
 }

@@ -135,8 +135,7 @@ func (e *Engine) believes(m transport.Message, from sender, message wire.Message
 	if refused == nil {
 		return true
 	}
-	e.metrics.countReceived(kind, untrusted)
-	e.refuse(m, from, nil, refused)
+	e.refuse(m, from, kind, nil, refused)
 	return false
 }
 
@@ -156,16 +155,9 @@ func (e *Engine) inOrder(cluster wire.ClusterName, order questionOrder, at time.
 	return nil
 }
 
-// refuseStatus counts, records and logs a status that is not believed.
-func (e *Engine) refuseStatus(m transport.Message, from sender, s *wire.Status, refused *signing.RefusedError) {
-	e.metrics.countReceived("status", untrusted)
-	e.metrics.untrusted.WithLabelValues(string(refused.Reason)).Inc()
-	e.refuse(m, from, s, refused)
-}
-
-// refuse records and logs an event of an agent that is not believed; s is nil if it is no status.
-func (e *Engine) refuse(m transport.Message, from sender, s *wire.Status, refused *signing.RefusedError) {
-	e.auditReceived(m, from, untrusted, s, string(refused.Reason))
+// refuse reports and logs an event of an agent that is not believed; s is nil if it is no status.
+func (e *Engine) refuse(m transport.Message, from sender, kind string, s *wire.Status, refused *signing.RefusedError) {
+	e.observe(Received{Topic: m.Topic, Cluster: from.cluster, Kind: kind, Status: s, verdict: untrusted, reason: refused.Reason})
 	if refused.Reason == signing.BeforeStart { // after each start
 		return
 	}
@@ -201,7 +193,7 @@ func (e *Engine) noteDistrust(cluster wire.ClusterName, reason signing.Reason) {
 	c.distrust = after
 	e.mu.Unlock()
 	if report {
-		e.config.OnUntrusted(cluster, after.Untrusted)
+		e.observe(TrustChanged{cluster, after.Untrusted})
 	}
 }
 
@@ -217,6 +209,6 @@ func (e *Engine) endDistrust(cluster wire.ClusterName, now time.Time) {
 	}
 	e.mu.Unlock()
 	if ended {
-		e.config.OnUntrusted(cluster, Untrusted{})
+		e.observe(TrustChanged{Cluster: cluster})
 	}
 }

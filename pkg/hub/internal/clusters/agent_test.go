@@ -111,14 +111,13 @@ func (w *world) hub(tr transport.Transport, change ...func(*clusters.Config)) *f
 	f := w.start(append([]func(*clusters.Config){func(c *clusters.Config) { c.KeepAlive = keepAlive }}, change...)...)
 	l, err := delivery.New(delivery.Config{
 		Source: "hub1", Topics: topics, Transport: tr, Works: nothing{},
-		OnClusterMessage: func(cluster wire.ClusterName, p *wire.Presence) {
-			f.MessageReceived(cluster, p)
-			if p != nil && p.Present {
-				f.note(func() { f.announced[cluster]++ })
+		Observe: func(event delivery.Event) {
+			f.Observe(event)
+			if heard, ok := event.(delivery.ClusterHeard); ok && heard.Presence != nil && heard.Presence.Present {
+				f.note(func() { f.announced[heard.Cluster]++ })
 			}
 		},
-		OnConnectionChange: f.ConnectionChanged,
-		Logger:             kit.Logger(w),
+		Logger: kit.Logger(w),
 	})
 	if err != nil {
 		w.Fatal(err)

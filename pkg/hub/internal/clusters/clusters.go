@@ -21,6 +21,7 @@ import (
 	"github.com/workwire/workwire/pkg/hub/internal/works"
 	"github.com/workwire/workwire/pkg/runtime/required"
 	"github.com/workwire/workwire/pkg/runtime/walltime"
+	"github.com/workwire/workwire/pkg/source/delivery"
 	"github.com/workwire/workwire/pkg/wire"
 )
 
@@ -210,32 +211,32 @@ func (c *Clusters) Accepted(cluster wire.ClusterName) bool {
 	return c.HasSynced() && c.policy.accepts(c.index.stored(cluster)) && c.Serves(cluster)
 }
 
-// MessageReceived handles a message that the broker attributes to cluster: p is the content of a
-// presence message, nil for other messages. It never blocks, and costs the same however many
-// clusters there are.
-func (c *Clusters) MessageReceived(cluster wire.ClusterName, p *wire.Presence) {
-	c.index.messageReceived(cluster, p, time.Now())
-}
-
-// ConnectionChanged follows the hub's connection to the broker. Clusters that send nothing after it
-// is established are no longer present: after 1.5 keepalives, or after [Config.Silence] if their
-// agents do not announce themselves. While it is down, silence says nothing about clusters; after
-// [HubAbsence], those that were present are Unknown until they are heard from again.
-func (c *Clusters) ConnectionChanged(up bool) {
-	c.index.connectionChanged(up, time.Now())
-}
-
-// UnknownWorks handles a spec resync request: the works that the agent of cluster lists and the hub
-// neither has nor has deleted. all reports whether the agent listed all its works. It never blocks,
-// and costs a pass over the list.
-func (c *Clusters) UnknownWorks(cluster wire.ClusterName, listed []wire.SpecVersion, all bool) {
-	c.index.unknownListed(cluster, listed, all, time.Now())
-}
-
-// UnknownStatus handles the status of a work that the hub does not have. It never blocks.
-func (c *Clusters) UnknownStatus(s *wire.Status) {
-	if c.index.unknownReported(s, time.Now()) {
-		c.cfg.Logger.Warn("deletion held: the agent keeps a work that this hub does not know", "work", s.Meta.Name, "uid", s.UID, "cluster", s.Cluster)
+// Observe handles what the delivery engine notices of clusters: presence is decided by their messages, and
+// by the hub's connection to the broker. Clusters that send nothing after it is established are no longer
+// present: after 1.5 keepalives, or after [Config.Silence] if their agents do not announce themselves.
+// While it is down, silence says nothing about clusters; after [HubAbsence], those that were present are
+// Unknown until they are heard from again. It never blocks. A message costs the same however many clusters
+// there are, and an agent that lists works a pass over its list.
+func (c *Clusters) Observe(event delivery.Event) {
+	now := time.Now()
+	switch event := event.(type) {
+	case delivery.ClusterHeard:
+		c.index.messageReceived(event.Cluster, event.Presence, now)
+	case delivery.ConnectionChanged:
+		c.index.connectionChanged(event.Up, now)
+	case delivery.UnknownWorks:
+		c.index.unknownListed(event.Cluster, event.Listed, event.All, now)
+	case delivery.UnknownStatus:
+		if c.index.unknownReported(event.Status, now) {
+			c.cfg.Logger.Warn("deletion held: the agent keeps a work that this hub does not know",
+				"work", event.Meta.Name, "uid", event.UID, "cluster", event.Cluster)
+		}
+	case delivery.DivergenceChanged:
+		c.index.divergenceChanged(event.Cluster, divergence{reported: true, since: event.Since})
+	case delivery.TrustChanged:
+		c.index.untrustedChanged(event.Cluster, untrusted{reported: true, Untrusted: event.Untrusted})
+	case delivery.NoiseChanged:
+		c.index.noiseChanged(event.Cluster, noise{reported: true, Noise: event.Noise}, now)
 	}
 }
 

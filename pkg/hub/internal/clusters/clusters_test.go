@@ -29,6 +29,7 @@ import (
 	"github.com/workwire/workwire/pkg/client/clientset/versioned/scheme"
 	"github.com/workwire/workwire/pkg/hub/internal/clusters"
 	"github.com/workwire/workwire/pkg/hub/internal/controller"
+	"github.com/workwire/workwire/pkg/source/delivery"
 	"github.com/workwire/workwire/pkg/wire"
 	"github.com/workwire/workwire/test/kit"
 )
@@ -111,7 +112,7 @@ func TestDeleted(t *testing.T) {
 	w.await("other", "available", available)
 	w.await("del", "gone still", gone)
 
-	f.MessageReceived("del", nil)
+	f.Observe(delivery.ClusterHeard{Cluster: "del"})
 	again := w.await("del", "available again", available)
 	if again.UID == first.UID || again.Spec.HubAcceptsClient || f.accepted("del") {
 		t.Errorf("registered anew as %+v", again.Spec)
@@ -190,7 +191,7 @@ func TestPresenceIsWritten(t *testing.T) {
 		f.says(name, session, true)
 		cluster := w.await(name, "available", available)
 		for range 1000 {
-			f.MessageReceived(wire.ClusterName(name), nil)
+			f.Observe(delivery.ClusterHeard{Cluster: wire.ClusterName(name)})
 		}
 		check := func() {
 			t.Helper()
@@ -236,7 +237,7 @@ func TestPresenceIsWritten(t *testing.T) {
 func TestSilence(t *testing.T) {
 	w := newWorld(t)
 	f := w.start(func(c *clusters.Config) { c.Silence = 400 * time.Millisecond })
-	f.ConnectionChanged(true)
+	f.Observe(delivery.ConnectionChanged{Up: true})
 	cluster := f.speaks("ocm")
 	if cluster.Annotations[clusters.AnnouncesAnnotationKey] != "" {
 		t.Errorf("annotations %v", cluster.Annotations)
@@ -252,11 +253,11 @@ func TestSilence(t *testing.T) {
 func (f *fleet) probedAfterMessage(name string) {
 	f.w.Helper()
 	f.note(func() { f.probed = nil })
-	f.MessageReceived(wire.ClusterName(name), nil)
+	f.Observe(delivery.ClusterHeard{Cluster: wire.ClusterName(name)})
 	kit.True(f.w, "probe of "+name, func() (probed bool) {
 		f.note(func() { probed = slices.Contains(f.probed, wire.ClusterName(name)) })
 		if !probed && silent(f.w.get(name)) {
-			f.MessageReceived(wire.ClusterName(name), nil)
+			f.Observe(delivery.ClusterHeard{Cluster: wire.ClusterName(name)})
 		}
 		return probed
 	})
@@ -267,7 +268,7 @@ func (f *fleet) speaks(name string) *clusterv1.ManagedCluster {
 	f.w.Helper()
 	stop := kit.Run(f.w, "the messages of "+name, func(ctx context.Context) error {
 		for ctx.Err() == nil {
-			f.MessageReceived(wire.ClusterName(name), nil)
+			f.Observe(delivery.ClusterHeard{Cluster: wire.ClusterName(name)})
 			time.Sleep(10 * time.Millisecond)
 		}
 		return nil
@@ -282,12 +283,12 @@ func TestRestart(t *testing.T) {
 	w := newWorld(t)
 	short := func(c *clusters.Config) { c.KeepAlive = time.Second }
 	first := w.start(short)
-	first.ConnectionChanged(true)
+	first.Observe(delivery.ConnectionChanged{Up: true})
 	for _, name := range []string{"shows", "hides", "left"} {
 		first.says(name, "a", true)
 	}
 	first.says("left", "a", false)
-	first.MessageReceived("ocm", nil)
+	first.Observe(delivery.ClusterHeard{Cluster: "ocm"})
 	for _, name := range []string{"shows", "hides", "ocm"} {
 		w.await(name, "available", available)
 	}
@@ -326,7 +327,7 @@ func TestRestart(t *testing.T) {
 func TestMadeByHand(t *testing.T) {
 	w := newWorld(t)
 	f := w.start()
-	f.ConnectionChanged(true)
+	f.Observe(delivery.ConnectionChanged{Up: true})
 	w.create("hand")
 	f.awaitProbed("hand")
 	w.await("hand", "not seen", notSeen)
@@ -527,8 +528,8 @@ func TestInvalidNames(t *testing.T) {
 	w := newWorld(t)
 	f := w.start()
 	for _, name := range []wire.ClusterName{"", "-a", "a-", "A", "a.b", "a/b", wire.ClusterName(strings.Repeat("a", 64))} {
-		f.MessageReceived(name, nil)
-		f.MessageReceived(name, &wire.Presence{Cluster: name, Session: "s", Present: true})
+		f.Observe(delivery.ClusterHeard{Cluster: name})
+		f.Observe(delivery.ClusterHeard{Cluster: name, Presence: &wire.Presence{Cluster: name, Session: "s", Present: true}})
 		if f.Accepted(name) {
 			t.Errorf("%q is accepted", name)
 		}

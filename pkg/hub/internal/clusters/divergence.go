@@ -33,12 +33,6 @@ type divergence struct {
 	since time.Time
 }
 
-// DivergenceChanged handles the result of comparing the works of the agent of cluster with those of
-// the hub: they have differed since a time, or agree, if it is zero. It never blocks.
-func (c *Clusters) DivergenceChanged(cluster wire.ClusterName, since time.Time) {
-	c.index.divergenceChanged(cluster, divergence{reported: true, since: since})
-}
-
 func (x *clusterIndex) divergenceChanged(name wire.ClusterName, d divergence) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -13,6 +13,7 @@ import (
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/hub/internal/clusters"
+	"github.com/workwire/workwire/pkg/source/delivery"
 	"github.com/workwire/workwire/pkg/wire"
 	"github.com/workwire/workwire/test/kit"
 )
@@ -23,7 +24,7 @@ func (f *fleet) lists(cluster string, names ...string) {
 	for _, name := range names {
 		versions = append(versions, wire.SpecVersion{UID: types.UID("uid-" + name)})
 	}
-	f.UnknownWorks(wire.ClusterName(cluster), versions, true)
+	f.Observe(delivery.UnknownWorks{Cluster: wire.ClusterName(cluster), Listed: versions, All: true})
 }
 
 // reports has the agent of a cluster report a condition of works that the hub does not know.
@@ -31,7 +32,7 @@ func (f *fleet) reports(cluster, condition string, names ...string) {
 	for _, name := range names {
 		s := &wire.Status{UID: types.UID("uid-" + name), Cluster: wire.ClusterName(cluster), Meta: metav1.ObjectMeta{Name: name}, Generation: 3}
 		s.Status.Conditions = []metav1.Condition{{Type: condition, Status: metav1.ConditionTrue, Reason: workv1.ReasonSourceIdentityChanged}}
-		f.UnknownStatus(s)
+		f.Observe(delivery.UnknownStatus{Status: s})
 	}
 }
 
@@ -142,12 +143,12 @@ func TestDivergence(t *testing.T) {
 	f.says("c1", "s", true)
 	w.await("c1", "available", available)
 	f.awaitEvents("Normal Registered", "Normal Available")
-	f.DivergenceChanged("c1", time.Time{})
+	f.Observe(delivery.DivergenceChanged{Cluster: "c1", Since: time.Time{}})
 	f.settle()
 	before := f.requested("c1")["patch managedclusters/status"]
 	since := time.Now().Add(-2 * time.Minute)
 	for range 3 {
-		f.DivergenceChanged("c1", since)
+		f.Observe(delivery.DivergenceChanged{Cluster: "c1", Since: since})
 	}
 	inSync := func(status metav1.ConditionStatus, reason string) func(*clusterv1.ManagedCluster) bool {
 		return is(clusterv1.ManagedClusterConditionWorksInSync, status, reason)
@@ -160,7 +161,7 @@ func TestDivergence(t *testing.T) {
 	if seconds := kit.Metric(t, f.registry, "workwire_hub_cluster_diverged_seconds", "cluster=c1"); seconds < 120 {
 		t.Errorf("diverged for %v s", seconds)
 	}
-	f.DivergenceChanged("c1", time.Time{})
+	f.Observe(delivery.DivergenceChanged{Cluster: "c1", Since: time.Time{}})
 	w.await("c1", "in sync", inSync(metav1.ConditionTrue, clusters.ReasonInSync))
 	f.awaitEvents("Normal WorksInSync")
 	f.settle()

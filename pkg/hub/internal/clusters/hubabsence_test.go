@@ -10,6 +10,7 @@ import (
 
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
 	"github.com/workwire/workwire/pkg/hub/internal/clusters"
+	"github.com/workwire/workwire/pkg/source/delivery"
 )
 
 // TestHubAbsence: while the hub has no connection, no cluster is said to be available. What was
@@ -26,7 +27,7 @@ func TestHubAbsence(t *testing.T) {
 			return c != nil && c.Reason == reason && (c.Status == metav1.ConditionTrue) == (reason == clusters.ReasonAvailable)
 		}
 	}
-	f.ConnectionChanged(true)
+	f.Observe(delivery.ConnectionChanged{Up: true})
 	for _, name := range []string{"stays", "gone"} {
 		f.says(name, "a", true)
 		w.await(name, "available", because(clusters.ReasonAvailable))
@@ -36,12 +37,12 @@ func TestHubAbsence(t *testing.T) {
 	f.settle()
 	before := f.requested("stays")["patch managedclusters/status"]
 
-	f.ConnectionChanged(false)
+	f.Observe(delivery.ConnectionChanged{Up: false})
 	cluster := w.await("stays", "unknown", because(clusterv1.ReasonHubDisconnected))
 	if len(cluster.Spec.Taints) > 0 {
 		t.Errorf("taints %+v", cluster.Spec.Taints)
 	}
-	f.ConnectionChanged(true)
+	f.Observe(delivery.ConnectionChanged{Up: true})
 	f.says("stays", "a", true)
 	w.await("stays", "available again", because(clusters.ReasonAvailable))
 	f.settle()

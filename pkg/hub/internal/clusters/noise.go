@@ -30,11 +30,6 @@ type noise struct {
 	quota.Noise
 }
 
-// NoiseChanged handles that cluster has used up its quota, or has not for [quota.Memory], if n is zero. It never blocks.
-func (c *Clusters) NoiseChanged(cluster wire.ClusterName, n quota.Noise) {
-	c.index.noiseChanged(cluster, noise{reported: true, Noise: n}, time.Now())
-}
-
 func (x *clusterIndex) noiseChanged(name wire.ClusterName, n noise, now time.Time) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -119,7 +119,7 @@ func (w *world) start(change ...func(*clusters.Config)) *fleet {
 		return group.Wait()
 	})
 	kit.Eventually(w, "the fleet is synced", func() error { return f.Ready(w.Context()) })
-	f.ConnectionChanged(true)
+	f.Observe(delivery.ConnectionChanged{Up: true})
 	return f
 }
 
@@ -230,7 +230,7 @@ func (f *fleet) awaitEvents(want ...string) {
 
 // says has the agent of a cluster announce a session, or its end.
 func (f *fleet) says(name, session string, present bool) {
-	f.MessageReceived(wire.ClusterName(name), &wire.Presence{Agent: name + "-agent", Cluster: wire.ClusterName(name), Session: session, Present: present})
+	f.Observe(delivery.ClusterHeard{Cluster: wire.ClusterName(name), Presence: &wire.Presence{Agent: name + "-agent", Cluster: wire.ClusterName(name), Session: session, Present: present}})
 }
 
 func (f *fleet) accepted(name string) bool { return f.Accepted(wire.ClusterName(name)) }

@@ -39,12 +39,6 @@ type untrusted struct {
 	delivery.Untrusted
 }
 
-// UntrustedChanged handles that statuses of cluster are refused because of their signature, or are no
-// longer, if u is zero. It never blocks.
-func (c *Clusters) UntrustedChanged(cluster wire.ClusterName, u delivery.Untrusted) {
-	c.index.untrustedChanged(cluster, untrusted{reported: true, Untrusted: u})
-}
-
 func (x *clusterIndex) untrustedChanged(name wire.ClusterName, u untrusted) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
