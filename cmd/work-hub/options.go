@@ -19,11 +19,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/workwire/workwire/pkg/hub"
-	"github.com/workwire/workwire/pkg/hub/clusters"
-	"github.com/workwire/workwire/pkg/hub/dashboard"
-	"github.com/workwire/workwire/pkg/hub/finalizer"
-	"github.com/workwire/workwire/pkg/hub/pending"
-	"github.com/workwire/workwire/pkg/hub/tally"
 	"github.com/workwire/workwire/pkg/runtime/command"
 	"github.com/workwire/workwire/pkg/runtime/kube"
 	"github.com/workwire/workwire/pkg/runtime/leader"
@@ -61,7 +56,7 @@ type options struct {
 	kube      kube.Options
 	leader    leader.Options
 	serve     serve.Options
-	dashboard dashboard.Options
+	dashboard hub.DashboardOptions
 	logging   logging.Options
 	tracing   otlp.Options
 	audit     string
@@ -76,17 +71,17 @@ type options struct {
 func newOptions() *options {
 	return &options{
 		transport:        "mqtt",
-		workers:          finalizer.DefaultWorkers,
+		workers:          hub.DefaultWorkers,
 		controllers:      []string{"*"},
-		unreachableGrace: clusters.DefaultGrace,
+		unreachableGrace: hub.DefaultUnreachableGrace,
 		signatureMaxAge:  signing.DefaultMaxAge,
 		requireBindings:  true,
-		pendingDelay:     pending.DefaultDelay,
+		pendingDelay:     hub.DefaultPendingDelay,
 		leader:           hub.NewElection(""),
 		serve:            serve.Options{Address: "127.0.0.1:8082"},
 		logging:          logging.NewOptions(),
 		tracing:          otlp.NewOptions(),
-		maxGroups:        tally.DefaultMaxGroups,
+		maxGroups:        hub.DefaultMaxClusterGroups,
 	}
 }
 

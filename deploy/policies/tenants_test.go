@@ -3,7 +3,6 @@ package policies_test
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 
@@ -19,13 +18,16 @@ import (
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
 	"github.com/workwire/workwire/pkg/client/clientset/versioned"
-	"github.com/workwire/workwire/pkg/hub/clustersets"
-	"github.com/workwire/workwire/pkg/hub/controller"
-	"github.com/workwire/workwire/pkg/hub/placement"
-	"github.com/workwire/workwire/pkg/hub/replicaset"
-	workcache "github.com/workwire/workwire/pkg/hub/works"
+	"github.com/workwire/workwire/pkg/hub"
+	"github.com/workwire/workwire/pkg/runtime/leader"
+	"github.com/workwire/workwire/pkg/transport/memory"
+	"github.com/workwire/workwire/pkg/wire"
 	"github.com/workwire/workwire/test/kit"
 )
+
+var topics = wire.Topics{
+	SourceEvents: "sources/hub1/clusters/+/sourceevents", AgentEvents: "sources/hub1/clusters/+/agentevents",
+}
 
 // everything is all that one may do in a namespace.
 var everything = []rbacv1.PolicyRule{{APIGroups: []string{clusterv1.GroupName, workv1.GroupName}, Resources: []string{"*"}, Verbs: []string{"*"}}}
@@ -69,24 +71,13 @@ func newTenancy(t *testing.T, requireBindings bool) *tenancy {
 // startControllers runs the controllers of a hub until the test ends or stopControllers is called.
 func (x *tenancy) startControllers(requireBindings bool) {
 	x.Helper()
-	informers := controller.NewInformers(controller.InformersConfig{Client: x.admin, Logger: kit.Logger(x)})
-	bindings := clustersets.NewBindings(informers, requireBindings)
-	cache, err := workcache.New(workcache.Config{Informers: informers})
+	h, err := hub.New(hub.Config{
+		REST: plane.REST(), Source: "hub1", Topics: topics, Transport: memory.NewBroker().Client("hub1-hub"), Election: leader.Options{Disabled: true},
+		Controllers:        []string{hub.ControllerClusterSets, hub.ControllerPlacement, hub.ControllerReplicaSet},
+		WithoutClusterSets: !requireBindings, Logger: kit.Logger(x),
+	})
 	kit.NoError(x, err)
-	sets, err := clustersets.NewSets(clustersets.Config{Informers: informers, Client: x.admin, Logger: kit.Logger(x)})
-	kit.NoError(x, err)
-	placements, err := placement.New(placement.Config{Informers: informers, Bindings: bindings, Client: x.admin, Logger: kit.Logger(x)})
-	kit.NoError(x, err)
-	replicaSets, err := replicaset.New(replicaset.Config{Informers: informers, Bindings: bindings, Works: cache, Client: x.admin, Logger: kit.Logger(x)})
-	kit.NoError(x, err)
-	stops := []func(){kit.Run(x, "informers", informers.Run), kit.Run(x, "sets", sets.Run),
-		kit.Run(x, "placements", placements.Run), kit.Run(x, "replica sets", replicaSets.Run)}
-	slices.Reverse(stops)
-	x.stopControllers = func() {
-		for _, stop := range stops {
-			stop()
-		}
-	}
+	x.stopControllers = kit.Run(x, "hub", h.Run)
 }
 
 func (x *tenancy) bind(client versioned.Interface, set string) error {

@@ -13,7 +13,7 @@ import (
 	"github.com/workwire/workwire/deploy/policies"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/hub"
-	"github.com/workwire/workwire/pkg/hub/works"
+	"github.com/workwire/workwire/pkg/hub/internal/works"
 	"github.com/workwire/workwire/test/kit"
 )
 

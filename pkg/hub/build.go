@@ -19,19 +19,15 @@ import (
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
 	"github.com/workwire/workwire/pkg/client/clientset/versioned"
 	"github.com/workwire/workwire/pkg/client/clientset/versioned/scheme"
-	"github.com/workwire/workwire/pkg/hub/clusters"
-	"github.com/workwire/workwire/pkg/hub/clustersets"
-	"github.com/workwire/workwire/pkg/hub/controller"
-	"github.com/workwire/workwire/pkg/hub/dashboard"
-	"github.com/workwire/workwire/pkg/hub/finalizer"
-	"github.com/workwire/workwire/pkg/hub/packed"
-	"github.com/workwire/workwire/pkg/hub/pending"
-	"github.com/workwire/workwire/pkg/hub/placement"
-	"github.com/workwire/workwire/pkg/hub/replicaset"
-	"github.com/workwire/workwire/pkg/hub/statusreceiver"
-	"github.com/workwire/workwire/pkg/hub/tally"
-	"github.com/workwire/workwire/pkg/hub/ttl"
-	"github.com/workwire/workwire/pkg/hub/works"
+	"github.com/workwire/workwire/pkg/hub/internal/clusters"
+	"github.com/workwire/workwire/pkg/hub/internal/clustersets"
+	"github.com/workwire/workwire/pkg/hub/internal/controller"
+	"github.com/workwire/workwire/pkg/hub/internal/dashboard"
+	"github.com/workwire/workwire/pkg/hub/internal/placement"
+	"github.com/workwire/workwire/pkg/hub/internal/replicaset"
+	"github.com/workwire/workwire/pkg/hub/internal/tally"
+	"github.com/workwire/workwire/pkg/hub/internal/ttl"
+	"github.com/workwire/workwire/pkg/hub/internal/works"
 	"github.com/workwire/workwire/pkg/runtime/kube"
 	"github.com/workwire/workwire/pkg/source/delivery"
 	"github.com/workwire/workwire/pkg/wire"
@@ -80,40 +76,21 @@ func (h *Hub) build(topics wire.SourceTopics) error {
 	if err := h.buildClusters(client, events, queues); err != nil {
 		return err
 	}
-	if err := h.buildPending(queues); err != nil {
-		return err
-	}
-	receiver, err := statusreceiver.New(statusreceiver.Config{
-		Works: h.works, Client: client, Delivery: h.pending, Recorder: events, Logger: h.cfg.Logger, Registerer: h.cfg.Registerer,
-	})
-	if err != nil {
+	if err := h.buildWorks(client, events, queues, addressable); err != nil {
 		return err
 	}
 	h.delivery, err = delivery.New(delivery.Config{
 		Source: h.cfg.Source, Topics: h.cfg.Topics, Transport: h.cfg.Transport, Sign: h.cfg.Sign, Seal: h.cfg.Seal,
-		TrustedAgents: h.cfg.TrustedAgents, SignatureMaxAge: h.cfg.SignatureMaxAge, OnUntrusted: h.fleet.UntrustedChanged, OnNoise: h.fleet.NoiseChanged,
-		Works: workStore{Receiver: receiver, cache: h.works, addressable: addressable}, Content: packed.Unpack,
+		TrustedAgents: h.cfg.TrustedAgents, SignatureMaxAge: h.cfg.SignatureMaxAge,
+		Works: h.works, Content: works.Unpack,
 		Identity: h.identity, StatusWorkers: h.cfg.Workers, Audit: h.cfg.Audit, Logger: h.cfg.Logger, Registerer: h.cfg.Registerer, TracerProvider: h.cfg.TracerProvider,
 		ClusterPaused: func(cluster wire.ClusterName) bool { return !h.fleet.Accepted(cluster) },
 		ClusterServed: h.serves(), Part: h.partName(),
-		OnClusterMessage: h.fleet.MessageReceived, OnConnectionChange: h.connectionChanged,
-		OnPublication: h.pending.Published, WorkPaused: h.pending.Paused, WriteDelivery: receiver.WritePending,
-		OnUnknownWorks: h.fleet.UnknownWorks, OnUnknownStatus: h.fleet.UnknownStatus, OnDivergence: h.fleet.DivergenceChanged,
-		OnOtherInstances: h.otherInstances(events), InstanceInterval: h.cfg.InstanceInterval,
+		WorkPaused: h.works.Paused, WriteDelivery: h.works.WritePending,
+		Observe: h.observe, InstanceInterval: h.cfg.InstanceInterval,
 	})
 	if err != nil {
 		return err
-	}
-	h.pending.WriteWith(h.delivery)
-	h.finalizer, err = finalizer.New(finalizer.Config{
-		Works: h.works, Client: client, Publisher: h.delivery, Clusters: h.fleet, Addressable: addressable, Workers: h.cfg.Workers,
-		Logger: h.cfg.Logger, Queues: queues, Registerer: h.cfg.Registerer,
-	})
-	if err != nil {
-		return err
-	}
-	if h.clusters != nil {
-		h.clusters.Listen(clusterListener{Engine: h.delivery, finalizer: h.finalizer, works: h.works, pending: h.pending})
 	}
 	return h.buildOthers(client, events, queues)
 }
@@ -123,21 +100,22 @@ func (h *Hub) buildCaches() (err error) {
 	if h.informers, err = newInformers(&h.cfg); err != nil {
 		return err
 	}
-	h.works, err = works.New(works.Config{Informers: h.informers, Registerer: h.cfg.Registerer})
+	h.cache, err = works.NewCache(h.informers, h.cfg.Registerer)
 	return err
 }
 
-// buildPending creates what knows which works are not delivered, and why, what vouches for it, and what
-// counts works.
-func (h *Hub) buildPending(queues workqueue.MetricsProvider) error {
-	cfg := pending.Config{
-		Works: h.works, Served: h.serves(), Accepted: h.fleet.Accepted, Delay: h.cfg.PendingDelay, Queues: queues, Registerer: h.cfg.Registerer, Logger: h.cfg.Logger,
+// buildWorks creates what has works published and stores their statuses, and what counts them.
+func (h *Hub) buildWorks(
+	client versioned.Interface, recorder record.EventRecorder, queues workqueue.MetricsProvider, addressable func(wire.ClusterName) bool,
+) (err error) {
+	cfg := works.Config{
+		Cache: h.cache, Client: client, Addressable: addressable, Accepted: h.fleet.Accepted, Served: h.serves(), Workers: h.cfg.Workers,
+		PendingDelay: h.cfg.PendingDelay, Recorder: recorder, Queues: queues, Registerer: h.cfg.Registerer, Logger: h.cfg.Logger,
 	}
 	if h.clusters != nil {
 		cfg.ManagedClusters = h.informers.ManagedClusters()
 	}
-	var err error
-	if h.pending, err = pending.New(cfg); err != nil {
+	if h.works, err = works.New(cfg); err != nil {
 		return err
 	}
 	return errors.Join(h.buildTally(), h.buildPresence())
@@ -146,7 +124,7 @@ func (h *Hub) buildPending(queues workqueue.MetricsProvider) error {
 // buildTally creates what counts works by state.
 func (h *Hub) buildTally() error {
 	cfg := tally.Config{
-		Works: h.works, Served: h.serves(), States: dashboard.WorkStates(), Pending: dashboard.StatePending, StateOf: dashboard.StateOf,
+		Works: h.cache, Served: h.serves(), States: dashboard.WorkStates(), Pending: dashboard.StatePending, StateOf: dashboard.StateOf,
 		GroupLabel: h.cfg.ClusterGroupLabel, MaxGroups: h.cfg.MaxClusterGroups, Registerer: h.cfg.Registerer,
 	}
 	if h.clusters != nil {
@@ -158,15 +136,6 @@ func (h *Hub) buildTally() error {
 	}
 	h.others = append(h.others, component{name: "tally", run: counts.Run})
 	return nil
-}
-
-// connectionChanged follows the connection to the broker.
-func (h *Hub) connectionChanged(up bool) {
-	h.fleet.ConnectionChanged(up)
-	h.pending.ConnectionChanged(up)
-	if h.presence != nil {
-		h.presence.changed()
-	}
 }
 
 // buildPresence creates what renews the Lease of the hub's presence, which is beside that of its
@@ -250,7 +219,7 @@ func (h *Hub) buildClusters(client versioned.Interface, recorder record.EventRec
 		return err
 	}
 	h.clusters, err = clusters.New(clusters.Config{
-		Informers: h.informers, Works: h.works, Part: part, Client: client, Namespaces: h.events.core.Namespaces(),
+		Informers: h.informers, Works: h.cache, Part: part, Client: client, Namespaces: h.events.core.Namespaces(),
 		AutoRegister: h.cfg.AutoRegister, AutoAccept: h.cfg.AutoAccept, Registers: h.registers(), KeepAlive: h.cfg.KeepAlive,
 		UnreachableGrace: h.cfg.UnreachableGrace, HubAbsence: h.cfg.HubAbsence,
 		Recorder: recorder, Registerer: h.cfg.Registerer, Queues: queues, Logger: h.cfg.Logger,
@@ -281,7 +250,7 @@ func (h *Hub) buildOthers(client versioned.Interface, recorder record.EventRecor
 	}
 	if h.enabled(ControllerReplicaSet) {
 		c, err := replicaset.New(replicaset.Config{
-			Informers: h.informers, Bindings: bindings, Works: h.works, Client: client, Recorder: recorder, Now: h.cfg.Now, Logger: h.cfg.Logger,
+			Informers: h.informers, Bindings: bindings, Works: h.cache, Client: client, Recorder: recorder, Now: h.cfg.Now, Logger: h.cfg.Logger,
 			Registerer: h.cfg.Registerer, Queues: queues, Workers: h.cfg.Workers,
 		})
 		if err != nil {
@@ -291,7 +260,7 @@ func (h *Hub) buildOthers(client versioned.Interface, recorder record.EventRecor
 	}
 	if h.enabled(ControllerTTL) {
 		c, err := ttl.New(ttl.Config{
-			Works: h.works, Client: client, Recorder: recorder, Logger: h.cfg.Logger, Registerer: h.cfg.Registerer, Queues: queues,
+			Works: h.cache, Client: client, Recorder: recorder, Logger: h.cfg.Logger, Registerer: h.cfg.Registerer, Queues: queues,
 		})
 		if err != nil {
 			return err

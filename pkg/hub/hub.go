@@ -7,10 +7,9 @@
 //	...
 //	err = h.Run(ctx)
 //
-// The parts are packages: controller has the shared informers and the frame of all controllers;
-// works is the cache of ManifestWorks; finalizer adds the finalizer that makes a deletion wait for
-// the cluster, and forwards changes to the delivery engine (package source/delivery), which
-// publishes them; statusreceiver writes the statuses that the engine receives. The other
+// The parts are packages below internal: controller has the shared informers and the frame of all controllers;
+// works has the cache of ManifestWorks, forwards their changes to the delivery engine (package
+// source/delivery), which publishes them, and stores the statuses that come back. The other
 // controllers can be disabled, see [Controllers]: clusters decides which clusters are accepted and
 // present, clustersets says which of them a namespace may use, placement selects clusters, replicaset creates works for them in the order that rollout
 // decides, and ttl deletes works that have finished.
@@ -43,11 +42,10 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/rest"
 
-	"github.com/workwire/workwire/pkg/hub/clusters"
-	"github.com/workwire/workwire/pkg/hub/controller"
-	"github.com/workwire/workwire/pkg/hub/finalizer"
-	"github.com/workwire/workwire/pkg/hub/pending"
-	"github.com/workwire/workwire/pkg/hub/works"
+	"github.com/workwire/workwire/pkg/hub/internal/clusters"
+	"github.com/workwire/workwire/pkg/hub/internal/controller"
+	"github.com/workwire/workwire/pkg/hub/internal/tally"
+	"github.com/workwire/workwire/pkg/hub/internal/works"
 	"github.com/workwire/workwire/pkg/runtime/kube"
 	"github.com/workwire/workwire/pkg/runtime/leader"
 	"github.com/workwire/workwire/pkg/runtime/required"
@@ -61,8 +59,14 @@ import (
 	"github.com/workwire/workwire/pkg/wire"
 )
 
-// DefaultRequestTimeout is the default of [Config.RequestTimeout].
-const DefaultRequestTimeout = 70 * time.Second
+// Defaults of [Config].
+const (
+	DefaultRequestTimeout   = 70 * time.Second
+	DefaultWorkers          = works.DefaultWorkers
+	DefaultPendingDelay     = works.DefaultPendingDelay
+	DefaultUnreachableGrace = clusters.DefaultGrace
+	DefaultMaxClusterGroups = tally.DefaultMaxGroups
+)
 
 // Config configures a [Hub].
 type Config struct {
@@ -114,7 +118,7 @@ type Config struct {
 	RequestTimeout time.Duration
 	// Workers is the number of finalizers, and of statuses, that are written at a time; default 16.
 	Workers int
-	// HubAbsence, for tests; default [clusters.HubAbsence].
+	// HubAbsence, for tests; default 1m.
 	HubAbsence time.Duration
 	// InstanceInterval, for tests; default 30s.
 	InstanceInterval time.Duration
@@ -181,10 +185,9 @@ func (c *Config) complete() (wire.SourceTopics, error) {
 type Hub struct {
 	cfg       Config
 	informers *controller.Informers
-	works     *works.Cache
-	finalizer *finalizer.Controller
+	cache     *works.Cache
+	works     *works.Controller
 	delivery  *delivery.Engine
-	pending   *pending.Tracker
 	presence  *presenceLease // nil without an election
 	fleet     fleet
 	clusters  *clusters.Clusters // nil when it is disabled
@@ -273,14 +276,14 @@ func (h *Hub) lead(ctx context.Context) error {
 // work runs the controllers and the delivery on caches that are current or being filled.
 func (h *Hub) work(ctx context.Context, run func(...func(context.Context) error)) {
 	if h.clusters != nil {
-		run(h.clusters.Run)
+		run(func(ctx context.Context) error { return h.clusters.Run(ctx, clusterListener{h.delivery, h}) })
 	}
 	if h.events != nil {
 		run(h.events.run)
 	}
-	if h.works.WaitForSync(ctx) && (h.clusters == nil || h.clusters.WaitForSync(ctx)) {
+	if h.cache.WaitForSync(ctx) && (h.clusters == nil || h.clusters.WaitForSync(ctx)) {
 		h.cfg.Logger.Info("caches synced, connecting to the broker", "controllers", h.cfg.Controllers)
-		run(h.pending.Run, h.finalizer.Run, h.delivery.Run)
+		run(h.delivery.Run, func(ctx context.Context) error { return h.works.Run(ctx, h.delivery) })
 		if h.presence != nil {
 			run(h.presence.run)
 		}
@@ -298,7 +301,7 @@ func (h *Hub) work(ctx context.Context, run func(...func(context.Context) error)
 // Checks returns the readiness checks of the hub. A standby is ready if it can take over: if its
 // caches are filled and kept up to date.
 func (h *Hub) Checks() []serve.Check {
-	checks := []serve.Check{{Name: "caches", Func: h.cachesReady}, h.check("works", h.works.Ready), h.check("broker", func(context.Context) error {
+	checks := []serve.Check{{Name: "caches", Func: h.cachesReady}, h.check("works", h.cache.Ready), h.check("broker", func(context.Context) error {
 		if !h.delivery.Connected() {
 			return errors.New("not connected; the log says why")
 		}

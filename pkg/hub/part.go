@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/workwire/workwire/pkg/hub/clusters"
+	"github.com/workwire/workwire/pkg/hub/internal/clusters"
 	"github.com/workwire/workwire/pkg/runtime/leader"
 	"github.com/workwire/workwire/pkg/wire"
 )

@@ -12,7 +12,7 @@ import (
 	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/utils/ptr"
 
-	"github.com/workwire/workwire/pkg/hub/clusters"
+	"github.com/workwire/workwire/pkg/hub/internal/clusters"
 )
 
 // presenceRenewal is the time between two renewals of the Lease of the hub's presence. It expires

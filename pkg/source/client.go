@@ -98,7 +98,7 @@ type Client struct {
 	topics wire.SourceTopics
 	engine *delivery.Engine
 	memory *memory
-	// clusters is told of messages and of the connection by the engine.
+	// clusters learns of messages and of the connection by observe.
 	clusters *Clusters
 	// publishing: this client delivers works. lease is set before it, if the store is shared.
 	publishing atomic.Bool
@@ -146,11 +146,9 @@ func New(config Config) (*Client, error) {
 		TrustedAgents:   config.TrustedAgents,
 		SignatureMaxAge: config.SignatureMaxAge,
 
-		Identity:           func(context.Context) (string, error) { return c.memory.identity, nil },
-		OnClusterMessage:   c.clusters.heard,
-		OnConnectionChange: c.clusters.connectionChanged,
-
-		OnOtherInstances: config.OnOtherInstances, InstanceInterval: config.InstanceInterval,
+		Identity:         func(context.Context) (string, error) { return c.memory.identity, nil },
+		Observe:          c.observe,
+		InstanceInterval: config.InstanceInterval,
 		Unknown: func(held wire.SpecVersion) delivery.UnknownAction {
 			return decideUnknown(held, config.Ephemeral, c.memory.since, c.memory.confirmed.Load())
 		},
@@ -278,6 +276,20 @@ func (c *Client) waitReady(ctx context.Context) error {
 		return apierrors.NewServiceUnavailable(fmt.Sprintf("source %q: Run has ended", c.config.SourceID))
 	default:
 		return ctx.Err()
+	}
+}
+
+// observe passes on what the engine notices.
+func (c *Client) observe(event delivery.Event) {
+	switch event := event.(type) {
+	case delivery.ClusterHeard:
+		c.clusters.heard(event.Cluster, event.Presence)
+	case delivery.ConnectionChanged:
+		c.clusters.connectionChanged(event.Up)
+	case delivery.InstancesChanged:
+		if c.config.OnOtherInstances != nil {
+			c.config.OnOtherInstances(event.Others)
+		}
 	}
 }
 

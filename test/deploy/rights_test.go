@@ -34,7 +34,6 @@ import (
 	"github.com/workwire/workwire/pkg/client/clientset/versioned"
 	workclientv1 "github.com/workwire/workwire/pkg/client/clientset/versioned/typed/work/v1"
 	"github.com/workwire/workwire/pkg/hub"
-	"github.com/workwire/workwire/pkg/hub/dashboard"
 	"github.com/workwire/workwire/pkg/runtime/kube"
 	"github.com/workwire/workwire/pkg/runtime/leader"
 	"github.com/workwire/workwire/pkg/source"
@@ -732,7 +731,7 @@ func (c *cluster) dashboard(h *hub.Hub) {
 	c.Helper()
 	c.run("kubectl apply --validate=strict -f deploy/kustomize/hub/dashboard/rights.yaml; kubectl create serviceaccount viewer -n default")
 	c.run("kubectl create clusterrolebinding viewer --clusterrole=workwire-viewer --serviceaccount=default:viewer")
-	pages, err := h.Dashboard(dashboard.Options{Address: "127.0.0.1:0"})
+	pages, err := h.Dashboard(hub.DashboardOptions{Address: "127.0.0.1:0"})
 	kit.NoError(c, err)
 	kit.Run(c, "dashboard", pages.Run)
 	kit.Receive(c, "the dashboard listens", pages.Listening())

@@ -20,7 +20,6 @@ import (
 	"github.com/workwire/workwire/deploy/install"
 	"github.com/workwire/workwire/pkg/agent"
 	"github.com/workwire/workwire/pkg/hub"
-	"github.com/workwire/workwire/pkg/hub/dashboard"
 	"github.com/workwire/workwire/pkg/runtime/kube"
 	"github.com/workwire/workwire/pkg/runtime/leader"
 	"github.com/workwire/workwire/pkg/runtime/serve"
@@ -127,7 +126,7 @@ func (w *world) startHub() {
 		AutoRegister: true, AutoAccept: true, Audit: w.records(w.hub), Registerer: w.hub, Logger: kit.Logger(w),
 	})
 	kit.NoError(w, err)
-	_, err = h.Dashboard(dashboard.Options{}) // for its metrics
+	_, err = h.Dashboard(hub.DashboardOptions{}) // for its metrics
 	kit.NoError(w, err)
 	kit.Run(w, "hub", h.Run)
 }

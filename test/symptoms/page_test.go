@@ -32,8 +32,8 @@ var symptoms = []symptom{
 	{heading: "Connected, no status", produce: (*patient).noStatus},
 	{heading: "A cluster is `Unknown`", produce: (*patient).unknown, last: true},
 	{heading: "A work does not go away", produce: (*patient).doesNotGoAway},
-	{heading: "A rollout stands still", tests: []string{"test/rollout TestCanary", "pkg/hub/replicaset TestPause"}},
-	{heading: "Removals are held back", tests: []string{"pkg/hub/replicaset TestRemovalsAreHeld"}},
+	{heading: "A rollout stands still", tests: []string{"test/rollout TestCanary", "pkg/hub/internal/replicaset TestPause"}},
+	{heading: "Removals are held back", tests: []string{"pkg/hub/internal/replicaset TestRemovalsAreHeld"}},
 	{heading: "Condition `Applied` is False", produce: (*patient).forbidden},
 	{heading: "`NoUnsealKey`, `NoSealKey`", tests: []string{"test/integration TestSealingKeys"}},
 	{heading: "A certificate has expired", tests: []string{"pkg/ctl/doctor TestTLS"}},
@@ -57,9 +57,9 @@ var symptoms = []symptom{
 	{heading: "`cache is not known to be current, reading it anew`", tests: []string{"pkg/hub TestCatchUpWaits"}},
 	{heading: "A standby hub is not ready", tests: []string{"pkg/hub TestStandbyOnlyReads"}},
 	{heading: "A work has condition `DeletionHeld`", tests: []string{"pkg/agent TestSourceThatLostItsMemory"}},
-	{heading: "A ManagedCluster has condition `WorksHeld`", tests: []string{"pkg/hub/clusters TestHeldWorks"}},
+	{heading: "A ManagedCluster has condition `WorksHeld`", tests: []string{"pkg/hub/internal/clusters TestHeldWorks"}},
 	{heading: "A ManagedCluster has condition `Noisy`", produce: (*patient).noisy},
-	{heading: "A ManagedCluster has condition `WorksInSync` False", tests: []string{"pkg/hub/clusters TestDivergence"}},
+	{heading: "A ManagedCluster has condition `WorksInSync` False", tests: []string{"pkg/hub/internal/clusters TestDivergence"}},
 }
 
 const root = "../../"

@@ -51,9 +51,9 @@ func TestStrangersLeaveNothing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var told atomic.Int64
 			config := delivery.Config{
-				Logger:         slog.New(slog.DiscardHandler),
-				ClusterPaused:  func(name wire.ClusterName) bool { return paused && name != "cluster1" },
-				OnUnknownWorks: func(wire.ClusterName, []wire.SpecVersion, bool) { told.Add(1) },
+				Logger:        slog.New(slog.DiscardHandler),
+				ClusterPaused: func(name wire.ClusterName) bool { return paused && name != "cluster1" },
+				Observe:       on(func(delivery.UnknownWorks) { told.Add(1) }),
 			}
 			withHarness(t, config, func(b *harness) {
 				b.tap.discard = true
@@ -73,7 +73,7 @@ func TestStrangersLeaveNothing(t *testing.T) {
 					t.Errorf("%d strangers left %d bytes", strangers, grown)
 				}
 				if want := map[bool]int64{true: 0, false: 101 + strangers}[paused]; told.Load() != want {
-					t.Errorf("Config.OnUnknownWorks was called %d times, want %d", told.Load(), want)
+					t.Errorf("%d UnknownWorks, want %d", told.Load(), want)
 				}
 			})
 		})

@@ -101,7 +101,6 @@ func (e *Engine) resolveDelta(from sender, d *wire.StatusDelta) (*wire.Status, b
 // askWhole asks the agent for the status of which s is the head of a delta that cannot be used.
 func (e *Engine) askWhole(s *wire.Status, why error) {
 	e.log.Debug("status delta cannot be used, asking for the status", "work", s.Meta.Name, "uid", s.UID, "cluster", s.Cluster, "error", why)
-	e.metrics.countReceived("status", unknownBase)
 	e.resyncQueue.add(s.Cluster, resyncTask{statuses: sets.New(s.UID)})
 }
 

@@ -116,7 +116,7 @@ func TestStatusDeltas(t *testing.T) {
 // A delta counts for its own work and cluster only. Of a work that is unknown, the whole is asked for.
 func TestStatusDeltaOfOthers(t *testing.T) {
 	unknown := 0
-	withHarness(t, delivery.Config{OnUnknownStatus: func(*wire.Status) { unknown++ }}, func(b *harness) {
+	withHarness(t, delivery.Config{Observe: on(func(delivery.UnknownStatus) { unknown++ })}, func(b *harness) {
 		b.start()
 		r := &reporter{harness: b, uid: b.store.put(newWork("cluster1", "web")).UID}
 		r.receive("the first", r.whole(version(1)), version(1), 0)

@@ -21,7 +21,7 @@ const (
 type workDigest struct {
 	spec   uint64 // of specOf
 	specOf heldRevision
-	status uint64 // of workState.hash
+	status uint64 // of workRecord.hash
 
 	// reported is the digest of the last status that the agent reported and the source accepted. It
 	// counts as stored as long as the work has the resourceVersion of that time: the status is being
@@ -55,13 +55,13 @@ type heldRevision struct {
 // expected returns what the agent of a work should hold; work is nil if the source does not have it.
 // It returns false for a work that counts on neither side: one that the agent has begun to delete,
 // and one that the agent does not hold because its spec cannot be published.
-func (w *workState) expected(work *workv1.ManifestWork) (heldRevision, bool) {
+func (w *workRecord) expected(work *workv1.ManifestWork) (heldRevision, bool) {
 	if work == nil {
-		return heldRevision{w.removed.generation, true}, !w.deleteHeard && !w.deleted
+		return heldRevision{w.removed.generation, true}, w.said == saidNothing
 	}
 	current := wire.Generation(work.Generation)
 	if work.DeletionTimestamp != nil {
-		heard := w.deleteHeard || w.deleted || meta.IsStatusConditionTrue(work.Status.Conditions, workv1.WorkDeleting) ||
+		heard := w.said != saidNothing || meta.IsStatusConditionTrue(work.Status.Conditions, workv1.WorkDeleting) ||
 			meta.IsStatusConditionTrue(work.Status.Conditions, workv1.WorkDeleted)
 		return heldRevision{current, true}, !heard
 	}
@@ -72,7 +72,7 @@ func (w *workState) expected(work *workv1.ManifestWork) (heldRevision, bool) {
 	if w.refused != nil && w.refused.held != nil {
 		return heldRevision{w.refused.held.Generation, false}, w.refused.held.Generation != 0
 	}
-	if w.paused {
+	if w.phase == paused {
 		return heldRevision{w.confirmed, false}, w.confirmed != 0
 	}
 	if published == 0 && w.refused == nil {
@@ -101,7 +101,7 @@ func (e *Engine) workDigest(work *workv1.ManifestWork) (sum wire.BucketDigest, k
 	return sum, known
 }
 
-func (w *workState) specDigest(held heldRevision) uint64 {
+func (w *workRecord) specDigest(held heldRevision) uint64 {
 	if w.digest.spec == 0 || w.digest.specOf != held {
 		w.digest.spec, w.digest.specOf = wire.SpecDigest(w.key.uid, held.generation, held.deleting), held
 	}
@@ -110,7 +110,7 @@ func (w *workState) specDigest(held heldRevision) uint64 {
 
 // statusDigest returns the digest of the status of the work with this resourceVersion, for which
 // [Engine.statusHash] was called.
-func (w *workState) statusDigest(version string) uint64 {
+func (w *workRecord) statusDigest(version string) uint64 {
 	if version != "" && w.digest.reportedAt == version {
 		return w.digest.reported
 	}
@@ -119,7 +119,7 @@ func (w *workState) statusDigest(version string) uint64 {
 
 // contentDigest returns the digest of the content that the agent should hold, and false if its hash
 // is not known. hashed reports whether specs have a content hash.
-func (w *workState) contentDigest(held heldRevision, hashed bool) (uint64, bool) {
+func (w *workRecord) contentDigest(held heldRevision, hashed bool) (uint64, bool) {
 	switch {
 	case held.deleting || !hashed:
 		return 0, true
@@ -151,7 +151,7 @@ func (e *Engine) ownDigest(cluster wire.ClusterName, count int) (own []wire.Buck
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if c := e.state.clusters[cluster]; c != nil {
-		for w := range c.removed {
+		for _, w := range c.removed.list {
 			if held, counts := w.expected(nil); counts {
 				own[wire.Bucket(w.key.uid, count)].Add(wire.BucketDigest{Works: w.specDigest(held)})
 			}
@@ -183,30 +183,28 @@ func (e *Engine) compareDigest(ctx context.Context, cluster wire.ClusterName, d 
 	return e.requestBuckets(ctx, cluster, &wire.Buckets{Count: len(d.Buckets), Indices: request})
 }
 
-// noteDifferences notes the result of a comparison, and tells Config.OnDivergence. It returns the
+// noteDifferences notes the result of a comparison, and reports what has changed. It returns the
 // buckets to request. Calls for one cluster do not overlap.
 func (e *Engine) noteDifferences(cluster wire.ClusterName, differences []bucketDifference) (request []int) {
 	now := time.Now()
 	hasWorks := e.hasWorks(cluster)
 	e.mu.Lock()
-	before := e.divergences[cluster]
+	c := e.state.cluster(cluster)
+	before := c.divergence
 	after, request := decideDivergence(before, differences, now)
 	if !hasWorks {
 		after = nil // nothing is kept: what its agent holds is asked for at each digest
 	}
-	if after == nil {
-		delete(e.divergences, cluster)
-	} else {
-		e.divergences[cluster] = after
-	}
+	c.divergence = after
+	e.state.release(c)
 	e.mu.Unlock()
 	switch {
 	case after.isReported() && !before.isReported():
 		e.log.Warn("works of the cluster differ from those of the source", "cluster", cluster, "since", after.since)
-		e.config.OnDivergence(cluster, after.since)
+		e.observe(DivergenceChanged{cluster, after.since})
 	case before.isReported() && !after.isReported():
 		e.log.Info("works of the cluster equal those of the source again", "cluster", cluster)
-		e.config.OnDivergence(cluster, time.Time{})
+		e.observe(DivergenceChanged{Cluster: cluster})
 	}
 	return request
 }
@@ -220,25 +218,13 @@ func (e *Engine) hasWorks(cluster wire.ClusterName) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if c := e.state.clusters[cluster]; c != nil {
-		for w := range c.removed {
+		for _, w := range c.removed.list {
 			if !w.removed.unknown {
 				return true
 			}
 		}
 	}
 	return false
-}
-
-// diverged returns the number of clusters that differ for more than a minute.
-func (e *Engine) diverged() (n int) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for _, d := range e.divergences {
-		if d.isReported() {
-			n++
-		}
-	}
-	return n
 }
 
 // requestBuckets publishes status resync requests that list all works of some buckets, with the
@@ -264,7 +250,7 @@ func (e *Engine) requestBuckets(ctx context.Context, cluster wire.ClusterName, b
 	}
 	e.mu.Lock()
 	if c := e.state.clusters[cluster]; c != nil {
-		for w := range c.removed {
+		for _, w := range c.removed.list {
 			if held, counts := w.expected(nil); counts && named[wire.Bucket(w.key.uid, buckets.Count)] {
 				r.Hashes = append(r.Hashes, wire.StatusVersion{UID: w.key.uid, Generation: held.generation, Deleting: true})
 			}
@@ -281,7 +267,7 @@ func (e *Engine) listed(work *workv1.ManifestWork, hash string) (wire.StatusVers
 	defer e.mu.Unlock()
 	w := e.state.works[keyOf(work)]
 	if w == nil {
-		w = &workState{}
+		w = &workRecord{}
 	}
 	held, counts := w.expected(work)
 	version := wire.StatusVersion{UID: work.UID, Hash: hash, Generation: held.generation, Deleting: held.deleting}

@@ -115,7 +115,7 @@ func TestDigestOfStrays(t *testing.T) {
 func TestDigestsThatCannotAgree(t *testing.T) {
 	var reported []time.Time
 	config := remembering()
-	config.OnDivergence = func(_ wire.ClusterName, since time.Time) { reported = append(reported, since) }
+	config.Observe = on(func(d delivery.DivergenceChanged) { reported = append(reported, d.Since) })
 	paused := false
 	config.ClusterPaused = func(wire.ClusterName) bool { return paused }
 	withHarness(t, config, func(b *harness) {
@@ -173,7 +173,7 @@ func TestDigestsThatCannotAgree(t *testing.T) {
 func TestOnDivergence(t *testing.T) {
 	var reported []time.Time
 	config := remembering()
-	config.OnDivergence = func(cluster wire.ClusterName, since time.Time) { reported = append(reported, since) }
+	config.Observe = on(func(d delivery.DivergenceChanged) { reported = append(reported, d.Since) })
 	var log kit.Log
 	config.Logger = log.Logger()
 	lose := false

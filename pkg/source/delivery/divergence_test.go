@@ -86,27 +86,27 @@ func TestCompareBuckets(t *testing.T) {
 func TestExpected(t *testing.T) {
 	published := func(generation wire.Generation) revision { return revision{generation: generation} }
 	for name, c := range map[string]struct {
-		state      workState
+		state      workRecord
 		generation int64
 		deleting   bool
 		condition  string // in the stored status
 		want       heldRevision
 		out        bool
 	}{
-		"published":                              {state: workState{published: published(3)}, generation: 3, want: heldRevision{3, false}},
-		"a newer one waits":                      {state: workState{published: published(3)}, generation: 4, want: heldRevision{3, false}},
+		"published":                              {state: workRecord{published: published(3)}, generation: 3, want: heldRevision{3, false}},
+		"a newer one waits":                      {state: workRecord{published: published(3)}, generation: 4, want: heldRevision{3, false}},
 		"not published yet":                      {generation: 4, want: heldRevision{4, false}},
-		"too large":                              {state: workState{published: published(3), refused: &refusal{}}, generation: 4, want: heldRevision{3, false}},
-		"too large from the start":               {state: workState{refused: &refusal{}}, generation: 1, out: true},
-		"too large, the agent said what it has":  {state: workState{refused: &refusal{held: &wire.SpecVersion{Generation: 2}}}, generation: 4, want: heldRevision{2, false}},
-		"too large, the agent said it has none":  {state: workState{published: published(3), refused: &refusal{held: &wire.SpecVersion{}}}, generation: 4, out: true},
-		"being deleted, the agent has not heard": {state: workState{published: published(3)}, generation: 4, deleting: true, want: heldRevision{4, true}},
-		"being deleted":                          {state: workState{deleteHeard: true}, generation: 4, deleting: true, out: true},
+		"too large":                              {state: workRecord{published: published(3), refused: &refusal{}}, generation: 4, want: heldRevision{3, false}},
+		"too large from the start":               {state: workRecord{refused: &refusal{}}, generation: 1, out: true},
+		"too large, the agent said what it has":  {state: workRecord{refused: &refusal{held: &wire.SpecVersion{Generation: 2}}}, generation: 4, want: heldRevision{2, false}},
+		"too large, the agent said it has none":  {state: workRecord{published: published(3), refused: &refusal{held: &wire.SpecVersion{}}}, generation: 4, out: true},
+		"being deleted, the agent has not heard": {state: workRecord{published: published(3)}, generation: 4, deleting: true, want: heldRevision{4, true}},
+		"being deleted":                          {state: workRecord{said: saidDeleting}, generation: 4, deleting: true, out: true},
 		"being deleted since before the start":   {generation: 4, deleting: true, condition: workv1.WorkDeleting, out: true},
 		"deleted, somebody else's finalizer":     {generation: 4, deleting: true, condition: workv1.WorkDeleted, out: true},
-		"created again":                          {state: workState{published: revision{generation: 9, deleting: true}}, generation: 4, want: heldRevision{4, false}},
-		"removed":                                {state: workState{removed: &removedWork{generation: 5}}, want: heldRevision{5, true}},
-		"removed and heard":                      {state: workState{removed: &removedWork{generation: 5}, deleteHeard: true}, out: true},
+		"created again":                          {state: workRecord{published: revision{generation: 9, deleting: true}}, generation: 4, want: heldRevision{4, false}},
+		"removed":                                {state: workRecord{removed: &removedWork{generation: 5}}, want: heldRevision{5, true}},
+		"removed and heard":                      {state: workRecord{removed: &removedWork{generation: 5}, said: saidDeleting}, out: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var work *workv1.ManifestWork

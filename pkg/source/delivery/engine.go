@@ -88,13 +88,8 @@ type Config struct {
 	// block. Default: [AnswerUnknown].
 	Unknown func(held wire.SpecVersion) UnknownAction
 
-	// OnUnknownWorks is called for each spec resync request with the works that the agent lists and
-	// that the source neither has nor has deleted. all reports whether the request lists all works of
-	// this source that the agent holds. It must not block. Optional.
-	OnUnknownWorks func(cluster wire.ClusterName, listed []wire.SpecVersion, all bool)
-	// OnUnknownStatus is called for each status of a work that the source does not have. The status
-	// is not stored. It must not block. Optional.
-	OnUnknownStatus func(s *wire.Status)
+	// Observe is called with each [Event], from several goroutines. It must not block. Optional.
+	Observe func(Event)
 
 	// ClusterPaused reports whether publishes to a cluster must wait until [Engine.ResumeCluster]
 	// is called for it. What its agents list and the source does not have is not kept. It must not
@@ -108,15 +103,6 @@ type Config struct {
 	// Part names the clusters that this program serves, to other programs under the same source id; see
 	// [instances.Config]. Empty: all of them.
 	Part string
-	// OnConnectionChange is called when the connection to the broker is established (up) and when
-	// it is lost. It must not block. Optional.
-	OnConnectionChange func(up bool)
-	// OnClusterMessage is called for each message from a cluster; p is the content of a presence
-	// message (docs/protocol.md, Presence) and nil for other messages. It must not block. Optional.
-	OnClusterMessage func(cluster wire.ClusterName, p *wire.Presence)
-	// OnPublication is called when a publish of a spec or deletion begins, and when it has ended. It
-	// must not block. Optional.
-	OnPublication func(p Publication)
 	// WorkPaused reports whether no spec of work is published until [Engine.WorkChanged] is called
 	// for it, also not as the answer to a resync request. Its deletion is. It must not block.
 	// Default: never.
@@ -125,24 +111,8 @@ type Config struct {
 	// those of [WorkStore.UpdateStatus] for that work, and retried likewise. Required for
 	// ReportDelivery.
 	WriteDelivery func(ctx context.Context, uid types.UID) error
-	// OnDivergence is called when the works that the agent of a cluster holds have differed from those
-	// of the source for a minute (docs/protocol.md, Digest), with the time of the first digest that
-	// differed; and with the zero time when they agree again. It must not block. Optional.
-	OnDivergence func(cluster wire.ClusterName, since time.Time)
-
-	// OnUntrusted is called when a status of a cluster is refused because of its signature: for the
-	// first one, when the reason changes, and with the zero value when none was for 15 minutes. It must
-	// not block. Optional.
-	OnUntrusted func(cluster wire.ClusterName, u Untrusted)
 	// Quota is what each cluster may cost; the zero Rates are no limit. Default: [quota.Clusters].
 	Quota *quota.Rates
-	// OnNoise is called when a cluster has used up its quota, and with the zero value when it has not for
-	// [quota.Memory]. Its messages are dropped or its statuses stored later meanwhile, and it is asked for them again. It
-	// must not block. Optional.
-	OnNoise func(cluster wire.ClusterName, n quota.Noise)
-	// OnOtherInstances is called with the other programs that publish under the same source id, when
-	// one is noticed or no longer heard (docs/protocol.md, Instances). It must not block. Optional.
-	OnOtherInstances func(others []instances.Other)
 	// InstanceInterval is how often this program announces itself to others under the same source id.
 	// Another one is noticed after about this time. Default 30 s.
 	InstanceInterval time.Duration
@@ -199,38 +169,17 @@ func (c *Config) setFunctions() {
 	if c.Unknown == nil {
 		c.Unknown = func(wire.SpecVersion) UnknownAction { return AnswerUnknown }
 	}
-	if c.OnUnknownWorks == nil {
-		c.OnUnknownWorks = func(wire.ClusterName, []wire.SpecVersion, bool) {}
-	}
-	if c.OnUnknownStatus == nil {
-		c.OnUnknownStatus = func(*wire.Status) {}
+	if c.Observe == nil {
+		c.Observe = func(Event) {}
 	}
 	if c.ClusterPaused == nil {
 		c.ClusterPaused = func(wire.ClusterName) bool { return false }
-	}
-	if c.OnPublication == nil {
-		c.OnPublication = func(Publication) {}
 	}
 	if c.WorkPaused == nil {
 		c.WorkPaused = func(*workv1.ManifestWork) bool { return false }
 	}
 	if c.WriteDelivery == nil {
 		c.WriteDelivery = func(context.Context, types.UID) error { return nil }
-	}
-	if c.OnConnectionChange == nil {
-		c.OnConnectionChange = func(bool) {}
-	}
-	if c.OnClusterMessage == nil {
-		c.OnClusterMessage = func(wire.ClusterName, *wire.Presence) {}
-	}
-	if c.OnDivergence == nil {
-		c.OnDivergence = func(wire.ClusterName, time.Time) {}
-	}
-	if c.OnNoise == nil {
-		c.OnNoise = func(wire.ClusterName, quota.Noise) {}
-	}
-	if c.OnUntrusted == nil {
-		c.OnUntrusted = func(wire.ClusterName, Untrusted) {}
 	}
 }
 
@@ -250,30 +199,20 @@ type Engine struct {
 	state *deliveryState // guarded by mu
 	wake  chan struct{}  // buffered: state may have a publish that is due
 
-	distrusted      map[wire.ClusterName]distrust  // guarded by mu
-	asked           map[questionOrder]int64        // guarded by mu: when the newest question was signed, in microseconds
 	refusedLines    flowcontrol.PassiveRateLimiter // of the log
 	refusedUnlogged int                            // guarded by mu: refused statuses since the last line
 
 	instances     *instances.Watcher
-	divergences   map[wire.ClusterName]*divergence // guarded by mu
-	contentHashes flowcontrol.PassiveRateLimiter   // of works whose specs this Engine did not publish
+	contentHashes flowcontrol.PassiveRateLimiter // of works whose specs this Engine did not publish
 
 	recent *recentStatuses
 	// contents are the bases of spec deltas.
 	contents publishedContents
 
-	storing  map[wire.ClusterName]bool      // guarded by mu: a large status
-	underWay map[wire.ClusterName]int       // guarded by mu: publishes and writes, with Config.ClusterServed only
-	gained   map[wire.ClusterName]time.Time // guarded by mu: when ClusterGained was called
-
 	received    *fairqueue.Line[transport.Message, wire.ClusterName]
 	statusQueue *keyedQueue[workKey, statusUpdate]
 	resyncQueue *keyedQueue[wire.ClusterName, resyncTask]
-	waiting     waitingStatuses
-	paces       paces
 	quotas      *quota.Quotas[wire.ClusterName]
-	noisy       map[wire.ClusterName]quota.Noise // guarded by mu: as told to Config.OnNoise
 
 	tracer   *tracing.Tracer           // nil: none
 	changes  *tracing.Changes[workKey] // to be published
@@ -292,19 +231,12 @@ func New(config Config) (*Engine, error) {
 		config: config,
 		topics: topics,
 		quotas: quota.New[wire.ClusterName](quota.Config{Rates: *config.Quota, Subsystem: "source"}),
-		noisy:  make(map[wire.ClusterName]quota.Noise),
 		state:  newDeliveryState(config.RepublishAfter, config.ClusterPaused),
 		wake:   make(chan struct{}, 1),
 		tracer: tracing.New(config.TracerProvider),
 
-		distrusted:    make(map[wire.ClusterName]distrust),
-		asked:         make(map[questionOrder]int64),
 		refusedLines:  flowcontrol.NewTokenBucketPassiveRateLimiter(refusedLogRate, refusedLogBurst),
 		recent:        newRecentStatuses(),
-		divergences:   make(map[wire.ClusterName]*divergence),
-		storing:       make(map[wire.ClusterName]bool),
-		underWay:      make(map[wire.ClusterName]int),
-		gained:        make(map[wire.ClusterName]time.Time),
 		contentHashes: flowcontrol.NewTokenBucketPassiveRateLimiter(contentHashRate, contentHashBurst),
 	}
 	// The lines about a cluster are paid by it.
@@ -319,7 +251,7 @@ func New(config Config) (*Engine, error) {
 	e.resyncQueue = newKeyedQueue(func(name wire.ClusterName) wire.ClusterName { return name }, mergeResyncTasks, e.runResync)
 	e.instances = instances.New(instances.Config{
 		Source: config.Source, Part: config.Part, Topics: topics, Transport: config.Transport, Interval: config.InstanceInterval,
-		OnChange: config.OnOtherInstances, Logger: e.log,
+		OnChange: func(others []instances.Other) { e.observe(InstancesChanged{others}) }, Logger: e.log,
 	}, time.Now())
 	if e.metrics, err = newMetrics(config.Registerer, e); err != nil {
 		return nil, fmt.Errorf("source %q: register metrics: %w", config.Source, err)
@@ -361,7 +293,7 @@ func (e *Engine) Run(ctx context.Context) error {
 		Received:      func(_ context.Context, m transport.Message) { e.received.Add(m) },
 		Lost: func(reason error) {
 			e.log.Info("connection lost", "reason", reason)
-			e.config.OnConnectionChange(false)
+			e.observe(ConnectionChanged{})
 		},
 	})
 	var lost *UnknownWorksError
@@ -396,7 +328,7 @@ func (e *Engine) WorkChangedBy(uid types.UID, cause trace.SpanContext) {
 // a backup. It does not block and may be called before Run.
 func (e *Engine) WorkRestored(uid types.UID) {
 	if held, ok := e.config.Works.Get(uid); ok && e.serves(wire.ClusterName(held.Work.Namespace)) {
-		e.updateState(func() { e.state.forceAuthoritative(keyOf(held.Work), false) })
+		e.updateState(func() { e.state.publishAuthoritative(keyOf(held.Work), repeat) })
 	}
 }
 
@@ -460,8 +392,7 @@ func (e *Engine) resealCluster(cluster wire.ClusterName) {
 	}
 }
 
-// ProbeCluster asks the cluster's agents for a message, which [Config.OnClusterMessage] then
-// reports. It does not block.
+// ProbeCluster asks the cluster's agents for a message, which becomes a [ClusterHeard]. It does not block.
 func (e *Engine) ProbeCluster(cluster wire.ClusterName) {
 	e.resyncQueue.add(cluster, resyncTask{probe: true})
 }
@@ -489,7 +420,7 @@ func (e *Engine) connected(ctx context.Context, c transport.Connection) {
 		number := e.state.connect(c.Limit)
 		context.AfterFunc(ctx, func() { e.updateState(func() { e.state.disconnect(number) }) })
 	})
-	e.config.OnConnectionChange(true)
+	e.observe(ConnectionChanged{Up: true})
 	e.log.Info("connected", "resumed", c.Resumed, "packetLimit", c.Limit)
 	for name := range e.config.Works.Clusters() {
 		e.resyncQueue.add(name, resyncTask{requestStatuses: true})

@@ -23,15 +23,16 @@ type Kept struct{ Works, Clusters, Removed, Divergences, Due, Pending, Statuses,
 
 // KeptOf returns what e holds in memory.
 func KeptOf(e *Engine) Kept {
+	statuses, resyncs := e.statusQueue.len(), e.resyncQueue.len()
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	removed := 0
 	for _, c := range e.state.clusters {
-		removed += len(c.removed)
+		removed += c.removed.len()
 	}
 	return Kept{
-		Works: len(e.state.works), Clusters: len(e.state.clusters), Removed: removed, Divergences: len(e.divergences),
-		Due: len(e.state.due.heap) + e.state.awaitingContact, Pending: e.state.pending, Statuses: e.statusQueue.len(), Resyncs: e.resyncQueue.len(),
+		Works: len(e.state.works), Clusters: len(e.state.clusters), Removed: removed, Divergences: e.state.countClusters(func(c *clusterRecord) bool { return c.divergence != nil }),
+		Due: e.state.unconfirmed(), Pending: e.state.pending(), Statuses: statuses, Resyncs: resyncs,
 	}
 }
 

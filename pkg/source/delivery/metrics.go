@@ -70,12 +70,17 @@ func newMetrics(r prometheus.Registerer, e *Engine) (*metrics, error) {
 		gauge("connected", "1 while connected to the broker, else 0.",
 			ofState(func(d *deliveryState) int { return min(int(d.connected), 1) })),
 		gauge("works_pending", "Works that are queued or in flight.",
-			ofState(func(d *deliveryState) int { return d.pending })),
+			ofState(func(d *deliveryState) int { return d.pending() })),
 		gauge("works_unconfirmed", "Works that are published and not confirmed by their cluster.",
-			ofState(func(d *deliveryState) int { return len(d.due.heap) + d.awaitingContact })),
-		gauge("clusters_diverged", "Clusters whose works have differed from those of the source for more than a minute.", e.diverged),
+			ofState(func(d *deliveryState) int { return d.unconfirmed() })),
+		gauge("clusters_diverged", "Clusters whose works have differed from those of the source for more than a minute.",
+			ofState(func(d *deliveryState) int {
+				return d.countClusters(func(c *clusterRecord) bool { return c.divergence.isReported() })
+			})),
 		gauge("clusters_untrusted", "Clusters of which statuses were refused because of their signature within the last 15 minutes.",
-			ofState(func(*deliveryState) int { return len(e.distrusted) })),
+			ofState(func(d *deliveryState) int {
+				return d.countClusters(func(c *clusterRecord) bool { return !c.distrust.Since.IsZero() })
+			})),
 		gauge("statuses_pending", "Works with a status update that is queued or in progress.", e.StatusesPending),
 	) {
 		if err := r.Register(c); err != nil {
@@ -100,6 +105,21 @@ func (m *metrics) setZeros() {
 	}
 }
 
-func (m *metrics) countReceived(kind string, v verdict) {
-	m.received.WithLabelValues(kind, string(v)).Inc()
+// observe counts an event.
+func (m *metrics) observe(event Event) {
+	switch event := event.(type) {
+	case Received:
+		m.received.WithLabelValues(event.Kind, string(event.verdict)).Inc()
+		if event.verdict == untrusted && event.Status != nil {
+			m.untrusted.WithLabelValues(string(event.reason)).Inc()
+		}
+	case Publication:
+		if event.Ended.IsZero() {
+			return
+		}
+		m.published.WithLabelValues(string(event.Action), event.result()).Inc()
+		if event.Err == nil && event.repeated {
+			m.republished.Inc()
+		}
+	}
 }

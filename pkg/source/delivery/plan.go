@@ -73,7 +73,7 @@ type plan struct {
 
 // planPublish plans the publish of a work in state a. work is the current work, nil if the source
 // does not have it. The spec has no Bundle.
-func planPublish(a *workState, work *workv1.ManifestWork, source wire.SourceID, now time.Time) plan {
+func planPublish(a *workRecord, work *workv1.ManifestWork, source wire.SourceID, now time.Time) plan {
 	if work == nil {
 		return planDeletion(a, source, now)
 	}
@@ -84,11 +84,11 @@ func planPublish(a *workState, work *workv1.ManifestWork, source wire.SourceID, 
 	switch {
 	case a.refused != nil && a.refused.revision == p.revision:
 		return p
-	case p.revision.deleting && a.deleted && !a.force:
+	case p.revision.deleting && a.said == saidDeleted && a.intent < repeat:
 		return p
-	case !a.force && a.published == p.revision:
+	case a.intent < repeat && a.published == p.revision:
 		return p
-	case !a.force && a.published == (revision{}) && !p.revision.deleting && max(a.confirmed, confirmedBy(work)) >= p.revision.generation:
+	case a.intent < repeat && a.published == (revision{}) && !p.revision.deleting && max(a.confirmed, confirmedBy(work)) >= p.revision.generation:
 		p.known = true
 		return p
 	}
@@ -110,14 +110,14 @@ func planPublish(a *workState, work *workv1.ManifestWork, source wire.SourceID, 
 // the zero revision if the agent has no spec of the work, has the last one, or has deleted the
 // work. An agent that sent a resync request may have missed earlier publishes: then only what it
 // confirmed counts.
-func undeliveredSpec(a *workState, work *workv1.ManifestWork) revision {
+func undeliveredSpec(a *workRecord, work *workv1.ManifestWork) revision {
 	agentHas := max(a.confirmed, confirmedBy(work))
-	if !a.resync {
+	if a.intent != reply {
 		agentHas = max(agentHas, a.published.generation)
 	}
 	last := revisionOf(work)
 	last.generation--
-	if !last.deleting || a.deleted || agentHas == 0 || agentHas >= last.generation {
+	if !last.deleting || a.said == saidDeleted || agentHas == 0 || agentHas >= last.generation {
 		return revision{}
 	}
 	last.deleting = false
@@ -128,12 +128,12 @@ func undeliveredSpec(a *workState, work *workv1.ManifestWork) revision {
 }
 
 // planDeletion plans the deletion of a work that the source does not have.
-func planDeletion(a *workState, source wire.SourceID, now time.Time) plan {
+func planDeletion(a *workRecord, source wire.SourceID, now time.Time) plan {
 	if a.removed == nil {
 		return plan{}
 	}
 	p := plan{revision: revision{generation: a.removed.generation, deleting: true}}
-	if !a.force && a.published == p.revision {
+	if a.intent < repeat && a.published == p.revision {
 		return p
 	}
 	p.spec = a.spec(p.revision, source, ptr.Deref(a.removed.meta, metav1.ObjectMeta{}))
@@ -143,7 +143,7 @@ func planDeletion(a *workState, source wire.SourceID, now time.Time) plan {
 }
 
 // spec returns a spec of r without its content.
-func (w *workState) spec(r revision, source wire.SourceID, meta metav1.ObjectMeta) *wire.Spec {
+func (w *workRecord) spec(r revision, source wire.SourceID, meta metav1.ObjectMeta) *wire.Spec {
 	return &wire.Spec{
 		UID: w.key.uid, Generation: r.generation, Source: source, Cluster: w.key.cluster, Action: w.action(r), Meta: meta,
 	}

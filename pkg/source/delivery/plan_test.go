@@ -43,7 +43,7 @@ func TestPlanPublish(t *testing.T) {
 	live := revisionOf(testWork("w", 3))
 	for _, c := range []struct {
 		name   string
-		state  workState
+		state  workRecord
 		work   *workv1.ManifestWork
 		action wire.Action // empty: nothing is published
 		known  bool
@@ -52,34 +52,34 @@ func TestPlanPublish(t *testing.T) {
 	}{
 		{name: "new", work: testWork("w", 1), action: wire.Create},
 		{name: "new, at a later generation", work: testWork("w", 3), action: wire.Create},
-		{name: "changed", state: workState{first: 2, published: revision{generation: 2}}, work: testWork("w", 3), action: wire.Update},
-		{name: "confirmed before", state: workState{confirmed: 2}, work: testWork("w", 3), action: wire.Update},
-		{name: "repeat of a create", state: workState{force: true, first: 3, published: live}, work: testWork("w", 3), action: wire.Create},
-		{name: "repeat of an update", state: workState{force: true, first: 1, published: live}, work: testWork("w", 3), action: wire.Update},
-		{name: "nothing new", state: workState{first: 3, published: live}, work: testWork("w", 3)},
-		{name: "asked for", state: workState{force: true, resync: true, first: 3, published: live}, work: testWork("w", 3), action: wire.ResyncResponse},
+		{name: "changed", state: workRecord{first: 2, published: revision{generation: 2}}, work: testWork("w", 3), action: wire.Update},
+		{name: "confirmed before", state: workRecord{confirmed: 2}, work: testWork("w", 3), action: wire.Update},
+		{name: "repeat of a create", state: workRecord{intent: repeat, first: 3, published: live}, work: testWork("w", 3), action: wire.Create},
+		{name: "repeat of an update", state: workRecord{intent: repeat, first: 1, published: live}, work: testWork("w", 3), action: wire.Update},
+		{name: "nothing new", state: workRecord{first: 3, published: live}, work: testWork("w", 3)},
+		{name: "asked for", state: workRecord{intent: reply, first: 3, published: live}, work: testWork("w", 3), action: wire.ResyncResponse},
 		{name: "applied before a restart", work: appliedAt(testWork("w", 3), 3, "AppliedManifestWorkComplete"), known: true},
 		{name: "an older one applied before a restart", work: appliedAt(testWork("w", 3), 2, "AppliedManifestWorkComplete"), action: wire.Create},
 		{name: "refused before a restart", work: appliedAt(testWork("w", 3), 3, ReasonTooLarge), action: wire.Create},
-		{name: "status arrived first", state: workState{confirmed: 3}, work: testWork("w", 3), known: true},
-		{name: "deleting", state: workState{first: 3, published: live}, work: deleting(testWork("w", 4)), action: wire.Delete},
+		{name: "status arrived first", state: workRecord{confirmed: 3}, work: testWork("w", 3), known: true},
+		{name: "deleting", state: workRecord{first: 3, published: live}, work: deleting(testWork("w", 4)), action: wire.Delete},
 		{name: "deleting, applied before a restart", work: deleting(appliedAt(testWork("w", 3), 3, "X")), action: wire.Delete},
-		{name: "deleting, asked for", state: workState{force: true, resync: true}, work: deleting(testWork("w", 4)), action: wire.ResyncResponse},
-		{name: "changed and deleted before the change left", state: workState{first: 3, published: live}, work: deleting(testWork("w", 5)), action: wire.Update, generation: 4},
+		{name: "deleting, asked for", state: workRecord{intent: reply}, work: deleting(testWork("w", 4)), action: wire.ResyncResponse},
+		{name: "changed and deleted before the change left", state: workRecord{first: 3, published: live}, work: deleting(testWork("w", 5)), action: wire.Update, generation: 4},
 		{name: "the same, after a restart", work: deleting(appliedAt(testWork("w", 5), 3, "X")), action: wire.Create, generation: 4},
-		{name: "changed, deleted, and the change was published", state: workState{first: 3, published: revision{generation: 4}}, work: deleting(testWork("w", 5)), action: wire.Delete},
-		{name: "changed and deleted, and the change does not fit", state: workState{first: 3, published: live, refused: &refusal{revision: revision{generation: 4, metadata: live.metadata}}},
+		{name: "changed, deleted, and the change was published", state: workRecord{first: 3, published: revision{generation: 4}}, work: deleting(testWork("w", 5)), action: wire.Delete},
+		{name: "changed and deleted, and the change does not fit", state: workRecord{first: 3, published: live, refused: &refusal{revision: revision{generation: 4, metadata: live.metadata}}},
 			work: deleting(testWork("w", 5)), action: wire.Delete},
 		{name: "never published, and deleted", work: deleting(testWork("w", 5)), action: wire.Delete},
-		{name: "both were published and lost, and the agent asks", state: workState{force: true, resync: true, first: 3, published: revision{generation: 5, deleting: true}, confirmed: 3},
+		{name: "both were published and lost, and the agent asks", state: workRecord{intent: reply, first: 3, published: revision{generation: 5, deleting: true}, confirmed: 3},
 			work: deleting(testWork("w", 5)), action: wire.ResyncResponse, generation: 4},
-		{name: "deletion repeated", state: workState{force: true, first: 3, published: revision{generation: 5, deleting: true}}, work: deleting(testWork("w", 5)), action: wire.Delete},
-		{name: "deleted already", state: workState{deleted: true, published: live}, work: deleting(testWork("w", 4))},
-		{name: "refused", state: workState{force: true, refused: &refusal{revision: live}}, work: testWork("w", 3)},
-		{name: "refused, then changed", state: workState{refused: &refusal{revision: live}}, work: testWork("w", 4), action: wire.Create},
-		{name: "removed", state: workState{force: true, removed: &removedWork{generation: 3, meta: &metav1.ObjectMeta{Name: "w"}}}, action: wire.Delete},
-		{name: "never had", state: workState{force: true, resync: true, removed: &removedWork{generation: 3}}, action: wire.ResyncResponse},
-		{name: "not there yet", state: workState{}},
+		{name: "deletion repeated", state: workRecord{intent: repeat, first: 3, published: revision{generation: 5, deleting: true}}, work: deleting(testWork("w", 5)), action: wire.Delete},
+		{name: "deleted already", state: workRecord{said: saidDeleted, published: live}, work: deleting(testWork("w", 4))},
+		{name: "refused", state: workRecord{intent: repeat, refused: &refusal{revision: live}}, work: testWork("w", 3)},
+		{name: "refused, then changed", state: workRecord{refused: &refusal{revision: live}}, work: testWork("w", 4), action: wire.Create},
+		{name: "removed", state: workRecord{intent: repeat, removed: &removedWork{generation: 3, meta: &metav1.ObjectMeta{Name: "w"}}}, action: wire.Delete},
+		{name: "never had", state: workRecord{intent: reply, removed: &removedWork{generation: 3}}, action: wire.ResyncResponse},
+		{name: "not there yet", state: workRecord{}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			c.state.key = workKey{uid: wire.UIDFor("hub1", "cluster1", "w"), cluster: "cluster1"}
@@ -122,7 +122,7 @@ func TestPublishedMetadata(t *testing.T) {
 	work.Finalizers = []string{workv1.ManifestWorkFinalizer}
 	work.OwnerReferences = []metav1.OwnerReference{{Name: "owner"}}
 	work.ResourceVersion = "12345"
-	p := planPublish(&workState{}, work, "hub1", time.Unix(0, 0))
+	p := planPublish(&workRecord{}, work, "hub1", time.Unix(0, 0))
 	got, err := json.Marshal(p.spec.Meta)
 	if err != nil {
 		t.Fatal(err)

@@ -3,7 +3,6 @@ package delivery
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"sync"
 	"time"
 
@@ -64,7 +63,7 @@ func (e *Engine) nextAttempt() (attempt, bool) {
 	defer e.mu.Unlock()
 	a, ok := e.state.dequeue(time.Now())
 	if ok && e.config.ClusterServed != nil {
-		e.underWay[a.key.cluster]++ // ClusterPaused has said that it is served
+		a.cluster.underWay++ // ClusterPaused has said that it is served
 	}
 	return a, ok
 }
@@ -95,7 +94,7 @@ func (e *Engine) updateState(update func()) {
 func (e *Engine) publish(ctx context.Context, a attempt) {
 	began := time.Now()
 	work := e.currentWork(a.key)
-	p := planPublish(&a.workState, work, e.config.Source, began)
+	p := planPublish(&a.workRecord, work, e.config.Source, began)
 	change := e.changeOf(&a, p)
 	switch {
 	case p.spec != nil && !p.spec.IsDeletion() && work.DeletionTimestamp == nil && e.config.WorkPaused(work):
@@ -106,61 +105,57 @@ func (e *Engine) publish(ctx context.Context, a attempt) {
 		e.updateState(func() { e.state.skipped(a, p) })
 		return
 	}
-	published := Publication{UID: a.key.uid, Cluster: a.key.cluster, Generation: p.spec.Generation, Began: began}
-	e.config.OnPublication(published)
+	published := Publication{
+		UID: a.key.uid, Name: p.spec.Meta.Name, Cluster: a.key.cluster, Generation: p.spec.Generation, Action: p.spec.Action, Began: began,
+		deletion: p.spec.IsDeletion(), repeated: a.published == p.revision && a.intent != reply,
+	}
+	published.topic, _ = e.topics.Specs(a.key.cluster) // publishSpec fails if there is none
+	e.observe(published)
 	p.spec.SourceIdentity, p.spec.Accepts = e.identity, wire.AcceptedBySources
 	if !p.spec.IsDeletion() {
 		p.spec.Bundle = wire.NewBundle(&e.config.Content(work).Spec)
 	}
-	log := e.log.With("work", p.spec.Meta.Name, "uid", a.key.uid, "cluster", a.key.cluster,
-		"generation", p.spec.Generation, "action", p.spec.Action)
 	sent, err := e.publishSpec(ctx, p.spec, a.specBase(p, began), e.tracer.Root(change, tracedSpec(p.spec)))
-	published.NobodyListens, published.Err = sent.nobody, err
-	result := "failed"
+	published.NobodyListens, published.Err, published.contentHash, published.Ended = sent.nobody, err, sent.contentHash, time.Now()
+	r, refused := newRefusal(err, p.revision, published.Ended)
+	if refused {
+		published.Refused = r.condition.Reason
+	}
+	e.logPublished(ctx, &published)
+	e.updateState(func() {
+		switch {
+		case err == nil:
+			e.state.publishSucceeded(a, p, began, sent)
+		case refused:
+			e.state.publishRefused(a, r)
+		default:
+			e.state.publishFailed(a, published.Ended)
+		}
+	})
+	e.observe(published)
+	if refused && work != nil {
+		e.statusQueue.add(a.key, statusUpdate{name: work.Name, refused: &r.condition})
+	}
 	switch {
-	case err == nil:
-		result = "ok"
-		if a.published == p.revision && !a.resync {
-			e.metrics.republished.Inc()
-		}
-		log.Debug("spec published")
-		e.updateState(func() { e.state.publishSucceeded(a, p, began, sent) })
-	case e.publishRefused(a, p, work, log, &published):
-		result = "refused"
-	default:
-		if ctx.Err() == nil && !errors.Is(err, transport.ErrNotConnected) {
-			log.Warn("publish failed, retrying", "error", err)
-		}
-		e.updateState(func() { e.state.publishFailed(a, time.Now()) })
-	}
-	if result != "failed" && !p.more {
-		e.changes.Done(a.key, change)
-	}
-	published.Ended = time.Now()
-	e.config.OnPublication(published)
-	e.metrics.published.WithLabelValues(string(p.spec.Action), result).Inc()
-	e.auditPublished(p.spec, result, sent.contentHash)
-	if p.more && result != "failed" {
+	case err != nil && !refused:
+	case p.more:
 		e.WorkChanged(a.key.uid)
+	default:
+		e.changes.Done(a.key, change)
 	}
 }
 
-// publishRefused handles an error that a retry cannot change. It reports whether that of published is
-// one.
-func (e *Engine) publishRefused(a attempt, p plan, work *workv1.ManifestWork, log *slog.Logger, published *Publication) bool {
-	r, ok := newRefusal(published.Err, p.revision, time.Now())
-	if !ok {
-		return false
+// logPublished logs how an attempt has ended.
+func (e *Engine) logPublished(ctx context.Context, p *Publication) {
+	log := e.log.With("work", p.Name, "uid", p.UID, "cluster", p.Cluster, "generation", p.Generation, "action", p.Action)
+	switch {
+	case p.Err == nil:
+		log.Debug("spec published")
+	case p.Refused != "":
+		log.Error("publish refused, not retrying", "reason", p.Refused, "error", p.Err)
+	case ctx.Err() == nil && !errors.Is(p.Err, transport.ErrNotConnected):
+		log.Warn("publish failed, retrying", "error", p.Err)
 	}
-	published.Refused = r.condition.Reason
-	log.Error("publish refused, not retrying", "reason", r.condition.Reason, "error", published.Err)
-	// Before the status is written.
-	e.config.OnPublication(*published)
-	e.updateState(func() { e.state.publishRefused(a, r) })
-	if work != nil {
-		e.statusQueue.add(a.key, statusUpdate{name: work.Name, refused: &r.condition})
-	}
-	return true
 }
 
 // currentWork returns the work of k from the store, nil if the source does not have it.

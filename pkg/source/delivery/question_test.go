@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -98,27 +99,27 @@ func TestStatusesAreBounded(t *testing.T) {
 // half of them are stored.
 func TestWaitingStatuses(t *testing.T) {
 	const mib = 1 << 20
-	var w waitingStatuses
+	d := newDeliveryState(time.Second, nil)
 	for range 16 {
-		if room, _ := w.room("a", mib); !room {
+		if room, _ := d.waits("a", mib); !room {
 			t.Fatal("no room")
 		}
-		w.add("a", mib)
 	}
 	for _, first := range []bool{true, false} {
-		if room, got := w.room("a", 1); room || got != first {
+		if room, got := d.waits("a", 1); room || got != first {
 			t.Errorf("room %v, first %v, want %v", room, got, first)
 		}
 	}
-	if room, _ := w.room("b", 64*mib); !room {
+	if room, _ := d.waits("b", 64*mib); !room {
 		t.Error("a single one has no room")
 	}
+	d.waitsNoMore("b", 64*mib)
 	for i := 1; i <= 16; i++ {
-		if ask := w.remove("a", mib); ask != (i == 8) {
+		if ask := d.waitsNoMore("a", mib); ask != (i == 8) {
 			t.Errorf("%d stored: ask %v", i, ask)
 		}
 	}
-	if len(w.bytes)+len(w.owing) != 0 {
-		t.Errorf("left: %+v, %+v", w.bytes, w.owing)
+	if len(d.clusters) != 0 {
+		t.Errorf("left: %+v", d.clusters)
 	}
 }

@@ -19,8 +19,7 @@ func (e *Engine) affords(m transport.Message, from sender, now time.Time) bool {
 	if e.quotas.Spend(from.cluster, cost, now) {
 		return true
 	}
-	e.metrics.countReceived("unknown", overQuota)
-	e.auditReceived(m, from, overQuota, nil, "")
+	e.decided(m, from, "unknown", overQuota, nil)
 	e.log.Warn("message dropped: its cluster sends more than its quota, it is asked again", "cluster", from.cluster)
 	e.noteNoise(from.cluster, now)
 	if e.hasWorks(from.cluster) {
@@ -56,10 +55,11 @@ func (e *Engine) admitStatus(k workKey, u *statusUpdate) (wait time.Duration) {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.storing[k.cluster] {
+	c := e.state.cluster(k.cluster)
+	if c.storingLarge {
 		return largeWait
 	}
-	e.storing[k.cluster] = true
+	c.storingLarge = true
 	return 0
 }
 
@@ -70,21 +70,21 @@ func (e *Engine) stored(k workKey, u *statusUpdate) {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	delete(e.storing, k.cluster)
+	c := e.state.cluster(k.cluster)
+	c.storingLarge = false
+	e.state.release(c)
 }
 
 // noteNoise reports a cluster that has become noisy, or is no longer.
 func (e *Engine) noteNoise(cluster wire.ClusterName, now time.Time) {
 	noise := e.quotas.Noise(cluster, now)
 	e.mu.Lock()
-	changed := e.noisy[cluster] != noise
-	if noise == (quota.Noise{}) {
-		delete(e.noisy, cluster)
-	} else {
-		e.noisy[cluster] = noise
-	}
+	c := e.state.cluster(cluster)
+	changed := c.noise != noise
+	c.noise = noise
+	e.state.release(c)
 	e.mu.Unlock()
 	if changed {
-		e.config.OnNoise(cluster, noise)
+		e.observe(NoiseChanged{cluster, noise})
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/workwire/workwire/pkg/runtime/quota"
 	"github.com/workwire/workwire/pkg/transport"
 	"github.com/workwire/workwire/pkg/wire"
 )
@@ -77,13 +78,16 @@ func (e *Engine) noteAccepts(cluster wire.ClusterName, accepts wire.Accepts) {
 	e.state.accepts(cluster, accepts)
 }
 
-// accepts counts a message of a kind that names a source and a cluster, and reports whether they are this
-// source and the cluster of its topic. Another cluster is logged and audited.
+// decided reports what happened to a message of a kind; status is the one in it, if any.
+func (e *Engine) decided(m transport.Message, from sender, kind string, v verdict, status *wire.Status) {
+	e.observe(Received{Topic: m.Topic, Cluster: from.cluster, Kind: kind, Status: status, verdict: v})
+}
+
+// accepts reports whether a message of a kind names this source and the cluster of its topic.
 func (e *Engine) accepts(m transport.Message, from sender, kind string, source wire.SourceID, cluster wire.ClusterName) bool {
 	v := from.check(e.config.Source, source, cluster)
-	e.metrics.countReceived(kind, v)
+	e.decided(m, from, kind, v, nil)
 	if v == wrongCluster {
-		e.auditReceived(m, from, v, nil, "")
 		e.log.Warn("message dropped: it names another cluster than its topic", "message", kind, "topic", m.Topic, "cluster", from.cluster, "named", cluster)
 	}
 	return v == accepted
@@ -95,7 +99,8 @@ func (e *Engine) clusterHeard(cluster wire.ClusterName, now time.Time) {
 	if e.state.clusterHeard(cluster, now) {
 		e.wakePublisher()
 	}
-	_, noisy := e.noisy[cluster]
+	c := e.state.clusters[cluster]
+	noisy := c != nil && c.noise != quota.Noise{}
 	e.mu.Unlock()
 	e.endDistrust(cluster, now)
 	if noisy {
@@ -113,7 +118,7 @@ func (e *Engine) receive(_ context.Context, m transport.Message) {
 	source, cluster, _ := wire.TopicSender(m.Topic)
 	from := sender{source: source, cluster: cluster}
 	if !e.serves(cluster) {
-		e.metrics.countReceived("unknown", notServed)
+		e.decided(m, from, "unknown", notServed, nil)
 		return
 	}
 	if !e.affords(m, from, time.Now()) {
@@ -126,7 +131,7 @@ func (e *Engine) receive(_ context.Context, m transport.Message) {
 	}
 	if status := statusIn(message); status != nil && err == nil {
 		if refused := e.verifyStatus(m.Event, from, status); refused != nil {
-			e.refuseStatus(m, from, status, refused)
+			e.refuse(m, from, "status", status, refused)
 			return
 		}
 	}
@@ -136,11 +141,10 @@ func (e *Engine) receive(_ context.Context, m transport.Message) {
 	e.clusterHeard(from.cluster, time.Now())
 	switch {
 	case errors.Is(err, wire.ErrUnknownDataType):
-		e.metrics.countReceived("unknown", foreign)
+		e.decided(m, from, "unknown", foreign, nil)
 		return
 	case err != nil:
-		e.metrics.countReceived("unknown", undecodable)
-		e.auditReceived(m, from, undecodable, nil, "")
+		e.decided(m, from, "unknown", undecodable, nil)
 		e.log.Warn("message dropped: decoding failed", "topic", m.Topic, "cluster", from.cluster, "error", err)
 		return
 	}
@@ -156,16 +160,16 @@ func (e *Engine) handle(m transport.Message, from sender, message wire.Message) 
 		if status, ok := e.resolveDelta(from, message); ok {
 			e.handleStatus(m, from, status, true)
 		} else {
-			e.auditReceived(m, from, unknownBase, &message.Of, "")
+			e.decided(m, from, "status", unknownBase, &message.Of)
 		}
 	case *wire.Presence:
 		if e.accepts(m, from, "presence", message.Source, message.Cluster) {
 			e.noteSession(message)
-			e.config.OnClusterMessage(message.Cluster, message)
+			e.observe(ClusterHeard{message.Cluster, message})
 		}
 	case *wire.Digest:
 		if e.accepts(m, from, "digest", message.Source, message.Cluster) {
-			e.config.OnClusterMessage(message.Cluster, nil)
+			e.observe(ClusterHeard{Cluster: message.Cluster})
 			e.resyncQueue.add(message.Cluster, resyncTask{digest: message})
 		}
 	case *wire.SpecResync:
@@ -173,13 +177,13 @@ func (e *Engine) handle(m transport.Message, from sender, message wire.Message) 
 			if !message.Partial {
 				e.noteAccepts(message.Cluster, message.Accepts)
 			}
-			e.config.OnClusterMessage(from.cluster, nil)
+			e.observe(ClusterHeard{Cluster: from.cluster})
 			// An agent that asks for all has just connected, so it may have missed the status resync
 			// request.
 			e.resyncQueue.add(message.Cluster, resyncTask{question: newQuestion(message), requestStatuses: !message.Partial})
 		}
 	default:
-		e.metrics.countReceived("unknown", foreign)
+		e.decided(m, from, "unknown", foreign, nil)
 	}
 }
 
@@ -197,12 +201,11 @@ func statusIn(message wire.Message) *wire.Status {
 
 // handleStatus handles a status, which was sent as a delta or whole.
 func (e *Engine) handleStatus(m transport.Message, from sender, status *wire.Status, delta bool) {
-	e.config.OnClusterMessage(from.cluster, nil)
+	e.observe(ClusterHeard{Cluster: from.cluster})
 	span, change := e.traceStatus(m, status)
 	v := e.receiveStatus(from, status, receivedAs{size: len(m.Event.Data()), delta: delta})
 	e.endTraceStatus(span, change, status, v)
-	e.metrics.countReceived("status", v)
-	e.auditReceived(m, from, v, status, "")
+	e.decided(m, from, "status", v, status)
 }
 
 // receivedAs is the form in which a status has arrived.
@@ -218,11 +221,11 @@ func (e *Engine) receiveInstance(m transport.Message) {
 	if err == nil {
 		message, err = wire.Decode(m.Event)
 	}
-	instance, ok := message.(*wire.Instance)
+	other, ok := message.(*wire.Instance)
 	if err != nil || !ok {
-		e.metrics.countReceived("instance", undecodable)
+		e.decided(m, sender{}, instance, undecodable, nil)
 		return
 	}
-	e.metrics.countReceived("instance", accepted)
-	e.instances.Received(instance, time.Now())
+	e.decided(m, sender{}, instance, accepted, nil)
+	e.instances.Received(other, time.Now())
 }

@@ -75,7 +75,7 @@ func (e *Engine) runResync(ctx context.Context, name wire.ClusterName, r resyncT
 	if r.owed && e.quotas.Wait(name, message, time.Now()) > 0 {
 		return true
 	}
-	if (listed >= 0 || r.digest != nil || r.owed) && (listed > freeQuestion || e.hasWorks(name)) && !e.paces.allow(name, time.Now()) {
+	if (listed >= 0 || r.digest != nil || r.owed) && (listed > freeQuestion || e.hasWorks(name)) && !e.mayAsk(name) {
 		e.metrics.questionsPaced.Inc()
 		return true
 	}
@@ -113,6 +113,13 @@ func (e *Engine) runResync(ctx context.Context, name wire.ClusterName, r resyncT
 	return false
 }
 
+// mayAsk reports whether a question of a cluster may be answered now, and counts it if so.
+func (e *Engine) mayAsk(name wire.ClusterName) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.state.mayAsk(name, time.Now())
+}
+
 // answerSpecResync enqueues the works that r requests (docs/protocol.md, Spec resync). It returns
 // the listed works that the source neither has nor has deleted. It costs O(n) for n works of the
 // cluster and of the request.
@@ -139,7 +146,7 @@ func (e *Engine) answerSpecResync(r *wire.SpecResync) (unknown []wire.SpecVersio
 		return nil
 	}
 	if !paused {
-		e.config.OnUnknownWorks(r.Cluster, unknown, r.Source == e.config.Source && len(r.Versions) > 0 && !r.Partial)
+		e.observe(UnknownWorks{r.Cluster, unknown, r.Source == e.config.Source && len(r.Versions) > 0 && !r.Partial})
 	}
 	overruled := sets.New(e.overrule(r, works)...)
 	if r.Partial {
@@ -180,13 +187,13 @@ func (e *Engine) noteAnswer(r *wire.SpecResync, works map[types.UID]*workv1.Mani
 	inTurns(send, func(send []types.UID) {
 		e.updateState(func() {
 			for _, uid := range send {
-				e.state.forcePublish(workKey{uid: uid, cluster: r.Cluster}, true)
+				e.state.publish(workKey{uid: uid, cluster: r.Cluster}, reply)
 			}
 		})
 	})
 	e.updateState(func() {
 		for uid := range overruled {
-			e.state.forceAuthoritative(workKey{uid: uid, cluster: r.Cluster}, true)
+			e.state.publishAuthoritative(workKey{uid: uid, cluster: r.Cluster}, reply)
 		}
 	})
 	inTurns(deletions, func(deletions []unknownDeletion) {

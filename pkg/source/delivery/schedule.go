@@ -10,7 +10,7 @@ import (
 type schedule struct{ heap dueHeap }
 
 // set makes w due at this time, in place of an earlier or later one.
-func (s *schedule) set(w *workState, at time.Time) {
+func (s *schedule) set(w *workRecord, at time.Time) {
 	w.dueAt = at
 	if w.dueIndex > 0 {
 		heap.Fix(&s.heap, int(w.dueIndex)-1)
@@ -20,18 +20,18 @@ func (s *schedule) set(w *workState, at time.Time) {
 }
 
 // remove takes w off the schedule if it is on it.
-func (s *schedule) remove(w *workState) {
+func (s *schedule) remove(w *workRecord) {
 	if w.dueIndex > 0 {
 		heap.Remove(&s.heap, int(w.dueIndex)-1)
 	}
 }
 
 // pop removes and returns one work that is due by now, nil if there is none.
-func (s *schedule) pop(now time.Time) *workState {
+func (s *schedule) pop(now time.Time) *workRecord {
 	if len(s.heap) == 0 || s.heap[0].dueAt.After(now) {
 		return nil
 	}
-	return heap.Pop(&s.heap).(*workState)
+	return heap.Pop(&s.heap).(*workRecord)
 }
 
 // next returns the earliest time at which a work is due.
@@ -43,7 +43,7 @@ func (s *schedule) next() (time.Time, bool) {
 }
 
 // dueHeap implements [heap.Interface]. The dueIndex of a work is its position plus 1, or 0.
-type dueHeap []*workState
+type dueHeap []*workRecord
 
 func (h dueHeap) Len() int           { return len(h) }
 func (h dueHeap) Less(i, j int) bool { return h[i].dueAt.Before(h[j].dueAt) }
@@ -53,7 +53,7 @@ func (h dueHeap) Swap(i, j int) {
 }
 
 func (h *dueHeap) Push(x any) {
-	w := x.(*workState)
+	w := x.(*workRecord)
 	*h = append(*h, w)
 	w.dueIndex = int32(len(*h))
 }

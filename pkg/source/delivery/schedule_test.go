@@ -11,8 +11,8 @@ func TestSchedule(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	start := time.Unix(0, 0)
 	var s schedule
-	works := make([]workState, 50)
-	plain := make(map[*workState]time.Time)
+	works := make([]workRecord, 50)
+	plain := make(map[*workRecord]time.Time)
 	for range 20_000 {
 		key := &works[random.IntN(len(works))]
 		switch random.IntN(4) {
@@ -46,7 +46,7 @@ func TestSchedule(t *testing.T) {
 	}
 }
 
-func earliest(plain map[*workState]time.Time) (time.Time, bool) {
+func earliest(plain map[*workRecord]time.Time) (time.Time, bool) {
 	var found time.Time
 	for _, at := range plain {
 		if found.IsZero() || at.Before(found) {

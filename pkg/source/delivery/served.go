@@ -22,7 +22,7 @@ func (e *Engine) begin(cluster wire.ClusterName) bool {
 	if !e.config.ClusterServed(cluster) {
 		return false
 	}
-	e.underWay[cluster]++
+	e.state.cluster(cluster).underWay++
 	return true
 }
 
@@ -33,9 +33,9 @@ func (e *Engine) end(cluster wire.ClusterName) {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.underWay[cluster]--; e.underWay[cluster] == 0 {
-		delete(e.underWay, cluster)
-	}
+	c := e.state.cluster(cluster)
+	c.underWay--
+	e.state.release(c)
 }
 
 // Busy reports whether a publish to a cluster or a write about its works is under way. Once
@@ -43,7 +43,8 @@ func (e *Engine) end(cluster wire.ClusterName) {
 func (e *Engine) Busy(cluster wire.ClusterName) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.underWay[cluster] > 0
+	c, ok := e.state.clusters[cluster]
+	return ok && c.underWay > 0
 }
 
 // ClusterGained begins to serve a cluster, for which [Config.ClusterServed] is true from now on, as a
@@ -52,7 +53,7 @@ func (e *Engine) Busy(cluster wire.ClusterName) bool {
 func (e *Engine) ClusterGained(cluster wire.ClusterName) {
 	e.ClusterLost(cluster) // its ManagedCluster may have been deleted in between
 	e.mu.Lock()
-	e.gained[cluster] = time.Now()
+	e.state.cluster(cluster).gained = time.Now()
 	e.mu.Unlock()
 	for work := range e.config.Works.ListCluster(cluster) {
 		e.WorkChanged(work.UID)
@@ -67,29 +68,14 @@ func (e *Engine) ClusterLost(cluster wire.ClusterName) {
 	// What waits, as after a write that failed, may be older than what another program stores.
 	e.statusQueue.clear(func(k workKey) bool { return k.cluster == cluster })
 	e.resyncQueue.clear(func(name wire.ClusterName) bool { return name == cluster })
-	e.waiting.forget(cluster)
-	var keys []workKey
-	for work := range e.config.Works.ListCluster(cluster) {
-		keys = append(keys, keyOf(work))
-	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for _, k := range keys {
-		e.state.forgetKey(k)
-	}
-	if c, ok := e.state.clusters[cluster]; ok {
-		for w := range c.removed {
-			e.state.forgetKey(w.key)
-		}
-	}
-	delete(e.divergences, cluster)
-	delete(e.distrusted, cluster)
-	delete(e.gained, cluster)
+	e.state.clusterLost(cluster)
 }
 
 // forgetKey removes the state of k, if there is one that is not in flight.
 func (d *deliveryState) forgetKey(k workKey) {
-	if w, ok := d.works[k]; ok && !w.inFlight {
+	if w, ok := d.works[k]; ok && w.phase != inFlight {
 		d.forget(w)
 	}
 }

@@ -303,6 +303,15 @@ func withHarness(t *testing.T, config delivery.Config, test func(b *harness)) {
 	})
 }
 
+// on returns an observer of the events of one type.
+func on[E any](do func(E)) func(delivery.Event) {
+	return func(event delivery.Event) {
+		if event, ok := event.(E); ok {
+			do(event)
+		}
+	}
+}
+
 // start runs the source and waits until it is idle.
 func (b *harness) start() {
 	b.run("Run", b.engine.Run)

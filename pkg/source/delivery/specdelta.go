@@ -79,7 +79,7 @@ func (p *publishedContents) get(hash string) []byte {
 
 // specBase returns the content hash of the spec that the agent of w has as far as the source knows, if
 // p may be sent as its difference from that one (docs/protocol.md, Spec deltas); else it is empty.
-func (w *workState) specBase(p plan, now time.Time) string {
+func (w *workRecord) specBase(p plan, now time.Time) string {
 	known := w.content()
 	switch {
 	case p.spec.IsDeletion() || p.spec.Action != wire.Update || p.spec.Authoritative:

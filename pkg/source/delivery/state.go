@@ -1,6 +1,8 @@
 package delivery
 
 import (
+	"maps"
+	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,17 +20,25 @@ type deliveryState struct {
 	republishAfter time.Duration
 	paused         func(wire.ClusterName) bool // clusters that nothing is published to
 
-	works      map[workKey]*workState
-	clusters   map[wire.ClusterName]*clusterState
-	roundRobin workqueue.Queue[*clusterState] // clusters whose queue is not empty
-	due        schedule                       // works to check again later
+	works      map[workKey]*workRecord
+	clusters   map[wire.ClusterName]*clusterRecord
+	swept      time.Time                       // when sweep did something
+	roundRobin workqueue.Queue[*clusterRecord] // clusters whose queue is not empty
+	due        schedule                        // works to check again later
 	// connected is the number of the current connection, 0 for none.
 	connected uint64
 	lastConn  uint64
 	roundTrip roundTrip // from a publish to the first status of it
 
-	pending         int // works that are queued or in flight
-	awaitingContact int // works that wait for a message from their cluster
+	inPhase [phases]int // works by phase
+}
+
+// pending returns the number of works that are queued or in flight.
+func (d *deliveryState) pending() int { return d.inPhase[queued] + d.inPhase[inFlight] }
+
+// unconfirmed returns the number of works that wait until they are confirmed, or tried again.
+func (d *deliveryState) unconfirmed() int {
+	return d.inPhase[awaitingAnswer] + d.inPhase[awaitingContact] + d.inPhase[backingOff]
 }
 
 // workKey identifies a work as seen by an agent. The UID alone is not enough, since a cluster can
@@ -38,43 +48,35 @@ type workKey struct {
 	cluster wire.ClusterName
 }
 
-// clusterState is the state of a cluster that has works.
-type clusterState struct {
-	name            wire.ClusterName
-	works           int
-	heard           time.Time // of the last message from the cluster
-	sessions        sessionOrder
-	accepts         wire.Accepts            // of its agent, as its last event says
-	removed         map[*workState]struct{} // those with workState.removed
-	queue           workqueue.Queue[*workState]
-	inRoundRobin    bool
-	awaitingContact map[*workState]struct{}
-}
-
-// workState is the state of a work. A work is queued, in flight, or neither, never both. A hub has one for each
-// of its works: TestSizeOfWorkState.
-type workState struct {
+// workRecord is all that is known of a work. It is in one phase, which only the table [transitions]
+// changes:
+//
+//	idle, refused, paused, backing off, awaiting answer, awaiting contact ── wanted ──▶ queued ── taken ──▶ in flight
+//	in flight ── settled ──▶ idle
+//	in flight ── unanswered ──▶ awaiting answer ── silence ──▶ awaiting contact ── contact ──▶ awaiting answer
+//	                            awaiting answer, awaiting contact ── answer ──▶ idle
+//	in flight ── failed ──▶ backing off
+//	in flight ── denied ──▶ refused
+//	in flight ── held ──▶ paused
+//	in flight ── again ──▶ queued
+//
+// What the next attempt is for is its intent. It is forgotten when neither the source nor the agent has
+// the work. A hub has one for each of its works: TestSizeOfWorkRecord.
+type workRecord struct {
 	key     workKey
-	cluster *clusterState
+	cluster *clusterRecord
 
-	queued, inFlight bool
-	changedInFlight  bool // enqueued again when the attempt ends
-	force            bool // publish even the state that was published last
+	phase  phase
+	intent intent
+	said   word // by the agent about its deletion
 	// authoritative: the agent may hold other content of the published generation, or a higher
 	// generation. It is so until the agent reports a status of the published generation.
 	authoritative bool
-	resync        bool // publish as the answer to a resync request
-	// paused: the last attempt published nothing, see Config.WorkPaused.
-	paused      bool
-	deleteHeard bool // the agent reported that it is deleting the work
-	deleted     bool // the agent reported Deleted
-	answering   bool // it did during the attempt in flight, which it may answer
-	failed      bool // the last attempt failed
-	again       bool // a work that was removed: the source has one with this UID since
 
-	dueIndex    int32 // owned by schedule
-	republishes int32 // of published, on this connection
-	failures    int32 // consecutive
+	positions   [setKinds]int32 // owned by workSet
+	dueIndex    int32           // owned by schedule
+	republishes int32           // of published, on this connection
+	failures    int32           // consecutive
 
 	dueAt time.Time
 
@@ -82,7 +84,6 @@ type workState struct {
 	published   revision
 	publishedAt time.Time
 	confirmed   wire.Generation // the highest one that the agent reported
-	answered    *revision       // the deletion that it answered while it was in flight
 	refused     *refusal        // why the newest state cannot be published
 	removed     *removedWork    // set if the source does not have the work
 
@@ -106,7 +107,7 @@ type specContents struct {
 }
 
 // content returns what is known of the contents.
-func (w *workState) content() specContents {
+func (w *workRecord) content() specContents {
 	if w.contents == nil {
 		return specContents{}
 	}
@@ -114,7 +115,7 @@ func (w *workState) content() specContents {
 }
 
 // setContent replaces what is known of the contents.
-func (w *workState) setContent(c specContents) {
+func (w *workRecord) setContent(c specContents) {
 	if c != w.content() {
 		changed := c // c itself would be allocated in each call
 		w.contents = &changed
@@ -137,18 +138,31 @@ type removedWork struct {
 	deletedAt  *metav1.Time       // nil: the time of the publish
 	meta       *metav1.ObjectMeta // nil: the deletion says that the source does not know the work
 	unknown    bool               // the source never had the work
+	again      bool               // the source has a work with this UID since
 }
+
+// word is what the agent has said about the deletion of a work since it last got a spec of it.
+type word uint8
+
+const (
+	saidNothing word = iota
+	saidDeleting
+	// saidDeletedInFlight: it said Deleted after a spec, while an attempt was in flight. If that publishes
+	// the deletion, it has answered it.
+	saidDeletedInFlight
+	saidDeleted
+)
 
 // attempt is one attempt to publish work, with a copy of its state at the beginning.
 type attempt struct {
-	work *workState
-	workState
+	work *workRecord
+	workRecord
 }
 
 // action returns the action of an event that publishes r.
-func (w *workState) action(r revision) wire.Action {
+func (w *workRecord) action(r revision) wire.Action {
 	switch {
-	case w.resync:
+	case w.intent == reply:
 		return wire.ResyncResponse
 	case r.deleting:
 		return wire.Delete
@@ -163,61 +177,36 @@ func newDeliveryState(repeatAfter time.Duration, held func(wire.ClusterName) boo
 	return &deliveryState{
 		republishAfter: repeatAfter,
 		paused:         held,
-		works:          make(map[workKey]*workState),
-		clusters:       make(map[wire.ClusterName]*clusterState),
-		roundRobin:     workqueue.DefaultQueue[*clusterState](),
+		works:          make(map[workKey]*workRecord),
+		clusters:       make(map[wire.ClusterName]*clusterRecord),
+		roundRobin:     workqueue.DefaultQueue[*clusterRecord](),
 	}
 }
 
 // ensure returns the state of k, which it creates if necessary.
-func (d *deliveryState) ensure(k workKey) *workState {
+func (d *deliveryState) ensure(k workKey) *workRecord {
 	if w, ok := d.works[k]; ok {
 		return w
 	}
-	c, ok := d.clusters[k.cluster]
-	if !ok {
-		c = &clusterState{
-			name:            k.cluster,
-			queue:           workqueue.DefaultQueue[*workState](),
-			awaitingContact: make(map[*workState]struct{}),
-			removed:         make(map[*workState]struct{}),
-		}
-		d.clusters[k.cluster] = c
-	}
-	c.works++
-	w := &workState{key: k, cluster: c}
+	c := d.cluster(k.cluster)
+	w := &workRecord{key: k, cluster: c}
+	c.works.add(w)
 	d.works[k] = w
+	d.inPhase[idle]++
 	return w
 }
 
 // forget removes w, which must not be in flight.
-func (d *deliveryState) forget(w *workState) {
+func (d *deliveryState) forget(w *workRecord) {
 	delete(d.works, w.key)
-	delete(w.cluster.removed, w)
-	d.unschedule(w)
-	if w.queued {
-		w.queued = false // dequeue skips it
-		d.pending--
-	}
-	if w.cluster.works--; w.cluster.works == 0 {
-		delete(d.clusters, w.cluster.name)
-	}
+	d.enter(w, idle) // if it was queued, dequeue skips it
+	d.inPhase[idle]--
+	w.cluster.removed.remove(w)
+	w.cluster.works.remove(w)
+	d.release(w.cluster)
 }
 
-// enqueue queues w, or has it queued when the attempt in flight ends.
-func (d *deliveryState) enqueue(w *workState) {
-	switch {
-	case w.inFlight:
-		w.changedInFlight = true
-	case !w.queued:
-		w.queued = true
-		d.pending++
-		w.cluster.queue.Push(w)
-		d.enterRoundRobin(w.cluster)
-	}
-}
-
-func (d *deliveryState) enterRoundRobin(c *clusterState) {
+func (d *deliveryState) enterRoundRobin(c *clusterRecord) {
 	if !c.inRoundRobin {
 		c.inRoundRobin = true
 		d.roundRobin.Push(c)
@@ -227,17 +216,14 @@ func (d *deliveryState) enterRoundRobin(c *clusterState) {
 // workChanged enqueues k, whose work may have a new state.
 func (d *deliveryState) workChanged(k workKey) {
 	w := d.ensure(k)
-	w.again = w.removed != nil
-	d.enqueue(w)
+	if w.removed != nil {
+		w.removed.again = true
+	}
+	d.want(w, newest)
 }
 
-// forcePublish enqueues k to be published even if its state was published before.
-func (d *deliveryState) forcePublish(k workKey, resync bool) {
-	w := d.ensure(k)
-	w.force = true
-	w.resync = w.resync || resync
-	d.enqueue(w)
-}
+// publish has at least i published of k.
+func (d *deliveryState) publish(k workKey, i intent) { d.want(d.ensure(k), i) }
 
 // reseal enqueues k to be published although its state was published before, or was refused for want
 // of a key.
@@ -246,17 +232,16 @@ func (d *deliveryState) reseal(k workKey) {
 	if w.refused != nil && w.refused.condition.Reason == ReasonNoSealKey {
 		w.refused = nil
 	}
-	w.force = true
-	d.enqueue(w)
+	d.want(w, repeat)
 }
 
-// forceAuthoritative enqueues k to be published as authoritative. What the agent confirmed before
+// publishAuthoritative has k published as authoritative. What the agent confirmed before
 // does not apply to it.
-func (d *deliveryState) forceAuthoritative(k workKey, resync bool) {
+func (d *deliveryState) publishAuthoritative(k workKey, i intent) {
 	w := d.ensure(k)
 	w.authoritative, w.confirmed = true, 0
 	w.setContent(w.content().withHash(k.uid, "", 0))
-	d.forcePublish(k, resync)
+	d.want(w, i)
 }
 
 // workRemoved handles the removal of the work of k from the source: the state is forgotten if the
@@ -264,24 +249,21 @@ func (d *deliveryState) forceAuthoritative(k workKey, resync bool) {
 func (d *deliveryState) workRemoved(k workKey, g removedWork) {
 	w := d.ensure(k)
 	w.setRemoved(&g)
-	w.again = false
-	if w.isDeleted() {
-		if !w.inFlight {
-			d.forget(w)
-		}
-		return
+	switch {
+	case !w.isDeleted():
+		d.want(w, repeat)
+	case w.phase != inFlight:
+		d.forget(w)
 	}
-	w.force = true
-	d.enqueue(w)
 }
 
 // setRemoved sets w.removed, nil if the source has the work.
-func (w *workState) setRemoved(g *removedWork) {
+func (w *workRecord) setRemoved(g *removedWork) {
 	w.removed = g
 	if g == nil {
-		delete(w.cluster.removed, w)
+		w.cluster.removed.remove(w)
 	} else {
-		w.cluster.removed[w] = struct{}{}
+		w.cluster.removed.add(w)
 	}
 }
 
@@ -292,9 +274,8 @@ func (d *deliveryState) deleteUnknown(k workKey, held wire.Generation, meta *met
 	if w.removed == nil {
 		w.setRemoved(&removedWork{generation: held, meta: meta, unknown: true})
 	}
-	w.deleted = false
-	w.force, w.resync = true, true
-	d.enqueue(w)
+	w.said = min(w.said, saidDeleting)
+	d.want(w, reply)
 }
 
 // deleteUnknowns enqueues deletions of works of a cluster that the source does not have. It returns
@@ -302,7 +283,7 @@ func (d *deliveryState) deleteUnknown(k workKey, held wire.Generation, meta *met
 func (d *deliveryState) deleteUnknowns(cluster wire.ClusterName, deletions []unknownDeletion) (postponed int) {
 	waiting := 0
 	if c, ok := d.clusters[cluster]; ok {
-		waiting = len(c.removed)
+		waiting = c.removed.len()
 	}
 	for i := range deletions {
 		k := workKey{uid: deletions[i].held.UID, cluster: cluster}
@@ -332,13 +313,12 @@ func (d *deliveryState) dequeue(now time.Time) (attempt, bool) {
 		if c.queue.Len() > 0 {
 			d.enterRoundRobin(c)
 		}
-		if !w.queued {
+		if w.phase != queued {
 			continue
 		}
-		w.queued, w.inFlight = false, true
-		d.unschedule(w)
-		made := attempt{work: w, workState: *w}
-		w.force, w.resync = false, false
+		made := attempt{work: w, workRecord: *w}
+		d.move(w, taken)
+		w.intent = nothing
 		return made, true
 	}
 	return attempt{}, false
@@ -359,35 +339,32 @@ func (d *deliveryState) nextDue() (time.Time, bool) {
 	return d.due.next()
 }
 
-// unschedule removes w from the schedule and from the works that await contact.
-func (d *deliveryState) unschedule(w *workState) {
-	d.due.remove(w)
-	if _, ok := w.cluster.awaitingContact[w]; ok {
-		delete(w.cluster.awaitingContact, w)
-		d.awaitingContact--
-	}
-}
-
 // connect begins a connection with this packet limit and returns its number. It enqueues all works
 // whose last publish is not confirmed. It costs O(n) for n works.
 func (d *deliveryState) connect(limit int) uint64 {
 	d.lastConn++
 	d.connected = d.lastConn
-	for _, w := range d.works {
-		if w.refused != nil {
-			if w.refused.stillRefused(limit) {
-				continue
-			}
-			w.refused = nil
-			w.force = true
-		}
-		w.republishes, w.failures = 0, 0
-		if w.force || w.failed || w.unconfirmed() || w.published.deleting && !w.deleted {
-			w.force = true
-			d.enqueue(w)
+	for _, name := range slices.Sorted(maps.Keys(d.clusters)) {
+		for _, w := range d.clusters[name].works.list {
+			d.connectWork(w, limit)
 		}
 	}
 	return d.connected
+}
+
+// connectWork has w published on a new connection if its last publish is not confirmed.
+func (d *deliveryState) connectWork(w *workRecord, limit int) {
+	lacks := w.intent >= repeat || w.unconfirmed() || w.published.deleting && w.said != saidDeleted
+	if w.refused != nil {
+		if w.refused.stillRefused(limit) {
+			return
+		}
+		w.refused, lacks = nil, true
+	}
+	w.republishes, w.failures = 0, 0
+	if lacks {
+		d.want(w, repeat)
+	}
 }
 
 // disconnect ends the connection with this number, if it is the current one.

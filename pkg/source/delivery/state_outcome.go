@@ -14,12 +14,12 @@ const (
 )
 
 // unconfirmed reports whether w was published and its agent has not confirmed it.
-func (w *workState) unconfirmed() bool {
+func (w *workRecord) unconfirmed() bool {
 	switch {
 	case w.published == revision{}:
 		return false
 	case w.published.deleting:
-		return !w.deleteHeard
+		return w.said == saidNothing
 	default:
 		return w.confirmed < w.published.generation
 	}
@@ -32,7 +32,6 @@ func (d *deliveryState) skipped(a attempt, p plan) {
 		w.published, w.first = p.revision, p.revision.generation
 		w.confirmed = max(w.confirmed, p.revision.generation)
 	}
-	w.paused = false
 	if w.refused != nil && w.refused.revision != p.revision {
 		w.refused = nil
 	}
@@ -42,10 +41,8 @@ func (d *deliveryState) skipped(a attempt, p plan) {
 // pausedBefore ends an attempt that published nothing because the work is paused. Its agent holds at
 // least the generation confirmed. The next change of the work, or the next connection, tries again.
 func (d *deliveryState) pausedBefore(a attempt, confirmed wire.Generation) {
-	w := a.work
-	w.paused, w.confirmed = true, max(w.confirmed, confirmed)
-	w.force, w.resync = w.force || a.force, w.resync || a.resync
-	d.endAttempt(w)
+	a.work.confirmed = max(a.work.confirmed, confirmed)
+	d.endAttempt(a.work, held, a.intent)
 }
 
 // publishSucceeded ends an attempt that published p as sent; it began at began.
@@ -66,37 +63,31 @@ func (d *deliveryState) publishSucceeded(a attempt, p plan, began time.Time, sen
 		w.republishes++
 	}
 	w.published, w.publishedAt = p.revision, began
-	if w.answering && p.revision.deleting {
-		answered := p.revision
-		w.answered = &answered
+	if w.said == saidDeletedInFlight && p.revision.deleting {
+		w.said = saidDeleted
 	}
-	w.failed, w.failures, w.refused, w.paused = false, 0, nil, false
+	w.failures, w.refused = 0, nil
 	d.complete(a, p, began)
 }
 
 // publishFailed ends an attempt that failed and schedules the next one.
 func (d *deliveryState) publishFailed(a attempt, now time.Time) {
 	w := a.work
-	w.failed = true
-	w.force, w.resync = true, w.resync || a.resync
-	d.endAttempt(w)
-	if w.inFlight || w.queued || d.works[w.key] != w {
-		return
+	if d.endAttempt(w, failed, max(a.intent, repeat)); w.phase == backingOff {
+		d.due.set(w, now.Add(backoff(minPublishDelay, int(w.failures), maxPublishDelay)))
+		w.failures++
 	}
-	d.due.set(w, now.Add(backoff(minPublishDelay, int(w.failures), maxPublishDelay)))
-	w.failures++
 }
 
 // publishRefused ends an attempt that failed for a reason that a retry cannot change. The deletion
 // of a work that the source does not have is dropped: the agent sends another resync request.
 func (d *deliveryState) publishRefused(a attempt, r *refusal) {
 	w := a.work
-	w.failed, w.failures = false, 0
-	w.refused = r
-	if a.removed != nil && w.removed == a.removed && !w.changedInFlight {
-		w.deleted = true
+	w.failures, w.refused = 0, r
+	if a.removed != nil && w.removed == a.removed && w.intent == nothing {
+		w.said = saidDeleted
 	}
-	d.endAttempt(w)
+	d.endAttempt(w, denied, nothing)
 }
 
 // complete ends an attempt and schedules the next check if the agent has not confirmed the work.
@@ -107,39 +98,52 @@ func (d *deliveryState) complete(a attempt, p plan, began time.Time) {
 		case p.revision == revision{}:
 		case !p.revision.deleting:
 			w.setRemoved(nil)
-			w.deleteHeard, w.deleted = false, false
-		case w.removed != nil && w.removed.unknown && !w.changedInFlight:
+			w.said = saidNothing
+		case w.removed != nil && w.removed.unknown && w.intent == nothing:
 			// It answered a resync request: the next request shows whether it arrived.
-			w.deleted = true
+			w.said = saidDeleted
 		}
 	}
-	d.endAttempt(w)
-	if w.inFlight || w.queued || d.works[w.key] != w || !w.unconfirmed() {
-		return
+	if d.endAttempt(w, w.rest(), nothing); w.phase == awaitingAnswer {
+		d.due.set(w, began.Add(d.pause(w)))
 	}
-	d.due.set(w, began.Add(d.pause(w)))
+}
+
+// rest returns what an attempt that did not fail leaves to do.
+func (w *workRecord) rest() trigger {
+	switch {
+	case w.refused != nil:
+		return denied
+	case w.unconfirmed():
+		return unanswered
+	default:
+		return settled
+	}
 }
 
 // pause returns how long after its publish an unconfirmed work is published again.
-func (d *deliveryState) pause(w *workState) time.Duration {
+func (d *deliveryState) pause(w *workRecord) time.Duration {
 	return backoff(d.roundTrip.patience(d.republishAfter), int(w.republishes), maxRepublishFactor*d.republishAfter)
 }
 
-// endAttempt ends the attempt in flight, and enqueues w again if it changed meanwhile.
-func (d *deliveryState) endAttempt(w *workState) {
-	w.inFlight, w.answering = false, false
-	d.pending--
+// endAttempt ends the attempt in flight by t, unless something is wanted since. left is what it leaves
+// to the next one.
+func (d *deliveryState) endAttempt(w *workRecord, t trigger, left intent) {
+	if w.said == saidDeletedInFlight {
+		w.said = saidDeleting
+	}
 	if w.isDeleted() {
 		d.forget(w)
-		if w.again {
+		if w.removed.again {
 			d.workChanged(w.key)
 		}
 		return
 	}
-	if w.changedInFlight {
-		w.changedInFlight = false
-		d.enqueue(w)
+	if w.intent != nothing {
+		t = again
 	}
+	w.intent = max(w.intent, left)
+	d.move(w, t)
 }
 
 // requeueDue enqueues the works that are due: those whose last attempt failed, and unconfirmed ones
@@ -152,14 +156,12 @@ func (d *deliveryState) requeueDue(now time.Time) {
 		}
 		next := w.publishedAt.Add(d.pause(w))
 		switch {
-		case !w.failed && w.unconfirmed() && next.After(now): // round trips have become longer
+		case w.phase == awaitingAnswer && next.After(now): // round trips have become longer
 			d.due.set(w, next)
-		case w.failed || w.unconfirmed() && w.cluster.heard.After(w.publishedAt):
-			w.force = true
-			d.enqueue(w)
-		case w.unconfirmed():
-			w.cluster.awaitingContact[w] = struct{}{}
-			d.awaitingContact++
+		case w.phase == awaitingAnswer && !w.cluster.heard.After(w.publishedAt):
+			d.move(w, silence)
+		default:
+			d.want(w, repeat)
 		}
 	}
 }
@@ -173,12 +175,12 @@ func (d *deliveryState) clusterHeard(name wire.ClusterName, now time.Time) (sche
 		return false
 	}
 	c.heard = now
-	scheduled = len(c.awaitingContact) > 0
-	for w := range c.awaitingContact {
+	scheduled = c.silent.len() > 0
+	for c.silent.len() > 0 {
+		w := c.silent.list[0]
+		d.move(w, contact)
 		d.due.set(w, now.Add(d.roundTrip.patience(d.republishAfter)))
 	}
-	d.awaitingContact -= len(c.awaitingContact)
-	clear(c.awaitingContact)
 	return scheduled
 }
 
@@ -192,10 +194,15 @@ func (d *deliveryState) agentHolds(k workKey, held wire.Generation) {
 }
 
 // confirm records that the agent of w has this generation.
-func (d *deliveryState) confirm(w *workState, held wire.Generation) {
+func (d *deliveryState) confirm(w *workRecord, held wire.Generation) {
 	w.confirmed = max(w.confirmed, held)
-	if !w.unconfirmed() && !w.failed {
-		d.unschedule(w)
+	d.answered(w)
+}
+
+// answered ends the wait for an answer if the agent of w has confirmed what was published.
+func (d *deliveryState) answered(w *workRecord) {
+	if !w.unconfirmed() {
+		d.move(w, answer)
 	}
 }
 
@@ -234,9 +241,11 @@ func (d *deliveryState) statusAccepted(k workKey, s *wire.Status, deleting, dele
 		return // removed meanwhile
 	}
 	w.sequences = w.sequences.Add(NewSession(s.Session), s.Sequence)
-	w.deleteHeard = w.deleteHeard || deleting || deleted
+	if deleting {
+		w.said = max(w.said, saidDeleting)
+	}
 	if deleted {
-		w.reportedDeleted()
+		w.saysDeleted()
 	}
 	if s.Generation == w.published.generation {
 		w.authoritative = false
@@ -250,10 +259,8 @@ func (d *deliveryState) statusAccepted(k workKey, s *wire.Status, deleting, dele
 // agentDeleting records that the agent is deleting a work that the source does not have anymore.
 func (d *deliveryState) agentDeleting(k workKey) {
 	if w, ok := d.works[k]; ok && w.removed != nil {
-		w.deleteHeard = true
-		if !w.unconfirmed() && !w.failed {
-			d.unschedule(w)
-		}
+		w.said = max(w.said, saidDeleting)
+		d.answered(w)
 	}
 }
 
@@ -263,33 +270,33 @@ func (d *deliveryState) agentDeleted(k workKey) {
 	if !ok {
 		return
 	}
-	w.deleteHeard = true
-	w.reportedDeleted()
-	if w.isDeleted() && !w.inFlight {
+	w.saysDeleted()
+	if w.isDeleted() && w.phase != inFlight {
 		d.forget(w)
+		return
+	}
+	d.answered(w)
+}
+
+// saysDeleted records that the agent reported Deleted. It may do so before the publish of the deletion
+// has returned.
+func (w *workRecord) saysDeleted() {
+	switch {
+	case !w.specLast():
+		w.said = saidDeleted
+	case w.phase == inFlight:
+		w.said = max(w.said, saidDeletedInFlight)
+	default:
+		w.said = max(w.said, saidDeleting)
 	}
 }
 
-// reportedDeleted records that the agent reported Deleted. It may do so before the publish of the
-// deletion has returned.
-func (w *workState) reportedDeleted() {
-	w.deleted = w.deleted || !w.specLast()
-	w.answering = w.inFlight
-}
-
-// isDeleted reports whether neither the source nor the agent has the work any more. A Deleted that came
-// during the attempt that published this very deletion answers it: the work may have come again, and
-// been deleted again, under the same UID.
-func (w *workState) isDeleted() bool {
-	if w.removed == nil {
-		return false
-	}
-	return w.deleted || w.answered != nil && *w.answered == w.published && w.answered.generation == w.removed.generation
-}
+// isDeleted reports whether neither the source nor the agent has the work any more.
+func (w *workRecord) isDeleted() bool { return w.removed != nil && w.said == saidDeleted }
 
 // specLast reports whether the last publish was a spec: an agent that reported Deleted before it
 // arrived applies it, and so must get a deletion again.
-func (w *workState) specLast() bool {
+func (w *workRecord) specLast() bool {
 	return w.published != revision{} && !w.published.deleting
 }
 
@@ -303,7 +310,7 @@ func (d *deliveryState) deletedUnexpectedly(k workKey, s *wire.Status) {
 	w.sequences = w.sequences.Add(NewSession(s.Session), s.Sequence)
 	// Earlier confirmations do not apply to the publishes that follow.
 	w.confirmed = 0
-	d.forcePublish(k, false)
+	d.want(w, repeat)
 }
 
 // isRemoved reports whether the source has removed the work of k, or deletes it as one that it never had.
@@ -313,11 +320,11 @@ func (d *deliveryState) isRemoved(k workKey) bool {
 }
 
 // get returns a copy of the state of k, the zero state if there is none.
-func (d *deliveryState) get(k workKey) workState {
+func (d *deliveryState) get(k workKey) workRecord {
 	if w, ok := d.works[k]; ok {
 		return *w
 	}
-	return workState{}
+	return workRecord{}
 }
 
 // backoff returns first doubled n times, at most limit.

@@ -37,7 +37,7 @@ func (s *script) publishNext() *wire.Spec {
 	if !ok {
 		return nil
 	}
-	p := planPublish(&c.workState, s.work, "hub1", s.now)
+	p := planPublish(&c.workRecord, s.work, "hub1", s.now)
 	if p.spec == nil {
 		s.state.skipped(c, p)
 		return nil
@@ -52,11 +52,11 @@ func (s *script) counts(works int) {
 	if n := len(s.state.works); n != works {
 		s.t.Errorf("%d works, want %d", n, works)
 	}
-	if works == 0 && (len(s.state.clusters) != 0 || len(s.state.due.heap) != 0 || s.state.awaitingContact != 0) {
-		s.t.Errorf("%d clusters, %d due and %d awaiting contact are left", len(s.state.clusters), len(s.state.due.heap), s.state.awaitingContact)
+	if works == 0 && (len(s.state.clusters) != 0 || len(s.state.due.heap) != 0 || s.state.inPhase != [phases]int{}) {
+		s.t.Errorf("%d clusters, %d due and %v by phase are left", len(s.state.clusters), len(s.state.due.heap), s.state.inPhase)
 	}
-	if s.state.pending != 0 {
-		s.t.Errorf("%d are pending", s.state.pending)
+	if n := s.state.pending(); n != 0 {
+		s.t.Errorf("%d are pending", n)
 	}
 }
 
@@ -102,7 +102,7 @@ func TestNothingIsLeft(t *testing.T) {
 		s.state.workRemoved(s.key, removedWork{generation: 1, meta: &metav1.ObjectMeta{Name: "w"}})
 		c, _ := s.state.dequeue(s.now)
 		s.state.agentDeleted(s.key)
-		s.state.publishSucceeded(c, planPublish(&c.workState, nil, "hub1", s.now), s.now, sentSpec{})
+		s.state.publishSucceeded(c, planPublish(&c.workRecord, nil, "hub1", s.now), s.now, sentSpec{})
 		s.counts(0)
 	})
 	for _, published := range []bool{true, false} {
@@ -115,7 +115,7 @@ func TestNothingIsLeft(t *testing.T) {
 			c, _ := s.state.dequeue(s.now)
 			s.state.statusAccepted(s.key, &wire.Status{Generation: 2}, true, true, s.now)
 			if published {
-				s.state.publishSucceeded(c, planPublish(&c.workState, s.work, "hub1", s.now), s.now, sentSpec{})
+				s.state.publishSucceeded(c, planPublish(&c.workRecord, s.work, "hub1", s.now), s.now, sentSpec{})
 			} else {
 				s.state.publishFailed(c, s.now)
 			}
@@ -140,7 +140,7 @@ func TestNothingIsLeft(t *testing.T) {
 		s.state.workRemoved(s.key, removedWork{generation: 2, meta: &metav1.ObjectMeta{Name: "w"}})
 		s.work = deleting(testWork("w", 4))
 		s.state.workChanged(s.key)
-		s.state.publishSucceeded(c, planPublish(&c.workState, first, "hub1", s.now), s.now, sentSpec{})
+		s.state.publishSucceeded(c, planPublish(&c.workRecord, first, "hub1", s.now), s.now, sentSpec{})
 		for spec := s.publishNext(); spec == nil || !spec.IsDeletion(); spec = s.publishNext() {
 			if spec == nil {
 				t.Fatal("the deletion of the new work is not published")
@@ -186,7 +186,7 @@ func TestReseal(t *testing.T) {
 		s.work = testWork("w", 1)
 		s.state.workChanged(s.key)
 		c, _ := s.state.dequeue(s.now)
-		p := planPublish(&c.workState, s.work, "hub1", s.now)
+		p := planPublish(&c.workRecord, s.work, "hub1", s.now)
 		if reason == "" {
 			s.state.publishSucceeded(c, p, s.now, sentSpec{})
 		} else {
@@ -194,7 +194,7 @@ func TestReseal(t *testing.T) {
 		}
 		s.state.reseal(s.key)
 		c, ok := s.state.dequeue(s.now)
-		if got := ok && planPublish(&c.workState, s.work, "hub1", s.now).spec != nil; got != published {
+		if got := ok && planPublish(&c.workRecord, s.work, "hub1", s.now).spec != nil; got != published {
 			t.Errorf("refused for %q: published again is %v", reason, got)
 		}
 	}
@@ -207,7 +207,7 @@ func TestRecreated(t *testing.T) {
 	s.work = nil
 	s.state.workRemoved(s.key, removedWork{generation: 1, meta: &metav1.ObjectMeta{Name: "w"}})
 	c, _ := s.state.dequeue(s.now) // the deletion is under way
-	p := planPublish(&c.workState, nil, "hub1", s.now)
+	p := planPublish(&c.workRecord, nil, "hub1", s.now)
 	s.work = testWork("w", 2)
 	s.state.workChanged(s.key)
 	s.state.publishSucceeded(c, p, s.now, sentSpec{})
@@ -360,8 +360,8 @@ func TestPausedCluster(t *testing.T) {
 
 // A hub has one of these for each of its works: of a million works, 64 bytes more are 100 MB with what the
 // garbage collector needs.
-func TestSizeOfWorkState(t *testing.T) {
-	if size := unsafe.Sizeof(workState{}); size > 320 {
+func TestSizeOfWorkRecord(t *testing.T) {
+	if size := unsafe.Sizeof(workRecord{}); size > 320 {
 		t.Errorf("%d bytes, want at most 320, a size of Go's allocator", size)
 	}
 }

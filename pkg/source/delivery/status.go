@@ -2,6 +2,7 @@ package delivery
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -48,13 +49,15 @@ func (e *Engine) receiveStatus(from sender, s *wire.Status, as receivedAs) verdi
 	stored, has := e.config.Works.Get(s.UID)
 	k := workKey{uid: s.UID, cluster: s.Cluster}
 	deleted := isTrue(s, workv1.WorkDeleted)
-	size := memoryOf(s)
-	room, firstDropped := e.waiting.room(s.Cluster, size)
+	size, firstDropped := memoryOf(s), false
 	e.mu.Lock()
 	old := has && from.check(e.config.Source, s.Source, s.Cluster) == accepted && e.state.statusReceived(k, s, stored.Sequences)
 	v := checkStatus(s, from, e.config.Source, stored, has, old)
-	if v == accepted && !room {
-		v = tooMuch
+	if v == accepted {
+		var room bool
+		if room, firstDropped = e.state.waits(s.Cluster, size); !room {
+			v = tooMuch
+		}
 	}
 	switch {
 	case v == accepted:
@@ -72,7 +75,7 @@ func (e *Engine) receiveStatus(from sender, s *wire.Status, as receivedAs) verdi
 	}
 	e.mu.Unlock()
 	if v == unknownWork {
-		e.config.OnUnknownStatus(s)
+		e.observe(UnknownStatus{s})
 	}
 
 	log := e.log.With("work", s.Meta.Name, "uid", s.UID, "cluster", from.cluster, "agent", s.Agent, "generation", s.Generation)
@@ -80,7 +83,6 @@ func (e *Engine) receiveStatus(from sender, s *wire.Status, as receivedAs) verdi
 	case accepted:
 		log.Debug("status received", "sequence", s.Sequence, "delta", as.delta)
 		e.keepRecent(s, as)
-		e.waiting.add(s.Cluster, size)
 		e.statusQueue.add(k, statusUpdate{name: stored.Work.Name, status: s, size: size})
 	case tooMuch:
 		if firstDropped {
@@ -117,7 +119,7 @@ func (e *Engine) mergeStatusUpdates(older, newer statusUpdate) statusUpdate {
 	if newer.status == nil {
 		newer.status, newer.size = older.status, older.size
 	} else if older.status != nil {
-		e.waiting.remove(older.status.Cluster, older.size)
+		e.waitsNoMore(older.status.Cluster, older.size)
 	}
 	if newer.refused == nil {
 		newer.refused = older.refused
@@ -128,11 +130,18 @@ func (e *Engine) mergeStatusUpdates(older, newer statusUpdate) statusUpdate {
 	return newer
 }
 
+// waitsNoMore is [deliveryState.waitsNoMore].
+func (e *Engine) waitsNoMore(cluster wire.ClusterName, size int) (ask bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.state.waitsNoMore(cluster, size)
+}
+
 // writeStatus writes u to the WorkStore. It reports whether to retry.
 func (e *Engine) writeStatus(ctx context.Context, k workKey, u statusUpdate) (retry bool) {
 	defer e.stored(k, &u)
 	defer func() {
-		if !retry && e.waiting.remove(k.cluster, u.size) {
+		if !retry && e.waitsNoMore(k.cluster, u.size) {
 			e.resyncQueue.add(k.cluster, resyncTask{requestStatuses: true})
 		}
 	}()
@@ -175,4 +184,16 @@ func (e *Engine) updateStore(ctx context.Context, k workKey, u statusUpdate) err
 		return e.config.WriteDelivery(ctx, k.uid)
 	}
 	return nil
+}
+
+// reported returns status without what its source added to what the agent reported. It shares
+// memory with status.
+func reported(status *workv1.ManifestWorkStatus) *workv1.ManifestWorkStatus {
+	isOwn := func(c metav1.Condition) bool { return c.Type == workv1.WorkDelivered }
+	if !slices.ContainsFunc(status.Conditions, isOwn) {
+		return status
+	}
+	without := *status
+	without.Conditions = slices.DeleteFunc(slices.Clone(status.Conditions), isOwn)
+	return &without
 }

@@ -96,15 +96,14 @@ func (e *Engine) signedAt(event cloudevents.Event, from sender) (time.Time, *sig
 // window returns when events of a cluster may have been signed. e.mu must be held.
 func (e *Engine) window(cluster wire.ClusterName) signing.Window {
 	w := e.signatures
-	if gained := e.gained[cluster]; gained.After(w.Started) {
-		w.Started = gained // what another program has received before is not known here
+	if c, ok := e.state.clusters[cluster]; ok && c.gained.After(w.Started) {
+		w.Started = c.gained // what another program has received before is not known here
 	}
 	return w
 }
 
-// questionOrder identifies what is in order among the questions of agents: those of one kind on one topic.
+// questionOrder identifies what is in order among the questions of a cluster: those of one kind on one topic.
 type questionOrder struct {
-	cluster   wire.ClusterName
 	kind      string
 	broadcast bool
 }
@@ -131,33 +130,34 @@ func (e *Engine) believes(m transport.Message, from sender, message wire.Message
 	}
 	at, refused := e.signedAt(m.Event, from)
 	if refused == nil {
-		key := questionOrder{cluster, kind, from.source == ""}
-		e.mu.Lock()
-		if reason := e.window(cluster).Decide(at, e.asked[key]+1, time.Now()); reason != "" {
-			refused = &signing.RefusedError{Reason: reason}
-		} else {
-			e.asked[key] = at.UnixMicro()
-		}
-		e.mu.Unlock()
+		refused = e.inOrder(cluster, questionOrder{kind, from.source == ""}, at)
 	}
 	if refused == nil {
 		return true
 	}
-	e.metrics.countReceived(kind, untrusted)
-	e.refuse(m, from, nil, refused)
+	e.refuse(m, from, kind, nil, refused)
 	return false
 }
 
-// refuseStatus counts, records and logs a status that is not believed.
-func (e *Engine) refuseStatus(m transport.Message, from sender, s *wire.Status, refused *signing.RefusedError) {
-	e.metrics.countReceived("status", untrusted)
-	e.metrics.untrusted.WithLabelValues(string(refused.Reason)).Inc()
-	e.refuse(m, from, s, refused)
+// inOrder notes that a question was signed at this time. It returns why it does not count, nil if it does.
+func (e *Engine) inOrder(cluster wire.ClusterName, order questionOrder, at time.Time) *signing.RefusedError {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	c := e.state.cluster(cluster)
+	defer e.state.release(c)
+	if reason := e.window(cluster).Decide(at, c.asked[order]+1, time.Now()); reason != "" {
+		return &signing.RefusedError{Reason: reason}
+	}
+	if c.asked == nil {
+		c.asked = make(map[questionOrder]int64)
+	}
+	c.asked[order] = at.UnixMicro()
+	return nil
 }
 
-// refuse records and logs an event of an agent that is not believed; s is nil if it is no status.
-func (e *Engine) refuse(m transport.Message, from sender, s *wire.Status, refused *signing.RefusedError) {
-	e.auditReceived(m, from, untrusted, s, string(refused.Reason))
+// refuse reports and logs an event of an agent that is not believed; s is nil if it is no status.
+func (e *Engine) refuse(m transport.Message, from sender, kind string, s *wire.Status, refused *signing.RefusedError) {
+	e.observe(Received{Topic: m.Topic, Cluster: from.cluster, Kind: kind, Status: s, verdict: untrusted, reason: refused.Reason})
 	if refused.Reason == signing.BeforeStart { // after each start
 		return
 	}
@@ -188,11 +188,12 @@ func (e *Engine) logRefused(from sender, s *wire.Status, refused *signing.Refuse
 // noteDistrust notes that a status of a cluster was refused.
 func (e *Engine) noteDistrust(cluster wire.ClusterName, reason signing.Reason) {
 	e.mu.Lock()
-	after, report := decideDistrust(e.distrusted[cluster], reason, time.Now())
-	e.distrusted[cluster] = after
+	c := e.state.cluster(cluster)
+	after, report := decideDistrust(c.distrust, reason, time.Now())
+	c.distrust = after
 	e.mu.Unlock()
 	if report {
-		e.config.OnUntrusted(cluster, after.Untrusted)
+		e.observe(TrustChanged{cluster, after.Untrusted})
 	}
 }
 
@@ -200,13 +201,14 @@ func (e *Engine) noteDistrust(cluster wire.ClusterName, reason signing.Reason) {
 // for long.
 func (e *Engine) endDistrust(cluster wire.ClusterName, now time.Time) {
 	e.mu.Lock()
-	d, known := e.distrusted[cluster]
-	ended := known && now.Sub(d.last) >= untrustedMemory
+	c, known := e.state.clusters[cluster]
+	ended := known && !c.distrust.Since.IsZero() && now.Sub(c.distrust.last) >= untrustedMemory
 	if ended {
-		delete(e.distrusted, cluster)
+		c.distrust = distrust{}
+		e.state.release(c)
 	}
 	e.mu.Unlock()
 	if ended {
-		e.config.OnUntrusted(cluster, Untrusted{})
+		e.observe(TrustChanged{Cluster: cluster})
 	}
 }

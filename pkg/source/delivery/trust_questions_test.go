@@ -19,7 +19,7 @@ import (
 func TestUntrustedQuestions(t *testing.T) {
 	keys := newAgentKeys(t)
 	messages := 0
-	config := delivery.Config{TrustedAgents: keys.trusted, OnClusterMessage: func(wire.ClusterName, *wire.Presence) { messages++ }}
+	config := delivery.Config{TrustedAgents: keys.trusted, Observe: on(func(delivery.ClusterHeard) { messages++ })}
 	withHarness(t, config, func(b *harness) {
 		b.start()
 		work := b.store.put(newWork("cluster1", "w"))

@@ -89,10 +89,13 @@ func TestUntrustedStatuses(t *testing.T) {
 	t.Cleanup(kit.Run(t, "audit log", func(ctx context.Context) error { log.Run(ctx); return nil }))
 	messages, reports := 0, []string{}
 	config := delivery.Config{
-		TrustedAgents: keys.trusted, Audit: log, OnClusterMessage: func(wire.ClusterName, *wire.Presence) { messages++ },
-		OnUnknownStatus: func(*wire.Status) { messages++ },
-		OnUntrusted: func(cluster wire.ClusterName, u delivery.Untrusted) {
-			reports = append(reports, string(cluster)+" "+string(u.Reason))
+		TrustedAgents: keys.trusted, Audit: log, Observe: func(event delivery.Event) {
+			switch event := event.(type) {
+			case delivery.ClusterHeard, delivery.UnknownStatus:
+				messages++
+			case delivery.TrustChanged:
+				reports = append(reports, string(event.Cluster)+" "+string(event.Reason))
+			}
 		},
 	}
 	withHarness(t, config, func(b *harness) {

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/pkg/source/delivery"
 	"github.com/workwire/workwire/pkg/wire"
 )
 
@@ -26,20 +27,20 @@ func TestUnknownWorksAreReported(t *testing.T) {
 	var lists []listed
 	var statuses []types.UID
 	config := remembering()
-	config.OnUnknownWorks = func(_ wire.ClusterName, works []wire.SpecVersion, all bool) {
+	config.Observe = func(event delivery.Event) {
 		mu.Lock()
 		defer mu.Unlock()
-		l := listed{all: all}
-		for _, work := range works {
-			l.uids = append(l.uids, work.UID)
+		switch event := event.(type) {
+		case delivery.UnknownWorks:
+			l := listed{all: event.All}
+			for _, work := range event.Listed {
+				l.uids = append(l.uids, work.UID)
+			}
+			slices.Sort(l.uids)
+			lists = append(lists, l)
+		case delivery.UnknownStatus:
+			statuses = append(statuses, event.UID)
 		}
-		slices.Sort(l.uids)
-		lists = append(lists, l)
-	}
-	config.OnUnknownStatus = func(s *wire.Status) {
-		mu.Lock()
-		defer mu.Unlock()
-		statuses = append(statuses, s.UID)
 	}
 	withHarness(t, config, func(b *harness) {
 		a := b.agent("cluster1")

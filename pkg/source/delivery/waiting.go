@@ -1,8 +1,6 @@
 package delivery
 
 import (
-	"sync"
-
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
@@ -12,67 +10,31 @@ import (
 // maxWaiting is how many bytes of memory the statuses of one cluster take at most while they wait to be stored.
 const maxWaiting = 16 << 20
 
-// waitingStatuses are the bytes of the statuses that wait to be stored, by cluster. Its zero value is empty. It is
-// safe for concurrent use.
-type waitingStatuses struct {
-	mu    sync.Mutex
-	bytes map[wire.ClusterName]int
-	owing map[wire.ClusterName]struct{} // statuses of them were dropped
+// waits adds a status of this size that waits to be stored. It returns false if too many wait: the status is
+// dropped; first reports whether it is the first one since the cluster was asked for its statuses.
+func (d *deliveryState) waits(name wire.ClusterName, size int) (room, first bool) {
+	c := d.cluster(name)
+	if c.waiting > 0 && c.waiting+size > maxWaiting {
+		first, c.owing = !c.owing, true
+		return false, first
+	}
+	c.waiting += size
+	return true, false
 }
 
-// room reports whether a status of this size may wait. If not, it is dropped; first reports whether it is the first one since
-// the cluster was asked for its statuses.
-func (w *waitingStatuses) room(cluster wire.ClusterName, size int) (room, first bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.bytes[cluster] == 0 || w.bytes[cluster]+size <= maxWaiting {
-		return true, false
-	}
-	_, owing := w.owing[cluster]
-	if w.owing == nil {
-		w.owing = map[wire.ClusterName]struct{}{}
-	}
-	w.owing[cluster] = struct{}{}
-	return false, !owing
-}
-
-// add adds a status that waits.
-func (w *waitingStatuses) add(cluster wire.ClusterName, size int) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.bytes == nil {
-		w.bytes = map[wire.ClusterName]int{}
-	}
-	w.bytes[cluster] += size
-}
-
-// remove removes a status of this size that does not wait any more; 0: there was none. It reports whether the cluster is to be asked
+// waitsNoMore removes a status of this size; 0: there was none. It reports whether the cluster is to be asked
 // for its statuses, of which some were dropped.
-func (w *waitingStatuses) remove(cluster wire.ClusterName, size int) (ask bool) {
-	if size == 0 {
+func (d *deliveryState) waitsNoMore(name wire.ClusterName, size int) (ask bool) {
+	c, ok := d.clusters[name]
+	if !ok || size == 0 {
 		return false
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	left := w.bytes[cluster] - size
-	if left > 0 {
-		w.bytes[cluster] = left
-	} else {
-		delete(w.bytes, cluster)
+	c.waiting = max(c.waiting-size, 0)
+	if c.waiting <= maxWaiting/2 {
+		ask, c.owing = c.owing, false
 	}
-	if _, ask = w.owing[cluster]; left > maxWaiting/2 {
-		return false
-	}
-	delete(w.owing, cluster)
+	d.release(c)
 	return ask
-}
-
-// forget forgets a cluster.
-func (w *waitingStatuses) forget(cluster wire.ClusterName) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	delete(w.bytes, cluster)
-	delete(w.owing, cluster)
 }
 
 // memoryOf returns about how many bytes of memory a status takes.

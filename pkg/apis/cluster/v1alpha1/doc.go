@@ -13,6 +13,6 @@
 //		},
 //	}
 //
-// pkg/hub/rollout implements the strategies. Values of these types are plain data: not safe for
+// pkg/hub/internal/rollout implements the strategies. Values of these types are plain data: not safe for
 // concurrent writes, copied with DeepCopy.
 package v1alpha1

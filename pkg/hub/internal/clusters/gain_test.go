@@ -1,0 +1,105 @@
+package clusters_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/labels"
+
+	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
+	"github.com/workwire/workwire/pkg/hub/internal/clusters"
+	"github.com/workwire/workwire/pkg/hub/internal/works"
+	"github.com/workwire/workwire/pkg/wire"
+	"github.com/workwire/workwire/test/kit"
+)
+
+// heldBy returns whether a ManagedCluster is held by a hub, empty for none.
+func heldBy(hub string) func(*clusterv1.ManagedCluster) bool {
+	return func(c *clusterv1.ManagedCluster) bool {
+		return c != nil && c.Annotations[clusterv1.HubAnnotationKey] == hub
+	}
+}
+
+// shard returns the change of a ManagedCluster to a label and a hub that holds it.
+func shard(value, hub string) func(*clusterv1.ManagedCluster) {
+	return func(c *clusterv1.ManagedCluster) {
+		c.Labels, c.Annotations[clusterv1.HubAnnotationKey] = map[string]string{"shard": value}, hub
+	}
+}
+
+// TestGainAndLose: a hub with a part registers a cluster and serves it, lets it go once nothing is under
+// way, and claims it from a hub that has ended, not from one that runs. A cluster of another hub that is
+// deleted is not accepted again.
+func TestGainAndLose(t *testing.T) {
+	w := newWorld(t)
+	name := w.unique("part")
+	selector, err := labels.Parse("shard notin (a)")
+	kit.NoError(t, err)
+	var busy, ended atomic.Bool
+	var asked atomic.Int64
+	f := w.start(func(c *clusters.Config) {
+		c.Works, err = works.NewCache(c.Informers, nil)
+		kit.NoError(t, err)
+		c.AutoAccept = true
+		c.Part = &clusters.Part{
+			Hub: "me", Selector: selector, Busy: func(wire.ClusterName) bool { return busy.Load() },
+			Ended: func(_ context.Context, hub string) (bool, error) {
+				asked.Add(1)
+				return ended.Load() && hub == "other", nil
+			},
+		}
+	})
+	served := func(want bool) {
+		t.Helper()
+		kit.True(t, "whether the hub serves the cluster", func() bool { return f.accepted(name) == want && f.Serves(wire.ClusterName(name)) == want })
+	}
+	f.says(name, "a", true)
+	w.await(name, "claimed", heldBy("me"))
+	f.awaitCall(&f.gained, "ClusterGained", name)
+	served(true)
+	f.says(name, "a", true) // as an agent that is probed
+	w.await(name, "available", available)
+	if got := f.metric("workwire_hub_clusters_by_hub", "hub=me"); got != 1 {
+		t.Errorf("%v clusters are the hub's", got)
+	}
+	if got := f.metric("workwire_hub_serving", "hub=me"); got != 1 {
+		t.Errorf("serving: %v", got)
+	}
+
+	busy.Store(true)
+	w.update(name, shard("a", "me"))
+	served(false)
+	if !heldBy("me")(w.get(name)) {
+		t.Error("let go while something is under way")
+	}
+	busy.Store(false)
+	w.await(name, "let go", heldBy(""))
+	f.awaitCall(&f.lost, "ClusterLost", name)
+
+	w.update(name, shard("b", "other"))
+	kit.True(t, "the hub asks for the other one twice", func() bool { return asked.Load() >= 2 })
+	if !heldBy("other")(w.get(name)) || f.accepted(name) {
+		t.Error("claimed from a hub that runs")
+	}
+	ended.Store(true)
+	w.await(name, "claimed", heldBy("me"))
+	f.awaitCall(&f.gained, "ClusterGained", name)
+	served(true)
+
+	w.update(name, shard("b", "")) // somebody has removed the annotation
+	w.await(name, "claimed", heldBy("me"))
+	f.awaitCall(&f.gained, "ClusterGained", name)
+	served(true)
+
+	w.update(name, shard("a", "other"))
+	served(false)
+	first := w.get(name)
+	w.delete(name)
+	f.awaitUnregistered(1)
+	f.says(name, "a", true)
+	again := w.await(name, "registered again, and claimed", heldBy("me"))
+	if again.UID == first.UID || again.Spec.HubAcceptsClient {
+		t.Errorf("registered as %+v", again.Spec)
+	}
+}

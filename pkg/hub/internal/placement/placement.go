@@ -1,0 +1,147 @@
+// Package placement serves Placements: it chooses clusters for each Placement and writes them to
+// PlacementDecisions.
+//
+// The choice is a pure function (schedule) of the Placement, the clusters, the previous choice and
+// the time. How to write it is another pure function (planDecisions). Both change as little as
+// possible: a cluster that stays chosen stays in its PlacementDecision, a cluster that comes or
+// goes costs one write regardless of the number of clusters, and nothing is written that is stored
+// already.
+//
+// A Placement chooses from the clusters of the ManagedClusterSets that are bound to its namespace.
+// Decisions that are older than cluster sets stay unchanged until such a set is bound
+// (keepsDecisions).
+//
+// All state is on the API server. A change of a cluster causes a reconcile only of those Placements
+// that evaluate it differently.
+//
+// Only one controller may serve the Placements of an API server. PlacementDecisions of another
+// controller, with the label and the owner of a Placement, are adopted.
+package placement
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/client-go/util/workqueue"
+
+	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
+	clusterv1beta1 "github.com/workwire/workwire/pkg/apis/cluster/v1beta1"
+	"github.com/workwire/workwire/pkg/client/clientset/versioned"
+	"github.com/workwire/workwire/pkg/hub/internal/clustersets"
+	"github.com/workwire/workwire/pkg/hub/internal/controller"
+	"github.com/workwire/workwire/pkg/runtime/required"
+	"github.com/workwire/workwire/pkg/runtime/walltime"
+)
+
+// interval is the minimum time between two reconciles of a Placement.
+const interval = 100 * time.Millisecond
+
+// Config configures a [Controller].
+type Config struct {
+	// Informers provide Placements, PlacementDecisions and ManagedClusters; required.
+	Informers *controller.Informers
+	// Bindings decide which clusters a Placement may choose from, by its namespace; required.
+	Bindings *clustersets.Bindings
+	// Client writes PlacementDecisions and the status of Placements; required.
+	Client versioned.Interface
+	// Recorder gets an event on a Placement when its decisions change, and a warning when its spec
+	// is invalid; default none.
+	Recorder record.EventRecorder
+	// Logger gets a line about each change of decisions and each failure; default slog.Default().
+	Logger *slog.Logger
+	// Registerer gets the metrics workwire_hub_placement_*; default none.
+	Registerer prometheus.Registerer
+	// Queues creates the metrics of the queue; default none.
+	Queues workqueue.MetricsProvider
+}
+
+// Controller serves Placements.
+type Controller struct {
+	*controller.Controller[types.NamespacedName]
+	cfg        Config
+	clock      *walltime.Clock // of the times of taints
+	metrics    *metrics
+	clusters   *clusterIndex
+	placements *controller.Cache[*clusterv1beta1.Placement]
+	decisions  *controller.Cache[*clusterv1beta1.PlacementDecision]
+
+	refreshing sync.Mutex // the update of rules that comes last has read the newest objects
+}
+
+// New returns a controller. It does no I/O and starts nothing. It reports every fault of cfg, and
+// fails if the metrics are registered already.
+func New(cfg Config) (*Controller, error) {
+	if err := required.Fields(cfg, "Informers", "Bindings", "Client"); err != nil {
+		return nil, fmt.Errorf("placement: %w", err)
+	}
+	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
+	c := &Controller{
+		cfg: cfg, clusters: newClusterIndex(), clock: walltime.New(),
+		placements: cfg.Informers.Placements(), decisions: cfg.Informers.PlacementDecisions(),
+	}
+	c.metrics = newMetrics(c.placements)
+	var err error
+	c.Controller, err = controller.New(controller.Config[types.NamespacedName]{
+		Name: "placements", Reconcile: c.reconcile, Interval: interval, Queues: cfg.Queues, Logger: cfg.Logger,
+		Watches: append([]controller.Watch{
+			controller.On(cfg.Informers.ManagedClusters(), c.clusterChanged),
+			controller.On(c.placements, c.placementChanged),
+			controller.On(c.decisions, c.decisionChanged),
+		}, cfg.Bindings.Watch(c.reachChanged)...),
+	})
+	err = errors.Join(err, c.decisions.AddIndexers(cache.Indexers{byPlacement: indexByPlacement}),
+		controller.Register(cfg.Registerer, append(c.metrics.gauges, c.metrics.evaluations, c.metrics.writes)...))
+	if err != nil {
+		return nil, fmt.Errorf("placement: %w", err)
+	}
+	return c, nil
+}
+
+func (c *Controller) clusterChanged(before, after *clusterv1.ManagedCluster) {
+	var affected []types.NamespacedName
+	if after != nil {
+		affected = c.clusters.observe(after, time.Now())
+	} else {
+		affected = c.clusters.remove(before.Name, time.Now())
+	}
+	for _, key := range affected {
+		c.Add(key)
+	}
+}
+
+func (c *Controller) placementChanged(before, after *clusterv1beta1.Placement) {
+	c.refresh(controller.KeyOf(cmp.Or(after, before)))
+}
+
+// reachChanged evaluates the Placements of a namespace whose bound sets may have changed.
+func (c *Controller) reachChanged(namespace string) {
+	for _, p := range c.placements.List(cache.NamespaceIndex, namespace) {
+		c.refresh(controller.KeyOf(p))
+	}
+}
+
+// refresh updates the rules of a Placement and queues it.
+func (c *Controller) refresh(key types.NamespacedName) {
+	c.refreshing.Lock()
+	defer c.refreshing.Unlock()
+	var r *rules
+	if p, ok := c.placements.Get(key); ok {
+		r, _ = newRules(p, c.cfg.Bindings.Of(key.Namespace)) // nil if it is invalid: clusters do not affect it then
+	}
+	c.clusters.setRules(key, r)
+	c.Add(key)
+}
+
+func (c *Controller) decisionChanged(before, after *clusterv1beta1.PlacementDecision) {
+	for _, key := range placementKeys(cmp.Or(after, before)) {
+		c.Add(key)
+	}
+}

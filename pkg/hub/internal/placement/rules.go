@@ -1,0 +1,295 @@
+package placement
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
+	clusterv1beta1 "github.com/workwire/workwire/pkg/apis/cluster/v1beta1"
+	"github.com/workwire/workwire/pkg/hub/internal/clustersets"
+)
+
+// everyCluster is rules.wanted of a Placement without numberOfClusters.
+const everyCluster = -1
+
+// maxTolerationSeconds is the longest toleration that expires.
+const maxTolerationSeconds = 1 << 40
+
+// rules is the parsed spec of a Placement. It is immutable.
+type rules struct {
+	bound       clustersets.Reach // the sets that are bound to the namespace
+	reach       clustersets.Reach // those of them to choose from
+	wanted      int               // the maximum number of clusters, or everyCluster
+	predicates  []selector        // a cluster must match one of them, if there are any
+	tolerations []clusterv1beta1.Toleration
+	groups      []groupRule
+	perGroup    size
+}
+
+// groupRule is a named group of a Placement.
+type groupRule struct {
+	name     string
+	selector selector
+}
+
+// newRules parses the spec of p, in a namespace that these sets are bound to. Its error joins one
+// error per invalid field.
+func newRules(p *clusterv1beta1.Placement, bound clustersets.Reach) (*rules, error) {
+	r := &rules{bound: bound, reach: bound.Only(p.Spec.ClusterSets), wanted: everyCluster, tolerations: p.Spec.Tolerations}
+	var errs []error
+	if len(p.Name) > validation.LabelValueMaxLength {
+		errs = append(errs, fmt.Errorf("metadata.name: has %d characters, but is also a label value of PlacementDecisions, "+
+			"which have at most %d: choose a shorter name", len(p.Name), validation.LabelValueMaxLength))
+	}
+	if n := p.Spec.NumberOfClusters; n != nil {
+		r.wanted = max(0, int(*n))
+	}
+	for i, predicate := range p.Spec.Predicates {
+		s, err := newSelector(predicate.RequiredClusterSelector)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("spec.predicates[%d].requiredClusterSelector.%w", i, err))
+		}
+		r.predicates = append(r.predicates, s)
+	}
+	strategy := p.Spec.DecisionStrategy.GroupStrategy
+	for i, g := range strategy.DecisionGroups {
+		s, err := newSelector(g.ClusterSelector)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("spec.decisionStrategy.groupStrategy.decisionGroups[%d].groupClusterSelector.%w", i, err))
+		}
+		r.groups = append(r.groups, groupRule{name: g.GroupName, selector: s})
+	}
+	var err error
+	if r.perGroup, err = newSize(strategy.ClustersPerDecisionGroup); err != nil {
+		errs = append(errs, fmt.Errorf("spec.decisionStrategy.groupStrategy.clustersPerDecisionGroup: %w", err))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// selector selects clusters by labels and claims.
+type selector struct {
+	labels labels.Selector
+	claims []requirement
+}
+
+func newSelector(s clusterv1beta1.ClusterSelector) (selector, error) {
+	byLabel, err := metav1.LabelSelectorAsSelector(&s.LabelSelector)
+	if err != nil {
+		return selector{}, fmt.Errorf("labelSelector: %w", err)
+	}
+	parsed := selector{labels: byLabel}
+	for i, e := range s.ClaimSelector.MatchExpressions {
+		claim, err := newRequirement(e)
+		if err != nil {
+			return selector{}, fmt.Errorf("claimSelector.matchExpressions[%d]: %w", i, err)
+		}
+		parsed.claims = append(parsed.claims, claim)
+	}
+	return parsed, nil
+}
+
+func (s selector) matches(c *cluster) bool {
+	return s.labels.Matches(labels.Set(c.labels)) &&
+		!slices.ContainsFunc(s.claims, func(claim requirement) bool { return !claim.matches(c.claims) })
+}
+
+// requirement is a condition on one claim. A labels.Requirement does not fit, since its values must
+// be valid label values.
+type requirement metav1.LabelSelectorRequirement
+
+func newRequirement(r metav1.LabelSelectorRequirement) (requirement, error) {
+	switch r.Operator {
+	case metav1.LabelSelectorOpIn, metav1.LabelSelectorOpNotIn:
+		if len(r.Values) == 0 {
+			return requirement{}, fmt.Errorf("operator %s needs values", r.Operator)
+		}
+	case metav1.LabelSelectorOpExists, metav1.LabelSelectorOpDoesNotExist:
+		if len(r.Values) > 0 {
+			return requirement{}, fmt.Errorf("operator %s takes no values", r.Operator)
+		}
+	default:
+		return requirement{}, fmt.Errorf("unknown operator %q: must be In, NotIn, Exists or DoesNotExist", r.Operator)
+	}
+	return requirement(r), nil
+}
+
+func (r requirement) matches(claims map[string]string) bool {
+	value, exists := claims[r.Key]
+	switch r.Operator {
+	case metav1.LabelSelectorOpIn:
+		return exists && slices.Contains(r.Values, value)
+	case metav1.LabelSelectorOpNotIn:
+		return !exists || !slices.Contains(r.Values, value)
+	case metav1.LabelSelectorOpExists:
+		return exists
+	default: // DoesNotExist, see newRequirement
+		return !exists
+	}
+}
+
+// size is the maximum number of clusters of a group: a number, or a percentage of all chosen
+// clusters. The zero value is 100%.
+type size struct {
+	number, percent int
+}
+
+func newSize(v intstr.IntOrString) (size, error) {
+	var s size
+	switch text, percent := strings.CutSuffix(v.StrVal, "%"); {
+	case v.Type == intstr.Int:
+		s.number = int(v.IntVal)
+	case v.StrVal == "":
+	default:
+		n, err := strconv.ParseInt(text, 10, 32)
+		if err != nil || percent && n > 100 {
+			return size{}, fmt.Errorf("%.20q is neither a number of clusters nor a percentage up to 100%%", v.StrVal)
+		}
+		if percent {
+			s.percent = int(n)
+		} else {
+			s.number = int(n)
+		}
+	}
+	if s.number < 0 || s.percent < 0 {
+		return size{}, fmt.Errorf("%s is negative", v.String())
+	}
+	return s, nil
+}
+
+// resolve returns the size of groups for a number of chosen clusters; at least 1.
+func (s size) resolve(chosen int) int {
+	switch {
+	case s.number > 0:
+		return s.number
+	case s.percent > 0:
+		return max(1, (chosen*s.percent+99)/100)
+	default:
+		return max(1, chosen)
+	}
+}
+
+// fit is whether a placement can choose a cluster.
+type fit uint8
+
+const (
+	outside     fit = iota // in none of the sets to choose from
+	notAccepted            // not accepted by the hub, or being deleted
+	notSelected            // matches no predicate
+	tainted                // has a NoSelect taint that is not tolerated
+	keepable               // stays chosen, but is not newly chosen: NoSelectIfNew
+	eligible
+)
+
+// verdict is the result of evaluating a cluster against rules. Clusters with equal verdicts are
+// treated equally.
+type verdict struct {
+	fit   fit
+	avoid bool  // newly chosen only if there are no others: PreferNoSelect
+	until int64 // Unix seconds when a toleration expires; 0 means never
+	group int   // index of the first groupRule that selects it; len(groups) if none does
+}
+
+// evaluate returns the verdict on c at the time now. A cluster that does not exist, nil, is in no
+// set; if all clusters are in reach, it is like one that is not accepted.
+func (r *rules) evaluate(c *cluster, now time.Time) verdict {
+	switch {
+	case c == nil && r.reach.HasAll():
+		return verdict{fit: notAccepted}
+	case c == nil:
+		return verdict{fit: outside}
+	}
+	if !r.reach.Has(c.labels) {
+		return verdict{fit: outside}
+	}
+	if !c.accepted {
+		return verdict{fit: notAccepted}
+	}
+	matches := func(s selector) bool { return s.matches(c) }
+	if len(r.predicates) > 0 && !slices.ContainsFunc(r.predicates, matches) {
+		return verdict{fit: notSelected}
+	}
+	v := verdict{fit: eligible}
+	for _, t := range c.taints {
+		until := r.toleratedUntil(t)
+		tolerated := until > now.Unix()
+		switch {
+		case t.effect == clusterv1.TaintEffectNoSelect && !tolerated:
+			return verdict{fit: tainted}
+		case t.effect == clusterv1.TaintEffectNoSelect && until != math.MaxInt64 && (v.until == 0 || until < v.until):
+			v.until = until
+		case t.effect == clusterv1.TaintEffectNoSelectIfNew && !tolerated:
+			v.fit = keepable
+		case t.effect == clusterv1.TaintEffectPreferNoSelect && !tolerated:
+			v.avoid = true
+		}
+	}
+	v.group = slices.IndexFunc(r.groups, func(g groupRule) bool { return g.selector.matches(c) })
+	if v.group < 0 {
+		v.group = len(r.groups)
+	}
+	return v
+}
+
+// SelectsWithout returns a function that reports whether p, in a namespace that these sets are bound
+// to, could keep a cluster selected that has no taint with this key. It always does if the spec of p
+// is invalid: the decisions stay unchanged then. Decisions that are older than cluster sets do not
+// depend on what is bound.
+func SelectsWithout(p *clusterv1beta1.Placement, bound clustersets.Reach, key string, now time.Time) func(*clusterv1.ManagedCluster) bool {
+	r, err := newRules(p, bound)
+	if err == nil && !decidedFromSets(p) {
+		r.reach = clustersets.Everything()
+	}
+	return func(c *clusterv1.ManagedCluster) bool {
+		if err != nil {
+			return true
+		}
+		without := newCluster(c, nil, now)
+		without.taints = slices.DeleteFunc(without.taints, func(t taint) bool { return t.key == key })
+		return r.evaluate(without, now).fit >= keepable
+	}
+}
+
+// toleratedUntil returns the Unix time at which the toleration of t expires; math.MaxInt64 if it
+// does not expire.
+func (r *rules) toleratedUntil(t taint) int64 {
+	until := int64(math.MinInt64)
+	for i := range r.tolerations {
+		toleration := &r.tolerations[i]
+		if !tolerates(toleration, t) {
+			continue
+		}
+		if toleration.TolerationSeconds == nil || *toleration.TolerationSeconds > maxTolerationSeconds {
+			return math.MaxInt64
+		}
+		until = max(until, t.since.Unix()+max(0, *toleration.TolerationSeconds))
+	}
+	return until
+}
+
+// tolerates reports whether the toleration matches t.
+func tolerates(toleration *clusterv1beta1.Toleration, t taint) bool {
+	exists := toleration.Operator == clusterv1beta1.TolerationOpExists
+	switch {
+	case toleration.Effect != "" && toleration.Effect != t.effect:
+		return false
+	case toleration.Key == "":
+		return exists
+	case toleration.Key != t.key:
+		return false
+	default:
+		return exists || (toleration.Operator == "" || toleration.Operator == clusterv1beta1.TolerationOpEqual) && toleration.Value == t.value
+	}
+}

@@ -1,0 +1,86 @@
+package replicaset
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/pkg/hub/internal/rollout"
+	"github.com/workwire/workwire/pkg/hub/internal/works"
+)
+
+const (
+	maxBlockers    = 3   // clusters that the message of a rollout explains
+	maxBlockerText = 300 // bytes of what an object reports
+)
+
+// noteBlocker notes what keeps a cluster that has the template from success, for the first clusters.
+func (r *placementRollout) noteBlocker(name string, cluster rollout.Cluster, work *workv1.ManifestWork, current bool) {
+	if !current || cluster.Away || len(r.blockers) >= maxBlockers || cluster.Status != rollout.Progressing && cluster.Status != rollout.Failed {
+		return
+	}
+	if text := blocker(work); text != "" {
+		r.blockers = append(r.blockers, name+": "+text)
+	}
+}
+
+// blocker returns the first object of a work that is not as it should be, and what it reports;
+// empty if the work's status names none, or is that of an earlier generation.
+func blocker(work *workv1.ManifestWork) string {
+	entries := works.UnpackStatus(work).Status.ResourceStatus.Manifests
+	for _, bad := range []metav1.Condition{
+		{Type: workv1.ManifestApplied, Status: metav1.ConditionFalse},
+		{Type: workv1.ManifestDegraded, Status: metav1.ConditionTrue},
+		{Type: workv1.ManifestAvailable, Status: metav1.ConditionFalse},
+		{Type: workv1.ManifestProgressing, Status: metav1.ConditionTrue},
+	} {
+		for i := range entries {
+			c := meta.FindStatusCondition(entries[i].Conditions, bad.Type)
+			if c != nil && c.Status == bad.Status && c.ObservedGeneration == work.Generation {
+				return objectName(entries[i].ResourceMeta) + ": " + shorten(cmp.Or(c.Message, c.Reason))
+			}
+		}
+	}
+	return ""
+}
+
+func objectName(m workv1.ManifestResourceMeta) string {
+	if m.Namespace == "" {
+		return fmt.Sprintf("%s %s", m.Kind, m.Name)
+	}
+	return fmt.Sprintf("%s %s/%s", m.Kind, m.Namespace, m.Name)
+}
+
+func shorten(text string) string {
+	if len(text) <= maxBlockerText {
+		return text
+	}
+	return strings.ToValidUTF8(text[:maxBlockerText], "") + "…"
+}
+
+// waitingMessage says what rollouts wait for; empty if no cluster says so.
+func waitingMessage(rollouts []placementRollout) string {
+	var blockers []string
+	for _, r := range rollouts {
+		blockers = append(blockers, r.blockers...)
+	}
+	if len(blockers) == 0 {
+		return ""
+	}
+	return "waiting for " + strings.Join(blockers[:min(len(blockers), maxBlockers)], "; ")
+}
+
+// joinTexts joins texts that are not empty.
+func joinTexts(texts ...string) string {
+	var all []string
+	for _, text := range texts {
+		if text != "" {
+			all = append(all, text)
+		}
+	}
+	return strings.Join(all, "; ")
+}

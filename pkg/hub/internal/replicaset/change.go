@@ -1,0 +1,168 @@
+package replicaset
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
+	"github.com/workwire/workwire/pkg/hub/internal/controller"
+	"github.com/workwire/workwire/pkg/runtime/kube"
+)
+
+// LabelsAnnotationKey annotates a work with the sorted, comma-separated keys of the labels that it
+// has from its set. When a label is removed from the set, it is removed from the work; labels of
+// others stay.
+const LabelsAnnotationKey = "workwire.dev/replicaset-labels"
+
+// action is an operation on a work.
+type action string
+
+const (
+	create action = "create" // create the work
+	update action = "update" // set the template and the labels
+	label  action = "label"  // set only the labels
+	remove action = "delete"
+)
+
+// change is a write of one work.
+type change struct {
+	action action
+	// work is the stored work or, for create, the new one.
+	work *workv1.ManifestWork
+	// patch is for update and label.
+	patch kube.JSONPatch
+}
+
+// newWork returns the work of set for a cluster of a placement.
+func newWork(set *workv1alpha1.ManifestWorkReplicaSet, placement, cluster string, now time.Time) *workv1.ManifestWork {
+	labels, owned := workLabels(set, placement)
+	annotations := templateAnnotations(set, now)
+	if owned != "" {
+		annotations[LabelsAnnotationKey] = owned
+	}
+	return &workv1.ManifestWork{
+		ObjectMeta: metav1.ObjectMeta{Namespace: cluster, Name: WorkName(controller.KeyOf(set), placement), Labels: labels, Annotations: annotations},
+		Spec:       set.Spec.ManifestWorkTemplate,
+	}
+}
+
+// templateAnnotations returns the annotations that a work gets with the template.
+func templateAnnotations(set *workv1alpha1.ManifestWorkReplicaSet, now time.Time) map[string]string {
+	annotations := map[string]string{workv1alpha1.RolledOutAtAnnotationKey: timestamp(now)}
+	if waitsForReadiness(set) {
+		annotations[workv1.ReportReadinessAnnotationKey] = "true"
+	}
+	return annotations
+}
+
+// waitsForReadiness reports whether a cluster succeeds only when its objects are ready.
+func waitsForReadiness(set *workv1alpha1.ManifestWorkReplicaSet) bool {
+	return set.Annotations[workv1alpha1.RolloutSuccessAnnotationKey] != workv1alpha1.RolloutSuccessAvailable
+}
+
+// timestamp returns the value of the annotation with the time at which a work received the
+// template.
+func timestamp(now time.Time) string { return now.UTC().Format(time.RFC3339) }
+
+// updateChange returns the change that sets the template of a work.
+func updateChange(work *workv1.ManifestWork, set *workv1alpha1.ManifestWorkReplicaSet, placement string, now time.Time) change {
+	patch := metadataOf(set, placement, templateAnnotations(set, now)).patch(work)
+	patch = append(patch, kube.JSONPatchOperation{Op: "add", Path: "/spec", Value: &set.Spec.ManifestWorkTemplate})
+	return guarded(update, work, patch)
+}
+
+// labelChange returns the change that gives a work the metadata of its set; false if it has it.
+func labelChange(work *workv1.ManifestWork, m metadata) (change, bool) {
+	patch := m.patch(work)
+	if len(patch) == 0 {
+		return change{}, false
+	}
+	return guarded(label, work, patch), true
+}
+
+// guarded returns a change of a work by a patch that applies only to the work with its UID.
+func guarded(action action, work *workv1.ManifestWork, patch kube.JSONPatch) change {
+	return change{action, work, append(kube.JSONPatch{kube.TestUID(work.UID)}, patch...)}
+}
+
+// metadata is what the works of a placement have from their set.
+type metadata struct {
+	labels      map[string]string
+	owned       string // the value of LabelsAnnotationKey
+	annotations map[string]string
+	removed     []string // annotations
+}
+
+// metadataOf returns the metadata of the works of a placement, with these annotations.
+func metadataOf(set *workv1alpha1.ManifestWorkReplicaSet, placement string, annotations map[string]string) metadata {
+	m := metadata{annotations: make(map[string]string, len(annotations)+1)}
+	m.labels, m.owned = workLabels(set, placement)
+	maps.Copy(m.annotations, annotations)
+	if m.owned != "" {
+		m.annotations[LabelsAnnotationKey] = m.owned
+	} else {
+		m.removed = append(m.removed, LabelsAnnotationKey)
+	}
+	if !waitsForReadiness(set) { // a work that has no readiness yet gets it with its next template
+		m.removed = append(m.removed, workv1.ReportReadinessAnnotationKey)
+	}
+	return m
+}
+
+// patch returns what gives work the metadata, empty if it has it. Labels and annotations of others stay. Without
+// changes it allocates nothing: it is called for each work of a set.
+func (m metadata) patch(work *workv1.ManifestWork) kube.JSONPatch {
+	var removed []string
+	if had := work.Annotations[LabelsAnnotationKey]; had != m.owned {
+		removed = strings.FieldsFunc(had, func(r rune) bool { return r == ',' })
+		removed = slices.DeleteFunc(removed, func(key string) bool { _, kept := m.labels[key]; return kept })
+	}
+	return append(mapPatch("/metadata/labels", work.Labels, m.labels, removed),
+		mapPatch("/metadata/annotations", work.Annotations, m.annotations, m.removed)...)
+}
+
+// mapPatch returns the patch that adds the entries wanted to the map at path, which is stored, and
+// removes the keys removed.
+func mapPatch(path string, stored, wanted map[string]string, removed []string) kube.JSONPatch {
+	if stored == nil && len(wanted) > 0 {
+		return kube.JSONPatch{{Op: "add", Path: path, Value: wanted}}
+	}
+	var added []string
+	for key, value := range wanted {
+		if has, ok := stored[key]; !ok || has != value {
+			added = append(added, key)
+		}
+	}
+	slices.Sort(added)
+	var patch kube.JSONPatch
+	for _, key := range added {
+		patch = append(patch, kube.JSONPatchOperation{Op: "add", Path: path + "/" + pointer.Replace(key), Value: wanted[key]})
+	}
+	for _, key := range removed {
+		if _, ok := stored[key]; ok {
+			patch = append(patch, kube.JSONPatchOperation{Op: "remove", Path: path + "/" + pointer.Replace(key)})
+		}
+	}
+	return patch
+}
+
+// pointer escapes a key for a JSON pointer.
+var pointer = strings.NewReplacer("~", "~0", "/", "~1")
+
+// workLabels returns the labels of a work, and the value of LabelsAnnotationKey.
+func workLabels(set *workv1alpha1.ManifestWorkReplicaSet, placement string) (labels map[string]string, owned string) {
+	labels = map[string]string{workv1.ReplicaSetLabelKey: Label(controller.KeyOf(set)), workv1.PlacementNameLabelKey: placement}
+	var keys []string
+	for _, key := range slices.Sorted(maps.Keys(set.Labels)) {
+		if _, ours := labels[key]; !ours {
+			keys = append(keys, key)
+			labels[key] = set.Labels[key]
+		}
+	}
+	return labels, strings.Join(keys, ",")
+}

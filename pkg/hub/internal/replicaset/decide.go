@@ -1,0 +1,312 @@
+package replicaset
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
+	clusterv1beta1 "github.com/workwire/workwire/pkg/apis/cluster/v1beta1"
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
+	"github.com/workwire/workwire/pkg/hub/internal/clustersets"
+	"github.com/workwire/workwire/pkg/hub/internal/controller"
+	"github.com/workwire/workwire/pkg/hub/internal/rollout"
+	"github.com/workwire/workwire/pkg/runtime/compress"
+	"github.com/workwire/workwire/pkg/runtime/walltime"
+)
+
+// input is everything that a plan depends on. It is read-only.
+type input struct {
+	set        *workv1alpha1.ManifestWorkReplicaSet
+	placements []placement            // in the order of the references of the set
+	works      []*workv1.ManifestWork // works with the label of the set
+	// workByName returns a work by its name, with or without labels, that belongs to no other set.
+	workByName func(types.NamespacedName) (*workv1.ManifestWork, bool)
+	// reach is the clusters that the namespace of the set may choose from.
+	reach clustersets.Reach
+	// presence returns the presence of a cluster; one without a ManagedCluster is connected.
+	presence func(cluster string) presence
+	// cluster returns a ManagedCluster.
+	cluster func(name string) (*clusterv1.ManagedCluster, bool)
+	// asked is whether somebody has edited the set or a placement lately, see state.edited.
+	asked bool
+	now   time.Time
+	clock *walltime.Clock // of the times that are stored; nil: it never steps
+	// compared is which specs are the template, by [works.SpecKey].
+	compared map[compress.Data]bool
+}
+
+// presence is the part of a ManagedCluster that a rollout depends on. The zero value is an
+// accepted, connected cluster.
+type presence struct {
+	// refused reports that the hub does not accept the cluster, or not yet.
+	refused bool
+	// outside reports that the cluster is in no set that is bound to the namespace of the set.
+	outside bool
+	// away reports that the cluster is not connected, or that this is unknown.
+	away bool
+	// since is the time of the last change of away; zero if it never changed.
+	since time.Time
+}
+
+// placement is a placement that the set refers to.
+type placement struct {
+	ref       *workv1alpha1.LocalPlacementReference
+	object    *clusterv1beta1.Placement // nil if it does not exist
+	decisions []*clusterv1beta1.PlacementDecision
+}
+
+// plan is the result of decide.
+type plan struct {
+	status  workv1alpha1.ManifestWorkReplicaSetStatus
+	changes []change
+	// rollouts has one entry per placement, in the order of the references of the set; none if the
+	// set is invalid.
+	rollouts []placementRollout
+	// invalid is why the set cannot be processed, for an event; empty if it can.
+	invalid string
+	// requeueAt is when to decide again without a change; zero means never.
+	requeueAt time.Time
+}
+
+// placementRollout is the state of the rollout to the clusters of one placement.
+type placementRollout struct {
+	placement string
+	// err is why the rollout cannot continue, such as an invalid strategy.
+	err error
+	// decision is empty unless decided is set.
+	decided  bool
+	decision rollout.Decision
+	// selected and groups are the numbers of clusters and groups in the status of the placement.
+	selected, groups int
+	// chosen is the number of clusters in the decisions of the placement.
+	chosen int
+	// outside are those of them, sorted, that are out of the reach of the set's namespace, whoever has
+	// written the decisions: their works are not created, changed or deleted.
+	outside []string
+	// filledGroups is the number of groups with clusters, and succeededGroups the number of those
+	// of which all clusters succeeded.
+	filledGroups, succeededGroups int
+	// clusters counts the chosen clusters by status, including those that are away.
+	clusters map[rollout.Status]int
+	away     int
+	summary  workv1alpha1.ManifestWorkReplicaSetSummary
+	// blockers say what keeps the first clusters that have the template from success.
+	blockers []string
+	// waits say the same, and more, of the first clusters that the rollout waits for; waiting is the
+	// number of them all.
+	waits   []string
+	waiting int
+}
+
+// decide returns the plan for a set that is not being deleted.
+func decide(in input) plan {
+	in.compared = make(map[compress.Data]bool)
+	p := plan{status: *in.set.Status.DeepCopy()}
+	if p.invalid = validateNames(in.set); p.invalid != "" {
+		conditionSetter(&p.status, in.now)(metav1.Condition{
+			Type: workv1alpha1.ManifestWorkReplicaSetConditionManifestworkApplied, Status: metav1.ConditionFalse,
+			Reason: workv1alpha1.ReasonInvalidManifestWorkName, Message: p.invalid,
+		})
+		p.setInvalid(in)
+		return p
+	}
+	for _, placement := range in.placements {
+		if placement.object == nil {
+			p.invalid = fmt.Sprintf("Placement %s does not exist in namespace %s; works stay unchanged until it does", placement.ref.Name, in.set.Namespace)
+			conditionSetter(&p.status, in.now)(metav1.Condition{
+				Type: workv1alpha1.ManifestWorkReplicaSetConditionPlacementVerified, Status: metav1.ConditionFalse,
+				Reason: workv1alpha1.ReasonPlacementDecisionNotFound,
+			})
+			p.setInvalid(in)
+			return p
+		}
+	}
+	assigned, surplus := assignWorks(in)
+	for _, work := range surplus {
+		p.remove(work)
+	}
+	var unselected []*workv1.ManifestWork
+	for _, placement := range in.placements {
+		r, left := p.planPlacement(in, placement, assigned[placement.ref.Name])
+		p.rollouts, unselected = append(p.rollouts, r), append(unselected, left...)
+		p.requeueAt = rollout.Earlier(p.requeueAt, r.decision.RequeueAt)
+	}
+	summarize(&p.status, p.rollouts, in)
+	p.removeUnselected(in, unselected)
+	return p
+}
+
+// assignWorks returns one work per placement and cluster, and the surplus works of the set. If
+// there are several works for a cluster, it keeps the oldest, which the cluster most likely has
+// already.
+func assignWorks(in input) (assigned map[string]map[string]*workv1.ManifestWork, surplus []*workv1.ManifestWork) {
+	assigned = make(map[string]map[string]*workv1.ManifestWork, len(in.placements))
+	for _, placement := range in.placements {
+		assigned[placement.ref.Name] = make(map[string]*workv1.ManifestWork, len(in.works)/len(in.placements))
+	}
+	for _, work := range in.works {
+		clusters, ok := assigned[work.Labels[workv1.PlacementNameLabelKey]]
+		if !ok {
+			surplus = append(surplus, work)
+			continue
+		}
+		if other := clusters[work.Namespace]; other != nil {
+			if compareWorks(other, work) < 0 {
+				work, other = other, work
+			}
+			surplus = append(surplus, other)
+		}
+		clusters[work.Namespace] = work
+	}
+	slices.SortFunc(surplus, compareWorks)
+	return assigned, surplus
+}
+
+// compareWorks orders the works of a set: those that stay first, then by age.
+func compareWorks(a, b *workv1.ManifestWork) int {
+	return cmp.Or(cmp.Compare(deleting(a), deleting(b)), a.CreationTimestamp.Compare(b.CreationTimestamp.Time),
+		cmp.Compare(a.Name, b.Name), cmp.Compare(a.Namespace, b.Namespace))
+}
+
+func deleting(work *workv1.ManifestWork) int {
+	if work.DeletionTimestamp != nil {
+		return 1
+	}
+	return 0
+}
+
+// planPlacement plans the rollout to the clusters of a placement. works are the assigned works by
+// cluster. It also returns those whose cluster is no longer selected.
+func (p *plan) planPlacement(in input, placement placement, works map[string]*workv1.ManifestWork) (
+	r placementRollout, unselected []*workv1.ManifestWork,
+) {
+	name := placement.ref.Name
+	r = placementRollout{
+		placement: name, selected: int(placement.object.Status.NumberOfSelectedClusters),
+		groups: len(placement.object.Status.DecisionGroups), clusters: make(map[rollout.Status]int),
+	}
+	groups, errGroups := rollout.GroupsOf(placement.object, placement.decisions)
+	strategy, errStrategy := rollout.Parse(&placement.ref.RolloutStrategy)
+	if err := errors.Join(errGroups, errStrategy); err != nil {
+		r.err = fmt.Errorf("placement %s: %w", name, err)
+	}
+	chosen := r.observe(in, groups, works)
+	if r.err == nil {
+		r.decided, r.decision = true, strategy.Decide(groups, chosen, in.now)
+		for _, missing := range r.decision.Missing {
+			if missing.GroupName != "" {
+				r.err = fmt.Errorf("placement %s: mandatory decision group %q does not exist", name, missing.GroupName)
+			}
+		}
+	}
+	// While the decisions are being written, a later group may exist before the first one. The
+	// status of the placement is written last: no cluster starts until both agree.
+	if r.chosen == r.selected && !workv1.IsPaused(in.set) {
+		for _, cluster := range r.decision.Start {
+			p.startCluster(in, name, cluster, works)
+		}
+	}
+	absent := p.absentClusters(in, placement, chosen, works)
+	metadata, planned := metadataOf(in.set, name, nil), len(p.changes)
+	for cluster, work := range works {
+		if _, ok := chosen[cluster]; ok {
+			if work.DeletionTimestamp != nil {
+				continue
+			}
+			if change, changed := labelChange(work, metadata); changed && !r.isOutside(cluster) {
+				p.changes = append(p.changes, change)
+			}
+		} else if errGroups == nil && !absent[cluster] { // otherwise it is unknown whether the cluster was chosen
+			unselected = append(unselected, work)
+		}
+	}
+	slices.SortFunc(p.changes[planned:], func(a, b change) int { return cmp.Compare(a.work.Namespace, b.work.Namespace) })
+	slices.SortFunc(unselected, func(a, b *workv1.ManifestWork) int { return cmp.Compare(a.Namespace, b.Namespace) })
+	return r, unselected
+}
+
+// observe returns the states of the chosen clusters, and counts them.
+func (r *placementRollout) observe(in input, groups []rollout.Group, works map[string]*workv1.ManifestWork) map[string]rollout.Cluster {
+	chosen := make(map[string]rollout.Cluster, len(works))
+	for _, group := range groups {
+		succeeded := 0
+		for _, cluster := range group.Clusters {
+			state, known := chosen[cluster]
+			if !known {
+				presence := in.presence(cluster)
+				if presence.outside {
+					r.outside = append(r.outside, cluster)
+				}
+				var current bool
+				state, current = in.clusterState(r.placement, cluster, presence, works)
+				chosen[cluster] = state
+				work := works[cluster]
+				r.count(state, work, current)
+				r.noteBlocker(cluster, state, work, current)
+				r.noteWait(cluster, state, work, current)
+			}
+			if state.Status == rollout.Succeeded {
+				succeeded++
+			}
+		}
+		if len(group.Clusters) > 0 {
+			r.filledGroups++
+			if succeeded == len(group.Clusters) {
+				r.succeededGroups++
+			}
+		}
+	}
+	r.chosen = len(chosen)
+	slices.Sort(r.outside)
+	return chosen
+}
+
+// isOutside reports whether the namespace of the set may not reach a chosen cluster.
+func (r *placementRollout) isOutside(cluster string) bool {
+	_, found := slices.BinarySearch(r.outside, cluster)
+	return found
+}
+
+// clusterState returns the state of a chosen cluster, and whether it has the template. It assigns a
+// work that has lost its labels again.
+func (in input) clusterState(placement, name string, presence presence, works map[string]*workv1.ManifestWork) (rollout.Cluster, bool) {
+	work := works[name]
+	if work == nil && !presence.outside {
+		lost, ok := in.workByName(types.NamespacedName{Namespace: name, Name: WorkName(controller.KeyOf(in.set), placement)})
+		if ok && lost.Labels[workv1.ReplicaSetLabelKey] != Label(controller.KeyOf(in.set)) {
+			work, works[name] = lost, lost
+		}
+	}
+	current := work != nil && work.DeletionTimestamp == nil && in.hasTemplate(work)
+	cluster := rollout.StatusOf(work, current, in.now)
+	cluster.Away, cluster.PresenceSince = presence.away, presence.since
+	if presence.refused || presence.outside { // it receives no works
+		cluster.Status = rollout.Skip
+	}
+	return cluster, current
+}
+
+// startCluster gives the template to a cluster. A cluster whose work is being deleted receives it
+// after the deletion.
+func (p *plan) startCluster(in input, placement, cluster string, works map[string]*workv1.ManifestWork) {
+	switch work := works[cluster]; {
+	case work == nil:
+		p.changes = append(p.changes, change{action: create, work: newWork(in.set, placement, cluster, in.now)})
+	case work.DeletionTimestamp == nil:
+		p.changes = append(p.changes, updateChange(work, in.set, placement, in.now))
+		delete(works, cluster) // the update sets its labels
+	}
+}
+
+func (p *plan) remove(work *workv1.ManifestWork) {
+	if work.DeletionTimestamp == nil {
+		p.changes = append(p.changes, change{action: remove, work: work})
+	}
+}

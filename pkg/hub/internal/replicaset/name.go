@@ -1,0 +1,56 @@
+package replicaset
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
+	"github.com/workwire/workwire/pkg/hub/internal/controller"
+)
+
+// hashLength is the number of hexadecimal digits of the hash in the name of a work.
+const hashLength = 10
+
+// WorkName returns the name of the works of a set for the clusters of a placement. Each cluster
+// namespace has one of them. The name depends only on the set and the placement, so that a cluster
+// cannot get two works, and different sets and placements have different names. It is 11 characters
+// longer than the name of the set.
+func WorkName(set types.NamespacedName, placement string) string {
+	// Namespaces and names contain no slash.
+	sum := sha256.Sum256([]byte(set.Namespace + "/" + set.Name + "/" + placement))
+	return set.Name + "-" + hex.EncodeToString(sum[:])[:hashLength]
+}
+
+// Label returns the value of the label work.open-cluster-management.io/manifestworkreplicaset on
+// the works of a set: "<namespace>.<name>". A set cannot have works if this is longer than 63
+// characters, and so not a valid label value.
+func Label(set types.NamespacedName) string { return set.Namespace + "." + set.Name }
+
+// parseLabel returns the set of a label value of [Label]. The first dot separates namespace and
+// name, since namespaces contain no dot.
+func parseLabel(label string) (types.NamespacedName, bool) {
+	namespace, name, ok := strings.Cut(label, ".")
+	return types.NamespacedName{Namespace: namespace, Name: name}, ok && namespace != "" && name != ""
+}
+
+// validateNames returns why works of the set cannot be labelled; empty if they can.
+func validateNames(set *workv1alpha1.ManifestWorkReplicaSet) string {
+	label := Label(controller.KeyOf(set))
+	if problems := validation.IsValidLabelValue(label); len(problems) > 0 {
+		return fmt.Sprintf("<namespace>.<name> of the set is %q, which is not a valid value of the label %s of works: %s; give the set a shorter name",
+			label, workv1.ReplicaSetLabelKey, strings.Join(problems, "; "))
+	}
+	for _, ref := range set.Spec.PlacementRefs {
+		if problems := validation.IsValidLabelValue(ref.Name); len(problems) > 0 {
+			return fmt.Sprintf("the name of placement %q is not a valid value of the label %s of works: %s; give the placement a shorter name",
+				ref.Name, workv1.PlacementNameLabelKey, strings.Join(problems, "; "))
+		}
+	}
+	return ""
+}

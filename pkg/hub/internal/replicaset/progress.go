@@ -1,0 +1,191 @@
+package replicaset
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
+	workwirev1alpha1 "github.com/workwire/workwire/pkg/apis/workwire/v1alpha1"
+	"github.com/workwire/workwire/pkg/hub/internal/rollout"
+	"github.com/workwire/workwire/pkg/security/redaction"
+)
+
+// pausedText says what holds a paused rollout.
+const pausedText = "paused by the annotation " + workv1.PausedAnnotationKey
+
+// noteWait notes a cluster that the rollout waits for and why, for the first clusters.
+func (r *placementRollout) noteWait(name string, cluster rollout.Cluster, work *workv1.ManifestWork, current bool) {
+	var why string
+	switch going := work != nil && work.DeletionTimestamp != nil; {
+	case going:
+		why = "its earlier work is being deleted"
+	case !current || cluster.Status != rollout.Progressing && cluster.Status != rollout.Failed:
+		return
+	case len(r.waits) >= maxBlockers: // a reason costs a look at all objects
+	case cluster.Away:
+		why = "away since " + cluster.PresenceSince.UTC().Format(time.RFC3339)
+	default:
+		why = cmp.Or(blocker(work), unexplained(cluster, work))
+	}
+	r.waiting++
+	if len(r.waits) < maxBlockers {
+		r.waits = append(r.waits, name+": "+why)
+	}
+}
+
+// unexplained says what is known of a cluster whose work names no object.
+func unexplained(cluster rollout.Cluster, work *workv1.ManifestWork) string {
+	switch {
+	case cluster.Status == rollout.Failed:
+		return "failed"
+	case slices.ContainsFunc(work.Status.Conditions, func(c metav1.Condition) bool { return c.ObservedGeneration == work.Generation }):
+		return "not ready"
+	}
+	return "no answer since " + cmp.Or(work.Annotations[workv1alpha1.RolledOutAtAnnotationKey], "the template reached its work")
+}
+
+// setProgress sets the conditions Progressing and Stopped. complete is whether every cluster
+// succeeded, err what is wrong with the set or a placement.
+func setProgress(status *workv1alpha1.ManifestWorkReplicaSetStatus, in input, rollouts []placementRollout, complete bool, err error) {
+	condition := progress(in, rollouts, complete, err)
+	stopped := stoppedMessage(rollouts)
+	set := conditionSetter(status, in.now)
+	if before := meta.FindStatusCondition(status.Conditions, condition.Type); before != nil && before.Reason != condition.Reason {
+		before.LastTransitionTime = metav1.NewTime(in.now)
+	}
+	set(condition)
+	const kind = workv1alpha1.ManifestWorkReplicaSetConditionStopped
+	switch {
+	case stopped != "":
+		set(metav1.Condition{
+			Type: kind, Status: metav1.ConditionTrue, Reason: workv1alpha1.ReasonTooManyFailures,
+			Message: joinTexts(stopped, waitsMessage(rollouts)),
+		})
+	case meta.FindStatusCondition(status.Conditions, kind) != nil:
+		set(metav1.Condition{Type: kind, Status: metav1.ConditionFalse, Reason: workv1alpha1.ReasonAsExpected})
+	}
+}
+
+// progress returns the condition Progressing.
+func progress(in input, rollouts []placementRollout, complete bool, err error) metav1.Condition {
+	c := metav1.Condition{
+		Type: workv1alpha1.ManifestWorkReplicaSetConditionProgressing, Status: metav1.ConditionFalse, ObservedGeneration: in.set.Generation,
+	}
+	n := countProgress(rollouts)
+	text := n.text(in.set.Annotations[workwirev1alpha1.RevisionAnnotationKey])
+	stopped := stoppedMessage(rollouts)
+	switch {
+	case err != nil:
+		c.Reason, c.Message = workv1alpha1.ReasonInvalid, redaction.WithoutValues(err, false).Error()
+	case workv1.IsPaused(in.set):
+		c.Status, c.Reason = metav1.ConditionUnknown, workv1alpha1.ReasonPaused
+		c.Message = joinTexts(pausedText, text, stopped, waitsMessage(rollouts))
+	case n.chosen == 0:
+		c.Reason, c.Message = workv1alpha1.ReasonNoClusters, "no cluster is selected"
+	case stopped != "":
+		c.Reason, c.Message = workv1alpha1.ReasonStopped, joinTexts(text, stopped, waitsMessage(rollouts))
+	case complete:
+		c.Reason, c.Message = workv1alpha1.ReasonComplete, text
+	case n.soaking > 0 && n.started == 0 && n.unfinished == 0:
+		c.Status, c.Reason, c.Message = metav1.ConditionTrue, workv1alpha1.ReasonSoaking, joinTexts(text, soakMessage(rollouts))
+	default:
+		c.Status, c.Reason = metav1.ConditionTrue, workv1alpha1.ReasonRollingOut
+		c.Message = joinTexts(text, soakMessage(rollouts), waitsMessage(rollouts), skippedMessage(rollouts))
+	}
+	return c
+}
+
+// progressCount sums over the placements of a set.
+type progressCount struct{ chosen, succeeded, current, started, soaking, unfinished int }
+
+func countProgress(rollouts []placementRollout) (n progressCount) {
+	for _, r := range rollouts {
+		n.chosen += r.chosen
+		n.succeeded += r.clusters[rollout.Succeeded]
+		n.current += r.summary.Total
+		n.started += len(r.decision.Start)
+		n.soaking += len(r.decision.Soaking)
+		n.unfinished += r.clusters[rollout.Progressing] + r.clusters[rollout.Failed]
+	}
+	return n
+}
+
+// text returns "revision 3: 4 of 10 clusters succeeded, 6 have the template".
+func (n progressCount) text(revision string) string {
+	text := fmt.Sprintf("%d of %d clusters succeeded", n.succeeded, n.chosen)
+	if n.current != n.succeeded {
+		text += fmt.Sprintf(", %d have the template", n.current)
+	}
+	if revision != "" {
+		text = "revision " + revision + ": " + text
+	}
+	return text
+}
+
+// soakMessage says which clusters must stay successful until when before others start.
+func soakMessage(rollouts []placementRollout) string {
+	var texts []string
+	for _, r := range rollouts {
+		for _, soak := range r.decision.Soaking {
+			texts = append(texts, soak.Cluster+" until "+soak.Until.UTC().Format(time.RFC3339))
+		}
+	}
+	if len(texts) == 0 {
+		return ""
+	}
+	return "soaking (minSuccessTime): " + firstTexts(texts, len(texts), ", ")
+}
+
+// waitsMessage says which clusters that have the template the rollouts wait for, and why.
+func waitsMessage(rollouts []placementRollout) string {
+	var texts []string
+	total := 0
+	for _, r := range rollouts {
+		texts = append(texts, r.waits...)
+		total += r.waiting
+	}
+	if total == 0 {
+		return ""
+	}
+	return "waiting for " + firstTexts(texts, total, "; ")
+}
+
+func skippedMessage(rollouts []placementRollout) string {
+	skipped := 0
+	for _, r := range rollouts {
+		skipped += r.clusters[rollout.Skip]
+	}
+	if skipped == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d clusters get nothing: the hub does not accept them, or no set with them is bound to the namespace", skipped)
+}
+
+// firstTexts joins the first texts of total.
+func firstTexts(texts []string, total int, separator string) string {
+	shown := texts[:min(len(texts), maxBlockers)]
+	text := strings.Join(shown, separator)
+	if more := total - len(shown); more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
+}
+
+// setInvalid sets the condition Progressing of a set that cannot be processed.
+func (p *plan) setInvalid(in input) {
+	setProgress(&p.status, in, nil, false, errors.New(p.invalid))
+}
+
+// paused reports whether the rollout of a set is paused.
+func (p *plan) paused() bool {
+	c := meta.FindStatusCondition(p.status.Conditions, workv1alpha1.ManifestWorkReplicaSetConditionProgressing)
+	return c != nil && c.Reason == workv1alpha1.ReasonPaused
+}

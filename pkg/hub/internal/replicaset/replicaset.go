@@ -1,0 +1,152 @@
+package replicaset
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/client-go/util/workqueue"
+
+	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
+	clusterv1beta1 "github.com/workwire/workwire/pkg/apis/cluster/v1beta1"
+	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
+	"github.com/workwire/workwire/pkg/client/clientset/versioned"
+	"github.com/workwire/workwire/pkg/hub/internal/clustersets"
+	"github.com/workwire/workwire/pkg/hub/internal/controller"
+	"github.com/workwire/workwire/pkg/hub/internal/works"
+	"github.com/workwire/workwire/pkg/runtime/required"
+	"github.com/workwire/workwire/pkg/runtime/walltime"
+)
+
+// DefaultWorkers is the default of Config.Workers.
+const DefaultWorkers = 16
+
+// interval is the minimum time between two reconciles of a set.
+const interval = 200 * time.Millisecond
+
+// Config configures a [Controller].
+type Config struct {
+	// Informers provide sets, Placements, PlacementDecisions and ManagedClusters; required.
+	Informers *controller.Informers
+	// Bindings decide which clusters a set may reach, by its namespace; required.
+	Bindings *clustersets.Bindings
+	// Works is the cache of works, from the same Informers; required.
+	Works *works.Cache
+	// Client writes works and sets; required.
+	Client versioned.Interface
+	// Recorder gets events on sets; default none.
+	Recorder record.EventRecorder
+	// Now returns the time for rollouts; default time.Now.
+	Now func() time.Time
+	// Logger gets a line about each failure, and about each rollout that is complete or stopped;
+	// default slog.Default().
+	Logger *slog.Logger
+	// Registerer gets the metrics workwire_hub_replicaset_*; default none.
+	Registerer prometheus.Registerer
+	// Queues creates the metrics of the queue; default none.
+	Queues workqueue.MetricsProvider
+	// Workers is the number of works that are written at a time; default 16.
+	Workers int
+}
+
+// Controller serves the ManifestWorkReplicaSets of all namespaces.
+type Controller struct {
+	*controller.Controller[types.NamespacedName]
+	cfg        Config
+	metrics    *metrics
+	sets       *controller.Cache[*workv1alpha1.ManifestWorkReplicaSet]
+	placements *controller.Cache[*clusterv1beta1.Placement]
+	decisions  *controller.Cache[*clusterv1beta1.PlacementDecision]
+	clusters   *controller.Cache[*clusterv1.ManagedCluster]
+	clock      *walltime.Clock // of the times that are stored
+	writers    chan struct{}   // limits the works that are written at a time
+
+	mu     sync.Mutex
+	states map[types.NamespacedName]*state // guarded by mu; only the reconcile of a set uses its state
+}
+
+// New returns a controller. It does no I/O and starts nothing. It reports every fault of cfg, and
+// fails if the metrics are registered already.
+func New(cfg Config) (*Controller, error) {
+	if err := cfg.validate(); err != nil {
+		return nil, fmt.Errorf("replicaset: %w", err)
+	}
+	c := &Controller{
+		cfg: cfg, clock: walltime.New(), metrics: newMetrics(), writers: make(chan struct{}, cfg.Workers), states: make(map[types.NamespacedName]*state),
+		sets: cfg.Informers.ManifestWorkReplicaSets(), placements: cfg.Informers.Placements(),
+		decisions: cfg.Informers.PlacementDecisions(), clusters: cfg.Informers.ManagedClusters(),
+	}
+	var err error
+	c.Controller, err = controller.New(controller.Config[types.NamespacedName]{
+		Name: "replicasets", Reconcile: c.reconcile, Interval: interval, Queues: cfg.Queues, Logger: cfg.Logger,
+		Watches: append([]controller.Watch{
+			controller.On(c.sets, c.setChanged), controller.On(c.placements, c.placementChanged),
+			controller.On(c.decisions, c.decisionChanged), controller.On(c.clusters, c.clusterChanged),
+			controller.On(cfg.Works.Cache, c.workChanged),
+		}, cfg.Bindings.Watch(c.reachChanged)...),
+	})
+	m := c.metrics
+	err = errors.Join(err, c.addIndexers(), controller.Register(cfg.Registerer, m.reconciles, m.works, m.statuses, m.sets, m.clusters))
+	if err != nil {
+		return nil, fmt.Errorf("replicaset: %w", err)
+	}
+	return c, nil
+}
+
+// validate reports every fault of cfg and sets the defaults.
+func (cfg *Config) validate() error {
+	err := required.Fields(cfg, "Informers", "Bindings", "Works", "Client")
+	if cfg.Workers < 0 {
+		err = errors.Join(err, fmt.Errorf("Workers must be at least 1, or 0 for %d, got %d", DefaultWorkers, cfg.Workers))
+	}
+	cfg.Workers = cmp.Or(cfg.Workers, DefaultWorkers)
+	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	return err
+}
+
+// state is what the controller remembers of a set between two reconciles. It can be lost at any
+// time.
+type state struct {
+	failures        map[types.NamespacedName]failure // by work, the writes that failed
+	createdUntil    time.Time                        // when works that the informer does not show are no longer assumed to exist
+	succeededGroups map[string]int                   // by placement
+	edits           map[string]edit                  // by placement; of the set under the empty name
+	history         history                          // of the set's templates
+	counted         gaugeValues                      // the share of the set in the metrics
+}
+
+// failure describes the last failed write of a work.
+type failure struct {
+	attempts int
+	retryAt  time.Time
+}
+
+// stateOf returns the state of a set.
+func (c *Controller) stateOf(set types.NamespacedName) *state {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := c.states[set]
+	if s == nil {
+		s = &state{failures: make(map[types.NamespacedName]failure)}
+		c.states[set] = s
+	}
+	return s
+}
+
+// forget drops the state of a deleted set.
+func (c *Controller) forget(set types.NamespacedName) {
+	s := c.stateOf(set)
+	c.metrics.setGauges(&s.counted, gaugeValues{})
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.states, set)
+}

@@ -1,0 +1,162 @@
+package replicaset
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
+	"github.com/workwire/workwire/pkg/hub/internal/controller"
+)
+
+// The pause before a failed write of a work is retried. It doubles with each attempt.
+const (
+	retryBackoff    = 250 * time.Millisecond
+	retryBackoffMax = time.Minute
+)
+
+// errOutdated is the error of a write because the cache was behind the API server.
+var errOutdated = errors.New("the work has changed")
+
+// writeAll performs the changes, Config.Workers at a time for all sets together, and returns the
+// number of changes that must be retried. A change that failed before is not retried before its
+// backoff has passed.
+func (c *Controller) writeAll(ctx context.Context, set *workv1alpha1.ManifestWorkReplicaSet, changes []change, s *state) (failed int) {
+	now := c.cfg.Now()
+	due := s.due(changes, now)
+	errs := c.writeParallel(ctx, due)
+	if ctx.Err() != nil {
+		return len(changes)
+	}
+	failed = len(changes) - len(due)
+	var newlyFailed []string // clusters
+	var firstErr error
+	for i, err := range errs {
+		key := controller.KeyOf(due[i].work)
+		if err == nil {
+			delete(s.failures, key)
+			if due[i].action == create {
+				s.createdUntil = now.Add(controller.WriteTimeout)
+			}
+			continue
+		}
+		failed++
+		if s.fail(key, now) && !errors.Is(err, errOutdated) {
+			newlyFailed = append(newlyFailed, key.Namespace)
+			firstErr = cmp.Or(firstErr, err)
+		}
+	}
+	if len(newlyFailed) > 0 {
+		slices.Sort(newlyFailed)
+		clusters := joinNames(newlyFailed)
+		c.cfg.Logger.Warn("writing works failed, retrying", "set", set.Name, "namespace", set.Namespace, "clusters", clusters, "error", firstErr)
+		c.event(set, corev1.EventTypeWarning, "WriteFailed", "Writing works of %d clusters failed (%s): %v", len(newlyFailed), clusters, firstErr)
+	}
+	return failed
+}
+
+// fail records a failed write of a work and reports whether it is the first.
+func (s *state) fail(work types.NamespacedName, now time.Time) bool {
+	f := s.failures[work]
+	f.retryAt = now.Add(min(retryBackoff<<min(f.attempts, 20), retryBackoffMax))
+	f.attempts++
+	s.failures[work] = f
+	return f.attempts == 1
+}
+
+// due returns the changes whose backoff has passed, and forgets the failures of other works.
+func (s *state) due(changes []change, now time.Time) []change {
+	wanted := sets.New[types.NamespacedName]()
+	var due []change
+	for _, change := range changes {
+		key := controller.KeyOf(change.work)
+		wanted.Insert(key)
+		if f, ok := s.failures[key]; !ok || !now.Before(f.retryAt) {
+			due = append(due, change)
+		}
+	}
+	maps.DeleteFunc(s.failures, func(key types.NamespacedName, _ failure) bool { return !wanted.Has(key) })
+	return due
+}
+
+// writeParallel performs the changes and returns their errors. It stops when ctx ends.
+func (c *Controller) writeParallel(ctx context.Context, changes []change) []error {
+	errs := make([]error, len(changes))
+	var group sync.WaitGroup
+	defer group.Wait()
+	for i, change := range changes {
+		select {
+		case <-ctx.Done():
+			return errs
+		case c.writers <- struct{}{}:
+		}
+		group.Go(func() {
+			defer func() { <-c.writers }()
+			var result string
+			result, errs[i] = c.write(ctx, change)
+			if !errors.Is(errs[i], context.Canceled) {
+				c.metrics.works.WithLabelValues(string(change.action), result).Inc()
+			}
+		})
+	}
+	return errs
+}
+
+// write performs one change. It returns the result for the metric, and an error if the change must
+// be retried: errOutdated if the cache is about to show the reason.
+func (c *Controller) write(ctx context.Context, change change) (result string, err error) {
+	client := c.cfg.Client.WorkV1().ManifestWorks(change.work.Namespace)
+	var written *workv1.ManifestWork
+	switch change.action {
+	case create:
+		if written, err = client.Create(ctx, change.work, metav1.CreateOptions{}); err == nil {
+			c.cfg.Works.Created(written)
+		}
+	case remove:
+		err = client.Delete(ctx, change.work.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &change.work.UID}})
+		if apierrors.IsNotFound(err) || apierrors.IsConflict(err) { // deleted, or replaced by another work
+			return "gone", nil
+		}
+	default:
+		var patch []byte
+		if patch, err = change.patch.Encode(); err != nil {
+			break
+		}
+		if written, err = client.Patch(ctx, change.work.Name, types.JSONPatchType, patch, metav1.PatchOptions{}); err == nil {
+			c.cfg.Works.Wrote(written)
+		}
+	}
+	switch {
+	case err == nil:
+		return "ok", nil
+	case change.action == create && apierrors.IsAlreadyExists(err), change.action != create && (apierrors.IsNotFound(err) || patchOutdated(err)):
+		return "outdated", fmt.Errorf("%w: %w", errOutdated, err)
+	default:
+		return "failed", fmt.Errorf("%s ManifestWork %s/%s: %w", change.action, change.work.Namespace, change.work.Name, err)
+	}
+}
+
+// patchOutdated reports whether a JSON patch was made for another state of the object. API servers
+// name a field if the patched object is invalid, and none if the patch does not apply.
+func patchOutdated(err error) bool {
+	if !apierrors.IsInvalid(err) {
+		return apierrors.IsConflict(err)
+	}
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) || status.Status().Details == nil {
+		return true
+	}
+	return !slices.ContainsFunc(status.Status().Details.Causes, func(c metav1.StatusCause) bool { return c.Field != "" })
+}

@@ -1,0 +1,212 @@
+package works
+
+import (
+	"fmt"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/pkg/source/delivery"
+	"github.com/workwire/workwire/pkg/wire"
+)
+
+// facts are what is known about the delivery of a pending work.
+type facts struct {
+	// name of the cluster.
+	name string
+	// deleting: the newest state of the work is its deletion.
+	deleting bool
+	// pausedBy is the kind of the object with the annotation that pauses the work, empty: none.
+	pausedBy string
+	// registry: clusters have ManagedClusters, and cluster is that of the work, nil if there is none.
+	registry bool
+	cluster  *clusterv1.ManagedCluster
+	// accepted: works may be delivered to the cluster.
+	accepted bool
+	// connected: the hub is connected to the broker.
+	connected bool
+	// published is the last publish of the generation that has ended, nil: none has.
+	published *delivery.Publication
+}
+
+// delivered returns status, reason and message of the condition Delivered. The message depends on
+// nothing that changes while the cause stays.
+func delivered(f facts) (status metav1.ConditionStatus, reason, message string) {
+	what := "spec"
+	if f.deleting {
+		what = "deletion"
+	}
+	if reason, message = blockedByHub(f, what); reason == "" {
+		reason, message = blockedByBroker(f, what)
+	}
+	if reason != "" {
+		return metav1.ConditionFalse, reason, message
+	}
+	return metav1.ConditionUnknown, workv1.ReasonPublished, fmt.Sprintf(
+		"The broker has the %s, and the agent of cluster %s has not answered: if this lasts, see the agent's log", what, f.name)
+}
+
+// blockedByHub returns why the hub does not send the newest state, an empty reason if it does.
+func blockedByHub(f facts, what string) (reason, message string) {
+	switch {
+	case f.pausedBy != "" && !f.deleting:
+		return workv1.ReasonPaused, fmt.Sprintf("The %s carries the annotation %s: remove it to have the newest spec sent", f.pausedBy, workv1.PausedAnnotationKey)
+	case f.refused() == delivery.ReasonInvalidClusterName:
+		return workv1.ReasonClusterNotFound, fmt.Sprintf(
+			"The namespace %s cannot be the name of a cluster that this hub serves: create the work in the namespace of a cluster", f.name)
+	case f.registry && f.cluster == nil && (!f.accepted || f.nobodyListens()):
+		return workv1.ReasonClusterNotFound, fmt.Sprintf(
+			"There is no ManagedCluster %s: create the work in the namespace of a cluster, or have an agent of that name join", f.name)
+	case f.cluster != nil && !f.accepted:
+		return workv1.ReasonClusterNotAccepted, fmt.Sprintf(
+			"The hub does not accept cluster %s: set spec.hubAcceptsClient of its ManagedCluster to true", f.name)
+	case f.refused() == delivery.ReasonTooLarge:
+		return workv1.ReasonTooLarge, fmt.Sprintf("The %s is not sent: %v. Make the work smaller, or raise the limit of the broker", what, f.published.Err)
+	case f.refused() == delivery.ReasonNoSealKey:
+		return workv1.ReasonNoSealKey, fmt.Sprintf(
+			"The %s is not sent in clear, and cannot be sealed: %v. Put the public key of the cluster into the directory of --seal-keys", what, f.published.Err)
+	}
+	return "", ""
+}
+
+// blockedByBroker returns why what the hub sends does not arrive, an empty reason if it may.
+func blockedByBroker(f facts, what string) (reason, message string) {
+	switch {
+	case !f.connected:
+		return workv1.ReasonBrokerUnreachable, "The hub is not connected to the broker: see the log of work-hub, which says why"
+	case f.refused() == delivery.ReasonNotAuthorized:
+		return workv1.ReasonAccessRefused, fmt.Sprintf(
+			"The broker does not allow the hub to publish to cluster %s: change the broker's access rules, the hub tries again when it reconnects", f.name)
+	case f.away():
+		message := fmt.Sprintf("The agent of cluster %s is not connected: the %s is delivered when it is back; its ManagedCluster says since when", f.name, what)
+		if f.nobodyListens() {
+			message += ". The broker holds no subscription of it: if it runs, the broker refuses its subscription, or it serves another cluster or source"
+		}
+		return workv1.ReasonClusterAway, message
+	case f.nobodyListens():
+		return workv1.ReasonNobodyListens, fmt.Sprintf(
+			"The broker has no subscriber for cluster %s: check the topics and the cluster name of its agent", f.name)
+	case f.published == nil:
+		return workv1.ReasonHeldBack, fmt.Sprintf("The hub has not sent the %s yet: other works are sent before it, or its finalizer is not written; see the log of work-hub", what)
+	case f.published.Err != nil:
+		return workv1.ReasonHeldBack, fmt.Sprintf("The %s could not be sent and is tried again: %v", what, f.published.Err)
+	}
+	return "", ""
+}
+
+func (f facts) refused() string {
+	if f.published == nil {
+		return ""
+	}
+	return f.published.Refused
+}
+
+func (f facts) nobodyListens() bool { return f.published != nil && f.published.NobodyListens }
+
+// away reports whether the agent is known not to be connected.
+func (f facts) away() bool {
+	if f.cluster == nil {
+		return false
+	}
+	available := meta.FindStatusCondition(f.cluster.Status.Conditions, clusterv1.ManagedClusterConditionAvailable)
+	return available != nil && available.Status != metav1.ConditionTrue && available.Reason != clusterv1.ReasonHubDisconnected
+}
+
+// pausedBy returns the kind of the object that pauses work, empty if none does.
+func pausedBy(work *workv1.ManifestWork, cluster *clusterv1.ManagedCluster) string {
+	switch {
+	case workv1.IsPaused(work):
+		return "ManifestWork"
+	case cluster != nil && workv1.IsPaused(cluster):
+		return "ManagedCluster"
+	}
+	return ""
+}
+
+// isAnswered reports whether the stored status of work is about its newest state.
+func isAnswered(work *workv1.ManifestWork) bool {
+	if c := meta.FindStatusCondition(work.Status.Conditions, workv1.WorkDelivered); c != nil && c.ObservedGeneration == work.Generation {
+		return c.Status == metav1.ConditionTrue
+	}
+	return isAnswer(work, &work.Status)
+}
+
+// isAnswer reports whether status is the agent's about the newest state of work. A status of a spec
+// that is not deleted yet says nothing about the deletion.
+func isAnswer(work *workv1.ManifestWork, status *workv1.ManifestWorkStatus) bool {
+	if work.DeletionTimestamp != nil {
+		return meta.IsStatusConditionTrue(status.Conditions, workv1.WorkDeleting) || meta.IsStatusConditionTrue(status.Conditions, workv1.WorkDeleted)
+	}
+	return slices.ContainsFunc(status.Conditions, func(c metav1.Condition) bool {
+		return c.Type == workv1.WorkApplied && c.ObservedGeneration >= work.Generation && !delivery.IsRefusal(c.Reason)
+	})
+}
+
+// isReady reports whether status says that all objects are ready; works that do not report
+// readiness are not.
+func isReady(status *workv1.ManifestWorkStatus) bool {
+	return meta.IsStatusConditionFalse(status.Conditions, workv1.WorkProgressing) &&
+		!meta.IsStatusConditionTrue(status.Conditions, workv1.WorkDegraded)
+}
+
+// answered returns the status to store when an agent sends s: what it reports, with the condition
+// Delivered, and with the times of known, which may be nil, and of s.
+func answered(work *workv1.ManifestWork, s *wire.Status, known *workv1.DeliveryStatus, now metav1.Time) workv1.ManifestWorkStatus {
+	status := s.Status
+	status.Conditions = slices.DeleteFunc(slices.Clone(status.Conditions), func(c metav1.Condition) bool { return c.Type == workv1.WorkDelivered })
+	stored := meta.FindStatusCondition(work.Status.Conditions, workv1.WorkDelivered)
+	if stored != nil {
+		status.Conditions = append(status.Conditions, *stored)
+	}
+	status.Delivery = work.Status.Delivery
+	current := s.Generation >= wire.Generation(work.Generation)
+	if deleting := work.DeletionTimestamp != nil; deleting {
+		current = s.Meta.DeletionTimestamp != nil
+	}
+	if !current && !isAnswer(work, &status) {
+		return status
+	}
+	meta.SetStatusCondition(&status.Conditions, metav1.Condition{
+		Type: workv1.WorkDelivered, Status: metav1.ConditionTrue, Reason: workv1.ReasonAnswered,
+		Message: "The agent has answered", ObservedGeneration: work.Generation, LastTransitionTime: now,
+	})
+	status.Delivery = merge(work, known)
+	d := status.Delivery
+	if s.Generation == wire.Generation(work.Generation) {
+		setTime(&d.ReceivedTime, s.Times.Received, d.ReceivedTime == nil)
+		setTime(&d.AppliedTime, s.Times.Applied, d.AppliedTime == nil)
+		setTime(&d.ReadyTime, s.Times.Ready, true)
+	}
+	if !isReady(&status) {
+		d.ReadyTime = nil
+	}
+	return status
+}
+
+// setTime sets to if from is not zero and it may be replaced.
+func setTime(to **metav1.MicroTime, from metav1.MicroTime, replace bool) {
+	if !from.IsZero() && replace {
+		*to = from.DeepCopy()
+	}
+}
+
+// merge returns what is stored of the delivery of work's generation, and known, which may be nil.
+func merge(work *workv1.ManifestWork, known *workv1.DeliveryStatus) *workv1.DeliveryStatus {
+	d := &workv1.DeliveryStatus{Generation: work.Generation}
+	if stored := work.Status.Delivery; stored != nil && stored.Generation == work.Generation {
+		d = stored.DeepCopy()
+	}
+	if known == nil || known.Generation != work.Generation {
+		return d
+	}
+	if d.AcceptedTime == nil {
+		d.AcceptedTime = known.AcceptedTime
+	}
+	if known.PublishedTime != nil {
+		d.PublishedTime, d.AcknowledgedTime = known.PublishedTime, known.AcknowledgedTime
+	}
+	return d
+}

@@ -1,0 +1,251 @@
+package works
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/pkg/runtime/kube"
+	"github.com/workwire/workwire/pkg/wire"
+)
+
+const (
+	// ConditionStatusStored is False on a work whose reported status the API server refuses. The
+	// next status that the API server accepts removes it.
+	ConditionStatusStored = "StatusStored"
+	// ReasonRefused is the reason of ConditionStatusStored.
+	ReasonRefused = "Refused"
+)
+
+// UpdateStatus stores s in the status of its work, and removes the hub's finalizer when s has
+// Deleted=True and the work is being deleted. A work that no longer exists is no error. An error
+// asks for a retry.
+func (c *Controller) UpdateStatus(ctx context.Context, s *wire.Status) error {
+	work, ok := c.latest(s.UID)
+	if !ok {
+		c.writes.WithLabelValues("gone").Inc()
+		return nil
+	}
+	status, changed := c.answer(work, s)
+	p := planStatus(work, status, changed)
+	if p.store {
+		if err := c.store(ctx, work, status, int64(s.Generation)); err != nil {
+			return err
+		}
+		c.recordEvents(work, status)
+	} else if !p.release {
+		c.writes.WithLabelValues("unchanged").Inc()
+	}
+	if p.release {
+		return c.release(ctx, work)
+	}
+	return nil
+}
+
+// SetCondition sets refused, the reason why the newest spec of a work cannot be published, in the work's
+// status. An error asks for a retry.
+func (c *Controller) SetCondition(ctx context.Context, uid types.UID, refused metav1.Condition) error {
+	work, ok := c.latest(uid)
+	if !ok {
+		return nil
+	}
+	status := work.Status.DeepCopy()
+	if !meta.SetStatusCondition(&status.Conditions, refused) {
+		c.writes.WithLabelValues("unchanged").Inc()
+		return nil
+	}
+	c.warn(work, refused.Reason, refused.Message)
+	if pending, changed := c.pendingStatus(work); changed {
+		status.Delivery = pending.Delivery
+		if delivered := meta.FindStatusCondition(pending.Conditions, workv1.WorkDelivered); delivered != nil {
+			meta.SetStatusCondition(&status.Conditions, *delivered)
+		}
+	}
+	return c.store(ctx, work, status, refused.ObservedGeneration)
+}
+
+// WritePending writes how far the newest spec of a work has got, unless the status says so. An error
+// asks for a retry.
+func (c *Controller) WritePending(ctx context.Context, uid types.UID) error {
+	work, ok := c.latest(uid)
+	if !ok {
+		return nil
+	}
+	status, changed := c.pendingStatus(work)
+	if !changed {
+		return nil
+	}
+	if err := c.store(ctx, work, status, work.Generation); err != nil {
+		return err
+	}
+	c.recordEvents(work, status)
+	return nil
+}
+
+// latest returns the work with uid as it was last seen or written here, with its whole status.
+func (c *Controller) latest(uid types.UID) (*workv1.ManifestWork, bool) {
+	work, ok := c.cfg.Cache.LatestByUID(uid)
+	if !ok {
+		return nil, false
+	}
+	return UnpackStatus(work), true
+}
+
+// recordEvents records events about what changed from the status of work to status.
+func (c *Controller) recordEvents(work *workv1.ManifestWork, status *workv1.ManifestWorkStatus) {
+	if c.cfg.Recorder == nil {
+		return
+	}
+	for _, e := range eventsFor(&work.Status, status) {
+		c.cfg.Recorder.Event(work, e.kind, e.reason, e.message)
+	}
+}
+
+// warn records an event about a work.
+func (c *Controller) warn(work *workv1.ManifestWork, reason, message string) {
+	if c.cfg.Recorder != nil {
+		c.cfg.Recorder.Event(work, corev1.EventTypeWarning, reason, message)
+	}
+}
+
+// AgentAhead reports an agent that holds a newer generation than the hub, as after the hub's API
+// was restored from a backup. It returns false: the API server assigns generations, so the engine
+// publishes the work as authoritative.
+func (c *Controller) AgentAhead(uid types.UID, held wire.Generation) (raised bool) {
+	log := c.cfg.Logger.With("uid", uid, "heldGeneration", held)
+	if work, ok := c.cfg.Cache.ByUID(uid); ok {
+		log = log.With("work", work.Name, "cluster", work.Namespace, "generation", work.Generation)
+		c.warn(work, "Outdated", fmt.Sprintf("The agent holds generation %d. It is sent this one, %d, as authoritative. "+
+			"An agent of Open Cluster Management ignores it until the work is deleted and created again", held, work.Generation))
+	}
+	log.Warn("agent holds a newer generation of the work, sending this one as authoritative")
+	return false
+}
+
+// store writes status to work.
+func (c *Controller) store(ctx context.Context, work *workv1.ManifestWork, status *workv1.ManifestWorkStatus, generation int64) error {
+	err := c.patchStatus(ctx, work, status)
+	result := "written"
+	if apierrors.IsConflict(err) || isRefusal(err) {
+		// The API server also answers so when the work was created again under its name.
+		current, getErr := c.current(ctx, work)
+		switch {
+		case getErr != nil:
+			result, err = "failed", getErr
+		case current == nil:
+			result, err = "gone", nil
+		case isRefusal(err):
+			c.writes.WithLabelValues("refused").Inc()
+			return c.storeRefusal(ctx, current, status, generation, err)
+		}
+	}
+	switch {
+	case apierrors.IsNotFound(err):
+		result, err = "gone", nil
+	case err != nil:
+		result = "failed"
+	case result == "written":
+		c.countHops(work.Status.Delivery, status.Delivery)
+	}
+	c.writes.WithLabelValues(result).Inc()
+	return err
+}
+
+// storeRefusal writes a condition to work in place of the status that the API server refused.
+func (c *Controller) storeRefusal(
+	ctx context.Context, work *workv1.ManifestWork, refused *workv1.ManifestWorkStatus, generation int64, refusal error,
+) error {
+	c.cfg.Logger.Error("API server refused the work's status, not retrying", "work", work.Name, "cluster", work.Namespace,
+		"uid", work.UID, "generation", generation, "error", refusal)
+	status := unstorable(&work.Status, generation, refusal)
+	if delivered := meta.FindStatusCondition(refused.Conditions, workv1.WorkDelivered); delivered != nil {
+		meta.SetStatusCondition(&status.Conditions, *delivered)
+	}
+	err := c.patchStatus(ctx, work, status)
+	if apierrors.IsNotFound(err) || isRefusal(err) {
+		return nil
+	}
+	return err
+}
+
+func (c *Controller) patchStatus(ctx context.Context, work *workv1.ManifestWork, status *workv1.ManifestWorkStatus) error {
+	return c.patch(ctx, "write the status of", work, kube.StatusPatch(work.UID, status), "status")
+}
+
+// patch writes to work.
+func (c *Controller) patch(ctx context.Context, operation string, work *workv1.ManifestWork, patch kube.JSONPatch, subresources ...string) error {
+	data, err := patch.Encode()
+	if err != nil {
+		return err
+	}
+	written, err := c.cfg.Client.WorkV1().ManifestWorks(work.Namespace).
+		Patch(ctx, work.Name, types.JSONPatchType, data, metav1.PatchOptions{}, subresources...)
+	if err != nil {
+		return fmt.Errorf("%s ManifestWork %s/%s: %w", operation, work.Namespace, work.Name, err)
+	}
+	c.cfg.Cache.Wrote(written)
+	return nil
+}
+
+// release removes the hub's finalizer from work.
+func (c *Controller) release(ctx context.Context, work *workv1.ManifestWork) error {
+	for attempt := 0; ; attempt++ {
+		patch := kube.RemoveFinalizerPatch(work, workv1.ManifestWorkFinalizer)
+		if patch == nil {
+			return nil
+		}
+		result := "ok"
+		err := c.patch(ctx, "remove the finalizer from", work, patch)
+		if attempt == 0 && (apierrors.IsInvalid(err) || apierrors.IsConflict(err)) {
+			// The cache has an older list of finalizers.
+			var current *workv1.ManifestWork
+			if current, err = c.current(ctx, work); current != nil {
+				work = current
+				continue
+			}
+			result = "gone"
+		}
+		switch {
+		case apierrors.IsNotFound(err):
+			result, err = "gone", nil
+		case err != nil:
+			result = "failed"
+		case result == "ok":
+			c.cfg.Logger.Debug("finalizer removed", "work", work.Name, "cluster", work.Namespace, "uid", work.UID)
+		}
+		c.removed.WithLabelValues(result).Inc()
+		return err
+	}
+}
+
+// current reads work from the API server; nil when it is gone, or another work has its name.
+func (c *Controller) current(ctx context.Context, work *workv1.ManifestWork) (*workv1.ManifestWork, error) {
+	current, err := c.cfg.Client.WorkV1().ManifestWorks(work.Namespace).Get(ctx, work.Name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("get ManifestWork %s/%s: %w", work.Namespace, work.Name, err)
+	case current.UID != work.UID:
+		return nil, nil
+	default:
+		return current, nil
+	}
+}
+
+// isRefusal reports whether err is an answer of the API server that no retry can change.
+func isRefusal(err error) bool {
+	return err != nil && (apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsRequestEntityTooLargeError(err) ||
+		strings.Contains(err.Error(), etcdTooLarge))
+}
+
+// etcdTooLarge is etcd's answer to an object beyond its limit, 1.5 MiB by default. API servers pass
+// it on as an internal error without a reason.
+const etcdTooLarge = "etcdserver: request is too large"

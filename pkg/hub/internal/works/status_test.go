@@ -1,0 +1,254 @@
+package works_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/record"
+
+	"github.com/workwire/workwire/deploy/crds"
+	"github.com/workwire/workwire/deploy/install"
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/pkg/client/clientset/versioned"
+	workclient "github.com/workwire/workwire/pkg/client/clientset/versioned/typed/work/v1"
+	"github.com/workwire/workwire/pkg/hub/internal/controller"
+	"github.com/workwire/workwire/pkg/hub/internal/works"
+	"github.com/workwire/workwire/pkg/wire"
+	"github.com/workwire/workwire/test/kit"
+	"github.com/workwire/workwire/test/kit/controlplane"
+)
+
+var plane *controlplane.Plane
+
+func TestMain(m *testing.M) {
+	controlplane.MainShared(m, controlplane.Hub, func(p *controlplane.Plane) error {
+		plane = p
+		return install.CRDs(context.Background(), p.REST(), crds.Hub()...)
+	})
+}
+
+const ours, other = workv1.ManifestWorkFinalizer, "example.com/other"
+
+// frozen is a Controller whose cache has stopped following: it knows the work as it was then.
+type frozen struct {
+	*works.Controller
+	events *record.FakeRecorder
+	t      *testing.T
+	works  workclient.ManifestWorkInterface
+	work   *workv1.ManifestWork // as the cache knows it
+}
+
+func freeze(t *testing.T, finalizers []string, deleting bool) *frozen {
+	t.Helper()
+	client, err := versioned.NewForConfig(plane.REST())
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &frozen{t: t, works: client.WorkV1().ManifestWorks(plane.Namespace(t, "works"))}
+	f.work = f.create(finalizers)
+	if deleting {
+		f.delete()
+		f.work = f.get()
+	}
+	informers := controller.NewInformers(controller.InformersConfig{Client: client, Logger: slog.New(slog.DiscardHandler)})
+	c, err := works.NewCache(informers, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop := kit.Run(t, "informers", informers.Run)
+	kit.True(t, "the cache sees the work", func() bool { _, ok := c.ByUID(f.work.UID); return ok })
+	stop()
+	f.events = record.NewFakeRecorder(10)
+	all := func(wire.ClusterName) bool { return true }
+	f.Controller, err = works.New(works.Config{
+		Cache: c, Client: client, Addressable: all, Accepted: all, Recorder: f.events, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+func (f *frozen) create(finalizers []string) *workv1.ManifestWork {
+	f.t.Helper()
+	work, err := f.works.Create(f.t.Context(), &workv1.ManifestWork{
+		ObjectMeta: metav1.ObjectMeta{Name: "w", Finalizers: finalizers},
+		Spec: workv1.ManifestWorkSpec{Workload: workv1.ManifestsTemplate{Manifests: []workv1.Manifest{
+			{RawExtension: runtime.RawExtension{Raw: []byte(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","namespace":"b"}}`)}},
+		}}},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return work
+}
+
+func (f *frozen) delete() {
+	f.t.Helper()
+	if err := f.works.Delete(f.t.Context(), "w", metav1.DeleteOptions{}); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+func (f *frozen) get() *workv1.ManifestWork {
+	f.t.Helper()
+	work, err := f.works.Get(f.t.Context(), "w", metav1.GetOptions{})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return work
+}
+
+func (f *frozen) setFinalizers(finalizers []string) {
+	f.t.Helper()
+	work := f.get()
+	work.Finalizers = finalizers
+	if _, err := f.works.Update(f.t.Context(), work, metav1.UpdateOptions{}); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+// recreate replaces the work by another one of its name.
+func (f *frozen) recreate(finalizers []string) {
+	f.t.Helper()
+	if len(f.get().Finalizers) > 0 {
+		f.setFinalizers(nil)
+	}
+	if f.work.DeletionTimestamp == nil {
+		f.delete()
+	}
+	f.create(finalizers)
+}
+
+func (f *frozen) status(condition, reason string) *wire.Status {
+	return &wire.Status{UID: f.work.UID, Generation: 1, Status: workv1.ManifestWorkStatus{Conditions: []metav1.Condition{{
+		Type: condition, Status: metav1.ConditionTrue, Reason: reason, LastTransitionTime: metav1.NewTime(time.Unix(1700000000, 0)),
+	}}}}
+}
+
+func TestStatusesOfOneWorkInARow(t *testing.T) {
+	f := freeze(t, []string{ours}, false)
+	// The cache knows none of the writes: only what was written may count.
+	for _, reason := range []string{"A", "B", "B", "A"} {
+		if err := f.UpdateStatus(t.Context(), f.status(workv1.WorkApplied, reason)); err != nil {
+			t.Fatal(err)
+		}
+		if got := f.get().Status.Conditions; len(got) != 2 || got[0].Reason != reason || got[1].Type != workv1.WorkDelivered {
+			t.Fatalf("after %s: %v", reason, got)
+		}
+	}
+	before := f.get().ResourceVersion
+	if err := f.UpdateStatus(t.Context(), f.status(workv1.WorkApplied, "A")); err != nil {
+		t.Fatal(err)
+	}
+	if f.get().ResourceVersion != before {
+		t.Error("the same status was written again")
+	}
+	refused := metav1.Condition{Type: workv1.WorkApplied, Status: metav1.ConditionFalse, Reason: "TooLarge", Message: "m", ObservedGeneration: 2}
+	if err := f.SetCondition(t.Context(), f.work.UID, refused); err != nil {
+		t.Fatal(err)
+	}
+	if got := meta.FindStatusCondition(f.get().Status.Conditions, workv1.WorkApplied); got.Reason != "TooLarge" || got.ObservedGeneration != 2 {
+		t.Errorf("refusal: %v", got)
+	}
+	if event := <-f.events.Events; event != "Warning TooLarge m" {
+		t.Errorf("the event of the refusal is %q", event)
+	}
+}
+
+func TestAWorkMadeAnewGetsNothing(t *testing.T) {
+	t.Run("status", func(t *testing.T) {
+		f := freeze(t, nil, false)
+		f.recreate(nil)
+		if err := f.UpdateStatus(t.Context(), f.status(workv1.WorkApplied, "Old")); err != nil {
+			t.Error(err)
+		}
+		refused := metav1.Condition{Type: workv1.WorkApplied, Status: metav1.ConditionFalse, Reason: "TooLarge"}
+		if err := f.SetCondition(t.Context(), f.work.UID, refused); err != nil {
+			t.Error(err)
+		}
+		if got := f.get().Status.Conditions; len(got) > 0 {
+			t.Errorf("conditions %v", got)
+		}
+	})
+	t.Run("release", func(t *testing.T) {
+		f := freeze(t, []string{ours}, true)
+		f.recreate([]string{ours})
+		if err := f.UpdateStatus(t.Context(), f.status(workv1.WorkDeleted, "Old")); err != nil {
+			t.Error(err)
+		}
+		if got := f.get(); !slices.Contains(got.Finalizers, ours) || len(got.Status.Conditions) > 0 {
+			t.Errorf("finalizers %v, conditions %v", got.Finalizers, got.Status.Conditions)
+		}
+	})
+}
+
+func TestAWorkThatIsGoneIsNoError(t *testing.T) {
+	for _, finalizers := range [][]string{nil, {ours}} {
+		f := freeze(t, finalizers, len(finalizers) > 0)
+		if len(finalizers) > 0 {
+			f.setFinalizers(nil)
+		} else {
+			f.delete()
+		}
+		for _, condition := range []string{workv1.WorkApplied, workv1.WorkDeleted} {
+			if err := f.UpdateStatus(t.Context(), f.status(condition, "R")); err != nil {
+				t.Errorf("finalizers %v, %s: %v", finalizers, condition, err)
+			}
+		}
+		unknown := f.status(workv1.WorkApplied, "R")
+		unknown.UID = "unknown"
+		if err := f.UpdateStatus(t.Context(), unknown); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestReleaseTakesOursOnly(t *testing.T) {
+	for _, c := range []struct{ known, now, left []string }{
+		{[]string{other, ours}, []string{other, ours}, []string{other}},
+		{[]string{ours, other}, []string{ours, other}, []string{other}},
+		{[]string{other, ours, "example.com/a"}, []string{ours, "example.com/a"}, []string{"example.com/a"}},
+		{[]string{other, ours}, []string{other}, []string{other}},
+	} {
+		f := freeze(t, c.known, true)
+		f.setFinalizers(c.now)
+		if err := f.UpdateStatus(t.Context(), f.status(workv1.WorkDeleted, "R")); err != nil {
+			t.Errorf("%v, known as %v: %v", c.now, c.known, err)
+		}
+		work := f.get()
+		if fmt.Sprint(work.Finalizers) != fmt.Sprint(c.left) || !meta.IsStatusConditionTrue(work.Status.Conditions, workv1.WorkDeleted) {
+			t.Errorf("%v, known as %v: left %v, conditions %v", c.now, c.known, work.Finalizers, work.Status.Conditions)
+		}
+	}
+	f := freeze(t, []string{ours}, true)
+	if err := f.UpdateStatus(t.Context(), f.status(workv1.WorkDeleted, "R")); err != nil {
+		t.Error(err)
+	}
+	if _, err := f.works.Get(t.Context(), "w", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("the last finalizer is gone, the work is not: %v", err)
+	}
+}
+
+func TestFailuresAskForAnotherCall(t *testing.T) {
+	f := freeze(t, []string{ours, other}, true)
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, condition := range []string{workv1.WorkApplied, workv1.WorkDeleted} {
+		if err := f.UpdateStatus(ended, f.status(condition, "R")); err == nil {
+			t.Errorf("%s: no error", condition)
+		}
+	}
+	if err := f.SetCondition(ended, f.work.UID, metav1.Condition{Type: workv1.WorkApplied, Status: metav1.ConditionFalse}); err == nil {
+		t.Error("SetCondition: no error")
+	}
+}

@@ -1,0 +1,163 @@
+package delivery
+
+import (
+	"time"
+
+	"k8s.io/client-go/util/workqueue"
+
+	"github.com/workwire/workwire/pkg/runtime/quota"
+	"github.com/workwire/workwire/pkg/wire"
+)
+
+// clusterRecord is all that is known of a cluster. There is one while the cluster has works, and while
+// there is something else to remember of it, see isEmpty. What somebody says in the name of a cluster
+// without works is answered without a record.
+type clusterRecord struct {
+	name     wire.ClusterName
+	works    workSet
+	removed  workSet      // those with workRecord.removed
+	heard    time.Time    // of the last message from the cluster
+	sessions sessionOrder // that its agent announced
+	accepts  wire.Accepts // of its agent, as its last event says
+	silent   workSet      // works that await contact
+	queue    workqueue.Queue[*workRecord]
+	// inRoundRobin: the queue is not empty, and the cluster was not paused when it was its turn.
+	inRoundRobin bool
+
+	gained   time.Time               // when ClusterGained was called
+	underWay int                     // publishes and writes, with Config.ClusterServed only
+	asked    map[questionOrder]int64 // when the newest question of an order was signed, in microseconds
+
+	waiting      int       // bytes of the statuses that wait to be stored
+	owing        bool      // statuses were dropped, for want of room
+	storingLarge bool      // a large status
+	askAgain     time.Time // when the cluster may ask questionBurst times again
+
+	distrust   distrust
+	noise      quota.Noise // as reported
+	divergence *divergence // nil: the last digest was equal
+}
+
+// isEmpty reports whether nothing needs to be remembered of c. The pace of its questions does, until
+// [deliveryState.sweep] has found that it is at full burst again.
+func (c *clusterRecord) isEmpty() bool {
+	return c.works.len() == 0 && c.gained.IsZero() && c.underWay == 0 && c.asked == nil && c.waiting == 0 && !c.owing && !c.storingLarge &&
+		c.askAgain.IsZero() && c.distrust == distrust{} && c.noise == quota.Noise{} && c.divergence == nil
+}
+
+// cluster returns the record of a cluster, which it makes if necessary. The caller releases it.
+func (d *deliveryState) cluster(name wire.ClusterName) *clusterRecord {
+	c, ok := d.clusters[name]
+	if !ok {
+		c = &clusterRecord{
+			name: name, queue: workqueue.DefaultQueue[*workRecord](),
+			works: workSet{kind: setOfCluster}, removed: workSet{kind: setRemoved}, silent: workSet{kind: setSilent},
+		}
+		d.clusters[name] = c
+	}
+	return c
+}
+
+// release forgets c if nothing needs to be remembered of it.
+func (d *deliveryState) release(c *clusterRecord) {
+	if c.isEmpty() && d.clusters[c.name] == c {
+		delete(d.clusters, c.name)
+	}
+}
+
+// sweep forgets what time has made unnecessary, once in the time of a burst of questions. It costs O(n)
+// for n clusters.
+func (d *deliveryState) sweep(now time.Time) {
+	if now.Sub(d.swept) <= questionBurst*questionInterval {
+		return
+	}
+	d.swept = now
+	for _, c := range d.clusters {
+		if !c.askAgain.After(now) {
+			c.askAgain = time.Time{}
+			d.release(c)
+		}
+	}
+}
+
+// countClusters returns the number of clusters that match.
+func (d *deliveryState) countClusters(match func(*clusterRecord) bool) (n int) {
+	for _, c := range d.clusters {
+		if match(c) {
+			n++
+		}
+	}
+	return n
+}
+
+// clusterLost forgets what is known of a cluster that another program serves.
+func (d *deliveryState) clusterLost(name wire.ClusterName) {
+	c, ok := d.clusters[name]
+	if !ok {
+		return
+	}
+	for i := c.works.len() - 1; i >= 0; i-- {
+		d.forgetKey(c.works.list[i].key)
+	}
+	c.gained, c.waiting, c.owing, c.distrust, c.divergence = time.Time{}, 0, false, distrust{}, nil
+	d.release(c)
+}
+
+// The pace of the questions of one cluster: its resync requests and digests. An agent asks a few times when it
+// connects, and sends a digest a minute. Further questions are merged and wait.
+const (
+	questionBurst    = 10
+	questionInterval = 2 * time.Second
+)
+
+// mayAsk reports whether a question of a cluster may be answered now, and counts it if so.
+func (d *deliveryState) mayAsk(name wire.ClusterName, now time.Time) bool {
+	d.sweep(now)
+	c := d.cluster(name)
+	full := c.askAgain
+	if full.Before(now) {
+		full = now
+	}
+	if full = full.Add(questionInterval); full.Sub(now) > questionBurst*questionInterval {
+		return false
+	}
+	c.askAgain = full
+	return true
+}
+
+// workSet is a set of works of one cluster. A work has its position in each kind of set, so that all
+// operations cost O(1), and the order depends on nothing but the operations.
+type workSet struct {
+	kind int
+	list []*workRecord
+}
+
+// Kinds of sets.
+const (
+	setOfCluster = iota
+	setRemoved
+	setSilent
+	setKinds
+)
+
+func (s *workSet) len() int { return len(s.list) }
+
+func (s *workSet) has(w *workRecord) bool { return w.positions[s.kind] > 0 }
+
+func (s *workSet) add(w *workRecord) {
+	if !s.has(w) {
+		s.list = append(s.list, w)
+		w.positions[s.kind] = int32(len(s.list))
+	}
+}
+
+func (s *workSet) remove(w *workRecord) {
+	if !s.has(w) {
+		return
+	}
+	last := len(s.list) - 1
+	moved := s.list[last]
+	s.list[w.positions[s.kind]-1], moved.positions[s.kind] = moved, w.positions[s.kind]
+	s.list[last], s.list = nil, s.list[:last]
+	w.positions[s.kind] = 0
+}

@@ -1,0 +1,105 @@
+package delivery
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/workwire/workwire/pkg/runtime/quota"
+	"github.com/workwire/workwire/pkg/wire"
+)
+
+func TestPaces(t *testing.T) {
+	d, now := newDeliveryState(time.Second, nil), time.Date(2031, 2, 3, 4, 5, 6, 0, time.UTC)
+	asked := func(cluster wire.ClusterName, times int) (allowed int) {
+		for range times {
+			if d.mayAsk(cluster, now) {
+				allowed++
+			}
+		}
+		return allowed
+	}
+	for _, test := range []struct {
+		after   time.Duration
+		cluster wire.ClusterName
+		want    int // of 100
+	}{
+		{0, "a", questionBurst},
+		{0, "b", questionBurst},
+		{questionInterval - 1, "a", 0},
+		{1, "a", 1},
+		{3 * questionInterval, "a", 3},
+		{time.Hour, "a", questionBurst},
+	} {
+		now = now.Add(test.after)
+		if got := asked(test.cluster, 100); got != test.want {
+			t.Errorf("%v later, %s: %d questions allowed, want %d", test.after, test.cluster, got, test.want)
+		}
+	}
+	for i := range 1000 {
+		asked(wire.ClusterName(fmt.Sprint(i)), 1)
+	}
+	now = now.Add(time.Hour)
+	asked("a", 1)
+	if len(d.clusters) != 1 {
+		t.Errorf("%d clusters are kept", len(d.clusters))
+	}
+}
+
+// TestWorkSet compares a set with a map.
+func TestWorkSet(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	s := workSet{kind: setRemoved}
+	works := make([]workRecord, 50)
+	plain := make(map[*workRecord]bool)
+	for range 20_000 {
+		w := &works[random.IntN(len(works))]
+		if random.IntN(2) == 0 {
+			s.add(w)
+			plain[w] = true
+		} else {
+			s.remove(w)
+			delete(plain, w)
+		}
+		if s.len() != len(plain) || s.has(w) != plain[w] {
+			t.Fatalf("%d works, want %d; has %v, want %v", s.len(), len(plain), s.has(w), plain[w])
+		}
+	}
+	for _, w := range s.list {
+		if !plain[w] {
+			t.Error("a work that was removed is in the set")
+		}
+	}
+}
+
+// TestClusterRecord: a record is forgotten once nothing needs to be remembered of its cluster.
+func TestClusterRecord(t *testing.T) {
+	now := time.Unix(1_790_000_000, 0)
+	key := workKey{uid: "u", cluster: "a"}
+	for name, c := range map[string]struct {
+		begin, end func(d *deliveryState, c *clusterRecord)
+	}{
+		"a work":          {func(d *deliveryState, _ *clusterRecord) { d.workChanged(key) }, func(d *deliveryState, _ *clusterRecord) { d.forgetKey(key) }},
+		"a publish":       {func(_ *deliveryState, c *clusterRecord) { c.underWay++ }, func(_ *deliveryState, c *clusterRecord) { c.underWay-- }},
+		"a question":      {func(d *deliveryState, _ *clusterRecord) { d.mayAsk("a", now) }, func(d *deliveryState, _ *clusterRecord) { d.sweep(now.Add(time.Minute)) }},
+		"a status":        {func(d *deliveryState, _ *clusterRecord) { d.waits("a", 7) }, func(d *deliveryState, _ *clusterRecord) { d.waitsNoMore("a", 7) }},
+		"a large status":  {func(_ *deliveryState, c *clusterRecord) { c.storingLarge = true }, func(_ *deliveryState, c *clusterRecord) { c.storingLarge = false }},
+		"a gain":          {func(_ *deliveryState, c *clusterRecord) { c.gained = now }, func(d *deliveryState, _ *clusterRecord) { d.clusterLost("a") }},
+		"a forgery":       {func(_ *deliveryState, c *clusterRecord) { c.distrust.Since = now }, func(d *deliveryState, _ *clusterRecord) { d.clusterLost("a") }},
+		"noise":           {func(_ *deliveryState, c *clusterRecord) { c.noise.Since = now }, func(_ *deliveryState, c *clusterRecord) { c.noise = quota.Noise{} }},
+		"a divergence":    {func(_ *deliveryState, c *clusterRecord) { c.divergence = &divergence{} }, func(d *deliveryState, _ *clusterRecord) { d.clusterLost("a") }},
+		"signed question": {func(_ *deliveryState, c *clusterRecord) { c.asked = map[questionOrder]int64{} }, func(_ *deliveryState, c *clusterRecord) { c.asked = nil }},
+	} {
+		d := newDeliveryState(time.Second, nil)
+		record := d.cluster("a")
+		c.begin(d, record)
+		if d.release(record); len(d.clusters) != 1 {
+			t.Errorf("%s: the record is forgotten", name)
+		}
+		c.end(d, record)
+		if d.release(record); len(d.clusters) != 0 {
+			t.Errorf("%s: the record is kept: %+v", name, record)
+		}
+	}
+}
