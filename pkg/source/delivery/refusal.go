@@ -18,16 +18,16 @@ import (
 const (
 	// ReasonTooLarge: the spec exceeds the broker's maximum packet size. The publish is retried
 	// when the spec changes or the broker announces another limit.
-	ReasonTooLarge = "TooLarge"
+	ReasonTooLarge = workv1.ReasonTooLarge
 	// ReasonNotAuthorized: the broker's access rules do not allow this source to publish to the
 	// cluster. The publish is retried at the next connect.
-	ReasonNotAuthorized = "NotAuthorized"
+	ReasonNotAuthorized = workv1.ReasonNotAuthorized
 	// ReasonInvalidClusterName: the work's namespace cannot be part of a topic, or is not the
 	// cluster that the topics name.
-	ReasonInvalidClusterName = "InvalidClusterName"
+	ReasonInvalidClusterName = workv1.ReasonInvalidClusterName
 	// ReasonNoSealKey: the cluster must not get data in clear, and there is no key to seal it with. The
 	// publish is retried when the key is there, and at the next connect.
-	ReasonNoSealKey = "NoSealKey"
+	ReasonNoSealKey = workv1.ReasonNoSealKey
 )
 
 // IsRefusal reports whether reason is one of those.

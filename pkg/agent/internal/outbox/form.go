@@ -11,11 +11,6 @@ import (
 	"github.com/workwire/workwire/pkg/workstate/condition"
 )
 
-// ReasonStatusTooLarge is the reason of a StatusFeedbackSynced condition, of a manifest or of the
-// work, whose message says what was left out of a status because it exceeded the broker's packet
-// size (docs/protocol.md, Limits).
-const ReasonStatusTooLarge = "StatusTooLarge"
-
 const (
 	noValuesMessage    = "The feedback values are left out: with them the status exceeds the broker's maximum packet size"
 	noManifestsMessage = "The status of the manifests is left out: with it the status exceeds the broker's maximum packet size"
@@ -102,7 +97,7 @@ func tooLarge(conditions []metav1.Condition, message string, generation int64, n
 		Type:               workv1.ManifestStatusFeedbackSynced,
 		Status:             metav1.ConditionFalse,
 		ObservedGeneration: generation,
-		Reason:             ReasonStatusTooLarge,
+		Reason:             workv1.ReasonStatusTooLarge,
 		Message:            message,
 	}
 	changed := make([]metav1.Condition, len(conditions), len(conditions)+1)

@@ -104,7 +104,7 @@ func TestStatusMuchTooLarge(t *testing.T) {
 		if !strings.HasSuffix(applied.Message, "ä…") || len(applied.Message) > 256 || applied.Status != metav1.ConditionTrue {
 			t.Errorf("the condition is %+v", applied)
 		}
-		if said.Type != "StatusFeedbackSynced" || said.Status != metav1.ConditionFalse || said.Reason != outbox.ReasonStatusTooLarge ||
+		if said.Type != "StatusFeedbackSynced" || said.Status != metav1.ConditionFalse || said.Reason != workv1.ReasonStatusTooLarge ||
 			!strings.Contains(said.Message, "status of the manifests is left out") || said.ObservedGeneration != 2 ||
 			!said.LastTransitionTime.Equal(&applied.LastTransitionTime) {
 			t.Errorf("the condition that says so is %+v", said)
@@ -169,7 +169,7 @@ func TestManyConditions(t *testing.T) {
 		got := taken[0].Status.Conditions
 		last := got[len(got)-1]
 		want := fmt.Sprintf("; so are %d conditions of the work", 5000-(len(got)-len(s.Status.Conditions)+5000-1))
-		if !strings.HasSuffix(last.Message, want) || last.Reason != outbox.ReasonStatusTooLarge || meta.FindStatusCondition(got, workv1.WorkDeleting) == nil {
+		if !strings.HasSuffix(last.Message, want) || last.Reason != workv1.ReasonStatusTooLarge || meta.FindStatusCondition(got, workv1.WorkDeleting) == nil {
 			t.Errorf("%d conditions, the last is %+v, want %q", len(got), last, want)
 		}
 	})

@@ -24,10 +24,73 @@ const (
 	ManagedClusterConditionWorksInSync = "WorksInSync"
 )
 
-// ReasonHubDisconnected is the reason of ManagedClusterConditionAvailable with status Unknown while
-// the hub itself has had no connection to the broker for more than a minute, and until the agent is
-// heard from again: the agent may well be there.
-const ReasonHubDisconnected = "HubDisconnected"
+// Reasons of ManagedClusterConditionHubAccepted and ManagedClusterConditionJoined.
+const (
+	// ReasonAccepted (HubAcceptedManagedCluster True) and ReasonNotAccepted (False): spec.hubAcceptsClient.
+	ReasonAccepted    = "HubClusterAdminAccepted"
+	ReasonNotAccepted = "HubClusterAdminNotAccepted"
+	// ReasonJoined (ManagedClusterJoined True): the agent has sent a message.
+	ReasonJoined = "ManagedClusterJoined"
+)
+
+// Reasons of ManagedClusterConditionAvailable.
+const (
+	// ReasonAvailable (True): the agent is present.
+	ReasonAvailable = "ManagedClusterAvailable"
+	// ReasonNotSeen (Unknown): the agent has never sent a message.
+	ReasonNotSeen = "ManagedClusterNotSeen"
+	// ReasonDisconnected (Unknown): the agent has stopped, or its connection is lost.
+	ReasonDisconnected = "ManagedClusterDisconnected"
+	// ReasonSilent (Unknown): the agent does not announce itself and has sent no message for too long.
+	ReasonSilent = "ManagedClusterSilent"
+	// ReasonMissing (Unknown): the agent did not announce itself when it should have, as when the hub's own
+	// connection was restored.
+	ReasonMissing = "ManagedClusterMissing"
+	// ReasonHubDisconnected (Unknown): the hub itself has had no connection to the broker for more than a
+	// minute, and until the agent is heard from again: the agent may well be there.
+	ReasonHubDisconnected = "HubDisconnected"
+)
+
+// Reasons of ManagedClusterConditionWorksHeld. While works are held and none is released, its reason is
+// that of the works' condition DeletionHeld.
+const (
+	// ReasonHeldWorksDeleting (True): the works that were held are being deleted.
+	ReasonHeldWorksDeleting = "HeldWorksDeleting"
+	// ReasonNoWorksHeld (False): none is held.
+	ReasonNoWorksHeld = "NoWorksHeld"
+)
+
+// Reasons of ManagedClusterConditionStatusesTrusted.
+const (
+	// ReasonSigned (True): none is refused any more.
+	ReasonSigned = "Signed"
+	// ReasonUnsigned (False): they have no signature.
+	ReasonUnsigned = "Unsigned"
+	// ReasonUnknownKey (False): the key that signs them is not trusted.
+	ReasonUnknownKey = "UnknownKey"
+	// ReasonWrongCluster (False): the key that signs them is that of another cluster.
+	ReasonWrongCluster = "WrongCluster"
+	// ReasonExpired (False): they were signed too long ago.
+	ReasonExpired = "Expired"
+	// ReasonSignedInFuture (False): they were signed in the future.
+	ReasonSignedInFuture = "SignedInFuture"
+)
+
+// Reasons of ManagedClusterConditionNoisy, and of the events about it.
+const (
+	// ReasonOverQuota (True): the cluster sends more than its quota.
+	ReasonOverQuota = "OverQuota"
+	// ReasonWithinQuota (False): it does not any more.
+	ReasonWithinQuota = "WithinQuota"
+)
+
+// Reasons of ManagedClusterConditionWorksInSync.
+const (
+	// ReasonDiverged (False): the works of the agent differ from those of the hub.
+	ReasonDiverged = "Diverged"
+	// ReasonInSync (True): they do not differ any more.
+	ReasonInSync = "InSync"
+)
 
 // HubPresenceLeaseName is the name of the Lease that the hub renews while it is connected to the
 // broker. Once it has expired, nobody vouches for the statuses of works and clusters.

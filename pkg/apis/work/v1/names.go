@@ -97,7 +97,13 @@ const (
 	// WorkSpecUntrusted is True if an event of the work was refused because of its signature, until
 	// an event of the work is accepted.
 	WorkSpecUntrusted = "SpecUntrusted"
+	// WorkStatusStored is False on a work whose reported status the hub's API refuses. The next status
+	// that it accepts removes the condition.
+	WorkStatusStored = "StatusStored"
 )
+
+// ReasonStatusRefused is the reason of WorkStatusStored.
+const ReasonStatusRefused = "Refused"
 
 // Condition types of one manifest of a ManifestWork.
 const (
@@ -161,6 +167,12 @@ const (
 	ReasonTooManySpecs = "TooManySpecs"
 	// ReasonNotSealed (False): the spec is not sealed, which the agent demands of its source.
 	ReasonNotSealed = "NotSealed"
+	// ReasonNotAuthorized (False, by the hub, as ReasonTooLarge and ReasonNoSealKey): the broker does not
+	// allow the hub to publish to the cluster.
+	ReasonNotAuthorized = "NotAuthorized"
+	// ReasonInvalidClusterName (False, by the hub): the namespace of the work cannot be part of a topic, or
+	// is not the cluster that the topics name.
+	ReasonInvalidClusterName = "InvalidClusterName"
 	// ReasonAppliedManifestWorkComplete (True): every manifest of the work was applied.
 	ReasonAppliedManifestWorkComplete = "AppliedManifestWorkComplete"
 	// ReasonAppliedManifestWorkFailed (False): at least one was not.
@@ -198,6 +210,9 @@ const (
 	// ReasonStatusFeedbackSyncFailed (False): some could not be read; the message says which and
 	// why.
 	ReasonStatusFeedbackSyncFailed = "StatusFeedbackSyncFailed"
+	// ReasonStatusTooLarge (False, also of the work): the message says what was left out of a status because
+	// it exceeded the broker's packet size (docs/protocol.md, Limits).
+	ReasonStatusTooLarge = "StatusTooLarge"
 )
 
 // Reasons of conditions set by condition rules.

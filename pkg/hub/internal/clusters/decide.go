@@ -25,29 +25,6 @@ const AnnouncesAnnotationKey = "workwire.dev/announces"
 // NamespaceLabelKey labels the namespace of a cluster with the cluster's name.
 const NamespaceLabelKey = "cluster.open-cluster-management.io/managedCluster"
 
-// Reasons of the conditions of a ManagedCluster.
-const (
-	// ReasonAccepted and ReasonNotAccepted are reasons of HubAcceptedManagedCluster.
-	ReasonAccepted    = "HubClusterAdminAccepted"
-	ReasonNotAccepted = "HubClusterAdminNotAccepted"
-	// ReasonJoined is the reason of ManagedClusterJoined.
-	ReasonJoined = "ManagedClusterJoined"
-
-	// Reasons of ManagedClusterConditionAvailable, the first with status True, the others with Unknown:
-
-	// ReasonAvailable: the agent is present.
-	ReasonAvailable = "ManagedClusterAvailable"
-	// ReasonNotSeen: the agent has never sent a message.
-	ReasonNotSeen = "ManagedClusterNotSeen"
-	// ReasonDisconnected: the agent has stopped, or its connection is lost.
-	ReasonDisconnected = "ManagedClusterDisconnected"
-	// ReasonSilent: the agent does not announce itself and has sent no message for too long.
-	ReasonSilent = "ManagedClusterSilent"
-	// ReasonMissing: the agent did not announce itself when it should have, as when the hub's own
-	// connection was restored.
-	ReasonMissing = "ManagedClusterMissing"
-)
-
 // Reasons of the events on a ManagedCluster.
 const (
 	EventRegistered  = "Registered"
@@ -194,13 +171,13 @@ func conditionsFor(v view, p policy, now time.Time) []metav1.Condition {
 		})
 	}
 	if v.stored.Spec.HubAcceptsClient {
-		set(clusterv1.ManagedClusterConditionHubAccepted, metav1.ConditionTrue, ReasonAccepted, "Accepted by hub cluster admin")
+		set(clusterv1.ManagedClusterConditionHubAccepted, metav1.ConditionTrue, clusterv1.ReasonAccepted, "Accepted by hub cluster admin")
 	} else {
-		set(clusterv1.ManagedClusterConditionHubAccepted, metav1.ConditionFalse, ReasonNotAccepted,
+		set(clusterv1.ManagedClusterConditionHubAccepted, metav1.ConditionFalse, clusterv1.ReasonNotAccepted,
 			"Not accepted by hub cluster admin: works are delivered once spec.hubAcceptsClient is true")
 	}
 	if !v.presence.heard.IsZero() {
-		set(clusterv1.ManagedClusterConditionJoined, metav1.ConditionTrue, ReasonJoined, "Managed cluster joined")
+		set(clusterv1.ManagedClusterConditionJoined, metav1.ConditionTrue, clusterv1.ReasonJoined, "Managed cluster joined")
 	}
 	status, reason, message := availability(v.presence.state, p.limits)
 	set(clusterv1.ManagedClusterConditionAvailable, status, reason, message)
@@ -211,27 +188,27 @@ func conditionsFor(v view, p policy, now time.Time) []metav1.Condition {
 func availability(s state, l limits) (status metav1.ConditionStatus, reason, message string) {
 	switch s {
 	case present:
-		return metav1.ConditionTrue, ReasonAvailable, "Managed cluster is available"
+		return metav1.ConditionTrue, clusterv1.ReasonAvailable, "Managed cluster is available"
 	case ended:
-		return metav1.ConditionUnknown, ReasonDisconnected, "The agent of the cluster has stopped, or has lost its connection to the broker"
+		return metav1.ConditionUnknown, clusterv1.ReasonDisconnected, "The agent of the cluster has stopped, or has lost its connection to the broker"
 	case silent:
-		return metav1.ConditionUnknown, ReasonSilent,
+		return metav1.ConditionUnknown, clusterv1.ReasonSilent,
 			fmt.Sprintf("Nothing was heard for %s from the agent of the cluster, which does not announce itself", l.silence)
 	case unvouched:
 		return metav1.ConditionUnknown, clusterv1.ReasonHubDisconnected,
 			fmt.Sprintf("The hub had no connection to the broker for more than %s: nobody knows whether the agent is there", l.hubAbsence)
 	case missing:
-		return metav1.ConditionUnknown, ReasonMissing,
+		return metav1.ConditionUnknown, clusterv1.ReasonMissing,
 			fmt.Sprintf("The agent of the cluster did not announce itself within %s, as it does while it is connected", l.absence)
 	default:
-		return metav1.ConditionUnknown, ReasonNotSeen, "The agent of the cluster was not heard from yet"
+		return metav1.ConditionUnknown, clusterv1.ReasonNotSeen, "The agent of the cluster was not heard from yet"
 	}
 }
 
 // stateForReason returns the state for a reason of ManagedClusterConditionAvailable. A reason of
 // others stands for a cluster that is not present.
 func stateForReason(reason string) state {
-	known := map[string]state{ReasonNotSeen: unseen, ReasonSilent: silent, ReasonMissing: missing, clusterv1.ReasonHubDisconnected: unvouched}
+	known := map[string]state{clusterv1.ReasonNotSeen: unseen, clusterv1.ReasonSilent: silent, clusterv1.ReasonMissing: missing, clusterv1.ReasonHubDisconnected: unvouched}
 	return cmp.Or(known[reason], ended)
 }
 
@@ -239,7 +216,7 @@ func stateForReason(reason string) state {
 // does not until it is queued again. A cluster that was never heard from, and so has no objects,
 // gets it at once.
 func taintDue(available *metav1.Condition, f failover, p policy) (time.Time, bool) {
-	if available.Reason == ReasonNotSeen {
+	if available.Reason == clusterv1.ReasonNotSeen {
 		return time.Time{}, true
 	}
 	at := p.clock.Adjusted(available.LastTransitionTime.Time).Add(p.limits.grace)
@@ -310,7 +287,7 @@ func eventsFor(before, after []metav1.Condition) []event {
 	events = append(events, alarmEvents(before, after, clusterv1.ManagedClusterConditionWorksHeld, metav1.ConditionTrue, EventWorksHeld, EventNoWorksHeld)...)
 	events = append(events, alarmEvents(before, after, clusterv1.ManagedClusterConditionWorksInSync, metav1.ConditionFalse, EventDiverged, EventInSync)...)
 	events = append(events, alarmEvents(before, after, clusterv1.ManagedClusterConditionStatusesTrusted, metav1.ConditionFalse, EventStatusesRefused, EventStatusesTrusted)...)
-	return append(events, alarmEvents(before, after, clusterv1.ManagedClusterConditionNoisy, metav1.ConditionTrue, EventOverQuota, EventWithinQuota)...)
+	return append(events, alarmEvents(before, after, clusterv1.ManagedClusterConditionNoisy, metav1.ConditionTrue, clusterv1.ReasonOverQuota, clusterv1.ReasonWithinQuota)...)
 }
 
 // alarmEvents returns the events about a condition that is a warning while its status is alarm:

@@ -94,7 +94,7 @@ func TestDecide(t *testing.T) {
 	soon := there
 	soon.heard = start.Add(lastSeenInterval - time.Second)
 	bare := &clusterv1.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: "c"}}
-	const unreachable, yes = clusterv1.ManagedClusterTaintUnreachable, "True " + ReasonAvailable
+	const unreachable, yes = clusterv1.ManagedClusterTaintUnreachable, "True " + clusterv1.ReasonAvailable
 	deleting := func(c *clusterv1.ManagedCluster) { now := metav1.NewTime(start); c.DeletionTimestamp = &now }
 	for _, c := range []struct {
 		name   string
@@ -111,15 +111,15 @@ func TestDecide(t *testing.T) {
 		{"deleted and heard again", accepting, view{presence: there, removed: true, spoken: true}, summary{Register: "not accepted"}},
 
 		{"just registered", registering, view{presence: there, stored: &clusterv1.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Annotations: annotationsFor(there)}}},
-			summary{Namespace: true, Status: true, Available: yes, Accepted: "False " + ReasonNotAccepted, Joined: true,
+			summary{Namespace: true, Status: true, Available: yes, Accepted: "False " + clusterv1.ReasonNotAccepted, Joined: true,
 				Events: []string{"Normal Available"}}},
 		{"made by hand, not heard from", registering, view{presence: never, stored: bare},
-			summary{Status: true, Available: "Unknown " + ReasonNotSeen, Accepted: "False " + ReasonNotAccepted, Spec: true, Taints: []string{unreachable}}},
+			summary{Status: true, Available: "Unknown " + clusterv1.ReasonNotSeen, Accepted: "False " + clusterv1.ReasonNotAccepted, Spec: true, Taints: []string{unreachable}}},
 		{"made by hand, there", manual, view{presence: there, stored: bare},
-			summary{Status: true, Available: yes, Accepted: "False " + ReasonNotAccepted, Joined: true, Spec: true,
+			summary{Status: true, Available: yes, Accepted: "False " + clusterv1.ReasonNotAccepted, Joined: true, Spec: true,
 				Events: []string{"Normal Available"}}},
 		{"made by hand, then heard from", registering, view{presence: there, stored: settled(never)},
-			summary{Namespace: true, Status: true, Available: yes, Accepted: "True " + ReasonAccepted, Joined: true, Spec: true,
+			summary{Namespace: true, Status: true, Available: yes, Accepted: "True " + clusterv1.ReasonAccepted, Joined: true, Spec: true,
 				Events: []string{"Normal Available"}}},
 
 		{"settled", registering, view{presence: there, stored: settled(there)}, summary{}},
@@ -128,22 +128,22 @@ func TestDecide(t *testing.T) {
 		{"it announces itself", manual, view{presence: there, stored: settled(heard)}, summary{Spec: true}},
 		{"it does so no more", manual, view{presence: heard, stored: settled(there)}, summary{Spec: true}},
 		{"accepted", registering, view{presence: there, stored: settled(there, func(c *clusterv1.ManagedCluster) {
-			c.Status.Conditions[0].Status, c.Status.Conditions[0].Reason = metav1.ConditionFalse, ReasonNotAccepted
-		})}, summary{Status: true, Available: yes, Accepted: "True " + ReasonAccepted, Joined: true, Events: []string{"Normal Accepted"}}},
+			c.Status.Conditions[0].Status, c.Status.Conditions[0].Reason = metav1.ConditionFalse, clusterv1.ReasonNotAccepted
+		})}, summary{Status: true, Available: yes, Accepted: "True " + clusterv1.ReasonAccepted, Joined: true, Events: []string{"Normal Accepted"}}},
 		{"no longer accepted", registering, view{presence: there, stored: settled(there, func(c *clusterv1.ManagedCluster) {
 			c.Spec.HubAcceptsClient = false
-		})}, summary{Status: true, Available: yes, Accepted: "False " + ReasonNotAccepted, Joined: true, Events: []string{"Normal NotAccepted"}}},
+		})}, summary{Status: true, Available: yes, Accepted: "False " + clusterv1.ReasonNotAccepted, Joined: true, Events: []string{"Normal NotAccepted"}}},
 		{"gone", manual, view{presence: gone, stored: settled(there)},
-			summary{Status: true, Available: "Unknown " + ReasonDisconnected, Accepted: "True " + ReasonAccepted, Joined: true,
+			summary{Status: true, Available: "Unknown " + clusterv1.ReasonDisconnected, Accepted: "True " + clusterv1.ReasonAccepted, Joined: true,
 				Events: []string{"Warning Unavailable"}, Spec: true, Taints: []string{unreachable}}},
 		{"back", manual, view{presence: there, stored: settled(gone)},
-			summary{Status: true, Available: yes, Accepted: "True " + ReasonAccepted, Joined: true, Events: []string{"Normal Available"}, Spec: true}},
+			summary{Status: true, Available: yes, Accepted: "True " + clusterv1.ReasonAccepted, Joined: true, Events: []string{"Normal Available"}, Spec: true}},
 		{"gone and back unseen", manual, view{presence: known("announce a; left a; announce b"), stored: settled(there)}, summary{}},
 		{"the condition was written, the taint was not", manual, view{presence: gone, stored: settled(gone, func(c *clusterv1.ManagedCluster) {
 			c.Spec.Taints = nil
 		})}, summary{Spec: true, Taints: []string{unreachable}}},
 		{"being deleted", registering, view{presence: there, stored: settled(never, deleting)},
-			summary{Status: true, Available: yes, Accepted: "True " + ReasonAccepted, Joined: true, Spec: true, Events: []string{"Normal Available"}}},
+			summary{Status: true, Available: yes, Accepted: "True " + clusterv1.ReasonAccepted, Joined: true, Spec: true, Events: []string{"Normal Available"}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if diff := cmp.Diff(c.want, summarize(decide("c", c.view, c.policy, start))); diff != "" {

@@ -11,14 +11,6 @@ import (
 	"github.com/workwire/workwire/pkg/wire"
 )
 
-// Reasons of the condition WorksInSync.
-const (
-	// ReasonDiverged (False): the works of the agent differ from those of the hub.
-	ReasonDiverged = "Diverged"
-	// ReasonInSync (True): they do not differ any more.
-	ReasonInSync = "InSync"
-)
-
 // Reasons of the events about divergence.
 const (
 	EventDiverged = "WorksDiverged"
@@ -56,7 +48,7 @@ const divergenceMemory = 5 * time.Minute
 // divergenceCondition returns the condition WorksInSync; nil: what is stored stays, for requeueAfter
 // if that is not 0. A cluster whose works have never differed has none.
 func divergenceCondition(v view, now time.Time) (_ *metav1.Condition, requeueAfter time.Duration) {
-	c := metav1.Condition{Type: clusterv1.ManagedClusterConditionWorksInSync, Status: metav1.ConditionTrue, Reason: ReasonInSync,
+	c := metav1.Condition{Type: clusterv1.ManagedClusterConditionWorksInSync, Status: metav1.ConditionTrue, Reason: clusterv1.ReasonInSync,
 		Message: "The agent holds the works of this hub"}
 	switch heard := v.held.heard; {
 	case !v.divergence.reported && (heard.IsZero() || !meta.IsStatusConditionFalse(v.stored.Status.Conditions, c.Type)):
@@ -64,7 +56,7 @@ func divergenceCondition(v view, now time.Time) (_ *metav1.Condition, requeueAft
 	case !v.divergence.reported && now.Before(heard.Add(divergenceMemory)):
 		return nil, heard.Add(divergenceMemory).Sub(now)
 	case !v.divergence.since.IsZero():
-		c.Status, c.Reason = metav1.ConditionFalse, ReasonDiverged
+		c.Status, c.Reason = metav1.ConditionFalse, clusterv1.ReasonDiverged
 		c.Message = fmt.Sprintf("Since %s, works or statuses of the agent differ from those of this hub, which exchanges them again with each "+
 			"digest of the agent; the logs of both name them", v.divergence.since.UTC().Format(time.RFC3339))
 	case !meta.IsStatusConditionFalse(v.stored.Status.Conditions, c.Type):

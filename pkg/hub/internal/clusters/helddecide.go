@@ -16,15 +16,6 @@ import (
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 )
 
-// Reasons of the condition WorksHeld. While works are held and none is released, its reason is that
-// of the works' condition DeletionHeld.
-const (
-	// ReasonHeldWorksDeleting (True): the works that were held are being deleted.
-	ReasonHeldWorksDeleting = "HeldWorksDeleting"
-	// ReasonNoWorksHeld (False): none is held.
-	ReasonNoWorksHeld = "NoWorksHeld"
-)
-
 // Reasons of the events about held works.
 const (
 	EventWorksHeld        = "WorksHeld"
@@ -130,10 +121,10 @@ func heldCondition(v heldView) metav1.Condition {
 			"that has the works, or create them again under their names. To delete the works with their objects, annotate this ManagedCluster "+
 			"with %s=%d", n, why, nameList(v.works), clusterv1.DeleteHeldWorksAnnotationKey, n)
 	case len(v.released) > 0:
-		c.Reason = ReasonHeldWorksDeleting
+		c.Reason = clusterv1.ReasonHeldWorksDeleting
 		c.Message = fmt.Sprintf("Works that this hub does not know are being deleted, since somebody has asked for it: %s", nameList(v.released))
 	default:
-		c.Status, c.Reason, c.Message = metav1.ConditionFalse, ReasonNoWorksHeld, "The agent holds no work that this hub does not know"
+		c.Status, c.Reason, c.Message = metav1.ConditionFalse, clusterv1.ReasonNoWorksHeld, "The agent holds no work that this hub does not know"
 	}
 	return c
 }

@@ -24,16 +24,16 @@ func TestHubAbsence(t *testing.T) {
 				return false
 			}
 			c := meta.FindStatusCondition(cluster.Status.Conditions, clusterv1.ManagedClusterConditionAvailable)
-			return c != nil && c.Reason == reason && (c.Status == metav1.ConditionTrue) == (reason == clusters.ReasonAvailable)
+			return c != nil && c.Reason == reason && (c.Status == metav1.ConditionTrue) == (reason == clusterv1.ReasonAvailable)
 		}
 	}
 	f.Observe(delivery.ConnectionChanged{Up: true})
 	for _, name := range []string{"stays", "gone"} {
 		f.says(name, "a", true)
-		w.await(name, "available", because(clusters.ReasonAvailable))
+		w.await(name, "available", because(clusterv1.ReasonAvailable))
 	}
 	f.says("gone", "a", false)
-	w.await("gone", "disconnected", because(clusters.ReasonDisconnected))
+	w.await("gone", "disconnected", because(clusterv1.ReasonDisconnected))
 	f.settle()
 	before := f.requested("stays")["patch managedclusters/status"]
 
@@ -44,12 +44,12 @@ func TestHubAbsence(t *testing.T) {
 	}
 	f.Observe(delivery.ConnectionChanged{Up: true})
 	f.says("stays", "a", true)
-	w.await("stays", "available again", because(clusters.ReasonAvailable))
+	w.await("stays", "available again", because(clusterv1.ReasonAvailable))
 	f.settle()
 	if got := f.requested("stays"); got["patch managedclusters/status"] != before+2 {
 		t.Errorf("requests %v, want %d patches of the status", maps.Clone(got), before+2)
 	}
-	if got := w.get("gone"); !because(clusters.ReasonDisconnected)(got) {
+	if got := w.get("gone"); !because(clusterv1.ReasonDisconnected)(got) {
 		t.Errorf("the cluster that was gone before is %+v", got.Status.Conditions)
 	}
 }

@@ -12,12 +12,6 @@ import (
 	"github.com/workwire/workwire/pkg/wire"
 )
 
-// Reasons of the condition Noisy, and of the events about it: True and False.
-const (
-	EventOverQuota   = "OverQuota"
-	EventWithinQuota = "WithinQuota"
-)
-
 // resourceWords are the resources of quotas in messages.
 var resourceWords = map[quota.Resource]string{
 	quota.Messages: "messages", quota.Bytes: "bytes", quota.Writes: "changes of statuses", quota.WrittenBytes: "bytes of statuses",
@@ -52,7 +46,7 @@ func noiseCondition(v view, now time.Time) (_ *metav1.Condition, requeueAfter ti
 	switch {
 	case !v.noise.Since.IsZero():
 		return &metav1.Condition{
-			Type: clusterv1.ManagedClusterConditionNoisy, Status: metav1.ConditionTrue, Reason: EventOverQuota,
+			Type: clusterv1.ManagedClusterConditionNoisy, Status: metav1.ConditionTrue, Reason: clusterv1.ReasonOverQuota,
 			Message: fmt.Sprintf("Since %s, the cluster sends more %s than its quota. What is over it is dropped or stored later, and asked for again; "+
 				"other clusters do not wait. If its agent is not to blame, somebody has its credentials: issue new ones",
 				v.noise.Since.UTC().Format(time.RFC3339), resourceWords[v.noise.Resource]),
@@ -63,7 +57,7 @@ func noiseCondition(v view, now time.Time) (_ *metav1.Condition, requeueAfter ti
 		return nil, heard.Add(quota.Memory).Sub(now)
 	}
 	return &metav1.Condition{
-		Type: clusterv1.ManagedClusterConditionNoisy, Status: metav1.ConditionFalse, Reason: EventWithinQuota,
+		Type: clusterv1.ManagedClusterConditionNoisy, Status: metav1.ConditionFalse, Reason: clusterv1.ReasonWithinQuota,
 		Message: "The cluster has not used up its quota for 10 minutes",
 	}, 0
 }

@@ -332,14 +332,14 @@ func is(kind string, status metav1.ConditionStatus, reason string) func(*cluster
 }
 
 var (
-	available    = is(clusterv1.ManagedClusterConditionAvailable, metav1.ConditionTrue, clusters.ReasonAvailable)
-	disconnected = is(clusterv1.ManagedClusterConditionAvailable, metav1.ConditionUnknown, clusters.ReasonDisconnected)
-	silent       = is(clusterv1.ManagedClusterConditionAvailable, metav1.ConditionUnknown, clusters.ReasonSilent)
-	missing      = is(clusterv1.ManagedClusterConditionAvailable, metav1.ConditionUnknown, clusters.ReasonMissing)
-	notSeen      = is(clusterv1.ManagedClusterConditionAvailable, metav1.ConditionUnknown, clusters.ReasonNotSeen)
-	isAccepted   = is(clusterv1.ManagedClusterConditionHubAccepted, metav1.ConditionTrue, clusters.ReasonAccepted)
-	notAccepted  = is(clusterv1.ManagedClusterConditionHubAccepted, metav1.ConditionFalse, clusters.ReasonNotAccepted)
-	joined       = is(clusterv1.ManagedClusterConditionJoined, metav1.ConditionTrue, clusters.ReasonJoined)
+	available    = is(clusterv1.ManagedClusterConditionAvailable, metav1.ConditionTrue, clusterv1.ReasonAvailable)
+	disconnected = is(clusterv1.ManagedClusterConditionAvailable, metav1.ConditionUnknown, clusterv1.ReasonDisconnected)
+	silent       = is(clusterv1.ManagedClusterConditionAvailable, metav1.ConditionUnknown, clusterv1.ReasonSilent)
+	missing      = is(clusterv1.ManagedClusterConditionAvailable, metav1.ConditionUnknown, clusterv1.ReasonMissing)
+	notSeen      = is(clusterv1.ManagedClusterConditionAvailable, metav1.ConditionUnknown, clusterv1.ReasonNotSeen)
+	isAccepted   = is(clusterv1.ManagedClusterConditionHubAccepted, metav1.ConditionTrue, clusterv1.ReasonAccepted)
+	notAccepted  = is(clusterv1.ManagedClusterConditionHubAccepted, metav1.ConditionFalse, clusterv1.ReasonNotAccepted)
+	joined       = is(clusterv1.ManagedClusterConditionJoined, metav1.ConditionTrue, clusterv1.ReasonJoined)
 )
 
 func gone(cluster *clusterv1.ManagedCluster) bool { return cluster == nil }

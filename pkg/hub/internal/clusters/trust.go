@@ -13,9 +13,6 @@ import (
 	"github.com/workwire/workwire/pkg/wire"
 )
 
-// ReasonSigned (True) is the reason of the condition StatusesTrusted when none is refused any more.
-const ReasonSigned = "Signed"
-
 // Reasons of the events about statuses that are refused.
 const (
 	EventStatusesRefused = "StatusesRefused"
@@ -24,12 +21,12 @@ const (
 
 // refusals are the reasons of the condition StatusesTrusted while it is False, and what they mean.
 var refusals = map[signing.Reason]struct{ reason, why string }{
-	signing.Unsigned: {"Unsigned", "they have no signature: start its agent with --signing-key"},
-	signing.UnknownKey: {"UnknownKey", "the key that signs them is not trusted: add the output of workctl keys public, run where the key of its agent is, " +
+	signing.Unsigned: {clusterv1.ReasonUnsigned, "they have no signature: start its agent with --signing-key"},
+	signing.UnknownKey: {clusterv1.ReasonUnknownKey, "the key that signs them is not trusted: add the output of workctl keys public, run where the key of its agent is, " +
 		"to a file of --trusted-agents"},
-	signing.WrongCluster: {"WrongCluster", "the key that signs them is that of another cluster"},
-	signing.Expired:      {"Expired", "they were signed too long ago: compare the clocks of its agent and of the hub"},
-	signing.Future:       {"SignedInFuture", "they were signed in the future: compare the clocks of its agent and of the hub"},
+	signing.WrongCluster: {clusterv1.ReasonWrongCluster, "the key that signs them is that of another cluster"},
+	signing.Expired:      {clusterv1.ReasonExpired, "they were signed too long ago: compare the clocks of its agent and of the hub"},
+	signing.Future:       {clusterv1.ReasonSignedInFuture, "they were signed in the future: compare the clocks of its agent and of the hub"},
 }
 
 // untrusted is whether statuses of a cluster are refused because of their signature.
@@ -55,7 +52,7 @@ const untrustedMemory = 15 * time.Minute
 // trustCondition returns the condition StatusesTrusted; nil: what is stored stays, for requeueAfter if
 // that is not 0. A cluster of which no status was ever refused has none.
 func trustCondition(v view, now time.Time) (_ *metav1.Condition, requeueAfter time.Duration) {
-	c := metav1.Condition{Type: clusterv1.ManagedClusterConditionStatusesTrusted, Status: metav1.ConditionTrue, Reason: ReasonSigned,
+	c := metav1.Condition{Type: clusterv1.ManagedClusterConditionStatusesTrusted, Status: metav1.ConditionTrue, Reason: clusterv1.ReasonSigned,
 		Message: "No status of the cluster was refused because of its signature for 15 minutes"}
 	stored := v.stored != nil && meta.IsStatusConditionFalse(v.stored.Status.Conditions, c.Type)
 	heard := v.held.heard

@@ -8,7 +8,6 @@ import (
 
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
-	"github.com/workwire/workwire/pkg/hub/internal/clusters"
 )
 
 // States of clusters, the ones that need somebody first.
@@ -24,7 +23,7 @@ const (
 var clusterStates = []state{stateAway, stateUnknown, stateUnregistered, stateNotAccepted, stateAvailable}
 
 // awayReasons are the reasons of an unknown presence that say that the agent is gone.
-var awayReasons = map[string]bool{clusters.ReasonDisconnected: true, clusters.ReasonSilent: true, clusters.ReasonMissing: true}
+var awayReasons = map[string]bool{clusterv1.ReasonDisconnected: true, clusterv1.ReasonSilent: true, clusterv1.ReasonMissing: true}
 
 // counts are numbers of works by state.
 type counts map[state]int

@@ -10,7 +10,6 @@ import (
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
-	"github.com/workwire/workwire/pkg/hub/internal/clusters"
 )
 
 // epoch is the time of all conditions in tests of views.
@@ -131,10 +130,10 @@ func TestStateOfCluster(t *testing.T) {
 	}{
 		{"not accepted", false, available(yes, "x"), stateNotAccepted},
 		{"never seen", true, nil, stateUnknown},
-		{"available", true, available(yes, clusters.ReasonAvailable), stateAvailable},
-		{"away", true, available(unknown, clusters.ReasonDisconnected), stateAway},
-		{"silent", true, available(unknown, clusters.ReasonSilent), stateAway},
-		{"not seen yet", true, available(unknown, clusters.ReasonNotSeen), stateUnknown},
+		{"available", true, available(yes, clusterv1.ReasonAvailable), stateAvailable},
+		{"away", true, available(unknown, clusterv1.ReasonDisconnected), stateAway},
+		{"silent", true, available(unknown, clusterv1.ReasonSilent), stateAway},
+		{"not seen yet", true, available(unknown, clusterv1.ReasonNotSeen), stateUnknown},
 		{"nobody vouches", true, available(unknown, "HubAway"), stateUnknown},
 		{"false by another program", true, available(no, "x"), stateAway},
 	} {

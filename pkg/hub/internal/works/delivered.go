@@ -54,7 +54,7 @@ func blockedByHub(f facts, what string) (reason, message string) {
 	switch {
 	case f.pausedBy != "" && !f.deleting:
 		return workv1.ReasonPaused, fmt.Sprintf("The %s carries the annotation %s: remove it to have the newest spec sent", f.pausedBy, workv1.PausedAnnotationKey)
-	case f.refused() == delivery.ReasonInvalidClusterName:
+	case f.refused() == workv1.ReasonInvalidClusterName:
 		return workv1.ReasonClusterNotFound, fmt.Sprintf(
 			"The namespace %s cannot be the name of a cluster that this hub serves: create the work in the namespace of a cluster", f.name)
 	case f.registry && f.cluster == nil && (!f.accepted || f.nobodyListens()):
@@ -63,9 +63,9 @@ func blockedByHub(f facts, what string) (reason, message string) {
 	case f.cluster != nil && !f.accepted:
 		return workv1.ReasonClusterNotAccepted, fmt.Sprintf(
 			"The hub does not accept cluster %s: set spec.hubAcceptsClient of its ManagedCluster to true", f.name)
-	case f.refused() == delivery.ReasonTooLarge:
+	case f.refused() == workv1.ReasonTooLarge:
 		return workv1.ReasonTooLarge, fmt.Sprintf("The %s is not sent: %v. Make the work smaller, or raise the limit of the broker", what, f.published.Err)
-	case f.refused() == delivery.ReasonNoSealKey:
+	case f.refused() == workv1.ReasonNoSealKey:
 		return workv1.ReasonNoSealKey, fmt.Sprintf(
 			"The %s is not sent in clear, and cannot be sealed: %v. Put the public key of the cluster into the directory of --seal-keys", what, f.published.Err)
 	}
@@ -77,7 +77,7 @@ func blockedByBroker(f facts, what string) (reason, message string) {
 	switch {
 	case !f.connected:
 		return workv1.ReasonBrokerUnreachable, "The hub is not connected to the broker: see the log of work-hub, which says why"
-	case f.refused() == delivery.ReasonNotAuthorized:
+	case f.refused() == workv1.ReasonNotAuthorized:
 		return workv1.ReasonAccessRefused, fmt.Sprintf(
 			"The broker does not allow the hub to publish to cluster %s: change the broker's access rules, the hub tries again when it reconnects", f.name)
 	case f.away():

@@ -16,14 +16,6 @@ import (
 	"github.com/workwire/workwire/pkg/wire"
 )
 
-const (
-	// ConditionStatusStored is False on a work whose reported status the API server refuses. The
-	// next status that the API server accepts removes it.
-	ConditionStatusStored = "StatusStored"
-	// ReasonRefused is the reason of ConditionStatusStored.
-	ReasonRefused = "Refused"
-)
-
 // UpdateStatus stores s in the status of its work, and removes the hub's finalizer when s has
 // Deleted=True and the work is being deleted. A work that no longer exists is no error. An error
 // asks for a retry.

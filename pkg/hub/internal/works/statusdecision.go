@@ -68,13 +68,13 @@ func firstError(status *workv1.ManifestWorkStatus, otherwise string) string {
 const maxEvent = 1024
 
 // unstorable returns the status to write in place of one that the API server refused: the status
-// before it, with the condition [ConditionStatusStored].
+// before it, with the condition [workv1.WorkStatusStored].
 func unstorable(before *workv1.ManifestWorkStatus, generation int64, refusal error) *workv1.ManifestWorkStatus {
 	status := before.DeepCopy()
 	meta.SetStatusCondition(&status.Conditions, metav1.Condition{
-		Type:   ConditionStatusStored,
+		Type:   workv1.WorkStatusStored,
 		Status: metav1.ConditionFalse,
-		Reason: ReasonRefused,
+		Reason: workv1.ReasonStatusRefused,
 		Message: truncate(fmt.Sprintf("The hub's API refuses the status that the agent reports, so the rest of this status is an older one: %v",
 			refusal), maxMessage),
 		ObservedGeneration: generation,

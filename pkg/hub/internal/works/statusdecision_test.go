@@ -80,11 +80,11 @@ func TestRemoveFinalizerPatch(t *testing.T) {
 func TestUnstorableKeepsWhatWasThere(t *testing.T) {
 	before := &workv1.ManifestWorkStatus{Conditions: []metav1.Condition{condition(workv1.WorkApplied, 1)}}
 	got := unstorable(before, 2, errors.New(strings.Repeat("€", 20000)))
-	c := meta.FindStatusCondition(got.Conditions, ConditionStatusStored)
+	c := meta.FindStatusCondition(got.Conditions, workv1.WorkStatusStored)
 	if len(before.Conditions) != 1 || len(got.Conditions) != 2 || c == nil {
 		t.Fatalf("conditions %+v", got.Conditions)
 	}
-	if c.Status != metav1.ConditionFalse || c.Reason != ReasonRefused || c.ObservedGeneration != 2 || len(c.Message) > maxMessage {
+	if c.Status != metav1.ConditionFalse || c.Reason != workv1.ReasonStatusRefused || c.ObservedGeneration != 2 || len(c.Message) > maxMessage {
 		t.Errorf("status %s, reason %s, generation %d, %d bytes", c.Status, c.Reason, c.ObservedGeneration, len(c.Message))
 	}
 }
