@@ -160,13 +160,8 @@ func TestDivergence(t *testing.T) {
 	if seconds := kit.Metric(t, f.registry, "workwire_hub_cluster_diverged_seconds", "cluster=c1"); seconds < 120 {
 		t.Errorf("diverged for %v s", seconds)
 	}
-<<<<<<< HEAD
 	f.Observe(delivery.DivergenceChanged{Cluster: "c1", Since: time.Time{}})
-	w.await("c1", "in sync", inSync(metav1.ConditionTrue, clusters.ReasonInSync))
-=======
-	f.DivergenceChanged("c1", time.Time{})
 	w.await("c1", "in sync", inSync(metav1.ConditionTrue, clusterv1.ReasonInSync))
->>>>>>> works
 	f.awaitEvents("Normal WorksInSync")
 	f.settle()
 	if n := f.requested("c1")["patch managedclusters/status"] - before; n != 2 {
