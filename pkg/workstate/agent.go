@@ -1,4 +1,4 @@
-package explain
+package workstate
 
 import (
 	"strings"
@@ -27,7 +27,7 @@ func agentBlocker(f *Facts) *Blocker {
 	if c := meta.FindStatusCondition(conditions, workv1.WorkDeletionHeld); c != nil && c.Status == metav1.ConditionTrue {
 		return f.agent(DeletionHeld, c)
 	}
-	if c := current(f.Work, workv1.WorkApplied); c != nil && c.Status == metav1.ConditionFalse {
+	if c := Current(f.Work, workv1.WorkApplied); c != nil && c.Status == metav1.ConditionFalse {
 		switch c.Reason {
 		case workv1.ReasonInvalidManifestWork, workv1.ReasonTooManySpecs:
 			return f.agent(InvalidSpec, c)
