@@ -63,7 +63,7 @@ func deletionBlocker(f *Facts) *Blocker {
 		entry := &w.Status.ResourceStatus.Manifests[i]
 		if meta.IsStatusConditionTrue(entry.Conditions, workv1.ManifestAvailable) {
 			left++
-			if first == nil || strings.HasPrefix(held, object(entry.ResourceMeta)+" ") {
+			if first == nil || strings.HasPrefix(held, ObjectName(entry.ResourceMeta)+" ") {
 				first = entry
 			}
 		}
@@ -75,7 +75,7 @@ func deletionBlocker(f *Facts) *Blocker {
 	if held != "" {
 		message = "The work is being deleted: " + held
 	}
-	return &Blocker{Cause: Finalizer, Object: object(first.ResourceMeta), Reason: deleting.Reason, Since: w.DeletionTimestamp, More: left - 1,
+	return &Blocker{Cause: Finalizer, Object: ObjectName(first.ResourceMeta), Reason: deleting.Reason, Since: w.DeletionTimestamp, More: left - 1,
 		Message: message,
 		Do: "on " + w.Namespace + ": " + kubectl("get", first.ResourceMeta, "-o jsonpath='{.metadata.deletionTimestamp} {.metadata.finalizers}'") +
 			"; whoever owns the finalizer removes it once it has cleaned up",

@@ -122,8 +122,8 @@ func manifestBlocker(f *Facts) *Blocker {
 
 func (f *Facts) manifest(cause Cause, entry *workv1.ManifestCondition, c *metav1.Condition, do string) *Blocker {
 	m := entry.ResourceMeta
-	do = strings.NewReplacer("{object}", object(m), "{get}", kubectl("get", m, ""), "{describe}", kubectl("describe", m, "")).Replace(do)
-	return &Blocker{manifest: true, Cause: cause, Object: object(m), Reason: c.Reason, Message: cmp.Or(c.Message, c.Reason), Do: f.fill(do), Since: &c.LastTransitionTime}
+	do = strings.NewReplacer("{object}", ObjectName(m), "{get}", kubectl("get", m, ""), "{describe}", kubectl("describe", m, "")).Replace(do)
+	return &Blocker{OfManifest: true, Cause: cause, Object: ObjectName(m), Reason: c.Reason, Message: cmp.Or(c.Message, c.Reason), Do: f.fill(do), Since: &c.LastTransitionTime}
 }
 
 func applyBlocker(f *Facts, entry *workv1.ManifestCondition, c *metav1.Condition) *Blocker {
@@ -186,9 +186,9 @@ func budgetOr(cause Cause, message string) Cause {
 	return cause
 }
 
-// object names the object of a manifest, such as "Deployment default/web".
-func object(m workv1.ManifestResourceMeta) string {
-	kind := cmp.Or(m.Kind, fmt.Sprintf("manifest %d", m.Ordinal))
+// ObjectName names the object of a manifest, such as "Deployment default/web".
+func ObjectName(m workv1.ManifestResourceMeta) string {
+	kind := cmp.Or(m.Kind, m.Resource, fmt.Sprintf("manifest %d", m.Ordinal))
 	if m.Namespace == "" {
 		return strings.TrimSpace(kind + " " + m.Name)
 	}

@@ -71,8 +71,8 @@ type Blocker struct {
 	Since *metav1.Time `json:"since,omitempty"`
 	// More is how many other manifests of the work have a blocker too.
 	More int `json:"more,omitempty"`
-
-	manifest bool // Object is one of the work
+	// OfManifest says that Object is that of a manifest of the work, and Message what it reports.
+	OfManifest bool `json:"-"`
 }
 
 // Facts is what is known of a work.
@@ -140,7 +140,7 @@ func (s *State) Why() string {
 		return "the cluster has not confirmed yet that the objects are gone"
 	case b == nil:
 		return "the cluster has not reported yet whether the objects are there"
-	case !b.manifest:
+	case !b.OfManifest:
 		return b.Message
 	case b.More > 0:
 		return fmt.Sprintf("%s: %s (and %d more)", b.Object, b.Message, b.More)

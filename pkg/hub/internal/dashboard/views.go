@@ -195,7 +195,7 @@ type valueView struct{ Name, Text string }
 
 func newManifestView(m *workv1.ManifestCondition) manifestView {
 	v := manifestView{
-		Object: objectName(m.ResourceMeta), APIVersion: strings.TrimPrefix(m.ResourceMeta.Group+"/"+m.ResourceMeta.Version, "/"),
+		Object: workstate.ObjectName(m.ResourceMeta), APIVersion: strings.TrimPrefix(m.ResourceMeta.Group+"/"+m.ResourceMeta.Version, "/"),
 		State: stateReady, Conditions: newConditionViews(m.Conditions, 0),
 	}
 	for _, c := range m.Conditions {

@@ -2,8 +2,6 @@ package dashboard
 
 import (
 	"cmp"
-	"fmt"
-	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -53,15 +51,6 @@ func rowOf(work *workv1.ManifestWork) workRow {
 		Paused: workv1.IsPaused(work), ReplicaSet: work.Labels[workv1.ReplicaSetLabelKey],
 		State: state(s.Phase), Since: s.Since, Why: s.Why(),
 	}
-}
-
-// objectName returns how people name an object: Deployment shop/web.
-func objectName(m workv1.ManifestResourceMeta) string {
-	name := strings.TrimPrefix(m.Namespace+"/"+m.Name, "/")
-	if m.Kind == "" && m.Name == "" {
-		return fmt.Sprintf("manifest %d", m.Ordinal)
-	}
-	return strings.TrimSpace(cmp.Or(m.Kind, m.Resource) + " " + name)
 }
 
 func is(c *metav1.Condition, status metav1.ConditionStatus) bool {
