@@ -12,7 +12,6 @@ import (
 
 	"github.com/workwire/workwire/pkg/ctl/cli"
 	"github.com/workwire/workwire/pkg/ctl/fleet"
-	"github.com/workwire/workwire/pkg/workstate/explain"
 )
 
 // waitFlags are the flags of wait.
@@ -140,7 +139,7 @@ func (f *waitFlags) timedOut(o *cli.Options, reader *fleet.Reader, cluster strin
 	if readErr != nil {
 		return err.Do("workctl get works -n %s", cluster)
 	}
-	if b := explain.Explain(facts).Blocker; b != nil {
+	if b := facts.State().Blocker; b != nil {
 		_, _ = fmt.Fprintf(o.Err, "%s: %s, %s: %s\n", left[0], b.Cause, b.Object, cli.OneLine(b.Message))
 		return err.Do("%s", b.Do)
 	}

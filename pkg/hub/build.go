@@ -22,7 +22,6 @@ import (
 	"github.com/workwire/workwire/pkg/hub/internal/clusters"
 	"github.com/workwire/workwire/pkg/hub/internal/clustersets"
 	"github.com/workwire/workwire/pkg/hub/internal/controller"
-	"github.com/workwire/workwire/pkg/hub/internal/dashboard"
 	"github.com/workwire/workwire/pkg/hub/internal/placement"
 	"github.com/workwire/workwire/pkg/hub/internal/replicaset"
 	"github.com/workwire/workwire/pkg/hub/internal/tally"
@@ -124,8 +123,7 @@ func (h *Hub) buildWorks(
 // buildTally creates what counts works by state.
 func (h *Hub) buildTally() error {
 	cfg := tally.Config{
-		Works: h.cache, Served: h.serves(), States: dashboard.WorkStates(), Pending: dashboard.StatePending, StateOf: dashboard.StateOf,
-		GroupLabel: h.cfg.ClusterGroupLabel, MaxGroups: h.cfg.MaxClusterGroups, Registerer: h.cfg.Registerer,
+		Works: h.cache, Served: h.serves(), GroupLabel: h.cfg.ClusterGroupLabel, MaxGroups: h.cfg.MaxClusterGroups, Registerer: h.cfg.Registerer,
 	}
 	if h.clusters != nil {
 		cfg.ManagedClusters = h.informers.ManagedClusters()

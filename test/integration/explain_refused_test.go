@@ -31,7 +31,7 @@ import (
 	"github.com/workwire/workwire/pkg/hub"
 	"github.com/workwire/workwire/pkg/runtime/leader"
 	"github.com/workwire/workwire/pkg/wire"
-	"github.com/workwire/workwire/pkg/workstate/explain"
+	"github.com/workwire/workwire/pkg/workstate"
 	"github.com/workwire/workwire/test/kit"
 )
 
@@ -46,7 +46,7 @@ func TestExplainUndelivered(t *testing.T) {
 		w.accept()
 		w.hub(func(c *hub.Config) { c.Transport = w.transport(reader, reader+"-hub", c.Topics) })
 		w.create(w.works(0), w.work(0, "web", "1", "a"))
-		w.blocked("web", explain.AccessRefused, "access rules of the broker")
+		w.blocked("web", workstate.AccessRefused, "access rules of the broker")
 	})
 	t.Run("the agent's subscription refused", func(t *testing.T) {
 		w := newWorld(t)
@@ -57,7 +57,7 @@ func TestExplainUndelivered(t *testing.T) {
 		topics := wire.Topics{SourceEvents: "sources/+/clusters/+/sourceevents", AgentEvents: "sources/+/clusters/+/agentevents"}
 		w.agent(0, topics, func(c *agent.Config) { c.Transport = w.transport(string(w.clusters[1]), c.ClientID, topics) })
 		w.create(w.works(0), w.work(0, "web", "1", "a"))
-		w.blocked("web", explain.AgentOff, "the broker refuses its subscription")
+		w.blocked("web", workstate.AgentOff, "the broker refuses its subscription")
 	})
 	t.Run("too large, and no hub", func(t *testing.T) {
 		w := newWorld(t)
@@ -69,11 +69,11 @@ func TestExplainUndelivered(t *testing.T) {
 			c.Election.Namespace = namespace
 		})
 		w.create(w.works(0), w.work(0, "large", strings.Repeat("x", 16<<10), "a"))
-		w.blocked("large", explain.TooLarge, "split the work")
+		w.blocked("large", workstate.TooLarge, "split the work")
 		w.hubIs(0, "connected")
 		stop()
 		w.create(w.works(0), w.work(0, "late", "1", "b"))
-		w.blockedLater(2*time.Minute, "late", explain.HubOff, "start the hub")
+		w.blockedLater(2*time.Minute, "late", workstate.HubOff, "start the hub")
 		w.hubIs(2*time.Minute, "away")
 		// Other tests would be told that their hub is away.
 		kit.NoError(t, kubernetes.NewForConfigOrDie(hubPlane.REST()).CoordinationV1().Leases(namespace).Delete(t.Context(), clusterv1.HubPresenceLeaseName,
@@ -107,7 +107,7 @@ func (w *world) refused() {
 
 	w.refuse("guarded", "no Mondays")
 	w.create(works, w.work(0, "webhook", "1", "guarded"))
-	w.blocked("webhook", explain.Webhook, "no Mondays")
+	w.blocked("webhook", workstate.Webhook, "no Mondays")
 
 	w.create(works, w.work(0, "fight", "ours", "fought"))
 	w.applied(works, "fight")
@@ -127,16 +127,16 @@ func (w *world) refused() {
 		}
 		return nil
 	})
-	w.blocked("fight", explain.Conflict, "their-operator")
+	w.blocked("fight", workstate.Conflict, "their-operator")
 
 	// Without a scheduler, no kubelet of the control plane writes the pods' statuses.
 	const pod = `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"NAME","namespace":%q},"spec":{"schedulerName":"none","containers":[{"name":"app","image":"app"}]}}`
 	w.createManifest("crash", strings.ReplaceAll(pod, "NAME", "crash"))
 	w.waits("crash", corev1.PodRunning, corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff", Message: "back-off 5m0s restarting failed container"})
-	w.blocked("crash", explain.CrashLoop, "Pod "+w.targets[0]+"/crash")
+	w.blocked("crash", workstate.CrashLoop, "Pod "+w.targets[0]+"/crash")
 	w.createManifest("image", strings.ReplaceAll(pod, "NAME", "image"))
 	w.waits("image", corev1.PodPending, corev1.ContainerStateWaiting{Reason: "ImagePullBackOff", Message: "Back-off pulling image app"})
-	w.blocked("image", explain.ImagePull, "pull secret")
+	w.blocked("image", workstate.ImagePull, "pull secret")
 }
 
 // waits has a Pod of the first cluster wait, in the status that a kubelet writes.

@@ -21,6 +21,7 @@ import (
 	workclient "github.com/workwire/workwire/pkg/client/clientset/versioned"
 	"github.com/workwire/workwire/pkg/ctl/cli"
 	"github.com/workwire/workwire/pkg/ctl/fleet"
+	"github.com/workwire/workwire/pkg/workstate"
 	"github.com/workwire/workwire/pkg/workstate/explain"
 	"github.com/workwire/workwire/test/kit"
 )
@@ -36,7 +37,7 @@ func TestExplain(t *testing.T) {
 	w.hub()
 
 	w.create(works, w.work(0, "web", "1", "a"))
-	w.blocked("web", explain.AgentOff, "ManagedCluster "+string(w.clusters[0]))
+	w.blocked("web", workstate.AgentOff, "ManagedCluster "+string(w.clusters[0]))
 
 	w.agent(0, topicsOf(string(w.source)), func(c *agent.Config) { c.Kube = w.limited() })
 	w.applied(works, "web")
@@ -44,22 +45,22 @@ func TestExplain(t *testing.T) {
 
 	w.annotate("web", `"true"`)
 	w.update(works, w.work(0, "web", "2", "a"))
-	w.blocked("web", explain.Paused, "workctl resume work web -n "+string(w.clusters[0]))
+	w.blocked("web", workstate.Paused, "workctl resume work web -n "+string(w.clusters[0]))
 	w.annotate("web", "null")
 	w.applied(works, "web")
 	w.blocked("web", "", "")
 
 	w.createManifest("secret", `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"s","namespace":%q}}`)
-	w.blocked("secret", explain.Forbidden, "Secret "+w.targets[0]+"/s")
+	w.blocked("secret", workstate.Forbidden, "Secret "+w.targets[0]+"/s")
 
 	w.createManifest("pod", `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p","namespace":%q},
 		"spec":{"nodeSelector":{"no":"node"},"containers":[{"name":"app","image":"app"}]}}`)
-	w.blocked("pod", explain.Unschedulable, "Pod "+w.targets[0]+"/p")
+	w.blocked("pod", workstate.Unschedulable, "Pod "+w.targets[0]+"/p")
 
 	w.createManifest("held", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"held","namespace":%q,"finalizers":["example.com/hold"]}}`)
 	w.applied(works, "held")
 	w.delete(works, "held")
-	w.blocked("held", explain.Finalizer, "ConfigMap "+w.targets[0]+"/held waits for its finalizers example.com/hold")
+	w.blocked("held", workstate.Finalizer, "ConfigMap "+w.targets[0]+"/held waits for its finalizers example.com/hold")
 	_, err := kubernetes.NewForConfigOrDie(w.plane(0).REST()).CoreV1().ConfigMaps(w.targets[0]).Patch(t.Context(), "held", types.MergePatchType,
 		[]byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
 	kit.NoError(t, err)
@@ -68,18 +69,18 @@ func TestExplain(t *testing.T) {
 
 	w.broker.Stop()
 	w.update(works, w.work(0, "web", "3", "a"))
-	w.blocked("web", explain.BrokerOff, "start the broker")
+	w.blocked("web", workstate.BrokerOff, "start the broker")
 }
 
 // blocked waits until a work of the first cluster has a blocker with this cause and text; "" means none.
 // Both outputs of workctl explain must tell it.
-func (w *world) blocked(name string, cause explain.Cause, want string) {
+func (w *world) blocked(name string, cause workstate.Cause, want string) {
 	w.Helper()
 	w.blockedLater(0, name, cause, want)
 }
 
 // blockedLater is like blocked for somebody who looks later.
-func (w *world) blockedLater(later time.Duration, name string, cause explain.Cause, want string) {
+func (w *world) blockedLater(later time.Duration, name string, cause workstate.Cause, want string) {
 	w.Helper()
 	reader, err := fleet.NewReader(hubPlane.REST())
 	kit.NoError(w, err)
@@ -90,7 +91,7 @@ func (w *world) blockedLater(later time.Duration, name string, cause explain.Cau
 		}
 		facts.Now = facts.Now.Add(later)
 		e := explain.Explain(facts)
-		var b explain.Blocker
+		var b workstate.Blocker
 		if e.Blocker != nil {
 			b = *e.Blocker
 		}

@@ -11,7 +11,7 @@ import (
 	"github.com/workwire/workwire/pkg/ctl/cli"
 	"github.com/workwire/workwire/pkg/ctl/fleet"
 	"github.com/workwire/workwire/pkg/wire"
-	"github.com/workwire/workwire/pkg/workstate/explain"
+	"github.com/workwire/workwire/pkg/workstate"
 )
 
 // epoch is when versions begin. Versions are seconds, because agents of Open Cluster Management read
@@ -124,12 +124,12 @@ func (o *order) describe(s *wire.Status, now time.Time) {
 		return
 	}
 	o.result.Message = "its objects are being deleted"
-	if b := explain.Explain(explain.Facts{Now: now, Work: w}).Blocker; b != nil {
+	if b := workstate.Of(w, nil).Blocker; b != nil {
 		o.blocked(b)
 	}
 }
 
-func (o *order) blocked(b *explain.Blocker) {
+func (o *order) blocked(b *workstate.Blocker) {
 	o.result.Message = fmt.Sprintf("%s, %s: %s", b.Cause, b.Object, cli.OneLine(b.Message))
 	o.result.Hint = b.Do
 }
@@ -142,7 +142,7 @@ func (o *order) observed(s *wire.Status) *workv1.ManifestWork {
 }
 
 // refusals are causes that waiting does not end.
-var refusals = map[explain.Cause]bool{explain.InvalidSpec: true, explain.Untrusted: true, explain.Unsealed: true}
+var refusals = map[workstate.Cause]bool{workstate.InvalidSpec: true, workstate.Untrusted: true, workstate.Unsealed: true}
 
 // reached looks at a status of the version that was sent.
 func (o *order) reached(s *wire.Status, now time.Time) bool {
@@ -153,7 +153,7 @@ func (o *order) reached(s *wire.Status, now time.Time) bool {
 		o.fail("the work does not report readiness", "annotate it with "+workv1.ReportReadinessAnnotationKey+"=true, or use --for=available")
 		return false
 	}
-	if b := explain.Explain(explain.Facts{Now: now, Work: w}).Blocker; b != nil {
+	if b := workstate.Of(w, nil).Blocker; b != nil {
 		o.blocked(b)
 		if refusals[b.Cause] {
 			o.fail(o.result.Message, b.Do)

@@ -19,6 +19,7 @@ import (
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
 	"github.com/workwire/workwire/pkg/ctl/cli"
+	"github.com/workwire/workwire/pkg/workstate"
 	"github.com/workwire/workwire/pkg/workstate/explain"
 )
 
@@ -66,12 +67,12 @@ func (g Goal) Reached(w *workv1.ManifestWork, now time.Time) (done bool, line st
 	if w == nil {
 		return g.kind == "deleted", map[bool]string{true: "deleted", false: "does not exist"}[g.kind == "deleted"], nil
 	}
-	e := explain.Explain(explain.Facts{Now: now, Work: w})
+	e := explain.Explain(workstate.Facts{Now: now, Work: w})
 	line = string(e.State)
 	if b := e.Blocker; b != nil {
 		line += fmt.Sprintf(": %s, %s: %s", b.Cause, b.Object, cli.OneLine(b.Message))
 	}
-	answered := explain.Answered(w)
+	answered := workstate.Answered(w)
 	current := func(kind string) *metav1.Condition {
 		c := meta.FindStatusCondition(w.Status.Conditions, kind)
 		if c == nil || c.ObservedGeneration != 0 && c.ObservedGeneration != w.Generation || !answered && kind != workv1.WorkDelivered {

@@ -19,6 +19,7 @@ import (
 	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
 	"github.com/workwire/workwire/pkg/ctl/cli"
 	"github.com/workwire/workwire/pkg/ctl/fleet"
+	"github.com/workwire/workwire/pkg/workstate"
 	"github.com/workwire/workwire/pkg/workstate/condition"
 	"github.com/workwire/workwire/pkg/workstate/explain"
 	"github.com/workwire/workwire/test/kit"
@@ -79,7 +80,7 @@ func TestText(t *testing.T) {
 		return func(out *bytes.Buffer) error { return rows.Write(out, cli.Style{}, 0) }
 	}
 	explained := func(i int) func(*bytes.Buffer) error {
-		e := explain.Explain(explain.Facts{Now: now, Work: &s.Works[i], Cluster: &s.Clusters[i/2]})
+		e := explain.Explain(workstate.Facts{Now: now, Work: &s.Works[i], Cluster: &s.Clusters[i/2]})
 		return func(out *bytes.Buffer) error { return fleet.WriteExplanation(out, cli.Style{}, now, &e) }
 	}
 	fine := &fleet.Snapshot{Time: now, ClustersKnown: true, Clusters: s.Clusters[:1], Works: s.Works[:1], Presence: s.Presence}

@@ -22,7 +22,7 @@ import (
 	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
 	"github.com/workwire/workwire/pkg/client/clientset/versioned"
 	"github.com/workwire/workwire/pkg/ctl/cli"
-	"github.com/workwire/workwire/pkg/workstate/explain"
+	"github.com/workwire/workwire/pkg/workstate"
 )
 
 // pageSize is how many objects a page of a list has, as kubectl's.
@@ -262,12 +262,12 @@ func newest(leases []coordinationv1.Lease, is func(*coordinationv1.Lease) bool) 
 }
 
 // Facts reads what [explain.Explain] needs of a work. What the user may not read is left out.
-func (r *Reader) Facts(ctx context.Context, cluster, name string) (explain.Facts, error) {
+func (r *Reader) Facts(ctx context.Context, cluster, name string) (workstate.Facts, error) {
 	work, err := r.Clients.WorkV1().ManifestWorks(cluster).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
-		return explain.Facts{}, notFound(err, "work", name, "workctl get works -n "+cluster)
+		return workstate.Facts{}, notFound(err, "work", name, "workctl get works -n "+cluster)
 	}
-	f := explain.Facts{Now: time.Now(), Work: work}
+	f := workstate.Facts{Now: time.Now(), Work: work}
 	f.Cluster, err = r.Clients.ClusterV1().ManagedClusters().Get(ctx, cluster, metav1.GetOptions{})
 	if err != nil {
 		f.Cluster, f.NoCluster = nil, apierrors.IsNotFound(err)

@@ -12,6 +12,7 @@ import (
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
+	"github.com/workwire/workwire/pkg/workstate"
 	"github.com/workwire/workwire/pkg/workstate/explain"
 )
 
@@ -95,19 +96,19 @@ type ClusterLine struct {
 
 // WorkLine is a work in a table.
 type WorkLine struct {
-	Cluster    string        `json:"cluster"`
-	Name       string        `json:"name"`
-	Delivered  string        `json:"delivered"`
-	Applied    string        `json:"applied"`
-	Ready      string        `json:"ready"`
-	Generation int64         `json:"generation"`
-	Observed   int64         `json:"observedGeneration"`
-	Since      metav1.Time   `json:"since"`
-	Created    metav1.Time   `json:"created"`
-	State      explain.State `json:"state"`
-	Cause      explain.Cause `json:"cause,omitempty"`
-	Object     string        `json:"object,omitempty"`
-	Message    string        `json:"message,omitempty"`
+	Cluster    string          `json:"cluster"`
+	Name       string          `json:"name"`
+	Delivered  string          `json:"delivered"`
+	Applied    string          `json:"applied"`
+	Ready      string          `json:"ready"`
+	Generation int64           `json:"generation"`
+	Observed   int64           `json:"observedGeneration"`
+	Since      metav1.Time     `json:"since"`
+	Created    metav1.Time     `json:"created"`
+	State      explain.State   `json:"state"`
+	Cause      workstate.Cause `json:"cause,omitempty"`
+	Object     string          `json:"object,omitempty"`
+	Message    string          `json:"message,omitempty"`
 }
 
 // SetLine is a set in a table.
@@ -168,7 +169,7 @@ func hub(s *Snapshot) Hub {
 		return Hub{State: "unknown"}
 	}
 	h := Hub{State: "connected", Seen: &metav1.Time{Time: s.Presence.Spec.RenewTime.Time}}
-	if explain.Expired(s.Presence, s.Time) {
+	if workstate.Expired(s.Presence, s.Time) {
 		h.State = "away"
 	}
 	return h
@@ -200,7 +201,7 @@ func (sum *Summary) countWorks(s *Snapshot, lines []WorkLine) {
 		if line.Applied == string(metav1.ConditionTrue) && line.Ready != string(metav1.ConditionFalse) {
 			n.Ready++
 		}
-		if c := meta.FindStatusCondition(s.Works[i].Status.Conditions, workv1.WorkDegraded); c != nil {
+		if c := workstate.Current(&s.Works[i], workv1.WorkDegraded); c != nil {
 			count(&n.Degraded, string(c.Status))
 		}
 		if s.Works[i].DeletionTimestamp != nil {
@@ -244,8 +245,8 @@ func WorkLines(s *Snapshot) []WorkLine {
 	lines := make([]WorkLine, len(s.Works))
 	for i := range s.Works {
 		w := &s.Works[i]
-		f := explain.Facts{Now: s.Time, Work: w}
-		if !explain.Answered(w) || w.DeletionTimestamp != nil {
+		f := workstate.Facts{Now: s.Time, Work: w}
+		if !workstate.Answered(w) || w.DeletionTimestamp != nil {
 			f.Cluster = clusters[w.Namespace]
 			f.Presence, f.Leader = s.leasesOf(f.Cluster)
 			f.NoCluster = f.Cluster == nil && s.ClustersKnown
@@ -261,12 +262,12 @@ func NewWorkLine(w *workv1.ManifestWork, e explain.Explanation) WorkLine {
 		Cluster: w.Namespace, Name: w.Name, Generation: w.Generation, Observed: e.Observed, State: e.State, Created: w.CreationTimestamp,
 		Delivered: string(metav1.ConditionUnknown), Applied: string(metav1.ConditionUnknown), Ready: "", Since: w.CreationTimestamp,
 	}
-	if explain.Answered(w) {
+	if workstate.Answered(w) {
 		line.Delivered = string(metav1.ConditionTrue)
-	} else if c := meta.FindStatusCondition(w.Status.Conditions, workv1.WorkDelivered); c != nil && c.ObservedGeneration == w.Generation {
+	} else if c := workstate.Current(w, workv1.WorkDelivered); c != nil {
 		line.Delivered = string(c.Status)
 	}
-	if c := meta.FindStatusCondition(w.Status.Conditions, workv1.WorkApplied); c != nil && c.ObservedGeneration == w.Generation {
+	if c := workstate.Current(w, workv1.WorkApplied); c != nil {
 		line.Applied = string(c.Status)
 	}
 	switch e.Hops[len(e.Hops)-1].Progress {

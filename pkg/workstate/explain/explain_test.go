@@ -16,6 +16,7 @@ import (
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
+	"github.com/workwire/workwire/pkg/workstate"
 	"github.com/workwire/workwire/pkg/workstate/condition"
 	"github.com/workwire/workwire/pkg/workstate/explain"
 )
@@ -30,7 +31,7 @@ var (
 
 // facts returns what is known of a work that the agent has answered with the states of manifests, as
 // the agent writes it.
-func facts(manifests ...condition.Manifest) explain.Facts {
+func facts(manifests ...condition.Manifest) workstate.Facts {
 	const generation = 3
 	work := &workv1.ManifestWork{ObjectMeta: metav1.ObjectMeta{
 		Namespace: "cluster1", Name: "web", Generation: generation, CreationTimestamp: before,
@@ -49,7 +50,7 @@ func facts(manifests ...condition.Manifest) explain.Facts {
 	cluster := &clusterv1.ManagedCluster{ObjectMeta: metav1.ObjectMeta{Name: "cluster1"}, Spec: clusterv1.ManagedClusterSpec{HubAcceptsClient: true}}
 	meta.SetStatusCondition(&cluster.Status.Conditions, metav1.Condition{Type: clusterv1.ManagedClusterConditionAvailable,
 		Status: metav1.ConditionTrue, Reason: "ManagedClusterAvailable", Message: "Managed cluster is available"})
-	return explain.Facts{Now: now, Work: work, Cluster: cluster, Presence: lease(5 * time.Second), Leader: lease(5 * time.Second)}
+	return workstate.Facts{Now: now, Work: work, Cluster: cluster, Presence: lease(5 * time.Second), Leader: lease(5 * time.Second)}
 }
 
 func lease(age time.Duration) *coordinationv1.Lease {
@@ -62,7 +63,7 @@ func setDelivered(w *workv1.ManifestWork, status metav1.ConditionStatus, reason,
 }
 
 // pending is a work whose newest generation the agent has not answered.
-func pending(status metav1.ConditionStatus, reason, message string, change ...func(*explain.Facts)) explain.Facts {
+func pending(status metav1.ConditionStatus, reason, message string, change ...func(*workstate.Facts)) workstate.Facts {
 	f := facts()
 	f.Work.Generation++
 	setDelivered(f.Work, status, reason, message)
@@ -72,12 +73,12 @@ func pending(status metav1.ConditionStatus, reason, message string, change ...fu
 	return f
 }
 
-func failed(err error) explain.Facts {
+func failed(err error) workstate.Facts {
 	return facts(condition.Manifest{Meta: deploy, ApplyError: fmt.Errorf("apply deployments.v1.apps default/web: %w", err)}, condition.Manifest{Meta: config})
 }
 
 // unready is a manifest with the readiness that kstatus computes.
-func unready(m workv1.ManifestResourceMeta, degraded bool, message string) explain.Facts {
+func unready(m workv1.ManifestResourceMeta, degraded bool, message string) workstate.Facts {
 	conditions := []metav1.Condition{{Type: workv1.ManifestProgressing, Status: metav1.ConditionTrue, Reason: workv1.ReasonConditionRuleEvaluated, Message: message},
 		{Type: workv1.ManifestDegraded, Status: metav1.ConditionFalse, Reason: workv1.ReasonConditionRuleEvaluated, Message: message}}
 	if degraded {
@@ -86,18 +87,18 @@ func unready(m workv1.ManifestResourceMeta, degraded bool, message string) expla
 	return facts(condition.Manifest{Meta: config}, condition.Manifest{Meta: m, Rules: []string{workv1.ManifestProgressing, workv1.ManifestDegraded}, Evaluated: conditions})
 }
 
-func changed(f explain.Facts, change func(*explain.Facts)) explain.Facts {
+func changed(f workstate.Facts, change func(*workstate.Facts)) workstate.Facts {
 	change(&f)
 	return f
 }
 
-func with(kind, reason, message string) explain.Facts {
-	return changed(facts(), func(f *explain.Facts) {
+func with(kind, reason, message string) workstate.Facts {
+	return changed(facts(), func(f *workstate.Facts) {
 		meta.SetStatusCondition(&f.Work.Status.Conditions, metav1.Condition{Type: kind, Status: metav1.ConditionTrue, Reason: reason, Message: message, ObservedGeneration: 3})
 	})
 }
 
-func deleting(f explain.Facts) explain.Facts {
+func deleting(f workstate.Facts) workstate.Facts {
 	f.Work.DeletionTimestamp = &before
 	f.Work.Generation++
 	f.Work.Status = condition.DeletingStatus(f.Work.Status, f.Work.Generation, func(workv1.ManifestResourceMeta) condition.Presence {
@@ -106,16 +107,16 @@ func deleting(f explain.Facts) explain.Facts {
 	return f
 }
 
-func pause(f *explain.Facts) { f.Work.Annotations[workv1.PausedAnnotationKey] = workv1.PausedValue }
+func pause(f *workstate.Facts) { f.Work.Annotations[workv1.PausedAnnotationKey] = workv1.PausedValue }
 
-func away(reason string) func(*explain.Facts) {
-	return func(f *explain.Facts) {
+func away(reason string) func(*workstate.Facts) {
+	return func(f *workstate.Facts) {
 		meta.SetStatusCondition(&f.Cluster.Status.Conditions, metav1.Condition{Type: clusterv1.ManagedClusterConditionAvailable,
 			Status: metav1.ConditionUnknown, Reason: reason, Message: "The agent of the cluster has stopped, or has lost its connection to the broker"})
 	}
 }
 
-func ofSet(paused bool) explain.Facts {
+func ofSet(paused bool) workstate.Facts {
 	f := facts()
 	f.Set = &workv1alpha1.ManifestWorkReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "till", Annotations: map[string]string{}}}
 	f.Set.Spec.ManifestWorkTemplate.DeleteOption = &workv1.DeleteOption{PropagationPolicy: workv1.DeletePropagationPolicyTypeOrphan}
@@ -132,94 +133,94 @@ var apps = schema.GroupResource{Group: "apps", Resource: "deployments"}
 func TestCauses(t *testing.T) {
 	denied := errors.New(`admission webhook "guard.example.com" denied the request: no Mondays`)
 	for name, c := range map[string]struct {
-		facts explain.Facts
+		facts workstate.Facts
 		state explain.State
-		cause explain.Cause // empty for no blocker
-		want  string        // a part of "object message do"
+		cause workstate.Cause // empty for no blocker
+		want  string          // a part of "object message do"
 	}{
 		"ready":                {facts(), explain.Ready, "", ""},
-		"agent off":            {pending("False", workv1.ReasonClusterAway, "The agent is away"), explain.Blocked, explain.AgentOff, "ManagedCluster cluster1 The agent is away look at the agent on cluster1"},
-		"agent off, answered":  {changed(facts(), away("ManagedClusterDisconnected")), explain.Blocked, explain.AgentOff, "has lost its connection"},
-		"agent off, deletion":  {changed(deleting(facts()), away("ManagedClusterDisconnected")), explain.Blocked, explain.AgentOff, "cluster1"},
-		"broker off":           {pending("False", workv1.ReasonBrokerUnreachable, "no broker"), explain.Blocked, explain.BrokerOff, "broker no broker start the broker"},
-		"broker off, answered": {changed(facts(), func(f *explain.Facts) { f.Presence = lease(5 * time.Minute) }), explain.Blocked, explain.BrokerOff, "no connection to the broker"},
-		"hub off": {changed(facts(), func(f *explain.Facts) { f.Presence, f.Leader = lease(5*time.Minute), lease(5*time.Minute) }),
-			explain.Blocked, explain.HubOff, "start the hub"},
-		"hub off, pending": {pending("Unknown", workv1.ReasonPublished, "sent", func(f *explain.Facts) { f.Presence, f.Leader = lease(5*time.Minute), nil }),
-			explain.Blocked, explain.HubOff, "start the hub"},
-		"no ManagedCluster, answered": {changed(facts(), func(f *explain.Facts) { f.Cluster, f.NoCluster = nil, true }), explain.Ready, "", ""},
-		"no cluster":                  {pending("False", workv1.ReasonClusterNotFound, "", func(f *explain.Facts) { f.Cluster, f.NoCluster = nil, true }), explain.Blocked, explain.ClusterNotFound, "create the ManagedCluster cluster1"},
-		"cluster unknown":             {changed(facts(), func(f *explain.Facts) { f.Cluster, f.Presence, f.Leader = nil, nil, nil }), explain.Ready, "", ""},
-		"not accepted":                {changed(facts(), func(f *explain.Facts) { f.Cluster.Spec.HubAcceptsClient = false }), explain.Blocked, explain.ClusterNotAccepted, `kubectl patch managedcluster cluster1 --type=merge -p '{"spec":{"hubAcceptsClient":true}}'`},
-		"access refused":              {pending("False", workv1.ReasonAccessRefused, "the broker refuses"), explain.Blocked, explain.AccessRefused, "docs/brokers.md"},
-		"too large":                   {pending("False", workv1.ReasonTooLarge, "1 MB > 512 kB"), explain.Blocked, explain.TooLarge, "split the work"},
-		"too large, by the hub's Applied": {pending("Unknown", workv1.ReasonPublished, "", func(f *explain.Facts) {
+		"agent off":            {pending("False", workv1.ReasonClusterAway, "The agent is away"), explain.Blocked, workstate.AgentOff, "ManagedCluster cluster1 The agent is away look at the agent on cluster1"},
+		"agent off, answered":  {changed(facts(), away("ManagedClusterDisconnected")), explain.Blocked, workstate.AgentOff, "has lost its connection"},
+		"agent off, deletion":  {changed(deleting(facts()), away("ManagedClusterDisconnected")), explain.Blocked, workstate.AgentOff, "cluster1"},
+		"broker off":           {pending("False", workv1.ReasonBrokerUnreachable, "no broker"), explain.Blocked, workstate.BrokerOff, "broker no broker start the broker"},
+		"broker off, answered": {changed(facts(), func(f *workstate.Facts) { f.Presence = lease(5 * time.Minute) }), explain.Blocked, workstate.BrokerOff, "no connection to the broker"},
+		"hub off": {changed(facts(), func(f *workstate.Facts) { f.Presence, f.Leader = lease(5*time.Minute), lease(5*time.Minute) }),
+			explain.Blocked, workstate.HubOff, "start the hub"},
+		"hub off, pending": {pending("Unknown", workv1.ReasonPublished, "sent", func(f *workstate.Facts) { f.Presence, f.Leader = lease(5*time.Minute), nil }),
+			explain.Blocked, workstate.HubOff, "start the hub"},
+		"no ManagedCluster, answered": {changed(facts(), func(f *workstate.Facts) { f.Cluster, f.NoCluster = nil, true }), explain.Ready, "", ""},
+		"no cluster":                  {pending("False", workv1.ReasonClusterNotFound, "", func(f *workstate.Facts) { f.Cluster, f.NoCluster = nil, true }), explain.Blocked, workstate.ClusterNotFound, "create the ManagedCluster cluster1"},
+		"cluster unknown":             {changed(facts(), func(f *workstate.Facts) { f.Cluster, f.Presence, f.Leader = nil, nil, nil }), explain.Ready, "", ""},
+		"not accepted":                {changed(facts(), func(f *workstate.Facts) { f.Cluster.Spec.HubAcceptsClient = false }), explain.Blocked, workstate.ClusterNotAccepted, `kubectl patch managedcluster cluster1 --type=merge -p '{"spec":{"hubAcceptsClient":true}}'`},
+		"access refused":              {pending("False", workv1.ReasonAccessRefused, "the broker refuses"), explain.Blocked, workstate.AccessRefused, "docs/brokers.md"},
+		"too large":                   {pending("False", workv1.ReasonTooLarge, "1 MB > 512 kB"), explain.Blocked, workstate.TooLarge, "split the work"},
+		"too large, by the hub's Applied": {pending("Unknown", workv1.ReasonPublished, "", func(f *workstate.Facts) {
 			meta.SetStatusCondition(&f.Work.Status.Conditions, metav1.Condition{Type: "Applied", Status: "False", Reason: "TooLarge", Message: "The work is not sent to its cluster", ObservedGeneration: 4})
-		}), explain.Blocked, explain.TooLarge, "split the work"},
-		"no key to seal":   {pending("False", workv1.ReasonNoSealKey, "cluster1 has no key"), explain.Blocked, explain.Unsealed, "sealing key"},
-		"nobody listens":   {pending("False", workv1.ReasonNobodyListens, "no subscriber"), explain.Blocked, explain.NobodyListens, "--cluster-name must be cluster1"},
-		"held back":        {pending("False", workv1.ReasonHeldBack, "The hub holds deletions back"), explain.Blocked, explain.HeldBack, "workctl describe cluster cluster1"},
-		"paused":           {pending("False", workv1.ReasonPaused, "paused", pause), explain.Blocked, explain.Paused, "workctl resume work web -n cluster1"},
+		}), explain.Blocked, workstate.TooLarge, "split the work"},
+		"no key to seal":   {pending("False", workv1.ReasonNoSealKey, "cluster1 has no key"), explain.Blocked, workstate.Unsealed, "sealing key"},
+		"nobody listens":   {pending("False", workv1.ReasonNobodyListens, "no subscriber"), explain.Blocked, workstate.NobodyListens, "--cluster-name must be cluster1"},
+		"held back":        {pending("False", workv1.ReasonHeldBack, "The hub holds deletions back"), explain.Blocked, workstate.HeldBack, "workctl describe cluster cluster1"},
+		"paused":           {pending("False", workv1.ReasonPaused, "paused", pause), explain.Blocked, workstate.Paused, "workctl resume work web -n cluster1"},
 		"paused, answered": {changed(facts(), pause), explain.Ready, "", ""},
-		"cluster paused": {pending("False", workv1.ReasonPaused, "", func(f *explain.Facts) {
+		"cluster paused": {pending("False", workv1.ReasonPaused, "", func(f *workstate.Facts) {
 			f.Cluster.Annotations = map[string]string{workv1.PausedAnnotationKey: workv1.PausedValue}
-		}), explain.Blocked, explain.ClusterPaused, "workctl resume cluster cluster1"},
-		"set paused":    {ofSet(true), explain.Blocked, explain.SetPaused, "workctl rollout resume till -n shop"},
-		"rollout waits": {ofSet(false), explain.Progressing, explain.RolloutWaits, "waiting for cluster9"},
-		"published":     {pending("Unknown", workv1.ReasonPublished, "The broker has it"), explain.Progressing, explain.NotAnswered, "The broker has it wait"},
-		"statuses refused": {pending("Unknown", workv1.ReasonPublished, "", func(f *explain.Facts) {
+		}), explain.Blocked, workstate.ClusterPaused, "workctl resume cluster cluster1"},
+		"set paused":    {ofSet(true), explain.Blocked, workstate.SetPaused, "workctl rollout resume till -n shop"},
+		"rollout waits": {ofSet(false), explain.Progressing, workstate.RolloutWaits, "waiting for cluster9"},
+		"published":     {pending("Unknown", workv1.ReasonPublished, "The broker has it"), explain.Progressing, workstate.NotAnswered, "The broker has it wait"},
+		"statuses refused": {pending("Unknown", workv1.ReasonPublished, "", func(f *workstate.Facts) {
 			meta.SetStatusCondition(&f.Cluster.Status.Conditions, metav1.Condition{Type: "StatusesTrusted", Status: "False", Reason: "Unsigned", Message: "they have no signature"})
-		}), explain.Blocked, explain.StatusesRefused, "they have no signature start the agent of cluster1 with --signing-key"},
-		"statuses refused, answered": {changed(facts(), func(f *explain.Facts) {
+		}), explain.Blocked, workstate.StatusesRefused, "they have no signature start the agent of cluster1 with --signing-key"},
+		"statuses refused, answered": {changed(facts(), func(f *workstate.Facts) {
 			meta.SetStatusCondition(&f.Cluster.Status.Conditions, metav1.Condition{Type: "StatusesTrusted", Status: "False", Reason: "Unsigned"})
 		}), explain.Ready, "", ""},
-		"not yet seen":  {changed(facts(), func(f *explain.Facts) { f.Work.Generation++ }), explain.Progressing, explain.NotAnswered, "has not told yet"},
-		"unsigned":      {with(workv1.WorkSpecUntrusted, workv1.ReasonUnsigned, "An event of this work was refused"), explain.Blocked, explain.Untrusted, "workctl keys list"},
-		"deletion held": {with(workv1.WorkDeletionHeld, workv1.ReasonSourceKnowsTooFew, "Source hub1 does not know"), explain.Blocked, explain.DeletionHeld, "release"},
-		"invalid spec": {changed(facts(), func(f *explain.Facts) {
+		"not yet seen":  {changed(facts(), func(f *workstate.Facts) { f.Work.Generation++ }), explain.Progressing, workstate.NotAnswered, "has not told yet"},
+		"unsigned":      {with(workv1.WorkSpecUntrusted, workv1.ReasonUnsigned, "An event of this work was refused"), explain.Blocked, workstate.Untrusted, "workctl keys list"},
+		"deletion held": {with(workv1.WorkDeletionHeld, workv1.ReasonSourceKnowsTooFew, "Source hub1 does not know"), explain.Blocked, workstate.DeletionHeld, "release"},
+		"invalid spec": {changed(facts(), func(f *workstate.Facts) {
 			f.Work.Status = condition.InvalidStatus(f.Work.Status, f.Work.Status, 3, "", "manifest 0: not JSON", before)
-		}), explain.Blocked, explain.InvalidSpec, "kubectl edit manifestwork -n cluster1 web"},
-		"webhook":           {failed(denied), explain.Blocked, explain.Webhook, "no Mondays change the manifest as the webhook asks"},
-		"webhook away":      {failed(errors.New(`Internal error occurred: failed calling webhook "guard.example.com": connection refused`)), explain.Blocked, explain.WebhookFailed, "does not answer on cluster1"},
-		"policy":            {failed(errors.New(`deployments.apps "web" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no`)), explain.Blocked, explain.Policy, "as the policy asks"},
-		"pod security":      {failed(errors.New(`pods "web" is forbidden: violates PodSecurity "restricted:latest"`)), explain.Blocked, explain.Policy, "policy"},
-		"quota":             {failed(errors.New(`pods "web" is forbidden: exceeded quota: q, requested: pods=1`)), explain.Blocked, explain.Quota, "ResourceQuota"},
-		"rbac":              {failed(apierrors.NewForbidden(apps, "web", errors.New(`User "system:serviceaccount:a:work-agent" cannot patch resource "deployments"`))), explain.Blocked, explain.Forbidden, "give the agent on cluster1 the right"},
-		"executor":          {failed(errors.New("not allowed to apply the resource apps deployments, default web, will try again in 1m0s")), explain.Blocked, explain.ExecutorDenied, "rights on Deployment default/web"},
-		"fight":             {failed(errors.New(`conflict with field manager "hpa", which changes .spec.replicas again and again; restoring it with backoff until that ends`)), explain.Blocked, explain.Conflict, `"hpa"`},
-		"ssa conflict":      {failed(errors.New(`Apply failed with 1 conflict: conflict with "kubectl" using apps/v1: .spec.replicas`)), explain.Blocked, explain.Conflict, "force"},
-		"no namespace":      {failed(apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, "shop")), explain.Blocked, explain.NoNamespace, "add the Namespace"},
-		"unknown kind":      {failed(errors.New("the server does not allow this method on the requested resource")), explain.Blocked, explain.UnknownKind, "CustomResourceDefinition of Deployment default/web"},
-		"namespace not set": {failed(errors.New("the server does not allow this method on the requested resource: Deployment has no metadata.namespace, and its kind is namespaced")), explain.Blocked, explain.InvalidManifest, "set metadata.namespace of Deployment default/web"},
-		"immutable":         {failed(errors.New(`Deployment.apps "web" is invalid: spec.selector: field is immutable`)), explain.Blocked, explain.Immutable, workv1.RecreateAnnotationKey},
-		"strategy":          {failed(errors.New(`unknown update strategy "Rego": it must be Update, CreateOnly, ServerSideApply or ReadOnly`)), explain.Blocked, explain.UnknownStrategy, "docs/strategies.md"},
-		"invalid":           {failed(errors.New(`Deployment.apps "web" is invalid: spec.replicas`)), explain.Blocked, explain.InvalidManifest, "correct the manifest"},
-		"other failure":     {failed(errors.New("etcdserver: leader changed")), explain.Blocked, explain.NotApplied, "tries again by itself"},
-		"unschedulable":     {unready(pod, true, "Pod could not be scheduled"), explain.Blocked, explain.Unschedulable, "Pod default/one Pod could not be scheduled no node of cluster1 can run the pod"},
-		"not scheduled yet": {unready(pod, false, "Pod has not been scheduled"), explain.Blocked, explain.Unschedulable, "no node"},
-		"image":             {unready(pod, false, `Pod is in the Pending phase: container app waits: ImagePullBackOff`), explain.Blocked, explain.ImagePull, "kubectl describe -n default pods one"},
-		"crash loop":        {unready(pod, true, "Containers in CrashLoop state: app"), explain.Blocked, explain.CrashLoop, "--previous"},
-		"not ready":         {unready(deploy, false, "Available: 0/1"), explain.Progressing, explain.NotReady, "kubectl describe -n default deployments.apps web, and its pods"},
-		"past deadline":     {unready(deploy, true, "Progress deadline exceeded"), explain.Blocked, explain.Failed, "does not become ready by itself"},
-		"object gone":       {facts(condition.Manifest{Meta: config, Presence: condition.Missing}), explain.Blocked, explain.Missing, "creates it again"},
+		}), explain.Blocked, workstate.InvalidSpec, "kubectl edit manifestwork -n cluster1 web"},
+		"webhook":           {failed(denied), explain.Blocked, workstate.Webhook, "no Mondays change the manifest as the webhook asks"},
+		"webhook away":      {failed(errors.New(`Internal error occurred: failed calling webhook "guard.example.com": connection refused`)), explain.Blocked, workstate.WebhookFailed, "does not answer on cluster1"},
+		"policy":            {failed(errors.New(`deployments.apps "web" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no`)), explain.Blocked, workstate.Policy, "as the policy asks"},
+		"pod security":      {failed(errors.New(`pods "web" is forbidden: violates PodSecurity "restricted:latest"`)), explain.Blocked, workstate.Policy, "policy"},
+		"quota":             {failed(errors.New(`pods "web" is forbidden: exceeded quota: q, requested: pods=1`)), explain.Blocked, workstate.Quota, "ResourceQuota"},
+		"rbac":              {failed(apierrors.NewForbidden(apps, "web", errors.New(`User "system:serviceaccount:a:work-agent" cannot patch resource "deployments"`))), explain.Blocked, workstate.Forbidden, "give the agent on cluster1 the right"},
+		"executor":          {failed(errors.New("not allowed to apply the resource apps deployments, default web, will try again in 1m0s")), explain.Blocked, workstate.ExecutorDenied, "rights on Deployment default/web"},
+		"fight":             {failed(errors.New(`conflict with field manager "hpa", which changes .spec.replicas again and again; restoring it with backoff until that ends`)), explain.Blocked, workstate.Conflict, `"hpa"`},
+		"ssa conflict":      {failed(errors.New(`Apply failed with 1 conflict: conflict with "kubectl" using apps/v1: .spec.replicas`)), explain.Blocked, workstate.Conflict, "force"},
+		"no namespace":      {failed(apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, "shop")), explain.Blocked, workstate.NoNamespace, "add the Namespace"},
+		"unknown kind":      {failed(errors.New("the server does not allow this method on the requested resource")), explain.Blocked, workstate.UnknownKind, "CustomResourceDefinition of Deployment default/web"},
+		"namespace not set": {failed(errors.New("the server does not allow this method on the requested resource: Deployment has no metadata.namespace, and its kind is namespaced")), explain.Blocked, workstate.InvalidManifest, "set metadata.namespace of Deployment default/web"},
+		"immutable":         {failed(errors.New(`Deployment.apps "web" is invalid: spec.selector: field is immutable`)), explain.Blocked, workstate.Immutable, workv1.RecreateAnnotationKey},
+		"strategy":          {failed(errors.New(`unknown update strategy "Rego": it must be Update, CreateOnly, ServerSideApply or ReadOnly`)), explain.Blocked, workstate.UnknownStrategy, "docs/strategies.md"},
+		"invalid":           {failed(errors.New(`Deployment.apps "web" is invalid: spec.replicas`)), explain.Blocked, workstate.InvalidManifest, "correct the manifest"},
+		"other failure":     {failed(errors.New("etcdserver: leader changed")), explain.Blocked, workstate.NotApplied, "tries again by itself"},
+		"unschedulable":     {unready(pod, true, "Pod could not be scheduled"), explain.Blocked, workstate.Unschedulable, "Pod default/one Pod could not be scheduled no node of cluster1 can run the pod"},
+		"not scheduled yet": {unready(pod, false, "Pod has not been scheduled"), explain.Blocked, workstate.Unschedulable, "no node"},
+		"image":             {unready(pod, false, `Pod is in the Pending phase: container app waits: ImagePullBackOff`), explain.Blocked, workstate.ImagePull, "kubectl describe -n default pods one"},
+		"crash loop":        {unready(pod, true, "Containers in CrashLoop state: app"), explain.Blocked, workstate.CrashLoop, "--previous"},
+		"not ready":         {unready(deploy, false, "Available: 0/1"), explain.Progressing, workstate.NotReady, "kubectl describe -n default deployments.apps web, and its pods"},
+		"past deadline":     {unready(deploy, true, "Progress deadline exceeded"), explain.Blocked, workstate.Failed, "does not become ready by itself"},
+		"object gone":       {facts(condition.Manifest{Meta: config, Presence: condition.Missing}), explain.Blocked, workstate.Missing, "creates it again"},
 		"may not be read": {facts(condition.Manifest{Meta: config, Presence: condition.Forbidden, ApplyError: errors.New("not allowed to apply the resource  configmaps, default settings")}),
-			explain.Blocked, explain.ExecutorDenied, "the rights on ConfigMap default/settings"},
+			explain.Blocked, workstate.ExecutorDenied, "the rights on ConfigMap default/settings"},
 		"may not be read, of an older agent": {facts(condition.Manifest{Meta: config, Presence: condition.Undecided, ReadError: errors.New("the executor a/b may not get it")}),
-			explain.Blocked, explain.ExecutorDenied, "the right to get ConfigMap default/settings"},
+			explain.Blocked, workstate.ExecutorDenied, "the right to get ConfigMap default/settings"},
 		"budget": {facts(condition.Manifest{Meta: config, Rules: []string{"Warm"}, Evaluated: []metav1.Condition{{Type: "Warm", Status: "False",
-			Reason: workv1.ReasonConditionRuleExpressionError, Message: "CEL evaluation budget exceeded"}}}), explain.Blocked, explain.Budget, "docs/conditions.md"},
-		"feedback": {facts(condition.Manifest{Meta: config, HasFeedback: true, FeedbackError: errors.New("path .x is not found")}), explain.Blocked, explain.InvalidRule, "docs/feedback.md"},
-		"finalizer": {deleting(facts(condition.Manifest{Meta: config}, condition.Manifest{Meta: pod})), explain.Blocked, explain.Finalizer,
+			Reason: workv1.ReasonConditionRuleExpressionError, Message: "CEL evaluation budget exceeded"}}}), explain.Blocked, workstate.Budget, "docs/conditions.md"},
+		"feedback": {facts(condition.Manifest{Meta: config, HasFeedback: true, FeedbackError: errors.New("path .x is not found")}), explain.Blocked, workstate.InvalidRule, "docs/feedback.md"},
+		"finalizer": {deleting(facts(condition.Manifest{Meta: config}, condition.Manifest{Meta: pod})), explain.Blocked, workstate.Finalizer,
 			"ConfigMap default/settings The work is being deleted"},
-		"finalizer with its name": {changed(deleting(facts(condition.Manifest{Meta: config}, condition.Manifest{Meta: pod})), func(f *explain.Facts) {
+		"finalizer with its name": {changed(deleting(facts(condition.Manifest{Meta: config}, condition.Manifest{Meta: pod})), func(f *workstate.Facts) {
 			condition.AddHeld(&f.Work.Status, []condition.Held{{Meta: pod, Finalizers: []string{"example.com/drain"}}})
-		}), explain.Blocked, explain.Finalizer, "Pod default/one The work is being deleted: Pod default/one waits for its finalizers example.com/drain"},
-		"finalizer on the hub": {changed(deleting(facts()), func(f *explain.Facts) {
+		}), explain.Blocked, workstate.Finalizer, "Pod default/one The work is being deleted: Pod default/one waits for its finalizers example.com/drain"},
+		"finalizer on the hub": {changed(deleting(facts()), func(f *workstate.Facts) {
 			f.Work.Status = condition.WithDeleted(f.Work.Status, "cluster1", before)
 			meta.RemoveStatusCondition(&f.Work.Status.Conditions, workv1.WorkDeleting)
 			f.Work.Finalizers = append(f.Work.Finalizers, "example.com/hold")
-		}), explain.Blocked, explain.Finalizer, "example.com/hold"},
-		"deletion is not paused": {changed(deleting(facts()), pause), explain.Blocked, explain.Finalizer, "Deployment default/web"},
+		}), explain.Blocked, workstate.Finalizer, "example.com/hold"},
+		"deletion is not paused": {changed(deleting(facts()), pause), explain.Blocked, workstate.Finalizer, "Deployment default/web"},
 	} {
 		e := explain.Explain(c.facts)
 		if e.State != c.state || (e.Blocker != nil) != (c.cause != "") {
@@ -242,7 +243,7 @@ func TestHops(t *testing.T) {
 	meta.RemoveStatusCondition(&old.Work.Status.Conditions, workv1.WorkDelivered)
 	delete(old.Work.Annotations, workv1.ReportReadinessAnnotationKey)
 	for name, c := range map[string]struct {
-		facts explain.Facts
+		facts workstate.Facts
 		want  string
 	}{
 		"ready":        {facts(), "accepted done published done 1 acknowledged done 2 received done 2 applied done 20 ready done 1000"},
@@ -250,7 +251,7 @@ func TestHops(t *testing.T) {
 		"on the way":   {pending("Unknown", workv1.ReasonPublished, ""), "accepted waiting published waiting acknowledged waiting received waiting applied waiting ready waiting"},
 		"not applied":  {failed(errors.New("no")), "accepted done published done 1 acknowledged done 2 received done 2 applied waiting ready waiting"},
 		"not ready":    {unready(pod, true, "Pod could not be scheduled"), "accepted done published done 1 acknowledged done 2 received done 2 applied done 20 ready waiting"},
-		"no answer": {pending("Unknown", workv1.ReasonPublished, "", func(f *explain.Facts) {
+		"no answer": {pending("Unknown", workv1.ReasonPublished, "", func(f *workstate.Facts) {
 			d := f.Work.Status.Delivery
 			f.Work.Status.Delivery = &workv1.DeliveryStatus{Generation: 4, AcceptedTime: d.AcceptedTime, PublishedTime: d.PublishedTime}
 		}), "accepted done published done 1 acknowledged waiting received waiting applied waiting ready waiting"},

@@ -4,10 +4,10 @@ import (
 	"fmt"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/pkg/workstate"
 )
 
 // Hop is a step of the way of a spec.
@@ -59,7 +59,7 @@ func hops(w *workv1.ManifestWork) []Hop {
 			last = i
 		}
 	}
-	if Answered(w) {
+	if workstate.Answered(w) {
 		last = max(last, 3)
 	}
 	if isTrue(w, workv1.WorkApplied) {
@@ -77,7 +77,7 @@ func hops(w *workv1.ManifestWork) []Hop {
 		all[i].Progress = Done
 	}
 	// An earlier apply may have succeeded, and the last one failed.
-	if !isTrue(w, workv1.WorkApplied) && current(w, workv1.WorkApplied) != nil {
+	if !isTrue(w, workv1.WorkApplied) && workstate.Current(w, workv1.WorkApplied) != nil {
 		all[4].Progress, all[4].Time = Waiting, nil
 	}
 	took(all)
@@ -99,10 +99,10 @@ func took(all []Hop) {
 
 // readiness says whether the objects of the newest generation are ready.
 func readiness(w *workv1.ManifestWork) Progress {
-	if !Answered(w) || !isTrue(w, workv1.WorkApplied) {
+	if !workstate.Answered(w) || !isTrue(w, workv1.WorkApplied) {
 		return Waiting
 	}
-	progressing, degraded := current(w, workv1.WorkProgressing), current(w, workv1.WorkDegraded)
+	progressing, degraded := workstate.Current(w, workv1.WorkProgressing), workstate.Current(w, workv1.WorkDegraded)
 	switch {
 	case degraded != nil && degraded.Status == metav1.ConditionTrue, progressing != nil && progressing.Status != metav1.ConditionFalse:
 		return Waiting
@@ -122,22 +122,13 @@ func settled(all []Hop) bool {
 	return true
 }
 
-// current returns a condition of the newest generation; nil if there is none.
-func current(w *workv1.ManifestWork, kind string) *metav1.Condition {
-	c := meta.FindStatusCondition(w.Status.Conditions, kind)
-	if c == nil || c.ObservedGeneration != w.Generation {
-		return nil
-	}
-	return c
-}
-
 func isTrue(w *workv1.ManifestWork, kind string) bool {
-	c := current(w, kind)
+	c := workstate.Current(w, kind)
 	return c != nil && c.Status == metav1.ConditionTrue
 }
 
 // notes returns remarks that are no blockers.
-func notes(f *Facts, e *Explanation) []string {
+func notes(f *workstate.Facts, e *Explanation) []string {
 	var all []string
 	w := f.Work
 	if d := w.Status.Delivery; d != nil && d.ReceivedTime != nil && d.PublishedTime != nil {

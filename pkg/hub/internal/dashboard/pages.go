@@ -21,7 +21,7 @@ import (
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/hub/internal/works"
 	"github.com/workwire/workwire/pkg/runtime/version"
-	"github.com/workwire/workwire/pkg/workstate/explain"
+	"github.com/workwire/workwire/pkg/workstate"
 )
 
 //go:embed assets templates
@@ -275,8 +275,8 @@ func (d *Dashboard) workPage(v *visit) (view, error) {
 }
 
 // facts returns what the hub knows about a work.
-func (d *Dashboard) facts(work *workv1.ManifestWork) explain.Facts {
-	facts := explain.Facts{Now: d.cfg.Now(), Work: work}
+func (d *Dashboard) facts(work *workv1.ManifestWork) workstate.Facts {
+	facts := workstate.Facts{Now: d.cfg.Now(), Work: work}
 	if d.cfg.Clusters != nil {
 		cluster, ok := d.cfg.Clusters.Get(types.NamespacedName{Name: work.Namespace})
 		facts.Cluster, facts.NoCluster = cluster, !ok

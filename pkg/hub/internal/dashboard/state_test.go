@@ -95,7 +95,7 @@ func TestStateOfWork(t *testing.T) {
 		{name: "not available", want: stateProgressing, why: "gone", conditions: []metav1.Condition{applied, condition(workv1.WorkAvailable, no, 2, "x", "gone")}},
 		{name: "applied only", want: stateProgressing, why: "not reported yet", conditions: []metav1.Condition{applied}},
 		{name: "complete", want: stateReady, conditions: []metav1.Condition{applied, condition(workv1.WorkComplete, yes, 2, "x", "done")}},
-		{name: "deleting", deleting: true, conditions: []metav1.Condition{applied, available}, want: stateDeleting, why: "has not confirmed"},
+		{name: "deleting", deleting: true, conditions: []metav1.Condition{applied, available}, want: stateDeleting, why: "has not answered"},
 		{
 			name: "deleting, with a cause", deleting: true, want: stateDeleting, why: "a finalizer",
 			conditions: []metav1.Condition{condition(workv1.WorkDeleting, yes, 2, "x", "a finalizer")},

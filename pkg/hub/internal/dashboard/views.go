@@ -11,6 +11,7 @@ import (
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
+	"github.com/workwire/workwire/pkg/workstate"
 	"github.com/workwire/workwire/pkg/workstate/explain"
 )
 
@@ -194,7 +195,7 @@ type valueView struct{ Name, Text string }
 
 func newManifestView(m *workv1.ManifestCondition) manifestView {
 	v := manifestView{
-		Object: objectName(m.ResourceMeta), APIVersion: strings.TrimPrefix(m.ResourceMeta.Group+"/"+m.ResourceMeta.Version, "/"),
+		Object: workstate.ObjectName(m.ResourceMeta), APIVersion: strings.TrimPrefix(m.ResourceMeta.Group+"/"+m.ResourceMeta.Version, "/"),
 		State: stateReady, Conditions: newConditionViews(m.Conditions, 0),
 	}
 	for _, c := range m.Conditions {
@@ -250,7 +251,7 @@ func parseSetName(label string) *setName {
 }
 
 // newWorkView returns the page of a work, of which facts tell what is known.
-func newWorkView(facts explain.Facts) workView {
+func newWorkView(facts workstate.Facts) workView {
 	work := facts.Work
 	v := workView{
 		Row: rowOf(work), Created: work.CreationTimestamp.Time, Declared: len(work.Spec.Workload.Manifests),

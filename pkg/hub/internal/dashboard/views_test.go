@@ -10,7 +10,7 @@ import (
 
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
-	"github.com/workwire/workwire/pkg/workstate/explain"
+	"github.com/workwire/workwire/pkg/workstate"
 )
 
 // exampleWork returns a work of a cluster in one of several states, by number.
@@ -136,7 +136,7 @@ func TestWorksView(t *testing.T) {
 func TestWorkView(t *testing.T) {
 	work := exampleWork("c1", "shop", 7)
 	work.Labels[workv1.ReplicaSetLabelKey] = "apps.shop"
-	v := newWorkView(explain.Facts{Now: epoch, Work: work})
+	v := newWorkView(workstate.Facts{Now: epoch, Work: work})
 	if v.Set == nil || *v.Set != (setName{"apps", "shop"}) || v.Declared != 2 || v.Manifests[0].State != stateFailed || v.Manifests[1].State != stateReady {
 		t.Errorf("%+v", v)
 	}

@@ -1,16 +1,12 @@
 package replicaset
 
 import (
-	"cmp"
-	"fmt"
 	"strings"
-
-	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/hub/internal/rollout"
 	"github.com/workwire/workwire/pkg/hub/internal/works"
+	"github.com/workwire/workwire/pkg/workstate"
 )
 
 const (
@@ -28,31 +24,14 @@ func (r *placementRollout) noteBlocker(name string, cluster rollout.Cluster, wor
 	}
 }
 
-// blocker returns the first object of a work that is not as it should be, and what it reports;
-// empty if the work's status names none, or is that of an earlier generation.
+// blocker returns the object that keeps a work from being ready, and what it reports; empty if the work's
+// status names none, or is that of an earlier generation.
 func blocker(work *workv1.ManifestWork) string {
-	entries := works.UnpackStatus(work).Status.ResourceStatus.Manifests
-	for _, bad := range []metav1.Condition{
-		{Type: workv1.ManifestApplied, Status: metav1.ConditionFalse},
-		{Type: workv1.ManifestDegraded, Status: metav1.ConditionTrue},
-		{Type: workv1.ManifestAvailable, Status: metav1.ConditionFalse},
-		{Type: workv1.ManifestProgressing, Status: metav1.ConditionTrue},
-	} {
-		for i := range entries {
-			c := meta.FindStatusCondition(entries[i].Conditions, bad.Type)
-			if c != nil && c.Status == bad.Status && c.ObservedGeneration == work.Generation {
-				return objectName(entries[i].ResourceMeta) + ": " + shorten(cmp.Or(c.Message, c.Reason))
-			}
-		}
+	b := workstate.Of(works.UnpackStatus(work), nil).Blocker
+	if b == nil || !b.OfManifest {
+		return ""
 	}
-	return ""
-}
-
-func objectName(m workv1.ManifestResourceMeta) string {
-	if m.Namespace == "" {
-		return fmt.Sprintf("%s %s", m.Kind, m.Name)
-	}
-	return fmt.Sprintf("%s %s/%s", m.Kind, m.Namespace, m.Name)
+	return b.Object + ": " + shorten(b.Message)
 }
 
 func shorten(text string) string {

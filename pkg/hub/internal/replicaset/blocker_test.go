@@ -51,7 +51,7 @@ func TestBlocker(t *testing.T) {
 		"a long text": {report: func(w *workv1.ManifestWork) { reports(w, web, "Degraded=True "+strings.Repeat("é", 400)) },
 			want: "Deployment default/web: " + strings.Repeat("é", 150) + "…"},
 	} {
-		work := worksOf("p", "c1:new")[0]
+		work := worksOf("p", "c1:progressing")[0]
 		c.report(work)
 		if got := blocker(work); got != c.want {
 			t.Errorf("%s: %q, want %q", name, got, c.want)

@@ -3,11 +3,11 @@ package rollout
 import (
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
+	"github.com/workwire/workwire/pkg/workstate"
 )
 
 // Status is the state of a cluster with the current template.
@@ -56,11 +56,10 @@ type Cluster struct {
 // cluster has none. current reports whether the spec of the work is the current template. The
 // caller sets Away and PresenceSince of the result.
 //
-// If condition rules of the template set Progressing or Degraded, these conditions decide:
-// Progressing and Degraded both True is a failure, Progressing False is success. Otherwise a
-// cluster succeeds when the work is Applied and Available, and fails when the work could not be
-// applied. Only conditions that observe the current generation count; until there are some, the
-// cluster is Progressing.
+// A cluster succeeds when package workstate says that the work is ready, and fails when it says that
+// it has failed; until the cluster, or the hub for a spec that it cannot send, has told anything of the
+// template, it is Progressing. As in Open Cluster Management, a condition rule that sets Progressing
+// decides alone once it is not True: False is success, also if the work is Degraded or not Available.
 //
 // Since is the last transition of the deciding condition, or the time at which the work received
 // the template if that is later. The annotation [workv1alpha1.RolledOutAtAnnotationKey] holds that
@@ -70,58 +69,35 @@ func StatusOf(work *workv1.ManifestWork, current bool, now time.Time) Cluster {
 	if work == nil || !current || work.DeletionTimestamp != nil {
 		return Cluster{Status: ToApply}
 	}
-	received := rolledOutAt(work)
-	since := func(conditions ...*metav1.Condition) time.Time {
-		latest := received
-		for _, condition := range conditions {
-			if at := condition.LastTransitionTime.Time; at.After(latest) && !at.After(now) {
-				latest = at
-			}
+	s, c := workstate.Of(work, nil), Cluster{Status: Progressing, Since: rolledOutAt(work)}
+	if s.By == nil || s.By.Type == workv1.WorkDelivered {
+		return c
+	}
+	if rule := workstate.Current(work, workv1.WorkProgressing); rule != nil && rule.Status != metav1.ConditionTrue &&
+		(s.By.Type == workv1.WorkDegraded || s.By.Type == workv1.WorkAvailable) {
+		s.By, s.Phase = rule, workstate.PhaseProgressing
+		if rule.Status == metav1.ConditionFalse {
+			s.Phase = workstate.PhaseReady
 		}
-		return latest
 	}
-
-	applied, _ := currentCondition(work, workv1.WorkApplied)
-	available, _ := currentCondition(work, workv1.WorkAvailable)
-	switch {
-	case applied == nil:
-		return Cluster{Status: Progressing, Since: received}
-	case applied.Status == metav1.ConditionFalse:
-		return Cluster{Status: Failed, Since: since(applied)}
-	case applied.Status != metav1.ConditionTrue || available == nil:
-		// The agent reports the conditions of rules together with Available.
-		return Cluster{Status: Progressing, Since: received}
+	c.notBefore(s.By, now)
+	switch s.Phase {
+	case workstate.PhaseFailed:
+		c.Status = Failed
+	case workstate.PhaseReady:
+		c.Status = Succeeded
+		if s.By.Type == workv1.WorkAvailable {
+			c.notBefore(workstate.Current(work, workv1.WorkApplied), now)
+		}
 	}
-
-	progressing, staleProgressing := currentCondition(work, workv1.WorkProgressing)
-	degraded, staleDegraded := currentCondition(work, workv1.WorkDegraded)
-	switch {
-	case staleProgressing || staleDegraded:
-		return Cluster{Status: Progressing, Since: received}
-	case hasStatus(progressing, metav1.ConditionFalse):
-		return Cluster{Status: Succeeded, Since: since(progressing)}
-	case hasStatus(degraded, metav1.ConditionTrue) && (progressing == nil || hasStatus(progressing, metav1.ConditionTrue)):
-		return Cluster{Status: Failed, Since: since(degraded)}
-	case progressing != nil:
-		return Cluster{Status: Progressing, Since: since(progressing)}
-	case available.Status == metav1.ConditionTrue:
-		return Cluster{Status: Succeeded, Since: since(applied, available)}
-	}
-	return Cluster{Status: Progressing, Since: since(available)}
+	return c
 }
 
-func hasStatus(condition *metav1.Condition, status metav1.ConditionStatus) bool {
-	return condition != nil && condition.Status == status
-}
-
-// currentCondition returns the condition if it observes the current generation of the work. stale
-// reports that the condition exists but observes another generation.
-func currentCondition(work *workv1.ManifestWork, kind string) (condition *metav1.Condition, stale bool) {
-	condition = meta.FindStatusCondition(work.Status.Conditions, kind)
-	if condition != nil && condition.ObservedGeneration != work.Generation {
-		return nil, true
+// notBefore sets Since to the transition of a condition if that is later, and not after now.
+func (c *Cluster) notBefore(condition *metav1.Condition, now time.Time) {
+	if at := condition.LastTransitionTime.Time; at.After(c.Since) && !at.After(now) {
+		c.Since = at
 	}
-	return condition, false
 }
 
 // rolledOutAt returns the time at which the work received its spec; zero if unknown.

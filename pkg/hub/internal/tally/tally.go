@@ -24,6 +24,7 @@ import (
 	"github.com/workwire/workwire/pkg/hub/internal/works"
 	"github.com/workwire/workwire/pkg/runtime/required"
 	"github.com/workwire/workwire/pkg/wire"
+	"github.com/workwire/workwire/pkg/workstate"
 )
 
 const (
@@ -39,11 +40,6 @@ type Config struct {
 	Works *works.Cache
 	// ManagedClusters of the hub; nil if it does not keep any. All works are in one group then.
 	ManagedClusters *controller.Cache[*clusterv1.ManagedCluster]
-	// States are all states of works, Pending the one whose oldest work is known, and StateOf returns
-	// that of a work; required. StateOf must depend on nothing but the work.
-	States  []string
-	Pending string
-	StateOf func(*workv1.ManifestWork) string
 	// Served reports whether works of a cluster count. It must not block. Default: all do.
 	Served func(wire.ClusterName) bool
 	// GroupLabel is the label of ManagedClusters whose value is their group; empty for one group.
@@ -71,7 +67,7 @@ type cluster struct {
 	group  string
 	known  bool // there is a ManagedCluster
 	works  int
-	states map[string]int
+	states map[workstate.Phase]int
 }
 
 // waiting is a pending work.
@@ -86,7 +82,7 @@ type waiting struct {
 // New returns a tally. It does no I/O and starts nothing. It reports every fault of cfg, and fails when
 // the metrics are registered already.
 func New(cfg Config) (*Tally, error) {
-	if err := required.Fields(cfg, "Works", "States", "StateOf"); err != nil {
+	if err := required.Fields(cfg, "Works"); err != nil {
 		return nil, fmt.Errorf("tally: %w", err)
 	}
 	t := newTally(cfg)
@@ -129,7 +125,7 @@ func (t *Tally) workChanged(before, after *workv1.ManifestWork) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if before != nil {
-		t.count(before.Namespace, t.cfg.StateOf(before), -1)
+		t.count(before.Namespace, workstate.PhaseOf(before), -1)
 		if after == nil || after.UID != before.UID {
 			t.drop(before.UID)
 		}
@@ -137,9 +133,9 @@ func (t *Tally) workChanged(before, after *workv1.ManifestWork) {
 	if after == nil {
 		return
 	}
-	state := t.cfg.StateOf(after)
+	state := workstate.PhaseOf(after)
 	t.count(after.Namespace, state, 1)
-	if state == t.cfg.Pending {
+	if state == workstate.PhasePending {
 		t.follow(after)
 	} else {
 		t.drop(after.UID)
@@ -164,7 +160,7 @@ func (t *Tally) clusterChanged(before, after *clusterv1.ManagedCluster) {
 func (t *Tally) ensure(name string) *cluster {
 	c, ok := t.clusters[name]
 	if !ok {
-		c = &cluster{states: make(map[string]int)}
+		c = &cluster{states: make(map[workstate.Phase]int)}
 		t.clusters[name] = c
 	}
 	return c
@@ -177,7 +173,7 @@ func (t *Tally) forget(name string, c *cluster) {
 	}
 }
 
-func (t *Tally) count(name, state string, n int) {
+func (t *Tally) count(name string, state workstate.Phase, n int) {
 	c := t.ensure(name)
 	c.works += n
 	c.states[state] += n
@@ -233,8 +229,8 @@ func (t *Tally) Collect(ch chan<- prometheus.Metric) {
 	t.mu.Unlock()
 	ch <- prometheus.MustNewConstMetric(oldestDescription, prometheus.GaugeValue, waited)
 	for group, states := range groups {
-		for _, state := range t.cfg.States {
-			ch <- prometheus.MustNewConstMetric(worksDescription, prometheus.GaugeValue, float64(states[state]), state, group)
+		for _, state := range workstate.Phases() {
+			ch <- prometheus.MustNewConstMetric(worksDescription, prometheus.GaugeValue, float64(states[state]), string(state), group)
 		}
 	}
 }
@@ -255,14 +251,14 @@ func (t *Tally) oldestServed() (oldest *waiting) {
 
 // groups returns the numbers of works by state of each group: the first MaxGroups of the alphabet, the
 // one without a name, and OtherGroup if there are more.
-func (t *Tally) groups() map[string]map[string]int {
-	all := map[string]map[string]int{"": {}}
+func (t *Tally) groups() map[string]map[workstate.Phase]int {
+	all := map[string]map[workstate.Phase]int{"": {}}
 	for name, c := range t.clusters {
 		if !t.cfg.Served(wire.ClusterName(name)) {
 			continue
 		}
 		if all[c.group] == nil {
-			all[c.group] = map[string]int{}
+			all[c.group] = map[workstate.Phase]int{}
 		}
 		for state, n := range c.states {
 			all[c.group][state] += n
@@ -272,7 +268,7 @@ func (t *Tally) groups() map[string]map[string]int {
 	if len(names) <= t.cfg.MaxGroups {
 		return all
 	}
-	other := map[string]int{}
+	other := map[workstate.Phase]int{}
 	for _, name := range names[t.cfg.MaxGroups:] {
 		for state, n := range all[name] {
 			other[state] += n

@@ -1,6 +1,7 @@
 package tally
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -16,27 +17,29 @@ import (
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/wire"
+	"github.com/workwire/workwire/pkg/workstate"
 	"github.com/workwire/workwire/test/kit"
 )
 
 var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
-// testTally returns a tally whose works have their state in the label state, at a time that the test
-// sets.
+// testTally returns a tally at a time that the test sets.
 func testTally(groups int) (t *Tally, now *time.Time) {
-	t = newTally(Config{
-		States: []string{"pending", "ready"}, Pending: "pending", GroupLabel: "region", MaxGroups: groups,
-		StateOf: func(work *workv1.ManifestWork) string { return work.Labels["state"] },
-	})
+	t = newTally(Config{GroupLabel: "region", MaxGroups: groups})
 	at := start
 	t.now = func() time.Time { return at }
 	return t, &at
 }
 
-func work(cluster, name, state string, generation int64) *workv1.ManifestWork {
-	return &workv1.ManifestWork{ObjectMeta: metav1.ObjectMeta{
-		Namespace: cluster, Name: name, UID: types.UID(cluster + "/" + name), Generation: generation, Labels: map[string]string{"state": state},
-	}}
+// work returns a work that is pending or ready.
+func work(cluster, name string, state workstate.Phase, generation int64) *workv1.ManifestWork {
+	w := &workv1.ManifestWork{ObjectMeta: metav1.ObjectMeta{Namespace: cluster, Name: name, UID: types.UID(cluster + "/" + name), Generation: generation}}
+	if state == workstate.PhaseReady {
+		for _, kind := range []string{workv1.WorkApplied, workv1.WorkAvailable} {
+			w.Status.Conditions = append(w.Status.Conditions, metav1.Condition{Type: kind, Status: metav1.ConditionTrue, ObservedGeneration: generation})
+		}
+	}
+	return w
 }
 
 func inRegion(name, region string) *clusterv1.ManagedCluster {
@@ -53,8 +56,10 @@ func (t *Tally) wants(test *testing.T, seconds int, counts ...string) {
 		"ManifestWorks by state, as the dashboard has them, and by group of their clusters, see --metrics-cluster-group-label.")
 	for _, c := range counts { // group pending ready
 		parts := strings.Split(c, " ")
-		text += fmt.Sprintf("workwire_hub_works_by_state{group=%q,state=\"pending\"} %s\nworkwire_hub_works_by_state{group=%q,state=\"ready\"} %s\n",
-			parts[0], parts[1], parts[0], parts[2])
+		for _, state := range workstate.Phases() {
+			count := map[workstate.Phase]string{workstate.PhasePending: parts[1], workstate.PhaseReady: parts[2]}[state]
+			text += fmt.Sprintf("workwire_hub_works_by_state{group=%q,state=%q} %s\n", parts[0], state, cmp.Or(count, "0"))
+		}
 	}
 	test.Helper()
 	kit.NoError(test, testutil.GatherAndCompare(registry, strings.NewReader(text)))
@@ -122,7 +127,7 @@ func TestCountsOfRandomEvents(t *testing.T) {
 	held := map[types.UID]*workv1.ManifestWork{}
 	for range 5000 {
 		*now = now.Add(time.Second)
-		next := work(fmt.Sprint("c", random.IntN(5)), fmt.Sprint("w", random.IntN(20)), []string{"pending", "ready"}[random.IntN(2)], random.Int64N(3))
+		next := work(fmt.Sprint("c", random.IntN(5)), fmt.Sprint("w", random.IntN(20)), []workstate.Phase{workstate.PhasePending, workstate.PhaseReady}[random.IntN(2)], random.Int64N(3))
 		before := held[next.UID]
 		if before != nil && random.IntN(3) == 0 {
 			delete(held, next.UID)
@@ -132,15 +137,15 @@ func TestCountsOfRandomEvents(t *testing.T) {
 		held[next.UID] = next
 		tally.workChanged(before, next)
 	}
-	want := map[string]int{}
+	want := map[workstate.Phase]int{}
 	for w := range maps.Values(held) {
-		want[w.Labels["state"]]++
+		want[workstate.PhaseOf(w)]++
 	}
 	if got := tally.groups()[""]; !maps.Equal(got, want) {
 		t.Errorf("counts %v, want %v", got, want)
 	}
-	if len(tally.pending) != want["pending"] || len(tally.oldest) != want["pending"] {
-		t.Errorf("%d and %d pending, want %d", len(tally.pending), len(tally.oldest), want["pending"])
+	if len(tally.pending) != want[workstate.PhasePending] || len(tally.oldest) != want[workstate.PhasePending] {
+		t.Errorf("%d and %d pending, want %d", len(tally.pending), len(tally.oldest), want[workstate.PhasePending])
 	}
 	for _, w := range tally.oldest {
 		if w.since.Before(tally.oldest[0].since) {

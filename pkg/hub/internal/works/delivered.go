@@ -11,6 +11,7 @@ import (
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/source/delivery"
 	"github.com/workwire/workwire/pkg/wire"
+	"github.com/workwire/workwire/pkg/workstate"
 )
 
 // facts are what is known about the delivery of a pending work.
@@ -126,25 +127,6 @@ func pausedBy(work *workv1.ManifestWork, cluster *clusterv1.ManagedCluster) stri
 	return ""
 }
 
-// isAnswered reports whether the stored status of work is about its newest state.
-func isAnswered(work *workv1.ManifestWork) bool {
-	if c := meta.FindStatusCondition(work.Status.Conditions, workv1.WorkDelivered); c != nil && c.ObservedGeneration == work.Generation {
-		return c.Status == metav1.ConditionTrue
-	}
-	return isAnswer(work, &work.Status)
-}
-
-// isAnswer reports whether status is the agent's about the newest state of work. A status of a spec
-// that is not deleted yet says nothing about the deletion.
-func isAnswer(work *workv1.ManifestWork, status *workv1.ManifestWorkStatus) bool {
-	if work.DeletionTimestamp != nil {
-		return meta.IsStatusConditionTrue(status.Conditions, workv1.WorkDeleting) || meta.IsStatusConditionTrue(status.Conditions, workv1.WorkDeleted)
-	}
-	return slices.ContainsFunc(status.Conditions, func(c metav1.Condition) bool {
-		return c.Type == workv1.WorkApplied && c.ObservedGeneration >= work.Generation && !delivery.IsRefusal(c.Reason)
-	})
-}
-
 // isReady reports whether status says that all objects are ready; works that do not report
 // readiness are not.
 func isReady(status *workv1.ManifestWorkStatus) bool {
@@ -166,7 +148,7 @@ func answered(work *workv1.ManifestWork, s *wire.Status, known *workv1.DeliveryS
 	if deleting := work.DeletionTimestamp != nil; deleting {
 		current = s.Meta.DeletionTimestamp != nil
 	}
-	if !current && !isAnswer(work, &status) {
+	if !current && !workstate.IsAnswer(work, &status) {
 		return status
 	}
 	meta.SetStatusCondition(&status.Conditions, metav1.Condition{

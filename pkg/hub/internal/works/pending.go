@@ -14,6 +14,7 @@ import (
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/source/delivery"
 	"github.com/workwire/workwire/pkg/wire"
+	"github.com/workwire/workwire/pkg/workstate"
 )
 
 // connectGrace is how long a hub that starts may take to connect before works say that it has no
@@ -38,7 +39,7 @@ func (c *Controller) trackWork(before, after *workv1.ManifestWork) {
 	if after == nil {
 		return
 	}
-	if isAnswered(after) {
+	if workstate.Answered(after) {
 		c.drop(after.UID)
 		return
 	}
@@ -141,7 +142,7 @@ func (c *Controller) Published(p delivery.Publication) {
 	e, ok := c.entries[p.UID]
 	switch {
 	case ok && e.times.Generation == work.Generation:
-	case isAnswered(work):
+	case workstate.Answered(work):
 		return // published again
 	default:
 		e = c.track(work, !c.pending.HasSynced()) // before the watch event came here
@@ -213,7 +214,7 @@ func (c *Controller) untilConnected() time.Duration {
 func (c *Controller) pendingStatus(work *workv1.ManifestWork) (status *workv1.ManifestWorkStatus, changed bool) {
 	c.mu.Lock()
 	e, ok := c.entries[work.UID]
-	if !ok || e.times.Generation != work.Generation || isAnswered(work) || !c.cfg.Served(e.cluster) {
+	if !ok || e.times.Generation != work.Generation || workstate.Answered(work) || !c.cfg.Served(e.cluster) {
 		c.mu.Unlock()
 		return &work.Status, false
 	}
@@ -230,8 +231,7 @@ func (c *Controller) pendingStatus(work *workv1.ManifestWork) (status *workv1.Ma
 	f.pausedBy = pausedBy(work, f.cluster)
 	said := metav1.Condition{Type: workv1.WorkDelivered, ObservedGeneration: work.Generation, LastTransitionTime: metav1.Now().Rfc3339Copy()}
 	said.Status, said.Reason, said.Message = delivered(f)
-	stored := meta.FindStatusCondition(work.Status.Conditions, workv1.WorkDelivered)
-	if stored != nil && stored.ObservedGeneration == work.Generation && f.published == nil && said.Reason == workv1.ReasonHeldBack {
+	if workstate.Current(work, workv1.WorkDelivered) != nil && f.published == nil && said.Reason == workv1.ReasonHeldBack {
 		return &work.Status, false // the leader before knew more
 	}
 	status = work.Status.DeepCopy()

@@ -1,4 +1,4 @@
-package explain
+package workstate
 
 import (
 	"cmp"
@@ -12,13 +12,6 @@ import (
 
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
-)
-
-// Reasons of an Applied condition that the hub writes (docs/conditions.md).
-const (
-	reasonTooLarge           = "TooLarge"
-	reasonNotAuthorized      = "NotAuthorized"
-	reasonInvalidClusterName = "InvalidClusterName"
 )
 
 // doDelivery is what to do for causes on the way. {cluster} and {work} stand for their names.
@@ -64,7 +57,7 @@ func (f *Facts) workObject() string {
 // clusterBlocker looks at whether the cluster exists and is accepted.
 func clusterBlocker(f *Facts) *Blocker {
 	name := f.Work.Namespace
-	delivered := current(f.Work, workv1.WorkDelivered)
+	delivered := Current(f.Work, workv1.WorkDelivered)
 	switch {
 	// A hub without --auto-register serves clusters that have no ManagedCluster: what it says counts.
 	case f.NoCluster && !Answered(f.Work) && (delivered == nil || delivered.Reason == workv1.ReasonClusterNotFound):
@@ -80,7 +73,7 @@ var deliveryCauses = map[string]Cause{
 	workv1.ReasonClusterNotFound: ClusterNotFound, workv1.ReasonClusterNotAccepted: ClusterNotAccepted,
 	workv1.ReasonClusterAway: AgentOff, workv1.ReasonBrokerUnreachable: BrokerOff, workv1.ReasonNobodyListens: NobodyListens,
 	workv1.ReasonTooLarge: TooLarge, workv1.ReasonAccessRefused: AccessRefused, workv1.ReasonHeldBack: HeldBack, workv1.ReasonNoSealKey: Unsealed, workv1.ReasonPaused: Paused,
-	reasonNotAuthorized: AccessRefused, reasonInvalidClusterName: InvalidClusterName,
+	workv1.ReasonNotAuthorized: AccessRefused, workv1.ReasonInvalidClusterName: InvalidClusterName,
 }
 
 // deliveryBlocker looks at what the hub says about the newest generation, and at pauses.
@@ -97,7 +90,7 @@ func deliveryBlocker(f *Facts) *Blocker {
 			return f.delivery(ClusterPaused, f.clusterObject(), workv1.ReasonPaused, "The cluster is paused: the hub sends it no newer specs.", nil)
 		}
 	}
-	for _, c := range []*metav1.Condition{current(w, workv1.WorkDelivered), current(w, workv1.WorkApplied)} {
+	for _, c := range []*metav1.Condition{Current(w, workv1.WorkDelivered), Current(w, workv1.WorkApplied)} {
 		if c == nil || c.Status != metav1.ConditionFalse || c.Type == workv1.WorkApplied && !writtenByHub(c) {
 			continue
 		}
@@ -112,7 +105,7 @@ func deliveryBlocker(f *Facts) *Blocker {
 			case BrokerOff:
 				object = "broker"
 			}
-			return f.delivery(cause, object, c.Reason, c.Message, &c.LastTransitionTime)
+			return f.delivery(cause, object, c.Reason, text(c), &c.LastTransitionTime)
 		}
 	}
 	return nil
@@ -169,10 +162,13 @@ func answerBlocker(f *Facts) *Blocker {
 		return b
 	}
 	since := f.Work.CreationTimestamp
-	message := "The hub has not told yet whether it has sent this generation."
+	message := "The cluster has not answered yet: the hub has not told yet whether it has sent this generation."
+	if observed := Observed(f.Work); observed > 0 {
+		message = fmt.Sprintf("The cluster has answered for generation %d, not yet for %d: the hub has not told yet whether it has sent it.", observed, f.Work.Generation)
+	}
 	reason := ""
-	if c := current(f.Work, workv1.WorkDelivered); c != nil {
-		since, message, reason = c.LastTransitionTime, c.Message, c.Reason
+	if c := Current(f.Work, workv1.WorkDelivered); c != nil {
+		since, message, reason = c.LastTransitionTime, text(c), c.Reason
 	}
 	return f.delivery(NotAnswered, f.clusterObject(), reason, message, &since)
 }

@@ -1,4 +1,4 @@
-package explain
+package workstate
 
 import (
 	"cmp"
@@ -66,15 +66,17 @@ var readySigns = []sign{
 }
 
 const (
-	doNotApplied  = "read the message of the API server of {cluster}; the agent tries again by itself"
-	doMissing     = "somebody deletes the object, or it was never created: the agent's log on {cluster} tells; the agent creates it again by itself"
-	doUnreadable  = "give the agent, or the executor of the work, the right to get {object} on {cluster}"
-	doUnknownMeta = "check apiVersion, kind and name of the manifest: {cluster} does not know them"
-	doNotReady    = "wait; if it stays, on {cluster}: {describe}"
-	doFailed      = "it does not become ready by itself. On {cluster}: {describe}"
-	doPods        = ", and its pods: an image, a node or a crash is the usual cause"
-	doRule        = "correct the rule as the message says: docs/conditions.md"
-	doFeedback    = "correct the feedback rule as the message says: docs/feedback.md"
+	doNotApplied   = "read the message of the API server of {cluster}; the agent tries again by itself"
+	doMissing      = "somebody deletes the object, or it was never created: the agent's log on {cluster} tells; the agent creates it again by itself"
+	doUnreadable   = "give the agent, or the executor of the work, the right to get {object} on {cluster}"
+	doUnknownMeta  = "check apiVersion, kind and name of the manifest: {cluster} does not know them"
+	doNotReady     = "wait; if it stays, on {cluster}: {describe}"
+	doFailed       = "it does not become ready by itself. On {cluster}: {describe}"
+	doPods         = ", and its pods: an image, a node or a crash is the usual cause"
+	doWorkNotReady = "wait; if it stays, look at the objects of the work on {cluster}"
+	doWorkFailed   = "it does not become ready by itself: look at the objects of the work on {cluster}"
+	doRule         = "correct the rule as the message says: docs/conditions.md"
+	doFeedback     = "correct the feedback rule as the message says: docs/feedback.md"
 )
 
 // manifestBlocker looks at the conditions of the manifests, the worst first.
@@ -120,8 +122,8 @@ func manifestBlocker(f *Facts) *Blocker {
 
 func (f *Facts) manifest(cause Cause, entry *workv1.ManifestCondition, c *metav1.Condition, do string) *Blocker {
 	m := entry.ResourceMeta
-	do = strings.NewReplacer("{object}", object(m), "{get}", kubectl("get", m, ""), "{describe}", kubectl("describe", m, "")).Replace(do)
-	return &Blocker{Cause: cause, Object: object(m), Reason: c.Reason, Message: cmp.Or(c.Message, c.Reason), Do: f.fill(do), Since: &c.LastTransitionTime}
+	do = strings.NewReplacer("{object}", ObjectName(m), "{get}", kubectl("get", m, ""), "{describe}", kubectl("describe", m, "")).Replace(do)
+	return &Blocker{OfManifest: true, Cause: cause, Object: ObjectName(m), Reason: c.Reason, Message: cmp.Or(c.Message, c.Reason), Do: f.fill(do), Since: &c.LastTransitionTime}
 }
 
 func applyBlocker(f *Facts, entry *workv1.ManifestCondition, c *metav1.Condition) *Blocker {
@@ -184,9 +186,9 @@ func budgetOr(cause Cause, message string) Cause {
 	return cause
 }
 
-// object names the object of a manifest, such as "Deployment default/web".
-func object(m workv1.ManifestResourceMeta) string {
-	kind := cmp.Or(m.Kind, fmt.Sprintf("manifest %d", m.Ordinal))
+// ObjectName names the object of a manifest, such as "Deployment default/web".
+func ObjectName(m workv1.ManifestResourceMeta) string {
+	kind := cmp.Or(m.Kind, m.Resource, fmt.Sprintf("manifest %d", m.Ordinal))
 	if m.Namespace == "" {
 		return strings.TrimSpace(kind + " " + m.Name)
 	}

@@ -1,4 +1,4 @@
-package explain
+package workstate
 
 import (
 	"strings"
@@ -27,7 +27,7 @@ func agentBlocker(f *Facts) *Blocker {
 	if c := meta.FindStatusCondition(conditions, workv1.WorkDeletionHeld); c != nil && c.Status == metav1.ConditionTrue {
 		return f.agent(DeletionHeld, c)
 	}
-	if c := current(f.Work, workv1.WorkApplied); c != nil && c.Status == metav1.ConditionFalse {
+	if c := Current(f.Work, workv1.WorkApplied); c != nil && c.Status == metav1.ConditionFalse {
 		switch c.Reason {
 		case workv1.ReasonInvalidManifestWork, workv1.ReasonTooManySpecs:
 			return f.agent(InvalidSpec, c)
@@ -63,7 +63,7 @@ func deletionBlocker(f *Facts) *Blocker {
 		entry := &w.Status.ResourceStatus.Manifests[i]
 		if meta.IsStatusConditionTrue(entry.Conditions, workv1.ManifestAvailable) {
 			left++
-			if first == nil || strings.HasPrefix(held, object(entry.ResourceMeta)+" ") {
+			if first == nil || strings.HasPrefix(held, ObjectName(entry.ResourceMeta)+" ") {
 				first = entry
 			}
 		}
@@ -75,7 +75,7 @@ func deletionBlocker(f *Facts) *Blocker {
 	if held != "" {
 		message = "The work is being deleted: " + held
 	}
-	return &Blocker{Cause: Finalizer, Object: object(first.ResourceMeta), Reason: deleting.Reason, Since: w.DeletionTimestamp, More: left - 1,
+	return &Blocker{Cause: Finalizer, Object: ObjectName(first.ResourceMeta), Reason: deleting.Reason, Since: w.DeletionTimestamp, More: left - 1,
 		Message: message,
 		Do: "on " + w.Namespace + ": " + kubectl("get", first.ResourceMeta, "-o jsonpath='{.metadata.deletionTimestamp} {.metadata.finalizers}'") +
 			"; whoever owns the finalizer removes it once it has cleaned up",

@@ -1,0 +1,99 @@
+package workstate
+
+import (
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+)
+
+// Cause is what blocks a work.
+type Cause string
+
+// Causes on the way to the cluster.
+const (
+	ClusterNotFound    Cause = "ClusterNotFound"
+	ClusterNotAccepted Cause = "ClusterNotAccepted"
+	AgentOff           Cause = "AgentOff"
+	BrokerOff          Cause = "BrokerOff"
+	HubOff             Cause = "HubOff"
+	AccessRefused      Cause = "AccessRefused"
+	TooLarge           Cause = "TooLarge"
+	InvalidClusterName Cause = "InvalidClusterName"
+	HeldBack           Cause = "HeldBack"
+	NobodyListens      Cause = "NobodyListens"
+	Paused             Cause = "Paused"
+	ClusterPaused      Cause = "ClusterPaused"
+	SetPaused          Cause = "SetPaused"
+	RolloutWaits       Cause = "RolloutWaits"
+	StatusesRefused    Cause = "StatusesRefused"
+	NotAnswered        Cause = "NotAnswered"
+)
+
+// Causes at the agent.
+const (
+	Untrusted    Cause = "Untrusted"
+	Unsealed     Cause = "Unsealed"
+	InvalidSpec  Cause = "InvalidSpec"
+	DeletionHeld Cause = "DeletionHeld"
+)
+
+// Causes on the cluster.
+const (
+	Forbidden       Cause = "Forbidden"
+	ExecutorDenied  Cause = "ExecutorDenied"
+	Webhook         Cause = "Webhook"
+	WebhookFailed   Cause = "WebhookFailed"
+	Policy          Cause = "Policy"
+	Quota           Cause = "Quota"
+	Conflict        Cause = "Conflict"
+	UnknownKind     Cause = "UnknownKind"
+	NoNamespace     Cause = "NoNamespace"
+	Immutable       Cause = "Immutable"
+	UnknownStrategy Cause = "UnknownStrategy"
+	InvalidManifest Cause = "InvalidManifest"
+	NotApplied      Cause = "NotApplied"
+	Missing         Cause = "Missing"
+	Unreadable      Cause = "Unreadable"
+	Unschedulable   Cause = "Unschedulable"
+	ImagePull       Cause = "ImagePull"
+	CrashLoop       Cause = "CrashLoop"
+	NotReady        Cause = "NotReady"
+	Failed          Cause = "Failed"
+	Finalizer       Cause = "Finalizer"
+	Budget          Cause = "Budget"
+	InvalidRule     Cause = "InvalidRule"
+)
+
+// blocker returns the first cause in the order of the way.
+func (f *Facts) blocker(s *State) *Blocker {
+	for _, look := range []func(*Facts) *Blocker{clusterBlocker, deliveryBlocker, presenceBlocker, agentBlocker} {
+		if b := look(f); b != nil {
+			return b
+		}
+	}
+	if f.Work.DeletionTimestamp != nil {
+		return deletionBlocker(f)
+	}
+	if s.By != nil && s.By.Type == workv1.WorkComplete { // it is no longer applied, whatever becomes of its objects
+		return setBlocker(f)
+	}
+	for _, look := range []func(*Facts) *Blocker{answerBlocker, manifestBlocker, s.blocker, setBlocker} {
+		if b := look(f); b != nil {
+			return b
+		}
+	}
+	return nil
+}
+
+// blocker tells what keeps an answered work from being ready by its conditions, if no manifest tells.
+func (s *State) blocker(f *Facts) *Blocker {
+	if s.By == nil || s.Phase != PhaseFailed && s.Phase != PhaseProgressing {
+		return nil
+	}
+	cause, do := NotReady, doWorkNotReady
+	switch {
+	case s.By.Type == workv1.WorkApplied:
+		cause, do = NotApplied, doNotApplied
+	case s.Phase == PhaseFailed:
+		cause, do = Failed, doWorkFailed
+	}
+	return &Blocker{Cause: cause, Object: f.workObject(), Reason: s.By.Reason, Message: text(s.By), Do: f.fill(do), Since: &s.By.LastTransitionTime}
+}
