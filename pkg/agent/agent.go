@@ -27,7 +27,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
-	"github.com/workwire/workwire/pkg/agent/feedback"
+	"github.com/workwire/workwire/pkg/agent/internal/feedback"
 	"github.com/workwire/workwire/pkg/agent/internal/applied"
 	"github.com/workwire/workwire/pkg/agent/internal/budget"
 	"github.com/workwire/workwire/pkg/agent/internal/conditionrules"

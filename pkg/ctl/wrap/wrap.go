@@ -21,7 +21,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation"
 
-	"github.com/workwire/workwire/pkg/agent/feedback"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/wire"
 )
@@ -182,7 +181,7 @@ func newWork(name string, manifests []encodedManifest, c Config) *workv1.Manifes
 	}
 	for _, m := range manifests {
 		work.Spec.Workload.Manifests = append(work.Spec.Workload.Manifests, workv1.Manifest{RawExtension: runtime.RawExtension{Raw: m.raw}})
-		if c.Feedback && feedback.HasWellKnown(m.kind) {
+		if c.Feedback && workv1.WellKnownStatus(m.kind) != nil {
 			work.Spec.ManifestConfigs = append(work.Spec.ManifestConfigs, workv1.ManifestConfigOption{
 				ResourceIdentifier: m.resource, FeedbackRules: []workv1.FeedbackRule{{Type: workv1.WellKnownStatusType}},
 			})

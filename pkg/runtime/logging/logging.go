@@ -18,7 +18,7 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/klog/v2"
 
-	"github.com/workwire/workwire/pkg/security/redaction"
+	"github.com/workwire/workwire/pkg/runtime/redaction"
 )
 
 // Formats of log lines.

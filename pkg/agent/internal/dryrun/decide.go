@@ -18,7 +18,7 @@ import (
 	"github.com/workwire/workwire/pkg/agent/internal/strategy/apply"
 	"github.com/workwire/workwire/pkg/agent/internal/strategy/plan"
 	"github.com/workwire/workwire/pkg/agent/policy"
-	"github.com/workwire/workwire/pkg/security/redaction"
+	"github.com/workwire/workwire/pkg/runtime/redaction"
 	"github.com/workwire/workwire/pkg/wire"
 )
 

@@ -16,7 +16,7 @@ import (
 	workwirev1alpha1 "github.com/workwire/workwire/pkg/apis/workwire/v1alpha1"
 	"github.com/workwire/workwire/pkg/hub/revisions"
 	"github.com/workwire/workwire/pkg/runtime/kube"
-	"github.com/workwire/workwire/pkg/security/redaction"
+	"github.com/workwire/workwire/pkg/runtime/redaction"
 )
 
 // history is what the controller remembers of the revisions of a set.

@@ -15,7 +15,7 @@ import (
 	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
 	workwirev1alpha1 "github.com/workwire/workwire/pkg/apis/workwire/v1alpha1"
 	"github.com/workwire/workwire/pkg/hub/internal/rollout"
-	"github.com/workwire/workwire/pkg/security/redaction"
+	"github.com/workwire/workwire/pkg/runtime/redaction"
 )
 
 // pausedText says what holds a paused rollout.

@@ -13,7 +13,7 @@ import (
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	workv1alpha1 "github.com/workwire/workwire/pkg/apis/work/v1alpha1"
 	"github.com/workwire/workwire/pkg/hub/internal/rollout"
-	"github.com/workwire/workwire/pkg/security/redaction"
+	"github.com/workwire/workwire/pkg/runtime/redaction"
 )
 
 // Limits of messages.

@@ -14,7 +14,7 @@ import (
 	"github.com/workwire/workwire/pkg/agent/internal/strategy/ownership"
 	"github.com/workwire/workwire/pkg/agent/internal/strategy/plan"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
-	"github.com/workwire/workwire/pkg/security/redaction"
+	"github.com/workwire/workwire/pkg/runtime/redaction"
 )
 
 // task is one manifest being applied. One goroutine owns it.

@@ -11,7 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/workwire/workwire/pkg/agent/feedback"
+	"github.com/workwire/workwire/pkg/agent/internal/feedback"
 )
 
 // whole has an object of every kind that is well known, with all its values, and what is reported
@@ -108,7 +108,7 @@ var (
 // documentation returns name, path, name, path … of each kind of docs/feedback.md.
 func documentation(t *testing.T) map[string][]string {
 	t.Helper()
-	data, err := os.ReadFile("../../../docs/feedback.md")
+	data, err := os.ReadFile("../../../../docs/feedback.md")
 	if err != nil {
 		t.Fatal(err)
 	}

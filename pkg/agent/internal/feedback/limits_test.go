@@ -7,7 +7,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/workwire/workwire/pkg/agent/feedback"
+	"github.com/workwire/workwire/pkg/agent/internal/feedback"
 )
 
 // TestLimits: what is too large or too expensive is left out, and an error says so; other values are

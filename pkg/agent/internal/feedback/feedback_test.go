@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 
-	"github.com/workwire/workwire/pkg/agent/feedback"
+	"github.com/workwire/workwire/pkg/agent/internal/feedback"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 )
 

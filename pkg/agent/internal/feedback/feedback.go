@@ -88,12 +88,12 @@ func (r *Reader) Values(b *budget.Budget, rules []workv1.FeedbackRule, obj *unst
 	for _, rule := range rules {
 		switch rule.Type {
 		case workv1.WellKnownStatusType:
-			known, ok := wellKnown[kind]
-			if !ok {
+			known := workv1.WellKnownStatus(kind)
+			if known == nil {
 				errs = append(errs, fmt.Errorf("cannot find the wellknown statuses for resource with gvk %s", kind))
 			}
 			for _, value := range known {
-				add(value.name, value.path)
+				add(value.Name, value.Path)
 			}
 		case workv1.JSONPathsType:
 			for _, path := range rule.JsonPaths {
