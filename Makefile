@@ -39,7 +39,7 @@ bin/controlplane: $(CONTROLPLANE_SOURCES)
 	@mv bin/controlplane.new bin/controlplane
 	@ln -sf controlplane bin/kubectl
 
-# The node of docker-compose.node.yaml. Its source is a module.
+# The node of deploy/compose/node.yaml. Its source is a module.
 bin/kubelet: controlplane/go.mod
 	@mkdir -p bin
 	@echo "building kubelet $(KUBERNETES)"

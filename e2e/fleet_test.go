@@ -14,8 +14,8 @@ import (
 // fleet has Mosquitto in the place of work-broker, and four clusters, each with an agent of its
 // own: the one called kind is added when the others are there.
 func fleet(t *testing.T) {
-	base := []string{"docker-compose.yaml", "docker-compose.mosquitto.yaml"}
-	spokes := append(slices.Clone(base), "docker-compose.spokes.yaml")
+	base := []string{"docker-compose.yaml", "deploy/compose/mosquitto.yaml"}
+	spokes := append(slices.Clone(base), "deploy/compose/spokes.yaml")
 	s := up(t, "-fleet", spokes...)
 	for service, cluster := range map[string]string{"spoke": "cluster1", "spoke2": "cluster2", "spoke3": "cluster3"} {
 		s.serves(cluster, s.id(service))
@@ -23,7 +23,7 @@ func fleet(t *testing.T) {
 	node, override := s.kind()
 	// The files of certificates do not go together, says docs/compose.md: what spokes adds stays as
 	// it is.
-	kind := []string{"docker-compose.kind.yaml", override}
+	kind := []string{"deploy/compose/kind.yaml", override}
 	s.with(append(base, kind...)...)
 	t.Cleanup(func() {
 		s.with(append(spokes, kind...)...) // for docker-compose down

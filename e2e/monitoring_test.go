@@ -14,7 +14,7 @@ import (
 func TestMonitoring(t *testing.T) {
 	port := freePort(t)
 	t.Setenv("PROMETHEUS_PORT", port)
-	s := up(t, "-monitoring", "docker-compose.yaml", "docker-compose.monitoring.yaml")
+	s := up(t, "-monitoring", "docker-compose.yaml", "deploy/compose/monitoring.yaml")
 	if s.docker("image", "ls", "-q", "workwire/prometheus:"+name) == "" && os.Getenv("E2E_REQUIRED") != "1" {
 		t.Skip("Prometheus is not installed here")
 	}

@@ -18,7 +18,7 @@ func TestRabbitMQ(t *testing.T) {
 	if os.Getenv("WORKWIRE_RABBITMQ") == "" {
 		t.Skip("there is no image: hack/rabbitmq-image.sh says why")
 	}
-	s := up(t, "-rabbitmq", "docker-compose.yaml", "docker-compose.rabbitmq.yaml")
+	s := up(t, "-rabbitmq", "docker-compose.yaml", "deploy/compose/rabbitmq.yaml")
 	s.put("kept", "always")
 	tutorial(s)
 	s.change(0)

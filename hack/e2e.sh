@@ -136,7 +136,7 @@ if wait "$rabbitmq"; then
 else
 	sed 's/^/rabbitmq-image.sh: /' "$work/rabbitmq" >&2
 	[ "${E2E_REQUIRED:-}" != 1 ] || exit 1
-	echo "## e2e: docker-compose.rabbitmq.yaml and the access rules of RabbitMQ are NOT tried: see above" >&2
+	echo "## e2e: deploy/compose/rabbitmq.yaml and the access rules of RabbitMQ are NOT tried: see above" >&2
 fi
 # The access rules of RabbitMQ need its image, the tests of packages have none.
 cd broker

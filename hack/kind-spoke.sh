@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes a kind cluster, unless it is there, ready for docker-compose.kind.yaml: types and rights of the agent, and in
+# Makes a kind cluster, unless it is there, ready for deploy/compose/kind.yaml: types and rights of the agent, and in
 # .kind/agent a kubeconfig for it, whose token is valid for a year. Run it again to renew that.
 #
 #   hack/kind-spoke.sh [NAME]      the cluster's name for kind; default: workwire
@@ -59,7 +59,7 @@ chmod 644 "$work/kubeconfig"
 mv "$work/kubeconfig" .kind/agent/kubeconfig
 cat <<END
 The kind cluster $name is ready. Go on with
-  docker-compose -f docker-compose.yaml -f docker-compose.kind.yaml up -d
+  docker-compose -f docker-compose.yaml -f deploy/compose/kind.yaml up -d
 and send it a work:
   sed 's/namespace: cluster1/namespace: kind/' examples/hello-work-demo.yaml |
     docker-compose exec -T hub-api kubectl apply --filename=-

@@ -22,7 +22,7 @@ fi
 
 # One for each core runs at a time, those that take longest first. Beside them, one at a time, those that run our programs from outside,
 # which mostly wait.
-outside=(./test/faults ./demo)
+outside=(./test/faults ./cmd/demo/internal/demo)
 slow=(./pkg/agent ./test/deploy ./test/integration ./test/fleet ./broker ./broker/conformance ./test/symptoms)
 hostile=./test/hostile # measures time: alone
 mapfile -t rest < <(tested ./... | cut -d ' ' -f 1 | sed 's#^github.com/workwire/workwire#.#' | grep -vxF "$(printf '%s\n' "${outside[@]}" "${slow[@]}" $hostile)")

@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/workwire/workwire/demo"
+	"github.com/workwire/workwire/cmd/demo/internal/demo"
 	"github.com/workwire/workwire/pkg/runtime/command"
 )
 

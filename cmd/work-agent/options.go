@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"math"
 	"os"
@@ -332,8 +331,6 @@ func (o *options) run(ctx context.Context) error {
 	}
 	logger := o.logging.Logger(os.Stderr)
 	o.logging.SetKlog(logger)
-	enlisted := o.enlist(logger)
-	defer enlisted.Close() // ends the lock, so it must not be collected before
 	registry := serve.NewRegistry()
 	if err := kube.CountRequests(kubeConfig, registry); err != nil {
 		return err
@@ -381,21 +378,6 @@ func (o *options) run(ctx context.Context) error {
 		})
 	})
 	return group.Wait()
-}
-
-// enlist notes in the state directory that this process is a candidate, so that the Lease of one
-// that was killed need not expire. Without, the Lease has to.
-func (o *options) enlist(logger *slog.Logger) io.Closer {
-	if o.stateDir == "" || o.leader.Disabled {
-		return io.NopCloser(nil)
-	}
-	predecessors, enlisted, err := leader.Enlist(o.stateDir, o.leader.Identity)
-	if err != nil {
-		logger.Warn("the state directory cannot tell which agents have ended; after a kill, the next one waits for the Lease to expire", "error", err)
-		return io.NopCloser(nil)
-	}
-	o.leader.Predecessors = predecessors
-	return enlisted
 }
 
 // agentConfig returns what the flags say.

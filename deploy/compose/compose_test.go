@@ -119,7 +119,7 @@ func TestRabbitMQ(t *testing.T) {
 	}
 }
 
-// TestMonitoring: the commands of docker-compose.monitoring.yaml begin with those of the base, and its
+// TestMonitoring: the commands of deploy/compose/monitoring.yaml begin with those of the base, and its
 // broker differs from that of the base in its listener for metrics only.
 func TestMonitoring(t *testing.T) {
 	type file struct {
@@ -131,7 +131,7 @@ func TestMonitoring(t *testing.T) {
 		kit.NoError(t, yaml.Unmarshal(data, &f))
 		return f
 	}
-	base, more := read("docker-compose.yaml"), read("docker-compose.monitoring.yaml")
+	base, more := read("docker-compose.yaml"), read("deploy/compose/monitoring.yaml")
 	for _, service := range []string{"hub", "agent"} {
 		want, got := base.Services[service].Command, more.Services[service].Command
 		if len(want) == 0 || len(got) <= len(want) || !reflect.DeepEqual(got[:len(want)], want) {

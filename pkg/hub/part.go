@@ -104,7 +104,7 @@ func (h *Hub) runShared(ctx context.Context, alone func()) error {
 		}
 	}
 	election := h.cfg.Election
-	election.Name, election.Identity, election.Predecessors = SharedLease(h.cfg.Source), h.cfg.Election.Name+partMark+h.cfg.Election.Identity, nil
+	election.Name, election.Identity = SharedLease(h.cfg.Source), h.cfg.Election.Name+partMark+h.cfg.Election.Identity
 	err := leader.Run(ctx, leader.Config{
 		Options: election, REST: h.cfg.REST, Logger: h.cfg.Logger,
 		Leading: func(leads bool) {

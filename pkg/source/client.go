@@ -39,7 +39,7 @@ type Config struct {
 	// Transport connects to the broker; required. Run runs it.
 	Transport transport.Transport
 
-	// Store keeps works and statuses: store/file, store/sqlite or store/postgres. Run opens and closes
+	// Store keeps works and statuses: store/file or store/postgres. Run opens and closes
 	// it. With a [store.Shared], several clients of one source may run at the same time: all of them
 	// read and write works, and one publishes. Default: in memory only.
 	Store store.Store

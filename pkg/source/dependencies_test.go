@@ -19,16 +19,15 @@ func TestDependencies(t *testing.T) {
 		module + "pkg/agent", module + "pkg/hub", module + "test", "sigs.k8s.io/controller-runtime", "k8s.io/apiserver", "k8s.io/apiextensions-apiserver",
 		"testing", "github.com/go-git",
 	}
-	const bolt, sqlite, postgres = "go.etcd.io/bbolt", "modernc.org", "github.com/jackc"
+	const bolt, postgres = "go.etcd.io/bbolt", "github.com/jackc"
 	for name, c := range map[string]struct {
 		most   int
 		others []string
 	}{
-		"pkg/source":                {480, []string{sqlite, postgres}},
-		"pkg/source/store":          {300, []string{bolt, sqlite, postgres}},
-		"pkg/source/store/file":     {310, []string{sqlite, postgres}},
-		"pkg/source/store/sqlite":   {320, []string{bolt, postgres}},
-		"pkg/source/store/postgres": {330, []string{bolt, sqlite}},
+		"pkg/source":                {480, []string{postgres}},
+		"pkg/source/store":          {300, []string{bolt, postgres}},
+		"pkg/source/store/file":     {310, []string{postgres}},
+		"pkg/source/store/postgres": {330, []string{bolt}},
 	} {
 		output, err := exec.CommandContext(t.Context(), "go", "list", "-deps", module+name).Output()
 		if err != nil {

@@ -27,7 +27,7 @@
 // does not have. There are two ways to start with the existing works:
 //
 //   - [Config].Store stores works, their statuses and their generations: in a file, for which
-//     [Config].StateFile is short, in SQLite or in PostgreSQL (packages below store). After a restart, only
+//     [Config].StateFile is short, or in PostgreSQL (packages below store). After a restart, only
 //     works that were not delivered are published.
 //   - [Config].Load, for a program that stores its works elsewhere, is called before the client connects.
 //

@@ -6,11 +6,28 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"time"
 
+	cloudevents "github.com/cloudevents/sdk-go/v2/event"
 	"k8s.io/apimachinery/pkg/types"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 )
+
+// Digest tells a source in short what an agent holds of it, so that both notice what messages were
+// lost (docs/protocol.md, Digest).
+type Digest struct {
+	// Agent is the client id of the agent: the event's `source`; required.
+	Agent string
+	// Cluster is the cluster of the agent; required.
+	Cluster ClusterName
+	// Source is the source of the works; required.
+	Source SourceID
+	// Buckets are the digests of the works by [Bucket]; 1 to [MaxDigestBuckets].
+	Buckets []BucketDigest
+	// Expires is when the broker may drop the digest; zero: never.
+	Expires time.Time
+}
 
 const (
 	// MaxDigestBuckets is the maximum number of buckets of a [Digest].
@@ -33,6 +50,75 @@ type BucketDigest struct {
 func (b *BucketDigest) Add(work BucketDigest) {
 	b.Works += work.Works
 	b.Contents += work.Contents
+}
+
+// digestData is the data of a [Digest]: 16 hexadecimal digits for each bucket.
+type digestData struct {
+	Works    []string `json:"works"`
+	Contents []string `json:"contents"`
+}
+
+func (d *Digest) eventType() (EventType, error) {
+	if d.Agent == "" || d.Cluster == "" || d.Source == "" {
+		return EventType{}, fmt.Errorf("digest: agent, cluster and source are required")
+	}
+	if n := len(d.Buckets); n < 1 || n > MaxDigestBuckets {
+		return EventType{}, fmt.Errorf("digest: %d buckets: want 1 to %d", n, MaxDigestBuckets)
+	}
+	return EventType{Data: Digests, Subresource: SubresourceStatus, Action: Update}, nil
+}
+
+func (d *Digest) encode(e *cloudevents.Event) error {
+	setSender(e, d.Agent, d.Cluster, d.Source)
+	setExpiry(e, d.Expires)
+	return setData(e, digestDataOf(d.Buckets))
+}
+
+func decodeDigest(e cloudevents.Event, x extensions, _ Action) (Message, error) {
+	var data digestData
+	if err := decodeData(e, &data, "digest"); err != nil {
+		return nil, err
+	}
+	d := &Digest{Agent: e.Source(), Cluster: ClusterName(x.text(extClusterName)), Source: SourceID(x.text(extOriginalSource)), Expires: x.expiry()}
+	if d.Cluster == "" || d.Source == "" {
+		return nil, errors.New("clustername and originalsource are required")
+	}
+	var err error
+	d.Buckets, err = data.buckets()
+	return d, err
+}
+
+func digestDataOf(buckets []BucketDigest) digestData {
+	var data digestData
+	for _, b := range buckets {
+		data.Works = append(data.Works, fmt.Sprintf("%016x", b.Works))
+		data.Contents = append(data.Contents, fmt.Sprintf("%016x", b.Contents))
+	}
+	return data
+}
+
+func (d digestData) buckets() ([]BucketDigest, error) {
+	if n := len(d.Works); n == 0 || n > MaxDigestBuckets || n != len(d.Contents) {
+		return nil, fmt.Errorf("%d buckets of works and %d of contents: want equally many, 1 to %d", len(d.Works), len(d.Contents), MaxDigestBuckets)
+	}
+	buckets := make([]BucketDigest, len(d.Works))
+	var errs [2]error
+	for i := range buckets {
+		buckets[i].Works, errs[0] = parseDigest(d.Works[i])
+		buckets[i].Contents, errs[1] = parseDigest(d.Contents[i])
+		if err := errors.Join(errs[:]...); err != nil {
+			return nil, fmt.Errorf("bucket %d: %w", i, err)
+		}
+	}
+	return buckets, nil
+}
+
+func parseDigest(text string) (uint64, error) {
+	n, err := strconv.ParseUint(text, 16, 64)
+	if err != nil || len(text) != 16 {
+		return 0, fmt.Errorf("digest %.20q: want 16 hexadecimal digits", text)
+	}
+	return n, nil
 }
 
 // WorkDigest is the digest of one work.
@@ -107,65 +193,4 @@ func NewBuckets(works []WorkDigest) []BucketDigest {
 		buckets[Bucket(works[i].UID, count)].Add(works[i].BucketDigest)
 	}
 	return buckets
-}
-
-// digestData is the data of a [Digest]: 16 hexadecimal digits for each bucket.
-type digestData struct {
-	Works    []string `json:"works"`
-	Contents []string `json:"contents"`
-}
-
-func digestDataOf(buckets []BucketDigest) digestData {
-	var data digestData
-	for _, b := range buckets {
-		data.Works = append(data.Works, fmt.Sprintf("%016x", b.Works))
-		data.Contents = append(data.Contents, fmt.Sprintf("%016x", b.Contents))
-	}
-	return data
-}
-
-func (d digestData) buckets() ([]BucketDigest, error) {
-	if n := len(d.Works); n == 0 || n > MaxDigestBuckets || n != len(d.Contents) {
-		return nil, fmt.Errorf("%d buckets of works and %d of contents: want equally many, 1 to %d", len(d.Works), len(d.Contents), MaxDigestBuckets)
-	}
-	buckets := make([]BucketDigest, len(d.Works))
-	var errs [2]error
-	for i := range buckets {
-		buckets[i].Works, errs[0] = parseDigest(d.Works[i])
-		buckets[i].Contents, errs[1] = parseDigest(d.Contents[i])
-		if err := errors.Join(errs[:]...); err != nil {
-			return nil, fmt.Errorf("bucket %d: %w", i, err)
-		}
-	}
-	return buckets, nil
-}
-
-func parseDigest(text string) (uint64, error) {
-	n, err := strconv.ParseUint(text, 16, 64)
-	if err != nil || len(text) != 16 {
-		return 0, fmt.Errorf("digest %.20q: want 16 hexadecimal digits", text)
-	}
-	return n, nil
-}
-
-// Buckets names some of Count buckets, see [Bucket].
-type Buckets struct {
-	Count   int   `json:"count"`
-	Indices []int `json:"indices"`
-}
-
-// validate returns an error if b names no possible buckets. A nil b is valid.
-func (b *Buckets) validate() error {
-	if b == nil {
-		return nil
-	}
-	if b.Count < 1 || b.Count > maxBucketCount || len(b.Indices) == 0 {
-		return fmt.Errorf("%d of %d buckets: want at least one, of 1 to %d", len(b.Indices), b.Count, maxBucketCount)
-	}
-	for _, i := range b.Indices {
-		if i < 0 || i >= b.Count {
-			return fmt.Errorf("bucket %d: want 0 to %d", i, b.Count-1)
-		}
-	}
-	return nil
 }

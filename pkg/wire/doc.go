@@ -2,8 +2,15 @@
 // resync requests, presence and digests as CloudEvents. It does no I/O, reads no clock and starts no
 // goroutines. docs/protocol.md describes the protocol; comments refer to its sections.
 //
-// An event is one of six messages: [Spec], [Status], [SpecResync], [StatusResync], [Presence] or
-// [Digest].
+// There are eleven messages, each with its type, its rules and its form on the wire in a file of its own:
+//
+//   - works: [Spec] and [SpecDelta] from sources, [Status] and [StatusDelta] from agents
+//   - after a connect, and when something was lost: [SpecResync], [StatusResync] and [Digest]
+//   - who is there: [Presence] of agents, [Instance] of the programs of a source
+//   - questions: [DryRun] and [DryRunAnswer]
+//
+// message.go has the table of all of them by event type, extensions.go the extensions that they share.
+//
 // [Encode] returns the CloudEvent of a message, [Decode] the message of a CloudEvent:
 //
 //	event, err := wire.Encode(&wire.Spec{UID: uid, Generation: 2, Source: "hub1", Cluster: "cluster1",

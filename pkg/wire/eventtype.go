@@ -42,15 +42,24 @@ type DataType struct {
 	Group, Version, Resource string
 }
 
-// Agents is the data type of presence. It is not part of OCM's protocol, whose sources ignore such
+// The data types of the protocol. Those of dev.workwire are not part of OCM's, whose sources and agents ignore such
 // events.
-var Agents = DataType{Group: "dev.workwire", Version: "v1alpha1", Resource: "agents"}
-
-// Digests is the data type of digests. It is not part of OCM's protocol either.
-var Digests = DataType{Group: "dev.workwire", Version: "v1alpha1", Resource: "digests"}
-
-// ManifestBundles is the data type of works.
-var ManifestBundles = DataType{Group: "io.open-cluster-management.works", Version: "v1alpha1", Resource: "manifestbundles"}
+var (
+	// ManifestBundles is the data type of works: specs, statuses, and requests for them.
+	ManifestBundles = DataType{Group: "io.open-cluster-management.works", Version: "v1alpha1", Resource: "manifestbundles"}
+	// SpecDeltas is the data type of spec deltas.
+	SpecDeltas = DataType{Group: "dev.workwire", Version: "v1alpha1", Resource: "specdeltas"}
+	// StatusDeltas is the data type of status deltas.
+	StatusDeltas = DataType{Group: "dev.workwire", Version: "v1alpha1", Resource: "statusdeltas"}
+	// Digests is the data type of digests.
+	Digests = DataType{Group: "dev.workwire", Version: "v1alpha1", Resource: "digests"}
+	// Agents is the data type of presence.
+	Agents = DataType{Group: "dev.workwire", Version: "v1alpha1", Resource: "agents"}
+	// Sources is the data type of instances; only sources receive it.
+	Sources = DataType{Group: "dev.workwire", Version: "v1alpha1", Resource: "sources"}
+	// DryRuns is the data type of dry runs.
+	DryRuns = DataType{Group: "dev.workwire", Version: "v1alpha1", Resource: "dryruns"}
+)
 
 // String returns group.version.resource.
 func (t DataType) String() string {

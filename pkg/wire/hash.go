@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 
+	cloudevents "github.com/cloudevents/sdk-go/v2/event"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
@@ -39,6 +40,11 @@ func ContentHash(b *Bundle) (string, error) {
 		return "", fmt.Errorf("hash the manifests: %w", err)
 	}
 	return hexSHA256(data), nil
+}
+
+// ContentHashOf returns the [ContentHash] in the event of a spec, empty if it has none.
+func ContentHashOf(e cloudevents.Event) string {
+	return extensions(e.Extensions()).text(extContentHash)
 }
 
 func hexSHA256(data []byte) string {

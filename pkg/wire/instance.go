@@ -11,9 +11,6 @@ import (
 	cloudevents "github.com/cloudevents/sdk-go/v2/event"
 )
 
-// Sources is the data type of instances. It is not part of OCM's protocol; only sources receive it.
-var Sources = DataType{Group: "dev.workwire", Version: "v1alpha1", Resource: "sources"}
-
 // InstancesCluster stands for the cluster in the topic of instances (docs/protocol.md, Instances).
 // No cluster can have this name.
 const InstancesCluster ClusterName = "-"
@@ -81,16 +78,17 @@ func (i *Instance) validate() error {
 	return nil
 }
 
-// data returns the data of the event.
-func (i *Instance) data() instanceData {
-	d := instanceData{Instance: i.ID, Program: i.Program, Part: i.Part, Heard: i.Heard}
+func (i *Instance) encode(e *cloudevents.Event) error {
+	setSender(e, string(i.Source), "", "")
+	setExpiry(e, i.Expires)
+	data := instanceData{Instance: i.ID, Program: i.Program, Part: i.Part, Heard: i.Heard}
 	if !i.Since.IsZero() {
-		d.Since = &i.Since
+		data.Since = &i.Since
 	}
-	return d
+	return setData(e, data)
 }
 
-func decodeInstance(e cloudevents.Event, x extensions) (Message, error) {
+func decodeInstance(e cloudevents.Event, x extensions, _ Action) (Message, error) {
 	var data instanceData
 	if err := decodeData(e, &data, "instance"); err != nil {
 		return nil, err

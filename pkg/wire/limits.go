@@ -2,12 +2,6 @@ package wire
 
 import (
 	"fmt"
-	"unicode/utf8"
-
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
-
-	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 )
 
 // Limits of messages beside the size of a packet (docs/protocol.md, Limits).
@@ -62,65 +56,6 @@ func checkTexts(sender string, x extensions) error {
 
 func tooLong(what, text string, limit int) error {
 	return fmt.Errorf("%s %.40q… has %d bytes: want at most %d", what, text, len(text), limit)
-}
-
-// checkMeta returns an error if a name of the metadata is too long.
-func checkMeta(meta *metav1.ObjectMeta) error {
-	switch {
-	case len(meta.Name) > maxName:
-		return tooLong("metadata: name", meta.Name, maxName)
-	case len(meta.GenerateName) > maxName:
-		return tooLong("metadata: generateName", meta.GenerateName, maxName)
-	case len(meta.Namespace) > maxName:
-		return tooLong("metadata: namespace", meta.Namespace, maxName)
-	default:
-		return nil
-	}
-}
-
-// checkVersion returns an error if an id or a hash in an entry of a resync request is too long.
-func checkVersion(i int, uid types.UID, hashes ...string) error {
-	if len(uid) > MaxUID {
-		return tooLong(fmt.Sprintf("entry %d: resourceID", i), string(uid), MaxUID)
-	}
-	for _, hash := range hashes {
-		if len(hash) > maxHash {
-			return tooLong(fmt.Sprintf("entry %d: hash", i), hash, maxHash)
-		}
-	}
-	return nil
-}
-
-// checkStatus returns an error if a text of a condition in a status is longer than the API takes.
-func checkStatus(status *workv1.ManifestWorkStatus) error {
-	if err := checkConditions(status.Conditions); err != nil {
-		return err
-	}
-	for i := range status.ResourceStatus.Manifests {
-		if err := checkConditions(status.ResourceStatus.Manifests[i].Conditions); err != nil {
-			return fmt.Errorf("manifest %d: %w", i, err)
-		}
-	}
-	return nil
-}
-
-// checkConditions returns an error if a text of a condition is longer than the API takes.
-func checkConditions(conditions []metav1.Condition) error {
-	for i := range conditions {
-		c := &conditions[i]
-		for _, text := range [...]struct {
-			what, text string
-			max        int
-		}{{"type", c.Type, maxConditionType}, {"reason", c.Reason, maxConditionReason}, {"message", c.Message, maxConditionMessage}} {
-			if len(text.text) > text.max && utf8.RuneCountInString(text.text) > text.max {
-				return fmt.Errorf("condition %d: %w", i, tooLong(text.what, text.text, text.max))
-			}
-		}
-		if len(c.Status) > maxHash {
-			return fmt.Errorf("condition %d: %w", i, tooLong("status", string(c.Status), maxHash))
-		}
-	}
-	return nil
 }
 
 // TooDeep reports whether a manifest is nested deeper than [MaxManifestDepth]. It costs one pass

@@ -44,10 +44,7 @@ func IsSealed(data []byte) bool { return bytes.HasPrefix(data, []byte(sealedPref
 
 // IsSealable reports whether e is an event with the spec of a work, or with a dry run of one, the only
 // data that is sealed.
-func IsSealable(e cloudevents.Event) bool {
-	t, err := ParseEventType(e.Type())
-	return err == nil && (t.Data == ManifestBundles && t.Action != ResyncRequest || t.Data == DryRuns) && t.Subresource == SubresourceSpec && len(e.Data()) > 0
-}
+func IsSealable(e cloudevents.Event) bool { return kindOf(e).sealable && len(e.Data()) > 0 }
 
 // ParseSealed returns the sealed data of e. It does not copy it.
 func ParseSealed(e cloudevents.Event) (Sealed, error) {

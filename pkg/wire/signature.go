@@ -71,20 +71,12 @@ func SignedBytes(e cloudevents.Event, keyID string, at time.Time) []byte {
 
 // IsSignable reports whether e is an event of a source that has a signature where events are
 // signed: a spec, a spec delta, a deletion, a status resync request, or a dry run.
-func IsSignable(e cloudevents.Event) bool {
-	t, err := ParseEventType(e.Type())
-	return err == nil && (t.Data == ManifestBundles && (t.Subresource == SubresourceSpec) == (t.Action != ResyncRequest) ||
-		(t.Data == DryRuns || t.Data == SpecDeltas) && t.Subresource == SubresourceSpec)
-}
+func IsSignable(e cloudevents.Event) bool { return kindOf(e).signer == theSource }
 
 // IsSignableByAgent reports whether e is an event that has a signature where agents sign: a status, also
 // the answer to a status resync request, the last one of a work that is deleted, and a status delta; a
 // spec resync request; a digest; or the answer to a dry run. Presence has none.
-func IsSignableByAgent(e cloudevents.Event) bool {
-	t, err := ParseEventType(e.Type())
-	return err == nil && (t.Data == ManifestBundles && (t.Subresource == SubresourceSpec) == (t.Action == ResyncRequest) ||
-		(t.Data == StatusDeltas || t.Data == Digests || t.Data == DryRuns) && t.Subresource == SubresourceStatus)
-}
+func IsSignableByAgent(e cloudevents.Event) bool { return kindOf(e).signer == theAgent }
 
 // IsAbout reports whether e names cluster as the one that it is from, or for.
 func IsAbout(e cloudevents.Event, cluster ClusterName) bool {

@@ -9,10 +9,6 @@ import (
 	cloudevents "github.com/cloudevents/sdk-go/v2/event"
 )
 
-// SpecDeltas is the data type of spec deltas. It is not part of OCM's protocol, whose agents ignore
-// such events.
-var SpecDeltas = DataType{Group: "dev.workwire", Version: "v1alpha1", Resource: "specdeltas"}
-
 // SpecDelta is a spec as its difference from an earlier one of the same work (docs/protocol.md, Spec
 // deltas).
 type SpecDelta struct {
@@ -58,6 +54,52 @@ func (c *BundleChange) Changed() (n int) {
 type specDeltaData struct {
 	Base string `json:"base"`
 	BundleChange
+}
+
+func (d *SpecDelta) eventType() (EventType, error) {
+	if d.Of.UID == "" || d.Of.Source == "" || d.Of.Cluster == "" {
+		return EventType{}, fmt.Errorf("spec delta of work %q: uid, source and cluster are required", d.Of.UID)
+	}
+	if d.Of.Action != Update || d.Of.IsDeletion() || d.Of.Bundle != nil {
+		return EventType{}, fmt.Errorf("spec delta of work %q: it is of an update without its manifests", d.Of.UID)
+	}
+	return EventType{Data: SpecDeltas, Subresource: SubresourceSpec, Action: Update}, d.validate()
+}
+
+func (d *SpecDelta) validate() error {
+	return checkDelta(fmt.Sprintf("spec delta of work %q: contenthash, base and manifests", d.Of.UID), d.Base, d.Of.ContentHash, len(d.Change.Manifests) > 0)
+}
+
+func (d *SpecDelta) encode(e *cloudevents.Event) error {
+	if err := d.Of.encodeExtensions(e); err != nil {
+		return err
+	}
+	if err := setData(e, specDeltaData{Base: d.Base, BundleChange: d.Change}); err != nil {
+		return err
+	}
+	if _, deep := nesting(e.Data(), maxDepth); deep {
+		return fmt.Errorf("spec delta of work %q: nested deeper than %d levels", d.Of.UID, maxDepth)
+	}
+	return nil
+}
+
+func decodeSpecDelta(e cloudevents.Event, x extensions, _ Action) (Message, error) {
+	d := &SpecDelta{Of: Spec{Action: Update}}
+	if err := d.Of.decodeExtensions(e, x); err != nil {
+		return nil, d.Of.failure(e, err)
+	}
+	if d.Of.IsDeletion() {
+		return nil, d.Of.failure(e, errors.New("a spec delta is no deletion"))
+	}
+	var data specDeltaData
+	if err := decodeData(e, &data, "spec delta"); err != nil {
+		return nil, d.Of.failure(e, err)
+	}
+	d.Base, d.Change = data.Base, data.BundleChange
+	if err := d.validate(); err != nil {
+		return nil, d.Of.failure(e, err)
+	}
+	return d, nil
 }
 
 // bundleParts is a Bundle whose parts are not decoded.
@@ -176,56 +218,4 @@ func assemble(before []json.RawMessage, parts []ListPart, left *int) ([]json.Raw
 		list = append(list, items...)
 	}
 	return list, nil
-}
-
-func (d *SpecDelta) eventType() (EventType, error) {
-	if d.Of.UID == "" || d.Of.Source == "" || d.Of.Cluster == "" {
-		return EventType{}, fmt.Errorf("spec delta of work %q: uid, source and cluster are required", d.Of.UID)
-	}
-	if d.Of.Action != Update || d.Of.IsDeletion() || d.Of.Bundle != nil {
-		return EventType{}, fmt.Errorf("spec delta of work %q: it is of an update without its manifests", d.Of.UID)
-	}
-	return EventType{Data: SpecDeltas, Subresource: SubresourceSpec, Action: Update}, d.validate()
-}
-
-func (d *SpecDelta) validate() error {
-	if len(d.Base) > maxHash {
-		return tooLong("base", d.Base, maxHash)
-	}
-	if d.Of.ContentHash == "" || d.Base == "" || len(d.Change.Manifests) == 0 {
-		return fmt.Errorf("spec delta of work %q: contenthash, base and manifests are required", d.Of.UID)
-	}
-	return nil
-}
-
-func (d *SpecDelta) encode(e *cloudevents.Event) error {
-	if err := d.Of.encodeExtensions(e); err != nil {
-		return err
-	}
-	if err := setData(e, specDeltaData{Base: d.Base, BundleChange: d.Change}); err != nil {
-		return err
-	}
-	if _, deep := nesting(e.Data(), maxDepth); deep {
-		return fmt.Errorf("spec delta of work %q: nested deeper than %d levels", d.Of.UID, maxDepth)
-	}
-	return nil
-}
-
-func decodeSpecDelta(e cloudevents.Event, x extensions) (Message, error) {
-	d := &SpecDelta{Of: Spec{Action: Update}}
-	if err := d.Of.decodeExtensions(e, x); err != nil {
-		return nil, d.Of.failure(e, err)
-	}
-	if d.Of.IsDeletion() {
-		return nil, d.Of.failure(e, errors.New("a spec delta is no deletion"))
-	}
-	var data specDeltaData
-	if err := decodeData(e, &data, "spec delta"); err != nil {
-		return nil, d.Of.failure(e, err)
-	}
-	d.Base, d.Change = data.Base, data.BundleChange
-	if err := d.validate(); err != nil {
-		return nil, d.Of.failure(e, err)
-	}
-	return d, nil
 }

@@ -14,10 +14,6 @@ import (
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 )
 
-// StatusDeltas is the data type of status deltas. It is not part of OCM's protocol, whose sources
-// ignore such events.
-var StatusDeltas = DataType{Group: "dev.workwire", Version: "v1alpha1", Resource: "statusdeltas"}
-
 // StatusDelta is a status as its difference from an earlier one of the same work (docs/protocol.md,
 // Status deltas).
 type StatusDelta struct {
@@ -39,6 +35,41 @@ const maxStatus = 2 << 20
 type statusDeltaData struct {
 	Base  string          `json:"base"`
 	Patch json.RawMessage `json:"patch"`
+}
+
+func (d *StatusDelta) eventType() (EventType, error) {
+	if _, err := d.Of.eventType(); err != nil {
+		return EventType{}, err
+	}
+	return EventType{Data: StatusDeltas, Subresource: SubresourceStatus, Action: Update}, d.validate()
+}
+
+func (d *StatusDelta) validate() error {
+	isObject := bytes.HasPrefix(bytes.TrimSpace(d.Patch), []byte("{"))
+	return checkDelta(fmt.Sprintf("status delta of work %q: statushash, base and a patch that is an object", d.Of.UID), d.Base, d.Of.Hash, isObject)
+}
+
+func (d *StatusDelta) encode(e *cloudevents.Event) error {
+	if err := d.Of.encodeExtensions(e, d.Of.Hash); err != nil {
+		return err
+	}
+	return setData(e, statusDeltaData{Base: d.Base, Patch: d.Patch})
+}
+
+func decodeStatusDelta(e cloudevents.Event, x extensions, _ Action) (Message, error) {
+	d := &StatusDelta{Of: Status{Action: Update}}
+	if err := d.Of.decodeExtensions(e, x); err != nil {
+		return nil, err
+	}
+	var data statusDeltaData
+	if err := decodeData(e, &data, "status delta"); err != nil {
+		return nil, err
+	}
+	if err := checkStructure(data.Patch, reflect.TypeFor[indexedStatus]()); err != nil {
+		return nil, err
+	}
+	d.Base, d.Patch = data.Base, data.Patch
+	return d, d.validate()
 }
 
 // indexedStatus is statusData with its lists as maps by index: a merge patch replaces lists as a
@@ -115,47 +146,6 @@ func (d *StatusDelta) Apply(base *workv1.ManifestWorkStatus) (*Status, error) {
 		return nil, fmt.Errorf("%w: want %s, got %s", ErrOtherStatus, s.Hash, hash)
 	}
 	return &s, nil
-}
-
-func (d *StatusDelta) eventType() (EventType, error) {
-	if _, err := d.Of.eventType(); err != nil {
-		return EventType{}, err
-	}
-	return EventType{Data: StatusDeltas, Subresource: SubresourceStatus, Action: Update}, d.validate()
-}
-
-func (d *StatusDelta) validate() error {
-	patch := bytes.TrimSpace(d.Patch)
-	if len(d.Base) > maxHash {
-		return tooLong("base", d.Base, maxHash)
-	}
-	if d.Of.Hash == "" || d.Base == "" || len(patch) == 0 || patch[0] != '{' {
-		return fmt.Errorf("status delta of work %q: statushash, base and a patch that is an object are required", d.Of.UID)
-	}
-	return nil
-}
-
-func (d *StatusDelta) encode(e *cloudevents.Event) error {
-	if err := d.Of.encodeExtensions(e, d.Of.Hash); err != nil {
-		return err
-	}
-	return setData(e, statusDeltaData{Base: d.Base, Patch: d.Patch})
-}
-
-func decodeStatusDelta(e cloudevents.Event, x extensions) (Message, error) {
-	d := &StatusDelta{Of: Status{Action: Update}}
-	if err := d.Of.decodeExtensions(e, x); err != nil {
-		return nil, err
-	}
-	var data statusDeltaData
-	if err := decodeData(e, &data, "status delta"); err != nil {
-		return nil, err
-	}
-	if err := checkStructure(data.Patch, reflect.TypeFor[indexedStatus]()); err != nil {
-		return nil, err
-	}
-	d.Base, d.Patch = data.Base, data.Patch
-	return d, d.validate()
 }
 
 // mergePatch returns the JSON merge patch from one object to another. It is our own, because those of

@@ -1,4 +1,4 @@
-// Command workload is what the pods of tests on a real node run (docker-compose.node.yaml): an HTTP
+// Command workload is what the pods of tests on a real node run (deploy/compose/node.yaml): an HTTP
 // server whose readiness a file decides, so that a change of a ConfigMap makes pods fail and recover:
 //
 //	workload serve --mode-file=/config/mode

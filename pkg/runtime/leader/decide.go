@@ -1,7 +1,6 @@
 package leader
 
 import (
-	"slices"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -41,11 +40,8 @@ func (o observation) holder() string {
 // differ. Only if the times in the Lease also say that it expired, as after a restart of all
 // replicas, a shorter observation is enough: patience, in which a live holder would have renewed
 // it.
-//
-// It does not wait for a holder that has ended.
 func (o observation) wait(options *Options, patience time.Duration, now time.Time) time.Duration {
-	switch holder := o.holder(); {
-	case holder == "", holder == options.Identity, slices.Contains(options.Predecessors, holder):
+	if holder := o.holder(); holder == "" || holder == options.Identity {
 		return 0
 	}
 	duration := time.Duration(ptr.Deref(o.lease.Spec.LeaseDurationSeconds, int32(DefaultLeaseDuration/time.Second))) * time.Second

@@ -31,9 +31,6 @@ func TestWait(t *testing.T) {
 		{"no lease", nil, 0, 0},
 		{"released", &coordinationv1.Lease{}, 0, 0},
 		{"our own", &coordinationv1.Lease{Spec: coordinationv1.LeaseSpec{HolderIdentity: ptr.To("me")}}, 0, 0},
-		{"a predecessor's", &coordinationv1.Lease{Spec: coordinationv1.LeaseSpec{
-			HolderIdentity: ptr.To("also mine"), LeaseDurationSeconds: ptr.To[int32](15), RenewTime: ptr.To(metav1.NewMicroTime(start)),
-		}}, 0, 0},
 		{"just renewed", held(0), 0, 15 * time.Second},
 		{"renewed a while ago", held(-4 * time.Second), 0, 11 * time.Second},
 		{"renewed, by a clock ahead of ours", held(time.Hour), 0, 15 * time.Second},
@@ -44,7 +41,7 @@ func TestWait(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := observation{}.observe(c.lease, start)
-			if got := s.wait(&Options{Identity: "me", Predecessors: []string{"mine", "also mine"}}, 5*time.Second, start.Add(c.now)); got != c.want {
+			if got := s.wait(&Options{Identity: "me"}, 5*time.Second, start.Add(c.now)); got != c.want {
 				t.Errorf("wait %s, want %s", got, c.want)
 			}
 		})

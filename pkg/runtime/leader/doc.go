@@ -19,6 +19,4 @@
 //   - On a clean stop the Lease is released when the work has ended, not when the context ends.
 //   - A Lease whose own times say that it expired is taken after a short observation. client-go waits for
 //     its whole duration.
-//   - A process that was started in place of one that was killed takes its Lease at once, if the two
-//     share a directory in which they enlist, see [Enlist]. client-go waits for the whole duration.
 package leader

@@ -33,9 +33,6 @@ type Options struct {
 	Name string
 	// Identity of this process, unique among all.
 	Identity string
-	// Predecessors are identities of processes that have certainly ended, as [Enlist] returns them.
-	// A Lease that one of them holds is taken at once.
-	Predecessors []string
 	// LeaseDuration is the time after the last renewal at which a standby takes over; whole
 	// seconds.
 	LeaseDuration time.Duration

@@ -1,5 +1,5 @@
 // Package store is what a source keeps its works with: the interface [Store], which the packages
-// below implement with a file, with SQLite and with PostgreSQL.
+// below implement with a file and with PostgreSQL.
 //
 // A client of package source holds all works in memory and writes each change to its Store before
 // the change becomes visible and is published. The stored works are the outbox: a work is published

@@ -8,6 +8,35 @@ import (
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 )
 
+// Bundle is the data of a spec event (docs/protocol.md, Data).
+type Bundle struct {
+	Manifests       []workv1.Manifest             `json:"manifests"`
+	DeleteOption    *workv1.DeleteOption          `json:"deleteOption,omitempty"`
+	ManifestConfigs []workv1.ManifestConfigOption `json:"manifestConfigs,omitempty"`
+	// Executer is the work's executor; the spelling is the protocol's.
+	Executer *workv1.ManifestWorkExecutor `json:"executer,omitempty"`
+}
+
+// NewBundle returns the bundle of spec. It shares memory with spec.
+func NewBundle(spec *workv1.ManifestWorkSpec) *Bundle {
+	return &Bundle{
+		Manifests:       spec.Workload.Manifests,
+		DeleteOption:    spec.DeleteOption,
+		ManifestConfigs: spec.ManifestConfigs,
+		Executer:        spec.Executor,
+	}
+}
+
+// WorkSpec returns the spec in b. It shares memory with b.
+func (b *Bundle) WorkSpec() workv1.ManifestWorkSpec {
+	return workv1.ManifestWorkSpec{
+		Workload:        workv1.ManifestsTemplate{Manifests: b.Manifests},
+		DeleteOption:    b.DeleteOption,
+		ManifestConfigs: b.ManifestConfigs,
+		Executor:        b.Executer,
+	}
+}
+
 // maxInvalid is how many invalid manifests an error names.
 const maxInvalid = 50
 

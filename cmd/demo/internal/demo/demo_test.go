@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/workwire/workwire/demo"
+	"github.com/workwire/workwire/cmd/demo/internal/demo"
 	"github.com/workwire/workwire/test/kit"
 )
 
@@ -23,7 +23,7 @@ type show struct {
 
 func start(t *testing.T, change ...func(*demo.Options)) *show {
 	t.Helper()
-	bin, err := filepath.Abs("../bin")
+	bin, err := filepath.Abs("../../../../bin")
 	kit.NoError(t, err)
 	s := &show{T: t, dir: t.TempDir(), bin: bin, screen: &kit.Log{}}
 	t.Cleanup(func() {

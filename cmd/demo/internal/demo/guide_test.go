@@ -25,7 +25,7 @@ var (
 
 func readGuide(t testing.TB) guide {
 	t.Helper()
-	page, err := os.ReadFile("../docs/sdk.md")
+	page, err := os.ReadFile("../../../../docs/sdk.md")
 	kit.NoError(t, err)
 	text := section.FindStringSubmatch(string(page))
 	if text == nil {
@@ -50,7 +50,7 @@ func followGuide(s *show) {
 		s.Fatalf("the quick start has %d commands and a program of %d bytes: are the patterns right?", len(g.commands), len(g.program))
 	}
 	// Beside the module is the checkout, which has this demo in .demo.
-	checkout, err := filepath.Abs("..")
+	checkout, err := filepath.Abs("../../../..")
 	kit.NoError(s, err)
 	beside := s.TempDir()
 	here := filepath.Join(beside, "workwire")
