@@ -31,7 +31,7 @@ func ask(address, path string) string {
 }
 
 // TestDisk fills the disk with the state directory, kills the agent, and damages its file. The
-// agent goes on in each case: it applies works, says what is wrong, and no object is made anew.
+// agent goes on in each case: it applies works, says what is wrong, and no object is made again.
 func TestDisk(t *testing.T) {
 	disk := kit.NewDisk(t, 8<<20)
 	works, file := newSource(t)
@@ -110,7 +110,7 @@ func TestDisk(t *testing.T) {
 		t.Error("no damaged file was set aside")
 	}
 	if uid() != original {
-		t.Error("the object of the first work was made anew")
+		t.Error("the object of the first work was made again")
 	}
 	deleted(t, works, names...)
 }
