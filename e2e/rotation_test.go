@@ -29,7 +29,7 @@ func rotation(s *stack) {
 		before := s.reconnections()
 		s.compose(slices.Concat([]string{"run", "--rm", "certs", "certs"}, args,
 			[]string{"--config=/config/certificates.yaml", "--dir=/certs", "--owner=65532:65532"})...)
-		s.eventually(what+": hub and agent have connected anew", reload, func() error {
+		s.eventually(what+": hub and agent have connected again", reload, func() error {
 			s.change(step)
 			step++
 			now := s.reconnections()
@@ -50,7 +50,7 @@ func rotation(s *stack) {
 	if s.issuer("old") != s.issuer("renewed") || s.certificate("old").SerialNumber.Cmp(s.certificate("renewed").SerialNumber) == 0 {
 		s.Errorf("renewed is %v of %s", s.certificate("renewed").SerialNumber, s.issuer("renewed"))
 	}
-	taken("all issued anew", "rotate-authority", "--step=issue")
+	taken("all issued again", "rotate-authority", "--step=issue")
 	s.certificates("hub1", "issued")
 	if s.issuer("issued") == s.issuer("old") {
 		s.Errorf("the authority is the same as before: %s", s.issuer("old"))

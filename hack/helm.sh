@@ -7,7 +7,7 @@ if [ -n "${WORKWIRE_HELM:-}" ]; then
 	exit
 fi
 version=v3.22.0
-# A folder a version: a new one here is built anew, and a build that is interrupted leaves nothing.
+# A folder a version: a new version is built in a new folder, and a build that is interrupted leaves nothing.
 folder=${XDG_CACHE_HOME:-$HOME/.cache}/workwire/helm-$version
 if [ ! -x "$folder/helm" ]; then
 	mkdir -p "$folder"

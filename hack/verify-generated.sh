@@ -14,7 +14,7 @@ make --no-print-directory generate
 after=$(fingerprint)
 
 if [[ $before != "$after" ]]; then
-  echo "verify-generated: these generated files were stale, and have been written anew:" >&2
+  echo "verify-generated: these generated files were stale, and have been written again:" >&2
   diff <(echo "$before") <(echo "$after") | sed -n 's/^[<>] [0-9a-f]*  /  /p' | LC_ALL=C sort -u >&2 || true
   echo "Commit them. After a change of the API types, run 'make generate'." >&2
   exit 1

@@ -98,7 +98,7 @@ func (o *options) sections() []command.Section {
 		}},
 		{Title: "Clusters", Bind: func(fs *pflag.FlagSet) {
 			fs.StringVar(&o.clusterSelector, "cluster-selector", o.clusterSelector, "label selector of the ManagedClusters that this hub serves, such as shard=a or shard notin (a,b), where several hubs share "+
-				"the API and --source-id: each has a Lease and a client id of its own, and a cluster moves between them by its labels, see docs/hub.md (default none, and the hub serves all clusters)")
+				"the API and --source-id: each has a Lease and a client id of its own, and a cluster moves between them by its labels, see docs/hub-replicas.md (default none, and the hub serves all clusters)")
 			fs.BoolVar(&o.autoRegister, "auto-register", o.autoRegister, "create a ManagedCluster and its namespace for each cluster that is heard from for the first time; a cluster then gets works only if its hubAcceptsClient is true")
 			fs.BoolVar(&o.autoAccept, "auto-accept", o.autoAccept, "accept the clusters that --auto-register creates: every client that the broker accepts as a cluster gets its works")
 			fs.DurationVar(&o.unreachableGrace, "unreachable-grace", o.unreachableGrace, "how long a cluster is absent before it gets the taint "+

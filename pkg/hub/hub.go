@@ -94,7 +94,7 @@ type Config struct {
 	// Election elects the leader among replicas; required.
 	Election leader.Options
 	// ClusterSelector selects the ManagedClusters that the hub serves by their labels, where several hubs
-	// share the API and the source id; each has a Lease of its own (docs/hub.md). It needs an election
+	// share the API and the source id; each has a Lease of its own (docs/hub-replicas.md). It needs an election
 	// and ControllerClusters. Default: the hub serves all clusters.
 	ClusterSelector labels.Selector
 	// Controllers to run by name, see [ChooseControllers]; default all.
