@@ -39,14 +39,14 @@ type clusterRecord struct {
 }
 
 // isEmpty reports whether nothing needs to be remembered of c. The pace of its questions does, until
-// [deliveryState.sweep] has found that it is at full burst again.
+// [core.sweep] has found that it is at full burst again.
 func (c *clusterRecord) isEmpty() bool {
 	return c.works.len() == 0 && c.gained.IsZero() && c.underWay == 0 && c.asked == nil && c.waiting == 0 && !c.owing && !c.storingLarge &&
 		c.askAgain.IsZero() && c.distrust == distrust{} && c.noise == quota.Noise{} && c.divergence == nil
 }
 
 // cluster returns the record of a cluster, which it makes if necessary. The caller releases it.
-func (d *deliveryState) cluster(name wire.ClusterName) *clusterRecord {
+func (d *core) cluster(name wire.ClusterName) *clusterRecord {
 	c, ok := d.clusters[name]
 	if !ok {
 		c = &clusterRecord{
@@ -59,7 +59,7 @@ func (d *deliveryState) cluster(name wire.ClusterName) *clusterRecord {
 }
 
 // release forgets c if nothing needs to be remembered of it.
-func (d *deliveryState) release(c *clusterRecord) {
+func (d *core) release(c *clusterRecord) {
 	if c.isEmpty() && d.clusters[c.name] == c {
 		delete(d.clusters, c.name)
 	}
@@ -67,7 +67,7 @@ func (d *deliveryState) release(c *clusterRecord) {
 
 // sweep forgets what time has made unnecessary, once in the time of a burst of questions. It costs O(n)
 // for n clusters.
-func (d *deliveryState) sweep(now time.Time) {
+func (d *core) sweep(now time.Time) {
 	if now.Sub(d.swept) <= questionBurst*questionInterval {
 		return
 	}
@@ -81,26 +81,13 @@ func (d *deliveryState) sweep(now time.Time) {
 }
 
 // countClusters returns the number of clusters that match.
-func (d *deliveryState) countClusters(match func(*clusterRecord) bool) (n int) {
+func (d *core) countClusters(match func(*clusterRecord) bool) (n int) {
 	for _, c := range d.clusters {
 		if match(c) {
 			n++
 		}
 	}
 	return n
-}
-
-// clusterLost forgets what is known of a cluster that another program serves.
-func (d *deliveryState) clusterLost(name wire.ClusterName) {
-	c, ok := d.clusters[name]
-	if !ok {
-		return
-	}
-	for i := c.works.len() - 1; i >= 0; i-- {
-		d.forgetKey(c.works.list[i].key)
-	}
-	c.gained, c.waiting, c.owing, c.distrust, c.divergence = time.Time{}, 0, false, distrust{}, nil
-	d.release(c)
 }
 
 // The pace of the questions of one cluster: its resync requests and digests. An agent asks a few times when it
@@ -111,7 +98,7 @@ const (
 )
 
 // mayAsk reports whether a question of a cluster may be answered now, and counts it if so.
-func (d *deliveryState) mayAsk(name wire.ClusterName, now time.Time) bool {
+func (d *core) mayAsk(name wire.ClusterName, now time.Time) bool {
 	d.sweep(now)
 	c := d.cluster(name)
 	full := c.askAgain

@@ -30,17 +30,16 @@ type workDigest struct {
 	reportedAt string
 }
 
-// statusReported records the hash of an accepted status of the work of k, which has this
-// resourceVersion.
-func (d *deliveryState) statusReported(k workKey, hash, version string) {
-	if w, ok := d.works[k]; ok && version != "" && hash != "" {
-		w.digest.reported, w.digest.reportedAt = wire.StatusDigest(k.uid, hash), version
+// statusReported records the hash of an accepted status of w, whose work has this resourceVersion.
+func (w *workRecord) statusReported(hash, version string) {
+	if version != "" && hash != "" {
+		w.digest.reported, w.digest.reportedAt = wire.StatusDigest(w.key.uid, hash), version
 	}
 }
 
 // agentHoldsInstead records what the agent holds of a work if its newest spec cannot be published.
-func (d *deliveryState) agentHoldsInstead(k workKey, have *wire.SpecVersion) {
-	if w, ok := d.works[k]; ok && w.refused != nil {
+func (w *workRecord) agentHoldsInstead(have *wire.SpecVersion) {
+	if w.refused != nil {
 		held := *have // not have itself, which keeps its whole list in memory
 		w.refused.held = &held
 	}
@@ -88,7 +87,7 @@ func (e *Engine) workDigest(work *workv1.ManifestWork) (sum wire.BucketDigest, k
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	w := e.state.works[keyOf(work)]
+	w := e.core.works[keyOf(work)]
 	if w == nil { // WorkChanged is about to be called
 		return wire.BucketDigest{Works: wire.SpecDigest(work.UID, wire.Generation(work.Generation), false)}, false
 	}
@@ -150,7 +149,7 @@ func (e *Engine) ownDigest(cluster wire.ClusterName, count int) (own []wire.Buck
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if c := e.state.clusters[cluster]; c != nil {
+	if c := e.core.clusters[cluster]; c != nil {
 		for _, w := range c.removed.list {
 			if held, counts := w.expected(nil); counts {
 				own[wire.Bucket(w.key.uid, count)].Add(wire.BucketDigest{Works: w.specDigest(held)})
@@ -189,14 +188,14 @@ func (e *Engine) noteDifferences(cluster wire.ClusterName, differences []bucketD
 	now := time.Now()
 	hasWorks := e.hasWorks(cluster)
 	e.mu.Lock()
-	c := e.state.cluster(cluster)
+	c := e.core.cluster(cluster)
 	before := c.divergence
 	after, request := decideDivergence(before, differences, now)
 	if !hasWorks {
 		after = nil // nothing is kept: what its agent holds is asked for at each digest
 	}
 	c.divergence = after
-	e.state.release(c)
+	e.core.release(c)
 	e.mu.Unlock()
 	switch {
 	case after.isReported() && !before.isReported():
@@ -217,7 +216,7 @@ func (e *Engine) hasWorks(cluster wire.ClusterName) bool {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if c := e.state.clusters[cluster]; c != nil {
+	if c := e.core.clusters[cluster]; c != nil {
 		for _, w := range c.removed.list {
 			if !w.removed.unknown {
 				return true
@@ -249,7 +248,7 @@ func (e *Engine) requestBuckets(ctx context.Context, cluster wire.ClusterName, b
 		}
 	}
 	e.mu.Lock()
-	if c := e.state.clusters[cluster]; c != nil {
+	if c := e.core.clusters[cluster]; c != nil {
 		for _, w := range c.removed.list {
 			if held, counts := w.expected(nil); counts && named[wire.Bucket(w.key.uid, buckets.Count)] {
 				r.Hashes = append(r.Hashes, wire.StatusVersion{UID: w.key.uid, Generation: held.generation, Deleting: true})
@@ -265,7 +264,7 @@ func (e *Engine) requestBuckets(ctx context.Context, cluster wire.ClusterName, b
 func (e *Engine) listed(work *workv1.ManifestWork, hash string) (wire.StatusVersion, bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	w := e.state.works[keyOf(work)]
+	w := e.core.works[keyOf(work)]
 	if w == nil {
 		w = &workRecord{}
 	}

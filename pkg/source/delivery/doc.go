@@ -13,6 +13,14 @@
 //	engine.WorkChanged(work.UID) // created, changed, or marked for deletion
 //	engine.WorkRemoved(work)     // no longer in the store
 //
+// # Core and shell
+//
+// A core decides (core.go). It owns one record of each cluster and one of each work, which is in one phase
+// (transitions.go), and takes inputs: a work has changed, a message was received, an attempt has ended, time
+// has passed. It is pure. The Engine is the shell around it: it carries out attempts to publish, which are
+// planned from the newest work (plan.go), stores statuses and answers questions. Whoever wants to know what
+// happens, the metrics and the audit log too, observes one stream of events, see [Event].
+//
 // # Delivery guarantees
 //
 // The newest state of every work reaches its cluster, whichever messages are lost. At most one

@@ -195,9 +195,11 @@ type Engine struct {
 	fail       context.CancelCauseFunc // ends Run with an error
 	signatures signing.Window
 
-	mu    sync.Mutex
-	state *deliveryState // guarded by mu
-	wake  chan struct{}  // buffered: state may have a publish that is due
+	mu       sync.Mutex
+	core     *core        // guarded by mu
+	attempts chan attempt // that have begun
+	due      time.Time    // guarded by mu: when timer passes the time to core; zero: never
+	timer    *time.Timer  // guarded by mu
 
 	refusedLines    flowcontrol.PassiveRateLimiter // of the log
 	refusedUnlogged int                            // guarded by mu: refused statuses since the last line
@@ -231,10 +233,10 @@ func New(config Config) (*Engine, error) {
 		config: config,
 		topics: topics,
 		quotas: quota.New[wire.ClusterName](quota.Config{Rates: *config.Quota, Subsystem: "source"}),
-		state:  newDeliveryState(config.RepublishAfter, config.ClusterPaused),
-		wake:   make(chan struct{}, 1),
+		core:   newCore(config.Source, config.PublishWorkers, config.RepublishAfter, config.ClusterPaused),
 		tracer: tracing.New(config.TracerProvider),
 
+		attempts:      make(chan attempt, config.PublishWorkers),
 		refusedLines:  flowcontrol.NewTokenBucketPassiveRateLimiter(refusedLogRate, refusedLogBurst),
 		recent:        newRecentStatuses(),
 		contentHashes: flowcontrol.NewTokenBucketPassiveRateLimiter(contentHashRate, contentHashBurst),
@@ -320,7 +322,7 @@ func (e *Engine) WorkChangedBy(uid types.UID, cause trace.SpanContext) {
 	}
 	k := keyOf(held.Work)
 	e.changes.Seen(k, held.Work.Generation, cause)
-	e.updateState(func() { e.state.workChanged(k) })
+	e.step(workChanged{k})
 }
 
 // WorkRestored publishes the work with this UID as authoritative: its content is not the one that
@@ -328,20 +330,17 @@ func (e *Engine) WorkChangedBy(uid types.UID, cause trace.SpanContext) {
 // a backup. It does not block and may be called before Run.
 func (e *Engine) WorkRestored(uid types.UID) {
 	if held, ok := e.config.Works.Get(uid); ok && e.serves(wire.ClusterName(held.Work.Namespace)) {
-		e.updateState(func() { e.state.publishAuthoritative(keyOf(held.Work), repeat) })
+		e.step(workRestored{keyOf(held.Work), repeat})
 	}
 }
 
 // WorkRemoved publishes the deletion of a work that was removed from the WorkStore, until its agent
 // reports Deleted; last is its last known state. It does not block and may be called before Run.
 func (e *Engine) WorkRemoved(last *workv1.ManifestWork) {
-	if !e.serves(wire.ClusterName(last.Namespace)) {
-		e.updateState(func() { e.state.forgetKey(keyOf(last)) })
-		return
+	if e.serves(wire.ClusterName(last.Namespace)) {
+		meta := metadataFor(&last.ObjectMeta)
+		e.step(workRemoved{keyOf(last), removedWork{generation: wire.Generation(last.Generation), deletedAt: last.DeletionTimestamp, meta: &meta}})
 	}
-	meta := metadataFor(&last.ObjectMeta)
-	removed := removedWork{generation: wire.Generation(last.Generation), deletedAt: last.DeletionTimestamp, meta: &meta}
-	e.updateState(func() { e.state.workRemoved(keyOf(last), removed) })
 }
 
 // WorkLost publishes that the source does not know a work, as the answer to a resync request that
@@ -349,11 +348,9 @@ func (e *Engine) WorkRemoved(last *workv1.ManifestWork) {
 // The agent decides whether to believe it (docs/protocol.md, Source identity). last is its last
 // known state. It does not block and may be called before Run.
 func (e *Engine) WorkLost(last *workv1.ManifestWork) {
-	if !e.serves(wire.ClusterName(last.Namespace)) {
-		e.updateState(func() { e.state.forgetKey(keyOf(last)) })
-		return
+	if e.serves(wire.ClusterName(last.Namespace)) {
+		e.step(workLost{keyOf(last), wire.Generation(last.Generation)})
 	}
-	e.updateState(func() { e.state.deleteUnknown(keyOf(last), wire.Generation(last.Generation), nil) })
 }
 
 // ReportDelivery has [Config.WriteDelivery] called for a work, whether the WorkStore returns it or
@@ -374,7 +371,7 @@ func (e *Engine) StatusesLost(cluster wire.ClusterName) {
 // ResumeCluster publishes what waited while [Config.ClusterPaused] reported true for the cluster, and
 // has its agent ask again for what was not answered. It does not block.
 func (e *Engine) ResumeCluster(cluster wire.ClusterName) {
-	e.updateState(func() { e.state.resumeCluster(cluster) })
+	e.step(clusterResumed{cluster})
 	if !e.config.ClusterPaused(cluster) {
 		e.ProbeCluster(cluster)
 	}
@@ -388,7 +385,7 @@ func (e *Engine) resealCluster(cluster wire.ClusterName) {
 	}
 	e.log.Info("the key of a cluster has changed, publishing its works again", "cluster", cluster)
 	for work := range e.config.Works.ListCluster(cluster) {
-		e.updateState(func() { e.state.reseal(keyOf(work)) })
+		e.step(keyChanged{keyOf(work)})
 	}
 }
 
@@ -401,7 +398,7 @@ func (e *Engine) ProbeCluster(cluster wire.ClusterName) {
 func (e *Engine) LastHeard(cluster wire.ClusterName) time.Time {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if c, ok := e.state.clusters[cluster]; ok {
+	if c, ok := e.core.clusters[cluster]; ok {
 		return c.heard
 	}
 	return time.Time{}
@@ -411,15 +408,14 @@ func (e *Engine) LastHeard(cluster wire.ClusterName) time.Time {
 func (e *Engine) Connected() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.state.connected != 0
+	return e.core.connection != 0
 }
 
 // connected handles a new connection, which lasts until ctx ends.
 func (e *Engine) connected(ctx context.Context, c transport.Connection) {
-	e.updateState(func() {
-		number := e.state.connect(c.Limit)
-		context.AfterFunc(ctx, func() { e.updateState(func() { e.state.disconnect(number) }) })
-	})
+	in := &connected{limit: c.Limit}
+	e.step(in)
+	context.AfterFunc(ctx, func() { e.step(disconnected{in.number}) })
 	e.observe(ConnectionChanged{Up: true})
 	e.log.Info("connected", "resumed", c.Resumed, "packetLimit", c.Limit)
 	for name := range e.config.Works.Clusters() {

@@ -27,12 +27,12 @@ func KeptOf(e *Engine) Kept {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	removed := 0
-	for _, c := range e.state.clusters {
+	for _, c := range e.core.clusters {
 		removed += c.removed.len()
 	}
 	return Kept{
-		Works: len(e.state.works), Clusters: len(e.state.clusters), Removed: removed, Divergences: e.state.countClusters(func(c *clusterRecord) bool { return c.divergence != nil }),
-		Due: e.state.unconfirmed(), Pending: e.state.pending(), Statuses: statuses, Resyncs: resyncs,
+		Works: len(e.core.works), Clusters: len(e.core.clusters), Removed: removed, Divergences: e.core.countClusters(func(c *clusterRecord) bool { return c.divergence != nil }),
+		Due: e.core.unconfirmed(), Pending: e.core.pending(), Statuses: statuses, Resyncs: resyncs,
 	}
 }
 

@@ -76,7 +76,7 @@ func FuzzReceive(f *testing.F) {
 			t.Fatalf("acknowledged %d times", acks)
 		}
 		_, from, _ := wire.TopicSender(topic)
-		if known := l.state.works[keyOf(works.work)]; from != "cluster1" && (known.confirmed != 0 || known.sequences != (Sequences{}) || l.statusQueue.len() != 0) {
+		if known := l.core.works[keyOf(works.work)]; from != "cluster1" && (known.confirmed != 0 || known.sequences != (Sequences{}) || l.statusQueue.len() != 0) {
 			t.Fatalf("a message from %q changed %+v", from, known)
 		}
 	})
@@ -130,7 +130,7 @@ func FuzzUntrusted(f *testing.F) {
 			string(wire.SignedBytes(changed, signature.KeyID, signature.Time)) == string(wire.SignedBytes(e, signature.KeyID, signature.Time)) &&
 			changed.Extensions()["signature"] == e.Extensions()["signature"]
 		l.receive(t.Context(), transport.Message{Topic: topic, Event: changed, Ack: func() {}})
-		known := l.state.works[keyOf(works.work)]
+		known := l.core.works[keyOf(works.work)]
 		if !same && (known.confirmed != 0 || known.signed != 0 || known.sequences != (Sequences{}) || l.statusQueue.len() != 0) {
 			t.Fatalf("%s = %q on topic %q changed %+v", name, value, topic, known)
 		}

@@ -30,11 +30,11 @@ func newMetrics(r prometheus.Registerer, e *Engine) (*metrics, error) {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: "workwire", Subsystem: "source", Name: name, Help: help},
 			func() float64 { return float64(value()) })
 	}
-	ofState := func(value func(*deliveryState) int) func() int {
+	ofState := func(value func(*core) int) func() int {
 		return func() int {
 			e.mu.Lock()
 			defer e.mu.Unlock()
-			return value(e.state)
+			return value(e.core)
 		}
 	}
 	m := &metrics{
@@ -68,17 +68,17 @@ func newMetrics(r prometheus.Registerer, e *Engine) (*metrics, error) {
 	for _, c := range append(e.instances.Metrics(), e.quotas,
 		m.published, m.republished, m.specDeltas, m.received, m.resyncAnswers, m.statusResyncs, m.statusWriteFailures, m.digests, m.questionsPaced, m.untrusted,
 		gauge("connected", "1 while connected to the broker, else 0.",
-			ofState(func(d *deliveryState) int { return min(int(d.connected), 1) })),
+			ofState(func(d *core) int { return min(int(d.connection), 1) })),
 		gauge("works_pending", "Works that are queued or in flight.",
-			ofState(func(d *deliveryState) int { return d.pending() })),
+			ofState(func(d *core) int { return d.pending() })),
 		gauge("works_unconfirmed", "Works that are published and not confirmed by their cluster.",
-			ofState(func(d *deliveryState) int { return d.unconfirmed() })),
+			ofState(func(d *core) int { return d.unconfirmed() })),
 		gauge("clusters_diverged", "Clusters whose works have differed from those of the source for more than a minute.",
-			ofState(func(d *deliveryState) int {
+			ofState(func(d *core) int {
 				return d.countClusters(func(c *clusterRecord) bool { return c.divergence.isReported() })
 			})),
 		gauge("clusters_untrusted", "Clusters of which statuses were refused because of their signature within the last 15 minutes.",
-			ofState(func(d *deliveryState) int {
+			ofState(func(d *core) int {
 				return d.countClusters(func(c *clusterRecord) bool { return !c.distrust.Since.IsZero() })
 			})),
 		gauge("statuses_pending", "Works with a status update that is queued or in progress.", e.StatusesPending),

@@ -246,7 +246,8 @@ func TestRefusal(t *testing.T) {
 		{transport.ErrNotConnected, ""},
 		{errors.New("quota exceeded"), ""},
 	} {
-		r, ok := newRefusal(c.err, at, now)
+		r := newRefusal(c.err, at, now)
+		ok := r != nil
 		if ok != (c.reason != "") {
 			t.Errorf("%v: refused is %v", c.err, ok)
 			continue
@@ -255,7 +256,7 @@ func TestRefusal(t *testing.T) {
 			t.Errorf("%v: condition %+v, want reason %s", c.err, r.condition, c.reason)
 		}
 	}
-	r, _ := newRefusal(&transport.TooLargeError{Size: 600_000, Limit: 512_000}, at, now)
+	r := newRefusal(&transport.TooLargeError{Size: 600_000, Limit: 512_000}, at, now)
 	if !strings.Contains(r.condition.Message, "512000") {
 		t.Errorf("the message does not give the limit: %s", r.condition.Message)
 	}

@@ -19,94 +19,66 @@ import (
 // forever.
 const publishTimeout = time.Minute
 
-// runPublishes publishes the works that are ready, at most Config.PublishWorkers concurrently,
-// until ctx ends and all publishes have returned.
+// step passes an input to the core, and has the attempts carried out that begin with it.
+func (e *Engine) step(in input) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, a := range e.core.step(time.Now(), in) {
+		if e.config.ClusterServed != nil {
+			a.cluster.underWay++ // ClusterPaused has said that it is served
+		}
+		e.attempts <- a // has room for all that are in flight
+	}
+	due := e.core.nextDue()
+	if _, passed := in.(timePassed); due.Equal(e.due) && !passed {
+		return
+	}
+	e.due = due
+	switch {
+	case due.IsZero():
+		e.timer.Stop()
+	case e.timer == nil:
+		e.timer = time.AfterFunc(time.Until(due), func() { e.step(timePassed{}) })
+	default:
+		e.timer.Reset(time.Until(due))
+	}
+}
+
+// runPublishes carries out attempts until ctx ends and all publishes have returned.
 func (e *Engine) runPublishes(ctx context.Context) {
 	var running sync.WaitGroup
 	defer running.Wait()
-	done := make(chan struct{}, e.config.PublishWorkers)
-	active := 0
-	timer := time.NewTimer(0)
-	defer timer.Stop()
 	for {
-		for active < e.config.PublishWorkers && ctx.Err() == nil {
-			a, ok := e.nextAttempt()
-			if !ok {
-				break
-			}
-			active++
-			running.Go(func() {
-				e.publish(ctx, a)
-				e.end(a.key.cluster)
-				done <- struct{}{}
-			})
-		}
-		timer.Stop()
-		var due <-chan time.Time
-		if at, ok := e.nextDue(); ok && active < e.config.PublishWorkers {
-			timer.Reset(time.Until(at))
-			due = timer.C
-		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-e.wake:
-		case <-done:
-			active--
-		case <-due:
+		case a := <-e.attempts:
+			running.Go(func() {
+				e.publish(ctx, a)
+				e.end(a.key.cluster)
+			})
 		}
 	}
 }
 
-func (e *Engine) nextAttempt() (attempt, bool) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	a, ok := e.state.dequeue(time.Now())
-	if ok && e.config.ClusterServed != nil {
-		a.cluster.underWay++ // ClusterPaused has said that it is served
-	}
-	return a, ok
-}
-
-func (e *Engine) nextDue() (time.Time, bool) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.state.nextDue()
-}
-
-// wakePublisher makes runPublishes check the state again.
-func (e *Engine) wakePublisher() {
-	select {
-	case e.wake <- struct{}{}:
-	default:
-	}
-}
-
-// updateState runs update with the state locked and wakes the publisher.
-func (e *Engine) updateState(update func()) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	update()
-	e.wakePublisher()
-}
-
-// publish carries out an attempt and records its outcome.
+// publish carries out an attempt and passes its end to the core.
 func (e *Engine) publish(ctx context.Context, a attempt) {
-	began := time.Now()
+	ended := &attemptEnded{attempt: a, began: time.Now()}
 	work := e.currentWork(a.key)
-	p := planPublish(&a.workRecord, work, e.config.Source, began)
-	change := e.changeOf(&a, p)
+	ended.plan = planPublish(&a.workRecord, work, e.config.Source, ended.began)
+	p, change := ended.plan, e.changeOf(&a, ended.plan)
 	switch {
 	case p.spec != nil && !p.spec.IsDeletion() && work.DeletionTimestamp == nil && e.config.WorkPaused(work):
-		e.updateState(func() { e.state.pausedBefore(a, confirmedBy(work)) })
+		ended.paused, ended.holds = true, confirmedBy(work)
+		e.step(ended)
 		return
 	case p.spec == nil:
 		e.changes.Done(a.key, change)
-		e.updateState(func() { e.state.skipped(a, p) })
+		e.step(ended)
 		return
 	}
 	published := Publication{
-		UID: a.key.uid, Name: p.spec.Meta.Name, Cluster: a.key.cluster, Generation: p.spec.Generation, Action: p.spec.Action, Began: began,
+		UID: a.key.uid, Name: p.spec.Meta.Name, Cluster: a.key.cluster, Generation: p.spec.Generation, Action: p.spec.Action, Began: ended.began,
 		deletion: p.spec.IsDeletion(), repeated: a.published == p.revision && a.intent != reply,
 	}
 	published.topic, _ = e.topics.Specs(a.key.cluster) // publishSpec fails if there is none
@@ -115,29 +87,20 @@ func (e *Engine) publish(ctx context.Context, a attempt) {
 	if !p.spec.IsDeletion() {
 		p.spec.Bundle = wire.NewBundle(&e.config.Content(work).Spec)
 	}
-	sent, err := e.publishSpec(ctx, p.spec, a.specBase(p, began), e.tracer.Root(change, tracedSpec(p.spec)))
+	sent, err := e.publishSpec(ctx, p.spec, a.specBase(p, ended.began), e.tracer.Root(change, tracedSpec(p.spec)))
 	published.NobodyListens, published.Err, published.contentHash, published.Ended = sent.nobody, err, sent.contentHash, time.Now()
-	r, refused := newRefusal(err, p.revision, published.Ended)
-	if refused {
-		published.Refused = r.condition.Reason
+	ended.sent, ended.err, ended.refused = sent, err, newRefusal(err, p.revision, published.Ended)
+	if ended.refused != nil {
+		published.Refused = ended.refused.condition.Reason
 	}
 	e.logPublished(ctx, &published)
-	e.updateState(func() {
-		switch {
-		case err == nil:
-			e.state.publishSucceeded(a, p, began, sent)
-		case refused:
-			e.state.publishRefused(a, r)
-		default:
-			e.state.publishFailed(a, published.Ended)
-		}
-	})
+	e.step(ended)
 	e.observe(published)
-	if refused && work != nil {
-		e.statusQueue.add(a.key, statusUpdate{name: work.Name, refused: &r.condition})
+	if ended.refused != nil && work != nil {
+		e.statusQueue.add(a.key, statusUpdate{name: work.Name, refused: &ended.refused.condition})
 	}
 	switch {
-	case err != nil && !refused:
+	case published.result() == "failed":
 	case p.more:
 		e.WorkChanged(a.key.uid)
 	default:

@@ -55,7 +55,7 @@ func (e *Engine) admitStatus(k workKey, u *statusUpdate) (wait time.Duration) {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	c := e.state.cluster(k.cluster)
+	c := e.core.cluster(k.cluster)
 	if c.storingLarge {
 		return largeWait
 	}
@@ -70,19 +70,19 @@ func (e *Engine) stored(k workKey, u *statusUpdate) {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	c := e.state.cluster(k.cluster)
+	c := e.core.cluster(k.cluster)
 	c.storingLarge = false
-	e.state.release(c)
+	e.core.release(c)
 }
 
 // noteNoise reports a cluster that has become noisy, or is no longer.
 func (e *Engine) noteNoise(cluster wire.ClusterName, now time.Time) {
 	noise := e.quotas.Noise(cluster, now)
 	e.mu.Lock()
-	c := e.state.cluster(cluster)
+	c := e.core.cluster(cluster)
 	changed := c.noise != noise
 	c.noise = noise
-	e.state.release(c)
+	e.core.release(c)
 	e.mu.Unlock()
 	if changed {
 		e.observe(NoiseChanged{cluster, noise})

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"time"
 
-	"github.com/workwire/workwire/pkg/runtime/quota"
 	"github.com/workwire/workwire/pkg/transport"
 	"github.com/workwire/workwire/pkg/wire"
 )
@@ -62,22 +61,6 @@ func (s sender) check(source, named wire.SourceID, cluster wire.ClusterName) ver
 	}
 }
 
-// noteSession records the session that p announces.
-func (e *Engine) noteSession(p *wire.Presence) {
-	if p.Present {
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		e.state.sessionHeard(p.Cluster, NewSession(p.Session))
-	}
-}
-
-// noteAccepts records what the agent of a cluster can read.
-func (e *Engine) noteAccepts(cluster wire.ClusterName, accepts wire.Accepts) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.state.accepts(cluster, accepts)
-}
-
 // decided reports what happened to a message of a kind; status is the one in it, if any.
 func (e *Engine) decided(m transport.Message, from sender, kind string, v verdict, status *wire.Status) {
 	e.observe(Received{Topic: m.Topic, Cluster: from.cluster, Kind: kind, Status: status, verdict: v})
@@ -91,21 +74,6 @@ func (e *Engine) accepts(m transport.Message, from sender, kind string, source w
 		e.log.Warn("message dropped: it names another cluster than its topic", "message", kind, "topic", m.Topic, "cluster", from.cluster, "named", cluster)
 	}
 	return v == accepted
-}
-
-// clusterHeard notes a message of a cluster, whatever it says.
-func (e *Engine) clusterHeard(cluster wire.ClusterName, now time.Time) {
-	e.mu.Lock()
-	if e.state.clusterHeard(cluster, now) {
-		e.wakePublisher()
-	}
-	c := e.state.clusters[cluster]
-	noisy := c != nil && c.noise != quota.Noise{}
-	e.mu.Unlock()
-	e.endDistrust(cluster, now)
-	if noisy {
-		e.noteNoise(cluster, now)
-	}
 }
 
 // receive handles a message and acknowledges it. Its content is in the state or in a queue then.
@@ -138,7 +106,13 @@ func (e *Engine) receive(_ context.Context, m transport.Message) {
 	if err == nil && !e.believes(m, from, message) {
 		return
 	}
-	e.clusterHeard(from.cluster, time.Now())
+	in := &heard{cluster: from.cluster}
+	if e.step(in); in.trusted {
+		e.observe(TrustChanged{Cluster: from.cluster})
+	}
+	if in.noisy {
+		e.noteNoise(from.cluster, time.Now())
+	}
 	switch {
 	case errors.Is(err, wire.ErrUnknownDataType):
 		e.decided(m, from, "unknown", foreign, nil)
@@ -164,7 +138,10 @@ func (e *Engine) handle(m transport.Message, from sender, message wire.Message) 
 		}
 	case *wire.Presence:
 		if e.accepts(m, from, "presence", message.Source, message.Cluster) {
-			e.noteSession(message)
+			if message.Present {
+				session := NewSession(message.Session)
+				e.step(agentHeard{cluster: message.Cluster, session: &session})
+			}
 			e.observe(ClusterHeard{message.Cluster, message})
 		}
 	case *wire.Digest:
@@ -175,7 +152,7 @@ func (e *Engine) handle(m transport.Message, from sender, message wire.Message) 
 	case *wire.SpecResync:
 		if e.accepts(m, from, "spec_resync", message.Source, message.Cluster) {
 			if !message.Partial {
-				e.noteAccepts(message.Cluster, message.Accepts)
+				e.step(agentHeard{cluster: message.Cluster, accepts: &message.Accepts})
 			}
 			e.observe(ClusterHeard{Cluster: from.cluster})
 			// An agent that asks for all has just connected, so it may have missed the status resync

@@ -49,9 +49,9 @@ type invalidClusterError struct{ err error }
 func (e *invalidClusterError) Error() string { return e.err.Error() }
 func (e *invalidClusterError) Unwrap() error { return e.err }
 
-// newRefusal returns the refusal for err, which publishing r failed with, and false if a retry may
-// succeed.
-func newRefusal(err error, published revision, now time.Time) (*refusal, bool) {
+// newRefusal returns the refusal for err, which publishing r failed with, nil if there is none or a retry
+// may succeed.
+func newRefusal(err error, published revision, now time.Time) *refusal {
 	var tooLarge *transport.TooLargeError
 	var invalidCluster *invalidClusterError
 	var noKey *sealing.NoKeyError
@@ -71,7 +71,7 @@ func newRefusal(err error, published revision, now time.Time) (*refusal, bool) {
 		reason = ReasonNoSealKey
 		message = "The work is not sent in clear, and can not be sealed: " + noKey.Error() + ". Put its public key into the directory of --seal-keys."
 	default:
-		return nil, false
+		return nil
 	}
 	r.condition = metav1.Condition{
 		Type:               workv1.WorkApplied,
@@ -81,7 +81,7 @@ func newRefusal(err error, published revision, now time.Time) (*refusal, bool) {
 		ObservedGeneration: int64(published.generation),
 		LastTransitionTime: metav1.NewTime(now.Truncate(time.Second)),
 	}
-	return r, true
+	return r
 }
 
 // stillRefused reports whether a connection with this packet limit would refuse the revision too.

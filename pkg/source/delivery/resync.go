@@ -117,7 +117,7 @@ func (e *Engine) runResync(ctx context.Context, name wire.ClusterName, r resyncT
 func (e *Engine) mayAsk(name wire.ClusterName) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.state.mayAsk(name, time.Now())
+	return e.core.mayAsk(name, time.Now())
 }
 
 // answerSpecResync enqueues the works that r requests (docs/protocol.md, Spec resync). It returns
@@ -133,12 +133,9 @@ func (e *Engine) answerSpecResync(r *wire.SpecResync) (unknown []wire.SpecVersio
 			}
 		}
 	})
-	if r.Partial {
-		gone = e.stillHeld(r.Cluster, gone)
-	}
 	paused := e.config.ClusterPaused(r.Cluster)
-	if paused {
-		gone = e.onlyRemoved(r.Cluster, gone)
+	if r.Partial || paused {
+		gone = e.held(r, paused, gone)
 	}
 	deletions, unknown, err := e.decideUnknown(r.Cluster, gone)
 	if err != nil {
@@ -166,38 +163,25 @@ func (e *Engine) answerSpecResync(r *wire.SpecResync) (unknown []wire.SpecVersio
 	return unknown
 }
 
-// noteAnswer changes the state by the answer to r, in turns, so that other clusters do not wait: works are published,
+// noteAnswer passes the answer to r to the core, in turns, so that other clusters do not wait: works are published,
 // and deletions of works that the source does not have. It returns how many of these have to wait for another request.
 func (e *Engine) noteAnswer(r *wire.SpecResync, works map[types.UID]*workv1.ManifestWork, send []types.UID, overruled sets.Set[types.UID],
 	deletions []unknownDeletion) (postponed int) {
+	counts := func(have *wire.SpecVersion) bool {
+		own, ok := works[have.UID]
+		return ok && have.Generation <= wire.Generation(own.Generation) && !overruled.Has(have.UID)
+	}
 	inTurns(r.Versions, func(versions []wire.SpecVersion) {
-		e.updateState(func() {
-			for i := range versions {
-				have, k := &versions[i], workKey{uid: versions[i].UID, cluster: r.Cluster}
-				if r.Partial {
-					e.state.agentHoldsInstead(k, have)
-					e.state.asksWhole(k, have, time.Now())
-				}
-				if own, ok := works[have.UID]; ok && have.Generation <= wire.Generation(own.Generation) && !overruled.Has(have.UID) {
-					e.state.agentHolds(k, have.Generation)
-				}
-			}
-		})
+		e.step(worksListed{cluster: r.Cluster, versions: versions, partial: r.Partial, counts: counts})
 	})
-	inTurns(send, func(send []types.UID) {
-		e.updateState(func() {
-			for _, uid := range send {
-				e.state.publish(workKey{uid: uid, cluster: r.Cluster}, reply)
-			}
-		})
-	})
-	e.updateState(func() {
-		for uid := range overruled {
-			e.state.publishAuthoritative(workKey{uid: uid, cluster: r.Cluster}, reply)
-		}
-	})
+	inTurns(send, func(send []types.UID) { e.step(worksAsked{r.Cluster, send}) })
+	for uid := range overruled {
+		e.step(workRestored{workKey{uid: uid, cluster: r.Cluster}, reply})
+	}
 	inTurns(deletions, func(deletions []unknownDeletion) {
-		e.updateState(func() { postponed += e.state.deleteUnknowns(r.Cluster, deletions) })
+		in := &worksUnknown{cluster: r.Cluster, deletions: deletions}
+		e.step(in)
+		postponed += in.postponed
 	})
 	return postponed
 }
@@ -246,31 +230,20 @@ func inTurns[T any](list []T, do func(part []T)) {
 	}
 }
 
-// stillHeld returns those of gone that the agent holds, or that it is to report as deleted.
-func (e *Engine) stillHeld(cluster wire.ClusterName, gone []wire.SpecVersion) []wire.SpecVersion {
-	return e.keep(gone, func(v wire.SpecVersion) bool {
-		return v.Generation != 0 || e.state.isRemoved(workKey{uid: v.UID, cluster: cluster})
-	})
-}
-
-// onlyRemoved returns those of gone that the source has removed. Of others, nothing is kept for a
+// held returns those of gone that are to be answered. In a partial request, the agent lists works that it
+// holds, or that it is to report as deleted. Of works that the source has not removed, nothing is kept for a
 // cluster that is not accepted: its agent asks again.
-func (e *Engine) onlyRemoved(cluster wire.ClusterName, gone []wire.SpecVersion) []wire.SpecVersion {
-	return e.keep(gone, func(v wire.SpecVersion) bool { return e.state.isRemoved(workKey{uid: v.UID, cluster: cluster}) })
-}
-
-// keep returns those of gone that keep is true for, which is called with e.mu held.
-func (e *Engine) keep(gone []wire.SpecVersion, keep func(wire.SpecVersion) bool) (kept []wire.SpecVersion) {
+func (e *Engine) held(r *wire.SpecResync, paused bool, gone []wire.SpecVersion) (held []wire.SpecVersion) {
 	inTurns(gone, func(part []wire.SpecVersion) {
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		for _, v := range part {
-			if keep(v) {
-				kept = append(kept, v)
+			if e.core.get(workKey{uid: v.UID, cluster: r.Cluster}).removed != nil || !paused && (!r.Partial || v.Generation != 0) {
+				held = append(held, v)
 			}
 		}
 	})
-	return kept
+	return held
 }
 
 // contentless returns the works that the agent holds without a content hash, though specs have one.
@@ -303,7 +276,7 @@ func (e *Engine) overrule(r *wire.SpecResync, works map[types.UID]*workv1.Manife
 func (e *Engine) contentHash(work *workv1.ManifestWork) string {
 	k, generation := keyOf(work), wire.Generation(work.Generation)
 	e.mu.Lock()
-	w := e.state.get(k)
+	w := e.core.get(k)
 	e.mu.Unlock()
 	if known := w.content(); known.hash != "" && known.generation == generation {
 		return known.hash
@@ -316,7 +289,7 @@ func (e *Engine) contentHash(work *workv1.ManifestWork) string {
 	hash = e.config.Seal.ContentHash(k.cluster, k.uid, generation, hash)
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if w, ok := e.state.works[k]; ok {
+	if w, ok := e.core.works[k]; ok {
 		w.setContent(w.content().withHash(k.uid, hash, generation))
 	}
 	return hash
@@ -405,7 +378,7 @@ func (e *Engine) publishStatusResync(ctx context.Context, r *wire.StatusResync) 
 func (e *Engine) statusHash(work *workv1.ManifestWork) (string, error) {
 	k, version := keyOf(work), work.ResourceVersion
 	e.mu.Lock()
-	w, ok := e.state.works[k]
+	w, ok := e.core.works[k]
 	if ok && version != "" && w.hashVersion == version {
 		defer e.mu.Unlock()
 		return w.hash, nil
@@ -415,11 +388,11 @@ func (e *Engine) statusHash(work *workv1.ManifestWork) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	e.updateState(func() {
-		if w, ok := e.state.works[k]; ok {
-			w.hash, w.hashVersion = hash, version
-			w.digest.status = wire.StatusDigest(work.UID, hash)
-		}
-	})
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if w, ok := e.core.works[k]; ok {
+		w.hash, w.hashVersion = hash, version
+		w.digest.status = wire.StatusDigest(work.UID, hash)
+	}
 	return hash, nil
 }

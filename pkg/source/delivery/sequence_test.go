@@ -40,20 +40,21 @@ func TestSequences(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			k := workKey{uid: "u", cluster: "cluster1"}
-			d := newDeliveryState(1, func(wire.ClusterName) bool { return false })
-			d.workChanged(k)
+			d := newCore("hub1", 0, 1, nil)
+			w := d.ensure(k)
 			for i, s := range c.statuses {
 				if len(s.session) > 0 && s.session[0] == '+' {
-					d.sessionHeard(k.cluster, NewSession(s.session[1:]))
+					session := NewSession(s.session[1:])
+					d.step(time.Now(), agentHeard{cluster: k.cluster, session: &session})
 					continue
 				}
 				status := &wire.Status{UID: k.uid, Session: s.session, Sequence: s.id}
-				old := d.statusReceived(k, status, c.stored)
+				old := d.isOld(w, status, c.stored)
 				if old == s.taken {
 					t.Errorf("status %d, %q %d: taken %v, want %v", i, s.session, s.id, !old, s.taken)
 				}
 				if !old {
-					d.statusAccepted(k, status, false, false, time.Now())
+					d.statusAccepted(w, status, time.Now())
 				}
 			}
 		})

@@ -1,8 +1,6 @@
 package delivery
 
 import (
-	"time"
-
 	"github.com/workwire/workwire/pkg/wire"
 )
 
@@ -22,7 +20,7 @@ func (e *Engine) begin(cluster wire.ClusterName) bool {
 	if !e.config.ClusterServed(cluster) {
 		return false
 	}
-	e.state.cluster(cluster).underWay++
+	e.core.cluster(cluster).underWay++
 	return true
 }
 
@@ -33,9 +31,9 @@ func (e *Engine) end(cluster wire.ClusterName) {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	c := e.state.cluster(cluster)
+	c := e.core.cluster(cluster)
 	c.underWay--
-	e.state.release(c)
+	e.core.release(c)
 }
 
 // Busy reports whether a publish to a cluster or a write about its works is under way. Once
@@ -43,7 +41,7 @@ func (e *Engine) end(cluster wire.ClusterName) {
 func (e *Engine) Busy(cluster wire.ClusterName) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	c, ok := e.state.clusters[cluster]
+	c, ok := e.core.clusters[cluster]
 	return ok && c.underWay > 0
 }
 
@@ -51,31 +49,21 @@ func (e *Engine) Busy(cluster wire.ClusterName) bool {
 // start of the Engine does: its works are published unless their statuses say that the agent has them,
 // and its agent is asked for the statuses that the WorkStore does not have. It does not block.
 func (e *Engine) ClusterGained(cluster wire.ClusterName) {
-	e.ClusterLost(cluster) // its ManagedCluster may have been deleted in between
-	e.mu.Lock()
-	e.state.cluster(cluster).gained = time.Now()
-	e.mu.Unlock()
+	e.clusterServed(cluster, true) // its ManagedCluster may have been deleted in between
 	for work := range e.config.Works.ListCluster(cluster) {
 		e.WorkChanged(work.UID)
 	}
-	e.updateState(func() { e.state.resumeCluster(cluster) })
+	e.step(clusterResumed{cluster})
 	e.resyncQueue.add(cluster, resyncTask{requestStatuses: true, probe: true})
 }
 
 // ClusterLost forgets what is known of the works of a cluster that this program no longer serves: what
 // another one does meanwhile is not seen here. Nothing about it must be under way. It does not block.
-func (e *Engine) ClusterLost(cluster wire.ClusterName) {
+func (e *Engine) ClusterLost(cluster wire.ClusterName) { e.clusterServed(cluster, false) }
+
+func (e *Engine) clusterServed(cluster wire.ClusterName, here bool) {
 	// What waits, as after a write that failed, may be older than what another program stores.
 	e.statusQueue.clear(func(k workKey) bool { return k.cluster == cluster })
 	e.resyncQueue.clear(func(name wire.ClusterName) bool { return name == cluster })
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.state.clusterLost(cluster)
-}
-
-// forgetKey removes the state of k, if there is one that is not in flight.
-func (d *deliveryState) forgetKey(k workKey) {
-	if w, ok := d.works[k]; ok && w.phase != inFlight {
-		d.forget(w)
-	}
+	e.step(clusterServed{cluster, here})
 }

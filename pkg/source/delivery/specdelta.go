@@ -93,12 +93,8 @@ func (w *workRecord) specBase(p plan, now time.Time) string {
 }
 
 // asksWhole records that the agent lists a work, which it lacks perhaps because of a delta.
-func (d *deliveryState) asksWhole(k workKey, have *wire.SpecVersion, now time.Time) {
-	w, ok := d.works[k]
-	if !ok || have.Generation != 0 {
-		return
-	}
-	if c := w.content(); c.delta {
+func (w *workRecord) asksWhole(have *wire.SpecVersion, now time.Time) {
+	if c := w.content(); c.delta && have.Generation == 0 {
 		c.wholeUntil = now.Add(wholeFor)
 		w.setContent(c)
 	}
@@ -130,7 +126,7 @@ func (e *Engine) smaller(spec *wire.Spec, base string, whole cloudevents.Event) 
 func (e *Engine) agentAccepts(cluster wire.ClusterName) wire.Accepts {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if c, ok := e.state.clusters[cluster]; ok {
+	if c, ok := e.core.clusters[cluster]; ok {
 		return c.accepts
 	}
 	return wire.Accepts{}

@@ -44,48 +44,23 @@ func isTrue(s *wire.Status, condition string) bool {
 
 // receiveStatus checks s and, if it is accepted, enqueues it for the store.
 func (e *Engine) receiveStatus(from sender, s *wire.Status, as receivedAs) verdict {
-	now := time.Now()
-	s.Session = orderedBy(s, now)
-	stored, has := e.config.Works.Get(s.UID)
-	k := workKey{uid: s.UID, cluster: s.Cluster}
-	deleted := isTrue(s, workv1.WorkDeleted)
-	size, firstDropped := memoryOf(s), false
-	e.mu.Lock()
-	old := has && from.check(e.config.Source, s.Source, s.Cluster) == accepted && e.state.statusReceived(k, s, stored.Sequences)
-	v := checkStatus(s, from, e.config.Source, stored, has, old)
-	if v == accepted {
-		var room bool
-		if room, firstDropped = e.state.waits(s.Cluster, size); !room {
-			v = tooMuch
-		}
-	}
-	switch {
-	case v == accepted:
-		e.state.accepts(s.Cluster, s.Accepts)
-		deleting := isTrue(s, workv1.WorkDeleting) || s.Meta.DeletionTimestamp != nil
-		e.state.statusAccepted(k, s, deleting, deleted, now)
-		e.state.statusReported(k, s.Hash, stored.Work.ResourceVersion)
-	case v == unknownWork && deleted:
-		e.state.agentDeleted(k)
-	case v == unknownWork && isTrue(s, workv1.WorkDeleting):
-		e.state.agentDeleting(k)
-	case v == notDeleting:
-		e.state.deletedUnexpectedly(k, s)
-		e.wakePublisher()
-	}
-	e.mu.Unlock()
-	if v == unknownWork {
+	s.Session = orderedBy(s, time.Now())
+	in := &statusReceived{from: from, status: s, size: memoryOf(s)}
+	in.stored, in.has = e.config.Works.Get(s.UID)
+	e.step(in)
+	stored, k := in.stored, workKey{uid: s.UID, cluster: s.Cluster}
+	if in.verdict == unknownWork {
 		e.observe(UnknownStatus{s})
 	}
 
 	log := e.log.With("work", s.Meta.Name, "uid", s.UID, "cluster", from.cluster, "agent", s.Agent, "generation", s.Generation)
-	switch v {
+	switch in.verdict {
 	case accepted:
 		log.Debug("status received", "sequence", s.Sequence, "delta", as.delta)
 		e.keepRecent(s, as)
-		e.statusQueue.add(k, statusUpdate{name: stored.Work.Name, status: s, size: size})
+		e.statusQueue.add(k, statusUpdate{name: stored.Work.Name, status: s, size: in.size})
 	case tooMuch:
-		if firstDropped {
+		if in.firstDropped {
 			log.Warn("status dropped: too many of the cluster wait to be stored; it is asked again once they are")
 		}
 	case wrongCluster:
@@ -98,9 +73,9 @@ func (e *Engine) receiveStatus(from sender, s *wire.Status, as receivedAs) verdi
 	case notDeleting:
 		log.Warn("agent deleted a work that is not being deleted, publishing it again")
 	default:
-		log.Debug("status dropped", "verdict", v)
+		log.Debug("status dropped", "verdict", in.verdict)
 	}
-	return v
+	return in.verdict
 }
 
 // statusUpdate is what the WorkStore is to be told about one work.
@@ -130,11 +105,11 @@ func (e *Engine) mergeStatusUpdates(older, newer statusUpdate) statusUpdate {
 	return newer
 }
 
-// waitsNoMore is [deliveryState.waitsNoMore].
+// waitsNoMore is [core.waitsNoMore].
 func (e *Engine) waitsNoMore(cluster wire.ClusterName, size int) (ask bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.state.waitsNoMore(cluster, size)
+	return e.core.waitsNoMore(cluster, size)
 }
 
 // writeStatus writes u to the WorkStore. It reports whether to retry.
@@ -164,7 +139,7 @@ func (e *Engine) writeStatus(ctx context.Context, k workKey, u statusUpdate) (re
 
 func (e *Engine) updateStore(ctx context.Context, k workKey, u statusUpdate) error {
 	e.mu.Lock()
-	known := e.state.get(k)
+	known := e.core.get(k)
 	e.mu.Unlock()
 	if u.agentGeneration > 0 && !e.config.Works.AgentAhead(k.uid, u.agentGeneration) && e.identity != "" && !known.authoritative {
 		e.WorkRestored(k.uid)

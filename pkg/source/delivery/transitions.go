@@ -60,14 +60,14 @@ const (
 )
 
 // move moves w by t.
-func (d *deliveryState) move(w *workRecord, t trigger) {
+func (d *core) move(w *workRecord, t trigger) {
 	if to, ok := transitions[w.phase][t]; ok {
 		d.enter(w, to)
 	}
 }
 
 // enter ends the phase of w and begins another one.
-func (d *deliveryState) enter(w *workRecord, to phase) {
+func (d *core) enter(w *workRecord, to phase) {
 	d.due.remove(w)
 	w.cluster.silent.remove(w)
 	d.inPhase[w.phase]--
@@ -83,7 +83,7 @@ func (d *deliveryState) enter(w *workRecord, to phase) {
 }
 
 // want has at least i published of w.
-func (d *deliveryState) want(w *workRecord, i intent) {
+func (d *core) want(w *workRecord, i intent) {
 	w.intent = max(w.intent, i)
 	d.move(w, wanted)
 }

@@ -68,7 +68,7 @@ func (e *Engine) verifyStatus(event cloudevents.Event, from sender, s *wire.Stat
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	w, known := e.state.works[workKey{uid: s.UID, cluster: s.Cluster}]
+	w, known := e.core.works[workKey{uid: s.UID, cluster: s.Cluster}]
 	newest := int64(0)
 	if known {
 		newest = w.signed
@@ -96,7 +96,7 @@ func (e *Engine) signedAt(event cloudevents.Event, from sender) (time.Time, *sig
 // window returns when events of a cluster may have been signed. e.mu must be held.
 func (e *Engine) window(cluster wire.ClusterName) signing.Window {
 	w := e.signatures
-	if c, ok := e.state.clusters[cluster]; ok && c.gained.After(w.Started) {
+	if c, ok := e.core.clusters[cluster]; ok && c.gained.After(w.Started) {
 		w.Started = c.gained // what another program has received before is not known here
 	}
 	return w
@@ -143,8 +143,8 @@ func (e *Engine) believes(m transport.Message, from sender, message wire.Message
 func (e *Engine) inOrder(cluster wire.ClusterName, order questionOrder, at time.Time) *signing.RefusedError {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	c := e.state.cluster(cluster)
-	defer e.state.release(c)
+	c := e.core.cluster(cluster)
+	defer e.core.release(c)
 	if reason := e.window(cluster).Decide(at, c.asked[order]+1, time.Now()); reason != "" {
 		return &signing.RefusedError{Reason: reason}
 	}
@@ -188,27 +188,11 @@ func (e *Engine) logRefused(from sender, s *wire.Status, refused *signing.Refuse
 // noteDistrust notes that a status of a cluster was refused.
 func (e *Engine) noteDistrust(cluster wire.ClusterName, reason signing.Reason) {
 	e.mu.Lock()
-	c := e.state.cluster(cluster)
+	c := e.core.cluster(cluster)
 	after, report := decideDistrust(c.distrust, reason, time.Now())
 	c.distrust = after
 	e.mu.Unlock()
 	if report {
 		e.observe(TrustChanged{cluster, after.Untrusted})
-	}
-}
-
-// endDistrust ends the distrust of a cluster that sends messages, and of which no status was refused
-// for long.
-func (e *Engine) endDistrust(cluster wire.ClusterName, now time.Time) {
-	e.mu.Lock()
-	c, known := e.state.clusters[cluster]
-	ended := known && !c.distrust.Since.IsZero() && now.Sub(c.distrust.last) >= untrustedMemory
-	if ended {
-		c.distrust = distrust{}
-		e.state.release(c)
-	}
-	e.mu.Unlock()
-	if ended {
-		e.observe(TrustChanged{Cluster: cluster})
 	}
 }

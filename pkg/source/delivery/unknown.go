@@ -54,7 +54,7 @@ func (e *Engine) decideUnknown(cluster wire.ClusterName, gone []wire.SpecVersion
 	decide := func(held wire.SpecVersion) {
 		d := unknownDeletion{held: held}
 		action := AnswerUnknown
-		if removed := e.state.get(workKey{uid: held.UID, cluster: cluster}).removed; removed == nil || removed.unknown {
+		if removed := e.core.get(workKey{uid: held.UID, cluster: cluster}).removed; removed == nil || removed.unknown {
 			if !held.Probe {
 				unknown = append(unknown, held)
 			}

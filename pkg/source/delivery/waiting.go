@@ -12,7 +12,7 @@ const maxWaiting = 16 << 20
 
 // waits adds a status of this size that waits to be stored. It returns false if too many wait: the status is
 // dropped; first reports whether it is the first one since the cluster was asked for its statuses.
-func (d *deliveryState) waits(name wire.ClusterName, size int) (room, first bool) {
+func (d *core) waits(name wire.ClusterName, size int) (room, first bool) {
 	c := d.cluster(name)
 	if c.waiting > 0 && c.waiting+size > maxWaiting {
 		first, c.owing = !c.owing, true
@@ -24,7 +24,7 @@ func (d *deliveryState) waits(name wire.ClusterName, size int) (room, first bool
 
 // waitsNoMore removes a status of this size; 0: there was none. It reports whether the cluster is to be asked
 // for its statuses, of which some were dropped.
-func (d *deliveryState) waitsNoMore(name wire.ClusterName, size int) (ask bool) {
+func (d *core) waitsNoMore(name wire.ClusterName, size int) (ask bool) {
 	c, ok := d.clusters[name]
 	if !ok || size == 0 {
 		return false

@@ -1,61 +1,109 @@
 package delivery
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
 	"time"
 	"unsafe"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/wire"
 )
 
-// script drives a deliveryState like an Engine does, with its own clock.
+// script drives a core like an Engine does, with its own clock and one attempt at a time.
 type script struct {
 	t     *testing.T
-	state *deliveryState
+	core  *core
 	now   time.Time
 	work  *workv1.ManifestWork // nil: the source has none
 	key   workKey
+	begun []attempt
 }
 
 func newScript(t *testing.T) *script {
 	work := testWork("w", 1)
-	s := &script{t: t, state: newDeliveryState(30*time.Second, func(wire.ClusterName) bool { return false }), now: time.Unix(1000, 0), work: work, key: keyOf(work)}
-	s.state.connect(0)
+	s := &script{t: t, core: newCore("hub1", 1, 30*time.Second, func(wire.ClusterName) bool { return false }), now: time.Unix(1000, 0), work: work, key: keyOf(work)}
+	s.step(&connected{})
 	return s
+}
+
+func (s *script) step(in input) { s.begun = append(s.begun, s.core.step(s.now, in)...) }
+
+// next returns the next attempt.
+func (s *script) next() (attempt, bool) {
+	if len(s.begun) == 0 {
+		s.step(timePassed{})
+	}
+	if len(s.begun) == 0 {
+		return attempt{}, false
+	}
+	a := s.begun[0]
+	s.begun = s.begun[1:]
+	return a, true
+}
+
+// begin returns the next attempt, and what it does with work.
+func (s *script) begin(work *workv1.ManifestWork) *attemptEnded {
+	s.t.Helper()
+	a, ok := s.next()
+	if !ok {
+		s.t.Fatal("nothing is to be published")
+	}
+	return &attemptEnded{attempt: a, plan: planPublish(&a.workRecord, work, "hub1", s.now), began: s.now}
 }
 
 // publishNext carries out the next attempt. It returns nil if there is no attempt or it publishes
 // nothing.
 func (s *script) publishNext() *wire.Spec {
 	s.t.Helper()
-	c, ok := s.state.dequeue(s.now)
-	if !ok {
+	if s.step(timePassed{}); len(s.begun) == 0 {
 		return nil
 	}
-	p := planPublish(&c.workRecord, s.work, "hub1", s.now)
-	if p.spec == nil {
-		s.state.skipped(c, p)
-		return nil
+	ended := s.begin(s.work)
+	s.step(ended)
+	return ended.plan.spec
+}
+
+// change has the source have work.
+func (s *script) change(work *workv1.ManifestWork) {
+	s.work = work
+	s.step(workChanged{s.key})
+}
+
+// remove has the source remove the work, whose generation was this one.
+func (s *script) remove(generation wire.Generation) {
+	s.work = nil
+	s.step(workRemoved{s.key, removedWork{generation: generation, meta: &metav1.ObjectMeta{Name: "w"}}})
+}
+
+// says has the agent send a status with these conditions.
+func (s *script) says(generation wire.Generation, want verdict, conditions ...string) {
+	s.t.Helper()
+	status := &wire.Status{UID: s.key.uid, Cluster: s.key.cluster, Source: "hub1", Generation: generation}
+	for _, condition := range conditions {
+		meta.SetStatusCondition(&status.Status.Conditions, metav1.Condition{Type: condition, Status: metav1.ConditionTrue})
 	}
-	s.state.publishSucceeded(c, p, s.now, sentSpec{})
-	return p.spec
+	in := &statusReceived{from: sender{"hub1", s.key.cluster}, status: status, stored: StoredWork{Work: s.work}, has: s.work != nil}
+	if s.step(in); in.verdict != want {
+		s.t.Errorf("the status is %s, want %s", in.verdict, want)
+	}
 }
 
 // counts checks the number of works, and that nothing is pending.
 func (s *script) counts(works int) {
 	s.t.Helper()
-	if n := len(s.state.works); n != works {
+	if n := len(s.core.works); n != works {
 		s.t.Errorf("%d works, want %d", n, works)
 	}
-	if works == 0 && (len(s.state.clusters) != 0 || len(s.state.due.heap) != 0 || s.state.inPhase != [phases]int{}) {
-		s.t.Errorf("%d clusters, %d due and %v by phase are left", len(s.state.clusters), len(s.state.due.heap), s.state.inPhase)
+	if works == 0 && (len(s.core.clusters) != 0 || len(s.core.due.heap) != 0 || s.core.inPhase != [phases]int{}) {
+		s.t.Errorf("%d clusters, %d due and %v by phase are left", len(s.core.clusters), len(s.core.due.heap), s.core.inPhase)
 	}
-	if n := s.state.pending(); n != 0 {
+	if n := s.core.pending(); n != 0 {
 		s.t.Errorf("%d are pending", n)
 	}
 }
@@ -65,7 +113,7 @@ func TestNothingIsLeft(t *testing.T) {
 	t.Run("never had", func(t *testing.T) {
 		s := newScript(t)
 		s.work = nil
-		s.state.deleteUnknown(s.key, 4, nil)
+		s.step(workLost{s.key, 4})
 		if spec := s.publishNext(); spec == nil || !spec.NoMetadata {
 			t.Fatalf("published %+v", spec)
 		}
@@ -73,107 +121,94 @@ func TestNothingIsLeft(t *testing.T) {
 	})
 	t.Run("deleted, then gone", func(t *testing.T) {
 		s := newScript(t)
-		s.state.workChanged(s.key)
+		s.change(s.work)
 		s.publishNext()
-		s.work = deleting(testWork("w", 2))
-		s.state.workChanged(s.key)
+		s.change(deleting(testWork("w", 2)))
 		s.publishNext()
-		s.state.statusAccepted(s.key, &wire.Status{Generation: 2}, true, true, s.now)
-		s.work = nil
-		s.state.workRemoved(s.key, removedWork{generation: 2, meta: &metav1.ObjectMeta{}})
+		s.says(2, accepted, workv1.WorkDeleting, workv1.WorkDeleted)
+		s.remove(2)
 		s.counts(0)
 	})
 	t.Run("gone, then deleted", func(t *testing.T) {
 		s := newScript(t)
-		s.state.workChanged(s.key)
+		s.change(s.work)
 		s.publishNext()
-		s.work = nil
-		s.state.workRemoved(s.key, removedWork{generation: 1, meta: &metav1.ObjectMeta{Name: "w"}})
+		s.remove(1)
 		if spec := s.publishNext(); spec == nil || !spec.IsDeletion() {
 			t.Fatalf("published %+v", spec)
 		}
 		s.counts(1)
-		s.state.agentDeleted(s.key)
+		s.says(1, unknownWork, workv1.WorkDeleted)
 		s.counts(0)
 	})
 	t.Run("deleted while the deletion is published", func(t *testing.T) {
 		s := newScript(t)
-		s.work = nil
-		s.state.workRemoved(s.key, removedWork{generation: 1, meta: &metav1.ObjectMeta{Name: "w"}})
-		c, _ := s.state.dequeue(s.now)
-		s.state.agentDeleted(s.key)
-		s.state.publishSucceeded(c, planPublish(&c.workRecord, nil, "hub1", s.now), s.now, sentSpec{})
+		s.remove(1)
+		ended := s.begin(nil)
+		s.says(1, unknownWork, workv1.WorkDeleted)
+		s.step(ended)
 		s.counts(0)
 	})
 	for _, published := range []bool{true, false} {
 		t.Run(fmt.Sprintf("deleted, reported before the publish of the deletion has returned, which succeeds: %v", published), func(t *testing.T) {
 			s := newScript(t)
-			s.state.workChanged(s.key)
+			s.change(s.work)
 			s.publishNext()
-			s.work = deleting(testWork("w", 2))
-			s.state.workChanged(s.key)
-			c, _ := s.state.dequeue(s.now)
-			s.state.statusAccepted(s.key, &wire.Status{Generation: 2}, true, true, s.now)
-			if published {
-				s.state.publishSucceeded(c, planPublish(&c.workRecord, s.work, "hub1", s.now), s.now, sentSpec{})
-			} else {
-				s.state.publishFailed(c, s.now)
+			s.change(deleting(testWork("w", 2)))
+			ended := s.begin(s.work)
+			s.says(2, accepted, workv1.WorkDeleting, workv1.WorkDeleted)
+			if !published {
+				ended.err = errors.New("broken")
 			}
-			s.work = nil
-			s.state.workRemoved(s.key, removedWork{generation: 2, meta: &metav1.ObjectMeta{Name: "w"}})
+			s.step(ended)
+			s.remove(2)
 			if again := s.publishNext(); (again != nil) == published {
 				t.Fatalf("published %+v", again)
 			}
-			s.state.agentDeleted(s.key)
+			s.says(2, unknownWork, workv1.WorkDeleted)
 			s.counts(0)
 		})
 	}
 	t.Run("removed and made again under the UID while the deletion is published", func(t *testing.T) {
 		s := newScript(t)
-		s.state.workChanged(s.key)
+		s.change(s.work)
 		s.publishNext()
-		s.work = deleting(testWork("w", 2))
-		s.state.workChanged(s.key)
-		c, _ := s.state.dequeue(s.now)
-		first := s.work
-		s.state.statusAccepted(s.key, &wire.Status{Generation: 2}, true, true, s.now)
-		s.state.workRemoved(s.key, removedWork{generation: 2, meta: &metav1.ObjectMeta{Name: "w"}})
-		s.work = deleting(testWork("w", 4))
-		s.state.workChanged(s.key)
-		s.state.publishSucceeded(c, planPublish(&c.workRecord, first, "hub1", s.now), s.now, sentSpec{})
+		s.change(deleting(testWork("w", 2)))
+		ended := s.begin(s.work)
+		s.says(2, accepted, workv1.WorkDeleting, workv1.WorkDeleted)
+		s.remove(2)
+		s.change(deleting(testWork("w", 4)))
+		s.step(ended)
 		for spec := s.publishNext(); spec == nil || !spec.IsDeletion(); spec = s.publishNext() {
 			if spec == nil {
 				t.Fatal("the deletion of the new work is not published")
 			}
 		}
-		s.state.statusAccepted(s.key, &wire.Status{Generation: 4}, true, true, s.now)
-		s.work = nil
-		s.state.workRemoved(s.key, removedWork{generation: 4, meta: &metav1.ObjectMeta{Name: "w"}})
+		s.says(4, accepted, workv1.WorkDeleting, workv1.WorkDeleted)
+		s.remove(4)
 		s.counts(0)
 	})
 	t.Run("deleted, reported before the spec that was sent once more", func(t *testing.T) {
 		s := newScript(t)
-		s.state.ensure(s.key).confirmed = 1
-		s.work = deleting(testWork("w", 3))
-		s.state.workChanged(s.key)
+		s.core.ensure(s.key).confirmed = 1
+		s.change(deleting(testWork("w", 3)))
 		if spec := s.publishNext(); spec == nil || spec.IsDeletion() || spec.Generation != 2 {
 			t.Fatalf("published %+v before the deletion", spec)
 		}
-		s.state.statusAccepted(s.key, &wire.Status{Generation: 3}, true, true, s.now) // answers an earlier deletion
-		s.work = nil
-		s.state.workRemoved(s.key, removedWork{generation: 3, meta: &metav1.ObjectMeta{Name: "w"}})
+		s.says(3, accepted, workv1.WorkDeleting, workv1.WorkDeleted) // answers an earlier deletion
+		s.remove(3)
 		if spec := s.publishNext(); spec == nil || !spec.IsDeletion() || spec.Generation != 3 {
 			t.Fatalf("published %+v: the agent has applied the spec again", spec)
 		}
-		s.state.agentDeleted(s.key)
+		s.says(3, unknownWork, workv1.WorkDeleted)
 		s.counts(0)
 	})
 	t.Run("gone and refused", func(t *testing.T) {
 		s := newScript(t)
-		s.work = nil
-		s.state.workRemoved(s.key, removedWork{generation: 1, meta: &metav1.ObjectMeta{Name: "w"}})
-		c, _ := s.state.dequeue(s.now)
-		s.state.publishRefused(c, &refusal{})
+		s.remove(1)
+		ended := s.begin(nil)
+		ended.err, ended.refused = errors.New("refused"), &refusal{}
+		s.step(ended)
 		s.counts(0)
 	})
 }
@@ -183,18 +218,14 @@ func TestNothingIsLeft(t *testing.T) {
 func TestReseal(t *testing.T) {
 	for reason, published := range map[string]bool{"": true, ReasonNoSealKey: true, ReasonTooLarge: false} {
 		s := newScript(t)
-		s.work = testWork("w", 1)
-		s.state.workChanged(s.key)
-		c, _ := s.state.dequeue(s.now)
-		p := planPublish(&c.workRecord, s.work, "hub1", s.now)
-		if reason == "" {
-			s.state.publishSucceeded(c, p, s.now, sentSpec{})
-		} else {
-			s.state.publishRefused(c, &refusal{revision: p.revision, condition: metav1.Condition{Reason: reason}})
+		s.change(testWork("w", 1))
+		ended := s.begin(s.work)
+		if reason != "" {
+			ended.err, ended.refused = errors.New(reason), &refusal{revision: ended.plan.revision, condition: metav1.Condition{Reason: reason}}
 		}
-		s.state.reseal(s.key)
-		c, ok := s.state.dequeue(s.now)
-		if got := ok && planPublish(&c.workRecord, s.work, "hub1", s.now).spec != nil; got != published {
+		s.step(ended)
+		s.step(keyChanged{s.key})
+		if got := s.publishNext() != nil; got != published {
 			t.Errorf("refused for %q: published again is %v", reason, got)
 		}
 	}
@@ -204,24 +235,19 @@ func TestReseal(t *testing.T) {
 // be confirmed like the first one.
 func TestRecreated(t *testing.T) {
 	s := newScript(t)
-	s.work = nil
-	s.state.workRemoved(s.key, removedWork{generation: 1, meta: &metav1.ObjectMeta{Name: "w"}})
-	c, _ := s.state.dequeue(s.now) // the deletion is under way
-	p := planPublish(&c.workRecord, nil, "hub1", s.now)
-	s.work = testWork("w", 2)
-	s.state.workChanged(s.key)
-	s.state.publishSucceeded(c, p, s.now, sentSpec{})
+	s.remove(1)
+	ended := s.begin(nil) // the deletion is under way
+	s.change(testWork("w", 2))
+	s.step(ended)
 	if spec := s.publishNext(); spec == nil || spec.IsDeletion() || spec.Generation != 2 {
 		t.Fatalf("published %+v", spec)
 	}
-	s.state.statusAccepted(s.key, &wire.Status{Generation: 2}, true, false, s.now) // of the former work
-	s.work = testWork("w", 3)
-	s.state.workChanged(s.key)
+	s.says(2, accepted, workv1.WorkDeleting) // of the former work
+	s.change(testWork("w", 3))
 	s.publishNext()
-	s.work = deleting(testWork("w", 4))
-	s.state.workChanged(s.key)
+	s.change(deleting(testWork("w", 4)))
 	s.publishNext()
-	if e := s.state.works[s.key]; !e.unconfirmed() {
+	if w := s.core.works[s.key]; !w.unconfirmed() {
 		t.Error("an unconfirmed deletion is taken for confirmed")
 	}
 	s.counts(1)
@@ -230,21 +256,21 @@ func TestRecreated(t *testing.T) {
 // TestSilentCluster: works that await contact with a silent cluster are not scheduled.
 func TestSilentCluster(t *testing.T) {
 	s := newScript(t)
-	s.state.workChanged(s.key)
+	s.change(s.work)
 	s.publishNext()
 	s.now = s.now.Add(31 * time.Second)
 	if spec := s.publishNext(); spec != nil {
 		t.Fatalf("published %+v", spec)
 	}
-	if at, ok := s.state.nextDue(); ok {
+	if at := s.core.nextDue(); !at.IsZero() {
 		t.Errorf("the next check is due at %v", at)
 	}
-	s.state.clusterHeard(s.key.cluster, s.now)
-	if at, ok := s.state.nextDue(); !ok || !at.Equal(s.now.Add(30*time.Second)) {
-		t.Errorf("after a message the next check is due at %v %v", at, ok)
+	s.step(&heard{cluster: s.key.cluster})
+	if at := s.core.nextDue(); !at.Equal(s.now.Add(30 * time.Second)) {
+		t.Errorf("after a message the next check is due at %v", at)
 	}
-	s.state.disconnect(s.state.connected)
-	if at, ok := s.state.nextDue(); ok {
+	s.step(disconnected{s.core.connection})
+	if at := s.core.nextDue(); !at.IsZero() {
 		t.Errorf("without a connection a check is due at %v", at)
 	}
 }
@@ -259,20 +285,20 @@ func TestSlowConfirmations(t *testing.T) {
 	} {
 		t.Run(test.took.String(), func(t *testing.T) {
 			s := newScript(t)
-			s.state.workChanged(s.key)
+			s.change(s.work)
 			s.publishNext()
 			published := s.now
 			// The schedule of the work was made before confirmations have become slow.
 			for i := range int64(500) {
 				other := testWork(fmt.Sprint("other-", i), 1)
 				key := workKey{uid: other.UID, cluster: s.key.cluster}
-				w := s.state.ensure(key)
+				w := s.core.ensure(key)
 				w.published, w.publishedAt = revision{generation: 1}, s.now.Add(-test.took)
-				s.state.statusAccepted(key, &wire.Status{Generation: 1, Sequence: wire.SequenceID(i + 1)}, false, false, s.now)
+				s.core.statusAccepted(w, &wire.Status{Generation: 1, Sequence: wire.SequenceID(i + 1)}, s.now)
 			}
 			for s.now.Before(published.Add(time.Hour)) {
 				s.now = s.now.Add(time.Second)
-				s.state.clusterHeard(s.key.cluster, s.now)
+				s.step(&heard{cluster: s.key.cluster})
 				if s.publishNext() != nil {
 					break
 				}
@@ -285,39 +311,31 @@ func TestSlowConfirmations(t *testing.T) {
 }
 
 // TestAwaitingContact: a publish that was lost while its cluster was silent is repeated after the
-// next message from the cluster, whatever it is about, and the publisher must be woken for that.
+// next message from the cluster, whatever it is about.
 func TestAwaitingContact(t *testing.T) {
-	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	l := newDeliveryState(30*time.Second, func(wire.ClusterName) bool { return false })
-	l.connect(0)
-	k := workKey{uid: "1", cluster: "cluster1"}
-	l.workChanged(k)
-	c, ok := l.dequeue(now)
-	if !ok {
+	s := newScript(t)
+	s.change(testWork("w", 2))
+	if s.publishNext() == nil {
 		t.Fatal("nothing to publish")
 	}
-	l.publishSucceeded(c, plan{revision: revision{generation: 2}}, now, sentSpec{})
-
-	now = now.Add(time.Minute)
-	if _, ok := l.dequeue(now); ok {
+	s.now = s.now.Add(time.Minute)
+	if s.publishNext() != nil {
 		t.Fatal("published again to a cluster that is silent")
 	}
-	if at, ok := l.nextDue(); ok {
-		t.Fatalf("a work that awaits contact wakes the publisher at %v", at)
+	if at := s.core.nextDue(); !at.IsZero() {
+		t.Fatalf("a work that awaits contact is due at %v", at)
 	}
-	if !l.clusterHeard("cluster1", now) {
-		t.Error("clusterHeard does not report the new due time")
+	s.step(&heard{cluster: s.key.cluster})
+	at := s.core.nextDue()
+	if !at.Equal(s.now.Add(30 * time.Second)) {
+		t.Fatalf("due at %v", at)
 	}
-	if l.clusterHeard("cluster1", now) {
-		t.Error("clusterHeard reports the due time twice")
+	s.now = s.now.Add(time.Second)
+	if s.step(&heard{cluster: s.key.cluster}); !s.core.nextDue().Equal(at) {
+		t.Error("a further message puts it off")
 	}
-	at, ok := l.nextDue()
-	if !ok || at != now.Add(30*time.Second) {
-		t.Fatalf("wakes the publisher at %v, %v", at, ok)
-	}
-	now = at
-	l.clusterHeard("cluster1", now)
-	if _, ok := l.dequeue(now); !ok {
+	s.now = at
+	if s.publishNext() == nil {
 		t.Error("not published again although the cluster sends messages and does not confirm")
 	}
 }
@@ -326,35 +344,34 @@ func TestAwaitingContact(t *testing.T) {
 // delayed.
 func TestPausedCluster(t *testing.T) {
 	paused := map[wire.ClusterName]bool{"paused": true}
-	l := newDeliveryState(time.Second, func(name wire.ClusterName) bool { return paused[name] })
-	l.connect(0)
-	now := time.Unix(1000, 0)
+	s := &script{t: t, core: newCore("hub1", 1, time.Second, func(name wire.ClusterName) bool { return paused[name] }), now: time.Unix(1000, 0)}
+	s.step(&connected{})
 	for _, k := range []workKey{{"a", "paused"}, {"b", "free"}, {"c", "paused"}, {"d", "free"}} {
-		l.workChanged(k)
+		s.step(workChanged{k})
 	}
 	attempts := func() []workKey {
 		var keys []workKey
 		for {
-			c, ok := l.dequeue(now)
+			a, ok := s.next()
 			if !ok {
 				return keys
 			}
-			keys = append(keys, c.key)
-			l.skipped(c, plan{})
+			keys = append(keys, a.key)
+			s.step(&attemptEnded{attempt: a})
 		}
 	}
 	if got := attempts(); !slices.Equal(got, []workKey{{"b", "free"}, {"d", "free"}}) {
 		t.Errorf("attempts %v", got)
 	}
-	l.deleteUnknown(workKey{"e", "paused"}, 1, nil)
-	l.resumeCluster("nowhere")
+	s.step(workLost{workKey{"e", "paused"}, 1})
+	s.step(clusterResumed{"nowhere"})
 	if got := attempts(); len(got) > 0 {
 		t.Errorf("attempts %v for a paused cluster", got)
 	}
 	delete(paused, "paused")
-	l.resumeCluster("paused")
+	s.step(clusterResumed{"paused"})
 	if got := attempts(); !slices.Equal(got, []workKey{{"a", "paused"}, {"c", "paused"}, {"e", "paused"}}) {
-		t.Errorf("attempts after resumeCluster: %v", got)
+		t.Errorf("attempts after it is resumed: %v", got)
 	}
 }
 

@@ -1,0 +1,162 @@
+package delivery
+
+import (
+	"time"
+
+	"k8s.io/client-go/util/workqueue"
+
+	"github.com/workwire/workwire/pkg/wire"
+)
+
+// core decides what a source publishes, and when. It owns one record for each cluster and one for each
+// work. Its step takes an input, something that has happened, and returns the attempts to publish that
+// begin with it; the end of each is an input again. What a message leads to is in the fields of its input.
+//
+//	store    ── work changed, removed, restored, lost ──▶ ┌──────┐
+//	broker   ── connected, disconnected ────────────────▶ │      │ ── attempts ──▶ publish ── attempt ended ─┐
+//	agents   ── heard, session, status, works listed ───▶ │ core │                                            │
+//	fleet    ── resumed, served here, key changed ──────▶ │      │ ◀──────────────────────────────────────────┘
+//	clock    ── time passed ────────────────────────────▶ └──────┘
+//
+// It does no I/O, reads no clock, starts no goroutine, and does the same for the same inputs. It is not safe
+// for concurrent use: an [Engine] guards it with a lock, passes inputs to it, and carries out the attempts.
+// An input costs at most O(log n), but for those that say otherwise.
+type core struct {
+	source         wire.SourceID
+	limit          int // of attempts that are in flight together
+	republishAfter time.Duration
+	paused         func(wire.ClusterName) bool // clusters that nothing is published to
+
+	works      map[workKey]*workRecord
+	clusters   map[wire.ClusterName]*clusterRecord
+	swept      time.Time                       // when sweep did something
+	roundRobin workqueue.Queue[*clusterRecord] // clusters whose queue is not empty
+	due        schedule                        // works to look at later
+	// connection is the number of the current connection, 0 for none.
+	connection, lastConnection uint64
+	roundTrip                  roundTrip // from a publish to the first status of it
+
+	inPhase [phases]int // works by phase
+	begun   []attempt   // by the last step
+}
+
+// input is something that has happened.
+type input interface{ apply(d *core, now time.Time) }
+
+func newCore(source wire.SourceID, limit int, republishAfter time.Duration, paused func(wire.ClusterName) bool) *core {
+	return &core{
+		source: source, limit: limit, republishAfter: republishAfter, paused: paused,
+		works: make(map[workKey]*workRecord), clusters: make(map[wire.ClusterName]*clusterRecord),
+		roundRobin: workqueue.DefaultQueue[*clusterRecord](),
+	}
+}
+
+// step handles an input. It returns the attempts to begin, which are valid until the next call.
+func (d *core) step(now time.Time, in input) []attempt {
+	clear(d.begun)
+	d.begun = d.begun[:0]
+	in.apply(d, now)
+	d.requeueDue(now)
+	for d.inPhase[inFlight] < d.limit && d.begin() {
+	}
+	return d.begun
+}
+
+// begin begins an attempt for the next work, by round robin over the clusters. It returns false
+// if no work is ready or there is no connection.
+func (d *core) begin() bool {
+	for d.connection != 0 && d.roundRobin.Len() > 0 {
+		c := d.roundRobin.Pop()
+		c.inRoundRobin = false
+		if d.paused(c.name) {
+			continue // until it is resumed
+		}
+		w := c.queue.Pop()
+		if c.queue.Len() > 0 {
+			d.enterRoundRobin(c)
+		}
+		if w.phase != queued {
+			continue // forgotten
+		}
+		d.begun = append(d.begun, attempt{work: w, workRecord: *w})
+		d.move(w, taken)
+		w.intent = nothing
+		return true
+	}
+	return false
+}
+
+// requeueDue enqueues the works that are due: those whose last attempt failed, and unconfirmed ones
+// whose cluster sent a message since. Other unconfirmed works await contact.
+func (d *core) requeueDue(now time.Time) {
+	for d.connection != 0 {
+		w := d.due.pop(now)
+		if w == nil {
+			return
+		}
+		next := w.publishedAt.Add(d.pause(w))
+		switch {
+		case w.phase == awaitingAnswer && next.After(now): // round trips have become longer
+			d.due.set(w, next)
+		case w.phase == awaitingAnswer && !w.cluster.heard.After(w.publishedAt):
+			d.move(w, silence)
+		default:
+			d.want(w, repeat)
+		}
+	}
+}
+
+// nextDue returns when time alone has a work published or looked at; zero: never.
+func (d *core) nextDue() time.Time {
+	if d.connection == 0 {
+		return time.Time{}
+	}
+	at, _ := d.due.next()
+	return at
+}
+
+// pending returns the number of works that are queued or in flight.
+func (d *core) pending() int { return d.inPhase[queued] + d.inPhase[inFlight] }
+
+// unconfirmed returns the number of works that wait until they are confirmed, or tried again.
+func (d *core) unconfirmed() int {
+	return d.inPhase[awaitingAnswer] + d.inPhase[awaitingContact] + d.inPhase[backingOff]
+}
+
+// ensure returns the record of k, which it creates if necessary.
+func (d *core) ensure(k workKey) *workRecord {
+	if w, ok := d.works[k]; ok {
+		return w
+	}
+	c := d.cluster(k.cluster)
+	w := &workRecord{key: k, cluster: c}
+	c.works.add(w)
+	d.works[k] = w
+	d.inPhase[idle]++
+	return w
+}
+
+// forget removes w, which must not be in flight.
+func (d *core) forget(w *workRecord) {
+	delete(d.works, w.key)
+	d.enter(w, idle) // if it was queued, dequeue skips it
+	d.inPhase[idle]--
+	w.cluster.removed.remove(w)
+	w.cluster.works.remove(w)
+	d.release(w.cluster)
+}
+
+func (d *core) enterRoundRobin(c *clusterRecord) {
+	if !c.inRoundRobin {
+		c.inRoundRobin = true
+		d.roundRobin.Push(c)
+	}
+}
+
+// get returns a copy of the record of k, the zero record if there is none.
+func (d *core) get(k workKey) workRecord {
+	if w, ok := d.works[k]; ok {
+		return *w
+	}
+	return workRecord{}
+}

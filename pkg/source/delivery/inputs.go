@@ -1,0 +1,361 @@
+package delivery
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/pkg/runtime/quota"
+	"github.com/workwire/workwire/pkg/wire"
+)
+
+// workChanged: a work of the source may have a new state.
+type workChanged struct{ key workKey }
+
+func (in workChanged) apply(d *core, _ time.Time) {
+	w := d.ensure(in.key)
+	if w.removed != nil {
+		w.removed.again = true
+	}
+	d.want(w, newest)
+}
+
+// workRestored: the agent may hold other content of a work's generation, or a higher generation. What it
+// confirmed before does not apply to what is published.
+type workRestored struct {
+	key    workKey
+	intent intent
+}
+
+func (in workRestored) apply(d *core, _ time.Time) {
+	w := d.ensure(in.key)
+	w.authoritative, w.confirmed = true, 0
+	w.setContent(w.content().withHash(in.key.uid, "", 0))
+	d.want(w, in.intent)
+}
+
+// workRemoved: the source has removed a work.
+type workRemoved struct {
+	key     workKey
+	removed removedWork
+}
+
+func (in workRemoved) apply(d *core, _ time.Time) {
+	w := d.ensure(in.key)
+	w.setRemoved(&in.removed)
+	switch {
+	case !w.isDeleted():
+		d.want(w, repeat)
+	case w.phase != inFlight:
+		d.forget(w)
+	}
+}
+
+// worksUnknown: an agent holds works that the source does not have. It costs O(n) for n of them.
+type worksUnknown struct {
+	cluster   wire.ClusterName
+	deletions []unknownDeletion
+	postponed int // set by step: they are left out, because too many wait already
+}
+
+func (in *worksUnknown) apply(d *core, _ time.Time) {
+	waiting := 0
+	if c, ok := d.clusters[in.cluster]; ok {
+		waiting = c.removed.len()
+	}
+	for i := range in.deletions {
+		k := workKey{uid: in.deletions[i].held.UID, cluster: in.cluster}
+		if _, known := d.works[k]; !known {
+			if waiting >= maxUnknown {
+				in.postponed++
+				continue
+			}
+			waiting++
+		}
+		d.deleteUnknown(k, in.deletions[i].held.Generation, in.deletions[i].meta)
+	}
+}
+
+// deleteUnknown enqueues a deletion of a work that an agent holds and the source does not have;
+// meta is nil if the source does not know it. A removed work keeps the metadata that it had.
+func (d *core) deleteUnknown(k workKey, held wire.Generation, meta *metav1.ObjectMeta) {
+	w := d.ensure(k)
+	if w.removed == nil {
+		w.setRemoved(&removedWork{generation: held, meta: meta, unknown: true})
+	}
+	w.said = min(w.said, saidDeleting)
+	d.want(w, reply)
+}
+
+// workLost: the source does not know a work that it had.
+type workLost struct {
+	key        workKey
+	generation wire.Generation
+}
+
+func (in workLost) apply(d *core, _ time.Time) { d.deleteUnknown(in.key, in.generation, nil) }
+
+// keyChanged: the key of the cluster of a work is another one.
+type keyChanged struct{ key workKey }
+
+func (in keyChanged) apply(d *core, _ time.Time) {
+	w := d.ensure(in.key)
+	if w.refused != nil && w.refused.condition.Reason == ReasonNoSealKey {
+		w.refused = nil
+	}
+	d.want(w, repeat)
+}
+
+// clusterResumed: a cluster may not be paused any more.
+type clusterResumed struct{ cluster wire.ClusterName }
+
+func (in clusterResumed) apply(d *core, _ time.Time) {
+	if c, ok := d.clusters[in.cluster]; ok && c.queue.Len() > 0 {
+		d.enterRoundRobin(c)
+	}
+}
+
+// clusterServed: this program serves a cluster from now on, or another one does. What is known of the
+// cluster is forgotten.
+type clusterServed struct {
+	cluster wire.ClusterName
+	here    bool
+}
+
+func (in clusterServed) apply(d *core, now time.Time) {
+	c := d.cluster(in.cluster)
+	for i := c.works.len() - 1; i >= 0; i-- {
+		if w := c.works.list[i]; w.phase != inFlight {
+			d.forget(w)
+		}
+	}
+	c = d.cluster(in.cluster) // the last work may have been all that was known
+	c.gained, c.waiting, c.owing, c.distrust, c.divergence = time.Time{}, 0, false, distrust{}, nil
+	if in.here {
+		c.gained = now
+	}
+	d.release(c)
+}
+
+// connected: there is a connection with this packet limit. All works whose last publish is not confirmed
+// are published. It costs O(n) for n works.
+type connected struct {
+	limit  int
+	number uint64 // set by step
+}
+
+func (in *connected) apply(d *core, _ time.Time) {
+	d.lastConnection++
+	d.connection, in.number = d.lastConnection, d.lastConnection
+	for _, name := range slices.Sorted(maps.Keys(d.clusters)) {
+		for _, w := range d.clusters[name].works.list {
+			d.reconnect(w, in.limit)
+		}
+	}
+}
+
+// reconnect has w published if its last publish is not confirmed.
+func (d *core) reconnect(w *workRecord, limit int) {
+	lacks := w.intent >= repeat || w.unconfirmed() || w.published.deleting && w.said != saidDeleted
+	if w.refused != nil {
+		if w.refused.stillRefused(limit) {
+			return
+		}
+		w.refused, lacks = nil, true
+	}
+	w.republishes, w.failures = 0, 0
+	if lacks {
+		d.want(w, repeat)
+	}
+}
+
+// disconnected: the connection with this number has ended.
+type disconnected struct{ number uint64 }
+
+func (in disconnected) apply(d *core, _ time.Time) {
+	if d.connection == in.number {
+		d.connection = 0
+	}
+}
+
+// timePassed: something may be due.
+type timePassed struct{}
+
+func (timePassed) apply(*core, time.Time) {}
+
+// heard: a cluster has sent a message. Works that awaited it are scheduled rather than queued, since the
+// agent may be about to confirm or to request them.
+type heard struct {
+	cluster wire.ClusterName
+	// Set by step: the cluster is noisy, and its distrust has ended.
+	noisy, trusted bool
+}
+
+func (in *heard) apply(d *core, now time.Time) {
+	c, ok := d.clusters[in.cluster]
+	if !ok {
+		return
+	}
+	c.heard = now
+	for c.silent.len() > 0 {
+		w := c.silent.list[0]
+		d.move(w, contact)
+		d.due.set(w, now.Add(d.roundTrip.patience(d.republishAfter)))
+	}
+	in.noisy = c.noise != quota.Noise{}
+	if in.trusted = !c.distrust.Since.IsZero() && now.Sub(c.distrust.last) >= untrustedMemory; in.trusted {
+		c.distrust = distrust{}
+		d.release(c)
+	}
+}
+
+// agentHeard: the agent of a cluster has said what it can read, or announced a session.
+type agentHeard struct {
+	cluster wire.ClusterName
+	accepts *wire.Accepts
+	session *Session
+}
+
+func (in agentHeard) apply(d *core, _ time.Time) {
+	c, ok := d.clusters[in.cluster]
+	switch {
+	case !ok:
+	case in.accepts != nil:
+		c.accepts = *in.accepts
+	default:
+		c.sessions = c.sessions.add(*in.session)
+	}
+}
+
+// worksListed: an agent holds works, or lacks them. It costs O(n) for n of them.
+type worksListed struct {
+	cluster  wire.ClusterName
+	versions []wire.SpecVersion
+	partial  bool
+	// counts reports whether the agent has confirmed what it lists.
+	counts func(*wire.SpecVersion) bool
+}
+
+func (in worksListed) apply(d *core, now time.Time) {
+	for i := range in.versions {
+		have := &in.versions[i]
+		w, ok := d.works[workKey{uid: have.UID, cluster: in.cluster}]
+		if !ok {
+			continue
+		}
+		if in.partial {
+			w.agentHoldsInstead(have)
+			w.asksWhole(have, now)
+		}
+		if in.counts(have) && w.removed == nil {
+			d.confirm(w, have.Generation)
+		}
+	}
+}
+
+// worksAsked: an agent asks for works. It costs O(n) for n of them.
+type worksAsked struct {
+	cluster wire.ClusterName
+	works   []types.UID
+}
+
+func (in worksAsked) apply(d *core, _ time.Time) {
+	for _, uid := range in.works {
+		d.want(d.ensure(workKey{uid: uid, cluster: in.cluster}), reply)
+	}
+}
+
+// statusReceived: an agent has sent a status. stored is its work, if the source has one.
+type statusReceived struct {
+	from   sender
+	status *wire.Status
+	stored StoredWork
+	has    bool
+	size   int // in memory
+	// Set by step: what happens to it, and whether it is the first one that is dropped for want of room.
+	verdict      verdict
+	firstDropped bool
+}
+
+func (in *statusReceived) apply(d *core, now time.Time) {
+	s := in.status
+	w := d.works[workKey{uid: s.UID, cluster: s.Cluster}] // may be nil
+	old := in.has && in.from.check(d.source, s.Source, s.Cluster) == accepted && d.isOld(w, s, in.stored.Sequences)
+	in.verdict = checkStatus(s, in.from, d.source, in.stored, in.has, old)
+	if in.verdict == accepted {
+		var room bool
+		if room, in.firstDropped = d.waits(s.Cluster, in.size); !room {
+			in.verdict = tooMuch
+		}
+	}
+	switch v := in.verdict; {
+	case w == nil: // removed meanwhile
+	case v == accepted:
+		w.cluster.accepts = s.Accepts
+		d.statusAccepted(w, s, now)
+		w.statusReported(s.Hash, in.stored.Work.ResourceVersion)
+	case v == unknownWork && isTrue(s, workv1.WorkDeleted):
+		w.saysDeleted()
+		if w.isDeleted() && w.phase != inFlight {
+			d.forget(w)
+			return
+		}
+		d.answered(w)
+	case v == unknownWork && isTrue(s, workv1.WorkDeleting) && w.removed != nil:
+		w.said = max(w.said, saidDeleting)
+		d.answered(w)
+	case v == notDeleting:
+		// The agent has forgotten the work. Earlier confirmations do not apply to what is published now.
+		w.sequences = w.sequences.Add(NewSession(s.Session), s.Sequence)
+		w.confirmed = 0
+		d.want(w, repeat)
+	}
+}
+
+// isOld reports whether s is older than an accepted status of w, which may be nil. stored is what the
+// WorkStore remembers of those.
+func (d *core) isOld(w *workRecord, s *wire.Status, stored Sequences) bool {
+	session := NewSession(s.Session)
+	if w == nil {
+		return stored.old(session, s.Sequence, false)
+	}
+	if w.sequences.Newest.ID == 0 {
+		w.sequences = stored
+	}
+	return w.sequences.old(session, s.Sequence, w.cluster.sessions.before(session, w.sequences.Newest.Session))
+}
+
+// statusAccepted records an accepted status.
+func (d *core) statusAccepted(w *workRecord, s *wire.Status, now time.Time) {
+	w.sequences = w.sequences.Add(NewSession(s.Session), s.Sequence)
+	if isTrue(s, workv1.WorkDeleting) || s.Meta.DeletionTimestamp != nil {
+		w.said = max(w.said, saidDeleting)
+	}
+	if isTrue(s, workv1.WorkDeleted) {
+		w.saysDeleted()
+	}
+	if s.Generation == w.published.generation {
+		w.authoritative = false
+		if w.confirmed < s.Generation && w.republishes == 0 { // otherwise nobody knows which publish it answers
+			d.roundTrip = d.roundTrip.with(now.Sub(w.publishedAt))
+		}
+	}
+	d.confirm(w, s.Generation)
+}
+
+// confirm records that the agent of w has this generation.
+func (d *core) confirm(w *workRecord, held wire.Generation) {
+	w.confirmed = max(w.confirmed, held)
+	d.answered(w)
+}
+
+// answered ends the wait for an answer if the agent of w has confirmed what was published.
+func (d *core) answered(w *workRecord) {
+	if !w.unconfirmed() {
+		d.move(w, answer)
+	}
+}
