@@ -3,7 +3,6 @@
 package rollout
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -46,10 +45,7 @@ import (
 var hubPlane, canaryPlane *controlplane.Plane
 
 func TestMain(m *testing.M) {
-	controlplane.MainPair(m, func(hub, spoke *controlplane.Plane) (func() error, error) {
-		hubPlane, canaryPlane = hub, spoke
-		return nil, install.CRDs(context.Background(), hub.REST(), crds.Hub()...)
-	})
+	controlplane.Main(m, controlplane.Planes{Hub: &hubPlane, Spoke: &canaryPlane})
 }
 
 const (
