@@ -16,8 +16,6 @@ import (
 	"github.com/workwire/workwire/broker"
 	"github.com/workwire/workwire/broker/acl"
 	"github.com/workwire/workwire/broker/brokertest"
-	"github.com/workwire/workwire/deploy/crds"
-	"github.com/workwire/workwire/deploy/install"
 	"github.com/workwire/workwire/pkg/agent"
 	"github.com/workwire/workwire/pkg/ctl/cli"
 	"github.com/workwire/workwire/pkg/transport/config"
@@ -29,7 +27,6 @@ import (
 // TestApplyAndDelete sends works without a hub to a real agent, again and again, with nothing kept
 // between the runs, while the agent is there, while it is away, and after it has restarted.
 func TestApplyAndDelete(t *testing.T) {
-	kit.NoError(t, install.CRDs(t.Context(), plane.REST(), crds.Spoke()...))
 	cluster, target := kit.Unique("edge"), plane.Namespace(t, "target")
 	b := brokertest.Start(t, broker.Config{Users: []broker.User{
 		{Username: "hub1", Password: "secret", Role: acl.Source}, {Username: cluster, Password: "secret", Role: acl.Agent},

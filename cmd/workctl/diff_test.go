@@ -19,8 +19,6 @@ import (
 	"github.com/workwire/workwire/broker"
 	"github.com/workwire/workwire/broker/acl"
 	"github.com/workwire/workwire/broker/brokertest"
-	"github.com/workwire/workwire/deploy/crds"
-	"github.com/workwire/workwire/deploy/install"
 	"github.com/workwire/workwire/pkg/agent"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/client/clientset/versioned"
@@ -43,7 +41,6 @@ type differ struct {
 // TestDiff asks a real agent about works on a real API server. What it answers is what applying then
 // does, and the question itself leaves nothing behind.
 func TestDiff(t *testing.T) {
-	kit.NoError(t, install.CRDs(t.Context(), plane.REST(), crds.Spoke()...))
 	d := &differ{T: t, cluster: kit.Unique("edge"), target: plane.Namespace(t, "target"), file: filepath.Join(t.TempDir(), "web.yaml"),
 		client: kubernetes.NewForConfigOrDie(plane.REST())}
 	b := brokertest.Start(t, broker.Config{Users: []broker.User{
@@ -251,7 +248,6 @@ func TestVerdict(t *testing.T) {
 // TestDiffSigned: an agent that demands signatures answers signed questions only, also of a source that has
 // proved nothing yet.
 func TestDiffSigned(t *testing.T) {
-	kit.NoError(t, install.CRDs(t.Context(), plane.REST(), crds.Spoke()...))
 	d := &differ{T: t, cluster: kit.Unique("edge"), target: plane.Namespace(t, "target"), file: filepath.Join(t.TempDir(), "web.yaml")}
 	b := brokertest.Start(t, broker.Config{Users: []broker.User{
 		{Username: "hub1", Password: "secret", Role: acl.Source}, {Username: d.cluster, Password: "secret", Role: acl.Agent},

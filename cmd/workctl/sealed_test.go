@@ -16,8 +16,6 @@ import (
 	"github.com/workwire/workwire/broker"
 	"github.com/workwire/workwire/broker/acl"
 	"github.com/workwire/workwire/broker/brokertest"
-	"github.com/workwire/workwire/deploy/crds"
-	"github.com/workwire/workwire/deploy/install"
 	"github.com/workwire/workwire/pkg/agent"
 	"github.com/workwire/workwire/pkg/ctl/cli"
 	"github.com/workwire/workwire/pkg/security/audit"
@@ -81,7 +79,6 @@ func newPeerKeys(t *testing.T, source wire.SourceID, cluster string) peerKeys {
 // TestSealedDirect: with keys, apply and diff show the broker no value, and believe only what the agent signs. An
 // agent that requires it takes nothing in clear, and says so; what it was asked is in its audit log.
 func TestSealedDirect(t *testing.T) {
-	kit.NoError(t, install.CRDs(t.Context(), plane.REST(), crds.Spoke()...))
 	d := &differ{T: t, cluster: kit.Unique("edge"), target: plane.Namespace(t, "target"), file: filepath.Join(t.TempDir(), "web.yaml"),
 		client: kubernetes.NewForConfigOrDie(plane.REST())}
 	b := brokertest.Start(t, broker.Config{Users: []broker.User{

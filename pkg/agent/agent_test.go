@@ -1,7 +1,6 @@
 package agent_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -17,8 +16,6 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/yaml"
 
-	"github.com/workwire/workwire/deploy/crds"
-	"github.com/workwire/workwire/deploy/install"
 	"github.com/workwire/workwire/pkg/agent"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	workclient "github.com/workwire/workwire/pkg/client/clientset/versioned"
@@ -32,12 +29,7 @@ import (
 
 var plane *controlplane.Plane
 
-func TestMain(m *testing.M) {
-	controlplane.Main(m, controlplane.Spoke, func(p *controlplane.Plane) error {
-		plane = p
-		return install.CRDs(context.Background(), p.REST(), crds.Spoke()...)
-	})
-}
+func TestMain(m *testing.M) { controlplane.Main(m, controlplane.Planes{Spoke: &plane}) }
 
 // world is a source, a broker and an agent on the shared cluster. The name of its broker is unique,
 // and so are the names of its AppliedManifestWorks.

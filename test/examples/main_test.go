@@ -19,7 +19,6 @@ import (
 
 	"github.com/workwire/workwire/broker"
 	"github.com/workwire/workwire/broker/acl"
-	"github.com/workwire/workwire/deploy/crds"
 	"github.com/workwire/workwire/deploy/install"
 	"github.com/workwire/workwire/pkg/hub"
 	"github.com/workwire/workwire/pkg/runtime/leader"
@@ -60,23 +59,18 @@ func TestMain(m *testing.M) {
 			panic(err)
 		}
 	}
-	controlplane.MainPair(m, setUp)
+	controlplane.Main(m, controlplane.Planes{Hub: &hubPlane, Spoke: &spokePlane, Setup: setUp})
 }
 
 // setUp installs the definitions and starts broker and hub.
-func setUp(hub, spoke *controlplane.Plane) (teardown func() error, err error) {
-	hubPlane, spokePlane = hub, spoke
+func setUp() (teardown func() error, err error) {
 	ctx, cancel := context.WithCancel(context.Background())
-	var running, installing errgroup.Group
+	var running errgroup.Group
 	teardown = func() error {
 		cancel()
 		return running.Wait()
 	}
-	installing.Go(func() error { return install.CRDs(ctx, hub.REST(), crds.Hub()...) })
-	installing.Go(func() error {
-		return install.CRDs(ctx, spoke.REST(), append(crds.Spoke(), definition("machines.yaml"), definition("mycustomresources.yaml"))...)
-	})
-	if err := installing.Wait(); err != nil {
+	if err := install.CRDs(ctx, spokePlane.REST(), definition("machines.yaml"), definition("mycustomresources.yaml")); err != nil {
 		return teardown, err
 	}
 	logger := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))

@@ -18,8 +18,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"github.com/workwire/workwire/deploy/crds"
-	"github.com/workwire/workwire/deploy/install"
 	clusterv1beta2 "github.com/workwire/workwire/pkg/apis/cluster/v1beta2"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/client/clientset/versioned"
@@ -34,12 +32,7 @@ import (
 
 var plane *controlplane.Plane
 
-func TestMain(m *testing.M) {
-	controlplane.Main(m, controlplane.Hub, func(p *controlplane.Plane) error {
-		plane = p
-		return install.CRDs(context.Background(), p.REST(), crds.Hub()...)
-	})
-}
+func TestMain(m *testing.M) { controlplane.Main(m, controlplane.Planes{Hub: &plane}) }
 
 const wait = 5 * time.Minute // a busy machine writes some 40,000 objects in that
 

@@ -4,7 +4,6 @@
 package integration
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -23,8 +22,6 @@ import (
 	"github.com/workwire/workwire/broker"
 	"github.com/workwire/workwire/broker/acl"
 	"github.com/workwire/workwire/broker/brokertest"
-	"github.com/workwire/workwire/deploy/crds"
-	"github.com/workwire/workwire/deploy/install"
 	"github.com/workwire/workwire/pkg/agent"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	workclient "github.com/workwire/workwire/pkg/client/clientset/versioned"
@@ -45,15 +42,7 @@ import (
 var hubPlane, spokePlane *controlplane.Plane
 
 func TestMain(m *testing.M) {
-	controlplane.MainPair(m, func(hub, spoke *controlplane.Plane) (func() error, error) {
-		hubPlane, spokePlane = hub, spoke
-		for _, plane := range []*controlplane.Plane{hub, spoke} {
-			if err := install.CRDs(context.Background(), plane.REST(), append(crds.Hub(), crds.Spoke()...)...); err != nil {
-				return nil, err
-			}
-		}
-		return nil, nil
-	})
+	controlplane.Main(m, controlplane.Planes{Hub: &hubPlane, Spoke: &spokePlane})
 }
 
 const password = "secret"

@@ -16,8 +16,6 @@ import (
 
 	"github.com/workwire/workwire/broker"
 	"github.com/workwire/workwire/broker/brokertest"
-	"github.com/workwire/workwire/deploy/crds"
-	"github.com/workwire/workwire/deploy/install"
 	"github.com/workwire/workwire/pkg/agent"
 	"github.com/workwire/workwire/pkg/hub"
 	"github.com/workwire/workwire/pkg/runtime/kube"
@@ -39,13 +37,7 @@ import (
 var hubPlane, spokePlane *controlplane.Plane
 
 func TestMain(m *testing.M) {
-	controlplane.MainPair(m, func(hub, spoke *controlplane.Plane) (func() error, error) {
-		hubPlane, spokePlane = hub, spoke
-		if err := install.CRDs(context.Background(), hub.REST(), crds.Hub()...); err != nil {
-			return nil, err
-		}
-		return nil, install.CRDs(context.Background(), spoke.REST(), crds.Spoke()...)
-	})
+	controlplane.Main(m, controlplane.Planes{Hub: &hubPlane, Spoke: &spokePlane})
 }
 
 const source = "hub1"

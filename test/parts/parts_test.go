@@ -28,8 +28,6 @@ import (
 	"github.com/workwire/workwire/broker"
 	"github.com/workwire/workwire/broker/acl"
 	"github.com/workwire/workwire/broker/brokertest"
-	"github.com/workwire/workwire/deploy/crds"
-	"github.com/workwire/workwire/deploy/install"
 	"github.com/workwire/workwire/pkg/agent"
 	clusterv1 "github.com/workwire/workwire/pkg/apis/cluster/v1"
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
@@ -53,12 +51,7 @@ const (
 // The hub API is also the cluster of the agent.
 var plane *controlplane.Plane
 
-func TestMain(m *testing.M) {
-	controlplane.Main(m, controlplane.Hub, func(p *controlplane.Plane) error {
-		plane = p
-		return install.CRDs(context.Background(), p.REST(), append(crds.Hub(), crds.Spoke()...)...)
-	})
-}
+func TestMain(m *testing.M) { controlplane.Main(m, controlplane.Planes{Hub: &plane}) }
 
 var topics = wire.Topics{
 	SourceEvents: "sources/" + source + "/clusters/+/sourceevents", AgentEvents: "sources/" + source + "/clusters/+/agentevents",
