@@ -53,9 +53,8 @@ func startCanary(t *testing.T) *canary {
 	t.Helper()
 	second := controlplane.StartFor(t, controlplane.Spoke)
 	kit.NoError(t, install.CRDs(t.Context(), second.REST(), crds.Spoke()...))
-	w := world.New(t, world.Options{
-		Hub: hubPlane, Spokes: []*controlplane.Plane{canaryPlane, second}, Clusters: []wire.ClusterName{"a-first", "b-second"},
-	})
+	w := world.New(t, world.Options{Spokes: []*controlplane.Plane{canaryPlane, second}, Clusters: []wire.ClusterName{"a-first", "b-second"}})
+	w.Hub = hubPlane // from here on: the hub makes the namespaces
 	w.StartBroker(broker.Config{})
 	w.StartHub(func(c *hub.Config) { c.AutoRegister, c.AutoAccept = true, true })
 	w.StartAgent(0)

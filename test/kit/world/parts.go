@@ -41,7 +41,7 @@ func (p *Part) Metric(name string, labels ...string) float64 {
 	return kit.Metric(p.world, p.Metrics, name, labels...)
 }
 
-// Hub is a hub that runs.
+// Hub is a hub.
 type Hub struct {
 	*hub.Hub
 	Part
@@ -69,18 +69,18 @@ func (w *World) NewHub(change ...func(*hub.Config)) *Hub {
 	return h
 }
 
+// Start starts a hub of NewHub.
+func (h *Hub) Start() {
+	h.world.Helper()
+	h.start("hub", h.Run)
+}
+
 // StartHub starts a hub.
 func (w *World) StartHub(change ...func(*hub.Config)) *Hub {
 	w.Helper()
 	h := w.NewHub(change...)
 	h.Start()
 	return h
-}
-
-// Start starts a hub of NewHub.
-func (h *Hub) Start() {
-	h.world.Helper()
-	h.start("hub", h.Run)
 }
 
 // AwaitConnected waits until the hub is connected: it answers the first questions of agents that start
@@ -91,14 +91,14 @@ func (h *Hub) AwaitConnected() *Hub {
 	return h
 }
 
-// Agent is an agent that runs.
+// Agent is an agent.
 type Agent struct {
 	*agent.Agent
 	Part
 }
 
-// StartAgent starts the agent of a cluster. change changes its usual configuration.
-func (w *World) StartAgent(i int, change ...func(*agent.Config)) *Agent {
+// NewAgent returns the agent of a cluster, which does not run yet. change changes its usual configuration.
+func (w *World) NewAgent(i int, change ...func(*agent.Config)) *Agent {
 	w.Helper()
 	a, name := &Agent{Part: w.newPart()}, string(w.Clusters[i])
 	c := agent.Config{
@@ -117,7 +117,14 @@ func (w *World) StartAgent(i int, change ...func(*agent.Config)) *Agent {
 	var err error
 	a.Agent, err = agent.New(c)
 	kit.NoError(w, err)
-	a.start("agent of "+name, a.Run)
+	return a
+}
+
+// StartAgent starts the agent of a cluster.
+func (w *World) StartAgent(i int, change ...func(*agent.Config)) *Agent {
+	w.Helper()
+	a := w.NewAgent(i, change...)
+	a.start("agent of "+string(w.Clusters[i]), a.Run)
 	return a
 }
 
