@@ -11,6 +11,9 @@
 //	conn.Ack(packetID, 0)
 //	conn.Disconnect(session.Disconnect{})
 //
+// admit.go decides about a message that arrives for one session, total.go ends sessions when all queues together are full, queue.go has the
+// queue of a session, persist.go what is on disk.
+//
 // Guarantees:
 //
 //   - A QoS 1 message is acknowledged to its publisher when it is on disk for every matching

@@ -75,7 +75,8 @@ type Config struct {
 	Term *Term
 	// Workers is the number of works reconciled at a time. Default 16.
 	Workers int
-	// SyncInterval is the time between reads of objects that are not watched. Default 10 s.
+	// SyncInterval is the time between reads of objects that are not watched, and the first pause before a source that
+	// has not answered a question is asked again. Default 10 s.
 	SyncInterval time.Duration
 	// DigestInterval is the time between the digests that each source compares with its works.
 	// Negative: never; default 1 m.

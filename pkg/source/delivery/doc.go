@@ -21,6 +21,9 @@
 // planned from the newest work (plan.go), stores statuses and answers questions. Whoever wants to know what
 // happens, the metrics and the audit log too, observes one stream of events, see [Event].
 //
+// inputs.go has what the core does when something has happened, attempt.go when a publish has ended, cluster.go and work.go the
+// records. publish.go, receive.go, status.go and resync.go are of the shell, in the order of docs/protocol.md.
+//
 // # Delivery guarantees
 //
 // The newest state of every work reaches its cluster, whichever messages are lost. At most one

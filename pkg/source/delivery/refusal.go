@@ -13,6 +13,8 @@ import (
 	"github.com/workwire/workwire/pkg/wire"
 )
 
+// This file tells why a publish was refused. What follows from it is in attempt.go and plan.go.
+
 // Reasons of the Applied condition that [WorkStore.SetCondition] receives: why a spec cannot be
 // published.
 const (

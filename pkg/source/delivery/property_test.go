@@ -1,0 +1,355 @@
+package delivery
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
+	"github.com/workwire/workwire/pkg/wire"
+)
+
+const modelLimit = 3 // attempts at a time
+
+// model is a source, its broker and its agents, as slow and obvious as can be, around a core.
+type model struct {
+	t      *testing.T
+	random *rand.Rand
+	core   *core
+	now    time.Time
+	// works are those of the source, first the generations at which they were made, last the highest ones.
+	works       map[workKey]*workv1.ManifestWork
+	first, last map[workKey]wire.Generation
+	connected   uint64
+	connections int
+	paused      map[wire.ClusterName]bool
+	pausedWork  map[workKey]bool
+	// wanted are the works of which something is to be published, begun the attempts under way.
+	wanted map[workKey]bool
+	begun  []attempt
+	// holds are the generations that the agents have; said are their statuses that have not arrived.
+	holds map[workKey]wire.Generation
+	said  []*wire.Status
+	log   []string
+}
+
+func newModel(t *testing.T, seed uint64) *model {
+	m := &model{
+		t: t, random: rand.New(rand.NewPCG(seed, 7)), now: time.Unix(1_790_000_000, 0), works: map[workKey]*workv1.ManifestWork{},
+		first: map[workKey]wire.Generation{}, last: map[workKey]wire.Generation{}, paused: map[wire.ClusterName]bool{}, pausedWork: map[workKey]bool{},
+		wanted: map[workKey]bool{}, holds: map[workKey]wire.Generation{},
+	}
+	m.core = newCore("hub1", modelLimit, 30*time.Second, func(name wire.ClusterName) bool { return m.paused[name] })
+	return m
+}
+
+func (m *model) fail(format string, args ...any) {
+	m.t.Helper()
+	for _, line := range m.log[max(0, len(m.log)-40):] {
+		m.t.Log(line)
+	}
+	m.t.Fatalf(format, args...)
+}
+
+// step passes an input to the core. k is the work that something is to be published of, if any.
+func (m *model) step(in input, keys ...workKey) {
+	m.t.Helper()
+	m.log = append(m.log, fmt.Sprintf("%T %+v", in, keys))
+	for _, k := range keys {
+		m.wanted[k] = true
+	}
+	for _, a := range m.core.step(m.now, in) {
+		m.log = append(m.log, fmt.Sprintf("  begins %v", a.key))
+		switch {
+		case m.connected == 0:
+			m.fail("%v begins without a connection", a.key)
+		case m.paused[a.key.cluster]:
+			m.fail("%v begins though its cluster is paused", a.key)
+		case slices.ContainsFunc(m.begun, func(b attempt) bool { return b.key == a.key }):
+			m.fail("%v begins twice", a.key)
+		}
+		delete(m.wanted, a.key)
+		m.begun = append(m.begun, a)
+	}
+	if len(m.begun) > modelLimit {
+		m.fail("%d attempts at a time", len(m.begun))
+	}
+	m.check()
+}
+
+// check compares the core with what a search finds.
+func (m *model) check() {
+	m.t.Helper()
+	var found [phases]int
+	scheduled, waiting := 0, 0
+	for k, w := range m.core.works {
+		found[w.phase]++
+		under := slices.ContainsFunc(m.begun, func(a attempt) bool { return a.key == k })
+		switch {
+		case under != (w.phase == inFlight):
+			m.fail("%v is in phase %d, under way %v", k, w.phase, under)
+		case m.wanted[k] && !under && w.phase != queued:
+			m.fail("%v is wanted, and in phase %d", k, w.phase)
+		case (w.dueIndex > 0) != (w.phase == awaitingAnswer || w.phase == backingOff):
+			m.fail("%v is in phase %d, due %v", k, w.phase, w.dueIndex > 0)
+		case w.cluster.silent.has(w) != (w.phase == awaitingContact), w.cluster.removed.has(w) != (w.removed != nil), !w.cluster.works.has(w):
+			m.fail("%v is in the wrong sets: %+v", k, w)
+		case (w.intent == nothing) != (w.phase != queued && w.phase != backingOff && w.phase != paused) && w.phase != inFlight:
+			m.fail("%v is in phase %d with the intent %d", k, w.phase, w.intent)
+		case w.isDeleted() && w.phase != inFlight && !w.removed.again:
+			m.fail("%v is deleted and kept", k)
+		}
+		if w.dueIndex > 0 {
+			scheduled++
+		}
+		if w.phase == queued && !m.paused[k.cluster] {
+			waiting++
+			if !w.cluster.inRoundRobin {
+				m.fail("%v waits in a cluster that is not served", k)
+			}
+		}
+	}
+	if found != m.core.inPhase || scheduled != len(m.core.due.heap) {
+		m.fail("works by phase are %v, counted as %v; %d are due, scheduled %d", found, m.core.inPhase, scheduled, len(m.core.due.heap))
+	}
+	if waiting > 0 && m.connected != 0 && len(m.begun) < modelLimit {
+		m.fail("%d works wait though %d of %d attempts are under way", waiting, len(m.begun), modelLimit)
+	}
+	for k := range m.wanted {
+		if m.core.works[k] == nil {
+			m.fail("%v is wanted and forgotten", k)
+		}
+	}
+}
+
+func (m *model) key() workKey {
+	return workKey{uid: types.UID(fmt.Sprint("w", m.random.IntN(4))), cluster: wire.ClusterName(fmt.Sprint("c", m.random.IntN(2)))}
+}
+
+// edit makes or changes a work.
+func (m *model) edit(k workKey) {
+	work, ok := m.works[k]
+	m.last[k]++
+	if !ok {
+		work = &workv1.ManifestWork{ObjectMeta: metav1.ObjectMeta{Name: string(k.uid), Namespace: string(k.cluster), UID: k.uid}}
+		m.first[k] = m.last[k]
+	}
+	work = work.DeepCopy()
+	work.Generation = int64(m.last[k])
+	m.works[k] = work
+	m.step(workChanged{k}, k)
+}
+
+func (m *model) remove(k workKey) {
+	if work, ok := m.works[k]; ok {
+		delete(m.works, k)
+		delete(m.wanted, k)
+		m.step(workRemoved{k, removedWork{generation: wire.Generation(work.Generation), deletedAt: work.DeletionTimestamp, meta: &metav1.ObjectMeta{Name: work.Name}}})
+	}
+}
+
+// end ends one of the attempts under way: what is published may arrive, or be lost.
+func (m *model) end(i int, reliable bool) {
+	a := m.begun[i]
+	m.begun = slices.Delete(m.begun, i, i+1)
+	work := m.works[a.key]
+	in := &attemptEnded{attempt: a, plan: planPublish(&a.workRecord, work, "hub1", m.now), began: m.now}
+	chance := m.random.IntN(10)
+	if reliable {
+		chance = 9
+	}
+	switch spec := in.plan.spec; {
+	case spec == nil:
+	case !spec.IsDeletion() && m.pausedWork[a.key]:
+		in.paused = true
+	case chance < 2:
+		in.err = errors.New("failed")
+	case chance < 3:
+		in.err = errors.New("refused")
+		in.refused = &refusal{revision: in.plan.revision, limit: m.connections, condition: metav1.Condition{Reason: ReasonTooLarge}}
+	case chance < 5: // lost
+	case spec.IsDeletion():
+		delete(m.holds, a.key)
+		m.say(a.key, spec.Generation, workv1.WorkDeleting, workv1.WorkDeleted)
+	default:
+		m.holds[a.key] = max(m.holds[a.key], spec.Generation)
+		m.say(a.key, m.holds[a.key], workv1.WorkApplied)
+	}
+	m.log = append(m.log, fmt.Sprintf("  %v ends: spec %+v, error %v, paused %v", a.key, in.plan.spec, in.err, in.paused))
+	m.step(in)
+	if in.plan.more && in.err == nil && !in.paused {
+		m.step(workChanged{a.key}, a.key)
+	}
+}
+
+func (m *model) say(k workKey, generation wire.Generation, conditions ...string) {
+	s := &wire.Status{UID: k.uid, Cluster: k.cluster, Source: "hub1", Generation: generation}
+	for _, c := range conditions {
+		s.Status.Conditions = append(s.Status.Conditions, metav1.Condition{Type: c, Status: metav1.ConditionTrue})
+	}
+	m.said = append(m.said, s)
+}
+
+// receive passes on the oldest status. The source removes a work whose deletion it confirms.
+func (m *model) receive() {
+	s := m.said[0]
+	m.said = m.said[1:]
+	k := workKey{uid: s.UID, cluster: s.Cluster}
+	work, has := m.works[k]
+	in := &statusReceived{from: sender{"hub1", s.Cluster}, status: s, stored: StoredWork{Work: work, FirstGeneration: m.first[k]}, has: has, size: 1}
+	m.step(&heard{cluster: k.cluster})
+	if !has && isTrue(s, workv1.WorkDeleted) {
+		delete(m.wanted, k) // it may be forgotten
+	}
+	m.step(in)
+	m.log = append(m.log, fmt.Sprintf("  status %v of generation %d: %s", k, s.Generation, in.verdict))
+	if in.verdict == accepted {
+		m.core.waitsNoMore(k.cluster, 1)
+		if isTrue(s, workv1.WorkDeleted) {
+			m.remove(k)
+		}
+	}
+}
+
+func (m *model) connect() {
+	m.connections++
+	in := &connected{limit: m.connections}
+	m.connected = m.core.lastConnection + 1
+	m.step(in)
+}
+
+// resync has the agent of a cluster list what it holds.
+func (m *model) resync(cluster wire.ClusterName) {
+	listed := worksListed{cluster: cluster, counts: func(have *wire.SpecVersion) bool {
+		work, ok := m.works[workKey{have.UID, cluster}]
+		return ok && have.Generation <= wire.Generation(work.Generation)
+	}}
+	unknown, asked := &worksUnknown{cluster: cluster}, worksAsked{cluster: cluster}
+	var wanted []workKey
+	for _, k := range sorted(m.holds) {
+		if k.cluster != cluster {
+			continue
+		}
+		have := wire.SpecVersion{UID: k.uid, Generation: m.holds[k]}
+		listed.versions = append(listed.versions, have)
+		if _, ok := m.works[k]; !ok {
+			unknown.deletions = append(unknown.deletions, unknownDeletion{held: have})
+			wanted = append(wanted, k)
+		}
+	}
+	m.step(&heard{cluster: cluster})
+	m.step(listed)
+	m.step(unknown, wanted...)
+	wanted = nil
+	for _, k := range sorted(m.works) {
+		if work := m.works[k]; k.cluster == cluster && (m.holds[k] < wire.Generation(work.Generation) || work.DeletionTimestamp != nil) {
+			asked.works, wanted = append(asked.works, k.uid), append(wanted, k)
+		}
+	}
+	m.step(asked, wanted...)
+}
+
+func sorted[V any](works map[workKey]V) []workKey {
+	return slices.SortedFunc(maps.Keys(works), func(a, b workKey) int {
+		return slices.Compare([]string{string(a.cluster), string(a.uid)}, []string{string(b.cluster), string(b.uid)})
+	})
+}
+
+// act does something.
+func (m *model) act() {
+	k := m.key()
+	switch n := m.random.IntN(100); {
+	case n < 25:
+		m.edit(k)
+	case n < 30:
+		if work := m.works[k]; work != nil && work.DeletionTimestamp == nil {
+			work.DeletionTimestamp = &metav1.Time{Time: m.now}
+			m.edit(k)
+		}
+	case n < 34:
+		m.remove(k)
+	case n < 60:
+		if len(m.begun) > 0 {
+			m.end(m.random.IntN(len(m.begun)), false)
+		}
+	case n < 80:
+		if len(m.said) > 0 {
+			m.receive()
+		}
+	case n < 83:
+		m.connect()
+	case n < 85:
+		if before := m.connected; before != 0 {
+			m.connected = 0
+			m.step(disconnected{before})
+		}
+	case n < 88:
+		m.resync(k.cluster)
+	case n < 90:
+		m.paused[k.cluster] = !m.paused[k.cluster]
+		m.step(clusterResumed{k.cluster})
+	case n < 92:
+		if m.pausedWork[k] = !m.pausedWork[k]; !m.pausedWork[k] && m.works[k] != nil {
+			m.step(workChanged{k}, k)
+		}
+	default:
+		m.now = m.now.Add(time.Duration(m.random.IntN(90)) * time.Second)
+		m.step(timePassed{})
+	}
+}
+
+// settle has everything work for long.
+func (m *model) settle() {
+	for _, cluster := range []wire.ClusterName{"c0", "c1"} {
+		m.paused[cluster] = false
+		m.step(clusterResumed{cluster})
+	}
+	clear(m.pausedWork)
+	m.connect()
+	for _, k := range sorted(m.works) {
+		m.step(workChanged{k}, k)
+	}
+	for range 50 {
+		for len(m.begun)+len(m.said) > 0 {
+			if len(m.begun) > 0 {
+				m.end(0, true)
+			} else {
+				m.receive()
+			}
+		}
+		m.resync("c0")
+		m.resync("c1")
+		m.now = m.now.Add(time.Minute)
+		m.step(timePassed{})
+	}
+}
+
+// TestCore steps a core with random inputs. Whatever happens, its tables agree with what a search finds, what is
+// wanted is in the queue, and as many attempts as may be are under way. Once all is well again, agents hold the
+// works of the source and no others, and nothing is left to do.
+func TestCore(t *testing.T) {
+	for seed := range uint64(300) {
+		m := newModel(t, seed)
+		m.connect()
+		for range 300 {
+			m.act()
+		}
+		m.settle()
+		for k, work := range m.works {
+			if m.holds[k] != wire.Generation(work.Generation) || m.core.works[k].phase != idle {
+				m.fail("seed %d: the agent holds generation %d of %v, want %d; %+v", seed, m.holds[k], k, work.Generation, m.core.works[k])
+			}
+		}
+		if len(m.holds) != len(m.works) || len(m.core.works) != len(m.works) {
+			m.fail("seed %d: agents hold %v, the source has %d works, the core %d", seed, m.holds, len(m.works), len(m.core.works))
+		}
+	}
+}
