@@ -26,17 +26,6 @@ func newMetrics(r prometheus.Registerer, e *Engine) (*metrics, error) {
 	counter := func(name, help string) prometheus.CounterOpts {
 		return prometheus.CounterOpts{Namespace: "workwire", Subsystem: "source", Name: name, Help: help}
 	}
-	gauge := func(name, help string, value func() int) prometheus.Collector {
-		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: "workwire", Subsystem: "source", Name: name, Help: help},
-			func() float64 { return float64(value()) })
-	}
-	ofState := func(value func(*core) int) func() int {
-		return func() int {
-			e.mu.Lock()
-			defer e.mu.Unlock()
-			return value(e.core)
-		}
-	}
 	m := &metrics{
 		published: prometheus.NewCounterVec(counter("published_total",
 			"Specs and deletions published, by action and result: ok, failed (retried) or refused (by the broker, not retried)."),
@@ -65,8 +54,30 @@ func newMetrics(r prometheus.Registerer, e *Engine) (*metrics, error) {
 	if r == nil {
 		return m, nil
 	}
-	for _, c := range append(e.instances.Metrics(), e.quotas,
-		m.published, m.republished, m.specDeltas, m.received, m.resyncAnswers, m.statusResyncs, m.statusWriteFailures, m.digests, m.questionsPaced, m.untrusted,
+	collectors := append(e.instances.Metrics(), e.quotas,
+		m.published, m.republished, m.specDeltas, m.received, m.resyncAnswers, m.statusResyncs, m.statusWriteFailures, m.digests, m.questionsPaced, m.untrusted)
+	for _, c := range append(collectors, gauges(e)...) {
+		if err := r.Register(c); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+// gauges returns the metrics of what e holds now.
+func gauges(e *Engine) []prometheus.Collector {
+	gauge := func(name, help string, value func() int) prometheus.Collector {
+		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: "workwire", Subsystem: "source", Name: name, Help: help},
+			func() float64 { return float64(value()) })
+	}
+	ofState := func(value func(*core) int) func() int {
+		return func() int {
+			e.mu.Lock()
+			defer e.mu.Unlock()
+			return value(e.core)
+		}
+	}
+	return []prometheus.Collector{
 		gauge("connected", "1 while connected to the broker, else 0.",
 			ofState(func(d *core) int { return min(int(d.connection), 1) })),
 		gauge("works_pending", "Works that are queued or in flight.",
@@ -82,12 +93,7 @@ func newMetrics(r prometheus.Registerer, e *Engine) (*metrics, error) {
 				return d.countClusters(func(c *clusterRecord) bool { return !c.distrust.Since.IsZero() })
 			})),
 		gauge("statuses_pending", "Works with a status update that is queued or in progress.", e.StatusesPending),
-	) {
-		if err := r.Register(c); err != nil {
-			return nil, err
-		}
 	}
-	return m, nil
 }
 
 // setZeros makes the series of refusals: increase() counts from the first value that was scraped, so the
