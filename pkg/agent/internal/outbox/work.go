@@ -61,7 +61,7 @@ type work struct {
 	forgotten bool // while publishing: remove it afterwards
 
 	state    state
-	queue    *turns // that has element, while queued
+	queue    *roundRobin // that has element, while queued
 	element  *list.Element
 	retry    time.Time // while backingOff: when it ends
 	index    int       // in core.delayed, while backingOff
