@@ -1,8 +1,6 @@
 package session
 
 import (
-	"maps"
-	"slices"
 	"strings"
 
 	"github.com/workwire/workwire/pkg/transport/topicfilter"
@@ -78,8 +76,7 @@ func (n *node) remove(s *session, group string, levels []string) {
 // subscription with its members.
 func (x *index) match(topic string, plain func(*session, Subscription), shared func(map[*session]Subscription)) {
 	visit := func(n *node) {
-		for _, group := range slices.Sorted(maps.Keys(n.subs)) {
-			members := n.subs[group]
+		for group, members := range n.subs {
 			if group != "" {
 				shared(members)
 				continue

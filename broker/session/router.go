@@ -224,12 +224,9 @@ type target struct {
 // message; others have it then. Callers hold r.mu.
 func (r *Router) publish(origin *session, m *Message) (matched bool, err error) {
 	r.stats.Received++
-	targets, order := map[*session]target{}, []*session(nil)
+	targets := map[*session]target{}
 	add := func(s *session, sub Subscription) {
 		t, seen := targets[s]
-		if !seen {
-			order = append(order, s)
-		}
 		t.qos = max(t.qos, sub.QoS)
 		t.noLocal = sub.NoLocal && (t.noLocal || !seen)
 		if sub.ID > 0 {
@@ -245,8 +242,9 @@ func (r *Router) publish(origin *session, m *Message) (matched bool, err error) 
 	if origin != nil {
 		publisher = origin.owner
 	}
-	for _, s := range byID(order) {
+	for _, s := range byID(slices.Collect(maps.Keys(targets))) {
 		t := targets[s]
+		slices.Sort(t.ids)
 		if s == origin && t.noLocal {
 			continue
 		}

@@ -160,17 +160,17 @@ type reader struct {
 	items [len(limitedItems)]int
 }
 
-// take counts n bytes.
-func (r *reader) take(n int) {
+// count counts n bytes.
+func (r *reader) count(n int) {
 	if r.left -= n; r.left < 0 && r.err == nil {
 		r.err = fmt.Errorf("its lists and objects have too little content: decoded, they would take more than %d times the memory of its %d bytes",
 			maxStructureFactor, len(r.text))
 	}
 }
 
-// takeItem counts an item of a list, or a member of a map.
-func (r *reader) takeItem(s *structure) {
-	r.take(s.item)
+// countItem counts an item of a list, or a member of a map.
+func (r *reader) countItem(s *structure) {
+	r.count(s.item)
 	if s.limit < 0 {
 		return
 	}
@@ -196,7 +196,7 @@ func (r *reader) next() byte {
 func (r *reader) value(s *structure, depth int) {
 	c := r.next()
 	if s != nil && c != 'n' {
-		r.take(s.value)
+		r.count(s.value)
 	}
 	switch {
 	case c == '{' && s != nil && (s.isMap || s.fields != nil):
@@ -234,7 +234,7 @@ func (r *reader) object(s *structure, depth int) {
 				r.at++
 			}
 			if s.isMap {
-				r.takeItem(s)
+				r.countItem(s)
 				r.value(s.each, depth)
 			} else {
 				r.value(s.field(key), depth)
@@ -259,7 +259,7 @@ func (r *reader) list(s *structure, depth int) {
 		case ',':
 			r.at++
 		default:
-			r.takeItem(s)
+			r.countItem(s)
 			r.value(s.each, depth)
 		}
 	}

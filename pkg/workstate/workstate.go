@@ -238,8 +238,7 @@ func Observed(w *workv1.ManifestWork) int64 {
 
 // writtenByHub reports whether the hub has written an Applied condition for a spec that it cannot send.
 func writtenByHub(c *metav1.Condition) bool {
-	return c.Type == workv1.WorkApplied && (c.Reason == workv1.ReasonTooLarge || c.Reason == workv1.ReasonNotAuthorized ||
-		c.Reason == workv1.ReasonInvalidClusterName || c.Reason == workv1.ReasonNoSealKey)
+	return c.Type == workv1.WorkApplied && workv1.IsRefusal(c.Reason)
 }
 
 // Current returns a condition of the newest generation of a work; nil if there is none.
@@ -254,6 +253,11 @@ func Current(w *workv1.ManifestWork, kind string) *metav1.Condition {
 // stale reports whether a work has a condition, and it is of another generation.
 func stale(w *workv1.ManifestWork, kind string) bool {
 	return Current(w, kind) == nil && meta.FindStatusCondition(w.Status.Conditions, kind) != nil
+}
+
+// ReportsReady reports whether conditions of a work say that all objects are ready; works that do not report readiness are not.
+func ReportsReady(conditions []metav1.Condition) bool {
+	return meta.IsStatusConditionFalse(conditions, workv1.WorkProgressing) && !meta.IsStatusConditionTrue(conditions, workv1.WorkDegraded)
 }
 
 func is(c *metav1.Condition, status metav1.ConditionStatus) bool {

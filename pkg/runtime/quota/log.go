@@ -43,7 +43,7 @@ func (h limited) Handle(ctx context.Context, r slog.Record) error {
 	if r.Level < slog.LevelWarn || id == "" {
 		return h.Handler.Handle(ctx, r)
 	}
-	leftOut, ok := h.lines.take(id, r.Time)
+	leftOut, ok := h.lines.allow(id, r.Time)
 	if !ok {
 		return nil
 	}
@@ -54,8 +54,8 @@ func (h limited) Handle(ctx context.Context, r slog.Record) error {
 	return h.Handler.Handle(ctx, r)
 }
 
-// take reports whether id may write a line, and how many were left out before.
-func (l *lines) take(id string, now time.Time) (leftOut int, ok bool) {
+// allow reports whether id may write a line, and how many were left out before.
+func (l *lines) allow(id string, now time.Time) (leftOut int, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.quotas.Spend(id, Cost{Records: 1}, now) {

@@ -216,7 +216,7 @@ func TestNothingIsLeft(t *testing.T) {
 // TestReseal: once the key of a cluster is another one, its works are published again, also those that
 // were refused for want of a key, but not those that are refused for another reason.
 func TestReseal(t *testing.T) {
-	for reason, published := range map[string]bool{"": true, ReasonNoSealKey: true, ReasonTooLarge: false} {
+	for reason, published := range map[string]bool{"": true, workv1.ReasonNoSealKey: true, workv1.ReasonTooLarge: false} {
 		s := newScript(t)
 		s.change(testWork("w", 1))
 		ended := s.begin(s.work)

@@ -88,13 +88,13 @@ func TestTooLarge(t *testing.T) {
 			w.Spec.Workload.Manifests[0].Raw = []byte(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"w"},"data":{"x":"` + strings.Repeat("x", 5000) + `"}}`)
 		})
 		synctest.Wait()
-		if len(b.store.refused) != 1 || b.store.refused[0].Reason != delivery.ReasonTooLarge || b.store.refused[0].ObservedGeneration != 2 {
+		if len(b.store.refused) != 1 || b.store.refused[0].Reason != workv1.ReasonTooLarge || b.store.refused[0].ObservedGeneration != 2 {
 			t.Fatalf("refused: %+v", b.store.refused)
 		}
 		a.Touch(uid, "the old one goes on")
 		synctest.Wait()
 		applied := meta.FindStatusCondition(b.store.get(uid).Status.Conditions, workv1.WorkApplied)
-		if applied == nil || applied.Reason != delivery.ReasonTooLarge {
+		if applied == nil || applied.Reason != workv1.ReasonTooLarge {
 			t.Errorf("a status of the old generation says %+v", applied)
 		}
 		b.broker.Cut("hub1")
@@ -131,7 +131,7 @@ func TestRefusedByTheBroker(t *testing.T) {
 		for _, c := range b.store.refused {
 			reasons[c.Reason]++
 		}
-		if len(reasons) != 2 || reasons[delivery.ReasonNotAuthorized] != 1 || reasons[delivery.ReasonInvalidClusterName] != 1 {
+		if len(reasons) != 2 || reasons[workv1.ReasonNotAuthorized] != 1 || reasons[workv1.ReasonInvalidClusterName] != 1 {
 			t.Errorf("refusals: %v", reasons)
 		}
 		if n := b.metric("workwire_source_works_pending"); n != 0 {

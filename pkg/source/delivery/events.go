@@ -56,7 +56,7 @@ type Publication struct {
 	Ended time.Time
 	// NobodyListens reports whether the broker said that no client subscribes to the topic.
 	NobodyListens bool
-	// Refused is [ReasonTooLarge], [ReasonNotAuthorized], [ReasonInvalidClusterName] or [ReasonNoSealKey] if a
+	// Refused is a reason of [workv1.IsRefusal] if a
 	// retry cannot succeed.
 	Refused string
 	// Err is why the attempt failed.
@@ -136,9 +136,14 @@ func (p *Publication) result() string {
 func auditRecord(event Event) (audit.Record, bool) {
 	switch event := event.(type) {
 	case Publication:
-		verdict := map[string]string{"ok": "sent", "refused": "refused"}[event.result()]
-		if event.deletion && verdict == "sent" {
+		verdict := ""
+		switch result := event.result(); {
+		case result == "refused":
+			verdict = "refused"
+		case result == "ok" && event.deletion:
 			verdict = "deletion"
+		case result == "ok":
+			verdict = "sent"
 		}
 		return audit.Record{
 			Event: audit.Publish, Verdict: verdict, Topic: event.topic, Cluster: event.Cluster, Work: event.Name, UID: event.UID,

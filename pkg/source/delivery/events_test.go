@@ -7,6 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/security/signing"
 	"github.com/workwire/workwire/pkg/transport/memory"
 	"github.com/workwire/workwire/pkg/wire"
@@ -26,7 +27,7 @@ func TestReaders(t *testing.T) {
 		"a publish":                {Publication{Began: began, Ended: ended, Action: wire.Create}, "published_total", []string{"action=create_request", "result=ok"}, "sent"},
 		"a deletion":               {Publication{Began: began, Ended: ended, deletion: true, Action: wire.Delete}, "published_total", []string{"result=ok"}, "deletion"},
 		"a repeated publish":       {Publication{Began: began, Ended: ended, repeated: true}, "republished_total", nil, "sent"},
-		"a refused publish":        {Publication{Began: began, Ended: ended, Err: errors.New("x"), Refused: ReasonTooLarge}, "published_total", []string{"result=refused"}, "refused"},
+		"a refused publish":        {Publication{Began: began, Ended: ended, Err: errors.New("x"), Refused: workv1.ReasonTooLarge}, "published_total", []string{"result=refused"}, "refused"},
 		"a publish that failed":    {Publication{Began: began, Ended: ended, Err: errors.New("x")}, "published_total", []string{"result=failed"}, ""},
 		"a status":                 {Received{Kind: "status", verdict: accepted, Status: status}, "received_total", []string{"message=status", "verdict=accepted"}, "accepted"},
 		"a forged status":          {Received{Kind: "status", verdict: untrusted, reason: signing.Invalid, Status: status}, "untrusted_statuses_total", []string{"reason=invalid"}, "untrusted"},

@@ -104,7 +104,7 @@ type keyChanged struct{ key workKey }
 
 func (in keyChanged) apply(d *core, _ time.Time) {
 	w := d.ensure(in.key)
-	if w.refused != nil && w.refused.condition.Reason == ReasonNoSealKey {
+	if w.refused != nil && w.refused.condition.Reason == workv1.ReasonNoSealKey {
 		w.refused = nil
 	}
 	d.want(w, repeat)

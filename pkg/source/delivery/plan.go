@@ -153,7 +153,7 @@ func (w *workRecord) spec(r revision, source wire.SourceID, meta metav1.ObjectMe
 // none.
 func confirmedBy(work *workv1.ManifestWork) wire.Generation {
 	applied := meta.FindStatusCondition(work.Status.Conditions, workv1.WorkApplied)
-	if applied == nil || IsRefusal(applied.Reason) {
+	if applied == nil || workv1.IsRefusal(applied.Reason) {
 		return 0
 	}
 	return wire.Generation(applied.ObservedGeneration)

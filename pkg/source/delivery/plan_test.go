@@ -60,7 +60,7 @@ func TestPlanPublish(t *testing.T) {
 		{name: "asked for", state: workRecord{intent: reply, first: 3, published: live}, work: testWork("w", 3), action: wire.ResyncResponse},
 		{name: "applied before a restart", work: appliedAt(testWork("w", 3), 3, "AppliedManifestWorkComplete"), known: true},
 		{name: "an older one applied before a restart", work: appliedAt(testWork("w", 3), 2, "AppliedManifestWorkComplete"), action: wire.Create},
-		{name: "refused before a restart", work: appliedAt(testWork("w", 3), 3, ReasonTooLarge), action: wire.Create},
+		{name: "refused before a restart", work: appliedAt(testWork("w", 3), 3, workv1.ReasonTooLarge), action: wire.Create},
 		{name: "status arrived first", state: workRecord{confirmed: 3}, work: testWork("w", 3), known: true},
 		{name: "deleting", state: workRecord{first: 3, published: live}, work: deleting(testWork("w", 4)), action: wire.Delete},
 		{name: "deleting, applied before a restart", work: deleting(appliedAt(testWork("w", 3), 3, "X")), action: wire.Delete},
@@ -239,10 +239,10 @@ func TestRefusal(t *testing.T) {
 		err    error
 		reason string
 	}{
-		{fmt.Errorf("publish: %w", &transport.TooLargeError{Size: 600_000, Limit: 512_000}), ReasonTooLarge},
-		{fmt.Errorf("publish: %w", transport.ErrNotAuthorized), ReasonNotAuthorized},
-		{&invalidClusterError{errors.New("cluster name \"a.b\"")}, ReasonInvalidClusterName},
-		{fmt.Errorf("seal: %w", &sealing.NoKeyError{Cluster: "c1"}), ReasonNoSealKey},
+		{fmt.Errorf("publish: %w", &transport.TooLargeError{Size: 600_000, Limit: 512_000}), workv1.ReasonTooLarge},
+		{fmt.Errorf("publish: %w", transport.ErrNotAuthorized), workv1.ReasonNotAuthorized},
+		{&invalidClusterError{errors.New("cluster name \"a.b\"")}, workv1.ReasonInvalidClusterName},
+		{fmt.Errorf("seal: %w", &sealing.NoKeyError{Cluster: "c1"}), workv1.ReasonNoSealKey},
 		{transport.ErrNotConnected, ""},
 		{errors.New("quota exceeded"), ""},
 	} {
@@ -262,12 +262,12 @@ func TestRefusal(t *testing.T) {
 	}
 	older := &wire.Status{Generation: 3, Status: appliedAt(testWork("w", 3), 3, "AppliedManifestWorkComplete").Status}
 	r.addTo(older)
-	if got := older.Status.Conditions[0]; got.Reason != ReasonTooLarge || len(older.Status.Conditions) != 1 {
+	if got := older.Status.Conditions[0]; got.Reason != workv1.ReasonTooLarge || len(older.Status.Conditions) != 1 {
 		t.Errorf("a status of an older generation has %+v", older.Status.Conditions)
 	}
 	current := &wire.Status{Generation: 4, Status: appliedAt(testWork("w", 4), 4, "AppliedManifestWorkComplete").Status}
 	r.addTo(current)
-	if got := current.Status.Conditions[0]; got.Reason == ReasonTooLarge {
+	if got := current.Status.Conditions[0]; got.Reason == workv1.ReasonTooLarge {
 		t.Error("a status of the refused generation is overwritten")
 	}
 }

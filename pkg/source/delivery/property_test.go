@@ -174,7 +174,7 @@ func (m *model) end(i int, reliable bool) {
 		in.err = errors.New("failed")
 	case chance < 3:
 		in.err = errors.New("refused")
-		in.refused = &refusal{revision: in.plan.revision, limit: m.connections, condition: metav1.Condition{Reason: ReasonTooLarge}}
+		in.refused = &refusal{revision: in.plan.revision, limit: m.connections, condition: metav1.Condition{Reason: workv1.ReasonTooLarge}}
 	case chance < 5: // lost
 	case spec.IsDeletion():
 		delete(m.holds, a.key)

@@ -15,32 +15,12 @@ import (
 
 // This file tells why a publish was refused. What follows from it is in attempt.go and plan.go.
 
-// Reasons of the Applied condition that [WorkStore.SetCondition] receives: why a spec cannot be
-// published.
-const (
-	// ReasonTooLarge: the spec exceeds the broker's maximum packet size. The publish is retried
-	// when the spec changes or the broker announces another limit.
-	ReasonTooLarge = workv1.ReasonTooLarge
-	// ReasonNotAuthorized: the broker's access rules do not allow this source to publish to the
-	// cluster. The publish is retried at the next connect.
-	ReasonNotAuthorized = workv1.ReasonNotAuthorized
-	// ReasonInvalidClusterName: the work's namespace cannot be part of a topic, or is not the
-	// cluster that the topics name.
-	ReasonInvalidClusterName = workv1.ReasonInvalidClusterName
-	// ReasonNoSealKey: the cluster must not get data in clear, and there is no key to seal it with. The
-	// publish is retried when the key is there, and at the next connect.
-	ReasonNoSealKey = workv1.ReasonNoSealKey
-)
-
-// IsRefusal reports whether reason is one of those.
-func IsRefusal(reason string) bool {
-	return reason == ReasonTooLarge || reason == ReasonNotAuthorized || reason == ReasonInvalidClusterName || reason == ReasonNoSealKey
-}
-
-// refusal describes why a revision of a work cannot be published.
+// refusal describes why a revision of a work cannot be published: the condition has one of the reasons of [workv1.IsRefusal]. It is
+// tried again when the spec changes, and at the next connect, but a spec that is too large only if the broker announces another limit, and
+// an invalid cluster name never. [workv1.ReasonNoSealKey] is tried again when the key is there as well.
 type refusal struct {
 	revision  revision
-	limit     int // the broker's packet limit, for ReasonTooLarge
+	limit     int // the broker's packet limit, for workv1.ReasonTooLarge
 	condition metav1.Condition
 	held      *wire.SpecVersion // what the agent holds meanwhile, nil if it has not said
 }
@@ -61,16 +41,16 @@ func newRefusal(err error, published revision, now time.Time) *refusal {
 	var reason, message string
 	switch {
 	case errors.As(err, &tooLarge):
-		reason, r.limit = ReasonTooLarge, tooLarge.Limit
+		reason, r.limit = workv1.ReasonTooLarge, tooLarge.Limit
 		message = "The work is not sent to its cluster: " + tooLarge.Error() + ". Make it smaller, or raise the limit of the broker."
 	case errors.Is(err, transport.ErrNotAuthorized):
-		reason = ReasonNotAuthorized
+		reason = workv1.ReasonNotAuthorized
 		message = "The work is not sent to its cluster: " + transport.ErrNotAuthorized.Error() + " of that cluster"
 	case errors.As(err, &invalidCluster):
-		reason = ReasonInvalidClusterName
+		reason = workv1.ReasonInvalidClusterName
 		message = "The work can not be sent: " + invalidCluster.Error()
 	case errors.As(err, &noKey):
-		reason = ReasonNoSealKey
+		reason = workv1.ReasonNoSealKey
 		message = "The work is not sent in clear, and can not be sealed: " + noKey.Error() + ". Put its public key into the directory of --seal-keys."
 	default:
 		return nil
@@ -89,9 +69,9 @@ func newRefusal(err error, published revision, now time.Time) *refusal {
 // stillRefused reports whether a connection with this packet limit would refuse the revision too.
 func (r *refusal) stillRefused(limit int) bool {
 	switch r.condition.Reason {
-	case ReasonTooLarge:
+	case workv1.ReasonTooLarge:
 		return r.limit == limit
-	case ReasonInvalidClusterName:
+	case workv1.ReasonInvalidClusterName:
 		return true
 	default:
 		return false

@@ -52,7 +52,7 @@ func (a *Accounts) Begin(source wire.SourceID, results *Results) *Budget {
 // again.
 func (a *Accounts) BeginTurn(source wire.SourceID, results *Results) (*Budget, time.Duration) {
 	b := &Budget{account: &account{accounts: a, source: source, turn: true}, left: ofWork, results: results}
-	if wait := a.take(b.account); wait > 0 {
+	if wait := a.acquire(b.account); wait > 0 {
 		return nil, wait
 	}
 	return b, 0
@@ -63,8 +63,8 @@ func (a *Accounts) Wait(source wire.SourceID) time.Duration {
 	return a.quotas.Wait(source, quota.Cost{quota.CPU: 1}, time.Now())
 }
 
-// take gives the turn to a reconcile. It returns after how long to try again, 0 if it has the turn.
-func (a *Accounts) take(c *account) time.Duration {
+// acquire gives the turn to a reconcile. It returns after how long to try again, 0 if it has the turn.
+func (a *Accounts) acquire(c *account) time.Duration {
 	if wait := a.Wait(c.source); wait > 0 {
 		return wait
 	}

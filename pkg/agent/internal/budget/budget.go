@@ -193,7 +193,7 @@ func (b *Budget) more() bool {
 	if b.turn || b.left == 0 {
 		return false
 	}
-	b.turn = b.accounts.take(b.account) == 0
+	b.turn = b.accounts.acquire(b.account) == 0
 	b.deferred = !b.turn
 	b.leave() // who has the turn keeps nobody else of the source waiting, and who has not evaluates nothing more
 	return b.turn

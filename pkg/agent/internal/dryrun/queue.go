@@ -79,7 +79,7 @@ func (q *queue) signal() {
 // of ctx.
 func (q *queue) next(ctx context.Context) (t task, done func(), err error) {
 	for {
-		if t, ok := q.take(); ok {
+		if t, ok := q.pop(); ok {
 			return t, func() { q.done(t.question.Source) }, nil
 		}
 		select {
@@ -90,7 +90,8 @@ func (q *queue) next(ctx context.Context) (t task, done func(), err error) {
 	}
 }
 
-func (q *queue) take() (t task, ok bool) {
+// pop removes and returns the first task of the source whose turn it is.
+func (q *queue) pop() (t task, ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if len(q.turns) == 0 {

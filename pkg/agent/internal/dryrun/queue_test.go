@@ -22,7 +22,7 @@ func TestQueueIsFair(t *testing.T) {
 		}
 	}
 	take := func() string {
-		got, ok := q.take()
+		got, ok := q.pop()
 		if !ok {
 			return ""
 		}
@@ -54,7 +54,7 @@ func TestQueueIsFair(t *testing.T) {
 	}
 	seen := map[wire.SourceID]bool{}
 	for {
-		got, ok := q.take()
+		got, ok := q.pop()
 		if !ok {
 			break
 		}
@@ -71,7 +71,7 @@ func TestQueueIsFair(t *testing.T) {
 	}
 	rest := 0
 	for {
-		got, ok := q.take()
+		got, ok := q.pop()
 		if !ok {
 			break
 		}

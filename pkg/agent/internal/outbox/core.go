@@ -34,8 +34,8 @@ type core struct {
 
 	works     map[wire.SourceID]map[types.UID]*work
 	count     int
-	queue     turns // ready to publish
-	feedback  turns // likewise, as soon as uplink has room
+	queue     roundRobin // ready to publish
+	feedback  roundRobin // likewise, as soon as uplink has room
 	uplink    uplink
 	delayed   delayed               // in backoff
 	notHeld   map[wire.SourceID]int // works that the agent does not hold

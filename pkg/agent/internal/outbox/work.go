@@ -11,6 +11,7 @@ import (
 	workv1 "github.com/workwire/workwire/pkg/apis/work/v1"
 	"github.com/workwire/workwire/pkg/runtime/compress"
 	"github.com/workwire/workwire/pkg/wire"
+	"github.com/workwire/workwire/pkg/workstate"
 )
 
 // version identifies a status of a work. Of two statuses with the same version, only one is
@@ -61,7 +62,7 @@ type work struct {
 	forgotten bool // while publishing: remove it afterwards
 
 	state    state
-	queue    *turns // that has element, while queued
+	queue    *roundRobin // that has element, while queued
 	element  *list.Element
 	retry    time.Time // while backingOff: when it ends
 	index    int       // in core.delayed, while backingOff
@@ -99,8 +100,7 @@ func nextTimes(before wire.Times, generation wire.Generation, s *Status, now tim
 	if times.Applied.IsZero() && applied != nil && applied.Status == metav1.ConditionTrue && applied.ObservedGeneration == int64(s.Generation) {
 		times.Applied = at
 	}
-	ready := !times.Applied.IsZero() && meta.IsStatusConditionFalse(conditions, workv1.WorkProgressing) &&
-		!meta.IsStatusConditionTrue(conditions, workv1.WorkDegraded)
+	ready := !times.Applied.IsZero() && workstate.ReportsReady(conditions)
 	switch {
 	case !ready:
 		times.Ready = metav1.MicroTime{}

@@ -33,8 +33,8 @@ const (
 	maxRetry = 10 * time.Minute
 	// maxLacking is the number of works that wait to be requested of one source. If there are more, it is asked for all.
 	maxLacking = 20_000
-	// turn is the number of works that are requested before it is the turn of another source.
-	turn = 1_000
+	// batch is the number of works that are requested before it is the turn of another source.
+	batch = 1_000
 	// digestJitter is the share by which the time between digests varies at random.
 	digestJitter = 0.1
 	// AnswerWindow is for how long the works that a source disowns after requests of single works count as
@@ -145,19 +145,19 @@ func (q *Questions) Lost() {
 }
 
 // Ask has a source asked at a time, or earlier if it is to be asked earlier already.
-func (q *Questions) Ask(name wire.SourceID, at time.Time) { earlier(&q.of(name).ask, at) }
+func (q *Questions) Ask(name wire.SourceID, at time.Time) { setEarliest(&q.of(name).ask, at) }
 
 // AskOnce has a source asked now that has no open question.
 func (q *Questions) AskOnce(name wire.SourceID, now time.Time) {
 	if s := q.of(name); s.probe == "" {
-		earlier(&s.ask, now)
+		setEarliest(&s.ask, now)
 	}
 }
 
 // AskOverdue has a source asked now that has not answered a question for longer than the first pause.
 func (q *Questions) AskOverdue(name wire.SourceID, now time.Time) {
 	if s := q.sources[name]; s != nil && s.probe != "" && now.Sub(s.sent) > q.config.Retry {
-		earlier(&s.ask, now)
+		setEarliest(&s.ask, now)
 	}
 }
 
@@ -184,7 +184,7 @@ func (q *Questions) Lack(name wire.SourceID, versions []wire.SpecVersion, now ti
 
 // Disowned has it decided at a time, or earlier if it is to be decided earlier already, what becomes of the works that a source
 // does not know.
-func (q *Questions) Disowned(name wire.SourceID, at time.Time) { earlier(&q.of(name).decide, at) }
+func (q *Questions) Disowned(name wire.SourceID, at time.Time) { setEarliest(&q.of(name).decide, at) }
 
 // IsProbe reports whether spec answers a question. It may be called beside other methods.
 func (q *Questions) IsProbe(spec *wire.Spec) bool {
@@ -272,7 +272,7 @@ func (s *source) request(name wire.SourceID, now time.Time) *Request {
 		return nil
 	}
 	r := &Request{Source: name, First: s.requested.IsZero() || now.Sub(s.requested) > AnswerWindow}
-	n := min(turn, len(s.order))
+	n := min(batch, len(s.order))
 	for _, uid := range s.order[:n] {
 		r.Versions = append(r.Versions, s.lacking[uid])
 		delete(s.lacking, uid)
@@ -287,23 +287,23 @@ func (s *source) request(name wire.SourceID, now time.Time) *Request {
 // Next returns when [Questions.Due] is to be called next if nothing happens before; zero for never.
 func (q *Questions) Next(now time.Time) (next time.Time) {
 	if !q.digest.IsZero() {
-		earlier(&next, q.digest)
+		setEarliest(&next, q.digest)
 	}
 	for _, s := range q.sources {
 		if !s.decide.IsZero() {
-			earlier(&next, s.decide)
+			setEarliest(&next, s.decide)
 		}
 		if !q.connected {
 			continue
 		}
 		if !s.ask.IsZero() {
-			earlier(&next, s.ask)
+			setEarliest(&next, s.ask)
 		}
 		if s.probe != "" {
-			earlier(&next, q.again(s))
+			setEarliest(&next, q.again(s))
 		}
 		if len(s.order) > 0 {
-			earlier(&next, now)
+			setEarliest(&next, now)
 		}
 	}
 	return next
@@ -319,8 +319,8 @@ func (q *Questions) pause(s *source) time.Duration {
 
 func isDue(at, now time.Time) bool { return !at.IsZero() && !now.Before(at) }
 
-// earlier sets t to at if t is zero or later.
-func earlier(t *time.Time, at time.Time) {
+// setEarliest sets t to at if t is zero or later.
+func setEarliest(t *time.Time, at time.Time) {
 	if t.IsZero() || at.Before(*t) {
 		*t = at
 	}

@@ -170,10 +170,10 @@ func TestRequests(t *testing.T) {
 	q := started(0)
 	q.Connected(nil, start)
 	for i := range 100 {
-		q.Lack("a", list(0, turn+1, wire.Generation(i)), start)
+		q.Lack("a", list(0, batch+1, wire.Generation(i)), start)
 	}
 	first, last := q.Due(start)[0].(Request), q.Due(start)[0].(Request)
-	if len(first.Versions) != turn || !first.First || len(last.Versions) != 1 || last.First || last.Versions[0].Generation != 99 || !q.Next(start).IsZero() {
+	if len(first.Versions) != batch || !first.First || len(last.Versions) != 1 || last.First || last.Versions[0].Generation != 99 || !q.Next(start).IsZero() {
 		t.Errorf("requested %d, first %v; then %+v", len(first.Versions), first.First, last)
 	}
 	q.Lack("b", list(0, 1, 1), start)
@@ -182,7 +182,7 @@ func TestRequests(t *testing.T) {
 		t.Errorf("due %v, want a turn of both", got)
 	}
 	q.Lack("b", list(0, 1, 1), start)
-	q.Lack("a", list(maxLacking, turn+1, 1), start)
+	q.Lack("a", list(maxLacking, batch+1, 1), start)
 	if got := q.Due(start.Add(AnswerWindow + 1)); len(got) != 2 || len(asks(got)) != 1 || asks(got)[0].Source != "a" || !got[1].(Request).First {
 		t.Errorf("due %v, want a question to a, and a request of b", got)
 	}

@@ -267,3 +267,8 @@ const (
 	// AppliedManifestWork.
 	ReleaseAnnotation = "workwire.dev/release-deletion"
 )
+
+// IsRefusal reports whether reason is one that a source gives in the Applied condition of a work whose spec it cannot publish.
+func IsRefusal(reason string) bool {
+	return reason == ReasonTooLarge || reason == ReasonNotAuthorized || reason == ReasonInvalidClusterName || reason == ReasonNoSealKey
+}

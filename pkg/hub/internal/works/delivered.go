@@ -127,13 +127,6 @@ func pausedBy(work *workv1.ManifestWork, cluster *clusterv1.ManagedCluster) stri
 	return ""
 }
 
-// isReady reports whether status says that all objects are ready; works that do not report
-// readiness are not.
-func isReady(status *workv1.ManifestWorkStatus) bool {
-	return meta.IsStatusConditionFalse(status.Conditions, workv1.WorkProgressing) &&
-		!meta.IsStatusConditionTrue(status.Conditions, workv1.WorkDegraded)
-}
-
 // answered returns the status to store when an agent sends s: what it reports, with the condition
 // Delivered, and with the times of known, which may be nil, and of s.
 func answered(work *workv1.ManifestWork, s *wire.Status, known *workv1.DeliveryStatus, now metav1.Time) workv1.ManifestWorkStatus {
@@ -162,7 +155,7 @@ func answered(work *workv1.ManifestWork, s *wire.Status, known *workv1.DeliveryS
 		setTime(&d.AppliedTime, s.Times.Applied, d.AppliedTime == nil)
 		setTime(&d.ReadyTime, s.Times.Ready, true)
 	}
-	if !isReady(&status) {
+	if !workstate.ReportsReady(status.Conditions) {
 		d.ReadyTime = nil
 	}
 	return status

@@ -196,14 +196,15 @@ func (c *Controller) reportPending(ctx context.Context, uid types.UID) (time.Dur
 	if _, changed := c.pendingStatus(work); changed && c.limiter.wait(ctx, c.engine.StatusesPending()) == nil {
 		c.engine.ReportDelivery(work)
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	return c.untilConnected(), nil
 }
 
-// untilConnected returns how long a hub that starts may still take to connect, 0 if it does not.
+// untilConnected returns how long a hub that starts may still take to connect, 0 if it has connected, or lost
+// its connection. mu is held.
 func (c *Controller) untilConnected() time.Duration {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.connected || c.wasConnected {
+	if c.wasConnected {
 		return 0
 	}
 	return max(0, time.Until(c.started.Add(connectGrace)))
@@ -220,7 +221,7 @@ func (c *Controller) pendingStatus(work *workv1.ManifestWork) (status *workv1.Ma
 	}
 	times := e.times
 	f := facts{connected: c.connected, published: e.published}
-	starting := !c.connected && !c.wasConnected && time.Since(c.started) < connectGrace
+	starting := c.untilConnected() > 0
 	c.mu.Unlock()
 	if starting {
 		return &work.Status, false // the hub is about to connect

@@ -6,9 +6,9 @@ import (
 	"github.com/workwire/workwire/pkg/wire"
 )
 
-// turns are queued works: those of a source in their order, and the sources by turns, so that no source waits for
+// roundRobin is a queue of works: those of a source in their order, and the sources by turns, so that no source waits for
 // all that another one has asked for. Its zero value is empty.
-type turns struct {
+type roundRobin struct {
 	sources  list.List                       // of *sourceQueue, the next one first
 	bySource map[wire.SourceID]*list.Element // of sources
 	count    int
@@ -17,38 +17,38 @@ type turns struct {
 type sourceQueue struct{ works list.List } // of *work
 
 // push adds w at the end.
-func (t *turns) push(w *work) {
-	of, ok := t.bySource[w.key.Source]
+func (r *roundRobin) push(w *work) {
+	of, ok := r.bySource[w.key.Source]
 	if !ok {
-		of = t.sources.PushBack(&sourceQueue{})
-		if t.bySource == nil {
-			t.bySource = map[wire.SourceID]*list.Element{}
+		of = r.sources.PushBack(&sourceQueue{})
+		if r.bySource == nil {
+			r.bySource = map[wire.SourceID]*list.Element{}
 		}
-		t.bySource[w.key.Source] = of
+		r.bySource[w.key.Source] = of
 	}
 	w.element = of.Value.(*sourceQueue).works.PushBack(w)
-	t.count++
+	r.count++
 }
 
 // front returns the next work, nil if there is none.
-func (t *turns) front() *work {
-	if first := t.sources.Front(); first != nil {
+func (r *roundRobin) front() *work {
+	if first := r.sources.Front(); first != nil {
 		return first.Value.(*sourceQueue).works.Front().Value.(*work)
 	}
 	return nil
 }
 
 // remove removes w. It is the turn of the other sources then.
-func (t *turns) remove(w *work) {
-	of := t.bySource[w.key.Source]
+func (r *roundRobin) remove(w *work) {
+	of := r.bySource[w.key.Source]
 	queue := of.Value.(*sourceQueue)
 	queue.works.Remove(w.element)
 	w.element = nil
-	t.count--
+	r.count--
 	if queue.works.Len() > 0 {
-		t.sources.MoveToBack(of)
+		r.sources.MoveToBack(of)
 	} else {
-		t.sources.Remove(of)
-		delete(t.bySource, w.key.Source)
+		r.sources.Remove(of)
+		delete(r.bySource, w.key.Source)
 	}
 }
