@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Runs the tests of every module, and says at the end how many passed and what was left out for want of
 # which program. make test runs it. make check runs it with --all: with the race detector where the tests run our
-# code, hostile clients, a minute of random faults, and no program left out. make unit runs it with --unit: the
-# packages whose tests start no other program.
+# code, hostile clients, a minute of random faults, and no program left out; with TESTED=1, which says that make test has
+# passed here without those programs, what would run once more in the same way is left out. make unit runs it with
+# --unit: the packages whose tests start no other program.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 mode=${1:-}
@@ -39,6 +40,9 @@ if [ "$mode" != --all ]; then
 fi
 hack/helm.sh >/dev/null
 export WORKWIRE_TEST_ALL=1
+if [ -n "${TESTED:-}" ]; then
+	beside=("go test $flags ./test/faults -run ^TestHubInPostgreSQL\$" "${beside[1]}")
+fi
 # What these tests build is what make build has built, without cgo.
 exec bin/testrun "env CGO_ENABLED=1 go test $flags -race -exec 'env CGO_ENABLED=0' ${slow[*]} ${rest[*]}" beside "${beside[@]}" \
 	then "go test $flags $hostile -for 1m" "go test $flags ./test/faults -run ^TestSoak\$ -soak 1m -seed 521"

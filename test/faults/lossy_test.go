@@ -2,10 +2,12 @@ package faults
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/binary"
 	"io"
 	"math/rand/v2"
 	"net"
+	"slices"
 	"sync"
 	"testing"
 
@@ -19,7 +21,7 @@ type lossy struct {
 
 	mu    sync.Mutex
 	share float64 // of the messages that are lost
-	lost  int
+	lost  [][]byte
 }
 
 // startLossy starts a proxy for target, which loses nothing. It ends with the test.
@@ -50,16 +52,23 @@ func (l *lossy) lose(share float64) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.share = share
-	return l.lost
+	return len(l.lost)
 }
 
-func (l *lossy) drops() bool {
+// hasLost reports whether a lost message contains a text.
+func (l *lossy) hasLost(text string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.ContainsFunc(l.lost, func(packet []byte) bool { return bytes.Contains(packet, []byte(text)) })
+}
+
+func (l *lossy) drops(packet []byte) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if rand.Float64() >= l.share {
 		return false
 	}
-	l.lost++
+	l.lost = append(l.lost, packet)
 	return true
 }
 
@@ -98,7 +107,7 @@ func (l *lossy) forward(from net.Conn, to, back *writer) {
 		if err != nil {
 			return
 		}
-		if id := packetID(packet); id != nil && l.drops() {
+		if id := packetID(packet); id != nil && l.drops(packet) {
 			err = back.write([]byte{0x40, 2, id[0], id[1]}) // PUBACK
 		} else {
 			err = to.write(packet)

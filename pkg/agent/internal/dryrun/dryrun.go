@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	cloudevents "github.com/cloudevents/sdk-go/v2/event"
@@ -92,6 +93,9 @@ type Runner struct {
 	slots   *slots.Pool
 	refused chan task
 	runs    *prometheus.CounterVec
+
+	mu        sync.Mutex
+	connected chan struct{} // closed at the next connection
 }
 
 // New returns a Runner that does nothing until [Runner.Run].
@@ -101,7 +105,7 @@ func New(c Config) (*Runner, error) {
 	}
 	c.Logger = cmp.Or(c.Logger, slog.Default())
 	return &Runner{
-		config: c, queue: newQueue(), slots: slots.New(1), refused: make(chan task, maxWaiting),
+		config: c, queue: newQueue(), slots: slots.New(1), refused: make(chan task, maxWaiting), connected: make(chan struct{}),
 		runs: promauto.With(c.Registerer).NewCounterVec(prometheus.CounterOpts{
 			Name: "workwire_agent_dry_runs_total", Help: "Dry runs that sources have asked for, by result: answered, failed, busy, expired or unsealed.",
 		}, []string{"result"}),
@@ -208,21 +212,58 @@ func (r *Runner) answer(ctx context.Context, question *wire.DryRun) *wire.DryRun
 	return answer
 }
 
+// Connected has the answers sent that wait for a connection.
+func (r *Runner) Connected() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	close(r.connected)
+	r.connected = make(chan struct{})
+}
+
+func (r *Runner) nextConnection() <-chan struct{} {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.connected
+}
+
 func (r *Runner) publish(ctx context.Context, question *wire.DryRun, answer *wire.DryRunAnswer) {
 	answer.ID, answer.Source = question.ID, question.Source
 	answer.Agent, answer.Cluster = r.config.Agent, r.config.Cluster
-	topic, err := r.config.Topic(question.Source)
-	if err == nil {
-		var event, encodeErr = wire.Encode(answer, time.Now())
-		if err = encodeErr; err == nil && r.config.Sign != nil {
-			err = r.config.Sign(&event)
-		}
-		if err == nil {
-			err = r.config.Transport.Publish(ctx, topic, event)
-		}
-	}
-	if err != nil && ctx.Err() == nil && !errors.Is(err, transport.ErrNotConnected) {
+	if err := r.send(ctx, question, answer); err != nil && ctx.Err() == nil && !errors.Is(err, transport.ErrNotConnected) {
 		r.config.Logger.Warn("publishing the answer to a dry run failed", "source", question.Source, "work", question.Work, "error", err)
+	}
+}
+
+// send sends an answer. The broker delivers a question that waited for the agent before the connection can take an
+// answer: without a connection it waits for one, as long as the question is waited for.
+func (r *Runner) send(ctx context.Context, question *wire.DryRun, answer *wire.DryRunAnswer) error {
+	topic, err := r.config.Topic(question.Source)
+	if err != nil {
+		return err
+	}
+	event, err := wire.Encode(answer, time.Now())
+	if err == nil && r.config.Sign != nil {
+		err = r.config.Sign(&event)
+	}
+	if err != nil {
+		return err
+	}
+	expires := question.Expires
+	if expires.IsZero() {
+		expires = time.Now().Add(maxTime)
+	}
+	wait, cancel := context.WithDeadline(ctx, expires)
+	defer cancel()
+	for {
+		next := r.nextConnection()
+		if err := r.config.Transport.Publish(ctx, topic, event); !errors.Is(err, transport.ErrNotConnected) {
+			return err
+		}
+		select {
+		case <-next:
+		case <-wait.Done():
+			return transport.ErrNotConnected
+		}
 	}
 }
 
