@@ -79,7 +79,7 @@ func TestSealedDirect(t *testing.T) {
 	heard := &wireBytes{}
 	tap, err := wiretap.Start(d.Broker.Addr, heard)
 	kit.NoError(t, err)
-	defer func() { kit.NoError(t, tap.Close()) }()
+	t.Cleanup(func() { kit.NoError(t, tap.Close()) }) // after the agent
 	d.transport = "--transport=" + writeTransport(t, tap.Addr, "secret")
 	k := newPeerKeys(t, "hub1", d.cluster)
 	trusted, err := signing.OpenTrustedKeys(signing.TrustedKeysConfig{File: k.trustedKeys, Logger: kit.Logger(t)})
