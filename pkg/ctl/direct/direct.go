@@ -76,7 +76,7 @@ func SourceOf(topics wire.Topics) (wire.SourceID, error) {
 }
 
 // Run sends the works and waits as configured. It returns a result for each work, and an error if it
-// could not send or wait: that of ctx if ctx has ended.
+// could not send or wait: that of ctx if ctx has ended. It takes a second, so that the next run has later versions.
 func Run(ctx context.Context, c Config) ([]Result, error) {
 	if c.Now == nil {
 		c.Now = time.Now
@@ -90,6 +90,10 @@ func Run(ctx context.Context, c Config) ([]Result, error) {
 		r.orders[work.UID], r.list = o, append(r.list, o)
 	}
 	err := r.run(ctx)
+	select {
+	case <-time.After(untilLater(r.list, c.Now())):
+	case <-ctx.Done():
+	}
 	results := make([]Result, len(r.list))
 	for i, o := range r.list {
 		results[i] = o.result

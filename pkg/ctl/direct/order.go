@@ -24,6 +24,17 @@ func versionAt(now time.Time) wire.Generation {
 	return wire.Generation(max(1, int64(now.Sub(epoch)/time.Second)))
 }
 
+// untilLater returns how long it takes until a run has a later version than each of these orders, 0 if it has already or
+// their versions are ahead of the clock. A status says which version it is about, and two specs of one version are one.
+func untilLater(orders []*order, now time.Time) time.Duration {
+	for _, o := range orders {
+		if o.sends > 0 && o.version == versionAt(now) {
+			return time.Second - now.Sub(epoch)%time.Second
+		}
+	}
+	return 0
+}
+
 // maxSends bounds how often a run sends one work.
 const maxSends = 5
 

@@ -121,3 +121,21 @@ func TestWorks(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestRunsHaveTheirOwnVersions: the next run has a later version, also if it begins at once.
+func TestRunsHaveTheirOwnVersions(t *testing.T) {
+	at := now.Add(300 * time.Millisecond)
+	o := newOrder(&workv1.ManifestWork{}, false, fleet.Goal{}, at)
+	if got := untilLater([]*order{o}, at); got != 0 {
+		t.Errorf("%s for a work that was not sent", got)
+	}
+	o.sent(true, nil, "")
+	got := untilLater([]*order{o}, at)
+	if next := newOrder(o.work, false, fleet.Goal{}, at.Add(got)); got > time.Second || next.version <= o.version {
+		t.Errorf("after %s the version is %d, it was %d", got, next.version, o.version)
+	}
+	o.resend(o.version + 60)
+	if got := untilLater([]*order{o}, at); got != 0 {
+		t.Errorf("%s for a version ahead of the clock: the agent's answer says so", got)
+	}
+}
