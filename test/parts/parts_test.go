@@ -33,8 +33,8 @@ import (
 )
 
 const (
-	source  wire.SourceID = "hub1"
-	cluster               = "cluster1"
+	source  = wire.SourceID("hub1")
+	cluster = "cluster1"
 )
 
 // The hub API is also the cluster of the agent.
